@@ -1,0 +1,27 @@
+// Package meter colors packets green, yellow or red by the three-color
+// meters of RFC 2697 (single rate), RFC 2698 (two rates) and RFC 4115 with
+// the coupling flag of MEF 10.3, and by a two-color token bucket.
+//
+// Parameters are a plain struct: SRTCM, TRTCM, TRTCM4115 or TokenBucket. It
+// compiles to an immutable Profile, which any number of meters share. A Meter
+// is 32 bytes of state beside it. Color is the one call on the packet path:
+//
+//	color := m.Color(now, length, before)
+//
+// now is in nanoseconds on a clock of the caller's choice, length in bytes.
+// before is the color that the packet came with (color-aware mode), or Green
+// for every packet (color-blind mode). Colors does the same for a burst of
+// packets with one time, ColorEach for a burst over many meters. Locked is a
+// meter that several goroutines share.
+//
+// Refill is continuous and exact: after dt ns a bucket has gained exactly
+// dt * rate tokens, fraction included, for any rate from 1 bit/s to
+// 400 Gbit/s, with no drift after any number of packets and any idle time.
+// The RFCs tick in whole bytes; the two readings are never a byte apart. A
+// packet equal to the tokens conforms, in RFC 4115 too, where Figure 1 and
+// the prose differ.
+//
+// What the meter does not do: it reads no clock, marks no header, drops
+// nothing, and does not subtract link headers. RFC 2697 §1 counts the bytes of
+// the IP packet.
+package meter

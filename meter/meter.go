@@ -1,0 +1,191 @@
+package meter
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Meter is one meter: 32 bytes of state beside its shared Profile. It is for
+// one goroutine at a time; Locked is the form for several.
+//
+// A bucket is kept as the debt it would have had at the epoch: the units it
+// lacks to be full, plus those that have arrived since. Refilling therefore
+// changes nothing, and a red packet writes back what it read.
+type Meter struct {
+	profile *Profile
+	epoch   int64 // ns
+	c, e    int64 // units, at least 0
+}
+
+const (
+	longAgo  = math.MinInt64     // the epoch of a meter that has always been full
+	notBegun = math.MinInt64 + 1 // the epoch of one that waits for its first packet
+)
+
+// New returns a meter whose buckets are full (RFC 2697 §3, RFC 2698 §3).
+func New(p *Profile) Meter { return Meter{profile: p, epoch: longAgo} }
+
+// NewWithTokens returns a meter whose buckets begin with tc and te bytes, cut
+// to 0 and their bursts. They begin to refill with the first packet, which
+// must be later than -2^62 ns.
+func NewWithTokens(p *Profile, tc, te int64) Meter {
+	return Meter{p, notBegun, p.c.debt(tc, p.den), p.e.debt(te, p.den)}
+}
+
+// debt is what a bucket that holds tokens bytes lacks to be full, in units.
+func (b *bucket) debt(tokens, den int64) int64 {
+	burst := b.burst(den)
+	return (burst - min(max(tokens, 0), burst)) * den
+}
+
+// Profile returns the parameters.
+func (m *Meter) Profile() *Profile { return m.profile }
+
+// Color meters one packet and takes its tokens.
+//
+// now is in nanoseconds on any clock. An earlier time than the latest refills nothing: it sees no more
+// tokens than there were at the latest. n is the length in bytes; n equal to
+// the tokens conforms, and a negative n never does. in is the color before
+// this meter; in color-blind mode it is Green. The result is never better
+// than in.
+//
+// Color does not allocate.
+func (m *Meter) Color(now int64, n int, in Color) Color {
+	p := m.profile
+	dt := uint64(now) - uint64(m.epoch)
+	if dt >= p.horizon {
+		dt = m.rebase(now)
+	}
+	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
+	c, e := p.settle(m.c, m.e, tc, te)
+	cost := p.cost(n)
+	fromC, fromE := p.fits(c+(cost-tc-p.c.room), e+(cost-te-p.e.room), in)
+	m.c, m.e = c+cost&fromC, e+cost&fromE
+	return verdict(fromC, fromE, in)
+}
+
+// Colors meters packets that share one time, in order, as one call of Color
+// for each would. colors holds the color before each packet and receives its
+// color; it is at least as long as lengths.
+func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
+	p := m.profile
+	dt := uint64(now) - uint64(m.epoch)
+	if dt >= p.horizon {
+		dt = m.rebase(now)
+	}
+	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
+	c, e := p.settle(m.c, m.e, tc, te)
+	c, e = c-tc, e-te
+	colors = colors[:len(lengths)]
+	for i, n := range lengths {
+		cost := p.cost(n)
+		fromC, fromE := p.fits(c+(cost-p.c.room), e+(cost-p.e.room), colors[i])
+		c += cost & fromC
+		e += cost & fromE
+		colors[i] = verdict(fromC, fromE, colors[i])
+	}
+	m.c, m.e = c+tc, e+te
+}
+
+// settle ends the debts of full buckets; what overflows C goes into E where
+// they are coupled.
+func (p *Profile) settle(c, e, tc, te int64) (int64, int64) {
+	full := max(c, tc)
+	return full, max(e+(c-full)&p.coupled, te)
+}
+
+// cost of n bytes in units; more than any bucket holds where n is.
+func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.over)) * p.den }
+
+// fits says from which buckets a packet takes its tokens, as masks: -1 for
+// yes, 0 for no. c and e are negative where the bucket holds the packet.
+func (p *Profile) fits(c, e int64, in Color) (fromC, fromE int64) {
+	fromC = c & (int64(in) - p.cLimit) >> 63
+	fromE = e & (int64(in) - int64(Red)) >> 63
+	if p.peak {
+		fromC &= fromE
+	} else {
+		fromE &^= fromC
+	}
+	return fromC, fromE
+}
+
+func verdict(fromC, fromE int64, in Color) Color {
+	return Color(int64(Red) + (fromC | fromE) + fromC + int64(in)&fromC)
+}
+
+// rebase moves the epoch to now, or says that no time has passed since it
+// where now is earlier. It returns the ns from the epoch to now.
+func (m *Meter) rebase(now int64) uint64 {
+	switch {
+	case m.epoch == notBegun:
+		m.epoch = now
+	case now > m.epoch:
+		p, dt := m.profile, uint64(now)-uint64(m.epoch)
+		tc, te := elapsed(dt, p.c.num), elapsed(dt, p.e.num)
+		c, e := p.settle(m.c, m.e, tc, te)
+		m.c, m.e = c-tc, e-te
+		m.epoch = now
+	}
+	return 0
+}
+
+// elapsed is dt*num, cut off where every bucket has long been full.
+func elapsed(dt uint64, num int64) int64 {
+	hi, lo := bits.Mul64(dt, uint64(num))
+	if hi != 0 || lo > 2*maxElapsed {
+		return 2 * maxElapsed
+	}
+	return int64(lo)
+}
+
+// Tokens returns what the buckets hold at now in whole bytes, rounded down:
+// Tc and Te, or Tc and Tp. It changes nothing.
+func (m *Meter) Tokens(now int64) (tc, te int64) {
+	at := *m
+	at.rebase(now)
+	p := m.profile
+	return max(p.c.room-1-at.c, 0) / p.den, max(p.e.room-1-at.e, 0) / p.den
+}
+
+// SetProfile changes the parameters at now. Each bucket keeps its tokens, cut
+// to the new burst; a fraction that the new rate cannot express is rounded
+// down.
+func (m *Meter) SetProfile(now int64, p *Profile) {
+	old := m.profile
+	if m.epoch != notBegun {
+		m.rebase(now)
+	}
+	m.c = p.c.carry(p.den, old.c.room-1-m.c, old.den)
+	m.e = p.e.carry(p.den, old.e.room-1-m.e, old.den)
+	m.profile = p
+}
+
+// carry is the debt of a bucket that gets the level of another one, counted
+// in units of 1/oldDen byte.
+func (b *bucket) carry(den, level, oldDen int64) int64 {
+	full := max(b.room-1, 0)
+	if level <= 0 {
+		return full
+	}
+	hi, lo := bits.Mul64(uint64(level), uint64(den))
+	if hi >= uint64(oldDen) {
+		return 0 // the quotient is above 2^64, and so above every burst
+	}
+	kept, _ := bits.Div64(hi, lo, uint64(oldDen))
+	return full - int64(min(kept, uint64(full)))
+}
+
+// ColorEach meters packets that share one time, each by the meter beside it,
+// in order. It first touches every meter, so that the cache misses of a burst
+// over many meters overlap. colors and lengths are as in Meter.Colors and at
+// least as long as meters.
+func ColorEach(meters []*Meter, now int64, lengths []int, colors []Color) {
+	lengths, colors = lengths[:len(meters)], colors[:len(meters)]
+	for _, m := range meters {
+		_ = *m // the nil check loads the meter's cache line
+	}
+	for i, m := range meters {
+		colors[i] = m.Color(now, lengths[i], colors[i])
+	}
+}

@@ -1,0 +1,249 @@
+package meter
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+)
+
+// The limits below are the same for every plane, so that a policy which
+// compiles for one compiles for all.
+const (
+	// maxUnits bounds a bucket in its own units (bytes times the
+	// denominator of its rate).
+	maxUnits = 1 << 59
+	// maxNum bounds the numerator of a rate, in units per nanosecond.
+	maxNum = 1 << 50
+	// maxElapsed bounds tokens counted since a meter's epoch, in units.
+	// A debt is at most maxElapsed + maxUnits, so sums of two stay in int64.
+	maxElapsed = 1 << 61
+)
+
+// Kind names the algorithm of a Profile.
+type Kind uint8
+
+const (
+	KindTokenBucket Kind = iota // single rate, two colors
+	KindSRTCM                   // RFC 2697
+	KindTRTCM                   // RFC 2698
+	KindTRTCM4115               // RFC 4115, MEF 10.3
+)
+
+var kindNames = [...]string{"token-bucket", "srtcm", "trtcm", "trtcm4115"}
+
+// String returns the kind as policies spell it.
+func (k Kind) String() string { return kindNames[k] }
+
+// SRTCM is a single-rate three-color marker, RFC 2697 §2. CBS and EBS are in
+// bytes; one of them may be zero.
+type SRTCM struct {
+	CIR      Rate
+	CBS, EBS int64
+}
+
+// TRTCM is a two-rate three-color marker, RFC 2698 §2. CBS and PBS are in
+// bytes and above zero; PIR is at least CIR.
+type TRTCM struct {
+	CIR Rate
+	CBS int64
+	PIR Rate
+	PBS int64
+}
+
+// TRTCM4115 is the two-rate three-color marker of RFC 4115 §3. CBS and EBS are
+// in bytes. A rate of zero never refills its bucket.
+type TRTCM4115 struct {
+	CIR Rate
+	CBS int64
+	EIR Rate
+	EBS int64
+	// Coupling is the coupling flag of MEF 10.3: what overflows the
+	// committed bucket goes into the excess bucket.
+	Coupling bool
+}
+
+// TokenBucket is a single-rate two-color meter. A packet that conforms keeps
+// its color, one that does not is red. Burst is in bytes.
+type TokenBucket struct {
+	Rate  Rate
+	Burst int64
+}
+
+// Profile is a compiled set of parameters, immutable, for any number of
+// meters in any number of goroutines.
+type Profile struct {
+	// Both buckets of every kind are metered by one straight line of
+	// integer arithmetic; the masks below tell the kinds apart.
+	horizon uint64 // ns after the epoch within which elapsed fits maxElapsed
+	den     int64  // units in a byte
+	over    uint64 // bytes: one more than the larger burst; longer packets cost this
+	c, e    bucket
+	coupled int64 // mask: what overflows C goes into E (RFC 2697 §3)
+	cLimit  int64 // colors before that are below it may take from C
+	peak    bool  // green takes from both buckets (RFC 2698 §3)
+	kind    Kind
+}
+
+// bucket holds the constants of one bucket. The unit of a profile is 1/den
+// byte, chosen so that a whole number of them, num, arrives in a nanosecond.
+// A packet costs den a byte. Nothing is divided, nothing is ever rounded.
+type bucket struct {
+	num  int64 // units in a nanosecond
+	room int64 // units: one more than the burst; 0 fits no packet, not even an empty one
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t SRTCM) Profile() (*Profile, error) {
+	var f faults
+	f.rate("CIR", t.CIR, "RFC 2697 §2")
+	f.bytes("CBS", t.CBS)
+	f.bytes("EBS", t.EBS)
+	if t.CBS == 0 && t.EBS == 0 {
+		f.add("CBS", "and EBS are both zero: one of them must be larger (RFC 2697 §2)")
+	}
+	// RFC 2697 is RFC 4115 with coupling and an excess rate of zero.
+	return f.profile(KindSRTCM, [2]string{"CBS", "EBS"}, t.CIR, t.CBS, Rate{}, t.EBS, true)
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t TRTCM) Profile() (*Profile, error) {
+	var f faults
+	f.rate("CIR", t.CIR, "RFC 2698 §2")
+	f.rate("PIR", t.PIR, "RFC 2698 §2")
+	f.positive("CBS", t.CBS, "RFC 2698 §2")
+	f.positive("PBS", t.PBS, "RFC 2698 §2")
+	if f == nil && t.PIR.Cmp(t.CIR) < 0 {
+		f.add("PIR", fmt.Sprintf("%v is below CIR %v: it must be equal or greater (RFC 2698 §2)", t.PIR, t.CIR))
+	}
+	return f.profile(KindTRTCM, [2]string{"CBS", "PBS"}, t.CIR, t.CBS, t.PIR, t.PBS, false)
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t TRTCM4115) Profile() (*Profile, error) {
+	var f faults
+	f.optionalRate("CIR", t.CIR)
+	f.optionalRate("EIR", t.EIR)
+	f.bytes("CBS", t.CBS)
+	f.bytes("EBS", t.EBS)
+	if t.CBS == 0 && t.EBS == 0 {
+		f.add("CBS", "and EBS are both zero: every packet would be red")
+	}
+	return f.profile(KindTRTCM4115, [2]string{"CBS", "EBS"}, t.CIR, t.CBS, t.EIR, t.EBS, t.Coupling)
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t TokenBucket) Profile() (*Profile, error) {
+	var f faults
+	f.rate("rate", t.Rate, "")
+	f.positive("burst", t.Burst, "")
+	p, err := f.profile(KindTokenBucket, [2]string{"burst", ""}, t.Rate, t.Burst, Rate{}, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	p.e = bucket{}
+	p.cLimit = int64(Red) // a yellow packet may conform, and stays yellow
+	return p, nil
+}
+
+// Kind returns the algorithm.
+func (p *Profile) Kind() Kind { return p.kind }
+
+// Bursts returns the sizes of both buckets in bytes: CBS and EBS, or CBS and
+// PBS. The second is zero for a token bucket.
+func (p *Profile) Bursts() (c, e int64) { return p.c.burst(p.den), p.e.burst(p.den) }
+
+func (b *bucket) burst(den int64) int64 { return max(b.room-1, 0) / den }
+
+// FieldError is a fault of one parameter.
+type FieldError struct {
+	Field  string // as the RFC spells it: CIR, CBS, EBS, PIR, PBS, EIR; rate, burst
+	Reason string
+}
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Reason }
+
+// faults collects what is wrong with a set of parameters.
+type faults []error
+
+func (f *faults) add(field, reason string) { *f = append(*f, &FieldError{field, reason}) }
+
+func (f *faults) optionalRate(field string, r Rate) bool {
+	if reason := r.fault(); reason != "" {
+		f.add(field, reason)
+		return false
+	}
+	return true
+}
+
+func (f *faults) rate(field string, r Rate, clause string) {
+	if f.optionalRate(field, r) && r.Bytes == 0 {
+		f.add(field, "must be above zero"+cite(clause))
+	}
+}
+
+func (f *faults) bytes(field string, n int64) {
+	if n < 0 {
+		f.add(field, "is negative")
+	}
+}
+
+func (f *faults) positive(field string, n int64, clause string) {
+	if n <= 0 {
+		f.add(field, "must be above zero"+cite(clause))
+	}
+}
+
+func cite(clause string) string {
+	if clause == "" {
+		return ""
+	}
+	return " (" + clause + ")"
+}
+
+// profile compiles the two buckets, or returns the faults.
+func (f *faults) profile(k Kind, names [2]string, cr Rate, cb int64, er Rate, eb int64, coupled bool) (*Profile, error) {
+	if *f != nil {
+		return nil, errors.Join(*f...)
+	}
+	c, e := cr.rat(), er.rat()
+	den := lcm(c.Denom(), e.Denom())
+	limit := new(big.Int).Quo(big.NewInt(maxUnits), den)
+	for i, burst := range [2]int64{cb, eb} {
+		if limit.Cmp(big.NewInt(burst)) < 0 {
+			f.add(names[i], fmt.Sprintf("of %d bytes is above the largest burst that stays exact at this rate, %v bytes", burst, limit))
+		}
+	}
+	for i, rate := range [2]*big.Rat{c, e} {
+		if num := units(rate, den); num.Cmp(big.NewInt(maxNum)) > 0 {
+			f.add(names[i], fmt.Sprintf("has a rate too fast or too fine to stay exact: %v bytes/ns over the denominator %v", rate, den))
+		}
+	}
+	if *f != nil {
+		return nil, errors.Join(*f...)
+	}
+	p := &Profile{
+		den:    den.Int64(),
+		over:   uint64(max(cb, eb)) + 1,
+		cLimit: int64(Yellow),
+		peak:   k == KindTRTCM,
+		kind:   k,
+	}
+	p.c = bucket{units(c, den).Int64(), cb*p.den + 1}
+	p.e = bucket{units(e, den).Int64(), eb*p.den + 1}
+	p.horizon = uint64(maxElapsed / max(p.c.num, p.e.num, 1))
+	if coupled {
+		p.coupled = -1
+	}
+	return p, nil
+}
+
+// units is a rate in bytes per nanosecond, in units of 1/den byte.
+func units(rate *big.Rat, den *big.Int) *big.Int {
+	n := new(big.Int).Quo(den, rate.Denom())
+	return n.Mul(n, rate.Num())
+}
+
+func lcm(a, b *big.Int) *big.Int {
+	g := new(big.Int).GCD(nil, nil, a, b)
+	return g.Mul(new(big.Int).Quo(a, g), b)
+}
