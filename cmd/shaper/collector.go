@@ -1,0 +1,230 @@
+package main
+
+import (
+	"io"
+	"path/filepath"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Bins start narrow and double in width whenever the capture outgrows them, so
+// that memory does not grow with it.
+const (
+	maxBins  = 512
+	firstBin = 10_000 // ns
+)
+
+// axis is the time axis that all series of a report share.
+type axis struct {
+	begun  bool
+	start  int64 // ns
+	width  int64 // ns
+	n      int   // bins in use
+	series []*series
+}
+
+// series is one value a bin.
+type series struct {
+	values []int64
+	blank  int64
+	merge  func(a, b int64) int64
+}
+
+func sum(a, b int64) int64 { return a + b }
+
+// lowest and highest take -1 for no value.
+func lowest(a, b int64) int64 {
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
+}
+
+func highest(a, b int64) int64 { return max(a, b) }
+
+func (x *axis) add(blank int64, merge func(a, b int64) int64) *series {
+	s := &series{make([]int64, maxBins), blank, merge}
+	for i := range s.values {
+		s.values[i] = blank
+	}
+	x.series = append(x.series, s)
+	return s
+}
+
+// bin returns the bin of a time, which is not before the first one's.
+func (x *axis) bin(t int64) int {
+	if !x.begun {
+		x.begun, x.start, x.width = true, t, firstBin
+	}
+	since := uint64(t) - uint64(x.start)
+	for since/uint64(x.width) >= maxBins {
+		for _, s := range x.series {
+			s.halve()
+		}
+		x.width *= 2
+		x.n = (x.n + 1) / 2
+	}
+	i := int(since / uint64(x.width))
+	x.n = max(x.n, i+1)
+	return i
+}
+
+func (s *series) halve() {
+	for i := range maxBins / 2 {
+		s.values[i] = s.merge(s.values[2*i], s.values[2*i+1])
+	}
+	for i := maxBins / 2; i < maxBins; i++ {
+		s.values[i] = s.blank
+	}
+}
+
+func (s *series) put(bin int, v int64) { s.values[bin] = s.merge(s.values[bin], v) }
+
+// collector gathers what the report shows, packet by packet.
+type collector struct {
+	axis
+	policy          *compiled
+	offered, passed [3]*series
+	unmetered       *series
+	classes         []classSeries
+	meters          []*meterSeries
+	queues          []*queueSeries
+}
+
+// classSeries are the series that a class's packets add to.
+type classSeries struct {
+	chain  []*meterSeries
+	queues [3]*queueSeries // by color
+}
+
+type meterSeries struct {
+	meter *dataplane.Meter
+	level [2]*series
+}
+
+type queueSeries struct {
+	queue *dataplane.Queue
+	delay *series
+}
+
+func newCollector(policy *compiled) *collector {
+	c := &collector{policy: policy}
+	for color := range c.offered {
+		c.offered[color] = c.add(0, sum)
+		c.passed[color] = c.add(0, sum)
+	}
+	c.unmetered = c.add(0, sum)
+	meters, queues := map[*dataplane.Meter]*meterSeries{}, map[*dataplane.Queue]*queueSeries{}
+	for i := range policy.Policy.Classes {
+		class := &policy.Policy.Classes[i]
+		var s classSeries
+		for m := class.Meter; m != nil; m = m.Then {
+			if meters[m] == nil {
+				meters[m] = &meterSeries{m, [2]*series{c.add(-1, lowest), c.add(-1, lowest)}}
+				c.meters = append(c.meters, meters[m])
+			}
+			s.chain = append(s.chain, meters[m])
+		}
+		for color := range s.queues {
+			q := class.Action(meter.Color(color)).Queue
+			if q == nil {
+				continue
+			}
+			if queues[q] == nil {
+				queues[q] = &queueSeries{q, c.add(-1, highest)}
+				c.queues = append(c.queues, queues[q])
+			}
+			s.queues[color] = queues[q]
+		}
+		c.classes = append(c.classes, s)
+	}
+	return c
+}
+
+// packet adds one packet.
+func (c *collector) packet(v *dataplane.Verdict) {
+	now, n := c.policy.pipeline.Now(), int64(v.Length)
+	if v.Class < 0 {
+		c.unmetered.put(c.bin(now), n)
+		return
+	}
+	at := c.bin(now)
+	c.offered[v.Color].put(at, n)
+	class := &c.classes[v.Class]
+	for _, m := range class.chain {
+		tc, te := c.policy.pipeline.Tokens(m.meter)
+		m.level[0].put(at, tc)
+		m.level[1].put(at, te)
+	}
+	if v.Done.Dropped() {
+		return
+	}
+	left := c.bin(v.Departure)
+	c.passed[v.Color].put(left, n)
+	if v.Done&dataplane.Queued != 0 {
+		class.queues[v.Color].delay.put(left, v.Departure-now)
+	}
+}
+
+// write renders the report.
+func (c *collector) write(w io.Writer, in, version string, s replay.Summary) error {
+	t := c.policy.totals(s)
+	d := report.Data{
+		Input:     filepath.Base(in),
+		Policy:    c.policy.name,
+		Version:   version,
+		Start:     c.start,
+		BinWidth:  c.width,
+		Unmetered: c.unmetered.values[:c.n],
+		Packets:   t.Packets,
+		Bytes:     t.Bytes,
+		Duration:  t.DurationNS,
+		Warnings:  t.Warnings,
+	}
+	for color := range d.Offered {
+		d.Offered[color] = c.offered[color].values[:c.n]
+		d.Passed[color] = c.passed[color].values[:c.n]
+	}
+	for _, m := range c.meters {
+		out := report.Meter{Name: m.meter.Name, Kind: kindOf(m.meter.Params), Params: describeMeter(m.meter)}
+		for i, b := range policyfile.Buckets(m.meter.Params) {
+			level := report.Bucket{Name: b.Tokens, Size: b.Burst, Lowest: m.level[i].values[:c.n]}
+			if i == 0 {
+				out.C = level
+			} else {
+				out.E = level
+			}
+		}
+		d.Meters = append(d.Meters, out)
+	}
+	for _, q := range c.queues {
+		d.Queues = append(d.Queues, report.Queue{Name: q.queue.Name, Params: describeQueue(q.queue), Delay: q.delay.values[:c.n]})
+	}
+	for i, class := range t.Classes {
+		row := report.Class{
+			Name:    class.Name,
+			Green:   report.Count(class.Green),
+			Yellow:  report.Count(class.Yellow),
+			Red:     report.Count(class.Red),
+			Dropped: report.Count(class.Dropped),
+			Marked:  report.Count(class.Marked),
+			Queued:  report.Count(class.Queued),
+		}
+		switch {
+		case i == len(c.policy.Policy.Classes):
+			row.Uncolored = report.Count(class.total)
+			if class.Packets == 0 {
+				continue
+			}
+		case c.policy.Policy.Classes[i].Meter != nil:
+			m := c.policy.Policy.Classes[i].Meter
+			row.Meter = kindOf(m.Params) + ": " + describeMeter(m)
+		}
+		d.Classes = append(d.Classes, row)
+	}
+	return report.Write(w, d)
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// decisionFields are the columns, in order.
+var decisionFields = [...]string{
+	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns", "reason",
+}
+
+// decisions writes a row a packet, as CSV or as JSON lines.
+type decisions struct {
+	w       *bufio.Writer
+	classes []string // names, quoted as the form needs it
+	json    bool
+	row     []byte
+	column  int
+}
+
+func newDecisions(w io.Writer, policy *dataplane.Policy, asJSON bool) *decisions {
+	d := &decisions{w: bufio.NewWriterSize(w, 1<<16), json: asJSON}
+	for i := range policy.Classes {
+		name := policy.Classes[i].Name
+		switch {
+		case asJSON:
+			quoted, _ := json.Marshal(name) // a string always marshals
+			name = string(quoted[1 : len(quoted)-1])
+		case strings.ContainsAny(name, ",\"\r\n"):
+			name = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+		}
+		d.classes = append(d.classes, name)
+	}
+	if !asJSON {
+		d.w.WriteString(strings.Join(decisionFields[:], ",") + "\n")
+	}
+	return d
+}
+
+// write adds the row of one packet.
+func (d *decisions) write(number int64, p *dataplane.Packet, v *dataplane.Verdict) error {
+	class, pre, color := "-", "", ""
+	if v.Class >= 0 {
+		class, pre, color = d.classes[v.Class], v.Pre.String(), v.Color.String()
+	}
+	departure := v.Departure
+	if v.Done&dataplane.Queued == 0 {
+		departure = p.Time // its own stamp, also where the clock is ahead
+	}
+	d.row, d.column = d.row[:0], 0
+	d.number(number, true)
+	d.number(p.Time, true)
+	d.number(int64(v.Length), true)
+	d.text(class)
+	d.text(pre)
+	d.text(color)
+	d.text(actionNames[v.Done])
+	d.number(int64(v.DSCPIn), v.HasDSCP)
+	d.number(int64(v.DSCPOut), v.HasDSCP && !v.Done.Dropped())
+	d.number(departure, !v.Done.Dropped())
+	d.text(v.Reason.String())
+	if d.json {
+		d.row = append(d.row, '}')
+	}
+	d.row = append(d.row, '\n')
+	_, err := d.w.Write(d.row)
+	return err
+}
+
+// next begins a column.
+func (d *decisions) next() {
+	if d.json {
+		d.row = append(d.row, "{,"[min(d.column, 1)], '"')
+		d.row = append(d.row, decisionFields[d.column]...)
+		d.row = append(d.row, '"', ':')
+	} else if d.column > 0 {
+		d.row = append(d.row, ',')
+	}
+	d.column++
+}
+
+// number writes a number; without one the column is empty, null in JSON.
+func (d *decisions) number(n int64, ok bool) {
+	d.next()
+	switch {
+	case ok:
+		d.row = strconv.AppendInt(d.row, n, 10)
+	case d.json:
+		d.row = append(d.row, "null"...)
+	}
+}
+
+func (d *decisions) text(s string) {
+	d.next()
+	if d.json {
+		d.row = append(d.row, '"')
+		d.row = append(d.row, s...)
+		d.row = append(d.row, '"')
+		return
+	}
+	d.row = append(d.row, s...)
+}
+
+// actionNames are the actions by what was done, joined in the order done.
+var actionNames = func() (names [16]string) {
+	for done := range names {
+		name := ""
+		for _, part := range []struct {
+			bit  dataplane.Done
+			name string
+		}{{dataplane.ECNSet, "ecn"}, {dataplane.Marked, "mark"}, {dataplane.Queued, "queue"}} {
+			if dataplane.Done(done)&part.bit == 0 {
+				continue
+			}
+			if name != "" {
+				name += "+"
+			}
+			name += part.name
+		}
+		if name == "" {
+			name = "pass"
+		}
+		names[done] = name
+	}
+	names[0] = "drop"
+	return names
+}()

@@ -1,0 +1,80 @@
+package lint
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// control is traffic that a network needs to stay up. Each is a real frame, so
+// that the same parser and classifier decide about it as about any other.
+var control = []struct {
+	name  string
+	frame []byte
+}{
+	{"ARP", frame(0x0806, make([]byte, 28))},
+	{"IPv6 neighbour discovery", frame(0x86dd, ipv6(58, []byte{135, 0, 0, 0}))},
+	{"OSPF", frame(0x0800, ipv4(89, nil))},
+	{"BGP", frame(0x0800, ipv4(6, []byte{0, 179, 0, 179}))},
+	{"EIGRP", frame(0x0800, ipv4(88, nil))},
+	{"PIM", frame(0x0800, ipv4(103, nil))},
+	{"VRRP", frame(0x0800, ipv4(112, nil))},
+	{"BFD", frame(0x0800, ipv4(17, []byte{0xc0, 0, 0x0e, 0xc8}))},
+	{"LDP", frame(0x0800, ipv4(17, []byte{0x02, 0x86, 0x02, 0x86}))},
+	{"IS-IS", frame(0x0026, []byte{0xfe, 0xfe, 0x03, 0x83})},
+}
+
+const cs6 = 48 << 2 // routing protocols' own DSCP (RFC 4594 §3.1), in a TOS byte
+
+func frame(etherType uint16, payload []byte) []byte {
+	b := append(make([]byte, 12), byte(etherType>>8), byte(etherType))
+	return append(b, payload...)
+}
+
+func ipv4(proto byte, payload []byte) []byte {
+	h := make([]byte, 20)
+	h[0], h[1], h[3], h[8], h[9] = 0x45, cs6, byte(20+len(payload)), 1, proto
+	return append(h, payload...)
+}
+
+func ipv6(proto byte, payload []byte) []byte {
+	h := make([]byte, 40)
+	h[0], h[1], h[5], h[6], h[7] = 0x60|cs6>>4, cs6<<4&0xff, byte(len(payload)), proto, 255
+	return append(h, payload...)
+}
+
+// control says which classes that drop something take control traffic.
+func (l *linter) control() {
+	classes := l.File.Policy.Classes
+	matches := make([]dataplane.Match, len(classes))
+	for i := range classes {
+		matches[i] = classes[i].Match
+	}
+	classifier := dataplane.NewClassifier(matches)
+	victims := make([][]string, len(classes))
+	for _, c := range control {
+		p := dataplane.Packet{Data: slices.Clone(c.frame), WireLen: 60, Link: dataplane.LinkEthernet}
+		dataplane.Parse(&p)
+		if i := classifier.Classify(&p, p.L3Len); i >= 0 {
+			victims[i] = append(victims[i], c.name)
+		}
+	}
+	for i := range classes {
+		if victims[i] != nil && drops(&classes[i]) {
+			l.add(Warning, &classes[i], "name", "class %s drops packets and takes %s: give control traffic a class before it, without a meter",
+				classes[i].Name, strings.Join(victims[i], ", "))
+		}
+	}
+}
+
+// drops says whether a class can drop a packet.
+func drops(c *dataplane.Class) bool {
+	for color := meter.Green; color <= meter.Red; color++ {
+		if a := c.Action(color); (a.Drop || a.Queue != nil || a.ECN == dataplane.CEOrDrop) && (c.Meter != nil || color == meter.Green) {
+			return true
+		}
+	}
+	return false
+}

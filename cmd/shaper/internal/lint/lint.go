@@ -1,0 +1,218 @@
+// Package lint finds what compiles and is probably not meant: bursts that no
+// packet fits, classes that are never reached, control traffic that is dropped.
+package lint
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Level says how much a finding matters.
+type Level string
+
+const (
+	Warning Level = "warning" // traffic suffers
+	Note    Level = "note"    // worth knowing
+)
+
+// Finding is something about a policy, at its place.
+type Finding struct {
+	Place string `json:"place"`
+	Level Level  `json:"level"`
+	Text  string `json:"text"`
+}
+
+// Options are what lints depend on.
+type Options struct {
+	MTU int64 // bytes of the largest IP packet
+	RTT time.Duration
+}
+
+// gsoMax is the largest packet that the kernel hands down in one piece unless
+// told otherwise (GSO_LEGACY_MAX_SIZE).
+const gsoMax = 65536
+
+// linter collects findings.
+type linter struct {
+	*policyfile.File
+	Options
+	pipeline *dataplane.Pipeline
+	found    []Finding
+}
+
+// Policy lints a policy that compiled.
+func Policy(f *policyfile.File, p *dataplane.Pipeline, o Options) []Finding {
+	l := &linter{File: f, Options: o, pipeline: p}
+	l.bursts()
+	for i := range f.Policy.Classes {
+		l.reached(i)
+		l.fates(&f.Policy.Classes[i])
+		l.tcp(&f.Policy.Classes[i])
+	}
+	l.control()
+	l.unused()
+	return l.found
+}
+
+// Summary counts findings for people.
+func Summary(found []Finding) string {
+	warnings := 0
+	for _, f := range found {
+		if f.Level == Warning {
+			warnings++
+		}
+	}
+	if len(found) == 0 {
+		return "no findings"
+	}
+	return fmt.Sprintf("%s, %s", count(warnings, "warning"), count(len(found)-warnings, "note"))
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (l *linter) add(level Level, object any, key, format string, args ...any) {
+	l.found = append(l.found, Finding{l.Place(object, key), level, fmt.Sprintf(format, args...)})
+}
+
+// bursts looks at every meter once.
+func (l *linter) bursts() {
+	seen := map[*dataplane.Meter]bool{}
+	for i := range l.File.Policy.Classes {
+		for m := l.File.Policy.Classes[i].Meter; m != nil; m = m.Then {
+			if seen[m] || m.Packets {
+				continue
+			}
+			seen[m] = true
+			for _, b := range policyfile.Buckets(m.Params) {
+				key := strings.ToLower(b.BurstName)
+				switch {
+				case b.Burst > 0 && b.Burst < l.MTU:
+					l.add(Warning, m, key, "%s of %d bytes is below the MTU: a packet of %d bytes never fits, however idle the link (RFC 2697 §2)", b.BurstName, b.Burst, l.MTU)
+				case b.Burst >= l.MTU && b.Burst < gsoMax:
+					l.add(Note, m, key, "%s of %d bytes is below a GSO packet: with TSO on, the kernel hands down up to %d bytes at once, which never fit", b.BurstName, b.Burst, gsoMax)
+				}
+			}
+		}
+	}
+}
+
+// reached looks for an earlier class that takes all that this one would.
+func (l *linter) reached(i int) {
+	classes := l.File.Policy.Classes
+	for j := range i {
+		if classes[j].Match.Covers(&classes[i].Match) {
+			l.add(Warning, &classes[i], "match", "class %s is never reached: class %s before it takes all that it would", classes[i].Name, classes[j].Name)
+			return
+		}
+	}
+}
+
+// fates looks for two colors that end alike.
+func (l *linter) fates(c *dataplane.Class) {
+	if c.Meter == nil {
+		return
+	}
+	_, two := c.Meter.Params.(meter.TokenBucket)
+	for color := meter.Yellow; color <= meter.Red; color++ {
+		before := color - 1
+		if two && !c.Meter.Aware {
+			if color == meter.Yellow {
+				continue // a token bucket that sees only green gives no yellow
+			}
+			before = meter.Green
+		}
+		if same(c.Action(before), c.Action(color)) {
+			l.add(Note, c, color.String(), "class %s does the same to %v and %v: the meter's difference between them is lost", c.Name, before, color)
+		}
+	}
+}
+
+func same(a, b dataplane.Action) bool {
+	if a.Drop != b.Drop || a.ECN != b.ECN || a.Queue != b.Queue || len(a.Marks) != len(b.Marks) {
+		return false
+	}
+	for i := range a.Marks {
+		if a.Marks[i] != b.Marks[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// tcp compares the depth of what passes with what TCP has in flight. A flow
+// that fills a rate keeps rate * RTT in flight; a policer that holds less
+// drops before TCP gets there.
+func (l *linter) tcp(c *dataplane.Class) {
+	if c.Meter == nil || c.Meter.Packets || !c.Action(meter.Red).Drop || !takesTCP(&c.Match) {
+		return
+	}
+	rate, burst, key := limit(c.Meter.Params)
+	need, ok := rate.Burst(l.RTT)
+	if ok && burst < need {
+		l.add(Warning, c.Meter, key, "class %s lets %d bytes through at once; a TCP flow that fills %v at an RTT of %v has %d in flight and will not reach the rate", c.Name, burst, rate, l.RTT, need)
+	}
+}
+
+// limit is the rate and depth beyond which a meter gives red.
+func limit(p dataplane.Params) (meter.Rate, int64, string) {
+	switch t := p.(type) {
+	case meter.SRTCM:
+		return t.CIR, t.CBS + t.EBS, "ebs"
+	case meter.TRTCM:
+		return t.PIR, t.PBS, "pbs"
+	case meter.TRTCM4115:
+		if t.EIR.Cmp(t.CIR) > 0 {
+			return t.EIR, t.CBS + t.EBS, "ebs"
+		}
+		return t.CIR, t.CBS + t.EBS, "ebs"
+	case meter.TokenBucket:
+		return t.Rate, t.Burst, "burst"
+	}
+	return meter.Rate{}, 0, ""
+}
+
+func takesTCP(m *dataplane.Match) bool {
+	if m.Proto == nil {
+		return true
+	}
+	for _, r := range m.Proto {
+		if r.First <= 6 && 6 <= r.Last {
+			return true
+		}
+	}
+	return false
+}
+
+// unused looks for meters and queues that nothing leads to.
+func (l *linter) unused() {
+	meters, queues := map[*dataplane.Meter]bool{}, map[*dataplane.Queue]bool{}
+	for i := range l.File.Policy.Classes {
+		c := &l.File.Policy.Classes[i]
+		for m := c.Meter; m != nil; m = m.Then {
+			meters[m] = true
+		}
+		for color := meter.Green; color <= meter.Red; color++ {
+			queues[c.Action(color).Queue] = true
+		}
+	}
+	for _, m := range l.Meters {
+		if !meters[m] {
+			l.add(Note, m, "", "meter %s is used by no class", m.Name)
+		}
+	}
+	for _, q := range l.Queues {
+		if !queues[q] {
+			l.add(Note, q, "", "queue %s is used by no action", q.Name)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package oracle
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+)
+
+// packet is one record of a capture.
+type packet struct {
+	time     *big.Int // ns since the epoch
+	linkType int
+	wire     int64 // bytes on the wire
+	data     []byte
+}
+
+var errCut = errors.New("capture breaks off")
+
+// readCapture reads a pcap or pcapng file, perhaps gzipped. With an error it returns
+// the packets before the fault.
+func readCapture(path string) ([]packet, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var cut error
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil, err
+		}
+		data, cut = io.ReadAll(z)
+	}
+	if len(data) < 4 {
+		return nil, errCut
+	}
+	var packets []packet
+	if binary.BigEndian.Uint32(data) == blockSection {
+		packets, err = readPcapng(data)
+	} else {
+		packets, err = readPcap(data)
+	}
+	return packets, errors.Join(cut, err)
+}
+
+func readPcap(data []byte) ([]packet, error) {
+	if len(data) < 24 {
+		return nil, errCut
+	}
+	var order binary.ByteOrder
+	var tick int64 // ns of one unit of the fraction
+	switch binary.BigEndian.Uint32(data) {
+	case 0xa1b2c3d4:
+		order, tick = binary.BigEndian, 1000
+	case 0xd4c3b2a1:
+		order, tick = binary.LittleEndian, 1000
+	case 0xa1b23c4d:
+		order, tick = binary.BigEndian, 1
+	case 0x4d3cb2a1:
+		order, tick = binary.LittleEndian, 1
+	default:
+		return nil, errors.New("neither pcap nor pcapng")
+	}
+	linkType := int(order.Uint32(data[20:]) & 0xffff)
+	data = data[24:]
+
+	var packets []packet
+	for len(data) > 0 {
+		if len(data) < 16 {
+			return packets, errCut
+		}
+		seconds := int64(order.Uint32(data))
+		fraction := int64(order.Uint32(data[4:]))
+		captured := int64(order.Uint32(data[8:]))
+		original := int64(order.Uint32(data[12:]))
+		data = data[16:]
+		if int64(len(data)) < captured {
+			return packets, errCut
+		}
+		packets = append(packets, packet{
+			time:     big.NewInt(seconds*1e9 + fraction*tick),
+			linkType: linkType,
+			wire:     max(original, captured),
+			data:     data[:captured],
+		})
+		data = data[captured:]
+	}
+	return packets, nil
+}
+
+const (
+	blockSection   = 0x0a0d0d0a
+	blockInterface = 1
+	blockPacket    = 2 // obsolete
+	blockSimple    = 3
+	blockEnhanced  = 6
+)
+
+// iface is an interface description block.
+type iface struct {
+	linkType int
+	snapLen  int64
+	tick     *big.Rat // ns of one unit of time
+	offset   *big.Int // ns
+}
+
+func readPcapng(data []byte) ([]packet, error) {
+	var packets []packet
+	var order binary.ByteOrder
+	var ifaces []iface
+	last := new(big.Int) // the time of the packet before
+
+	for len(data) > 0 {
+		if len(data) < 12 {
+			return packets, errCut
+		}
+		if binary.BigEndian.Uint32(data) == blockSection {
+			switch binary.BigEndian.Uint32(data[8:]) {
+			case 0x1a2b3c4d:
+				order = binary.BigEndian
+			case 0x4d3c2b1a:
+				order = binary.LittleEndian
+			default:
+				return packets, errors.New("section without byte order")
+			}
+			ifaces = nil
+		}
+		blockType := order.Uint32(data)
+		size := int64(order.Uint32(data[4:]))
+		if size < 12 || size%4 != 0 {
+			return packets, fmt.Errorf("block of %d bytes", size)
+		}
+		if int64(len(data)) < size {
+			return packets, errCut
+		}
+		body := data[8 : size-4]
+		data = data[size:]
+
+		if blockType == blockInterface {
+			i, err := readInterface(order, body)
+			if err != nil {
+				return packets, err
+			}
+			ifaces = append(ifaces, i)
+			continue
+		}
+
+		// The fields of the three blocks that hold a packet, at their offsets.
+		var id, captured, original int64
+		var stamp *big.Int
+		var content []byte
+		u32 := func(at int) int64 { return int64(order.Uint32(body[at:])) }
+		ticks := func(at int) *big.Int {
+			high := new(big.Int).Lsh(big.NewInt(u32(at)), 32)
+			return high.Add(high, big.NewInt(u32(at+4)))
+		}
+		switch blockType {
+		case blockEnhanced:
+			if len(body) < 20 {
+				return packets, errCut
+			}
+			id, stamp, captured, original = u32(0), ticks(4), u32(12), u32(16)
+			content = body[20:]
+		case blockPacket:
+			if len(body) < 20 {
+				return packets, errCut
+			}
+			id = int64(order.Uint16(body))
+			stamp, captured, original = ticks(4), u32(12), u32(16)
+			content = body[20:]
+		case blockSimple:
+			if len(body) < 4 {
+				return packets, errCut
+			}
+			original = u32(0)
+			captured = original
+			content = body[4:]
+		default:
+			continue
+		}
+		if id >= int64(len(ifaces)) {
+			return packets, fmt.Errorf("packet of interface %d, which is not described", id)
+		}
+		i := ifaces[id]
+		if blockType == blockSimple && i.snapLen > 0 {
+			captured = min(captured, i.snapLen)
+		}
+		if captured > int64(len(content)) {
+			return packets, errCut
+		}
+		if stamp != nil {
+			ns := new(big.Rat).Mul(new(big.Rat).SetInt(stamp), i.tick)
+			last = new(big.Int).Add(floor(ns), i.offset)
+		}
+		packets = append(packets, packet{
+			time:     last,
+			linkType: i.linkType,
+			wire:     max(original, captured),
+			data:     content[:captured],
+		})
+	}
+	return packets, nil
+}
+
+func readInterface(order binary.ByteOrder, body []byte) (iface, error) {
+	if len(body) < 8 {
+		return iface{}, errCut
+	}
+	i := iface{
+		linkType: int(order.Uint16(body)),
+		snapLen:  int64(order.Uint32(body[4:])),
+		tick:     whole(1000), // microseconds, unless an option says otherwise
+		offset:   new(big.Int),
+	}
+	options := body[8:]
+	for len(options) >= 4 {
+		code, size := order.Uint16(options), int(order.Uint16(options[2:]))
+		options = options[4:]
+		if code == 0 {
+			break
+		}
+		if len(options) < size {
+			return iface{}, errCut
+		}
+		value := options[:size]
+		options = options[min(len(options), (size+3)/4*4):]
+		switch {
+		case code == 9 && size == 1: // if_tsresol
+			base, exponent := int64(10), int64(value[0])
+			if value[0]&0x80 != 0 {
+				base, exponent = 2, int64(value[0]&0x7f)
+			}
+			units := new(big.Int).Exp(big.NewInt(base), big.NewInt(exponent), nil)
+			i.tick = new(big.Rat).SetFrac(big.NewInt(1e9), units)
+		case code == 14 && size == 8: // if_tsoffset
+			seconds := big.NewInt(int64(order.Uint64(value)))
+			i.offset = seconds.Mul(seconds, big.NewInt(1e9))
+		}
+	}
+	return i, nil
+}

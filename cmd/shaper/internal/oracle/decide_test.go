@@ -1,0 +1,333 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// writePcap writes a little-endian capture of nanosecond stamps.
+func writePcap(t *testing.T, link uint32, records []packetRecord) string {
+	t.Helper()
+	order := binary.LittleEndian
+	data := pcapHeader(order, 0xa1b23c4d)
+	order.PutUint32(data[20:], link)
+	for _, r := range records {
+		data = order.AppendUint32(data, uint32(r.ns/1e9))
+		data = order.AppendUint32(data, uint32(r.ns%1e9))
+		data = order.AppendUint32(data, uint32(len(r.data)))
+		data = order.AppendUint32(data, uint32(max(r.wire, len(r.data))))
+		data = append(data, r.data...)
+	}
+	path := filepath.Join(t.TempDir(), "in.pcap")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+type packetRecord struct {
+	ns   int64
+	wire int
+	data []byte
+}
+
+// TestRows has whole rows by hand: IPv4 packets of 28 bytes and more, at 8 kbit/s, which
+// is a byte each ms.
+func TestRows(t *testing.T) {
+	afx1 := raw(t, macs, "0800", udp4)                                       // DSCP 10, ECN 1
+	notECN := raw(t, macs, "0800", strings.Replace(udp4, "4529", "4528", 1)) // DSCP 10, ECN 0
+	afx2 := raw(t, macs, "0800", strings.Replace(udp4, "4529", "4531", 1))   // DSCP 12, ECN 1
+	arp := raw(t, macs, "0806", pad(46))
+	tagged := raw(t, macs, "8100 6064 0806", pad(28))
+	broken := raw(t, macs, "0800 4500")
+
+	tests := []struct {
+		name, policy string
+		records      []packetRecord
+		want         string // fields 3 to 11 of each row, blank is a comma
+	}{
+		{
+			"mark and default actions",
+			`
+classes:
+  - name: all
+    meter: {type: srtcm, cir: 8kbit, cbs: 28, ebs: 28}
+    yellow: {dscp: af12}`,
+			[]packetRecord{{1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, afx1}, {28001000, 0, afx1}},
+			`
+28,all,green,green,pass,10,10,1000,rfc2697-green
+28,all,green,yellow,mark,10,12,1000,rfc2697-yellow
+28,all,green,red,drop,10,,,rfc2697-red
+28,all,green,green,pass,10,10,28001000,rfc2697-green`,
+		},
+		{
+			"what no class takes",
+			`
+classes:
+  - name: tcp
+    match: {proto: tcp}`,
+			[]packetRecord{{1, 0, afx1}, {2, 0, arp}, {3, 100, broken}},
+			`
+28,-,,,pass,10,10,1,no-meter
+46,-,,,pass,,,2,not-ip
+86,-,,,pass,,,3,malformed`,
+		},
+		{
+			"beside IP",
+			`
+classes:
+  - {name: rest, green: {dscp: 3}}
+  - {name: tag, match: {vlan: 100}, green: {dscp: 3, pcp: 1}}
+  - {name: arp, match: {ethertype: arp}, green: {dscp: 3}}
+  - {name: long, match: {length: 80-99}, green: drop}`,
+			[]packetRecord{{1, 0, afx1}, {2, 0, arp}, {3, 0, tagged}, {4, 100, broken}, {5, 60, broken}},
+			`
+28,rest,green,green,mark,10,3,1,no-meter
+46,arp,green,green,pass,,,2,no-meter
+28,tag,green,green,mark,,,3,no-meter
+86,long,green,green,drop,,,,no-meter
+46,-,,,pass,,,5,malformed`,
+		},
+		{
+			"chain",
+			`
+classes:
+  - name: all
+    meter: {type: token-bucket, rate: 8kbit, burst: 84, color: aware}
+    then: second
+    red: {dscp: cs1}
+meters:
+  second: {type: trtcm, cir: 8kbit, cbs: 100, pir: 8kbit, pbs: 56, color: aware, then: third}
+  third: {type: srtcm, cir: 8kbit, cbs: 0, ebs: 28, color: aware}`,
+			[]packetRecord{{1, 0, afx2}, {1, 0, afx1}, {1, 0, afx1}, {1, 0, afx1}},
+			`
+28,all,yellow,yellow,pass,12,12,1,rfc2697-pre-yellow
+28,all,green,red,mark,10,8,1,rfc2697-red
+28,all,green,red,mark,10,8,1,rfc2698-red
+28,all,green,red,mark,10,8,1,token-bucket-red`,
+		},
+		{
+			"queue, ECN, and time that goes back",
+			`
+classes:
+  - name: ecn
+    match: {dscp: 12}
+    green: {queue: q, ecn: ce, else: drop, dscp: 20, mark: 1}
+  - name: all
+    green: {ecn: ce, queue: q}
+queues:
+  q: {rate: 8kbit, limit: 28ms}`,
+			[]packetRecord{{5000, 0, afx1}, {4000, 0, notECN}, {5000, 0, afx1}, {1005001, 0, afx2}, {28005001, 0, afx2}},
+			`
+28,all,green,green,ecn+queue,10,10,5000,no-meter
+28,all,green,green,queue,10,10,28005000,no-meter
+28,all,green,green,drop,10,,,queue-full
+28,ecn,green,green,drop,12,,,queue-full
+28,ecn,green,green,ecn+mark+queue,12,20,56005000,no-meter`,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			rows, err := Decide([]byte(test.policy), writePcap(t, 1, test.records))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, row := range rows {
+				got = append(got, strings.Join(row[2:], ","))
+			}
+			want := strings.Split(strings.TrimSpace(test.want), "\n")
+			if !slices.Equal(got, want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// traffic is bursts of packets of many kinds, 64 to 1500 bytes, over about 4 s.
+func traffic(t *testing.T) []packetRecord {
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	var records []packetRecord
+	ns := int64(1e18)
+	for len(records) < 1500 {
+		if random.IntN(4) == 0 {
+			ns += random.Int64N(20e6)
+		}
+		if random.IntN(100) == 0 {
+			ns -= 5e6
+		}
+		below := pick(
+			macs, macs, macs, macs,
+			macs+pick("8100 6064", "88a8 a00a", "8100 2005", "8100 4005", "8100 e032 8100 0001"),
+		)
+		ip := raw(t, pick(udp4, udp6))
+		tos := byte(random.IntN(2)*random.IntN(16)<<2 | random.IntN(4)*random.IntN(2))
+		protocol := []byte{6, 6, 17, 1}[random.IntN(4)]
+		link := ""
+		if ip[0]>>4 == 4 {
+			link = pick("0800", "0800", "0800", "0800", "8847 00010740", "8847 00010e40 00010140", "8864 11000001 0000 0021")
+			ip[1], ip[9] = tos, protocol
+			if protocol == 17 && random.IntN(8) == 0 {
+				ip[6], ip[7] = 0x20, byte(random.IntN(2))
+			}
+		} else {
+			link = pick("86dd", "86dd", "8847 00010940")
+			ip[0], ip[1] = ip[0]&0xf0|tos>>4, tos<<4
+			ip[6] = protocol
+		}
+		body := 4 + random.IntN(300)
+		if random.IntN(3) == 0 {
+			body = 1440 - random.IntN(900)
+		}
+		ip = append(ip, make([]byte, body)...)
+		if ip[0]>>4 == 4 {
+			binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+		} else {
+			binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
+		}
+		data := append(raw(t, below, link), ip...)
+		switch random.IntN(30) {
+		case 0:
+			data = raw(t, macs, pick("0806", "8100 2005 0806", "88cc"), pad(46))
+		case 1:
+			data = data[:14+random.IntN(20)]
+		}
+		r := packetRecord{ns, len(data), data}
+		if len(data) < 60 {
+			r.data = append(data, make([]byte, 60-len(data))...)
+		}
+		r.data = r.data[:min(len(r.data), 96)]
+		records = append(records, r)
+	}
+	return records
+}
+
+// TestPolicies runs every policy of testdata over the traffic: all of them must show all
+// colors and drops, and together every action and reason.
+func TestPolicies(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no policies: %v", err)
+	}
+	capture := writePcap(t, 1, traffic(t))
+	seen := map[string]bool{}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lines := strings.Count(string(text), "\n"); lines > 40 {
+				t.Errorf("%d lines", lines)
+			}
+			rows, err := Decide(text, capture)
+			if err != nil {
+				t.Fatal(err)
+			}
+			here := map[string]int{}
+			for _, row := range rows {
+				checkRow(t, row)
+				here["class "+row[3]]++
+				for _, value := range []string{row[5], row[6], row[10]} {
+					here[value]++
+					seen[value] = true
+				}
+			}
+			for _, value := range []string{"green", "yellow", "red", "drop", "pass"} {
+				if here[value] == 0 && here[strings.Replace(value, "pass", "mark", 1)] == 0 {
+					t.Errorf("never %s", value)
+				}
+			}
+			t.Log(here)
+		})
+	}
+	for _, value := range []string{
+		"rfc2697-green", "rfc2697-yellow", "rfc2697-red", "rfc2697-pre-yellow", "rfc2697-pre-red",
+		"rfc2698-green", "rfc2698-yellow", "rfc2698-red", "rfc2698-pre-yellow", "rfc2698-pre-red",
+		"rfc4115-green", "rfc4115-yellow", "rfc4115-red", "rfc4115-pre-yellow", "rfc4115-pre-red",
+		"token-bucket-green", "token-bucket-red", "token-bucket-pre-yellow", "token-bucket-pre-red",
+		"no-meter", "not-ip", "malformed", "queue-full",
+		"pass", "drop", "mark", "ecn", "queue", "ecn+mark", "mark+queue", "ecn+queue",
+	} {
+		if !seen[value] {
+			t.Errorf("no policy shows %s", value)
+		}
+	}
+}
+
+// checkRow holds what is true of every row.
+func checkRow(t *testing.T, row []string) {
+	t.Helper()
+	if len(row) != 11 {
+		t.Fatalf("%d fields: %q", len(row), row)
+	}
+	dropped := row[6] == "drop"
+	queued := strings.HasSuffix(row[6], "queue")
+	switch {
+	case dropped != (row[9] == ""),
+		dropped && row[8] != "",
+		!dropped && (row[7] == "") != (row[8] == ""),
+		!dropped && !queued && row[9] != row[1],
+		row[3] == "-" && (row[4]+row[5] != "" || row[6] != "pass"),
+		row[3] != "-" && (row[4] == "" || row[5] == ""),
+		row[10] == "queue-full" && !dropped,
+		row[4] == "red" && row[5] != "red",
+		row[4] == "yellow" && row[5] == "green",
+		row[5] == "" && row[3] != "-":
+		t.Errorf("row does not hold together: %q", row)
+	}
+}
+
+// TestBlindIsAwareWithGreen: a blind meter is an aware one whose packets are all green.
+func TestBlindIsAwareWithGreen(t *testing.T) {
+	capture := writePcap(t, 1, traffic(t))
+	for _, meter := range []string{
+		"type: srtcm, cir: 200kbit, cbs: 3000, ebs: 3000",
+		"type: trtcm, cir: 200kbit, cbs: 3000, pir: 300kbit, pbs: 4000",
+		"type: trtcm4115, cir: 200kbit, cbs: 3000, eir: 100kbit, ebs: 3000, coupling: true",
+		"type: token-bucket, rate: 200kbit, burst: 3000",
+	} {
+		var rows [2][][]string
+		for i, option := range []string{"", ", color: aware, precolor: {from: mark}"} {
+			policy := "classes: [{name: all, meter: {" + meter + option + "}}]"
+			var err error
+			if rows[i], err = Decide([]byte(policy), capture); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !reflect.DeepEqual(rows[0], rows[1]) {
+			t.Errorf("%s: blind and aware differ", meter)
+		}
+	}
+}
+
+func TestRefusedPolicies(t *testing.T) {
+	for _, policy := range []string{
+		"",
+		"classes: {}",
+		"classes: [{name: a}, {name: a}]",
+		"classes: [{name: a, math: {dscp: ef}}]",
+		"classes: [{name: a, match: {dscp: 64}}]",
+		"classes: [{name: a, match: {sport: 9-8}}]",
+		"classes: [{name: a, green: {queue: none}}]",
+		"classes: [{name: a, meter: {type: trtcm, cir: 2mbit, cbs: 1, pir: 1mbit, pbs: 1}}]",
+		"classes: [{name: a, meter: {type: srtcm, cir: 2mbit, cbs: 0, ebs: 0}}]",
+		"classes: [{name: a, meter: {type: srtcm, cir: 2mbit, cbs: 1}}]",
+		"classes: [{name: a, meter: {type: token-bucket, rate: 2mbit, burst: 1kB, count: packets}}]",
+		"classes: [{name: a, meter: {type: token-bucket, rate: 2mbit, burst: 1}, then: b}]\n" +
+			"meters: {b: {type: token-bucket, rate: 2mbit, burst: 1}}",
+		"classes: [{name: a, meter: {type: token-bucket, rate: 2mbit, burst: 1}, then: b}]\n" +
+			"meters: {b: {type: token-bucket, rate: 2mbit, burst: 1, color: aware, then: b}}",
+	} {
+		if _, err := parsePolicy([]byte(policy)); err == nil {
+			t.Errorf("no error: %s", policy)
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+type kind int
+
+const (
+	nonIP kind = iota
+	malformed
+	ipv4
+	ipv6
+)
+
+// frame is what the headers of a captured packet say.
+type frame struct {
+	kind   kind
+	wire   int64 // bytes on the wire, without FCS
+	header int64 // bytes of link header, as far as it was understood
+	l3     int64 // bytes of the IP packet, or of what follows the link header
+
+	ethernet bool
+	cooked   bool
+
+	tags         int // VLAN tags
+	hasVLAN      bool
+	vlan, pcp    int // of the outer tag
+	hasMPLS      bool
+	mplsTC       int // of the outer label
+	hasEthertype bool
+	ethertype    int // after the VLAN tags
+
+	// The IP header; only where isIP.
+	trafficClass byte
+	src, dst     netip.Addr
+	proto        int
+	hasPorts     bool
+	sport, dport int
+}
+
+func (f frame) isIP() bool { return f.kind == ipv4 || f.kind == ipv6 }
+func (f frame) dscp() int  { return int(f.trafficClass >> 2) }
+func (f frame) ecn() int   { return int(f.trafficClass & 3) }
+
+const (
+	linkNull     = 0
+	linkEthernet = 1
+	linkRaw12    = 12
+	linkRaw14    = 14
+	linkRaw      = 101
+	linkLoop     = 108
+	linkSLL      = 113
+	linkIPv4     = 228
+	linkIPv6     = 229
+	linkSLL2     = 276
+)
+
+const (
+	etherIPv4  = 0x0800
+	etherIPv6  = 0x86dd
+	etherMPLS  = 0x8847
+	etherMPLSm = 0x8848
+	etherPPPoE = 0x8864
+)
+
+func parseFrame(linkType int, data []byte, wire int64) frame {
+	p := parser{data: data, frame: frame{wire: wire}}
+	p.link(linkType)
+	if !p.isIP() {
+		p.l3 = max(0, p.wire-p.header)
+	}
+	return p.frame
+}
+
+// parser walks the captured bytes from the outside in.
+type parser struct {
+	frame
+	data []byte
+}
+
+// rest is the captured bytes behind the link header.
+func (p *parser) rest() []byte { return p.data[p.header:] }
+
+// has says whether n more captured bytes are there; without them the packet is malformed.
+func (p *parser) has(n int) bool {
+	if len(p.rest()) < n {
+		p.kind = malformed
+		return false
+	}
+	return true
+}
+
+func (p *parser) link(linkType int) {
+	switch linkType {
+	case linkEthernet:
+		p.ethernet = true
+		if p.has(14) {
+			proto := be16(p.data[12:])
+			p.header = 14
+			p.ether(proto)
+		}
+	case linkSLL:
+		p.cooked = true
+		if p.has(16) {
+			proto := be16(p.data[14:])
+			p.header = 16
+			p.ether(proto)
+		}
+	case linkSLL2:
+		p.cooked = true
+		if p.has(20) {
+			proto := be16(p.data)
+			p.header = 20
+			p.ether(proto)
+		}
+	case linkRaw, linkRaw12, linkRaw14:
+		p.ipByNibble(malformed)
+	case linkIPv4:
+		p.implied(etherIPv4)
+		p.ip4()
+	case linkIPv6:
+		p.implied(etherIPv6)
+		p.ip6()
+	case linkNull, linkLoop:
+		if !p.has(4) {
+			return
+		}
+		family := binary.BigEndian.Uint32(p.data)
+		if linkType == linkNull && family > 0xffff {
+			family = binary.LittleEndian.Uint32(p.data)
+		}
+		p.header = 4
+		switch family {
+		case 2:
+			p.implied(etherIPv4)
+			p.ip4()
+		case 24, 28, 30: // the BSDs and macOS differ
+			p.implied(etherIPv6)
+			p.ip6()
+		}
+	}
+}
+
+// implied sets the ethertype of a link layer that has no such field.
+func (p *parser) implied(ethertype int) { p.hasEthertype, p.ethertype = true, ethertype }
+
+// ether goes on behind a type field that said proto.
+func (p *parser) ether(proto int) {
+	p.hasEthertype, p.ethertype = true, proto
+	for p.tags < 3 && (proto == 0x8100 || proto == 0x88a8 || proto == 0x9100) {
+		if !p.has(4) {
+			return
+		}
+		tci := be16(p.rest())
+		proto = be16(p.rest()[2:])
+		p.header += 4
+		p.tags++
+		if p.tags == 1 {
+			p.hasVLAN = true
+			p.vlan, p.pcp = tci&0xfff, tci>>13
+		}
+		p.ethertype = proto
+	}
+
+	switch proto {
+	case etherIPv4:
+		p.ip4()
+	case etherIPv6:
+		p.ip6()
+	case etherMPLS, etherMPLSm:
+		p.mpls()
+	case etherPPPoE:
+		if !p.has(8) {
+			return
+		}
+		ppp := be16(p.rest()[6:])
+		p.header += 8
+		switch ppp {
+		case 0x0021:
+			p.ip4()
+		case 0x0057:
+			p.ip6()
+		}
+	}
+}
+
+func (p *parser) mpls() {
+	for bottom := false; !bottom; {
+		if !p.has(4) {
+			return
+		}
+		label := binary.BigEndian.Uint32(p.rest())
+		p.header += 4
+		if !p.hasMPLS {
+			p.hasMPLS = true
+			p.mplsTC = int(label >> 9 & 7)
+		}
+		bottom = label>>8&1 == 1
+	}
+	p.ipByNibble(nonIP)
+}
+
+// ipByNibble takes the IP version from the packet itself; any other version is otherwise.
+func (p *parser) ipByNibble(otherwise kind) {
+	if !p.has(1) {
+		return
+	}
+	version := p.rest()[0] >> 4
+	if version != 4 && version != 6 {
+		p.kind = otherwise
+		return
+	}
+	if !p.hasEthertype {
+		p.implied(map[byte]int{4: etherIPv4, 6: etherIPv6}[version])
+	}
+	if version == 4 {
+		p.ip4()
+	} else {
+		p.ip6()
+	}
+}
+
+func (p *parser) ip4() {
+	if !p.has(20) {
+		return
+	}
+	ip := p.rest()
+	headerLength := int(ip[0]&15) * 4
+	if ip[0]>>4 != 4 || headerLength < 20 || !p.has(headerLength) {
+		p.kind = malformed
+		return
+	}
+	p.kind = ipv4
+	p.trafficClass = ip[1]
+	p.src = netip.AddrFrom4([4]byte(ip[12:16]))
+	p.dst = netip.AddrFrom4([4]byte(ip[16:20]))
+	p.proto = int(ip[9])
+	p.setL3(int64(headerLength), int64(be16(ip[2:])))
+
+	if be16(ip[6:])&0x1fff == 0 { // not a later fragment
+		p.ports(p.packet()[min(headerLength, len(p.packet())):])
+	}
+}
+
+func (p *parser) ip6() {
+	if !p.has(40) {
+		return
+	}
+	ip := p.rest()
+	if ip[0]>>4 != 6 {
+		p.kind = malformed
+		return
+	}
+	p.kind = ipv6
+	p.trafficClass = byte(be16(ip) >> 4)
+	p.src = netip.AddrFrom16([16]byte(ip[8:24]))
+	p.dst = netip.AddrFrom16([16]byte(ip[24:40]))
+	p.proto = int(ip[6])
+	p.setL3(40, 40+int64(be16(ip[4:])))
+
+	rest := p.packet()
+	rest = rest[min(40, len(rest)):]
+	for {
+		var n int // bytes of this extension header
+		switch p.proto {
+		case 0, 43, 60, 135, 139, 140: // hop-by-hop, routing, destination, mobility, HIP, shim6
+			if len(rest) >= 2 {
+				n = (int(rest[1]) + 1) * 8
+			}
+		case 44: // fragment
+			n = 8
+		case 51: // authentication
+			if len(rest) >= 2 {
+				n = (int(rest[1]) + 2) * 4
+			}
+		default:
+			p.ports(rest)
+			return
+		}
+		if n == 0 || len(rest) < n {
+			return // cut: the protocol stays that of the header that is not there
+		}
+		laterFragment := p.proto == 44 && be16(rest[2:])>>3 != 0
+		p.proto = int(rest[0])
+		rest = rest[n:]
+		if laterFragment {
+			return
+		}
+	}
+}
+
+// setL3 trims padding to the IP header's own total length where a frame is so short
+// that Ethernet had to pad it, and the total length is plausible.
+func (p *parser) setL3(headerLength, total int64) {
+	p.l3 = max(0, p.wire-p.header)
+	short := p.wire <= 60+4*int64(p.tags)
+	if (p.ethernet || p.cooked) && short && headerLength <= total && total <= p.l3 {
+		p.l3 = total
+	}
+}
+
+// packet is the captured bytes of the IP packet, without padding.
+func (p *parser) packet() []byte {
+	return p.rest()[:min(int64(len(p.rest())), p.l3)]
+}
+
+func (p *parser) ports(transport []byte) {
+	switch p.proto {
+	case 6, 17, 33, 132, 136: // TCP, UDP, DCCP, SCTP, UDP-Lite
+		if len(transport) >= 4 {
+			p.hasPorts = true
+			p.sport, p.dport = be16(transport), be16(transport[2:])
+		}
+	}
+}
+
+func be16(b []byte) int { return int(binary.BigEndian.Uint16(b)) }
+
+// lengthRule says how many bytes of a frame are metered.
+type lengthRule struct {
+	base     string // l3, l2 or l1
+	overhead int64
+	mpu      int64
+}
+
+func (r lengthRule) of(f frame) (int64, error) {
+	length := f.l3
+	if r.base != "l3" {
+		if !f.ethernet {
+			return 0, fmt.Errorf("length %s needs an Ethernet link layer", r.base)
+		}
+		length = f.wire
+		if r.base == "l1" {
+			length = max(60, f.wire) + 24
+		}
+	}
+	return max(length+r.overhead, r.mpu, 0), nil
+}

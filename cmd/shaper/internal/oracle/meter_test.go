@@ -1,0 +1,291 @@
+package oracle
+
+import (
+	"fmt"
+	"math/big"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// step is one packet at a meter: its time in ms, its length, the color before, and
+// what must come of it, with the tokens left in c and in e (or p).
+type step struct {
+	at     int64
+	length int64
+	pre    color
+	reason string
+	c, x   string
+}
+
+func meterOf(t *testing.T, text string) *meter {
+	t.Helper()
+	var n yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &n); err != nil {
+		t.Fatal(err)
+	}
+	m, err := parseMeter(n.Content[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// The rates are such that a millisecond is one byte (8kbit) or an eighth (1kbit).
+func TestMeterByHand(t *testing.T) {
+	tests := []struct {
+		name, meter string
+		steps       []step
+	}{
+		{"rfc2697 bounds", "{type: srtcm, cir: 8kbit, cbs: 1000, ebs: 500}", []step{
+			{0, 1001, green, "rfc2697-red", "1000", "500"},
+			{0, 1000, green, "rfc2697-green", "0", "500"},
+			{0, 501, green, "rfc2697-red", "0", "500"},
+			{0, 500, green, "rfc2697-yellow", "0", "0"},
+			{0, 1, green, "rfc2697-red", "0", "0"},
+			{1, 1, green, "rfc2697-green", "0", "0"},
+			{1001, 1, green, "rfc2697-green", "999", "0"}, // C just full, nothing for E
+			{1003, 1000, green, "rfc2697-green", "0", "1"},
+			{99999, 1001, green, "rfc2697-red", "1000", "500"},
+		}},
+		{"rfc2697 E gets only the overflow", "{type: srtcm, cir: 8kbit, cbs: 10, ebs: 10, initial: empty}", []step{
+			{5000, 1, green, "rfc2697-red", "0", "0"}, // the clock begins here
+			{5010, 11, green, "rfc2697-red", "10", "0"},
+			{5013, 11, green, "rfc2697-red", "10", "3"},
+			{5013, 10, green, "rfc2697-green", "0", "3"},
+			{5013, 3, green, "rfc2697-yellow", "0", "0"},
+		}},
+		{"rfc2697 aware", "{type: srtcm, cir: 8kbit, cbs: 1000, ebs: 500, color: aware}", []step{
+			{0, 100, yellow, "rfc2697-pre-yellow", "1000", "400"},
+			{0, 100, red, "rfc2697-pre-red", "1000", "400"},
+			{0, 401, yellow, "rfc2697-red", "1000", "400"},
+			{0, 400, yellow, "rfc2697-pre-yellow", "1000", "0"},
+			{0, 1000, green, "rfc2697-green", "0", "0"},
+		}},
+		{"rfc2697 blind does not look", "{type: srtcm, cir: 8kbit, cbs: 10, ebs: 0}", []step{
+			{0, 10, red, "rfc2697-green", "0", "0"},
+			{9, 10, yellow, "rfc2697-red", "9", "0"},
+			{8, 10, yellow, "rfc2697-red", "9", "0"}, // a step back gives nothing
+			{10, 10, yellow, "rfc2697-green", "0", "0"},
+		}},
+		{"rfc2697 without C", "{type: srtcm, cir: 8kbit, cbs: 0, ebs: 10}", []step{
+			{0, 10, green, "rfc2697-yellow", "0", "0"},
+			{4, 5, green, "rfc2697-red", "0", "4"},
+			{4, 4, green, "rfc2697-yellow", "0", "0"},
+		}},
+		{"rfc2697 keeps the fraction", "{type: srtcm, cir: 1kbit, cbs: 1, ebs: 0}", []step{
+			{0, 1, green, "rfc2697-green", "0", "0"},
+			{3, 1, green, "rfc2697-red", "3/8", "0"},
+			{7, 1, green, "rfc2697-red", "7/8", "0"},
+			{8, 1, green, "rfc2697-green", "0", "0"},
+		}},
+		{"rfc2698 bounds", "{type: trtcm, cir: 8kbit, cbs: 500, pir: 16kbit, pbs: 1000}", []step{
+			{0, 1001, green, "rfc2698-red", "500", "1000"},
+			{0, 501, green, "rfc2698-yellow", "500", "499"},
+			{0, 500, green, "rfc2698-red", "500", "499"},
+			{0, 499, green, "rfc2698-green", "1", "0"},
+			{1, 3, green, "rfc2698-red", "2", "2"},
+			{1, 2, green, "rfc2698-green", "0", "0"},
+			{4, 4, green, "rfc2698-yellow", "3", "2"},
+			{9999, 1, green, "rfc2698-green", "499", "999"},
+		}},
+		{"rfc2698 aware", "{type: trtcm, cir: 8kbit, cbs: 500, pir: 16kbit, pbs: 1000, color: aware}", []step{
+			{0, 1, red, "rfc2698-pre-red", "500", "1000"},
+			{0, 1000, yellow, "rfc2698-pre-yellow", "500", "0"},
+			{1, 3, yellow, "rfc2698-red", "500", "2"},
+			{1, 2, yellow, "rfc2698-pre-yellow", "500", "0"},
+			{251, 500, green, "rfc2698-green", "0", "0"},
+		}},
+		{"rfc4115 bounds", "{type: trtcm4115, cir: 8kbit, cbs: 500, eir: 16kbit, ebs: 1000}", []step{
+			{0, 1001, green, "rfc4115-red", "500", "1000"},
+			{0, 1000, green, "rfc4115-yellow", "500", "0"},
+			{0, 501, green, "rfc4115-red", "500", "0"},
+			{0, 500, green, "rfc4115-green", "0", "0"},
+			{1, 2, green, "rfc4115-yellow", "1", "0"},
+			{1, 1, green, "rfc4115-green", "0", "0"},
+		}},
+		{"rfc4115 aware", "{type: trtcm4115, cir: 8kbit, cbs: 500, eir: 16kbit, ebs: 1000, color: aware}", []step{
+			{0, 1, red, "rfc4115-pre-red", "500", "1000"},
+			{0, 1000, yellow, "rfc4115-pre-yellow", "500", "0"},
+			{0, 1, yellow, "rfc4115-red", "500", "0"},
+			{1000, 501, green, "rfc4115-yellow", "500", "499"}, // C was full: nothing spills
+		}},
+		{"rfc4115 coupled", "{type: trtcm4115, cir: 8kbit, cbs: 10, eir: 0bit, ebs: 10, coupling: true}", []step{
+			{0, 10, green, "rfc4115-green", "0", "10"},
+			{0, 10, green, "rfc4115-yellow", "0", "0"},
+			{10, 11, green, "rfc4115-red", "10", "0"},
+			{17, 11, green, "rfc4115-red", "10", "7"},
+			{99, 11, green, "rfc4115-red", "10", "10"},
+		}},
+		{"rfc4115 uncoupled", "{type: trtcm4115, cir: 8kbit, cbs: 10, eir: 0bit, ebs: 10}", []step{
+			{0, 10, green, "rfc4115-green", "0", "10"},
+			{0, 10, green, "rfc4115-yellow", "0", "0"},
+			{99, 11, green, "rfc4115-red", "10", "0"},
+		}},
+		{"token bucket", "{type: token-bucket, rate: 8kbit, burst: 10, color: aware}", []step{
+			{0, 11, green, "token-bucket-red", "10", ""},
+			{0, 4, yellow, "token-bucket-pre-yellow", "6", ""},
+			{0, 4, red, "token-bucket-pre-red", "6", ""},
+			{0, 7, yellow, "token-bucket-red", "6", ""},
+			{0, 6, green, "token-bucket-green", "0", ""},
+		}},
+		{"packets", "{type: token-bucket, rate: 100p/1s, burst: 3, count: packets, initial: 50%}", []step{
+			{0, 1500, green, "token-bucket-green", "0", ""}, // half of 3 is 1
+			{9, 64, green, "token-bucket-red", "9/10", ""},
+			{10, 64, green, "token-bucket-green", "0", ""},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			m := meterOf(t, test.meter)
+			for i, s := range test.steps {
+				now := whole(s.at * 1e6)
+				_, reason := m.decide(now, s.length, s.pre)
+				x := ""
+				if m.e != nil {
+					x = m.e.tokens.RatString()
+				}
+				if m.p != nil {
+					x = m.p.tokens.RatString()
+				}
+				if c := m.c.tokens.RatString(); reason != s.reason || c != s.c || x != s.x {
+					t.Errorf("step %d: %s, tokens %s and %s; want %s, %s and %s", i, reason, c, x, s.reason, s.c, s.x)
+				}
+			}
+		})
+	}
+}
+
+func TestPrecolor(t *testing.T) {
+	usual := defaultPrecolor()
+	for dscp := range 64 {
+		want := green
+		switch dscp {
+		case 12, 20, 28, 36:
+			want = yellow
+		case 14, 22, 30, 38:
+			want = red
+		}
+		f := frame{kind: ipv4, trafficClass: byte(dscp<<2 | 3)}
+		if got := usual.of(f); got != want {
+			t.Errorf("DSCP %d is %s, want %s", dscp, got, want)
+		}
+	}
+	if got := usual.of(frame{kind: nonIP, trafficClass: 12 << 2}); got != green {
+		t.Errorf("without IP header: %s, want green", got)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	tests := []struct {
+		parse      func(string) (*big.Rat, error)
+		text, want string
+	}{
+		{rate, "8bit", "1/1000000000"},
+		{rate, "1.5mbit", "3/16000"},
+		{rate, "125MB/s", "1/8"},
+		{rate, "10kB/1min", "1/6000000"},
+		{rate, "1B/8s", "1/8000000000"},
+		{rate, "10", ""},
+		{rate, "10kbps", ""},
+		{rate, "10Mbit", ""},
+		{rate, "100p/1s", ""},
+		{burst, "64KiB", "65536"},
+		{burst, "1.5kB", "1500"},
+		{burst, "1500", "1500"},
+		{burst, "1.5B", ""},
+		{burst, "15ms", "1"}, // 1.875 bytes at 1 kbit/s
+		{burst, "7ms", ""},
+		{burst, "10kb", ""},
+		{parseShare, "50%", "1/2"},
+		{parseShare, "101%", ""},
+	}
+	for _, test := range tests {
+		got, err := test.parse(test.text)
+		if err != nil && test.want == "" {
+			continue
+		}
+		if err != nil || got.RatString() != test.want {
+			t.Errorf("%s: %v, %v; want %s", test.text, got, err, test.want)
+		}
+	}
+}
+
+func rate(s string) (*big.Rat, error) { return parseRate(s, false) }
+
+func burst(s string) (*big.Rat, error) {
+	kbit, err := parseRate("1kbit", false)
+	if err != nil {
+		return nil, err
+	}
+	return parseBurst(s, kbit, false)
+}
+
+func TestQueue(t *testing.T) {
+	type arrival struct {
+		at     int64 // ns
+		length int64
+		depart string // rounded up to ns; "" is dropped
+	}
+	// At 8mbit a byte takes 1000 ns; at 3gbit a byte takes 8/3 ns.
+	tests := []struct {
+		queue    string
+		arrivals []arrival
+	}{
+		{"{rate: 8mbit, limit: 1ms}", []arrival{
+			{5, 1000, "5"},
+			{5, 1, "1000005"}, // waits 1 ms: the limit itself
+			{5, 1, ""},
+			{1005, 1, "1001005"},
+			{2000000, 5000, "2000000"}, // idle since: now
+			{5999999, 1, ""},
+			{6000000, 1, "7000000"},
+		}},
+		{"{rate: 8mbit, limit: 1000}", []arrival{
+			{0, 1001, ""},
+			{0, 1000, "0"}, // leaves at once, does not wait
+			{0, 600, "1000000"},
+			{0, 401, ""},
+			{0, 400, "1600000"},
+			{999999, 1, ""},
+			{1000000, 601, ""}, // the 600 leave now
+			{1000000, 600, "2000000"},
+		}},
+		{"{rate: 8mbit, limit: 2p}", []arrival{
+			{0, 1000, "0"},
+			{0, 1000, "1000000"},
+			{0, 1000, "2000000"},
+			{0, 1000, ""},
+			{1000000, 1000, "3000000"},
+			{1000000, 1000, ""},
+		}},
+		{"{rate: 3gbit, limit: 1s}", []arrival{
+			{0, 1, "0"},
+			{0, 1, "3"},  // 8/3
+			{0, 1, "6"},  // 16/3: not 8/3 rounded up and added
+			{0, 1, "8"},  // 24/3
+			{8, 1, "11"}, // 32/3
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.queue, func(t *testing.T) {
+			var n yaml.Node
+			if err := yaml.Unmarshal([]byte(test.queue), &n); err != nil {
+				t.Fatal(err)
+			}
+			q, err := parseQueue(n.Content[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, a := range test.arrivals {
+				got := ""
+				if depart, ok := q.offer(whole(a.at), a.length); ok {
+					got = fmt.Sprint(ceil(depart))
+				}
+				if got != a.depart {
+					t.Errorf("arrival %d departs at %q, want %q", i, got, a.depart)
+				}
+			}
+		})
+	}
+}

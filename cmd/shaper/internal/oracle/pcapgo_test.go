@@ -1,0 +1,70 @@
+//go:build pcapgo
+
+// pcapgo needs golang.org/x/net/bpf, so this comparison is built only on request.
+
+package oracle
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/pcapgo"
+)
+
+// TestAgainstPcapgo reads the same captures with another reader, as far as that goes.
+func TestAgainstPcapgo(t *testing.T) {
+	for _, row := range captureIndex(t) {
+		t.Run(row["file"], func(t *testing.T) {
+			path := filepath.Join(sharedCaptures, row["file"])
+			packets, err := readCapture(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := pcapgoReader(path, row["format"])
+			if err != nil {
+				t.Skipf("pcapgo: %v", err)
+			}
+			for i, p := range packets {
+				data, info, err := r.ReadPacketData()
+				if err != nil {
+					t.Skipf("pcapgo stops at packet %d: %v", i+1, err)
+				}
+				if !bytes.Equal(data, p.data) || int64(info.Length) != p.wire {
+					t.Fatalf("packet %d: %d of %d bytes, pcapgo has %d of %d", i+1, len(p.data), p.wire, len(data), info.Length)
+				}
+				// A simple packet block has no time: pcapgo gives the zero one.
+				if !info.Timestamp.IsZero() && p.time.Cmp(big.NewInt(info.Timestamp.UnixNano())) != 0 {
+					t.Errorf("packet %d: stamp %s, pcapgo has %d", i+1, p.time, info.Timestamp.UnixNano())
+				}
+			}
+			if _, _, err := r.ReadPacketData(); !errors.Is(err, io.EOF) {
+				t.Errorf("behind the last packet: %v", err)
+			}
+		})
+	}
+}
+
+func pcapgoReader(path, format string) (gopacket.PacketDataSource, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r io.Reader = bytes.NewReader(data)
+	if strings.HasSuffix(format, "gz") {
+		if r, err = gzip.NewReader(r); err != nil {
+			return nil, err
+		}
+	}
+	if strings.HasPrefix(format, "pcapng") {
+		return pcapgo.NewNgReader(r, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+	}
+	return pcapgo.NewReader(r)
+}

@@ -1,0 +1,405 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+type policy struct {
+	classes []*class
+	queues  map[string]*queue
+	length  lengthRule
+}
+
+type class struct {
+	name    string
+	match   match
+	chain   []*meter
+	actions [3]action // by color
+}
+
+// action is what happens to a packet of one color. A marking of -1 is none.
+type action struct {
+	drop                  bool
+	ecn, elseDrop         bool
+	dscp, pcp, mpls, mark int
+	queue                 string
+}
+
+var pass = action{dscp: -1, pcp: -1, mpls: -1, mark: -1}
+
+// at adds the place in the policy to an error.
+func at(n *yaml.Node, err error) error {
+	return fmt.Errorf("line %d: %w", n.Line, err)
+}
+
+// mapping gives the entries of a YAML map. With names given, no other key may occur.
+func mapping(n *yaml.Node, names ...string) (map[string]*yaml.Node, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, at(n, errors.New("not a map"))
+	}
+	entries := map[string]*yaml.Node{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if entries[key.Value] != nil {
+			return nil, at(key, fmt.Errorf("%q twice", key.Value))
+		}
+		if len(names) > 0 && !slices.Contains(names, key.Value) {
+			return nil, at(key, fmt.Errorf("%q is unknown here", key.Value))
+		}
+		entries[key.Value] = value
+	}
+	return entries, nil
+}
+
+func scalar(n *yaml.Node) (string, error) {
+	if n.Kind != yaml.ScalarNode {
+		return "", at(n, errors.New("not a single value"))
+	}
+	return n.Value, nil
+}
+
+// optional is the scalar under a key, or otherwise where the key is not there.
+func optional(entries map[string]*yaml.Node, key, otherwise string) (string, error) {
+	if entries[key] == nil {
+		return otherwise, nil
+	}
+	return scalar(entries[key])
+}
+
+func parsePolicy(text []byte) (*policy, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	if len(document.Content) == 0 {
+		return nil, errors.New("empty policy")
+	}
+	top, err := mapping(document.Content[0], "classes", "meters", "queues", "length")
+	if err != nil {
+		return nil, err
+	}
+	p := &policy{queues: map[string]*queue{}, length: lengthRule{base: "l3"}}
+
+	if n := top["length"]; n != nil {
+		if p.length, err = parseLength(n); err != nil {
+			return nil, err
+		}
+	}
+	if n := top["queues"]; n != nil {
+		entries, err := mapping(n)
+		if err != nil {
+			return nil, err
+		}
+		for name, n := range entries {
+			if p.queues[name], err = parseQueue(n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	meters := map[string]*meter{}
+	if n := top["meters"]; n != nil {
+		entries, err := mapping(n)
+		if err != nil {
+			return nil, err
+		}
+		for name, n := range entries {
+			if meters[name], err = parseMeter(n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if top["classes"] == nil || top["classes"].Kind != yaml.SequenceNode {
+		return nil, errors.New("classes is not a list")
+	}
+	seen := map[string]bool{}
+	for _, n := range top["classes"].Content {
+		c, err := p.parseClass(n, meters)
+		if err != nil {
+			return nil, err
+		}
+		if c.name == "" || seen[c.name] {
+			return nil, at(n, errors.New("a class needs a name of its own"))
+		}
+		seen[c.name] = true
+		p.classes = append(p.classes, c)
+	}
+	return p, nil
+}
+
+func parseLength(n *yaml.Node) (lengthRule, error) {
+	rule := lengthRule{base: "l3"}
+	base := n
+	if n.Kind == yaml.MappingNode {
+		entries, err := mapping(n, "base", "overhead", "mpu")
+		if err != nil {
+			return rule, err
+		}
+		for key, into := range map[string]*int64{"overhead": &rule.overhead, "mpu": &rule.mpu} {
+			s, err := optional(entries, key, "0")
+			if err != nil {
+				return rule, err
+			}
+			if *into, err = strconv.ParseInt(s, 10, 32); err != nil {
+				return rule, at(n, err)
+			}
+		}
+		if base = entries["base"]; base == nil {
+			return rule, nil
+		}
+	}
+	var err error
+	if rule.base, err = scalar(base); err != nil {
+		return rule, err
+	}
+	if !slices.Contains([]string{"l3", "l2", "l1"}, rule.base) {
+		return rule, at(base, fmt.Errorf("%q is not a length rule", rule.base))
+	}
+	return rule, nil
+}
+
+// bucketKeys names the rate and the burst of every bucket of each meter type, the
+// committed one first. A burst given as a time is at the rate beside it.
+var bucketKeys = map[string][][2]string{
+	"srtcm":        {{"cir", "cbs"}, {"cir", "ebs"}},
+	"trtcm":        {{"cir", "cbs"}, {"pir", "pbs"}},
+	"trtcm4115":    {{"cir", "cbs"}, {"eir", "ebs"}},
+	"token-bucket": {{"rate", "burst"}},
+}
+
+func parseMeter(n *yaml.Node) (*meter, error) {
+	entries, err := mapping(n)
+	if err != nil {
+		return nil, err
+	}
+	text := func(key, otherwise string) string {
+		s, e := optional(entries, key, otherwise)
+		err = errors.Join(err, e)
+		return s
+	}
+	m := &meter{
+		kind:     text("type", ""),
+		aware:    text("color", "blind") == "aware",
+		packets:  text("count", "bytes") == "packets",
+		coupling: text("coupling", "false") == "true",
+		then:     text("then", ""),
+		precolor: defaultPrecolor(),
+	}
+	known := []string{"type", "color", "precolor", "initial", "count", "then"}
+	if m.kind == "trtcm4115" {
+		known = append(known, "coupling")
+	}
+	for _, keys := range bucketKeys[m.kind] {
+		known = append(known, keys[0], keys[1])
+	}
+	if _, e := mapping(n, known...); e != nil {
+		return nil, e
+	}
+	initial := text("initial", "full")
+	color, count := text("color", "blind"), text("count", "bytes")
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains([]string{"blind", "aware"}, color) || !slices.Contains([]string{"bytes", "packets"}, count) {
+		return nil, at(n, fmt.Errorf("color: %s or count: %s is unknown", color, count))
+	}
+	share, err := parseShare(initial)
+	if err != nil {
+		return nil, at(n, err)
+	}
+	if entries["precolor"] != nil {
+		if m.precolor, err = parsePrecolor(entries["precolor"]); err != nil {
+			return nil, err
+		}
+	}
+
+	var buckets []*bucket
+	for _, keys := range bucketKeys[m.kind] {
+		rate, err := parseRate(text(keys[0], ""), m.packets)
+		if err != nil {
+			return nil, at(n, fmt.Errorf("%s: %w", keys[0], err))
+		}
+		size, err := parseBurst(text(keys[1], ""), rate, m.packets)
+		if err != nil {
+			return nil, at(n, fmt.Errorf("%s: %w", keys[1], err))
+		}
+		full := new(big.Rat).Mul(size, share)
+		buckets = append(buckets, &bucket{rate: rate, size: size, tokens: new(big.Rat).SetInt(floor(full))})
+	}
+	switch m.kind {
+	case "srtcm", "trtcm4115":
+		m.c, m.e = buckets[0], buckets[1]
+		if m.kind == "srtcm" && m.c.size.Sign() == 0 && m.e.size.Sign() == 0 {
+			return nil, at(n, errors.New("both bursts zero (RFC 2697 §2)"))
+		}
+	case "trtcm":
+		m.c, m.p = buckets[0], buckets[1]
+		if m.p.rate.Cmp(m.c.rate) < 0 {
+			return nil, at(n, errors.New("pir below cir (RFC 2698 §2)"))
+		}
+		if m.c.size.Sign() == 0 || m.p.size.Sign() == 0 {
+			return nil, at(n, errors.New("a burst of zero (RFC 2698 §2)"))
+		}
+	case "token-bucket":
+		m.c = buckets[0]
+	default:
+		return nil, at(n, fmt.Errorf("meter type %q is unknown", m.kind))
+	}
+	return m, nil
+}
+
+// parsePrecolor reads {from: dscp, map: {...}}, or the map of codepoints alone. What
+// the map does not name is green.
+func parsePrecolor(n *yaml.Node) (precolor, error) {
+	entries, err := mapping(n)
+	if err != nil {
+		return precolor{}, err
+	}
+	p := precolor{from: "dscp", colors: map[uint64]color{}}
+	table := n
+	if entries["from"] != nil || entries["map"] != nil {
+		if entries, err = mapping(n, "from", "map"); err != nil {
+			return p, err
+		}
+		if p.from, err = optional(entries, "from", "dscp"); err != nil {
+			return p, err
+		}
+		if !slices.Contains([]string{"dscp", "pcp", "mpls", "mark"}, p.from) {
+			return p, at(n, fmt.Errorf("precolor from %q is unknown", p.from))
+		}
+		if table = entries["map"]; table == nil {
+			if p.from == "dscp" {
+				return defaultPrecolor(), nil
+			}
+			return p, nil
+		}
+	}
+	values, err := mapping(table)
+	if err != nil {
+		return p, err
+	}
+	for key, value := range values {
+		number, err := parseNumber(p.from, key)
+		if err != nil {
+			return p, at(value, err)
+		}
+		c := slices.Index([]string{"green", "yellow", "red"}, value.Value)
+		if c < 0 {
+			return p, at(value, fmt.Errorf("%q is not a color", value.Value))
+		}
+		p.colors[number] = color(c)
+	}
+	return p, nil
+}
+
+func (p *policy) parseClass(n *yaml.Node, meters map[string]*meter) (*class, error) {
+	entries, err := mapping(n, "name", "match", "meter", "then", "green", "yellow", "red")
+	if err != nil {
+		return nil, err
+	}
+	c := &class{actions: [3]action{green: pass, yellow: pass, red: {drop: true}}}
+	if c.name, err = optional(entries, "name", ""); err != nil {
+		return nil, err
+	}
+	if m := entries["match"]; m != nil {
+		if c.match, err = parseMatch(m); err != nil {
+			return nil, err
+		}
+	}
+	for color, name := range []string{"green", "yellow", "red"} {
+		if a := entries[name]; a != nil {
+			if c.actions[color], err = p.parseAction(a); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	then, err := optional(entries, "then", "")
+	if err != nil {
+		return nil, err
+	}
+	if entries["meter"] == nil {
+		if then != "" {
+			return nil, at(n, errors.New("then without a meter"))
+		}
+		return c, nil
+	}
+	first, err := parseMeter(entries["meter"])
+	if err != nil {
+		return nil, err
+	}
+	c.chain = []*meter{first}
+	if then == "" {
+		then = first.then
+	}
+	for then != "" {
+		next := meters[then]
+		if next == nil {
+			return nil, at(n, fmt.Errorf("then: no meter %q", then))
+		}
+		if !next.aware {
+			return nil, at(n, fmt.Errorf("then: meter %q is blind", then))
+		}
+		if slices.Contains(c.chain, next) {
+			return nil, at(n, fmt.Errorf("then: meter %q comes round again", then))
+		}
+		c.chain = append(c.chain, next)
+		then = next.then
+	}
+	return c, nil
+}
+
+func (p *policy) parseAction(n *yaml.Node) (action, error) {
+	a := pass
+	if n.Kind == yaml.ScalarNode {
+		switch n.Value {
+		case "pass":
+			return a, nil
+		case "drop":
+			return action{drop: true}, nil
+		}
+		return a, at(n, fmt.Errorf("action %q is unknown", n.Value))
+	}
+	entries, err := mapping(n, "dscp", "pcp", "mpls", "mark", "ecn", "else", "queue")
+	if err != nil {
+		return a, err
+	}
+	for key, into := range map[string]*int{"dscp": &a.dscp, "pcp": &a.pcp, "mpls": &a.mpls, "mark": &a.mark} {
+		if entries[key] == nil {
+			continue
+		}
+		s, err := scalar(entries[key])
+		if err != nil {
+			return a, err
+		}
+		number, err := parseNumber(key, s)
+		if err != nil {
+			return a, at(n, err)
+		}
+		*into = int(number)
+	}
+	if ecn := entries["ecn"]; ecn != nil {
+		if ecn.Value != "ce" {
+			return a, at(ecn, fmt.Errorf("ecn: %q is not ce", ecn.Value))
+		}
+		a.ecn = true
+	}
+	if other := entries["else"]; other != nil {
+		if !a.ecn || other.Value != "drop" && other.Value != "pass" {
+			return a, at(other, errors.New("else is drop or pass, beside ecn"))
+		}
+		a.elseDrop = other.Value == "drop"
+	}
+	if name := entries["queue"]; name != nil {
+		if p.queues[name.Value] == nil {
+			return a, at(name, fmt.Errorf("no queue %q", name.Value))
+		}
+		a.queue = name.Value
+	}
+	return a, nil
+}

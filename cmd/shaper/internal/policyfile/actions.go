@@ -1,0 +1,63 @@
+package policyfile
+
+import (
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// action reads pass, drop, or a mapping of what to do.
+func (l *loader) action(n *yaml.Node) *dataplane.Action {
+	a := &dataplane.Action{}
+	l.where[a] = n
+	if n.Kind == yaml.ScalarNode {
+		s, _ := l.word(n, "an action", "pass", "drop")
+		a.Drop = s == "drop"
+		return a
+	}
+	var otherwise *yaml.Node
+	mark := func(f dataplane.Field) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			v, ok := parsed(l, n, f.String(), func(s string) (uint32, error) { return fieldValue(f, s) })
+			if ok {
+				a.Marks = append(a.Marks, dataplane.Mark{Field: f, Value: v})
+			}
+		}
+	}
+	l.mapping(n, "an action", keys{
+		"dscp": mark(dataplane.DSCP),
+		"pcp":  mark(dataplane.PCP),
+		"dei":  mark(dataplane.DEI),
+		"mpls": mark(dataplane.MPLSTC),
+		"mark": mark(dataplane.SKBMark),
+		"ecn": func(n *yaml.Node) {
+			if _, ok := l.word(n, "ecn", "ce"); ok {
+				a.ECN = dataplane.CE
+			}
+		},
+		"else":  func(n *yaml.Node) { otherwise = n },
+		"queue": func(n *yaml.Node) { a.Queue = l.namedQueue(n) },
+	})
+	if otherwise != nil {
+		s, _ := l.word(otherwise, "else", "pass", "drop")
+		switch {
+		case a.ECN == dataplane.NoECN:
+			l.fail(otherwise, "else says what packets get that are not ECN-capable: it goes with ecn: ce")
+		case s == "drop":
+			a.ECN = dataplane.CEOrDrop
+		}
+	}
+	return a
+}
+
+func (l *loader) namedQueue(n *yaml.Node) *dataplane.Queue {
+	name, ok := l.text(n, "queue")
+	if !ok {
+		return nil
+	}
+	q := l.queues[name]
+	if q == nil {
+		l.fail(n, "no queue named %q: write it under queues:", name)
+	}
+	return q
+}

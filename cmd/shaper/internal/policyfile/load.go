@@ -1,0 +1,390 @@
+package policyfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Error is a fault of a policy at its place, on one line.
+type Error struct {
+	Place  string // file:line:column
+	Reason string
+}
+
+func (e *Error) Error() string { return e.Place + ": " + e.Reason }
+
+// File is a policy with the places of its parts.
+type File struct {
+	Policy *dataplane.Policy
+	Meters []*dataplane.Meter // those under meters:, in order
+	Queues []*dataplane.Queue // in order
+	loader *loader
+}
+
+// Place returns where a part of the policy (a *dataplane.Class, *Meter,
+// *Match, *Action or *Queue) has key, or begins where it does not have it.
+func (f *File) Place(object any, key string) string { return f.loader.place(object, key) }
+
+// Compile makes the pipeline. Errors have their place.
+func (f *File) Compile() (*dataplane.Pipeline, error) {
+	p, err := dataplane.New(f.Policy)
+	if err == nil {
+		return p, nil
+	}
+	var out []error
+	for _, err := range unjoin(err) {
+		var e *dataplane.FieldError
+		if errors.As(err, &e) {
+			err = &Error{f.loader.place(e.Object, e.Field), e.Field + " " + e.Reason}
+		}
+		out = append(out, err)
+	}
+	return nil, errors.Join(out...)
+}
+
+func unjoin(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// Load reads a policy file. name is what errors call it. The error joins all
+// faults of form; Compile finds those of meaning.
+func Load(name string, text []byte) (*File, error) {
+	var doc yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, &Error{name + ":1:1", "the policy is empty"}
+		}
+		return nil, &Error{name, strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: ")}
+	}
+	l := newLoader(func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", name, n.Line, n.Column) })
+	if err := decoder.Decode(new(yaml.Node)); err != io.EOF {
+		l.fail(&doc, "a second document follows: a policy is one document")
+	}
+	return l.policy(doc.Content[0])
+}
+
+// loader walks the nodes of a policy and collects faults.
+type loader struct {
+	label  func(*yaml.Node) string
+	errs   []error
+	where  map[any]*yaml.Node // the mapping of each part
+	meters map[string]*dataplane.Meter
+	queues map[string]*dataplane.Queue
+	file   *File
+}
+
+func newLoader(label func(*yaml.Node) string) *loader {
+	l := &loader{
+		label:  label,
+		where:  map[any]*yaml.Node{},
+		meters: map[string]*dataplane.Meter{},
+		queues: map[string]*dataplane.Queue{},
+	}
+	l.file = &File{Policy: &dataplane.Policy{}, loader: l}
+	return l
+}
+
+func (l *loader) fail(n *yaml.Node, format string, args ...any) {
+	l.errs = append(l.errs, &Error{l.label(n), fmt.Sprintf(format, args...)})
+}
+
+func (l *loader) place(object any, key string) string {
+	n := l.where[object]
+	if n == nil {
+		n = l.where[l.file.Policy]
+	}
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return l.label(n.Content[i+1])
+		}
+	}
+	return l.label(n)
+}
+
+// keys are the keys that a mapping may have, with what reads their values.
+type keys map[string]func(*yaml.Node)
+
+// mapping reads a mapping whose keys are known. what names it in errors.
+func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
+	return l.entries(n, what, func(key, value *yaml.Node) {
+		read, ok := known[key.Value]
+		if !ok {
+			l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(sorted(known), ", "))
+			return
+		}
+		read(value)
+	})
+}
+
+// entries reads a mapping and refuses a key that comes twice.
+func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.Node)) bool {
+	if n.Kind != yaml.MappingNode {
+		l.fail(n, "%s must be a mapping, not %s", what, kindName(n))
+		return false
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if seen[key.Value] {
+			l.fail(key, "key %q comes twice in %s", key.Value, what)
+			continue
+		}
+		seen[key.Value] = true
+		value := n.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		read(key, value)
+	}
+	return true
+}
+
+func sorted[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func kindName(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.ScalarNode:
+		if n.Tag == "!!null" {
+			return "nothing"
+		}
+		return fmt.Sprintf("%q", n.Value)
+	}
+	return "an alias"
+}
+
+// text reads a scalar.
+func (l *loader) text(n *yaml.Node, what string) (string, bool) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		l.fail(n, "%s must be a single value, not %s", what, kindName(n))
+		return "", false
+	}
+	return n.Value, true
+}
+
+// parsed reads a scalar with one of the parsers of units.
+func parsed[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, error)) (v T, ok bool) {
+	s, ok := l.text(n, what)
+	if !ok {
+		return v, false
+	}
+	v, err := parse(s)
+	if err != nil {
+		l.fail(n, "%s: %v", what, err)
+		return v, false
+	}
+	return v, true
+}
+
+// word reads a scalar that is one of a few words.
+func (l *loader) word(n *yaml.Node, what string, words ...string) (string, bool) {
+	s, ok := l.text(n, what)
+	if ok && !slices.Contains(words, s) {
+		l.fail(n, "%s: %q is not one of %s", what, s, strings.Join(words, ", "))
+		return "", false
+	}
+	return s, ok
+}
+
+// list calls read for the entries of a list, or for a single value.
+func (l *loader) list(n *yaml.Node, read func(*yaml.Node)) {
+	if n.Kind != yaml.SequenceNode {
+		read(n)
+		return
+	}
+	if len(n.Content) == 0 {
+		l.fail(n, "an empty list matches nothing: leave the key out to match all")
+	}
+	for _, entry := range n.Content {
+		if entry.Kind == yaml.AliasNode {
+			entry = entry.Alias
+		}
+		read(entry)
+	}
+}
+
+// policy reads the whole. Meters and queues come before the classes that name
+// them, wherever they stand in the file.
+func (l *loader) policy(root *yaml.Node) (*File, error) {
+	p := l.file.Policy
+	l.where[p] = root
+	var classes, meters, queues *yaml.Node
+	l.mapping(root, "a policy", keys{
+		"classes": func(n *yaml.Node) { classes = n },
+		"meters":  func(n *yaml.Node) { meters = n },
+		"queues":  func(n *yaml.Node) { queues = n },
+		"length":  l.lengthRule,
+	})
+	if queues != nil {
+		l.entries(queues, "queues", func(key, value *yaml.Node) { l.queue(key.Value, value) })
+	}
+	if meters != nil {
+		l.entries(meters, "meters", func(key, _ *yaml.Node) {
+			m := &dataplane.Meter{Name: key.Value}
+			l.meters[key.Value] = m
+			l.file.Meters = append(l.file.Meters, m)
+		})
+		l.entries(meters, "meters", func(key, value *yaml.Node) { l.meter(l.meters[key.Value], value) })
+	}
+	switch {
+	case classes == nil && len(l.errs) == 0:
+		l.fail(root, "classes are missing: a policy needs at least one")
+	case classes == nil:
+	case classes.Kind != yaml.SequenceNode:
+		l.fail(classes, "classes must be a list, not %s", kindName(classes))
+	default:
+		p.Classes = make([]dataplane.Class, len(classes.Content))
+		for i, n := range classes.Content {
+			l.class(&p.Classes[i], n)
+		}
+	}
+	if l.errs != nil {
+		return nil, errors.Join(l.errs...)
+	}
+	return l.file, nil
+}
+
+var lengthBases = map[string]dataplane.LengthBase{"l3": dataplane.L3, "l2": dataplane.L2, "l1": dataplane.L1}
+
+func (l *loader) lengthRule(n *yaml.Node) {
+	rule := &l.file.Policy.Length
+	base := func(n *yaml.Node) {
+		if s, ok := l.word(n, "length", "l3", "l2", "l1"); ok {
+			rule.Base = lengthBases[s]
+		}
+	}
+	if n.Kind == yaml.ScalarNode {
+		base(n)
+		return
+	}
+	l.mapping(n, "length", keys{
+		"base":     base,
+		"overhead": func(n *yaml.Node) { rule.Overhead, _ = parsed(l, n, "overhead", parseInt) },
+		"mpu":      func(n *yaml.Node) { rule.MPU, _ = parsed(l, n, "mpu", parseInt) },
+	})
+}
+
+func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
+	l.where[c] = n
+	var inline *yaml.Node
+	var then *yaml.Node
+	ok := l.mapping(n, "a class", keys{
+		"name":   func(n *yaml.Node) { c.Name, _ = l.text(n, "name") },
+		"match":  func(n *yaml.Node) { l.match(&c.Match, n) },
+		"meter":  func(n *yaml.Node) { inline = n },
+		"then":   func(n *yaml.Node) { then = n },
+		"green":  func(n *yaml.Node) { c.Green = l.action(n) },
+		"yellow": func(n *yaml.Node) { c.Yellow = l.action(n) },
+		"red":    func(n *yaml.Node) { c.Red = l.action(n) },
+	})
+	if ok && c.Name == "" {
+		l.fail(n, "a class needs a name")
+	}
+	switch {
+	case inline == nil:
+		if then != nil {
+			l.fail(then, "then needs a meter before it")
+		}
+		return
+	case inline.Kind == yaml.ScalarNode:
+		c.Meter = l.named(inline)
+		if then != nil {
+			l.fail(then, "then belongs to meter %q: write it there", inline.Value)
+		}
+		return
+	}
+	c.Meter = &dataplane.Meter{Name: c.Name}
+	l.meter(c.Meter, inline)
+	if then != nil {
+		if c.Meter.Then != nil {
+			l.fail(then, "then comes twice, here and in the meter")
+		}
+		c.Meter.Then = l.named(then)
+	}
+}
+
+// named finds a meter under meters:.
+func (l *loader) named(n *yaml.Node) *dataplane.Meter {
+	name, ok := l.text(n, "a meter's name")
+	if !ok {
+		return nil
+	}
+	m := l.meters[name]
+	if m == nil {
+		l.fail(n, "no meter named %q: write it under meters:", name)
+	}
+	return m
+}
+
+func (l *loader) queue(name string, n *yaml.Node) {
+	q := &dataplane.Queue{Name: name}
+	l.queues[name] = q
+	l.file.Queues = append(l.file.Queues, q)
+	l.where[q] = n
+	var rate, limit bool
+	ok := l.mapping(n, "a queue", keys{
+		"rate": func(n *yaml.Node) {
+			rate = true
+			q.Rate, _ = parsed(l, n, "rate", ParseRate)
+		},
+		"limit": func(n *yaml.Node) {
+			limit = true
+			l.queueLimit(q, n)
+		},
+		"wred": func(n *yaml.Node) { l.unsupported(n, "wred") },
+	})
+	if ok && !rate {
+		l.fail(n, "queue %q needs a rate, such as rate: 20mbit", name)
+	}
+	if ok && !limit {
+		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
+	}
+}
+
+// queueLimit reads a time, a size, or packets as in 100p.
+func (l *loader) queueLimit(q *dataplane.Queue, n *yaml.Node) {
+	before := len(l.errs)
+	s, _ := l.text(n, "limit")
+	number, unit, value, ok := split(s)
+	switch {
+	case isDuration(s):
+		q.Time, _ = parsed(l, n, "limit", ParseDuration)
+	case ok && unit == "p":
+		if !value.IsInt() {
+			l.fail(n, "limit: %s is not a whole number of packets", number)
+		}
+		q.Packets = value.Num().Int64()
+	default:
+		q.Bytes, _ = parsed(l, n, "limit", ParseSize)
+	}
+	if len(l.errs) == before && q.Time == 0 && q.Bytes == 0 && q.Packets == 0 {
+		l.fail(n, "limit must be above zero")
+	}
+}
+
+func (l *loader) unsupported(n *yaml.Node, what string) {
+	l.fail(n, "%s is not supported by this version of shaper", what)
+}

@@ -1,0 +1,128 @@
+package policyfile
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// OneLiner is a policy of one class, as flags give it. Empty parts were not
+// given.
+type OneLiner struct {
+	Meter              string // "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"
+	Green, Yellow, Red string // "drop", "dscp=af12,queue"
+	Queue              string // "rate=20mbit limit=100ms"
+	Length             string // "l2", "base=l2,overhead=4"
+}
+
+// Names of what a one-liner makes.
+const (
+	OneClass = "all"
+	oneQueue = "queue"
+)
+
+// Load turns the flags into the nodes that a file would have had, and reads
+// those: there is one reader of policies.
+func (o OneLiner) Load() (*File, error) {
+	flags := []struct{ name, text string }{
+		{"--meter", o.Meter}, {"--green", o.Green}, {"--yellow", o.Yellow},
+		{"--red", o.Red}, {"--queue", o.Queue}, {"--length", o.Length},
+	}
+	l := newLoader(func(n *yaml.Node) string {
+		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))
+	})
+	// A node's line tells the flag, its column the place in it.
+	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
+
+	class := mappingNode(1)
+	put(class, scalar("name", 1, 1), scalar(OneClass, 1, 1))
+	meter := mappingNode(1)
+	for i, w := range words(0) {
+		if i == 0 && !strings.Contains(w.Value, "=") {
+			put(meter, scalar("type", 1, w.Column), w)
+			continue
+		}
+		l.assign(meter, w)
+	}
+	put(class, scalar("meter", 1, 1), meter)
+	for flag, color := range []string{1: "green", 2: "yellow", 3: "red"} {
+		if color != "" && flags[flag].text != "" {
+			put(class, scalar(color, flag+1, 1), l.oneAction(words(flag), flag+1))
+		}
+	}
+	root := mappingNode(1)
+	put(root, scalar("classes", 1, 1), &yaml.Node{Kind: yaml.SequenceNode, Line: 1, Column: 1, Content: []*yaml.Node{class}})
+	if o.Queue != "" {
+		queue, queues := mappingNode(5), mappingNode(5)
+		for _, w := range words(4) {
+			l.assign(queue, w)
+		}
+		put(queues, scalar(oneQueue, 5, 1), queue)
+		put(root, scalar("queues", 5, 1), queues)
+	}
+	if o.Length != "" {
+		length := mappingNode(6)
+		for _, w := range words(5) {
+			if !strings.Contains(w.Value, "=") {
+				put(length, scalar("base", 6, w.Column), w)
+				continue
+			}
+			l.assign(length, w)
+		}
+		put(root, scalar("length", 6, 1), length)
+	}
+	return l.policy(root)
+}
+
+// oneAction turns words such as dscp=af12 and queue into an action.
+func (l *loader) oneAction(words []*yaml.Node, line int) *yaml.Node {
+	if len(words) == 1 && (words[0].Value == "pass" || words[0].Value == "drop") {
+		return words[0]
+	}
+	action := mappingNode(line)
+	for _, w := range words {
+		if w.Value == "queue" {
+			put(action, scalar("queue", line, w.Column), scalar(oneQueue, line, w.Column))
+			continue
+		}
+		l.assign(action, w)
+	}
+	return action
+}
+
+// assign puts a word key=value into a mapping.
+func (l *loader) assign(m, word *yaml.Node) {
+	key, value, ok := strings.Cut(word.Value, "=")
+	if !ok {
+		l.fail(word, "%q is not of the form key=value", word.Value)
+		return
+	}
+	put(m, scalar(key, word.Line, word.Column), scalar(value, word.Line, word.Column+len(key)+1))
+}
+
+// splitWords cuts a flag at spaces and commas.
+func splitWords(s string, line int) []*yaml.Node {
+	var words []*yaml.Node
+	for i := 0; i < len(s); {
+		end := strings.IndexAny(s[i:], " ,\t")
+		if end < 0 {
+			end = len(s) - i
+		}
+		if end > 0 {
+			words = append(words, scalar(s[i:i+end], line, i+1))
+		}
+		i += end + 1
+	}
+	return words
+}
+
+func scalar(value string, line, column int) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value, Line: line, Column: column}
+}
+
+func mappingNode(line int) *yaml.Node {
+	return &yaml.Node{Kind: yaml.MappingNode, Line: line, Column: 1}
+}
+
+func put(m, key, value *yaml.Node) { m.Content = append(m.Content, key, value) }

@@ -1,0 +1,191 @@
+package policyfile
+
+import (
+	"fmt"
+	"math/big"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+var (
+	bitUnits  = map[string]int64{"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+	sizeUnits = map[string]int64{
+		"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+		"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	}
+	timeUnits = map[string]int64{
+		"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9, "d": 24 * 3600e9,
+	}
+)
+
+var quantity = regexp.MustCompile(`^([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)$`)
+
+// split takes a quantity apart into its exact number and its unit.
+func split(s string) (number, unit string, value *big.Rat, ok bool) {
+	m := quantity.FindStringSubmatch(s)
+	if m == nil {
+		return "", "", nil, false
+	}
+	value, ok = new(big.Rat).SetString(m[1])
+	return m[1], m[2], value, ok
+}
+
+// ParseRate reads a rate: bits per second with one of bit, kbit, mbit, gbit,
+// tbit (decimal), or a size in a time, such as 125MB/s or 10kB/1min.
+func ParseRate(s string) (meter.Rate, error) {
+	if amount, period, ok := strings.Cut(s, "/"); ok {
+		return parseFraction(s, amount, period, sizeUnits, "a size with a unit, such as 10kB")
+	}
+	number, unit, value, ok := split(s)
+	if !ok {
+		return meter.Rate{}, fmt.Errorf("%q is not a rate: write a number with a unit, such as 10mbit or 1.25MB/s", s)
+	}
+	factor, ok := bitUnits[unit]
+	if !ok {
+		return meter.Rate{}, refuseRate(number, unit)
+	}
+	return rate(s, value.Mul(value, big.NewRat(factor, 8e9)))
+}
+
+// ParsePacketRate reads a rate in packets, such as 100p/1s.
+func ParsePacketRate(s string) (meter.Rate, error) {
+	amount, period, ok := strings.Cut(s, "/")
+	if !ok {
+		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets takes one such as 100p/1s", s)
+	}
+	return parseFraction(s, amount, period, map[string]int64{"p": 1}, "a number of packets, such as 100p, where packets are counted")
+}
+
+func parseFraction(s, amount, period string, units map[string]int64, want string) (meter.Rate, error) {
+	number, unit, value, ok := split(amount)
+	factor, known := units[unit]
+	if ok && !known && units["B"] != 0 {
+		if err := ambiguousSize(number, unit); err != nil {
+			return meter.Rate{}, err
+		}
+	}
+	if !ok || !known {
+		return meter.Rate{}, fmt.Errorf("%q is not a rate: before the slash goes %s", s, want)
+	}
+	if _, bare := timeUnits[period]; bare {
+		period = "1" + period
+	}
+	d, err := ParseDuration(period)
+	if err != nil {
+		return meter.Rate{}, fmt.Errorf("%q is not a rate: %w", s, err)
+	}
+	if d == 0 {
+		return meter.Rate{}, fmt.Errorf("%q is not a rate: its time is zero", s)
+	}
+	return rate(s, value.Mul(value, big.NewRat(factor, int64(d))))
+}
+
+// rate turns bytes per ns into a Rate.
+func rate(s string, r *big.Rat) (meter.Rate, error) {
+	if !r.Num().IsInt64() || !r.Denom().IsInt64() {
+		return meter.Rate{}, fmt.Errorf("%q has more digits than an exact rate can hold", s)
+	}
+	return meter.Rate{Bytes: r.Num().Int64(), Period: time.Duration(r.Denom().Int64())}, nil
+}
+
+// ParseSize reads a number of bytes: B, kB, MB, GB are decimal, KiB, MiB, GiB
+// binary, a bare number is bytes.
+func ParseSize(s string) (int64, error) {
+	number, unit, value, ok := split(s)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a size: write a number of bytes, or one with a unit such as 64KiB or 20ms", s)
+	}
+	factor, ok := sizeUnits[unit]
+	if unit == "" {
+		factor, ok = 1, true
+	}
+	if !ok {
+		if err := ambiguousSize(number, unit); err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("%q has no size unit: write one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms", s)
+	}
+	return wholeNumber(s, value.Mul(value, big.NewRat(factor, 1)))
+}
+
+func wholeNumber(s string, r *big.Rat) (int64, error) {
+	if !r.IsInt() || !r.Num().IsInt64() {
+		return 0, fmt.Errorf("%q is not a whole number of bytes", s)
+	}
+	return r.Num().Int64(), nil
+}
+
+// isDuration says whether a quantity has a unit of time.
+func isDuration(s string) bool {
+	_, unit, _, ok := split(s)
+	_, known := timeUnits[unit]
+	return ok && known
+}
+
+// ParseDuration reads a time with one of ns us ms s min h d.
+func ParseDuration(s string) (time.Duration, error) {
+	number, unit, value, ok := split(s)
+	factor, known := timeUnits[unit]
+	if ok && unit == "m" {
+		return 0, fmt.Errorf("%q is ambiguous: m is minutes or milli: write %smin or %sms", s, number, number)
+	}
+	if !ok || !known {
+		return 0, fmt.Errorf("%q is not a time: write a number with one of ns us ms s min h d", s)
+	}
+	value.Mul(value, big.NewRat(factor, 1))
+	if !value.IsInt() || !value.Num().IsInt64() {
+		return 0, fmt.Errorf("%q is not a whole number of nanoseconds below 292 years", s)
+	}
+	return time.Duration(value.Num().Int64()), nil
+}
+
+// scale is a prefix of units, in the readings that a short form mixes up.
+var scale = map[byte]struct{ bits, decimal, binary, word string }{
+	'k': {"kbit", "kB", "KiB", "kilo"},
+	'm': {"mbit", "MB", "MiB", "mega"},
+	'g': {"gbit", "GB", "GiB", "giga"},
+	't': {"tbit", "TB", "TiB", "tera"},
+}
+
+var short = regexp.MustCompile(`^(?i)([kmgt])?i?(b|bp|bps|bits?|bits?/s|bytes?)?$`)
+
+// refuseRate explains a rate's unit that different tools read differently.
+func refuseRate(number, unit string) error {
+	if unit == "" {
+		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second", number, number, number)
+	}
+	if exact := strings.ToLower(unit); bitUnits[exact] != 0 {
+		return fmt.Errorf("unit %q: units are case-sensitive, write %s%s", unit, number, exact)
+	}
+	m := short.FindStringSubmatch(unit)
+	switch {
+	case m == nil:
+		return fmt.Errorf("%q is not a unit of rate: write one of bit kbit mbit gbit tbit, or a size in a time such as 125MB/s", unit)
+	case m[1] == "":
+		return fmt.Errorf("%q is ambiguous: bits to some tools, bytes per second to others (tc): write %sbit or %sB/s", unit, number, number)
+	}
+	s := scale[strings.ToLower(m[1])[0]]
+	return fmt.Errorf("%q is ambiguous: %sbits per second to some tools, %sbytes per second to others (tc): write %s%s or %s%s/s",
+		unit, s.word, s.word, number, s.bits, number, s.decimal)
+}
+
+// ambiguousSize explains a size's unit that different tools read differently,
+// or returns nil where it is none of those.
+func ambiguousSize(number, unit string) error {
+	m := short.FindStringSubmatch(unit)
+	if m == nil || unit == "" {
+		return nil
+	}
+	if m[1] == "" {
+		return fmt.Errorf("%q is ambiguous: bits or bytes: write %sB for bytes", unit, number)
+	}
+	s := scale[strings.ToLower(m[1])[0]]
+	if strings.EqualFold(unit, s.binary) {
+		return fmt.Errorf("unit %q: units are case-sensitive, write %s%s", unit, number, s.binary)
+	}
+	return fmt.Errorf("%q is ambiguous: a power of 1000 to some tools, of 1024 to others: write %s%s or %s%s",
+		unit, number, s.decimal, number, s.binary)
+}

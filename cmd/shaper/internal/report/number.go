@@ -1,0 +1,83 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// thousands is n in decimal with a comma every three digits.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// percent is part of whole, to the nearest tenth, but 0 and 100 only where
+// they are exact. It is a dash where there is no whole.
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return "–"
+	}
+	p := 100 * float64(part) / float64(whole)
+	switch {
+	case part == 0:
+		return "0 %"
+	case part == whole:
+		return "100 %"
+	case p < 0.05:
+		return "< 0.1 %"
+	case p >= 99.95 && p < 100:
+		return "> 99.9 %"
+	}
+	return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+}
+
+// duration is ns with units, to the nearest millisecond from a second on.
+func duration(ns int64) string {
+	d := time.Duration(ns)
+	if d >= time.Second {
+		d = d.Round(time.Millisecond)
+	}
+	var long string
+	if d >= time.Hour {
+		long = thousands(int64(d/time.Hour)) + " h "
+	}
+	if d >= time.Minute {
+		long += fmt.Sprintf("%d min ", d/time.Minute%60)
+	}
+	short := (d % time.Minute).String() // one number, one unit
+	unit := strings.LastIndexAny(short, "0123456789") + 1
+	return long + short[:unit] + " " + short[unit:]
+}
+
+// meanRate is bytes over ns, to three digits. It is empty where no time
+// passed.
+func meanRate(bytes, ns int64) string {
+	if ns <= 0 {
+		return ""
+	}
+	rate := float64(bytes) * 8 / (float64(ns) / 1e9)
+	prefix := ""
+	for _, p := range []string{"k", "M", "G", "T"} {
+		if rate < 999.5 {
+			break
+		}
+		rate, prefix = rate/1000, p
+	}
+	digits := 0
+	switch {
+	case rate < 9.995:
+		digits = 2
+	case rate < 99.95:
+		digits = 1
+	}
+	return fmt.Sprintf("mean %.*f %sbit/s", digits, rate, prefix)
+}

@@ -1,0 +1,190 @@
+package report
+
+import (
+	"math/rand/v2"
+	"slices"
+)
+
+const (
+	second     = int64(1e9)
+	sampleBins = 300
+	sampleBin  = second / 10
+)
+
+// sample is 30 s of voice through a token bucket, bursty video through an
+// srTCM that drops red, and bulk through a shaper, with some ARP beside them.
+func sample() Data {
+	d := Data{
+		Input: "office-uplink.pcapng", Policy: "uplink.toml", Version: "1.0.0",
+		Start: 1_772_366_400_123_456_000, BinWidth: sampleBin, Unmetered: make([]int64, sampleBins),
+		Warnings: []string{
+			"packet 4,711: the stamp goes back by 3.2 ms",
+			"212 packets were cut by the snap length; their length is that of the wire",
+		},
+	}
+	for i := range d.Offered {
+		d.Offered[i] = make([]int64, sampleBins)
+		d.Passed[i] = make([]int64, sampleBins)
+	}
+	voice := newSampleBucket("Tc", 1_000_000, 4_000)
+	video := newSampleBucket("Tc", 6_000_000, 150_000)
+	excess := newSampleBucket("Te", 0, 300_000)
+	delay := noBins()
+	classes := []Class{
+		{Name: "voice", Meter: "tokenbucket 1mbit/s burst=4kB"},
+		{Name: "video", Meter: "srtcm cir=6mbit/s cbs=150kB ebs=300kB"},
+		{Name: "bulk"},
+		{Name: "-"},
+	}
+	add := func(c *Count, n int64) { *c = c.plus(Count{1, n}) }
+	took := func(c *Class, color int, at, n int64) {
+		add([]*Count{&c.Green, &c.Yellow, &c.Red}[color], n)
+		d.Offered[color][at/sampleBin] += n
+	}
+	left := func(color int, at, n int64) {
+		if bin := at / sampleBin; bin < sampleBins {
+			d.Passed[color][bin] += n
+		}
+	}
+
+	rng := rand.New(rand.NewPCG(1, 2))
+	var free int64 // when the shaper of bulk has sent what it holds
+	const end = sampleBins * sampleBin
+	for at := int64(0); at < end; at += second / 2000 {
+		phase := float64(at) / float64(end)
+		burst := at/(second*5/4)%4 == 1
+		if phase < 0.8 && rng.Float64() < 0.1 { // voice
+			n := 120 + rng.Int64N(200)
+			color := 2
+			if voice.take(at, n) {
+				color = 0
+			}
+			took(&classes[0], color, at, n)
+			left(color, at, n)
+		}
+		rate := 0.2
+		if burst {
+			rate = 0.75
+		}
+		if rng.Float64() < rate { // video
+			n := 900 + rng.Int64N(600)
+			excess.level = min(excess.size, excess.level+video.spill(at))
+			excess.see(at)
+			switch {
+			case video.take(at, n):
+				took(&classes[1], 0, at, n)
+				left(0, at, n)
+			case excess.take(at, n):
+				took(&classes[1], 1, at, n)
+				add(&classes[1].Marked, n)
+				left(1, at, n)
+			default:
+				took(&classes[1], 2, at, n)
+				add(&classes[1].Dropped, n)
+			}
+		}
+		if phase > 0.3 && phase < 0.7 && rng.Float64() < 0.2*(1-phase)+0.05 { // bulk
+			took(&classes[2], 0, at, 1500)
+			add(&classes[2].Queued, 1500)
+			free = max(free, at) + 1500*8*second/4_500_000
+			left(0, free, 1500)
+			if bin := free / sampleBin; bin < sampleBins {
+				delay[bin] = max(delay[bin], free-at)
+			}
+		}
+		if rng.Float64() < 0.01 { // ARP
+			add(&classes[3].Uncolored, 60)
+			d.Unmetered[at/sampleBin] += 60
+		}
+	}
+	d.Classes = classes
+	d.Meters = []Meter{
+		{Name: "video", Kind: "srtcm", Params: "cir=6mbit/s cbs=150kB ebs=300kB", C: video.Bucket(), E: excess.Bucket()},
+		{Name: "voice", Kind: "tokenbucket", Params: "rate=1mbit/s burst=4kB", C: voice.Bucket()},
+	}
+	d.Queues = []Queue{{Name: "bulk", Params: "rate=4.5mbit/s limit=5s", Delay: delay}}
+	for _, c := range classes {
+		total := c.total()
+		d.Packets += total.Packets
+		d.Bytes += total.Bytes
+	}
+	d.Duration = end - 417*1e6/1000
+	return d
+}
+
+func noBins() []int64 { return slices.Repeat([]int64{-1}, sampleBins) }
+
+type sampleBucket struct {
+	name              string
+	rate, size, level int64 // bit/s, bytes, bytes
+	last              int64
+	lowest            []int64
+}
+
+func newSampleBucket(name string, rate, size int64) *sampleBucket {
+	return &sampleBucket{name: name, rate: rate, size: size, level: size, lowest: noBins()}
+}
+
+// spill refills the bucket and is what overflowed.
+func (b *sampleBucket) spill(at int64) int64 {
+	b.level += b.rate * (at - b.last) / (8 * second)
+	b.last = at
+	over := max(0, b.level-b.size)
+	b.level -= over
+	return over
+}
+
+func (b *sampleBucket) take(at, n int64) bool {
+	b.spill(at)
+	ok := n <= b.level
+	if ok {
+		b.level -= n
+	}
+	b.see(at)
+	return ok
+}
+
+func (b *sampleBucket) see(at int64) {
+	bin := at / sampleBin
+	if b.lowest[bin] < 0 || b.level < b.lowest[bin] {
+		b.lowest[bin] = b.level
+	}
+}
+
+func (b *sampleBucket) Bucket() Bucket { return Bucket{b.name, b.size, b.lowest} }
+
+// hostile is names that would run as script if any of them were not escaped.
+const hostile = "</script><img src=x onerror=\"alert(1)\"><!--<script>alert('2')</script>{{.}}&amp;\u2028"
+
+// hostileSample is sample with hostile text everywhere.
+func hostileSample() Data {
+	d := sample()
+	d.Input, d.Policy, d.Version = hostile, hostile, hostile
+	d.Warnings = []string{hostile}
+	for i := range d.Meters {
+		m := &d.Meters[i]
+		m.Name, m.Kind, m.Params, m.C.Name = hostile, hostile, hostile, hostile
+	}
+	d.Queues[0].Name, d.Queues[0].Params = hostile, hostile
+	for i := range d.Classes {
+		d.Classes[i].Name, d.Classes[i].Meter = hostile, hostile
+	}
+	return d
+}
+
+// singleBin is a capture of one packet.
+func singleBin() Data {
+	one := func(n int64) []int64 { return []int64{n} }
+	d := Data{
+		Input: "one.pcap", Policy: "tokenbucket 1mbit/s burst=3000", Version: "1.0.0",
+		Start: 1, BinWidth: second, Packets: 1, Bytes: 1500,
+		Meters:  []Meter{{Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000", C: Bucket{"Tc", 3000, one(1500)}}},
+		Queues:  []Queue{{Name: "all", Delay: one(-1)}},
+		Classes: []Class{{Name: "all", Meter: "tokenbucket", Green: Count{1, 1500}}},
+	}
+	for i := range d.Offered {
+		d.Offered[i], d.Passed[i] = one(0), one(0)
+	}
+	d.Offered[0], d.Passed[0] = one(1500), one(1500)
+	return d
+}

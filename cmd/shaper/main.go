@@ -1,0 +1,121 @@
+// Command shaper meters traffic by RFC 2697, RFC 2698 and RFC 4115 and drops,
+// queues or marks it by color. This folder has the words for people: verbs,
+// flags, tables and reports. What they do is in dataplane and below.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// streams are what a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// usageError is a fault of the command line or a policy.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// errInterrupted is the cause of a context that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// run is main without the process: it returns the exit code.
+func run(args []string, s streams) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // a second one ends the process
+		cancel(errInterrupted)
+	}()
+
+	root := newRoot(s)
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(s.err, "shaper: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	if errors.As(err, new(*usageError)) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot(s streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "shaper",
+		Short: "Meter, mark, queue and drop traffic by RFC 2697 and RFC 2698, exactly",
+		Long: `shaper meters packets by the single-rate and two-rate three-color markers of
+RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+		Args:              noArgs,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddGroup(
+		&cobra.Group{ID: "shape", Title: "Shape:"},
+		&cobra.Group{ID: "plan", Title: "Plan:"},
+	)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w: see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(newReplay(s), newCheck(s), newVersion(s))
+	return root
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasParent() {
+		return usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown command %q: did you mean %s?", args[0], strings.Join(near, ", "))
+	}
+	return usagef("unknown command %q: see shaper --help", args[0])
+}
+
+// oneArg wants one argument, called name in errors.
+func oneArg(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("want one %s, got %d: see %s --help", name, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}

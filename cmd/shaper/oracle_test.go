@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
+)
+
+// sharedPcaps are real captures beside the checkout, where there are any.
+const sharedPcaps = "../../../shared/pcaps"
+
+// captures returns the captures that tests replay: ours, and the real ones
+// where they are there.
+func captures(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, dir := range []string{"../../testdata/pcaps", sharedPcaps} {
+		for _, pattern := range []string{"*.pcap", "*.pcapng", "*.gz"} {
+			found, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, found...)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("no captures found")
+	}
+	if _, err := os.Stat(sharedPcaps); err != nil {
+		t.Logf("real captures are not tested: %v", err)
+	}
+	return out
+}
+
+// TestAgainstOracle replays every capture through every policy and holds each
+// row of the decisions to the reference model, which shares no code with the
+// program.
+func TestAgainstOracle(t *testing.T) {
+	policies, err := filepath.Glob("internal/oracle/testdata/*.yaml")
+	if err != nil || len(policies) == 0 {
+		t.Fatal("no policies found", err)
+	}
+	for _, policy := range policies {
+		t.Run(strings.TrimSuffix(filepath.Base(policy), ".yaml"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, capture := range captures(t) {
+				want, wantErr := oracle.Decide(text, capture)
+				var out, stderr bytes.Buffer
+				code := run([]string{"replay", capture, "--policy", policy, "--decisions", "-"}, streams{nil, &out, &stderr})
+				if (code != exitDone) != (wantErr != nil) {
+					t.Errorf("%s: exit %d (%s), model: %v", capture, code, &stderr, wantErr)
+					continue
+				}
+				if wantErr != nil {
+					continue
+				}
+				got, err := csv.NewReader(&out).ReadAll()
+				if err != nil {
+					t.Fatal(err)
+				}
+				compareRows(t, capture, got[1:], want)
+			}
+		})
+	}
+}
+
+func compareRows(t *testing.T, capture string, got, want [][]string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: %d rows, model %d", capture, len(got), len(want))
+		return
+	}
+	wrong := 0
+	for i := range got {
+		if !slices.Equal(got[i], want[i]) {
+			if wrong++; wrong <= 3 {
+				t.Errorf("%s:\n  got   %v\n  model %v", capture, got[i], want[i])
+			}
+		}
+	}
+	if wrong > 3 {
+		t.Errorf("%s: %d rows differ", capture, wrong)
+	}
+}

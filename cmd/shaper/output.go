@@ -1,0 +1,122 @@
+package main
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// output is a file that appears whole or not at all: it is written beside its
+// name and renamed at the end. What is no regular file (a pipe, /dev/null) is
+// written to directly.
+type output struct {
+	io.Writer
+	what string // for errors
+	path string // "-" for the standard output
+	file *os.File
+	temp string // name until commit, or ""
+	gzip *gzip.Writer
+}
+
+// create opens an output. It refuses the file that taken names.
+func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (*output, error) {
+	o := &output{what: what, path: path, Writer: stdout}
+	if path == "-" {
+		return o, nil
+	}
+	info, err := os.Stat(path)
+	if err == nil {
+		for name, other := range taken {
+			if os.SameFile(info, other) {
+				return nil, usagef("%s %q is the same file as %s: choose another name", what, path, name)
+			}
+		}
+		if info.IsDir() {
+			return nil, usagef("%s %q is a directory", what, path)
+		}
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		o.file, err = os.OpenFile(path, os.O_WRONLY, 0)
+	} else {
+		err = o.createTemp(info)
+	}
+	if err != nil {
+		return nil, o.wrap(err)
+	}
+	o.Writer = o.file
+	if strings.HasSuffix(path, ".gz") {
+		o.gzip = gzip.NewWriter(o.file)
+		o.Writer = o.gzip
+	}
+	return o, nil
+}
+
+// createTemp makes the file beside its place, with the mode of what it will
+// replace.
+func (o *output) createTemp(old os.FileInfo) error {
+	target, err := filepath.EvalSymlinks(o.path)
+	if err != nil {
+		target = o.path
+	}
+	o.path = target
+	mode := os.FileMode(0o666) // less the umask
+	if old != nil {
+		mode = old.Mode().Perm()
+	}
+	o.temp = filepath.Join(filepath.Dir(target), fmt.Sprintf(".%s.%d", filepath.Base(target), os.Getpid()))
+	o.file, err = os.OpenFile(o.temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	return err
+}
+
+// commit ends the output and gives it its name.
+func (o *output) commit() error {
+	if o == nil || o.file == nil {
+		return nil
+	}
+	var err error
+	if o.gzip != nil {
+		err = o.gzip.Close()
+	}
+	err = errors.Join(err, o.file.Close())
+	if err == nil && o.temp != "" {
+		err = os.Rename(o.temp, o.path)
+	}
+	if err != nil {
+		o.abort()
+		return o.wrap(err)
+	}
+	o.file = nil
+	return nil
+}
+
+// abort removes what was written. After commit it does nothing.
+func (o *output) abort() {
+	if o == nil || o.file == nil {
+		return
+	}
+	o.file.Close()
+	o.file = nil
+	if o.temp != "" {
+		os.Remove(o.temp)
+	}
+}
+
+// fault names the output in an error of writing to it.
+func (o *output) fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return o.wrap(err)
+}
+
+func (o *output) wrap(err error) error {
+	var e *os.PathError
+	if errors.As(err, &e) {
+		err = e.Err
+	}
+	return fmt.Errorf("%s %q: %w: nothing was written", o.what, o.path, err)
+}

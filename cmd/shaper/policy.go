@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// policyFlags are how a command is given its policy: a file or a one-liner.
+type policyFlags struct {
+	file string
+	one  policyfile.OneLiner
+}
+
+func (p *policyFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&p.file, "policy", "p", "", "policy `FILE` (YAML)")
+	p.addOneLiner(cmd)
+}
+
+func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.one.Meter, "meter", "", "one `METER` for all packets, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
+	f.StringVar(&p.one.Green, "green", "", "`ACTION` for green packets: pass, drop, dscp=af11, queue and others (default pass)")
+	f.StringVar(&p.one.Yellow, "yellow", "", "`ACTION` for yellow packets (default pass)")
+	f.StringVar(&p.one.Red, "red", "", "`ACTION` for red packets (default drop)")
+	f.StringVar(&p.one.Queue, "queue", "", "the `QUEUE` that actions name, such as \"rate=20mbit limit=100ms\"")
+	f.StringVar(&p.one.Length, "length", "", "what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+}
+
+// compiled is a policy with its pipeline.
+type compiled struct {
+	*policyfile.File
+	pipeline *dataplane.Pipeline
+	name     string // for people
+}
+
+// load reads and compiles the policy.
+func (p *policyFlags) load() (*compiled, error) {
+	given := p.one != policyfile.OneLiner{}
+	switch {
+	case p.file != "" && given:
+		return nil, usagef("give --policy or --meter with its actions, not both")
+	case p.file == "" && p.one.Meter == "":
+		return nil, usagef("a policy is missing: give --policy FILE or --meter \"...\"")
+	}
+	out := &compiled{name: p.file}
+	var err error
+	if p.file != "" {
+		var text []byte
+		if text, err = os.ReadFile(p.file); err != nil {
+			return nil, usagef("%w", plainPathError("policy", err))
+		}
+		out.File, err = policyfile.Load(p.file, text)
+	} else {
+		out.name = "--meter " + p.one.Meter
+		out.File, err = p.one.Load()
+	}
+	if err == nil {
+		out.pipeline, err = out.Compile()
+	}
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return out, nil
+}
+
+// plainPathError says which file could not be used, once.
+func plainPathError(what string, err error) error {
+	var e *os.PathError
+	if errors.As(err, &e) {
+		return &os.PathError{Op: what, Path: e.Path, Err: e.Err}
+	}
+	return err
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+)
+
+// replayFlags are the flags of shaper replay.
+type replayFlags struct {
+	policyFlags
+	out, decisions, report string
+	json                   bool
+	maxGap                 time.Duration
+}
+
+func newReplay(s streams) *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:     "replay IN",
+		GroupID: "shape",
+		Short:   "Meter a capture in virtual time and write it as it would have left",
+		Long: `Meter the packets of a capture by their own timestamps and print totals by class
+and color. IN is pcap or pcapng, gzipped or not, or - for the standard input.
+
+With -o the capture is written as it would have left: dropped packets gone, marks
+in the headers, queued packets at their departure time. It has the format of IN,
+gzipped where its name ends in .gz.`,
+		Example: `  shaper replay testdata/pcaps/bursts.pcap -o left.pcap \
+    --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
+		Args: oneArg("capture"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&f.out, "output", "o", "", "write the capture as it left to `OUT`, - for the standard output")
+	flags.StringVar(&f.decisions, "decisions", "", "write a row for every packet to `FILE`: CSV, or JSON lines where it ends in .jsonl")
+	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
+	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
+	flags.DurationVar(&f.maxGap, "max-gap", replay.DefaultMaxGap, "warn of a packet whose stamp is `TIME` or more ahead of the one before")
+	return cmd
+}
+
+// check refuses flags that contradict each other.
+func (f *replayFlags) check() error {
+	stdout := 0
+	for _, use := range []bool{f.out == "-", f.decisions == "-", f.report == "-", f.json} {
+		if use {
+			stdout++
+		}
+	}
+	switch {
+	case stdout > 1:
+		return usagef("only one of -o -, --decisions -, --report - and --json can have the standard output")
+	case f.maxGap <= 0:
+		return usagef("--max-gap must be above zero")
+	}
+	return nil
+}
+
+func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	policy, err := f.load()
+	if err != nil {
+		return err
+	}
+	input, err := openInput(in, s.in)
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+
+	files, err := f.create(s, in, input)
+	if err != nil {
+		return err
+	}
+	defer files.abort()
+
+	cfg := replay.Config{MaxGap: f.maxGap}
+	if files.out != nil {
+		cfg.Output = files.out
+	}
+	var rows *decisions
+	if files.decisions != nil {
+		rows = newDecisions(files.decisions, policy.Policy, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
+	}
+	var series *collector
+	if files.report != nil {
+		series = newCollector(policy)
+	}
+	if rows != nil || series != nil {
+		cfg.Each = func(number int64, p *dataplane.Packet, v *dataplane.Verdict) error {
+			if series != nil {
+				series.packet(v)
+			}
+			if rows != nil {
+				return files.decisions.fault(rows.write(number, p, v))
+			}
+			return nil
+		}
+	}
+
+	counted := &meteredReader{Reader: input}
+	endProgress := showProgress(s.err, "replaying "+in, counted, input.size)
+	summary, err := replay.Run(cmd.Context(), counted, policy.pipeline, cfg)
+	endProgress()
+	var failed *replay.OutputError
+	switch {
+	case errors.As(err, &failed):
+		return files.out.fault(failed.Err)
+	case err != nil && !partial(err):
+		return fmt.Errorf("%s: %w", in, err)
+	}
+	if rows != nil {
+		if e := files.decisions.fault(rows.w.Flush()); e != nil {
+			return e
+		}
+	}
+	if series != nil {
+		if e := files.report.fault(series.write(files.report, in, version(), summary)); e != nil {
+			return e
+		}
+	}
+	if e := files.commit(); e != nil {
+		return e
+	}
+	for _, w := range summary.Warnings {
+		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", in, w)
+	}
+	if e := f.print(s, policy, summary); e != nil {
+		return e
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: the %d packets before that were replayed", in, err, summary.Packets)
+	}
+	return nil
+}
+
+// partial says whether an error left a result that people want: all that came
+// before it.
+func partial(err error) bool {
+	return errors.As(err, new(*replay.BrokenError)) || errors.Is(err, errInterrupted)
+}
+
+// print writes the totals where nothing else is.
+func (f *replayFlags) print(s streams, policy *compiled, summary replay.Summary) error {
+	if f.json {
+		return policy.totals(summary).writeJSON(s.out)
+	}
+	w := s.out
+	if f.out == "-" || f.decisions == "-" || f.report == "-" {
+		w = s.err
+	}
+	return policy.writeTotals(w, summary, colored(w))
+}
+
+// input is a capture to read.
+type input struct {
+	io.Reader
+	file *os.File
+	size int64 // bytes, 0 where it is not known
+}
+
+func openInput(path string, stdin io.Reader) (*input, error) {
+	if path == "-" {
+		return &input{Reader: stdin}, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, plainPathError("capture", err)
+	}
+	in := &input{Reader: f, file: f}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		f.Close()
+		return nil, usagef("capture %q is a directory", path)
+	}
+	if err == nil && info.Mode().IsRegular() {
+		in.size = info.Size()
+	}
+	return in, nil
+}
+
+func (i *input) Close() error {
+	if i.file == nil {
+		return nil
+	}
+	return i.file.Close()
+}
+
+// replayFiles are the outputs of a replay; nil where not asked for.
+type replayFiles struct{ out, decisions, report *output }
+
+func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, error) {
+	taken := map[string]os.FileInfo{}
+	if input.file != nil {
+		if info, err := input.file.Stat(); err == nil && info.Mode().IsRegular() {
+			taken["the capture "+in] = info
+		}
+	}
+	if info, err := os.Stat(f.file); err == nil && info.Mode().IsRegular() {
+		taken["the policy "+f.file] = info
+	}
+	files := &replayFiles{}
+	paths := map[string]string{}
+	for _, o := range []struct {
+		what, path string
+		to         **output
+	}{{"output", f.out, &files.out}, {"decisions", f.decisions, &files.decisions}, {"report", f.report, &files.report}} {
+		if o.path == "" {
+			continue
+		}
+		if other := paths[o.path]; other != "" {
+			files.abort()
+			return nil, usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
+		}
+		paths[o.path] = o.what
+		var err error
+		if *o.to, err = create(o.what, o.path, s.out, taken); err != nil {
+			files.abort()
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func (f *replayFiles) commit() error {
+	for _, o := range []*output{f.out, f.decisions, f.report} {
+		if err := o.commit(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *replayFiles) abort() {
+	f.out.abort()
+	f.decisions.abort()
+	f.report.abort()
+}

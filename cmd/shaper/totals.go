@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// untaken is the name of the row for packets that no class took.
+const untaken = "-"
+
+// total is a count in JSON.
+type total struct {
+	Packets int64 `json:"packets"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// classTotals are the counts of a class. Packets and Bytes are all of them.
+type classTotals struct {
+	Name string `json:"name"`
+	total
+	Green   total `json:"green"`
+	Yellow  total `json:"yellow"`
+	Red     total `json:"red"`
+	Dropped total `json:"dropped"`
+	Marked  total `json:"marked"`
+	Queued  total `json:"queued"`
+}
+
+// totals are what replay --json prints.
+type totals struct {
+	total
+	DurationNS int64         `json:"duration_ns"`
+	Classes    []classTotals `json:"classes"`
+	Warnings   []string      `json:"warnings"`
+}
+
+func (c *compiled) totals(s replay.Summary) totals {
+	t := totals{DurationNS: s.Last - s.First, Warnings: append([]string{}, s.Warnings...)}
+	var sum dataplane.Count
+	stats := c.pipeline.Stats()
+	for i := range stats {
+		st := &stats[i]
+		name := untaken
+		if i < len(c.Policy.Classes) {
+			name = c.Policy.Classes[i].Name
+		}
+		t.Classes = append(t.Classes, classTotals{
+			Name:    name,
+			total:   total(st.Total()),
+			Green:   total(st.Colors[meter.Green]),
+			Yellow:  total(st.Colors[meter.Yellow]),
+			Red:     total(st.Colors[meter.Red]),
+			Dropped: total(st.Dropped(meter.Green).Plus(st.Dropped(meter.Yellow)).Plus(st.Dropped(meter.Red))),
+			Marked:  total(dataplane.Sum(st.Marked)),
+			Queued:  total(dataplane.Sum(st.Queued)),
+		})
+		sum = sum.Plus(st.Total())
+	}
+	t.total = total(sum)
+	return t
+}
+
+func (t totals) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(t)
+}
+
+// writeTotals prints the table for people: a line a class and color.
+func (c *compiled) writeTotals(w io.Writer, s replay.Summary, colored bool) error {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.Style().Options = table.OptionsNoBordersAndSeparators
+	t.Style().Options.SeparateHeader = true
+	t.AppendHeader(table.Row{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"})
+	configs := []table.ColumnConfig{}
+	for column := 3; column <= 8; column++ {
+		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(configs)
+	stats := c.pipeline.Stats()
+	for i := range stats {
+		st := &stats[i]
+		all := st.Total()
+		if i == len(c.Policy.Classes) {
+			if all.Packets > 0 {
+				t.AppendRow(table.Row{untaken, "", grouped(all.Packets), percent(all.Packets, all.Packets), grouped(all.Bytes), "", "", ""})
+			}
+			break
+		}
+		name := c.Policy.Classes[i].Name
+		if all.Packets == 0 {
+			t.AppendRow(table.Row{name, "", "0", "", "0", "", "", ""})
+		}
+		for color := meter.Green; color <= meter.Red; color++ {
+			n := st.Colors[color]
+			if n.Packets == 0 {
+				continue
+			}
+			t.AppendRow(table.Row{
+				name, painted(color, colored), grouped(n.Packets), percent(n.Packets, all.Packets), grouped(n.Bytes),
+				orNothing(st.Dropped(color)), orNothing(st.Marked[color]), orNothing(st.Queued[color]),
+			})
+			name = ""
+		}
+	}
+	j := c.totals(s)
+	if _, err := fmt.Fprintln(w, t.Render()); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s packets, %s bytes metered, %s\n", grouped(j.Packets), grouped(j.Bytes), seconds(j.DurationNS))
+	return err
+}
+
+func orNothing(c dataplane.Count) string {
+	if c.Packets == 0 {
+		return ""
+	}
+	return grouped(c.Packets)
+}
+
+// grouped writes a number with commas between thousands.
+func grouped(n int64) string {
+	s := fmt.Sprint(n)
+	var b strings.Builder
+	for i, digit := range s {
+		if rest := len(s) - i; i > 0 && rest%3 == 0 && s[i-1] != '-' {
+			b.WriteByte(',')
+		}
+		b.WriteRune(digit)
+	}
+	return b.String()
+}
+
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", 100*float64(part)/float64(whole))
+}
+
+// seconds writes a span of ns for people.
+func seconds(ns int64) string { return fmt.Sprintf("%.3f s", float64(ns)/1e9) }
+
+var paint = [...]text.Color{meter.Green: text.FgGreen, meter.Yellow: text.FgYellow, meter.Red: text.FgRed}
+
+func painted(c meter.Color, colored bool) string {
+	if !colored {
+		return c.String()
+	}
+	return paint[c].Sprint(c.String())
+}

@@ -1,0 +1,100 @@
+package dataplane
+
+import "github.com/a-seed-32e5a53f/shaper/marker"
+
+// LinkType is a link-layer header type as captures number it (LINKTYPE_ and
+// DLT_ values of the pcap registry).
+type LinkType uint16
+
+// Link types that Parse understands. All others are Other packets whose link
+// header is unknown.
+const (
+	LinkNull     LinkType = 0 // BSD loopback, address family in either byte order
+	LinkEthernet LinkType = 1
+	LinkRawBSD   LinkType = 12 // DLT_RAW
+	LinkRawOBSD  LinkType = 14 // DLT_RAW on OpenBSD
+	LinkRaw      LinkType = 101
+	LinkLoop     LinkType = 108 // OpenBSD loopback, address family in network byte order
+	LinkSLL      LinkType = 113 // Linux cooked v1
+	LinkIPv4     LinkType = 228
+	LinkIPv6     LinkType = 229
+	LinkSLL2     LinkType = 276 // Linux cooked v2
+)
+
+// Known says whether Parse understands the link type.
+func (l LinkType) Known() bool {
+	switch l {
+	case LinkNull, LinkEthernet, LinkRawBSD, LinkRawOBSD, LinkRaw, LinkLoop, LinkSLL, LinkIPv4, LinkIPv6, LinkSLL2:
+		return true
+	}
+	return false
+}
+
+// Kind says what Parse found behind the link header.
+type Kind uint8
+
+const (
+	Malformed Kind = iota // a header is cut short or contradicts the one before it
+	Other                 // not IP
+	IPv4
+	IPv6
+)
+
+// Addr is an address as a 128-bit number; IPv4 is in its low 32 bits. The
+// packet's Kind tells the two apart.
+type Addr struct{ Hi, Lo uint64 }
+
+// Packet is one packet on its way through the program. Its source fills in
+// the first group of fields, Parse the second.
+type Packet struct {
+	Data    []byte // captured bytes from the link header on; marks are written here
+	WireLen int    // bytes on the wire from the link header on, at least len(Data)
+	Time    int64  // ns
+	Link    LinkType
+	Mark    uint32 // skb mark
+
+	Kind         Kind
+	Proto        uint8  // upper-layer protocol, valid for IPv4 and IPv6
+	Fragment     bool   // a fragment that is not the first: no ports
+	HasPorts     bool   // SrcPort and DstPort are valid
+	Tags         uint8  // VLAN tags, at most 3
+	HasEtherType bool   // EtherType is valid
+	EtherType    uint16 // what comes after the VLAN tags; an 802.3 length stands as it is
+	Tag          int    // offset of the outer VLAN tag's TCI, valid where Tags > 0
+	MPLS         int    // offset of the top label stack entry, 0 without one
+	L3           int    // offset of the network header: the length of the link header
+	L3Len        int    // bytes of the network packet on the wire (SPEC: l3 length)
+	SrcPort      uint16
+	DstPort      uint16
+	Src, Dst     Addr // valid for IPv4 and IPv6
+}
+
+// IsIP says whether the packet has an IP header.
+func (p *Packet) IsIP() bool { return p.Kind >= IPv4 }
+
+// DSCP returns the codepoint of the outer IP header, or false without one.
+func (p *Packet) DSCP() (uint8, bool) {
+	switch p.Kind {
+	case IPv4:
+		return marker.DSCPv4(p.Data[p.L3:]), true
+	case IPv6:
+		return marker.DSCPv6(p.Data[p.L3:]), true
+	}
+	return 0, false
+}
+
+// vlan returns the outer VLAN id, or false without a tag.
+func (p *Packet) vlan() (uint16, bool) {
+	if p.Tags == 0 {
+		return 0, false
+	}
+	return be16(p.Data[p.Tag:]) & 0x0fff, true
+}
+
+// pcp returns the priority of the outer VLAN tag, or false without a tag.
+func (p *Packet) pcp() (uint8, bool) {
+	if p.Tags == 0 {
+		return 0, false
+	}
+	return marker.PCP(p.Data[p.Tag:]), true
+}

@@ -1,0 +1,308 @@
+package dataplane
+
+import "encoding/binary"
+
+// EtherTypes and protocol numbers that Parse acts on (IEEE and IANA numbers).
+const (
+	etherIPv4    = 0x0800
+	etherVLAN    = 0x8100
+	etherIPv6    = 0x86dd
+	etherMPLS    = 0x8847
+	etherMPLSMC  = 0x8848
+	etherPPPoE   = 0x8864
+	etherQinQ    = 0x88a8
+	etherQinQOld = 0x9100
+
+	pppIPv4 = 0x0021
+	pppIPv6 = 0x0057
+
+	protoTCP     = 6
+	protoUDP     = 17
+	protoDCCP    = 33
+	protoSCTP    = 132
+	protoUDPLite = 136
+)
+
+// Limits on what a header chain may hold.
+const (
+	maxTags       = 3
+	maxLabels     = 16
+	maxExtensions = 16
+)
+
+func be16(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
+func be32(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
+func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
+
+// Parse fills in what p.Data says: the offsets of its headers, the fields that
+// classes match, and the l3 length. It reads nothing beyond len(p.Data),
+// allocates nothing and cannot fail: a packet whose headers are cut short is
+// Malformed, one that does not carry IP is Other.
+func Parse(p *Packet) {
+	p.Kind, p.Proto, p.Fragment, p.HasPorts = Malformed, 0, false, false
+	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
+	if len(p.Data) > p.WireLen {
+		p.WireLen = len(p.Data)
+	}
+	p.parseLink()
+	p.L3 = min(p.L3, p.WireLen)
+	p.L3Len = p.WireLen - p.L3
+	switch p.Kind {
+	case IPv4:
+		p.parseIPv4()
+	case IPv6:
+		p.parseIPv6()
+	}
+}
+
+// parseLink finds the network header and what the link header says it is.
+func (p *Packet) parseLink() {
+	switch p.Link {
+	case LinkEthernet:
+		p.parseEtherType(12)
+	case LinkSLL:
+		p.parseEtherType(14)
+	case LinkSLL2:
+		// The protocol comes first in this header (LINKTYPE_LINUX_SLL2).
+		p.L3 = 20
+		if len(p.Data) >= 20 {
+			p.parseNetwork(be16(p.Data))
+		}
+	case LinkNull, LinkLoop:
+		p.L3 = 4
+		if len(p.Data) >= 4 {
+			p.parseFamily()
+		}
+	case LinkRaw, LinkRawBSD, LinkRawOBSD:
+		p.L3 = 0
+		p.parseVersion(Malformed)
+	case LinkIPv4:
+		p.L3 = 0
+		p.setKind(IPv4)
+	case LinkIPv6:
+		p.L3 = 0
+		p.setKind(IPv6)
+	default:
+		p.L3 = 0
+		p.Kind = Other
+	}
+}
+
+// parseEtherType goes on from a link header whose last two bytes, at off, are
+// an EtherType.
+func (p *Packet) parseEtherType(off int) {
+	p.L3 = off + 2
+	if p.L3 > len(p.Data) {
+		return
+	}
+	p.parseNetwork(be16(p.Data[off:]))
+}
+
+// parseFamily reads the address family of a loopback header. AF_INET is 2
+// everywhere; AF_INET6 is 24, 28 or 30, by system.
+func (p *Packet) parseFamily() {
+	family := be32(p.Data)
+	if p.Link == LinkNull && family > 0xffff {
+		family = binary.LittleEndian.Uint32(p.Data)
+	}
+	switch family {
+	case 2:
+		p.setKind(IPv4)
+	case 24, 28, 30:
+		p.setKind(IPv6)
+	default:
+		p.Kind = Other
+	}
+}
+
+func (p *Packet) setKind(k Kind) {
+	p.Kind, p.EtherType, p.HasEtherType = k, etherIPv4, true
+	if k == IPv6 {
+		p.EtherType = etherIPv6
+	}
+}
+
+// parseNetwork goes on at p.L3 with what EtherType t says is there.
+func (p *Packet) parseNetwork(t uint16) {
+	p.HasEtherType = true
+	for {
+		p.EtherType = t
+		switch t {
+		case etherIPv4:
+			p.Kind = IPv4
+			return
+		case etherIPv6:
+			p.Kind = IPv6
+			return
+		case etherVLAN, etherQinQ, etherQinQOld:
+			if p.Tags == maxTags {
+				p.Kind = Other
+				return
+			}
+			if p.L3+4 > len(p.Data) {
+				return
+			}
+			if p.Tags == 0 {
+				p.Tag = p.L3
+			}
+			p.Tags++
+			t = be16(p.Data[p.L3+2:])
+			p.L3 += 4
+		case etherMPLS, etherMPLSMC:
+			p.parseMPLS()
+			return
+		case etherPPPoE:
+			p.parsePPPoE()
+			return
+		default:
+			p.Kind = Other
+			return
+		}
+	}
+}
+
+// parseMPLS walks a label stack (RFC 3032 §2.1). Nothing in it says what it
+// carries, so the first nibble behind it does (RFC 4928 §3).
+func (p *Packet) parseMPLS() {
+	top := p.L3
+	for range maxLabels {
+		if p.L3+4 > len(p.Data) {
+			return
+		}
+		p.MPLS = top
+		bottom := p.Data[p.L3+2]&1 != 0
+		p.L3 += 4
+		if bottom {
+			p.parseVersion(Other)
+			return
+		}
+	}
+	p.Kind = Other
+}
+
+// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7).
+func (p *Packet) parsePPPoE() {
+	if p.L3+8 > len(p.Data) {
+		return
+	}
+	proto := be16(p.Data[p.L3+6:])
+	p.L3 += 8
+	switch proto {
+	case pppIPv4:
+		p.Kind = IPv4
+	case pppIPv6:
+		p.Kind = IPv6
+	default:
+		p.Kind = Other
+	}
+}
+
+// parseVersion takes the kind from the IP version; otherwise is the kind where
+// it is neither 4 nor 6.
+func (p *Packet) parseVersion(otherwise Kind) {
+	if p.L3 >= len(p.Data) {
+		return // Malformed
+	}
+	kind := otherwise
+	switch p.Data[p.L3] >> 4 {
+	case 4:
+		kind = IPv4
+	case 6:
+		kind = IPv6
+	}
+	if p.MPLS == 0 && kind >= IPv4 {
+		p.setKind(kind)
+		return
+	}
+	p.Kind = kind
+}
+
+func (p *Packet) parseIPv4() {
+	h := p.Data[min(p.L3, len(p.Data)):]
+	if len(h) < 20 || h[0]>>4 != 4 {
+		p.Kind = Malformed
+		return
+	}
+	size := int(h[0]&0x0f) * 4
+	if size < 20 || size > len(h) {
+		p.Kind = Malformed
+		return
+	}
+	p.trim(size, int(be16(h[2:])))
+	p.Src = Addr{Lo: uint64(be32(h[12:]))}
+	p.Dst = Addr{Lo: uint64(be32(h[16:]))}
+	p.Proto = h[9]
+	p.Fragment = be16(h[6:])&0x1fff != 0
+	if !p.Fragment {
+		p.parsePorts(h, size)
+	}
+}
+
+// parseIPv6 reads the fixed header and walks the extension headers (RFC 8200
+// §4) to the upper-layer protocol. A chain that is cut short ends there,
+// without ports.
+func (p *Packet) parseIPv6() {
+	h := p.Data[min(p.L3, len(p.Data)):]
+	if len(h) < 40 || h[0]>>4 != 6 {
+		p.Kind = Malformed
+		return
+	}
+	p.trim(40, 40+int(be16(h[4:])))
+	p.Src = Addr{be64(h[8:]), be64(h[16:])}
+	p.Dst = Addr{be64(h[24:]), be64(h[32:])}
+	p.Proto = h[6]
+	off := 40
+	for range maxExtensions {
+		switch p.Proto {
+		case 0, 43, 60, 135, 139, 140: // hop-by-hop, routing, destination, mobility, HIP, shim6
+			if off+8 > len(h) {
+				return
+			}
+			p.Proto = h[off]
+			off += 8 * (int(h[off+1]) + 1)
+		case 51: // authentication: its unit is 4 bytes (RFC 4302 §2.2)
+			if off+8 > len(h) {
+				return
+			}
+			p.Proto = h[off]
+			off += 4 * (int(h[off+1]) + 2)
+		case 44: // fragment
+			if off+8 > len(h) {
+				return
+			}
+			p.Proto = h[off]
+			p.Fragment = be16(h[off+2:])&^7 != 0
+			off += 8
+			if p.Fragment {
+				return
+			}
+		default:
+			p.parsePorts(h, off)
+			return
+		}
+	}
+}
+
+// parsePorts reads the ports at off in the network packet h, where they were
+// captured and are not padding.
+func (p *Packet) parsePorts(h []byte, off int) {
+	switch p.Proto {
+	case protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite:
+		if end := min(len(h), p.L3Len); off+4 <= end {
+			p.SrcPort, p.DstPort = be16(h[off:]), be16(h[off+2:])
+			p.HasPorts = true
+		}
+	}
+}
+
+// trim cuts link-layer padding off the l3 length. Ethernet pads short frames
+// to 60 bytes; a longer frame has no padding, and one whose IP header claims
+// to be shorter than it is would cheat the meter.
+func (p *Packet) trim(header, total int) {
+	switch p.Link {
+	case LinkEthernet, LinkSLL, LinkSLL2:
+		if p.WireLen <= 60+4*int(p.Tags) && header <= total && total <= p.L3Len {
+			p.L3Len = total
+		}
+	}
+}

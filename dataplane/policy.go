@@ -1,0 +1,251 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/marker"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// Policy says what happens to packets. It is plain data; New makes a Pipeline
+// of it. Meters and queues are shared by pointing to the same one.
+type Policy struct {
+	Length  LengthRule
+	Classes []Class // the first whose Match takes a packet has it
+}
+
+// LengthBase is the part of a frame that is metered.
+type LengthBase uint8
+
+const (
+	L3 LengthBase = iota // the IP packet, RFC 2697 §1
+	L2                   // the Ethernet frame without FCS
+	L1                   // what it takes on the wire: max(60, frame) + 24
+)
+
+// LengthRule says how many bytes a packet counts: its base, plus Overhead
+// (which may be negative), but at least MPU.
+type LengthRule struct {
+	Base     LengthBase
+	Overhead int
+	MPU      int
+}
+
+// of is the metered length in bytes, never negative.
+func (r LengthRule) of(p *Packet) int {
+	n := p.L3Len
+	switch r.Base {
+	case L2:
+		n = p.WireLen
+	case L1:
+		n = max(60, p.WireLen) + 24 // FCS 4, preamble and start 8, gap 12
+	}
+	return max(n+r.Overhead, r.MPU, 0)
+}
+
+// Class is what happens to the packets that Match takes.
+type Class struct {
+	Name  string
+	Match Match
+	Meter *Meter // nil: green
+	// What is done by color; nil is to pass green and yellow and drop red.
+	Green, Yellow, Red *Action
+}
+
+// Params are the parameters of a meter: meter.SRTCM, meter.TRTCM,
+// meter.TRTCM4115 or meter.TokenBucket.
+type Params interface {
+	Profile() (*meter.Profile, error)
+}
+
+// Meter is a meter in a policy. Classes and chains that point to the same one
+// share its tokens.
+type Meter struct {
+	Name   string
+	Params Params
+	// Aware takes the color before from PreColor, or from the meter before
+	// in a chain. Otherwise every packet is green before.
+	Aware    bool
+	PreColor PreColor
+	Initial  Share
+	Packets  bool   // count packets instead of bytes
+	Then     *Meter // meters the packet next, unless it is red
+}
+
+// Share is a part of a whole, Num/Den. The zero Share is all of it.
+type Share struct{ Num, Den int64 }
+
+// of is the share of n, rounded down. Num is at most Den.
+func (s Share) of(n int64) int64 {
+	if s.Den == 0 {
+		return n
+	}
+	return n/s.Den*s.Num + n%s.Den*s.Num/s.Den
+}
+
+// Field is a place in a packet that colors are read from and marks written to.
+type Field uint8
+
+const (
+	DSCP Field = iota
+	PCP
+	DEI
+	MPLSTC
+	SKBMark
+)
+
+var fieldNames = [...]string{"dscp", "pcp", "dei", "mpls", "mark"}
+var fieldMax = [...]uint32{63, 7, 1, 7, math.MaxUint32}
+
+// String returns the name as policies spell it.
+func (f Field) String() string { return fieldNames[f] }
+
+// PreColor is where an aware meter finds the color before. Values that Map
+// does not name, and packets without the header, are green. The zero PreColor
+// is the DSCP with the default of marker.AF.
+type PreColor struct {
+	From Field
+	Map  map[uint32]meter.Color // nil: marker.AF for DSCP, DEI 1 yellow, else all green
+}
+
+// table compiles the map.
+func (p PreColor) table() map[uint32]meter.Color {
+	if p.Map != nil {
+		return p.Map
+	}
+	table := map[uint32]meter.Color{}
+	switch p.From {
+	case DSCP:
+		for v, c := range marker.AF() {
+			table[uint32(v)] = c
+		}
+	case DEI:
+		table[1] = meter.Yellow
+	}
+	return table
+}
+
+// Mark writes Value into a field, where the packet has it.
+type Mark struct {
+	Field Field
+	Value uint32
+}
+
+// ECN says what an action does by explicit congestion notification (RFC 3168).
+type ECN uint8
+
+const (
+	NoECN    ECN = iota
+	CE           // CE on ECN-capable packets; others pass
+	CEOrDrop     // CE on ECN-capable packets; others are dropped
+)
+
+// Action is what happens to a packet of one color: Drop alone, or any of the
+// others, always done in the order ECN, Marks, Queue.
+type Action struct {
+	Drop  bool
+	ECN   ECN
+	Marks []Mark
+	Queue *Queue
+}
+
+// Queue is a paced queue. Actions that point to the same one share it.
+type Queue struct {
+	Name string
+	queue.Config
+}
+
+// FieldError is a fault of a policy.
+type FieldError struct {
+	Object any    // what has the fault: a *Policy, *Class, *Match, *Meter, *Action or *Queue of the policy
+	Field  string // the key in it, in the spelling of the policy file
+	Reason string
+}
+
+func (e *FieldError) Error() string {
+	switch o := e.Object.(type) {
+	case *Class:
+		return fmt.Sprintf("class %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Meter:
+		return fmt.Sprintf("meter %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Queue:
+		return fmt.Sprintf("queue %q: %s: %s", o.Name, e.Field, e.Reason)
+	}
+	return e.Field + ": " + e.Reason
+}
+
+// actions returns the class's actions by color, with the defaults.
+func (c *Class) actions() [3]Action {
+	actions := [3]Action{meter.Red: {Drop: true}}
+	for color, a := range [3]*Action{c.Green, c.Yellow, c.Red} {
+		if a != nil {
+			actions[color] = *a
+		}
+	}
+	return actions
+}
+
+// Action returns what the class does to packets of a color, defaults resolved.
+func (c *Class) Action(color meter.Color) Action { return c.actions()[color] }
+
+// faults collects what is wrong with a policy.
+type faults []error
+
+func (f *faults) add(object any, field, reason string) {
+	*f = append(*f, &FieldError{object, field, reason})
+}
+
+// join adds an error of meter or queue, whose field errors keep their field.
+func (f *faults) join(object any, field string, err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			f.join(object, field, err)
+		}
+		return
+	}
+	var e *meter.FieldError
+	if errors.As(err, &e) {
+		f.add(object, strings.ToLower(e.Field), e.Reason)
+		return
+	}
+	f.add(object, field, err.Error())
+}
+
+func (f *faults) action(a *Action) {
+	if a == nil {
+		return
+	}
+	if a.Drop && (a.ECN != NoECN || a.Marks != nil || a.Queue != nil) {
+		f.add(a, "drop", "goes with nothing else")
+	}
+	seen := map[Field]bool{}
+	for _, m := range a.Marks {
+		if m.Value > fieldMax[m.Field] {
+			f.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
+		}
+		if seen[m.Field] {
+			f.add(a, m.Field.String(), "is marked twice")
+		}
+		seen[m.Field] = true
+	}
+}
+
+// chain checks the meters that follow m, and says whether they end.
+func (f *faults) chain(m *Meter) bool {
+	seen := map[*Meter]bool{m: true}
+	for ; m.Then != nil; m = m.Then {
+		if seen[m.Then] {
+			f.add(m, "then", fmt.Sprintf("leads back to meter %q: a chain must end", m.Then.Name))
+			return false
+		}
+		seen[m.Then] = true
+		if !m.Then.Aware {
+			f.add(m, "then", fmt.Sprintf("leads to meter %q, which is color-blind and would forget the color before: give it color: aware", m.Then.Name))
+		}
+	}
+	return true
+}

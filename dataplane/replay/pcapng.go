@@ -1,0 +1,286 @@
+package replay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Block types, option codes and sizes of draft-ietf-opsawg-pcapng.
+const (
+	blockSection   = 0x0a0d0d0a
+	blockInterface = 1
+	blockPacket    = 2 // obsolete, still in old captures
+	blockSimple    = 3
+	blockEnhanced  = 6
+
+	sectionMagic = 0x1a2b3c4d
+
+	optionEnd      = 0
+	optionTSResol  = 9
+	optionTSOffset = 14
+
+	blockOverhead  = 12 // type and both lengths
+	enhancedHeader = 28 // bytes before the data of an enhanced packet block
+)
+
+// pcapng is the block format. Blocks that are no packets pass as they are, so
+// names, comments and statistics stay in the output.
+type pcapng struct {
+	w       *window
+	order   order
+	ifaces  []*iface // of the section
+	section bool
+}
+
+// maxSeconds is how many seconds an int64 of ns holds.
+const maxSeconds = math.MaxInt64 / int64(1e9)
+
+// iface is what an interface description says about time and length.
+type iface struct {
+	index   uint32
+	link    dataplane.LinkType
+	snap    uint32
+	perSec  uint64 // units of time in a second
+	offsetS int64  // seconds to add
+}
+
+func (f *pcapng) next(r *record) error {
+	h, err := f.w.peek(blockOverhead)
+	if err != nil {
+		if len(h) == 0 {
+			return err
+		}
+		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, at least %d are needed", len(h), blockOverhead))
+	}
+	kind := f.order.u32(h)
+	if kind == blockSection {
+		switch {
+		case binary.LittleEndian.Uint32(h[8:]) == sectionMagic:
+			f.order.big = false
+		case binary.BigEndian.Uint32(h[8:]) == sectionMagic:
+			f.order.big = true
+		default:
+			return &BrokenError{f.w.off, fmt.Sprintf("a section's byte-order magic is % x", h[8:12])}
+		}
+	} else if !f.section {
+		return &BrokenError{f.w.off, "the first block does not begin a section"}
+	}
+	size := f.order.u32(h[4:])
+	if size < blockOverhead || size%4 != 0 || size > maxRecord {
+		return &BrokenError{f.w.off, fmt.Sprintf("a block of type %#x claims %d bytes", kind, size)}
+	}
+	raw, err := f.w.peek(int(size))
+	if err != nil {
+		return f.w.broken(err, fmt.Sprintf("the last block has %d of %d bytes", len(raw), size))
+	}
+	if again := f.order.u32(raw[size-4:]); again != size {
+		return &BrokenError{f.w.off, fmt.Sprintf("a block of type %#x has %d bytes at its begin and %d at its end", kind, size, again)}
+	}
+	*r = record{raw: raw, kind: kind}
+	if reason := f.block(r, raw[8:size-4]); reason != "" {
+		return &BrokenError{f.w.off, reason}
+	}
+	f.w.take(len(raw))
+	return nil
+}
+
+// block reads the body of a block, or says what is wrong with it.
+func (f *pcapng) block(r *record, body []byte) string {
+	switch r.kind {
+	case blockSection:
+		return f.beginSection(r, body)
+	case blockInterface:
+		return f.addInterface(body)
+	case blockEnhanced, blockPacket:
+		return f.enhanced(r, body)
+	case blockSimple:
+		return f.simple(r, body)
+	}
+	return ""
+}
+
+func (f *pcapng) beginSection(r *record, body []byte) string {
+	if len(body) < 16 {
+		return "a section header is too short"
+	}
+	if major := f.order.u16(body[4:]); major != 1 {
+		return fmt.Sprintf("pcapng version %d is not 1", major)
+	}
+	// Dropped packets make the section shorter than it says: unspecified.
+	for i := 8; i < 16; i++ {
+		body[i] = 0xff
+	}
+	f.section, f.ifaces, r.begins = true, nil, true
+	return ""
+}
+
+func (f *pcapng) addInterface(body []byte) string {
+	if len(body) < 8 {
+		return "an interface description is too short"
+	}
+	i := &iface{
+		index:  uint32(len(f.ifaces)),
+		link:   dataplane.LinkType(f.order.u16(body)),
+		snap:   f.order.u32(body[4:]),
+		perSec: 1e6,
+	}
+	for o := body[8:]; len(o) >= 4; {
+		code, n := f.order.u16(o), int(f.order.u16(o[2:]))
+		padded := (n + 3) &^ 3
+		if code == optionEnd {
+			break
+		}
+		if 4+padded > len(o) {
+			return "an interface description has an option beyond its end"
+		}
+		v := o[4 : 4+n]
+		switch {
+		case code == optionTSResol && n == 1:
+			var ok bool
+			if i.perSec, ok = unitsPerSecond(v[0]); !ok {
+				return fmt.Sprintf("an interface has the time resolution %#x, finer than 64 bits can count", v[0])
+			}
+		case code == optionTSOffset && n == 8:
+			i.offsetS = int64(binary.LittleEndian.Uint64(v))
+			if f.order.big {
+				i.offsetS = int64(binary.BigEndian.Uint64(v))
+			}
+		}
+		o = o[4+padded:]
+	}
+	f.ifaces = append(f.ifaces, i)
+	return ""
+}
+
+// unitsPerSecond reads if_tsresol: a negative power of 10, or of 2 where the
+// highest bit is set.
+func unitsPerSecond(resol byte) (uint64, bool) {
+	n := resol & 0x7f
+	if resol&0x80 != 0 {
+		return 1 << (n & 63), n < 64
+	}
+	if n > 19 {
+		return 0, false
+	}
+	units := uint64(1)
+	for range n {
+		units *= 10
+	}
+	return units, true
+}
+
+func (f *pcapng) enhanced(r *record, body []byte) string {
+	if len(body) < 20 {
+		return "a packet block is too short"
+	}
+	index := f.order.u32(body)
+	if r.kind == blockPacket {
+		index = uint32(f.order.u16(body)) // a count of drops follows in 16 bits
+	}
+	if int64(index) >= int64(len(f.ifaces)) {
+		return fmt.Sprintf("a packet names interface %d of %d", index, len(f.ifaces))
+	}
+	captured := f.order.u32(body[12:])
+	if int64(captured) > int64(len(body)-20) {
+		return fmt.Sprintf("a packet claims %d captured bytes in a block that has %d", captured, len(body)-20)
+	}
+	i := f.ifaces[index]
+	r.packet, r.iface, r.link = true, i, i.link
+	r.time = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
+	r.data = body[20 : 20+captured]
+	r.wire = int(f.order.u32(body[16:]))
+	return ""
+}
+
+func (f *pcapng) simple(r *record, body []byte) string {
+	if len(f.ifaces) == 0 {
+		return "a packet comes before the first interface"
+	}
+	if len(body) < 4 {
+		return "a simple packet block is too short"
+	}
+	i := f.ifaces[0]
+	wire := f.order.u32(body)
+	captured := min(int64(wire), int64(len(body)-4))
+	if i.snap != 0 {
+		captured = min(captured, int64(i.snap))
+	}
+	r.packet, r.iface, r.link, r.untimed = true, i, i.link, true
+	r.data = body[4 : 4+captured]
+	r.wire = int(wire)
+	return ""
+}
+
+// ns converts a stamp, rounded down, cut to what an int64 holds.
+func (i *iface) ns(units uint64) int64 {
+	seconds, rest := units/i.perSec, units%i.perSec
+	hi, lo := bits.Mul64(rest, 1e9)
+	fraction, _ := bits.Div64(hi, lo, i.perSec)
+	ns := scaled(seconds, 1e9, fraction)
+	switch {
+	case i.offsetS > maxSeconds:
+		return math.MaxInt64
+	case i.offsetS < -maxSeconds:
+		return math.MinInt64
+	}
+	off := i.offsetS * 1e9
+	if off > 0 && ns > math.MaxInt64-off {
+		return math.MaxInt64
+	}
+	return ns + off
+}
+
+// units converts a time back, rounded up.
+func (i *iface) units(ns int64) (uint64, error) {
+	if i.offsetS > maxSeconds || i.offsetS < -maxSeconds {
+		return 0, errStamp
+	}
+	off := i.offsetS * 1e9
+	since := uint64(ns) - uint64(off)
+	if ns < off {
+		return 0, errStamp
+	}
+	seconds, rest := since/1e9, since%1e9
+	hi, whole := bits.Mul64(seconds, i.perSec)
+	restHi, restLo := bits.Mul64(rest, i.perSec)
+	fraction, left := bits.Div64(restHi, restLo, 1e9)
+	if left > 0 {
+		fraction++
+	}
+	sum, carry := bits.Add64(whole, fraction, 0)
+	if hi != 0 || carry != 0 {
+		return 0, errStamp
+	}
+	return sum, nil
+}
+
+func (f *pcapng) restamp(r *record, ns int64) error {
+	units, err := r.iface.units(ns)
+	if err != nil {
+		return err
+	}
+	if r.kind == blockSimple {
+		f.enhance(r)
+	}
+	f.order.put32(r.raw[12:], uint32(units>>32))
+	f.order.put32(r.raw[16:], uint32(units))
+	return nil
+}
+
+// enhance turns a simple packet block, which has no time, into an enhanced one.
+func (f *pcapng) enhance(r *record) {
+	padded := (len(r.data) + 3) &^ 3
+	raw := make([]byte, enhancedHeader+padded+4)
+	f.order.put32(raw, blockEnhanced)
+	f.order.put32(raw[4:], uint32(len(raw)))
+	f.order.put32(raw[8:], r.iface.index)
+	f.order.put32(raw[20:], uint32(len(r.data)))
+	f.order.put32(raw[24:], uint32(r.wire))
+	copy(raw[enhancedHeader:], r.data)
+	f.order.put32(raw[len(raw)-4:], uint32(len(raw)))
+	r.raw, r.kind = raw, blockEnhanced
+}

@@ -1,0 +1,110 @@
+package replay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// BrokenError says where a capture stops making sense. What came before it was
+// replayed.
+type BrokenError struct {
+	Offset int64 // in bytes, of the uncompressed capture
+	Reason string
+}
+
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("capture is broken at byte %d: %s", e.Offset, e.Reason)
+}
+
+// record is one record of a capture as it stands there. A header or a block
+// that is no packet has raw alone.
+type record struct {
+	raw      []byte // valid until the next record
+	data     []byte // captured bytes, within raw; nil where this is no packet
+	packet   bool
+	begins   bool // raw begins a section of its own: what waits goes before it
+	time     int64
+	wire     int
+	link     dataplane.LinkType
+	untimed  bool // the format gave no time
+	overflow bool // the fraction was a second or more
+	iface    *iface
+	kind     uint32 // of a pcapng block
+}
+
+// format reads one capture format and writes times back into its records.
+type format interface {
+	// next fills in the record after the last one. It returns io.EOF at the
+	// end, a *BrokenError, or what the source failed with.
+	next(r *record) error
+	// restamp gives a packet's record the time ns, rounded up to what the
+	// format can say. It may replace r.raw.
+	restamp(r *record, ns int64) error
+}
+
+// order is a byte order. It is a type of its own so that calls are direct.
+type order struct{ big bool }
+
+func (o order) u16(b []byte) uint16 {
+	if o.big {
+		return binary.BigEndian.Uint16(b)
+	}
+	return binary.LittleEndian.Uint16(b)
+}
+
+func (o order) u32(b []byte) uint32 {
+	if o.big {
+		return binary.BigEndian.Uint32(b)
+	}
+	return binary.LittleEndian.Uint32(b)
+}
+
+func (o order) put32(b []byte, v uint32) {
+	if o.big {
+		binary.BigEndian.PutUint32(b, v)
+		return
+	}
+	binary.LittleEndian.PutUint32(b, v)
+}
+
+// open recognises the format by its first bytes.
+func open(w *window) (format, error) {
+	magic, err := w.peek(4)
+	if err != nil {
+		return nil, w.broken(err, "too short for a capture")
+	}
+	if binary.LittleEndian.Uint32(magic) == blockSection {
+		return &pcapng{w: w}, nil
+	}
+	for _, o := range []order{{false}, {true}} {
+		switch o.u32(magic) {
+		case magicMicro:
+			return &pcap{w: w, order: o, unit: 1000}, nil
+		case magicNano:
+			return &pcap{w: w, order: o, unit: 1}, nil
+		}
+	}
+	return nil, &BrokenError{w.off, fmt.Sprintf("% x is neither pcap nor pcapng", magic)}
+}
+
+// broken turns an end of the stream within a record into a BrokenError.
+// Other errors are the source's own.
+func (w *window) broken(err error, reason string) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return &BrokenError{w.off, reason}
+	}
+	return err
+}
+
+// scaled is a*unit + b, or the end of time where that is beyond it.
+func scaled(a uint64, unit int64, b uint64) int64 {
+	if b > math.MaxInt64 || a > (math.MaxInt64-b)/uint64(unit) {
+		return math.MaxInt64
+	}
+	return int64(a)*unit + int64(b)
+}

@@ -1,0 +1,330 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// DefaultMaxGap is the largest step between two stamps that draws no warning.
+const DefaultMaxGap = 24 * time.Hour
+
+// Config says what Run does beside metering.
+type Config struct {
+	Output io.Writer     // gets the capture as it left; nil for none
+	MaxGap time.Duration // 0 for DefaultMaxGap
+	// Each is told every packet of the input, in order; nil for nobody. The
+	// arguments are valid until it returns.
+	Each func(number int64, p *dataplane.Packet, v *dataplane.Verdict) error
+}
+
+// Summary is what Run saw.
+type Summary struct {
+	Packets     int64
+	First, Last int64 // smallest and largest stamp, ns since the epoch
+	Warnings    []string
+}
+
+// Run replays a capture (pcap or pcapng, perhaps gzipped) through a pipeline.
+// The packets' stamps are the clock. The output has the format of the input:
+// dropped packets are gone, marks are in the headers, queued packets have their
+// departure as their stamp, and records are in the order of (departure, number).
+//
+// Whatever Run returns, what it wrote is a valid capture: on a *BrokenError
+// all that could be read, on the context's end all that came before it. An
+// *OutputError is the exception.
+func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Config) (Summary, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	w := newWindow(ctx, in)
+	if magic, _ := w.peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(&stream{w})
+		if err != nil {
+			return Summary{}, w.broken(err, "its gzip header is cut short")
+		}
+		w = newWindow(ctx, z)
+	}
+	r := run{pipeline: pipeline, cfg: cfg}
+	if r.cfg.MaxGap == 0 {
+		r.cfg.MaxGap = DefaultMaxGap
+	}
+	if cfg.Output != nil {
+		r.out = bufio.NewWriterSize(cfg.Output, chunkSize)
+	}
+	f, err := open(w)
+	if err == nil {
+		r.format = f
+		err = r.loop(ctx)
+	}
+	if r.out != nil && !errors.As(err, new(*OutputError)) {
+		if e := errors.Join(r.release(math.MaxInt64), r.flush()); e != nil {
+			err = e
+		}
+	}
+	r.summary.Warnings = r.warnings()
+	return r.summary, err
+}
+
+// stream reads a window, for what wants a stream.
+type stream struct{ w *window }
+
+func (s *stream) Read(b []byte) (int, error) {
+	got, err := s.w.peek(1)
+	if len(got) == 0 {
+		return 0, err
+	}
+	n := copy(b, s.w.data)
+	s.w.take(n)
+	return n, nil
+}
+
+// OutputError is an error of Config.Output, after which what it holds may end
+// within a record.
+type OutputError struct{ Err error }
+
+func (e *OutputError) Error() string { return e.Err.Error() }
+func (e *OutputError) Unwrap() error { return e.Err }
+
+// run is the state of one Run.
+type run struct {
+	pipeline *dataplane.Pipeline
+	cfg      Config
+	format   format
+	out      *bufio.Writer // nil without output
+	summary  Summary
+	link     dataplane.LinkType
+	linked   bool  // link was seen
+	last     int64 // stamp of the packet before, ns
+	waiting  waiting
+	spare    [][]byte // buffers of packets that have left
+	seen     [len(oddities)]odd
+}
+
+func (r *run) loop(ctx context.Context) error {
+	var rec record
+	var p dataplane.Packet
+	for {
+		if r.summary.Packets%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := r.format.next(&rec); err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		if !rec.packet {
+			if err := r.pass(&rec); err != nil {
+				return err
+			}
+			continue
+		}
+		if !r.linked || rec.link != r.link {
+			if err := r.pipeline.Accepts(rec.link); err != nil {
+				return err
+			}
+			r.link, r.linked = rec.link, true
+		}
+		r.clock(&rec)
+		p = dataplane.Packet{Data: rec.data, WireLen: rec.wire, Time: rec.time, Link: rec.link}
+		v := r.pipeline.Process(&p)
+		if r.cfg.Each != nil {
+			if err := r.cfg.Each(r.summary.Packets, &p, &v); err != nil {
+				return err
+			}
+		}
+		if r.out != nil {
+			if err := r.write(&rec, &v); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// clock counts the packet and looks at its stamp.
+func (r *run) clock(rec *record) {
+	s := &r.summary
+	now := r.pipeline.Now()
+	s.Packets++
+	if s.Packets == 1 {
+		if rec.untimed {
+			rec.time = 0
+		}
+		s.First, s.Last = rec.time, rec.time
+	} else {
+		if rec.untimed {
+			rec.time = r.last
+		}
+		if rec.time < now {
+			r.note(backwards)
+		} else if uint64(rec.time)-uint64(now) > uint64(r.cfg.MaxGap) {
+			r.note(farFuture)
+		}
+	}
+	r.last = rec.time
+	s.First, s.Last = min(s.First, rec.time), max(s.Last, rec.time)
+	if rec.overflow {
+		r.note(overflowing)
+	}
+	if len(rec.data) < rec.wire {
+		r.note(cutShort)
+	}
+	if len(rec.data) > rec.wire {
+		r.note(longer)
+	}
+	if !rec.link.Known() {
+		r.note(unknownLink)
+	}
+}
+
+// pass writes a record that is no packet.
+func (r *run) pass(rec *record) error {
+	if r.out == nil {
+		return nil
+	}
+	if rec.begins {
+		if err := r.release(math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	return r.emit(rec.raw)
+}
+
+// write writes what left by now, then the packet, unless it was dropped or
+// waits.
+func (r *run) write(rec *record, v *dataplane.Verdict) error {
+	if err := r.release(r.pipeline.Now()); err != nil {
+		return err
+	}
+	if v.Done.Dropped() {
+		return nil
+	}
+	if v.Done&dataplane.Queued == 0 {
+		if rec.overflow {
+			if err := r.format.restamp(rec, rec.time); err != nil {
+				return err
+			}
+		}
+		return r.emit(rec.raw)
+	}
+	if err := r.format.restamp(rec, v.Departure); err != nil {
+		return err
+	}
+	var b []byte
+	if n := len(r.spare); n > 0 {
+		b, r.spare = r.spare[n-1], r.spare[:n-1]
+	}
+	heap.Push(&r.waiting, leaving{v.Departure, r.summary.Packets, append(b[:0], rec.raw...)})
+	return nil
+}
+
+// release writes the packets that have left by now.
+func (r *run) release(now int64) error {
+	for len(r.waiting) > 0 && r.waiting[0].at <= now {
+		l := heap.Pop(&r.waiting).(leaving)
+		if err := r.emit(l.raw); err != nil {
+			return err
+		}
+		r.spare = append(r.spare, l.raw)
+	}
+	return nil
+}
+
+func (r *run) emit(raw []byte) error {
+	if _, err := r.out.Write(raw); err != nil {
+		return &OutputError{err}
+	}
+	return nil
+}
+
+func (r *run) flush() error {
+	if err := r.out.Flush(); err != nil {
+		return &OutputError{err}
+	}
+	return nil
+}
+
+// leaving is a packet's record on its way out.
+type leaving struct {
+	at     int64 // ns
+	number int64
+	raw    []byte
+}
+
+// waiting is a heap of packets in the order in which they leave.
+type waiting []leaving
+
+func (w waiting) Len() int { return len(w) }
+func (w waiting) Less(i, j int) bool {
+	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].number < w[j].number
+}
+func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+func (w *waiting) Push(x any)   { *w = append(*w, x.(leaving)) }
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	l := (*w)[last]
+	(*w)[last] = leaving{}
+	*w = (*w)[:last]
+	return l
+}
+
+// oddity is something about packets that draws one warning.
+type oddity int
+
+const (
+	backwards oddity = iota
+	farFuture
+	overflowing
+	cutShort
+	longer
+	unknownLink
+)
+
+var oddities = [...]string{
+	backwards:   "stamps that go back; the meters used the largest stamp so far",
+	farFuture:   "stamps far ahead of the one before; no meter refills until the others reach them",
+	overflowing: "stamps with a fraction of a second or more; it was carried to the seconds",
+	cutShort:    "fewer captured bytes than the wire had; the length on the wire was metered",
+	longer:      "more captured bytes than the wire had; the captured length was metered",
+	unknownLink: "a link type that shaper does not know; these packets count as not IP",
+}
+
+// odd counts an oddity.
+type odd struct {
+	packets int64
+	first   int64
+	detail  string
+}
+
+func (r *run) note(o oddity) {
+	s := &r.seen[o]
+	if s.packets == 0 {
+		s.first = r.summary.Packets
+		if o == unknownLink {
+			s.detail = fmt.Sprintf(" (link type %d)", r.link)
+		}
+	}
+	s.packets++
+}
+
+func (r *run) warnings() []string {
+	var out []string
+	for o, s := range r.seen {
+		switch {
+		case s.packets == 1:
+			out = append(out, fmt.Sprintf("packet %d: %s%s", s.first, oddities[o], s.detail))
+		case s.packets > 1:
+			out = append(out, fmt.Sprintf("%d packets, the first is %d: %s%s", s.packets, s.first, oddities[o], s.detail))
+		}
+	}
+	return out
+}

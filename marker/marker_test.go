@@ -1,0 +1,207 @@
+package marker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// checksum is the plain sum of RFC 1071 over a header whose checksum field
+// counts as it stands: 0 where it is right.
+func checksum(header []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+func randomIPv4(r *rand.Rand) []byte {
+	h := make([]byte, IPv4HeaderLen+4*r.IntN(11))
+	for i := range h {
+		h[i] = byte(r.Uint32())
+	}
+	h[0] = 0x40 | byte(len(h)/4)
+	h[10], h[11] = 0, 0
+	binary.BigEndian.PutUint16(h[10:], checksum(h))
+	return h
+}
+
+func TestIPv4KeepsChecksumAndECN(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 2000 {
+		h := randomIPv4(r)
+		if checksum(h) != 0 {
+			t.Fatal("the test's own header is wrong")
+		}
+		for dscp := range uint8(64) {
+			before := bytes.Clone(h)
+			SetDSCPv4(h, dscp)
+			if DSCPv4(h) != dscp || h[1]&3 != before[1]&3 || checksum(h) != 0 {
+				t.Fatalf("dscp %d: % x became % x", dscp, before, h)
+			}
+			once := bytes.Clone(h)
+			SetDSCPv4(h, dscp)
+			if !bytes.Equal(h, once) {
+				t.Fatalf("marking twice: % x, once: % x", h, once)
+			}
+			once[1], once[10], once[11] = before[1], before[10], before[11]
+			if !bytes.Equal(once, before) {
+				t.Fatalf("dscp %d touched other bytes: % x, before % x", dscp, once, before)
+			}
+		}
+		capable := h[1]&3 != NotECT
+		if SetCEv4(h) != capable || capable && h[1]&3 != CE || checksum(h) != 0 {
+			t.Fatalf("CE on % x", h)
+		}
+	}
+}
+
+// RFC 1624 §3 is about the sum that goes through zero, which RFC 1141 turned
+// into 0xffff. Every checksum occurs here once.
+func TestNoNegativeZero(t *testing.T) {
+	h := make([]byte, IPv4HeaderLen)
+	h[0], h[1] = 0x45, 0x00
+	for id := range uint32(0x10000) {
+		binary.BigEndian.PutUint16(h[4:], uint16(id))
+		h[1], h[10], h[11] = 0, 0, 0
+		binary.BigEndian.PutUint16(h[10:], checksum(h))
+		SetDSCPv4(h, 46)
+		if checksum(h) != 0 {
+			t.Fatalf("id %#x: % x", id, h)
+		}
+		if binary.BigEndian.Uint16(h[10:]) == 0xffff {
+			t.Fatalf("id %#x: checksum 0xffff, the negative zero of RFC 1624 §3", id)
+		}
+	}
+}
+
+func TestIPv6KeepsTheRest(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 1))
+	for range 2000 {
+		h := make([]byte, IPv6HeaderLen)
+		for i := range h {
+			h[i] = byte(r.Uint32())
+		}
+		h[0] = 0x60 | h[0]&0x0f
+		before := bytes.Clone(h)
+		dscp := uint8(r.IntN(64))
+		SetDSCPv6(h, dscp)
+		word, old := binary.BigEndian.Uint32(h), binary.BigEndian.Uint32(before)
+		const field = 0x0fc00000
+		if word&^field != old&^field || word>>22&63 != uint32(dscp) || DSCPv6(h) != dscp {
+			t.Fatalf("dscp %d: %08x became %08x", dscp, old, word)
+		}
+		capable := old>>20&3 != NotECT
+		if SetCEv6(h) != capable || capable != (binary.BigEndian.Uint32(h)>>20&3 == CE) {
+			t.Fatalf("CE on %08x", word)
+		}
+		if !bytes.Equal(h[4:], before[4:]) {
+			t.Fatal("bytes after the first word changed")
+		}
+	}
+}
+
+func TestTags(t *testing.T) {
+	for tci := range 0x10000 {
+		h := binary.BigEndian.AppendUint16(nil, uint16(tci))
+		if PCP(h) != uint8(tci>>13) || DEI(h) != uint8(tci>>12&1) {
+			t.Fatalf("tci %04x: PCP %d, DEI %d", tci, PCP(h), DEI(h))
+		}
+		SetPCP(h, 5)
+		SetDEI(h, 1)
+		if want := uint16(tci&0x0fff | 5<<13 | 1<<12); binary.BigEndian.Uint16(h) != want {
+			t.Fatalf("tci %04x became % x, want %04x", tci, h, want)
+		}
+		SetDEI(h, 0)
+		if want := uint16(tci&0x0fff | 5<<13); binary.BigEndian.Uint16(h) != want {
+			t.Fatalf("tci %04x became % x, want %04x", tci, h, want)
+		}
+	}
+	for tc := range uint8(8) {
+		entry := []byte{0xab, 0xcd, 0xef, 0x40}
+		SetTC(entry, tc)
+		if want := []byte{0xab, 0xcd, 0xe1 | tc<<1, 0x40}; !bytes.Equal(entry, want) || TC(entry) != tc {
+			t.Fatalf("TC %d: % x, want % x", tc, entry, want)
+		}
+	}
+}
+
+func TestAF(t *testing.T) {
+	colors := AF()
+	for dscp, want := range map[string]meter.Color{
+		"af11": meter.Green, "af12": meter.Yellow, "af13": meter.Red,
+		"af42": meter.Yellow, "af43": meter.Red, "ef": meter.Green, "be": meter.Green, "cs1": meter.Green,
+	} {
+		v, err := ParseDSCP(dscp)
+		if err != nil || colors[v] != want {
+			t.Errorf("%s = %d: %v, %v; want %v", dscp, v, colors[v], err, want)
+		}
+	}
+	n := 0
+	for _, c := range colors {
+		if c != meter.Green {
+			n++
+		}
+	}
+	if n != 8 {
+		t.Errorf("%d codepoints are not green, want the 8 of RFC 2597", n)
+	}
+}
+
+func TestDSCPNames(t *testing.T) {
+	for name, want := range map[string]uint8{"af11": 10, "af12": 12, "af13": 14, "af43": 38, "ef": 46, "cs6": 48, "be": 0, "63": 63, "le": 1} {
+		if got, err := ParseDSCP(name); got != want || err != nil {
+			t.Errorf("%s: %d, %v; want %d", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"", "64", "-1", "af14", "af51", "cs8", "AF11", "0x2e"} {
+		if got, err := ParseDSCP(name); err == nil {
+			t.Errorf("%q was read as %d", name, got)
+		}
+	}
+	for dscp := range uint8(64) {
+		if got, err := ParseDSCP(DSCPName(dscp)); got != dscp || err != nil {
+			t.Errorf("%d is named %s, which reads as %d", dscp, DSCPName(dscp), got)
+		}
+	}
+}
+
+func FuzzSetDSCPv4(f *testing.F) {
+	f.Add([]byte("\x45\x00\x00\x14aaaaaaaaaaaaaaaa"), uint8(46))
+	f.Fuzz(func(t *testing.T, h []byte, dscp uint8) {
+		if len(h) < IPv4HeaderLen {
+			return
+		}
+		h = h[:len(h)&^1]
+		dscp &= 63
+		before := checksum(h)
+		was := bytes.Clone(h)
+		SetDSCPv4(h, dscp)
+		// A wrong sum stays wrong by as much; 0 and 0xffff are one number.
+		if after := checksum(h); after != before && after^before != 0xffff {
+			t.Fatalf("% x had sum %04x, now % x has %04x", was, before, h, after)
+		}
+		if DSCPv4(h) != dscp || h[1]&3 != was[1]&3 {
+			t.Fatalf("% x became % x", was, h)
+		}
+	})
+}
+
+func TestAllocations(t *testing.T) {
+	v4, v6 := randomIPv4(rand.New(rand.NewPCG(3, 1))), make([]byte, IPv6HeaderLen)
+	if n := testing.AllocsPerRun(100, func() {
+		SetDSCPv4(v4, 46)
+		SetCEv4(v4)
+		SetDSCPv6(v6, 46)
+		SetCEv6(v6)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
