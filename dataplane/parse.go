@@ -251,6 +251,7 @@ func (p *Packet) parseIPv6() {
 	p.Src = Addr{be64(h[8:]), be64(h[16:])}
 	p.Dst = Addr{be64(h[24:]), be64(h[32:])}
 	p.Proto = h[6]
+	h = h[:max(min(len(h), p.L3Len), 40)]
 	off := 40
 	for range maxExtensions {
 		switch p.Proto {

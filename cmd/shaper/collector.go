@@ -14,8 +14,10 @@ import (
 // Bins start narrow and double in width whenever the capture outgrows them, so
 // that memory does not grow with it.
 const (
-	maxBins  = 512
-	firstBin = 10_000 // ns
+	maxBins       = 512
+	fewBins       = 96
+	firstBin      = 10_000 // ns
+	packetsPerBin = 8
 )
 
 // axis is the time axis that all series of a report share.
@@ -62,15 +64,20 @@ func (x *axis) bin(t int64) int {
 	}
 	since := uint64(t) - uint64(x.start)
 	for since/uint64(x.width) >= maxBins {
-		for _, s := range x.series {
-			s.halve()
-		}
-		x.width *= 2
-		x.n = (x.n + 1) / 2
+		x.widen()
 	}
 	i := int(since / uint64(x.width))
 	x.n = max(x.n, i+1)
 	return i
+}
+
+// widen doubles the width of a bin.
+func (x *axis) widen() {
+	for _, s := range x.series {
+		s.halve()
+	}
+	x.width *= 2
+	x.n = (x.n + 1) / 2
 }
 
 func (s *series) halve() {
@@ -170,8 +177,11 @@ func (c *collector) packet(v *dataplane.Verdict) {
 	}
 }
 
-// write renders the report.
+// write renders the report, in bins wide enough to have some packets each.
 func (c *collector) write(w io.Writer, in, version string, s replay.Summary) error {
+	for c.n > fewBins && s.Packets < packetsPerBin*int64(c.n) {
+		c.widen()
+	}
 	t := c.policy.totals(s)
 	d := report.Data{
 		Input:     filepath.Base(in),

@@ -87,6 +87,9 @@ func (l *linter) add(level Level, object any, key, format string, args ...any) {
 // bursts looks at every meter once.
 func (l *linter) bursts() {
 	seen := map[*dataplane.Meter]bool{}
+	var small []string // below a GSO packet
+	var first *dataplane.Meter
+	var firstKey string
 	for i := range l.File.Policy.Classes {
 		for m := l.File.Policy.Classes[i].Meter; m != nil; m = m.Then {
 			if seen[m] || m.Packets {
@@ -99,10 +102,16 @@ func (l *linter) bursts() {
 				case b.Burst > 0 && b.Burst < l.MTU:
 					l.add(Warning, m, key, "%s of %d bytes is below the MTU: a packet of %d bytes never fits, however idle the link (RFC 2697 §2)", b.BurstName, b.Burst, l.MTU)
 				case b.Burst >= l.MTU && b.Burst < gsoMax:
-					l.add(Note, m, key, "%s of %d bytes is below a GSO packet: with TSO on, the kernel hands down up to %d bytes at once, which never fit", b.BurstName, b.Burst, gsoMax)
+					if first == nil {
+						first, firstKey = m, key
+					}
+					small = append(small, m.Name+"."+key)
 				}
 			}
 		}
+	}
+	if small != nil {
+		l.add(Note, first, firstKey, "below a GSO packet: %s: with TSO on, the kernel hands down up to %d bytes at once, which never fit", strings.Join(small, ", "), gsoMax)
 	}
 }
 

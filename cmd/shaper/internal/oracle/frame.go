@@ -97,25 +97,13 @@ func (p *parser) link(linkType int) {
 	switch linkType {
 	case linkEthernet:
 		p.ethernet = true
-		if p.has(14) {
-			proto := be16(p.data[12:])
-			p.header = 14
-			p.ether(proto)
-		}
+		p.behind(14, 12)
 	case linkSLL:
 		p.cooked = true
-		if p.has(16) {
-			proto := be16(p.data[14:])
-			p.header = 16
-			p.ether(proto)
-		}
+		p.behind(16, 14)
 	case linkSLL2:
 		p.cooked = true
-		if p.has(20) {
-			proto := be16(p.data)
-			p.header = 20
-			p.ether(proto)
-		}
+		p.behind(20, 0)
 	case linkRaw, linkRaw12, linkRaw14:
 		p.ipByNibble(malformed)
 	case linkIPv4:
@@ -126,6 +114,7 @@ func (p *parser) link(linkType int) {
 		p.ip6()
 	case linkNull, linkLoop:
 		if !p.has(4) {
+			p.header = min(4, p.wire)
 			return
 		}
 		family := binary.BigEndian.Uint32(p.data)
@@ -142,6 +131,18 @@ func (p *parser) link(linkType int) {
 			p.ip6()
 		}
 	}
+}
+
+// behind goes on behind a link header of n bytes with its type field at typeAt. A
+// header that is cut has its size all the same: the link type says it.
+func (p *parser) behind(n int64, typeAt int) {
+	if !p.has(int(n)) {
+		p.header = min(n, p.wire)
+		return
+	}
+	proto := be16(p.data[typeAt:])
+	p.header = n
+	p.ether(proto)
 }
 
 // implied sets the ethertype of a link layer that has no such field.
@@ -267,25 +268,25 @@ func (p *parser) ip6() {
 		var n int // bytes of this extension header
 		switch p.proto {
 		case 0, 43, 60, 135, 139, 140: // hop-by-hop, routing, destination, mobility, HIP, shim6
-			if len(rest) >= 2 {
+			if len(rest) >= 8 {
 				n = (int(rest[1]) + 1) * 8
 			}
 		case 44: // fragment
 			n = 8
 		case 51: // authentication
-			if len(rest) >= 2 {
+			if len(rest) >= 8 {
 				n = (int(rest[1]) + 2) * 4
 			}
 		default:
 			p.ports(rest)
 			return
 		}
-		if n == 0 || len(rest) < n {
+		if n == 0 || len(rest) < 8 {
 			return // cut: the protocol stays that of the header that is not there
 		}
 		laterFragment := p.proto == 44 && be16(rest[2:])>>3 != 0
 		p.proto = int(rest[0])
-		rest = rest[n:]
+		rest = rest[min(n, len(rest)):] // what comes next is named, there or not
 		if laterFragment {
 			return
 		}

@@ -56,7 +56,7 @@ func TestFrames(t *testing.T) {
 		{"IHL of 4", 1, macs + "0800" + "44" + udp4[2:], 0, malformed, 28, 0, 0, 0},
 		{"IPv6 under 0800", 1, macs + "0800" + udp6, 0, malformed, 48, 0, 0, 0},
 		{"IPv4 under 86dd", 1, macs + "86dd" + udp4 + pad(12), 0, malformed, 40, 0, 0, 0},
-		{"link header cut", 1, macs + "08", 60, malformed, 60, 0, 0, 0},
+		{"link header cut", 1, macs + "08", 60, malformed, 46, 0, 0, 0},
 		{"tag cut", 1, macs + "8100 60", 60, malformed, 46, 0, 0, 0},
 		{"ARP", 1, macs + "0806" + pad(46), 0, nonIP, 46, 0, 0, 0},
 		{"LLC", 1, macs + "0026" + pad(46), 0, nonIP, 46, 0, 0, 0},
@@ -110,7 +110,7 @@ func TestFrames(t *testing.T) {
 		{
 			"extension header cut", 101,
 			"6b800000 00100040" + strings.Repeat("20010db8000000000000000000000001", 2) + "1102000000000000" + udp,
-			0, ipv6, 56, 46, 0, 0,
+			0, ipv6, 56, 46, 17, 0,
 		},
 	}
 	for _, test := range tests {

@@ -1,7 +1,3 @@
-//go:build pcapgo
-
-// pcapgo needs golang.org/x/net/bpf, so this comparison is built only on request.
-
 package oracle
 
 import (

@@ -1,0 +1,55 @@
+# Development targets. Using shaper needs none of them: go build ./cmd/shaper.
+
+GO       ?= go
+FUZZTIME ?= 10s
+ROUNDS   ?= 11
+
+.PHONY: help setup build generate fmt lint test race fuzz golden bench bench-peers clean
+
+help: ## say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install the Debian packages that tests use (needs root)
+	@.ci/packages chromium tcpdump
+
+build: ## build bin/shaper
+	$(GO) build -o bin/shaper ./cmd/shaper
+
+generate: ## make the generated files again: the test captures
+	$(GO) run ./dataplane/replay/internal/gencaps -o testdata/pcaps
+
+fmt: ## format the code
+	$(GO) tool gofumpt -w .
+
+lint: ## gofumpt, go vet, staticcheck, go mod tidy
+	@out=$$($(GO) tool gofumpt -l .); if [ -n "$$out" ]; then echo "not formatted, make fmt: $$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+
+test: setup ## all tests
+	$(GO) test ./...
+
+race: ## all tests under the race detector
+	$(GO) test -race ./...
+
+fuzz: ## every fuzz target for FUZZTIME
+	@set -e; for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+golden: ## hold the program to the reference model, row by row, on all captures
+	$(GO) test -count=1 -run TestAgainstOracle -v ./cmd/shaper
+
+bench: ## ratios of docs/BENCHMARKS.md that need nothing but Go and tcpdump
+	$(GO) run ./cmd/shaper/internal/bench -rounds $(ROUNDS)
+
+bench-peers: ## the same, with DPDK's rte_meter beside it
+	@.ci/packages libdpdk-dev pkg-config gcc tcpdump
+	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS)
+
+clean: ## remove what was built
+	rm -rf bin

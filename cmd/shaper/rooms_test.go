@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/a-seed-32e5a53f/shaper/"
+
+// rooms says what each room may import of this module, beside its own
+// folders. Imports go one way; what is not named here is refused.
+var rooms = []struct {
+	room string
+	may  []string
+}{
+	{"cmd/shaper/internal/oracle", nil}, // a second opinion shares nothing
+	{"cmd/shaper/internal/report", nil},
+	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}},
+	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/replay", "marker", "meter", "queue"}},
+	{"dataplane/replay", []string{"dataplane"}},
+	{"dataplane", []string{"marker", "meter", "queue"}},
+	{"queue", []string{"meter"}},
+	{"marker", []string{"meter"}},
+	{"meter", nil},
+}
+
+// TestRooms holds the direction of imports, and meter to the standard library.
+func TestRooms(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		path := strings.TrimPrefix(p.ImportPath, module)
+		room, may := roomOf(t, path)
+		for _, i := range p.Imports {
+			if local, ours := strings.CutPrefix(i, module); ours {
+				if !allowed(local, room, may) {
+					t.Errorf("%s imports %s", path, local)
+				}
+			} else if room == "meter" && strings.Contains(i, ".") {
+				t.Errorf("%s imports %s: meter is for embedding and has the standard library alone", path, i)
+			}
+		}
+	}
+}
+
+func roomOf(t *testing.T, path string) (string, []string) {
+	for _, r := range rooms {
+		if path == r.room || strings.HasPrefix(path, r.room+"/") {
+			return r.room, r.may
+		}
+	}
+	t.Errorf("%s belongs to no room", path)
+	return path, nil
+}
+
+func allowed(local, room string, may []string) bool {
+	if strings.HasPrefix(local, room+"/") {
+		return true
+	}
+	for _, m := range may {
+		if local == m || m == "cmd/shaper" && strings.HasPrefix(local, m+"/") {
+			return true
+		}
+	}
+	return false
+}
