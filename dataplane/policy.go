@@ -98,8 +98,10 @@ const (
 	SKBMark
 )
 
-var fieldNames = [...]string{"dscp", "pcp", "dei", "mpls", "mark"}
-var fieldMax = [...]uint32{63, 7, 1, 7, math.MaxUint32}
+var (
+	fieldNames = [...]string{"dscp", "pcp", "dei", "mpls", "mark"}
+	fieldMax   = [...]uint32{63, 7, 1, 7, math.MaxUint32}
+)
 
 // String returns the name as policies spell it.
 func (f Field) String() string { return fieldNames[f] }

@@ -254,8 +254,11 @@ func FuzzMeter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint64, cir, cbs, eir, ebs int64, stream []byte) {
 		a, b := BitRate(cir), BitRate(eir)
 		c := []compiler{
-			SRTCM{a, cbs, ebs}, TRTCM{a, cbs, b, ebs},
-			TRTCM4115{a, cbs, b, ebs, false}, TRTCM4115{a, cbs, b, ebs, true}, TokenBucket{a, cbs},
+			SRTCM{a, cbs, ebs},
+			TRTCM{a, cbs, b, ebs},
+			TRTCM4115{a, cbs, b, ebs, false},
+			TRTCM4115{a, cbs, b, ebs, true},
+			TokenBucket{a, cbs},
 		}[kind%5]
 		p, err := c.Profile()
 		if err != nil {
@@ -492,8 +495,12 @@ func TestRate(t *testing.T) {
 		r    Rate
 		want string
 	}{
-		{BitRate(1), "1bit"}, {BitRate(1500), "1500bit"}, {BitRate(10e6), "10mbit"},
-		{ByteRate(125e6), "1gbit"}, {Rate{10000, time.Minute}, "10000B/1m0s"}, {Rate{}, "0bit"},
+		{BitRate(1), "1bit"},
+		{BitRate(1500), "1500bit"},
+		{BitRate(10e6), "10mbit"},
+		{ByteRate(125e6), "1gbit"},
+		{Rate{10000, time.Minute}, "10000B/1m0s"},
+		{Rate{}, "0bit"},
 	} {
 		if got := test.r.String(); got != test.want {
 			t.Errorf("%+v: %s, want %s", test.r, got, test.want)

@@ -149,9 +149,13 @@ func describeMatch(m *dataplane.Match) string {
 		ranges []dataplane.Range
 		name   func(uint32) string
 	}{
-		{"proto", m.Proto, nil}, {"sport", m.SPort, nil}, {"dport", m.DPort, nil},
+		{"proto", m.Proto, nil},
+		{"sport", m.SPort, nil},
+		{"dport", m.DPort, nil},
 		{"dscp", m.DSCP, func(v uint32) string { return marker.DSCPName(uint8(v)) }},
-		{"vlan", m.VLAN, nil}, {"pcp", m.PCP, nil}, {"mark", m.Mark, nil},
+		{"vlan", m.VLAN, nil},
+		{"pcp", m.PCP, nil},
+		{"mark", m.Mark, nil},
 		{"ethertype", m.EtherType, func(v uint32) string { return fmt.Sprintf("0x%04x", v) }},
 		{"length", m.Length, nil},
 	} {

@@ -323,7 +323,7 @@ func (r *run) warnings() []string {
 		case s.packets == 1:
 			out = append(out, fmt.Sprintf("packet %d: %s%s", s.first, oddities[o], s.detail))
 		case s.packets > 1:
-			out = append(out, fmt.Sprintf("%d packets, the first is %d: %s%s", s.packets, s.first, oddities[o], s.detail))
+			out = append(out, fmt.Sprintf("packet %d and %d more: %s%s", s.first, s.packets-1, oddities[o], s.detail))
 		}
 	}
 	return out

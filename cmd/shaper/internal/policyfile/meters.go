@@ -35,6 +35,7 @@ type draft struct {
 	kind     string
 	packets  bool
 	rates    map[string]meter.Rate
+	asked    map[string]bool // rates that were looked for: two bursts may share one
 	bursts   map[string]int64
 	coupling bool
 }
@@ -46,16 +47,17 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 		l.fail(n, "a meter must be a mapping, not %s", kindName(n))
 		return
 	}
-	d := draft{rates: map[string]meter.Rate{}, bursts: map[string]int64{}}
+	d := draft{rates: map[string]meter.Rate{}, asked: map[string]bool{}, bursts: map[string]int64{}}
 	if !l.meterType(&d, n) {
 		return
 	}
 	values := map[string]*yaml.Node{}
+	var preColor *yaml.Node
 	known := keys{
 		"type":     func(*yaml.Node) {},
 		"count":    func(n *yaml.Node) { s, _ := l.word(n, "count", "bytes", "packets"); d.packets = s == "packets" },
 		"color":    func(n *yaml.Node) { s, _ := l.word(n, "color", "blind", "aware"); m.Aware = s == "aware" },
-		"precolor": func(n *yaml.Node) { m.PreColor = l.preColor(n) },
+		"precolor": func(n *yaml.Node) { preColor = n; m.PreColor = l.preColor(n) },
 		"initial":  func(n *yaml.Node) { m.Initial, _ = parsed(l, n, "initial", parseShare) },
 		"then":     func(n *yaml.Node) { m.Then = l.named(n) },
 	}
@@ -70,8 +72,8 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 		known[pair.burst] = func(n *yaml.Node) { values[pair.burst] = n }
 	}
 	l.mapping(n, "a meter of type "+d.kind, known)
-	if values["precolor"] != nil && !m.Aware {
-		l.fail(values["precolor"], "precolor needs color: aware")
+	if preColor != nil && !m.Aware {
+		l.fail(preColor, "precolor needs color: aware")
 	}
 	m.Packets = d.packets
 	for _, pair := range meterTypes[d.kind] {
@@ -114,7 +116,8 @@ func (l *loader) pair(d *draft, n *yaml.Node, values map[string]*yaml.Node, rate
 		parse, example = ParsePacketRate, "100p/1s"
 	}
 	r, ok := d.rates[rate]
-	if !ok {
+	if !d.asked[rate] {
+		d.asked[rate] = true
 		v := values[rate]
 		if v == nil {
 			l.fail(n, "%s is missing: give a rate, such as %s: %s", rate, rate, example)

@@ -26,8 +26,12 @@ const (
 // those: there is one reader of policies.
 func (o OneLiner) Load() (*File, error) {
 	flags := []struct{ name, text string }{
-		{"--meter", o.Meter}, {"--green", o.Green}, {"--yellow", o.Yellow},
-		{"--red", o.Red}, {"--queue", o.Queue}, {"--length", o.Length},
+		{"--meter", o.Meter},
+		{"--green", o.Green},
+		{"--yellow", o.Yellow},
+		{"--red", o.Red},
+		{"--queue", o.Queue},
+		{"--length", o.Length},
 	}
 	l := newLoader(func(n *yaml.Node) string {
 		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))

@@ -12,8 +12,9 @@
  *   srtcm, trtcm       one meter, a packet at a time
  *   srtcm-n, trtcm-n   NMETERS meters at random, a packet at a time
  *
- * Every run is a loop of its own with rte_meter inlined, the profile in locals
- * and times already in cycles. A run over NMETERS touches all of them first.
+ * Every run is a loop of its own with rte_meter inlined, its profile and, where
+ * there is one, its meter in locals, and times already in cycles. A run over
+ * NMETERS touches all of them first.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ static void answer(double start, const uint64_t colors[3])
 static void run_##kind(void)                                                    \
 {                                                                               \
 	struct rte_meter_##kind##_profile profile = kind##_profile;             \
-	struct rte_meter_##kind *m = &kind##s[0];                               \
+	struct rte_meter_##kind meter, *m = &meter;                             \
 	uint64_t colors[3] = { 0 };                                             \
                                                                                 \
 	rte_meter_##kind##_config(m, &kind##_profile);                          \

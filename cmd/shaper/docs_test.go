@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDocs runs every command of README and docs in a copy of the checkout.
+//
+// In a block marked sh each line is a command. In a block marked console a
+// line with $ is one, and what it prints must be what stands behind it; a line
+// of ... stands for any lines. Commands of make are only looked up.
+func TestDocs(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "shaper"), ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := 0
+	for _, page := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "testdata/pcaps/README.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := ""
+		for _, c := range docCommands(string(text)) {
+			if dir == "" {
+				dir = checkout(t, root)
+			}
+			commands++
+			c.run(t, filepath.Base(page), dir, bin)
+		}
+	}
+	if commands < 10 {
+		t.Errorf("only %d commands found in the docs", commands)
+	}
+}
+
+// checkout copies the tree, so that commands write there.
+func checkout(t *testing.T, root string) string {
+	dir := t.TempDir()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		switch {
+		case d.IsDir() && (d.Name() == ".git" || rel == "bin"):
+			return fs.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(dir, rel), 0o755)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, rel), text, info.Mode())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// docCommand is a command of a page.
+type docCommand struct {
+	text  string
+	want  string
+	check bool // compare what it prints
+}
+
+var docBlock = regexp.MustCompile("(?ms)^```(sh|console)\n(.*?)^```")
+
+func docCommands(page string) []docCommand {
+	var out []docCommand
+	for _, block := range docBlock.FindAllStringSubmatch(page, -1) {
+		body := strings.ReplaceAll(block[2], "\\\n", "\\\x00")
+		for line := range strings.Lines(body) {
+			line = strings.ReplaceAll(line, "\x00", "\n")
+			command, prompt := strings.CutPrefix(line, "$ ")
+			switch {
+			case block[1] == "sh" && strings.TrimSpace(line) != "":
+				out = append(out, docCommand{text: line})
+			case prompt:
+				out = append(out, docCommand{text: command, check: true})
+			case len(out) > 0:
+				out[len(out)-1].want += line
+			}
+		}
+	}
+	return out
+}
+
+func (c docCommand) run(t *testing.T, page, dir, bin string) {
+	t.Helper()
+	text := strings.TrimSpace(c.text)
+	if rest, ok := strings.CutPrefix(text, "make "); ok {
+		text = "make -n " + rest
+	}
+	cmd := exec.Command("bash", "-c", text)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	// A command that the page shows failing says so by its output.
+	if err != nil && !(c.check && bytes.Contains(out, []byte("shaper: "))) {
+		t.Errorf("%s: %s\n%v: %s", page, text, err, out)
+		return
+	}
+	if c.check && !printed(string(out), c.want) {
+		t.Errorf("%s: %s\nprints\n%s\nthe page says\n%s", page, text, out, c.want)
+	}
+}
+
+// printed compares output with a page; spaces at the end of lines do not count.
+func printed(got, want string) bool {
+	var pattern strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(want)) {
+		if line = strings.TrimRight(line, " \n"); line == "..." {
+			pattern.WriteString(`(.*\n)*`)
+			continue
+		}
+		pattern.WriteString(regexp.QuoteMeta(line) + ` *\n`)
+	}
+	return regexp.MustCompile(`^\n*` + pattern.String() + `\n*$`).MatchString(strings.TrimRight(got, " \n") + "\n")
+}

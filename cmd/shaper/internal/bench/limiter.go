@@ -1,0 +1,111 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+const (
+	limited = 1 << 20 // packets in a run
+	sharers = 2       // goroutines that share a meter
+)
+
+// times are the stream's arrivals as x/time/rate takes them.
+var times = sync.OnceValue(func() []time.Time {
+	base, out := time.Now(), make([]time.Time, limited)
+	for i := range out {
+		out[i] = base.Add(time.Duration(stream().ns[i]))
+	}
+	return out
+})
+
+func limiterFigures() []figure {
+	short := func() arrivals { s := stream(); return s.first(limited) }
+	var figures []figure
+	add := func(what string, bar, aim float64, ours func(k *kind) float64, other func() float64) {
+		for _, k := range kinds {
+			figures = append(figures, timeRatio("x/time/rate, "+k.name+": "+what, bar, aim,
+				func() (float64, error) { return ours(&k), nil },
+				func() (float64, error) { return other(), nil }))
+		}
+	}
+	add("AllowN with given time", 1./8, 1./12,
+		func(k *kind) float64 { ns, _ := k.one(short()); return ns },
+		func() float64 { return allow(short(), times()) })
+	add("2 goroutines, a packet at a time", 1./4, 1./6,
+		func(k *kind) float64 { return k.shared(short()) },
+		func() float64 { return allowShared(short(), times(), 1) })
+	add("2 goroutines, bursts of 32", 1./8, 1./12,
+		func(k *kind) float64 { return k.sharedBursts(short()) },
+		func() float64 { return allowShared(short(), times(), burst) })
+	return figures
+}
+
+func allow(s arrivals, at []time.Time) float64 {
+	l, allowed := newLimiter(), 0
+	return perPacket(limited, func() {
+		for i, t := range at {
+			if l.AllowN(t, s.lengths[i]) {
+				allowed++
+			}
+		}
+	})
+}
+
+// allowShared gives all packets of a burst its first time.
+func allowShared(s arrivals, at []time.Time, burst int) float64 {
+	l := newLimiter()
+	return share(func(from int) {
+		allowed := 0
+		for i := from; i < limited; i += burst * sharers {
+			for j := range burst {
+				if l.AllowN(at[i], s.lengths[i+j]) {
+					allowed++
+				}
+			}
+		}
+	}, burst)
+}
+
+func newLimiter() *rate.Limiter { return rate.NewLimiter(byteRate, bucket) }
+
+func (k *kind) shared(s arrivals) float64 {
+	l := meter.NewLocked(meter.New(k.profile))
+	return share(func(from int) {
+		var t tally
+		for i := from; i < limited; i += sharers {
+			t[l.Color(s.ns[i], s.lengths[i], meter.Green)&3]++
+		}
+	}, 1)
+}
+
+func (k *kind) sharedBursts(s arrivals) float64 {
+	l := meter.NewLocked(meter.New(k.profile))
+	return share(func(from int) {
+		var t tally
+		var colors [burst]meter.Color
+		for i := from; i < limited; i += burst * sharers {
+			colors = [burst]meter.Color{}
+			l.Colors(s.ns[i], s.lengths[i:i+burst], colors[:])
+			for _, c := range colors {
+				t[c&3]++
+			}
+		}
+	}, burst)
+}
+
+// share runs f in every goroutine, from its first burst on, and returns the
+// ns that a packet of the stream took.
+func share(f func(from int), burst int) float64 {
+	return perPacket(limited, func() {
+		var done sync.WaitGroup
+		for g := range sharers {
+			done.Go(func() { f(g * burst) })
+		}
+		done.Wait()
+	})
+}

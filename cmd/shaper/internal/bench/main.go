@@ -1,0 +1,93 @@
+// Command bench measures shaper against other programs and libraries, as
+// ratios in one run, and prints them as a Markdown table.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	peers := flag.Bool("peers", false, "measure against rte_meter too; needs libdpdk-dev, pkg-config and gcc")
+	rounds := flag.Int("rounds", 9, "measure every figure `N` times")
+	only := flag.String("only", "", "measure only figures whose name matches `REGEXP`")
+	dir := flag.String("dir", "/dev/shm", "tmpfs `DIR` for the captures, 1.7 GB")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to `FILE`")
+	flag.Parse()
+	if err := run(*peers, max(*rounds, 1), *only, *dir, *profile); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+}
+
+func run(peers bool, rounds int, only, dir, profile string) error {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	dir, err = os.MkdirTemp(dir, "shaper-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		os.RemoveAll(dir)
+		os.Exit(0)
+	}()
+
+	var figures []figure
+	if peers {
+		figures = append(figures, peerFigures(dir)...)
+	}
+	figures = append(figures, limiterFigures()...)
+	figures = append(figures, pipelineFigures()...)
+	figures = append(figures, classifierFigures()...)
+	figures = append(figures, replayFigures(dir)...)
+
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	fmt.Printf("%s, %d cores, Linux %s, %s, %d rounds: median [least..most]\n\n",
+		cpu(), runtime.NumCPU(), firstLine("/proc/sys/kernel/osrelease"), runtime.Version(), rounds)
+	fmt.Println("| what | bar | aim | measured | ours | other | met |")
+	fmt.Println("|---|---|---|---|---|---|---|")
+	for _, f := range figures {
+		if wanted.MatchString(f.what) {
+			fmt.Println(f.row(rounds))
+		}
+	}
+	return nil
+}
+
+func cpu() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+func firstLine(path string) string {
+	text, _ := os.ReadFile(path)
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
+}

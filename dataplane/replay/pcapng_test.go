@@ -1,0 +1,160 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/google/gopacket/layers"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// block is a block of a pcapng capture, found without the reader under test.
+type block struct {
+	kind  uint32
+	bytes []byte
+}
+
+func blocks(t *testing.T, raw []byte) []block {
+	t.Helper()
+	var out []block
+	var order binary.ByteOrder = binary.LittleEndian
+	for len(raw) > 0 {
+		if len(raw) >= 12 && binary.LittleEndian.Uint32(raw) == blockSection {
+			order = binary.LittleEndian
+			if order.Uint32(raw[8:]) != sectionMagic {
+				order = binary.BigEndian
+			}
+		}
+		if len(raw) < 12 || int(order.Uint32(raw[4:])) > len(raw) {
+			t.Fatalf("%d bytes at the end are no block", len(raw))
+		}
+		size := order.Uint32(raw[4:])
+		if size < 12 || order.Uint32(raw[size-4:]) != size {
+			t.Fatalf("a block has two lengths: %d at its begin", size)
+		}
+		out = append(out, block{order.Uint32(raw), raw[:size]})
+		raw = raw[size:]
+	}
+	return out
+}
+
+func blockKinds(t *testing.T, raw []byte) []uint32 {
+	t.Helper()
+	var out []uint32
+	for _, b := range blocks(t, raw) {
+		out = append(out, b.kind)
+	}
+	return out
+}
+
+// TestOtherBlocksPass holds that blocks that are no packets come out unchanged
+// and in order, whatever happens to the packets around them.
+func TestOtherBlocksPass(t *testing.T) {
+	for name, c := range map[string]*capture{"little-endian": little(), "big-endian": big()} {
+		t.Run(name, func(t *testing.T) {
+			c.section().iface(ethernet, 0, c.option(2, []byte("eth0")...), c.resolution(9))
+			c.enhanced(0, 1e9, frame(ipv4(100, 0, 1)))
+			c.block(4, []byte("names that were resolved"))
+			c.enhanced(0, 1e9, frame(ipv4(100, 0, 2)))
+			c.block(0xbad, []byte("a custom block"))
+			c.iface(layers.LinkTypeRaw, 0, c.option(2, []byte("tun0")...))
+			c.enhanced(1, 1e6, ipv4(50, ef, 3))
+			c.block(5, c.body(0, 0, 0).bytes)
+			c.block(0x7fff_fffe, nil)
+			out, _ := mustReplay(t, c.bytes, bulkQueued(t))
+			isOther := func(b block) bool { return b.kind != blockEnhanced && b.kind != blockSection }
+			var want, got []block
+			for _, b := range blocks(t, c.bytes) {
+				if isOther(b) {
+					want = append(want, b)
+				}
+			}
+			for _, b := range blocks(t, out) {
+				if isOther(b) {
+					got = append(got, b)
+				}
+			}
+			if !slices.EqualFunc(got, want, func(a, b block) bool { return bytes.Equal(a.bytes, b.bytes) }) {
+				t.Errorf("blocks %v, want %v", got, want)
+			}
+			if n := len(readBack(t, out)); n != 3 {
+				t.Errorf("gopacket reads %d packets, want 3", n)
+			}
+		})
+	}
+}
+
+// TestSectionLength holds that only the length of a section changes, to
+// unspecified, since dropped packets shorten it.
+func TestSectionLength(t *testing.T) {
+	c := big().section().iface(ethernet, 0).enhanced(0, 1, frame(ipv4(40, 0, 1)))
+	out, _ := mustReplay(t, c.bytes, transparent(t))
+	if !bytes.Equal(out[16:24], bytes.Repeat([]byte{0xff}, 8)) {
+		t.Errorf("section length % x, want -1", out[16:24])
+	}
+	if !bytes.Equal(out, unsectioned(c.bytes)) {
+		t.Error("more than the section length changed")
+	}
+}
+
+// TestSections replays sections of both byte orders, whose interfaces have
+// other link types and clocks. What waits leaves before its section ends.
+func TestSections(t *testing.T) {
+	one := little().section()
+	one.iface(ethernet, 0, one.resolution(9))
+	one.enhanced(0, 5e9, frame(ipv4(1000, 0, 1))).enhanced(0, 5e9, frame(ipv4(1000, 0, 2)))
+	two := big().section()
+	two.iface(layers.LinkTypeRaw, 0, two.resolution(3)).iface(layers.LinkTypeEthernet, 0)
+	two.enhanced(0, 5000, ipv4(60, ef, 3)).enhanced(1, 5_000_100, frame(ipv4(60, ef, 4)))
+	three := little().section()
+	three.iface(layers.LinkTypeLinuxSLL, 0)
+	in := slices.Concat(one.bytes, two.bytes, three.bytes)
+
+	var links []dataplane.LinkType
+	var out bytes.Buffer
+	_, err := Run(t.Context(), bytes.NewReader(in), bulkQueued(t), Config{
+		Output: &out,
+		Each: func(_ int64, p *dataplane.Packet, _ *dataplane.Verdict) error {
+			links = append(links, p.Link)
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []dataplane.LinkType{1, 1, 101, 1}; !slices.Equal(links, want) {
+		t.Errorf("link types %v, want %v", links, want)
+	}
+	want := []uint32{blockSection, 1, 6, 6, blockSection, 1, 1, 6, 6, blockSection, 1}
+	if got := blockKinds(t, out.Bytes()); !slices.Equal(got, want) {
+		t.Fatalf("blocks %#x, want %#x", got, want)
+	}
+	var at []int64
+	for _, p := range readBack(t, out.Bytes()) {
+		at = append(at, p.at)
+	}
+	if want := []int64{5e9, 5e9 + 1e6, 5e9, 5e9 + 1e5}; !slices.Equal(at, want) {
+		t.Errorf("stamps %d, want %d", at, want)
+	}
+}
+
+// TestUntimedHasTimeBefore gives a packet without a time that of the one
+// before, also where that goes back.
+func TestUntimedHasTimeBefore(t *testing.T) {
+	c := little().section().iface(ethernet, 0)
+	data := frame(ipv4(40, 0, 1))
+	c.simple(data).enhanced(0, 5e6, data).simple(data).enhanced(0, 4e6, data).simple(data)
+	var at []int64
+	_, err := Run(t.Context(), bytes.NewReader(c.bytes), transparent(t), Config{
+		Each: func(_ int64, p *dataplane.Packet, _ *dataplane.Verdict) error {
+			at = append(at, p.Time)
+			return nil
+		},
+	})
+	if want := []int64{0, 5e9, 5e9, 4e9, 4e9}; err != nil || !slices.Equal(at, want) {
+		t.Errorf("times %d, want %d: %v", at, want, err)
+	}
+}
