@@ -18,17 +18,17 @@ import (
 type Classifier struct {
 	count  int
 	stride int      // words of a vector, the summary first
-	sets   []uint64 // all vectors, one after the other
+	words  []uint64 // all vectors, one after the other
 	isIP   [2]uint32
-	direct [len(fields)]direct
-	ranged [len(fields)]ranged[uint32]
+	direct [numFields]direct // nil where no match asks for the field
+	mark   ranged[uint32]
+	length ranged[uint32]
 	src    addresses
 	dst    addresses
-	active []int // indexes of fields that some match asks for
 }
 
 // direct finds a vector by value: one entry a value, and a last one for
-// packets that do not have the field. Entries are offsets into sets.
+// packets that do not have the field. Entries are offsets into words.
 type direct []uint32
 
 // ranged finds a vector by binary search: a value belongs to the last bound
@@ -36,7 +36,6 @@ type direct []uint32
 type ranged[K any] struct {
 	bounds []K
 	offset []uint32
-	absent uint32
 }
 
 // addresses are apart by family: 192.0.2.1 and ::192.0.2.1 are not the same.
@@ -50,19 +49,17 @@ type addresses struct {
 // MaxClasses bounds a policy: the summary of a vector is one word of bits.
 const MaxClasses = 64 * 64
 
-// directMax is the largest value of a field that gets a table.
-const directMax = 0xffff
-
 // NewClassifier compiles matches, at most MaxClasses, in order of precedence.
 func NewClassifier(matches []Match) *Classifier {
 	b := builder{Classifier: &Classifier{count: len(matches)}, known: map[string]uint32{}}
-	words := (len(matches) + 63) / 64
-	b.stride = 1 + words
+	b.stride = 1 + max(1, (len(matches)+63)/64)
 	b.isIP[1] = b.set(func(int) bool { return true })
 	b.isIP[0] = b.set(func(i int) bool { return matches[i].below() })
-	for f := range fields {
-		b.field(f, matches)
+	for f := range b.direct {
+		b.direct[f] = b.table(field(f), matches)
 	}
+	b.mark, _ = b.sweepField(mark, matches)
+	b.length, _ = b.sweepField(length, matches)
 	b.src = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Src })
 	b.dst = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Dst })
 	return b.Classifier
@@ -71,38 +68,82 @@ func NewClassifier(matches []Match) *Classifier {
 // Classify returns the index of the first match that takes the packet, or -1.
 // n is its metered length.
 func (c *Classifier) Classify(p *Packet, n int) int {
-	var found [3 + len(fields)]uint32
-	k := 1
-	found[0] = c.isIP[0]
-	if p.IsIP() {
-		found[0] = c.isIP[1]
+	var found sets
+	ip := p.IsIP()
+	if ip {
+		found.add(c.isIP[1])
+	} else {
+		found.add(c.isIP[0])
 	}
-	for _, f := range c.active {
-		found[k] = c.lookup(f, p, n)
-		k++
+	if t := c.direct[proto]; t != nil {
+		found.add(t.at(uint32(p.Proto), ip))
+	}
+	if t := c.direct[sport]; t != nil {
+		found.add(t.at(uint32(p.SrcPort), p.HasPorts))
+	}
+	if t := c.direct[dport]; t != nil {
+		found.add(t.at(uint32(p.DstPort), p.HasPorts))
+	}
+	if t := c.direct[dscp]; t != nil {
+		v, ok := p.DSCP()
+		found.add(t.at(uint32(v), ok))
+	}
+	if t := c.direct[vlan]; t != nil {
+		v, ok := p.vlan()
+		found.add(t.at(uint32(v), ok))
+	}
+	if t := c.direct[pcp]; t != nil {
+		v, ok := p.pcp()
+		found.add(t.at(uint32(v), ok))
+	}
+	if t := c.direct[ethertype]; t != nil {
+		found.add(t.at(uint32(p.EtherType), p.HasEtherType))
+	}
+	if r := &c.mark; r.bounds != nil {
+		found.add(search32(r, p.Mark))
+	}
+	if r := &c.length; r.bounds != nil {
+		found.add(search32(r, uint32(n)))
 	}
 	if c.src.used {
-		found[k] = c.src.lookup(p.Kind, p.Src)
-		k++
+		found.add(c.src.lookup(p.Kind, p.Src))
 	}
 	if c.dst.used {
-		found[k] = c.dst.lookup(p.Kind, p.Dst)
-		k++
+		found.add(c.dst.lookup(p.Kind, p.Dst))
 	}
-	return c.first(found[:k])
+	return c.first(found.list[:found.n])
+}
+
+// maxVectors is how many vectors a packet may select: one by being IP or not,
+// one a field with a table, mark, length, and both addresses.
+const maxVectors = 1 + int(numFields) + 2 + 2
+
+// sets are the vectors that a packet's values select: offsets into words.
+type sets struct {
+	list [maxVectors]uint32
+	n    int
+}
+
+func (s *sets) add(offset uint32) {
+	s.list[s.n] = offset
+	s.n++
 }
 
 // first is the lowest bit that all vectors have, or -1.
 func (c *Classifier) first(vectors []uint32) int {
 	summary := ^uint64(0)
-	for _, v := range vectors {
-		summary &= c.sets[v]
+	if c.stride > 2 { // a single word needs no summary
+		for _, v := range vectors {
+			summary &= c.words[v]
+		}
+	} else {
+		summary = 1
 	}
 	for ; summary != 0; summary &= summary - 1 {
 		w := bits.TrailingZeros64(summary)
 		word := ^uint64(0)
 		for _, v := range vectors {
-			word &= c.sets[int(v)+1+w]
+			word &= c.words[int(v)+1+w]
 		}
 		if word != 0 {
 			return 64*w + bits.TrailingZeros64(word)
@@ -111,19 +152,12 @@ func (c *Classifier) first(vectors []uint32) int {
 	return -1
 }
 
-// lookup returns the offset of the vector for the packet's value of a field.
-func (c *Classifier) lookup(f int, p *Packet, n int) uint32 {
-	v, ok := fields[f].value(p, n)
-	if table := c.direct[f]; table != nil {
-		if !ok {
-			v = uint32(len(table) - 1)
-		}
-		return table[v]
-	}
+// at returns the vector of a value, or that of packets without the field.
+func (t direct) at(v uint32, ok bool) uint32 {
 	if !ok {
-		return c.ranged[f].absent
+		v = uint32(len(t) - 1)
 	}
-	return search32(&c.ranged[f], v)
+	return t[v]
 }
 
 func (a *addresses) lookup(k Kind, addr Addr) uint32 {
@@ -188,8 +222,8 @@ func (b *builder) intern(v []uint64) uint32 {
 	}
 	offset, ok := b.known[string(key)]
 	if !ok {
-		offset = uint32(len(b.sets))
-		b.sets = append(b.sets, v...)
+		offset = uint32(len(b.words))
+		b.words = append(b.words, v...)
 		b.known[string(key)] = offset
 	}
 	return offset
@@ -203,7 +237,7 @@ type edge[K any] struct {
 }
 
 // sweep walks the edges in order and returns the bounds between which the set
-// of accepting matches stays the same. Each match's own edges do not overlap.
+// of accepting matches stays the same.
 func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order func(a, b K) int) ranged[K] {
 	slices.SortFunc(edges, func(x, y edge[K]) int { return order(x.at, y.at) })
 	v := make([]uint64, b.stride)
@@ -244,37 +278,41 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 	}
 }
 
-func (b *builder) field(f int, matches []Match) {
+// sweepField returns the ranges of a field's values, and false where no match
+// asks for it.
+func (b *builder) sweepField(f field, matches []Match) (ranged[uint32], bool) {
 	var edges []edge[uint32]
 	var open []int
 	for i := range matches {
-		list := fields[f].ranges(&matches[i])
-		if list == nil {
+		list := f.ranges(&matches[i])
+		if len(list) == 0 {
 			open = append(open, i)
 		}
 		for _, r := range list {
 			edges = append(edges, edge[uint32]{r.First, i, true})
-			if r.Last < fields[f].max {
+			if r.Last < f.max() {
 				edges = append(edges, edge[uint32]{r.Last + 1, i, false})
 			}
 		}
 	}
 	if len(open) == len(matches) {
-		return
+		return ranged[uint32]{}, false
 	}
-	b.active = append(b.active, f)
-	r := sweep(b, 0, edges, open, cmp.Compare[uint32])
-	r.absent = b.set(func(i int) bool { return fields[f].ranges(&matches[i]) == nil })
-	if fields[f].max > directMax {
-		b.ranged[f] = r
-		return
+	return sweep(b, 0, edges, open, cmp.Compare[uint32]), true
+}
+
+// table spreads the ranges of a field out over all its values.
+func (b *builder) table(f field, matches []Match) direct {
+	r, ok := b.sweepField(f, matches)
+	if !ok {
+		return nil
 	}
-	table := make(direct, fields[f].max+2)
-	for v := range table[:fields[f].max+1] {
-		table[v] = search32(&r, uint32(v))
+	t := make(direct, f.max()+2)
+	for v := range t[:f.max()+1] {
+		t[v] = search32(&r, uint32(v))
 	}
-	table[len(table)-1] = r.absent
-	b.direct[f] = table
+	t[len(t)-1] = b.set(func(i int) bool { return len(f.ranges(&matches[i])) == 0 })
+	return t
 }
 
 func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) addresses {
@@ -282,16 +320,15 @@ func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) a
 	var v4 []edge[uint32]
 	var v6 []edge[Addr]
 	for i := range matches {
-		if list(&matches[i]) == nil {
+		if len(list(&matches[i])) == 0 {
 			open = append(open, i)
 		}
 		for _, prefix := range list(&matches[i]) {
-			prefix = prefix.Masked()
-			first, last, above := span(prefix)
+			first, above := span(prefix)
 			if prefix.Addr().Is4() {
 				v4 = append(v4, edge[uint32]{uint32(first.Lo), i, true})
-				if uint32(last.Lo) != 1<<32-1 {
-					v4 = append(v4, edge[uint32]{uint32(last.Lo) + 1, i, false})
+				if above.Lo < 1<<32 {
+					v4 = append(v4, edge[uint32]{uint32(above.Lo), i, false})
 				}
 				continue
 			}
@@ -308,13 +345,14 @@ func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) a
 		used: true,
 		v4:   sweep(b, 0, v4, open, cmp.Compare[uint32]),
 		v6:   sweep(b, Addr{}, v6, open, Addr.compare),
-		none: b.set(func(i int) bool { return list(&matches[i]) == nil }),
+		none: b.set(func(i int) bool { return len(list(&matches[i])) == 0 }),
 	}
 }
 
-// span returns the first and last address of a prefix and the one after it,
-// which is zero where there is none.
-func span(p netip.Prefix) (first, last, above Addr) {
+// span returns the first address of a prefix and the one after its last, which
+// is zero behind the last of IPv6.
+func span(p netip.Prefix) (first, above Addr) {
+	p = p.Masked()
 	host := p.Addr().BitLen() - p.Bits()
 	if p.Addr().Is4() {
 		b := p.Addr().As4()
@@ -323,14 +361,12 @@ func span(p netip.Prefix) (first, last, above Addr) {
 		b := p.Addr().As16()
 		first = Addr{be64(b[:]), be64(b[8:])}
 	}
-	mask := Addr{Lo: 1<<min(host, 64) - 1}
-	if host > 64 {
-		mask.Hi = 1<<(host-64) - 1
+	size := Addr{Lo: 1 << host} // a shift by 64 or more gives 0
+	if host >= 64 {
+		size.Hi = 1 << (host - 64)
 	}
-	last = Addr{first.Hi | mask.Hi, first.Lo | mask.Lo}
-	lo, carry := bits.Add64(last.Lo, 1, 0)
-	above = Addr{last.Hi + carry, lo}
-	return first, last, above
+	lo, carry := bits.Add64(first.Lo, size.Lo, 0)
+	return first, Addr{first.Hi + size.Hi + carry, lo}
 }
 
 func (a Addr) compare(b Addr) int {

@@ -3,7 +3,9 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -15,6 +17,8 @@ func New(policy *Policy) (*Pipeline, error) {
 	c := compiler{
 		Pipeline: &Pipeline{length: policy.Length, now: math.MinInt64, stageOf: map[*Meter]int32{}},
 		paced:    map[*Queue]int32{},
+		checked:  map[*Action]bool{},
+		open:     map[*Meter]bool{},
 	}
 	switch n := len(policy.Classes); {
 	case n == 0:
@@ -23,7 +27,10 @@ func New(policy *Policy) (*Pipeline, error) {
 		c.add(policy, "classes", fmt.Sprintf("%d are more than %d", n, MaxClasses))
 	}
 	if policy.Length.MPU < 0 {
-		c.add(policy, "length", "mpu is negative")
+		c.add(&policy.Length, "mpu", "is negative")
+	}
+	if policy.Length.Base > L1 {
+		c.add(&policy.Length, "base", "is not known")
 	}
 	names := map[string]bool{}
 	matches := make([]Match, len(policy.Classes))
@@ -52,16 +59,21 @@ func New(policy *Policy) (*Pipeline, error) {
 type compiler struct {
 	*Pipeline
 	faults
-	paced map[*Queue]int32
+	paced   map[*Queue]int32
+	checked map[*Action]bool
+	open    map[*Meter]bool // whose chain is being compiled
 }
 
 func (c *compiler) class(cl *Class) {
 	out := class{stage: -1}
-	if cl.Meter != nil && c.chain(cl.Meter) {
+	if cl.Meter != nil {
 		out.stage = c.meter(cl.Meter)
 	}
 	for _, a := range [3]*Action{cl.Green, cl.Yellow, cl.Red} {
-		c.action(a)
+		if a != nil && !c.checked[a] {
+			c.checked[a] = true
+			c.action(a)
+		}
 	}
 	for color, a := range cl.actions() {
 		out.actions[color] = action{a.Drop, a.ECN, a.Marks, -1}
@@ -81,13 +93,57 @@ func (c *compiler) meter(m *Meter) int32 {
 	c.stageOf[m] = i
 	c.stages = append(c.stages, stage{})
 	s := stage{packets: m.Packets, aware: m.Aware, from: m.PreColor.From, then: -1}
-	if m.Initial.Den < 0 || m.Initial.Num < 0 || m.Initial.Num > m.Initial.Den {
+	if !m.Initial.valid() {
 		c.add(m, "initial", "must be between nothing and all of the burst")
 	}
-	for v, color := range m.PreColor.table() {
+	c.preColor(&s, m)
+	if m.Params == nil {
+		c.add(m, "type", "is missing: a meter needs parameters")
+	} else if p, err := m.Params.Profile(); err != nil {
+		c.join(m, "type", err)
+	} else {
+		s.kind = p.Kind()
+		s.Meter = meter.New(p)
+		if m.Initial.valid() && m.Initial.Den != 0 {
+			cb, eb := p.Bursts()
+			s.Meter = meter.NewWithTokens(p, m.Initial.of(cb), m.Initial.of(eb))
+		}
+	}
+	if m.Then != nil {
+		s.then = c.then(m)
+	}
+	c.stages[i] = s
+	return i
+}
+
+// then compiles what follows a meter.
+func (c *compiler) then(m *Meter) int32 {
+	c.open[m] = true
+	defer delete(c.open, m)
+	if c.open[m.Then] {
+		c.add(m, "then", fmt.Sprintf("leads back to meter %q: a chain must end", m.Then.Name))
+		return -1
+	}
+	if !m.Then.Aware {
+		c.add(m, "then", fmt.Sprintf("leads to meter %q, which is color-blind and would forget the color before: give it color: aware", m.Then.Name))
+	}
+	return c.meter(m.Then)
+}
+
+// preColor compiles where a stage finds the color before.
+func (c *compiler) preColor(s *stage, m *Meter) {
+	if !s.from.known() {
+		c.add(m, "precolor", fmt.Sprintf("%v is not known", s.from))
+		return
+	}
+	table := m.PreColor.table()
+	for _, v := range slices.Sorted(maps.Keys(table)) {
+		color := table[v]
 		switch {
 		case v > fieldMax[s.from]:
 			c.add(m, "precolor", fmt.Sprintf("%d is above %d", v, fieldMax[s.from]))
+		case color > meter.Red:
+			c.add(m, "precolor", fmt.Sprintf("%v is not a color", color))
 		case v < uint32(len(s.low)):
 			s.low[v] = color
 		default:
@@ -97,21 +153,6 @@ func (c *compiler) meter(m *Meter) int32 {
 			s.high[v] = color
 		}
 	}
-	if p, err := m.Params.Profile(); err != nil {
-		c.join(m, "type", err)
-	} else {
-		s.kind = p.Kind()
-		s.Meter = meter.New(p)
-		if m.Initial.Den != 0 {
-			cb, eb := p.Bursts()
-			s.Meter = meter.NewWithTokens(p, m.Initial.of(cb), m.Initial.of(eb))
-		}
-	}
-	if m.Then != nil {
-		s.then = c.meter(m.Then)
-	}
-	c.stages[i] = s
-	return i
 }
 
 func (c *compiler) queue(q *Queue) int32 {

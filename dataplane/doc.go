@@ -10,7 +10,7 @@
 //	pipeline, err := dataplane.New(&policy)
 //	...
 //	packet := dataplane.Packet{Data: frame, WireLen: len(frame), Time: now, Link: dataplane.LinkEthernet}
-//	verdict := pipeline.Process(&packet) // marks are written into frame
+//	pipeline.Process(&packet, &verdict) // marks are written into frame
 //
 // # The l3 length
 //

@@ -30,42 +30,58 @@ type Match struct {
 
 // below names what a Match may ask of a packet without an IP header.
 func (m *Match) below() bool {
-	return m.EtherType != nil || m.VLAN != nil || m.PCP != nil || m.Length != nil
+	return len(m.EtherType)+len(m.VLAN)+len(m.PCP)+len(m.Length) > 0
 }
 
 // protocols is Proto, or what ports imply in its absence.
 func (m *Match) protocols() []Range {
-	if m.Proto == nil && (m.SPort != nil || m.DPort != nil) {
+	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 {
 		return []Range{{protoTCP, protoTCP}, {protoUDP, protoUDP}}
 	}
 	return m.Proto
 }
 
-// field is one thing a packet is matched by: a list of ranges in a Match, and
-// a value, or none, in a packet of the metered length n.
-type field struct {
+// field is a number that a packet is matched by. Addresses are apart.
+type field uint8
+
+// Every packet has a mark and a length, of 32 bits; the fields before them are
+// small enough for a table, and a packet may lack them.
+const (
+	proto field = iota
+	sport
+	dport
+	dscp
+	vlan
+	pcp
+	ethertype
+	numFields
+
+	mark   = numFields
+	length = numFields + 1
+)
+
+var matchFields = [...]struct {
 	name   string
 	max    uint32 // largest value
 	ranges func(m *Match) []Range
-	value  func(p *Packet, n int) (uint32, bool)
+}{
+	proto:     {"proto", 0xff, (*Match).protocols},
+	sport:     {"sport", 0xffff, func(m *Match) []Range { return m.SPort }},
+	dport:     {"dport", 0xffff, func(m *Match) []Range { return m.DPort }},
+	dscp:      {"dscp", 63, func(m *Match) []Range { return m.DSCP }},
+	vlan:      {"vlan", 0xfff, func(m *Match) []Range { return m.VLAN }},
+	pcp:       {"pcp", 7, func(m *Match) []Range { return m.PCP }},
+	ethertype: {"ethertype", 0xffff, func(m *Match) []Range { return m.EtherType }},
+	mark:      {"mark", 1<<32 - 1, func(m *Match) []Range { return m.Mark }},
+	length:    {"length", 1<<32 - 1, func(m *Match) []Range { return m.Length }},
 }
 
-// fields are all numeric fields; addresses are apart.
-var fields = [...]field{
-	{"proto", 0xff, (*Match).protocols, func(p *Packet, _ int) (uint32, bool) { return uint32(p.Proto), p.IsIP() }},
-	{"sport", 0xffff, func(m *Match) []Range { return m.SPort }, func(p *Packet, _ int) (uint32, bool) { return uint32(p.SrcPort), p.HasPorts }},
-	{"dport", 0xffff, func(m *Match) []Range { return m.DPort }, func(p *Packet, _ int) (uint32, bool) { return uint32(p.DstPort), p.HasPorts }},
-	{"dscp", 63, func(m *Match) []Range { return m.DSCP }, func(p *Packet, _ int) (uint32, bool) { v, ok := p.DSCP(); return uint32(v), ok }},
-	{"vlan", 0xfff, func(m *Match) []Range { return m.VLAN }, func(p *Packet, _ int) (uint32, bool) { v, ok := p.vlan(); return uint32(v), ok }},
-	{"pcp", 7, func(m *Match) []Range { return m.PCP }, func(p *Packet, _ int) (uint32, bool) { v, ok := p.pcp(); return uint32(v), ok }},
-	{"mark", 1<<32 - 1, func(m *Match) []Range { return m.Mark }, func(p *Packet, _ int) (uint32, bool) { return p.Mark, true }},
-	{"ethertype", 0xffff, func(m *Match) []Range { return m.EtherType }, func(p *Packet, _ int) (uint32, bool) { return uint32(p.EtherType), p.HasEtherType }},
-	{"length", 1<<32 - 1, func(m *Match) []Range { return m.Length }, func(_ *Packet, n int) (uint32, bool) { return uint32(n), true }},
-}
+func (f field) max() uint32             { return matchFields[f].max }
+func (f field) ranges(m *Match) []Range { return matchFields[f].ranges(m) }
 
 // match collects the faults of a Match.
 func (f *faults) match(m *Match) {
-	for _, field := range fields {
+	for _, field := range matchFields {
 		for _, r := range field.ranges(m) {
 			if r.First > r.Last {
 				f.add(m, field.name, fmt.Sprintf("range %d-%d is empty: the smaller number goes first", r.First, r.Last))
@@ -74,11 +90,14 @@ func (f *faults) match(m *Match) {
 			}
 		}
 	}
-	for name, prefixes := range map[string][]netip.Prefix{"src": m.Src, "dst": m.Dst} {
-		for _, p := range prefixes {
-			if !p.IsValid() {
-				f.add(m, name, "is not a valid prefix")
-			}
+	f.prefixes(m, "src", m.Src)
+	f.prefixes(m, "dst", m.Dst)
+}
+
+func (f *faults) prefixes(m *Match, name string, list []netip.Prefix) {
+	for _, p := range list {
+		if !p.IsValid() {
+			f.add(m, name, "is not a valid prefix")
 		}
 	}
 }
@@ -86,10 +105,10 @@ func (f *faults) match(m *Match) {
 // Covers says whether m takes every packet that other takes. It may miss a
 // cover that takes several of m's entries together.
 func (m *Match) Covers(other *Match) bool {
-	if !m.below() && other.below() && (other.protocols() == nil && other.Src == nil && other.Dst == nil && other.DSCP == nil) {
+	if !m.below() && other.below() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
 		return false // other takes packets without an IP header
 	}
-	for _, f := range fields {
+	for _, f := range matchFields {
 		if !coversRanges(f.ranges(m), f.ranges(other)) {
 			return false
 		}
@@ -98,19 +117,19 @@ func (m *Match) Covers(other *Match) bool {
 }
 
 func coversRanges(a, b []Range) bool {
-	if a == nil {
+	if len(a) == 0 {
 		return true
 	}
-	return b != nil && !slices.ContainsFunc(b, func(r Range) bool {
+	return len(b) != 0 && !slices.ContainsFunc(b, func(r Range) bool {
 		return !slices.ContainsFunc(a, func(s Range) bool { return s.First <= r.First && r.Last <= s.Last })
 	})
 }
 
 func coversPrefixes(a, b []netip.Prefix) bool {
-	if a == nil {
+	if len(a) == 0 {
 		return true
 	}
-	return b != nil && !slices.ContainsFunc(b, func(p netip.Prefix) bool {
+	return len(b) != 0 && !slices.ContainsFunc(b, func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(a, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 	})
 }

@@ -75,7 +75,7 @@ func (p *Packet) parseLink() {
 		}
 	case LinkRaw, LinkRawBSD, LinkRawOBSD:
 		p.L3 = 0
-		p.parseVersion(Malformed)
+		p.setKind(p.version(Malformed))
 	case LinkIPv4:
 		p.L3 = 0
 		p.setKind(IPv4)
@@ -115,10 +115,14 @@ func (p *Packet) parseFamily() {
 	}
 }
 
+// setKind sets the kind where no EtherType did, and the EtherType it implies.
 func (p *Packet) setKind(k Kind) {
-	p.Kind, p.EtherType, p.HasEtherType = k, etherIPv4, true
-	if k == IPv6 {
-		p.EtherType = etherIPv6
+	p.Kind = k
+	switch k {
+	case IPv4:
+		p.EtherType, p.HasEtherType = etherIPv4, true
+	case IPv6:
+		p.EtherType, p.HasEtherType = etherIPv6, true
 	}
 }
 
@@ -173,7 +177,7 @@ func (p *Packet) parseMPLS() {
 		bottom := p.Data[p.L3+2]&1 != 0
 		p.L3 += 4
 		if bottom {
-			p.parseVersion(Other)
+			p.Kind = p.version(Other)
 			return
 		}
 	}
@@ -197,24 +201,19 @@ func (p *Packet) parsePPPoE() {
 	}
 }
 
-// parseVersion takes the kind from the IP version; otherwise is the kind where
-// it is neither 4 nor 6.
-func (p *Packet) parseVersion(otherwise Kind) {
+// version is the kind by the IP version at p.L3, otherwise where that is
+// neither 4 nor 6.
+func (p *Packet) version(otherwise Kind) Kind {
 	if p.L3 >= len(p.Data) {
-		return // Malformed
+		return Malformed
 	}
-	kind := otherwise
 	switch p.Data[p.L3] >> 4 {
 	case 4:
-		kind = IPv4
+		return IPv4
 	case 6:
-		kind = IPv6
+		return IPv6
 	}
-	if p.MPLS == 0 && kind >= IPv4 {
-		p.setKind(kind)
-		return
-	}
-	p.Kind = kind
+	return otherwise
 }
 
 func (p *Packet) parseIPv4() {

@@ -81,30 +81,30 @@ func (l *Pipeline) Accepts(link LinkType) error {
 	return nil
 }
 
-// Process takes one packet through the policy: parse, classify, meter, act.
-// Marks are written into p.Data. The pipeline's clock is the largest p.Time it
-// has seen.
-func (l *Pipeline) Process(p *Packet) Verdict {
+// Process takes one packet through the policy: parse, classify, meter, act. It
+// writes what became of it to v, and marks into p.Data. The pipeline's clock is
+// the largest p.Time it has seen.
+func (l *Pipeline) Process(p *Packet, v *Verdict) {
 	Parse(p)
 	l.now = max(l.now, p.Time)
 	n := l.length.of(p)
-	v := Verdict{Departure: l.now, Length: n}
+	*v = Verdict{Departure: l.now, Length: n}
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
-	v.Class = int32(l.classifier.Classify(p, n))
-	if v.Class < 0 {
+	i := l.classifier.Classify(p, n)
+	v.Class = int32(i)
+	if i < 0 {
 		v.Done, v.Reason = Pass, [...]Reason{Malformed: BadPacket, Other: NotIP, IPv4: NoMeter, IPv6: NoMeter}[p.Kind]
 		l.stats[len(l.classes)].Untaken.add(n)
-		return v
+		return
 	}
-	class := &l.classes[v.Class]
+	class := &l.classes[i]
 	if class.stage < 0 {
 		v.Reason = NoMeter
 	} else {
-		l.meter(class.stage, p, &v)
+		l.meter(class.stage, p, v)
 	}
-	l.act(&class.actions[v.Color], p, &v)
-	return v
+	l.act(&class.actions[v.Color], p, v)
 }
 
 // meter takes the packet through a chain. A red packet skips what follows.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/marker"
@@ -79,12 +80,16 @@ type Meter struct {
 // Share is a part of a whole, Num/Den. The zero Share is all of it.
 type Share struct{ Num, Den int64 }
 
-// of is the share of n, rounded down. Num is at most Den.
+func (s Share) valid() bool { return 0 <= s.Num && s.Num <= s.Den }
+
+// of is a valid share of n, rounded down.
 func (s Share) of(n int64) int64 {
 	if s.Den == 0 {
 		return n
 	}
-	return n/s.Den*s.Num + n%s.Den*s.Num/s.Den
+	hi, lo := bits.Mul64(uint64(n), uint64(s.Num))
+	share, _ := bits.Div64(hi, lo, uint64(s.Den))
+	return int64(share)
 }
 
 // Field is a place in a packet that colors are read from and marks written to.
@@ -104,7 +109,14 @@ var (
 )
 
 // String returns the name as policies spell it.
-func (f Field) String() string { return fieldNames[f] }
+func (f Field) String() string {
+	if f.known() {
+		return fieldNames[f]
+	}
+	return fmt.Sprintf("Field(%d)", uint8(f))
+}
+
+func (f Field) known() bool { return int(f) < len(fieldNames) }
 
 // PreColor is where an aware meter finds the color before. Values that Map
 // does not name, and packets without the header, are green. The zero PreColor
@@ -163,7 +175,7 @@ type Queue struct {
 
 // FieldError is a fault of a policy.
 type FieldError struct {
-	Object any    // what has the fault: a *Policy, *Class, *Match, *Meter, *Action or *Queue of the policy
+	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action or *Queue
 	Field  string // the key in it, in the spelling of the policy file
 	Reason string
 }
@@ -221,11 +233,18 @@ func (f *faults) action(a *Action) {
 	if a == nil {
 		return
 	}
-	if a.Drop && (a.ECN != NoECN || a.Marks != nil || a.Queue != nil) {
+	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
 		f.add(a, "drop", "goes with nothing else")
+	}
+	if a.ECN > CEOrDrop {
+		f.add(a, "ecn", "is not known")
 	}
 	seen := map[Field]bool{}
 	for _, m := range a.Marks {
+		if !m.Field.known() {
+			f.add(a, "mark", fmt.Sprintf("%v is not known", m.Field))
+			continue
+		}
 		if m.Value > fieldMax[m.Field] {
 			f.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
 		}
@@ -234,20 +253,4 @@ func (f *faults) action(a *Action) {
 		}
 		seen[m.Field] = true
 	}
-}
-
-// chain checks the meters that follow m, and says whether they end.
-func (f *faults) chain(m *Meter) bool {
-	seen := map[*Meter]bool{m: true}
-	for ; m.Then != nil; m = m.Then {
-		if seen[m.Then] {
-			f.add(m, "then", fmt.Sprintf("leads back to meter %q: a chain must end", m.Then.Name))
-			return false
-		}
-		seen[m.Then] = true
-		if !m.Then.Aware {
-			f.add(m, "then", fmt.Sprintf("leads to meter %q, which is color-blind and would forget the color before: give it color: aware", m.Then.Name))
-		}
-	}
-	return true
 }

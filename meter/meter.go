@@ -57,10 +57,15 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 		dt = m.rebase(now)
 	}
 	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
-	c, e := p.settle(m.c, m.e, tc, te)
+	c, e := m.c, m.e
+	if c < tc { // C is full
+		e += (c - tc) & p.coupled
+		c = tc
+	}
 	cost := p.cost(n)
-	fromC, fromE := p.fits(c+(cost-tc-p.c.room), e+(cost-te-p.e.room), in)
-	m.c, m.e = c+cost&fromC, e+cost&fromE
+	overC, overE := cost-p.c.room, cost-p.e.room
+	fromC, fromE := p.fits(c+(overC-tc), e+(overE-te), overC, overE, in)
+	m.c, m.e = c+cost&fromC, max(e, te)+cost&fromE
 	return verdict(fromC, fromE, in)
 }
 
@@ -79,7 +84,8 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 	colors = colors[:len(lengths)]
 	for i, n := range lengths {
 		cost := p.cost(n)
-		fromC, fromE := p.fits(c+(cost-p.c.room), e+(cost-p.e.room), colors[i])
+		overC, overE := cost-p.c.room, cost-p.e.room
+		fromC, fromE := p.fits(c+overC, e+overE, -1, -1, colors[i])
 		c += cost & fromC
 		e += cost & fromE
 		colors[i] = verdict(fromC, fromE, colors[i])
@@ -98,10 +104,13 @@ func (p *Profile) settle(c, e, tc, te int64) (int64, int64) {
 func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.over)) * p.den }
 
 // fits says from which buckets a packet takes its tokens, as masks: -1 for
-// yes, 0 for no. c and e are negative where the bucket holds the packet.
-func (p *Profile) fits(c, e int64, in Color) (fromC, fromE int64) {
-	fromC = c & (int64(in) - p.cLimit) >> 63
-	fromE = e & (int64(in) - int64(Red)) >> 63
+// yes, 0 for no. c and e are the debts that the packet would leave, less the
+// rooms: negative where it fits. A debt that was not settled may be too small;
+// so overC and overE, the packet's own cost less the rooms, must be negative
+// too. Where debts are settled -1 will do.
+func (p *Profile) fits(c, e, overC, overE int64, in Color) (fromC, fromE int64) {
+	fromC = c & (overC & (int64(in) - p.cLimit)) >> 63
+	fromE = e & (overE & (int64(in) - int64(Red))) >> 63
 	if p.peak {
 		fromC &= fromE
 	} else {
@@ -177,14 +186,13 @@ func (b *bucket) carry(den, level, oldDen int64) int64 {
 }
 
 // ColorEach meters packets that share one time, each by the meter beside it,
-// in order. It first touches every meter, so that the cache misses of a burst
-// over many meters overlap. colors and lengths are as in Meter.Colors and at
-// least as long as meters.
+// in order. The cache misses of a burst over many meters overlap. colors and
+// lengths are as in Meter.Colors and at least as long as meters.
 func ColorEach(meters []*Meter, now int64, lengths []int, colors []Color) {
-	lengths, colors = lengths[:len(meters)], colors[:len(meters)]
 	for _, m := range meters {
-		_ = *m // the nil check loads the meter's cache line
+		_ = *m // the nil check loads its cache line
 	}
+	lengths, colors = lengths[:len(meters)], colors[:len(meters)]
 	for i, m := range meters {
 		colors[i] = m.Color(now, lengths[i], colors[i])
 	}

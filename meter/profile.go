@@ -156,7 +156,7 @@ func (b *bucket) burst(den int64) int64 { return max(b.room-1, 0) / den }
 
 // FieldError is a fault of one parameter.
 type FieldError struct {
-	Field  string // as the RFC spells it: CIR, CBS, EBS, PIR, PBS, EIR; rate, burst
+	Field  string // as the RFC spells it: CIR, CBS, EBS, PIR, PBS, EIR; rate, burst, limit
 	Reason string
 }
 

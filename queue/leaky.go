@@ -55,22 +55,23 @@ type departure struct {
 	bytes int64
 }
 
-// New returns an empty queue. The error joins all that is wrong with cfg.
+// New returns an empty queue. The error joins all that is wrong with cfg, as
+// meter.FieldErrors of rate and limit.
 func New(cfg Config) (*Leaky, error) {
 	var errs []error
 	q := &Leaky{cfg: cfg, empty: true}
 	if cfg.Rate.Bytes <= 0 || cfg.Rate.Period <= 0 {
-		errs = append(errs, errors.New("rate must be above zero"))
+		errs = append(errs, &meter.FieldError{Field: "rate", Reason: "must be above zero"})
 	} else if r := big.NewRat(int64(cfg.Rate.Period), cfg.Rate.Bytes); r.Num().Int64() > maxTerm || r.Denom().Int64() > maxTerm {
-		errs = append(errs, errors.New("rate is too fine to stay exact: choose a rounder one"))
+		errs = append(errs, &meter.FieldError{Field: "rate", Reason: "is too fine to stay exact: choose a rounder one"})
 	} else {
 		q.num, q.den = r.Num().Uint64(), r.Denom().Uint64()
 	}
 	switch {
 	case cfg.Time < 0 || cfg.Bytes < 0 || cfg.Packets < 0:
-		errs = append(errs, errors.New("limit is negative"))
+		errs = append(errs, &meter.FieldError{Field: "limit", Reason: "is negative"})
 	case cfg.Time == 0 && cfg.Bytes == 0 && cfg.Packets == 0:
-		errs = append(errs, errors.New("limit is missing: say how long a packet may wait, such as 100ms"))
+		errs = append(errs, &meter.FieldError{Field: "limit", Reason: "is missing: say how long a packet may wait, such as 100ms"})
 	}
 	if errs != nil {
 		return nil, errors.Join(errs...)

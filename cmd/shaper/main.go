@@ -94,7 +94,45 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 		return usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(newReplay(s), newCheck(s), newVersion(s))
+	root.SuggestionsMinimumDistance = 2
+	root.Version = version()
+	root.SetVersionTemplate("shaper {{.Version}}\n")
+	root.SetHelpCommand(newHelp(root))
+	root.InitDefaultCompletionCmd()
+	strictCompletion(root)
 	return root
+}
+
+// newHelp is cobra's help command, but for a wrong name it fails.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("no help about %q: see shaper --help", strings.Join(args, " "))
+			}
+			cmd.InitDefaultHelpFlag()
+			cmd.InitDefaultVersionFlag()
+			return cmd.Help()
+		},
+	}
+}
+
+// strictCompletion makes cobra's completion command refuse what it does not
+// know.
+func strictCompletion(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args = noArgs
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = noArgs
+		}
+	}
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

@@ -118,5 +118,8 @@ func (o *output) wrap(err error) error {
 	if errors.As(err, &e) {
 		err = e.Err
 	}
+	if o.temp == "" {
+		return fmt.Errorf("%s %q: %w", o.what, o.path, err)
+	}
 	return fmt.Errorf("%s %q: %w: nothing was written", o.what, o.path, err)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -73,7 +74,7 @@ func (p *policyFlags) load() (*compiled, error) {
 func plainPathError(what string, err error) error {
 	var e *os.PathError
 	if errors.As(err, &e) {
-		return &os.PathError{Op: what, Path: e.Path, Err: e.Err}
+		return fmt.Errorf("%s %q: %w", what, e.Path, e.Err)
 	}
 	return err
 }

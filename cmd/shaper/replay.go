@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ gzipped where its name ends in .gz.`,
 	flags.StringVar(&f.decisions, "decisions", "", "write a row for every packet to `FILE`: CSV, or JSON lines where it ends in .jsonl")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
-	flags.DurationVar(&f.maxGap, "max-gap", replay.DefaultMaxGap, "warn of a packet whose stamp is `TIME` or more ahead of the one before")
+	flags.DurationVar(&f.maxGap, "max-gap", replay.DefaultMaxGap, "warn of a packet whose stamp is more than `TIME` ahead of all before it")
 	return cmd
 }
 
@@ -111,7 +112,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 
 	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, "replaying "+in, counted, input.size)
+	endProgress := showProgress(s.err, "replaying "+input.name, counted, input.size)
 	summary, err := replay.Run(cmd.Context(), counted, policy.pipeline, cfg)
 	endProgress()
 	var failed *replay.OutputError
@@ -119,7 +120,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	case errors.As(err, &failed):
 		return files.out.fault(failed.Err)
 	case err != nil && !partial(err):
-		return fmt.Errorf("%s: %w", in, err)
+		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	if rows != nil {
 		if e := files.decisions.fault(rows.w.Flush()); e != nil {
@@ -135,13 +136,13 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return e
 	}
 	for _, w := range summary.Warnings {
-		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", in, w)
+		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
 	}
 	if e := f.print(s, policy, summary); e != nil {
 		return e
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: the %d packets before that were replayed", in, err, summary.Packets)
+		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, err, summary.Packets)
 	}
 	return nil
 }
@@ -149,7 +150,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 // partial says whether an error left a result that people want: all that came
 // before it.
 func partial(err error) bool {
-	return errors.As(err, new(*replay.BrokenError)) || errors.Is(err, errInterrupted)
+	var broken *replay.BrokenError
+	return errors.As(err, &broken) && !broken.Unread || errors.Is(err, errInterrupted)
 }
 
 // print writes the totals where nothing else is.
@@ -167,19 +169,20 @@ func (f *replayFlags) print(s streams, policy *compiled, summary replay.Summary)
 // input is a capture to read.
 type input struct {
 	io.Reader
+	name string // for people
 	file *os.File
 	size int64 // bytes, 0 where it is not known
 }
 
 func openInput(path string, stdin io.Reader) (*input, error) {
 	if path == "-" {
-		return &input{Reader: stdin}, nil
+		return &input{Reader: stdin, name: "standard input"}, nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, plainPathError("capture", err)
 	}
-	in := &input{Reader: f, file: f}
+	in := &input{Reader: f, name: path, file: f}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
 		f.Close()
@@ -203,9 +206,9 @@ type replayFiles struct{ out, decisions, report *output }
 
 func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, error) {
 	taken := map[string]os.FileInfo{}
-	if input.file != nil {
-		if info, err := input.file.Stat(); err == nil && info.Mode().IsRegular() {
-			taken["the capture "+in] = info
+	if file, ok := input.Reader.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			taken["the capture "+input.name] = info
 		}
 	}
 	if info, err := os.Stat(f.file); err == nil && info.Mode().IsRegular() {
@@ -220,11 +223,11 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 		if o.path == "" {
 			continue
 		}
-		if other := paths[o.path]; other != "" {
+		if other := paths[absolute(o.path)]; other != "" {
 			files.abort()
 			return nil, usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
 		}
-		paths[o.path] = o.what
+		paths[absolute(o.path)] = o.what
 		var err error
 		if *o.to, err = create(o.what, o.path, s.out, taken); err != nil {
 			files.abort()
@@ -232,6 +235,21 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 		}
 	}
 	return files, nil
+}
+
+// absolute is the one spelling of a path.
+func absolute(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
+		abs = filepath.Join(dir, filepath.Base(abs))
+	}
+	if target, err := filepath.EvalSymlinks(abs); err == nil {
+		return target
+	}
+	return abs
 }
 
 func (f *replayFiles) commit() error {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -45,11 +44,11 @@ func (c *capture) raw(b ...byte) *capture {
 }
 
 // pcap begins a classic capture.
-func (c *capture) pcap(magic uint32, link layers.LinkType) *capture {
+func (c *capture) pcap(magic uint32, link uint32) *capture {
 	c.words(magic)
 	c.bytes = c.AppendUint16(c.bytes, 2)
 	c.bytes = c.AppendUint16(c.bytes, 4)
-	return c.words(0, 0, 1<<18, uint32(link))
+	return c.words(0, 0, 1<<18, link)
 }
 
 // packet adds a packet that was captured whole.
@@ -78,9 +77,9 @@ func (c *capture) section() *capture {
 }
 
 // iface adds an interface with options.
-func (c *capture) iface(link layers.LinkType, snap uint32, options ...[]byte) *capture {
+func (c *capture) iface(link uint16, snap uint32, options ...[]byte) *capture {
 	b := c.body()
-	b.bytes = c.AppendUint16(b.bytes, uint16(link))
+	b.bytes = c.AppendUint16(b.bytes, link)
 	b.bytes = c.AppendUint16(b.bytes, 0)
 	b.words(snap)
 	for _, o := range options {
@@ -146,9 +145,6 @@ type packet struct {
 // id is the IP identification in an Ethernet frame.
 func (p packet) id() uint16 { return binary.BigEndian.Uint16(p.data[18:]) }
 
-// tos is the byte of DSCP and ECN in an Ethernet frame.
-func (p packet) tos() byte { return p.data[15] }
-
 // independent reads a capture with gopacket.
 func independent(raw []byte) ([]packet, error) {
 	var source gopacket.PacketDataSource
@@ -196,8 +192,12 @@ func ids(packets []packet) []uint16 {
 	return out
 }
 
+// Link types of the registry, one that shaper does not know, and DSCPs.
 const (
-	ethernet = layers.LinkTypeEthernet
+	ethernet = 1
+	rawIP    = 101
+	cooked   = 113
+	usb      = 147
 	af12     = 12
 	ef       = 46
 )

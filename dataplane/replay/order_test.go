@@ -7,8 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/gopacket/layers"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -222,7 +220,7 @@ func TestObsoletePacketBlock(t *testing.T) {
 // TestMixedResolutions orders packets of interfaces whose clocks differ.
 func TestMixedResolutions(t *testing.T) {
 	c := little().section()
-	c.iface(ethernet, 0, c.resolution(3)).iface(layers.LinkTypeRaw, 0, c.resolution(9))
+	c.iface(ethernet, 0, c.resolution(3)).iface(rawIP, 0, c.resolution(9))
 	c.enhanced(0, 1000, frame(ipv4(500, 0, 1))) // leaves at once
 	c.enhanced(0, 1000, frame(ipv4(500, 0, 2))) // leaves at 1 s + 500 µs, said as 1.001 s
 	c.enhanced(1, 1_000_600_000, ipv4(40, ef, 3))

@@ -35,29 +35,24 @@ func (f *pcap) next(r *record) error {
 	h, err := f.w.peek(pcapRecord)
 	if err != nil {
 		if len(h) == 0 {
-			return err
+			return f.w.end(err)
 		}
 		return f.w.broken(err, fmt.Sprintf("the last packet's header has %d of %d bytes", len(h), pcapRecord))
 	}
 	captured := int(f.order.u32(h[8:]))
 	if captured > maxRecord-pcapRecord {
-		return &BrokenError{f.w.off, fmt.Sprintf("a packet claims %d captured bytes", captured)}
+		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a packet claims %d captured bytes", captured)}
 	}
 	raw, err := f.w.peek(pcapRecord + captured)
 	if err != nil {
 		return f.w.broken(err, fmt.Sprintf("the last packet has %d of %d captured bytes", len(raw)-pcapRecord, captured))
 	}
 	f.w.take(len(raw))
-	seconds, fraction := f.order.u32(raw), f.order.u32(raw[4:])
-	*r = record{
-		raw:      raw,
-		data:     raw[pcapRecord:],
-		packet:   true,
-		time:     int64(seconds)*1e9 + int64(fraction)*f.unit,
-		wire:     int(f.order.u32(raw[12:])),
-		link:     f.link,
-		overflow: int64(fraction)*f.unit >= 1e9,
-	}
+	fraction := int64(f.order.u32(raw[4:])) * f.unit
+	r.raw, r.data, r.packet, r.link = raw, raw[pcapRecord:], true, f.link
+	r.time = int64(f.order.u32(raw))*1e9 + fraction
+	r.overflow = fraction >= 1e9
+	r.wire = int(f.order.u32(raw[12:]))
 	return nil
 }
 
@@ -67,7 +62,7 @@ func (f *pcap) header(r *record) error {
 		return f.w.broken(err, fmt.Sprintf("the file header has %d of %d bytes", len(raw), pcapHeader))
 	}
 	if major := f.order.u16(raw[4:]); major != pcapVersion {
-		return &BrokenError{f.w.off, fmt.Sprintf("pcap version %d is not %d", major, pcapVersion)}
+		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("pcap version %d is not %d", major, pcapVersion)}
 	}
 	f.began = true
 	f.link = dataplane.LinkType(f.order.u32(raw[20:]) & linkTypeMask)
@@ -76,7 +71,7 @@ func (f *pcap) header(r *record) error {
 	return nil
 }
 
-var errStamp = errors.New("a departure is later than the capture format can say")
+var errStamp = errors.New("its departure is outside of what the capture format can say")
 
 func (f *pcap) restamp(r *record, ns int64) error {
 	units := (ns + f.unit - 1) / f.unit

@@ -52,7 +52,7 @@ func (f *pcapng) next(r *record) error {
 	h, err := f.w.peek(blockOverhead)
 	if err != nil {
 		if len(h) == 0 {
-			return err
+			return f.w.end(err)
 		}
 		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, at least %d are needed", len(h), blockOverhead))
 	}
@@ -64,25 +64,25 @@ func (f *pcapng) next(r *record) error {
 		case binary.BigEndian.Uint32(h[8:]) == sectionMagic:
 			f.order.big = true
 		default:
-			return &BrokenError{f.w.off, fmt.Sprintf("a section's byte-order magic is % x", h[8:12])}
+			return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a section's byte-order magic is % x", h[8:12])}
 		}
 	} else if !f.section {
-		return &BrokenError{f.w.off, "the first block does not begin a section"}
+		return &BrokenError{Offset: f.w.off, Reason: "the first block does not begin a section"}
 	}
 	size := f.order.u32(h[4:])
 	if size < blockOverhead || size%4 != 0 || size > maxRecord {
-		return &BrokenError{f.w.off, fmt.Sprintf("a block of type %#x claims %d bytes", kind, size)}
+		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x claims %d bytes", kind, size)}
 	}
 	raw, err := f.w.peek(int(size))
 	if err != nil {
 		return f.w.broken(err, fmt.Sprintf("the last block has %d of %d bytes", len(raw), size))
 	}
 	if again := f.order.u32(raw[size-4:]); again != size {
-		return &BrokenError{f.w.off, fmt.Sprintf("a block of type %#x has %d bytes at its begin and %d at its end", kind, size, again)}
+		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x has %d bytes at its begin and %d at its end", kind, size, again)}
 	}
 	*r = record{raw: raw, kind: kind}
 	if reason := f.block(r, raw[8:size-4]); reason != "" {
-		return &BrokenError{f.w.off, reason}
+		return &BrokenError{Offset: f.w.off, Reason: reason}
 	}
 	f.w.take(len(raw))
 	return nil
@@ -210,6 +210,7 @@ func (f *pcapng) simple(r *record, body []byte) string {
 		captured = min(captured, int64(i.snap))
 	}
 	r.packet, r.iface, r.link, r.untimed = true, i, i.link, true
+	r.time = i.ns(0)
 	r.data = body[4 : 4+captured]
 	r.wire = int(wire)
 	return ""
@@ -240,10 +241,10 @@ func (i *iface) units(ns int64) (uint64, error) {
 		return 0, errStamp
 	}
 	off := i.offsetS * 1e9
-	since := uint64(ns) - uint64(off)
 	if ns < off {
-		return 0, errStamp
+		return 0, nil // the first time that the interface can say
 	}
+	since := uint64(ns) - uint64(off)
 	seconds, rest := since/1e9, since%1e9
 	hi, whole := bits.Mul64(seconds, i.perSec)
 	restHi, restLo := bits.Mul64(rest, i.perSec)

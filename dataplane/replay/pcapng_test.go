@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/gopacket/layers"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -60,7 +58,7 @@ func TestOtherBlocksPass(t *testing.T) {
 			c.block(4, []byte("names that were resolved"))
 			c.enhanced(0, 1e9, frame(ipv4(100, 0, 2)))
 			c.block(0xbad, []byte("a custom block"))
-			c.iface(layers.LinkTypeRaw, 0, c.option(2, []byte("tun0")...))
+			c.iface(rawIP, 0, c.option(2, []byte("tun0")...))
 			c.enhanced(1, 1e6, ipv4(50, ef, 3))
 			c.block(5, c.body(0, 0, 0).bytes)
 			c.block(0x7fff_fffe, nil)
@@ -107,10 +105,10 @@ func TestSections(t *testing.T) {
 	one.iface(ethernet, 0, one.resolution(9))
 	one.enhanced(0, 5e9, frame(ipv4(1000, 0, 1))).enhanced(0, 5e9, frame(ipv4(1000, 0, 2)))
 	two := big().section()
-	two.iface(layers.LinkTypeRaw, 0, two.resolution(3)).iface(layers.LinkTypeEthernet, 0)
+	two.iface(rawIP, 0, two.resolution(3)).iface(ethernet, 0)
 	two.enhanced(0, 5000, ipv4(60, ef, 3)).enhanced(1, 5_000_100, frame(ipv4(60, ef, 4)))
 	three := little().section()
-	three.iface(layers.LinkTypeLinuxSLL, 0)
+	three.iface(cooked, 0)
 	in := slices.Concat(one.bytes, two.bytes, three.bytes)
 
 	var links []dataplane.LinkType

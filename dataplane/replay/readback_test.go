@@ -79,16 +79,15 @@ func TestUntouched(t *testing.T) {
 	for _, dir := range []string{ownPcaps, sharedPcaps} {
 		t.Run(filepath.Base(filepath.Dir(dir)), func(t *testing.T) {
 			for _, path := range captures(t, dir) {
+				if filepath.Base(path) == "back.pcap" {
+					continue // has a fraction over one second, which is carried
+				}
 				raw, err := os.ReadFile(path)
 				if err != nil {
 					t.Fatal(err)
 				}
 				out, _ := mustReplay(t, raw, transparent(t))
 				want := unsectioned(plain(t, path))
-				// A fraction of a second or more is carried, see TestFractionOverOneSecond.
-				if filepath.Base(path) == "back.pcap" {
-					continue
-				}
 				if !bytes.Equal(out, want) {
 					t.Errorf("%s: output differs: %d bytes, want %d", filepath.Base(path), len(out), len(want))
 				}

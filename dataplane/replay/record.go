@@ -15,10 +15,14 @@ import (
 type BrokenError struct {
 	Offset int64 // in bytes, of the uncompressed capture
 	Reason string
+	Unread bool // not even the file's header made sense: there is no output
 }
 
 func (e *BrokenError) Error() string {
-	return fmt.Sprintf("capture is broken at byte %d: %s", e.Offset, e.Reason)
+	if e.Unread {
+		return "not a capture: " + e.Reason
+	}
+	return fmt.Sprintf("broken at byte %d: %s", e.Offset, e.Reason)
 }
 
 // record is one record of a capture as it stands there. A header or a block
@@ -31,7 +35,7 @@ type record struct {
 	time     int64
 	wire     int
 	link     dataplane.LinkType
-	untimed  bool // the format gave no time
+	untimed  bool // the format gave no time; time is the earliest it could have
 	overflow bool // the fraction was a second or more
 	iface    *iface
 	kind     uint32 // of a pcapng block
@@ -89,16 +93,28 @@ func open(w *window) (format, error) {
 			return &pcap{w: w, order: o, unit: 1}, nil
 		}
 	}
-	return nil, &BrokenError{w.off, fmt.Sprintf("% x is neither pcap nor pcapng", magic)}
+	return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("% x is neither pcap nor pcapng", magic)}
 }
 
-// broken turns an end of the stream within a record into a BrokenError.
-// Other errors are the source's own.
+// broken turns an end of the stream within a record into a BrokenError, and a
+// fault of gzip too. Other errors are the source's own.
 func (w *window) broken(err error, reason string) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &BrokenError{w.off, reason}
+	var fault *gzipError
+	switch {
+	case errors.As(err, &fault):
+		return &BrokenError{Offset: w.off, Reason: fault.Error()}
+	case errors.Is(err, io.EOF):
+		return &BrokenError{Offset: w.off, Reason: reason}
 	}
 	return err
+}
+
+// end is how next returns the end of the stream between two records.
+func (w *window) end(err error) error {
+	if err == io.EOF {
+		return err
+	}
+	return w.broken(err, "")
 }
 
 // scaled is a*unit + b, or the end of time where that is beyond it.

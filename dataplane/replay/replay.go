@@ -3,6 +3,7 @@ package replay
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"container/heap"
 	"context"
@@ -47,11 +48,7 @@ func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Co
 	defer stop()
 	w := newWindow(ctx, in)
 	if magic, _ := w.peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(&stream{w})
-		if err != nil {
-			return Summary{}, w.broken(err, "its gzip header is cut short")
-		}
-		w = newWindow(ctx, z)
+		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
 	r := run{pipeline: pipeline, cfg: cfg}
 	if r.cfg.MaxGap == 0 {
@@ -64,6 +61,10 @@ func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Co
 	if err == nil {
 		r.format = f
 		err = r.loop(ctx)
+	}
+	var broken *BrokenError
+	if errors.As(err, &broken) && !r.began {
+		broken.Unread = true
 	}
 	if r.out != nil && !errors.As(err, new(*OutputError)) {
 		if e := errors.Join(r.release(math.MaxInt64), r.flush()); e != nil {
@@ -87,6 +88,29 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// unzip reads a gzipped stream and tells its faults from those of the source.
+type unzip struct {
+	from io.Reader
+	z    *gzip.Reader
+}
+
+// gzipError is a fault of the compressed form.
+type gzipError struct{ error }
+
+func (u *unzip) Read(b []byte) (n int, err error) {
+	if u.z == nil {
+		u.z, err = gzip.NewReader(u.from)
+	}
+	if err == nil {
+		n, err = u.z.Read(b)
+	}
+	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.As(err, new(flate.CorruptInputError)) {
+		err = &gzipError{fmt.Errorf("gzip: %w", err)}
+	}
+	return n, err
+}
+
 // OutputError is an error of Config.Output, after which what it holds may end
 // within a record.
 type OutputError struct{ Err error }
@@ -103,6 +127,7 @@ type run struct {
 	summary  Summary
 	link     dataplane.LinkType
 	linked   bool  // link was seen
+	began    bool  // a record was read
 	last     int64 // stamp of the packet before, ns
 	waiting  waiting
 	spare    [][]byte // buffers of packets that have left
@@ -112,6 +137,7 @@ type run struct {
 func (r *run) loop(ctx context.Context) error {
 	var rec record
 	var p dataplane.Packet
+	var v dataplane.Verdict
 	for {
 		if r.summary.Packets%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -122,6 +148,7 @@ func (r *run) loop(ctx context.Context) error {
 			}
 			return err
 		}
+		r.began = true
 		if !rec.packet {
 			if err := r.pass(&rec); err != nil {
 				return err
@@ -135,8 +162,8 @@ func (r *run) loop(ctx context.Context) error {
 			r.link, r.linked = rec.link, true
 		}
 		r.clock(&rec)
-		p = dataplane.Packet{Data: rec.data, WireLen: rec.wire, Time: rec.time, Link: rec.link}
-		v := r.pipeline.Process(&p)
+		p.Data, p.WireLen, p.Time, p.Link, p.Mark = rec.data, rec.wire, rec.time, rec.link, 0
+		r.pipeline.Process(&p, &v)
 		if r.cfg.Each != nil {
 			if err := r.cfg.Each(r.summary.Packets, &p, &v); err != nil {
 				return err
@@ -156,9 +183,6 @@ func (r *run) clock(rec *record) {
 	now := r.pipeline.Now()
 	s.Packets++
 	if s.Packets == 1 {
-		if rec.untimed {
-			rec.time = 0
-		}
 		s.First, s.Last = rec.time, rec.time
 	} else {
 		if rec.untimed {
@@ -210,14 +234,12 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 	}
 	if v.Done&dataplane.Queued == 0 {
 		if rec.overflow {
-			if err := r.format.restamp(rec, rec.time); err != nil {
-				return err
-			}
+			_ = r.format.restamp(rec, rec.time) // as it stands where there is no room to carry
 		}
 		return r.emit(rec.raw)
 	}
 	if err := r.format.restamp(rec, v.Departure); err != nil {
-		return err
+		return fmt.Errorf("packet %d: %w", r.summary.Packets, err)
 	}
 	var b []byte
 	if n := len(r.spare); n > 0 {
@@ -290,12 +312,12 @@ const (
 )
 
 var oddities = [...]string{
-	backwards:   "stamps that go back; the meters used the largest stamp so far",
-	farFuture:   "stamps far ahead of the one before; no meter refills until the others reach them",
-	overflowing: "stamps with a fraction of a second or more; it was carried to the seconds",
-	cutShort:    "fewer captured bytes than the wire had; the length on the wire was metered",
-	longer:      "more captured bytes than the wire had; the captured length was metered",
-	unknownLink: "a link type that shaper does not know; these packets count as not IP",
+	backwards:   "the stamp goes back: the meters used the largest stamp so far",
+	farFuture:   "the stamp is far ahead of all before: no meter refills until others reach it",
+	overflowing: "the stamp has a fraction of a second or more: it was carried to the seconds",
+	cutShort:    "captured in part: the length on the wire was metered",
+	longer:      "more bytes captured than the wire had: the captured length was metered",
+	unknownLink: "a link type that shaper does not know: counted as not IP",
 }
 
 // odd counts an oddity.

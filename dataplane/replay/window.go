@@ -51,7 +51,7 @@ func (w *window) readAhead(src io.Reader) {
 		case <-w.ctx.Done():
 			return
 		}
-		for c.n == 0 && c.err == nil {
+		for c.n == 0 && c.err == nil && w.ctx.Err() == nil {
 			c.n, c.err = src.Read(c.buf[maxRecord:])
 		}
 		select {

@@ -103,9 +103,5 @@ func median(v []float64) float64 {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
 
-// perPacket is the time that f takes for each of n packets.
-func perPacket(n int, f func()) float64 {
-	start := time.Now()
-	f()
-	return float64(time.Since(start)) / float64(n)
-}
+// since is the time since start for each of n packets, in ns.
+func since(start time.Time, n int) float64 { return float64(time.Since(start)) / float64(n) }

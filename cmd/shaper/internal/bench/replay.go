@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -85,21 +86,43 @@ func writeCapture(path string, n int) error {
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// process runs a program and returns its time and its largest memory in MiB.
-func process(name string, args ...string) (elapsed time.Duration, mib float64, err error) {
-	cmd := exec.Command(name, args...)
+// elapsed runs a program and returns the ns that each captured packet took.
+func elapsed(name string, args ...string) (float64, error) {
 	start := time.Now()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return 0, 0, fmt.Errorf("%s: %w: %s", name, err, out)
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", name, err, out)
 	}
-	elapsed = time.Since(start)
-	return elapsed, float64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024, nil
+	return since(start, captured), nil
 }
 
-func (c *captures) replay(path string) (time.Duration, float64, error) {
-	return process(c.shaper, append([]string{"replay", path}, replayArgs...)...)
+// memory runs a program and returns the most memory it had, in MiB. It asks
+// /proc while the program runs: what wait(2) tells is at least the memory of
+// this process, before the exec.
+func memory(name string, args ...string) (float64, error) {
+	cmd := exec.Command(name, args...)
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	peak := 0.0
+	for {
+		select {
+		case err := <-done:
+			return peak, err
+		case <-time.After(time.Millisecond):
+		}
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
+		if _, rest, ok := strings.Cut(string(status), "VmHWM:"); ok && exe == name {
+			kib := 0.0
+			fmt.Sscan(rest, &kib)
+			peak = max(peak, kib/1024)
+		}
+	}
 }
+
+func replayed(path string) []string { return append([]string{"replay", path}, replayArgs...) }
 
 func replayFigures(dir string) []figure {
 	start := sync.OnceValues(func() (*captures, error) { return newCaptures(dir) })
@@ -112,23 +135,14 @@ func replayFigures(dir string) []figure {
 			return f(c)
 		}
 	}
-	ours := with(func(c *captures) (float64, error) {
-		t, _, err := c.replay(c.long)
-		return float64(t) / captured, err
-	})
+	ours := with(func(c *captures) (float64, error) { return elapsed(c.shaper, replayed(c.long)...) })
 	tcpdump := with(func(c *captures) (float64, error) {
-		t, _, err := process("tcpdump", "--time-stamp-precision=nano", "-r", c.long, "-w", "/dev/null")
-		return float64(t) / captured, err
+		return elapsed("tcpdump", "--time-stamp-precision=nano", "-r", c.long, "-w", "/dev/null")
 	})
-	memory := func(path func(c *captures) string) side {
-		return with(func(c *captures) (float64, error) {
-			_, mib, err := c.replay(path(c))
-			return mib, err
-		})
-	}
+	long := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
+	short := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
 	return []figure{
 		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5, ours, tcpdump),
-		amount("memory of replay, 1.5 GB; beside it of 150 MB", 64, noAim, " MiB",
-			memory(func(c *captures) string { return c.long }), memory(func(c *captures) string { return c.short })),
+		amount("memory of replay, 1.5 GB; beside it of 150 MB", 64, noAim, " MiB", long, short),
 	}
 }

@@ -100,18 +100,18 @@ func (l *linter) bursts() {
 				key := strings.ToLower(b.BurstName)
 				switch {
 				case b.Burst > 0 && b.Burst < l.MTU:
-					l.add(Warning, m, key, "%s of %d bytes is below the MTU: a packet of %d bytes never fits, however idle the link (RFC 2697 §2)", b.BurstName, b.Burst, l.MTU)
+					l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, however idle the link (RFC 2697 §2)", b.BurstName, b.Burst, l.MTU)
 				case b.Burst >= l.MTU && b.Burst < gsoMax:
 					if first == nil {
 						first, firstKey = m, key
 					}
-					small = append(small, m.Name+"."+key)
+					small = append(small, fmt.Sprintf("%s.%s (%d B)", m.Name, key, b.Burst))
 				}
 			}
 		}
 	}
 	if small != nil {
-		l.add(Note, first, firstKey, "below a GSO packet: %s: with TSO on, the kernel hands down up to %d bytes at once, which never fit", strings.Join(small, ", "), gsoMax)
+		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel hands down up to %d bytes at once, and those never fit", strings.Join(small, ", "), gsoMax)
 	}
 }
 

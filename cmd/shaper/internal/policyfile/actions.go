@@ -57,7 +57,7 @@ func (l *loader) namedQueue(n *yaml.Node) *dataplane.Queue {
 	}
 	q := l.queues[name]
 	if q == nil {
-		l.fail(n, "no queue named %q: write it under queues:", name)
+		l.fail(n, "no queue named %q: %s", name, l.queueHint)
 	}
 	return q
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -34,9 +37,13 @@ type File struct {
 // *Match, *Action or *Queue) has key, or begins where it does not have it.
 func (f *File) Place(object any, key string) string { return f.loader.place(object, key) }
 
-// Compile makes the pipeline. Errors have their place.
+// Compile makes the pipeline. Errors have their place, those of meters and
+// queues that nothing uses too.
 func (f *File) Compile() (*dataplane.Pipeline, error) {
 	p, err := dataplane.New(f.Policy)
+	if err == nil {
+		_, err = dataplane.New(f.withUnused())
+	}
 	if err == nil {
 		return p, nil
 	}
@@ -51,6 +58,19 @@ func (f *File) Compile() (*dataplane.Pipeline, error) {
 	return nil, errors.Join(out...)
 }
 
+// withUnused is the policy with a class more for every named meter and queue.
+func (f *File) withUnused() *dataplane.Policy {
+	all := *f.Policy
+	all.Classes = slices.Clone(all.Classes)
+	for i, m := range f.Meters {
+		all.Classes = append(all.Classes, dataplane.Class{Name: fmt.Sprintf("\x00meter%d", i), Meter: m})
+	}
+	for i, q := range f.Queues {
+		all.Classes = append(all.Classes, dataplane.Class{Name: fmt.Sprintf("\x00queue%d", i), Green: &dataplane.Action{Queue: q}})
+	}
+	return &all
+}
+
 func unjoin(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -61,19 +81,39 @@ func unjoin(err error) []error {
 // Load reads a policy file. name is what errors call it. The error joins all
 // faults of form; Compile finds those of meaning.
 func Load(name string, text []byte) (*File, error) {
-	var doc yaml.Node
+	var doc, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, &Error{name + ":1:1", "the policy is empty"}
 		}
-		return nil, &Error{name, strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: ")}
+		return nil, syntaxError(name, text, err)
 	}
 	l := newLoader(func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", name, n.Line, n.Column) })
-	if err := decoder.Decode(new(yaml.Node)); err != io.EOF {
-		l.fail(&doc, "a second document follows: a policy is one document")
+	switch err := decoder.Decode(&second); {
+	case err == nil:
+		l.fail(second.Content[0], "a second document begins: a policy is one document")
+	case err != io.EOF:
+		return nil, syntaxError(name, text, err)
 	}
 	return l.policy(doc.Content[0])
+}
+
+var syntaxLine = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`)
+
+// syntaxError gives a fault of YAML the form of ours.
+func syntaxError(name string, text []byte, err error) error {
+	m := syntaxLine.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
+	line, _ := strconv.Atoi(m[1])
+	line = max(line, 1)
+	reason := m[2]
+	for i, l := range bytes.Split(text, []byte("\n")) {
+		if indent := len(l) - len(bytes.TrimLeft(l, " \t")); bytes.IndexByte(l[:indent], '\t') >= 0 {
+			line, reason = i+1, "a tab indents this line: YAML wants spaces"
+			break
+		}
+	}
+	return &Error{fmt.Sprintf("%s:%d:1", name, line), reason}
 }
 
 // loader walks the nodes of a policy and collects faults.
@@ -84,6 +124,8 @@ type loader struct {
 	meters map[string]*dataplane.Meter
 	queues map[string]*dataplane.Queue
 	file   *File
+
+	queueHint string // where queues are written
 }
 
 func newLoader(label func(*yaml.Node) string) *loader {
@@ -92,6 +134,8 @@ func newLoader(label func(*yaml.Node) string) *loader {
 		where:  map[any]*yaml.Node{},
 		meters: map[string]*dataplane.Meter{},
 		queues: map[string]*dataplane.Queue{},
+
+		queueHint: "write it under queues:",
 	}
 	l.file = &File{Policy: &dataplane.Policy{}, loader: l}
 	return l
@@ -185,6 +229,15 @@ func (l *loader) text(n *yaml.Node, what string) (string, bool) {
 	return n.Value, true
 }
 
+// name reads a name that can stand in a table.
+func (l *loader) name(n *yaml.Node) string {
+	s, _ := l.text(n, "name")
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		l.fail(n, "name %q has characters that cannot be printed", s)
+	}
+	return s
+}
+
 // parsed reads a scalar with one of the parsers of units.
 func parsed[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, error)) (v T, ok bool) {
 	s, ok := l.text(n, what)
@@ -237,13 +290,15 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		"meters":  func(n *yaml.Node) { meters = n },
 		"queues":  func(n *yaml.Node) { queues = n },
 		"length":  l.lengthRule,
+
+		"envelopes": func(n *yaml.Node) { l.unsupported(n, "envelopes") },
 	})
 	if queues != nil {
-		l.entries(queues, "queues", func(key, value *yaml.Node) { l.queue(key.Value, value) })
+		l.entries(queues, "queues", func(key, value *yaml.Node) { l.queue(l.name(key), value) })
 	}
 	if meters != nil {
 		l.entries(meters, "meters", func(key, _ *yaml.Node) {
-			m := &dataplane.Meter{Name: key.Value}
+			m := &dataplane.Meter{Name: l.name(key)}
 			l.meters[key.Value] = m
 			l.file.Meters = append(l.file.Meters, m)
 		})
@@ -271,6 +326,7 @@ var lengthBases = map[string]dataplane.LengthBase{"l3": dataplane.L3, "l2": data
 
 func (l *loader) lengthRule(n *yaml.Node) {
 	rule := &l.file.Policy.Length
+	l.where[rule] = n
 	base := func(n *yaml.Node) {
 		if s, ok := l.word(n, "length", "l3", "l2", "l1"); ok {
 			rule.Base = lengthBases[s]
@@ -292,7 +348,7 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	var inline *yaml.Node
 	var then *yaml.Node
 	ok := l.mapping(n, "a class", keys{
-		"name":   func(n *yaml.Node) { c.Name, _ = l.text(n, "name") },
+		"name":   func(n *yaml.Node) { c.Name = l.name(n) },
 		"match":  func(n *yaml.Node) { l.match(&c.Match, n) },
 		"meter":  func(n *yaml.Node) { inline = n },
 		"then":   func(n *yaml.Node) { then = n },
@@ -370,7 +426,7 @@ func (l *loader) queueLimit(q *dataplane.Queue, n *yaml.Node) {
 	s, _ := l.text(n, "limit")
 	number, unit, value, ok := split(s)
 	switch {
-	case isDuration(s):
+	case isDuration(s), unit == "m":
 		q.Time, _ = parsed(l, n, "limit", ParseDuration)
 	case ok && unit == "p":
 		if !value.IsInt() {

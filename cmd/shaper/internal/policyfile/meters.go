@@ -88,6 +88,9 @@ func (l *loader) meterType(d *draft, n *yaml.Node) bool {
 			continue
 		}
 		value := n.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
 		s, ok := l.text(value, "type")
 		if !ok {
 			return false
@@ -133,7 +136,7 @@ func (l *loader) pair(d *draft, n *yaml.Node, values map[string]*yaml.Node, rate
 	s, single := l.text(v, burst)
 	switch {
 	case !single:
-	case isDuration(s):
+	case isDuration(s), strings.HasSuffix(s, "m"):
 		span, err := ParseDuration(s)
 		if err != nil {
 			l.fail(v, "%s: %v", burst, err)
@@ -244,6 +247,9 @@ func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 		if err != nil {
 			l.fail(key, "map: %v", err)
 			return
+		}
+		if _, twice := p.Map[v]; twice {
+			l.fail(key, "map: the value of %s comes twice", key.Value)
 		}
 		if c, ok := parsed(l, value, "map", meter.ParseColor); ok {
 			p.Map[v] = c

@@ -36,6 +36,7 @@ func (o OneLiner) Load() (*File, error) {
 	l := newLoader(func(n *yaml.Node) string {
 		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))
 	})
+	l.queueHint = `give it by --queue "rate=... limit=..."`
 	// A node's line tells the flag, its column the place in it.
 	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
 
@@ -86,11 +87,14 @@ func (l *loader) oneAction(words []*yaml.Node, line int) *yaml.Node {
 	}
 	action := mappingNode(line)
 	for _, w := range words {
-		if w.Value == "queue" {
+		switch {
+		case w.Value == "queue":
 			put(action, scalar("queue", line, w.Column), scalar(oneQueue, line, w.Column))
-			continue
+		case strings.Contains(w.Value, "="):
+			l.assign(action, w)
+		default:
+			l.fail(w, "%q is not an action: want pass or drop alone, or any of queue, dscp=af12, ecn=ce and the like", w.Value)
 		}
-		l.assign(action, w)
 	}
 	return action
 }

@@ -34,7 +34,7 @@ func split(s string) (number, unit string, value *big.Rat, ok bool) {
 }
 
 // ParseRate reads a rate: bits per second with one of bit, kbit, mbit, gbit,
-// tbit (decimal), or a size in a time, such as 125MB/s or 10kB/1min.
+// tbit (decimal), or an amount in a time, such as 125MB/s or 10kB/1min.
 func ParseRate(s string) (meter.Rate, error) {
 	if amount, period, ok := strings.Cut(s, "/"); ok {
 		return parseFraction(s, amount, period, sizeUnits, "a size with a unit, such as 10kB")
@@ -62,15 +62,17 @@ func ParsePacketRate(s string) (meter.Rate, error) {
 func parseFraction(s, amount, period string, units map[string]int64, want string) (meter.Rate, error) {
 	number, unit, value, ok := split(amount)
 	factor, known := units[unit]
-	if ok && !known && units["B"] != 0 {
-		if err := ambiguousSize(number, unit); err != nil {
-			return meter.Rate{}, err
-		}
+	if bits := bitUnits[unit]; bits != 0 && units["B"] != 0 {
+		factor, known = bits, true
+		value.Quo(value, big.NewRat(8, 1))
+	}
+	if ok && !known && unit != "" && units["B"] != 0 && short.MatchString(unit) {
+		return meter.Rate{}, refuseRate(number, unit)
 	}
 	if !ok || !known {
 		return meter.Rate{}, fmt.Errorf("%q is not a rate: before the slash goes %s", s, want)
 	}
-	if _, bare := timeUnits[period]; bare {
+	if period != "" && (period[0] < '0' || '9' < period[0]) {
 		period = "1" + period
 	}
 	d, err := ParseDuration(period)
@@ -178,6 +180,9 @@ func ambiguousSize(number, unit string) error {
 	m := short.FindStringSubmatch(unit)
 	if m == nil || unit == "" {
 		return nil
+	}
+	if bitUnits[strings.ToLower(unit)] != 0 {
+		return fmt.Errorf("%q is a rate, and a size is wanted: write bytes, such as 64KiB, or a time, such as 20ms", unit)
 	}
 	if m[1] == "" {
 		return fmt.Errorf("%q is ambiguous: bits or bytes: write %sB for bytes", unit, number)

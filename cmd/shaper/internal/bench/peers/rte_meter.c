@@ -9,8 +9,9 @@
  * length in bytes. Each line on stdin names a run; the answer on stdout is
  * the ns it took per packet and the colors it gave, green yellow red.
  *
- *   srtcm, trtcm       one meter, a packet at a time
- *   srtcm-n, trtcm-n   NMETERS meters at random, a packet at a time
+ *   srtcm, trtcm               one meter, a packet at a time
+ *   srtcm-burst, trtcm-burst   the same, BURST packets with the time of their first
+ *   srtcm-n, trtcm-n           NMETERS meters at random, a packet at a time
  *
  * Every run is a loop of its own with rte_meter inlined, its profile and, where
  * there is one, its meter in locals, and times already in cycles. A run over
@@ -27,6 +28,8 @@
 #include <rte_meter.h>
 
 #define NMETERS (1u << 20)
+#define BURST 32
+#define CACHE_LINE 64
 
 struct packet {
 	uint64_t time; /* ns in the file, cycles in memory */
@@ -35,6 +38,7 @@ struct packet {
 
 static struct packet *packets;
 static uint32_t *pick;
+static uint8_t *colors; /* what the packets got */
 static size_t count;
 
 static struct rte_meter_srtcm_profile srtcm_profile;
@@ -64,10 +68,12 @@ static void load(const char *path)
 	if (!f || fseek(f, 0, SEEK_END) || (size = ftell(f)) <= 0)
 		die("cannot read the stream");
 	rewind(f);
-	count = size / sizeof(*packets);
+	count = size / sizeof(*packets) / BURST * BURST;
 	packets = malloc(size);
 	pick = malloc(count * sizeof(*pick));
-	if (!packets || !pick || fread(packets, sizeof(*packets), count, f) != count)
+	colors = calloc(count, 1);
+	if (!packets || !pick || !colors ||
+	    fread(packets, sizeof(*packets), count, f) != count)
 		die("cannot load the stream");
 	fclose(f);
 
@@ -79,46 +85,75 @@ static void load(const char *path)
 	}
 }
 
-static void answer(double start, const uint64_t colors[3])
+static void answer(double start)
 {
-	printf("%.3f %lu %lu %lu\n", (seconds() - start) * 1e9 / count,
-	       colors[RTE_COLOR_GREEN], colors[RTE_COLOR_YELLOW], colors[RTE_COLOR_RED]);
+	double ns = (seconds() - start) * 1e9 / count;
+	uint64_t got[3] = { 0 };
+
+	for (size_t i = 0; i < count; i++)
+		got[colors[i]]++;
+	printf("%.3f %lu %lu %lu\n", ns, got[RTE_COLOR_GREEN], got[RTE_COLOR_YELLOW],
+	       got[RTE_COLOR_RED]);
 	fflush(stdout);
 }
 
-#define RUNS(kind)                                                              \
-static void run_##kind(void)                                                    \
-{                                                                               \
-	struct rte_meter_##kind##_profile profile = kind##_profile;             \
-	struct rte_meter_##kind meter, *m = &meter;                             \
-	uint64_t colors[3] = { 0 };                                             \
-                                                                                \
-	rte_meter_##kind##_config(m, &kind##_profile);                          \
-	memset(m, 0, offsetof(struct rte_meter_##kind, tc));                    \
-	double start = seconds();                                               \
-	for (size_t i = 0; i < count; i++)                                      \
-		colors[rte_meter_##kind##_color_blind_check(m, &profile,        \
-			packets[i].time, packets[i].length)]++;                 \
-	answer(start, colors);                                                  \
-}                                                                               \
-                                                                                \
-static void run_##kind##_n(void)                                                \
-{                                                                               \
-	struct rte_meter_##kind##_profile profile = kind##_profile;             \
-	struct rte_meter_##kind *m = kind##s;                                   \
-	uint64_t colors[3] = { 0 };                                             \
-                                                                                \
-	for (size_t i = 0; i < NMETERS; i++) {                                  \
-		rte_meter_##kind##_config(&m[i], &kind##_profile);              \
-		memset(&m[i], 0, offsetof(struct rte_meter_##kind, tc));        \
-		rte_meter_##kind##_color_blind_check(&m[i], &profile,           \
-			packets[0].time, packets[0].length);                    \
-	}                                                                       \
-	double start = seconds();                                               \
-	for (size_t i = 0; i < count; i++)                                      \
-		colors[rte_meter_##kind##_color_blind_check(&m[pick[i]],        \
-			&profile, packets[i].time, packets[i].length)]++;       \
-	answer(start, colors);                                                  \
+/* Locals that no store of a color can alias. */
+#define LOCALS(kind)								\
+	struct rte_meter_##kind##_profile profile = kind##_profile;		\
+	const struct packet *restrict in = packets;				\
+	uint8_t *restrict out = colors;						\
+	const size_t n = count;
+
+#define RUNS(kind)								\
+static void reset_##kind(struct rte_meter_##kind *m)				\
+{										\
+	rte_meter_##kind##_config(m, &kind##_profile);				\
+	memset(m, 0, offsetof(struct rte_meter_##kind, tc));			\
+}										\
+										\
+static void run_##kind(void)							\
+{										\
+	LOCALS(kind)								\
+	reset_##kind(kind##s);							\
+	struct rte_meter_##kind m = kind##s[0];					\
+	double start = seconds();						\
+	for (size_t i = 0; i < n; i++)						\
+		out[i] = rte_meter_##kind##_color_blind_check(&m, &profile,	\
+			in[i].time, in[i].length);				\
+	answer(start);								\
+}										\
+										\
+static void run_##kind##_burst(void)						\
+{										\
+	LOCALS(kind)								\
+	reset_##kind(kind##s);							\
+	struct rte_meter_##kind m = kind##s[0];					\
+	double start = seconds();						\
+	for (size_t i = 0; i < n; i += BURST) {					\
+		uint64_t now = in[i].time;					\
+		for (size_t j = i; j < i + BURST; j++)				\
+			out[j] = rte_meter_##kind##_color_blind_check(&m,	\
+				&profile, now, in[j].length);			\
+	}									\
+	answer(start);								\
+}										\
+										\
+static void run_##kind##_n(void)						\
+{										\
+	LOCALS(kind)								\
+	struct rte_meter_##kind *m = kind##s;					\
+	const uint32_t *at = pick;						\
+										\
+	for (size_t i = 0; i < NMETERS; i++) {					\
+		reset_##kind(&m[i]);						\
+		rte_meter_##kind##_color_blind_check(&m[i], &profile,		\
+			in[0].time, in[0].length);				\
+	}									\
+	double start = seconds();						\
+	for (size_t i = 0; i < n; i++)						\
+		out[i] = rte_meter_##kind##_color_blind_check(&m[at[i]],	\
+			&profile, in[i].time, in[i].length);			\
+	answer(start);								\
 }
 
 RUNS(srtcm)
@@ -141,8 +176,8 @@ int main(int argc, char **argv)
 	if (rte_meter_srtcm_profile_config(&srtcm_profile, &sp) ||
 	    rte_meter_trtcm_profile_config(&trtcm_profile, &tp))
 		die("a profile was refused");
-	srtcms = malloc(NMETERS * sizeof(*srtcms));
-	trtcms = malloc(NMETERS * sizeof(*trtcms));
+	srtcms = aligned_alloc(CACHE_LINE, NMETERS * sizeof(*srtcms));
+	trtcms = aligned_alloc(CACHE_LINE, NMETERS * sizeof(*trtcms));
 	if (!srtcms || !trtcms)
 		die("out of memory");
 
@@ -152,8 +187,12 @@ int main(int argc, char **argv)
 			run_srtcm();
 		else if (!strcmp(line, "trtcm"))
 			run_trtcm();
+		else if (!strcmp(line, "srtcm-burst"))
+			run_srtcm_burst();
 		else if (!strcmp(line, "srtcm-n"))
 			run_srtcm_n();
+		else if (!strcmp(line, "trtcm-burst"))
+			run_trtcm_burst();
 		else if (!strcmp(line, "trtcm-n"))
 			run_trtcm_n();
 		else

@@ -1,0 +1,278 @@
+package policyfile
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+func TestParseRate(t *testing.T) {
+	for text, want := range map[string]meter.Rate{
+		"0bit":                   {},
+		"1bit":                   {Bytes: 1, Period: 8 * time.Second},
+		"8bit":                   meter.ByteRate(1),
+		"10mbit":                 meter.BitRate(10e6),
+		"1.5mbit":                meter.BitRate(1.5e6),
+		"0.1bit":                 {Bytes: 1, Period: 80 * time.Second},
+		"1.000000001gbit":        meter.BitRate(1_000_000_001),
+		"33kbit":                 meter.BitRate(33e3),
+		"400gbit":                meter.BitRate(400e9),
+		"1.6tbit":                meter.BitRate(1.6e12),
+		"1B/s":                   meter.ByteRate(1),
+		"1.25MB/s":               meter.BitRate(10e6),
+		"10kB/s":                 meter.ByteRate(10e3),
+		"1GB/s":                  meter.ByteRate(1e9),
+		"10kB/1min":              {Bytes: 10e3, Period: time.Minute},
+		"10kB/min":               {Bytes: 10e3, Period: time.Minute},
+		"1KiB/10s":               {Bytes: 1024, Period: 10 * time.Second},
+		"1B/8s":                  meter.BitRate(1),
+		"1B/1d":                  {Bytes: 1, Period: 24 * time.Hour},
+		"7B/3ns":                 {Bytes: 7, Period: 3},
+		"999999999999999999mbit": {Bytes: 999999999999999999, Period: 8000},
+	} {
+		got, err := ParseRate(text)
+		if err != nil || got.Period <= 0 || got.Cmp(positivePeriod(want)) != 0 {
+			t.Errorf("%s: %v (%d bytes in %v), want %v: %v", text, got, got.Bytes, got.Period, want, err)
+		}
+	}
+}
+
+// positivePeriod makes the zero rate comparable.
+func positivePeriod(r meter.Rate) meter.Rate {
+	if r.Period == 0 {
+		r.Period = 1
+	}
+	return r
+}
+
+func TestParsePacketRate(t *testing.T) {
+	for text, want := range map[string]meter.Rate{
+		"100p/1s":  {Bytes: 100, Period: time.Second},
+		"100p/s":   {Bytes: 100, Period: time.Second},
+		"0.5p/1s":  {Bytes: 1, Period: 2 * time.Second},
+		"7p/10min": {Bytes: 7, Period: 10 * time.Minute},
+	} {
+		if got, err := ParsePacketRate(text); err != nil || got.Cmp(want) != 0 {
+			t.Errorf("%s: %v, want %v: %v", text, got, want, err)
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "1500": 1500, "1B": 1, "64kB": 64e3, "64KiB": 65536, "1.5KiB": 1536, "2MB": 2e6, "2MiB": 2 << 20,
+		"1GB": 1e9, "1GiB": 1 << 30, "0.001kB": 1, "0.5KiB": 512, "999999999999999999": 999999999999999999,
+	} {
+		if got, err := ParseSize(text); err != nil || got != want {
+			t.Errorf("%s: %d, want %d: %v", text, got, want, err)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0ns": 0, "1ns": 1, "20us": 20 * time.Microsecond, "20µs": 20 * time.Microsecond, "20ms": 20 * time.Millisecond,
+		"1.5s": 1500 * time.Millisecond, "0.000000001s": 1, "2min": 2 * time.Minute, "3h": 3 * time.Hour, "1d": 24 * time.Hour,
+		"106751d": 106751 * 24 * time.Hour,
+	} {
+		if got, err := ParseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %v, want %v: %v", text, got, want, err)
+		}
+	}
+}
+
+// TestRefusedUnits holds that what tools read differently is refused with the
+// spellings to choose from.
+func TestRefusedUnits(t *testing.T) {
+	rate := func(s string) error { _, err := ParseRate(s); return err }
+	packets := func(s string) error { _, err := ParsePacketRate(s); return err }
+	size := func(s string) error { _, err := ParseSize(s); return err }
+	span := func(s string) error { _, err := ParseDuration(s); return err }
+	for _, test := range []struct {
+		what  string
+		parse func(string) error
+		text  string
+		says  []string
+	}{
+		{"rate", rate, "10", []string{"10bit", "10B/s"}},
+		{"rate", rate, "1.5", []string{"1.5bit", "1.5B/s"}},
+		{"rate", rate, "10k", []string{"ambiguous", "10kbit", "10kB/s"}},
+		{"rate", rate, "10K", []string{"ambiguous", "10kbit", "10kB/s"}},
+		{"rate", rate, "10M", []string{"ambiguous", "10mbit", "10MB/s"}},
+		{"rate", rate, "10g", []string{"ambiguous", "10gbit", "10GB/s"}},
+		{"rate", rate, "10kb", []string{"ambiguous", "10kbit", "10kB/s"}},
+		{"rate", rate, "10Kb", []string{"ambiguous", "10kbit", "10kB/s"}},
+		{"rate", rate, "10kbps", []string{"ambiguous", "10kbit", "10kB/s"}},
+		{"rate", rate, "10Kbps", []string{"ambiguous", "10kbit", "10kB/s"}},
+		{"rate", rate, "10mbps", []string{"ambiguous", "10mbit", "10MB/s"}},
+		{"rate", rate, "10Mbps", []string{"ambiguous", "10mbit", "10MB/s"}},
+		{"rate", rate, "10MBps", []string{"ambiguous", "10mbit", "10MB/s"}},
+		{"rate", rate, "1.5gbps", []string{"ambiguous", "1.5gbit", "1.5GB/s"}},
+		{"rate", rate, "10mb", []string{"ambiguous", "10mbit", "10MB/s"}},
+		{"rate", rate, "10MB", []string{"10mbit", "10MB/s"}},
+		{"rate", rate, "10bps", []string{"ambiguous", "10bit", "10B/s"}},
+		{"rate", rate, "10b", []string{"ambiguous", "10bit", "10B/s"}},
+		{"rate", rate, "10Mbit", []string{"case-sensitive", "10mbit"}},
+		{"rate", rate, "10MBIT", []string{"case-sensitive", "10mbit"}},
+		{"rate", rate, "10Bit", []string{"case-sensitive", "10bit"}},
+		{"rate", rate, "10kb/s", []string{"ambiguous", "10kbit", "10kB/s"}},
+		{"rate", rate, "10mb/s", []string{"ambiguous", "10mbit", "10MB/s"}},
+		{"rate", rate, "10Mb/s", []string{"10mbit", "10MB/s"}},
+		{"rate", rate, "10KB/s", []string{"10kB/s"}},
+		{"rate", rate, "10/s", []string{"10kB"}},
+		{"rate", rate, "10p/1s", nil},
+		{"rate", rate, "10kB/", nil},
+		{"rate", rate, "/1s", nil},
+		{"rate", rate, "10kB/1m", []string{"ambiguous", "1min", "1ms"}},
+		{"rate", rate, "10kB/m", []string{"ambiguous", "1min", "1ms"}},
+		{"rate", rate, "10kB/0s", []string{"zero"}},
+		{"rate", rate, "10kB/1s/1s", nil},
+		{"rate", rate, "fast", []string{"10mbit"}},
+		{"rate", rate, "10 mbit", []string{"mbit"}},
+		{"rate", rate, " 10mbit", nil},
+		{"rate", rate, "10parsec", []string{"kbit"}},
+		{"rate", rate, "-1mbit", nil},
+		{"rate", rate, "+1mbit", nil},
+		{"rate", rate, "1e6bit", nil},
+		{"rate", rate, "0x10mbit", nil},
+		{"rate", rate, "1,5mbit", nil},
+		{"rate", rate, ".5mbit", nil},
+		{"rate", rate, "5.mbit", nil},
+		{"rate", rate, "", nil},
+		{"rate", rate, "mbit", nil},
+		{"rate", rate, "1000000000000000000bit", nil}, // 19 digits
+		{"rate", rate, "999999999999999999tbit", []string{"digits"}},
+		{"rate", rate, "0.000000000000000001bit", []string{"digits"}},
+		{"rate", rate, "99999999999999999GB/1ns", []string{"digits"}},
+		{"packets", packets, "100", []string{"100p/1s"}},
+		{"packets", packets, "10mbit", []string{"100p/1s"}},
+		{"packets", packets, "10kB/1s", []string{"100p"}},
+		{"packets", packets, "10/1s", []string{"100p"}},
+		{"packets", packets, "10p/0s", []string{"zero"}},
+		{"size", size, "64k", []string{"ambiguous", "64kB", "64KiB"}},
+		{"size", size, "64K", []string{"ambiguous", "64kB", "64KiB"}},
+		{"size", size, "64kb", []string{"ambiguous", "64kB", "64KiB"}},
+		{"size", size, "64Kb", []string{"ambiguous", "64kB", "64KiB"}},
+		{"size", size, "64KB", []string{"ambiguous", "64kB", "64KiB"}},
+		{"size", size, "1m", []string{"ambiguous", "1MB", "1MiB"}},
+		{"size", size, "1mb", []string{"ambiguous", "1MB", "1MiB"}},
+		{"size", size, "1M", []string{"ambiguous", "1MB", "1MiB"}},
+		{"size", size, "1Gb", []string{"ambiguous", "1GB", "1GiB"}},
+		{"size", size, "64kib", []string{"case-sensitive", "64KiB"}},
+		{"size", size, "64Kib", []string{"case-sensitive", "64KiB"}},
+		{"size", size, "1mib", []string{"case-sensitive", "1MiB"}},
+		{"size", size, "64b", []string{"ambiguous", "64B"}},
+		{"size", size, "64 KiB", []string{"KiB"}},
+		{"size", size, "1.5", []string{"whole"}},
+		{"size", size, "0.3B", []string{"whole"}},
+		{"size", size, "1.0001kB", []string{"whole"}},
+		{"size", size, "-1", nil},
+		{"size", size, "0x10", nil},
+		{"size", size, "1_000", nil},
+		{"size", size, "", nil},
+		{"size", size, "KiB", nil},
+		{"size", size, "999999999999999999KiB", nil},
+		{"size", size, "9223372036854775808", nil},
+		{"time", span, "20", []string{"ms"}},
+		{"time", span, "20m", []string{"ambiguous", "20min", "20ms"}},
+		{"time", span, "20MS", nil},
+		{"time", span, "20sec", nil},
+		{"time", span, "0.5ns", []string{"nanoseconds"}},
+		{"time", span, "106752d", []string{"292 years"}},
+		{"time", span, "-1s", nil},
+		{"time", span, "", nil},
+	} {
+		err := test.parse(test.text)
+		if err == nil {
+			t.Errorf("%s %q is taken", test.what, test.text)
+			continue
+		}
+		for _, part := range test.says {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s %q: %v: does not say %s", test.what, test.text, err, part)
+			}
+		}
+		if strings.ContainsAny(err.Error(), "\n") {
+			t.Errorf("%s %q: more than one line: %v", test.what, test.text, err)
+		}
+	}
+}
+
+// TestSuggestionsParse holds that what an error says to write can be written.
+func TestSuggestionsParse(t *testing.T) {
+	for _, unit := range []string{"", "k", "K", "m", "M", "g", "G", "t", "T", "b", "kb", "Mb", "gB", "bps", "kbps", "MBps", "Mbit", "kib", "KB"} {
+		if _, err := ParseRate("7" + unit); err != nil {
+			try(t, err, func(s string) error { _, err := ParseRate(s); return err })
+		}
+		if _, err := ParseSize("7" + unit); err != nil {
+			try(t, err, func(s string) error { _, err := ParseSize(s); return err })
+		}
+	}
+}
+
+func try(t *testing.T, refused error, parse func(string) error) {
+	t.Helper()
+	_, advice, _ := strings.Cut(refused.Error(), "write ")
+	for _, word := range strings.Fields(advice) {
+		if word = strings.TrimRight(word, ","); strings.HasPrefix(word, "7") {
+			if err := parse(word); err != nil {
+				t.Errorf("%v: but then: %v", refused, err)
+			}
+		}
+	}
+}
+
+func TestParseShare(t *testing.T) {
+	for text, want := range map[string]*big.Rat{
+		"full": big.NewRat(1, 1), "empty": new(big.Rat), "50%": big.NewRat(1, 2), "100%": big.NewRat(1, 1),
+		"0%": new(big.Rat), "12.5%": big.NewRat(1, 8), "0.0000001%": big.NewRat(1, 1e9),
+	} {
+		s, err := parseShare(text)
+		got := big.NewRat(1, 1)
+		if s.Den != 0 {
+			got = big.NewRat(s.Num, s.Den)
+		}
+		if err != nil || got.Cmp(want) != 0 {
+			t.Errorf("%s: %v, want %v: %v", text, got, want, err)
+		}
+	}
+	for _, text := range []string{"", "half", "50", "101%", "100.0000001%", "-1%", "50 %", "0.00000001%"} {
+		if _, err := parseShare(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// FuzzUnits holds that a rate that parses is exact and stays so when it is
+// written and read again, and that no text makes a parser panic.
+func FuzzUnits(f *testing.F) {
+	for _, s := range []string{"10mbit", "1.5mbit", "10kB/1min", "1B/8s", "64KiB", "20ms", "100p/1s", "10kbps", "50%", "0bit", "1m", "999999999999999999tbit"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if r, err := ParseRate(s); err == nil {
+			if r.Bytes < 0 || r.Period <= 0 {
+				t.Fatalf("%q is %d bytes in %d ns", s, r.Bytes, r.Period)
+			}
+			if again, err := ParseRate(r.String()); err == nil && again.Cmp(r) != 0 {
+				t.Fatalf("%q is %v, which is %v", s, r, again)
+			}
+		}
+		if r, err := ParsePacketRate(s); err == nil && (r.Bytes < 0 || r.Period <= 0) {
+			t.Fatalf("%q is %d packets in %d ns", s, r.Bytes, r.Period)
+		}
+		if n, err := ParseSize(s); err == nil && n < 0 {
+			t.Fatalf("%q is %d bytes", s, n)
+		}
+		if d, err := ParseDuration(s); err == nil && d < 0 {
+			t.Fatalf("%q is %v", s, d)
+		}
+		if share, err := parseShare(s); err == nil && (share.Num < 0 || share.Num > max(share.Den, 1) || share.Den > math.MaxInt32) {
+			t.Fatalf("%q is %d/%d", s, share.Num, share.Den)
+		}
+	})
+}

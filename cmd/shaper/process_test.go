@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestInterrupted ends a process that reads a slow capture by a signal: what
+// came before is in the outputs, and the exit code is 1.
+func TestInterrupted(t *testing.T) {
+	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sent = 24 + 500*(16+64) + 30 // 500 packets and a part of one
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--decisions", "rows.csv", "--json",
+				"--meter", "token-bucket rate=10mbit burst=64KiB", "--red", "pass")
+			cmd.Dir = dir
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := in.Write(raw[:sent]); err != nil {
+				t.Fatal(err)
+			}
+			taken(t, cmd.Process.Pid)
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			err = cmd.Wait()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+				t.Errorf("%v, want exit code 1", err)
+			}
+			if last := lastLine(stderr.String()); !strings.HasPrefix(last, "shaper: ") || !strings.Contains(last, "interrupted") {
+				t.Errorf("stderr ends with %q", last)
+			}
+			if !strings.Contains(out.String(), `"packets":500,`) {
+				t.Errorf("totals %s, want 500 packets", &out)
+			}
+			left, err := os.ReadFile(filepath.Join(dir, "out.pcap"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := countPackets(left); err != nil || n != 500 {
+				t.Errorf("%d packets in the output, want 500: %v", n, err)
+			}
+			rows, err := os.ReadFile(filepath.Join(dir, "rows.csv"))
+			if err != nil || bytes.Count(rows, []byte("\n")) != 501 {
+				t.Errorf("%d rows of decisions, want 500 and a header: %v", bytes.Count(rows, []byte("\n")), err)
+			}
+		})
+	}
+}
+
+// taken waits until a process waits for more input than it was given.
+func taken(t *testing.T, pid int) {
+	t.Helper()
+	for range 1000 {
+		time.Sleep(5 * time.Millisecond)
+		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if err != nil {
+			t.Skipf("needs /proc to see what a process has read: %v", err)
+		}
+		// rchar counts what was read from the pipe, and a little at the start.
+		var rchar int64
+		if fmt.Sscanf(string(info), "rchar: %d", &rchar); rchar > 24+500*(16+64) {
+			time.Sleep(50 * time.Millisecond)
+			return
+		}
+	}
+	t.Fatal("the process reads nothing")
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}
+
+// TestFullDisk fills a disk while the output is written: an error, an exit
+// code of 1, and neither the output nor a temporary file.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small tmpfs needs root: run the tests as root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no tmpfs can be mounted here, run the tests where CAP_SYS_ADMIN is given: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	in := filepath.Join(t.TempDir(), "large.pcap")
+	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := append(bytes.Clone(raw), bytes.Repeat(raw[24:], 15)...)
+	if err := os.WriteFile(in, large, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	kept := []byte("what was there before")
+	for _, flags := range [][]string{
+		{"-o", "out.pcap"},
+		{"--decisions", "out.pcap"},
+		{"-o", "out.pcap", "--decisions", "rows.jsonl", "--report", "report.html"},
+		{"-o", "out.pcap", "--decisions", "-"},
+	} {
+		for _, before := range [][]byte{nil, kept} {
+			args := []string{"replay", in, "--meter", "token-bucket rate=10mbit burst=64KiB", "--red", "pass"}
+			for i := range flags {
+				if i%2 == 1 && flags[i] != "-" {
+					args = append(args, flags[i-1], filepath.Join(dir, flags[i]))
+				} else if i%2 == 1 {
+					args = append(args, flags[i-1], flags[i])
+				}
+			}
+			out := filepath.Join(dir, "out.pcap")
+			if before != nil {
+				if err := os.WriteFile(out, before, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var stderr bytes.Buffer
+			if code := run(args, streams{nil, io.Discard, &stderr}); code != exitFailed {
+				t.Errorf("%q: exit %d, want 1", flags, code)
+			}
+			if s := lastLine(stderr.String()); !strings.Contains(s, "no space left on device") || !strings.Contains(s, "out.pcap") {
+				t.Errorf("%q: %q", flags, s)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, _ := os.ReadFile(out); !bytes.Equal(text, before) || before == nil && len(entries) != 0 || len(entries) > 1 {
+				t.Errorf("%q: files %v, %d bytes in out.pcap, want what was there before", flags, entries, len(text))
+			}
+			os.Remove(out)
+		}
+	}
+}

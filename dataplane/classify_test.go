@@ -1,0 +1,364 @@
+package dataplane
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// seeded returns a random source whose seed is in the log of a failed test.
+func seeded(t testing.TB) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// sample is a packet as who sends it knows it: what it is, not where its bytes
+// are. The tests below match it by the words of the documentation of Match.
+type sample struct {
+	kind         Kind
+	src, dst     netip.Addr
+	proto        uint8
+	ports        bool // TCP, UDP or the like, and not a later fragment
+	sport, dport uint16
+	dscp         uint8
+	tagged       bool
+	vlan         uint16
+	pcp          uint8
+	mark         uint32
+	ethertype    uint16 // 0: none, in a link header that nobody knows
+	length       int
+}
+
+// taken says by a plain reading of Match whether it takes the sample.
+func (s *sample) taken(m *Match) bool {
+	holds := func(list []Range, has bool, value uint32) bool {
+		if len(list) == 0 {
+			return true
+		}
+		return has && slices.ContainsFunc(list, func(r Range) bool { return r.First <= value && value <= r.Last })
+	}
+	within := func(list []netip.Prefix, a netip.Addr) bool {
+		return len(list) == 0 || slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	ip := s.kind == IPv4 || s.kind == IPv6
+	asked := len(m.EtherType) + len(m.VLAN) + len(m.PCP) + len(m.Length)
+	if !ip && asked == 0 {
+		return false
+	}
+	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 && s.proto != protoTCP && s.proto != protoUDP {
+		return false
+	}
+	return within(m.Src, s.src) && within(m.Dst, s.dst) &&
+		holds(m.Proto, ip, uint32(s.proto)) &&
+		holds(m.SPort, s.ports, uint32(s.sport)) && holds(m.DPort, s.ports, uint32(s.dport)) &&
+		holds(m.DSCP, ip, uint32(s.dscp)) &&
+		holds(m.VLAN, s.tagged, uint32(s.vlan)) && holds(m.PCP, s.tagged, uint32(s.pcp)) &&
+		holds(m.Mark, true, s.mark) &&
+		holds(m.EtherType, s.ethertype != 0, uint32(s.ethertype)) &&
+		holds(m.Length, true, uint32(s.length))
+}
+
+// packet returns the sample as bytes, parsed.
+func (s *sample) packet() *Packet {
+	var ip, head []byte
+	p := &Packet{Link: LinkEthernet, Mark: s.mark}
+	switch s.kind {
+	case IPv4:
+		h := v4{tos: s.dscp<<2 | 2, proto: s.proto, src: s.src, dst: s.dst}
+		if !s.ports {
+			h.frag = 1
+		}
+		ip = h.packet(ports(s.sport, s.dport))
+	case IPv6:
+		h := v6{class: s.dscp<<2 | 1, next: s.proto, src: s.src, dst: s.dst}
+		ip = h.packet(ports(s.sport, s.dport))
+		if !s.ports {
+			h.next = 44
+			ip = h.packet(fragment(s.proto, 1), ports(s.sport, s.dport))
+		}
+	case Malformed:
+		ip = []byte{0x45}
+	case Other:
+		ip = make([]byte, 28)
+	}
+	head = eth(s.ethertype)
+	switch {
+	case s.tagged:
+		head = cat(eth(etherVLAN), tag(uint16(s.pcp), 1, s.vlan, s.ethertype))
+	case s.ethertype == 0:
+		head = nil
+		p.Link = 127
+	}
+	p.Data = cat(head, ip)
+	Parse(p)
+	return p
+}
+
+// near is a value at or next to a bound of the list, or any at all.
+func near(r *rand.Rand, list []Range, bound uint32) uint32 {
+	if len(list) == 0 || r.IntN(8) == 0 {
+		return uint32(r.Uint64N(uint64(bound) + 1))
+	}
+	p := list[r.IntN(len(list))]
+	v := []uint32{p.First, p.Last, p.First - 1, p.Last + 1, p.First + (p.Last-p.First)/2}[r.IntN(5)]
+	return min(v, bound)
+}
+
+// randomAddr is an address at or next to the bounds of a prefix in the list.
+func randomAddr(r *rand.Rand, list []netip.Prefix, six bool) netip.Addr {
+	list = slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return p.Addr().Is6() != six })
+	if len(list) == 0 || r.IntN(8) == 0 {
+		list = []netip.Prefix{randomPrefix(r, six)}
+	}
+	p := list[r.IntN(len(list))].Masked()
+	b := p.Addr().AsSlice()
+	if r.IntN(2) == 0 { // the last one
+		for i := p.Bits(); i < 8*len(b); i++ {
+			b[i/8] |= 1 << (7 - i%8)
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	switch beside := []netip.Addr{a, a.Prev(), a.Next()}[r.IntN(3)]; {
+	case beside.IsValid():
+		return beside
+	}
+	return a
+}
+
+// randomPrefix comes from a small world, in which prefixes contain each other.
+func randomPrefix(r *rand.Rand, six bool) netip.Prefix {
+	base := []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("255.255.255.255"), netip.MustParseAddr("0.0.0.0")}[r.IntN(3)]
+	if six {
+		base = []netip.Addr{
+			netip.MustParseAddr("2001:db8::ffff:ffff:ffff:ffff"), netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+			netip.MustParseAddr("::"), netip.MustParseAddr("::10.1.2.3"), netip.MustParseAddr("::ffff:10.1.2.3"),
+		}[r.IntN(5)]
+	}
+	bits := r.IntN(base.BitLen() + 1)
+	switch r.IntN(6) {
+	case 0:
+		bits = 0
+	case 1:
+		bits = base.BitLen()
+	case 2:
+		bits = base.BitLen() / 2
+	}
+	return netip.PrefixFrom(base, bits) // host bits may be set: they mean nothing
+}
+
+// bounds are the largest values of the numeric fields, in the order of
+// lists.
+var bounds = [...]uint32{0xff, 0xffff, 0xffff, 63, 0xfff, 7, math.MaxUint32, 0xffff, math.MaxUint32}
+
+func lists(m *Match) [9]*[]Range {
+	return [...]*[]Range{&m.Proto, &m.SPort, &m.DPort, &m.DSCP, &m.VLAN, &m.PCP, &m.Mark, &m.EtherType, &m.Length}
+}
+
+// randomRanges are up to four ranges, which may overlap, touch and repeat.
+func randomRanges(r *rand.Rand, bound uint32) []Range {
+	list := make([]Range, 1+r.IntN(4))
+	for i := range list {
+		span := []uint64{1, 4, 300, uint64(bound) + 1}[r.IntN(4)]
+		first := uint32(r.Uint64N(min(span, uint64(bound)+1)))
+		if r.IntN(4) == 0 {
+			first = bound - first
+		}
+		last := first + uint32(r.Uint64N(min(span, uint64(bound-first)+1)))
+		if r.IntN(6) == 0 {
+			last = bound
+		}
+		list[i] = Range{first, last}
+	}
+	return list
+}
+
+// randomMatch asks for a field with a chance of 1 in sparse.
+func randomMatch(r *rand.Rand, sparse int) Match {
+	var m Match
+	for i, list := range lists(&m) {
+		if r.IntN(sparse) != 0 {
+			continue
+		}
+		*list = randomRanges(r, bounds[i])
+		switch list {
+		case &m.Proto:
+			*list = append(*list, Range{protoTCP, protoTCP})
+		case &m.EtherType:
+			*list = append(*list, Range{etherIPv4, etherIPv4})
+		case &m.Length:
+			*list = append(*list, Range{0, 40})
+		}
+	}
+	for _, list := range []*[]netip.Prefix{&m.Src, &m.Dst} {
+		for r.IntN(sparse) == 0 && len(*list) < 4 {
+			*list = append(*list, randomPrefix(r, r.IntN(2) == 0))
+		}
+	}
+	return m
+}
+
+// aimed is a packet at the bounds of a match, of any kind.
+func aimed(r *rand.Rand, m *Match) *sample {
+	s := &sample{
+		kind:  []Kind{IPv4, IPv4, IPv6, IPv6, Other, Malformed}[r.IntN(6)],
+		proto: uint8(near(r, m.Proto, 0xff)),
+		sport: uint16(near(r, m.SPort, 0xffff)), dport: uint16(near(r, m.DPort, 0xffff)),
+		dscp: uint8(near(r, m.DSCP, 63)),
+		vlan: uint16(near(r, m.VLAN, 0xfff)), pcp: uint8(near(r, m.PCP, 7)),
+		tagged: len(m.VLAN)+len(m.PCP) > 0 && r.IntN(8) != 0 || r.IntN(8) == 0,
+		mark:   near(r, m.Mark, math.MaxUint32),
+		length: int(near(r, m.Length, math.MaxUint32)),
+	}
+	if r.IntN(2) == 0 {
+		s.proto = []uint8{protoTCP, protoUDP, protoSCTP}[r.IntN(3)]
+	}
+	switch s.proto {
+	case protoTCP, protoUDP, protoSCTP, protoDCCP, protoUDPLite:
+		s.ports = r.IntN(6) != 0
+	case 0, 43, 44, 51, 60, 135, 139, 140: // in IPv6 these go on to another header
+		s.proto = 1
+	}
+	switch s.kind {
+	case IPv4:
+		s.ethertype = etherIPv4
+	case IPv6:
+		s.ethertype = etherIPv6
+	case Malformed:
+		s.ethertype = etherIPv4
+	case Other:
+		s.ethertype = uint16(near(r, m.EtherType, 0xffff))
+		switch s.ethertype {
+		case 0, etherIPv4, etherIPv6, etherVLAN, etherQinQ, etherQinQOld, etherMPLS, etherMPLSMC, etherPPPoE:
+			s.ethertype = 0x0806
+		}
+	}
+	if s.kind < IPv4 {
+		s.proto, s.ports = 0, false
+		if s.kind == Other && !s.tagged && r.IntN(4) == 0 {
+			s.ethertype = 0 // a link header that nobody knows
+		}
+	} else {
+		s.src = randomAddr(r, m.Src, s.kind == IPv6)
+		s.dst = randomAddr(r, m.Dst, s.kind == IPv6)
+	}
+	return s
+}
+
+// againstScan compares the classifier with a linear scan.
+func againstScan(t testing.TB, r *rand.Rand, rules, packets int) {
+	t.Helper()
+	matches := make([]Match, rules)
+	sparse := 2 + r.IntN(8)
+	for i := range matches {
+		matches[i] = randomMatch(r, sparse)
+	}
+	c := NewClassifier(matches)
+	for range packets {
+		s := aimed(r, &matches[r.IntN(rules)])
+		p := s.packet()
+		if p.Kind != s.kind {
+			t.Fatalf("the test's own packet %+v is %s", s, describe(p))
+		}
+		want := slices.IndexFunc(matches, func(m Match) bool { return s.taken(&m) })
+		if got := c.Classify(p, s.length); got != want {
+			t.Fatalf("%d rules: %s, length %d, is taken by %d, a linear scan says %d%s",
+				rules, describe(p), s.length, got, want, ruleText(matches, got, want))
+		}
+	}
+}
+
+func ruleText(matches []Match, which ...int) string {
+	var b strings.Builder
+	for _, i := range which {
+		if i >= 0 {
+			fmt.Fprintf(&b, "\n%d: %+v", i, matches[i])
+		}
+	}
+	return b.String()
+}
+
+func TestClassifierAgainstScan(t *testing.T) {
+	r := seeded(t)
+	for range 120 {
+		againstScan(t, r, 1+r.IntN(5), 200)
+	}
+	for range 20 {
+		againstScan(t, r, 1+r.IntN(300), 500)
+	}
+	for _, rules := range []int{63, 64, 65, 127, 128, 129} { // words of a vector
+		againstScan(t, r, rules, 500)
+	}
+}
+
+// noPanic turns a panic into a failure, so that the other tests run.
+func noPanic(t *testing.T) {
+	if x := recover(); x != nil {
+		t.Errorf("panic: %v", x)
+	}
+}
+
+func TestClassifierOfNothing(t *testing.T) {
+	defer noPanic(t)
+	s := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4}
+	if got := NewClassifier(nil).Classify(s.packet(), 24); got != -1 {
+		t.Errorf("taken by %d of no matches", got)
+	}
+}
+
+// The last class of the largest policy is found.
+func TestClassifierMaxClasses(t *testing.T) {
+	matches := make([]Match, MaxClasses)
+	for i := range matches {
+		matches[i].SPort = []Range{{uint32(i), uint32(i)}}
+	}
+	c := NewClassifier(matches)
+	for _, port := range []uint16{0, 63, 64, 4031, 4032, MaxClasses - 1} {
+		s := sample{kind: IPv4, ethertype: etherIPv4, proto: protoTCP, ports: true, sport: port, src: src4, dst: dst4}
+		if got := c.Classify(s.packet(), 24); got != int(port) {
+			t.Errorf("port %d is taken by %d", port, got)
+		}
+	}
+}
+
+func FuzzClassifier(f *testing.F) {
+	f.Add(uint64(1), uint16(1))
+	f.Add(uint64(2), uint16(65))
+	f.Fuzz(func(t *testing.T, seed uint64, rules uint16) {
+		againstScan(t, rand.New(rand.NewPCG(seed, 1)), 1+int(rules%130), 30)
+	})
+}
+
+func BenchmarkClassify(b *testing.B) {
+	for _, rules := range []int{16, 1000} {
+		b.Run(fmt.Sprintf("%d", rules), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(1, 1))
+			matches := make([]Match, rules)
+			for i := range matches {
+				matches[i] = Match{
+					Src:   []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(r.IntN(256)), byte(r.IntN(256))}), 24)},
+					Proto: []Range{{protoTCP, protoTCP}},
+					DPort: []Range{{uint32(r.IntN(1 << 16)), 0xffff}},
+				}
+			}
+			c := NewClassifier(matches)
+			packets := make([]*Packet, 256)
+			for i := range packets {
+				m := matches[r.IntN(rules)]
+				s := sample{
+					kind: IPv4, ethertype: etherIPv4, proto: protoTCP, ports: true, dst: dst4,
+					src: m.Src[0].Addr().Next(), dport: uint16(near(r, m.DPort, 0xffff)),
+				}
+				packets[i] = s.packet()
+			}
+			for i := 0; b.Loop(); i++ {
+				c.Classify(packets[i%len(packets)], 100)
+			}
+		})
+	}
+}

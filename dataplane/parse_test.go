@@ -1,0 +1,707 @@
+package dataplane
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+)
+
+// Frames are put together from parts, outermost first, as in
+// cat(eth(etherVLAN), tag(5, 0, 100, etherIPv4), v4{proto: protoUDP}.packet(udp)).
+
+func cat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func eth(t uint16) []byte {
+	return binary.BigEndian.AppendUint16([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}, t)
+}
+
+// tag is a VLAN tag's control information and the EtherType behind it.
+func tag(pcp, dei, vid, t uint16) []byte {
+	b := binary.BigEndian.AppendUint16(nil, pcp<<13|dei<<12|vid)
+	return binary.BigEndian.AppendUint16(b, t)
+}
+
+// label is a label stack entry; bottom is 1 in the last one.
+func label(n, tc, bottom uint32) []byte {
+	return binary.BigEndian.AppendUint32(nil, n<<12|tc<<9|bottom<<8|64)
+}
+
+func pppoe(proto uint16) []byte {
+	return binary.BigEndian.AppendUint16([]byte{0x11, 0, 0, 9, 0, 42}, proto)
+}
+
+// ports begins every transport header; udp is one of 8 bytes.
+func ports(src, dst uint16) []byte {
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), dst)
+}
+
+var udp = cat(ports(1000, 2000), make([]byte, 4))
+
+var (
+	src4, dst4 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2")
+	src6, dst6 = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8:ffff::2")
+)
+
+// v4 is an IPv4 header; the addresses have src4 and dst4 as default.
+type v4 struct {
+	tos, proto byte
+	frag       uint16 // flags and offset
+	options    int    // bytes, a multiple of 4
+	src, dst   netip.Addr
+}
+
+// packet returns header and payload with the right total length and checksum.
+func (h v4) packet(payload []byte) []byte {
+	b := make([]byte, 20+h.options)
+	b[0], b[1], b[8], b[9] = 0x40|byte(len(b)/4), h.tos, 64, h.proto
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)+len(payload)))
+	binary.BigEndian.PutUint16(b[6:], h.frag)
+	copy(b[12:], or(h.src, src4).AsSlice())
+	copy(b[16:], or(h.dst, dst4).AsSlice())
+	for i := range h.options {
+		b[20+i] = 1 // no operation
+	}
+	binary.BigEndian.PutUint16(b[10:], checksum(b))
+	return cat(b, payload)
+}
+
+// v6 is an IPv6 header; the addresses have src6 and dst6 as default.
+type v6 struct {
+	class, next byte
+	src, dst    netip.Addr
+}
+
+func (h v6) packet(payload ...[]byte) []byte {
+	b := make([]byte, 40)
+	b[0], b[1], b[6], b[7] = 0x60|h.class>>4, h.class<<4|0x0a, h.next, 64
+	binary.BigEndian.PutUint16(b[4:], uint16(len(cat(payload...))))
+	copy(b[8:], or(h.src, src6).AsSlice())
+	copy(b[24:], or(h.dst, dst6).AsSlice())
+	return cat(b, cat(payload...))
+}
+
+func or(a, b netip.Addr) netip.Addr {
+	if a.IsValid() {
+		return a
+	}
+	return b
+}
+
+// extension is an extension header of the given bytes, whose unit is 8.
+func extension(next byte, size int) []byte {
+	b := make([]byte, size)
+	b[0], b[1] = next, byte(size/8-1)
+	return b
+}
+
+// fragment is an IPv6 fragment header; offset is in units of 8 bytes.
+func fragment(next byte, offset uint16) []byte {
+	return binary.BigEndian.AppendUint32([]byte{next, 0, byte(offset >> 5), byte(offset<<3 | 1)}, 7)
+}
+
+// checksum is the plain sum of RFC 1071: 0 over a header whose checksum is
+// right.
+func checksum(header []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// pad fills a frame with bytes that are not zero, so that padding read as a
+// header shows.
+func pad(frame []byte, size int) []byte {
+	return cat(frame, bytes.Repeat([]byte{0xee}, size-len(frame)))
+}
+
+// patch overwrites bytes, for headers that lie.
+func patch(frame []byte, at int, b ...byte) []byte {
+	frame = bytes.Clone(frame)
+	copy(frame[at:], b)
+	return frame
+}
+
+// describe writes down all that Parse found and that is valid:
+//
+//	ipv4 18+28 0800 tags 1@14 mpls 18 proto 17 fragment 1000>2000
+//
+// are kind, offset and l3 length, EtherType, number of tags and offset of the
+// outer one, offset of the top label, protocol, fragment, ports. Addresses
+// stand behind, unless they are the defaults above.
+func describe(p *Packet) string {
+	b := fmt.Appendf(nil, "%s %d+%d", [...]string{"malformed", "other", "ipv4", "ipv6"}[p.Kind], p.L3, p.L3Len)
+	if p.HasEtherType {
+		b = fmt.Appendf(b, " %04x", p.EtherType)
+	}
+	if p.Tags > 0 {
+		b = fmt.Appendf(b, " tags %d@%d", p.Tags, p.Tag)
+	}
+	if p.MPLS != 0 {
+		b = fmt.Appendf(b, " mpls %d", p.MPLS)
+	}
+	if !p.IsIP() {
+		return string(b)
+	}
+	b = fmt.Appendf(b, " proto %d", p.Proto)
+	if p.Fragment {
+		b = append(b, " fragment"...)
+	}
+	if p.HasPorts {
+		b = fmt.Appendf(b, " %d>%d", p.SrcPort, p.DstPort)
+	}
+	if src, dst := address(p.Kind, p.Src), address(p.Kind, p.Dst); !(src == src4 && dst == dst4 || src == src6 && dst == dst6) {
+		b = fmt.Appendf(b, " %v>%v", src, dst)
+	}
+	return string(b)
+}
+
+func address(k Kind, a Addr) netip.Addr {
+	if k == IPv4 {
+		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(a.Lo))))
+	}
+	b := binary.BigEndian.AppendUint64(nil, a.Hi)
+	return netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(b, a.Lo)))
+}
+
+func TestParse(t *testing.T) {
+	v4udp := v4{proto: protoUDP}.packet(udp)          // 28 bytes
+	v6udp := v6{next: protoUDP}.packet(udp)           // 48 bytes
+	long4 := v4{proto: protoUDP}.packet(pad(udp, 80)) // 100 bytes
+	long6 := v6{next: protoUDP}.packet(pad(udp, 80))  // 120 bytes
+	v4eth, v6eth := cat(eth(etherIPv4), long4), cat(eth(etherIPv6), long6)
+	sll := func(t uint16) []byte { return cat(make([]byte, 14), binary.BigEndian.AppendUint16(nil, t)) }
+	sll2 := func(t uint16) []byte { return cat(binary.BigEndian.AppendUint16(nil, t), make([]byte, 18)) }
+	for _, test := range []struct {
+		name  string
+		link  LinkType
+		frame []byte
+		want  string
+	}{
+		// Link types.
+		{"Ethernet, IPv4", LinkEthernet, v4eth, "ipv4 14+100 0800 proto 17 1000>2000"},
+		{"Ethernet, IPv6", LinkEthernet, v6eth, "ipv6 14+120 86dd proto 17 1000>2000"},
+		{"Ethernet, ARP", LinkEthernet, pad(eth(0x0806), 60), "other 14+46 0806"},
+		{"Ethernet, 802.3 length and LLC", LinkEthernet, pad(eth(43), 60), "other 14+46 002b"},
+		{"Ethernet, header alone", LinkEthernet, eth(etherIPv4), "malformed 14+0 0800"},
+		{"Ethernet, header cut", LinkEthernet, eth(etherIPv4)[:13], "malformed 13+0"},
+		{"Ethernet, nothing", LinkEthernet, nil, "malformed 0+0"},
+		{"cooked, IPv4", LinkSLL, cat(sll(etherIPv4), long4), "ipv4 16+100 0800 proto 17 1000>2000"},
+		{"cooked, tag", LinkSLL, cat(sll(etherVLAN), tag(1, 0, 7, etherIPv6), long6), "ipv6 20+120 86dd tags 1@16 proto 17 1000>2000"},
+		{"cooked, cut", LinkSLL, sll(etherIPv4)[:15], "malformed 15+0"},
+		{"cooked v2, IPv6", LinkSLL2, cat(sll2(etherIPv6), long6), "ipv6 20+120 86dd proto 17 1000>2000"},
+		{"cooked v2, ARP", LinkSLL2, cat(sll2(0x0806), make([]byte, 28)), "other 20+28 0806"},
+		{"cooked v2, cut", LinkSLL2, sll2(etherIPv4)[:19], "malformed 19+0"},
+		{"null, little-endian", LinkNull, cat([]byte{2, 0, 0, 0}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"null, big-endian", LinkNull, cat([]byte{0, 0, 0, 2}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"null, IPv6 of NetBSD", LinkNull, cat([]byte{24, 0, 0, 0}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
+		{"null, IPv6 of FreeBSD", LinkNull, cat([]byte{0, 0, 0, 28}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
+		{"null, IPv6 of macOS", LinkNull, cat([]byte{30, 0, 0, 0}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
+		{"null, other family", LinkNull, cat([]byte{7, 0, 0, 0}, v4udp), "other 4+28"},
+		{"null, cut", LinkNull, []byte{2, 0, 0}, "malformed 3+0"},
+		{"loop", LinkLoop, cat([]byte{0, 0, 0, 24}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
+		{"loop is never little-endian", LinkLoop, cat([]byte{2, 0, 0, 0}, v4udp), "other 4+28"},
+		{"raw, IPv4", LinkRaw, v4udp, "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"raw, IPv6", LinkRawBSD, v6udp, "ipv6 0+48 86dd proto 17 1000>2000"},
+		{"raw of OpenBSD", LinkRawOBSD, v4udp, "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"raw, version 5", LinkRaw, patch(v4udp, 0, 0x55), "malformed 0+28"},
+		{"raw, nothing", LinkRaw, nil, "malformed 0+0"},
+		{"IPv4", LinkIPv4, v4udp, "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"IPv4, version 6", LinkIPv4, v6udp, "malformed 0+48 0800"},
+		{"IPv6", LinkIPv6, v6udp, "ipv6 0+48 86dd proto 17 1000>2000"},
+		{"IPv6, version 4", LinkIPv6, long4, "malformed 0+100 86dd"},
+		{"unknown link type", 127, v4udp, "other 0+28"},
+
+		// VLAN tags.
+		{"tag", LinkEthernet, cat(eth(etherVLAN), tag(5, 1, 100, etherIPv4), long4), "ipv4 18+100 0800 tags 1@14 proto 17 1000>2000"},
+		{"priority tag", LinkEthernet, cat(eth(etherVLAN), tag(5, 0, 0, etherIPv4), long4), "ipv4 18+100 0800 tags 1@14 proto 17 1000>2000"},
+		{"two tags", LinkEthernet, cat(eth(etherQinQ), tag(0, 0, 1, etherVLAN), tag(0, 0, 2, etherIPv6), long6), "ipv6 22+120 86dd tags 2@14 proto 17 1000>2000"},
+		{"three tags", LinkEthernet, cat(eth(etherQinQOld), tag(0, 0, 1, etherQinQ), tag(0, 0, 2, etherVLAN), tag(0, 0, 3, etherIPv4), long4), "ipv4 26+100 0800 tags 3@14 proto 17 1000>2000"},
+		{"four tags", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 1, etherVLAN), tag(0, 0, 2, etherVLAN), tag(0, 0, 3, etherVLAN), tag(0, 0, 4, etherIPv4), long4), "other 26+104 8100 tags 3@14"},
+		{"tag and ARP", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 1, 0x0806), make([]byte, 42)), "other 18+42 0806 tags 1@14"},
+		{"tag cut", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 1, etherIPv4)[:3]), "malformed 14+3 8100"},
+		{"second tag cut", LinkEthernet, cat(eth(etherQinQ), tag(0, 0, 1, etherVLAN), tag(0, 0, 2, 0)[:2]), "malformed 18+2 8100 tags 1@14"},
+
+		// MPLS, RFC 3032.
+		{"label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1), long4), "ipv4 18+100 8847 mpls 14 proto 17 1000>2000"},
+		{"multicast label", LinkEthernet, cat(eth(etherMPLSMC), label(16, 5, 1), long6), "ipv6 18+120 8848 mpls 14 proto 17 1000>2000"},
+		{"three labels behind a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 1, etherMPLS), label(1, 1, 0), label(2, 2, 0), label(3, 3, 1), long4), "ipv4 30+100 8847 tags 1@14 mpls 18 proto 17 1000>2000"},
+		{"pseudowire", LinkEthernet, cat(eth(etherMPLS), label(16, 0, 1), make([]byte, 4), v4eth), "other 18+118 8847 mpls 14"},
+		{"sixteen labels", LinkEthernet, cat(eth(etherMPLS), bytes.Repeat(label(1, 0, 0), 15), label(1, 0, 1), long4), "ipv4 78+100 8847 mpls 14 proto 17 1000>2000"},
+		{"seventeen labels", LinkEthernet, cat(eth(etherMPLS), bytes.Repeat(label(1, 0, 0), 16), label(1, 0, 1), long4), "other 78+104 8847 mpls 14"},
+		{"label cut", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1)[:3]), "malformed 14+3 8847"},
+		{"nothing behind the label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1)), "malformed 18+0 8847 mpls 14"},
+		{"IPv4 cut behind the label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1), long4[:19]), "malformed 18+19 8847 mpls 14"},
+
+		// PPPoE, RFC 2516.
+		{"PPPoE, IPv4", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), long4), "ipv4 22+100 8864 proto 17 1000>2000"},
+		{"PPPoE, IPv6 behind a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), pppoe(pppIPv6), long6), "ipv6 26+120 8864 tags 1@14 proto 17 1000>2000"},
+		{"PPPoE, LCP", LinkEthernet, cat(eth(etherPPPoE), pppoe(0xc021), make([]byte, 60)), "other 22+60 8864"},
+		{"PPPoE, cut", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4)[:7]), "malformed 14+7 8864"},
+		{"PPPoE discovery", LinkEthernet, cat(eth(0x8863), make([]byte, 60)), "other 14+60 8863"},
+
+		// IPv4, RFC 791.
+		{"4 bytes of options", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, options: 4}.packet(pad(udp, 80))), "ipv4 14+104 0800 proto 17 1000>2000"},
+		{"40 bytes of options", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, options: 40}.packet(pad(udp, 80))), "ipv4 14+140 0800 proto 17 1000>2000"},
+		{"options cut", LinkEthernet, cat(eth(etherIPv4), v4{options: 40}.packet(nil)[:59]), "malformed 14+59 0800"},
+		{"IHL 4", LinkEthernet, patch(v4eth, 14, 0x44), "malformed 14+100 0800"},
+		{"version 6 in IPv4", LinkEthernet, patch(v4eth, 14, 0x65), "malformed 14+100 0800"},
+		{"first fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x2000}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
+		{"second fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x2001}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
+		{"last fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x1fff}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
+		{"don't fragment, reserved bit", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0xc000}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
+		{"IPv4 in IPv4", LinkRaw, v4{proto: 4}.packet(v4{proto: protoUDP, src: dst4, dst: src4}.packet(udp)), "ipv4 0+48 0800 proto 4"},
+		{"other addresses", LinkRaw, v4{proto: 1, src: dst4, dst: netip.MustParseAddr("255.255.255.255")}.packet(nil), "ipv4 0+20 0800 proto 1 198.51.100.2>255.255.255.255"},
+
+		// Ports.
+		{"TCP", LinkRaw, v4{proto: protoTCP}.packet(cat(ports(65535, 1), make([]byte, 16))), "ipv4 0+40 0800 proto 6 65535>1"},
+		{"SCTP", LinkRaw, v6{next: protoSCTP}.packet(ports(7, 9)), "ipv6 0+44 86dd proto 132 7>9"},
+		{"DCCP", LinkRaw, v4{proto: protoDCCP}.packet(ports(7, 9)), "ipv4 0+24 0800 proto 33 7>9"},
+		{"UDP-Lite", LinkRaw, v4{proto: protoUDPLite}.packet(ports(7, 9)), "ipv4 0+24 0800 proto 136 7>9"},
+		{"ICMP has none", LinkRaw, v4{proto: 1}.packet(udp), "ipv4 0+28 0800 proto 1"},
+		{"ports cut", LinkRaw, v4{proto: protoUDP}.packet(ports(7, 9)[:3]), "ipv4 0+23 0800 proto 17"},
+		{"padding is no ports", LinkEthernet, pad(cat(eth(etherIPv4), v4{proto: protoUDP}.packet(nil)), 60), "ipv4 14+20 0800 proto 17"},
+		{"padding is no ports in IPv6", LinkEthernet, pad(cat(eth(etherIPv6), v6{next: protoUDP}.packet(nil)), 60), "ipv6 14+40 86dd proto 17"},
+
+		// IPv6, RFC 8200.
+		{"hop-by-hop, routing, destination", LinkRaw, v6{next: 0}.packet(extension(43, 8), extension(60, 24), extension(protoUDP, 256), udp), "ipv6 0+336 86dd proto 17 1000>2000"},
+		{"mobility, HIP, shim6", LinkRaw, v6{next: 135}.packet(extension(139, 8), extension(140, 16), extension(protoTCP, 8), udp), "ipv6 0+80 86dd proto 6 1000>2000"},
+		{"authentication counts in 4 bytes", LinkRaw, v6{next: 51}.packet([]byte{protoUDP, 4}, make([]byte, 22), udp), "ipv6 0+72 86dd proto 17 1000>2000"},
+		{"no next header", LinkRaw, v6{next: 59}.packet(udp), "ipv6 0+48 86dd proto 59"},
+		{"ESP", LinkRaw, v6{next: 50}.packet(udp), "ipv6 0+48 86dd proto 50"},
+		{"first fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 0), udp), "ipv6 0+56 86dd proto 17 1000>2000"},
+		{"second fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 1), udp), "ipv6 0+56 86dd proto 17 fragment"},
+		{"last fragment", LinkRaw, v6{next: 44}.packet(fragment(60, 0x1fff), udp), "ipv6 0+56 86dd proto 60 fragment"},
+		{"fragment behind hop-by-hop", LinkRaw, v6{next: 0}.packet(extension(44, 8), fragment(protoTCP, 9), udp), "ipv6 0+64 86dd proto 6 fragment"},
+		{"extension cut", LinkRaw, v6{next: 0}.packet(extension(protoUDP, 8)[:7]), "ipv6 0+47 86dd proto 0"},
+		{"extension longer than the packet", LinkRaw, v6{next: 0}.packet([]byte{protoUDP, 9, 0, 0, 0, 0, 0, 0}, udp), "ipv6 0+56 86dd proto 17"},
+		{"sixteen extensions", LinkRaw, v6{next: 60}.packet(bytes.Repeat(extension(60, 8), 15), extension(protoUDP, 8), udp), "ipv6 0+176 86dd proto 17"},
+		{"fifteen extensions", LinkRaw, v6{next: 60}.packet(bytes.Repeat(extension(60, 8), 14), extension(protoUDP, 8), udp), "ipv6 0+168 86dd proto 17 1000>2000"},
+		{"version 4 in IPv6", LinkEthernet, patch(v6eth, 14, 0x45), "malformed 14+120 86dd"},
+		{"header cut", LinkEthernet, v6eth[:14+39], "malformed 14+39 86dd"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := Packet{Data: test.frame, Link: test.link}
+			Parse(&p)
+			if got := describe(&p); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			if known := test.link != 127; test.link.Known() != known {
+				t.Errorf("Known is %v", !known)
+			}
+		})
+	}
+}
+
+// TestL3Length holds the rule by which padding is cut: only where Ethernet may
+// have padded, and only to a length that the frame can have.
+func TestL3Length(t *testing.T) {
+	claim := func(total int) []byte { // an IPv4 packet without payload that claims a total length
+		return patch(v4{proto: 1}.packet(nil), 2, byte(total>>8), byte(total))
+	}
+	claim6 := func(payload int) []byte {
+		return patch(v6{next: 59}.packet(), 4, byte(payload>>8), byte(payload))
+	}
+	tags := func(n int, t uint16) []byte {
+		if n == 0 {
+			return eth(t)
+		}
+		b := eth(etherVLAN)
+		for range n - 1 {
+			b = cat(b, tag(0, 0, 1, etherVLAN))
+		}
+		return cat(b, tag(0, 0, 1, t))
+	}
+	opt := v4{options: 20}.packet(nil) // 40 bytes
+	for _, test := range []struct {
+		name string
+		link LinkType
+		head []byte
+		wire int
+		want int
+	}{
+		{"60 bytes are padded", LinkEthernet, cat(eth(etherIPv4), claim(29)), 60, 29},
+		{"61 are not", LinkEthernet, cat(eth(etherIPv4), claim(29)), 61, 47},
+		{"as its sender sees it", LinkEthernet, cat(eth(etherIPv4), claim(29)), 43, 29},
+		{"no padding", LinkEthernet, cat(eth(etherIPv4), claim(46)), 60, 46},
+		{"header alone", LinkEthernet, cat(eth(etherIPv4), claim(20)), 60, 20},
+		{"below its header", LinkEthernet, cat(eth(etherIPv4), claim(19)), 60, 46},
+		{"below its header with options", LinkEthernet, cat(eth(etherIPv4), patch(opt, 2, 0, 39)), 60, 46},
+		{"equal to its header with options", LinkEthernet, cat(eth(etherIPv4), opt), 60, 40},
+		{"total length 0", LinkEthernet, cat(eth(etherIPv4), claim(0)), 60, 46},
+		{"total length 0, segmentation offload", LinkEthernet, cat(eth(etherIPv4), claim(0)), 131086, 131072},
+		{"one more than is there", LinkEthernet, cat(eth(etherIPv4), claim(47)), 60, 46},
+		{"forged", LinkEthernet, cat(eth(etherIPv4), claim(20)), 1014, 1000},
+		{"64 with a tag", LinkEthernet, cat(tags(1, etherIPv4), claim(29)), 64, 29},
+		{"65 with a tag", LinkEthernet, cat(tags(1, etherIPv4), claim(29)), 65, 47},
+		{"68 with two", LinkEthernet, cat(tags(2, etherIPv4), claim(29)), 68, 29},
+		{"69 with two", LinkEthernet, cat(tags(2, etherIPv4), claim(29)), 69, 47},
+		{"72 with three", LinkEthernet, cat(tags(3, etherIPv4), claim(29)), 72, 29},
+		{"73 with three", LinkEthernet, cat(tags(3, etherIPv4), claim(29)), 73, 47},
+		{"60 with a label", LinkEthernet, cat(eth(etherMPLS), label(1, 0, 1), claim(29)), 60, 29},
+		{"a label moves no bound", LinkEthernet, cat(eth(etherMPLS), label(1, 0, 1), claim(29)), 61, 43},
+		{"60 with PPPoE", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), claim(29)), 60, 29},
+		{"IPv6, 60", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 60, 40},
+		{"IPv6, 61", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 61, 47},
+		{"IPv6, all that is there", LinkEthernet, cat(eth(etherIPv6), claim6(6)), 60, 46},
+		{"IPv6, one more", LinkEthernet, cat(eth(etherIPv6), claim6(7)), 60, 46},
+		{"IPv6, BIG TCP", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 70014, 70000},
+		{"ARP", LinkEthernet, eth(0x0806), 60, 46},
+		{"cooked, 60", LinkSLL, cat(make([]byte, 14), []byte{8, 0}, claim(20)), 60, 20},
+		{"cooked, 61", LinkSLL, cat(make([]byte, 14), []byte{8, 0}, claim(20)), 61, 45},
+		{"cooked v2, 60", LinkSLL2, cat([]byte{8, 0}, make([]byte, 18), claim(20)), 60, 20},
+		{"cooked v2, 61", LinkSLL2, cat([]byte{8, 0}, make([]byte, 18), claim(20)), 61, 41},
+		{"raw is never padded", LinkRaw, claim(20), 46, 46},
+		{"nor is loopback", LinkNull, cat([]byte{2, 0, 0, 0}, claim(20)), 46, 42},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			// The capture may hold all of the frame or just its headers.
+			for _, captured := range []int{len(test.head), min(test.wire, 2000)} {
+				p := Packet{Data: pad(test.head, captured), WireLen: test.wire, Link: test.link}
+				if Parse(&p); p.L3Len != test.want {
+					t.Errorf("%d bytes captured: %d, want %d", captured, p.L3Len, test.want)
+				}
+			}
+		})
+	}
+}
+
+// TestParseCut takes a snap length behind every byte of deep frames. Behind
+// the cut there is memory that Parse must not read.
+func TestParseCut(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		link  LinkType
+		frame []byte
+		l3    int // offset of the IP header
+		ip    int // offset of its end
+	}{
+		{
+			"tags, labels, IPv4 with options", LinkEthernet,
+			cat(eth(etherQinQ), tag(1, 0, 1, etherVLAN), tag(2, 1, 2, etherMPLS), label(1, 1, 0), label(2, 2, 1),
+				v4{proto: protoUDP, options: 12}.packet(pad(udp, 60))),
+			30, 62,
+		},
+		{
+			"tag, PPPoE, IPv6 with extensions", LinkEthernet,
+			cat(eth(etherVLAN), tag(1, 0, 1, etherPPPoE), pppoe(pppIPv6),
+				v6{next: 0}.packet(extension(51, 16), []byte{44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, fragment(protoTCP, 0), pad(udp, 20))),
+			26, 66,
+		},
+		{"cooked v2", LinkSLL2, cat([]byte{8, 0}, make([]byte, 18), v4{proto: protoTCP}.packet(pad(udp, 60))), 20, 40},
+		{"null", LinkNull, cat([]byte{30, 0, 0, 0}, v6{next: protoSCTP}.packet(pad(udp, 60))), 4, 44},
+		{"raw", LinkRaw, v4{proto: protoTCP, options: 4}.packet(pad(udp, 60)), 0, 24},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for n := range len(test.frame) + 1 {
+				p := Packet{Data: slices.Clip(test.frame[:n]), WireLen: len(test.frame), Link: test.link}
+				Parse(&p)
+				got := describe(&p)
+				q := Packet{Data: pad(test.frame[:n], 200)[:n], WireLen: len(test.frame), Link: test.link}
+				if Parse(&q); describe(&q) != got {
+					t.Errorf("%d bytes: %s, but %s with other memory behind it", n, got, describe(&q))
+				}
+				if whole := n >= test.ip; p.IsIP() != whole || !whole && p.Kind != Malformed {
+					t.Errorf("%d bytes: %s, want IP from %d on, malformed below", n, got, test.ip)
+				}
+				if n >= test.l3+1 && (p.L3 != test.l3 || p.L3Len != len(test.frame)-test.l3) {
+					t.Errorf("%d bytes: %s, want the l3 length of the wire", n, got)
+				}
+			}
+		})
+	}
+}
+
+// A packet that is parsed again after another one keeps nothing of it.
+func TestParseForgets(t *testing.T) {
+	p := Packet{Data: cat(eth(etherVLAN), tag(1, 1, 1, etherMPLS), label(1, 1, 1), v4{proto: protoUDP}.packet(pad(udp, 80)))}
+	p.Link = LinkEthernet
+	Parse(&p)
+	p.Data, p.WireLen = v4{proto: 1, frag: 1}.packet(nil), 0
+	p.Link = LinkRaw
+	Parse(&p)
+	if got, want := describe(&p), "ipv4 0+20 0800 proto 1 fragment"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	p.Data, p.WireLen, p.Link = nil, 0, 127
+	Parse(&p)
+	if got, want := describe(&p), "other 0+0"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	deep := cat(eth(etherQinQ), tag(1, 0, 1, etherVLAN), tag(2, 1, 2, etherMPLS), label(1, 1, 0), label(2, 2, 1))
+	f.Add(cat(deep, v4{proto: protoUDP, options: 12}.packet(udp)), uint16(LinkEthernet), 60)
+	f.Add(cat(eth(etherPPPoE), pppoe(pppIPv6), v6{next: 0}.packet(extension(44, 8), fragment(protoTCP, 0), udp)), uint16(LinkEthernet), 1500)
+	f.Add(cat([]byte{0x86, 0xdd}, make([]byte, 18), v6{next: 51}.packet(extension(60, 16), extension(protoUDP, 8), udp)), uint16(LinkSLL2), 0)
+	f.Add(cat([]byte{2, 0, 0, 0}, v4{proto: protoSCTP}.packet(udp)), uint16(LinkNull), -1)
+	f.Add(v4{proto: protoTCP}.packet(udp), uint16(LinkRaw), 1<<40)
+	f.Fuzz(func(t *testing.T, data []byte, link uint16, wire int) {
+		p := Packet{Data: slices.Clip(bytes.Clone(data)), WireLen: wire, Link: LinkType(link)}
+		Parse(&p)
+		once := describe(&p)
+		if !bytes.Equal(p.Data, data) {
+			t.Fatal("Parse wrote into the packet")
+		}
+		if p.WireLen != max(wire, len(data)) {
+			t.Fatalf("%s: %d bytes on the wire, want the larger of %d and %d", once, p.WireLen, wire, len(data))
+		}
+		if p.L3 < 0 || p.L3Len < 0 || p.L3+p.L3Len > p.WireLen {
+			t.Fatalf("%s: out of the frame's %d bytes", once, p.WireLen)
+		}
+		if size := [...]int{IPv4: 20, IPv6: 40}[max(p.Kind, IPv4)]; p.IsIP() && p.L3+size > len(data) {
+			t.Fatalf("%s: no header of %d bytes in %d", once, size, len(data))
+		}
+		if p.IsIP() && (p.L3Len < 20 || data[p.L3]>>4 != map[Kind]byte{IPv4: 4, IPv6: 6}[p.Kind]) {
+			t.Fatalf("%s: that is no such packet: % x", once, data)
+		}
+		if p.Tags > maxTags || p.Tags > 0 && p.Tag+2 > len(data) || p.MPLS != 0 && p.MPLS+4 > len(data) {
+			t.Fatalf("%s: tag or label beyond %d bytes", once, len(data))
+		}
+		if p.HasPorts && (!p.IsIP() || p.Fragment) {
+			t.Fatalf("%s: has no ports to read", once)
+		}
+		if Parse(&p); describe(&p) != once {
+			t.Fatalf("once %s\nthen %s", once, describe(&p))
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, bench := range []struct {
+		name  string
+		frame []byte
+	}{
+		{"ipv4", cat(eth(etherIPv4), v4{proto: protoTCP}.packet(make([]byte, 1480)))},
+		{"ipv6", cat(eth(etherIPv6), v6{next: protoTCP}.packet(make([]byte, 1460)))},
+		{"qinq-mpls", cat(eth(etherQinQ), tag(1, 0, 1, etherVLAN), tag(2, 1, 2, etherMPLS), label(2, 2, 1), v4{proto: protoUDP}.packet(make([]byte, 1400)))},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			p := Packet{Data: bench.frame, Link: LinkEthernet}
+			for b.Loop() {
+				Parse(&p)
+			}
+		})
+	}
+}
+
+// TestAgainstGopacket compares with a parser that others wrote, wherever that
+// one decodes the layer.
+func TestAgainstGopacket(t *testing.T) {
+	for _, dir := range []string{"../testdata/pcaps", "../../shared/pcaps"} {
+		files, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
+		if files == nil {
+			t.Logf("no captures in %s: what others recorded is not compared", dir)
+		}
+		for _, file := range files {
+			t.Run(filepath.Base(file), func(t *testing.T) {
+				packets, compared := 0, 0
+				capture(t, file, func(p *Packet) {
+					packets++
+					Parse(p)
+					if agree(t, packets, p) {
+						compared++
+					}
+				})
+				t.Logf("%d packets, gopacket finds IP in %d", packets, compared)
+			})
+		}
+	}
+}
+
+// capture calls do with each packet of a file that pcapgo can read.
+func capture(t *testing.T, file string, do func(*Packet)) {
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r := bufio.NewReader(f)
+	if strings.HasSuffix(file, ".gz") {
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = bufio.NewReader(z)
+	}
+	var source gopacket.PacketDataSource
+	var linkOf func(gopacket.CaptureInfo) layers.LinkType
+	if magic, _ := r.Peek(4); bytes.Equal(magic, []byte{10, 13, 13, 10}) {
+		ng, err := pcapgo.NewNgReader(r, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+		if err != nil {
+			t.Skipf("pcapgo cannot read it: %v", err)
+		}
+		source, linkOf = ng, func(ci gopacket.CaptureInfo) layers.LinkType { return ci.AncillaryData[0].(layers.LinkType) }
+	} else {
+		old, err := pcapgo.NewReader(r)
+		if err != nil {
+			t.Skipf("pcapgo cannot read it: %v", err)
+		}
+		source, linkOf = old, func(gopacket.CaptureInfo) layers.LinkType { return old.LinkType() }
+	}
+	for {
+		data, ci, err := source.ReadPacketData()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				t.Logf("pcapgo stops: %v", err)
+			}
+			return
+		}
+		link := LinkType(linkOf(ci))
+		if link == LinkSLL2&0xff { // its LinkType has 8 bits
+			link = LinkSLL2
+		}
+		do(&Packet{Data: data, WireLen: ci.Length, Time: ci.Timestamp.UnixNano(), Link: link})
+	}
+}
+
+// outside are the layers that may stand before the outer IP header.
+var outside = map[gopacket.LayerType]bool{
+	layers.LayerTypeEthernet: true, layers.LayerTypeLinuxSLL: true, layers.LayerTypeLoopback: true,
+	layers.LayerTypeDot1Q: true, layers.LayerTypeMPLS: true, layers.LayerTypePPPoE: true, layers.LayerTypePPP: true,
+}
+
+// agree compares packet i, and says whether gopacket found an IP header.
+func agree(t *testing.T, i int, p *Packet) bool {
+	data := p.Data
+	var first gopacket.Decoder
+	switch p.Link {
+	case LinkEthernet:
+		first = layers.LayerTypeEthernet
+	case LinkSLL:
+		first = layers.LayerTypeLinuxSLL
+	case LinkNull, LinkLoop:
+		first = layers.LayerTypeLoopback
+		if len(data) >= 4 && max(data[0], data[3]) == 10 {
+			return false // AF_INET6 of Linux, which the registry of link types does not list
+		}
+	case LinkSLL2: // gopacket does not know it, but what it carries
+		if len(data) < 20 {
+			return false
+		}
+		first, data = layers.EthernetType(be16(data)), data[20:]
+	case LinkIPv4:
+		first = layers.LayerTypeIPv4
+	case LinkIPv6:
+		first = layers.LayerTypeIPv6
+	case LinkRaw, LinkRawBSD, LinkRawOBSD:
+		first = layers.LayerTypeIPv4
+		if len(data) > 0 && data[0]>>4 == 6 {
+			first = layers.LayerTypeIPv6
+		}
+	default:
+		return false
+	}
+	check := func(what string, got, want any) {
+		if got != want {
+			t.Errorf("packet %d: %s is %v, gopacket says %v (%s)", i, what, got, want, describe(p))
+		}
+	}
+	stack := gopacket.NewPacket(data, first, gopacket.NoCopy).Layers()
+	n := len(stack)
+	failed := n > 1 && stack[n-1].LayerType() == gopacket.LayerTypeDecodeFailure
+	if failed {
+		stack = stack[:n-2] // the one before may be what it failed at, half filled in
+	}
+	tags := 0
+	for len(stack) > 0 && outside[stack[0].LayerType()] {
+		if q, ok := stack[0].(*layers.Dot1Q); ok && p.MPLS == 0 {
+			if tags == 0 && p.Tags > 0 {
+				vlan, _ := p.vlan()
+				pcp, _ := p.pcp()
+				check("VLAN id", vlan, q.VLANIdentifier)
+				check("PCP", pcp, q.Priority)
+			}
+			tags++
+		}
+		stack = stack[1:]
+	}
+	check("enough tags", int(p.Tags) >= min(tags, maxTags), true)
+	if len(stack) == 0 {
+		return false
+	}
+	var proto layers.IPProtocol
+	switch ip := stack[0].(type) {
+	case *layers.IPv4:
+		if ip.Version != 4 || tags > maxTags {
+			return false // gopacket does not look at the version
+		}
+		check("kind", p.Kind, IPv4)
+		check("source", address(IPv4, p.Src).String(), ip.SrcIP.String())
+		check("destination", address(IPv4, p.Dst).String(), ip.DstIP.String())
+		check("fragment", p.Fragment, ip.FragOffset != 0)
+		dscp, _ := p.DSCP()
+		check("DSCP", dscp, ip.TOS>>2)
+		proto = ip.Protocol
+	case *layers.IPv6:
+		if ip.Version != 6 || tags > maxTags {
+			return false
+		}
+		check("kind", p.Kind, IPv6)
+		check("source", address(IPv6, p.Src).String(), ip.SrcIP.String())
+		check("destination", address(IPv6, p.Dst).String(), ip.DstIP.String())
+		dscp, _ := p.DSCP()
+		check("DSCP", dscp, ip.TrafficClass>>2)
+		proto = ip.NextHeader
+	default:
+		return false
+	}
+	for _, layer := range stack[1:] {
+		var last bool
+		switch l := layer.(type) {
+		case *layers.IPv6HopByHop:
+			proto = l.NextHeader
+		case *layers.IPv6Routing:
+			proto = l.NextHeader
+		case *layers.IPv6Destination:
+			proto = l.NextHeader
+		case *layers.IPSecAH:
+			if p.Kind == IPv6 { // upper layer to IPv4
+				proto = l.NextHeader
+			}
+		case *layers.IPv6Fragment:
+			proto = l.NextHeader
+			check("fragment", p.Fragment, l.FragmentOffset != 0)
+			last = l.FragmentOffset != 0
+		case *layers.TCP:
+			check("ports", [2]uint16{p.SrcPort, p.DstPort}, [2]uint16{uint16(l.SrcPort), uint16(l.DstPort)})
+			check("has ports", p.HasPorts, true)
+			last = true
+		case *layers.UDP:
+			check("ports", [2]uint16{p.SrcPort, p.DstPort}, [2]uint16{uint16(l.SrcPort), uint16(l.DstPort)})
+			check("has ports", p.HasPorts, true)
+			last = true
+		case *layers.SCTP:
+			check("ports", [2]uint16{p.SrcPort, p.DstPort}, [2]uint16{uint16(l.SrcPort), uint16(l.DstPort)})
+			check("has ports", p.HasPorts, true)
+			last = true
+		default:
+			last = true
+		}
+		if last {
+			break
+		}
+	}
+	if !failed {
+		check("protocol", p.Proto, uint8(proto))
+	}
+	return true
+}

@@ -1,0 +1,290 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// soundPolicy has one of everything and no fault.
+func soundPolicy() *Policy {
+	total := &Meter{Name: "total", Params: meter.TokenBucket{Rate: mega, Burst: 9000}, Aware: true}
+	return &Policy{Classes: []Class{
+		{
+			Name:  "voice",
+			Match: Match{Src: prefixes("192.0.2.0/24"), DSCP: is(46)},
+			Meter: &Meter{Name: "first", Params: meter.SRTCM{CIR: mega, CBS: 1500, EBS: 1500}, Then: total},
+			Red:   &Action{Marks: []Mark{{DSCP, 0}, {PCP, 7}}, Queue: &Queue{Name: "bulk", Config: queue.Config{Rate: mega, Time: time.Second}}},
+		},
+		{Name: "rest", Meter: total},
+	}}
+}
+
+// fieldErrors takes a joined error apart.
+func fieldErrors(t *testing.T, err error) []*FieldError {
+	t.Helper()
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		t.Fatalf("%v (%T) does not join faults", err, err)
+	}
+	var list []*FieldError
+	for _, err := range joined.Unwrap() {
+		var e *FieldError
+		if !errors.As(err, &e) {
+			t.Fatalf("%v (%T) is no FieldError", err, err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// faulty are policies with one fault each: spoil breaks a sound policy, and
+// returns the object that has the fault.
+var faulty = []struct {
+	name  string
+	field string
+	text  string // a part of the message
+	spoil func(p *Policy) (object any)
+}{
+	{"no class", "classes", "at least one", func(p *Policy) any { p.Classes = nil; return p }},
+	{"too many classes", "classes", "4097", func(p *Policy) any {
+		p.Classes = manyClasses(MaxClasses + 1)
+		return p
+	}},
+	{"negative mpu", "mpu", "negative", func(p *Policy) any { p.Length.MPU = -1; return &p.Length }},
+
+	{"no name", "name", `""`, func(p *Policy) any { p.Classes[1].Name = ""; return &p.Classes[1] }},
+	{"the name of the rest", "name", `"-"`, func(p *Policy) any { p.Classes[1].Name = "-"; return &p.Classes[1] }},
+	{"a name twice", "name", `"voice"`, func(p *Policy) any { p.Classes[1].Name = "voice"; return &p.Classes[1] }},
+
+	{"range upside down", "dport", "2-1", func(p *Policy) any { p.Classes[0].Match.DPort = []Range{{1, 2}, {2, 1}}; return &p.Classes[0].Match }},
+	{"proto", "proto", "256 is above 255", func(p *Policy) any { p.Classes[0].Match.Proto = is(256); return &p.Classes[0].Match }},
+	{"sport", "sport", "65536 is above 65535", func(p *Policy) any { p.Classes[0].Match.SPort = is(65536); return &p.Classes[0].Match }},
+	{"dscp", "dscp", "64 is above 63", func(p *Policy) any { p.Classes[0].Match.DSCP = []Range{{0, 64}}; return &p.Classes[0].Match }},
+	{"vlan", "vlan", "4096 is above 4095", func(p *Policy) any { p.Classes[1].Match.VLAN = is(4096); return &p.Classes[1].Match }},
+	{"pcp", "pcp", "8 is above 7", func(p *Policy) any { p.Classes[1].Match.PCP = is(8); return &p.Classes[1].Match }},
+	{"ethertype", "ethertype", "65536 is above 65535", func(p *Policy) any { p.Classes[1].Match.EtherType = is(1 << 16); return &p.Classes[1].Match }},
+	{"prefix", "dst", "prefix", func(p *Policy) any { p.Classes[1].Match.Dst = []netip.Prefix{{}}; return &p.Classes[1].Match }},
+
+	{"meter parameter", "cbs", "negative", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Params = meter.SRTCM{CIR: mega, CBS: -1, EBS: 1}
+		return m
+	}},
+	{"PIR below CIR", "pir", "RFC 2698", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Params = meter.TRTCM{CIR: mega, CBS: 1, PIR: meter.BitRate(1), PBS: 1}
+		return m
+	}},
+	{"parameter of a later stage", "burst", "above zero", func(p *Policy) any {
+		m := p.Classes[1].Meter
+		m.Params = meter.TokenBucket{Rate: mega}
+		return m
+	}},
+	{"no parameters", "type", "", func(p *Policy) any { p.Classes[0].Meter.Params = nil; return p.Classes[0].Meter }},
+	{"more than all", "initial", "", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{3, 2}; return p.Classes[0].Meter }},
+	{"less than nothing", "initial", "", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{-1, 2}; return p.Classes[0].Meter }},
+	{"share without a whole", "initial", "", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{1, 0}; return p.Classes[0].Meter }},
+	{"precolor", "precolor", "64 is above 63", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.PreColor.Map = map[uint32]meter.Color{64: meter.Red}
+		return m
+	}},
+	{"precolor of DEI", "precolor", "2 is above 1", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.PreColor = PreColor{From: DEI, Map: map[uint32]meter.Color{2: meter.Red}}
+		return m
+	}},
+	{"precolor of no field", "precolor", "", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.PreColor = PreColor{From: SKBMark + 1, Map: map[uint32]meter.Color{2: meter.Red}}
+		return m
+	}},
+	{"chain that loops", "then", "must end", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Aware, m.Then = true, m
+		return m
+	}},
+	{"chain that loops later", "then", `"first"`, func(p *Policy) any {
+		first, total := p.Classes[0].Meter, p.Classes[1].Meter
+		p.Classes = p.Classes[:1]
+		first.Aware = true
+		total.Then = first
+		return total
+	}},
+	{"blind later stage", "then", "aware", func(p *Policy) any { p.Classes[1].Meter.Aware = false; return p.Classes[0].Meter }},
+	{"blind later stage of a meter that two classes share", "then", "aware", func(p *Policy) any {
+		p.Classes[1].Meter.Aware = false
+		p.Classes[1].Meter = p.Classes[0].Meter
+		return p.Classes[0].Meter
+	}},
+
+	{"drop and mark", "drop", "nothing else", func(p *Policy) any {
+		p.Classes[0].Red.Drop, p.Classes[0].Red.Queue = true, nil
+		return p.Classes[0].Red
+	}},
+	{"drop and queue", "drop", "nothing else", func(p *Policy) any {
+		p.Classes[0].Red.Drop, p.Classes[0].Red.Marks = true, nil
+		return p.Classes[0].Red
+	}},
+	{"drop and ECN", "drop", "nothing else", func(p *Policy) any {
+		p.Classes[1].Green = &Action{Drop: true, ECN: CE}
+		return p.Classes[1].Green
+	}},
+	{"marked twice", "dscp", "twice", func(p *Policy) any {
+		p.Classes[1].Yellow = &Action{Marks: []Mark{{DSCP, 1}, {DSCP, 1}}}
+		return p.Classes[1].Yellow
+	}},
+	{"mark too large", "mpls", "8 is above 7", func(p *Policy) any {
+		p.Classes[1].Green = &Action{Marks: []Mark{{MPLSTC, 8}}}
+		return p.Classes[1].Green
+	}},
+	{"mark of no field", "mark", "", func(p *Policy) any {
+		p.Classes[1].Green = &Action{Marks: []Mark{{SKBMark + 1, 0}}}
+		return p.Classes[1].Green
+	}},
+
+	{"queue without limit", "limit", "missing", func(p *Policy) any { p.Classes[0].Red.Queue.Time = 0; return p.Classes[0].Red.Queue }},
+	{"queue with a negative limit", "limit", "negative", func(p *Policy) any { p.Classes[0].Red.Queue.Bytes = -1; return p.Classes[0].Red.Queue }},
+	{"queue without rate", "rate", "above zero", func(p *Policy) any { p.Classes[0].Red.Queue.Rate = meter.Rate{}; return p.Classes[0].Red.Queue }},
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, test := range faulty {
+		t.Run(test.name, func(t *testing.T) {
+			defer noPanic(t)
+			p := soundPolicy()
+			object := test.spoil(p)
+			l, err := New(p)
+			if err == nil || l != nil {
+				t.Fatalf("pipeline %v, error %v", l, err)
+			}
+			list := fieldErrors(t, err)
+			if len(list) != 1 {
+				t.Fatalf("%d faults, want one:\n%v", len(list), err)
+			}
+			if e := list[0]; e.Object != object || e.Field != test.field || !strings.Contains(e.Reason, test.text) {
+				t.Errorf("%T %p, %s: %s\nwant %T %p, %s: …%s…", e.Object, e.Object, e.Field, e.Reason, object, object, test.field, test.text)
+			}
+			if !strings.Contains(err.Error(), test.field+": ") {
+				t.Errorf("%q does not name %s", err, test.field)
+			}
+		})
+	}
+}
+
+// All faults are said at once, in the same order every time, with the names of
+// what has them.
+func TestNewJoinsFaults(t *testing.T) {
+	p := soundPolicy()
+	p.Length.MPU = -1
+	p.Classes[0].Match.Src = []netip.Prefix{{}}
+	p.Classes[0].Match.Dst = []netip.Prefix{{}}
+	p.Classes[0].Match.Proto = []Range{{2, 1}, {0, 256}}
+	p.Classes[0].Meter.Params = meter.SRTCM{CIR: mega, CBS: -1, EBS: -1}
+	p.Classes[0].Red.Queue.Config = queue.Config{}
+	p.Classes[1].Name = "-"
+	_, err := New(p)
+	fields := map[string]int{}
+	for _, e := range fieldErrors(t, err) {
+		fields[e.Field]++
+	}
+	if want := map[string]int{"mpu": 1, "src": 1, "dst": 1, "proto": 2, "cbs": 1, "ebs": 1, "rate": 1, "limit": 1, "name": 1}; fmt.Sprint(fields) != fmt.Sprint(want) {
+		t.Errorf("faults %v, want %v:\n%v", fields, want, err)
+	}
+	for _, part := range []string{`meter "first": cbs: `, `queue "bulk": rate: `, `class "-": name: `} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("no %q in\n%v", part, err)
+		}
+	}
+	for range 30 {
+		if _, again := New(p); again.Error() != err.Error() {
+			t.Fatalf("faults come in another order:\n%v\n\n%v", err, again)
+		}
+	}
+}
+
+func TestNewAccepts(t *testing.T) {
+	for name, edit := range map[string]func(p *Policy){
+		"as it is": func(*Policy) {},
+		"largest values": func(p *Policy) {
+			p.Classes[0].Match = Match{Proto: is(255), SPort: is(65535), DSCP: is(63), VLAN: is(4095), PCP: is(7), Mark: is(1<<32 - 1), EtherType: is(65535), Length: is(1<<32 - 1)}
+		},
+		"all of the burst":     func(p *Policy) { p.Classes[0].Meter.Initial = Share{2, 2} },
+		"nothing of the burst": func(p *Policy) { p.Classes[0].Meter.Initial = Share{0, 2} },
+		"negative overhead":    func(p *Policy) { p.Length.Overhead = -100 },
+		"most classes":         func(p *Policy) { p.Classes = manyClasses(MaxClasses) },
+		"largest marks": func(p *Policy) {
+			p.Classes[0].Red.Marks = []Mark{{DSCP, 63}, {PCP, 7}, {DEI, 1}, {MPLSTC, 7}, {SKBMark, 1<<32 - 1}}
+		},
+		"drop with an empty list": func(p *Policy) { p.Classes[0].Red = &Action{Drop: true, Marks: []Mark{}} },
+	} {
+		p := soundPolicy()
+		edit(p)
+		if _, err := New(p); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func manyClasses(n int) []Class {
+	classes := make([]Class, n)
+	for i := range classes {
+		classes[i].Name = fmt.Sprint(i)
+	}
+	return classes
+}
+
+func TestDefaultActions(t *testing.T) {
+	mark := &Action{Marks: []Mark{{DSCP, 1}}}
+	c := Class{Yellow: mark}
+	for color, want := range [3]string{"{false 0 [] <nil>}", fmt.Sprint(*mark), "{true 0 [] <nil>}"} {
+		if got := fmt.Sprint(c.Action(meter.Color(color))); got != want {
+			t.Errorf("%v: %s, want %s", meter.Color(color), got, want)
+		}
+	}
+}
+
+// TestShare compares with exact fractions; a share is rounded down.
+func TestShare(t *testing.T) {
+	r := seeded(t)
+	for range 10_000 {
+		den := 1 + r.Int64()>>r.IntN(63)
+		s := Share{r.Int64N(den) + r.Int64N(2), den}
+		n := r.Int64N(1<<59) >> r.IntN(59)
+		want := new(big.Int).Mul(big.NewInt(n), big.NewInt(s.Num))
+		want.Quo(want, big.NewInt(den))
+		if got := s.of(n); got != want.Int64() {
+			t.Fatalf("%d/%d of %d is %d, want %v", s.Num, s.Den, n, got, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, test := range []struct {
+		got  fmt.Stringer
+		want string
+	}{
+		{DSCP, "dscp"},
+		{SKBMark, "mark"},
+		{NoMeter, "no-meter"},
+		{NotIP, "not-ip"},
+		{BadPacket, "malformed"},
+		{QueueFull, "queue-full"},
+		{Reason(meter.KindTRTCM.Clause(meter.Red, meter.Red)), "rfc2698-pre-red"},
+		{CauseColor, "color"},
+		{CauseECN, "ecn"},
+		{CauseQueue, "queue-full"},
+	} {
+		if test.got.String() != test.want {
+			t.Errorf("%q, want %q", test.got, test.want)
+		}
+	}
+}

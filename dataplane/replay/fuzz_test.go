@@ -1,0 +1,105 @@
+package replay
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// FuzzReplay takes any bytes for a capture. Whatever a run returns, its output
+// is a capture that replays without an error, with the packets that left; and
+// where the input's stamps never go back, the output's do not either.
+func FuzzReplay(f *testing.F) {
+	for _, c := range small() {
+		f.Add(c.bytes)
+		var z bytes.Buffer
+		w := gzip.NewWriter(&z)
+		w.Write(c.bytes)
+		w.Close()
+		f.Add(z.Bytes())
+	}
+	for _, name := range []string{"cooked.pcapng", "back.pcap", "big-endian.pcap"} {
+		raw, err := os.ReadFile(filepath.Join(ownPcaps, name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		p := pipeline(t, dataplane.Class{
+			Name:   "all",
+			Meter:  &dataplane.Meter{Name: "m", Params: meter.SRTCM{CIR: byteRate, CBS: 100, EBS: 1000}},
+			Green:  &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
+			Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Minute}}},
+		})
+		var out bytes.Buffer
+		left := int64(0)
+		forward, latest := true, int64(math.MinInt64)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		s, err := Run(ctx, bytes.NewReader(in), p, Config{
+			Output: &out,
+			Each: func(_ int64, p *dataplane.Packet, v *dataplane.Verdict) error {
+				forward = forward && p.Time >= latest
+				latest = max(latest, p.Time)
+				if !v.Done.Dropped() {
+					left++
+				}
+				return nil
+			},
+		})
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal("no end")
+		}
+		if out.Len() == 0 {
+			if s.Packets > 0 {
+				t.Fatalf("%d packets and no output: %v", s.Packets, err)
+			}
+			return
+		}
+		clocks := clocks(ctx, out.Bytes())
+		var at []int64
+		again, e := Run(ctx, &out, transparent(t), Config{
+			Each: func(_ int64, p *dataplane.Packet, _ *dataplane.Verdict) error {
+				at = append(at, p.Time)
+				return nil
+			},
+		})
+		if e != nil {
+			t.Fatalf("the output of a run that returned %v is broken: %v", err, e)
+		}
+		if finished := err == nil || errors.As(err, new(*BrokenError)); finished && again.Packets != left {
+			t.Fatalf("%d packets in the output, %d left: %v", again.Packets, left, err)
+		}
+		if forward && clocks == 1 && !slices.IsSorted(at) {
+			t.Fatalf("stamps went forward and come out as %d", at)
+		}
+	})
+}
+
+// clocks counts the interfaces that packets name, or 1 for a classic capture.
+// A departure is rounded up to its interface's clock, so that stamps of
+// several need not be in order.
+func clocks(ctx context.Context, raw []byte) int {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	seen := map[*iface]bool{}
+	f, err := open(newWindow(ctx, bytes.NewReader(raw)))
+	for r := (record{}); err == nil; {
+		if err = f.next(&r); err == nil && r.packet {
+			seen[r.iface] = true
+		}
+	}
+	return len(seen)
+}

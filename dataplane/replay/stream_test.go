@@ -1,0 +1,285 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+var errDisk = errors.New("the disk is gone")
+
+// TestInputFails holds that an I/O error of the source is told as it is, with
+// all that came before it in the output.
+func TestInputFails(t *testing.T) {
+	for name, c := range small() {
+		ends, packets := wholeRecords(t, c)
+		for i, end := range ends {
+			for _, cut := range []int{end, min(end+5, len(c.bytes))} {
+				in := io.MultiReader(bytes.NewReader(c.bytes[:cut]), iotest.ErrReader(errDisk))
+				var out bytes.Buffer
+				s, err := Run(t.Context(), in, transparent(t), Config{Output: &out})
+				want := packets[i]
+				if cut == len(c.bytes) {
+					want = 3
+				}
+				if !errors.Is(err, errDisk) || errors.As(err, new(*BrokenError)) || s.Packets != int64(want) {
+					t.Errorf("%s, fails after %d bytes: %d packets, %v, want %d", name, cut, s.Packets, err, want)
+				}
+				if back := readBack(t, out.Bytes()); len(back) != want {
+					t.Errorf("%s, fails after %d bytes: %d packets in the output, want %d", name, cut, len(back), want)
+				}
+			}
+		}
+	}
+}
+
+// TestDribble reads a byte at a time.
+func TestDribble(t *testing.T) {
+	for name, c := range small() {
+		var out bytes.Buffer
+		s, err := Run(t.Context(), iotest.OneByteReader(bytes.NewReader(c.bytes)), transparent(t), Config{Output: &out})
+		if err != nil || s.Packets != 3 || !bytes.Equal(out.Bytes(), unsectioned(c.bytes)) {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+}
+
+// TestLargestRecord passes a packet of the largest size between small ones.
+func TestLargestRecord(t *testing.T) {
+	c := little().pcap(magicMicro, ethernet)
+	for range 3 {
+		c.packet(1, 0, frame(ipv4(40, 0, 1)))
+		c.packet(1, 0, make([]byte, maxRecord-16))
+		c.packet(1, 0, nil)
+	}
+	out, s := mustReplay(t, c.bytes, transparent(t))
+	if s.Packets != 9 || !bytes.Equal(out, c.bytes) {
+		t.Errorf("%d packets, %d bytes, want 9 and %d", s.Packets, len(out), len(c.bytes))
+	}
+}
+
+// limited is a writer with room for some bytes.
+type limited struct{ room int }
+
+func (w *limited) Write(b []byte) (int, error) {
+	if len(b) > w.room {
+		n := w.room
+		w.room = 0
+		return n, errDisk
+	}
+	w.room -= len(b)
+	return len(b), nil
+}
+
+// TestOutputFails holds that an error of the output is an OutputError, wherever
+// it comes: in the header, within packets, with those that waited to the end.
+func TestOutputFails(t *testing.T) {
+	c := little().pcap(magicMicro, ethernet)
+	for range 600 {
+		c.packet(1, 0, frame(ipv4(1000, 0, 1)))
+	}
+	for name, p := range map[string]func(testing.TB) *dataplane.Pipeline{"transparent": transparent, "queued": queued} {
+		for _, room := range []int{0, 1, 24, 25, 300_000, len(c.bytes) - 1} {
+			_, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{room}})
+			if !errors.As(err, new(*OutputError)) || !errors.Is(err, errDisk) {
+				t.Errorf("%s, room for %d bytes: %v, want an OutputError", name, room, err)
+			}
+		}
+		if _, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{len(c.bytes)}}); err != nil {
+			t.Errorf("%s, room for all: %v", name, err)
+		}
+	}
+}
+
+// TestEachFails holds that an error of Each ends the run as it is, with a
+// valid output.
+func TestEachFails(t *testing.T) {
+	in := small()["pcapng"].bytes
+	var out bytes.Buffer
+	s, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{
+		Output: &out,
+		Each: func(number int64, _ *dataplane.Packet, _ *dataplane.Verdict) error {
+			if number == 2 {
+				return errDisk
+			}
+			return nil
+		},
+	})
+	if err != errDisk || s.Packets != 2 {
+		t.Errorf("%d packets, %v, want 2 and Each's error", s.Packets, err)
+	}
+	if n := len(readBack(t, out.Bytes())); n != 1 {
+		t.Errorf("%d packets in the output, want 1", n)
+	}
+}
+
+// endless is a capture that never ends: IP packets of a size, as many
+// microseconds apart as they have bytes.
+type endless struct {
+	size uint64 // bytes
+	buf  []byte // 64 packets
+	left []byte
+	next uint64 // µs
+	sent atomic.Int64
+}
+
+func newEndless(size int) *endless {
+	e := &endless{size: uint64(size), left: little().pcap(magicMicro, ethernet).bytes}
+	c := little()
+	for range 64 {
+		c.packet(0, 0, frame(ipv4(size, 0, 1)))
+	}
+	e.buf = c.bytes
+	return e
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	if len(e.left) == 0 {
+		c := little()
+		for at := 0; at < len(e.buf); at += len(e.buf) / 64 {
+			c.PutUint32(e.buf[at:], uint32(e.next/1e6))
+			c.PutUint32(e.buf[at+4:], uint32(e.next%1e6))
+			e.next += e.size
+		}
+		e.left = e.buf
+	}
+	n := copy(b, e.left)
+	e.left = e.left[n:]
+	e.sent.Add(int64(n))
+	return n, nil
+}
+
+// TestCancel ends a run in the middle of a stream: the context's cause, and an
+// output that is valid up to there.
+func TestCancel(t *testing.T) {
+	cause := errors.New("enough")
+	for name, p := range map[string]func(testing.TB) *dataplane.Pipeline{"transparent": transparent, "queued": queued} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var out bytes.Buffer
+		s, err := Run(ctx, newEndless(100), p(t), Config{
+			Output: &out,
+			Each: func(number int64, _ *dataplane.Packet, _ *dataplane.Verdict) error {
+				if number == 3000 {
+					cancel(cause)
+				}
+				return nil
+			},
+		})
+		if err != cause || s.Packets < 3000 || s.Packets > 6000 {
+			t.Errorf("%s: %d packets, %v, want the cause soon after 3000", name, s.Packets, err)
+		}
+		if back := readBack(t, out.Bytes()); int64(len(back)) != s.Packets {
+			t.Errorf("%s: %d packets in the output, want %d", name, len(back), s.Packets)
+		}
+	}
+}
+
+// TestCancelBlocked ends a run that waits for input, in the middle of a packet
+// and inside gzip's reader.
+func TestCancelBlocked(t *testing.T) {
+	in := small()["pcap"].bytes
+	for name, test := range map[string]struct {
+		in      []byte
+		packets int64
+	}{
+		"nothing":           {nil, 0},
+		"magic of gzip":     {[]byte{0x1f, 0x8b}, 0},
+		"header":            {in[:24], 0},
+		"within a packet":   {in[:len(in)-3], 2},
+		"after all packets": {in, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, w := io.Pipe()
+			defer w.Close()
+			cause := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() {
+				w.Write(test.in)
+				time.Sleep(5 * time.Millisecond)
+				cancel(cause)
+			}()
+			var out bytes.Buffer
+			s, err := Run(ctx, r, transparent(t), Config{Output: &out})
+			if err != cause || s.Packets != test.packets {
+				t.Errorf("%d packets, %v, want %d and the cause", s.Packets, err, test.packets)
+			}
+			if len(test.in) >= 24 {
+				if n := len(readBack(t, out.Bytes())); int64(n) != test.packets {
+					t.Errorf("%d packets in the output, want %d", n, test.packets)
+				}
+			}
+		})
+	}
+}
+
+// TestLeavesNoGoroutines holds that nothing runs on once the read that was
+// under way returns.
+func TestLeavesNoGoroutines(t *testing.T) {
+	before := runtime.NumGoroutine()
+	c := small()["pcapng"]
+	for _, in := range [][]byte{nil, c.bytes, c.bytes[:len(c.bytes)-5], {0x1f, 0x8b, 0x55}, []byte("no capture")} {
+		Run(t.Context(), bytes.NewReader(in), transparent(t), Config{Output: io.Discard})
+	}
+	Run(t.Context(), newEndless(1000), transparent(t), Config{Output: &limited{1 << 20}})
+	Run(t.Context(), newEndless(1000), transparent(t), Config{
+		Each: func(int64, *dataplane.Packet, *dataplane.Verdict) error { return errDisk },
+	})
+	r, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	Run(ctx, r, transparent(t), Config{})
+	w.Close()
+	for range 200 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	stacks := make([]byte, 1<<16)
+	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+}
+
+// TestMemory replays 300 MB of packets of which each waits in a queue for a
+// moment. What is held does not grow with the capture.
+func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("300 MB take a second")
+	}
+	const size, limit = 300 << 20, 64 << 20
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	most := uint64(0)
+	in := newEndless(8000)
+	_, err := Run(t.Context(), in, queued(t), Config{
+		Output: io.Discard,
+		Each: func(number int64, _ *dataplane.Packet, _ *dataplane.Verdict) error {
+			if number%4096 == 0 {
+				runtime.ReadMemStats(&after)
+				most = max(most, after.HeapAlloc)
+			}
+			if in.sent.Load() > size {
+				return io.EOF
+			}
+			return nil
+		},
+	})
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.Sys - before.Sys; grown > limit {
+		t.Errorf("the process grew by %d MiB, want at most 64", grown>>20)
+	}
+	if most > before.HeapAlloc+limit {
+		t.Errorf("the heap was %d MiB, want at most 64 more than %d", most>>20, before.HeapAlloc>>20)
+	}
+}

@@ -1,0 +1,114 @@
+package replay
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// TestWarnings holds that what is odd about a capture draws one warning that
+// names the first packet, and no error.
+func TestWarnings(t *testing.T) {
+	const day = 24 * 3600
+	data := frame(ipv4(40, 0, 1))
+	pcap := func() *capture { return little().pcap(magicMicro, ethernet) }
+	for _, test := range []struct {
+		name string
+		in   *capture
+		gap  time.Duration
+		want []string // the begin of each, and a part after ...
+	}{
+		{"nothing odd", pcap().packet(1, 0, data).packet(1, 0, data).packet(1, 1, data), 0, nil},
+		{"stamps that goes back", pcap().packet(2, 0, data).packet(1, 999_999, data), 0, []string{"packet 2: ...goes back"}},
+		{"stamps behind the largest", pcap().packet(3, 0, data).packet(1, 0, data).packet(2, 0, data).packet(3, 0, data), 0, []string{"packet 2 and 1 more: ...goes back"}},
+		{"a day ahead", pcap().packet(1, 0, data).packet(1+day, 0, data), 0, nil},
+		{"more than a day ahead", pcap().packet(1, 0, data).packet(1+day, 1, data).packet(2, 0, data), 0, []string{"packet 3: ...goes back", "packet 2: ...far ahead"}},
+		{"a gap of one's own", pcap().packet(1, 0, data).packet(2, 0, data).packet(3, 1, data), time.Second, []string{"packet 3: ...far ahead"}},
+		{"a first stamp is never ahead", pcap().packet(4_000_000_000, 0, data), 0, nil},
+		{"a fraction over one second", pcap().packet(1, 1_000_000, data), 0, []string{"packet 1: ...carried"}},
+		{"cut by the snap length", pcap().packet(1, 0, data).words(1, 0, 20, 54).raw(data[:20]...), 0, []string{"packet 2: ...length on the wire"}},
+		{"longer than on the wire", pcap().words(1, 0, 54, 20).raw(data...), 0, []string{"packet 1: ...captured length"}},
+		{"unknown link type", little().pcap(magicMicro, usb).packet(1, 0, data).packet(1, 0, data), 0, []string{"packet 1 and 1 more: ...(link type 147)"}},
+		{"unknown link type of an interface", little().section().iface(ethernet, 0).iface(usb, 0).enhanced(0, 1, data).enhanced(1, 1, data), 0, []string{"packet 2: ...(link type 147)"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, err := Run(t.Context(), bytes.NewReader(test.in.bytes), transparent(t), Config{MaxGap: test.gap})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.EqualFunc(s.Warnings, test.want, func(got, want string) bool {
+				begin, part, _ := strings.Cut(want, "...")
+				return strings.HasPrefix(got, begin) && strings.Contains(got, part) && !strings.Contains(got, "\n")
+			}) {
+				t.Errorf("warnings %q, want %q", s.Warnings, test.want)
+			}
+		})
+	}
+}
+
+// TestFractionOverOneSecond carries the fraction, in the verdict and in the
+// output, queued or not.
+func TestFractionOverOneSecond(t *testing.T) {
+	for name, p := range map[string]func(testing.TB) *dataplane.Pipeline{"passed": transparent, "queued": queued} {
+		in := big().pcap(magicMicro, ethernet).packet(10, 2_500_000, frame(ipv4(40, 0, 1))).bytes
+		out, s := mustReplay(t, in, p(t))
+		want := big().pcap(magicMicro, ethernet).packet(12, 500_000, frame(ipv4(40, 0, 1))).bytes
+		if !bytes.Equal(out, want) || s.First != 12.5e9 {
+			t.Errorf("%s: first at %d, output % x", name, s.First, out[24:32])
+		}
+	}
+}
+
+// TestLengths meters the length on the wire of a packet that was cut, and the
+// captured one where that is more.
+func TestLengths(t *testing.T) {
+	data := frame(ipv4(400, 0, 1))
+	in := little().pcap(magicMicro, ethernet).
+		words(1, 0, 60, 1414).raw(data[:60]...).
+		words(1, 0, 414, 20).raw(data...).
+		packet(1, 0, nil).bytes
+	var got []int
+	_, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{
+		Each: func(_ int64, _ *dataplane.Packet, v *dataplane.Verdict) error {
+			got = append(got, v.Length)
+			return nil
+		},
+	})
+	if want := []int{1400, 400, 0}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("lengths %d, want %d: %v", got, want, err)
+	}
+}
+
+// TestLengthRuleWantsEthernet refuses frame lengths where the link layer has
+// none to count, once a packet of it comes.
+func TestLengthRuleWantsEthernet(t *testing.T) {
+	for _, base := range []dataplane.LengthBase{dataplane.L2, dataplane.L1} {
+		p, err := dataplane.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := little().section().iface(rawIP, 0).iface(ethernet, 0)
+		c.enhanced(1, 1, frame(ipv4(40, 0, 1))).enhanced(0, 2, ipv4(40, 0, 2))
+		out, s, err := replay(t, c.bytes, p)
+		if err == nil || !strings.Contains(err.Error(), "link type 101") {
+			t.Errorf("%v, want an error that names the link type", err)
+		}
+		if n := len(readBack(t, out)); n != 1 || s.Packets != 1 {
+			t.Errorf("%d packets, %d in the output, want 1", s.Packets, n)
+		}
+	}
+}
+
+// TestSummary has the smallest and the largest stamp.
+func TestSummary(t *testing.T) {
+	data := frame(ipv4(40, 0, 1))
+	in := little().pcap(magicNano, ethernet).packet(5, 7, data).packet(3, 1, data).packet(9, 2, data).packet(4, 4, data).bytes
+	_, s := mustReplay(t, in, transparent(t))
+	if s.Packets != 4 || s.First != 3e9+1 || s.Last != 9e9+2 {
+		t.Errorf("%+v", s)
+	}
+}
