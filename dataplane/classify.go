@@ -36,7 +36,12 @@ type direct []uint32
 type ranged[K any] struct {
 	bounds []K
 	offset []uint32
+	jump   []uint32 // of search32: by the highest bits of a value, the last bound not above them
 }
+
+// jumpBits are as many of the highest bits of a 32-bit value as make a search
+// among a thousand prefixes short, in 16 KiB.
+const jumpBits = 12
 
 // addresses are apart by family: 192.0.2.1 and ::192.0.2.1 are not the same.
 type addresses struct {
@@ -170,28 +175,30 @@ func (a *addresses) lookup(k Kind, addr Addr) uint32 {
 	return a.none
 }
 
-// search32 finds the last bound that is not above v. The first bound is 0. The
-// loop has no branch to mispredict: the compiler makes the choice a move.
+// search32 finds the last bound that is not above v. The first bound is 0. A
+// branch would be mispredicted at every other step, so the choice is a mask:
+// -1 where v is below the bound in the middle.
 func search32(r *ranged[uint32], v uint32) uint32 {
-	bounds := r.bounds
-	base, n := 0, len(bounds)
-	for n > 1 {
+	top := v >> (32 - jumpBits)
+	base := int(r.jump[top])
+	for n := int(r.jump[top+1]) - base + 1; n > 1; {
 		half := n / 2
-		if bounds[base+half] <= v {
-			base += half
-		}
+		below := int64(v) - int64(r.bounds[base+half])
+		base += half &^ int(below>>63)
 		n -= half
 	}
 	return r.offset[base]
 }
 
+// search128 is search32 for addresses of IPv6.
 func search128(r *ranged[Addr], v Addr) uint32 {
 	base, n := 0, len(r.bounds)
 	for n > 1 {
 		half := n / 2
-		if b := &r.bounds[base+half]; b.Hi < v.Hi || b.Hi == v.Hi && b.Lo <= v.Lo {
-			base += half
-		}
+		bound := &r.bounds[base+half]
+		_, borrow := bits.Sub64(v.Lo, bound.Lo, 0)
+		_, borrow = bits.Sub64(v.Hi, bound.Hi, borrow)
+		base += half &^ -int(borrow)
 		n -= half
 	}
 	return r.offset[base]
@@ -278,6 +285,21 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 	}
 }
 
+// sweep32 is sweep for numbers, with the jump table that speeds their search.
+func (b *builder) sweep32(edges []edge[uint32], open []int) ranged[uint32] {
+	r := sweep(b, 0, edges, open, cmp.Compare[uint32])
+	r.jump = make([]uint32, 1<<jumpBits+1)
+	last := 0
+	for i := range r.jump[:1<<jumpBits] {
+		for last+1 < len(r.bounds) && r.bounds[last+1] <= uint32(i)<<(32-jumpBits) {
+			last++
+		}
+		r.jump[i] = uint32(last)
+	}
+	r.jump[1<<jumpBits] = uint32(len(r.bounds) - 1)
+	return r
+}
+
 // sweepField returns the ranges of a field's values, and false where no match
 // asks for it.
 func (b *builder) sweepField(f field, matches []Match) (ranged[uint32], bool) {
@@ -298,7 +320,7 @@ func (b *builder) sweepField(f field, matches []Match) (ranged[uint32], bool) {
 	if len(open) == len(matches) {
 		return ranged[uint32]{}, false
 	}
-	return sweep(b, 0, edges, open, cmp.Compare[uint32]), true
+	return b.sweep32(edges, open), true
 }
 
 // table spreads the ranges of a field out over all its values.
@@ -343,7 +365,7 @@ func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) a
 	}
 	return addresses{
 		used: true,
-		v4:   sweep(b, 0, v4, open, cmp.Compare[uint32]),
+		v4:   b.sweep32(v4, open),
 		v6:   sweep(b, Addr{}, v6, open, Addr.compare),
 		none: b.set(func(i int) bool { return len(list(&matches[i])) == 0 }),
 	}

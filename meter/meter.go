@@ -62,11 +62,19 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 		e += (c - tc) & p.coupled
 		c = tc
 	}
-	cost := p.cost(n)
+	cost, before := p.cost(n), int64(in)
 	overC, overE := cost-p.c.room, cost-p.e.room
-	fromC, fromE := p.fits(c+(overC-tc), e+(overE-te), overC, overE, in)
+	// A debt that was paid since counts as none: the packet's own cost must
+	// fit, too.
+	missC, missE := (c+(overC-tc))&overC, (e+(overE-te))&overE
+	var fromC, fromE int64
+	if p.peak {
+		fromC, fromE = both(missC, missE, before)
+	} else {
+		fromC, fromE = either(missC, missE, before, p.cLimit)
+	}
 	m.c, m.e = c+cost&fromC, max(e, te)+cost&fromE
-	return verdict(fromC, fromE, in)
+	return verdict(fromC, fromE, before)
 }
 
 // Colors meters packets that share one time, in order, as one call of Color
@@ -82,13 +90,22 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 	c, e := p.settle(m.c, m.e, tc, te)
 	c, e = c-tc, e-te
 	colors = colors[:len(lengths)]
-	for i, n := range lengths {
-		cost := p.cost(n)
-		overC, overE := cost-p.c.room, cost-p.e.room
-		fromC, fromE := p.fits(c+overC, e+overE, -1, -1, colors[i])
-		c += cost & fromC
-		e += cost & fromE
-		colors[i] = verdict(fromC, fromE, colors[i])
+	if p.peak {
+		for i, n := range lengths {
+			cost, before := p.cost(n), int64(colors[i])
+			fromC, fromE := both(c+(cost-p.c.room), e+(cost-p.e.room), before)
+			c += cost & fromC
+			e += cost & fromE
+			colors[i] = verdict(fromC, fromE, before)
+		}
+	} else {
+		for i, n := range lengths {
+			cost, before := p.cost(n), int64(colors[i])
+			fromC, fromE := either(c+(cost-p.c.room), e+(cost-p.e.room), before, p.cLimit)
+			c += cost & fromC
+			e += cost & fromE
+			colors[i] = verdict(fromC, fromE, before)
+		}
 	}
 	m.c, m.e = c+tc, e+te
 }
@@ -103,24 +120,28 @@ func (p *Profile) settle(c, e, tc, te int64) (int64, int64) {
 // cost of n bytes in units; more than any bucket holds where n is.
 func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.over)) * p.den }
 
-// fits says from which buckets a packet takes its tokens, as masks: -1 for
-// yes, 0 for no. c and e are the debts that the packet would leave, less the
-// rooms: negative where it fits. A debt that was not settled may be too small;
-// so overC and overE, the packet's own cost less the rooms, must be negative
-// too. Where debts are settled -1 will do.
-func (p *Profile) fits(c, e, overC, overE int64, in Color) (fromC, fromE int64) {
-	fromC = c & (overC & (int64(in) - p.cLimit)) >> 63
-	fromE = e & (overE & (int64(in) - int64(Red))) >> 63
-	if p.peak {
-		fromC &= fromE
-	} else {
-		fromE &^= fromC
-	}
+// both and either say from which buckets a packet takes its tokens, as masks:
+// -1 for yes, 0 for no. c and e are negative where the bucket holds the packet.
+
+// both is RFC 2698 §3: what takes from C takes from P as well.
+func both(c, e, before int64) (fromC, fromE int64) {
+	fromE = e & (before - int64(Red)) >> 63
+	fromC = c & (before - int64(Yellow)) & fromE >> 63
 	return fromC, fromE
 }
 
-func verdict(fromC, fromE int64, in Color) Color {
-	return Color(int64(Red) + (fromC | fromE) + fromC + int64(in)&fromC)
+// either is RFC 2697 §3 and RFC 4115 §3: what does not take from C may take
+// from E. Colors before that are below limit may take from C.
+func either(c, e, before, limit int64) (fromC, fromE int64) {
+	fromC = c & (before - limit) >> 63
+	fromE = e & (before - int64(Red)) &^ fromC >> 63
+	return fromC, fromE
+}
+
+// verdict is green where tokens came from C, yellow where from E alone, else
+// red; but a packet that took from C as yellow, from a token bucket, stays so.
+func verdict(fromC, fromE, before int64) Color {
+	return Color(int64(Red) + (fromC | fromE) + fromC + before&fromC)
 }
 
 // rebase moves the epoch to now, or says that no time has passed since it

@@ -69,6 +69,14 @@ func (w *window) readAhead(src io.Reader) {
 // first, it returns what there is with the reason: io.EOF, an error of the
 // source, or the context's.
 func (w *window) peek(n int) ([]byte, error) {
+	if n <= len(w.data) {
+		return w.data[:n:n], nil
+	}
+	return w.fill(n)
+}
+
+// fill is peek where the next chunk is needed.
+func (w *window) fill(n int) ([]byte, error) {
 	for len(w.data) < n {
 		if w.err != nil {
 			return w.data, w.err
