@@ -62,19 +62,19 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 		e += (c - tc) & p.coupled
 		c = tc
 	}
-	cost, before := p.cost(n), int64(in)
+	cost := p.cost(n)
 	overC, overE := cost-p.c.room, cost-p.e.room
 	// A debt that was paid since counts as none: the packet's own cost must
 	// fit, too.
-	missC, missE := (c+(overC-tc))&overC, (e+(overE-te))&overE
-	var fromC, fromE int64
+	mayC, mayE := (int64(in)-p.cLimit)&overC, (int64(in)-int64(Red))&overE
+	var fromC, fromE, color int64
 	if p.peak {
-		fromC, fromE = both(missC, missE, before)
+		fromC, fromE, color = both(c+(overC-tc), e+(overE-te), mayC, mayE)
 	} else {
-		fromC, fromE = either(missC, missE, before, p.cLimit)
+		fromC, fromE, color = either(c+(overC-tc), e+(overE-te), mayC, mayE)
 	}
 	m.c, m.e = c+cost&fromC, max(e, te)+cost&fromE
-	return verdict(fromC, fromE, before)
+	return Color(color + int64(in)&fromC)
 }
 
 // Colors meters packets that share one time, in order, as one call of Color
@@ -90,21 +90,23 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 	c, e := p.settle(m.c, m.e, tc, te)
 	c, e = c-tc, e-te
 	colors = colors[:len(lengths)]
+	roomC, roomE, limit := p.c.room, p.e.room, p.cLimit
+	var fromC, fromE, color int64
 	if p.peak {
 		for i, n := range lengths {
-			cost, before := p.cost(n), int64(colors[i])
-			fromC, fromE := both(c+(cost-p.c.room), e+(cost-p.e.room), before)
+			cost, in := p.cost(n), int64(colors[i])
+			fromC, fromE, color = both(c+(cost-roomC), e+(cost-roomE), in-limit, in-int64(Red))
 			c += cost & fromC
 			e += cost & fromE
-			colors[i] = verdict(fromC, fromE, before)
+			colors[i] = Color(color)
 		}
 	} else {
 		for i, n := range lengths {
-			cost, before := p.cost(n), int64(colors[i])
-			fromC, fromE := either(c+(cost-p.c.room), e+(cost-p.e.room), before, p.cLimit)
+			cost, in := p.cost(n), int64(colors[i])
+			fromC, fromE, color = either(c+(cost-roomC), e+(cost-roomE), in-limit, in-int64(Red))
 			c += cost & fromC
 			e += cost & fromE
-			colors[i] = verdict(fromC, fromE, before)
+			colors[i] = Color(color + in&fromC)
 		}
 	}
 	m.c, m.e = c+tc, e+te
@@ -120,28 +122,23 @@ func (p *Profile) settle(c, e, tc, te int64) (int64, int64) {
 // cost of n bytes in units; more than any bucket holds where n is.
 func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.over)) * p.den }
 
-// both and either say from which buckets a packet takes its tokens, as masks:
-// -1 for yes, 0 for no. c and e are negative where the bucket holds the packet.
+// both and either are the verdicts. c and e are negative where the bucket holds
+// the packet, mayC and mayE where the color before lets it take from there. The
+// first two results say whether it does, as masks: -1 for yes, 0 for no.
 
 // both is RFC 2698 §3: what takes from C takes from P as well.
-func both(c, e, before int64) (fromC, fromE int64) {
-	fromE = e & (before - int64(Red)) >> 63
-	fromC = c & (before - int64(Yellow)) & fromE >> 63
-	return fromC, fromE
+func both(c, e, mayC, mayE int64) (fromC, fromE, color int64) {
+	fromE = e & mayE >> 63
+	fromC = c & mayC & fromE >> 63
+	return fromC, fromE, int64(Red) + fromC + fromE
 }
 
 // either is RFC 2697 §3 and RFC 4115 §3: what does not take from C may take
-// from E. Colors before that are below limit may take from C.
-func either(c, e, before, limit int64) (fromC, fromE int64) {
-	fromC = c & (before - limit) >> 63
-	fromE = e & (before - int64(Red)) &^ fromC >> 63
-	return fromC, fromE
-}
-
-// verdict is green where tokens came from C, yellow where from E alone, else
-// red; but a packet that took from C as yellow, from a token bucket, stays so.
-func verdict(fromC, fromE, before int64) Color {
-	return Color(int64(Red) + (fromC | fromE) + fromC + before&fromC)
+// from E.
+func either(c, e, mayC, mayE int64) (fromC, fromE, color int64) {
+	fromC = c & mayC >> 63
+	fromE = e & mayE &^ fromC >> 63
+	return fromC, fromE, int64(Red) + 2*fromC + fromE
 }
 
 // rebase moves the epoch to now, or says that no time has passed since it
