@@ -10,7 +10,7 @@ help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium tcpdump
+	@.ci/packages chromium
 
 build: ## build bin/shaper
 	$(GO) build -o bin/shaper ./cmd/shaper
@@ -37,7 +37,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	@set -e; for package in $$($(GO) list ./...); do \
 		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$package; \
 		done; \
 	done
 
@@ -45,6 +45,7 @@ golden: ## hold the program to the reference model, row by row, on all captures
 	$(GO) test -count=1 -run TestAgainstOracle -v ./cmd/shaper
 
 bench: ## ratios of docs/BENCHMARKS.md that need nothing but Go and tcpdump
+	@.ci/packages tcpdump
 	$(GO) run ./cmd/shaper/internal/bench -rounds $(ROUNDS)
 
 bench-peers: ## the same, with DPDK's rte_meter beside it
