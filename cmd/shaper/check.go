@@ -46,7 +46,7 @@ exits 2 with the place of each fault.`,
 	f.addOneLiner(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print as JSON")
-	flags.DurationVar(&o.RTT, "rtt", 50*time.Millisecond, "round-trip `TIME` of the TCP flows that a burst should carry")
+	flags.Var(newSpan(&o.RTT, 50*time.Millisecond), "rtt", "round-trip `TIME` of the TCP flows that a burst should carry")
 	flags.Int64Var(&o.MTU, "mtu", 1500, "largest IP packet of the link, in `BYTES`")
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,26 @@ func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f.StringVar(&p.one.Red, "red", "", "`ACTION` for red packets (default drop)")
 	f.StringVar(&p.one.Queue, "queue", "", "the `QUEUE` that actions name, such as \"rate=20mbit limit=100ms\"")
 	f.StringVar(&p.one.Length, "length", "", "what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+}
+
+// span is a flag that takes a time as policies spell it.
+type span struct {
+	*time.Duration
+	text string
+}
+
+func newSpan(to *time.Duration, otherwise time.Duration) *span {
+	*to = otherwise
+	return &span{to, otherwise.String()}
+}
+
+func (s *span) String() string { return s.text }
+func (s *span) Type() string   { return "TIME" }
+
+func (s *span) Set(text string) (err error) {
+	*s.Duration, err = policyfile.ParseDuration(text)
+	s.text = text
+	return err
 }
 
 // compiled is a policy with its pipeline.

@@ -46,7 +46,7 @@ gzipped where its name ends in .gz.`,
 	flags.StringVar(&f.decisions, "decisions", "", "write a row for every packet to `FILE`: CSV, or JSON lines where it ends in .jsonl")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
-	flags.DurationVar(&f.maxGap, "max-gap", replay.DefaultMaxGap, "warn of a packet whose stamp is more than `TIME` ahead of all before it")
+	flags.Var(newSpan(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn of a packet whose stamp is more than `TIME` ahead of all before it")
 	return cmd
 }
 
@@ -112,7 +112,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 
 	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, "replaying "+input.name, counted, input.size)
+	endProgress := showProgress(s.err, counted, input.size)
 	summary, err := replay.Run(cmd.Context(), counted, policy.pipeline, cfg)
 	endProgress()
 	var failed *replay.OutputError

@@ -38,8 +38,9 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 // showProgress draws a bar on stderr while the reader is read, if that takes
 // long and people look. size is 0 where it is not known. The returned function
 // ends it.
-func showProgress(stderr io.Writer, what string, r *meteredReader, size int64) func() {
-	if !isTerminal(stderr) {
+func showProgress(stderr io.Writer, r *meteredReader, size int64) func() {
+	terminal, ok := stderr.(*os.File)
+	if !ok || !isTerminal(stderr) {
 		return func() {}
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -50,7 +51,7 @@ func showProgress(stderr io.Writer, what string, r *meteredReader, size int64) f
 			return
 		case <-time.After(progressDelay):
 		}
-		drawProgress(stderr, what, r, size, stop)
+		drawProgress(terminal, r, size, stop)
 	}()
 	return func() {
 		close(stop)
@@ -58,19 +59,26 @@ func showProgress(stderr io.Writer, what string, r *meteredReader, size int64) f
 	}
 }
 
-func drawProgress(stderr io.Writer, what string, r *meteredReader, size int64, stop chan struct{}) {
+func drawProgress(terminal *os.File, r *meteredReader, size int64, stop chan struct{}) {
 	w := progress.NewWriter()
-	w.SetOutputWriter(stderr)
+	w.SetOutputWriter(terminal)
+	if width, _, err := term.GetSize(int(terminal.Fd())); err == nil {
+		w.SetTerminalWidth(width - 1) // a line that wraps cannot be drawn over
+	}
 	w.SetUpdateFrequency(200 * time.Millisecond)
 	w.SetAutoStop(false)
 	w.SetStyle(progress.StyleBlocks)
+	w.SetTrackerLength(16)
+	w.SetTrackerPosition(progress.PositionRight)
+	w.Style().Options.TimeInProgressPrecision = time.Second
+	w.Style().Options.ETAPrecision = time.Second
 	w.Style().Visibility.Speed = true
 	w.Style().Visibility.ETA = size > 0
 	w.Style().Visibility.Percentage = size > 0
-	if !colored(stderr) {
+	if !colored(terminal) {
 		w.Style().Colors = progress.StyleColors{}
 	}
-	tracker := &progress.Tracker{Message: what, Total: size, Units: progress.UnitsBytes}
+	tracker := &progress.Tracker{Message: "replaying", Total: size, Units: progress.UnitsBytes}
 	w.AppendTracker(tracker)
 	finished := make(chan struct{})
 	go func() {
@@ -89,5 +97,5 @@ func drawProgress(stderr io.Writer, what string, r *meteredReader, size int64, s
 	}
 	w.Stop()
 	<-finished
-	fmt.Fprint(stderr, "\r\x1b[2K")
+	fmt.Fprint(terminal, "\x1b[1A\r\x1b[2K") // the bar ends with a new line
 }
