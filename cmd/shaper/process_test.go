@@ -74,6 +74,43 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestInterruptedBeforeTheHeader leaves no output: an empty file is no capture.
+func TestInterruptedBeforeTheHeader(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--meter", "token-bucket rate=10mbit burst=64KiB")
+	cmd.Dir = dir
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write([]byte{0xd4}); err != nil {
+		t.Fatal(err)
+	}
+	for open := false; !open; { // it has made its temporary file
+		entries, err := os.ReadDir(dir)
+		if err != nil || ctx.Err() != nil {
+			t.Fatal(err, ctx.Err())
+		}
+		open = len(entries) > 0
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+		t.Errorf("%v, want exit code 1", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // taken waits until a process waits for more input than it was given.
 func taken(t *testing.T, pid int) {
 	t.Helper()

@@ -119,7 +119,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	switch {
 	case errors.As(err, &failed):
 		return files.out.fault(failed.Err)
-	case err != nil && !partial(err):
+	case err != nil && !(summary.Began && partial(err)):
 		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	if rows != nil {
@@ -150,8 +150,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 // partial says whether an error left a result that people want: all that came
 // before it.
 func partial(err error) bool {
-	var broken *replay.BrokenError
-	return errors.As(err, &broken) && !broken.Unread || errors.Is(err, errInterrupted)
+	return errors.As(err, new(*replay.BrokenError)) || errors.Is(err, errInterrupted)
 }
 
 // print writes the totals where nothing else is.

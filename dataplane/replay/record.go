@@ -15,7 +15,7 @@ import (
 type BrokenError struct {
 	Offset int64 // in bytes, of the uncompressed capture
 	Reason string
-	Unread bool // not even the file's header made sense: there is no output
+	Unread bool // not even the file's header made sense
 }
 
 func (e *BrokenError) Error() string {

@@ -3,8 +3,6 @@ package replay
 import (
 	"bufio"
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
 	"container/heap"
 	"context"
 	"errors"
@@ -30,6 +28,7 @@ type Config struct {
 
 // Summary is what Run saw.
 type Summary struct {
+	Began       bool // the file's header made sense: there is an output
 	Packets     int64
 	First, Last int64 // smallest and largest stamp, ns since the epoch
 	Warnings    []string
@@ -40,9 +39,9 @@ type Summary struct {
 // dropped packets are gone, marks are in the headers, queued packets have their
 // departure as their stamp, and records are in the order of (departure, number).
 //
-// Whatever Run returns, what it wrote is a valid capture: on a *BrokenError
-// all that could be read, on the context's end all that came before it. An
-// *OutputError is the exception.
+// Whatever Run returns, what it wrote is a valid capture, or nothing where it
+// did not begin: on a *BrokenError all that could be read, on the context's end
+// all that came before it. An *OutputError is the exception.
 func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Config) (Summary, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -63,7 +62,7 @@ func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Co
 		err = r.loop(ctx)
 	}
 	var broken *BrokenError
-	if errors.As(err, &broken) && !r.began {
+	if errors.As(err, &broken) && !r.summary.Began {
 		broken.Unread = true
 	}
 	if r.out != nil && !errors.As(err, new(*OutputError)) {
@@ -73,42 +72,6 @@ func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Co
 	}
 	r.summary.Warnings = r.warnings()
 	return r.summary, err
-}
-
-// stream reads a window, for what wants a stream.
-type stream struct{ w *window }
-
-func (s *stream) Read(b []byte) (int, error) {
-	got, err := s.w.peek(1)
-	if len(got) == 0 {
-		return 0, err
-	}
-	n := copy(b, s.w.data)
-	s.w.take(n)
-	return n, nil
-}
-
-// unzip reads a gzipped stream and tells its faults from those of the source.
-type unzip struct {
-	from io.Reader
-	z    *gzip.Reader
-}
-
-// gzipError is a fault of the compressed form.
-type gzipError struct{ error }
-
-func (u *unzip) Read(b []byte) (n int, err error) {
-	if u.z == nil {
-		u.z, err = gzip.NewReader(u.from)
-	}
-	if err == nil {
-		n, err = u.z.Read(b)
-	}
-	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.As(err, new(flate.CorruptInputError)) {
-		err = &gzipError{fmt.Errorf("gzip: %w", err)}
-	}
-	return n, err
 }
 
 // OutputError is an error of Config.Output, after which what it holds may end
@@ -127,7 +90,6 @@ type run struct {
 	summary  Summary
 	link     dataplane.LinkType
 	linked   bool  // link was seen
-	began    bool  // a record was read
 	last     int64 // stamp of the packet before, ns
 	waiting  waiting
 	spare    [][]byte // buffers of packets that have left
@@ -148,7 +110,7 @@ func (r *run) loop(ctx context.Context) error {
 			}
 			return err
 		}
-		r.began = true
+		r.summary.Began = true
 		if !rec.packet {
 			if err := r.pass(&rec); err != nil {
 				return err
@@ -297,56 +259,4 @@ func (w *waiting) Pop() any {
 	(*w)[last] = leaving{}
 	*w = (*w)[:last]
 	return l
-}
-
-// oddity is something about packets that draws one warning.
-type oddity int
-
-const (
-	backwards oddity = iota
-	farFuture
-	overflowing
-	cutShort
-	longer
-	unknownLink
-)
-
-var oddities = [...]string{
-	backwards:   "the stamp goes back: the meters used the largest stamp so far",
-	farFuture:   "the stamp is far ahead of all before: no meter refills until others reach it",
-	overflowing: "the stamp has a fraction of a second or more: it was carried to the seconds",
-	cutShort:    "captured in part: the length on the wire was metered",
-	longer:      "more bytes captured than the wire had: the captured length was metered",
-	unknownLink: "a link type that shaper does not know: counted as not IP",
-}
-
-// odd counts an oddity.
-type odd struct {
-	packets int64
-	first   int64
-	detail  string
-}
-
-func (r *run) note(o oddity) {
-	s := &r.seen[o]
-	if s.packets == 0 {
-		s.first = r.summary.Packets
-		if o == unknownLink {
-			s.detail = fmt.Sprintf(" (link type %d)", r.link)
-		}
-	}
-	s.packets++
-}
-
-func (r *run) warnings() []string {
-	var out []string
-	for o, s := range r.seen {
-		switch {
-		case s.packets == 1:
-			out = append(out, fmt.Sprintf("packet %d: %s%s", s.first, oddities[o], s.detail))
-		case s.packets > 1:
-			out = append(out, fmt.Sprintf("packet %d and %d more: %s%s", s.first, s.packets-1, oddities[o], s.detail))
-		}
-	}
-	return out
 }

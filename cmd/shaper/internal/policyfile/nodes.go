@@ -1,0 +1,176 @@
+package policyfile
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// loader walks the nodes of a policy and collects faults.
+type loader struct {
+	label  func(*yaml.Node) string
+	errs   []error
+	where  map[any]*yaml.Node // the mapping of each part
+	meters map[string]*dataplane.Meter
+	queues map[string]*dataplane.Queue
+	file   *File
+
+	queueHint string // where queues are written
+}
+
+func newLoader(label func(*yaml.Node) string) *loader {
+	l := &loader{
+		label:  label,
+		where:  map[any]*yaml.Node{},
+		meters: map[string]*dataplane.Meter{},
+		queues: map[string]*dataplane.Queue{},
+
+		queueHint: "write it under queues:",
+	}
+	l.file = &File{Policy: &dataplane.Policy{}, loader: l}
+	return l
+}
+
+func (l *loader) fail(n *yaml.Node, format string, args ...any) {
+	l.errs = append(l.errs, &Error{l.label(n), fmt.Sprintf(format, args...)})
+}
+
+func (l *loader) place(object any, key string) string {
+	n := l.where[object]
+	if n == nil {
+		n = l.where[l.file.Policy]
+	}
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return l.label(n.Content[i+1])
+		}
+	}
+	return l.label(n)
+}
+
+// keys are the keys that a mapping may have, with what reads their values.
+type keys map[string]func(*yaml.Node)
+
+// mapping reads a mapping whose keys are known. what names it in errors.
+func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
+	return l.entries(n, what, func(key, value *yaml.Node) {
+		read, ok := known[key.Value]
+		if !ok {
+			l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(sorted(known), ", "))
+			return
+		}
+		read(value)
+	})
+}
+
+// entries reads a mapping and refuses a key that comes twice.
+func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.Node)) bool {
+	if n.Kind != yaml.MappingNode {
+		l.fail(n, "%s must be a mapping, not %s", what, kindName(n))
+		return false
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if seen[key.Value] {
+			l.fail(key, "key %q comes twice in %s", key.Value, what)
+			continue
+		}
+		seen[key.Value] = true
+		value := n.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		read(key, value)
+	}
+	return true
+}
+
+func sorted[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func kindName(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.ScalarNode:
+		if n.Tag == "!!null" {
+			return "nothing"
+		}
+		return fmt.Sprintf("%q", n.Value)
+	}
+	return "an alias"
+}
+
+// text reads a scalar.
+func (l *loader) text(n *yaml.Node, what string) (string, bool) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		l.fail(n, "%s must be a single value, not %s", what, kindName(n))
+		return "", false
+	}
+	return n.Value, true
+}
+
+// name reads a name that can stand in a table.
+func (l *loader) name(n *yaml.Node) string {
+	s, _ := l.text(n, "name")
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		l.fail(n, "name %q has characters that cannot be printed", s)
+	}
+	return s
+}
+
+// parsed reads a scalar with one of the parsers of units.
+func parsed[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, error)) (v T, ok bool) {
+	s, ok := l.text(n, what)
+	if !ok {
+		return v, false
+	}
+	v, err := parse(s)
+	if err != nil {
+		l.fail(n, "%s: %v", what, err)
+		return v, false
+	}
+	return v, true
+}
+
+// word reads a scalar that is one of a few words.
+func (l *loader) word(n *yaml.Node, what string, words ...string) (string, bool) {
+	s, ok := l.text(n, what)
+	if ok && !slices.Contains(words, s) {
+		l.fail(n, "%s: %q is not one of %s", what, s, strings.Join(words, ", "))
+		return "", false
+	}
+	return s, ok
+}
+
+// list calls read for the entries of a list, or for a single value.
+func (l *loader) list(n *yaml.Node, read func(*yaml.Node)) {
+	if n.Kind != yaml.SequenceNode {
+		read(n)
+		return
+	}
+	if len(n.Content) == 0 {
+		l.fail(n, "an empty list matches nothing: leave the key out to match all")
+	}
+	for _, entry := range n.Content {
+		if entry.Kind == yaml.AliasNode {
+			entry = entry.Alias
+		}
+		read(entry)
+	}
+}

@@ -1,0 +1,216 @@
+package dataplane
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+	"slices"
+)
+
+// NewClassifier compiles matches, at most MaxClasses, in order of precedence.
+func NewClassifier(matches []Match) *Classifier {
+	b := builder{Classifier: &Classifier{count: len(matches)}, known: map[string]uint32{}}
+	b.stride = 1 + max(1, (len(matches)+63)/64)
+	b.isIP[1] = b.set(func(int) bool { return true })
+	b.isIP[0] = b.set(func(i int) bool { return matches[i].below() })
+	for f := range b.direct {
+		b.direct[f] = b.table(field(f), matches)
+	}
+	b.mark, _ = b.sweepField(mark, matches)
+	b.length, _ = b.sweepField(length, matches)
+	b.src = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Src })
+	b.dst = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Dst })
+	return b.Classifier
+}
+
+// builder fills a Classifier. Equal vectors are stored once.
+type builder struct {
+	*Classifier
+	known map[string]uint32
+}
+
+// set stores the vector of the matches for which has is true.
+func (b *builder) set(has func(i int) bool) uint32 {
+	v := make([]uint64, b.stride)
+	for i := range b.count {
+		if has(i) {
+			v[1+i/64] |= 1 << (i % 64)
+			v[0] |= 1 << (i / 64)
+		}
+	}
+	return b.intern(v)
+}
+
+func (b *builder) intern(v []uint64) uint32 {
+	key := make([]byte, 0, 8*len(v))
+	for _, w := range v {
+		key = binary.LittleEndian.AppendUint64(key, w)
+	}
+	offset, ok := b.known[string(key)]
+	if !ok {
+		offset = uint32(len(b.words))
+		b.words = append(b.words, v...)
+		b.known[string(key)] = offset
+	}
+	return offset
+}
+
+// edge says that match i begins or ends to accept values at a bound.
+type edge[K any] struct {
+	at     K
+	match  int
+	begins bool
+}
+
+// sweep walks the edges in order and returns the bounds between which the set
+// of accepting matches stays the same.
+func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order func(a, b K) int) ranged[K] {
+	slices.SortFunc(edges, func(x, y edge[K]) int { return order(x.at, y.at) })
+	v := make([]uint64, b.stride)
+	depth := make([]int, b.count) // ranges of a match that cover the place
+	add := func(i, n int) {
+		depth[i] += n
+		w, bit := 1+i/64, uint64(1)<<(i%64)
+		if depth[i] > 0 {
+			v[w] |= bit
+		} else {
+			v[w] &^= bit
+		}
+		v[0] &^= 1 << (i / 64)
+		if v[w] != 0 {
+			v[0] |= 1 << (i / 64)
+		}
+	}
+	for _, i := range open {
+		add(i, 1)
+	}
+	var r ranged[K]
+	at := zero
+	for k := 0; ; {
+		for k < len(edges) && edges[k].at == at {
+			if edges[k].begins {
+				add(edges[k].match, 1)
+			} else {
+				add(edges[k].match, -1)
+			}
+			k++
+		}
+		r.bounds = append(r.bounds, at)
+		r.offset = append(r.offset, b.intern(v))
+		if k == len(edges) {
+			return r
+		}
+		at = edges[k].at
+	}
+}
+
+// sweep32 is sweep for numbers, with the jump table that speeds their search.
+func (b *builder) sweep32(edges []edge[uint32], open []int) ranged[uint32] {
+	r := sweep(b, 0, edges, open, cmp.Compare[uint32])
+	r.jump = make([]uint32, 1<<jumpBits+1)
+	last := 0
+	for i := range r.jump[:1<<jumpBits] {
+		for last+1 < len(r.bounds) && r.bounds[last+1] <= uint32(i)<<(32-jumpBits) {
+			last++
+		}
+		r.jump[i] = uint32(last)
+	}
+	r.jump[1<<jumpBits] = uint32(len(r.bounds) - 1)
+	return r
+}
+
+// sweepField returns the ranges of a field's values, and false where no match
+// asks for it.
+func (b *builder) sweepField(f field, matches []Match) (ranged[uint32], bool) {
+	var edges []edge[uint32]
+	var open []int
+	for i := range matches {
+		list := f.ranges(&matches[i])
+		if len(list) == 0 {
+			open = append(open, i)
+		}
+		for _, r := range list {
+			edges = append(edges, edge[uint32]{r.First, i, true})
+			if r.Last < f.max() {
+				edges = append(edges, edge[uint32]{r.Last + 1, i, false})
+			}
+		}
+	}
+	if len(open) == len(matches) {
+		return ranged[uint32]{}, false
+	}
+	return b.sweep32(edges, open), true
+}
+
+// table spreads the ranges of a field out over all its values.
+func (b *builder) table(f field, matches []Match) direct {
+	r, ok := b.sweepField(f, matches)
+	if !ok {
+		return nil
+	}
+	t := make(direct, f.max()+2)
+	for v := range t[:f.max()+1] {
+		t[v] = search32(&r, uint32(v))
+	}
+	t[len(t)-1] = b.set(func(i int) bool { return len(f.ranges(&matches[i])) == 0 })
+	return t
+}
+
+func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) addresses {
+	var open []int
+	var v4 []edge[uint32]
+	var v6 []edge[Addr]
+	for i := range matches {
+		if len(list(&matches[i])) == 0 {
+			open = append(open, i)
+		}
+		for _, prefix := range list(&matches[i]) {
+			first, above := span(prefix)
+			if prefix.Addr().Is4() {
+				v4 = append(v4, edge[uint32]{uint32(first.Lo), i, true})
+				if above.Lo < 1<<32 {
+					v4 = append(v4, edge[uint32]{uint32(above.Lo), i, false})
+				}
+				continue
+			}
+			v6 = append(v6, edge[Addr]{first, i, true})
+			if above != (Addr{}) {
+				v6 = append(v6, edge[Addr]{above, i, false})
+			}
+		}
+	}
+	if len(open) == len(matches) {
+		return addresses{}
+	}
+	return addresses{
+		used: true,
+		v4:   b.sweep32(v4, open),
+		v6:   sweep(b, Addr{}, v6, open, Addr.compare),
+		none: b.set(func(i int) bool { return len(list(&matches[i])) == 0 }),
+	}
+}
+
+// span returns the first address of a prefix and the one after its last, which
+// is zero behind the last of IPv6.
+func span(p netip.Prefix) (first, above Addr) {
+	p = p.Masked()
+	host := p.Addr().BitLen() - p.Bits()
+	if p.Addr().Is4() {
+		b := p.Addr().As4()
+		first.Lo = uint64(be32(b[:]))
+	} else {
+		b := p.Addr().As16()
+		first = Addr{be64(b[:]), be64(b[8:])}
+	}
+	size := Addr{Lo: 1 << host} // a shift by 64 or more gives 0
+	if host >= 64 {
+		size.Hi = 1 << (host - 64)
+	}
+	lo, carry := bits.Add64(first.Lo, size.Lo, 0)
+	return first, Addr{first.Hi + size.Hi + carry, lo}
+}
+
+func (a Addr) compare(b Addr) int {
+	return cmp.Or(cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo))
+}

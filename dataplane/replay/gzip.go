@@ -1,0 +1,45 @@
+package replay
+
+import (
+	"compress/flate"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// stream reads a window, for what wants a stream.
+type stream struct{ w *window }
+
+func (s *stream) Read(b []byte) (int, error) {
+	got, err := s.w.peek(1)
+	if len(got) == 0 {
+		return 0, err
+	}
+	n := copy(b, s.w.data)
+	s.w.take(n)
+	return n, nil
+}
+
+// unzip reads a gzipped stream and tells its faults from those of the source.
+type unzip struct {
+	from io.Reader
+	z    *gzip.Reader
+}
+
+// gzipError is a fault of the compressed form.
+type gzipError struct{ error }
+
+func (u *unzip) Read(b []byte) (n int, err error) {
+	if u.z == nil {
+		u.z, err = gzip.NewReader(u.from)
+	}
+	if err == nil {
+		n, err = u.z.Read(b)
+	}
+	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.As(err, new(flate.CorruptInputError)) {
+		err = &gzipError{fmt.Errorf("gzip: %w", err)}
+	}
+	return n, err
+}
