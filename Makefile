@@ -42,7 +42,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	done
 
 golden: ## hold the program to the reference model, row by row, on all captures
-	$(GO) test -count=1 -run TestAgainstOracle -v ./cmd/shaper
+	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
 bench: ## ratios of docs/BENCHMARKS.md that need nothing but Go and tcpdump
 	@.ci/packages tcpdump
