@@ -89,27 +89,39 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
 	c, e := p.settle(m.c, m.e, tc, te)
 	c, e = c-tc, e-te
-	colors = colors[:len(lengths)]
-	roomC, roomE, limit := p.c.room, p.e.room, p.cLimit
-	var fromC, fromE, color int64
 	if p.peak {
-		for i, n := range lengths {
-			cost, in := p.cost(n), int64(colors[i])
-			fromC, fromE, color = both(c+(cost-roomC), e+(cost-roomE), in-limit, in-int64(Red))
-			c += cost & fromC
-			e += cost & fromE
-			colors[i] = Color(color)
-		}
+		c, e = p.bothAll(c, e, lengths, colors)
 	} else {
-		for i, n := range lengths {
-			cost, in := p.cost(n), int64(colors[i])
-			fromC, fromE, color = either(c+(cost-roomC), e+(cost-roomE), in-limit, in-int64(Red))
-			c += cost & fromC
-			e += cost & fromE
-			colors[i] = Color(color + in&fromC)
-		}
+		c, e = p.eitherAll(c, e, lengths, colors)
 	}
 	m.c, m.e = c+tc, e+te
+}
+
+// bothAll and eitherAll are the loops of Colors, on settled debts. They are
+// functions of their own so that all of their state is in registers.
+
+func (p *Profile) bothAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
+	colors = colors[:len(lengths)]
+	for i, n := range lengths {
+		cost, in := p.cost(n), int64(colors[i])
+		fromC, fromE, color := both(c+(cost-p.c.room), e+(cost-p.e.room), in-p.cLimit, in-int64(Red))
+		c += cost & fromC
+		e += cost & fromE
+		colors[i] = Color(color)
+	}
+	return c, e
+}
+
+func (p *Profile) eitherAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
+	colors = colors[:len(lengths)]
+	for i, n := range lengths {
+		cost, in := p.cost(n), int64(colors[i])
+		fromC, fromE, color := either(c+(cost-p.c.room), e+(cost-p.e.room), in-p.cLimit, in-int64(Red))
+		c += cost & fromC
+		e += cost & fromE
+		colors[i] = Color(color + in&fromC)
+	}
+	return c, e
 }
 
 // settle ends the debts of full buckets; what overflows C goes into E where

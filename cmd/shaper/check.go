@@ -66,10 +66,8 @@ func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding) error {
 		c := &policy.Policy.Classes[i]
 		p.printf("\nclass %s\n  match   %s\n", c.Name, describeMatch(&c.Match))
 		p.meters(c.Meter)
-		for color := meter.Green; color <= meter.Red; color++ {
-			if c.Meter != nil || color == meter.Green {
-				p.printf("  %-7s %s\n", color, describeAction(c.Action(color)))
-			}
+		for _, color := range policyfile.Colors(c) {
+			p.printf("  %-7s %s\n", color, describeAction(c.Action(color)))
 		}
 	}
 	for i, q := range policy.Queues {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -71,10 +72,8 @@ func (l *linter) control() {
 
 // drops says whether a class can drop a packet.
 func drops(c *dataplane.Class) bool {
-	for color := meter.Green; color <= meter.Red; color++ {
-		if a := c.Action(color); (a.Drop || a.Queue != nil || a.ECN == dataplane.CEOrDrop) && (c.Meter != nil || color == meter.Green) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(policyfile.Colors(c), func(color meter.Color) bool {
+		a := c.Action(color)
+		return a.Drop || a.Queue != nil || a.ECN == dataplane.CEOrDrop
+	})
 }

@@ -128,19 +128,9 @@ func (l *linter) reached(i int) {
 
 // fates looks for two colors that end alike.
 func (l *linter) fates(c *dataplane.Class) {
-	if c.Meter == nil {
-		return
-	}
-	_, two := c.Meter.Params.(meter.TokenBucket)
-	for color := meter.Yellow; color <= meter.Red; color++ {
-		before := color - 1
-		if two && !c.Meter.Aware {
-			if color == meter.Yellow {
-				continue // a token bucket that sees only green gives no yellow
-			}
-			before = meter.Green
-		}
-		if same(c.Action(before), c.Action(color)) {
+	colors := policyfile.Colors(c)
+	for i, color := range colors[1:] {
+		if before := colors[i]; same(c.Action(before), c.Action(color)) {
 			l.add(Note, c, color.String(), "class %s does the same to %v and %v: the meter's difference between them is lost", c.Name, before, color)
 		}
 	}

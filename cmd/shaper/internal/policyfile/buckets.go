@@ -27,3 +27,14 @@ func Buckets(p dataplane.Params) []Bucket {
 	}
 	return nil
 }
+
+// Colors returns the colors that a class can give its packets.
+func Colors(c *dataplane.Class) []meter.Color {
+	if c.Meter == nil {
+		return []meter.Color{meter.Green}
+	}
+	if _, two := c.Meter.Params.(meter.TokenBucket); two && !c.Meter.Aware && c.Meter.Then == nil {
+		return []meter.Color{meter.Green, meter.Red}
+	}
+	return []meter.Color{meter.Green, meter.Yellow, meter.Red}
+}
