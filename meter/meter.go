@@ -10,7 +10,7 @@ import (
 //
 // A bucket is kept as the debt it would have had at the epoch: the units it
 // lacks to be full, plus those that have arrived since. Refilling therefore
-// changes nothing, and a red packet writes back what it read.
+// changes nothing, and neither does a red packet.
 type Meter struct {
 	profile *Profile
 	epoch   int64 // ns
@@ -43,11 +43,11 @@ func (m *Meter) Profile() *Profile { return m.profile }
 
 // Color meters one packet and takes its tokens.
 //
-// now is in nanoseconds on any clock. An earlier time than the latest refills nothing: it sees no more
-// tokens than there were at the latest. n is the length in bytes; n equal to
-// the tokens conforms, and a negative n never does. in is the color before
-// this meter; in color-blind mode it is Green. The result is never better
-// than in.
+// now is in nanoseconds on any clock. An earlier time than the latest refills
+// nothing: it sees no more tokens than there were at the latest. n is the
+// length in bytes; n equal to the tokens conforms, and a negative n never
+// does. in is the color before this meter; in color-blind mode it is Green. The
+// result is never better than in.
 //
 // Color does not allocate.
 func (m *Meter) Color(now int64, n int, in Color) Color {
@@ -64,9 +64,8 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 	}
 	cost := p.cost(n)
 	overC, overE := cost-p.c.room, cost-p.e.room
-	// A debt that was paid since counts as none: the packet's own cost must
-	// fit, too.
-	mayC, mayE := (int64(in)-p.cLimit)&overC, (int64(in)-int64(Red))&overE
+	mayC, mayE := int64(in)-p.cLimit, int64(in)-int64(Red)
+	mayE &= overE // where E's debt was paid since, the packet alone must fit
 	var fromC, fromE, color int64
 	if p.peak {
 		fromC, fromE, color = both(c+(overC-tc), e+(overE-te), mayC, mayE)

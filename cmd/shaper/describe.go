@@ -12,17 +12,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// kindOf names the algorithm of a meter.
+// kindOf names the algorithm of a meter that compiled.
 func kindOf(p dataplane.Params) string {
-	switch p.(type) {
-	case meter.SRTCM:
-		return meter.KindSRTCM.String()
-	case meter.TRTCM:
-		return meter.KindTRTCM.String()
-	case meter.TRTCM4115:
-		return meter.KindTRTCM4115.String()
+	profile, err := p.Profile()
+	if err != nil {
+		return "?"
 	}
-	return meter.KindTokenBucket.String()
+	return profile.Kind().String()
 }
 
 // describeMeter writes a meter's parameters in exact units.

@@ -54,24 +54,32 @@ func TestAgainstOracle(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, capture := range captures(t) {
-				want, wantErr := oracle.Decide(text, capture)
-				var out, stderr bytes.Buffer
-				code := run([]string{"replay", capture, "--policy", policy, "--decisions", "-"}, streams{nil, &out, &stderr})
-				if (code != exitDone) != (wantErr != nil) {
-					t.Errorf("%s: exit %d (%s), model: %v", capture, code, &stderr, wantErr)
-					continue
-				}
-				if wantErr != nil {
-					continue
-				}
-				got, err := csv.NewReader(&out).ReadAll()
-				if err != nil {
-					t.Fatal(err)
-				}
-				compareRows(t, capture, got[1:], want)
+				againstModel(t, string(text), policy, capture)
 			}
 		})
 	}
+}
+
+// againstModel replays a capture through a policy, whose file is at path, and
+// compares each row with the model. It returns how many there were.
+func againstModel(t *testing.T, policy, path, capture string) int {
+	t.Helper()
+	want, wantErr := oracle.Decide([]byte(policy), capture)
+	var out, stderr bytes.Buffer
+	code := run([]string{"replay", capture, "--policy", path, "--decisions", "-"}, streams{nil, &out, &stderr})
+	if (code != exitDone) != (wantErr != nil) {
+		t.Errorf("%s: exit %d (%s), model: %v", capture, code, &stderr, wantErr)
+		return 0
+	}
+	if wantErr != nil {
+		return 0
+	}
+	got, err := csv.NewReader(&out).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareRows(t, capture, got[1:], want)
+	return len(want)
 }
 
 func compareRows(t *testing.T, capture string, got, want [][]string) {

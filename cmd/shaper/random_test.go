@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/csv"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
 )
 
 // TestRandomPolicies replays captures through policies that nobody would write
@@ -29,25 +25,10 @@ func TestRandomPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			capture := all[r.IntN(len(all))]
-			want, wantErr := oracle.Decide([]byte(policy), capture)
-			var out, stderr bytes.Buffer
-			code := run([]string{"replay", capture, "--policy", path, "--decisions", "-"}, streams{nil, &out, &stderr})
-			if (code != exitDone) != (wantErr != nil) {
-				t.Fatalf("%s: exit %d (%s), model: %v\n%s", capture, code, &stderr, wantErr, policy)
-			}
-			if wantErr != nil {
-				continue
-			}
-			got, err := csv.NewReader(&out).ReadAll()
-			if err != nil {
-				t.Fatal(err)
-			}
-			compareRows(t, capture, got[1:], want)
+			rows += againstModel(t, policy, path, all[r.IntN(len(all))])
 			if t.Failed() {
 				t.Fatal(policy)
 			}
-			rows += len(want)
 		}
 	}
 	if rows < 5000 {
