@@ -64,16 +64,16 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 	}
 	cost := p.cost(n)
 	overC, overE := cost-p.c.room, cost-p.e.room
-	mayC, mayE := int64(in)-p.cLimit, int64(in)-int64(Red)
-	mayE &= overE // where E's debt was paid since, the packet alone must fit
-	var fromC, fromE, color int64
+	// Where E's debt was paid since, the packet alone must fit: overE.
+	var takeC, takeE int64
+	var color Color
 	if p.peak {
-		fromC, fromE, color = both(c+(overC-tc), e+(overE-te), mayC, mayE)
+		takeC, takeE, color = p.both(c+(overC-tc), e+(overE-te), overE, cost, in)
 	} else {
-		fromC, fromE, color = either(c+(overC-tc), e+(overE-te), mayC, mayE)
+		takeC, takeE, color = p.either(c+(overC-tc), e+(overE-te), overE, cost, in)
 	}
-	m.c, m.e = c+cost&fromC, max(e, te)+cost&fromE
-	return Color(color + int64(in)&fromC)
+	m.c, m.e = c+takeC, max(e, te)+takeE
+	return color
 }
 
 // Colors meters packets that share one time, in order, as one call of Color
@@ -101,24 +101,24 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 
 func (p *Profile) bothAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
 	colors = colors[:len(lengths)]
+	var takeC, takeE int64
 	for i, n := range lengths {
-		cost, in := p.cost(n), int64(colors[i])
-		fromC, fromE, color := both(c+(cost-p.c.room), e+(cost-p.e.room), in-p.cLimit, in-int64(Red))
-		c += cost & fromC
-		e += cost & fromE
-		colors[i] = Color(color)
+		cost := p.cost(n)
+		takeC, takeE, colors[i] = p.both(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
+		c += takeC
+		e += takeE
 	}
 	return c, e
 }
 
 func (p *Profile) eitherAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
 	colors = colors[:len(lengths)]
+	var takeC, takeE int64
 	for i, n := range lengths {
-		cost, in := p.cost(n), int64(colors[i])
-		fromC, fromE, color := either(c+(cost-p.c.room), e+(cost-p.e.room), in-p.cLimit, in-int64(Red))
-		c += cost & fromC
-		e += cost & fromE
-		colors[i] = Color(color + in&fromC)
+		cost := p.cost(n)
+		takeC, takeE, colors[i] = p.either(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
+		c += takeC
+		e += takeE
 	}
 	return c, e
 }
@@ -134,22 +134,25 @@ func (p *Profile) settle(c, e, tc, te int64) (int64, int64) {
 func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.over)) * p.den }
 
 // both and either are the verdicts. c and e are negative where the bucket holds
-// the packet, mayC and mayE where the color before lets it take from there. The
-// first two results say whether it does, as masks: -1 for yes, 0 for no.
+// the packet, for E only where alone is negative too. The results are what the
+// packet takes from the buckets, in units, and its color. Masks inside are -1
+// for yes, 0 for no: random traffic would mispredict every branch.
 
 // both is RFC 2698 §3: what takes from C takes from P as well.
-func both(c, e, mayC, mayE int64) (fromC, fromE, color int64) {
-	fromE = e & mayE >> 63
-	fromC = c & mayC & fromE >> 63
-	return fromC, fromE, int64(Red) + fromC + fromE
+func (p *Profile) both(c, e, alone, cost int64, in Color) (takeC, takeE int64, color Color) {
+	fitsC := c & (int64(in) - p.cLimit) >> 63
+	fitsE := e & ((int64(in) - int64(Red)) & alone) >> 63
+	takeE = cost & fitsE
+	return takeE & fitsC, takeE, Red + Color(fitsE+fitsE&fitsC)
 }
 
 // either is RFC 2697 §3 and RFC 4115 §3: what does not take from C may take
-// from E.
-func either(c, e, mayC, mayE int64) (fromC, fromE, color int64) {
-	fromC = c & mayC >> 63
-	fromE = e & mayE &^ fromC >> 63
-	return fromC, fromE, int64(Red) + 2*fromC + fromE
+// from E. A token bucket lets yellow take from C, and it stays yellow.
+func (p *Profile) either(c, e, alone, cost int64, in Color) (takeC, takeE int64, color Color) {
+	fitsC := c & (int64(in) - p.cLimit) >> 63
+	fitsE := e & ((int64(in) - int64(Red)) & alone) >> 63
+	takeC = cost & fitsC
+	return takeC, (cost - takeC) & fitsE, Red + Color(fitsC+(fitsC|fitsE)+int64(in)&fitsC)
 }
 
 // rebase moves the epoch to now, or says that no time has passed since it
