@@ -2,7 +2,7 @@
 
 GO       ?= go
 FUZZTIME ?= 10s
-ROUNDS   ?= 21
+ROUNDS   ?= 31
 
 .PHONY: help setup build generate fmt lint test race fuzz golden bench bench-peers clean
 
