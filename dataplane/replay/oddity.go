@@ -16,7 +16,7 @@ const (
 
 var oddities = [...]string{
 	backwards:   "the stamp goes back: the meters used the largest stamp so far",
-	farFuture:   "the stamp is far ahead of all before: no meter refills until others reach it",
+	farFuture:   "the stamp is far ahead of all before it: stamps behind it refill nothing",
 	overflowing: "the stamp has a fraction of a second or more: it was carried to the seconds",
 	cutShort:    "captured in part: the length on the wire was metered",
 	longer:      "more bytes captured than the wire had: the captured length was metered",
