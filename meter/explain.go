@@ -42,6 +42,9 @@ func (c Clause) String() string {
 
 // Text returns the rule in words, with its source. B is the packet's length.
 func (c Clause) Text() string {
+	if int(c) >= NumClauses {
+		return c.String()
+	}
 	kind, color := c.split()
 	return clauseText[kind][color]
 }

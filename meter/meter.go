@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// Meter is one meter: 32 bytes of state beside its shared Profile. It is for
-// one goroutine at a time; Locked is the form for several.
+// Meter is one meter: 32 bytes of state beside its shared Profile. New makes
+// one; the zero Meter has no parameters and is not for use. A Meter is for one
+// goroutine at a time; Locked is the form for several.
 //
 // A bucket is kept as the debt it would have had at the epoch: the units it
 // lacks to be full, plus those that have arrived since. Refilling therefore

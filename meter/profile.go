@@ -32,7 +32,12 @@ const (
 var kindNames = [...]string{"token-bucket", "srtcm", "trtcm", "trtcm4115"}
 
 // String returns the kind as policies spell it.
-func (k Kind) String() string { return kindNames[k] }
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
 
 // SRTCM is a single-rate three-color marker, RFC 2697 §2. CBS and EBS are in
 // bytes; one of them may be zero.

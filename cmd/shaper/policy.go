@@ -31,7 +31,7 @@ func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f.StringVar(&p.one.Yellow, "yellow", "", "`ACTION` for yellow packets (default pass)")
 	f.StringVar(&p.one.Red, "red", "", "`ACTION` for red packets (default drop)")
 	f.StringVar(&p.one.Queue, "queue", "", "the `QUEUE` that actions name, such as \"rate=20mbit limit=100ms\"")
-	f.StringVar(&p.one.Length, "length", "", "what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	f.StringVar(&p.one.Length, "length", "", "`RULE` of what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 }
 
 // span is a flag that takes a time as policies spell it.
