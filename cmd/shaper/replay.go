@@ -222,7 +222,7 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 		if o.path == "" {
 			continue
 		}
-		if other := paths[absolute(o.path)]; other != "" {
+		if other := paths[absolute(o.path)]; other != "" && !isDevice(o.path) {
 			files.abort()
 			return nil, usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
 		}
@@ -234,6 +234,13 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 		}
 	}
 	return files, nil
+}
+
+// isDevice says whether a path is there and no regular file: /dev/null takes
+// any number of outputs.
+func isDevice(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular()
 }
 
 // absolute is the one spelling of a path.
