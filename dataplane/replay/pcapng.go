@@ -221,7 +221,10 @@ func (i *iface) ns(units uint64) int64 {
 	seconds, rest := units/i.perSec, units%i.perSec
 	hi, lo := bits.Mul64(rest, 1e9)
 	fraction, _ := bits.Div64(hi, lo, i.perSec)
-	ns := scaled(seconds, 1e9, fraction)
+	if seconds > (math.MaxInt64-fraction)/1e9 {
+		return math.MaxInt64
+	}
+	ns := int64(seconds)*1e9 + int64(fraction)
 	switch {
 	case i.offsetS > maxSeconds:
 		return math.MaxInt64

@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"slices"
 	"testing"
 
@@ -154,5 +155,23 @@ func TestUntimedHasTimeBefore(t *testing.T) {
 	})
 	if want := []int64{0, 5e9, 5e9, 4e9, 4e9}; err != nil || !slices.Equal(at, want) {
 		t.Errorf("times %d, want %d: %v", at, want, err)
+	}
+}
+
+// A stamp beyond what an int64 of ns holds is the end of time, not a time
+// before 1970: 9223372036.854775807 s is the last one.
+func TestStampsAtTheEndOfTime(t *testing.T) {
+	i := &iface{perSec: 1e9}
+	for units, want := range map[uint64]int64{
+		0:                   0,
+		math.MaxInt64 - 1:   math.MaxInt64 - 1,
+		math.MaxInt64:       math.MaxInt64,
+		math.MaxInt64 + 1:   math.MaxInt64,
+		9223372036999999999: math.MaxInt64,
+		math.MaxUint64:      math.MaxInt64,
+	} {
+		if got := i.ns(units); got != want {
+			t.Errorf("%d units: %d ns, want %d", units, got, want)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -115,12 +114,4 @@ func (w *window) end(err error) error {
 		return err
 	}
 	return w.broken(err, "")
-}
-
-// scaled is a*unit + b, or the end of time where that is beyond it.
-func scaled(a uint64, unit int64, b uint64) int64 {
-	if b > math.MaxInt64 || a > (math.MaxInt64-b)/uint64(unit) {
-		return math.MaxInt64
-	}
-	return int64(a)*unit + int64(b)
 }

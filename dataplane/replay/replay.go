@@ -92,7 +92,7 @@ type run struct {
 	linked   bool  // link was seen
 	last     int64 // stamp of the packet before, ns
 	waiting  waiting
-	spare    [][]byte // buffers of packets that have left
+	spare    []*leaving // to be used again
 	seen     [len(oddities)]odd
 }
 
@@ -203,22 +203,23 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 	if err := r.format.restamp(rec, v.Departure); err != nil {
 		return fmt.Errorf("packet %d: %w", r.summary.Packets, err)
 	}
-	var b []byte
+	l := &leaving{}
 	if n := len(r.spare); n > 0 {
-		b, r.spare = r.spare[n-1], r.spare[:n-1]
+		l, r.spare = r.spare[n-1], r.spare[:n-1]
 	}
-	heap.Push(&r.waiting, leaving{v.Departure, r.summary.Packets, append(b[:0], rec.raw...)})
+	*l = leaving{v.Departure, r.summary.Packets, append(l.raw[:0], rec.raw...)}
+	heap.Push(&r.waiting, l)
 	return nil
 }
 
 // release writes the packets that have left by now.
 func (r *run) release(now int64) error {
 	for len(r.waiting) > 0 && r.waiting[0].at <= now {
-		l := heap.Pop(&r.waiting).(leaving)
+		l := heap.Pop(&r.waiting).(*leaving)
 		if err := r.emit(l.raw); err != nil {
 			return err
 		}
-		r.spare = append(r.spare, l.raw)
+		r.spare = append(r.spare, l)
 	}
 	return nil
 }
@@ -245,18 +246,18 @@ type leaving struct {
 }
 
 // waiting is a heap of packets in the order in which they leave.
-type waiting []leaving
+type waiting []*leaving
 
 func (w waiting) Len() int { return len(w) }
 func (w waiting) Less(i, j int) bool {
 	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].number < w[j].number
 }
 func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-func (w *waiting) Push(x any)   { *w = append(*w, x.(leaving)) }
+func (w *waiting) Push(x any)   { *w = append(*w, x.(*leaving)) }
 func (w *waiting) Pop() any {
 	last := len(*w) - 1
 	l := (*w)[last]
-	(*w)[last] = leaving{}
+	(*w)[last] = nil
 	*w = (*w)[:last]
 	return l
 }
