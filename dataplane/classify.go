@@ -1,8 +1,6 @@
 package dataplane
 
-import (
-	"math/bits"
-)
+import "math/bits"
 
 // Classifier finds the first of many matches that takes a packet.
 //
@@ -12,7 +10,6 @@ import (
 // the addresses, hardly with the number of matches: each vector begins with a
 // summary of its words, so that only words that may hold the answer are read.
 type Classifier struct {
-	count  int
 	stride int      // words of a vector, the summary first
 	words  []uint64 // all vectors, one after the other
 	isIP   [2]uint32
@@ -40,8 +37,8 @@ type ranged[K any] struct {
 const jumpBits = 12
 
 // addresses are apart by family: 192.0.2.1 and ::192.0.2.1 are not the same.
+// Like all ranges they have no bounds where no match asks for them.
 type addresses struct {
-	used bool
 	v4   ranged[uint32]
 	v6   ranged[Addr]
 	none uint32
@@ -90,10 +87,10 @@ func (c *Classifier) Classify(p *Packet, n int) int {
 	if r := &c.length; r.bounds != nil {
 		found.add(search32(r, uint32(n)))
 	}
-	if c.src.used {
+	if c.src.v4.bounds != nil {
 		found.add(c.src.lookup(p.Kind, p.Src))
 	}
-	if c.dst.used {
+	if c.dst.v4.bounds != nil {
 		found.add(c.dst.lookup(p.Kind, p.Dst))
 	}
 	return c.first(found.list[:found.n])

@@ -10,15 +10,15 @@ import (
 
 // NewClassifier compiles matches, at most MaxClasses, in order of precedence.
 func NewClassifier(matches []Match) *Classifier {
-	b := builder{Classifier: &Classifier{count: len(matches)}, known: map[string]uint32{}}
+	b := builder{Classifier: &Classifier{}, count: len(matches), known: map[string]uint32{}}
 	b.stride = 1 + max(1, (len(matches)+63)/64)
 	b.isIP[1] = b.set(func(int) bool { return true })
 	b.isIP[0] = b.set(func(i int) bool { return matches[i].below() })
 	for f := range b.direct {
 		b.direct[f] = b.table(field(f), matches)
 	}
-	b.mark, _ = b.sweepField(mark, matches)
-	b.length, _ = b.sweepField(length, matches)
+	b.mark = b.sweepField(mark, matches)
+	b.length = b.sweepField(length, matches)
 	b.src = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Src })
 	b.dst = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Dst })
 	return b.Classifier
@@ -27,6 +27,7 @@ func NewClassifier(matches []Match) *Classifier {
 // builder fills a Classifier. Equal vectors are stored once.
 type builder struct {
 	*Classifier
+	count int // of matches
 	known map[string]uint32
 }
 
@@ -120,9 +121,9 @@ func (b *builder) sweep32(edges []edge[uint32], open []int) ranged[uint32] {
 	return r
 }
 
-// sweepField returns the ranges of a field's values, and false where no match
-// asks for it.
-func (b *builder) sweepField(f field, matches []Match) (ranged[uint32], bool) {
+// sweepField returns the ranges of a field's values, none where no match asks
+// for it.
+func (b *builder) sweepField(f field, matches []Match) ranged[uint32] {
 	var edges []edge[uint32]
 	var open []int
 	for i := range matches {
@@ -138,15 +139,15 @@ func (b *builder) sweepField(f field, matches []Match) (ranged[uint32], bool) {
 		}
 	}
 	if len(open) == len(matches) {
-		return ranged[uint32]{}, false
+		return ranged[uint32]{}
 	}
-	return b.sweep32(edges, open), true
+	return b.sweep32(edges, open)
 }
 
 // table spreads the ranges of a field out over all its values.
 func (b *builder) table(f field, matches []Match) direct {
-	r, ok := b.sweepField(f, matches)
-	if !ok {
+	r := b.sweepField(f, matches)
+	if r.bounds == nil {
 		return nil
 	}
 	t := make(direct, f.max()+2)
@@ -184,7 +185,6 @@ func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) a
 		return addresses{}
 	}
 	return addresses{
-		used: true,
 		v4:   b.sweep32(v4, open),
 		v6:   sweep(b, Addr{}, v6, open, Addr.compare),
 		none: b.set(func(i int) bool { return len(list(&matches[i])) == 0 }),

@@ -131,34 +131,32 @@ func (l *Pipeline) meter(i int32, p *Packet, v *Verdict) {
 
 // precolor reads the color that the packet came with.
 func (s *stage) precolor(p *Packet) meter.Color {
-	var value uint32
-	switch s.from {
-	case DSCP:
-		dscp, ok := p.DSCP()
-		if !ok {
-			return meter.Green
-		}
-		value = uint32(dscp)
-	case PCP, DEI:
-		if p.Tags == 0 {
-			return meter.Green
-		}
-		value = uint32(marker.PCP(p.Data[p.Tag:]))
-		if s.from == DEI {
-			value = uint32(marker.DEI(p.Data[p.Tag:]))
-		}
-	case MPLSTC:
-		if p.MPLS == 0 {
-			return meter.Green
-		}
-		value = uint32(marker.TC(p.Data[p.MPLS:]))
-	case SKBMark:
-		value = p.Mark
-	}
-	if value < uint32(len(s.low)) {
+	value, ok := p.value(s.from)
+	switch {
+	case !ok:
+		return meter.Green
+	case value < uint32(len(s.low)):
 		return s.low[value]
 	}
 	return s.high[value]
+}
+
+// value reads a field, or says that the packet does not have it.
+func (p *Packet) value(f Field) (value uint32, ok bool) {
+	switch {
+	case f == SKBMark:
+		return p.Mark, true
+	case f == DSCP:
+		dscp, ok := p.DSCP()
+		return uint32(dscp), ok
+	case f == PCP && p.Tags > 0:
+		return uint32(marker.PCP(p.Data[p.Tag:])), true
+	case f == DEI && p.Tags > 0:
+		return uint32(marker.DEI(p.Data[p.Tag:])), true
+	case f == MPLSTC && p.MPLS > 0:
+		return uint32(marker.TC(p.Data[p.MPLS:])), true
+	}
+	return 0, false
 }
 
 // act does what the class does to the packet's color, and counts it.

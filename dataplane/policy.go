@@ -230,9 +230,6 @@ func (f *faults) join(object any, field string, err error) {
 }
 
 func (f *faults) action(a *Action) {
-	if a == nil {
-		return
-	}
 	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
 		f.add(a, "drop", "goes with nothing else")
 	}

@@ -77,8 +77,6 @@ type TokenBucket struct {
 // Profile is a compiled set of parameters, immutable, for any number of
 // meters in any number of goroutines.
 type Profile struct {
-	// Both buckets of every kind are metered by one straight line of
-	// integer arithmetic; the masks below tell the kinds apart.
 	horizon uint64 // ns after the epoch within which elapsed fits maxElapsed
 	den     int64  // units in a byte
 	over    uint64 // bytes: one more than the larger burst; longer packets cost this
