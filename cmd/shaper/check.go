@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -157,7 +156,5 @@ func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding) erro
 		}
 		out.Classes = append(out.Classes, class)
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(out)
+	return writeJSON(w, out)
 }

@@ -16,9 +16,10 @@ import (
 type output struct {
 	io.Writer
 	what string // for errors
-	path string // "-" for the standard output
+	path string // as the user wrote it, "-" for the standard output
 	file *os.File
 	temp string // name until commit, or ""
+	goal string // name after commit
 	gzip *gzip.Writer
 }
 
@@ -58,16 +59,13 @@ func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 // createTemp makes the file beside its place, with the mode of what it will
 // replace.
 func (o *output) createTemp(old os.FileInfo) error {
-	target, err := filepath.EvalSymlinks(o.path)
-	if err != nil {
-		target = o.path
-	}
-	o.path = target
+	o.goal = absolute(o.path)
 	mode := os.FileMode(0o666) // less the umask
 	if old != nil {
 		mode = old.Mode().Perm()
 	}
-	o.temp = filepath.Join(filepath.Dir(target), fmt.Sprintf(".%s.%d", filepath.Base(target), os.Getpid()))
+	o.temp = filepath.Join(filepath.Dir(o.goal), fmt.Sprintf(".%s.%d", filepath.Base(o.goal), os.Getpid()))
+	var err error
 	o.file, err = os.OpenFile(o.temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	return err
 }
@@ -83,7 +81,7 @@ func (o *output) commit() error {
 	}
 	err = errors.Join(err, o.file.Close())
 	if err == nil && o.temp != "" {
-		err = os.Rename(o.temp, o.path)
+		err = os.Rename(o.temp, o.goal)
 	}
 	if err != nil {
 		o.abort()
@@ -122,4 +120,19 @@ func (o *output) wrap(err error) error {
 		return fmt.Errorf("%s %q: %w", o.what, o.path, err)
 	}
 	return fmt.Errorf("%s %q: %w: nothing was written", o.what, o.path, err)
+}
+
+// absolute is the one spelling of a path.
+func absolute(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
+		abs = filepath.Join(dir, filepath.Base(abs))
+	}
+	if target, err := filepath.EvalSymlinks(abs); err == nil {
+		return target
+	}
+	return abs
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -156,7 +155,7 @@ func partial(err error) bool {
 // print writes the totals where nothing else is.
 func (f *replayFlags) print(s streams, policy *compiled, summary replay.Summary) error {
 	if f.json {
-		return policy.totals(summary).writeJSON(s.out)
+		return writeJSON(s.out, policy.totals(summary))
 	}
 	w := s.out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" {
@@ -241,21 +240,6 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 func isDevice(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular()
-}
-
-// absolute is the one spelling of a path.
-func absolute(path string) string {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return path
-	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
-		abs = filepath.Join(dir, filepath.Base(abs))
-	}
-	if target, err := filepath.EvalSymlinks(abs); err == nil {
-		return target
-	}
-	return abs
 }
 
 func (f *replayFiles) commit() error {

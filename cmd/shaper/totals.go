@@ -69,10 +69,11 @@ func (c *compiled) totals(s replay.Summary) totals {
 	return t
 }
 
-func (t totals) writeJSON(w io.Writer) error {
+// writeJSON writes a value on one line.
+func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	return e.Encode(t)
+	return e.Encode(v)
 }
 
 // writeTotals prints the table for people: a line a class and color.

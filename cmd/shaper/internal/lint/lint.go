@@ -194,24 +194,11 @@ func takesTCP(m *dataplane.Match) bool {
 
 // unused looks for meters and queues that nothing leads to.
 func (l *linter) unused() {
-	meters, queues := map[*dataplane.Meter]bool{}, map[*dataplane.Queue]bool{}
-	for i := range l.File.Policy.Classes {
-		c := &l.File.Policy.Classes[i]
-		for m := c.Meter; m != nil; m = m.Then {
-			meters[m] = true
-		}
-		for color := meter.Green; color <= meter.Red; color++ {
-			queues[c.Action(color).Queue] = true
-		}
+	meters, queues := l.Unused()
+	for _, m := range meters {
+		l.add(Note, m, "", "meter %s is used by no class", m.Name)
 	}
-	for _, m := range l.Meters {
-		if !meters[m] {
-			l.add(Note, m, "", "meter %s is used by no class", m.Name)
-		}
-	}
-	for _, q := range l.Queues {
-		if !queues[q] {
-			l.add(Note, q, "", "queue %s is used by no action", q.Name)
-		}
+	for _, q := range queues {
+		l.add(Note, q, "", "queue %s is used by no action", q.Name)
 	}
 }

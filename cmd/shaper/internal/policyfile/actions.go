@@ -16,20 +16,7 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 		return a
 	}
 	var otherwise *yaml.Node
-	mark := func(f dataplane.Field) func(*yaml.Node) {
-		return func(n *yaml.Node) {
-			v, ok := parsed(l, n, f.String(), func(s string) (uint32, error) { return fieldValue(f, s) })
-			if ok {
-				a.Marks = append(a.Marks, dataplane.Mark{Field: f, Value: v})
-			}
-		}
-	}
-	l.mapping(n, "an action", keys{
-		"dscp": mark(dataplane.DSCP),
-		"pcp":  mark(dataplane.PCP),
-		"dei":  mark(dataplane.DEI),
-		"mpls": mark(dataplane.MPLSTC),
-		"mark": mark(dataplane.SKBMark),
+	known := keys{
 		"ecn": func(n *yaml.Node) {
 			if _, ok := l.word(n, "ecn", "ce"); ok {
 				a.ECN = dataplane.CE
@@ -37,7 +24,16 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 		},
 		"else":  func(n *yaml.Node) { otherwise = n },
 		"queue": func(n *yaml.Node) { a.Queue = l.namedQueue(n) },
-	})
+	}
+	for _, f := range fields {
+		known[f.String()] = func(n *yaml.Node) {
+			v, ok := parsed(l, n, f.String(), func(s string) (uint32, error) { return fieldValue(f, s) })
+			if ok {
+				a.Marks = append(a.Marks, dataplane.Mark{Field: f, Value: v})
+			}
+		}
+	}
+	l.mapping(n, "an action", known)
 	if otherwise != nil {
 		s, _ := l.word(otherwise, "else", "pass", "drop")
 		switch {

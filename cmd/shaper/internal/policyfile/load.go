@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // Error is a fault of a policy at its place, on one line.
@@ -39,8 +40,8 @@ func (f *File) Place(object any, key string) string { return f.loader.place(obje
 // queues that nothing uses too.
 func (f *File) Compile() (*dataplane.Pipeline, error) {
 	p, err := dataplane.New(f.Policy)
-	if err == nil {
-		_, err = dataplane.New(f.withUnused())
+	if unused := f.unusedPolicy(); err == nil && unused.Classes != nil {
+		_, err = dataplane.New(unused)
 	}
 	if err == nil {
 		return p, nil
@@ -56,17 +57,35 @@ func (f *File) Compile() (*dataplane.Pipeline, error) {
 	return nil, errors.Join(out...)
 }
 
-// withUnused is the policy with a class more for every named meter and queue.
-func (f *File) withUnused() *dataplane.Policy {
-	all := *f.Policy
-	all.Classes = slices.Clone(all.Classes)
-	for i, m := range f.Meters {
-		all.Classes = append(all.Classes, dataplane.Class{Name: fmt.Sprintf("\x00meter%d", i), Meter: m})
+// Unused returns the named meters and queues that no class leads to.
+func (f *File) Unused() (meters []*dataplane.Meter, queues []*dataplane.Queue) {
+	led := map[*dataplane.Meter]bool{}
+	queued := map[*dataplane.Queue]bool{}
+	for i := range f.Policy.Classes {
+		c := &f.Policy.Classes[i]
+		for m := c.Meter; m != nil && !led[m]; m = m.Then {
+			led[m] = true
+		}
+		for color := meter.Green; color <= meter.Red; color++ {
+			queued[c.Action(color).Queue] = true
+		}
 	}
-	for i, q := range f.Queues {
-		all.Classes = append(all.Classes, dataplane.Class{Name: fmt.Sprintf("\x00queue%d", i), Green: &dataplane.Action{Queue: q}})
+	return slices.DeleteFunc(slices.Clone(f.Meters), func(m *dataplane.Meter) bool { return led[m] }),
+		slices.DeleteFunc(slices.Clone(f.Queues), func(q *dataplane.Queue) bool { return queued[q] })
+}
+
+// unusedPolicy has a class for each unused meter and queue, so that they are
+// compiled, too.
+func (f *File) unusedPolicy() *dataplane.Policy {
+	p := &dataplane.Policy{}
+	meters, queues := f.Unused()
+	for _, m := range meters {
+		p.Classes = append(p.Classes, dataplane.Class{Name: "meter " + m.Name, Meter: m})
 	}
-	return &all
+	for _, q := range queues {
+		p.Classes = append(p.Classes, dataplane.Class{Name: "queue " + q.Name, Green: &dataplane.Action{Queue: q}})
+	}
+	return p
 }
 
 func unjoin(err error) []error {

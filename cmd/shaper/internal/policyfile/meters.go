@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -222,9 +223,8 @@ func parseShare(s string) (dataplane.Share, error) {
 	return dataplane.Share{Num: value.Num().Int64(), Den: value.Denom().Int64()}, nil
 }
 
-var preColorFields = map[string]dataplane.Field{
-	"dscp": dataplane.DSCP, "pcp": dataplane.PCP, "dei": dataplane.DEI, "mpls": dataplane.MPLSTC, "mark": dataplane.SKBMark,
-}
+// fields are the places of colors and marks.
+var fields = [...]dataplane.Field{dataplane.DSCP, dataplane.PCP, dataplane.DEI, dataplane.MPLSTC, dataplane.SKBMark}
 
 // preColor reads {from: dscp, map: {af11: green}}.
 func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
@@ -232,8 +232,12 @@ func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 	var table *yaml.Node
 	l.mapping(n, "precolor", keys{
 		"from": func(n *yaml.Node) {
-			if s, ok := l.word(n, "from", "dscp", "pcp", "dei", "mpls", "mark"); ok {
-				p.From = preColorFields[s]
+			var names []string
+			for _, f := range fields {
+				names = append(names, f.String())
+			}
+			if s, ok := l.word(n, "from", names...); ok {
+				p.From = fields[slices.Index(names, s)]
 			}
 		},
 		"map": func(n *yaml.Node) { table = n },

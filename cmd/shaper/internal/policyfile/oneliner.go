@@ -18,7 +18,7 @@ type OneLiner struct {
 
 // Names of what a one-liner makes.
 const (
-	OneClass = "all"
+	oneClass = "all"
 	oneQueue = "queue"
 )
 
@@ -41,7 +41,7 @@ func (o OneLiner) Load() (*File, error) {
 	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
 
 	class := mappingNode(1)
-	put(class, scalar("name", 1, 1), scalar(OneClass, 1, 1))
+	put(class, scalar("name", 1, 1), scalar(oneClass, 1, 1))
 	meter := mappingNode(1)
 	for i, w := range words(0) {
 		if i == 0 && !strings.Contains(w.Value, "=") {
