@@ -15,7 +15,9 @@ setup: ## install the Debian packages that tests use (needs root)
 build: ## build bin/shaper
 	$(GO) build -o bin/shaper ./cmd/shaper
 
-generate: ## make the generated files again: the test captures
+generate: ## make the generated files again: the eBPF objects, the test captures
+	@.ci/packages clang-14 llvm-14 libbpf-dev
+	$(GO) generate ./bpf
 	$(GO) run ./dataplane/replay/internal/gencaps -o testdata/pcaps
 
 fmt: ## format the code

@@ -9,39 +9,43 @@ import "math/bits"
 // as its lowest bit. Time grows with the fields in use and the logarithm of
 // the addresses, hardly with the number of matches: each vector begins with a
 // summary of its words, so that only words that may hold the answer are read.
-type Classifier struct {
-	stride int      // words of a vector, the summary first
-	words  []uint64 // all vectors, one after the other
-	isIP   [2]uint32
-	direct [numFields]direct // nil where no match asks for the field
-	mark   ranged[uint32]
-	length ranged[uint32]
-	src    addresses
-	dst    addresses
+type Classifier struct{ Tables }
+
+// Tables are a Classifier in plain numbers, for planes that search them in
+// another language.
+type Tables struct {
+	Stride int      // words of a vector, the summary first
+	Words  []uint64 // all vectors, one after the other
+	IsIP   [2]uint32
+	Direct [numFields]Direct // proto, sport, dport, dscp, vlan, pcp, ethertype; nil where no match asks for it
+	Mark   Ranged[uint32]
+	Length Ranged[uint32]
+	Src    Addresses
+	Dst    Addresses
 }
 
-// direct finds a vector by value: one entry a value, and a last one for
-// packets that do not have the field. Entries are offsets into words.
-type direct []uint32
+// Direct finds a vector by value: one entry a value, and a last one for
+// packets that do not have the field. Entries are offsets into Words.
+type Direct []uint32
 
-// ranged finds a vector by binary search: a value belongs to the last bound
-// that is not above it.
-type ranged[K any] struct {
-	bounds []K
-	offset []uint32
-	jump   []uint32 // of search32: by the highest bits of a value, the last bound not above them
+// Ranged finds a vector by binary search: a value belongs to the last bound
+// that is not above it. The first bound is 0; there is none where no match
+// asks for the field.
+type Ranged[K any] struct {
+	Bounds []K
+	Offset []uint32
+	Jump   []uint32 // of numbers: by the highest JumpBits of a value, the last bound not above them
 }
 
-// jumpBits are as many of the highest bits of a 32-bit value as make a search
+// JumpBits are as many of the highest bits of a 32-bit value as make a search
 // among a thousand prefixes short, in 16 KiB.
-const jumpBits = 12
+const JumpBits = 12
 
-// addresses are apart by family: 192.0.2.1 and ::192.0.2.1 are not the same.
-// Like all ranges they have no bounds where no match asks for them.
-type addresses struct {
-	v4   ranged[uint32]
-	v6   ranged[Addr]
-	none uint32
+// Addresses are apart by family: 192.0.2.1 and ::192.0.2.1 are not the same.
+type Addresses struct {
+	V4   Ranged[uint32]
+	V6   Ranged[Addr]
+	None uint32 // the vector of packets without an address
 }
 
 // MaxClasses bounds a policy: the summary of a vector is one word of bits.
@@ -53,45 +57,45 @@ func (c *Classifier) Classify(p *Packet, n int) int {
 	var found sets
 	ip := p.IsIP()
 	if ip {
-		found.add(c.isIP[1])
+		found.add(c.IsIP[1])
 	} else {
-		found.add(c.isIP[0])
+		found.add(c.IsIP[0])
 	}
-	if t := c.direct[proto]; t != nil {
+	if t := c.Direct[proto]; t != nil {
 		found.add(t.at(uint32(p.Proto), ip))
 	}
-	if t := c.direct[sport]; t != nil {
+	if t := c.Direct[sport]; t != nil {
 		found.add(t.at(uint32(p.SrcPort), p.HasPorts))
 	}
-	if t := c.direct[dport]; t != nil {
+	if t := c.Direct[dport]; t != nil {
 		found.add(t.at(uint32(p.DstPort), p.HasPorts))
 	}
-	if t := c.direct[dscp]; t != nil {
+	if t := c.Direct[dscp]; t != nil {
 		v, ok := p.DSCP()
 		found.add(t.at(uint32(v), ok))
 	}
-	if t := c.direct[vlan]; t != nil {
+	if t := c.Direct[vlan]; t != nil {
 		v, ok := p.vlan()
 		found.add(t.at(uint32(v), ok))
 	}
-	if t := c.direct[pcp]; t != nil {
+	if t := c.Direct[pcp]; t != nil {
 		v, ok := p.pcp()
 		found.add(t.at(uint32(v), ok))
 	}
-	if t := c.direct[ethertype]; t != nil {
+	if t := c.Direct[ethertype]; t != nil {
 		found.add(t.at(uint32(p.EtherType), p.HasEtherType))
 	}
-	if r := &c.mark; r.bounds != nil {
+	if r := &c.Mark; r.Bounds != nil {
 		found.add(search32(r, p.Mark))
 	}
-	if r := &c.length; r.bounds != nil {
+	if r := &c.Length; r.Bounds != nil {
 		found.add(search32(r, uint32(n)))
 	}
-	if c.src.v4.bounds != nil {
-		found.add(c.src.lookup(p.Kind, p.Src))
+	if c.Src.V4.Bounds != nil {
+		found.add(c.Src.lookup(p.Kind, p.Src))
 	}
-	if c.dst.v4.bounds != nil {
-		found.add(c.dst.lookup(p.Kind, p.Dst))
+	if c.Dst.V4.Bounds != nil {
+		found.add(c.Dst.lookup(p.Kind, p.Dst))
 	}
 	return c.first(found.list[:found.n])
 }
@@ -114,9 +118,9 @@ func (s *sets) add(offset uint32) {
 // first is the lowest bit that all vectors have, or -1.
 func (c *Classifier) first(vectors []uint32) int {
 	summary := ^uint64(0)
-	if c.stride > 2 { // a single word needs no summary
+	if c.Stride > 2 { // a single word needs no summary
 		for _, v := range vectors {
-			summary &= c.words[v]
+			summary &= c.Words[v]
 		}
 	} else {
 		summary = 1
@@ -125,7 +129,7 @@ func (c *Classifier) first(vectors []uint32) int {
 		w := bits.TrailingZeros64(summary)
 		word := ^uint64(0)
 		for _, v := range vectors {
-			word &= c.words[int(v)+1+w]
+			word &= c.Words[int(v)+1+w]
 		}
 		if word != 0 {
 			return 64*w + bits.TrailingZeros64(word)
@@ -135,48 +139,48 @@ func (c *Classifier) first(vectors []uint32) int {
 }
 
 // at returns the vector of a value, or that of packets without the field.
-func (t direct) at(v uint32, ok bool) uint32 {
+func (t Direct) at(v uint32, ok bool) uint32 {
 	if !ok {
 		v = uint32(len(t) - 1)
 	}
 	return t[v]
 }
 
-func (a *addresses) lookup(k Kind, addr Addr) uint32 {
+func (a *Addresses) lookup(k Kind, addr Addr) uint32 {
 	switch k {
 	case IPv4:
-		return search32(&a.v4, uint32(addr.Lo))
+		return search32(&a.V4, uint32(addr.Lo))
 	case IPv6:
-		return search128(&a.v6, addr)
+		return search128(&a.V6, addr)
 	}
-	return a.none
+	return a.None
 }
 
 // search32 finds the last bound that is not above v. The first bound is 0. A
 // branch would be mispredicted at every other step, so the choice is a mask:
 // -1 where v is below the bound in the middle.
-func search32(r *ranged[uint32], v uint32) uint32 {
-	top := v >> (32 - jumpBits)
-	base := int(r.jump[top])
-	for n := int(r.jump[top+1]) - base + 1; n > 1; {
+func search32(r *Ranged[uint32], v uint32) uint32 {
+	top := v >> (32 - JumpBits)
+	base := int(r.Jump[top])
+	for n := int(r.Jump[top+1]) - base + 1; n > 1; {
 		half := n / 2
-		below := int64(v) - int64(r.bounds[base+half])
+		below := int64(v) - int64(r.Bounds[base+half])
 		base += half &^ int(below>>63)
 		n -= half
 	}
-	return r.offset[base]
+	return r.Offset[base]
 }
 
 // search128 is search32 for addresses of IPv6.
-func search128(r *ranged[Addr], v Addr) uint32 {
-	base, n := 0, len(r.bounds)
+func search128(r *Ranged[Addr], v Addr) uint32 {
+	base, n := 0, len(r.Bounds)
 	for n > 1 {
 		half := n / 2
-		bound := &r.bounds[base+half]
+		bound := &r.Bounds[base+half]
 		_, borrow := bits.Sub64(v.Lo, bound.Lo, 0)
 		_, borrow = bits.Sub64(v.Hi, bound.Hi, borrow)
 		base += half &^ -int(borrow)
 		n -= half
 	}
-	return r.offset[base]
+	return r.Offset[base]
 }

@@ -11,16 +11,16 @@ import (
 // NewClassifier compiles matches, at most MaxClasses, in order of precedence.
 func NewClassifier(matches []Match) *Classifier {
 	b := builder{Classifier: &Classifier{}, count: len(matches), known: map[string]uint32{}}
-	b.stride = 1 + max(1, (len(matches)+63)/64)
-	b.isIP[1] = b.set(func(int) bool { return true })
-	b.isIP[0] = b.set(func(i int) bool { return matches[i].below() })
-	for f := range b.direct {
-		b.direct[f] = b.table(field(f), matches)
+	b.Stride = 1 + max(1, (len(matches)+63)/64)
+	b.IsIP[1] = b.set(func(int) bool { return true })
+	b.IsIP[0] = b.set(func(i int) bool { return matches[i].below() })
+	for f := range b.Direct {
+		b.Direct[f] = b.table(field(f), matches)
 	}
-	b.mark = b.sweepField(mark, matches)
-	b.length = b.sweepField(length, matches)
-	b.src = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Src })
-	b.dst = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Dst })
+	b.Mark = b.sweepField(mark, matches)
+	b.Length = b.sweepField(length, matches)
+	b.Src = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Src })
+	b.Dst = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Dst })
 	return b.Classifier
 }
 
@@ -33,7 +33,7 @@ type builder struct {
 
 // set stores the vector of the matches for which has is true.
 func (b *builder) set(has func(i int) bool) uint32 {
-	v := make([]uint64, b.stride)
+	v := make([]uint64, b.Stride)
 	for i := range b.count {
 		if has(i) {
 			v[1+i/64] |= 1 << (i % 64)
@@ -50,8 +50,8 @@ func (b *builder) intern(v []uint64) uint32 {
 	}
 	offset, ok := b.known[string(key)]
 	if !ok {
-		offset = uint32(len(b.words))
-		b.words = append(b.words, v...)
+		offset = uint32(len(b.Words))
+		b.Words = append(b.Words, v...)
 		b.known[string(key)] = offset
 	}
 	return offset
@@ -66,9 +66,9 @@ type edge[K any] struct {
 
 // sweep walks the edges in order and returns the bounds between which the set
 // of accepting matches stays the same.
-func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order func(a, b K) int) ranged[K] {
+func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order func(a, b K) int) Ranged[K] {
 	slices.SortFunc(edges, func(x, y edge[K]) int { return order(x.at, y.at) })
-	v := make([]uint64, b.stride)
+	v := make([]uint64, b.Stride)
 	depth := make([]int, b.count) // ranges of a match that cover the place
 	add := func(i, n int) {
 		depth[i] += n
@@ -86,7 +86,7 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 	for _, i := range open {
 		add(i, 1)
 	}
-	var r ranged[K]
+	var r Ranged[K]
 	at := zero
 	for k := 0; ; {
 		for k < len(edges) && edges[k].at == at {
@@ -97,8 +97,8 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 			}
 			k++
 		}
-		r.bounds = append(r.bounds, at)
-		r.offset = append(r.offset, b.intern(v))
+		r.Bounds = append(r.Bounds, at)
+		r.Offset = append(r.Offset, b.intern(v))
 		if k == len(edges) {
 			return r
 		}
@@ -107,23 +107,23 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 }
 
 // sweep32 is sweep for numbers, with the jump table that speeds their search.
-func (b *builder) sweep32(edges []edge[uint32], open []int) ranged[uint32] {
+func (b *builder) sweep32(edges []edge[uint32], open []int) Ranged[uint32] {
 	r := sweep(b, 0, edges, open, cmp.Compare[uint32])
-	r.jump = make([]uint32, 1<<jumpBits+1)
+	r.Jump = make([]uint32, 1<<JumpBits+1)
 	last := 0
-	for i := range r.jump[:1<<jumpBits] {
-		for last+1 < len(r.bounds) && r.bounds[last+1] <= uint32(i)<<(32-jumpBits) {
+	for i := range r.Jump[:1<<JumpBits] {
+		for last+1 < len(r.Bounds) && r.Bounds[last+1] <= uint32(i)<<(32-JumpBits) {
 			last++
 		}
-		r.jump[i] = uint32(last)
+		r.Jump[i] = uint32(last)
 	}
-	r.jump[1<<jumpBits] = uint32(len(r.bounds) - 1)
+	r.Jump[1<<JumpBits] = uint32(len(r.Bounds) - 1)
 	return r
 }
 
 // sweepField returns the ranges of a field's values, none where no match asks
 // for it.
-func (b *builder) sweepField(f field, matches []Match) ranged[uint32] {
+func (b *builder) sweepField(f field, matches []Match) Ranged[uint32] {
 	var edges []edge[uint32]
 	var open []int
 	for i := range matches {
@@ -139,18 +139,18 @@ func (b *builder) sweepField(f field, matches []Match) ranged[uint32] {
 		}
 	}
 	if len(open) == len(matches) {
-		return ranged[uint32]{}
+		return Ranged[uint32]{}
 	}
 	return b.sweep32(edges, open)
 }
 
 // table spreads the ranges of a field out over all its values.
-func (b *builder) table(f field, matches []Match) direct {
+func (b *builder) table(f field, matches []Match) Direct {
 	r := b.sweepField(f, matches)
-	if r.bounds == nil {
+	if r.Bounds == nil {
 		return nil
 	}
-	t := make(direct, f.max()+2)
+	t := make(Direct, f.max()+2)
 	for v := range t[:f.max()+1] {
 		t[v] = search32(&r, uint32(v))
 	}
@@ -158,7 +158,7 @@ func (b *builder) table(f field, matches []Match) direct {
 	return t
 }
 
-func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) addresses {
+func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) Addresses {
 	var open []int
 	var v4 []edge[uint32]
 	var v6 []edge[Addr]
@@ -182,12 +182,12 @@ func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) a
 		}
 	}
 	if len(open) == len(matches) {
-		return addresses{}
+		return Addresses{}
 	}
-	return addresses{
-		v4:   b.sweep32(v4, open),
-		v6:   sweep(b, Addr{}, v6, open, Addr.compare),
-		none: b.set(func(i int) bool { return len(list(&matches[i])) == 0 }),
+	return Addresses{
+		V4:   b.sweep32(v4, open),
+		V6:   sweep(b, Addr{}, v6, open, Addr.compare),
+		None: b.set(func(i int) bool { return len(list(&matches[i])) == 0 }),
 	}
 }
 

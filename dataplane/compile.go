@@ -106,7 +106,7 @@ func (c *compiler) meter(m *Meter) int32 {
 		s.Meter = meter.New(p)
 		if m.Initial.valid() && m.Initial.Den != 0 {
 			cb, eb := p.Bursts()
-			s.Meter = meter.NewWithTokens(p, m.Initial.of(cb), m.Initial.of(eb))
+			s.Meter = meter.NewWithTokens(p, m.Initial.Of(cb), m.Initial.Of(eb))
 		}
 	}
 	if m.Then != nil {
@@ -136,7 +136,7 @@ func (c *compiler) preColor(s *stage, m *Meter) {
 		c.add(m, "precolor", fmt.Sprintf("%v is not known", s.from))
 		return
 	}
-	table := m.PreColor.table()
+	table := m.PreColor.Table()
 	for _, v := range slices.Sorted(maps.Keys(table)) {
 		color := table[v]
 		switch {

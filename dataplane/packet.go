@@ -1,6 +1,11 @@
 package dataplane
 
-import "github.com/a-seed-32e5a53f/shaper/marker"
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/a-seed-32e5a53f/shaper/marker"
+)
 
 // LinkType is a link-layer header type as captures number it (LINKTYPE_ and
 // DLT_ values of the pcap registry).
@@ -30,6 +35,23 @@ func (l LinkType) Known() bool {
 	return false
 }
 
+// linkNames are the names that the pcap registry gives to link types, those
+// that people meet.
+var linkNames = map[LinkType]string{
+	LinkNull: "NULL", LinkEthernet: "ETHERNET", LinkRawBSD: "RAW", LinkRawOBSD: "RAW", LinkRaw: "RAW", LinkLoop: "LOOP",
+	LinkSLL: "LINUX_SLL", LinkIPv4: "IPV4", LinkIPv6: "IPV6", LinkSLL2: "LINUX_SLL2",
+	9: "PPP", 104: "C_HDLC", 105: "IEEE802_11", 119: "IEEE802_11_PRISM", 127: "IEEE802_11_RADIOTAP", 163: "IEEE802_11_AVS",
+	189: "USB_LINUX", 195: "IEEE802_15_4_WITHFCS", 201: "BLUETOOTH_HCI_H4_WITH_PHDR", 220: "USB_LINUX_MMAPPED", 239: "NFLOG",
+}
+
+// String returns the number and the name.
+func (l LinkType) String() string {
+	if name := linkNames[l]; name != "" {
+		return fmt.Sprintf("%d (%s)", uint16(l), name)
+	}
+	return strconv.Itoa(int(l))
+}
+
 // Kind says what Parse found behind the link header.
 type Kind uint8
 
@@ -39,6 +61,11 @@ const (
 	IPv4
 	IPv6
 )
+
+// Untaken is the reason of a packet that no class takes.
+func (k Kind) Untaken() Reason {
+	return [...]Reason{Malformed: BadPacket, Other: NotIP, IPv4: NoMeter, IPv6: NoMeter}[k]
+}
 
 // Addr is an address as a 128-bit number; IPv4 is in its low 32 bits. The
 // packet's Kind tells the two apart.

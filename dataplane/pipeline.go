@@ -1,8 +1,6 @@
 package dataplane
 
 import (
-	"fmt"
-
 	"github.com/a-seed-32e5a53f/shaper/marker"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -48,6 +46,7 @@ func (r Reason) String() string {
 
 // Verdict is what became of one packet. The zero Verdict is a drop.
 type Verdict struct {
+	Now       int64 // ns: the clock, the largest time seen
 	Departure int64 // ns; valid unless dropped
 	Length    int   // metered bytes
 	Class     int32 // index into Policy.Classes, -1 where no class took it
@@ -74,12 +73,7 @@ type Pipeline struct {
 }
 
 // Accepts says why the policy cannot meter packets of a link type, or nil.
-func (l *Pipeline) Accepts(link LinkType) error {
-	if l.length.Base != L3 && link != LinkEthernet {
-		return fmt.Errorf("the policy's length rule counts Ethernet frames, and link type %d is not Ethernet: use length: l3", link)
-	}
-	return nil
-}
+func (l *Pipeline) Accepts(link LinkType) error { return l.length.Accepts(link) }
 
 // Process takes one packet through the policy: parse, classify, meter, act. It
 // writes what became of it to v, and marks into p.Data. The pipeline's clock is
@@ -88,13 +82,13 @@ func (l *Pipeline) Process(p *Packet, v *Verdict) {
 	Parse(p)
 	l.now = max(l.now, p.Time)
 	n := l.length.of(p)
-	*v = Verdict{Departure: l.now, Length: n}
+	*v = Verdict{Now: l.now, Departure: l.now, Length: n}
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
 	i := l.classifier.Classify(p, n)
 	v.Class = int32(i)
 	if i < 0 {
-		v.Done, v.Reason = Pass, [...]Reason{Malformed: BadPacket, Other: NotIP, IPv4: NoMeter, IPv6: NoMeter}[p.Kind]
+		v.Done, v.Reason = Pass, p.Kind.Untaken()
 		l.stats[len(l.classes)].Untaken.add(n)
 		return
 	}

@@ -48,6 +48,14 @@ func (r LengthRule) of(p *Packet) int {
 	return max(n+r.Overhead, r.MPU, 0)
 }
 
+// Accepts says why packets of a link type have no such length, or nil.
+func (r LengthRule) Accepts(link LinkType) error {
+	if r.Base != L3 && link != LinkEthernet {
+		return fmt.Errorf("the policy's length rule counts Ethernet frames, and link type %v is not Ethernet: use length: l3", link)
+	}
+	return nil
+}
+
 // Class is what happens to the packets that Match takes.
 type Class struct {
 	Name  string
@@ -82,8 +90,8 @@ type Share struct{ Num, Den int64 }
 
 func (s Share) valid() bool { return 0 <= s.Num && s.Num <= s.Den }
 
-// of is a valid share of n, rounded down.
-func (s Share) of(n int64) int64 {
+// Of is a valid share of n, rounded down.
+func (s Share) Of(n int64) int64 {
 	if s.Den == 0 {
 		return n
 	}
@@ -126,8 +134,8 @@ type PreColor struct {
 	Map  map[uint32]meter.Color // nil: marker.AF for DSCP, DEI 1 yellow, else all green
 }
 
-// table compiles the map.
-func (p PreColor) table() map[uint32]meter.Color {
+// Table returns the colors that are not green, by value, with the default.
+func (p PreColor) Table() map[uint32]meter.Color {
 	if p.Map != nil {
 		return p.Map
 	}

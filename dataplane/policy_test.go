@@ -261,7 +261,7 @@ func TestShare(t *testing.T) {
 		n := r.Int64N(1<<59) >> r.IntN(59)
 		want := new(big.Int).Mul(big.NewInt(n), big.NewInt(s.Num))
 		want.Quo(want, big.NewInt(den))
-		if got := s.of(n); got != want.Int64() {
+		if got := s.Of(n); got != want.Int64() {
 			t.Fatalf("%d/%d of %d is %d, want %v", s.Num, s.Den, n, got, want)
 		}
 	}

@@ -250,3 +250,29 @@ func lcm(a, b *big.Int) *big.Int {
 	g := new(big.Int).GCD(nil, nil, a, b)
 	return g.Mul(new(big.Int).Quo(a, g), b)
 }
+
+// Integers are the constants of a Profile, for a meter in another language. A
+// unit is 1/Den byte. The first bucket of a pair is C, the second E or P.
+type Integers struct {
+	Den     int64
+	Num     [2]int64 // units in a nanosecond
+	Burst   [2]int64 // bytes
+	Excess  bool     // there is a second bucket
+	Coupled bool     // what overflows C goes into E (RFC 2697 §3)
+	Peak    bool     // green takes from both buckets (RFC 2698 §3)
+	Limit   Color    // the worst color before that may take from C
+}
+
+// Integers returns the constants.
+func (p *Profile) Integers() Integers {
+	c, e := p.Bursts()
+	return Integers{
+		Den:     p.den,
+		Num:     [2]int64{p.c.num, p.e.num},
+		Burst:   [2]int64{c, e},
+		Excess:  p.e.room > 0,
+		Coupled: p.coupled != 0,
+		Peak:    p.peak,
+		Limit:   Color(p.cLimit - 1),
+	}
+}

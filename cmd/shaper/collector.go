@@ -95,6 +95,7 @@ func (s *series) put(bin int, v int64) { s.values[bin] = s.merge(s.values[bin], 
 type collector struct {
 	axis
 	policy          *compiled
+	engine          engine
 	offered, passed [3]*series
 	unmetered       *series
 	classes         []classSeries
@@ -118,8 +119,8 @@ type queueSeries struct {
 	delay *series
 }
 
-func newCollector(policy *compiled) *collector {
-	c := &collector{policy: policy}
+func newCollector(policy *compiled, e engine) *collector {
+	c := &collector{policy: policy, engine: e}
 	for color := range c.offered {
 		c.offered[color] = c.add(0, sum)
 		c.passed[color] = c.add(0, sum)
@@ -153,36 +154,40 @@ func newCollector(policy *compiled) *collector {
 }
 
 // packet adds one packet.
-func (c *collector) packet(v *dataplane.Verdict) {
-	now, n := c.policy.pipeline.Now(), int64(v.Length)
+func (c *collector) packet(v *dataplane.Verdict) error {
+	now, n := v.Now, int64(v.Length)
 	if v.Class < 0 {
 		c.unmetered.put(c.bin(now), n)
-		return
+		return nil
 	}
 	at := c.bin(now)
 	c.offered[v.Color].put(at, n)
 	class := &c.classes[v.Class]
 	for _, m := range class.chain {
-		tc, te := c.policy.pipeline.Tokens(m.meter)
+		tc, te, err := c.engine.Tokens(m.meter)
+		if err != nil {
+			return err
+		}
 		m.level[0].put(at, tc)
 		m.level[1].put(at, te)
 	}
 	if v.Done.Dropped() {
-		return
+		return nil
 	}
 	left := c.bin(v.Departure)
 	c.passed[v.Color].put(left, n)
 	if v.Done&dataplane.Queued != 0 {
 		class.queues[v.Color].delay.put(left, v.Departure-now)
 	}
+	return nil
 }
 
 // write renders the report, in bins wide enough to have some packets each.
-func (c *collector) write(w io.Writer, in, version string, s replay.Summary) error {
+func (c *collector) write(w io.Writer, in, version string, stats []dataplane.ClassStats, s replay.Summary) error {
 	for c.n > fewBins && s.Packets < packetsPerBin*int64(c.n) {
 		c.widen()
 	}
-	t := c.policy.totals(s)
+	t := c.policy.totals(stats, s)
 	d := report.Data{
 		Input:     filepath.Base(in),
 		Policy:    c.policy.name,

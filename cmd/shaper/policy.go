@@ -91,6 +91,15 @@ func (p *policyFlags) load() (*compiled, error) {
 	return out, nil
 }
 
+// explain gives what a plane finds wrong with the policy its place. Such a
+// fault is one of usage.
+func (c *compiled) explain(err error) error {
+	if errors.As(err, new(*dataplane.FieldError)) {
+		return &usageError{c.Placed(err)}
+	}
+	return err
+}
+
 // plainPathError says which file could not be used, once.
 func plainPathError(what string, err error) error {
 	var e *os.PathError

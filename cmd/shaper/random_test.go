@@ -20,7 +20,7 @@ func TestRandomPolicies(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	rows := 0
 	for range 60 {
-		policy := randomPolicy(r)
+		policy := randomPolicy(r, "q0", "q1")
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -39,11 +39,12 @@ func TestRandomPolicies(t *testing.T) {
 // pick chooses one of some words.
 func pick(r *rand.Rand, words ...string) string { return words[r.IntN(len(words))] }
 
-func randomPolicy(r *rand.Rand) string {
+// randomPolicy has the queues named.
+func randomPolicy(r *rand.Rand, queues ...string) string {
 	var b strings.Builder
 	b.WriteString("queues:\n")
-	for i := range 2 {
-		fmt.Fprintf(&b, "  q%d: {rate: %s, limit: %s}\n", i, randomRate(r), pick(r, "5ms", "50ms", "3000", "20KiB", "1p", "7p"))
+	for _, q := range queues {
+		fmt.Fprintf(&b, "  %s: {rate: %s, limit: %s}\n", q, randomRate(r), pick(r, "5ms", "50ms", "3000", "20KiB", "1p", "7p"))
 	}
 	b.WriteString("meters:\n")
 	for i := range 3 { // each may lead to a later one
@@ -72,7 +73,7 @@ func randomPolicy(r *rand.Rand) string {
 		}
 		for _, color := range []string{"green", "yellow", "red"} {
 			if r.IntN(2) == 0 {
-				fmt.Fprintf(&b, "    %s: %s\n", color, randomAction(r))
+				fmt.Fprintf(&b, "    %s: %s\n", color, randomAction(r, queues))
 			}
 		}
 	}
@@ -131,15 +132,21 @@ func randomMatch(r *rand.Rand) string {
 	return strings.Join(parts, ", ")
 }
 
-func randomAction(r *rand.Rand) string {
+func randomAction(r *rand.Rand, queues []string) string {
 	if r.IntN(3) == 0 {
 		return pick(r, "pass", "drop")
 	}
-	var parts []string
-	for _, part := range []string{
+	choices := []string{
 		"dscp: " + pick(r, "af12", "0", "63"), "pcp: 3", "mpls: 4",
-		pick(r, "ecn: ce", "ecn: ce, else: drop"), "queue: " + pick(r, "q0", "q1"), "mark: 7",
-	} {
+		pick(r, "ecn: ce", "ecn: ce, else: drop"), "mark: 7",
+	}
+	if queues != nil {
+		choices = append(choices, "queue: "+pick(r, queues...))
+	} else {
+		choices = append(choices, "dei: 1") // which the reference model does not know
+	}
+	var parts []string
+	for _, part := range choices {
 		if r.IntN(3) == 0 {
 			parts = append(parts, part)
 		}

@@ -18,6 +18,7 @@ import (
 type replayFlags struct {
 	policyFlags
 	out, decisions, report string
+	engine                 string
 	json                   bool
 	maxGap                 time.Duration
 }
@@ -44,6 +45,7 @@ gzipped where its name ends in .gz.`,
 	flags.StringVarP(&f.out, "output", "o", "", "write the capture as it left to `OUT`, - for the standard output")
 	flags.StringVar(&f.decisions, "decisions", "", "write a row for every packet to `FILE`: CSV, or JSON lines where it ends in .jsonl")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
+	flags.StringVar(&f.engine, "engine", "go", "what meters: `go`, or bpf for the kernel's program (needs root)")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
 	flags.Var(newSpan(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn of a packet whose stamp is more than `TIME` ahead of all before it")
 	return cmd
@@ -62,6 +64,8 @@ func (f *replayFlags) check() error {
 		return usagef("only one of -o -, --decisions -, --report - and --json can have the standard output")
 	case f.maxGap <= 0:
 		return usagef("--max-gap must be above zero")
+	case f.engine != "go" && f.engine != "bpf":
+		return usagef("--engine %q: want go or bpf", f.engine)
 	}
 	return nil
 }
@@ -74,6 +78,11 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err != nil {
 		return err
 	}
+	engine, err := f.newEngine(policy)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
 	input, err := openInput(in, s.in)
 	if err != nil {
 		return err
@@ -96,12 +105,14 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	var series *collector
 	if files.report != nil {
-		series = newCollector(policy)
+		series = newCollector(policy, engine)
 	}
 	if rows != nil || series != nil {
 		cfg.Each = func(number int64, p *dataplane.Packet, v *dataplane.Verdict) error {
 			if series != nil {
-				series.packet(v)
+				if err := series.packet(v); err != nil {
+					return err
+				}
 			}
 			if rows != nil {
 				return files.decisions.fault(rows.write(number, p, v))
@@ -112,7 +123,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 
 	counted := &meteredReader{Reader: input}
 	endProgress := showProgress(s.err, counted, input.size)
-	summary, err := replay.Run(cmd.Context(), counted, policy.pipeline, cfg)
+	summary, err := replay.Run(cmd.Context(), counted, engine, cfg)
 	endProgress()
 	var failed *replay.OutputError
 	switch {
@@ -121,13 +132,17 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	case err != nil && !(summary.Began && partial(err)):
 		return fmt.Errorf("%s: %w", input.name, err)
 	}
+	stats, e := engine.Stats()
+	if e != nil {
+		return e
+	}
 	if rows != nil {
 		if e := files.decisions.fault(rows.w.Flush()); e != nil {
 			return e
 		}
 	}
 	if series != nil {
-		if e := files.report.fault(series.write(files.report, in, version(), summary)); e != nil {
+		if e := files.report.fault(series.write(files.report, in, version(), stats, summary)); e != nil {
 			return e
 		}
 	}
@@ -137,7 +152,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	for _, w := range summary.Warnings {
 		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
 	}
-	if e := f.print(s, policy, summary); e != nil {
+	if e := f.print(s, policy, stats, summary); e != nil {
 		return e
 	}
 	if err != nil {
@@ -153,15 +168,15 @@ func partial(err error) bool {
 }
 
 // print writes the totals where nothing else is.
-func (f *replayFlags) print(s streams, policy *compiled, summary replay.Summary) error {
+func (f *replayFlags) print(s streams, policy *compiled, stats []dataplane.ClassStats, summary replay.Summary) error {
 	if f.json {
-		return writeJSON(s.out, policy.totals(summary))
+		return writeJSON(s.out, policy.totals(stats, summary))
 	}
 	w := s.out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" {
 		w = s.err
 	}
-	return policy.writeTotals(w, summary, colored(w))
+	return policy.writeTotals(w, stats, summary, colored(w))
 }
 
 // input is a capture to read.

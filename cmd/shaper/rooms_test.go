@@ -20,12 +20,14 @@ var rooms = []struct {
 	{"cmd/shaper/internal/oracle", nil}, // a second opinion shares nothing
 	{"cmd/shaper/internal/report", nil},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}},
-	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/replay", "marker", "meter", "queue"}},
+	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "marker", "meter", "queue"}},
 	{"dataplane/replay", []string{"dataplane"}},
+	{"dataplane/kernel", []string{"bpf", "dataplane", "meter"}},
 	{"dataplane", []string{"marker", "meter", "queue"}},
 	{"queue", []string{"meter"}},
 	{"marker", []string{"meter"}},
 	{"meter", nil},
+	{"bpf", nil},
 }
 
 // TestRooms holds the direction of imports, and meter to the standard library.

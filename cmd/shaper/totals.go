@@ -43,10 +43,9 @@ type totals struct {
 	Warnings   []string      `json:"warnings"`
 }
 
-func (c *compiled) totals(s replay.Summary) totals {
+func (c *compiled) totals(stats []dataplane.ClassStats, s replay.Summary) totals {
 	t := totals{DurationNS: s.Last - s.First, Warnings: append([]string{}, s.Warnings...)}
 	var sum dataplane.Count
-	stats := c.pipeline.Stats()
 	for i := range stats {
 		st := &stats[i]
 		name := untaken
@@ -77,7 +76,7 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // writeTotals prints the table for people: a line a class and color.
-func (c *compiled) writeTotals(w io.Writer, s replay.Summary, colored bool) error {
+func (c *compiled) writeTotals(w io.Writer, stats []dataplane.ClassStats, s replay.Summary, colored bool) error {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
@@ -89,7 +88,6 @@ func (c *compiled) writeTotals(w io.Writer, s replay.Summary, colored bool) erro
 		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(configs)
-	stats := c.pipeline.Stats()
 	for i := range stats {
 		st := &stats[i]
 		all := st.Total()
@@ -115,7 +113,7 @@ func (c *compiled) writeTotals(w io.Writer, s replay.Summary, colored bool) erro
 			name = ""
 		}
 	}
-	j := c.totals(s)
+	j := c.totals(stats, s)
 	if _, err := fmt.Fprintln(w, t.Render()); err != nil {
 		return err
 	}

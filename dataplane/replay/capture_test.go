@@ -205,23 +205,23 @@ const (
 // byteRate is a byte a microsecond.
 var byteRate = meter.BitRate(8e6)
 
-func pipeline(t testing.TB, classes ...dataplane.Class) *dataplane.Pipeline {
+func pipeline(t testing.TB, classes ...dataplane.Class) Go {
 	t.Helper()
 	p, err := dataplane.New(&dataplane.Policy{Classes: classes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return Go{p}
 }
 
 // transparent passes all packets as they are.
-func transparent(t testing.TB) *dataplane.Pipeline {
+func transparent(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all"})
 }
 
 // queued paces all IP packets at a byte a microsecond.
-func queued(t testing.TB) *dataplane.Pipeline {
+func queued(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all", Green: toQueue()})
 }
@@ -231,21 +231,21 @@ func toQueue() *dataplane.Action {
 }
 
 // bulkQueued paces packets without a DSCP; EF passes.
-func bulkQueued(t testing.TB) *dataplane.Pipeline {
+func bulkQueued(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "bulk", Match: dataplane.Match{DSCP: []dataplane.Range{{}}}, Green: toQueue()},
 		dataplane.Class{Name: "rest"})
 }
 
 // replay runs a capture through a pipeline.
-func replay(t testing.TB, in []byte, p *dataplane.Pipeline) (out []byte, s Summary, err error) {
+func replay(t testing.TB, in []byte, p Go) (out []byte, s Summary, err error) {
 	t.Helper()
 	var b bytes.Buffer
 	s, err = Run(t.Context(), bytes.NewReader(in), p, Config{Output: &b})
 	return b.Bytes(), s, err
 }
 
-func mustReplay(t testing.TB, in []byte, p *dataplane.Pipeline) ([]byte, Summary) {
+func mustReplay(t testing.TB, in []byte, p Go) ([]byte, Summary) {
 	t.Helper()
 	out, s, err := replay(t, in, p)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestOrder(t *testing.T) {
 }
 
 // slow is a queue that holds the packet after one of 40 bytes for 40*7/3 ns.
-func slow(t *testing.T) *dataplane.Pipeline {
+func slow(t *testing.T) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
 		Name: "q", Config: queue.Config{Rate: meter.Rate{Bytes: 3, Period: 7}, Packets: 10},

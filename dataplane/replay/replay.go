@@ -34,7 +34,32 @@ type Summary struct {
 	Warnings    []string
 }
 
-// Run replays a capture (pcap or pcapng, perhaps gzipped) through a pipeline.
+// Engine meters packets: a pipeline in Go, or the kernel.
+type Engine interface {
+	// Accepts says why packets of a link type cannot be metered, or nil.
+	Accepts(link dataplane.LinkType) error
+	// Batch is how many packets Process takes at most.
+	Batch() int
+	// Process takes packets, in order, through a policy, writes what became
+	// of them to verdicts, and marks into their Data.
+	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
+}
+
+// Go is the Engine that is a pipeline, a packet at a time.
+type Go struct{ *dataplane.Pipeline }
+
+// Batch is 1.
+func (Go) Batch() int { return 1 }
+
+// Process takes packets through the pipeline.
+func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
+	for i := range packets {
+		g.Pipeline.Process(&packets[i], &verdicts[i])
+	}
+	return nil
+}
+
+// Run replays a capture (pcap or pcapng, perhaps gzipped) through an engine.
 // The packets' stamps are the clock. The output has the format of the input:
 // dropped packets are gone, marks are in the headers, queued packets have their
 // departure as their stamp, and records are in the order of (departure, number).
@@ -42,14 +67,14 @@ type Summary struct {
 // Whatever Run returns, what it wrote is a valid capture, or nothing where it
 // did not begin: on a *BrokenError all that could be read, on the context's end
 // all that came before it. An *OutputError is the exception.
-func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Config) (Summary, error) {
+func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	w := newWindow(ctx, in)
 	if magic, _ := w.peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{pipeline: pipeline, cfg: cfg}
+	r := run{engine: engine, cfg: cfg, now: math.MinInt64}
 	if r.cfg.MaxGap == 0 {
 		r.cfg.MaxGap = DefaultMaxGap
 	}
@@ -59,7 +84,11 @@ func Run(ctx context.Context, in io.Reader, pipeline *dataplane.Pipeline, cfg Co
 	f, err := open(w)
 	if err == nil {
 		r.format = f
+		r.batch(engine.Batch())
 		err = r.loop(ctx)
+		if e := r.process(); e != nil {
+			err = e
+		}
 	}
 	var broken *BrokenError
 	if errors.As(err, &broken) && !r.summary.Began {
@@ -83,28 +112,40 @@ func (e *OutputError) Unwrap() error { return e.Err }
 
 // run is the state of one Run.
 type run struct {
-	pipeline *dataplane.Pipeline
-	cfg      Config
-	format   format
-	out      *bufio.Writer // nil without output
-	summary  Summary
-	link     dataplane.LinkType
-	linked   bool  // link was seen
-	last     int64 // stamp of the packet before, ns
-	waiting  waiting
-	spare    []*leaving // to be used again
-	seen     [len(oddities)]odd
+	engine  Engine
+	cfg     Config
+	format  format
+	out     *bufio.Writer // nil without output
+	summary Summary
+	link    dataplane.LinkType
+	linked  bool  // link was seen
+	last    int64 // stamp of the packet before, ns
+	now     int64 // the largest stamp so far, ns
+	waiting waiting
+	spare   []*leaving // to be used again
+	seen    [len(oddities)]odd
+
+	// The packets that are to be processed together, n of them.
+	n        int
+	records  []record
+	packets  []dataplane.Packet
+	verdicts []dataplane.Verdict
+	arena    []byte // their bytes, where there may be several
+}
+
+func (r *run) batch(size int) {
+	r.records = make([]record, size)
+	r.packets = make([]dataplane.Packet, size)
+	r.verdicts = make([]dataplane.Verdict, size)
 }
 
 func (r *run) loop(ctx context.Context) error {
-	var rec record
-	var p dataplane.Packet
-	var v dataplane.Verdict
 	for {
 		if r.summary.Packets%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := r.format.next(&rec); err != nil {
+		rec := &r.records[r.n]
+		if err := r.format.next(rec); err != nil {
 			if err == io.EOF {
 				return nil
 			}
@@ -112,37 +153,71 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		r.summary.Began = true
 		if !rec.packet {
-			if err := r.pass(&rec); err != nil {
+			if err := r.pass(*rec); err != nil {
 				return err
 			}
 			continue
 		}
 		if !r.linked || rec.link != r.link {
-			if err := r.pipeline.Accepts(rec.link); err != nil {
+			if err := r.engine.Accepts(rec.link); err != nil {
 				return err
 			}
 			r.link, r.linked = rec.link, true
 		}
-		r.clock(&rec)
-		p.Data, p.WireLen, p.Time, p.Link, p.Mark = rec.data, rec.wire, rec.time, rec.link, 0
-		r.pipeline.Process(&p, &v)
-		if r.cfg.Each != nil {
-			if err := r.cfg.Each(r.summary.Packets, &p, &v); err != nil {
-				return err
-			}
+		r.clock(rec)
+		if len(r.records) > 1 {
+			r.keep(rec)
 		}
-		if r.out != nil {
-			if err := r.write(&rec, &v); err != nil {
+		p := &r.packets[r.n]
+		p.Data, p.WireLen, p.Time, p.Link, p.Mark = rec.data, rec.wire, rec.time, rec.link, 0
+		r.n++
+		if r.n == len(r.records) {
+			if err := r.process(); err != nil {
 				return err
 			}
 		}
 	}
 }
 
+// keep copies a record to where it stays until it is processed.
+func (r *run) keep(rec *record) {
+	at := len(r.arena)
+	r.arena = append(r.arena, rec.raw...)
+	raw := r.arena[at:len(r.arena):len(r.arena)]
+	data := cap(rec.raw) - cap(rec.data) // both end where their array does
+	rec.raw, rec.data = raw, raw[data:data+len(rec.data)]
+}
+
+// process takes the packets that have gathered through the engine.
+func (r *run) process() error {
+	n := r.n
+	if n == 0 {
+		return nil
+	}
+	r.n, r.arena = 0, r.arena[:0]
+	if err := r.engine.Process(r.packets[:n], r.verdicts[:n]); err != nil {
+		return err
+	}
+	first := r.summary.Packets - int64(n) + 1
+	for i := range n {
+		number, rec, v := first+int64(i), &r.records[i], &r.verdicts[i]
+		if r.cfg.Each != nil {
+			if err := r.cfg.Each(number, &r.packets[i], v); err != nil {
+				return err
+			}
+		}
+		if r.out != nil {
+			if err := r.write(number, rec, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // clock counts the packet and looks at its stamp.
 func (r *run) clock(rec *record) {
 	s := &r.summary
-	now := r.pipeline.Now()
 	s.Packets++
 	if s.Packets == 1 {
 		s.First, s.Last = rec.time, rec.time
@@ -150,13 +225,13 @@ func (r *run) clock(rec *record) {
 		if rec.untimed {
 			rec.time = r.last
 		}
-		if rec.time < now {
+		if rec.time < r.now {
 			r.note(backwards)
-		} else if uint64(rec.time)-uint64(now) > uint64(r.cfg.MaxGap) {
+		} else if uint64(rec.time)-uint64(r.now) > uint64(r.cfg.MaxGap) {
 			r.note(farFuture)
 		}
 	}
-	r.last = rec.time
+	r.last, r.now = rec.time, max(r.now, rec.time)
 	s.First, s.Last = min(s.First, rec.time), max(s.Last, rec.time)
 	if rec.overflow {
 		r.note(overflowing)
@@ -173,9 +248,9 @@ func (r *run) clock(rec *record) {
 }
 
 // pass writes a record that is no packet.
-func (r *run) pass(rec *record) error {
-	if r.out == nil {
-		return nil
+func (r *run) pass(rec record) error {
+	if err := r.process(); err != nil || r.out == nil {
+		return err
 	}
 	if rec.begins {
 		if err := r.release(math.MaxInt64); err != nil {
@@ -185,10 +260,10 @@ func (r *run) pass(rec *record) error {
 	return r.emit(rec.raw)
 }
 
-// write writes what left by now, then the packet, unless it was dropped or
-// waits.
-func (r *run) write(rec *record, v *dataplane.Verdict) error {
-	if err := r.release(r.pipeline.Now()); err != nil {
+// write writes what left before the packet, then the packet, unless it was
+// dropped or waits.
+func (r *run) write(number int64, rec *record, v *dataplane.Verdict) error {
+	if err := r.release(v.Now); err != nil {
 		return err
 	}
 	if v.Done.Dropped() {
@@ -201,13 +276,13 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 		return r.emit(rec.raw)
 	}
 	if err := r.format.restamp(rec, v.Departure); err != nil {
-		return fmt.Errorf("packet %d: %w", r.summary.Packets, err)
+		return fmt.Errorf("packet %d: %w", number, err)
 	}
 	l := &leaving{}
 	if n := len(r.spare); n > 0 {
 		l, r.spare = r.spare[n-1], r.spare[:n-1]
 	}
-	*l = leaving{v.Departure, r.summary.Packets, append(l.raw[:0], rec.raw...)}
+	*l = leaving{v.Departure, number, append(l.raw[:0], rec.raw...)}
 	heap.Push(&r.waiting, l)
 	return nil
 }

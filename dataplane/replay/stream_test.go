@@ -86,7 +86,7 @@ func TestOutputFails(t *testing.T) {
 	for range 600 {
 		c.packet(1, 0, frame(ipv4(1000, 0, 1)))
 	}
-	for name, p := range map[string]func(testing.TB) *dataplane.Pipeline{"transparent": transparent, "queued": queued} {
+	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued} {
 		for _, room := range []int{0, 1, 24, 25, 300_000, len(c.bytes) - 1} {
 			_, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{room}})
 			if !errors.As(err, new(*OutputError)) || !errors.Is(err, errDisk) {
@@ -161,7 +161,7 @@ func (e *endless) Read(b []byte) (int, error) {
 // output that is valid up to there.
 func TestCancel(t *testing.T) {
 	cause := errors.New("enough")
-	for name, p := range map[string]func(testing.TB) *dataplane.Pipeline{"transparent": transparent, "queued": queued} {
+	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var out bytes.Buffer
 		s, err := Run(ctx, newEndless(100), p(t), Config{

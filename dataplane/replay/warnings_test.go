@@ -53,7 +53,7 @@ func TestWarnings(t *testing.T) {
 // TestFractionOverOneSecond carries the fraction, in the verdict and in the
 // output, queued or not.
 func TestFractionOverOneSecond(t *testing.T) {
-	for name, p := range map[string]func(testing.TB) *dataplane.Pipeline{"passed": transparent, "queued": queued} {
+	for name, p := range map[string]func(testing.TB) Go{"passed": transparent, "queued": queued} {
 		in := big().pcap(magicMicro, ethernet).packet(10, 2_500_000, frame(ipv4(40, 0, 1))).bytes
 		out, s := mustReplay(t, in, p(t))
 		want := big().pcap(magicMicro, ethernet).packet(12, 500_000, frame(ipv4(40, 0, 1))).bytes
@@ -93,7 +93,7 @@ func TestLengthRuleWantsEthernet(t *testing.T) {
 		}
 		c := little().section().iface(rawIP, 0).iface(ethernet, 0)
 		c.enhanced(1, 1, frame(ipv4(40, 0, 1))).enhanced(0, 2, ipv4(40, 0, 2))
-		out, s, err := replay(t, c.bytes, p)
+		out, s, err := replay(t, c.bytes, Go{p})
 		if err == nil || !strings.Contains(err.Error(), "link type 101") {
 			t.Errorf("%v, want an error that names the link type", err)
 		}

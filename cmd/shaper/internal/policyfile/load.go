@@ -43,8 +43,13 @@ func (f *File) Compile() (*dataplane.Pipeline, error) {
 	if unused := f.unusedPolicy(); err == nil && unused.Classes != nil {
 		_, err = dataplane.New(unused)
 	}
+	return p, f.Placed(err)
+}
+
+// Placed gives the faults that a plane finds in the policy their places.
+func (f *File) Placed(err error) error {
 	if err == nil {
-		return p, nil
+		return nil
 	}
 	var out []error
 	for _, err := range unjoin(err) {
@@ -54,7 +59,7 @@ func (f *File) Compile() (*dataplane.Pipeline, error) {
 		}
 		out = append(out, err)
 	}
-	return nil, errors.Join(out...)
+	return errors.Join(out...)
 }
 
 // Unused returns the named meters and queues that no class leads to.

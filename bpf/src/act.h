@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done to a packet: marks, as marker/ writes them, and counts. */
+#pragma once
+
+#include "parse.h"
+
+#define VLAN_DEI 0x1000
+#define VLAN_PCP_SHIFT 13
+
+/* set_tos writes the second byte of an IPv4 header and corrects the checksum
+ * by RFC 1624 section 3, equation 3: HC' = ~(~HC + ~m + m'). */
+static __always_inline void set_tos(struct packet *p, __u8 tos)
+{
+	/* The bytes up to the checksum; writing them all keeps the sum over the
+	 * packet as it was, which is what CHECKSUM_COMPLETE counts. */
+	struct {
+		__u8 version_size, tos;
+		__be16 words[4];
+		__be16 checksum;
+	} head, *old = bytes(p, p->l3, sizeof(head));
+	__u32 sum;
+
+	if (!old)
+		return;
+	head = *old;
+	head.tos = tos;
+	sum = (__u16)~bpf_ntohs(old->checksum);
+	sum += (__u16) ~(old->version_size << 8 | old->tos);
+	sum += head.version_size << 8 | head.tos;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum += sum >> 16;
+	head.checksum = bpf_htons(~sum);
+	store(p, p->l3, &head, sizeof(head));
+}
+
+/* set_traffic_class writes the field that straddles the first two bytes of an
+ * IPv6 header, between version and flow label. */
+static __always_inline void set_traffic_class(struct packet *p, __u8 tc)
+{
+	__be32 *old = bytes(p, p->l3, 4), new;
+
+	if (!old)
+		return;
+	new = bpf_htonl((bpf_ntohl(*old) & 0xf00fffff) | (__u32)tc << 20);
+	store(p, p->l3, &new, sizeof(new));
+}
+
+/* set_tci writes the outer VLAN tag, which the kernel may keep beside the
+ * packet. */
+static __always_inline void set_tci(struct packet *p, __u16 tci)
+{
+	__be16 new = bpf_htons(tci);
+
+	if (p->source == FROM_SKB && p->outside) {
+		struct __sk_buff *skb = p->ctx;
+		__be16 proto = skb->vlan_proto;
+
+		bpf_skb_vlan_pop(skb);
+		bpf_skb_vlan_push(skb, proto, tci);
+		refresh(p);
+		return;
+	}
+	store(p, p->tag, &new, sizeof(new));
+}
+
+static __always_inline void set_tc(struct packet *p, __u8 tc)
+{
+	__u8 *entry = bytes(p, p->mpls, 4), new;
+
+	if (!entry)
+		return;
+	new = (entry[2] & ~0x0e) | tc << 1;
+	store(p, p->mpls + 2, &new, sizeof(new));
+}
+
+static __always_inline void add(struct count *c, __u32 packets, __u32 bytes)
+{
+	c->packets += packets;
+	c->bytes += bytes;
+}
+
+/* mark writes what an action asks for, where the packet has the field, and
+ * says whether it had any. */
+static __always_inline __u8 mark(struct packet *p, const struct action *a, __u8 tos)
+{
+	__u8 ip = p->kind >= IPV4, done = 0;
+	__u16 tci = p->tci;
+
+	if (a->marks & (1 << MPLS_TC) && p->mpls) {
+		done = MARKED;
+		if (!policy.dry)
+			set_tc(p, a->tc);
+	}
+	if (a->marks & (1 << DSCP) && ip) {
+		done = MARKED;
+		tos = a->dscp << 2 | (tos & 3);
+	}
+	if (tos != p->traffic_class && !policy.dry) {
+		if (p->kind == IPV4)
+			set_tos(p, tos);
+		else
+			set_traffic_class(p, tos);
+	}
+	p->traffic_class = tos;
+	if (a->marks & (1 << PCP | 1 << DEI) && p->tags) {
+		done = MARKED;
+		if (a->marks & (1 << PCP))
+			tci = (tci & 0x1fff) | a->pcp << VLAN_PCP_SHIFT;
+		if (a->marks & (1 << DEI))
+			tci = (tci & ~VLAN_DEI) | (a->dei ? VLAN_DEI : 0);
+		if (tci != p->tci && !policy.dry)
+			set_tci(p, tci);
+	}
+	if (a->marks & (1 << SKB_MARK)) {
+		done = MARKED;
+		p->mark = a->mark;
+		if (p->source == FROM_SKB && !policy.dry) {
+			struct __sk_buff *skb = p->ctx;
+
+			skb->mark = a->mark;
+		}
+	}
+	return done;
+}
+
+/* act does what the class does to the packet's color, and counts it. */
+static __always_inline __u8 act(struct packet *p, const struct class *class, __u64 color, __u32 n)
+{
+	__u32 slot = class->slot;
+	struct counts *counts = bpf_map_lookup_elem(&counters, &slot);
+	const struct action *a;
+	__u8 tos = p->traffic_class, done = PASS;
+	__u32 segments = p->segments;
+
+	HERE(color);
+	if (!counts || color > RED)
+		return PASS;
+	a = &class->actions[color];
+	add(&counts->colors[color], segments, n);
+	if (a->drop) {
+		add(&counts->drops[color][CAUSE_COLOR], segments, n);
+		return 0;
+	}
+	if (a->ecn) {
+		if (p->kind >= IPV4 && tos & 3) {
+			tos |= 3;
+			done |= ECN_SET;
+		} else if (a->ecn == CE_OR_DROP) {
+			add(&counts->drops[color][CAUSE_ECN], segments, n);
+			return 0;
+		}
+	}
+	if (a->marks || done & ECN_SET)
+		done |= mark(p, a, tos);
+	if (done & MARKED)
+		add(&counts->marked[color], segments, n);
+	return done;
+}

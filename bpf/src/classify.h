@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first class that takes a packet; dataplane/classify.go in C. */
+#pragma once
+
+#include "packet.h"
+
+#define JUMP_BITS 12
+
+static __always_inline __u32 table(__u32 i)
+{
+	__u32 *entry = bpf_map_lookup_elem(&tables, &i);
+
+	return entry ? *entry : 0;
+}
+
+static __always_inline __u64 word(__u32 i)
+{
+	__u64 *w = bpf_map_lookup_elem(&vectors, &i);
+
+	return w ? *w : 0;
+}
+
+/* at returns the vector of a field's value, or that of packets without it. */
+static __always_inline __u32 at(const enum match field, __u32 v, __u32 ok)
+{
+	return table(policy.table[field] + (ok ? v : policy.last[field]));
+}
+
+/* The searches and first are functions of their own so that the verifier looks
+ * at each once. */
+
+/* search32 finds the last bound that is not above v. The first bound is 0. */
+__noinline __u32 search32(__u32 bounds, __u32 offsets, __u32 jump, __u32 v)
+{
+	__u32 top = jump + (v >> (32 - JUMP_BITS));
+	__u32 base = table(top), n = table(top + 1) - base + 1;
+
+	for (int i = 0; i < 16 && n > 1; i++) {
+		__u32 half = n / 2;
+
+		if (table(bounds + base + half) <= v)
+			base += half;
+		n -= half;
+	}
+	return table(offsets + base);
+}
+
+/* search128 is search32 for addresses of IPv6. */
+__noinline __u32 search128(__u32 base, __u32 n, __u64 hi, __u64 lo)
+{
+	struct bound *b;
+
+	for (int i = 0; i < 16 && n > 1; i++) {
+		__u32 half = n / 2, middle = base + half;
+
+		b = bpf_map_lookup_elem(&bounds6, &middle);
+		if (b && (b->hi < hi || (b->hi == hi && b->lo <= lo)))
+			base = middle;
+		n -= half;
+	}
+	b = bpf_map_lookup_elem(&bounds6, &base);
+	return b ? b->vector : 0;
+}
+
+static __always_inline __u32 number(const volatile struct search *s, __u32 v)
+{
+	return search32(s->bounds, s->vectors, s->jump, v);
+}
+
+static __always_inline __u32 address(const volatile struct search *v4, const volatile struct search6 *v6,
+				     const struct packet *p, const struct addr *a)
+{
+	if (p->kind == IPV4)
+		return number(v4, a->lo);
+	if (p->kind == IPV6)
+		return search128(v6->first, v6->count, a->hi, a->lo);
+	return v6->none;
+}
+
+/* lowest is the index of the lowest bit that is set. */
+static __always_inline __u32 lowest(__u64 w)
+{
+	__u32 n = 0;
+
+	w &= -w;
+	n |= !!(w & 0xffffffff00000000) << 5;
+	n |= !!(w & 0xffff0000ffff0000) << 4;
+	n |= !!(w & 0xff00ff00ff00ff00) << 3;
+	n |= !!(w & 0xf0f0f0f0f0f0f0f0) << 2;
+	n |= !!(w & 0xcccccccccccccccc) << 1;
+	n |= !!(w & 0xaaaaaaaaaaaaaaaa);
+	return n;
+}
+
+/* sets are the vectors that a packet's values select: by being IP, and by each
+ * field in use. Where a vector is one word they are intersected at once. */
+struct sets {
+	__u32 ip;
+	__u32 by[MATCHES];
+};
+
+/* common is the intersection of all sets at word w of their vectors. */
+static __always_inline __u64 common(const struct sets *s, __u32 w)
+{
+	__u64 all = word(s->ip + w);
+
+#pragma unroll
+	for (int i = 0; i < MATCHES; i++)
+		if (policy.fields & (1 << i))
+			all &= word(s->by[i] + w);
+	return all;
+}
+
+/* first is the lowest bit that all vectors have, or -1. A vector begins with a
+ * summary of its words. */
+__noinline int first(const struct sets *s)
+{
+	__u64 summary;
+
+	if (!s)
+		return -1;
+	summary = common(s, 0);
+	for (int k = 0; k < MAX_CLASSES / 64 && summary; k++) {
+		__u32 w = lowest(summary);
+		__u64 all = common(s, 1 + w);
+
+		if (all)
+			return 64 * w + lowest(all);
+		summary &= summary - 1;
+	}
+	return -1;
+}
+
+/* classify returns the index of the first class that takes the packet, or -1.
+ * n is its metered length. */
+static __always_inline __s32 classify(const struct packet *p, __u32 n)
+{
+	__u32 ip = p->kind >= IPV4;
+	struct sets s = {};
+	__u64 all;
+
+#define FIELD(field, vector)                               \
+	do {                                               \
+		if (!(policy.fields & (1 << (field))))     \
+			break;                             \
+		s.by[field] = (vector);                    \
+		if (policy.stride == 2)                    \
+			all &= word(s.by[field] + 1);      \
+	} while (0)
+
+	s.ip = policy.is_ip[ip];
+	all = word(s.ip + 1);
+	FIELD(BY_PROTO, at(BY_PROTO, p->proto, ip));
+	FIELD(BY_SPORT, at(BY_SPORT, p->sport, p->has_ports));
+	FIELD(BY_DPORT, at(BY_DPORT, p->dport, p->has_ports));
+	FIELD(BY_DSCP, at(BY_DSCP, p->traffic_class >> 2, ip));
+	FIELD(BY_VLAN, at(BY_VLAN, p->tci & 0x0fff, p->tags));
+	FIELD(BY_PCP, at(BY_PCP, p->tci >> 13, p->tags));
+	FIELD(BY_ETHERTYPE, at(BY_ETHERTYPE, p->ethertype, p->has_ethertype));
+	FIELD(BY_MARK, number(&policy.mark, p->mark));
+	FIELD(BY_LENGTH, number(&policy.length, n));
+	FIELD(BY_SRC, address(&policy.src4, &policy.src6, p, &p->src));
+	FIELD(BY_DST, address(&policy.dst4, &policy.dst6, p, &p->dst));
+#undef FIELD
+	if (policy.stride > 2)
+		return first(&s);
+	return all ? (__s32)lowest(all) : -1;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a packet counts. */
+#pragma once
+
+#include "parse.h"
+
+/* segments works out what leaves where the device or the stack will cut a
+ * packet up: n packets, each with its own headers. */
+static __always_inline void segments(struct packet *p)
+{
+	struct __sk_buff *skb = p->ctx;
+	__u32 size, n, len, headers;
+
+	p->segments = 1;
+	if (p->source != FROM_SKB || !skb->gso_size)
+		return;
+	size = skb->gso_size;
+	n = skb->gso_segs;
+	len = skb->len;
+	headers = p->l4 + 8;
+	if (p->proto == PROTO_TCP) {
+		__u8 *offset = bytes(p, p->l4 + 12, 1);
+
+		headers = p->l4 + (offset ? *offset >> 4 << 2 : 20);
+	}
+	if (headers >= len)
+		return;
+	if (!n) /* its sender did not say */
+		n = (len - headers + size - 1) / size;
+	if (n < 2)
+		return;
+	/* At egress the kernel has counted the headers of all segments, with
+	 * those inside a tunnel. */
+	if (p->egress && skb->wire_len > len)
+		headers = (skb->wire_len - len) / (n - 1);
+	p->segments = n;
+	p->segment = headers + size + 4 * p->outside;
+	p->wire = len + (n - 1) * headers + 4 * n * p->outside;
+}
+
+/* rule is LengthRule.of for one frame. */
+static __always_inline __u32 rule(__u32 frame, __u32 l3_len)
+{
+	__s64 n = l3_len;
+
+	if (policy.base == L2)
+		n = frame;
+	else if (policy.base == L1)
+		n = (frame > 60 ? frame : 60) + 24; /* FCS 4, preamble and start 8, gap 12 */
+	n += policy.overhead;
+	if (n < policy.mpu)
+		n = policy.mpu;
+	return n < 0 ? 0 : n;
+}
+
+/* length is the metered length of a packet, the sum over its segments. */
+static __always_inline __u32 length(const struct packet *p)
+{
+	__u32 link = p->l3 + 4 * p->outside, last;
+
+	if (p->segments == 1)
+		return rule(p->wire, p->l3_len);
+	last = p->wire - (p->segments - 1) * p->segment;
+	return (p->segments - 1) * rule(p->segment, p->segment - link) + rule(last, last - link);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A packet on its way through the program, and how its bytes are read and
+ * written at each hook. */
+#pragma once
+
+#include "policy.h"
+
+/* The source of a packet. It is a constant in each program. */
+enum source { FROM_SKB, FROM_XDP, FROM_FRAMES };
+
+enum link { LINK_ETHERNET = 1, LINK_RAW = 101, LINK_IPV4 = 228, LINK_IPV6 = 229 };
+
+enum kind { MALFORMED, OTHER, IPV4, IPV6 };
+
+struct addr {
+	__u64 hi, lo; /* IPv4 is in the low 32 bits */
+};
+
+/* packet has the fields of dataplane.Packet, and what only live ones have. */
+struct packet {
+	void *ctx;
+	void *data, *end; /* linear bytes; of all frames FROM_FRAMES */
+	__u64 now;
+	enum source source;
+	__u32 egress;
+	__u32 start;	/* FROM_FRAMES: where this one begins */
+	__u32 captured; /* bytes that can be read */
+	__u32 wire;	/* bytes on the wire, of all segments */
+	__u32 segments; /* that it leaves as */
+	__u32 segment;	/* wire bytes of each but the last, where it has several */
+	__u32 mark;
+
+	__u32 l3;     /* offset of the network header */
+	__u32 l3_len; /* bytes of the network packet on the wire */
+	__u32 l4;     /* offset of the transport header, where ports or has_l4 */
+	__u32 tag;    /* offset of the outer VLAN tag's TCI */
+	__u32 mpls;   /* offset of the top label stack entry, 0 without one */
+	__u16 tci;    /* of the outer VLAN tag */
+	__u16 ethertype, sport, dport;
+	__u16 link;
+	__u8 outside; /* the outer VLAN tag is beside the bytes, not in them */
+	__u8 tags;
+	__u8 kind;
+	__u8 proto;
+	__u8 fragment;
+	__u8 has_ethertype;
+	__u8 has_ports;
+	__u8 traffic_class; /* DSCP and ECN */
+	struct addr src, dst;
+
+	__u64 nothing; /* 0; FORGET adds it */
+	void *copy;    /* room for MAX_READ bytes that are not linear */
+};
+
+/* Direct access ends here, because the verifier's does. */
+#define LINEAR 0xf000
+
+/* The largest n for which bytes are read: an IPv6 header. */
+#define MAX_READ 40
+
+#define FRAMES (1 << 20)
+
+/* The bytes of packets that are handed in, one after the other. */
+struct frames {
+	__u8 bytes[FRAMES];
+};
+
+/* bytes returns n bytes of the packet at off, or NULL where it ends before. */
+static __always_inline void *bytes(struct packet *p, __u64 off, const __u32 n)
+{
+	void *at;
+
+	if (p->source == FROM_FRAMES) {
+		if (off > p->captured || n > p->captured - off)
+			return NULL;
+		off += p->start;
+		if (off > FRAMES - MAX_READ)
+			return NULL;
+		return p->data + off;
+	}
+	HERE(off);
+	if (off < LINEAR) {
+		at = p->data + off;
+		HERE(at);
+		if (at + n <= p->end)
+			return at;
+	}
+	if (p->source == FROM_SKB)
+		return bpf_skb_load_bytes(p->ctx, off, p->copy, n) ? NULL : p->copy;
+	return bpf_xdp_load_bytes(p->ctx, off, p->copy, n) ? NULL : p->copy;
+}
+
+/* Always 0, which the verifier does not know. */
+static volatile __u64 nothing;
+
+/* FORGET makes the verifier forget what it knows of a number, so that the ways
+ * that led there become one. Otherwise it would follow each of them through
+ * all that comes after. */
+#define FORGET(p, x) ((x) += (p)->nothing)
+
+/* refresh finds the bytes of a packet again after the kernel may have moved
+ * them. */
+static __always_inline void refresh(struct packet *p)
+{
+	if (p->source == FROM_SKB) {
+		struct __sk_buff *skb = p->ctx;
+
+		p->data = (void *)(long)skb->data;
+		p->end = (void *)(long)skb->data_end;
+	}
+}
+
+/* store writes n bytes at off, where bytes has read as many. What bytes has
+ * returned before is void then. */
+static __always_inline void store(struct packet *p, __u32 off, void *from, const __u32 n)
+{
+	void *at;
+
+	if (p->source == FROM_SKB) {
+		/* Keeps a checksum of CHECKSUM_COMPLETE right. */
+		bpf_skb_store_bytes(p->ctx, off, from, n, BPF_F_RECOMPUTE_CSUM);
+		refresh(p);
+		return;
+	}
+	at = bytes(p, off, n);
+	if (!at)
+		return;
+	if (p->source == FROM_XDP && at == p->copy)
+		bpf_xdp_store_bytes(p->ctx, off, from, n);
+	else
+		__builtin_memcpy(at, from, n);
+}

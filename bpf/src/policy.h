@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What user space and the programs share: constants, maps and their layout.
+ * The Go side is generated from here. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define MAX_CLASSES 1024 /* of a policy */
+#define MAX_SLOTS 2048	 /* of counters: those of a policy and of the one before */
+#define MAX_STATES 4096	 /* of meters: likewise */
+#define MAX_CHAIN 8	 /* meters that one packet goes through */
+
+/* HERE makes the compiler compute x once and keep what is checked of it, as the
+ * verifier wants to see it. */
+#define HERE(x) asm volatile("" : "+r"(x))
+
+enum color { GREEN, YELLOW, RED };
+enum cause { CAUSE_COLOR, CAUSE_ECN, CAUSES };
+enum ecn { NO_ECN, CE, CE_OR_DROP };
+enum base { L3, L2, L1 };
+
+/* Fields of dataplane.Field; a set of them has bit 1 << FIELD. */
+enum field { DSCP, PCP, DEI, MPLS_TC, SKB_MARK };
+
+/* Done of dataplane.Verdict. */
+enum done { PASS = 1, ECN_SET = 2, MARKED = 4 };
+
+/* Fields that a class may match; a set of them has bit 1 << MATCH. */
+enum match {
+	BY_PROTO, BY_SPORT, BY_DPORT, BY_DSCP, BY_VLAN, BY_PCP, BY_ETHERTYPE, /* by table */
+	TABLES,
+	BY_MARK = TABLES, BY_LENGTH, BY_SRC, BY_DST,
+	MATCHES,
+};
+
+/* search is a field whose vector is found by binary search. All numbers are
+ * indexes into tables: of the bounds, of the vectors that belong to them, and
+ * of the jump table over the highest bits of a value. */
+struct search {
+	__u32 bounds;
+	__u32 vectors;
+	__u32 jump;
+};
+
+/* search6 is search for IPv6: indexes into bounds6. */
+struct search6 {
+	__u32 first;
+	__u32 count;
+	__u32 none; /* the vector of packets without an address */
+};
+
+struct bound {
+	__u64 hi, lo;
+	__u32 vector;
+	__u32 pad;
+};
+
+/* constants of a policy. The verifier knows them and removes
+ * what they rule out. */
+struct constants {
+	__u8 handed; /* time, length and link type come from record, verdicts go there */
+	__u8 dry;    /* count, and let every packet pass as it is */
+	__u8 link;   /* link type of the interface: LINK_ETHERNET or LINK_RAW */
+	__u8 base;   /* enum base */
+	__s32 overhead;
+	__u32 mpu;
+	__u32 fields;	     /* that any class matches */
+	__u32 stride;	     /* words of a vector, the summary first */
+	__u32 is_ip[2];	     /* vectors by being IP */
+	__u32 table[TABLES]; /* first entry of each field's table in tables */
+	__u32 last[TABLES];  /* index of the entry for packets without the field */
+	struct search mark, length, src4, dst4;
+	struct search6 src6, dst6;
+};
+
+const volatile struct constants policy = {};
+
+struct action {
+	__u8 drop;
+	__u8 ecn;
+	__u8 marks; /* set of fields */
+	__u8 dscp, pcp, dei, tc;
+	__u8 pad;
+	__u32 mark;
+};
+
+struct class {
+	__u32 slot;  /* of its counters */
+	__s32 stage; /* its first meter, -1 for none */
+	struct action actions[3];
+};
+
+/* bucket holds the constants of one bucket, in units of 1/(2*den) byte: a
+ * half, because the lowest bit of a state's word is its lock. */
+struct bucket {
+	__u64 num;  /* units in a nanosecond */
+	__s64 size; /* units */
+	__u64 full; /* ns after which it is full whatever it held */
+};
+
+/* stage is a meter with what stands around it in a policy. */
+struct stage {
+	struct bucket buckets[2]; /* C, then E or P */
+	__u64 horizon;		  /* ns after a state's stamp in which its words can be told apart */
+	__u64 den;		  /* units in a byte */
+	__u64 over;		  /* bytes: longer packets cost this */
+	__u64 yellow, red;	  /* the color before, by values below 64: sets */
+	__u32 slot;		  /* of its state */
+	__s32 then;		  /* -1 for none */
+	__u8 packets;		  /* count packets */
+	__u8 aware;
+	__u8 from;    /* enum field */
+	__u8 high;    /* the map highs has colors of larger values */
+	__u8 coupled; /* what overflows C goes into E */
+	__u8 peak;    /* RFC 2698 */
+	__u8 excess;  /* there is an E */
+	__u8 limit;   /* the worst color before that may take from C */
+};
+
+/* state of a meter. A word is the time, in units, at which its bucket was last
+ * empty: it holds now * num - word, at most its size. meter.h has the rest. */
+struct state {
+	__u64 word[2];
+	__u64 stamp; /* ns: both words were written since */
+	struct bpf_spin_lock lock;
+};
+
+struct count {
+	__u64 packets;
+	__u64 bytes;
+};
+
+struct counts {
+	struct count colors[3];
+	struct count drops[3][CAUSES];
+	struct count marked[3];
+};
+
+struct high {
+	__u32 stage;
+	__u32 value;
+};
+
+/* record hands one packet in and its verdict out. */
+struct record {
+	__u64 time; /* ns */
+	__u32 wire;
+	__u32 captured;
+	__u32 start; /* of its bytes in frames */
+	__u32 mark;
+	__u16 link;
+	/* verdict */
+	__s16 class;
+	__s32 stage; /* that decided, -1 for none */
+	__u32 length;
+	__u8 done;
+	__u8 pre, color;
+	__u8 in; /* the color before the stage that decided */
+	__u8 kind;
+	__u8 dscp_in, dscp_out;
+	__u8 pad;
+};
+
+/* Maps of a policy: written before the program runs, then only read by it. */
+
+/* index -> word of a vector. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} vectors SEC(".maps");
+
+/* index -> entry of a table, bound, or index of a vector. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tables SEC(".maps");
+
+/* index -> bound of an IPv6 search. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bound);
+} bounds6 SEC(".maps");
+
+/* index of a class -> class. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct class);
+} classes SEC(".maps");
+
+/* index of a stage -> stage. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stage);
+} stages SEC(".maps");
+
+/* stage and skb mark of 64 and more -> the color before. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, struct high);
+	__type(value, __u32);
+} highs SEC(".maps");
+
+/* Maps that outlive a policy. */
+
+/* slot -> state. Written by the programs by compare-and-swap, or under its
+ * lock; by user space before a slot is in use. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_STATES);
+	__type(key, __u32);
+	__type(value, struct state);
+} states SEC(".maps");
+
+/* slot -> counts; slot 0 has what no class took. Each CPU writes its own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_SLOTS);
+	__type(key, __u32);
+	__type(value, struct counts);
+} counters SEC(".maps");
+
+/* index -> record, where packets are handed in. One program at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct record);
+} records SEC(".maps");

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One packet through the policy; dataplane/pipeline.go in C. */
+#pragma once
+
+#include "act.h"
+#include "classify.h"
+#include "length.h"
+#include "meter.h"
+#include "parse.h"
+
+/* shape is parse, classify, meter, act. It returns what was done: 0 is a drop.
+ * r is NULL unless packets are handed in. */
+static __always_inline __u8 shape(struct packet *p, struct record *r)
+{
+	struct metered m = {.stage = -1};
+	struct class *class;
+	__u8 done = PASS;
+	__u32 n;
+	__s32 i;
+
+	p->nothing = nothing;
+	parse(p);
+	segments(p);
+	n = length(p);
+	if (r) {
+		r->dscp_in = p->traffic_class >> 2;
+		r->kind = p->kind;
+	}
+	i = classify(p, n);
+	class = i < 0 ? NULL : bpf_map_lookup_elem(&classes, &i);
+	if (class) {
+		if (class->stage >= 0)
+			m = meter(p, class->stage, n);
+		FORGET(p, m.color);
+		done = act(p, class, m.color, n);
+	} else {
+		__u32 untaken = 0;
+		struct counts *counts = bpf_map_lookup_elem(&counters, &untaken);
+
+		if (counts)
+			add(&counts->colors[GREEN], p->segments, n);
+	}
+	if (r) {
+		r->class = i;
+		r->stage = m.stage;
+		r->length = n;
+		r->done = done;
+		r->pre = m.pre;
+		r->color = m.color;
+		r->in = m.in;
+		r->dscp_out = p->traffic_class >> 2;
+		r->mark = p->mark;
+	}
+	return policy.dry ? PASS : done;
+}

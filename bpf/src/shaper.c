@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The programs that meter live packets. A packet arrives at a known time, is
+ * classified once, colored once, acted on once. */
+#include "shape.h"
+
+enum {
+	TC_NEXT = -1, /* those behind us see it, too */
+	TC_DROP = 2,
+};
+
+/* arrive fills in what does not come with the packet. Where packets are handed
+ * in, a record stands for the clock and the wire. */
+static __always_inline struct record *arrive(struct packet *p)
+{
+	__u32 first = 0;
+	struct record *r;
+
+	p->link = policy.link;
+	if (!policy.handed) {
+		p->now = bpf_ktime_get_ns();
+		return NULL;
+	}
+	r = bpf_map_lookup_elem(&records, &first);
+	if (r) {
+		p->now = r->time;
+		p->link = r->link;
+		p->wire = r->wire;
+		p->mark = r->mark;
+	}
+	return r;
+}
+
+static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
+{
+	__u64 copy[MAX_READ / 8];
+	struct packet p = {
+		.copy = copy,
+		.source = FROM_SKB,
+		.egress = egress,
+		.ctx = skb,
+		.data = (void *)(long)skb->data,
+		.end = (void *)(long)skb->data_end,
+		.captured = skb->len,
+		.wire = skb->len,
+		.mark = skb->mark,
+	};
+	struct record *r;
+
+	if (skb->vlan_present) {
+		p.outside = 1;
+		p.tags = 1;
+		p.tci = skb->vlan_tci;
+		p.wire += 4;
+	}
+	r = arrive(&p);
+	return shape(&p, r) ? TC_NEXT : TC_DROP;
+}
+
+SEC("tc")
+int shaper_egress(struct __sk_buff *skb)
+{
+	return shape_skb(skb, 1);
+}
+
+SEC("tc")
+int shaper_ingress(struct __sk_buff *skb)
+{
+	return shape_skb(skb, 0);
+}
+
+SEC("xdp.frags")
+int shaper_xdp(struct xdp_md *ctx)
+{
+	__u64 copy[MAX_READ / 8];
+	struct packet p = {
+		.copy = copy,
+		.source = FROM_XDP,
+		.ctx = ctx,
+		.data = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+		.captured = bpf_xdp_get_buff_len(ctx),
+	};
+	struct record *r;
+
+	p.wire = p.captured;
+	r = arrive(&p);
+	return shape(&p, r) ? XDP_PASS : XDP_DROP;
+}
+
+char _license[] SEC("license") = "Apache-2.0";

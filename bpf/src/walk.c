@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The program that meters packets of a capture: one run takes many. */
+#include "shape.h"
+
+/* 0 -> the bytes of the packets. Written by user space, marks by the program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct frames);
+} frames SEC(".maps");
+
+__noinline __u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 end, __u32 proto)
+{
+	__u32 first = 0;
+	struct packet p = {
+		.source = FROM_FRAMES,
+		.nothing = nothing,
+		.data = bpf_map_lookup_elem(&frames, &first),
+		.start = start,
+		.captured = captured,
+	};
+
+	return p.data ? packed(extensions(&p, l3, end, proto)) : 0;
+}
+
+static long step(__u32 i, void *ctx __attribute__((unused)))
+{
+	__u32 first = 0;
+	struct record *r = bpf_map_lookup_elem(&records, &i);
+	struct packet p = {.source = FROM_FRAMES};
+
+	p.data = bpf_map_lookup_elem(&frames, &first);
+	if (!r || !p.data)
+		return 1;
+	p.start = r->start;
+	p.captured = r->captured;
+	p.wire = r->wire;
+	p.now = r->time;
+	p.link = r->link;
+	p.mark = r->mark;
+	shape(&p, r);
+	return 0;
+}
+
+/* shaper_walk meters as many records as the packet of the run has mark. */
+SEC("tc")
+int shaper_walk(struct __sk_buff *skb)
+{
+	return bpf_loop(skb->mark, step, NULL, 0);
+}
+
+char _license[] SEC("license") = "Apache-2.0";

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// needRoot skips a test that loads programs into the kernel.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("loading eBPF programs needs privilege: run the test as root")
+	}
+}
+
+// TestEngines holds the kernel's program to the pipeline in Go: the same rows,
+// totals and packets out, on every capture, for written and random policies.
+// dataplane/kernel has more of it, without the command around.
+func TestEngines(t *testing.T) {
+	needRoot(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var policies []string
+	for _, name := range []string{"layers", "trtcm-mark", "chains", "coupling", "srtcm-aware", "overhead"} {
+		text, err := os.ReadFile("internal/oracle/testdata/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies = append(policies, string(text))
+	}
+	all := captures(t)
+	rows := 0
+	for i, capture := range all {
+		rows += sameByBoth(t, policies[i%len(policies)], capture)
+	}
+	for range 20 {
+		policy := randomPolicy(r)
+		rows += sameByBoth(t, policy, all[r.IntN(len(all))])
+		if t.Failed() {
+			t.Fatal(policy)
+		}
+	}
+	if rows < 5000 {
+		t.Errorf("only %d rows were compared", rows)
+	}
+}
+
+// sameByBoth replays a capture through both engines and returns how many rows
+// were the same.
+func sameByBoth(t *testing.T, policy, capture string) int {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type outcome struct {
+		code           int
+		totals, errors string
+		rows, left     []byte
+	}
+	replay := func(engine string) (o outcome) {
+		rows, left := filepath.Join(dir, engine+".csv"), filepath.Join(dir, engine+".pcap")
+		var out, stderr bytes.Buffer
+		o.code = run([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows, "-o", left}, streams{nil, &out, &stderr})
+		o.totals, o.errors = out.String(), stderr.String()
+		o.rows, _ = os.ReadFile(rows)
+		o.left, _ = os.ReadFile(left)
+		return o
+	}
+	inKernel := replay("bpf")
+	if strings.Contains(inKernel.errors, "no interface has packets of link type") {
+		if inKernel.code != exitFailed {
+			t.Errorf("%s: exit %d: %s", capture, inKernel.code, inKernel.errors)
+		}
+		return 0
+	}
+	inGo := replay("go")
+	if inKernel.code != inGo.code || inKernel.errors != inGo.errors || inKernel.totals != inGo.totals {
+		t.Errorf("%s:\nkernel %d %s%s\ngo     %d %s%s", capture, inKernel.code, inKernel.errors, inKernel.totals, inGo.code, inGo.errors, inGo.totals)
+	}
+	got, want := strings.Split(string(inKernel.rows), "\n"), strings.Split(string(inGo.rows), "\n")
+	if len(got) != len(want) {
+		t.Errorf("%s: %d rows by the kernel, %d by Go", capture, len(got), len(want))
+		return 0
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("%s:\n  kernel %s\n  go     %s", capture, got[i], want[i])
+			break
+		}
+	}
+	if !bytes.Equal(inKernel.left, inGo.left) {
+		t.Errorf("%s: the captures that left differ", capture)
+	}
+	return len(got) - 2 // the header, and what follows the last newline
+}

@@ -1,0 +1,213 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Of the programs, bpf/src/packet.h: bytes of the packets of a run, and how
+// far a read may reach over one.
+const (
+	frameBytes = 1 << 20
+	maxRead    = 40
+)
+
+// maxBatch is how many packets a run takes at most. The call costs as much as
+// 50 packets.
+const maxBatch = 512
+
+// Walker meters packets that are handed to it, with their times, by the
+// programs that meter live ones. One goroutine owns it; Close frees it.
+type Walker struct {
+	*image
+	shared  *shared
+	loaded  *ebpf.Collection
+	program *ebpf.Program
+	kinds   []meter.Kind // by stage
+	records []bpf.ShaperRecord
+	frames  []byte
+	mapped  [][]byte
+	batch   int
+	now     int64
+}
+
+// NewWalker loads the program of a policy into the kernel. batch is how many
+// packets are metered at a time, 0 for what is fast.
+func NewWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
+	g, err := encode(policy, Ingress)
+	if err != nil {
+		return nil, err
+	}
+	if batch == 0 {
+		batch = maxBatch
+	}
+	w := &Walker{image: g, batch: batch, now: -1 << 63}
+	for _, m := range g.meters {
+		p, err := m.Params.Profile()
+		if err != nil {
+			return nil, err
+		}
+		w.kinds = append(w.kinds, p.Kind())
+	}
+	if err := w.open(); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *Walker) open() (err error) {
+	spec, err := bpf.LoadWalk()
+	if err != nil {
+		return err
+	}
+	if w.shared, err = newShared(); err != nil {
+		return err
+	}
+	w.number()
+	if err := w.begin(w.shared.states); err != nil {
+		return err
+	}
+	w.constants.Handed = 1
+	spec.Maps[bpf.WalkMapRecords].MaxEntries = uint32(w.batch)
+	w.loaded, err = w.load(spec, bpf.WalkProgShaperWalk, map[string]*ebpf.Map{
+		bpf.ShaperMapStates: w.shared.states, bpf.ShaperMapCounters: w.shared.counters,
+	})
+	if err != nil {
+		return err
+	}
+	w.program = w.loaded.Programs[bpf.WalkProgShaperWalk]
+	size := w.batch * int(unsafe.Sizeof(bpf.ShaperRecord{}))
+	records, err := w.mmap(bpf.WalkMapRecords, size)
+	if err != nil {
+		return err
+	}
+	w.records = unsafe.Slice((*bpf.ShaperRecord)(unsafe.Pointer(&records[0])), w.batch)
+	w.frames, err = w.mmap(bpf.WalkMapFrames, frameBytes)
+	return err
+}
+
+// mmap maps the values of an array.
+func (w *Walker) mmap(name string, size int) ([]byte, error) {
+	b, err := unix.Mmap(w.loaded.Maps[name].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", name, err)
+	}
+	w.mapped = append(w.mapped, b)
+	return b, nil
+}
+
+// Close frees what the kernel holds.
+func (w *Walker) Close() {
+	for _, b := range w.mapped {
+		_ = unix.Munmap(b)
+	}
+	if w.loaded != nil {
+		w.loaded.Close()
+	}
+	if w.shared != nil {
+		w.shared.close()
+	}
+}
+
+// Batch is how many packets Process takes at most.
+func (w *Walker) Batch() int { return w.batch }
+
+// Accepts says why packets of a link type cannot be metered, or nil.
+func (w *Walker) Accepts(link dataplane.LinkType) error {
+	switch link {
+	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
+		return w.policy.Length.Accepts(link)
+	}
+	return fmt.Errorf("no interface has packets of link type %v: use --engine go", link)
+}
+
+// Process takes packets, in order, through the policy, writes what became of
+// them to verdicts, and marks into their Data. The clock is the largest time
+// seen.
+func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
+	for len(packets) > 0 {
+		n := w.hand(packets)
+		context := struct{ Len, Type, Mark uint32 }{Mark: uint32(n)}
+		if _, err := w.program.Run(&ebpf.RunOptions{Data: make([]byte, 14), Context: context}); err != nil {
+			return explain(err)
+		}
+		for i := range n {
+			w.take(&w.records[i], &packets[i], &verdicts[i])
+		}
+		packets, verdicts = packets[n:], verdicts[n:]
+	}
+	return nil
+}
+
+// hand writes packets where the program reads them, as many as there is room
+// for, and says how many.
+func (w *Walker) hand(packets []dataplane.Packet) int {
+	start := 0
+	for i := range packets {
+		p := &packets[i]
+		p.WireLen = max(p.WireLen, len(p.Data))
+		size := min(len(p.Data), frameBytes-maxRead) // no header is further in
+		if i == len(w.records) || start+size > frameBytes-maxRead {
+			return i
+		}
+		w.now = max(w.now, p.Time)
+		copy(w.frames[start:], p.Data[:size])
+		w.records[i] = bpf.ShaperRecord{
+			Time: uint64(w.now), Wire: uint32(p.WireLen), Captured: uint32(size), Start: uint32(start),
+			Mark: p.Mark, Link: uint16(p.Link),
+		}
+		start += (size + 7) &^ 7
+	}
+	return len(packets)
+}
+
+// take reads a verdict and the marks of its packet.
+func (w *Walker) take(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
+	w.verdict(r, v)
+	if v.Done&(dataplane.Marked|dataplane.ECNSet) != 0 {
+		copy(p.Data, w.frames[r.Start:r.Start+r.Captured])
+		p.Mark = r.Mark
+	}
+}
+
+func (w *Walker) verdict(r *bpf.ShaperRecord, v *dataplane.Verdict) {
+	kind := dataplane.Kind(r.Kind)
+	*v = dataplane.Verdict{
+		Now:       int64(r.Time),
+		Departure: int64(r.Time),
+		Length:    int(r.Length),
+		Class:     int32(r.Class),
+		Done:      dataplane.Done(r.Done),
+		Pre:       meter.Color(r.Pre),
+		Color:     meter.Color(r.Color),
+		Reason:    dataplane.NoMeter,
+		HasDSCP:   kind >= dataplane.IPv4,
+		DSCPIn:    r.DscpIn,
+		DSCPOut:   r.DscpOut,
+	}
+	switch {
+	case r.Class < 0:
+		v.Reason = kind.Untaken()
+	case r.Stage >= 0:
+		v.Reason = dataplane.Reason(w.kinds[r.Stage].Clause(meter.Color(r.In), v.Color))
+	}
+}
+
+// Stats returns the counters, as dataplane.Pipeline does.
+func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
+	return stats(w.shared.counters, w.classes)
+}
+
+// Tokens returns what a meter of the policy holds at the largest time seen, in
+// whole bytes, as dataplane.Pipeline does.
+func (w *Walker) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
+	return tokens(w.shared.states, &w.stages[w.stageOf[m]], uint64(w.now))
+}
