@@ -10,7 +10,7 @@ help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium
+	@.ci/packages chromium iproute2
 
 build: ## build bin/shaper
 	$(GO) build -o bin/shaper ./cmd/shaper

@@ -190,7 +190,7 @@ func (c *collector) write(w io.Writer, in, version string, stats []dataplane.Cla
 	t := c.policy.totals(stats, s)
 	d := report.Data{
 		Input:     filepath.Base(in),
-		Policy:    c.policy.name,
+		Policy:    c.policy.Name,
 		Version:   version,
 		Start:     c.start,
 		BinWidth:  c.width,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,8 +16,10 @@ import (
 //
 // In a block marked sh each line is a command. In a block marked console a
 // line with $ is one, and what it prints must be what stands behind it; a line
-// of ... stands for any lines. Commands of make are only looked up.
+// of ... stands for any lines. Commands of make are only looked up. They find an
+// interface eth0 in a network namespace of their own.
 func TestDocs(t *testing.T) {
+	needRoot(t)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +38,13 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir := ""
+		dir, namespace := "", ""
 		for _, c := range docCommands(string(text)) {
 			if dir == "" {
-				dir = checkout(t, root)
+				dir, namespace = checkout(t, root), uplink(t, filepath.Base(page))
 			}
 			commands++
-			c.run(t, filepath.Base(page), dir, bin)
+			c.run(t, filepath.Base(page), dir, bin, namespace)
 		}
 	}
 	if commands < 10 {
@@ -81,6 +84,24 @@ func checkout(t *testing.T, root string) string {
 	return dir
 }
 
+// uplink makes a network namespace with an interface eth0.
+func uplink(t *testing.T, page string) string {
+	name := fmt.Sprintf("shaper-docs-%d-%s", os.Getpid(), strings.TrimSuffix(page, ".md"))
+	for _, args := range [][]string{
+		{"netns", "add", name},
+		{"-n", name, "link", "set", "lo", "up"},
+		{"-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "peer0"},
+		{"-n", name, "link", "set", "eth0", "up"},
+		{"-n", name, "link", "set", "peer0", "up"},
+	} {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
+	return name
+}
+
 // docCommand is a command of a page.
 type docCommand struct {
 	text  string
@@ -110,13 +131,13 @@ func docCommands(page string) []docCommand {
 	return out
 }
 
-func (c docCommand) run(t *testing.T, page, dir, bin string) {
+func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 	t.Helper()
 	text := strings.TrimSpace(c.text)
 	if rest, ok := strings.CutPrefix(text, "make "); ok {
 		text = "make -n " + rest
 	}
-	cmd := exec.Command("bash", "-c", text)
+	cmd := exec.Command("ip", "netns", "exec", namespace, "bash", "-c", text)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()

@@ -75,6 +75,7 @@ func run(args []string, s streams) int {
 }
 
 func newRoot(s streams) *cobra.Command {
+	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
 		Use:   "shaper",
 		Short: "Meter, mark, queue and drop traffic by RFC 2697 and RFC 2698, exactly",
@@ -88,12 +89,16 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 	}
 	root.AddGroup(
 		&cobra.Group{ID: "shape", Title: "Shape:"},
+		&cobra.Group{ID: "look", Title: "Look:"},
 		&cobra.Group{ID: "plan", Title: "Plan:"},
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newReplay(s), newCheck(s), newVersion(s))
+	root.AddCommand(
+		newRun(s), newReplay(s), newReload(s), newConfirm(s), newDetach(s),
+		newStatus(s), newStats(s), newCheck(s), newVersion(s), newGuard(s),
+	)
 	root.SuggestionsMinimumDistance = 2
 	root.Version = version()
 	root.SetVersionTemplate("shaper {{.Version}}\n")

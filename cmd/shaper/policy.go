@@ -54,11 +54,20 @@ func (s *span) Set(text string) (err error) {
 	return err
 }
 
+// label is a policy as it was given. A shaper in the kernel keeps it, so that
+// whoever finds the shaper can read its policy.
+type label struct {
+	Name string               `json:"name"`           // for people
+	Path string               `json:"path,omitempty"` // absolute, of a file
+	Text string               `json:"text,omitempty"`
+	One  *policyfile.OneLiner `json:"one,omitempty"`
+}
+
 // compiled is a policy with its pipeline.
 type compiled struct {
 	*policyfile.File
+	label
 	pipeline *dataplane.Pipeline
-	name     string // for people
 }
 
 // load reads and compiles the policy.
@@ -69,18 +78,23 @@ func (p *policyFlags) load() (*compiled, error) {
 		return nil, usagef("give --policy or --meter with its actions, not both")
 	case p.file == "" && p.one.Meter == "":
 		return nil, usagef("a policy is missing: give --policy FILE or --meter \"...\"")
+	case p.file == "":
+		return label{Name: "--meter " + p.one.Meter, One: &p.one}.compile()
 	}
-	out := &compiled{name: p.file}
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		return nil, usagef("%w", plainPathError("policy", err))
+	}
+	return label{Name: p.file, Path: absolute(p.file), Text: string(text)}.compile()
+}
+
+func (l label) compile() (*compiled, error) {
+	out := &compiled{label: l}
 	var err error
-	if p.file != "" {
-		var text []byte
-		if text, err = os.ReadFile(p.file); err != nil {
-			return nil, usagef("%w", plainPathError("policy", err))
-		}
-		out.File, err = policyfile.Load(p.file, text)
+	if l.One != nil {
+		out.File, err = l.One.Load()
 	} else {
-		out.name = "--meter " + p.one.Meter
-		out.File, err = p.one.Load()
+		out.File, err = policyfile.Load(l.Name, []byte(l.Text))
 	}
 	if err == nil {
 		out.pipeline, err = out.Compile()

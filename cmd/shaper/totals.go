@@ -75,19 +75,25 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// writeTotals prints the table for people: a line a class and color.
-func (c *compiled) writeTotals(w io.Writer, stats []dataplane.ClassStats, s replay.Summary, colored bool) error {
+// newTable makes a table for people. Columns from first on are numbers.
+func newTable(first int, header ...any) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
 	t.Style().Options = table.OptionsNoBordersAndSeparators
 	t.Style().Options.SeparateHeader = true
-	t.AppendHeader(table.Row{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"})
+	t.AppendHeader(table.Row(header))
 	configs := []table.ColumnConfig{}
-	for column := 3; column <= 8; column++ {
+	for column := first; column <= len(header); column++ {
 		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(configs)
+	return t
+}
+
+// table draws counters for people: a line a class and color.
+func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
+	t := newTable(3, "class", "color", "packets", "%", "bytes", "dropped", "marked", "queued")
 	for i := range stats {
 		st := &stats[i]
 		all := st.Total()
@@ -113,11 +119,13 @@ func (c *compiled) writeTotals(w io.Writer, stats []dataplane.ClassStats, s repl
 			name = ""
 		}
 	}
+	return t.Render()
+}
+
+// writeTotals prints the table and the sums of a replay.
+func (c *compiled) writeTotals(w io.Writer, stats []dataplane.ClassStats, s replay.Summary, colored bool) error {
 	j := c.totals(stats, s)
-	if _, err := fmt.Fprintln(w, t.Render()); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%s packets, %s bytes metered, %s\n", grouped(j.Packets), grouped(j.Bytes), seconds(j.DurationNS))
+	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", c.table(stats, colored), grouped(j.Packets), grouped(j.Bytes), seconds(j.DurationNS))
 	return err
 }
 

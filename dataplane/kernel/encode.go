@@ -44,6 +44,7 @@ type image struct {
 
 	policy  *dataplane.Policy
 	meters  []*dataplane.Meter // by stage
+	from    []int              // by stage: the stage of the policy before whose tokens it keeps, or -1
 	stageOf map[*dataplane.Meter]int32
 }
 

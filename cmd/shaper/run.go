@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// runFlags are the flags of shaper run.
+type runFlags struct {
+	policyFlags
+	directions
+	hook         string
+	pin, dry     bool
+	background   bool
+	span         time.Duration
+	confirm      time.Duration
+	metrics      string
+	gso          uint32
+	attached     []*kernel.Shaper
+	before       []json.RawMessage // by shaper: what it did before, nil for nothing
+	policy       *compiled
+	guard        *guard
+	confirmUntil time.Time
+}
+
+func newRun(s streams) *cobra.Command {
+	f := runFlags{directions: directions{[]kernel.Hook{kernel.Egress}}}
+	cmd := &cobra.Command{
+		Use:     "run IFACE",
+		GroupID: "shape",
+		Short:   "Shape live traffic on an interface, in the kernel",
+		Long: `Attach a policy to an interface and shape what leaves through it, or what comes in.
+shaper stays in the foreground and detaches when it ends; with --pin it leaves the
+policy at work. Either way shaper stats, reload, confirm and detach find it from
+elsewhere, and SIGHUP reads the policy file again. It needs root, or CAP_NET_ADMIN,
+CAP_BPF and CAP_PERFMON.`,
+		Example: `  shaper run eth0 --policy docs/uplink.yaml
+  shaper run eth0 --direction ingress --dry-run --meter "token-bucket rate=50mbit burst=1MiB"
+  shaper run eth0 --policy docs/uplink.yaml --pin --confirm 60s`,
+		Args: oneArg("interface"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, args[0]) },
+	}
+	f.policyFlags.add(cmd)
+	flags := cmd.Flags()
+	flags.Var(&f.directions, "direction", "shape one `DIRECTION` or both: egress, ingress or both; each has meters of its own")
+	flags.StringVar(&f.hook, "hook", "auto", "attach by `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
+	flags.BoolVar(&f.pin, "pin", false, "go on shaping when shaper ends")
+	flags.BoolVar(&f.background, "background", false, "return when the policy is at work, which stays: --pin, and no process")
+	flags.BoolVar(&f.dry, "dry-run", false, "count what would happen, and touch no packet")
+	flags.Var(newSpan(&f.span, 0), "for", "detach after `TIME`")
+	flags.Var(newSpan(&f.confirm, 0), "confirm", "go back to what was before unless shaper confirm comes within `TIME`")
+	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9090; without a host: loopback only")
+	flags.Uint32Var(&f.gso, "gso-limit", 0, "let the stack hand down at most `BYTES` at once; restored at the end")
+	return cmd
+}
+
+func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) {
+	switch f.hook {
+	case "auto", "tcx", "tc", "xdp":
+	default:
+		return usagef("--hook %q: want auto, tcx, tc or xdp", f.hook)
+	}
+	switch {
+	case f.span < 0 || f.confirm < 0:
+		return usagef("--for and --confirm must be above zero")
+	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != ""):
+		return usagef("--background leaves no process for --for, --confirm or --metrics")
+	case f.hook == "xdp" && f.directions.String() != "ingress":
+		return usagef("--hook xdp sees only what comes in: add --direction ingress")
+	case f.gso != 0 && (f.gso < 1500 || f.gso > 524280):
+		return usagef("--gso-limit %d: want 1500 to 524280 bytes", f.gso)
+	}
+	if f.policy, err = f.load(); err != nil {
+		return err
+	}
+	f.pin = f.pin || f.background
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	if f.metrics != "" {
+		server, err := serveMetrics(f.metrics)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		fmt.Fprintf(s.err, "shaper: metrics at http://%s/metrics\n", server.Addr)
+	}
+	defer func() { err = errors.Join(err, f.end(s)) }()
+	if err := f.attach(s, name); err != nil {
+		return err
+	}
+	if f.background {
+		closeAll(f.attached)
+		f.attached = nil
+		return nil
+	}
+	return f.watch(ctx, s, name, hup)
+}
+
+// attach attaches the policy in each direction.
+func (f *runFlags) attach(s streams, name string) error {
+	old, err := kernel.List()
+	if err != nil && !errors.Is(err, os.ErrPermission) { // without CAP_SYS_ADMIN nothing was found
+		return err
+	}
+	defer closeAll(old)
+	if f.confirm > 0 {
+		f.confirmUntil = time.Now().Add(f.confirm)
+	}
+	for _, direction := range f.directions.list {
+		var before json.RawMessage
+		for _, o := range old {
+			if o.Interface == name && o.Direction == direction && o.Attached() {
+				before = o.Label
+			}
+		}
+		sh, changes, err := kernel.Attach(kernel.Config{
+			Interface: name, Direction: direction, Method: kernel.Method(f.hook),
+			Dry: f.dry, Pin: f.pin, GSOLimit: f.gso, Label: labelOf(f.policy),
+		}, f.policy.Policy)
+		if err != nil {
+			return f.policy.explain(err)
+		}
+		f.attached, f.before = append(f.attached, sh), append(f.before, before)
+		if f.guard == nil && !f.pin && (sh.Place.Method == kernel.TC || sh.GSO != nil) {
+			if f.guard, err = startGuard(name); err != nil {
+				return err
+			}
+		}
+		if f.confirm > 0 {
+			if err := sh.Promise(before, f.confirmUntil); err != nil {
+				return err
+			}
+		}
+		if err := f.say(s, sh, changes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// say tells what was attached.
+func (f *runFlags) say(s streams, sh *kernel.Shaper, changes []kernel.Change) error {
+	p := &printer{w: s.out}
+	p.printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
+		kernelRelease(), f.policy.Name, counted(len(sh.Classes), "class", "classes"))
+	if sh.Place.Mode == kernel.Skb {
+		p.printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", where(&sh.About))
+	}
+	if f.dry {
+		p.printf("%s: dry run: packets are counted and pass as they are\n", where(&sh.About))
+	}
+	p.changes(sh, changes)
+	if f.confirm > 0 {
+		p.printf("%s: shaper confirm %s within %v keeps it\n", where(&sh.About), sh.Interface, f.confirm)
+	}
+	return p.err
+}
+
+// changes says what became of each class.
+func (p *printer) changes(sh *kernel.Shaper, changes []kernel.Change) {
+	for _, c := range changes {
+		if len(changes) > 0 && hasOld(changes) {
+			p.printf("%s: class %s: %s\n", where(&sh.About), c.Class, c.What)
+		}
+	}
+}
+
+// hasOld says whether there was a policy before.
+func hasOld(changes []kernel.Change) bool {
+	for _, c := range changes {
+		if c.What != "new" {
+			return true
+		}
+	}
+	return false
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+var errUnconfirmed = errors.New("not confirmed in time: what was before is back")
+
+// pollInterval is how often run looks at the interface and the pins.
+const pollInterval = 200 * time.Millisecond
+
+// watch waits for the end, and does what is asked for meanwhile.
+func (f *runFlags) watch(ctx context.Context, s streams, name string, hup <-chan os.Signal) error {
+	var over <-chan time.Time
+	if f.span > 0 {
+		over = time.After(f.span)
+	}
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-over:
+			f.pin = false
+			return nil
+		case <-hup:
+			if err := f.again(s); err != nil {
+				fmt.Fprintf(s.err, "shaper: %v: the policy stays as it was\n", err)
+			}
+		case <-poll.C:
+			if done, err := f.look(ctx, s, name); done || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// again reads the policy file and gives it to the kernel.
+func (f *runFlags) again(s streams) error {
+	policy, err := f.load()
+	if err != nil {
+		return err
+	}
+	p := &printer{w: s.out}
+	for _, sh := range f.attached {
+		changes, err := sh.Reload(policy.Policy, labelOf(policy))
+		if err != nil {
+			return policy.explain(err)
+		}
+		p.printf("%s: reloaded, program %d, policy %s\n", where(&sh.About), sh.Program, policy.Name)
+		p.changes(sh, changes)
+	}
+	f.policy = policy
+	return p.err
+}
+
+// look sees whether the shapers are still there, and confirmed in time.
+func (f *runFlags) look(ctx context.Context, s streams, name string) (done bool, err error) {
+	for _, sh := range f.attached {
+		switch {
+		case sh.Attached():
+		case sh.Gone():
+			return false, f.wait(ctx, s, name)
+		default:
+			fmt.Fprintf(s.err, "shaper: %s: detached by another process\n", where(&sh.About))
+			return true, nil
+		}
+		if err := sh.Refresh(); err != nil {
+			return false, err
+		}
+		if !sh.Until.IsZero() && sh.Until.Equal(f.confirmUntil) && time.Now().After(sh.Until) {
+			return false, errors.Join(errUnconfirmed, f.rollBack())
+		}
+	}
+	return false, nil
+}
+
+// rollBack goes back to what was before, in all directions.
+func (f *runFlags) rollBack() error {
+	var errs []error
+	for i, sh := range f.attached {
+		if f.before[i] == nil {
+			errs = append(errs, sh.Detach())
+			continue
+		}
+		errs = append(errs, goBack(sh, f.before[i]))
+		sh.Close()
+	}
+	f.attached = nil
+	return errors.Join(errs...)
+}
+
+// goBack gives a shaper a policy that it had before.
+func goBack(sh *kernel.Shaper, before json.RawMessage) error {
+	policy, err := policyOf(before)
+	if err != nil {
+		return err
+	}
+	_, err = sh.Reload(policy.Policy, before)
+	return err
+}
+
+// wait clears away what belonged to an interface that is gone, and attaches
+// the policy again when it comes back.
+func (f *runFlags) wait(ctx context.Context, s streams, name string) error {
+	fmt.Fprintf(s.err, "shaper: %s is gone: waiting for it to come back\n", name)
+	var errs []error
+	for _, sh := range f.attached {
+		if policy, err := policyOf(sh.Label); err == nil {
+			f.policy = policy // another process may have reloaded it
+		}
+		errs = append(errs, sh.Detach())
+	}
+	f.attached, f.before, f.confirm = nil, nil, 0
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pollInterval):
+		}
+		err := f.attach(s, name)
+		if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
+			return err
+		}
+	}
+}
+
+// end detaches, unless the policy is to stay, and says what was counted.
+func (f *runFlags) end(s streams) error {
+	var errs []error
+	for _, sh := range f.attached {
+		stats, err := sh.Stats()
+		if err == nil {
+			var policy *compiled
+			if policy, err = policyOf(sh.Label); err == nil {
+				_, err = fmt.Fprintf(s.out, "\n%s\n", policy.table(stats, colored(s.out)))
+			}
+		}
+		errs = append(errs, err)
+		if f.pin && sh.Attached() {
+			fmt.Fprintf(s.out, "%s: goes on: shaper detach %s ends it\n", where(&sh.About), sh.Interface)
+			sh.Close()
+			continue
+		}
+		errs = append(errs, sh.Detach())
+		fmt.Fprintf(s.out, "%s: detached\n", where(&sh.About))
+	}
+	return errors.Join(append(errs, f.guard.end())...)
+}

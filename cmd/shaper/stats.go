@@ -1,0 +1,389 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// statusJSON is what status --json prints, a line a shaper.
+type statusJSON struct {
+	Interface   string     `json:"interface"`
+	Direction   string     `json:"direction"`
+	State       string     `json:"state"`
+	Attached    bool       `json:"attached"`
+	Hook        string     `json:"hook"`
+	XDPMode     string     `json:"xdp_mode,omitempty"`
+	ProgramID   uint32     `json:"program_id"`
+	Kernel      string     `json:"kernel"`
+	Policy      string     `json:"policy"`
+	Since       time.Time  `json:"since"`
+	Loaded      time.Time  `json:"loaded"`
+	DryRun      bool       `json:"dry_run"`
+	Pinned      bool       `json:"pinned"`
+	Process     int        `json:"process"`
+	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
+}
+
+func statusOf(sh *kernel.Shaper, policy string) statusJSON {
+	out := statusJSON{
+		Interface: sh.Interface, Direction: sh.Direction.String(), State: state(sh), Attached: sh.Attached(),
+		Hook: string(sh.Place.Method), XDPMode: sh.Place.Mode, ProgramID: uint32(sh.Program), Kernel: kernelRelease(),
+		Policy: policy, Since: sh.Since, Loaded: sh.Loaded, DryRun: sh.Dry, Pinned: sh.Pinned, Process: sh.Process,
+	}
+	if !sh.Until.IsZero() {
+		out.Unconfirmed = &sh.Until
+	}
+	return out
+}
+
+func newStatus(s streams) *cobra.Command {
+	var f liveFlags
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:     "status [IFACE]",
+		GroupID: "look",
+		Short:   "Say what is attached, and where",
+		Example: "  shaper status",
+		Args:    atMostOne,
+		RunE: func(_ *cobra.Command, args []string) error {
+			list, err := kernel.List()
+			if err != nil {
+				return err
+			}
+			defer closeAll(list)
+			if len(list) > 0 && len(args) > 0 || f.list != nil {
+				chosen, err := f.choose(args)
+				if err != nil {
+					return err
+				}
+				defer closeAll(chosen)
+				list = chosen
+			}
+			return status(s, list, asJSON)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, a line a shaper")
+	return cmd
+}
+
+func status(s streams, list []*kernel.Shaper, asJSON bool) error {
+	p := &printer{w: s.out}
+	if len(list) == 0 && !asJSON {
+		p.printf("nothing is shaped here\n")
+	}
+	for i, sh := range list {
+		policy, err := policyOf(sh.Label)
+		if err != nil {
+			return err
+		}
+		st := statusOf(sh, policy.Name)
+		if asJSON {
+			if err := writeJSON(s.out, st); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			p.printf("\n")
+		}
+		p.status(sh, &st)
+	}
+	return p.err
+}
+
+// status prints what a shaper is.
+func (p *printer) status(sh *kernel.Shaper, st *statusJSON) {
+	p.printf("%s: %s\n", where(&sh.About), st.State)
+	p.printf("  hook     %s, program %d, kernel %s\n", hookOf(&sh.About), st.ProgramID, st.Kernel)
+	p.printf("  policy   %s (%s), loaded %s\n", st.Policy, counted(len(sh.Classes), "class", "classes"), st.Loaded.Format(time.DateTime))
+	p.printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
+	if st.DryRun {
+		p.printf("  dry run  packets are counted and pass as they are\n")
+	}
+	if sh.GSO != nil {
+		p.printf("  gso      capped; it was %d bytes\n", sh.GSO.Max)
+	}
+	if st.Unconfirmed != nil {
+		p.printf("  waits    for shaper confirm %s until %s\n", sh.Interface, st.Unconfirmed.Format(time.DateTime))
+	}
+}
+
+// Intervals at which rates are measured.
+const (
+	onceInterval  = 250 * time.Millisecond
+	watchInterval = time.Second
+)
+
+func newStats(s streams) *cobra.Command {
+	var f liveFlags
+	asJSON, watch := false, false
+	cmd := &cobra.Command{
+		Use:     "stats [IFACE]",
+		GroupID: "look",
+		Short:   "Show counters, rates and tokens of a running shaper",
+		Long: `Show the counters of a running shaper by class and color, the current rates, and
+what the meters hold. Bytes are metered length, as the policy's length rule counts.`,
+		Example: `  shaper stats eth0
+  shaper stats eth0 --watch`,
+		Args: atMostOne,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.stats(cmd.Context(), s, args, asJSON, watch) },
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, a line a shaper")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, once a second")
+	return cmd
+}
+
+// sample is what a shaper counted at a time.
+type sample struct {
+	at     time.Time
+	stats  []dataplane.ClassStats
+	tokens [][][2]int64 // by class, place in its chain, bucket
+}
+
+func take(sh *kernel.Shaper) (sample, error) {
+	out := sample{at: time.Now()}
+	var err error
+	if out.stats, err = sh.Stats(); err != nil {
+		return out, err
+	}
+	for i := range sh.Classes {
+		tokens, err := sh.Tokens(i)
+		if err != nil {
+			return out, err
+		}
+		out.tokens = append(out.tokens, tokens)
+	}
+	return out, nil
+}
+
+// rate is the speed between two samples, in bit/s. Counters may have wrapped.
+func rate(before, after dataplane.Count, dt time.Duration) int64 {
+	if dt <= 0 {
+		return 0
+	}
+	const mask = 1<<63 - 1
+	return int64(float64((after.Bytes-before.Bytes)&mask) * 8 / dt.Seconds())
+}
+
+func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON, watch bool) error {
+	interval := onceInterval
+	if watch {
+		interval = watchInterval
+	}
+	last := map[string]sample{}
+	for round := 0; ; round++ {
+		list, err := f.choose(args)
+		if err != nil {
+			return err
+		}
+		err = f.round(s, list, last, asJSON, round, watch)
+		closeAll(list)
+		if err != nil || round > 0 && !watch {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+	}
+}
+
+// round samples all shapers, and prints from the second time on.
+func (f *liveFlags) round(s streams, list []*kernel.Shaper, last map[string]sample, asJSON bool, round int, watch bool) error {
+	p := &printer{w: s.out}
+	for i, sh := range list {
+		policy, err := policyOf(sh.Label)
+		if err != nil {
+			return err
+		}
+		now, err := take(sh)
+		if err != nil {
+			return err
+		}
+		key := where(&sh.About) + sh.Loaded.String()
+		before, ok := last[key]
+		last[key] = now
+		switch {
+		case round == 0:
+			continue
+		case !ok:
+			before = now // another policy was loaded
+		}
+		if asJSON {
+			if err := writeJSON(s.out, statsOf(sh, policy, before, now)); err != nil {
+				return err
+			}
+			continue
+		}
+		if i == 0 && watch && isTerminal(s.out) {
+			p.printf("\x1b[H\x1b[2J")
+		} else if i > 0 || round > 1 {
+			p.printf("\n")
+		}
+		p.stats(sh, policy, before, now, colored(s.out))
+	}
+	return p.err
+}
+
+// statsJSON is what stats --json prints, a line a shaper.
+type statsJSON struct {
+	statusJSON
+	Classes []classStatsJSON `json:"classes"`
+}
+
+type classStatsJSON struct {
+	Name string `json:"name"`
+	total
+	Rate    int64           `json:"rate_bit_s"`
+	Green   colorStatsJSON  `json:"green"`
+	Yellow  colorStatsJSON  `json:"yellow"`
+	Red     colorStatsJSON  `json:"red"`
+	Dropped total           `json:"dropped"`
+	Marked  total           `json:"marked"`
+	Queued  total           `json:"queued"`
+	Meters  []meterStatJSON `json:"meters"`
+}
+
+type colorStatsJSON struct {
+	total
+	Rate    int64            `json:"rate_bit_s"`
+	Dropped map[string]total `json:"dropped"` // by reason
+	Marked  total            `json:"marked"`
+}
+
+type meterStatJSON struct {
+	Name    string         `json:"name"`
+	Type    string         `json:"type"`
+	Packets bool           `json:"counts_packets"`
+	Buckets []bucketOfJSON `json:"buckets"`
+}
+
+type bucketOfJSON struct {
+	Name   string `json:"name"` // Tc, Te or Tp
+	Tokens int64  `json:"tokens"`
+	Burst  int64  `json:"burst"`
+}
+
+// causes are why a packet may be dropped by the kernel.
+var causes = []dataplane.Cause{dataplane.CauseColor, dataplane.CauseECN}
+
+func statsOf(sh *kernel.Shaper, policy *compiled, before, now sample) statsJSON {
+	out := statsJSON{statusJSON: statusOf(sh, policy.Name)}
+	dt := now.at.Sub(before.at)
+	for i := range now.stats {
+		a, b := &before.stats[i], &now.stats[i]
+		row := classStatsJSON{Name: untaken, total: total(b.Total()), Rate: rate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
+		if i < len(policy.Policy.Classes) {
+			row.Name = policy.Policy.Classes[i].Name
+		}
+		var dropped dataplane.Count
+		for color, to := range map[meter.Color]*colorStatsJSON{meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red} {
+			to.total, to.Rate, to.Marked = total(b.Colors[color]), rate(a.Colors[color], b.Colors[color], dt), total(b.Marked[color])
+			to.Dropped = map[string]total{}
+			for _, cause := range causes {
+				to.Dropped[cause.String()] = total(b.Drops[color][cause])
+			}
+			dropped = dropped.Plus(b.Dropped(color))
+		}
+		row.Dropped, row.Marked, row.Queued = total(dropped), total(dataplane.Sum(b.Marked)), total(dataplane.Sum(b.Queued))
+		if i < len(policy.Policy.Classes) {
+			row.Meters = metersOf(&policy.Policy.Classes[i], now.tokens[i])
+		}
+		out.Classes = append(out.Classes, row)
+	}
+	return out
+}
+
+func metersOf(c *dataplane.Class, tokens [][2]int64) []meterStatJSON {
+	out := []meterStatJSON{}
+	m := c.Meter
+	for k := 0; k < len(tokens) && m != nil; k, m = k+1, m.Then {
+		row := meterStatJSON{Name: m.Name, Type: kindOf(m.Params), Packets: m.Packets}
+		for b, bucket := range policyfile.Buckets(m.Params) {
+			row.Buckets = append(row.Buckets, bucketOfJSON{bucket.Tokens, tokens[k][b], bucket.Burst})
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// stats prints the same for people.
+func (p *printer) stats(sh *kernel.Shaper, policy *compiled, before, now sample, colored bool) {
+	st := statusOf(sh, policy.Name)
+	p.status(sh, &st)
+	t := newTable(3, "class", "color", "packets", "bytes", "bit/s", "dropped", "marked")
+	dt := now.at.Sub(before.at)
+	for i := range now.stats {
+		a, b := &before.stats[i], &now.stats[i]
+		if i == len(policy.Policy.Classes) {
+			if n := b.Untaken; n.Packets > 0 {
+				t.AppendRow([]any{untaken, "", grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Untaken, n, dt)), "", ""})
+			}
+			break
+		}
+		name := policy.Policy.Classes[i].Name
+		for _, color := range policyfile.Colors(&policy.Policy.Classes[i]) {
+			n := b.Colors[color]
+			t.AppendRow([]any{
+				name, painted(color, colored), grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Colors[color], n, dt)),
+				drops(b, color), orNothing(b.Marked[color]),
+			})
+			name = ""
+		}
+	}
+	p.printf("\n%s\n", t.Render())
+	held := newTable(4, "class", "meter", "bucket", "tokens", "burst")
+	for i := range policy.Policy.Classes {
+		name := policy.Policy.Classes[i].Name
+		for _, m := range metersOf(&policy.Policy.Classes[i], now.tokens[i]) {
+			title := m.Type
+			if m.Name != policy.Policy.Classes[i].Name {
+				title += " " + m.Name
+			}
+			for _, b := range m.Buckets {
+				held.AppendRow([]any{name, title, b.Name, grouped(b.Tokens), grouped(b.Burst)})
+				name, title = "", ""
+			}
+		}
+	}
+	if held.Length() > 0 {
+		p.printf("\n%s\n", held.Render())
+	}
+}
+
+// drops says how many packets of a color were dropped, and why where there is
+// more than one reason.
+func drops(s *dataplane.ClassStats, color meter.Color) string {
+	all := s.Dropped(color)
+	if ecn := s.Drops[color][dataplane.CauseECN]; ecn.Packets > 0 {
+		return fmt.Sprintf("%s (%v %s)", grouped(all.Packets), dataplane.CauseECN, grouped(ecn.Packets))
+	}
+	return orNothing(all)
+}
+
+// speed writes bit/s for people, with three digits.
+func speed(bits int64) string {
+	if bits == 0 {
+		return ""
+	}
+	v := float64(bits)
+	for _, unit := range []string{"", "k", "M", "G", "T"} {
+		if v < 999.5 || unit == "T" {
+			return strings.TrimSpace(fmt.Sprintf("%.3g %s", v, unit))
+		}
+		v /= 1000
+	}
+	return ""
+}
