@@ -46,12 +46,12 @@ fuzz: ## every fuzz target for FUZZTIME
 golden: ## hold the program to the reference model, row by row, on all captures
 	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
-bench: ## ratios of docs/BENCHMARKS.md that need nothing but Go and tcpdump
-	@.ci/packages tcpdump
+bench: ## ratios of docs/BENCHMARKS.md, those of the kernel as root
+	@.ci/packages tcpdump iproute2 iperf3
 	$(GO) run ./cmd/shaper/internal/bench -rounds $(ROUNDS)
 
 bench-peers: ## the same, with DPDK's rte_meter beside it
-	@.ci/packages libdpdk-dev pkg-config gcc tcpdump
+	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3
 	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS)
 
 clean: ## remove what was built

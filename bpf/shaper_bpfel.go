@@ -58,7 +58,7 @@ type ShaperConstants struct {
 	Mpu      uint32
 	Fields   uint32
 	Stride   uint32
-	IsIp     [2]uint32
+	NotIp    uint32
 	Table    [7]uint32
 	Last     [7]uint32
 	Mark     ShaperSearch

@@ -92,17 +92,17 @@ static __always_inline __u32 lowest(__u64 w)
 	return n;
 }
 
-/* sets are the vectors that a packet's values select: by being IP, and by each
- * field in use. Where a vector is one word they are intersected at once. */
+/* sets are the vectors that a packet's values select: by not being IP, and by
+ * each field in use. Where a vector is one word they are intersected at once. */
 struct sets {
-	__u32 ip;
+	__u32 ip; /* all classes take it */
 	__u32 by[MATCHES];
 };
 
 /* common is the intersection of all sets at word w of their vectors. */
 static __always_inline __u64 common(const struct sets *s, __u32 w)
 {
-	__u64 all = word(s->ip + w);
+	__u64 all = s->ip ? ~0ULL : word(policy.not_ip + w);
 
 #pragma unroll
 	for (int i = 0; i < MATCHES; i++)
@@ -148,8 +148,8 @@ static __always_inline __s32 classify(const struct packet *p, __u32 n)
 			all &= word(s.by[field] + 1);      \
 	} while (0)
 
-	s.ip = policy.is_ip[ip];
-	all = word(s.ip + 1);
+	s.ip = ip;
+	all = ip ? ~0ULL : word(policy.not_ip + 1);
 	FIELD(BY_PROTO, at(BY_PROTO, p->proto, ip));
 	FIELD(BY_SPORT, at(BY_SPORT, p->sport, p->has_ports));
 	FIELD(BY_DPORT, at(BY_DPORT, p->dport, p->has_ports));

@@ -153,12 +153,13 @@ __noinline __u32 color_of(__u32 stage, __u64 now, __u32 n, __u32 in)
 	__u32 first, fits;
 	__s64 cost;
 
-	if (!m || in >= RED)
+	/* Red takes nothing. Where packets are handed in it begins a meter's clock. */
+	if (!m || (in >= RED && !policy.handed))
 		return RED;
 	s = bpf_map_lookup_elem(&states, &m->slot);
 	if (!s)
 		return RED;
-	cost = (n < m->over ? n : m->over) * m->den;
+	cost = in >= RED ? NEVER : (__s64)((n < m->over ? n : m->over) * m->den);
 	t.cost = m->peak || in <= m->limit ? cost : NEVER;
 	first = m->peak & 1;
 	draw(s, m, first, now, &t);

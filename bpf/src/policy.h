@@ -69,7 +69,7 @@ struct constants {
 	__u32 mpu;
 	__u32 fields;	     /* that any class matches */
 	__u32 stride;	     /* words of a vector, the summary first */
-	__u32 is_ip[2];	     /* vectors by being IP */
+	__u32 not_ip;	     /* vector of packets that are not IP; all classes take those that are */
 	__u32 table[TABLES]; /* first entry of each field's table in tables */
 	__u32 last[TABLES];  /* index of the entry for packets without the field */
 	struct search mark, length, src4, dst4;

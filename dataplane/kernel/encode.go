@@ -247,7 +247,7 @@ const (
 
 func (e *encoder) classifier(t *dataplane.Tables) {
 	c := &e.constants
-	c.Stride, c.IsIp, e.vectors = uint32(t.Stride), t.IsIP, t.Words
+	c.Stride, c.NotIp, e.vectors = uint32(t.Stride), t.IsIP[0], t.Words
 	for f, table := range t.Direct {
 		if table != nil {
 			c.Fields |= 1 << f

@@ -20,7 +20,15 @@ func main() {
 	only := flag.String("only", "", "measure only figures whose name matches `REGEXP`")
 	dir := flag.String("dir", "/dev/shm", "tmpfs `DIR` for the captures, 1.7 GB")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to `FILE`")
+	send := flag.String("blast", "", "send UDP for a figure of the kernel: `SIZE,RATE,MS`")
 	flag.Parse()
+	if *send != "" {
+		if err := blast(*send); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(*peers, max(*rounds, 1), *only, *dir, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 	}
@@ -52,6 +60,11 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 	figures = append(figures, pipelineFigures()...)
 	figures = append(figures, classifierFigures()...)
 	figures = append(figures, replayFigures(dir)...)
+	if os.Geteuid() == 0 {
+		kernel, end := kernelFigures(dir)
+		defer end()
+		figures = append(figures, kernel...)
+	}
 
 	if profile != "" {
 		f, err := os.Create(profile)

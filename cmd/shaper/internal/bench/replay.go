@@ -139,10 +139,12 @@ func replayFigures(dir string) []figure {
 	tcpdump := with(func(c *captures) (float64, error) {
 		return elapsed("tcpdump", "--time-stamp-precision=nano", "-r", c.long, "-w", "/dev/null")
 	})
+	inKernel := with(func(c *captures) (float64, error) { return elapsed(c.shaper, append(replayed(c.long), "--engine", "bpf")...) })
 	long := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
 	short := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
 	return []figure{
 		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5, ours, tcpdump),
+		speedRatio("replay --engine bpf against --engine go, packets/s", 1.0/3, 1, inKernel, ours),
 		amount("memory of replay, 1.5 GB; beside it of 150 MB", 64, noAim, " MiB", long, short),
 	}
 }
