@@ -4,13 +4,13 @@ GO       ?= go
 FUZZTIME ?= 10s
 ROUNDS   ?= 31
 
-.PHONY: help setup build generate fmt lint test race fuzz golden bench bench-peers clean
+.PHONY: help setup build generate fmt lint test race vm fuzz golden bench bench-peers clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium iproute2
+	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev
 
 build: ## build bin/shaper
 	$(GO) build -o bin/shaper ./cmd/shaper
@@ -34,6 +34,9 @@ test: setup ## all tests
 
 race: ## all tests under the race detector
 	$(GO) test -race ./...
+
+vm: ## the kernel plane's tests on Debian's 6.1 and 6.12 kernels, in qemu
+	.ci/vm ./dataplane/kernel ./dataplane/internal/nettest
 
 fuzz: ## every fuzz target for FUZZTIME
 	@set -e; for package in $$($(GO) list ./...); do \

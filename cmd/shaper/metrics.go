@@ -15,9 +15,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// serveMetrics serves the counters of this network namespace's shapers in
-// Prometheus' text format at /metrics. Without a host it listens on loopback.
-func serveMetrics(address string) (*http.Server, error) {
+// serveMetrics serves what shapers count in Prometheus' text format at
+// /metrics. Without a host it listens on loopback. each calls a function for
+// each shaper.
+func serveMetrics(address string, each func(func(*kernel.Shaper) error) error) (*http.Server, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, usagef("--metrics %q: want an address such as 127.0.0.1:9090", address)
@@ -30,7 +31,7 @@ func serveMetrics(address string) (*http.Server, error) {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(shapers{})
+	registry.MustRegister(shapers{each})
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
@@ -57,7 +58,9 @@ var (
 )
 
 // shapers collects from all shapers each time it is asked.
-type shapers struct{}
+type shapers struct {
+	each func(func(*kernel.Shaper) error) error
+}
 
 func (shapers) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
@@ -67,17 +70,9 @@ func (shapers) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-func (shapers) Collect(out chan<- prometheus.Metric) {
-	list, err := kernel.List()
-	if err != nil {
+func (s shapers) Collect(out chan<- prometheus.Metric) {
+	if err := s.each(func(sh *kernel.Shaper) error { return collect(out, sh) }); err != nil {
 		out <- prometheus.NewInvalidMetric(descInfo, err)
-		return
-	}
-	defer closeAll(list)
-	for _, sh := range list {
-		if err := collect(out, sh); err != nil {
-			out <- prometheus.NewInvalidMetric(descInfo, err)
-		}
 	}
 }
 

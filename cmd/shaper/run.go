@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,11 +28,13 @@ type runFlags struct {
 	confirm      time.Duration
 	metrics      string
 	gso          uint32
-	attached     []*kernel.Shaper
-	before       []json.RawMessage // by shaper: what it did before, nil for nothing
 	policy       *compiled
 	guard        *guard
 	confirmUntil time.Time
+
+	lock     sync.Mutex // of those below: metrics are read meanwhile
+	attached []*kernel.Shaper
+	before   []json.RawMessage // by shaper: what it did before, nil for nothing
 }
 
 func newRun(s streams) *cobra.Command {
@@ -88,7 +92,7 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	if f.metrics != "" {
-		server, err := serveMetrics(f.metrics)
+		server, err := serveMetrics(f.metrics, f.each)
 		if err != nil {
 			return err
 		}
@@ -107,8 +111,22 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	return f.watch(ctx, s, name, hup)
 }
 
+// each calls g for each shaper.
+func (f *runFlags) each(g func(*kernel.Shaper) error) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	for _, sh := range f.attached {
+		if err := errors.Join(sh.Refresh(), g(sh)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // attach attaches the policy in each direction.
 func (f *runFlags) attach(s streams, name string) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
 	old, err := kernel.List()
 	if err != nil && !errors.Is(err, os.ErrPermission) { // without CAP_SYS_ADMIN nothing was found
 		return err
@@ -218,8 +236,13 @@ func (f *runFlags) watch(ctx context.Context, s streams, name string, hup <-chan
 				fmt.Fprintf(s.err, "shaper: %v: the policy stays as it was\n", err)
 			}
 		case <-poll.C:
-			if done, err := f.look(ctx, s, name); done || err != nil {
+			switch state, err := f.look(s); {
+			case err != nil || state == detached:
 				return err
+			case state == gone:
+				if err := f.wait(ctx, s, name); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -231,6 +254,8 @@ func (f *runFlags) again(s streams) error {
 	if err != nil {
 		return err
 	}
+	f.lock.Lock()
+	defer f.lock.Unlock()
 	p := &printer{w: s.out}
 	for _, sh := range f.attached {
 		changes, err := sh.Reload(policy.Policy, labelOf(policy))
@@ -244,25 +269,41 @@ func (f *runFlags) again(s streams) error {
 	return p.err
 }
 
+// What look may find.
+type found int
+
+const (
+	well found = iota
+	gone       // the interface
+	detached   // by another process
+)
+
 // look sees whether the shapers are still there, and confirmed in time.
-func (f *runFlags) look(ctx context.Context, s streams, name string) (done bool, err error) {
+func (f *runFlags) look(s streams) (found, error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
 	for _, sh := range f.attached {
 		switch {
 		case sh.Attached():
 		case sh.Gone():
-			return false, f.wait(ctx, s, name)
+			return gone, nil
 		default:
 			fmt.Fprintf(s.err, "shaper: %s: detached by another process\n", where(&sh.About))
-			return true, nil
+			return detached, nil
 		}
 		if err := sh.Refresh(); err != nil {
-			return false, err
-		}
-		if !sh.Until.IsZero() && sh.Until.Equal(f.confirmUntil) && time.Now().After(sh.Until) {
-			return false, errors.Join(errUnconfirmed, f.rollBack())
+			return well, err
 		}
 	}
-	return false, nil
+	if f.waits() && time.Now().After(f.confirmUntil) {
+		return well, errors.Join(errUnconfirmed, f.rollBack())
+	}
+	return well, nil
+}
+
+// waits says whether the policy is still to be confirmed.
+func (f *runFlags) waits() bool {
+	return f.confirm > 0 && slices.ContainsFunc(f.attached, func(sh *kernel.Shaper) bool { return sh.Until.Equal(f.confirmUntil) })
 }
 
 // rollBack goes back to what was before, in all directions.
@@ -294,15 +335,7 @@ func goBack(sh *kernel.Shaper, before json.RawMessage) error {
 // the policy again when it comes back.
 func (f *runFlags) wait(ctx context.Context, s streams, name string) error {
 	fmt.Fprintf(s.err, "shaper: %s is gone: waiting for it to come back\n", name)
-	var errs []error
-	for _, sh := range f.attached {
-		if policy, err := policyOf(sh.Label); err == nil {
-			f.policy = policy // another process may have reloaded it
-		}
-		errs = append(errs, sh.Detach())
-	}
-	f.attached, f.before, f.confirm = nil, nil, 0
-	if err := errors.Join(errs...); err != nil {
+	if err := f.forget(); err != nil {
 		return err
 	}
 	for {
@@ -318,9 +351,30 @@ func (f *runFlags) wait(ctx context.Context, s streams, name string) error {
 	}
 }
 
+// forget detaches from an interface that is gone. The policy is the last one,
+// which another process may have given.
+func (f *runFlags) forget() error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	var errs []error
+	for _, sh := range f.attached {
+		if policy, err := policyOf(sh.Label); err == nil {
+			f.policy = policy
+		}
+		errs = append(errs, sh.Detach())
+	}
+	f.attached, f.before, f.confirm = nil, nil, 0 // there is nothing to go back to
+	return errors.Join(errs...)
+}
+
 // end detaches, unless the policy is to stay, and says what was counted.
 func (f *runFlags) end(s streams) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
 	var errs []error
+	if f.pin && f.waits() {
+		errs = append(errs, errUnconfirmed, f.rollBack())
+	}
 	for _, sh := range f.attached {
 		stats, err := sh.Stats()
 		if err == nil {

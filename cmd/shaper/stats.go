@@ -334,8 +334,14 @@ func (p *printer) stats(sh *kernel.Shaper, policy *compiled, before, now sample,
 			break
 		}
 		name := policy.Policy.Classes[i].Name
-		for _, color := range policyfile.Colors(&policy.Policy.Classes[i]) {
-			n := b.Colors[color]
+		if b.Total().Packets == 0 {
+			t.AppendRow([]any{name, "", "0", "0", "", "", ""})
+		}
+		for color, n := range b.Colors {
+			if n.Packets == 0 {
+				continue
+			}
+			color := meter.Color(color)
 			t.AppendRow([]any{
 				name, painted(color, colored), grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Colors[color], n, dt)),
 				drops(b, color), orNothing(b.Marked[color]),
