@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -100,4 +102,63 @@ func sameByBoth(t *testing.T, policy, capture string) int {
 		t.Errorf("%s: the captures that left differ", capture)
 	}
 	return len(got) - 2 // the header, and what follows the last newline
+}
+
+// TestWithoutBTF holds that the programs load where the kernel does not tell
+// its types.
+func TestWithoutBTF(t *testing.T) {
+	needRoot(t)
+	const script = `mount -t tmpfs none /sys/kernel/btf 2>/dev/null; test ! -e /sys/kernel/btf/vmlinux &&
+exec shaper replay --engine bpf ../../testdata/pcaps/bursts.pcap --meter "srtcm cir=10mbit cbs=64KiB ebs=64KiB"`
+	out, err := exec.Command("unshare", "--mount", "sh", "-c", script).CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("1,570 packets")) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestNoPrivilege holds that what needs privilege says so in one line.
+func TestNoPrivilege(t *testing.T) {
+	needRoot(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "shaper-nobody-") // that nobody can enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	text, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaper := filepath.Join(dir, "shaper")
+	if err := os.WriteFile(shaper, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	capture, err := os.ReadFile("../../testdata/pcaps/bursts.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"run", "lo", "--meter", "token-bucket rate=1gbit burst=1MiB"},
+		{"replay", "-", "--engine", "bpf", "--meter", "token-bucket rate=1gbit burst=1MiB"},
+		{"stats"},
+		{"status"},
+		{"detach", "lo"},
+	} {
+		cmd := exec.Command(shaper, args...)
+		cmd.Dir = dir
+		cmd.Stdin = bytes.NewReader(capture)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		err := cmd.Run()
+		if said := stderr.String(); cmd.ProcessState.ExitCode() != exitFailed || strings.Count(said, "\n") != 1 || !strings.Contains(said, "root") {
+			t.Errorf("%v: %v: %s", args, err, said)
+		}
+	}
 }

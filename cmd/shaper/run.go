@@ -273,9 +273,9 @@ func (f *runFlags) again(s streams) error {
 type found int
 
 const (
-	well found = iota
-	gone       // the interface
-	detached   // by another process
+	well     found = iota
+	gone           // the interface
+	detached       // by another process
 )
 
 // look sees whether the shapers are still there, and confirmed in time.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,10 +217,14 @@ func changeLock(here uint64, name string, direction Hook) (lock, error) {
 }
 
 func takeLock(name string, how int) (lock, error) {
-	if err := os.MkdirAll(locks, 0o700); err != nil {
+	err := os.MkdirAll(locks, 0o700)
+	if err != nil {
 		return lock{}, err
 	}
 	file, err := os.OpenFile(filepath.Join(locks, name), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrPermission) {
+		return lock{}, fmt.Errorf("%w: %s is not ours to write", explain(unix.EPERM), locks)
+	}
 	if err != nil {
 		return lock{}, err
 	}

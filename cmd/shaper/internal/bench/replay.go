@@ -139,7 +139,9 @@ func replayFigures(dir string) []figure {
 	tcpdump := with(func(c *captures) (float64, error) {
 		return elapsed("tcpdump", "--time-stamp-precision=nano", "-r", c.long, "-w", "/dev/null")
 	})
-	inKernel := with(func(c *captures) (float64, error) { return elapsed(c.shaper, append(replayed(c.long), "--engine", "bpf")...) })
+	inKernel := with(func(c *captures) (float64, error) {
+		return elapsed(c.shaper, append(replayed(c.long), "--engine", "bpf")...)
+	})
 	long := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
 	short := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
 	return []figure{
