@@ -152,6 +152,7 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 	}
 	if (a->marks || done & ECN_SET)
 		done |= mark(p, a, tos);
+	FORGET(p, done);
 	if (done & MARKED)
 		add(&counts->marked[color], segments, n);
 	return done;

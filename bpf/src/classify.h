@@ -26,8 +26,17 @@ static __always_inline __u32 at(const enum match field, __u32 v, __u32 ok)
 	return table(policy.table[field] + (ok ? v : policy.last[field]));
 }
 
-/* The searches and first are functions of their own so that the verifier looks
- * at each once. */
+/* facts are what a packet is classified by. */
+struct facts {
+	struct addr src, dst;
+	__u32 mark, length;
+	__u16 tci, ethertype, sport, dport;
+	__u8 kind, proto, tags, traffic_class;
+	__u8 has_ethertype, has_ports;
+};
+
+/* What follows are functions of their own so that the verifier looks at each
+ * once. */
 
 /* search32 finds the last bound that is not above v. The first bound is 0. */
 __noinline __u32 search32(__u32 bounds, __u32 offsets, __u32 jump, __u32 v)
@@ -68,7 +77,7 @@ static __always_inline __u32 number(const volatile struct search *s, __u32 v)
 }
 
 static __always_inline __u32 address(const volatile struct search *v4, const volatile struct search6 *v6,
-				     const struct packet *p, const struct addr *a)
+				     const struct facts *p, const struct addr *a)
 {
 	if (p->kind == IPV4)
 		return number(v4, a->lo);
@@ -131,14 +140,16 @@ __noinline int first(const struct sets *s)
 	return -1;
 }
 
-/* classify returns the index of the first class that takes the packet, or -1.
- * n is its metered length. */
-static __always_inline __s32 classify(const struct packet *p, __u32 n)
+/* lookup returns the index of the first class that takes the packet, or -1. */
+__noinline int lookup(const struct facts *p)
 {
-	__u32 ip = p->kind >= IPV4;
 	struct sets s = {};
+	__u32 ip;
 	__u64 all;
 
+	if (!p)
+		return -1;
+	ip = p->kind >= IPV4;
 #define FIELD(field, vector)                               \
 	do {                                               \
 		if (!(policy.fields & (1 << (field))))     \
@@ -158,11 +169,38 @@ static __always_inline __s32 classify(const struct packet *p, __u32 n)
 	FIELD(BY_PCP, at(BY_PCP, p->tci >> 13, p->tags));
 	FIELD(BY_ETHERTYPE, at(BY_ETHERTYPE, p->ethertype, p->has_ethertype));
 	FIELD(BY_MARK, number(&policy.mark, p->mark));
-	FIELD(BY_LENGTH, number(&policy.length, n));
+	FIELD(BY_LENGTH, number(&policy.length, p->length));
 	FIELD(BY_SRC, address(&policy.src4, &policy.src6, p, &p->src));
 	FIELD(BY_DST, address(&policy.dst4, &policy.dst6, p, &p->dst));
 #undef FIELD
 	if (policy.stride > 2)
 		return first(&s);
-	return all ? (__s32)lowest(all) : -1;
+	return all ? (int)lowest(all) : -1;
+}
+
+/* classify returns the index of the first class that takes the packet, or -1.
+ * n is its metered length. Without a field to ask for, the first class takes
+ * all that is IP. */
+static __always_inline __s32 classify(const struct packet *p, __u32 n)
+{
+	struct facts f = {
+		.src = p->src,
+		.dst = p->dst,
+		.mark = p->mark,
+		.length = n,
+		.tci = p->tci,
+		.ethertype = p->ethertype,
+		.sport = p->sport,
+		.dport = p->dport,
+		.kind = p->kind,
+		.proto = p->proto,
+		.tags = p->tags,
+		.traffic_class = p->traffic_class,
+		.has_ethertype = p->has_ethertype,
+		.has_ports = p->has_ports,
+	};
+
+	if (!policy.fields)
+		return p->kind >= IPV4 ? 0 : -1;
+	return lookup(&f);
 }

@@ -9,7 +9,7 @@
 static __always_inline void segments(struct packet *p)
 {
 	struct __sk_buff *skb = p->ctx;
-	__u32 size, n, len, headers;
+	__u32 size, n, len, headers, segment, wire;
 
 	p->segments = 1;
 	if (p->source != FROM_SKB || !skb->gso_size)
@@ -33,9 +33,24 @@ static __always_inline void segments(struct packet *p)
 	 * those inside a tunnel. */
 	if (p->egress && skb->wire_len > len)
 		headers = (skb->wire_len - len) / (n - 1);
+	segment = headers + size + 4 * p->outside;
+	wire = len + (n - 1) * headers + 4 * n * p->outside;
+	if ((__u64)(n - 1) * segment >= wire)
+		return; /* it cannot be so many */
 	p->segments = n;
-	p->segment = headers + size + 4 * p->outside;
-	p->wire = len + (n - 1) * headers + 4 * n * p->outside;
+	p->segment = segment;
+	p->wire = wire;
+}
+
+/* count_segments is segments, after which all ways are one. */
+static __always_inline void count_segments(struct packet *p)
+{
+	segments(p);
+	if (p->source == FROM_SKB) {
+		FORGET(p, p->segments);
+		FORGET(p, p->segment);
+		FORGET(p, p->wire);
+	}
 }
 
 /* rule is LengthRule.of for one frame. */

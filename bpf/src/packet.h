@@ -74,6 +74,7 @@ static __always_inline void *bytes(struct packet *p, __u64 off, const __u32 n)
 		if (off > p->captured || n > p->captured - off)
 			return NULL;
 		off += p->start;
+		HERE(off);
 		if (off > FRAMES - MAX_READ)
 			return NULL;
 		return p->data + off;

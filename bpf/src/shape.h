@@ -20,8 +20,9 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 
 	p->nothing = nothing;
 	parse(p);
-	segments(p);
+	count_segments(p);
 	n = length(p);
+	FORGET(p, n);
 	if (r) {
 		r->dscp_in = p->traffic_class >> 2;
 		r->kind = p->kind;

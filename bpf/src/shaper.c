@@ -9,7 +9,8 @@ enum {
 };
 
 /* arrive fills in what does not come with the packet. Where packets are handed
- * in, a record stands for the clock and the wire. */
+ * in, a record stands for the clock and the wire; the link type stays the
+ * interface's. */
 static __always_inline struct record *arrive(struct packet *p)
 {
 	__u32 first = 0;
@@ -23,7 +24,6 @@ static __always_inline struct record *arrive(struct packet *p)
 	r = bpf_map_lookup_elem(&records, &first);
 	if (r) {
 		p->now = r->time;
-		p->link = r->link;
 		p->wire = r->wire;
 		p->mark = r->mark;
 	}

@@ -1,0 +1,215 @@
+package kernel
+
+import (
+	"fmt"
+	"math/big"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// hammered is a meter, and what comes to it from two CPUs.
+type hammered struct {
+	name   string
+	params dataplane.Params
+	before [2]meter.Color
+	// The bursts are so large that nothing overflows, so that nothing may be
+	// lost, even where the CPUs have other things to do for a second.
+	whole bool
+}
+
+var (
+	// A period that is a prime of 2^48 ns, or so: the fraction of a byte is so
+	// fine that states have to be brought up to date every few µs.
+	fine = meter.Rate{Bytes: 85_000_000_000_007, Period: 281_474_976_710_597}
+	slow = meter.Rate{Bytes: 9_000_000_000_011, Period: fine.Period}
+
+	bothYellow = [2]meter.Color{meter.Yellow, meter.Yellow}
+	oneYellow  = [2]meter.Color{meter.Green, meter.Yellow}
+	bothGreen  = [2]meter.Color{}
+)
+
+var hammeredMeters = []hammered{
+	{"token bucket 1G", meter.TokenBucket{Rate: bps(1e9), Burst: 500e6}, bothGreen, true},
+	{"token bucket 123457", meter.TokenBucket{Rate: bps(123457), Burst: 100_000}, bothGreen, true},
+	{"token bucket 30G", meter.TokenBucket{Rate: bps(30e9), Burst: 30_000}, bothGreen, false},
+	{"token bucket fine", meter.TokenBucket{Rate: fine, Burst: 2000}, bothGreen, false},
+	{"srtcm 1G", meter.SRTCM{CIR: bps(1e9), CBS: 500e6, EBS: 500e6}, bothGreen, true},
+	{"srtcm 1G yellow", meter.SRTCM{CIR: bps(1e9), CBS: 20_000, EBS: 500e6}, bothYellow, true},
+	{"srtcm 10G one yellow", meter.SRTCM{CIR: bps(10e9), CBS: 20_000, EBS: 5e9}, oneYellow, true},
+	{"srtcm fine", meter.SRTCM{CIR: fine, CBS: 2000, EBS: 2000}, bothGreen, false},
+	{"srtcm fine yellow", meter.SRTCM{CIR: fine, CBS: 2000, EBS: 2000}, bothYellow, false},
+	{"trtcm 1G 2G", meter.TRTCM{CIR: bps(1e9), CBS: 500e6, PIR: bps(2e9), PBS: 900e6}, bothGreen, true},
+	{"trtcm 999999937 one yellow", meter.TRTCM{CIR: bps(999_999_937), CBS: 3e6, PIR: bps(2_000_000_011), PBS: 60e6}, oneYellow, false},
+	{"trtcm finest", meter.TRTCM{CIR: meter.Rate{Bytes: 600_001, Period: period1}, CBS: 9000, PIR: meter.Rate{Bytes: 150_000_001, Period: period2}, PBS: 12_000}, bothGreen, false},
+	{"4115 1G 1G", meter.TRTCM4115{CIR: bps(1e9), CBS: 500e6, EIR: bps(1e9 + 8), EBS: 500e6}, bothGreen, true},
+	{"4115 fine", meter.TRTCM4115{CIR: slow, CBS: 1900, EIR: fine, EBS: 1800}, bothGreen, false},
+	{"4115 coupled yellow", meter.TRTCM4115{CIR: bps(1e9), CBS: 20_000, EIR: bps(1e9), EBS: 900e6, Coupling: true}, bothYellow, true},
+	{"4115 coupled fine", meter.TRTCM4115{CIR: fine, CBS: 2000, EIR: fine, EBS: 1900, Coupling: true}, oneYellow, false},
+}
+
+// TestConcurrent has two CPUs at one meter, with its own clock: what is granted
+// is never a byte above what the RFC allows for the time that passed, and
+// nothing is lost.
+func TestConcurrent(t *testing.T) { // not parallel: the CPUs are for this
+	needRoot(t)
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
+	}
+	var cpus []int
+	for i := 0; len(cpus) < 2 && i < 8*len(allowed)*8; i++ {
+		if allowed.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	if len(cpus) < 2 {
+		t.Skip("there is but one CPU")
+	}
+	for i, test := range hammeredMeters {
+		if inVM && i%4 != 3 { // loading a program takes seconds
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) { test.run(t, cpus) })
+	}
+}
+
+func (c *hammered) run(t *testing.T, cpus []int) {
+	const length = 1500
+	share := dataplane.Share{Num: 0, Den: 1} // a full bucket would overflow until all have begun
+	m := &dataplane.Meter{Params: c.params, Aware: true, PreColor: dscpColors, Initial: share}
+	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}
+	h := newHooked(t, policy, Egress, func(c *bpf.ShaperConstants) { c.Handed = 0 })
+	frame := func(color meter.Color) []byte {
+		b := ipv4(be16(ethernet(), 0x800), 0, byte(color)<<2, 6, length-20, 0, from4, to4)
+		return append(b, make([]byte, length-20)...)
+	}
+	// The clock of the meter begins with a packet.
+	first := clock(t)
+	if _, _, err := h.program.Benchmark(frame(meter.Green), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	one := c.hammer(t, h.program, cpus[:1], frame, 100*time.Millisecond)
+	two := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
+
+	var state bpf.ShaperState
+	stage := &h.stages[0]
+	if err := h.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+		t.Fatal(err)
+	}
+	end := clock(t)
+	holds := levelsAt(&state, stage, uint64(end))
+	all, err := h.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var granted [3]int64
+	for color := range granted {
+		granted[color] = all[0].Colors[color].Bytes
+	}
+	model := newExact(c.params, share)
+	model.size = model.holds // what there was in the beginning
+	limits := model.limits(end - first)
+	if fault := excess(c.params, limits, granted); fault != "" {
+		t.Error(fault)
+	}
+	// What was granted and what is left are what came in. The stamp of a state
+	// that was never brought up to date is the time of the first packet.
+	if c.whole {
+		limits = model.limits(end - int64(state.Stamp))
+	}
+	for i, left := range [2]int64{holds[0], holds[1]} {
+		limits[i].Sub(limits[i], new(big.Rat).SetFrac64(left, int64(stage.Den)))
+	}
+	if fault := excess(c.params, limits, granted); fault != "" {
+		t.Errorf("with what is left: %s", fault)
+	}
+	lost := missing(c.params, limits, granted)
+	if c.whole && lost.Sign() != 0 {
+		t.Errorf("%s bytes were lost", lost.FloatString(3))
+	}
+	part := share64(granted[meter.Green]+granted[meter.Yellow], lost)
+	if part < 0.01 {
+		t.Errorf("only %.4f of what there was were granted", part)
+	}
+	t.Logf("horizon %v, granted %.4f of what there was; ns a packet: one CPU %d, two CPUs %d and %d",
+		time.Duration(min(stage.Horizon, 1<<62)), part, one[0].Nanoseconds(), two[0].Nanoseconds(), two[1].Nanoseconds())
+}
+
+// missing is what could have been granted, too, in bytes.
+func missing(params dataplane.Params, limits [2]*big.Rat, granted [3]int64) *big.Rat {
+	n := granted[meter.Green] + granted[meter.Yellow]
+	lost := new(big.Rat).Add(limits[0], limits[1])
+	if _, ok := params.(meter.TRTCM); ok {
+		lost.Set(limits[1])
+		// Only what came green may take from C.
+		if c := new(big.Rat).Sub(limits[0], new(big.Rat).SetInt64(granted[meter.Green])); c.Cmp(new(big.Rat).Sub(lost, new(big.Rat).SetInt64(n))) > 0 {
+			return c
+		}
+	}
+	return lost.Sub(lost, new(big.Rat).SetInt64(n))
+}
+
+func share64(n int64, lost *big.Rat) float64 {
+	f, _ := lost.Float64()
+	return float64(n) / (float64(n) + f)
+}
+
+// hammer runs the program on CPUs at once and returns how long a packet took on
+// each.
+func (c *hammered) hammer(t *testing.T, program *ebpf.Program, cpus []int, frame func(meter.Color) []byte, d time.Duration) []time.Duration {
+	t.Helper()
+	took := make([]time.Duration, len(cpus))
+	faults := make([]error, len(cpus))
+	var ready, done sync.WaitGroup
+	for i, cpu := range cpus {
+		ready.Add(1)
+		done.Go(func() {
+			runtime.LockOSThread() // for good: the thread ends, pinned as it is
+			var set unix.CPUSet
+			set.Set(cpu)
+			if faults[i] = unix.SchedSetaffinity(0, &set); faults[i] != nil {
+				ready.Done()
+				return
+			}
+			data := frame(c.before[i])
+			ready.Done()
+			ready.Wait()
+			n := 0
+			for begin := time.Now(); time.Since(begin) < d; n++ {
+				_, each, err := program.Benchmark(data, rounds(20_000), nil)
+				if err != nil {
+					faults[i] = fmt.Errorf("CPU %d: %w", cpu, err)
+					return
+				}
+				took[i] += each
+			}
+			took[i] /= time.Duration(n)
+		})
+	}
+	done.Wait()
+	for _, err := range faults {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return took
+}
+
+// clock is that of the programs.
+func clock(t *testing.T) int64 {
+	t.Helper()
+	now, err := monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(now)
+}
