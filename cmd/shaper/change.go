@@ -61,11 +61,16 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	}
 	if confirm > 0 {
 		signal.Ignore(syscall.SIGHUP) // the terminal may be what the new policy cuts off
+		guard, err := startGuard(list[0].Interface)
+		if err != nil {
+			return err
+		}
+		defer guard.end()
 	}
 	until := time.Now().Add(confirm)
 	p := &printer{w: s.out}
 	for _, sh := range list {
-		before := sh.Label
+		before := sh.Now()
 		changes, err := sh.Reload(policy.Policy, labelOf(policy))
 		if err != nil {
 			return policy.explain(err)
@@ -132,7 +137,7 @@ func awaitConfirm(ctx context.Context, list []*kernel.Shaper, until time.Time) e
 		}
 		errs := []error{errUnconfirmed}
 		for _, sh := range list {
-			errs = append(errs, goBack(sh, sh.Before))
+			errs = append(errs, goBack(sh))
 		}
 		return errors.Join(errs...)
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -13,15 +15,17 @@ import (
 )
 
 // guard is a process that cleans up after one that is killed: a tc filter and
-// the limits of a device outlive who set them. It waits for the end of its
-// input, which comes with the end of the other.
+// the limits of a device outlive who set them, and a policy that nobody
+// confirmed must go. It acts when its input ends; one that has nothing to do any
+// more is killed.
 type guard struct {
 	cmd   *exec.Cmd
-	input io.Closer
+	input io.WriteCloser
 }
 
 func startGuard(name string) (*guard, error) {
 	cmd := exec.Command("/proc/self/exe", "guard", name)
+	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not ended by the terminal
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -33,12 +37,23 @@ func startGuard(name string) (*guard, error) {
 	return &guard{cmd, input}, nil
 }
 
-// end ends the guard after all is clean.
-func (g *guard) end() error {
-	if g == nil {
-		return nil
+// tell says what is to be undone, in place of what was said before.
+func (g *guard) tell(list []*kernel.Shaper) error {
+	var undo []*kernel.Undo
+	for _, sh := range list {
+		if u := sh.Undo(); u != nil {
+			undo = append(undo, u)
+		}
 	}
-	return errors.Join(g.input.Close(), g.cmd.Wait())
+	return json.NewEncoder(g.input).Encode(undo)
+}
+
+// end ends the guard after all is clean.
+func (g *guard) end() {
+	if g != nil {
+		_ = g.cmd.Process.Kill()
+		_ = g.cmd.Wait()
+	}
 }
 
 func newGuard(s streams) *cobra.Command {
@@ -48,34 +63,62 @@ func newGuard(s streams) *cobra.Command {
 		Hidden: true,
 		Args:   oneArg("interface"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if _, err := io.Copy(io.Discard, s.in); err != nil {
-				return err
+			var undo []*kernel.Undo
+			for in := json.NewDecoder(s.in); ; {
+				var next []*kernel.Undo
+				if err := in.Decode(&next); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					return err
+				}
+				undo = next
 			}
-			return cleanUp(args[0])
+			var errs []error
+			for _, u := range undo {
+				errs = append(errs, u.Do())
+			}
+			return errors.Join(append(errs, awaitPromises(args[0]))...)
 		},
 	}
 }
 
-// cleanUp detaches what is neither pinned nor owned by a process.
-func cleanUp(name string) error {
+// awaitPromises goes back to what was before where nobody confirms in time.
+func awaitPromises(name string) error {
 	all, err := kernel.List()
-	if err != nil {
-		return err
+	if errors.Is(err, os.ErrPermission) {
+		return nil // nor could it be confirmed
 	}
 	var errs []error
 	for _, sh := range all {
-		if sh.Interface != name || sh.Pinned {
-			sh.Close()
-			continue
+		if sh.Interface == name && !sh.Until.IsZero() {
+			errs = append(errs, goBackUnless(sh))
 		}
-		for end := time.Now().Add(2 * time.Second); sh.Owned() && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond) // its files are being closed
-		}
-		if sh.Owned() {
-			sh.Close()
-			continue
-		}
-		errs = append(errs, sh.Detach())
+		sh.Close()
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...)
+}
+
+// goBackUnless waits for the confirmation that another process would have
+// waited for.
+func goBackUnless(sh *kernel.Shaper) error {
+	for until := sh.Until; time.Now().Before(until); time.Sleep(pollInterval) {
+		if err := sh.Refresh(); errors.Is(err, kernel.ErrDetached) {
+			return nil
+		} else if err != nil || !sh.Until.Equal(until) {
+			return err
+		}
+	}
+	return goBack(sh)
+}
+
+// goBack makes a shaper what it was before its promise.
+func goBack(sh *kernel.Shaper) error {
+	if sh.Before == nil {
+		return sh.Detach()
+	}
+	policy, err := policyOf(sh.Before.Label)
+	if err != nil {
+		return err
+	}
+	return sh.GoBack(policy.Policy)
 }

@@ -35,7 +35,7 @@ func serveMetrics(address string, each func(func(*kernel.Shaper) error) error) (
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go server.Serve(listener) //nolint:errcheck // it ends with Close
+	go func() { _ = server.Serve(listener) }() // it ends with Close
 	return server, nil
 }
 

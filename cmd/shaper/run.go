@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -32,9 +31,8 @@ type runFlags struct {
 	guard        *guard
 	confirmUntil time.Time
 
-	lock     sync.Mutex // of those below: metrics are read meanwhile
+	lock     sync.Mutex // of attached: metrics are read meanwhile
 	attached []*kernel.Shaper
-	before   []json.RawMessage // by shaper: what it did before, nil for nothing
 }
 
 func newRun(s streams) *cobra.Command {
@@ -136,10 +134,10 @@ func (f *runFlags) attach(s streams, name string) error {
 		f.confirmUntil = time.Now().Add(f.confirm)
 	}
 	for _, direction := range f.directions.list {
-		var before json.RawMessage
+		var before *kernel.Before
 		for _, o := range old {
-			if o.Interface == name && o.Direction == direction && o.Attached() {
-				before = o.Label
+			if o.Interface == name && o.Direction == direction {
+				before = o.Now()
 			}
 		}
 		sh, changes, err := kernel.Attach(kernel.Config{
@@ -149,9 +147,14 @@ func (f *runFlags) attach(s streams, name string) error {
 		if err != nil {
 			return f.policy.explain(err)
 		}
-		f.attached, f.before = append(f.attached, sh), append(f.before, before)
-		if f.guard == nil && !f.pin && (sh.Place.Method == kernel.TC || sh.GSO != nil) {
+		f.attached = append(f.attached, sh)
+		if f.guard == nil && (f.confirm > 0 || sh.Undo() != nil) {
 			if f.guard, err = startGuard(name); err != nil {
+				return err
+			}
+		}
+		if f.guard != nil {
+			if err := f.guard.tell(f.attached); err != nil {
 				return err
 			}
 		}
@@ -291,7 +294,7 @@ func (f *runFlags) look(s streams) (found, error) {
 			fmt.Fprintf(s.err, "shaper: %s: detached by another process\n", where(&sh.About))
 			return detached, nil
 		}
-		if err := sh.Refresh(); err != nil {
+		if err := sh.Refresh(); err != nil && !errors.Is(err, kernel.ErrDetached) { // that is for the next look
 			return well, err
 		}
 	}
@@ -309,26 +312,12 @@ func (f *runFlags) waits() bool {
 // rollBack goes back to what was before, in all directions.
 func (f *runFlags) rollBack() error {
 	var errs []error
-	for i, sh := range f.attached {
-		if f.before[i] == nil {
-			errs = append(errs, sh.Detach())
-			continue
-		}
-		errs = append(errs, goBack(sh, f.before[i]))
+	for _, sh := range f.attached {
+		errs = append(errs, goBack(sh))
 		sh.Close()
 	}
 	f.attached = nil
 	return errors.Join(errs...)
-}
-
-// goBack gives a shaper a policy that it had before.
-func goBack(sh *kernel.Shaper, before json.RawMessage) error {
-	policy, err := policyOf(before)
-	if err != nil {
-		return err
-	}
-	_, err = sh.Reload(policy.Policy, before)
-	return err
 }
 
 // wait clears away what belonged to an interface that is gone, and attaches
@@ -363,7 +352,7 @@ func (f *runFlags) forget() error {
 		}
 		errs = append(errs, sh.Detach())
 	}
-	f.attached, f.before, f.confirm = nil, nil, 0 // there is nothing to go back to
+	f.attached, f.confirm = nil, 0 // there is nothing to go back to
 	return errors.Join(errs...)
 }
 
@@ -392,5 +381,6 @@ func (f *runFlags) end(s streams) error {
 		errs = append(errs, sh.Detach())
 		fmt.Fprintf(s.out, "%s: detached\n", where(&sh.About))
 	}
-	return errors.Join(append(errs, f.guard.end())...)
+	f.guard.end()
+	return errors.Join(errs...)
 }

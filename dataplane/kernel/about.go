@@ -30,20 +30,36 @@ type About struct {
 	Pinned    bool
 	Process   int             // that attached it
 	Label     json.RawMessage // the caller's
-	// Before is the Label to go back to at Until, unless it is confirmed;
-	// null where there was nothing.
-	Before json.RawMessage `json:",omitempty"`
-	Until  time.Time       `json:",omitzero"`
-	GSO    *GSO            `json:",omitempty"` // what the device had
+	// Before is what to go back to at Until, unless that is confirmed; nil
+	// for nothing attached.
+	Before *Before   `json:",omitempty"`
+	Until  time.Time `json:",omitzero"`
+	GSO    *GSO      `json:",omitempty"` // nil where the device is as it was
 
 	Place   place
 	Classes []classRecord
 	Stages  []stageRecord
 }
 
-// GSO are the limits of a device on what its stack hands down at once, in
-// bytes.
-type GSO struct{ Max, MaxIPv4 uint32 }
+// Before is what a shaper was before it was changed.
+type Before struct {
+	Label       json.RawMessage
+	Dry, Pinned bool
+	GSOLimit    uint32
+}
+
+// Now is what it is.
+func (a *About) Now() *Before {
+	b := &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned}
+	if a.GSO != nil {
+		b.GSOLimit = a.GSO.Limit
+	}
+	return b
+}
+
+// GSO is the limit that a device has on what its stack hands down at once, and
+// those it had, in bytes.
+type GSO struct{ Limit, Max, MaxIPv4 uint32 }
 
 type classRecord struct {
 	Name string

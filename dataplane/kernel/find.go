@@ -223,7 +223,7 @@ func takeLock(name string, how int) (lock, error) {
 	}
 	file, err := os.OpenFile(filepath.Join(locks, name), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
-		return lock{}, fmt.Errorf("%w: %s is not ours to write", explain(unix.EPERM), locks)
+		return lock{}, fmt.Errorf("%w, and with a %s of its own (RuntimeDirectory=shaper)", explain(unix.EPERM), locks)
 	}
 	if err != nil {
 		return lock{}, err

@@ -18,31 +18,42 @@ func (s *Shaper) setGSO(limit uint32) error {
 		return fmt.Errorf("interface %s: %w", s.Interface, err)
 	}
 	if s.GSO == nil {
-		s.GSO = &GSO{l.Attrs().GSOMaxSize, l.Attrs().GSOIPv4MaxSize}
+		s.GSO = &GSO{Max: l.Attrs().GSOMaxSize, MaxIPv4: l.Attrs().GSOIPv4MaxSize}
 	}
-	return writeGSO(l, GSO{limit, limit})
+	s.GSO.Limit = limit
+	ipv4 := uint32(0)
+	if s.GSO.MaxIPv4 != 0 {
+		ipv4 = limit
+	}
+	return writeGSO(l, limit, ipv4)
 }
 
 func (s *Shaper) restoreGSO() error {
-	if s.GSO == nil {
+	was := s.GSO
+	s.GSO = nil
+	return was.restore(s.Interface)
+}
+
+// restore gives a device the limits back that it had.
+func (g *GSO) restore(name string) error {
+	if g == nil {
 		return nil
 	}
-	was := *s.GSO
-	s.GSO = nil
-	l, err := netlink.LinkByName(s.Interface)
+	l, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", s.Interface, err)
+		return fmt.Errorf("interface %s: %w", name, err)
 	}
-	return writeGSO(l, was)
+	return writeGSO(l, g.Max, g.MaxIPv4)
 }
 
-func writeGSO(l netlink.Link, g GSO) error {
-	err := netlink.LinkSetGSOMaxSize(l, int(g.Max))
-	if err == nil && g.MaxIPv4 != 0 { // kernel 6.3
-		err = netlink.LinkSetGSOIPv4MaxSize(l, int(g.MaxIPv4))
+// writeGSO sets both limits; the one for IPv4 begins with kernel 6.3.
+func writeGSO(l netlink.Link, limit, ipv4 uint32) error {
+	err := netlink.LinkSetGSOMaxSize(l, int(limit))
+	if err == nil && ipv4 != 0 {
+		err = netlink.LinkSetGSOIPv4MaxSize(l, int(ipv4))
 	}
 	if err != nil {
 		return fmt.Errorf("gso_max_size of %s: %w", l.Attrs().Name, err)

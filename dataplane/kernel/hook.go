@@ -165,15 +165,23 @@ func (h *linkHook) program() ebpf.ProgramID {
 	return 0
 }
 
-const filterName = "shaper"
+// Names of our filters; the second one tells the filter of the other direction
+// that the qdisc is ours.
+const (
+	filterName       = "shaper"
+	filterWithClsact = "shaper with clsact"
+)
+
+func ours(f *netlink.BpfFilter) bool { return f.Name == filterName || f.Name == filterWithClsact }
 
 // filterHook is a filter of clsact. It stays when its process ends.
 type filterHook struct{ at place }
 
 func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, error) {
 	at := place{Method: TC, Index: d.index, Parent: netlink.HANDLE_MIN_EGRESS}
+	other := uint32(netlink.HANDLE_MIN_INGRESS)
 	if direction == Ingress {
-		at.Parent = netlink.HANDLE_MIN_INGRESS
+		at.Parent, other = other, at.Parent
 	}
 	clsact := &netlink.GenericQdisc{QdiscAttrs: clsactOf(d.index), QdiscType: "clsact"}
 	switch err := netlink.QdiscAdd(clsact); {
@@ -183,8 +191,11 @@ func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, erro
 		return nil, place{}, explain(fmt.Errorf("clsact on %s: %w", d.name, err))
 	}
 	h := &filterHook{at}
-	for _, f := range h.filters() {
-		if f.Name == filterName { // of a process that died before it could say so
+	for _, f := range filters(d.index, other) {
+		h.at.Clsact = h.at.Clsact || f.Name == filterWithClsact
+	}
+	for _, f := range filters(d.index, at.Parent) {
+		if ours(f) { // of a process that died before it could say so
 			if err := netlink.FilterDel(f); err != nil {
 				return nil, place{}, explain(fmt.Errorf("tc filter on %s: %w", d.name, err))
 			}
@@ -200,7 +211,7 @@ func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, erro
 		return nil, place{}, err
 	}
 	id, _ := info.ID()
-	for _, f := range h.filters() {
+	for _, f := range filters(d.index, at.Parent) {
 		if f.Id == int(id) {
 			h.at.Priority, h.at.Handle = f.Priority, f.Handle
 			return h, h.at, nil
@@ -214,18 +225,25 @@ func clsactOf(index int) netlink.QdiscAttrs {
 }
 
 func (h *filterHook) filter(p *ebpf.Program) *netlink.BpfFilter {
+	name := filterName
+	if h.at.Clsact {
+		name = filterWithClsact
+	}
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: h.at.Index, Parent: h.at.Parent, Priority: h.at.Priority, Handle: h.at.Handle, Protocol: unix.ETH_P_ALL,
 		},
-		Fd: p.FD(), Name: filterName, DirectAction: true,
+		Fd: p.FD(), Name: name, DirectAction: true,
 	}
 }
 
-// filters are ours and foreign ones of the same direction.
-func (h *filterHook) filters() []*netlink.BpfFilter {
-	device := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: h.at.Index}}
-	list, err := netlink.FilterList(device, h.at.Parent)
+// filters are the eBPF filters of one direction, ours and foreign ones.
+func filters(index int, parent uint32) []*netlink.BpfFilter {
+	device := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	list, err := netlink.FilterList(device, parent)
+	for errors.Is(err, netlink.ErrDumpInterrupted) { // something else was changed
+		list, err = netlink.FilterList(device, parent)
+	}
 	if err != nil {
 		return nil
 	}
@@ -239,8 +257,8 @@ func (h *filterHook) filters() []*netlink.BpfFilter {
 }
 
 func (h *filterHook) program() ebpf.ProgramID {
-	for _, f := range h.filters() {
-		if f.Name == filterName && f.Priority == h.at.Priority && f.Handle == h.at.Handle {
+	for _, f := range filters(h.at.Index, h.at.Parent) {
+		if ours(f) && f.Priority == h.at.Priority && f.Handle == h.at.Handle {
 			return ebpf.ProgramID(f.Id)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -27,6 +28,8 @@ func explain(err error) error {
 	switch {
 	case version != 0 && version < oldest && !errors.Is(err, unix.EPERM):
 		return fmt.Errorf("kernel %d.%d is too old: shaper needs 5.18 or newer: %w", version>>16, version>>8&0xff, err)
+	case errors.As(err, &refused) && strings.Contains(err.Error(), "!root"):
+		return fmt.Errorf("%w: the verifier needs CAP_PERFMON to look at the program: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", unix.EPERM)
 	case errors.Is(err, unix.EPERM) && !errors.As(err, &refused):
 		return fmt.Errorf("%w: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", unix.EPERM)
 	case errors.Is(err, ebpf.ErrNotSupported):

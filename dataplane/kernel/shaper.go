@@ -137,9 +137,10 @@ func takeOver(cfg Config, policy *dataplane.Policy, d *device) (*Shaper, []Chang
 		return nil, nil, s.clear()
 	}
 	s.Dry, s.Pinned, s.Process = cfg.Dry, cfg.Pin, os.Getpid()
+	s.Before, s.Until = nil, time.Time{} // who would have gone back is gone
 	changes, err := s.load(policy, cfg.Label)
 	if err == nil {
-		err = s.finish(cfg)
+		err = s.finish(cfg.GSOLimit)
 	}
 	if err != nil {
 		s.Close()
@@ -182,13 +183,13 @@ func attachNew(cfg Config, policy *dataplane.Policy, d *device, here uint64) (s 
 	if _, err := s.load(policy, cfg.Label); err != nil {
 		return s, err
 	}
-	return s, s.finish(cfg)
+	return s, s.finish(cfg.GSOLimit)
 }
 
 // finish does what comes after the program is attached: the limit of the
 // device, and a pin or none.
-func (s *Shaper) finish(cfg Config) error {
-	if err := s.setGSO(cfg.GSOLimit); err != nil {
+func (s *Shaper) finish(gsoLimit uint32) error {
+	if err := s.setGSO(gsoLimit); err != nil {
 		return err
 	}
 	if l, ok := s.hook.(*linkHook); ok {
@@ -292,9 +293,16 @@ func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage) ([]Chan
 	return changes, writeAbout(s.about, &s.About)
 }
 
+// ErrDetached says that a shaper is attached no more: another process detached
+// it, or its interface is gone.
+var ErrDetached = errors.New("detached by another process")
+
 // Refresh reads again what another process may have changed.
 func (s *Shaper) Refresh() error {
 	id := s.hook.program()
+	if id == 0 {
+		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
+	}
 	if id == s.Program {
 		a, err := readAbout(s.about)
 		if err != nil {
@@ -308,20 +316,21 @@ func (s *Shaper) Refresh() error {
 	if errors.Is(err, unix.EPERM) {
 		return nil // who may not look cannot have been overtaken by another
 	}
+	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
+	}
 	if err != nil {
 		return err
-	}
-	if other == nil {
-		return fmt.Errorf("%s %v: detached by another process", s.Interface, s.Direction)
 	}
 	s.About, s.about, other.about = other.About, other.about, s.about
 	other.Close()
 	return nil
 }
 
-// Promise makes the policy one that is to be confirmed until a time: before
-// is the Label of what was there, nil for nothing. A zero time confirms it.
-func (s *Shaper) Promise(before json.RawMessage, until time.Time) error {
+// Promise makes the policy one that is to be confirmed until a time, or goes
+// back to what was before, nil for nothing attached. Where there is a promise
+// already its Before stays. A zero time confirms.
+func (s *Shaper) Promise(before *Before, until time.Time) error {
 	change, err := changeLock(s.Namespace, s.Interface, s.Direction)
 	if err != nil {
 		return err
@@ -330,8 +339,32 @@ func (s *Shaper) Promise(before json.RawMessage, until time.Time) error {
 	if err := s.Refresh(); err != nil {
 		return err
 	}
+	if until.IsZero() {
+		before = nil
+	} else if !s.Until.IsZero() {
+		before = s.Before
+	}
 	s.Before, s.Until = before, until.Round(0)
 	return writeAbout(s.about, &s.About)
+}
+
+// GoBack makes a shaper what it was before the promise: policy is the one of
+// Before's Label.
+func (s *Shaper) GoBack(policy *dataplane.Policy) error {
+	change, err := changeLock(s.Namespace, s.Interface, s.Direction)
+	if err != nil {
+		return err
+	}
+	defer change.Close()
+	if err := s.Refresh(); err != nil {
+		return err
+	}
+	was := s.Before
+	s.Dry, s.Pinned, s.Before, s.Until = was.Dry, was.Pinned, nil, time.Time{}
+	if _, err := s.load(policy, was.Label); err != nil {
+		return err
+	}
+	return s.finish(was.GSOLimit)
 }
 
 // load compiles a policy and puts it in the place of the one before, or
@@ -364,7 +397,7 @@ func (s *Shaper) load(policy *dataplane.Policy, label json.RawMessage) ([]Change
 	defer c.Close()
 	p := c.Programs[programs[kind]]
 	next := s.About
-	next.Loaded, next.Label, next.Before, next.Until = time.Now().Round(0), label, nil, time.Time{}
+	next.Loaded, next.Label = time.Now().Round(0), label
 	next.record(g)
 	about, err := newAbout(&next, len(s.Label)) // there is room to promise what was before
 	if err != nil {
@@ -420,4 +453,29 @@ func monotonic() (uint64, error) {
 		return 0, fmt.Errorf("clock: %w", err)
 	}
 	return uint64(t.Nano()), nil
+}
+
+// Undo is what takes a shaper away from an interface that the kernel would
+// leave there when its process is killed. It needs nothing of the shaper.
+type Undo struct {
+	Interface string
+	Place     place
+	GSO       *GSO
+}
+
+// Undo returns what is left when the process is killed, or nil for nothing.
+func (s *Shaper) Undo() *Undo {
+	if s.Pinned || s.Place.Method != TC && s.GSO == nil {
+		return nil
+	}
+	return &Undo{s.Interface, s.Place, s.GSO}
+}
+
+// Do undoes it.
+func (u *Undo) Do() error {
+	var err error
+	if u.Place.Method == TC {
+		err = (&filterHook{u.Place}).remove()
+	}
+	return errors.Join(err, u.GSO.restore(u.Interface))
 }

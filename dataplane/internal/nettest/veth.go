@@ -3,6 +3,7 @@
 package nettest
 
 import (
+	"errors"
 	"net"
 
 	"github.com/vishvananda/netlink"
@@ -124,6 +125,9 @@ func (n *Namespace) address(name string, own, peer end) {
 func (n *Namespace) settled(link netlink.Link) bool {
 	n.t.Helper()
 	addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
+	if errors.Is(err, netlink.ErrDumpInterrupted) { // they changed meanwhile
+		return false
+	}
 	if err != nil {
 		n.t.Fatalf("list the addresses of device %q: %v", link.Attrs().Name, err)
 	}

@@ -1,0 +1,281 @@
+package kernel_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// scrape reads what --metrics serves, a number by name and labels.
+func (p *pair) scrape(r *process) map[string]float64 {
+	p.t.Helper()
+	r.err.await(p.t, `shaper: metrics at http://\S+/metrics\n`)
+	_, url, _ := strings.Cut(r.err.String(), "metrics at ")
+	url, _, _ = strings.Cut(url, "\n")
+	var response *http.Response
+	var err error
+	host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	var conn net.Conn
+	p.near.Do(func() { conn, err = net.Dial("tcp", host) })
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request.Close = true
+	if err := request.Write(conn); err != nil {
+		p.t.Fatal(err)
+	}
+	if response, err = http.ReadResponse(bufio.NewReader(conn), request); err != nil {
+		p.t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		p.t.Fatalf("%s: %s %s", response.Status, response.Header, body)
+	}
+	out := map[string]float64{}
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndex(line, " ")
+		if strings.HasPrefix(line, "#") || at < 0 {
+			continue
+		}
+		if out[line[:at]], err = strconv.ParseFloat(line[at+1:], 64); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// TestLiveMetrics holds that Prometheus gets the numbers, on loopback.
+func TestLiveMetrics(t *testing.T) {
+	p := newPair(t)
+	r := p.run("--metrics", ":0", "--direction", "both", "--policy", file(t, `
+classes:
+  - name: voice
+    match: {dscp: af21}
+    meter: {type: srtcm, count: packets, cir: 1p/1000s, cbs: 3, ebs: 2}
+    yellow: {dscp: af12}
+    red: drop
+  - name: strict
+    match: {proto: udp}
+    green: {ecn: ce, else: drop}
+`))
+	r.out.await(t, "v0 ingress")
+	r.err.await(t, `^shaper: metrics at http://127\.0\.0\.1:\d+/metrics\n$`)
+	_, at := p.addresses(methods[0], false)
+	listen(t, p.far, at)
+	send(t, sender(t, p.near, at, af21, 0), 8, 100)
+	send(t, sender(t, p.near, at, 0, 0), 2, 300)
+	p.near.Inject("v0", append(tagged(1)[:12:12], make([]byte, 48)...))
+	got := p.scrape(r)
+	s := p.stats("--direction", "egress")
+	for name, want := range map[string]float64{
+		`packets_total{class="voice",color="green",`:                         3,
+		`packets_total{class="voice",color="yellow",`:                        2,
+		`packets_total{class="voice",color="red",`:                           3,
+		`bytes_total{class="voice",color="red",`:                             300,
+		`marked_packets_total{class="voice",color="yellow",`:                 2,
+		`marked_packets_total{class="voice",color="green",`:                  0,
+		`dropped_packets_total{class="voice",color="red",reason="color",`:    3,
+		`dropped_packets_total{class="strict",color="green",reason="ecn",`:   2,
+		`dropped_bytes_total{class="strict",color="green",reason="ecn",`:     600,
+		`dropped_packets_total{class="strict",color="green",reason="color",`: 0,
+		`unclassified_packets_total{`:                                        1,
+		`tokens{bucket="Tc",class="voice",meter="voice",stage="0",`:          0,
+		`burst{bucket="Te",class="voice",meter="voice",stage="0",`:           2,
+	} {
+		// Labels are in alphabetical order.
+		value, ok := -1.0, false
+		for full, v := range got {
+			if sameMetric(full, "shaper_"+name+`direction="egress",interface="v0"}`) {
+				value, ok = v, true
+			}
+		}
+		if !ok || value != want {
+			t.Errorf("%s is %v, there %v: want %v", name, value, ok, want)
+		}
+	}
+	found := 0
+	for name, v := range got {
+		if strings.HasPrefix(name, "shaper_info{") && strings.Contains(name, fmt.Sprintf(`program_id="%d"`, s.ProgramID)) && v == 1 {
+			found++
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d infos of program %d in %v: want one", found, s.ProgramID, got)
+	}
+	var err error
+	var conn net.Conn
+	address := "10.0.0.1" + r.err.String()[strings.LastIndex(r.err.String(), ":"):strings.LastIndex(r.err.String(), "/")]
+	p.near.Do(func() { conn, err = net.Dial("tcp", address) })
+	if err == nil {
+		conn.Close()
+		t.Errorf("%s is served, too: want loopback only", address)
+	}
+	r.term()
+}
+
+// sameMetric compares names with their labels in any order.
+func sameMetric(a, b string) bool {
+	split := func(s string) (string, map[string]bool) {
+		name, labels, _ := strings.Cut(strings.TrimSuffix(s, "}"), "{")
+		set := map[string]bool{}
+		for l := range strings.SplitSeq(labels, ",") {
+			set[l] = true
+		}
+		return name, set
+	}
+	an, al := split(a)
+	bn, bl := split(b)
+	if an != bn || len(al) != len(bl) {
+		return false
+	}
+	for l := range al {
+		if !bl[l] {
+			return false
+		}
+	}
+	return true
+}
+
+// TestLiveMetricsBusy holds that a port that is taken is told before anything
+// is attached.
+func TestLiveMetricsBusy(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	var listener net.Listener
+	var err error
+	p.near.Do(func() { listener, err = net.Listen("tcp", "127.0.0.1:9090") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	before := p.attached()
+	p.fails(1, "--metrics: .*127.0.0.1:9090.*address already in use", "run", "v0", "--metrics", ":9090", "--meter", never)
+	p.fails(2, `--metrics "9090": want an address such as 127.0.0.1:9090`, "run", "v0", "--metrics", "9090", "--meter", never)
+	p.unchanged(before)
+}
+
+// TestLiveChoice holds that the commands find the only interface that is
+// shaped, want a name where there are several, and fail where there is none.
+func TestLiveChoice(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	commands := [][]string{{"stats"}, {"confirm"}, {"reload", "--meter", never}, {"detach"}}
+	for _, c := range commands {
+		p.fails(1, "no interface is shaped: begin with shaper run IFACE --policy FILE", c...)
+		p.fails(1, "v0 is not shaped: begin with shaper run v0 --policy FILE", append(c, "v0")...)
+	}
+	if out, _ := p.do(0, "status"); out != "nothing is shaped here\n" {
+		t.Errorf("status says %q", out)
+	}
+	if out, _ := p.do(0, "status", "--json"); out != "" {
+		t.Errorf("status --json says %q", out)
+	}
+	r := p.run("--meter", never, "--confirm", "60s")
+	for _, c := range commands[:3] {
+		p.do(0, c...)
+	}
+	p.fails(1, "v1 is not shaped: .*", "status", "v1")
+	p.fails(1, "v1 is not shaped: .*", "stats", "v1")
+	p.fails(1, "v0 is not shaped at ingress: .*", "stats", "v0", "--direction", "ingress")
+	p.near.VethNamed("v1", p.far, "v1")
+	other := p.start("run", "v1", "--meter", never)
+	other.attached()
+	for _, c := range commands {
+		p.fails(2, "several interfaces are shaped, name one: v0, v1", c...)
+	}
+	if out, _ := p.do(0, "status"); !strings.Contains(out, "v0 egress: attached by process") || !strings.Contains(out, "v1 egress: attached by process") {
+		t.Errorf("status says %q: want both", out)
+	}
+	p.do(0, "detach", "v1")
+	other.wait()
+	if out, _ := p.do(0, "status", "--json"); !strings.HasPrefix(out, `{"interface":"v0","direction":"egress","state":"attached by process`) || strings.Count(out, "\n") != 1 {
+		t.Errorf("status --json says %q: want v0 only", out)
+	}
+	far := pair{t: t, near: p.far, far: p.near}
+	far.fails(1, "no interface is shaped: .*", "stats") // another namespace
+	r.term()
+}
+
+// TestLiveStatsJSON holds the names in stats --json.
+func TestLiveStatsJSON(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	r := p.run("--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
+	out, _ := p.do(0, "stats", "--json")
+	const nothing = `{"packets":0,"bytes":0}`
+	color := `{"packets":0,"bytes":0,"rate_bit_s":0,"dropped":{"color":` + nothing + `,"ecn":` + nothing + `},"marked":` + nothing + `}`
+	class := func(name, meters string) string {
+		return `{"name":"` + name + `","packets":0,"bytes":0,"rate_bit_s":0,"green":` + color + `,"yellow":` + color + `,"red":` + color +
+			`,"dropped":` + nothing + `,"marked":` + nothing + `,"queued":` + nothing + `,"meters":[` + meters + `]}`
+	}
+	want := `"classes":[` + class("all", `{"name":"all","type":"trtcm","counts_packets":false,"buckets":[{"name":"Tc","tokens":65536,"burst":65536},{"name":"Tp","tokens":131072,"burst":131072}]}`) +
+		`,` + class("-", "") + `]}` + "\n"
+	if !strings.HasSuffix(out, want) {
+		t.Errorf("stats --json says %s: want at its end %s", out, want)
+	}
+	for _, name := range []string{"interface", "direction", "state", "attached", "hook", "program_id", "kernel", "policy", "since", "loaded", "dry_run", "pinned", "process"} {
+		if !strings.Contains(out, `"`+name+`":`) {
+			t.Errorf("stats --json has no %s: %s", name, out)
+		}
+	}
+	r.term()
+}
+
+// TestLiveRates holds that the rates are those of a steady load.
+func TestLiveRates(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	_, at := p.addresses(methods[0], false)
+	r := p.run("--meter", "token-bucket rate=1B/1000s burst=2000")
+	conn := sender(t, p.near, at, 0, 0)
+	var stop atomic.Bool
+	done := make(chan bool)
+	begin := time.Now()
+	go func() {
+		for sent := 0; !stop.Load(); time.Sleep(time.Millisecond) {
+			for ; sent < int(time.Since(begin).Seconds()*1000); sent++ { // 8 Mbit/s
+				_, _ = conn.Write(make([]byte, 1000-28)) // what is dropped is an error
+			}
+		}
+		done <- true
+	}()
+	time.Sleep(100 * time.Millisecond)
+	watch := p.start("stats", "--watch", "--json")
+	s := p.stats()
+	if c := s.class(t, "all"); !inVM && (c.Rate < 7_000_000 || c.Rate > 9_000_000 || c.Red.Rate != c.Rate || c.Green.Rate != 0) {
+		t.Errorf("%d bit/s, %d of them red: want about 8 Mbit/s, all red", c.Rate, c.Red.Rate)
+	}
+	watch.out.await(t, "(?s)^.*\n.*\n.*\n")
+	for line := range strings.Lines(watch.out.String()) {
+		s := decode[shaperStats](t, line)
+		if c := s.class(t, "all"); !inVM && (c.Rate < 7_500_000 || c.Rate > 8_500_000) {
+			t.Errorf("%d bit/s: want about 8 Mbit/s", c.Rate)
+		}
+	}
+	watch.term()
+	out, _ := p.do(0, "stats")
+	for _, want := range []string{"v0 egress: attached by process", "policy   --meter token-bucket", "all    green", "red ", "token-bucket  Tc"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("stats says %q: want %q", out, want)
+		}
+	}
+	stop.Store(true)
+	<-done
+	r.term()
+}
