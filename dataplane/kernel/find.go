@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -195,70 +193,4 @@ func (s *Shaper) mapOf(m *ebpf.Map) **ebpf.Map {
 		return &s.shared.counters
 	}
 	return nil
-}
-
-// locks is where lock files are. /run is the same for ip netns exec.
-const locks = "/run/shaper"
-
-// lock is a lock of a shaper, which ends with the process.
-type lock struct{ *os.File }
-
-var errLocked = errors.New("locked")
-
-// ownerLock is held by the process that shapes; it is errLocked where there is
-// one.
-func ownerLock(here uint64, name string, direction Hook) (lock, error) {
-	return takeLock(fmt.Sprintf("%d-%s-%v-owner", here, name, direction), unix.LOCK_NB)
-}
-
-// changeLock is held while something is changed.
-func changeLock(here uint64, name string, direction Hook) (lock, error) {
-	return takeLock(fmt.Sprintf("%d-%s-%v-change", here, name, direction), 0)
-}
-
-func takeLock(name string, how int) (lock, error) {
-	err := os.MkdirAll(locks, 0o700)
-	if err != nil {
-		return lock{}, err
-	}
-	file, err := os.OpenFile(filepath.Join(locks, name), os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrPermission) {
-		return lock{}, fmt.Errorf("%w, and with a %s of its own (RuntimeDirectory=shaper)", explain(unix.EPERM), locks)
-	}
-	if err != nil {
-		return lock{}, err
-	}
-	for {
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|how)
-		if err != unix.EINTR {
-			break
-		}
-	}
-	if err != nil {
-		file.Close()
-		if err == unix.EWOULDBLOCK {
-			err = errLocked
-		}
-		return lock{}, err
-	}
-	return lock{file}, nil
-}
-
-// Links that are to outlive their process are pinned here.
-const bpffs = "/sys/fs/bpf"
-
-// errNoBpffs says why nothing can be pinned.
-var errNoBpffs = errors.New("bpffs, which keeps a link when its process ends, is not mounted: mount -t bpf bpf " + bpffs + ", or use --hook tc")
-
-func haveBpffs() bool {
-	var s unix.Statfs_t
-	return unix.Statfs(bpffs, &s) == nil && s.Type == unix.BPF_FS_MAGIC
-}
-
-// dots are reserved in names there.
-var dots = strings.NewReplacer("%", "%25", ".", "%2e")
-
-// pin is where the link of a shaper is pinned.
-func (a *About) pin() string {
-	return filepath.Join(bpffs, "shaper", fmt.Sprintf("%d-%s-%v", a.Namespace, dots.Replace(a.Interface), a.Direction))
 }
