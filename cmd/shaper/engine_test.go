@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // needRoot skips a test that loads programs into the kernel.
@@ -160,5 +163,17 @@ func TestNoPrivilege(t *testing.T) {
 		if said := stderr.String(); cmd.ProcessState.ExitCode() != exitFailed || strings.Count(said, "\n") != 1 || !strings.Contains(said, "root") {
 			t.Errorf("%v: %v: %s", args, err, said)
 		}
+	}
+}
+
+// TestRateOverWrap holds that a counter which begins anew at 2^63 has a rate.
+func TestRateOverWrap(t *testing.T) {
+	before := dataplane.Count{Bytes: math.MaxInt64 - 499}
+	after := dataplane.Count{Bytes: 500}
+	if got := rate(before, after, time.Second); got != 8000 {
+		t.Errorf("%d bit/s: want 8000", got)
+	}
+	if got := rate(after, after, 0); got != 0 {
+		t.Errorf("%d bit/s in no time", got)
 	}
 }

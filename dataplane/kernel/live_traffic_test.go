@@ -722,3 +722,27 @@ classes:
 		})
 	}
 }
+
+// TestLiveGenericXDP holds that a device whose driver has no XDP is shaped all
+// the same, and that this is said.
+func TestLiveGenericXDP(t *testing.T) {
+	p := newPair(t)
+	r := p.start("run", "lo", "--direction", "ingress", "--hook", "xdp", "--meter", "token-bucket count=packets rate=1p/1000s burst=3")
+	r.attached()
+	r.out.await(t, `lo ingress: attached by xdp generic, .*\n.*the kernel's generic form is slower than tc\n`)
+	p.near.Do(func() {
+		conn, err := net.Dial("udp", "127.0.0.1:9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for range 5 {
+			_, _ = conn.Write([]byte("x")) // what passes is answered by an ICMP error
+		}
+	})
+	s := p.stats("lo")
+	if c := s.class(t, "all"); c.Green.Packets != 3 || c.Dropped.Packets < 2 {
+		t.Errorf("%+v: want 3 green packets, the others dropped", c)
+	}
+	r.term()
+}
