@@ -61,10 +61,7 @@ type ShaperConstants struct {
 	NotIp    uint32
 	Table    [7]uint32
 	Last     [7]uint32
-	Mark     ShaperSearch
-	Length   ShaperSearch
-	Src4     ShaperSearch
-	Dst4     ShaperSearch
+	Search   [4]ShaperSearch
 	Src6     ShaperSearch6
 	Dst6     ShaperSearch6
 }
@@ -121,6 +118,9 @@ type ShaperSearch struct {
 	Bounds  uint32
 	Vectors uint32
 	Jump    uint32
+	Low     uint32
+	Shift   uint32
+	Last    uint32
 }
 
 type ShaperSearch6 struct {

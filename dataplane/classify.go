@@ -34,12 +34,16 @@ type Direct []uint32
 type Ranged[K any] struct {
 	Bounds []K
 	Offset []uint32
-	Jump   []uint32 // of numbers: by the highest JumpBits of a value, the last bound not above them
+	// Of numbers: Jump[i] is the last bound that is not above Low + i<<Shift.
+	// It is 0 for i = 0, and what is below Low belongs there.
+	Low   uint32
+	Shift uint8
+	Jump  []uint32
 }
 
-// JumpBits are as many of the highest bits of a 32-bit value as make a search
-// among a thousand prefixes short, in 16 KiB.
-const JumpBits = 12
+// jumps is how many steps a jump table has at most: it covers the values from
+// the second bound to the last, however close they are, in 16 KiB.
+const jumps = 1 << 12
 
 // Addresses are apart by family: 192.0.2.1 and ::192.0.2.1 are not the same.
 type Addresses struct {
@@ -158,9 +162,11 @@ func (a *Addresses) lookup(k Kind, addr Addr) uint32 {
 
 // search32 finds the last bound that is not above v. The first bound is 0. A
 // branch would be mispredicted at every other step, so the choice is a mask:
-// -1 where v is below the bound in the middle.
+// -1 where v is below the bound in the middle, or below Low.
 func search32(r *Ranged[uint32], v uint32) uint32 {
-	top := v >> (32 - JumpBits)
+	above := int64(v) - int64(r.Low)
+	above &^= above >> 63
+	top := min(int(above>>(r.Shift&63)), len(r.Jump)-2)
 	base := int(r.Jump[top])
 	for n := int(r.Jump[top+1]) - base + 1; n > 1; {
 		half := n / 2

@@ -109,15 +109,21 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 // sweep32 is sweep for numbers, with the jump table that speeds their search.
 func (b *builder) sweep32(edges []edge[uint32], open []int) Ranged[uint32] {
 	r := sweep(b, 0, edges, open, cmp.Compare[uint32])
-	r.Jump = make([]uint32, 1<<JumpBits+1)
-	last := 0
-	for i := range r.Jump[:1<<JumpBits] {
-		for last+1 < len(r.Bounds) && r.Bounds[last+1] <= uint32(i)<<(32-JumpBits) {
-			last++
-		}
-		r.Jump[i] = uint32(last)
+	last := len(r.Bounds) - 1
+	first, end := r.Bounds[min(1, last)], r.Bounds[last]
+	for (end-first)>>r.Shift >= jumps-2 {
+		r.Shift++
 	}
-	r.Jump[1<<JumpBits] = uint32(len(r.Bounds) - 1)
+	r.Low = first - min(first, 1<<r.Shift)
+	r.Jump = make([]uint32, (end-r.Low)>>r.Shift+2)
+	at := 0
+	for i := range r.Jump {
+		for at < last && uint64(r.Bounds[at+1]) <= uint64(r.Low)+uint64(i)<<r.Shift {
+			at++
+		}
+		r.Jump[i] = uint32(at)
+	}
+	r.Jump[0], r.Jump[len(r.Jump)-1] = 0, uint32(last)
 	return r
 }
 

@@ -4,8 +4,6 @@
 
 #include "packet.h"
 
-#define JUMP_BITS 12
-
 static __always_inline __u32 table(__u32 i)
 {
 	__u32 *entry = bpf_map_lookup_elem(&tables, &i);
@@ -39,11 +37,18 @@ struct facts {
  * once. */
 
 /* search32 finds the last bound that is not above v. The first bound is 0. */
-__noinline __u32 search32(__u32 bounds, __u32 offsets, __u32 jump, __u32 v)
+__noinline __u32 search32(__u32 which, __u32 v)
 {
-	__u32 top = jump + (v >> (32 - JUMP_BITS));
-	__u32 base = table(top), n = table(top + 1) - base + 1;
+	const volatile struct search *s = &policy.search[which & (SEARCHES - 1)];
+	__u32 low = s->low, bounds = s->bounds;
+	__u32 top = v < low ? 0 : (v - low) >> (s->shift & 31);
+	__u32 base, n;
 
+	if (top > s->last)
+		top = s->last;
+	top += s->jump;
+	base = table(top);
+	n = table(top + 1) - base + 1;
 	for (int i = 0; i < 16 && n > 1; i++) {
 		__u32 half = n / 2;
 
@@ -51,7 +56,7 @@ __noinline __u32 search32(__u32 bounds, __u32 offsets, __u32 jump, __u32 v)
 			base += half;
 		n -= half;
 	}
-	return table(offsets + base);
+	return table(s->vectors + base);
 }
 
 /* search128 is search32 for addresses of IPv6. */
@@ -71,16 +76,11 @@ __noinline __u32 search128(__u32 base, __u32 n, __u64 hi, __u64 lo)
 	return b ? b->vector : 0;
 }
 
-static __always_inline __u32 number(const volatile struct search *s, __u32 v)
-{
-	return search32(s->bounds, s->vectors, s->jump, v);
-}
-
-static __always_inline __u32 address(const volatile struct search *v4, const volatile struct search6 *v6,
-				     const struct facts *p, const struct addr *a)
+static __always_inline __u32 address(enum search_of v4, const volatile struct search6 *v6, const struct facts *p,
+				     const struct addr *a)
 {
 	if (p->kind == IPV4)
-		return number(v4, a->lo);
+		return search32(v4, a->lo);
 	if (p->kind == IPV6)
 		return search128(v6->first, v6->count, a->hi, a->lo);
 	return v6->none;
@@ -168,10 +168,10 @@ __noinline int lookup(const struct facts *p)
 	FIELD(BY_VLAN, at(BY_VLAN, p->tci & 0x0fff, p->tags));
 	FIELD(BY_PCP, at(BY_PCP, p->tci >> 13, p->tags));
 	FIELD(BY_ETHERTYPE, at(BY_ETHERTYPE, p->ethertype, p->has_ethertype));
-	FIELD(BY_MARK, number(&policy.mark, p->mark));
-	FIELD(BY_LENGTH, number(&policy.length, p->length));
-	FIELD(BY_SRC, address(&policy.src4, &policy.src6, p, &p->src));
-	FIELD(BY_DST, address(&policy.dst4, &policy.dst6, p, &p->dst));
+	FIELD(BY_MARK, search32(MARK, p->mark));
+	FIELD(BY_LENGTH, search32(LENGTH, p->length));
+	FIELD(BY_SRC, address(SRC4, &policy.src6, p, &p->src));
+	FIELD(BY_DST, address(DST4, &policy.dst6, p, &p->dst));
 #undef FIELD
 	if (policy.stride > 2)
 		return first(&s);

@@ -36,14 +36,20 @@ enum match {
 	MATCHES,
 };
 
-/* search is a field whose vector is found by binary search. All numbers are
- * indexes into tables: of the bounds, of the vectors that belong to them, and
- * of the jump table over the highest bits of a value. */
+/* search is a field whose vector is found by binary search. bounds, vectors
+ * and jump are indexes into tables: of the bounds, of the vectors that belong to
+ * them, and of a jump table. Its entry i is the last bound that is not above low
+ * + i << shift, 0 for i = 0; last is the largest i that has an entry after it. */
 struct search {
 	__u32 bounds;
 	__u32 vectors;
 	__u32 jump;
+	__u32 low;
+	__u32 shift;
+	__u32 last;
 };
+
+enum search_of { MARK, LENGTH, SRC4, DST4, SEARCHES };
 
 /* search6 is search for IPv6: indexes into bounds6. */
 struct search6 {
@@ -72,7 +78,7 @@ struct constants {
 	__u32 not_ip;	     /* vector of packets that are not IP; all classes take those that are */
 	__u32 table[TABLES]; /* first entry of each field's table in tables */
 	__u32 last[TABLES];  /* index of the entry for packets without the field */
-	struct search mark, length, src4, dst4;
+	struct search search[SEARCHES];
 	struct search6 src6, dst6;
 };
 

@@ -237,13 +237,8 @@ func (e *encoder) preColor(s *bpf.ShaperStage, stage uint32, m *dataplane.Meter)
 	}
 }
 
-// Positions of enum match, bpf/src/policy.h, after those of the tables.
-const (
-	byMark = len(dataplane.Tables{}.Direct) + iota
-	byLength
-	bySrc
-	byDst
-)
+// byMark is BY_MARK of bpf/src/policy.h; length, source and destination follow.
+const byMark = len(dataplane.Tables{}.Direct)
 
 func (e *encoder) classifier(t *dataplane.Tables) {
 	c := &e.constants
@@ -255,10 +250,9 @@ func (e *encoder) classifier(t *dataplane.Tables) {
 			e.tables = append(e.tables, table...)
 		}
 	}
-	c.Mark = e.search(t.Mark, byMark)
-	c.Length = e.search(t.Length, byLength)
-	c.Src4 = e.search(t.Src.V4, bySrc)
-	c.Dst4 = e.search(t.Dst.V4, byDst)
+	for i, r := range []dataplane.Ranged[uint32]{t.Mark, t.Length, t.Src.V4, t.Dst.V4} {
+		c.Search[i] = e.search(r, byMark+i)
+	}
 	c.Src6 = e.search6(&t.Src)
 	c.Dst6 = e.search6(&t.Dst)
 }
@@ -274,7 +268,10 @@ func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch
 		e.tables = append(e.tables, list...)
 		return uint32(at)
 	}
-	return bpf.ShaperSearch{Bounds: add(r.Bounds), Vectors: add(r.Offset), Jump: add(r.Jump)}
+	return bpf.ShaperSearch{
+		Bounds: add(r.Bounds), Vectors: add(r.Offset), Jump: add(r.Jump),
+		Low: r.Low, Shift: uint32(r.Shift), Last: uint32(len(r.Jump) - 2),
+	}
 }
 
 func (e *encoder) search6(a *dataplane.Addresses) bpf.ShaperSearch6 {
