@@ -59,6 +59,9 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	if err != nil {
 		return err
 	}
+	if err := policy.suits(list); err != nil {
+		return err
+	}
 	if confirm > 0 {
 		signal.Ignore(syscall.SIGHUP) // the terminal may be what the new policy cuts off
 		guard, err := startGuard(list[0].Interface)

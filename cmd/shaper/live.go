@@ -112,6 +112,17 @@ func policyOf(raw json.RawMessage) (*compiled, error) {
 	return l.compile()
 }
 
+// suits says what is wrong with a policy for any of these shapers, before one of
+// them gets it.
+func (c *compiled) suits(list []*kernel.Shaper) error {
+	for _, sh := range list {
+		if err := sh.Check(c.Policy); err != nil {
+			return c.explain(err)
+		}
+	}
+	return nil
+}
+
 // labelOf is what a shaper keeps of a policy.
 func labelOf(c *compiled) json.RawMessage {
 	raw, err := json.Marshal(c.label)

@@ -163,15 +163,14 @@ func (f *runFlags) attach(s streams, name string) error {
 				return err
 			}
 		}
-		if err := f.say(s, sh, changes); err != nil {
-			return err
-		}
+		f.say(s, sh, changes)
 	}
 	return nil
 }
 
-// say tells what was attached.
-func (f *runFlags) say(s streams, sh *kernel.Shaper, changes []kernel.Change) error {
+// say tells what was attached. Nobody may listen any more: that is no reason to
+// stop.
+func (f *runFlags) say(s streams, sh *kernel.Shaper, changes []kernel.Change) {
 	p := &printer{w: s.out}
 	p.printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
 		kernelRelease(), f.policy.Name, counted(len(sh.Classes), "class", "classes"))
@@ -185,26 +184,16 @@ func (f *runFlags) say(s streams, sh *kernel.Shaper, changes []kernel.Change) er
 	if f.confirm > 0 {
 		p.printf("%s: shaper confirm %s within %v keeps it\n", where(&sh.About), sh.Interface, f.confirm)
 	}
-	return p.err
 }
 
-// changes says what became of each class.
+// changes says what became of each class, where there was a policy before.
 func (p *printer) changes(sh *kernel.Shaper, changes []kernel.Change) {
-	for _, c := range changes {
-		if len(changes) > 0 && hasOld(changes) {
-			p.printf("%s: class %s: %s\n", where(&sh.About), c.Class, c.What)
-		}
+	if !slices.ContainsFunc(changes, func(c kernel.Change) bool { return c.What != "new" }) {
+		return
 	}
-}
-
-// hasOld says whether there was a policy before.
-func hasOld(changes []kernel.Change) bool {
 	for _, c := range changes {
-		if c.What != "new" {
-			return true
-		}
+		p.printf("%s: class %s: %s\n", where(&sh.About), c.Class, c.What)
 	}
-	return false
 }
 
 func counted(n int, one, many string) string {
@@ -216,7 +205,7 @@ func counted(n int, one, many string) string {
 
 var errUnconfirmed = errors.New("not confirmed in time: what was before is back")
 
-// pollInterval is how often run looks at the interface and the pins.
+// pollInterval is how often run looks at the interface.
 const pollInterval = 200 * time.Millisecond
 
 // watch waits for the end, and does what is asked for meanwhile.
@@ -259,6 +248,9 @@ func (f *runFlags) again(s streams) error {
 	}
 	f.lock.Lock()
 	defer f.lock.Unlock()
+	if err := policy.suits(f.attached); err != nil {
+		return err
+	}
 	p := &printer{w: s.out}
 	for _, sh := range f.attached {
 		changes, err := sh.Reload(policy.Policy, labelOf(policy))
@@ -269,7 +261,7 @@ func (f *runFlags) again(s streams) error {
 		p.changes(sh, changes)
 	}
 	f.policy = policy
-	return p.err
+	return nil
 }
 
 // What look may find.

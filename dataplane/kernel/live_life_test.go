@@ -453,3 +453,18 @@ func TestLiveReloadKeepsBound(t *testing.T) {
 		})
 	}
 }
+
+// TestLiveReloadAllOrNone holds that a policy which one direction cannot do
+// changes none.
+func TestLiveReloadAllOrNone(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	const m = "token-bucket rate=1gbit burst=1MiB"
+	p.run("--direction", "egress", "--meter", m)
+	p.run("--direction", "ingress", "--hook", "xdp", "--meter", m)
+	before, _ := p.do(0, "status", "--json")
+	p.fails(2, `mark an XDP program has no skb mark`, "reload", "v0", "--meter", m, "--green", "mark=7")
+	if after, _ := p.do(0, "status", "--json"); after != before || strings.Count(after, "\n") != 2 {
+		t.Errorf("%s\nbefore %s", after, before)
+	}
+}

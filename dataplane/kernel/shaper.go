@@ -90,6 +90,12 @@ func (s *Shaper) clear() error {
 	return errors.Join(errs...)
 }
 
+// Check says what Reload would refuse, as dataplane.FieldErrors.
+func (s *Shaper) Check(policy *dataplane.Policy) error {
+	_, err := encode(policy, program(s.Direction, s.Place.Method))
+	return err
+}
+
 // Reload replaces the policy, at once: no packet sees a part of it. A class
 // that keeps its name keeps its counters, and the tokens of its meters, cut to
 // the new bursts. A policy that does not compile changes nothing.
