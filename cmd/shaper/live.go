@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,6 +109,9 @@ func policyOf(raw json.RawMessage) (*compiled, error) {
 	var l label
 	if err := json.Unmarshal(raw, &l); err != nil {
 		return nil, fmt.Errorf("the shaper was attached by another version: %w", err)
+	}
+	if l.Text == "" && l.One == nil {
+		return nil, errors.New("the shaper was attached by another program, which keeps no text of its policy")
 	}
 	return l.compile()
 }
