@@ -74,8 +74,10 @@ func run(args []string, s streams) int {
 	return exitFailed
 }
 
+// Help lists commands in the order in which they are added.
+func init() { cobra.EnableCommandSorting = false }
+
 func newRoot(s streams) *cobra.Command {
-	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
 		Use:   "shaper",
 		Short: "Meter, mark, queue and drop traffic by RFC 2697 and RFC 2698, exactly",
