@@ -9,7 +9,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define MAX_CLASSES 1024 /* of a policy */
-#define MAX_SLOTS 2048	 /* of counters: those of a policy and of the one before */
+#define MAX_SLOTS 2049	 /* of counters: those of a policy and of the one before, and slot 0 */
 #define MAX_STATES 4096	 /* of meters: likewise */
 #define MAX_CHAIN 8	 /* meters that one packet goes through */
 

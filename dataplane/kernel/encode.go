@@ -16,7 +16,6 @@ import (
 const (
 	MaxClasses = 1024
 	MaxChain   = 8 // meters that one packet goes through
-	maxSlots   = 2048
 	maxStates  = 4096
 	maxBounds  = 1 << 16
 )
