@@ -56,6 +56,10 @@ func Attach(cfg Config, policy *dataplane.Policy) (*Shaper, []Change, error) {
 	}
 	defer change.Close()
 	owner, err := ownerLock(here, cfg.Interface, cfg.Direction)
+	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
+		time.Sleep(10 * time.Millisecond)
+		owner, err = ownerLock(here, cfg.Interface, cfg.Direction)
+	}
 	if errors.Is(err, errLocked) {
 		busy := &BusyError{About{Interface: cfg.Interface, Direction: cfg.Direction}}
 		if other, err := find(cfg.Interface, cfg.Direction); err == nil && other != nil {
