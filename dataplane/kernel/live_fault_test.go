@@ -562,3 +562,19 @@ func TestLivePrivileges(t *testing.T) {
 		})
 	}
 }
+
+// TestLiveNoTCX holds what a kernel before 6.6 gets: an error where TCX was
+// asked for, a filter where it was not.
+func TestLiveNoTCX(t *testing.T) {
+	if haveTCX() {
+		t.Skip("this kernel has TCX: make vm has one without")
+	}
+	p := newPair(t)
+	before := p.attached()
+	p.fails(1, `this kernel has no TCX, which begins with 6.6: use --hook tc`, "run", "v0", "--hook", "tcx", "--meter", "token-bucket rate=1gbit burst=1MiB")
+	p.unchanged(before)
+	r := p.run("--meter", "token-bucket rate=1gbit burst=1MiB")
+	r.out.await(t, `attached by tc, `)
+	r.term()
+	p.unchanged(before)
+}
