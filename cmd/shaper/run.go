@@ -174,7 +174,7 @@ func (f *runFlags) say(s streams, sh *kernel.Shaper, changes []kernel.Change) {
 	p := &printer{w: s.out}
 	p.printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
 		kernelRelease(), f.policy.Name, counted(len(sh.Classes), "class", "classes"))
-	if sh.Place.Mode == kernel.Skb {
+	if sh.Place.Mode == kernel.Generic {
 		p.printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", where(&sh.About))
 	}
 	if f.dry {

@@ -19,18 +19,22 @@ type Method string
 // Methods, as people spell them. Auto is TCX, or TC where the kernel does not
 // have it.
 const (
-	Auto   Method = "auto"
-	TCX    Method = "tcx" // a link; kernel 6.6
-	TC     Method = "tc"  // a filter of the clsact qdisc
-	ByXDP  Method = "xdp" // a link, in the driver where it can; ingress only
-	Driver        = "driver"
-	Skb           = "generic" // XDP by the kernel, for drivers that have none
+	Auto  Method = "auto"
+	TCX   Method = "tcx" // a link; kernel 6.6
+	TC    Method = "tc"  // a filter of the clsact qdisc
+	ByXDP Method = "xdp" // a link; ingress only
+)
+
+// Where an XDP program runs.
+const (
+	Driver  = "driver"
+	Generic = "generic" // in the kernel, for drivers that have no XDP
 )
 
 // place is where a program was attached: all that it takes to find it again.
 type place struct {
 	Method   Method
-	Mode     string  `json:",omitempty"` // of XDP: Driver or Skb
+	Mode     string  `json:",omitempty"` // of XDP: Driver or Generic
 	Index    int     // of the interface
 	Link     link.ID `json:",omitempty"`
 	Parent   uint32  `json:",omitempty"` // of a filter
@@ -118,7 +122,7 @@ func attachXDP(d *device, p *ebpf.Program) (hook, place, error) {
 	at := place{Method: ByXDP, Mode: Driver, Index: d.index}
 	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: d.index, Flags: link.XDPDriverMode})
 	if err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EPERM) {
-		at.Mode = Skb
+		at.Mode = Generic
 		l, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: d.index, Flags: link.XDPGenericMode})
 	}
 	switch {

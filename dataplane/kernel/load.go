@@ -43,12 +43,9 @@ type shared struct {
 	states, counters *ebpf.Map
 }
 
-func (s *shared) close() { closeMaps(s.states, s.counters) }
-
-func closeMaps(maps ...*ebpf.Map) {
-	for _, m := range maps {
-		m.Close()
-	}
+func (s *shared) close() {
+	s.states.Close()
+	s.counters.Close()
 }
 
 func newShared() (*shared, error) {
