@@ -31,16 +31,30 @@ import (
 // inVM says that the test runs in an emulated machine, about ten times slower.
 var inVM = os.Getenv("SHAPER_VM") != ""
 
+// built is the folder of the command, where it was built.
+var built string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
 // shaper is the command: in a VM it comes with it, else it is built once.
 var shaper = sync.OnceValues(func() (string, error) {
 	if inVM {
 		return exec.LookPath("shaper")
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("shaper-live-test-%d", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	var err error
+	if built, err = os.MkdirTemp("", "shaper-live-test-"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "shaper")
+	if err := os.Chmod(built, 0o755); err != nil { // some run it without privilege
+		return "", err
+	}
+	path := filepath.Join(built, "shaper")
 	out, err := exec.Command("go", "build", "-o", path, "../../cmd/shaper").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, out)
