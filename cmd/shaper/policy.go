@@ -42,6 +42,9 @@ type span struct {
 
 func newSpan(to *time.Duration, otherwise time.Duration) *span {
 	*to = otherwise
+	if otherwise == 0 {
+		return &span{to, ""} // none
+	}
 	return &span{to, otherwise.String()}
 }
 

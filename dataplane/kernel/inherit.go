@@ -18,15 +18,15 @@ type Change struct {
 // where the class kept its name, and free ones to the others.
 func (g *image) inherit(before *About) []Change {
 	var changes []Change
-	usedSlots := map[uint32]bool{0: true} // slot 0 is for what no class takes
-	usedStates := map[uint32]bool{}
+	counters := slots{used: map[uint32]bool{0: true}} // slot 0 is for what no class takes
+	states := slots{used: map[uint32]bool{}}
 	old := map[string]int{}
 	for i, c := range before.Classes {
 		old[c.Name] = i
-		usedSlots[c.Slot] = true
+		counters.used[c.Slot] = true
 	}
 	for _, s := range before.Stages {
-		usedStates[s.Slot] = true
+		states.used[s.Slot] = true
 	}
 	g.from = make([]int, len(g.stages))
 	for i := range g.from {
@@ -37,7 +37,7 @@ func (g *image) inherit(before *About) []Change {
 		name := g.policy.Classes[i].Name
 		was, ok := old[name]
 		if !ok {
-			g.classes[i].Slot = free(usedSlots)
+			g.classes[i].Slot = counters.free()
 			changes = append(changes, Change{Class: name, What: "new"})
 			continue
 		}
@@ -62,7 +62,7 @@ func (g *image) inherit(before *About) []Change {
 				continue
 			}
 		}
-		s.Slot = free(usedStates)
+		s.Slot = states.free()
 	}
 	for _, c := range before.Classes {
 		if !kept[c.Name] {
@@ -72,15 +72,19 @@ func (g *image) inherit(before *About) []Change {
 	return changes
 }
 
-// free returns the lowest slot that is not in use, and takes it. The maps have
-// room for two policies.
-func free(used map[uint32]bool) uint32 {
-	slot := uint32(0)
-	for used[slot] {
-		slot++
+// slots are those of a map, which has room for two policies.
+type slots struct {
+	used map[uint32]bool
+	next uint32 // all before it are taken
+}
+
+// free returns the lowest slot that is not in use, and takes it.
+func (s *slots) free() uint32 {
+	for s.used[s.next] {
+		s.next++
 	}
-	used[slot] = true
-	return slot
+	s.next++
+	return s.next - 1
 }
 
 // sameProfile says whether a state means the same under both.
@@ -106,15 +110,13 @@ func (g *image) settle(before *About, to *shared) error {
 			continue
 		}
 		l := initial(g.meters[i], s)
-		if g.from[i] >= 0 {
-			was := &before.Stages[g.from[i]].ShaperStage
-			var state bpf.ShaperState
-			if err := to.states.LookupWithFlags(was.Slot, &state, ebpf.LookupLock); err != nil {
-				return fmt.Errorf("states: %w", err)
+		if from := g.from[i]; from >= 0 && before.Stages[from].Packets == s.Packets {
+			was := &before.Stages[from].ShaperStage
+			kept, err := held(to.states, was, now)
+			if err != nil {
+				return err
 			}
-			if was.Packets == s.Packets {
-				l = levelsAt(&state, was, now).carry(was, s)
-			}
+			l = kept.carry(was, s)
 		}
 		if err := to.states.Put(s.Slot, l.at(now, s)); err != nil {
 			return fmt.Errorf("states: %w", err)

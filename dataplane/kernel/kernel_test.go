@@ -131,7 +131,7 @@ func (h *hooked) open() error {
 	if h.shared, err = newShared(); err != nil {
 		return err
 	}
-	h.number()
+	h.inherit(&About{})
 	if err := h.begin(h.shared.states); err != nil {
 		return err
 	}

@@ -96,17 +96,6 @@ func (l levels) carry(from, to *bpf.ShaperStage) levels {
 	return out
 }
 
-// number gives every class and meter a slot of its own, in order. Slot 0 of
-// the counters is for what no class takes.
-func (g *image) number() {
-	for i := range g.classes {
-		g.classes[i].Slot = uint32(i + 1)
-	}
-	for i := range g.stages {
-		g.stages[i].Slot = uint32(i)
-	}
-}
-
 // begin writes the states of all meters, whose clocks wait for a packet.
 func (g *image) begin(states *ebpf.Map) error {
 	for i := range g.stages {
@@ -118,12 +107,18 @@ func (g *image) begin(states *ebpf.Map) error {
 	return nil
 }
 
-// tokens reads the state of a meter.
-func tokens(states *ebpf.Map, s *bpf.ShaperStage, now uint64) (tc, te int64, err error) {
+// held reads what a meter holds now.
+func held(states *ebpf.Map, s *bpf.ShaperStage, now uint64) (levels, error) {
 	var state bpf.ShaperState
 	if err := states.LookupWithFlags(s.Slot, &state, ebpf.LookupLock); err != nil {
-		return 0, 0, fmt.Errorf("states: %w", err)
+		return levels{}, fmt.Errorf("states: %w", err)
 	}
-	tc, te = levelsAt(&state, s, now).tokens(s)
-	return tc, te, nil
+	return levelsAt(&state, s, now), nil
+}
+
+// tokens reads what a meter holds now, in whole bytes.
+func tokens(states *ebpf.Map, s *bpf.ShaperStage, now uint64) (tc, te int64, err error) {
+	l, err := held(states, s, now)
+	tc, te = l.tokens(s)
+	return tc, te, err
 }

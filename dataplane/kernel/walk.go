@@ -71,7 +71,7 @@ func (w *Walker) open() (err error) {
 	if w.shared, err = newShared(); err != nil {
 		return err
 	}
-	w.number()
+	w.inherit(&About{})
 	if err := w.begin(w.shared.states); err != nil {
 		return err
 	}
