@@ -353,7 +353,8 @@ func (f *runFlags) end(s streams) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	var errs []error
-	if f.pin && f.waits() {
+	tookOver := slices.ContainsFunc(f.attached, func(sh *kernel.Shaper) bool { return sh.Before != nil })
+	if f.waits() && (f.pin || tookOver) {
 		errs = append(errs, errUnconfirmed, f.rollBack())
 	}
 	for _, sh := range f.attached {

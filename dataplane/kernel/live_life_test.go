@@ -182,6 +182,25 @@ func TestLiveConfirmTakesOver(t *testing.T) {
 	}
 }
 
+// TestLiveConfirmEnded holds that a run which ends before it is confirmed goes
+// back to what it took over.
+func TestLiveConfirmEnded(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	before := p.attached()
+	p.do(0, "run", "v0", "--hook", "tc", "--background", "--meter", "token-bucket rate=3mbit burst=9000")
+	r := p.run("--hook", "tc", "--confirm", "60s", "--meter", never)
+	r.signal(syscall.SIGTERM)
+	if code := r.wait(); code != 1 {
+		t.Errorf("exit %d: want 1", code)
+	}
+	if s := p.stats(); s.Policy != "--meter token-bucket rate=3mbit burst=9000" || !s.Pinned {
+		t.Errorf("status %+v: want the policy before, pinned", s)
+	}
+	p.do(0, "detach")
+	p.unchanged(before)
+}
+
 // TestLiveConfirmHUP holds that neither a terminal that is cut off nor another
 // policy confirms.
 func TestLiveConfirmHUP(t *testing.T) {
