@@ -1,10 +1,11 @@
 // Package meter colors packets green, yellow or red by the three-color
 // meters of RFC 2697 (single rate), RFC 2698 (two rates) and RFC 4115 with
-// the coupling flag of MEF 10.3, and by a two-color token bucket.
+// the coupling flag of MEF 10.3, and by the rest of the family: token bucket,
+// GCRA, fixed and sliding windows, sliding log, and the marker of RFC 2859.
 //
-// Parameters are a plain struct: SRTCM, TRTCM, TRTCM4115 or TokenBucket. It
-// compiles to an immutable Profile, which any number of meters share. A Meter
-// is 32 bytes of state beside it. Color is the one call on the packet path:
+// Parameters are a plain struct, such as SRTCM or FixedWindow. It compiles to an
+// immutable Profile, which any number of meters share. A Meter is a pointer to it
+// and 24 bytes of state. Color is the one call on the packet path:
 //
 //	color := m.Color(now, length, before)
 //
@@ -12,7 +13,12 @@
 // before is the color that the packet came with (color-aware mode), or Green
 // for every packet (color-blind mode). Colors does the same for a burst of
 // packets with one time, ColorEach for a burst over many meters. Locked is a
-// meter that several goroutines share.
+// meter that several goroutines share. Table has a meter for each of many keys,
+// and Shards is one for several goroutines. Envelope meters flows that share
+// their bandwidth by rank, CreditWindow what is on its way.
+//
+// Who limits more than packets may ask without taking (Peek), take a part
+// (TakeUpTo), ask when to come again (RetryAfter), reserve, cancel and wait.
 //
 // Refill is continuous and exact: after dt ns a bucket has gained exactly
 // dt * rate tokens, fraction included, for any rate from 1 bit/s to

@@ -3,14 +3,18 @@ package meter
 import "fmt"
 
 // Clause names the rule of an RFC that decided a verdict. Its String is one
-// of rfc2697-, rfc2698-, rfc4115- or token-bucket-, followed by green, yellow
-// or red, or by pre-yellow or pre-red where the color before the meter stood.
+// of rfc2697-, rfc2698-, rfc4115- or the name of another kind, followed by green,
+// yellow or red, or by pre-yellow or pre-red where the color before the meter
+// stood.
 type Clause uint8
 
 const preYellow, preRed = 3, 4 // offsets beside the colors
 
 var (
-	clauseOf    = [...]string{"token-bucket", "rfc2697", "rfc2698", "rfc4115"}
+	clauseOf = [...]string{
+		"token-bucket", "rfc2697", "rfc2698", "rfc4115",
+		"gcra", "fixed-window", "sliding-window", "sliding-counter", "sliding-log", "tswtcm",
+	}
 	clauseColor = [...]string{"green", "yellow", "red", "pre-yellow", "pre-red"}
 )
 
@@ -57,13 +61,30 @@ var excessText = [...]string{
 	"red before: red, nothing debited",
 }
 
-var clauseText = [...][len(clauseColor)]string{
-	KindTokenBucket: {
-		"token bucket: Tc >= B: green, Tc -= B",
+// twoColor are the rules of a meter of two colors.
+func twoColor(name, fits, not string) [len(clauseColor)]string {
+	return [...]string{
+		name + ": " + fits + ": green, B is debited",
 		"",
-		"token bucket: Tc < B: red, nothing debited",
-		"token bucket: yellow before and Tc >= B: yellow, Tc -= B",
-		"token bucket: red before: red, nothing debited",
+		name + ": " + not + ": red, nothing debited",
+		name + ": yellow before and " + fits + ": yellow, B is debited",
+		name + ": red before: red, nothing debited",
+	}
+}
+
+var clauseText = [...][len(clauseColor)]string{
+	KindTokenBucket:    twoColor("token bucket", "Tc >= B", "Tc < B"),
+	KindGCRA:           twoColor("GCRA", "B fits the bucket", "B does not fit the bucket"),
+	KindFixedWindow:    twoColor("fixed window", "B fits what is left in this window", "B is more than what is left in this window"),
+	KindSlidingWindow:  twoColor("sliding window", "B fits what is left in the slots in view", "B is more than what is left in the slots in view"),
+	KindSlidingCounter: twoColor("sliding window counter", "B fits what is left beside the share of the window before", "B is more than what is left beside the share of the window before"),
+	KindSlidingLog:     twoColor("sliding log", "B fits what is left in view", "B is more than what is left in view, or no entry is free"),
+	KindTSWTCM: {
+		"RFC 2859 §4: the average is at most CTR, or the draw spared the packet: green",
+		"RFC 2859 §4: the average is above CTR, and the draw took the packet: yellow",
+		"RFC 2859 §4: the average is above PTR, and the draw took the packet: red",
+		"RFC 2859 §4: yellow before: no better than yellow",
+		"RFC 2859 §4: red before: red, not averaged",
 	},
 	KindSRTCM:     prefixed("RFC 2697 §3: ", excessText),
 	KindTRTCM4115: prefixed("RFC 4115 §3: ", excessText),
@@ -95,11 +116,22 @@ type Explanation struct {
 // Explain is Color with the grounds of its verdict. Te is Tp for a meter of
 // RFC 2698.
 func (m *Meter) Explain(now int64, n int, in Color) Explanation {
+	return m.profile.explain(&m.state, m.profile.log, now, n, in)
+}
+
+func (p *Profile) explain(s *state, log []entry, now int64, n int, in Color) Explanation {
+	return p.kind.explain(n, in,
+		func() (tc, te int64) { return p.tokens(*s, log, now) },
+		func() Color { return p.color(s, log, now, n, in) })
+}
+
+// explain is the verdict of color, between two looks at the tokens.
+func (k Kind) explain(n int, in Color, tokens func() (tc, te int64), color func() Color) Explanation {
 	x := Explanation{Length: n, In: in}
-	x.TcBefore, x.TeBefore = m.Tokens(now)
-	x.Color = m.Color(now, n, in)
-	x.TcAfter, x.TeAfter = m.Tokens(now)
-	x.Clause = m.profile.kind.Clause(in, x.Color)
+	x.TcBefore, x.TeBefore = tokens()
+	x.Color = color()
+	x.TcAfter, x.TeAfter = tokens()
+	x.Clause = k.Clause(in, x.Color)
 	return x
 }
 

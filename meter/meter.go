@@ -5,17 +5,27 @@ import (
 	"math/bits"
 )
 
-// Meter is one meter: 32 bytes of state beside its shared Profile. New makes
-// one; the zero Meter has no parameters and is not for use. A Meter is for one
-// goroutine at a time; Locked is the form for several.
+// Meter is one meter: 24 bytes of state beside a pointer to its shared Profile.
+// New makes one; the zero Meter has no parameters and is not for use. A Meter is
+// for one goroutine at a time; Locked is the form for several, Table for many
+// keys.
+//
+// A sliding window and a sliding log have memory beside it, which copies of the
+// Meter share, and clones do not.
+type Meter struct {
+	profile *Profile
+	state
+}
+
+// state is what a meter knows of the packets before.
 //
 // A bucket is kept as the debt it would have had at the epoch: the units it
 // lacks to be full, plus those that have arrived since. Refilling therefore
-// changes nothing, and neither does a red packet.
-type Meter struct {
-	profile *Profile
-	epoch   int64 // ns
-	c, e    int64 // units, at least 0
+// changes nothing, and neither does a red packet. A rule uses the words as its
+// own comment says.
+type state struct {
+	epoch int64 // ns
+	c, e  int64 // units, at least 0 but for what was reserved ahead
 }
 
 const (
@@ -23,20 +33,45 @@ const (
 	notBegun = math.MinInt64 + 1 // the epoch of one that waits for its first packet
 )
 
-// New returns a meter whose buckets are full (RFC 2697 §3, RFC 2698 §3).
-func New(p *Profile) Meter { return Meter{profile: p, epoch: longAgo} }
+// New returns a meter whose buckets are full (RFC 2697 §3, RFC 2698 §3) and
+// whose windows are empty.
+func New(p *Profile) Meter {
+	if p.rule != nil {
+		c, e := p.Bursts()
+		return NewWithTokens(p, c, e)
+	}
+	return Meter{p, state{epoch: longAgo}}
+}
 
 // NewWithTokens returns a meter whose buckets begin with tc and te bytes, cut
 // to 0 and their bursts. They begin to refill with the first packet, which
-// must be later than -2^62 ns.
+// must be later than -2^62 ns. A window begins with tc left of its limit.
 func NewWithTokens(p *Profile, tc, te int64) Meter {
-	return Meter{p, notBegun, p.c.debt(tc, p.den), p.e.debt(te, p.den)}
+	p = p.withLog()
+	return Meter{p, p.start(tc, te)}
+}
+
+// start is the state of a meter that waits for its first packet.
+func (p *Profile) start(tc, te int64) state {
+	if p.rule != nil {
+		return state{notBegun, p.rule.start(tc), 0}
+	}
+	return state{notBegun, p.c.debt(tc, p.den), p.e.debt(te, p.den)}
 }
 
 // debt is what a bucket that holds tokens bytes lacks to be full, in units.
 func (b *bucket) debt(tokens, den int64) int64 {
 	burst := b.burst(den)
 	return (burst - min(max(tokens, 0), burst)) * den
+}
+
+// Clone returns a meter with the same state, and memory of its own.
+func (m *Meter) Clone() Meter {
+	p := m.profile.withLog()
+	if p != m.profile {
+		copy(p.log, m.profile.log)
+	}
+	return Meter{p, m.state}
 }
 
 // Profile returns the parameters.
@@ -52,13 +87,20 @@ func (m *Meter) Profile() *Profile { return m.profile }
 //
 // Color does not allocate.
 func (m *Meter) Color(now int64, n int, in Color) Color {
-	p := m.profile
-	dt := uint64(now) - uint64(m.epoch)
+	return m.profile.color(&m.state, nil, now, n, in)
+}
+
+// color has the log of a key, or nil for the profile's own.
+func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color {
+	dt := uint64(now) - uint64(s.epoch)
 	if dt >= p.horizon {
-		dt = m.rebase(now)
+		if p.rule != nil {
+			return p.byRule(s, log, now, n, in)
+		}
+		dt = p.rebase(s, now)
 	}
 	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
-	c, e := m.c, m.e
+	c, e := s.c, s.e
 	if c < tc { // C is full
 		e += (c - tc) & p.coupled
 		c = tc
@@ -73,7 +115,7 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 	} else {
 		takeC, takeE, color = p.either(c+(overC-tc), e+(overE-te), overE, cost, in)
 	}
-	m.c, m.e = c+takeC, max(e, te)+takeE
+	s.c, s.e = c+takeC, max(e, te)+takeE
 	return color
 }
 
@@ -84,7 +126,13 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 	p := m.profile
 	dt := uint64(now) - uint64(m.epoch)
 	if dt >= p.horizon {
-		dt = m.rebase(now)
+		if p.rule != nil {
+			for i, n := range lengths {
+				colors[i] = p.byRule(&m.state, nil, now, n, colors[i])
+			}
+			return
+		}
+		dt = p.rebase(&m.state, now)
 	}
 	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
 	c, e := p.settle(m.c, m.e, tc, te)
@@ -158,16 +206,16 @@ func (p *Profile) either(c, e, alone, cost int64, in Color) (takeC, takeE int64,
 
 // rebase moves the epoch to now, or says that no time has passed since it
 // where now is earlier. It returns the ns from the epoch to now.
-func (m *Meter) rebase(now int64) uint64 {
+func (p *Profile) rebase(s *state, now int64) uint64 {
 	switch {
-	case m.epoch == notBegun:
-		m.epoch = now
-	case now > m.epoch:
-		p, dt := m.profile, uint64(now)-uint64(m.epoch)
+	case s.epoch == notBegun:
+		s.epoch = now
+	case now > s.epoch:
+		dt := uint64(now) - uint64(s.epoch)
 		tc, te := elapsed(dt, p.c.num), elapsed(dt, p.e.num)
-		c, e := p.settle(m.c, m.e, tc, te)
-		m.c, m.e = c-tc, e-te
-		m.epoch = now
+		c, e := p.settle(s.c, s.e, tc, te)
+		s.c, s.e = c-tc, e-te
+		s.epoch = now
 	}
 	return 0
 }
@@ -182,25 +230,61 @@ func elapsed(dt uint64, num int64) int64 {
 }
 
 // Tokens returns what the buckets hold at now in whole bytes, rounded down:
-// Tc and Te, or Tc and Tp. It changes nothing.
+// Tc and Te, or Tc and Tp; what is left of a window's limit, and 0; what the
+// average of RFC 2859 is below CIR and PIR, in bytes of its window. It changes
+// nothing.
 func (m *Meter) Tokens(now int64) (tc, te int64) {
-	at := *m
-	at.rebase(now)
-	p := m.profile
-	return max(p.c.room-1-at.c, 0) / p.den, max(p.e.room-1-at.e, 0) / p.den
+	return m.profile.tokens(m.state, m.profile.log, now)
+}
+
+func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
+	if p.rule != nil {
+		return p.rule.tokens(s, log, now)
+	}
+	p.rebase(&s, now)
+	return max(p.c.room-1-s.c, 0) / p.den, max(p.e.room-1-s.e, 0) / p.den
 }
 
 // SetProfile changes the parameters at now. Each bucket keeps its tokens, cut
 // to the new burst; a fraction that the new rate cannot express is rounded
-// down.
+// down. Where either is no meter of buckets, whole tokens are kept.
 func (m *Meter) SetProfile(now int64, p *Profile) {
 	old := m.profile
-	if m.epoch != notBegun {
-		m.rebase(now)
+	if old == p || old.sameRule(p) {
+		return
 	}
-	m.c = p.c.carry(p.den, old.c.room-1-m.c, old.den)
-	m.e = p.e.carry(p.den, old.e.room-1-m.e, old.den)
+	p = p.withLog()
+	m.state = p.adopt(p.log, now, old, m.state, old.log)
 	m.profile = p
+}
+
+// sameRule says whether a state and its log mean the same under both.
+func (p *Profile) sameRule(q *Profile) bool {
+	return p.rule != nil && p.rule == q.rule && p.kind == q.kind
+}
+
+// adopt is the state of a meter that was of another profile until now.
+func (p *Profile) adopt(log []entry, now int64, old *Profile, s state, oldLog []entry) state {
+	begun := s.epoch != notBegun
+	if p.rule != nil || old.rule != nil {
+		if begun {
+			now = max(now, old.latest(s))
+		}
+		tc, te := old.tokens(s, oldLog, now)
+		s = p.start(tc, te)
+		if begun && p.rule != nil {
+			p.look(&s, log, now, 0, Green)
+		} else if begun {
+			s.epoch = now
+		}
+		return s
+	}
+	if begun {
+		old.rebase(&s, now)
+	}
+	s.c = p.c.carry(p.den, old.c.room-1-s.c, old.den)
+	s.e = p.e.carry(p.den, old.e.room-1-s.e, old.den)
+	return s
 }
 
 // carry is the debt of a bucket that gets the level of another one, counted

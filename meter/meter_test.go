@@ -121,7 +121,7 @@ func TestTrace(t *testing.T) {
 			{20 * µs, 31, Yellow, Red, 100, 30},
 			{20 * µs, 30, Yellow, Yellow, 100, 0},
 		}},
-		{"token bucket", TokenBucket{mega, 100}, []row{
+		{"token bucket", TokenBucket{Rate: mega, Burst: 100}, []row{
 			{0, 101, Green, Red, 100, 0},
 			{0, 0, Yellow, Yellow, 100, 0},
 			{0, 60, Green, Green, 40, 0},
@@ -193,7 +193,7 @@ func randomParams(r *rand.Rand) compiler {
 			}
 			c = TRTCM4115{a, burst(), b, burst() - 1, true}
 		case 5:
-			c = TokenBucket{a, burst()}
+			c = TokenBucket{Rate: a, Burst: burst()}
 		}
 		if _, err := c.Profile(); err == nil {
 			return c
@@ -258,7 +258,7 @@ func FuzzMeter(f *testing.F) {
 			TRTCM{a, cbs, b, ebs},
 			TRTCM4115{a, cbs, b, ebs, false},
 			TRTCM4115{a, cbs, b, ebs, true},
-			TokenBucket{a, cbs},
+			TokenBucket{Rate: a, Burst: cbs},
 		}[kind%5]
 		p, err := c.Profile()
 		if err != nil {
@@ -288,7 +288,7 @@ func TestLongRun(t *testing.T) {
 			t.Parallel()
 			rate := BitRate(bps)
 			const cbs, n = 15_000, 1500
-			m := New(compile(t, TokenBucket{rate, cbs}))
+			m := New(compile(t, TokenBucket{Rate: rate, Burst: cbs}))
 			step := max(8e9*n/bps/3, 1) + 1 // three packets offered for one that fits
 			var granted, now int64
 			for i := range int64(2e6) {
@@ -411,7 +411,7 @@ func TestSetProfile(t *testing.T) {
 		{SRTCM{BitRate(8e6), 3000, 5000}, 2000, 5000},
 		{SRTCM{BitRate(999_999_937), 1500, 9000}, 1500, 5000},
 		{TRTCM{BitRate(1), 2001, BitRate(7), 400}, 2000, 400},
-		{TokenBucket{Rate{3, 7}, 1999}, 1999, 0},
+		{TokenBucket{Rate: Rate{3, 7}, Burst: 1999}, 1999, 0},
 		{SRTCM{BitRate(8e9), 50e6, 1 << 30}, 2000, 5000},
 	} {
 		m := New(slow)
@@ -463,9 +463,9 @@ func TestRefusals(t *testing.T) {
 		{TRTCM{ok, 0, ok, 0}, "CBS must be above zero (RFC 2698 §2)\nPBS must be above zero"},
 		{TRTCM{ok, 1, BitRate(1e6 - 1), 1}, "PIR 999999bit is below CIR 1mbit"},
 		{TRTCM4115{ok, 0, ok, 0, false}, "CBS and EBS are both zero"},
-		{TokenBucket{ok, 0}, "burst must be above zero"},
-		{TokenBucket{BitRate(1), 1 << 27}, "largest burst that stays exact at this rate, 72057594 bytes"},
-		{TokenBucket{ByteRate(math.MaxInt64), 1}, "too fast or too fine"},
+		{TokenBucket{Rate: ok}, "burst must be above zero"},
+		{TokenBucket{Rate: BitRate(1), Burst: 1 << 27}, "largest burst that stays exact at this rate, 72057594 bytes"},
+		{TokenBucket{Rate: ByteRate(math.MaxInt64), Burst: 1}, "too fast or too fine"},
 	} {
 		_, err := test.params.Profile()
 		var field *FieldError
@@ -474,7 +474,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	// One byte below the bound compiles.
-	compile(t, TokenBucket{BitRate(1), 72057594})
+	compile(t, TokenBucket{Rate: BitRate(1), Burst: 72057594})
 }
 
 func TestLengthsBeyondEveryBurst(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"time"
+	"unsafe"
 )
 
 // The limits below are the same for every plane, so that a policy which
@@ -27,9 +29,18 @@ const (
 	KindSRTCM                   // RFC 2697
 	KindTRTCM                   // RFC 2698
 	KindTRTCM4115               // RFC 4115, MEF 10.3
+	KindGCRA                    // leaky bucket as a meter
+	KindFixedWindow
+	KindSlidingWindow  // in slots
+	KindSlidingCounter // two counts
+	KindSlidingLog
+	KindTSWTCM // RFC 2859
 )
 
-var kindNames = [...]string{"token-bucket", "srtcm", "trtcm", "trtcm4115"}
+var kindNames = [...]string{
+	"token-bucket", "srtcm", "trtcm", "trtcm4115",
+	"gcra", "fixed-window", "sliding-window", "sliding-counter", "sliding-log", "tswtcm",
+}
 
 // String returns the kind as policies spell it.
 func (k Kind) String() string {
@@ -72,6 +83,19 @@ type TRTCM4115 struct {
 type TokenBucket struct {
 	Rate  Rate
 	Burst int64
+	// Warmup is how long the rate takes from a third to full after a pause of
+	// as long; 0 is none, else from a microsecond to a day. After a pause the
+	// bucket holds a third, and the rate climbs in 100 steps, as that of Guava's
+	// SmoothWarmingUp with its cold factor of 3.
+	Warmup time.Duration
+}
+
+// GCRA is the generic cell rate algorithm (ITU-T I.371), the leaky bucket as a
+// meter: TokenBucket by another name. Burst is in bytes. Tokens are what its
+// users call remaining; RetryAfter and ResetAfter are as there.
+type GCRA struct {
+	Rate  Rate
+	Burst int64
 }
 
 // Profile is a compiled set of parameters, immutable, for any number of
@@ -85,6 +109,8 @@ type Profile struct {
 	cLimit  int64 // colors before that are below it may take from C
 	peak    bool  // green takes from both buckets (RFC 2698 §3)
 	kind    Kind
+	rule    rule    // of a meter that is no bucket; horizon is 0 then
+	log     []entry // its memory, where it has any: a profile with one has one meter
 }
 
 // bucket holds the constants of one bucket. The unit of a profile is 1/den
@@ -137,9 +163,26 @@ func (t TRTCM4115) Profile() (*Profile, error) {
 // Profile compiles the parameters. The error joins all that is wrong with them.
 func (t TokenBucket) Profile() (*Profile, error) {
 	var f faults
-	f.rate("rate", t.Rate, "")
-	f.positive("burst", t.Burst, "")
-	p, err := f.profile(KindTokenBucket, [2]string{"burst", ""}, t.Rate, t.Burst, Rate{}, 0, false)
+	if t.Warmup != 0 {
+		f.span("warmup", t.Warmup, maxWarmup)
+	}
+	p, err := f.twoColor(KindTokenBucket, t.Rate, t.Burst)
+	if err != nil || t.Warmup == 0 {
+		return p, err
+	}
+	return p.warmUp(t.Warmup)
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t GCRA) Profile() (*Profile, error) {
+	var f faults
+	return f.twoColor(KindGCRA, t.Rate, t.Burst)
+}
+
+func (f *faults) twoColor(k Kind, rate Rate, burst int64) (*Profile, error) {
+	f.rate("rate", rate, "")
+	f.positive("burst", burst, "")
+	p, err := f.profile(k, [2]string{"burst", ""}, rate, burst, Rate{}, 0, false)
 	if err != nil {
 		return nil, err
 	}
@@ -151,9 +194,20 @@ func (t TokenBucket) Profile() (*Profile, error) {
 // Kind returns the algorithm.
 func (p *Profile) Kind() Kind { return p.kind }
 
-// Bursts returns the sizes of both buckets in bytes: CBS and EBS, or CBS and
-// PBS. The second is zero for a token bucket.
-func (p *Profile) Bursts() (c, e int64) { return p.c.burst(p.den), p.e.burst(p.den) }
+// Bursts returns the most that Tokens can be: CBS and EBS in bytes, or CBS and
+// PBS. The second is zero for a meter of two colors, whose first is its burst or
+// limit.
+func (p *Profile) Bursts() (c, e int64) {
+	if p.rule != nil {
+		return p.rule.bursts()
+	}
+	return p.c.burst(p.den), p.e.burst(p.den)
+}
+
+// Memory is how many bytes a Meter takes, without its shared Profile.
+func (p *Profile) Memory() int {
+	return int(unsafe.Sizeof(Meter{})) + p.entries()*int(unsafe.Sizeof(entry{}))
+}
 
 func (b *bucket) burst(den int64) int64 { return max(b.room-1, 0) / den }
 
@@ -261,12 +315,17 @@ type Integers struct {
 	Coupled bool     // what overflows C goes into E (RFC 2697 §3)
 	Peak    bool     // green takes from both buckets (RFC 2698 §3)
 	Limit   Color    // the worst color before that may take from C
+
+	// Of a window, whose limit is the first Burst; 0 for buckets.
+	Window  int64 // ns
+	Sliding bool  // it counts the window before, too
 }
 
-// Integers returns the constants.
-func (p *Profile) Integers() Integers {
+// Integers returns the constants, or false for a meter whose state is neither
+// buckets nor counts of windows.
+func (p *Profile) Integers() (Integers, bool) {
 	c, e := p.Bursts()
-	return Integers{
+	i := Integers{
 		Den:     p.den,
 		Num:     [2]int64{p.c.num, p.e.num},
 		Burst:   [2]int64{c, e},
@@ -275,4 +334,14 @@ func (p *Profile) Integers() Integers {
 		Peak:    p.peak,
 		Limit:   Color(p.cLimit - 1),
 	}
+	switch r := p.rule.(type) {
+	case nil:
+	case fixedWindow:
+		i.Window, i.Limit = r.length, Yellow
+	case slidingCounter:
+		i.Window, i.Limit, i.Sliding = r.length, Yellow, true
+	default:
+		return Integers{}, false
+	}
+	return i, true
 }

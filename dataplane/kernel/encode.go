@@ -189,7 +189,7 @@ const (
 )
 
 func encodeProfile(profile *meter.Profile) bpf.ShaperStage {
-	p := profile.Integers()
+	p, _ := profile.Integers() // every profile here is of buckets
 	s := bpf.ShaperStage{
 		Den:     uint64(halves * p.Den),
 		Over:    uint64(max(p.Burst[0], p.Burst[1])) + 1,

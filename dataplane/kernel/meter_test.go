@@ -195,7 +195,8 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 		if err != nil {
 			continue // too fine to be exact
 		}
-		most := int64(1<<59) / profile.Integers().Den
+		integers, _ := profile.Integers()
+		most := int64(1<<59) / integers.Den
 		burst := func() int64 {
 			return min(most, pick(r, 1, 1, 64, 1500, 1500+r.Int64N(60_000), 65_535, 1e6, 1e9, most-1, most))
 		}

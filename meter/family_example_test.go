@@ -1,0 +1,75 @@
+package meter_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// A GCRA says what the headers of a limited service do: what remains, when to
+// come again, and when all is as at the begin.
+func ExampleGCRA() {
+	profile, err := meter.GCRA{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}.Profile()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m := meter.New(profile)
+	for i := range 5 {
+		now := int64(i) * int64(100*time.Millisecond)
+		color := m.Color(now, 1, meter.Green)
+		remaining, _ := m.Tokens(now)
+		retry, _ := m.RetryAfter(now, 1)
+		reset, _ := m.ResetAfter(now)
+		fmt.Println(color, remaining, retry, reset)
+	}
+	// Output:
+	// green 2 0s 1s
+	// green 1 0s 1.9s
+	// green 0 800ms 2.8s
+	// red 0 700ms 2.7s
+	// red 0 600ms 2.6s
+}
+
+// A meter for each source address; who has not been heard of for longest is
+// forgotten for a new one.
+func ExampleTable() {
+	profile, _ := meter.TokenBucket{Rate: meter.BitRate(8_000_000), Burst: 1500}.Profile()
+	table, err := meter.NewTable[netip.Addr](profile, meter.TableConfig{Keys: 2})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, source := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8::1", "192.0.2.1"} {
+		fmt.Println(source, table.Color(netip.MustParseAddr(source), 0, 1000, meter.Green))
+	}
+	fmt.Printf("%+v\n", table.Stats())
+	// Output:
+	// 192.0.2.1 green
+	// 192.0.2.1 red
+	// 192.0.2.2 green
+	// 2001:db8::1 green
+	// 192.0.2.1 green
+	// {Keys:2 Evicted:2 Refused:0}
+}
+
+// Wait holds a sender back until its bytes may pass.
+func ExampleLocked_Wait() {
+	profile, _ := meter.GCRA{Rate: meter.ByteRate(100_000), Burst: 1500}.Profile()
+	limit := meter.NewLocked(meter.New(profile))
+	begin := time.Now()
+	clock := func() int64 { return int64(time.Since(begin)) }
+	for range 3 {
+		if err := limit.Wait(context.Background(), clock, 1000); err != nil {
+			fmt.Println(err)
+		}
+	}
+	fmt.Println("3000 bytes after 15 ms:", time.Since(begin) >= 15*time.Millisecond)
+	fmt.Println(limit.Wait(context.Background(), clock, 1501))
+	// Output:
+	// 3000 bytes after 15 ms: true
+	// 1501 bytes are more than the meter ever lets through
+}

@@ -1,0 +1,169 @@
+package meter
+
+import "math/big"
+
+// slow is a meter in exact rational arithmetic, written from the rules and
+// sharing nothing with the package but the parameter structs and Color. Time is
+// that of the pipeline: the largest so far.
+type slow interface {
+	// color meters a packet at a time that is not before that of the last.
+	color(now int64, n int, in Color) Color
+	// tokens is Meter.Tokens at the time of the last packet.
+	tokens() (tc, te int64)
+	// idle says whether the meter is as good as new at now.
+	idle(now int64) bool
+}
+
+// newSlow is a model of a meter that begins with tokens, at most the burst.
+func newSlow(params compiler, tokens int64) slow {
+	switch t := params.(type) {
+	case GCRA:
+		return newSlowBucket(TokenBucket{Rate: t.Rate, Burst: t.Burst}, tokens)
+	case TokenBucket:
+		if t.Warmup == 0 {
+			return newSlowBucket(t, tokens)
+		}
+		return &slowWarm{
+			rate: rational(t.Rate), burst: whole(t.Burst), warmup: whole(int64(t.Warmup)),
+			level: whole(min(max(tokens, 0), t.Burst)),
+		}
+	case FixedWindow:
+		return &slowWindow{limit: t.Limit, length: int64(t.Window), carried: taken(t.Limit, tokens)}
+	case SlidingCounter:
+		return &slowCounter{limit: t.Limit, length: int64(t.Window), carried: taken(t.Limit, tokens)}
+	case SlidingWindow:
+		slot := int64(t.Window) / int64(t.Slots)
+		return &slowLog{limit: t.Limit, slot: slot, length: int64(t.Slots), first: taken(t.Limit, tokens)}
+	case SlidingLog:
+		return &slowLog{limit: t.Limit, slot: 1, length: int64(t.Window), entries: t.Entries, first: taken(t.Limit, tokens)}
+	case TSWTCM:
+		return newSlowTSW(t)
+	}
+	panic("no model")
+}
+
+// taken is what counts as taken where tokens are left of a limit.
+func taken(limit, tokens int64) int64 { return limit - min(max(tokens, 0), limit) }
+
+func since(now, then int64) *big.Int { return new(big.Int).Sub(big.NewInt(now), big.NewInt(then)) }
+
+// windowOf is floor(now / length).
+func windowOf(now, length int64) *big.Int {
+	return new(big.Int).Div(big.NewInt(now), big.NewInt(length)) // Euclidean: floor for length > 0
+}
+
+// slowBucket is the oracle of a token bucket, as it begins.
+type slowBucket struct{ oracle }
+
+func newSlowBucket(t TokenBucket, tokens int64) *slowBucket {
+	b := &slowBucket{*newOracle(t)}
+	b.tc = whole(min(max(tokens, 0), t.Burst))
+	return b
+}
+
+func (b *slowBucket) color(now int64, n int, in Color) Color {
+	if n < 0 {
+		b.oracle.color(now, 0, Red)
+		return Red
+	}
+	return b.oracle.color(now, n, in)
+}
+
+func (b *slowBucket) idle(now int64) bool {
+	if !b.begun {
+		return b.tc.Cmp(b.cbs) == 0
+	}
+	level, _ := grow(b.tc, b.cir, new(big.Rat).SetInt(since(now, b.now)), b.cbs)
+	return level.Cmp(b.cbs) == 0
+}
+
+// slowWarm is a token bucket with a warm-up.
+type slowWarm struct {
+	rate, burst, warmup *big.Rat
+	level               *big.Rat
+	stairs              []*big.Rat // the area before each step
+	begin, last         int64
+	begun               bool
+}
+
+// area is the integral of f from the begin to w, where f is the share of the
+// rate: the steps before w's, and the part of its own.
+func (b *slowWarm) area(w *big.Rat) *big.Rat {
+	if b.stairs == nil {
+		sum := new(big.Rat)
+		for k := range int64(101) {
+			b.stairs = append(b.stairs, new(big.Rat).Set(sum))
+			width := new(big.Rat).Mul(b.warmup, big.NewRat(1, 100))
+			sum.Add(sum, width.Mul(width, big.NewRat(100+2*k, 300)))
+		}
+	}
+	step := new(big.Rat).Quo(w, b.warmup)
+	k := int64(100)
+	if step.Cmp(whole(1)) < 0 {
+		k = floor(step.Mul(step, whole(100)))
+	}
+	part := new(big.Rat).Mul(b.warmup, big.NewRat(k, 100))
+	part.Sub(w, part).Mul(part, big.NewRat(100+2*k, 300))
+	return part.Add(part, b.stairs[k])
+}
+
+func (b *slowWarm) at(now int64) *big.Rat {
+	if !b.begun {
+		return b.level
+	}
+	gain := b.area(new(big.Rat).SetInt(since(now, b.begin)))
+	gain.Sub(gain, b.area(new(big.Rat).SetInt(since(b.last, b.begin))))
+	gain.Mul(gain, b.rate)
+	return lesser(gain.Add(gain, b.level), b.burst)
+}
+
+func (b *slowWarm) paused(now int64) bool {
+	return !b.begun || new(big.Rat).SetInt(since(now, b.last)).Cmp(b.warmup) >= 0
+}
+
+func (b *slowWarm) color(now int64, n int, in Color) Color {
+	level, cold := b.at(now), b.paused(now)
+	if cold {
+		level = lesser(level, new(big.Rat).Quo(b.burst, whole(3)))
+		b.begin = now
+	}
+	b.level, b.last, b.begun = level, now, true
+	cost := whole(int64(n))
+	if in == Red || n < 0 || cost.Cmp(level) > 0 {
+		return Red
+	}
+	b.level = new(big.Rat).Sub(level, cost)
+	return in
+}
+
+func (b *slowWarm) tokens() (tc, te int64) { return floor(b.level), 0 }
+
+func (b *slowWarm) idle(now int64) bool { return b.paused(now) && b.at(now).Cmp(b.burst) == 0 }
+
+// slowWindow is a fixed window.
+type slowWindow struct {
+	limit   int64
+	length  int64
+	carried int64 // taken before the first packet, or in this window
+	window  *big.Int
+}
+
+func (w *slowWindow) color(now int64, n int, in Color) Color {
+	if at := windowOf(now, w.length); w.window == nil || at.Cmp(w.window) > 0 {
+		if w.window != nil {
+			w.carried = 0
+		}
+		w.window = at
+	}
+	if in == Red || n < 0 || new(big.Rat).Add(whole(w.carried), whole(int64(n))).Cmp(whole(w.limit)) > 0 {
+		return Red
+	}
+	w.carried += int64(n)
+	return in
+}
+
+func (w *slowWindow) tokens() (tc, te int64) { return w.limit - w.carried, 0 }
+
+func (w *slowWindow) idle(now int64) bool {
+	return w.carried == 0 || w.window != nil && windowOf(now, w.length).Cmp(w.window) > 0
+}

@@ -1,0 +1,298 @@
+package meter
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// anyParams are parameters of any kind.
+func anyParams(r *rand.Rand) compiler {
+	if r.IntN(2) == 0 {
+		return randomParams(r)
+	}
+	return familyParams(r)
+}
+
+// used is a meter with some history, and the time of its latest packet.
+func used(t testing.TB, r *rand.Rand, params compiler) (m Meter, now int64) {
+	p := compile(t, params)
+	c, e := p.Bursts()
+	m = NewWithTokens(p, pick(r, c, c, 0, c/2), pick(r, e, 0))
+	now = firstTime(r, params)
+	for i := range 1 + r.IntN(20) {
+		if i > 0 {
+			now = nextTime(r, params, now)
+		}
+		tc, te := m.Tokens(now)
+		m.Color(now, nextLength(r, params, tc, te, c+1), Color(max(r.IntN(8)-5, 0)))
+	}
+	return m, now
+}
+
+func same(a, b *Meter, now int64) bool {
+	if a.state != b.state {
+		return false
+	}
+	for i := range a.profile.log {
+		if a.profile.log[i] != b.profile.log[i] {
+			return false
+		}
+	}
+	return first(a.Tokens(now)) == first(b.Tokens(now))
+}
+
+func TestPeek(t *testing.T) {
+	r := logged(t)
+	for range 3000 {
+		params := anyParams(r)
+		m, now := used(t, r, params)
+		now = pick(r, now, nextTime(r, params, now), now-1)
+		tc, te := m.Tokens(now)
+		n, in := nextLength(r, params, tc, te, tc+1), Color(r.IntN(3))
+		before := clone(&m)
+		peeked := m.Peek(now, n, in)
+		if !same(&m, &before, now) {
+			t.Fatalf("%+v: Peek changed the meter", params)
+		}
+		if got := m.Color(now, n, in); got != peeked {
+			t.Fatalf("%+v: %d B, %v before: Peek %v, Color %v", params, n, in, peeked, got)
+		}
+	}
+}
+
+func TestTakeUpTo(t *testing.T) {
+	r := logged(t)
+	for range 3000 {
+		params := anyParams(r)
+		m, now := used(t, r, params)
+		now = nextTime(r, params, now)
+		tc, te := m.Tokens(now)
+		n := nextLength(r, params, tc, te, tc+1)
+		one, more := clone(&m), clone(&m)
+		got := m.TakeUpTo(now, n)
+		if got < 0 || got > max(n, 0) {
+			t.Fatalf("%+v: %d of %d", params, got, n)
+		}
+		if got > 0 && (one.Color(now, got, Green) != Green || !same(&one, &m, now)) {
+			t.Fatalf("%+v: took %d of %d, which is not green", params, got, n)
+		}
+		if got < n && m.profile.kind != KindTSWTCM && more.Color(now, got+1, Green) == Green {
+			t.Fatalf("%+v: took %d of %d, one more is green", params, got, n)
+		}
+	}
+}
+
+// TestRetryAfter asks for a time, and looks at it and a ns before it.
+func TestRetryAfter(t *testing.T) {
+	r := logged(t)
+	never, later := 0, 0
+	for range 5000 {
+		params := anyParams(r)
+		m, now := used(t, r, params)
+		if m.profile.kind == KindTSWTCM {
+			continue
+		}
+		at := pick(r, now, now, nextTime(r, params, now), now-1, now-period(params))
+		tc, _ := m.Tokens(at)
+		c, _ := m.profile.Bursts()
+		n := int(pick(r, tc, tc+1, tc+1+r.Int64N(c+1), c, c+1, 0, 1, -1))
+		if n == 0 && at < now && m.profile.kind == KindSlidingCounter {
+			continue // more than the limit may be in view before the latest time
+		}
+		before := clone(&m)
+		after, ok := m.RetryAfter(at, n)
+		if !same(&m, &before, at) {
+			t.Fatalf("%+v: RetryAfter changed the meter", params)
+		}
+		green := func(at int64) bool {
+			m := clone(&m)
+			return m.Color(at, n, Green) == Green
+		}
+		switch {
+		case !ok:
+			never++
+			for _, later := range []int64{0, 1, period(params), 3 * period(params), 1e12, 1e17} {
+				if green(at + later) {
+					t.Fatalf("%+v: %d B after %d never fit, but %d later they do", params, n, at, later)
+				}
+			}
+		case after < 0 || !green(at+int64(after)):
+			t.Fatalf("%+v: %d B do not fit %v after %d; %d tokens, latest packet %d", params, n, after, at, tc, now)
+		case after > 0:
+			later++
+			for _, early := range []int64{int64(after) - 1, r.Int64N(int64(after)), 0} {
+				if green(at + early) {
+					t.Fatalf("%+v: %d B fit %d after %d, before %d; %d tokens, latest packet %d", params, n, early, at, after, tc, now)
+				}
+			}
+		}
+	}
+	if never < 100 || later < 500 {
+		t.Errorf("%d never, %d later: the test asked for too little", never, later)
+	}
+}
+
+// TestRetryAfterTSW: a time at which the average leaves room.
+func TestRetryAfterTSW(t *testing.T) {
+	p := compile(t, TSWTCM{BitRate(8e6), BitRate(16e6), time.Millisecond, 1})
+	m := New(p) // 1000 bytes a window
+	m.Color(0, 3000, Green)
+	after, ok := m.RetryAfter(0, 100)
+	if !ok || after < 2*time.Millisecond || after > 4*time.Millisecond {
+		t.Fatalf("%v, %v", after, ok)
+	}
+	if got := m.Color(int64(after), 100, Green); got != Green {
+		t.Errorf("%v after %v", got, after)
+	}
+	if _, ok := m.RetryAfter(0, 1001); ok {
+		t.Error("more than CIR in a window is never sure to be green")
+	}
+}
+
+// TestRetryAfterOfUnbegun: what begins to refill with its first packet is asked
+// for with one. All kinds agree.
+func TestRetryAfterOfUnbegun(t *testing.T) {
+	µs := int64(time.Microsecond)
+	for _, test := range []struct {
+		params       compiler
+		n            int
+		retry, reset int64
+	}{
+		{GCRA{BitRate(8e6), 100}, 10, 10 * µs, 100 * µs},
+		{SRTCM{BitRate(8e6), 100, 50}, 10, 10 * µs, 150 * µs},
+		{FixedWindow{100, 1000}, 10, 995, 995},
+		{SlidingCounter{100, 1000}, 10, 995 + 100, 995 + 1000},
+		{SlidingWindow{100, 1000, 10}, 10, 995, 995},
+		{SlidingLog{100, 1000, 2}, 10, 1000, 1000},
+	} {
+		m := NewWithTokens(compile(t, test.params), 0, 0)
+		begun := clone(&m)
+		if got := begun.Color(5, test.n, Green); got == Green {
+			t.Fatalf("%+v is not empty", test.params)
+		}
+		for _, m := range []*Meter{&begun, &m} {
+			retry, ok := m.RetryAfter(5, test.n)
+			if !ok || int64(retry) != test.retry {
+				t.Errorf("%+v: retry after %d, %v; want %d", test.params, retry, ok, test.retry)
+			}
+			reset, ok := m.ResetAfter(5)
+			if !ok || int64(reset) != test.reset {
+				t.Errorf("%+v: reset after %d, %v; want %d", test.params, reset, ok, test.reset)
+			}
+		}
+	}
+}
+
+// asNew says by what can be seen whether a meter is as a new one at now: both
+// hold the same, and give the same to what comes.
+func asNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
+	old, fresh := clone(m), New(m.profile)
+	if _, ok := params.(TokenBucket); ok && m.profile.rule != nil {
+		return newSlowWarmIdle(m, now)
+	}
+	c, e := m.profile.Bursts()
+	tc, te := old.Tokens(now)
+	if tc != c || te != e || !m.profile.rested(m.state, m.profile.log, now) {
+		return false
+	}
+	now = max(now, latest) // before, a new one may be in another window
+	for range 10 {
+		n, in := nextLength(r, params, c, e, c+1), Color(r.IntN(3))
+		if old.Color(now, n, in) != fresh.Color(now, n, in) {
+			return false
+		}
+		now = nextTime(r, params, now)
+	}
+	return true
+}
+
+// newSlowWarmIdle reads the state of a warm-up, whose tokens are cut when asked.
+func newSlowWarmIdle(m *Meter, now int64) bool {
+	w := m.profile.rule.(warmUp)
+	s := slowWarm{
+		rate: whole(w.num), burst: whole(w.burst * (w.unit / fine)), warmup: whole(w.length),
+		level: whole(m.c), begin: m.e, last: m.epoch, begun: true,
+	}
+	s.level.Quo(s.level, whole(fine))
+	return m.epoch <= now && s.idle(now)
+}
+
+func TestResetAfter(t *testing.T) {
+	r := logged(t)
+	never, later := 0, 0
+	for range 4000 {
+		params := anyParams(r)
+		m, now := used(t, r, params)
+		if m.profile.kind == KindTSWTCM {
+			continue
+		}
+		at := pick(r, now, now, nextTime(r, params, now), now-1)
+		before := clone(&m)
+		after, ok := m.ResetAfter(at)
+		if !same(&m, &before, at) {
+			t.Fatalf("%+v: ResetAfter changed the meter", params)
+		}
+		switch {
+		case !ok:
+			never++
+			if four, is := params.(TRTCM4115); !is || four.CIR.Bytes > 0 && four.EIR.Bytes > 0 {
+				t.Fatalf("%+v: never resets", params)
+			}
+			if asNew(&m, r, params, at+1e17, now) {
+				t.Fatalf("%+v: is as new after all", params)
+			}
+		case after < 0 || !asNew(&m, r, params, at+int64(after), now):
+			t.Fatalf("%+v: %v after %d it is not as new, state %+v", params, after, at, m.state)
+		case after > 0 && asNew(&m, r, params, at+int64(after)-1, now):
+			t.Fatalf("%+v: a ns before %v after %d it is as new, state %+v", params, after, at, m.state)
+		case after > 0:
+			later++
+		}
+	}
+	if never < 10 || later < 500 {
+		t.Errorf("%d never, %d later: the test asked for too little", never, later)
+	}
+}
+
+func TestNoPanicAtTheEndsOfTime(t *testing.T) {
+	r := logged(t)
+	ends := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, 0, 1 << 62, math.MaxInt64 - 1, math.MaxInt64}
+	for range 2000 {
+		m := New(compile(t, anyParams(r)))
+		for range 5 {
+			now := pick(r, ends...)
+			tc, _ := m.Tokens(now)
+			m.Color(now, int(tc), Green)
+			m.Peek(now, 1, Yellow)
+			m.RetryAfter(now, 1)
+			m.ResetAfter(now)
+			m.Explain(now, math.MaxInt, Green)
+		}
+	}
+}
+
+// TestGapsOfCenturies is longer than an int64 has ns.
+func TestGapsOfCenturies(t *testing.T) {
+	r := logged(t)
+	for range 500 {
+		params := anyParams(r)
+		m := New(compile(t, params))
+		c, e := m.profile.Bursts()
+		m.Color(-1<<62+1, int(c), Green)
+		if four, ok := params.(TRTCM4115); ok && (four.CIR.Bytes == 0 || four.EIR.Bytes == 0) {
+			continue
+		}
+		if m.profile.kind == KindTSWTCM {
+			continue // whose average fades, and never ends
+		}
+		want := c
+		if w, ok := params.(TokenBucket); ok && w.Warmup > 0 {
+			want = c / 3
+		}
+		if tc, te := m.Tokens(math.MaxInt64); tc != want || te != e {
+			t.Fatalf("%+v: %d, %d of %d, %d", params, tc, te, want, e)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package meter
+
+import (
+	"fmt"
+	"time"
+)
+
+// SlidingLog is a two-color meter that lets Limit bytes through in any Window
+// that ends now, exactly: it remembers each packet that it let through. Packets
+// of one time share an entry, and where all Entries are in use a packet is red.
+type SlidingLog struct {
+	Limit   int64
+	Window  time.Duration
+	Entries int // of 16 bytes; at most 2^20
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t SlidingLog) Profile() (*Profile, error) {
+	var f faults
+	if t.Entries < 1 || t.Entries > maxEntries {
+		f.add("entries", fmt.Sprintf("%d are not between 1 and %d", t.Entries, maxEntries))
+	}
+	return f.window(KindSlidingLog, slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
+}
+
+// SlidingWindow is a two-color meter that lets Limit bytes through in a Window
+// of so many Slots, aligned to multiples of their length since time 0: the one
+// of now, and those before it. Slots must divide the Window.
+type SlidingWindow struct {
+	Limit  int64
+	Window time.Duration
+	Slots  int // at most 4096; a slot in use takes 16 bytes
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t SlidingWindow) Profile() (*Profile, error) {
+	var f faults
+	if t.Slots < 1 || t.Slots > maxSlots {
+		f.add("slots", fmt.Sprintf("%d are not between 1 and %d", t.Slots, maxSlots))
+		t.Slots = 1
+	}
+	slot := int64(t.Window) / int64(t.Slots)
+	if t.Window >= minWindow && slot*int64(t.Slots) != int64(t.Window) {
+		f.add("slots", fmt.Sprintf("%d do not divide a window of %v into whole nanoseconds", t.Slots, t.Window))
+	}
+	slot = max(slot, 1)
+	return f.window(KindSlidingWindow, slidingLog{t.Limit, int64(t.Window) / slot, slot, t.Slots}, t.Window)
+}
+
+const (
+	maxEntries = 1 << 20
+	maxSlots   = 4096
+)
+
+// entry is what was taken in a slot.
+type entry struct {
+	slot int64
+	n    int64 // bytes
+}
+
+// slidingLog counts time in slots: of a nanosecond each for a log, of a part of
+// the window for one in slots. Its log is a ring. A state has the latest slot in
+// epoch, the sum of all entries in c, the first of them in the upper half of e
+// and their number in the lower.
+type slidingLog struct {
+	limit  int64
+	length int64 // slots
+	slot   int64 // ns
+	size   int   // of the log
+}
+
+func (w slidingLog) start(tokens int64) int64 { return w.limit - min(max(tokens, 0), w.limit) }
+func (w slidingLog) bursts() (c, e int64)     { return w.limit, 0 }
+func (w slidingLog) span() int64              { return (w.length + 1) * w.slot }
+func (w slidingLog) entries() int             { return w.size }
+
+func (w slidingLog) slotOf(now int64) int64 {
+	if w.slot == 1 {
+		return now
+	}
+	return fixedWindow{length: w.slot}.begins(now) / w.slot
+}
+
+// at is the i-th entry of the log from the oldest.
+func (w slidingLog) at(s *state, i int) int {
+	i += int(s.e >> 32)
+	if i >= w.size {
+		i -= w.size
+	}
+	return i
+}
+
+func inUse(s *state) int { return int(uint32(s.e)) }
+
+func (w slidingLog) look(s *state, log []entry, now int64, n int, in Color) Color {
+	slot := s.epoch
+	if w.slot == 1 {
+		slot = now
+	} else if s.epoch == notBegun || uint64(now)-uint64(slot)*uint64(w.slot) >= uint64(w.slot) {
+		slot = w.slotOf(now)
+	}
+	if s.epoch == notBegun {
+		s.epoch = slot
+		if s.c > 0 {
+			log[0] = entry{slot, s.c}
+			s.e = 1
+		}
+	}
+	s.epoch = max(s.epoch, slot)
+	first, used := int(s.e>>32), inUse(s)
+	for used > 0 && uint64(s.epoch)-uint64(log[first].slot) >= uint64(w.length) {
+		s.c -= log[first].n
+		if first++; first == w.size {
+			first = 0
+		}
+		used--
+	}
+	s.e = int64(first)<<32 | int64(used)
+	fits := uint64(n) <= uint64(w.limit-s.c)
+	room := n == 0 || used < w.size || log[w.at(s, used-1)].slot == s.epoch
+	return keeps(in != Red && fits && room, in)
+}
+
+func (w slidingLog) take(s *state, log []entry, n int) {
+	if n == 0 {
+		return
+	}
+	s.c += int64(n)
+	used := inUse(s)
+	if used > 0 {
+		if last := &log[w.at(s, used-1)]; last.slot == s.epoch {
+			last.n += int64(n)
+			return
+		}
+	}
+	log[w.at(s, used)] = entry{s.epoch, int64(n)}
+	s.e++
+}
+
+func (w slidingLog) tokens(s state, log []entry, now int64) (tc, te int64) {
+	if s.epoch == notBegun {
+		return w.limit - s.c, 0
+	}
+	if w.look(&s, log, now, 1, Green) == Red {
+		return 0, 0 // nothing left, or no entry
+	}
+	return w.limit - s.c, 0
+}
+
+func (w slidingLog) rested(s state, log []entry, now int64) bool {
+	if s.epoch != notBegun {
+		w.look(&s, log, now, 0, Green)
+	}
+	return s.c == 0
+}

@@ -1,0 +1,239 @@
+package meter
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// reservable is a meter that reserves ahead, and its rate.
+func reservable(r *rand.Rand) (compiler, Rate) {
+	rate := pick(r, BitRate(8e6), Rate{1, 7}, BitRate(1+r.Int64N(1e9)), Rate{3, 2})
+	burst := 1 + r.Int64N(3000)
+	return pick[compiler](r, GCRA{rate, burst}, TokenBucket{Rate: rate, Burst: burst}), rate
+}
+
+// TestReserve holds what was granted, at the times when it may be used, to the
+// bound of the bucket; in order, and no later than it has to be.
+func TestReserve(t *testing.T) {
+	r := logged(t)
+	delayed := 0
+	for range 1000 {
+		params, rate := reservable(r)
+		p := compile(t, params)
+		m := New(p)
+		burst, _ := p.Bursts()
+		now := r.Int64N(1e15)
+		begin, last := now, now
+		granted := new(big.Rat)
+		for range 30 {
+			n := int(r.Int64N(burst + 2))
+			longest := pick(r, math.MaxInt64, 0, time.Duration(r.Int64N(1e6)), -1)
+			after, ever := m.RetryAfter(now, n)
+			before := m
+			res := m.Reserve(now, n, longest)
+			if want := ever && after <= longest; res.OK != want {
+				t.Fatalf("%+v: %d B in %v, at most %v: %+v", params, n, after, longest, res)
+			}
+			if !res.OK {
+				if m != before {
+					t.Fatalf("%+v: what was not reserved changed the meter", params)
+				}
+				now += r.Int64N(1000)
+				continue
+			}
+			at := now + int64(res.Delay)
+			if res.Delay != after || at < last && n > 0 {
+				t.Fatalf("%+v: %d B at %d, before %d, or not after %v", params, n, at, last, after)
+			}
+			if n > 0 {
+				last = at
+			}
+			if res.Delay > 0 {
+				delayed++
+			}
+			granted.Add(granted, whole(int64(n)))
+			most := new(big.Rat).Mul(rational(rate), whole(at-begin))
+			if most.Add(most, whole(burst)); granted.Cmp(most) > 0 {
+				t.Fatalf("%+v: %s granted at %d ns, at most %s", params, granted, at-begin, most)
+			}
+			now += pick(r, 0, r.Int64N(1000), r.Int64N(1e5), int64(res.Delay))
+		}
+	}
+	if delayed < 1000 {
+		t.Errorf("%d delayed: the test asked for too little", delayed)
+	}
+}
+
+// TestCancelRestores holds a meter that reserved and canceled to one that did
+// not.
+func TestCancelRestores(t *testing.T) {
+	r := logged(t)
+	for range 2000 {
+		params, _ := reservable(r)
+		m := New(compile(t, params))
+		burst, _ := m.profile.Bursts()
+		now := r.Int64N(1e12)
+		m.Color(now, int(burst), Green)
+		for range r.IntN(4) {
+			m.Reserve(now, int(r.Int64N(burst+1)), math.MaxInt64)
+		}
+		without := m
+		res := m.Reserve(now, 1+int(r.Int64N(burst)), math.MaxInt64)
+		if !res.OK || res.Delay == 0 {
+			t.Fatalf("%+v: %+v", params, res)
+		}
+		canceled := now + r.Int64N(int64(res.Delay))
+		m.Cancel(canceled, res)
+		for _, at := range []int64{canceled, now + int64(res.Delay), now + 1e6, now + 1e12} {
+			a, _ := m.Tokens(at)
+			b, _ := without.Tokens(at)
+			x, _ := m.RetryAfter(at, int(burst))
+			y, _ := without.RetryAfter(at, int(burst))
+			if a != b || x != y {
+				t.Fatalf("%+v: %d tokens and %v, without the reservation %d and %v", params, a, x, b, y)
+			}
+		}
+		// Too late, nothing comes back.
+		res = m.Reserve(now, int(burst), math.MaxInt64)
+		over := now + int64(res.Delay)
+		late := m
+		late.Cancel(over, res)
+		if late != m {
+			t.Fatalf("%+v: canceled when its delay was over", params)
+		}
+		// Nor of what was free at once, or never made.
+		m.Cancel(now, Reservation{})
+		now = over + 1e15
+		m.Cancel(now, m.Reserve(now, 1, 0))
+		if tc, _ := m.Tokens(now); tc != burst-1 {
+			t.Fatalf("%+v: %d tokens", params, tc)
+		}
+	}
+}
+
+// TestCancelNeverOverfills cancels in any order: there are never more tokens
+// than the burst, and never more granted than burst and rate allow.
+func TestCancelNeverOverfills(t *testing.T) {
+	r := logged(t)
+	for range 2000 {
+		params, rate := reservable(r)
+		m := New(compile(t, params))
+		burst, _ := m.profile.Bursts()
+		now := r.Int64N(1e12)
+		begin, granted := now, new(big.Rat)
+		var ahead []Reservation
+		var sizes []int64
+		for range 40 {
+			n := r.Int64N(burst + 1)
+			if len(ahead) > 0 && r.IntN(2) == 0 {
+				i := r.IntN(len(ahead))
+				m.Cancel(now, ahead[i])
+				if now < ahead[i].at {
+					granted.Sub(granted, whole(sizes[i]))
+				}
+				ahead[i], sizes[i] = ahead[len(ahead)-1], sizes[len(ahead)-1]
+				ahead, sizes = ahead[:len(ahead)-1], sizes[:len(ahead)-1]
+			} else if res := m.Reserve(now, int(n), math.MaxInt64); res.OK {
+				ahead, sizes = append(ahead, res), append(sizes, n)
+				granted.Add(granted, whole(n))
+				most := new(big.Rat).Mul(rational(rate), whole(now+int64(res.Delay)-begin))
+				if most.Add(most, whole(burst)); granted.Cmp(most) > 0 {
+					t.Fatalf("%+v: %s granted at %d ns, at most %s", params, granted, now+int64(res.Delay)-begin, most)
+				}
+			}
+			if tc, _ := m.Tokens(now); tc > burst || tc < 0 {
+				t.Fatalf("%+v: %d tokens", params, tc)
+			}
+			now += pick(r, 0, 1, r.Int64N(1000), r.Int64N(1e6))
+		}
+	}
+}
+
+// TestSetProfileEndsReservations: Cancel gives nothing back under other
+// parameters, nor under the same ones, that forgave what was reserved.
+func TestSetProfileEndsReservations(t *testing.T) {
+	begin := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100})
+	for _, to := range []compiler{
+		TokenBucket{Rate: Rate{1, 7}, Burst: 100},
+		TokenBucket{Rate: BitRate(8e6), Burst: 50},
+		TokenBucket{Rate: BitRate(8e6), Burst: 100},
+		nil, // the same profile
+		GCRA{Rate{1, 1000}, 1000},
+		SRTCM{Rate{1, 1000}, 100, 100},
+		FixedWindow{100, 1e9},
+		SlidingCounter{100, 1e9},
+		SlidingLog{100, 1e9, 10},
+		TokenBucket{Rate{1, 1000}, 100, 1e6},
+	} {
+		m := New(begin)
+		m.Color(0, 100, Green)
+		res := m.Reserve(0, 90, math.MaxInt64)
+		p := begin
+		if to != nil {
+			p = compile(t, to)
+		}
+		m.SetProfile(0, p)
+		m.Cancel(0, res)
+		if tc, _ := m.Tokens(0); tc > 0 {
+			t.Errorf("%+v: %d tokens, and all were taken", to, tc)
+		}
+		if n := m.TakeUpTo(0, 1000); n > 0 {
+			t.Errorf("%+v: %d B pass, and all were taken", to, n)
+		}
+	}
+}
+
+// TestReserveOfOthers: all other meters promise only what is green now.
+func TestReserveOfOthers(t *testing.T) {
+	r := logged(t)
+	for range 1000 {
+		params := anyParams(r)
+		m, now := used(t, r, params)
+		if p := m.profile; p.rule == nil && p.e.room == 0 {
+			continue
+		}
+		tc, _ := m.Tokens(now)
+		n := int(pick(r, tc, tc+1, 1, 0, r.Int64N(3000)))
+		if n == 0 && m.profile.kind == KindTSWTCM {
+			continue // of which the average decides
+		}
+		before, again := clone(&m), clone(&m)
+		after, ok := m.RetryAfter(now, n)
+		res := m.Reserve(now, n, math.MaxInt64)
+		if res.OK != (ok && after == 0) || res.Delay != 0 {
+			t.Fatalf("%+v: %d of %d B: %+v, retry after %v, %v", params, n, tc, res, after, ok)
+		}
+		if res.OK {
+			before.Color(now, n, Green)
+		}
+		if !same(&m, &before, now) {
+			t.Fatalf("%+v: reserved %d of %d B: %+v", params, n, tc, res)
+		}
+		m.Cancel(now-1, res)
+		if !res.OK && !same(&m, &again, now) {
+			t.Fatalf("%+v: Cancel of nothing changed the meter", params)
+		}
+	}
+}
+
+// TestCancelOfMany cancels two that each waited for one before, which is gone.
+func TestCancelOfMany(t *testing.T) {
+	const µs = 1000
+	m := New(compile(t, GCRA{BitRate(8e6), 100}))
+	m.Color(0, 100, Green)
+	one := m.Reserve(0, 100, math.MaxInt64)
+	two := m.Reserve(0, 100, math.MaxInt64)
+	m.Cancel(0, one)
+	three := m.Reserve(150*µs, 60, math.MaxInt64)
+	if one.Delay != 100*µs || two.Delay != 200*µs || three.Delay != 10*µs {
+		t.Fatalf("%v, %v, %v", one.Delay, two.Delay, three.Delay)
+	}
+	m.Cancel(150*µs, two)
+	m.Cancel(150*µs, three)
+	if tc, _ := m.Tokens(150 * µs); tc != 100 || m.TakeUpTo(150*µs, 1000) != 100 {
+		t.Errorf("%d tokens of 100", tc)
+	}
+}

@@ -1,0 +1,85 @@
+package meter
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+)
+
+// Shards is a Table for several goroutines: its keys are spread over tables with
+// a lock each. Each has its part of the bound, so a key may be forgotten, or find
+// no room, where there is some in another.
+type Shards[K comparable] struct {
+	seed   maphash.Seed
+	shards []shard[K]
+}
+
+// shard has its lock and its table's clock in one cache line: all that a hit writes
+// beside its slot.
+type shard[K comparable] struct {
+	mu    sync.Mutex
+	table Table[K]
+	_     [64]byte // cores that use two shards do not meet
+}
+
+// NewShards returns an empty table of so many shards, each with its part of the
+// keys. Where two goroutines want the same one, one of them may be put to sleep,
+// which takes microseconds: so a thousand is better than ten for each core.
+func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shards[K], error) {
+	if shards < 1 || shards > config.Keys {
+		return nil, &FieldError{"shards", fmt.Sprintf("%d are not between 1 and the number of keys", shards)}
+	}
+	t := &Shards[K]{seed: maphash.MakeSeed(), shards: make([]shard[K], shards)}
+	config.Keys /= shards
+	for i := range t.shards {
+		table, err := newTable[K](p, config, t.seed)
+		if err != nil {
+			return nil, err
+		}
+		t.shards[i].table = *table
+	}
+	return t, nil
+}
+
+// of returns the shard of a hash. Its bits in the middle decide: the tables use
+// those at both ends.
+func (t *Shards[K]) of(hash uint64) *shard[K] {
+	return &t.shards[uint64(uint32(hash>>8))*uint64(len(t.shards))>>32]
+}
+
+// Color is Table.Color.
+func (t *Shards[K]) Color(key K, now int64, n int, in Color) Color {
+	if in == Red {
+		return Red
+	}
+	hash := maphash.Comparable(t.seed, key)
+	s := t.of(hash)
+	s.mu.Lock()
+	c := s.table.color(hash, key, now, n, in)
+	s.mu.Unlock()
+	return c
+}
+
+// Do calls f with the table that has a key, which no other goroutine has
+// meanwhile.
+func (t *Shards[K]) Do(key K, f func(*Table[K])) {
+	s := t.of(maphash.Comparable(t.seed, key))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.table)
+}
+
+// Stats returns the counts of all shards.
+func (t *Shards[K]) Stats() TableStats {
+	var sum TableStats
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		counts := s.table.Stats()
+		s.mu.Unlock()
+		sum.Keys += counts.Keys
+		sum.Evicted += counts.Evicted
+		sum.Refused += counts.Refused
+	}
+	return sum
+}

@@ -1,0 +1,180 @@
+package meter
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestShards has goroutines with a clock in common, each of which meters all
+// keys: what a key got is no more than its burst and rate, and with fewer keys
+// than fit in each shard no less.
+func TestShards(t *testing.T) {
+	const keys, burst, packets = 50, 1000, 20_000
+	p := compile(t, GCRA{BitRate(8e6), burst}) // a byte a µs
+	shards, err := NewShards[uint64](p, TableConfig{Keys: 8 * keys * 4}, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clock atomic.Int64
+	var green [keys]atomic.Int64
+	var wg sync.WaitGroup
+	for g := range uint64(4) {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(g, 0))
+			for range packets {
+				key, n := r.Uint64N(keys), r.IntN(200)
+				if shards.Color(key, clock.Add(10), n, Green) == Green {
+					green[key].Add(int64(n))
+				}
+				if r.IntN(100) == 0 {
+					shards.Do(key, func(t *Table[uint64]) { t.Tokens(key, clock.Load()) })
+					shards.Stats()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	most := burst + clock.Load()/1000
+	for key := range green {
+		if got := green[key].Load(); got > most || got < most-burst {
+			t.Errorf("key %d: %d green bytes, at most %d", key, got, most)
+		}
+	}
+	if got := shards.Stats(); got != (TableStats{Keys: keys}) {
+		t.Errorf("%+v", got)
+	}
+	if shards.Color(1000, 0, 0, Red) != Red || shards.Stats().Keys != keys {
+		t.Error("a red packet makes no key")
+	}
+}
+
+// TestShardsBound has more keys than fit: no more than Keys are known, and all
+// shards are used.
+func TestShardsBound(t *testing.T) {
+	p := compile(t, GCRA{BitRate(8e6), 10})
+	for _, c := range []struct{ keys, shards int }{{10, 4}, {1, 1}, {7, 7}, {1000, 16}, {5, 3}} {
+		shards, err := NewShards[string](p, TableConfig{Keys: c.keys}, c.shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key := range uint64(20 * c.keys) {
+			shards.Color(text(key), 0, 1, Green)
+		}
+		got := shards.Stats()
+		if got.Keys > c.keys || got.Keys < c.keys/c.shards*c.shards || got.Keys+int(got.Evicted) != 20*c.keys {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
+// TestTableRefusals is what a table cannot be.
+func TestTableRefusals(t *testing.T) {
+	bucket := compile(t, GCRA{BitRate(8e6), 10})
+	log := compile(t, SlidingLog{10, 1e9, 1 << 20})
+	for _, test := range []struct {
+		p      *Profile
+		config TableConfig
+		shards int
+		want   string
+	}{
+		{bucket, TableConfig{}, 0, "keys 0 are not between 1 and 4194304"},
+		{bucket, TableConfig{Keys: MaxKeys + 1}, 0, "keys 4194305 are not between 1 and 4194304"},
+		{log, TableConfig{Keys: 65}, 0, "keys 65 with a log of 1048576 entries each are more than 67108864 entries"},
+		{bucket, TableConfig{Keys: 1, Idle: true, Empty: true}, 0, "new must be full where only idle keys are forgotten: an empty bucket is not as good as new"},
+		{bucket, TableConfig{Keys: 4}, 5, "shards 5 are not between 1 and the number of keys"},
+		{bucket, TableConfig{Keys: 4}, -1, "shards -1 are not between 1 and the number of keys"},
+	} {
+		var err error
+		if test.shards == 0 {
+			_, err = NewTable[int](test.p, test.config)
+		} else {
+			_, err = NewShards[int](test.p, test.config, test.shards)
+		}
+		if err == nil || err.Error() != test.want {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+	table, err := NewTable[int](bucket, TableConfig{Keys: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.Color(1, 0, 4, Green)
+	if err := table.SetProfile(0, compile(t, SlidingLog{10, 1e9, 5})); err == nil || err.Error() != "type of a table cannot become or cease to be one with a log" {
+		t.Error(err)
+	}
+	if tc, _, _ := table.Tokens(1, 0); tc != 6 {
+		t.Errorf("%d tokens after a refusal", tc)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	for _, test := range []struct {
+		params compiler
+		want   int
+	}{
+		{GCRA{BitRate(8e6), 10}, 32},
+		{FixedWindow{10, 1e9}, 32},
+		{SlidingWindow{10, 1e9, 10}, 32 + 160},
+		{SlidingLog{10, 1e9, 1000}, 32 + 16000},
+	} {
+		if got := compile(t, test.params).Memory(); got != test.want {
+			t.Errorf("%+v: %d, want %d", test.params, got, test.want)
+		}
+	}
+	table, _ := NewTable[uint64](compile(t, GCRA{BitRate(8e6), 10}), TableConfig{Keys: 30_000})
+	if got := table.Memory(); got < 30_000*(8+24+8+5) || got > 30_000*(8+24+8+6+2)+100 {
+		t.Errorf("a table of 30,000: %d", got)
+	}
+	table, _ = NewTable[uint64](compile(t, SlidingLog{10, 1e9, 7}), TableConfig{Keys: 1000})
+	if got := table.Memory(); got < 1000*(8+24+8+5+7*16) || got > 1000*(8+24+8+6+2+7*16)+100 {
+		t.Errorf("a table of 1000 logs: %d", got)
+	}
+}
+
+// TestFamilyAllocatesNothing once it is made, evictions included.
+func TestFamilyAllocatesNothing(t *testing.T) {
+	for _, params := range []compiler{
+		GCRA{BitRate(8e6), 1000},
+		TokenBucket{BitRate(8e6), 1000, 1e6},
+		FixedWindow{1000, 1e6},
+		SlidingWindow{1000, 1e6, 10},
+		SlidingCounter{1000, 1e6},
+		SlidingLog{1000, 1e6, 10},
+		TSWTCM{BitRate(8e6), BitRate(8e6), 1e6, 1},
+	} {
+		p := compile(t, params)
+		m := New(p)
+		table, err := NewTable[uint64](p, TableConfig{Keys: 3000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shards, err := NewShards[string](p, TableConfig{Keys: 100}, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := make([]string, 500)
+		for i := range names {
+			names[i] = text(uint64(i))
+		}
+		lengths, colors := make([]int, 8), make([]Color, 8)
+		var now int64
+		var key uint64
+		if n := testing.AllocsPerRun(1, func() {
+			for range 20_000 {
+				now += 1000
+				key++
+				m.Color(now, 100, Green)
+				m.Colors(now, lengths, colors)
+				m.Peek(now, 100, Green)
+				m.Explain(now, 100, Green)
+				table.Color(key, now, 100, Green)
+				table.Color(key/2, now, 100, Green)
+				shards.Color(names[key%500], now, 100, Green)
+			}
+		}); n != 0 {
+			t.Errorf("%+v: %v allocations", params, n)
+		}
+	}
+}

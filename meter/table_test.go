@@ -1,0 +1,358 @@
+package meter
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// slowTable is a meter a key, in a slice in the order of use.
+type slowTable[K comparable] struct {
+	profile *Profile
+	config  TableConfig
+	meters  []keyed[K] // that used longest ago first
+	rest    Meter
+	stats   TableStats
+}
+
+type keyed[K comparable] struct {
+	key   K
+	meter Meter
+}
+
+func newSlowTable[K comparable](p *Profile, config TableConfig) *slowTable[K] {
+	t := &slowTable[K]{profile: p, config: config}
+	t.rest = t.fresh()
+	return t
+}
+
+func (t *slowTable[K]) fresh() Meter {
+	if t.config.Empty {
+		return NewWithTokens(t.profile, 0, 0)
+	}
+	c, e := t.profile.Bursts()
+	return NewWithTokens(t.profile, c, e) // its clock begins with its first packet
+}
+
+func (t *slowTable[K]) find(key K) *Meter {
+	for i := range t.meters {
+		if t.meters[i].key == key {
+			return &t.meters[i].meter
+		}
+	}
+	return nil
+}
+
+func (t *slowTable[K]) use(key K, now int64) *Meter {
+	for i, k := range t.meters {
+		if k.key == key {
+			t.meters = append(append(t.meters[:i:i], t.meters[i+1:]...), k)
+			return t.find(key)
+		}
+	}
+	if len(t.meters) == t.config.Keys {
+		oldest := t.meters[0].meter
+		if t.config.Idle && !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
+			t.stats.Refused++
+			return &t.rest
+		}
+		t.stats.Evicted++
+		t.meters = t.meters[1:]
+	}
+	t.meters = append(t.meters, keyed[K]{key, t.fresh()})
+	t.stats.Keys = len(t.meters)
+	return t.find(key)
+}
+
+// tableParams are a kind that a table may have.
+func tableParams(r *rand.Rand) compiler {
+	for {
+		c := anyParams(r)
+		if log, ok := c.(SlidingLog); ok {
+			log.Entries = min(log.Entries, 20)
+			c = log
+		}
+		if _, ok := c.(TSWTCM); !ok {
+			return c
+		}
+	}
+}
+
+// compareTable meters a stream with both. Keys are from a few more than fit.
+func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K, packets int) {
+	t.Helper()
+	params := tableParams(r)
+	p := compile(t, params)
+	config := TableConfig{Keys: 1 + r.IntN(pick(r, 1, 3, 20, 100))}
+	config.Idle = r.IntN(2) == 0
+	config.Empty = !config.Idle && r.IntN(2) == 0
+	fast, err := NewTable[K](p, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := newSlowTable[K](p, config)
+	keys := uint64(config.Keys + r.IntN(config.Keys+3))
+	c, e := p.Bursts()
+	now := firstTime(r, params)
+	for i := range packets {
+		if r.IntN(100) == 0 {
+			next := compile(t, tableParams(r))
+			if err := fast.SetProfile(now, next); (err != nil) != (p.entries() > 0 || next.entries() > 0) {
+				t.Fatalf("%v to %v: %v", p.kind, next.kind, err)
+			} else if err == nil {
+				p, slow.profile = next, next
+				for i := range slow.meters {
+					slow.meters[i].meter.SetProfile(now, p)
+				}
+				slow.rest.SetProfile(now, p)
+				c, e = p.Bursts()
+			}
+		}
+		key := make(min(r.Uint64N(keys), r.Uint64N(keys)))
+		n, in := nextLength(r, params, c, e, c+1), Color(max(r.IntN(8)-5, 0))
+		var got, want Color
+		if in == Red {
+			want = Red
+		} else {
+			want = slow.use(key, now).Color(now, n, in)
+		}
+		if r.IntN(4) == 0 {
+			x := fast.Explain(key, now, n, in)
+			got = x.Color
+			if x.Length != n || x.In != in || x.Clause != p.kind.Clause(in, got) || x.Clause.Text() == "" {
+				t.Fatalf("%+v", x)
+			}
+		} else {
+			got = fast.Color(key, now, n, in)
+		}
+		if got != want || fast.Stats() != slow.stats {
+			t.Fatalf("%+v %+v packet %d: key %v, %d B at %d, %v before: %v, model %v; %+v, model %+v",
+				params, config, i, key, n, now, in, got, want, fast.Stats(), slow.stats)
+		}
+		key = make(r.Uint64N(keys))
+		tc, te, known := fast.Tokens(key, now)
+		if m := slow.find(key); known != (m != nil) {
+			t.Fatalf("%+v: key %v known %v", config, key, known)
+		} else if known {
+			if wantC, wantE := m.Tokens(now); tc != wantC || te != wantE {
+				t.Fatalf("%+v: key %v has %d, %d, model %d, %d", params, key, tc, te, wantC, wantE)
+			}
+		}
+		if a, b := tokensOf(fast.Rest(), now), tokensOf(&slow.rest, now); a != b {
+			t.Fatalf("%+v packet %d: those without a key have %v, model %v", params, i, a, b)
+		}
+		entries := 0
+		for _, v := range fast.index {
+			if v != 0 {
+				entries++
+			}
+		}
+		if entries != fast.Stats().Keys {
+			t.Fatalf("%d entries in the index, %d keys", entries, fast.Stats().Keys)
+		}
+		now = pick(r, now, now, nextTime(r, params, now))
+	}
+}
+
+type fiveTuple struct {
+	src          [16]byte
+	proto        uint8
+	sport, dport uint16
+}
+
+func number(n uint64) uint64 { return n }
+
+func text(n uint64) string { return string(binary.AppendUvarint(nil, n)) }
+
+func tuple(n uint64) fiveTuple {
+	return fiveTuple{src: [16]byte{15: byte(n)}, proto: 17, sport: uint16(n), dport: 53}
+}
+
+func TestTable(t *testing.T) {
+	r := logged(t)
+	for range 150 {
+		compareTable(t, r, number, 400)
+		compareTable(t, r, text, 100)
+		compareTable(t, r, tuple, 100)
+	}
+}
+
+func FuzzTable(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(seed, uint8(seed))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, kind uint8) {
+		r := rand.New(rand.NewPCG(seed, uint64(kind)))
+		switch kind % 3 {
+		case 0:
+			compareTable(t, r, number, 300)
+		case 1:
+			compareTable(t, r, text, 300)
+		case 2:
+			compareTable(t, r, tuple, 300)
+		}
+	})
+}
+
+// TestTableLRU is a table large enough for the oldest to be looked out by
+// samples, used in patterns that make them poor.
+func TestTableLRU(t *testing.T) {
+	r := logged(t)
+	const keys = 5000
+	p := compile(t, GCRA{BitRate(8e6), 100})
+	table, err := NewTable[uint64](p, TableConfig{Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lastUse := map[uint64]int{}
+	order := []uint64{} // of uses, with those that were used since
+	oldest := 0
+	use := func(key uint64) {
+		_, known := lastUse[key]
+		if !known && len(lastUse) == keys {
+			for lastUse[order[oldest]] != oldest {
+				oldest++
+			}
+			gone := order[oldest]
+			delete(lastUse, gone)
+			table.Color(key, 0, 1, Green)
+			if _, _, known := table.Tokens(gone, 0); known {
+				t.Fatalf("key %d, used longest ago, is known", gone)
+			}
+			if _, _, known := table.Tokens(order[len(order)-1], 0); !known {
+				t.Fatal("the key before is forgotten")
+			}
+		} else {
+			table.Color(key, 0, 1, Green)
+		}
+		lastUse[key] = len(order)
+		order = append(order, key)
+	}
+	next := uint64(0)
+	for round := range 12 {
+		for range keys {
+			use(next)
+			next++
+			if round > 2 && r.IntN(2) == 0 {
+				use(next - 1 - r.Uint64N(min(next, keys)))
+			}
+		}
+		for i := range uint64(keys) { // what the samples see is young
+			if i%uint64(2+round%4) == 0 && next > keys {
+				use(next - keys + i)
+			}
+		}
+	}
+	if got := table.Stats(); got.Keys != keys || got.Refused != 0 || got.Evicted < 10*keys {
+		t.Errorf("%+v", got)
+	}
+	if got, most := 16*cap(table.oldest), 17*keys; got > most {
+		t.Errorf("%d bytes of those used longest ago, for %d keys", got, keys)
+	}
+}
+
+// TestTableSpray: who sends from ever new keys takes nothing from those whose
+// meters lack tokens where Idle protects them. LRU does not.
+func TestTableSpray(t *testing.T) {
+	p := compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
+	for _, idle := range []bool{true, false} {
+		table, err := NewTable[uint64](p, TableConfig{Keys: 100, Idle: idle})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := int64(0)
+		var busy int64
+		spray := uint64(1000)
+		for range 2000 { // a second
+			now += 500_000
+			for key := range uint64(10) {
+				if table.Color(key, now, 100, Green) == Green {
+					busy += 100
+				}
+			}
+			for range 200 {
+				spray++
+				table.Color(spray, now, 100, Green)
+			}
+		}
+		most := int64(10 * 1900) // burst and rate, in whole packets
+		switch got := table.Stats(); {
+		case idle && (busy != most || got.Refused == 0 || got.Keys != 100):
+			t.Errorf("idle: %d of %d green, %+v", busy, most, got)
+		case !idle && busy <= 10*most:
+			t.Errorf("LRU: %d of %d green: the spray did not make the busy ones forgotten, %+v", busy, most, got)
+		}
+	}
+	// With LRU, fewer other keys than Keys between two packets leave one known.
+	table, _ := NewTable[uint64](p, TableConfig{Keys: 100})
+	spray := uint64(1000)
+	for i := range 1000 {
+		if got := table.Color(1, 0, 100, Green); (got == Green) != (i < 10) {
+			t.Fatalf("packet %d: %v", i, got)
+		}
+		for range 99 {
+			spray++
+			table.Color(spray, 0, 1, Green)
+		}
+	}
+}
+
+func TestTableOfNaN(t *testing.T) {
+	table, _ := NewTable[float64](compile(t, GCRA{BitRate(8e6), 10}), TableConfig{Keys: 4})
+	green := 0
+	for range 100 {
+		if table.Color(math.NaN(), 0, 1, Green) == Green {
+			green++
+		}
+	}
+	if got := table.Stats(); green != 10 || got.Keys != 0 || got.Refused != 100 {
+		t.Errorf("%d green, %+v", green, got)
+	}
+}
+
+func tokensOf(m *Meter, now int64) [2]int64 {
+	tc, te := m.Tokens(now)
+	return [2]int64{tc, te}
+}
+
+// TestTableColorEach holds bursts to single packets, with keys that come twice in
+// a burst, and that are forgotten and known again within it.
+func TestTableColorEach(t *testing.T) {
+	r := logged(t)
+	for range 300 {
+		p := compile(t, tableParams(r))
+		config := TableConfig{Keys: 1 + r.IntN(40), Idle: r.IntN(2) == 0}
+		one, err := NewTable[uint64](p, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		each, _ := NewTable[uint64](p, config)
+		c, _ := p.Bursts()
+		now := int64(0)
+		for range 20 {
+			n := r.IntN(100)
+			keys, lengths, colors, want := make([]uint64, n), make([]int, n), make([]Color, n), make([]Color, n)
+			now += r.Int64N(1e9)
+			for i := range keys {
+				keys[i], lengths[i] = r.Uint64N(50), int(r.Int64N(min(c, 1e9)+2))
+				colors[i] = Color(r.IntN(3))
+				want[i] = one.Color(keys[i], now, lengths[i], colors[i])
+			}
+			each.ColorEach(keys, now, lengths, colors)
+			for i := range want {
+				if colors[i] != want[i] {
+					t.Fatalf("%v, %+v, packet %d of key %d: %v, want %v", p.Kind(), config, i, keys[i], colors[i], want[i])
+				}
+			}
+			if one.Stats() != each.Stats() {
+				t.Fatalf("%v: %+v, want %+v", p.Kind(), each.Stats(), one.Stats())
+			}
+		}
+	}
+	table, _ := NewTable[uint64](compile(t, GCRA{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
+	keys, lengths, colors := []uint64{1, 2, 3, 1}, []int{100, 100, 100, 100}, make([]Color, 4)
+	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, colors) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,128 @@
+package meter
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"math/bits"
+	"time"
+)
+
+// TSWTCM is the time sliding window three-color marker of RFC 2859: CIR is its
+// committed target rate, PIR its peak target rate, Window its AVG_INTERVAL. Above
+// a target rate packets change color at random, more of them the further the
+// average is above it. Equal seeds give equal colors.
+//
+// The average is kept in 1/65536 byte in a window, rounded down.
+type TSWTCM struct {
+	CIR, PIR Rate
+	Window   time.Duration
+	Seed     uint64
+}
+
+const (
+	tswShift  = 16
+	maxAvg    = 1 << 62 // of an average, in its units
+	maxTSWAvg = time.Hour
+)
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t TSWTCM) Profile() (*Profile, error) {
+	var f faults
+	f.rate("CIR", t.CIR, "RFC 2859 §2")
+	f.rate("PIR", t.PIR, "RFC 2859 §2")
+	if f == nil && t.PIR.Cmp(t.CIR) < 0 {
+		f.add("PIR", fmt.Sprintf("%v is below CIR %v: it must be equal or greater (RFC 2859 §2)", t.PIR, t.CIR))
+	}
+	f.span("window", t.Window, maxTSWAvg)
+	r := tsw{window: int64(t.Window), seed: t.Seed}
+	for i, rate := range [2]Rate{t.CIR, t.PIR} {
+		target := rate.rat()
+		target.Mul(target, new(big.Rat).SetInt64(int64(t.Window)<<tswShift))
+		whole := new(big.Int).Quo(target.Num(), target.Denom())
+		if !whole.IsInt64() || whole.Int64() > maxAvg {
+			f.add([2]string{"CIR", "PIR"}[i], "brings more than 2^46 bytes in a window")
+			continue
+		}
+		r.target[i] = uint64(whole.Int64())
+	}
+	if f != nil {
+		return nil, errors.Join(f...)
+	}
+	return &Profile{kind: KindTSWTCM, rule: r}, nil
+}
+
+// tsw keeps the time of the latest packet in epoch, the average in c, and how
+// many random numbers it has drawn in e.
+type tsw struct {
+	target [2]uint64 // CIR and PIR, in units of the average
+	window int64     // ns
+	seed   uint64
+}
+
+func (w tsw) start(int64) int64 { return 0 }
+func (w tsw) entries() int      { return 0 }
+func (w tsw) span() int64       { return 1 << 62 }
+
+func (w tsw) bursts() (c, e int64) {
+	return int64(w.target[0] >> tswShift), int64(w.target[1] >> tswShift)
+}
+
+// average is what it would be with a packet of n bytes more (RFC 2859 §3).
+func (w tsw) average(s *state, now int64, n uint64) uint64 {
+	var dt uint64
+	if s.epoch != notBegun && now > s.epoch {
+		dt = uint64(now) - uint64(s.epoch)
+	}
+	sum := min(uint64(s.c)+min(n, maxLimit)<<tswShift, maxAvg)
+	hi, lo := bits.Mul64(sum, uint64(w.window))
+	if hi == 0 {
+		return lo / (uint64(w.window) + dt)
+	}
+	average, _ := bits.Div64(hi, lo, uint64(w.window)+dt)
+	return average
+}
+
+// look averages, too: there is nothing to take.
+func (w tsw) look(s *state, now int64, n int, in Color) Color {
+	if in == Red || n < 0 {
+		return Red
+	}
+	average := w.average(s, now, uint64(n))
+	s.epoch = max(s.epoch, now) // notBegun is before all times
+	s.c = int64(average)
+	if average <= w.target[0] {
+		return in
+	}
+	s.e++
+	u := splitMix(w.seed, uint64(s.e)) >> 32
+	// PIR is at least CIR: what is above it is above both. Random verdicts would
+	// mispredict a branch.
+	return max(in, Color(above(average, w.target[0], u)+above(average, w.target[1], u)))
+}
+
+// above says whether a packet is one of those above a target, whose share is
+// (average-target)/average. u is 32 random bits.
+func above(average, target, u uint64) uint64 {
+	hi, lo := bits.Mul64(u, average)
+	over := average - min(target, average)
+	_, less := bits.Sub64(lo, over<<32, 0)
+	_, less = bits.Sub64(hi, over>>32, less)
+	return less
+}
+
+// splitMix is the n-th number of SplitMix64.
+func splitMix(seed, n uint64) uint64 {
+	z := seed + n*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func (w tsw) tokens(s state, _ []entry, now int64) (tc, te int64) {
+	average := w.average(&s, now, 0)
+	left := func(target uint64) int64 { return int64((target - min(average, target)) >> tswShift) }
+	return left(w.target[0]), left(w.target[1])
+}
+
+func (w tsw) rested(s state, _ []entry, now int64) bool { return w.average(&s, now, 0) == 0 }

@@ -1,0 +1,263 @@
+package meter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// bubble is the clock of a bubble of synctest, from its begin.
+func bubble() func() int64 {
+	begin := time.Now()
+	return func() int64 { return int64(time.Since(begin)) }
+}
+
+func TestWaitInOrder(t *testing.T) {
+	for _, params := range []compiler{GCRA{ByteRate(1000), 10}, TokenBucket{Rate: ByteRate(1000), Burst: 10}} {
+		synctest.Test(t, func(t *testing.T) {
+			clock := bubble()
+			l := NewLocked(New(compile(t, params)))
+			l.Color(0, 10, Green)
+			var mu sync.Mutex
+			var order []int
+			var at []int64
+			var wg sync.WaitGroup
+			for i, n := range []int{10, 1, 5, 10, 2} { // large and small, one after the other
+				wg.Go(func() {
+					if err := l.Wait(t.Context(), clock, n); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					order, at = append(order, i), append(at, clock()/1e6)
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			want := []int64{10, 11, 16, 26, 28}
+			for i := range want {
+				if order[i] != i || at[i] != want[i] {
+					t.Fatalf("%+v: order %v at %v ms, want %v", params, order, at, want)
+				}
+			}
+		})
+	}
+}
+
+// TestWait is for every kind whose tokens come back in time: n bytes are there when it returns, and taken.
+func TestWait(t *testing.T) {
+	for _, params := range []compiler{
+		GCRA{ByteRate(1000), 10},
+		TokenBucket{ByteRate(1000), 30, time.Second},
+		SRTCM{ByteRate(1000), 10, 10},
+		TRTCM{ByteRate(1000), 10, ByteRate(1000), 10},
+		TRTCM4115{CIR: ByteRate(1000), CBS: 10, EIR: ByteRate(1), EBS: 10},
+		FixedWindow{10, time.Second},
+		SlidingWindow{10, time.Second, 10},
+		SlidingCounter{10, time.Second},
+		SlidingLog{10, time.Second, 3},
+	} {
+		for _, begin := range []int64{10, 0} {
+			synctest.Test(t, func(t *testing.T) {
+				clock := bubble()
+				l := NewLocked(NewWithTokens(compile(t, params), begin, begin))
+				var taken int64
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				for range 5 {
+					for _, n := range []int{10, 3, 0} {
+						if err := l.Wait(ctx, clock, n); err != nil {
+							t.Fatalf("%+v, begun with %d: %d B: %v", params, begin, n, err)
+						}
+						taken += int64(n)
+					}
+				}
+				if now := clock(); now == 0 || now > 20e9 {
+					t.Errorf("%+v: %d B took %d ns", params, taken, now)
+				}
+			})
+		}
+	}
+}
+
+// TestWaitAfterPause: a cold meter holds a third, and more in a moment.
+func TestWaitAfterPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := bubble()
+		l := NewLocked(New(compile(t, TokenBucket{ByteRate(1000), 30, time.Second})))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for range 3 {
+			if err := l.Wait(ctx, clock, 30); err != nil {
+				t.Fatalf("at %d: %v", clock(), err)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+func TestWaitFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := bubble()
+		l := NewLocked(New(compile(t, GCRA{ByteRate(1000), 10})))
+		l.Color(0, 10, Green)
+		for _, n := range []int{11, -1} {
+			if err := l.Wait(t.Context(), clock, n); !errors.Is(err, ErrNeverFits) {
+				t.Errorf("%d B: %v", n, err)
+			}
+		}
+
+		// A deadline that comes before fails at once, and takes nothing.
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Millisecond)
+		defer cancel()
+		if err := l.Wait(ctx, clock, 10); !errors.Is(err, context.DeadlineExceeded) || clock() != 0 {
+			t.Errorf("%v after %d ns", err, clock())
+		}
+		if after, ok := retry(l, 0, 10); after != 10*time.Millisecond || !ok {
+			t.Errorf("what failed took tokens: %v, %v", after, ok)
+		}
+
+		// One just in time does not.
+		ctx, cancel = context.WithTimeout(t.Context(), 11*time.Millisecond)
+		defer cancel()
+		if err := l.Wait(ctx, clock, 10); err != nil || clock() != 10e6 {
+			t.Errorf("%v after %d ns", err, clock())
+		}
+
+		// A context that is over fails, though the tokens are there.
+		time.Sleep(time.Second)
+		why := errors.New("why")
+		over, end := context.WithCancelCause(t.Context())
+		end(why)
+		if err := l.Wait(over, clock, 1); !errors.Is(err, why) {
+			t.Errorf("%v", err)
+		}
+		if tc, _ := l.Tokens(clock()); tc != 10 {
+			t.Errorf("%d tokens", tc)
+		}
+	})
+}
+
+func retry(l *Locked, now int64, n int) (after time.Duration, ok bool) {
+	l.Do(func(m *Meter) { after, ok = m.RetryAfter(now, n) })
+	return after, ok
+}
+
+// TestWaitCanceled gives back what was reserved to those who come later.
+func TestWaitCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := bubble()
+		l := NewLocked(New(compile(t, GCRA{ByteRate(1000), 10})))
+		l.Color(0, 10, Green)
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Wait(ctx, clock, 10) }()
+		synctest.Wait()
+		if after, _ := retry(l, 0, 10); after != 20*time.Millisecond {
+			t.Errorf("behind one that waits: %v", after)
+		}
+		time.Sleep(4 * time.Millisecond)
+		cancel(why)
+		if err := <-done; !errors.Is(err, why) || clock() != 4e6 {
+			t.Errorf("%v after %d ns", err, clock())
+		}
+		if after, _ := retry(l, 4e6, 10); after != 6*time.Millisecond {
+			t.Errorf("when it gave up: %v", after)
+		}
+		if tc, _ := l.Tokens(4e6); tc != 4 {
+			t.Errorf("%d tokens", tc)
+		}
+	})
+}
+
+// TestWaitOfMany is for the race detector, too: what all got in a time is no
+// more than burst and rate.
+func TestWaitOfMany(t *testing.T) {
+	for _, params := range []compiler{GCRA{ByteRate(1000), 10}, FixedWindow{10, 10 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			clock := bubble()
+			l := NewLocked(New(compile(t, params)))
+			var mu sync.Mutex
+			var taken int64
+			var wg sync.WaitGroup
+			for i := range 20 {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					for range 10 {
+						n := 1 + i%5
+						if err := l.Wait(ctx, clock, n); err != nil {
+							t.Error(err)
+						}
+						mu.Lock()
+						if taken += int64(n); taken > 20+clock()/1e6 {
+							t.Errorf("%+v: %d B after %d ns", params, taken, clock())
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			if now := clock(); taken != 600 || now > 800e6 {
+				t.Errorf("%+v: %d B in %d ns", params, taken, now)
+			}
+		})
+	}
+}
+
+func TestCreditWindow(t *testing.T) {
+	w := CreditWindow{Window: 100}
+	for i, r := range []struct {
+		n    int
+		in   Color
+		want Color
+		out  int64
+	}{
+		{101, Green, Red, 0},
+		{60, Red, Red, 0},
+		{60, Green, Green, 60},
+		{41, Green, Red, 60},
+		{40, Yellow, Yellow, 100},
+		{1, Green, Red, 100},
+		{0, Green, Green, 100},
+		{-1, Green, Red, 100},
+	} {
+		if got := w.Color(r.n, r.in); got != r.want || w.Out() != r.out {
+			t.Errorf("row %d: %v, %d out", i, got, w.Out())
+		}
+	}
+	for _, r := range []struct {
+		n   int
+		out int64
+	}{{-5, 100}, {40, 60}, {0, 60}, {1000, 0}, {1, 0}} {
+		if w.Return(r.n); w.Out() != r.out {
+			t.Errorf("%d returned: %d out, want %d", r.n, w.Out(), r.out)
+		}
+	}
+	var zero CreditWindow
+	if zero.Color(0, Green) != Green || zero.Color(1, Green) != Red {
+		t.Error("the zero CreditWindow lets only empty packets through")
+	}
+
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 2000 {
+				if w.Color(30, Green) == Green {
+					if out := w.Out(); out > 100 || out < 30 {
+						t.Errorf("%d out", out)
+					}
+					w.Return(30)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if w.Out() != 0 {
+		t.Errorf("%d out at the end", w.Out())
+	}
+}

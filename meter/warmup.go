@@ -1,0 +1,105 @@
+package meter
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// steps is how many the rate of a warm-up climbs in, from a third to all.
+const steps = 100
+
+// fine is how many units of a warm-up are one of its bucket: the tokens of any
+// whole number of ns in any step are whole then.
+const fine = 3 * steps * steps
+
+const maxWarmup = 24 * time.Hour
+
+// warmUp makes a token bucket one with a warm-up.
+func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
+	burst, _ := p.Bursts()
+	const maxUnits = 1 << 62
+	if largest := maxUnits / fine / p.den; burst > largest {
+		return nil, &FieldError{"burst", fmt.Sprintf("of %d bytes is above the largest burst that stays exact at this rate with a warm-up, %d bytes", burst, largest)}
+	}
+	return &Profile{kind: p.kind, rule: warmUp{p.c.num, p.den * fine, burst, int64(d)}}, nil
+}
+
+// warmUp is a token bucket whose rate climbs. A state has the time of the latest
+// packet in epoch, the tokens in c, in units of 1/unit byte, and the begin of its
+// warm-up in e.
+type warmUp struct {
+	num    int64 // units/fine in a nanosecond, at the full rate
+	unit   int64 // of them in a byte
+	burst  int64 // bytes
+	length int64 // ns, of the warm-up
+}
+
+func (w warmUp) start(tokens int64) int64 { return min(max(tokens, 0), w.burst) * w.unit }
+func (w warmUp) bursts() (c, e int64)     { return w.burst, 0 }
+func (w warmUp) entries() int             { return 0 }
+func (w warmUp) span() int64              { return 1 << 62 }
+
+// brought is what the rate brings in the first ns of a warm-up, at most its
+// length, in units/num: step k of the staircase has (steps+2k)/(3*steps) of the
+// rate.
+func (w warmUp) brought(ns uint64) uint64 {
+	length := uint64(w.length)
+	k := ns * steps / length
+	return length*k*(steps+k) - length*k + (ns*steps-k*length)*(steps+2*k)
+}
+
+// advance brings a state to now, where a warm-up begins after a pause.
+func (w warmUp) advance(s *state, now int64) {
+	if cold := s.epoch == notBegun || w.paused(s, now); !cold {
+		w.refill(s, now)
+		return
+	}
+	w.refill(s, now)
+	s.c = min(s.c, w.burst*w.unit/3)
+	s.epoch, s.e = now, now
+}
+
+// paused says whether a packet at now comes after a pause.
+func (w warmUp) paused(s *state, now int64) bool {
+	return now > s.epoch && uint64(now)-uint64(s.epoch) >= uint64(w.length)
+}
+
+// refill gives a state what came since.
+func (w warmUp) refill(s *state, now int64) {
+	full := w.burst * w.unit
+	if s.epoch == notBegun || now <= s.epoch {
+		return
+	}
+	from, to, length := uint64(s.epoch)-uint64(s.e), uint64(now)-uint64(s.e), uint64(w.length)
+	var cold uint64
+	if from < length {
+		cold = w.brought(min(to, length)) - w.brought(from)
+	}
+	hi, gain := bits.Mul64(cold, uint64(w.num))
+	warm := elapsed(max(to, length)-max(from, length), w.num)
+	switch left := uint64(full - s.c); {
+	case hi > 0 || gain >= left || uint64(warm) >= (left-gain+fine-1)/fine:
+		s.c = full
+	default:
+		s.c += int64(gain) + warm*fine
+	}
+	s.epoch = now
+}
+
+func (w warmUp) look(s *state, now int64, n int, in Color) Color {
+	w.advance(s, now)
+	cost := min(uint64(n), uint64(w.burst)+1) * uint64(w.unit)
+	return keeps(in != Red && cost <= uint64(s.c), in)
+}
+
+func (w warmUp) tokens(s state, _ []entry, now int64) (tc, te int64) {
+	w.advance(&s, now)
+	return s.c / w.unit, 0
+}
+
+func (w warmUp) rested(s state, _ []entry, now int64) bool {
+	rested := s.epoch == notBegun || w.paused(&s, now)
+	w.refill(&s, now)
+	return rested && s.c == w.burst*w.unit
+}

@@ -1,0 +1,138 @@
+package meter
+
+import (
+	"errors"
+	"math/bits"
+	"time"
+)
+
+// FixedWindow is a two-color meter that lets Limit bytes through in each Window.
+// Windows are aligned to multiples of their length since time 0. At the border
+// of two windows twice the limit may pass at once.
+type FixedWindow struct {
+	Limit  int64
+	Window time.Duration
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t FixedWindow) Profile() (*Profile, error) {
+	var f faults
+	return f.window(KindFixedWindow, fixedWindow{t.Limit, int64(t.Window)}, t.Window)
+}
+
+// SlidingCounter is a two-color meter that lets Limit bytes through in a Window
+// that ends now, as far as two counts tell: of the aligned window before, as
+// much counts as is still in view.
+type SlidingCounter struct {
+	Limit  int64
+	Window time.Duration
+}
+
+// Profile compiles the parameters. The error joins all that is wrong with them.
+func (t SlidingCounter) Profile() (*Profile, error) {
+	var f faults
+	return f.window(KindSlidingCounter, slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
+}
+
+func (f *faults) window(k Kind, r rule, length time.Duration) (*Profile, error) {
+	limit, _ := r.bursts()
+	f.limit(limit)
+	f.span("window", length, maxWindow)
+	if *f != nil {
+		return nil, errors.Join(*f...)
+	}
+	return &Profile{kind: k, rule: r}, nil
+}
+
+// fixedWindow keeps the start of its window in epoch, and what was taken in
+// it in c.
+type fixedWindow struct {
+	limit  int64
+	length int64 // ns
+}
+
+func (w fixedWindow) start(tokens int64) int64 { return w.limit - min(max(tokens, 0), w.limit) }
+func (w fixedWindow) bursts() (c, e int64)     { return w.limit, 0 }
+func (w fixedWindow) span() int64              { return w.length }
+func (w fixedWindow) entries() int             { return 0 }
+
+// begins is where the window of a time starts.
+func (w fixedWindow) begins(now int64) int64 {
+	into := now % w.length
+	if into < 0 {
+		into += w.length
+	}
+	return now - into
+}
+
+// advance brings the window of a state to now and returns how many have begun
+// since: 0, 1, or 2 for more.
+func (w fixedWindow) advance(s *state, now int64) int64 {
+	since := uint64(now) - uint64(s.epoch)
+	switch {
+	case s.epoch == notBegun:
+		s.epoch = w.begins(now)
+		return 0
+	case since < uint64(w.length) || now < s.epoch:
+		return 0
+	}
+	s.epoch = w.begins(now)
+	return 1 + int64(min(since/uint64(w.length), 2))/2
+}
+
+func (w fixedWindow) look(s *state, now int64, n int, in Color) Color {
+	if w.advance(s, now) > 0 {
+		s.c = 0
+	}
+	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.c), in)
+}
+
+func (w fixedWindow) tokens(s state, _ []entry, now int64) (tc, te int64) {
+	w.look(&s, now, 0, Green)
+	return w.limit - s.c, 0
+}
+
+func (w fixedWindow) rested(s state, _ []entry, now int64) bool {
+	w.look(&s, now, 0, Green)
+	return s.c == 0
+}
+
+// slidingCounter keeps what was taken in the window before in e.
+type slidingCounter struct{ fixedWindow }
+
+func (w slidingCounter) span() int64 { return 2 * w.length }
+
+func (w slidingCounter) look(s *state, now int64, n int, in Color) Color {
+	switch w.advance(s, now) {
+	case 1:
+		s.c, s.e = 0, s.c
+	case 2:
+		s.c, s.e = 0, 0
+	}
+	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.c) && w.fits(s, now, w.limit-s.c-int64(n)), in)
+}
+
+// fits says whether what still counts of the window before is no more than
+// left: e*(length-f)/length <= left.
+func (w slidingCounter) fits(s *state, now, left int64) bool {
+	inView := w.length - max(now-s.epoch, 0)
+	hi, lo := bits.Mul64(uint64(s.e), uint64(inView))
+	leftHi, leftLo := bits.Mul64(uint64(left), uint64(w.length))
+	return hi < leftHi || hi == leftHi && lo <= leftLo
+}
+
+func (w slidingCounter) tokens(s state, _ []entry, now int64) (tc, te int64) {
+	w.look(&s, now, 0, Green)
+	inView := w.length - max(now-s.epoch, 0)
+	hi, lo := bits.Mul64(uint64(s.e), uint64(inView))
+	counts, rest := bits.Div64(hi, lo, uint64(w.length))
+	if rest > 0 {
+		counts++
+	}
+	return max(w.limit-s.c-int64(counts), 0), 0
+}
+
+func (w slidingCounter) rested(s state, _ []entry, now int64) bool {
+	w.look(&s, now, 0, Green)
+	return s.c == 0 && s.e == 0
+}
