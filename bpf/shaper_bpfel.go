@@ -24,6 +24,34 @@ type ShaperAction struct {
 	Tc    uint8
 	Pad   uint8
 	Mark  uint32
+	Queue int32
+}
+
+type ShaperAddr struct {
+	_  structs.HostLayout
+	Hi uint64
+	Lo uint64
+}
+
+type ShaperBacklog struct {
+	_          structs.HostLayout
+	Next       uint64
+	Frac       uint64
+	Drawn      uint64
+	End        uint64
+	Bytes      uint64
+	FirstAbove uint64
+	DropNext   uint64
+	Count      uint32
+	LastCount  uint32
+	Begun      uint8
+	Above      uint8
+	Dropping   uint8
+	Pad        uint8
+	Lock       struct {
+		_   structs.HostLayout
+		Val uint32
+	}
 }
 
 type ShaperBound struct {
@@ -56,7 +84,13 @@ type ShaperConstants struct {
 	Base     uint8
 	Overhead int32
 	Mpu      uint32
+	Queues   uint8
+	Keyed    uint8
+	Pad      [2]uint8
+	Pacer    uint32
+	Major    uint32
 	Fields   uint32
+	Reads    uint32
 	Stride   uint32
 	NotIp    uint32
 	Table    [7]uint32
@@ -73,7 +107,7 @@ type ShaperCounts struct {
 		Packets uint64
 		Bytes   uint64
 	}
-	Drops [3][2]struct {
+	Drops [3][5]struct {
 		_       structs.HostLayout
 		Packets uint64
 		Bytes   uint64
@@ -83,12 +117,63 @@ type ShaperCounts struct {
 		Packets uint64
 		Bytes   uint64
 	}
+	Queued [3]struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+}
+
+type ShaperDeparture struct {
+	_      structs.HostLayout
+	At     uint64
+	Before uint64
+}
+
+type ShaperEarly struct {
+	_           structs.HostLayout
+	Min         uint64
+	Max         uint64
+	Probability uint64
 }
 
 type ShaperHigh struct {
 	_     structs.HostLayout
 	Stage uint32
 	Value uint32
+}
+
+type ShaperKey struct {
+	_     structs.HostLayout
+	Src   ShaperAddr
+	Dst   ShaperAddr
+	Sport uint16
+	Dport uint16
+	Vlan  uint16
+	Tag   uint8
+	Proto uint8
+}
+
+type ShaperQueue struct {
+	_        structs.HostLayout
+	Ns       uint64
+	Rest     uint64
+	Den      uint64
+	Time     uint64
+	Bytes    uint64
+	Capacity uint64
+	Mask     uint64
+	Seed     uint64
+	Target   uint64
+	Interval uint64
+	Wred     [3]ShaperEarly
+	Ring     uint32
+	Slot     uint32
+	ClassId  uint32
+	Axis     uint8
+	Ecn      uint8
+	Linked   uint8
+	Pad      uint8
 }
 
 type ShaperRecord struct {
@@ -109,8 +194,9 @@ type ShaperRecord struct {
 	Kind     uint8
 	DscpIn   uint8
 	DscpOut  uint8
-	Pad      uint8
+	Cause    uint8
 	_        [4]byte
+	Wait     uint64
 }
 
 type ShaperSearch struct {
@@ -136,10 +222,13 @@ type ShaperStage struct {
 	Horizon uint64
 	Den     uint64
 	Over    uint64
+	Window  uint64
+	Mask    [2]ShaperKey
 	Yellow  uint64
 	Red     uint64
 	Slot    uint32
 	Then    int32
+	Table   int32
 	Packets uint8
 	Aware   uint8
 	From    uint8
@@ -148,6 +237,10 @@ type ShaperStage struct {
 	Peak    uint8
 	Excess  uint8
 	Limit   uint8
+	Sliding uint8
+	Tagged  uint8
+	Empty   uint8
+	Pad     uint8
 }
 
 type ShaperState struct {
@@ -165,15 +258,20 @@ type ShaperState struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	ShaperMapBacklogs       = "backlogs"
 	ShaperMapBounds6        = "bounds6"
 	ShaperMapClasses        = "classes"
 	ShaperMapCounters       = "counters"
 	ShaperMapHighs          = "highs"
+	ShaperMapKnownKeys      = "known_keys"
+	ShaperMapQueues         = "queues"
 	ShaperMapRecords        = "records"
+	ShaperMapScratch        = "scratch"
 	ShaperMapStages         = "stages"
 	ShaperMapStates         = "states"
 	ShaperMapTables         = "tables"
 	ShaperMapVectors        = "vectors"
+	ShaperMapWaiting        = "waiting"
 	ShaperProgShaperEgress  = "shaper_egress"
 	ShaperProgShaperIngress = "shaper_ingress"
 	ShaperProgShaperXdp     = "shaper_xdp"
@@ -231,15 +329,20 @@ type ShaperProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ShaperMapSpecs struct {
-	Bounds6  *ebpf.MapSpec `ebpf:"bounds6"`
-	Classes  *ebpf.MapSpec `ebpf:"classes"`
-	Counters *ebpf.MapSpec `ebpf:"counters"`
-	Highs    *ebpf.MapSpec `ebpf:"highs"`
-	Records  *ebpf.MapSpec `ebpf:"records"`
-	Stages   *ebpf.MapSpec `ebpf:"stages"`
-	States   *ebpf.MapSpec `ebpf:"states"`
-	Tables   *ebpf.MapSpec `ebpf:"tables"`
-	Vectors  *ebpf.MapSpec `ebpf:"vectors"`
+	Backlogs  *ebpf.MapSpec `ebpf:"backlogs"`
+	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
+	Classes   *ebpf.MapSpec `ebpf:"classes"`
+	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Highs     *ebpf.MapSpec `ebpf:"highs"`
+	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
+	Queues    *ebpf.MapSpec `ebpf:"queues"`
+	Records   *ebpf.MapSpec `ebpf:"records"`
+	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
+	Stages    *ebpf.MapSpec `ebpf:"stages"`
+	States    *ebpf.MapSpec `ebpf:"states"`
+	Tables    *ebpf.MapSpec `ebpf:"tables"`
+	Vectors   *ebpf.MapSpec `ebpf:"vectors"`
+	Waiting   *ebpf.MapSpec `ebpf:"waiting"`
 }
 
 // ShaperVariableSpecs contains global variables before they are loaded into the kernel.
@@ -269,28 +372,38 @@ func (o *ShaperObjects) Close() error {
 //
 // It can be passed to LoadShaperObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ShaperMaps struct {
-	Bounds6  *ebpf.Map `ebpf:"bounds6"`
-	Classes  *ebpf.Map `ebpf:"classes"`
-	Counters *ebpf.Map `ebpf:"counters"`
-	Highs    *ebpf.Map `ebpf:"highs"`
-	Records  *ebpf.Map `ebpf:"records"`
-	Stages   *ebpf.Map `ebpf:"stages"`
-	States   *ebpf.Map `ebpf:"states"`
-	Tables   *ebpf.Map `ebpf:"tables"`
-	Vectors  *ebpf.Map `ebpf:"vectors"`
+	Backlogs  *ebpf.Map `ebpf:"backlogs"`
+	Bounds6   *ebpf.Map `ebpf:"bounds6"`
+	Classes   *ebpf.Map `ebpf:"classes"`
+	Counters  *ebpf.Map `ebpf:"counters"`
+	Highs     *ebpf.Map `ebpf:"highs"`
+	KnownKeys *ebpf.Map `ebpf:"known_keys"`
+	Queues    *ebpf.Map `ebpf:"queues"`
+	Records   *ebpf.Map `ebpf:"records"`
+	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Stages    *ebpf.Map `ebpf:"stages"`
+	States    *ebpf.Map `ebpf:"states"`
+	Tables    *ebpf.Map `ebpf:"tables"`
+	Vectors   *ebpf.Map `ebpf:"vectors"`
+	Waiting   *ebpf.Map `ebpf:"waiting"`
 }
 
 func (m *ShaperMaps) Close() error {
 	return _ShaperClose(
+		m.Backlogs,
 		m.Bounds6,
 		m.Classes,
 		m.Counters,
 		m.Highs,
+		m.KnownKeys,
+		m.Queues,
 		m.Records,
+		m.Scratch,
 		m.Stages,
 		m.States,
 		m.Tables,
 		m.Vectors,
+		m.Waiting,
 	)
 }
 

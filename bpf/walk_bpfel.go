@@ -16,16 +16,21 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	WalkMapBacklogs    = "backlogs"
 	WalkMapBounds6     = "bounds6"
 	WalkMapClasses     = "classes"
 	WalkMapCounters    = "counters"
 	WalkMapFrames      = "frames"
 	WalkMapHighs       = "highs"
+	WalkMapKnownKeys   = "known_keys"
+	WalkMapQueues      = "queues"
 	WalkMapRecords     = "records"
+	WalkMapScratch     = "scratch"
 	WalkMapStages      = "stages"
 	WalkMapStates      = "states"
 	WalkMapTables      = "tables"
 	WalkMapVectors     = "vectors"
+	WalkMapWaiting     = "waiting"
 	WalkProgShaperWalk = "shaper_walk"
 	WalkVarPolicy      = "policy"
 )
@@ -79,16 +84,21 @@ type WalkProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type WalkMapSpecs struct {
-	Bounds6  *ebpf.MapSpec `ebpf:"bounds6"`
-	Classes  *ebpf.MapSpec `ebpf:"classes"`
-	Counters *ebpf.MapSpec `ebpf:"counters"`
-	Frames   *ebpf.MapSpec `ebpf:"frames"`
-	Highs    *ebpf.MapSpec `ebpf:"highs"`
-	Records  *ebpf.MapSpec `ebpf:"records"`
-	Stages   *ebpf.MapSpec `ebpf:"stages"`
-	States   *ebpf.MapSpec `ebpf:"states"`
-	Tables   *ebpf.MapSpec `ebpf:"tables"`
-	Vectors  *ebpf.MapSpec `ebpf:"vectors"`
+	Backlogs  *ebpf.MapSpec `ebpf:"backlogs"`
+	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
+	Classes   *ebpf.MapSpec `ebpf:"classes"`
+	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Frames    *ebpf.MapSpec `ebpf:"frames"`
+	Highs     *ebpf.MapSpec `ebpf:"highs"`
+	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
+	Queues    *ebpf.MapSpec `ebpf:"queues"`
+	Records   *ebpf.MapSpec `ebpf:"records"`
+	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
+	Stages    *ebpf.MapSpec `ebpf:"stages"`
+	States    *ebpf.MapSpec `ebpf:"states"`
+	Tables    *ebpf.MapSpec `ebpf:"tables"`
+	Vectors   *ebpf.MapSpec `ebpf:"vectors"`
+	Waiting   *ebpf.MapSpec `ebpf:"waiting"`
 }
 
 // WalkVariableSpecs contains global variables before they are loaded into the kernel.
@@ -118,30 +128,40 @@ func (o *WalkObjects) Close() error {
 //
 // It can be passed to LoadWalkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type WalkMaps struct {
-	Bounds6  *ebpf.Map `ebpf:"bounds6"`
-	Classes  *ebpf.Map `ebpf:"classes"`
-	Counters *ebpf.Map `ebpf:"counters"`
-	Frames   *ebpf.Map `ebpf:"frames"`
-	Highs    *ebpf.Map `ebpf:"highs"`
-	Records  *ebpf.Map `ebpf:"records"`
-	Stages   *ebpf.Map `ebpf:"stages"`
-	States   *ebpf.Map `ebpf:"states"`
-	Tables   *ebpf.Map `ebpf:"tables"`
-	Vectors  *ebpf.Map `ebpf:"vectors"`
+	Backlogs  *ebpf.Map `ebpf:"backlogs"`
+	Bounds6   *ebpf.Map `ebpf:"bounds6"`
+	Classes   *ebpf.Map `ebpf:"classes"`
+	Counters  *ebpf.Map `ebpf:"counters"`
+	Frames    *ebpf.Map `ebpf:"frames"`
+	Highs     *ebpf.Map `ebpf:"highs"`
+	KnownKeys *ebpf.Map `ebpf:"known_keys"`
+	Queues    *ebpf.Map `ebpf:"queues"`
+	Records   *ebpf.Map `ebpf:"records"`
+	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Stages    *ebpf.Map `ebpf:"stages"`
+	States    *ebpf.Map `ebpf:"states"`
+	Tables    *ebpf.Map `ebpf:"tables"`
+	Vectors   *ebpf.Map `ebpf:"vectors"`
+	Waiting   *ebpf.Map `ebpf:"waiting"`
 }
 
 func (m *WalkMaps) Close() error {
 	return _WalkClose(
+		m.Backlogs,
 		m.Bounds6,
 		m.Classes,
 		m.Counters,
 		m.Frames,
 		m.Highs,
+		m.KnownKeys,
+		m.Queues,
 		m.Records,
+		m.Scratch,
 		m.Stages,
 		m.States,
 		m.Tables,
 		m.Vectors,
+		m.Waiting,
 	)
 }
 

@@ -15,10 +15,12 @@ import (
 // FieldErrors.
 func New(policy *Policy) (*Pipeline, error) {
 	c := compiler{
-		Pipeline: &Pipeline{length: policy.Length, now: math.MinInt64, stageOf: map[*Meter]int32{}},
+		Pipeline: &Pipeline{policy: policy, length: policy.Length, now: math.MinInt64, stageOf: map[*Meter]int32{}},
 		paced:    map[*Queue]int32{},
+		shares:   map[*Link][]queue.Share{},
 		checked:  map[*Action]bool{},
 		open:     map[*Meter]bool{},
+		flows:    map[*Envelope][]int32{},
 	}
 	switch n := len(policy.Classes); {
 	case n == 0:
@@ -47,6 +49,8 @@ func New(policy *Policy) (*Pipeline, error) {
 		matches[i] = cl.Match
 		c.class(cl)
 	}
+	c.link()
+	c.envelope()
 	if c.faults != nil {
 		return nil, errors.Join(c.faults...)
 	}
@@ -60,8 +64,13 @@ type compiler struct {
 	*Pipeline
 	faults
 	paced   map[*Queue]int32
+	links   []*Link // in the order of their first queue
+	shares  map[*Link][]queue.Share
 	checked map[*Action]bool
 	open    map[*Meter]bool // whose chain is being compiled
+
+	envelopes []*Envelope           // in the order of their first flow
+	flows     map[*Envelope][]int32 // stages
 }
 
 func (c *compiler) class(cl *Class) {
@@ -92,7 +101,7 @@ func (c *compiler) meter(m *Meter) int32 {
 	i := int32(len(c.stages))
 	c.stageOf[m] = i
 	c.stages = append(c.stages, stage{})
-	s := stage{packets: m.Packets, aware: m.Aware, from: m.PreColor.From, then: -1}
+	s := stage{of: m, packets: m.Packets, aware: m.Aware, from: m.PreColor.From, then: -1}
 	if !m.Initial.valid() {
 		c.add(m, "initial", "must be between nothing and all of the burst")
 	}
@@ -103,17 +112,91 @@ func (c *compiler) meter(m *Meter) int32 {
 		c.join(m, "type", err)
 	} else {
 		s.kind = p.Kind()
-		s.Meter = meter.New(p)
-		if m.Initial.valid() && m.Initial.Den != 0 {
-			cb, eb := p.Bursts()
-			s.Meter = meter.NewWithTokens(p, m.Initial.Of(cb), m.Initial.Of(eb))
-		}
+		c.state(&s, m, p)
 	}
 	if m.Then != nil {
 		s.then = c.then(m)
 	}
 	c.stages[i] = s
 	return i
+}
+
+// state gives a stage its meter, its table of keys, or its place in an envelope.
+func (c *compiler) state(s *stage, m *Meter, p *meter.Profile) {
+	given := m.Initial.valid() && m.Initial.Den != 0
+	if given && s.kind == meter.KindTSWTCM && m.Per.By == NoKey {
+		c.add(m, "initial", "needs tokens, and RFC 2859 has an average")
+	}
+	switch {
+	case m.Envelope != nil:
+		if _, ok := m.Params.(meter.TRTCM4115); !ok {
+			c.add(m, "envelope", "takes meters of type trtcm4115, not "+s.kind.String())
+		}
+		if m.Per.By != NoKey {
+			c.add(m, "per", "does not go with an envelope")
+		}
+		if m.Rank < 1 || m.Rank > maxRank {
+			c.add(m, "rank", fmt.Sprintf("%d is not between 1 and %d, the highest", m.Rank, maxRank))
+		}
+		if c.flows[m.Envelope] == nil {
+			c.envelopes = append(c.envelopes, m.Envelope)
+		}
+		c.flows[m.Envelope] = append(c.flows[m.Envelope], c.stageOf[m])
+	case m.Per.By != NoKey:
+		if s.kind == meter.KindTSWTCM {
+			c.add(m, "per", "does not go with tswtcm: an average has no end, and so no key could be forgotten")
+			return
+		}
+		if given && m.Initial.Num != 0 {
+			c.add(m, "new", "must be full or empty")
+		}
+		var err error
+		if s.keyed, err = newKeyed(m, p); err != nil {
+			c.join(m, "per", err)
+		}
+	case given:
+		cb, eb := p.Bursts()
+		s.Meter = meter.NewWithTokens(p, m.Initial.Of(cb), m.Initial.Of(eb))
+	default:
+		s.Meter = meter.New(p)
+	}
+}
+
+// envelope makes the envelopes, after all their flows are known.
+func (c *compiler) envelope() {
+	for _, envelope := range c.envelopes {
+		flows := c.flows[envelope]
+		slices.SortStableFunc(flows, func(a, b int32) int { return c.stages[b].of.Rank - c.stages[a].of.Rank })
+		params := meter.EnvelopeParams{CIRMax: envelope.CIRMax, EIRMax: envelope.EIRMax}
+		for i, at := range flows {
+			m := c.stages[at].of
+			flow, ok := m.Params.(meter.TRTCM4115)
+			if !ok || m.Initial.Den != 0 && !m.Initial.valid() {
+				return // state has said why
+			}
+			params.Flows = append(params.Flows, flow)
+			if i > 0 && m.Rank == c.stages[flows[i-1]].of.Rank {
+				c.add(m, "rank", fmt.Sprintf("%d is that of another flow in envelope %q", m.Rank, envelope.Name))
+			}
+			if m.Packets != c.stages[flows[0]].of.Packets {
+				c.add(m, "count", fmt.Sprintf("differs from that of another flow in envelope %q", envelope.Name))
+			}
+			if capped := envelope.CIRMax.Bytes > 0 || envelope.EIRMax.Bytes > 0; capped && m.Packets != envelope.Packets {
+				c.add(m, "count", fmt.Sprintf("differs from what the limits of envelope %q count", envelope.Name))
+			}
+		}
+		e, err := meter.NewEnvelope(params)
+		if err != nil {
+			c.join(envelope, "cirmax", err)
+			return
+		}
+		for i, at := range flows {
+			s := &c.stages[at]
+			s.envelope, s.flow = e, i
+			f := params.Flows[i]
+			e.SetTokens(i, s.of.Initial.Of(f.CBS), s.of.Initial.Of(f.EBS))
+		}
+	}
 }
 
 // then compiles what follows a meter.
@@ -155,24 +238,71 @@ func (c *compiler) preColor(s *stage, m *Meter) {
 	}
 }
 
+// queue compiles a queue once, however many point to it. Those of links are
+// joined by link.
 func (c *compiler) queue(q *Queue) int32 {
 	if i, ok := c.paced[q]; ok {
 		return i
 	}
-	i := int32(len(c.queues))
+	i := int32(len(c.Pipeline.queues))
 	c.paced[q] = i
-	leaky, err := queue.New(q.Config)
-	if err != nil {
-		c.join(q, "rate", err)
+	out := paced{Queue: q, link: -1}
+	if q.Link == nil {
+		var err error
+		if out.leaky, err = queue.New(q.Config); err != nil {
+			c.join(q, "rate", err)
+		}
+		if q.Priority != 0 || q.Weight < 0 || q.Weight > 1 {
+			c.add(q, "rate", "goes with no priority and no weight: they are a link's")
+		}
+	} else {
+		out.link, out.share = c.share(q)
 	}
-	c.queues = append(c.queues, leaky)
+	c.Pipeline.queues = append(c.Pipeline.queues, out)
 	return i
+}
+
+// share notes a queue of a link.
+func (c *compiler) share(q *Queue) (link, share int) {
+	link = slices.Index(c.links, q.Link)
+	if link < 0 {
+		link = len(c.links)
+		c.links = append(c.links, q.Link)
+	}
+	share = len(c.shares[q.Link])
+	s := q.Share()
+	c.shares[q.Link] = append(c.shares[q.Link], s)
+	if _, _, err := queue.Pace(q.Link.Rate); err == nil {
+		if _, err := s.Resolve(q.Link.Rate); err != nil {
+			c.join(q, "limit", err)
+		}
+	}
+	return link, share
+}
+
+// link makes the links, after all their queues are known.
+func (c *compiler) link() {
+	for _, link := range c.links {
+		if _, _, err := queue.Pace(link.Rate); err != nil {
+			c.join(link, "rate", err)
+			continue
+		}
+		l, _ := queue.NewLink[Verdict](link.Rate, c.shares[link]) // share has said what is wrong
+		c.Pipeline.links = append(c.Pipeline.links, l)
+	}
 }
 
 // class is a compiled Class.
 type class struct {
 	stage   int32 // first meter, -1 for none
 	actions [3]action
+}
+
+// paced is a compiled Queue: a leaky bucket, or a share of a link.
+type paced struct {
+	*Queue
+	leaky       *queue.Leaky
+	link, share int
 }
 
 // action is a compiled Action.
@@ -185,7 +315,12 @@ type action struct {
 
 // stage is a meter with what stands around it in a policy.
 type stage struct {
-	meter.Meter
+	meter.Meter                 // unless one of the next two is there
+	keyed       *keyed          // a meter for each key
+	envelope    *meter.Envelope // of which it is a flow
+	flow        int
+
+	of      *Meter
 	kind    meter.Kind
 	packets bool
 	aware   bool

@@ -38,7 +38,7 @@ func Example() {
 		fmt.Println(packet.Time, v.Color, "dropped:", v.Done.Dropped(), "DSCP:", data[15]>>2, v.Reason)
 	}
 	all := pipeline.Stats()[0]
-	fmt.Println(all.Total().Packets, "came,", dataplane.Sum(all.Marked).Packets, "marked,", all.Dropped(meter.Red).Packets, "dropped")
+	fmt.Println(all.Total().Packets, "came,", dataplane.Sum(all.Marked[:]).Packets, "marked,", all.Dropped(meter.Red).Packets, "dropped")
 	// Output:
 	// 0 green dropped: false DSCP: 0 rfc2697-green
 	// 100000 green dropped: false DSCP: 0 rfc2697-green

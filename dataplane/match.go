@@ -133,3 +133,62 @@ func coversPrefixes(a, b []netip.Prefix) bool {
 		return !slices.ContainsFunc(a, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 	})
 }
+
+// Misses returns the first key that keeps m from taking p, which was parsed; ""
+// where m takes it, and "ip" where all that is wrong is that p has no IP header.
+// n is the metered length. Classifier is the fast way to the same answer.
+func (m *Match) Misses(p *Packet, n int) string {
+	switch {
+	case !p.within(m.Src, p.Src):
+		return "src"
+	case !p.within(m.Dst, p.Dst):
+		return "dst"
+	}
+	for f, known := range matchFields {
+		list := known.ranges(m)
+		if len(list) == 0 {
+			continue
+		}
+		v, ok := p.number(field(f), n)
+		if !ok || !slices.ContainsFunc(list, func(r Range) bool { return r.First <= v && v <= r.Last }) {
+			return known.name
+		}
+	}
+	if !p.IsIP() && !m.below() {
+		return "ip"
+	}
+	return ""
+}
+
+// within says whether a list asks nothing, or holds one of the packet's
+// addresses.
+func (p *Packet) within(list []netip.Prefix, a Addr) bool {
+	return len(list) == 0 || p.IsIP() && slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Contains(a.netip(p.Kind)) })
+}
+
+// number is what a packet of metered length n is matched by, or false where it
+// does not have the field.
+func (p *Packet) number(f field, n int) (v uint32, ok bool) {
+	switch f {
+	case proto:
+		return uint32(p.Proto), p.IsIP()
+	case sport:
+		return uint32(p.SrcPort), p.HasPorts
+	case dport:
+		return uint32(p.DstPort), p.HasPorts
+	case dscp:
+		v, ok := p.DSCP()
+		return uint32(v), ok
+	case vlan:
+		v, ok := p.vlan()
+		return uint32(v), ok
+	case pcp:
+		v, ok := p.pcp()
+		return uint32(v), ok
+	case ethertype:
+		return uint32(p.EtherType), p.HasEtherType
+	case mark:
+		return p.Mark, true
+	}
+	return uint32(n), true
+}

@@ -150,3 +150,57 @@ func TestCoversAgainstScan(t *testing.T) {
 		t.Errorf("only %d covers were claimed: this test shows nothing", claims)
 	}
 }
+
+// TestMisses spells out which key is named.
+func TestMisses(t *testing.T) {
+	tcp := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4, proto: protoTCP, ports: true, sport: 1000, dport: 80}
+	arp := sample{kind: Other, ethertype: 0x0806, length: 46}
+	for _, test := range []struct {
+		match Match
+		s     sample
+		want  string
+	}{
+		{Match{}, tcp, ""},
+		{Match{}, arp, "ip"},
+		{Match{Mark: is(0)}, arp, "ip"},
+		{Match{Mark: is(1)}, arp, "mark"},
+		{Match{DSCP: is(0)}, arp, "dscp"},
+		{Match{Src: prefixes("0.0.0.0/0")}, arp, "src"},
+		{Match{EtherType: is(0x0806)}, arp, ""},
+		{Match{Length: is(46)}, arp, ""},
+		{Match{Length: is(45, 47)}, arp, "length"},
+		{Match{Src: prefixes("::/0")}, tcp, "src"},
+		{Match{Dst: prefixes("0.0.0.0/32"), DPort: is(81)}, tcp, "dst"},
+		{Match{SPort: is(1000), DPort: is(81)}, tcp, "dport"},
+		{Match{SPort: is(1000), Proto: is(protoUDP)}, tcp, "proto"},
+		{Match{VLAN: is(7)}, tcp, "vlan"},
+	} {
+		if got := test.match.Misses(test.s.packet(), test.s.length); got != test.want {
+			t.Errorf("%+v, %s: misses %q, want %q", test.match, describe(test.s.packet()), got, test.want)
+		}
+	}
+}
+
+// TestMissesAgainstClassifier holds that Misses takes what the classifier takes.
+func TestMissesAgainstClassifier(t *testing.T) {
+	r := seeded(t)
+	taken := 0
+	for range 20_000 {
+		m := randomMatch(r, 2+r.IntN(12))
+		c := NewClassifier([]Match{m})
+		for range 5 {
+			s := aimed(r, &m)
+			p := s.packet()
+			key := m.Misses(p, s.length)
+			if (key == "") != (c.Classify(p, s.length) == 0) {
+				t.Fatalf("%+v, %s of length %d: misses %q, the classifier does not agree", m, describe(p), s.length, key)
+			}
+			if key == "" {
+				taken++
+			}
+		}
+	}
+	if taken < 5000 {
+		t.Errorf("only %d packets were taken: this test shows nothing", taken)
+	}
+}

@@ -1,7 +1,9 @@
 package dataplane
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strconv"
 
 	"github.com/a-seed-32e5a53f/shaper/marker"
@@ -79,6 +81,10 @@ type Packet struct {
 	Time    int64  // ns
 	Link    LinkType
 	Mark    uint32 // skb mark
+	ID      int64  // the source's own; verdicts have it
+	// A GSO packet leaves as Segments packets of Segment bytes each from the
+	// link header on, the last may be shorter; WireLen is their sum. 0 is one.
+	Segments, Segment int
 
 	Kind         Kind
 	Proto        uint8  // upper-layer protocol, valid for IPv4 and IPv6
@@ -110,6 +116,30 @@ func (p *Packet) DSCP() (uint8, bool) {
 	return 0, false
 }
 
+// ECNCapable says whether the packet's sender understands marks of congestion
+// (RFC 3168 §5), or one was set already.
+func (p *Packet) ECNCapable() bool {
+	switch p.Kind {
+	case IPv4:
+		return marker.ECNv4(p.Data[p.L3:]) != 0
+	case IPv6:
+		return marker.ECNv6(p.Data[p.L3:]) != 0
+	}
+	return false
+}
+
+// SetCE sets Congestion Experienced, and says whether the packet is
+// ECN-capable.
+func (p *Packet) SetCE() bool {
+	switch p.Kind {
+	case IPv4:
+		return marker.SetCEv4(p.Data[p.L3:])
+	case IPv6:
+		return marker.SetCEv6(p.Data[p.L3:])
+	}
+	return false
+}
+
 // vlan returns the outer VLAN id, or false without a tag.
 func (p *Packet) vlan() (uint16, bool) {
 	if p.Tags == 0 {
@@ -124,4 +154,17 @@ func (p *Packet) pcp() (uint8, bool) {
 		return 0, false
 	}
 	return marker.PCP(p.Data[p.Tag:]), true
+}
+
+// netip is the address as the standard library has it.
+func (a Addr) netip(k Kind) netip.Addr {
+	if k == IPv4 {
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], uint32(a.Lo))
+		return netip.AddrFrom4(b)
+	}
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], a.Hi)
+	binary.BigEndian.PutUint64(b[8:], a.Lo)
+	return netip.AddrFrom16(b)
 }

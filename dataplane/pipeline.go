@@ -10,10 +10,11 @@ import (
 type Done uint8
 
 const (
-	Pass   Done = 1 << iota // left, alone where nothing else was done
-	ECNSet                  // CE was set
-	Marked                  // a mark was written, changed or not
-	Queued                  // left at Departure
+	Pass    Done = 1 << iota // left, alone where nothing else was done
+	ECNSet                   // CE was set
+	Marked                   // a mark was written, changed or not
+	Queued                   // left at Departure
+	Waiting                  // in a link's queue: Settle says what becomes of it
 )
 
 // Dropped says that the packet does not leave.
@@ -27,6 +28,8 @@ const (
 	NotIP
 	BadPacket
 	QueueFull
+	WRED
+	CoDel
 )
 
 // String returns the reason as decisions spell it.
@@ -40,6 +43,10 @@ func (r Reason) String() string {
 		return "malformed"
 	case QueueFull:
 		return "queue-full"
+	case WRED:
+		return "wred"
+	case CoDel:
+		return "codel"
 	}
 	return meter.Clause(r).String()
 }
@@ -47,8 +54,10 @@ func (r Reason) String() string {
 // Verdict is what became of one packet. The zero Verdict is a drop.
 type Verdict struct {
 	Now       int64 // ns: the clock, the largest time seen
-	Departure int64 // ns; valid unless dropped
+	Departure int64 // ns; valid unless dropped or waiting
+	ID        int64 // the packet's
 	Length    int   // metered bytes
+	Packets   int   // that it leaves as
 	Class     int32 // index into Policy.Classes, -1 where no class took it
 	Done      Done
 	Pre       meter.Color // before the first meter; valid where Class >= 0
@@ -59,17 +68,23 @@ type Verdict struct {
 	DSCPOut   uint8 // valid unless dropped
 }
 
+// count is what the packet adds to counters.
+func (v *Verdict) count() Count { return Count{int64(v.Packets), int64(v.Length)} }
+
 // Pipeline is a policy at work. One goroutine owns it. Process allocates
-// nothing, except as queue.Leaky.Admit says.
+// nothing, except as queue.Leaky.Admit and queue.Link.Admit say.
 type Pipeline struct {
+	policy     *Policy
 	length     LengthRule
 	classifier *Classifier
 	classes    []class
 	stages     []stage
 	stageOf    map[*Meter]int32
-	queues     []*queue.Leaky
+	queues     []paced
+	links      []*queue.Link[Verdict]
 	stats      []ClassStats // by class, then what no class took
 	now        int64        // ns, the largest time seen
+	steps      *[]Step      // where Explain wants them
 }
 
 // Accepts says why the policy cannot meter packets of a link type, or nil.
@@ -82,14 +97,14 @@ func (l *Pipeline) Process(p *Packet, v *Verdict) {
 	Parse(p)
 	l.now = max(l.now, p.Time)
 	n := l.length.of(p)
-	*v = Verdict{Now: l.now, Departure: l.now, Length: n}
+	*v = Verdict{Now: l.now, Departure: l.now, ID: p.ID, Length: n, Packets: max(p.Segments, 1)}
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
 	i := l.classifier.Classify(p, n)
 	v.Class = int32(i)
 	if i < 0 {
 		v.Done, v.Reason = Pass, p.Kind.Untaken()
-		l.stats[len(l.classes)].Untaken.add(n)
+		l.stats[len(l.classes)].Untaken.add(v.count())
 		return
 	}
 	class := &l.classes[i]
@@ -111,16 +126,63 @@ func (l *Pipeline) meter(i int32, p *Packet, v *Verdict) {
 	for {
 		n := v.Length
 		if s.packets {
-			n = 1
+			n = v.Packets
 		}
 		in := v.Color
-		v.Color = s.Color(l.now, n, in)
+		if l.steps == nil {
+			v.Color = s.color(p, l.now, n, in)
+		} else {
+			step := s.explain(p, l.now, n, in)
+			*l.steps = append(*l.steps, step)
+			v.Color = step.Color
+		}
 		v.Reason = Reason(s.kind.Clause(in, v.Color))
 		if s.then < 0 || v.Color == meter.Red {
 			return
 		}
 		s = &l.stages[s.then]
 	}
+}
+
+// color meters a packet.
+func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
+	switch {
+	case s.keyed != nil:
+		return s.keyed.color(p, now, n, in)
+	case s.envelope != nil:
+		return s.envelope.Color(s.flow, now, n, in)
+	}
+	return s.Color(now, n, in)
+}
+
+// Step is one meter's part in a verdict.
+type Step struct {
+	Meter *Meter
+	Key   string // as people read it; "" where the meter has none, or the packet
+	meter.Explanation
+}
+
+// Explain is Process with the grounds of its verdict: a step for each meter that
+// the packet went through.
+func (l *Pipeline) Explain(p *Packet, v *Verdict) []Step {
+	var steps []Step
+	l.steps = &steps
+	l.Process(p, v)
+	l.steps = nil
+	return steps
+}
+
+func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) Step {
+	step := Step{Meter: s.of}
+	switch {
+	case s.keyed != nil:
+		step.Key, step.Explanation = s.keyed.explain(p, now, n, in)
+	case s.envelope != nil:
+		step.Explanation = s.envelope.Explain(s.flow, now, n, in)
+	default:
+		step.Explanation = s.Explain(now, n, in)
+	}
+	return step
 }
 
 // precolor reads the color that the packet came with.
@@ -156,18 +218,18 @@ func (p *Packet) value(f Field) (value uint32, ok bool) {
 // act does what the class does to the packet's color, and counts it.
 func (l *Pipeline) act(a *action, p *Packet, v *Verdict) {
 	stats := &l.stats[v.Class]
-	stats.Colors[v.Color].add(v.Length)
+	stats.Colors[v.Color].add(v.count())
 	if a.drop {
-		stats.Drops[v.Color][CauseColor].add(v.Length)
+		stats.Drops[v.Color][CauseColor].add(v.count())
 		return
 	}
 	done := Pass
 	switch a.ecn {
 	case CE, CEOrDrop:
-		if p.setCE() {
+		if p.SetCE() {
 			done |= ECNSet
 		} else if a.ecn == CEOrDrop {
-			stats.Drops[v.Color][CauseECN].add(v.Length)
+			stats.Drops[v.Color][CauseECN].add(v.count())
 			return
 		}
 	}
@@ -179,33 +241,81 @@ func (l *Pipeline) act(a *action, p *Packet, v *Verdict) {
 			}
 		}
 	}
-	if a.queue >= 0 {
-		departure, ok := l.queues[a.queue].Admit(l.now, v.Length)
-		if !ok {
-			stats.Drops[v.Color][CauseQueue].add(v.Length)
-			v.Reason = QueueFull
-			return
-		}
-		v.Departure = departure
-		done |= Queued
-		stats.Queued[v.Color].add(v.Length)
-	}
-	if done&Marked != 0 {
-		stats.Marked[v.Color].add(v.Length)
-	}
 	v.Done = done
+	if a.queue >= 0 {
+		l.enqueue(&l.queues[a.queue], p, v)
+		return
+	}
+	l.leave(v)
 }
 
-// setCE sets Congestion Experienced, and says whether the packet is
-// ECN-capable.
-func (p *Packet) setCE() bool {
-	switch p.Kind {
-	case IPv4:
-		return marker.SetCEv4(p.Data[p.L3:])
-	case IPv6:
-		return marker.SetCEv6(p.Data[p.L3:])
+// enqueue takes the packet into a queue, unless that drops it.
+func (l *Pipeline) enqueue(q *paced, p *Packet, v *Verdict) {
+	v.Done |= Queued
+	packet := queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()}
+	var f queue.Fate
+	if q.leaky != nil {
+		v.Departure, f = q.leaky.Admit(l.now, packet)
+	} else if f = l.links[q.link].Admit(l.now, q.share, packet, *v); !f.Dropped() {
+		v.Done |= Waiting
+		return
+	}
+	l.decided(f, v)
+	if v.Done&ECNSet != 0 {
+		p.SetCE()
+	}
+}
+
+// decided is what a queue made of a packet.
+func (l *Pipeline) decided(f queue.Fate, v *Verdict) {
+	if f.Dropped() {
+		cause := [...]Cause{queue.Full: CauseQueue, queue.Thin: CauseWRED, queue.Stale: CauseCoDel}[f]
+		l.stats[v.Class].Drops[v.Color][cause].add(v.count())
+		v.Departure, v.DSCPOut = v.Now, v.DSCPIn
+		v.Done, v.Reason = 0, [...]Reason{queue.Full: QueueFull, queue.Thin: WRED, queue.Stale: CoDel}[f]
+		return
+	}
+	if f == queue.AdmitCE {
+		v.Done |= ECNSet
+	}
+	l.leave(v)
+}
+
+// leave counts a packet that is not dropped.
+func (l *Pipeline) leave(v *Verdict) {
+	stats := &l.stats[v.Class]
+	if v.Done&Queued != 0 {
+		stats.Queued[v.Color].add(v.count())
+	}
+	if v.Done&Marked != 0 {
+		stats.Marked[v.Color].add(v.count())
+	}
+}
+
+// Settle writes to v what became, by now (ns), of a packet that was Waiting:
+// its departure, or its drop. It says false where nothing else was decided by
+// then. The caller finds the packet by v.ID, and where v.Done has ECNSet calls
+// its SetCE.
+func (l *Pipeline) Settle(now int64, v *Verdict) bool {
+	for _, link := range l.links {
+		if d, ok := link.Decide(now); ok {
+			*v = d.Value
+			v.Departure = d.Depart
+			l.decided(d.Fate, v)
+			return true
+		}
 	}
 	return false
+}
+
+// Due is when Settle has something next, in ns, or false where nothing waits.
+func (l *Pipeline) Due() (at int64, ok bool) {
+	for _, link := range l.links {
+		if t, waits := link.Due(); waits && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	return at, ok
 }
 
 // mark writes a mark, and says whether the packet has the field.
@@ -245,9 +355,46 @@ func (p *Packet) mark(m Mark) bool {
 func (l *Pipeline) Stats() []ClassStats { return l.stats }
 
 // Tokens returns what a meter of the policy holds at the pipeline's time, as
-// meter.Meter.Tokens does.
+// meter.Meter.Tokens does. Of a meter for each key it is what those packets share
+// that have none.
 func (l *Pipeline) Tokens(m *Meter) (tc, te int64) {
-	return l.stages[l.stageOf[m]].Tokens(l.now)
+	return l.stages[l.stageOf[m]].tokens(l.now)
+}
+
+func (s *stage) tokens(now int64) (tc, te int64) {
+	switch {
+	case s.keyed != nil:
+		return s.keyed.table.Rest().Tokens(now)
+	case s.envelope != nil:
+		return s.envelope.Tokens(s.flow, now)
+	}
+	return s.Tokens(now)
+}
+
+// Keys counts the keys of a meter of the policy; all zero where it has none.
+func (l *Pipeline) Keys(m *Meter) meter.TableStats {
+	if k := l.stages[l.stageOf[m]].keyed; k != nil {
+		return k.table.Stats()
+	}
+	return meter.TableStats{}
+}
+
+// Queues returns what waits, in the order in which actions name the queues: in
+// those with a rate at a time (ns) that is not before the pipeline's, in those
+// of links as Settle left them.
+func (l *Pipeline) Queues(now int64) []QueueState {
+	out := make([]QueueState, len(l.queues))
+	for i := range l.queues {
+		q := &l.queues[i]
+		out[i].Name = q.Name
+		if q.leaky == nil {
+			_, out[i].Bytes = l.links[q.link].Waiting(q.share)
+			continue
+		}
+		out[i].Delay = q.leaky.Delay(now)
+		out[i].Bytes, _ = q.Rate.Burst(out[i].Delay)
+	}
+	return out
 }
 
 // Now returns the largest time seen, in ns.

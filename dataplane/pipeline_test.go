@@ -50,7 +50,7 @@ func process(l *Pipeline, at int64, frame []byte) (Verdict, []byte) {
 //
 //	class pre>color done reason
 //
-// with the new DSCP behind mark and the departure behind queue.
+// with the new DSCP behind mark and the departure behind queue, or wait.
 func verdict(policy *Policy, v Verdict) string {
 	if v.Class < 0 {
 		return fmt.Sprintf("- %s %v", done(v), v.Reason)
@@ -69,7 +69,10 @@ func done(v Verdict) string {
 	if v.Done&Marked != 0 {
 		b = append(b, fmt.Sprintf("mark=%d", v.DSCPOut))
 	}
-	if v.Done&Queued != 0 {
+	switch {
+	case v.Done&Waiting != 0:
+		b = append(b, "wait")
+	case v.Done&Queued != 0:
 		b = append(b, fmt.Sprintf("queue@%d", v.Departure))
 	}
 	if b == nil {
@@ -92,11 +95,18 @@ func newTally(policy *Policy) *tally {
 
 func (c *tally) add(v Verdict) {
 	if v.Class < 0 {
-		c.stats[len(c.stats)-1].Untaken.add(v.Length)
+		c.stats[len(c.stats)-1].Untaken.add(v.count())
 		return
 	}
+	c.stats[v.Class].Colors[v.Color].add(v.count())
+	if v.Done&Waiting == 0 {
+		c.settle(v)
+	}
+}
+
+// settle counts what became of a packet, perhaps of one that waited.
+func (c *tally) settle(v Verdict) {
 	s := &c.stats[v.Class]
-	s.Colors[v.Color].add(v.Length)
 	if v.Done.Dropped() {
 		cause := CauseECN
 		switch action := c.policy.Classes[v.Class].Action(v.Color); {
@@ -104,16 +114,20 @@ func (c *tally) add(v Verdict) {
 			cause = CauseColor
 		case v.Reason == QueueFull:
 			cause = CauseQueue
+		case v.Reason == WRED:
+			cause = CauseWRED
+		case v.Reason == CoDel:
+			cause = CauseCoDel
 		}
-		s.Drops[v.Color][cause].add(v.Length)
+		s.Drops[v.Color][cause].add(v.count())
 		return
 	}
-	c.passed[v.Class][v.Color].add(v.Length)
+	c.passed[v.Class][v.Color].add(v.count())
 	if v.Done&Marked != 0 {
-		s.Marked[v.Color].add(v.Length)
+		s.Marked[v.Color].add(v.count())
 	}
 	if v.Done&Queued != 0 {
-		s.Queued[v.Color].add(v.Length)
+		s.Queued[v.Color].add(v.count())
 	}
 }
 
@@ -146,7 +160,7 @@ func TestZeroVerdict(t *testing.T) {
 	if !(Verdict{}).Done.Dropped() {
 		t.Error("the zero Verdict is no drop")
 	}
-	for _, d := range []Done{Pass, ECNSet, Marked, Queued} {
+	for _, d := range []Done{Pass, ECNSet, Marked, Queued, Waiting} {
 		if d.Dropped() {
 			t.Errorf("Done %d is a drop", d)
 		}
@@ -566,9 +580,20 @@ func randomPolicy(r *rand.Rand, aware bool, from func() PreColor) *Policy {
 	for _, m := range meters[1:] {
 		m.PreColor = from()
 	}
+	early := queue.Config{
+		ECN: r.IntN(2) == 0, Seed: r.Uint64(),
+		WRED:  [3]queue.Early{{}, {Min: 100, Max: 3000, Probability: queue.Certain / 2}, {Min: 0, Max: 2000, Probability: queue.Certain}},
+		CoDel: queue.CoDel{Target: time.Millisecond, Interval: 2 * time.Millisecond},
+	}
+	with := func(c queue.Config, edit func(*queue.Config)) queue.Config { edit(&c); return c }
+	link := &Link{Rate: meter.BitRate(4e6)}
 	queues := []*Queue{
 		{Config: queue.Config{Rate: meter.BitRate(1e6), Time: 10 * time.Millisecond}},
-		{Config: queue.Config{Rate: meter.BitRate(1e7), Bytes: 3000, Packets: 9}},
+		{Config: with(early, func(c *queue.Config) { c.Rate, c.Bytes, c.Packets = meter.BitRate(1e7), 3000, 9 })},
+		{Config: with(early, func(c *queue.Config) { c.Bytes = 5000 }), Link: link},
+		{Config: queue.Config{Packets: 9}, Link: link, Weight: 3},
+		{Config: queue.Config{Time: 20 * time.Millisecond}, Link: link, Priority: 1},
+		{Config: queue.Config{Bytes: 3000}, Link: &Link{Rate: meter.BitRate(1e6)}},
 	}
 	for i := range 1 + r.IntN(6) {
 		policy.Classes = append(policy.Classes, Class{
@@ -624,21 +649,48 @@ func randomFrame(r *rand.Rand) []byte {
 	return frame
 }
 
+// waits is a packet that waits, and the frame that it came as.
+type waits struct {
+	p     Packet
+	frame []byte
+}
+
 // TestProperties holds any policy to what is true of all of them.
 func TestProperties(t *testing.T) {
 	r := seeded(t)
 	var seen Done
+	reasons := map[Reason]int{}
 	for range 150 {
 		policy := randomPolicy(r, true, anyField(r))
 		l, sum := build(t, policy), newTally(policy)
+		waiting := map[int64]waits{}
+		settle := func(now int64) {
+			for v := (Verdict{}); l.Settle(now, &v); {
+				w, ok := waiting[v.ID]
+				if delete(waiting, v.ID); !ok {
+					t.Fatalf("packet %d did not wait: %+v", v.ID, v)
+				}
+				sum.settle(v)
+				seen |= v.Done
+				reasons[v.Reason]++
+				if !v.Done.Dropped() && (v.Departure < v.Now || v.Departure > now) {
+					t.Fatalf("settled by %d: came at %d and leaves at %d", now, v.Now, v.Departure)
+				}
+				if v.Done&ECNSet != 0 {
+					w.p.SetCE()
+				}
+				checkMarked(t, policy.Classes[v.Class].Action(v.Color), &w.p, w.frame, v)
+			}
+		}
 		var now int64
-		for range 150 {
+		for i := range int64(150) {
 			now += r.Int64N(2e6) - 1e5
 			frame := randomFrame(r)
-			p := Packet{Data: bytes.Clone(frame), Time: now, Link: LinkEthernet, Mark: r.Uint32N(3)}
+			p := Packet{Data: bytes.Clone(frame), Time: now, Link: LinkEthernet, Mark: r.Uint32N(3), ID: i}
 			v := verdictOf(l, &p)
 			sum.add(v)
 			seen |= v.Done
+			reasons[v.Reason]++
 			before := describe(&p)
 			if v.Class < 0 {
 				if v.Done != Pass || !bytes.Equal(p.Data, frame) {
@@ -649,17 +701,33 @@ func TestProperties(t *testing.T) {
 			if v.Color < v.Pre {
 				t.Fatalf("%s: %v became %v", before, v.Pre, v.Color)
 			}
-			if !v.Done.Dropped() && v.Departure < l.Now() {
+			if v.Departure < l.Now() {
 				t.Fatalf("%s: leaves at %d, before it came at %d", before, v.Departure, l.Now())
 			}
-			action := policy.Classes[v.Class].Action(v.Color)
-			checkMarked(t, action, &p, frame, v)
-			checkAgain(t, action, p.Data)
+			if v.Done&Waiting != 0 {
+				waiting[i] = waits{p, frame}
+			} else {
+				action := policy.Classes[v.Class].Action(v.Color)
+				checkMarked(t, action, &p, frame, v)
+				checkAgain(t, action, p.Data)
+			}
+			if r.IntN(3) > 0 {
+				settle(l.Now())
+			}
+		}
+		for at, ok := l.Due(); ok; at, ok = l.Due() {
+			settle(max(at, l.Now()))
+		}
+		if len(waiting) > 0 {
+			t.Fatalf("nothing became of %d packets", len(waiting))
 		}
 		sum.check(t, l)
 	}
-	if seen != Pass|ECNSet|Marked|Queued {
-		t.Errorf("this test misses a case: done %04b", seen)
+	if seen != Pass|ECNSet|Marked|Queued|Waiting {
+		t.Errorf("this test misses a case: done %05b", seen)
+	}
+	if reasons[QueueFull] == 0 || reasons[WRED]+reasons[CoDel] == 0 {
+		t.Errorf("this test misses a case: %v", reasons)
 	}
 }
 
@@ -689,7 +757,7 @@ func checkMarked(t *testing.T, action Action, p *Packet, frame []byte, v Verdict
 		return 0
 	}
 	want := ecn(&q)
-	if action.ECN != NoECN && want != marker.NotECT {
+	if (action.ECN != NoECN || v.Done&ECNSet != 0) && want != marker.NotECT {
 		want = marker.CE
 	}
 	if ecn(p) != want || v.Done&ECNSet != 0 && want != marker.CE {
@@ -742,6 +810,7 @@ func TestBlindIsAwareWithGreen(t *testing.T) {
 func workload(t testing.TB) (*Pipeline, [][]byte) {
 	total := &Meter{Name: "total", Params: meter.TRTCM{CIR: meter.BitRate(80e6), CBS: 1 << 20, PIR: meter.BitRate(100e6), PBS: 2 << 20}, Aware: true}
 	bulk := &Queue{Name: "bulk", Config: queue.Config{Rate: meter.BitRate(20e6), Time: 100 * time.Millisecond}}
+	shared := &Queue{Name: "shared", Config: queue.Config{Bytes: 30_000, ECN: true, CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond}}, Link: &Link{Rate: meter.BitRate(4e6)}}
 	policy := &Policy{}
 	for i := range uint32(15) {
 		policy.Classes = append(policy.Classes, Class{
@@ -750,7 +819,7 @@ func workload(t testing.TB) (*Pipeline, [][]byte) {
 			Meter:  &Meter{Name: "own", Params: meter.SRTCM{CIR: meter.BitRate(8e6), CBS: 20_000, EBS: 40_000}, Aware: true, Then: total},
 			Green:  &Action{ECN: CE, Marks: []Mark{{DSCP, 10}, {PCP, 1}, {MPLSTC, 1}, {SKBMark, 1}}},
 			Yellow: &Action{Marks: []Mark{{DSCP, 12}, {DEI, 1}}, Queue: bulk},
-			Red:    &Action{ECN: CEOrDrop, Queue: bulk},
+			Red:    &Action{ECN: CEOrDrop, Queue: shared},
 		})
 	}
 	policy.Classes = append(policy.Classes, Class{
@@ -772,20 +841,26 @@ func TestProcessAllocatesNothing(t *testing.T) {
 	var v Verdict
 	p := Packet{Link: LinkEthernet}
 	i := 0
-	allocs := testing.AllocsPerRun(5000, func() {
+	process := func() {
 		p.Data, p.WireLen = frames[i%len(frames)], 0
 		p.Time += 300 * µs
 		l.Process(&p, &v)
 		seen |= v.Done
 		dropped = dropped || v.Done.Dropped()
 		rest = rest || v.Class == 15
+		for l.Settle(p.Time, &v) {
+			seen |= v.Done
+		}
 		i++
-	})
-	if allocs != 0 {
+	}
+	for range 5000 {
+		process()
+	}
+	if allocs := testing.AllocsPerRun(5000, process); allocs != 0 {
 		t.Errorf("%v allocations a packet", allocs)
 	}
-	if seen != Pass|ECNSet|Marked|Queued || !dropped || !rest {
-		t.Errorf("this test misses a case: done %04b, dropped %v, last class %v", seen, dropped, rest)
+	if seen != Pass|ECNSet|Marked|Queued|Waiting || !dropped || !rest {
+		t.Errorf("this test misses a case: done %05b, dropped %v, last class %v", seen, dropped, rest)
 	}
 }
 
@@ -798,5 +873,7 @@ func BenchmarkProcess(b *testing.B) {
 		p.Data, p.WireLen = frames[i%len(frames)], 0
 		p.Time += µs
 		l.Process(&p, &v)
+		for l.Settle(p.Time, &v) {
+		}
 	}
 }

@@ -36,14 +36,23 @@ type LengthRule struct {
 	MPU      int
 }
 
-// of is the metered length in bytes, never negative.
+// of is the metered length in bytes, the sum over the packet's segments.
 func (r LengthRule) of(p *Packet) int {
-	n := p.L3Len
+	if p.Segments <= 1 {
+		return r.frame(p.WireLen, p.L3Len)
+	}
+	last := p.WireLen - (p.Segments-1)*p.Segment
+	return (p.Segments-1)*r.frame(p.Segment, p.Segment-p.L3) + r.frame(last, last-p.L3)
+}
+
+// frame is the metered length of one frame in bytes, never negative.
+func (r LengthRule) frame(wire, l3 int) int {
+	n := l3
 	switch r.Base {
 	case L2:
-		n = p.WireLen
+		n = wire
 	case L1:
-		n = max(60, p.WireLen) + 24 // FCS 4, preamble and start 8, gap 12
+		n = max(60, wire) + 24 // FCS 4, preamble and start 8, gap 12
 	}
 	return max(n+r.Overhead, r.MPU, 0)
 }
@@ -65,8 +74,8 @@ type Class struct {
 	Green, Yellow, Red *Action
 }
 
-// Params are the parameters of a meter: meter.SRTCM, meter.TRTCM,
-// meter.TRTCM4115 or meter.TokenBucket.
+// Params are the parameters of a meter: those of package meter, such as
+// meter.SRTCM.
 type Params interface {
 	Profile() (*meter.Profile, error)
 }
@@ -83,7 +92,29 @@ type Meter struct {
 	Initial  Share
 	Packets  bool   // count packets instead of bytes
 	Then     *Meter // meters the packet next, unless it is red
+
+	// Per makes it a meter for each key, of at most Keys; 0 is DefaultKeys.
+	// Initial is full or empty, for a new key. Idle is that of
+	// meter.TableConfig.
+	Per  Key
+	Keys int
+	Idle bool
+
+	// Envelope shares bandwidth between the flows that point to it, which are
+	// meters of RFC 4115. Those of a larger Rank, 1 to 64, are before others.
+	Envelope *Envelope
+	Rank     int
 }
+
+// Envelope is a bandwidth profile envelope, MEF 10.3 §12. A zero rate is no
+// limit.
+type Envelope struct {
+	Name           string
+	CIRMax, EIRMax meter.Rate
+	Packets        bool // they count packets
+}
+
+const maxRank = 64
 
 // Share is a part of a whole, Num/Den. The zero Share is all of it.
 type Share struct{ Num, Den int64 }
@@ -175,15 +206,35 @@ type Action struct {
 	Queue *Queue
 }
 
-// Queue is a paced queue. Actions that point to the same one share it.
+// Queue is a paced queue: one with a rate of its own, or one of a link. Actions
+// that point to the same one share it.
 type Queue struct {
 	Name string
 	queue.Config
+	// A queue of a link has no Rate, but what queue.Share says; 0 is a weight
+	// of one.
+	Link             *Link
+	Priority, Weight int
+}
+
+// Share is the queue as one of its link.
+func (q *Queue) Share() queue.Share {
+	s := queue.Share{Config: q.Config, Priority: q.Priority, Weight: q.Weight}
+	if s.Weight == 0 {
+		s.Weight = 1
+	}
+	return s
+}
+
+// Link is a rate that queues share. Those that point to the same one do.
+type Link struct {
+	Name string
+	Rate meter.Rate
 }
 
 // FieldError is a fault of a policy.
 type FieldError struct {
-	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action or *Queue
+	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link or *Envelope
 	Field  string // the key in it, in the spelling of the policy file
 	Reason string
 }
@@ -196,6 +247,10 @@ func (e *FieldError) Error() string {
 		return fmt.Sprintf("meter %q: %s: %s", o.Name, e.Field, e.Reason)
 	case *Queue:
 		return fmt.Sprintf("queue %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Link:
+		return fmt.Sprintf("link %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Envelope:
+		return fmt.Sprintf("envelope %q: %s: %s", o.Name, e.Field, e.Reason)
 	}
 	return e.Field + ": " + e.Reason
 }

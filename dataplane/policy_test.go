@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"net/netip"
 	"strings"
@@ -153,7 +154,32 @@ var faulty = []struct {
 
 	{"queue without limit", "limit", "missing", func(p *Policy) any { p.Classes[0].Red.Queue.Time = 0; return p.Classes[0].Red.Queue }},
 	{"queue with a negative limit", "limit", "negative", func(p *Policy) any { p.Classes[0].Red.Queue.Bytes = -1; return p.Classes[0].Red.Queue }},
+	{"queue with too many packets", "limit", "65536", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Packets = queue.MaxPackets + 1; return q }},
+	{"WRED", "wred", "limit", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.WRED[2].Max = int64(q.Time) + 1; return q }},
+	{"CoDel", "codel", "target", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.CoDel.Target = 1; return q }},
+	{"a priority without a link", "rate", "a link's", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Priority = 1; return q }},
+	{"a weight without a link", "rate", "a link's", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Weight = 2; return q }},
+	{"a rate and a link", "rate", "a link's", func(p *Policy) any { q := linked(p); q.Rate = mega; return q }},
+	{"a priority below zero", "priority", "-1", func(p *Policy) any { q := linked(p); q.Priority = -1; return q }},
+	{"a priority too high", "priority", "8", func(p *Policy) any { q := linked(p); q.Priority = 8; return q }},
+	{"a weight below zero", "weight", "-1", func(p *Policy) any { q := linked(p); q.Weight = -1; return q }},
+	{"a weight too high", "weight", "1001", func(p *Policy) any { q := linked(p); q.Weight = 1001; return q }},
+	{"a limit of less than a byte", "limit", "less than a byte", func(p *Policy) any { q := linked(p); q.Time = 999; return q }},
+	{"CoDel of a link's queue", "codel", "target", func(p *Policy) any { q := linked(p); q.CoDel.Interval = 1; return q }},
+	{"link without rate", "rate", "above zero", func(p *Policy) any { q := linked(p); q.Link.Rate = meter.Rate{}; return q.Link }},
+	{"link with a rate too fine", "rate", "too fine", func(p *Policy) any {
+		q := linked(p)
+		q.Link.Rate.Bytes = math.MaxInt64
+		return q.Link
+	}},
 	{"queue without rate", "rate", "above zero", func(p *Policy) any { p.Classes[0].Red.Queue.Rate = meter.Rate{}; return p.Classes[0].Red.Queue }},
+}
+
+// linked makes the queue of a policy a link's.
+func linked(p *Policy) *Queue {
+	q := p.Classes[0].Red.Queue
+	q.Rate, q.Link = meter.Rate{}, &Link{Name: "wan", Rate: mega}
+	return q
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -224,6 +250,8 @@ func TestNewAccepts(t *testing.T) {
 		"largest marks": func(p *Policy) {
 			p.Classes[0].Red.Marks = []Mark{{DSCP, 63}, {PCP, 7}, {DEI, 1}, {MPLSTC, 7}, {SKBMark, 1<<32 - 1}}
 		},
+		"a link":                  func(p *Policy) { linked(p) },
+		"a link's lowest":         func(p *Policy) { q := linked(p); q.Priority, q.Weight, q.Time = 7, 1000, 1000 },
 		"drop with an empty list": func(p *Policy) { p.Classes[0].Red = &Action{Drop: true, Marks: []Mark{}} },
 	} {
 		p := soundPolicy()
@@ -282,6 +310,10 @@ func TestNames(t *testing.T) {
 		{CauseColor, "color"},
 		{CauseECN, "ecn"},
 		{CauseQueue, "queue-full"},
+		{CauseWRED, "wred"},
+		{CauseCoDel, "codel"},
+		{WRED, "wred"},
+		{CoDel, "codel"},
 	} {
 		if test.got.String() != test.want {
 			t.Errorf("%q, want %q", test.got, test.want)

@@ -1,13 +1,17 @@
 package dataplane
 
-import "github.com/a-seed-32e5a53f/shaper/meter"
+import (
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
 
 // Count is packets and their metered bytes.
 type Count struct{ Packets, Bytes int64 }
 
-func (c *Count) add(n int) {
-	c.Packets++
-	c.Bytes += int64(n)
+func (c *Count) add(d Count) {
+	c.Packets += d.Packets
+	c.Bytes += d.Bytes
 }
 
 // Plus returns the sum.
@@ -20,25 +24,46 @@ const (
 	CauseColor Cause = iota // its color's action is drop
 	CauseECN                // not ECN-capable where the action asks for CE or drop
 	CauseQueue              // the queue was full
+	CauseWRED               // WRED, before it was
+	CauseCoDel              // CoDel
+	Causes                  // how many there are
 )
 
 // String returns the cause as tables spell it.
-func (c Cause) String() string { return [...]string{"color", "ecn", "queue-full"}[c] }
+func (c Cause) String() string {
+	return [...]string{"color", "ecn", QueueFull.String(), WRED.String(), CoDel.String()}[c]
+}
 
 // ClassStats counts the packets of one class.
 type ClassStats struct {
-	Colors  [3]Count    // by color after the meter
-	Drops   [3][3]Count // by color and Cause
-	Marked  [3]Count    // by color
-	Queued  [3]Count    // by color
-	Untaken Count       // packets without a color: only for what no class took
+	Colors  [3]Count         // by color after the meter
+	Drops   [3][Causes]Count // by color
+	Marked  [3]Count         // by color
+	Queued  [3]Count         // by color
+	Untaken Count            // packets without a color: only for what no class took
+}
+
+// QueueState is what waits in a queue.
+type QueueState struct {
+	Name  string
+	Delay time.Duration // that a packet would have to wait; 0 in a queue of a link
+	Bytes int64         // that wait
+	// Dropped is how many packets found no room where the kernel keeps them. Its
+	// classes count them as queued.
+	Dropped int64
 }
 
 // Dropped is what was dropped of a color, whatever the cause.
-func (s *ClassStats) Dropped(c meter.Color) Count { return Sum(s.Drops[c]) }
+func (s *ClassStats) Dropped(c meter.Color) Count { return Sum(s.Drops[c][:]) }
 
 // Total is all packets of the class.
-func (s *ClassStats) Total() Count { return Sum(s.Colors).Plus(s.Untaken) }
+func (s *ClassStats) Total() Count { return Sum(s.Colors[:]).Plus(s.Untaken) }
 
-// Sum adds up three counts, such as those of the colors.
-func Sum(c [3]Count) Count { return c[0].Plus(c[1]).Plus(c[2]) }
+// Sum adds up counts, such as those of the colors.
+func Sum(counts []Count) Count {
+	var sum Count
+	for _, c := range counts {
+		sum.add(c)
+	}
+	return sum
+}

@@ -22,6 +22,12 @@ func DSCPv4(ip []byte) uint8 { return ip[1] >> 2 }
 // DSCPv6 returns the DSCP of an IPv6 header.
 func DSCPv6(ip []byte) uint8 { return trafficClass(ip) >> 2 }
 
+// ECNv4 returns the ECN codepoint of an IPv4 header.
+func ECNv4(ip []byte) uint8 { return ip[1] & 3 }
+
+// ECNv6 returns the ECN codepoint of an IPv6 header.
+func ECNv6(ip []byte) uint8 { return trafficClass(ip) & 3 }
+
 // SetDSCPv4 writes the DSCP of an IPv4 header and keeps the ECN field.
 func SetDSCPv4(ip []byte, dscp uint8) { setTOS(ip, dscp<<2|ip[1]&3) }
 

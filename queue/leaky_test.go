@@ -1,9 +1,9 @@
 package queue
 
 import (
+	"errors"
 	"math"
-	"math/big"
-	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +48,13 @@ func TestTrace(t *testing.T) {
 			{0, 1, 10}, // 10
 			{0, 1, 14},
 		}},
+		{"a rate that is free within the ns is not free at its begin", Config{Rate: meter.Rate{Bytes: 3, Period: 10}, Packets: 1}, []row{
+			{0, 1, 0},  // 3 1/3
+			{3, 1, 4},  // 6 2/3
+			{3, 1, -1}, // one waits
+			{4, 1, 7},  // which has left
+			{10, 1, 10},
+		}},
 		{"wait equal to the limit is admitted", Config{Rate: mega, Time: 100 * time.Microsecond}, []row{
 			{0, 100, 0},
 			{0, 1, 100 * µs},
@@ -84,8 +91,8 @@ func TestTrace(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			q := open(t, test.cfg)
 			for i, r := range test.rows {
-				got, ok := q.Admit(r.at, r.n)
-				if !ok {
+				got, f := q.Admit(r.at, Packet{Bytes: r.n})
+				if f.Dropped() {
 					got = -1
 				}
 				if got != r.want {
@@ -96,82 +103,97 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// model is the rule in exact arithmetic.
-type model struct {
-	cfg     Config
-	next    *big.Rat
-	waiting []struct {
-		at *big.Rat
-		n  int64
-	}
-}
-
-func (m *model) admit(now int64, n int) (int64, bool) {
-	at := new(big.Rat).SetInt64(now)
-	if m.next != nil && m.next.Cmp(at) > 0 {
-		at.Set(m.next)
-	}
-	wait := new(big.Rat).Sub(at, new(big.Rat).SetInt64(now))
-	if m.cfg.Time > 0 && wait.Cmp(new(big.Rat).SetInt64(int64(m.cfg.Time))) > 0 {
-		return 0, false
-	}
-	packets, bytes := int64(1), int64(n)
-	for _, w := range m.waiting {
-		if w.at.Cmp(new(big.Rat).SetInt64(now)) > 0 {
-			packets++
-			bytes += w.n
+// fields are what an error finds wrong.
+func fields(t testing.TB, err error) (names []string) {
+	t.Helper()
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			names = append(names, fields(t, err)...)
 		}
+		return names
 	}
-	if m.cfg.Bytes > 0 && bytes > m.cfg.Bytes || m.cfg.Packets > 0 && packets > m.cfg.Packets {
-		return 0, false
+	var e *meter.FieldError
+	if errors.As(err, &e) {
+		return []string{e.Field}
 	}
-	m.waiting = append(m.waiting, struct {
-		at *big.Rat
-		n  int64
-	}{at, int64(n)})
-	m.next = big.NewRat(int64(n)*int64(m.cfg.Rate.Period), m.cfg.Rate.Bytes)
-	m.next.Add(m.next, at)
-	up := new(big.Int).Div(new(big.Int).Sub(new(big.Int).Add(at.Num(), at.Denom()), big.NewInt(1)), at.Denom())
-	return up.Int64(), true
-}
-
-func TestAgainstModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	for range 300 {
-		cfg := Config{Rate: meter.Rate{Bytes: 1 + r.Int64N(2000), Period: time.Duration(1 + r.IntN(1e6))}}
-		for cfg.Time+time.Duration(cfg.Bytes+cfg.Packets) == 0 {
-			cfg.Time = time.Duration(r.IntN(1e6)) * time.Duration(r.IntN(2))
-			cfg.Bytes, cfg.Packets = r.Int64N(10_000)*r.Int64N(2), r.Int64N(20)*r.Int64N(2)
-		}
-		q, m := open(t, cfg), &model{cfg: cfg}
-		now := r.Int64N(1e18)
-		for i := range 200 {
-			n := r.IntN(1600)
-			got, ok := q.Admit(now, n)
-			want, wantOK := m.admit(now, n)
-			if got != want || ok != wantOK {
-				t.Fatalf("%+v packet %d: %d B at %d leaves at %d, %v; model %d, %v", cfg, i, n, now, got, ok, want, wantOK)
-			}
-			now += r.Int64N(1 + []int64{0, 1000, 1e6}[r.IntN(3)])
-		}
+	if err != nil {
+		t.Errorf("%v (%T) names no field", err, err)
 	}
+	return nil
 }
 
 func TestRefusals(t *testing.T) {
 	ok := meter.BitRate(1e6)
+	early := func(e ...Early) (c Config) {
+		c = Config{Rate: ok, Packets: 100}
+		copy(c.WRED[:], e)
+		return c
+	}
+	codel := func(target, interval time.Duration) Config {
+		return Config{Rate: ok, Time: 1, CoDel: CoDel{target, interval}}
+	}
+	for _, test := range []struct {
+		cfg    Config
+		fields []string
+		want   string
+	}{
+		{Config{Time: 1}, []string{"rate"}, "rate must be above zero"},
+		{Config{Time: 1, Rate: meter.Rate{Bytes: -1, Period: 1}}, []string{"rate"}, "rate must be above zero"},
+		{Config{Rate: meter.Rate{Bytes: math.MaxInt64, Period: 1}, Time: 1}, []string{"rate"}, "too fine"},
+		{Config{Rate: meter.Rate{Bytes: maxTerm, Period: 1}, Time: 1}, nil, ""},
+		{Config{Rate: meter.Rate{Bytes: maxTerm + 1, Period: 1}, Time: 1}, []string{"rate"}, "too fine"},
+		{Config{Rate: meter.Rate{Bytes: 1, Period: maxTerm}, Time: 1}, nil, ""},
+		{Config{Rate: meter.Rate{Bytes: 1, Period: maxTerm + 1}, Time: 1}, []string{"rate"}, "too fine"},
+		{Config{Rate: ok}, []string{"limit"}, "limit is missing"},
+		{Config{Rate: ok, Time: -1}, []string{"limit"}, "limit is negative"},
+		{Config{Rate: ok, Bytes: -1}, []string{"limit"}, "limit is negative"},
+		{Config{Rate: ok, Time: 1, Packets: -1}, []string{"limit"}, "limit is negative"},
+		{Config{Rate: ok, Packets: MaxPackets}, nil, ""},
+		{Config{Rate: ok, Packets: MaxPackets + 1}, []string{"limit"}, "65536"},
+		{early(Early{0, 1, 0}), nil, ""},
+		{early(Early{100, 100, Certain}), nil, ""},
+		{early(Early{0, 101, 0}), []string{"wred"}, "above the queue's limit"},
+		{early(Early{}, Early{-1, 100, 0}), []string{"wred"}, "min"},
+		{early(Early{51, 50, 0}, Early{}, Early{0, 0, 1}), []string{"wred"}, "min"},
+		{early(Early{0, 0, 1}), []string{"wred"}, "above zero"},
+		{early(Early{0, 100, Certain + 1}), []string{"wred"}, "probability"},
+		{Config{Rate: ok, Bytes: bound, WRED: [3]Early{{0, bound - 1, 1}}}, nil, ""},
+		{Config{Rate: ok, Bytes: bound, WRED: [3]Early{{0, bound, 1}}}, []string{"wred"}, "9m9.755813888s"},
+		{codel(1, 1), nil, ""},
+		{codel(time.Hour, 3*time.Second), nil, ""},
+		{codel(1, 3*time.Second+1), []string{"codel"}, "at most 3s"},
+		{codel(0, 1), []string{"codel"}, "above zero"},
+		{codel(1, 0), []string{"codel"}, "above zero"},
+		{codel(-1, 1), []string{"codel"}, "above zero"},
+		{Config{CoDel: CoDel{1, 0}, WRED: [3]Early{{2, 1, 0}}}, []string{"rate", "limit", "wred", "codel"}, ""},
+	} {
+		_, err := New(test.cfg)
+		if got := fields(t, err); !slices.Equal(got, test.fields) || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v: faults of %q, want %q: ...%s", test.cfg, err, got, test.fields, test.want)
+		}
+	}
+}
+
+// TestCapacity shows how many packets may wait.
+func TestCapacity(t *testing.T) {
 	for _, test := range []struct {
 		cfg  Config
-		want string
+		want int
+		axis Axis
+		most int64
 	}{
-		{Config{Time: 1}, "rate must be above zero"},
-		{Config{Rate: ok}, "limit is missing"},
-		{Config{Rate: ok, Bytes: -1}, "limit is negative"},
-		{Config{Rate: meter.Rate{Bytes: math.MaxInt64, Period: 1}, Time: 1}, "too fine"},
+		{Config{Time: 1}, 0, ByTime, 1},
+		{Config{Packets: 7}, 7, ByPackets, 7},
+		{Config{Bytes: 1}, 1, ByBytes, 1},
+		{Config{Bytes: 39}, 1, ByBytes, 39},
+		{Config{Bytes: 40}, 2, ByBytes, 40},
+		{Config{Bytes: 20*MaxPackets - 1}, MaxPackets - 1, ByBytes, 20*MaxPackets - 1},
+		{Config{Bytes: math.MaxInt64}, MaxPackets, ByBytes, math.MaxInt64},
+		{Config{Bytes: 100, Packets: 4}, 4, ByBytes, 100},
+		{Config{Time: 9, Bytes: 100, Packets: 6}, 5, ByTime, 9},
 	} {
-		if _, err := New(test.cfg); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: %v, want %q", test.cfg, err, test.want)
+		if got, axis, most := test.cfg.Capacity(), test.cfg.Axis(), test.cfg.Limit(); got != test.want || axis != test.axis || most != test.most {
+			t.Errorf("%+v: room for %d, %d on axis %d; want %d, %d on %d", test.cfg, got, most, axis, test.want, test.most, test.axis)
 		}
 	}
 }
@@ -179,32 +201,63 @@ func TestRefusals(t *testing.T) {
 func TestEndOfTime(t *testing.T) {
 	q := open(t, Config{Rate: meter.BitRate(1), Time: math.MaxInt64})
 	for range 3 {
-		q.Admit(math.MaxInt64-10, math.MaxInt64) // must not overflow
+		q.Admit(math.MaxInt64-10, Packet{Bytes: math.MaxInt64}) // must not overflow
 	}
-	if at, ok := q.Admit(math.MaxInt64-10, 0); !ok || at != math.MaxInt64-10 {
-		t.Errorf("%d, %v", at, ok)
+	if at, f := q.Admit(math.MaxInt64-10, Packet{}); f.Dropped() || at != math.MaxInt64-10 {
+		t.Errorf("%d, %v", at, f)
 	}
 }
 
 func TestAllocations(t *testing.T) {
-	q := open(t, Config{Rate: meter.BitRate(8e6), Packets: 100})
+	q := open(t, Config{
+		Rate: meter.BitRate(8e6), Packets: 15, ECN: true,
+		WRED: [3]Early{{2, 14, Certain / 10}, {3, 15, 0}}, CoDel: CoDel{9 * time.Millisecond, 15 * time.Millisecond},
+	})
 	var now int64
+	var seen [AdmitCE + 1]int
 	admit := func() {
-		for range 100 {
-			now += 500_000
-			q.Admit(now, 1000)
+		for i := range 100 {
+			now += 800_000
+			_, f := q.Admit(now, Packet{Bytes: 1000, Color: meter.Color(i % 8 / 7), ECN: i%2 == 0})
+			seen[f]++
+			if i%33 == 0 {
+				for range 2 {
+					_, f := q.Admit(now, Packet{Bytes: 1000, Color: meter.Red})
+					seen[f]++
+				}
+			}
 		}
 	}
-	admit()
+	for range 5 {
+		admit()
+	}
 	if n := testing.AllocsPerRun(100, admit); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+	if slices.Contains(seen[:], 0) {
+		t.Errorf("this test misses a fate: %d", seen)
 	}
 }
 
 func BenchmarkAdmit(b *testing.B) {
-	q, now := open(b, Config{Rate: meter.BitRate(1e9), Time: time.Second}), int64(0)
-	for b.Loop() {
-		now += 12_000
-		q.Admit(now, 1500)
+	wred := [3]Early{{1, 1000 * 1000, Certain / 10}}
+	for _, bench := range []struct {
+		name string
+		cfg  Config
+	}{
+		{"plain", Config{Time: time.Millisecond}},
+		{"bytes", Config{Bytes: 1 << 16}},
+		{"wred", Config{Time: time.Millisecond, WRED: wred}},
+		{"codel", Config{Time: time.Millisecond, CoDel: CoDel{500 * time.Microsecond, time.Millisecond}}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			bench.cfg.Rate = meter.BitRate(1e9)
+			q, now := open(b, bench.cfg), int64(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				now += 11_900 // a little above the rate
+				q.Admit(now, Packet{Bytes: 1500})
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "parse.h"
+#include "queue.h"
 
 #define VLAN_DEI 0x1000
 #define VLAN_PCP_SHIFT 13
@@ -123,6 +124,34 @@ static __always_inline __u8 mark(struct packet *p, const struct action *a, __u8 
 	return done;
 }
 
+/* drop counts a packet that does not leave. */
+static __always_inline __u8 drop(struct packet *p, struct counts *counts, __u64 color, __u8 cause, __u32 n)
+{
+	p->cause = cause;
+	add(&counts->drops[color][cause], p->segments, n);
+	return 0;
+}
+
+/* enqueue takes the packet into a queue, and returns its fate. */
+static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u8 tos, __u32 n)
+{
+	const struct queue *q = bpf_map_lookup_elem(&queues, &i);
+	__u64 out;
+
+	if (!q)
+		return FULL;
+	out = ADMIT;
+	if (!q->linked)
+		out = admit(i, p->now, n, color, p->kind >= IPV4 && tos & 3);
+	FORGET(p, out);
+	if ((out & 7) < ADMIT)
+		return out & 7;
+	p->wait = out >> 3;
+	if (!policy.dry)
+		hold(p, q, p->now + p->wait);
+	return out & 7;
+}
+
 /* act does what the class does to the packet's color, and counts it. */
 static __always_inline __u8 act(struct packet *p, const struct class *class, __u64 color, __u32 n)
 {
@@ -137,18 +166,29 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 		return PASS;
 	a = &class->actions[color];
 	add(&counts->colors[color], segments, n);
-	if (a->drop) {
-		add(&counts->drops[color][CAUSE_COLOR], segments, n);
-		return 0;
-	}
+	if (a->drop)
+		return drop(p, counts, color, CAUSE_COLOR, n);
 	if (a->ecn) {
 		if (p->kind >= IPV4 && tos & 3) {
 			tos |= 3;
 			done |= ECN_SET;
 		} else if (a->ecn == CE_OR_DROP) {
-			add(&counts->drops[color][CAUSE_ECN], segments, n);
-			return 0;
+			return drop(p, counts, color, CAUSE_ECN, n);
 		}
+	}
+	if (policy.queues && a->queue >= 0) {
+		__u32 fate = enqueue(p, a->queue, color, tos, n);
+
+		if (fate < ADMIT)
+			return drop(p, counts, color, CAUSE_QUEUE + fate, n);
+		if (fate == ADMIT_CE) {
+			tos |= 3;
+			done |= ECN_SET;
+		}
+		done |= QUEUED;
+		FORGET(p, tos);
+		FORGET(p, done);
+		add(&counts->queued[color], segments, n);
 	}
 	if (a->marks || done & ECN_SET)
 		done |= mark(p, a, tos);

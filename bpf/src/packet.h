@@ -5,16 +5,15 @@
 
 #include "policy.h"
 
+#define READ(x) (*(volatile typeof(x) *)&(x))
+#define WRITE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
 /* The source of a packet. It is a constant in each program. */
 enum source { FROM_SKB, FROM_XDP, FROM_FRAMES };
 
 enum link { LINK_ETHERNET = 1, LINK_RAW = 101, LINK_IPV4 = 228, LINK_IPV6 = 229 };
 
 enum kind { MALFORMED, OTHER, IPV4, IPV6 };
-
-struct addr {
-	__u64 hi, lo; /* IPv4 is in the low 32 bits */
-};
 
 /* packet has the fields of dataplane.Packet, and what only live ones have. */
 struct packet {
@@ -48,6 +47,8 @@ struct packet {
 	__u8 traffic_class; /* DSCP and ECN */
 	struct addr src, dst;
 
+	__u8 cause;    /* of a drop */
+	__u64 wait;    /* ns, in a queue */
 	__u64 nothing; /* 0; FORGET adds it */
 	void *copy;    /* room for MAX_READ bytes that are not linear */
 };

@@ -196,7 +196,7 @@ static __always_inline void parse_ports(struct packet *p, __u32 off)
 	__be16 *ports;
 
 	p->l4 = p->l3 + off;
-	if (!(policy.fields & (1 << BY_SPORT | 1 << BY_DPORT)))
+	if (!(policy.reads & (1 << BY_SPORT | 1 << BY_DPORT)))
 		return;
 	switch (p->proto) {
 	case PROTO_TCP:
@@ -230,7 +230,7 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 		return MALFORMED;
 	trim(p, size, bpf_ntohs(ip->total));
 	p->traffic_class = ip->tos;
-	if (policy.fields & (1 << BY_SRC | 1 << BY_DST)) {
+	if (policy.reads & (1 << BY_SRC | 1 << BY_DST)) {
 		p->src.lo = bpf_ntohl(ip->src);
 		p->dst.lo = bpf_ntohl(ip->dst);
 	}
@@ -348,7 +348,7 @@ static __always_inline __u8 parse_ipv6(struct packet *p)
 		return MALFORMED;
 	trim(p, sizeof(*ip), sizeof(*ip) + bpf_ntohs(ip->payload));
 	p->traffic_class = bpf_ntohl(ip->flow) >> 20;
-	if (policy.fields & (1 << BY_SRC | 1 << BY_DST)) {
+	if (policy.reads & (1 << BY_SRC | 1 << BY_DST)) {
 		p->src = addr128(ip->src);
 		p->dst = addr128(ip->dst);
 	}

@@ -12,13 +12,17 @@
 #define MAX_SLOTS 2049	 /* of counters: those of a policy and of the one before, and slot 0 */
 #define MAX_STATES 4096	 /* of meters: likewise */
 #define MAX_CHAIN 8	 /* meters that one packet goes through */
+#define MAX_QUEUES 512	 /* of backlogs: likewise */
+#define MAX_TABLES 128	 /* of keys: likewise */
+#define MAX_LENGTH 0xfffff /* bytes that a packet takes of a queue, at most */
+#define MAX_AHEAD 2000000000ULL /* ns that a sender asks a packet to be held, at most */
 
 /* HERE makes the compiler compute x once and keep what is checked of it, as the
  * verifier wants to see it. */
 #define HERE(x) asm volatile("" : "+r"(x))
 
 enum color { GREEN, YELLOW, RED };
-enum cause { CAUSE_COLOR, CAUSE_ECN, CAUSES };
+enum cause { CAUSE_COLOR, CAUSE_ECN, CAUSE_QUEUE, CAUSE_WRED, CAUSE_CODEL, CAUSES };
 enum ecn { NO_ECN, CE, CE_OR_DROP };
 enum base { L3, L2, L1 };
 
@@ -26,7 +30,16 @@ enum base { L3, L2, L1 };
 enum field { DSCP, PCP, DEI, MPLS_TC, SKB_MARK };
 
 /* Done of dataplane.Verdict. */
-enum done { PASS = 1, ECN_SET = 2, MARKED = 4 };
+enum done { PASS = 1, ECN_SET = 2, MARKED = 4, QUEUED = 8 };
+
+/* What holds packets in queues. */
+enum pacer { NO_PACER, FQ, HTB };
+
+/* What the backlog of a queue is measured by, queue.Axis. */
+enum axis { BY_TIME, BY_BYTES, BY_PACKETS };
+
+/* queue.Fate. */
+enum fate { FULL, THIN, STALE, ADMIT, ADMIT_CE };
 
 /* Fields that a class may match; a set of them has bit 1 << MATCH. */
 enum match {
@@ -73,7 +86,13 @@ struct constants {
 	__u8 base;   /* enum base */
 	__s32 overhead;
 	__u32 mpu;
+	__u8 queues;	     /* there are any */
+	__u8 keyed;	     /* some meter is one for each key */
+	__u8 pad[2];
+	__u32 pacer;	     /* enum pacer */
+	__u32 major;	     /* of HTB: upper half of its class ids */
 	__u32 fields;	     /* that any class matches */
+	__u32 reads;	     /* and those that keys are made of */
 	__u32 stride;	     /* words of a vector, the summary first */
 	__u32 not_ip;	     /* vector of packets that are not IP; all classes take those that are */
 	__u32 table[TABLES]; /* first entry of each field's table in tables */
@@ -91,6 +110,7 @@ struct action {
 	__u8 dscp, pcp, dei, tc;
 	__u8 pad;
 	__u32 mark;
+	__s32 queue; /* -1 for none */
 };
 
 struct class {
@@ -107,15 +127,31 @@ struct bucket {
 	__u64 full; /* ns after which it is full whatever it held */
 };
 
+struct addr {
+	__u64 hi, lo; /* IPv4 is in the low 32 bits */
+};
+
+/* key is what of a packet has a meter of its own; what has not is zero. */
+struct key {
+	struct addr src, dst;
+	__u16 sport, dport;
+	__u16 vlan; /* id */
+	__u8 tag;   /* enum kind, and above its two bits the DSCP */
+	__u8 proto;
+};
+
 /* stage is a meter with what stands around it in a policy. */
 struct stage {
 	struct bucket buckets[2]; /* C, then E or P */
 	__u64 horizon;		  /* ns after a state's stamp in which its words can be told apart */
 	__u64 den;		  /* units in a byte */
 	__u64 over;		  /* bytes: longer packets cost this */
+	__u64 window;		  /* ns, of a meter that counts in windows; 0 for buckets */
+	struct key mask[2];	  /* of a key: the bits that count, of IPv6 the second */
 	__u64 yellow, red;	  /* the color before, by values below 64: sets */
-	__u32 slot;		  /* of its state */
+	__u32 slot;		  /* of its state; with keys that of packets without one */
 	__s32 then;		  /* -1 for none */
+	__s32 table;		  /* of keys, -1 for none */
 	__u8 packets;		  /* count packets */
 	__u8 aware;
 	__u8 from;    /* enum field */
@@ -124,14 +160,74 @@ struct stage {
 	__u8 peak;    /* RFC 2698 */
 	__u8 excess;  /* there is an E */
 	__u8 limit;   /* the worst color before that may take from C */
+	__u8 sliding; /* what was taken in the window before counts, too */
+	__u8 tagged;  /* the key is that of packets with a VLAN tag, else of IP */
+	__u8 empty;   /* new keys begin so */
+	__u8 pad;
 };
 
 /* state of a meter. A word is the time, in units, at which its bucket was last
- * empty: it holds now * num - word, at most its size. meter.h has the rest. */
+ * empty: it holds now * num - word, at most its size. meter.h has the rest. Of a
+ * window the words are what was taken in it and in the one before, in bytes, and
+ * the stamp is its begin. */
 struct state {
 	__u64 word[2];
 	__u64 stamp; /* ns: both words were written since */
 	struct bpf_spin_lock lock;
+};
+
+/* known is the state of a key. Values of an LRU hash have no spin locks. */
+struct known {
+	__u64 word[2];
+	__u64 stamp;
+	__u64 lock; /* 1 while a CPU has it */
+};
+
+/* early is queue.Early; max 0 is none. */
+struct early {
+	__u64 min, max;
+	__u64 probability; /* of 2^24 */
+};
+
+/* queue is queue.Config. A byte takes ns + rest/den. */
+struct queue {
+	__u64 ns, rest, den;
+	__u64 time;	/* limits; 0 for none */
+	__u64 bytes;
+	__u64 capacity; /* packets */
+	__u64 mask;	/* of its ring in waiting, whose length is a power of two */
+	__u64 seed;
+	__u64 target, interval; /* of CoDel, ns; 0 for none */
+	struct early wred[3];
+	__u32 ring;	/* its first entry in waiting */
+	__u32 slot;	/* of its backlog */
+	__u32 class_id; /* of its leaf of HTB */
+	__u8 axis;	/* enum axis */
+	__u8 ecn;
+	__u8 linked; /* HTB decides all of it */
+	__u8 pad;
+};
+
+/* backlog is the state of a queue. */
+struct backlog {
+	__u64 next; /* ns, when the queue is free, whole part */
+	__u64 frac; /* and the rest, ns/den */
+	__u64 drawn; /* random numbers */
+	__u64 end;   /* packets that ever waited: the ring ends there */
+	__u64 bytes; /* theirs */
+	__u64 first_above, drop_next; /* of CoDel, ns */
+	__u32 count, last_count;
+	__u8 begun;
+	__u8 above; /* first_above holds */
+	__u8 dropping;
+	__u8 pad;
+	struct bpf_spin_lock lock;
+};
+
+/* departure is a packet in a queue. */
+struct departure {
+	__u64 at;     /* ns, when it leaves */
+	__u64 before; /* bytes that ever waited, when it came */
 };
 
 struct count {
@@ -143,6 +239,7 @@ struct counts {
 	struct count colors[3];
 	struct count drops[3][CAUSES];
 	struct count marked[3];
+	struct count queued[3];
 };
 
 struct high {
@@ -167,7 +264,8 @@ struct record {
 	__u8 in; /* the color before the stage that decided */
 	__u8 kind;
 	__u8 dscp_in, dscp_out;
-	__u8 pad;
+	__u8 cause; /* of a drop */
+	__u64 wait; /* ns, where it was queued */
 };
 
 /* Maps of a policy: written before the program runs, then only read by it. */
@@ -226,7 +324,34 @@ struct {
 	__type(value, __u32);
 } highs SEC(".maps");
 
+/* index -> queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct queue);
+} queues SEC(".maps");
+
+/* index -> departure: a ring for each queue that counts what waits. Written by
+ * the programs, an entry by whoever took its place under the queue's lock. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct departure);
+} waiting SEC(".maps");
+
 /* Maps that outlive a policy. */
+
+/* slot -> backlog. Written by the programs under its lock; by user space before
+ * a slot is in use. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, struct backlog);
+} backlogs SEC(".maps");
 
 /* slot -> state. Written by the programs by compare-and-swap, or under its
  * lock; by user space before a slot is in use. */
@@ -236,6 +361,39 @@ struct {
 	__type(key, __u32);
 	__type(value, struct state);
 } states SEC(".maps");
+
+/* slot -> table of keys, whose least recently used ones go. Written by the
+ * programs, a value by whoever has its lock; the slots by user space before they
+ * are in use. */
+struct keys {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct key));
+	__uint(value_size, sizeof(struct known));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_TABLES);
+	__type(key, __u32);
+	__array(values, struct keys);
+} known_keys SEC(".maps");
+
+/* 0 -> what is too large for the stack: all of a packet that keys are made of, its
+ * key, and the state that it may begin with. Each CPU writes its own, from note_key
+ * to color_of_key. */
+struct scratch {
+	struct key packet;
+	struct key key;
+	struct known fresh;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
 
 /* slot -> counts; slot 0 has what no class took. Each CPU writes its own. */
 struct {

@@ -27,6 +27,8 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		r->dscp_in = p->traffic_class >> 2;
 		r->kind = p->kind;
 	}
+	if (policy.keyed)
+		note_key(p);
 	i = classify(p, n);
 	class = i < 0 ? NULL : bpf_map_lookup_elem(&classes, &i);
 	if (class) {
@@ -51,6 +53,8 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		r->in = m.in;
 		r->dscp_out = p->traffic_class >> 2;
 		r->mark = p->mark;
+		r->cause = p->cause;
+		r->wait = p->wait;
 	}
 	return policy.dry ? PASS : done;
 }

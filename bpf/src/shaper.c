@@ -52,6 +52,9 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 		p.tci = skb->vlan_tci;
 		p.wire += 4;
 	}
+	/* A sender's priority selects no leaf of ours. */
+	if (policy.pacer == HTB && skb->priority >> 16 == policy.major)
+		skb->priority = 0;
 	r = arrive(&p);
 	return shape(&p, r) ? TC_NEXT : TC_DROP;
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -42,11 +44,11 @@ cut to the new bursts. A policy that does not compile changes nothing. Without
 
 // changed is what reload --json prints, a line a shaper.
 type changed struct {
-	Interface string          `json:"interface"`
-	Direction string          `json:"direction"`
-	Program   uint32          `json:"program_id"`
-	Policy    string          `json:"policy"`
-	Classes   []kernel.Change `json:"classes"`
+	Interface string             `json:"interface"`
+	Direction string             `json:"direction"`
+	Program   uint32             `json:"program_id"`
+	Policy    string             `json:"policy"`
+	Classes   []dataplane.Change `json:"classes"`
 }
 
 func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags *policyFlags, confirm time.Duration, asJSON bool) error {
@@ -55,16 +57,21 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		return err
 	}
 	defer closeAll(list)
-	policy, err := flags.loadOr(list[0])
+	policy, err := flags.loadOr(list[0].Info())
 	if err != nil {
 		return err
 	}
-	if err := policy.suits(list); err != nil {
+	if err := suits(policy, list); err != nil {
 		return err
+	}
+	for _, sh := range list {
+		if confirm > 0 && sh.Info().Place.Method == byTap {
+			return errNoPromise
+		}
 	}
 	if confirm > 0 {
 		signal.Ignore(syscall.SIGHUP) // the terminal may be what the new policy cuts off
-		guard, err := startGuard(list[0].Interface)
+		guard, err := startGuard(list[0].Info().Interface)
 		if err != nil {
 			return err
 		}
@@ -73,7 +80,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	until := time.Now().Add(confirm)
 	p := &printer{w: s.out}
 	for _, sh := range list {
-		before := sh.Now()
+		before := sh.Info().Now()
 		changes, err := sh.Reload(policy.Policy, labelOf(policy))
 		if err != nil {
 			return policy.explain(err)
@@ -84,17 +91,16 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 			}
 		}
 		if asJSON {
-			if err := writeJSON(s.out, changed{sh.Interface, sh.Direction.String(), uint32(sh.Program), policy.Name, changes}); err != nil {
+			if err := writeJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policy.Name, changes}); err != nil {
 				return err
 			}
 			continue
 		}
-		p.printf("%s: reloaded, program %d, policy %s\n", where(&sh.About), sh.Program, policy.Name)
-		p.changes(sh, changes)
+		p.reloaded(sh.Info(), policy, changes)
 	}
 	if confirm > 0 {
 		if !asJSON {
-			p.printf("waiting %v for shaper confirm %s\n", confirm, list[0].Interface)
+			p.printf("waiting %v for shaper confirm %s\n", confirm, list[0].Info().Interface)
 		}
 		return awaitConfirm(ctx, list, until)
 	}
@@ -103,9 +109,9 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 
 // loadOr reads the policy that the flags give, or again the file that a shaper
 // was started with.
-func (p *policyFlags) loadOr(sh *kernel.Shaper) (*compiled, error) {
+func (p *policyFlags) loadOr(about *kernel.About) (*compiled, error) {
 	if p.file == "" && p.one.Meter == "" {
-		old, err := policyOf(sh.Label)
+		old, err := policyOf(about.Label)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +125,7 @@ func (p *policyFlags) loadOr(sh *kernel.Shaper) (*compiled, error) {
 
 // awaitConfirm waits until the new policy is confirmed, or goes back to the one
 // before: at the time, and on a signal.
-func awaitConfirm(ctx context.Context, list []*kernel.Shaper, until time.Time) error {
+func awaitConfirm(ctx context.Context, list []live, until time.Time) error {
 	timeout := time.After(time.Until(until))
 	for {
 		confirmed := true
@@ -127,7 +133,7 @@ func awaitConfirm(ctx context.Context, list []*kernel.Shaper, until time.Time) e
 			if err := sh.Refresh(); err != nil {
 				return err
 			}
-			confirmed = confirmed && !sh.Until.Equal(until)
+			confirmed = confirmed && !sh.Info().Until.Equal(until)
 		}
 		if confirmed {
 			return nil
@@ -162,19 +168,19 @@ func newConfirm(s streams) *cobra.Command {
 			defer closeAll(list)
 			waited := false
 			for _, sh := range list {
-				if sh.Until.IsZero() {
+				if sh.Info().Until.IsZero() {
 					continue
 				}
 				waited = true
 				if err := sh.Promise(nil, time.Time{}); err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(s.out, "%s: confirmed\n", where(&sh.About)); err != nil {
+				if _, err := fmt.Fprintf(s.out, "%s: confirmed\n", where(sh.Info())); err != nil {
 					return err
 				}
 			}
 			if !waited {
-				return fmt.Errorf("%s waits for no confirmation", list[0].Interface)
+				return fmt.Errorf("%s waits for no confirmation", list[0].Info().Interface)
 			}
 			return nil
 		},
@@ -193,17 +199,21 @@ func newDetach(s streams) *cobra.Command {
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
 			list, err := f.choose(args)
+			if err != nil && len(args) > 0 && !errors.Is(err, os.ErrPermission) {
+				if found, e := f.tidy(args[0]); e != nil || found {
+					return e
+				}
+			}
 			if err != nil {
 				return err
 			}
 			var errs []error
+			p := &printer{w: s.out}
 			for _, sh := range list {
 				errs = append(errs, sh.Detach())
-				if _, err := fmt.Fprintf(s.out, "%s: detached\n", where(&sh.About)); err != nil {
-					return err
-				}
+				p.detached(sh.Info())
 			}
-			return errors.Join(errs...)
+			return errors.Join(append(errs, p.err)...)
 		},
 	}
 	f.add(cmd)

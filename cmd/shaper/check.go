@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 func newCheck(s streams) *cobra.Command {
@@ -69,11 +70,17 @@ func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding) error {
 			p.printf("  %-7s %s\n", color, describeAction(c.Action(color)))
 		}
 	}
-	for i, q := range policy.Queues {
-		if i == 0 {
-			p.printf("\n")
+	for _, q := range policy.Queues {
+		p.printf("\nqueue %s\n", q.Name)
+		for _, part := range queueParts(q) {
+			p.printf("  %-7s %s\n", part.key, part.text)
 		}
-		p.printf("queue %s: %s\n", q.Name, describeQueue(q))
+	}
+	for _, link := range policy.Links {
+		p.link(link, policy.Queues)
+	}
+	for _, e := range policy.Envelopes {
+		p.envelope(e, policy.flows(e))
 	}
 	p.printf("\n")
 	for _, f := range findings {
@@ -109,11 +116,27 @@ func (p *printer) meters(m *dataplane.Meter) {
 	}
 }
 
+// link prints a link and its queues in the order in which they are served.
+func (p *printer) link(link *dataplane.Link, queues []*dataplane.Queue) {
+	p.printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
+	for i, l := range levels(link, queues) {
+		of := ""
+		if i > 0 {
+			of = ", of what is left"
+		}
+		p.printf("  priority %d %s%s\n", l.priority, describeLevel(l, link.Rate), of)
+	}
+}
+
 // checkJSON is what check --json prints.
 type checkJSON struct {
 	Length   string           `json:"length"`
 	Classes  []checkClassJSON `json:"classes"`
+	Queues   []checkQueueJSON `json:"queues"`
+	Links    []checkLinkJSON  `json:"links"`
 	Findings []lint.Finding   `json:"findings"`
+
+	Envelopes []checkEnvelopeJSON `json:"envelopes,omitempty"`
 }
 
 type checkClassJSON struct {
@@ -129,6 +152,10 @@ type checkMeterJSON struct {
 	Aware   bool              `json:"aware"`
 	Packets bool              `json:"packets"`
 	Buckets []checkBucketJSON `json:"buckets"`
+	*checkKeysJSON
+	Envelope string `json:"envelope,omitempty"`
+	Rank     int    `json:"rank,omitempty"`
+	checkWordsJSON
 }
 
 // checkBucketJSON has its rate as bytes (or packets) in a period of ns.
@@ -139,22 +166,97 @@ type checkBucketJSON struct {
 	PeriodNS int64  `json:"rate_period_ns"`
 }
 
+// checkQueueJSON has the thresholds of wred on the axis of the limit that is
+// there. On a link, a limit in time has become one in bytes.
+type checkQueueJSON struct {
+	Name     string                   `json:"name"`
+	Link     string                   `json:"link,omitempty"`
+	Amount   int64                    `json:"rate_amount"` // the link's, where there is one
+	PeriodNS int64                    `json:"rate_period_ns"`
+	Priority int                      `json:"priority"`
+	Weight   int                      `json:"weight"`
+	LimitNS  int64                    `json:"limit_ns,omitempty"`
+	Bytes    int64                    `json:"limit_bytes,omitempty"`
+	Packets  int                      `json:"limit_packets,omitempty"` // that of a limit in bytes, too
+	WRED     map[string]checkWREDJSON `json:"wred"`                    // by color
+	CoDel    *checkCoDelJSON          `json:"codel"`
+	ECN      bool                     `json:"ecn"`
+	Seed     uint64                   `json:"seed"`
+}
+
+type checkWREDJSON struct {
+	Min         int64   `json:"min"`
+	Max         int64   `json:"max"`
+	Probability float64 `json:"probability"` // exact: a multiple of 1/2^24
+}
+
+type checkCoDelJSON struct {
+	TargetNS   int64 `json:"target_ns"`
+	IntervalNS int64 `json:"interval_ns"`
+}
+
+// checkLinkJSON names its queues in the order in which they are served.
+type checkLinkJSON struct {
+	Name     string   `json:"name"`
+	Amount   int64    `json:"rate_amount"`
+	PeriodNS int64    `json:"rate_period_ns"`
+	Queues   []string `json:"queues"`
+}
+
+func queueJSON(q *dataplane.Queue) checkQueueJSON {
+	rate, c := speedOf(q), resolved(q)
+	out := checkQueueJSON{
+		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.Share().Weight,
+		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
+	}
+	if q.Link != nil {
+		out.Link = q.Link.Name
+	}
+	for color, e := range c.WRED {
+		if e != (queue.Early{}) {
+			out.WRED[meter.Color(color).String()] = checkWREDJSON{e.Min, e.Max, probability(e)}
+		}
+	}
+	if c.CoDel != (queue.CoDel{}) {
+		out.CoDel = &checkCoDelJSON{int64(c.CoDel.Target), int64(c.CoDel.Interval)}
+	}
+	return out
+}
+
+func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
+	out := checkLinkJSON{Name: link.Name, Amount: link.Rate.Bytes, PeriodNS: int64(link.Rate.Period), Queues: []string{}}
+	for _, l := range levels(link, queues) {
+		for _, q := range l.queues {
+			out.Queues = append(out.Queues, q.Name)
+		}
+	}
+	return out
+}
+
 func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding) error {
-	out := checkJSON{Length: describeLength(policy.Policy.Length), Findings: append([]lint.Finding{}, findings...)}
+	out := checkJSON{
+		Length: describeLength(policy.Policy.Length),
+		Queues: []checkQueueJSON{}, Links: []checkLinkJSON{}, Findings: append([]lint.Finding{}, findings...),
+	}
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
 		class := checkClassJSON{Name: c.Name, Match: describeMatch(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
 		for m := c.Meter; m != nil; m = m.Then {
-			view := checkMeterJSON{Name: m.Name, Type: kindOf(m.Params), Aware: m.Aware, Packets: m.Packets}
-			for _, b := range policyfile.Buckets(m.Params) {
-				view.Buckets = append(view.Buckets, checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
-			}
-			class.Meters = append(class.Meters, view)
+			class.Meters = append(class.Meters, meterJSON(m))
 		}
 		for color := meter.Green; color <= meter.Red; color++ {
 			class.Actions[color.String()] = describeAction(c.Action(color))
 		}
 		out.Classes = append(out.Classes, class)
+	}
+	for _, q := range policy.Queues {
+		out.Queues = append(out.Queues, queueJSON(q))
+	}
+	for _, link := range policy.Links {
+		out.Links = append(out.Links, linkJSON(link, policy.Queues))
+	}
+	for _, e := range policy.Envelopes {
+		out.Envelopes = append(out.Envelopes, envelopeJSON(e, policy.flows(e)))
 	}
 	return writeJSON(w, out)
 }

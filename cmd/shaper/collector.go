@@ -1,13 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"path/filepath"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -115,8 +115,47 @@ type meterSeries struct {
 }
 
 type queueSeries struct {
-	queue *dataplane.Queue
-	delay *series
+	queue   *dataplane.Queue
+	delay   *series
+	waiting area
+	// What the queue dropped, by reason.
+	full, early, stale dataplane.Count
+}
+
+// area is what bytes times waits comes to in each bin. It keeps two sums of the
+// bytes that come, less those that leave: plain, and times when that was. Those
+// up to the end of a bin tell what had waited by then. So a long wait costs no
+// more than a short one, and the order of packets does not matter. The second
+// sum may wrap; differences between bins do so only where 1 GB waits for hours.
+type area struct{ bytes, moment *series }
+
+func (x *axis) addArea() area { return area{x.add(0, sum), x.add(0, sum)} }
+
+// micros is a time on the axis.
+func (x *axis) micros(t int64) int64 { return int64((uint64(t) - uint64(x.start)) / 1000) }
+
+// put adds n bytes that wait between two times.
+func (a area) put(x *axis, from, to, n int64) {
+	for _, end := range [2]struct{ at, n int64 }{{from, n}, {to, -n}} {
+		i := x.bin(end.at)
+		a.bytes.put(i, end.n)
+		a.moment.put(i, end.n*x.micros(end.at))
+	}
+}
+
+// means are the bytes that waited in each bin, averaged over it.
+func (a area) means(x *axis) []int64 {
+	out := make([]int64, x.n)
+	width := x.width / 1000 // whole, as firstBin is
+	var bytes, moment, before int64
+	for i := range out {
+		bytes += a.bytes.values[i]
+		moment += a.moment.values[i]
+		upTo := bytes*int64(i+1)*width - moment
+		out[i] = (upTo - before + width/2) / width
+		before = upTo
+	}
+	return out
 }
 
 func newCollector(policy *compiled, e engine) *collector {
@@ -131,6 +170,9 @@ func newCollector(policy *compiled, e engine) *collector {
 		class := &policy.Policy.Classes[i]
 		var s classSeries
 		for m := class.Meter; m != nil; m = m.Then {
+			if m.Per.By != dataplane.NoKey {
+				continue // there are as many levels as keys
+			}
 			if meters[m] == nil {
 				meters[m] = &meterSeries{m, [2]*series{c.add(-1, lowest), c.add(-1, lowest)}}
 				c.meters = append(c.meters, meters[m])
@@ -143,7 +185,7 @@ func newCollector(policy *compiled, e engine) *collector {
 				continue
 			}
 			if queues[q] == nil {
-				queues[q] = &queueSeries{q, c.add(-1, highest)}
+				queues[q] = &queueSeries{queue: q, delay: c.add(-1, highest), waiting: c.addArea()}
 				c.queues = append(c.queues, queues[q])
 			}
 			s.queues[color] = queues[q]
@@ -171,23 +213,56 @@ func (c *collector) packet(v *dataplane.Verdict) error {
 		m.level[0].put(at, tc)
 		m.level[1].put(at, te)
 	}
-	if v.Done.Dropped() {
-		return nil
-	}
-	left := c.bin(v.Departure)
-	c.passed[v.Color].put(left, n)
-	if v.Done&dataplane.Queued != 0 {
-		class.queues[v.Color].delay.put(left, v.Departure-now)
+	if v.Done&dataplane.Waiting == 0 {
+		c.left(v)
 	}
 	return nil
 }
 
+// left adds what became of a packet that a class took.
+func (c *collector) left(v *dataplane.Verdict) {
+	q := c.classes[v.Class].queues[v.Color]
+	if v.Done.Dropped() {
+		if q != nil {
+			q.dropped(&c.axis, v)
+		}
+		return
+	}
+	n := int64(v.Length)
+	left := c.bin(v.Departure)
+	c.passed[v.Color].put(left, n)
+	if v.Done&dataplane.Queued != 0 {
+		q.delay.put(left, v.Departure-v.Now)
+		q.waiting.put(&c.axis, v.Now, v.Departure, n)
+	}
+}
+
+// dropped adds a packet that a queue may have dropped. On a link, CoDel drops it
+// after it has waited.
+func (q *queueSeries) dropped(x *axis, v *dataplane.Verdict) {
+	var to *dataplane.Count
+	switch v.Reason {
+	case dataplane.QueueFull:
+		to = &q.full
+	case dataplane.WRED:
+		to = &q.early
+	case dataplane.CoDel:
+		to = &q.stale
+		if q.queue.Link != nil {
+			q.waiting.put(x, v.Now, v.Departure, int64(v.Length))
+		}
+	default:
+		return
+	}
+	*to = to.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
+}
+
 // write renders the report, in bins wide enough to have some packets each.
-func (c *collector) write(w io.Writer, in, version string, stats []dataplane.ClassStats, s replay.Summary) error {
-	for c.n > fewBins && s.Packets < packetsPerBin*int64(c.n) {
+func (c *collector) write(w io.Writer, in, version string, n replayed) error {
+	for c.n > fewBins && n.Packets < packetsPerBin*int64(c.n) {
 		c.widen()
 	}
-	t := c.policy.totals(stats, s)
+	t := c.policy.totals(n)
 	d := report.Data{
 		Input:     filepath.Base(in),
 		Policy:    c.policy.Name,
@@ -217,7 +292,11 @@ func (c *collector) write(w io.Writer, in, version string, stats []dataplane.Cla
 		d.Meters = append(d.Meters, out)
 	}
 	for _, q := range c.queues {
-		d.Queues = append(d.Queues, report.Queue{Name: q.queue.Name, Params: describeQueue(q.queue), Delay: q.delay.values[:c.n]})
+		d.Queues = append(d.Queues, report.Queue{
+			Name: q.queue.Name, Params: describeQueue(q.queue),
+			Delay: q.delay.values[:c.n], Waiting: q.waiting.means(&c.axis),
+			Full: report.Count(q.full), WRED: report.Count(q.early), CoDel: report.Count(q.stale),
+		})
 	}
 	for i, class := range t.Classes {
 		row := report.Class{
@@ -238,6 +317,11 @@ func (c *collector) write(w io.Writer, in, version string, stats []dataplane.Cla
 		case c.policy.Policy.Classes[i].Meter != nil:
 			m := c.policy.Policy.Classes[i].Meter
 			row.Meter = kindOf(m.Params) + ": " + describeMeter(m)
+			for _, k := range n.keys {
+				if leadsTo(m, k.meter) {
+					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)
+				}
+			}
 		}
 		d.Classes = append(d.Classes, row)
 	}

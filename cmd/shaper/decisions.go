@@ -22,6 +22,12 @@ type decisions struct {
 	json    bool
 	row     []byte
 	column  int
+	pending []pending // rows from the first on that is not decided
+}
+
+type pending struct {
+	time    int64
+	verdict dataplane.Verdict
 }
 
 func newDecisions(w io.Writer, policy *dataplane.Policy, asJSON bool) *decisions {
@@ -43,19 +49,41 @@ func newDecisions(w io.Writer, policy *dataplane.Policy, asJSON bool) *decisions
 	return d
 }
 
-// write adds the row of one packet.
-func (d *decisions) write(number int64, p *dataplane.Packet, v *dataplane.Verdict) error {
+// packet adds the row of a packet. Rows are in the order of packets: they wait
+// for one that is not decided.
+func (d *decisions) packet(time int64, v *dataplane.Verdict) error {
+	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
+		d.pending = append(d.pending, pending{time, *v})
+		return nil
+	}
+	return d.write(time, v)
+}
+
+// settled completes the row of a packet that was waiting.
+func (d *decisions) settled(v *dataplane.Verdict) error {
+	d.pending[v.ID-d.pending[0].verdict.ID].verdict = *v
+	for len(d.pending) > 0 && d.pending[0].verdict.Done&dataplane.Waiting == 0 {
+		if err := d.write(d.pending[0].time, &d.pending[0].verdict); err != nil {
+			return err
+		}
+		d.pending = d.pending[1:]
+	}
+	return nil
+}
+
+// write writes the row of one packet, whose own stamp is time.
+func (d *decisions) write(time int64, v *dataplane.Verdict) error {
 	class, pre, color := "-", "", ""
 	if v.Class >= 0 {
 		class, pre, color = d.classes[v.Class], v.Pre.String(), v.Color.String()
 	}
 	departure := v.Departure
 	if v.Done&dataplane.Queued == 0 {
-		departure = p.Time // its own stamp, also where the clock is ahead
+		departure = time // its own stamp, also where the clock is ahead
 	}
 	d.row, d.column = d.row[:0], 0
-	d.number(number, true)
-	d.number(p.Time, true)
+	d.number(v.ID, true)
+	d.number(time, true)
 	d.number(int64(v.Length), true)
 	d.text(class)
 	d.text(pre)

@@ -2,90 +2,12 @@ package main
 
 import (
 	"fmt"
-	"math/big"
 	"net/netip"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/marker"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
-
-// kindOf names the algorithm of a meter that compiled.
-func kindOf(p dataplane.Params) string {
-	profile, err := p.Profile()
-	if err != nil {
-		return "?"
-	}
-	return profile.Kind().String()
-}
-
-// describeMeter writes a meter's parameters in exact units.
-func describeMeter(m *dataplane.Meter) string {
-	var parts []string
-	last := ""
-	for _, b := range policyfile.Buckets(m.Params) {
-		if b.RateName != last {
-			parts = append(parts, b.RateName+" "+describeRate(b.Rate, m.Packets))
-			last = b.RateName
-		}
-		parts = append(parts, b.BurstName+" "+describeBurst(b, m.Packets))
-	}
-	if t, ok := m.Params.(meter.TRTCM4115); ok && t.Coupling {
-		parts = append(parts, "coupling")
-	}
-	if m.Initial.Den != 0 {
-		parts = append(parts, fmt.Sprintf("initial %d/%d", m.Initial.Num, m.Initial.Den))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func describeRate(r meter.Rate, packets bool) string {
-	if packets {
-		return fmt.Sprintf("%dp/%v", r.Bytes, r.Period)
-	}
-	return r.String()
-}
-
-// describeBurst adds how long the bucket takes to fill.
-func describeBurst(b policyfile.Bucket, packets bool) string {
-	unit := "B"
-	if packets {
-		unit = "p"
-	}
-	if b.Rate.Bytes == 0 {
-		return fmt.Sprintf("%d %s (never refills)", b.Burst, unit)
-	}
-	return fmt.Sprintf("%d %s (%s)", b.Burst, unit, fillTime(b.Burst, b.Rate))
-}
-
-// fillTime is how long a rate takes to bring n bytes, with three digits.
-func fillTime(n int64, r meter.Rate) string {
-	ns := new(big.Rat).SetFrac64(int64(r.Period), r.Bytes)
-	ns.Mul(ns, new(big.Rat).SetInt64(n))
-	s, _ := ns.Float64()
-	for _, u := range []struct {
-		ns   float64
-		name string
-	}{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}} {
-		if s >= u.ns {
-			return fmt.Sprintf("%.3g %s", s/u.ns, u.name)
-		}
-	}
-	return fmt.Sprintf("%.3g ns", s)
-}
-
-// describeMode says where a meter gets the color before.
-func describeMode(m *dataplane.Meter) string {
-	switch {
-	case !m.Aware:
-		return "color-blind"
-	case m.PreColor.Map != nil:
-		return fmt.Sprintf("color-aware by %v, own map", m.PreColor.From)
-	}
-	return fmt.Sprintf("color-aware by %v", m.PreColor.From)
-}
 
 // describeAction writes an action as policies spell it.
 func describeAction(a dataplane.Action) string {
@@ -113,21 +35,6 @@ func describeAction(a dataplane.Action) string {
 		return "pass"
 	}
 	return strings.Join(parts, " ")
-}
-
-// describeQueue writes a queue's rate and limit.
-func describeQueue(q *dataplane.Queue) string {
-	limits := []string{"rate " + q.Rate.String()}
-	if q.Time > 0 {
-		limits = append(limits, fmt.Sprintf("limit %v", q.Time))
-	}
-	if q.Bytes > 0 {
-		limits = append(limits, fmt.Sprintf("limit %d B", q.Bytes))
-	}
-	if q.Packets > 0 {
-		limits = append(limits, fmt.Sprintf("limit %d packets", q.Packets))
-	}
-	return strings.Join(limits, ", ")
 }
 
 // describeMatch writes a match as policies spell it.

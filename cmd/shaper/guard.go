@@ -112,11 +112,12 @@ func goBackUnless(sh *kernel.Shaper) error {
 }
 
 // goBack makes a shaper what it was before its promise.
-func goBack(sh *kernel.Shaper) error {
-	if sh.Before == nil {
+func goBack(sh live) error {
+	before := sh.Info().Before
+	if before == nil {
 		return sh.Detach()
 	}
-	policy, err := policyOf(sh.Before.Label)
+	policy, err := policyOf(before.Label)
 	if err != nil {
 		return err
 	}

@@ -6,12 +6,45 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
+
+// live is a shaper at work: in the kernel, or in a process that carries the
+// frames itself.
+type live interface {
+	Info() *kernel.About
+	Attached() bool
+	Owned() bool
+	Refresh() error
+	Stats() ([]dataplane.ClassStats, error)
+	Tokens(class int) ([][2]int64, error)
+	Queues() ([]dataplane.QueueState, error)
+	Check(*dataplane.Policy) error
+	Reload(*dataplane.Policy, json.RawMessage) ([]dataplane.Change, error)
+	Promise(before *kernel.Before, until time.Time) error
+	GoBack(*dataplane.Policy) error
+	Detach() error
+	Close()
+}
+
+// listLive returns all shapers of this network namespace.
+func listLive() ([]live, error) {
+	inKernel, err := kernel.List()
+	if err != nil {
+		return nil, err
+	}
+	out := listTaps()
+	for _, sh := range inKernel {
+		out = append(out, sh)
+	}
+	return out, nil
+}
 
 // directions is a flag: egress, ingress or both.
 type directions struct{ list []kernel.Hook }
@@ -59,20 +92,21 @@ func atMostOne(cmd *cobra.Command, args []string) error {
 
 // choose returns the shapers of the interface named, or of the only one that
 // has any. The caller closes them.
-func (f *liveFlags) choose(args []string) ([]*kernel.Shaper, error) {
-	all, err := kernel.List()
+func (f *liveFlags) choose(args []string) ([]live, error) {
+	all, err := listLive()
 	if err != nil {
 		return nil, err
 	}
-	var out []*kernel.Shaper
+	var out []live
 	names := map[string]bool{}
 	for _, s := range all {
-		if len(args) > 0 && s.Interface != args[0] || f.list != nil && !slices.Contains(f.list, s.Direction) {
+		name := s.Info().Interface
+		if len(args) > 0 && name != args[0] || f.list != nil && !slices.Contains(f.list, s.Info().Direction) {
 			s.Close()
 			continue
 		}
 		out = append(out, s)
-		names[s.Interface] = true
+		names[name] = true
 	}
 	switch {
 	case len(out) == 0 && len(args) > 0:
@@ -91,6 +125,19 @@ func (f *liveFlags) choose(args []string) ([]*kernel.Shaper, error) {
 	return out, nil
 }
 
+// tidy removes what is left on an interface whose shapers were killed.
+func (f *liveFlags) tidy(name string) (found bool, err error) {
+	list := f.list
+	if list == nil {
+		list = []kernel.Hook{kernel.Egress, kernel.Ingress}
+	}
+	for _, direction := range list {
+		there, e := kernel.Tidy(name, direction)
+		found, err = found || there, errors.Join(err, e)
+	}
+	return found, err
+}
+
 func (f *liveFlags) which() string {
 	if f.list == nil {
 		return ""
@@ -98,7 +145,7 @@ func (f *liveFlags) which() string {
 	return " at " + f.String()
 }
 
-func closeAll(list []*kernel.Shaper) {
+func closeAll[S interface{ Close() }](list []S) {
 	for _, s := range list {
 		s.Close()
 	}
@@ -118,7 +165,7 @@ func policyOf(raw json.RawMessage) (*compiled, error) {
 
 // suits says what is wrong with a policy for any of these shapers, before one of
 // them gets it.
-func (c *compiled) suits(list []*kernel.Shaper) error {
+func suits[S interface{ Check(*dataplane.Policy) error }](c *compiled, list []S) error {
 	for _, sh := range list {
 		if err := sh.Check(c.Policy); err != nil {
 			return c.explain(err)
@@ -148,15 +195,27 @@ func hookOf(a *kernel.About) string {
 	return hook
 }
 
+// pacerOf says what holds the packets of queues.
+func pacerOf(s *kernel.About) string {
+	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure times", kernel.HTB: "HTB, in a leaf each"}[s.Pacer]
+	if s.IFB != nil {
+		out += ", on a device of their own"
+	}
+	return out
+}
+
 // state says in words how it is with a shaper.
-func state(s *kernel.Shaper) string {
+func state(s live) string {
+	about := s.Info()
 	switch owned := s.Owned(); {
-	case s.Pinned && !owned:
+	case about.Place.Method == byTap:
+		return fmt.Sprintf("carried by process %d", about.Process)
+	case about.Pinned && !owned:
 		return "attached, pinned"
-	case s.Pinned:
-		return fmt.Sprintf("attached, pinned, held by process %d", s.Process)
+	case about.Pinned:
+		return fmt.Sprintf("attached, pinned, held by process %d", about.Process)
 	case owned:
-		return fmt.Sprintf("attached by process %d", s.Process)
+		return fmt.Sprintf("attached by process %d", about.Process)
 	}
 	return "left behind by a process that was killed: shaper detach removes it"
 }

@@ -98,8 +98,8 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 		return usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newRun(s), newReplay(s), newReload(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newCheck(s), newVersion(s), newGuard(s),
+		newRun(s), newTap(s), newReplay(s), newReload(s), newConfirm(s), newDetach(s),
+		newStatus(s), newStats(s), newWhy(s), newCompare(s), newCheck(s), newVersion(s), newGuard(s),
 	)
 	root.SuggestionsMinimumDistance = 2
 	root.Version = version()

@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/csv"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/gopacket/pcapgo"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
 )
@@ -80,6 +83,40 @@ func againstModel(t *testing.T, policy, path, capture string) int {
 	}
 	compareRows(t, capture, got[1:], want)
 	return len(want)
+}
+
+// outputAgainstModel compares what leaves, where the model has an answer, with
+// the model. The capture is a classic one.
+func outputAgainstModel(t *testing.T, policy, path, capture string) {
+	t.Helper()
+	want, err := oracle.Output([]byte(policy), capture)
+	if err != nil {
+		return
+	}
+	out := filepath.Join(t.TempDir(), "out.pcap")
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"replay", capture, "--policy", path, "-o", out}, streams{nil, &stdout, &stderr}); code != exitDone {
+		t.Fatalf("exit %d: %s", code, &stderr)
+	}
+	file, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	reader, err := pcapgo.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range want {
+		data, info, err := reader.ReadPacketData()
+		if err != nil || info.Timestamp.UnixNano() != w.Time.Int64() || !bytes.Equal(data, w.Data) {
+			t.Errorf("%s: place %d of %d: at %v % x (%v), model: packet %d at %v % x", capture, i+1, len(want), info.Timestamp.UnixNano(), data, err, w.Packet, w.Time, w.Data)
+			return
+		}
+	}
+	if _, _, err := reader.ReadPacketData(); err != io.EOF {
+		t.Errorf("%s: more than %d packets leave: %v", capture, len(want), err)
+	}
 }
 
 func compareRows(t *testing.T, capture string, got, want [][]string) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/binary"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,21 +13,20 @@ import (
 )
 
 // TestRandomPolicies replays captures through policies that nobody would write
-// and holds every row to the reference model.
+// and holds every row, and what leaves, to the reference model.
 func TestRandomPolicies(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
 	all := captures(t)
-	path := filepath.Join(t.TempDir(), "policy.yaml")
 	rows := 0
-	for range 60 {
-		policy := randomPolicy(r, "q0", "q1")
+	for range *policies {
+		policy := randomPolicy(r, "wan", "lan")
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for range 3 {
-			rows += againstModel(t, policy, path, all[r.IntN(len(all))])
+		capture := randomCapture(t, r)
+		outputAgainstModel(t, policy, path, capture)
+		for _, capture := range []string{capture, all[r.IntN(len(all))], all[r.IntN(len(all))]} {
+			rows += againstModel(t, policy, path, capture)
 			if t.Failed() {
 				t.Fatal(policy)
 			}
@@ -34,25 +35,110 @@ func TestRandomPolicies(t *testing.T) {
 	if rows < 5000 {
 		t.Errorf("only %d rows were compared", rows)
 	}
+	t.Logf("%d rows were compared", rows)
+}
+
+// TestRandomQueues holds the kernel's program to the pipeline in Go where much
+// is queued.
+func TestRandomQueues(t *testing.T) {
+	needRoot(t)
+	r := seeded(t)
+	rows := 0
+	for range *policies / 10 {
+		policy := randomPolicy(r)
+		rows += sameByBoth(t, policy, randomCapture(t, r))
+		if t.Failed() {
+			t.Fatal(policy)
+		}
+	}
+	if rows < 500 {
+		t.Errorf("only %d rows were compared", rows)
+	}
+	t.Logf("%d rows were compared", rows)
+}
+
+// policies is how many random policies a test makes.
+var policies = flag.Int("policies", 60, "random policies to test")
+
+// seeded returns a random source whose seed is in the log of a failed test.
+func seeded(t *testing.T) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// randomCapture writes a capture of bursts, of which some packets are
+// ECN-capable and have colors in their DSCP, and returns its path.
+func randomCapture(t *testing.T, r *rand.Rand) string {
+	t.Helper()
+	little, network := binary.LittleEndian, binary.BigEndian
+	raw := little.AppendUint32(nil, 0xa1b23c4d) // stamps in ns
+	raw = append(raw, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	raw = append(raw, 0xff, 0xff, 0, 0, 1, 0, 0, 0) // Ethernet
+	now := int64(1e18)
+	for range 100 + r.IntN(900) {
+		switch r.IntN(100) {
+		default: // with the one before
+		case 0:
+			now += r.Int64N(300e6)
+		case 1:
+			now -= r.Int64N(3e6)
+		case 2, 3, 4, 5, 6, 7, 8, 9:
+			now += r.Int64N(1000)
+		case 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29:
+			now += r.Int64N(3e6)
+		}
+		size := 28 + r.IntN(1473)
+		switch r.IntN(10) {
+		case 0:
+			size = 1501 + r.IntN(9000)
+		case 1, 2, 3:
+			size = 1500
+		}
+		dscp := []byte{0, 10, 12, 14, 46}[r.IntN(5)]
+		packet := append(make([]byte, 12), 8, 0, 0x45, dscp<<2|byte(r.IntN(4)))
+		packet = network.AppendUint16(packet, uint16(size))
+		packet = append(packet, 0, 0, 0, 0, 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
+		packet = network.AppendUint16(packet, uint16(r.Uint32()))
+		packet = append(packet, 0, 53, 0, 0, 0, 0)
+		for _, v := range []int64{now / 1e9, now % 1e9, int64(len(packet)), int64(14 + size)} {
+			raw = little.AppendUint32(raw, uint32(v))
+		}
+		raw = append(raw, packet...)
+	}
+	path := filepath.Join(t.TempDir(), "random.pcap")
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // pick chooses one of some words.
 func pick(r *rand.Rand, words ...string) string { return words[r.IntN(len(words))] }
 
-// randomPolicy has the queues named.
-func randomPolicy(r *rand.Rand, queues ...string) string {
+// randomPolicy has queues with rates of their own, and of the links named. Without links
+// it has only what the kernel's program knows.
+func randomPolicy(r *rand.Rand, links ...string) string {
 	var b strings.Builder
-	b.WriteString("queues:\n")
-	for _, q := range queues {
-		fmt.Fprintf(&b, "  %s: {rate: %s, limit: %s}\n", q, randomRate(r), pick(r, "5ms", "50ms", "3000", "20KiB", "1p", "7p"))
+	if links != nil {
+		b.WriteString("links:\n")
 	}
+	for _, link := range links {
+		fmt.Fprintf(&b, "  %s: {rate: %s}\n", link, pick(r, "1mbit", "500kbit", "7777777bit", "33mbit", "12112kbit", "3gbit"))
+	}
+	b.WriteString("queues:\n")
+	queues := []string{"q0", "q1", "q2", "q3"}
+	for _, q := range queues {
+		fmt.Fprintf(&b, "  %s: {%s}\n", q, randomQueue(r, links))
+	}
+	meter := randomEnvelope(r, &b, links == nil)
 	b.WriteString("meters:\n")
 	for i := range 3 { // each may lead to a later one
 		then := ""
 		if i < 2 && r.IntN(2) == 0 {
 			then = fmt.Sprintf(", then: m%d", i+1+r.IntN(2-i))
 		}
-		fmt.Fprintf(&b, "  m%d: {%s, color: aware%s}\n", i, randomMeter(r), then)
+		fmt.Fprintf(&b, "  m%d: {%s, color: aware%s}\n", i, meter(), then)
 	}
 	b.WriteString("classes:\n")
 	for i := range 1 + r.IntN(6) {
@@ -66,14 +152,14 @@ func randomPolicy(r *rand.Rand, queues ...string) string {
 				color = ", color: aware" + pick(r, "", "", ", precolor: {from: pcp, map: {0: yellow, 5: red}}",
 					", precolor: {from: mpls, map: {0: yellow, 3: red}}", ", precolor: {from: dscp, map: {ef: red, 0: yellow}}")
 			}
-			fmt.Fprintf(&b, "    meter: {%s%s}\n", randomMeter(r), color)
+			fmt.Fprintf(&b, "    meter: {%s%s}\n", meter(), color)
 			if r.IntN(2) == 0 {
 				fmt.Fprintf(&b, "    then: m%d\n", r.IntN(3))
 			}
 		}
 		for _, color := range []string{"green", "yellow", "red"} {
 			if r.IntN(2) == 0 {
-				fmt.Fprintf(&b, "    %s: %s\n", color, randomAction(r, queues))
+				fmt.Fprintf(&b, "    %s: %s\n", color, randomAction(r, queues, links == nil))
 			}
 		}
 	}
@@ -87,24 +173,31 @@ func randomRate(r *rand.Rand) string {
 	return fmt.Sprintf(pick(r, "%dbit", "%dkbit", "%dB/s", "%dB/7ms", "%dkB/1min"), 1+r.IntN(1_000_000)/(1+r.IntN(1000)))
 }
 
-func randomMeter(r *rand.Rand) string {
-	burst := func() string { return pick(r, "1500", "3000", "9KiB", "64", "100kB", "1") }
-	options := pick(r, "", "", ", initial: empty", ", initial: 33.3%")
-	rate := fmt.Sprint(1 + r.IntN(10_000_000))
-	switch r.IntN(5) {
+func randomQueue(r *rand.Rand, links []string) string {
+	q := "rate: " + pick(r, randomRate(r), "10mbit", "7777777bit", "33mbit")
+	if links != nil && r.IntN(3) > 0 {
+		q = "link: " + pick(r, links...) + pick(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") + pick(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4)))
+	}
+	unit, most := "ms", 1+r.IntN(200)
+	switch r.IntN(3) {
 	case 0:
-		return fmt.Sprintf("type: srtcm, cir: %s, cbs: %s, ebs: %s%s", randomRate(r), burst(), burst(), options)
+		unit, most = "p", 1+r.IntN(60)
 	case 1:
-		return fmt.Sprintf("type: trtcm, cir: %sbit, cbs: %s, pir: %skbit, pbs: %s%s", rate, burst(), rate, burst(), options)
-	case 2:
-		return fmt.Sprintf("type: trtcm4115, cir: %s, cbs: %s, eir: %sbit, ebs: %s%s", randomRate(r), burst(), rate, burst(), options)
-	case 3:
-		return fmt.Sprintf("type: trtcm4115, cir: %sbit, cbs: %s, eir: 999kbit, ebs: %s, coupling: true%s", rate, burst(), burst(), options)
+		unit, most = "B", 1+r.IntN(60_000)
 	}
-	if r.IntN(3) == 0 {
-		return fmt.Sprintf("type: token-bucket, rate: %dp/%s, burst: %d, count: packets%s", 1+r.IntN(1000), pick(r, "1s", "300ms"), 1+r.IntN(20), options)
+	q += fmt.Sprintf(", limit: %d%s", most, unit)
+	var early []string
+	for _, color := range []string{"green", "yellow", "red"} {
+		if r.IntN(2) == 0 {
+			to := 1 + r.IntN(most)
+			early = append(early, fmt.Sprintf("%s: {min: %d%s, max: %d%[3]s, probability: %[5]s}", color, r.IntN(to+1), unit, to, pick(r, "0", "1", "0.1", "0.5", "0.123456789")))
+		}
 	}
-	return fmt.Sprintf("type: token-bucket, rate: %s, burst: %s%s", randomRate(r), burst(), options)
+	if early != nil {
+		q += ", wred: {" + strings.Join(early, ", ") + "}"
+	}
+	return q + pick(r, "", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}", ", codel: {target: 5us, interval: 3s}", ", codel: {interval: 77777ns}") +
+		pick(r, "", ", ecn: true") + pick(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64)))
 }
 
 func randomMatch(r *rand.Rand) string {
@@ -132,18 +225,17 @@ func randomMatch(r *rand.Rand) string {
 	return strings.Join(parts, ", ")
 }
 
-func randomAction(r *rand.Rand, queues []string) string {
+// randomAction may have what the reference model does not know.
+func randomAction(r *rand.Rand, queues []string, unknown bool) string {
 	if r.IntN(3) == 0 {
 		return pick(r, "pass", "drop")
 	}
 	choices := []string{
 		"dscp: " + pick(r, "af12", "0", "63"), "pcp: 3", "mpls: 4",
-		pick(r, "ecn: ce", "ecn: ce, else: drop"), "mark: 7",
+		pick(r, "ecn: ce", "ecn: ce, else: drop"), "mark: 7", "queue: " + pick(r, queues...),
 	}
-	if queues != nil {
-		choices = append(choices, "queue: "+pick(r, queues...))
-	} else {
-		choices = append(choices, "dei: 1") // which the reference model does not know
+	if unknown {
+		choices = append(choices, "dei: 1")
 	}
 	var parts []string
 	for _, part := range choices {

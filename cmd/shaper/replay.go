@@ -108,14 +108,23 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		series = newCollector(policy, engine)
 	}
 	if rows != nil || series != nil {
-		cfg.Each = func(number int64, p *dataplane.Packet, v *dataplane.Verdict) error {
+		cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 			if series != nil {
 				if err := series.packet(v); err != nil {
 					return err
 				}
 			}
 			if rows != nil {
-				return files.decisions.fault(rows.write(number, p, v))
+				return files.decisions.fault(rows.packet(p.Time, v))
+			}
+			return nil
+		}
+		cfg.Settled = func(v *dataplane.Verdict) error {
+			if series != nil {
+				series.left(v)
+			}
+			if rows != nil {
+				return files.decisions.fault(rows.settled(v))
 			}
 			return nil
 		}
@@ -132,17 +141,19 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	case err != nil && !(summary.Began && partial(err)):
 		return fmt.Errorf("%s: %w", input.name, err)
 	}
-	stats, e := engine.Stats()
-	if e != nil {
+	n := replayed{Summary: summary}
+	var e error
+	if n.stats, e = engine.Stats(); e != nil {
 		return e
 	}
+	n.keys = policy.keys(engine)
 	if rows != nil {
 		if e := files.decisions.fault(rows.w.Flush()); e != nil {
 			return e
 		}
 	}
 	if series != nil {
-		if e := files.report.fault(series.write(files.report, in, version(), stats, summary)); e != nil {
+		if e := files.report.fault(series.write(files.report, in, version(), n)); e != nil {
 			return e
 		}
 	}
@@ -152,7 +163,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	for _, w := range summary.Warnings {
 		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
 	}
-	if e := f.print(s, policy, stats, summary); e != nil {
+	if e := f.print(s, policy, n); e != nil {
 		return e
 	}
 	if err != nil {
@@ -168,15 +179,15 @@ func partial(err error) bool {
 }
 
 // print writes the totals where nothing else is.
-func (f *replayFlags) print(s streams, policy *compiled, stats []dataplane.ClassStats, summary replay.Summary) error {
+func (f *replayFlags) print(s streams, policy *compiled, n replayed) error {
 	if f.json {
-		return writeJSON(s.out, policy.totals(stats, summary))
+		return writeJSON(s.out, policy.totals(n))
 	}
 	w := s.out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" {
 		w = s.err
 	}
-	return policy.writeTotals(w, stats, summary, colored(w))
+	return policy.writeTotals(w, n, colored(w))
 }
 
 // input is a capture to read.

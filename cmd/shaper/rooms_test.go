@@ -20,9 +20,10 @@ var rooms = []struct {
 	{"cmd/shaper/internal/oracle", nil}, // a second opinion shares nothing
 	{"cmd/shaper/internal/report", nil},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}},
-	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "marker", "meter", "queue"}},
+	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "queue"}},
 	{"dataplane/replay", []string{"dataplane"}},
-	{"dataplane/kernel", []string{"bpf", "dataplane", "meter"}},
+	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}},
+	{"dataplane/tap", []string{"dataplane", "meter"}},
 	{"dataplane", []string{"marker", "meter", "queue"}},
 	{"queue", []string{"meter"}},
 	{"marker", []string{"meter"}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -20,7 +21,7 @@ import (
 type runFlags struct {
 	policyFlags
 	directions
-	hook         string
+	hook, pacer  string
 	pin, dry     bool
 	background   bool
 	span         time.Duration
@@ -56,6 +57,7 @@ CAP_BPF and CAP_PERFMON.`,
 	flags := cmd.Flags()
 	flags.Var(&f.directions, "direction", "shape one `DIRECTION` or both: egress, ingress or both; each has meters of its own")
 	flags.StringVar(&f.hook, "hook", "auto", "attach by `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
+	flags.StringVar(&f.pacer, "pacer", "auto", "have queued packets wait in `QDISC`: fq (departure times) or htb; auto is fq where the kernel has it and no link needs htb")
 	flags.BoolVar(&f.pin, "pin", false, "go on shaping when shaper ends")
 	flags.BoolVar(&f.background, "background", false, "return when the policy is at work, which stays: --pin, and no process")
 	flags.BoolVar(&f.dry, "dry-run", false, "count what would happen, and touch no packet")
@@ -71,6 +73,13 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	case "auto", "tcx", "tc", "xdp":
 	default:
 		return usagef("--hook %q: want auto, tcx, tc or xdp", f.hook)
+	}
+	switch f.pacer {
+	case "auto":
+		f.pacer = ""
+	case "fq", "htb":
+	default:
+		return usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
 	case f.span < 0 || f.confirm < 0:
@@ -90,12 +99,11 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	if f.metrics != "" {
-		server, err := serveMetrics(f.metrics, f.each)
+		server, err := serveMetrics(s, f.metrics, f.each)
 		if err != nil {
 			return err
 		}
 		defer server.Close()
-		fmt.Fprintf(s.err, "shaper: metrics at http://%s/metrics\n", server.Addr)
 	}
 	defer func() { err = errors.Join(err, f.end(s)) }()
 	if err := f.attach(s, name); err != nil {
@@ -110,7 +118,7 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 }
 
 // each calls g for each shaper.
-func (f *runFlags) each(g func(*kernel.Shaper) error) error {
+func (f *runFlags) each(g func(live) error) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	for _, sh := range f.attached {
@@ -141,22 +149,15 @@ func (f *runFlags) attach(s streams, name string) error {
 			}
 		}
 		sh, changes, err := kernel.Attach(kernel.Config{
-			Interface: name, Direction: direction, Method: kernel.Method(f.hook),
+			Interface: name, Direction: direction, Method: kernel.Method(f.hook), Pacer: kernel.Pacer(f.pacer),
 			Dry: f.dry, Pin: f.pin, GSOLimit: f.gso, Label: labelOf(f.policy),
 		}, f.policy.Policy)
 		if err != nil {
 			return f.policy.explain(err)
 		}
 		f.attached = append(f.attached, sh)
-		if f.guard == nil && (f.confirm > 0 || sh.Undo() != nil) {
-			if f.guard, err = startGuard(name); err != nil {
-				return err
-			}
-		}
-		if f.guard != nil {
-			if err := f.guard.tell(f.attached); err != nil {
-				return err
-			}
+		if err := f.protect(name); err != nil {
+			return err
 		}
 		if f.confirm > 0 {
 			if err := sh.Promise(before, f.confirmUntil); err != nil {
@@ -168,31 +169,59 @@ func (f *runFlags) attach(s streams, name string) error {
 	return nil
 }
 
+// protect has the guard know what is to be undone now, if anything is.
+func (f *runFlags) protect(name string) error {
+	needed := f.confirm > 0 || slices.ContainsFunc(f.attached, func(sh *kernel.Shaper) bool { return sh.Undo() != nil })
+	if f.guard == nil && needed {
+		var err error
+		if f.guard, err = startGuard(name); err != nil {
+			return err
+		}
+	}
+	if f.guard == nil {
+		return nil
+	}
+	return f.guard.tell(f.attached)
+}
+
 // say tells what was attached. Nobody may listen any more: that is no reason to
 // stop.
-func (f *runFlags) say(s streams, sh *kernel.Shaper, changes []kernel.Change) {
+func (f *runFlags) say(s streams, sh *kernel.Shaper, changes []dataplane.Change) {
 	p := &printer{w: s.out}
 	p.printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
 		kernelRelease(), f.policy.Name, counted(len(sh.Classes), "class", "classes"))
 	if sh.Place.Mode == kernel.Generic {
 		p.printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", where(&sh.About))
 	}
+	if sh.Pacer != "" {
+		p.printf("%s: queues wait in %s\n", where(&sh.About), pacerOf(&sh.About))
+	}
 	if f.dry {
 		p.printf("%s: dry run: packets are counted and pass as they are\n", where(&sh.About))
 	}
-	p.changes(sh, changes)
+	p.changes(&sh.About, changes)
 	if f.confirm > 0 {
 		p.printf("%s: shaper confirm %s within %v keeps it\n", where(&sh.About), sh.Interface, f.confirm)
 	}
 }
 
+// reloaded says that a shaper has a new policy.
+func (p *printer) reloaded(about *kernel.About, policy *compiled, changes []dataplane.Change) {
+	p.printf("%s: reloaded, ", where(about))
+	if about.Program != 0 {
+		p.printf("program %d, ", about.Program)
+	}
+	p.printf("policy %s\n", policy.Name)
+	p.changes(about, changes)
+}
+
 // changes says what became of each class, where there was a policy before.
-func (p *printer) changes(sh *kernel.Shaper, changes []kernel.Change) {
-	if !slices.ContainsFunc(changes, func(c kernel.Change) bool { return c.What != "new" }) {
+func (p *printer) changes(about *kernel.About, changes []dataplane.Change) {
+	if !slices.ContainsFunc(changes, func(c dataplane.Change) bool { return c.What != "new" }) {
 		return
 	}
 	for _, c := range changes {
-		p.printf("%s: class %s: %s\n", where(&sh.About), c.Class, c.What)
+		p.printf("%s: class %s: %s\n", where(about), c.Class, c.What)
 	}
 }
 
@@ -240,6 +269,14 @@ func (f *runFlags) watch(ctx context.Context, s streams, name string, hup <-chan
 	}
 }
 
+// detached says that a shaper has ended, and what that cost.
+func (p *printer) detached(about *kernel.About) {
+	if about.Lost > 0 {
+		p.printf("%s: lost %s packets waiting when it ended\n", where(about), grouped(int64(about.Lost)))
+	}
+	p.printf("%s: detached\n", where(about))
+}
+
 // again reads the policy file and gives it to the kernel.
 func (f *runFlags) again(s streams) error {
 	policy, err := f.load()
@@ -248,7 +285,7 @@ func (f *runFlags) again(s streams) error {
 	}
 	f.lock.Lock()
 	defer f.lock.Unlock()
-	if err := policy.suits(f.attached); err != nil {
+	if err := suits(policy, f.attached); err != nil {
 		return err
 	}
 	p := &printer{w: s.out}
@@ -257,11 +294,10 @@ func (f *runFlags) again(s streams) error {
 		if err != nil {
 			return policy.explain(err)
 		}
-		p.printf("%s: reloaded, program %d, policy %s\n", where(&sh.About), sh.Program, policy.Name)
-		p.changes(sh, changes)
+		p.reloaded(&sh.About, policy, changes)
 	}
 	f.policy = policy
-	return nil
+	return f.protect(f.attached[0].Interface)
 }
 
 // What look may find.
@@ -286,8 +322,14 @@ func (f *runFlags) look(s streams) (found, error) {
 			fmt.Fprintf(s.err, "shaper: %s: detached by another process\n", where(&sh.About))
 			return detached, nil
 		}
+		loaded := sh.Loaded
 		if err := sh.Refresh(); err != nil && !errors.Is(err, kernel.ErrDetached) { // that is for the next look
 			return well, err
+		}
+		if !sh.Loaded.Equal(loaded) { // another process gave it a policy
+			if err := f.protect(sh.Interface); err != nil {
+				return well, err
+			}
 		}
 	}
 	if f.waits() && time.Now().After(f.confirmUntil) {
@@ -372,7 +414,7 @@ func (f *runFlags) end(s streams) error {
 			continue
 		}
 		errs = append(errs, sh.Detach())
-		fmt.Fprintf(s.out, "%s: detached\n", where(&sh.About))
+		(&printer{w: s.out}).detached(&sh.About)
 	}
 	f.guard.end()
 	return errors.Join(errs...)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -44,21 +43,31 @@ what the meters hold. Bytes are metered length, as the policy's length rule coun
 type sample struct {
 	at     time.Time
 	stats  []dataplane.ClassStats
-	tokens [][][2]int64 // by class, place in its chain, bucket
+	tokens [][][2]int64         // by class, place in its chain, bucket
+	keys   [][]meter.TableStats // by class, place in its chain; nil in the kernel, which does not count them
+	queues []dataplane.QueueState
 }
 
-func take(sh *kernel.Shaper) (sample, error) {
+func take(sh live, classes int) (sample, error) {
 	out := sample{at: time.Now()}
 	var err error
 	if out.stats, err = sh.Stats(); err != nil {
 		return out, err
 	}
-	for i := range sh.Classes {
+	if out.queues, err = sh.Queues(); err != nil {
+		return out, err
+	}
+	for i := range classes {
 		tokens, err := sh.Tokens(i)
 		if err != nil {
 			return out, err
 		}
 		out.tokens = append(out.tokens, tokens)
+		var keys []meter.TableStats
+		if r, ok := sh.(*remote); ok {
+			keys = r.Keys(i)
+		}
+		out.keys = append(out.keys, keys)
 	}
 	return out, nil
 }
@@ -97,18 +106,18 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 }
 
 // round samples all shapers, and prints from the second time on.
-func (f *liveFlags) round(s streams, list []*kernel.Shaper, last map[string]sample, asJSON bool, round int, watch bool) error {
+func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON bool, round int, watch bool) error {
 	p := &printer{w: s.out}
 	for i, sh := range list {
-		policy, err := policyOf(sh.Label)
+		policy, err := policyOf(sh.Info().Label)
 		if err != nil {
 			return err
 		}
-		now, err := take(sh)
+		now, err := take(sh, len(policy.Policy.Classes))
 		if err != nil {
 			return err
 		}
-		key := where(&sh.About) + sh.Loaded.String()
+		key := where(sh.Info()) + sh.Info().Loaded.String()
 		before, ok := last[key]
 		last[key] = now
 		switch {
@@ -137,6 +146,14 @@ func (f *liveFlags) round(s streams, list []*kernel.Shaper, last map[string]samp
 type statsJSON struct {
 	statusJSON
 	Classes []classStatsJSON `json:"classes"`
+	Queues  []queueStatJSON  `json:"queues"`
+}
+
+type queueStatJSON struct {
+	Name    string `json:"name"`
+	DelayNS int64  `json:"delay_ns"` // that a packet would have to wait; 0 in a queue of a link
+	Bytes   int64  `json:"bytes"`    // that wait
+	Dropped int64  `json:"dropped"`  // packets that HTB had no room for, which classes count as queued
 }
 
 type classStatsJSON struct {
@@ -157,26 +174,30 @@ type colorStatsJSON struct {
 	Rate    int64            `json:"rate_bit_s"`
 	Dropped map[string]total `json:"dropped"` // by reason
 	Marked  total            `json:"marked"`
+	Queued  total            `json:"queued"`
 }
 
 type meterStatJSON struct {
 	Name    string         `json:"name"`
 	Type    string         `json:"type"`
 	Packets bool           `json:"counts_packets"`
-	Buckets []bucketOfJSON `json:"buckets"`
+	Per     string         `json:"per,omitempty"`  // the key, where there is one
+	Keys    *keyTotals     `json:"keys,omitempty"` // null in the kernel
+	Buckets []bucketOfJSON `json:"buckets"`        // none where each key has its own
 }
 
 type bucketOfJSON struct {
-	Name   string `json:"name"` // Tc, Te or Tp
+	Name   string `json:"name"` // Tc, Te or Tp; left of a window, below CIR or PIR of an average
 	Tokens int64  `json:"tokens"`
 	Burst  int64  `json:"burst"`
 }
 
-// causes are why a packet may be dropped by the kernel.
-var causes = []dataplane.Cause{dataplane.CauseColor, dataplane.CauseECN}
-
-func statsOf(sh *kernel.Shaper, policy *compiled, before, now sample) statsJSON {
-	out := statsJSON{statusJSON: statusOf(sh, policy.Name)}
+func statsOf(sh live, policy *compiled, before, now sample) statsJSON {
+	out := statsJSON{statusJSON: statusOf(sh, policy)}
+	out.Queues = []queueStatJSON{}
+	for _, q := range now.queues {
+		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped})
+	}
 	dt := now.at.Sub(before.at)
 	for i := range now.stats {
 		a, b := &before.stats[i], &now.stats[i]
@@ -186,27 +207,36 @@ func statsOf(sh *kernel.Shaper, policy *compiled, before, now sample) statsJSON 
 		}
 		var dropped dataplane.Count
 		for color, to := range map[meter.Color]*colorStatsJSON{meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red} {
-			to.total, to.Rate, to.Marked = total(b.Colors[color]), rate(a.Colors[color], b.Colors[color], dt), total(b.Marked[color])
+			to.total, to.Rate = total(b.Colors[color]), rate(a.Colors[color], b.Colors[color], dt)
+			to.Marked, to.Queued = total(b.Marked[color]), total(b.Queued[color])
 			to.Dropped = map[string]total{}
-			for _, cause := range causes {
+			for cause := range dataplane.Causes {
 				to.Dropped[cause.String()] = total(b.Drops[color][cause])
 			}
 			dropped = dropped.Plus(b.Dropped(color))
 		}
-		row.Dropped, row.Marked, row.Queued = total(dropped), total(dataplane.Sum(b.Marked)), total(dataplane.Sum(b.Queued))
+		row.Dropped, row.Marked, row.Queued = total(dropped), total(dataplane.Sum(b.Marked[:])), total(dataplane.Sum(b.Queued[:]))
 		if i < len(policy.Policy.Classes) {
-			row.Meters = metersOf(&policy.Policy.Classes[i], now.tokens[i])
+			row.Meters = metersOf(&policy.Policy.Classes[i], now.tokens[i], now.keys[i])
 		}
 		out.Classes = append(out.Classes, row)
 	}
 	return out
 }
 
-func metersOf(c *dataplane.Class, tokens [][2]int64) []meterStatJSON {
+func metersOf(c *dataplane.Class, tokens [][2]int64, keys []meter.TableStats) []meterStatJSON {
 	out := []meterStatJSON{}
 	m := c.Meter
 	for k := 0; k < len(tokens) && m != nil; k, m = k+1, m.Then {
-		row := meterStatJSON{Name: m.Name, Type: kindOf(m.Params), Packets: m.Packets}
+		row := meterStatJSON{Name: m.Name, Type: kindOf(m.Params), Packets: m.Packets, Buckets: []bucketOfJSON{}}
+		if m.Per.By != dataplane.NoKey {
+			row.Per = m.Per.String()
+			if keys != nil {
+				row.Keys = &keyTotals{m.Name, keys[k].Keys, keys[k].Evicted, keys[k].Refused, m}
+			}
+			out = append(out, row)
+			continue
+		}
 		for b, bucket := range policyfile.Buckets(m.Params) {
 			row.Buckets = append(row.Buckets, bucketOfJSON{bucket.Tokens, tokens[k][b], bucket.Burst})
 		}
@@ -216,22 +246,22 @@ func metersOf(c *dataplane.Class, tokens [][2]int64) []meterStatJSON {
 }
 
 // stats prints the same for people.
-func (p *printer) stats(sh *kernel.Shaper, policy *compiled, before, now sample, colored bool) {
-	st := statusOf(sh, policy.Name)
-	p.status(sh, &st)
-	t := newTable(3, "class", "color", "packets", "bytes", "bit/s", "dropped", "marked")
+func (p *printer) stats(sh live, policy *compiled, before, now sample, colored bool) {
+	st := statusOf(sh, policy)
+	p.status(sh.Info(), &st)
+	t := newTable(3, "class", "color", "packets", "bytes", "bit/s", "dropped", "marked", "queued")
 	dt := now.at.Sub(before.at)
 	for i := range now.stats {
 		a, b := &before.stats[i], &now.stats[i]
 		if i == len(policy.Policy.Classes) {
 			if n := b.Untaken; n.Packets > 0 {
-				t.AppendRow([]any{untaken, "", grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Untaken, n, dt)), "", ""})
+				t.AppendRow([]any{untaken, "", grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Untaken, n, dt)), "", "", ""})
 			}
 			break
 		}
 		name := policy.Policy.Classes[i].Name
 		if b.Total().Packets == 0 {
-			t.AppendRow([]any{name, "", "0", "0", "", "", ""})
+			t.AppendRow([]any{name, "", "0", "0", "", "", "", ""})
 		}
 		for color, n := range b.Colors {
 			if n.Packets == 0 {
@@ -240,7 +270,7 @@ func (p *printer) stats(sh *kernel.Shaper, policy *compiled, before, now sample,
 			color := meter.Color(color)
 			t.AppendRow([]any{
 				name, painted(color, colored), grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Colors[color], n, dt)),
-				drops(b, color), orNothing(b.Marked[color]),
+				drops(b, color), orNothing(b.Marked[color]), orNothing(b.Queued[color]),
 			})
 			name = ""
 		}
@@ -249,10 +279,18 @@ func (p *printer) stats(sh *kernel.Shaper, policy *compiled, before, now sample,
 	held := newTable(4, "class", "meter", "bucket", "tokens", "burst")
 	for i := range policy.Policy.Classes {
 		name := policy.Policy.Classes[i].Name
-		for _, m := range metersOf(&policy.Policy.Classes[i], now.tokens[i]) {
+		for _, m := range metersOf(&policy.Policy.Classes[i], now.tokens[i], now.keys[i]) {
 			title := m.Type
 			if m.Name != policy.Policy.Classes[i].Name {
 				title += " " + m.Name
+			}
+			if m.Per != "" {
+				counts := ""
+				if m.Keys != nil {
+					counts = m.Keys.String()
+				}
+				held.AppendRow([]any{name, title, "per " + m.Per, "", counts})
+				name = ""
 			}
 			for _, b := range m.Buckets {
 				held.AppendRow([]any{name, title, b.Name, grouped(b.Tokens), grouped(b.Burst)})
@@ -263,16 +301,39 @@ func (p *printer) stats(sh *kernel.Shaper, policy *compiled, before, now sample,
 	if held.Length() > 0 {
 		p.printf("\n%s\n", held.Render())
 	}
+	queues := newTable(2, "queue", "delay", "bytes that wait", "dropped behind")
+	for _, q := range now.queues {
+		queues.AppendRow([]any{q.Name, orNone(q.Delay), grouped(q.Bytes), orNothing(dataplane.Count{Packets: q.Dropped})})
+	}
+	if queues.Length() > 0 {
+		p.printf("\n%s\n", queues.Render())
+	}
+	if r, ok := sh.(*remote); ok {
+		p.lost(&r.About, r.Lost)
+	}
 }
 
-// drops says how many packets of a color were dropped, and why where there is
-// more than one reason.
+// drops says how many packets of a color were dropped, and why where that is
+// not its action.
 func drops(s *dataplane.ClassStats, color meter.Color) string {
-	all := s.Dropped(color)
-	if ecn := s.Drops[color][dataplane.CauseECN]; ecn.Packets > 0 {
-		return fmt.Sprintf("%s (%v %s)", grouped(all.Packets), dataplane.CauseECN, grouped(ecn.Packets))
+	var why []string
+	for cause := dataplane.CauseECN; cause < dataplane.Causes; cause++ {
+		if n := s.Drops[color][cause].Packets; n > 0 {
+			why = append(why, fmt.Sprintf("%v %s", cause, grouped(n)))
+		}
 	}
-	return orNothing(all)
+	all := orNothing(s.Dropped(color))
+	if why != nil {
+		all += " (" + strings.Join(why, ", ") + ")"
+	}
+	return all
+}
+
+func orNone(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.Round(10 * time.Microsecond).String()
 }
 
 // speed writes bit/s for people, with three digits.

@@ -18,6 +18,7 @@ type statusJSON struct {
 	XDPMode     string     `json:"xdp_mode,omitempty"`
 	ProgramID   uint32     `json:"program_id"`
 	Kernel      string     `json:"kernel"`
+	Pacer       string     `json:"pacer,omitempty"`
 	Policy      string     `json:"policy"`
 	Since       time.Time  `json:"since"`
 	Loaded      time.Time  `json:"loaded"`
@@ -25,16 +26,21 @@ type statusJSON struct {
 	Pinned      bool       `json:"pinned"`
 	Process     int        `json:"process"`
 	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
+	Peer        string     `json:"peer,omitempty"`
+
+	classes int
 }
 
-func statusOf(sh *kernel.Shaper, policy string) statusJSON {
+func statusOf(sh live, policy *compiled) statusJSON {
+	about := sh.Info()
 	out := statusJSON{
-		Interface: sh.Interface, Direction: sh.Direction.String(), State: state(sh), Attached: sh.Attached(),
-		Hook: string(sh.Place.Method), XDPMode: sh.Place.Mode, ProgramID: uint32(sh.Program), Kernel: kernelRelease(),
-		Policy: policy, Since: sh.Since, Loaded: sh.Loaded, DryRun: sh.Dry, Pinned: sh.Pinned, Process: sh.Process,
+		Interface: about.Interface, Direction: about.Direction.String(), State: state(sh), Attached: sh.Attached(),
+		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: kernelRelease(),
+		Pacer: string(about.Pacer), Peer: about.Peer,
+		Policy: policy.Name, classes: len(policy.Policy.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
-	if !sh.Until.IsZero() {
-		out.Unconfirmed = &sh.Until
+	if !about.Until.IsZero() {
+		out.Unconfirmed = &about.Until
 	}
 	return out
 }
@@ -49,7 +55,7 @@ func newStatus(s streams) *cobra.Command {
 		Example: "  shaper status",
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := kernel.List()
+			list, err := listLive()
 			if err != nil {
 				return err
 			}
@@ -70,17 +76,17 @@ func newStatus(s streams) *cobra.Command {
 	return cmd
 }
 
-func status(s streams, list []*kernel.Shaper, asJSON bool) error {
+func status(s streams, list []live, asJSON bool) error {
 	p := &printer{w: s.out}
 	if len(list) == 0 && !asJSON {
 		p.printf("nothing is shaped here\n")
 	}
 	for i, sh := range list {
-		policy, err := policyOf(sh.Label)
+		policy, err := policyOf(sh.Info().Label)
 		if err != nil {
 			return err
 		}
-		st := statusOf(sh, policy.Name)
+		st := statusOf(sh, policy)
 		if asJSON {
 			if err := writeJSON(s.out, st); err != nil {
 				return err
@@ -90,24 +96,31 @@ func status(s streams, list []*kernel.Shaper, asJSON bool) error {
 		if i > 0 {
 			p.printf("\n")
 		}
-		p.status(sh, &st)
+		p.status(sh.Info(), &st)
 	}
 	return p.err
 }
 
 // status prints what a shaper is.
-func (p *printer) status(sh *kernel.Shaper, st *statusJSON) {
-	p.printf("%s: %s\n", where(&sh.About), st.State)
-	p.printf("  hook     %s, program %d, kernel %s\n", hookOf(&sh.About), st.ProgramID, st.Kernel)
-	p.printf("  policy   %s (%s), loaded %s\n", st.Policy, counted(len(sh.Classes), "class", "classes"), st.Loaded.Format(time.DateTime))
+func (p *printer) status(about *kernel.About, st *statusJSON) {
+	p.printf("%s: %s\n", where(about), st.State)
+	if about.Place.Method == byTap {
+		p.printf("  carried  between %s and %s\n", about.Interface, about.Peer)
+	} else {
+		p.printf("  hook     %s, program %d, kernel %s\n", hookOf(about), st.ProgramID, st.Kernel)
+	}
+	if about.Pacer != "" {
+		p.printf("  queues   wait in %s\n", pacerOf(about))
+	}
+	p.printf("  policy   %s (%s), loaded %s\n", st.Policy, counted(st.classes, "class", "classes"), st.Loaded.Format(time.DateTime))
 	p.printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
 	if st.DryRun {
 		p.printf("  dry run  packets are counted and pass as they are\n")
 	}
-	if sh.GSO != nil {
-		p.printf("  gso      capped; it was %d bytes\n", sh.GSO.Max)
+	if about.GSO != nil {
+		p.printf("  gso      capped; it was %d bytes\n", about.GSO.Max)
 	}
 	if st.Unconfirmed != nil {
-		p.printf("  waits    for shaper confirm %s until %s\n", sh.Interface, st.Unconfirmed.Format(time.DateTime))
+		p.printf("  waits    for shaper confirm %s until %s\n", about.Interface, st.Unconfirmed.Format(time.DateTime))
 	}
 }

@@ -40,14 +40,22 @@ type totals struct {
 	total
 	DurationNS int64         `json:"duration_ns"`
 	Classes    []classTotals `json:"classes"`
+	Meters     []keyTotals   `json:"meters,omitempty"` // those with a key
 	Warnings   []string      `json:"warnings"`
 }
 
-func (c *compiled) totals(stats []dataplane.ClassStats, s replay.Summary) totals {
-	t := totals{DurationNS: s.Last - s.First, Warnings: append([]string{}, s.Warnings...)}
+// replayed is what there is to tell after a replay.
+type replayed struct {
+	replay.Summary
+	stats []dataplane.ClassStats
+	keys  []keyTotals
+}
+
+func (c *compiled) totals(n replayed) totals {
+	t := totals{DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...)}
 	var sum dataplane.Count
-	for i := range stats {
-		st := &stats[i]
+	for i := range n.stats {
+		st := &n.stats[i]
 		name := untaken
 		if i < len(c.Policy.Classes) {
 			name = c.Policy.Classes[i].Name
@@ -59,8 +67,8 @@ func (c *compiled) totals(stats []dataplane.ClassStats, s replay.Summary) totals
 			Yellow:  total(st.Colors[meter.Yellow]),
 			Red:     total(st.Colors[meter.Red]),
 			Dropped: total(st.Dropped(meter.Green).Plus(st.Dropped(meter.Yellow)).Plus(st.Dropped(meter.Red))),
-			Marked:  total(dataplane.Sum(st.Marked)),
-			Queued:  total(dataplane.Sum(st.Queued)),
+			Marked:  total(dataplane.Sum(st.Marked[:])),
+			Queued:  total(dataplane.Sum(st.Queued[:])),
 		})
 		sum = sum.Plus(st.Total())
 	}
@@ -123,10 +131,15 @@ func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
 }
 
 // writeTotals prints the table and the sums of a replay.
-func (c *compiled) writeTotals(w io.Writer, stats []dataplane.ClassStats, s replay.Summary, colored bool) error {
-	j := c.totals(stats, s)
-	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", c.table(stats, colored), grouped(j.Packets), grouped(j.Bytes), seconds(j.DurationNS))
-	return err
+func (c *compiled) writeTotals(w io.Writer, n replayed, colored bool) error {
+	j := c.totals(n)
+	p := &printer{w: w}
+	p.printf("%s\n\n", c.table(n.stats, colored))
+	for _, k := range n.keys {
+		p.printf("%s: %s\n", k.Name, k)
+	}
+	p.printf("%s packets, %s bytes metered, %s\n", grouped(j.Packets), grouped(j.Bytes), seconds(j.DurationNS))
+	return p.err
 }
 
 func orNothing(c dataplane.Count) string {

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // String returns the direction as people spell it.
@@ -29,6 +30,7 @@ type About struct {
 	Dry       bool
 	Pinned    bool
 	Process   int             // that attached it
+	Peer      string          `json:",omitempty"` // the device of a plane in user space behind the interface
 	Label     json.RawMessage // the caller's
 	// Before is what to go back to at Until, unless that is confirmed; nil
 	// for nothing attached.
@@ -39,6 +41,16 @@ type About struct {
 	Place   place
 	Classes []classRecord
 	Stages  []stageRecord
+
+	// Of queues.
+	Asked  Pacer         `json:",omitempty"` // what is to hold packets; "" is what the kernel has
+	Pacer  Pacer         `json:",omitempty"` // what holds them; "" for nothing
+	Qdiscs *qdiscs       `json:",omitempty"` // what stood at the root before
+	IFB    *ifb          `json:",omitempty"` // through which comes what comes in
+	Queued []queueRecord `json:",omitempty"`
+	Links  []linkRecord  `json:",omitempty"`
+	Ring   int           `json:",omitempty"` // entries of all rings
+	Lost   uint32        `json:"-"`          // packets that waited when what holds them was removed
 }
 
 // Before is what a shaper was before it was changed.
@@ -46,11 +58,12 @@ type Before struct {
 	Label       json.RawMessage
 	Dry, Pinned bool
 	GSOLimit    uint32
+	Asked       Pacer `json:",omitempty"`
 }
 
 // Now is what it is.
 func (a *About) Now() *Before {
-	b := &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned}
+	b := &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked}
 	if a.GSO != nil {
 		b.GSOLimit = a.GSO.Limit
 	}
@@ -69,16 +82,55 @@ type classRecord struct {
 type stageRecord struct {
 	Name string
 	bpf.ShaperStage
+	Keys uint32 `json:",omitempty"` // that its table has room for
+}
+
+type queueRecord struct {
+	Name string
+	bpf.ShaperQueue
+}
+
+// linkRecord is a link, and the ID of its class of HTB.
+type linkRecord struct {
+	Name string
+	ID   uint16
+	link *dataplane.Link
+}
+
+// linkID is 0 for a link that is not there.
+func (a *About) linkID(name string) uint16 {
+	for _, l := range a.Links {
+		if l.Name == name {
+			return l.ID
+		}
+	}
+	return 0
+}
+
+// index is that of the interface.
+func (a *About) index() int {
+	if a.IFB != nil {
+		return a.IFB.Index
+	}
+	return a.Place.Index
 }
 
 // record notes which slots belong to whom.
 func (a *About) record(g *image) {
-	a.Classes, a.Stages = nil, nil
+	a.Classes, a.Stages, a.Queued = nil, nil, nil
+	a.Links, a.Ring, a.Pacer = g.links, g.ring, g.pacer
+	for i, q := range g.queues {
+		a.Queued = append(a.Queued, queueRecord{g.paced[i].Name, q})
+	}
 	for i, c := range g.classes {
 		a.Classes = append(a.Classes, classRecord{g.policy.Classes[i].Name, c})
 	}
 	for i, s := range g.stages {
-		a.Stages = append(a.Stages, stageRecord{g.meters[i].Name, s})
+		r := stageRecord{g.meters[i].Name, s, 0}
+		if s.Table >= 0 {
+			r.Keys = tableSize(g.meters[i])
+		}
+		a.Stages = append(a.Stages, r)
 	}
 }
 
@@ -87,6 +139,15 @@ func (a *About) classes() []bpf.ShaperClass {
 	out := make([]bpf.ShaperClass, len(a.Classes))
 	for i, c := range a.Classes {
 		out[i] = c.ShaperClass
+	}
+	return out
+}
+
+// stages are those of the program.
+func (a *About) stages() []bpf.ShaperStage {
+	out := make([]bpf.ShaperStage, len(a.Stages))
+	for i, s := range a.Stages {
+		out[i] = s.ShaperStage
 	}
 	return out
 }

@@ -20,6 +20,7 @@ type Config struct {
 	Interface string
 	Direction Hook   // Egress or Ingress
 	Method    Method // "" is Auto
+	Pacer     Pacer  // what holds packets of queues; "" is what the kernel has
 	Dry       bool   // count, and let every packet pass as it is
 	Pin       bool   // stay when the process ends
 	GSOLimit  uint32 // bytes; 0 leaves the device as it is
@@ -38,7 +39,7 @@ func (e *BusyError) Error() string {
 // there is taken over: as with Reload, classes that keep their name keep tokens
 // and counters, and Changes says so. A policy that does not compile
 // (dataplane.FieldErrors) changes nothing.
-func Attach(cfg Config, policy *dataplane.Policy) (*Shaper, []Change, error) {
+func Attach(cfg Config, policy *dataplane.Policy) (*Shaper, []dataplane.Change, error) {
 	if cfg.Method == "" {
 		cfg.Method = Auto
 	}
@@ -102,21 +103,29 @@ func (cfg *Config) check(policy *dataplane.Policy) (*device, error) {
 			return nil, errNoBpffs
 		}
 	}
-	_, err = encode(policy, program(cfg.Direction, cfg.Method))
+	pacer, err := choosePacer(cfg.Pacer, policy)
+	if err != nil {
+		return nil, err
+	}
+	_, err = encode(policy, program(cfg.Direction, cfg.Method, pacer), pacer)
 	return d, err
 }
 
-// program is the one that a method attaches.
-func program(direction Hook, method Method) Hook {
-	if method == ByXDP {
+// program is the one that a method attaches. What comes in waits in a device of
+// its own, which it leaves for the stack.
+func program(direction Hook, method Method, pacer Pacer) Hook {
+	switch {
+	case method == ByXDP:
 		return XDP
+	case pacer != "":
+		return Egress
 	}
 	return direction
 }
 
 // takeOver gives a shaper that was left behind the policy. It returns nil where
 // there is none, or none that can be taken over: that one is removed.
-func takeOver(cfg Config, policy *dataplane.Policy, d *device) (*Shaper, []Change, error) {
+func takeOver(cfg Config, policy *dataplane.Policy, d *device) (*Shaper, []dataplane.Change, error) {
 	s, err := find(cfg.Interface, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
 		return nil, nil, unpinned(cfg)
@@ -124,9 +133,14 @@ func takeOver(cfg Config, policy *dataplane.Policy, d *device) (*Shaper, []Chang
 	if s == nil || err != nil {
 		return nil, nil, err
 	}
-	if cfg.Method != Auto && cfg.Method != s.Place.Method || s.Place.Index != d.index {
+	pacer, err := choosePacer(cfg.Pacer, policy)
+	if err != nil {
+		return nil, nil, err
+	}
+	if cfg.Method != Auto && cfg.Method != s.Place.Method || s.index() != d.index || s.elsewhere(pacer, cfg.Dry) {
 		return nil, nil, s.clear()
 	}
+	s.Asked = cfg.Pacer
 	s.Dry, s.Pinned, s.Process = cfg.Dry, cfg.Pin, os.Getpid()
 	s.Before, s.Until = nil, time.Time{} // who would have gone back is gone
 	changes, err := s.load(policy, cfg.Label)
@@ -160,7 +174,7 @@ func unpinned(cfg Config) error {
 func attachNew(cfg Config, policy *dataplane.Policy, d *device, here uint64) (s *Shaper, err error) {
 	s = &Shaper{About: About{
 		Interface: cfg.Interface, Namespace: here, Direction: cfg.Direction, Since: time.Now(),
-		Dry: cfg.Dry, Pinned: cfg.Pin, Process: os.Getpid(),
+		Dry: cfg.Dry, Pinned: cfg.Pin, Process: os.Getpid(), Asked: cfg.Pacer,
 		Place: place{Method: cfg.Method, Index: d.index},
 	}}
 	defer func() {
@@ -168,6 +182,9 @@ func attachNew(cfg Config, policy *dataplane.Policy, d *device, here uint64) (s 
 			err = errors.Join(err, s.clear())
 		}
 	}()
+	if err := s.tidy(); err != nil {
+		return s, err
+	}
 	if s.shared, err = newShared(); err != nil {
 		return s, err
 	}
@@ -200,29 +217,4 @@ func (s *Shaper) finish(gsoLimit uint32) error {
 		}
 	}
 	return writeAbout(s.about, &s.About)
-}
-
-// Undo is what takes a shaper away from an interface that the kernel would
-// leave there when its process is killed. It needs nothing of the shaper.
-type Undo struct {
-	Interface string
-	Place     place
-	GSO       *GSO
-}
-
-// Undo returns what is left when the process is killed, or nil for nothing.
-func (s *Shaper) Undo() *Undo {
-	if s.Pinned || s.Place.Method != TC && s.GSO == nil {
-		return nil
-	}
-	return &Undo{s.Interface, s.Place, s.GSO}
-}
-
-// Do undoes it.
-func (u *Undo) Do() error {
-	var err error
-	if u.Place.Method == TC {
-		err = (&filterHook{u.Place}).remove()
-	}
-	return errors.Join(err, u.GSO.restore(u.Interface))
 }

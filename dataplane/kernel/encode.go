@@ -16,6 +16,8 @@ import (
 const (
 	MaxClasses = 1024
 	MaxChain   = 8 // meters that one packet goes through
+	MaxQueues  = 256
+	MaxTables  = 64 // of keys
 	maxStates  = 4096
 	maxBounds  = 1 << 16
 )
@@ -40,21 +42,27 @@ type image struct {
 	classes   []bpf.ShaperClass
 	stages    []bpf.ShaperStage
 	highs     map[bpf.ShaperHigh]uint32
+	queues    []bpf.ShaperQueue
+	ring      int // entries of all rings
 
 	policy  *dataplane.Policy
+	pacer   Pacer
+	paced   []*dataplane.Queue // by index
+	links   []linkRecord
 	meters  []*dataplane.Meter // by stage
 	from    []int              // by stage: the stage of the policy before whose tokens it keeps, or -1
 	stageOf map[*dataplane.Meter]int32
 }
 
-// encode compiles a policy for a hook. The error joins all that is wrong with
-// it, as dataplane.FieldErrors. Slots are left to the caller.
-func encode(policy *dataplane.Policy, hook Hook) (*image, error) {
+// encode compiles a policy for a hook, and for what holds packets of queues, if
+// anything does. The error joins all that is wrong with it, as
+// dataplane.FieldErrors. Slots are left to the caller.
+func encode(policy *dataplane.Policy, hook Hook, pacer Pacer) (*image, error) {
 	if _, err := dataplane.New(policy); err != nil {
 		return nil, err
 	}
 	e := encoder{
-		image: &image{policy: policy, highs: map[bpf.ShaperHigh]uint32{}, stageOf: map[*dataplane.Meter]int32{}},
+		image: &image{policy: policy, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, stageOf: map[*dataplane.Meter]int32{}},
 		hook:  hook,
 	}
 	e.length(&policy.Length)
@@ -71,9 +79,22 @@ func encode(policy *dataplane.Policy, hook Hook) (*image, error) {
 	if len(e.stages) > maxStates/2 {
 		e.fail(policy, "meters", fmt.Sprintf("%d are more than the %d that the kernel plane has room for", len(e.stages), maxStates/2))
 	}
+	tables := 0
+	for i := range e.stages {
+		if e.stages[i].Table >= 0 {
+			tables++
+		}
+	}
+	if tables > MaxTables {
+		e.fail(policy, "meters", fmt.Sprintf("%d with a meter for each key are more than the %d that the kernel plane has room for", tables, MaxTables))
+	}
+	if len(e.paced) > MaxQueues {
+		e.fail(policy, "queues", fmt.Sprintf("%d are more than the %d that the kernel plane has room for", len(e.paced), MaxQueues))
+	}
 	if e.faults != nil {
 		return nil, errors.Join(e.faults...)
 	}
+	e.constants.Queues, e.constants.Pacer, e.constants.Major = flag(len(e.paced) > 0), pacerNumber[pacer], major
 	e.classifier(&dataplane.NewClassifier(matches).Tables)
 	if e.faults != nil {
 		return nil, errors.Join(e.faults...)
@@ -120,10 +141,13 @@ func (e *encoder) class(c *dataplane.Class) {
 	}
 	for color, a := range [3]*dataplane.Action{c.Green, c.Yellow, c.Red} {
 		action := c.Action(meter.Color(color))
-		if action.Queue != nil {
-			e.fail(a, "queue", "is not done by the kernel plane: only shaper replay queues packets")
-		}
 		out.Actions[color] = e.action(a, action)
+		if out.Actions[color].Queue = -1; action.Queue != nil {
+			if e.hook == XDP {
+				e.fail(a, "queue", "needs packets that can wait, which an XDP program has not: use a tc hook")
+			}
+			out.Actions[color].Queue = e.queue(action.Queue)
+		}
 	}
 	e.classes = append(e.classes, out)
 }
@@ -168,7 +192,19 @@ func (e *encoder) meter(m *dataplane.Meter) int32 {
 		e.fail(m, "type", err.Error())
 		return i
 	}
-	s := encodeProfile(profile)
+	numbers, fits := profile.Integers()
+	switch {
+	case fits:
+	case profile.Kind() == meter.KindTokenBucket:
+		e.fail(m, "warmup", tooMuch)
+	default:
+		e.fail(m, "type", profile.Kind().String()+" "+tooMuch)
+	}
+	if m.Envelope != nil {
+		e.fail(m, "envelope", tooMuch)
+	}
+	s := encodeProfile(numbers)
+	e.key(&s, m)
 	s.Packets, s.Aware, s.From = flag(m.Packets), flag(m.Aware), uint8(m.PreColor.From)
 	if m.Aware {
 		e.preColor(&s, uint32(i), m)
@@ -188,8 +224,15 @@ const (
 	fills    = 1 << 62 // halves that fill any bucket
 )
 
-func encodeProfile(profile *meter.Profile) bpf.ShaperStage {
-	p, _ := profile.Integers() // every profile here is of buckets
+// tooMuch is why a meter is refused.
+const tooMuch = "has more state than the kernel plane keeps of a meter: shaper tap and replay --engine go have it"
+
+func encodeProfile(p meter.Integers) bpf.ShaperStage {
+	if p.Window > 0 { // counted in bytes
+		s := bpf.ShaperStage{Den: 1, Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
+		s.Buckets[0].Size = p.Burst[0]
+		return s
+	}
 	s := bpf.ShaperStage{
 		Den:     uint64(halves * p.Den),
 		Over:    uint64(max(p.Burst[0], p.Burst[1])) + 1,
@@ -236,8 +279,14 @@ func (e *encoder) preColor(s *bpf.ShaperStage, stage uint32, m *dataplane.Meter)
 	}
 }
 
-// byMark is BY_MARK of bpf/src/policy.h; length, source and destination follow.
-const byMark = len(dataplane.Tables{}.Direct)
+// Of enum match in bpf/src/policy.h: the second of the fields that have a table,
+// and those behind them.
+const (
+	bySport = 1
+	byMark  = len(dataplane.Tables{}.Direct)
+	bySrc   = byMark + 2
+	byDst   = byMark + 3
+)
 
 func (e *encoder) classifier(t *dataplane.Tables) {
 	c := &e.constants
@@ -254,6 +303,7 @@ func (e *encoder) classifier(t *dataplane.Tables) {
 	}
 	c.Src6 = e.search6(&t.Src)
 	c.Dst6 = e.search6(&t.Dst)
+	c.Reads |= c.Fields
 }
 
 func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch {

@@ -74,7 +74,7 @@ func TestRefusals(t *testing.T) {
 		object any    // its type
 		reason string // a part of it
 	}{
-		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), allHooks, "queue", &dataplane.Action{}, "only shaper replay"},
+		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []Hook{XDP}, "queue", &dataplane.Action{}, "use a tc hook"},
 		{"classes", classes(MaxClasses+1, 0), allHooks, "classes", &dataplane.Policy{}, "1025 are more than the 1024"},
 		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain + 1)}), allHooks, "then", &dataplane.Meter{}, "chain of 9"},
 		{"meters", classes(maxStates/2/3+1, 3), allHooks, "meters", &dataplane.Policy{}, "2049 are more than the 2048"},
@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 		{"bounds of IPv6", hosts(maxBounds/2+1, true), allHooks, "classes", &dataplane.Policy{}, "bounds"},
 	} {
 		for _, hook := range allHooks {
-			_, err := encode(test.policy, hook)
+			_, err := encode(test.policy, hook, "")
 			if !slices.Contains(test.hooks, hook) {
 				if err != nil {
 					t.Errorf("%s at hook %d: %v", test.name, hook, err)
@@ -125,7 +125,7 @@ func TestAllFaults(t *testing.T) {
 		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}},
 	})
 	policy.Length = dataplane.LengthRule{Overhead: math.MaxInt64, MPU: math.MaxInt64}
-	_, err := encode(policy, XDP)
+	_, err := encode(policy, XDP, "")
 	var got []string
 	for _, f := range fieldErrors(err) {
 		got = append(got, f.Field)
@@ -182,12 +182,13 @@ func TestLoads(t *testing.T) {
 	policies := fixed()
 	policies["many"] = manyClasses(r, 300)
 	policies["all"] = everything(r)
+	policies["queues"] = allInto(askingAll)
 	const most = 1_000_000 // which the kernel takes
 	for name, policy := range policies {
 		for _, hook := range allHooks {
 			for _, link := range []dataplane.LinkType{dataplane.LinkEthernet, dataplane.LinkRaw} {
 				if hook == XDP && usesMark(policy) || policy.Length.Accepts(link) != nil ||
-					inVM && (hook != Egress || link == dataplane.LinkRaw || name != "frames" && name != "all") {
+					inVM && (hook != Egress || link == dataplane.LinkRaw || name != "frames" && name != "all" && name != "queues") {
 					continue
 				}
 				begin := time.Now()
@@ -217,9 +218,15 @@ func everything(r *rand.Rand) *dataplane.Policy {
 	policy.Classes[0].Match = dataplane.Match{
 		Src: prefixes, Dst: prefixes, Proto: all, SPort: all, DPort: all, DSCP: all, VLAN: all, PCP: all, Mark: all, EtherType: all, Length: all,
 	}
-	policy.Classes[0].Meter = chained(MaxChain)
+	policy.Classes[0].Meter = keyedChain()
 	policy.Classes[0].Red = &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{
 		{Field: dataplane.DSCP, Value: 1}, {Field: dataplane.PCP, Value: 1}, {Field: dataplane.DEI, Value: 1}, {Field: dataplane.MPLSTC, Value: 1}, {Field: dataplane.SKBMark, Value: 1},
-	}}
+	}, Queue: &dataplane.Queue{Config: askingAll}}
 	return policy
+}
+
+// askingAll is a queue that asks for all that one can do.
+var askingAll = queue.Config{
+	Rate: mega, Bytes: 9000, ECN: true, WRED: [3]queue.Early{{Max: 9000, Probability: 1}},
+	CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Second},
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -145,7 +146,7 @@ func open(id ebpf.ProgramID, here uint64) (*Shaper, error) {
 		return nil, nil
 	}
 	ids, _ := info.MapIDs()
-	s := &Shaper{shared: &shared{}}
+	s := &Shaper{shared: &shared{made: new([MaxTables * 2]*ebpf.Map)}}
 	for _, id := range ids {
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
@@ -158,7 +159,7 @@ func open(id ebpf.ProgramID, here uint64) (*Shaper, error) {
 			m.Close()
 		}
 	}
-	if s.about == nil || s.shared.states == nil || s.shared.counters == nil {
+	if s.about == nil || slices.Contains(slices.Collect(maps.Values(s.shared.given())), nil) {
 		s.Close()
 		return nil, nil // somebody else's of that name, or one that is not attached yet
 	}
@@ -184,13 +185,8 @@ func (s *Shaper) mapOf(m *ebpf.Map) **ebpf.Map {
 	if err != nil {
 		return nil
 	}
-	switch info.Name {
-	case aboutMap:
+	if info.Name == aboutMap {
 		return &s.about
-	case "states":
-		return &s.shared.states
-	case "counters":
-		return &s.shared.counters
 	}
-	return nil
+	return s.shared.all()[info.Name]
 }

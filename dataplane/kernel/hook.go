@@ -54,6 +54,7 @@ type hook interface {
 type device struct {
 	name  string
 	index int
+	mtu   int
 	link  dataplane.LinkType
 }
 
@@ -65,7 +66,7 @@ func findDevice(name string) (*device, error) {
 		}
 		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
-	d := &device{name: name, index: l.Attrs().Index}
+	d := &device{name: name, index: l.Attrs().Index, mtu: l.Attrs().MTU}
 	switch encap := l.Attrs().EncapType; encap {
 	case "ether", "loopback":
 		d.link = dataplane.LinkEthernet
@@ -198,6 +199,7 @@ func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, erro
 	for _, f := range filters(d.index, other) {
 		h.at.Clsact = h.at.Clsact || f.Name == filterWithClsact
 	}
+	h.at.Clsact = h.at.Clsact || (&ifb{Index: d.index}).clsact()
 	for _, f := range filters(d.index, at.Parent) {
 		if ours(f) { // of a process that died before it could say so
 			if err := netlink.FilterDel(f); err != nil {
@@ -205,7 +207,11 @@ func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, erro
 			}
 		}
 	}
-	// Without a priority the kernel puts it before those that are there.
+	priority, err := before(d, at.Parent)
+	if err != nil {
+		return nil, place{}, errors.Join(err, h.removeClsact())
+	}
+	h.at.Priority = priority
 	if err := netlink.FilterAdd(h.filter(p)); err != nil {
 		err = explain(fmt.Errorf("tc filter on %s: %w", d.name, err))
 		return nil, place{}, errors.Join(err, h.removeClsact())
@@ -222,6 +228,25 @@ func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, erro
 		}
 	}
 	return nil, place{}, fmt.Errorf("tc filter on %s: it is not there after it was added", d.name)
+}
+
+// before is a priority before those of all filters that are there; 0, which has
+// the kernel choose one, where none is.
+func before(d *device, parent uint32) (uint16, error) {
+	list, err := allFilters(d.index, parent)
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	first := list[0].Attrs()
+	for _, f := range list {
+		if f.Attrs().Priority < first.Priority {
+			first = f.Attrs()
+		}
+	}
+	if first.Priority == 1 {
+		return 0, fmt.Errorf("tc filter on %s: there is one of priority 1, and ours has to come before it: give it a higher one (pref)", d.name)
+	}
+	return first.Priority - 1, nil
 }
 
 func clsactOf(index int) netlink.QdiscAttrs {
@@ -241,13 +266,19 @@ func (h *filterHook) filter(p *ebpf.Program) *netlink.BpfFilter {
 	}
 }
 
-// filters are the eBPF filters of one direction, ours and foreign ones.
-func filters(index int, parent uint32) []*netlink.BpfFilter {
+// allFilters are those of one direction.
+func allFilters(index int, parent uint32) ([]netlink.Filter, error) {
 	device := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	list, err := netlink.FilterList(device, parent)
 	for errors.Is(err, netlink.ErrDumpInterrupted) { // something else was changed
 		list, err = netlink.FilterList(device, parent)
 	}
+	return list, err
+}
+
+// filters are the eBPF filters of one direction, ours and foreign ones.
+func filters(index int, parent uint32) []*netlink.BpfFilter {
+	list, err := allFilters(index, parent)
 	if err != nil {
 		return nil
 	}

@@ -6,18 +6,13 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
-
-// Change says what became of a class when a policy took the place of another.
-type Change struct {
-	Class string `json:"class"`
-	What  string `json:"change"` // kept, new or gone
-}
 
 // inherit gives classes and meters their slots: those of the policy before
 // where the class kept its name, and free ones to the others.
-func (g *image) inherit(before *About) []Change {
-	var changes []Change
+func (g *image) inherit(before *About) []dataplane.Change {
+	var changes []dataplane.Change
 	counters := slots{used: map[uint32]bool{0: true}} // slot 0 is for what no class takes
 	states := slots{used: map[uint32]bool{}}
 	old := map[string]int{}
@@ -38,12 +33,12 @@ func (g *image) inherit(before *About) []Change {
 		was, ok := old[name]
 		if !ok {
 			g.classes[i].Slot = counters.free()
-			changes = append(changes, Change{Class: name, What: "new"})
+			changes = append(changes, dataplane.Change{Class: name, What: "new"})
 			continue
 		}
 		kept[name] = true
 		g.classes[i].Slot = before.Classes[was].Slot
-		changes = append(changes, Change{Class: name, What: "kept"})
+		changes = append(changes, dataplane.Change{Class: name, What: "kept"})
 		chain := before.chain(was)
 		for at, k := g.classes[i].Stage, 0; at >= 0 && k < len(chain); at, k = g.stages[at].Then, k+1 {
 			if g.from[at] < 0 {
@@ -51,6 +46,8 @@ func (g *image) inherit(before *About) []Change {
 			}
 		}
 	}
+	g.inheritQueues(before)
+	g.inheritTables(before)
 	taken := map[uint32]bool{}
 	for i := range g.stages {
 		s := &g.stages[i]
@@ -66,7 +63,7 @@ func (g *image) inherit(before *About) []Change {
 	}
 	for _, c := range before.Classes {
 		if !kept[c.Name] {
-			changes = append(changes, Change{Class: c.Name, What: "gone"})
+			changes = append(changes, dataplane.Change{Class: c.Name, What: "gone"})
 		}
 	}
 	return changes
@@ -89,7 +86,8 @@ func (s *slots) free() uint32 {
 
 // sameProfile says whether a state means the same under both.
 func sameProfile(a, b *bpf.ShaperStage) bool {
-	return a.Buckets == b.Buckets && a.Den == b.Den && a.Coupled == b.Coupled && a.Packets == b.Packets
+	return a.Buckets == b.Buckets && a.Den == b.Den && a.Coupled == b.Coupled && a.Packets == b.Packets &&
+		a.Window == b.Window && a.Sliding == b.Sliding
 }
 
 // settle writes the states and counters that begin: those of the meters and
@@ -99,6 +97,9 @@ func (g *image) settle(before *About, to *shared) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
 		old[s.Slot] = true
+	}
+	if err := g.settleTables(before, to); err != nil { // first: it takes long
+		return err
 	}
 	now, err := monotonic()
 	if err != nil {
@@ -125,6 +126,9 @@ func (g *image) settle(before *About, to *shared) error {
 	known := map[uint32]bool{}
 	for _, c := range before.Classes {
 		known[c.Slot] = true
+	}
+	if err := g.settleQueues(before, to); err != nil {
+		return err
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {

@@ -100,7 +100,7 @@ func (h *hooked) cut(p *dataplane.Packet) bool {
 // had its way with the constants.
 func newHooked(t testing.TB, policy *dataplane.Policy, hook Hook, change func(*bpf.ShaperConstants)) *hooked {
 	t.Helper()
-	g, err := encode(policy, hook)
+	g, err := encode(policy, hook, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,12 +132,10 @@ func (h *hooked) open() error {
 		return err
 	}
 	h.inherit(&About{})
-	if err := h.begin(h.shared.states); err != nil {
+	if err := h.begin(h.shared); err != nil {
 		return err
 	}
-	h.loaded, err = h.load(spec, programs[h.hook], map[string]*ebpf.Map{
-		bpf.ShaperMapStates: h.shared.states, bpf.ShaperMapCounters: h.shared.counters,
-	})
+	h.loaded, err = h.load(spec, programs[h.hook], h.shared.given())
 	if err != nil {
 		return err
 	}
@@ -181,7 +179,7 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	if err := records.Lookup(uint32(0), &record); err != nil {
 		return err
 	}
-	h.verdict(&record, v)
+	h.verdict(&record, p, v)
 	if want := h.code(v.Done.Dropped() && h.constants.Dry == 0); code != want {
 		return fmt.Errorf("the program returned %d where %v was done: want %d", int32(code), v.Done, int32(want))
 	}
@@ -262,6 +260,9 @@ func follow(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplan
 			if verdicts[i] != want {
 				t.Errorf("packet %d:\nkernel   %+v\npipeline %+v\n%s", compared, verdicts[i], want, show(&same[i], before))
 				return compared
+			}
+			if want.Done.Dropped() {
+				continue
 			}
 			if !bytes.Equal(batch[i].Data, same[i].Data) || batch[i].Mark != same[i].Mark {
 				t.Errorf("packet %d left otherwise:\nkernel   %x mark %d\npipeline %x mark %d\n%s",

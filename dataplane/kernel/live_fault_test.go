@@ -249,11 +249,12 @@ func TestLiveRefusals(t *testing.T) {
 		args         []string
 	}{
 		"many":      {many.String(), `:\d+:\d+: .*1025 .*1024 .*`, nil},
-		"queue":     {"classes:\n  - name: a\n    red: {queue: q}\nqueues: {q: {rate: 1mbit, limit: 10ms}}", `:3:\d+: .*queue.*`, nil},
+		"xdp queue": {"classes:\n  - name: a\n    red: {queue: q}\nqueues: {q: {rate: 1mbit, limit: 10ms}}", `:3:\d+: .*queue.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
+		"link wred": {"classes:\n  - name: a\n    red: {queue: q}\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 1s, codel: true}}", `:5:\d+: codel is not done .*`, nil},
 		"xdp mark":  {"classes:\n  - name: a\n    green: {mark: 7}", `:3:\d+: .*mark.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
 		"xdp match": {"classes:\n  - name: a\n    match: {mark: 7}", `:3:\d+: .*mark.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
-		"log":       {"classes:\n  - name: a\n    meter: {type: sliding-log, limit: 10kB, window: 1s}", `:3:\d+: .*`, nil},
-		"per":       {"classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000, per: src}", `:3:\d+: .*`, nil},
+		"log":       {"classes:\n  - name: a\n    meter: {type: sliding-log, limit: 10kB, window: 1s}", `:3:\d+: type sliding-log has more state .*`, nil},
+		"idle keys": {"classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000, per: src, evict: idle}", `:3:\d+: evict .*`, nil},
 	} {
 		path := file(t, c.policy)
 		t.Log(name)

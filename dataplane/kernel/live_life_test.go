@@ -281,9 +281,9 @@ func TestLiveHUP(t *testing.T) {
 	rewrite(t, path, "classes: [{name: a, metre: 1}]")
 	r.signal(syscall.SIGHUP)
 	r.err.await(t, `^shaper: .*policy\.yaml:1:21: .*: the policy stays as it was\n$`)
-	rewrite(t, path, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 10ms}}")
+	rewrite(t, path, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 9p}}")
 	r.signal(syscall.SIGHUP)
-	r.err.await(t, `\nshaper: .*policy\.yaml:1:\d+: .*queue.*: the policy stays as it was\n$`)
+	r.err.await(t, `\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy stays as it was\n$`)
 	if s := p.stats(); s.ProgramID != program || len(s.Classes) != 3 {
 		t.Errorf("status %+v: want it as before", s)
 	}

@@ -219,13 +219,14 @@ func TestLiveStatsJSON(t *testing.T) {
 	r := p.run("--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
 	out, _ := p.do(0, "stats", "--json")
 	const nothing = `{"packets":0,"bytes":0}`
-	color := `{"packets":0,"bytes":0,"rate_bit_s":0,"dropped":{"color":` + nothing + `,"ecn":` + nothing + `},"marked":` + nothing + `}`
+	color := `{"packets":0,"bytes":0,"rate_bit_s":0,"dropped":{"codel":` + nothing + `,"color":` + nothing + `,"ecn":` + nothing +
+		`,"queue-full":` + nothing + `,"wred":` + nothing + `},"marked":` + nothing + `,"queued":` + nothing + `}`
 	class := func(name, meters string) string {
 		return `{"name":"` + name + `","packets":0,"bytes":0,"rate_bit_s":0,"green":` + color + `,"yellow":` + color + `,"red":` + color +
 			`,"dropped":` + nothing + `,"marked":` + nothing + `,"queued":` + nothing + `,"meters":[` + meters + `]}`
 	}
 	want := `"classes":[` + class("all", `{"name":"all","type":"trtcm","counts_packets":false,"buckets":[{"name":"Tc","tokens":65536,"burst":65536},{"name":"Tp","tokens":131072,"burst":131072}]}`) +
-		`,` + class("-", "") + `]}` + "\n"
+		`,` + class("-", "") + `],"queues":[]}` + "\n"
 	if !strings.HasSuffix(out, want) {
 		t.Errorf("stats --json says %s: want at its end %s", out, want)
 	}

@@ -40,12 +40,59 @@ func explain(err error) error {
 
 // shared are the maps that outlive a policy.
 type shared struct {
-	states, counters *ebpf.Map
+	states, keys, counters, backlogs, waiting *ebpf.Map
+	made                                      *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
+}
+
+// all are the maps, by name.
+func (s *shared) all() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{
+		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters,
+		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.waiting,
+	}
+}
+
+// given are the maps as those of a program.
+func (s *shared) given() map[string]*ebpf.Map {
+	out := map[string]*ebpf.Map{}
+	for name, m := range s.all() {
+		out[name] = *m
+	}
+	return out
 }
 
 func (s *shared) close() {
-	s.states.Close()
-	s.counters.Close()
+	for _, m := range s.all() {
+		(*m).Close()
+	}
+	if s.made != nil {
+		s.release()
+	}
+}
+
+// release lets go of the tables of keys that this process made.
+func (s *shared) release() {
+	for i := range s.made {
+		s.keep(int32(i), nil)
+	}
+}
+
+// of returns the maps for another policy: the same, with rings of its own where
+// those of the policy before do not fit.
+func (s *shared) of(g *image, before *About) (*shared, error) {
+	out := *s
+	if g.sameRings(before) {
+		return &out, nil
+	}
+	var err error
+	if out.waiting, err = g.newRings(); err != nil {
+		return nil, err
+	}
+	if err := g.keepWaiting(before, s, out.waiting); err != nil {
+		out.waiting.Close()
+		return nil, err
+	}
+	return &out, nil
 }
 
 func newShared() (*shared, error) {
@@ -56,13 +103,12 @@ func newShared() (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{}
-	if s.states, err = ebpf.NewMap(spec.Maps[bpf.ShaperMapStates]); err != nil {
-		return nil, explain(err)
-	}
-	if s.counters, err = ebpf.NewMap(spec.Maps[bpf.ShaperMapCounters]); err != nil {
-		s.states.Close()
-		return nil, explain(err)
+	s := &shared{made: new([MaxTables * 2]*ebpf.Map)}
+	for name, m := range s.all() {
+		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
+			s.close()
+			return nil, explain(err)
+		}
 	}
 	return s, nil
 }
@@ -91,12 +137,14 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, maps map[string]
 		func() error { return array(own, spec, bpf.ShaperMapBounds6, g.bounds) },
 		func() error { return array(own, spec, bpf.ShaperMapClasses, g.classes) },
 		func() error { return array(own, spec, bpf.ShaperMapStages, g.stages) },
+		func() error { return array(own, spec, bpf.ShaperMapQueues, g.queues) },
 		func() error { return g.fillHighs(own, spec) },
 	} {
 		if err := fill(); err != nil {
 			return nil, explain(err)
 		}
 	}
+	spec.Maps[bpf.ShaperMapWaiting].MaxEntries = uint32(max(g.ring, 1))
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	for _, given := range []map[string]*ebpf.Map{own, maps} {
 		for name, m := range given {

@@ -195,8 +195,7 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 		if err != nil {
 			continue // too fine to be exact
 		}
-		integers, _ := profile.Integers()
-		most := int64(1<<59) / integers.Den
+		most := int64(1<<59) / integers(profile).Den
 		burst := func() int64 {
 			return min(most, pick(r, 1, 1, 64, 1500, 1500+r.Int64N(60_000), 65_535, 1e6, 1e9, most-1, most))
 		}
@@ -502,7 +501,7 @@ func TestCarry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stages[i] = encodeProfile(profile)
+			stages[i] = encodeProfile(integers(profile))
 		}
 		from, to := &stages[0], &stages[1]
 		var l levels
@@ -540,7 +539,7 @@ func TestLevels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := encodeProfile(profile)
+		s := encodeProfile(integers(profile))
 		var l levels
 		for i := range l {
 			most := s.Buckets[i].Size / halves
@@ -554,7 +553,7 @@ func TestLevels(t *testing.T) {
 		if got := levelsAt(&state, &s, now-r.Uint64N(now+1)); got != l {
 			t.Fatalf("%T%+v: %v at %d is read as %v before", m.Params, m.Params, l, now, got)
 		}
-		waiting := l.waiting()
+		waiting := l.waiting(&s)
 		if got := levelsAt(&waiting, &s, now); got != l {
 			t.Fatalf("%T%+v: %v is read as %v while the clock waits", m.Params, m.Params, l, got)
 		}
@@ -619,4 +618,9 @@ func TestStatsWrap(t *testing.T) {
 			t.Errorf("entry %d: %+v: want %+v", i, got[i], want[i])
 		}
 	}
+}
+
+func integers(p *meter.Profile) meter.Integers {
+	i, _ := p.Integers()
+	return i
 }

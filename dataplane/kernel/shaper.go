@@ -42,12 +42,18 @@ func (s *Shaper) Close() {
 	}
 }
 
-// Attached says whether packets of the interface go through the program.
-func (s *Shaper) Attached() bool { return s.hook != nil && s.hook.program() != 0 }
+// Info is what the shaper is.
+func (s *Shaper) Info() *About { return &s.About }
+
+// Attached says whether packets of the interface go through the program. A
+// device of our own outlives the interface.
+func (s *Shaper) Attached() bool {
+	return s.hook != nil && s.hook.program() != 0 && (s.IFB == nil || !s.Gone())
+}
 
 // Gone says whether the interface is there no more. Its program went with it.
 func (s *Shaper) Gone() bool {
-	l, err := netlink.LinkByIndex(s.Place.Index)
+	l, err := netlink.LinkByIndex(s.index())
 	return err != nil || l.Attrs().Name != s.Interface
 }
 
@@ -71,35 +77,68 @@ func (s *Shaper) Detach() error {
 		return err
 	}
 	defer change.Close()
+	if s.hook != nil {
+		_ = s.Refresh() // another process may have changed what is to be removed
+	}
 	return s.clear()
 }
 
 func (s *Shaper) clear() error {
+	err := s.lift()
+	s.Close()
+	return err
+}
+
+// lift takes away the program, and all that was changed of the interface.
+func (s *Shaper) lift() error {
 	var errs []error
-	if s.hook != nil {
-		errs = append(errs, s.hook.remove())
-		s.hook = nil
+	if l, ok := s.hook.(*linkHook); ok {
+		errs = append(errs, l.remove())
 	}
 	if err := os.Remove(s.pin()); err == nil {
 		_ = os.Remove(filepath.Dir(s.pin())) // if it is empty by now
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	errs = append(errs, s.restoreGSO())
-	s.Close()
+	u := s.undo()
+	errs = append(errs, u.Do())
+	s.Lost += u.lost
+	s.hook, s.GSO, s.Qdiscs, s.IFB, s.Pacer = nil, nil, nil, nil, ""
 	return errors.Join(errs...)
 }
 
 // Check says what Reload would refuse, as dataplane.FieldErrors.
 func (s *Shaper) Check(policy *dataplane.Policy) error {
-	_, err := encode(policy, program(s.Direction, s.Place.Method))
+	_, err := s.encode(policy)
 	return err
+}
+
+// encode compiles a policy for where the shaper is.
+func (s *Shaper) encode(policy *dataplane.Policy) (*image, error) {
+	pacer, err := choosePacer(s.Asked, policy)
+	if err != nil {
+		return nil, err
+	}
+	if s.hook != nil && s.elsewhere(pacer, s.Dry) {
+		return nil, fmt.Errorf("%s ingress: queues need a device of their own: shaper detach %[1]s, then run it again", s.Interface)
+	}
+	g, err := encode(policy, program(s.Direction, s.Place.Method, pacer), pacer)
+	if err == nil && s.Dry {
+		g.pacer, g.constants.Pacer = "", 0 // nothing waits
+	}
+	return g, err
+}
+
+// elsewhere says whether a program with this pacer belongs on another device. A
+// dry one has nothing wait.
+func (s *Shaper) elsewhere(pacer Pacer, dry bool) bool {
+	return s.Direction == Ingress && (pacer != "" && !dry) != (s.IFB != nil)
 }
 
 // Reload replaces the policy, at once: no packet sees a part of it. A class
 // that keeps its name keeps its counters, and the tokens of its meters, cut to
 // the new bursts. A policy that does not compile changes nothing.
-func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage) ([]Change, error) {
+func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage) ([]dataplane.Change, error) {
 	change, err := changeLock(s.Namespace, s.Interface, s.Direction)
 	if err != nil {
 		return nil, err
@@ -146,6 +185,7 @@ func (s *Shaper) Refresh() error {
 	}
 	s.About, s.about, other.about = other.About, other.about, s.about
 	other.Close()
+	s.shared.release() // what it made may have been replaced
 	return nil
 }
 
@@ -182,7 +222,17 @@ func (s *Shaper) GoBack(policy *dataplane.Policy) error {
 		return err
 	}
 	was := s.Before
-	s.Dry, s.Pinned, s.Before, s.Until = was.Dry, was.Pinned, nil, time.Time{}
+	s.Dry, s.Pinned, s.Asked, s.Before, s.Until = was.Dry, was.Pinned, was.Asked, nil, time.Time{}
+	pacer, err := choosePacer(s.Asked, policy)
+	if err != nil {
+		return err
+	}
+	if s.elsewhere(pacer, s.Dry) {
+		if err := s.lift(); err != nil {
+			return err
+		}
+		s.Place = place{Method: s.Place.Method} // load attaches it there
+	}
 	if _, err := s.load(policy, was.Label); err != nil {
 		return err
 	}
@@ -191,7 +241,7 @@ func (s *Shaper) GoBack(policy *dataplane.Policy) error {
 
 // load compiles a policy and puts it in the place of the one before, or
 // attaches it where there is none.
-func (s *Shaper) load(policy *dataplane.Policy, label json.RawMessage) ([]Change, error) {
+func (s *Shaper) load(policy *dataplane.Policy, label json.RawMessage) (changes []dataplane.Change, err error) {
 	d, err := findDevice(s.Interface)
 	if err != nil {
 		return nil, err
@@ -199,20 +249,37 @@ func (s *Shaper) load(policy *dataplane.Policy, label json.RawMessage) ([]Change
 	if err := policy.Length.Accepts(d.link); err != nil {
 		return nil, err
 	}
-	kind := program(s.Direction, s.Place.Method)
-	g, err := encode(policy, kind)
+	g, err := s.encode(policy)
 	if err != nil {
 		return nil, err
 	}
+	changes = g.inherit(&s.About)
 	g.constants.Link, g.constants.Dry = uint8(d.link), flag(s.Dry)
-	changes := g.inherit(&s.About)
+	paced := s.Qdiscs != nil
+	defer func() {
+		if err != nil && !paced {
+			err = errors.Join(err, s.unpace())
+		}
+	}()
+	if d, err = s.pace(g, d); err != nil {
+		return nil, err
+	}
+	maps, err := s.shared.of(g, &s.About)
+	if err != nil {
+		return nil, err
+	}
+	spare := maps // whichever will not be used
+	defer func() {
+		if spare.waiting != s.shared.waiting {
+			spare.waiting.Close()
+		}
+	}()
+	kind := program(s.Direction, s.Place.Method, g.pacer)
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.load(spec, programs[kind], map[string]*ebpf.Map{
-		bpf.ShaperMapStates: s.shared.states, bpf.ShaperMapCounters: s.shared.counters,
-	})
+	c, err := g.load(spec, programs[kind], maps.given())
 	if err != nil {
 		return nil, err
 	}
@@ -231,18 +298,59 @@ func (s *Shaper) load(policy *dataplane.Policy, label json.RawMessage) ([]Change
 	}
 	err = g.settle(&s.About, s.shared)
 	if err == nil && s.hook == nil {
-		s.hook, next.Place, err = attach(d, p, s.Direction, s.Place.Method)
+		s.hook, next.Place, err = attach(d, p, kind, s.Place.Method)
 	} else if err == nil {
 		err = s.hook.replace(p)
 	}
 	if err != nil {
 		about.Close()
-		return nil, err
+		return nil, errors.Join(err, s.shared.retire(g.stages, s.stages()))
 	}
 	next.Program = s.hook.program()
+	retired := s.shared.retire(s.stages(), g.stages)
 	s.about.Close()
-	s.About, s.about = next, about
-	return changes, nil
+	s.About, s.about, s.shared, spare = next, about, maps, s.shared
+	if retired != nil {
+		return nil, retired
+	}
+	if g.pacer == "" {
+		return changes, s.unpace()
+	}
+	return changes, g.tree(d).prune(d.index)
+}
+
+// pace makes what holds the packets of queues, beside what is there already. It
+// returns the device where the program belongs.
+func (s *Shaper) pace(g *image, d *device) (*device, error) {
+	if g.pacer == "" {
+		return d, nil
+	}
+	var err error
+	if s.Direction == Ingress {
+		if s.IFB == nil {
+			if s.IFB, err = addIFB(d.index); err != nil {
+				return nil, err
+			}
+		}
+		d = &device{ifbName(d.index), s.IFB.Device, d.mtu, d.link}
+	}
+	t := g.tree(d)
+	if s.Qdiscs != nil {
+		return d, t.grow(d.index)
+	}
+	if s.Qdiscs, err = t.install(d.index); err != nil {
+		return nil, err
+	}
+	return d, s.undo().leave()
+}
+
+// unpace removes what holds packets.
+func (s *Shaper) unpace() error {
+	u := s.undo()
+	err := u.unpace()
+	s.Lost += u.lost
+	s.Qdiscs, s.IFB, s.Pacer = nil, nil, ""
+	return err
 }
 
 // Stats returns the counters, as dataplane.Pipeline does, in the order of the

@@ -17,7 +17,7 @@ const (
 )
 
 // levels are what the buckets of a meter hold, in halves of its profile's
-// units.
+// units; of a window the first is what is left of its limit, in bytes.
 type levels [2]int64
 
 // initial are the levels that a meter begins with.
@@ -30,12 +30,18 @@ func initial(m *dataplane.Meter, s *bpf.ShaperStage) levels {
 }
 
 // waiting is the state of a meter whose clock begins with its first packet.
-func (l levels) waiting() bpf.ShaperState {
+func (l levels) waiting(s *bpf.ShaperStage) bpf.ShaperState {
+	if s.Window > 0 {
+		return bpf.ShaperState{Word: [2]uint64{uint64(s.Buckets[0].Size - l[0])}, Stamp: notBegun}
+	}
 	return bpf.ShaperState{Word: [2]uint64{uint64(-l[0]) | closed, uint64(-l[1]) | closed}, Stamp: notBegun}
 }
 
 // at is the state of a meter that has these levels now.
 func (l levels) at(now uint64, s *bpf.ShaperStage) bpf.ShaperState {
+	if s.Window > 0 {
+		return bpf.ShaperState{Word: [2]uint64{uint64(s.Buckets[0].Size - l[0])}, Stamp: now - now%s.Window}
+	}
 	state := bpf.ShaperState{Stamp: now}
 	for i, b := range s.Buckets {
 		state.Word[i] = now*b.Num - uint64(l[i])
@@ -45,6 +51,9 @@ func (l levels) at(now uint64, s *bpf.ShaperStage) bpf.ShaperState {
 
 // levelsAt reads a state, as exclusive in bpf/src/meter.h does.
 func levelsAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
+	if s.Window > 0 {
+		return leftAt(state, s, now)
+	}
 	var l levels
 	if state.Stamp == notBegun {
 		for i, w := range state.Word {
@@ -75,6 +84,28 @@ func levelsAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
 	return l
 }
 
+// leftAt reads a state of a window, as counted in bpf/src/meter.h does.
+func leftAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
+	limit, count, before, since := s.Buckets[0].Size, int64(state.Word[0]), state.Word[1], now-state.Stamp
+	view := s.Window
+	switch {
+	case state.Stamp == notBegun || int64(since) <= 0:
+	case since < s.Window:
+		view -= since
+	case s.Sliding != 0 && since < 2*s.Window:
+		count, before = 0, uint64(count)
+		view = 2*s.Window - since
+	default:
+		count, before = 0, 0
+	}
+	hi, lo := bits.Mul64(before, view)
+	counts, rest := bits.Div64(hi, lo, s.Window)
+	if rest > 0 {
+		counts++
+	}
+	return levels{max(limit-count-int64(counts), 0)}
+}
+
 // tokens are whole bytes, rounded down.
 func (l levels) tokens(s *bpf.ShaperStage) (tc, te int64) {
 	return max(l[0], 0) / int64(s.Den), max(l[1], 0) / int64(s.Den)
@@ -91,20 +122,29 @@ func (l levels) carry(from, to *bpf.ShaperStage) levels {
 			continue
 		}
 		units, _ := bits.Div64(hi, lo, from.Den)
-		out[i] = int64(min(units, uint64(b.Size))) &^ (halves - 1)
+		out[i] = int64(min(units, uint64(b.Size)))
+		if to.Window == 0 {
+			out[i] &^= halves - 1
+		}
 	}
 	return out
 }
 
-// begin writes the states of all meters, whose clocks wait for a packet.
-func (g *image) begin(states *ebpf.Map) error {
+// begin writes the states of all meters, whose clocks wait for a packet, and
+// makes the rings of queues.
+func (g *image) begin(to *shared) (err error) {
 	for i := range g.stages {
 		s := &g.stages[i]
-		if err := states.Put(s.Slot, initial(g.meters[i], s).waiting()); err != nil {
+		if err := to.states.Put(s.Slot, initial(g.meters[i], s).waiting(s)); err != nil {
 			return fmt.Errorf("states: %w", err)
 		}
 	}
-	return nil
+	if err := g.settleTables(&About{}, to); err != nil {
+		return err
+	}
+	to.waiting.Close()
+	to.waiting, err = g.newRings()
+	return err
 }
 
 // held reads what a meter holds now.

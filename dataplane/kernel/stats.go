@@ -33,6 +33,7 @@ func stats(counters *ebpf.Map, classes []bpf.ShaperClass) ([]dataplane.ClassStat
 			for color := range c.Colors {
 				add(&s.Colors[color], c.Colors[color].Packets, c.Colors[color].Bytes)
 				add(&s.Marked[color], c.Marked[color].Packets, c.Marked[color].Bytes)
+				add(&s.Queued[color], c.Queued[color].Packets, c.Queued[color].Bytes)
 				for cause := range c.Drops[color] {
 					add(&s.Drops[color][cause], c.Drops[color][cause].Packets, c.Drops[color][cause].Bytes)
 				}

@@ -18,6 +18,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // plane is a way into the programs.
@@ -61,8 +62,9 @@ func walker(batch int) func(t testing.TB, p *dataplane.Policy) engine {
 // collector is an engine that keeps what a capture holds.
 type collector struct{ packets []dataplane.Packet }
 
-func (*collector) Accepts(dataplane.LinkType) error { return nil }
-func (*collector) Batch() int                       { return 1 }
+func (*collector) Accepts(dataplane.LinkType) error      { return nil }
+func (*collector) Batch() int                            { return 1 }
+func (*collector) Settle(int64, *dataplane.Verdict) bool { return false }
 
 func (c *collector) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for i, p := range packets {
@@ -253,7 +255,7 @@ func TestOneTruth(t *testing.T) {
 
 // usesMark says that a policy cannot be had at XDP.
 func usesMark(policy *dataplane.Policy) bool {
-	_, err := encode(policy, XDP)
+	_, err := encode(policy, XDP, "")
 	return err != nil
 }
 
@@ -293,7 +295,7 @@ func TestRandomPolicies(t *testing.T) {
 func describe(c *dataplane.Class) string {
 	s := fmt.Sprintf("class %s match %+v", c.Name, c.Match)
 	for m := c.Meter; m != nil; m = m.Then {
-		s += fmt.Sprintf("\n  meter %q %T%+v aware %v precolor %+v initial %v packets %v", m.Name, m.Params, m.Params, m.Aware, m.PreColor, m.Initial, m.Packets)
+		s += fmt.Sprintf("\n  meter %q %T%+v aware %v precolor %+v initial %v packets %v per %v", m.Name, m.Params, m.Params, m.Aware, m.PreColor, m.Initial, m.Packets, m.Per)
 	}
 	for i, a := range []*dataplane.Action{c.Green, c.Yellow, c.Red} {
 		if a != nil {
@@ -437,6 +439,12 @@ func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
 			shared[i].Then = shared[i-1-r.IntN(min(i, 2))]
 		}
 	}
+	var queues []*dataplane.Queue
+	for range r.IntN(4) {
+		if mark { // and packets that can wait
+			queues = append(queues, randomQueue(r))
+		}
+	}
 	for i := range 1 + r.IntN(8) {
 		c := dataplane.Class{Name: fmt.Sprint("c", i)}
 		if r.IntN(5) > 0 {
@@ -455,6 +463,9 @@ func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
 		for _, a := range []**dataplane.Action{&c.Green, &c.Yellow, &c.Red} {
 			if r.IntN(3) > 0 {
 				*a = randomAction(r, mark)
+				if len(queues) > 0 && !(*a).Drop && r.IntN(2) == 0 {
+					(*a).Queue = queues[r.IntN(len(queues))]
+				}
 			}
 		}
 		policy.Classes = append(policy.Classes, c)
@@ -468,7 +479,16 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	rate := func() meter.Rate {
 		return meter.Rate{Bytes: 1 + r.Int64N(1_000_000)/(1+r.Int64N(1000)), Period: pick(r, 8*time.Second, 8*time.Millisecond, time.Second, 7*time.Millisecond, time.Minute)}
 	}
-	switch r.IntN(5) {
+	window := func() time.Duration {
+		return pick(r, time.Microsecond, 999*time.Microsecond, 7*time.Millisecond, time.Second, time.Minute, 366*24*time.Hour)
+	}
+	switch r.IntN(8) {
+	case 5:
+		m.Params = meter.GCRA{Rate: rate(), Burst: burst()}
+	case 6:
+		m.Params = meter.FixedWindow{Limit: pick(r, burst(), 1<<47), Window: window()}
+	case 7:
+		m.Params = meter.SlidingCounter{Limit: pick(r, burst(), 10*burst(), 1<<47), Window: window()}
 	case 0:
 		m.Params = meter.SRTCM{CIR: rate(), CBS: burst(), EBS: burst() - 1}
 	case 1:
@@ -489,6 +509,14 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	}
 	if r.IntN(3) == 0 {
 		m.Initial = dataplane.Share{Num: r.Int64N(8), Den: 7}
+	}
+	if r.IntN(3) == 0 {
+		m.Keys = 4096
+		m.Per = dataplane.Key{By: dataplane.KeyField(1 + r.IntN(5))}
+		if m.Per.By <= dataplane.ByDst && r.IntN(2) == 0 {
+			m.Per.V4, m.Per.V6 = uint8(r.IntN(33)), uint8(r.IntN(129))
+		}
+		m.Initial = pick(r, dataplane.Share{}, dataplane.Share{Den: 1})
 	}
 	m.PreColor.From = dataplane.Field(r.IntN(4))
 	if mark {
@@ -554,6 +582,37 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 		m.SPort[i] = dataplane.Range{First: min(p.First, p.Last), Last: max(p.First, p.Last)}
 	}
 	return m
+}
+
+// randomQueue is a queue that packets of randomPackets fill.
+func randomQueue(r *rand.Rand) *dataplane.Queue {
+	q := &dataplane.Queue{Config: queue.Config{
+		Rate: pick(r, bps(1+r.Int64N(1e6)), bps(8e6), meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, bps(1e9)),
+		ECN:  r.IntN(2) == 0, Seed: r.Uint64(),
+	}}
+	limit := int64(0)
+	switch r.IntN(3) {
+	case 0:
+		q.Time = time.Duration(1 + r.Int64N(1e9)/(1+r.Int64N(1e4)))
+		limit = int64(q.Time)
+	case 1:
+		q.Bytes = 1 + r.Int64N(100_000)
+		limit = q.Bytes
+	case 2:
+		q.Packets = 1 + r.Int64N(60)
+		limit = q.Packets
+	}
+	for color := range q.WRED {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		most := 1 + r.Int64N(limit)
+		q.WRED[color] = queue.Early{Min: r.Int64N(most + 1), Max: most, Probability: r.Uint32N(queue.Certain + 1)}
+	}
+	if r.IntN(2) == 0 {
+		q.CoDel = queue.CoDel{Target: time.Duration(1 + r.Int64N(1e7)), Interval: time.Duration(1 + r.Int64N(3e7))}
+	}
+	return q
 }
 
 func randomAction(r *rand.Rand, mark bool) *dataplane.Action {

@@ -41,7 +41,10 @@ type Walker struct {
 // NewWalker loads the program of a policy into the kernel. batch is how many
 // packets are metered at a time, 0 for what is fast.
 func NewWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
-	g, err := encode(policy, Ingress)
+	if _, q := queuesOf(policy); q != nil {
+		return nil, &dataplane.FieldError{Object: q, Field: "link", Reason: "is scheduled by HTB in the kernel, which knows no virtual time: use --engine go"}
+	}
+	g, err := encode(policy, Ingress, "")
 	if err != nil {
 		return nil, err
 	}
@@ -72,14 +75,12 @@ func (w *Walker) open() (err error) {
 		return err
 	}
 	w.inherit(&About{})
-	if err := w.begin(w.shared.states); err != nil {
+	if err := w.begin(w.shared); err != nil {
 		return err
 	}
 	w.constants.Handed = 1
 	spec.Maps[bpf.WalkMapRecords].MaxEntries = uint32(w.batch)
-	w.loaded, err = w.load(spec, bpf.WalkProgShaperWalk, map[string]*ebpf.Map{
-		bpf.ShaperMapStates: w.shared.states, bpf.ShaperMapCounters: w.shared.counters,
-	})
+	w.loaded, err = w.load(spec, bpf.WalkProgShaperWalk, w.shared.given())
 	if err != nil {
 		return err
 	}
@@ -171,19 +172,25 @@ func (w *Walker) hand(packets []dataplane.Packet) int {
 
 // take reads a verdict and the marks of its packet.
 func (w *Walker) take(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
-	w.verdict(r, v)
+	w.verdict(r, p, v)
 	if v.Done&(dataplane.Marked|dataplane.ECNSet) != 0 {
 		copy(p.Data, w.frames[r.Start:r.Start+r.Captured])
 		p.Mark = r.Mark
 	}
 }
 
-func (w *Walker) verdict(r *bpf.ShaperRecord, v *dataplane.Verdict) {
+// Settle has nothing: the kernel plane refuses links, whose order the kernel's
+// own HTB decides.
+func (w *Walker) Settle(int64, *dataplane.Verdict) bool { return false }
+
+func (w *Walker) verdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	kind := dataplane.Kind(r.Kind)
 	*v = dataplane.Verdict{
 		Now:       int64(r.Time),
-		Departure: int64(r.Time),
+		Departure: int64(r.Time + r.Wait),
+		ID:        p.ID,
 		Length:    int(r.Length),
+		Packets:   1,
 		Class:     int32(r.Class),
 		Done:      dataplane.Done(r.Done),
 		Pre:       meter.Color(r.Pre),
@@ -196,6 +203,8 @@ func (w *Walker) verdict(r *bpf.ShaperRecord, v *dataplane.Verdict) {
 	switch {
 	case r.Class < 0:
 		v.Reason = kind.Untaken()
+	case v.Done.Dropped() && r.Cause >= uint8(dataplane.CauseQueue):
+		v.Reason = dataplane.QueueFull + dataplane.Reason(r.Cause) - dataplane.Reason(dataplane.CauseQueue)
 	case r.Stage >= 0:
 		v.Reason = dataplane.Reason(w.kinds[r.Stage].Clause(meter.Color(r.In), v.Color))
 	}

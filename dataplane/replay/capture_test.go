@@ -117,9 +117,12 @@ func (c *capture) simple(data []byte) *capture {
 
 // ipv4 is an IP packet of n bytes with a DSCP, from 192.0.2.1 to 198.51.100.1.
 // Its identification tells packets apart.
-func ipv4(n int, dscp byte, id uint16) []byte {
+func ipv4(n int, dscp byte, id uint16) []byte { return tos(n, dscp<<2, id) }
+
+// tos is an IP packet with all of the field that has the DSCP and ECN.
+func tos(n int, tos byte, id uint16) []byte {
 	b := make([]byte, n)
-	copy(b, []byte{0x45, dscp << 2, byte(n >> 8), byte(n), byte(id >> 8), byte(id), 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1})
+	copy(b, []byte{0x45, tos, byte(n >> 8), byte(n), byte(id >> 8), byte(id), 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1})
 	var sum uint32
 	for i := 0; i < 20; i += 2 {
 		sum += uint32(b[i])<<8 | uint32(b[i+1])
@@ -235,6 +238,14 @@ func bulkQueued(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "bulk", Match: dataplane.Match{DSCP: []dataplane.Range{{}}}, Green: toQueue()},
 		dataplane.Class{Name: "rest"})
+}
+
+// linked paces all IP packets by a link of a byte a microsecond.
+func linked(t testing.TB) Go {
+	t.Helper()
+	return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
+		Name: "q", Config: queue.Config{Packets: queue.MaxPackets}, Link: &dataplane.Link{Name: "wan", Rate: byteRate},
+	}}})
 }
 
 // replay runs a capture through a pipeline.

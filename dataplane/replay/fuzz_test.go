@@ -42,6 +42,10 @@ func FuzzReplay(f *testing.F) {
 			Meter:  &dataplane.Meter{Name: "m", Params: meter.SRTCM{CIR: byteRate, CBS: 100, EBS: 1000}},
 			Green:  &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
 			Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Minute}}},
+			Red: &dataplane.Action{Queue: &dataplane.Queue{
+				Name: "shared", Link: &dataplane.Link{Name: "wan", Rate: byteRate},
+				Config: queue.Config{Time: time.Minute, ECN: true, CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond}},
+			}},
 		})
 		var out bytes.Buffer
 		left := int64(0)
@@ -50,9 +54,15 @@ func FuzzReplay(f *testing.F) {
 		defer cancel()
 		s, err := Run(ctx, bytes.NewReader(in), p, Config{
 			Output: &out,
-			Each: func(_ int64, p *dataplane.Packet, v *dataplane.Verdict) error {
+			Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
 				forward = forward && p.Time >= latest
 				latest = max(latest, p.Time)
+				if !v.Done.Dropped() && v.Done&dataplane.Waiting == 0 {
+					left++
+				}
+				return nil
+			},
+			Settled: func(v *dataplane.Verdict) error {
 				if !v.Done.Dropped() {
 					left++
 				}
@@ -71,7 +81,7 @@ func FuzzReplay(f *testing.F) {
 		clocks := clocks(ctx, out.Bytes())
 		var at []int64
 		again, e := Run(ctx, &out, transparent(t), Config{
-			Each: func(_ int64, p *dataplane.Packet, _ *dataplane.Verdict) error {
+			Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
 				at = append(at, p.Time)
 				return nil
 			},

@@ -12,42 +12,31 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
+// arrival is a packet that comes.
+type arrival struct {
+	at   uint32 // µs
+	n    int
+	dscp byte
+}
+
 // TestOrder holds that packets leave by (departure, number): a queue of a byte
-// a microsecond between packets that pass.
+// a microsecond for DSCP 0 between packets of EF that pass.
 func TestOrder(t *testing.T) {
-	type in struct {
-		at   uint32 // µs
-		n    int
-		dscp byte // 0 is queued, EF passes
-	}
 	for _, test := range []struct {
 		name  string
-		in    []in
+		in    []arrival
 		order []uint16
 		at    []int64 // µs
 	}{
-		{"packets pass those that wait", []in{{0, 100, 0}, {10, 100, 0}, {20, 50, ef}, {30, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2, 5, 4}, []int64{0, 20, 100, 150, 200}},
-		{"a tie goes to the smaller number", []in{{0, 100, 0}, {0, 100, 0}, {100, 50, ef}, {100, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 100, 100}},
-		{"a tie with a packet that comes later in the file", []in{{0, 50, ef}, {0, 100, 0}, {0, 50, ef}}, []uint16{1, 2, 3}, []int64{0, 0, 0}},
-		{"what waits at the end is written", []in{{0, 100, 0}, {1, 100, 0}, {2, 100, 0}, {3, 40, ef}}, []uint16{1, 4, 2, 3}, []int64{0, 3, 100, 200}},
-		{"a stamp that goes back is kept, its place is that of the clock", []in{{0, 100, 0}, {50, 100, 0}, {120, 50, ef}, {30, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 120, 30}},
-		{"a queued packet whose stamp goes back leaves by the clock", []in{{100, 100, 0}, {40, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2}, []int64{100, 150, 200}},
+		{"packets pass those that wait", []arrival{{0, 100, 0}, {10, 100, 0}, {20, 50, ef}, {30, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2, 5, 4}, []int64{0, 20, 100, 150, 200}},
+		{"a tie goes to the smaller number", []arrival{{0, 100, 0}, {0, 100, 0}, {100, 50, ef}, {100, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 100, 100}},
+		{"a tie with a packet that comes later in the file", []arrival{{0, 50, ef}, {0, 100, 0}, {0, 50, ef}}, []uint16{1, 2, 3}, []int64{0, 0, 0}},
+		{"what waits at the end is written", []arrival{{0, 100, 0}, {1, 100, 0}, {2, 100, 0}, {3, 40, ef}}, []uint16{1, 4, 2, 3}, []int64{0, 3, 100, 200}},
+		{"a stamp that goes back is kept, its place is that of the clock", []arrival{{0, 100, 0}, {50, 100, 0}, {120, 50, ef}, {30, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 120, 30}},
+		{"a queued packet whose stamp goes back leaves by the clock", []arrival{{100, 100, 0}, {40, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2}, []int64{100, 150, 200}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := little().pcap(magicMicro, ethernet)
-			for i, p := range test.in {
-				c.packet(7, p.at, frame(ipv4(p.n, p.dscp, uint16(i+1))))
-			}
-			out, _ := mustReplay(t, c.bytes, bulkQueued(t))
-			got := readBack(t, out)
-			if order := ids(got); !slices.Equal(order, test.order) {
-				t.Fatalf("order %v, want %v", order, test.order)
-			}
-			for i, p := range got {
-				if want := 7e9 + test.at[i]*1000; p.at != want {
-					t.Errorf("packet %d leaves at %d, want %d", p.id(), p.at, want)
-				}
-			}
+			leaves(t, bulkQueued(t), test.in, test.order, test.at)
 		})
 	}
 }
@@ -95,7 +84,7 @@ func TestRoundedUp(t *testing.T) {
 			var out bytes.Buffer
 			_, err := Run(t.Context(), bytes.NewReader(test.in), slow(t), Config{
 				Output: &out,
-				Each: func(_ int64, p *dataplane.Packet, v *dataplane.Verdict) error {
+				Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
 					at, departures = append(at, p.Time), append(departures, v.Departure)
 					return nil
 				},
@@ -232,5 +221,25 @@ func TestMixedResolutions(t *testing.T) {
 	}
 	if want := []int64{1e9, 1e9 + 1e6, 1e9 + 6e5}; !slices.Equal(at, want) {
 		t.Errorf("stamps %d, want %d: the order is that of the exact departures", at, want)
+	}
+}
+
+// leaves replays packets and holds their order and their times, in µs, to those
+// wanted.
+func leaves(t *testing.T, engine Go, packets []arrival, order []uint16, at []int64) {
+	t.Helper()
+	c := little().pcap(magicMicro, ethernet)
+	for i, p := range packets {
+		c.packet(7, p.at, frame(ipv4(p.n, p.dscp, uint16(i+1))))
+	}
+	out, _ := mustReplay(t, c.bytes, engine)
+	got := readBack(t, out)
+	if found := ids(got); !slices.Equal(found, order) {
+		t.Fatalf("order %v, want %v", found, order)
+	}
+	for i, p := range got {
+		if want := 7e9 + at[i]*1000; p.at != want {
+			t.Errorf("packet %d leaves at %d, want %d", p.id(), p.at, want)
+		}
 	}
 }

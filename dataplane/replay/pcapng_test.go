@@ -116,7 +116,7 @@ func TestSections(t *testing.T) {
 	var out bytes.Buffer
 	_, err := Run(t.Context(), bytes.NewReader(in), bulkQueued(t), Config{
 		Output: &out,
-		Each: func(_ int64, p *dataplane.Packet, _ *dataplane.Verdict) error {
+		Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
 			links = append(links, p.Link)
 			return nil
 		},
@@ -148,7 +148,7 @@ func TestUntimedHasTimeBefore(t *testing.T) {
 	c.simple(data).enhanced(0, 5e6, data).simple(data).enhanced(0, 4e6, data).simple(data)
 	var at []int64
 	_, err := Run(t.Context(), bytes.NewReader(c.bytes), transparent(t), Config{
-		Each: func(_ int64, p *dataplane.Packet, _ *dataplane.Verdict) error {
+		Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
 			at = append(at, p.Time)
 			return nil
 		},

@@ -150,11 +150,11 @@ func TestDroppedMarkedQueued(t *testing.T) {
 			}
 			var want []leaving
 			seen := map[dataplane.Done]int{}
-			each := func(number int64, pkt *dataplane.Packet, v *dataplane.Verdict) error {
+			each := func(pkt *dataplane.Packet, v *dataplane.Verdict) error {
 				seen[v.Done]++
-				in := input[number-1]
+				in := input[pkt.ID-1]
 				if pkt.Time != in.at {
-					t.Errorf("packet %d: time %d, gopacket has %d", number, pkt.Time, in.at)
+					t.Errorf("packet %d: time %d, gopacket has %d", pkt.ID, pkt.Time, in.at)
 				}
 				if v.Done.Dropped() {
 					return nil
@@ -163,7 +163,7 @@ func TestDroppedMarkedQueued(t *testing.T) {
 				if v.Done&dataplane.Queued != 0 {
 					at = v.Departure
 				}
-				want = append(want, leaving{packet{at, in.wire, bytes.Clone(pkt.Data)}, number})
+				want = append(want, leaving{packet{at, in.wire, bytes.Clone(pkt.Data)}, pkt.ID})
 				return nil
 			}
 			var out bytes.Buffer

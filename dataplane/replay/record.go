@@ -38,6 +38,16 @@ type record struct {
 	overflow bool // the fraction was a second or more
 	iface    *iface
 	kind     uint32 // of a pcapng block
+
+	// Of a packet that is held, as dataplane.Packet has them.
+	network dataplane.Kind
+	l3      int
+}
+
+// move makes raw, a copy of the record's, its bytes.
+func (r *record) move(raw []byte) {
+	data := cap(r.raw) - cap(r.data) // both end where their array does
+	r.raw, r.data = raw, raw[data:data+len(r.data)]
 }
 
 // format reads one capture format and writes times back into its records.

@@ -22,8 +22,11 @@ type Config struct {
 	Output io.Writer     // gets the capture as it left; nil for none
 	MaxGap time.Duration // 0 for DefaultMaxGap
 	// Each is told every packet of the input, in order; nil for nobody. The
-	// arguments are valid until it returns.
-	Each func(number int64, p *dataplane.Packet, v *dataplane.Verdict) error
+	// arguments are valid until it returns. p.ID is the packet's number, from 1.
+	Each func(p *dataplane.Packet, v *dataplane.Verdict) error
+	// Settled is told what became of a packet that was Waiting when Each was
+	// told, by v.ID; nil for nobody.
+	Settled func(v *dataplane.Verdict) error
 }
 
 // Summary is what Run saw.
@@ -43,6 +46,8 @@ type Engine interface {
 	// Process takes packets, in order, through a policy, writes what became
 	// of them to verdicts, and marks into their Data.
 	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
+	// Settle is dataplane.Pipeline.Settle.
+	Settle(now int64, v *dataplane.Verdict) bool
 }
 
 // Go is the Engine that is a pipeline, a packet at a time.
@@ -74,7 +79,7 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if magic, _ := w.peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{engine: engine, cfg: cfg, now: math.MinInt64}
+	r := run{engine: engine, cfg: cfg, now: math.MinInt64, held: map[int64]*record{}}
 	if r.cfg.MaxGap == 0 {
 		r.cfg.MaxGap = DefaultMaxGap
 	}
@@ -87,6 +92,9 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 		r.batch(engine.Batch())
 		err = r.loop(ctx)
 		if e := r.process(); e != nil {
+			err = e
+		}
+		if e := r.settle(math.MaxInt64); e != nil {
 			err = e
 		}
 	}
@@ -122,7 +130,8 @@ type run struct {
 	last    int64 // stamp of the packet before, ns
 	now     int64 // the largest stamp so far, ns
 	waiting waiting
-	spare   []*leaving // to be used again
+	held    map[int64]*record // by number: those that the engine has yet to settle
+	spare   []*leaving        // to be used again
 	seen    [len(oddities)]odd
 
 	// The packets that are to be processed together, n of them.
@@ -170,6 +179,7 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		p := &r.packets[r.n]
 		p.Data, p.WireLen, p.Time, p.Link, p.Mark = rec.data, rec.wire, rec.time, rec.link, 0
+		p.ID = r.summary.Packets
 		r.n++
 		if r.n == len(r.records) {
 			if err := r.process(); err != nil {
@@ -183,9 +193,7 @@ func (r *run) loop(ctx context.Context) error {
 func (r *run) keep(rec *record) {
 	at := len(r.arena)
 	r.arena = append(r.arena, rec.raw...)
-	raw := r.arena[at:len(r.arena):len(r.arena)]
-	data := cap(rec.raw) - cap(rec.data) // both end where their array does
-	rec.raw, rec.data = raw, raw[data:data+len(rec.data)]
+	rec.move(r.arena[at:len(r.arena):len(r.arena)])
 }
 
 // process takes the packets that have gathered through the engine.
@@ -198,18 +206,50 @@ func (r *run) process() error {
 	if err := r.engine.Process(r.packets[:n], r.verdicts[:n]); err != nil {
 		return err
 	}
-	first := r.summary.Packets - int64(n) + 1
 	for i := range n {
-		number, rec, v := first+int64(i), &r.records[i], &r.verdicts[i]
+		p, rec, v := &r.packets[i], &r.records[i], &r.verdicts[i]
 		if r.cfg.Each != nil {
-			if err := r.cfg.Each(number, &r.packets[i], v); err != nil {
+			if err := r.cfg.Each(p, v); err != nil {
 				return err
 			}
 		}
+		if v.Done&dataplane.Waiting != 0 && r.out != nil {
+			held := *rec
+			held.move(bytes.Clone(rec.raw))
+			held.network, held.l3 = p.Kind, p.L3
+			r.held[p.ID] = &held
+		}
+		if err := r.settle(v.Now); err != nil {
+			return err
+		}
 		if r.out != nil {
-			if err := r.write(number, rec, v); err != nil {
+			if err := r.write(rec, v); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// settle takes from the engine what became, by now, of packets that wait.
+func (r *run) settle(now int64) error {
+	var v dataplane.Verdict
+	for r.engine.Settle(now, &v) {
+		if r.cfg.Settled != nil {
+			if err := r.cfg.Settled(&v); err != nil {
+				return err
+			}
+		}
+		rec := r.held[v.ID]
+		if rec == nil {
+			continue // nobody wants it
+		}
+		delete(r.held, v.ID)
+		if v.Done&dataplane.ECNSet != 0 {
+			(&dataplane.Packet{Data: rec.data, Kind: rec.network, L3: rec.l3}).SetCE()
+		}
+		if err := r.queue(rec, &v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -249,40 +289,51 @@ func (r *run) clock(rec *record) {
 
 // pass writes a record that is no packet.
 func (r *run) pass(rec record) error {
-	if err := r.process(); err != nil || r.out == nil {
+	if err := r.process(); err != nil {
 		return err
 	}
 	if rec.begins {
-		if err := r.release(math.MaxInt64); err != nil {
+		if err := errors.Join(r.settle(math.MaxInt64), r.release(math.MaxInt64)); err != nil {
 			return err
 		}
+	}
+	if r.out == nil {
+		return nil
 	}
 	return r.emit(rec.raw)
 }
 
 // write writes what left before the packet, then the packet, unless it was
 // dropped or waits.
-func (r *run) write(number int64, rec *record, v *dataplane.Verdict) error {
-	if err := r.release(v.Now); err != nil {
+func (r *run) write(rec *record, v *dataplane.Verdict) error {
+	queued := v.Done&dataplane.Queued != 0
+	if queued && v.Done&dataplane.Waiting == 0 {
+		if err := r.queue(rec, v); err != nil {
+			return err
+		}
+	}
+	if err := r.release(v.Now); err != nil || queued || v.Done.Dropped() {
 		return err
 	}
+	if rec.overflow {
+		_ = r.format.restamp(rec, rec.time) // as it stands where there is no room to carry
+	}
+	return r.emit(rec.raw)
+}
+
+// queue holds a packet until its departure, unless it was dropped.
+func (r *run) queue(rec *record, v *dataplane.Verdict) error {
 	if v.Done.Dropped() {
 		return nil
 	}
-	if v.Done&dataplane.Queued == 0 {
-		if rec.overflow {
-			_ = r.format.restamp(rec, rec.time) // as it stands where there is no room to carry
-		}
-		return r.emit(rec.raw)
-	}
 	if err := r.format.restamp(rec, v.Departure); err != nil {
-		return fmt.Errorf("packet %d: %w", number, err)
+		return fmt.Errorf("packet %d: %w", v.ID, err)
 	}
 	l := &leaving{}
 	if n := len(r.spare); n > 0 {
 		l, r.spare = r.spare[n-1], r.spare[:n-1]
 	}
-	*l = leaving{v.Departure, number, append(l.raw[:0], rec.raw...)}
+	*l = leaving{v.Departure, v.ID, append(l.raw[:0], rec.raw...)}
 	heap.Push(&r.waiting, l)
 	return nil
 }

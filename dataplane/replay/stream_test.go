@@ -86,7 +86,7 @@ func TestOutputFails(t *testing.T) {
 	for range 600 {
 		c.packet(1, 0, frame(ipv4(1000, 0, 1)))
 	}
-	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued} {
+	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued, "linked": linked} {
 		for _, room := range []int{0, 1, 24, 25, 300_000, len(c.bytes) - 1} {
 			_, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{room}})
 			if !errors.As(err, new(*OutputError)) || !errors.Is(err, errDisk) {
@@ -106,8 +106,8 @@ func TestEachFails(t *testing.T) {
 	var out bytes.Buffer
 	s, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{
 		Output: &out,
-		Each: func(number int64, _ *dataplane.Packet, _ *dataplane.Verdict) error {
-			if number == 2 {
+		Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
+			if p.ID == 2 {
 				return errDisk
 			}
 			return nil
@@ -161,13 +161,13 @@ func (e *endless) Read(b []byte) (int, error) {
 // output that is valid up to there.
 func TestCancel(t *testing.T) {
 	cause := errors.New("enough")
-	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued} {
+	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued, "linked": linked} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var out bytes.Buffer
 		s, err := Run(ctx, newEndless(100), p(t), Config{
 			Output: &out,
-			Each: func(number int64, _ *dataplane.Packet, _ *dataplane.Verdict) error {
-				if number == 3000 {
+			Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
+				if p.ID == 3000 {
 					cancel(cause)
 				}
 				return nil
@@ -230,7 +230,7 @@ func TestLeavesNoGoroutines(t *testing.T) {
 	}
 	Run(t.Context(), newEndless(1000), transparent(t), Config{Output: &limited{1 << 20}})
 	Run(t.Context(), newEndless(1000), transparent(t), Config{
-		Each: func(int64, *dataplane.Packet, *dataplane.Verdict) error { return errDisk },
+		Each: func(*dataplane.Packet, *dataplane.Verdict) error { return errDisk },
 	})
 	r, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -261,8 +261,8 @@ func TestMemory(t *testing.T) {
 	in := newEndless(8000)
 	_, err := Run(t.Context(), in, queued(t), Config{
 		Output: io.Discard,
-		Each: func(number int64, _ *dataplane.Packet, _ *dataplane.Verdict) error {
-			if number%4096 == 0 {
+		Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
+			if p.ID%4096 == 0 {
 				runtime.ReadMemStats(&after)
 				most = max(most, after.HeapAlloc)
 			}

@@ -73,7 +73,7 @@ func TestLengths(t *testing.T) {
 		packet(1, 0, nil).bytes
 	var got []int
 	_, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{
-		Each: func(_ int64, _ *dataplane.Packet, v *dataplane.Verdict) error {
+		Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
 			got = append(got, v.Length)
 			return nil
 		},

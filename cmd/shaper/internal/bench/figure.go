@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -76,18 +77,27 @@ func (f *figure) row(rounds int) string {
 	if f.aim != noAim {
 		aim = number(f.aim) + f.unit
 	}
-	return fmt.Sprintf("| %s | %s%s | %s | %s%s [%s..%s] | %s%s | %s | %s |", f.what, number(f.bar), f.unit, aim,
+	return fmt.Sprintf("| %s | %s | %s | %s%s [%s..%s] | %s%s | %s | %s |", f.what, f.barText(), aim,
 		number(m), f.unit, number(slices.Min(measured)), number(slices.Max(measured)),
 		number(median(ours)), f.each, beside, f.met(m))
 }
 
 func (f *figure) failed(err error) string {
-	return fmt.Sprintf("| %s | %s%s | | not measured: %v | | | |", f.what, number(f.bar), f.unit, err)
+	return fmt.Sprintf("| %s | %s | | not measured: %v | | | |", f.what, f.barText(), err)
+}
+
+func (f *figure) barText() string {
+	if math.IsInf(f.bar, 0) {
+		return "" // it has none
+	}
+	return number(f.bar) + f.unit
 }
 
 func (f *figure) met(m float64) string {
 	reached := func(goal float64) bool { return m <= goal && !f.more || m >= goal && f.more }
 	switch {
+	case math.IsInf(f.bar, 0):
+		return ""
 	case f.aim != noAim && reached(f.aim):
 		return "aim"
 	case reached(f.bar):

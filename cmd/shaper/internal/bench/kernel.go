@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ func newWire(dir string) (*wire, error) {
 			return nil, errors.New("apt-get install iproute2 iperf3 tcpdump")
 		}
 	}
-	w := &wire{dir, filepath.Join(dir, "shaper-live"), fmt.Sprintf("shaper-bench-%d-a", os.Getpid()), fmt.Sprintf("shaper-bench-%d-b", os.Getpid())}
+	w := &wire{dir, filepath.Join(dir, "shaper-live"), nsName("a"), nsName("b")}
 	if out, err := exec.Command("go", "build", "-o", w.shaper, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w: %s", err, out)
 	}
@@ -48,8 +49,28 @@ func newWire(dir string) (*wire, error) {
 	return w, nil
 }
 
+// wireOf makes a wire when it is first asked for; end takes away what is there
+// of it and on it, at any time.
+func wireOf(dir string) (get func() (*wire, error), end func()) {
+	get = sync.OnceValues(func() (*wire, error) { return newWire(dir) })
+	return get, func() {
+		w := wire{dir, filepath.Join(dir, "shaper-live"), nsName("a"), nsName("b")}
+		w.close()
+	}
+}
+
+func nsName(end string) string { return fmt.Sprintf("shaper-bench-%d-%s", os.Getpid(), end) }
+
+// close ends what runs in the namespaces, which is all ours, and deletes them.
 func (w *wire) close() {
 	for _, ns := range []string{w.a, w.b} {
+		w.in(ns, w.shaper, "detach", "v0")
+		out, _ := exec.Command("ip", "netns", "pids", ns).Output()
+		for _, field := range strings.Fields(string(out)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid != os.Getpid() {
+				unix.Kill(pid, unix.SIGKILL)
+			}
+		}
 		exec.Command("ip", "netns", "del", ns).Run()
 	}
 }
@@ -155,15 +176,11 @@ func classesOf(n int) string {
 
 const unlimited = `classes: [{name: all, meter: {type: trtcm, cir: 100gbit, cbs: 4MiB, pir: 200gbit, pbs: 4MiB}, ` + marked + `}]`
 
-func kernelFigures(dir string) ([]figure, func()) {
+func kernelFigures(get func() (*wire, error)) []figure {
 	var w *wire
-	start := sync.OnceValue(func() (err error) {
-		w, err = newWire(dir)
-		return err
-	})
 	with := func(f func() (float64, error)) side {
-		return func() (float64, error) {
-			if err := start(); err != nil {
+		return func() (_ float64, err error) {
+			if w, err = get(); err != nil {
 				return 0, err
 			}
 			return f()
@@ -214,18 +231,14 @@ func kernelFigures(dir string) ([]figure, func()) {
 		amount("kernel: UDP at 2 x PIR for 10 s, bytes passed beside burst + rate * t", 0.1, 0.0025, " %", with(func() (float64, error) { return w.overload() }), nil),
 		timeRatio("kernel: CPU per UDP packet against HTB that never limits", 1, 0.999,
 			with(func() (float64, error) { return w.shape(unlimited, w.cpuPerPacket) }),
-			with(func() (float64, error) { return w.htb(w.cpuPerPacket) })),
+			with(func() (float64, error) { return w.htb("rate 100gbit burst 4mb cburst 4mb", w.cpuPerPacket) })),
 		timeRatio("kernel: CPU per UDP packet against nothing attached", 1.3, 1.1,
 			with(func() (float64, error) { return w.shape(unlimited, w.cpuPerPacket) }), with(func() (float64, error) { return w.cpuPerPacket() })),
 	}
-	return figures, func() {
-		if w != nil {
-			w.close()
-		}
-	}
+	return figures
 }
 
-// iperf is the time of a byte of TCP from a to b, in ns.
+// iperf is the time of a byte of TCP from a to b, in ns, as b counts them.
 func (w *wire) iperf() (float64, error) {
 	server := exec.Command("ip", "netns", "exec", w.b, "iperf3", "-s", "-1")
 	if err := server.Start(); err != nil {
@@ -233,7 +246,7 @@ func (w *wire) iperf() (float64, error) {
 	}
 	defer server.Wait()
 	time.Sleep(200 * time.Millisecond)
-	out, err := w.in(w.a, "iperf3", "-c", "10.0.0.2", "-t", "2", "-J")
+	out, err := w.in(w.a, "timeout", "30", "iperf3", "-c", "10.0.0.2", "-t", "2", "-J")
 	if err != nil {
 		server.Process.Kill()
 		return 0, err
@@ -251,11 +264,11 @@ func (w *wire) iperf() (float64, error) {
 	return 8e9 / result.End.Received.BitsPerSecond, nil
 }
 
-// htb has the device send through a class that never limits.
-func (w *wire) htb(f func() (float64, error)) (float64, error) {
+// htb has the device send through one class of HTB, made by hand.
+func (w *wire) htb(class string, f func() (float64, error)) (float64, error) {
 	for _, line := range []string{
 		"qdisc add dev v0 root handle 1: htb default 10",
-		"class add dev v0 parent 1: classid 1:10 htb rate 100gbit burst 4mb cburst 4mb",
+		"class add dev v0 parent 1: classid 1:10 htb " + class,
 	} {
 		if _, err := w.in(w.a, append([]string{"tc"}, strings.Fields(line)...)...); err != nil {
 			return 0, err

@@ -21,7 +21,12 @@ func main() {
 	dir := flag.String("dir", "/dev/shm", "tmpfs `DIR` for the captures, 1.7 GB")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to `FILE`")
 	send := flag.String("blast", "", "send UDP for a figure of the kernel: `SIZE,RATE,MS`")
+	carried := flag.Bool("relay", false, "carry frames between two TAP devices, for a figure of TAP")
 	flag.Parse()
+	if *carried {
+		fmt.Fprintln(os.Stderr, "bench:", relay())
+		os.Exit(1)
+	}
 	if *send != "" {
 		if err := blast(*send); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -44,10 +49,13 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	wire, end := wireOf(dir)
+	defer end()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
+		end()
 		os.RemoveAll(dir)
 		os.Exit(0)
 	}()
@@ -57,13 +65,18 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 		figures = append(figures, peerFigures(dir)...)
 	}
 	figures = append(figures, limiterFigures()...)
+	figures = append(figures, familyFigures()...)
+	figures = append(figures, tableFigures()...)
 	figures = append(figures, pipelineFigures()...)
 	figures = append(figures, classifierFigures()...)
 	figures = append(figures, replayFigures(dir)...)
+	figures = append(figures, exactFigures()...)
+	figures = append(figures, wheelFigures()...)
 	if os.Geteuid() == 0 {
-		kernel, end := kernelFigures(dir)
-		defer end()
-		figures = append(figures, kernel...)
+		figures = append(figures, kernelFigures(wire)...)
+		figures = append(figures, sourceFigures()...)
+		figures = append(figures, pacingFigures(wire)...)
+		figures = append(figures, tapFigures(wire)...)
 	}
 
 	if profile != "" {

@@ -1,9 +1,11 @@
 // Package lint finds what compiles and is probably not meant: bursts that no
-// packet fits, classes that are never reached, control traffic that is dropped.
+// packet fits, classes that are never reached, control traffic that is dropped,
+// queues that starve others.
 package lint
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,12 +51,14 @@ type linter struct {
 func Policy(f *policyfile.File, p *dataplane.Pipeline, o Options) []Finding {
 	l := &linter{File: f, Options: o, pipeline: p}
 	l.bursts()
+	l.meters()
 	for i := range f.Policy.Classes {
 		l.reached(i)
 		l.fates(&f.Policy.Classes[i])
 		l.tcp(&f.Policy.Classes[i])
 	}
 	l.control()
+	l.queues()
 	l.unused()
 	return l.found
 }
@@ -84,35 +88,52 @@ func (l *linter) add(level Level, object any, key, format string, args ...any) {
 	l.found = append(l.found, Finding{l.Place(object, key), level, fmt.Sprintf(format, args...)})
 }
 
-// bursts looks at every meter once.
-func (l *linter) bursts() {
+// led are the meters that classes lead to, each once.
+func (l *linter) led() []*dataplane.Meter {
+	var out []*dataplane.Meter
 	seen := map[*dataplane.Meter]bool{}
+	for i := range l.File.Policy.Classes {
+		for m := l.File.Policy.Classes[i].Meter; m != nil && !seen[m]; m = m.Then {
+			seen[m] = true
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// bursts looks for what no packet fits.
+func (l *linter) bursts() {
 	var small []string // below a GSO packet
 	var first *dataplane.Meter
 	var firstKey string
-	for i := range l.File.Policy.Classes {
-		for m := l.File.Policy.Classes[i].Meter; m != nil; m = m.Then {
-			if seen[m] || m.Packets {
-				continue
-			}
-			seen[m] = true
-			for _, b := range policyfile.Buckets(m.Params) {
-				key := strings.ToLower(b.BurstName)
-				switch {
-				case b.Burst > 0 && b.Burst < l.MTU:
-					l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, however idle the link (RFC 2697 §2)", b.BurstName, b.Burst, l.MTU)
-				case b.Burst >= l.MTU && b.Burst < gsoMax:
-					if first == nil {
-						first, firstKey = m, key
-					}
-					small = append(small, fmt.Sprintf("%s.%s (%d B)", m.Name, key, b.Burst))
+	for _, m := range l.led() {
+		if _, average := m.Params.(meter.TSWTCM); average || m.Packets {
+			continue // every packet fits
+		}
+		for _, b := range policyfile.Buckets(m.Params) {
+			key := strings.ToLower(b.BurstName)
+			switch {
+			case b.Burst > 0 && b.Burst < l.MTU:
+				l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, however idle the link%s", b.BurstName, b.Burst, l.MTU, clause(key))
+			case b.Burst >= l.MTU && b.Burst < gsoMax:
+				if first == nil {
+					first, firstKey = m, key
 				}
+				small = append(small, fmt.Sprintf("%s.%s (%d B)", m.Name, key, b.Burst))
 			}
 		}
 	}
 	if small != nil {
 		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel hands down up to %d bytes at once, and those never fit", strings.Join(small, ", "), gsoMax)
 	}
+}
+
+// clause is what wants a burst of an MTU. Windows are in no RFC.
+func clause(key string) string {
+	if key == "limit" {
+		return ""
+	}
+	return " (RFC 2697 §2)"
 }
 
 // reached looks for an earlier class that takes all that this one would.
@@ -130,10 +151,16 @@ func (l *linter) reached(i int) {
 func (l *linter) fates(c *dataplane.Class) {
 	colors := policyfile.Colors(c)
 	for i, color := range colors[1:] {
-		if before := colors[i]; same(c.Action(before), c.Action(color)) {
+		if before := colors[i]; same(c.Action(before), c.Action(color)) && !queuedApart(c, before, color) {
 			l.add(Note, c, color.String(), "class %s does the same to %v and %v: the meter's difference between them is lost", c.Name, before, color)
 		}
 	}
+}
+
+// queuedApart says whether the queue of two colors tells them apart.
+func queuedApart(c *dataplane.Class, a, b meter.Color) bool {
+	q := c.Action(a).Queue
+	return q != nil && q.WRED[a] != q.WRED[b]
 }
 
 func same(a, b dataplane.Action) bool {
@@ -174,10 +201,11 @@ func limit(p dataplane.Params) (meter.Rate, int64, string) {
 			return t.EIR, t.CBS + t.EBS, "ebs"
 		}
 		return t.CIR, t.CBS + t.EBS, "ebs"
-	case meter.TokenBucket:
-		return t.Rate, t.Burst, "burst"
+	case meter.TSWTCM:
+		return meter.Rate{}, 0, "" // which has no depth
 	}
-	return meter.Rate{}, 0, ""
+	b := policyfile.Buckets(p)[0]
+	return b.Rate, b.Burst, b.BurstName
 }
 
 func takesTCP(m *dataplane.Match) bool {
@@ -192,7 +220,7 @@ func takesTCP(m *dataplane.Match) bool {
 	return false
 }
 
-// unused looks for meters and queues that nothing leads to.
+// unused looks for meters, queues and envelopes that nothing leads to.
 func (l *linter) unused() {
 	meters, queues := l.Unused()
 	for _, m := range meters {
@@ -200,5 +228,11 @@ func (l *linter) unused() {
 	}
 	for _, q := range queues {
 		l.add(Note, q, "", "queue %s is used by no action", q.Name)
+	}
+	led := l.led()
+	for _, e := range l.Envelopes {
+		if !slices.ContainsFunc(led, func(m *dataplane.Meter) bool { return m.Envelope == e }) {
+			l.add(Note, e, "", "envelope %s has no flow", e.Name)
+		}
 	}
 }

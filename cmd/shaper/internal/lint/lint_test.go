@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// big is a meter with bursts that no lint minds at an RTT of 50 ms.
-const big = "{type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB}"
+// ample is a meter with bursts that no lint minds at an RTT of 50 ms.
+const ample = "{type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB}"
 
 func lint(t *testing.T, text string, o Options) []Finding {
 	t.Helper()
@@ -33,12 +33,32 @@ func TestFindings(t *testing.T) {
 		mild = ", yellow: {dscp: af12}, red: {dscp: af13}"
 	)
 	class := func(keys string) string { return "classes: [{name: a, " + keys + "}]\n" }
+	// A queue q that green gets into, one that all colors do, and two queues of a link.
+	const wan = "links: {wan: {rate: 12mbit}}\n"
+	queued := func(keys string) string {
+		return class(udp+"green: {queue: q}") + "queues: {q: {" + keys + "}}\n"
+	}
+	colored := func(wred string) string {
+		return class(udp+"meter: "+ample+", green: {queue: q}, yellow: {queue: q}, red: {queue: q}") + "queues: {q: {rate: 12mbit, limit: 1s, wred: {" + wred + "}}}\n"
+	}
+	shared := func(first, a, b string) string {
+		return "classes: [{name: a, " + udp + first + "}, {name: b, match: {proto: esp}, green: {queue: b}}]\n" +
+			"queues: {a: {" + strings.TrimPrefix(a+", link: wan, limit: 1s}", ", ") + ", b: {" + strings.TrimPrefix(b+", link: wan, limit: 1s}}\n", ", ") + wan
+	}
+	// Two flows of one envelope, the lower of which is served first.
+	lent := func(high, low string) string {
+		flow := func(cir, rank string) string {
+			return "meter: {type: trtcm4115, cir: " + cir + ", cbs: 64KiB, eir: 1mbit, ebs: 64KiB, envelope: e, rank: " + rank + "}, yellow: {dscp: 0}, "
+		}
+		return "classes: [{name: a, " + udp + flow(low, "1") + "green: {queue: a}}, {name: b, match: {proto: esp}, " + flow(high, "2") + "green: {queue: b}}]\n" +
+			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {}}\n" + wan
+	}
 	for _, test := range []struct {
 		name, text string
 		want       []string
 	}{
 		// Bursts.
-		{"bursts are fine", class(udp + "meter: " + big + mild), nil},
+		{"bursts are fine", class(udp + "meter: " + ample + mild), nil},
 		{"CBS a byte below the MTU", class(udp + "meter: {type: srtcm, cir: 1mbit, cbs: 1499, ebs: 64KiB}" + mild), []string{"p.yaml:1:93 warning CBS of 1499 B is below the MTU"}},
 		{"CBS at the MTU", class(udp + "meter: {type: srtcm, cir: 1mbit, cbs: 1500, ebs: 64KiB}" + mild), []string{"p.yaml:1:93 note smaller than a GSO packet"}},
 		{"CBS a byte below GSO", class(udp + "meter: {type: srtcm, cir: 1mbit, cbs: 65535, ebs: 64KiB}" + mild), []string{"p.yaml:1:93 note smaller than a GSO packet"}},
@@ -57,10 +77,10 @@ func TestFindings(t *testing.T) {
 		{"reached, other prefix", "classes: [{name: a, match: {src: 10.0.0.0/8}}, {name: b, match: {src: 11.0.0.0/8}}]", nil},
 		{"reached, non-IP", "classes: [{name: a}, {name: b, match: {ethertype: arp}}]", nil},
 		// Fates.
-		{"yellow as green", class(udp + "meter: " + big), []string{"p.yaml:1:11 note class a does the same to green and yellow"}},
-		{"red as yellow", class(udp + "meter: " + big + ", yellow: drop, red: drop"), []string{"note class a does the same to yellow and red"}},
-		{"all alike", class(udp + "meter: " + big + ", red: pass"), []string{"note green and yellow", "note yellow and red"}},
-		{"marked alike", class(udp + "meter: " + big + ", green: {dscp: ef}, yellow: {dscp: ef}, red: {dscp: 0}"), []string{"note green and yellow"}},
+		{"yellow as green", class(udp + "meter: " + ample), []string{"p.yaml:1:11 note class a does the same to green and yellow"}},
+		{"red as yellow", class(udp + "meter: " + ample + ", yellow: drop, red: drop"), []string{"note class a does the same to yellow and red"}},
+		{"all alike", class(udp + "meter: " + ample + ", red: pass"), []string{"note green and yellow", "note yellow and red"}},
+		{"marked alike", class(udp + "meter: " + ample + ", green: {dscp: ef}, yellow: {dscp: ef}, red: {dscp: 0}"), []string{"note green and yellow"}},
 		{"a token bucket has no yellow", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {dscp: 0}"), nil},
 		{"a token bucket, red as green", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: pass"), []string{"note green and red"}},
 		{"an aware token bucket has yellow", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 64KiB, color: aware}, red: {dscp: 0}"), []string{"note green and yellow"}},
@@ -85,9 +105,84 @@ func TestFindings(t *testing.T) {
 		{"IS-IS", class("match: {length: 0-1500}, green: drop"), []string{"warning IS-IS"}},
 		{"none of it", class("match: {src: 10.0.0.0/8}, green: drop"), nil},
 		// What is not used.
-		{"meter not used", class("green: pass") + "meters: {m: " + big + "}\n", []string{"p.yaml:2:13 note meter m is used by no class"}},
+		{"meter not used", class("green: pass") + "meters: {m: " + ample + "}\n", []string{"p.yaml:2:13 note meter m is used by no class"}},
 		{"meter used in a chain", class(udp+"meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, then: m}"+mild) + "meters: {m: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, color: aware}}\n", nil},
 		{"queue not used", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:2:13 note queue q is used by no action"}},
+		{"link not shared", class("green: pass") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:14 note link wan is shared by no queue"}},
+		// Queues. 12 Mbit/s is a packet of 1500 bytes a millisecond.
+		{"limit at the MTU", queued("rate: 12mbit, limit: 1500"), nil},
+		{"limit a byte below the MTU", queued("rate: 12mbit, limit: 1499"), []string{"p.yaml:2:35 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never gets into queue q"}},
+		{"limit of a packet's time", queued("rate: 12mbit, limit: 1ms"), nil},
+		{"limit a ns below a packet's time", queued("rate: 12mbit, limit: 999999ns"), []string{"p.yaml:2:35 warning limit of 999.999µs is less than the 1ms that a packet of 1500 bytes takes at 12mbit"}},
+		{"a packet's time is rounded up", queued("rate: 12345678bit, limit: 972000ns"), []string{"warning 972.001µs"}},
+		{"limit of one packet", queued("rate: 1bit, limit: 1p"), nil},
+		{"limit of a link at the MTU", queued("link: wan, limit: 1ms") + wan, nil},
+		{"limit of a link below the MTU", queued("link: wan, limit: 999us") + wan, []string{"p.yaml:2:32 warning limit of 999µs is 1498 B at the link's rate, below the MTU"}},
+		{"codel target of a packet's time", queued("rate: 12mbit, limit: 1s, codel: {target: 1ms}"), nil},
+		{"codel target below a packet's time", queued("rate: 12mbit, limit: 1s, codel: {target: 999us}"), []string{"p.yaml:2:46 warning codel's target of 999µs is less than a packet of 1500 bytes takes at 12mbit, 1ms"}},
+		{"codel on a slow link", queued("link: wan, limit: 1s, codel: true") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:43 warning codel's target of 5ms is less than a packet of 1500 bytes takes at 1mbit, 12ms"}},
+		{"no codel on a slow queue", queued("rate: 1kbit, limit: 1min"), nil},
+		{"wred by color", colored("green: {min: 40ms, max: 80ms, probability: 0.1}, yellow: {min: 20ms, max: 40ms, probability: 0.2}, red: {min: 0, max: 20ms, probability: 1}"), nil},
+		{"wred alike", colored("green: {min: 4ms, max: 8ms, probability: 1}, yellow: {min: 4ms, max: 8ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"note same to green and yellow", "note same to yellow and red"}},
+		{"wred of the worst", colored("red: {min: 0, max: 20ms, probability: 1}"), []string{"note same to green and yellow"}},
+		{"wred of green alone", colored("green: {min: 0, max: 20ms, probability: 1}"), []string{"note same to yellow and red", "p.yaml:2:45 warning wred drops green before yellow in queue q"}},
+		{"wred begins early for green", colored("green: {min: 3ms, max: 8ms, probability: 1}, yellow: {min: 4ms, max: 8ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"note same to yellow and red", "warning wred drops green before yellow"}},
+		{"wred ends early for yellow", colored("yellow: {min: 4ms, max: 7ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"warning wred drops yellow before red"}},
+		{"wred drops more of yellow", colored("yellow: {min: 4ms, max: 8ms, probability: 0.2}, red: {min: 4ms, max: 8ms, probability: 0.1}"), []string{"warning wred drops yellow before red"}},
+		{"wred of a color that never comes", queued("rate: 12mbit, limit: 1s, wred: {red: {min: 0, max: 20ms, probability: 1}}"), []string{"p.yaml:2:45 note wred of red is without effect: no red packet gets into queue q"}},
+		{"wred of the color that comes", queued("rate: 12mbit, limit: 1s, wred: {green: {min: 0, max: 20ms, probability: 1}}"), nil},
+		// Links.
+		{"one priority starves nobody", shared("green: {queue: a}", "weight: 9", ""), nil},
+		{"first without a meter", shared("green: {queue: a}", "", "priority: 1"), []string{"p.yaml:2:13 warning queue a is served before b, and no meter bounds what class a sends there"}},
+		{"first by number", shared("green: {queue: a}", "priority: 3", "priority: 7"), []string{"p.yaml:2:24 warning queue a is served before b"}},
+		{"last without a meter", shared("green: {queue: a}", "priority: 1", "priority: 0"), []string{"p.yaml:2:64 warning queue b is served before a, and no meter bounds what class b sends there"}},
+		{"first metered", shared("meter: {type: token-bucket, rate: 11999999bit, burst: 64KiB}, green: {queue: a}", "", "priority: 1"), nil},
+		{"first metered to the whole", shared("meter: {type: token-bucket, rate: 12mbit, burst: 64KiB}, green: {queue: a}", "", "priority: 1"), []string{"p.yaml:2:13 warning meters let the whole 12mbit of link wan through"}},
+		{"first takes red", shared("meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, green: pass, red: {queue: a}", "", "priority: 1"), []string{"warning no meter bounds"}},
+		{"first takes green of trTCM", shared("meter: {type: trtcm, cir: 11mbit, cbs: 64KiB, pir: 13mbit, pbs: 64KiB}, green: {queue: a}, yellow: {dscp: 0}", "", "priority: 1"), nil},
+		{"first takes yellow of trTCM", shared("meter: {type: trtcm, cir: 11mbit, cbs: 64KiB, pir: 13mbit, pbs: 64KiB}, green: {dscp: 0, queue: a}, yellow: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
+		{"first takes both of RFC 4115", shared("meter: {type: trtcm4115, cir: 6mbit, cbs: 64KiB, eir: 6mbit, ebs: 64KiB}, green: {dscp: 0, queue: a}, yellow: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
+		{"first behind a chain", shared("meter: {type: srtcm, cir: 100mbit, cbs: 625kB, ebs: 64KiB, then: m}, green: {queue: a}, yellow: {dscp: 0}", "", "priority: 1") + "meters: {m: {type: token-bucket, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
+		{"first in packets", shared("meter: {type: token-bucket, rate: 1000p/1s, burst: 9, count: packets}, green: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
+		{"first in fewer packets", shared("meter: {type: token-bucket, rate: 999p/1s, burst: 9, count: packets}, green: {queue: a}", "", "priority: 1"), nil},
+		{"first of GCRA", shared("meter: {type: gcra, rate: 12mbit, burst: 64KiB}, green: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
+		{"first of a window", shared("meter: {type: sliding-counter, limit: 150kB, window: 100ms}, green: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
+		{"first of a smaller window", shared("meter: {type: sliding-log, limit: 149999, window: 100ms}, green: {queue: a}", "", "priority: 1"), nil},
+		{"first takes green of an average", shared("meter: {type: tswtcm, cir: 11mbit, pir: 13mbit, window: 1s}, green: {queue: a}, yellow: {dscp: 0}", "", "priority: 1"), nil},
+		{"first takes yellow of an average", shared("meter: {type: tswtcm, cir: 11mbit, pir: 13mbit, window: 1s}, green: {dscp: 0, queue: a}, yellow: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
+		{"first with a meter for each key", shared("meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, evict: idle}, green: {queue: a}", "", "priority: 1"), []string{"warning no meter bounds what class a sends there"}},
+		{"first with a meter for the sum", shared("meter: {type: gcra, rate: 20mbit, burst: 125kB, per: src, then: m}, green: {queue: a}", "", "priority: 1") + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
+		{"first lower in an envelope", lent("5mbit", "7mbit"), []string{"warning the whole 12mbit"}},
+		{"first lower in a smaller envelope", lent("5mbit", "6mbit"), nil},
+		// What the types do.
+		{"fixed window", class(udp + "meter: {type: fixed-window, limit: 125kB, window: 1s}"), []string{"p.yaml:1:69 warning a fixed window lets twice its limit through at the border of two windows, 250000 B at once"}},
+		{"fixed window in packets", class(udp + "meter: {type: fixed-window, limit: 100, window: 1s, count: packets}"), []string{"warning 200 packets at once"}},
+		{"other windows", class(udp+"meter: {type: sliding-window, limit: 125kB, window: 1s, then: m}"+mild) + "meters: {m: {type: sliding-counter, limit: 125kB, window: 1s, color: aware, then: n}, n: {type: sliding-log, limit: 125kB, window: 1s, color: aware}}\n", nil},
+		{"limit below the MTU", class(udp + "meter: {type: sliding-counter, limit: 1499, window: 1s}"), []string{"p.yaml:1:93 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never fits, however idle the link"}},
+		{"limit below GSO", class(udp + "meter: {type: sliding-window, limit: 65535, window: 1s}"), []string{"p.yaml:1:92 note smaller than a GSO packet: a.limit (65535 B)"}},
+		{"limit in packets", class(udp + "meter: {type: sliding-counter, limit: 1, window: 1s, count: packets}"), nil},
+		{"an average has no burst", class(udp + "meter: {type: tswtcm, cir: 8bit, pir: 16bit, window: 1s}" + mild), nil},
+		{"TCP in a window", class("match: {proto: tcp, dport: 80}, meter: {type: sliding-counter, limit: 125kB, window: 10ms}"), []string{"warning class a lets 125000 bytes through at once; a TCP flow that fills 100mbit at an RTT of 50ms has 625000"}},
+		{"TCP in a window of an RTT", class("match: {proto: tcp, dport: 80}, meter: {type: sliding-counter, limit: 625kB, window: 50ms}"), nil},
+		{"TCP and GCRA", class("match: {proto: tcp, dport: 80}, meter: {type: gcra, rate: 100mbit, burst: 624999}"), []string{"warning 625000"}},
+		{"TCP and an average", class("match: {proto: tcp, dport: 80}, meter: {type: tswtcm, cir: 100mbit, pir: 200mbit, window: 1ms}, yellow: {dscp: af12}"), nil},
+		{"entries run out", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 1953}"), []string{"p.yaml:1:117 warning 1953 packets of 64 bytes use up the entries of meter a when 124992 B have passed, and the next are red before its limit of 125000 B"}},
+		{"entries suffice", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 1954}"), nil},
+		{"entries run out in packets", class(udp + "meter: {type: sliding-log, limit: 100, window: 1s, entries: 99, count: packets}"), []string{"warning 99 packets use up the entries of meter a when 99 packets have passed"}},
+		{"entries suffice in packets", class(udp + "meter: {type: sliding-log, limit: 100, window: 1s, entries: 100, count: packets}"), nil},
+		{"entries of many keys", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 2048, per: src, keys: 2049, evict: idle}"), []string{"p.yaml:1:139 warning the entries of meter a take 64 MiB of memory"}},
+		{"entries of fewer keys", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 2048, per: src, keys: 2048, evict: idle}"), nil},
+		{"slots of many keys", class(udp + "meter: {type: sliding-window, limit: 125kB, window: 1s, slots: 100, per: src, evict: idle}"), []string{"warning the slots of meter a take 100 MiB"}},
+		{"a third below the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 4499, warmup: 10s}"), []string{"note GSO", "p.yaml:1:103 warning after a pause of 10s the bucket holds a third of its burst, 1499 B, below the MTU"}},
+		{"a third at the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 4500, warmup: 10s}"), []string{"note GSO"}},
+		{"all of it below the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 9, warmup: 10s}"), []string{"warning burst of 9 B"}},
+		{"a third in packets", class(udp + "meter: {type: token-bucket, rate: 10p/1s, burst: 9, warmup: 10s, count: packets}"), nil},
+		{"keys sprayed", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src/24}"), []string{"p.yaml:1:107 warning a sender that sprays keys (per src/24) gets a new burst with each: put a meter for the sum behind it (then:), or forget only keys that are idle (evict: idle)"}},
+		{"keys sprayed, empty", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, new: empty}"), nil},
+		{"keys sprayed, idle", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, evict: idle}"), nil},
+		{"keys sprayed, a sum behind", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
+		{"keys sprayed at the end of a chain", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware, per: src}}\n", []string{"p.yaml:2:72 warning sprays"}},
+		{"an envelope without flows", class("green: pass") + "envelopes: {e: {cirmax: 1mbit}}\n", []string{"p.yaml:2:16 note envelope e has no flow"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			found := lint(t, test.text, Options{MTU: 1500, RTT: 50 * time.Millisecond})

@@ -14,6 +14,7 @@ import (
 // packet is one record of a capture.
 type packet struct {
 	time     *big.Int // ns since the epoch
+	section  int      // of a pcapng file
 	linkType int
 	wire     int64 // bytes on the wire
 	data     []byte
@@ -114,6 +115,7 @@ func readPcapng(data []byte) ([]packet, error) {
 	var order binary.ByteOrder
 	var ifaces []iface
 	last := new(big.Int) // the time of the packet before
+	section := 0
 
 	for len(data) > 0 {
 		if len(data) < 12 {
@@ -129,6 +131,7 @@ func readPcapng(data []byte) ([]packet, error) {
 				return packets, errors.New("section without byte order")
 			}
 			ifaces = nil
+			section++
 		}
 		blockType := order.Uint32(data)
 		size := int64(order.Uint32(data[4:]))
@@ -199,6 +202,7 @@ func readPcapng(data []byte) ([]packet, error) {
 		}
 		packets = append(packets, packet{
 			time:     last,
+			section:  section,
 			linkType: i.linkType,
 			wire:     max(original, captured),
 			data:     content[:captured],

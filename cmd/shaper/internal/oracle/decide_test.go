@@ -131,6 +131,58 @@ queues:
 28,ecn,green,green,drop,12,,,queue-full
 28,ecn,green,green,ecn+mark+queue,12,20,56005000,no-meter`,
 		},
+		{
+			"WRED, by the color after the meter",
+			`
+classes:
+  - name: all
+    meter: {type: srtcm, cir: 8kbit, cbs: 28, ebs: 28}
+    green: {queue: q}
+    yellow: {dscp: af12, queue: q}
+    red: {ecn: ce, dscp: af13, queue: q}
+queues:
+  q: {rate: 8kbit, limit: 2p, ecn: true, seed: 7, wred: {yellow: {min: 0p, max: 0p, probability: 0}, red: {min: 0p, max: 2p, probability: 1}}}`,
+			// Red draws alone: number 1 of seed 7 with nothing waiting, 2 is below 1/2, 3 is not.
+			[]packetRecord{
+				{1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, notECN}, {1000, 0, afx1}, {1000, 0, afx1},
+			},
+			`
+28,all,green,green,queue,10,10,1000,rfc2697-green
+28,all,green,yellow,drop,10,,,wred
+28,all,green,red,ecn+mark+queue,10,14,28001000,rfc2697-red
+28,all,green,red,drop,10,,,wred
+28,all,green,red,ecn+mark+queue,10,14,56001000,rfc2697-red
+28,all,green,red,drop,10,,,queue-full`,
+		},
+		{
+			"link: what is decided later",
+			`
+classes:
+  - {name: hi, match: {dscp: 12}, green: {queue: fast}}
+  - {name: all, green: {dscp: 20, queue: slow}}
+links:
+  wan: {rate: 8kbit}
+queues:
+  fast: {link: wan, limit: 1p}
+  slow: {link: wan, priority: 1, limit: 10p, ecn: true, codel: {target: 28ms, interval: 28ms}}`,
+			[]packetRecord{
+				{1000, 0, afx1},
+				{1000, 0, notECN},
+				{1000, 0, notECN}, // a victim at 56 ms; the next is at 84 or later
+				{1000, 0, afx1},
+				{1000, 0, afx1}, // a victim at 112 ms
+				{56_002_000, 0, afx2},
+				{56_002_000, 0, afx2},
+			},
+			`
+28,all,green,green,mark+queue,10,20,1000,no-meter
+28,all,green,green,mark+queue,10,20,28001000,no-meter
+28,all,green,green,drop,10,,,codel
+28,all,green,green,mark+queue,10,20,56001000,no-meter
+28,all,green,green,ecn+mark+queue,10,20,112001000,no-meter
+28,hi,green,green,queue,12,12,84001000,no-meter
+28,hi,green,green,drop,12,,,queue-full`,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -253,8 +305,14 @@ func TestPolicies(t *testing.T) {
 		"rfc2698-green", "rfc2698-yellow", "rfc2698-red", "rfc2698-pre-yellow", "rfc2698-pre-red",
 		"rfc4115-green", "rfc4115-yellow", "rfc4115-red", "rfc4115-pre-yellow", "rfc4115-pre-red",
 		"token-bucket-green", "token-bucket-red", "token-bucket-pre-yellow", "token-bucket-pre-red",
-		"no-meter", "not-ip", "malformed", "queue-full",
-		"pass", "drop", "mark", "ecn", "queue", "ecn+mark", "mark+queue", "ecn+queue",
+		"gcra-green", "gcra-red", "gcra-pre-yellow", "gcra-pre-red",
+		"fixed-window-green", "fixed-window-red", "fixed-window-pre-yellow", "fixed-window-pre-red",
+		"sliding-window-green", "sliding-window-red", "sliding-window-pre-yellow", "sliding-window-pre-red",
+		"sliding-counter-green", "sliding-counter-red", "sliding-counter-pre-yellow", "sliding-counter-pre-red",
+		"sliding-log-green", "sliding-log-red", "sliding-log-pre-yellow", "sliding-log-pre-red",
+		"tswtcm-green", "tswtcm-yellow", "tswtcm-red", "tswtcm-pre-yellow", "tswtcm-pre-red",
+		"no-meter", "not-ip", "malformed", "queue-full", "wred", "codel",
+		"pass", "drop", "mark", "ecn", "queue", "ecn+mark", "mark+queue", "ecn+queue", "ecn+mark+queue",
 	} {
 		if !seen[value] {
 			t.Errorf("no policy shows %s", value)
@@ -277,7 +335,7 @@ func checkRow(t *testing.T, row []string) {
 		!dropped && !queued && row[9] != row[1],
 		row[3] == "-" && (row[4]+row[5] != "" || row[6] != "pass"),
 		row[3] != "-" && (row[4] == "" || row[5] == ""),
-		row[10] == "queue-full" && !dropped,
+		slices.Contains([]string{"queue-full", "wred", "codel"}, row[10]) && !dropped,
 		row[4] == "red" && row[5] != "red",
 		row[4] == "yellow" && row[5] == "green",
 		row[5] == "" && row[3] != "-":
@@ -293,6 +351,13 @@ func TestBlindIsAwareWithGreen(t *testing.T) {
 		"type: trtcm, cir: 200kbit, cbs: 3000, pir: 300kbit, pbs: 4000",
 		"type: trtcm4115, cir: 200kbit, cbs: 3000, eir: 100kbit, ebs: 3000, coupling: true",
 		"type: token-bucket, rate: 200kbit, burst: 3000",
+		"type: token-bucket, rate: 200kbit, burst: 3000, warmup: 15ms",
+		"type: gcra, rate: 200kbit, burst: 3000, per: flow",
+		"type: fixed-window, limit: 3000, window: 50ms",
+		"type: sliding-window, limit: 3000, window: 50ms, per: dscp, keys: 3",
+		"type: sliding-counter, limit: 3000, window: 50ms",
+		"type: sliding-log, limit: 3000, window: 50ms, entries: 4",
+		"type: tswtcm, cir: 200kbit, pir: 300kbit, window: 50ms",
 	} {
 		var rows [2][][]string
 		for i, option := range []string{"", ", color: aware, precolor: {from: mark}"} {
@@ -325,9 +390,51 @@ func TestRefusedPolicies(t *testing.T) {
 			"meters: {b: {type: token-bucket, rate: 2mbit, burst: 1}}",
 		"classes: [{name: a, meter: {type: token-bucket, rate: 2mbit, burst: 1}, then: b}]\n" +
 			"meters: {b: {type: token-bucket, rate: 2mbit, burst: 1, color: aware, then: b}}",
+		"classes: []\nlinks: {wan: {}}",
+		"classes: []\nlinks: {wan: {rate: 0mbit}}",
+		"classes: []\nlinks: {wan: {rate: 8mbit, limit: 1p}}",
 	} {
 		if _, err := parsePolicy([]byte(policy)); err == nil {
 			t.Errorf("no error: %s", policy)
+		}
+	}
+}
+
+func TestRefusedQueues(t *testing.T) {
+	for _, queue := range []string{
+		"{}",
+		"{rate: 8mbit}",
+		"{limit: 9p}",
+		"{rate: 0mbit, limit: 9p}",
+		"{rate: 8mbit, link: wan, limit: 9p}",
+		"{link: lan, limit: 9p}",
+		"{rate: 8mbit, limit: 9p, weight: 1}",
+		"{rate: 8mbit, limit: 9p, priority: 1}",
+		"{link: wan, limit: 9p, priority: 8}",
+		"{link: wan, limit: 9p, weight: 0}",
+		"{link: wan, limit: 9p, weight: 1001}",
+		"{rate: 8mbit, limit: 65537p}",
+		"{rate: 8mbit, limit: 1.5p}",
+		"{rate: 8mbit, limit: 9p, ecn: yes please}",
+		"{rate: 8mbit, limit: 9p, seed: -1}",
+		"{rate: 8mbit, limit: 9p, wred: {blue: {min: 1p, max: 2p, probability: 1}}}",
+		"{rate: 8mbit, limit: 9p, wred: {red: {min: 1p, max: 2p}}}",
+		"{rate: 8mbit, limit: 9p, wred: {red: {max: 2p, probability: 1}}}",
+		"{rate: 8mbit, limit: 9p, wred: {red: {min: 3p, max: 2p, probability: 1}}}",
+		"{rate: 8mbit, limit: 9p, wred: {red: {min: 1p, max: 10p, probability: 1}}}",
+		"{rate: 8mbit, limit: 9p, wred: {red: {min: 1p, max: 2p, probability: 1.1}}}",
+		"{rate: 8mbit, limit: 9p, wred: {red: {min: 1p, max: 2p, probability: 10%}}}",
+		"{rate: 8mbit, limit: 9p, wred: {red: {min: 0, max: 2p, probability: 1}}}",
+		"{rate: 8mbit, limit: 9ms, wred: {red: {min: 1ms, max: 2000, probability: 1}}}",
+		"{link: wan, limit: 9ms, wred: {red: {min: 1ms, max: 2000, probability: 1}}}",
+		"{rate: 8mbit, limit: 9p, codel: {target: 5}}",
+		"{rate: 8mbit, limit: 9p, codel: {interval: 4.1s}}",
+		"{rate: 8mbit, limit: 9p, codel: {interval: 0ms}}",
+		"{rate: 8mbit, limit: 9p, codel: true}",
+	} {
+		policy := "classes: []\nlinks: {wan: {rate: 8mbit}}\nqueues: {q: " + queue + "}"
+		if _, err := parsePolicy([]byte(policy)); err == nil {
+			t.Errorf("no error: %s", queue)
 		}
 	}
 }

@@ -27,9 +27,11 @@ type frame struct {
 
 	tags         int // VLAN tags
 	hasVLAN      bool
-	vlan, pcp    int // of the outer tag
+	vlan, pcp    int   // of the outer tag
+	tagAt        int64 // where it is
 	hasMPLS      bool
-	mplsTC       int // of the outer label
+	mplsTC       int   // of the outer label
+	labelAt      int64 // where it is
 	hasEthertype bool
 	ethertype    int // after the VLAN tags
 
@@ -157,12 +159,13 @@ func (p *parser) ether(proto int) {
 		}
 		tci := be16(p.rest())
 		proto = be16(p.rest()[2:])
-		p.header += 4
 		p.tags++
 		if p.tags == 1 {
 			p.hasVLAN = true
+			p.tagAt = p.header
 			p.vlan, p.pcp = tci&0xfff, tci>>13
 		}
+		p.header += 4
 		p.ethertype = proto
 	}
 
@@ -194,11 +197,12 @@ func (p *parser) mpls() {
 			return
 		}
 		label := binary.BigEndian.Uint32(p.rest())
-		p.header += 4
 		if !p.hasMPLS {
 			p.hasMPLS = true
 			p.mplsTC = int(label >> 9 & 7)
+			p.labelAt = p.header
 		}
+		p.header += 4
 		bottom = label>>8&1 == 1
 	}
 	p.ipByNibble(nonIP)

@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"fmt"
 	"math/big"
 	"testing"
 
@@ -24,7 +23,7 @@ func meterOf(t *testing.T, text string) *meter {
 	if err := yaml.Unmarshal([]byte(text), &n); err != nil {
 		t.Fatal(err)
 	}
-	m, err := parseMeter(n.Content[0])
+	m, err := parseMeter(n.Content[0], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,21 +133,28 @@ func TestMeterByHand(t *testing.T) {
 			{9, 64, green, "token-bucket-red", "9/10", ""},
 			{10, 64, green, "token-bucket-green", "0", ""},
 		}},
+		{"gcra", "{type: gcra, rate: 8kbit, burst: 10, color: aware, initial: 50%}", []step{
+			{7, 6, green, "gcra-red", "5", ""},
+			{7, 5, yellow, "gcra-pre-yellow", "0", ""},
+			{9, 2, red, "gcra-pre-red", "2", ""},
+			{9, 3, yellow, "gcra-red", "2", ""},
+			{9, 2, green, "gcra-green", "0", ""},
+		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			m := meterOf(t, test.meter)
 			for i, s := range test.steps {
 				now := whole(s.at * 1e6)
-				_, reason := m.decide(now, s.length, s.pre)
-				x := ""
-				if m.e != nil {
-					x = m.e.tokens.RatString()
+				_, reason := m.decide(frame{}, now, s.length, s.pre)
+				b, x := m.state.(*buckets), ""
+				if b.e != nil {
+					x = b.e.tokens.RatString()
 				}
-				if m.p != nil {
-					x = m.p.tokens.RatString()
+				if b.p != nil {
+					x = b.p.tokens.RatString()
 				}
-				if c := m.c.tokens.RatString(); reason != s.reason || c != s.c || x != s.x {
+				if c := b.c.tokens.RatString(); reason != s.reason || c != s.c || x != s.x {
 					t.Errorf("step %d: %s, tokens %s and %s; want %s, %s and %s", i, reason, c, x, s.reason, s.c, s.x)
 				}
 			}
@@ -219,73 +225,4 @@ func burst(s string) (*big.Rat, error) {
 		return nil, err
 	}
 	return parseBurst(s, kbit, false)
-}
-
-func TestQueue(t *testing.T) {
-	type arrival struct {
-		at     int64 // ns
-		length int64
-		depart string // rounded up to ns; "" is dropped
-	}
-	// At 8mbit a byte takes 1000 ns; at 3gbit a byte takes 8/3 ns.
-	tests := []struct {
-		queue    string
-		arrivals []arrival
-	}{
-		{"{rate: 8mbit, limit: 1ms}", []arrival{
-			{5, 1000, "5"},
-			{5, 1, "1000005"}, // waits 1 ms: the limit itself
-			{5, 1, ""},
-			{1005, 1, "1001005"},
-			{2000000, 5000, "2000000"}, // idle since: now
-			{5999999, 1, ""},
-			{6000000, 1, "7000000"},
-		}},
-		{"{rate: 8mbit, limit: 1000}", []arrival{
-			{0, 1001, ""},
-			{0, 1000, "0"}, // leaves at once, does not wait
-			{0, 600, "1000000"},
-			{0, 401, ""},
-			{0, 400, "1600000"},
-			{999999, 1, ""},
-			{1000000, 601, ""}, // the 600 leave now
-			{1000000, 600, "2000000"},
-		}},
-		{"{rate: 8mbit, limit: 2p}", []arrival{
-			{0, 1000, "0"},
-			{0, 1000, "1000000"},
-			{0, 1000, "2000000"},
-			{0, 1000, ""},
-			{1000000, 1000, "3000000"},
-			{1000000, 1000, ""},
-		}},
-		{"{rate: 3gbit, limit: 1s}", []arrival{
-			{0, 1, "0"},
-			{0, 1, "3"},  // 8/3
-			{0, 1, "6"},  // 16/3: not 8/3 rounded up and added
-			{0, 1, "8"},  // 24/3
-			{8, 1, "11"}, // 32/3
-		}},
-	}
-	for _, test := range tests {
-		t.Run(test.queue, func(t *testing.T) {
-			var n yaml.Node
-			if err := yaml.Unmarshal([]byte(test.queue), &n); err != nil {
-				t.Fatal(err)
-			}
-			q, err := parseQueue(n.Content[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, a := range test.arrivals {
-				got := ""
-				if depart, ok := q.offer(whole(a.at), a.length); ok {
-					got = fmt.Sprint(ceil(depart))
-				}
-				if got != a.depart {
-					t.Errorf("arrival %d departs at %q, want %q", i, got, a.depart)
-				}
-			}
-		})
-	}
 }

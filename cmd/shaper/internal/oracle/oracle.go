@@ -2,10 +2,8 @@
 // packet of a capture by the rules of the specification, in exact fractions, one
 // rule after the other. Tests compare the program with it.
 //
-// It knows the meters srtcm (RFC 2697), trtcm (RFC 2698), trtcm4115 (RFC 4115,
-// with coupling) and token-bucket, chains, markings and queues. Keyed meters,
-// WRED, envelopes and the other meter types are outside of it: a policy that
-// names them is an error.
+// It knows every type of meter, alone, per key and in envelopes, chains, markings, and
+// queues with WRED and CoDel, at rates of their own or on links.
 package oracle
 
 import (
@@ -21,75 +19,136 @@ import (
 //
 // A capture that breaks off gives the rows of what could be read, and the error.
 func Decide(policy []byte, capture string) ([][]string, error) {
-	p, err := parsePolicy(policy)
+	rows, err := replay(policy, capture)
+	var out [][]string
+	for i, r := range rows {
+		out = append(out, r.fields(i+1))
+	}
+	return out, err
+}
+
+// replay decides the whole capture: only then has every packet left its queue.
+func replay(text []byte, capture string) ([]*row, error) {
+	p, err := parsePolicy(text)
 	if err != nil {
 		return nil, err
 	}
-	packets, readErr := readCapture(capture)
+	packets, err := readCapture(capture)
 
-	var rows [][]string
+	var rows []*row
 	var clock *big.Int // the largest stamp so far
 	for i, packet := range packets {
 		if clock == nil || packet.time.Cmp(clock) > 0 {
 			clock = packet.time
 		}
-		row, err := p.decide(packet, clock)
-		if err != nil {
-			return rows, fmt.Errorf("packet %d: %w", i+1, err)
+		if i > 0 && packet.section != packets[i-1].section {
+			p.empty() // a new section ends the waiting
 		}
-		rows = append(rows, row.fields(i+1))
+		r, failed := p.decide(packet, clock)
+		if failed != nil {
+			err = fmt.Errorf("packet %d: %w", i+1, failed)
+			break
+		}
+		rows = append(rows, r)
 	}
-	return rows, readErr
+	p.empty()
+	return rows, err
+}
+
+// empty lets everything leave that waits for a link.
+func (p *policy) empty() {
+	for _, l := range p.links {
+		l.run(nil)
+	}
 }
 
 // row is what was decided about one packet. Empty strings stay empty fields.
 type row struct {
-	time      *big.Int // the packet's own stamp
-	length    int64    // metered bytes
-	class     string
-	pre       string
-	color     string
-	actions   []string
-	dscpIn    string
-	dscpOut   string
-	departure string
-	reason    string
+	packet  packet
+	frame   frame
+	length  int64 // metered bytes
+	class   string
+	pre     string
+	color   string
+	action  action
+	dropped bool
+	ecn     bool // has got CE
+	marked  bool
+	queued  bool
+	reason  string
+
+	departure *big.Int
+	sent      *big.Int // the departure on the clock, which its own stamp may be behind
 }
 
-func (r row) fields(number int) []string {
+func (r *row) drop(reason string) {
+	r.dropped = true
+	r.reason = reason
+}
+
+// leave ends the waiting in a queue.
+func (r *row) leave(t *big.Int) { r.departure, r.sent = t, t }
+
+func (r *row) fields(number int) []string {
+	var dscpIn, dscpOut, departure string
+	if r.frame.isIP() {
+		dscpIn = strconv.Itoa(r.frame.dscp())
+	}
+	if !r.dropped {
+		dscpOut = dscpIn
+		if r.frame.isIP() && r.action.dscp >= 0 {
+			dscpOut = strconv.Itoa(r.action.dscp)
+		}
+		departure = r.departure.String()
+	}
 	return []string{
 		strconv.Itoa(number),
-		r.time.String(),
+		r.packet.time.String(),
 		strconv.FormatInt(r.length, 10),
 		r.class,
 		r.pre,
 		r.color,
-		strings.Join(r.actions, "+"),
-		r.dscpIn,
-		r.dscpOut,
-		r.departure,
+		r.actions(),
+		dscpIn,
+		dscpOut,
+		departure,
 		r.reason,
 	}
 }
 
+// actions names what was done, in the order in which it is done.
+func (r *row) actions() string {
+	if r.dropped {
+		return "drop"
+	}
+	var done []string
+	if r.ecn {
+		done = append(done, "ecn")
+	}
+	if r.marked {
+		done = append(done, "mark")
+	}
+	if r.queued {
+		done = append(done, "queue")
+	}
+	if len(done) == 0 {
+		return "pass"
+	}
+	return strings.Join(done, "+")
+}
+
 // decide takes one packet through classify, meter and act.
-func (p *policy) decide(packet packet, clock *big.Int) (row, error) {
+func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	f := parseFrame(packet.linkType, packet.data, packet.wire)
 	length, err := p.length.of(f)
 	if err != nil {
-		return row{}, err
+		return nil, err
 	}
-	r := row{time: packet.time, length: length}
-	if f.isIP() {
-		r.dscpIn = strconv.Itoa(f.dscp())
-	}
+	r := &row{packet: packet, frame: f, length: length, action: pass, departure: packet.time, sent: clock}
 
 	class := p.classify(f, length)
 	if class == nil {
 		r.class = "-"
-		r.actions = []string{"pass"}
-		r.dscpOut = r.dscpIn
-		r.departure = packet.time.String()
 		switch f.kind {
 		case nonIP:
 			r.reason = "not-ip"
@@ -102,11 +161,11 @@ func (p *policy) decide(packet packet, clock *big.Int) (row, error) {
 	}
 	r.class = class.name
 
-	now := new(big.Rat).SetInt(clock)
-	pre, after, reason := class.meter(f, now, length)
+	pre, after, reason := class.meter(f, new(big.Rat).SetInt(clock), length)
 	r.pre, r.color, r.reason = pre.String(), after.String(), reason
+	r.action = class.actions[after]
 
-	p.act(&r, f, class.actions[after], now)
+	p.act(r, after, clock)
 	return r, nil
 }
 
@@ -126,63 +185,27 @@ func (c *class) meter(f frame, now *big.Rat, length int64) (pre, after color, re
 		if i > 0 && after == red {
 			break
 		}
-		after, reason = m.decide(now, length, after)
+		after, reason = m.decide(f, now, length, after)
 	}
 	return pre, after, reason
 }
 
 // act does what the class says for the color, in the order ecn, mark, queue.
-func (p *policy) act(r *row, f frame, a action, now *big.Rat) {
-	drop := func() {
-		r.actions = []string{"drop"}
-		r.dscpOut, r.departure = "", ""
-	}
-	if a.drop {
-		drop()
+func (p *policy) act(r *row, c color, clock *big.Int) {
+	a, f := r.action, r.frame
+	capable := f.isIP() && f.ecn() != 0
+	if a.drop || a.ecn && !capable && a.elseDrop {
+		r.dropped = true
 		return
 	}
-
-	r.dscpOut = r.dscpIn
-	r.departure = r.time.String()
-
-	if a.ecn {
-		switch {
-		case f.isIP() && f.ecn() != 0:
-			r.actions = append(r.actions, "ecn")
-		case a.elseDrop:
-			drop()
-			return
-		}
-	}
-
-	marked := a.mark >= 0 // a mark beside the packet has no header to miss
-	if a.dscp >= 0 && f.isIP() {
-		r.dscpOut = strconv.Itoa(a.dscp)
-		marked = true
-	}
-	if a.pcp >= 0 && f.hasVLAN {
-		marked = true
-	}
-	if a.mpls >= 0 && f.hasMPLS {
-		marked = true
-	}
-	if marked {
-		r.actions = append(r.actions, "mark")
-	}
-
+	r.ecn = a.ecn && capable
+	r.marked = a.mark >= 0 || // a mark beside the packet has no header to miss
+		a.dscp >= 0 && f.isIP() ||
+		a.pcp >= 0 && f.hasVLAN ||
+		a.mpls >= 0 && f.hasMPLS
 	if a.queue != "" {
-		depart, ok := p.queues[a.queue].offer(now, r.length)
-		if !ok {
-			drop()
-			r.reason = "queue-full"
-			return
-		}
-		r.actions = append(r.actions, "queue")
-		r.departure = ceil(depart).String()
-	}
-
-	if len(r.actions) == 0 {
-		r.actions = []string{"pass"}
+		r.queued = true
+		p.queues[a.queue].offer(&queued{row: r, arrival: clock, capable: capable, color: c})
 	}
 }
 

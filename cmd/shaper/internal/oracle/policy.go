@@ -3,7 +3,6 @@ package oracle
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
 	"strconv"
 
@@ -11,9 +10,11 @@ import (
 )
 
 type policy struct {
-	classes []*class
-	queues  map[string]*queue
-	length  lengthRule
+	classes   []*class
+	envelopes map[string]*envelope
+	queues    map[string]*queue
+	links     map[string]*link
+	length    lengthRule
 }
 
 type class struct {
@@ -80,15 +81,39 @@ func parsePolicy(text []byte) (*policy, error) {
 	if len(document.Content) == 0 {
 		return nil, errors.New("empty policy")
 	}
-	top, err := mapping(document.Content[0], "classes", "meters", "queues", "length")
+	top, err := mapping(document.Content[0], "classes", "meters", "envelopes", "queues", "links", "length")
 	if err != nil {
 		return nil, err
 	}
-	p := &policy{queues: map[string]*queue{}, length: lengthRule{base: "l3"}}
+	p := &policy{
+		envelopes: map[string]*envelope{},
+		queues:    map[string]*queue{},
+		links:     map[string]*link{},
+		length:    lengthRule{base: "l3"},
+	}
 
 	if n := top["length"]; n != nil {
 		if p.length, err = parseLength(n); err != nil {
 			return nil, err
+		}
+	}
+	if n := top["links"]; n != nil {
+		entries, err := mapping(n)
+		if err != nil {
+			return nil, err
+		}
+		for name, n := range entries {
+			rate, err := mapping(n, "rate")
+			if err != nil {
+				return nil, err
+			}
+			if rate["rate"] == nil {
+				return nil, at(n, errors.New("a link without rate"))
+			}
+			p.links[name] = &link{}
+			if p.links[name].rate, err = parseSpeed(rate["rate"]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if n := top["queues"]; n != nil {
@@ -97,7 +122,18 @@ func parsePolicy(text []byte) (*policy, error) {
 			return nil, err
 		}
 		for name, n := range entries {
-			if p.queues[name], err = parseQueue(n); err != nil {
+			if p.queues[name], err = parseQueue(n, p.links); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if n := top["envelopes"]; n != nil {
+		entries, err := mapping(n)
+		if err != nil {
+			return nil, err
+		}
+		for name, n := range entries {
+			if p.envelopes[name], err = parseEnvelope(n); err != nil {
 				return nil, err
 			}
 		}
@@ -109,7 +145,7 @@ func parsePolicy(text []byte) (*policy, error) {
 			return nil, err
 		}
 		for name, n := range entries {
-			if meters[name], err = parseMeter(n); err != nil {
+			if meters[name], err = parseMeter(n, p.envelopes); err != nil {
 				return nil, err
 			}
 		}
@@ -163,140 +199,6 @@ func parseLength(n *yaml.Node) (lengthRule, error) {
 	return rule, nil
 }
 
-// bucketKeys names the rate and the burst of every bucket of each meter type, the
-// committed one first. A burst given as a time is at the rate beside it.
-var bucketKeys = map[string][][2]string{
-	"srtcm":        {{"cir", "cbs"}, {"cir", "ebs"}},
-	"trtcm":        {{"cir", "cbs"}, {"pir", "pbs"}},
-	"trtcm4115":    {{"cir", "cbs"}, {"eir", "ebs"}},
-	"token-bucket": {{"rate", "burst"}},
-}
-
-func parseMeter(n *yaml.Node) (*meter, error) {
-	entries, err := mapping(n)
-	if err != nil {
-		return nil, err
-	}
-	text := func(key, otherwise string) string {
-		s, e := optional(entries, key, otherwise)
-		err = errors.Join(err, e)
-		return s
-	}
-	m := &meter{
-		kind:     text("type", ""),
-		aware:    text("color", "blind") == "aware",
-		packets:  text("count", "bytes") == "packets",
-		coupling: text("coupling", "false") == "true",
-		then:     text("then", ""),
-		precolor: defaultPrecolor(),
-	}
-	known := []string{"type", "color", "precolor", "initial", "count", "then"}
-	if m.kind == "trtcm4115" {
-		known = append(known, "coupling")
-	}
-	for _, keys := range bucketKeys[m.kind] {
-		known = append(known, keys[0], keys[1])
-	}
-	if _, e := mapping(n, known...); e != nil {
-		return nil, e
-	}
-	initial := text("initial", "full")
-	color, count := text("color", "blind"), text("count", "bytes")
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Contains([]string{"blind", "aware"}, color) || !slices.Contains([]string{"bytes", "packets"}, count) {
-		return nil, at(n, fmt.Errorf("color: %s or count: %s is unknown", color, count))
-	}
-	share, err := parseShare(initial)
-	if err != nil {
-		return nil, at(n, err)
-	}
-	if entries["precolor"] != nil {
-		if m.precolor, err = parsePrecolor(entries["precolor"]); err != nil {
-			return nil, err
-		}
-	}
-
-	var buckets []*bucket
-	for _, keys := range bucketKeys[m.kind] {
-		rate, err := parseRate(text(keys[0], ""), m.packets)
-		if err != nil {
-			return nil, at(n, fmt.Errorf("%s: %w", keys[0], err))
-		}
-		size, err := parseBurst(text(keys[1], ""), rate, m.packets)
-		if err != nil {
-			return nil, at(n, fmt.Errorf("%s: %w", keys[1], err))
-		}
-		full := new(big.Rat).Mul(size, share)
-		buckets = append(buckets, &bucket{rate: rate, size: size, tokens: new(big.Rat).SetInt(floor(full))})
-	}
-	switch m.kind {
-	case "srtcm", "trtcm4115":
-		m.c, m.e = buckets[0], buckets[1]
-		if m.kind == "srtcm" && m.c.size.Sign() == 0 && m.e.size.Sign() == 0 {
-			return nil, at(n, errors.New("both bursts zero (RFC 2697 §2)"))
-		}
-	case "trtcm":
-		m.c, m.p = buckets[0], buckets[1]
-		if m.p.rate.Cmp(m.c.rate) < 0 {
-			return nil, at(n, errors.New("pir below cir (RFC 2698 §2)"))
-		}
-		if m.c.size.Sign() == 0 || m.p.size.Sign() == 0 {
-			return nil, at(n, errors.New("a burst of zero (RFC 2698 §2)"))
-		}
-	case "token-bucket":
-		m.c = buckets[0]
-	default:
-		return nil, at(n, fmt.Errorf("meter type %q is unknown", m.kind))
-	}
-	return m, nil
-}
-
-// parsePrecolor reads {from: dscp, map: {...}}, or the map of codepoints alone. What
-// the map does not name is green.
-func parsePrecolor(n *yaml.Node) (precolor, error) {
-	entries, err := mapping(n)
-	if err != nil {
-		return precolor{}, err
-	}
-	p := precolor{from: "dscp", colors: map[uint64]color{}}
-	table := n
-	if entries["from"] != nil || entries["map"] != nil {
-		if entries, err = mapping(n, "from", "map"); err != nil {
-			return p, err
-		}
-		if p.from, err = optional(entries, "from", "dscp"); err != nil {
-			return p, err
-		}
-		if !slices.Contains([]string{"dscp", "pcp", "mpls", "mark"}, p.from) {
-			return p, at(n, fmt.Errorf("precolor from %q is unknown", p.from))
-		}
-		if table = entries["map"]; table == nil {
-			if p.from == "dscp" {
-				return defaultPrecolor(), nil
-			}
-			return p, nil
-		}
-	}
-	values, err := mapping(table)
-	if err != nil {
-		return p, err
-	}
-	for key, value := range values {
-		number, err := parseNumber(p.from, key)
-		if err != nil {
-			return p, at(value, err)
-		}
-		c := slices.Index([]string{"green", "yellow", "red"}, value.Value)
-		if c < 0 {
-			return p, at(value, fmt.Errorf("%q is not a color", value.Value))
-		}
-		p.colors[number] = color(c)
-	}
-	return p, nil
-}
-
 func (p *policy) parseClass(n *yaml.Node, meters map[string]*meter) (*class, error) {
 	entries, err := mapping(n, "name", "match", "meter", "then", "green", "yellow", "red")
 	if err != nil {
@@ -329,7 +231,7 @@ func (p *policy) parseClass(n *yaml.Node, meters map[string]*meter) (*class, err
 		}
 		return c, nil
 	}
-	first, err := parseMeter(entries["meter"])
+	first, err := parseMeter(entries["meter"], p.envelopes)
 	if err != nil {
 		return nil, err
 	}
@@ -350,6 +252,13 @@ func (p *policy) parseClass(n *yaml.Node, meters map[string]*meter) (*class, err
 		}
 		c.chain = append(c.chain, next)
 		then = next.then
+	}
+	for _, m := range c.chain {
+		if flow, ok := m.state.(*member); ok {
+			if err := flow.join(); err != nil {
+				return nil, at(n, err)
+			}
+		}
 	}
 	return c, nil
 }

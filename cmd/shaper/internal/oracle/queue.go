@@ -2,96 +2,340 @@ package oracle
 
 import (
 	"errors"
+	"fmt"
 	"math/big"
+	"slices"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// queue paces packets: one may leave when the one before has been sent at the rate.
+// What a queue's limit is measured in.
+const (
+	inTime    = "time"
+	inBytes   = "bytes"
+	inPackets = "packets"
+)
+
+// holdsAtMost is the number of packets that no queue goes beyond.
+const holdsAtMost = 65536
+
+// queue is where packets wait: paced at a rate of its own, or served by a link.
 type queue struct {
-	rate *big.Rat // bytes a nanosecond
+	axis  string
+	limit *big.Rat // ns, bytes or packets
+	wred  [3]*wred // by color, nil is none
+	codel *codel   // nil is none
+	ecn   bool     // victims that are ECN-capable get CE and stay
+	seed  uint64
+	drawn uint64 // random numbers so far
 
-	// One of these is the limit, the others are nil.
-	maxWait    *big.Rat // nanoseconds
-	maxBytes   *big.Rat
-	maxPackets *big.Rat
-
+	// With a rate of its own.
+	rate   *big.Rat // bytes a nanosecond
 	next   *big.Rat // when the next packet may leave; nil before the first
-	inside []queued
+	inside []*queued
+
+	// Of a link.
+	link     *link
+	priority int
+	weight   int64
+	waiting  []*queued
+	deficit  int64
+	fresh    bool
 }
 
+// wred is the early drop of one color.
+type wred struct {
+	min, max *big.Rat // on the axis of the limit
+	share    *big.Int // the probability at max, in 1/2^24
+}
+
+// queued is a packet in a queue. What happens to it is written into its row.
 type queued struct {
-	depart *big.Rat
-	length int64
+	*row
+	arrival *big.Int // on the clock
+	capable bool     // of ECN
+	color   color
 }
 
-// offer returns the departure of a packet, or false where the queue is full: then
-// the queue is as it was.
-func (q *queue) offer(now *big.Rat, length int64) (depart *big.Rat, ok bool) {
-	depart = now
-	if q.next != nil && q.next.Cmp(now) > 0 {
-		depart = q.next
+// offer hands a packet to the queue.
+func (q *queue) offer(p *queued) {
+	if q.link != nil {
+		q.link.offer(q, p)
+		return
 	}
 
-	var waiting []queued
-	packets, bytes := int64(1), length // this one included
-	for _, other := range q.inside {
-		if other.depart.Cmp(now) > 0 {
-			waiting = append(waiting, other)
-			packets++
-			bytes += other.length
+	now := new(big.Rat).SetInt(p.arrival)
+	start := now
+	if q.next != nil && q.next.Cmp(now) > 0 {
+		start = q.next
+	}
+	depart := ceil(start)
+	wait := new(big.Int).Sub(depart, p.arrival)
+
+	q.inside = slices.DeleteFunc(q.inside, func(other *queued) bool {
+		return other.departure.Cmp(p.arrival) <= 0
+	})
+	if !q.admit(p, q.backlog(q.inside, wait), len(q.inside)) || !q.control(p, depart) {
+		return
+	}
+	q.next = new(big.Rat).Add(start, sending(p.length, q.rate))
+	p.leave(depart)
+	q.inside = append(q.inside, p)
+}
+
+// backlog measures the packets that wait, on the axis of the limit.
+func (q *queue) backlog(waiting []*queued, wait *big.Int) *big.Rat {
+	switch q.axis {
+	case inTime:
+		return new(big.Rat).SetInt(wait)
+	case inPackets:
+		return whole(int64(len(waiting)))
+	}
+	bytes := int64(0)
+	for _, p := range waiting {
+		bytes += p.length
+	}
+	return whole(bytes)
+}
+
+// admit decides by the backlog before the packet, of so many packets: false if it dropped
+// the packet.
+func (q *queue) admit(p *queued, backlog *big.Rat, packets int) bool {
+	with := new(big.Rat).Set(backlog) // this packet included
+	switch q.axis {
+	case inBytes:
+		with.Add(with, whole(p.length))
+	case inPackets:
+		with.Add(with, whole(1))
+	}
+	if with.Cmp(q.limit) > 0 || q.axis != inTime && int64(packets)+1 > q.holds() {
+		p.drop("queue-full")
+		return false
+	}
+
+	w := q.wred[p.color]
+	switch {
+	case w == nil || backlog.Cmp(w.min) < 0:
+		return true
+	case backlog.Cmp(w.max) >= 0: // ECN or not
+		p.drop("wred")
+		return false
+	case w.hits(backlog, q.draw()):
+		return q.strike(p, "wred")
+	}
+	return true
+}
+
+// holds is how many packets have room in a queue with a limit in bytes or packets.
+func (q *queue) holds() int64 {
+	if q.axis == inPackets {
+		return holdsAtMost
+	}
+	twenties := floor(new(big.Rat).Quo(q.limit, whole(20)))
+	if !twenties.IsInt64() {
+		return holdsAtMost
+	}
+	return min(holdsAtMost, max(1, twenties.Int64()))
+}
+
+// hits says whether a random number of 24 bits makes a victim at a backlog from min to max:
+// r / 2^24 is below the probability there, which rises in a line.
+func (w *wred) hits(backlog *big.Rat, r uint64) bool {
+	left := new(big.Rat).Sub(w.max, w.min)
+	left.Mul(left, whole(int64(r)))
+	right := new(big.Rat).Sub(backlog, w.min)
+	right.Mul(right, new(big.Rat).SetInt(w.share))
+	return left.Cmp(right) < 0
+}
+
+// draw gives the queue's next random number of 24 bits.
+func (q *queue) draw() uint64 {
+	q.drawn++
+	return splitmix64(q.seed+q.drawn*0x9E3779B97F4A7C15) >> 40
+}
+
+func splitmix64(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+// control asks CoDel about a packet that leaves at t: false if it dropped the packet.
+func (q *queue) control(p *queued, t *big.Int) bool {
+	if q.codel != nil && q.codel.victim(t, new(big.Int).Sub(t, p.arrival)) {
+		return q.strike(p, "codel")
+	}
+	return true
+}
+
+// strike gives a victim CE where it can, and else drops it: then it is false.
+func (q *queue) strike(p *queued, reason string) bool {
+	if q.ecn && p.capable {
+		p.ecn = true
+		return true
+	}
+	p.drop(reason)
+	return false
+}
+
+// sending is the ns that a packet takes at a rate.
+func sending(length int64, rate *big.Rat) *big.Rat {
+	return new(big.Rat).Quo(whole(length), rate)
+}
+
+func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
+	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed")
+	if err != nil {
+		return nil, err
+	}
+	q := &queue{weight: 1}
+	if (entries["rate"] != nil) == (entries["link"] != nil) {
+		return nil, at(n, errors.New("a queue has a rate or a link"))
+	}
+	if node := entries["rate"]; node != nil {
+		if entries["priority"] != nil || entries["weight"] != nil {
+			return nil, at(n, errors.New("priority and weight are for queues of a link"))
+		}
+		if q.rate, err = parseSpeed(node); err != nil {
+			return nil, err
+		}
+	} else if q.link = links[entries["link"].Value]; q.link == nil {
+		return nil, at(n, fmt.Errorf("no link %q", entries["link"].Value))
+	}
+
+	integer := func(key, otherwise string, low, high uint64) uint64 {
+		s, e := optional(entries, key, otherwise)
+		i, e2 := strconv.ParseUint(s, 10, 64)
+		if i < low || i > high {
+			e2 = fmt.Errorf("%s: not from %d to %d", key, low, high)
+		}
+		err = errors.Join(err, e, e2)
+		return i
+	}
+	q.priority = int(integer("priority", "0", 0, 7))
+	q.weight = int64(integer("weight", "1", 1, 1000))
+	q.seed = integer("seed", "0", 0, 1<<64-1)
+	ecn, e := optional(entries, "ecn", "false")
+	limit, e2 := optional(entries, "limit", "")
+	if err := errors.Join(err, e, e2); err != nil {
+		return nil, at(n, err)
+	}
+	if ecn != "true" && ecn != "false" {
+		return nil, at(n, fmt.Errorf("ecn: %q is not true or false", ecn))
+	}
+	q.ecn = ecn == "true"
+
+	axis, _, err := parseLevel(limit, q.link)
+	if err != nil {
+		return nil, at(n, err)
+	}
+	level := func(n *yaml.Node) (*big.Rat, error) {
+		if n == nil {
+			return nil, errors.New("a limit, min or max is missing")
+		}
+		here, value, err := parseLevel(n.Value, q.link)
+		if err == nil && here != axis {
+			err = fmt.Errorf("%q is not in %s as the limit", n.Value, axis)
+		}
+		return value, err
+	}
+	if q.limit, err = level(entries["limit"]); err != nil {
+		return nil, at(n, err)
+	}
+	if axis == inPackets && q.limit.Cmp(whole(holdsAtMost)) > 0 {
+		return nil, at(n, fmt.Errorf("limit: more than %d packets", holdsAtMost))
+	}
+	q.axis = axis
+	if q.link != nil && axis == inTime {
+		q.axis = inBytes
+	}
+
+	if node := entries["wred"]; node != nil {
+		colors, err := mapping(node, "green", "yellow", "red")
+		if err != nil {
+			return nil, err
+		}
+		for color, name := range []string{"green", "yellow", "red"} {
+			if colors[name] == nil {
+				continue
+			}
+			w, err := parseWRED(colors[name], level)
+			if err == nil && w.max.Cmp(q.limit) > 0 {
+				err = errors.New("max above the limit")
+			}
+			if err != nil {
+				return nil, at(node, err)
+			}
+			q.wred[color] = w
 		}
 	}
-	q.inside = waiting
-
-	wait := new(big.Rat).Sub(depart, now)
-	switch {
-	case q.maxWait != nil && wait.Cmp(q.maxWait) > 0,
-		q.maxBytes != nil && whole(bytes).Cmp(q.maxBytes) > 0,
-		q.maxPackets != nil && whole(packets).Cmp(q.maxPackets) > 0:
-		return nil, false
-	}
-
-	sending := new(big.Rat).Quo(whole(length), q.rate)
-	q.next = new(big.Rat).Add(depart, sending)
-	q.inside = append(q.inside, queued{depart, length})
-	return depart, true
-}
-
-func parseQueue(n *yaml.Node) (*queue, error) {
-	entries, err := mapping(n, "rate", "limit")
-	if err != nil {
-		return nil, err
-	}
-	q := &queue{}
-	rate, err := optional(entries, "rate", "")
-	if err != nil {
-		return nil, err
-	}
-	if q.rate, err = parseRate(rate, false); err != nil {
-		return nil, at(n, err)
-	}
-	if q.rate.Sign() == 0 {
-		return nil, at(n, errors.New("a queue without rate"))
-	}
-	limit, err := optional(entries, "limit", "")
-	if err != nil {
-		return nil, err
-	}
-	if number, unit, err := split(limit); err == nil && unit == "p" && number.IsInt() {
-		q.maxPackets = number
-		return q, nil
-	}
-	wait, isTime, err := parseTime(limit)
-	if err != nil {
-		return nil, at(n, err)
-	}
-	if isTime {
-		q.maxWait = wait
-		return q, nil
-	}
-	if q.maxBytes, err = parseSize(limit); err != nil {
-		return nil, at(n, err)
+	if node := entries["codel"]; node != nil {
+		if q.codel, err = parseCodel(node); err != nil {
+			return nil, err
+		}
 	}
 	return q, nil
+}
+
+// parseSpeed reads a rate in bytes a nanosecond, above zero.
+func parseSpeed(n *yaml.Node) (*big.Rat, error) {
+	rate, err := parseRate(n.Value, false)
+	if err == nil && rate.Sign() == 0 {
+		err = errors.New("a rate of zero")
+	}
+	if err != nil {
+		return nil, at(n, err)
+	}
+	return rate, nil
+}
+
+// parseLevel reads a limit and how it is written. A time at a link is bytes at its rate.
+func parseLevel(s string, l *link) (axis string, value *big.Rat, err error) {
+	if number, unit, err := split(s); err == nil && unit == "p" {
+		if !number.IsInt() {
+			err = fmt.Errorf("%q is not whole", s)
+		}
+		return inPackets, number, err
+	}
+	value, isTime, err := parseTime(s)
+	if err != nil {
+		return "", nil, err
+	}
+	if isTime {
+		if l != nil {
+			value.SetInt(floor(value.Mul(value, l.rate)))
+		}
+		return inTime, value, nil
+	}
+	value, err = parseSize(s)
+	return inBytes, value, err
+}
+
+func parseWRED(n *yaml.Node, level func(*yaml.Node) (*big.Rat, error)) (*wred, error) {
+	entries, err := mapping(n, "min", "max", "probability")
+	if err != nil {
+		return nil, err
+	}
+	w := &wred{}
+	if w.min, err = level(entries["min"]); err != nil {
+		return nil, err
+	}
+	if w.max, err = level(entries["max"]); err != nil {
+		return nil, err
+	}
+	if w.min.Cmp(w.max) > 0 {
+		return nil, errors.New("min above max")
+	}
+	s, err := optional(entries, "probability", "")
+	if err != nil {
+		return nil, err
+	}
+	p, unit, err := split(s)
+	if err != nil || unit != "" || p.Cmp(whole(1)) > 0 {
+		return nil, fmt.Errorf("%q is not a probability", s)
+	}
+	p.Mul(p, whole(1<<24))
+	w.share = floor(p.Add(p, big.NewRat(1, 2))) // half up
+	return w, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // Error is a fault of a policy at its place, on one line.
@@ -29,11 +30,15 @@ type File struct {
 	Policy *dataplane.Policy
 	Meters []*dataplane.Meter // those under meters:, in order
 	Queues []*dataplane.Queue // in order
+	Links  []*dataplane.Link  // in order
+
+	Envelopes []*dataplane.Envelope // in order
+
 	loader *loader
 }
 
 // Place returns where a part of the policy (a *dataplane.Class, *Meter,
-// *Match, *Action or *Queue) has key, or begins where it does not have it.
+// *Match, *Action, *Queue, *Link or *Envelope) has key, or begins where it does not have it.
 func (f *File) Place(object any, key string) string { return f.loader.place(object, key) }
 
 // Compile makes the pipeline. Errors have their place, those of meters and
@@ -79,13 +84,22 @@ func (f *File) Unused() (meters []*dataplane.Meter, queues []*dataplane.Queue) {
 		slices.DeleteFunc(slices.Clone(f.Queues), func(q *dataplane.Queue) bool { return queued[q] })
 }
 
-// unusedPolicy has a class for each unused meter and queue, so that they are
-// compiled, too.
+// unusedPolicy has a class for each unused meter and queue, and for a queue of
+// each unused link, so that they are compiled, too.
 func (f *File) unusedPolicy() *dataplane.Policy {
 	p := &dataplane.Policy{}
 	meters, queues := f.Unused()
 	for _, m := range meters {
 		p.Classes = append(p.Classes, dataplane.Class{Name: "meter " + m.Name, Meter: m})
+	}
+	shared := map[*dataplane.Link]bool{}
+	for _, q := range f.Queues {
+		shared[q.Link] = true
+	}
+	for _, link := range f.Links {
+		if !shared[link] {
+			queues = append(queues, &dataplane.Queue{Name: "of " + link.Name, Link: link, Config: queue.Config{Packets: 1}})
+		}
 	}
 	for _, q := range queues {
 		p.Classes = append(p.Classes, dataplane.Class{Name: "queue " + q.Name, Green: &dataplane.Action{Queue: q}})
@@ -138,20 +152,27 @@ func syntaxError(name string, text []byte, err error) error {
 	return &Error{fmt.Sprintf("%s:%d:1", name, line), reason}
 }
 
-// policy reads the whole. Meters and queues come before the classes that name
-// them, wherever they stand in the file.
+// policy reads the whole. Links, queues and meters come before what names them,
+// wherever they stand in the file.
 func (l *loader) policy(root *yaml.Node) (*File, error) {
 	p := l.file.Policy
 	l.where[p] = root
-	var classes, meters, queues *yaml.Node
+	var classes, meters, queues, links, envelopes *yaml.Node
 	l.mapping(root, "a policy", keys{
 		"classes": func(n *yaml.Node) { classes = n },
 		"meters":  func(n *yaml.Node) { meters = n },
 		"queues":  func(n *yaml.Node) { queues = n },
+		"links":   func(n *yaml.Node) { links = n },
 		"length":  l.lengthRule,
 
-		"envelopes": func(n *yaml.Node) { l.unsupported(n, "envelopes") },
+		"envelopes": func(n *yaml.Node) { envelopes = n },
 	})
+	if envelopes != nil {
+		l.entries(envelopes, "envelopes", func(key, value *yaml.Node) { l.envelope(l.name(key), value) })
+	}
+	if links != nil {
+		l.entries(links, "links", func(key, value *yaml.Node) { l.link(l.name(key), value) })
+	}
 	if queues != nil {
 		l.entries(queues, "queues", func(key, value *yaml.Node) { l.queue(l.name(key), value) })
 	}
@@ -252,52 +273,6 @@ func (l *loader) named(n *yaml.Node) *dataplane.Meter {
 		l.fail(n, "no meter named %q: write it under meters:", name)
 	}
 	return m
-}
-
-func (l *loader) queue(name string, n *yaml.Node) {
-	q := &dataplane.Queue{Name: name}
-	l.queues[name] = q
-	l.file.Queues = append(l.file.Queues, q)
-	l.where[q] = n
-	var rate, limit bool
-	ok := l.mapping(n, "a queue", keys{
-		"rate": func(n *yaml.Node) {
-			rate = true
-			q.Rate, _ = parsed(l, n, "rate", ParseRate)
-		},
-		"limit": func(n *yaml.Node) {
-			limit = true
-			l.queueLimit(q, n)
-		},
-		"wred": func(n *yaml.Node) { l.unsupported(n, "wred") },
-	})
-	if ok && !rate {
-		l.fail(n, "queue %q needs a rate, such as rate: 20mbit", name)
-	}
-	if ok && !limit {
-		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
-	}
-}
-
-// queueLimit reads a time, a size, or packets as in 100p.
-func (l *loader) queueLimit(q *dataplane.Queue, n *yaml.Node) {
-	before := len(l.errs)
-	s, _ := l.text(n, "limit")
-	number, unit, value, ok := split(s)
-	switch {
-	case isDuration(s), unit == "m":
-		q.Time, _ = parsed(l, n, "limit", ParseDuration)
-	case ok && unit == "p":
-		if !value.IsInt() {
-			l.fail(n, "limit: %s is not a whole number of packets", number)
-		}
-		q.Packets = value.Num().Int64()
-	default:
-		q.Bytes, _ = parsed(l, n, "limit", ParseSize)
-	}
-	if len(l.errs) == before && q.Time == 0 && q.Bytes == 0 && q.Packets == 0 {
-		l.fail(n, "limit must be above zero")
-	}
 }
 
 func (l *loader) unsupported(n *yaml.Node, what string) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // compiled loads and compiles a policy.
@@ -20,8 +21,7 @@ func compiled(text string) (*File, error) {
 	return f, err
 }
 
-// example is the policy of the interface's description, without what comes
-// with later versions.
+// example is the policy of the interface's description.
 const example = `classes:                       # first match wins; a class without match takes the rest
   - name: voice
     match: {dscp: ef}
@@ -35,7 +35,7 @@ const example = `classes:                       # first match wins; a class with
     red: drop
   - name: per-host
     match: {src: 192.0.2.0/24}
-    meter: {type: srtcm, cir: 1mbit, cbs: 20ms, ebs: 40ms}
+    meter: {type: srtcm, cir: 1mbit, cbs: 20ms, ebs: 40ms, per: src, keys: 65536}
     then: total                # chain: this color is the color before of the next meter
   - name: rest
     meter: {type: token-bucket, rate: 50mbit, burst: 20ms}
@@ -43,7 +43,7 @@ const example = `classes:                       # first match wins; a class with
 meters:
   total: {type: trtcm, cir: 80mbit, cbs: 1MiB, pir: 100mbit, pbs: 2MiB, color: aware}
 queues:
-  bulk: {rate: 20mbit, limit: 100ms}
+  bulk: {rate: 20mbit, limit: 100ms, wred: {yellow: {min: 30ms, max: 80ms, probability: 0.1}}}
 length: l3                     # l3 | l2 | l1, or {base: l2, overhead: 4, mpu: 64}
 `
 
@@ -69,8 +69,93 @@ func TestExample(t *testing.T) {
 	if video.Yellow.Queue != f.Queues[0] || rest.Red.Queue != f.Queues[0] || f.Queues[0].Time != 100*time.Millisecond {
 		t.Errorf("the queue is not shared: %+v %+v", video.Yellow, rest.Red)
 	}
-	if p := host.Meter.Params.(meter.SRTCM); p.CBS != 2500 || p.EBS != 5000 || host.Meter.Then != f.Meters[0] {
+	if p := host.Meter.Params.(meter.SRTCM); p.CBS != 2500 || p.EBS != 5000 || host.Meter.Then != f.Meters[0] || host.Meter.Per.By != dataplane.BySrc || host.Meter.Keys != 65536 {
 		t.Errorf("per-host: %+v", host.Meter)
+	}
+}
+
+// TestQueues holds the keys of queues and links to their exact values.
+func TestQueues(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	f, err := compiled(`classes: [{name: a, green: {queue: time}, yellow: {queue: voice}, red: {queue: web}}]
+queues:
+  time: {rate: 20mbit, limit: 100ms, wred: {yellow: {min: 30ms, max: 80ms, probability: 0.1}, red: {min: 0, max: 40ms, probability: 1}}}
+  size: {rate: 125kB/1ms, limit: 64KiB, codel: true, seed: 18446744073709551615, wred: {green: {min: 1kB, max: 64KiB, probability: 0}}}
+  packets: {rate: 1bit, limit: 65536p, codel: {target: 12ms}, wred: {red: {min: 0p, max: 65536p, probability: 0.00000003}}}
+  voice: {link: wan, limit: 64KiB, codel: {interval: 3s}, ecn: true}
+  web: {link: wan, priority: 7, weight: 1000, limit: 10min, codel: false, ecn: false, wred: {red: {min: 549s, max: 549.7s, probability: 0.5}}}
+  rest: {link: wan, priority: 0, weight: 1, limit: 1p, codel: {}}
+links:
+  wan: {rate: 100mbit}
+  lan: {rate: 125MB/s}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wan := f.Links[0]
+	if wan.Name != "wan" || wan.Rate.Cmp(meter.BitRate(100e6)) != 0 || f.Links[1].Name != "lan" || f.Links[1].Rate.Cmp(meter.BitRate(1e9)) != 0 {
+		t.Errorf("links %+v %+v", wan, f.Links[1])
+	}
+	normal := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+	want := []dataplane.Queue{
+		{Name: "time", Config: queue.Config{
+			Rate: meter.Rate{Bytes: 1, Period: 400}, Time: 100 * time.Millisecond,
+			WRED: [3]queue.Early{meter.Yellow: {Min: 30 * ms, Max: 80 * ms, Probability: 1677722}, meter.Red: {Min: 0, Max: 40 * ms, Probability: 1 << 24}},
+		}},
+		{Name: "size", Config: queue.Config{
+			Rate: meter.Rate{Bytes: 1, Period: 8}, Bytes: 65536, CoDel: normal, Seed: 1<<64 - 1,
+			WRED: [3]queue.Early{meter.Green: {Min: 1000, Max: 65536}},
+		}},
+		{Name: "packets", Config: queue.Config{
+			Rate: meter.Rate{Bytes: 1, Period: 8e9}, Packets: 65536, CoDel: queue.CoDel{Target: 12 * time.Millisecond, Interval: normal.Interval},
+			WRED: [3]queue.Early{meter.Red: {Max: 65536, Probability: 1}},
+		}},
+		{Name: "voice", Link: wan, Config: queue.Config{Bytes: 65536, CoDel: queue.CoDel{Target: normal.Target, Interval: 3 * time.Second}, ECN: true}},
+		{Name: "web", Link: wan, Priority: 7, Weight: 1000, Config: queue.Config{
+			Time: 10 * time.Minute, WRED: [3]queue.Early{meter.Red: {Min: 549e9, Max: 549.7e9, Probability: 1 << 23}},
+		}},
+		{Name: "rest", Link: wan, Weight: 1, Config: queue.Config{Packets: 1, CoDel: normal}},
+	}
+	for i, q := range f.Queues {
+		got, want := *q, want[i]
+		if got.Rate.Cmp(want.Rate) != 0 {
+			t.Errorf("queue %s: rate %v, want %v", got.Name, got.Rate, want.Rate)
+		}
+		got.Rate, want.Rate = meter.Rate{}, meter.Rate{}
+		if got != want {
+			t.Errorf("queue %s:\n got %+v\nwant %+v", want.Name, got, want)
+		}
+	}
+	if c := f.Policy.Classes[0]; c.Green.Queue != f.Queues[0] || c.Yellow.Queue != f.Queues[3] || c.Red.Queue != f.Queues[4] {
+		t.Error("actions have other queues")
+	}
+}
+
+// TestProbability rounds to the nearest 1/2^24, half up.
+func TestProbability(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want uint32
+	}{
+		{"0", 0},
+		{"0.0", 0},
+		{"1", 1 << 24},
+		{"1.000000000000000000", 1 << 24},
+		{"0.5", 1 << 23},
+		{"0.00000002980232238", 0}, // 0.4999999995 of 2^-24
+		{"0.00000002980232239", 1},
+		{"0.999999999999999999", 1 << 24},
+		{"0.1", 1677722},
+	} {
+		got, err := parseProbability(test.text)
+		if err != nil || got != test.want {
+			t.Errorf("%s: %d %v, want %d", test.text, got, err, test.want)
+		}
+	}
+	for _, text := range []string{"", "1.000000000000000001", "-0", "1e-3", "10%", ".5", "0,1", "NaN", "p"} {
+		if got, err := parseProbability(text); err == nil {
+			t.Errorf("%q: %d", text, got)
+		}
 	}
 }
 
@@ -80,6 +165,9 @@ func TestExample(t *testing.T) {
 func TestFaults(t *testing.T) {
 	srtcm := "{type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB}"
 	class := func(keys string) string { return "classes:\n  - name: a\n    " + keys + "\n" }
+	queued := func(keys string) string {
+		return class("green: {queue: q}") + "queues: {q: {" + keys + "}}\nlinks: {wan: {rate: 1mbit}, slow: {rate: 100B/s}}\n"
+	}
 	for _, test := range []struct {
 		name, text, place string
 		says              []string
@@ -207,43 +295,106 @@ func TestFaults(t *testing.T) {
 		{"queue limit a part of a packet", class("green: pass") + "queues: {q: {rate: 1bit, limit: 1.5p}}\n", "4:33", []string{"whole"}},
 		{"queue limit ambiguous", class("green: pass") + "queues: {q: {rate: 1bit, limit: 64k}}\n", "4:33", []string{"64kB", "64KiB"}},
 		{"queue limit m", class("green: pass") + "queues: {q: {rate: 1bit, limit: 10m}}\n", "4:33", []string{"10ms", "10min"}},
+		{"queue limit nothing", queued("rate: 1mbit, limit: "), "4:34", []string{"limit"}},
+		{"queue limit below zero", queued("rate: 1mbit, limit: -1s"), "4:34", []string{"-1s"}},
+		{"queue limit packets over what waits", queued("rate: 1mbit, limit: 65537p"), "4:34", []string{"65536 packets"}},
+		{"queue limit packets of a link over what waits", queued("link: wan, limit: 70000p"), "4:32", []string{"65536 packets"}},
+		{"queue limit below a byte of a link", queued("link: slow, limit: 9ms"), "4:33", []string{"less than a byte", "800bit"}},
+		{"queue rate too fine", queued("rate: 1234567890.123456789bit, limit: 1s"), "4:20", []string{"too fine"}},
+		// Links.
+		{"link and rate", queued("rate: 1mbit, link: wan, limit: 1s"), "4:33", []string{`"q"`, "not both"}},
+		{"link unknown", queued("link: lan, limit: 1s"), "4:20", []string{`"lan"`, "links:"}},
+		{"link a list", queued("link: [wan], limit: 1s"), "4:20", []string{"single value"}},
+		{"link nothing", queued("link: , limit: 1s"), "4:20", []string{"single value"}},
+		{"no rate and no link", queued("limit: 1s, priority: 1"), "4:13", []string{`"q"`, "rate", "link"}},
+		{"priority without link", queued("rate: 1mbit, limit: 1s, priority: 1"), "4:48", []string{`"q"`, "priority and weight"}},
+		{"priority 0 without link", queued("rate: 1mbit, limit: 1s, priority: 0"), "4:48", []string{"priority and weight"}},
+		{"weight without link", queued("rate: 1mbit, weight: 1, limit: 1s"), "4:35", []string{"priority and weight"}},
+		{"priority 8", queued("link: wan, limit: 1s, priority: 8"), "4:46", []string{"priority", "8 is not between 0 and 7"}},
+		{"priority below zero", queued("link: wan, limit: 1s, priority: -1"), "4:46", []string{"priority"}},
+		{"priority a word", queued("link: wan, limit: 1s, priority: high"), "4:46", []string{"priority", "high"}},
+		{"weight 0", queued("link: wan, limit: 1s, weight: 0"), "4:44", []string{"weight must be at least 1"}},
+		{"weight 1001", queued("link: wan, limit: 1s, weight: 1001"), "4:44", []string{"weight", "1001 is not between 1 and 1000"}},
+		{"weight a fraction", queued("link: wan, limit: 1s, weight: 1.5"), "4:44", []string{"weight", "1.5"}},
+		{"link without rate", class("green: pass") + "links: {wan: {}}\n", "4:14", []string{`"wan"`, "rate"}},
+		{"link a scalar", class("green: pass") + "links: {wan: 1mbit}\n", "4:14", []string{"mapping"}},
+		{"links a list", class("green: pass") + "links: [wan]\n", "4:8", []string{"mapping"}},
+		{"link twice", class("green: pass") + "links:\n  wan: {rate: 1mbit}\n  wan: {rate: 1mbit}\n", "6:3", []string{`"wan"`, "twice"}},
+		{"unknown key of a link", class("green: pass") + "links: {wan: {rate: 1mbit, limit: 1s}}\n", "4:28", []string{`"limit"`, "rate"}},
+		{"link rate zero", class("green: {queue: q}") + "queues: {q: {link: l, limit: 1s}}\nlinks: {l: {rate: 0bit}}\n", "5:19", []string{"above zero"}},
+		{"link rate zero, not used", class("green: pass") + "links: {l: {rate: 0bit}}\n", "4:19", []string{"above zero"}},
+		{"link rate without unit", class("green: pass") + "links: {l: {rate: 100}}\n", "4:19", []string{"100bit"}},
+		// Early drop.
+		{"wred a scalar", queued("rate: 1mbit, limit: 1s, wred: true"), "4:44", []string{"mapping"}},
+		{"wred of blue", queued("rate: 1mbit, limit: 1s, wred: {blue: {}}"), "4:45", []string{`"blue"`, "green, red, yellow"}},
+		{"wred of a color, a scalar", queued("rate: 1mbit, limit: 1s, wred: {red: 10ms}"), "4:50", []string{"mapping"}},
+		{"wred of a color, nothing", queued("rate: 1mbit, limit: 1s, wred: {red: {}}"), "4:50", []string{"min, max and probability"}},
+		{"wred without min", queued("rate: 1mbit, limit: 1s, wred: {red: {max: 1ms, probability: 1}}"), "4:50", []string{"min, max and probability"}},
+		{"wred without max", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 1ms, probability: 1}}"), "4:50", []string{"min, max and probability"}},
+		{"wred without probability", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 1ms, max: 2ms}}"), "4:50", []string{"min, max and probability"}},
+		{"wred max zero", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 0, max: 0, probability: 1}}"), "4:50", []string{"max above zero"}},
+		{"wred min above max", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 3ms, max: 2ms, probability: 1}}"), "4:50", []string{"min above max"}},
+		{"wred max above the limit", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 3ms, max: 1001ms, probability: 1}}"), "4:50", []string{"max above the queue's limit"}},
+		{"wred max above the limit, not used", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 9p, wred: {red: {min: 1p, max: 10p, probability: 1}}}}\n", "4:50", []string{"above the queue's limit"}},
+		{"wred max above the limit of a link", queued("link: wan, limit: 9kB, wred: {red: {min: 0, max: 9001, probability: 1}}"), "4:49", []string{"above the queue's limit"}},
+		{"wred max of 550 s", queued("rate: 1mbit, limit: 1h, wred: {red: {min: 0, max: 550s, probability: 1}}"), "4:44", []string{"wred", "above 9m9"}},
+		{"wred in bytes, limit a time", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 0, max: 9kB, probability: 1}}"), "4:64", []string{"max must be a time"}},
+		{"wred a time, limit in bytes", queued("rate: 1mbit, limit: 9kB, wred: {red: {min: 1ms, max: 9kB, probability: 1}}"), "4:57", []string{"min must be a size"}},
+		{"wred a bare number, limit in packets", queued("rate: 1mbit, limit: 9p, wred: {red: {min: 1, max: 9p, probability: 1}}"), "4:56", []string{"min must be packets, such as 20p"}},
+		{"wred a part of a packet", queued("rate: 1mbit, limit: 9p, wred: {red: {min: 0.5p, max: 9p, probability: 1}}"), "4:56", []string{"whole number of packets"}},
+		{"wred ambiguous", queued("rate: 1mbit, limit: 9kB, wred: {red: {min: 1k, max: 9kB, probability: 1}}"), "4:57", []string{"1kB", "1KiB"}},
+		{"wred max ambiguous", queued("rate: 1mbit, limit: 9kB, wred: {red: {min: 0, max: 1k, probability: 1}}"), "4:65", []string{"1kB", "1KiB"}},
+		{"wred below a limit of zero", queued("rate: 1mbit, limit: 0s, wred: {red: {min: 0, max: 1ms, probability: 1}}"), "4:34", []string{"above zero"}},
+		{"probability 1.5", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 0, max: 9ms, probability: 1.5}}"), "4:82", []string{`probability: "1.5" is not a number between 0 and 1`}},
+		{"probability below zero", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 0, max: 9ms, probability: -0.1}}"), "4:82", []string{"between 0 and 1"}},
+		{"probability in percent", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 0, max: 9ms, probability: 10%}}"), "4:82", []string{"between 0 and 1"}},
+		{"unknown key of wred", queued("rate: 1mbit, limit: 1s, wred: {red: {min: 0, max: 9ms, prob: 1}}"), "4:69", []string{`"prob"`, "probability"}},
+		{"codel a word", queued("rate: 1mbit, limit: 1s, codel: yes"), "4:45", []string{`"yes"`, "true, false", "{target: 5ms, interval: 100ms}"}},
+		{"codel nothing", queued("rate: 1mbit, limit: 1s, codel: "), "4:45", []string{"codel", "nothing"}},
+		{"codel a list", queued("rate: 1mbit, limit: 1s, codel: [5ms]"), "4:45", []string{"mapping"}},
+		{"codel target zero", queued("rate: 1mbit, limit: 1s, codel: {target: 0ms}"), "4:45", []string{"codel", "target and an interval above zero"}},
+		{"codel interval zero", queued("rate: 1mbit, limit: 1s, codel: {interval: 0s}"), "4:45", []string{"above zero"}},
+		{"codel interval over 3s", queued("rate: 1mbit, limit: 1s, codel: {interval: 3000000001ns}"), "4:45", []string{"at most 3s"}},
+		{"codel target a size", queued("rate: 1mbit, limit: 1s, codel: {target: 5}"), "4:54", []string{"target", "not a time"}},
+		{"unknown key of codel", queued("rate: 1mbit, limit: 1s, codel: {limit: 5ms}"), "4:46", []string{`"limit"`, "interval, target"}},
+		{"queue ECN", queued("rate: 1mbit, limit: 1s, ecn: ce"), "4:43", []string{`"ce"`, "true, false"}},
+		{"queue ECN nothing", queued("rate: 1mbit, limit: 1s, ecn: "), "4:43", []string{"ecn"}},
+		{"seed below zero", queued("rate: 1mbit, limit: 1s, seed: -1"), "4:44", []string{"seed"}},
+		{"seed over 64 bits", queued("rate: 1mbit, limit: 1s, seed: 18446744073709551616"), "4:44", []string{"seed"}},
+		{"seed a word", queued("rate: 1mbit, limit: 1s, seed: random"), "4:44", []string{"seed", "random"}},
 		{"length", class("green: pass") + "length: l4\n", "4:9", []string{"l3", "l2", "l1"}},
 		{"length a list", class("green: pass") + "length: [l3]\n", "4:9", []string{"mapping"}},
 		{"overhead", class("green: pass") + "length: {overhead: 4B}\n", "4:20", []string{"4B"}},
 		{"mpu below zero", class("green: pass") + "length: {mpu: -1}\n", "4:15", []string{"negative"}},
 		// What later versions bring.
-		{"per", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, per: src}"), "3:63", []string{"per is not supported"}},
 		{"share", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, share: s}"), "3:65", []string{"share is not supported"}},
-		{"envelope", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, envelope: e}"), "3:68", []string{"envelope is not supported"}},
-		{"warmup", class("meter: {type: token-bucket, rate: 1mbit, burst: 2kB, warmup: 10s}"), "3:66", []string{"warmup is not supported"}},
-		{"envelopes", class("green: pass") + "envelopes: {}\n", "4:12", []string{"envelopes is not supported"}},
-		{"wred", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 1s, wred: {}}}\n", "4:44", []string{"wred is not supported"}},
-		{"gcra", class("meter: {type: gcra, rate: 1mbit, burst: 2kB}"), "3:19", []string{"gcra is not supported"}},
-		{"fixed-window", class("meter: {type: fixed-window}"), "3:19", []string{"fixed-window is not supported"}},
-		{"sliding-window", class("meter: {type: sliding-window}"), "3:19", []string{"sliding-window is not supported"}},
-		{"sliding-counter", class("meter: {type: sliding-counter}"), "3:19", []string{"sliding-counter is not supported"}},
-		{"sliding-log", class("meter: {type: sliding-log}"), "3:19", []string{"sliding-log is not supported"}},
-		{"tswtcm", class("meter: {type: tswtcm}"), "3:19", []string{"tswtcm is not supported"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := compiled(test.text)
-			if err == nil {
-				t.Fatal("no error")
-			}
-			lines := strings.Split(err.Error(), "\n")
-			line := lines[0]
-			if len(lines) > 1 {
-				t.Errorf("%d errors for one fault: %q", len(lines), lines)
-			}
-			if !placed.MatchString(line) || test.place != "" && !strings.HasPrefix(line, "p.yaml:"+test.place+": ") {
-				t.Errorf("%s: want it at p.yaml:%s", line, cmp.Or(test.place, "line:column"))
-			}
-			for _, part := range test.says {
-				if !strings.Contains(line, part) {
-					t.Errorf("%s: does not say %q", line, part)
-				}
-			}
+			oneFault(t, test.text, test.place, test.says)
 		})
+	}
+}
+
+// oneFault holds a policy to one error, at a place if that is known, and to what
+// it says.
+func oneFault(t *testing.T, text, place string, says []string) {
+	t.Helper()
+	_, err := compiled(text)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	line := lines[0]
+	if len(lines) > 1 {
+		t.Errorf("%d errors for one fault: %q", len(lines), lines)
+	}
+	if !placed.MatchString(line) || place != "" && !strings.HasPrefix(line, "p.yaml:"+place+": ") {
+		t.Errorf("%s: want it at p.yaml:%s", line, cmp.Or(place, "line:column"))
+	}
+	for _, part := range says {
+		if !strings.Contains(line, part) {
+			t.Errorf("%s: does not say %q", line, part)
+		}
 	}
 }
 
@@ -316,6 +467,7 @@ func TestOneLiner(t *testing.T) {
 		"length":       {Meter: "token-bucket rate=1mbit burst=20ms", Length: "l2"},
 		"overhead":     {Meter: "token-bucket rate=1mbit burst=20ms", Length: "l2,overhead=4,mpu=64"},
 		"base":         {Meter: "token-bucket rate=1mbit burst=20ms", Length: "base=l1 overhead=-4"},
+		"queue ECN":    {Meter: "token-bucket rate=1mbit burst=20ms", Red: "queue", Queue: "rate=20mbit limit=100p codel=true ecn=true seed=3"},
 		"ecn":          {Meter: "token-bucket rate=1mbit burst=20ms", Red: "ecn=ce,else=drop"},
 	} {
 		f, err := o.Load()
@@ -339,7 +491,6 @@ func TestOneLinerFaults(t *testing.T) {
 	}{
 		{"type", OneLiner{Meter: "stcm cir=1mbit"}, "--meter:1:1", []string{`"stcm"`, "srtcm"}},
 		{"no type", OneLiner{Meter: "cir=1mbit"}, "--meter:1:1", []string{"type"}},
-		{"later type", OneLiner{Meter: "gcra rate=1mbit burst=2kB"}, "--meter:1:1", []string{"gcra is not supported"}},
 		{"rate", OneLiner{Meter: "srtcm cir=1mbps cbs=2kB ebs=2kB"}, "--meter:1:11", []string{"1mbit", "1MB/s"}},
 		{"burst", OneLiner{Meter: "srtcm cir=1mbit cbs=2k ebs=2kB"}, "--meter:1:21", []string{"2kB", "2KiB"}},
 		{"burst left out", OneLiner{Meter: "srtcm cir=1mbit cbs=2kB"}, "--meter:1:1", []string{"ebs is missing"}},
@@ -385,7 +536,10 @@ var placed = regexp.MustCompile(`^p\.yaml:\d+:\d+: .`)
 func FuzzLoad(f *testing.F) {
 	for _, text := range []string{
 		example, "", "classes: [{name: a}]", "a: &a [*a]", "classes: &c [*c]", "{", "\t", "---\n---\n",
+		"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {link: l, weight: 3, limit: 9ms, wred: {red: {min: 0, max: 9ms, probability: 0.5}}, codel: {target: 5ms}, seed: 1}}\nlinks: {l: {rate: 1mbit}}",
 		"classes: [{name: a, meter: {type: srtcm, cir: 0bit, cbs: 1, ebs: 1, then: m}}]\nmeters: {m: {type: trtcm, then: m}}",
+		"classes: [{name: a, meter: {type: sliding-window, limit: 1kB, window: 1s, slots: 5, per: src/24,64, keys: 9, evict: idle}}]",
+		"classes: [{name: a, meter: {type: trtcm4115, cir: 1bit, cbs: 1, eir: 1bit, ebs: 1, envelope: e, rank: 1}}]\nenvelopes: {e: {cirmax: 1p/1s}}",
 	} {
 		f.Add(text)
 	}

@@ -19,9 +19,12 @@ type loader struct {
 	where  map[any]*yaml.Node // the mapping of each part
 	meters map[string]*dataplane.Meter
 	queues map[string]*dataplane.Queue
+	links  map[string]*dataplane.Link
 	file   *File
 
-	queueHint string // where queues are written
+	envelopes map[string]*dataplane.Envelope
+
+	queueHint, envelopeHint string // where they are written
 }
 
 func newLoader(label func(*yaml.Node) string) *loader {
@@ -30,8 +33,12 @@ func newLoader(label func(*yaml.Node) string) *loader {
 		where:  map[any]*yaml.Node{},
 		meters: map[string]*dataplane.Meter{},
 		queues: map[string]*dataplane.Queue{},
+		links:  map[string]*dataplane.Link{},
 
-		queueHint: "write it under queues:",
+		envelopes: map[string]*dataplane.Envelope{},
+
+		queueHint:    "write it under queues:",
+		envelopeHint: "write it under envelopes:",
 	}
 	l.file = &File{Policy: &dataplane.Policy{}, loader: l}
 	return l

@@ -37,6 +37,7 @@ func (o OneLiner) Load() (*File, error) {
 		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))
 	})
 	l.queueHint = `give it by --queue "rate=... limit=..."`
+	l.envelopeHint = "flows that share one need a policy file"
 	// A node's line tells the flag, its column the place in it.
 	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
 
@@ -44,11 +45,15 @@ func (o OneLiner) Load() (*File, error) {
 	put(class, scalar("name", 1, 1), scalar(oneClass, 1, 1))
 	meter := mappingNode(1)
 	for i, w := range words(0) {
-		if i == 0 && !strings.Contains(w.Value, "=") {
+		last := len(meter.Content) - 1
+		switch assigns := strings.Contains(w.Value, "="); {
+		case i == 0 && !assigns:
 			put(meter, scalar("type", 1, w.Column), w)
-			continue
+		case last > 0 && meter.Content[last-1].Value == "per" && isNumber(w.Value): // src/24,64
+			meter.Content[last].Value += "," + w.Value
+		default:
+			l.assign(meter, w)
 		}
-		l.assign(meter, w)
 	}
 	put(class, scalar("meter", 1, 1), meter)
 	for flag, color := range []string{1: "green", 2: "yellow", 3: "red"} {
@@ -79,6 +84,8 @@ func (o OneLiner) Load() (*File, error) {
 	}
 	return l.policy(root)
 }
+
+func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
 // oneAction turns words such as dscp=af12 and queue into an action.
 func (l *loader) oneAction(words []*yaml.Node, line int) *yaml.Node {

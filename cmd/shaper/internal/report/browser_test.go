@@ -98,8 +98,14 @@ func (b *browser) event(event any) {
 // open writes the report of d and loads it.
 func (b *browser) open(t *testing.T, name string, d Data) {
 	t.Helper()
-	path := filepath.Join(b.dir, name+".html")
-	if err := os.WriteFile(path, []byte(write(t, d)), 0o600); err != nil {
+	b.load(t, name+".html", write(t, d))
+}
+
+// load writes a file and loads it.
+func (b *browser) load(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.mu.Lock()

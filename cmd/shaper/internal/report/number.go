@@ -58,6 +58,15 @@ func duration(ns int64) string {
 	return long + short[:unit] + " " + short[unit:]
 }
 
+// brief is ns with a unit, to three digits.
+func brief(ns int64) string {
+	unit := int64(1)
+	for ns/unit >= 1000 {
+		unit *= 10
+	}
+	return duration((ns + unit/2) / unit * unit)
+}
+
 // meanRate is bytes over ns, to three digits. It is empty where no time
 // passed.
 func meanRate(bytes, ns int64) string {

@@ -90,7 +90,7 @@ func TestBrowser(t *testing.T) {
 		b.scheme(t, "light", "")
 		b.width(t, 1400)
 		b.open(t, "sample", d)
-		b.charts(t, 2+len(d.Meters)+len(d.Queues))
+		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
 		b.fits(t)
 		b.cells(t, d)
 		b.shot(t, "light")
@@ -116,12 +116,12 @@ func TestBrowser(t *testing.T) {
 
 	t.Run("narrow", func(t *testing.T) {
 		b.width(t, 360) // resizes the page that was wide
-		b.charts(t, 2+len(d.Meters)+len(d.Queues))
+		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
 		b.fits(t)
 		b.shot(t, "narrow-dark")
 		b.scheme(t, "light", "")
 		b.open(t, "narrow", d)
-		b.charts(t, 2+len(d.Meters)+len(d.Queues))
+		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
 		b.fits(t)
 		b.cells(t, d)
 		b.shot(t, "narrow")
@@ -171,7 +171,7 @@ func TestBrowser(t *testing.T) {
 		b.open(t, "print", d)
 		evaluate[bool](t, b, `dispatchEvent(new Event("beforeprint"))`)
 		b.settle(t)
-		b.charts(t, 2+len(d.Meters)+len(d.Queues))
+		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
 		b.fits(t)
 		if c := evaluate[contrast](t, b, contrastScript); c.Back != "rgb(255, 255, 255)" || c.Contrast < 4.5 {
 			t.Errorf("on paper: %+v", c)
@@ -185,7 +185,7 @@ func TestBrowser(t *testing.T) {
 	t.Run("single bin", func(t *testing.T) {
 		b.width(t, 1000)
 		b.open(t, "single", singleBin())
-		b.charts(t, 4)
+		b.charts(t, 5)
 		b.fits(t)
 		b.shot(t, "single")
 		b.quiet(t)
@@ -216,7 +216,7 @@ func TestBrowser(t *testing.T) {
 		b.open(t, "large", d)
 		for _, px := range []int64{1400, 900, 360} {
 			b.width(t, px)
-			b.charts(t, 2+len(d.Meters)+len(d.Queues))
+			b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
 			b.fits(t)
 			if em := evaluate[float64](t, b, `document.querySelector("tbody th").clientWidth / 15`); em < 8 {
 				t.Errorf("at %d px the names of the classes have %.1f em", px, em)
@@ -230,7 +230,7 @@ func TestBrowser(t *testing.T) {
 		b.width(t, 360)
 		d := hostileSample()
 		b.open(t, "hostile", d)
-		b.charts(t, 2+len(d.Meters)+len(d.Queues))
+		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
 		b.fits(t)
 		if got := evaluate[string](t, b, `document.querySelector("h1").textContent`); got != hostile {
 			t.Errorf("heading %q, want %q", got, hostile)

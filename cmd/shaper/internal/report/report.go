@@ -1,6 +1,6 @@
 // Package report writes what a replay did as one HTML file: totals, a table by
-// class, and over time the rate by color, the bucket levels and the queue
-// delay.
+// class, and over time the rate by color, the bucket levels, and the delay and
+// occupancy of queues.
 //
 //	err := report.Write(f, report.Data{
 //		Input: "office.pcap", Policy: "office.toml",
@@ -15,14 +15,10 @@
 package report
 
 import (
-	"crypto/sha256"
-	_ "embed"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
-	"time"
+	"strings"
 )
 
 // maxCharts is how many meters, and how many queues, get a chart. The first
@@ -66,15 +62,36 @@ type Meter struct {
 
 // Bucket is the level of one bucket over time.
 type Bucket struct {
-	Name   string  // Tc, Te or Tp
+	Name   string  // Tc, Te or Tp; left, of a limit; below CIR, of an average
 	Size   int64   // bytes, the burst size
 	Lowest []int64 // bytes, the lowest level a packet saw in the bin; -1 where none came
 }
 
-// Queue is the delay of one queue over time.
+// Queue is the delay and the occupancy of one queue over time, and what it
+// dropped.
 type Queue struct {
 	Name, Params string
 	Delay        []int64 // ns, the longest wait of a packet that left in the bin; -1 where none did
+	Waiting      []int64 // bytes that waited, averaged over the bin
+
+	Full, WRED, CoDel Count // dropped, by reason
+}
+
+// Drops tells what the queue dropped, or nothing where it dropped nothing.
+func (q Queue) Drops() string {
+	var parts []string
+	for _, d := range []struct {
+		reason string
+		n      Count
+	}{{"queue-full", q.Full}, {"wred", q.WRED}, {"codel", q.CoDel}} {
+		if d.n.Packets > 0 {
+			parts = append(parts, d.reason+" "+thousands(d.n.Packets))
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	return "packets dropped: " + strings.Join(parts, ", ")
 }
 
 // Class is a row of the table. What was dropped, marked or queued is counted
@@ -99,23 +116,6 @@ func (c Count) plus(d Count) Count {
 	return Count{c.Packets + d.Packets, c.Bytes + d.Bytes}
 }
 
-//go:embed page.html.tmpl
-var pageHTML string
-
-//go:embed page.css
-var pageCSS string
-
-//go:embed page.js
-var pageJS string
-
-//go:embed uplot/uPlot.min.css
-var uplotCSS string
-
-//go:embed uplot/uPlot.iife.min.js
-var uplotJS string
-
-var page = template.Must(template.New("page").Parse(pageHTML))
-
 // Write writes the report of d as one HTML file. It fails, before it writes,
 // on series of different lengths and on a bin width below 1, and on what w
 // fails with.
@@ -123,10 +123,7 @@ func Write(w io.Writer, d Data) error {
 	if err := d.check(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	if err := page.Execute(w, newView(d)); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return pages.write(w, "page.html.tmpl", newView(d))
 }
 
 // check joins every fault of the series.
@@ -154,7 +151,8 @@ func (d Data) check() error {
 		}
 	}
 	for _, q := range d.Queues {
-		series(fmt.Sprintf("queue %q", q.Name), q.Delay)
+		series(fmt.Sprintf("delay of queue %q", q.Name), q.Delay)
+		series(fmt.Sprintf("waiting of queue %q", q.Name), q.Waiting)
 	}
 	return errors.Join(errs...)
 }
@@ -176,53 +174,40 @@ func (b Bucket) burst() string {
 		return "EBS"
 	case "Tp":
 		return "PBS"
+	case "left":
+		return "limit"
+	}
+	if target, ok := strings.CutPrefix(b.Name, "below "); ok {
+		return target + " in a window"
 	}
 	return "size of " + b.Name
 }
 
 // view is what the template sees: text, and the series for the script.
 type view struct {
+	frame
 	Data
-	ContentPolicy     string
-	UplotCSS, PageCSS template.CSS
-	UplotJS, PageJS   template.JS
-
-	Bins        int
-	From, Bin   string
-	Totals      []tile
 	Shares      []tile
-	Rows        []row
-	Series      series
 	Meters      []Meter
 	Queues      []Queue
 	MetersAbove int // how many meters are not drawn
 	QueuesAbove int
 }
 
-// tile is one number of the heading.
-type tile struct{ Label, Value, Detail, Swatch string }
-
-// row is one class in the table.
-type row struct {
-	Name, Meter string
-	None        bool // the row of what no class took
-	Cells       []cell
-}
-
-// cell is one count, as text.
-type cell struct {
-	Label, Swatch, Packets, Bytes, Share string
-	Zero                                 bool
-}
-
 // series is what the script draws. Units are those of Data.
 type series struct {
+	Bins      int        `json:"bins"`
 	BinWidth  int64      `json:"binWidth"`
 	Offered   [3][]int64 `json:"offered"`
 	Passed    [3][]int64 `json:"passed"`
 	Unmetered []int64    `json:"unmetered"`
 	Meters    [][]level  `json:"meters"`
-	Queues    [][]int64  `json:"queues"`
+	Queues    []room     `json:"queues"`
+}
+
+type room struct {
+	Delay   []int64 `json:"delay"`
+	Waiting []int64 `json:"waiting"`
 }
 
 type level struct {
@@ -233,21 +218,19 @@ type level struct {
 }
 
 func newView(d Data) view {
+	title := d.Input
+	if d.Policy != "" {
+		title += " through " + d.Policy
+	}
 	v := view{
-		Data:     d,
-		UplotCSS: template.CSS(uplotCSS), PageCSS: template.CSS(pageCSS),
-		UplotJS: template.JS(uplotJS), PageJS: template.JS(pageJS),
-		Bins:   len(d.Offered[0]),
-		From:   time.Unix(0, d.Start).UTC().Format("2006-01-02 15:04:05.000000"),
-		Bin:    duration(d.BinWidth),
-		Totals: totals(d),
+		Data:   d,
 		Shares: shares(d),
 		Meters: d.Meters[:min(len(d.Meters), maxCharts)],
 		Queues: d.Queues[:min(len(d.Queues), maxCharts)],
-		Series: series{BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered},
 	}
-	v.ContentPolicy = "default-src 'none'; script-src " + source(uplotJS) + " " + source(pageJS) +
-		"; style-src " + source(uplotCSS) + " " + source(pageCSS) + "; base-uri 'none'; form-action 'none'"
+	v.frame = newFrame(title, replayJS, len(d.Offered[0]), d.Start, d.BinWidth)
+	v.Totals = totals(d.Packets, d.Bytes, d.Duration)
+	drawn := series{Bins: v.Bins, BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered}
 	v.MetersAbove = len(d.Meters) - len(v.Meters)
 	v.QueuesAbove = len(d.Queues) - len(v.Queues)
 	for _, m := range v.Meters {
@@ -255,29 +238,17 @@ func newView(d Data) view {
 		for _, b := range m.buckets() {
 			levels = append(levels, level{b.Name, b.burst(), b.Size, b.Lowest})
 		}
-		v.Series.Meters = append(v.Series.Meters, levels)
+		drawn.Meters = append(drawn.Meters, levels)
 	}
 	for _, q := range v.Queues {
-		v.Series.Queues = append(v.Series.Queues, q.Delay)
+		drawn.Queues = append(drawn.Queues, room{q.Delay, q.Waiting})
 	}
+	v.Series = drawn
+	v.Table.Of = "Class"
 	for _, c := range d.Classes {
-		v.Rows = append(v.Rows, newRow(c))
+		v.Table.Rows = append(v.Table.Rows, newRow(c))
 	}
 	return v
-}
-
-// source is the CSP source expression that allows exactly this inline text.
-func source(inline string) string {
-	sum := sha256.Sum256([]byte(inline))
-	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
-
-func totals(d Data) []tile {
-	return []tile{
-		{Label: "Packets", Value: thousands(d.Packets)},
-		{Label: "Bytes", Value: thousands(d.Bytes)},
-		{Label: "Duration", Value: duration(d.Duration), Detail: meanRate(d.Bytes, d.Duration)},
-	}
 }
 
 // shares is of all bytes.
@@ -306,7 +277,10 @@ func shares(d Data) []tile {
 
 func newRow(c Class) row {
 	total := c.total()
-	r := row{Name: c.Name, Meter: c.Meter, None: c.Name == "-"}
+	r := row{Name: c.Name, Under: c.Meter}
+	if c.Name == "-" {
+		r.Under = "no class took it"
+	}
 	for _, k := range []struct {
 		label, swatch string
 		n             Count
@@ -319,10 +293,7 @@ func newRow(c Class) row {
 		{"Marked", "", c.Marked},
 		{"Queued", "", c.Queued},
 	} {
-		r.Cells = append(r.Cells, cell{
-			Label: k.label, Swatch: k.swatch, Zero: k.n.Packets == 0,
-			Packets: thousands(k.n.Packets), Bytes: thousands(k.n.Bytes), Share: percent(k.n.Bytes, total.Bytes),
-		})
+		r.Cells = append(r.Cells, counted(k.label, k.swatch, k.n, total.Bytes))
 	}
 	return r
 }

@@ -99,6 +99,25 @@ func TestChartLimit(t *testing.T) {
 	}
 }
 
+func TestDrops(t *testing.T) {
+	for _, tt := range []struct {
+		q    Queue
+		want string
+	}{
+		{Queue{}, ""},
+		{Queue{CoDel: Count{1, 60}}, "packets dropped: codel 1"},
+		{Queue{Full: Count{1234, 5}, WRED: Count{2, 3}}, "packets dropped: queue-full 1,234, wred 2"},
+	} {
+		if got := tt.q.Drops(); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+	html := write(t, sample())
+	if !strings.Contains(html, "packets dropped: queue-full 1,234, codel 2") {
+		t.Error("the page does not tell what the queue dropped")
+	}
+}
+
 func TestCheckJoinsFaults(t *testing.T) {
 	d := sample()
 	d.BinWidth = 0
@@ -106,13 +125,15 @@ func TestCheckJoinsFaults(t *testing.T) {
 	d.Unmetered = d.Unmetered[1:]
 	d.Meters[0].E.Lowest = nil
 	d.Queues[0].Delay = append(d.Queues[0].Delay, 1)
+	d.Queues[0].Waiting = nil
 	var b bytes.Buffer
 	err := Write(&b, d)
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"BinWidth is 0 ns", "Passed[2] has 299", "Unmetered has 299", `meter "video" Te has 0`, `queue "bulk" has 301`,
+		"BinWidth is 0 ns", "Passed[2] has 299", "Unmetered has 299", `meter "video" Te has 0`, `delay of queue "bulk" has 301`,
+		`waiting of queue "bulk" has 0`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not hold %q", err, want)
@@ -155,6 +176,11 @@ func TestNumbers(t *testing.T) {
 		{duration(7_200_000_000_000), "2 h 0 min 0 s"},
 		{duration(59_999_600_000), "1 min 0 s"},
 		{duration(1), "1 ns"},
+		{brief(0), "0 s"},
+		{brief(999), "999 ns"},
+		{brief(1_994_999), "1.99 ms"},
+		{brief(1_995_000), "2 ms"},
+		{brief(663_333_333), "663 ms"},
 		{meanRate(1, 0), ""},
 		{meanRate(0, 1), "mean 0.00 bit/s"},
 		{meanRate(1500, 1e9), "mean 12.0 kbit/s"},

@@ -29,7 +29,7 @@ func sample() Data {
 	voice := newSampleBucket("Tc", 1_000_000, 4_000)
 	video := newSampleBucket("Tc", 6_000_000, 150_000)
 	excess := newSampleBucket("Te", 0, 300_000)
-	delay := noBins()
+	delay, waiting := noBins(), make([]int64, sampleBins)
 	classes := []Class{
 		{Name: "voice", Meter: "tokenbucket 1mbit/s burst=4kB"},
 		{Name: "video", Meter: "srtcm cir=6mbit/s cbs=150kB ebs=300kB"},
@@ -91,6 +91,9 @@ func sample() Data {
 			if bin := free / sampleBin; bin < sampleBins {
 				delay[bin] = max(delay[bin], free-at)
 			}
+			for t := at; t < min(free, end); t = (t/sampleBin + 1) * sampleBin {
+				waiting[t/sampleBin] += 1500 * (min(free, (t/sampleBin+1)*sampleBin) - t) / sampleBin
+			}
 		}
 		if rng.Float64() < 0.01 { // ARP
 			add(&classes[3].Uncolored, 60)
@@ -102,7 +105,10 @@ func sample() Data {
 		{Name: "video", Kind: "srtcm", Params: "cir=6mbit/s cbs=150kB ebs=300kB", C: video.Bucket(), E: excess.Bucket()},
 		{Name: "voice", Kind: "tokenbucket", Params: "rate=1mbit/s burst=4kB", C: voice.Bucket()},
 	}
-	d.Queues = []Queue{{Name: "bulk", Params: "rate=4.5mbit/s limit=5s", Delay: delay}}
+	d.Queues = []Queue{{
+		Name: "bulk", Params: "rate=4.5mbit/s limit=5s", Delay: delay, Waiting: waiting,
+		Full: Count{1234, 1_851_000}, CoDel: Count{2, 3000},
+	}}
 	for _, c := range classes {
 		total := c.total()
 		d.Packets += total.Packets
@@ -179,7 +185,7 @@ func singleBin() Data {
 		Input: "one.pcap", Policy: "tokenbucket 1mbit/s burst=3000", Version: "1.0.0",
 		Start: 1, BinWidth: second, Packets: 1, Bytes: 1500,
 		Meters:  []Meter{{Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000", C: Bucket{"Tc", 3000, one(1500)}}},
-		Queues:  []Queue{{Name: "all", Delay: one(-1)}},
+		Queues:  []Queue{{Name: "all", Delay: one(-1), Waiting: one(0)}},
 		Classes: []Class{{Name: "all", Meter: "tokenbucket", Green: Count{1, 1500}}},
 	}
 	for i := range d.Offered {

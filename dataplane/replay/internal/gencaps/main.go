@@ -20,6 +20,7 @@ var captures = []struct {
 	{"office.pcap", office},
 	{"voice-bulk.pcapng", voiceBulk},
 	{"bursts.pcap", bursts},
+	{"border.pcap", border},
 	{"tags.pcap", tags},
 	{"edges.pcap", edges},
 	{"cooked.pcapng", cooked},

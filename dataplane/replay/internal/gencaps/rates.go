@@ -134,3 +134,24 @@ func bursts() []byte {
 	c.snap(64)
 	return pcapFormat{order: binary.LittleEndian, nano: true, snap: 64, link: linkEthernet}.file(c.packets)
 }
+
+// border shows what kinds of meters do at 800kbit, which is 100 packets of
+// burstBytes a second: bursts that end and begin at full seconds, where windows
+// do, pauses after which buckets are full, and more than the rate for seconds.
+func border() []byte {
+	c := &capture{}
+	frame := framed(flow4.udp(filler(burstBytes - 28)))
+	train := func(from, to time.Duration, packets int) {
+		for i := range packets {
+			c.add(from+(to-from)*time.Duration(i)/time.Duration(packets), frame)
+		}
+	}
+	train(0, 2000*ms, 160)       // within the rate
+	train(2800*ms, 3000*ms, 100) // a second's worth before a border,
+	train(3000*ms, 3200*ms, 100) // and one behind it
+	train(4900*ms, 5100*ms, 100) // one across a border
+	train(6950*ms, 8950*ms, 600) // three times the rate, for two seconds
+	train(10500*ms, 12000*ms, 300)
+	c.snap(64)
+	return pcapFormat{order: binary.LittleEndian, nano: true, snap: 64, link: linkEthernet}.file(c.packets)
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leaky buckets as queues; queue/leaky.go and queue/early.go in C, for any
+ * number of CPUs at once.
+ *
+ * The program decides when a packet leaves, and which packets do not; the
+ * kernel holds it until then. What waits is known from departure times alone:
+ * a packet has left when its time is over. All of a decision is made under the
+ * queue's lock but for counting what waits, which needs other maps: where CPUs
+ * meet, that may miss the packets of the moment. */
+#pragma once
+
+#include "packet.h"
+
+#define LOG_RING 16 /* of the packets that a queue keeps count of at most */
+#define GOLDEN 0x9e3779b97f4a7c15ULL
+
+/* backlogged is what waits before a packet. */
+struct backlogged {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* count_waiting looks for the first packet that has not left. Departures are in
+ * order. */
+static __always_inline struct backlogged count_waiting(const struct queue *q, struct backlog *b, __u64 now)
+{
+	struct backlogged out = {};
+	__u64 end = READ(b->end), bytes = READ(b->bytes), low, high = end;
+	struct departure *w;
+	__u32 i;
+
+	low = end > q->mask ? end - q->mask - 1 : 0;
+	for (int k = 0; k <= LOG_RING && low < high; k++) {
+		__u64 middle = low + (high - low) / 2;
+
+		i = q->ring + (middle & q->mask);
+		w = bpf_map_lookup_elem(&waiting, &i);
+		if (!w)
+			return out;
+		if ((__s64)(w->at - now) > 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	if (low >= end)
+		return out;
+	i = q->ring + (low & q->mask);
+	w = bpf_map_lookup_elem(&waiting, &i);
+	if (!w)
+		return out;
+	out.packets = end - low;
+	out.bytes = bytes - w->before;
+	return out;
+}
+
+/* draw24 returns 24 random bits: SplitMix64. */
+static __always_inline __u64 draw24(const struct queue *q, struct backlog *b)
+{
+	__u64 z = q->seed + ++b->drawn * GOLDEN;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+	return (z ^ z >> 31) >> 40;
+}
+
+/* root is the square root of n < 2^63, rounded down, bit by bit. */
+static __always_inline __u64 square_root(__u64 n)
+{
+	__u64 root = 0;
+
+	for (__u64 bit = 1ULL << 62; bit; bit >>= 2) {
+		__u64 less = (__s64)(n - root - bit) >> 63; /* all ones where it does not fit */
+
+		n -= (root + bit) & ~less;
+		root = (root >> 1) + (bit & ~less);
+	}
+	return root;
+}
+
+/* codel says whether a packet that leaves at now after a wait is dropped, or
+ * marked. */
+static __always_inline __u32 codel(const struct queue *q, struct backlog *b, __u64 now, __u64 wait)
+{
+	__u32 again;
+
+	if (!q->target)
+		return 0;
+	if (wait < q->target || !b->above) {
+		b->above = wait >= q->target;
+		b->first_above = now + q->interval;
+		b->dropping = 0;
+		return 0;
+	}
+	if ((__s64)(now - b->first_above) < 0) {
+		b->dropping = 0;
+		return 0;
+	}
+	if (b->dropping) {
+		if ((__s64)(now - b->drop_next) < 0)
+			return 0;
+		b->count++;
+		now = b->drop_next;
+	} else {
+		again = b->count - b->last_count;
+		if (again <= 1 || (__s64)(now - b->drop_next) >= (__s64)(16 * q->interval))
+			again = 1;
+		b->count = again;
+		b->last_count = again;
+		b->dropping = 1;
+	}
+	b->drop_next = now + square_root(q->interval * q->interval / b->count);
+	return 1;
+}
+
+/* early is what WRED does to a packet that finds a backlog. */
+static __always_inline __u32 early(const struct queue *q, struct backlog *b, __u64 color, __u64 behind)
+{
+	const struct early *e;
+
+	HERE(color); /* before 6.8 the verifier forgets the bound of a copy */
+	if (color > RED)
+		return FULL;
+	e = &q->wred[color];
+	if (!e->max || behind < e->min)
+		return ADMIT;
+	if (behind >= e->max)
+		return THIN;
+	if (draw24(q, b) * (e->max - e->min) >= e->probability * (behind - e->min))
+		return ADMIT;
+	return q->ecn ? ADMIT_CE : THIN;
+}
+
+/* admit is queue.Leaky.Admit. It returns the fate, and in the bits above it the
+ * ns that the packet waits.
+ *
+ * It is a function of its own so that the verifier looks at it once. */
+__noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capable)
+{
+	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
+	struct backlogged before = {};
+	__u64 next, frac, wait, at;
+	struct departure entry = {};
+	struct backlog *b;
+	__u32 fate, i;
+
+	if (!q || color > RED)
+		return FULL;
+	b = bpf_map_lookup_elem(&backlogs, &q->slot);
+	if (!b)
+		return FULL;
+	if (n > MAX_LENGTH)
+		n = MAX_LENGTH;
+	if (q->capacity) {
+		before = count_waiting(q, b, now);
+		if (before.packets >= q->capacity || (q->bytes && before.bytes + n > q->bytes))
+			return FULL;
+	}
+
+	bpf_spin_lock(&b->lock);
+	next = b->next;
+	frac = b->frac;
+	if (!b->begun || (__s64)(next - now) < 0) {
+		next = now;
+		frac = 0;
+	}
+	at = next + (frac > 0);
+	wait = at - now;
+	fate = FULL;
+	if (q->time && wait > q->time)
+		goto out;
+	fate = early(q, b, color, q->axis == BY_TIME ? wait : q->axis == BY_BYTES ? before.bytes : before.packets);
+	if (fate == ADMIT_CE && !capable)
+		fate = THIN;
+	if (fate >= ADMIT && codel(q, b, at, wait))
+		fate = q->ecn && capable ? ADMIT_CE : STALE;
+	if (fate < ADMIT)
+		goto out;
+	frac += n * q->rest;
+	b->next = next + n * q->ns + frac / q->den;
+	b->frac = frac % q->den;
+	b->begun = 1;
+	if (q->capacity && wait) {
+		entry.at = at;
+		entry.before = b->bytes;
+		i = q->ring + (b->end++ & q->mask);
+		b->bytes += n;
+	}
+out:
+	bpf_spin_unlock(&b->lock);
+	if (entry.at)
+		bpf_map_update_elem(&waiting, &i, &entry, 0);
+	return wait << 3 | fate;
+}
+
+/* hold has the kernel keep a packet until it may leave: by its time, for fq, or
+ * in the leaf of HTB that has the rate. */
+static __always_inline void hold(struct packet *p, const struct queue *q, __u64 at)
+{
+	struct __sk_buff *skb = p->ctx;
+
+	if (p->source != FROM_SKB)
+		return;
+	if (policy.pacer == HTB)
+		skb->priority = q->class_id;
+	/* A sender may want it later still; a stamp far off is on another clock. */
+	else if (policy.pacer == FQ && skb->tstamp - at > MAX_AHEAD &&
+		 bpf_skb_set_tstamp(skb, at, BPF_SKB_TSTAMP_DELIVERY_MONO))
+		skb->tstamp = at; /* what is not IP; elsewhere the kernel knows that it is no time of arrival */
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/rpc"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// byTap stands for the hook of what a process carries by itself.
+const byTap kernel.Method = "tap"
+
+// carried is one direction of a shaper tap of this process.
+type carried struct {
+	shaper *tap.Shaper
+
+	lock   sync.Mutex // of what a reload changes
+	about  kernel.About
+	policy *dataplane.Policy
+}
+
+func newCarried(name, peer string, direction kernel.Hook, shaper *tap.Shaper, policy *compiled) *carried {
+	now := time.Now().Round(0)
+	c := &carried{shaper: shaper, policy: policy.Policy, about: kernel.About{
+		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: labelOf(policy),
+	}}
+	c.about.Place.Method = byTap
+	return c
+}
+
+// Info returns a copy: a reload may come at any time.
+func (c *carried) Info() *kernel.About {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	about := c.about
+	return &about
+}
+
+// snapshot is all of one moment: no reload comes between.
+func (c *carried) snapshot() Snapshot {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	s := Snapshot{About: c.about, Queues: c.shaper.Queues()}
+	s.Stats, s.Lost = c.shaper.Stats()
+	for i := range c.policy.Classes {
+		var tokens [][2]int64
+		var keys []meter.TableStats
+		for m := c.policy.Classes[i].Meter; m != nil; m = m.Then {
+			tc, te := c.shaper.Tokens(m)
+			tokens = append(tokens, [2]int64{tc, te})
+			keys = append(keys, c.shaper.Keys(m))
+		}
+		s.Tokens, s.Keys = append(s.Tokens, tokens), append(s.Keys, keys)
+	}
+	return s
+}
+
+// Reload gives the direction another policy.
+func (c *carried) Reload(policy *dataplane.Policy, label json.RawMessage) ([]dataplane.Change, error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	changes, err := c.shaper.Reload(policy)
+	if err == nil {
+		c.policy, c.about.Label, c.about.Loaded = policy, label, time.Now().Round(0)
+	}
+	return changes, err
+}
+
+// socketPrefix begins the abstract names of the sockets by which shaper tap is
+// found. They belong to its network namespace and end with it.
+const socketPrefix = "@shaper-tap:"
+
+// control is what others may ask of a shaper tap.
+type control struct {
+	list []*carried
+	stop func()
+}
+
+// Snapshot is a direction as it is.
+type Snapshot struct {
+	About  kernel.About
+	Stats  []dataplane.ClassStats
+	Tokens [][][2]int64         // by class, place in its chain, bucket
+	Keys   [][]meter.TableStats // by class, place in its chain
+	Queues []dataplane.QueueState
+	Lost   tap.Lost
+}
+
+// Take answers with all directions.
+func (c *control) Take(_ struct{}, out *[]Snapshot) error {
+	for _, sh := range c.list {
+		*out = append(*out, sh.snapshot())
+	}
+	return nil
+}
+
+// Policy is a policy for one direction.
+type Policy struct {
+	Direction kernel.Hook
+	Label     json.RawMessage
+}
+
+// Reload gives a direction another policy.
+func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
+	policy, err := policyOf(in.Label)
+	if err != nil {
+		return err
+	}
+	for _, sh := range c.list {
+		if sh.about.Direction == in.Direction {
+			*out, err = sh.Reload(policy.Policy, in.Label)
+		}
+	}
+	return err
+}
+
+// End ends the command.
+func (c *control) End(struct{}, *struct{}) error {
+	c.stop()
+	return nil
+}
+
+// serveControl answers those of root, and of the process's own user.
+func serveControl(name string, c *control) (net.Listener, error) {
+	listener, err := net.Listen("unix", socketPrefix+name)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	server := rpc.NewServer()
+	if err := server.RegisterName("control", c); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if trusted(conn) {
+				go server.ServeConn(conn)
+			} else {
+				conn.Close()
+			}
+		}
+	}()
+	return listener, nil
+}
+
+// trusted says whether the other end of a socket is of root, or of this
+// process's own user: anybody may make a socket of that name.
+func trusted(conn net.Conn) bool {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+		return false
+	}
+	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
+}
+
+// remote is one direction of a shaper tap of another process, as live.
+type remote struct {
+	Snapshot
+	client *rpc.Client
+}
+
+var errNoPromise = errors.New("shaper tap keeps no promise: --confirm is for shaper run")
+
+// listTaps returns those of this network namespace.
+func listTaps() []live {
+	file, err := os.Open("/proc/thread-self/net/unix")
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	var out []live
+	seen := map[string]bool{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		_, name, ok := strings.Cut(lines.Text(), socketPrefix)
+		if !ok || seen[name] {
+			continue
+		}
+		seen[name] = true
+		out = append(out, openTap(name)...)
+	}
+	return out
+}
+
+// openTap returns the directions of a shaper tap: none where it is just ending.
+func openTap(name string) (out []live) {
+	client := dialTap(name)
+	if client == nil {
+		return nil
+	}
+	var list []Snapshot
+	if err := client.Call("control.Take", struct{}{}, &list); err != nil {
+		client.Close()
+		return nil
+	}
+	for _, s := range list {
+		if client == nil { // each is closed by itself
+			if client = dialTap(name); client == nil {
+				break
+			}
+		}
+		out = append(out, &remote{s, client})
+		client = nil
+	}
+	return out
+}
+
+// dialTap connects to a shaper tap, if there is one that is to be trusted.
+func dialTap(name string) *rpc.Client {
+	conn, err := net.Dial("unix", socketPrefix+name)
+	if err != nil {
+		return nil
+	}
+	if !trusted(conn) {
+		conn.Close()
+		return nil
+	}
+	return rpc.NewClient(conn)
+}
+
+func (r *remote) Info() *kernel.About                     { return &r.About }
+func (r *remote) Attached() bool                          { return r.Refresh() == nil }
+func (r *remote) Owned() bool                             { return true }
+func (r *remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
+func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Snapshot.Stats, nil }
+func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Snapshot.Queues, nil }
+func (r *remote) Keys(class int) []meter.TableStats       { return r.Snapshot.Keys[class] }
+func (r *remote) Tokens(class int) ([][2]int64, error)    { return r.Snapshot.Tokens[class], nil }
+func (r *remote) Promise(*kernel.Before, time.Time) error { return errNoPromise }
+func (r *remote) GoBack(*dataplane.Policy) error          { return errNoPromise }
+
+// Check has nothing to refuse: what compiles can be carried.
+func (r *remote) Check(*dataplane.Policy) error { return nil }
+
+// Refresh asks again.
+func (r *remote) Refresh() error {
+	var list []Snapshot
+	if err := r.client.Call("control.Take", struct{}{}, &list); err != nil {
+		return kernel.ErrDetached
+	}
+	for _, s := range list {
+		if s.About.Direction == r.About.Direction {
+			r.Snapshot = s
+		}
+	}
+	return nil
+}
+
+func (r *remote) Reload(_ *dataplane.Policy, label json.RawMessage) ([]dataplane.Change, error) {
+	var changes []dataplane.Change
+	err := r.client.Call("control.Reload", Policy{r.About.Direction, label}, &changes)
+	return changes, errors.Join(err, r.Refresh())
+}
+
+// Detach ends the other process's command.
+func (r *remote) Detach() error {
+	defer r.Close()
+	err := r.client.Call("control.End", struct{}{}, &struct{}{})
+	if errors.Is(err, rpc.ErrShutdown) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil // it has ended already
+	}
+	return err
+}
+
+// lost says what did not reach the other device.
+func (p *printer) lost(about *kernel.About, lost tap.Lost) {
+	for _, n := range []struct {
+		dataplane.Count
+		why string
+	}{
+		{lost.Refused, "refused by the device behind"},
+		{lost.Memory, "for want of memory to wait in"},
+		{lost.Ended, "waiting when it ended"},
+	} {
+		if n.Packets > 0 {
+			p.printf("%s: lost %s packets %s\n", where(about), grouped(n.Packets), n.why)
+		}
+	}
+}

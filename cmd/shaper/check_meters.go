@@ -1,0 +1,119 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// checkKeysJSON is of a meter for each key.
+type checkKeysJSON struct {
+	Per   string `json:"per"`
+	Keys  int    `json:"keys"` // at most
+	New   string `json:"new"`
+	Evict string `json:"evict"`
+}
+
+// checkWordsJSON is what some types have beside buckets. A limit and its window
+// are a bucket, too, that of a target rate what it brings in the window.
+type checkWordsJSON struct {
+	WindowNS int64   `json:"window_ns,omitempty"`
+	Slots    int     `json:"slots,omitempty"`
+	Entries  int     `json:"entries,omitempty"`
+	WarmupNS int64   `json:"warmup_ns,omitempty"`
+	Seed     *uint64 `json:"seed,omitempty"`
+}
+
+// checkEnvelopeJSON names its flows from the highest rank to the lowest.
+type checkEnvelopeJSON struct {
+	Name   string          `json:"name"`
+	CIRMax *checkRateJSON  `json:"cirmax"` // null is no limit
+	EIRMax *checkRateJSON  `json:"eirmax"`
+	Flows  []checkFlowJSON `json:"flows"`
+}
+
+type checkRateJSON struct {
+	Amount   int64 `json:"rate_amount"`
+	PeriodNS int64 `json:"rate_period_ns"`
+}
+
+type checkFlowJSON struct {
+	Meter string `json:"meter"`
+	Rank  int    `json:"rank"`
+}
+
+func meterJSON(m *dataplane.Meter) checkMeterJSON {
+	out := checkMeterJSON{Name: m.Name, Type: kindOf(m.Params), Aware: m.Aware, Packets: m.Packets, checkWordsJSON: wordsJSON(m.Params)}
+	for _, b := range policyfile.Buckets(m.Params) {
+		out.Buckets = append(out.Buckets, checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
+	}
+	if m.Per.By != dataplane.NoKey {
+		out.checkKeysJSON = &checkKeysJSON{Per: m.Per.String(), Keys: policyfile.Keys(m), New: "full", Evict: "lru"}
+		if m.Initial.Den != 0 {
+			out.New = "empty"
+		}
+		if m.Idle {
+			out.Evict = "idle"
+		}
+	}
+	if m.Envelope != nil {
+		out.Envelope, out.Rank = m.Envelope.Name, m.Rank
+	}
+	return out
+}
+
+func wordsJSON(p dataplane.Params) checkWordsJSON {
+	switch t := p.(type) {
+	case meter.TokenBucket:
+		return checkWordsJSON{WarmupNS: int64(t.Warmup)}
+	case meter.FixedWindow:
+		return checkWordsJSON{WindowNS: int64(t.Window)}
+	case meter.SlidingWindow:
+		return checkWordsJSON{WindowNS: int64(t.Window), Slots: t.Slots}
+	case meter.SlidingCounter:
+		return checkWordsJSON{WindowNS: int64(t.Window)}
+	case meter.SlidingLog:
+		return checkWordsJSON{WindowNS: int64(t.Window), Entries: t.Entries}
+	case meter.TSWTCM:
+		return checkWordsJSON{WindowNS: int64(t.Window), Seed: &t.Seed}
+	}
+	return checkWordsJSON{}
+}
+
+// flows are the meters of an envelope that classes lead to, from the highest
+// rank to the lowest.
+func (c *compiled) flows(e *dataplane.Envelope) []*dataplane.Meter {
+	flows := slices.DeleteFunc(c.led(), func(m *dataplane.Meter) bool { return m.Envelope != e })
+	slices.SortFunc(flows, func(a, b *dataplane.Meter) int { return b.Rank - a.Rank })
+	return flows
+}
+
+func envelopeJSON(e *dataplane.Envelope, flows []*dataplane.Meter) checkEnvelopeJSON {
+	rate := func(r meter.Rate) *checkRateJSON {
+		if r.Bytes == 0 {
+			return nil
+		}
+		return &checkRateJSON{r.Bytes, int64(r.Period)}
+	}
+	out := checkEnvelopeJSON{Name: e.Name, CIRMax: rate(e.CIRMax), EIRMax: rate(e.EIRMax), Flows: []checkFlowJSON{}}
+	for _, m := range flows {
+		out.Flows = append(out.Flows, checkFlowJSON{m.Name, m.Rank})
+	}
+	return out
+}
+
+// envelope prints an envelope and its flows from the highest rank to the lowest.
+func (p *printer) envelope(e *dataplane.Envelope, flows []*dataplane.Meter) {
+	rate := func(r meter.Rate) string {
+		if r.Bytes == 0 {
+			return "no limit"
+		}
+		return describeRate(r, e.Packets)
+	}
+	p.printf("\nenvelope %s\n  cirmax  %s\n  eirmax  %s\n", e.Name, rate(e.CIRMax), rate(e.EIRMax))
+	for _, m := range flows {
+		p.printf("  rank %-2d %s\n", m.Rank, m.Name)
+	}
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+)
+
+// compareFlags are the flags of shaper compare.
+type compareFlags struct {
+	meters          []string
+	rate, length    string
+	window          time.Duration
+	report, picture string
+	json            bool
+}
+
+func newCompare(s streams) *cobra.Command {
+	var f compareFlags
+	cmd := &cobra.Command{
+		Use:     "compare IN",
+		GroupID: "look",
+		Short:   "Take the same capture through several meters, side by side",
+		Long: `Take a capture through any number of meters at once, each as if it were alone: green
+and yellow packets pass, red ones are dropped. IN is pcap or pcapng, gzipped or
+not, or - for the standard input.
+
+Each --meter is one of them. --rate without --meter is the whole family at one
+rate: windows with the limit that the rate brings in --window, buckets with a
+burst of a tenth of that, and a log with room for its limit in packets of 40 bytes.
+
+worst    the most bytes that passed in any span as long as --window, wherever it
+         begins, and with --rate how many times what the rate brings in it
+starved  the longest time in which packets came and none passed: from the first
+         to the last of a run of dropped packets
+state    the bytes that one meter keeps`,
+		Example: `  shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture compare.svg
+  shaper compare testdata/pcaps/bursts.pcap --window 100ms --report compare.html \
+    --meter "token-bucket rate=10mbit burst=64KiB" \
+    --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"`,
+		Args: oneArg("capture"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.meters, "meter", nil, "a `METER` to compare, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
+	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at a `RATE`, such as 10mbit; with --meter, only what the worst span is a multiple of")
+	flags.Var(newSpan(&f.window, time.Second), "window", "the `TIME` of the family's windows and of the worst span")
+	flags.StringVar(&f.length, "length", "", "`RULE` of what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
+	flags.StringVar(&f.picture, "picture", "", "draw what passed over time to `FILE`, .svg or .png")
+	flags.BoolVar(&f.json, "json", false, "print as JSON")
+	return cmd
+}
+
+// check refuses flags that contradict each other.
+func (f *compareFlags) check() error {
+	switch {
+	case len(f.meters) == 0 && f.rate == "":
+		return usagef("nothing to compare: give --rate 10mbit for all kinds of meters, or --meter \"token-bucket rate=10mbit burst=20ms\" for each")
+	case len(f.meters) > maxCompared:
+		return usagef("%d meters are more than %d, which is the most", len(f.meters), maxCompared)
+	case f.window <= 0:
+		return usagef("--window must be above zero")
+	case f.picture != "" && f.format() != ".svg" && f.format() != ".png":
+		return usagef("picture %q: a picture ends in .svg or .png", f.picture)
+	case f.report == "-" && f.json:
+		return usagef("only one of --report - and --json can have the standard output")
+	case f.report != "" && f.picture != "" && absolute(f.report) == absolute(f.picture) && !isDevice(f.report):
+		return usagef("report and picture are both %q: choose two names", f.report)
+	}
+	return nil
+}
+
+// format is what the picture is, by its name.
+func (f *compareFlags) format() string { return filepath.Ext(f.picture) }
+
+// comparison is a replay.Engine that takes each packet through every meter.
+type comparison struct {
+	meters  []compared
+	rate    string // as given, or ""
+	window  time.Duration
+	allowed int64 // bytes that the rate brings in a window, 0 without a rate
+
+	measured  []measured // by meter
+	spans     spans
+	offered   dataplane.Count // what was metered
+	unmetered dataplane.Count // what was not: it passes
+	axis
+	offeredBins *series
+	passedBins  []*series // by meter
+}
+
+func (f *compareFlags) comparison() (*comparison, error) {
+	c := &comparison{rate: f.rate, window: f.window, spans: spans{width: int64(f.window)}}
+	specs := f.meters
+	if f.rate != "" {
+		rate, err := policyfile.ParseRate(f.rate)
+		if err != nil {
+			return nil, usagef("--rate: %w", err)
+		}
+		fits := false
+		if c.allowed, fits = rate.Burst(f.window); !fits {
+			return nil, usagef("--rate %s brings more than 2^63 bytes in --window %s", f.rate, spanText(f.window))
+		}
+		if specs == nil {
+			if specs, err = familyAt(rate, f.rate, f.window); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	if c.meters, err = compareMeters(specs, f.length); err != nil {
+		return nil, err
+	}
+	c.measured = make([]measured, len(c.meters))
+	c.offeredBins = c.add(0, sum)
+	for range c.meters {
+		c.passedBins = append(c.passedBins, c.add(0, sum))
+	}
+	return c, nil
+}
+
+// Accepts asks any meter: all have one length rule.
+func (c *comparison) Accepts(link dataplane.LinkType) error {
+	return c.meters[0].pipeline.Accepts(link)
+}
+
+// Batch is 1.
+func (*comparison) Batch() int { return 1 }
+
+// Settle has nothing: no meter has a queue.
+func (*comparison) Settle(int64, *dataplane.Verdict) bool { return false }
+
+// Process takes packets through every meter. The verdicts are those of the last.
+func (c *comparison) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
+	for i := range packets {
+		c.packet(&packets[i], &verdicts[i])
+	}
+	return nil
+}
+
+func (c *comparison) packet(p *dataplane.Packet, v *dataplane.Verdict) {
+	var passed uint64
+	for i := range c.meters {
+		c.meters[i].pipeline.Process(p, v)
+		if v.Class < 0 {
+			continue
+		}
+		passes := !v.Done.Dropped()
+		c.measured[i].packet(v.Now, int64(v.Length), v.Color, passes)
+		if passes {
+			passed |= 1 << i
+		}
+	}
+	one := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
+	if v.Class < 0 {
+		c.unmetered = c.unmetered.Plus(one)
+		return
+	}
+	c.offered = c.offered.Plus(one)
+	c.spans.packet(sighting{v.Now, one.Bytes, passed}, c.measured)
+	bin := c.bin(v.Now)
+	c.offeredBins.put(bin, one.Bytes)
+	for i, s := range c.passedBins {
+		if passed&(1<<i) != 0 {
+			s.put(bin, one.Bytes)
+		}
+	}
+}
+
+// finish makes bins wide enough to have some packets each.
+func (c *comparison) finish() {
+	for c.n > fewBins && c.offered.Packets < packetsPerBin*int64(c.n) {
+		c.widen()
+	}
+}
+
+func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	c, err := f.comparison()
+	if err != nil {
+		return err
+	}
+	input, err := openInput(in, s.in)
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	page, picture, err := f.create(s, input)
+	if err != nil {
+		return err
+	}
+	defer page.abort()
+	defer picture.abort()
+
+	counted := &meteredReader{Reader: input}
+	endProgress := showProgress(s.err, counted, input.size)
+	summary, err := replay.Run(cmd.Context(), counted, c, replay.Config{})
+	endProgress()
+	if err != nil && !(summary.Began && partial(err)) {
+		return fmt.Errorf("%s: %w", input.name, err)
+	}
+	c.finish()
+	data := c.report(in, summary)
+	if page != nil {
+		if e := page.fault(report.WriteComparison(page, data)); e != nil {
+			return e
+		}
+	}
+	if picture != nil {
+		if e := picture.fault(report.WritePicture(picture, data, f.format()[1:])); e != nil {
+			return e
+		}
+	}
+	if e := errors.Join(page.commit(), picture.commit()); e != nil {
+		return e
+	}
+	for _, w := range summary.Warnings {
+		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
+	}
+	if e := f.print(s, c, summary); e != nil {
+		return e
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, err, summary.Packets)
+	}
+	return nil
+}
+
+// create opens the outputs; nil where not asked for.
+func (f *compareFlags) create(s streams, input *input) (page, picture *output, err error) {
+	taken := map[string]os.FileInfo{}
+	if file, ok := input.Reader.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			taken["the capture "+input.name] = info
+		}
+	}
+	if f.report != "" {
+		if page, err = create("report", f.report, s.out, taken); err != nil {
+			return nil, nil, err
+		}
+	}
+	if f.picture != "" {
+		if picture, err = create("picture", f.picture, s.out, taken); err != nil {
+			page.abort()
+			return nil, nil, err
+		}
+	}
+	return page, picture, nil
+}
+
+// print writes the result where nothing else is.
+func (f *compareFlags) print(s streams, c *comparison, summary replay.Summary) error {
+	if f.json {
+		return writeJSON(s.out, c.totals(summary))
+	}
+	var w io.Writer = s.out
+	if f.report == "-" {
+		w = s.err
+	}
+	return c.write(w, summary)
+}

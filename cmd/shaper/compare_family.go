@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// family is every kind of meter at one rate, as one-liners. $rate is that rate,
+// $window the window, $limit what the rate brings in a window, and $burst in a
+// tenth of one. $entries are enough for a limit of small packets.
+var family = []string{
+	"token-bucket rate=$rate burst=$burst",
+	"gcra rate=$rate burst=$burst",
+	"srtcm cir=$rate cbs=$burst ebs=$burst",
+	"fixed-window limit=$limit window=$window",
+	"sliding-window limit=$limit window=$window",
+	"sliding-counter limit=$limit window=$window",
+	"sliding-log limit=$limit window=$window entries=$entries",
+	"tswtcm cir=$rate pir=$rate window=$window",
+	"token-bucket rate=$rate burst=$burst warmup=$window",
+}
+
+const (
+	burstShare  = 10      // of a window are a burst
+	smallPacket = 40      // bytes: an acknowledgement of TCP without options
+	mostEntries = 1 << 20 // that a log can have
+)
+
+// familyAt writes the family's one-liners for a rate, which is given as policies
+// spell it too.
+func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string, error) {
+	windowText := spanText(window)
+	limit, _ := rate.Burst(window)
+	burst, _ := rate.Burst(window / burstShare)
+	if burst == 0 {
+		return nil, usagef("--rate %s brings %d bytes in a tenth of --window %s, which is the burst of its meters: give a longer window, or each --meter", rateText, burst, windowText)
+	}
+	words := strings.NewReplacer("$rate", rateText, "$window", windowText, "$limit", sizeText(limit), "$burst", sizeText(burst),
+		"$entries", fmt.Sprint(min(limit/smallPacket+1, mostEntries)))
+	specs := make([]string, len(family))
+	for i, f := range family {
+		specs[i] = words.Replace(f)
+	}
+	return specs, nil
+}
+
+// sizeText writes bytes as policies spell them, in the largest decimal unit
+// that is exact.
+func sizeText(n int64) string {
+	unit := "B"
+	for _, larger := range []string{"kB", "MB", "GB"} {
+		if n%1000 != 0 {
+			break
+		}
+		n, unit = n/1000, larger
+	}
+	return fmt.Sprintf("%d%s", n, unit)
+}
+
+// spanText writes a time as policies spell it, in the largest unit that is exact.
+func spanText(d time.Duration) string {
+	n, unit := int64(d), "ns"
+	for _, larger := range []string{"us", "ms", "s"} {
+		if n%1000 != 0 {
+			break
+		}
+		n, unit = n/1000, larger
+	}
+	return fmt.Sprintf("%d%s", n, unit)
+}
+
+// compared is one meter of a comparison: a policy of its own.
+type compared struct {
+	*compiled
+	name   string // its type, and a number where the type comes twice
+	params string // the rest of the one-liner
+	state  int    // bytes that the meter keeps
+}
+
+// compareMeters compiles one-liners.
+func compareMeters(specs []string, length string) ([]compared, error) {
+	meters := make([]compared, len(specs))
+	types := map[string]int{}
+	for i, spec := range specs {
+		policy, err := label{Name: "--meter " + spec, One: &policyfile.OneLiner{Meter: spec, Length: length}}.compile()
+		if err != nil {
+			// There are several: name the one, on every line.
+			return nil, usagef("%s", strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
+		}
+		profile, err := policy.Policy.Classes[0].Meter.Params.Profile()
+		if err != nil {
+			return nil, err // it compiled
+		}
+		m := compared{compiled: policy, state: profile.Memory()}
+		m.name, m.params = nameOf(spec)
+		types[m.name]++
+		meters[i] = m
+	}
+	nth := map[string]int{}
+	for i := range meters {
+		m := &meters[i]
+		if kind := m.name; types[kind] > 1 {
+			nth[kind]++
+			m.name = fmt.Sprintf("%s-%d", kind, nth[kind])
+		}
+	}
+	return meters, nil
+}
+
+// nameOf takes the type out of a one-liner that compiled. A warm-up makes a
+// meter of another character, so it is named.
+func nameOf(spec string) (name, params string) {
+	var rest []string
+	warm := ""
+	for i, w := range strings.FieldsFunc(spec, func(r rune) bool { return strings.ContainsRune(" ,\t", r) }) {
+		kind, typed := strings.CutPrefix(w, "type=")
+		if typed || i == 0 && !strings.Contains(w, "=") {
+			name = kind
+			continue
+		}
+		if strings.HasPrefix(w, "warmup=") {
+			warm = "+warmup"
+		}
+		rest = append(rest, w)
+	}
+	return name + warm, strings.Join(rest, " ")
+}

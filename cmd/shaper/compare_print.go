@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// compareTotals are what compare --json prints.
+type compareTotals struct {
+	total
+	DurationNS int64         `json:"duration_ns"`
+	Unmetered  total         `json:"unmetered"` // among packets and bytes
+	WindowNS   int64         `json:"window_ns"`
+	Rate       string        `json:"rate,omitempty"`
+	Allowed    int64         `json:"allowed_bytes,omitempty"` // what the rate brings in a window
+	Meters     []meterTotals `json:"meters"`
+	Warnings   []string      `json:"warnings"`
+}
+
+type meterTotals struct {
+	Name    string `json:"name"`
+	Meter   string `json:"meter"`
+	Green   total  `json:"green"`
+	Yellow  total  `json:"yellow"`
+	Passed  total  `json:"passed"`
+	Dropped total  `json:"dropped"`
+	Worst   struct {
+		Bytes  int64   `json:"bytes"`
+		FromNS int64   `json:"from_ns"`
+		Ratio  float64 `json:"ratio,omitempty"`
+	} `json:"worst"`
+	Starved struct {
+		NS     int64 `json:"ns"`
+		FromNS int64 `json:"from_ns"`
+	} `json:"starved"`
+	State int `json:"state_bytes"`
+}
+
+func (c *comparison) totals(s replay.Summary) compareTotals {
+	t := compareTotals{
+		total:      total(c.offered.Plus(c.unmetered)),
+		DurationNS: s.Last - s.First,
+		Unmetered:  total(c.unmetered),
+		WindowNS:   int64(c.window),
+		Rate:       c.rate,
+		Allowed:    c.allowed,
+		Warnings:   append([]string{}, s.Warnings...),
+	}
+	for i := range c.meters {
+		m, n := &c.meters[i], &c.measured[i]
+		row := meterTotals{
+			Name:    m.name,
+			Meter:   m.One.Meter,
+			Green:   total(n.colors[meter.Green]),
+			Yellow:  total(n.colors[meter.Yellow]),
+			Passed:  total(n.passed),
+			Dropped: total(n.dropped),
+			State:   m.state,
+		}
+		row.Worst.Bytes, row.Worst.FromNS, row.Worst.Ratio = n.burst.bytes, n.burst.from, c.ratio(n.burst.bytes)
+		row.Starved.NS, row.Starved.FromNS = n.starved.ns, n.starved.from
+		t.Meters = append(t.Meters, row)
+	}
+	return t
+}
+
+// ratio is how many times what the rate brings in a window.
+func (c *comparison) ratio(bytes int64) float64 {
+	if c.allowed == 0 {
+		return 0
+	}
+	return float64(bytes) / float64(c.allowed)
+}
+
+// wrapped breaks text into lines of a width.
+func wrapped(s string, width int) string {
+	lines := strings.Split(text.WrapSoft(s, width), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ") // WrapSoft fills them
+	}
+	return strings.Join(lines, "\n")
+}
+
+// table draws the result for people: two lines or more a meter, packets over
+// bytes, parameters in lines of a width.
+func (c *comparison) table(width int) string {
+	t := newTable(2, "meter", "passed\nbytes", "dropped\n%", "worst "+spanText(c.window), "starved", "state")
+	for i := range c.meters {
+		m, n := &c.meters[i], &c.measured[i]
+		times, starved := "", ""
+		if c.allowed > 0 {
+			times = fmt.Sprintf("%.2fx", c.ratio(n.burst.bytes))
+		}
+		if n.starved.ns > 0 {
+			starved = fillTime(n.starved.ns, meter.Rate{Bytes: 1, Period: 1})
+		}
+		t.AppendRow(table.Row{
+			m.name + "\n" + wrapped(m.params, width),
+			grouped(n.passed.Packets) + "\n" + grouped(n.passed.Bytes),
+			grouped(n.dropped.Packets) + "\n" + percent(n.dropped.Packets, c.offered.Packets),
+			grouped(n.burst.bytes) + " B\n" + times,
+			starved,
+			grouped(int64(m.state)) + " B",
+		})
+	}
+	return t.Render()
+}
+
+// write prints a table that fits a terminal, as far as its numbers do.
+func (c *comparison) write(w io.Writer, s replay.Summary) error {
+	const terminal, most, least = 80, 28, 20
+	drawn := c.table(most)
+	for width := most - 1; width >= least && text.LongestLineLen(drawn) > terminal; width-- {
+		drawn = c.table(width)
+	}
+	all := c.offered.Plus(c.unmetered)
+	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", drawn, grouped(all.Packets), grouped(c.offered.Bytes), seconds(s.Last-s.First))
+	if c.unmetered.Packets > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "%s packets were not metered and passed: they are not IP, or malformed\n", grouped(c.unmetered.Packets))
+	}
+	return err
+}
+
+// report is what the page and the picture show.
+func (c *comparison) report(in string, s replay.Summary) report.Comparison {
+	d := report.Comparison{
+		Input: filepath.Base(in), Version: version(),
+		Start: c.start, BinWidth: c.width, Offered: c.offeredBins.values[:c.n],
+		Window: int64(c.window), Rate: c.rate, Allowed: c.allowed,
+		Packets: c.offered.Packets + c.unmetered.Packets, Bytes: c.offered.Bytes + c.unmetered.Bytes,
+		Unmetered: report.Count(c.unmetered), Duration: s.Last - s.First,
+		Warnings: s.Warnings,
+	}
+	for i := range c.meters {
+		m, n := &c.meters[i], &c.measured[i]
+		d.Meters = append(d.Meters, report.Compared{
+			Name: m.name, Params: m.params, Passed: c.passedBins[i].values[:c.n],
+			Green:   report.Count(n.colors[meter.Green]),
+			Yellow:  report.Count(n.colors[meter.Yellow]),
+			Dropped: report.Count(n.dropped),
+			Worst:   n.burst.bytes, Starved: n.starved.ns, State: int64(m.state),
+		})
+	}
+	return d
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// seen is a packet as one meter treated it.
+type seen struct {
+	at, n  int64
+	passes bool
+}
+
+// worstOf is the definition: for every packet, what passed less than width after
+// it, and when the first of the largest spans begins.
+func worstOf(packets []seen, width int64) (bytes int64) {
+	for i, first := range packets {
+		sum := int64(0)
+		for _, p := range packets[i:] {
+			if p.passes && p.at-first.at < width {
+				sum += p.n
+			}
+		}
+		bytes = max(bytes, sum)
+	}
+	return bytes
+}
+
+// starvedOf is the definition: over all pairs of dropped packets between which
+// none passed, the time between them.
+func starvedOf(packets []seen) (ns int64) {
+	for i, first := range packets {
+		for _, last := range packets[i:] {
+			if first.passes || last.passes {
+				break
+			}
+			ns = max(ns, last.at-first.at)
+		}
+	}
+	return ns
+}
+
+func TestMeasures(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		width := 1 + r.Int64N(300)
+		const meters = 3
+		got := make([]measured, meters)
+		packets := make([][]seen, meters)
+		s := spans{width: width}
+		now := r.Int64N(1000) - 500
+		for range r.IntN(300) {
+			now += []int64{0, 1, r.Int64N(10), r.Int64N(2 * width)}[r.IntN(4)]
+			p := sighting{at: now, n: r.Int64N(1500)}
+			for i := range meters {
+				passes, color := r.IntN(i+2) == 0, meter.Red
+				if passes {
+					p.passed |= 1 << i
+					color = meter.Green
+				}
+				got[i].packet(p.at, p.n, color, passes)
+				packets[i] = append(packets[i], seen{p.at, p.n, passes})
+			}
+			s.packet(p, got)
+		}
+		for i := range meters {
+			if want := worstOf(packets[i], width); got[i].burst.bytes != want {
+				t.Errorf("worst of meter %d in %d ns: %d bytes, want %d", i, width, got[i].burst.bytes, want)
+			}
+			// The span that was named has them.
+			var named int64
+			for _, p := range packets[i] {
+				if since := p.at - got[i].burst.from; p.passes && 0 <= since && since < width {
+					named += p.n
+				}
+			}
+			if named != got[i].burst.bytes {
+				t.Errorf("from %d pass %d bytes, want %d", got[i].burst.from, named, got[i].burst.bytes)
+			}
+			if want := starvedOf(packets[i]); got[i].starved.ns != want {
+				t.Errorf("meter %d starved for %d ns, want %d", i, got[i].starved.ns, want)
+			}
+		}
+		if len(s.ring) > 512 || s.tail-s.head > 300 {
+			t.Errorf("the ring has %d entries, %d in use", len(s.ring), s.tail-s.head)
+		}
+	}
+}
+
+// TestSpansForget holds that the ring has no more than a window of packets.
+func TestSpansForget(t *testing.T) {
+	s := spans{width: 100}
+	m := make([]measured, 1)
+	for at := range int64(1_000_000) {
+		s.packet(sighting{at, 1, 1}, m)
+	}
+	if len(s.ring) != 128 || m[0].burst.bytes != 100 {
+		t.Errorf("%d entries and a worst of %d, want 128 and 100", len(s.ring), m[0].burst.bytes)
+	}
+	if n := testing.AllocsPerRun(100, func() { s.packet(sighting{2_000_000, 1, 1}, m) }); n > 0 {
+		t.Errorf("%v allocations a packet", n)
+	}
+}
+
+// compareJSON runs shaper compare --json.
+func compareJSON(t *testing.T, args ...string) compareTotals {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	if code := run(append([]string{"compare", "--json"}, args...), streams{nil, &out, &stderr}); code != exitDone {
+		t.Fatalf("exit %d: %s", code, &stderr)
+	}
+	var got compareTotals
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestCompareAsReplay holds that each meter of a comparison does what it does in
+// a replay of its own.
+func TestCompareAsReplay(t *testing.T) {
+	specs := []string{
+		"token-bucket rate=1mbit burst=20ms",
+		"srtcm cir=1mbit cbs=5kB ebs=5kB",
+		"trtcm cir=1mbit cbs=5kB pir=2mbit pbs=10kB",
+	}
+	for _, capture := range []string{"office.pcap", "back.pcap", "cooked.pcapng"} {
+		capture = "../../testdata/pcaps/" + capture
+		args := []string{capture}
+		for _, s := range specs {
+			args = append(args, "--meter", s)
+		}
+		got := compareJSON(t, args...)
+		for i, s := range specs {
+			var out, stderr bytes.Buffer
+			if code := run([]string{"replay", capture, "--json", "--meter", s}, streams{nil, &out, &stderr}); code != exitDone {
+				t.Fatalf("exit %d: %s", code, &stderr)
+			}
+			var alone totals
+			if err := json.Unmarshal(out.Bytes(), &alone); err != nil {
+				t.Fatal(err)
+			}
+			m, want := got.Meters[i], alone.Classes[0]
+			if m.Green != want.Green || m.Yellow != want.Yellow || m.Dropped != want.Dropped || got.total != alone.total {
+				t.Errorf("%s: %s: %+v of %+v, replay has %+v of %+v", capture, s, m, got.total, want, alone.total)
+			}
+		}
+	}
+}
+
+// TestFamily holds that every kind of meter compares, by its own closed form: no
+// span of border.pcap may have more than it grants.
+func TestFamily(t *testing.T) {
+	got := compareJSON(t, "../../testdata/pcaps/border.pcap", "--rate", "800kbit")
+	most := map[string]float64{
+		"token-bucket":        1.1,
+		"gcra":                1.1,
+		"srtcm":               1.2,
+		"fixed-window":        2,
+		"sliding-window":      2,
+		"sliding-counter":     2,
+		"sliding-log":         1,
+		"tswtcm":              4, // an average: it bounds no span
+		"token-bucket+warmup": 1.1,
+	}
+	if len(got.Meters) != len(most) {
+		t.Errorf("%d meters, want %d", len(got.Meters), len(most))
+	}
+	for _, m := range got.Meters {
+		if m.Worst.Ratio <= 0 || m.Worst.Ratio > most[m.Name] {
+			t.Errorf("%s let through %.3f times the rate, want %v at most", m.Name, m.Worst.Ratio, most[m.Name])
+		}
+		if m.Passed.Packets+m.Dropped.Packets != got.Packets || m.State <= 0 {
+			t.Errorf("%+v of %d packets", m, got.Packets)
+		}
+	}
+}
+
+// TestComparePicture holds that the picture of the docs is what the command next
+// to it draws.
+func TestComparePicture(t *testing.T) {
+	drawn := filepath.Join(t.TempDir(), "compare.svg")
+	compareJSON(t, "../../testdata/pcaps/border.pcap", "--rate", "800kbit", "--picture", drawn)
+	got, err := os.ReadFile(drawn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := os.ReadFile("../../docs/compare.svg"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("docs/compare.svg differs (%v): shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture docs/compare.svg", err)
+	}
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// window holds some 10,000 packets of the stream, of which a third pass.
+const window = 10 * time.Millisecond
+
+// windowLimit is what byteRate brings in a window.
+const windowLimit = int64(byteRate * window / time.Second)
+
+// family is every kind of meter that kinds has not, at a third of the stream's
+// rate.
+var family = []kind{
+	{"token-bucket", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}.Profile())},
+	{"gcra", must(meter.GCRA{Rate: meter.BitRate(1e9), Burst: bucket}.Profile())},
+	{"fixed-window", must(meter.FixedWindow{Limit: windowLimit, Window: window}.Profile())},
+	{"sliding-window of 10 slots", must(meter.SlidingWindow{Limit: windowLimit, Window: window, Slots: 10}.Profile())},
+	{"sliding-counter", must(meter.SlidingCounter{Limit: windowLimit, Window: window}.Profile())},
+	{"sliding-log", must(meter.SlidingLog{Limit: windowLimit, Window: window, Entries: 1 << 14}.Profile())},
+	{"tswtcm", must(meter.TSWTCM{CIR: meter.BitRate(1e9), PIR: meter.BitRate(2e9), Window: window, Seed: 2859}.Profile())},
+	// Half of the stream comes while it warms up.
+	{"token-bucket with a warm-up", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, Warmup: 2 * time.Second}.Profile())},
+}
+
+// thread is the CPU time of f for each of n packets, in ns. Others may want the
+// core meanwhile.
+func thread(n int, f func()) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := threadTime()
+	f()
+	return float64(threadTime()-start) / float64(n)
+}
+
+const ranks = 3
+
+func newEnvelope() *meter.Envelope {
+	flow := meter.TRTCM4115{CIR: meter.BitRate(333e6), CBS: bucket, EIR: meter.BitRate(333e6), EBS: bucket}
+	return must(meter.NewEnvelope(meter.EnvelopeParams{
+		CIRMax: meter.BitRate(1e9), EIRMax: meter.BitRate(1e9),
+		Flows: []meter.TRTCM4115{flow, flow, flow},
+	}))
+}
+
+func enveloped(s arrivals) {
+	e := newEnvelope()
+	lengths, colors := s.lengths[:len(s.ns)], s.colors[:len(s.ns)]
+	for i, now := range s.ns {
+		colors[i] = e.Color(i%ranks, now, lengths[i], meter.Green)
+	}
+}
+
+// decides says whether a meter made a difference: none of green and the rest
+// is rare.
+func decides(what string, colors []meter.Color) error {
+	n := count(colors)
+	if green := float64(n[meter.Green]) / float64(len(colors)); green < 0.1 || green > 0.9 {
+		return fmt.Errorf("%s: %.3g of the packets were green", what, green)
+	}
+	return nil
+}
+
+func familyFigures() []figure {
+	var figures []figure
+	add := func(name string, f func(arrivals)) {
+		figures = append(figures, amount("meter: "+name+", a packet at a time", 30, 10, " ns", func() (float64, error) {
+			s := stream()
+			ns := thread(len(s.ns), func() { f(s) })
+			return ns, decides(name, s.colors)
+		}, nil))
+	}
+	for i := range family {
+		add(family[i].name, func(s arrivals) { family[i].one(s) })
+	}
+	add("envelope of 3 flows", enveloped)
+	figures = append(figures, amount("meter: all of these, allocations a packet", 0, noAim, "", allocated, nil))
+	return append(figures, throttledFigures()...)
+}
+
+// allocated is what all meters of the family allocate for a packet.
+func allocated() (float64, error) {
+	const packets = 1 << 14
+	s := stream()
+	var meters []meter.Meter
+	for _, k := range family {
+		meters = append(meters, meter.New(k.profile))
+	}
+	e, i := newEnvelope(), 0
+	return testing.AllocsPerRun(packets, func() {
+		for j := range meters {
+			meters[j].Color(s.ns[i], s.lengths[i], meter.Green)
+		}
+		e.Color(i%ranks, s.ns[i], s.lengths[i], meter.Green)
+		i++
+	}), nil
+}
+
+const (
+	fewNames       = 8
+	manyNames      = 10_000
+	numAsked       = 1 << 20 // requests in a run
+	requestsAtOnce = 100
+)
+
+// requests are a million names, at random.
+type requests struct {
+	all  []string // that there are
+	each []string
+}
+
+func newRequests(n int) *requests {
+	r := &requests{each: make([]string, numAsked)}
+	for i := range n {
+		r.all = append(r.all, "198.51.100."+strconv.Itoa(i))
+	}
+	pick := stream().pick
+	for i := range r.each {
+		r.each[i] = r.all[int(pick[i])%n]
+	}
+	return r
+}
+
+// perRequest is a rate that is rarely too slow for a request after another.
+// throttled counts requests by whole ns.
+const perRequest = 10 * time.Nanosecond
+
+var requestRate = kind{"gcra", must(meter.GCRA{Rate: meter.Rate{Bytes: 1, Period: perRequest}, Burst: requestsAtOnce}.Profile())}
+
+// given meters requests with times at hand.
+func (r *requests) given() (float64, error) {
+	m, passed := meter.New(requestRate.profile), 0
+	times := stream().ns[:len(r.each)]
+	ns := thread(len(times), func() {
+		for _, now := range times {
+			if m.Color(now, 1, meter.Green) == meter.Green {
+				passed++
+			}
+		}
+	})
+	return ns, r.check(passed)
+}
+
+// locked reads the clock.
+func (r *requests) locked() (float64, error) {
+	m, passed := meter.NewLocked(meter.New(requestRate.profile)), 0
+	base := time.Now()
+	ns := thread(len(r.each), func() {
+		for range r.each {
+			if m.Color(int64(time.Since(base)), 1, meter.Green) == meter.Green {
+				passed++
+			}
+		}
+	})
+	return ns, r.check(passed)
+}
+
+// sharded reads the clock, and looks the name up.
+func (r *requests) sharded() (float64, error) {
+	m, err := meter.NewShards[string](requestRate.profile, meter.TableConfig{Keys: 2 * manyNames}, 8)
+	if err != nil {
+		return 0, err
+	}
+	base, passed := time.Now(), 0
+	for _, name := range r.all {
+		m.Color(name, int64(time.Since(base)), 1, meter.Green)
+	}
+	ns := thread(len(r.each), func() {
+		for _, name := range r.each {
+			if m.Color(name, int64(time.Since(base)), 1, meter.Green) == meter.Green {
+				passed++
+			}
+		}
+	})
+	return ns, r.check(passed)
+}
+
+// throttled asks throttled, whose store has as many names as ours at most, or
+// no bound where bound is 0.
+func (r *requests) throttled(bound int) (float64, error) {
+	store, err := memstore.NewCtx(bound)
+	if err != nil {
+		return 0, err
+	}
+	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(1, perRequest), MaxBurst: requestsAtOnce - 1})
+	if err != nil {
+		return 0, err
+	}
+	ctx, passed := context.Background(), 0
+	for _, name := range r.all {
+		if _, _, err := l.RateLimitCtx(ctx, name, 1); err != nil {
+			return 0, err
+		}
+	}
+	ns := thread(len(r.each), func() {
+		for _, name := range r.each {
+			if limited, _, err := l.RateLimitCtx(ctx, name, 1); err == nil && !limited {
+				passed++
+			}
+		}
+	})
+	return ns, r.check(passed)
+}
+
+// check says whether most requests passed: that is the more work for throttled.
+func (r *requests) check(passed int) error {
+	if passed < len(r.each)/2 {
+		return fmt.Errorf("only %d of %d requests passed", passed, len(r.each))
+	}
+	return nil
+}
+
+func throttledFigures() []figure {
+	few := sync.OnceValue(func() *requests { return newRequests(fewNames) })
+	many := sync.OnceValue(func() *requests { return newRequests(manyNames) })
+	add := func(what string, r func() *requests, bound int, f func(*requests) (float64, error)) figure {
+		return timeRatio("throttled, gcra: "+what, 1./5, 1./15,
+			func() (float64, error) { return f(r()) },
+			func() (float64, error) { return r().throttled(bound) })
+	}
+	return []figure{
+		add("a meter, given time, against 8 keys", few, 0, (*requests).given),
+		add("a Locked, clock read, against 8 keys", few, 0, (*requests).locked),
+		add("Shards of 8 keys, clock read, against its LRU store", few, 2*manyNames, (*requests).sharded),
+		add("Shards of 8 keys, clock read, against its store without a bound", few, 0, (*requests).sharded),
+		add("Shards of 10,000 keys, clock read, against its LRU store", many, 2*manyNames, (*requests).sharded),
+		add("Shards of 10,000 keys, clock read, against its store without a bound", many, 0, (*requests).sharded),
+	}
+}

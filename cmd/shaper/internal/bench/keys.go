@@ -1,0 +1,261 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+const (
+	numKeys   = numMeters // the stream picks one for each packet
+	numShards = 1024
+)
+
+// keyProfile is that of each key.
+var keyProfile = family[1].profile
+
+// newKeys returns a table with all keys in use.
+func newKeys() (*meter.Table[uint64], error) {
+	t, err := meter.NewTable[uint64](keyProfile, meter.TableConfig{Keys: numKeys})
+	if err != nil {
+		return nil, err
+	}
+	for key := range uint64(numKeys) {
+		t.Color(key, 0, 0, meter.Green)
+	}
+	if s := t.Stats(); s.Keys != numKeys || s.Evicted > 0 || s.Refused > 0 {
+		return nil, fmt.Errorf("%+v", s)
+	}
+	return t, nil
+}
+
+func tableFigures() []figure {
+	table := sync.OnceValues(newKeys)
+	shards := sync.OnceValues(func() (*meter.Shards[uint64], error) {
+		// Keys do not spread evenly: each shard has room for a few more.
+		t, err := meter.NewShards[uint64](keyProfile, meter.TableConfig{Keys: numKeys + numKeys/4}, numShards)
+		if err != nil {
+			return nil, err
+		}
+		for key := range uint64(numKeys) {
+			t.Color(key, 0, 0, meter.Green)
+		}
+		return t, nil
+	})
+	full := sync.OnceValues(newKeys)
+	next := uint64(numKeys) // a key that full has not seen
+	hits := func() (float64, error) {
+		t, err := table()
+		if err != nil {
+			return 0, err
+		}
+		s := stream()
+		ns := thread(len(s.ns), func() {
+			for i, now := range s.ns {
+				s.colors[i] = t.Color(uint64(s.pick[i]), now, s.lengths[i], meter.Green)
+			}
+		})
+		if evicted := t.Stats().Evicted; evicted > 0 {
+			return 0, fmt.Errorf("%d keys were forgotten", evicted)
+		}
+		return ns, nil
+	}
+	bursts := func() (float64, error) {
+		t, err := table()
+		if err != nil {
+			return 0, err
+		}
+		s := stream()
+		clear(s.colors)
+		var keys [burst]uint64
+		return thread(len(s.ns), func() {
+			for i := 0; i < len(s.ns); i += burst {
+				for j, p := range s.pick[i : i+burst] {
+					keys[j] = uint64(p)
+				}
+				t.ColorEach(keys[:], s.ns[i], s.lengths[i:i+burst], s.colors[i:i+burst])
+			}
+		}), nil
+	}
+	sharded := func(goroutines int) side {
+		return func() (float64, error) {
+			t, err := shards()
+			if err != nil {
+				return 0, err
+			}
+			ns := shareKeys(t, goroutines)
+			if s := t.Stats(); s.Keys != numKeys || s.Evicted > 0 {
+				return 0, fmt.Errorf("%+v", s)
+			}
+			return ns, nil
+		}
+	}
+	// evict meters packets of new keys, and returns the time of those that took
+	// longest, too.
+	evict := func() (each, longest float64, err error) {
+		t, err := full()
+		if err != nil {
+			return 0, 0, err
+		}
+		s, evicted := stream().first(limited), t.Stats().Evicted
+		each = thread(len(s.ns), func() {
+			begin := threadTime()
+			for i, now := range s.ns {
+				t.Color(next, now, s.lengths[i], meter.Green)
+				next++
+				if i%4096 == 4095 { // the clock is read rarely
+					end := threadTime()
+					longest, begin = max(longest, float64(end-begin)), end
+				}
+			}
+		})
+		if n := t.Stats().Evicted - evicted; n != uint64(len(s.ns)) {
+			return 0, 0, fmt.Errorf("%d keys were forgotten for %d", n, len(s.ns))
+		}
+		return each, longest, nil
+	}
+	return []figure{
+		amount("table: a million keys, random hits, bursts of 32", 200, 80, " ns", bursts, nil),
+		amount("table: a million keys, random hits, a packet at a time", 200, 80, " ns", hits, nil),
+		speedRatio("table: a million keys in Shards, random hits: 2 goroutines against 1, packets/s", 1.6, 1.9, sharded(2), sharded(1)),
+		amount("table: a million keys, memory of each; beside it what Memory says", 80, 48, " B", keyMemory,
+			func() (float64, error) {
+				t, err := table()
+				if err != nil {
+					return 0, err
+				}
+				return float64(t.Memory()) / numKeys, nil
+			}),
+		amount("table: full, each packet a new key", math.Inf(1), noAim, " ns",
+			func() (float64, error) { each, _, err := evict(); return each, err }, nil),
+		amount("table: full, each packet a new key, the slowest 4,096 in a row", math.Inf(1), noAim, " ms",
+			func() (float64, error) { _, longest, err := evict(); return longest / 1e6, err }, nil),
+	}
+}
+
+// shareKeys has goroutines meter the stream, a burst of it each in turn.
+func shareKeys(t *meter.Shards[uint64], goroutines int) float64 {
+	s := stream().first(limited)
+	start := time.Now()
+	var done sync.WaitGroup
+	for g := range goroutines {
+		done.Go(func() {
+			worse := 0
+			for from := g * burst; from < len(s.ns); from += goroutines * burst {
+				for i := from; i < from+burst; i++ {
+					worse += int(t.Color(uint64(s.pick[i]), s.ns[i], s.lengths[i], meter.Green))
+				}
+			}
+		})
+	}
+	done.Wait()
+	return since(start, len(s.ns))
+}
+
+// keyMemory is the heap that a table has more in use than none, for each key.
+func keyMemory() (float64, error) {
+	stream()
+	before := heap()
+	t, err := newKeys()
+	if err != nil {
+		return 0, err
+	}
+	after := heap()
+	runtime.KeepAlive(t)
+	return (after - before) / numKeys, nil
+}
+
+// heap is how many bytes are in use, in spans of the heap.
+func heap() float64 {
+	runtime.GC()
+	runtime.GC() // what the first one left to sweep
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapInuse)
+}
+
+// sources is a policy at work in the kernel, and packets from a million source
+// addresses.
+type sources struct {
+	*kernel.Walker
+	packets  []dataplane.Packet
+	verdicts []dataplane.Verdict
+	now      int64
+}
+
+// newSources loads a policy of one meter, or one for each source.
+func newSources(per dataplane.Key) (*sources, error) {
+	m := &dataplane.Meter{Name: "m", Params: meter.GCRA{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
+	if per.By != dataplane.NoKey {
+		m.Keys = numKeys
+	}
+	w, err := kernel.NewWalker(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &sources{Walker: w, verdicts: make([]dataplane.Verdict, w.Batch()), now: int64(time.Second)}
+	for range w.Batch() {
+		s.packets = append(s.packets, dataplane.Packet{Data: append([]byte(nil), small...), Link: dataplane.LinkEthernet})
+	}
+	for first := uint32(0); first < numKeys; first += uint32(len(s.packets)) {
+		if err := s.process(func(i int) uint32 { return first + uint32(i) }); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// process meters a batch, with a source for each.
+func (s *sources) process(source func(i int) uint32) error {
+	for i := range s.packets {
+		p := &s.packets[i]
+		binary.BigEndian.PutUint32(p.Data[26:], 10<<24|source(i))
+		p.Time = s.now
+		s.now += 1000
+	}
+	if err := s.Process(s.packets, s.verdicts); err != nil {
+		return err
+	}
+	for i := range s.verdicts {
+		if v := &s.verdicts[i]; v.Color != meter.Green || v.Class != 0 {
+			return fmt.Errorf("packet %d was %v, of class %d: %v", i, v.Color, v.Class, v.Reason)
+		}
+	}
+	return nil
+}
+
+// random is the time of a packet from any of the sources.
+func (s *sources) random() (float64, error) {
+	pick := stream().pick[:limited]
+	var wrong error
+	ns := thread(limited, func() {
+		for ; len(pick) >= len(s.packets) && wrong == nil; pick = pick[len(s.packets):] {
+			wrong = s.process(func(i int) uint32 { return pick[i] })
+		}
+	})
+	return ns, wrong
+}
+
+func sourceFigures() []figure {
+	with := func(per dataplane.Key) side {
+		get := sync.OnceValues(func() (*sources, error) { return newSources(per) })
+		return func() (float64, error) {
+			s, err := get()
+			if err != nil {
+				return 0, err
+			}
+			return s.random()
+		}
+	}
+	more := amount("kernel: a meter for each of a million sources over one for all, random hits", 500, 350, " ns",
+		with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))
+	more.measured = func(ours, one float64) float64 { return ours - one }
+	return []figure{more}
+}

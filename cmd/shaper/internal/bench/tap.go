@@ -1,0 +1,334 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// forward runs a program in a that makes the TAP device tap0, and tap1 where
+// that is far, for as long as f does. The addresses of a and b are those of
+// tap0 and far meanwhile.
+func (w *wire) forward(far string, f func(pid int) (float64, error), args ...string) (v float64, err error) {
+	cmd := exec.Command("ip", append([]string{"netns", "exec", w.a}, args...)...)
+	var wrong bytes.Buffer
+	cmd.Stderr = &wrong
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	r := bufio.NewReader(out)
+	_, err = r.ReadString('\n') // it is at work
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		io.Copy(io.Discard, r)
+	}()
+	defer func() {
+		cmd.Process.Signal(unix.SIGINT)
+		late := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
+		<-drained
+		cmd.Wait()
+		late.Stop()
+		err = errors.Join(err, w.address("v0", "v0"))
+	}()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, &wrong)
+	}
+	if far != "v0" {
+		if _, err := w.in(w.a, "ip", "link", "set", far, "netns", w.b); err != nil {
+			return 0, err
+		}
+	}
+	if err := w.address("tap0", far); err != nil {
+		return 0, err
+	}
+	return f(cmd.Process.Pid)
+}
+
+// address gives the addresses of a and b to a device of each.
+func (w *wire) address(a, b string) error {
+	for _, end := range []struct{ ns, dev, address string }{{w.a, a, "10.0.0.1/24"}, {w.b, b, "10.0.0.2/24"}} {
+		for _, line := range []string{
+			"addr flush dev v0", "link set " + end.dev + " up", "addr add " + end.address + " dev " + end.dev, "neigh flush all",
+		} {
+			if _, err := w.in(end.ns, append([]string{"ip"}, strings.Fields(line)...)...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// carried has shaper tap carry frames between tap0 and v0, or a tap1 in b.
+func (w *wire) carried(far, policy string, f func(pid int) (float64, error)) (float64, error) {
+	path := filepath.Join(w.dir, "tap.yaml")
+	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
+		return 0, err
+	}
+	to := "--uplink"
+	if far != "v0" {
+		to = "--peer"
+	}
+	return w.forward(far, f, w.shaper, "tap", "tap0", to, far, "--policy", path)
+}
+
+// relayed has a plain loop carry frames between tap0 and a tap1 in b.
+func (w *wire) relayed(f func(pid int) (float64, error)) (float64, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	return w.forward("tap1", f, exe, "-relay")
+}
+
+// relay is the plain loop: it carries frames between tap0 and tap1, one at a
+// time, until the process ends.
+func relay() error {
+	var devices [2]*os.File
+	for i := range devices {
+		name := fmt.Sprintf("tap%d", i)
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		request, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			return err
+		}
+		devices[i] = os.NewFile(uintptr(fd), name)
+	}
+	errs := make(chan error)
+	pass := func(from, to *os.File) {
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := from.Read(buf)
+			if err != nil {
+				errs <- err
+				return
+			}
+			to.Write(buf[:n]) // what it refuses is lost
+		}
+	}
+	go pass(devices[0], devices[1])
+	go pass(devices[1], devices[0])
+	fmt.Println("tap0 and tap1")
+	return <-errs
+}
+
+const (
+	floodSize  = 64 // bytes of payload
+	floodBatch = 64 // packets of one system call
+	floodPort  = 9  // the first
+	floodTime  = time.Second
+)
+
+// flood sends UDP to b as fast as it goes, of several flows in turn, and
+// returns the time and the CPU time of a process for each packet that came to
+// its socket, in ns. The sockets are full and nobody reads them, so that two
+// cores do: one for the sender, the other for the process.
+func (w *wire) flood(pid, flows int) (elapsed, cpu float64, err error) {
+	for i := range flows {
+		fd, err := udp(w.b)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer unix.Close(fd)
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0), unix.Bind(fd, &unix.SockaddrInet4{Port: floodPort + i}))
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	out, err := udp(w.a)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(out)
+	var stop atomic.Bool
+	done := make(chan error)
+	go func() { done <- sendAll(out, flows, &stop) }()
+	defer func() {
+		stop.Store(true)
+		err = errors.Join(err, <-done)
+	}()
+	time.Sleep(200 * time.Millisecond)
+	packets, used, begin := int64(0), time.Duration(0), time.Now()
+	for _, sign := range []int64{-1, 1} {
+		n, err := w.refused()
+		if err != nil {
+			return 0, 0, err
+		}
+		t, err := processTime(pid)
+		if err != nil {
+			return 0, 0, err
+		}
+		packets, used = packets+sign*n, used+time.Duration(sign)*t
+		if sign < 0 {
+			begin = time.Now()
+			time.Sleep(floodTime)
+		} else {
+			elapsed = float64(time.Since(begin))
+		}
+	}
+	if packets < 1000 {
+		return 0, 0, fmt.Errorf("%d packets came", packets)
+	}
+	return elapsed / float64(packets), float64(used) / float64(packets), nil
+}
+
+// sendAll sends until it is to stop.
+func sendAll(fd, flows int, stop *atomic.Bool) error {
+	var messages [floodBatch]unix.Mmsghdr
+	var to [floodBatch]unix.RawSockaddrInet4
+	payload := make([]byte, floodSize)
+	buffer := unix.Iovec{Base: &payload[0], Len: floodSize}
+	for i := range messages {
+		port := floodPort + uint16(i%flows)
+		to[i] = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port<<8 | port>>8, Addr: [4]byte{10, 0, 0, 2}}
+		messages[i].Hdr = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&to[i])), Namelen: unix.SizeofSockaddrInet4, Iov: &buffer, Iovlen: 1}
+	}
+	for !stop.Load() {
+		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages)), floodBatch, 0, 0, 0)
+		if errno != 0 && errno != unix.ENOBUFS {
+			return fmt.Errorf("sendmmsg: %w", errno)
+		}
+	}
+	return nil
+}
+
+// refused is how many packets came to a full UDP socket of b.
+func (w *wire) refused() (n int64, err error) {
+	var text []byte
+	err = inside(w.b, func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/snmp")
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if fields[0] != "Udp:" {
+			continue
+		}
+		if names == nil {
+			names = fields
+			continue
+		}
+		for i, name := range names {
+			if name == "RcvbufErrors" {
+				_, err := fmt.Sscan(fields[i], &n)
+				return n, err
+			}
+		}
+	}
+	return 0, errors.New("/proc/net/snmp has no RcvbufErrors")
+}
+
+// processTime is the CPU time of a process, with that of interrupts it was held
+// up by: what it writes to a TAP device is received there and then.
+func processTime(pid int) (time.Duration, error) {
+	const schedClock = 2 // CPUCLOCK_SCHED, see clock_getcpuclockid(3)
+	var t unix.Timespec
+	err := unix.ClockGettime(int32(^pid<<3|schedClock), &t)
+	return time.Duration(t.Nano()), err
+}
+
+func tapFigures(get func() (*wire, error)) []figure {
+	plane := func(far, policy string, f func(w *wire, pid int) (float64, error)) side {
+		return on(get, func(w *wire) (float64, error) {
+			return w.carried(far, policy, func(pid int) (float64, error) { return f(w, pid) })
+		})
+	}
+	uplink := func(policy string, f func(w *wire) (float64, error)) side {
+		return plane("v0", policy, func(w *wire, _ int) (float64, error) { return f(w) })
+	}
+	even := timeRatio("TAP: UDP 1472 B through a queue of 50 Mbit/s against HTB by hand, p99 of what gaps are off", 3, 1.3,
+		uplink(queued(evenRate, "l2"), gapsBy(spread)), handMade(get, evenRate, gapsBy(spread)))
+	even.each = " µs"
+	figures := append([]figure{even}, rates("TAP", get, uplink)...)
+	for _, m := range []struct {
+		flows int
+		name  string
+	}{{1, "one flow"}, {16, "16 flows in turn"}} {
+		flood := func(cpu bool) func(w *wire, pid int) (float64, error) {
+			return func(w *wire, pid int) (float64, error) {
+				elapsed, used, err := w.flood(pid, m.flows)
+				if cpu {
+					return used, err
+				}
+				return elapsed, err
+			}
+		}
+		for _, cpu := range []bool{false, true} {
+			what := "packets/s"
+			if cpu {
+				what = "packets per CPU time of the process"
+			}
+			figures = append(figures, speedRatio("TAP to TAP: 64 B UDP, "+m.name+", against a plain loop in Go: "+what, 2, 4,
+				plane("tap1", unlimited, flood(cpu)),
+				on(get, func(w *wire) (float64, error) {
+					return w.relayed(func(pid int) (float64, error) { return flood(cpu)(w, pid) })
+				})))
+		}
+	}
+	gigabits := func(w *wire) (float64, error) {
+		ns, err := w.iperf()
+		return 8 / ns, err
+	}
+	tcp := amount("TAP to TAP: TCP with offloads; beside it the bare veth", 3, noAim, " Gbit/s",
+		plane("tap1", unlimited, func(w *wire, _ int) (float64, error) { return gigabits(w) }), on(get, gigabits))
+	tcp.more = true
+	return append(figures, tcp)
+}
+
+// wheelFigures are those of a benchmark beside the code.
+func wheelFigures() []figure {
+	bench := func(pattern, unit string) side {
+		return func() (float64, error) {
+			out, err := exec.Command("go", "test", "-run", "^$", "-bench", "^BenchmarkWheel$/^"+pattern+"$", "-benchtime", "200ms",
+				"github.com/a-seed-32e5a53f/shaper/dataplane/tap").CombinedOutput()
+			if err != nil {
+				return 0, fmt.Errorf("go test: %w: %s", err, out)
+			}
+			for line := range strings.Lines(string(out)) {
+				fields := strings.Fields(line)
+				for i, field := range fields {
+					if strings.HasPrefix(line, "Benchmark") && field == unit {
+						v := math.NaN()
+						_, err := fmt.Sscan(fields[i-1], &v)
+						return v, err
+					}
+				}
+			}
+			return 0, fmt.Errorf("go test printed no %s: %s", unit, out)
+		}
+	}
+	var figures []figure
+	for _, p := range []struct{ name, pattern string }{
+		{"of one queue", "one_queue"}, {"of 1,000 queues", "1000_queues"}, {"at random within a second", "uniform_over_1s"},
+	} {
+		figures = append(figures, amount("wheel: 100,000 waiting "+p.name+", add and take one", 100, 50, " ns", bench(p.pattern, "ns/op"), nil))
+	}
+	return append(figures, amount("the same: allocations", 0, noAim, "", bench("uniform_over_1s", "allocs/op"), nil))
+}

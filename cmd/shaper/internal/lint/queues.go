@@ -1,0 +1,243 @@
+package lint
+
+import (
+	"maps"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// queues looks at every queue and every link.
+func (l *linter) queues() {
+	for _, q := range l.Queues {
+		l.room(q)
+		l.target(q)
+		l.early(q)
+	}
+	for _, link := range l.Links {
+		l.starved(link)
+		if !slices.ContainsFunc(l.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
+			l.add(Note, link, "", "link %s is shared by no queue", link.Name)
+		}
+	}
+}
+
+// rate is that at which a queue is emptied, at best.
+func rate(q *dataplane.Queue) meter.Rate {
+	if q.Link != nil {
+		return q.Link.Rate
+	}
+	return q.Rate
+}
+
+// packet is how long a packet of the MTU takes, rounded up.
+func (l *linter) packet(r meter.Rate) time.Duration {
+	ns := big.NewInt(l.MTU)
+	ns.Mul(ns, big.NewInt(int64(r.Period))).Add(ns, big.NewInt(r.Bytes-1)).Quo(ns, big.NewInt(r.Bytes))
+	if !ns.IsInt64() {
+		return 1<<63 - 1
+	}
+	return time.Duration(ns.Int64())
+}
+
+// room looks for limits that a packet of the MTU breaks: alone, or behind one
+// other.
+func (l *linter) room(q *dataplane.Queue) {
+	r := rate(q)
+	need := l.packet(r)
+	if q.Bytes > 0 && q.Bytes < l.MTU {
+		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never gets into queue %s", q.Bytes, l.MTU, q.Name)
+	}
+	switch {
+	case q.Time == 0:
+	case q.Link == nil && q.Time < need:
+		l.add(Warning, q, "limit", "limit of %v is less than the %v that a packet of %d bytes takes at %v: the next right behind it is always dropped", q.Time, need, l.MTU, r)
+	case q.Link != nil:
+		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
+			l.add(Warning, q, "limit", "limit of %v is %d B at the link's rate, below the MTU: a packet of %d bytes never gets into queue %s", q.Time, bytes, l.MTU, q.Name)
+		}
+	}
+}
+
+// target looks for a wait that CoDel takes for a bad queue where it is only a
+// packet on its way out.
+func (l *linter) target(q *dataplane.Queue) {
+	if need := l.packet(rate(q)); q.CoDel.Target > 0 && q.CoDel.Target < need {
+		l.add(Warning, q, "codel", "codel's target of %v is less than a packet of %d bytes takes at %v, %v: a queue of one packet would count as a bad one (RFC 8289 wants at least an MTU)",
+			q.CoDel.Target, l.MTU, rate(q), need)
+	}
+}
+
+// early looks for WRED that drops a color before a worse one, and for WRED of
+// colors that never come.
+func (l *linter) early(q *dataplane.Queue) {
+	reach := l.reach(q)
+	if reach == [3]bool{} {
+		return // unused says so
+	}
+	better := -1
+	for color, e := range q.WRED {
+		switch {
+		case reach[color]:
+			if better >= 0 && harsher(q.WRED[better], e) {
+				l.add(Warning, q, "wred", "wred drops %v before %v in queue %s: the worse color should go first (RFC 2597 §2)", meter.Color(better), meter.Color(color), q.Name)
+			}
+			better = color
+		case e != queue.Early{}:
+			l.add(Note, q, "wred", "wred of %v is without effect: no %[1]v packet gets into queue %s", meter.Color(color), q.Name)
+		}
+	}
+}
+
+// harsher says whether WRED begins or ends earlier for a color than for a worse
+// one, or drops more of it between the same thresholds.
+func harsher(better, worse queue.Early) bool {
+	none := queue.Early{}
+	switch {
+	case better == none:
+		return false
+	case worse == none, better.Min < worse.Min, better.Max < worse.Max:
+		return true
+	}
+	return better.Min == worse.Min && better.Max == worse.Max && better.Probability > worse.Probability
+}
+
+// reach says which colors' packets get into a queue.
+func (l *linter) reach(q *dataplane.Queue) (colors [3]bool) {
+	for i := range l.File.Policy.Classes {
+		c := &l.File.Policy.Classes[i]
+		for _, color := range policyfile.Colors(c) {
+			colors[color] = colors[color] || c.Action(color).Queue == q
+		}
+	}
+	return colors
+}
+
+// starved looks for queues of a link that leave nothing to those behind them.
+func (l *linter) starved(link *dataplane.Link) {
+	var shared []*dataplane.Queue
+	for _, q := range l.Queues {
+		if q.Link == link {
+			shared = append(shared, q)
+		}
+	}
+	slices.SortStableFunc(shared, func(a, b *dataplane.Queue) int { return a.Priority - b.Priority })
+	taken, whole := new(big.Rat), ratio(link.Rate)
+	for _, q := range shared {
+		last := shared[len(shared)-1]
+		if q.Priority == last.Priority {
+			return // which comes before none
+		}
+		n, class := l.most(q)
+		switch taken.Add(taken, n); {
+		case class != "":
+			l.add(Warning, q, "priority", "queue %s is served before %s, and no meter bounds what class %s sends there: it can starve the others of link %s", q.Name, last.Name, class, link.Name)
+			return
+		case taken.Cmp(whole) >= 0:
+			l.add(Warning, q, "priority", "queue %s is served before %s, and meters let the whole %v of link %s through to it and to what comes before it: the others can starve", q.Name, last.Name, link.Rate, link.Name)
+			return
+		}
+	}
+}
+
+func ratio(r meter.Rate) *big.Rat {
+	if r.Bytes == 0 {
+		return new(big.Rat)
+	}
+	return big.NewRat(r.Bytes, int64(r.Period))
+}
+
+// most is the rate, in bytes a ns, that meters let into a queue, or the name of
+// a class that none bounds.
+func (l *linter) most(q *dataplane.Queue) (*big.Rat, string) {
+	colors := map[*dataplane.Meter]meter.Color{} // the worst that gets in, by meter
+	for i := range l.File.Policy.Classes {
+		c := &l.File.Policy.Classes[i]
+		for _, color := range policyfile.Colors(c) {
+			switch {
+			case c.Action(color).Queue != q:
+			case !bounded(c.Meter) || color == meter.Red:
+				return new(big.Rat), c.Name
+			default:
+				colors[c.Meter] = max(colors[c.Meter], color)
+			}
+		}
+	}
+	sum := new(big.Rat)
+	for m, color := range l.lent(colors) {
+		if _, ok := colors[m]; ok {
+			sum.Add(sum, l.least(m, color))
+		} else {
+			sum.Add(sum, l.passes(m, color))
+		}
+	}
+	return sum, ""
+}
+
+// bounded says whether a chain has a meter for all of its packets together.
+func bounded(m *dataplane.Meter) bool {
+	for m != nil && m.Per.By != dataplane.NoKey {
+		m = m.Then
+	}
+	return m != nil
+}
+
+// least is what the strictest meter of a chain lets through.
+func (l *linter) least(m *dataplane.Meter, color meter.Color) *big.Rat {
+	var least *big.Rat
+	for ; m != nil; m = m.Then {
+		if m.Per.By != dataplane.NoKey {
+			continue
+		}
+		if n := l.passes(m, color); least == nil || n.Cmp(least) < 0 {
+			least = n
+		}
+	}
+	return least
+}
+
+// lent adds to meters and their colors those whose tokens may go to them: in an
+// envelope the flows of a higher rank.
+func (l *linter) lent(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
+	out := maps.Clone(colors)
+	for to, color := range colors {
+		for _, from := range l.led() {
+			if to.Envelope != nil && from.Envelope == to.Envelope && from.Rank > to.Rank {
+				out[from] = max(out[from], color)
+			}
+		}
+	}
+	return out
+}
+
+// passes is the rate, in bytes a ns, at which a meter gives a color or better.
+func (l *linter) passes(m *dataplane.Meter, worst meter.Color) *big.Rat {
+	var n *big.Rat
+	switch t := m.Params.(type) {
+	case meter.SRTCM:
+		n = ratio(t.CIR)
+	case meter.TRTCM:
+		if n = ratio(t.PIR); worst == meter.Green {
+			n = ratio(t.CIR)
+		}
+	case meter.TRTCM4115:
+		if n = ratio(t.CIR); worst == meter.Yellow {
+			n.Add(n, ratio(t.EIR))
+		}
+	case meter.TSWTCM:
+		if n = ratio(t.PIR); worst == meter.Green {
+			n = ratio(t.CIR)
+		}
+	default:
+		n = ratio(policyfile.Buckets(m.Params)[0].Rate)
+	}
+	if m.Packets {
+		n.Mul(n, big.NewRat(l.MTU, 1))
+	}
+	return n
+}

@@ -1,0 +1,138 @@
+package oracle
+
+import "math/big"
+
+// bucket holds tokens up to size, and gains rate tokens a nanosecond.
+type bucket struct {
+	rate   *big.Rat
+	size   *big.Rat
+	tokens *big.Rat
+}
+
+// add puts n tokens into the bucket and returns what did not fit.
+func (b *bucket) add(n *big.Rat) (overflow *big.Rat) {
+	sum := new(big.Rat).Add(b.tokens, n)
+	if sum.Cmp(b.size) <= 0 {
+		b.tokens = sum
+		return new(big.Rat)
+	}
+	b.tokens = new(big.Rat).Set(b.size)
+	return sum.Sub(sum, b.size)
+}
+
+// fits says whether the tokens are enough for the cost: equal is enough.
+func (b *bucket) fits(cost *big.Rat) bool { return b.tokens.Cmp(cost) >= 0 }
+
+func (b *bucket) take(cost *big.Rat) { b.tokens = new(big.Rat).Sub(b.tokens, cost) }
+
+// buckets is the state of every meter that is made of plain buckets. Bucket c is the
+// committed one and the only one of a token bucket; e is the excess bucket of RFC 2697
+// and RFC 4115; p is the peak bucket of RFC 2698.
+type buckets struct {
+	kind     string // srtcm, trtcm, trtcm4115, token-bucket or gcra
+	coupling bool   // RFC 4115 only: what overflows c goes into e
+	c, e, p  *bucket
+
+	last *big.Rat // the time of the last refill; nil before the first packet
+}
+
+func (b *buckets) decide(now, cost *big.Rat, in color) color {
+	b.refill(now)
+	switch b.kind {
+	case "srtcm":
+		return b.rfc2697(cost, in)
+	case "trtcm":
+		return b.rfc2698(cost, in)
+	case "trtcm4115":
+		return b.rfc4115(cost, in)
+	}
+	return b.tokenBucket(cost, in)
+}
+
+// likeNew may refill: that is exact, so it does not matter how often.
+func (b *buckets) likeNew(now *big.Rat) bool {
+	b.refill(now)
+	for _, x := range []*bucket{b.c, b.e, b.p} {
+		if x != nil && x.tokens.Cmp(x.size) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// refill gives the tokens of the time since the last packet. The clock begins
+// with the first packet.
+func (b *buckets) refill(now *big.Rat) {
+	if b.last == nil {
+		b.last = now
+		return
+	}
+	dt := new(big.Rat).Sub(now, b.last)
+	if dt.Sign() <= 0 {
+		return
+	}
+	b.last = now
+
+	grant := func(x *bucket) *big.Rat { return new(big.Rat).Mul(x.rate, dt) }
+	overflow := b.c.add(grant(b.c))
+	switch b.kind {
+	case "srtcm":
+		b.e.add(overflow)
+	case "trtcm":
+		b.p.add(grant(b.p))
+	case "trtcm4115":
+		b.e.add(grant(b.e))
+		if b.coupling {
+			b.e.add(overflow)
+		}
+	}
+}
+
+// rfc2697 is RFC 2697 §3, in color-aware mode.
+func (b *buckets) rfc2697(cost *big.Rat, pre color) color {
+	switch {
+	case pre == green && b.c.fits(cost):
+		b.c.take(cost)
+		return green
+	case pre != red && b.e.fits(cost):
+		b.e.take(cost)
+		return yellow
+	}
+	return red
+}
+
+// rfc2698 is RFC 2698 §3, in color-aware mode.
+func (b *buckets) rfc2698(cost *big.Rat, pre color) color {
+	switch {
+	case pre == red || !b.p.fits(cost):
+		return red
+	case pre == yellow || !b.c.fits(cost):
+		b.p.take(cost)
+		return yellow
+	}
+	b.p.take(cost)
+	b.c.take(cost)
+	return green
+}
+
+// rfc4115 is Figure 1 of RFC 4115 §3: a packet equal to the tokens conforms.
+func (b *buckets) rfc4115(cost *big.Rat, pre color) color {
+	switch {
+	case pre == green && b.c.fits(cost):
+		b.c.take(cost)
+		return green
+	case pre != red && b.e.fits(cost):
+		b.e.take(cost)
+		return yellow
+	}
+	return red
+}
+
+// tokenBucket has two colors of its own: what conforms keeps its color.
+func (b *buckets) tokenBucket(cost *big.Rat, pre color) color {
+	if pre == red || !b.c.fits(cost) {
+		return red
+	}
+	b.c.take(cost)
+	return pre
+}

@@ -1,0 +1,141 @@
+package oracle
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// flowStep is a packet at one of the flows of an envelope, and the tokens of all of them
+// after it.
+type flowStep struct {
+	flow   int
+	at     int64 // ns
+	length int64
+	in     color
+	reason string
+	tokens string // C and E of each flow
+}
+
+// flows hands packets to the first meters of a policy's classes.
+func flows(t *testing.T, policy string, steps []flowStep) {
+	t.Helper()
+	p, err := parsePolicy([]byte(policy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range steps {
+		_, reason := p.classes[s.flow].chain[0].decide(frame{}, whole(s.at), s.length, s.in)
+		var tokens []string
+		for _, c := range p.classes {
+			if m, ok := c.chain[0].state.(*member); ok {
+				tokens = append(tokens, fmt.Sprint(m.flow.c.tokens.RatString(), " ", m.flow.e.tokens.RatString()))
+			}
+		}
+		if got := strings.Join(tokens, ", "); reason != s.reason || got != s.tokens {
+			t.Errorf("step %d: %s, tokens %s; want %s, %s", i, reason, got, s.reason, s.tokens)
+		}
+	}
+}
+
+func TestEnvelopeByRank(t *testing.T) {
+	// All comes in at the highest rank, and falls from one to the next.
+	flows(t, `
+envelopes: {e: {}}
+classes:
+  - {name: low, meter: {type: trtcm4115, cir: 0bit, cbs: 100, eir: 0bit, ebs: 100, envelope: e, rank: 1, initial: empty}}
+  - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 2B/1ns, ebs: 5, envelope: e, rank: 64, color: aware}}
+  - {name: mid, meter: {type: trtcm4115, cir: 0bit, cbs: 8, eir: 0bit, ebs: 8, envelope: e, rank: 7, initial: 50%}}
+`, []flowStep{
+		{0, 50, 1, green, "rfc4115-red", "0 0, 10 5, 4 4"}, // the clock begins
+		{0, 53, 3, green, "rfc4115-red", "0 2, 10 5, 7 8"},
+		{0, 60, 7, green, "rfc4115-yellow", "6 9, 10 5, 8 8"},
+		{1, 60, 10, green, "rfc4115-green", "6 9, 0 5, 8 8"},
+		{1, 70, 11, green, "rfc4115-red", "6 29, 10 5, 8 8"}, // C just full: nothing falls
+		{1, 71, 1, red, "rfc4115-pre-red", "7 31, 10 5, 8 8"},
+		{2, 71, 8, green, "rfc4115-green", "7 31, 10 5, 0 8"},
+		{0, 71, 7, green, "rfc4115-green", "0 31, 10 5, 0 8"},
+		{1, 80, 5, yellow, "rfc4115-pre-yellow", "1 49, 10 0, 8 8"},
+		{0, 81, 0, green, "rfc4115-green", "2 49, 10 2, 8 8"},
+	})
+}
+
+func TestEnvelopeCaps(t *testing.T) {
+	// The highest rank is coupled: what its C has no room for stays with it, as E.
+	flows(t, `
+envelopes: {e: {cirmax: 1B/1ns, eirmax: 3B/2ns}}
+classes:
+  - {name: high, meter: {type: trtcm4115, cir: 2B/1ns, cbs: 10, eir: 1B/1ns, ebs: 5, envelope: e, rank: 9, initial: empty, coupling: true}}
+  - {name: low, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 20, eir: 1B/1ns, ebs: 30, envelope: e, rank: 8, initial: empty}}
+`, []flowStep{
+		{1, 100, 1, green, "rfc4115-red", "0 0, 0 0"},
+		{1, 108, 99, green, "rfc4115-red", "8 5, 8 11"},   // E: 8, of which 3 fall; 8 + 3
+		{1, 118, 99, green, "rfc4115-red", "10 5, 18 26"}, // C: 8 too many; E: 10 + 8 is capped to 15; 10 + 15 too
+		{1, 128, 99, green, "rfc4115-red", "10 5, 20 30"},
+		{0, 128, 10, green, "rfc4115-green", "0 5, 20 30"},
+		{1, 128, 20, green, "rfc4115-green", "0 5, 0 30"},
+		{1, 128, 30, green, "rfc4115-yellow", "0 5, 0 0"},
+		{0, 129, 2, green, "rfc4115-yellow", "1 3, 1 3/2"}, // C: 2 is capped to 1; E: 1 of 1 falls; 2 is capped to 3/2
+	})
+	// Without a cap, too: nothing of its C falls to the C below.
+	flows(t, `
+envelopes: {e: {}}
+classes:
+  - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 0bit, ebs: 5, envelope: e, rank: 2, coupling: true, initial: empty}}
+  - {name: low, meter: {type: trtcm4115, cir: 0bit, cbs: 10, eir: 0bit, ebs: 50, envelope: e, rank: 1, initial: empty}}
+`, []flowStep{
+		{0, 0, 1, green, "rfc4115-red", "0 0, 0 0"},
+		{0, 12, 11, green, "rfc4115-red", "10 2, 0 0"},
+		{1, 22, 8, green, "rfc4115-red", "10 5, 0 7"},
+	})
+	// A cap holds for what falls, too, and lets a fraction through.
+	flows(t, `
+envelopes: {e: {cirmax: 1B/3ns}}
+classes:
+  - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 1, eir: 0bit, ebs: 0, envelope: e, rank: 2}}
+  - {name: low, meter: {type: trtcm4115, cir: 1B/3ns, cbs: 9, eir: 0bit, ebs: 0, envelope: e, rank: 1, initial: empty}}
+`, []flowStep{
+		{0, 0, 1, green, "rfc4115-green", "0 0, 0 0"},
+		{0, 1, 1, green, "rfc4115-red", "1/3 0, 1/3 0"},
+		{0, 5, 1, green, "rfc4115-green", "0 0, 5/3 0"}, // 1/3 + 4/3: 2/3 fall, but 4/3 + 2/3 is capped to 4/3
+	})
+}
+
+func TestEnvelopeMembers(t *testing.T) {
+	// A meter that two classes lead to is one flow; one that none leads to is no flow.
+	flows(t, `
+envelopes: {e: {cirmax: 10p/1ns}}
+meters:
+  gone: {type: trtcm4115, cir: 9p/1ns, cbs: 1, eir: 9p/1ns, ebs: 1, envelope: e, rank: 3, count: packets}
+  late: {type: trtcm4115, cir: 1p/1ns, cbs: 1, eir: 0p/1ns, ebs: 0, envelope: e, rank: 2, count: packets, color: aware}
+classes:
+  - {name: a, meter: {type: token-bucket, rate: 1bit, burst: 64}, then: late}
+  - {name: b, meter: {type: token-bucket, rate: 1bit, burst: 64}, then: late}
+  - {name: c, meter: {type: trtcm4115, cir: 0p/1ns, cbs: 9, eir: 0p/1ns, ebs: 0, envelope: e, rank: 1, count: packets, initial: empty}}
+`, []flowStep{
+		{2, 0, 9, green, "rfc4115-red", "0 0"},
+		{2, 3, 9, green, "rfc4115-green", "2 0"}, // only what falls from late
+		{2, 3, 9, green, "rfc4115-green", "1 0"},
+	})
+}
+
+// TestEnvelopeOfOne is RFC 4115, coupled and not.
+func TestEnvelopeOfOne(t *testing.T) {
+	capture := writePcap(t, 1, traffic(t))
+	for _, options := range []string{"", ", coupling: true", ", initial: 20%, color: aware"} {
+		meter := "type: trtcm4115, cir: 200kbit, cbs: 3000, eir: 100kbit, ebs: 3000" + options
+		alone, err := Decide([]byte("classes: [{name: all, meter: {"+meter+"}}]"), capture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		member, err := Decide([]byte("classes: [{name: all, meter: {"+meter+", envelope: e, rank: 1}}]\nenvelopes: {e: {}}"), capture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range alone {
+			if fmt.Sprint(alone[i]) != fmt.Sprint(member[i]) {
+				t.Fatalf("%s: alone %q, as a member %q", meter, alone[i], member[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,427 @@
+package oracle
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func mustParse(t *testing.T, text string) *policy {
+	t.Helper()
+	p, err := parsePolicy([]byte("classes: []\n" + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// arrive offers packets, then lets the links run empty, and returns what became of each:
+// the departure, with ^ for CE, or the reason of the drop. A line is the time in ns, the
+// queue, the length, the color, with ^ for ECN-capable; what follows is not looked at.
+func arrive(t *testing.T, p *policy, lines []string) []string {
+	t.Helper()
+	var rows []*row
+	for _, line := range lines {
+		field := strings.Fields(line)
+		at, ok := new(big.Int).SetString(field[0], 10)
+		length, err := strconv.ParseInt(field[2], 10, 64)
+		name, capable := strings.CutSuffix(field[3], "^")
+		c := slices.Index([]string{"green", "yellow", "red"}, name)
+		if !ok || err != nil || c < 0 || p.queues[field[1]] == nil {
+			t.Fatalf("test line %q", line)
+		}
+		r := &row{length: length}
+		p.queues[field[1]].offer(&queued{row: r, arrival: at, capable: capable, color: color(c)})
+		rows = append(rows, r)
+	}
+	p.empty()
+	var out []string
+	for _, r := range rows {
+		switch {
+		case r.dropped:
+			out = append(out, r.reason)
+		case r.ecn:
+			out = append(out, r.departure.String()+"^")
+		default:
+			out = append(out, r.departure.String())
+		}
+	}
+	return out
+}
+
+// byHand runs lines that end with what must become of the packet.
+func byHand(t *testing.T, policy, script string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(script), "\n")
+	for i, got := range arrive(t, mustParse(t, policy), lines) {
+		if field := strings.Fields(lines[i]); got != field[4] {
+			t.Errorf("line %d: %s: got %s", i+1, strings.TrimSpace(lines[i]), got)
+		}
+	}
+}
+
+// handTest is queues and links, and a script of them.
+type handTest struct{ name, policy, script string }
+
+func runByHand(t *testing.T, tests []handTest) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { byHand(t, test.policy, test.script) })
+	}
+}
+
+// At 8mbit a byte takes 1000 ns; at 3gbit a byte takes 8/3 ns.
+func TestQueue(t *testing.T) {
+	runByHand(t, []handTest{
+		{"time", "queues: {q: {rate: 8mbit, limit: 1ms}}", `
+			5       q 1000 green 5
+			5       q 1    green 1000005     waits 1 ms: the limit itself
+			5       q 1    green queue-full
+			1005    q 1    green 1001005
+			2000000 q 5000 green 2000000     idle since: now
+			5999999 q 1    green queue-full
+			6000000 q 1    green 7000000`},
+		{"bytes", "queues: {q: {rate: 8mbit, limit: 1000}}", `
+			0       q 1001 green queue-full
+			0       q 1000 green 0           leaves at once, does not wait
+			0       q 600  green 1000000
+			0       q 401  green queue-full
+			0       q 400  green 1600000
+			999999  q 1    green queue-full
+			1000000 q 601  green queue-full  the 600 leave now
+			1000000 q 600  green 2000000`},
+		{"packets", "queues: {q: {rate: 8mbit, limit: 2p}}", `
+			0       q 1000 green 0
+			0       q 1000 green 1000000
+			0       q 1000 green 2000000
+			0       q 1000 green queue-full
+			1000000 q 1000 green 3000000
+			1000000 q 1000 green queue-full`},
+		{"fractions", "queues: {q: {rate: 3gbit, limit: 1s}}", `
+			0 q 1 green 0
+			0 q 1 green 3     8/3
+			0 q 1 green 6     16/3: not 8/3 rounded up and added
+			0 q 1 green 8     24/3
+			8 q 1 green 11    32/3`},
+		{"three small packets in 79 bytes", "queues: {q: {rate: 8mbit, limit: 79}}", `
+			0     q 10 green 0
+			0     q 10 green 10000
+			0     q 10 green 20000
+			0     q 10 green 30000
+			0     q 10 green queue-full
+			9999  q 10 green queue-full
+			10000 q 10 green 40000`},
+		{"one small packet in 10 bytes", "queues: {q: {rate: 8mbit, limit: 10}}", `
+			0 q 4 green 0
+			0 q 4 green 4000
+			0 q 4 green queue-full`},
+		{"time has no such bound", "queues: {q: {rate: 8mbit, limit: 4us}}", `
+			0 q 1 green 0
+			0 q 1 green 1000
+			0 q 1 green 2000
+			0 q 1 green 3000
+			0 q 1 green 4000
+			0 q 1 green queue-full`},
+	})
+}
+
+// TestHolds is how many packets a queue has room for.
+func TestHolds(t *testing.T) {
+	for text, want := range map[string]int64{
+		"{rate: 8mbit, limit: 0}":         1,
+		"{rate: 8mbit, limit: 39}":        1,
+		"{rate: 8mbit, limit: 40}":        2,
+		"{rate: 8mbit, limit: 1310719}":   65535,
+		"{rate: 8mbit, limit: 1310720}":   65536,
+		"{rate: 8mbit, limit: 10GB}":      65536,
+		"{rate: 8mbit, limit: 3p}":        65536, // the limit itself is what holds it
+		"{link: wan, limit: 100us}":       5,     // of 100 bytes
+		"{link: wan, limit: 99999999s}":   65536,
+		"{link: wan, limit: 65536p}":      65536,
+		"{link: wan, limit: 9999999999s}": 65536,
+	} {
+		p := mustParse(t, "links: {wan: {rate: 8mbit}}\nqueues: {q: "+text+"}")
+		if got := p.queues["q"].holds(); got != want {
+			t.Errorf("%s: %d packets, want %d", text, got, want)
+		}
+	}
+}
+
+// TestRandomNumbers has the published first outputs of splitmix64, and the 24 bits of
+// seeds, worked out apart from this code.
+func TestRandomNumbers(t *testing.T) {
+	for k, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423} {
+		if got := splitmix64(1234567 + uint64(k+1)*0x9E3779B97F4A7C15); got != want {
+			t.Errorf("output %d of 1234567: %d, want %d", k+1, got, want)
+		}
+	}
+	for seed, want := range map[uint64][]uint64{
+		0:         seed0,
+		7:         {6540257, 281660, 15112256, 9779947, 7590715, 4184766, 7850948, 5504214},
+		1<<64 - 1: {14997873, 15310840, 3682296, 7151027, 11837511, 13835693, 15814444, 4218276},
+	} {
+		q := &queue{seed: seed}
+		for k, r := range want {
+			if got := q.draw(); got != r {
+				t.Errorf("number %d of seed %d: %d, want %d", k+1, seed, got, r)
+			}
+		}
+	}
+}
+
+// As shares of 2^24: 0.883, 0.432, 0.026, 0.971, 0.106, 0.327, 0.174, 0.772.
+var seed0 = []uint64{14819496, 7239838, 443485, 16288696, 1784201, 5491615, 2917018, 12944403}
+
+func TestProbability(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "1": 1 << 24, "1.000": 1 << 24, "0.5": 1 << 23,
+		"0.1":                         1677722, // 1677721.6
+		"0.0000000298023223876953125": 1,       // 2^-25: half is up
+		"0.0000000298023223876953124": 0,
+		"0.99999998":                  1 << 24,
+	} {
+		var n yaml.Node
+		if err := yaml.Unmarshal([]byte("{min: 1p, max: 2p, probability: "+text+"}"), &n); err != nil {
+			t.Fatal(err)
+		}
+		w, err := parseWRED(n.Content[0], func(n *yaml.Node) (*big.Rat, error) {
+			_, value, err := parseLevel(n.Value, nil)
+			return value, err
+		})
+		if err != nil || w.share.Int64() != want {
+			t.Errorf("%s: %v, %v, want %d", text, w, err, want)
+		}
+	}
+}
+
+// Packets of 1000 bytes take 1 ms.
+func TestWRED(t *testing.T) {
+	runByHand(t, []handTest{
+		// Were numbers drawn below min or from max on, or not at min, others would be hit.
+		{"packets", "queues: {q: {rate: 8mbit, limit: 10p, wred: {yellow: {min: 2p, max: 4p, probability: 1}}}}", `
+			0       q 1000 green   0
+			0       q 1000 green   1000000
+			0       q 1000 yellow  2000000   1 waits: below min
+			0       q 1000 yellow  3000000   2: min itself, number 1 is for nothing
+			0       q 1000 yellow  wred      3: number 2 is below 1/2
+			0       q 1000 yellow^ wred      3: number 3 too; no ecn in the queue
+			0       q 1000 yellow  4000000   3: number 4 is not
+			0       q 1000 yellow  wred      4: max itself
+			0       q 1000 green   5000000
+			0       q 1000 red     6000000
+			3999999 q 1000 yellow  wred      3: number 5
+			4000000 q 1000 yellow  7000000   2: number 6
+			4000000 q 1000 yellow  wred      3: number 7
+			4000000 q 1000 yellow  8000000   3: number 8`},
+		{"CE", "queues: {q: {rate: 8mbit, limit: 10p, ecn: true, wred: {yellow: {min: 1p, max: 5p, probability: 1}}}}", `
+			0       q 1000 green   0
+			0       q 1000 green   1000000
+			0       q 1000 green   2000000
+			0       q 1000 yellow^ 3000000   2 wait: number 1 is not below 1/4
+			0       q 1000 yellow^ 4000000^  3: number 2 is below 1/2
+			0       q 1000 yellow  wred      4: number 3, not ECN-capable
+			0       q 1000 yellow^ 5000000   4: number 4 is not below 3/4
+			0       q 1000 yellow^ wred      5: max, capable or not`},
+		// Probability 0 draws all the same: red has number 5. At max it drops.
+		{"probability 0", `queues: {q: {rate: 8mbit, limit: 10p, wred: {
+			yellow: {min: 0p, max: 4p, probability: 0}, red: {min: 0p, max: 4p, probability: 1}}}}`, `
+			0 q 1000 yellow 0
+			0 q 1000 yellow 1000000
+			0 q 1000 yellow 2000000
+			0 q 1000 yellow 3000000
+			0 q 1000 red    wred
+			0 q 1000 yellow 4000000
+			0 q 1000 yellow wred`},
+		// At 2 ms of 1 to 3 the share is 838861 of 2^24: number 2 of seed 7 is below.
+		{"time", "queues: {q: {rate: 8mbit, limit: 5ms, seed: 7, wred: {red: {min: 1ms, max: 3ms, probability: 0.1}}}}", `
+			0 q 1000 red   0           waits 0
+			1 q 1    red   1000000     1 ns below min
+			1 q 999  red   1001000     number 1
+			1 q 1    red   wred        number 2
+			1 q 1000 red   2000000     number 3
+			1 q 1    red   3000000     1 ns below max: number 4
+			1 q 1000 red   wred        999 ns above max
+			1 q 1999 green 3001000
+			1 q 1    green 5000000
+			1 q 1    green queue-full  1000 ns above the limit`},
+		{"bytes", `queues: {q: {rate: 8mbit, limit: 1000, wred: {
+			green: {min: 500, max: 1000, probability: 1}, red: {min: 300, max: 300, probability: 0}}}}`, `
+			0 q 100 green 0
+			0 q 299 green 100000
+			0 q 1   red   399000       299 bytes wait
+			0 q 1   red   wred         300: min is max, nothing is drawn
+			0 q 199 green 400000
+			0 q 251 green 599000       499: below min
+			0 q 251 green queue-full   750: it is full before WRED is asked
+			0 q 50  green 850000       750: number 1 is not below 1/2
+			0 q 50  green wred         800: number 2 is below 3/5
+			0 q 200 green wred         number 3 too
+			0 q 200 green 900000       number 4 is not
+			0 q 0   green wred         1000: max`},
+	})
+}
+
+// TestCodelByHand has times in ns at the default target of 5 ms and interval of 100 ms.
+func TestCodelByHand(t *testing.T) {
+	const ms = 1_000_000
+	steps := []struct {
+		t, wait  int64
+		victim   bool
+		count    int64
+		dropNext int64
+	}{
+		{0, 5*ms - 1, false, 0, 0},
+		{10 * ms, 5 * ms, false, 0, 0}, // the target itself is above it
+		{110*ms - 1, 9 * ms, false, 0, 0},
+		{110 * ms, 5 * ms, true, 1, 210 * ms},
+		{210*ms - 1, 5 * ms, false, 1, 210 * ms},
+		{210 * ms, 5 * ms, true, 2, 280_710_678}, // 100 ms / sqrt(2) is 70.710678
+		{210 * ms, 5 * ms, false, 2, 280_710_678},
+		{280_710_678, 5 * ms, true, 3, 338_445_704}, // sqrt(3): 57.735026
+		{338_445_704, 5 * ms, true, 4, 388_445_704},
+		{350 * ms, 5*ms - 1, false, 4, 388_445_704}, // below: no dropping any more
+		{360 * ms, 5 * ms, false, 4, 388_445_704},
+		{459 * ms, 5 * ms, false, 4, 388_445_704},
+		{460 * ms, 5 * ms, true, 3, 517_735_026}, // again, soon: count goes on at 4 - 1
+		{517_735_026, 5 * ms, true, 4, 567_735_026},
+		{568 * ms, 0, false, 4, 567_735_026},
+		{600 * ms, 5 * ms, false, 4, 567_735_026},
+		{700 * ms, 5 * ms, true, 1, 800 * ms}, // 4 - 3 is not above 1
+		{800 * ms, 5 * ms, true, 2, 870_710_678},
+		{880 * ms, 5 * ms, true, 3, 928_445_704}, // late: the next time counts from drop_next
+		{890 * ms, 0, false, 3, 928_445_704},
+		{900 * ms, 5 * ms, false, 3, 928_445_704},
+		{2_528_445_704, 5 * ms, true, 1, 2_628_445_704}, // 16 intervals behind: from 1
+		{2_628_445_704, 5 * ms, true, 2, 2_699_156_382},
+		{2_700 * ms, 5 * ms, true, 3, 2_756_891_408},
+		{2_760 * ms, 0, false, 3, 2_756_891_408},
+		{2_761 * ms, 5 * ms, false, 3, 2_756_891_408},
+		{4_356_891_407, 5 * ms, true, 2, 4_427_602_085}, // 1 ns less: 3 - 1
+	}
+	c := mustParse(t, "queues: {q: {rate: 8mbit, limit: 1s, codel: {}}}").queues["q"].codel
+	for i, s := range steps {
+		victim := c.victim(big.NewInt(s.t), big.NewInt(s.wait))
+		if victim != s.victim || c.count != s.count || c.dropNext.Int64() != s.dropNext {
+			t.Errorf("step %d: %v, count %d, next %s; want %+v", i+1, victim, c.count, c.dropNext, s)
+		}
+	}
+}
+
+// Packets of 1000 bytes take 1 ms.
+func TestCodelQueue(t *testing.T) {
+	const codel = "codel: {target: 2ms, interval: 4ms}"
+	runByHand(t, []handTest{
+		{"drop", "queues: {q: {rate: 8mbit, limit: 1s, " + codel + "}}", `
+			0 q 1000 green^ 0
+			0 q 1000 green  1000000
+			0 q 1000 green  2000000   waits the target: above it from 6 ms on
+			0 q 1000 green  3000000
+			0 q 1000 green  4000000
+			0 q 1000 green  5000000
+			0 q 1000 green^ codel     at 6 ms; again at 10
+			0 q 1000 green  6000000
+			0 q 1000 green  7000000
+			0 q 1000 green  8000000
+			0 q 1000 green  9000000
+			0 q 1000 green  codel     at 10; again 4 / sqrt(2) later, at 12.83
+			0 q 1000 green  10000000
+			0 q 1000 green  11000000
+			0 q 1000 green  12000000
+			0 q 1000 green  codel     at 13; again 4 / sqrt(3) later, at 15.14
+			0 q 1000 green  13000000
+			0 q 1000 green  14000000
+			0 q 1000 green  15000000
+			0 q 1000 green  codel     at 16`},
+		{"CE", "queues: {q: {rate: 8mbit, limit: 1s, ecn: true, " + codel + "}}", `
+			0 q 1000 green^ 0
+			0 q 1000 green^ 1000000
+			0 q 1000 green^ 2000000
+			0 q 1000 green^ 3000000
+			0 q 1000 green^ 4000000
+			0 q 1000 green^ 5000000
+			0 q 1000 green^ 6000000^
+			0 q 1000 green^ 7000000
+			0 q 1000 green^ 8000000
+			0 q 1000 green^ 9000000
+			0 q 1000 green^ 10000000^
+			0 q 1000 green^ 11000000
+			0 q 1000 green^ 12000000
+			0 q 1000 green^ 13000000^ at 12.83; again at 15.14
+			0 q 1000 green^ 14000000
+			0 q 1000 green^ 15000000
+			0 q 1000 green^ 16000000^ again 2 later, at 17.14
+			0 q 1000 green^ 17000000
+			0 q 1000 green  codel     at 18; again 4 / sqrt(5) later, at 18.93
+			0 q 1000 green^ 18000000
+			0 q 1000 green^ 19000000^`},
+		// Number 1 of seed 7, 0.39, is below 1/2; the CE of both is one.
+		{"CE by both", "queues: {q: {rate: 8mbit, limit: 99p, ecn: true, seed: 7, wred: {yellow: {min: 4p, max: 6p, probability: 1}}, " + codel + "}}", `
+			0 q 1000 green   0
+			0 q 1000 green   1000000
+			0 q 1000 green   2000000
+			0 q 1000 green   3000000
+			0 q 1000 green   4000000
+			0 q 1000 green   5000000
+			0 q 1000 yellow^ 6000000^
+			0 q 1000 green   7000000   CoDel had its victim
+			0 q 1000 green   8000000
+			0 q 1000 green   9000000
+			0 q 1000 green   codel`},
+		{"CoDel does not see what WRED drops", "queues: {q: {rate: 8mbit, limit: 99p, ecn: true, seed: 7, wred: {yellow: {min: 4p, max: 6p, probability: 1}}, " + codel + "}}", `
+			0 q 1000 green   0
+			0 q 1000 green   1000000
+			0 q 1000 green   2000000
+			0 q 1000 green   3000000
+			0 q 1000 green   4000000
+			0 q 1000 green   5000000
+			0 q 1000 yellow  wred
+			0 q 1000 green   codel
+			0 q 1000 green   6000000`},
+	})
+}
+
+// TestQueueAsLink: a queue alone on a link is one at the link's rate. CoDel is asked later
+// there, so that its victims still count in the backlog: the limit must not be reached.
+func TestQueueAsLink(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, options := range []string{
+		"limit: 20kB, ecn: true, wred: {green: {min: 12kB, max: 20kB, probability: 0.3}, yellow: {min: 5000, max: 15000, probability: 0.7}, red: {min: 0, max: 7000, probability: 1}}",
+		"limit: 20p, seed: 5, wred: {yellow: {min: 3p, max: 12p, probability: 0.05}, red: {min: 2p, max: 9p, probability: 0.5}}",
+		"limit: 9MB, codel: {target: 1ms, interval: 7ms}",
+		"limit: 60000p, ecn: true, codel: {target: 3ms, interval: 20ms}",
+	} {
+		var lines []string
+		now := int64(0)
+		for range 3000 {
+			if random.IntN(3) == 0 {
+				now += random.Int64N(3_500_000)
+			}
+			length := 40 + random.IntN(1461)
+			color := []string{"green", "yellow", "red", "green^", "yellow^", "red^"}[random.IntN(6)]
+			lines = append(lines, strings.Join([]string{strconv.FormatInt(now, 10), "q", strconv.Itoa(length), color}, " "))
+		}
+		alone := arrive(t, mustParse(t, "queues: {q: {rate: 10.1mbit, "+options+"}}"), lines)
+		linked := arrive(t, mustParse(t, "links: {wan: {rate: 10.1mbit}}\nqueues: {q: {link: wan, "+options+"}}"), lines)
+		fates := map[string]int{}
+		for i := range lines {
+			if alone[i] != linked[i] {
+				t.Fatalf("%s: packet %d: alone %s, on a link %s", options, i+1, alone[i], linked[i])
+			}
+			switch {
+			case strings.HasSuffix(alone[i], "^"):
+				fates["CE"]++
+			case alone[i][0] > '9':
+				fates[alone[i]]++
+			}
+		}
+		t.Log(options, fates)
+		if len(fates) == 0 {
+			t.Errorf("%s: nothing was dropped", options)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package policyfile
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// envelopeWords make a meter a flow of an envelope. Every type may have them
+// here: that only one can be a flow is the pipeline's rule, and its error.
+var envelopeWords = []string{"envelope", "rank"}
+
+// envelope reads an entry of envelopes:. Its rates count what its flows count.
+func (l *loader) envelope(name string, n *yaml.Node) {
+	e := &dataplane.Envelope{Name: name}
+	l.envelopes[name] = e
+	l.file.Envelopes = append(l.file.Envelopes, e)
+	l.where[e] = n
+	limits := 0
+	rate := func(what string, to *meter.Rate) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			parse, packets := ParseRate, isPacketRate(n.Value)
+			if packets {
+				parse = ParsePacketRate
+			}
+			var ok bool
+			if *to, ok = parsed(l, n, what, parse); !ok {
+				return
+			}
+			if to.Bytes == 0 {
+				l.fail(n, "%s must be above zero: leave it out for no limit", what)
+			}
+			if before := e.Packets; limits > 0 && before != packets {
+				l.fail(n, "%s counts %s, and the rate before it %s: both count what the flows do", what, unitOf(packets), unitOf(before))
+			}
+			e.Packets = packets
+			limits++
+		}
+	}
+	l.mapping(n, "an envelope", keys{"cirmax": rate("cirmax", &e.CIRMax), "eirmax": rate("eirmax", &e.EIRMax)})
+}
+
+// isPacketRate says whether a rate is one such as 100p/1s.
+func isPacketRate(s string) bool {
+	amount, _, cut := strings.Cut(s, "/")
+	return cut && strings.HasSuffix(amount, "p")
+}
+
+// flow reads the envelopeWords of a meter.
+func (l *loader) flow(m *dataplane.Meter, d *draft) {
+	envelope, rank := d.values["envelope"], d.values["rank"]
+	switch {
+	case envelope == nil && rank != nil:
+		l.fail(rank, "rank is of a flow in an envelope: say which by envelope:")
+		return
+	case envelope == nil:
+		return
+	case rank == nil:
+		l.fail(envelope, "a flow in an envelope needs a rank, such as rank: 2: the larger is served first")
+	default:
+		m.Rank, _ = parsed(l, rank, "rank", parseInt)
+	}
+	name, ok := l.text(envelope, "envelope")
+	if !ok {
+		return
+	}
+	m.Envelope = l.envelopes[name]
+	if m.Envelope == nil {
+		l.fail(envelope, "no envelope named %q: %s", name, l.envelopeHint)
+	}
+}
+
+func unitOf(packets bool) string {
+	if packets {
+		return "packets"
+	}
+	return "bytes"
+}

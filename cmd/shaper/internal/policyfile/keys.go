@@ -1,0 +1,100 @@
+package policyfile
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// keyWords are the keys of a meter that say what it begins with, and for whom.
+var keyWords = []string{"initial", "per", "keys", "new", "evict"}
+
+var keyFields = map[string]dataplane.KeyField{
+	"src": dataplane.BySrc, "dst": dataplane.ByDst, "flow": dataplane.ByFlow, "vlan": dataplane.ByVLAN, "dscp": dataplane.ByDSCP,
+}
+
+// keys reads the keyWords of a meter.
+func (l *loader) keys(m *dataplane.Meter, d *draft) {
+	per, initial := d.values["per"], d.values["initial"]
+	if per == nil {
+		if initial != nil {
+			m.Initial, _ = parsed(l, initial, "initial", parseShare)
+		}
+		for _, word := range []string{"keys", "new", "evict"} {
+			if n := d.values[word]; n != nil {
+				l.fail(n, "%s is of a meter for each key: say which, such as per: src", word)
+				return
+			}
+		}
+		return
+	}
+	m.Per, _ = parsed(l, per, "per", parseKey)
+	if initial != nil {
+		l.fail(initial, "initial does not go with per: write new: full or new: empty, for what a new key begins with")
+	}
+	if n := d.values["keys"]; n != nil {
+		var ok bool
+		if m.Keys, ok = parsed(l, n, "keys", parseInt); ok && (m.Keys < 1 || m.Keys > meter.MaxKeys) {
+			l.fail(n, "keys: %d is not between 1 and %d", m.Keys, meter.MaxKeys)
+		}
+	}
+	if n := d.values["new"]; n != nil {
+		if s, _ := l.word(n, "new", "full", "empty"); s == "empty" {
+			m.Initial = dataplane.Share{Num: 0, Den: 1}
+		}
+	}
+	if n := d.values["evict"]; n != nil {
+		s, _ := l.word(n, "evict", "lru", "idle")
+		m.Idle = s == "idle"
+	}
+}
+
+// parseKey reads a key such as src, src/24 or src/24,64.
+func parseKey(s string) (dataplane.Key, error) {
+	name, prefix, cut := strings.Cut(s, "/")
+	by, ok := keyFields[name]
+	switch {
+	case !ok:
+		return dataplane.Key{}, fmt.Errorf("%q is not a key: want one of %s, or a prefix such as src/24 or src/24,64", s, strings.Join(sorted(keyFields), ", "))
+	case !cut:
+		return dataplane.Key{By: by}, nil
+	case by != dataplane.BySrc && by != dataplane.ByDst:
+		return dataplane.Key{}, fmt.Errorf("%q: only src and dst have a prefix: write %s", s, name)
+	}
+	v4, v6, both := strings.Cut(prefix, ",")
+	k := dataplane.Key{By: by}
+	var err error
+	if k.V4, err = prefixLength(s, v4, "v4", 32); err == nil && both {
+		k.V6, err = prefixLength(s, v6, "v6", 128)
+	}
+	return k, err
+}
+
+func prefixLength(key, s, family string, most uint64) (uint8, error) {
+	v, err := strconv.ParseUint(s, 10, 8)
+	if err != nil || v < 1 || v > most {
+		return 0, fmt.Errorf("%q: %q is not a prefix length of %s, from 1 to %d", key, s, family, most)
+	}
+	return uint8(v), nil
+}
+
+// joinPrefixes makes one value of per: src/24,64 where a mapping in braces has
+// it: there YAML takes the comma for the end of the value, and 64 for a key.
+func joinPrefixes(n *yaml.Node) {
+	for i := 0; i+3 < len(n.Content); i += 2 {
+		key, value, next, nothing := n.Content[i], n.Content[i+1], n.Content[i+2], n.Content[i+3]
+		cut := next.Tag == "!!int" && nothing.Tag == "!!null" && nothing.Value == ""
+		if key.Value == "per" && value.Kind == yaml.ScalarNode && cut {
+			whole := *value
+			whole.Value += "," + next.Value
+			n.Content[i+1] = &whole
+			n.Content = append(n.Content[:i+2], n.Content[i+4:]...)
+			return
+		}
+	}
+}

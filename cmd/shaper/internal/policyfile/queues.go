@@ -1,0 +1,221 @@
+package policyfile
+
+import (
+	"fmt"
+	"math/big"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+func (l *loader) link(name string, n *yaml.Node) {
+	link := &dataplane.Link{Name: name}
+	l.links[name] = link
+	l.file.Links = append(l.file.Links, link)
+	l.where[link] = n
+	rate := false
+	ok := l.mapping(n, "a link", keys{
+		"rate": func(n *yaml.Node) {
+			rate = true
+			link.Rate, _ = parsed(l, n, "rate", ParseRate)
+		},
+	})
+	if ok && !rate {
+		l.fail(n, "link %q needs a rate, such as rate: 100mbit", name)
+	}
+}
+
+func (l *loader) queue(name string, n *yaml.Node) {
+	q := &dataplane.Queue{Name: name}
+	l.queues[name] = q
+	l.file.Queues = append(l.file.Queues, q)
+	l.where[q] = n
+	var rate, limit, wred, link, share *yaml.Node
+	number := func(what string, least int, to *int) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			share = n
+			v, ok := parsed(l, n, what, parseInt)
+			if *to = v; ok && v < least {
+				l.fail(n, "%s must be at least %d", what, least)
+			}
+		}
+	}
+	ok := l.mapping(n, "a queue", keys{
+		"rate": func(n *yaml.Node) {
+			rate = n
+			q.Rate, _ = parsed(l, n, "rate", ParseRate)
+		},
+		"link":     func(n *yaml.Node) { link = n },
+		"priority": number("priority", 0, &q.Priority),
+		"weight":   number("weight", 1, &q.Weight),
+		"limit":    func(n *yaml.Node) { limit = n },
+		"wred":     func(n *yaml.Node) { wred = n },
+		"codel":    func(n *yaml.Node) { l.codel(q, n) },
+		"ecn": func(n *yaml.Node) {
+			s, _ := l.word(n, "ecn", "true", "false")
+			q.ECN = s == "true"
+		},
+		"seed": func(n *yaml.Node) {
+			q.Seed, _ = parsed(l, n, "seed", parseSeed)
+		},
+	})
+	switch {
+	case !ok:
+		return
+	case rate == nil && link == nil:
+		l.fail(n, "queue %q needs a rate, such as rate: 20mbit, or a link that it shares", name)
+	case rate != nil && link != nil:
+		l.fail(link, "queue %q has a rate of its own, or a link's, not both", name)
+	case link != nil:
+		l.linked(q, link)
+	case share != nil:
+		l.fail(share, "priority and weight are of queues that share a link: queue %q has a rate of its own", name)
+	}
+	if limit == nil {
+		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
+		return
+	}
+	if a, ok := l.amount(limit, "limit"); ok {
+		if a.n == 0 {
+			l.fail(limit, "limit must be above zero")
+			return
+		}
+		a.limit(&q.Config)
+		if wred != nil {
+			l.wred(q, a, wred)
+		}
+	}
+}
+
+func (l *loader) linked(q *dataplane.Queue, n *yaml.Node) {
+	name, ok := l.text(n, "link")
+	if !ok {
+		return
+	}
+	if q.Link = l.links[name]; q.Link == nil {
+		l.fail(n, "no link named %q: write it under links:", name)
+	}
+}
+
+// amount is how much waits in a queue.
+type amount struct {
+	axis queue.Axis
+	n    int64 // ns, bytes or packets
+}
+
+// limit makes it the limit of a queue.
+func (a amount) limit(c *queue.Config) {
+	switch a.axis {
+	case queue.ByTime:
+		c.Time = time.Duration(a.n)
+	case queue.ByBytes:
+		c.Bytes = a.n
+	case queue.ByPackets:
+		c.Packets = a.n
+	}
+}
+
+// amount reads a time, a size, or packets as in 100p.
+func (l *loader) amount(n *yaml.Node, what string) (amount, bool) {
+	s, ok := l.text(n, what)
+	if !ok {
+		return amount{}, false
+	}
+	_, unit, _, known := split(s)
+	switch {
+	case isDuration(s), unit == "m":
+		d, ok := parsed(l, n, what, ParseDuration)
+		return amount{queue.ByTime, int64(d)}, ok
+	case known && unit == "p":
+		v, ok := parsed(l, n, what, parsePacketCount)
+		return amount{queue.ByPackets, v}, ok
+	}
+	v, ok := parsed(l, n, what, ParseSize)
+	return amount{queue.ByBytes, v}, ok
+}
+
+func parsePacketCount(s string) (int64, error) {
+	number, _, value, _ := split(s)
+	if !value.IsInt() || !value.Num().IsInt64() {
+		return 0, fmt.Errorf("%s is not a whole number of packets", number)
+	}
+	return value.Num().Int64(), nil
+}
+
+var axisNames = [...]string{queue.ByTime: "a time", queue.ByBytes: "a size", queue.ByPackets: "packets, such as 20p"}
+
+// wred reads thresholds by color, which are measured as the limit is.
+func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
+	known := keys{}
+	for color := meter.Green; color <= meter.Red; color++ {
+		known[color.String()] = func(n *yaml.Node) {
+			var has [3]bool
+			bound := func(i int, key string, to *int64) func(*yaml.Node) {
+				return func(n *yaml.Node) {
+					has[i] = true
+					if a, ok := l.amount(n, key); ok {
+						if a.axis != limit.axis && a.n != 0 {
+							l.fail(n, "%s must be %s, as the queue's limit is", key, axisNames[limit.axis])
+						}
+						*to = a.n
+					}
+				}
+			}
+			e, faults := &q.WRED[color], len(l.errs)
+			l.mapping(n, "wred of a color", keys{
+				"min": bound(0, "min", &e.Min),
+				"max": bound(1, "max", &e.Max),
+				"probability": func(n *yaml.Node) {
+					has[2] = true
+					e.Probability, _ = parsed(l, n, "probability", parseProbability)
+				},
+			})
+			switch {
+			case len(l.errs) > faults:
+			case has != [3]bool{true, true, true}:
+				l.fail(n, "wred wants all of min, max and probability, such as {min: 30ms, max: 80ms, probability: 0.1}")
+			case e.Max == 0:
+				l.fail(n, "wred wants a max above zero")
+			case e.Min > e.Max:
+				l.fail(n, "wred has min above max: it begins to drop at min, and drops all from max on")
+			case e.Max > limit.n:
+				l.fail(n, "wred has a max above the queue's limit, where all is dropped anyway")
+			}
+		}
+	}
+	l.mapping(n, "wred", known)
+}
+
+// parseProbability rounds to the nearest 1/queue.Certain.
+func parseProbability(s string) (uint32, error) {
+	_, unit, value, ok := split(s)
+	if !ok || unit != "" || value.Cmp(big.NewRat(1, 1)) > 0 {
+		return 0, fmt.Errorf("%q is not a number between 0 and 1", s)
+	}
+	value.Mul(value, big.NewRat(queue.Certain, 1)).Add(value, big.NewRat(1, 2))
+	return uint32(new(big.Int).Quo(value.Num(), value.Denom()).Uint64()), nil
+}
+
+// codel reads true, or target and interval, whose defaults are those of RFC
+// 8289 §4.
+func (l *loader) codel(q *dataplane.Queue, n *yaml.Node) {
+	q.CoDel = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+	if n.Kind == yaml.ScalarNode {
+		switch n.Value {
+		case "true":
+		case "false":
+			q.CoDel = queue.CoDel{}
+		default:
+			l.fail(n, "codel must be true, false, or a mapping such as {target: 5ms, interval: 100ms}, not %s", kindName(n))
+		}
+		return
+	}
+	l.mapping(n, "codel", keys{
+		"target":   func(n *yaml.Node) { q.CoDel.Target, _ = parsed(l, n, "target", ParseDuration) },
+		"interval": func(n *yaml.Node) { q.CoDel.Interval, _ = parsed(l, n, "interval", ParseDuration) },
+	})
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// kindOf names the algorithm of a meter that compiled.
+func kindOf(p dataplane.Params) string {
+	profile, err := p.Profile()
+	if err != nil {
+		return "?"
+	}
+	return profile.Kind().String()
+}
+
+// describeMeter writes a meter's parameters in exact units.
+func describeMeter(m *dataplane.Meter) string {
+	parts := describeParams(m)
+	switch {
+	case m.Per.By != dataplane.NoKey:
+		parts = append(parts, describeKeys(m))
+	case m.Initial.Den != 0:
+		parts = append(parts, fmt.Sprintf("initial %d/%d", m.Initial.Num, m.Initial.Den))
+	}
+	if m.Envelope != nil {
+		parts = append(parts, fmt.Sprintf("rank %d in envelope %s", m.Rank, m.Envelope.Name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func describeParams(m *dataplane.Meter) []string {
+	window := func(limit int64, length time.Duration) string {
+		return fmt.Sprintf("limit %s in %v", amount(limit, m.Packets), length)
+	}
+	switch t := m.Params.(type) {
+	case meter.TRTCM4115:
+		parts := describeBuckets(m)
+		if t.Coupling {
+			parts = append(parts, "coupling")
+		}
+		return parts
+	case meter.TokenBucket:
+		parts := describeBuckets(m)
+		if t.Warmup > 0 {
+			parts = append(parts, fmt.Sprintf("warm-up from a third in %v", t.Warmup))
+		}
+		return parts
+	case meter.FixedWindow:
+		return []string{window(t.Limit, t.Window)}
+	case meter.SlidingWindow:
+		return []string{window(t.Limit, t.Window), fmt.Sprintf("%d slots of %v", t.Slots, t.Window/time.Duration(t.Slots))}
+	case meter.SlidingCounter:
+		return []string{window(t.Limit, t.Window)}
+	case meter.SlidingLog:
+		return []string{window(t.Limit, t.Window), fmt.Sprintf("%d entries (%s)", t.Entries, memory(int64(t.Entries)*policyfile.EntryBytes))}
+	case meter.TSWTCM:
+		return []string{
+			"CIR " + describeRate(t.CIR, m.Packets), "PIR " + describeRate(t.PIR, m.Packets),
+			fmt.Sprintf("averaged over %v", t.Window), fmt.Sprintf("seed %d", t.Seed),
+		}
+	}
+	return describeBuckets(m)
+}
+
+// describeBuckets names a rate that two buckets share once.
+func describeBuckets(m *dataplane.Meter) []string {
+	var parts []string
+	last := ""
+	for _, b := range policyfile.Buckets(m.Params) {
+		if b.RateName != last {
+			parts = append(parts, b.RateName+" "+describeRate(b.Rate, m.Packets))
+			last = b.RateName
+		}
+		parts = append(parts, b.BurstName+" "+describeBurst(b, m.Packets))
+	}
+	return parts
+}
+
+// describeKeys says for whom there is a meter each.
+func describeKeys(m *dataplane.Meter) string {
+	fresh, goes := "full", "least recently used goes"
+	if m.Initial.Den != 0 {
+		fresh = "empty"
+	}
+	if m.Idle {
+		goes = "least recently used goes where it is idle"
+	}
+	text := fmt.Sprintf("per %v, at most %s, new ones %s, %s", m.Per, countKeys(policyfile.Keys(m)), fresh, goes)
+	if n := policyfile.Memory(m); n > 0 {
+		text += fmt.Sprintf(" (%s of entries)", memory(n))
+	}
+	return text
+}
+
+func amount(n int64, packets bool) string {
+	if packets {
+		return fmt.Sprintf("%d p", n)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// memory writes bytes of memory, with three digits.
+func memory(n int64) string {
+	v := float64(n)
+	for _, unit := range []string{"B", "KiB", "MiB"} {
+		if v < 1024 {
+			return fmt.Sprintf("%.4g %s", v, unit)
+		}
+		v /= 1024
+	}
+	return fmt.Sprintf("%.4g GiB", v)
+}
+
+func describeRate(r meter.Rate, packets bool) string {
+	if packets {
+		return fmt.Sprintf("%dp/%v", r.Bytes, r.Period)
+	}
+	return r.String()
+}
+
+// describeBurst adds how long the bucket takes to fill.
+func describeBurst(b policyfile.Bucket, packets bool) string {
+	fills := "never refills"
+	if b.Rate.Bytes > 0 {
+		fills = fillTime(b.Burst, b.Rate)
+	}
+	return fmt.Sprintf("%s (%s)", amount(b.Burst, packets), fills)
+}
+
+// fillTime is how long a rate takes to bring n bytes, with three digits.
+func fillTime(n int64, r meter.Rate) string {
+	ns := new(big.Rat).SetFrac64(int64(r.Period), r.Bytes)
+	ns.Mul(ns, new(big.Rat).SetInt64(n))
+	s, _ := ns.Float64()
+	for _, u := range []struct {
+		ns   float64
+		name string
+	}{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}} {
+		if s >= u.ns {
+			return fmt.Sprintf("%.3g %s", s/u.ns, u.name)
+		}
+	}
+	return fmt.Sprintf("%.3g ns", s)
+}
+
+// describeMode says where a meter gets the color before.
+func describeMode(m *dataplane.Meter) string {
+	switch {
+	case !m.Aware:
+		return "color-blind"
+	case m.PreColor.Map != nil:
+		return fmt.Sprintf("color-aware by %v, own map", m.PreColor.From)
+	}
+	return fmt.Sprintf("color-aware by %v", m.PreColor.From)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// speedOf is the rate at which a queue that compiled is emptied, at best.
+func speedOf(q *dataplane.Queue) meter.Rate {
+	if q.Link != nil {
+		return q.Link.Rate
+	}
+	return q.Rate
+}
+
+// resolved is what a queue that compiled holds: on a link, times are bytes.
+func resolved(q *dataplane.Queue) queue.Config {
+	if q.Link == nil {
+		return q.Config
+	}
+	s, _ := q.Share().Resolve(q.Link.Rate)
+	return s.Config
+}
+
+// part is a line about a queue.
+type part struct{ key, text string }
+
+// describeQueue writes all about a queue on one line.
+func describeQueue(q *dataplane.Queue) string {
+	var out []string
+	for _, p := range queueParts(q) {
+		out = append(out, p.key+" "+p.text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// queueParts writes a queue in exact units.
+func queueParts(q *dataplane.Queue) []part {
+	var parts []part
+	add := func(key, format string, args ...any) { parts = append(parts, part{key, fmt.Sprintf(format, args...)}) }
+	if q.Link == nil {
+		add("rate", "%v", q.Rate)
+	} else {
+		add("link", "%s, priority %d, weight %d", q.Link.Name, q.Priority, q.Share().Weight)
+	}
+	add("limit", "%s", describeLimit(q))
+	wred := resolved(q)
+	for color, e := range q.WRED {
+		if e == (queue.Early{}) {
+			continue
+		}
+		r := wred.WRED[color]
+		add("wred", "%v from %s to %s, probability %.6g", meter.Color(color), describeBacklog(q, e.Min, r.Min), describeBacklog(q, e.Max, r.Max), probability(e))
+	}
+	if q.CoDel != (queue.CoDel{}) {
+		add("codel", "target %v, interval %v", q.CoDel.Target, q.CoDel.Interval)
+	}
+	if q.ECN {
+		add("ecn", "CE instead of an early drop")
+	}
+	if q.Seed != 0 {
+		add("seed", "%d", q.Seed)
+	}
+	return parts
+}
+
+func probability(e queue.Early) float64 { return float64(e.Probability) / queue.Certain }
+
+// describeLimit also tells what a limit comes to: a time in bytes, bytes in time
+// and packets.
+func describeLimit(q *dataplane.Queue) string {
+	rate, c := speedOf(q), resolved(q)
+	switch q.Axis() {
+	case queue.ByPackets:
+		return fmt.Sprintf("%d packets (%s where each has 1500 B)", q.Packets, fillTime(q.Packets*1500, rate))
+	case queue.ByBytes:
+		return fmt.Sprintf("%d B (%s), at most %d packets", q.Bytes, fillTime(q.Bytes, rate), c.Capacity())
+	}
+	if q.Link != nil {
+		return fmt.Sprintf("%v at the link's rate (%d B), at most %d packets", q.Time, c.Bytes, c.Capacity())
+	}
+	if n, fits := rate.Burst(q.Time); fits {
+		return fmt.Sprintf("%v (%d B)", q.Time, n)
+	}
+	return q.Time.String()
+}
+
+// describeBacklog writes a threshold as the policy does, and on a link what a
+// time comes to.
+func describeBacklog(q *dataplane.Queue, n, bytes int64) string {
+	switch q.Axis() {
+	case queue.ByBytes:
+		return fmt.Sprintf("%d B", n)
+	case queue.ByPackets:
+		return fmt.Sprintf("%d packets", n)
+	}
+	if q.Link != nil {
+		return fmt.Sprintf("%v (%d B)", time.Duration(n), bytes)
+	}
+	return time.Duration(n).String()
+}
+
+// level is the queues of a link that have the same priority.
+type level struct {
+	priority int
+	queues   []*dataplane.Queue
+	weights  int // their sum
+}
+
+// levels are those of a link, in the order in which they are served.
+func levels(link *dataplane.Link, queues []*dataplane.Queue) []level {
+	var out []level
+	for priority := range queue.MaxPriority + 1 {
+		l := level{priority: priority}
+		for _, q := range queues {
+			if q.Link == link && q.Priority == priority {
+				l.queues = append(l.queues, q)
+				l.weights += q.Share().Weight
+			}
+		}
+		if l.queues != nil {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// describeLevel writes what part of a rate each queue gets while all of its
+// priority are busy.
+func describeLevel(l level, rate meter.Rate) string {
+	var out []string
+	for _, q := range l.queues {
+		share := big.NewRat(int64(q.Share().Weight), int64(l.weights))
+		if share.IsInt() {
+			out = append(out, q.Name+" all of it")
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s %v (%v)", q.Name, share, portion(rate, share)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// portion is a part of a rate, to three digits where it is no whole number of
+// bits.
+func portion(r meter.Rate, share *big.Rat) string {
+	bits := big.NewRat(r.Bytes, int64(r.Period))
+	bits.Mul(bits, share).Mul(bits, big.NewRat(8e9, 1))
+	if bits.IsInt() && bits.Num().IsInt64() {
+		return meter.BitRate(bits.Num().Int64()).String()
+	}
+	about, _ := bits.Float64()
+	return "about " + speed(int64(about)) + "bit/s"
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
+)
+
+// tapFlags are the flags of shaper tap.
+type tapFlags struct {
+	policyFlags
+	directions
+	uplink, peer string
+	queues, mtu  int
+	memory       string
+	span, drain  time.Duration
+	metrics      string
+}
+
+func newTap(s streams) *cobra.Command {
+	f := tapFlags{directions: directions{[]kernel.Hook{kernel.Egress}}}
+	cmd := &cobra.Command{
+		Use:     "tap NAME --uplink IFACE",
+		GroupID: "shape",
+		Short:   "Shape between a TAP device and an interface, in user space",
+		Long: `Make a TAP device and carry frames between it and an interface, or a second TAP
+device, through a policy: egress is what leaves by the uplink, ingress what comes
+back. shaper stays in the foreground; shaper stats, status, reload and detach find
+it by the device's name, and SIGHUP reads the policy file again. When it ends,
+packets that wait still leave, for as long as --drain says. It needs CAP_NET_ADMIN
+and, for an uplink, CAP_NET_RAW.`,
+		Example: `  shaper tap tap0 --uplink eth0 --policy docs/uplink.yaml
+  shaper tap tap0 --peer tap1 --meter "token-bucket rate=50mbit burst=1MiB"`,
+		Args: oneArg("TAP device"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, args[0]) },
+	}
+	f.policyFlags.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.uplink, "uplink", "", "carry frames to and from `IFACE`")
+	flags.StringVar(&f.peer, "peer", "", "carry frames to and from a second TAP device, `NAME`")
+	flags.Var(&f.directions, "direction", "shape one `DIRECTION` or both: egress, ingress or both; each has meters of its own")
+	flags.IntVar(&f.queues, "queues", 1, "have `N` queues, each with a thread of its own in each direction")
+	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
+	flags.StringVar(&f.memory, "memory", "256MiB", "let packets that wait take `SIZE`, each direction")
+	flags.Var(newSpan(&f.drain, time.Second), "drain", "let packets that wait leave for `TIME` at the end")
+	flags.Var(newSpan(&f.span, 0), "for", "end after `TIME`")
+	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9090; without a host: loopback only")
+	return cmd
+}
+
+// carrying is a shaper tap at work.
+type carrying struct {
+	plane tap.Plane
+	name  string
+	list  []*carried
+	flags *tapFlags
+	s     streams
+}
+
+func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
+	switch {
+	case (f.uplink == "") == (f.peer == ""):
+		return usagef("give --uplink IFACE or --peer NAME")
+	case f.queues < 1 || f.queues > 256:
+		return usagef("--queues %d: want 1 to 256", f.queues)
+	case f.mtu != 0 && (f.mtu < 68 || f.mtu > 65521):
+		return usagef("--mtu %d: want 68 to 65521 bytes", f.mtu)
+	case f.span < 0:
+		return usagef("--for must be above zero")
+	}
+	memory, err := policyfile.ParseSize(f.memory)
+	if err != nil || memory == 0 {
+		return usagef("--memory %q: want a size, such as 256MiB", f.memory)
+	}
+	policy, err := f.load()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c := &carrying{name: name, flags: f, s: s}
+	for _, direction := range f.directions.list {
+		shaper, err := tap.NewShaper(policy.Policy, memory)
+		if err != nil {
+			return policy.explain(err)
+		}
+		c.list = append(c.list, newCarried(name, f.uplink+f.peer, direction, shaper, policy))
+		if direction == kernel.Egress {
+			c.plane.Egress = shaper
+		} else {
+			c.plane.Ingress = shaper
+		}
+	}
+	c.plane.Drain = f.drain
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	if err := c.open(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.plane.Inside.Close(), c.plane.Outside.Close()) }()
+	control, err := serveControl(name, &control{c.list, stop})
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	if f.metrics != "" {
+		server, err := serveMetrics(s, f.metrics, c.each)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+	}
+	for _, sh := range c.list {
+		fmt.Fprintf(s.out, "%s: carried to and from %s, policy %s (%s)\n", where(sh.Info()), f.uplink+f.peer, policy.Name,
+			counted(len(policy.Policy.Classes), "class", "classes"))
+	}
+	if f.span > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, f.span)
+		defer end()
+	}
+	go c.hups(ctx, hup)
+	err = c.carry(ctx)
+	return errors.Join(err, c.end())
+}
+
+// open opens both devices.
+func (c *carrying) open() error {
+	inside, err := tap.Open(tap.Config{Name: c.name, Queues: c.flags.queues, MTU: c.flags.mtu})
+	if err != nil {
+		return err
+	}
+	c.plane.Inside = inside
+	var outside *tap.Interface
+	if c.flags.peer != "" {
+		outside, err = tap.Open(tap.Config{Name: c.flags.peer, Queues: c.flags.queues, MTU: c.flags.mtu})
+	} else {
+		outside, err = tap.OpenUplink(c.flags.uplink, c.flags.queues)
+	}
+	if err != nil {
+		return errors.Join(err, inside.Close())
+	}
+	c.plane.Outside = outside
+	return nil
+}
+
+// carry carries frames, and waits for an uplink that is gone.
+func (c *carrying) carry(ctx context.Context) error {
+	for {
+		err := c.plane.Run(ctx)
+		var gone *tap.GoneError
+		if !errors.As(err, &gone) || gone.Device != c.flags.uplink || c.flags.uplink == c.name {
+			return err
+		}
+		fmt.Fprintf(c.s.err, "shaper: %s is gone: waiting for it to come back\n", gone.Device)
+		_ = c.plane.Outside.Close() // there is no device that could fail
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(pollInterval):
+			}
+			if outside, err := tap.OpenUplink(c.flags.uplink, c.flags.queues); err == nil {
+				c.plane.Outside = outside
+				break
+			}
+		}
+		fmt.Fprintf(c.s.err, "shaper: %s is back\n", gone.Device)
+	}
+}
+
+// hups reads the policy again each time that SIGHUP comes.
+func (c *carrying) hups(ctx context.Context, hup <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			if err := c.again(); err != nil {
+				fmt.Fprintf(c.s.err, "shaper: %v: the policy stays as it was\n", err)
+			}
+		}
+	}
+}
+
+func (c *carrying) again() error {
+	policy, err := c.flags.load()
+	if err != nil {
+		return err
+	}
+	p := &printer{w: c.s.out}
+	for _, sh := range c.list {
+		changes, err := sh.Reload(policy.Policy, labelOf(policy))
+		if err != nil {
+			return err
+		}
+		p.reloaded(sh.Info(), policy, changes)
+	}
+	return p.err
+}
+
+// each calls g for each direction.
+func (c *carrying) each(g func(live) error) error {
+	for _, sh := range c.list {
+		if err := g(&remote{Snapshot: sh.snapshot()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end says what was counted.
+func (c *carrying) end() error {
+	p := &printer{w: c.s.out}
+	for _, sh := range c.list {
+		now := sh.snapshot()
+		policy, err := policyOf(now.About.Label)
+		if err != nil {
+			return err
+		}
+		p.printf("\n%s\n", policy.table(now.Stats, colored(c.s.out)))
+		p.lost(&now.About, now.Lost)
+		p.printf("%s: ended\n", where(&now.About))
+	}
+	return p.err
+}

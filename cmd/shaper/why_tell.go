@@ -1,0 +1,329 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// told is what why --json prints: a packet's row of replay --decisions, and the
+// grounds of it in the order of the steps.
+type told struct {
+	decided
+	ClockNS     int64  `json:"clock_ns"`     // of meters and queues
+	ClockPacket int64  `json:"clock_packet"` // whose stamp that is
+	FirstNS     int64  `json:"first_ns"`     // stamp of packet 1
+	Headers     string `json:"headers"`
+	Captured    int    `json:"captured"`    // bytes
+	Wire        int    `json:"wire"`        // bytes, with the link header
+	LinkHeader  int    `json:"link_header"` // bytes
+	L3          int    `json:"l3"`          // bytes
+	LengthRule  string `json:"length_rule"`
+	Place       string `json:"place"`   // of the class
+	Match       string `json:"match"`   // of the class
+	Matched     string `json:"matched"` // of each list, the entries that take the packet
+
+	Missed  []missed    `json:"missed"`       // classes before it
+	Meters  []metered   `json:"meters"`       // that it went through
+	Skipped []string    `json:"skipped"`      // meters that a red packet does not reach
+	Act     string      `json:"action_rule"`  // the action of its color
+	ActAt   string      `json:"action_place"` // its place, "" for a default
+	Acted   []string    `json:"action_steps"` // what came of it
+	Queue   *queuedJSON `json:"queue"`
+	Why     string      `json:"why"`
+}
+
+// decided is a row of decisions.
+type decided struct {
+	Packet      int64  `json:"packet"`
+	TimeNS      int64  `json:"time_ns"`
+	Length      int    `json:"length"`
+	Class       string `json:"class"`
+	Pre         string `json:"pre"`
+	Color       string `json:"color"`
+	Action      string `json:"action"`
+	DSCPIn      *int   `json:"dscp_in"`
+	DSCPOut     *int   `json:"dscp_out"`
+	DepartureNS *int64 `json:"departure_ns"`
+	Reason      string `json:"reason"`
+}
+
+// missed is a class that did not take the packet, by the first key that fails.
+type missed struct {
+	Class string `json:"class"`
+	Place string `json:"place"`
+	Key   string `json:"key"`
+	Wants string `json:"wants"`
+	Has   string `json:"has"`
+}
+
+type metered struct {
+	Name     string   `json:"name"`
+	Place    string   `json:"place"`
+	Type     string   `json:"type"`
+	Mode     string   `json:"mode"`
+	Settings string   `json:"settings"`
+	Key      string   `json:"key"` // of a meter for each key
+	Count    string   `json:"count"`
+	Length   int      `json:"length"` // B, as it counts
+	In       string   `json:"in"`
+	Because  string   `json:"because"` // of In
+	Buckets  []bucket `json:"buckets"`
+	Color    string   `json:"color"`
+	Clause   string   `json:"clause"`
+	Text     string   `json:"text"`
+}
+
+type bucket struct {
+	Name   string `json:"name"`
+	Before int64  `json:"before"`
+	After  int64  `json:"after"`
+	Burst  int64  `json:"burst"`
+}
+
+// queuedJSON is the queue as the packet found it.
+type queuedJSON struct {
+	Name     string   `json:"name"`
+	Place    string   `json:"place"`
+	Settings []string `json:"settings"`
+	Packets  int64    `json:"packets"` // waiting
+	Bytes    int64    `json:"bytes"`   // waiting
+	// Waiting in all queues of its link, 0 where it has a rate of its own.
+	LinkPackets int64 `json:"link_packets"`
+	LinkBytes   int64 `json:"link_bytes"`
+
+	WaitNS *int64 `json:"wait_ns"` // its own; null where a link dropped it
+	Early  string `json:"early"`   // what WRED had to say
+}
+
+// tell puts together what the witness saw.
+func (w *witness) tell() *told {
+	p, v := &w.packet, &w.verdict
+	t := &told{
+		ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first,
+		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
+		LengthRule: describeLength(w.policy.Policy.Length),
+		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},
+	}
+	t.decided = w.row()
+	classes := w.policy.Policy.Classes
+	for i := range classes {
+		c := &classes[i]
+		if i == int(v.Class) {
+			t.Place, t.Match, t.Matched = w.policy.Place(c, "match"), describeMatch(&c.Match), describeMatch(narrowed(&c.Match, p, v.Length))
+			break
+		}
+		t.Missed = append(t.Missed, w.missed(c))
+	}
+	if v.Class < 0 {
+		t.Why = untakenText[v.Reason]
+		return t
+	}
+	for i := range w.steps {
+		t.Meters = append(t.Meters, w.meter(i))
+	}
+	if n := len(w.steps); n > 0 {
+		for m := w.steps[n-1].Meter.Then; m != nil; m = m.Then {
+			t.Skipped = append(t.Skipped, m.Name)
+		}
+	}
+	c := &classes[v.Class]
+	if given := [...]*dataplane.Action{c.Green, c.Yellow, c.Red}[v.Color]; given != nil {
+		t.ActAt = w.policy.Place(c, v.Color.String())
+	}
+	a := c.Action(v.Color)
+	t.Act = describeAction(a)
+	t.Acted = append(t.Acted, acted(&a, p, v)...)
+	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
+		t.Queue = w.queue(a.Queue)
+	}
+	t.Why = w.why(&a)
+	return t
+}
+
+// missed is a class that did not take the packet.
+func (w *witness) missed(c *dataplane.Class) missed {
+	p, n := &w.packet, w.verdict.Length
+	key := c.Match.Misses(p, n)
+	place := w.policy.Place(c, "match")
+	if key != "ip" {
+		place = w.policy.Place(&c.Match, key)
+	}
+	return missed{c.Name, place, key, wantsOf(&c.Match, key), hasOf(p, key, n)}
+}
+
+// row is the packet's row, by the same code that writes the decisions.
+func (w *witness) row() decided {
+	var text bytes.Buffer
+	d := newDecisions(&text, w.policy.Policy, true)
+	var row decided
+	_ = d.packet(w.packet.Time, &w.verdict) // a Buffer takes all
+	_ = d.w.Flush()
+	_ = json.Unmarshal(text.Bytes(), &row) // that it can be read is tested
+	return row
+}
+
+func (w *witness) meter(i int) metered {
+	s := &w.steps[i]
+	m := s.Meter
+	out := metered{
+		Name: m.Name, Place: w.policy.Place(m, "type"), Type: kindOf(m.Params), Mode: describeMode(m),
+		Settings: describeMeter(m), Key: s.Key, Count: "bytes", Length: s.Length,
+		In: s.In.String(), Color: s.Color.String(), Clause: s.Clause.String(), Text: s.Clause.Text(),
+	}
+	if m.Packets {
+		out.Count = "packets"
+	}
+	switch {
+	case i > 0:
+		out.Because = "as meter " + w.steps[i-1].Meter.Name + " left it"
+	case !m.Aware:
+		out.Because = "color-blind"
+	default:
+		out.Because = fieldText(&w.packet, m.PreColor.From)
+	}
+	tokens := [2][2]int64{{s.TcBefore, s.TcAfter}, {s.TeBefore, s.TeAfter}}
+	for i, b := range policyfile.Buckets(m.Params) {
+		out.Buckets = append(out.Buckets, bucket{b.Tokens, tokens[i][0], tokens[i][1], b.Burst})
+	}
+	return out
+}
+
+func (w *witness) queue(q *dataplane.Queue) *queuedJSON {
+	v, b := &w.verdict, w.queues[q]
+	out := &queuedJSON{Name: q.Name, Place: w.policy.Place(q, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.early(q)}
+	for _, p := range queueParts(q) {
+		out.Settings = append(out.Settings, p.key+" "+p.text)
+	}
+	for other, b := range w.queues {
+		if q.Link != nil && other.Link == q.Link {
+			out.LinkPackets += b.packets
+			out.LinkBytes += b.bytes
+		}
+	}
+	switch {
+	case !v.Done.Dropped():
+		wait := v.Departure - v.Now
+		out.WaitNS = &wait
+	case q.Link == nil:
+		wait := int64(b.delay)
+		out.WaitNS = &wait
+	}
+	return out
+}
+
+// early is what WRED thought of the backlog, or nothing.
+func (w *witness) early(q *dataplane.Queue) string {
+	v, b, c := &w.verdict, w.queues[q], resolved(q)
+	e := c.WRED[v.Color]
+	backlog, found := b.amount(&c)
+	switch {
+	case e == (queue.Early{}) || v.Reason == dataplane.QueueFull || backlog < e.Min:
+		return ""
+	case backlog >= e.Max:
+		return fmt.Sprintf("%s is at the max for %v: a drop for certain", found, v.Color)
+	}
+	chance := 100 * probability(e) * float64(backlog-e.Min) / float64(e.Max-e.Min)
+	outcome := "it was spared"
+	switch marked := v.Done&dataplane.ECNSet != 0 && q.ECN; {
+	case v.Reason == dataplane.WRED:
+		outcome = "it was drawn"
+	case marked && q.CoDel == (queue.CoDel{}):
+		outcome = "CE is set instead"
+	case marked:
+		outcome = "CE is set instead, for this or by CoDel"
+	}
+	return fmt.Sprintf("%s gives a %v packet a chance of %.3g %% of a drop: %s", found, v.Color, chance, outcome)
+}
+
+// amount is a backlog on the axis of a queue's limit, also for people.
+func (b backlog) amount(c *queue.Config) (n int64, text string) {
+	switch c.Axis() {
+	case queue.ByTime:
+		return int64(b.delay), "a wait of " + b.delay.String()
+	case queue.ByBytes:
+		return b.bytes, grouped(b.bytes) + " B"
+	}
+	return b.packets, counting(b.packets, "packet")
+}
+
+var untakenText = map[dataplane.Reason]string{
+	dataplane.NotIP:     "no class takes it, and it has no IP header: it passes, unmetered",
+	dataplane.BadPacket: "no class takes it, and it is malformed: it passes, unmetered",
+	dataplane.NoMeter:   "no class takes it: it passes, unmetered",
+}
+
+// why is the verdict in a sentence.
+func (w *witness) why(a *dataplane.Action) string {
+	v := &w.verdict
+	class := w.policy.Policy.Classes[v.Class].Name
+	switch {
+	case a.Drop:
+		return fmt.Sprintf("class %s drops %v packets", class, v.Color)
+	case v.Done.Dropped() && a.Queue == nil:
+		return "the packet is not ECN-capable: its action drops it instead of setting CE"
+	case v.Reason == dataplane.QueueFull:
+		return w.full(a.Queue)
+	case v.Reason == dataplane.WRED:
+		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
+	case v.Reason == dataplane.CoDel:
+		return fmt.Sprintf("queue %s: waits were above CoDel's target of %v for %v or more", a.Queue.Name, a.Queue.CoDel.Target, a.Queue.CoDel.Interval)
+	case v.Done.Dropped():
+		return "the packet is not ECN-capable: its action drops it instead of setting CE"
+	case v.Done&dataplane.Queued != 0:
+		return fmt.Sprintf("leaves %s, %v after it came", stamp(v.Departure), time.Duration(v.Departure-v.Now))
+	}
+	return "leaves at once"
+}
+
+// full names the limit that the packet would break.
+func (w *witness) full(q *dataplane.Queue) string {
+	b, c := w.queues[q], resolved(q)
+	n := int64(w.verdict.Length)
+	name := "queue " + q.Name + " is full: "
+	switch capacity := int64(c.Capacity()); {
+	case c.Time > 0 && b.delay > c.Time:
+		return name + fmt.Sprintf("a wait of %v is above the limit of %v", b.delay, c.Time)
+	case c.Bytes > 0 && b.bytes+n > c.Bytes:
+		return name + fmt.Sprintf("%s B wait, %s more are %s, above the limit of %s", grouped(b.bytes), grouped(n), grouped(b.bytes+n), grouped(c.Bytes))
+	case capacity > 0 && b.packets >= capacity:
+		return name + fmt.Sprintf("%s wait, and it holds no more", counting(b.packets, "packet"))
+	}
+	return name + "the packet would leave after the end of time"
+}
+
+// acted is what an action did, part by part, before any queue.
+func acted(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out []string) {
+	left := ""
+	if v.Done.Dropped() {
+		left = ", had it left"
+	}
+	capable, ce := p.ECNCapable(), "ecn "+ecnText(p)+" -> ce"
+	switch {
+	case a.ECN == dataplane.CEOrDrop && !capable:
+		return []string{"not ECN-capable: dropped"}
+	case a.ECN != dataplane.NoECN && capable:
+		out = append(out, ce+left)
+	case a.ECN != dataplane.NoECN:
+		out = append(out, "not ECN-capable: CE is not set")
+	case v.Done&dataplane.ECNSet != 0:
+		out = append(out, ce+", by the queue instead of an early drop")
+	}
+	for _, m := range a.Marks {
+		value := fieldValue(m.Field, m.Value)
+		if old, has := fieldOf(p, m.Field); has {
+			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, fieldValue(m.Field, old), value, left))
+		} else {
+			out = append(out, fmt.Sprintf("%s: nothing is marked with %v %s", fieldText(p, m.Field), m.Field, value))
+		}
+	}
+	return out
+}
+
+// stamp is a time for people, exact.
+func stamp(ns int64) string { return time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000000000Z") }

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// whyJSON runs why --json.
+func whyJSON(t *testing.T, capture string, n int, policy ...string) *told {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	args := append([]string{"why", capture, strconv.Itoa(n), "--json"}, policy...)
+	if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
+		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
+	}
+	var out told
+	d := json.NewDecoder(&stdout)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	return &out
+}
+
+// decisionsOf are the rows of a replay.
+func decisionsOf(t *testing.T, capture string, policy ...string) (rows []decided) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rows.jsonl")
+	var stdout, stderr bytes.Buffer
+	args := append([]string{"replay", capture, "--decisions", path}, policy...)
+	if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
+		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		var row decided
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// TestWhyAgainstDecisions holds why to the rows of a replay, packet by packet,
+// and its grounds to what the row says came of them.
+func TestWhyAgainstDecisions(t *testing.T) {
+	links := filepath.Join(t.TempDir(), "links.yaml")
+	if err := os.WriteFile(links, []byte(linkPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policies, err := filepath.Glob("internal/oracle/testdata/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies = append(policies, "../../docs/customer.yaml", "../../docs/link.yaml", links)
+	reasons := map[string]int{}
+	t.Cleanup(func() {
+		for _, want := range []string{
+			"rfc2697-red", "rfc2698-red", "rfc4115-yellow", "token-bucket-red", "no-meter", "not-ip", "malformed", "queue-full", "wred", "codel",
+		} {
+			if reasons[want] == 0 {
+				t.Errorf("no packet had the reason %s", want)
+			}
+		}
+	})
+	for _, policy := range policies {
+		for name, step := range map[string]int{"edges.pcap": 5, "cooked.pcapng": 7, "back.pcap": 4, "bursts.pcap": 71, "voice-bulk.pcapng": 73, "tags.pcap": 23} {
+			if name == "cooked.pcapng" && strings.Contains(policy, "ethernet") {
+				continue // a replay refuses it
+			}
+			rows := whyAgainstDecisions(t, policy, filepath.Join("../../testdata/pcaps", name), step)
+			for _, row := range rows {
+				reasons[row.Reason]++
+			}
+		}
+	}
+}
+
+// TestWhyRandom is the same for policies that nobody would write.
+func TestWhyRandom(t *testing.T) {
+	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
+	for range *policies / 20 {
+		policy := randomPolicy(r, "wan", "lan")
+		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		whyAgainstDecisions(t, path, randomCapture(t, r), 10+r.IntN(40))
+		if t.Failed() {
+			t.Fatal(policy)
+		}
+	}
+}
+
+// whyAgainstDecisions asks for one packet in every so many. It returns their
+// rows.
+func whyAgainstDecisions(t *testing.T, policy, capture string, step int) (asked []decided) {
+	t.Helper()
+	rows := decisionsOf(t, capture, "--policy", policy)
+	for n := 1; n <= len(rows); n += step {
+		asked = append(asked, rows[n-1])
+		told := whyJSON(t, capture, n, "--policy", policy)
+		if !reflect.DeepEqual(told.decided, rows[n-1]) {
+			t.Errorf("%s, %s, packet %d:\n%+v, decided\n%+v", policy, capture, n, told.decided, rows[n-1])
+		}
+		for _, fault := range told.faults() {
+			t.Errorf("%s, %s, packet %d: %s: %+v", policy, capture, n, fault, told)
+		}
+	}
+	return asked
+}
+
+// faults are what contradicts a packet's row in the grounds of it.
+func (t *told) faults() (out []string) {
+	expect := func(ok bool, what string) {
+		if !ok {
+			out = append(out, what)
+		}
+	}
+	if n := len(t.Meters); n > 0 {
+		last := t.Meters[n-1]
+		expect(t.Meters[0].In == t.Pre, "the first meter's color before")
+		expect(last.Color == t.Color, "the last meter's color")
+		overridden := t.Reason == "queue-full" || t.Reason == "wred" || t.Reason == "codel"
+		expect(overridden || last.Clause == t.Reason, "the last meter's clause")
+	} else {
+		expect(t.Color == "" || t.Color == "green", "a color without a meter")
+	}
+	expect((t.Class == "-") == (t.Place == ""), "the class's place")
+	expect(t.Why != "" && t.Headers != "", "an empty text")
+	expect(!strings.Contains(t.Why, "end of time"), "a full queue whose limit was not found")
+	expect(t.Reason != "wred" || t.Queue.Early != "", "WRED without a chance")
+	expect(t.Reason != "wred" || !strings.Contains(t.Queue.Early, "spared"), "WRED that spared a dropped packet")
+	expect(t.Action == "drop" || !strings.Contains(t.Queue.early(), "certain"), "certain WRED that dropped nothing")
+	if t.DepartureNS != nil && t.Queue != nil {
+		expect(*t.DepartureNS == t.ClockNS+*t.Queue.WaitNS, "the wait")
+		expect(*t.Queue.WaitNS > 0 || t.Queue.Packets == 0, "no wait behind others")
+	}
+	for _, m := range t.Missed {
+		expect(m.Key != "" && m.Wants != "" && m.Has != "", "a class before without what it missed")
+	}
+	var page bytes.Buffer
+	expect(t.write(&page, false) == nil, "a failed write")
+	for line := range strings.Lines(page.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		words := strings.Fields(line)
+		long := utf8.RuneCountInString(line) > whyWidth && len(words) > 2 // a word alone may be longer
+		expect(!long, fmt.Sprintf("a line of %d: %q", utf8.RuneCountInString(line), line))
+		expect(line == strings.TrimRight(line, " "), "spaces at the end of a line")
+	}
+	return out
+}
+
+func (q *queuedJSON) early() string {
+	if q == nil {
+		return ""
+	}
+	return q.Early
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// The text of why has a column of steps, and lines that end where those of a
+// terminal do.
+const (
+	whyColumn = 10
+	whyWidth  = 80
+)
+
+// teller writes steps.
+type teller struct {
+	printer
+	colored bool
+}
+
+// step writes lines beside the name of a step.
+func (w *teller) step(name string, lines ...string) {
+	for _, line := range lines {
+		for _, part := range hanging(line, whyWidth-whyColumn) {
+			w.printf("%-*s%s\n", whyColumn, name, part)
+			name = ""
+		}
+	}
+}
+
+// hanging breaks a line at spaces. What does not fit goes on, indented.
+func hanging(line string, width int) []string {
+	var out []string
+	now := ""
+	for _, word := range strings.Fields(line) {
+		switch {
+		case now == "":
+			now = word
+		case text.StringWidthWithoutEscSequences(now+" "+word) > width:
+			out = append(out, now)
+			now = "  " + word
+		default:
+			now += " " + word
+		}
+	}
+	return append(out, now)
+}
+
+// short is a place without the line of a flag, which has but one.
+func short(place string) string {
+	if strings.HasPrefix(place, "--") {
+		place, _, _ = strings.Cut(place, ":")
+	}
+	return place
+}
+
+// color paints the name of a color.
+func (w *teller) color(name string) string {
+	for c := meter.Green; c <= meter.Red; c++ {
+		if c.String() == name {
+			return painted(c, w.colored)
+		}
+	}
+	return name
+}
+
+// write tells people.
+func (t *told) write(out io.Writer, colored bool) error {
+	w := &teller{printer{w: out}, colored}
+	w.step("packet", t.came()...)
+	w.step("headers", t.Headers)
+	w.step("length", fmt.Sprintf("%d bytes by %s", t.Length, t.LengthRule), t.counts())
+	w.step("class", t.taken()...)
+	w.meters(t)
+	if t.Act != "" {
+		w.step("action", append([]string{fmt.Sprintf("%s: %s (%s)", w.color(t.Color), t.Act, cmp.Or(short(t.ActAt), "the default"))}, t.Acted...)...)
+	}
+	if t.Queue != nil {
+		w.step("queue", t.Queue.lines(t.DepartureNS == nil)...)
+	}
+	action := t.Action
+	if action == "drop" && colored {
+		action = text.FgRed.Sprint(action)
+	}
+	w.step("verdict", fmt.Sprintf("%s (%s): %s", action, t.Reason, t.Why))
+	return w.err
+}
+
+// came is when a packet came.
+func (t *told) came() []string {
+	line := fmt.Sprintf("%d came %s", t.Packet, stamp(t.TimeNS))
+	switch since := time.Duration(t.TimeNS - t.FirstNS); {
+	case since < 0:
+		line += fmt.Sprintf(", %v before packet 1", -since)
+	case t.Packet > 1:
+		line += fmt.Sprintf(", %v after packet 1", since)
+	}
+	if t.ClockNS == t.TimeNS {
+		return []string{line}
+	}
+	return []string{line, fmt.Sprintf("its stamp is %v behind the clock, which packet %d set to %s: meters and queues go by the clock",
+		time.Duration(t.ClockNS-t.TimeNS), t.ClockPacket, stamp(t.ClockNS))}
+}
+
+// counts is where the bytes of a packet are.
+func (t *told) counts() string {
+	s := fmt.Sprintf("%d on the wire: %d link header, %d network packet", t.Wire, t.LinkHeader, t.L3)
+	if padding := t.Wire - t.LinkHeader - t.L3; padding > 0 {
+		s += fmt.Sprintf(", %d padding", padding)
+	}
+	if t.Captured < t.Wire {
+		s += fmt.Sprintf("; %d captured", t.Captured)
+	}
+	return s
+}
+
+// mostMissed is how many of the classes before are told.
+const mostMissed = 4
+
+func (t *told) taken() []string {
+	first := "-: no class takes it"
+	if t.Class != untaken {
+		first = fmt.Sprintf("%s (%s): %s", t.Class, short(t.Place), t.Matched)
+	}
+	if t.Matched != t.Match {
+		first += " (other entries left out)"
+	}
+	lines := []string{first}
+	for i, m := range t.Missed {
+		if i == mostMissed {
+			lines = append(lines, fmt.Sprintf("nor %d more before it", len(t.Missed)-mostMissed))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("not %s (%s): wants %s, has %s", m.Class, short(m.Place), m.Wants, m.Has))
+	}
+	return lines
+}
+
+func (w *teller) meters(t *told) {
+	if t.Act != "" && len(t.Meters) == 0 {
+		w.step("meter", "none: every packet is "+w.color("green"))
+	}
+	for i, m := range t.Meters {
+		name := "meter"
+		if len(t.Meters)+len(t.Skipped) > 1 {
+			name = fmt.Sprintf("meter %d", i+1)
+		}
+		w.step(name, m.lines(w)...)
+	}
+	for _, m := range t.Skipped {
+		w.step("", fmt.Sprintf("not %s: a red packet skips what follows", m))
+	}
+}
+
+func (m *metered) lines(w *teller) []string {
+	name := fmt.Sprintf("%s (%s): %s, %s: %s", m.Name, short(m.Place), m.Type, m.Mode, m.Settings)
+	lines := []string{name}
+	if m.Key != "" {
+		lines = append(lines, "the meter of "+m.Key)
+	}
+	lines = append(lines, fmt.Sprintf("%s before (%s); B = %d %s", w.color(m.In), m.Because, m.Length, m.Count))
+	for i, b := range m.Buckets {
+		s := fmt.Sprintf("%s %s -> %s of %s", b.Name, grouped(b.Before), grouped(b.After), grouped(b.Burst))
+		if lacks := int64(m.Length) - b.Before; lacks > 0 && m.asks(i) {
+			s += fmt.Sprintf(", %s short of B", grouped(lacks))
+		}
+		lines = append(lines, s)
+	}
+	return append(lines, fmt.Sprintf("%s by %s: %s", w.color(m.Color), m.Clause, m.Text))
+}
+
+// asks says whether the verdict hung on a bucket that is short: that of the
+// committed rate only for packets that were green before.
+func (m *metered) asks(bucket int) bool {
+	first := bucket == 0 && len(m.Buckets) == 2
+	switch {
+	case m.Type == meter.KindTSWTCM.String(), m.Color == "green", m.In == "red":
+		return false
+	}
+	return m.In == "green" || !first
+}
+
+func (q *queuedJSON) lines(dropped bool) []string {
+	found := "found nothing waiting"
+	if q.Packets > 0 {
+		found = fmt.Sprintf("found %s, %s B waiting", counting(q.Packets, "packet"), grouped(q.Bytes))
+	}
+	if more := q.LinkPackets - q.Packets; more > 0 {
+		found += fmt.Sprintf(", and %s, %s B in other queues of the link", counting(more, "packet"), grouped(q.LinkBytes-q.Bytes))
+	}
+	switch {
+	case q.WaitNS == nil:
+	case *q.WaitNS == 0:
+		found += "; no wait"
+	case dropped:
+		found += fmt.Sprintf("; it would wait %v", time.Duration(*q.WaitNS))
+	default:
+		found += fmt.Sprintf("; it waits %v", time.Duration(*q.WaitNS))
+	}
+	lines := []string{fmt.Sprintf("%s (%s): %s", q.Name, short(q.Place), strings.Join(q.Settings, "; ")), found}
+	if q.Early != "" {
+		lines = append(lines, "WRED: "+q.Early)
+	}
+	return lines
+}

@@ -1,0 +1,388 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+)
+
+// shadowed is a wire with an ifb before far's v0.
+type shadowed struct {
+	*wire
+	ifb *ifb
+}
+
+func newShadowed(t *testing.T) *shadowed {
+	t.Helper()
+	w := newWire(t)
+	return &shadowed{w, w.shadow()}
+}
+
+func (w *wire) shadow() (i *ifb) {
+	w.t.Helper()
+	index := w.far.Index("v0")
+	w.inFar(func() (err error) {
+		i, err = addIFB(index)
+		return err
+	})
+	return i
+}
+
+func (w *wire) inFar(f func() error) {
+	w.t.Helper()
+	var err error
+	w.far.Do(func() { err = f() })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// pace makes all that comes in wait for a rate. The program would select the
+// class, here a filter does.
+func (s *shadowed) pace(rate uint64) {
+	s.t.Helper()
+	s.inFar(func() error {
+		_, err := (&tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: rate}}}).install(s.ifb.Device)
+		return err
+	})
+	s.far.Run("tc", "filter", "add", "dev", ifbName(s.ifb.Index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
+}
+
+func (s *shadowed) stats() (stats queueStats) {
+	s.t.Helper()
+	s.inFar(func() error {
+		all, err := leafStats(s.ifb.Device)
+		stats = all[1]
+		return err
+	})
+	return stats
+}
+
+// farShown is what there is of qdiscs, filters and devices.
+func (w *wire) farShown() string {
+	w.t.Helper()
+	return w.far.Run("tc", "qdisc", "show", "dev", "v0") +
+		w.far.Run("tc", "filter", "show", "dev", "v0", "ingress") +
+		w.far.Run("ip", "-o", "link", "show", "type", "ifb")
+}
+
+// receive collects what far gets on a UDP port, with room for all of a test.
+func (w *wire) receive(port int) *net.UDPConn {
+	w.t.Helper()
+	var conn *net.UDPConn
+	w.inFar(func() (err error) {
+		conn, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
+		if err != nil {
+			return err
+		}
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			return err
+		}
+		failed := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+		})
+		return errors.Join(failed, err)
+	})
+	w.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// TestIFBUndone holds that nothing stays of it, by whatever process.
+func TestIFBUndone(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{
+		"",
+		"tc qdisc add dev v0 clsact",
+		"tc qdisc add dev v0 ingress",
+		"tc qdisc add dev v0 clsact && tc filter add dev v0 ingress pref 2 protocol ip u32 match u32 0 0 action mirred egress mirror dev lo",
+	} {
+		t.Run(script, func(t *testing.T) {
+			w := newWire(t)
+			if script != "" {
+				w.far.Run("sh", "-c", script)
+			}
+			before := w.farShown()
+			i := w.shadow()
+			during := w.farShown()
+			for _, text := range []string{"pref 1 u32", "Redirect to device " + ifbName(i.Index), "mtu 1500", "state U"} {
+				if !strings.Contains(during, text) {
+					t.Errorf("no %q in\n%s", text, during)
+				}
+			}
+			again := w.shadow() // of a process that came after a killed one
+			if got := w.farShown(); strings.Count(got, "Redirect to") != 1 {
+				t.Errorf("added again:\n%s", got)
+			}
+			text, err := json.Marshal(again)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := new(ifb)
+			if err := json.Unmarshal(text, other); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				w.inFar(other.remove)
+				if after := w.farShown(); after != before {
+					t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
+				}
+			}
+			w.shadow()
+			w.far.Delete("v0")
+			w.inFar(other.remove)
+			if got := w.far.Run("ip", "-o", "link", "show", "type", "ifb"); got != "" {
+				t.Errorf("without the interface, %s stays", got)
+			}
+		})
+	}
+}
+
+// TestIFBClsact holds that who is last removes a clsact of ours.
+func TestIFBClsact(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	before := w.farShown()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.SchedCLS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	index := w.far.Index("v0")
+	w.inFar(func() error {
+		h, _, err := attachFilter(&device{name: "v0", index: index}, program, Egress)
+		if err != nil {
+			return err
+		}
+		i, err := addIFB(index)
+		return errors.Join(err, h.remove(), i.remove())
+	})
+	if after := w.farShown(); after != before {
+		t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
+	}
+}
+
+// TestIFBRefused holds that where another filter is first nothing is changed.
+func TestIFBRefused(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	w.far.Run("tc", "qdisc", "add", "dev", "v0", "clsact")
+	w.far.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "1", "protocol", "ip", "u32", "match", "u32", "0", "0", "action", "mirred", "egress", "mirror", "dev", "lo")
+	before := w.farShown()
+	var err error
+	w.far.Do(func() { _, err = addIFB(w.far.Index("v0")) })
+	want := "interface v0 has a u32 filter of priority 1 at ingress, where ours has to be: give it a higher one, or remove it, by tc filter del dev v0 ingress pref 1"
+	if fmt.Sprint(err) != want {
+		t.Errorf("%v: want %s", err, want)
+	}
+	if after := w.farShown(); after != before {
+		t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
+	}
+}
+
+// TestIFBRate holds that what comes in waits, and then comes in.
+func TestIFBRate(t *testing.T) {
+	s := newShadowed(t)
+	const want = 20_000_000 / 8
+	s.pace(want)
+	conn := s.receive(9)
+	fill(s.socket(9, 0))
+	var n int
+	buf := make([]byte, 2000)
+	var begin time.Time
+	for i := range 3300 {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := conn.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 100 {
+			begin, n = time.Now(), 0
+		}
+		n += 1514
+	}
+	got := float64(n-1514) / time.Since(begin).Seconds()
+	t.Logf("%.0f byte/s, %+.3f %%", got, 100*(got/want-1))
+	if !nearly(got, want) {
+		t.Errorf("%.0f byte/s: want %d", got, want)
+	}
+}
+
+// TestIFBStream holds that TCP works through it both ways, with what offloads
+// make of it.
+func TestIFBStream(t *testing.T) {
+	t.Parallel()
+	s := newShadowed(t)
+	s.pace(1_000_000_000)
+	var listener net.Listener
+	s.inFar(func() (err error) {
+		listener, err = net.Listen("tcp", ":7")
+		return err
+	})
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				conn.Close()
+			}()
+		}
+	}()
+	for _, host := range append([]string{"10.0.0.2", "fd00::2"}, s.vlan()...) {
+		var conn net.Conn
+		s.do(func() (err error) {
+			conn, err = net.Dial("tcp", net.JoinHostPort(host, "7"))
+			return err
+		})
+		sent := bytes.Repeat([]byte("0123456789abcdef!"), 200_000)
+		go func() {
+			_, _ = conn.Write(sent)
+			_ = conn.(*net.TCPConn).CloseWrite()
+		}()
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		got, err := io.ReadAll(conn)
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%s: %d of %d bytes came back: %v", host, len(got), len(sent), err)
+		}
+		conn.Close()
+	}
+	stats := s.stats()
+	t.Logf("%+v", stats)
+	if stats.Bytes < 2*200_000*17 || stats.Drops > 0 {
+		t.Errorf("%+v: want all bytes through the ifb, and no drops", stats)
+	}
+}
+
+// vlan makes a VLAN, where the kernel has any, and returns far's address there.
+func (w *wire) vlan() []string {
+	w.t.Helper()
+	for i, n := range []*nettest.Namespace{w.near, w.far} {
+		var err error
+		n.Do(func() {
+			err = exec.Command("ip", "link", "add", "link", "v0", "name", "v5", "type", "vlan", "id", "5").Run()
+		})
+		if err != nil {
+			w.t.Log("no VLANs here")
+			return nil
+		}
+		n.Run("ip", "addr", "add", fmt.Sprintf("10.5.0.%d/24", i+1), "dev", "v5")
+		n.Run("ip", "link", "set", "v5", "up")
+		n.Run("ip", "neigh", "add", fmt.Sprintf("10.5.0.%d", 2-i), "dev", "v5", "lladdr", fmt.Sprintf("02:00:00:00:00:%02d", 2-i))
+	}
+	return []string{"10.5.0.2"}
+}
+
+// TestIFBFrames holds that frames come through as they were, with their tags.
+func TestIFBFrames(t *testing.T) {
+	t.Parallel()
+	s := newShadowed(t)
+	s.pace(1_000_000)
+	// Taps of v0 see frames before the ifb only: a bridge takes them on.
+	behind := nettest.New(t)
+	s.far.VethNamed("x0", behind, "v0")
+	var out []byte
+	var err error
+	s.far.Do(func() { out, err = exec.Command("ip", "link", "add", "b0", "up", "type", "bridge").CombinedOutput() })
+	if err != nil {
+		t.Skipf("make a bridge: %s", out)
+	}
+	s.far.Run("ip", "link", "set", "v0", "master", "b0")
+	s.far.Run("ip", "link", "set", "x0", "master", "b0")
+	s.far.Run("ip", "link", "set", "b0", "type", "bridge", "forward_delay", "0")
+	head := []byte{2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1}
+	payload := bytes.Repeat([]byte{0xa5}, 100)
+	sent := [][]byte{
+		append(be16(bytes.Clone(head), 0x88b5), payload...),
+		append(be16(bytes.Clone(head), 0x8100, 0x6005, 0x88b5), payload...),
+		append(be16(bytes.Clone(head), 0x88a8, 7, 0x8100, 8, 0x88b5), payload...),
+		append(be16(bytes.Clone(head), 0x8100, 0x6005, 0x88b5), bytes.Repeat(payload, 15)...),
+	}
+	sniffer := behind.Sniff("v0")
+	s.near.Inject("v0", sent...)
+	sniffer.Wait(len(sent), patient)
+	var came [][]byte
+	for _, f := range sniffer.Stop() {
+		if bytes.HasPrefix(f.Data, head) {
+			came = append(came, f.Data)
+		}
+	}
+	if fmt.Sprintf("%x", came) != fmt.Sprintf("%x", sent) {
+		t.Errorf("%x came through: want %x", came, sent)
+	}
+}
+
+const patient = 20 * time.Second
+
+// TestIFBTraffic holds that what comes after a removal comes in.
+func TestIFBTraffic(t *testing.T) {
+	t.Parallel()
+	s := newShadowed(t)
+	conn := s.receive(9)
+	from := s.socket(9, 0)
+	number := 0
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for range 10 {
+				_, _ = from.Write(make([]byte, 4))
+				number++
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	for range 5 {
+		time.Sleep(50 * time.Millisecond)
+		s.inFar(s.ifb.remove)
+		time.Sleep(50 * time.Millisecond)
+		s.ifb = s.shadow()
+	}
+	s.inFar(s.ifb.remove)
+	close(stop)
+	<-done
+	_, _ = from.Write(make([]byte, 5)) // the end
+	got := 0
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(patient))
+		b := make([]byte, 8)
+		n, err := conn.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 5 {
+			break
+		}
+		got++
+	}
+	t.Logf("%d of %d", got, number)
+	if got != number {
+		t.Errorf("%d of %d packets came in", got, number)
+	}
+}

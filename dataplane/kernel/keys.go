@@ -1,0 +1,252 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// known is struct known of bpf/src/policy.h.
+type known struct {
+	Word        [2]uint64
+	Stamp, Lock uint64
+}
+
+// spare is how many keys a table has room for beyond its bound, for each CPU:
+// each keeps as many places for itself, and so another one may find none before
+// all are in use.
+const spare = 128
+
+// key encodes what of a packet has a meter of its own.
+func (e *encoder) key(s *bpf.ShaperStage, m *dataplane.Meter) {
+	if s.Table = -1; m.Per.By == dataplane.NoKey {
+		return
+	}
+	s.Table, s.Empty = 0, flag(m.Initial.Den != 0)
+	e.constants.Keyed = 1
+	if m.Idle {
+		e.fail(m, "evict", "the kernel plane forgets the key that was used longest ago, whatever its state: use evict: lru, or shaper tap")
+	}
+	switch m.Per.By {
+	case dataplane.BySrc, dataplane.ByDst:
+		e.constants.Reads |= 1<<bySrc | 1<<byDst
+	case dataplane.ByFlow:
+		e.constants.Reads |= 1<<bySrc | 1<<byDst | 1<<bySport
+	}
+	const kind, dscp = 0x03, 0xfc // of a tag
+	for family := range s.Mask {
+		k := &s.Mask[family]
+		k.Tag = kind
+		switch m.Per.By {
+		case dataplane.BySrc:
+			k.Src = addressMask(m.Per, family)
+		case dataplane.ByDst:
+			k.Dst = addressMask(m.Per, family)
+		case dataplane.ByFlow:
+			k.Src, k.Dst = addressMask(m.Per, family), addressMask(m.Per, family)
+			k.Sport, k.Dport, k.Proto = math.MaxUint16, math.MaxUint16, math.MaxUint8
+		case dataplane.ByVLAN:
+			s.Tagged, k.Tag, k.Vlan = 1, 0, 0x0fff
+		case dataplane.ByDSCP:
+			k.Tag = dscp
+		}
+	}
+}
+
+func addressMask(k dataplane.Key, family int) (out bpf.ShaperAddr) {
+	if family == 0 {
+		out.Lo = uint64(k.Mask4())
+	} else {
+		mask := k.Mask6()
+		out.Hi, out.Lo = mask.Hi, mask.Lo
+	}
+	return out
+}
+
+// tableSize is how many keys a meter's table has room for.
+func tableSize(m *dataplane.Meter) uint32 {
+	keys := m.Keys
+	if keys == 0 {
+		keys = dataplane.DefaultKeys
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		cpus = 1
+	}
+	return uint32(keys + spare*cpus)
+}
+
+// newTable makes a table of keys.
+func newTable(size uint32) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "keys", Type: ebpf.LRUHash, MaxEntries: size,
+		KeySize: uint32(unsafe.Sizeof(bpf.ShaperKey{})), ValueSize: uint32(unsafe.Sizeof(known{})),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("table of %d keys: %w", size, explain(err))
+	}
+	return m, nil
+}
+
+// inheritTables gives tables of keys their slots: those of the policy before
+// where they mean the same.
+func (g *image) inheritTables(before *About) {
+	tables := slots{used: map[uint32]bool{}}
+	for _, s := range before.Stages {
+		if s.Table >= 0 {
+			tables.used[uint32(s.Table)] = true
+		}
+	}
+	taken := map[int32]bool{}
+	for i := range g.stages {
+		s := &g.stages[i]
+		if s.Table < 0 {
+			continue
+		}
+		if from := g.from[i]; from >= 0 {
+			was := &before.Stages[from]
+			if sameKeys(s, &was.ShaperStage) && sameProfile(s, &was.ShaperStage) && was.Keys == tableSize(g.meters[i]) && !taken[was.Table] {
+				s.Table = was.Table
+				taken[s.Table] = true
+				continue
+			}
+		}
+		s.Table = int32(tables.free())
+	}
+}
+
+// sameKeys says whether both have keys, and the same.
+func sameKeys(a, b *bpf.ShaperStage) bool {
+	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.Tagged == b.Tagged && a.Empty == b.Empty && a.Packets == b.Packets
+}
+
+// settleTables makes the tables that begin. One whose parameters changed has the
+// keys of the one before, with what tokens they have now. To make one takes tens
+// of ms, in which the kernel waits for programs: so all are made before any key
+// is read, whose packets are still taken from the one before.
+func (g *image) settleTables(before *About, to *shared) error {
+	old := map[int32]bool{}
+	for _, s := range before.Stages {
+		old[s.Table] = true
+	}
+	for i := range g.stages {
+		s := &g.stages[i]
+		if s.Table < 0 || old[s.Table] {
+			continue
+		}
+		table, err := newTable(tableSize(g.meters[i]))
+		if err != nil {
+			return err
+		}
+		to.keep(s.Table, table)
+		if err := to.keys.Put(uint32(s.Table), table); err != nil {
+			return fmt.Errorf("tables of keys: %w", explain(err))
+		}
+	}
+	for i := range g.stages {
+		s := &g.stages[i]
+		if s.Table < 0 || old[s.Table] {
+			continue
+		}
+		if from := g.from[i]; from >= 0 && sameKeys(s, &before.Stages[from].ShaperStage) {
+			if err := to.carryKeys(&before.Stages[from].ShaperStage, to.made[s.Table], s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// carryKeys copies what the keys of one table have to another.
+func (s *shared) carryKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.ShaperStage) error {
+	was, err := s.table(from.Table)
+	if errors.Is(err, unix.EPERM) {
+		return nil // another process made it, and who may not look for maps cannot find it: its keys begin anew
+	}
+	if err != nil {
+		return err
+	}
+	defer was.Close()
+	const batch = 1 << 14
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]bpf.ShaperKey, batch), make([]known, batch)
+	for {
+		now, err := monotonic()
+		if err != nil {
+			return err
+		}
+		n, err := was.BatchLookup(&cursor, keys, values, nil)
+		end := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !end {
+			return fmt.Errorf("table of keys: %w", err)
+		}
+		for i := range n {
+			v := &values[i]
+			state := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, from, now).carry(from, to).at(now, to)
+			*v = known{Word: state.Word, Stamp: state.Stamp}
+		}
+		if n > 0 {
+			if _, err := table.BatchUpdate(keys[:n], values[:n], nil); err != nil {
+				return fmt.Errorf("table of keys: %w", err)
+			}
+		}
+		if end {
+			return nil
+		}
+	}
+}
+
+// keep holds a table that this process made: it could not find it again
+// without CAP_SYS_ADMIN. Its slot may have been another's.
+func (s *shared) keep(slot int32, table *ebpf.Map) {
+	s.made[slot].Close()
+	s.made[slot] = table
+}
+
+// table returns the table of a slot, for the caller to close.
+func (s *shared) table(slot int32) (*ebpf.Map, error) {
+	m, err := openTable(s.keys, slot)
+	if made := s.made[slot]; errors.Is(err, unix.EPERM) && made != nil {
+		return made.Clone()
+	}
+	return m, err
+}
+
+func openTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
+	var id ebpf.MapID
+	if err := tables.Lookup(uint32(slot), &id); err != nil {
+		return nil, fmt.Errorf("tables of keys: %w", err)
+	}
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, fmt.Errorf("table of keys: %w", explain(err))
+	}
+	return m, nil
+}
+
+// retire frees the tables of stages that others do not have.
+func (s *shared) retire(stages, others []bpf.ShaperStage) error {
+	done := map[int32]bool{-1: true}
+	for _, o := range others {
+		done[o.Table] = true
+	}
+	for i := range stages {
+		table := stages[i].Table
+		if done[table] {
+			continue
+		}
+		done[table] = true
+		s.keep(table, nil)
+		if err := s.keys.Delete(uint32(table)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("tables of keys: %w", err)
+		}
+	}
+	return nil
+}

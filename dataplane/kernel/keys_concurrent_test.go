@@ -1,0 +1,178 @@
+package kernel
+
+import (
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// contended is a meter that two CPUs want at once, all of it for one key or for
+// packets without.
+type contended struct {
+	name   string
+	params dataplane.Params
+	before [2]meter.Color
+	keyed  bool
+	whole  bool // nothing overflows, and no window ends: each byte can be found again
+}
+
+var (
+	wide  = meter.FixedWindow{Limit: maximal, Window: year} // the kernel's clock began less than a year ago
+	slide = meter.SlidingCounter{Limit: maximal, Window: year}
+)
+
+var contendedMeters = []contended{
+	{"fixed-window", wide, bothGreen, false, true},
+	{"sliding-counter", slide, oneYellow, false, true},
+	{"fixed-window 1ms", meter.FixedWindow{Limit: 150_000, Window: time.Millisecond}, bothGreen, false, false},
+	{"sliding-counter 1ms", meter.SlidingCounter{Limit: 150_000, Window: time.Millisecond}, bothGreen, false, false},
+	{"key fixed-window", wide, bothGreen, true, true},
+	{"key sliding-counter", slide, bothGreen, true, true},
+	{"key fixed-window 1ms", meter.FixedWindow{Limit: 150_000, Window: time.Millisecond}, bothGreen, true, false},
+	{"key token-bucket", meter.TokenBucket{Rate: bps(1e9), Burst: 500e6}, bothGreen, true, true},
+	{"key srtcm", meter.SRTCM{CIR: bps(1e9), CBS: 20_000, EBS: 500e6}, oneYellow, true, true},
+	{"key trtcm", meter.TRTCM{CIR: bps(1e9), CBS: 500e6, PIR: bps(2e9), PBS: 900e6}, bothGreen, true, true},
+	{"key 4115 fine", meter.TRTCM4115{CIR: slow, CBS: 1900, EIR: fine, EBS: 1800}, bothGreen, true, false},
+}
+
+// TestConcurrentKeys has two CPUs at one window or at one key: what is granted
+// is what the states say was taken, never a byte above what the meter allows, and
+// of a key's packets hardly any goes to the meter of those without one.
+func TestConcurrentKeys(t *testing.T) { // not parallel: the CPUs are for this
+	needRoot(t)
+	cpus := allowedCPUs(t)
+	if len(cpus) < 2 {
+		t.Skip("there is but one CPU")
+	}
+	for i, test := range contendedMeters {
+		if inVM && i%4 != 0 {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) { test.run(t, cpus) })
+	}
+}
+
+func (c *contended) run(t *testing.T, cpus []int) {
+	const length = 1500
+	empty := dataplane.Share{Num: 0, Den: 1}
+	m := &dataplane.Meter{Params: c.params, Aware: true, PreColor: dscpColors}
+	windows := newCounting(c.params, empty)
+	if windows == nil {
+		m.Initial = empty // a full bucket would overflow until all have begun
+	}
+	if c.keyed {
+		m.Per, m.Keys = dataplane.Key{By: dataplane.BySrc}, 1
+	}
+	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}
+	h := newHooked(t, policy, Egress, func(c *bpf.ShaperConstants) { c.Handed = 0 })
+	frame := func(color meter.Color) []byte {
+		b := ipv4(be16(ethernet(), 0x800), 0, byte(color)<<2, 6, length-20, 0, from4, to4)
+		return append(b, make([]byte, length-20)...)
+	}
+	first := clock(t)
+	if _, _, err := h.program.Benchmark(frame(meter.Green), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	hammer := hammered{before: c.before}
+	one := hammer.hammer(t, h.program, cpus[:1], frame, 50*time.Millisecond)
+	two := hammer.hammer(t, h.program, cpus, frame, 250*time.Millisecond)
+
+	stage := &h.stages[0]
+	var rest bpf.ShaperState
+	if err := h.shared.states.LookupWithFlags(stage.Slot, &rest, ebpf.LookupLock); err != nil {
+		t.Fatal(err)
+	}
+	states := []bpf.ShaperState{rest}
+	if c.keyed {
+		states = append(states, onlyKey(t, h, stage.Table))
+	}
+	end := clock(t)
+	all, err := h.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	colors := &all[0].Colors
+	granted := colors[meter.Green].Bytes + colors[meter.Yellow].Bytes
+	packets := colors[meter.Green].Packets + colors[meter.Yellow].Packets + colors[meter.Red].Packets
+
+	// What was taken of each state, and what could have been.
+	taken, elsewhere, most := new(big.Rat), new(big.Rat), new(big.Rat)
+	for i, state := range states {
+		if windows != nil {
+			begun := end/windows.window - first/windows.window + 1
+			most.Add(most, new(big.Rat).SetInt64(windows.limit*begun))
+			taken.Add(taken, new(big.Rat).SetInt64(int64(state.Word[0])))
+		} else if state.Stamp != notBegun {
+			model := newExact(c.params, empty)
+			model.size = model.holds
+			limits := model.limits(end - first)
+			if c.whole {
+				limits = model.limits(end - int64(state.Stamp)) // it is that of the first packet
+			}
+			holds := levelsAt(&state, stage, uint64(end))
+			sum := new(big.Rat)
+			for k := range limits {
+				if _, peak := c.params.(meter.TRTCM); peak && k == 0 {
+					continue // all of it is in P
+				}
+				most.Add(most, limits[k])
+				sum.Add(sum, limits[k])
+				sum.Sub(sum, new(big.Rat).SetFrac64(holds[k], int64(stage.Den)))
+			}
+			taken.Add(taken, sum)
+		}
+		if i == 0 && c.keyed {
+			elsewhere.Set(taken)
+		}
+	}
+	if !c.whole && windows == nil { // and what the buckets may have held
+		most.Add(most, new(big.Rat).SetInt64(int64(len(states))*(stage.Buckets[0].Size+stage.Buckets[1].Size)/int64(stage.Den)))
+	}
+	bytes := new(big.Rat).SetInt64(granted)
+	if bytes.Cmp(most) > 0 {
+		t.Errorf("%d bytes were granted: want at most %s", granted, most.FloatString(3))
+	}
+	if c.whole && bytes.Cmp(taken) != 0 {
+		t.Errorf("%d bytes were granted, and %s taken", granted, taken.FloatString(3))
+	}
+	if red := colors[meter.Red].Packets; c.whole && windows != nil && red > 0 {
+		t.Errorf("%d of %d packets are red, and none has to be", red, packets)
+	}
+	share, _ := bytes.Quo(bytes, most).Float64()
+	missed := 0.0
+	if c.whole { // else it is not known what overflowed
+		beside, _ := elsewhere.Float64()
+		missed = beside / length / float64(packets)
+		if missed > 0.005 && !inVM {
+			t.Errorf("%.6f of the packets went to the meter of those without a key", missed)
+		}
+	}
+	t.Logf("%d packets, granted %.4f of the most, %.2g of them by the meter of those without a key; ns a packet: one CPU %d, two CPUs %d and %d",
+		packets, share, missed, one[0].Nanoseconds(), two[0].Nanoseconds(), two[1].Nanoseconds())
+}
+
+// onlyKey is the state of the only key of a table.
+func onlyKey(t *testing.T, h *hooked, slot int32) bpf.ShaperState {
+	t.Helper()
+	table, err := openTable(h.shared.keys, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	var key bpf.ShaperKey
+	var v known
+	n := 0
+	for all := table.Iterate(); all.Next(&key, &v); {
+		n++
+	}
+	if n != 1 || v.Lock != 0 {
+		t.Fatalf("%d keys are known, the last of them %+v: want one, and open", n, v)
+	}
+	return bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}
+}

@@ -1,0 +1,263 @@
+package kernel
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// sent is a packet by what it was made of, and so by what keys it has.
+type sent struct {
+	src, dst     netip.Addr // not valid where it is not IP
+	proto        byte
+	sport, dport uint16
+	fragment     bool     // but the first
+	tags         []uint16 // from the outer one on
+	dscp         byte
+	size         int // bytes of the network packet
+}
+
+// Some have a prefix in common, and some of IPv6 the bits of one of IPv4.
+var (
+	addrs4 = []string{"10.0.0.1", "10.0.0.2", "10.0.1.1", "10.128.0.1", "192.0.2.6", "192.0.2.7"}
+	addrs6 = []string{"::a00:1", "::a00:2", "2001:db8::6", "2001:db8::7", "2001:db8:0:1::6", "fe80:1::6"}
+)
+
+func anySent(r *rand.Rand) *sent {
+	s := &sent{dscp: pick[byte](r, 0, 0, 0, 1, 2, 46), size: pick(r, 100, 300, 1500, 100+r.IntN(1400))}
+	for range r.IntN(3) {
+		s.tags = append(s.tags, uint16(r.IntN(8))<<13|pick[uint16](r, 0, 1, 1, 2, 4095))
+	}
+	if r.IntN(8) == 0 {
+		s.dscp = 0
+		return s
+	}
+	list := pick(r, addrs4, addrs6)
+	s.src, s.dst = netip.MustParseAddr(pick(r, list...)), netip.MustParseAddr(pick(r, list...))
+	s.proto, s.fragment = pick[byte](r, 6, 17, 17, 1, 50), r.IntN(6) == 0
+	s.sport, s.dport = pick[uint16](r, 1, 2), pick[uint16](r, 1, 53)
+	return s
+}
+
+// frame is the packet with ports that are not zero where they do not count.
+func (s *sent) frame() []byte {
+	b := ethernet()
+	for _, tag := range s.tags {
+		b = be16(b, 0x8100, tag)
+	}
+	network := len(b) + 2
+	switch {
+	case !s.src.IsValid():
+		b = be16(b, 0x0806)
+	case s.src.Is4():
+		offset := uint16(0x2000) // more follow
+		if s.fragment {
+			offset = 5
+		}
+		b = ipv4(be16(b, 0x800), 1, s.dscp<<2|2, s.proto, s.size-24, offset, s.src.As4(), s.dst.As4())
+	case s.fragment:
+		b = append(ipv6(be16(b, 0x86dd), s.dscp<<2|2, 44, s.size-40, s.src.As16(), s.dst.As16()), s.proto, 0, 0, 8, 0, 0, 0, 1)
+	default:
+		b = append(ipv6(be16(b, 0x86dd), s.dscp<<2|2, 0, s.size-40, s.src.As16(), s.dst.As16()), s.proto, 0, 0, 0, 0, 0, 0, 0)
+	}
+	b = be16(b, s.sport, s.dport)
+	return append(b, make([]byte, s.size-(len(b)-network))...)
+}
+
+// key is what the packet's meter goes by; "" is none.
+func (s *sent) key(k dataplane.Key) string {
+	prefix := func(a netip.Addr) string {
+		bits := int(k.V4)
+		if a.Is6() {
+			bits = int(k.V6)
+		}
+		if bits == 0 {
+			return a.String()
+		}
+		p, err := a.Prefix(bits)
+		if err != nil {
+			panic(err)
+		}
+		return p.String()
+	}
+	switch {
+	case k.By == dataplane.ByVLAN && len(s.tags) > 0:
+		return fmt.Sprint(s.tags[0] & 0xfff)
+	case k.By == dataplane.ByVLAN || !s.src.IsValid():
+		return ""
+	case k.By == dataplane.BySrc:
+		return prefix(s.src)
+	case k.By == dataplane.ByDst:
+		return prefix(s.dst)
+	case k.By == dataplane.ByDSCP:
+		return fmt.Sprint(s.dscp)
+	}
+	ports := [2]uint16{s.sport, s.dport}
+	if s.fragment || s.proto != 6 && s.proto != 17 {
+		ports = [2]uint16{}
+	}
+	return fmt.Sprint(s.src, s.dst, s.proto, ports)
+}
+
+// colors is a meter of its own for each key, and one for packets without.
+type colors map[string]func(now, n int64, in meter.Color) meter.Color
+
+func (c colors) color(m *dataplane.Meter, key string, now, n int64, in meter.Color) meter.Color {
+	if in == meter.Red {
+		return meter.Red
+	}
+	if m.Packets {
+		n = 1
+	}
+	if c[key] == nil {
+		if model := newCounting(m.Params, m.Initial); model != nil {
+			c[key] = model.color
+		} else {
+			params := m.Params
+			if p, ok := params.(meter.GCRA); ok {
+				params = meter.TokenBucket{Rate: p.Rate, Burst: p.Burst}
+			}
+			model := newExact(params, m.Initial)
+			c[key] = func(now, n int64, in meter.Color) meter.Color {
+				model.at(now)
+				return model.color(model, new(big.Rat).SetInt64(n), in)
+			}
+		}
+	}
+	return c[key](now, n, in)
+}
+
+var keyKinds = []dataplane.Key{
+	{By: dataplane.BySrc},
+	{By: dataplane.BySrc, V4: 24},
+	{By: dataplane.BySrc, V4: 24, V6: 64},
+	{By: dataplane.ByDst, V4: 1, V6: 1},
+	{By: dataplane.ByDst, V4: 31, V6: 127},
+	{By: dataplane.ByFlow},
+	{By: dataplane.ByVLAN},
+	{By: dataplane.ByDSCP},
+}
+
+// TestKeys holds meters of every kind, for keys of every kind, to one exact
+// meter for each key, while there are just as many keys as a table may know.
+func TestKeys(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	r := seeded(t)
+	var meters []*dataplane.Meter
+	for _, key := range keyKinds {
+		for i, params := range []dataplane.Params{
+			meter.TokenBucket{Rate: bps(100_003), Burst: 1900},
+			meter.GCRA{Rate: bps(1e6), Burst: 1500},
+			meter.SRTCM{CIR: bps(40e3), CBS: 1500, EBS: 3000},
+			meter.TRTCM{CIR: bps(50e3), CBS: 2000, PIR: bps(80e3), PBS: 3000},
+			meter.TRTCM4115{CIR: bps(50e3), CBS: 1500, EIR: bps(7e3), EBS: 1500, Coupling: true},
+			meter.FixedWindow{Limit: 4000, Window: 300 * time.Millisecond},
+			meter.SlidingCounter{Limit: 4000, Window: 301 * time.Millisecond},
+		} {
+			m := &dataplane.Meter{Name: fmt.Sprint(key, " ", i), Params: params, Per: key, Aware: r.IntN(3) > 0, PreColor: dscpColors}
+			if r.IntN(3) == 0 {
+				m.Initial = dataplane.Share{Num: 0, Den: 1}
+			}
+			if r.IntN(6) == 0 {
+				m.Packets = true
+				m.Params = meter.SRTCM{CIR: meter.Rate{Bytes: 9, Period: time.Second}, CBS: 2, EBS: 3}
+			}
+			meters = append(meters, m)
+		}
+	}
+	policy := streams(meters)
+	policy.Length = dataplane.LengthRule{}
+	for i := range policy.Classes { // what is not IP, too
+		policy.Classes[i].Match.EtherType = []dataplane.Range{{First: 0, Last: 65535}}
+	}
+	type step struct {
+		*sent
+		in   meter.Color
+		want meter.Color
+	}
+	steps := make([]step, rounds(30_000))
+	packets := make([]dataplane.Packet, len(steps))
+	models := make([]colors, len(meters))
+	now := int64(1e18)
+	for i := range steps {
+		s, at := anySent(r), r.IntN(len(meters))
+		now += pick(r, 0, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e6), r.Int64N(3e6))
+		packets[i] = dataplane.Packet{Data: s.frame(), Link: dataplane.LinkEthernet, Mark: uint32(at), Time: now}
+		in := meter.Green
+		if m := meters[at]; m.Aware && s.src.IsValid() {
+			in = dscpColors.Map[uint32(s.dscp)]
+		}
+		if models[at] == nil {
+			models[at] = colors{}
+		}
+		steps[i] = step{s, in, models[at].color(meters[at], s.key(meters[at].Per), now, int64(s.size), in)}
+	}
+	var seen [3]int
+	for i, m := range meters {
+		keys := len(models[i])
+		if models[i][""] != nil {
+			keys--
+		}
+		m.Keys = max(keys, 1)
+	}
+	for _, plane := range planes {
+		if plane.name != "egress" && plane.name != "walk-512" {
+			continue
+		}
+		e := plane.open(t, policy)
+		verdicts := make([]dataplane.Verdict, 1)
+		for i, p := range handable(e, packets) {
+			if err := e.Process([]dataplane.Packet{p}, verdicts); err != nil {
+				t.Fatal(err)
+			}
+			m, s, v := meters[p.Mark], &steps[i], &verdicts[0]
+			if v.Length != s.size || v.Color != s.want || v.Pre != s.in {
+				t.Fatalf("%s, packet %d, %+v at %d, key %q of meter %s %+v, keys %d, aware %v, initial %v, packets %v: %d bytes, %v: want %v",
+					plane.name, i, s.sent, p.Time, s.key(m.Per), m.Name, m.Params, m.Keys, m.Aware, m.Initial, m.Packets, v.Length, v.Color, s.want)
+			}
+			seen[v.Color]++
+		}
+		w, ok := e.(*Walker)
+		for i, m := range meters {
+			if !ok {
+				break
+			}
+			delete(models[i], "")
+			if n := knownKeys(t, w.shared, w.stages[w.stageOf[m]].Table); n != len(models[i]) {
+				t.Errorf("meter %s knows %d keys: want %d, those of packets that did not come red", m.Name, n, len(models[i]))
+			}
+		}
+	}
+	t.Logf("by color %v", seen)
+	for c, n := range seen {
+		if n < len(steps)/20 {
+			t.Errorf("only %d packets are %v", n, meter.Color(c))
+		}
+	}
+}
+
+// knownKeys is how many keys a table has, whose locks must be open.
+func knownKeys(t *testing.T, of *shared, slot int32) (n int) {
+	t.Helper()
+	table, err := openTable(of.keys, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	var key bpf.ShaperKey
+	var v known
+	for all := table.Iterate(); all.Next(&key, &v); n++ {
+		if v.Lock != 0 {
+			t.Errorf("the lock of %+v was left closed", key)
+		}
+	}
+	return n
+}

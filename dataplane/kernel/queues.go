@@ -1,0 +1,346 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// pacerNumber is enum pacer of bpf/src/policy.h.
+var pacerNumber = map[Pacer]uint32{FQ: 1, HTB: 2}
+
+// queuesOf says whether a policy's actions name queues, and returns one that is
+// of a link, or nil.
+func queuesOf(policy *dataplane.Policy) (queues bool, linked *dataplane.Queue) {
+	for i := range policy.Classes {
+		for color := meter.Green; color <= meter.Red; color++ {
+			q := policy.Classes[i].Action(color).Queue
+			queues = queues || q != nil
+			if q != nil && q.Link != nil {
+				linked = q
+			}
+		}
+	}
+	return queues, linked
+}
+
+// choosePacer says what holds the packets of a policy's queues: what was asked
+// for, or what the kernel has; "" for a policy without queues.
+func choosePacer(asked Pacer, policy *dataplane.Policy) (Pacer, error) {
+	switch queues, linked := queuesOf(policy); {
+	case !queues:
+		return "", nil
+	case asked != "":
+		return asked, havePacer(asked)
+	case linked == nil && havePacer(FQ) == nil:
+		return FQ, nil
+	}
+	return HTB, havePacer(HTB)
+}
+
+// queue encodes a queue once, however many actions name it.
+func (e *encoder) queue(q *dataplane.Queue) int32 {
+	for i, other := range e.paced {
+		if q == other {
+			return int32(i)
+		}
+	}
+	out := bpf.ShaperQueue{
+		Time: uint64(q.Time), Bytes: uint64(q.Bytes), Capacity: uint64(q.Capacity()), Seed: q.Seed,
+		Target: uint64(q.CoDel.Target), Interval: uint64(q.CoDel.Interval),
+		Axis: uint8(q.Axis()), Ecn: flag(q.ECN), Linked: flag(q.Link != nil),
+	}
+	for color, w := range q.WRED {
+		out.Wred[color] = bpf.ShaperEarly{Min: uint64(w.Min), Max: uint64(w.Max), Probability: uint64(w.Probability)}
+	}
+	if q.Link != nil {
+		out.Capacity = 0
+		e.linked(q)
+	} else {
+		num, den, _ := queue.Pace(q.Rate) // it has compiled
+		out.Ns, out.Rest, out.Den = num/den, num%den, den
+	}
+	if e.pacer == FQ && horizon(q) > maxHorizon {
+		e.fail(q, "limit", fmt.Sprintf("lets a packet wait longer than the %v that fq holds it: use --pacer htb", maxHorizon))
+	}
+	if out.Capacity > 0 {
+		size := 1 << bits.Len64(out.Capacity-1)
+		out.Ring, out.Mask = uint32(e.ring), uint64(size-1)
+		e.ring += size
+	}
+	e.paced = append(e.paced, q)
+	e.queues = append(e.queues, out)
+	return int32(len(e.queues) - 1)
+}
+
+// linked notes the link of a queue, and refuses what HTB does not do.
+func (e *encoder) linked(q *dataplane.Queue) {
+	if !slices.ContainsFunc(e.links, func(l linkRecord) bool { return l.link == q.Link }) {
+		e.links = append(e.links, linkRecord{Name: q.Link.Name, link: q.Link})
+	}
+	if e.pacer == FQ {
+		e.fail(q, "link", "is scheduled by HTB: use --pacer htb")
+	}
+	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) {
+		field := "wred"
+		if q.WRED == [3]queue.Early{} {
+			field = "codel"
+		}
+		e.fail(q, field, "is not done in a queue of a link by the kernel plane, whose HTB does not tell what waits there: give the queue a rate of its own")
+	}
+	if q.Packets > 0 {
+		e.fail(q, "limit", "of a link's queue is in bytes in the kernel plane: give a size, such as 64KiB, or a time")
+	}
+}
+
+// maxHorizon is what fq can hold packets for: 2^32 µs, with room.
+const maxHorizon = time.Hour
+
+// horizon is the longest that a packet may wait.
+func horizon(q *dataplane.Queue) time.Duration {
+	if q.Time > 0 {
+		return q.Time
+	}
+	bytes := q.Bytes
+	if bytes == 0 {
+		bytes = q.Packets << 16
+	}
+	if q.Rate.Bytes == 0 {
+		return 0
+	}
+	t := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(q.Rate.Period)))
+	if t.Div(t, big.NewInt(q.Rate.Bytes)); !t.IsInt64() {
+		return math.MaxInt64
+	}
+	return time.Duration(t.Int64())
+}
+
+// perSecond is a rate in bytes per second, rounded up: what a queue lets in, its
+// program decides.
+func perSecond(r meter.Rate) uint64 {
+	b := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(int64(time.Second)))
+	b.Add(b, big.NewInt(int64(r.Period)-1)).Div(b, big.NewInt(int64(r.Period)))
+	return b.Uint64()
+}
+
+// surplus is the part of a queue's rate by which its leaf is faster. What HTB
+// falls behind by when it is not woken in time it would never make up otherwise;
+// no more comes to it than the program lets in.
+const surplus = 4096
+
+// room is how many bytes the leaf of a queue holds at most: what may wait, and as
+// much beside it as HTB may have fallen behind by.
+func room(q *dataplane.Queue, mtu int) int64 {
+	const gso = 1 << 16
+	bytes := q.Bytes
+	switch {
+	case q.Time > 0:
+		bytes, _ = q.Rate.Burst(min(q.Time, time.Hour))
+	case bytes == 0:
+		bytes = q.Packets * int64(min(cmp.Or(mtu, gso), gso))
+	}
+	bytes = min(bytes, math.MaxInt32)
+	return bytes + max(bytes/2, gso)
+}
+
+// tree is what the queues need at the root of a device.
+func (g *image) tree(d *device) *tree {
+	t := &tree{Pacer: g.pacer, Overhead: g.policy.Length.Overhead, MTU: d.mtu}
+	switch g.policy.Length.Base {
+	case dataplane.L3:
+		if d.link == dataplane.LinkEthernet {
+			t.Overhead -= 14
+		}
+	case dataplane.L1:
+		t.Overhead += 24
+	}
+	ids := map[*dataplane.Link]uint16{}
+	for _, l := range g.links {
+		ids[l.link] = l.ID
+		t.Links = append(t.Links, treeLink{ID: l.ID, Rate: perSecond(l.link.Rate)})
+	}
+	for i, q := range g.paced {
+		leaf := treeLeaf{ID: uint16(g.queues[i].ClassId)}
+		t.Horizon = max(t.Horizon, horizon(q))
+		if q.Link == nil {
+			leaf.Rate = perSecond(q.Rate)
+			leaf.Rate += leaf.Rate / surplus
+			leaf.Limit = uint32(min(room(q, d.mtu), math.MaxUint32))
+			t.Leaves = append(t.Leaves, leaf)
+			continue
+		}
+		share, _ := q.Share().Resolve(q.Link.Rate)
+		leaf.Parent, leaf.Priority = ids[q.Link], uint32(q.Priority)
+		leaf.Quantum, leaf.Limit = uint32(share.Weight)*queue.Quantum, uint32(min(share.Bytes, math.MaxUint32))
+		t.Leaves = append(t.Leaves, leaf)
+	}
+	return t
+}
+
+// Queues returns what waits, as dataplane.Pipeline does.
+func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
+	now, err := monotonic()
+	if err != nil {
+		return nil, err
+	}
+	var leaves map[uint16]queueStats
+	if s.Pacer == HTB {
+		if leaves, err = leafStats(s.Place.Index); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]dataplane.QueueState, len(s.Queued))
+	for i, q := range s.Queued {
+		out[i].Name = q.Name
+		leaf := leaves[uint16(q.ClassId)]
+		out[i].Dropped = int64(leaf.Drops)
+		if q.Linked != 0 {
+			out[i].Bytes = int64(leaf.Backlog)
+			continue
+		}
+		var b bpf.ShaperBacklog
+		if err := s.shared.backlogs.LookupWithFlags(q.Slot, &b, ebpf.LookupLock); err != nil {
+			return nil, fmt.Errorf("backlogs: %w", err)
+		}
+		if wait := int64(b.Next - now); b.Begun != 0 && wait > 0 {
+			out[i].Delay = time.Duration(wait)
+			out[i].Bytes, _ = meter.Rate{Bytes: int64(q.Den), Period: time.Duration(q.Ns*q.Den + q.Rest)}.Burst(out[i].Delay)
+		}
+	}
+	return out, nil
+}
+
+// inheritQueues gives queues their slots and classes: those of the policy
+// before where the queue kept its name.
+func (g *image) inheritQueues(before *About) {
+	slots, classes := slots{used: map[uint32]bool{}}, slots{used: map[uint32]bool{0: true}}
+	old := map[string]*queueRecord{}
+	for i := range before.Queued {
+		q := &before.Queued[i]
+		old[q.Name] = q
+		slots.used[q.Slot], classes.used[q.ClassId&math.MaxUint16] = true, true
+	}
+	for _, l := range before.Links {
+		classes.used[uint32(l.ID)] = true
+	}
+	for i := range g.links {
+		l := &g.links[i]
+		l.ID = before.linkID(l.Name)
+		if l.ID == 0 {
+			l.ID = uint16(classes.free())
+		}
+	}
+	for i := range g.queues {
+		q := &g.queues[i]
+		was := old[g.paced[i].Name]
+		if was != nil {
+			q.ClassId = was.ClassId
+		} else {
+			q.ClassId = classID(uint16(classes.free()))
+		}
+		if was != nil && sameQueue(q, &was.ShaperQueue) {
+			q.Slot = was.Slot
+		} else {
+			q.Slot = slots.free()
+		}
+	}
+}
+
+// sameQueue says whether a backlog means the same under both.
+func sameQueue(a, b *bpf.ShaperQueue) bool {
+	x, y := *a, *b
+	x.Slot, x.ClassId, x.Ring = y.Slot, y.ClassId, y.Ring
+	return x == y
+}
+
+// sameRings says whether the rings of the policy before will do.
+func (g *image) sameRings(before *About) bool {
+	if g.ring == 0 && before.Ring == 0 {
+		return true
+	}
+	if len(g.queues) != len(before.Queued) || g.ring != before.Ring {
+		return false
+	}
+	for i, q := range g.queues {
+		if was := before.Queued[i]; was.Name != g.paced[i].Name || was.Ring != q.Ring || was.Mask != q.Mask {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *image) newRings() (*ebpf.Map, error) {
+	spec, err := bpf.LoadShaper()
+	if err != nil {
+		return nil, err
+	}
+	s := spec.Maps[bpf.ShaperMapWaiting]
+	s.MaxEntries = uint32(max(g.ring, 1))
+	m, err := ebpf.NewMap(s)
+	return m, explain(err)
+}
+
+// keepWaiting copies what waits in the rings of queues that stay as they are to
+// their new places. A packet that comes meanwhile is not counted there.
+func (g *image) keepWaiting(before *About, from *shared, to *ebpf.Map) error {
+	for i := range g.queues {
+		q := &g.queues[i]
+		at := slices.IndexFunc(before.Queued, func(r queueRecord) bool { return r.Slot == q.Slot })
+		if at < 0 || q.Capacity == 0 {
+			continue
+		}
+		var b bpf.ShaperBacklog
+		if err := from.backlogs.LookupWithFlags(q.Slot, &b, ebpf.LookupLock); err != nil {
+			return fmt.Errorf("backlogs: %w", err)
+		}
+		for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {
+			var w bpf.ShaperDeparture
+			err := from.waiting.Lookup(before.Queued[at].Ring+uint32(k&q.Mask), &w)
+			if err == nil {
+				err = to.Put(q.Ring+uint32(k&q.Mask), &w)
+			}
+			if err != nil {
+				return fmt.Errorf("waiting: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// settleQueues writes the backlogs that begin. A queue that changed is free when
+// the one before would have been.
+func (g *image) settleQueues(before *About, to *shared) error {
+	slots, old := map[uint32]bool{}, map[string]uint32{}
+	for _, q := range before.Queued {
+		slots[q.Slot], old[q.Name] = true, q.Slot
+	}
+	for i := range g.queues {
+		q := &g.queues[i]
+		if slots[q.Slot] {
+			continue
+		}
+		var b bpf.ShaperBacklog
+		if slot, ok := old[g.paced[i].Name]; ok {
+			var was bpf.ShaperBacklog
+			if err := to.backlogs.LookupWithFlags(slot, &was, ebpf.LookupLock); err != nil {
+				return fmt.Errorf("backlogs: %w", err)
+			}
+			b.Next, b.Begun = was.Next+uint64(flag(was.Frac > 0)), was.Begun
+		}
+		if err := to.backlogs.Put(q.Slot, b); err != nil {
+			return fmt.Errorf("backlogs: %w", err)
+		}
+	}
+	return nil
+}

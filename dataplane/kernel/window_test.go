@@ -1,0 +1,352 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// counting is a meter that counts in windows, in integers of any size: what was
+// taken, by the number of the aligned window.
+type counting struct {
+	limit, window int64
+	sliding       bool
+	initial       dataplane.Share
+	taken         map[int64]int64
+	current       int64 // the latest window
+	begun         bool
+}
+
+func newCounting(params dataplane.Params, initial dataplane.Share) *counting {
+	c := &counting{initial: initial, taken: map[int64]int64{}}
+	switch p := params.(type) {
+	case meter.FixedWindow:
+		c.limit, c.window = p.Limit, int64(p.Window)
+	case meter.SlidingCounter:
+		c.limit, c.window, c.sliding = p.Limit, int64(p.Window), true
+	default:
+		return nil
+	}
+	return c
+}
+
+// counts is what counts at a time, times the window's length.
+func (c *counting) counts(now int64) *big.Int {
+	at, into := new(big.Int).DivMod(big.NewInt(now), big.NewInt(c.window), new(big.Int))
+	number := at.Int64()
+	switch {
+	case !c.begun:
+		c.begun, c.current = true, number
+		c.taken[number] = c.limit - c.initial.Of(c.limit)
+	case number > c.current:
+		c.current = number
+	case number < c.current: // a clock that is late: the window has just begun
+		into.SetInt64(0)
+	}
+	sum := new(big.Int).Mul(big.NewInt(c.taken[c.current]), big.NewInt(c.window))
+	if c.sliding {
+		view := new(big.Int).Sub(big.NewInt(c.window), into)
+		sum.Add(sum, view.Mul(view, big.NewInt(c.taken[c.current-1])))
+	}
+	return sum
+}
+
+func (c *counting) color(now, n int64, in meter.Color) meter.Color {
+	sum := c.counts(now)
+	sum.Add(sum, new(big.Int).Mul(big.NewInt(n), big.NewInt(c.window)))
+	if in == meter.Red || sum.Cmp(new(big.Int).Mul(big.NewInt(c.limit), big.NewInt(c.window))) > 0 {
+		return meter.Red
+	}
+	c.taken[c.current] += n
+	return in
+}
+
+// left is the largest packet that would conform.
+func (c *counting) left(now int64) int64 {
+	most := new(big.Int).Mul(big.NewInt(c.limit), big.NewInt(c.window))
+	most.Sub(most, c.counts(now))
+	return max(most.Div(most, big.NewInt(c.window)).Int64(), 0)
+}
+
+const (
+	year    = 366 * 24 * time.Hour
+	maximal = 1 << 47
+)
+
+// anyWindow is a window with a limit, of all magnitudes.
+func anyWindow(r *rand.Rand, sliding bool) dataplane.Params {
+	fast := func(most float64) int64 { return int64(math.Exp(r.Float64() * math.Log(most))) }
+	limit := pick(r, 1, 2, 1500, 1500+r.Int64N(1e5), 1<<31, 1<<32+1, maximal-1, maximal, fast(maximal), fast(1e6))
+	window := pick(r, time.Microsecond, 1001, time.Millisecond, time.Second, 86_028_121, 1<<32, 1<<32-1, time.Hour, year-1, year, time.Duration(1000+fast(float64(year-1000))))
+	if sliding {
+		return meter.SlidingCounter{Limit: limit, Window: window}
+	}
+	return meter.FixedWindow{Limit: limit, Window: window}
+}
+
+// TestWindows holds the kernel's windows to integers of any size, at the borders
+// of windows and of what is left, whatever the color before.
+func TestWindows(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	r := seeded(t)
+	meters := make([]*dataplane.Meter, rounds(500))
+	for i := range meters {
+		m := &dataplane.Meter{Params: anyWindow(r, i%2 == 1), Aware: r.IntN(4) > 0, PreColor: dscpColors}
+		limit, _ := m.Params.Profile()
+		most, _ := limit.Bursts()
+		switch r.IntN(3) {
+		case 0: // so much is left that packets can reach the limit
+			m.Initial = dataplane.Share{Num: min(most, r.Int64N(1<<33)), Den: most}
+		case 1:
+			m.Initial = dataplane.Share{Num: r.Int64N(4), Den: 3}
+		}
+		meters[i] = m
+	}
+	w, err := NewWalker(streams(meters), 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	var seen [2][3]int
+	for i, m := range meters {
+		// Before 1970 some of them, and each on both sides of all that is special.
+		now := pick(r, 0, 1, r.Int64N(1<<61), r.Int64N(1<<61), -r.Int64N(1<<50), -r.Int64N(1<<61))
+		colors := windowStream(t, r, w, uint32(i), m, now, 150)
+		for c, n := range colors {
+			seen[i%2][c] += n
+		}
+		if t.Failed() {
+			t.Fatalf("meter %T%+v aware %v initial %v, from %d on", m.Params, m.Params, m.Aware, m.Initial, now)
+		}
+	}
+	t.Logf("by kind and color %v", seen)
+	for kind, colors := range seen {
+		for c, n := range colors {
+			if n < len(meters) {
+				t.Errorf("kind %d: only %d packets are %v", kind, n, meter.Color(c))
+			}
+		}
+	}
+}
+
+func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, now int64, n int) (colors [3]int) {
+	stage := &w.stages[w.stageOf[m]]
+	model := newCounting(m.Params, m.Initial)
+	profile, _ := m.Params.Profile()
+	ours := meter.NewWithTokens(profile, m.Initial.Of(model.limit), 0)
+	w.now = math.MinInt64
+	packets, verdicts := make([]dataplane.Packet, 1), make([]dataplane.Verdict, 1)
+	for range n {
+		if now < 1<<62 {
+			border := model.window - new(big.Int).Mod(big.NewInt(now), big.NewInt(model.window)).Int64()
+			now += max(0, pick(r, 0, 0, 0, 1, r.Int64N(1000), r.Int64N(model.window), r.Int64N(model.window)/20, border-1, border, border+1,
+				border+model.window-1, border+model.window, border+2*model.window, r.Int64N(3*model.window)))
+		}
+		late := now
+		if r.IntN(8) == 0 { // as a CPU that was slow
+			w.now = math.MinInt64
+			late -= min(pick(r, 1, r.Int64N(model.window), 3*model.window), 1<<61)
+		}
+		probe := *model // does not take anything
+		left := probe.left(late)
+		size := min(max(0, pick(r, left, left, left+1, left-1, left/2, left/3, 0, 1, 64, 1500, r.Int64N(65536))), 1<<31)
+		before := pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
+		packets[0] = bare(mark, before, int(size), late)
+		if err := w.Process(packets, verdicts); err != nil {
+			t.Fatal(err)
+		}
+		if !m.Aware {
+			before = meter.Green
+		}
+		want := model.color(late, size, before)
+		if got, other := verdicts[0].Color, ours.Color(late, int(size), before); got != want || other != want {
+			t.Errorf("%d bytes, %v before, at %d with %d left: %v by the kernel, %v by package meter: want %v", size, before, late, left, got, other, want)
+			return colors
+		}
+		colors[want]++
+		var state bpf.ShaperState
+		if err := w.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int64{late, now, now + r.Int64N(3*model.window)} {
+			probe := *model
+			if got, want := leftAt(&state, stage, uint64(at))[0], probe.left(at); got != want {
+				t.Errorf("at %d, state of %d: %d are left: want %d", at, late, got, want)
+				return colors
+			}
+		}
+	}
+	return colors
+}
+
+// TestWindowRows are the borders of the rules, by hand.
+func TestWindowRows(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	const w = 1000
+	fixed, sliding := meter.FixedWindow{Limit: 1000, Window: w}, meter.SlidingCounter{Limit: 1000, Window: w}
+	largest := meter.SlidingCounter{Limit: maximal, Window: year}
+	half, none := dataplane.Share{Num: 1, Den: 2}, dataplane.Share{Num: 0, Den: 1}
+	G, Y, R := meter.Green, meter.Yellow, meter.Red
+	type row struct {
+		at, n    int64
+		in, want meter.Color
+	}
+	var meters []*dataplane.Meter
+	var all [][]row
+	add := func(params dataplane.Params, initial dataplane.Share, rows ...row) {
+		meters = append(meters, &dataplane.Meter{Params: params, Initial: initial, Aware: true, PreColor: dscpColors})
+		all = append(all, rows)
+	}
+	full := dataplane.Share{}
+	add(fixed, full, row{5000, 1000, G, G}, row{5000, 1, G, R}, row{5999, 1, G, R}, row{6000, 1000, G, G}, row{6999, 1, Y, R}, row{7000, 1, Y, Y}, row{7000, 999, R, R}, row{7000, 1000, G, R}, row{7000, 999, G, G})
+	add(fixed, full, row{5999, 1001, G, R}, row{5999, 1000, Y, Y}, row{5999, 0, G, G}, row{5999, 1, G, R}, row{6000, 0, R, R}, row{6000, 1000, G, G})
+	add(fixed, half, row{5000, 501, G, R}, row{5000, 500, G, G}, row{5999, 1, G, R}, row{6000, 1000, G, G})
+	add(fixed, none, row{5500, 9, R, R}, row{5500, 1, G, R}, row{5999, 1, G, R}, row{6000, 1000, G, G})
+	add(fixed, none, row{5500, 9, R, R}, row{6000, 1000, G, G}) // the window in which a packet arrives, of any color
+	add(sliding, full, row{5000, 1000, G, G}, row{6000, 1, G, R}, row{6001, 2, G, R}, row{6001, 1, G, G}, row{6001, 1, G, R}, row{6002, 1, Y, Y}, row{6999, 997, G, G}, row{6999, 1, G, R}, row{7000, 1, G, G}, row{9000, 1000, G, G})
+	add(sliding, full, row{5999, 1000, G, G}, row{7999, 1000, G, G}, row{8000, 1, G, R}, row{9000, 1000, G, G})
+	add(sliding, full, row{5999, 999, G, G}, row{6000, 1, G, G}, row{6000, 1, G, R}, row{6001, 1, G, R}, row{6002, 1, G, G})
+	add(sliding, half, row{5000, 501, G, R}, row{5000, 500, G, G}, row{6500, 501, G, R}, row{6500, 500, G, G})
+	add(sliding, none, row{5000, 1, G, R}, row{6000, 1, G, R}, row{6999, 999, G, G}, row{7000, 1, G, G})
+	y := int64(year)
+	add(largest, none, row{5 * y, 1, G, R}, row{6 * y, 1, G, R}, row{6*y + y/maximal, 1, G, R}, row{6*y + y/maximal + 1, 1, G, G}, row{6*y + y/maximal + 1, 1, G, R}, row{7*y - 1, 1 << 31, G, G})
+	add(fixed, full, row{-1, 1000, G, G}, row{-1, 1, G, R}, row{0, 1000, G, G}, row{999, 1, G, R})
+	add(fixed, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, G})
+	add(sliding, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, R}, row{1, 1, G, G})
+	walker, err := NewWalker(streams(meters), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(walker.Close)
+	for i, rows := range all {
+		model := newCounting(meters[i].Params, meters[i].Initial)
+		walker.now = math.MinInt64
+		for k, row := range rows {
+			verdict := make([]dataplane.Verdict, 1)
+			if err := walker.Process([]dataplane.Packet{bare(uint32(i), row.in, int(row.n), row.at)}, verdict); err != nil {
+				t.Fatal(err)
+			}
+			if modeled := model.color(row.at, row.n, row.in); verdict[0].Color != row.want || modeled != row.want {
+				t.Errorf("%T%+v initial %v, row %d %+v: %v, by the model %v", meters[i].Params, meters[i].Params, meters[i].Initial, k, row, verdict[0].Color, modeled)
+				break
+			}
+		}
+	}
+}
+
+// TestWindowStates puts any state before one packet of just what is left, or a
+// byte more: products of 102 bits do not overflow.
+func TestWindowStates(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	r := seeded(t)
+	meters := make([]*dataplane.Meter, rounds(300))
+	for i := range meters {
+		meters[i] = &dataplane.Meter{Params: anyWindow(r, i%4 > 0)}
+	}
+	w, err := NewWalker(streams(meters), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	for i, m := range meters {
+		stage := &w.stages[w.stageOf[m]]
+		for range 20 {
+			model := newCounting(m.Params, dataplane.Share{})
+			model.begun, model.current = true, 3+r.Int64N(1<<61/model.window)
+			bytes := func() int64 {
+				return min(model.limit, pick(r, 0, 1, model.limit, model.limit-1, r.Int64N(model.limit+1)))
+			}
+			before, count := bytes(), bytes()
+			model.taken[model.current-1], model.taken[model.current] = before, count
+			start := model.current * model.window
+			state := bpf.ShaperState{Word: [2]uint64{uint64(count), uint64(before)}, Stamp: uint64(start)}
+			if !model.sliding {
+				state.Word[1] = 0
+			}
+			if err := w.shared.states.Put(stage.Slot, state); err != nil {
+				t.Fatal(err)
+			}
+			now := start + pick(r, -1, 0, 1, model.window-1, model.window, model.window+1, 2*model.window-1, 2*model.window, r.Int64N(2*model.window))
+			probe := *model
+			left := probe.left(now)
+			if got := leftAt(&state, stage, uint64(now))[0]; got != left {
+				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d are left: want %d", m.Params, m.Params, count, before, now-start, got, left)
+			}
+			size := max(min(left, 1<<31)+r.Int64N(3)-1, 0)
+			want := model.color(now, size, meter.Green)
+			w.now = math.MinInt64
+			verdict := make([]dataplane.Verdict, 1)
+			if err := w.Process([]dataplane.Packet{bare(uint32(i), 0, int(size), now)}, verdict); err != nil {
+				t.Fatal(err)
+			}
+			if verdict[0].Color != want {
+				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d bytes are %v: want %v", m.Params, m.Params, count, before, now-start, size, verdict[0].Color, want)
+			}
+		}
+	}
+}
+
+// TestWindowCarry holds that a meter which becomes another keeps what was left,
+// in whole bytes and units, cut to the new limit, if one of both has windows.
+func TestWindowCarry(t *testing.T) {
+	t.Parallel()
+	r := seeded(t)
+	for range rounds(20_000) {
+		var stages [2]bpf.ShaperStage
+		var text [2]string
+		windows := r.IntN(2)
+		for i := range stages {
+			params := anyMeter(r, r.IntN(5)).Params
+			if i == windows || r.IntN(2) == 0 {
+				params = anyWindow(r, r.IntN(2) == 0)
+			}
+			profile, err := params.Profile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stages[i], text[i] = encodeProfile(integers(profile)), fmt.Sprintf("%T%+v", params, params)
+		}
+		from, to := &stages[0], &stages[1]
+		var l levels
+		for i := range l {
+			most := from.Buckets[i].Size
+			l[i] = min(most, pick(r, 0, 1, 2, most, r.Int64N(most+1)))
+		}
+		unit := int64(halves)
+		if to.Window > 0 {
+			unit = 1
+		}
+		got := l.carry(from, to)
+		for i := range got {
+			units := new(big.Int).Mul(big.NewInt(l[i]), new(big.Int).SetUint64(to.Den))
+			units.Quo(units, new(big.Int).Mul(new(big.Int).SetUint64(from.Den), big.NewInt(unit)))
+			if most := big.NewInt(to.Buckets[i].Size / unit); units.Cmp(most) > 0 {
+				units = most
+			}
+			if got[i] != unit*units.Int64() {
+				t.Fatalf("bucket %d: %d/%d bytes of %s became %d/%d of %s: want %d", i, l[i], from.Den, text[0], got[i], to.Den, text[1], unit*units.Int64())
+			}
+		}
+		now := r.Uint64N(1 << 61)
+		state := got.at(now, to)
+		if again := levelsAt(&state, to, now); again != got {
+			t.Fatalf("%v of %s at %d is read as %v", got, text[1], now, again)
+		}
+		waiting := got.waiting(to)
+		if again := levelsAt(&waiting, to, now); again != got {
+			t.Fatalf("%v of %s is read as %v while the clock waits", got, text[1], again)
+		}
+	}
+}

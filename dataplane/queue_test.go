@@ -1,0 +1,366 @@
+package dataplane
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// ect is a frame whose IPv4 packet has n bytes and is ECN-capable.
+func ect(dscp uint8, n int) []byte {
+	return cat(eth(etherIPv4), v4{tos: dscp<<2 | 2, proto: protoUDP}.packet(make([]byte, n-20)))
+}
+
+// settled is what became of packets by now: "number class pre>color done reason".
+func settled(policy *Policy, l *Pipeline, now int64) (list []string) {
+	for v := (Verdict{}); l.Settle(now, &v); {
+		list = append(list, fmt.Sprint(v.ID, " ", verdict(policy, v)))
+	}
+	return list
+}
+
+// TestLink sends packets, numbered from 1, into queues of a link of a byte a
+// microsecond.
+func TestLink(t *testing.T) {
+	link := func(edit func(*Queue)) *Queue {
+		q := &Queue{Name: "q", Config: queue.Config{Packets: 100}, Link: &Link{Name: "wan", Rate: mega}}
+		edit(q)
+		return q
+	}
+	to := func(q *Queue, marks ...Mark) *Action { return &Action{Queue: q, Marks: marks} }
+	plain := link(func(*Queue) {})
+	beside := func(q *Queue, edit func(*Queue)) *Queue {
+		other := link(edit)
+		other.Link = q.Link
+		return other
+	}
+	codel := queue.CoDel{Target: 1000 * µs, Interval: 1000 * µs}
+	ef := Match{DSCP: is(46)}
+	type step struct {
+		at      int64
+		frame   []byte
+		want    string
+		settled []string // by then
+	}
+	for _, test := range []struct {
+		name    string
+		classes []Class
+		steps   []step
+		rest    []string // after the last
+	}{
+		{
+			"an idle link sends at once, a busy one by priority",
+			[]Class{
+				{Name: "ef", Match: ef, Green: to(plain)},
+				{Name: "rest", Green: to(beside(plain, func(q *Queue) { q.Priority = 1 }))},
+			},
+			[]step{
+				{0, ip(0, 1000), "rest green>green wait no-meter", []string{"1 rest green>green queue@0 no-meter"}},
+				{1 * µs, ip(0, 500), "rest green>green wait no-meter", nil},
+				{2 * µs, ip(46, 100), "ef green>green wait no-meter", nil},
+				{1000*µs - 1, ip(0, 200), "rest green>green wait no-meter", nil},
+				{1000 * µs, ip(46, 100), "ef green>green wait no-meter", []string{"3 ef green>green queue@1000000 no-meter"}},
+				{1200 * µs, arp, "- pass not-ip", []string{"5 ef green>green queue@1100000 no-meter", "2 rest green>green queue@1200000 no-meter"}},
+			},
+			[]string{"4 rest green>green queue@1700000 no-meter"},
+		},
+		{
+			"several classes into one queue, limited together",
+			[]Class{
+				{Name: "ef", Match: ef, Green: to(plain)},
+				{Name: "rest", Green: to(plain)},
+			},
+			[]step{
+				{0, ip(46, 1000), "ef green>green wait no-meter", []string{"1 ef green>green queue@0 no-meter"}},
+				{0, ip(0, 1000), "rest green>green wait no-meter", nil},
+				{0, ip(46, 1000), "ef green>green wait no-meter", nil},
+			},
+			[]string{"2 rest green>green queue@1000000 no-meter", "3 ef green>green queue@2000000 no-meter"},
+		},
+		{
+			"yellow alone waits",
+			[]Class{{Name: "a", Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 1000, EBS: 1000}}, Yellow: to(plain)}},
+			[]step{
+				{0, ip(0, 1000), "a green>green pass rfc2697-green", nil},
+				{0, ip(0, 1000), "a green>yellow wait rfc2697-yellow", []string{"2 a green>yellow queue@0 rfc2697-yellow"}},
+				{0, ip(0, 20), "a green>red drop rfc2697-red", nil},
+				{999 * µs, ip(0, 999), "a green>green pass rfc2697-green", nil},
+				{999 * µs, ip(0, 20), "a green>red drop rfc2697-red", nil},
+				{1999 * µs, ip(0, 1000), "a green>green pass rfc2697-green", nil},
+			},
+			nil,
+		},
+		{
+			"a mark is written as the packet comes, and told as it leaves",
+			[]Class{{Name: "a", Green: &Action{ECN: CE, Queue: plain, Marks: []Mark{{DSCP, 10}}}}},
+			[]step{
+				{0, ect(0, 1000), "a green>green ecn+mark=10+wait no-meter", []string{"1 a green>green ecn+mark=10+queue@0 no-meter"}},
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+			},
+			[]string{"2 a green>green mark=10+queue@1000000 no-meter"},
+		},
+		{
+			"full",
+			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.Packets = 1 }), Mark{DSCP, 10})}},
+			[]step{
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ip(0, 1000), "a green>green drop queue-full", nil},
+			},
+			[]string{"2 a green>green mark=10+queue@1000000 no-meter"},
+		},
+		{
+			"WRED",
+			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.WRED[0] = queue.Early{Min: 1, Max: 1} }))}},
+			[]step{
+				{0, ip(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
+				{0, ip(0, 1000), "a green>green wait no-meter", nil},
+				{0, ect(0, 1000), "a green>green drop wred", nil},
+			},
+			[]string{"2 a green>green queue@1000000 no-meter"},
+		},
+		{
+			"CoDel drops as the link is free",
+			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.CoDel = codel }), Mark{DSCP, 10})}},
+			[]step{
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ect(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{2000*µs - 1, arp, "- pass not-ip", []string{"2 a green>green mark=10+queue@1000000 no-meter"}},
+				{2000 * µs, arp, "- pass not-ip", []string{"3 a green>green drop codel", "4 a green>green mark=10+queue@2000000 no-meter"}},
+			},
+			nil,
+		},
+		{
+			"CoDel marks where it may",
+			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.CoDel, q.ECN = codel, true }))}},
+			[]step{
+				{0, ect(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
+				{0, ect(0, 1000), "a green>green wait no-meter", nil},
+				{0, ect(0, 1000), "a green>green wait no-meter", nil},
+				{0, ip(0, 1000), "a green>green wait no-meter", nil},
+			},
+			[]string{"2 a green>green queue@1000000 no-meter", "3 a green>green ecn+queue@2000000 no-meter", "4 a green>green drop codel"},
+		},
+		{
+			"of two links, each has its own time",
+			[]Class{
+				{Name: "ef", Match: ef, Green: to(link(func(q *Queue) { q.Link.Rate = meter.BitRate(80e6) }))},
+				{Name: "rest", Green: to(plain)},
+			},
+			[]step{
+				{0, ip(0, 1000), "rest green>green wait no-meter", []string{"1 rest green>green queue@0 no-meter"}},
+				{0, ip(0, 1000), "rest green>green wait no-meter", nil},
+				{0, ip(46, 1000), "ef green>green wait no-meter", []string{"3 ef green>green queue@0 no-meter"}},
+				{0, ip(46, 1000), "ef green>green wait no-meter", nil},
+				{100 * µs, arp, "- pass not-ip", []string{"4 ef green>green queue@100000 no-meter"}},
+			},
+			[]string{"2 rest green>green queue@1000000 no-meter"},
+		},
+		{
+			"a clock that steps back stands still",
+			[]Class{{Name: "a", Green: to(plain)}},
+			[]step{
+				{500 * µs, ip(0, 100), "a green>green wait no-meter", []string{"1 a green>green queue@500000 no-meter"}},
+				{0, ip(0, 100), "a green>green wait no-meter", nil},
+			},
+			[]string{"2 a green>green queue@600000 no-meter"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			policy := &Policy{Classes: test.classes}
+			l, sum := build(t, policy), newTally(policy)
+			again := build(t, policy) // settled from due time to due time, for the counts
+			for i, s := range test.steps {
+				v := verdictOf(l, &Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: LinkEthernet, ID: int64(i + 1)})
+				if got := verdict(policy, v); got != s.want {
+					t.Errorf("packet %d: %q, want %q", i+1, got, s.want)
+				}
+				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
+					t.Errorf("packet %d is dropped, but its DSCP is %d and it leaves at %d", i+1, v.DSCPOut, v.Departure)
+				}
+				if got := settled(policy, l, l.Now()); !slices.Equal(got, s.settled) {
+					t.Errorf("after packet %d: %q, want %q", i+1, got, s.settled)
+				}
+				sum.add(verdictOf(again, &Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: LinkEthernet, ID: int64(i + 1)}))
+			}
+			if got := settled(policy, l, math.MaxInt64); !slices.Equal(got, test.rest) {
+				t.Errorf("at the end: %q, want %q", got, test.rest)
+			}
+			if at, ok := l.Due(); ok {
+				t.Errorf("due at %d, but nothing waits", at)
+			}
+			var v Verdict
+			for at, ok := again.Due(); ok; at, ok = again.Due() {
+				if !again.Settle(at, &v) {
+					t.Fatalf("not due at %d", at)
+				}
+				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
+					t.Errorf("packet %d is dropped, but its DSCP is %d and it leaves at %d", v.ID, v.DSCPOut, v.Departure)
+				}
+				sum.settle(v)
+			}
+			sum.check(t, again)
+		})
+	}
+}
+
+// TestQueueMarks holds that CE of a queue is in the packet, where that leaves
+// at once, and in the verdict once.
+func TestQueueMarks(t *testing.T) {
+	q := &Queue{Name: "q", Config: queue.Config{
+		Rate: mega, Packets: 9, ECN: true,
+		CoDel: queue.CoDel{Target: 1000 * µs, Interval: 1000 * µs},
+	}}
+	for _, action := range []ECN{NoECN, CE} {
+		policy := &Policy{Classes: []Class{{Name: "a", Green: &Action{ECN: action, Queue: q, Marks: []Mark{{DSCP, 10}}}}}}
+		l := build(t, policy)
+		process(l, 0, ip(0, 1000))
+		process(l, 0, ip(0, 1000))
+		v, frame := process(l, 0, ect(0, 1000))
+		if got := verdict(policy, v); got != "a green>green ecn+mark=10+queue@2000000 no-meter" {
+			t.Errorf("action %d: %s", action, got)
+		}
+		if want := cat(eth(etherIPv4), v4{tos: 10<<2 | 3, proto: protoUDP}.packet(make([]byte, 980))); !bytes.Equal(frame, want) {
+			t.Errorf("action %d: got\n% x, want\n% x", action, frame[:40], want[:40])
+		}
+		v, _ = process(l, 0, ip(7, 1000)) // would leave at 3 ms
+		if got := verdict(policy, v); got != "a green>green drop codel" || v.DSCPOut != 7 || v.Departure != 0 {
+			t.Errorf("action %d: %s, DSCP %d, leaves at %d", action, got, v.DSCPOut, v.Departure)
+		}
+	}
+}
+
+// TestPipelineDue asks for the first of two links.
+func TestPipelineDue(t *testing.T) {
+	queues := [2]*Queue{}
+	for i, rate := range []meter.Rate{mega, meter.BitRate(80e6)} {
+		queues[i] = &Queue{Config: queue.Config{Packets: 9}, Link: &Link{Rate: rate}}
+	}
+	l := build(t, &Policy{Classes: []Class{
+		{Name: "ef", Match: Match{DSCP: is(46)}, Green: &Action{Queue: queues[1]}},
+		{Name: "rest", Green: &Action{Queue: queues[0]}},
+	}})
+	due := func(want int64, wantOK bool) {
+		t.Helper()
+		if at, ok := l.Due(); ok != wantOK || at != want {
+			t.Errorf("due at %d (%v), want %d (%v)", at, ok, want, wantOK)
+		}
+	}
+	var v Verdict
+	due(0, false)
+	for range 2 {
+		process(l, 5, ip(0, 1000))
+		due(5, true)
+		process(l, 5, ip(46, 1000))
+	}
+	l.Settle(5, &v)
+	due(5, true)
+	l.Settle(5, &v)
+	due(5+100*µs, true)
+	if l.Settle(4+100*µs, &v) || !l.Settle(5+100*µs, &v) {
+		t.Error("not settled when it is due")
+	}
+	due(5+1000*µs, true)
+	l.Settle(math.MaxInt64, &v)
+	due(0, false)
+}
+
+// TestQueues asks what waits in a queue and in one of a link.
+func TestQueues(t *testing.T) {
+	alone := &Queue{Name: "alone", Config: queue.Config{Rate: mega, Time: time.Second}}
+	shared := &Queue{Name: "shared", Config: queue.Config{Packets: 9}, Link: &Link{Rate: mega}}
+	l := build(t, &Policy{Classes: []Class{
+		{Name: "ef", Match: Match{DSCP: is(46)}, Green: &Action{Queue: shared}},
+		{Name: "rest", Green: &Action{Queue: alone}},
+	}})
+	check := func(now int64, delay time.Duration, bytes, linked int64) {
+		t.Helper()
+		want := []QueueState{{Name: "shared", Bytes: linked}, {Name: "alone", Delay: delay, Bytes: bytes}}
+		if got := l.Queues(now); !slices.Equal(got, want) {
+			t.Errorf("at %d: %+v, want %+v", now, got, want)
+		}
+	}
+	check(0, 0, 0, 0)
+	for range 2 {
+		process(l, 0, ip(0, 1000))
+		process(l, 0, ip(46, 500))
+	}
+	check(0, 2000*µs, 2000, 500) // the first is under way
+	check(1, 2000*µs-1, 1999, 500)
+	process(l, 1000*µs, arp)
+	settled(&Policy{Classes: make([]Class, 2)}, l, 1000*µs)
+	check(1000*µs, 1000*µs, 1000, 0)
+	check(2001*µs, 0, 0, 0)
+}
+
+// TestSegments holds that a GSO packet counts as the packets that it leaves as,
+// of 1514, 1514 and last bytes.
+func TestSegments(t *testing.T) {
+	for _, test := range []struct {
+		rule       LengthRule
+		last, want int
+	}{
+		{LengthRule{}, 60, 1500 + 1500 + 46},
+		{LengthRule{}, 1514, 4500},
+		{LengthRule{}, 54, 1500 + 1500 + 40}, // not on the wire yet: no padding
+		{LengthRule{Base: L2}, 54, 1514 + 1514 + 54},
+		{LengthRule{Base: L1}, 54, 1538 + 1538 + 84},
+		{LengthRule{Base: L1}, 60, 1538 + 1538 + 84},
+		{LengthRule{Base: L1}, 61, 1538 + 1538 + 85},
+		{LengthRule{Overhead: -20}, 60, 1480 + 1480 + 26},
+		{LengthRule{Overhead: -47}, 60, 1453 + 1453},
+		{LengthRule{Overhead: 38, MPU: 84}, 60, 1538 + 1538 + 84},
+		{LengthRule{Overhead: 38, MPU: 84}, 61, 1538 + 1538 + 85},
+		{LengthRule{MPU: 2000}, 60, 6000},
+	} {
+		policy := &Policy{Length: test.rule, Classes: []Class{{Name: "a"}}}
+		l := build(t, policy)
+		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 2*1514 + test.last, Link: LinkEthernet, Segments: 3, Segment: 1514})
+		if v.Length != test.want || v.Packets != 3 || l.Stats()[0].Colors[meter.Green] != (Count{3, int64(test.want)}) {
+			t.Errorf("%+v: %d B in %d packets, counted as %v; want %d B in 3", test.rule, v.Length, v.Packets, l.Stats()[0].Colors[meter.Green], test.want)
+		}
+	}
+	for segments := range 2 {
+		l := build(t, &Policy{Length: LengthRule{MPU: 64}, Classes: []Class{{Name: "a"}}})
+		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 1014, Link: LinkEthernet, Segments: segments, Segment: 1000})
+		if v.Length != 1000 || v.Packets != 1 {
+			t.Errorf("%d segments: %d B in %d packets", segments, v.Length, v.Packets)
+		}
+	}
+}
+
+// TestSegmentsAreMetered takes GSO packets of two segments through a meter of
+// packets, and a queue.
+func TestSegmentsAreMetered(t *testing.T) {
+	q := &Queue{Config: queue.Config{Rate: mega, Time: time.Second}}
+	policy := &Policy{Classes: []Class{{
+		Name:  "a",
+		Meter: &Meter{Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}, Packets: true},
+		Green: &Action{Queue: q},
+	}}}
+	l, sum := build(t, policy), newTally(policy)
+	for i, want := range []string{"a green>green queue@0 token-bucket-green", "a green>red drop token-bucket-red"} {
+		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 1514 + 514, Link: LinkEthernet, Segments: 2, Segment: 1514})
+		if got := verdict(policy, v); got != want {
+			t.Errorf("packet %d: %s, want %s", i, got, want)
+		}
+		sum.add(v)
+	}
+	v, _ := process(l, 0, ip(0, 40)) // the third token, behind 2000 B
+	if got := verdict(policy, v); got != "a green>green queue@2000000 token-bucket-green" {
+		t.Error(got)
+	}
+	sum.add(v)
+	sum.check(t, l)
+	if got := l.Stats()[0].Colors; got != [3]Count{meter.Green: {3, 2040}, meter.Red: {2, 2000}} {
+		t.Errorf("counted %v", got)
+	}
+}

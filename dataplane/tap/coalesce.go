@@ -1,0 +1,247 @@
+package tap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
+
+// coalesce appends to out what to write instead of frames: wherever UDP packets
+// of one flow stand side by side, one super packet that the kernel cuts into
+// just these (UDP GSO, Linux 6.2), and every other frame as it is. What the
+// kernel would not make again byte for byte is not merged, such as a packet
+// whose checksum is wrong or missing, but for two: a checksum that was still to
+// be filled in is, and an IPv4 packet that must not be fragmented gets another
+// id, which has no meaning there (RFC 6864 §4.1).
+//
+// Only neighbours are merged, so that no packet passes another one, of whatever
+// flow. A super packet grows in the buffer of its first packet, up to its
+// capacity, and then in the next of spare if that has room for it.
+// The elements of frames and spare stay the same, and out must not share them.
+// It allocates only where out grows.
+func coalesce(out, frames, spare [][]byte) [][]byte {
+	for i := 0; i < len(frames); {
+		s := super{b: frames[i]}
+		i++
+		if i < len(frames) && len(frames[i]) <= len(s.b) && s.begin() { // a longer one never follows
+			for i < len(frames) && s.add(frames[i], &spare) {
+				i++
+			}
+			s.end()
+		}
+		out = append(out, s.b)
+	}
+	return out
+}
+
+// maxSegments is UDP_MAX_SEGMENTS of kernels before 6.9; later ones take twice
+// as many.
+const maxSegments = 64
+
+// Headers of a super packet, whose IP header has no options, and fields of struct
+// virtio_net_hdr.
+const (
+	udpLen     = 8
+	udpSum     = 6 // offset of its checksum
+	protoUDP   = 17
+	maxTags    = 2
+	typeIPv4   = 0x0800
+	typeIPv6   = 0x86dd
+	typeVLAN   = 0x8100 // IEEE 802.1Q
+	typeSVLAN  = 0x88a8 // IEEE 802.1ad
+	dontFrag   = 0x4000
+	dataValid  = 2 // VIRTIO_NET_HDR_F_DATA_VALID
+	gsoUDP     = 5 // VIRTIO_NET_HDR_GSO_UDP_L4
+	headerGSO  = 1
+	headerSize = 4 // bytes of payload of each segment
+	headerSum  = 8 // where the checksum is, from headerCsumStart on
+)
+
+// super is a UDP packet and those merged into it. All offsets are into b.
+type super struct {
+	b      []byte
+	ip     int  // offset of the IP header
+	udp    int  // and of the UDP header
+	addrs  int  // bytes of the two addresses, which end at udp
+	size   int  // bytes of payload of each segment but the last
+	n      int  // segments
+	closed bool // the last is shorter, so that no other can follow
+}
+
+// begin finds the headers, and says whether others may be merged into b. It
+// leaves the checksums for when another one is there.
+func (s *super) begin() bool {
+	const shortest = HeaderLen + macsLen + 2 + 20 + udpLen + 1 // enough to look for tags, too
+	b := s.b
+	if len(b) < shortest {
+		return false
+	}
+	s.ip = HeaderLen + macsLen + 2
+	kind := be16(b[s.ip-2:])
+	for tags := 0; kind == typeVLAN || kind == typeSVLAN; tags++ {
+		if tags == maxTags {
+			return false
+		}
+		s.ip += tagLen
+		kind = be16(b[s.ip-2:])
+	}
+	switch kind {
+	case typeIPv4:
+		s.udp, s.addrs = s.ip+20, 2*4
+		if b[s.ip] != 4<<4|20/4 || b[s.ip+9] != protoUDP || be16(b[s.ip+6:])&^dontFrag != 0 {
+			return false
+		}
+	case typeIPv6:
+		s.udp, s.addrs = s.ip+40, 2*16
+		if b[s.ip]>>4 != 6 || b[s.ip+6] != protoUDP {
+			return false
+		}
+	default:
+		return false
+	}
+	s.n, s.size = 1, len(b)-s.udp-udpLen
+	return s.size > 0 && s.consistent(b)
+}
+
+// consistent says whether the lengths in the headers are that of b, and its
+// virtio header asks for nothing, or for the UDP checksum.
+func (s *super) consistent(b []byte) bool {
+	if b[headerFlags]&^(needsCsum|dataValid) != 0 || b[headerGSO] != 0 {
+		return false
+	}
+	if b[headerFlags]&needsCsum != 0 && (int(host16(b[headerCsumStart:])) != s.udp-HeaderLen || host16(b[headerSum:]) != udpSum) {
+		return false
+	}
+	at, from := s.lengthField()
+	return int(be16(b[at:])) == len(b)-from && int(be16(b[s.udp+4:])) == len(b)-s.udp
+}
+
+// lengthField returns where the IP header has its length, and from where it
+// counts.
+func (s *super) lengthField() (at, from int) {
+	if s.v4() {
+		return s.ip + 2, s.ip
+	}
+	return s.ip + 4, s.udp
+}
+
+func (s *super) v4() bool { return s.addrs == 2*4 }
+
+// add merges b, or says that it cannot.
+func (s *super) add(b []byte, spare *[][]byte) bool {
+	payload := len(b) - s.udp - udpLen
+	if payload <= 0 || payload > s.size || s.closed || s.n == maxSegments || len(s.b)+payload-s.ip > 1<<16-1 {
+		return false
+	}
+	if binary.NativeEndian.Uint32(b[s.udp:]) != binary.NativeEndian.Uint32(s.b[s.udp:]) { // ports: the usual difference
+		return false
+	}
+	if !s.sameFlow(b) || !s.consistent(b) || s.n == 1 && !s.intact(s.b) || !s.intact(b) {
+		return false
+	}
+	if len(s.b)+payload > cap(s.b) {
+		if len(*spare) == 0 || cap((*spare)[0]) < len(s.b)+payload {
+			return false
+		}
+		s.b = append((*spare)[0][:0], s.b...)
+		*spare = (*spare)[1:]
+	}
+	s.b = append(s.b, b[s.udp+udpLen:]...)
+	s.n++
+	s.closed = payload < s.size
+	return true
+}
+
+// sameFlow compares all that the kernel copies from the link and IP headers, and
+// the id that it counts up.
+func (s *super) sameFlow(b []byte) bool {
+	at, _ := s.lengthField()
+	rest := at + 2
+	if s.v4() {
+		rest = s.ip + 12
+		if be16(b[s.ip+6:]) != be16(s.b[s.ip+6:]) || be16(b[s.ip+8:]) != be16(s.b[s.ip+8:]) {
+			return false
+		}
+		if be16(b[s.ip+6:])&dontFrag == 0 && be16(b[s.ip+4:]) != be16(s.b[s.ip+4:])+uint16(s.n) {
+			return false
+		}
+	}
+	return bytes.Equal(b[rest:s.udp], s.b[rest:s.udp]) && bytes.Equal(b[HeaderLen:at], s.b[HeaderLen:at])
+}
+
+// intact says whether the checksums of a packet are those that the kernel makes.
+func (s *super) intact(b []byte) bool {
+	if s.v4() {
+		// A sum of 0 is never written as its other form, 0xffff.
+		if be16(b[s.ip+10:]) == 0xffff || foldWords(addWords(0, b[s.ip:s.udp])) != 0xffff {
+			return false
+		}
+	}
+	check, pseudo := be16(b[s.udp+udpSum:]), s.pseudo(b)
+	if b[headerFlags]&needsCsum != 0 {
+		return check == foldWords(pseudo)
+	}
+	return check != 0 && foldWords(addWords(pseudo, b[s.udp:])) == 0xffff
+}
+
+// pseudo is the sum over the pseudo header (RFC 768, RFC 8200 §8.1).
+func (s *super) pseudo(b []byte) uint64 {
+	return addWords(uint64(protoUDP+len(b)-s.udp), b[s.udp-s.addrs:s.udp])
+}
+
+// end writes the headers of what was merged: lengths and checksums of the whole,
+// and for the kernel how to cut it.
+func (s *super) end() {
+	if s.n == 1 {
+		return
+	}
+	b := s.b
+	b[headerFlags], b[headerGSO] = needsCsum, gsoUDP
+	setHost16(b[headerHdrLen:], s.udp+udpLen-HeaderLen)
+	setHost16(b[headerSize:], s.size)
+	setHost16(b[headerCsumStart:], s.udp-HeaderLen)
+	setHost16(b[headerSum:], udpSum)
+
+	at, from := s.lengthField()
+	setBE16(b[at:], uint16(len(b)-from))
+	if s.v4() {
+		setBE16(b[s.ip+10:], 0)
+		setBE16(b[s.ip+10:], ^foldWords(addWords(0, b[s.ip:s.udp])))
+	}
+	setBE16(b[s.udp+4:], uint16(len(b)-s.udp))
+	setBE16(b[s.udp+udpSum:], foldWords(s.pseudo(b))) // the kernel adds the rest, and complements it
+}
+
+// addWords adds b, as big-endian 16-bit words and with a zero byte behind where
+// its length is odd, to a sum of which foldWords makes one word (RFC 1071).
+func addWords(acc uint64, b []byte) uint64 {
+	var carry uint64
+	for len(b) >= 32 {
+		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b), 0)
+		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[8:]), carry)
+		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[16:]), carry)
+		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[24:]), carry)
+		acc += carry // a sum of two that has a carry is not all ones
+		b = b[32:]
+	}
+	acc = acc>>32 + acc&(1<<32-1)
+	for len(b) >= 4 {
+		acc += uint64(binary.BigEndian.Uint32(b))
+		b = b[4:]
+	}
+	var tail [4]byte
+	copy(tail[:], b)
+	return acc + uint64(binary.BigEndian.Uint32(tail[:]))
+}
+
+func foldWords(acc uint64) uint16 {
+	acc = acc>>32 + acc&(1<<32-1)
+	acc = acc>>16 + acc&(1<<16-1)
+	acc = acc>>16 + acc&(1<<16-1)
+	return uint16(acc>>16 + acc)
+}
+
+func be16(b []byte) uint16       { return binary.BigEndian.Uint16(b) }
+func setBE16(b []byte, v uint16) { binary.BigEndian.PutUint16(b, v) }
+func host16(b []byte) uint16     { return binary.NativeEndian.Uint16(b) }
+func setHost16(b []byte, v int)  { binary.NativeEndian.PutUint16(b, uint16(v)) }

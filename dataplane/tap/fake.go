@@ -1,0 +1,204 @@
+package tap
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// fakeLen is how many buffers a queue of a Fake holds in each direction.
+const fakeLen = 1024
+
+// Fake is a device of channels, for tests: what a test sends can be read from a
+// port, and what is written to a port the test receives. It needs no privilege,
+// and works in a bubble of testing/synctest, where it is exact. All methods are
+// safe for concurrent use.
+type Fake struct {
+	name  string
+	ports []*fakePort
+	gone  chan struct{} // closed when it is
+	leave func()
+	full  atomic.Bool
+}
+
+// NewFake makes a device with a number of queues.
+func NewFake(name string, queues int) *Fake {
+	f := &Fake{name: name, gone: make(chan struct{})}
+	f.leave = sync.OnceFunc(func() { close(f.gone) })
+	for range queues {
+		f.ports = append(f.ports, &fakePort{
+			device: f,
+			in:     make(chan []byte, fakeLen),
+			out:    make(chan []byte, fakeLen),
+			bell:   make(chan struct{}, 1),
+		})
+	}
+	return f
+}
+
+// Name is the name that NewFake was given.
+func (f *Fake) Name() string { return f.name }
+
+// Ports are the queues, in the order that Send and Receive count them.
+func (f *Fake) Ports() []Port {
+	ports := make([]Port, len(f.ports))
+	for q, p := range f.ports {
+		ports[q] = p
+	}
+	return ports
+}
+
+// Close makes the device go away. A test may do so to a plane, at any time.
+func (f *Fake) Close() error {
+	f.leave()
+	return nil
+}
+
+// SetFull makes the device refuse whatever is written, or take it again.
+func (f *Fake) SetFull(full bool) { f.full.Store(full) }
+
+// Send makes a copy of a buffer, a header and a frame, arrive at a queue. It
+// waits while that holds 1024, and returns false where the device is gone.
+func (f *Fake) Send(queue int, b []byte) bool {
+	if f.isGone() {
+		return false
+	}
+	select {
+	case f.ports[queue].in <- slices.Clone(b):
+		return true
+	case <-f.gone:
+		return false
+	}
+}
+
+// TrySend is Send, but returns false where it would wait.
+func (f *Fake) TrySend(queue int, b []byte) bool {
+	if f.isGone() {
+		return false
+	}
+	select {
+	case f.ports[queue].in <- slices.Clone(b):
+		return true
+	default:
+		return false
+	}
+}
+
+// Receive returns a buffer that was written to a queue, the oldest. It waits for
+// one, and returns false where the device is gone and has left none.
+func (f *Fake) Receive(queue int) ([]byte, bool) {
+	select {
+	case b := <-f.ports[queue].out:
+		return b, true
+	case <-f.gone:
+		return f.TryReceive(queue)
+	}
+}
+
+// TryReceive is Receive, but returns false where it would wait.
+func (f *Fake) TryReceive(queue int) ([]byte, bool) {
+	select {
+	case b := <-f.ports[queue].out:
+		return b, true
+	default:
+		return nil, false
+	}
+}
+
+func (f *Fake) isGone() bool {
+	select {
+	case <-f.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// fakePort is a queue of a Fake.
+type fakePort struct {
+	device  *Fake
+	in, out chan []byte
+	bell    chan struct{}
+	next    []byte // what Wait took from in
+}
+
+func (p *fakePort) Read(into [][]byte) (int, error) {
+	n := 0
+	for n < len(into) {
+		if p.device.isGone() {
+			return n, ErrGone
+		}
+		if p.next == nil {
+			select {
+			case p.next = <-p.in:
+			default:
+				return n, nil
+			}
+		}
+		if b := into[n]; len(p.next) <= cap(b) {
+			into[n] = append(b[:0], p.next...)
+			n++
+		}
+		p.next = nil
+	}
+	return n, nil
+}
+
+func (p *fakePort) Write(frames [][]byte) (int, error) {
+	sent := 0
+	for i, b := range frames {
+		if p.device.isGone() {
+			return sent, ErrGone
+		}
+		if !p.put(b) {
+			frames[i] = b[:0]
+			continue
+		}
+		sent++
+	}
+	return sent, nil
+}
+
+// put hands a copy of a buffer to the test, where there is room.
+func (p *fakePort) put(b []byte) bool {
+	if p.device.full.Load() || len(b) < HeaderLen {
+		return false
+	}
+	select {
+	case p.out <- slices.Clone(b):
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *fakePort) Wait(deadline int64) error {
+	if p.device.isGone() {
+		return ErrGone
+	}
+	left := deadline - Now()
+	if p.next != nil || left <= 0 {
+		return nil
+	}
+	var timeout <-chan time.Time
+	if deadline != math.MaxInt64 {
+		timeout = time.After(time.Duration(left))
+	}
+	select {
+	case p.next = <-p.in:
+	case <-p.bell:
+	case <-timeout:
+	case <-p.device.gone:
+		return ErrGone
+	}
+	return nil
+}
+
+func (p *fakePort) Wake() {
+	select {
+	case p.bell <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,171 @@
+package tap
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// bubble runs f where time is exact.
+func bubble(t *testing.T, f func(t *testing.T, d *Fake, p Port)) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewFake("fake", 2)
+		f(t, d, d.Ports()[1])
+	})
+}
+
+func TestFakeFrames(t *testing.T) {
+	bubble(t, func(t *testing.T, d *Fake, p Port) {
+		if d.Name() != "fake" || len(d.Ports()) != 2 {
+			t.Fatalf("%s has %d ports", d.Name(), len(d.Ports()))
+		}
+		var sent [][]byte
+		for i := range 5 {
+			sent = append(sent, plain(frame(60+i, i)))
+			if !d.Send(1, sent[i]) {
+				t.Fatal("not sent")
+			}
+		}
+		into := buffers(3)
+		var got [][]byte
+		for range 3 {
+			if err := p.Wait(math.MaxInt64 - int64(len(got))); len(got) < 5 && err != nil {
+				t.Fatal(err)
+			}
+			n, err := p.Read(into)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range into[:n] {
+				got = append(got, slices.Clone(b))
+			}
+			if len(got) == 5 {
+				break
+			}
+		}
+		if !slices.EqualFunc(got, sent, bytes.Equal) {
+			t.Errorf("%x, want %x", got, sent)
+		}
+		if n, err := d.Ports()[0].Read(into); n != 0 || err != nil {
+			t.Errorf("the other queue: %d, %v", n, err)
+		}
+		if n, err := p.Write(sent); n != 5 || err != nil {
+			t.Errorf("wrote %d, %v", n, err)
+		}
+		for _, want := range sent {
+			if got, ok := d.Receive(1); !ok || !bytes.Equal(got, want) {
+				t.Errorf("%x %v, want %x", got, ok, want)
+			}
+		}
+		if _, ok := d.TryReceive(1); ok {
+			t.Error("one too many")
+		}
+	})
+}
+
+// TestFakeTime holds that a wait ends at its deadline to the nanosecond, when a
+// frame comes, and when somebody calls Wake.
+func TestFakeTime(t *testing.T) {
+	bubble(t, func(t *testing.T, d *Fake, p Port) {
+		ends := func(what string, deadline, want int64) {
+			t.Helper()
+			if err := p.Wait(deadline); err != nil || Now() != want {
+				t.Errorf("%s: at %d, %v, want %d", what, Now(), err, want)
+			}
+		}
+		began := Now()
+		if began < 0 {
+			t.Errorf("it is %d", began)
+		}
+		ends("deadline", began+242_001, began+242_001)
+		ends("past", began, began+242_001)
+		go func() {
+			time.Sleep(time.Second)
+			d.Send(1, plain(frame(60, 1)))
+		}()
+		ends("frame", math.MaxInt64, began+242_001+1e9)
+		ends("the same", math.MaxInt64, began+242_001+1e9)
+		if n, err := p.Read(buffers(2)); n != 1 || err != nil {
+			t.Errorf("read %d, %v", n, err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			p.Wake()
+			p.Wake()
+		}()
+		ends("wake", math.MaxInt64, began+242_001+2e9)
+		synctest.Wait()
+		began = Now()
+		_ = p.Wait(began + 5) // perhaps the second wake
+		ends("deadline", began+10, began+10)
+	})
+}
+
+func TestFakeFull(t *testing.T) {
+	bubble(t, func(t *testing.T, d *Fake, p Port) {
+		d.SetFull(true)
+		frames := [][]byte{plain(frame(60, 1)), plain(frame(60, 2))}
+		if n, err := p.Write(frames); n != 0 || err != nil || len(frames[0])+len(frames[1]) != 0 {
+			t.Errorf("full: %d, %v, %x", n, err, frames)
+		}
+		d.SetFull(false)
+		for i := range fakeLen + 1 {
+			n, err := p.Write([][]byte{plain(frame(60, i))})
+			if want := i < fakeLen; (n == 1) != want || err != nil {
+				t.Fatalf("frame %d: %d, %v", i, n, err)
+			}
+			if sent, want := d.TrySend(1, plain(frame(60, i))), i < fakeLen; sent != want {
+				t.Fatalf("frame %d was sent: %v", i, sent)
+			}
+		}
+		if n, err := p.Read([][]byte{make([]byte, 0, 9), make([]byte, 0, 99)}); n != 2 && err != nil {
+			t.Errorf("small buffers: %d, %v", n, err)
+		}
+	})
+}
+
+// TestFakeGone holds that all that wait notice that the device is gone, and that
+// what it had put out is there still.
+func TestFakeGone(t *testing.T) {
+	bubble(t, func(t *testing.T, d *Fake, p Port) {
+		if n, err := p.Write([][]byte{plain(frame(60, 1))}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		for d.TrySend(0, plain(frame(60, 1))) {
+		}
+		result := make(chan error)
+		done := make(chan bool)
+		go func() { result <- p.Wait(math.MaxInt64) }()
+		go func() { done <- d.Send(0, plain(frame(60, 1))) }()
+		go func() {
+			_, ok := d.Receive(0)
+			done <- ok
+		}()
+		synctest.Wait()
+		for range 2 {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-result; !errors.Is(err, ErrGone) {
+			t.Error(err)
+		}
+		if a, b := <-done, <-done; a || b {
+			t.Error("it goes on")
+		}
+		goneFor(t, p)
+		if d.Send(1, plain(frame(60, 1))) || d.TrySend(1, plain(frame(60, 1))) {
+			t.Error("sent")
+		}
+		if _, ok := d.Receive(1); !ok {
+			t.Error("what was out is lost")
+		}
+		if _, ok := d.Receive(1); ok {
+			t.Error("out of nothing")
+		}
+	})
+}

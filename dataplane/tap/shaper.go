@@ -1,0 +1,180 @@
+package tap
+
+import (
+	"math"
+	"sync"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Shaper is a policy at work in one direction, for any number of queues at
+// once: they share its meters, and take turns a batch at a time. All methods
+// are safe for concurrent use.
+type Shaper struct {
+	memory int64 // bytes that packets may take that wait
+
+	lock     sync.Mutex // of all below
+	pipeline *dataplane.Pipeline
+	tickets  slab             // packets that a link has yet to settle
+	moved    []departing      // packets that are to wait in whichever lane comes first: theirs has ended
+	held     int64            // bytes of buffers of packets that wait
+	lost     Lost             // so far
+	wake     map[*lane]func() // those that run
+}
+
+// Lost counts packets that left a policy and did not reach the other device, in
+// bytes of whole frames, but metered ones for want of memory.
+type Lost struct {
+	Refused dataplane.Count // by the device: full, down, or the frame too long for it
+	Memory  dataplane.Count // there was no memory to let them wait
+	Ended   dataplane.Count // they waited when the plane ended
+}
+
+// departing is a frame with its time to leave, ns.
+type departing struct {
+	frame []byte
+	at    int64
+}
+
+// DefaultMemory is what packets that wait may take, in bytes, unless the
+// caller says otherwise.
+const DefaultMemory = 256 << 20
+
+// NewShaper compiles a policy. Errors are those of dataplane.New. memory bounds
+// what packets take that wait, in bytes; 0 is DefaultMemory.
+func NewShaper(policy *dataplane.Policy, memory int64) (*Shaper, error) {
+	pipeline, err := dataplane.New(policy)
+	if err != nil {
+		return nil, err
+	}
+	if memory == 0 {
+		memory = DefaultMemory
+	}
+	return &Shaper{memory: memory, pipeline: pipeline, wake: map[*lane]func(){}}, nil
+}
+
+// Reload replaces the policy, at once, as dataplane.Pipeline.Inherit says.
+// Packets that wait leave when they would have. A policy that does not compile
+// changes nothing.
+func (s *Shaper) Reload(policy *dataplane.Policy) ([]dataplane.Change, error) {
+	next, err := dataplane.New(policy)
+	if err != nil {
+		return nil, err
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	var v dataplane.Verdict
+	for s.pipeline.Settle(math.MaxInt64, &v) {
+		switch frame, of := s.settled(&v); {
+		case frame == nil:
+		case s.wake[of] != nil:
+			of.inbox = append(of.inbox, departing{frame, v.Departure})
+		default:
+			s.moved = append(s.moved, departing{frame, v.Departure})
+		}
+	}
+	changes := next.Inherit(s.pipeline)
+	s.pipeline = next
+	for _, wake := range s.wake {
+		wake()
+	}
+	return changes, nil
+}
+
+// settled is the frame of a packet that a link let go, with the lane that it
+// came by, or nil where it was dropped or lost.
+func (s *Shaper) settled(v *dataplane.Verdict) (frame []byte, of *lane) {
+	t := s.tickets.take(v.ID)
+	switch {
+	case v.Done.Dropped():
+		s.held -= int64(cap(t.frame))
+		return nil, nil
+	case t.frame == nil:
+		s.forget(v)
+		return nil, nil
+	case v.Done&dataplane.ECNSet != 0:
+		var p dataplane.Packet
+		describe(&p, t.frame)
+		dataplane.Parse(&p)
+		p.SetCE()
+	}
+	return t.frame, t.lane
+}
+
+// forget counts a packet for which there is no memory.
+func (s *Shaper) forget(v *dataplane.Verdict) {
+	s.lost.Memory = s.lost.Memory.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
+}
+
+// Stats returns the counters, as dataplane.Pipeline does, and what was lost
+// behind it.
+func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return append([]dataplane.ClassStats{}, s.pipeline.Stats()...), s.lost
+}
+
+// Tokens returns what a meter of the policy holds, in whole bytes or packets.
+func (s *Shaper) Tokens(m *dataplane.Meter) (tc, te int64) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.Tokens(m)
+}
+
+// Keys counts the keys of a meter of the policy; all zero where it has none.
+func (s *Shaper) Keys(m *dataplane.Meter) meter.TableStats {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.Keys(m)
+}
+
+// Queues returns what waits in the policy's queues.
+func (s *Shaper) Queues() []dataplane.QueueState {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.Queues(Now())
+}
+
+// Waiting is what packets that wait take, in bytes.
+func (s *Shaper) Waiting() int64 {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.held
+}
+
+// ticket is a packet that a link has yet to settle.
+type ticket struct {
+	frame []byte // nil: there was no memory
+	lane  *lane  // that it came by, and leaves by
+}
+
+// slab keeps tickets by number.
+type slab struct {
+	tickets []ticket
+	free    []int64
+}
+
+// next is the number that put gives next.
+func (s *slab) next() int64 {
+	if n := len(s.free); n > 0 {
+		return s.free[n-1]
+	}
+	return int64(len(s.tickets))
+}
+
+func (s *slab) put(t ticket) {
+	if n := len(s.free); n > 0 {
+		s.tickets[s.free[n-1]] = t
+		s.free = s.free[:n-1]
+		return
+	}
+	s.tickets = append(s.tickets, t)
+}
+
+func (s *slab) take(i int64) ticket {
+	t := s.tickets[i]
+	s.tickets[i] = ticket{}
+	s.free = append(s.free, i)
+	return t
+}

@@ -1,0 +1,285 @@
+package tap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+)
+
+// datagram returns a frame of 64 bytes, with the checksum that hardware adds: UDP
+// to the port discard, from one that is its number.
+func datagram(number int) []byte {
+	const ip, udp = 14, 34
+	f := make([]byte, 60)
+	copy(f, "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x09\x08\x00")
+	copy(f[ip:], "\x45\x00\x00\x2e\x00\x00\x40\x00\x40\x11\x00\x00\x0a\x00\x00\x09\x0a\x00\x00\x08")
+	binary.BigEndian.PutUint16(f[ip+10:], ^sum(0, f[ip:udp]))
+	copy(f[udp:], "\x00\x00\x00\x09\x00\x1a\x00\x00")
+	binary.BigEndian.PutUint16(f[udp:], uint16(number))
+	return f
+}
+
+func isDatagram(f []byte) bool {
+	return binary.BigEndian.Uint16(f[macsLen:]) == unix.ETH_P_IP && f[23] == unix.IPPROTO_UDP
+}
+
+// TestUplink holds that frames cross a veth pair both ways in order, each once,
+// however many queues there are, and that no socket hears what others send.
+func TestUplink(t *testing.T) {
+	const count = 1000
+	for _, queues := range []int{1, 4} {
+		t.Run(fmt.Sprint(queues), func(t *testing.T) {
+			a, b := nettest.New(t), nettest.New(t)
+			a.Veth(b)
+			near, far := uplink(t, a, "v0", queues), uplink(t, b, "v0", queues)
+			for _, way := range [][2]*Interface{{near, far}, {far, near}} {
+				var sent, got [][]byte
+				for i := range count {
+					sent = append(sent, datagram(i))
+				}
+				for q, some := range slices.Collect(slices.Chunk(sent, count/queues)) {
+					var out [][]byte
+					for _, f := range some {
+						out = append(out, plain(f))
+					}
+					if n, err := way[0].Ports()[q].Write(out); n != len(out) || err != nil {
+						t.Fatalf("wrote %d of %d: %v", n, len(out), err)
+					}
+				}
+				for _, b := range collect(t, way[1], count, isDatagram) {
+					got = append(got, b[HeaderLen:])
+				}
+				if queues > 1 { // only a flow has an order
+					if slices.EqualFunc(got, sent, bytes.Equal) {
+						t.Error("all came from one queue")
+					}
+					slices.SortFunc(got, func(a, b []byte) int { return bytes.Compare(a[34:36], b[34:36]) })
+				}
+				if !slices.EqualFunc(got, sent, bytes.Equal) {
+					t.Error("the frames are not those that were sent")
+				}
+			}
+			a.Inject("v0", datagram(1))
+			collect(t, far, 1, isDatagram)
+			silent(t, near, isDatagram)
+			silent(t, far, isDatagram)
+		})
+	}
+}
+
+// silent fails the test where a port has a frame that is wanted.
+func silent(t *testing.T, d Device, want func(frame []byte) bool) {
+	t.Helper()
+	into := buffers(64)
+	for q, p := range d.Ports() {
+		n, err := p.Read(into)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, b := range into[:n] {
+			if want(b[HeaderLen:]) {
+				t.Errorf("port %d: %x", q, b[:80])
+			}
+		}
+	}
+}
+
+// TestUplinkTags holds that VLAN tags arrive that the kernel takes out.
+func TestUplinkTags(t *testing.T) {
+	a, b := nettest.New(t), nettest.New(t)
+	a.Veth(b)
+	d := uplink(t, b, "v0", 1)
+	var frames [][]byte
+	for i, tags := range []string{"", "\x81\x00\x61\x23", "\x88\xa8\x70\x07", "\x88\xa8\x70\x07\x81\x00\x01\x00", "\x81\x00\xe0\x00"} {
+		frames = append(frames, slices.Insert(frame(100, i), macsLen, []byte(tags)...))
+	}
+	a.Inject("v0", frames...)
+	for i, got := range collect(t, d, len(frames), isTest) {
+		if want := plain(frames[i]); !bytes.Equal(got, want) {
+			t.Errorf("%x, want %x", got, want)
+		}
+	}
+}
+
+// merged returns a buffer with a tagged TCP segment that is still to be summed
+// and to be cut into pieces of size bytes.
+func merged(payload, size int) []byte {
+	const ip, tcp, end = 18, 38, 58 // with the tag, without TCP options
+	f := make([]byte, end+payload)
+	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x81\x00\x60\x05\x08\x00")
+	copy(f[ip:], "\x45\x00\x00\x00\x12\x34\x40\x00\x40\x06\x00\x00\x0a\x00\x00\x09\x0a\x00\x00\x08")
+	binary.BigEndian.PutUint16(f[ip+2:], uint16(len(f)-ip))
+	binary.BigEndian.PutUint16(f[ip+10:], ^sum(0, f[ip:tcp]))
+	copy(f[tcp:], "\x11\x11\x22\x22\x00\x00\x00\x01\x00\x00\x00\x01\x50\x10\x10\x00")
+	pseudo := uint32(unix.IPPROTO_TCP + len(f) - tcp)
+	binary.BigEndian.PutUint16(f[tcp+16:], sum(pseudo, f[ip+12:tcp]))
+	for i := range payload {
+		f[end+i] = byte(i ^ i>>8)
+	}
+	b := plain(f)
+	b[headerFlags], b[1] = needsCsum, unix.VIRTIO_NET_HDR_GSO_TCPV4
+	for i, v := range []uint16{end, uint16(size), tcp, 16} { // hdr_len, gso_size, csum_start, csum_offset
+		binary.NativeEndian.PutUint16(b[2+2*i:], v)
+	}
+	return b
+}
+
+// sum is the Internet checksum's sum (RFC 1071), not yet complemented.
+func sum(s uint32, b []byte) uint16 {
+	for i, v := range b {
+		s += uint32(v) << (8 * (1 - i%2))
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+// TestUplinkMerged holds that a tagged frame that is to be cut arrives as it was
+// where the devices can do it later, and cut and summed where not.
+func TestUplinkMerged(t *testing.T) {
+	isTCP := func(f []byte) bool { return binary.BigEndian.Uint16(f[macsLen:]) == unix.ETH_P_8021Q }
+	a, b := nettest.New(t), nettest.New(t)
+	a.Veth(b)
+	near, far := uplink(t, a, "v0", 2), uplink(t, b, "v0", 1)
+	want := merged(10000, 1400)
+	if n, err := near.Ports()[0].Write([][]byte{slices.Clone(want)}); n != 1 || err != nil {
+		t.Fatalf("wrote %d: %v", n, err)
+	}
+	if got := collect(t, far, 1, isTCP)[0]; !bytes.Equal(got, want) {
+		t.Errorf("whole: %d bytes %x, want %d %x", len(got), got[:80], len(want), want[:80])
+	}
+
+	a.Offload("v0", "tx-checksum", false)
+	if n, err := near.Ports()[0].Write([][]byte{slices.Clone(want)}); n != 1 || err != nil {
+		t.Fatalf("wrote %d: %v", n, err)
+	}
+	var payload []byte
+	for _, got := range collect(t, far, 8, isTCP) {
+		f := got[HeaderLen:]
+		if got[1] != unix.VIRTIO_NET_HDR_GSO_NONE || got[headerFlags]&needsCsum != 0 || len(f) > 58+1400 {
+			t.Fatalf("cut: %d bytes, %x", len(got), got[:80])
+		}
+		pseudo := uint32(unix.IPPROTO_TCP + len(f) - 38)
+		if ip, tcp := sum(0, f[18:38]), sum(uint32(sum(pseudo, f[30:38])), f[38:]); ip != 0xffff || tcp != 0xffff {
+			t.Errorf("cut: sums %#x %#x", ip, tcp)
+		}
+		payload = append(payload, f[58:]...)
+	}
+	if !bytes.Equal(payload, want[HeaderLen+58:]) {
+		t.Errorf("cut: %d bytes of payload differ", len(payload))
+	}
+	silent(t, near, isTCP) // though the pieces are of no socket
+}
+
+// TestUplinkRefusals holds that a frame that cannot go is lost alone.
+func TestUplinkRefusals(t *testing.T) {
+	a, b := nettest.New(t), nettest.New(t)
+	a.Veth(b)
+	d := uplink(t, a, "v0", 1)
+	s := b.Sniff("v0")
+	wrong := plain(frame(60, 2))
+	wrong[1] = 77 // no kind of GSO
+	frames := [][]byte{plain(frame(1515, 0)), plain(frame(1514, 1)), wrong, {}, {1, 2, 3}, plain(frame(60, 5))}
+	if sent, err := d.Ports()[0].Write(frames); sent != 2 || err != nil {
+		t.Errorf("wrote %d, %v", sent, err)
+	}
+	for i, b := range frames {
+		if lost := len(b) == 0; lost != (i != 1 && i != 5) {
+			t.Errorf("frame %d is lost: %v", i, lost)
+		}
+	}
+	s.Wait(2, limit)
+	if got := s.Stop(); len(got) != 2 {
+		t.Errorf("%d frames arrived", len(got))
+	}
+	b.Inject("v0", frame(1000, 6))
+	if k, err := d.Ports()[0].Read([][]byte{make([]byte, 500), make([]byte, 500)}); k != 0 || err != nil {
+		t.Errorf("a small buffer: %d, %v", k, err)
+	}
+	b.Inject("v0", frame(100, 7))
+	collect(t, d, 1, isTest)
+}
+
+// TestUplinkDown holds that an interface that is down comes back, and that a
+// port notices when it is deleted, whichever way.
+func TestUplinkDown(t *testing.T) {
+	for _, downFirst := range []bool{false, true} {
+		a, b := nettest.New(t), nettest.New(t)
+		a.Veth(b)
+		d := uplink(t, a, "v0", 2)
+		if downFirst {
+			setUp(t, a, "v0", false)
+			into := buffers(1)
+			for _, p := range d.Ports() {
+				if sent, err := p.Write([][]byte{plain(frame(60, 1))}); sent != 0 || err != nil {
+					t.Errorf("down: wrote %d, %v", sent, err)
+				}
+				if _, err := p.Read(into); err != nil {
+					t.Errorf("down: read: %v", err)
+				}
+			}
+			setUp(t, a, "v0", true)
+			for sent := 0; sent == 0; time.Sleep(time.Millisecond) { // until there is a carrier
+				var err error
+				if sent, err = d.Ports()[0].Write([][]byte{plain(frame(60, 1))}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.Inject("v0", frame(60, 2))
+			collect(t, d, 1, isTest)
+			setUp(t, a, "v0", false)
+		}
+		result := make(chan error)
+		for _, p := range d.Ports() {
+			go func() { result <- awaitGone(p) }()
+		}
+		time.Sleep(10 * time.Millisecond) // so that they wait, mostly
+		a.Delete("v0")
+		for _, p := range d.Ports() {
+			if err := <-result; !errors.Is(err, ErrGone) {
+				t.Errorf("down first %v: %v", downFirst, err)
+			}
+			if n, err := p.Write([][]byte{plain(frame(60, 1))}); n != 0 || !errors.Is(err, ErrGone) {
+				t.Errorf("Write: %d, %v", n, err)
+			}
+		}
+	}
+}
+
+// TestOpenUplinkErrors holds that an error says what to do.
+func TestOpenUplinkErrors(t *testing.T) {
+	n, other := nettest.New(t), nettest.New(t)
+	n.Veth(other)
+	for _, row := range []struct {
+		name   string
+		queues int
+		want   string
+	}{
+		{"nope", 1, "there is no such interface"},
+		{"v0", 257, "1 to 256"},
+		{"lo", 1, "not Ethernet"},
+	} {
+		var err error
+		n.Do(func() { _, err = OpenUplink(row.name, row.queues) })
+		if err == nil || !strings.Contains(err.Error(), row.want) || !strings.HasPrefix(err.Error(), fmt.Sprintf("open uplink %q: ", row.name)) {
+			t.Errorf("%+v: %v", row, err)
+		}
+	}
+	for capability, want := range map[int]string{unix.CAP_NET_RAW: "CAP_NET_RAW", unix.CAP_NET_ADMIN: "CAP_NET_ADMIN"} {
+		var err error
+		n.Do(func() { without(t, capability, func() { _, err = OpenUplink("v0", 1) }) })
+		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), want) {
+			t.Errorf("without %s: %v", want, err)
+		}
+	}
+}

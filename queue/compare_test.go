@@ -1,0 +1,330 @@
+package queue
+
+import (
+	"flag"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// campaign is how long each comparison with a model goes on.
+var campaign = flag.Duration("campaign", 300*time.Millisecond, "how long to compare with the models")
+
+// choices are where random cases come from. n gives a number below n, which is
+// at most 65536. In tidy cases all are multiples of 500 B at 8 Mbit/s, so that
+// bounds are met exactly.
+type choices struct {
+	n    func(n int) int
+	tidy bool
+}
+
+func fromRandom(r *rand.Rand, tidy bool) choices { return choices{r.IntN, tidy} }
+
+// fromBytes chooses by the bytes of a fuzzer, and the first where they are over.
+func fromBytes(b []byte) choices {
+	pick := choices{n: func(n int) int {
+		v := 0
+		for m := n - 1; m > 0 && len(b) > 0; m >>= 8 {
+			v, b = v<<8|int(b[0]), b[1:]
+		}
+		return v % n
+	}}
+	pick.tidy = pick.n(2) == 0
+	return pick
+}
+
+func (pick choices) of(values ...int64) int64 { return values[pick.n(len(values))] }
+
+func (pick choices) rate() meter.Rate {
+	if pick.tidy {
+		return meter.BitRate(8e6)
+	}
+	switch pick.n(3) {
+	case 0:
+		return meter.Rate{Bytes: 1 + int64(pick.n(2000)), Period: 1 + time.Duration(pick.n(60000))}
+	case 1:
+		return meter.BitRate(pick.of(1000, 64e3, 9_999_991, 1e9, 10e9))
+	}
+	return meter.Rate{Bytes: 3, Period: 7}
+}
+
+// bytes are a few packets', at least one byte.
+func (pick choices) bytes() int {
+	if pick.tidy {
+		return 500 + 500*pick.n(8)
+	}
+	return 1 + pick.n(9000)
+}
+
+// config is of a queue that a few packets fill.
+func (pick choices) config(rate meter.Rate) Config {
+	c := Config{ECN: pick.n(2) == 0, Seed: uint64(pick.n(65536)) << (16 * pick.n(4))}
+	for c.Time == 0 && c.Bytes == 0 && c.Packets == 0 {
+		if pick.n(2) == 0 {
+			c.Time = time.Duration(ceil(takes(rate, pick.bytes())))
+		}
+		if pick.n(3) == 0 {
+			c.Bytes = int64(pick.bytes())
+		}
+		if pick.n(3) == 0 {
+			c.Packets = 1 + int64(pick.n(20))
+		}
+	}
+	for color := range c.WRED {
+		if pick.n(2) == 0 {
+			step := int64(1)
+			switch {
+			case pick.tidy && c.Time > 0:
+				step = 500_000
+			case pick.tidy && c.Bytes > 0:
+				step = 500
+			}
+			most := (1 + int64(pick.n(65536))*(c.Limit()/step)/65536) * step
+			least := int64(pick.n(65536)) * (most/step + 1) / 65536 * step
+			c.WRED[color] = Early{least, most, uint32(pick.of(0, 1, Certain/2, Certain-1, Certain))}
+			if c.Time > 0 && bytesIn(rate, most) == 0 {
+				c.WRED[color] = Early{}
+			}
+		}
+	}
+	if pick.n(2) == 0 {
+		during := func() time.Duration { return time.Duration(max(ceil(takes(rate, pick.bytes())), 1)) }
+		c.CoDel = CoDel{Target: during(), Interval: min(during(), maxInterval)}
+	}
+	return c
+}
+
+func (pick choices) packet() Packet {
+	n := 500 * pick.n(4)
+	if !pick.tidy {
+		n = int(pick.of(0, 1, 20, 64, 1000, 1500, 1513, 1514, 1515, 9000))
+		if pick.n(2) == 0 {
+			n = pick.n(1600)
+		}
+	}
+	return Packet{Bytes: n, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0}
+}
+
+// gap is the time to the next packet.
+func (pick choices) gap(rate meter.Rate, p Packet) int64 {
+	switch what := pick.n(6); {
+	case what < 2:
+		return 0
+	case pick.tidy:
+		return 500_000 * int64(pick.n(3))
+	case what == 2:
+		return int64(pick.n(3))
+	case what == 3:
+		return max(ceil(takes(rate, p.Bytes))-int64(pick.n(3)), 0)
+	}
+	return ceil(takes(rate, pick.n(2000)))
+}
+
+// sameLeaky compares a Leaky with its model, and holds it to what is true of
+// all of them.
+func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) {
+	rate := pick.rate()
+	cfg := pick.config(rate)
+	cfg.Rate = rate
+	q, m := open(t, cfg), &model{modelEarly: newModelEarly(cfg)}
+	now := int64(pick.n(65536))<<40 - 1<<55
+	last, most := int64(-1<<62), int64(-1<<62)
+	sent, least := int64(0), int64(1<<62)
+	begin := now
+	for i := range packets {
+		p := pick.packet()
+		if got := q.Delay(now); got != m.delay(now) {
+			t.Fatalf("%+v\npacket %d would wait for %d, in the model for %d", cfg, i, got, m.delay(now))
+		}
+		depart, f := q.Admit(now, p)
+		want, wantFate := m.admit(now, p)
+		if depart != want || f != wantFate {
+			t.Fatalf("%+v\npacket %d: %+v at %d: %d %v, model %d %v", cfg, i, p, now, depart, f, want, wantFate)
+		}
+		fates[f]++
+		if !f.Dropped() {
+			if depart < now || depart < last {
+				t.Fatalf("packet %d came at %d and leaves at %d, the one before at %d", i, now, depart, last)
+			}
+			last = depart
+			// What leaves from any packet to this one is what the rate sends
+			// meanwhile, and this one.
+			level := sent*int64(rate.Period) - rate.Bytes*(depart-begin)
+			least = min(least, level)
+			most = max(most, level-least)
+			if most > rate.Bytes {
+				t.Fatalf("%+v\npacket %d leaves %d B too early", cfg, i, most/int64(rate.Period))
+			}
+			sent += int64(p.Bytes)
+		}
+		now += pick.gap(rate, p)
+	}
+	return fates
+}
+
+// sameLink compares a Link with its model, and holds it to what is true of all
+// of them.
+func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) {
+	rate := pick.rate()
+	shares := make([]Share, 1+pick.n(5))
+	for i := range shares {
+		shares[i] = Share{pick.config(rate), int(pick.of(0, 0, 1, 1, MaxPriority)), int(pick.of(1, 1, 2, 3, MaxWeight))}
+		if _, err := shares[i].Resolve(rate); err != nil {
+			t.Fatalf("%+v on a link of %v: %v", shares[i], rate, err)
+		}
+	}
+	l, err := NewLink[int](rate, shares)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newModelLink(rate, shares)
+	now := int64(pick.n(65536))<<40 - 1<<55
+	dropped, told := 0, 0
+	came := map[int]outcome{}
+	var order []outcome
+	tell := func(now int64, all bool) {
+		m.until(now, all)
+		for {
+			if at, ok := l.Due(); ok != (len(m.decided) > 0 || m.waiting() > 0) || ok && at != m.due() {
+				t.Fatalf("due at %d (%v), model %+v", at, ok, m.decided)
+			}
+			if all {
+				now = 1<<63 - 1
+			}
+			d, ok := l.Decide(now)
+			if ok != (len(m.decided) > 0) || ok && d != m.decided[0] {
+				t.Fatalf("%v %+v\nby %d %+v (%v), model %+v", rate, shares, now, d, ok, m.decided)
+			}
+			if !ok {
+				return
+			}
+			m.decided = m.decided[1:]
+			told++
+			fates[d.Fate]++
+			s := came[d.Value]
+			s.depart, s.fate = d.Depart, d.Fate
+			order = append(order, s)
+		}
+	}
+	for i := range packets {
+		p, queue := pick.packet(), pick.n(len(shares))
+		got, want := l.Admit(now, queue, p, i), m.admit(now, queue, p, i)
+		if got != want {
+			t.Fatalf("%v %+v\npacket %d, %+v into %d at %d: %v, model %v", rate, shares, i, p, queue, now, got, want)
+		}
+		if got.Dropped() {
+			dropped++
+			fates[got]++
+		}
+		came[i] = outcome{number: i, queue: queue, priority: shares[queue].Priority, came: now, bytes: p.Bytes}
+		if pick.n(4) > 0 {
+			tell(now, false)
+		}
+		q := m.queues[queue]
+		if packets, bytes := l.Waiting(queue); packets != int64(len(q.waits)) || bytes != q.bytes() {
+			t.Fatalf("%d packets of %d B wait, in the model %d of %d", packets, bytes, len(q.waits), q.bytes())
+		}
+		if l.waiting+l.decided.len+dropped+told != i+1 {
+			t.Fatalf("%d came, %d were dropped, %d wait, %d are decided, of which %d are told", i+1, dropped, l.waiting, told+l.decided.len, told)
+		}
+		now += pick.gap(rate, p)
+	}
+	tell(0, true)
+	if dropped+told != packets {
+		t.Fatalf("%d came, %d dropped and %d decided", packets, dropped, told)
+	}
+	checkOrder(t, rate, order)
+	return fates
+}
+
+// outcome is what became of a packet that waited.
+type outcome struct {
+	number, queue, priority, bytes int
+	came, depart                   int64
+	fate                           Fate
+}
+
+// checkOrder holds decisions, in their order, to what is true of all links.
+func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
+	t.Helper()
+	earliest := int64(1<<63 - 1) // of those that come to be decided later
+	rest := make([]int64, len(order))
+	for i, s := range slices.Backward(order) {
+		earliest = min(earliest, s.came)
+		rest[i] = earliest
+	}
+	free := whole(-1 << 62)
+	last := map[int]int{}
+	var before []outcome // of higher numbers, by their departures
+	for i, s := range order {
+		// The link sends as soon as it is free and something waits, never before.
+		if free.Cmp(whole(rest[i])) < 0 {
+			free = whole(rest[i])
+		}
+		if s.depart != ceil(free) || s.depart < s.came {
+			t.Fatalf("packet %+v: the link is free at %v", s, free)
+		}
+		if n, ok := last[s.queue]; ok && n > s.number {
+			t.Fatalf("packet %+v is overtaken by %d", s, n)
+		}
+		last[s.queue] = s.number
+		// A choice that was made while a packet waited was for none of a
+		// higher priority number.
+		for _, b := range slices.Backward(before) {
+			if b.depart <= s.came {
+				break
+			}
+			if b.priority > s.priority {
+				t.Fatalf("%+v waits while %+v is served", s, b)
+			}
+		}
+		before = append(before, s)
+		if !s.fate.Dropped() {
+			free = new(big.Rat).Add(free, takes(rate, s.bytes))
+		}
+	}
+}
+
+// seeded returns a random source whose seed is in the log of a failed test.
+func seeded(t testing.TB) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func TestLeakyAgainstModel(t *testing.T) { againstModel(t, sameLeaky) }
+func TestLinkAgainstModel(t *testing.T)  { againstModel(t, sameLink) }
+
+func againstModel(t *testing.T, same func(testing.TB, choices, int) [AdmitCE + 1]int) {
+	t.Parallel()
+	r := seeded(t)
+	var seen [AdmitCE + 1]int
+	for end := time.Now().Add(*campaign); time.Now().Before(end); {
+		for f, n := range same(t, fromRandom(r, r.IntN(2) == 0), 200) {
+			seen[f] += n
+		}
+	}
+	t.Logf("full, thin, stale, admitted, with CE: %d", seen)
+	if slices.Contains(seen[:], 0) {
+		t.Error("a fate never came up")
+	}
+}
+
+func FuzzLeaky(f *testing.F) { fuzz(f, sameLeaky) }
+func FuzzLink(f *testing.F)  { fuzz(f, sameLink) }
+
+func fuzz(f *testing.F, same func(testing.TB, choices, int) [AdmitCE + 1]int) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for n := range 8 {
+		b := make([]byte, n*100)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) { same(t, fromBytes(b), min(len(b)/4, 500)) })
+}

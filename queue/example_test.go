@@ -1,0 +1,64 @@
+package queue_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// At 12 Mbit/s a packet of 1500 bytes takes a millisecond.
+func Example() {
+	q, err := queue.New(queue.Config{Rate: meter.BitRate(12_000_000), Time: 2 * time.Millisecond})
+	if err != nil {
+		panic(err)
+	}
+	for range 4 {
+		depart, fate := q.Admit(0, queue.Packet{Bytes: 1500})
+		if fate.Dropped() {
+			fmt.Println("the queue is full")
+			continue
+		}
+		fmt.Println("leaves at", time.Duration(depart))
+	}
+	// Output:
+	// leaves at 0s
+	// leaves at 1ms
+	// leaves at 2ms
+	// the queue is full
+}
+
+// Voice goes first; the others share what it leaves by weight.
+func ExampleLink() {
+	link, err := queue.NewLink[string](meter.BitRate(12_000_000), []queue.Share{
+		{Config: queue.Config{Packets: 10}, Priority: 0, Weight: 1},
+		{Config: queue.Config{Packets: 10}, Priority: 1, Weight: 2},
+		{Config: queue.Config{Packets: 10}, Priority: 1, Weight: 1},
+	})
+	if err != nil {
+		panic(err)
+	}
+	for _, p := range []struct {
+		queue int
+		name  string
+	}{{2, "mail"}, {2, "mail"}, {2, "mail"}, {1, "web"}, {1, "web"}, {1, "web"}, {0, "voice"}} {
+		link.Admit(0, p.queue, queue.Packet{Bytes: 1500}, p.name)
+	}
+	for {
+		at, ok := link.Due()
+		if !ok {
+			return
+		}
+		d, _ := link.Decide(at)
+		fmt.Println(d.Value, time.Duration(d.Depart))
+	}
+	// Output:
+	// mail 0s
+	// voice 1ms
+	// mail 2ms
+	// web 3ms
+	// web 4ms
+	// mail 5ms
+	// web 6ms
+}

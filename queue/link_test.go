@@ -1,0 +1,417 @@
+package queue
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+func openLink(t testing.TB, rate meter.Rate, shares ...Share) *Link[int] {
+	t.Helper()
+	for i := range shares {
+		shares[i].Weight = max(shares[i].Weight, 1)
+		if shares[i].Limit() == 0 {
+			shares[i].Packets = MaxPackets
+		}
+	}
+	l, err := NewLink[int](rate, shares)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// decided is all that a link decides by now.
+func decided(l *Link[int], now int64) (list []Decision[int]) {
+	for {
+		d, ok := l.Decide(now)
+		if !ok {
+			return list
+		}
+		list = append(list, d)
+	}
+}
+
+// Rows by hand: 8 Mbit/s is one byte per microsecond. Packets are numbered from 0.
+func TestLinkTrace(t *testing.T) {
+	const µs = 1000
+	mega := meter.BitRate(8e6)
+	weighted := func(priority, weight int) Share { return Share{Priority: priority, Weight: weight} }
+	limited := func(c Config) Share { return Share{Config: c} }
+	type in struct {
+		at    int64
+		queue int
+		n     int
+		want  Fate
+	}
+	type out struct {
+		packet int
+		at     int64
+		fate   Fate
+	}
+	for _, test := range []struct {
+		name   string
+		rate   meter.Rate
+		shares []Share
+		in     []in
+		out    []out
+	}{
+		{"idle, busy, and just free", mega, []Share{{}}, []in{
+			{0, 0, 100, Admit},
+			{99*µs + 999, 0, 100, Admit},
+			{200 * µs, 0, 100, Admit}, // as the one before has been sent
+			{301 * µs, 0, 100, Admit}, // a µs later
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 301 * µs, Admit}}},
+		{"the fraction is rounded up when used and never carried", meter.Rate{Bytes: 3, Period: 10}, []Share{{}}, []in{
+			{0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Admit}, {7, 0, 1, Admit}, {14, 0, 1, Admit},
+		}, []out{{0, 0, Admit}, {1, 4, Admit}, {2, 7, Admit}, {3, 10, Admit}, {4, 14, Admit}}},
+		{"a choice in the middle of a ns is made before the next one", meter.Rate{Bytes: 3, Period: 10}, []Share{{}, weighted(1, 1)}, []in{
+			{0, 0, 1, Admit},
+			{0, 1, 1, Admit}, // can go at 3 1/3
+			{3, 0, 1, Admit}, // comes before
+			{7, 0, 1, Admit}, // comes after 6 2/3: the other has gone
+		}, []out{{0, 0, Admit}, {2, 4, Admit}, {1, 7, Admit}, {3, 10, Admit}}},
+		{"priorities, between packets", mega, []Share{weighted(0, 1), weighted(1, 1), weighted(7, 1)}, []in{
+			{0, 2, 100, Admit}, // finds the link idle
+			{0, 2, 100, Admit},
+			{0, 1, 100, Admit},
+			{50 * µs, 0, 100, Admit},  // waits for one
+			{60 * µs, 0, 100, Admit},  // and its like
+			{300 * µs, 0, 100, Admit}, // comes as 2 would be next: but the choice at its time was made
+		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {4, 200 * µs, Admit}, {2, 300 * µs, Admit}, {5, 400 * µs, Admit}, {1, 500 * µs, Admit}}},
+		{"weights 1 and 3 of one size", mega, []Share{weighted(0, 1), weighted(0, 3)}, []in{
+			{0, 0, 1514, Admit}, // 0 goes at once, and that was its turn
+			{0, 0, 1514, Admit},
+			{0, 0, 1514, Admit},
+			{0, 0, 1514, Admit},
+			{0, 1, 1514, Admit},
+			{0, 1, 1514, Admit},
+			{0, 1, 1514, Admit},
+			{0, 1, 1514, Admit},
+			{0, 1, 1514, Admit},
+		}, []out{
+			{0, 0, Admit},
+			{1, 1514 * µs, Admit},
+			{4, 2 * 1514 * µs, Admit},
+			{5, 3 * 1514 * µs, Admit},
+			{6, 4 * 1514 * µs, Admit},
+			{2, 5 * 1514 * µs, Admit},
+			{7, 6 * 1514 * µs, Admit},
+			{8, 7 * 1514 * µs, Admit},
+			{3, 8 * 1514 * µs, Admit},
+		}},
+		{"weights 1 and 3 of mixed sizes", mega, []Share{weighted(0, 1), weighted(0, 3)}, []in{
+			{0, 0, 1000, Admit}, // the first of 1514: 514 are lost as the queue empties
+			{0, 0, 1000, Admit}, // 1514-1000 leaves 514
+			{0, 0, 1000, Admit}, // 514+1514-1000 leaves 1028
+			{0, 0, 1000, Admit}, // 28 are left of the same turn
+			{0, 0, 1515, Admit}, // 28+1514-1515 leaves 27
+			{0, 1, 1500, Admit}, // 4542-1500 leaves 3042
+			{0, 1, 3042, Admit}, // leaves nothing
+			{0, 1, 4543, Admit}, // is one more than a turn: two are needed
+			{0, 1, 4541, Admit}, // which leave 4541
+		}, []out{
+			{0, 0, Admit},
+			{1, 1000 * µs, Admit},
+			{5, 2000 * µs, Admit},
+			{6, 3500 * µs, Admit},
+			{2, 6542 * µs, Admit},
+			{3, 7542 * µs, Admit},
+			{4, 8542 * µs, Admit}, // 7 cannot go
+			{7, 10057 * µs, Admit},
+			{8, 14600 * µs, Admit},
+		}},
+		{"what a turn leaves is carried, by a byte", mega, []Share{weighted(0, 1), weighted(0, 1)}, []in{
+			{0, 0, 1, Admit},
+			{0, 0, 1514, Admit},
+			{0, 0, 1, Admit}, // of one turn they would be 1515
+			{0, 1, 1513, Admit},
+			{0, 1, 1, Admit}, // of one turn
+			{0, 0, 1513, Admit},
+			{0, 0, 1, Admit}, // with what was left of the turn
+		}, []out{
+			{0, 0, Admit},
+			{1, 1 * µs, Admit},
+			{3, 1515 * µs, Admit},
+			{4, 3028 * µs, Admit},
+			{2, 3029 * µs, Admit},
+			{5, 3030 * µs, Admit},
+			{6, 4543 * µs, Admit},
+		}},
+		{"a queue that empties within its turn forgets it, and comes last again", mega, []Share{weighted(0, 1), weighted(0, 1), weighted(0, 1)}, []in{
+			{0, 2, 100, Admit}, // sent
+			{0, 0, 100, Admit}, // sent, 1414 forgotten
+			{0, 1, 100, Admit},
+			{150 * µs, 0, 1514, Admit}, // behind 1 now
+			{150 * µs, 0, 100, Admit},  // its turn is over
+			{150 * µs, 1, 100, Admit},
+			{150 * µs, 2, 100, Admit},
+		}, []out{
+			{0, 0, Admit},
+			{1, 100 * µs, Admit},
+			{2, 200 * µs, Admit},
+			{5, 300 * µs, Admit},
+			{3, 400 * µs, Admit},
+			{6, 1914 * µs, Admit},
+			{4, 2014 * µs, Admit},
+		}},
+		{"bytes that wait, those under way not", mega, []Share{limited(Config{Bytes: 150})}, []in{
+			{0, 0, 151, Full},
+			{0, 0, 150, Admit},
+			{0, 0, 100, Admit},
+			{0, 0, 51, Full},
+			{0, 0, 50, Admit},
+			{0, 0, 1, Full},
+			{150*µs - 1, 0, 1, Full},
+			{150 * µs, 0, 100, Admit},
+			{150 * µs, 0, 1, Full},
+		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}, {7, 300 * µs, Admit}}},
+		{"as many packets as 20 bytes each", mega, []Share{limited(Config{Bytes: 59})}, []in{
+			{0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Full},
+		}, []out{{0, 0, Admit}, {1, 1 * µs, Admit}, {2, 2 * µs, Admit}}},
+		{"packets that wait", mega, []Share{limited(Config{Packets: 2})}, []in{
+			{0, 0, 1000, Admit},
+			{0, 0, 1000, Admit},
+			{0, 0, 1000, Admit},
+			{0, 0, 0, Full},
+			{1000*µs - 1, 0, 0, Full},
+			{1000 * µs, 0, 1000, Admit},
+			{1000 * µs, 0, 0, Full},
+		}, []out{{0, 0, Admit}, {1, 1000 * µs, Admit}, {2, 2000 * µs, Admit}, {5, 3000 * µs, Admit}}},
+		{"a time is bytes at the link's rate, rounded down", mega, []Share{limited(Config{Time: 150*µs + 999})}, []in{
+			{0, 0, 151, Full}, {0, 0, 150, Admit}, {0, 0, 100, Admit}, {0, 0, 51, Full}, {0, 0, 50, Admit},
+		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}}},
+		{"limits are each queue's own", mega, []Share{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
+			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 100, Full}, {0, 1, 100, Admit}, {0, 1, 1, Full},
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {3, 200 * µs, Admit}}},
+		{"WRED, by bytes that wait", mega, []Share{limited(Config{Bytes: 1000, WRED: [3]Early{{100, 200, 0}}})}, []in{
+			{0, 0, 100, Admit}, {0, 0, 100, Admit}, // none waits
+			{0, 0, 99, Admit}, // 100
+			{0, 0, 1, Admit},  // 199
+			{0, 0, 1, Thin},   // 200
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 299 * µs, Admit}}},
+		{"WRED, by a time", mega, []Share{limited(Config{Time: time.Millisecond, WRED: [3]Early{{100*µs + 999, 200*µs + 999, 0}}})}, []in{
+			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 99, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Thin},
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 299 * µs, Admit}}},
+		// The victim costs nothing: the next choice is at the same time, and
+		// the queue's turn has what it had.
+		{"CoDel, as a packet is chosen", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}}), {}}, []in{
+			{0, 0, 100, Admit}, // waits for nothing
+			{0, 0, 100, Admit}, // for 100 µs: since then
+			{0, 0, 700, Admit}, // is chosen at 200 µs, dropped
+			{0, 0, 614, Admit}, // goes then, with 1514-100-614 left; the next drop is at 300 µs
+			{0, 0, 700, Admit}, // is chosen at 814 µs, dropped, as is
+			{0, 0, 700, Admit}, // this: 300 µs + 70.71 µs have passed, too
+			{0, 1, 100, Admit},
+		}, []out{
+			{0, 0, Admit},
+			{1, 100 * µs, Admit},
+			{2, 200 * µs, Stale},
+			{3, 200 * µs, Admit},
+			{4, 814 * µs, Stale},
+			{5, 814 * µs, Stale},
+			{6, 814 * µs, Admit},
+		}},
+		{"CoDel, a ns below the target", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}}), {}}, []in{
+			{0, 0, 100, Admit},
+			{1, 0, 100, Admit}, // waits for 100 µs, less one ns
+			{1, 0, 614, Admit}, // for 200: since then
+			{1, 0, 700, Admit},
+			{1, 1, 100, Admit},
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 814 * µs, Stale}, {4, 814 * µs, Admit}}},
+		{"a packet that no time holds", meter.Rate{Bytes: 1, Period: 1 << 40}, []Share{{}}, []in{
+			{0, 0, 1 << 23, Admit}, {0, 0, 1, Admit},
+		}, []out{{0, 0, Full}, {1, 0, Admit}}},
+		{"a clock that begins below zero", mega, []Share{{}}, []in{
+			{-1000 * µs, 0, 100, Admit}, {-1000 * µs, 0, 100, Admit},
+		}, []out{{0, -1000 * µs, Admit}, {1, -900 * µs, Admit}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := openLink(t, test.rate, test.shares...)
+			for i, r := range test.in {
+				if f := l.Admit(r.at, r.queue, Packet{Bytes: r.n}, i); f != r.want {
+					t.Fatalf("packet %d: %d B into queue %d at %d: %v, want %v", i, r.n, r.queue, r.at, f, r.want)
+				}
+			}
+			var got []out
+			for _, d := range decided(l, math.MaxInt64) {
+				got = append(got, out{d.Value, d.Depart, d.Fate})
+			}
+			if !slices.Equal(got, test.out) {
+				t.Errorf("got\n%v, want\n%v", got, test.out)
+			}
+		})
+	}
+}
+
+// TestLinkMarks holds that both marks come with the decision.
+func TestLinkMarks(t *testing.T) {
+	l := openLink(t, meter.BitRate(8e6), Share{Config: Config{
+		Packets: 9, ECN: true, Seed: 3, // whose first number is 0.11
+		WRED:  [3]Early{meter.Yellow: {0, 2, Certain}},
+		CoDel: CoDel{2 * time.Millisecond, time.Millisecond},
+	}})
+	p := Packet{Bytes: 1000, ECN: true}
+	yellow := Packet{Bytes: 1000, Color: meter.Yellow, ECN: true}
+	for i, in := range []struct {
+		Packet
+		want Fate
+	}{{p, Admit}, {p, Admit}, {yellow, AdmitCE}, {p, Admit}, {Packet{Bytes: 1000}, Admit}} {
+		if f := l.Admit(0, 0, in.Packet, i); f != in.want {
+			t.Errorf("packet %d: %v, want %v", i, f, in.want)
+		}
+	}
+	want := []Decision[int]{{0, 0, Admit}, {1, 1e6, Admit}, {2, 2e6, AdmitCE}, {3, 3e6, AdmitCE}, {4, 4e6, Stale}}
+	if got := decided(l, math.MaxInt64); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestDue asks when there is something to decide.
+func TestDue(t *testing.T) {
+	l := openLink(t, meter.Rate{Bytes: 3, Period: 10}, Share{})
+	due := func(want int64, wantOK bool) {
+		t.Helper()
+		if at, ok := l.Due(); ok != wantOK || ok && at != want {
+			t.Errorf("due at %d (%v), want %d (%v)", at, ok, want, wantOK)
+		}
+	}
+	decide := func(now int64, want ...Decision[int]) {
+		t.Helper()
+		if got := decided(l, now); !slices.Equal(got, want) {
+			t.Errorf("by %d: %v, want %v", now, got, want)
+		}
+	}
+	due(0, false)
+	decide(math.MaxInt64)
+	for i := range 3 {
+		l.Admit(5, 0, Packet{Bytes: 1}, i)
+	}
+	due(5, true) // decided as it came, not yet told
+	decide(4, Decision[int]{0, 5, Admit})
+	due(9, true) // 8 1/3
+	decide(8)
+	decide(9, Decision[int]{1, 9, Admit})
+	due(12, true) // 11 2/3
+	l.Admit(13, 0, Packet{Bytes: 1}, 3)
+	due(12, true)
+	decide(11, Decision[int]{2, 12, Admit}) // which a packet at 13 has decided
+	due(15, true)
+	decide(math.MaxInt64, Decision[int]{3, 15, Admit})
+	due(0, false)
+	l.Admit(16, 0, Packet{Bytes: 1}, 4) // the link is busy until 18 1/3
+	due(19, true)                       // though nothing else waits
+}
+
+func TestLinkRefusals(t *testing.T) {
+	ok := meter.BitRate(8e6)
+	limited := Config{Packets: 1}
+	for _, test := range []struct {
+		rate   meter.Rate
+		share  Share
+		fields []string
+	}{
+		{ok, Share{limited, 0, 1}, nil},
+		{ok, Share{limited, MaxPriority, MaxWeight}, nil},
+		{ok, Share{limited, -1, 1}, []string{"priority"}},
+		{ok, Share{limited, MaxPriority + 1, 1}, []string{"priority"}},
+		{ok, Share{limited, 0, 0}, []string{"weight"}},
+		{ok, Share{limited, 0, MaxWeight + 1}, []string{"weight"}},
+		{ok, Share{Config{Packets: 1, Rate: ok}, 0, 1}, []string{"rate"}},
+		{ok, Share{Config{}, 0, 1}, []string{"limit"}},
+		{ok, Share{Config{Time: 999}, 0, 1}, []string{"limit"}}, // not a byte
+		{ok, Share{Config{Time: 1000}, 0, 1}, nil},
+		{ok, Share{Config{Time: math.MaxInt64}, 0, 1}, nil},
+		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1}, []string{"wred"}}, // nor this
+		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1}, nil},
+		{meter.Rate{}, Share{limited, 0, 1}, []string{"rate"}},
+		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, Share{limited, 0, 1}, []string{"rate"}},
+		{ok, Share{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
+	} {
+		_, err := NewLink[int](test.rate, []Share{test.share})
+		if got := fields(t, err); !slices.Equal(got, test.fields) {
+			t.Errorf("%+v on %v: %v: faults of %q, want %q", test.share, test.rate, err, got, test.fields)
+		}
+	}
+	_, err := NewLink[int](ok, []Share{{}, {limited, 0, 1}, {limited, 8, 1}})
+	if got := fields(t, err); !slices.Equal(got, []string{"limit", "weight", "priority"}) {
+		t.Errorf("of several: %v", err)
+	}
+}
+
+// TestResolve shows what a time becomes.
+func TestResolve(t *testing.T) {
+	wred := [3]Early{meter.Yellow: {1500, 2999, 7}}
+	for _, test := range []struct {
+		in, want Config
+	}{
+		{Config{Packets: 5, WRED: wred}, Config{Packets: 5, WRED: wred}},
+		{Config{Bytes: 3000, WRED: wred}, Config{Bytes: 3000, WRED: wred}},
+		{Config{Time: 3999, WRED: wred}, Config{Bytes: 3, WRED: [3]Early{meter.Yellow: {1, 2, 7}}}},
+		{Config{Time: 3000, Bytes: 2, Packets: 1}, Config{Bytes: 2, Packets: 1}},
+		{Config{Time: 3000, Bytes: 4}, Config{Bytes: 3}},
+		{Config{Time: math.MaxInt64}, Config{Bytes: min(math.MaxInt64/1000, bound-1)}},
+	} {
+		if test.in.Packets > 0 && test.in.WRED != [3]Early{} {
+			test.in.WRED[meter.Yellow] = Early{1, 5, 7}
+			test.want.WRED = test.in.WRED
+		}
+		in := Share{test.in, 3, 4}
+		got, err := in.Resolve(meter.BitRate(8e6))
+		if want := (Share{test.want, 3, 4}); err != nil || got != want {
+			t.Errorf("%+v becomes %+v, want %+v: %v", in, got, want, err)
+		}
+	}
+}
+
+func TestLinkAllocations(t *testing.T) {
+	early := Config{Bytes: 20_000, ECN: true, WRED: [3]Early{{1000, 10_000, Certain / 10}}, CoDel: CoDel{time.Millisecond, time.Millisecond}}
+	l := openLink(t, meter.BitRate(8e6), Share{Config: early}, Share{Config: early, Weight: 3}, Share{Config: Config{Packets: 9}, Priority: 1})
+	var now int64
+	var seen [AdmitCE + 1]int
+	admit := func() {
+		for i := range 300 {
+			now += 400_000
+			if f := l.Admit(now, i%3, Packet{Bytes: 1000, ECN: i%2 == 0}, i); f.Dropped() {
+				seen[f]++
+			}
+			for d, ok := l.Decide(now); ok; d, ok = l.Decide(now) {
+				seen[d.Fate]++
+			}
+		}
+	}
+	for range 5 {
+		admit()
+	}
+	if n := testing.AllocsPerRun(20, admit); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if slices.Contains(seen[:], 0) {
+		t.Errorf("this test misses a fate: %d", seen)
+	}
+}
+
+func BenchmarkLink(b *testing.B) {
+	for _, bench := range []struct {
+		name string
+		cfg  Config
+	}{
+		{"plain", Config{Bytes: 1 << 16}},
+		{"early", Config{Bytes: 1 << 16, WRED: [3]Early{{1000, 60_000, Certain / 10}}, CoDel: CoDel{5 * time.Millisecond, 100 * time.Millisecond}}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			l := openLink(b, meter.BitRate(1e9), Share{Config: bench.cfg}, Share{Config: bench.cfg, Priority: 1}, Share{Config: bench.cfg, Priority: 1, Weight: 3})
+			now := int64(0)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				now += 11_900 // a little above the rate
+				l.Admit(now, i%3, Packet{Bytes: 1500}, i)
+				for _, ok := l.Decide(now); ok; _, ok = l.Decide(now) {
+				}
+			}
+		})
+	}
+}

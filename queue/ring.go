@@ -1,0 +1,31 @@
+package queue
+
+// ring is a first-in-first-out list. It allocates where more is in it than ever
+// before.
+type ring[T any] struct {
+	list []T // its length is a power of two
+	head int
+	len  int
+}
+
+func (r *ring[T]) at(i int) *T { return &r.list[(r.head+i)&(len(r.list)-1)] }
+
+func (r *ring[T]) push(v T) {
+	if r.len == len(r.list) {
+		grown := make([]T, max(2*r.len, 8))
+		n := copy(grown, r.list[r.head:])
+		copy(grown[n:], r.list[:r.head])
+		r.list, r.head = grown, 0
+	}
+	r.len++
+	*r.at(r.len - 1) = v
+}
+
+func (r *ring[T]) pop() T {
+	var none T
+	v := *r.at(0)
+	*r.at(0) = none
+	r.head = (r.head + 1) & (len(r.list) - 1)
+	r.len--
+	return v
+}
