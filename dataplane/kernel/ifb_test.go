@@ -55,7 +55,7 @@ func (w *wire) inFar(f func() error) {
 func (s *shadowed) pace(rate uint64) {
 	s.t.Helper()
 	s.inFar(func() error {
-		_, err := (&tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: rate}}}).install(s.ifb.Device)
+		_, err := (&tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: rate, Credit: credit}}}).install(s.ifb.Device)
 		return err
 	})
 	s.far.Run("tc", "filter", "add", "dev", ifbName(s.ifb.Index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")

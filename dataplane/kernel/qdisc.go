@@ -43,19 +43,24 @@ type tree struct {
 
 // treeLink is a class whose rate its leaves share.
 type treeLink struct {
-	ID   uint16
-	Rate uint64 // bytes/s
+	ID     uint16
+	Rate   uint64        // bytes/s
+	Credit time.Duration // at the rate, that may be saved or made up for
 }
 
 // treeLeaf is a class in which packets wait.
 type treeLeaf struct {
-	ID       uint16
-	Parent   uint16 // a link, or 0
-	Rate     uint64 // bytes/s; 0 in a link is all of it
-	Priority uint32 // in a link: 0 is served first, 7 last
-	Quantum  uint32 // in a link: bytes of a turn; at least the longest packet's
-	Limit    uint32 // bytes that may wait; 0 is no limit
+	ID       uint16        // below ownLink
+	Parent   uint16        // a link, or 0: then it has one of its own
+	Rate     uint64        // bytes/s; 0 in a link is all of it
+	Credit   time.Duration // with a link of its own
+	Priority uint32        // in a link: 0 is served first, 7 last
+	Quantum  uint32        // in a link: bytes of a turn; at least the longest packet's
+	Limit    uint32        // bytes that may wait; 0 is no limit
 }
+
+// ownLink is added to the ID of a leaf that has a link of its own.
+const ownLink = 1 << 15
 
 // qdiscs is what stood at the root of an interface before a tree, parents
 // before children: nothing where it was the kernel's default.
@@ -124,7 +129,7 @@ func (t *tree) grow(index int) error {
 	if t.Pacer == FQ {
 		return nil
 	}
-	for _, l := range t.Links {
+	for _, l := range t.links() {
 		if err := t.link(&l).add(index, 0); err != nil {
 			return fmt.Errorf("HTB class of link %d: %w", l.ID, err)
 		}
@@ -155,7 +160,7 @@ func (t *tree) grow(index int) error {
 // prune removes the classes that the tree does not have, and what waits there.
 func (t *tree) prune(index int) error {
 	keep := map[uint32]bool{}
-	for _, l := range t.Links {
+	for _, l := range t.links() {
 		keep[classID(l.ID)] = true
 	}
 	for _, l := range t.Leaves {
@@ -279,8 +284,9 @@ func classID(id uint16) uint32 { return major<<16 | uint32(id) }
 const (
 	// late is how much a timer that comes late may make up for. It bounds a
 	// burst as well: HTB lets a packet go as soon as it owes nothing.
-	late = 500 * time.Microsecond
-	tick = 64 // ns, in which HTB counts
+	late  = 500 * time.Microsecond
+	hurry = 8  // part of a link's rate that its leaves may be faster by
+	tick  = 64 // ns, in which HTB counts
 
 	directLen = 1000      // packets of no queue that wait for a slow device, as in pfifo_fast
 	fqLimit   = 1 << 20   // packets; the program limits its queues by itself
@@ -356,26 +362,45 @@ const (
 	stabSize     = 20 // of the table, which is not shown
 )
 
+// links are those of the tree, and those that leaves have of their own.
+func (t *tree) links() []treeLink {
+	links := slices.Clone(t.Links)
+	for _, l := range t.Leaves {
+		if l.Parent == 0 {
+			links = append(links, treeLink{ID: l.ID + ownLink, Rate: l.Rate, Credit: l.Credit})
+		}
+	}
+	return links
+}
+
 func (t *tree) link(l *treeLink) *object {
-	return t.class(l.ID, 0, l.Rate, l.Rate, 0, 0)
+	return t.class(l.ID, 0, rates{l.Rate, l.Rate, max(l.Credit, late)}, 0, 0)
 }
 
 // leaf leaves it to the link to share its rate: what a leaf has for itself is
-// as little as HTB allows.
+// as little as HTB allows. What the link has fallen behind by, or has saved, it
+// sends a little faster than the link, not all at once.
 func (t *tree) leaf(l *treeLeaf) *object {
-	if l.Parent == 0 {
-		return t.class(l.ID, 0, l.Rate, l.Rate, 0, 0)
-	}
-	ceil := l.Rate
-	for _, link := range t.Links {
-		if link.ID == l.Parent && (ceil == 0 || ceil > link.Rate) {
-			ceil = link.Rate
+	parent := cmp.Or(l.Parent, l.ID+ownLink)
+	ceil := uint64(math.MaxUint64)
+	for _, link := range t.links() {
+		if link.ID == parent {
+			ceil = link.Rate + link.Rate/hurry
 		}
 	}
-	return t.class(l.ID, l.Parent, 1, ceil, l.Priority, l.Quantum)
+	if l.Parent != 0 && l.Rate > 0 {
+		ceil = min(ceil, l.Rate)
+	}
+	return t.class(l.ID, parent, rates{1, ceil, late}, l.Priority, l.Quantum)
 }
 
-func (t *tree) class(id, parent uint16, rate, ceil uint64, priority, quantum uint32) *object {
+// rates are those of a class, in bytes/s, and what it may save of them.
+type rates struct {
+	rate, ceil uint64
+	burst      time.Duration
+}
+
+func (t *tree) class(id, parent uint16, r rates, priority, quantum uint32) *object {
 	o := &object{Class: true, Parent: netlink.HANDLE_ROOT, Handle: classID(id), Kind: string(HTB)}
 	if parent != 0 {
 		o.Parent = classID(parent)
@@ -387,15 +412,15 @@ func (t *tree) class(id, parent uint16, rate, ceil uint64, priority, quantum uin
 		}
 	}
 	options := []*nl.RtAttr{nl.NewRtAttr(nl.TCA_HTB_PARMS, (&nl.TcHtbCopt{
-		Rate: spec(rate), Ceil: spec(ceil),
-		Buffer: uint32(late / tick), Cbuffer: uint32(late / tick),
+		Rate: spec(r.rate), Ceil: spec(r.ceil),
+		Buffer: uint32(r.burst / tick), Cbuffer: uint32(r.burst / tick),
 		Quantum: cmp.Or(quantum, 1514), Prio: priority,
 	}).Serialize())}
-	if rate > math.MaxUint32 {
-		options = append(options, nl.NewRtAttr(nl.TCA_HTB_RATE64, nl.Uint64Attr(rate)))
+	if r.rate > math.MaxUint32 {
+		options = append(options, nl.NewRtAttr(nl.TCA_HTB_RATE64, nl.Uint64Attr(r.rate)))
 	}
-	if ceil > math.MaxUint32 {
-		options = append(options, nl.NewRtAttr(nl.TCA_HTB_CEIL64, nl.Uint64Attr(ceil)))
+	if r.ceil > math.MaxUint32 {
+		options = append(options, nl.NewRtAttr(nl.TCA_HTB_CEIL64, nl.Uint64Attr(r.ceil)))
 	}
 	o.Options = nest(options...)
 	return o

@@ -667,9 +667,9 @@ func TestQueueTree(t *testing.T) {
 	got := g.tree(&device{mtu: 1500, link: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.queues[i].ClassId) }
 	want := &tree{
-		Pacer: HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []treeLink{{ID: g.links[0].ID, Rate: 10_000_000}},
+		Pacer: HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []treeLink{{ID: g.links[0].ID, Rate: 10_000_000, Credit: credit}},
 		Leaves: []treeLeaf{
-			{ID: id(0), Rate: 4, Limit: 4*4<<16 + 1<<20},
+			{ID: id(0), Rate: 4, Credit: credit, Limit: 4*1500*3/2 + 64<<10},
 			{ID: id(1), Parent: g.links[0].ID, Quantum: 1514, Limit: 5000},
 			{ID: id(2), Parent: g.links[0].ID, Priority: 3, Quantum: 7 * 1514, Limit: 100_000},
 		},

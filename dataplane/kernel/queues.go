@@ -112,18 +112,35 @@ func horizon(q *dataplane.Queue) time.Duration {
 	if q.Time > 0 {
 		return q.Time
 	}
-	bytes := q.Bytes
-	if bytes == 0 {
-		bytes = q.Packets << 16
-	}
-	if q.Rate.Bytes == 0 {
+	return lasting(q.Rate, mayWait(q, maxPacket))
+}
+
+// lasting is how long bytes take at a rate; that of a link's queue is 0.
+func lasting(r meter.Rate, bytes int64) time.Duration {
+	if r.Bytes == 0 {
 		return 0
 	}
-	t := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(q.Rate.Period)))
-	if t.Div(t, big.NewInt(q.Rate.Bytes)); !t.IsInt64() {
+	t := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(r.Period)))
+	if t.Div(t, big.NewInt(r.Bytes)); !t.IsInt64() {
 		return math.MaxInt64
 	}
 	return time.Duration(t.Int64())
+}
+
+const maxPacket = 1 << 16 // bytes: GSO's most, but for BIG TCP
+
+// mayWait is how many bytes a queue's limit lets wait, where a packet has at
+// most so many.
+func mayWait(q *dataplane.Queue, packet int) (bytes int64) {
+	switch {
+	case q.Time > 0:
+		bytes, _ = q.Rate.Burst(min(q.Time, time.Hour))
+	case q.Bytes > 0:
+		bytes = q.Bytes
+	default:
+		bytes = q.Packets * int64(packet)
+	}
+	return bytes
 }
 
 // perSecond is a rate in bytes per second, rounded up: what a queue lets in, its
@@ -134,24 +151,19 @@ func perSecond(r meter.Rate) uint64 {
 	return b.Uint64()
 }
 
-// surplus is the part of a queue's rate by which its leaf is faster. What HTB
-// falls behind by when it is not woken in time it would never make up otherwise;
-// no more comes to it than the program lets in.
-const surplus = 4096
+// Where timers come late, HTB falls behind: it makes up for credit at once, and
+// for more by a surplus, the part of a queue's rate by which its leaf is faster.
+// No more comes to it than the program lets in. An idle queue saves its credit:
+// it is less than what may wait there, or nothing would.
+const (
+	credit  = 10 * time.Millisecond
+	surplus = 16384
+)
 
-// room is how many bytes the leaf of a queue holds at most: what may wait, and as
-// much beside it as HTB may have fallen behind by.
-func room(q *dataplane.Queue, mtu int) int64 {
-	const gso = 1 << 16
-	bytes := q.Bytes
-	switch {
-	case q.Time > 0:
-		bytes, _ = q.Rate.Burst(min(q.Time, time.Hour))
-	case bytes == 0:
-		bytes = q.Packets * int64(min(cmp.Or(mtu, gso), gso))
-	}
-	bytes = min(bytes, math.MaxInt32)
-	return bytes + max(bytes/2, gso)
+// room is how many bytes the leaf of a queue holds at most where HTB has fallen
+// behind, of bytes that may wait.
+func room(bytes int64) uint32 {
+	return uint32(min(min(bytes, math.MaxInt32)*3/2, math.MaxInt32) + maxPacket)
 }
 
 // tree is what the queues need at the root of a device.
@@ -168,7 +180,7 @@ func (g *image) tree(d *device) *tree {
 	ids := map[*dataplane.Link]uint16{}
 	for _, l := range g.links {
 		ids[l.link] = l.ID
-		t.Links = append(t.Links, treeLink{ID: l.ID, Rate: perSecond(l.link.Rate)})
+		t.Links = append(t.Links, treeLink{ID: l.ID, Rate: perSecond(l.link.Rate), Credit: credit})
 	}
 	for i, q := range g.paced {
 		leaf := treeLeaf{ID: uint16(g.queues[i].ClassId)}
@@ -176,7 +188,8 @@ func (g *image) tree(d *device) *tree {
 		if q.Link == nil {
 			leaf.Rate = perSecond(q.Rate)
 			leaf.Rate += leaf.Rate / surplus
-			leaf.Limit = uint32(min(room(q, d.mtu), math.MaxUint32))
+			bytes := mayWait(q, cmp.Or(d.mtu, maxPacket))
+			leaf.Limit, leaf.Credit = room(bytes), min(credit, lasting(q.Rate, bytes)/4)
 			t.Leaves = append(t.Leaves, leaf)
 			continue
 		}

@@ -225,14 +225,16 @@ func spread(gaps []float64) float64 {
 	return off[len(off)*99/100]
 }
 
-// rateError compares with a rate, in percent, the bytes that came after the
-// first packet, or those that came with it, until the last.
+// rateError compares with a rate, in percent, the bytes that came after a
+// packet, or those that came with it, until the last. In the 200 ms before that
+// packet HTB sends what it saved.
 func (w *wire) rateError(rate int) (float64, error) {
 	at, err := w.paced(rate)
 	if err != nil {
 		return 0, err
 	}
-	first, last := at[0], at[len(at)-1]
+	saved := sort.Search(len(at), func(i int) bool { return at[i] > at[0]+200e6 })
+	first, last := at[saved], at[len(at)-1]
 	n := len(at) - sort.Search(len(at), func(i int) bool { return at[i] > first })
 	measured := float64(n) * pacedFrame * 8e9 / float64(last-first)
 	return off(measured, float64(rate)), nil
