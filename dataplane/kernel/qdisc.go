@@ -43,24 +43,24 @@ type tree struct {
 
 // treeLink is a class whose rate its leaves share.
 type treeLink struct {
-	ID     uint16
+	ID     uint16        // below over
 	Rate   uint64        // bytes/s
 	Credit time.Duration // at the rate, that may be saved or made up for
 }
 
 // treeLeaf is a class in which packets wait.
 type treeLeaf struct {
-	ID       uint16        // below ownLink
-	Parent   uint16        // a link, or 0: then it has one of its own
+	ID       uint16        // below over
+	Parent   uint16        // a link, or 0
 	Rate     uint64        // bytes/s; 0 in a link is all of it
-	Credit   time.Duration // with a link of its own
+	Credit   time.Duration // in no link: as that of a link
 	Priority uint32        // in a link: 0 is served first, 7 last
 	Quantum  uint32        // in a link: bytes of a turn; at least the longest packet's
 	Limit    uint32        // bytes that may wait; 0 is no limit
 }
 
-// ownLink is added to the ID of a leaf that has a link of its own.
-const ownLink = 1 << 15
+// over is added to the ID of a link, or of a leaf of none, for the class over it.
+const over = 1 << 15
 
 // qdiscs is what stood at the root of an interface before a tree, parents
 // before children: nothing where it was the kernel's default.
@@ -129,9 +129,9 @@ func (t *tree) grow(index int) error {
 	if t.Pacer == FQ {
 		return nil
 	}
-	for _, l := range t.links() {
-		if err := t.link(&l).add(index, 0); err != nil {
-			return fmt.Errorf("HTB class of link %d: %w", l.ID, err)
+	for _, class := range t.inner() {
+		if err := class.add(index, 0); err != nil {
+			return fmt.Errorf("HTB %v: %w", class, err)
 		}
 	}
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
@@ -160,8 +160,8 @@ func (t *tree) grow(index int) error {
 // prune removes the classes that the tree does not have, and what waits there.
 func (t *tree) prune(index int) error {
 	keep := map[uint32]bool{}
-	for _, l := range t.links() {
-		keep[classID(l.ID)] = true
+	for _, class := range t.inner() {
+		keep[class.Handle] = true
 	}
 	for _, l := range t.Leaves {
 		keep[classID(l.ID)] = true
@@ -285,8 +285,11 @@ const (
 	// late is how much a timer that comes late may make up for. It bounds a
 	// burst as well: HTB lets a packet go as soon as it owes nothing.
 	late  = 500 * time.Microsecond
-	hurry = 8  // part of a link's rate that its leaves may be faster by
+	hurry = 8  // part of a rate by which what is below it may be faster
 	tick  = 64 // ns, in which HTB counts
+
+	least   = 1       // byte/s: HTB allows no less for a class by itself
+	fastest = 1 << 40 // bytes/s, more than any link
 
 	directLen = 1000      // packets of no queue that wait for a slow device, as in pfifo_fast
 	fqLimit   = 1 << 20   // packets; the program limits its queues by itself
@@ -362,36 +365,41 @@ const (
 	stabSize     = 20 // of the table, which is not shown
 )
 
-// links are those of the tree, and those that leaves have of their own.
-func (t *tree) links() []treeLink {
-	links := slices.Clone(t.Links)
+// inner are the classes that are no leaves, parents before children.
+//
+// What a rate has fallen behind by, or has saved, is not sent all at once: the
+// class over a link, or over a leaf of none, has the rate, and what is below it
+// is a little faster.
+func (t *tree) inner() (classes []*object) {
+	for _, l := range t.Links {
+		classes = append(classes, t.rated(l.ID, l.Rate, l.Credit), t.hurried(l.ID, l.Rate))
+	}
 	for _, l := range t.Leaves {
 		if l.Parent == 0 {
-			links = append(links, treeLink{ID: l.ID + ownLink, Rate: l.Rate, Credit: l.Credit})
+			classes = append(classes, t.rated(l.ID, l.Rate, l.Credit))
 		}
 	}
-	return links
+	return classes
 }
 
-func (t *tree) link(l *treeLink) *object {
-	return t.class(l.ID, 0, rates{l.Rate, l.Rate, max(l.Credit, late)}, 0, 0)
+func (t *tree) rated(id uint16, rate uint64, credit time.Duration) *object {
+	return t.class(id+over, 0, rates{rate, rate, max(credit, late)}, 0, 0)
 }
 
-// leaf leaves it to the link to share its rate: what a leaf has for itself is
-// as little as HTB allows. What the link has fallen behind by, or has saved, it
-// sends a little faster than the link, not all at once.
+func (t *tree) hurried(id uint16, rate uint64) *object {
+	return t.class(id, id+over, rates{least, rate + rate/hurry, late}, 0, 0)
+}
+
+// leaf leaves it to the link to share its rate.
 func (t *tree) leaf(l *treeLeaf) *object {
-	parent := cmp.Or(l.Parent, l.ID+ownLink)
-	ceil := uint64(math.MaxUint64)
-	for _, link := range t.links() {
-		if link.ID == parent {
-			ceil = link.Rate + link.Rate/hurry
-		}
+	switch {
+	case l.Parent == 0:
+		return t.hurried(l.ID, l.Rate)
+	case l.Rate > 0:
+		return t.class(l.ID, l.Parent, rates{least, l.Rate, late}, l.Priority, l.Quantum)
 	}
-	if l.Parent != 0 && l.Rate > 0 {
-		ceil = min(ceil, l.Rate)
-	}
-	return t.class(l.ID, parent, rates{1, ceil, late}, l.Priority, l.Quantum)
+	// Were it not faster than the link, others would be served meanwhile.
+	return t.class(l.ID, l.Parent, rates{least, fastest, late}, l.Priority, l.Quantum)
 }
 
 // rates are those of a class, in bytes/s, and what it may save of them.

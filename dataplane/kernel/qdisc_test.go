@@ -610,7 +610,7 @@ func TestQdiscPacerChange(t *testing.T) {
 	htb := &tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: 1000}}}
 	q := w.install(&tree{Pacer: FQ})
 	w.change(q, htb)
-	if got := w.shown(); !strings.Contains(got, "class htb 5ade:1 root") {
+	if got := w.shown(); !strings.Contains(got, "class htb 5ade:1 parent 5ade:8001 ") {
 		t.Errorf("there is\n%s\nwant HTB with its class", got)
 	}
 	w.change(q, &tree{Pacer: FQ})
