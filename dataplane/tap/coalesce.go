@@ -6,32 +6,77 @@ import (
 	"math/bits"
 )
 
-// coalesce appends to out what to write instead of frames: wherever UDP packets
-// of one flow stand side by side, one super packet that the kernel cuts into
-// just these (UDP GSO, Linux 6.2), and every other frame as it is. What the
-// kernel would not make again byte for byte is not merged, such as a packet
-// whose checksum is wrong or missing, but for two: a checksum that was still to
-// be filled in is, and an IPv4 packet that must not be fragmented gets another
-// id, which has no meaning there (RFC 6864 §4.1).
-//
-// Only neighbours are merged, so that no packet passes another one, of whatever
-// flow. A super packet grows in the buffer of its first packet, up to its
-// capacity, and then in the next of spare if that has room for it.
-// The elements of frames and spare stay the same, and out must not share them.
-// It allocates only where out grows.
-func coalesce(out, frames, spare [][]byte) [][]byte {
-	for i := 0; i < len(frames); {
-		s := super{b: frames[i]}
-		i++
-		if i < len(frames) && len(frames[i]) <= len(s.b) && s.begin() { // a longer one never follows
-			for i < len(frames) && s.add(frames[i], &spare) {
-				i++
-			}
-			s.end()
-		}
-		out = append(out, s.b)
+// coalescer makes super packets of the UDP packets of a batch, one or more of each
+// flow, which the kernel cuts into just these (UDP GSO, Linux 6.2).
+type coalescer struct {
+	open  []super // of different flows, to which others may be added
+	spare [][]byte
+}
+
+// maxFlows is how many flows are gathered at a time.
+const maxFlows = 32
+
+// newCoalescer returns one with so many buffers to merge into.
+func newCoalescer(spare int) *coalescer {
+	c := &coalescer{open: make([]super, 0, maxFlows)}
+	for range spare {
+		c.spare = append(c.spare, make([]byte, 0, MaxFrame))
 	}
+	return c
+}
+
+// coalesce appends to out what to write instead of frames: super packets, and every
+// other frame as it is. What the kernel would not make again byte for byte is
+// not merged, such as a packet whose checksum is wrong or missing, but for two:
+// a checksum that was still to be filled in is, and an IPv4 packet that must not
+// be fragmented gets another id, which has no meaning there (RFC 6864 §4.1).
+//
+// Packets of a flow stay in order, and none passes a frame that is not a whole
+// UDP packet, which may be of any flow. A super packet stands where its first
+// packet did. It grows in the buffer of that, up to its capacity, and then in a
+// spare one. The elements of frames stay the same, and out must not share them.
+// It allocates only where out grows.
+func (c *coalescer) coalesce(out, frames [][]byte) [][]byte {
+	spare := c.spare
+	for _, b := range frames {
+		s := super{b: b, at: len(out)}
+		if !s.begin() {
+			c.close(out)
+		} else if i := c.find(&s); i < 0 {
+			if len(c.open) == maxFlows {
+				c.close(out)
+			}
+			c.open = append(c.open, s)
+		} else if c.open[i].add(b, &spare) {
+			continue
+		} else {
+			c.open[i].end(out)
+			c.open[i] = s
+		}
+		out = append(out, b)
+	}
+	c.close(out)
 	return out
+}
+
+// find returns which super packet is of the flow of s, or -1.
+func (c *coalescer) find(s *super) int {
+	ports := s.ports()
+	for i := range c.open {
+		o := &c.open[i]
+		if o.ports() == ports && bytes.Equal(o.addresses(), s.addresses()) {
+			return i
+		}
+	}
+	return -1
+}
+
+// close puts what was merged in its place.
+func (c *coalescer) close(out [][]byte) {
+	for i := range c.open {
+		c.open[i].end(out)
+	}
+	c.open = c.open[:0]
 }
 
 // maxSegments is UDP_MAX_SEGMENTS of kernels before 6.9; later ones take twice
@@ -60,6 +105,7 @@ const (
 // super is a UDP packet and those merged into it. All offsets are into b.
 type super struct {
 	b      []byte
+	at     int  // its place in what leaves
 	ip     int  // offset of the IP header
 	udp    int  // and of the UDP header
 	addrs  int  // bytes of the two addresses, which end at udp
@@ -127,16 +173,17 @@ func (s *super) lengthField() (at, from int) {
 
 func (s *super) v4() bool { return s.addrs == 2*4 }
 
-// add merges b, or says that it cannot.
+func (s *super) ports() uint32 { return binary.NativeEndian.Uint32(s.b[s.udp:]) }
+
+func (s *super) addresses() []byte { return s.b[s.udp-s.addrs : s.udp] }
+
+// add merges b, of the same flow and consistent by itself, or says that it cannot.
 func (s *super) add(b []byte, spare *[][]byte) bool {
-	payload := len(b) - s.udp - udpLen
+	payload := len(b) - s.udp - udpLen // negative where b has not as many headers
 	if payload <= 0 || payload > s.size || s.closed || s.n == maxSegments || len(s.b)+payload-s.ip > 1<<16-1 {
 		return false
 	}
-	if binary.NativeEndian.Uint32(b[s.udp:]) != binary.NativeEndian.Uint32(s.b[s.udp:]) { // ports: the usual difference
-		return false
-	}
-	if !s.sameFlow(b) || !s.consistent(b) || s.n == 1 && !s.intact(s.b) || !s.intact(b) {
+	if !s.sameHeaders(b) || s.n == 1 && !s.intact(s.b) || !s.intact(b) {
 		return false
 	}
 	if len(s.b)+payload > cap(s.b) {
@@ -152,9 +199,9 @@ func (s *super) add(b []byte, spare *[][]byte) bool {
 	return true
 }
 
-// sameFlow compares all that the kernel copies from the link and IP headers, and
-// the id that it counts up.
-func (s *super) sameFlow(b []byte) bool {
+// sameHeaders compares all that the kernel copies from the link and IP headers,
+// and the id that it counts up.
+func (s *super) sameHeaders(b []byte) bool {
 	at, _ := s.lengthField()
 	rest := at + 2
 	if s.v4() {
@@ -191,11 +238,12 @@ func (s *super) pseudo(b []byte) uint64 {
 
 // end writes the headers of what was merged: lengths and checksums of the whole,
 // and for the kernel how to cut it.
-func (s *super) end() {
+func (s *super) end(out [][]byte) {
 	if s.n == 1 {
 		return
 	}
 	b := s.b
+	out[s.at] = b
 	b[headerFlags], b[headerGSO] = needsCsum, gsoUDP
 	setHost16(b[headerHdrLen:], s.udp+udpLen-HeaderLen)
 	setHost16(b[headerSize:], s.size)

@@ -141,29 +141,58 @@ func splitGSO(t testing.TB, b []byte) (segments [][]byte) {
 	return segments
 }
 
-// checkCoalesce holds what leaves to what came, and returns how many are left.
-func checkCoalesce(t testing.TB, frames, spare [][]byte) int {
-	t.Helper()
-	var want [][]byte
-	for _, b := range frames {
-		want = append(want, slices.Clone(b))
+// flowOf tells UDP flows apart; "" is a frame that may be of any.
+func flowOf(b []byte) string {
+	at := HeaderLen + 12
+	for at+4 <= len(b) && (be16(b[at:]) == 0x8100 || be16(b[at:]) == 0x88a8) {
+		at += 4
 	}
-	out := coalesce(nil, frames, spare)
-	i := 0
-	for _, b := range out {
-		if len(b) < HeaderLen || b[1] != 5 || i < len(want) && bytes.Equal(b, want[i]) {
-			if i == len(want) || !bytes.Equal(b, want[i]) {
-				t.Fatalf("frame %d is\n% x", i, b)
-			}
-			i++
+	switch {
+	case len(b) >= at+2+20+8 && be16(b[at:]) == 0x0800 && b[at+2] == 0x45 && b[at+2+9] == 17 && be16(b[at+2+6:])&0x3fff == 0:
+		return string(b[at+2+12 : at+2+24])
+	case len(b) >= at+2+40+8 && be16(b[at:]) == 0x86dd && b[at+2]>>4 == 6 && b[at+2+6] == 17:
+		return string(b[at+2+8 : at+2+44])
+	}
+	return ""
+}
+
+// firstOf is which of frames is the first of a flow, or -1 where that would pass
+// a frame which may be of the same.
+func firstOf(frames [][]byte, flow string) int {
+	for i, b := range frames {
+		if f := flowOf(b); f == flow {
+			return i
+		} else if f == "" || flow == "" {
+			break
+		}
+	}
+	return -1
+}
+
+// checkCoalesce holds what leaves to what came, and returns how many are left.
+func checkCoalesce(t testing.TB, frames [][]byte, c *coalescer) int {
+	t.Helper()
+	var came [][]byte
+	for _, b := range frames {
+		came = append(came, slices.Clone(b))
+	}
+	out := c.coalesce(nil, frames)
+	for i, b := range out {
+		if k := firstOf(came, flowOf(b)); k >= 0 && bytes.Equal(b, came[k]) {
+			came = slices.Delete(came, k, k+1)
 			continue
 		}
+		if len(b) < HeaderLen || b[1] != 5 {
+			t.Fatalf("frame %d did not come, or passed another:\n% x", i, b)
+		}
 		for _, s := range splitGSO(t, b) {
-			if i == len(want) {
-				t.Fatal("too many segments")
+			k := firstOf(came, flowOf(s))
+			if k < 0 {
+				t.Fatalf("of frame %d a segment did not come, or passed another:\n% x", i, s)
 			}
+			w := came[k]
+			came = slices.Delete(came, k, k+1)
 			udp := int(binary.NativeEndian.Uint16(b[6:])) + HeaderLen
-			w := want[i]
 			if w[0]&1 != 0 { // the kernel would fill it in
 				fillUDP(w, udp)
 			}
@@ -174,23 +203,14 @@ func checkCoalesce(t testing.TB, frames, spare [][]byte) int {
 				binary.BigEndian.PutUint16(s[udp-10:], slowChecksum(s[udp-20:udp]))
 			}
 			if !bytes.Equal(s, w) {
-				t.Fatalf("segment %d is\n% x, want\n% x", i, s, w)
+				t.Fatalf("a segment of frame %d is\n% x, want\n% x", i, s, w)
 			}
-			i++
 		}
 	}
-	if i != len(want) {
-		t.Fatalf("%d of %d frames left", i, len(want))
+	if len(came) > 0 {
+		t.Fatalf("%d of %d frames did not leave", len(came), len(frames))
 	}
 	return len(out)
-}
-
-func spareBuffers(n int) [][]byte {
-	var spare [][]byte
-	for range n {
-		spare = append(spare, make([]byte, 0, MaxFrame))
-	}
-	return spare
 }
 
 func TestCoalesce(t *testing.T) {
@@ -234,9 +254,13 @@ func TestCoalesce(t *testing.T) {
 		{"no payload", 5, func(i int, d *udpPacket) { d.payload = nil }, nil, 5},
 		{"no payload at the end", 3, third(func(d *udpPacket) { d.payload = nil }), nil, 2},
 		{"other flows", 5, func(i int, d *udpPacket) { d.port += uint16(i) }, nil, 5},
-		{"two flows in turn", 6, func(i int, d *udpPacket) { d.port += uint16(i % 2) }, nil, 6},
-		{"other port", 5, third(func(d *udpPacket) { d.port++ }), nil, 3},
-		{"other source", 5, third(func(d *udpPacket) { d.host++ }), nil, 3},
+		{"two flows in turn", 6, func(i int, d *udpPacket) { d.port += uint16(i % 2); d.frag = 0x4000 }, nil, 2},
+		{"as many flows as are gathered", 64, func(i int, d *udpPacket) { d.port += uint16(i % 32); d.frag = 0x4000 }, nil, 32},
+		{"a flow more", 66, func(i int, d *udpPacket) { d.port += uint16(i % 33); d.frag = 0x4000 }, nil, 66},
+		{"two hosts in turn", 6, func(i int, d *udpPacket) { d.host += byte(i % 2); d.frag = 0x4000 }, nil, 2},
+		{"each flow ends once", 6, func(i int, d *udpPacket) { d.port += uint16(i % 2); d.frag = 0x4000; d.payload = d.payload[i/4:] }, nil, 2},
+		{"other port", 5, func(i int, d *udpPacket) { d.port += uint16(i % 3 / 2); d.frag = 0x4000 }, nil, 2},
+		{"other source", 5, func(i int, d *udpPacket) { d.host += byte(i % 3 / 2); d.frag = 0x4000 }, nil, 2},
 		{"other MAC address", 5, third(func(d *udpPacket) { d.dst = net.HardwareAddr{2, 0, 0, 0, 0, 9} }), nil, 3},
 		{"other TTL", 5, third(func(d *udpPacket) { d.ttl-- }), nil, 3},
 		{"other TOS", 5, third(func(d *udpPacket) { d.tos ^= 3 }), nil, 3},
@@ -278,7 +302,7 @@ func TestCoalesce(t *testing.T) {
 					if test.name == "as long as a packet may be" && v6 {
 						want++ // its IP header is longer
 					}
-					if got := checkCoalesce(t, frames, spareBuffers(test.n)); got != want {
+					if got := checkCoalesce(t, frames, newCoalescer(test.n)); got != want {
 						t.Errorf("%d frames left, want %d", got, want)
 					}
 				})
@@ -339,7 +363,7 @@ func TestCoalesceIPv4(t *testing.T) {
 			if test.broken != nil {
 				test.broken(frames[2])
 			}
-			if got := checkCoalesce(t, frames, nil); got != test.want {
+			if got := checkCoalesce(t, frames, newCoalescer(0)); got != test.want {
 				t.Errorf("%d frames left, want %d", got, test.want)
 			}
 		})
@@ -356,7 +380,7 @@ func TestCoalesceCut(t *testing.T) {
 			if ip := HeaderLen + 14 + len(d.tags); !d.v6 && n > ip+4 {
 				binary.BigEndian.PutUint16(cut[ip+2:], uint16(n-ip))
 			}
-			if got := checkCoalesce(t, [][]byte{cut, slices.Clone(cut), whole}, spareBuffers(1)); got != 3 {
+			if got := checkCoalesce(t, [][]byte{cut, slices.Clone(cut), whole}, newCoalescer(1)); got != 3 {
 				t.Errorf("%+v cut to %d: %d frames left, want 3", d, n, got)
 			}
 		}
@@ -379,11 +403,11 @@ func TestCoalesceRoom(t *testing.T) {
 		{0, 1, 1},
 		{699, 1, 1},
 	} {
-		if got := checkCoalesce(t, frames(test.room), spareBuffers(test.spare)); got != test.want {
+		if got := checkCoalesce(t, frames(test.room), newCoalescer(test.spare)); got != test.want {
 			t.Errorf("room %d, %d spare: %d frames left, want %d", test.room, test.spare, got, test.want)
 		}
 	}
-	if got := checkCoalesce(t, frames(0), [][]byte{make([]byte, 0, 200), make([]byte, 0, MaxFrame)}); got != 8 {
+	if got := checkCoalesce(t, frames(0), &coalescer{spare: [][]byte{make([]byte, 0, 200), make([]byte, 0, MaxFrame)}}); got != 8 {
 		t.Errorf("a short spare: %d frames left, want 8", got)
 	}
 }
@@ -432,7 +456,7 @@ func TestCoalesceRandom(t *testing.T) {
 			}
 		}
 		came += len(frames)
-		left += checkCoalesce(t, frames, spareBuffers(r.IntN(3)))
+		left += checkCoalesce(t, frames, newCoalescer(r.IntN(3)))
 	}
 	if left > came*2/3 {
 		t.Errorf("%d of %d frames left: hardly any was merged", left, came)
@@ -456,7 +480,7 @@ func FuzzCoalesce(f *testing.F) {
 				(*b)[at] ^= edits[3]
 			}
 		}
-		checkCoalesce(t, frames, spareBuffers(r.IntN(3)))
+		checkCoalesce(t, frames, newCoalescer(r.IntN(3)))
 	})
 }
 
@@ -497,7 +521,7 @@ func coalesceTAPs(t *testing.T, n int) (*nettest.Namespace, []*Interface) {
 
 func writeSuper(t *testing.T, to *Interface, frames [][]byte) {
 	t.Helper()
-	out := coalesce(nil, frames, nil)
+	out := newCoalescer(0).coalesce(nil, frames)
 	if n, err := to.Ports()[0].Write(out); n != 1 || len(out) != 1 || err != nil {
 		t.Fatalf("wrote %d of %d frames, want 1: %v", n, len(out), err)
 	}
@@ -618,6 +642,7 @@ func BenchmarkCoalesce(b *testing.B) {
 	}{
 		{"one flow", 64, 1, func(int, *udpPacket) {}},
 		{"one flow", 1000, 1, func(int, *udpPacket) {}},
+		{"16 flows in turn", 64, 16, func(i int, d *udpPacket) { d.port, d.frag = uint16(i%16), 0x4000 }},
 		{"64 flows", 64, 64, func(i int, d *udpPacket) { d.port = uint16(i) }},
 		{"longer and longer", 64, 64, func(i int, d *udpPacket) { d.payload = make([]byte, 20+i) }},
 		{"fragments", 64, 64, func(i int, d *udpPacket) { d.frag = uint16(i) }},
@@ -629,12 +654,17 @@ func BenchmarkCoalesce(b *testing.B) {
 				test.edit(i, &d)
 				frames = append(frames, d.buffer(MaxFrame))
 			}
-			first := slices.Clone(frames[0][:HeaderLen+42])
-			var out [][]byte
+			var first [][]byte // headers, which merging changes
+			for _, f := range frames[:test.left] {
+				first = append(first, slices.Clone(f[:HeaderLen+42]))
+			}
+			c, out := newCoalescer(0), make([][]byte, 0, len(frames))
 			b.ReportAllocs()
 			for b.Loop() {
-				copy(frames[0], first)
-				out = coalesce(out[:0], frames, nil)
+				for i, h := range first {
+					copy(frames[i], h)
+				}
+				out = c.coalesce(out[:0], frames)
 			}
 			if len(out) != test.left {
 				b.Fatalf("%d frames left, want %d", len(out), test.left)
@@ -650,9 +680,9 @@ func TestCoalesceAllocations(t *testing.T) {
 		d := udpPacket{v6: i >= 50, ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, 100)}
 		frames = append(frames, d.buffer(0)) // without room, so that all stay as they are
 	}
-	out, spare := make([][]byte, 0, len(frames)), spareBuffers(2)
+	out, c := make([][]byte, 0, len(frames)), newCoalescer(2)
 	if n := testing.AllocsPerRun(10, func() {
-		if got := len(coalesce(out, frames, spare)); got != 2 {
+		if got := len(c.coalesce(out, frames)); got != 2 {
 			t.Errorf("%d frames left, want 2", got)
 		}
 	}); n != 0 {

@@ -67,32 +67,28 @@ const burst = 64
 
 // lane carries frames from one port to another. One goroutine owns it.
 type lane struct {
-	from, to Port
-	shaper   *Shaper // nil lets all pass
-	merges   bool    // the other port cuts UDP super packets
-	wheel    *wheel[[]byte]
-	pool     pool
-	read     [][]byte // buffers of MaxFrame, read into
-	spare    [][]byte // likewise, to merge into
-	leaving  [][]byte
-	merged   [][]byte
-	whole    [][]byte    // what is written, as it was before
-	done     [][]byte    // of those leaving, the pool's
-	inbox    []departing // of this lane, settled elsewhere; the shaper's lock is its lock
-	packet   dataplane.Packet
-	verdict  dataplane.Verdict
+	from, to  Port
+	shaper    *Shaper    // nil lets all pass
+	coalescer *coalescer // nil where the other port does not cut UDP super packets
+	wheel     *wheel[[]byte]
+	pool      pool
+	read      [][]byte // buffers of MaxFrame, read into
+	leaving   [][]byte
+	merged    [][]byte
+	whole     [][]byte    // what is written, as it was before
+	done      [][]byte    // of those leaving, the pool's
+	inbox     []departing // of this lane, settled elsewhere; the shaper's lock is its lock
+	packet    dataplane.Packet
+	verdict   dataplane.Verdict
 }
 
 func newLane(from, to Port, shaper *Shaper) *lane {
 	l := &lane{from: from, to: to, shaper: shaper, wheel: newWheel[[]byte](Now())}
-	if m, ok := to.(interface{ CutsUDP() bool }); ok {
-		l.merges = m.CutsUDP()
+	if cuts, ok := to.(interface{ CutsUDP() bool }); ok && cuts.CutsUDP() {
+		l.coalescer = newCoalescer(4)
 	}
 	for range burst {
 		l.read = append(l.read, make([]byte, MaxFrame))
-	}
-	for range 4 {
-		l.spare = append(l.spare, make([]byte, MaxFrame))
 	}
 	return l
 }
@@ -293,8 +289,8 @@ func (l *lane) write() error {
 		return nil
 	}
 	out := l.leaving
-	if l.merges {
-		l.merged = coalesce(l.merged[:0], out, l.spare)
+	if l.coalescer != nil {
+		l.merged = l.coalescer.coalesce(l.merged[:0], out)
 		out = l.merged
 	}
 	l.whole = append(l.whole[:0], out...)
