@@ -91,7 +91,7 @@ func TestSegments(t *testing.T) {
 		{Base: dataplane.L2, Overhead: -70},
 		{Base: dataplane.L1, Overhead: 10, MPU: 1000},
 	} {
-		if inVM && rule.Overhead == 0 { // loading a program takes seconds
+		if inVM && rule.Overhead <= 0 { // loading a program takes seconds
 			continue
 		}
 		bytes := &dataplane.Meter{Name: "bytes", Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 500e6}}

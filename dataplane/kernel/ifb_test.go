@@ -337,6 +337,9 @@ const patient = 20 * time.Second
 
 // TestIFBTraffic holds that what comes after a removal comes in.
 func TestIFBTraffic(t *testing.T) {
+	if inVM {
+		t.Skip("not in a VM: qemu does not always notice that the kernel patches code which packets run through")
+	}
 	t.Parallel()
 	s := newShadowed(t)
 	conn := s.receive(9)
