@@ -77,27 +77,28 @@ type ShaperClass struct {
 }
 
 type ShaperConstants struct {
-	_        structs.HostLayout
-	Handed   uint8
-	Dry      uint8
-	Link     uint8
-	Base     uint8
-	Overhead int32
-	Mpu      uint32
-	Queues   uint8
-	Keyed    uint8
-	Pad      [2]uint8
-	Pacer    uint32
-	Major    uint32
-	Fields   uint32
-	Reads    uint32
-	Stride   uint32
-	NotIp    uint32
-	Table    [7]uint32
-	Last     [7]uint32
-	Search   [4]ShaperSearch
-	Src6     ShaperSearch6
-	Dst6     ShaperSearch6
+	_           structs.HostLayout
+	Handed      uint8
+	Dry         uint8
+	Link        uint8
+	Base        uint8
+	Overhead    int32
+	Mpu         uint32
+	Queues      uint8
+	Keyed       uint8
+	DropUntaken uint8
+	Pad         uint8
+	Pacer       uint32
+	Major       uint32
+	Fields      uint32
+	Reads       uint32
+	Stride      uint32
+	NotIp       uint32
+	Table       [7]uint32
+	Last        [7]uint32
+	Search      [4]ShaperSearch
+	Src6        ShaperSearch6
+	Dst6        ShaperSearch6
 }
 
 type ShaperCounts struct {
@@ -113,6 +114,11 @@ type ShaperCounts struct {
 		Bytes   uint64
 	}
 	Marked [3]struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+	Ce [3]struct {
 		_       structs.HostLayout
 		Packets uint64
 		Bytes   uint64
@@ -262,6 +268,7 @@ const (
 	ShaperMapBounds6        = "bounds6"
 	ShaperMapClasses        = "classes"
 	ShaperMapCounters       = "counters"
+	ShaperMapExpiry         = "expiry"
 	ShaperMapHighs          = "highs"
 	ShaperMapKnownKeys      = "known_keys"
 	ShaperMapQueues         = "queues"
@@ -333,6 +340,7 @@ type ShaperMapSpecs struct {
 	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
@@ -376,6 +384,7 @@ type ShaperMaps struct {
 	Bounds6   *ebpf.Map `ebpf:"bounds6"`
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Queues    *ebpf.Map `ebpf:"queues"`
@@ -394,6 +403,7 @@ func (m *ShaperMaps) Close() error {
 		m.Bounds6,
 		m.Classes,
 		m.Counters,
+		m.Expiry,
 		m.Highs,
 		m.KnownKeys,
 		m.Queues,

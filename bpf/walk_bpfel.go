@@ -20,6 +20,7 @@ const (
 	WalkMapBounds6     = "bounds6"
 	WalkMapClasses     = "classes"
 	WalkMapCounters    = "counters"
+	WalkMapExpiry      = "expiry"
 	WalkMapFrames      = "frames"
 	WalkMapHighs       = "highs"
 	WalkMapKnownKeys   = "known_keys"
@@ -88,6 +89,7 @@ type WalkMapSpecs struct {
 	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Frames    *ebpf.MapSpec `ebpf:"frames"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
@@ -132,6 +134,7 @@ type WalkMaps struct {
 	Bounds6   *ebpf.Map `ebpf:"bounds6"`
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Frames    *ebpf.Map `ebpf:"frames"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
@@ -151,6 +154,7 @@ func (m *WalkMaps) Close() error {
 		m.Bounds6,
 		m.Classes,
 		m.Counters,
+		m.Expiry,
 		m.Frames,
 		m.Highs,
 		m.KnownKeys,

@@ -103,8 +103,14 @@ func (l *Pipeline) Process(p *Packet, v *Verdict) {
 	i := l.classifier.Classify(p, n)
 	v.Class = int32(i)
 	if i < 0 {
-		v.Done, v.Reason = Pass, p.Kind.Untaken()
-		l.stats[len(l.classes)].Untaken.add(v.count())
+		v.Reason = p.Kind.Untaken()
+		stats := &l.stats[len(l.classes)]
+		stats.Untaken.add(v.count())
+		if l.policy.DropUnclassified {
+			stats.UntakenDropped.add(v.count())
+			return
+		}
+		v.Done = Pass
 		return
 	}
 	class := &l.classes[i]
@@ -289,6 +295,9 @@ func (l *Pipeline) leave(v *Verdict) {
 	}
 	if v.Done&Marked != 0 {
 		stats.Marked[v.Color].add(v.count())
+	}
+	if v.Done&ECNSet != 0 {
+		stats.CE[v.Color].add(v.count())
 	}
 }
 

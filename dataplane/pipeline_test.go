@@ -95,7 +95,11 @@ func newTally(policy *Policy) *tally {
 
 func (c *tally) add(v Verdict) {
 	if v.Class < 0 {
-		c.stats[len(c.stats)-1].Untaken.add(v.count())
+		s := &c.stats[len(c.stats)-1]
+		s.Untaken.add(v.count())
+		if v.Done.Dropped() {
+			s.UntakenDropped.add(v.count())
+		}
 		return
 	}
 	c.stats[v.Class].Colors[v.Color].add(v.count())
@@ -125,6 +129,9 @@ func (c *tally) settle(v Verdict) {
 	c.passed[v.Class][v.Color].add(v.count())
 	if v.Done&Marked != 0 {
 		s.Marked[v.Color].add(v.count())
+	}
+	if v.Done&ECNSet != 0 {
+		s.CE[v.Color].add(v.count())
 	}
 	if v.Done&Queued != 0 {
 		s.Queued[v.Color].add(v.count())
@@ -321,6 +328,39 @@ func TestPipeline(t *testing.T) {
 			}
 			sum.check(t, l)
 		})
+	}
+}
+
+// TestDropUnclassified holds that what no class takes is dropped where the policy
+// says so, and keeps its reason.
+func TestDropUnclassified(t *testing.T) {
+	policy := &Policy{DropUnclassified: true, Classes: []Class{
+		{Name: "ef", Match: Match{DSCP: is(46)}},
+		{Name: "arp", Match: Match{EtherType: is(0x0806), VLAN: is(7)}},
+	}}
+	l, sum := build(t, policy), newTally(policy)
+	tagged := cat(eth(0x8100), []byte{0, 7, 8, 6}, make([]byte, 28))
+	for i, s := range []struct {
+		frame []byte
+		want  string
+	}{
+		{ip(46, 100), "ef green>green pass no-meter"},
+		{ip(0, 100), "- drop no-meter"},
+		{cat(eth(etherIPv6), v6{}.packet()), "- drop no-meter"},
+		{arp, "- drop not-ip"},
+		{tagged, "arp green>green pass no-meter"},
+		{ip(46, 100)[:33], "- drop malformed"},
+		{nil, "- drop malformed"},
+	} {
+		v, after := process(l, int64(i), s.frame)
+		sum.add(v)
+		if got := verdict(policy, v); got != s.want || !bytes.Equal(after, s.frame) {
+			t.Errorf("frame %d: got %q, want %q", i, got, s.want)
+		}
+	}
+	sum.check(t, l)
+	if got, all := l.Stats()[2].UntakenDropped.Packets, l.Stats()[2].AllDropped().Packets; got != 5 || all != 5 {
+		t.Errorf("%d of %d dropped packets were unclassified: want all 5", got, all)
 	}
 }
 

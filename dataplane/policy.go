@@ -17,6 +17,9 @@ import (
 type Policy struct {
 	Length  LengthRule
 	Classes []Class // the first whose Match takes a packet has it
+	// DropUnclassified drops packets that no class takes; otherwise they pass
+	// unmetered.
+	DropUnclassified bool
 }
 
 // LengthBase is the part of a frame that is metered.

@@ -29,6 +29,10 @@ const (
 	Causes                  // how many there are
 )
 
+// Unclassified names the cause of ClassStats.UntakenDropped, beside those of
+// colors.
+const Unclassified = "unclassified"
+
 // String returns the cause as tables spell it.
 func (c Cause) String() string {
 	return [...]string{"color", "ecn", QueueFull.String(), WRED.String(), CoDel.String()}[c]
@@ -38,9 +42,15 @@ func (c Cause) String() string {
 type ClassStats struct {
 	Colors  [3]Count         // by color after the meter
 	Drops   [3][Causes]Count // by color
-	Marked  [3]Count         // by color
+	Marked  [3]Count         // by color: a header field was written
+	CE      [3]Count         // by color: Congestion Experienced was set
 	Queued  [3]Count         // by color
 	Untaken Count            // packets without a color: only for what no class took
+	// UntakenDropped is what was dropped of Untaken, by Policy.DropUnclassified.
+	UntakenDropped Count
+	// Behind is what the kernel's qdisc dropped of packets of unknown color, in
+	// packets only. Of a known color it is in Drops.
+	Behind Count
 }
 
 // QueueState is what waits in a queue.
@@ -48,13 +58,25 @@ type QueueState struct {
 	Name  string
 	Delay time.Duration // that a packet would have to wait; 0 in a queue of a link
 	Bytes int64         // that wait
-	// Dropped is how many packets found no room where the kernel keeps them. Its
-	// classes count them as queued.
+	// Dropped is how many packets the kernel's qdisc had no room for. They are
+	// also counted as queued, and as dropped, by Class: the only one whose packets
+	// ever entered the queue, "" where there were several.
 	Dropped int64
+	Class   string
+	Sent    Count // by HTB, in bytes as it counts; zero elsewhere
 }
 
 // Dropped is what was dropped of a color, whatever the cause.
 func (s *ClassStats) Dropped(c meter.Color) Count { return Sum(s.Drops[c][:]) }
+
+// AllDropped is what was dropped of the class.
+func (s *ClassStats) AllDropped() Count {
+	sum := s.Behind.Plus(s.UntakenDropped)
+	for c := range s.Drops {
+		sum.add(s.Dropped(meter.Color(c)))
+	}
+	return sum
+}
 
 // Total is all packets of the class.
 func (s *ClassStats) Total() Count { return Sum(s.Colors[:]).Plus(s.Untaken) }

@@ -195,5 +195,7 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 	FORGET(p, done);
 	if (done & MARKED)
 		add(&counts->marked[color], segments, n);
+	if (done & ECN_SET)
+		add(&counts->ce[color], segments, n);
 	return done;
 }

@@ -33,8 +33,9 @@ static __always_inline void segments(struct packet *p)
 	 * those inside a tunnel. */
 	if (p->egress && skb->wire_len > len)
 		headers = (skb->wire_len - len) / (n - 1);
+	headers -= p->removed;
 	segment = headers + size + 4 * p->outside;
-	wire = len + (n - 1) * headers + 4 * n * p->outside;
+	wire = len - p->removed + (n - 1) * headers + 4 * n * p->outside;
 	if ((__u64)(n - 1) * segment >= wire)
 		return; /* it cannot be so many */
 	p->segments = n;

@@ -31,6 +31,7 @@ struct packet {
 
 	__u32 l3;     /* offset of the network header */
 	__u32 l3_len; /* bytes of the network packet on the wire */
+	__u32 removed; /* bytes of headers that its segments lack */
 	__u32 l4;     /* offset of the transport header, 0 where none was found */
 	__u32 tag;    /* offset of the outer VLAN tag's TCI */
 	__u32 mpls;   /* offset of the top label stack entry, 0 without one */

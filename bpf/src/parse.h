@@ -247,8 +247,10 @@ struct chain {
 	__u8 proto;
 	__u8 fragment;
 	__u8 cut; /* before it came to an upper layer */
-	__u8 pad;
+	__u8 removed; /* bytes that segmentation takes away */
 };
+
+#define JUMBO 0xc2 /* option of RFC 2675 */
 
 /* extensions walks the extension headers of IPv6 (RFC 8200 section 4), which
  * begin behind the fixed header and end before end. */
@@ -282,6 +284,10 @@ static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32
 		header = bytes(p, l3 + c.off, 8);
 		if (!header)
 			return c;
+		/* BIG TCP puts more than 64 KiB behind a header that says so. The kernel
+		 * takes it away when it cuts the packet up (ipv6_has_hopopt_jumbo). */
+		if (!i && !c.proto && header[0] == PROTO_TCP && !header[1] && header[2] == JUMBO && end > 1 << 16)
+			c.removed = 8;
 		if (c.proto == 44) {
 			c.fragment = header[2] != 0 || header[3] & ~7;
 			c.proto = header[0];
@@ -302,7 +308,7 @@ static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32
 
 static __always_inline __u64 packed(struct chain c)
 {
-	return (__u64)c.off << 32 | c.cut << 16 | c.fragment << 8 | c.proto;
+	return (__u64)c.off << 32 | c.removed << 24 | c.cut << 16 | c.fragment << 8 | c.proto;
 }
 
 __noinline __u64 skb_extensions(struct __sk_buff *skb, __u32 l3, __u32 end, __u32 proto)
@@ -361,6 +367,7 @@ static __always_inline __u8 parse_ipv6(struct packet *p)
 		chain = frames_extensions(p->start, p->captured, p->l3, p->l3_len, ip->next);
 	p->proto = chain;
 	p->fragment = chain >> 8;
+	p->removed = chain >> 24 & 0xff;
 	if (!(chain >> 16 & 1) && !p->fragment)
 		parse_ports(p, chain >> 32);
 	return IPV6;
@@ -388,4 +395,5 @@ static __always_inline void parse(struct packet *p)
 	FORGET(p, p->kind);
 	FORGET(p, p->proto);
 	FORGET(p, p->has_ports);
+	FORGET(p, p->removed);
 }

@@ -9,11 +9,8 @@
 #include <bpf/bpf_helpers.h>
 
 #define MAX_CLASSES 1024 /* of a policy */
-#define MAX_SLOTS 2049	 /* of counters: those of a policy and of the one before, and slot 0 */
-#define MAX_STATES 4096	 /* of meters: likewise */
 #define MAX_CHAIN 8	 /* meters that one packet goes through */
-#define MAX_QUEUES 512	 /* of backlogs: likewise */
-#define MAX_TABLES 128	 /* of keys: likewise */
+#define MAX_TABLES 128	 /* of keys: those of a policy and of the one before */
 #define MAX_LENGTH 0xfffff /* bytes that a packet takes of a queue, at most */
 #define MAX_AHEAD 2000000000ULL /* ns that a sender asks a packet to be held, at most */
 
@@ -88,7 +85,8 @@ struct constants {
 	__u32 mpu;
 	__u8 queues;	     /* there are any */
 	__u8 keyed;	     /* some meter is one for each key */
-	__u8 pad[2];
+	__u8 drop_untaken;   /* packets that no class takes */
+	__u8 pad;
 	__u32 pacer;	     /* enum pacer */
 	__u32 major;	     /* of HTB: upper half of its class ids */
 	__u32 fields;	     /* that any class matches */
@@ -239,6 +237,7 @@ struct counts {
 	struct count colors[3];
 	struct count drops[3][CAUSES];
 	struct count marked[3];
+	struct count ce[3];
 	struct count queued[3];
 };
 
@@ -342,13 +341,14 @@ struct {
 	__type(value, struct departure);
 } waiting SEC(".maps");
 
-/* Maps that outlive a policy. */
+/* Maps that outlive a policy. Those by slot have as many as user space found that
+ * a policy and the one before need. */
 
 /* slot -> backlog. Written by the programs under its lock; by user space before
  * a slot is in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_QUEUES);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct backlog);
 } backlogs SEC(".maps");
@@ -357,7 +357,7 @@ struct {
  * lock; by user space before a slot is in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_STATES);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct state);
 } states SEC(".maps");
@@ -398,10 +398,20 @@ struct {
 /* slot -> counts; slot 0 has what no class took. Each CPU writes its own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, MAX_SLOTS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct counts);
 } counters SEC(".maps");
+
+/* 0 -> ns of bpf_ktime_get_ns from which packets pass as if no program were
+ * there, 0 for never. Written by user space, read by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} expiry SEC(".maps");
 
 /* index -> record, where packets are handed in. One program at a time. */
 struct {

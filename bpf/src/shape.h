@@ -42,6 +42,11 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 
 		if (counts)
 			add(&counts->colors[GREEN], p->segments, n);
+		if (policy.drop_untaken) {
+			done = 0;
+			if (counts)
+				add(&counts->drops[GREEN][CAUSE_COLOR], p->segments, n);
+		}
 	}
 	if (r) {
 		r->class = i;

@@ -30,6 +30,16 @@ static __always_inline struct record *arrive(struct packet *p)
 	return r;
 }
 
+/* expired reports whether the policy has ended. It ends here, too, so that it
+ * does even if no process of user space lives to remove it. */
+static __always_inline int expired(__u64 now)
+{
+	__u32 first = 0;
+	const __u64 *at = bpf_map_lookup_elem(&expiry, &first);
+
+	return at && now > READ(*at) - 1; /* 0, never, becomes the largest number */
+}
+
 static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 {
 	__u64 copy[MAX_READ / 8];
@@ -52,10 +62,12 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 		p.tci = skb->vlan_tci;
 		p.wire += 4;
 	}
+	r = arrive(&p);
+	if (expired(p.now))
+		return TC_NEXT;
 	/* A sender's priority selects no leaf of ours. */
 	if (policy.pacer == HTB && skb->priority >> 16 == policy.major)
 		skb->priority = 0;
-	r = arrive(&p);
 	return shape(&p, r) ? TC_NEXT : TC_DROP;
 }
 
@@ -87,6 +99,8 @@ int shaper_xdp(struct xdp_md *ctx)
 
 	p.wire = p.captured;
 	r = arrive(&p);
+	if (expired(p.now))
+		return XDP_PASS;
 	return shape(&p, r) ? XDP_PASS : XDP_DROP;
 }
 

@@ -54,7 +54,7 @@ func (c *carried) Info() *kernel.About {
 func (c *carried) snapshot() Snapshot {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	s := Snapshot{About: c.about, Queues: c.shaper.Queues()}
+	s := Snapshot{About: c.about, Queues: c.shaper.Queues(), policy: c.policy}
 	s.Stats, s.Lost = c.shaper.Stats()
 	for i := range c.policy.Classes {
 		var tokens [][2]int64
@@ -98,6 +98,7 @@ type Snapshot struct {
 	Keys   [][]meter.TableStats // by class, place in its chain
 	Queues []dataplane.QueueState
 	Lost   tap.Lost
+	policy *dataplane.Policy // not for other processes
 }
 
 // Take answers with all directions.
@@ -180,7 +181,7 @@ type remote struct {
 	client *rpc.Client
 }
 
-var errNoPromise = errors.New("shaper tap keeps no promise: --confirm is for shaper run")
+var errNoConfirm = errors.New("--confirm is not supported by shaper tap")
 
 // listTaps returns those of this network namespace.
 func listTaps() []live {
@@ -239,15 +240,13 @@ func dialTap(name string) *rpc.Client {
 }
 
 func (r *remote) Info() *kernel.About                     { return &r.About }
-func (r *remote) Attached() bool                          { return r.Refresh() == nil }
+func (r *remote) Attached() (bool, error)                 { return r.Refresh() == nil, nil }
 func (r *remote) Owned() bool                             { return true }
 func (r *remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
 func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Snapshot.Stats, nil }
 func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Snapshot.Queues, nil }
 func (r *remote) Keys(class int) []meter.TableStats       { return r.Snapshot.Keys[class] }
 func (r *remote) Tokens(class int) ([][2]int64, error)    { return r.Snapshot.Tokens[class], nil }
-func (r *remote) Promise(*kernel.Before, time.Time) error { return errNoPromise }
-func (r *remote) GoBack(*dataplane.Policy) error          { return errNoPromise }
 
 // Check has nothing to refuse: what compiles can be carried.
 func (r *remote) Check(*dataplane.Policy) error { return nil }
@@ -266,7 +265,10 @@ func (r *remote) Refresh() error {
 	return nil
 }
 
-func (r *remote) Reload(_ *dataplane.Policy, label json.RawMessage) ([]dataplane.Change, error) {
+func (r *remote) Reload(_ *dataplane.Policy, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
+	if !until.IsZero() {
+		return nil, errNoConfirm
+	}
 	var changes []dataplane.Change
 	err := r.client.Call("control.Reload", Policy{r.About.Direction, label}, &changes)
 	return changes, errors.Join(err, r.Refresh())
@@ -293,7 +295,7 @@ func (p *printer) lost(about *kernel.About, lost tap.Lost) {
 		{lost.Ended, "waiting when it ended"},
 	} {
 		if n.Packets > 0 {
-			p.printf("%s: lost %s packets %s\n", where(about), grouped(n.Packets), n.why)
+			p.folded(fmt.Sprintf("%s: lost %s packets %s\n", where(about), grouped(n.Packets), n.why))
 		}
 	}
 }

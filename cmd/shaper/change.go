@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 func newReload(s streams) *cobra.Command {
 	var f liveFlags
+	var all everything
 	var policy policyFlags
 	var confirm time.Duration
 	asJSON := false
@@ -26,18 +26,25 @@ func newReload(s streams) *cobra.Command {
 		Short:   "Give a running shaper a new policy",
 		Long: `Replace the policy of a running shaper, at once: no packet sees a part of it.
 Classes that keep their name keep their counters, and the tokens of their meters,
-cut to the new bursts. A policy that does not compile changes nothing. Without
---policy or --meter the policy file that it was started with is read again.`,
+capped at the new bursts. A policy that does not compile changes nothing. Without
+--policy, --rate or --meter the policy that it was started with is read again.`,
 		Example: `  shaper reload eth0 --policy docs/uplink.yaml
   shaper reload eth0 --policy docs/uplink.yaml --confirm 60s`,
 		Args: atMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.reload(cmd.Context(), s, args, &policy, confirm, asJSON)
+			if all.all && confirm > 0 {
+				return usagef("--confirm waits for one interface: name it")
+			}
+			return all.each(&f, func(cmd *cobra.Command, args []string) error {
+				own := policy // each may have a file of its own
+				return f.reload(cmd.Context(), s, args, &own, confirm, asJSON)
+			})(cmd, args)
 		},
 	}
 	f.add(cmd)
+	all.addAll(cmd, &f, "reload all interfaces that are shaped")
 	policy.add(cmd)
-	cmd.Flags().Var(newSpan(&confirm, 0), "confirm", "wait, and go back to the policy before unless shaper confirm comes within `TIME`")
+	cmd.Flags().Var(newSpan(&confirm, 0), "confirm", "wait, and roll back to the policy before unless you run shaper confirm within `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what became of each class as JSON")
 	return cmd
 }
@@ -51,92 +58,136 @@ type changed struct {
 	Classes   []dataplane.Change `json:"classes"`
 }
 
-func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags *policyFlags, confirm time.Duration, asJSON bool) error {
+func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags *policyFlags, confirm time.Duration, asJSON bool) (err error) {
 	list, err := f.choose(args)
 	if err != nil {
 		return err
 	}
 	defer closeAll(list)
-	policy, err := flags.loadOr(list[0].Info())
+	policies, err := flags.loadFor(list)
 	if err != nil {
 		return err
 	}
-	if err := suits(policy, list); err != nil {
-		return err
-	}
-	for _, sh := range list {
+	for i, sh := range list {
+		if err := suits(policies[i], []live{sh}); err != nil {
+			return err
+		}
+		if i == 0 || policies[i] != policies[0] {
+			flags.warn(s.err, policies[i], sh.Info().Interface)
+		}
 		if confirm > 0 && sh.Info().Place.Method == byTap {
-			return errNoPromise
+			return errNoConfirm
 		}
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	name, until, settled := list[0].Info().Interface, time.Time{}, false
 	if confirm > 0 {
 		signal.Ignore(syscall.SIGHUP) // the terminal may be what the new policy cuts off
-		guard, err := startGuard(list[0].Info().Interface)
+		guard, err := startGuard(name, nil)
+		if err == nil {
+			err = guard.tell(instructions{Stays: true})
+		}
 		if err != nil {
 			return err
 		}
-		defer guard.end()
-	}
-	until := time.Now().Add(confirm)
-	p := &printer{w: s.out}
-	for _, sh := range list {
-		before := sh.Info().Now()
-		changes, err := sh.Reload(policy.Policy, labelOf(policy))
-		if err != nil {
-			return policy.explain(err)
-		}
-		if confirm > 0 {
-			if err := sh.Promise(before, until); err != nil {
-				return err
+		defer func() {
+			if settled {
+				guard.end()
+			} else {
+				guard.release() // rolls back what is not confirmed
 			}
+		}()
+		// A terminal that is stopped must not keep it from rolling back.
+		out := newOutbox(s.out)
+		s.out = out
+		defer func() { err = errors.Join(err, out.Flush()) }()
+		until = time.Now().Add(confirm).Round(0)
+	}
+	p := &printer{w: s.out}
+	var incomplete []error
+	for i, sh := range list {
+		changes, err := sh.Reload(policies[i].Policy, labelOf(policies[i]), until)
+		var active *kernel.ActiveError
+		if err != nil && !errors.As(err, &active) {
+			return errors.Join(append(incomplete, policies[i].explain(err))...)
+		}
+		if active != nil {
+			incomplete = append(incomplete, fmt.Errorf("%s: %w", where(sh.Info()), active))
 		}
 		if asJSON {
-			if err := writeJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policy.Name, changes}); err != nil {
+			if err := writeJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policies[i].Name, changes}); err != nil {
 				return err
 			}
 			continue
 		}
-		p.reloaded(sh.Info(), policy, changes)
+		p.reloaded(sh.Info(), policies[i], changes)
 	}
 	if confirm > 0 {
 		if !asJSON {
-			p.printf("waiting %v for shaper confirm %s\n", confirm, list[0].Info().Interface)
+			p.printf("waiting %v for shaper confirm %s\n", confirm, name)
 		}
-		return awaitConfirm(ctx, list, until)
+		settled, err = awaitConfirm(ctx, list, until)
+		incomplete = append(incomplete, err)
 	}
-	return p.err
+	return errors.Join(append(incomplete, p.err)...)
 }
 
-// loadOr reads the policy that the flags give, or again the file that a shaper
-// was started with.
-func (p *policyFlags) loadOr(about *kernel.About) (*compiled, error) {
-	if p.file == "" && p.one.Meter == "" {
-		old, err := policyOf(about.Label)
+// loadFor reads the policy that the flags give, or for each shaper the file again
+// that it was started with.
+func (p *policyFlags) loadFor(list []live) (out []*compiled, err error) {
+	read := map[string]*compiled{} // by path
+	for _, sh := range list {
+		from, l := *p, label{}
+		if !p.given() {
+			if l, err = labelFrom(sh.Info().Label); err != nil {
+				return nil, err
+			}
+			from.file = l.Path
+		}
+		c := read[from.file]
+		switch {
+		case c != nil:
+		case p.given() || l.Path != "":
+			c, err = from.load()
+			read[from.file] = c
+		default:
+			c, err = l.compile() // a one-liner has no file
+		}
 		if err != nil {
 			return nil, err
 		}
-		if old.Path == "" {
-			return nil, usagef("a policy is missing: give --policy FILE or --meter \"...\"")
-		}
-		p.file = old.Path
+		out = append(out, c)
 	}
-	return p.load()
+	return out, nil
+}
+
+// inKernel are the shapers that the kernel plane runs.
+func inKernel(list []live) (out []*kernel.Shaper) {
+	for _, sh := range list {
+		if k, ok := sh.(*kernel.Shaper); ok {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // awaitConfirm waits until the new policy is confirmed, or goes back to the one
-// before: at the time, and on a signal.
-func awaitConfirm(ctx context.Context, list []live, until time.Time) error {
+// before: at the time, and on a signal. It says whether one of them is done.
+func awaitConfirm(ctx context.Context, list []live, until time.Time) (bool, error) {
 	timeout := time.After(time.Until(until))
 	for {
 		confirmed := true
 		for _, sh := range list {
-			if err := sh.Refresh(); err != nil {
-				return err
+			err := sh.Refresh()
+			if errors.Is(err, kernel.ErrDetached) {
+				return false, err
 			}
-			confirmed = confirmed && !sh.Info().Until.Equal(until)
+			confirmed = confirmed && err == nil && !sh.Info().Until.Equal(until)
 		}
 		if confirmed {
-			return nil
+			return true, nil
 		}
 		select {
 		case <-time.After(pollInterval):
@@ -144,11 +195,8 @@ func awaitConfirm(ctx context.Context, list []live, until time.Time) error {
 		case <-ctx.Done():
 		case <-timeout:
 		}
-		errs := []error{errUnconfirmed}
-		for _, sh := range list {
-			errs = append(errs, goBack(sh))
-		}
-		return errors.Join(errs...)
+		back, err := kernel.RollBack(compileLabel, until, inKernel(list)...)
+		return err == nil, errors.Join(rolledBack(back), err) // or it was confirmed at the last moment
 	}
 }
 
@@ -157,7 +205,7 @@ func newConfirm(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "confirm [IFACE]",
 		GroupID: "shape",
-		Short:   "Keep a policy that was given with --confirm",
+		Short:   "Make a policy applied with --confirm permanent",
 		Example: "  shaper confirm eth0",
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -166,23 +214,15 @@ func newConfirm(s streams) *cobra.Command {
 				return err
 			}
 			defer closeAll(list)
-			waited := false
-			for _, sh := range list {
-				if sh.Info().Until.IsZero() {
-					continue
-				}
-				waited = true
-				if err := sh.Promise(nil, time.Time{}); err != nil {
-					return err
-				}
-				if _, err := fmt.Fprintf(s.out, "%s: confirmed\n", where(sh.Info())); err != nil {
-					return err
-				}
+			confirmed, err := kernel.Confirm(inKernel(list)...)
+			p := &printer{w: s.out}
+			for _, sh := range confirmed {
+				p.printf("%s: confirmed\n", where(sh.Info()))
 			}
-			if !waited {
-				return fmt.Errorf("%s waits for no confirmation", list[0].Info().Interface)
+			if err == nil && len(confirmed) == 0 {
+				err = fmt.Errorf("%s: nothing to confirm: no policy waits for it; one that did was confirmed before, or rolled back in time", list[0].Info().Interface)
 			}
-			return nil
+			return errors.Join(err, p.err)
 		},
 	}
 	f.add(cmd)
@@ -191,31 +231,77 @@ func newConfirm(s streams) *cobra.Command {
 
 func newDetach(s streams) *cobra.Command {
 	var f liveFlags
+	all := everything{left: true}
 	cmd := &cobra.Command{
 		Use:     "detach [IFACE]",
 		GroupID: "shape",
-		Short:   "Remove a running shaper, and what one left behind",
+		Short:   "Detach a running shaper, or clean up after one that died",
 		Example: "  shaper detach eth0",
 		Args:    atMostOne,
-		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := f.choose(args)
-			if err != nil && len(args) > 0 && !errors.Is(err, os.ErrPermission) {
-				if found, e := f.tidy(args[0]); e != nil || found {
-					return e
-				}
-			}
-			if err != nil {
-				return err
-			}
-			var errs []error
-			p := &printer{w: s.out}
-			for _, sh := range list {
-				errs = append(errs, sh.Detach())
-				p.detached(sh.Info())
-			}
-			return errors.Join(append(errs, p.err)...)
-		},
+		RunE:    all.each(&f, func(_ *cobra.Command, args []string) error { return f.detach(s, named(args)) }),
 	}
 	f.add(cmd)
+	all.addAll(cmd, &f, "detach all interfaces that are shaped, and those where something is left behind")
 	return cmd
+}
+
+// detach removes everything of ours from an interface, or from the only one that
+// has anything.
+func (f *liveFlags) detach(s streams, name string) error {
+	v, err := look()
+	if err != nil {
+		return err
+	}
+	defer func() { closeAll(v.list) }()
+	v.narrow(name, &f.directions)
+	if name == "" {
+		switch names := v.names(); len(names) {
+		case 0:
+			return f.noneError("")
+		case 1:
+			name = names[0]
+		default:
+			return f.severalError(names)
+		}
+	}
+	p := &printer{w: s.out}
+	var errs []error
+	for _, a := range v.away {
+		errs = append(errs, kernel.EndAway(a))
+		p.printf("%s: process %d does not wait for it any more\n", a.Interface, a.Process)
+	}
+	directions := f.list
+	if directions == nil {
+		directions = []kernel.Hook{kernel.Egress, kernel.Ingress}
+	}
+	cleared, err := kernel.Clear(name, directions...)
+	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.away)+len(v.list)+len(v.left)+len(cleared.What) > 0 {
+		err = nil
+	}
+	errs = append(errs, err)
+	for _, sh := range v.list {
+		if _, ok := sh.(*remote); ok {
+			errs = append(errs, sh.Detach())
+		}
+		if err == nil {
+			sh.Info().Lost = cleared.Lost
+			cleared.Lost = 0
+			p.detached(sh.Info())
+		}
+	}
+	for _, note := range cleared.Notes {
+		fmt.Fprintf(s.err, "shaper: warning: %s\n", note)
+	}
+	if len(v.list) == 0 {
+		for _, what := range cleared.What {
+			p.printf("removed what was left behind: %s\n", what)
+		}
+		if len(cleared.What) == 0 && len(v.left) > 0 && err == nil {
+			p.printf("%s: removed what was left behind\n", name)
+		}
+	}
+	if len(v.list)+len(v.left)+len(v.away)+len(cleared.What) == 0 && err == nil {
+		return f.noneError(name)
+	}
+	return errors.Join(append(errs, p.err)...)
 }

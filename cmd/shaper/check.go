@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,17 +21,19 @@ func newCheck(s streams) *cobra.Command {
 		Use:     "check POLICY",
 		GroupID: "plan",
 		Short:   "Compile a policy, show what it resolved to, and lint it",
-		Long: `Compile a policy file, or a one-liner given by --meter, and print what it resolved
+		Long: `Compile a policy file, or a policy given by --rate or --meter, and print what it resolved
 to in exact units, with warnings and their reasons. A policy that does not compile
 exits 2 with the place of each fault.`,
-		Example: `  shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12`,
+		Example: `  shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12
+  shaper check --rate 50mbit`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.one.Meter != "" {
+			if f.given() {
 				return noArgs(cmd, args)
 			}
 			return oneArg("policy file")(cmd, args)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			defer interrupted.abruptly()()
 			if len(args) == 1 {
 				f.file = args[0]
 			}
@@ -46,8 +47,8 @@ exits 2 with the place of each fault.`,
 	f.addOneLiner(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print as JSON")
-	flags.Var(newSpan(&o.RTT, 50*time.Millisecond), "rtt", "round-trip `TIME` of the TCP flows that a burst should carry")
-	flags.Int64Var(&o.MTU, "mtu", 1500, "largest IP packet of the link, in `BYTES`")
+	flags.Var(newSpan(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` of the TCP flows that a burst should carry")
+	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "largest IP packet of the link, in `BYTES`")
 	return cmd
 }
 
@@ -82,6 +83,7 @@ func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding) error {
 	for _, e := range policy.Envelopes {
 		p.envelope(e, policy.flows(e))
 	}
+	p.unclassified(policy)
 	p.printf("\n")
 	for _, f := range findings {
 		p.printf("%s: %s: %s\n", f.Place, f.Level, f.Text)
@@ -102,12 +104,19 @@ func (p *printer) printf(format string, args ...any) {
 	}
 }
 
+// mostChained is how many meters of a chain are printed.
+const mostChained = 16
+
 // meters prints a chain.
 func (p *printer) meters(m *dataplane.Meter) {
 	if m == nil {
 		p.printf("  meter   none: every packet is green\n")
 	}
-	for label := "meter"; m != nil; m, label = m.Then, "then" {
+	for label, n := "meter", 0; m != nil; m, label, n = m.Then, "then", n+1 {
+		if n == mostChained {
+			p.printf("  then    %s and others\n", m.Name)
+			return
+		}
 		name := ""
 		if label == "then" {
 			name = m.Name + ": "
@@ -135,6 +144,8 @@ type checkJSON struct {
 	Queues   []checkQueueJSON `json:"queues"`
 	Links    []checkLinkJSON  `json:"links"`
 	Findings []lint.Finding   `json:"findings"`
+
+	Unclassified checkUnclassifiedJSON `json:"unclassified"`
 
 	Envelopes []checkEnvelopeJSON `json:"envelopes,omitempty"`
 }
@@ -235,13 +246,14 @@ func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
 
 func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding) error {
 	out := checkJSON{
-		Length: describeLength(policy.Policy.Length),
-		Queues: []checkQueueJSON{}, Links: []checkLinkJSON{}, Findings: append([]lint.Finding{}, findings...),
+		Unclassified: unclassified(policy),
+		Length:       describeLength(policy.Policy.Length),
+		Queues:       []checkQueueJSON{}, Links: []checkLinkJSON{}, Findings: append([]lint.Finding{}, findings...),
 	}
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
 		class := checkClassJSON{Name: c.Name, Match: describeMatch(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
-		for m := c.Meter; m != nil; m = m.Then {
+		for m := c.Meter; m != nil && len(class.Meters) < mostChained; m = m.Then {
 			class.Meters = append(class.Meters, meterJSON(m))
 		}
 		for color := meter.Green; color <= meter.Red; color++ {

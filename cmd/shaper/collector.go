@@ -199,7 +199,9 @@ func newCollector(policy *compiled, e engine) *collector {
 func (c *collector) packet(v *dataplane.Verdict) error {
 	now, n := v.Now, int64(v.Length)
 	if v.Class < 0 {
-		c.unmetered.put(c.bin(now), n)
+		if at := c.bin(now); !v.Done.Dropped() {
+			c.unmetered.put(at, n)
+		}
 		return nil
 	}
 	at := c.bin(now)
@@ -264,7 +266,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	}
 	t := c.policy.totals(n)
 	d := report.Data{
-		Input:     filepath.Base(in),
+		Input:     filepath.Base(printable(in)),
 		Policy:    c.policy.Name,
 		Version:   version,
 		Start:     c.start,

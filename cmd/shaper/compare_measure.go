@@ -48,7 +48,7 @@ type spans struct {
 	tail  uint64 // and behind the last
 }
 
-// sighting is a packet of the ring.
+// sighting is a packet of the ring, or several of one stamp.
 type sighting struct {
 	at, n  int64  // ns, bytes
 	passed uint64 // a bit a meter
@@ -65,17 +65,29 @@ func (s *spans) packet(p sighting, meters []measured) {
 			meters[bits.TrailingZeros64(rest)].burst.now -= old.n
 		}
 	}
-	if s.tail-s.head == uint64(len(s.ring)) {
-		s.grow()
-	}
-	*s.at(s.tail) = p
-	s.tail++
+	s.add(p)
 	for rest := p.passed; rest != 0; rest &= rest - 1 {
 		b := &meters[bits.TrailingZeros64(rest)].burst
 		if b.now += p.n; b.now > b.bytes {
 			b.bytes, b.from = b.now, s.at(s.head).at
 		}
 	}
+}
+
+// add puts a packet into the ring. Packets of one stamp that the same meters
+// passed share an entry, so that a capture cannot fill the memory with them.
+func (s *spans) add(p sighting) {
+	if s.tail > s.head {
+		if last := s.at(s.tail - 1); last.at == p.at && last.passed == p.passed {
+			last.n += p.n
+			return
+		}
+	}
+	if s.tail-s.head == uint64(len(s.ring)) {
+		s.grow()
+	}
+	*s.at(s.tail) = p
+	s.tail++
 }
 
 func (s *spans) at(i uint64) *sighting { return &s.ring[i&uint64(len(s.ring)-1)] }

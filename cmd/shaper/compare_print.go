@@ -133,7 +133,7 @@ func (c *comparison) write(w io.Writer, s replay.Summary) error {
 // report is what the page and the picture show.
 func (c *comparison) report(in string, s replay.Summary) report.Comparison {
 	d := report.Comparison{
-		Input: filepath.Base(in), Version: version(),
+		Input: filepath.Base(printable(in)), Version: version(),
 		Start: c.start, BinWidth: c.width, Offered: c.offeredBins.values[:c.n],
 		Window: int64(c.window), Rate: c.rate, Allowed: c.allowed,
 		Packets: c.offered.Packets + c.unmetered.Packets, Bytes: c.offered.Bytes + c.unmetered.Bytes,

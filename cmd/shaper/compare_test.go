@@ -111,6 +111,19 @@ func TestSpansForget(t *testing.T) {
 	}
 }
 
+// TestSpansOfOneStamp holds that any number of packets with one stamp, of which
+// a capture of a few bytes may have millions, take no more room than a few.
+func TestSpansOfOneStamp(t *testing.T) {
+	s := spans{width: 100}
+	m := make([]measured, 2)
+	for i := range int64(100_000) {
+		s.packet(sighting{7, 1, uint64(1 + i/50_000)}, m) // first one meter, then the other
+	}
+	if s.tail-s.head != 2 || m[0].burst.bytes != 50_000 || m[1].burst.bytes != 50_000 {
+		t.Errorf("%d entries, %d and %d bytes, want 2 and 50,000 each", s.tail-s.head, m[0].burst.bytes, m[1].burst.bytes)
+	}
+}
+
 // compareJSON runs shaper compare --json.
 func compareJSON(t *testing.T, args ...string) compareTotals {
 	t.Helper()

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -23,7 +24,12 @@ type decisions struct {
 	row     []byte
 	column  int
 	pending []pending // rows from the first on that is not decided
+	room    int       // for rows in pending
 }
+
+// maxPending bounds the rows kept behind one of a queued packet. A list that
+// grows to it takes less than 1 GiB. At 10 Gbit/s of IMIX they arrive in 1.3 s.
+const maxPending = 1 << 22
 
 type pending struct {
 	time    int64
@@ -31,15 +37,14 @@ type pending struct {
 }
 
 func newDecisions(w io.Writer, policy *dataplane.Policy, asJSON bool) *decisions {
-	d := &decisions{w: bufio.NewWriterSize(w, 1<<16), json: asJSON}
+	d := &decisions{w: bufio.NewWriterSize(w, 1<<16), json: asJSON, room: maxPending}
 	for i := range policy.Classes {
 		name := policy.Classes[i].Name
-		switch {
-		case asJSON:
+		if asJSON {
 			quoted, _ := json.Marshal(name) // a string always marshals
 			name = string(quoted[1 : len(quoted)-1])
-		case strings.ContainsAny(name, ",\"\r\n"):
-			name = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+		} else {
+			name = csvText(name)
 		}
 		d.classes = append(d.classes, name)
 	}
@@ -49,10 +54,25 @@ func newDecisions(w io.Writer, policy *dataplane.Policy, asJSON bool) *decisions
 	return d
 }
 
+// csvText writes a name as a cell. A spreadsheet would take one that begins as
+// these do for a formula.
+func csvText(name string) string {
+	if strings.ContainsAny(name[:min(1, len(name))], "=+-@") {
+		name = "'" + name
+	}
+	if strings.ContainsAny(name, ",\"\r\n") {
+		name = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+	}
+	return name
+}
+
 // packet adds the row of a packet. Rows are in the order of packets: they wait
 // for one that is not decided.
 func (d *decisions) packet(time int64, v *dataplane.Verdict) error {
 	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
+		if len(d.pending) == d.room {
+			return fmt.Errorf("packet %d is still queued after %d packets, and rows are in order: replay without --decisions", d.pending[0].verdict.ID, d.room)
+		}
 		d.pending = append(d.pending, pending{time, *v})
 		return nil
 	}

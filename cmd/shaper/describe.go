@@ -40,13 +40,18 @@ func describeAction(a dataplane.Action) string {
 // describeMatch writes a match as policies spell it.
 func describeMatch(m *dataplane.Match) string {
 	var parts []string
-	add := func(key string, values []string) {
-		if values != nil {
+	add := func(key string, values []string, more int) {
+		switch {
+		case more > 0:
+			parts = append(parts, fmt.Sprintf("%s %s and %d more", key, strings.Join(values, ","), more))
+		case values != nil:
 			parts = append(parts, key+" "+strings.Join(values, ","))
 		}
 	}
-	add("src", prefixes(m.Src))
-	add("dst", prefixes(m.Dst))
+	src, moreSrc := few(m.Src)
+	dst, moreDst := few(m.Dst)
+	add("src", prefixes(src), moreSrc)
+	add("dst", prefixes(dst), moreDst)
 	for _, f := range []struct {
 		key    string
 		ranges []dataplane.Range
@@ -62,12 +67,23 @@ func describeMatch(m *dataplane.Match) string {
 		{"ethertype", m.EtherType, func(v uint32) string { return fmt.Sprintf("0x%04x", v) }},
 		{"length", m.Length, nil},
 	} {
-		add(f.key, ranges(f.ranges, f.name))
+		list, more := few(f.ranges)
+		add(f.key, ranges(list, f.name), more)
 	}
 	if parts == nil {
 		return "all that is left (IP)"
 	}
 	return strings.Join(parts, "; ")
+}
+
+// mostValues is how many values of a list are written. Aliases make lists of a
+// thousand in each of a thousand classes.
+const mostValues = 16
+
+// few is the beginning of a list, and how many more there are.
+func few[T any](list []T) (first []T, more int) {
+	first = list[:min(len(list), mostValues)]
+	return first, len(list) - len(first)
 }
 
 func prefixes(list []netip.Prefix) []string {

@@ -16,7 +16,8 @@ import (
 //
 // In a block marked sh each line is a command. In a block marked console a
 // line with $ is one, and what it prints must be what stands behind it; a line
-// of ... stands for any lines. Commands of make are only looked up. They find an
+// of ... stands for any lines. Commands of make are only looked up; a block marked
+// shell changes the system, and is not run. They find an
 // interface eth0 in a network namespace of their own.
 func TestDocs(t *testing.T) {
 	needRoot(t)

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -14,47 +13,75 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// guard is a process that cleans up after one that is killed: a tc filter and
-// the limits of a device outlive who set them, and a policy that nobody
-// confirmed must go. It acts when its input ends; one that has nothing to do any
-// more is killed.
+// guard is a process that does what is left to do after one that was killed:
+// qdiscs, tc filters and the limits of a device outlive whoever set them, and a
+// policy that nobody confirms must be rolled back. It acts when its input ends; one
+// that has nothing to do any more is killed.
 type guard struct {
-	cmd   *exec.Cmd
-	input io.WriteCloser
+	*child
+	at kernel.Identity
 }
 
-func startGuard(name string) (*guard, error) {
-	cmd := exec.Command("/proc/self/exe", "guard", name)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not ended by the terminal
-	input, err := cmd.StdinPipe()
+// duty is what a guard is for: the first line of its input.
+type duty struct {
+	Parent     int // process
+	At         kernel.Identity
+	Directions []kernel.Hook
+}
+
+// instructions follow, as often as something changes: the last ones count.
+type instructions struct {
+	Stays bool // the policy stays when the process ends, unless a rollback is due
+	Now   bool // do not wait for the end of the process
+}
+
+func startGuard(name string, directions []kernel.Hook) (*guard, error) {
+	at, err := kernel.Identify(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	c, err := startChild(func() *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe", "guard", name)
+		cmd.Args[0] = "shaper"
+		cmd.Stderr = os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not ended by the terminal
+		return cmd
+	}, duty{os.Getpid(), at, directions})
+	if err != nil {
 		return nil, err
 	}
-	return &guard{cmd, input}, nil
+	return &guard{c, at}, nil
 }
 
-// tell says what is to be undone, in place of what was said before.
-func (g *guard) tell(list []*kernel.Shaper) error {
-	var undo []*kernel.Undo
-	for _, sh := range list {
-		if u := sh.Undo(); u != nil {
-			undo = append(undo, u)
-		}
+// tell gives the guard new instructions. A nil guard needs none.
+func (g *guard) tell(i instructions) error {
+	if g == nil {
+		return nil
 	}
-	return json.NewEncoder(g.input).Encode(undo)
+	return g.child.tell(i)
 }
 
 // end ends the guard after all is clean.
 func (g *guard) end() {
 	if g != nil {
-		_ = g.cmd.Process.Kill()
-		_ = g.cmd.Wait()
+		g.kill()
+		kernel.Unguard(g.at)
 	}
 }
+
+// release has the guard do now what this process could not.
+func (g *guard) release() {
+	if g != nil {
+		_ = g.tell(instructions{Now: true})
+		g.finish()
+	}
+}
+
+// dutyTime is what a parent may take to tell the guard what it is for.
+const dutyTime = 10 * time.Second
+
+// guardTries is how often a guard tries what fails, within 2 s.
+const guardTries = 9
 
 func newGuard(s streams) *cobra.Command {
 	return &cobra.Command{
@@ -62,64 +89,72 @@ func newGuard(s streams) *cobra.Command {
 		Short:  "Clean up after a shaper run that is killed",
 		Hidden: true,
 		Args:   oneArg("interface"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			var undo []*kernel.Undo
-			for in := json.NewDecoder(s.in); ; {
-				var next []*kernel.Undo
-				if err := in.Decode(&next); errors.Is(err, io.EOF) {
-					break
-				} else if err != nil {
+		RunE: func(*cobra.Command, []string) error {
+			nameProcess()
+			var d duty
+			var last instructions
+			in := json.NewDecoder(s.in)
+			// A parent that fails while it starts the guard has nothing to guard.
+			late := time.AfterFunc(dutyTime, func() { os.Exit(exitFailed) })
+			err := in.Decode(&d)
+			late.Stop()
+			if d.At.Index == 0 {
+				return err
+			}
+			if mark, e := kernel.Guard(d.At); e == nil { // without it only status is worse off
+				defer mark.Close()
+			}
+			for err == nil { // whatever ends the input, nobody comes after the guard
+				err = in.Decode(&last)
+			}
+			// The kernel closes the pipe before it releases what else the process
+			// held: locks and links.
+			for !last.Now && os.Getppid() == d.Parent {
+				time.Sleep(10 * time.Millisecond)
+			}
+			for try := time.Duration(1); ; try++ { // nobody comes after the guard
+				if err = d.do(last.Stays); err == nil || try == guardTries {
 					return err
 				}
-				undo = next
+				time.Sleep(try * 50 * time.Millisecond)
 			}
-			var errs []error
-			for _, u := range undo {
-				errs = append(errs, u.Do())
-			}
-			return errors.Join(append(errs, awaitPromises(args[0]))...)
 		},
 	}
 }
 
-// awaitPromises goes back to what was before where nobody confirms in time.
-func awaitPromises(name string) error {
-	all, err := kernel.List()
-	if errors.Is(err, os.ErrPermission) {
-		return nil // nor could it be confirmed
+// do is what the guard is there for. A policy that was to end with its process is
+// rolled back at once. A rollback that another process armed is that one's.
+func (d duty) do(stays bool) error {
+	list, err := kernel.Pending(d.At)
+	defer closeAll(list)
+	switch {
+	case errors.Is(err, os.ErrPermission) && stays:
+		return nil // what is there cannot be told from what is left, nor could it be confirmed
+	case err != nil && !errors.Is(err, os.ErrPermission):
+		return err // what is not known must not be cleared away
 	}
-	var errs []error
-	for _, sh := range all {
-		if sh.Interface == name && !sh.Until.IsZero() {
-			errs = append(errs, goBackUnless(sh))
+	for _, sh := range list {
+		if d.Directions != nil && sh.Owned() {
+			continue // it was taken over
 		}
-		sh.Close()
-	}
-	return errors.Join(append(errs, err)...)
-}
-
-// goBackUnless waits for the confirmation that another process would have
-// waited for.
-func goBackUnless(sh *kernel.Shaper) error {
-	for until := sh.Until; time.Now().Before(until); time.Sleep(pollInterval) {
-		if err := sh.Refresh(); errors.Is(err, kernel.ErrDetached) {
-			return nil
-		} else if err != nil || !sh.Until.Equal(until) {
+		due := sh.Until
+		if stays {
+			awaitDeadline(sh)
+		}
+		if _, err := kernel.RollBack(compileLabel, due, sh); err != nil {
 			return err
 		}
 	}
-	return goBack(sh)
+	return kernel.Rescue(d.At, d.Directions...)
 }
 
-// goBack makes a shaper what it was before its promise.
-func goBack(sh live) error {
-	before := sh.Info().Before
-	if before == nil {
-		return sh.Detach()
+// awaitDeadline waits until a policy is confirmed, or its time is over.
+func awaitDeadline(sh *kernel.Shaper) {
+	for until := sh.Until; time.Now().Before(until); time.Sleep(pollInterval) {
+		if err := sh.Refresh(); errors.Is(err, kernel.ErrDetached) {
+			return
+		} else if err == nil && !sh.Until.Equal(until) {
+			return
+		}
 	}
-	policy, err := policyOf(before.Label)
-	if err != nil {
-		return err
-	}
-	return sh.GoBack(policy.Policy)
 }

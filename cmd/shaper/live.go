@@ -15,35 +15,79 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// live is a shaper at work: in the kernel, or in a process that carries the
+// live is a running shaper: in the kernel, or in a process that carries the
 // frames itself.
 type live interface {
 	Info() *kernel.About
-	Attached() bool
+	Attached() (bool, error)
 	Owned() bool
 	Refresh() error
 	Stats() ([]dataplane.ClassStats, error)
 	Tokens(class int) ([][2]int64, error)
 	Queues() ([]dataplane.QueueState, error)
 	Check(*dataplane.Policy) error
-	Reload(*dataplane.Policy, json.RawMessage) ([]dataplane.Change, error)
-	Promise(before *kernel.Before, until time.Time) error
-	GoBack(*dataplane.Policy) error
+	Reload(policy *dataplane.Policy, label json.RawMessage, until time.Time) ([]dataplane.Change, error)
 	Detach() error
 	Close()
 }
 
-// listLive returns all shapers of this network namespace.
-func listLive() ([]live, error) {
-	inKernel, err := kernel.List()
+// survey is everything of ours in this network namespace.
+type survey struct {
+	list []live
+	left []kernel.Left
+	away []*kernel.AwayError
+}
+
+func look() (*survey, error) {
+	v, err := kernel.Look()
 	if err != nil {
 		return nil, err
 	}
-	out := listTaps()
-	for _, sh := range inKernel {
-		out = append(out, sh)
+	out := &survey{listTaps(), v.Left, v.Away}
+	for _, sh := range v.Shapers {
+		out.list = append(out.list, sh)
 	}
+	slices.SortStableFunc(out.list, func(a, b live) int { return strings.Compare(where(a.Info()), where(b.Info())) })
 	return out, nil
+}
+
+// narrow leaves what belongs to an interface, "" for all, and to the directions.
+func (v *survey) narrow(name string, f *directions) {
+	other := func(of string, direction kernel.Hook) bool {
+		return name != "" && of != name || f.list != nil && !slices.Contains(f.list, direction)
+	}
+	v.list = slices.DeleteFunc(v.list, func(sh live) bool {
+		skip := other(sh.Info().Interface, sh.Info().Direction)
+		if skip {
+			sh.Close()
+		}
+		return skip
+	})
+	v.left = slices.DeleteFunc(v.left, func(l kernel.Left) bool { return other(l.Interface, l.Direction) })
+	v.away = slices.DeleteFunc(v.away, func(a *kernel.AwayError) bool {
+		return !slices.ContainsFunc(a.Directions, func(d kernel.Hook) bool { return !other(a.Interface, d) })
+	})
+}
+
+func namesOf(list []live) (out []string) {
+	for _, sh := range list {
+		out = append(out, sh.Info().Interface)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// names are those of all interfaces that have anything of ours.
+func (v *survey) names() []string {
+	out := namesOf(v.list)
+	for _, l := range v.left {
+		out = append(out, l.Interface)
+	}
+	for _, a := range v.away {
+		out = append(out, a.Interface)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // directions is a flag: egress, ingress or both.
@@ -76,7 +120,11 @@ func (d *directions) Set(s string) error {
 }
 
 // liveFlags choose among the shapers of this network namespace.
-type liveFlags struct{ directions }
+type liveFlags struct {
+	directions
+	several bool   // interfaces may be chosen at once
+	orAll   string // for the message where they may not
+}
 
 func (f *liveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Var(&f.directions, "direction", "only one `DIRECTION`: egress or ingress (default: those that are shaped)")
@@ -93,49 +141,44 @@ func atMostOne(cmd *cobra.Command, args []string) error {
 // choose returns the shapers of the interface named, or of the only one that
 // has any. The caller closes them.
 func (f *liveFlags) choose(args []string) ([]live, error) {
-	all, err := listLive()
+	v, err := look()
 	if err != nil {
 		return nil, err
 	}
-	var out []live
-	names := map[string]bool{}
-	for _, s := range all {
-		name := s.Info().Interface
-		if len(args) > 0 && name != args[0] || f.list != nil && !slices.Contains(f.list, s.Info().Direction) {
-			s.Close()
-			continue
-		}
-		out = append(out, s)
-		names[name] = true
-	}
+	v.narrow(named(args), &f.directions)
+	names := namesOf(v.list)
 	switch {
-	case len(out) == 0 && len(args) > 0:
-		return nil, fmt.Errorf("%s is not shaped%s: begin with shaper run %[1]s --policy FILE", args[0], f.which())
-	case len(out) == 0:
-		return nil, fmt.Errorf("no interface is shaped%s: begin with shaper run IFACE --policy FILE", f.which())
+	case len(names) == 1 || len(names) > 1 && f.several:
+		return v.list, nil
 	case len(names) > 1:
-		closeAll(out)
-		var list []string
-		for name := range names {
-			list = append(list, name)
-		}
-		slices.Sort(list)
-		return nil, usagef("several interfaces are shaped, name one: %s", strings.Join(list, ", "))
+		closeAll(v.list)
+		return nil, f.severalError(names)
+	case len(v.away) > 0:
+		return nil, fmt.Errorf("%w; kill -HUP %d has it read its policy again", v.away[0], v.away[0].Process)
 	}
-	return out, nil
+	return nil, f.noneError(named(args))
 }
 
-// tidy removes what is left on an interface whose shapers were killed.
-func (f *liveFlags) tidy(name string) (found bool, err error) {
-	list := f.list
-	if list == nil {
-		list = []kernel.Hook{kernel.Egress, kernel.Ingress}
+func named(args []string) string {
+	if len(args) > 0 {
+		return args[0]
 	}
-	for _, direction := range list {
-		there, e := kernel.Tidy(name, direction)
-		found, err = found || there, errors.Join(err, e)
+	return ""
+}
+
+func (f *liveFlags) severalError(names []string) error {
+	return usagef("several interfaces are shaped, name one%s: %s", f.orAll, strings.Join(names, ", "))
+}
+
+// noneError says that no shaper is there, and how to start one.
+func (f *liveFlags) noneError(name string) error {
+	if name == "" {
+		return fmt.Errorf("no interface is shaped%s: start with shaper run IFACE --policy FILE", f.which())
 	}
-	return found, err
+	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
+		return err
+	}
+	return fmt.Errorf("%s is not shaped%s: start with shaper run %[1]s --policy FILE", name, f.which())
 }
 
 func (f *liveFlags) which() string {
@@ -153,12 +196,9 @@ func closeAll[S interface{ Close() }](list []S) {
 
 // policyOf reads the policy that a shaper keeps.
 func policyOf(raw json.RawMessage) (*compiled, error) {
-	var l label
-	if err := json.Unmarshal(raw, &l); err != nil {
-		return nil, fmt.Errorf("the shaper was attached by another version: %w", err)
-	}
-	if l.Text == "" && l.One == nil {
-		return nil, errors.New("the shaper was attached by another program, which keeps no text of its policy")
+	l, err := labelFrom(raw)
+	if err != nil {
+		return nil, err
 	}
 	return l.compile()
 }
@@ -198,26 +238,41 @@ func hookOf(a *kernel.About) string {
 // pacerOf says what holds the packets of queues.
 func pacerOf(s *kernel.About) string {
 	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure times", kernel.HTB: "HTB, in a leaf each"}[s.Pacer]
-	if s.IFB != nil {
+	if s.Redirected() {
 		out += ", on a device of their own"
 	}
 	return out
 }
 
+func guarded(s live) bool {
+	k, ok := s.(*kernel.Shaper)
+	return ok && k.Guarded()
+}
+
 // state says in words how it is with a shaper.
 func state(s live) string {
 	about := s.Info()
+	text := ""
 	switch owned := s.Owned(); {
+	case !about.Until.IsZero() && !owned && !guarded(s):
+		return "left behind: no process is there to roll it back: shaper reload or detach"
 	case about.Place.Method == byTap:
 		return fmt.Sprintf("carried by process %d", about.Process)
 	case about.Pinned && !owned:
-		return "attached, pinned"
+		text = "attached, pinned"
 	case about.Pinned:
-		return fmt.Sprintf("attached, pinned, held by process %d", about.Process)
+		text = fmt.Sprintf("attached, pinned, held by process %d", about.Process)
 	case owned:
-		return fmt.Sprintf("attached by process %d", about.Process)
+		text = fmt.Sprintf("attached by process %d", about.Process)
+	case !about.Until.IsZero():
+		text = "attached until it is confirmed or rolled back"
+	default:
+		return "left behind by a process that was killed: shaper detach removes it"
 	}
-	return "left behind by a process that was killed: shaper detach removes it"
+	if about.Begun {
+		text += ", its last change was interrupted: shaper reload completes it"
+	}
+	return text
 }
 
 // kernelRelease is the version of the running kernel.

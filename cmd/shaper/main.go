@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -21,10 +22,22 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitPipe   = 128 + int(syscall.SIGPIPE) // nobody reads the standard output
 )
 
+// The main goroutine is on the main thread until it is unlocked.
+func init() { runtime.LockOSThread() }
+
 func main() {
-	os.Exit(run(os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+	if len(os.Args) < 2 || os.Args[1] != "run" && os.Args[1] != "tap" {
+		runtime.UnlockOSThread() // only dropPrivileges needs that thread
+	}
+	handlePipe()
+	code := run(os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	if code == exitPipe {
+		diePipe()
+	}
+	os.Exit(code)
 }
 
 // streams are what a command reads and writes.
@@ -48,25 +61,33 @@ var errInterrupted = errors.New("interrupted")
 func run(args []string, s streams) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	signals := make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		signal.Stop(signals) // a second one ends the process
 		cancel(errInterrupted)
+		interrupted.signal(s.err)
+		die(<-signals) // a second one ends the process
 	}()
+	out := &stdout{Writer: s.out, closed: func() { cancel(errClosed) }}
+	if !isTerminal(s.out) {
+		s.out = out
+	}
 
 	root := newRoot(s)
 	root.SetArgs(args)
-	root.SetIn(s.in)
-	root.SetOut(s.out)
-	root.SetErr(s.err)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	fault := out.fault()
+	switch {
+	case errors.Is(fault, syscall.EPIPE) && onlyClosed(err):
+		return exitPipe
+	case fault != nil && (err == nil || err == fault):
+		err = fmt.Errorf("standard output: %w", withoutPath(fault))
+	case err == nil:
 		return exitDone
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(s.err, "shaper: %s\n", strings.TrimSuffix(line, "\n"))
+		fmt.Fprintf(s.err, "shaper: %s\n", printable(strings.TrimSuffix(line, "\n")))
 	}
 	if errors.As(err, new(*usageError)) {
 		return exitUsage
@@ -89,6 +110,9 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 		Args:              noArgs,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetIn(s.in)
+	root.SetOut(s.out) // before the completion command, which keeps it
+	root.SetErr(s.err)
 	root.AddGroup(
 		&cobra.Group{ID: "shape", Title: "Shape:"},
 		&cobra.Group{ID: "look", Title: "Look:"},

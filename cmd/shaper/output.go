@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // output is a file that appears whole or not at all: it is written beside its
@@ -18,8 +19,9 @@ type output struct {
 	what string // for errors
 	path string // as the user wrote it, "-" for the standard output
 	file *os.File
-	temp string // name until commit, or ""
-	goal string // name after commit
+	temp string      // name until commit, or ""
+	goal string      // name after commit
+	old  os.FileInfo // the file to be replaced, or nil
 	gzip *gzip.Writer
 }
 
@@ -56,18 +58,31 @@ func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 	return o, nil
 }
 
-// createTemp makes the file beside its place, with the mode of what it will
-// replace.
-func (o *output) createTemp(old os.FileInfo) error {
-	o.goal = absolute(o.path)
+// createTemp makes the file beside its place. One that replaces another is its
+// owner's alone until it is complete.
+func (o *output) createTemp(old os.FileInfo) (err error) {
+	o.goal, o.old = absolute(o.path), old
 	mode := os.FileMode(0o666) // less the umask
 	if old != nil {
-		mode = old.Mode().Perm()
+		mode = 0o600
 	}
-	o.temp = filepath.Join(filepath.Dir(o.goal), fmt.Sprintf(".%s.%d", filepath.Base(o.goal), os.Getpid()))
-	var err error
-	o.file, err = os.OpenFile(o.temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	o.file, err = newTemp(filepath.Dir(o.goal), mode)
+	if err == nil {
+		o.temp = o.file.Name()
+	}
 	return err
+}
+
+// inherit gives the file the owner, the group and the mode of the one that it
+// replaces, as far as that is permitted.
+func (o *output) inherit() {
+	mode := o.old.Mode().Perm()
+	stat := o.old.Sys().(*syscall.Stat_t)
+	uid, gid := int(stat.Uid), int(stat.Gid)
+	if o.file.Chown(uid, gid) != nil && o.file.Chown(-1, gid) != nil {
+		mode = mode&^0o070 | mode&0o007<<3 // another group may do what all others may
+	}
+	_ = o.file.Chmod(mode)
 }
 
 // commit ends the output and gives it its name.
@@ -79,6 +94,12 @@ func (o *output) commit() error {
 	if o.gzip != nil {
 		err = o.gzip.Close()
 	}
+	if o.old != nil {
+		o.inherit()
+	}
+	if err == nil && o.temp != "" {
+		err = o.file.Sync() // or a crash could leave the name with half of its bytes
+	}
 	err = errors.Join(err, o.file.Close())
 	if err == nil && o.temp != "" {
 		err = os.Rename(o.temp, o.goal)
@@ -88,6 +109,7 @@ func (o *output) commit() error {
 		return o.wrap(err)
 	}
 	o.file = nil
+	forgetTemp(o.temp)
 	return nil
 }
 
@@ -100,6 +122,7 @@ func (o *output) abort() {
 	o.file = nil
 	if o.temp != "" {
 		os.Remove(o.temp)
+		forgetTemp(o.temp)
 	}
 }
 
@@ -112,14 +135,24 @@ func (o *output) fault(err error) error {
 }
 
 func (o *output) wrap(err error) error {
-	var e *os.PathError
-	if errors.As(err, &e) {
-		err = e.Err
-	}
+	err = withoutPath(err)
 	if o.temp == "" {
 		return fmt.Errorf("%s %q: %w", o.what, o.path, err)
 	}
 	return fmt.Errorf("%s %q: %w: nothing was written", o.what, o.path, err)
+}
+
+// withoutPath is the reason of an error that names a file.
+func withoutPath(err error) error {
+	var path *os.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
 }
 
 // absolute is the one spelling of a path.

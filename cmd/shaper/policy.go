@@ -1,9 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +19,10 @@ import (
 type policyFlags struct {
 	file string
 	one  policyfile.OneLiner
+
+	device string   // interface that is shaped
+	warned []string // warnings that were printed last
+	loaded bool     // so that something may have begun
 }
 
 func (p *policyFlags) add(cmd *cobra.Command) {
@@ -26,6 +33,7 @@ func (p *policyFlags) add(cmd *cobra.Command) {
 
 func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f := cmd.Flags()
+	f.StringVar(&p.one.Rate, "rate", "", "shape everything to `RATE`, such as 50mbit, by one queue with CoDel; control traffic is sent first")
 	f.StringVar(&p.one.Meter, "meter", "", "one `METER` for all packets, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
 	f.StringVar(&p.one.Green, "green", "", "`ACTION` for green packets: pass, drop, dscp=af11, queue and others (default pass)")
 	f.StringVar(&p.one.Yellow, "yellow", "", "`ACTION` for yellow packets (default pass)")
@@ -34,26 +42,33 @@ func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f.StringVar(&p.one.Length, "length", "", "`RULE` of what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 }
 
-// span is a flag that takes a time as policies spell it.
+// span is a flag that takes a time as policies spell it. Where there is none by
+// default, 0 is refused: it would not mean a short time, but none.
 type span struct {
 	*time.Duration
-	text string
+	text  string
+	above bool // zero
 }
 
 func newSpan(to *time.Duration, otherwise time.Duration) *span {
 	*to = otherwise
 	if otherwise == 0 {
-		return &span{to, ""} // none
+		return &span{Duration: to, above: true}
 	}
-	return &span{to, otherwise.String()}
+	return &span{Duration: to, text: otherwise.String()}
 }
 
 func (s *span) String() string { return s.text }
 func (s *span) Type() string   { return "TIME" }
 
-func (s *span) Set(text string) (err error) {
-	*s.Duration, err = policyfile.ParseDuration(text)
-	s.text = text
+func (s *span) Set(text string) error {
+	d, err := policyfile.ParseDuration(text)
+	if err == nil && d == 0 && s.above {
+		err = errors.New("it must be above zero")
+	}
+	if err == nil {
+		*s.Duration, s.text = d, text
+	}
 	return err
 }
 
@@ -73,25 +88,64 @@ type compiled struct {
 	pipeline *dataplane.Pipeline
 }
 
+// errNoPolicy says how a policy is given.
+var errNoPolicy = usagef("a policy is missing: give --policy FILE, --rate RATE or --meter \"...\"")
+
+// given says whether the flags have a policy, or a part of one.
+func (p *policyFlags) given() bool { return p.file != "" || p.one != policyfile.OneLiner{} }
+
 // load reads and compiles the policy.
 func (p *policyFlags) load() (*compiled, error) {
-	given := p.one != policyfile.OneLiner{}
-	switch {
-	case p.file != "" && given:
-		return nil, usagef("give --policy or --meter with its actions, not both")
-	case p.file == "" && p.one.Meter == "":
-		return nil, usagef("a policy is missing: give --policy FILE or --meter \"...\"")
-	case p.file == "":
-		return label{Name: "--meter " + p.one.Meter, One: &p.one}.compile()
+	if !p.loaded {
+		defer interrupted.abruptly()()
+		p.loaded = true
 	}
-	text, err := os.ReadFile(p.file)
+	o := p.one
+	rest := o
+	rest.Rate, rest.Length = "", ""
+	switch none := (policyfile.OneLiner{}); {
+	case p.file != "" && o != none:
+		return nil, usagef("give --policy FILE or a policy by --rate or --meter with its actions, not both")
+	case o.Rate != "" && rest != none:
+		return nil, usagef("--rate is a whole policy: it goes with --length, and not with --meter, --green, --yellow, --red or --queue")
+	case p.file != "":
+	case o.Rate != "":
+		return label{Name: "--rate " + o.Rate, One: &p.one}.compile()
+	case o.Meter != "":
+		return label{Name: "--meter " + o.Meter, One: &p.one}.compile()
+	case o.Green != "" && o.Yellow+o.Red != "":
+		return nil, usagef("--yellow and --red need --meter \"...\": without a meter every packet is green")
+	case o.Green != "":
+		return label{Name: "--green " + o.Green, One: &p.one}.compile()
+	case o.Queue != "":
+		return nil, usagef("--queue is named by no action: add --green queue, or --meter \"...\" --red queue")
+	default:
+		return nil, errNoPolicy
+	}
+	text, err := readPolicy(p.file)
 	if err != nil {
-		return nil, usagef("%w", plainPathError("policy", err))
+		return nil, &usageError{err}
 	}
 	return label{Name: p.file, Path: absolute(p.file), Text: string(text)}.compile()
 }
 
+// readPolicy reads a file, but no more of it than a policy may have: it may be a
+// device that does not end.
+func readPolicy(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, plainPathError("policy", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, policyfile.MaxSize+1))
+	if len(text) > policyfile.MaxSize {
+		return nil, fmt.Errorf("policy %q is larger than %d MiB, the most that a policy may have", path, policyfile.MaxSize>>20)
+	}
+	return text, plainPathError("policy", err)
+}
+
 func (l label) compile() (*compiled, error) {
+	l.Name = printable(l.Name)
 	out := &compiled{label: l}
 	var err error
 	if l.One != nil {
@@ -122,6 +176,36 @@ func plainPathError(what string, err error) error {
 	var e *os.PathError
 	if errors.As(err, &e) {
 		return fmt.Errorf("%s %q: %w", what, e.Path, e.Err)
+	}
+	return err
+}
+
+// labelFrom reads what a shaper keeps of its policy, without compiling it.
+func labelFrom(raw json.RawMessage) (label, error) {
+	var l label
+	if err := json.Unmarshal(raw, &l); err != nil {
+		return l, fmt.Errorf("the shaper was attached by another version: %w", err)
+	}
+	if l.Text == "" && l.One == nil {
+		return l, errors.New("the shaper was attached by another program, which keeps no text of its policy")
+	}
+	return l, nil
+}
+
+// both is the flag --both: the same as --direction both.
+type both struct{ *directions }
+
+func (d *directions) addBoth(cmd *cobra.Command) {
+	cmd.Flags().VarPF(both{d}, "both", "", "shape both directions: --direction both").NoOptDefVal = "true"
+}
+
+func (b both) String() string { return "false" }
+func (b both) Type() string   { return "bool" }
+
+func (b both) Set(text string) error {
+	yes, err := strconv.ParseBool(text)
+	if yes {
+		return b.directions.Set("both")
 	}
 	return err
 }

@@ -166,6 +166,9 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 	if r.IntN(3) == 0 {
 		fmt.Fprintf(&b, "length: %s\n", pick(r, "l2", "l1", "{base: l3, overhead: -20}", "{base: l3, overhead: 38, mpu: 84}"))
 	}
+	if r.IntN(4) == 0 {
+		fmt.Fprintf(&b, "otherwise: %s\n", pick(r, "drop", "drop", "pass"))
+	}
 	return b.String()
 }
 

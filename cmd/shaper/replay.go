@@ -160,6 +160,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if e := files.commit(); e != nil {
 		return e
 	}
+	f.warn(s.err, policy, "")
 	for _, w := range summary.Warnings {
 		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
 	}
@@ -193,7 +194,7 @@ func (f *replayFlags) print(s streams, policy *compiled, n replayed) error {
 // input is a capture to read.
 type input struct {
 	io.Reader
-	name string // for people
+	name string // printable
 	file *os.File
 	size int64 // bytes, 0 where it is not known
 }
@@ -206,7 +207,7 @@ func openInput(path string, stdin io.Reader) (*input, error) {
 	if err != nil {
 		return nil, plainPathError("capture", err)
 	}
-	in := &input{Reader: f, name: path, file: f}
+	in := &input{Reader: f, name: printable(path), file: f}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
 		f.Close()
@@ -236,7 +237,7 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 		}
 	}
 	if info, err := os.Stat(f.file); err == nil && info.Mode().IsRegular() {
-		taken["the policy "+f.file] = info
+		taken["the policy "+printable(f.file)] = info
 	}
 	files := &replayFiles{}
 	paths := map[string]string{}

@@ -20,20 +20,28 @@ const (
 )
 
 func newStats(s streams) *cobra.Command {
-	var f liveFlags
+	f := liveFlags{several: true}
+	var all everything
 	asJSON, watch := false, false
 	cmd := &cobra.Command{
 		Use:     "stats [IFACE]",
 		GroupID: "look",
 		Short:   "Show counters, rates and tokens of a running shaper",
 		Long: `Show the counters of a running shaper by class and color, the current rates, and
-what the meters hold. Bytes are metered length, as the policy's length rule counts.`,
+what the meters hold. Bytes are metered length, as the policy's length rule counts.
+Without IFACE all interfaces that are shaped are shown.`,
 		Example: `  shaper stats eth0
   shaper stats eth0 --watch`,
 		Args: atMostOne,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.stats(cmd.Context(), s, args, asJSON, watch) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all.all && len(args) > 0 {
+				return usagef("give %s or --all, not both", args[0])
+			}
+			return f.stats(cmd.Context(), s, args, asJSON, watch)
+		},
 	}
 	f.add(cmd)
+	all.addAll(cmd, &f, "show all interfaces that are shaped, as without IFACE")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, a line a shaper")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, once a second")
 	return cmd
@@ -99,6 +107,9 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 		}
 		select {
 		case <-ctx.Done():
+			if !watch {
+				return context.Cause(ctx) // nothing was printed
+			}
 			return nil
 		case <-time.After(interval):
 		}
@@ -137,7 +148,7 @@ func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON
 		} else if i > 0 || round > 1 {
 			p.printf("\n")
 		}
-		p.stats(sh, policy, before, now, colored(s.out))
+		p.stats(sh, policy, before, now)
 	}
 	return p.err
 }
@@ -145,15 +156,18 @@ func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON
 // statsJSON is what stats --json prints, a line a shaper.
 type statsJSON struct {
 	statusJSON
+	Dropped total            `json:"dropped"` // by all classes and queues
 	Classes []classStatsJSON `json:"classes"`
 	Queues  []queueStatJSON  `json:"queues"`
 }
 
 type queueStatJSON struct {
 	Name    string `json:"name"`
-	DelayNS int64  `json:"delay_ns"` // that a packet would have to wait; 0 in a queue of a link
-	Bytes   int64  `json:"bytes"`    // that wait
-	Dropped int64  `json:"dropped"`  // packets that HTB had no room for, which classes count as queued
+	DelayNS int64  `json:"delay_ns"`             // that a packet would have to wait; 0 in a queue of a link
+	Bytes   int64  `json:"bytes"`                // that wait
+	Dropped int64  `json:"dropped"`              // packets that the qdisc dropped, which classes count as queued
+	Sent    *int64 `json:"sent_bit_s,omitempty"` // as HTB counts
+	Class   string `json:"class"`                // that counts them as dropped, too; "" where several classes feed the queue
 }
 
 type classStatsJSON struct {
@@ -166,15 +180,18 @@ type classStatsJSON struct {
 	Dropped total           `json:"dropped"`
 	Marked  total           `json:"marked"`
 	Queued  total           `json:"queued"`
+	CE      total           `json:"ce"`
 	Meters  []meterStatJSON `json:"meters"`
 }
 
 type colorStatsJSON struct {
 	total
 	Rate    int64            `json:"rate_bit_s"`
-	Dropped map[string]total `json:"dropped"` // by reason
+	Passed  *int64           `json:"passed_bit_s"` // null where others share the link's queue
+	Dropped map[string]total `json:"dropped"`      // by reason
 	Marked  total            `json:"marked"`
 	Queued  total            `json:"queued"`
+	CE      total            `json:"ce"` // Congestion Experienced was set, which is not marked
 }
 
 type meterStatJSON struct {
@@ -193,11 +210,13 @@ type bucketOfJSON struct {
 }
 
 func statsOf(sh live, policy *compiled, before, now sample) statsJSON {
-	out := statsJSON{statusJSON: statusOf(sh, policy)}
+	out := statsJSON{statusJSON: statusOf(sh)}
 	out.Queues = []queueStatJSON{}
-	for _, q := range now.queues {
-		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped})
+	seen := interval{sh.Info(), policy, &before, &now}
+	for i, q := range now.queues {
+		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
 	}
+	out.Dropped = total(allDropped(&now))
 	dt := now.at.Sub(before.at)
 	for i := range now.stats {
 		a, b := &before.stats[i], &now.stats[i]
@@ -205,17 +224,17 @@ func statsOf(sh live, policy *compiled, before, now sample) statsJSON {
 		if i < len(policy.Policy.Classes) {
 			row.Name = policy.Policy.Classes[i].Name
 		}
-		var dropped dataplane.Count
 		for color, to := range map[meter.Color]*colorStatsJSON{meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red} {
 			to.total, to.Rate = total(b.Colors[color]), rate(a.Colors[color], b.Colors[color], dt)
-			to.Marked, to.Queued = total(b.Marked[color]), total(b.Queued[color])
+			to.Passed = seen.passed(i, color)
+			to.Marked, to.Queued, to.CE = total(b.Marked[color]), total(b.Queued[color]), total(b.CE[color])
 			to.Dropped = map[string]total{}
 			for cause := range dataplane.Causes {
 				to.Dropped[cause.String()] = total(b.Drops[color][cause])
 			}
-			dropped = dropped.Plus(b.Dropped(color))
 		}
-		row.Dropped, row.Marked, row.Queued = total(dropped), total(dataplane.Sum(b.Marked[:])), total(dataplane.Sum(b.Queued[:]))
+		row.Dropped, row.Marked, row.Queued = total(b.AllDropped()), total(dataplane.Sum(b.Marked[:])), total(dataplane.Sum(b.Queued[:]))
+		row.CE = total(dataplane.Sum(b.CE[:]))
 		if i < len(policy.Policy.Classes) {
 			row.Meters = metersOf(&policy.Policy.Classes[i], now.tokens[i], now.keys[i])
 		}
@@ -245,102 +264,8 @@ func metersOf(c *dataplane.Class, tokens [][2]int64, keys []meter.TableStats) []
 	return out
 }
 
-// stats prints the same for people.
-func (p *printer) stats(sh live, policy *compiled, before, now sample, colored bool) {
-	st := statusOf(sh, policy)
-	p.status(sh.Info(), &st)
-	t := newTable(3, "class", "color", "packets", "bytes", "bit/s", "dropped", "marked", "queued")
-	dt := now.at.Sub(before.at)
-	for i := range now.stats {
-		a, b := &before.stats[i], &now.stats[i]
-		if i == len(policy.Policy.Classes) {
-			if n := b.Untaken; n.Packets > 0 {
-				t.AppendRow([]any{untaken, "", grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Untaken, n, dt)), "", "", ""})
-			}
-			break
-		}
-		name := policy.Policy.Classes[i].Name
-		if b.Total().Packets == 0 {
-			t.AppendRow([]any{name, "", "0", "0", "", "", "", ""})
-		}
-		for color, n := range b.Colors {
-			if n.Packets == 0 {
-				continue
-			}
-			color := meter.Color(color)
-			t.AppendRow([]any{
-				name, painted(color, colored), grouped(n.Packets), grouped(n.Bytes), speed(rate(a.Colors[color], n, dt)),
-				drops(b, color), orNothing(b.Marked[color]), orNothing(b.Queued[color]),
-			})
-			name = ""
-		}
-	}
-	p.printf("\n%s\n", t.Render())
-	held := newTable(4, "class", "meter", "bucket", "tokens", "burst")
-	for i := range policy.Policy.Classes {
-		name := policy.Policy.Classes[i].Name
-		for _, m := range metersOf(&policy.Policy.Classes[i], now.tokens[i], now.keys[i]) {
-			title := m.Type
-			if m.Name != policy.Policy.Classes[i].Name {
-				title += " " + m.Name
-			}
-			if m.Per != "" {
-				counts := ""
-				if m.Keys != nil {
-					counts = m.Keys.String()
-				}
-				held.AppendRow([]any{name, title, "per " + m.Per, "", counts})
-				name = ""
-			}
-			for _, b := range m.Buckets {
-				held.AppendRow([]any{name, title, b.Name, grouped(b.Tokens), grouped(b.Burst)})
-				name, title = "", ""
-			}
-		}
-	}
-	if held.Length() > 0 {
-		p.printf("\n%s\n", held.Render())
-	}
-	queues := newTable(2, "queue", "delay", "bytes that wait", "dropped behind")
-	for _, q := range now.queues {
-		queues.AppendRow([]any{q.Name, orNone(q.Delay), grouped(q.Bytes), orNothing(dataplane.Count{Packets: q.Dropped})})
-	}
-	if queues.Length() > 0 {
-		p.printf("\n%s\n", queues.Render())
-	}
-	if r, ok := sh.(*remote); ok {
-		p.lost(&r.About, r.Lost)
-	}
-}
-
-// drops says how many packets of a color were dropped, and why where that is
-// not its action.
-func drops(s *dataplane.ClassStats, color meter.Color) string {
-	var why []string
-	for cause := dataplane.CauseECN; cause < dataplane.Causes; cause++ {
-		if n := s.Drops[color][cause].Packets; n > 0 {
-			why = append(why, fmt.Sprintf("%v %s", cause, grouped(n)))
-		}
-	}
-	all := orNothing(s.Dropped(color))
-	if why != nil {
-		all += " (" + strings.Join(why, ", ") + ")"
-	}
-	return all
-}
-
-func orNone(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.Round(10 * time.Microsecond).String()
-}
-
 // speed writes bit/s for people, with three digits.
 func speed(bits int64) string {
-	if bits == 0 {
-		return ""
-	}
 	v := float64(bits)
 	for _, unit := range []string{"", "k", "M", "G", "T"} {
 		if v < 999.5 || unit == "T" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,66 +28,81 @@ type statusJSON struct {
 	Process     int        `json:"process"`
 	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
 	Peer        string     `json:"peer,omitempty"`
+	Effective   *bool      `json:"effective"` // null if it could not be found out
+	Problems    []string   `json:"problems,omitempty"`
+	Notes       []string   `json:"notes,omitempty"`
 
 	classes int
 }
 
-func statusOf(sh live, policy *compiled) statusJSON {
+// remainsJSON is what status --json prints of what is no shaper: something left
+// behind, or a process that waits for its interface.
+type remainsJSON struct {
+	Interface string `json:"interface"`
+	Direction string `json:"direction,omitempty"`
+	State     string `json:"state"` // "left behind" or "waiting"
+	Attached  bool   `json:"attached"`
+	What      string `json:"what,omitempty"`
+	Process   int    `json:"process,omitempty"`
+	Policy    string `json:"policy,omitempty"`
+}
+
+func statusOf(sh live) statusJSON {
 	about := sh.Info()
+	attached, _ := sh.Attached()
 	out := statusJSON{
-		Interface: about.Interface, Direction: about.Direction.String(), State: state(sh), Attached: sh.Attached(),
+		Interface: about.Interface, Direction: about.Direction.String(), State: state(sh), Attached: attached,
 		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: kernelRelease(),
 		Pacer: string(about.Pacer), Peer: about.Peer,
-		Policy: policy.Name, classes: len(policy.Policy.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
+		classes: len(about.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
+	}
+	if l, err := labelFrom(about.Label); err == nil {
+		out.Policy = l.Name
+		if c, err := l.compile(); about.Place.Method == byTap && err == nil {
+			out.classes = len(c.Policy.Classes)
+		}
 	}
 	if !about.Until.IsZero() {
 		out.Unconfirmed = &about.Until
 	}
+	out.effect(sh)
 	return out
 }
 
 func newStatus(s streams) *cobra.Command {
-	var f liveFlags
+	f := liveFlags{several: true}
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "status [IFACE]",
 		GroupID: "look",
-		Short:   "Say what is attached, and where",
+		Short:   "Show what is attached, and where",
 		Example: "  shaper status",
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := listLive()
+			v, err := look()
 			if err != nil {
 				return err
 			}
-			defer closeAll(list)
-			if len(list) > 0 && len(args) > 0 || f.list != nil {
-				chosen, err := f.choose(args)
-				if err != nil {
-					return err
-				}
-				defer closeAll(chosen)
-				list = chosen
+			defer func() { closeAll(v.list) }()
+			v.narrow(named(args), &f.directions)
+			if len(v.names()) == 0 && len(args) > 0 {
+				return f.noneError(args[0])
 			}
-			return status(s, list, asJSON)
+			return v.print(s, asJSON)
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, a line a shaper")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per shaper")
 	return cmd
 }
 
-func status(s streams, list []live, asJSON bool) error {
+func (v *survey) print(s streams, asJSON bool) error {
 	p := &printer{w: s.out}
-	if len(list) == 0 && !asJSON {
-		p.printf("nothing is shaped here\n")
+	if len(v.names()) == 0 && !asJSON {
+		p.printf("no shaper is attached in this network namespace\n")
 	}
-	for i, sh := range list {
-		policy, err := policyOf(sh.Info().Label)
-		if err != nil {
-			return err
-		}
-		st := statusOf(sh, policy)
+	for i, sh := range v.list {
+		st := statusOf(sh)
 		if asJSON {
 			if err := writeJSON(s.out, st); err != nil {
 				return err
@@ -98,17 +114,46 @@ func status(s streams, list []live, asJSON bool) error {
 		}
 		p.status(sh.Info(), &st)
 	}
+	if asJSON {
+		return v.printRemains(s)
+	}
+	for _, a := range v.away {
+		p.printf("%s: away: process %d waits for it, policy %s\n", a.Interface, a.Process, a.Policy)
+	}
+	for _, l := range v.left {
+		p.printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
+	}
 	return p.err
+}
+
+func (v *survey) printRemains(s streams) error {
+	var out []remainsJSON
+	for _, a := range v.away {
+		out = append(out, remainsJSON{Interface: a.Interface, State: "waiting", Process: a.Process, Policy: a.Policy})
+	}
+	for _, l := range v.left {
+		out = append(out, remainsJSON{Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What})
+	}
+	for _, row := range out {
+		if err := writeJSON(s.out, row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // status prints what a shaper is.
 func (p *printer) status(about *kernel.About, st *statusJSON) {
+	out, b := p, &strings.Builder{}
+	p = &printer{w: b}
+	defer func() { out.folded(b.String()) }()
 	p.printf("%s: %s\n", where(about), st.State)
 	if about.Place.Method == byTap {
 		p.printf("  carried  between %s and %s\n", about.Interface, about.Peer)
 	} else {
 		p.printf("  hook     %s, program %d, kernel %s\n", hookOf(about), st.ProgramID, st.Kernel)
 	}
+	p.effect(st)
 	if about.Pacer != "" {
 		p.printf("  queues   wait in %s\n", pacerOf(about))
 	}
@@ -117,8 +162,8 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 	if st.DryRun {
 		p.printf("  dry run  packets are counted and pass as they are\n")
 	}
-	if about.GSO != nil {
-		p.printf("  gso      capped; it was %d bytes\n", about.GSO.Max)
+	if about.GSOLimit != 0 {
+		p.printf("  gso      capped at %s bytes\n", grouped(int64(about.GSOLimit)))
 	}
 	if st.Unconfirmed != nil {
 		p.printf("  waits    for shaper confirm %s until %s\n", about.Interface, st.Unconfirmed.Format(time.DateTime))

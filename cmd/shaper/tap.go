@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type tapFlags struct {
 	memory       string
 	span, drain  time.Duration
 	metrics      string
+	await        bool // for the uplink to appear
 }
 
 func newTap(s streams) *cobra.Command {
@@ -47,24 +49,28 @@ and, for an uplink, CAP_NET_RAW.`,
 	f.policyFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.uplink, "uplink", "", "carry frames to and from `IFACE`")
+	flags.BoolVar(&f.await, "wait", false, "wait for the uplink to appear")
 	flags.StringVar(&f.peer, "peer", "", "carry frames to and from a second TAP device, `NAME`")
 	flags.Var(&f.directions, "direction", "shape one `DIRECTION` or both: egress, ingress or both; each has meters of its own")
+	f.addBoth(cmd)
 	flags.IntVar(&f.queues, "queues", 1, "have `N` queues, each with a thread of its own in each direction")
 	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
 	flags.StringVar(&f.memory, "memory", "256MiB", "let packets that wait take `SIZE`, each direction")
 	flags.Var(newSpan(&f.drain, time.Second), "drain", "let packets that wait leave for `TIME` at the end")
 	flags.Var(newSpan(&f.span, 0), "for", "end after `TIME`")
-	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9090; without a host: loopback only")
+	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host: loopback only")
 	return cmd
 }
 
 // carrying is a shaper tap at work.
 type carrying struct {
-	plane tap.Plane
-	name  string
-	list  []*carried
-	flags *tapFlags
-	s     streams
+	plane  tap.Plane
+	name   string
+	list   []*carried
+	flags  *tapFlags
+	s      streams
+	notify notifier
+	board  *board // nil without --metrics
 }
 
 func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
@@ -75,36 +81,40 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return usagef("--queues %d: want 1 to 256", f.queues)
 	case f.mtu != 0 && (f.mtu < 68 || f.mtu > 65521):
 		return usagef("--mtu %d: want 68 to 65521 bytes", f.mtu)
-	case f.span < 0:
-		return usagef("--for must be above zero")
 	}
 	memory, err := policyfile.ParseSize(f.memory)
 	if err != nil || memory == 0 {
 		return usagef("--memory %q: want a size, such as 256MiB", f.memory)
 	}
-	policy, err := f.load()
+	var address metricsAddress
+	if f.metrics != "" {
+		if address, err = parseMetrics(f.metrics); err != nil {
+			return err
+		}
+	}
+	dropPrivileges(s, tapCapabilities, &f.policyFlags, f.metrics)
+	c := &carrying{name: name, flags: f, s: s, notify: newNotifier()}
+	if f.metrics != "" {
+		c.board = newBoard()
+	}
+	policy, err := c.compile(memory)
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	c := &carrying{name: name, flags: f, s: s}
-	for _, direction := range f.directions.list {
-		shaper, err := tap.NewShaper(policy.Policy, memory)
-		if err != nil {
-			return policy.explain(err)
-		}
-		c.list = append(c.list, newCarried(name, f.uplink+f.peer, direction, shaper, policy))
-		if direction == kernel.Egress {
-			c.plane.Egress = shaper
-		} else {
-			c.plane.Ingress = shaper
-		}
-	}
-	c.plane.Drain = f.drain
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	defer c.notify.stopping()
+	if f.uplink != "" {
+		if err := awaitNew(ctx, s, c.notify, f.uplink, f.await); err != nil {
+			return fmt.Errorf("open uplink: %w", err)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
 	if err := c.open(); err != nil {
 		return err
 	}
@@ -114,25 +124,52 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer control.Close()
-	if f.metrics != "" {
-		server, err := serveMetrics(s, f.metrics, c.each)
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-	}
 	for _, sh := range c.list {
 		fmt.Fprintf(s.out, "%s: carried to and from %s, policy %s (%s)\n", where(sh.Info()), f.uplink+f.peer, policy.Name,
 			counted(len(policy.Policy.Classes), "class", "classes"))
+	}
+	c.notify.ready(c.status())
+	if c.board != nil {
+		defer serveMetrics(s.err, address, c.board).Close()
 	}
 	if f.span > 0 {
 		var end context.CancelFunc
 		ctx, end = context.WithTimeout(ctx, f.span)
 		defer end()
 	}
-	go c.hups(ctx, hup)
+	go c.serve(ctx, hup)
 	err = c.carry(ctx)
 	return errors.Join(err, c.end())
+}
+
+// compile makes a shaper for each direction.
+func (c *carrying) compile(memory int64) (*compiled, error) {
+	defer interrupted.abruptly()()
+	f := c.flags
+	policy, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
+	for _, direction := range f.directions.list {
+		shaper, err := tap.NewShaper(policy.Policy, memory)
+		if err != nil {
+			return nil, policy.explain(err)
+		}
+		c.list = append(c.list, newCarried(c.name, f.uplink+f.peer, direction, shaper, policy))
+		if direction == kernel.Egress {
+			c.plane.Egress = shaper
+		} else {
+			c.plane.Ingress = shaper
+		}
+	}
+	c.plane.Drain = f.drain
+	return policy, nil
+}
+
+// status is what the service manager shows.
+func (c *carrying) status() string {
+	return "shaping between " + c.name + " and " + c.flags.uplink + c.flags.peer
 }
 
 // open opens both devices.
@@ -164,6 +201,7 @@ func (c *carrying) carry(ctx context.Context) error {
 			return err
 		}
 		fmt.Fprintf(c.s.err, "shaper: %s is gone: waiting for it to come back\n", gone.Device)
+		c.notify.ready("waiting for " + gone.Device)
 		_ = c.plane.Outside.Close() // there is no device that could fail
 		for {
 			select {
@@ -177,17 +215,20 @@ func (c *carrying) carry(ctx context.Context) error {
 			}
 		}
 		fmt.Fprintf(c.s.err, "shaper: %s is back\n", gone.Device)
+		c.notify.ready(c.status())
 	}
 }
 
-// hups reads the policy again each time that SIGHUP comes.
-func (c *carrying) hups(ctx context.Context, hup <-chan os.Signal) {
+// serve reads the policy again on each SIGHUP, and publishes for the metrics.
+func (c *carrying) serve(ctx context.Context, hup <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-c.board.asked():
+			c.board.publish(c.observe())
 		case <-hup:
-			if err := c.again(); err != nil {
+			if err := c.notify.reload(c.status(), c.again); err != nil {
 				fmt.Fprintf(c.s.err, "shaper: %v: the policy stays as it was\n", err)
 			}
 		}
@@ -199,6 +240,7 @@ func (c *carrying) again() error {
 	if err != nil {
 		return err
 	}
+	c.flags.warn(c.s.err, policy, "")
 	p := &printer{w: c.s.out}
 	for _, sh := range c.list {
 		changes, err := sh.Reload(policy.Policy, labelOf(policy))
@@ -210,14 +252,16 @@ func (c *carrying) again() error {
 	return p.err
 }
 
-// each calls g for each direction.
-func (c *carrying) each(g func(live) error) error {
+// observe reads each direction for the metrics.
+func (c *carrying) observe() (out []observation, err error) {
 	for _, sh := range c.list {
-		if err := g(&remote{Snapshot: sh.snapshot()}); err != nil {
-			return err
+		o, err := sh.observe()
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, o)
 	}
-	return nil
+	return out, nil
 }
 
 // end says what was counted.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -33,6 +34,7 @@ type classTotals struct {
 	Dropped total `json:"dropped"`
 	Marked  total `json:"marked"`
 	Queued  total `json:"queued"`
+	CE      total `json:"ce"` // Congestion Experienced was set, which is not marked
 }
 
 // totals are what replay --json prints.
@@ -66,9 +68,10 @@ func (c *compiled) totals(n replayed) totals {
 			Green:   total(st.Colors[meter.Green]),
 			Yellow:  total(st.Colors[meter.Yellow]),
 			Red:     total(st.Colors[meter.Red]),
-			Dropped: total(st.Dropped(meter.Green).Plus(st.Dropped(meter.Yellow)).Plus(st.Dropped(meter.Red))),
+			Dropped: total(st.AllDropped()),
 			Marked:  total(dataplane.Sum(st.Marked[:])),
 			Queued:  total(dataplane.Sum(st.Queued[:])),
+			CE:      total(dataplane.Sum(st.CE[:])),
 		})
 		sum = sum.Plus(st.Total())
 	}
@@ -99,15 +102,21 @@ func newTable(first int, header ...any) table.Writer {
 	return t
 }
 
-// table draws counters for people: a line a class and color.
+// table draws counters for people: a line a class and color. CE marks have a
+// column where there are any.
 func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
-	t := newTable(3, "class", "color", "packets", "%", "bytes", "dropped", "marked", "queued")
+	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
+	ce := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
+	if ce {
+		header = append(header, "ce")
+	}
+	t := newTable(3, header...)
 	for i := range stats {
 		st := &stats[i]
 		all := st.Total()
 		if i == len(c.Policy.Classes) {
 			if all.Packets > 0 {
-				t.AppendRow(table.Row{untaken, "", grouped(all.Packets), percent(all.Packets, all.Packets), grouped(all.Bytes), "", "", ""})
+				t.AppendRow(table.Row{untaken, "", grouped(all.Packets), percent(all.Packets, all.Packets), grouped(all.Bytes), orNothing(st.UntakenDropped), "", ""})
 			}
 			break
 		}
@@ -120,10 +129,14 @@ func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
 			if n.Packets == 0 {
 				continue
 			}
-			t.AppendRow(table.Row{
+			row := table.Row{
 				name, painted(color, colored), grouped(n.Packets), percent(n.Packets, all.Packets), grouped(n.Bytes),
 				orNothing(st.Dropped(color)), orNothing(st.Marked[color]), orNothing(st.Queued[color]),
-			})
+			}
+			if ce {
+				row = append(row, orNothing(st.CE[color]))
+			}
+			t.AppendRow(row)
 			name = ""
 		}
 	}

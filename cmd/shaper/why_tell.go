@@ -121,7 +121,10 @@ func (w *witness) tell() *told {
 		t.Missed = append(t.Missed, w.missed(c))
 	}
 	if v.Class < 0 {
-		t.Why = untakenText[v.Reason]
+		t.Why = untakenText[v.Reason] + ": it passes, unmetered"
+		if v.Done.Dropped() {
+			t.Why = untakenText[v.Reason] + ": it is dropped, because of otherwise: drop"
+		}
 		return t
 	}
 	for i := range w.steps {
@@ -253,9 +256,9 @@ func (b backlog) amount(c *queue.Config) (n int64, text string) {
 }
 
 var untakenText = map[dataplane.Reason]string{
-	dataplane.NotIP:     "no class takes it, and it has no IP header: it passes, unmetered",
-	dataplane.BadPacket: "no class takes it, and it is malformed: it passes, unmetered",
-	dataplane.NoMeter:   "no class takes it: it passes, unmetered",
+	dataplane.NotIP:     "no class takes it, and it has no IP header",
+	dataplane.BadPacket: "no class takes it, and it is malformed",
+	dataplane.NoMeter:   "no class takes it",
 }
 
 // why is the verdict in a sentence.

@@ -21,8 +21,12 @@ func (h Hook) String() string {
 // About is what a shaper keeps beside its program, so that others find it and
 // can read its counters.
 type About struct {
-	Interface string
-	Namespace uint64         // inode of its network namespace
+	Version   int            // recordVersion
+	Begun     bool           // the change that loaded the program is not complete
+	Ending    bool           `json:",omitempty"` // shaper itself detached the program
+	Interface string         // its name now
+	Index     int            // of the interface
+	Namespace uint64         // cookie of its network namespace when it was attached
 	Direction Hook           // Egress or Ingress
 	Program   ebpf.ProgramID `json:"-"`
 	Since     time.Time      // when it was attached
@@ -32,11 +36,12 @@ type About struct {
 	Process   int             // that attached it
 	Peer      string          `json:",omitempty"` // the device of a plane in user space behind the interface
 	Label     json.RawMessage // the caller's
-	// Before is what to go back to at Until, unless that is confirmed; nil
+	// Before is what to roll back to at Until, unless that is confirmed; nil
 	// for nothing attached.
-	Before *Before   `json:",omitempty"`
-	Until  time.Time `json:",omitzero"`
-	GSO    *GSO      `json:",omitempty"` // nil where the device is as it was
+	Before   *Before   `json:",omitempty"`
+	Until    time.Time `json:",omitzero"`
+	Expires  uint64    `json:",omitempty"` // ns of CLOCK_MONOTONIC, from when the program does nothing; 0 for never
+	GSOLimit uint32    `json:",omitempty"` // bytes that the stack hands down at once at most, as this shaper asks; 0 for any
 
 	Place   place
 	Classes []classRecord
@@ -45,34 +50,31 @@ type About struct {
 	// Of queues.
 	Asked  Pacer         `json:",omitempty"` // what is to hold packets; "" is what the kernel has
 	Pacer  Pacer         `json:",omitempty"` // what holds them; "" for nothing
-	Qdiscs *qdiscs       `json:",omitempty"` // what stood at the root before
-	IFB    *ifb          `json:",omitempty"` // through which comes what comes in
 	Queued []queueRecord `json:",omitempty"`
 	Links  []linkRecord  `json:",omitempty"`
 	Ring   int           `json:",omitempty"` // entries of all rings
 	Lost   uint32        `json:"-"`          // packets that waited when what holds them was removed
 }
 
+// iface is the interface that it was attached to.
+func (a *About) iface() iface { return iface{a.Namespace, a.Index} }
+
+// Redirected says whether what comes in goes through a device of shaper's own.
+func (a *About) Redirected() bool { return a.Place.Index != 0 && a.Place.Index != a.Index }
+
 // Before is what a shaper was before it was changed.
 type Before struct {
 	Label       json.RawMessage
 	Dry, Pinned bool
 	GSOLimit    uint32
-	Asked       Pacer `json:",omitempty"`
+	Expires     uint64 `json:",omitempty"`
+	Asked       Pacer  `json:",omitempty"`
 }
 
-// Now is what it is.
-func (a *About) Now() *Before {
-	b := &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked}
-	if a.GSO != nil {
-		b.GSOLimit = a.GSO.Limit
-	}
-	return b
+// now is what it is.
+func (a *About) now() *Before {
+	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, GSOLimit: a.GSOLimit, Expires: a.Expires}
 }
-
-// GSO is the limit that a device has on what its stack hands down at once, and
-// those it had, in bytes.
-type GSO struct{ Limit, Max, MaxIPv4 uint32 }
 
 type classRecord struct {
 	Name string
@@ -88,6 +90,7 @@ type stageRecord struct {
 type queueRecord struct {
 	Name string
 	bpf.ShaperQueue
+	feeder
 }
 
 // linkRecord is a link, and the ID of its class of HTB.
@@ -107,20 +110,12 @@ func (a *About) linkID(name string) uint16 {
 	return 0
 }
 
-// index is that of the interface.
-func (a *About) index() int {
-	if a.IFB != nil {
-		return a.IFB.Index
-	}
-	return a.Place.Index
-}
-
 // record notes which slots belong to whom.
 func (a *About) record(g *image) {
 	a.Classes, a.Stages, a.Queued = nil, nil, nil
 	a.Links, a.Ring, a.Pacer = g.links, g.ring, g.pacer
 	for i, q := range g.queues {
-		a.Queued = append(a.Queued, queueRecord{g.paced[i].Name, q})
+		a.Queued = append(a.Queued, queueRecord{g.paced[i].Name, q, g.feeders[i]})
 	}
 	for i, c := range g.classes {
 		a.Classes = append(a.Classes, classRecord{g.policy.Classes[i].Name, c})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/cilium/ebpf/link"
@@ -24,21 +23,31 @@ type Config struct {
 	Dry       bool   // count, and let every packet pass as it is
 	Pin       bool   // stay when the process ends
 	GSOLimit  uint32 // bytes; 0 leaves the device as it is
+	// Until arms a rollback: unless Confirm is called by then, RollBack returns to
+	// the shaper that was taken over, or to nothing. Zero arms none.
+	Until time.Time
+	// Guard is called once, before the first change that the kernel does not undo
+	// when the process is killed: it starts a process that calls Rescue then.
+	Guard func() error
 	// Label is kept beside the program, for whoever finds it.
 	Label json.RawMessage
+
+	before *Before // what was taken over from another place
 }
 
 // BusyError says that another process shapes the interface.
 type BusyError struct{ About }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%s %v is shaped by process %d already: give it a new policy by shaper reload, or end it by shaper detach", e.Interface, e.Direction, e.Process)
+	return fmt.Sprintf("%s %v is shaped by process %d already: shaper reload gives it a new policy, shaper detach ends it", e.Interface, e.Direction, e.Process)
 }
 
 // Attach compiles a policy and attaches it. A shaper that another process left
 // there is taken over: as with Reload, classes that keep their name keep tokens
-// and counters, and Changes says so. A policy that does not compile
-// (dataplane.FieldErrors) changes nothing.
+// and counters, and Changes says so. Everything else of ours in that direction,
+// left by a killed process, is removed before. A policy that does not compile
+// (dataplane.FieldErrors) changes nothing; after an *ActiveError the Shaper is
+// returned and active.
 func Attach(cfg Config, policy *dataplane.Policy) (*Shaper, []dataplane.Change, error) {
 	if cfg.Method == "" {
 		cfg.Method = Auto
@@ -47,40 +56,49 @@ func Attach(cfg Config, policy *dataplane.Policy) (*Shaper, []dataplane.Change, 
 	if err != nil {
 		return nil, nil, err
 	}
-	here, err := namespace()
+	st, err := openSite(d.iface)
 	if err != nil {
 		return nil, nil, err
 	}
-	change, err := changeLock(here, cfg.Interface, cfg.Direction)
+	defer st.close()
+	st.guard = cfg.Guard
+	owner, err := cfg.own(d.iface)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer change.Close()
-	owner, err := ownerLock(here, cfg.Interface, cfg.Direction)
+	if _, err := sweep(); err != nil {
+		return nil, nil, errors.Join(err, owner.Close())
+	}
+	s, changes, err := cfg.takeOver(st, policy, d)
+	if s == nil && err == nil {
+		s, err = cfg.attachNew(st, policy, d)
+	}
+	if err != nil && !errors.As(err, new(*ActiveError)) {
+		if cfg.before != nil {
+			err = fmt.Errorf("%w; the shaper that was attached before, at another place, is detached", err)
+		}
+		return nil, nil, errors.Join(err, owner.Close())
+	}
+	s.owner, s.guard, s.Removed = owner, st.guard, append(st.Removed, st.Notes...)
+	return s, changes, err
+}
+
+// own takes the owner lock of a direction.
+func (cfg *Config) own(at iface) (lock, error) {
+	owner, err := ownerLock(at, cfg.Direction)
 	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
 		time.Sleep(10 * time.Millisecond)
-		owner, err = ownerLock(here, cfg.Interface, cfg.Direction)
+		owner, err = ownerLock(at, cfg.Direction)
 	}
 	if errors.Is(err, errLocked) {
 		busy := &BusyError{About{Interface: cfg.Interface, Direction: cfg.Direction}}
-		if other, err := find(cfg.Interface, cfg.Direction); err == nil && other != nil {
+		if other, err := find(at, cfg.Direction); err == nil && other != nil {
 			busy.About = other.About
 			other.Close()
 		}
-		return nil, nil, busy
-	} else if err != nil {
-		return nil, nil, err
+		return lock{}, busy
 	}
-	s, changes, err := takeOver(cfg, policy, d)
-	if s == nil && err == nil {
-		s, err = attachNew(cfg, policy, d, here)
-	}
-	if err != nil {
-		owner.Close()
-		return nil, nil, err
-	}
-	s.owner = owner
-	return s, changes, nil
+	return owner, err
 }
 
 // check finds what is wrong before anything is changed.
@@ -125,96 +143,90 @@ func program(direction Hook, method Method, pacer Pacer) Hook {
 
 // takeOver gives a shaper that was left behind the policy. It returns nil where
 // there is none, or none that can be taken over: that one is removed.
-func takeOver(cfg Config, policy *dataplane.Policy, d *device) (*Shaper, []dataplane.Change, error) {
-	s, err := find(cfg.Interface, cfg.Direction)
+func (cfg *Config) takeOver(st *site, policy *dataplane.Policy, d *device) (*Shaper, []dataplane.Change, error) {
+	s, err := find(st.iface, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return nil, nil, unpinned(cfg)
+		return nil, nil, errors.Join(unpinned(st.pin(cfg.Direction)), st.clear(cfg.Direction))
 	}
-	if s == nil || err != nil {
-		return nil, nil, err
-	}
-	pacer, err := choosePacer(cfg.Pacer, policy)
 	if err != nil {
 		return nil, nil, err
 	}
-	if cfg.Method != Auto && cfg.Method != s.Place.Method || s.index() != d.index || s.elsewhere(pacer, cfg.Dry) {
-		return nil, nil, s.clear()
+	if s == nil {
+		return nil, nil, st.clear(cfg.Direction)
 	}
-	s.Asked = cfg.Pacer
-	s.Dry, s.Pinned, s.Process = cfg.Dry, cfg.Pin, os.Getpid()
-	s.Before, s.Until = nil, time.Time{} // who would have gone back is gone
-	changes, err := s.load(policy, cfg.Label)
-	if err == nil {
-		err = s.finish(cfg.GSOLimit)
-	}
+	pacer, err := choosePacer(cfg.Pacer, policy)
 	if err != nil {
 		s.Close()
 		return nil, nil, err
 	}
-	return s, changes, nil
+	if cfg.Method != Auto && cfg.Method != s.Place.Method || s.elsewhere(pacer, cfg.Dry) {
+		cfg.before = s.now()
+		err := s.lift(st)
+		s.Close()
+		return nil, nil, err
+	}
+	if s.Pinned && !cfg.Pin && st.guard != nil { // until its pin is removed it outlives the process
+		if err := st.guard(); err != nil {
+			s.Close()
+			return nil, nil, err
+		}
+		st.guard = nil
+	}
+	next := s.About
+	if !s.Until.IsZero() { // whoever would have rolled back is gone
+		next.Before, next.Until = nil, time.Time{}
+	}
+	next.promise(s.now(), cfg.Until)
+	next.Namespace, next.Index = st.Namespace, st.Index
+	next.Asked, next.Dry, next.Pinned, next.GSOLimit = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
+	next.Process, next.Label, next.Expires = os.Getpid(), cfg.Label, 0
+	s.TookOver = true
+	changes, err := s.load(st, policy, &next)
+	if err != nil && !errors.As(err, new(*ActiveError)) {
+		s.Close()
+		return nil, nil, err
+	}
+	return s, changes, err
 }
 
 // unpinned ends a pinned shaper that may not be looked into.
-func unpinned(cfg Config) error {
-	here, err := namespace()
-	if err != nil {
-		return err
-	}
-	a := About{Namespace: here, Interface: cfg.Interface, Direction: cfg.Direction}
-	l, err := link.LoadPinnedLink(a.pin(), nil)
+func unpinned(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return explain(err)
 	}
-	return errors.Join(os.Remove(a.pin()), l.Detach(), l.Close())
+	return errors.Join(os.Remove(path), l.Detach(), l.Close())
 }
 
-func attachNew(cfg Config, policy *dataplane.Policy, d *device, here uint64) (s *Shaper, err error) {
+func (cfg *Config) attachNew(st *site, policy *dataplane.Policy, d *device) (s *Shaper, err error) {
 	s = &Shaper{About: About{
-		Interface: cfg.Interface, Namespace: here, Direction: cfg.Direction, Since: time.Now(),
-		Dry: cfg.Dry, Pinned: cfg.Pin, Process: os.Getpid(), Asked: cfg.Pacer,
-		Place: place{Method: cfg.Method, Index: d.index},
+		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
+		Since: time.Now().Round(0), Process: os.Getpid(),
 	}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.clear())
-		}
-	}()
-	if err := s.tidy(); err != nil {
-		return s, err
-	}
 	if s.shared, err = newShared(); err != nil {
-		return s, err
+		return nil, err
 	}
-	if _, err := s.load(policy, cfg.Label); err != nil {
-		return s, err
+	next := s.About
+	next.Dry, next.Pinned, next.GSOLimit = cfg.Dry, cfg.Pin, cfg.GSOLimit
+	next.Asked, next.Label, next.Place.Method = cfg.Pacer, cfg.Label, cfg.Method
+	next.promise(cfg.before, cfg.Until)
+	if _, err = s.load(st, policy, &next); err != nil {
+		// What is new has to be whole.
+		err = errors.Join(plain(err), s.lift(st))
+		s.Close()
+		return nil, err
 	}
-	return s, s.finish(cfg.GSOLimit)
+	return s, nil
 }
 
-// finish does what comes after the program is attached: the limit of the
-// device, and a pin or none.
-func (s *Shaper) finish(gsoLimit uint32) error {
-	if err := s.setGSO(gsoLimit); err != nil {
-		return err
+// plain is what went wrong, of a policy that is not to stay active.
+func plain(err error) error {
+	var active *ActiveError
+	if errors.As(err, &active) {
+		return active.Err
 	}
-	if l, ok := s.hook.(*linkHook); ok {
-		_, err := os.Stat(s.pin())
-		switch pinned := err == nil; {
-		case s.Pinned && !pinned:
-			if err := os.MkdirAll(filepath.Dir(s.pin()), 0o700); err != nil {
-				return err
-			}
-			if err := l.Pin(s.pin()); err != nil {
-				return explain(err)
-			}
-		case !s.Pinned && pinned:
-			if err := os.Remove(s.pin()); err != nil {
-				return err
-			}
-		}
-	}
-	return writeAbout(s.about, &s.About)
+	return err
 }

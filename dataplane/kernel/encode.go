@@ -48,6 +48,7 @@ type image struct {
 	policy  *dataplane.Policy
 	pacer   Pacer
 	paced   []*dataplane.Queue // by index
+	feeders []feeder           // by queue
 	links   []linkRecord
 	meters  []*dataplane.Meter // by stage
 	from    []int              // by stage: the stage of the policy before whose tokens it keeps, or -1
@@ -66,6 +67,7 @@ func encode(policy *dataplane.Policy, hook Hook, pacer Pacer) (*image, error) {
 		hook:  hook,
 	}
 	e.length(&policy.Length)
+	e.constants.DropUntaken = flag(policy.DropUnclassified)
 	if n := len(policy.Classes); n > MaxClasses {
 		e.fail(policy, "classes", fmt.Sprintf("%d are more than the %d that the kernel plane has room for", n, MaxClasses))
 		return nil, errors.Join(e.faults...)

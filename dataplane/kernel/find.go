@@ -6,31 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
-	"syscall"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
-// A shaper is found by its program: what is attached is the truth, and nothing
-// else can be left behind. The program's maps have its counters and, in one
-// called about, what the programs themselves do not need.
+// A program's maps have its counters and, in one called about, its record: what
+// the program itself does not need.
 const aboutMap = "about"
 
 // aboutRoom is what an about map has beyond its first text, in bytes.
 const aboutRoom = 1 << 10
-
-// namespace is the inode of this thread's network namespace.
-func namespace() (uint64, error) {
-	ns, err := os.Stat("/proc/thread-self/ns/net")
-	if err != nil {
-		return 0, err
-	}
-	return ns.Sys().(*syscall.Stat_t).Ino, nil
-}
 
 // newAbout makes the map that keeps a, with room for more bytes of it.
 func newAbout(a *About, room int) (*ebpf.Map, error) {
@@ -60,6 +47,65 @@ func writeAbout(m *ebpf.Map, a *About) error {
 	return explain(m.Put(uint32(0), padded))
 }
 
+// recordVersion is the format of a record: of About, and of what bpf/src/policy.h
+// has in it. TestRecordVersion holds that it changes with them.
+const recordVersion = 1
+
+// VersionError says that a shaper was attached by a version whose record this one
+// cannot read. It can be detached, or replaced by run.
+type VersionError struct{ Version int }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("attached by another version of shaper (its record has format %d, this one reads %d)", e.Version, recordVersion)
+}
+
+// DamageError says that a record is none that a shaper has written. Like a
+// *VersionError it is final; other errors of reading a record are not.
+type DamageError struct{ Err error }
+
+func (e *DamageError) Error() string { return fmt.Sprintf("its record is damaged: %v", e.Err) }
+func (e *DamageError) Unwrap() error { return e.Err }
+
+// unusable says whether a record will never be read by this version.
+func unusable(err error) bool {
+	return errors.As(err, new(*VersionError)) || errors.As(err, new(*DamageError))
+}
+
+// parse reads a record. What it names is used only after check.
+func parse(text []byte) (*About, error) {
+	a := &About{}
+	err := json.Unmarshal(text, a)
+	if a.Version != recordVersion && (err == nil || a.Version != 0) {
+		return a, &VersionError{a.Version}
+	}
+	if err == nil {
+		err = a.check()
+	}
+	if err != nil {
+		err = &DamageError{err}
+	}
+	return a, err
+}
+
+// check refuses a record that no shaper has written.
+func (a *About) check() error {
+	stage := func(i int32) bool { return i < int32(len(a.Stages)) }
+	ok := a.Direction == Egress || a.Direction == Ingress
+	for _, c := range a.Classes {
+		ok = ok && stage(c.Stage)
+	}
+	for _, s := range a.Stages {
+		ok = ok && s.Den > 0 && stage(s.Then) && s.Buckets[0].Size >= 0 && s.Buckets[1].Size >= 0
+	}
+	for _, q := range a.Queued {
+		ok = ok && (q.Den > 0 || q.Linked != 0)
+	}
+	if !ok {
+		return errors.New("a number is out of range")
+	}
+	return nil
+}
+
 func readAbout(m *ebpf.Map) (*About, error) {
 	const tries = 5 // one that is being written is torn
 	for try := 0; ; try++ {
@@ -67,126 +113,112 @@ func readAbout(m *ebpf.Map) (*About, error) {
 		if err != nil {
 			return nil, explain(err)
 		}
-		a := &About{}
-		err = json.Unmarshal(bytes.TrimRight(text, "\x00"), a)
-		if err == nil {
-			return a, nil
-		}
-		if try == tries {
-			return nil, fmt.Errorf("a shaper was attached by another version: %w", err)
+		a, err := parse(bytes.TrimRight(text, "\x00"))
+		if err == nil || errors.As(err, new(*VersionError)) || try == tries {
+			return a, err
 		}
 	}
 }
 
-// List returns all shapers of this network namespace, whichever process
-// attached them. It needs CAP_SYS_ADMIN beside what attaching needs.
-func List() ([]*Shaper, error) {
-	here, err := namespace()
-	if err != nil {
-		return nil, err
-	}
-	var out []*Shaper
-	for id := ebpf.ProgramID(0); ; {
-		id, err = ebpf.ProgramGetNextID(id)
-		if errors.Is(err, unix.ENOENT) {
-			break
-		}
-		if err == nil {
-			var s *Shaper
-			if s, err = open(id, here); err == nil && s != nil {
-				out = append(out, s)
-			}
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			for _, s := range out {
-				s.Close()
-			}
-			if errors.Is(err, unix.EPERM) {
-				return nil, fmt.Errorf("%w: finding a shaper needs root, or CAP_SYS_ADMIN with CAP_BPF and CAP_NET_ADMIN", unix.EPERM)
-			}
-			return nil, err
-		}
-	}
-	slices.SortFunc(out, func(a, b *Shaper) int {
-		return strings.Compare(a.Interface+" "+a.Direction.String(), b.Interface+" "+b.Direction.String())
-	})
-	return out, nil
-}
-
-// find returns the shaper of an interface, or nil.
-func find(name string, direction Hook) (*Shaper, error) {
-	all, err := List()
-	if err != nil {
-		return nil, err
-	}
-	var out *Shaper
-	for _, s := range all {
-		if s.Interface == name && s.Direction == direction && out == nil {
-			out = s
-		} else {
-			s.Close()
-		}
-	}
-	return out, nil
-}
-
-// open returns the shaper whose program it is, or nil if that is none, is
-// attached no more, or is in another network namespace.
-func open(id ebpf.ProgramID, here uint64) (*Shaper, error) {
-	p, err := ebpf.NewProgramFromID(id)
+// record is the text that a shaper keeps beside its program. It is nil if the
+// program is not ours but for its name.
+func (a attachment) record() ([]byte, error) {
+	p, err := ebpf.NewProgramFromID(a.program)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	info, err := p.Info()
-	if err != nil {
+	m, err := mapNamed(p, aboutMap)
+	if m == nil || err != nil {
 		return nil, err
 	}
-	if !slices.Contains(programs[:], info.Name) {
-		return nil, nil
-	}
-	ids, _ := info.MapIDs()
-	s := &Shaper{shared: &shared{made: new([MaxTables * 2]*ebpf.Map)}}
-	for _, id := range ids {
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			s.Close()
-			return nil, err
-		}
-		if to := s.mapOf(m); to != nil && *to == nil {
-			*to = m
-		} else {
-			m.Close()
-		}
-	}
-	if s.about == nil || slices.Contains(slices.Collect(maps.Values(s.shared.given())), nil) {
-		s.Close()
-		return nil, nil // somebody else's of that name, or one that is not attached yet
-	}
-	a, err := readAbout(s.about)
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	s.About = *a
-	s.Program = id
-	if a.Namespace == here {
-		if s.hook, err = a.Place.reopen(); err == nil && s.hook.program() == id {
-			return s, nil
-		}
-	}
-	s.Close()
-	return nil, nil
+	defer m.Close()
+	text, err := m.LookupBytes(uint32(0))
+	return bytes.TrimRight(text, "\x00"), err
 }
 
-// mapOf says where a map of a program belongs.
-func (s *Shaper) mapOf(m *ebpf.Map) **ebpf.Map {
-	info, err := m.Info()
+// mapNamed is the map of a program that has a name, or nil.
+func mapNamed(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
+	err = eachMap(p, func(m *ebpf.Map, of string) bool {
+		if of == name && out == nil {
+			out = m
+			return true
+		}
+		return false
+	})
+	return out, err
+}
+
+// eachMap calls keep for each map of a program, and closes what it does not keep.
+func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
+	info, err := p.Info()
 	if err != nil {
-		return nil
+		return err
 	}
-	if info.Name == aboutMap {
-		return &s.about
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if errors.Is(err, unix.ENOENT) {
+			continue // the program went meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		info, err := m.Info()
+		if err == nil && keep(m, info.Name) {
+			continue
+		}
+		m.Close()
+		if err != nil {
+			return err
+		}
 	}
-	return s.shared.all()[info.Name]
+	return nil
+}
+
+// open returns the shaper of an attachment, or nil if the program is not ours but
+// for its name. An unusable one can only be detached.
+func (a attachment) open() (*Shaper, error) {
+	p, err := ebpf.NewProgramFromID(a.program)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	s := &Shaper{shared: &shared{made: new([MaxTables * 2]*ebpf.Map)}}
+	if err := eachMap(p, func(m *ebpf.Map, name string) bool {
+		to := s.shared.all()[name]
+		switch {
+		case name == aboutMap:
+			to = &s.about
+		case to == &s.shared.counters.Map:
+			s.shared.counters.add(m) // there may be several
+			return true
+		}
+		if to == nil || *to != nil {
+			return false
+		}
+		*to = m
+		return true
+	}); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if s.about == nil {
+		s.Close()
+		return nil, nil
+	}
+	about, err := readAbout(s.about)
+	if err == nil && slices.Contains(slices.Collect(maps.Values(s.shared.given())), nil) {
+		err = &VersionError{about.Version}
+	}
+	if err == nil {
+		s.About = *about
+		s.hook, err = a.reopen()
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.Program, s.Place = a.program, a.place
+	return s, nil
 }

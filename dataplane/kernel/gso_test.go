@@ -17,6 +17,8 @@ type cuttable struct {
 	name   string
 	tunnel bool // with headers inside that only the kernel counts
 	frame  func(n int) []byte
+	whole  func(n int) []byte // the super-packet, nil if frame makes it; it is handed in as one of wire bytes
+	wire   int
 }
 
 var (
@@ -25,40 +27,40 @@ var (
 )
 
 var cuttables = []cuttable{
-	{"tcp4", false, func(n int) []byte {
+	{name: "tcp4", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 0, 0, 6, 20+n, 0, from4, to4)
 		return append(tcp(b, 0, 1000, 80), make([]byte, n)...)
 	}},
-	{"tcp4 with options of both", false, func(n int) []byte {
+	{name: "tcp4 with options of both", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 2, 0, 6, 32+n, 0, from4, to4)
 		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
 	}},
-	{"tcp4 with all options", false, func(n int) []byte {
+	{name: "tcp4 with all options", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 10, 0, 6, 60+n, 0, from4, to4)
 		return append(tcp(b, 10, 1000, 80), make([]byte, n)...)
 	}},
-	{"tcp4 in two tags", false, func(n int) []byte {
+	{name: "tcp4 in two tags", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x88a8, 5, 0x8100, 6, 0x800), 0, 0, 6, 32+n, 0, from4, to4)
 		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
 	}},
-	{"tcp6", false, func(n int) []byte {
-		b := ipv6(be16(ethernet(), 0x86dd), 0, 6, 32+n, from6, to6)
-		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
-	}},
-	{"tcp6 behind an extension", false, func(n int) []byte {
+	{name: "tcp6", frame: overIPv6},
+	{name: "tcp6 in a jumbogram", frame: overIPv6, whole: jumbogram(0xc2), wire: leastJumbo},
+	{name: "tcp6 too short for a jumbogram", frame: jumbogram(0xc2), whole: jumbogram(0xc2), wire: leastJumbo - 1},
+	{name: "tcp6 behind padding", frame: jumbogram(1), whole: jumbogram(1), wire: leastJumbo},
+	{name: "tcp6 behind an extension", frame: func(n int) []byte {
 		b := ipv6(be16(ethernet(), 0x86dd), 0, 60, 16+20+n, from6, to6)
 		b = append(append(b, 6, 1, 1, 12), make([]byte, 12)...)
 		return append(tcp(b, 0, 1000, 80), make([]byte, n)...)
 	}},
-	{"udp4", false, func(n int) []byte {
+	{name: "udp4", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 0, 0, 17, 8+n, 0, from4, to4)
 		return append(udp(b, 1000, 80, n), make([]byte, n)...)
 	}},
-	{"udp6 in a tag", false, func(n int) []byte {
+	{name: "udp6 in a tag", frame: func(n int) []byte {
 		b := ipv6(be16(ethernet(), 0x8100, 7, 0x86dd), 0, 17, 8+n, from6, to6)
 		return append(udp(b, 1000, 80, n), make([]byte, n)...)
 	}},
-	{"tcp4 in vxlan", true, func(n int) []byte {
+	{name: "tcp4 in vxlan", tunnel: true, frame: func(n int) []byte {
 		inner := 8 + 14 + 20 + 32 + n
 		b := ipv4(be16(ethernet(), 0x800), 0, 0, 17, 8+inner, 0, from4, to4)
 		b = append(udp(b, 1000, 4789, inner), 8, 0, 0, 0, 0, 0, 1, 0)
@@ -66,6 +68,24 @@ var cuttables = []cuttable{
 		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
 	}},
 }
+
+// jumbogram makes a super-packet of TCP over IPv6 with a hop-by-hop header that has
+// an option of this type.
+func jumbogram(option byte) func(n int) []byte {
+	return func(n int) []byte {
+		b := append(ipv6(be16(ethernet(), 0x86dd), 0, 0, 0, from6, to6), 6, 0, option, 4, 0, 2, 0, 0)
+		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
+	}
+}
+
+func overIPv6(n int) []byte {
+	b := ipv6(be16(ethernet(), 0x86dd), 0, 6, 32+n, from6, to6)
+	return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
+}
+
+// leastJumbo is the shortest frame that the kernel takes for a jumbogram, whose
+// header it removes: ipv6_has_hopopt_jumbo.
+const leastJumbo = 14 + 1<<16 + 1
 
 // cut is what leaves instead of a frame with n bytes of payload.
 func (c *cuttable) cut(n, size int) [][]byte {
@@ -142,12 +162,19 @@ func segmented(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeli
 	n := r.IntN(3400)
 	size := max(pick(r, 536, 1000, 1448, n/2, n/3, n, n+1, 1+r.IntN(100)), 1)
 	packet := dataplane.Packet{Data: c.frame(n), Link: dataplane.LinkEthernet}
+	if c.whole != nil {
+		if n <= size {
+			return // it is many packets
+		}
+		packet.Data, packet.WireLen = c.whole(n), c.wire
+	}
 	leave := c.cut(n, size)
 	wire := 0
 	for _, data := range leave {
 		wire += len(data)
 	}
-	if wire > 1<<16 { // no test run takes it
+	removed := len(packet.Data) - len(c.frame(n)) // which the kernel has in each
+	if wire+removed*len(leave) > 1<<16 {          // no test run takes it
 		return
 	}
 	want := 0
@@ -164,7 +191,7 @@ func segmented(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeli
 	}
 	// wire_len counts the headers of all segments, at egress.
 	if h.hook == Egress && (c.tunnel || r.IntN(2) == 0) {
-		context.WireLen = uint32(wire)
+		context.WireLen = uint32(wire + removed*len(leave))
 	}
 	var v dataplane.Verdict
 	if err := h.run(&packet, &v, context); err != nil {

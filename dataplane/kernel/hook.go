@@ -31,70 +31,36 @@ const (
 	Generic = "generic" // in the kernel, for drivers that have no XDP
 )
 
-// place is where a program was attached: all that it takes to find it again.
+// place is where a program is attached.
 type place struct {
 	Method   Method
-	Mode     string  `json:",omitempty"` // of XDP: Driver or Generic
-	Index    int     // of the interface
-	Link     link.ID `json:",omitempty"`
-	Parent   uint32  `json:",omitempty"` // of a filter
-	Priority uint16  `json:",omitempty"`
-	Handle   uint32  `json:",omitempty"`
-	Clsact   bool    `json:",omitempty"` // the qdisc is ours
+	Mode     string  // of XDP: Driver or Generic
+	Index    int     // of the device: the interface, or its ifb
+	Link     link.ID `json:"-"`
+	Parent   uint32  `json:"-"` // of a filter
+	Priority uint16  `json:"-"`
+	Handle   uint32  `json:"-"`
 }
 
 // hook is a program in its place.
 type hook interface {
 	replace(*ebpf.Program) error // at once
 	remove() error
-	program() ebpf.ProgramID // 0 where none is attached any more
+	program() (ebpf.ProgramID, error) // 0 if none is attached any more
 }
-
-// device is what a program needs to know of an interface.
-type device struct {
-	name  string
-	index int
-	mtu   int
-	link  dataplane.LinkType
-}
-
-func findDevice(name string) (*device, error) {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		if errors.As(err, new(netlink.LinkNotFoundError)) {
-			return nil, &NoInterfaceError{name}
-		}
-		return nil, fmt.Errorf("interface %s: %w", name, err)
-	}
-	d := &device{name: name, index: l.Attrs().Index, mtu: l.Attrs().MTU}
-	switch encap := l.Attrs().EncapType; encap {
-	case "ether", "loopback":
-		d.link = dataplane.LinkEthernet
-	case "none", "ppp", "sit", "ipip", "tunnel6", "gre", "gre6": // they hand over bare IP packets
-		d.link = dataplane.LinkRaw
-	default:
-		return nil, fmt.Errorf("interface %s: its link layer, %s, is neither Ethernet nor IP", name, encap)
-	}
-	return d, nil
-}
-
-// NoInterfaceError says that there is no interface of that name.
-type NoInterfaceError struct{ Name string }
-
-func (e *NoInterfaceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
 
 // attach attaches a program by a method, the first in line of its kind: one
 // that lets packets pass hands them on to those behind it.
-func attach(d *device, p *ebpf.Program, direction Hook, method Method) (hook, place, error) {
+func (st *site) attach(d *device, p *ebpf.Program, direction Hook, method Method) (hook, place, error) {
 	switch method {
 	case ByXDP:
 		return attachXDP(d, p)
 	case TC:
-		return attachFilter(d, p, direction)
+		return st.attachFilter(d, p, direction)
 	}
 	h, at, err := attachTCX(d, p, direction)
 	if errors.Is(err, errNoTCX) && method == Auto {
-		return attachFilter(d, p, direction)
+		return st.attachFilter(d, p, direction)
 	}
 	return h, at, err
 }
@@ -106,25 +72,25 @@ func attachTCX(d *device, p *ebpf.Program, direction Hook) (hook, place, error) 
 	if direction == Ingress {
 		to = ebpf.AttachTCXIngress
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p, Attach: to, Anchor: link.Head()})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: p, Attach: to, Anchor: link.Head()})
 	if err != nil {
 		if version, e := features.LinuxVersionCode(); errors.Is(err, ebpf.ErrNotSupported) || e == nil && version < 6<<16|6<<8 {
 			return nil, place{}, errNoTCX
 		}
 		return nil, place{}, explain(err)
 	}
-	return linked(l, place{Method: TCX, Index: d.index})
+	return linked(l, place{Method: TCX, Index: d.Index})
 }
 
 func attachXDP(d *device, p *ebpf.Program) (hook, place, error) {
 	if d.link != dataplane.LinkEthernet {
 		return nil, place{}, fmt.Errorf("interface %s has no Ethernet header, which XDP needs: use --hook tc", d.name)
 	}
-	at := place{Method: ByXDP, Mode: Driver, Index: d.index}
-	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: d.index, Flags: link.XDPDriverMode})
+	at := place{Method: ByXDP, Mode: Driver, Index: d.Index}
+	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: d.Index, Flags: link.XDPDriverMode})
 	if err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EPERM) {
 		at.Mode = Generic
-		l, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: d.index, Flags: link.XDPGenericMode})
+		l, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: d.Index, Flags: link.XDPGenericMode})
 	}
 	switch {
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
@@ -158,70 +124,63 @@ func (h *linkHook) remove() error {
 	return errors.Join(err, h.Close())
 }
 
-func (h *linkHook) program() ebpf.ProgramID {
+func (h *linkHook) program() (ebpf.ProgramID, error) {
 	info, err := h.Info()
 	if err != nil {
-		return 0
+		return 0, fmt.Errorf("look at the link: %w", err)
 	}
 	tcx, xdp := info.TCX(), info.XDP()
 	if tcx != nil && tcx.Ifindex != 0 || xdp != nil && xdp.Ifindex != 0 {
-		return info.Program
+		return info.Program, nil
 	}
-	return 0
+	return 0, nil
 }
 
-// Names of our filters; the second one tells the filter of the other direction
-// that the qdisc is ours.
-const (
-	filterName       = "shaper"
-	filterWithClsact = "shaper with clsact"
-)
+// filterName is the name of our filters. Those of older versions begin with it.
+const filterName = "shaper"
 
-func ours(f *netlink.BpfFilter) bool { return f.Name == filterName || f.Name == filterWithClsact }
+func ours(f *netlink.BpfFilter) bool { return f.Name == filterName || f.Name == "shaper with clsact" }
+
+// isOurFilter says whether it is a program's, or the redirect to an ifb.
+func isOurFilter(f netlink.Filter) bool {
+	b, ok := f.(*netlink.BpfFilter)
+	return ok && ours(b) || isRedirect(f)
+}
 
 // filterHook is a filter of clsact. It stays when its process ends.
 type filterHook struct{ at place }
 
-func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, error) {
-	at := place{Method: TC, Index: d.index, Parent: netlink.HANDLE_MIN_EGRESS}
-	other := uint32(netlink.HANDLE_MIN_INGRESS)
-	if direction == Ingress {
-		at.Parent, other = other, at.Parent
-	}
-	clsact := &netlink.GenericQdisc{QdiscAttrs: clsactOf(d.index), QdiscType: "clsact"}
-	switch err := netlink.QdiscAdd(clsact); {
-	case err == nil:
-		at.Clsact = true
-	case !errors.Is(err, unix.EEXIST):
-		return nil, place{}, explain(fmt.Errorf("clsact on %s: %w", d.name, err))
-	}
-	h := &filterHook{at}
-	for _, f := range filters(d.index, other) {
-		h.at.Clsact = h.at.Clsact || f.Name == filterWithClsact
-	}
-	h.at.Clsact = h.at.Clsact || (&ifb{Index: d.index}).clsact()
-	for _, f := range filters(d.index, at.Parent) {
-		if ours(f) { // of a process that died before it could say so
-			if err := netlink.FilterDel(f); err != nil {
-				return nil, place{}, explain(fmt.Errorf("tc filter on %s: %w", d.name, err))
-			}
-		}
-	}
-	priority, err := before(d, at.Parent)
-	if err != nil {
-		return nil, place{}, errors.Join(err, h.removeClsact())
-	}
-	h.at.Priority = priority
-	if err := netlink.FilterAdd(h.filter(p)); err != nil {
-		err = explain(fmt.Errorf("tc filter on %s: %w", d.name, err))
-		return nil, place{}, errors.Join(err, h.removeClsact())
-	}
+func (st *site) attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, error) {
 	info, err := p.Info()
 	if err != nil {
 		return nil, place{}, err
 	}
 	id, _ := info.ID()
-	for _, f := range filters(d.index, at.Parent) {
+	h := &filterHook{place{Method: TC, Index: d.Index, Parent: filterParent(direction)}}
+	if d.Index == st.Index {
+		if err := st.addClsact(); err != nil {
+			return nil, place{}, err
+		}
+	} else if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(d.Index), QdiscType: "clsact"}); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, place{}, explain(fmt.Errorf("clsact on %s: %w", d.name, err)) // of an ifb, which goes with it
+	}
+	if h.at.Priority, err = before(d, h.at.Parent); err != nil {
+		return nil, place{}, err
+	}
+	if st.guard != nil { // a filter outlives the process
+		if err := st.guard(); err != nil {
+			return nil, place{}, err
+		}
+		st.guard = nil
+	}
+	if err := netlink.FilterAdd(h.filter(p)); err != nil {
+		return nil, place{}, explain(fmt.Errorf("tc filter on %s: %w", d.name, err))
+	}
+	list, err := filters(d.Index, h.at.Parent)
+	if err != nil {
+		return nil, place{}, fmt.Errorf("tc filter on %s: %w", d.name, err)
+	}
+	for _, f := range list {
 		if f.Id == int(id) {
 			h.at.Priority, h.at.Handle = f.Priority, f.Handle
 			return h, h.at, nil
@@ -230,10 +189,17 @@ func attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, erro
 	return nil, place{}, fmt.Errorf("tc filter on %s: it is not there after it was added", d.name)
 }
 
+func filterParent(direction Hook) uint32 {
+	if direction == Ingress {
+		return netlink.HANDLE_MIN_INGRESS
+	}
+	return netlink.HANDLE_MIN_EGRESS
+}
+
 // before is a priority before those of all filters that are there; 0, which has
 // the kernel choose one, where none is.
 func before(d *device, parent uint32) (uint16, error) {
-	list, err := allFilters(d.index, parent)
+	list, err := allFilters(d.Index, parent)
 	if err != nil || len(list) == 0 {
 		return 0, err
 	}
@@ -249,20 +215,12 @@ func before(d *device, parent uint32) (uint16, error) {
 	return first.Priority - 1, nil
 }
 
-func clsactOf(index int) netlink.QdiscAttrs {
-	return netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
-}
-
 func (h *filterHook) filter(p *ebpf.Program) *netlink.BpfFilter {
-	name := filterName
-	if h.at.Clsact {
-		name = filterWithClsact
-	}
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: h.at.Index, Parent: h.at.Parent, Priority: h.at.Priority, Handle: h.at.Handle, Protocol: unix.ETH_P_ALL,
 		},
-		Fd: p.FD(), Name: name, DirectAction: true,
+		Fd: p.FD(), Name: filterName, DirectAction: true,
 	}
 }
 
@@ -273,14 +231,21 @@ func allFilters(index int, parent uint32) ([]netlink.Filter, error) {
 	for errors.Is(err, netlink.ErrDumpInterrupted) { // something else was changed
 		list, err = netlink.FilterList(device, parent)
 	}
+	if err != nil {
+		err = fmt.Errorf("list tc filters: %w", err)
+	}
 	return list, err
 }
 
+func clsactOf(index int) netlink.QdiscAttrs {
+	return netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+}
+
 // filters are the eBPF filters of one direction, ours and foreign ones.
-func filters(index int, parent uint32) []*netlink.BpfFilter {
+func filters(index int, parent uint32) ([]*netlink.BpfFilter, error) {
 	list, err := allFilters(index, parent)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var out []*netlink.BpfFilter
 	for _, f := range list {
@@ -288,16 +253,23 @@ func filters(index int, parent uint32) []*netlink.BpfFilter {
 			out = append(out, f)
 		}
 	}
-	return out
+	return out, nil
 }
 
-func (h *filterHook) program() ebpf.ProgramID {
-	for _, f := range filters(h.at.Index, h.at.Parent) {
+func (h *filterHook) program() (ebpf.ProgramID, error) {
+	list, err := filters(h.at.Index, h.at.Parent)
+	if absent(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range list {
 		if ours(f) && f.Priority == h.at.Priority && f.Handle == h.at.Handle {
-			return ebpf.ProgramID(f.Id)
+			return ebpf.ProgramID(f.Id), nil
 		}
 	}
-	return 0
+	return 0, nil
 }
 
 func (h *filterHook) replace(p *ebpf.Program) error {
@@ -305,32 +277,16 @@ func (h *filterHook) replace(p *ebpf.Program) error {
 }
 
 func (h *filterHook) remove() error {
-	if h.program() != 0 {
-		if err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: h.at.Index, Parent: h.at.Parent, Priority: h.at.Priority, Handle: h.at.Handle, Protocol: unix.ETH_P_ALL,
-		}}); err != nil {
-			return explain(fmt.Errorf("tc filter: %w", err))
-		}
-	}
-	return h.removeClsact()
-}
-
-// removeClsact removes the qdisc if it is ours and nobody else uses it by now.
-func (h *filterHook) removeClsact() error {
-	if !h.at.Clsact {
+	err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{
+		LinkIndex: h.at.Index, Parent: h.at.Parent, Priority: h.at.Priority, Handle: h.at.Handle, Protocol: unix.ETH_P_ALL,
+	}})
+	if err == nil || errors.Is(err, unix.ENOENT) || absent(err) {
 		return nil
 	}
-	device := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: h.at.Index}}
-	for _, parent := range []uint32{netlink.HANDLE_MIN_EGRESS, netlink.HANDLE_MIN_INGRESS} {
-		if list, err := netlink.FilterList(device, parent); err != nil || len(list) > 0 {
-			return nil
-		}
+	if id, e := h.program(); e == nil && id == 0 {
+		return nil // clsact is gone, which the kernel calls invalid
 	}
-	err := netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: clsactOf(h.at.Index), QdiscType: "clsact"})
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
-		return nil // it is gone with the interface
-	}
-	return err
+	return explain(fmt.Errorf("tc filter: %w", err))
 }
 
 // reopen finds a program again.

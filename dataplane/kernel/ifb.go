@@ -4,149 +4,190 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// ifb is a device of our own, through which goes what comes in by an interface:
-// there it can wait. Programs of TCX see packets before that, clsact filters of
-// others do not see them at all, and none sees them again behind it.
-type ifb struct {
-	Index  int // of the interface
-	Device int // index of the device
-}
+// At ingress nothing can wait. So packets that come in are redirected through an
+// ifb, a device that we create, and wait there. Programs of TCX see them before
+// that; clsact filters of others at ingress do not see them at all.
 
-// ifbName has 15 characters at most, as many as a name may have.
-func ifbName(index int) string { return fmt.Sprintf("shaper-%x", index) }
+const ifbPrefix = "shaper-"
+
+// ifbName is the name of an interface's ifb. It has at most 15 characters, as many
+// as a name may have.
+func ifbName(index int) string { return fmt.Sprintf("%s%x", ifbPrefix, index) }
+
+// ifbOf is the index of the interface whose ifb it is, 0 for none of ours.
+func ifbOf(l netlink.Link) int {
+	hex, ok := strings.CutPrefix(l.Attrs().Name, ifbPrefix)
+	index, err := strconv.ParseInt(hex, 16, 32)
+	if !ok || err != nil || l.Type() != "ifb" {
+		return 0
+	}
+	return int(index)
+}
 
 // Our filter stands before all others, and its number among those of u32 tells
-// that it is ours, and whether the qdisc is.
+// that it is ours.
 const (
-	ifbPriority   = 1
-	ifbFilter     = 0x5ad
-	ifbWithClsact = 0x5ae
+	ifbPriority = 1
+	ifbFilter   = 0x5ad
 )
 
-// addIFB makes the device of an interface. What a killed process left of one is
-// removed before.
-func addIFB(index int) (i *ifb, err error) {
-	l, err := netlink.LinkByIndex(index)
+// addIFB makes the device of an interface and has all that comes in redirected to
+// it. One that is there already is taken as it is.
+func (st *site) addIFB() (device int, err error) {
+	l, err := netlink.LinkByIndex(st.Index)
 	if err != nil {
-		return nil, fmt.Errorf("interface %d: %w", index, err)
+		return 0, fmt.Errorf("interface %d: %w", st.Index, err)
 	}
 	name := l.Attrs().Name
-	i = &ifb{Index: index}
-	if err := i.remove(); err != nil {
-		return nil, err
+	_, err = netlink.LinkByName(ifbName(st.Index))
+	if err != nil && !absent(err) {
+		return 0, fmt.Errorf("device %s: %w", ifbName(st.Index), err)
 	}
+	fresh := err != nil
 	defer func() {
-		if err != nil {
-			i, err = nil, errors.Join(explain(err), i.remove())
+		if err != nil && fresh {
+			err = errors.Join(explain(err), st.removeIFB())
 		}
 	}()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.NumTxQueues, attrs.NumRxQueues = ifbName(index), l.Attrs().MTU, 1, 1
-	if err := netlink.LinkAdd(&netlink.Ifb{LinkAttrs: attrs}); err != nil {
-		return i, fmt.Errorf("make device %s (module ifb): %w", attrs.Name, err)
+	ours, others, err := redirectsAndOthers(st.Index)
+	if err != nil {
+		return 0, err
 	}
-	device, err := netlink.LinkByName(attrs.Name)
+	if len(others) > 0 {
+		return 0, fmt.Errorf("interface %s has a %s filter of priority 1 at ingress, where ours has to be: give it a higher one, or remove it, by tc filter del dev %[1]s ingress pref 1", name, others[0].Type())
+	}
+	if err := st.note(); err != nil { // the guard, before the first change
+		return 0, err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.NumTxQueues, attrs.NumRxQueues = ifbName(st.Index), l.Attrs().MTU, 1, 1
+	if err := netlink.LinkAdd(&netlink.Ifb{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
+		return 0, fmt.Errorf("make device %s (module ifb): %w", attrs.Name, err)
+	}
+	made, err := netlink.LinkByName(attrs.Name)
+	if err == nil && made.Type() != "ifb" {
+		err = errors.New("it is in the way, and not ours: rename it")
+	}
 	if err == nil {
-		i.Device = device.Attrs().Index
-		err = netlink.LinkSetUp(device)
+		err = netlink.LinkSetUp(made)
 	}
 	if err != nil {
-		return i, fmt.Errorf("device %s: %w", attrs.Name, err)
+		return 0, fmt.Errorf("device %s: %w", attrs.Name, err)
 	}
-	if first := i.first(); len(first) > 0 {
-		return i, fmt.Errorf("interface %s has a %s filter of priority 1 at ingress, where ours has to be: give it a higher one, or remove it, by tc filter del dev %[1]s ingress pref 1", name, first[0].Type())
+	device = made.Attrs().Index
+	if err := st.addClsact(); err != nil {
+		return 0, err
 	}
-	number := uint32(ifbFilter)
-	switch err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(index), QdiscType: "clsact"}); {
-	case err == nil:
-		number = ifbWithClsact
-	case !errors.Is(err, unix.EEXIST): // an ingress qdisc does as well
-		return i, fmt.Errorf("clsact on %s: %w", name, err)
+	if len(ours) > 0 && redirectsTo(ours, device) {
+		return device, nil
 	}
-	for _, f := range filters(index, netlink.HANDLE_MIN_EGRESS) {
-		if f.Name == filterWithClsact {
-			number = ifbWithClsact // who is last removes it
-		}
+	if err := st.removeRedirect(); err != nil {
+		return 0, err
 	}
-	if err := netlink.FilterAdd(i.filter(number)); err != nil {
-		err = fmt.Errorf("tc filter on %s (modules cls_u32, act_mirred): %w", name, err)
-		return i, errors.Join(err, i.removeClsact(number))
+	if err := netlink.FilterAdd(redirect(st.Index, device)); err != nil {
+		return 0, fmt.Errorf("tc filter on %s (modules cls_u32, act_mirred): %w", name, err)
 	}
-	return i, nil
+	return device, nil
 }
 
-// filter redirects all: it is one of u32 without a key. bpf_redirect would not
-// do, an ifb drops what mirred does not send.
-func (i *ifb) filter(number uint32) *netlink.U32 {
+// redirect is the filter: one of u32 without a key takes all. bpf_redirect would
+// not do, an ifb drops what mirred does not send.
+func redirect(index, device int) *netlink.U32 {
 	return &netlink.U32{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: i.Index, Parent: netlink.HANDLE_MIN_INGRESS,
-			Priority: ifbPriority, Handle: number, Protocol: unix.ETH_P_ALL,
+			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS,
+			Priority: ifbPriority, Handle: ifbFilter, Protocol: unix.ETH_P_ALL,
 		},
 		Sel:     &netlink.TcU32Sel{Flags: nl.TC_U32_TERMINAL},
-		Actions: []netlink.Action{netlink.NewMirredAction(i.Device)},
+		Actions: []netlink.Action{netlink.NewMirredAction(device)},
 	}
 }
 
-// first are the filters in the place of ours, which is one of them.
-func (i *ifb) first() []netlink.Filter {
-	list, err := allFilters(i.Index, netlink.HANDLE_MIN_INGRESS)
+// redirectsAndOthers are the filters in the place of ours, and which of them are.
+func redirectsAndOthers(index int) (ours, others []netlink.Filter, err error) {
+	list, err := allFilters(index, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
-		return nil
+		return nil, nil, err
 	}
-	return slices.DeleteFunc(list, func(f netlink.Filter) bool { return f.Attrs().Priority != ifbPriority })
+	for _, f := range list {
+		switch {
+		case isRedirect(f):
+			ours = append(ours, f)
+		case f.Attrs().Priority == ifbPriority:
+			others = append(others, f)
+		}
+	}
+	return ours, others, nil
 }
 
-// clsact says whether there is one of ours, and the qdisc with it.
-func (i *ifb) clsact() bool {
-	return slices.ContainsFunc(i.first(), func(f netlink.Filter) bool {
-		return f.Type() == "u32" && f.Attrs().Handle&0xfff == ifbWithClsact
+// isRedirect says whether a filter is ours.
+func isRedirect(f netlink.Filter) bool {
+	return classifier{f.Type(), f.Attrs().Priority, f.Attrs().Handle}.redirects()
+}
+
+// redirects are the filters of ours.
+func redirects(index int) ([]netlink.Filter, error) {
+	ours, _, err := redirectsAndOthers(index)
+	return ours, err
+}
+
+func redirectsTo(list []netlink.Filter, device int) bool {
+	return slices.ContainsFunc(list, func(f netlink.Filter) bool {
+		u, ok := f.(*netlink.U32)
+		return ok && slices.ContainsFunc(u.Actions, func(a netlink.Action) bool {
+			m, ok := a.(*netlink.MirredAction)
+			return ok && m.Ifindex == device
+		})
 	})
 }
 
-// remove undoes addIFB, whichever process did it. Packets that wait in the
-// device are lost. It does nothing where nothing is there, nor for nil.
-func (i *ifb) remove() error {
-	if i == nil {
-		return nil
+// removeRedirect removes our filters.
+func (st *site) removeRedirect() error {
+	ours, others, err := redirectsAndOthers(st.Index)
+	if err != nil {
+		return err
 	}
-	// The filter comes first: without a device it would drop all.
-	first := i.first()
-	for _, f := range first {
-		number := f.Attrs().Handle & 0xfff
-		if f.Type() != "u32" || number != ifbFilter && number != ifbWithClsact {
-			continue
-		}
-		if len(first) == 1 {
+	for _, f := range ours {
+		if len(ours)+len(others) == 1 {
 			f.Attrs().Handle = 0 // all of the priority, or its table would stay
 		}
-		if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) && !absent(err) {
 			return explain(fmt.Errorf("tc filter: %w", err))
 		}
-		if err := i.removeClsact(number); err != nil {
-			return err
-		}
-	}
-	device, err := netlink.LinkByName(ifbName(i.Index))
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil
-	}
-	if err == nil && device.Type() == "ifb" {
-		err = netlink.LinkDel(device)
-	}
-	if err != nil {
-		return explain(fmt.Errorf("device %s: %w", ifbName(i.Index), err))
 	}
 	return nil
 }
 
-// removeClsact removes the qdisc if it is ours and nobody else uses it by now.
-func (i *ifb) removeClsact(number uint32) error {
-	return (&filterHook{place{Index: i.Index, Clsact: number == ifbWithClsact}}).removeClsact()
+// removeIFB undoes addIFB, whichever process did it. Packets that are queued in the
+// device then are lost. It does nothing if nothing is there.
+func (st *site) removeIFB() error {
+	if !st.gone { // the filter comes first: without a device it would drop all
+		if err := st.removeRedirect(); err != nil {
+			return err
+		}
+	}
+	device, err := netlink.LinkByName(ifbName(st.Index))
+	if absent(err) {
+		return st.removeClsact()
+	}
+	if err != nil {
+		return fmt.Errorf("device %s: %w", ifbName(st.Index), err)
+	}
+	if device.Type() != "ifb" {
+		return nil
+	}
+	st.drain(device.Attrs().Index)
+	if err := netlink.LinkDel(device); err != nil && !absent(err) {
+		return explain(fmt.Errorf("device %s: %w", ifbName(st.Index), err))
+	}
+	st.removed("%s ingress: device %s", st.name(), ifbName(st.Index))
+	return st.removeClsact()
 }

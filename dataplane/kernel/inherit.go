@@ -92,14 +92,33 @@ func sameProfile(a, b *bpf.ShaperStage) bool {
 
 // settle writes the states and counters that begin: those of the meters and
 // classes that have a slot of their own. A meter whose parameters changed gets
-// the tokens that it has now.
-func (g *image) settle(before *About, to *shared) error {
+// the tokens that it has now. Where the maps of the policy before lacked room,
+// what goes on is copied from them.
+func (g *image) settle(before *About, from, to *shared) error {
+	if err := g.settleTables(before, to); err != nil { // first: it takes long
+		return err
+	}
+	known := map[uint32]bool{}
+	for _, c := range before.Classes {
+		known[c.Slot] = true
+	}
+	for i := range g.classes {
+		if slot := g.classes[i].Slot; !known[slot] {
+			if err := to.counters.clear(slot); err != nil {
+				return err
+			}
+		}
+	}
+	if err := g.settleQueues(before, from, to); err != nil {
+		return err
+	}
+	return g.settleStates(before, from, to) // last: packets from here to the swap take no tokens of what is copied
+}
+
+func (g *image) settleStates(before *About, from, to *shared) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
 		old[s.Slot] = true
-	}
-	if err := g.settleTables(before, to); err != nil { // first: it takes long
-		return err
 	}
 	now, err := monotonic()
 	if err != nil {
@@ -108,12 +127,15 @@ func (g *image) settle(before *About, to *shared) error {
 	for i := range g.stages {
 		s := &g.stages[i]
 		if old[s.Slot] {
+			if err := copySlot[bpf.ShaperState](from.states, to.states, s.Slot); err != nil {
+				return err
+			}
 			continue
 		}
 		l := initial(g.meters[i], s)
-		if from := g.from[i]; from >= 0 && before.Stages[from].Packets == s.Packets {
-			was := &before.Stages[from].ShaperStage
-			kept, err := held(to.states, was, now)
+		if at := g.from[i]; at >= 0 && before.Stages[at].Packets == s.Packets {
+			was := &before.Stages[at].ShaperStage
+			kept, err := held(from.states, was, now)
 			if err != nil {
 				return err
 			}
@@ -123,24 +145,21 @@ func (g *image) settle(before *About, to *shared) error {
 			return fmt.Errorf("states: %w", err)
 		}
 	}
-	known := map[uint32]bool{}
-	for _, c := range before.Classes {
-		known[c.Slot] = true
+	return nil
+}
+
+// copySlot copies what the policy before has in a slot where its map was replaced.
+func copySlot[T any](from, to *ebpf.Map, slot uint32) error {
+	if from == to {
+		return nil
 	}
-	if err := g.settleQueues(before, to); err != nil {
-		return err
+	var v T
+	err := from.LookupWithFlags(slot, &v, ebpf.LookupLock)
+	if err == nil {
+		err = to.Put(slot, &v)
 	}
-	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
-		return err
-	}
-	zero := make([]bpf.ShaperCounts, cpus)
-	for i := range g.classes {
-		if slot := g.classes[i].Slot; !known[slot] {
-			if err := to.counters.Put(slot, zero); err != nil {
-				return fmt.Errorf("counters: %w", err)
-			}
-		}
+		return fmt.Errorf("slot %d of %v: %w", slot, to, err)
 	}
 	return nil
 }

@@ -31,23 +31,19 @@ func generation(t *testing.T, name string) *image {
 // TestSlots holds that there are slots for a policy beside the one before,
 // whatever came before that, and that no two share one.
 func TestSlots(t *testing.T) {
-	spec, err := bpf.LoadShaper()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var about About
 	for _, name := range []string{"a", "b", "c", "c", "a"} {
 		g := generation(t, name)
 		changes := g.inherit(&about)
 		slots, states := map[uint32]bool{0: true}, map[uint32]bool{}
 		for _, c := range g.classes {
-			if slots[c.Slot] || c.Slot >= spec.Maps[bpf.ShaperMapCounters].MaxEntries {
+			if slots[c.Slot] || c.Slot >= bySlot[bpf.ShaperMapCounters] {
 				t.Fatalf("%s: slot %d of the counters is taken, or beyond their end", name, c.Slot)
 			}
 			slots[c.Slot] = true
 		}
 		for _, s := range g.stages {
-			if states[s.Slot] || s.Slot >= spec.Maps[bpf.ShaperMapStates].MaxEntries {
+			if states[s.Slot] || s.Slot >= bySlot[bpf.ShaperMapStates] {
 				t.Fatalf("%s: slot %d of the states is taken, or beyond their end", name, s.Slot)
 			}
 			states[s.Slot] = true

@@ -108,7 +108,7 @@ func TestLivePinned(t *testing.T) {
 					r.kill()
 				} else {
 					r.term()
-					r.out.await(t, "goes on: shaper detach v0 ends it")
+					r.out.await(t, "still attached; shaper detach v0 removes it")
 				}
 				send(t, sender(t, from, at, 0, 0), 7, 200)
 				if got := len(in.take()); got != 5 {
@@ -144,7 +144,7 @@ func TestLiveWithoutBpffs(t *testing.T) {
 	p := newPair(t)
 	p.withoutBpffs()
 	before := p.attached()
-	p.fails(1, "bpffs, .*, is not mounted: mount -t bpf bpf /sys/fs/bpf, or use --hook tc", "run", "v0", "--pin", "--hook", "tcx", "--meter", never)
+	p.fails(1, "bpffs, .*, is not mounted: mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc", "run", "v0", "--pin", "--hook", "tcx", "--meter", never)
 	p.fails(1, "bpffs, .*", "run", "v0", "--pin", "--hook", "xdp", "--direction", "ingress", "--meter", never)
 	p.unchanged(before)
 	r := p.run("--pin", "--meter", never)
@@ -197,12 +197,12 @@ func TestLiveInterfaceGone(t *testing.T) {
 			p := newPair(t)
 			r := p.run(m.args("--meter", ladder)...)
 			for range 2 {
-				r.err.await(t, "^(shaper: v0 is gone: waiting for it to come back\n)*$")
+				r.err.await(t, `^(shaper: v0 is gone \(.*\): waiting for it to come back\n)*$`)
 				attachedBefore := strings.Count(r.out.String(), "attached by")
 				gone := strings.Count(r.err.String(), "is gone")
 				p.near.Delete("v0")
 				eventually(t, func() error {
-					if n := strings.Count(r.err.String(), "shaper: v0 is gone: waiting for it to come back\n"); n != gone+1 {
+					if n := strings.Count(r.err.String(), ": waiting for it to come back\n"); n != gone+1 {
 						return fmt.Errorf("stderr %q: want that it waits", &r.err)
 					}
 					return nil
@@ -234,7 +234,10 @@ func TestLiveRefusals(t *testing.T) {
 	hereOnly(t)
 	p := newPair(t)
 	before := p.attached()
-	p.fails(1, "there is no interface v7", "run", "v7", "--meter", never)
+	p.fails(1, "there is no interface v7: --wait waits for it to appear", "run", "v7", "--meter", never)
+	for _, command := range []string{"detach", "stats", "reload", "confirm"} {
+		p.fails(1, "there is no interface v7", command, "v7")
+	}
 	p.fails(2, "--hook xdp sees only what comes in: .*", "run", "v0", "--hook", "xdp", "--meter", never)
 	p.fails(2, "a policy is missing: .*", "run", "v0")
 	p.fails(2, `--meter:1:\d+: .*`, "run", "v0", "--meter", "token-bucket rate=1kbps burst=1")
@@ -449,14 +452,17 @@ func TestLiveForeignUsesOurClsact(t *testing.T) {
 
 // privileges that a user may have.
 var privileges = map[string]struct {
-	uid  uint32
-	caps []uintptr
+	uid     uint32
+	caps    []uintptr
+	missing string // what run says is missing
 }{
-	"nobody":          {65534, nil},
-	"root without":    {0, nil},
-	"root with":       {0, needed},
-	"nobody with":     {65534, needed},
-	"root no perfmon": {0, needed[:2]},
+	"nobody":          {65534, nil, "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are missing: "},
+	"root without":    {0, nil, "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are missing: "},
+	"root with":       {0, needed, ""},
+	"nobody with":     {65534, needed, ""}, // only /run/shaper
+	"root no perfmon": {0, needed[:2], "CAP_PERFMON is missing: "},
+	"root net_admin":  {0, needed[:1], "CAP_BPF and CAP_PERFMON are missing: "},
+	"root bpf":        {0, needed[1:], "CAP_NET_ADMIN is missing: "},
 }
 
 var needed = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON}
@@ -503,8 +509,9 @@ func TestLivePrivileges(t *testing.T) {
 			before := p.attached()
 			for _, hook := range []string{"auto", "tc"} {
 				r := p.as(who, "run", "v0", "--hook", hook, "--meter", never)
-				if code := r.wait(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.Contains(r.err.String(), "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON") || r.out.String() != "" {
-					t.Errorf("%s: exit %d, %q, stderr %q: want 1 and one line that names the capabilities", hook, code, &r.out, &r.err)
+				want := "shaper: operation not permitted: " + privileges[who].missing + "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+				if code := r.wait(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.HasPrefix(r.err.String(), want) || r.out.String() != "" {
+					t.Errorf("%s: exit %d, %q, stderr %q: want 1 and one line, %q", hook, code, &r.out, &r.err, want)
 				}
 				p.unchanged(before)
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -152,24 +153,6 @@ func sameMetric(a, b string) bool {
 	return true
 }
 
-// TestLiveMetricsBusy holds that a port that is taken is told before anything
-// is attached.
-func TestLiveMetricsBusy(t *testing.T) {
-	hereOnly(t)
-	p := newPair(t)
-	var listener net.Listener
-	var err error
-	p.near.Do(func() { listener, err = net.Listen("tcp", "127.0.0.1:9090") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	before := p.attached()
-	p.fails(1, "--metrics: .*127.0.0.1:9090.*address already in use", "run", "v0", "--metrics", ":9090", "--meter", never)
-	p.fails(2, `--metrics "9090": want an address such as 127.0.0.1:9090`, "run", "v0", "--metrics", "9090", "--meter", never)
-	p.unchanged(before)
-}
-
 // TestLiveChoice holds that the commands find the only interface that is
 // shaped, want a name where there are several, and fail where there is none.
 func TestLiveChoice(t *testing.T) {
@@ -177,10 +160,10 @@ func TestLiveChoice(t *testing.T) {
 	p := newPair(t)
 	commands := [][]string{{"stats"}, {"confirm"}, {"reload", "--meter", never}, {"detach"}}
 	for _, c := range commands {
-		p.fails(1, "no interface is shaped: begin with shaper run IFACE --policy FILE", c...)
-		p.fails(1, "v0 is not shaped: begin with shaper run v0 --policy FILE", append(c, "v0")...)
+		p.fails(1, "no interface is shaped: start with shaper run IFACE --policy FILE", c...)
+		p.fails(1, "v0 is not shaped: start with shaper run v0 --policy FILE", append(c, "v0")...)
 	}
-	if out, _ := p.do(0, "status"); out != "nothing is shaped here\n" {
+	if out, _ := p.do(0, "status"); out != "no shaper is attached in this network namespace\n" {
 		t.Errorf("status says %q", out)
 	}
 	if out, _ := p.do(0, "status", "--json"); out != "" {
@@ -190,14 +173,39 @@ func TestLiveChoice(t *testing.T) {
 	for _, c := range commands[:3] {
 		p.do(0, c...)
 	}
-	p.fails(1, "v1 is not shaped: .*", "status", "v1")
-	p.fails(1, "v1 is not shaped: .*", "stats", "v1")
+	p.fails(1, "there is no interface v1", "status", "v1")
+	p.fails(1, "there is no interface v1", "stats", "v1")
 	p.fails(1, "v0 is not shaped at ingress: .*", "stats", "v0", "--direction", "ingress")
 	p.near.VethNamed("v1", p.far, "v1")
 	other := p.start("run", "v1", "--meter", never)
 	other.attached()
-	for _, c := range commands {
-		p.fails(2, "several interfaces are shaped, name one: v0, v1", c...)
+	for i, c := range commands[1:] {
+		p.fails(2, "several interfaces are shaped, name one"+[]string{"", " or give --all", " or give --all"}[i]+": v0, v1", c...)
+	}
+	for _, args := range [][]string{{}, {"--all"}, {"--direction", "egress"}} {
+		for _, c := range []string{"stats", "status"} {
+			if c == "status" && slices.Contains(args, "--all") {
+				continue
+			}
+			if out, _ := p.do(0, append([]string{c}, args...)...); !strings.Contains(out, "v0 egress: attached by process") || !strings.Contains(out, "v1 egress: attached by process") {
+				t.Errorf("%s %v says %q: want both", c, args, out)
+			}
+			out, _ := p.do(0, append([]string{c, "--json"}, args...)...)
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			if len(lines) != 2 || !strings.Contains(lines[0], `"interface":"v0"`) || !strings.Contains(lines[1], `"interface":"v1"`) {
+				t.Errorf("%s --json %v says %q: want a line for each", c, args, out)
+			}
+		}
+	}
+	if out, _ := p.do(0, "stats", "v1"); strings.Contains(out, "v0") {
+		t.Errorf("stats v1 says %q", out)
+	}
+	for _, c := range []string{"stats", "reload", "detach"} {
+		p.fails(2, "give v0 or --all, not both", c, "v0", "--all")
+	}
+	p.fails(2, "--confirm waits for one interface: name it", "reload", "--all", "--confirm", "9s")
+	if out, _ := p.do(0, "reload", "--all", "--meter", "token-bucket rate=2gbit burst=1MiB"); strings.Count(out, "reloaded") != 2 {
+		t.Errorf("reload --all says %q: want two", out)
 	}
 	if out, _ := p.do(0, "status"); !strings.Contains(out, "v0 egress: attached by process") || !strings.Contains(out, "v1 egress: attached by process") {
 		t.Errorf("status says %q: want both", out)
@@ -209,7 +217,14 @@ func TestLiveChoice(t *testing.T) {
 	}
 	far := pair{t: t, near: p.far, far: p.near}
 	far.fails(1, "no interface is shaped: .*", "stats") // another namespace
-	r.term()
+	again := p.start("run", "v1", "--meter", never)
+	again.attached()
+	p.do(0, "detach", "--all")
+	again.wait()
+	r.wait()
+	for _, c := range []string{"reload", "detach"} {
+		p.fails(1, "no interface is shaped: .*", c, "--all")
+	}
 }
 
 // TestLiveStatsJSON holds the names in stats --json.
@@ -219,13 +234,13 @@ func TestLiveStatsJSON(t *testing.T) {
 	r := p.run("--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
 	out, _ := p.do(0, "stats", "--json")
 	const nothing = `{"packets":0,"bytes":0}`
-	color := `{"packets":0,"bytes":0,"rate_bit_s":0,"dropped":{"codel":` + nothing + `,"color":` + nothing + `,"ecn":` + nothing +
-		`,"queue-full":` + nothing + `,"wred":` + nothing + `},"marked":` + nothing + `,"queued":` + nothing + `}`
+	color := `{"packets":0,"bytes":0,"rate_bit_s":0,"passed_bit_s":0,"dropped":{"codel":` + nothing + `,"color":` + nothing + `,"ecn":` + nothing +
+		`,"queue-full":` + nothing + `,"wred":` + nothing + `},"marked":` + nothing + `,"queued":` + nothing + `,"ce":` + nothing + `}`
 	class := func(name, meters string) string {
 		return `{"name":"` + name + `","packets":0,"bytes":0,"rate_bit_s":0,"green":` + color + `,"yellow":` + color + `,"red":` + color +
-			`,"dropped":` + nothing + `,"marked":` + nothing + `,"queued":` + nothing + `,"meters":[` + meters + `]}`
+			`,"dropped":` + nothing + `,"marked":` + nothing + `,"queued":` + nothing + `,"ce":` + nothing + `,"meters":[` + meters + `]}`
 	}
-	want := `"classes":[` + class("all", `{"name":"all","type":"trtcm","counts_packets":false,"buckets":[{"name":"Tc","tokens":65536,"burst":65536},{"name":"Tp","tokens":131072,"burst":131072}]}`) +
+	want := `"dropped":` + nothing + `,"classes":[` + class("all", `{"name":"all","type":"trtcm","counts_packets":false,"buckets":[{"name":"Tc","tokens":65536,"burst":65536},{"name":"Tp","tokens":131072,"burst":131072}]}`) +
 		`,` + class("-", "") + `],"queues":[]}` + "\n"
 	if !strings.HasSuffix(out, want) {
 		t.Errorf("stats --json says %s: want at its end %s", out, want)

@@ -40,7 +40,7 @@ type queued struct {
 		Name    string
 		Delay   int64 `json:"delay_ns"`
 		Bytes   int64
-		Dropped int64 // behind: by HTB that was late, of those that were queued
+		Dropped int64 // by HTB, of those that were queued: their class counts them as dropped
 	}
 }
 
@@ -69,28 +69,25 @@ func masked(qdiscs string) string {
 	return regexp.MustCompile(`(?m)^\d+: shaper|link/ether \S+|bfifo \w+:|leaf \w+:`).ReplaceAllString(qdiscs, "-")
 }
 
-// notes are the files that say what is to be undone in p's namespace.
+// notes are the journals of p's namespace.
 func (p *pair) notes() []string {
 	p.t.Helper()
-	list, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*-qdiscs", p.near.Inode()))
+	list, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*-journal*", p.near.Cookie()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return list
 }
 
-// newQueuePair is newPair without the notes of a namespace that had the same
-// number.
+// newQueuePair is newPair whose journals are removed at the end, if a test fails.
 func newQueuePair(t *testing.T) *pair {
 	t.Helper()
 	p := newPair(t)
-	forget := func() {
+	t.Cleanup(func() {
 		for _, path := range p.notes() {
 			_ = os.Remove(path)
 		}
-	}
-	forget()
-	t.Cleanup(forget)
+	})
 	return p
 }
 
@@ -224,7 +221,7 @@ func TestLiveQueueRate(t *testing.T) {
 					if lost := c.Queued.Packets - got; inVM && 0 < lost && lost < got/10 {
 						got += lost // by a receiver that had no CPU
 					}
-					if c.Packets != sent || c.Dropped.Packets != sent-got || c.Queued != (count{got, got * size}) || c.Green.Dropped["queue-full"] != c.Dropped || c.Green.Queued != c.Queued {
+					if c.Packets != sent || c.Dropped.Packets-s.Queues[0].Dropped != sent-got || c.Queued != (count{got, got * size}) || c.Green.Dropped["queue-full"] != c.Dropped || c.Green.Queued != c.Queued {
 						t.Errorf("counted %+v: want %d sent, %d received", c, sent, got)
 					}
 					if s.Pacer != pacer || len(s.Queues) != 1 || s.Queues[0].Name != "q" || s.Queues[0].Bytes != 0 {
@@ -314,7 +311,7 @@ func TestLiveQueueBoth(t *testing.T) {
 				s := p.queued("v0", "--direction", direction)
 				c := s.Classes[0]
 				e.got += s.Queues[0].Dropped
-				if c.Packets != e.sent || c.Queued.Packets != e.got || c.Dropped.Packets != e.sent-e.got {
+				if c.Packets != e.sent || c.Queued.Packets != e.got || c.Dropped.Packets-s.Queues[0].Dropped != e.sent-e.got {
 					t.Errorf("%s: counted %+v: want %d sent, %d received", direction, c, e.sent, e.got)
 				}
 			}
@@ -525,8 +522,6 @@ queues:
 			t.Errorf("TOS %#x has %.4f of the link: want %.2f", tos, got, want)
 		}
 	}
-	// What HTB has no room for it drops itself: the table of shaper stats says
-	// so apart.
 	out, _ := p.do(0, "stats")
 	t.Logf("%d of %d arrived; %s", arrived, total, out)
 	r.term()
@@ -628,9 +623,12 @@ func TestLiveQueueReload(t *testing.T) {
 					arrived.Add(1)
 				}
 			}()
+			var enough atomic.Bool
 			go func() {
 				defer close(done)
-				sent = offer(t, conn, 1000, 40e6/8, 4*time.Second)
+				for !enough.Load() {
+					sent += offer(t, conn, 1000, 40e6/8, 100*time.Millisecond)
+				}
 			}()
 			time.Sleep(300 * time.Millisecond)
 			for i, rate := range []int{10, 20, 5, 15} {
@@ -645,17 +643,24 @@ func TestLiveQueueReload(t *testing.T) {
 					})
 					time.Sleep(100 * time.Millisecond) // what waited at the old rate
 				}
-				n, begin := arrived.Load(), time.Now()
-				time.Sleep(600 * time.Millisecond)
-				got := float64(arrived.Load()-n) * 1000 / time.Since(begin).Seconds()
-				about(t, fmt.Sprintf("at %d Mbit/s", rate), got, float64(rate)*1e6/8, 0.04)
+				want := float64(rate) * 1e6 / 8
+				eventually(t, func() error { // a busy machine may stall in any one of them
+					n, begin := arrived.Load(), time.Now()
+					time.Sleep(600 * time.Millisecond)
+					got := float64(arrived.Load()-n) * 1000 / time.Since(begin).Seconds()
+					if off := got/want - 1; off < -0.04 || off > 0.04 {
+						return fmt.Errorf("at %d Mbit/s: %.0f byte/s: want %.0f", rate, got, want)
+					}
+					return nil
+				})
 			}
+			enough.Store(true)
 			<-done
 			<-over
 			s := p.queued()
 			c := s.Classes[0]
 			passed := arrived.Load() + s.Queues[0].Dropped
-			if c.Packets != sent || c.Queued.Packets != passed || c.Dropped.Packets != sent-passed || c.Green.Dropped["queue-full"] != c.Dropped {
+			if c.Packets != sent || c.Queued.Packets != passed || c.Dropped.Packets-s.Queues[0].Dropped != sent-passed || c.Green.Dropped["queue-full"] != c.Dropped {
 				t.Errorf("%d sent, %d passed, counted %+v", sent, passed, c)
 			}
 			r.term()
@@ -676,6 +681,7 @@ func TestLiveQueueReloadKind(t *testing.T) {
 			before, qdiscs := p.attached(), p.qdiscs()
 			with, without := file(t, fmt.Sprintf(slowQueue, "50ms")), file(t, "classes: [{name: a}]")
 			r := p.run("--pacer", pacer, "--policy", without)
+			notes := len(p.notes()) // that of a tc filter is for clsact
 			in := listen(t, p.far, at)
 			if now := p.qdiscs(); now != qdiscs {
 				t.Errorf("without queues tc says\n%s\nwant\n%s", now, qdiscs)
@@ -690,7 +696,7 @@ func TestLiveQueueReloadKind(t *testing.T) {
 					t.Errorf("%d packets arrived: want 10", n)
 				}
 				p.do(0, "reload", "--policy", without)
-				if now := p.qdiscs(); now != qdiscs || p.queued().Pacer != "" || len(p.notes()) > 0 {
+				if now := p.qdiscs(); now != qdiscs || p.queued().Pacer != "" || len(p.notes()) != notes {
 					t.Errorf("without queues again tc says\n%s\nwant\n%s", now, qdiscs)
 				}
 				send(t, sender(t, p.near, at, 0, 0), 10, 1000)
@@ -844,31 +850,10 @@ func TestLiveQueueBefore(t *testing.T) {
 	})
 }
 
-// guardOf is the process that cleans up after another.
-func guardOf(t *testing.T, r *process) int {
-	t.Helper()
-	list, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range list {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(r.cmd.Process.Pid) {
-			pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
-			return pid
-		}
-	}
-	t.Fatal("there is no guard")
-	return 0
-}
-
 // killBoth kills a process and its guard, so that nobody cleans up.
 func (r *process) killBoth() {
 	r.t.Helper()
+	r.signal(syscall.SIGSTOP) // or it would start another guard
 	if err := syscall.Kill(guardOf(r.t, r), syscall.SIGKILL); err != nil {
 		r.t.Fatal(err)
 	}
@@ -918,7 +903,7 @@ func TestLiveQueueKilled(t *testing.T) {
 					r.term()
 				case "run without queues":
 					r := p.run(m.args("--meter", never)...)
-					if len(p.notes()) != 0 || strings.Contains(p.qdiscs(), "5ade:") {
+					if m.hook != "tc" && len(p.notes()) != 0 || strings.Contains(p.qdiscs(), "5ade:") { // that of tc is for clsact
 						t.Errorf("tc says\n%s\nnotes %v", p.qdiscs(), p.notes())
 					}
 					r.term()
@@ -1122,14 +1107,14 @@ func TestLiveQueueConfirm(t *testing.T) {
 					r := p.run(after...)
 					if end == "kill" {
 						r.kill()
-					} else if code := r.wait(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: what was before is back") {
+					} else if code := r.wait(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
 						t.Errorf("exit %d, stderr %q", code, &r.err)
 					}
 					within(t, 8*time.Second, func() error {
 						if now := p.qdiscs(); masked(now) != masked(qdiscs) {
 							return fmt.Errorf("tc says\n%s\nwant\n%s", now, qdiscs)
 						}
-						if out, _ := p.do(0, "status"); test.before != nil && !strings.Contains(out, "v0 "+direction) {
+						if out, _ := p.do(0, "status"); test.before != nil && !strings.Contains(out, "v0 "+direction+": attached") {
 							return fmt.Errorf("status says\n%s", out) // the program follows
 						}
 						return nil
@@ -1289,7 +1274,7 @@ func TestLiveQueueLost(t *testing.T) {
 			t.Errorf("exit %d: stderr %q", code, &r.err)
 		}
 	})[0]
-	found := regexp.MustCompile(`: lost (\d+) packets waiting when it ended\n`).FindStringSubmatch(r.out.String())
+	found := regexp.MustCompile(`: lost (\d+) packets that were still queued\n`).FindStringSubmatch(r.out.String())
 	if found == nil {
 		t.Fatalf("it says %q", &r.out)
 	}
@@ -1470,10 +1455,13 @@ func TestLiveQueueHorizon(t *testing.T) {
 	}
 	_, at := p.addresses(method{"", "egress"}, false)
 	in := listen(t, p.far, at)
+	sniffer := p.far.Sniff("v0")
 	begin := time.Now()
-	send(t, sender(t, p.near, at, 0, 0), 150, 1000) // 12 s
-	if n := len(in.take()); n != 150 || time.Since(begin) < 11*time.Second {
-		t.Errorf("%d packets arrived in %v: want 150 in 12 s", n, time.Since(begin))
+	send(t, sender(t, p.near, at, 0, 0), 150, 1000)                     // 12 s
+	enough := func() bool { return time.Since(begin) > 13*time.Second } // a machine that stalls makes gaps
+	n, frames := len(in.takeUntil(enough)), sniffer.Stop()
+	if took := time.Duration(frames[len(frames)-1].Time - frames[0].Time); n != 150 || took < 11*time.Second {
+		t.Errorf("%d packets arrived in %v: want 150 in 12 s", n, took)
 	}
 	p.do(0, "reload", "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
 	if s := p.queued(); s.Pacer != "htb" || !strings.Contains(p.qdiscs(), "qdisc htb 5ade: root") {

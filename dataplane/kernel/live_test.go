@@ -113,7 +113,17 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.b.Write(b)
 }
 
+// String leaves out warnings about policies, which most policies of tests are
+// worth.
 func (o *output) String() string {
+	return warning.ReplaceAllString(o.all(), "")
+}
+
+var warning = regexp.MustCompile(`(?m)^shaper: warning: .*\n`)
+
+func (o *output) warnings() []string { return warning.FindAllString(o.all(), -1) }
+
+func (o *output) all() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()

@@ -1,54 +1,28 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 )
 
-// oldest is the first kernel that has all that the programs use, as
-// LINUX_VERSION_CODE: 5.18, bpf_xdp_load_bytes. What is older was not tried.
-const oldest = 5<<16 | 18<<8
-
-// explain says what is to be done about an error of the bpf system call.
-func explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	version, _ := features.LinuxVersionCode()
-	var refused *ebpf.VerifierError
-	switch {
-	case version != 0 && version < oldest && !errors.Is(err, unix.EPERM):
-		return fmt.Errorf("kernel %d.%d is too old: shaper needs 5.18 or newer: %w", version>>16, version>>8&0xff, err)
-	case errors.As(err, &refused) && strings.Contains(err.Error(), "!root"):
-		return fmt.Errorf("%w: the verifier needs CAP_PERFMON to look at the program: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", unix.EPERM)
-	case errors.Is(err, unix.EPERM) && !errors.As(err, &refused):
-		return fmt.Errorf("%w: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", unix.EPERM)
-	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("this kernel lacks a part of eBPF (CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT, CONFIG_NET_CLS_ACT): %w", err)
-	}
-	return err
-}
-
 // shared are the maps that outlive a policy.
 type shared struct {
-	states, keys, counters, backlogs, waiting *ebpf.Map
-	made                                      *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
+	states, keys, backlogs, waiting, expiry *ebpf.Map
+	counters                                counterMaps
+	made                                    *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
 }
 
 // all are the maps, by name.
 func (s *shared) all() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
-		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters,
-		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.waiting,
+		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
+		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.waiting, bpf.ShaperMapExpiry: &s.expiry,
 	}
 }
 
@@ -61,9 +35,14 @@ func (s *shared) given() map[string]*ebpf.Map {
 	return out
 }
 
+// open are the maps that are open.
+func (s *shared) open() []*ebpf.Map {
+	return append(slices.Collect(maps.Values(s.given())), s.counters.older...)
+}
+
 func (s *shared) close() {
-	for _, m := range s.all() {
-		(*m).Close()
+	for _, m := range s.open() {
+		m.Close()
 	}
 	if s.made != nil {
 		s.release()
@@ -77,24 +56,35 @@ func (s *shared) release() {
 	}
 }
 
-// of returns the maps for another policy: the same, with rings of its own where
-// those of the policy before do not fit.
+// closeBut closes the maps that another set does not have.
+func (s *shared) closeBut(other *shared) {
+	kept := other.open()
+	for _, m := range s.open() {
+		if !slices.Contains(kept, m) {
+			m.Close()
+		}
+	}
+}
+
+// of returns the maps for another policy: the same, with larger ones where they
+// lack room, and with rings of its own where those of the policy before do not
+// fit.
 func (s *shared) of(g *image, before *About) (*shared, error) {
 	out := *s
-	if g.sameRings(before) {
-		return &out, nil
+	err := out.grow(g)
+	if err == nil && !g.sameRings(before) {
+		if out.waiting, err = g.newRings(); err == nil {
+			err = g.keepWaiting(before, s, out.waiting)
+		}
 	}
-	var err error
-	if out.waiting, err = g.newRings(); err != nil {
-		return nil, err
-	}
-	if err := g.keepWaiting(before, s, out.waiting); err != nil {
-		out.waiting.Close()
+	if err != nil {
+		out.closeBut(s)
 		return nil, err
 	}
 	return &out, nil
 }
 
+// newShared makes the maps, except those whose size depends on the policy.
 func newShared() (*shared, error) {
 	// Before 5.11 maps counted against RLIMIT_MEMLOCK; without privilege the
 	// maps say so themselves.
@@ -105,6 +95,9 @@ func newShared() (*shared, error) {
 	}
 	s := &shared{made: new([MaxTables * 2]*ebpf.Map)}
 	for name, m := range s.all() {
+		if bySlot[name] != 0 {
+			continue // grow makes it
+		}
 		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
 			s.close()
 			return nil, explain(err)
@@ -113,10 +106,10 @@ func newShared() (*shared, error) {
 	return s, nil
 }
 
-// load makes the program of a policy. It takes the maps given by name, those
+// load makes the program of a policy. It takes the maps that are given by name; those
 // of the policy are its own. The caller closes the collection; a program that
 // is attached keeps its maps.
-func (g *image) load(spec *ebpf.CollectionSpec, program string, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
+func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	for name := range spec.Programs {
 		if name != program {
 			delete(spec.Programs, name)
@@ -144,11 +137,11 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, maps map[string]
 			return nil, explain(err)
 		}
 	}
-	spec.Maps[bpf.ShaperMapWaiting].MaxEntries = uint32(max(g.ring, 1))
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
-	for _, given := range []map[string]*ebpf.Map{own, maps} {
-		for name, m := range given {
+	for _, list := range []map[string]*ebpf.Map{own, given} {
+		for name, m := range list {
 			options.MapReplacements[name] = m
+			spec.Maps[name].MaxEntries = m.MaxEntries()
 		}
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, options)

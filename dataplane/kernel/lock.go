@@ -5,48 +5,128 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// locks is where lock files are. /run is the same for ip netns exec.
-const locks = "/run/shaper"
-
-// lock is a lock of a shaper, which ends with the process. Its file goes with
+// lock is a file lock, which ends with the process. Its file is removed with
 // it, unless the process is killed.
 type lock struct{ *os.File }
 
-// Close ends the lock. The file is removed while it is still locked: who waits
-// for it sees that, and makes another.
+// Close ends the lock. The file is removed while it is still locked: a process
+// that waits for it sees that, and makes another.
 func (l lock) Close() error { return errors.Join(os.Remove(l.Name()), l.File.Close()) }
 
 var errLocked = errors.New("locked")
 
-// ownerLock is held by the process that shapes; it is errLocked where there is
+// ownerLock is held by the process that shapes; it is errLocked if there is
 // one.
-func ownerLock(here uint64, name string, direction Hook) (lock, error) {
-	return takeLock(fmt.Sprintf("%d-%s-%v-owner", here, name, direction), unix.LOCK_NB)
+func ownerLock(at iface, direction Hook) (lock, error) {
+	return takeLock(at.file(direction.String()+"-owner"), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// changeLock is held while something is changed.
-func changeLock(here uint64, name string, direction Hook) (lock, error) {
-	return takeLock(fmt.Sprintf("%d-%s-%v-change", here, name, direction), 0)
+// owned says whether a process holds the owner lock. It makes no file. Those that
+// look share a lock, so that none takes another for the owner.
+func owned(at iface, direction Hook) (bool, error) {
+	file, err := openState(at.file(direction.String()+"-owner"), os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	switch err := flock(file, unix.LOCK_SH|unix.LOCK_NB); err {
+	case nil:
+		return false, nil
+	case unix.EWOULDBLOCK:
+		return true, nil
+	default:
+		return false, err
+	}
 }
+
+// Guarding is held by each process that rolls back, or cleans up, after another.
+type Guarding struct{ *os.File }
+
+// Guard marks this process as a guard of an interface.
+func Guard(at Identity) (*Guarding, error) {
+	for {
+		file, err := openState(iface(at).file("guard-lock"), os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(file, unix.LOCK_SH); err != nil {
+			file.Close()
+			return nil, err
+		}
+		if stillThere(file) {
+			return &Guarding{file}, nil
+		}
+		file.Close() // the last guard before removed it meanwhile
+	}
+}
+
+// Close ends it. The last guard removes the file.
+func (g *Guarding) Close() error {
+	if flock(g.File, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = os.Remove(g.Name())
+	}
+	return g.File.Close()
+}
+
+// Unguard removes what a guard left that was killed.
+func Unguard(at Identity) {
+	if file, err := openState(iface(at).file("guard-lock"), os.O_RDWR); err == nil {
+		_ = (&Guarding{file}).Close()
+	}
+}
+
+// guarded says whether there is a guard. It makes no file.
+func guarded(at iface) bool {
+	file, err := openState(at.file("guard-lock"), os.O_RDWR)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	for range 5 { // somebody may only look, as this does
+		if flock(file, unix.LOCK_EX|unix.LOCK_NB) != unix.EWOULDBLOCK {
+			return false
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return true
+}
+
+// changeLock is held while something of an interface is changed, in either
+// direction.
+func changeLock(at iface) (lock, error) { return takeLock(at.file("change"), unix.LOCK_EX) }
+
+// tryChangeLock is changeLock; it is errLocked if something is being changed.
+func tryChangeLock(at iface) (lock, error) {
+	return takeLock(at.file("change"), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// lockTime is how long a process waits for another one that changes an interface.
+// A change takes less than a second; a process that is stopped must not keep
+// others from detaching.
+const lockTime = 10 * time.Second
 
 func takeLock(name string, how int) (lock, error) {
-	if err := os.MkdirAll(locks, 0o700); err != nil {
-		return lock{}, err
-	}
-	for {
-		file, err := os.OpenFile(filepath.Join(locks, name), os.O_RDWR|os.O_CREATE, 0o600)
-		if errors.Is(err, fs.ErrPermission) {
-			return lock{}, fmt.Errorf("%w, and with a %s of its own (RuntimeDirectory=shaper)", explain(unix.EPERM), locks)
-		}
+	for end := time.Now().Add(lockTime); ; {
+		file, err := openState(name, os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return lock{}, err
 		}
-		switch err := flock(file, how); {
+		switch err := flock(file, how|unix.LOCK_NB); {
+		case err == unix.EWOULDBLOCK && how&unix.LOCK_NB == 0 && time.Now().Before(end):
+			file.Close()
+			time.Sleep(2 * time.Millisecond)
+			continue
+		case err == unix.EWOULDBLOCK && how&unix.LOCK_NB == 0:
+			file.Close()
+			return lock{}, fmt.Errorf("another process has changed the interface for %v and not ended: is it stopped? (lock %s)", lockTime, file.Name())
 		case err == unix.EWOULDBLOCK:
 			file.Close()
 			return lock{}, errLocked
@@ -62,7 +142,7 @@ func takeLock(name string, how int) (lock, error) {
 
 func flock(file *os.File, how int) error {
 	for {
-		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|how); err != unix.EINTR {
+		if err := unix.Flock(int(file.Fd()), how); err != unix.EINTR {
 			return err
 		}
 	}
@@ -74,6 +154,6 @@ func stillThere(file *os.File) bool {
 	if err != nil {
 		return false
 	}
-	named, err := os.Stat(file.Name())
+	named, err := os.Lstat(file.Name())
 	return err == nil && os.SameFile(ours, named)
 }

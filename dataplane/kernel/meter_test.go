@@ -585,12 +585,16 @@ func TestStatsWrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(shared.close)
+	if err := shared.grow(&image{}); err != nil {
+		t.Fatal(err)
+	}
 	perCPU := make([]bpf.ShaperCounts, ebpf.MustPossibleCPU())
 	var packets, bytes uint64
 	for i := range perCPU {
 		c := &perCPU[i]
 		c.Colors[1].Packets, c.Colors[1].Bytes = math.MaxUint64-uint64(i), 1<<63-5+uint64(i)
 		c.Drops[2][1].Packets, c.Marked[0].Bytes = 1<<63, math.MaxUint64
+		c.Ce[1].Bytes = math.MaxUint64
 		packets += c.Colors[1].Packets
 		bytes += c.Colors[1].Bytes
 	}
@@ -612,6 +616,7 @@ func TestStatsWrap(t *testing.T) {
 	want := make([]dataplane.ClassStats, 3)
 	want[0].Colors[1] = dataplane.Count{Packets: int64(packets & math.MaxInt64), Bytes: int64(bytes & math.MaxInt64)}
 	want[0].Marked[0].Bytes = math.MaxInt64 - cpus + 1
+	want[0].CE[1].Bytes = math.MaxInt64 - cpus + 1
 	want[2].Untaken.Packets = cpus
 	for i := range got {
 		if got[i] != want[i] {

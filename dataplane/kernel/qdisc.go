@@ -69,35 +69,16 @@ type qdiscs struct{ Before []object }
 // errForeign says that the tree is there no more.
 var errForeign = errors.New("somebody replaced the root qdisc: detach and attach again")
 
-// install puts the tree in the place of what stands at the root of an
-// interface. What cannot be put back as it was is refused.
-func (t *tree) install(index int) (*qdiscs, error) {
-	if oursAtRoot(index) {
-		if err := removeRoot(index); err != nil {
-			return nil, err
-		}
-	}
-	before, err := standing(index)
-	if err != nil {
-		return nil, err
-	}
-	q := &qdiscs{before}
+// plant puts the tree in the place of what is at the root of an interface: of what
+// standing returned, which comes back if the tree cannot be made.
+func (t *tree) plant(index int, before *qdiscs) error {
 	if err := t.root().add(index, unix.NLM_F_REPLACE); err != nil {
-		return nil, explain(fmt.Errorf("%s qdisc on interface %d: %w", t.Pacer, index, err))
+		return explain(fmt.Errorf("%s qdisc on interface %d: %w", t.Pacer, index, err))
 	}
 	if err := t.grow(index); err != nil {
-		return nil, errors.Join(err, q.restore(index))
+		return errors.Join(err, before.restore(index))
 	}
-	return q, nil
-}
-
-// change puts another tree in the place of the one that stands. Packets wait on
-// in the leaves that stay, under the same link. Between two pacers none do.
-func (q *qdiscs) change(index int, t *tree) error {
-	if err := t.grow(index); err != nil {
-		return err
-	}
-	return t.prune(index)
+	return nil
 }
 
 // grow adds and changes what the tree has. A program that selects leaves of it
@@ -180,16 +161,27 @@ func (t *tree) prune(index int) error {
 	return nil
 }
 
-// restore puts back what stood there. Packets that wait are lost. It does
-// nothing where the root is not ours any more, or the interface is gone.
+// restore puts back what stood there; nil is the kernel's default. Packets that
+// wait are lost. It does nothing if the root is not ours any more, unless it is
+// what a killed process began to put back.
 func (q *qdiscs) restore(index int) error {
-	if q == nil || !oursAtRoot(index) {
+	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	root := rootOf(list)
+	if err != nil || root == nil {
+		return err
+	}
+	if root.Handle != major<<16 && (q == nil || len(q.Before) < 2 || root.Handle != q.Before[0].Handle || root.Kind != q.Before[0].Kind) {
 		return nil
 	}
-	if len(q.Before) == 0 {
+	if q == nil || len(q.Before) == 0 {
 		return removeRoot(index)
 	}
 	replace := unix.NLM_F_REPLACE
+	if root.Handle != major<<16 {
+		if err := removeRoot(index); err != nil {
+			return err
+		}
+	}
 	for _, o := range q.Before {
 		if err := o.add(index, replace); err != nil {
 			err = fmt.Errorf("put %v back on interface %d: %w", &o, index, err)
@@ -203,11 +195,14 @@ func (q *qdiscs) restore(index int) error {
 	return nil
 }
 
-// oursAtRoot says whether a tree stands at the root of an interface.
-func oursAtRoot(index int) bool {
+// oursAtRoot says whether a tree of ours is at the root of an interface.
+func oursAtRoot(index int) (bool, error) {
 	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	if err != nil {
+		return false, err
+	}
 	root := rootOf(list)
-	return err == nil && root != nil && root.Handle == major<<16
+	return root != nil && root.Handle == major<<16, nil
 }
 
 // removeRoot brings back the kernel's default.

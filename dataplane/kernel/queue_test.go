@@ -706,7 +706,7 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 	next.inherit(about)
 	maps, err := h.shared.of(g, about)
 	if err == nil {
-		err = g.settle(about, h.shared)
+		err = g.settle(about, h.shared, maps)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -891,10 +891,6 @@ func TestQueueSlots(t *testing.T) {
 		about.record(g)
 	}
 	// There is room for as many queues as there may be, beside those before.
-	spec, err := bpf.LoadShaper()
-	if err != nil {
-		t.Fatal(err)
-	}
 	about = About{}
 	for _, prefix := range []string{"a", "b", "a", "b"} {
 		var names []string
@@ -908,7 +904,7 @@ func TestQueueSlots(t *testing.T) {
 		g.inherit(&about)
 		used := map[uint32]bool{}
 		for _, q := range g.queues {
-			if q.Slot >= spec.Maps[bpf.ShaperMapBacklogs].MaxEntries || used[q.Slot] {
+			if q.Slot >= bySlot[bpf.ShaperMapBacklogs] || used[q.Slot] {
 				t.Fatalf("%s: slot %d is beyond the end, or taken", prefix, q.Slot)
 			}
 			used[q.Slot] = true

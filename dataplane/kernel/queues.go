@@ -217,7 +217,8 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 	for i, q := range s.Queued {
 		out[i].Name = q.Name
 		leaf := leaves[uint16(q.ClassId)]
-		out[i].Dropped = int64(leaf.Drops)
+		out[i].Sent = dataplane.Count{Packets: int64(leaf.Packets), Bytes: int64(leaf.Bytes)}
+		out[i].Dropped, out[i].Class = int64(leaf.Drops), q.Class
 		if q.Linked != 0 {
 			out[i].Bytes = int64(leaf.Backlog)
 			continue
@@ -257,8 +258,10 @@ func (g *image) inheritQueues(before *About) {
 	for i := range g.queues {
 		q := &g.queues[i]
 		was := old[g.paced[i].Name]
+		g.feeders = append(g.feeders, feederOf(g.policy, g.paced[i]))
 		if was != nil {
 			q.ClassId = was.ClassId
+			g.feeders[i] = g.feeders[i].and(was.feeder)
 		} else {
 			q.ClassId = classID(uint16(classes.free()))
 		}
@@ -333,7 +336,7 @@ func (g *image) keepWaiting(before *About, from *shared, to *ebpf.Map) error {
 
 // settleQueues writes the backlogs that begin. A queue that changed is free when
 // the one before would have been.
-func (g *image) settleQueues(before *About, to *shared) error {
+func (g *image) settleQueues(before *About, from, to *shared) error {
 	slots, old := map[uint32]bool{}, map[string]uint32{}
 	for _, q := range before.Queued {
 		slots[q.Slot], old[q.Name] = true, q.Slot
@@ -341,12 +344,15 @@ func (g *image) settleQueues(before *About, to *shared) error {
 	for i := range g.queues {
 		q := &g.queues[i]
 		if slots[q.Slot] {
+			if err := copySlot[bpf.ShaperBacklog](from.backlogs, to.backlogs, q.Slot); err != nil {
+				return err
+			}
 			continue
 		}
 		var b bpf.ShaperBacklog
 		if slot, ok := old[g.paced[i].Name]; ok {
 			var was bpf.ShaperBacklog
-			if err := to.backlogs.LookupWithFlags(slot, &was, ebpf.LookupLock); err != nil {
+			if err := from.backlogs.LookupWithFlags(slot, &was, ebpf.LookupLock); err != nil {
 				return fmt.Errorf("backlogs: %w", err)
 			}
 			b.Next, b.Begun = was.Next+uint64(flag(was.Frac > 0)), was.Begun

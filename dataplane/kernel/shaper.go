@@ -1,30 +1,34 @@
 package kernel
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Shaper is a policy at work on an interface, in one direction. Attach makes
-// one, List finds those of others. Close releases this process's part of it.
+// Shaper is a policy attached to an interface, in one direction. Attach makes
+// one, Look finds those of others. Close releases this process's part of it.
 type Shaper struct {
 	About
 	about  *ebpf.Map
 	shared *shared
 	hook   hook
-	owner  lock // where this process attached it
+	owner  lock         // where this process attached it
+	guard  func() error // Config.Guard
+	seen   []byte       // the record as it was read last
+
+	// TookOver says that it was attached before, by another process.
+	TookOver bool
+	// Removed says what of earlier shapers was taken away, a line each.
+	Removed []string
 }
 
 // Close releases what this process holds. A shaper that it attached and that
@@ -47,14 +51,33 @@ func (s *Shaper) Info() *About { return &s.About }
 
 // Attached says whether packets of the interface go through the program. A
 // device of our own outlives the interface.
-func (s *Shaper) Attached() bool {
-	return s.hook != nil && s.hook.program() != 0 && (s.IFB == nil || !s.Gone())
+func (s *Shaper) Attached() (bool, error) {
+	if s.hook == nil {
+		return false, nil
+	}
+	id, err := s.hook.program()
+	if err != nil || id == 0 {
+		return false, err
+	}
+	if s.Redirected() {
+		gone, err := s.Gone()
+		return !gone, err
+	}
+	return true, nil
 }
 
-// Gone says whether the interface is there no more. Its program went with it.
-func (s *Shaper) Gone() bool {
-	l, err := netlink.LinkByIndex(s.index())
-	return err != nil || l.Attrs().Name != s.Interface
+// Gone says whether the interface is there no more: it was deleted, or moved to
+// another network namespace. An error says nothing about it.
+func (s *Shaper) Gone() (bool, error) {
+	l, err := netlink.LinkByIndex(s.Index)
+	if absent(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("interface %s: %w", s.Interface, err)
+	}
+	s.Interface = l.Attrs().Name
+	return false, nil
 }
 
 // Owned says whether the process that attached the shaper is alive.
@@ -62,49 +85,54 @@ func (s *Shaper) Owned() bool {
 	if s.owner.File != nil {
 		return true
 	}
-	l, err := ownerLock(s.Namespace, s.Interface, s.Direction)
-	if err == nil {
-		l.Close()
-	}
-	return errors.Is(err, errLocked)
+	yes, err := owned(s.iface(), s.Direction)
+	return yes || err != nil // what is not known is left alone
 }
 
-// Detach removes the program and what else was changed of the interface. It
-// releases the Shaper.
+// Guarded says whether a process is there that rolls back, or cleans up, after the
+// one that shapes.
+func (s *Shaper) Guarded() bool { return guarded(s.iface()) }
+
+// Outlives says whether something stays that the kernel does not remove when the
+// process is killed.
+func (s *Shaper) Outlives() bool {
+	return !s.Pinned && (s.Place.Method == TC || s.GSOLimit != 0 || s.Pacer != "") || !s.Until.IsZero()
+}
+
+// site takes the change lock of the interface.
+func (s *Shaper) site() (*site, error) {
+	st, err := openSite(s.iface())
+	if err == nil {
+		st.guard = s.guard
+	}
+	return st, err
+}
+
+// Detach removes the program and all else of ours in its direction, and puts back
+// what was there before. The counters can still be read, until Close.
 func (s *Shaper) Detach() error {
-	change, err := changeLock(s.Namespace, s.Interface, s.Direction)
+	if s.hook != nil { // at once, and whoever holds a lock
+		if err := s.hook.remove(); err == nil {
+			s.hook = nil
+		}
+	}
+	st, err := s.site()
 	if err != nil {
 		return err
 	}
-	defer change.Close()
+	return errors.Join(s.lift(st), st.close())
+}
+
+// lift is Detach under the change lock.
+func (s *Shaper) lift(st *site) error {
+	var err error
 	if s.hook != nil {
-		_ = s.Refresh() // another process may have changed what is to be removed
+		err = s.hook.remove() // at once, and without a look at what else is there
 	}
-	return s.clear()
-}
-
-func (s *Shaper) clear() error {
-	err := s.lift()
-	s.Close()
+	err = errors.Join(err, st.clear(s.Direction))
+	s.Lost += st.Lost
+	s.hook, s.GSOLimit, s.Pacer = nil, 0, ""
 	return err
-}
-
-// lift takes away the program, and all that was changed of the interface.
-func (s *Shaper) lift() error {
-	var errs []error
-	if l, ok := s.hook.(*linkHook); ok {
-		errs = append(errs, l.remove())
-	}
-	if err := os.Remove(s.pin()); err == nil {
-		_ = os.Remove(filepath.Dir(s.pin())) // if it is empty by now
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	u := s.undo()
-	errs = append(errs, u.Do())
-	s.Lost += u.lost
-	s.hook, s.GSO, s.Qdiscs, s.IFB, s.Pacer = nil, nil, nil, nil, ""
-	return errors.Join(errs...)
 }
 
 // Check says what Reload would refuse, as dataplane.FieldErrors.
@@ -114,16 +142,16 @@ func (s *Shaper) Check(policy *dataplane.Policy) error {
 }
 
 // encode compiles a policy for where the shaper is.
-func (s *Shaper) encode(policy *dataplane.Policy) (*image, error) {
-	pacer, err := choosePacer(s.Asked, policy)
+func (a *About) encode(policy *dataplane.Policy) (*image, error) {
+	pacer, err := choosePacer(a.Asked, policy)
 	if err != nil {
 		return nil, err
 	}
-	if s.hook != nil && s.elsewhere(pacer, s.Dry) {
-		return nil, fmt.Errorf("%s ingress: queues need a device of their own: shaper detach %[1]s, then run it again", s.Interface)
+	if a.elsewhere(pacer, a.Dry) {
+		return nil, fmt.Errorf("%s ingress: queues need a device of their own: shaper detach %[1]s, then run it again", a.Interface)
 	}
-	g, err := encode(policy, program(s.Direction, s.Place.Method, pacer), pacer)
-	if err == nil && s.Dry {
+	g, err := encode(policy, program(a.Direction, a.Place.Method, pacer), pacer)
+	if err == nil && a.Dry {
 		g.pacer, g.constants.Pacer = "", 0 // nothing waits
 	}
 	return g, err
@@ -131,232 +159,136 @@ func (s *Shaper) encode(policy *dataplane.Policy) (*image, error) {
 
 // elsewhere says whether a program with this pacer belongs on another device. A
 // dry one has nothing wait.
-func (s *Shaper) elsewhere(pacer Pacer, dry bool) bool {
-	return s.Direction == Ingress && (pacer != "" && !dry) != (s.IFB != nil)
+func (a *About) elsewhere(pacer Pacer, dry bool) bool {
+	return a.Direction == Ingress && a.Place.Index != 0 && (pacer != "" && !dry) != a.Redirected()
 }
 
+// ActiveError says that a policy is active, though what was left of the one before
+// could not be removed. Detach, or another Reload, tries again.
+type ActiveError struct{ Err error }
+
+func (e *ActiveError) Error() string { return fmt.Sprintf("the new policy is active, but: %v", e.Err) }
+
+func (e *ActiveError) Unwrap() error { return e.Err }
+
 // Reload replaces the policy, at once: no packet sees a part of it. A class
-// that keeps its name keeps its counters, and the tokens of its meters, cut to
-// the new bursts. A policy that does not compile changes nothing.
-func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage) ([]dataplane.Change, error) {
-	change, err := changeLock(s.Namespace, s.Interface, s.Direction)
+// that keeps its name keeps its counters, and the tokens of its meters, capped at
+// the new bursts. A policy that does not compile changes nothing; after an
+// *ActiveError the new one is active. With a time in until, the policy before comes
+// back then unless Confirm is called.
+func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
+	st, err := s.site()
 	if err != nil {
 		return nil, err
 	}
-	defer change.Close()
+	defer st.close()
+	s.Removed = st.Removed
 	if err := s.Refresh(); err != nil {
 		return nil, err
 	}
-	changes, err := s.load(policy, label)
-	if err != nil {
-		return nil, err
-	}
-	return changes, writeAbout(s.about, &s.About)
+	next := s.About
+	next.Label = label
+	next.promise(s.now(), until)
+	return s.load(st, policy, &next)
 }
 
 // ErrDetached says that a shaper is attached no more: another process detached
 // it, or its interface is gone.
 var ErrDetached = errors.New("detached by another process")
 
-// Refresh reads again what another process may have changed.
+func (s *Shaper) detached() error {
+	return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
+}
+
+// Refresh reads again what another process may have changed. Any error but
+// ErrDetached says nothing about the shaper.
 func (s *Shaper) Refresh() error {
-	id := s.hook.program()
+	if s.hook == nil {
+		return s.detached()
+	}
+	id, err := s.hook.program()
+	if err != nil {
+		return err
+	}
 	if id == 0 {
-		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
+		return s.follow()
 	}
 	if id == s.Program {
-		a, err := readAbout(s.about)
-		if err != nil {
-			return err
-		}
-		a.Program = id
-		s.About = *a
-		return nil
+		return s.read()
 	}
-	other, err := open(id, s.Namespace)
+	err = s.adopt(attachment{s.Place, id})
 	if errors.Is(err, unix.EPERM) {
 		return nil // who may not look cannot have been overtaken by another
 	}
-	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
+	return err
+}
+
+// read reads the record again.
+func (s *Shaper) read() error {
+	text, err := s.about.LookupBytes(uint32(0))
+	if err == nil && bytes.Equal(text, s.seen) {
+		return nil
 	}
+	a, err := readAbout(s.about)
 	if err != nil {
 		return err
 	}
-	s.About, s.about, other.about = other.About, other.about, s.about
-	other.Close()
-	s.shared.release() // what it made may have been replaced
+	a.Program, a.Place, a.Interface = s.Program, s.Place, s.Interface
+	s.About, s.seen = *a, text
 	return nil
 }
 
-// Promise makes the policy one that is to be confirmed until a time, or goes
-// back to what was before, nil for nothing attached. Where there is a promise
-// already its Before stays. A zero time confirms.
-func (s *Shaper) Promise(before *Before, until time.Time) error {
-	change, err := changeLock(s.Namespace, s.Interface, s.Direction)
+// adopt takes over what is attached now in place of the program before.
+func (s *Shaper) adopt(now attachment) error {
+	other, err := now.open()
+	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
+		return s.detached()
+	}
 	if err != nil {
 		return err
 	}
-	defer change.Close()
-	if err := s.Refresh(); err != nil {
-		return err
-	}
-	if until.IsZero() {
-		before = nil
-	} else if !s.Until.IsZero() {
-		before = s.Before
-	}
-	s.Before, s.Until = before, until.Round(0)
-	return writeAbout(s.about, &s.About)
+	other.Interface = s.Interface
+	s.About, s.about, other.about, s.seen = other.About, other.about, s.about, nil
+	s.hook, other.hook = other.hook, s.hook
+	s.shared, other.shared = other.shared, s.shared // with what this process made, which may have been replaced
+	other.Close()
+	return nil
 }
 
-// GoBack makes a shaper what it was before the promise: policy is the one of
-// Before's Label.
-func (s *Shaper) GoBack(policy *dataplane.Policy) error {
-	change, err := changeLock(s.Namespace, s.Interface, s.Direction)
+// follow finds the program again if another process attached it anew (Repair).
+func (s *Shaper) follow() error {
+	list, err := attachments(s.Index, s.Direction)
+	if errors.Is(err, unix.EPERM) {
+		return s.detached()
+	}
 	if err != nil {
 		return err
 	}
-	defer change.Close()
-	if err := s.Refresh(); err != nil {
-		return err
-	}
-	was := s.Before
-	s.Dry, s.Pinned, s.Asked, s.Before, s.Until = was.Dry, was.Pinned, was.Asked, nil, time.Time{}
-	pacer, err := choosePacer(s.Asked, policy)
-	if err != nil {
-		return err
-	}
-	if s.elsewhere(pacer, s.Dry) {
-		if err := s.lift(); err != nil {
+	for _, a := range list {
+		other, err := a.open()
+		if err != nil && !unusable(err) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
-		s.Place = place{Method: s.Place.Method} // load attaches it there
-	}
-	if _, err := s.load(policy, was.Label); err != nil {
-		return err
-	}
-	return s.finish(was.GSOLimit)
-}
-
-// load compiles a policy and puts it in the place of the one before, or
-// attaches it where there is none.
-func (s *Shaper) load(policy *dataplane.Policy, label json.RawMessage) (changes []dataplane.Change, err error) {
-	d, err := findDevice(s.Interface)
-	if err != nil {
-		return nil, err
-	}
-	if err := policy.Length.Accepts(d.link); err != nil {
-		return nil, err
-	}
-	g, err := s.encode(policy)
-	if err != nil {
-		return nil, err
-	}
-	changes = g.inherit(&s.About)
-	g.constants.Link, g.constants.Dry = uint8(d.link), flag(s.Dry)
-	paced := s.Qdiscs != nil
-	defer func() {
-		if err != nil && !paced {
-			err = errors.Join(err, s.unpace())
+		if other == nil {
+			continue
 		}
-	}()
-	if d, err = s.pace(g, d); err != nil {
-		return nil, err
-	}
-	maps, err := s.shared.of(g, &s.About)
-	if err != nil {
-		return nil, err
-	}
-	spare := maps // whichever will not be used
-	defer func() {
-		if spare.waiting != s.shared.waiting {
-			spare.waiting.Close()
+		same := other.Since.Equal(s.Since) && other.iface() == s.iface()
+		other.Close()
+		if same {
+			return s.adopt(a)
 		}
-	}()
-	kind := program(s.Direction, s.Place.Method, g.pacer)
-	spec, err := bpf.LoadShaper()
-	if err != nil {
-		return nil, err
 	}
-	c, err := g.load(spec, programs[kind], maps.given())
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	p := c.Programs[programs[kind]]
-	next := s.About
-	next.Loaded, next.Label = time.Now().Round(0), label
-	next.record(g)
-	about, err := newAbout(&next, len(s.Label)) // there is room to promise what was before
-	if err != nil {
-		return nil, err
-	}
-	if err := p.BindMap(about); err != nil {
-		about.Close()
-		return nil, explain(err)
-	}
-	err = g.settle(&s.About, s.shared)
-	if err == nil && s.hook == nil {
-		s.hook, next.Place, err = attach(d, p, kind, s.Place.Method)
-	} else if err == nil {
-		err = s.hook.replace(p)
-	}
-	if err != nil {
-		about.Close()
-		return nil, errors.Join(err, s.shared.retire(g.stages, s.stages()))
-	}
-	next.Program = s.hook.program()
-	retired := s.shared.retire(s.stages(), g.stages)
-	s.about.Close()
-	s.About, s.about, s.shared, spare = next, about, maps, s.shared
-	if retired != nil {
-		return nil, retired
-	}
-	if g.pacer == "" {
-		return changes, s.unpace()
-	}
-	return changes, g.tree(d).prune(d.index)
-}
-
-// pace makes what holds the packets of queues, beside what is there already. It
-// returns the device where the program belongs.
-func (s *Shaper) pace(g *image, d *device) (*device, error) {
-	if g.pacer == "" {
-		return d, nil
-	}
-	var err error
-	if s.Direction == Ingress {
-		if s.IFB == nil {
-			if s.IFB, err = addIFB(d.index); err != nil {
-				return nil, err
-			}
-		}
-		d = &device{ifbName(d.index), s.IFB.Device, d.mtu, d.link}
-	}
-	t := g.tree(d)
-	if s.Qdiscs != nil {
-		return d, t.grow(d.index)
-	}
-	if s.Qdiscs, err = t.install(d.index); err != nil {
-		return nil, err
-	}
-	return d, s.undo().leave()
-}
-
-// unpace removes what holds packets.
-func (s *Shaper) unpace() error {
-	u := s.undo()
-	err := u.unpace()
-	s.Lost += u.lost
-	s.Qdiscs, s.IFB, s.Pacer = nil, nil, ""
-	return err
+	return s.detached()
 }
 
 // Stats returns the counters, as dataplane.Pipeline does, in the order of the
 // policy's classes.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
-	return stats(s.shared.counters, s.classes())
+	out, err := stats(s.shared.counters, s.classes())
+	if err != nil {
+		return nil, err
+	}
+	return out, s.countBehind(out)
 }
 
 // Tokens returns what the meters hold that a class leads to, in whole bytes.

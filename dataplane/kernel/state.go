@@ -130,9 +130,12 @@ func (l levels) carry(from, to *bpf.ShaperStage) levels {
 	return out
 }
 
-// begin writes the states of all meters, whose clocks wait for a packet, and
-// makes the rings of queues.
+// begin makes the maps that depend on the policy, and writes the states of all
+// meters, whose clocks wait for a packet.
 func (g *image) begin(to *shared) (err error) {
+	if err := to.grow(g); err != nil {
+		return err
+	}
 	for i := range g.stages {
 		s := &g.stages[i]
 		if err := to.states.Put(s.Slot, initial(g.meters[i], s).waiting(s)); err != nil {

@@ -157,6 +157,8 @@ func fixed() map[string]*dataplane.Policy {
 			{Name: "rest", Green: mark(dataplane.DSCP, 8)},
 		}}
 	}
+	closed := everyMatch()
+	closed.Classes, closed.DropUnclassified = closed.Classes[:6], true
 	marked := everyMatch()
 	marked.Classes = slices.Insert(marked.Classes, 2, dataplane.Class{
 		Name: "marked", Match: dataplane.Match{Mark: ranges(1, 7, 1000, 1<<31)}, Green: mark(dataplane.SKBMark, 77),
@@ -164,6 +166,7 @@ func fixed() map[string]*dataplane.Policy {
 	return map[string]*dataplane.Policy{
 		"matches":      everyMatch(),
 		"matches-mark": marked,
+		"closed":       closed,
 		"meters": {Classes: []dataplane.Class{
 			{Name: "a", Match: dataplane.Match{Proto: ranges(6, 6)}, Meter: &dataplane.Meter{
 				Name: "srtcm", Params: meter.SRTCM{CIR: bps(123457), CBS: 3000, EBS: 2000}, Aware: true,
@@ -427,7 +430,7 @@ func TestFarHeaders(t *testing.T) {
 // randomPolicy is a policy of up to 8 classes. mark says that it may use the
 // skb mark.
 func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
-	policy := &dataplane.Policy{}
+	policy := &dataplane.Policy{DropUnclassified: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
 		policy.Length = dataplane.LengthRule{Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(100) - 60, MPU: r.IntN(3) * 50}
 	}

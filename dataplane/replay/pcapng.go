@@ -25,6 +25,10 @@ const (
 
 	blockOverhead  = 12 // type and both lengths
 	enhancedHeader = 28 // bytes before the data of an enhanced packet block
+
+	// maxInterfaces bounds the memory for the interfaces of a section. The
+	// format allows 2^32; a packet block of the old kind counts to 2^16.
+	maxInterfaces = 1 << 16
 )
 
 // pcapng is the block format. Blocks that are no packets pass as they are, so
@@ -121,6 +125,9 @@ func (f *pcapng) beginSection(r *record, body []byte) string {
 func (f *pcapng) addInterface(body []byte) string {
 	if len(body) < 8 {
 		return "an interface description is too short"
+	}
+	if len(f.ifaces) == maxInterfaces {
+		return fmt.Sprintf("a section has more than %d interfaces", maxInterfaces)
 	}
 	i := &iface{
 		index:  uint32(len(f.ifaces)),

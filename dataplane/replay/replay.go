@@ -3,16 +3,18 @@ package replay
 import (
 	"bufio"
 	"bytes"
-	"container/heap"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
+
+// arenaSize is how many bytes of packets gather before they are processed, in a
+// batch or not. A packet may exceed it.
+const arenaSize = 8 << 20
 
 // DefaultMaxGap is the largest step between two stamps that draws no warning.
 const DefaultMaxGap = 24 * time.Hour
@@ -132,6 +134,7 @@ type run struct {
 	waiting waiting
 	held    map[int64]*record // by number: those that the engine has yet to settle
 	spare   []*leaving        // to be used again
+	idle    []*record         // records that were held, to be used again
 	seen    [len(oddities)]odd
 
 	// The packets that are to be processed together, n of them.
@@ -140,6 +143,10 @@ type run struct {
 	packets  []dataplane.Packet
 	verdicts []dataplane.Verdict
 	arena    []byte // their bytes, where there may be several
+
+	// The verdict that Engine.Settle writes. A local one would be allocated
+	// on every call, because it is handed to an interface.
+	settled dataplane.Verdict
 }
 
 func (r *run) batch(size int) {
@@ -181,7 +188,7 @@ func (r *run) loop(ctx context.Context) error {
 		p.Data, p.WireLen, p.Time, p.Link, p.Mark = rec.data, rec.wire, rec.time, rec.link, 0
 		p.ID = r.summary.Packets
 		r.n++
-		if r.n == len(r.records) {
+		if r.n == len(r.records) || len(r.arena) >= arenaSize {
 			if err := r.process(); err != nil {
 				return err
 			}
@@ -214,10 +221,7 @@ func (r *run) process() error {
 			}
 		}
 		if v.Done&dataplane.Waiting != 0 && r.out != nil {
-			held := *rec
-			held.move(bytes.Clone(rec.raw))
-			held.network, held.l3 = p.Kind, p.L3
-			r.held[p.ID] = &held
+			r.hold(p, rec)
 		}
 		if err := r.settle(v.Now); err != nil {
 			return err
@@ -231,12 +235,27 @@ func (r *run) process() error {
 	return nil
 }
 
+// hold copies the record of a packet that the engine has yet to settle.
+func (r *run) hold(p *dataplane.Packet, rec *record) {
+	var held *record
+	if n := len(r.idle); n > 0 {
+		held, r.idle = r.idle[n-1], r.idle[:n-1]
+	} else {
+		held = &record{}
+	}
+	raw := append(held.raw[:0], rec.raw...)
+	*held = *rec
+	held.move(raw)
+	held.network, held.l3 = p.Kind, p.L3
+	r.held[p.ID] = held
+}
+
 // settle takes from the engine what became, by now, of packets that wait.
 func (r *run) settle(now int64) error {
-	var v dataplane.Verdict
-	for r.engine.Settle(now, &v) {
+	v := &r.settled
+	for r.engine.Settle(now, v) {
 		if r.cfg.Settled != nil {
-			if err := r.cfg.Settled(&v); err != nil {
+			if err := r.cfg.Settled(v); err != nil {
 				return err
 			}
 		}
@@ -248,9 +267,10 @@ func (r *run) settle(now int64) error {
 		if v.Done&dataplane.ECNSet != 0 {
 			(&dataplane.Packet{Data: rec.data, Kind: rec.network, L3: rec.l3}).SetCE()
 		}
-		if err := r.queue(rec, &v); err != nil {
+		if err := r.queue(rec, v); err != nil {
 			return err
 		}
+		r.idle = append(r.idle, rec)
 	}
 	return nil
 }
@@ -321,35 +341,6 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 	return r.emit(rec.raw)
 }
 
-// queue holds a packet until its departure, unless it was dropped.
-func (r *run) queue(rec *record, v *dataplane.Verdict) error {
-	if v.Done.Dropped() {
-		return nil
-	}
-	if err := r.format.restamp(rec, v.Departure); err != nil {
-		return fmt.Errorf("packet %d: %w", v.ID, err)
-	}
-	l := &leaving{}
-	if n := len(r.spare); n > 0 {
-		l, r.spare = r.spare[n-1], r.spare[:n-1]
-	}
-	*l = leaving{v.Departure, v.ID, append(l.raw[:0], rec.raw...)}
-	heap.Push(&r.waiting, l)
-	return nil
-}
-
-// release writes the packets that have left by now.
-func (r *run) release(now int64) error {
-	for len(r.waiting) > 0 && r.waiting[0].at <= now {
-		l := heap.Pop(&r.waiting).(*leaving)
-		if err := r.emit(l.raw); err != nil {
-			return err
-		}
-		r.spare = append(r.spare, l)
-	}
-	return nil
-}
-
 func (r *run) emit(raw []byte) error {
 	if _, err := r.out.Write(raw); err != nil {
 		return &OutputError{err}
@@ -362,28 +353,4 @@ func (r *run) flush() error {
 		return &OutputError{err}
 	}
 	return nil
-}
-
-// leaving is a packet's record on its way out.
-type leaving struct {
-	at     int64 // ns
-	number int64
-	raw    []byte
-}
-
-// waiting is a heap of packets in the order in which they leave.
-type waiting []*leaving
-
-func (w waiting) Len() int { return len(w) }
-func (w waiting) Less(i, j int) bool {
-	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].number < w[j].number
-}
-func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-func (w *waiting) Push(x any)   { *w = append(*w, x.(*leaving)) }
-func (w *waiting) Pop() any {
-	last := len(*w) - 1
-	l := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
-	return l
 }

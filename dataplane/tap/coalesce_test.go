@@ -548,7 +548,11 @@ func TestCoalesceSocket(t *testing.T) {
 	}
 	for _, addr := range []string{"10.0.0.1", "fd00::1"} {
 		var conn *net.UDPConn
-		ns.Do(func() { conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: 4789}) })
+		listen := func() { conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: 4789}) }
+		ns.Do(listen)
+		for end := time.Now().Add(20 * time.Second); errors.Is(err, unix.EADDRNOTAVAIL) && time.Now().Before(end); ns.Do(listen) {
+			time.Sleep(10 * time.Millisecond) // a new address is tentative at first
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,6 +110,23 @@ func (n *Namespace) Do(f func()) {
 // Inode is the namespace's inode number, as in /proc/PID/ns/net.
 func (n *Namespace) Inode() uint64 { return n.inode }
 
+// Cookie is the number of the namespace that the kernel never uses again.
+func (n *Namespace) Cookie() (cookie uint64) {
+	n.t.Helper()
+	var err error
+	n.Do(func() {
+		var fd int
+		if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err == nil {
+			cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+			unix.Close(fd)
+		}
+	})
+	if err != nil {
+		n.t.Fatalf("cookie of the network namespace: %v", err)
+	}
+	return cookie
+}
+
 // Run executes a command in the namespace and returns its standard output. A
 // command fails the test where it fails or takes longer than a minute.
 func (n *Namespace) Run(name string, args ...string) string {

@@ -11,10 +11,7 @@ import (
 
 // control is traffic that a network needs to stay up. Each is a real frame, so
 // that the same parser and classifier decide about it as about any other.
-var control = []struct {
-	name  string
-	frame []byte
-}{
+var control = []probe{
 	{"ARP", frame(0x0806, make([]byte, 28))},
 	{"IPv6 neighbour discovery", frame(0x86dd, ipv6(58, []byte{135, 0, 0, 0}))},
 	{"OSPF", frame(0x0800, ipv4(89, nil))},
@@ -25,6 +22,19 @@ var control = []struct {
 	{"BFD", frame(0x0800, ipv4(17, []byte{0xc0, 0, 0x0e, 0xc8}))},
 	{"LDP", frame(0x0800, ipv4(17, []byte{0x02, 0x86, 0x02, 0x86}))},
 	{"IS-IS", frame(0x0026, []byte{0xfe, 0xfe, 0x03, 0x83})},
+}
+
+// ordinary is traffic that no network needs to stay up: a class that takes none
+// of it is for control traffic alone.
+var ordinary = [][]byte{
+	frame(0x0800, ipv4(6, []byte{0x13, 0x88, 0x13, 0x88})),
+	frame(0x0800, ipv4(17, []byte{0x13, 0x88, 0x13, 0x88})),
+}
+
+func init() {
+	for _, f := range ordinary {
+		f[15] = 0 // DSCP
+	}
 }
 
 const cs6 = 48 << 2 // routing protocols' own DSCP (RFC 4594 §3.1), in a TOS byte
@@ -49,25 +59,34 @@ func ipv6(proto byte, payload []byte) []byte {
 // control says which classes that drop something take control traffic.
 func (l *linter) control() {
 	classes := l.File.Policy.Classes
-	matches := make([]dataplane.Match, len(classes))
-	for i := range classes {
-		matches[i] = classes[i].Match
-	}
-	classifier := dataplane.NewClassifier(matches)
+	c := classifier(l.File.Policy)
 	victims := make([][]string, len(classes))
-	for _, c := range control {
-		p := dataplane.Packet{Data: slices.Clone(c.frame), WireLen: 60, Link: dataplane.LinkEthernet}
-		dataplane.Parse(&p)
-		if i := classifier.Classify(&p, p.L3Len); i >= 0 {
-			victims[i] = append(victims[i], c.name)
+	for _, p := range control {
+		if i := classOf(c, p.frame); i >= 0 {
+			victims[i] = append(victims[i], p.name)
+		}
+	}
+	mixed := make([]bool, len(classes))
+	for _, frame := range ordinary {
+		if i := classOf(c, frame); i >= 0 {
+			mixed[i] = true
 		}
 	}
 	for i := range classes {
-		if victims[i] != nil && drops(&classes[i]) {
+		if victims[i] != nil && drops(&classes[i]) && (mixed[i] || !spares(&classes[i])) {
 			l.add(Warning, &classes[i], "name", "class %s drops packets and takes %s: give control traffic a class before it, without a meter",
 				classes[i].Name, strings.Join(victims[i], ", "))
 		}
 	}
+}
+
+// spares says whether a class passes green packets at once, and drops others only
+// by a queue: it bounds what goes first.
+func spares(c *dataplane.Class) bool {
+	return !slices.ContainsFunc(policyfile.Colors(c), func(color meter.Color) bool {
+		a := c.Action(color)
+		return a.Drop || a.ECN == dataplane.CEOrDrop || color == meter.Green && a.Queue != nil
+	})
 }
 
 // drops says whether a class can drop a packet.

@@ -45,6 +45,7 @@ type linter struct {
 	Options
 	pipeline *dataplane.Pipeline
 	found    []Finding
+	effort   int // of reached so far
 }
 
 // Policy lints a policy that compiled.
@@ -52,12 +53,13 @@ func Policy(f *policyfile.File, p *dataplane.Pipeline, o Options) []Finding {
 	l := &linter{File: f, Options: o, pipeline: p}
 	l.bursts()
 	l.meters()
+	l.reached()
 	for i := range f.Policy.Classes {
-		l.reached(i)
 		l.fates(&f.Policy.Classes[i])
 		l.tcp(&f.Policy.Classes[i])
 	}
 	l.control()
+	l.otherwise()
 	l.queues()
 	l.unused()
 	return l.found
@@ -134,17 +136,6 @@ func clause(key string) string {
 		return ""
 	}
 	return " (RFC 2697 §2)"
-}
-
-// reached looks for an earlier class that takes all that this one would.
-func (l *linter) reached(i int) {
-	classes := l.File.Policy.Classes
-	for j := range i {
-		if classes[j].Match.Covers(&classes[i].Match) {
-			l.add(Warning, &classes[i], "match", "class %s is never reached: class %s before it takes all that it would", classes[i].Name, classes[j].Name)
-			return
-		}
-	}
 }
 
 // fates looks for two colors that end alike.
@@ -227,6 +218,10 @@ func (l *linter) unused() {
 		l.add(Note, m, "", "meter %s is used by no class", m.Name)
 	}
 	for _, q := range queues {
+		if l.Flags { // whose actions police where a queue was wanted
+			l.add(Warning, q, "", "--queue is named by no action: add --red queue or --green queue")
+			continue
+		}
 		l.add(Note, q, "", "queue %s is used by no action", q.Name)
 	}
 	led := l.led()

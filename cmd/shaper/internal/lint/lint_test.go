@@ -1,7 +1,9 @@
 package lint
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +101,10 @@ func TestFindings(t *testing.T) {
 		{"routing in a class that drops what has no ECN", class("green: {ecn: ce, else: drop}"), []string{"warning OSPF"}},
 		{"routing that passes", class("green: {dscp: 0}"), nil},
 		{"routing in a class before", "classes: [{name: control, match: {dscp: cs6}}, {name: a, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}}]", nil},
+		{"routing in a class of its own that queues the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", nil},
+		{"routing in a class of its own that drops the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1gbit, burst: 64MiB}, red: drop"), []string{"warning takes IPv6 neighbour discovery"}},
+		{"routing in a class of its own that queues all", class("match: {dscp: cs6}, green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning takes IPv6 neighbour discovery"}},
+		{"routing with TCP in a class that queues the excess", class("match: {proto: tcp}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning takes BGP:"}},
 		{"ARP", class("match: {ethertype: arp}, green: drop"), []string{"warning takes ARP:"}},
 		{"BGP", class("match: {dport: 179}, green: drop"), []string{"warning takes BGP:"}},
 		{"BFD and LDP", class("match: {proto: udp}, green: drop"), []string{"warning takes BFD, LDP:"}},
@@ -199,6 +205,80 @@ func TestFindings(t *testing.T) {
 				t.Errorf("found %q\nwant %q", found, test.want)
 			}
 		})
+	}
+}
+
+// TestReachedEffort looks at classes while their lists can be compared in
+// reasonable time, and says where it stopped.
+func TestReachedEffort(t *testing.T) {
+	policy := func(classes, values int, last func(class int) string) string {
+		var b strings.Builder
+		b.WriteString("classes:\n")
+		for i := range classes {
+			fmt.Fprintf(&b, "- {name: c%d, match: {sport: [%s%s]}, green: pass}\n", i, strings.Repeat("1,", values-1), last(i))
+		}
+		return b.String()
+	}
+	o := Options{MTU: 1500, RTT: 50 * time.Millisecond}
+	found := lint(t, policy(20, 3000, func(i int) string { return strconv.Itoa(i + 2) }), o)
+	if len(found) != 1 || found[0].Level != Note || !strings.Contains(found[0].Text, "not checked whether class c") {
+		t.Errorf("long lists: %q, want a note that not all classes were looked at", found)
+	}
+	found = lint(t, policy(20, 300, func(i int) string { return strconv.Itoa(i + 2) }), o)
+	if len(found) != 0 {
+		t.Errorf("shorter lists: %q, want nothing", found)
+	}
+	found = lint(t, policy(20, 300, func(i int) string { return strconv.Itoa(i/2 + 2) }), o)
+	if len(found) != 10 {
+		t.Errorf("pairs of equal classes: %q, want that ten are never reached", found)
+	}
+}
+
+// TestOtherwise holds that a policy which drops what no class takes is warned of
+// where the link would lose its neighbours, until it has the classes that the
+// warning names.
+func TestOtherwise(t *testing.T) {
+	const arp, nd = "{name: arp, match: {ethertype: arp}}", "{name: nd, match: {proto: icmpv6}}"
+	const rest = "{name: web, match: {proto: tcp, dport: 443}}"
+	for _, test := range []struct {
+		classes, otherwise string
+		arp, nd            bool // there is a warning
+	}{
+		{rest, "pass", false, false},
+		{rest, "drop", true, true},
+		{arp + ", " + rest, "drop", false, true},
+		{nd + ", " + rest, "drop", true, false},
+		{arp + ", " + nd + ", " + rest, "drop", false, false},
+		{"{name: all}", "drop", true, false}, // of IP
+		{"{name: all, match: {ethertype: 0-0xffff}}", "drop", false, false},
+	} {
+		found := lint(t, "otherwise: "+test.otherwise+"\nclasses: ["+test.classes+"]", Options{MTU: 1500, RTT: time.Millisecond})
+		for want, class := range map[bool]string{true: arp, false: nd} {
+			warned := slices.ContainsFunc(found, func(f Finding) bool {
+				return f.Level == Warning && f.Place == "p.yaml:1:12" && strings.Contains(f.Text, class)
+			})
+			if should := want && test.arp || !want && test.nd; warned != should {
+				t.Errorf("%s, otherwise %s: warning to add %s is %v, want %v: %v", test.classes, test.otherwise, class, warned, should, found)
+			}
+		}
+	}
+}
+
+// TestUnclassified names what no class takes.
+func TestUnclassified(t *testing.T) {
+	for classes, want := range map[string]string{
+		"{name: a}":                    "non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags",
+		"{name: a, match: {dscp: ef}}": "IP packets that no class matches, non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags",
+		"{name: a}, {name: b, match: {ethertype: arp}}": "non-IP packets, malformed packets, packets with more than 3 VLAN tags",
+		"{name: a}, {name: b, match: {vlan: 0-4095}}":   "non-IP packets such as ARP, malformed packets",
+	} {
+		f, err := policyfile.Load("p.yaml", []byte("classes: ["+classes+"]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(Unclassified(f), ", "); got != want {
+			t.Errorf("%s: %q, want %q", classes, got, want)
+		}
 	}
 }
 

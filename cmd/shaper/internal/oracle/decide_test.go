@@ -333,7 +333,7 @@ func checkRow(t *testing.T, row []string) {
 		dropped && row[8] != "",
 		!dropped && (row[7] == "") != (row[8] == ""),
 		!dropped && !queued && row[9] != row[1],
-		row[3] == "-" && (row[4]+row[5] != "" || row[6] != "pass"),
+		row[3] == "-" && (row[4]+row[5] != "" || row[6] != "pass" && row[6] != "drop"),
 		row[3] != "-" && (row[4] == "" || row[5] == ""),
 		slices.Contains([]string{"queue-full", "wred", "codel"}, row[10]) && !dropped,
 		row[4] == "red" && row[5] != "red",

@@ -157,6 +157,7 @@ func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 		default:
 			r.reason = "no-meter"
 		}
+		r.dropped = p.closed
 		return r, nil
 	}
 	r.class = class.name

@@ -15,6 +15,7 @@ type policy struct {
 	queues    map[string]*queue
 	links     map[string]*link
 	length    lengthRule
+	closed    bool // what no class takes is dropped
 }
 
 type class struct {
@@ -81,7 +82,7 @@ func parsePolicy(text []byte) (*policy, error) {
 	if len(document.Content) == 0 {
 		return nil, errors.New("empty policy")
 	}
-	top, err := mapping(document.Content[0], "classes", "meters", "envelopes", "queues", "links", "length")
+	top, err := mapping(document.Content[0], "classes", "meters", "envelopes", "queues", "links", "length", "otherwise")
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +93,11 @@ func parsePolicy(text []byte) (*policy, error) {
 		length:    lengthRule{base: "l3"},
 	}
 
+	otherwise, err := optional(top, "otherwise", "pass")
+	if err != nil || otherwise != "pass" && otherwise != "drop" {
+		return nil, errors.Join(err, fmt.Errorf("otherwise: %q is not pass or drop", otherwise))
+	}
+	p.closed = otherwise == "drop"
 	if n := top["length"]; n != nil {
 		if p.length, err = parseLength(n); err != nil {
 			return nil, err

@@ -34,6 +34,8 @@ type File struct {
 
 	Envelopes []*dataplane.Envelope // in order
 
+	Flags bool // whether it was given by flags
+
 	loader *loader
 }
 
@@ -51,18 +53,26 @@ func (f *File) Compile() (*dataplane.Pipeline, error) {
 	return p, f.Placed(err)
 }
 
-// Placed gives the faults that a plane finds in the policy their places.
+// Placed gives the faults that a plane finds in the policy their places, each
+// once: parts that --rate makes have one place.
 func (f *File) Placed(err error) error {
 	if err == nil {
 		return nil
 	}
 	var out []error
+	seen := map[string]bool{}
 	for _, err := range unjoin(err) {
 		var e *dataplane.FieldError
 		if errors.As(err, &e) {
 			err = &Error{f.loader.place(e.Object, e.Field), e.Field + " " + e.Reason}
 		}
-		out = append(out, err)
+		if text := err.Error(); !seen[text] {
+			seen[text] = true
+			out = append(out, err)
+		}
+		if len(out) == maxFaults {
+			break
+		}
 	}
 	return errors.Join(out...)
 }
@@ -117,6 +127,9 @@ func unjoin(err error) []error {
 // Load reads a policy file. name is what errors call it. The error joins all
 // faults of form; Compile finds those of meaning.
 func Load(name string, text []byte) (*File, error) {
+	if reason := tooLarge(text); reason != "" {
+		return nil, &Error{name + ":1:1", reason}
+	}
 	var doc, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&doc); err != nil {
@@ -157,6 +170,9 @@ func syntaxError(name string, text []byte, err error) error {
 func (l *loader) policy(root *yaml.Node) (*File, error) {
 	p := l.file.Policy
 	l.where[p] = root
+	if !l.expand(root) {
+		return nil, l.faults()
+	}
 	var classes, meters, queues, links, envelopes *yaml.Node
 	l.mapping(root, "a policy", keys{
 		"classes": func(n *yaml.Node) { classes = n },
@@ -165,8 +181,20 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		"links":   func(n *yaml.Node) { links = n },
 		"length":  l.lengthRule,
 
+		"otherwise": func(n *yaml.Node) {
+			word, _ := l.word(n, "otherwise", "pass", "drop")
+			p.DropUnclassified = word == "drop"
+		},
 		"envelopes": func(n *yaml.Node) { envelopes = n },
 	})
+	for _, parts := range []struct {
+		what string
+		n    *yaml.Node
+	}{{"classes", classes}, {"meters", meters}, {"queues", queues}, {"links", links}, {"envelopes", envelopes}} {
+		if parts.n != nil && !l.count(parts.n, parts.what) {
+			return nil, l.faults()
+		}
+	}
 	if envelopes != nil {
 		l.entries(envelopes, "envelopes", func(key, value *yaml.Node) { l.envelope(l.name(key), value) })
 	}
@@ -197,7 +225,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		}
 	}
 	if l.errs != nil {
-		return nil, errors.Join(l.errs...)
+		return nil, l.faults()
 	}
 	return l.file, nil
 }

@@ -297,6 +297,7 @@ func TestFaults(t *testing.T) {
 		{"queue limit m", class("green: pass") + "queues: {q: {rate: 1bit, limit: 10m}}\n", "4:33", []string{"10ms", "10min"}},
 		{"queue limit nothing", queued("rate: 1mbit, limit: "), "4:34", []string{"limit"}},
 		{"queue limit below zero", queued("rate: 1mbit, limit: -1s"), "4:34", []string{"-1s"}},
+		{"otherwise queue", "classes: [{name: a}]\notherwise: queue\n", "2:12", []string{`"queue" is not one of pass, drop`}},
 		{"queue limit packets over what waits", queued("rate: 1mbit, limit: 65537p"), "4:34", []string{"65536 packets"}},
 		{"queue limit packets of a link over what waits", queued("link: wan, limit: 70000p"), "4:32", []string{"65536 packets"}},
 		{"queue limit below a byte of a link", queued("link: slow, limit: 9ms"), "4:33", []string{"less than a byte", "800bit"}},

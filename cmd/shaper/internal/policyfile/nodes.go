@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -16,6 +17,8 @@ import (
 type loader struct {
 	label  func(*yaml.Node) string
 	errs   []error
+	more   int                // faults beyond maxFaults
+	last   *yaml.Node         // of those
 	where  map[any]*yaml.Node // the mapping of each part
 	meters map[string]*dataplane.Meter
 	queues map[string]*dataplane.Queue
@@ -45,7 +48,20 @@ func newLoader(label func(*yaml.Node) string) *loader {
 }
 
 func (l *loader) fail(n *yaml.Node, format string, args ...any) {
-	l.errs = append(l.errs, &Error{l.label(n), fmt.Sprintf(format, args...)})
+	if len(l.errs) < maxFaults {
+		l.errs = append(l.errs, &Error{l.label(n), fmt.Sprintf(format, args...)})
+		return
+	}
+	l.more++
+	l.last = n
+}
+
+// faults joins what was found.
+func (l *loader) faults() error {
+	if l.more > 0 {
+		return errors.Join(append(l.errs, &Error{l.label(l.last), fmt.Sprintf("and %d more faults up to here", l.more)})...)
+	}
+	return errors.Join(l.errs...)
 }
 
 func (l *loader) place(object any, key string) string {

@@ -7,10 +7,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// OneLiner is a policy of one class, as flags give it. Empty parts were not
-// given.
+// OneLiner is a policy as flags give it: one class, or a rate for all traffic.
+// Empty parts were not given.
 type OneLiner struct {
-	Meter              string // "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"
+	Rate               string `json:",omitempty"` // "50mbit": with no other part but Length
+	Meter              string // "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"; without one all packets are green
 	Green, Yellow, Red string // "drop", "dscp=af12,queue"
 	Queue              string // "rate=20mbit limit=100ms"
 	Length             string // "l2", "base=l2,overhead=4"
@@ -32,17 +33,49 @@ func (o OneLiner) Load() (*File, error) {
 		{"--red", o.Red},
 		{"--queue", o.Queue},
 		{"--length", o.Length},
+		{"--rate", o.Rate},
 	}
 	l := newLoader(func(n *yaml.Node) string {
 		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))
 	})
+	l.file.Flags = true
 	l.queueHint = `give it by --queue "rate=... limit=..."`
 	l.envelopeHint = "flows that share one need a policy file"
 	// A node's line tells the flag, its column the place in it.
 	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
 
-	class := mappingNode(1)
-	put(class, scalar("name", 1, 1), scalar(oneClass, 1, 1))
+	var root *yaml.Node
+	if o.Rate != "" {
+		root = l.byRate(scalar(o.Rate, 7, 1))
+	} else {
+		root = l.oneClass(words, o)
+	}
+	if o.Length != "" && root != nil {
+		length := mappingNode(6)
+		for _, w := range words(5) {
+			if !strings.Contains(w.Value, "=") {
+				put(length, scalar("base", 6, w.Column), w)
+				continue
+			}
+			l.assign(length, w)
+		}
+		put(root, scalar("length", 6, 1), length)
+	}
+	if root == nil {
+		return nil, l.faults()
+	}
+	return l.policy(root)
+}
+
+// oneClass is the policy of all flags but --rate and --length. words are those
+// of a flag.
+func (l *loader) oneClass(words func(flag int) []*yaml.Node, o OneLiner) *yaml.Node {
+	at := 1 // --meter
+	if o.Meter == "" {
+		at = 2 // --green
+	}
+	class := mappingNode(at)
+	put(class, scalar("name", at, 1), scalar(oneClass, at, 1))
 	meter := mappingNode(1)
 	for i, w := range words(0) {
 		last := len(meter.Content) - 1
@@ -55,14 +88,16 @@ func (o OneLiner) Load() (*File, error) {
 			l.assign(meter, w)
 		}
 	}
-	put(class, scalar("meter", 1, 1), meter)
+	if o.Meter != "" {
+		put(class, scalar("meter", 1, 1), meter)
+	}
 	for flag, color := range []string{1: "green", 2: "yellow", 3: "red"} {
-		if color != "" && flags[flag].text != "" {
-			put(class, scalar(color, flag+1, 1), l.oneAction(words(flag), flag+1))
+		if action := words(flag); color != "" && action != nil {
+			put(class, scalar(color, flag+1, 1), l.oneAction(action, flag+1))
 		}
 	}
-	root := mappingNode(1)
-	put(root, scalar("classes", 1, 1), &yaml.Node{Kind: yaml.SequenceNode, Line: 1, Column: 1, Content: []*yaml.Node{class}})
+	root := mappingNode(at)
+	put(root, scalar("classes", at, 1), &yaml.Node{Kind: yaml.SequenceNode, Line: at, Column: 1, Content: []*yaml.Node{class}})
 	if o.Queue != "" {
 		queue, queues := mappingNode(5), mappingNode(5)
 		for _, w := range words(4) {
@@ -71,18 +106,7 @@ func (o OneLiner) Load() (*File, error) {
 		put(queues, scalar(oneQueue, 5, 1), queue)
 		put(root, scalar("queues", 5, 1), queues)
 	}
-	if o.Length != "" {
-		length := mappingNode(6)
-		for _, w := range words(5) {
-			if !strings.Contains(w.Value, "=") {
-				put(length, scalar("base", 6, w.Column), w)
-				continue
-			}
-			l.assign(length, w)
-		}
-		put(root, scalar("length", 6, 1), length)
-	}
-	return l.policy(root)
+	return root
 }
 
 func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }

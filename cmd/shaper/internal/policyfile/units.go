@@ -33,9 +33,22 @@ func split(s string) (number, unit string, value *big.Rat, ok bool) {
 	return m[1], m[2], value, ok
 }
 
+// digits is a number that is longer than any that is read exactly.
+var digits = regexp.MustCompile(`[0-9]{19}`)
+
+func tooLong(s string) error {
+	if !digits.MatchString(s) {
+		return nil
+	}
+	return fmt.Errorf("%q has a number of more than 18 digits", s)
+}
+
 // ParseRate reads a rate: bits per second with one of bit, kbit, mbit, gbit,
 // tbit (decimal), or an amount in a time, such as 125MB/s or 10kB/1min.
 func ParseRate(s string) (meter.Rate, error) {
+	if err := tooLong(s); err != nil {
+		return meter.Rate{}, err
+	}
 	if amount, period, ok := strings.Cut(s, "/"); ok {
 		return parseFraction(s, amount, period, sizeUnits, "a size with a unit, such as 10kB")
 	}
@@ -52,6 +65,9 @@ func ParseRate(s string) (meter.Rate, error) {
 
 // ParsePacketRate reads a rate in packets, such as 100p/1s.
 func ParsePacketRate(s string) (meter.Rate, error) {
+	if err := tooLong(s); err != nil {
+		return meter.Rate{}, err
+	}
 	amount, period, ok := strings.Cut(s, "/")
 	if !ok {
 		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets takes one such as 100p/1s", s)
@@ -96,6 +112,9 @@ func rate(s string, r *big.Rat) (meter.Rate, error) {
 // ParseSize reads a number of bytes: B, kB, MB, GB are decimal, KiB, MiB, GiB
 // binary, a bare number is bytes.
 func ParseSize(s string) (int64, error) {
+	if err := tooLong(s); err != nil {
+		return 0, err
+	}
 	number, unit, value, ok := split(s)
 	if !ok {
 		return 0, fmt.Errorf("%q is not a size: write a number of bytes, or one with a unit such as 64KiB or 20ms", s)
@@ -129,6 +148,9 @@ func isDuration(s string) bool {
 
 // ParseDuration reads a time with one of ns us ms s min h d.
 func ParseDuration(s string) (time.Duration, error) {
+	if err := tooLong(s); err != nil {
+		return 0, err
+	}
 	number, unit, value, ok := split(s)
 	factor, known := timeUnits[unit]
 	if ok && unit == "m" {

@@ -99,6 +99,12 @@ func TestRefusedUnits(t *testing.T) {
 		says  []string
 	}{
 		{"rate", rate, "10", []string{"10bit", "10B/s"}},
+		{"rate", rate, "1000000000000000000bit", []string{"more than 18 digits"}},
+		{"rate", rate, "1kB/1000000000000000000ns", []string{"more than 18 digits"}},
+		{"rate in packets", packets, "9223372036854775807p/1s", []string{"more than 18 digits"}},
+		{"size", size, "9223372036854775807", []string{"more than 18 digits"}},
+		{"size", size, "1.0000000000000000001KiB", []string{"more than 18 digits"}},
+		{"time", span, "9223372036854775807ns", []string{"more than 18 digits"}},
 		{"rate", rate, "1.5", []string{"1.5bit", "1.5B/s"}},
 		{"rate", rate, "10k", []string{"ambiguous", "10kbit", "10kB/s"}},
 		{"rate", rate, "10K", []string{"ambiguous", "10kbit", "10kB/s"}},

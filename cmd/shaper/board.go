@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	freshFor  = time.Second      // a snapshot younger than this answers at once
+	publishIn = 3 * time.Second  // time the owner has to publish a new snapshot
+	usableFor = 15 * time.Second // age up to which the last snapshot answers if the owner is late
+)
+
+// board passes snapshots of shapers from the goroutine that owns them to HTTP
+// handlers. Neither waits for the other: the owner publishes when it is asked,
+// at most once per freshFor, and a handler waits at most publishIn. A nil board
+// is never asked for a snapshot.
+type board struct {
+	ask chan struct{} // has an element if a snapshot is wanted
+
+	mu   sync.Mutex
+	next chan struct{} // closed by the next snapshot
+	last *snapshot
+}
+
+// snapshot is what the shapers of one command counted at one moment.
+type snapshot struct {
+	taken   time.Time
+	shapers []observation
+	err     error // if the shapers could not be read
+
+	render, pack sync.Once
+	text, packed []byte
+}
+
+func newBoard() *board {
+	return &board{ask: make(chan struct{}, 1), next: make(chan struct{})}
+}
+
+// asked returns the channel that wakes the owner when it must publish. That of
+// a nil board blocks indefinitely.
+func (b *board) asked() <-chan struct{} {
+	if b == nil {
+		return nil
+	}
+	return b.ask
+}
+
+// publish hands over a snapshot, which answers all that asked until now. The
+// owner must not change it afterwards.
+func (b *board) publish(shapers []observation, err error) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = &snapshot{taken: time.Now(), shapers: shapers, err: err}
+	close(b.next)
+	b.next = make(chan struct{})
+	select {
+	case <-b.ask:
+	default:
+	}
+}
+
+// latest returns a snapshot that is fresh, or the last one if the owner does not
+// publish in time.
+func (b *board) latest(ctx context.Context) (*snapshot, error) {
+	b.mu.Lock()
+	if b.last != nil && time.Since(b.last.taken) < freshFor {
+		defer b.mu.Unlock()
+		return b.last, b.last.err
+	}
+	select {
+	case b.ask <- struct{}{}:
+	default: // it is asked already
+	}
+	next := b.next
+	b.mu.Unlock()
+
+	late := time.NewTimer(publishIn)
+	defer late.Stop()
+	select {
+	case <-next:
+	case <-late.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last == nil || time.Since(b.last.taken) > usableFor {
+		return nil, fmt.Errorf("no counters for %v: shaper is busy or stopped", publishIn)
+	}
+	return b.last, b.last.err
+}
+
+// peek returns the last snapshot, nil if there is none.
+func (b *board) peek() *snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last
+}
+
+// body returns the metrics as text. The first caller renders it.
+func (s *snapshot) body() []byte {
+	s.render.Do(func() { s.text = expose(s.shapers) })
+	return s.text
+}
+
+// compressed returns the text compressed by gzip.
+func (s *snapshot) compressed() []byte {
+	s.pack.Do(func() {
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
+		_, _ = w.Write(s.body())                        // a buffer does not fail
+		_ = w.Close()
+		s.packed = b.Bytes()
+	})
+	return s.packed
+}

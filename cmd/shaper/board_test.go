@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// owner publishes numbered snapshots when the board asks, and counts them.
+func owner(ctx context.Context, b *board, takes time.Duration) (published *atomic.Int32) {
+	published = new(atomic.Int32)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-b.asked():
+				time.Sleep(takes)
+				b.publish([]observation{{name: fmt.Sprint(published.Add(1))}}, nil)
+			}
+		}
+	}()
+	return published
+}
+
+// TestBoardOncePerSecond has many scrapes share a snapshot a second, and an
+// owner that nobody asks publish nothing.
+func TestBoardOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		b := newBoard()
+		published := owner(ctx, b, 30*time.Millisecond)
+		time.Sleep(time.Minute)
+		if published.Load() != 0 {
+			t.Errorf("%d snapshots published, none was asked for", published.Load())
+		}
+		var scrapes sync.WaitGroup
+		for i := range 200 {
+			scrapes.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+				asked := time.Now()
+				s, err := b.latest(ctx)
+				if err != nil {
+					t.Errorf("scrape %d: %v", i, err)
+				} else if age := asked.Sub(s.taken); age >= freshFor {
+					t.Errorf("scrape %d got a snapshot that is %v old", i, age)
+				}
+			})
+		}
+		scrapes.Wait()
+		if published.Load() != 2 {
+			t.Errorf("%d snapshots in two seconds, want 2", published.Load())
+		}
+		time.Sleep(freshFor)
+		if s, err := b.latest(ctx); err != nil || s.shapers[0].name != "3" {
+			t.Errorf("%v, %v: want the third snapshot", s, err)
+		}
+	})
+}
+
+// TestBoardLateOwner has the last snapshot answer for an owner that is late,
+// until it is too old; and an error where there is none.
+func TestBoardLateOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		begin := time.Now()
+		if s, err := b.latest(t.Context()); err == nil {
+			t.Errorf("%v without any snapshot", s)
+		}
+		if took := time.Since(begin); took != publishIn {
+			t.Errorf("waited %v, want %v", took, publishIn)
+		}
+		b.publish([]observation{{name: "a"}}, nil)
+		time.Sleep(usableFor - publishIn)
+		if s, err := b.latest(t.Context()); err != nil || s.shapers[0].name != "a" {
+			t.Errorf("%v, %v: want the last snapshot", s, err)
+		}
+		if s, err := b.latest(t.Context()); err == nil {
+			t.Errorf("%v, which is older than %v", s, usableFor)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if _, err := b.latest(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v for a client that is gone", err)
+		}
+		failed := errors.New("counters: no such map")
+		b.publish(nil, failed)
+		if _, err := b.latest(t.Context()); !errors.Is(err, failed) {
+			t.Errorf("%v, want what the owner met", err)
+		}
+	})
+}
+
+// TestBoardAsksAgain has an owner that drops a request get another one, and none
+// after it has published.
+func TestBoardAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		for range 2 {
+			go func() { _, _ = b.latest(t.Context()) }()
+			synctest.Wait()
+			<-b.asked() // and publishes nothing
+		}
+		go func() { _, _ = b.latest(t.Context()) }()
+		synctest.Wait()
+		b.publish(nil, nil)
+		select {
+		case <-b.asked():
+			t.Error("asked for a snapshot that was just published")
+		default:
+		}
+	})
+}
+
+// TestBoardNil has a command without --metrics ignore it.
+func TestBoardNil(t *testing.T) {
+	var b *board
+	b.publish(nil, nil)
+	select {
+	case <-b.asked():
+		t.Error("asked")
+	default:
+	}
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
+)
+
+// checkUnclassifiedJSON is what becomes of packets that no class takes.
+type checkUnclassifiedJSON struct {
+	Packets []string `json:"packets"`
+	Action  string   `json:"action"` // pass or drop
+}
+
+func unclassified(policy *compiled) checkUnclassifiedJSON {
+	out := checkUnclassifiedJSON{append([]string{}, lint.Unclassified(policy.File)...), "pass"}
+	if policy.Policy.DropUnclassified {
+		out.Action = "drop"
+	}
+	return out
+}
+
+// unclassified prints what becomes of packets that no class takes.
+func (p *printer) unclassified(policy *compiled) {
+	u := unclassified(policy)
+	if len(u.Packets) == 0 {
+		return
+	}
+	action := "drop"
+	if u.Action == "pass" {
+		action = "pass unmetered; otherwise: drop in the policy drops them"
+	}
+	p.printf("\nunclassified (row -)\n  packets %s\n  action  %s\n", strings.Join(u.Packets, ", "), action)
+}

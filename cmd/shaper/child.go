@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// child is a process that reads instructions as JSON. If it dies, another one is
+// started and gets the same instructions.
+type child struct {
+	command func() *exec.Cmd // returns a command to start
+	first   any              // first instruction of each process, nil for none
+
+	mu    sync.Mutex // of what follows
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	last  any           // latest instruction after the first, nil for none
+	ended bool          // no process is needed any more
+	end   chan struct{} // closed when ended
+	gone  chan struct{} // closed when the last process has been reaped
+}
+
+// restartPause is the least time between two starts: a process that always dies at
+// once must not take all of a CPU.
+const restartPause = time.Second
+
+func startChild(command func() *exec.Cmd, first any) (*child, error) {
+	c := &child{command: command, first: first, end: make(chan struct{}), gone: make(chan struct{})}
+	if err := c.start(); err != nil {
+		return nil, err
+	}
+	go c.watch()
+	return c, nil
+}
+
+func (c *child) start() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil
+	}
+	cmd := c.command()
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c.cmd, c.input = cmd, input
+	return errors.Join(c.write(c.first), c.write(c.last))
+}
+
+// write sends an instruction. It is no error if the process has died: the next one
+// gets it.
+func (c *child) write(v any) error {
+	if v == nil {
+		return nil
+	}
+	err := json.NewEncoder(c.input).Encode(v)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// watch reaps the process, and starts another one until none is needed.
+func (c *child) watch() {
+	defer close(c.gone)
+	for {
+		started := time.Now()
+		_ = c.cmd.Wait() // only watch replaces cmd
+		for again := true; again; {
+			select {
+			case <-c.end:
+				return
+			case <-time.After(restartPause - time.Since(started)):
+			}
+			started = time.Now()
+			err := c.start()
+			if again = err != nil; again {
+				fmt.Fprintf(os.Stderr, "shaper: the guard process died, and cannot be started again: %v\n", err)
+			}
+		}
+	}
+}
+
+// tell sends an instruction, which replaces all earlier ones but the first.
+func (c *child) tell(v any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = v
+	return c.write(v)
+}
+
+// kill ends the process before it acts, and starts no other.
+func (c *child) kill() { c.stop(func() { _ = c.cmd.Process.Kill() }) }
+
+// finish ends the input of the process and waits until it has acted.
+func (c *child) finish() { c.stop(func() { _ = c.input.Close() }) }
+
+func (c *child) stop(how func()) {
+	c.mu.Lock()
+	if !c.ended {
+		c.ended = true
+		close(c.end)
+	}
+	how()
+	c.mu.Unlock()
+	<-c.gone
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestChild kills processes: the next one gets the first instruction and the latest
+// one, until none is needed any more.
+func TestChild(t *testing.T) {
+	dir := t.TempDir()
+	started := 0 // only one start at a time
+	c, err := startChild(func() *exec.Cmd {
+		started++
+		return exec.Command("sh", "-c", fmt.Sprintf("exec cat >%s/%d", dir, started))
+	}, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(n int, want string) {
+		t.Helper()
+		var text []byte
+		for range 2000 {
+			if text, _ = os.ReadFile(filepath.Join(dir, fmt.Sprint(n))); string(text) == want {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("process %d got %q: want %q", n, text, want)
+	}
+	read(1, "\"first\"\n")
+	for _, instruction := range []int{1, 2} {
+		if err := c.tell(instruction); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(1, "\"first\"\n1\n2\n")
+	for n := 2; n < 4; n++ {
+		c.mu.Lock()
+		_ = c.cmd.Process.Kill()
+		c.mu.Unlock()
+		got := fmt.Sprintf("\"first\"\n%d\n", n)
+		read(n, got)
+		if err := c.tell(n + 1); err != nil {
+			t.Fatal(err)
+		}
+		read(n, got+fmt.Sprintln(n+1))
+	}
+	c.kill()
+	c.kill() // again
+	if started != 3 {
+		t.Errorf("%d processes: want 3", started)
+	}
+	if err := c.tell(4); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of connections to the metrics server.
+const (
+	connectionsMax  = 64
+	connectionGrace = 25 * time.Millisecond // to send a request, before a newer connection may take the place
+	responseGrace   = time.Second           // to read the response, likewise
+)
+
+// maxConnections is connectionsMax, or a quarter of the descriptors that the
+// process may open. Shaping needs descriptors too.
+func maxConnections() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1
+	}
+	return int(min(connectionsMax, max(1, limit.Cur/4)))
+}
+
+// connections are those that an HTTP server has open, oldest change of state
+// first. If there are as many as may be, a new one takes the place of another:
+// of the oldest that is idle or has not sent a complete request, else of the
+// oldest whose response takes longer than responseGrace.
+type connections struct {
+	max int
+
+	mu    sync.Mutex
+	open  []connection
+	ended chan struct{} // has an element after one was closed
+}
+
+type connection struct {
+	net.Conn
+	busy  bool // has sent a request, whose response is not complete
+	since time.Time
+}
+
+func newConnections(limit int) *connections {
+	return &connections{max: limit, ended: make(chan struct{}, 1)}
+}
+
+// changed is the server's ConnState. A state other than StateClosed moves the
+// connection to the end.
+func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.open, func(o connection) bool { return o.Conn == conn })
+	if i < 0 {
+		return // it was closed for a newer one
+	}
+	c.open = slices.Delete(c.open, i, i+1)
+	switch state {
+	case http.StateClosed:
+		select {
+		case c.ended <- struct{}{}:
+		default:
+		}
+	default:
+		c.open = append(c.open, connection{conn, state == http.StateActive, time.Now()})
+	}
+}
+
+// admit adds a connection, once there is room.
+func (c *connections) admit(conn net.Conn) {
+	for {
+		wait := c.try(conn)
+		if wait <= 0 {
+			return
+		}
+		select {
+		case <-c.ended:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// try adds a connection, or returns how long to wait until one may be closed.
+func (c *connections) try(conn net.Conn) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) >= c.max {
+		i, wait := c.victim()
+		if wait > 0 {
+			return wait
+		}
+		victim := c.open[i].Conn
+		c.open = slices.Delete(c.open, i, i+1)
+		if t, ok := victim.(*net.TCPConn); ok {
+			_ = t.SetLinger(0) // unsent data would stay in the kernel's memory
+		}
+		_ = victim.Close() // the server finds out
+	}
+	c.open = append(c.open, connection{conn, false, time.Now()})
+	return 0
+}
+
+// victim returns the connection to close for a new one, and how long it is safe
+// from that.
+func (c *connections) victim() (int, time.Duration) {
+	best, least := 0, time.Duration(1<<63-1)
+	for _, busy := range []bool{false, true} {
+		grace := connectionGrace
+		if busy {
+			grace = responseGrace
+		}
+		i := slices.IndexFunc(c.open, func(o connection) bool { return o.busy == busy })
+		if i < 0 {
+			continue
+		}
+		wait := grace - time.Since(c.open[i].since)
+		if wait <= 0 {
+			return i, 0
+		}
+		if wait < least {
+			best, least = i, wait
+		}
+	}
+	return best, least
+}
+
+// limitedListener accepts a connection when connections has room for it.
+type limitedListener struct {
+	net.Listener
+	conns *connections
+}
+
+func (l *limitedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.conns.admit(conn)
+	}
+	return conn, err
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// TestNoFormulas holds that a spreadsheet takes no class name for a formula,
+// that names are in JSON as they are, and that numbers and the lone - stay.
+func TestNoFormulas(t *testing.T) {
+	names := []string{`=cmd|'/C calc'!A0`, "+1+1", "-2", "@SUM(A1,A2)", `=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
+	cells := []string{`'=cmd|'/C calc'!A0`, "'+1+1", "'-2", "'@SUM(A1,A2)", `'=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
+	policy := &dataplane.Policy{}
+	for _, name := range names {
+		policy.Classes = append(policy.Classes, dataplane.Class{Name: name})
+	}
+	rows := func(asJSON bool) string {
+		var out strings.Builder
+		d := newDecisions(&out, policy, asJSON)
+		for class := range int32(len(names)) {
+			if err := d.packet(-5, &dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.packet(-5, &dataplane.Verdict{ID: 99, Class: -1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	table, err := csv.NewReader(strings.NewReader(rows(false))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range table[1:] {
+		if want := append(cells, "-")[i]; row[3] != want || row[1] != "-5" {
+			t.Errorf("row %d: %q, want class %q and time -5", i+1, row, want)
+		}
+	}
+	for i, line := range strings.Split(strings.TrimSpace(rows(true)), "\n") {
+		var row struct{ Class string }
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		if want := append(names, "-")[i]; row.Class != want {
+			t.Errorf("%s: class %q, want %q", line, row.Class, want)
+		}
+	}
+}
+
+// TestPendingRowsAreBounded holds that rows do not gather without end behind one
+// of a packet that is queued.
+func TestPendingRowsAreBounded(t *testing.T) {
+	var out strings.Builder
+	d := newDecisions(&out, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}}, false)
+	d.room = 100
+	packet := func(id int64, done dataplane.Done) error {
+		return d.packet(0, &dataplane.Verdict{ID: id, Done: done})
+	}
+	for id := range int64(100) {
+		if err := packet(id+7, dataplane.Waiting|dataplane.Queued); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.settled(&dataplane.Verdict{ID: 7, Done: dataplane.Queued}); err != nil {
+		t.Fatal(err)
+	}
+	if err := packet(107, 0); err != nil { // in the room that packet 7 left
+		t.Fatal(err)
+	}
+	err := packet(108, 0)
+	if err == nil || !strings.Contains(err.Error(), "100 packets") || !strings.Contains(err.Error(), "packet 8 ") {
+		t.Errorf("%v, want an error that says which packet the rows wait for", err)
+	}
+}

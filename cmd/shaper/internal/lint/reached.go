@@ -1,0 +1,83 @@
+package lint
+
+import (
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// maxEffort is how many comparisons of values reached makes at most: about a
+// second of them.
+const maxEffort = 100_000_000
+
+// few is how many values a match has whose comparison takes no time.
+const few = 8
+
+// reached looks for classes whose packets an earlier class takes, all of them.
+func (l *linter) reached() {
+	classes := l.File.Policy.Classes
+	long := make([]bool, len(classes))
+	for i := range classes {
+		m := &classes[i].Match
+		n := len(m.Src) + len(m.Dst)
+		for _, list := range numbers {
+			n += len(*list(m))
+		}
+		long[i] = n > few
+	}
+	for i := range classes {
+		for j := range i {
+			covers, ok := false, true
+			if a, b := &classes[j].Match, &classes[i].Match; long[i] || long[j] {
+				covers, ok = l.covers(a, b)
+			} else {
+				covers = a.Covers(b)
+			}
+			if !ok {
+				l.add(Note, &classes[i], "match", "not checked whether class %s and those after it are reached: the lists of the policy are too long", classes[i].Name)
+				return
+			}
+			if covers {
+				l.add(Warning, &classes[i], "match", "class %s is never reached: class %s before it takes all that it would", classes[i].Name, classes[j].Name)
+				break
+			}
+		}
+	}
+}
+
+// numbers are the lists of numbers of a match.
+var numbers = []func(*dataplane.Match) *[]dataplane.Range{
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.Proto },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.SPort },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.DPort },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.DSCP },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.VLAN },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.PCP },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.Mark },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.EtherType },
+	func(m *dataplane.Match) *[]dataplane.Range { return &m.Length },
+}
+
+// covers says whether a takes all that b does, or not ok if that would take too
+// long. What a takes all of, it takes the first values of: most matches differ
+// there already.
+func (l *linter) covers(a, b *dataplane.Match) (covers, ok bool) {
+	first := *b
+	first.Src, first.Dst = b.Src[:min(len(b.Src), 1)], b.Dst[:min(len(b.Dst), 1)]
+	one := len(a.Src) + len(a.Dst)
+	all := len(a.Src)*len(b.Src) + len(a.Dst)*len(b.Dst)
+	for _, list := range numbers {
+		n, k := len(*list(a)), len(*list(b))
+		*list(&first) = (*list(b))[:min(k, 1)]
+		one += n
+		all += n * k
+	}
+	if l.effort += one; l.effort > maxEffort {
+		return false, false
+	}
+	if !a.Covers(&first) {
+		return false, true
+	}
+	if l.effort += all; l.effort > maxEffort {
+		return false, false
+	}
+	return a.Covers(b), true
+}

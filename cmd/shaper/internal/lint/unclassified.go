@@ -1,0 +1,92 @@
+package lint
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// probe is a frame of packets that classes are easily written without.
+type probe struct {
+	name  string
+	frame []byte
+}
+
+const nonIP = "non-IP packets"
+
+var (
+	arp = control[0]
+	nd  = control[1]
+
+	fourTags  = append(bytes.Repeat([]byte{0x81, 0, 0, 1}, 4), 8, 0)
+	forgotten = []probe{
+		{nonIP, frame(0x88b5, make([]byte, 46))}, // an EtherType for experiments
+		{arp.name, arp.frame},
+		{"malformed packets", frame(0x0800, ipv4(17, nil)[:12])},
+		{"packets with more than 3 VLAN tags", append(append(make([]byte, 12), fourTags...), ipv4(17, nil)...)},
+	}
+)
+
+// classOf returns the first class that takes a frame, or -1.
+func classOf(c *dataplane.Classifier, frame []byte) int {
+	p := dataplane.Packet{Data: slices.Clone(frame), WireLen: max(len(frame), 60), Link: dataplane.LinkEthernet}
+	dataplane.Parse(&p)
+	return c.Classify(&p, p.L3Len)
+}
+
+func classifier(p *dataplane.Policy) *dataplane.Classifier {
+	matches := make([]dataplane.Match, len(p.Classes))
+	for i := range p.Classes {
+		matches[i] = p.Classes[i].Match
+	}
+	return dataplane.NewClassifier(matches)
+}
+
+// Unclassified names the packets that no class of a policy takes.
+func Unclassified(f *policyfile.File) []string {
+	var out []string
+	all := func(c dataplane.Class) bool { return c.Match.Covers(&dataplane.Match{}) }
+	if !slices.ContainsFunc(f.Policy.Classes, all) {
+		out = append(out, "IP packets that no class matches")
+	}
+	c := classifier(f.Policy)
+	for _, p := range forgotten {
+		if classOf(c, p.frame) >= 0 {
+			continue
+		}
+		if last := len(out) - 1; p.name == arp.name && last >= 0 && out[last] == nonIP {
+			out[last] = nonIP + " such as " + arp.name
+			continue
+		}
+		out = append(out, p.name)
+	}
+	return out
+}
+
+// otherwise warns where a link would lose its neighbours, and of other control
+// traffic that no class takes.
+func (l *linter) otherwise() {
+	p := l.File.Policy
+	if !p.DropUnclassified {
+		return
+	}
+	c := classifier(p)
+	if classOf(c, arp.frame) < 0 {
+		l.add(Warning, p, "otherwise", "otherwise: drop drops ARP: IPv4 neighbours are lost within minutes and the link is dead; add the class {name: arp, match: {ethertype: arp}}")
+	}
+	if classOf(c, nd.frame) < 0 {
+		l.add(Warning, p, "otherwise", "otherwise: drop drops IPv6 neighbour discovery: IPv6 neighbours are lost within minutes and the link is dead for IPv6; add the class {name: nd, match: {proto: icmpv6}}")
+	}
+	var others []string
+	for _, other := range control[2:] {
+		if classOf(c, other.frame) < 0 {
+			others = append(others, other.name)
+		}
+	}
+	if others != nil {
+		l.add(Note, p, "otherwise", "otherwise: drop drops %s: give those that you use a class without a meter", strings.Join(others, ", "))
+	}
+}

@@ -1,0 +1,84 @@
+package policyfile
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Limits of a policy's text, so that none takes much time or memory.
+const (
+	MaxSize   = 4 << 20              // bytes
+	maxNodes  = 1_000_000            // values of YAML, those of aliases counted each time
+	maxParts  = dataplane.MaxClasses // classes, and as many of meters, queues, links and envelopes
+	maxFaults = 100                  // that are told
+)
+
+// tooLarge says what a text has too much of, before it is parsed. Each entry of a
+// collection has a separator before it, so that many of those make many nodes, or
+// a text that is hardly a policy.
+func tooLarge(text []byte) string {
+	if len(text) > MaxSize {
+		return fmt.Sprintf("the policy is larger than %d MiB, the most that one may have", MaxSize>>20)
+	}
+	separators := 0
+	for _, c := range []string{",", "[", "{", "\n"} {
+		separators += bytes.Count(text, []byte(c))
+	}
+	if separators > maxNodes {
+		return fmt.Sprintf("the policy has more than %d lines and entries", maxNodes)
+	}
+	return ""
+}
+
+// expand counts nodes as they are read, the target of an alias each time, and
+// refuses an alias within itself.
+func (l *loader) expand(root *yaml.Node) bool {
+	nodes, open := 0, map[*yaml.Node]bool{}
+	var walk func(n, alias *yaml.Node) bool // alias is the outermost that leads to n, or nil
+	walk = func(n, alias *yaml.Node) bool {
+		at := cmp.Or(alias, n)
+		if nodes++; nodes > maxNodes {
+			l.fail(at, "the policy has more than %d values, those of aliases counted each time", maxNodes)
+			return false
+		}
+		if n.Kind == yaml.AliasNode {
+			if open[n.Alias] {
+				l.fail(at, "alias %q is within what it stands for", n.Value)
+				return false
+			}
+			n, alias = n.Alias, at
+		}
+		if n.Anchor != "" {
+			open[n] = true
+			defer delete(open, n)
+		}
+		for _, c := range n.Content {
+			if !walk(c, alias) {
+				return false
+			}
+		}
+		return true
+	}
+	return walk(root, nil)
+}
+
+// count refuses more parts of a kind than a policy may have.
+func (l *loader) count(n *yaml.Node, what string) bool {
+	parts := n.Content
+	if n.Kind == yaml.MappingNode { // keys and values
+		parts = make([]*yaml.Node, 0, len(n.Content)/2)
+		for i := 0; i < len(n.Content); i += 2 {
+			parts = append(parts, n.Content[i])
+		}
+	}
+	if len(parts) > maxParts {
+		l.fail(parts[maxParts], "%d %s are more than %d", len(parts), what, maxParts)
+		return false
+	}
+	return true
+}

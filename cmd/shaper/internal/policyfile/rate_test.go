@@ -1,0 +1,184 @@
+package policyfile
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+func byRate(t *testing.T, rate string) *File {
+	t.Helper()
+	f, err := OneLiner{Rate: rate}.Load()
+	if err == nil {
+		_, err = f.Compile()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestRate holds what --rate resolves to, where T is how long bytes take. The
+// limit is 100 ms, T of 80 KiB, or the lesser of T of 256 KiB and 500 ms, whichever
+// is most. CoDel's target is 5 ms, T of 3000 B, or the lesser of T of 128 KiB and
+// 250 ms, and its interval two targets or 100 ms. Control traffic has a twentieth
+// or 16 kbit/s.
+func TestRate(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		rate                    string
+		bits                    int64
+		limit, target, interval time.Duration
+		control                 int64 // bit/s
+	}{
+		{"16kbit", 16e3, 40960 * ms, 1500 * ms, 3000 * ms, 16e3},
+		{"64kbit", 64e3, 10240 * ms, 375 * ms, 750 * ms, 16e3},
+		{"320kbit", 320e3, 2048 * ms, 250 * ms, 500 * ms, 16e3},
+		{"320020bit", 320020, 2048 * ms, 250 * ms, 500 * ms, 16001},
+		{"1MB/8s", 1e6, 656 * ms, 250 * ms, 500 * ms, 50e3},
+		{"4194304bit", 4194304, 500 * ms, 250 * ms, 500 * ms, 209715},
+		{"5mbit", 5e6, 420 * ms, 210 * ms, 420 * ms, 250e3},
+		{"20mbit", 20e6, 105 * ms, 53 * ms, 106 * ms, 1e6},
+		{"20971519bit", 20971519, 101 * ms, 51 * ms, 102 * ms, 1048575},
+		{"20971520bit", 20971520, 100 * ms, 50 * ms, 100 * ms, 1048576},
+		{"50mbit", 50e6, 100 * ms, 21 * ms, 100 * ms, 2.5e6},
+		{"209715199bit", 209715199, 100 * ms, 6 * ms, 100 * ms, 10485759},
+		{"209715200bit", 209715200, 100 * ms, 5 * ms, 100 * ms, 10485760},
+		{"12.5GB/s", 100e9, 100 * ms, 5 * ms, 100 * ms, 5e9},
+	} {
+		f := byRate(t, test.rate)
+		want := queue.Config{Rate: meter.BitRate(test.bits), Time: test.limit, CoDel: queue.CoDel{Target: test.target, Interval: test.interval}, ECN: true}
+		q := f.Queues[0]
+		if got := q.Config; got.Rate.Cmp(want.Rate) != 0 || got.Time != want.Time || got.CoDel != want.CoDel || got.ECN != want.ECN || got.Bytes+got.Packets != 0 {
+			t.Errorf("%s: queue %+v, want %+v", test.rate, got, want)
+		}
+		control := f.Meters[0].Params.(meter.TokenBucket)
+		if control.Rate.Cmp(meter.BitRate(test.control)) != 0 || control.Burst != 65536 {
+			t.Errorf("%s: control traffic has %v, want %d bit/s", test.rate, control.Rate, test.control)
+		}
+		classes := f.Policy.Classes
+		for i := range classes[:len(classes)-1] {
+			if c := &classes[i]; c.Meter != f.Meters[0] || c.Action(meter.Green).Queue != nil || c.Action(meter.Red).Queue != q {
+				t.Errorf("%s: class %s: %+v", test.rate, c.Name, c)
+			}
+		}
+		if c := &classes[len(classes)-1]; c.Name != "all" || c.Meter != nil || c.Action(meter.Green).Queue != q {
+			t.Errorf("%s: %+v", test.rate, c)
+		}
+	}
+}
+
+// TestRateHoldsGSO sends a GSO packet of 64 KiB and eight packets right behind it
+// through the queue, at rates that span all.
+func TestRateHoldsGSO(t *testing.T) {
+	for _, rate := range []string{"16kbit", "64kbit", "1mbit", "5mbit", "6553600bit", "50mbit", "1gbit", "100gbit"} {
+		q, err := queue.New(byRate(t, rate).Queues[0].Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const segments = 46 // of 1448 bytes, with 52 bytes of headers each
+		if _, f := q.Admit(0, queue.Packet{Bytes: 65536 + segments*52}); f.Dropped() {
+			t.Errorf("%s: the GSO packet is dropped", rate)
+		}
+		for i := range 8 {
+			if _, f := q.Admit(0, queue.Packet{Bytes: 1500}); f == queue.Full {
+				t.Errorf("%s: the queue is full for packet %d behind it", rate, i)
+			}
+		}
+	}
+}
+
+// TestRateControl holds which packets go first.
+func TestRateControl(t *testing.T) {
+	f := byRate(t, "50mbit")
+	matches := make([]dataplane.Match, len(f.Policy.Classes))
+	for i := range matches {
+		matches[i] = f.Policy.Classes[i].Match
+	}
+	classifier := dataplane.NewClassifier(matches)
+	ip := func(proto, dscp byte, sport, dport uint16) []byte {
+		b := make([]byte, 12+2+20+8)
+		b[12], b[14], b[15], b[17], b[22], b[23] = 0x08, 0x45, dscp<<2, 28, 64, proto
+		b[34], b[35], b[36], b[37] = byte(sport>>8), byte(sport), byte(dport>>8), byte(dport)
+		return b
+	}
+	v6 := func(proto byte) []byte {
+		b := make([]byte, 12+2+40+8)
+		b[12], b[13], b[14], b[19], b[20], b[21] = 0x86, 0xdd, 0x60, 8, proto, 255
+		return b
+	}
+	for name, test := range map[string]struct {
+		frame []byte
+		class string
+	}{
+		"CS6":                {ip(17, 48, 5000, 5000), "control-dscp"},
+		"CS7":                {ip(17, 56, 5000, 5000), "control-dscp"},
+		"CS5":                {ip(17, 40, 5000, 5000), "all"},
+		"EF":                 {ip(17, 46, 5000, 5000), "all"},
+		"neighbor discovery": {v6(58), "control-proto"},
+		"IGMP":               {ip(2, 0, 0, 0), "control-proto"},
+		"OSPF":               {ip(89, 0, 0, 0), "control-proto"},
+		"VRRP":               {ip(112, 0, 0, 0), "control-proto"},
+		"to DHCP":            {ip(17, 0, 68, 67), "control-dport"},
+		"from DHCP":          {ip(17, 0, 67, 68), "control-dport"},
+		"to BGP":             {ip(6, 0, 40000, 179), "control-dport"},
+		"from BGP":           {ip(6, 0, 179, 40000), "control-sport"},
+		"BFD":                {ip(17, 0, 49152, 3784), "control-dport"},
+		"TCP":                {ip(6, 0, 40000, 443), "all"},
+		"UDP":                {ip(17, 0, 5000, 5000), "all"},
+		"ping":               {ip(1, 0, 0, 0), "all"},
+	} {
+		p := dataplane.Packet{Data: test.frame, WireLen: len(test.frame), Link: dataplane.LinkEthernet}
+		dataplane.Parse(&p)
+		got := "-"
+		if i := classifier.Classify(&p, p.L3Len); i >= 0 {
+			got = f.Policy.Classes[i].Name
+		}
+		if got != test.class {
+			t.Errorf("%s: class %s, want %s", name, got, test.class)
+		}
+	}
+}
+
+func TestRateFaults(t *testing.T) {
+	for _, test := range []struct{ rate, says string }{
+		{"50", "50bit"},
+		{"50mbps", "50mbit or 50MB/s"},
+		{"fast", `"fast" is not a rate`},
+		{"0bit", "below 16kbit"},
+		{"15999bit", "15999bit is below 16kbit"},
+		{"999999999999999999tbit", "more digits"},
+	} {
+		f, err := OneLiner{Rate: test.rate}.Load()
+		if err == nil {
+			_, err = f.Compile()
+		}
+		if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "--rate:1:1: ") || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want one error at --rate:1:1 that says %q", test.rate, err, test.says)
+		}
+	}
+	if f, err := (OneLiner{Rate: "1mbit", Length: "l2,overhead=4"}).Load(); err != nil || f.Policy.Length.Base != dataplane.L2 || f.Policy.Length.Overhead != 4 {
+		t.Errorf("--length is lost: %v", err)
+	}
+	if _, err := (OneLiner{Rate: "1mbit", Length: "l4"}).Load(); err == nil || !strings.HasPrefix(err.Error(), "--length:1:1: ") {
+		t.Errorf("%v, want an error at --length", err)
+	}
+}
+
+// TestWithoutMeter is a class that only queues.
+func TestWithoutMeter(t *testing.T) {
+	f, err := OneLiner{Green: "queue", Queue: "rate=50mbit limit=100ms"}.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := f.Policy.Classes[0]; c.Meter != nil || c.Green.Queue != f.Queues[0] || f.Queues[0].Time != 100*time.Millisecond {
+		t.Errorf("%+v", c)
+	}
+	if place := f.Place(&f.Policy.Classes[0], "match"); place != "--green:1:1" {
+		t.Errorf("the class is at %s, want --green", place)
+	}
+}

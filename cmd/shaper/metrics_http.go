@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of the metrics server. They bound what a client that never sends,
+// never reads or never ends can hold.
+const (
+	requestTime    = 5 * time.Second  // to send a request
+	responseTime   = 10 * time.Second // to produce and read a response, with publishIn
+	keepAliveTime  = 5 * time.Second  // between requests of a connection
+	headerBytes    = 8 << 10
+	listenInterval = 3 * time.Second // between attempts to listen
+)
+
+// metricsAddress is the value of --metrics.
+type metricsAddress struct{ host, port string }
+
+// parseMetrics reads the value of --metrics. Without a host it is loopback.
+func parseMetrics(text string) (metricsAddress, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err == nil && port != "" {
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
+	}
+	if err != nil || port == "" || !validHost(host) {
+		return metricsAddress{}, usagef("--metrics %q: want an address such as 127.0.0.1:9190", text)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return metricsAddress{host, port}, nil
+}
+
+// validHost says whether a host is empty, an IP address or could be a name.
+func validHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return true
+	}
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return strings.Trim(host, letters+"0123456789.-_") == "" && strings.ContainsAny(host, letters)
+}
+
+// metricsServer serves a board over HTTP. It never reads a shaper.
+type metricsServer struct {
+	http http.Server
+	stop context.CancelFunc
+}
+
+// serveMetrics serves a board at an address, and says so on out. While the
+// address cannot be used it warns, and tries again: metrics must not decide
+// whether an interface is shaped. Call it once the shapers are attached.
+func serveMetrics(out io.Writer, at metricsAddress, b *board) *metricsServer {
+	ctx, stop := context.WithCancel(context.Background())
+	s := &metricsServer{stop: stop}
+	conns := newConnections(maxConnections())
+	s.http = http.Server{
+		Handler:                      metricsHandler(at.host, b),
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            requestTime,
+		ReadTimeout:                  requestTime,
+		WriteTimeout:                 responseTime,
+		IdleTimeout:                  keepAliveTime,
+		MaxHeaderBytes:               headerBytes,
+		ConnState:                    conns.changed,
+		ErrorLog:                     log.New(io.Discard, "", 0), // clients cause most, and as many as they like
+	}
+	go func() {
+		listener := at.listen(ctx, out)
+		if listener == nil {
+			return
+		}
+		defer listener.Close()
+		go func() { _ = s.http.Serve(&limitedListener{listener, conns}) }() // it ends with Close
+		fmt.Fprintf(out, "shaper: metrics at http://%s/metrics\n", listener.Addr())
+		<-ctx.Done()
+	}()
+	return s
+}
+
+// Close stops the server and closes all connections. It waits for nothing: the
+// terminal that the server prints to may be stopped.
+func (s *metricsServer) Close() {
+	s.stop()
+	_ = s.http.Close() // the listener is closed anyway
+}
+
+// listen listens at the address, as soon as that is possible. It returns nil if
+// the context ends before.
+func (at metricsAddress) listen(ctx context.Context, out io.Writer) net.Listener {
+	var config net.ListenConfig
+	for last := ""; ; {
+		listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(at.host, at.port))
+		if err == nil {
+			return listener
+		}
+		if text := err.Error(); text != last && ctx.Err() == nil {
+			fmt.Fprintf(out, "shaper: --metrics: %s: shaping continues, trying again every %v\n", text, listenInterval)
+			last = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(listenInterval):
+		}
+	}
+}
+
+// metricsHandler answers requests for a host, as given by --metrics.
+func metricsHandler(host string, b *board) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		now, err := b.latest(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Vary", "Accept-Encoding")
+		if !acceptsGzip(r.Header) {
+			respond(w, r, metricsType, now.body())
+			return
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		respond(w, r, metricsType, now.compressed())
+	})
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
+		respond(w, r, "text/html; charset=utf-8", landing(b.peek()))
+	})
+	names := hostNames(host)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		switch {
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
+		case !names.accept(r.Host):
+			http.Error(w, fmt.Sprintf("unknown host %q: use an IP address, localhost, or the host given by --metrics", r.Host), http.StatusForbidden)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+func respond(w http.ResponseWriter, r *http.Request, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client may be gone
+	}
+}
+
+// acceptsGzip says whether a client accepts a compressed answer.
+func acceptsGzip(h http.Header) bool {
+	for _, coding := range strings.Split(h.Get("Accept-Encoding"), ",") {
+		name, q, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
+		if strings.EqualFold(name, "gzip") {
+			return strings.Trim(q, "q=0.") != "" || q == ""
+		}
+	}
+	return false
+}
+
+// landing is the page at the root: a link to the metrics, and why a shaper does
+// not shape.
+func landing(now *snapshot) []byte {
+	var b strings.Builder
+	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\"><head><title>shaper</title></head><body>\n<h1>shaper</h1>\n<p><a href=\"/metrics\">Metrics</a></p>\n")
+	if now != nil {
+		for i := range now.shapers {
+			if o := &now.shapers[i]; o.problem != "" {
+				fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(where(&o.about)+": "+o.problem))
+			}
+		}
+	}
+	b.WriteString("</body></html>\n")
+	return []byte(b.String())
+}
+
+// hosts are the names under which a browser may reach the server. Any other one
+// could be of a web page that had its name resolve to this address, to read the
+// metrics (DNS rebinding).
+type hosts map[string]bool
+
+func hostNames(given string) hosts {
+	h := hosts{"localhost": true, strings.ToLower(given): true}
+	if name, err := os.Hostname(); err == nil {
+		h[strings.ToLower(name)] = true
+	}
+	return h
+}
+
+// accept checks a Host header. Browsers always send one.
+func (h hosts) accept(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return true
+	}
+	return h[strings.ToLower(strings.TrimSuffix(host, "."))]
+}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// patient is a limit for what should take no time.
+const patient = time.Minute
+
+// notes is what a server prints.
+type notes struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (n *notes) Write(b []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.Write(b)
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.String()
+}
+
+func eventually(t *testing.T, what string, try func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patient); !try(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in %v: %s", patient, what)
+		}
+	}
+}
+
+// metricsFor serves a policy at a free port. An owner publishes when asked.
+func metricsFor(t *testing.T, policy string) (address string, b *board) {
+	t.Helper()
+	o := observed(t, policy)
+	o.problem = "<other> qdisc"
+	b = newBoard()
+	go func() {
+		for {
+			select {
+			case <-t.Context().Done():
+				return
+			case <-b.asked():
+				b.publish([]observation{o}, nil)
+			}
+		}
+	}()
+	out := &notes{}
+	server := serveMetrics(out, metricsAddress{"127.0.0.1", "0"}, b)
+	t.Cleanup(server.Close)
+	eventually(t, "metrics at", func() bool { return strings.Contains(out.String(), "/metrics\n") })
+	if _, err := fmt.Sscanf(out.String(), "shaper: metrics at http://%s", &address); err != nil {
+		t.Fatalf("%v: %q", err, out)
+	}
+	return strings.TrimSuffix(address, "/metrics"), b
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// ask sends a request as it is, and returns the response with its body.
+func ask(t *testing.T, address, request string) (*http.Response, string) {
+	t.Helper()
+	conn := dial(t, address)
+	_ = conn.SetDeadline(time.Now().Add(patient))
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	method, _, _ := strings.Cut(request, " ")
+	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	return response, string(body)
+}
+
+const scrapeRequest = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+// scrapes wants the metrics.
+func scrapes(t *testing.T, address string) {
+	t.Helper()
+	response, body := ask(t, address, scrapeRequest)
+	if response.StatusCode != http.StatusOK || len(parse(t, []byte(body))) == 0 {
+		t.Errorf("%s: %.300s", response.Status, body)
+	}
+}
+
+// TestMetricsRequests holds what the server answers to which request.
+func TestMetricsRequests(t *testing.T) {
+	t.Parallel()
+	address, _ := metricsFor(t, "classes: [{name: a}]")
+	_, port, _ := net.SplitHostPort(address)
+	hostname, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		request, host string
+		status        int
+		body          string // a part of it; "-" for none
+	}{
+		{"GET /metrics", address, 200, `shaper_info{direction="egress",`},
+		{"HEAD /metrics", address, 200, "-"},
+		{"GET /", address, 200, `<a href="/metrics">`},
+		{"GET /", address, 200, `eth0 egress: &lt;other&gt; qdisc`},
+		{"HEAD /", address, 200, "-"},
+		{"GET /debug/pprof/", address, 404, ""},
+		{"GET /metrics/", address, 404, ""},
+		{"GET /../metrics/../../etc/passwd", address, 307, ""},
+		{"POST /metrics", address, 405, "only GET and HEAD"},
+		{"PUT /metrics", address, 405, "only GET and HEAD"},
+		{"DELETE /metrics", address, 405, "only GET and HEAD"},
+		{"CONNECT /metrics", address, 405, "only GET and HEAD"},
+		{"OPTIONS *", address, 405, "only GET and HEAD"},
+		{"TRACE /", address, 405, "only GET and HEAD"},
+		{"GET /metrics", "localhost", 200, "shaper_info"},
+		{"GET /metrics", "LOCALHOST.:" + port, 200, "shaper_info"},
+		{"GET /metrics", "[::1]:" + port, 200, "shaper_info"},
+		{"GET /metrics", "192.0.2.1", 200, "shaper_info"},
+		{"GET /metrics", hostname + ":" + port, 200, "shaper_info"},
+		{"GET /metrics", "", 200, "shaper_info"},
+		{"GET /metrics", "evil.example:" + port, 403, `unknown host "evil.example:` + port + `": use an IP address, localhost, or the host given by --metrics`},
+		{"GET /", "evil.example", 403, "unknown host"},
+		{"GET /metrics", "127.0.0.1.evil.example", 403, "unknown host"},
+		{"GET /metrics", "localhost.evil.example", 403, "unknown host"},
+		{"GET http://evil.example/metrics", address, 403, "unknown host"},
+		{"GET /metrics", address + "\r\nX: " + strings.Repeat("x", 2*headerBytes), 431, ""},
+		{"nonsense", address, 400, ""},
+	} {
+		response, body := ask(t, address, row.request+" HTTP/1.1\r\nHost: "+row.host+"\r\nConnection: close\r\n\r\n")
+		if response.StatusCode != row.status || !strings.Contains(body, row.body) && row.body != "-" || row.body == "-" && body != "" {
+			t.Errorf("%s, host %.80q: %s %.200q: want %d %q", row.request, row.host, response.Status, body, row.status, row.body)
+		}
+		if allow := response.Header.Get("Allow"); (allow == "GET, HEAD") != (row.status == 405) {
+			t.Errorf("%s: Allow is %q", row.request, allow)
+		}
+	}
+	response, body := ask(t, address, "GET /metrics HTTP/1.0\r\n\r\n")
+	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
+		t.Errorf("HTTP/1.0 without a host: %s %v %.200q", response.Status, response.Header, body)
+	}
+}
+
+// TestMetricsGivenHost accepts the host that --metrics names.
+func TestMetricsGivenHost(t *testing.T) {
+	h := hostNames("Metrics.Example")
+	for host, want := range map[string]bool{"metrics.example": true, "METRICS.example:9090": true, "example": false, "x.metrics.example": false} {
+		if h.accept(host) != want {
+			t.Errorf("%s: want %v", host, want)
+		}
+	}
+}
+
+// TestMetricsGzip compresses for those that accept it.
+func TestMetricsGzip(t *testing.T) {
+	t.Parallel()
+	address, _ := metricsFor(t, "classes: [{name: a}]")
+	for accept, want := range map[string]bool{
+		"gzip": true, "deflate, gzip;q=1.0, *;q=0.5": true, "GZIP; q=0.5": true,
+		"gzip;q=0": false, "gzip; q=0.000": false, "identity": false, "xgzip": false, "": false,
+	} {
+		response, body := ask(t, address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: "+accept+"\r\nConnection: close\r\n\r\n")
+		text := []byte(body)
+		if got := response.Header.Get("Content-Encoding") == "gzip"; got != want {
+			t.Errorf("%q: compressed %v, want %v", accept, got, want)
+		} else if got {
+			r, err := gzip.NewReader(strings.NewReader(body))
+			if err == nil {
+				text, err = io.ReadAll(r)
+			}
+			if err != nil {
+				t.Errorf("%q: %v", accept, err)
+			}
+		}
+		if len(parse(t, text)) == 0 {
+			t.Errorf("%q: no metrics", accept)
+		}
+	}
+}
+
+// closedBy counts the connections that the server closed.
+func closedBy(conns []net.Conn) (n int) {
+	for _, c := range conns {
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestMetricsIdleClients has a scrape answered beside many clients that never
+// send a request, send a part of one, or keep their connections.
+func TestMetricsIdleClients(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"", "GET /metrics HTTP/1.1\r\nHost: ", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			address, _ := metricsFor(t, "classes: [{name: a}]")
+			var clients []net.Conn
+			for range 3 * connectionsMax {
+				conn := dial(t, address)
+				_, _ = io.WriteString(conn, first) // it may be closed already
+				clients = append(clients, conn)
+			}
+			scrapes(t, address)
+			for _, c := range clients { // what the landing page says
+				_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+				_, _ = io.Copy(io.Discard, c)
+			}
+			eventually(t, "all are closed", func() bool { return closedBy(clients) == len(clients) })
+			scrapes(t, address)
+		})
+	}
+}
+
+// TestMetricsNeverReading has a scrape answered beside clients that ask for much
+// and read nothing, which are closed in the end.
+func TestMetricsNeverReading(t *testing.T) {
+	t.Parallel()
+	address, _ := metricsFor(t, manyClasses())
+	var clients []net.Conn
+	for range connectionsMax {
+		conn := dial(t, address)
+		_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+		if _, err := io.WriteString(conn, scrapeRequest); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, conn)
+	}
+	scrapes(t, address)
+	eventually(t, "all are closed", func() bool {
+		n := 0
+		for _, c := range clients { // an answer cut short is closed without end
+			if _, err := c.Write([]byte{0}); err != nil {
+				n++
+			}
+		}
+		return n == len(clients)
+	})
+}
+
+// TestMetricsSlowRequest closes a client that sends a byte now and then.
+func TestMetricsSlowRequest(t *testing.T) {
+	t.Parallel()
+	address, _ := metricsFor(t, "classes: [{name: a}]")
+	conn := dial(t, address)
+	_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ")
+	eventually(t, "closed", func() bool {
+		time.Sleep(50 * time.Millisecond)
+		_, err := conn.Write([]byte("x"))
+		return err != nil
+	})
+}
+
+// TestMetricsOwnerLate answers that there are no counters, where the owner of the
+// shapers does not publish.
+func TestMetricsOwnerLate(t *testing.T) {
+	t.Parallel()
+	out := &notes{}
+	server := serveMetrics(out, metricsAddress{"localhost", "0"}, newBoard())
+	defer server.Close()
+	eventually(t, "metrics at", func() bool { return strings.Contains(out.String(), "/metrics\n") })
+	_, address, _ := strings.Cut(out.String(), "http://")
+	response, body := ask(t, strings.TrimSuffix(address, "/metrics\n"), scrapeRequest)
+	if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "no counters for "+publishIn.String()) {
+		t.Errorf("%s %q", response.Status, body)
+	}
+}
+
+// TestMetricsPortTaken warns once, and serves as soon as the port is free.
+func TestMetricsPortTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.1.2.3:0") // an address that no client connects from
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	address := taken.Addr().String()
+	_, port, _ := net.SplitHostPort(address)
+	b, out := newBoard(), &notes{}
+	b.publish([]observation{absent("eth0", kernel.Egress, "")}, nil)
+	server := serveMetrics(out, metricsAddress{"127.1.2.3", port}, b)
+	defer server.Close()
+	warning := "shaper: --metrics: listen tcp " + address + ": bind: address already in use: shaping continues, trying again every 3s\n"
+	eventually(t, "a warning", func() bool { return out.String() != "" })
+	if out.String() != warning {
+		t.Errorf("%q, want %q", out, warning)
+	}
+	taken.Close()
+	eventually(t, "served", func() bool { return out.String() == warning+"shaper: metrics at http://"+address+"/metrics\n" })
+	scrapes(t, address)
+}
+
+// TestMetricsClose ends at once: while it waits for a port, with clients that do
+// nothing, and with a terminal that is stopped.
+func TestMetricsClose(t *testing.T) {
+	t.Parallel()
+	address, b := metricsFor(t, "classes: [{name: a}]")
+	second := serveMetrics(&notes{}, metricsAddress{"127.0.0.1", address[strings.LastIndex(address, ":")+1:]}, b)
+	_, stopped := io.Pipe()
+	third := serveMetrics(stopped, metricsAddress{"127.0.0.1", "0"}, b)
+	ctx, done := context.WithTimeout(t.Context(), patient)
+	go func() {
+		second.Close()
+		third.Close()
+		done()
+	}()
+	<-ctx.Done()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Error("Close does not return")
+	}
+	scrapes(t, address)
+}
+
+// TestMetricsAddress holds which values of --metrics are wrong.
+func TestMetricsAddress(t *testing.T) {
+	for text, want := range map[string]metricsAddress{
+		":9090": {"127.0.0.1", "9090"}, "127.0.0.1:9090": {"127.0.0.1", "9090"}, "[::1]:0": {"::1", "0"}, "0.0.0.0:http": {"0.0.0.0", "http"},
+		"host-1.example:1": {"host-1.example", "1"}, "[fe80::1%eth0]:9090": {"fe80::1%eth0", "9090"},
+	} {
+		if got, err := parseMetrics(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v: want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "9090", "127.0.0.1", "127.0.0.1:", ":", ":65536", ":-1", ":nosuchservice", "::1:9090", "1.2.3.456:9090", "a b:9090", "http://a:9090", "a/b:9090"} {
+		_, err := parseMetrics(text)
+		var usage *usageError
+		if !errors.As(err, &usage) || err.Error() != fmt.Sprintf("--metrics %q: want an address such as 127.0.0.1:9190", text) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"io"
+	"sync"
+)
+
+// outboxSize is how many bytes an outbox holds for a reader that is slow.
+const outboxSize = 1 << 20
+
+// outbox is a writer that never blocks: a terminal that is stopped, or a pipe
+// that nobody reads, must not keep a shaper from being detached in time. Bytes
+// beyond its size are lost. Flush waits for the reader.
+type outbox struct {
+	to io.Writer
+
+	mu      sync.Mutex
+	changed sync.Cond
+	pending []byte
+	busy    bool // the goroutine is writing
+	err     error
+}
+
+func newOutbox(to io.Writer) *outbox {
+	o := &outbox{to: to}
+	o.changed.L = &o.mu
+	return o
+}
+
+// Write never blocks and never fails.
+func (o *outbox) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.pending)+len(b) <= outboxSize {
+		o.pending = append(o.pending, b...)
+	}
+	if !o.busy && o.err == nil {
+		o.busy = true
+		go o.drain()
+	}
+	return len(b), nil
+}
+
+func (o *outbox) drain() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.pending) > 0 && o.err == nil {
+		b := o.pending
+		o.pending = nil
+		o.mu.Unlock()
+		_, err := o.to.Write(b)
+		o.mu.Lock()
+		o.err = err
+	}
+	o.busy = false
+	o.changed.Broadcast()
+}
+
+// Flush waits until all is written, and returns the first error of that.
+func (o *outbox) Flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.busy {
+		o.changed.Wait()
+	}
+	return o.err
+}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var passing = []string{"--meter", "token-bucket rate=10mbit burst=64KiB", "--red", "pass"}
+
+// largeCapture is a capture that no pipe holds.
+func largeCapture(t *testing.T) string {
+	t.Helper()
+	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "large.pcap")
+	if err := os.WriteFile(path, append(bytes.Clone(raw), bytes.Repeat(raw[24:], 15)...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// entries are the names in a directory.
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// stuck starts a replay that writes to a pipe which nobody reads, and waits
+// until it has made its temporary files.
+func stuck(t *testing.T) (cmd *exec.Cmd, out io.ReadCloser, dir string, stderr *bytes.Buffer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	dir, stderr = t.TempDir(), &bytes.Buffer{}
+	cmd = exec.CommandContext(ctx, "shaper", append([]string{
+		"replay", largeCapture(t), "-o", "-", "--decisions", "rows.csv", "--report", "report.html",
+	}, passing...)...)
+	cmd.Dir, cmd.Stderr = dir, stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for len(entries(t, dir)) < 2 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	// A byte of output comes after all files were made.
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err, stderr)
+	}
+	return cmd, out, dir, stderr
+}
+
+// diedBy is the signal that ended a process, or 0.
+func diedBy(err error) syscall.Signal {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
+		return exit.Sys().(syscall.WaitStatus).Signal()
+	}
+	return 0
+}
+
+// TestClosedPipe closes the standard output before all is written: the process
+// dies by SIGPIPE as others do, without a word, and no file stays.
+func TestClosedPipe(t *testing.T) {
+	cmd, out, dir, stderr := stuck(t)
+	out.Close()
+	if err := cmd.Wait(); diedBy(err) != syscall.SIGPIPE {
+		t.Errorf("%v, want death by SIGPIPE", err)
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("stderr: %s", stderr)
+	}
+	if left := entries(t, dir); len(left) > 0 {
+		t.Errorf("files left: %q", left)
+	}
+}
+
+// TestKilledWhileWriting ends a process by signals while it cannot write. SIGHUP
+// ends it at once, the others do when they come again.
+func TestKilledWhileWriting(t *testing.T) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup the child would ignore it, too
+	defer signal.Reset(syscall.SIGHUP)
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd, _, dir, stderr := stuck(t)
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			for waiting := true; waiting; {
+				select {
+				case err = <-ended:
+					waiting = false
+				case <-time.After(20 * time.Millisecond):
+					if sig != syscall.SIGHUP {
+						_ = cmd.Process.Signal(sig)
+					}
+				}
+			}
+			if diedBy(err) != sig {
+				t.Errorf("%v, want death by the signal; stderr: %s", err, stderr)
+			}
+			if left := entries(t, dir); len(left) > 0 {
+				t.Errorf("files left: %q", left)
+			}
+		})
+	}
+}
+
+// TestNohup holds that a process started with SIGHUP ignored still ignores it.
+func TestNohup(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "nohup", append([]string{"shaper", "replay", "-", "-o", "out.pcap"}, passing...)...)
+	cmd.Dir = dir
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for len(entries(t, dir)) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write(raw); err != nil {
+		t.Error(err)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if got := entries(t, dir); fmt.Sprint(got) != "[out.pcap]" {
+		t.Errorf("files %q, want out.pcap", got)
+	}
+}
+
+// TestPlantedLinks puts links where temporary files were once made by name and
+// process. No output goes through them.
+func TestPlantedLinks(t *testing.T) {
+	dir := t.TempDir()
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, fmt.Sprintf(".d.csv.%d", os.Getpid()))); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "d.csv")
+	mustRun(t, append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...)...)
+	if text, err := os.ReadFile(victim); string(text) != "precious" {
+		t.Errorf("a file elsewhere has %d bytes of output: %v", len(text), err)
+	}
+	if info, err := os.Lstat(out); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the output is %v: %v", info, err)
+	}
+}
+
+// TestNewTemp holds that a temporary file is new, hidden, and known until it is
+// forgotten.
+func TestNewTemp(t *testing.T) {
+	dir := t.TempDir()
+	a, err := newTemp(dir, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := newTemp(dir, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if a.Name() == b.Name() || !strings.HasPrefix(filepath.Base(a.Name()), ".") {
+		t.Errorf("names %q and %q", a.Name(), b.Name())
+	}
+	for _, f := range []*os.File{a, b} {
+		if !temps.paths[f.Name()] {
+			t.Errorf("%s is not known", f.Name())
+		}
+		forgetTemp(f.Name())
+		if temps.paths[f.Name()] {
+			t.Errorf("%s is not forgotten", f.Name())
+		}
+	}
+	if _, err := newTemp(filepath.Join(dir, "missing"), 0o600); err == nil || len(temps.paths) > 0 {
+		t.Errorf("%v, known are %v", err, temps.paths)
+	}
+}
+
+func mustRun(t *testing.T, args ...string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	if code := run(args, streams{nil, io.Discard, &stderr}); code != exitDone {
+		t.Fatalf("%q: exit %d: %s", args, code, &stderr)
+	}
+}
+
+// TestLongNames writes files with the longest names that a directory holds.
+func TestLongNames(t *testing.T) {
+	dir := t.TempDir()
+	for _, length := range []int{250, 255} {
+		name := strings.Repeat("n", length-len(".csv")) + ".csv"
+		mustRun(t, append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", filepath.Join(dir, name)}, passing...)...)
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := entries(t, dir); len(got) != 2 {
+		t.Errorf("%d files, want 2", len(got))
+	}
+}
+
+// TestOwnerIsKept replaces files of another owner and of modes that no umask
+// gives.
+func TestOwnerIsKept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("giving files away needs root: run the tests as root")
+	}
+	for _, mode := range []os.FileMode{0o600, 0o640, 0o666} {
+		out := filepath.Join(t.TempDir(), "d.csv")
+		if err := errors.Join(os.WriteFile(out, []byte("old"), 0o600), os.Chown(out, 1234, 4321), os.Chmod(out, mode)); err != nil {
+			t.Fatal(err)
+		}
+		mustRun(t, append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...)...)
+		wantOwner(t, out, 1234, 4321, mode)
+	}
+}
+
+// TestOwnerThatCannotBeKept replaces a file whose owner and group a process may
+// not give away. What the group was allowed is not allowed to another group.
+func TestOwnerThatCannotBeKept(t *testing.T) {
+	if _, err := exec.LookPath("setpriv"); os.Geteuid() != 0 || err != nil {
+		t.Skip("needs root and setpriv of util-linux")
+	}
+	for _, test := range []struct{ mode, want os.FileMode }{{0o660, 0o600}, {0o664, 0o644}, {0o606, 0o666}} {
+		dir := t.TempDir()
+		out := filepath.Join(dir, "d.csv")
+		if err := errors.Join(os.WriteFile(out, []byte("old"), 0o600), os.Chown(out, 1234, 4321), os.Chmod(out, test.mode)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "setpriv", append([]string{
+			"--bounding-set=-chown", "shaper", "replay", largeCapture(t), "--decisions", out,
+		}, passing...)...)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		wantOwner(t, out, os.Getuid(), os.Getgid(), test.want)
+	}
+}
+
+func wantOwner(t *testing.T, path string, uid, gid int, mode os.FileMode) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	if int(stat.Uid) != uid || int(stat.Gid) != gid || info.Mode() != mode || info.Size() < 100 {
+		t.Errorf("%d bytes of %d:%d, mode %v; want %d:%d, %v", info.Size(), stat.Uid, stat.Gid, info.Mode(), uid, gid, mode)
+	}
+}
+
+// TestFullOutput holds that no command ends well whose output is lost.
+func TestFullOutput(t *testing.T) {
+	capture := "../../testdata/pcaps/bursts.pcap"
+	for _, args := range [][]string{
+		nil,
+		{"--help"},
+		{"--version"},
+		{"help", "replay"},
+		{"version"},
+		{"completion", "bash"},
+		append([]string{"replay", capture}, passing...),
+		append([]string{"replay", capture, "--json"}, passing...),
+		append([]string{"replay", capture, "-o", "-"}, passing...),
+		append([]string{"replay", capture, "--decisions", "-"}, passing...),
+		append([]string{"why", capture, "3"}, passing...),
+		append([]string{"check"}, passing[:2]...),
+		{"compare", capture, "--rate", "10mbit"},
+	} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		var stderr bytes.Buffer
+		code := run(args, streams{nil, full, &stderr})
+		text := stderr.String()
+		if strings.HasPrefix(text, "shaper: warning: ") {
+			_, text, _ = strings.Cut(text, "\n")
+		}
+		if code != exitFailed || !strings.Contains(text, "no space left on device") || strings.Count(text, "\n") != 1 {
+			t.Errorf("%q: exit %d: %q", args, code, text)
+		}
+		full.Close()
+	}
+}

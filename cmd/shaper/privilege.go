@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Capabilities, as bits.
+const (
+	// CAP_SYS_ADMIN opens programs by their number, to see what another process
+	// reloaded, confirmed or left behind.
+	runCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON | 1<<unix.CAP_SYS_ADMIN
+	tapCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
+)
+
+// runtimeDirectory has the locks of all shapers.
+const runtimeDirectory = "/run/shaper"
+
+// dropPrivileges restarts a command of root in the same process, with no
+// capabilities but those in keep, and so that no program it starts can gain any.
+//
+// A thread can only change its own capabilities, and Go cannot do so in all of
+// its threads if it is linked with cgo. A process has after exec what the calling
+// thread had. It has to be the main thread: while another one calls exec, the process
+// looks like a zombie. A process of another user has nothing to drop: exec would
+// only lose capabilities that the file gave it.
+func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string) {
+	defer runtime.UnlockOSThread() // main locked it
+	nameProcess()
+	if os.Geteuid() != 0 {
+		return
+	}
+	if metrics != "" {
+		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
+	}
+	if err := restartWith(keep, policy.file); err != nil {
+		fmt.Fprintf(s.err, "shaper: warning: keeping all capabilities: %v\n", err)
+	}
+}
+
+// nameProcess sets the name that ps and pgrep show. After executing /proc/self/exe
+// it is exe.
+func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte("shaper"), 0) }
+
+// restartWith returns nil if there is nothing to drop. Otherwise it returns only
+// if it failed.
+func restartWith(keep uint64, policy string) error {
+	now, err := capabilities()
+	if err != nil {
+		return err
+	}
+	none, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("PR_GET_NO_NEW_PRIVS: %w", err)
+	}
+	if keep, err = readable(now, keep, policy); err != nil {
+		return err
+	}
+	if now.permitted&^keep == 0 && none == 1 {
+		return nil
+	}
+	for c := range uint64(unix.CAP_LAST_CAP + 1) {
+		if keep&(1<<c) != 0 {
+			continue
+		}
+		// EPERM: without CAP_SETPCAP no_new_privs has exec keep to what is permitted
+		// now. EINVAL: the kernel is older than this capability.
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("PR_CAPBSET_DROP %d: %w", c, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_CAP_AMBIENT_CLEAR_ALL: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
+	}
+	kept := now.permitted & keep
+	if err := (sets{effective: kept, permitted: kept}).set(); err != nil {
+		return err
+	}
+	return fmt.Errorf("exec: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+}
+
+// readable adds to keep what root needs for files of other users: a policy in
+// their home directory, the runtime directory of a service.
+func readable(now sets, keep uint64, policy string) (uint64, error) {
+	without := now
+	without.effective &= keep
+	if err := without.set(); err != nil {
+		return keep, err
+	}
+	if policy != "" && unix.Faccessat(unix.AT_FDCWD, policy, unix.R_OK, unix.AT_EACCESS) == unix.EACCES {
+		keep |= 1 << unix.CAP_DAC_READ_SEARCH
+	}
+	if unix.Faccessat(unix.AT_FDCWD, runtimeDirectory, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == unix.EACCES {
+		keep |= 1 << unix.CAP_DAC_OVERRIDE
+	}
+	return keep, now.set()
+}
+
+// sets are the capabilities of a thread.
+type sets struct{ effective, permitted, inheritable uint64 }
+
+func capabilities() (sets, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // the low and the high 32 bits
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return sets{}, fmt.Errorf("capget: %w", err)
+	}
+	join := func(low, high uint32) uint64 { return uint64(high)<<32 | uint64(low) }
+	return sets{
+		join(data[0].Effective, data[1].Effective),
+		join(data[0].Permitted, data[1].Permitted),
+		join(data[0].Inheritable, data[1].Inheritable),
+	}, nil
+}
+
+// set gives the thread these capabilities.
+func (s sets) set() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{
+		{Effective: uint32(s.effective), Permitted: uint32(s.permitted), Inheritable: uint32(s.inheritable)},
+		{Effective: uint32(s.effective >> 32), Permitted: uint32(s.permitted >> 32), Inheritable: uint32(s.inheritable >> 32)},
+	}
+	if err := unix.Capset(&header, &data[0]); err != nil {
+		return fmt.Errorf("capset: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,414 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// running is a shaper run. One goroutine owns it and waits for nobody: neither a
+// reader of the metrics nor a stopped terminal can delay its end.
+type running struct {
+	flags    *runFlags
+	name     string    // of the interface
+	policy   *compiled // the last one given to it
+	list     []*kernel.Shaper
+	guard    *guard
+	until    time.Time // of the rollback that --confirm arms
+	over     time.Time // when --for ends it
+	out, err *outbox
+	colored  bool
+	notify   notifier
+	started  bool   // the policy was attached in all directions
+	trouble  string // the last error of a look at the interface
+	board    *board // nil without --metrics
+	observer observer
+	vigil    vigil
+}
+
+func newRunning(f *runFlags, s streams, n notifier, name string, policy *compiled) *running {
+	return &running{flags: f, name: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: colored(s.out)}
+}
+
+func (r *running) print() *printer { return &printer{w: r.out} }
+
+// warn prints a line on stderr.
+func (r *running) warn(format string, args ...any) {
+	fmt.Fprintf(r.err, "shaper: "+format+"\n", args...)
+}
+
+// start attaches the policy for the first time, with --wait as soon as there is the
+// interface. It says whether it did: false is the end.
+func (r *running) start(ctx context.Context) (bool, error) {
+	err := r.attach()
+	if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
+		return err == nil, err
+	}
+	if !r.flags.await {
+		return false, fmt.Errorf("%w: --wait waits for it to appear", err)
+	}
+	r.warn("there is no interface %s yet: waiting for it to appear", r.name)
+	return r.await(ctx, nil)
+}
+
+// attach attaches the policy in each direction, and says so when all are.
+func (r *running) attach() error {
+	if r.flags.confirm > 0 {
+		if err := r.protect(); err != nil {
+			return err
+		}
+		r.until = time.Now().Add(r.flags.confirm)
+	}
+	changes := map[*kernel.Shaper][]dataplane.Change{}
+	for _, direction := range r.flags.directions.list {
+		sh, changed, err := kernel.Attach(kernel.Config{
+			Interface: r.name, Direction: direction, Method: kernel.Method(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
+			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gso, Label: labelOf(r.policy), Until: r.until, Guard: r.protect,
+		}, r.policy.Policy)
+		var active *kernel.ActiveError
+		if err != nil && !errors.As(err, &active) {
+			return r.policy.explain(err)
+		}
+		r.list = append(r.list, sh)
+		changes[sh] = changed
+		r.observer.learn(&sh.About, r.policy)
+		for _, what := range sh.Removed {
+			r.warn("removed what was left behind: %s", what)
+		}
+		if active != nil {
+			r.warn("%s: %v", where(&sh.About), active)
+		}
+	}
+	if r.flags.confirm > 0 { // the time begins now
+		r.until = time.Now().Add(r.flags.confirm)
+		if err := kernel.Postpone(r.until, r.list...); err != nil {
+			return err
+		}
+	}
+	if r.flags.span > 0 && r.over.IsZero() {
+		r.over = time.Now().Add(r.flags.span)
+	}
+	for _, sh := range r.list {
+		if !r.over.IsZero() {
+			if err := sh.Expire(r.over); err != nil { // whatever becomes of this process
+				return err
+			}
+		}
+	}
+	if err := r.instruct(); err != nil {
+		return err
+	}
+	r.started = true
+	for _, sh := range r.list {
+		r.say(sh, changes[sh])
+	}
+	r.notify.ready(r.status())
+	return nil
+}
+
+// status is what the service manager shows.
+func (r *running) status() string { return "shaping " + r.name + " " + r.flags.directions.String() }
+
+// protect starts the guard, unless there is one.
+func (r *running) protect() (err error) {
+	if r.guard == nil {
+		r.guard, err = startGuard(r.name, r.flags.directions.list)
+	}
+	return err
+}
+
+// instruct has the guard know what is to be done if this process is killed now.
+func (r *running) instruct() error {
+	if slices.ContainsFunc(r.list, (*kernel.Shaper).Outlives) {
+		if err := r.protect(); err != nil {
+			return err
+		}
+	}
+	return r.guard.tell(instructions{Stays: r.flags.pin})
+}
+
+// leave ends a shaper run --background: what is attached stays. It is looked for
+// as any other command would.
+func (r *running) leave() error {
+	list := r.list
+	r.list = nil
+	closeAll(list)
+	r.guard.end()
+	v, err := kernel.Look()
+	if errors.Is(err, os.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	for _, sh := range list {
+		if !slices.ContainsFunc(v.Shapers, func(o *kernel.Shaper) bool {
+			return o.Interface == sh.Interface && o.Direction == sh.Direction && o.Program == sh.Program
+		}) {
+			return fmt.Errorf("%s: it is not attached any more: another process detached it", where(&sh.About))
+		}
+	}
+	return nil
+}
+
+// errRolledBack says that nobody confirmed.
+var errRolledBack = errors.New("not confirmed in time: rolled back")
+
+// pollInterval is how often run looks at the interface.
+const pollInterval = 200 * time.Millisecond
+
+// watch waits for the end, and does what is asked for meanwhile.
+func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
+	var over, late <-chan time.Time
+	if !r.over.IsZero() {
+		over = time.After(time.Until(r.over))
+	}
+	if !r.until.IsZero() {
+		late = time.After(time.Until(r.until))
+	}
+	poll, stop := r.vigil.poll(pollInterval)
+	defer stop()
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-over:
+			r.flags.pin = false
+			return nil
+		case <-late:
+			back, err := r.rollBack()
+			r.until = time.Time{} // whatever is left is confirmed, or another process's to confirm
+			if err != nil || len(r.list) == 0 {
+				return errors.Join(rolledBack(back), err)
+			}
+			if len(back) > 0 {
+				r.warn("%v, but for what was confirmed", errRolledBack)
+			}
+		case <-hup:
+			if err := r.notify.reload(r.status(), r.again); err != nil {
+				r.warn("%v: the policy stays as it was", err)
+			}
+		case <-r.board.asked():
+			asked = true
+		case <-poll:
+		}
+		switch r.look() {
+		case detached:
+			return nil
+		case gone:
+			if back, err := r.wait(ctx, over); err != nil || !back {
+				return err
+			}
+			if !r.until.IsZero() {
+				late = time.After(time.Until(r.until))
+			}
+		}
+		if asked {
+			r.board.publish(r.observe())
+		}
+	}
+}
+
+// observe reads each shaper for the metrics.
+func (r *running) observe() (out []observation, err error) {
+	if len(r.list) == 0 {
+		for _, direction := range r.flags.directions.list {
+			out = append(out, absent(r.name, direction, "the interface is gone"))
+		}
+	}
+	for _, sh := range r.list {
+		o, err := r.observer.observe(sh, r.vigil.problem(sh))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// again reads the policy file and gives it to the kernel.
+func (r *running) again() error {
+	policy, err := r.flags.load()
+	if err != nil {
+		return err
+	}
+	r.flags.warn(r.err, policy, "")
+	if err := suits(policy, r.list); err != nil {
+		return err
+	}
+	for _, sh := range r.list {
+		changes, err := sh.Reload(policy.Policy, labelOf(policy), time.Time{})
+		var active *kernel.ActiveError
+		if err != nil && !errors.As(err, &active) {
+			return policy.explain(err)
+		}
+		r.observer.learn(&sh.About, policy)
+		r.print().reloaded(&sh.About, policy, changes)
+		if active != nil {
+			r.warn("%s: %v", where(&sh.About), active)
+		}
+	}
+	r.policy = policy
+	return r.instruct()
+}
+
+// What look may find.
+type found int
+
+const (
+	well     found = iota
+	gone           // the interface
+	detached       // by another process
+)
+
+// look sees whether the shapers are still there. An error says nothing about
+// them: it is printed, once, and the next look may succeed.
+func (r *running) look() found {
+	for _, sh := range slices.Clone(r.list) {
+		state, err := r.lookAt(sh)
+		if err != nil {
+			if text := err.Error(); text != r.trouble {
+				r.trouble = text
+				r.warn("%s: cannot look: %v", where(&sh.About), err)
+			}
+			return well
+		}
+		if state == detached {
+			r.drop(sh)
+			if len(r.list) == 0 {
+				return detached
+			}
+			continue // the other direction goes on
+		}
+		if state != well {
+			return state
+		}
+	}
+	r.trouble = ""
+	return well
+}
+
+func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
+	name := sh.Interface
+	switch isGone, err := sh.Gone(); {
+	case err != nil:
+		return well, err
+	case isGone:
+		return gone, nil
+	case sh.Interface != name:
+		r.warn("%s is now called %s", name, sh.Interface)
+		r.name = sh.Interface
+	}
+	loaded := sh.Loaded
+	switch err := sh.Refresh(); {
+	case errors.Is(err, kernel.ErrDetached) && r.flags.repair && !sh.Ended():
+	case errors.Is(err, kernel.ErrDetached):
+		r.warn("%s: detached by another process", where(&sh.About))
+		return detached, nil
+	case err != nil:
+		return well, err
+	}
+	if r.ending() {
+		return well, nil
+	}
+	lines, repaired := r.vigil.look(sh)
+	for _, line := range lines {
+		r.warn("%s", line)
+	}
+	if repaired || !sh.Loaded.Equal(loaded) { // or another process gave it a policy
+		if err := r.instruct(); err != nil {
+			r.warn("%s: cannot start the guard: %v", where(&sh.About), err)
+		}
+	}
+	return well, nil
+}
+
+// ending says whether a deadline has passed: the program does nothing any more, and
+// the loop is about to see it.
+func (r *running) ending() bool {
+	now := time.Now()
+	return !r.over.IsZero() && !now.Before(r.over) || !r.until.IsZero() && !now.Before(r.until)
+}
+
+// rollBack returns to what was before, in all directions, unless it was
+// confirmed. What came back is not this process's any more.
+func (r *running) rollBack() ([]*kernel.Shaper, error) {
+	back, err := kernel.RollBack(compileLabel, r.until, r.list...)
+	for _, sh := range back {
+		r.drop(sh)
+	}
+	return back, err
+}
+
+// drop releases a shaper that is not this process's any more.
+func (r *running) drop(sh *kernel.Shaper) {
+	r.list = slices.DeleteFunc(r.list, func(o *kernel.Shaper) bool { return o == sh })
+	sh.Close()
+}
+
+// rolledBack says that something was, or nil.
+func rolledBack(back []*kernel.Shaper) error {
+	if len(back) == 0 {
+		return nil
+	}
+	return errRolledBack
+}
+
+// compileLabel reads the policy of a label.
+func compileLabel(raw json.RawMessage) (*dataplane.Policy, error) {
+	c, err := policyOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	return c.Policy, nil
+}
+
+// end detaches, unless the policy is to stay. It prints nothing before that, and
+// waits for nobody.
+func (r *running) end() error {
+	var errs []error
+	tookOver := slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return sh.Before != nil })
+	if !r.until.IsZero() && (r.flags.pin || tookOver) {
+		back, err := r.rollBack()
+		errs = append(errs, rolledBack(back), err)
+	}
+	clean := true
+	stay, failed := map[*kernel.Shaper]bool{}, map[*kernel.Shaper]error{}
+	for _, sh := range r.list {
+		stays, err := r.flags.pin && (r.started || sh.TookOver), error(nil)
+		if stays {
+			stays, err = sh.Attached()
+			stays = stays || err != nil
+		}
+		switch {
+		case !stays:
+			err = sh.Detach()
+			clean = clean && err == nil
+		case !r.over.IsZero(): // ended before its time, it stays without one
+			err = sh.Expire(time.Time{})
+		}
+		stay[sh], failed[sh] = stays, err
+		errs = append(errs, err)
+	}
+	for _, sh := range r.list {
+		errs = append(errs, r.sayEnd(sh, stay[sh], failed[sh]))
+	}
+	r.notify.stopping()
+	closeAll(r.list) // before the guard, which leaves alone what has an owner
+	r.list = nil
+	if clean {
+		r.guard.end()
+	} else {
+		r.guard.release()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// say prints what was attached.
+func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
+	p := r.print()
+	p.printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
+		kernelRelease(), r.policy.Name, counted(len(sh.Classes), "class", "classes"))
+	if sh.Place.Mode == kernel.Generic {
+		p.printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", where(&sh.About))
+	}
+	if sh.Pacer != "" {
+		p.printf("%s: queues wait in %s\n", where(&sh.About), pacerOf(&sh.About))
+	}
+	if r.flags.dry {
+		p.printf("%s: dry run: packets are counted and pass as they are\n", where(&sh.About))
+	}
+	p.changes(&sh.About, changes)
+	if !r.until.IsZero() {
+		p.printf("%s: shaper confirm %s within %v keeps it\n", where(&sh.About), sh.Interface, r.flags.confirm)
+	}
+}
+
+// sayEnd prints what was counted, and what became of the shaper.
+func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
+	p := r.print()
+	stats, err := sh.Stats()
+	if err == nil {
+		var policy *compiled
+		if policy, err = policyOf(sh.Label); err == nil {
+			p.printf("\n%s\n", policy.table(stats, r.colored))
+		}
+	}
+	switch {
+	case stays:
+		p.printf("%s: still attached; shaper detach %s removes it\n", where(&sh.About), sh.Interface)
+	case failed == nil:
+		p.detached(&sh.About)
+	}
+	return err
+}
+
+// detached says that a shaper has ended, and what that cost.
+func (p *printer) detached(about *kernel.About) {
+	if about.Lost > 0 {
+		p.printf("%s: lost %s packets that were still queued\n", where(about), grouped(int64(about.Lost)))
+	}
+	p.printf("%s: detached\n", where(about))
+}
+
+// reloaded says that a shaper has a new policy.
+func (p *printer) reloaded(about *kernel.About, policy *compiled, changes []dataplane.Change) {
+	p.printf("%s: reloaded, ", where(about))
+	if about.Program != 0 {
+		p.printf("program %d, ", about.Program)
+	}
+	p.printf("policy %s\n", policy.Name)
+	p.changes(about, changes)
+}
+
+// changes says what became of each class, where there was a policy before.
+func (p *printer) changes(about *kernel.About, changes []dataplane.Change) {
+	if !slices.ContainsFunc(changes, func(c dataplane.Change) bool { return c.What != "new" }) {
+		return
+	}
+	for _, c := range changes {
+		p.printf("%s: class %s: %s\n", where(about), c.Class, c.What)
+	}
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

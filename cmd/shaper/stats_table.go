@@ -1,0 +1,241 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// interval is a shaper between two samples.
+type interval struct {
+	about       *kernel.About
+	policy      *compiled
+	before, now *sample
+}
+
+func (v *interval) dt() time.Duration { return v.now.at.Sub(v.before.at) }
+
+// perSecond is how many packets came in a second. Counters may have wrapped.
+func (v *interval) perSecond(before, after int64) int64 {
+	if v.dt() <= 0 {
+		return 0
+	}
+	return int64(float64((after-before)&math.MaxInt64)/v.dt().Seconds() + 0.5)
+}
+
+// sent is what HTB sent of a queue, in bit/s; nil where there is no HTB.
+func (v *interval) sent(queue int) *int64 {
+	if v.about.Pacer != kernel.HTB || queue >= len(v.before.queues) {
+		return nil
+	}
+	bits := rate(v.before.queues[queue].Sent, v.now.queues[queue].Sent, v.dt())
+	return &bits
+}
+
+// passed is what left of a class and color, in bit/s. What HTB drops of a link's
+// queue it counts without bytes: then it is what the queue sent, and nil where
+// others feed the queue, too.
+func (v *interval) passed(class int, color meter.Color) *int64 {
+	a, b := &v.before.stats[class], &v.now.stats[class]
+	if class < len(v.policy.Policy.Classes) && v.about.Pacer == kernel.HTB {
+		if q := v.policy.Policy.Classes[class].Action(color).Queue; q != nil && q.Link != nil {
+			for i := range v.now.queues {
+				if v.now.queues[i].Name == q.Name && v.policy.feeds(q) == 1 {
+					return v.sent(i)
+				}
+			}
+			return nil
+		}
+	}
+	left := func(s *dataplane.ClassStats) dataplane.Count {
+		return dataplane.Count{Bytes: s.Colors[color].Bytes - s.Dropped(color).Bytes}
+	}
+	bits := rate(left(a), left(b), v.dt())
+	return &bits
+}
+
+// feeds counts the colors of classes whose packets a queue gets.
+func (c *compiled) feeds(q *dataplane.Queue) (n int) {
+	for i := range c.Policy.Classes {
+		class := &c.Policy.Classes[i]
+		for color := meter.Green; color <= meter.Red; color++ {
+			if class.Action(color).Queue == q && (class.Meter != nil || color == meter.Green) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// stats prints counters, rates and tokens for people.
+func (p *printer) stats(sh live, policy *compiled, before, now sample) {
+	st := statusOf(sh)
+	p.status(sh.Info(), &st)
+	v := &interval{sh.Info(), policy, &before, &now}
+	for _, g := range []*grid{v.traffic(p), v.done(p), v.meters(), v.queues()} {
+		if len(g.rows) > 0 {
+			p.printf("\n%s\n", g.render(isTerminal(p.w)))
+		}
+		p.folded(g.foot)
+	}
+	if r, ok := sh.(*remote); ok {
+		p.lost(&r.About, r.Lost)
+	}
+}
+
+// traffic is what came, passed and was dropped, by class and color.
+func (v *interval) traffic(p *printer) *grid {
+	g := &grid{
+		header: []any{"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets", "dropped\nper s"},
+		first:  3, names: []int{0},
+	}
+	for i := range v.now.stats {
+		a, b := &v.before.stats[i], &v.now.stats[i]
+		if i == len(v.policy.Policy.Classes) {
+			if n := b.Untaken; n.Packets > 0 {
+				offered, passed := rate(a.Untaken, n, v.dt()), int64(0)
+				if !v.policy.Policy.DropUnclassified {
+					passed = offered
+				}
+				dropped := b.UntakenDropped.Packets
+				g.add(untaken, "", number(n.Packets), number(n.Bytes), speed(offered), speed(passed),
+					number(dropped), number(v.perSecond(a.UntakenDropped.Packets, dropped)))
+				g.foot = untaken + " counts packets that no class matches\n"
+			}
+			break
+		}
+		name := v.policy.Policy.Classes[i].Name
+		if b.Total().Packets == 0 {
+			g.add(name, "", number(0), number(0), "0", "0", number(0), number(0))
+		}
+		for color, n := range b.Colors {
+			if n.Packets == 0 {
+				continue
+			}
+			color, passed := meter.Color(color), "unknown"
+			if bits := v.passed(i, color); bits != nil {
+				passed = speed(*bits)
+			}
+			dropped := b.Dropped(color).Packets
+			g.add(name, painted(color, colored(p.w)), number(n.Packets), number(n.Bytes), speed(rate(a.Colors[color], n, v.dt())), passed,
+				number(dropped), number(v.perSecond(a.Dropped(color).Packets, dropped)))
+			name = ""
+		}
+		if n := b.Behind.Packets; n > 0 {
+			g.add(name, "", "", "", "", "", number(n), number(v.perSecond(a.Behind.Packets, n)))
+		}
+	}
+	return g
+}
+
+// done is what was done to packets but to let them pass, and why.
+func (v *interval) done(p *printer) *grid {
+	g := &grid{header: []any{"class", "color", "action", "packets", "bytes", "per s"}, first: 4, names: []int{0}}
+	for i := range v.policy.Policy.Classes {
+		a, b := &v.before.stats[i], &v.now.stats[i]
+		name := v.policy.Policy.Classes[i].Name
+		said := ""
+		add := func(action string, before, now dataplane.Count) {
+			if now.Packets == 0 {
+				return
+			}
+			g.add(name, said, action, number(now.Packets), number(now.Bytes), number(v.perSecond(before.Packets, now.Packets)))
+			name, said = "", ""
+		}
+		for color := meter.Green; color <= meter.Red; color++ {
+			said = painted(color, colored(p.w))
+			for cause := range dataplane.Causes {
+				add("dropped: "+cause.String(), a.Drops[color][cause], b.Drops[color][cause])
+			}
+			add("marked", a.Marked[color], b.Marked[color])
+			add("CE", a.CE[color], b.CE[color])
+			add("queued", a.Queued[color], b.Queued[color])
+		}
+		said = ""
+		add("dropped: "+dataplane.CauseQueue.String(), a.Behind, b.Behind)
+	}
+	last := len(v.policy.Policy.Classes)
+	if before, now := v.before.stats[last].UntakenDropped, v.now.stats[last].UntakenDropped; now.Packets > 0 {
+		g.add(untaken, "", "dropped: "+dataplane.Unclassified, number(now.Packets), number(now.Bytes), number(v.perSecond(before.Packets, now.Packets)))
+	}
+	return g
+}
+
+// meters is what the meters hold.
+func (v *interval) meters() *grid {
+	g := &grid{header: []any{"class", "meter", "bucket", "tokens", "burst"}, first: 4, names: []int{0, 1}}
+	for i := range v.policy.Policy.Classes {
+		class := &v.policy.Policy.Classes[i]
+		name := class.Name
+		for _, m := range metersOf(class, v.now.tokens[i], v.now.keys[i]) {
+			title := m.Type
+			if m.Name != class.Name {
+				title += " " + m.Name
+			}
+			if m.Per != "" {
+				g.add(name, title, "per "+m.Per, "", "")
+				name = ""
+				if m.Keys != nil {
+					g.foot += fmt.Sprintf("%s per %s: %s\n", m.Name, m.Per, m.Keys)
+				}
+			}
+			for _, b := range m.Buckets {
+				g.add(name, title, b.Name, number(b.Tokens), number(b.Burst))
+				name, title = "", ""
+			}
+		}
+	}
+	return g
+}
+
+// queues is what the queues hold. The delay of a link's queue is not known: it
+// depends on the others.
+func (v *interval) queues() *grid {
+	g := &grid{header: []any{"queue", "delay", "backlog\nbytes"}, first: 2, names: []int{0}}
+	inHTB := v.about.Pacer == kernel.HTB
+	if inHTB {
+		g.header = append(g.header, "sent\nbit/s", "dropped\nby qdisc", "dropped\nper s")
+	}
+	for i, q := range v.now.queues {
+		delay := q.Delay.Round(10 * time.Microsecond).String()
+		if v.policy.linked(q.Name) {
+			delay = "unknown"
+		}
+		row := []any{q.Name, delay, number(q.Bytes)}
+		if inHTB {
+			sent, before := "0", int64(0)
+			if bits := v.sent(i); bits != nil {
+				sent, before = speed(*bits), v.before.queues[i].Dropped
+			}
+			row = append(row, sent, number(q.Dropped), number(v.perSecond(before, q.Dropped)))
+		}
+		g.add(row...)
+	}
+	var several []string
+	for _, q := range v.now.queues {
+		if inHTB && q.Class == "" && q.Dropped > 0 {
+			several = append(several, q.Name)
+		}
+	}
+	if several != nil {
+		g.foot = "the class of packets that the qdisc dropped is not known for " + strings.Join(several, ", ") + "\n"
+	}
+	return g
+}
+
+// linked says whether a queue of the policy is one of a link.
+func (c *compiled) linked(name string) bool {
+	for i := range c.Policy.Classes {
+		for color := meter.Green; color <= meter.Red; color++ {
+			if q := c.Policy.Classes[i].Action(color).Queue; q != nil && q.Name == name {
+				return q.Link != nil
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// still is a shaper that does nothing.
+type still struct {
+	live
+	about kernel.About
+}
+
+func (s *still) Info() *kernel.About     { return &s.about }
+func (s *still) Attached() (bool, error) { return true, nil }
+func (s *still) Owned() bool             { return true }
+
+// onTerminal returns what is written to a terminal.
+func onTerminal(t *testing.T, write func(w *os.File)) string {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan []byte)
+	go func() {
+		var out bytes.Buffer
+		_, _ = out.ReadFrom(master) // ends in an error: the other side is closed
+		got <- out.Bytes()
+	}()
+	write(terminal)
+	terminal.Close()
+	return strings.ReplaceAll(string(<-got), "\r\n", "\n")
+}
+
+// sampled makes samples of a policy in which every counter is n, a second after
+// it was 0.
+func sampled(t *testing.T, policy *compiled, n int64) (before, now sample) {
+	t.Helper()
+	count := dataplane.Count{Packets: n, Bytes: n}
+	classes := policy.Policy.Classes
+	at := time.Now()
+	for _, s := range []*sample{&before, &now} {
+		s.at = at
+		s.stats = make([]dataplane.ClassStats, len(classes)+1)
+		s.queues = policy.pipeline.Queues(0)
+		for i := range classes {
+			var tokens [][2]int64
+			var keys []meter.TableStats
+			for m := classes[i].Meter; m != nil; m = m.Then {
+				tokens = append(tokens, [2]int64{n, n})
+				keys = append(keys, meter.TableStats{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)})
+			}
+			s.tokens, s.keys = append(s.tokens, tokens), append(s.keys, keys)
+		}
+	}
+	now.at = at.Add(time.Second)
+	for i := range classes {
+		s := &now.stats[i]
+		for color := range s.Colors {
+			s.Colors[color], s.Marked[color], s.CE[color], s.Queued[color] = count, count, count, count
+			for cause := range s.Drops[color] {
+				s.Drops[color][cause] = dataplane.Count{Packets: n / 8, Bytes: n / 8}
+			}
+		}
+		s.Behind.Packets = n
+	}
+	now.stats[len(classes)].Untaken = count
+	for i := range now.queues {
+		q := &now.queues[i]
+		q.Delay, q.Bytes, q.Dropped, q.Sent = time.Duration(i)*1234567*time.Microsecond, n, n, count
+	}
+	return before, now
+}
+
+func widest(text string) (line string) {
+	for l := range strings.Lines(text) {
+		if l = strings.TrimRight(l, "\n"); widthOf(l) > widthOf(line) {
+			line = l
+		}
+	}
+	return line
+}
+
+// TestStatsFits holds that no line of stats is wider than 80 columns: in a pipe
+// whatever is counted, and on a terminal whatever the names are.
+func TestStatsFits(t *testing.T) {
+	const text = `
+classes:
+  - name: %[1]s
+    match: {dscp: ef}
+    meter: {type: trtcm, cir: 1mbit, cbs: 3000, pir: 2mbit, pbs: 6000}
+    green: {queue: %[2]s}
+    yellow: {queue: l%[2]s}
+    red: {queue: l%[2]s}
+    then: %[3]s
+  - {name: x%[1]s, meter: {type: srtcm, cir: 1mbit, cbs: 3000, ebs: 2000, per: flow}}
+  - {name: none}
+meters:
+  %[3]s: {type: trtcm4115, cir: 1mbit, cbs: 3000, eir: 2mbit, ebs: 6000, color: aware}
+links: {wan: {rate: 1mbit}}
+queues:
+  %[2]s: {rate: 1mbit, limit: 20ms}
+  l%[2]s: {link: wan, limit: 20ms}
+`
+	for _, names := range []struct {
+		name                string
+		class, queue, meter string
+		path, iface         string
+	}{
+		{"short", "voice", "voice", "total", "docs/uplink.yaml", "eth0"},
+		{"long", strings.Repeat("a", 60), strings.Repeat("b", 60), strings.Repeat("c", 60), "/" + strings.Repeat("etc/", 50) + "uplink.yaml", "abcdefghijklmno"},
+		{"wide", strings.Repeat("語", 30), "b", "c", "語.yaml", "eth0"},
+	} {
+		policy, err := label{Name: names.path, Text: fmt.Sprintf(text, names.class, names.queue, names.meter)}.compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, about := range []kernel.About{
+			{Pacer: kernel.HTB, Until: time.Now(), Dry: true, Pinned: true, Process: math.MaxInt32, Program: math.MaxUint32, GSOLimit: 1 << 31},
+			{Pacer: kernel.FQ},
+			{Peer: names.iface},
+		} {
+			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, labelOf(policy)
+			about.Place.Method = "tcx"
+			var sh live = &still{about: about}
+			if about.Peer != "" {
+				about.Place.Method = byTap
+				sh = &still{about: about}
+			}
+			for _, n := range []int64{0, 1, 999_999, 1e9, 1e15, math.MaxInt64 / 16} {
+				before, now := sampled(t, policy, n)
+				show := func(p *printer) {
+					p.stats(sh, policy, before, now)
+					p.lost(&about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
+					if p.err != nil {
+						t.Error(p.err)
+					}
+				}
+				var piped bytes.Buffer
+				show(&printer{w: &piped})
+				if line := widest(piped.String()); names.name == "short" && widthOf(line) > 80 {
+					t.Errorf("%s, %d in a pipe: %d columns: %q", names.name, n, widthOf(line), line)
+				}
+				if !strings.Contains(piped.String(), names.class) || !strings.Contains(piped.String(), names.path) {
+					t.Errorf("%s, %d in a pipe: a name was cut:\n%s", names.name, n, &piped)
+				}
+				seen := onTerminal(t, func(w *os.File) { show(&printer{w: w}) })
+				if line := widest(seen); widthOf(line) > 80 {
+					t.Errorf("%s, %d on a terminal: %d columns: %q", names.name, n, widthOf(line), line)
+				}
+				for _, want := range []string{"dropped: queue-full", "dropped: codel", "CE", "marked"} {
+					if n >= 8 && !strings.Contains(seen, want) {
+						t.Errorf("%s, %d on a terminal: no %q:\n%s", names.name, n, want, seen)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestStatsTable reads the table of a second in which a million bytes came, of
+// which the half was dropped.
+func TestStatsTable(t *testing.T) {
+	policy, err := label{Name: "p.yaml", Text: `
+classes: [{name: a, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 3000}}, {name: b, match: {dscp: 1}, green: {queue: q}}]
+queues: {q: {rate: 1mbit, limit: 20ms}}`}.compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, now := sampled(t, policy, 0)
+	s := &now.stats[0]
+	s.Colors[meter.Green], s.Colors[meter.Red] = dataplane.Count{Packets: 1000, Bytes: 1e6}, dataplane.Count{Packets: 600, Bytes: 600_000}
+	s.Drops[meter.Green][dataplane.CauseWRED] = dataplane.Count{Packets: 500, Bytes: 500_000}
+	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
+	now.stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
+	var out bytes.Buffer
+	(&printer{w: &out}).stats(&still{about: kernel.About{Interface: "eth0"}}, policy, before, now)
+	for _, want := range []string{
+		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
+		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,
+		`(?m)^ b +0 +0 +0 +0 +0 +0$`,
+		`(?m)^ - +7 +700 +5.6 k +5.6 k +0 +0$`,
+		`(?m)^- counts packets that no class matches$`,
+		`(?m)^ a +green +dropped: wred +500 +500,000 +500$`,
+		`(?m)^ +red +dropped: color +600 +600,000 +600$`,
+		`(?m)^ q +0s +0$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("no line is %s in\n%s", want, &out)
+		}
+	}
+}
+
+// TestPassed holds that what passes a link's queue in HTB is what HTB sent, where
+// only one color of one class feeds the queue.
+func TestPassed(t *testing.T) {
+	policy, err := label{Name: "p.yaml", Text: `
+classes:
+  - {name: a, match: {dscp: ef}, green: {queue: alone}}
+  - {name: b, match: {dscp: af11}, green: {queue: both}}
+  - {name: c, green: {queue: both}}
+links: {wan: {rate: 1mbit}}
+queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, now := sampled(t, policy, 0)
+	for i := range 3 {
+		now.stats[i].Colors[meter.Green].Bytes = 1e6
+	}
+	now.queues[0].Sent.Bytes = 250_000
+	for pacer, want := range map[kernel.Pacer]string{kernel.HTB: "[2000000,null,null]", "": "[8000000,8000000,8000000]"} {
+		v := interval{&kernel.About{Pacer: pacer}, policy, &before, &now}
+		var got []*int64
+		for i := range 3 {
+			got = append(got, v.passed(i, meter.Green))
+		}
+		if raw, _ := json.Marshal(got); string(raw) != want {
+			t.Errorf("%q: %s pass, want %s", pacer, raw, want)
+		}
+	}
+}
+
+func TestShortened(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0", 999_999: "999,999", 1e6: "1.000 M", 9_999_499: "9.999 M", 9_999_500: "10.00 M", 99_994_999: "99.99 M", 99_995_000: "100.0 M",
+		999_949_999: "999.9 M", 999_950_000: "1.000 G", 1e15: "1.000 P", math.MaxInt64: "9.223 E",
+	} {
+		if got := shortened(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}

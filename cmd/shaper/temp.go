@@ -1,0 +1,64 @@
+package main
+
+import (
+	"crypto/rand"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// temps are the temporary files of this process. A signal that ends the process
+// removes them first.
+var temps = struct {
+	sync.Mutex
+	paths map[string]bool
+}{paths: map[string]bool{}}
+
+// newTemp makes a file of its own in a directory. The name is random and the
+// file must be new, so nobody else can put a link in its place.
+func newTemp(dir string, mode os.FileMode) (*os.File, error) {
+	removeAtHangup()
+	path := filepath.Join(dir, ".shaper-"+rand.Text())
+	temps.Lock()
+	temps.paths[path] = true
+	temps.Unlock()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		forgetTemp(path)
+	}
+	return f, err
+}
+
+// forgetTemp says that a temporary file was renamed, or removed.
+func forgetTemp(path string) {
+	temps.Lock()
+	delete(temps.paths, path)
+	temps.Unlock()
+}
+
+// removeAtHangup handles SIGHUP, unless the process was started with it
+// ignored, as by nohup. Commands without temporary files handle it themselves.
+var removeAtHangup = sync.OnceFunc(func() {
+	if signal.Ignored(syscall.SIGHUP) {
+		return
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	go func() { die(<-hangup) }()
+})
+
+// die removes the temporary files and ends the process by a signal, so that
+// whoever waits for it sees which.
+func die(sig os.Signal) {
+	temps.Lock() // for good: no more are made
+	for path := range temps.paths {
+		os.Remove(path)
+	}
+	signal.Reset(sig)
+	_ = syscall.Kill(os.Getpid(), sig.(syscall.Signal))
+	time.Sleep(time.Second) // the signal may arrive in another thread
+	os.Exit(exitFailed)
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// installed installs the unit and a stand-in for the command.
+func installed(t *testing.T) (prefix, unit string) {
+	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("needs make")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"Makefile", "docs/shaper@.service", "bin/shaper"} {
+		text := []byte("#!/bin/sh\n")
+		if name != "bin/shaper" {
+			var err error
+			if text, err = os.ReadFile(filepath.Join("../..", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prefix = filepath.Join(dir, "prefix")
+	cmd := exec.Command("make", "install", "PREFIX="+prefix)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make install: %v: %s", err, out)
+	}
+	return prefix, filepath.Join(prefix, "lib/systemd/system/shaper@.service")
+}
+
+// TestUnit holds that the unit is what systemd understands, and that its commands
+// are those of shaper.
+func TestUnit(t *testing.T) {
+	prefix, unit := installed(t)
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		_, command, ok := strings.Cut(strings.TrimSpace(line), "="+prefix+"/bin/shaper ")
+		if !ok {
+			continue
+		}
+		args := strings.Fields(strings.ReplaceAll(strings.ReplaceAll(command, "%i", "eth0"), "$OPTIONS", ""))
+		cmd, rest, err := newRoot(streams{nil, io.Discard, io.Discard}).Find(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.ParseFlags(rest); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		commands[cmd.Name()]++
+	}
+	if commands["run"] != 1 || commands["check"] != 1 || len(commands) != 2 {
+		t.Errorf("commands %v: want run and check", commands)
+	}
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("needs systemd-analyze to verify the unit: apt-get install systemd")
+	}
+	instance := filepath.Join(filepath.Dir(unit), "shaper@eth0.service")
+	if err := os.Rename(unit, instance); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("systemd-analyze", "verify", "--man=no", instance).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v: %s", err, out)
+	}
+}
+
+// TestCheckUnprivileged holds that a service without any privilege can check its
+// policy before it reloads: it fails if the policy is wrong.
+func TestCheckUnprivileged(t *testing.T) {
+	needRoot(t)
+	dir, err := os.MkdirTemp("", "shaper-unit-test-") // readable for all, unlike t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "eth0.yaml")
+	for policy, want := range map[string]int{
+		"classes: [{name: a}]": exitDone,
+		// Only a warning: ARP and the like are dropped.
+		"classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 100}}]": exitDone,
+		"classes: [{name: a, meter: {type: token-bucket, rate: 1}}]":                 exitUsage,
+		"classes: [{name: a},,": exitUsage,
+	} {
+		if err := os.WriteFile(path, []byte(policy), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/proc/self/exe", "check", path) // TestMain makes it shaper
+		cmd.Args[0] = "shaper"
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != want {
+			t.Errorf("check of %s: exit %d, want %d: %v: %s", policy, got, want, err, out)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// load compiles a policy and puts it in the place of the one before, or
+// attaches it where there is none. next is what the shaper becomes. Its record is
+// complete before the program is attached, but for Begun, so that the program can
+// be recognized and used if this process is killed.
+func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes []dataplane.Change, err error) {
+	d, err := deviceAt(s.iface())
+	if err != nil {
+		return nil, err
+	}
+	if err := policy.Length.Accepts(d.link); err != nil {
+		return nil, err
+	}
+	g, err := next.encode(policy)
+	if err != nil {
+		return nil, err
+	}
+	changes = g.inherit(&s.About)
+	g.constants.Link, g.constants.Dry = uint8(d.link), flag(next.Dry)
+	paced := s.Pacer != ""
+	swapped := false
+	defer func() {
+		if err != nil && !paced && !swapped {
+			err = errors.Join(err, st.unpace(s.Direction))
+		}
+	}()
+	if d, err = s.pace(st, g, d); err != nil {
+		return nil, err
+	}
+	maps, err := s.shared.of(g, &s.About)
+	if err != nil {
+		return nil, err
+	}
+	spare := maps // whichever will not be used
+	defer func() { spare.closeBut(s.shared) }()
+	kind := program(s.Direction, next.Place.Method, g.pacer)
+	spec, err := bpf.LoadShaper()
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.load(spec, programs[kind], maps.given())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	p := c.Programs[programs[kind]]
+	next.Version, next.Begun, next.Loaded = recordVersion, true, time.Now().Round(0)
+	next.record(g)
+	about, err := newAbout(next, len(s.Label)) // there is room to note what was before
+	if err != nil {
+		return nil, err
+	}
+	defer func() { about.Close() }() // of whichever is not used
+	if err := errors.Join(explain(p.BindMap(about)), maps.counters.bind(p)); err != nil {
+		return nil, err
+	}
+	if err := named(p, about); err != nil {
+		return nil, err
+	}
+	info, err := p.Info()
+	if err != nil {
+		return nil, err
+	}
+	next.Program, _ = info.ID()
+	err = g.settle(&s.About, s.shared, maps)
+	if err == nil && s.hook == nil {
+		s.hook, next.Place, err = st.attach(d, p, kind, next.Place.Method)
+	} else if err == nil {
+		err = s.hook.replace(p)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.shared.retire(g.stages, s.stages()))
+	}
+	swapped = true
+	errs := []error{s.shared.retire(s.stages(), g.stages)}
+	s.about, about = about, s.about
+	s.About, s.shared, spare = *next, maps, s.shared
+	if g.pacer == "" {
+		before := st.Removed
+		errs = append(errs, st.unpace(s.Direction))
+		if paced { // that was the policy's before, nothing left behind
+			st.Removed = before
+		}
+		s.Lost += st.Lost
+	} else {
+		errs = append(errs, g.tree(d).prune(d.Index))
+	}
+	errs = append(errs, s.finish(st))
+	if err := errors.Join(errs...); err != nil {
+		return changes, &ActiveError{err}
+	}
+	return changes, nil
+}
+
+// named says whether program and record can be recognized: without memory for a
+// probe the library leaves out their names.
+func named(p *ebpf.Program, about *ebpf.Map) error {
+	program, err := p.Info()
+	if err != nil {
+		return err
+	}
+	record, err := about.Info()
+	if err == nil && (!slices.Contains(programs[:], program.Name) || record.Name != aboutMap) {
+		err = errors.New("the kernel did not name the program: out of memory, or too old")
+	}
+	return err
+}
+
+// pace makes what holds the packets of queues, beside what is there already. It
+// returns the device where the program belongs.
+func (s *Shaper) pace(st *site, g *image, d *device) (*device, error) {
+	if g.pacer == "" {
+		return d, nil
+	}
+	if s.Direction == Ingress {
+		index, err := st.addIFB()
+		if err != nil {
+			return nil, err
+		}
+		d = &device{iface{d.Namespace, index}, ifbName(d.Index), d.mtu, d.link}
+	}
+	return d, st.pace(g.tree(d), d.Index)
+}
+
+// finish does what comes after the program is attached: its deadline, the limit of
+// the device, and a pin or none. A pin that a rollback needs stays until that is confirmed.
+// Then it looks whether all is as the record says.
+func (s *Shaper) finish(st *site) error {
+	if err := s.expire(); err != nil {
+		return err
+	}
+	if err := st.setGSO(s.Direction, s.GSOLimit); err != nil {
+		return err
+	}
+	path := st.pin(s.Direction)
+	stays := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
+	if l, ok := s.hook.(*linkHook); ok && stays {
+		if err := pinLink(l, path); err != nil {
+			return fmt.Errorf("pin %s: %w", path, err)
+		}
+		if same, err := isPinned(l, path); err != nil || !same {
+			return errors.Join(fmt.Errorf("pin %s: it is not there after it was made", path), err)
+		}
+	} else if err := removePin(path); err != nil {
+		return err
+	}
+	if id, err := s.hook.program(); err != nil || id != s.Program {
+		return errors.Join(fmt.Errorf("%s %v: the program is not there after it was attached", s.Interface, s.Direction), err)
+	}
+	s.Begun = false
+	return writeAbout(s.about, &s.About)
+}

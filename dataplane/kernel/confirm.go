@@ -1,0 +1,157 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// promise arms a rollback to before at a time, zero for none. The goal of one that
+// is armed already stays.
+func (a *About) promise(before *Before, until time.Time) {
+	if until.IsZero() {
+		return
+	}
+	if a.Until.IsZero() {
+		a.Before = before
+	}
+	a.Until = until.Round(0)
+}
+
+// Confirm makes the policies of an interface's shapers stay. It says which of them
+// had a rollback to wait for: none if they were confirmed, or rolled back, before.
+func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	st, err := list[0].site()
+	if err != nil {
+		return nil, err
+	}
+	defer st.close()
+	for _, s := range list {
+		if err := s.Refresh(); err != nil {
+			if errors.Is(err, ErrDetached) {
+				continue // it was rolled back
+			}
+			return confirmed, err
+		}
+		if s.Until.IsZero() {
+			continue
+		}
+		s.Before, s.Until = nil, time.Time{}
+		if err := s.finish(st); err != nil {
+			return confirmed, err
+		}
+		confirmed = append(confirmed, s)
+	}
+	return confirmed, nil
+}
+
+// Postpone moves the time of rollbacks that are armed.
+func Postpone(until time.Time, list ...*Shaper) error {
+	if len(list) == 0 {
+		return nil
+	}
+	st, err := list[0].site()
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	for _, s := range list {
+		if err := s.Refresh(); err != nil {
+			return err
+		}
+		if !s.Until.IsZero() {
+			s.Until = until.Round(0)
+			if err := s.finish(st); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Pending returns the shapers of an interface whose rollback is armed. The caller
+// closes them.
+func Pending(at Identity) (out []*Shaper, err error) {
+	for _, direction := range []Hook{Egress, Ingress} {
+		s, err := find(iface(at), direction)
+		if err != nil {
+			for _, s := range out {
+				s.Close()
+			}
+			return nil, err
+		}
+		if s == nil {
+			continue
+		}
+		if s.Until.IsZero() {
+			s.Close()
+			continue
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// RollBack makes the shapers of an interface what they were before their
+// rollbacks were armed; nothing is attached where nothing was. It says which were:
+// none if they were confirmed before, or if another rollback was armed than that
+// for the time due. compile reads the policy of a label.
+func RollBack(compile func(json.RawMessage) (*dataplane.Policy, error), due time.Time, list ...*Shaper) (back []*Shaper, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	st, err := list[0].site()
+	if err != nil {
+		return nil, err
+	}
+	defer st.close()
+	var errs []error
+	for _, s := range list {
+		if err := s.Refresh(); err != nil {
+			if !errors.Is(err, ErrDetached) {
+				errs = append(errs, err)
+			}
+			continue
+		}
+		if s.Until.IsZero() || !s.Until.Equal(due) {
+			continue
+		}
+		if err := again(func() error { return s.rollBack(st, compile) }); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		back = append(back, s)
+	}
+	return back, errors.Join(errs...)
+}
+
+func (s *Shaper) rollBack(st *site, compile func(json.RawMessage) (*dataplane.Policy, error)) error {
+	was := s.Before
+	if was == nil {
+		return s.lift(st)
+	}
+	policy, err := compile(was.Label)
+	if err != nil {
+		return err
+	}
+	next := s.About
+	next.Dry, next.Pinned, next.Asked, next.GSOLimit, next.Label = was.Dry, was.Pinned, was.Asked, was.GSOLimit, was.Label
+	next.Before, next.Until, next.Expires = nil, time.Time{}, was.Expires
+	pacer, err := choosePacer(next.Asked, policy)
+	if err != nil {
+		return err
+	}
+	if next.elsewhere(pacer, next.Dry) {
+		if err := s.lift(st); err != nil {
+			return err
+		}
+		next.Place = place{Method: s.Place.Method} // load attaches it there
+	}
+	_, err = s.load(st, policy, &next)
+	return err
+}

@@ -1,0 +1,99 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// TestExpiry holds each program to its deadline: from that nanosecond on a packet
+// passes unchanged and uncounted. Without a deadline that never happens.
+func TestExpiry(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	const end = 1_000_000
+	rows := []struct {
+		expiry, now uint64
+		passes      bool
+	}{
+		{0, 1, false},
+		{0, math.MaxUint64 >> 1, false},
+		{end, end - 1, false},
+		{end, end, true},
+		{end, end + 1, true},
+		{end, math.MaxUint64 >> 1, true},
+		{1, end, true},
+		{end + 2, end, false},
+		{math.MaxInt64, math.MaxInt64 - 1, false},
+		{0, end, false},
+	}
+	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Drop: true}}}}
+	for _, hook := range allHooks {
+		h := newHooked(t, policy, hook, nil)
+		dropped := int64(0)
+		for i, r := range rows {
+			h.expires(t, r.expiry)
+			record := bpf.ShaperRecord{Time: r.now, Wire: 100, Link: uint16(dataplane.LinkEthernet)}
+			if err := h.loaded.Maps[bpf.ShaperMapRecords].Put(uint32(0), &record); err != nil {
+				t.Fatal(err)
+			}
+			p := datagram(0, 0, 100)
+			code, err := h.program.Run(&ebpf.RunOptions{Data: p.Data, DataOut: h.room[:len(p.Data)+256]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := h.code(!r.passes); code != want {
+				t.Errorf("%v, row %d: the program returned %d: want %d", programs[hook], i, int32(code), int32(want))
+			}
+			if !r.passes {
+				dropped++
+			}
+		}
+		got, err := h.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := got[0].Drops[0][dataplane.CauseColor].Packets; n != dropped || got[0].Colors[0].Packets != dropped || got[1].Untaken.Packets != 0 {
+			t.Errorf("%v: %d drops are counted of %d: want %d, and no other packet", programs[hook], n, got[0].Colors[0].Packets, dropped)
+		}
+	}
+}
+
+// TestExpiryQueue holds that a packet beyond the deadline is put into no queue.
+func TestExpiryQueue(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	policy := allInto(queue.Config{Rate: mega, Bytes: 1 << 20})
+	for _, pacer := range []Pacer{FQ, HTB} {
+		h := paced(t, policy, pacer, false)
+		h.expires(t, uint64(10*ms))
+		in := skbHeld{Priority: 7, Tstamp: 12345}
+		if _, out := h.held(t, datagram(10*ms-1, 0, 1000), in); out == in {
+			t.Errorf("%s: a packet before the deadline is in no queue", pacer)
+		}
+		p := datagram(10*ms, 0, 1000)
+		if _, out := h.held(t, p, in); out.Priority != in.Priority || out.Tstamp != in.Tstamp {
+			t.Errorf("%s: a packet beyond the deadline left with priority %#x, tstamp %d: want them as they were", pacer, out.Priority, out.Tstamp)
+		}
+		all, err := h.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := all[0].Queued[0].Packets; n != 1 {
+			t.Errorf("%s: %d packets are counted as queued: want 1", pacer, n)
+		}
+	}
+}
+
+// expires sets the deadline of the program.
+func (h *hooked) expires(t *testing.T, at uint64) {
+	t.Helper()
+	if err := h.shared.expiry.Put(uint32(0), at); err != nil {
+		t.Fatal(err)
+	}
+}

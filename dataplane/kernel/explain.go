@@ -1,0 +1,96 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
+)
+
+// oldest is the first kernel that has all that the programs use, as
+// LINUX_VERSION_CODE: 5.18, bpf_xdp_load_bytes. What is older was not tried.
+const oldest = 5<<16 | 18<<8
+
+// explain says what is to be done about an error of the bpf system call.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	version, _ := features.LinuxVersionCode()
+	var refused *ebpf.VerifierError
+	switch {
+	case outOfFiles(err):
+		return fmt.Errorf("%w: raise the limit (ulimit -n, in a service LimitNOFILE=): %d are enough", unix.EMFILE, enoughFiles)
+	case version != 0 && version < oldest && !errors.Is(err, unix.EPERM):
+		return fmt.Errorf("kernel %d.%d is too old: shaper needs 5.18 or newer: %w", version>>16, version>>8&0xff, err)
+	case errors.As(err, &refused) && strings.Contains(err.Error(), "!root"): // the verifier, without CAP_PERFMON
+		return notPermitted()
+	case errors.Is(err, unix.EPERM) && !errors.As(err, &refused):
+		return notPermitted()
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("this kernel lacks a part of eBPF (CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT, CONFIG_NET_CLS_ACT): %w", err)
+	}
+	return err
+}
+
+// enoughFiles is a limit of open files under which a shaper of both directions is
+// attached: each takes about 20.
+const enoughFiles = 128
+
+// outOfFiles says whether an error is for lack of file descriptors. If there is
+// none for a probe of the kernel's features, the error is that it lacks them.
+func outOfFiles(err error) bool {
+	if errors.Is(err, unix.EMFILE) {
+		return true
+	}
+	if !errors.Is(err, ebpf.ErrNotSupported) {
+		return false
+	}
+	const probes = 8 // descriptors that a probe has open, and some that were closed since
+	for range probes {
+		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return errors.Is(err, unix.EMFILE)
+		}
+		defer unix.Close(fd)
+	}
+	return false
+}
+
+// notPermitted is EPERM with the capabilities that are missing.
+func notPermitted() error {
+	const cure = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+	switch list := missingCapabilities(); len(list) {
+	case 0: // they may be those of a user namespace
+		return fmt.Errorf("%w: %s", unix.EPERM, cure)
+	case 1:
+		return fmt.Errorf("%w: %s is missing: %s", unix.EPERM, list[0], cure)
+	default:
+		last := len(list) - 1
+		return fmt.Errorf("%w: %s and %s are missing: %s", unix.EPERM, strings.Join(list[:last], ", "), list[last], cure)
+	}
+}
+
+// missingCapabilities are the names of those that this thread lacks to attach a
+// program. CAP_SYS_ADMIN includes those of eBPF.
+func missingCapabilities() (names []string) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // the low and the high 32 bits
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return nil
+	}
+	has := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
+	if !has(unix.CAP_BPF) && !has(unix.CAP_SYS_ADMIN) {
+		names = append(names, "CAP_BPF")
+	}
+	if !has(unix.CAP_NET_ADMIN) {
+		names = append(names, "CAP_NET_ADMIN")
+	}
+	if !has(unix.CAP_PERFMON) && !has(unix.CAP_SYS_ADMIN) {
+		names = append(names, "CAP_PERFMON")
+	}
+	return names
+}

@@ -1,0 +1,73 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// feeder is the only class, and its only color, whose packets ever entered a
+// queue. HTB counts what it drops by queue, so only for them is it known whose
+// packets it dropped.
+type feeder struct {
+	Class string       `json:",omitempty"` // "" where there were several
+	Color *meter.Color `json:",omitempty"` // nil where there were several
+}
+
+// feederOf returns the feeder of a queue under a policy.
+func feederOf(policy *dataplane.Policy, q *dataplane.Queue) (out feeder) {
+	fed := false
+	for i := range policy.Classes {
+		c := &policy.Classes[i]
+		for color := meter.Green; color <= meter.Red; color++ {
+			if c.Action(color).Queue != q || c.Meter == nil && color != meter.Green {
+				continue
+			}
+			this := feeder{c.Name, &color}
+			if !fed {
+				out, fed = this, true
+			}
+			out = out.and(this)
+		}
+	}
+	return out
+}
+
+// and is the feeder of a queue that had both.
+func (f feeder) and(other feeder) feeder {
+	switch {
+	case f.Class != other.Class:
+		return feeder{}
+	case f.Color == nil || other.Color == nil || *f.Color != *other.Color:
+		return feeder{Class: f.Class}
+	}
+	return f
+}
+
+// countBehind adds to counters what HTB dropped of packets that the program let
+// into its queues. The kernel counts packets there and no bytes; one that is
+// still to be segmented is one.
+func (a *About) countBehind(stats []dataplane.ClassStats) error {
+	if a.Pacer != HTB {
+		return nil
+	}
+	leaves, err := leafStats(a.Place.Index)
+	if err != nil {
+		return err
+	}
+	for _, q := range a.Queued {
+		dropped := int64(leaves[uint16(q.ClassId)].Drops)
+		for i, c := range a.Classes {
+			if c.Name != q.Class {
+				continue
+			}
+			to := &stats[i].Behind
+			if q.Color != nil {
+				to = &stats[i].Drops[*q.Color][dataplane.CauseQueue]
+			}
+			to.Packets = (to.Packets + dropped) & math.MaxInt64
+		}
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+//go:build linux && amd64
+
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// command is the build of the command that is tested.
+var command string
+
+// The main thread never enters a world: it is where children of other threads
+// belong when these end.
+func init() { runtime.LockOSThread() }
+
+func TestMain(m *testing.M) {
+	if os.Getenv(planVariable) != "" {
+		trace(os.Args[1:])
+	}
+	if os.Getenv(initVariable) != "" {
+		if err := initWorld(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(tests(m))
+}
+
+func tests(m *testing.M) int {
+	if command = os.Getenv("SHAPER_CHAOS_COMMAND"); command == "" {
+		dir, err := os.MkdirTemp("", "shaper-chaos-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		command = filepath.Join(dir, "shaper")
+		out, err := exec.Command("go", "build", "-o", command, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "go build: %v: %s\n", err, out)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// settings are what the environment chooses.
+type settings struct {
+	all bool
+	// killsOnly leaves out the faults at chosen points.
+	killsOnly bool
+	seed      uint64
+	only      string
+	budget    time.Duration
+	kills     int
+	workers   int
+}
+
+func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
+	t.Helper()
+	text := os.Getenv("SHAPER_CHAOS_" + name)
+	if text == "" {
+		return otherwise
+	}
+	v, err := parse(text)
+	if err != nil {
+		t.Fatalf("SHAPER_CHAOS_%s: %v", name, err)
+	}
+	return v
+}
+
+func newSettings(t *testing.T) settings {
+	t.Helper()
+	s := settings{only: os.Getenv("SHAPER_CHAOS_ONLY")}
+	switch os.Getenv("SHAPER_CHAOS") {
+	case "all":
+		s.all = true
+	case "kills":
+		s.all, s.killsOnly = true, true
+	}
+	seed := uint64(1) // the sample is the same in each run: what it finds was caused by a change
+	if s.all {
+		seed = uint64(time.Now().UnixNano())
+	}
+	s.seed = setting(t, "SEED", seed, func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) })
+	s.workers = setting(t, "WORKERS", 2*runtime.NumCPU(), strconv.Atoi)
+	s.kills = setting(t, "KILLS", map[bool]int{true: 1000, false: 300}[s.all], strconv.Atoi)
+	s.budget = setting(t, "BUDGET", map[bool]time.Duration{false: 40 * time.Second}[s.all || s.only != ""], time.ParseDuration)
+	return s
+}
+
+// TestLiveFaults injects faults into the command and holds what is left to the rules.
+func TestLiveFaults(t *testing.T) {
+	if os.Getenv("SHAPER_VM") != "" {
+		t.Skip("not in a VM: it would take long and show nothing new")
+	}
+	s := newSettings(t)
+	possible := false
+	t.Run("privilege", func(t *testing.T) {
+		newWorld(t)
+		possible = true
+	})
+	if !possible {
+		t.Skip("no namespaces can be made here: run the tests as root")
+	}
+	t.Logf("SHAPER_CHAOS_SEED=%d: %d at once", s.seed, s.workers)
+	r := &report{}
+	random := rand.New(rand.NewPCG(s.seed, 0))
+	list := scenarios()
+	sample := !s.all && s.only == ""
+	var deadline time.Time
+	if s.budget > 0 {
+		deadline = time.Now().Add(s.budget)
+	}
+	if sample {
+		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		list = list[:sampled]
+	}
+	name, text, one := strings.Cut(s.only, "/")
+	list = slices.DeleteFunc(list, func(x *scenario) bool { return !strings.Contains(x.name, name) || one && x.name != name })
+	if one {
+		f, err := parseFault(text)
+		if err != nil || len(list) == 0 {
+			t.Fatalf("SHAPER_CHAOS_ONLY=%s: %v: %d scenarios", s.only, err, len(list))
+		}
+		s.run(t, r, []*attempt{{s: list[0], f: f}}, deadline)
+		r.print(t)
+		return
+	}
+	var counting []*attempt // without a fault, to know the points
+	for _, x := range list {
+		counting = append(counting, &attempt{s: x, f: fault{kind: "none"}})
+	}
+	s.run(t, r, counting, time.Time{})
+	counting = slices.DeleteFunc(counting, func(a *attempt) bool {
+		if len(a.problems) > 0 {
+			t.Logf("%s: no faults injected, since it is wrong without one", a.s.name)
+		}
+		return len(a.problems) > 0
+	})
+	var faults []*attempt
+	for _, c := range counting {
+		if !s.killsOnly {
+			faults = append(faults, s.faults(c, random)...)
+		}
+	}
+	if len(counting) > 0 {
+		faults = append(faults, s.randomKills(counting, random)...)
+	}
+	random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	t.Logf("%d scenarios, %d faults to choose from", len(counting), len(faults))
+	s.run(t, r, faults, deadline)
+	r.print(t)
+}
+
+// sampled is how many scenarios a sample is drawn from.
+const sampled = 8
+
+// faults are those of a scenario whose points are known. The seed chooses the
+// error at each point.
+func (s *settings) faults(counted *attempt, random *rand.Rand) []*attempt {
+	names := slices.Sorted(maps.Keys(faultErrors))
+	var list []*attempt
+	add := func(kind, point string) {
+		list = append(list, &attempt{s: counted.s, f: fault{kind: kind, point: point}})
+	}
+	for i, point := range counted.points {
+		if visible.MatchString(point) {
+			add(faultKill, point)
+			if counted.guarded >= 0 && i >= counted.guarded && !counted.s.orphan {
+				add(faultKillAll, point)
+			}
+		}
+		if failing(point) {
+			add(names[random.IntN(len(names))], point)
+		}
+	}
+	return list
+}
+
+// randomKills are signals at random moments of all scenarios.
+func (s *settings) randomKills(counted []*attempt, random *rand.Rand) []*attempt {
+	// Of an orphan the run is killed anyway.
+	counted = slices.DeleteFunc(slices.Clone(counted), func(c *attempt) bool { return c.s.orphan })
+	if len(counted) == 0 {
+		return nil
+	}
+	var list []*attempt
+	for range s.kills {
+		c := counted[random.IntN(len(counted))]
+		f := fault{kind: "SIGKILL", after: 1 + time.Duration(random.Int64N(int64(c.length)))}
+		switch random.IntN(8) {
+		case 0:
+			f.kind = "SIGTERM"
+		case 1:
+			f.kind = "SIGINT"
+		case 2:
+			f.all = true
+		}
+		list = append(list, &attempt{s: c.s, f: f})
+	}
+	return list
+}
+
+// run makes attempts in worlds, several at once, until the deadline.
+func (s *settings) run(t *testing.T, r *report, list []*attempt, deadline time.Time) {
+	t.Helper()
+	next := make(chan *attempt)
+	go func() {
+		defer close(next)
+		for _, a := range list {
+			if !deadline.IsZero() && time.Now().After(deadline) {
+				return
+			}
+			next <- a
+		}
+	}()
+	var workers sync.WaitGroup
+	for range s.workers {
+		workers.Go(func() {
+			for a := range next {
+				t.Run("world", func(t *testing.T) {
+					w := newWorld(t)
+					for ok := true; ok; a, ok = <-next {
+						a.w = w
+						r.begin(a)
+						clean := a.run()
+						r.add(t, a)
+						if !clean {
+							return
+						}
+					}
+				})
+			}
+		})
+	}
+	workers.Wait()
+}

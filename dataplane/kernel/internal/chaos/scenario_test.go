@@ -1,0 +1,266 @@
+//go:build linux && amd64
+
+package chaos
+
+import (
+	"slices"
+	"strings"
+)
+
+// scenario is a sequence of commands, one of which is to suffer a fault.
+type scenario struct {
+	name   string
+	before [][]string // run to their end, and succeed
+	beside []string   // a shaper run that is active meanwhile
+	victim []string
+	within []direction // that the policies are for
+	ready  int         // directions that a victim attaches before then is done; 0 for a victim that ends by itself
+	then   func(*attempt)
+	active string   // in force when it is ready
+	want   string   // in force after an exit code of 0
+	may    []string // in force after a fault
+	fails  outcome  // without a fault
+	lists  bool     // the victim prints JSON that lists v0
+	orphan bool     // the victim is killed when it is ready, and its guard suffers the fault
+}
+
+// outcome says whether the exit code is 1.
+type outcome int
+
+const (
+	never  outcome = iota
+	maybe          // the command may refuse what the scenario asks for
+	always         // a rollback
+)
+
+// attach is shaper run on v0.
+func attach(policy, hook, side string, more ...string) []string {
+	return append([]string{"run", "v0", "--policy", policy + ".yaml", "--hook", hook, "--direction", side}, more...)
+}
+
+// background is attach, to be left there.
+func background(policy, hook, side string, more ...string) []string {
+	return attach(policy, hook, side, append(more, "--background")...)
+}
+
+func within(side string) []direction {
+	switch side {
+	case "egress":
+		return []direction{egress}
+	case "ingress":
+		return []direction{ingress}
+	}
+	return directions
+}
+
+// scenarios are all of them.
+func scenarios() []*scenario {
+	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans())
+}
+
+// attaching are runs in the foreground that SIGTERM ends.
+func attaching() []*scenario {
+	var list []*scenario
+	add := func(name, policy, hook, side string, more ...string) *scenario {
+		s := &scenario{
+			name: name, victim: attach(policy, hook, side, more...), within: within(side),
+			then: (*attempt).terminate, active: policyA, want: nothing, may: []string{nothing},
+		}
+		s.ready = len(s.within)
+		list = append(list, s)
+		return s
+	}
+	for _, m := range [][2]string{{"tcx", "egress"}, {"tcx", "ingress"}, {"tc", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
+		add("attach-"+m[0]+"-"+m[1], "a", m[0], m[1])
+		if m[0] != "xdp" {
+			add("queues-"+m[0]+"-"+m[1], "aq", m[0], m[1])
+		}
+	}
+	add("gso-tcx-egress", "a", "tcx", "egress", "--gso-limit", "16384")
+	add("both-tcx", "a", "tcx", "both")
+	add("both-tc-gso", "a", "tc", "both", "--gso-limit", "16384")
+	add("both-queues-gso", "aq", "tcx", "both", "--gso-limit", "16384")
+	add("dry-run", "a", "tcx", "egress", "--dry-run").active = nothing
+	timed := add("for", "aq", "tcx", "egress", "--for", "1s")
+	timed.ready, timed.then = 0, nil
+	add("hangup", "a", "tcx", "egress").then = func(a *attempt) {
+		a.hangup("bq")
+		a.terminate()
+	}
+	add("linger", "aq", "tc", "both").then = func(a *attempt) {
+		a.linger()
+		a.terminate()
+	}
+	return list
+}
+
+// pinning are runs that leave their policy in force.
+func pinning() []*scenario {
+	var list []*scenario
+	add := func(name, policy, hook, side string, more ...string) *scenario {
+		s := &scenario{
+			name: name, victim: background(policy, hook, side, more...), within: within(side),
+			want: policyA, may: []string{nothing, policyA},
+		}
+		list = append(list, s)
+		return s
+	}
+	add("background-tcx-egress", "a", "tcx", "egress")
+	add("background-tc-egress", "a", "tc", "egress")
+	add("background-xdp-ingress", "a", "xdp", "ingress")
+	add("background-queues-egress", "aq", "tcx", "egress")
+	add("background-queues-ingress", "aq", "tcx", "ingress")
+	add("background-both-queues-gso", "aq", "tcx", "both", "--gso-limit", "16384")
+	pin := add("pin-tcx-egress", "a", "tcx", "egress")
+	pin.victim, pin.ready, pin.then, pin.active = attach("a", "tcx", "egress", "--pin"), 1, (*attempt).terminate, policyA
+	return list
+}
+
+// rollingBack are policies that somebody or nobody confirms.
+func rollingBack() []*scenario {
+	soon := []string{"--confirm", "1s"}
+	late := []string{"--confirm", "60s"}
+	pinned := [][]string{background("a", "tcx", "egress")}
+	confirm := func(a *attempt) {
+		a.command("confirm", "v0")
+		a.terminate()
+	}
+	return []*scenario{
+		{
+			name: "unconfirmed-new", victim: attach("a", "tcx", "egress", soon...), within: within("egress"),
+			want: nothing, may: []string{nothing}, fails: always,
+		},
+		{
+			name: "unconfirmed-queues", victim: attach("aq", "tc", "both", soon...), within: directions,
+			want: nothing, may: []string{nothing}, fails: always,
+		},
+		{
+			name: "unconfirmed-pinned", before: pinned, victim: attach("b", "tcx", "egress", soon...), within: within("egress"),
+			want: policyA, may: []string{policyA}, fails: always,
+		},
+		{
+			name: "unconfirmed-reload", before: pinned, victim: []string{"reload", "v0", "--policy", "bq.yaml", "--confirm", "1s"}, within: within("egress"),
+			want: policyA, may: []string{policyA}, fails: always,
+		},
+		{
+			name: "confirmed-new", victim: attach("a", "tcx", "egress", append(late, "--pin")...), within: within("egress"),
+			ready: 1, then: confirm, active: policyA, want: policyA, may: []string{nothing, policyA},
+		},
+		{
+			name: "confirm", before: pinned, beside: attach("b", "tcx", "egress", append(late, "--pin")...), victim: []string{"confirm", "v0"}, within: within("egress"),
+			want: policyB, may: []string{policyA, policyB},
+		},
+	}
+}
+
+// changing are reloads and takeovers.
+func changing() []*scenario {
+	var list []*scenario
+	add := func(name string, before [][]string, side string, victim ...string) *scenario {
+		s := &scenario{
+			name: name, before: before, victim: victim, within: within(side), want: policyB, may: []string{policyA, policyB},
+		}
+		list = append(list, s)
+		return s
+	}
+	reload := func(policy string) []string { return []string{"reload", "v0", "--policy", policy + ".yaml"} }
+	one := func(command []string) [][]string { return [][]string{command} }
+	add("reload-plain", one(background("a", "tcx", "egress")), "egress", reload("b")...)
+	add("reload-plain-tc", one(background("a", "tc", "both")), "both", reload("b")...)
+	add("reload-xdp", one(background("a", "xdp", "ingress")), "ingress", reload("b")...)
+	add("reload-to-queues", one(background("a", "tcx", "egress")), "egress", reload("bq")...)
+	add("reload-to-queues-ingress", one(background("a", "tc", "ingress")), "ingress", reload("bq")...).fails = maybe
+	add("reload-from-queues", one(background("aq", "tcx", "egress")), "egress", reload("b")...)
+	add("reload-from-queues-ingress", one(background("aq", "tcx", "ingress")), "ingress", reload("b")...).fails = maybe
+	add("reload-rate", one(background("aq", "tcx", "both")), "both", reload("bq")...)
+	beside := add("reload-beside", nil, "egress", reload("bq")...)
+	beside.beside, beside.want, beside.may = attach("a", "tc", "egress"), nothing, []string{nothing}
+	for _, takeover := range []struct{ name, from, to, hook, side string }{
+		{"takeover", "a", "b", "tcx", "egress"},
+		{"takeover-queues", "aq", "bq", "tcx", "egress"},
+		{"takeover-to-queues", "a", "bq", "tc", "ingress"},
+		{"takeover-xdp", "a", "b", "xdp", "ingress"},
+	} {
+		s := add(takeover.name, one(background(takeover.from, takeover.hook, takeover.side)), takeover.side, attach(takeover.to, takeover.hook, takeover.side)...)
+		s.ready, s.then, s.active, s.want, s.may = 1, (*attempt).terminate, policyB, nothing, []string{nothing, policyA, policyB}
+	}
+	return list
+}
+
+// looking are commands that change nothing, and must not say that there is
+// nothing if they could not look.
+func looking() []*scenario {
+	var list []*scenario
+	for _, victim := range []string{"status", "stats"} {
+		for _, s := range [][3]string{{"aq", "tcx", "egress"}, {"aq", "tc", "ingress"}, {"a", "xdp", "ingress"}} {
+			list = append(list, &scenario{
+				name: victim + "-" + s[1] + "-" + s[2], before: [][]string{background(s[0], s[1], s[2])}, victim: []string{victim, "--json"},
+				within: within(s[2]), want: policyA, may: []string{policyA}, lists: true,
+			})
+		}
+	}
+	return list
+}
+
+// ending are detaches.
+func ending() []*scenario {
+	var list []*scenario
+	for _, s := range []struct{ name, policy, hook, side, more string }{
+		{"detach-tcx-egress", "a", "tcx", "egress", ""},
+		{"detach-tc-ingress", "a", "tc", "ingress", ""},
+		{"detach-xdp", "a", "xdp", "ingress", ""},
+		{"detach-queues-egress", "aq", "tc", "egress", ""},
+		{"detach-queues-ingress", "aq", "tcx", "ingress", ""},
+		{"detach-both-queues-gso", "aq", "tcx", "both", "--gso-limit 16384"},
+	} {
+		list = append(list, &scenario{
+			name: s.name, before: [][]string{background(s.policy, s.hook, s.side, strings.Fields(s.more)...)},
+			victim: []string{"detach", "v0"}, within: within(s.side), want: nothing, may: []string{nothing, policyA},
+		})
+	}
+	return list
+}
+
+// orphans are guards, which clean up after a run that is killed.
+func orphans() []*scenario {
+	var list []*scenario
+	for _, s := range []struct{ name, policy, hook, side, more string }{
+		{"orphan-tc-egress", "a", "tc", "egress", ""},
+		{"orphan-gso", "a", "tcx", "ingress", "--gso-limit 16384"},
+		{"orphan-queues-egress", "aq", "tcx", "egress", ""},
+		{"orphan-queues-ingress", "aq", "tcx", "ingress", ""},
+		{"orphan-both-queues-gso", "aq", "tc", "both", "--gso-limit 16384"},
+		{"orphan-unconfirmed", "aq", "tcx", "egress", "--pin --confirm 1s"},
+	} {
+		x := &scenario{
+			name: s.name, victim: attach(s.policy, s.hook, s.side, strings.Fields(s.more)...), within: within(s.side),
+			then: (*attempt).kill, active: policyA, may: []string{nothing}, orphan: true,
+		}
+		x.ready = len(x.within)
+		list = append(list, x)
+	}
+	pinned := list[len(list)-1]
+	list = append(list, &scenario{
+		name: "orphan-unconfirmed-pinned", before: [][]string{background("b", "tcx", "egress")}, victim: pinned.victim, within: pinned.within,
+		ready: 1, then: (*attempt).kill, active: policyA, may: []string{policyB}, orphan: true,
+	})
+	return list
+}
+
+// foreground says whether the victim is a shaper run that a guard protects.
+func (s *scenario) foreground() bool {
+	return s.victim[0] == "run" && !slices.Contains(s.victim, "--background")
+}
+
+// plain is a run of the same hook and direction as a scenario's that any
+// interface must allow which was cleaned up.
+func (s *scenario) plain() []string {
+	from := s.victim
+	if from[0] != "run" {
+		from = s.beside
+	}
+	if from == nil {
+		from = s.before[0]
+	}
+	return slices.Clone(from[:8])
+}

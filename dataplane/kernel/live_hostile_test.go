@@ -1,0 +1,77 @@
+package kernel_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// withMounts runs p's commands in a mount namespace of their own, prepared by a script.
+func (p *pair) withMounts(script string) {
+	p.t.Helper()
+	holder := exec.Command("unshare", "-m", "sh", "-ec", script+"; echo ready; exec sleep 1000")
+	out := &output{}
+	holder.Stdout, holder.Stderr = out, out
+	p.near.Start(holder)
+	out.await(p.t, "ready")
+	p.wrap = []string{"nsenter", "-m", "-t", fmt.Sprint(holder.Process.Pid)}
+}
+
+// TestLiveHostileFiles holds that root follows no link, and uses no folder, that
+// another user could have made.
+func TestLiveHostileFiles(t *testing.T) {
+	hereOnly(t)
+	queues := file(t, fmt.Sprintf(slowQueue, "50ms"))
+	for _, row := range []struct {
+		name, script, want string // %[1]d is the cookie, %[2]d the index, %[3]s a file
+		args               []string
+	}{
+		{
+			"lock is a link", "mkdir -m 700 /run/shaper; chown 65534 /run/shaper; ln -s %[3]s /run/shaper/%[1]d-%[2]d-change",
+			".*/run/shaper/.*-change.*",
+			[]string{"--meter", never},
+		},
+		{
+			"temporary journal is a link", "mkdir -m 700 /run/shaper; chown 65534 /run/shaper; ln -s %[3]s /run/shaper/%[1]d-%[2]d-journal.new",
+			"",
+			[]string{"--policy", queues},
+		},
+		{
+			"journal is a link", "mkdir -m 700 /run/shaper; ln -s %[3]s /run/shaper/%[1]d-%[2]d-journal",
+			".*/run/shaper/.*-journal.*",
+			[]string{"--policy", queues},
+		},
+		{
+			"folder for all", "mkdir -m 777 /run/shaper", "/run/shaper can be written by other users .*", []string{"--meter", never},
+		},
+		{
+			"pins of another user", "mount -t bpf -o mode=1777 bpf /sys/fs/bpf; mkdir -m 700 /sys/fs/bpf/shaper; chown 65534 /sys/fs/bpf/shaper",
+			".*/sys/fs/bpf/shaper belongs to user 65534, who could end shaping: .*",
+			[]string{"--hook", "tcx", "--pin", "--meter", never},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := newPair(t)
+			victim := filepath.Join(t.TempDir(), "victim")
+			rewrite(t, victim, "untouched")
+			before := p.attached()
+			script := "mount -t tmpfs tmpfs /run; " + row.script
+			if strings.Contains(script, "%[") {
+				script = fmt.Sprintf(script, p.near.Cookie(), p.near.Index("v0"), victim)
+			}
+			p.withMounts(script)
+			if row.want == "" {
+				p.run(row.args...).term()
+			} else {
+				p.fails(1, row.want, append([]string{"run", "v0"}, row.args...)...)
+			}
+			p.unchanged(before)
+			if text, err := os.ReadFile(victim); err != nil || string(text) != "untouched" {
+				t.Errorf("the file that the link names has %q, %v", text, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,290 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// site is an interface that is being changed: the change lock is held. All that
+// can outlive a process is made and removed here. It is found by what it is, not
+// by who made it, so that whatever a killed process left is removed as well.
+type site struct {
+	iface
+	journal
+	change lock
+	gone   bool // there is no such interface any more
+
+	// guard is called before the first change that outlives the process.
+	guard func() error
+	// Removed and Lost say what was taken away: one line each, and how many
+	// packets were still queued.
+	Removed []string
+	Notes   []string // what went unexpectedly
+	Lost    uint32
+}
+
+// openSite takes the change lock.
+func openSite(at iface) (st *site, err error) {
+	err = again(func() error {
+		st, err = openSiteOnce(at)
+		return err
+	})
+	return st, err
+}
+
+func openSiteOnce(at iface) (*site, error) {
+	change, err := changeLock(at)
+	if err != nil {
+		return nil, err
+	}
+	return lockedSite(at, change)
+}
+
+// lockedSite is openSite for one whose lock is held.
+func lockedSite(at iface, change lock) (*site, error) {
+	st := &site{iface: at, change: change}
+	j, broken, err := readJournal(at)
+	if err == nil {
+		st.journal = *j
+		if broken != "" {
+			st.Notes = append(st.Notes, broken)
+		}
+		_, err = netlink.LinkByIndex(at.Index)
+		if absent(err) {
+			st.gone, err = true, nil
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, change.Close())
+	}
+	return st, nil
+}
+
+func (st *site) close() error { return st.change.Close() }
+
+// note writes the journal. Who wrote it first has a guard.
+func (st *site) note() error {
+	if st.guard != nil {
+		if err := st.guard(); err != nil {
+			return err
+		}
+		st.guard = nil
+	}
+	return st.save(st.iface)
+}
+
+func (st *site) removed(format string, args ...any) {
+	st.Removed = append(st.Removed, fmt.Sprintf(format, args...))
+}
+
+// tries is how often something is tried again that must not be left half done: the
+// kernel may lack memory for a moment.
+const tries = 3
+
+func again(f func() error) (err error) {
+	for try := range tries {
+		if err = f(); err == nil {
+			return nil
+		}
+		time.Sleep(time.Duration(try) * 20 * time.Millisecond)
+	}
+	return err
+}
+
+// clear removes everything of ours in one direction, and puts back what was
+// there before. If it cannot see what there is it changes nothing.
+func (st *site) clear(direction Hook) error {
+	return again(func() error { return st.clearOnce(direction) })
+}
+
+func (st *site) clearOnce(direction Hook) error {
+	list, err := attachments(st.Index, direction)
+	if err != nil && !errors.Is(err, unix.EPERM) { // who may not look has made no link that stays
+		return err
+	}
+	var errs []error
+	for _, a := range list {
+		st.adopt(a)
+		a.end()
+		if err := a.remove(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		st.removed("%s %v: program %d by %s", st.name(), direction, a.program, a.Method)
+	}
+	errs = append(errs, st.unpace(direction), st.setGSO(direction, 0), st.removeClsact())
+	errs = append(errs, removePin(st.pin(direction)))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return st.save(st.iface)
+}
+
+// name is how people know the interface now.
+func (st *site) name() string { return nameOf(st.Index) }
+
+func nameOf(index int) string {
+	if l, err := netlink.LinkByIndex(index); err == nil {
+		return l.Attrs().Name
+	}
+	return fmt.Sprintf("interface %d", index)
+}
+
+// adopt notes what a shaper of before records had a version remembered beside its
+// program.
+func (st *site) adopt(a attachment) {
+	text, err := a.record()
+	if err != nil || text == nil {
+		return
+	}
+	var old struct {
+		Version   int
+		Direction Hook
+		Qdiscs    *qdiscs
+		GSO       *struct{ Limit, Max, MaxIPv4 uint32 }
+		Place     struct{ Clsact bool }
+	}
+	if json.Unmarshal(text, &old) != nil || old.Version != 0 || old.Direction > Ingress {
+		return
+	}
+	if st.Qdiscs == nil && old.Direction == Egress {
+		st.Qdiscs = old.Qdiscs
+	}
+	if st.GSO == nil && old.GSO != nil {
+		st.GSO = &gso{Max: old.GSO.Max, MaxIPv4: old.GSO.MaxIPv4}
+		st.GSO.Limits[old.Direction] = old.GSO.Limit
+	}
+	st.Clsact = st.Clsact || old.Place.Clsact
+}
+
+// drain is how long queued packets have to leave when a shaper ends. What is
+// left then is lost.
+const drain = time.Second
+
+// unpace removes what holds packets. It does nothing if there is nothing.
+func (st *site) unpace(direction Hook) error {
+	if direction == Ingress {
+		return st.removeIFB()
+	}
+	if st.gone {
+		st.Qdiscs = nil
+		return nil
+	}
+	ours, err := oursAtRoot(st.Index)
+	if err != nil {
+		return err
+	}
+	if ours || st.Restoring {
+		st.drain(st.Index)
+		st.Restoring = true
+		if err := st.save(st.iface); err != nil {
+			return err
+		}
+		if err := st.Qdiscs.restore(st.Index); err != nil {
+			return err
+		}
+		st.removed("%s egress: root qdisc %x:", st.name(), major)
+	}
+	if st.Qdiscs == nil && !st.Restoring {
+		return nil
+	}
+	st.Qdiscs, st.Restoring = nil, false
+	return st.save(st.iface)
+}
+
+// drain waits until queued packets have left, for a while.
+func (st *site) drain(index int) {
+	for end := time.Now().Add(drain); time.Now().Before(end) && queuedAt(index) > 0; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	st.Lost += queuedAt(index)
+}
+
+// queuedAt is how many packets a tree of ours holds.
+func queuedAt(index int) uint32 {
+	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	root := rootOf(list)
+	if err != nil || root == nil || root.Handle != major<<16 {
+		return 0
+	}
+	s, _ := root.counted()
+	return s.Waiting
+}
+
+// pace makes the tree stand at the root of a device: of the interface, or of its
+// ifb. Leaves that it has already keep their packets.
+func (st *site) pace(t *tree, index int) error {
+	ours, err := oursAtRoot(index)
+	if err != nil {
+		return err
+	}
+	if ours {
+		return t.grow(index)
+	}
+	before, err := standing(index)
+	if err != nil {
+		return err
+	}
+	if index == st.Index { // an ifb goes with its qdiscs
+		st.Qdiscs = &qdiscs{before}
+		if err := st.note(); err != nil {
+			return err
+		}
+	}
+	return t.plant(index, &qdiscs{before})
+}
+
+// addClsact makes the qdisc of filters, unless there is one.
+func (st *site) addClsact() error {
+	list, err := dump(unix.RTM_GETQDISC, st.Index, 0)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(o object) bool { return o.Parent == netlink.HANDLE_INGRESS }) {
+		return nil // clsact, or ingress, which does as well for that direction
+	}
+	st.Clsact = true
+	if err := st.note(); err != nil {
+		return err
+	}
+	err = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(st.Index), QdiscType: "clsact"})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return explain(fmt.Errorf("clsact on %s: %w", st.name(), err))
+	}
+	return nil
+}
+
+// removeClsact removes the qdisc if it is ours and nobody uses it any more. That
+// comes after what holds packets: with it the kernel empties the root of the device.
+func (st *site) removeClsact() error {
+	if !st.Clsact {
+		return nil
+	}
+	foreign := false
+	if !st.gone {
+		for _, parent := range []uint32{netlink.HANDLE_MIN_EGRESS, netlink.HANDLE_MIN_INGRESS} {
+			list, err := allFilters(st.Index, parent)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(list, isOurFilter) {
+				return nil
+			}
+			foreign = foreign || len(list) > 0
+		}
+	}
+	if !st.gone && !foreign { // others that use it by now keep it
+		err := netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: clsactOf(st.Index), QdiscType: "clsact"})
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !absent(err) {
+			return fmt.Errorf("clsact on %s: %w", st.name(), err)
+		}
+	}
+	st.Clsact = false
+	return st.save(st.iface)
+}
