@@ -176,8 +176,8 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 	}
 	poll, stop := r.vigil.poll(pollInterval)
 	defer stop()
+	asked := false
 	for {
-		asked := false
 		select {
 		case <-ctx.Done():
 			return nil
@@ -201,6 +201,9 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			asked = true
 		case <-poll:
 		}
+		if r.due(pollInterval) {
+			continue // a deadline must find nobody at work
+		}
 		switch r.look() {
 		case detached:
 			return nil
@@ -213,6 +216,7 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			}
 		}
 		if asked {
+			asked = false
 			r.board.publish(r.observe())
 		}
 	}
@@ -259,84 +263,6 @@ func (r *running) again() error {
 	}
 	r.policy = policy
 	return r.instruct()
-}
-
-// What look may find.
-type found int
-
-const (
-	well     found = iota
-	gone           // the interface
-	detached       // by another process
-)
-
-// look sees whether the shapers are still there. An error says nothing about
-// them: it is printed, once, and the next look may succeed.
-func (r *running) look() found {
-	for _, sh := range slices.Clone(r.list) {
-		state, err := r.lookAt(sh)
-		if err != nil {
-			if text := err.Error(); text != r.trouble {
-				r.trouble = text
-				r.warn("%s: cannot look: %v", where(&sh.About), err)
-			}
-			return well
-		}
-		if state == detached {
-			r.drop(sh)
-			if len(r.list) == 0 {
-				return detached
-			}
-			continue // the other direction goes on
-		}
-		if state != well {
-			return state
-		}
-	}
-	r.trouble = ""
-	return well
-}
-
-func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
-	name := sh.Interface
-	switch isGone, err := sh.Gone(); {
-	case err != nil:
-		return well, err
-	case isGone:
-		return gone, nil
-	case sh.Interface != name:
-		r.warn("%s is now called %s", name, sh.Interface)
-		r.name = sh.Interface
-	}
-	loaded := sh.Loaded
-	switch err := sh.Refresh(); {
-	case errors.Is(err, kernel.ErrDetached) && r.flags.repair && !sh.Ended():
-	case errors.Is(err, kernel.ErrDetached):
-		r.warn("%s: detached by another process", where(&sh.About))
-		return detached, nil
-	case err != nil:
-		return well, err
-	}
-	if r.ending() {
-		return well, nil
-	}
-	lines, repaired := r.vigil.look(sh)
-	for _, line := range lines {
-		r.warn("%s", line)
-	}
-	if repaired || !sh.Loaded.Equal(loaded) { // or another process gave it a policy
-		if err := r.instruct(); err != nil {
-			r.warn("%s: cannot start the guard: %v", where(&sh.About), err)
-		}
-	}
-	return well, nil
-}
-
-// ending says whether a deadline has passed: the program does nothing any more, and
-// the loop is about to see it.
-func (r *running) ending() bool {
-	now := time.Now()
-	return !r.over.IsZero() && !now.Before(r.over) || !r.until.IsZero() && !now.Before(r.until)
 }
 
 // rollBack returns to what was before, in all directions, unless it was
