@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // Capabilities, as bits.
@@ -17,9 +19,6 @@ const (
 	runCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON | 1<<unix.CAP_SYS_ADMIN
 	tapCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
 )
-
-// runtimeDirectory has the locks of all shapers.
-const runtimeDirectory = "/run/shaper"
 
 // dropPrivileges restarts a command of root in the same process, with no
 // capabilities but those in keep, and so that no program it starts can gain any.
@@ -99,7 +98,7 @@ func readable(now sets, keep uint64, policy string) (uint64, error) {
 	if policy != "" && unix.Faccessat(unix.AT_FDCWD, policy, unix.R_OK, unix.AT_EACCESS) == unix.EACCES {
 		keep |= 1 << unix.CAP_DAC_READ_SEARCH
 	}
-	if unix.Faccessat(unix.AT_FDCWD, runtimeDirectory, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == unix.EACCES {
+	if unix.Faccessat(unix.AT_FDCWD, kernel.StateDir, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == unix.EACCES {
 		keep |= 1 << unix.CAP_DAC_OVERRIDE
 	}
 	return keep, now.set()

@@ -106,7 +106,7 @@ func awayFile(here uint64, e *AwayError) string {
 
 // listAway are those that wait in a namespace.
 func listAway(here uint64) (out []*AwayError, err error) {
-	names, err := filepath.Glob(filepath.Join(stateDir, fmt.Sprintf("%d-*%s", here, awaySuffix)))
+	names, err := filepath.Glob(filepath.Join(StateDir, fmt.Sprintf("%d-*%s", here, awaySuffix)))
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func sweep() (removed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files, _ := os.ReadDir(stateDir) // before the interfaces: none of a new one is removed
+	files, _ := os.ReadDir(StateDir) // before the interfaces: none of a new one is removed
 	links, err := linkList()
 	if err != nil {
 		return nil, err

@@ -257,7 +257,7 @@ func arrival(t *testing.T, conn *net.UDPConn) time.Time {
 // TestIFBRate holds that what comes in waits, and then comes in.
 func TestIFBRate(t *testing.T) {
 	const want = 20_000_000 / 8
-	steady(t, func() error {
+	nettest.Steady(t, func() error {
 		s := newShadowed(t)
 		s.pace(want)
 		conn := s.receive(9)

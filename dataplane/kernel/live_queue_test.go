@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -159,7 +161,7 @@ func gapsOf(frames []nettest.Frame) []time.Duration {
 }
 
 // about wants a value near another. A VM may be slow, but not fast.
-func about(t *testing.T, what string, got, want, within float64) {
+func about(t *testing.T, what string, got, want, within float64) error {
 	t.Helper()
 	t.Logf("%s: %.0f, %+.3f %% of %.0f", what, got, 100*(got/want-1), want)
 	least, most := want*(1-within), want*(1+within)
@@ -167,8 +169,9 @@ func about(t *testing.T, what string, got, want, within float64) {
 		least, most = want/4, want*1.05
 	}
 	if got < least || got > most {
-		t.Errorf("%s: %.0f: want %.0f to %.0f", what, got, least, most)
+		return fmt.Errorf("%s: %.0f: want %.0f to %.0f", what, got, least, most)
 	}
+	return nil
 }
 
 // haveFQ says whether the kernel has it.
@@ -210,11 +213,24 @@ func TestLiveQueueRate(t *testing.T) {
 					before, qdiscs := p.attached(), p.qdiscs()
 					r := p.run(m.args("--pacer", pacer, "--policy", file(t, fmt.Sprintf(slowQueue, limit)))...)
 					_, at := p.addresses(m, false)
-					in, sniffer := listen(t, p.far, at), p.far.Sniff("v0")
-					conn := sender(t, p.near, at, 0, 0)
-					sent := int64(0)
-					got := gathered(in, func() { sent = offer(t, conn, size, 2*rate, 2500*time.Millisecond) })[0]
-					frames := sniffer.Stop()
+					in, conn := listen(t, p.far, at), sender(t, p.near, at, 0, 0)
+					var sent, got int64
+					nettest.Steady(t, func() error {
+						sniffer := p.far.Sniff("v0")
+						got += gathered(in, func() { sent += offer(t, conn, size, 2*rate, 2500*time.Millisecond) })[0]
+						frames := sniffer.Stop()
+						if len(frames) < 100 {
+							t.Fatalf("only %d frames", len(frames))
+						}
+						gaps := gapsOf(frames)
+						ideal := time.Duration(size / rate * 1e9)
+						t.Logf("gaps: p1 %v, median %v, p99 %v of %v", gaps[len(gaps)/100], gaps[len(gaps)/2], gaps[len(gaps)*99/100], ideal)
+						err := about(t, "rate", speedOf(frames), rate, 0.01)
+						if !inVM {
+							err = errors.Join(err, about(t, "median gap", float64(gaps[len(gaps)/2]), float64(ideal), 0.05))
+						}
+						return err
+					})
 					s := p.queued()
 					c := s.Classes[0]
 					got += s.Queues[0].Dropped
@@ -232,16 +248,6 @@ func TestLiveQueueRate(t *testing.T) {
 					}
 					if now := p.qdiscs(); !strings.Contains(now, "qdisc "+pacer+" 5ade: root") {
 						t.Errorf("tc says\n%s", now)
-					}
-					if len(frames) < 100 {
-						t.Fatalf("only %d frames", len(frames))
-					}
-					about(t, "rate", speedOf(frames), rate, 0.01)
-					gaps := gapsOf(frames)
-					ideal := time.Duration(size / rate * 1e9)
-					t.Logf("gaps: p1 %v, median %v, p99 %v of %v", gaps[len(gaps)/100], gaps[len(gaps)/2], gaps[len(gaps)*99/100], ideal)
-					if !inVM {
-						about(t, "median gap", float64(gaps[len(gaps)/2]), float64(ideal), 0.05)
 					}
 					r.term()
 					p.clean(before, qdiscs)
@@ -271,43 +277,56 @@ func TestLiveQueueBoth(t *testing.T) {
 				sent, got int64
 				took      time.Duration
 			}
-			results := map[string]chan ended{}
-			for _, direction := range []string{"egress", "ingress"} {
+			run := func(in *receiver, conn *net.UDPConn) (e ended) {
+				first, last := time.Time{}, time.Time{}
+				stop := make(chan int64, 1)
+				go func() { stop <- offer(t, conn, size, 2*rate, 2500*time.Millisecond) }()
+				buf := make([]byte, 2000)
+				for done := false; ; {
+					_ = in.conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+					if _, err := in.conn.Read(buf); err != nil {
+						if done {
+							break
+						}
+						e.sent = <-stop
+						done = true
+						continue
+					}
+					last = time.Now()
+					if first.IsZero() {
+						first = last
+					}
+					e.got++
+				}
+				e.took = last.Sub(first)
+				return e
+			}
+			directions := []string{"egress", "ingress"}
+			var ins [2]*receiver
+			var conns [2]*net.UDPConn
+			for i, direction := range directions {
 				m := method{hook, direction}
 				from, to := p.sides(m)
 				_, at := p.addresses(m, false)
-				in, conn := listen(t, to, at), sender(t, from, at, 0, 0)
-				result := make(chan ended, 1)
-				results[direction] = result
-				go func() {
-					var e ended
-					first, last := time.Time{}, time.Time{}
-					stop := make(chan int64, 1)
-					go func() { stop <- offer(t, conn, size, 2*rate, 2500*time.Millisecond) }()
-					buf := make([]byte, 2000)
-					for done := false; ; {
-						_ = in.conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-						if _, err := in.conn.Read(buf); err != nil {
-							if done {
-								break
-							}
-							e.sent = <-stop
-							done = true
-							continue
-						}
-						last = time.Now()
-						if first.IsZero() {
-							first = last
-						}
-						e.got++
-					}
-					e.took = last.Sub(first)
-					result <- e
-				}()
+				ins[i], conns[i] = listen(t, to, at), sender(t, from, at, 0, 0)
 			}
-			for direction, result := range results {
-				e := <-result
-				about(t, direction, float64(e.got-1)*size/e.took.Seconds(), rate, 0.01)
+			var all [2]ended
+			nettest.Steady(t, func() (err error) {
+				var results [2]chan ended
+				for i := range results {
+					results[i] = make(chan ended, 1)
+					go func() { results[i] <- run(ins[i], conns[i]) }()
+				}
+				for i, result := range results {
+					e := <-result
+					all[i].sent += e.sent
+					all[i].got += e.got
+					err = errors.Join(err, about(t, directions[i], float64(e.got-1)*size/e.took.Seconds(), rate, 0.01))
+				}
+				return err
+			})
+			for i, direction := range directions {
+				e := all[i]
 				s := p.queued("v0", "--direction", direction)
 				c := s.Classes[0]
 				e.got += s.Queues[0].Dropped
@@ -495,35 +514,32 @@ queues:
   mail: {link: wan, priority: 1, weight: 1, limit: 50ms}
   rest: {link: wan, priority: 2, limit: 50ms}
 `))
+	listen(t, p.far, at) // nothing is refused
 	offered := map[int]float64{46 << 2: 4e6 / 8, af11: 40e6 / 8, af12: 40e6 / 8, 0: 40e6 / 8}
-	sent := make(chan int64)
-	for tos, rate := range offered {
-		conn := sender(t, p.near, at, tos, 0)
-		go func() { sent <- offer(t, conn, 1500, rate, 3*time.Second) }()
-	}
-	in := listen(t, p.far, at)
-	time.Sleep(500 * time.Millisecond)
-	sniffer := p.far.Sniff("v0")
-	time.Sleep(2 * time.Second)
-	frames := sniffer.Stop()
-	total := int64(0)
-	for range offered {
-		total += <-sent
-	}
-	arrived := int64(len(in.take()))
-	about(t, "link", speedOf(frames), 20e6/8, 0.01)
-	shares := map[int]float64{}
-	for _, f := range frames {
-		shares[tosOf(f.Data[14:])] += 1 / float64(len(frames))
-	}
-	t.Logf("shares by TOS: %v", shares)
-	for tos, want := range map[int]float64{46 << 2: 0.2, af11: 0.6, af12: 0.2, 0: 0} {
-		if got := shares[tos]; got < want-0.03*0.6 || got > want+0.03*0.6 {
-			t.Errorf("TOS %#x has %.4f of the link: want %.2f", tos, got, want)
+	nettest.Steady(t, func() error {
+		var sending sync.WaitGroup
+		for tos, rate := range offered {
+			conn := sender(t, p.near, at, tos, 0)
+			sending.Go(func() { offer(t, conn, 1500, rate, 3*time.Second) })
 		}
-	}
-	out, _ := p.do(0, "stats")
-	t.Logf("%d of %d arrived; %s", arrived, total, out)
+		time.Sleep(500 * time.Millisecond)
+		sniffer := p.far.Sniff("v0")
+		time.Sleep(2 * time.Second)
+		frames := sniffer.Stop()
+		sending.Wait()
+		err := about(t, "link", speedOf(frames), 20e6/8, 0.01)
+		shares := map[int]float64{}
+		for _, f := range frames {
+			shares[tosOf(f.Data[14:])] += 1 / float64(len(frames))
+		}
+		t.Logf("shares by TOS: %v", shares)
+		for tos, want := range map[int]float64{46 << 2: 0.2, af11: 0.6, af12: 0.2, 0: 0} {
+			if got := shares[tos]; got < want-0.03*0.6 || got > want+0.03*0.6 {
+				err = errors.Join(err, fmt.Errorf("TOS %#x has %.4f of the link: want %.2f", tos, got, want))
+			}
+		}
+		return err
+	})
 	r.term()
 	p.clean(before, qdiscs)
 }
@@ -578,7 +594,7 @@ queues: {q: {rate: 100mbit, limit: 100ms}}
 				return float64(n) / time.Since(begin).Seconds()
 			}
 			read(time.Second)
-			about(t, "goodput", read(3*time.Second), 100e6/8*1448/1500, 0.01)
+			nettest.Steady(t, func() error { return about(t, "goodput", read(3*time.Second), 100e6/8*1448/1500, 0.01) })
 			c := p.queued().Classes[0]
 			t.Logf("%+v", c)
 			r.term()

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -22,16 +23,23 @@ func TestLiveOneRate(t *testing.T) {
 		_, at := p.addresses(m, false)
 		bulk, routing := sender(t, from, at, 0, 0), sender(t, from, at, cs6, 0)
 		in := listen(t, to, at)
-		var sniffer *nettest.Sniffer // of what left; packets that arrive are seen before they are queued
-		if m.direction == "egress" {
-			sniffer = to.Sniff("v0")
-		}
 		var sent, control int64
-		got := gathered(in, func() {
-			done := make(chan int64)
-			go func() { done <- offer(t, routing, 100, 1e4, 2*time.Second) }()
-			sent = offer(t, bulk, size, 2*rate, 2*time.Second)
-			control = <-done
+		got := map[int]int64{}
+		nettest.Steady(t, func() error {
+			sniffer := to.Sniff("v0")
+			for tos, n := range gathered(in, func() {
+				done := make(chan int64)
+				go func() { done <- offer(t, routing, 100, 1e4, 2*time.Second) }()
+				sent += offer(t, bulk, size, 2*rate, 2*time.Second)
+				control += <-done
+			}) {
+				got[tos] += n
+			}
+			frames := slices.DeleteFunc(sniffer.Stop(), func(f nettest.Frame) bool { return tosOf(f.Data[14:]) != 0 })
+			if m.direction == "ingress" { // they are seen before they are queued
+				return nil
+			}
+			return about(t, m.direction, speedOf(frames), rate, 0.01)
 		})
 		if got[cs6] != control || control < 100 {
 			t.Errorf("%s: %d of %d routing packets arrived", m.direction, got[cs6], control)
@@ -47,16 +55,6 @@ func TestLiveOneRate(t *testing.T) {
 		if s.Policy != "--rate 20mbit" {
 			t.Errorf("policy %q", s.Policy)
 		}
-		if sniffer == nil {
-			continue
-		}
-		var frames []nettest.Frame
-		for _, f := range sniffer.Stop() {
-			if tosOf(f.Data[14:]) == 0 {
-				frames = append(frames, f)
-			}
-		}
-		about(t, m.direction, speedOf(frames), rate, 0.01)
 	}
 	// The policy is kept with the shaper, and is given to it again.
 	p.do(0, "reload", "v0", "--direction", "egress")

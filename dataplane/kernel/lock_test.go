@@ -54,10 +54,10 @@ func TestLocks(t *testing.T) {
 	if err := owner.Close(); err != nil {
 		t.Error(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(stateDir, nowhere.file("*"))); left != nil {
+	if left, _ := filepath.Glob(filepath.Join(StateDir, nowhere.file("*"))); left != nil {
 		t.Errorf("%q are left", left)
 	}
-	if _, err := os.Stat(stateDir); err != nil {
+	if _, err := os.Stat(StateDir); err != nil {
 		t.Error(err)
 	}
 }

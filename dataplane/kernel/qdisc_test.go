@@ -199,20 +199,6 @@ func nearly(got, want float64) bool {
 	return got > want*0.99 && got < want*1.01
 }
 
-// steady measures until one measurement is right, five times at most: a busy machine
-// may stall in some, but what is wrong is wrong in all.
-func steady(t *testing.T, measure func() error) {
-	t.Helper()
-	var err error
-	for range 5 {
-		if err = measure(); err == nil {
-			return
-		}
-		t.Log(err)
-	}
-	t.Error(err)
-}
-
 // TestQdiscRate holds that a leaf has its rate, whatever it counts.
 func TestQdiscRate(t *testing.T) {
 	for _, rows := range []struct {
@@ -227,7 +213,7 @@ func TestQdiscRate(t *testing.T) {
 		{100_000_000, -14, 8000},
 	} {
 		t.Run(fmt.Sprintf("%d with %d", rows.bits, rows.overhead), func(t *testing.T) {
-			steady(t, func() error {
+			nettest.Steady(t, func() error {
 				w := newWire(t)
 				w.install(&tree{Pacer: HTB, Overhead: rows.overhead, Leaves: []treeLeaf{{ID: 1, Rate: bitRate(rows.bits), Credit: credit}}})
 				sniffer := w.far.Sniff("v0")
@@ -276,7 +262,7 @@ func TestQdiscLink(t *testing.T) {
 	if inVM {
 		allow = 0.1
 	}
-	steady(t, func() error {
+	nettest.Steady(t, func() error {
 		w := newWire(t)
 		link := bitRate(40_000_000)
 		w.install(&tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: link, Credit: credit}}, Leaves: []treeLeaf{

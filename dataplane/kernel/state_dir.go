@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stateDir holds locks and journals. /run is the same for ip netns exec.
-const stateDir = "/run/shaper"
+// StateDir is the folder of locks and journals. /run is the same for ip netns exec.
+const StateDir = "/run/shaper"
 
 // openStateDir makes the folder, or checks the one that exists: whoever could
 // write there could replace locks and journals. A service has a folder of its own
 // user (RuntimeDirectory=shaper), so another owner is accepted; no file in it is
 // followed or trusted that neither root, this user nor that owner made.
 func openStateDir() (owner uint32, err error) {
-	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+	if err := os.MkdirAll(StateDir, 0o700); err != nil {
 		return 0, withHint(err)
 	}
-	return safeDir(stateDir)
+	return safeDir(StateDir)
 }
 
 // safeDir returns the owner of a folder that only he can write.
@@ -41,9 +41,9 @@ func safeDir(path string) (owner uint32, err error) {
 func withHint(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w, and with a %s of its own (RuntimeDirectory=shaper)", explain(unix.EPERM), stateDir)
+		return fmt.Errorf("%w, and with a %s of its own (RuntimeDirectory=shaper)", explain(unix.EPERM), StateDir)
 	case errors.Is(err, unix.EROFS):
-		return fmt.Errorf("%w: locks and journals are kept in %s: mount a tmpfs there", err, stateDir)
+		return fmt.Errorf("%w: locks and journals are kept in %s: mount a tmpfs there", err, StateDir)
 	}
 	return err
 }
@@ -55,7 +55,7 @@ func openState(name string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(stateDir, name), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	file, err := os.OpenFile(filepath.Join(StateDir, name), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, withHint(err)
 	}
@@ -88,7 +88,7 @@ func writeState(name string, text []byte) error {
 	_, err = file.Write(text)
 	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {
-		err = os.Rename(file.Name(), filepath.Join(stateDir, name))
+		err = os.Rename(file.Name(), filepath.Join(StateDir, name))
 	}
 	if err != nil {
 		err = errors.Join(err, removeState(name+temporary))
@@ -101,7 +101,7 @@ const temporary = ".new"
 
 // removeState removes a file; one that is not there is no error.
 func removeState(name string) error {
-	err := os.Remove(filepath.Join(stateDir, name))
+	err := os.Remove(filepath.Join(StateDir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

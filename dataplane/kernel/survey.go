@@ -199,7 +199,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 			}
 		}
 		if j.Qdiscs != nil && !ours && !paced(Egress) {
-			add(Egress, "journal %s", filepath.Join(stateDir, at.file("journal")))
+			add(Egress, "journal %s", filepath.Join(StateDir, at.file("journal")))
 		}
 		filtered := slices.ContainsFunc(found[:], func(s *Shaper) bool {
 			return s != nil && (s.Place.Method == TC || s.Place.Index != at.Index)
