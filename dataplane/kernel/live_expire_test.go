@@ -135,6 +135,7 @@ func TestLiveExpireQueue(t *testing.T) {
 // TestLiveExpireTakenOver holds that who takes a shaper over has no deadline of
 // the one before.
 func TestLiveExpireTakenOver(t *testing.T) {
+	hereOnly(t)
 	p := newPair(t)
 	drop := []string{"--hook", "tc", "--pin", "--meter", never, "--green", "drop"}
 	p.run(drop...).term()

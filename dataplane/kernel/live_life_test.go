@@ -294,6 +294,7 @@ func TestLiveHUP(t *testing.T) {
 // and tokens, cut to a smaller burst, and that a policy with a fault changes
 // nothing.
 func TestLiveReload(t *testing.T) {
+	hereOnly(t)
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			m.need(t)

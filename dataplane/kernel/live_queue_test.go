@@ -687,6 +687,7 @@ func TestLiveQueueReload(t *testing.T) {
 // TestLiveQueueReloadKind goes from a policy without queues to one with, and
 // back: where packets leave, at once; where they come in, it is refused.
 func TestLiveQueueReloadKind(t *testing.T) {
+	notOlder(t)
 	for _, pacer := range pacers(t) {
 		t.Run(pacer, func(t *testing.T) {
 			if pacer == "htb" {
@@ -1460,6 +1461,7 @@ func nativeUint64(b []byte) (v uint64) {
 // TestLiveQueueHorizon holds that fq keeps packets for longer than it would by
 // default, and that a link takes HTB where there is fq.
 func TestLiveQueueHorizon(t *testing.T) {
+	notOlder(t)
 	if !haveFQ(t) {
 		t.Skip("this kernel has no fq")
 	}
@@ -1496,6 +1498,7 @@ func TestLiveQueueHorizon(t *testing.T) {
 // TestLiveQueueConfirmPacer holds that what was before comes back to what held
 // its packets.
 func TestLiveQueueConfirmPacer(t *testing.T) {
+	notOlder(t)
 	if !haveFQ(t) {
 		t.Skip("this kernel has no fq")
 	}

@@ -489,6 +489,7 @@ func TestLiveUDPSegments(t *testing.T) {
 // TestLiveBound holds that of UDP offered above PIR passes what the meter
 // allows, no byte more and hardly one less.
 func TestLiveBound(t *testing.T) {
+	hereOnly(t)
 	const (
 		pir, pbs = 2_500_000, 128 << 10 // bytes
 		cir, cbs = 1_250_000, 64 << 10

@@ -424,8 +424,8 @@ func TestQdiscRestore(t *testing.T) {
 		{"qdisc add dev v0 root handle 1: mq", "qdisc replace dev v0 parent 1:1 handle 5: pfifo limit 33"},
 	} {
 		for _, pacer := range []Pacer{HTB, FQ} {
-			if pacer == FQ && i > 3 {
-				continue // what comes back does not depend on it
+			if pacer == FQ && i > 3 || inVM && i%3 != 1 { // what comes back does not depend on the pacer
+				continue
 			}
 			t.Run(fmt.Sprint(pacer, script), func(t *testing.T) {
 				w := newWire(t)
