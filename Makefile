@@ -38,9 +38,10 @@ lint: ## gofumpt, go vet, staticcheck, go mod tidy
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
-# The faults come by themselves: beside them nothing that measures rates is right.
+# Live tests wait more than they work, so more of them run at once than there are
+# CPUs. The faults come by themselves: beside them nothing that measures rates is right.
 test: setup ## all tests
-	$(GO) test -timeout 30m $$($(GO) list ./... | grep -v /internal/chaos)
+	$(GO) test -timeout 30m -parallel $$((2 * $$(nproc))) $$($(GO) list ./... | grep -v /internal/chaos)
 	$(GO) test -timeout 30m ./dataplane/kernel/internal/chaos
 
 # Left out is what runs the command, which is built without it, and what compares

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 )
 
 // connect returns a function that connects to --metrics of a process.
@@ -73,13 +75,14 @@ func TestLiveMetricsIdle(t *testing.T) {
 func (p *pair) lateness() time.Duration {
 	p.t.Helper()
 	var deadline uint64
+	var index int
 	eventually(p.t, func() (err error) {
 		var list []*kernel.Shaper
 		p.near.Do(func() { list, err = kernel.List() })
 		if err != nil || len(list) != 1 {
 			return fmt.Errorf("%d shapers, %w: want one", len(list), err)
 		}
-		deadline = list[0].Expires
+		deadline, index = list[0].Expires, list[0].Place.Index
 		list[0].Close()
 		if deadline == 0 {
 			return fmt.Errorf("it has no deadline yet")
@@ -93,11 +96,17 @@ func (p *pair) lateness() time.Duration {
 		}
 		return now.Nano()
 	}
-	for end := time.Now().Add(patience); strings.Contains(p.attached(), "TCX"); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatal("it is still attached")
+	p.near.Do(func() { // as often as can be, and nothing but that
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress})
+			if err == nil && len(r.Programs) == 0 {
+				return
+			}
+			if err != nil || time.Now().After(end) {
+				p.t.Fatalf("it is still attached: %v, %v", r, err)
+			}
 		}
-	}
+	})
 	return time.Duration(clock() - int64(deadline)).Round(time.Millisecond)
 }
 
