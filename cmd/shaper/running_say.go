@@ -38,6 +38,9 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 			p.printf("\n%s\n", policy.table(stats, r.colored))
 		}
 	}
+	if queues, err := sh.Queues(); err == nil && shared(queues) > 0 {
+		p.printf("%s more packets dropped in queues that several classes feed\n", grouped(shared(queues)))
+	}
 	switch {
 	case stays:
 		p.printf("%s: still attached; shaper detach %s removes it\n", where(&sh.About), sh.Interface)

@@ -139,6 +139,9 @@ func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
 			t.AppendRow(row)
 			name = ""
 		}
+		if st.Behind.Packets > 0 { // of which color is not known
+			t.AppendRow(table.Row{name, "", "", "", "", grouped(st.Behind.Packets), "", ""})
+		}
 	}
 	return t.Render()
 }

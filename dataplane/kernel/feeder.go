@@ -48,14 +48,7 @@ func (f feeder) and(other feeder) feeder {
 // countBehind adds to counters what HTB dropped of packets that the program let
 // into its queues. The kernel counts packets there and no bytes; one that is
 // still to be segmented is one.
-func (a *About) countBehind(stats []dataplane.ClassStats) error {
-	if a.Pacer != HTB {
-		return nil
-	}
-	leaves, err := leafStats(a.Place.Index)
-	if err != nil {
-		return err
-	}
+func (a *About) countBehind(stats []dataplane.ClassStats, leaves map[uint16]queueStats) {
 	for _, q := range a.Queued {
 		dropped := int64(leaves[uint16(q.ClassId)].Drops)
 		for i, c := range a.Classes {
@@ -69,5 +62,4 @@ func (a *About) countBehind(stats []dataplane.ClassStats) error {
 			to.Packets = (to.Packets + dropped) & math.MaxInt64
 		}
 	}
-	return nil
 }

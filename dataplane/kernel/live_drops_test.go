@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"fmt"
+	"regexp"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
@@ -128,4 +129,12 @@ queues:
 		t.Errorf("queue a has a second class since: %+v: want %d dropped, of no class", s, all)
 	}
 	r.term()
+	for _, text := range []string{
+		fmt.Sprintf(`\n +%d +\n`, lost(18, 20)),
+		fmt.Sprintf(`\n%d more packets dropped in queues that several classes feed\n`, lost(10, 12, 14)),
+	} {
+		if !regexp.MustCompile(text).MatchString(r.out.String()) {
+			t.Errorf("the last table lacks %s: %s", text, &r.out)
+		}
+	}
 }

@@ -207,11 +207,9 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 	if err != nil {
 		return nil, err
 	}
-	var leaves map[uint16]queueStats
-	if s.Pacer == HTB {
-		if leaves, err = leafStats(s.Place.Index); err != nil {
-			return nil, err
-		}
+	leaves, err := s.leaves()
+	if err != nil {
+		return nil, err
 	}
 	out := make([]dataplane.QueueState, len(s.Queued))
 	for i, q := range s.Queued {
@@ -233,6 +231,14 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 		}
 	}
 	return out, nil
+}
+
+// leaves returns what HTB counts, by class; nothing where it holds no packets.
+func (s *Shaper) leaves() (map[uint16]queueStats, error) {
+	if s.Pacer != HTB {
+		return s.last, nil
+	}
+	return leafStats(s.Place.Index)
 }
 
 // inheritQueues gives queues their slots and classes: those of the policy

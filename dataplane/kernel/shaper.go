@@ -21,9 +21,10 @@ type Shaper struct {
 	about  *ebpf.Map
 	shared *shared
 	hook   hook
-	owner  lock         // where this process attached it
-	guard  func() error // Config.Guard
-	seen   []byte       // the record as it was read last
+	owner  lock                  // where this process attached it
+	guard  func() error          // Config.Guard
+	seen   []byte                // the record as it was read last
+	last   map[uint16]queueStats // what HTB counted until Detach
 
 	// TookOver says that it was attached before, by another process.
 	TookOver bool
@@ -129,6 +130,7 @@ func (s *Shaper) lift(st *site) error {
 	if s.hook != nil {
 		err = s.hook.remove() // at once, and without a look at what else is there
 	}
+	s.last, _ = s.leaves() // they go with HTB
 	err = errors.Join(err, st.clear(s.Direction))
 	s.Lost += st.Lost
 	s.hook, s.GSOLimit, s.Pacer = nil, 0, ""
@@ -288,7 +290,9 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out, s.countBehind(out)
+	leaves, err := s.leaves()
+	s.countBehind(out, leaves)
+	return out, err
 }
 
 // Tokens returns what the meters hold that a class leads to, in whole bytes.
