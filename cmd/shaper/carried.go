@@ -241,7 +241,7 @@ func dialTap(name string) *rpc.Client {
 
 func (r *remote) Info() *kernel.About                     { return &r.About }
 func (r *remote) Attached() (bool, error)                 { return r.Refresh() == nil, nil }
-func (r *remote) Owned() bool                             { return true }
+func (r *remote) Owned() (bool, error)                    { return true, nil }
 func (r *remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
 func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Snapshot.Stats, nil }
 func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Snapshot.Queues, nil }

@@ -13,15 +13,14 @@ import (
 )
 
 // child is a process that reads instructions as JSON. If it dies, another one is
-// started and gets the same instructions.
+// started and gets the latest instruction.
 type child struct {
 	command func() *exec.Cmd // returns a command to start
-	first   any              // first instruction of each process, nil for none
 
 	mu    sync.Mutex // of what follows
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	last  any           // latest instruction after the first, nil for none
+	last  any           // latest instruction, nil for none
 	ended bool          // no process is needed any more
 	end   chan struct{} // closed when ended
 	gone  chan struct{} // closed when the last process has been reaped
@@ -31,8 +30,8 @@ type child struct {
 // once must not take all of a CPU.
 const restartPause = time.Second
 
-func startChild(command func() *exec.Cmd, first any) (*child, error) {
-	c := &child{command: command, first: first, end: make(chan struct{}), gone: make(chan struct{})}
+func startChild(command func() *exec.Cmd) (*child, error) {
+	c := &child{command: command, end: make(chan struct{}), gone: make(chan struct{})}
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func (c *child) start() error {
 		return err
 	}
 	c.cmd, c.input = cmd, input
-	return errors.Join(c.write(c.first), c.write(c.last))
+	return c.write(c.last)
 }
 
 // write sends an instruction. It is no error if the process has died: the next one
@@ -92,7 +91,7 @@ func (c *child) watch() {
 	}
 }
 
-// tell sends an instruction, which replaces all earlier ones but the first.
+// tell sends an instruction, which replaces all earlier ones.
 func (c *child) tell(v any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,6 +105,10 @@ func (c *child) kill() { c.stop(func() { _ = c.cmd.Process.Kill() }) }
 // finish ends the input of the process and waits until it has acted.
 func (c *child) finish() { c.stop(func() { _ = c.input.Close() }) }
 
+// endTime is what a process may take to end. One that needs longer outlives this
+// one, and acts after it.
+const endTime = 10 * time.Second
+
 func (c *child) stop(how func()) {
 	c.mu.Lock()
 	if !c.ended {
@@ -114,5 +117,8 @@ func (c *child) stop(how func()) {
 	}
 	how()
 	c.mu.Unlock()
-	<-c.gone
+	select {
+	case <-c.gone:
+	case <-time.After(endTime):
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -22,14 +23,19 @@ type guard struct {
 	at kernel.Identity
 }
 
-// duty is what a guard is for: the first line of its input.
+// duty is what a guard is for. It is in its environment, which no fault can keep
+// from it.
 type duty struct {
 	Parent     int // process
 	At         kernel.Identity
 	Directions []kernel.Hook
 }
 
-// instructions follow, as often as something changes: the last ones count.
+// dutyVariable has the duty as JSON.
+const dutyVariable = "SHAPER_GUARD"
+
+// instructions are a guard's input, as often as something changes: the last ones
+// count.
 type instructions struct {
 	Stays bool // the policy stays when the process ends, unless a rollback is due
 	Now   bool // do not wait for the end of the process
@@ -40,13 +46,18 @@ func startGuard(name string, directions []kernel.Hook) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
+	duty, err := json.Marshal(duty{os.Getpid(), at, directions})
+	if err != nil {
+		return nil, err
+	}
 	c, err := startChild(func() *exec.Cmd {
 		cmd := exec.Command("/proc/self/exe", "guard", name)
 		cmd.Args[0] = "shaper"
+		cmd.Env = append(os.Environ(), dutyVariable+"="+string(duty))
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not ended by the terminal
 		return cmd
-	}, duty{os.Getpid(), at, directions})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +88,6 @@ func (g *guard) release() {
 	}
 }
 
-// dutyTime is what a parent may take to tell the guard what it is for.
-const dutyTime = 10 * time.Second
-
 // guardTries is how often a guard tries what fails, within 2 s.
 const guardTries = 9
 
@@ -92,20 +100,14 @@ func newGuard(s streams) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			nameProcess()
 			var d duty
-			var last instructions
-			in := json.NewDecoder(s.in)
-			// A parent that fails while it starts the guard has nothing to guard.
-			late := time.AfterFunc(dutyTime, func() { os.Exit(exitFailed) })
-			err := in.Decode(&d)
-			late.Stop()
-			if d.At.Index == 0 {
-				return err
+			if err := json.Unmarshal([]byte(os.Getenv(dutyVariable)), &d); err != nil {
+				return fmt.Errorf("%s: %w: only shaper run starts a guard", dutyVariable, err)
 			}
 			if mark, e := kernel.Guard(d.At); e == nil { // without it only status is worse off
 				defer mark.Close()
 			}
-			for err == nil { // whatever ends the input, nobody comes after the guard
-				err = in.Decode(&last)
+			var last instructions
+			for in := json.NewDecoder(s.in); in.Decode(&last) == nil; {
 			}
 			// The kernel closes the pipe before it releases what else the process
 			// held: locks and links.
@@ -113,7 +115,7 @@ func newGuard(s streams) *cobra.Command {
 				time.Sleep(10 * time.Millisecond)
 			}
 			for try := time.Duration(1); ; try++ { // nobody comes after the guard
-				if err = d.do(last.Stays); err == nil || try == guardTries {
+				if err := d.do(last.Stays); err == nil || try == guardTries {
 					return err
 				}
 				time.Sleep(try * 50 * time.Millisecond)
@@ -134,8 +136,14 @@ func (d duty) do(stays bool) error {
 		return err // what is not known must not be cleared away
 	}
 	for _, sh := range list {
-		if d.Directions != nil && sh.Owned() {
-			continue // it was taken over
+		if d.Directions != nil {
+			taken, err := sh.Owned()
+			if err != nil {
+				return err
+			}
+			if taken { // over, by another process
+				continue
+			}
 		}
 		due := sh.Until
 		if stays {

@@ -20,7 +20,7 @@ import (
 type live interface {
 	Info() *kernel.About
 	Attached() (bool, error)
-	Owned() bool
+	Owned() (bool, error)
 	Refresh() error
 	Stats() ([]dataplane.ClassStats, error)
 	Tokens(class int) ([][2]int64, error)
@@ -253,7 +253,9 @@ func guarded(s live) bool {
 func state(s live) string {
 	about := s.Info()
 	text := ""
-	switch owned := s.Owned(); {
+	owned, err := s.Owned()
+	owned = owned || err != nil // what is not known is not called left behind
+	switch {
 	case !about.Until.IsZero() && !owned && !guarded(s):
 		return "left behind: no process is there to roll it back: shaper reload or detach"
 	case about.Place.Method == byTap:

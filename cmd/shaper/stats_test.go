@@ -27,7 +27,7 @@ type still struct {
 
 func (s *still) Info() *kernel.About     { return &s.about }
 func (s *still) Attached() (bool, error) { return true, nil }
-func (s *still) Owned() bool             { return true }
+func (s *still) Owned() (bool, error)    { return true, nil }
 
 // onTerminal returns what is written to a terminal.
 func onTerminal(t *testing.T, write func(w *os.File)) string {

@@ -121,17 +121,19 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Policy, error), due time
 		if s.Until.IsZero() || !s.Until.Equal(due) {
 			continue
 		}
-		if err := again(func() error { return s.rollBack(st, compile) }); err != nil {
+		was := s.Before // a try that fails late leaves none
+		err := again(func() error { return s.rollBack(st, was, compile) })
+		if err != nil {
 			errs = append(errs, err)
-			continue
 		}
-		back = append(back, s)
+		if err == nil || errors.As(err, new(*ActiveError)) {
+			back = append(back, s)
+		}
 	}
 	return back, errors.Join(errs...)
 }
 
-func (s *Shaper) rollBack(st *site, compile func(json.RawMessage) (*dataplane.Policy, error)) error {
-	was := s.Before
+func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (*dataplane.Policy, error)) error {
 	if was == nil {
 		return s.lift(st)
 	}

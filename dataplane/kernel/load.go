@@ -1,12 +1,14 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 )
@@ -144,7 +146,13 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string
 			spec.Maps[name].MaxEntries = m.MaxEntries()
 		}
 	}
+	// With a log the kernel takes a minute over a program that it does not reject.
+	options.Programs.LogDisabled = true
 	c, err := ebpf.NewCollectionWithOptions(spec, options)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
+		options.Programs.LogDisabled = false
+		c, err = ebpf.NewCollectionWithOptions(spec, options)
+	}
 	return c, explain(err)
 }
 

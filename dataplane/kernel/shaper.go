@@ -82,12 +82,11 @@ func (s *Shaper) Gone() (bool, error) {
 }
 
 // Owned says whether the process that attached the shaper is alive.
-func (s *Shaper) Owned() bool {
+func (s *Shaper) Owned() (bool, error) {
 	if s.owner.File != nil {
-		return true
+		return true, nil
 	}
-	yes, err := owned(s.iface(), s.Direction)
-	return yes || err != nil // what is not known is left alone
+	return owned(s.iface(), s.Direction)
 }
 
 // Guarded says whether a process is there that rolls back, or cleans up, after the
