@@ -30,7 +30,11 @@ func (r *running) look() found {
 			return well
 		}
 		if state == detached {
+			at, direction := sh.Identity(), sh.Direction
 			r.drop(sh)
+			if err := kernel.Rescue(at, direction); err != nil { // what holds packets may be there still
+				r.warn("%s %v: %v", r.name, direction, err)
+			}
 			if len(r.list) == 0 {
 				return detached
 			}
@@ -59,7 +63,11 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 	switch err := sh.Refresh(); {
 	case errors.Is(err, kernel.ErrDetached) && r.flags.repair && !sh.Ended():
 	case errors.Is(err, kernel.ErrDetached):
-		r.warn("%s: detached by another process", where(&sh.About))
+		by := "another program removed its program: detached"
+		if sh.Ended() {
+			by = "detached by another process"
+		}
+		r.warn("%s: %s", where(&sh.About), by)
 		return detached, nil
 	case err != nil:
 		return well, err

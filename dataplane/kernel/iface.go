@@ -112,6 +112,9 @@ func absent(err error) bool {
 // Identity is an interface, whatever it is called.
 type Identity iface
 
+// Identity is the interface of a shaper.
+func (a *About) Identity() Identity { return Identity(a.iface()) }
+
 // Identify finds an interface by its name.
 func Identify(name string) (Identity, error) {
 	d, err := findDevice(name)

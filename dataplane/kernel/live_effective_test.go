@@ -5,6 +5,7 @@ import (
 	"net"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -347,6 +348,64 @@ func TestLiveDisplaced(t *testing.T) {
 			}
 			r.term()
 			p.ends(&d, before)
+		})
+	}
+}
+
+// TestLiveRepaired holds that --repair puts back whatever was displaced, once, and
+// that packets are shaped as before.
+func TestLiveRepaired(t *testing.T) {
+	hereOnly(t)
+	for _, d := range displacements() {
+		t.Run(d.name, func(t *testing.T) {
+			p := newQueuePair(t)
+			before := p.attached()
+			r := p.startDisplaced(&d, "--repair")
+			d.do(p)
+			r.err.await(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found)
+			r.err.await(t, `(?m)^shaper: v0 \w+: shaping again$`)
+			if e := p.effect(); e.Effective == nil || !*e.Effective || len(e.Problems) > 0 {
+				t.Errorf("status %+v: want it effective again", e)
+			}
+			if n, _ := p.probe(&d); n != 0 {
+				t.Errorf("%d of 3 packets bypass the shaper", n)
+			}
+			if n := r.lines(`shaper: v0 \w+: (not )?shaping.*`); n != 2 {
+				t.Errorf("stderr %q: want what was wrong, and that it is right", &r.err)
+			}
+			if d.undo != nil {
+				d.undo(p)
+			}
+			r.term()
+			p.ends(&d, before)
+		})
+	}
+}
+
+// TestLiveRemoved holds that a shaper whose program is removed ends, and puts back
+// what was there before.
+func TestLiveRemoved(t *testing.T) {
+	hereOnly(t)
+	for _, d := range displacements() {
+		if !d.ends {
+			continue
+		}
+		t.Run(d.name, func(t *testing.T) {
+			p := newQueuePair(t)
+			before := p.attached()
+			if !d.queues && !slices.Contains(d.args, "ingress") {
+				d.queues = true // what holds packets is to go as well
+				d.args = append(d.args, "--pacer", "htb")
+			}
+			r := p.startDisplaced(&d)
+			d.do(p)
+			if code := r.wait(); code != 0 || !strings.Contains(r.err.String(), "another program removed its program: detached\n") {
+				t.Errorf("exit %d, stderr %q: want that it was detached", code, &r.err)
+			}
+			p.ends(&d, before)
+			if out, _ := p.do(0, "status"); !strings.HasPrefix(out, "no shaper is attached") {
+				t.Errorf("status says %q", out)
+			}
 		})
 	}
 }

@@ -145,6 +145,9 @@ func (s *Shaper) attachAgain(st *site, policy *dataplane.Policy) error {
 		s.hook = old
 		return err
 	}
+	if id, e := old.program(); e == nil && id == s.Program {
+		return err // a new filter where the old one was removed
+	}
 	return errors.Join(err, old.remove())
 }
 
