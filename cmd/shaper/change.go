@@ -178,13 +178,18 @@ func inKernel(list []live) (out []*kernel.Shaper) {
 func awaitConfirm(ctx context.Context, list []live, until time.Time) (bool, error) {
 	timeout := time.After(time.Until(until))
 	for {
-		confirmed := true
+		confirmed, replaced := true, false
 		for _, sh := range list {
 			err := sh.Refresh()
 			if errors.Is(err, kernel.ErrDetached) {
 				return false, err
 			}
-			confirmed = confirmed && err == nil && !sh.Info().Until.Equal(until)
+			now := sh.Info().Until
+			confirmed = confirmed && err == nil && !now.Equal(until)
+			replaced = replaced || err == nil && !now.Equal(until) && !now.IsZero()
+		}
+		if confirmed && replaced {
+			return true, errors.New("not confirmed: another policy that waits for shaper confirm replaced it")
 		}
 		if confirmed {
 			return true, nil

@@ -61,7 +61,7 @@ func startGuard(name string, directions []kernel.Hook) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guard{c, at}, nil
+	return &guard{c, at}, c.tell(instructions{})
 }
 
 // tell gives the guard new instructions. A nil guard needs none.
@@ -88,6 +88,9 @@ func (g *guard) release() {
 	}
 }
 
+// firstTime is what a parent may take to send the first instructions.
+const firstTime = 10 * time.Second
+
 // guardTries is how often a guard tries what fails, within 2 s.
 const guardTries = 9
 
@@ -106,9 +109,13 @@ func newGuard(s streams) *cobra.Command {
 			if mark, e := kernel.Guard(d.At); e == nil { // without it only status is worse off
 				defer mark.Close()
 			}
+			// A parent that could not see that the guard started waits for its end.
+			late := time.AfterFunc(firstTime, func() { os.Exit(exitFailed) })
 			var last instructions
 			for in := json.NewDecoder(s.in); in.Decode(&last) == nil; {
+				late.Stop()
 			}
+			late.Stop()
 			// The kernel closes the pipe before it releases what else the process
 			// held: locks and links.
 			for !last.Now && os.Getppid() == d.Parent {

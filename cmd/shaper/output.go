@@ -31,6 +31,9 @@ func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 	if path == "-" {
 		return o, nil
 	}
+	if err := followable(path); err != nil {
+		return nil, usagef("%s %q: %w", what, path, err)
+	}
 	info, err := os.Stat(path)
 	if err == nil {
 		for name, other := range taken {
@@ -56,6 +59,29 @@ func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 		o.Writer = o.gzip
 	}
 	return o, nil
+}
+
+// followable refuses a link that neither this user nor root made: it would have this
+// user replace whatever file another one chooses.
+func followable(path string) error {
+	for range 40 { // as many as the kernel follows
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode()&os.ModeSymlink == 0 {
+			return nil // what is wrong with it is found when it is opened
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && int(uid) != os.Geteuid() {
+			return fmt.Errorf("%s is a symbolic link of user %d: name the file that it leads to", path, uid)
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return nil
 }
 
 // createTemp makes the file beside its place. One that replaces another is its

@@ -87,10 +87,11 @@ func (r *running) attach() error {
 		}
 	}
 	if r.flags.confirm > 0 { // the time begins now
-		r.until = time.Now().Add(r.flags.confirm)
-		if err := kernel.Postpone(r.until, r.list...); err != nil {
-			return err
+		until := time.Now().Add(r.flags.confirm)
+		if err := kernel.Postpone(until, r.list...); err != nil {
+			return err // the end rolls back what waits until the time before
 		}
+		r.until = until
 	}
 	if r.flags.span > 0 && r.over.IsZero() {
 		r.over = time.Now().Add(r.flags.span)

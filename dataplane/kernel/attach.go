@@ -159,18 +159,17 @@ func (cfg *Config) takeOver(st *site, policy *dataplane.Policy, d *device) (*Sha
 		s.Close()
 		return nil, nil, err
 	}
-	if cfg.Method != Auto && cfg.Method != s.Place.Method || s.elsewhere(pacer, cfg.Dry) {
+	elsewhere := cfg.Method != Auto && cfg.Method != s.Place.Method || s.elsewhere(pacer, cfg.Dry)
+	if elsewhere || s.Pinned && !cfg.Pin { // what is of the old one outlives the process
+		err = st.protect()
+	}
+	if elsewhere && err == nil {
 		cfg.before = s.now()
-		err := s.lift(st)
+		err = s.lift(st)
+	}
+	if elsewhere || err != nil {
 		s.Close()
 		return nil, nil, err
-	}
-	if s.Pinned && !cfg.Pin && st.guard != nil { // until its pin is removed it outlives the process
-		if err := st.guard(); err != nil {
-			s.Close()
-			return nil, nil, err
-		}
-		st.guard = nil
 	}
 	next := s.About
 	if !s.Until.IsZero() { // whoever would have rolled back is gone

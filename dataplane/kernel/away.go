@@ -112,7 +112,7 @@ func listAway(here uint64) (out []*AwayError, err error) {
 	}
 	for _, path := range names {
 		e, err := readAway(filepath.Base(path))
-		if err != nil {
+		if err != nil && !errors.Is(err, errStrange) {
 			return nil, err
 		}
 		if e != nil {

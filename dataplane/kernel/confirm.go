@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -20,8 +21,21 @@ func (a *About) promise(before *Before, until time.Time) {
 	a.Until = until.Round(0)
 }
 
+// LateError says that a policy was not confirmed in time, though it is still to be
+// rolled back.
+type LateError struct {
+	Interface string
+	Direction Hook
+	Until     time.Time
+}
+
+func (e *LateError) Error() string {
+	return fmt.Sprintf("%s %v: too late: the time to confirm it ended %v ago", e.Interface, e.Direction, time.Since(e.Until).Round(time.Second/10))
+}
+
 // Confirm makes the policies of an interface's shapers stay. It says which of them
-// had a rollback to wait for: none if they were confirmed, or rolled back, before.
+// had a rollback to wait for: none if they were confirmed, or rolled back, before. One
+// whose time is over is a *LateError.
 func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -40,6 +54,9 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 		}
 		if s.Until.IsZero() {
 			continue
+		}
+		if time.Now().After(s.Until) {
+			return confirmed, &LateError{s.Interface, s.Direction, s.Until}
 		}
 		s.Before, s.Until = nil, time.Time{}
 		if err := s.finish(st); err != nil {
@@ -61,14 +78,15 @@ func Postpone(until time.Time, list ...*Shaper) error {
 	}
 	defer st.close()
 	for _, s := range list {
-		if err := s.Refresh(); err != nil {
-			return err
-		}
-		if !s.Until.IsZero() {
-			s.Until = until.Round(0)
-			if err := s.finish(st); err != nil {
+		err := again(func() error {
+			if err := s.Refresh(); err != nil || s.Until.IsZero() {
 				return err
 			}
+			s.Until = until.Round(0)
+			return s.finish(st)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

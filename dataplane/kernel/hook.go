@@ -167,11 +167,8 @@ func (st *site) attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, 
 	if h.at.Priority, err = before(d, h.at.Parent); err != nil {
 		return nil, place{}, err
 	}
-	if st.guard != nil { // a filter outlives the process
-		if err := st.guard(); err != nil {
-			return nil, place{}, err
-		}
-		st.guard = nil
+	if err := st.protect(); err != nil { // a filter outlives the process
+		return nil, place{}, err
 	}
 	if err := netlink.FilterAdd(h.filter(p)); err != nil {
 		return nil, place{}, explain(fmt.Errorf("tc filter on %s: %w", d.name, err))

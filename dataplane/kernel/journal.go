@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -58,6 +59,9 @@ func peekJournal(at iface) (*journal, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &journal{}, nil
 	}
+	if errors.Is(err, errStrange) {
+		return nil, &tornError{filepath.Join(StateDir, at.file("journal")), err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +91,11 @@ func (j *journal) save(at iface) error {
 	}
 	j.Version = journalVersion
 	text, err := json.Marshal(j)
-	if err != nil || bytes.Equal(text, j.saved) {
+	if err != nil {
 		return err
+	}
+	if bytes.Equal(text, j.saved) {
+		return removeState(name + temporary) // of a killed process
 	}
 	if err := writeState(name, text); err != nil {
 		return fmt.Errorf("journal of interface %d: %w", at.Index, err)

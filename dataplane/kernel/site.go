@@ -68,13 +68,22 @@ func lockedSite(at iface, change lock) (*site, error) {
 
 func (st *site) close() error { return st.change.Close() }
 
+// protect starts the guard, unless there is one, or none is wanted.
+func (st *site) protect() error {
+	if st.guard == nil {
+		return nil
+	}
+	err := st.guard()
+	if err == nil {
+		st.guard = nil
+	}
+	return err
+}
+
 // note writes the journal. Who wrote it first has a guard.
 func (st *site) note() error {
-	if st.guard != nil {
-		if err := st.guard(); err != nil {
-			return err
-		}
-		st.guard = nil
+	if err := st.protect(); err != nil {
+		return err
 	}
 	return st.save(st.iface)
 }

@@ -48,6 +48,9 @@ func withHint(err error) error {
 	return err
 }
 
+// errStrange says that something else stands where a file of the folder belongs.
+var errStrange = errors.New("not a file that shaper made")
+
 // openState opens a file of the folder. It follows no link, and refuses what is
 // no plain file of root, of this user or of the folder's owner.
 func openState(name string, flags int) (*os.File, error) {
@@ -56,6 +59,9 @@ func openState(name string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	file, err := os.OpenFile(filepath.Join(StateDir, name), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
+		return nil, fmt.Errorf("%s is %w: remove it", filepath.Join(StateDir, name), errStrange)
+	}
 	if err != nil {
 		return nil, withHint(err)
 	}
@@ -70,7 +76,7 @@ func openState(name string, flags int) (*os.File, error) {
 	ours := stat.Uid == 0 || stat.Uid == owner || int(stat.Uid) == os.Geteuid()
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Mode&0o022 != 0 || !ours {
 		file.Close()
-		return nil, fmt.Errorf("%s is not a file that shaper made (user %d, mode %o): remove it", file.Name(), stat.Uid, stat.Mode)
+		return nil, fmt.Errorf("%s is %w (user %d, mode %o): remove it", file.Name(), errStrange, stat.Uid, stat.Mode)
 	}
 	return file, nil
 }

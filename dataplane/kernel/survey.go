@@ -67,6 +67,10 @@ func Look() (*Survey, error) {
 			continue
 		}
 		if err := v.look(at, name); err != nil {
+			if errors.Is(err, errStrange) { // of this interface alone
+				v.Left = append(v.Left, Left{name, Egress, err.Error()})
+				continue
+			}
 			v.Close()
 			if errors.Is(err, unix.EPERM) {
 				return nil, errPrivilege
@@ -184,9 +188,12 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		}
 	}
 	for _, direction := range []Hook{Egress, Ingress} {
-		if _, err := os.Lstat(at.pin(direction)); err == nil && (found[direction] == nil || found[direction].Place.Method == TC) {
+		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Method == TC) {
 			add(direction, "pin %s", at.pin(direction))
 		}
+	}
+	if half := filepath.Join(StateDir, at.file("journal")+temporary); exists(half) { // of a process that was killed
+		add(Egress, "journal %s", half)
 	}
 	if j, err := peekJournal(at); errors.As(err, new(*tornError)) {
 		add(Egress, "%v", err)
@@ -209,6 +216,11 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		}
 	}
 	return out, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // String names what is left, and where.
