@@ -273,7 +273,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 	var errs []error
 	for _, a := range v.away {
 		errs = append(errs, kernel.EndAway(a))
-		p.printf("%s: process %d does not wait for it any more\n", a.Interface, a.Process)
+		p.printf("%s %v: process %d does not wait for it any more\n", a.Interface, a.Direction, a.Process)
 	}
 	directions := f.list
 	if directions == nil {

@@ -65,7 +65,7 @@ func (v *survey) narrow(name string, f *directions) {
 	})
 	v.left = slices.DeleteFunc(v.left, func(l kernel.Left) bool { return other(l.Interface, l.Direction) })
 	v.away = slices.DeleteFunc(v.away, func(a *kernel.AwayError) bool {
-		return !slices.ContainsFunc(a.Directions, func(d kernel.Hook) bool { return !other(a.Interface, d) })
+		return other(a.Interface, a.Direction)
 	})
 }
 

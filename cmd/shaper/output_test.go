@@ -187,6 +187,33 @@ func TestPlantedLinks(t *testing.T) {
 	}
 }
 
+// TestForeignLinks holds that an output goes through links of root and of this user,
+// and through none of others.
+func TestForeignLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("giving files away needs root: run the tests as root")
+	}
+	for _, owner := range []int{0, 65534} {
+		dir := t.TempDir()
+		victim, link, own := filepath.Join(dir, "victim"), filepath.Join(dir, "link"), filepath.Join(dir, "own")
+		err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink("victim", link), os.Lchown(link, owner, owner), os.Symlink(link, own))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range []string{link, own} {
+			var stderr bytes.Buffer
+			code := run(append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...), streams{nil, io.Discard, &stderr})
+			text, _ := os.ReadFile(victim)
+			if owner == 0 && (code != exitDone || string(text) == "precious") {
+				t.Errorf("%s: exit %d: %s", out, code, &stderr)
+			}
+			if owner != 0 && (code != exitUsage || string(text) != "precious" || !strings.Contains(stderr.String(), "is a symbolic link of user 65534: name the file that it leads to")) {
+				t.Errorf("%s: exit %d: %q; the file has %d bytes", out, code, &stderr, len(text))
+			}
+		}
+	}
+}
+
 // TestNewTemp holds that a temporary file is new, hidden, and known until it is
 // forgotten.
 func TestNewTemp(t *testing.T) {

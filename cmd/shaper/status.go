@@ -118,7 +118,7 @@ func (v *survey) print(s streams, asJSON bool) error {
 		return v.printRemains(s)
 	}
 	for _, a := range v.away {
-		p.printf("%s: away: process %d waits for it, policy %s\n", a.Interface, a.Process, a.Policy)
+		p.printf("%s %v: away: process %d waits for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
 	}
 	for _, l := range v.left {
 		p.printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
@@ -129,7 +129,7 @@ func (v *survey) print(s streams, asJSON bool) error {
 func (v *survey) printRemains(s streams) error {
 	var out []remainsJSON
 	for _, a := range v.away {
-		out = append(out, remainsJSON{Interface: a.Interface, State: "waiting", Process: a.Process, Policy: a.Policy})
+		out = append(out, remainsJSON{Interface: a.Interface, Direction: a.Direction.String(), State: "waiting", Process: a.Process, Policy: a.Policy})
 	}
 	for _, l := range v.left {
 		out = append(out, remainsJSON{Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What})

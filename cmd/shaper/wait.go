@@ -57,13 +57,13 @@ func (r *running) wait(ctx context.Context, over <-chan time.Time) (bool, error)
 // did: false is the end.
 func (r *running) await(ctx context.Context, over <-chan time.Time) (bool, error) {
 	r.notify.ready("waiting for " + r.name)
-	away, err := kernel.Wait(kernel.AwayError{Interface: r.name, Directions: r.flags.directions.list, Policy: r.policy.Name})
+	away, err := kernel.Wait(r.name, r.policy.Name, r.flags.directions.list...)
 	if err != nil {
 		return false, err
 	}
 	defer away.End()
 	r.board.publish(r.observe())
-	for !away.Ended() {
+	for {
 		select {
 		case <-ctx.Done():
 			return false, nil
@@ -74,17 +74,18 @@ func (r *running) await(ctx context.Context, over <-chan time.Time) (bool, error
 			continue
 		case <-time.After(pollInterval):
 		}
-		if away.Ended() {
-			break
+		left := away.Directions()
+		if len(left) == 0 {
+			r.warn("%s: ended by another process", r.name)
+			return false, nil
 		}
+		r.flags.directions.list = left
 		err := r.attach()
 		if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
 			return err == nil, err
 		}
 		r.forget()
 	}
-	r.warn("%s: ended by another process", r.name)
-	return false, nil
 }
 
 // forget detaches from an interface that is gone. The policy is the last one,

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 
 // AwayError says that a process waits for an interface that is not there.
 type AwayError struct {
-	Interface  string
-	Directions []Hook
-	Process    int
-	Policy     string // its name
+	Interface string
+	Direction Hook
+	Process   int
+	Policy    string // its name
 }
 
 func (e *AwayError) Error() string {
@@ -33,29 +32,47 @@ func (e *AwayError) orNil() error {
 	return e
 }
 
-// Away is the mark of a process that waits for its interface, so that others see
-// it and can end it.
-type Away struct{ lock }
+// Away are the marks of a process that waits for its interface, one a direction, so
+// that others see it and can end it.
+type Away struct{ marks []mark }
 
-// Wait sets the mark. It is an *AwayError if another process waits for the interface.
-func Wait(e AwayError) (*Away, error) {
+type mark struct {
+	lock
+	direction Hook
+}
+
+// Wait sets the marks. It is an *AwayError if another process waits for the interface
+// in one of the directions.
+func Wait(name, policy string, directions ...Hook) (*Away, error) {
 	here, err := namespace()
 	if err != nil {
 		return nil, err
 	}
+	a := &Away{}
+	for _, direction := range directions {
+		l, err := markAway(here, AwayError{name, direction, os.Getpid(), policy})
+		if err != nil {
+			a.End()
+			return nil, err
+		}
+		a.marks = append(a.marks, mark{l, direction})
+	}
+	return a, nil
+}
+
+func markAway(here uint64, e AwayError) (lock, error) {
 	name := awayFile(here, &e)
 	l, err := takeLock(name, unix.LOCK_EX|unix.LOCK_NB)
 	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
 		if other, e := readAway(name); e != nil || other != nil {
-			return nil, errors.Join(e, other.orNil())
+			return lock{}, errors.Join(e, other.orNil())
 		}
 		time.Sleep(10 * time.Millisecond)
 		l, err = takeLock(name, unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {
-		return nil, err
+		return lock{}, err
 	}
-	e.Process = os.Getpid()
 	text, err := json.Marshal(e)
 	if err == nil {
 		err = l.Truncate(0)
@@ -64,27 +81,38 @@ func Wait(e AwayError) (*Away, error) {
 		_, err = l.WriteAt(text, 0)
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return lock{}, errors.Join(err, l.Close())
 	}
-	return &Away{l}, nil
+	return l, nil
 }
 
-// Ended says whether another process has ended the waiting.
-func (a *Away) Ended() bool {
-	_, err := os.Lstat(a.Name())
+// Directions are those in which no other process has ended the waiting.
+func (a *Away) Directions() (out []Hook) {
+	for _, m := range a.marks {
+		if !m.ended() {
+			out = append(out, m.direction)
+		}
+	}
+	return out
+}
+
+func (m mark) ended() bool {
+	_, err := os.Lstat(m.Name())
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// End removes the mark.
+// End removes the marks.
 func (a *Away) End() {
-	if a.Ended() {
-		a.File.Close()
-		return
+	for _, m := range a.marks {
+		if m.ended() {
+			m.File.Close()
+			continue
+		}
+		_ = m.Close()
 	}
-	_ = a.Close()
 }
 
-// EndAway has the process end that waits for an interface.
+// EndAway has the process end its waiting in a direction.
 func EndAway(e *AwayError) error {
 	here, err := namespace()
 	if err != nil {
@@ -95,13 +123,9 @@ func EndAway(e *AwayError) error {
 
 const awaySuffix = ".away"
 
-// awayFile is the name of a mark: a process waits for each direction by itself.
+// awayFile is the name of a mark.
 func awayFile(here uint64, e *AwayError) string {
-	name := fmt.Sprint(here, "-", strings.ReplaceAll(e.Interface, "/", "_"))
-	for _, direction := range e.Directions {
-		name += "." + direction.String()
-	}
-	return name + awaySuffix
+	return fmt.Sprintf("%d-%s.%v%s", here, strings.ReplaceAll(e.Interface, "/", "_"), e.Direction, awaySuffix)
 }
 
 // listAway are those that wait in a namespace.
@@ -143,6 +167,8 @@ func readAway(name string) (*AwayError, error) {
 	if err := json.Unmarshal(text, e); err != nil {
 		return nil, nil // it is being written
 	}
-	e.Directions = slices.DeleteFunc(e.Directions, func(h Hook) bool { return h > Ingress })
+	if e.Direction > Ingress {
+		return nil, nil // of another version
+	}
 	return e, nil
 }

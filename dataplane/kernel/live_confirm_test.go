@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -36,6 +37,54 @@ func TestLiveConfirmOfAnother(t *testing.T) {
 	p.do(0, "confirm", "v0")
 	second.term()
 	p.do(0, "detach", "v0")
+	p.nothing()
+}
+
+// TestLiveConfirmLate holds that what was not confirmed in time cannot be confirmed
+// later, though nobody has rolled it back yet.
+func TestLiveConfirmLate(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	r := p.run("--confirm", "2s", "--meter", never)
+	until := *p.stats().Unconfirmed
+	guard := guardOf(t, r)
+	for _, pid := range []int{r.cmd.Process.Pid, guard} {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Until(until.Add(100 * time.Millisecond)))
+	p.fails(1, "v0 egress: too late: the time to confirm it ended .* ago", "confirm", "v0")
+	for _, pid := range []int{r.cmd.Process.Pid, guard} {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code := r.wait(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
+		t.Errorf("exit %d, stderr %q", code, r.err.String())
+	}
+	p.nothing()
+}
+
+// TestLiveReloadReplaced holds that a reload that waits says so when another one
+// takes its place.
+func TestLiveReloadReplaced(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	r := p.run("--meter", never)
+	first := p.start("reload", "v0", "--confirm", "60s", "--meter", "token-bucket rate=1mbit burst=9000")
+	first.out.await(t, "waiting 1m0s for shaper confirm v0")
+	second := p.start("reload", "v0", "--confirm", "1s", "--meter", "token-bucket rate=2mbit burst=9000")
+	if code := first.wait(); code != 1 || !strings.Contains(first.err.String(), "not confirmed: another policy that waits for shaper confirm replaced it") {
+		t.Errorf("the first reload: exit %d, stderr %q", code, &first.err)
+	}
+	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "not confirmed in time: rolled back") {
+		t.Errorf("the second reload: exit %d, stderr %q", code, &second.err)
+	}
+	if s := p.stats(); s.Policy != "--meter "+never {
+		t.Errorf("policy %q: want the first", s.Policy)
+	}
+	r.term()
 	p.nothing()
 }
 

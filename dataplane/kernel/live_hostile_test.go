@@ -41,7 +41,12 @@ func TestLiveHostileFiles(t *testing.T) {
 		},
 		{
 			"journal is a link", "mkdir -m 700 /run/shaper; ln -s %[3]s /run/shaper/%[1]d-%[2]d-journal",
-			".*/run/shaper/.*-journal.*",
+			"", // it is set aside
+			[]string{"--policy", queues},
+		},
+		{
+			"journal is a folder", "mkdir -m 700 /run/shaper; mkdir /run/shaper/%[1]d-%[2]d-journal",
+			"", // likewise
 			[]string{"--policy", queues},
 		},
 		{
@@ -71,6 +76,41 @@ func TestLiveHostileFiles(t *testing.T) {
 			p.unchanged(before)
 			if text, err := os.ReadFile(victim); err != nil || string(text) != "untouched" {
 				t.Errorf("the file that the link names has %q, %v", text, err)
+			}
+		})
+	}
+}
+
+// TestLiveStrangeFile holds that a file that is none of ours stops the commands of one
+// interface at most, and is named.
+func TestLiveStrangeFile(t *testing.T) {
+	hereOnly(t)
+	for _, kind := range []string{"journal", "change"} {
+		t.Run(kind, func(t *testing.T) {
+			p := newPair(t)
+			p.near.VethNamed("w0", p.far, "w0")
+			strange := fmt.Sprintf("/run/shaper/%d-%d-%s", p.near.Cookie(), p.near.Index("w0"), kind)
+			p.withMounts("mount -t tmpfs tmpfs /run; mkdir -m 700 /run/shaper; mkdir " + strange)
+			before := p.attached()
+			r := p.run("--meter", never)
+			out, _ := p.do(0, "status")
+			if !strings.HasPrefix(out, "v0 egress: attached") || (kind == "journal") != strings.Contains(out, strange+" is not a file that shaper made") {
+				t.Errorf("status says %q", out)
+			}
+			p.do(0, "stats", "v0")
+			p.do(0, "reload", "v0", "--meter", never)
+			p.do(0, "detach", "v0")
+			if code := r.wait(); code != 0 {
+				t.Errorf("exit %d: %s", code, &r.err)
+			}
+			p.unchanged(before)
+			if kind == "journal" {
+				p.do(0, "detach", "w0")
+			} else {
+				p.fails(1, ".*"+strange+" is not a file that shaper made.*", "run", "w0", "--meter", never)
+			}
+			if out, _ := p.do(0, "status"); strings.Contains(out, strange) {
+				t.Errorf("status says %q", out)
 			}
 		})
 	}

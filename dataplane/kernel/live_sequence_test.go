@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -326,6 +327,31 @@ func TestLiveAway(t *testing.T) {
 	if code := r.wait(); code != 0 {
 		t.Errorf("exit %d, stderr %q", code, r.err.String())
 	}
+	p.nothing()
+}
+
+// TestLiveAwayDirections holds that processes wait for each direction by itself.
+func TestLiveAwayDirections(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	r := p.run("--direction", "both", "--meter", never)
+	r.out.await(t, "v0 ingress: attached")
+	p.near.Delete("v0")
+	r.err.await(t, "v0 is gone .*: waiting for it to come back")
+	second := p.start("run", "v0", "--wait", "--direction", "egress", "--meter", never)
+	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "v0 is away: process") {
+		t.Errorf("a second run ends by %d: %q", code, second.err.String())
+	}
+	if out, _ := p.do(0, "status"); !regexp.MustCompile(`^v0 egress: away: process \d+ waits for it, .*\nv0 ingress: away: .*\n$`).MatchString(out) {
+		t.Errorf("status says %q: want both directions", out)
+	}
+	p.do(0, "detach", "v0", "--direction", "ingress")
+	p.near.Veth(p.far)
+	r.out.await(t, "(?s)v0 egress: attached.*v0 egress: attached")
+	if s := p.status(); len(s) != 1 || s[0].Direction != "egress" {
+		t.Errorf("status %+v: want egress alone", s)
+	}
+	r.term()
 	p.nothing()
 }
 
