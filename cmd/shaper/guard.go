@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,6 +32,9 @@ type duty struct {
 	Parent     int // process
 	At         kernel.Identity
 	Directions []kernel.Hook
+
+	Last  *instructions // nil until it acts
+	Tries time.Duration // that failed
 }
 
 // dutyVariable has the duty as JSON.
@@ -46,14 +52,11 @@ func startGuard(name string, directions []kernel.Hook) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	duty, err := json.Marshal(duty{os.Getpid(), at, directions})
-	if err != nil {
-		return nil, err
-	}
+	d := duty{Parent: os.Getpid(), At: at, Directions: directions}
 	c, err := startChild(func() *exec.Cmd {
 		cmd := exec.Command("/proc/self/exe", "guard", name)
 		cmd.Args[0] = "shaper"
-		cmd.Env = append(os.Environ(), dutyVariable+"="+string(duty))
+		cmd.Env = d.environ()
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not ended by the terminal
 		return cmd
@@ -109,25 +112,44 @@ func newGuard(s streams) *cobra.Command {
 			if mark, e := kernel.Guard(d.At); e == nil { // without it only status is worse off
 				defer mark.Close()
 			}
-			// A parent that could not see that the guard started waits for its end.
-			late := time.AfterFunc(firstTime, func() { os.Exit(exitFailed) })
-			var last instructions
-			for in := json.NewDecoder(s.in); in.Decode(&last) == nil; {
-				late.Stop()
+			if d.Last == nil {
+				d.await(s.in)
 			}
-			late.Stop()
-			// The kernel closes the pipe before it releases what else the process
-			// held: locks and links.
-			for !last.Now && os.Getppid() == d.Parent {
-				time.Sleep(10 * time.Millisecond)
-			}
-			for try := time.Duration(1); ; try++ { // nobody comes after the guard
-				if err := d.do(last.Stays); err == nil || try == guardTries {
+			for { // nobody comes after the guard
+				err := d.do(d.Last.Stays)
+				if err == nil || d.Tries == guardTries {
 					return err
 				}
-				time.Sleep(try * 50 * time.Millisecond)
+				d.Tries++
+				time.Sleep(d.Tries * 50 * time.Millisecond)
+				// What a process without memory found out about the kernel it does not
+				// forget: the next try is a new one's.
+				_ = syscall.Exec("/proc/self/exe", os.Args, d.environ())
 			}
 		},
+	}
+}
+
+// environ is the environment of a guard.
+func (d *duty) environ() []string {
+	text, _ := json.Marshal(d) // it has nothing that cannot be written
+	isOurs := func(v string) bool { return strings.HasPrefix(v, dutyVariable+"=") }
+	return append(slices.DeleteFunc(os.Environ(), isOurs), dutyVariable+"="+string(text))
+}
+
+// await reads instructions until the parent is gone, or says that it is time.
+func (d *duty) await(input io.Reader) {
+	// A parent that could not see that the guard started waits for its end.
+	late := time.AfterFunc(firstTime, func() { os.Exit(exitFailed) })
+	d.Last = &instructions{}
+	for in := json.NewDecoder(input); in.Decode(d.Last) == nil; {
+		late.Stop()
+	}
+	late.Stop()
+	// The kernel closes the pipe before it releases what else the process held:
+	// locks and links.
+	for !d.Last.Now && os.Getppid() == d.Parent {
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
