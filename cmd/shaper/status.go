@@ -25,7 +25,7 @@ type statusJSON struct {
 	Loaded      time.Time  `json:"loaded"`
 	DryRun      bool       `json:"dry_run"`
 	Pinned      bool       `json:"pinned"`
-	Process     int        `json:"process"`
+	Process     int        `json:"process"` // 0 if none holds it
 	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
 	Peer        string     `json:"peer,omitempty"`
 	Effective   *bool      `json:"effective"` // null if it could not be found out
@@ -55,6 +55,9 @@ func statusOf(sh live) statusJSON {
 		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: kernelRelease(),
 		Pacer: string(about.Pacer), Peer: about.Peer,
 		classes: len(about.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
+	}
+	if owned, err := sh.Owned(); err == nil && !owned {
+		out.Process = 0
 	}
 	if l, err := labelFrom(about.Label); err == nil {
 		out.Policy = l.Name

@@ -39,7 +39,11 @@ type Config struct {
 type BusyError struct{ About }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%s %v is shaped by process %d already: shaper reload gives it a new policy, shaper detach ends it", e.Interface, e.Direction, e.Process)
+	by := fmt.Sprintf("process %d", e.Process)
+	if e.Process == 0 { // its program was removed
+		by = "another process"
+	}
+	return fmt.Sprintf("%s %v is shaped by %s already: shaper reload gives it a new policy, shaper detach ends it", e.Interface, e.Direction, by)
 }
 
 // Attach compiles a policy and attaches it. A shaper that another process left
