@@ -21,21 +21,9 @@ func (a *About) promise(before *Before, until time.Time) {
 	a.Until = until.Round(0)
 }
 
-// LateError says that a policy was not confirmed in time, though it is still to be
-// rolled back.
-type LateError struct {
-	Interface string
-	Direction Hook
-	Until     time.Time
-}
-
-func (e *LateError) Error() string {
-	return fmt.Sprintf("%s %v: too late: the time to confirm it ended %v ago", e.Interface, e.Direction, time.Since(e.Until).Round(time.Second/10))
-}
-
 // Confirm makes the policies of an interface's shapers stay. It says which of them
-// had a rollback to wait for: none if they were confirmed, or rolled back, before. One
-// whose time is over is a *LateError.
+// had a rollback to wait for: none if they were confirmed, or rolled back, before. It
+// is an error if the time of one is over, though nobody has rolled it back yet.
 func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -55,8 +43,8 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 		if s.Until.IsZero() {
 			continue
 		}
-		if time.Now().After(s.Until) {
-			return confirmed, &LateError{s.Interface, s.Direction, s.Until}
+		if late := time.Since(s.Until); late > 0 {
+			return confirmed, fmt.Errorf("%s %v: too late: the time to confirm it ended %v ago", s.Interface, s.Direction, late.Round(time.Second/10))
 		}
 		s.Before, s.Until = nil, time.Time{}
 		if err := s.finish(st); err != nil {
