@@ -251,22 +251,25 @@ func (st *site) pace(t *tree, index int) error {
 
 // addClsact makes the qdisc of filters, unless there is one.
 func (st *site) addClsact() error {
-	list, err := dump(unix.RTM_GETQDISC, st.Index, 0)
-	if err != nil {
+	if there, err := haveClsact(st.Index); err != nil || there {
 		return err
-	}
-	if slices.ContainsFunc(list, func(o object) bool { return o.Parent == netlink.HANDLE_INGRESS }) {
-		return nil // clsact, or ingress, which does as well for that direction
 	}
 	st.Clsact = true
 	if err := st.note(); err != nil {
 		return err
 	}
-	err = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(st.Index), QdiscType: "clsact"})
+	err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(st.Index), QdiscType: "clsact"})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return explain(fmt.Errorf("clsact on %s: %w", st.name(), err))
 	}
 	return nil
+}
+
+// haveClsact says whether there is a clsact qdisc, or ingress, which does as well for
+// that direction.
+func haveClsact(index int) (bool, error) {
+	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	return slices.ContainsFunc(list, func(o object) bool { return o.Parent == netlink.HANDLE_INGRESS }), err
 }
 
 // removeClsact removes the qdisc if it is ours and nobody uses it any more. That

@@ -205,14 +205,22 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 				add(direction, "GSO limit of %d bytes", j.GSO.Limits[direction])
 			}
 		}
-		if j.Qdiscs != nil && !ours && !paced(Egress) {
-			add(Egress, "journal %s", filepath.Join(StateDir, at.file("journal")))
-		}
+		idle := j.Qdiscs != nil && !ours && !paced(Egress)
 		filtered := slices.ContainsFunc(found[:], func(s *Shaper) bool {
 			return s != nil && (s.Place.Method == TC || s.Place.Index != at.Index)
 		})
 		if j.Clsact && !filtered {
-			add(Egress, "clsact qdisc")
+			there, err := haveClsact(at.Index)
+			if err != nil {
+				return nil, err
+			}
+			if there {
+				add(Egress, "clsact qdisc")
+			}
+			idle = idle || !there
+		}
+		if idle { // what it is about is gone
+			add(Egress, "journal %s", filepath.Join(StateDir, at.file("journal")))
 		}
 	}
 	return out, nil
