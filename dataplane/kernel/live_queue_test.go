@@ -349,44 +349,47 @@ func TestLiveQueueColors(t *testing.T) {
 	hereOnly(t)
 	for _, direction := range []string{"egress", "ingress"} {
 		t.Run(direction, func(t *testing.T) {
-			m := method{"tcx", direction}
-			p := newQueuePair(t)
-			from, to := p.sides(m)
-			_, at := p.addresses(m, false)
-			r := p.run("--direction", direction, "--policy", file(t, `
+			nettest.Steady(t, func() (err error) {
+				m := method{"tcx", direction}
+				p := newQueuePair(t)
+				from, to := p.sides(m)
+				_, at := p.addresses(m, false)
+				r := p.run("--direction", direction, "--policy", file(t, `
 classes: [{name: a, meter: `+colored+`, green: {queue: q}, yellow: {queue: q}}]
 queues: {q: {rate: 10mbit, limit: 60ms, wred: {yellow: {min: 5ms, max: 20ms, probability: 1}}}}
 `))
-			in := listen(t, to, at)
-			green, yellow, red := sender(t, from, at, af11, 0), sender(t, from, at, af12, 0), sender(t, from, at, 14<<2, 0)
-			sent := map[int]int64{}
-			got := gathered(in, func() {
-				type one struct {
-					tos int
-					n   int64
+				in := listen(t, to, at)
+				green, yellow, red := sender(t, from, at, af11, 0), sender(t, from, at, af12, 0), sender(t, from, at, 14<<2, 0)
+				sent := map[int]int64{}
+				got := gathered(in, func() {
+					type one struct {
+						tos int
+						n   int64
+					}
+					all := make(chan one)
+					for tos, conn := range map[int]*net.UDPConn{af11: green, af12: yellow, 14 << 2: red} {
+						rate := map[int]float64{af11: 5e6 / 8, af12: 15e6 / 8, 14 << 2: 1e5}[tos]
+						go func() { all <- one{tos, offer(t, conn, 1000, rate, 2*time.Second)} }()
+					}
+					for range 3 {
+						o := <-all
+						sent[o.tos] = o.n
+					}
+				})
+				c := p.queued().Classes[0]
+				if c.Green.Packets != sent[af11] || got[af11] != sent[af11] || c.Green.Queued.Packets != sent[af11] || len(c.Green.Dropped) == 0 || c.Green.Dropped["queue-full"].Packets != 0 {
+					err = fmt.Errorf("green: %d of %d arrived, counted %+v: want it whole", got[af11], sent[af11], c.Green)
 				}
-				all := make(chan one)
-				for tos, conn := range map[int]*net.UDPConn{af11: green, af12: yellow, 14 << 2: red} {
-					rate := map[int]float64{af11: 5e6 / 8, af12: 15e6 / 8, 14 << 2: 1e5}[tos]
-					go func() { all <- one{tos, offer(t, conn, 1000, rate, 2*time.Second)} }()
+				lost := sent[af12] - got[af12]
+				if c.Yellow.Packets != sent[af12] || c.Yellow.Dropped["wred"].Packets != lost || c.Yellow.Queued.Packets != got[af12] || lost < sent[af12]/2 || got[af12] < sent[af12]/4 {
+					err = errors.Join(err, fmt.Errorf("yellow: %d of %d arrived, counted %+v: want a third", got[af12], sent[af12], c.Yellow))
 				}
-				for range 3 {
-					o := <-all
-					sent[o.tos] = o.n
+				if c.Red.Dropped["color"].Packets != sent[14<<2] || got[14<<2] != 0 {
+					t.Errorf("red: %d of %d arrived, counted %+v: want none", got[14<<2], sent[14<<2], c.Red)
 				}
+				r.term()
+				return err
 			})
-			c := p.queued().Classes[0]
-			if c.Green.Packets != sent[af11] || got[af11] != sent[af11] || c.Green.Queued.Packets != sent[af11] || len(c.Green.Dropped) == 0 || c.Green.Dropped["queue-full"].Packets != 0 {
-				t.Errorf("green: %d of %d arrived, counted %+v: want it whole", got[af11], sent[af11], c.Green)
-			}
-			lost := sent[af12] - got[af12]
-			if c.Yellow.Packets != sent[af12] || c.Yellow.Dropped["wred"].Packets != lost || c.Yellow.Queued.Packets != got[af12] || lost < sent[af12]/2 || got[af12] < sent[af12]/4 {
-				t.Errorf("yellow: %d of %d arrived, counted %+v: want a third", got[af12], sent[af12], c.Yellow)
-			}
-			if c.Red.Dropped["color"].Packets != sent[14<<2] || got[14<<2] != 0 {
-				t.Errorf("red: %d of %d arrived, counted %+v: want none", got[14<<2], sent[14<<2], c.Red)
-			}
-			r.term()
 		})
 	}
 }

@@ -149,7 +149,7 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string
 	// With a log the kernel takes a minute over a program that it does not reject.
 	options.Programs.LogDisabled = true
 	c, err := ebpf.NewCollectionWithOptions(spec, options)
-	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
 		options.Programs.LogDisabled = false
 		c, err = ebpf.NewCollectionWithOptions(spec, options)
 	}
