@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -137,8 +138,13 @@ func (d *duty) environ() []string {
 	return append(slices.DeleteFunc(os.Environ(), isOurs), dutyVariable+"="+string(text))
 }
 
-// await reads instructions until the parent is gone, or says that it is time.
+// await reads instructions until the parent has ended, or says that it is time.
 func (d *duty) await(input io.Reader) {
+	parent, err := unix.PidfdOpen(d.Parent, 0)
+	patience := -1
+	if os.Getppid() != d.Parent { // it has ended: the number may be another's by now
+		patience = 1000 // ms
+	}
 	// A parent that could not see that the guard started waits for its end.
 	late := time.AfterFunc(firstTime, func() { os.Exit(exitFailed) })
 	d.Last = &instructions{}
@@ -146,10 +152,17 @@ func (d *duty) await(input io.Reader) {
 		late.Stop()
 	}
 	late.Stop()
-	// The kernel closes the pipe before it releases what else the process held:
-	// locks and links.
-	for !d.Last.Now && os.Getppid() == d.Parent {
+	if d.Last.Now {
+		return
+	}
+	// The kernel closes the pipe, and gives this process another parent, before the
+	// last thread of the old one has released what it held: locks and links.
+	for err != nil && os.Getppid() == d.Parent {
 		time.Sleep(10 * time.Millisecond)
+	}
+	for again := err == nil; again; {
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(parent), Events: unix.POLLIN}}, patience)
+		again = errors.Is(err, unix.EINTR)
 	}
 }
 

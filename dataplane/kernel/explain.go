@@ -49,7 +49,7 @@ func outOfFiles(err error) bool {
 	if !errors.Is(err, ebpf.ErrNotSupported) {
 		return false
 	}
-	const probes = 8 // descriptors that a probe has open, and some that were closed since
+	const probes = 32 // descriptors that a probe has open, and those of maps that were closed since
 	for range probes {
 		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
