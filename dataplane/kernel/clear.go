@@ -40,7 +40,7 @@ func Clear(name string, directions ...Hook) (out Cleared, err error) {
 	for _, direction := range directions {
 		err = errors.Join(err, st.clear(direction))
 		if yes, e := owned(at, direction); !yes && e == nil { // a process that was killed left the file
-			err = errors.Join(err, removeState(at.file(direction.String()+"-owner")))
+			err = errors.Join(err, removeState(at.ownerFile(direction)))
 		}
 	}
 	Unguard(Identity(at))
@@ -62,7 +62,7 @@ func Rescue(at Identity, directions ...Hook) error {
 			continue
 		}
 		err = errors.Join(err, st.rescue(direction))
-		err = errors.Join(err, removeState(st.file(direction.String()+"-owner")))
+		err = errors.Join(err, removeState(st.ownerFile(direction)))
 	}
 	return errors.Join(err, st.close())
 }

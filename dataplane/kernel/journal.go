@@ -53,6 +53,9 @@ func (e *tornError) Error() string {
 	return fmt.Sprintf("journal %s cannot be read (%v)", e.path, e.err)
 }
 
+// journalPath is where the journal of an interface is kept.
+func (at iface) journalPath() string { return filepath.Join(StateDir, at.file("journal")) }
+
 // peekJournal is readJournal for those that change nothing.
 func peekJournal(at iface) (*journal, error) {
 	file, err := openState(at.file("journal"), os.O_RDONLY)
@@ -60,7 +63,7 @@ func peekJournal(at iface) (*journal, error) {
 		return &journal{}, nil
 	}
 	if errors.Is(err, errStrange) {
-		return nil, &tornError{filepath.Join(StateDir, at.file("journal")), err}
+		return nil, &tornError{at.journalPath(), err}
 	}
 	if err != nil {
 		return nil, err

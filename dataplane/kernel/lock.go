@@ -23,13 +23,16 @@ var errLocked = errors.New("locked")
 // ownerLock is held by the process that shapes; it is errLocked if there is
 // one.
 func ownerLock(at iface, direction Hook) (lock, error) {
-	return takeLock(at.file(direction.String()+"-owner"), unix.LOCK_EX|unix.LOCK_NB)
+	return takeLock(at.ownerFile(direction), unix.LOCK_EX|unix.LOCK_NB)
 }
+
+// ownerFile is the lock that the process holds which shapes a direction.
+func (at iface) ownerFile(direction Hook) string { return at.file(direction.String() + "-owner") }
 
 // owned says whether a process holds the owner lock. It makes no file. Those that
 // look share a lock, so that none takes another for the owner.
 func owned(at iface, direction Hook) (bool, error) {
-	file, err := openState(at.file(direction.String()+"-owner"), os.O_RDWR)
+	file, err := openState(at.ownerFile(direction), os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

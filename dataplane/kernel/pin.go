@@ -77,11 +77,8 @@ func pinLink(l link.Link, path string) error {
 // isPinned says whether a pin is that of a link.
 func isPinned(l link.Link, path string) (bool, error) {
 	pinned, err := link.LoadPinnedLink(path, &ebpf.LoadPinOptions{})
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
 	if err != nil {
-		return false, nil // no link at all
+		return false, nil // there is none, or it is no link
 	}
 	defer pinned.Close()
 	ours, err := l.Info()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -192,7 +191,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 			add(direction, "pin %s", at.pin(direction))
 		}
 	}
-	if half := filepath.Join(StateDir, at.file("journal")+temporary); exists(half) { // of a process that was killed
+	if half := at.journalPath() + temporary; exists(half) { // of a process that was killed
 		add(Egress, "journal %s", half)
 	}
 	if j, err := peekJournal(at); errors.As(err, new(*tornError)) {
@@ -220,7 +219,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 			idle = idle || !there
 		}
 		if idle { // what it is about is gone
-			add(Egress, "journal %s", filepath.Join(StateDir, at.file("journal")))
+			add(Egress, "journal %s", at.journalPath())
 		}
 	}
 	return out, nil
