@@ -255,8 +255,16 @@ func (c *compiler) queue(q *Queue) int32 {
 		if q.Priority != 0 || q.Weight < 0 || q.Weight > 1 {
 			c.add(q, "rate", "goes with no priority and no weight: they are a link's")
 		}
+		if q.Fair.By != NoKey {
+			c.add(q, "fair", "is for queues of a link: flows have no departure time before their turn comes")
+		}
 	} else {
 		out.link, out.share = c.share(q)
+		if reason := q.Fair.fault(); reason != "" {
+			c.add(q, "fair", reason)
+		} else if q.Fair.By != NoKey {
+			out.fair = q.Fair.keyed()
+		}
 	}
 	c.Pipeline.queues = append(c.Pipeline.queues, out)
 	return i
@@ -303,6 +311,7 @@ type paced struct {
 	*Queue
 	leaky       *queue.Leaky
 	link, share int
+	fair        *keyed // of a fair queue
 }
 
 // action is a compiled Action.

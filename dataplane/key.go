@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // KeyField is what of a packet has a meter of its own.
@@ -18,9 +19,10 @@ const (
 	ByFlow                 // addresses, protocol and ports, 0 where there are none
 	ByVLAN                 // id of the outer tag
 	ByDSCP
+	ByHosts // both addresses; in fair queues only
 )
 
-var keyNames = [...]string{"", "src", "dst", "flow", "vlan", "dscp"}
+var keyNames = [...]string{"", "src", "dst", "flow", "vlan", "dscp", "hosts"}
 
 // Key is a field of packets, and how much of an address counts: the leading V4
 // or V6 bits; 0 is all of it.
@@ -50,7 +52,7 @@ func (k Key) String() string {
 // fault says what makes the key unusable, or nothing.
 func (k Key) fault() string {
 	switch {
-	case k.By > ByDSCP:
+	case k.By > ByHosts:
 		return "is not known"
 	case (k.V4 > 0 || k.V6 > 0) && k.By != BySrc && k.By != ByDst:
 		return "has a prefix, and is no address"
@@ -90,7 +92,11 @@ type keyed struct {
 }
 
 func newKeyed(m *Meter, p *meter.Profile) (*keyed, error) {
-	if reason := m.Per.fault(); reason != "" {
+	reason := m.Per.fault()
+	if m.Per.By == ByHosts {
+		reason = "has no key hosts: only queues have, by fair"
+	}
+	if reason != "" {
 		return nil, &meter.FieldError{Field: "per", Reason: reason}
 	}
 	config := meter.TableConfig{Keys: m.Keys, Empty: m.Initial.Den != 0, Idle: m.Idle}
@@ -98,7 +104,30 @@ func newKeyed(m *Meter, p *meter.Profile) (*keyed, error) {
 		config.Keys = DefaultKeys
 	}
 	table, err := meter.NewTable[packetKey](p, config)
-	return &keyed{key: m.Per, mask4: uint64(m.Per.Mask4()), mask6: m.Per.Mask6(), table: table}, err
+	out := m.Per.keyed()
+	out.table = table
+	return out, err
+}
+
+func (k Key) keyed() *keyed {
+	return &keyed{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
+}
+
+// flow is the flow of a packet in a fair queue.
+func (k *keyed) flow(p *Packet, seed uint64) uint16 {
+	key, ok := k.of(p)
+	if !ok {
+		key = packetKey{}
+	}
+	version := uint64(0)
+	switch key.kind {
+	case IPv4:
+		version = 4
+	case IPv6:
+		version = 6
+	}
+	return queue.Flow(seed, key.src.Hi, key.src.Lo, key.dst.Hi, key.dst.Lo,
+		uint64(key.sport)<<32|uint64(key.dport)<<16|uint64(key.proto)<<8|version)
 }
 
 // of returns the key of a packet, or false where it has none.
@@ -108,6 +137,8 @@ func (k *keyed) of(p *Packet) (out packetKey, ok bool) {
 		out.src, out.kind = k.prefix(p.Kind, p.Src), p.Kind
 	case ByDst:
 		out.dst, out.kind = k.prefix(p.Kind, p.Dst), p.Kind
+	case ByHosts:
+		out.src, out.dst, out.kind = p.Src, p.Dst, p.Kind
 	case ByFlow:
 		out = packetKey{p.Src, p.Dst, 0, 0, p.Kind, p.Proto}
 		if p.HasPorts {

@@ -262,9 +262,15 @@ func (l *Pipeline) enqueue(q *paced, p *Packet, v *Verdict) {
 	var f queue.Fate
 	if q.leaky != nil {
 		v.Departure, f = q.leaky.Admit(l.now, packet)
-	} else if f = l.links[q.link].Admit(l.now, q.share, packet, *v); !f.Dropped() {
-		v.Done |= Waiting
-		return
+	} else {
+		if q.fair != nil {
+			packet.Flow = q.fair.flow(p, q.Seed)
+		}
+		f = l.links[q.link].Admit(l.now, q.share, packet, *v)
+		if !f.Dropped() {
+			v.Done |= Waiting
+			return
+		}
 	}
 	l.decided(f, v)
 	if v.Done&ECNSet != 0 {

@@ -218,11 +218,15 @@ type Queue struct {
 	// of one.
 	Link             *Link
 	Priority, Weight int
+	// Fair parts a link's queue evenly between the flows of its packets (RFC 8290):
+	// those that share a key are one, as are those that have none. CoDel is
+	// each flow's own.
+	Fair Key
 }
 
 // Share is the queue as one of its link.
 func (q *Queue) Share() queue.Share {
-	s := queue.Share{Config: q.Config, Priority: q.Priority, Weight: q.Weight}
+	s := queue.Share{Config: q.Config, Priority: q.Priority, Weight: q.Weight, Fair: q.Fair.By != NoKey}
 	if s.Weight == 0 {
 		s.Weight = 1
 	}

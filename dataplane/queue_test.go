@@ -133,10 +133,12 @@ func TestLink(t *testing.T) {
 				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
 				{0, ect(0, 1000), "a green>green mark=10+wait no-meter", nil},
 				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
 				{2000*µs - 1, arp, "- pass not-ip", []string{"2 a green>green mark=10+queue@1000000 no-meter"}},
 				{2000 * µs, arp, "- pass not-ip", []string{"3 a green>green drop codel", "4 a green>green mark=10+queue@2000000 no-meter"}},
 			},
-			nil,
+			[]string{"5 a green>green mark=10+queue@3000000 no-meter", "6 a green>green mark=10+queue@4000000 no-meter"},
 		},
 		{
 			"CoDel marks where it may",
@@ -146,8 +148,13 @@ func TestLink(t *testing.T) {
 				{0, ect(0, 1000), "a green>green wait no-meter", nil},
 				{0, ect(0, 1000), "a green>green wait no-meter", nil},
 				{0, ip(0, 1000), "a green>green wait no-meter", nil},
+				{0, ip(0, 1000), "a green>green wait no-meter", nil},
+				{0, ect(0, 1000), "a green>green wait no-meter", nil},
 			},
-			[]string{"2 a green>green queue@1000000 no-meter", "3 a green>green ecn+queue@2000000 no-meter", "4 a green>green drop codel"},
+			[]string{
+				"2 a green>green queue@1000000 no-meter", "3 a green>green ecn+queue@2000000 no-meter", "4 a green>green drop codel",
+				"5 a green>green queue@3000000 no-meter", "6 a green>green queue@4000000 no-meter",
+			},
 		},
 		{
 			"of two links, each has its own time",

@@ -106,7 +106,7 @@ func (pick choices) packet() Packet {
 			n = pick.n(1600)
 		}
 	}
-	return Packet{Bytes: n, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0}
+	return Packet{Bytes: n, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0, Flow: uint16(pick.of(0, 1, 2, Flows-1))}
 }
 
 // gap is the time to the next packet.
@@ -172,7 +172,7 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	rate := pick.rate()
 	shares := make([]Share, 1+pick.n(5))
 	for i := range shares {
-		shares[i] = Share{pick.config(rate), int(pick.of(0, 0, 1, 1, MaxPriority)), int(pick.of(1, 1, 2, 3, MaxWeight))}
+		shares[i] = Share{pick.config(rate), int(pick.of(0, 0, 1, 1, MaxPriority)), int(pick.of(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0}
 		if _, err := shares[i].Resolve(rate); err != nil {
 			t.Fatalf("%+v on a link of %v: %v", shares[i], rate, err)
 		}
@@ -220,7 +220,11 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 			dropped++
 			fates[got]++
 		}
-		came[i] = outcome{number: i, queue: queue, priority: shares[queue].Priority, came: now, bytes: p.Bytes}
+		flow := 0
+		if shares[queue].Fair {
+			flow = int(p.Flow)
+		}
+		came[i] = outcome{number: i, queue: queue, flow: flow, shed: shares[queue].Fair, priority: shares[queue].Priority, came: now, bytes: p.Bytes}
 		if pick.n(4) > 0 {
 			tell(now, false)
 		}
@@ -243,9 +247,10 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 
 // outcome is what became of a packet that waited.
 type outcome struct {
-	number, queue, priority, bytes int
-	came, depart                   int64
-	fate                           Fate
+	number, queue, flow, priority, bytes int
+	came, depart                         int64
+	fate                                 Fate
+	shed                                 bool // of a fair queue, which may be full
 }
 
 // checkOrder holds decisions, in their order, to what is true of all links.
@@ -258,9 +263,12 @@ func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 		rest[i] = earliest
 	}
 	free := whole(-1 << 62)
-	last := map[int]int{}
+	last := map[[2]int]int{}
 	var before []outcome // of higher numbers, by their departures
 	for i, s := range order {
+		if s.fate == Full && s.shed { // to make room, at any time
+			continue
+		}
 		// The link sends as soon as it is free and something waits, never before.
 		if free.Cmp(whole(rest[i])) < 0 {
 			free = whole(rest[i])
@@ -268,10 +276,11 @@ func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 		if s.depart != ceil(free) || s.depart < s.came {
 			t.Fatalf("packet %+v: the link is free at %v", s, free)
 		}
-		if n, ok := last[s.queue]; ok && n > s.number {
+		flow := [2]int{s.queue, s.flow}
+		if n, ok := last[flow]; ok && n > s.number {
 			t.Fatalf("packet %+v is overtaken by %d", s, n)
 		}
-		last[s.queue] = s.number
+		last[flow] = s.number
 		// A choice that was made while a packet waited was for none of a
 		// higher priority number.
 		for _, b := range slices.Backward(before) {

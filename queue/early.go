@@ -46,10 +46,14 @@ type dice struct {
 // draw returns 24 random bits: SplitMix64 of Steele, Lea and Flood (OOPSLA 2014).
 func (d *dice) draw() uint64 {
 	d.drawn++
-	z := d.seed + d.drawn*0x9e3779b97f4a7c15
+	return mix(d.seed+d.drawn*0x9e3779b97f4a7c15) >> 40
+}
+
+// mix is SplitMix64's.
+func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return (z ^ z>>31) >> 40
+	return z ^ z>>31
 }
 
 // takes says whether a packet is dropped that finds this backlog, and whether

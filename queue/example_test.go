@@ -56,9 +56,9 @@ func ExampleLink() {
 	// Output:
 	// mail 0s
 	// voice 1ms
-	// mail 2ms
+	// web 2ms
 	// web 3ms
 	// web 4ms
 	// mail 5ms
-	// web 6ms
+	// mail 6ms
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -18,36 +17,32 @@ const (
 // Share is a queue of a Link, which has the link's rate.
 type Share struct {
 	Config
-	Priority int // 0 is served first, MaxPriority last
-	Weight   int // of the link among those of its priority, 1 to MaxWeight
+	Priority int  // 0 is served first, MaxPriority last
+	Weight   int  // of the link among those of its priority, 1 to MaxWeight
+	Fair     bool // the flows of its packets share it evenly (RFC 8290)
 }
 
-// Quantum is how many bytes a weight of one may send before others of its
-// priority have their turn: an Ethernet frame of 1500 bytes.
-const Quantum = 1514
-
 // Link is a rate that queues share: those of a lower priority number first,
-// those of the same one by deficit round robin (Shreedhar and Varghese 1996). A
-// queue may use what others leave. T is what the caller knows of a packet. A
-// Link is for one goroutine at a time.
+// those of the same one by weight (WF2Q+; Bennett and Zhang 1997). What a queue
+// has sent is at most the longest packet behind its part of what its priority
+// sends, however weights are written. A queue may use what others leave. T is
+// what the caller knows of a packet. A Link is for one goroutine at a time.
 type Link[T any] struct {
 	pace    pace
 	queues  []share[T]
-	active  [MaxPriority + 1]ring[int32] // queues that have packets, in their turn
-	waiting int                          // packets
+	levels  [MaxPriority + 1]level
+	sending *level // of the last packet
+	waiting int    // packets
 	decided ring[Decision[T]]
 }
 
 // share is a queue at work.
 type share[T any] struct {
 	Share
+	flows[T]
 	capacity int
 	dice     dice
-	codel    codel
-	packets  ring[waiting[T]]
-	bytes    int64
-	deficit  int64
-	fresh    bool // its turn begins
+	start    int64 // virtual time of its first packet, or where its last one ended
 }
 
 type waiting[T any] struct {
@@ -75,7 +70,11 @@ func NewLink[T any](rate meter.Rate, shares []Share) (*Link[T], error) {
 	for i, s := range shares {
 		s, fault := s.Resolve(rate)
 		err = errors.Join(err, fault)
-		l.queues[i] = share[T]{Share: s, capacity: s.Capacity(), dice: dice{seed: s.Seed}, codel: newCoDel(s.CoDel)}
+		if fault != nil {
+			continue
+		}
+		l.queues[i] = share[T]{Share: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed}}
+		l.levels[s.Priority].weight += int64(s.Weight)
 	}
 	if err != nil {
 		return nil, err
@@ -136,31 +135,43 @@ func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 
 // Admit takes a packet into a queue at now (ns, on a clock that does not go
 // back), unless it is dropped. Decide says what becomes of it; its mark, too. It
-// allocates only where more packets wait than ever before.
+// allocates only where more packets of a flow wait than ever before.
+//
+// A fair queue that is full drops the first packet of the flow that has the
+// most bytes, rather than the one that comes.
 func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.run(now)
 	q := &l.queues[queue]
-	if q.Bytes > 0 && q.bytes+int64(p.Bytes) > q.Bytes || q.packets.len >= q.capacity {
+	if q.full(p.Bytes) && (!q.Fair || q.Bytes > 0 && int64(p.Bytes) > q.Bytes) {
 		return Full
 	}
 	backlog := q.bytes
 	if q.Axis() == ByPackets {
-		backlog = int64(q.packets.len)
+		backlog = int64(q.packets)
 	}
 	f := q.early(p, backlog, &q.dice)
 	if f.Dropped() {
 		return f
 	}
-	if q.packets.len == 0 {
-		q.deficit, q.fresh = 0, true
-		l.active[q.Priority].push(int32(queue))
+	idle := q.packets == 0
+	for q.full(p.Bytes) {
+		w := q.shed()
+		l.waiting--
+		l.decided.push(Decision[T]{w.value, now, Full})
 	}
-	q.packets.push(waiting[T]{p, now, f, value})
-	q.bytes += int64(p.Bytes)
+	if idle {
+		q.start = l.levels[q.Priority].begin(queue, q.start)
+	}
+	q.push(waiting[T]{p, now, f, value})
 	l.waiting++
 	l.pace.from(now)
 	l.run(now)
 	return f
+}
+
+// full says whether a packet of n bytes would break a limit.
+func (q *share[T]) full(n int) bool {
+	return q.Bytes > 0 && q.bytes+int64(n) > q.Bytes || q.packets >= q.capacity
 }
 
 // Decide returns, in the order of departures, what became of a packet by now,
@@ -185,72 +196,56 @@ func (l *Link[T]) Due() (at int64, ok bool) {
 // Waiting is what waits in a queue.
 func (l *Link[T]) Waiting(queue int) (packets, bytes int64) {
 	q := &l.queues[queue]
-	return int64(q.packets.len), q.bytes
+	return int64(q.packets), q.bytes
 }
 
 // run makes the choices of all times up to now.
 func (l *Link[T]) run(now int64) {
-	for l.waiting > 0 && l.pace.due() <= now {
-		w, q := l.choose()
-		l.waiting--
-		depart := l.pace.due()
-		d := Decision[T]{w.value, depart, w.fate}
-		next, ok := l.pace.after(w.Bytes)
-		switch {
-		case !ok:
-			d.Fate = Full
-		case q.codel.takes(depart, depart-w.came):
-			d.Fate = q.victim(w.Packet, Stale)
+	for l.pace.due() <= now {
+		if l.sending != nil {
+			l.sending.sent()
 		}
-		if d.Fate.Dropped() {
-			q.deficit += int64(w.Bytes)
-		} else {
-			l.pace = next
+		if l.waiting == 0 {
+			return
 		}
-		l.decided.push(d)
+		l.send()
 	}
 }
 
-// choose takes the packet that is next out of its queue.
-func (l *Link[T]) choose() (waiting[T], *share[T]) {
-	level := 0
-	for l.active[level].len == 0 {
-		level++
+// send takes out the packet that is next, and sends it unless CoDel drops it:
+// that costs its queue nothing.
+func (l *Link[T]) send() {
+	priority := 0
+	for len(l.levels[priority].active) == 0 {
+		priority++
 	}
-	turns := &l.active[level]
-	for visits := 0; ; visits++ {
-		if visits == turns.len {
-			l.skip(turns)
-		}
-		q := &l.queues[*turns.at(0)]
-		if q.fresh {
-			q.deficit += int64(q.Weight) * Quantum
-			q.fresh = false
-		}
-		if n := int64(q.packets.at(0).Bytes); n <= q.deficit {
-			q.deficit -= n
-			q.bytes -= n
-			w := q.packets.pop()
-			if q.packets.len == 0 {
-				turns.pop()
-			}
-			return w, q
-		}
-		q.fresh = true
-		turns.push(turns.pop())
+	level := &l.levels[priority]
+	at, finish := l.choose(level)
+	q := &l.queues[level.active[at]]
+	w, flow := q.pop()
+	l.waiting--
+	if q.packets == 0 {
+		level.end(at)
 	}
-}
-
-// skip is all the rounds in which no queue could send, at once: a packet may be
-// much longer than a quantum.
-func (l *Link[T]) skip(turns *ring[int32]) {
-	rounds := int64(math.MaxInt64)
-	for i := range turns.len {
-		q := &l.queues[*turns.at(i)]
-		rounds = min(rounds, (int64(q.packets.at(0).Bytes)-q.deficit-1)/(int64(q.Weight)*Quantum))
+	depart := l.pace.due()
+	wait := depart - w.came
+	if flow.bytes <= Quantum {
+		wait = 0 // too few wait to drop any (RFC 8289 §5)
 	}
-	for i := range turns.len {
-		q := &l.queues[*turns.at(i)]
-		q.deficit += rounds * int64(q.Weight) * Quantum
+	d := Decision[T]{w.value, depart, w.fate}
+	next, ok := l.pace.after(w.Bytes)
+	switch {
+	case !ok:
+		d.Fate = Full
+	case flow.codel.takes(depart, wait):
+		d.Fate = q.victim(w.Packet, Stale)
 	}
+	if !d.Fate.Dropped() {
+		l.pace, l.sending = next, level
+		q.start = finish
+		q.sent(flow, w.Bytes)
+		level.send(w.Bytes, finish)
+		l.rewind(priority)
+	}
+	l.decided.push(d)
 }

@@ -94,69 +94,64 @@ func TestLinkTrace(t *testing.T) {
 			{0, 1, 1514, Admit},
 		}, []out{
 			{0, 0, Admit},
-			{1, 1514 * µs, Admit},
-			{4, 2 * 1514 * µs, Admit},
-			{5, 3 * 1514 * µs, Admit},
-			{6, 4 * 1514 * µs, Admit},
-			{2, 5 * 1514 * µs, Admit},
-			{7, 6 * 1514 * µs, Admit},
-			{8, 7 * 1514 * µs, Admit},
+			{4, 1514 * µs, Admit}, // which is due since 0
+			{5, 2 * 1514 * µs, Admit},
+			{6, 3 * 1514 * µs, Admit},
+			{7, 4 * 1514 * µs, Admit}, // due since 1514, as is 1, and finishes first
+			{1, 5 * 1514 * µs, Admit},
+			{8, 6 * 1514 * µs, Admit},
+			{2, 7 * 1514 * µs, Admit},
 			{3, 8 * 1514 * µs, Admit},
 		}},
+		// Virtual times: a quarter of what was sent, as the weights are 4.
 		{"weights 1 and 3 of mixed sizes", mega, []Share{weighted(0, 1), weighted(0, 3)}, []in{
-			{0, 0, 1000, Admit}, // the first of 1514: 514 are lost as the queue empties
-			{0, 0, 1000, Admit}, // 1514-1000 leaves 514
-			{0, 0, 1000, Admit}, // 514+1514-1000 leaves 1028
-			{0, 0, 1000, Admit}, // 28 are left of the same turn
-			{0, 0, 1515, Admit}, // 28+1514-1515 leaves 27
-			{0, 1, 1500, Admit}, // 4542-1500 leaves 3042
-			{0, 1, 3042, Admit}, // leaves nothing
-			{0, 1, 4543, Admit}, // is one more than a turn: two are needed
-			{0, 1, 4541, Admit}, // which leave 4541
+			{0, 0, 1000, Admit}, // 0 to 1000
+			{0, 0, 1000, Admit}, // 1000 to 2000
+			{0, 0, 1000, Admit}, // 2000 to 3000
+			{0, 0, 1000, Admit}, // 3000 to 4000
+			{0, 0, 1515, Admit}, // from 4000
+			{0, 1, 1500, Admit}, // 0 to 500
+			{0, 1, 3042, Admit}, // 500 to 1514
+			{0, 1, 4543, Admit}, // 1514 to 3028.3
+			{0, 1, 4541, Admit}, // 3028.3 to 4542
 		}, []out{
 			{0, 0, Admit},
-			{1, 1000 * µs, Admit},
-			{5, 2000 * µs, Admit},
-			{6, 3500 * µs, Admit},
-			{2, 6542 * µs, Admit},
-			{3, 7542 * µs, Admit},
-			{4, 8542 * µs, Admit}, // 7 cannot go
-			{7, 10057 * µs, Admit},
-			{8, 14600 * µs, Admit},
+			{5, 1000 * µs, Admit},  // at 250
+			{6, 2500 * µs, Admit},  // at 625
+			{1, 5542 * µs, Admit},  // at 1385.5
+			{7, 6542 * µs, Admit},  // at 1635.5
+			{2, 11085 * µs, Admit}, // at 2771.25
+			{3, 12085 * µs, Admit}, // at 3021.25, before 3028.3
+			{8, 13085 * µs, Admit}, // at 3271.25
+			{4, 17626 * µs, Admit},
 		}},
-		{"what a turn leaves is carried, by a byte", mega, []Share{weighted(0, 1), weighted(0, 1)}, []in{
-			{0, 0, 1, Admit},
-			{0, 0, 1514, Admit},
-			{0, 0, 1, Admit}, // of one turn they would be 1515
-			{0, 1, 1513, Admit},
-			{0, 1, 1, Admit}, // of one turn
-			{0, 0, 1513, Admit},
-			{0, 0, 1, Admit}, // with what was left of the turn
-		}, []out{
-			{0, 0, Admit},
-			{1, 1 * µs, Admit},
-			{3, 1515 * µs, Admit},
-			{4, 3028 * µs, Admit},
-			{2, 3029 * µs, Admit},
-			{5, 3030 * µs, Admit},
-			{6, 4543 * µs, Admit},
-		}},
-		{"a queue that empties within its turn forgets it, and comes last again", mega, []Share{weighted(0, 1), weighted(0, 1), weighted(0, 1)}, []in{
-			{0, 2, 100, Admit}, // sent
-			{0, 0, 100, Admit}, // sent, 1414 forgotten
+		{"of those that are due, the one that finishes first", mega, []Share{weighted(0, 1), weighted(0, 1), weighted(0, 1)}, []in{
+			{0, 2, 100, Admit},
+			{0, 0, 100, Admit}, // finishes with the next one, but is of the first queue
 			{0, 1, 100, Admit},
-			{150 * µs, 0, 1514, Admit}, // behind 1 now
-			{150 * µs, 0, 100, Admit},  // its turn is over
-			{150 * µs, 1, 100, Admit},
-			{150 * µs, 2, 100, Admit},
+			{150 * µs, 0, 1514, Admit}, // 100 to 1614
+			{150 * µs, 0, 100, Admit},
+			{150 * µs, 1, 100, Admit}, // 100 to 200
+			{150 * µs, 2, 100, Admit}, // 100 to 200
 		}, []out{
 			{0, 0, Admit},
 			{1, 100 * µs, Admit},
 			{2, 200 * µs, Admit},
 			{5, 300 * µs, Admit},
-			{3, 400 * µs, Admit},
-			{6, 1914 * µs, Admit},
+			{6, 400 * µs, Admit},
+			{3, 500 * µs, Admit},
 			{4, 2014 * µs, Admit},
+		}},
+		{"who had more of an idle link owes nothing", mega, []Share{weighted(0, 1), weighted(0, 1)}, []in{
+			{0, 1, 1000, Admit}, // alone, to 1000
+			{1000 * µs, 1, 1000, Admit},
+			{2000 * µs, 1, 1000, Admit}, // all is sent: a new begin
+			{2000 * µs, 1, 100, Admit},
+			{2000 * µs, 0, 1001, Admit},
+		}, []out{
+			{0, 0, Admit}, {1, 1000 * µs, Admit}, {2, 2000 * µs, Admit},
+			{4, 3000 * µs, Admit}, // it was due since 2000
+			{3, 4001 * µs, Admit},
 		}},
 		{"bytes that wait, those under way not", mega, []Share{limited(Config{Bytes: 150})}, []in{
 			{0, 0, 151, Full},
@@ -186,7 +181,7 @@ func TestLinkTrace(t *testing.T) {
 		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}}},
 		{"limits are each queue's own", mega, []Share{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 100, Full}, {0, 1, 100, Admit}, {0, 1, 1, Full},
-		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {3, 200 * µs, Admit}}},
+		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {1, 200 * µs, Admit}}},
 		{"WRED, by bytes that wait", mega, []Share{limited(Config{Bytes: 1000, WRED: [3]Early{{100, 200, 0}}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, // none waits
 			{0, 0, 99, Admit}, // 100
@@ -196,16 +191,15 @@ func TestLinkTrace(t *testing.T) {
 		{"WRED, by a time", mega, []Share{limited(Config{Time: time.Millisecond, WRED: [3]Early{{100*µs + 999, 200*µs + 999, 0}}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 99, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Thin},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 299 * µs, Admit}}},
-		// The victim costs nothing: the next choice is at the same time, and
-		// the queue's turn has what it had.
-		{"CoDel, as a packet is chosen", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}}), {}}, []in{
-			{0, 0, 100, Admit}, // waits for nothing
-			{0, 0, 100, Admit}, // for 100 µs: since then
-			{0, 0, 700, Admit}, // is chosen at 200 µs, dropped
-			{0, 0, 614, Admit}, // goes then, with 1514-100-614 left; the next drop is at 300 µs
-			{0, 0, 700, Admit}, // is chosen at 814 µs, dropped, as is
-			{0, 0, 700, Admit}, // this: 300 µs + 70.71 µs have passed, too
-			{0, 1, 100, Admit},
+		{"CoDel, as a packet is chosen", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+			{0, 0, 100, Admit},  // waits for nothing
+			{0, 0, 100, Admit},  // for 100 µs: since then
+			{0, 0, 700, Admit},  // is chosen at 200 µs, dropped
+			{0, 0, 614, Admit},  // goes then; the next drop is at 300 µs
+			{0, 0, 700, Admit},  // is chosen at 814 µs, dropped, as is
+			{0, 0, 700, Admit},  // this: 300 µs + 70.71 µs have passed, too
+			{0, 0, 1000, Admit}, // is spared: only 1000 B wait behind it
+			{0, 0, 1000, Admit},
 		}, []out{
 			{0, 0, Admit},
 			{1, 100 * µs, Admit},
@@ -214,14 +208,22 @@ func TestLinkTrace(t *testing.T) {
 			{4, 814 * µs, Stale},
 			{5, 814 * µs, Stale},
 			{6, 814 * µs, Admit},
+			{7, 1814 * µs, Admit},
 		}},
-		{"CoDel, a ns below the target", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}}), {}}, []in{
+		{"CoDel, a ns below the target", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit},
 			{1, 0, 100, Admit}, // waits for 100 µs, less one ns
 			{1, 0, 614, Admit}, // for 200: since then
 			{1, 0, 700, Admit},
-			{1, 1, 100, Admit},
-		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 814 * µs, Stale}, {4, 814 * µs, Admit}}},
+			{1, 0, 1000, Admit},
+			{1, 0, 1000, Admit},
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 814 * µs, Stale}, {4, 814 * µs, Admit}, {5, 1814 * µs, Admit}}},
+		{"CoDel, more than a frame behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 10, Admit}, {0, 0, 1515, Admit},
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Stale}, {3, 200 * µs, Admit}}},
+		{"CoDel, a frame behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 11, Admit}, {0, 0, 1514, Admit},
+		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 211 * µs, Admit}}},
 		{"a packet that no time holds", meter.Rate{Bytes: 1, Period: 1 << 40}, []Share{{}}, []in{
 			{0, 0, 1 << 23, Admit}, {0, 0, 1, Admit},
 		}, []out{{0, 0, Full}, {1, 0, Admit}}},
@@ -259,12 +261,12 @@ func TestLinkMarks(t *testing.T) {
 	for i, in := range []struct {
 		Packet
 		want Fate
-	}{{p, Admit}, {p, Admit}, {yellow, AdmitCE}, {p, Admit}, {Packet{Bytes: 1000}, Admit}} {
+	}{{p, Admit}, {p, Admit}, {yellow, AdmitCE}, {p, Admit}, {Packet{Bytes: 1000}, Admit}, {p, Admit}, {p, Admit}} {
 		if f := l.Admit(0, 0, in.Packet, i); f != in.want {
 			t.Errorf("packet %d: %v, want %v", i, f, in.want)
 		}
 	}
-	want := []Decision[int]{{0, 0, Admit}, {1, 1e6, Admit}, {2, 2e6, AdmitCE}, {3, 3e6, AdmitCE}, {4, 4e6, Stale}}
+	want := []Decision[int]{{0, 0, Admit}, {1, 1e6, Admit}, {2, 2e6, AdmitCE}, {3, 3e6, AdmitCE}, {4, 4e6, Stale}, {5, 4e6, Admit}, {6, 5e6, Admit}}
 	if got := decided(l, math.MaxInt64); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -314,29 +316,29 @@ func TestLinkRefusals(t *testing.T) {
 		share  Share
 		fields []string
 	}{
-		{ok, Share{limited, 0, 1}, nil},
-		{ok, Share{limited, MaxPriority, MaxWeight}, nil},
-		{ok, Share{limited, -1, 1}, []string{"priority"}},
-		{ok, Share{limited, MaxPriority + 1, 1}, []string{"priority"}},
-		{ok, Share{limited, 0, 0}, []string{"weight"}},
-		{ok, Share{limited, 0, MaxWeight + 1}, []string{"weight"}},
-		{ok, Share{Config{Packets: 1, Rate: ok}, 0, 1}, []string{"rate"}},
-		{ok, Share{Config{}, 0, 1}, []string{"limit"}},
-		{ok, Share{Config{Time: 999}, 0, 1}, []string{"limit"}}, // not a byte
-		{ok, Share{Config{Time: 1000}, 0, 1}, nil},
-		{ok, Share{Config{Time: math.MaxInt64}, 0, 1}, nil},
-		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1}, []string{"wred"}}, // nor this
-		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1}, nil},
-		{meter.Rate{}, Share{limited, 0, 1}, []string{"rate"}},
-		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, Share{limited, 0, 1}, []string{"rate"}},
-		{ok, Share{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
+		{ok, Share{limited, 0, 1, false}, nil},
+		{ok, Share{limited, MaxPriority, MaxWeight, false}, nil},
+		{ok, Share{limited, -1, 1, false}, []string{"priority"}},
+		{ok, Share{limited, MaxPriority + 1, 1, false}, []string{"priority"}},
+		{ok, Share{limited, 0, 0, false}, []string{"weight"}},
+		{ok, Share{limited, 0, MaxWeight + 1, false}, []string{"weight"}},
+		{ok, Share{Config{Packets: 1, Rate: ok}, 0, 1, false}, []string{"rate"}},
+		{ok, Share{Config{}, 0, 1, false}, []string{"limit"}},
+		{ok, Share{Config{Time: 999}, 0, 1, false}, []string{"limit"}}, // not a byte
+		{ok, Share{Config{Time: 1000}, 0, 1, false}, nil},
+		{ok, Share{Config{Time: math.MaxInt64}, 0, 1, false}, nil},
+		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, false}, []string{"wred"}}, // nor this
+		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1, false}, nil},
+		{meter.Rate{}, Share{limited, 0, 1, false}, []string{"rate"}},
+		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, Share{limited, 0, 1, false}, []string{"rate"}},
+		{ok, Share{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0, false}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
 	} {
 		_, err := NewLink[int](test.rate, []Share{test.share})
 		if got := fields(t, err); !slices.Equal(got, test.fields) {
 			t.Errorf("%+v on %v: %v: faults of %q, want %q", test.share, test.rate, err, got, test.fields)
 		}
 	}
-	_, err := NewLink[int](ok, []Share{{}, {limited, 0, 1}, {limited, 8, 1}})
+	_, err := NewLink[int](ok, []Share{{}, {Config: limited, Weight: 1}, {Config: limited, Priority: 8, Weight: 1}})
 	if got := fields(t, err); !slices.Equal(got, []string{"limit", "weight", "priority"}) {
 		t.Errorf("of several: %v", err)
 	}
@@ -359,9 +361,9 @@ func TestResolve(t *testing.T) {
 			test.in.WRED[meter.Yellow] = Early{1, 5, 7}
 			test.want.WRED = test.in.WRED
 		}
-		in := Share{test.in, 3, 4}
+		in := Share{test.in, 3, 4, false}
 		got, err := in.Resolve(meter.BitRate(8e6))
-		if want := (Share{test.want, 3, 4}); err != nil || got != want {
+		if want := (Share{test.want, 3, 4, false}); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, want %+v: %v", in, got, want, err)
 		}
 	}

@@ -10,14 +10,17 @@ import (
 
 // Tests of what shows after many packets, or long ones.
 
-// TestLinkShares keeps queues busy and holds what they send to their weights.
+// TestLinkShares keeps queues busy. What a queue has sent is its part by weight
+// of what all have sent, but for at most the longest packet.
 func TestLinkShares(t *testing.T) {
 	r := seeded(t)
-	for _, weights := range [][]int{{1, 1}, {1, 3}, {1, 2, 5}, {1, 1000}, {7, 7, 7, 7}} {
+	for _, weights := range [][]int{{1, 1}, {1, 3}, {10, 30}, {1, 2, 5}, {1, 9, 90}, {1, 1000}, {7, 7, 7, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 100}} {
 		const longest = 1514
 		shares := make([]Share, len(weights))
+		sum := 0
 		for i, w := range weights {
 			shares[i].Weight = w
+			sum += w
 		}
 		l := openLink(t, meter.BitRate(1e9), shares...)
 		size := make([]int, 0, 1<<18)
@@ -34,34 +37,90 @@ func TestLinkShares(t *testing.T) {
 				admit(0, i)
 			}
 		}
-		decided(l, 0) // the first found the link idle, and no others
-		sent := make([]float64, len(weights))
-		type bounds struct{ least, most float64 }
-		lead := map[[2]int]*bounds{} // of one over another, by weight
+		ahead := make([]int, len(weights)) // bytes times sum
 		for range 40_000 {
 			at, _ := l.Due()
 			d, ok := l.Decide(at)
 			if !ok || d.Depart != at {
 				t.Fatalf("nothing at %d: %+v", at, d)
 			}
-			queue := d.Value & 255
-			sent[queue] += float64(size[d.Value>>8]) / float64(weights[queue])
+			queue, n := d.Value&255, size[d.Value>>8]
 			admit(at, queue)
-			for i := range weights {
-				for j := range i {
-					b := lead[[2]int{i, j}]
-					if b == nil {
-						b = &bounds{}
-						lead[[2]int{i, j}] = b
-					}
-					now := sent[i] - sent[j]
-					b.least, b.most = min(b.least, now), max(b.most, now)
-					// Shreedhar and Varghese, theorem 2: in any interval.
-					if most := Quantum + longest/float64(weights[i]) + longest/float64(weights[j]); b.most-b.least > most {
-						t.Fatalf("weights %d: queues %d and %d are %.0f B a weight apart, want at most %.0f", weights, i, j, b.most-b.least, most)
+			for i, w := range weights { // as this one begins
+				if most := (longest + 1) * sum; ahead[i] < -most || ahead[i] > most {
+					t.Fatalf("weights %d: queue %d is %d B ahead", weights, i, ahead[i]/sum)
+				}
+				ahead[i] -= w * n
+				if i == queue {
+					ahead[i] += sum * n
+				}
+			}
+		}
+	}
+}
+
+// TestLinkFluid compares each queue with a fluid of its own that has its part of
+// the link all the time: what the queue has sent is at most the longest packet
+// less, however weights are written, with packets that come as they like.
+func TestLinkFluid(t *testing.T) {
+	t.Parallel()
+	r := seeded(t)
+	for range 200 {
+		const longest = 1514
+		scale := []int{1, 10, 50}[r.IntN(3)]
+		shares := make([]Share, 2+r.IntN(8))
+		sum := 0
+		for i := range shares {
+			shares[i].Weight = []int{1, 1 + r.IntN(MaxWeight/50)}[r.IntN(2)] * scale
+			sum += shares[i].Weight
+		}
+		l := openLink(t, meter.BitRate(8e9), shares...) // a byte per ns
+		fluid := make([]int, len(shares))               // that waits there, bytes times sum
+		behind := make([]int, len(shares))              // what the queue has sent, bytes times sum
+		now := int64(0)
+		advance := func(to int64) {
+			for i, s := range shares {
+				flows := min(fluid[i], s.Weight*int(to-now))
+				fluid[i] -= flows
+				behind[i] += flows
+			}
+			now = to
+		}
+		type packet struct{ queue, n int }
+		var came []packet
+		var sent []Decision[int]
+		next := int64(0)
+		begun := 0 // of sent, those that have left in full
+		for len(came) < 2000 || begun < len(came) {
+			sent = append(sent, decided(l, next)...)
+			for ; begun < len(sent); begun++ {
+				p := came[sent[begun].Value]
+				end := sent[begun].Depart + int64(p.n)
+				if end > next && len(came) < 2000 {
+					break
+				}
+				advance(max(end, now))
+				behind[p.queue] -= p.n * sum
+				for i := range shares {
+					if behind[i] > (longest+1)*sum {
+						t.Fatalf("%+v\nqueue %d is %d B behind its fluid at %d", shares, i, behind[i]/sum, now)
 					}
 				}
 			}
+			if len(came) == 2000 {
+				next = 1 << 62
+				continue
+			}
+			advance(max(next, now))
+			p := packet{r.IntN(len(shares)), []int{64, 594, longest}[r.IntN(3)]}
+			for range 1 + r.IntN(3)*r.IntN(8) {
+				if len(came) < 2000 {
+					fluid[p.queue] += p.n * sum
+					l.Admit(next, p.queue, Packet{Bytes: p.n}, len(came))
+					came = append(came, p)
+				}
+			}
+			next += int64(r.IntN(2 * longest * (1 + r.IntN(8))))
 		}
 	}
 }
@@ -131,7 +190,7 @@ func TestOverflowIsBounded(t *testing.T) {
 		if n := len(q.waiting.list); n > most {
 			t.Errorf("%+v: room for %d packets, want at most %d", cfg, n, most)
 		}
-		if n := len(l.queues[0].packets.list); n > most {
+		if n := len(l.queues[0].list[0].packets.list); n > most {
 			t.Errorf("%+v: room for %d packets on a link, want at most %d", cfg, n, most)
 		}
 		if n := len(l.decided.list); n > 8 {

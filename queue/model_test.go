@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"math/big"
 	"slices"
 	"time"
@@ -197,16 +198,34 @@ type modelLink struct {
 	rate    meter.Rate
 	free    *big.Rat
 	queues  []*modelShare
-	active  [MaxPriority + 1][]*modelShare
+	levels  [MaxPriority + 1]modelLevel
+	busy    *modelLevel // whose packet was sent last
 	decided []Decision[int]
 }
 
+// modelLevel has the virtual time of WF2Q+, in 1/2^20 byte.
+type modelLevel struct {
+	queues       []*modelShare
+	time, latest int64
+	bytes        int64 // that are on their way
+}
+
+// modelShare is a queue whose packets of all flows are in one list.
 type modelShare struct {
 	modelEarly
 	Share
-	waits   []modelWaiting
-	deficit int64
-	fresh   bool
+	level        *modelLevel
+	start        int64
+	waits        []modelWaiting
+	begun, older []*modelFlow
+	flows        map[uint16]*modelFlow
+	chosen       *modelFlow
+}
+
+type modelFlow struct {
+	number  uint16
+	deficit int
+	early   modelEarly
 }
 
 type modelWaiting struct {
@@ -231,16 +250,80 @@ func newModelLink(rate meter.Rate, shares []Share) *modelLink {
 				}
 			}
 		}
+		q.flows = map[uint16]*modelFlow{}
+		q.level = &m.levels[s.Priority]
+		q.level.queues = append(q.level.queues, q)
 		m.queues = append(m.queues, q)
 	}
 	return m
 }
 
-func (q *modelShare) bytes() (n int64) {
+// of is what waits of a flow.
+func (q *modelShare) of(f *modelFlow) (list []modelWaiting) {
 	for _, w := range q.waits {
+		if !q.Fair || w.Flow == f.number {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+func total(list []modelWaiting) (n int64) {
+	for _, w := range list {
 		n += int64(w.Bytes)
 	}
 	return n
+}
+
+func (q *modelShare) bytes() int64 { return total(q.waits) }
+
+// flow is that of a packet.
+func (q *modelShare) flow(p Packet) *modelFlow {
+	n := p.Flow
+	if !q.Fair {
+		n = 0
+	}
+	if q.flows[n] == nil {
+		q.flows[n] = &modelFlow{number: n, early: newModelEarly(q.modelEarly.Config)}
+	}
+	return q.flows[n]
+}
+
+// remove takes the first packet of a flow out.
+func (q *modelShare) remove(f *modelFlow) modelWaiting {
+	i := slices.IndexFunc(q.waits, func(w modelWaiting) bool { return !q.Fair || w.Flow == f.number })
+	w := q.waits[i]
+	q.waits = slices.Delete(q.waits, i, i+1)
+	if q.chosen == f && len(q.of(f)) == 0 {
+		q.chosen = nil
+	}
+	return w
+}
+
+// next is the flow whose turn it is, as RFC 8290 §4.2 has it.
+func (q *modelShare) next() *modelFlow {
+	for q.chosen == nil {
+		list := &q.begun
+		if len(*list) == 0 {
+			list = &q.older
+		}
+		f := (*list)[0]
+		if f.deficit <= 0 {
+			f.deficit += 1514
+			*list = (*list)[1:]
+			q.older = append(q.older, f)
+			continue
+		}
+		if len(q.of(f)) > 0 {
+			q.chosen = f
+			break
+		}
+		*list = (*list)[1:]
+		if list == &q.begun {
+			q.older = append(q.older, f)
+		}
+	}
+	return q.chosen
 }
 
 // waiting is how many packets wait.
@@ -253,46 +336,69 @@ func (m *modelLink) waiting() (n int) {
 
 // until makes all choices of times up to now, or of all times.
 func (m *modelLink) until(now int64, all bool) {
-	for m.waiting() > 0 && (all || m.free.Cmp(whole(now)) <= 0) {
+	for m.free != nil && (all || m.free.Cmp(whole(now)) <= 0) {
+		if m.busy != nil {
+			weights := int64(0)
+			for _, q := range m.busy.queues {
+				weights += int64(q.Weight)
+			}
+			m.busy.time += m.busy.bytes << 20 / weights
+			m.busy = nil
+		}
+		if m.waiting() == 0 {
+			return
+		}
 		m.choose()
 	}
 }
 
+func (q *modelShare) finish() int64 {
+	return q.start + int64(q.of(q.next())[0].Bytes)<<20/int64(q.Weight)
+}
+
 func (m *modelLink) choose() {
-	level := slices.IndexFunc(m.active[:], func(list []*modelShare) bool { return len(list) > 0 })
-	for {
-		q := m.active[level][0]
-		if q.fresh {
-			q.deficit += int64(q.Weight) * 1514
-			q.fresh = false
+	var ready []*modelShare
+	for i := range m.levels {
+		for _, q := range m.levels[i].queues {
+			if len(q.waits) > 0 {
+				ready = append(ready, q)
+			}
 		}
-		w := q.waits[0]
-		if q.deficit < int64(w.Bytes) {
-			m.active[level] = append(m.active[level][1:], q)
-			q.fresh = true
-			continue
+		if len(ready) > 0 {
+			break
 		}
-		q.waits = q.waits[1:]
-		depart := ceil(m.free)
-		f := q.stale(w.Packet, depart, depart-w.came, w.fate)
-		if !f.Dropped() {
-			q.deficit -= int64(w.Bytes)
-			m.free = new(big.Rat).Add(m.free, takes(m.rate, w.Bytes))
-		}
-		m.decided = append(m.decided, Decision[int]{w.value, depart, f})
-		if len(q.waits) == 0 {
-			m.active[level] = m.active[level][1:]
-			q.deficit = 0
-		}
-		return
 	}
+	level := ready[0].level
+	level.time = max(level.time, slices.MinFunc(ready, func(a, b *modelShare) int { return cmp.Compare(a.start, b.start) }).start)
+	ready = slices.DeleteFunc(ready, func(q *modelShare) bool { return q.start > level.time })
+	q := slices.MinFunc(ready, func(a, b *modelShare) int { return cmp.Compare(a.finish(), b.finish()) })
+	flow, finish := q.next(), q.finish()
+	w := q.remove(flow)
+	depart := ceil(m.free)
+	wait := depart - w.came
+	if total(q.of(flow)) <= 1514 {
+		wait = min(wait, int64(q.modelEarly.CoDel.Target)-1) // a single packet is no queue
+	}
+	f := flow.early.stale(w.Packet, depart, wait, w.fate)
+	if !f.Dropped() {
+		q.start = finish
+		level.latest = max(level.latest, finish)
+		level.bytes, m.busy = int64(w.Bytes), level
+		flow.deficit -= w.Bytes
+		q.chosen = nil
+		m.free = new(big.Rat).Add(m.free, takes(m.rate, w.Bytes))
+	}
+	m.decided = append(m.decided, Decision[int]{w.value, depart, f})
 }
 
 func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	m.until(now, false)
 	q := m.queues[queue]
 	limit := q.modelEarly.Bytes
-	if limit > 0 && q.bytes()+int64(p.Bytes) > limit || len(q.waits)+1 > q.holds() {
+	over := func() bool {
+		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || len(q.waits)+1 > q.holds()
+	}
+	if over() && !q.Fair || limit > 0 && int64(p.Bytes) > limit {
 		return Full
 	}
 	b := int64(len(q.waits))
@@ -303,12 +409,36 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	if f.Dropped() {
 		return f
 	}
+	empty := true
+	for _, other := range q.level.queues {
+		empty = empty && len(other.waits) == 0
+	}
+	if empty && m.busy != q.level {
+		q.level.time = max(q.level.time, q.level.latest)
+	}
 	if len(q.waits) == 0 {
-		q.deficit, q.fresh = 0, true
-		m.active[q.Priority] = append(m.active[q.Priority], q)
+		q.start = max(q.start, q.level.time)
+	}
+	for over() {
+		var most *modelFlow
+		for _, f := range q.flows {
+			if n, other := total(q.of(f)), int64(-1); len(q.of(f)) > 0 {
+				if most != nil {
+					other = total(q.of(most))
+				}
+				if n > other || n == other && f.number < most.number {
+					most = f
+				}
+			}
+		}
+		m.decided = append(m.decided, Decision[int]{q.remove(most).value, now, Full})
 	}
 	if m.waiting() == 0 && (m.free == nil || m.free.Cmp(whole(now)) < 0) {
 		m.free = whole(now)
+	}
+	if flow := q.flow(p); !slices.Contains(q.begun, flow) && !slices.Contains(q.older, flow) {
+		flow.deficit = 1514
+		q.begun = append(q.begun, flow)
 	}
 	q.waits = append(q.waits, modelWaiting{p, now, f, value})
 	m.until(now, false)

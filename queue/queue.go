@@ -84,7 +84,8 @@ func (c *Config) Limit() int64 { return [...]int64{int64(c.Time), c.Bytes, c.Pac
 type Packet struct {
 	Bytes int
 	Color meter.Color
-	ECN   bool // ECN-capable
+	ECN   bool   // ECN-capable
+	Flow  uint16 // in a fair queue, below Flows
 }
 
 // Fate says what a queue does with a packet. The zero Fate is a drop.

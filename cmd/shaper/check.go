@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math/big"
 
 	"github.com/spf13/cobra"
 
@@ -55,12 +56,12 @@ exits 2 with the place of each fault.`,
 func check(s streams, policy *compiled, o lint.Options, asJSON bool) error {
 	findings := lint.Policy(policy.File, policy.pipeline, o)
 	if asJSON {
-		return writeCheckJSON(s.out, policy, findings)
+		return writeCheckJSON(s.out, policy, findings, o.MTU)
 	}
-	return writeCheck(s.out, policy, findings)
+	return writeCheck(s.out, policy, findings, o.MTU)
 }
 
-func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding) error {
+func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding, mtu int64) error {
 	p := &printer{w: w}
 	p.printf("length  %s\n", describeLength(policy.Policy.Length))
 	for i := range policy.Policy.Classes {
@@ -73,7 +74,11 @@ func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding) error {
 	}
 	for _, q := range policy.Queues {
 		p.printf("\nqueue %s\n", q.Name)
-		for _, part := range queueParts(q) {
+		parts := queueParts(q)
+		if q.Link != nil {
+			parts = append(parts, serviceOf(q, policy.Queues, mtu).parts(q)...)
+		}
+		for _, part := range parts {
 			p.printf("  %-7s %s\n", part.key, part.text)
 		}
 	}
@@ -193,6 +198,12 @@ type checkQueueJSON struct {
 	CoDel    *checkCoDelJSON          `json:"codel"`
 	ECN      bool                     `json:"ecn"`
 	Seed     uint64                   `json:"seed"`
+	Fair     string                   `json:"fair,omitempty"`
+
+	// On a link, while the queues served before it send nothing.
+	Guaranteed float64  `json:"guaranteed_bps,omitempty"`
+	WaitNS     int64    `json:"worst_delay_ns,omitempty"`
+	After      []string `json:"served_after,omitempty"`
 }
 
 type checkWREDJSON struct {
@@ -214,14 +225,22 @@ type checkLinkJSON struct {
 	Queues   []string `json:"queues"`
 }
 
-func queueJSON(q *dataplane.Queue) checkQueueJSON {
+func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQueueJSON {
 	rate, c := speedOf(q), resolved(q)
 	out := checkQueueJSON{
 		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.Share().Weight,
 		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
+		Fair: q.Fair.String(),
 	}
 	if q.Link != nil {
 		out.Link = q.Link.Name
+		s := serviceOf(q, queues, mtu)
+		out.WaitNS = wholeNS(s.wait)
+		bps := s.part.Mul(s.part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
+		out.Guaranteed, _ = bps.Mul(bps, big.NewRat(8e9, 1)).Float64()
+		for _, b := range s.before {
+			out.After = append(out.After, b.Name)
+		}
 	}
 	for color, e := range c.WRED {
 		if e != (queue.Early{}) {
@@ -244,7 +263,7 @@ func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
 	return out
 }
 
-func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding) error {
+func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding, mtu int64) error {
 	out := checkJSON{
 		Unclassified: unclassified(policy),
 		Length:       describeLength(policy.Policy.Length),
@@ -262,7 +281,7 @@ func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding) erro
 		out.Classes = append(out.Classes, class)
 	}
 	for _, q := range policy.Queues {
-		out.Queues = append(out.Queues, queueJSON(q))
+		out.Queues = append(out.Queues, queueJSON(q, policy.Queues, mtu))
 	}
 	for _, link := range policy.Links {
 		out.Links = append(out.Links, linkJSON(link, policy.Queues))

@@ -137,7 +137,11 @@ func describeBurst(b policyfile.Bucket, packets bool) string {
 // fillTime is how long a rate takes to bring n bytes, with three digits.
 func fillTime(n int64, r meter.Rate) string {
 	ns := new(big.Rat).SetFrac64(int64(r.Period), r.Bytes)
-	ns.Mul(ns, new(big.Rat).SetInt64(n))
+	return duration(ns.Mul(ns, new(big.Rat).SetInt64(n)))
+}
+
+// duration writes a time in ns to three digits.
+func duration(ns *big.Rat) string {
 	s, _ := ns.Float64()
 	for _, u := range []struct {
 		ns   float64

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"strings"
 	"time"
@@ -50,6 +51,9 @@ func queueParts(q *dataplane.Queue) []part {
 		add("link", "%s, priority %d, weight %d", q.Link.Name, q.Priority, q.Share().Weight)
 	}
 	add("limit", "%s", describeLimit(q))
+	if q.Fair.By != dataplane.NoKey {
+		add("fair", "%v: each has an even part, and codel of its own", q.Fair)
+	}
 	wred := resolved(q)
 	for color, e := range q.WRED {
 		if e == (queue.Early{}) {
@@ -129,6 +133,62 @@ func levels(link *dataplane.Link, queues []*dataplane.Queue) []level {
 		}
 	}
 	return out
+}
+
+// service is what a queue of a link gets for sure, of what the queues served
+// before it leave.
+type service struct {
+	part   *big.Rat // of the link's rate
+	wait   *big.Rat // ns, at most; the queue is full, and others are busy
+	before []*dataplane.Queue
+}
+
+// serviceOf follows from what queue.Link promises, with packets of up to mtu
+// bytes.
+func serviceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) service {
+	var s service
+	for _, l := range levels(q.Link, queues) {
+		if l.priority < q.Priority {
+			s.before = append(s.before, l.queues...)
+		}
+		if l.priority == q.Priority {
+			s.part = big.NewRat(int64(q.Share().Weight), int64(l.weights))
+		}
+	}
+	c := resolved(q)
+	bytes := c.Bytes
+	if n := int64(c.Capacity()) * mtu; bytes == 0 || n < bytes {
+		bytes = n
+	}
+	s.wait = new(big.Rat).Quo(big.NewRat(bytes, 1), s.part)
+	s.wait.Add(s.wait, big.NewRat(mtu, 1))
+	s.wait.Mul(s.wait, big.NewRat(int64(q.Link.Rate.Period), q.Link.Rate.Bytes))
+	return s
+}
+
+// wholeNS is a time in ns, rounded up, at most what an int64 holds.
+func wholeNS(ns *big.Rat) int64 {
+	n := new(big.Int).Add(ns.Num(), ns.Denom())
+	n.Sub(n, big.NewInt(1)).Quo(n, ns.Denom())
+	if !n.IsInt64() {
+		return math.MaxInt64
+	}
+	return n.Int64()
+}
+
+// parts are lines about it.
+func (s service) parts(q *dataplane.Queue) []part {
+	gets, waits := "at least "+portion(q.Link.Rate, s.part), duration(s.wait)+" at most"
+	if s.before != nil {
+		var names []string
+		for _, b := range s.before {
+			names = append(names, b.Name)
+		}
+		before := strings.Join(names, ", ")
+		gets += " while " + before + " sends nothing"
+		waits += ", and while " + before + " sends"
+	}
+	return []part{{"gets", gets}, {"waits", waits}}
 }
 
 // describeLevel writes what part of a rate each queue gets while all of its

@@ -177,7 +177,8 @@ func randomRate(r *rand.Rand) string {
 }
 
 func randomQueue(r *rand.Rand, links []string) string {
-	q := "rate: " + pick(r, randomRate(r), "10mbit", "7777777bit", "33mbit")
+	slow := randomRate(r) // may be too slow for a link
+	q := "rate: " + pick(r, slow, "10mbit", "7777777bit", "33mbit")
 	if links != nil && r.IntN(3) > 0 {
 		q = "link: " + pick(r, links...) + pick(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") + pick(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4)))
 	}
@@ -198,6 +199,9 @@ func randomQueue(r *rand.Rand, links []string) string {
 	}
 	if early != nil {
 		q += ", wred: {" + strings.Join(early, ", ") + "}"
+	}
+	if links != nil && r.IntN(3) == 0 && !strings.HasPrefix(q, "rate: "+slow) {
+		q += ", fair: " + pick(r, "flow", "src", "dst", "hosts", "'src/24,64'", "dst/8", "vlan", "dscp")
 	}
 	return q + pick(r, "", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}", ", codel: {target: 5us, interval: 3s}", ", codel: {interval: 77777ns}") +
 		pick(r, "", ", ecn: true") + pick(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64)))

@@ -161,7 +161,8 @@ classes:
   - {name: hi, match: {dscp: 12}, green: {queue: fast}}
   - {name: all, green: {dscp: 20, queue: slow}}
 links:
-  wan: {rate: 8kbit}
+  wan: {rate: 2000B/28ms}
+length: {overhead: 1972}
 queues:
   fast: {link: wan, limit: 1p}
   slow: {link: wan, priority: 1, limit: 10p, ecn: true, codel: {target: 28ms, interval: 28ms}}`,
@@ -171,17 +172,19 @@ queues:
 				{1000, 0, notECN}, // a victim at 56 ms; the next is at 84 or later
 				{1000, 0, afx1},
 				{1000, 0, afx1}, // a victim at 112 ms
+				{1000, 0, afx1}, // is spared: nothing waits behind it
 				{56_002_000, 0, afx2},
 				{56_002_000, 0, afx2},
 			},
 			`
-28,all,green,green,mark+queue,10,20,1000,no-meter
-28,all,green,green,mark+queue,10,20,28001000,no-meter
-28,all,green,green,drop,10,,,codel
-28,all,green,green,mark+queue,10,20,56001000,no-meter
-28,all,green,green,ecn+mark+queue,10,20,112001000,no-meter
-28,hi,green,green,queue,12,12,84001000,no-meter
-28,hi,green,green,drop,12,,,queue-full`,
+2000,all,green,green,mark+queue,10,20,1000,no-meter
+2000,all,green,green,mark+queue,10,20,28001000,no-meter
+2000,all,green,green,drop,10,,,codel
+2000,all,green,green,mark+queue,10,20,56001000,no-meter
+2000,all,green,green,ecn+mark+queue,10,20,112001000,no-meter
+2000,all,green,green,mark+queue,10,20,140001000,no-meter
+2000,hi,green,green,queue,12,12,84001000,no-meter
+2000,hi,green,green,drop,12,,,queue-full`,
 		},
 	}
 	for _, test := range tests {

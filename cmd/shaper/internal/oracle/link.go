@@ -1,80 +1,173 @@
 package oracle
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 // link sends the packets of its queues, one at a time: by priority, and among the queues
-// of one priority by deficit round robin.
+// of one priority by WF2Q+.
 type link struct {
-	rate   *big.Rat    // bytes a nanosecond
-	free   *big.Rat    // when it has sent what it was given; nil before the first packet
-	active [8][]*queue // by priority: the queues that have packets, the one to serve first
+	rate   *big.Rat // bytes a nanosecond
+	free   *big.Rat // when it has sent what it was given; nil before the first packet
+	levels [8]level // by priority
+	busy   *level   // of the packet that it sends
 }
 
-// quantum is what a weight of 1 may send in a round: a full frame.
-const quantum = 1514
+// level is the queues of one priority. Its times are virtual, in 1/2^20 of a byte for each
+// weight.
+type level struct {
+	queues    []*queue // in the order in which actions name them
+	now, last *big.Int // last is the largest finish
+	sending   int64    // bytes
+}
+
+func newLink(rate *big.Rat) *link {
+	l := &link{rate: rate}
+	for i := range l.levels {
+		l.levels[i].now, l.levels[i].last = new(big.Int), new(big.Int)
+	}
+	return l
+}
+
+// share adds a queue to its link, once.
+func (q *queue) share() {
+	if q.link == nil {
+		return
+	}
+	v := &q.link.levels[q.priority]
+	if !slices.Contains(v.queues, q) {
+		v.queues = append(v.queues, q)
+	}
+}
+
+// grains is a length in units of virtual time.
+func grains(length int64) *big.Int { return new(big.Int).Lsh(big.NewInt(length), 20) }
+
+func (v *level) weights() *big.Int {
+	sum := int64(0)
+	for _, q := range v.queues {
+		sum += q.weight
+	}
+	return big.NewInt(sum)
+}
+
+func (v *level) waits() bool {
+	for _, q := range v.queues {
+		if len(q.waiting) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func largest(a, b *big.Int) *big.Int {
+	if a.Cmp(b) > 0 {
+		return a
+	}
+	return b
+}
 
 func (l *link) offer(q *queue, p *queued) {
 	now := new(big.Rat).SetInt(p.arrival)
 	l.run(now)
-	if !q.admit(p, q.backlog(q.waiting, nil), len(q.waiting)) {
+	if !q.room(p) || !q.early(p, q.backlog(q.waiting, nil)) {
 		return
 	}
-	if len(q.waiting) == 0 {
-		l.active[q.priority] = append(l.active[q.priority], q)
-		q.deficit, q.fresh = 0, true
+	v := &l.levels[q.priority]
+	if !v.waits() && l.busy != v {
+		v.now = largest(v.now, v.last)
 	}
-	q.waiting = append(q.waiting, p)
+	if len(q.waiting) == 0 {
+		q.start = largest(q.start, v.now)
+	}
+	for q.breaks(p, q.backlog(q.waiting, nil), len(q.waiting)) {
+		q.shed()
+	}
+	q.take(p)
 	if l.free == nil || l.free.Cmp(now) < 0 { // idle
 		l.free = now
 	}
 	l.run(now)
 }
 
+// room says whether a queue of a link has room for a packet, or makes it: a fair one may
+// always do that, but for a packet that alone is too long.
+func (q *queue) room(p *queued) bool {
+	backlog, packets := q.backlog(q.waiting, nil), len(q.waiting)
+	if q.key != nil {
+		backlog, packets = new(big.Rat), 0
+	}
+	if q.breaks(p, backlog, packets) {
+		p.drop("queue-full")
+		return false
+	}
+	return true
+}
+
 // run makes the choices up to a time, or all where that is nil.
 func (l *link) run(until *big.Rat) {
-	for priority := 0; priority < len(l.active); {
-		switch {
-		case len(l.active[priority]) == 0:
-			priority++
-		case until != nil && l.free.Cmp(until) > 0:
+	for l.free != nil && (until == nil || l.free.Cmp(until) <= 0) {
+		if l.busy != nil {
+			passed := grains(l.busy.sending)
+			l.busy.now = new(big.Int).Add(l.busy.now, passed.Div(passed, l.busy.weights()))
+			l.busy = nil
+		}
+		v := l.next()
+		if v == nil {
 			return
-		default:
-			l.choose(priority)
-			priority = 0
 		}
+		l.send(v)
 	}
 }
 
-// choose takes one packet of a priority and sends it when the link is free, unless CoDel
-// drops it: that costs no deficit and no time.
-func (l *link) choose(priority int) {
-	q := l.turn(priority)
-	p := q.waiting[0]
-	q.waiting = q.waiting[1:]
-	if t := ceil(l.free); q.control(p, t) {
-		p.leave(t)
-		q.deficit -= p.length
-		l.free = new(big.Rat).Add(l.free, sending(p.length, l.rate))
+// next is the first priority with packets.
+func (l *link) next() *level {
+	for i := range l.levels {
+		if l.levels[i].waits() {
+			return &l.levels[i]
+		}
 	}
-	if len(q.waiting) == 0 {
-		q.deficit = 0
-		l.active[priority] = l.active[priority][1:]
-	}
+	return nil
 }
 
-// turn is the queue of a priority whose first packet is next.
-func (l *link) turn(priority int) *queue {
-	for {
-		active := l.active[priority]
-		q := active[0]
-		if q.fresh { // once a visit
-			q.deficit += q.weight * quantum
-			q.fresh = false
-		}
-		if q.deficit >= q.waiting[0].length {
-			return q
-		}
-		l.active[priority] = append(active[1:], q)
-		q.fresh = true
+// send takes out the packet of a priority that is next, and sends it, unless CoDel drops it.
+func (l *link) send(v *level) {
+	q, finish := v.choose()
+	f := q.flow()
+	p := f.waiting[0]
+	q.remove(p)
+	t := ceil(l.free)
+	if !q.control(p, t, f) {
+		return
 	}
+	p.leave(t)
+	l.free = new(big.Rat).Add(l.free, sending(p.length, l.rate))
+	q.start = finish
+	v.last = largest(v.last, finish)
+	v.sending, l.busy = p.length, v
+	f.deficit -= p.length
+	q.turn = nil
+}
+
+// choose says which queue is next, and when its packet finishes.
+func (v *level) choose() (best *queue, finish *big.Int) {
+	var first *big.Int
+	for _, q := range v.queues {
+		if len(q.waiting) > 0 && (first == nil || q.start.Cmp(first) < 0) {
+			first = q.start
+		}
+	}
+	v.now = largest(v.now, first)
+	for _, q := range v.queues {
+		if len(q.waiting) == 0 || q.start.Cmp(v.now) > 0 {
+			continue
+		}
+		end := grains(q.flow().waiting[0].length)
+		end.Div(end, big.NewInt(q.weight)).Add(end, q.start)
+		if finish == nil || end.Cmp(finish) < 0 {
+			best, finish = q, end
+		}
+	}
+	return best, finish
 }

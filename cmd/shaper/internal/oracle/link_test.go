@@ -42,62 +42,68 @@ queues: {hi: {link: wan, limit: 10p}, lo: {link: wan, limit: 10p, priority: 1}}`
 links: {wan: {rate: 12112kbit}}
 queues: {a: {link: wan, limit: 10p}, b: {link: wan, limit: 10p, weight: 3}}`, `
 			0 a 1514 green 0
-			0 a 1514 green 1000000
-			0 a 1514 green 5000000
+			0 a 1514 green 5000000  a start of 1514, after b's of 0, 504.7, 1009.3 and just below 1514
+			0 a 1514 green 8000000
 			0 a 1514 green 9000000
 			0 a 1514 green 10000000
+			0 b 1514 green 1000000
 			0 b 1514 green 2000000
 			0 b 1514 green 3000000
 			0 b 1514 green 4000000
 			0 b 1514 green 6000000
-			0 b 1514 green 7000000
-			0 b 1514 green 8000000`},
-		// What is left of a deficit is kept to the next visit: a has 514 and 1514. The 514
-		// of its very first packet are gone: it was alone.
+			0 b 1514 green 7000000`},
+		// The virtual times of the choices are 250, 628.5, 1007, 1257, 1635.5, 1660.5, 2039.
 		{"weights 1:3, small ones", `
 links: {wan: {rate: 8mbit}}
 queues: {a: {link: wan, limit: 10p, weight: 1}, b: {link: wan, limit: 10p, weight: 3}}`, `
 			0 a 1000 green 0
-			0 a 1000 green 1000000
-			0 a 1000 green 6542000
-			0 a 1000 green 7542000
-			0 b 1514 green 2000000
-			0 b 1514 green 3514000
-			0 b 1514 green 5028000
-			0 b 100  green 8542000
-			0 b 1514 green 8642000`},
-		// a saves for three visits; c has 514, then 2028.
-		{"longer than the quantum", `
+			0 a 1000 green 4028000  from 1000 to 2000
+			0 a 1000 green 8156000  from 2000
+			0 a 1000 green 9156000
+			0 b 1514 green 1000000  from 0 to 504.7
+			0 b 1514 green 2514000  to 1009.3
+			0 b 1514 green 5028000  to 1514
+			0 b 100  green 6542000  to 1547.3
+			0 b 1514 green 6642000`},
+		{"a long one", `
 links: {wan: {rate: 8mbit}}
 queues: {a: {link: wan, limit: 10p}, c: {link: wan, limit: 10p}}`, `
 			0 c 100  green 0
-			0 a 4000 green 3100000
-			0 c 1000 green 100000
-			0 c 1000 green 1100000
-			0 c 1000 green 2100000
+			0 a 4000 green 100000  from 0; c is due at 100, and now it is 50
+			0 c 1000 green 4100000
+			0 c 1000 green 5100000
+			0 c 1000 green 6100000
 			0 c 1000 green 7100000`},
-		{"a higher priority in the middle of a visit", `
+		{"a higher priority between them", `
 links: {wan: {rate: 12112kbit}}
 queues:
   hi: {link: wan, limit: 10p}
   a: {link: wan, limit: 10p, priority: 1}
   b: {link: wan, limit: 10p, priority: 1, weight: 3}`, `
 			0       a  1514 green 0
-			0       a  1514 green 1000000
 			0       a  1514 green 6000000
+			0       a  1514 green 7000000
+			0       b  1514 green 1000000
 			0       b  1514 green 2000000
 			0       b  1514 green 4000000
 			0       b  1514 green 5000000
-			0       b  1514 green 7000000
 			2500000 hi 1514 green 3000000`},
-		{"who comes again is last", `
+		{"a tie is for the first", `
 links: {wan: {rate: 12112kbit}}
 queues: {a: {link: wan, limit: 10p}, b: {link: wan, limit: 10p}}`, `
 			0       a 1514 green 0
-			0       a 1514 green 1000000
-			0       b 1514 green 2000000
-			0       b 1514 green 4000000
-			1500000 a 1514 green 3000000`},
+			0       a 1514 green 2000000  both are due since 1514
+			0       b 1514 green 1000000
+			0       b 1514 green 3000000
+			1500000 a 1514 green 4000000`},
+		{"a new begin", `
+links: {wan: {rate: 8mbit}}
+queues: {a: {link: wan, limit: 10p}, b: {link: wan, limit: 10p}}`, `
+			0       b 1000 green 0        to 1000
+			1000000 b 1000 green 1000000  to 2000
+			2000000 b 1000 green 2000000
+			2000000 b 100  green 4001000  from 3000
+			2000000 a 1001 green 3000000  from 2000, as all begin`},
 		{"two links", `
 links: {wan: {rate: 8mbit}, lan: {rate: 80mbit}}
 queues: {a: {link: wan, limit: 10p}, b: {link: lan, limit: 10p, priority: 7}}`, `
@@ -118,13 +124,14 @@ queues: {a: {link: wan, limit: 10p}, b: {link: lan, limit: 10p, priority: 7}}`, 
 links: {wan: {rate: 8mbit}}
 queues: {a: {link: wan, limit: 1p}, b: {link: wan, limit: 2p}}`, `
 			0       a 1000 green 0
-			0       a 1000 green 1000000
+			0       a 1000 green 2000000
 			0       a 1    green queue-full
-			0       b 1000 green 2000000
-			0       b 1000 green 4000000
+			0       b 1000 green 1000000
+			0       b 1000 green 3000000
 			0       b 1    green queue-full
-			1000000 a 1000 green 3000000     a is behind b now
-			1000000 a 1    green queue-full`},
+			1000000 a 1    green queue-full  b was chosen now
+			2000000 a 1000 green 4000000
+			2000000 a 1    green queue-full`},
 		// 1001 ns are 375.375 bytes, which hold 18 packets.
 		{"limit in time", "links: {wan: {rate: 3gbit}}\nqueues: {q: {link: wan, limit: 1001ns}}", `
 			0 q 376 green queue-full
@@ -154,34 +161,42 @@ queues: {q: {link: wan, limit: 4ms, wred: {yellow: {min: 1ms, max: 2ms, probabil
 			0 q 1    yellow  wred         2000: max
 			0 q 2000 green   3000000
 			0 q 1    green   queue-full`},
-		// The victims of a cost it neither time nor its turn. They come at 3, 5, 7 (after
-		// 6.41) and 9 ms (after 7.57).
+		// The victims of a cost neither time nor its turn: it was due since 3028 and 4542.
 		{"CoDel", `
 links: {wan: {rate: 12112kbit}}
 queues: {a: {link: wan, limit: 10p, codel: {target: 1ms, interval: 2ms}}, b: {link: wan, limit: 10p}}`, `
 			0        b 1514 green  0
 			0        a 1514 green  1000000
-			0        a 1514 green  codel
-			0        a 1514 green  3000000
-			0        a 1514 green  codel
-			0        a 1514 green  5000000
-			0        a 1514 green  codel
-			0        a 1514 green  7000000
-			0        a 1514 green^ codel
-			0        b 1514 green  2000000
-			0        b 1514 green  4000000
-			0        b 1514 green  6000000
-			0        b 1514 green  8000000
-			8500000  b 1514 green  9000000
-			10250000 b 1514 green  10250000`},
-		{"a victim leaves an idle link", `
+			0        a 1514 green  2000000
+			0        a 1514 green  codel    at 4 ms, above since 1; the next is at 6
+			0        a 1514 green  4000000
+			0        a 1514 green  codel    at 6 ms; the next is at 7.41
+			0        a 1514 green  6000000
+			0        a 1514 green  8000000  only a frame waits behind it
+			0        a 1514 green^ 10000000
+			0        b 1514 green  3000000
+			0        b 1514 green  5000000
+			0        b 1514 green  7000000
+			0        b 1514 green  9000000
+			8500000  b 1514 green  11000000
+			10250000 b 1514 green  12000000`},
+		{"CE and a drop", `
 links: {wan: {rate: 8mbit}}
 queues: {q: {link: wan, limit: 10p, ecn: true, codel: {target: 1ms, interval: 1ms}}}`, `
 			0       q 1000 green  0
 			0       q 1000 green  1000000
 			0       q 1000 green^ 2000000^
 			0       q 1000 green  codel    at 3 ms
-			3500000 q 1000 green  3500000  idle since 3`},
+			0       q 1000 green  3000000
+			0       q 1000 green  4000000`},
+		// All of one flow, since these packets have no addresses.
+		{"fair, full", `
+queues: {q: {rate: 8mbit, limit: 2000, fair: flow}}`, `
+			0      q 2001 green queue-full
+			0      q 1000 green 0
+			0      q 1000 green queue-full  the first one makes room
+			0      q 1000 green 1000000
+			900000 q 1000 green 2000000`},
 	})
 }
 
@@ -247,14 +262,16 @@ queues: {hi: {link: wan, limit: 9p}, lo: {link: wan, limit: 9p, priority: 1}}`
 	}
 }
 
-// TestOutput has the order, stamps and marks of an output. An IPv4 packet takes 28 ms.
+// TestOutput has the order, stamps and marks of an output. An IPv4 packet takes 28 ms, one
+// of IPv6 28.28.
 func TestOutput(t *testing.T) {
 	const policy = `
 classes:
   - {name: dropped, match: {dscp: 0}, green: drop}
   - {name: past, match: {dscp: 12}, green: {pcp: 5, mpls: 2}}
   - {name: queued, green: {dscp: 20, pcp: 1, queue: q}}
-links: {wan: {rate: 8kbit}}
+length: {overhead: 1972}
+links: {wan: {rate: 2000B/28ms}}
 queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28ms}}}`
 	// DSCP 10 and ECT(1), the right checksum and one that is not.
 	good := macs + "0800" + strings.Replace(udp4, "40110000", "4011aea6", 1)
@@ -268,7 +285,8 @@ queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28m
 		{1000, 0, raw(t, macs, "0800", strings.Replace(udp4, "4529", "4528", 1))}, // 112 ms: dropped
 		{500, 0, raw(t, macs, "88a8 e001 8100 0002 8847 00010e40 00010140", strings.Replace(udp4, "4529", "4531", 1))},
 		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 112 ms
-		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 160 ms: CE
+		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 140.28 ms: CE
+		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // spared, as the last
 	}
 	want := []packetRecord{
 		{0, 1, raw(t, macs, "0800", strings.NewReplacer("4529", "4551", "40110000", "4011ae7e").Replace(udp4))},
@@ -277,7 +295,8 @@ queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28m
 		{56_000_000, 3, raw(t, macs, "0800", strings.NewReplacer("4529", "4553", "40110000", "4011ae7c").Replace(udp4))},
 		{84_000_000, 4, raw(t, macs, "0800", strings.NewReplacer("4529", "4553", "40110000", "4011ae7c").Replace(udp4))},
 		{112_000_000, 8, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "65100", 1))},
-		{160_000_000, 9, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "65300", 1))},
+		{140_280_000, 9, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "65300", 1))},
+		{168_560_000, 10, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "65100", 1))},
 	}
 	sent, err := Output([]byte(policy), writePcap(t, 1, packets))
 	if err != nil {

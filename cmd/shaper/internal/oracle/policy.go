@@ -116,10 +116,11 @@ func parsePolicy(text []byte) (*policy, error) {
 			if rate["rate"] == nil {
 				return nil, at(n, errors.New("a link without rate"))
 			}
-			p.links[name] = &link{}
-			if p.links[name].rate, err = parseSpeed(rate["rate"]); err != nil {
+			speed, err := parseSpeed(rate["rate"])
+			if err != nil {
 				return nil, err
 			}
+			p.links[name] = newLink(speed)
 		}
 	}
 	if n := top["queues"]; n != nil {
@@ -128,8 +129,13 @@ func parsePolicy(text []byte) (*policy, error) {
 			return nil, err
 		}
 		for name, n := range entries {
-			if p.queues[name], err = parseQueue(n, p.links); err != nil {
+			q, err := parseQueue(n, p.links)
+			if err != nil {
 				return nil, err
+			}
+			p.queues[name] = q
+			if q.link != nil && q.rate != nil {
+				p.links["of "+name] = q.link
 			}
 		}
 	}
@@ -170,6 +176,11 @@ func parsePolicy(text []byte) (*policy, error) {
 		}
 		seen[c.name] = true
 		p.classes = append(p.classes, c)
+		for _, a := range c.actions {
+			if a.queue != "" {
+				p.queues[a.queue].share()
+			}
+		}
 	}
 	return p, nil
 }

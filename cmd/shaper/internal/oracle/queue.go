@@ -39,9 +39,13 @@ type queue struct {
 	link     *link
 	priority int
 	weight   int64
-	waiting  []*queued
-	deficit  int64
-	fresh    bool
+	waiting  []*queued             // in the order in which they came
+	start    *big.Int              // virtual, of the first of them
+	key      func(frame) [5]uint64 // of a fair queue: what its flows share
+	flows    map[uint64]*flow
+	fresh    []*flow // that begin, in their turn
+	old      []*flow // in their turn
+	turn     *flow   // whose packet is next; nil where that is open
 }
 
 // wred is the early drop of one color.
@@ -76,7 +80,12 @@ func (q *queue) offer(p *queued) {
 	q.inside = slices.DeleteFunc(q.inside, func(other *queued) bool {
 		return other.departure.Cmp(p.arrival) <= 0
 	})
-	if !q.admit(p, q.backlog(q.inside, wait), len(q.inside)) || !q.control(p, depart) {
+	backlog := q.backlog(q.inside, wait)
+	if q.breaks(p, backlog, len(q.inside)) {
+		p.drop("queue-full")
+		return
+	}
+	if !q.early(p, backlog) || q.codel != nil && q.codel.victim(depart, wait) && !q.strike(p, "codel") {
 		return
 	}
 	q.next = new(big.Rat).Add(start, sending(p.length, q.rate))
@@ -99,9 +108,8 @@ func (q *queue) backlog(waiting []*queued, wait *big.Int) *big.Rat {
 	return whole(bytes)
 }
 
-// admit decides by the backlog before the packet, of so many packets: false if it dropped
-// the packet.
-func (q *queue) admit(p *queued, backlog *big.Rat, packets int) bool {
+// breaks says whether a packet breaks the limit behind a backlog of so many packets.
+func (q *queue) breaks(p *queued, backlog *big.Rat, packets int) bool {
 	with := new(big.Rat).Set(backlog) // this packet included
 	switch q.axis {
 	case inBytes:
@@ -109,11 +117,11 @@ func (q *queue) admit(p *queued, backlog *big.Rat, packets int) bool {
 	case inPackets:
 		with.Add(with, whole(1))
 	}
-	if with.Cmp(q.limit) > 0 || q.axis != inTime && int64(packets)+1 > q.holds() {
-		p.drop("queue-full")
-		return false
-	}
+	return with.Cmp(q.limit) > 0 || q.axis != inTime && int64(packets)+1 > q.holds()
+}
 
+// early is WRED by the backlog before the packet: false if it dropped the packet.
+func (q *queue) early(p *queued, backlog *big.Rat) bool {
 	w := q.wred[p.color]
 	switch {
 	case w == nil || backlog.Cmp(w.min) < 0:
@@ -161,12 +169,10 @@ func splitmix64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// control asks CoDel about a packet that leaves at t: false if it dropped the packet.
-func (q *queue) control(p *queued, t *big.Int) bool {
-	if q.codel != nil && q.codel.victim(t, new(big.Int).Sub(t, p.arrival)) {
-		return q.strike(p, "codel")
-	}
-	return true
+// control asks the CoDel of its flow about a packet that leaves a link at t: false if that
+// dropped the packet.
+func (q *queue) control(p *queued, t *big.Int, f *flow) bool {
+	return f.codel == nil || !f.codel.victim(t, f.standing(p, t)) || q.strike(p, "codel")
 }
 
 // strike gives a victim CE where it can, and else drops it: then it is false.
@@ -185,11 +191,11 @@ func sending(length int64, rate *big.Rat) *big.Rat {
 }
 
 func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
-	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed")
+	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed", "fair")
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{weight: 1}
+	q := &queue{weight: 1, start: new(big.Int)}
 	if (entries["rate"] != nil) == (entries["link"] != nil) {
 		return nil, at(n, errors.New("a queue has a rate or a link"))
 	}
@@ -202,6 +208,14 @@ func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
 		}
 	} else if q.link = links[entries["link"].Value]; q.link == nil {
 		return nil, at(n, fmt.Errorf("no link %q", entries["link"].Value))
+	}
+	if node := entries["fair"]; node != nil {
+		if q.key, err = parseFair(node.Value); err != nil {
+			return nil, at(node, err)
+		}
+		if q.link == nil {
+			q.link = newLink(q.rate)
+		}
 	}
 
 	integer := func(key, otherwise string, low, high uint64) uint64 {
@@ -274,6 +288,8 @@ func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
 		if q.codel, err = parseCodel(node); err != nil {
 			return nil, err
 		}
+	} else if q.key != nil {
+		q.codel, _ = parseCodel(&yaml.Node{Kind: yaml.MappingNode})
 	}
 	return q, nil
 }

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,15 @@ var keyWords = []string{"initial", "per", "keys", "new", "evict"}
 
 var keyFields = map[string]dataplane.KeyField{
 	"src": dataplane.BySrc, "dst": dataplane.ByDst, "flow": dataplane.ByFlow, "vlan": dataplane.ByVLAN, "dscp": dataplane.ByDSCP,
+}
+
+// fairFields are the keys of fair queues.
+var fairFields = with(keyFields, "hosts", dataplane.ByHosts)
+
+func with[M ~map[K]V, K comparable, V any](m M, k K, v V) M {
+	m = maps.Clone(m)
+	m[k] = v
+	return m
 }
 
 // keys reads the keyWords of a meter.
@@ -54,13 +64,16 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 	}
 }
 
-// parseKey reads a key such as src, src/24 or src/24,64.
-func parseKey(s string) (dataplane.Key, error) {
+func parseKey(s string) (dataplane.Key, error)  { return keyOf(s, keyFields) }
+func parseFair(s string) (dataplane.Key, error) { return keyOf(s, fairFields) }
+
+// keyOf reads a key such as src, src/24 or src/24,64.
+func keyOf(s string, fields map[string]dataplane.KeyField) (dataplane.Key, error) {
 	name, prefix, cut := strings.Cut(s, "/")
-	by, ok := keyFields[name]
+	by, ok := fields[name]
 	switch {
 	case !ok:
-		return dataplane.Key{}, fmt.Errorf("%q is not a key: want one of %s, or a prefix such as src/24 or src/24,64", s, strings.Join(sorted(keyFields), ", "))
+		return dataplane.Key{}, fmt.Errorf("%q is not a key: want one of %s, or a prefix such as src/24 or src/24,64", s, strings.Join(sorted(fields), ", "))
 	case !cut:
 		return dataplane.Key{By: by}, nil
 	case by != dataplane.BySrc && by != dataplane.ByDst:
@@ -83,13 +96,13 @@ func prefixLength(key, s, family string, most uint64) (uint8, error) {
 	return uint8(v), nil
 }
 
-// joinPrefixes makes one value of per: src/24,64 where a mapping in braces has
+// joinPrefixes makes one value of per or fair: src/24,64 where a mapping in braces has
 // it: there YAML takes the comma for the end of the value, and 64 for a key.
 func joinPrefixes(n *yaml.Node) {
 	for i := 0; i+3 < len(n.Content); i += 2 {
 		key, value, next, nothing := n.Content[i], n.Content[i+1], n.Content[i+2], n.Content[i+3]
 		cut := next.Tag == "!!int" && nothing.Tag == "!!null" && nothing.Value == ""
-		if key.Value == "per" && value.Kind == yaml.ScalarNode && cut {
+		if (key.Value == "per" || key.Value == "fair") && value.Kind == yaml.ScalarNode && cut {
 			whole := *value
 			whole.Value += "," + next.Value
 			n.Content[i+1] = &whole

@@ -34,7 +34,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	l.queues[name] = q
 	l.file.Queues = append(l.file.Queues, q)
 	l.where[q] = n
-	var rate, limit, wred, link, share *yaml.Node
+	var rate, limit, wred, link, share, fair, codel *yaml.Node
 	number := func(what string, least int, to *int) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			share = n
@@ -44,6 +44,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 			}
 		}
 	}
+	joinPrefixes(n)
 	ok := l.mapping(n, "a queue", keys{
 		"rate": func(n *yaml.Node) {
 			rate = n
@@ -54,7 +55,11 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		"weight":   number("weight", 1, &q.Weight),
 		"limit":    func(n *yaml.Node) { limit = n },
 		"wred":     func(n *yaml.Node) { wred = n },
-		"codel":    func(n *yaml.Node) { l.codel(q, n) },
+		"codel":    func(n *yaml.Node) { codel = n },
+		"fair": func(n *yaml.Node) {
+			fair = n
+			q.Fair, _ = parsed(l, n, "fair", parseFair)
+		},
 		"ecn": func(n *yaml.Node) {
 			s, _ := l.word(n, "ecn", "true", "false")
 			q.ECN = s == "true"
@@ -63,6 +68,9 @@ func (l *loader) queue(name string, n *yaml.Node) {
 			q.Seed, _ = parsed(l, n, "seed", parseSeed)
 		},
 	})
+	if codel != nil || fair != nil {
+		l.codel(q, codel)
+	}
 	switch {
 	case !ok:
 		return
@@ -74,6 +82,8 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		l.linked(q, link)
 	case share != nil:
 		l.fail(share, "priority and weight are of queues that share a link: queue %q has a rate of its own", name)
+	case fair != nil:
+		l.alone(q, rate)
 	}
 	if limit == nil {
 		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
@@ -99,6 +109,18 @@ func (l *loader) linked(q *dataplane.Queue, n *yaml.Node) {
 	if q.Link = l.links[name]; q.Link == nil {
 		l.fail(n, "no link named %q: write it under links:", name)
 	}
+}
+
+// alone gives a queue the link that it needs to be fair.
+func (l *loader) alone(q *dataplane.Queue, rate *yaml.Node) {
+	if l.links[q.Name] != nil {
+		l.fail(rate, "queue %q is fair, so it has a link of its name, but that is the name of another: rename one of them, or write link: %[1]s", q.Name)
+		return
+	}
+	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
+	q.Rate = meter.Rate{}
+	l.file.Links = append(l.file.Links, q.Link)
+	l.where[q.Link] = l.where[q]
 }
 
 // amount is how much waits in a queue.
@@ -200,10 +222,13 @@ func parseProbability(s string) (uint32, error) {
 	return uint32(new(big.Int).Quo(value.Num(), value.Denom()).Uint64()), nil
 }
 
-// codel reads true, or target and interval, whose defaults are those of RFC
-// 8289 §4.
+// codel reads true, which nil is, too, or target and interval, whose defaults
+// are those of RFC 8289 §4.
 func (l *loader) codel(q *dataplane.Queue, n *yaml.Node) {
 	q.CoDel = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+	if n == nil {
+		return
+	}
 	if n.Kind == yaml.ScalarNode {
 		switch n.Value {
 		case "true":

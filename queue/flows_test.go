@@ -1,0 +1,217 @@
+package queue
+
+import (
+	"math"
+	"math/big"
+	"slices"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// TestFairTrace is RFC 8290 §4 by hand. A byte takes a microsecond, and packets
+// are numbered from 0. Lists are those of new and old flows, with their deficits.
+func TestFairTrace(t *testing.T) {
+	const µs = 1000
+	type in struct {
+		at   int64
+		flow uint16
+		n    int
+	}
+	type out struct {
+		packet int
+		at     int64
+		fate   Fate
+	}
+	for _, test := range []struct {
+		name string
+		cfg  Config
+		in   []in
+		out  []out
+	}{
+		{"one that begins is before those that had a turn", Config{Packets: 9}, []in{
+			{0, 1, 1000}, // leaves 514 of its 1514
+			{0, 1, 1000}, // new {1 514}: leaves -486
+			{0, 1, 1000},
+			{0, 1, 1000},
+			{500 * µs, 2, 100}, // new {1 514} {2 1514}
+		}, []out{
+			{0, 0, Admit},
+			{1, 1000 * µs, Admit},
+			{4, 2000 * µs, Admit}, // new {2 1514}, old {1 1028}
+			{2, 2100 * µs, Admit}, // old {1 1028} {2 1414}
+			{3, 3100 * µs, Admit}, // as it still has 28
+		}},
+		{"a byte for a byte", Config{Packets: 9}, []in{
+			{0, 1, 1514}, // leaves 0: the turn is over
+			{0, 1, 1514},
+			{0, 1, 1514},
+			{0, 2, 757},
+			{0, 2, 757},
+			{0, 2, 757},
+			{0, 2, 757},
+		}, []out{
+			{0, 0, Admit},
+			{3, 1514 * µs, Admit},
+			{4, 2271 * µs, Admit},
+			{1, 3028 * µs, Admit},
+			{5, 4542 * µs, Admit},
+			{6, 5299 * µs, Admit},
+			{2, 6056 * µs, Admit},
+		}},
+		{"one that comes and goes is not new for ever", Config{Packets: 9}, []in{
+			{0, 1, 1514},
+			{0, 1, 1514},
+			{0, 2, 100},         // new {2 1514}, old {1 1514}
+			{1550 * µs, 2, 100}, // while it is empty and new still: goes on with 1414
+			{1700 * µs, 1, 1514},
+			{1800 * µs, 2, 100}, // it was empty in its turn, and is old
+			{1800 * µs, 3, 100}, // new
+		}, []out{
+			{0, 0, Admit},
+			{2, 1514 * µs, Admit},
+			{3, 1614 * µs, Admit},
+			{1, 1714 * µs, Admit}, // new {} old {1 1514} {2 1314}
+			{6, 3228 * µs, Admit},
+			{5, 3328 * µs, Admit}, // old {2 1314} {1 1514} {3 1414}
+			{4, 3428 * µs, Admit},
+		}},
+		{"the flow with the most bytes makes room", Config{Packets: 3}, []in{
+			{0, 1, 100},
+			{0, 1, 100},
+			{0, 1, 100},
+			{0, 1, 100},
+			{10 * µs, 2, 250}, // of 300 B: 1 goes
+			{20 * µs, 2, 10},  // of 200 and 250 B: 4 goes
+			{30 * µs, 3, 200}, // of 200 and 10 B: 2 goes
+			{40 * µs, 3, 50},  // of 100, 10 and 200 B: 6 goes
+		}, []out{
+			{0, 0, Admit},
+			{1, 10 * µs, Full},
+			{4, 20 * µs, Full},
+			{2, 30 * µs, Full},
+			{6, 40 * µs, Full},
+			{3, 100 * µs, Admit},
+			{5, 200 * µs, Admit},
+			{7, 210 * µs, Admit},
+		}},
+		{"of several, that of the lowest number; bytes", Config{Bytes: 300}, []in{
+			{0, 9, 100},
+			{0, 7, 100},
+			{0, 5, 100},
+			{0, 8, 100},
+			{0, 9, 150}, // 5 goes, then 7
+			{0, 9, 301}, // has no room, and nothing makes it
+		}, []out{
+			{0, 0, Admit},
+			{2, 0, Full},
+			{1, 0, Full},
+			{5, 0, Full},
+			{4, 100 * µs, Admit}, // 9 was new first
+			{3, 250 * µs, Admit},
+		}},
+		{"each has its own CoDel", Config{Packets: 30, CoDel: CoDel{100 * µs, 100 * µs}}, []in{
+			{0, 1, 1000},
+			{0, 1, 1000}, // at 1000: above from 1100 on
+			{0, 1, 1000}, // at 2000: dropped
+			{0, 1, 1000}, // at 2000
+			{0, 1, 1000},
+			{0, 1, 1000},
+			{1950 * µs, 2, 100}, // waits for 50
+		}, []out{
+			{0, 0, Admit},
+			{1, 1000 * µs, Admit},
+			{6, 2000 * µs, Admit},
+			{2, 2100 * µs, Stale},
+			{3, 2100 * µs, Admit},
+			{4, 3100 * µs, Admit}, // a frame waits behind it
+			{5, 4100 * µs, Admit},
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := openLink(t, meter.BitRate(8e6), Share{Config: test.cfg, Fair: true})
+			var got []out
+			tell := func(now int64) {
+				for _, d := range decided(l, now) {
+					got = append(got, out{d.Value, d.Depart, d.Fate})
+				}
+			}
+			for i, p := range test.in {
+				if f := l.Admit(p.at, 0, Packet{Bytes: p.n, Flow: p.flow}, i); f == Full {
+					got = append(got, out{i, p.at, f})
+				}
+				tell(p.at)
+			}
+			tell(math.MaxInt64)
+			if !slices.Equal(got, test.out) {
+				t.Errorf("got\n%v, want\n%v", got, test.out)
+			}
+		})
+	}
+}
+
+// TestFlow hashes fields by the definition, and sees that they spread.
+func TestFlow(t *testing.T) {
+	mod := new(big.Int).Lsh(big.NewInt(1), 64)
+	mix := func(z *big.Int) *big.Int {
+		for _, step := range []struct {
+			shift  uint
+			factor uint64
+		}{{30, 0xBF58476D1CE4E5B9}, {27, 0x94D049BB133111EB}, {31, 1}} {
+			z = new(big.Int).Xor(z, new(big.Int).Rsh(z, step.shift))
+			z.Mod(z.Mul(z, new(big.Int).SetUint64(step.factor)), mod)
+		}
+		return z
+	}
+	seen := map[uint16]bool{}
+	for i := range uint64(4 * Flows) {
+		fields := []uint64{i, 1 << 63, i << 40}
+		h := new(big.Int).SetUint64(7)
+		for _, f := range fields {
+			h = mix(h.Xor(h, new(big.Int).SetUint64(f)))
+		}
+		got := Flow(7, fields...)
+		if want := h.Mod(h, big.NewInt(1024)).Uint64(); uint64(got) != want {
+			t.Fatalf("%x: flow %d, want %d", fields, got, want)
+		}
+		seen[got] = true
+	}
+	// Of 4096 at random, 1024 e^-4 = 19 flows would get none.
+	if len(seen) < Flows*95/100 {
+		t.Errorf("4096 packets are of %d flows", len(seen))
+	}
+	if n := testing.AllocsPerRun(100, func() { Flow(1, 2, 3, 4, 5, 6) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestRewind lets virtual time begin near where it is set back, which changes
+// nothing.
+func TestRewind(t *testing.T) {
+	for range 50 {
+		r := seeded(t)
+		shares := []Share{{Weight: 1}, {Weight: 3}, {Weight: 1000}, {Weight: 5, Priority: 1}}
+		one, late := openLink(t, meter.BitRate(8e9), shares...), openLink(t, meter.BitRate(8e9), shares...)
+		const before = longTime - 3000*grain
+		v := &late.levels[0]
+		v.now, v.latest = before, before
+		for i := range late.queues[:3] {
+			late.queues[i].start = before
+		}
+		now := int64(0)
+		for i := range 500 {
+			q, n := r.IntN(4), 1+r.IntN(1514)
+			one.Admit(now, q, Packet{Bytes: n}, i)
+			late.Admit(now, q, Packet{Bytes: n}, i)
+			if r.IntN(3) == 0 {
+				now += int64(r.IntN(3000))
+			}
+			if a, b := decided(one, now), decided(late, now); !slices.Equal(a, b) {
+				t.Fatalf("%v, near the end of time %v", a, b)
+			}
+		}
+		if v.now > longTime/2 {
+			t.Errorf("virtual time was not set back: %d", v.now)
+		}
+	}
+}
