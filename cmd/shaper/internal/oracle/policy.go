@@ -171,6 +171,11 @@ func parsePolicy(text []byte) (*policy, error) {
 		seen[c.name] = true
 		p.classes = append(p.classes, c)
 	}
+	for name, e := range p.envelopes {
+		if err := e.flags(); err != nil {
+			return nil, fmt.Errorf("envelope %s: %w", name, err)
+		}
+	}
 	return p, nil
 }
 
