@@ -15,8 +15,8 @@ type EnvelopeParams struct {
 	Flows []EnvelopeFlow // from the highest rank to the lowest
 
 	// Coupling is the flag CF0. Green tokens that overflow the lowest rank become
-	// yellow tokens of the highest; without Coupling they are discarded. It needs
-	// two flows ([R142]), none of which has Coupling of its own ([R150]).
+	// yellow tokens of the highest; without Coupling they are discarded. No flow may
+	// have Coupling of its own then ([R150]).
 	Coupling bool
 }
 
@@ -61,9 +61,6 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 	var f faults
 	if len(t.Flows) == 0 {
 		f.add("flows", "are missing")
-	}
-	if t.Coupling && len(t.Flows) == 1 {
-		f.add("coupling", "of an envelope needs two flows: the one flow may have coupling itself (MEF 10.3 [R142])")
 	}
 	if t.Coupling && slices.ContainsFunc(t.Flows, func(flow EnvelopeFlow) bool { return flow.Buckets.Coupling }) {
 		f.add("coupling", "of an envelope does not go with coupling of a flow (MEF 10.3 [R150])")

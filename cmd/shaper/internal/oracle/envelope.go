@@ -114,17 +114,11 @@ func (e *envelope) counts(unit string) error {
 	return nil
 }
 
-// flags says whether MEF 10.3 has such coupling: that of an envelope is of two flows or
-// more ([R142]), none of which is coupled itself ([R150]).
+// flags says whether MEF 10.3 has such coupling: no flow is coupled where its envelope is
+// ([R150]).
 func (e *envelope) flags() error {
-	if !e.coupling || len(e.flows) == 0 {
-		return nil
-	}
-	if len(e.flows) == 1 {
-		return errors.New("coupling of an envelope of one flow")
-	}
 	for _, m := range e.flows {
-		if m.flow.coupling {
+		if e.coupling && m.flow.coupling {
 			return errors.New("coupling of an envelope, and of a flow in it")
 		}
 	}

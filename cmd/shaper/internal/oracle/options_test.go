@@ -71,7 +71,6 @@ func TestRefusedEnvelopes(t *testing.T) {
 		"envelopes: {e: {cirmax: 8bit, eirmax: 1p/1s}}\nclasses: []",
 		"envelopes: {e: {}}\nclasses: [{name: a, " + member + "}, {name: b, " + member + "}]",
 		"envelopes: {e: {coupling: 1}}\nclasses: []",
-		"envelopes: {e: {coupling: true}}\nclasses: [{name: a, " + member + "}]",
 		"envelopes: {e: {coupling: true}}\nclasses: [{name: a, " + member + "}, {name: b, meter: {type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, envelope: e, rank: 2, coupling: true}}]",
 		"envelopes: {e: {}}\nclasses: [{name: a, " + member + "}, {name: b, meter: {type: trtcm4115, cir: 1p/1s, cbs: 1, eir: 1p/1s, ebs: 1, count: packets, envelope: e, rank: 2}}]",
 	} {
