@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -114,14 +115,10 @@ type Meter struct {
 // Limits returns CIRMax and EIRMax of a flow in an envelope, its own or those of
 // the envelope. Nil is no limit.
 func (m *Meter) Limits() (cirmax, eirmax *meter.Rate) {
-	cirmax, eirmax = m.CIRMax, m.EIRMax
-	if e := m.Envelope; e != nil && cirmax == nil && e.CIRMax.Bytes != 0 {
-		cirmax = &e.CIRMax
+	if m.Envelope != nil {
+		cirmax, eirmax = m.Envelope.Limits()
 	}
-	if e := m.Envelope; e != nil && eirmax == nil && e.EIRMax.Bytes != 0 {
-		eirmax = &e.EIRMax
-	}
-	return cirmax, eirmax
+	return cmp.Or(m.CIRMax, cirmax), cmp.Or(m.EIRMax, eirmax)
 }
 
 // Envelope is a bandwidth profile envelope, MEF 10.3 §12.
@@ -133,6 +130,17 @@ type Envelope struct {
 	Packets        bool // they count packets
 	// Coupling is the flag CF0 of meter.EnvelopeParams.
 	Coupling bool
+}
+
+// Limits returns CIRMax and EIRMax. Nil is no limit.
+func (e *Envelope) Limits() (cirmax, eirmax *meter.Rate) {
+	if e.CIRMax.Bytes != 0 {
+		cirmax = &e.CIRMax
+	}
+	if e.EIRMax.Bytes != 0 {
+		eirmax = &e.EIRMax
+	}
+	return cirmax, eirmax
 }
 
 const maxRank = 64
