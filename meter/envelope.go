@@ -49,7 +49,7 @@ type Envelope struct {
 
 // flow is one of an envelope, both buckets in units.
 type flow struct {
-	num, more    [2]int64 // units in a ns: of its own, and at most of other flows
+	num, more    [2]int64 // units in a ns: of its own rate, and the most from other flows
 	size, tokens [2]int64
 	coupled      bool
 	spare        int64 // green tokens for the yellow bucket of a coupled flow, in one refill

@@ -203,6 +203,20 @@ func TestEnvelopeAtItsBounds(t *testing.T) {
 	}
 }
 
+func TestEnvelopeAllocatesNothing(t *testing.T) {
+	flow := TRTCM4115{CIR: BitRate(8e6), CBS: 100, EIR: BitRate(8e6), EBS: 100}
+	params := of(flow, flow, flow)
+	params.Coupling, params.Flows[1].EIRMax = true, new(BitRate(9e6))
+	e, err := NewEnvelope(params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(0)
+	if n := testing.AllocsPerRun(1000, func() { now += 9999; e.Color(int(now)%3, now, 40, Green) }); n != 0 {
+		t.Errorf("%v allocations a packet", n)
+	}
+}
+
 func FuzzEnvelope(f *testing.F) {
 	f.Add(uint64(1))
 	f.Add(uint64(77))
