@@ -142,6 +142,8 @@ func (c *compiler) state(s *stage, m *Meter, p *meter.Profile) {
 			c.envelopes = append(c.envelopes, m.Envelope)
 		}
 		c.flows[m.Envelope] = append(c.flows[m.Envelope], c.stageOf[m])
+	case m.CIRMax != nil || m.EIRMax != nil:
+		c.add(m, "envelope", "is missing: cirmax and eirmax are of a flow in an envelope")
 	case m.Per.By != NoKey:
 		if s.kind == meter.KindTSWTCM {
 			c.add(m, "per", "does not go with tswtcm: an average has no end, and so no key could be forgotten")
@@ -167,14 +169,15 @@ func (c *compiler) envelope() {
 	for _, envelope := range c.envelopes {
 		flows := c.flows[envelope]
 		slices.SortStableFunc(flows, func(a, b int32) int { return c.stages[b].of.Rank - c.stages[a].of.Rank })
-		params := meter.EnvelopeParams{CIRMax: envelope.CIRMax, EIRMax: envelope.EIRMax}
+		params := meter.EnvelopeParams{Coupling: envelope.Coupling}
 		for i, at := range flows {
 			m := c.stages[at].of
 			flow, ok := m.Params.(meter.TRTCM4115)
 			if !ok || m.Initial.Den != 0 && !m.Initial.valid() {
 				return // state has said why
 			}
-			params.Flows = append(params.Flows, flow)
+			cirmax, eirmax := m.Limits()
+			params.Flows = append(params.Flows, meter.EnvelopeFlow{Buckets: flow, CIRMax: cirmax, EIRMax: eirmax})
 			if i > 0 && m.Rank == c.stages[flows[i-1]].of.Rank {
 				c.add(m, "rank", fmt.Sprintf("%d is that of another flow in envelope %q", m.Rank, envelope.Name))
 			}
@@ -193,7 +196,7 @@ func (c *compiler) envelope() {
 		for i, at := range flows {
 			s := &c.stages[at]
 			s.envelope, s.flow = e, i
-			f := params.Flows[i]
+			f := params.Flows[i].Buckets
 			e.SetTokens(i, s.of.Initial.Of(f.CBS), s.of.Initial.Of(f.EBS))
 		}
 	}

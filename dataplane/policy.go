@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -105,16 +106,41 @@ type Meter struct {
 
 	// Envelope shares bandwidth between the flows that point to it, which are
 	// meters of RFC 4115. Those of a larger Rank, 1 to 64, are before others.
-	Envelope *Envelope
-	Rank     int
+	// CIRMax and EIRMax are those of the flow; nil is that of the envelope.
+	Envelope       *Envelope
+	Rank           int
+	CIRMax, EIRMax *meter.Rate
 }
 
-// Envelope is a bandwidth profile envelope, MEF 10.3 §12. A zero rate is no
-// limit.
+// Limits returns CIRMax and EIRMax of a flow in an envelope, its own or those of
+// the envelope. Nil is no limit.
+func (m *Meter) Limits() (cirmax, eirmax *meter.Rate) {
+	if m.Envelope != nil {
+		cirmax, eirmax = m.Envelope.Limits()
+	}
+	return cmp.Or(m.CIRMax, cirmax), cmp.Or(m.EIRMax, eirmax)
+}
+
+// Envelope is a bandwidth profile envelope, MEF 10.3 §12.
 type Envelope struct {
-	Name           string
+	Name string
+	// CIRMax and EIRMax are those of each flow that has none of its own; a zero rate
+	// is no limit.
 	CIRMax, EIRMax meter.Rate
 	Packets        bool // they count packets
+	// Coupling is the flag CF0 of meter.EnvelopeParams.
+	Coupling bool
+}
+
+// Limits returns CIRMax and EIRMax. Nil is no limit.
+func (e *Envelope) Limits() (cirmax, eirmax *meter.Rate) {
+	if e.CIRMax.Bytes != 0 {
+		cirmax = &e.CIRMax
+	}
+	if e.EIRMax.Bytes != 0 {
+		eirmax = &e.EIRMax
+	}
+	return cirmax, eirmax
 }
 
 const maxRank = 64

@@ -3,57 +3,80 @@ package meter
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"math/bits"
 	"slices"
 )
 
 // EnvelopeParams are the parameters of a bandwidth profile envelope, MEF 10.3
-// §12: flows that share their bandwidth by rank.
+// §12.1: flows that share their bandwidth by rank.
 type EnvelopeParams struct {
-	CIRMax, EIRMax Rate        // that a flow has at most; the zero Rate is no limit
-	Flows          []TRTCM4115 // from the highest rank to the lowest
+	Flows []EnvelopeFlow // from the highest rank to the lowest
+
+	// Coupling is the flag CF0. Green tokens that overflow the lowest rank become
+	// yellow tokens of the highest; without Coupling they are discarded. No flow may
+	// have Coupling of its own then ([R150]).
+	Coupling bool
 }
 
-// Envelope meters flows that share bandwidth by rank. What overflows the bucket
-// of a flow goes into that of the next lower rank, green to green and yellow to
-// yellow; green that overflows a flow with coupling goes into its own yellow
-// bucket. No bucket gets more in a time than CIRMax or EIRMax brings in it.
+// EnvelopeFlow is one bandwidth profile flow of an envelope.
+type EnvelopeFlow struct {
+	Buckets TRTCM4115
+
+	// CIRMax and EIRMax limit the rate of the tokens that the green and the yellow
+	// bucket receive, those of other flows included. Nil is no limit, and a rate
+	// of zero is no tokens.
+	CIRMax, EIRMax *Rate
+}
+
+// Envelope meters flows that share bandwidth by rank. Tokens that overflow a
+// green bucket go into the green bucket of the next lower rank, or with Coupling
+// of the flow into its own yellow bucket. Tokens that overflow a yellow bucket go
+// into the yellow bucket of the next lower rank. Tokens above CIRMax or EIRMax
+// are lost.
 //
 // All flows share one clock: their buckets are refilled whenever a packet of any
 // comes, as MEF 10.3 does it. One goroutine has an Envelope.
 type Envelope struct {
-	den    int64
-	max    [2]int64 // units in a ns; -1 for no limit
-	plenty int64    // units that fill all buckets
-	flows  []flow
-	last   int64 // ns
-	begun  bool
+	den     int64
+	plenty  int64 // units that fill all buckets
+	coupled bool
+	flows   []flow
+	last    int64 // ns
+	begun   bool
 }
 
 // flow is one of an envelope, both buckets in units.
 type flow struct {
-	num, size, tokens [2]int64
-	coupled           bool
+	num, more    [2]int64 // units in a ns: of its own rate, and the most from other flows
+	size, tokens [2]int64
+	coupled      bool
+	spare        int64 // green tokens for the yellow bucket of a coupled flow, in one refill
 }
 
 // NewEnvelope compiles the parameters. Buckets begin full. The error joins all
 // that is wrong with them.
 func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 	var f faults
-	for i, rate := range [2]Rate{t.CIRMax, t.EIRMax} {
-		f.optionalRate([2]string{"CIRMax", "EIRMax"}[i], rate)
-	}
 	if len(t.Flows) == 0 {
 		f.add("flows", "are missing")
 	}
-	rates := []Rate{t.CIRMax, t.EIRMax}
+	if t.Coupling && slices.ContainsFunc(t.Flows, func(flow EnvelopeFlow) bool { return flow.Buckets.Coupling }) {
+		f.add("coupling", "of an envelope does not go with coupling of a flow (MEF 10.3 [R150])")
+	}
+	var rates []Rate
 	for _, flow := range t.Flows {
-		if _, err := flow.Profile(); err != nil {
+		if _, err := flow.Buckets.Profile(); err != nil {
 			f = append(f, err)
 			continue
 		}
-		rates = append(rates, flow.CIR, flow.EIR)
+		rates = append(rates, flow.Buckets.CIR, flow.Buckets.EIR)
+		for i, limit := range [2]*Rate{flow.CIRMax, flow.EIRMax} {
+			if limit != nil && f.optionalRate([2]string{"CIRMax", "EIRMax"}[i], *limit) {
+				rates = append(rates, *limit)
+			}
+		}
 	}
 	if f != nil {
 		return nil, errors.Join(f...)
@@ -64,8 +87,8 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 	}
 	sum := new(big.Int)
 	for _, flow := range t.Flows {
-		sum.Add(sum, big.NewInt(flow.CBS))
-		sum.Add(sum, big.NewInt(flow.EBS))
+		sum.Add(sum, big.NewInt(flow.Buckets.CBS))
+		sum.Add(sum, big.NewInt(flow.Buckets.EBS))
 	}
 	if sum.Mul(sum, den).Cmp(big.NewInt(maxUnits)) > 0 {
 		return nil, &FieldError{"CBS", fmt.Sprintf("and EBS of all flows are together above the largest burst that stays exact at their rates, %v bytes", new(big.Int).Quo(big.NewInt(maxUnits), den))}
@@ -75,17 +98,18 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 			return nil, &FieldError{"CIRMax", fmt.Sprintf("or another rate is too fast or too fine to stay exact beside the others: %v over the denominator %v", rate, den)}
 		}
 	}
-	e := &Envelope{den: den.Int64(), max: [2]int64{-1, -1}, plenty: sum.Int64()}
-	for i, rate := range [2]Rate{t.CIRMax, t.EIRMax} {
-		if rate.Bytes > 0 {
-			e.max[i] = units(rate.rat(), den).Int64()
-		}
-	}
+	e := &Envelope{den: den.Int64(), plenty: sum.Int64(), coupled: t.Coupling}
 	for _, t := range t.Flows {
-		f := flow{coupled: t.Coupling}
-		for i, rate := range [2]Rate{t.CIR, t.EIR} {
+		f := flow{more: [2]int64{math.MaxInt64, math.MaxInt64}, coupled: t.Buckets.Coupling}
+		limits := [2]*Rate{t.CIRMax, t.EIRMax}
+		for i, rate := range [2]Rate{t.Buckets.CIR, t.Buckets.EIR} {
 			f.num[i] = units(rate.rat(), den).Int64()
-			f.size[i] = [2]int64{t.CBS, t.EBS}[i] * e.den
+			f.size[i] = [2]int64{t.Buckets.CBS, t.Buckets.EBS}[i] * e.den
+			if limits[i] != nil {
+				limit := units(limits[i].rat(), den).Int64()
+				f.num[i] = min(f.num[i], limit)
+				f.more[i] = limit - f.num[i]
+			}
 		}
 		f.tokens = f.size
 		e.flows = append(e.flows, f)
@@ -113,23 +137,33 @@ func (e *Envelope) refill(now int64) {
 	if dt == 0 {
 		return
 	}
-	var carry [2]int64
-	most := [2]int64{e.plenty, e.plenty}
-	for i, num := range e.max {
-		if num >= 0 {
-			most[i] = e.grown(dt, num)
+	// All green buckets come first, for what overflows the last of them may go into
+	// the first of the yellow ones.
+	var over int64
+	for i := range e.flows {
+		f := &e.flows[i]
+		over = f.add(0, e.inflow(f, 0, dt, over))
+		if f.coupled {
+			f.spare, over = over, 0
 		}
+	}
+	if !e.coupled {
+		over = 0
 	}
 	for i := range e.flows {
 		f := &e.flows[i]
-		over := f.add(0, min(e.grown(dt, f.num[0])+carry[0], most[0]))
-		carry[0] = over
-		if f.coupled {
-			carry[1] += over
-			carry[0] = 0
-		}
-		carry[1] = f.add(1, min(e.grown(dt, f.num[1])+carry[1], most[1]))
+		over = f.add(1, e.inflow(f, 1, dt, over+f.spare))
 	}
+}
+
+// inflow is what a bucket receives: the tokens of its own rate, and those that
+// overflow to it up to its limit. More than plenty would fill nothing more.
+func (e *Envelope) inflow(f *flow, i int, dt uint64, over int64) int64 {
+	units := e.grown(dt, f.num[i])
+	if over > 0 {
+		units = min(units+min(over, e.grown(dt, f.more[i])), e.plenty)
+	}
+	return units
 }
 
 func (e *Envelope) grown(dt uint64, num int64) int64 {

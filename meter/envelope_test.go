@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// slowEnvelope is MEF 10.3 §12 in exact arithmetic, from the rules.
+// slowEnvelope is the rules of MEF 10.3 §12 in exact arithmetic, in the numbering
+// of the standard: rank n is the highest, 1 the lowest.
 type slowEnvelope struct {
 	params EnvelopeParams
 	tc, te []*big.Rat
@@ -19,9 +20,23 @@ type slowEnvelope struct {
 func newSlowEnvelope(t EnvelopeParams) *slowEnvelope {
 	e := &slowEnvelope{params: t}
 	for _, f := range t.Flows {
-		e.tc, e.te = append(e.tc, whole(f.CBS)), append(e.te, whole(f.EBS))
+		e.tc, e.te = append(e.tc, whole(f.Buckets.CBS)), append(e.te, whole(f.Buckets.EBS))
 	}
 	return e
+}
+
+// receive adds min(rate * dt + others, limit * dt) to a bucket, and returns what overflows.
+func receive(bucket *big.Rat, size int64, dt *big.Rat, rate Rate, limit *Rate, others ...*big.Rat) *big.Rat {
+	tokens := new(big.Rat).Mul(rational(rate), dt)
+	for _, o := range others {
+		tokens.Add(tokens, o)
+	}
+	if limit != nil {
+		tokens = lesser(tokens, new(big.Rat).Mul(rational(*limit), dt))
+	}
+	full := new(big.Rat).Add(bucket, tokens)
+	bucket.Set(lesser(full, whole(size)))
+	return full.Sub(full, bucket)
 }
 
 func (e *slowEnvelope) color(flow int, now int64, n int, in Color) Color {
@@ -30,34 +45,36 @@ func (e *slowEnvelope) color(flow int, now int64, n int, in Color) Color {
 	}
 	dt := new(big.Rat).SetInt(since(max(now, e.last), e.last))
 	e.last = max(now, e.last)
-	capped := func(in *big.Rat, most Rate) *big.Rat {
-		if most.Bytes == 0 {
-			return in
+
+	ranks := len(e.params.Flows)
+	at := func(rank int) int { return ranks - rank }
+	couples := func(rank int) bool {
+		if rank == 0 {
+			return e.params.Coupling
 		}
-		return lesser(in, new(big.Rat).Mul(rational(most), dt))
+		return e.params.Flows[at(rank)].Buckets.Coupling
 	}
-	add := func(level *big.Rat, in *big.Rat, size int64) *big.Rat {
-		level.Add(level, in)
-		over := new(big.Rat).Sub(level, whole(size))
-		if over.Sign() <= 0 {
-			return new(big.Rat)
+	none := new(big.Rat)
+	green, yellow := make([]*big.Rat, ranks+2), make([]*big.Rat, ranks+2) // what overflows, by rank
+	green[ranks+1], yellow[ranks+1] = none, none
+	for rank := ranks; rank >= 1; rank-- {
+		f, above := e.params.Flows[at(rank)], green[rank+1]
+		if rank < ranks && couples(rank+1) {
+			above = none
 		}
-		level.Set(whole(size))
-		return over
+		green[rank] = receive(e.tc[at(rank)], f.Buckets.CBS, dt, f.Buckets.CIR, f.CIRMax, above)
 	}
-	carryC, carryE := new(big.Rat), new(big.Rat)
-	for i, f := range e.params.Flows {
-		inC := new(big.Rat).Mul(rational(f.CIR), dt)
-		over := add(e.tc[i], capped(inC.Add(inC, carryC), e.params.CIRMax), f.CBS)
-		inE := new(big.Rat).Mul(rational(f.EIR), dt)
-		inE.Add(inE, carryE)
-		carryC = over
-		if f.Coupling {
-			inE.Add(inE, over)
-			carryC = new(big.Rat)
+	for rank := ranks; rank >= 1; rank-- {
+		f, own, lowest := e.params.Flows[at(rank)], none, none
+		if couples(rank) {
+			own = green[rank]
 		}
-		carryE = add(e.te[i], capped(inE, e.params.EIRMax), f.EBS)
+		if rank == ranks && couples(0) {
+			lowest = green[1]
+		}
+		yellow[rank] = receive(e.te[at(rank)], f.Buckets.EBS, dt, f.Buckets.EIR, f.EIRMax, yellow[rank+1], own, lowest)
 	}
+
 	b := whole(int64(n))
 	switch {
 	case n >= 0 && in == Green && b.Cmp(e.tc[flow]) <= 0:
@@ -73,13 +90,15 @@ func (e *slowEnvelope) color(flow int, now int64, n int, in Color) Color {
 func randomEnvelope(r *rand.Rand) EnvelopeParams {
 	odd := pick(r, BitRate(1+r.Int64N(1e9)), Rate{1 + r.Int64N(50), time.Duration(1 + r.Int64N(50))})
 	rate := func() Rate { return pick(r, Rate{}, BitRate(8e6), BitRate(24e9), Rate{1, 3}, odd) }
-	t := EnvelopeParams{CIRMax: rate(), EIRMax: rate()}
+	limit := func() *Rate { return pick(r, nil, nil, new(rate())) }
+	all := [2]*Rate{limit(), limit()}
+	t := EnvelopeParams{Coupling: r.IntN(3) == 0}
 	for range 1 + r.IntN(pick(r, 3, 3, 3, 20)) {
-		f := TRTCM4115{CIR: rate(), CBS: r.Int64N(3000), EIR: rate(), EBS: 1 + r.Int64N(3000), Coupling: r.IntN(2) == 0}
+		f := TRTCM4115{CIR: rate(), CBS: r.Int64N(3000), EIR: rate(), EBS: 1 + r.Int64N(3000), Coupling: !t.Coupling && r.IntN(2) == 0}
 		if r.IntN(5) == 0 {
 			f.CBS, f.EBS = f.EBS, 0
 		}
-		t.Flows = append(t.Flows, f)
+		t.Flows = append(t.Flows, EnvelopeFlow{f, pick(r, all[0], limit()), pick(r, all[1], limit())})
 	}
 	return t
 }
@@ -93,15 +112,15 @@ func compareEnvelope(t *testing.T, r *rand.Rand, params EnvelopeParams, packets 
 	o := newSlowEnvelope(params)
 	for i, f := range params.Flows {
 		if r.IntN(3) == 0 {
-			c, x := r.Int64N(f.CBS+2)-1, r.Int64N(f.EBS+1)
+			c, x := r.Int64N(f.Buckets.CBS+2)-1, r.Int64N(f.Buckets.EBS+1)
 			e.SetTokens(i, c, x)
-			o.tc[i], o.te[i] = whole(min(max(c, 0), f.CBS)), whole(x)
+			o.tc[i], o.te[i] = whole(min(max(c, 0), f.Buckets.CBS)), whole(x)
 		}
 	}
 	now := pick(r, 0, -5, -1<<61, 1e18, r.Int64N(1e18))
 	for i := range packets {
 		flow := r.IntN(len(params.Flows))
-		f := params.Flows[flow]
+		f := params.Flows[flow].Buckets
 		tc, te := e.Tokens(flow, now)
 		n := int(pick(r, tc+r.Int64N(3)-1, te+r.Int64N(3)-1, f.CBS, f.EBS+1, 0, r.Int64N(100), -1, 1<<62))
 		in := Color(max(r.IntN(6)-3, 0))
@@ -138,25 +157,63 @@ func TestEnvelope(t *testing.T) {
 	}
 }
 
+// TestEnvelopeFlags has every combination of the coupling flags of an envelope and
+// its flows: [R150] of MEF 10.3 refuses some, and nothing else does.
+func TestEnvelopeFlags(t *testing.T) {
+	r := logged(t)
+	for n := 1; n <= 4; n++ {
+		for flags := range 1 << n {
+			for _, cf0 := range []bool{false, true} {
+				params := EnvelopeParams{Coupling: cf0}
+				for i := range n {
+					params.Flows = append(params.Flows, EnvelopeFlow{
+						TRTCM4115{BitRate(8e6), 100, BitRate(4e6), 150, flags>>i&1 == 1},
+						pick(r, nil, new(BitRate(12e6))), pick(r, nil, new(BitRate(7e6))),
+					})
+				}
+				refused := cf0 && flags != 0
+				if _, err := NewEnvelope(params); (err != nil) != refused {
+					t.Errorf("%d flows, CF %b, CF0 %v: %v", n, flags, cf0, err)
+				}
+				compareEnvelope(t, r, params, 30)
+			}
+		}
+	}
+}
+
 // TestEnvelopeAtItsBounds has as many units as are exact, in many flows that
 // have all been idle: what each passes on adds up.
 func TestEnvelopeAtItsBounds(t *testing.T) {
 	r := logged(t)
 	for _, flows := range []int{2, 8, 16, 17, 64} {
-		for _, coupling := range []bool{false, true} {
-			params := EnvelopeParams{}
+		for _, coupling := range []string{"none", "flows", "envelope"} {
+			params := EnvelopeParams{Coupling: coupling == "envelope"}
 			burst := int64(72057594 / 2 / flows)
 			for range flows {
-				params.Flows = append(params.Flows, TRTCM4115{BitRate(1e9 + 1), burst, BitRate(1e9 + 1), burst, coupling})
+				params.Flows = append(params.Flows, EnvelopeFlow{Buckets: TRTCM4115{BitRate(1e9 + 1), burst, BitRate(1e9 + 1), burst, coupling == "flows"}})
 			}
 			compareEnvelope(t, r, params, 4)
 			e, _ := NewEnvelope(params)
 			e.Color(0, 0, 10, Green)
 			e.Color(flows-1, 1e12, 0, Red)
 			if tc, te := e.Tokens(flows-1, 1e12); tc != burst || te != burst {
-				t.Errorf("%d flows, %d coupled: %d, %d left, want %d", flows, flows, tc, te, burst)
+				t.Errorf("%d flows, coupling of %s: %d, %d left, want %d", flows, coupling, tc, te, burst)
 			}
 		}
+	}
+}
+
+func TestEnvelopeAllocatesNothing(t *testing.T) {
+	flow := TRTCM4115{CIR: BitRate(8e6), CBS: 100, EIR: BitRate(8e6), EBS: 100}
+	params := of(flow, flow, flow)
+	params.Coupling, params.Flows[1].EIRMax = true, new(BitRate(9e6))
+	e, err := NewEnvelope(params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(0)
+	if n := testing.AllocsPerRun(1000, func() { now += 9999; e.Color(int(now)%3, now, 40, Green) }); n != 0 {
+		t.Errorf("%v allocations a packet", n)
 	}
 }
 
@@ -169,28 +226,48 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
+// of is an envelope of flows, from the highest rank to the lowest, without limits.
+func of(flows ...TRTCM4115) (params EnvelopeParams) {
+	for _, f := range flows {
+		params.Flows = append(params.Flows, EnvelopeFlow{Buckets: f})
+	}
+	return params
+}
+
 // TestEnvelopeTrace is worked out by hand: 8 Mbit/s is a byte a µs.
 func TestEnvelopeTrace(t *testing.T) {
 	const µs = 1000
 	mega := BitRate(8e6)
 	high := TRTCM4115{CIR: mega, CBS: 100, EIR: mega, EBS: 50}
 	low := TRTCM4115{CIR: Rate{}, CBS: 100, EIR: Rate{}, EBS: 50}
+	green := TRTCM4115{CIR: mega, CBS: 100, EIR: Rate{}, EBS: 50}
 	coupled := high
 	coupled.Coupling = true
+	limited := of(high, low)
+	for i := range limited.Flows {
+		limited.Flows[i].CIRMax, limited.Flows[i].EIRMax = new(BitRate(4e6)), new(BitRate(2e6))
+	}
+	one := of(high, low, low)
+	one.Flows[1].CIRMax, one.Flows[1].EIRMax = new(BitRate(2e6)), new(Rate{})
+	wasted, cf0 := of(green, green), of(green, green)
+	cf0.Coupling = true
+	halved := of(green, green)
+	halved.Coupling = true
+	halved.Flows[0].EIRMax = new(BitRate(4e6))
 	type row struct {
 		flow int
 		at   int64
 		n    int
 		in   Color
 		want Color
-		all  [4]int64 // Tc, Te of the high flow, then of the low
+		all  [4]int64 // Tc, Te of the highest flow, then of the lowest
 	}
 	for _, test := range []struct {
 		name   string
 		params EnvelopeParams
 		rows   []row
 	}{
-		{"what overflows goes to the next rank, color by color", EnvelopeParams{Flows: []TRTCM4115{high, low}}, []row{
+		{"what overflows goes to the next rank, color by color", of(high, low), []row{
 			{1, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
 			{1, 0, 50, Green, Yellow, [4]int64{100, 50, 0, 0}},
 			{0, 0, 30, Green, Green, [4]int64{70, 50, 0, 0}},
@@ -199,17 +276,44 @@ func TestEnvelopeTrace(t *testing.T) {
 			{1, 31 * µs, 2, Green, Yellow, [4]int64{100, 50, 1, 29}},
 			{1, 31 * µs, 1, Green, Green, [4]int64{100, 50, 0, 29}},
 		}},
-		{"with coupling green overflows into its own yellow, yellow to the next", EnvelopeParams{Flows: []TRTCM4115{coupled, low}}, []row{
+		{"with coupling green overflows into its own yellow, yellow to the next", of(coupled, low), []row{
 			{1, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
 			{1, 0, 50, Yellow, Yellow, [4]int64{100, 50, 0, 0}},
 			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 0, 0}},
 			{1, 20 * µs, 0, Green, Green, [4]int64{100, 40, 0, 0}},
 			{1, 30 * µs, 0, Green, Green, [4]int64{100, 50, 0, 10}},
 		}},
-		{"no bucket gets more than its cap", EnvelopeParams{CIRMax: BitRate(4e6), EIRMax: BitRate(2e6), Flows: []TRTCM4115{high, low}}, []row{
+		{"no bucket gets more than its cap", limited, []row{
 			{0, 0, 100, Green, Green, [4]int64{0, 50, 100, 50}},
 			{0, 0, 50, Green, Yellow, [4]int64{0, 0, 100, 50}},
 			{0, 40 * µs, 21, Green, Red, [4]int64{20, 10, 100, 50}},
+		}},
+		{"a cap of one flow is for what it passes on, too", one, []row{
+			{1, 0, 100, Green, Green, [4]int64{100, 50, 100, 50}},
+			{2, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
+			{2, 0, 50, Green, Yellow, [4]int64{100, 50, 0, 0}},
+			{0, 400 * µs, 0, Red, Red, [4]int64{100, 50, 0, 0}},  // 400 overflow the first, the second takes its 100
+			{0, 440 * µs, 0, Red, Red, [4]int64{100, 50, 10, 0}}, // of 40 the second passes on 10
+		}},
+		{"without CF0 green that overflows the lowest rank is lost", wasted, []row{
+			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 50}},
+			{1, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 0}},
+			{0, 10 * µs, 0, Red, Red, [4]int64{100, 0, 100, 0}},
+		}},
+		{"with CF0 it becomes yellow of the highest rank", cf0, []row{
+			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 50}},
+			{1, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 0}},
+			{1, 0, 15, Green, Green, [4]int64{100, 0, 85, 0}},
+			{0, 10 * µs, 0, Red, Red, [4]int64{100, 5, 100, 0}},   // 20 for the lowest, which takes 15
+			{0, 40 * µs, 0, Red, Red, [4]int64{100, 50, 100, 15}}, // 60: 45 fill the yellow, 15 go on
+			{0, 40 * µs, 100, Green, Green, [4]int64{0, 50, 100, 15}},
+			{0, 50 * µs, 0, Red, Red, [4]int64{10, 50, 100, 25}}, // only the CIR of the lowest is left over
+		}},
+		{"as far as EIRMax of the highest lets it", halved, []row{
+			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 50}},
+			{1, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 0}},
+			{0, 10 * µs, 0, Red, Red, [4]int64{100, 5, 100, 0}},
+			{0, 110 * µs, 0, Red, Red, [4]int64{100, 50, 100, 5}},
 		}},
 	} {
 		e, err := NewEnvelope(test.params)
@@ -220,7 +324,7 @@ func TestEnvelopeTrace(t *testing.T) {
 			got := e.Color(r.flow, r.at, r.n, r.in)
 			var all [4]int64
 			all[0], all[1] = e.Tokens(0, r.at)
-			all[2], all[3] = e.Tokens(1, r.at)
+			all[2], all[3] = e.Tokens(len(test.params.Flows)-1, r.at)
 			if got != r.want || all != r.all {
 				t.Errorf("%s, row %d: %v with %v, want %v with %v", test.name, i, got, all, r.want, r.all)
 			}
@@ -230,16 +334,23 @@ func TestEnvelopeTrace(t *testing.T) {
 
 func TestEnvelopeRefusals(t *testing.T) {
 	one := TRTCM4115{CIR: BitRate(8e9), CBS: 1000, EIR: BitRate(8e9), EBS: 0}
+	limits := of(one)
+	limits.Flows[0].CIRMax, limits.Flows[0].EIRMax = &Rate{-1, 1}, &Rate{1, 0}
+	fast := of(one, TRTCM4115{CIR: BitRate(1e9), CBS: 10})
+	fast.Flows[1].CIRMax = &Rate{1 << 62, 1}
+	twice := of(one, one)
+	twice.Coupling, twice.Flows[1].Buckets.Coupling = true, true
 	for _, test := range []struct {
 		params EnvelopeParams
 		want   string
 	}{
 		{EnvelopeParams{}, "flows are missing"},
-		{EnvelopeParams{CIRMax: Rate{-1, 1}, EIRMax: Rate{1, 0}}, "CIRMax is negative\nEIRMax needs a period above zero\nflows are missing"},
-		{EnvelopeParams{Flows: []TRTCM4115{{}}}, "CBS and EBS are both zero"},
-		{EnvelopeParams{Flows: []TRTCM4115{{CIR: BitRate(1), CBS: 72057594}, {CIR: BitRate(1), CBS: 1}}}, "largest burst that stays exact at their rates, 72057594 bytes"},
-		{EnvelopeParams{CIRMax: Rate{1 << 62, 1}, Flows: []TRTCM4115{one, {CIR: BitRate(1e9), CBS: 10}}}, "CIRMax"},
-		{EnvelopeParams{Flows: []TRTCM4115{{CIR: Rate{1 << 40, 1}, CBS: 1}, {CIR: Rate{1, 1 << 50}, CBS: 1}}}, "CIR"},
+		{limits, "CIRMax is negative\nEIRMax needs a period above zero"},
+		{of(TRTCM4115{}), "CBS and EBS are both zero"},
+		{of(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that stays exact at their rates, 72057594 bytes"},
+		{fast, "CIRMax"},
+		{of(TRTCM4115{CIR: Rate{1 << 40, 1}, CBS: 1}, TRTCM4115{CIR: Rate{1, 1 << 50}, CBS: 1}), "CIR"},
+		{twice, "does not go with coupling of a flow (MEF 10.3 [R150])"},
 	} {
 		if _, err := NewEnvelope(test.params); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: %v, want %q", test.params, err, test.want)

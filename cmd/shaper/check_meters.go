@@ -28,10 +28,11 @@ type checkWordsJSON struct {
 
 // checkEnvelopeJSON names its flows from the highest rank to the lowest.
 type checkEnvelopeJSON struct {
-	Name   string          `json:"name"`
-	CIRMax *checkRateJSON  `json:"cirmax"` // null is no limit
-	EIRMax *checkRateJSON  `json:"eirmax"`
-	Flows  []checkFlowJSON `json:"flows"`
+	Name     string          `json:"name"`
+	CIRMax   *checkRateJSON  `json:"cirmax"` // null is no limit
+	EIRMax   *checkRateJSON  `json:"eirmax"`
+	Coupling bool            `json:"coupling,omitempty"`
+	Flows    []checkFlowJSON `json:"flows"`
 }
 
 type checkRateJSON struct {
@@ -39,9 +40,12 @@ type checkRateJSON struct {
 	PeriodNS int64 `json:"rate_period_ns"`
 }
 
+// checkFlowJSON has no limits where the flow has those of the envelope.
 type checkFlowJSON struct {
-	Meter string `json:"meter"`
-	Rank  int    `json:"rank"`
+	Meter  string         `json:"meter"`
+	Rank   int            `json:"rank"`
+	CIRMax *checkRateJSON `json:"cirmax,omitempty"`
+	EIRMax *checkRateJSON `json:"eirmax,omitempty"`
 }
 
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
@@ -91,29 +95,41 @@ func (c *compiled) flows(e *dataplane.Envelope) []*dataplane.Meter {
 }
 
 func envelopeJSON(e *dataplane.Envelope, flows []*dataplane.Meter) checkEnvelopeJSON {
-	rate := func(r meter.Rate) *checkRateJSON {
-		if r.Bytes == 0 {
+	rate := func(r *meter.Rate) *checkRateJSON {
+		if r == nil {
 			return nil
 		}
 		return &checkRateJSON{r.Bytes, int64(r.Period)}
 	}
-	out := checkEnvelopeJSON{Name: e.Name, CIRMax: rate(e.CIRMax), EIRMax: rate(e.EIRMax), Flows: []checkFlowJSON{}}
+	cirmax, eirmax := e.Limits()
+	out := checkEnvelopeJSON{Name: e.Name, CIRMax: rate(cirmax), EIRMax: rate(eirmax), Coupling: e.Coupling, Flows: []checkFlowJSON{}}
 	for _, m := range flows {
-		out.Flows = append(out.Flows, checkFlowJSON{m.Name, m.Rank})
+		out.Flows = append(out.Flows, checkFlowJSON{m.Name, m.Rank, rate(m.CIRMax), rate(m.EIRMax)})
 	}
 	return out
 }
 
 // envelope prints an envelope and its flows from the highest rank to the lowest.
 func (p *printer) envelope(e *dataplane.Envelope, flows []*dataplane.Meter) {
-	rate := func(r meter.Rate) string {
-		if r.Bytes == 0 {
+	rate := func(r *meter.Rate) string {
+		if r == nil {
 			return "no limit"
 		}
-		return describeRate(r, e.Packets)
+		return describeRate(*r, e.Packets)
 	}
-	p.printf("\nenvelope %s\n  cirmax  %s\n  eirmax  %s\n", e.Name, rate(e.CIRMax), rate(e.EIRMax))
+	cirmax, eirmax := e.Limits()
+	p.printf("\nenvelope %s\n  cirmax  %s\n  eirmax  %s\n", e.Name, rate(cirmax), rate(eirmax))
+	if e.Coupling {
+		p.printf("  coupling  true\n")
+	}
 	for _, m := range flows {
-		p.printf("  rank %-2d %s\n", m.Rank, m.Name)
+		own := ""
+		if m.CIRMax != nil {
+			own += ", cirmax " + describeRate(*m.CIRMax, m.Packets)
+		}
+		if m.EIRMax != nil {
+			own += ", eirmax " + describeRate(*m.EIRMax, m.Packets)
+		}
+		p.printf("  rank %-2d %s%s\n", m.Rank, m.Name, own)
 	}
 }

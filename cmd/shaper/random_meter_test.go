@@ -12,7 +12,7 @@ func randomEnvelope(r *rand.Rand, b *strings.Builder, kernel bool) func() string
 	if kernel {
 		return func() string { return randomMeter(r, true) }
 	}
-	packets := r.IntN(4) == 0
+	packets, coupled := r.IntN(4) == 0, r.IntN(3) == 0
 	rate := func() string {
 		if packets {
 			return fmt.Sprintf("%dp/%s", r.IntN(1000), pick(r, "1s", "300ms"))
@@ -28,16 +28,23 @@ func randomEnvelope(r *rand.Rand, b *strings.Builder, kernel bool) func() string
 		c, e := randomRate(r), pick(r, randomRate(r), "999kbit")
 		caps = pick(r, "", "cirmax: "+c, "eirmax: "+e, "cirmax: "+c+", eirmax: "+e)
 	}
+	if coupled {
+		caps = strings.TrimPrefix(caps+", coupling: true", ", ")
+	}
 	fmt.Fprintf(b, "envelopes:\n  e: {%s}\n", caps)
 	ranks := r.Perm(64)
 	return func() string {
 		if r.IntN(4) > 0 {
 			return randomMeter(r, false)
 		}
-		rank := 1 + ranks[0]
+		rank, coupling := 1+ranks[0], pick(r, "", ", coupling: true")
 		ranks = ranks[1:]
-		return fmt.Sprintf("type: trtcm4115, cir: %s, cbs: %s, eir: %s, ebs: %s%s%s%s, envelope: e, rank: %d",
-			rate(), size(), rate(), size(), count, pick(r, "", ", coupling: true"), randomInitial(r), rank)
+		if coupled {
+			coupling = ""
+		}
+		own := pick(r, "", "", ", cirmax: "+rate()) + pick(r, "", "", ", eirmax: "+rate())
+		return fmt.Sprintf("type: trtcm4115, cir: %s, cbs: %s, eir: %s, ebs: %s%s%s%s%s, envelope: e, rank: %d",
+			rate(), size(), rate(), size(), count, coupling, own, randomInitial(r), rank)
 	}
 }
 

@@ -48,11 +48,12 @@ func thread(n int, f func()) float64 {
 const ranks = 3
 
 func newEnvelope() *meter.Envelope {
-	flow := meter.TRTCM4115{CIR: meter.BitRate(333e6), CBS: bucket, EIR: meter.BitRate(333e6), EBS: bucket}
-	return must(meter.NewEnvelope(meter.EnvelopeParams{
-		CIRMax: meter.BitRate(1e9), EIRMax: meter.BitRate(1e9),
-		Flows: []meter.TRTCM4115{flow, flow, flow},
-	}))
+	limit := meter.BitRate(1e9)
+	flow := meter.EnvelopeFlow{
+		Buckets: meter.TRTCM4115{CIR: meter.BitRate(333e6), CBS: bucket, EIR: meter.BitRate(333e6), EBS: bucket},
+		CIRMax:  &limit, EIRMax: &limit,
+	}
+	return must(meter.NewEnvelope(meter.EnvelopeParams{Flows: []meter.EnvelopeFlow{flow, flow, flow}}))
 }
 
 func enveloped(s arrivals) {

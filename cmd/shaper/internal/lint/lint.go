@@ -5,7 +5,6 @@ package lint
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -226,8 +225,17 @@ func (l *linter) unused() {
 	}
 	led := l.led()
 	for _, e := range l.Envelopes {
-		if !slices.ContainsFunc(led, func(m *dataplane.Meter) bool { return m.Envelope == e }) {
+		flows := 0
+		for _, m := range led {
+			if m.Envelope == e {
+				flows++
+			}
+		}
+		switch {
+		case flows == 0:
 			l.add(Note, e, "", "envelope %s has no flow", e.Name)
+		case flows == 1 && e.Coupling:
+			l.add(Note, e, "coupling", "coupling of envelope %s, which has one flow, is that of the flow: MEF 10.3 [R142] wants it there", e.Name)
 		}
 	}
 }

@@ -48,12 +48,17 @@ func TestFindings(t *testing.T) {
 			"queues: {a: {" + strings.TrimPrefix(a+", link: wan, limit: 1s}", ", ") + ", b: {" + strings.TrimPrefix(b+", link: wan, limit: 1s}}\n", ", ") + wan
 	}
 	// Two flows of one envelope, the lower of which is served first.
+	flow := func(cir, rank string) string {
+		return "meter: {type: trtcm4115, cir: " + cir + ", cbs: 64KiB, eir: 1mbit, ebs: 64KiB, envelope: e, rank: " + rank + "}, "
+	}
 	lent := func(high, low string) string {
-		flow := func(cir, rank string) string {
-			return "meter: {type: trtcm4115, cir: " + cir + ", cbs: 64KiB, eir: 1mbit, ebs: 64KiB, envelope: e, rank: " + rank + "}, yellow: {dscp: 0}, "
-		}
-		return "classes: [{name: a, " + udp + flow(low, "1") + "green: {queue: a}}, {name: b, match: {proto: esp}, " + flow(high, "2") + "green: {queue: b}}]\n" +
+		return "classes: [{name: a, " + udp + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: a}}, {name: b, match: {proto: esp}, " + flow(high, "2") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
 			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {}}\n" + wan
+	}
+	// The higher of them first, with what is done to yellow.
+	lentBack := func(low, yellow, flags string) string {
+		return "classes: [{name: a, " + udp + flow("5mbit", "2") + "green: {queue: a}, yellow: " + yellow + "}, {name: b, match: {proto: esp}, " + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
+			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {" + flags + "}}\n" + wan
 	}
 	for _, test := range []struct {
 		name, text string
@@ -160,6 +165,12 @@ func TestFindings(t *testing.T) {
 		{"first with a meter for the sum", shared("meter: {type: gcra, rate: 20mbit, burst: 125kB, per: src, then: m}, green: {queue: a}", "", "priority: 1") + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
 		{"first lower in an envelope", lent("5mbit", "7mbit"), []string{"warning the whole 12mbit"}},
 		{"first lower in a smaller envelope", lent("5mbit", "6mbit"), nil},
+		{"first higher in a coupled envelope", lentBack("6mbit", "{queue: a, dscp: 0}", "coupling: true"), []string{"warning the whole 12mbit"}},
+		{"first higher in a smaller coupled envelope", lentBack("5mbit", "{queue: a, dscp: 0}", "coupling: true"), nil},
+		{"first higher in an envelope", lentBack("6mbit", "{queue: a, dscp: 0}", ""), nil},
+		{"first higher in a coupled envelope, green", lentBack("6mbit", "{dscp: 0}", "coupling: true"), nil},
+		{"coupled envelope of one flow", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", []string{"p.yaml:2:27 note MEF 10.3 [R142]"}},
+		{"coupled envelope of two flows", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}, {name: b, match: {proto: esp}, " + flow("1mbit", "2") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", nil},
 		// What the types do.
 		{"fixed window", class(udp + "meter: {type: fixed-window, limit: 125kB, window: 1s}"), []string{"p.yaml:1:69 warning a fixed window lets twice its limit through at the border of two windows, 250000 B at once"}},
 		{"fixed window in packets", class(udp + "meter: {type: fixed-window, limit: 100, window: 1s, count: packets}"), []string{"warning 200 packets at once"}},

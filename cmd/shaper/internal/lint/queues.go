@@ -202,13 +202,18 @@ func (l *linter) least(m *dataplane.Meter, color meter.Color) *big.Rat {
 }
 
 // lent adds to meters and their colors those whose tokens may go to them: in an
-// envelope the flows of a higher rank.
+// envelope the flows of a higher rank, and where it is coupled what is green of
+// all others to yellow.
 func (l *linter) lent(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
 	out := maps.Clone(colors)
 	for to, color := range colors {
 		for _, from := range l.led() {
-			if to.Envelope != nil && from.Envelope == to.Envelope && from.Rank > to.Rank {
+			switch {
+			case to.Envelope == nil || from.Envelope != to.Envelope:
+			case from.Rank > to.Rank:
 				out[from] = max(out[from], color)
+			case to.Envelope.Coupling && color == meter.Yellow:
+				out[from] = max(out[from], meter.Green)
 			}
 		}
 	}

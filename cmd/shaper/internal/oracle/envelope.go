@@ -12,7 +12,8 @@ import (
 // envelope is the bandwidth that ranked flows share, MEF 10.3 §12. All of them are
 // refilled together: what one has no room for goes to the next lower rank.
 type envelope struct {
-	cirmax, eirmax *big.Rat  // nil is none
+	cirmax, eirmax *big.Rat  // of flows that have none of their own; nil is none
+	coupling       bool      // CF0: green of the lowest rank that finds no room is yellow of the highest
 	unit           string    // bytes or packets; "" is not known yet
 	flows          []*member // the highest rank first
 
@@ -22,6 +23,8 @@ type envelope struct {
 // member is one flow of an envelope, which decides as RFC 4115.
 type member struct {
 	*envelope
+	cirmax, eirmax *big.Rat // nil is that of the envelope
+
 	rank uint64
 	unit string
 	flow *buckets
@@ -40,22 +43,38 @@ func (e *envelope) refill(now *big.Rat) {
 	dt := new(big.Rat).Sub(now, e.last)
 	e.last = now
 
-	// What the higher ranks had no room for.
-	restC, restE := new(big.Rat), new(big.Rat)
-	for _, m := range e.flows {
-		inC := new(big.Rat).Mul(m.flow.c.rate, dt)
-		inC.Add(inC, restC)
-		over := m.flow.c.add(capped(inC, e.cirmax, dt))
-
-		inE := new(big.Rat).Mul(m.flow.e.rate, dt)
-		inE.Add(inE, restE)
-		restC = over
+	// Green, down the ranks. What a flow has no room for is lost, unless the next rank or
+	// an excess bucket takes it.
+	fallen := new(big.Rat)
+	excess := make([]*big.Rat, len(e.flows)) // what each excess bucket is given beside its rate
+	for i, m := range e.flows {
+		excess[i] = new(big.Rat)
+		in := new(big.Rat).Mul(m.flow.c.rate, dt)
+		in.Add(in, fallen)
+		fallen = m.flow.c.add(capped(in, limitOf(m.cirmax, e.cirmax), dt))
 		if m.flow.coupling {
-			inE.Add(inE, over)
-			restC = new(big.Rat)
+			excess[i], fallen = fallen, new(big.Rat)
 		}
-		restE = m.flow.e.add(capped(inE, e.eirmax, dt))
 	}
+	if e.coupling {
+		excess[0].Add(excess[0], fallen)
+	}
+	// Yellow, down the ranks.
+	fallen = new(big.Rat)
+	for i, m := range e.flows {
+		in := new(big.Rat).Mul(m.flow.e.rate, dt)
+		in.Add(in, fallen)
+		in.Add(in, excess[i])
+		fallen = m.flow.e.add(capped(in, limitOf(m.eirmax, e.eirmax), dt))
+	}
+}
+
+// limitOf is the limit of a flow, or else that of its envelope.
+func limitOf(own, shared *big.Rat) *big.Rat {
+	if own != nil {
+		return own
+	}
+	return shared
 }
 
 // capped is at most what a rate gives in dt. A rate of nil has no bound.
@@ -95,12 +114,27 @@ func (e *envelope) counts(unit string) error {
 	return nil
 }
 
+// flags says whether MEF 10.3 has such coupling: no flow is coupled where its envelope is
+// ([R150]).
+func (e *envelope) flags() error {
+	for _, m := range e.flows {
+		if e.coupling && m.flow.coupling {
+			return errors.New("coupling of an envelope, and of a flow in it")
+		}
+	}
+	return nil
+}
+
 func parseEnvelope(n *yaml.Node) (*envelope, error) {
-	entries, err := mapping(n, "cirmax", "eirmax")
+	entries, err := mapping(n, "cirmax", "eirmax", "coupling")
 	if err != nil {
 		return nil, err
 	}
-	e := &envelope{}
+	coupling, err := optional(entries, "coupling", "false")
+	if err != nil || coupling != "true" && coupling != "false" {
+		return nil, at(n, errors.New("coupling: not true or false"))
+	}
+	e := &envelope{coupling: coupling == "true"}
 	for key, into := range map[string]**big.Rat{"cirmax": &e.cirmax, "eirmax": &e.eirmax} {
 		if entries[key] == nil {
 			continue
@@ -124,6 +158,12 @@ func parseMember(o *options, build func() *buckets) func() state {
 	m := &member{rank: o.integer("rank", "", 1, 64), unit: o.choice("count", "bytes", "packets")}
 	if m.envelope = o.envelopes[o.text("envelope", "")]; m.envelope == nil {
 		o.fail("no envelope %q", o.text("envelope", ""))
+	}
+	if o.has("cirmax") {
+		m.cirmax = o.rate("cirmax")
+	}
+	if o.has("eirmax") {
+		m.eirmax = o.rate("eirmax")
 	}
 	return func() state {
 		m.flow = build()

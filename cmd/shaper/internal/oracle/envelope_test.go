@@ -101,6 +101,51 @@ classes:
 	})
 }
 
+func TestEnvelopeOwnCaps(t *testing.T) {
+	// That of the flow is instead of that of the envelope, larger or smaller; zero lets nothing in,
+	// and so nothing on.
+	flows(t, `
+envelopes: {e: {cirmax: 2B/1ns, eirmax: 2B/1ns}}
+classes:
+  - {name: high, meter: {type: trtcm4115, cir: 5B/1ns, cbs: 10, eir: 5B/1ns, ebs: 10, envelope: e, rank: 3, cirmax: 4B/1ns, initial: empty}}
+  - {name: mid, meter: {type: trtcm4115, cir: 0bit, cbs: 5, eir: 0bit, ebs: 5, envelope: e, rank: 2, cirmax: 1B/1ns, eirmax: 0bit, initial: empty}}
+  - {name: low, meter: {type: trtcm4115, cir: 1B/2ns, cbs: 99, eir: 1B/2ns, ebs: 99, envelope: e, rank: 1, initial: empty}}
+`, []flowStep{
+		{0, 0, 1, green, "rfc4115-red", "0 0, 0 0, 0 0"},
+		{0, 2, 99, green, "rfc4115-red", "8 4, 0 0, 1 1"},
+		{0, 4, 99, green, "rfc4115-red", "10 8, 2 0, 2 2"},    // 6 fall from high, of which mid takes 2
+		{0, 8, 99, green, "rfc4115-red", "10 10, 5 0, 5 4"},   // 16 fall, 4 are let in, 1 falls, 1 + 2
+		{0, 12, 99, green, "rfc4115-red", "10 10, 5 0, 11 6"}, // 4 fall from mid, 4 + 2
+	})
+}
+
+func TestEnvelopeCF0(t *testing.T) {
+	flows(t, `
+envelopes: {e: {coupling: true}}
+classes:
+  - {name: low, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 0bit, ebs: 50, envelope: e, rank: 1, initial: empty}}
+  - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 1B/2ns, ebs: 20, envelope: e, rank: 2, eirmax: 1B/1ns, initial: empty}}
+`, []flowStep{
+		{0, 0, 1, green, "rfc4115-red", "0 0, 0 0"},
+		{0, 10, 99, green, "rfc4115-red", "10 0, 10 5"},
+		{0, 12, 99, green, "rfc4115-red", "10 0, 10 7"},  // 4 of low are left for high, which takes 1 of them
+		{1, 12, 10, green, "rfc4115-green", "10 0, 0 7"}, // high needs its own again
+		{0, 16, 99, green, "rfc4115-red", "10 0, 4 11"},  // 4 of low, 2 of which are taken
+		{0, 30, 99, green, "rfc4115-red", "10 5, 10 20"}, // 14 into high, where 9 have room
+	})
+	// Without the flag they are lost.
+	flows(t, `
+envelopes: {e: {coupling: false}}
+classes:
+  - {name: low, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 0bit, ebs: 50, envelope: e, rank: 1, initial: empty}}
+  - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 1B/2ns, ebs: 20, envelope: e, rank: 2, initial: empty}}
+`, []flowStep{
+		{0, 0, 1, green, "rfc4115-red", "0 0, 0 0"},
+		{0, 10, 99, green, "rfc4115-red", "10 0, 10 5"},
+		{0, 12, 99, green, "rfc4115-red", "10 0, 10 6"},
+	})
+}
+
 func TestEnvelopeMembers(t *testing.T) {
 	// A meter that two classes lead to is one flow; one that none leads to is no flow.
 	flows(t, `

@@ -19,7 +19,7 @@ var meterKinds = map[string]struct {
 }{
 	"srtcm":           {"initial cir cbs ebs", parseBuckets},
 	"trtcm":           {"initial cir cbs pir pbs", parseBuckets},
-	"trtcm4115":       {"initial cir cbs eir ebs coupling envelope rank", parseBuckets},
+	"trtcm4115":       {"initial cir cbs eir ebs coupling envelope rank cirmax eirmax", parseBuckets},
 	"token-bucket":    {"initial rate burst warmup", parseBuckets},
 	"gcra":            {"initial rate burst", parseBuckets},
 	"fixed-window":    {"initial limit window", parseWindow},
@@ -182,7 +182,7 @@ func parseBuckets(o *options) func() state {
 		return b
 	}
 	build() // for its mistakes
-	if o.has("envelope") || o.has("rank") {
+	if o.has("envelope") || o.has("rank") || o.has("cirmax") || o.has("eirmax") {
 		return parseMember(o, build)
 	}
 	return func() state { return build() }

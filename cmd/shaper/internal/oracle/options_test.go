@@ -51,6 +51,8 @@ func TestMeterLimits(t *testing.T) {
 		{"type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1", "type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, envelope: e, rank: 1, per: src"},
 		{"type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, per: src", "type: trtcm4115, cir: 1p/1s, cbs: 1, eir: 1p/1s, ebs: 1, count: packets, envelope: e, rank: 1"},
 		{"type: trtcm, cir: 8bit, cbs: 1, pir: 8bit, pbs: 1", "type: trtcm, cir: 8bit, cbs: 1, pir: 8bit, pbs: 1, envelope: e, rank: 1"},
+		{"type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, envelope: e, rank: 1, eirmax: 0bit", "type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, eirmax: 8bit"},
+		{"type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, envelope: e, rank: 1, cirmax: 9bit", "type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, envelope: e, rank: 1, cirmax: 9p/1s"},
 	} {
 		for i, meter := range test {
 			policy := "classes: [{name: a, meter: {" + meter + "}}]\nenvelopes: {e: {eirmax: 8bit}}"
@@ -68,6 +70,8 @@ func TestRefusedEnvelopes(t *testing.T) {
 		"envelopes: {e: {cirmax: 8}}\nclasses: []",
 		"envelopes: {e: {cirmax: 8bit, eirmax: 1p/1s}}\nclasses: []",
 		"envelopes: {e: {}}\nclasses: [{name: a, " + member + "}, {name: b, " + member + "}]",
+		"envelopes: {e: {coupling: 1}}\nclasses: []",
+		"envelopes: {e: {coupling: true}}\nclasses: [{name: a, " + member + "}, {name: b, meter: {type: trtcm4115, cir: 8bit, cbs: 1, eir: 8bit, ebs: 1, envelope: e, rank: 2, coupling: true}}]",
 		"envelopes: {e: {}}\nclasses: [{name: a, " + member + "}, {name: b, meter: {type: trtcm4115, cir: 1p/1s, cbs: 1, eir: 1p/1s, ebs: 1, count: packets, envelope: e, rank: 2}}]",
 	} {
 		if _, err := parsePolicy([]byte(policy)); err == nil {

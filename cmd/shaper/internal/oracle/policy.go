@@ -182,6 +182,11 @@ func parsePolicy(text []byte) (*policy, error) {
 			}
 		}
 	}
+	for name, e := range p.envelopes {
+		if err := e.flags(); err != nil {
+			return nil, fmt.Errorf("envelope %s: %w", name, err)
+		}
+	}
 	return p, nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 // envelopeWords make a meter a flow of an envelope. Every type may have them
 // here: that only one can be a flow is the pipeline's rule, and its error.
-var envelopeWords = []string{"envelope", "rank"}
+var envelopeWords = []string{"envelope", "rank", "cirmax", "eirmax"}
 
 // envelope reads an entry of envelopes:. Its rates count what its flows count.
 func (l *loader) envelope(name string, n *yaml.Node) {
@@ -40,7 +40,10 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 			limits++
 		}
 	}
-	l.mapping(n, "an envelope", keys{"cirmax": rate("cirmax", &e.CIRMax), "eirmax": rate("eirmax", &e.EIRMax)})
+	l.mapping(n, "an envelope", keys{
+		"cirmax": rate("cirmax", &e.CIRMax), "eirmax": rate("eirmax", &e.EIRMax),
+		"coupling": func(n *yaml.Node) { s, _ := l.word(n, "coupling", "true", "false"); e.Coupling = s == "true" },
+	})
 }
 
 // isPacketRate says whether a rate is one such as 100p/1s.
@@ -52,12 +55,17 @@ func isPacketRate(s string) bool {
 // flow reads the envelopeWords of a meter.
 func (l *loader) flow(m *dataplane.Meter, d *draft) {
 	envelope, rank := d.values["envelope"], d.values["rank"]
+	if envelope == nil {
+		for _, word := range envelopeWords {
+			if n := d.values[word]; n != nil {
+				l.fail(n, "%s is of a flow in an envelope: say which by envelope:", word)
+				return
+			}
+		}
+		return
+	}
+	m.CIRMax, m.EIRMax = l.limit(d, "cirmax"), l.limit(d, "eirmax")
 	switch {
-	case envelope == nil && rank != nil:
-		l.fail(rank, "rank is of a flow in an envelope: say which by envelope:")
-		return
-	case envelope == nil:
-		return
 	case rank == nil:
 		l.fail(envelope, "a flow in an envelope needs a rank, such as rank: 2: the larger is served first")
 	default:
@@ -71,6 +79,22 @@ func (l *loader) flow(m *dataplane.Meter, d *draft) {
 	if m.Envelope == nil {
 		l.fail(envelope, "no envelope named %q: %s", name, l.envelopeHint)
 	}
+}
+
+// limit reads a rate of a flow, or nil where the flow has none of its own.
+func (l *loader) limit(d *draft, word string) *meter.Rate {
+	n, parse := d.values[word], ParseRate
+	if d.packets {
+		parse = ParsePacketRate
+	}
+	if n == nil {
+		return nil
+	}
+	r, ok := parsed(l, n, word, parse)
+	if !ok {
+		return nil
+	}
+	return &r
 }
 
 func unitOf(packets bool) string {

@@ -83,14 +83,14 @@ func TestEnvelopes(t *testing.T) {
 	f, err := compiled(`classes:
   - {name: a, match: {dscp: ef}, meter: {type: trtcm4115, cir: 1mbit, cbs: 2kB, eir: 0bit, ebs: 0, envelope: customer, rank: 64}}
   - {name: b, match: {proto: udp}, meter: low}
-  - {name: c, match: {proto: tcp}, meter: {type: trtcm4115, cir: 1p/1s, cbs: 2, eir: 1p/1s, ebs: 2, envelope: packets, rank: 1, count: packets}}
+  - {name: c, match: {proto: tcp}, meter: {type: trtcm4115, cir: 1p/1s, cbs: 2, eir: 1p/1s, ebs: 2, envelope: packets, rank: 1, cirmax: 20p/1s, count: packets}}
   - {name: d, meter: {type: trtcm4115, cir: 1p/1s, cbs: 2, eir: 1p/1s, ebs: 2, envelope: free, rank: 1, count: packets, initial: 50%}}
-meters: {low: {type: trtcm4115, cir: 1mbit, cbs: 2kB, eir: 1mbit, ebs: 2kB, coupling: true, rank: 1, envelope: customer}}
+meters: {low: {type: trtcm4115, cir: 1mbit, cbs: 2kB, eir: 1mbit, ebs: 2kB, coupling: true, rank: 1, envelope: customer, cirmax: 2MB/s, eirmax: 0bit}}
 envelopes:
   customer: {cirmax: 8mbit, eirmax: 1MB/s}
   packets: {eirmax: 10p/1s}
-  free: {}
-  unused: {cirmax: 1mbit}
+  free: {coupling: false}
+  unused: {cirmax: 1mbit, coupling: true}
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -100,17 +100,35 @@ envelopes:
 		{Name: "customer", CIRMax: mbyte, EIRMax: mbyte},
 		{Name: "packets", EIRMax: meter.Rate{Bytes: 1, Period: 1e8}, Packets: true},
 		{Name: "free"},
-		{Name: "unused", CIRMax: meter.Rate{Bytes: 1, Period: 8000}},
+		{Name: "unused", CIRMax: meter.Rate{Bytes: 1, Period: 8000}, Coupling: true},
 	}
 	for i, e := range f.Envelopes {
 		if *e != want[i] {
 			t.Errorf("got %+v, want %+v", *e, want[i])
 		}
 	}
-	flows := [][2]int{{0, 64}, {0, 1}, {1, 1}, {2, 1}} // envelope and rank
-	for i, c := range f.Policy.Classes {
-		if m := c.Meter; m.Envelope != f.Envelopes[flows[i][0]] || m.Rank != flows[i][1] {
-			t.Errorf("class %s: envelope %v, rank %d", c.Name, m.Envelope, m.Rank)
+	for i, want := range []struct {
+		envelope, rank int
+		own, limits    string // cirmax and eirmax
+	}{
+		{0, 64, "- -", "8mbit 8mbit"},
+		{0, 1, "16mbit 0bit", "16mbit 0bit"},
+		{1, 1, "160bit -", "160bit 80bit"}, // 8 bit are a packet here
+		{2, 1, "- -", "- -"},
+	} {
+		m := f.Policy.Classes[i].Meter
+		text := func(cirmax, eirmax *meter.Rate) string {
+			out := []string{"-", "-"}
+			for i, r := range []*meter.Rate{cirmax, eirmax} {
+				if r != nil {
+					out[i] = r.String()
+				}
+			}
+			return strings.Join(out, " ")
+		}
+		own, limits := text(m.CIRMax, m.EIRMax), text(m.Limits())
+		if m.Envelope != f.Envelopes[want.envelope] || m.Rank != want.rank || own != want.own || limits != want.limits {
+			t.Errorf("class %d: envelope %v, rank %d, %s, limits %s; want %+v", i, m.Envelope, m.Rank, own, limits, want)
 		}
 	}
 }
@@ -240,6 +258,12 @@ func TestFamilyFaults(t *testing.T) {
 		{"flow in packets of an envelope in bytes", packet + ", envelope: bytes, rank: 1", "packets, env", []string{"count", "differs", `"bytes"`}},
 		{"flow in bytes of an envelope in packets", flow + ", envelope: packets, rank: 1", "", []string{"count", "differs", `"packets"`}},
 		{"flow with per", flow + ", envelope: e, rank: 1, per: src", "src", []string{"per", "envelope"}},
+		{"cirmax without envelope", flow + ", cirmax: 2mbit", "2mbit", []string{"cirmax is of a flow", "envelope:"}},
+		{"eirmax without envelope", flow + ", eirmax: 0bit", "0bit", []string{"eirmax is of a flow", "envelope:"}},
+		{"cirmax of srtcm", srtcm + ", cirmax: 2mbit", "2mbit", []string{"cirmax is of a flow"}},
+		{"cirmax without unit", flow + ", envelope: e, rank: 1, cirmax: 1000", "1000", []string{"cirmax", "1000bit"}},
+		{"cirmax in packets", flow + ", envelope: e, rank: 1, cirmax: 1p/1s", "1p/1s", []string{"cirmax"}},
+		{"eirmax negative", flow + ", envelope: e, rank: 1, eirmax: -1bit", "-1bit", []string{"eirmax"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const before = "  - {name: a, meter: "
@@ -263,16 +287,25 @@ func TestEnvelopeFaults(t *testing.T) {
 		{"a list", "[e]", "[e]", []string{"mapping"}},
 		{"one a scalar", "{e: 1mbit}", "1mbit", []string{"mapping"}},
 		{"twice", "{e: {}, e: {}}", "e: {}}", []string{`"e"`, "twice"}},
-		{"unknown key", "{e: {pirmax: 1mbit}}", "pirmax", []string{`"pirmax"`, "cirmax, eirmax"}},
+		{"unknown key", "{e: {pirmax: 1mbit}}", "pirmax", []string{`"pirmax"`, "cirmax, coupling, eirmax"}},
 		{"rate without unit", "{e: {cirmax: 1000}}", "1000", []string{"1000bit"}},
 		{"rate zero", "{e: {cirmax: 1mbit, eirmax: 0bit}}", "0bit", []string{"eirmax", "no limit"}},
 		{"bytes beside packets", "{e: {cirmax: 1mbit, eirmax: 1p/1s}}", "1p/1s", []string{"eirmax", "packets"}},
 		{"packets in bits", "{e: {cirmax: 1p/1}}", "1p/1}", []string{"cirmax", "1p/1"}},
+		{"coupling a number", "{e: {coupling: 1}}", "1}", []string{"coupling", "true, false"}},
+		{"coupling beside that of a flow", "{two: {coupling: true}}", "true", []string{"coupling", "a flow", "[R150]"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			const before = "envelopes: "
+			const (
+				before = "envelopes: "
+				flow   = "type: trtcm4115, cir: 1mbit, cbs: 2kB, eir: 1mbit, ebs: 2kB, envelope: "
+			)
+			class := "{name: a}"
+			if strings.HasPrefix(test.text, "{two") {
+				class = "{name: b, match: {proto: udp}, meter: {" + flow + "two, rank: 2, coupling: true}}, {name: a, meter: {" + flow + "two, rank: 1}}"
+			}
 			place := fmt.Sprintf("2:%d", len(before)+1+strings.LastIndex(test.text, test.at))
-			oneFault(t, "classes: [{name: a}]\n"+before+test.text+"\n", place, test.says)
+			oneFault(t, "classes: ["+class+"]\n"+before+test.text+"\n", place, test.says)
 		})
 	}
 }

@@ -1,0 +1,65 @@
+package dataplane
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// enveloped is a policy of two flows, DSCP 10 in the first.
+func enveloped(e *Envelope, high, low Meter) *Policy {
+	high.Envelope, high.Rank, low.Envelope, low.Rank = e, 2, e, 1
+	return &Policy{Classes: []Class{{Name: "high", Match: Match{DSCP: []Range{{10, 10}}}, Meter: &high}, {Name: "low", Meter: &low}}}
+}
+
+// TestEnvelopeCoupling is worked out by hand: what both flows leave of their CIR is
+// excess of the higher one, as far as EIRMax lets it.
+func TestEnvelopeCoupling(t *testing.T) {
+	flow := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000, EBS: 1000}
+	for _, test := range []struct {
+		name   string
+		e      Envelope
+		own    *meter.Rate // EIRMax of the higher flow
+		excess int         // bytes after half a second
+	}{
+		{"not coupled", Envelope{}, nil, 0},
+		{"coupled", Envelope{Coupling: true}, nil, 1000},
+		{"limited by the envelope", Envelope{Coupling: true, EIRMax: meter.ByteRate(600)}, nil, 300},
+		{"limited by the flow", Envelope{Coupling: true, EIRMax: meter.ByteRate(600)}, new(meter.ByteRate(800)), 400},
+		{"limited to nothing", Envelope{Coupling: true}, new(meter.Rate{}), 0},
+	} {
+		p := build(t, enveloped(&test.e, Meter{Params: flow, EIRMax: test.own}, Meter{Params: flow}))
+		high := &p.stages[p.stageOf[p.policy.Classes[0].Meter]]
+		high.envelope.SetTokens(high.flow, 1000, 0)
+		process(p, 0, ip(0, 1001)) // begins the clock, and is red
+		if _, te := high.tokens(5e8); te != int64(test.excess) {
+			t.Errorf("%s: %d bytes of excess, want %d", test.name, te, test.excess)
+		}
+	}
+}
+
+func TestEnvelopeRefusals(t *testing.T) {
+	flow, coupled := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000}, meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000, Coupling: true}
+	e := &Envelope{Name: "e", Coupling: true}
+	alone := &Meter{Params: flow, EIRMax: &meter.Rate{}}
+	for _, test := range []struct {
+		policy *Policy
+		object any
+		field  string
+	}{
+		{enveloped(e, Meter{Params: flow}, Meter{Params: coupled}), e, "coupling"},
+		{enveloped(e, Meter{Params: flow, CIRMax: &meter.Rate{Bytes: -1, Period: 1}}, Meter{Params: flow}), e, "cirmax"},
+		{enveloped(e, Meter{Params: flow}, Meter{Params: flow, EIRMax: &meter.Rate{Bytes: 1}}), e, "eirmax"},
+		{&Policy{Classes: []Class{{Name: "a", Meter: alone}}}, alone, "envelope"},
+	} {
+		_, err := New(test.policy)
+		var f *FieldError
+		if !errors.As(err, &f) || f.Object != test.object || f.Field != test.field {
+			t.Errorf("want a fault of %s: %v", test.field, err)
+		}
+	}
+	if cirmax, eirmax := alone.Limits(); cirmax != nil || eirmax != alone.EIRMax {
+		t.Errorf("%v, %v", cirmax, eirmax)
+	}
+}
