@@ -427,6 +427,35 @@ func TestFarHeaders(t *testing.T) {
 	}
 }
 
+// TestEveryChecksum holds what the programs make of every checksum that a header
+// can have, right or wrong, to the pipeline: by marks that change much, little and
+// nothing.
+func TestEveryChecksum(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	dscp := func(value uint32, ecn dataplane.ECN) *dataplane.Policy {
+		return oneClass(dataplane.Class{Green: &dataplane.Action{ECN: ecn, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: value}}}})
+	}
+	for name, policy := range map[string]*dataplane.Policy{
+		"ce":         oneClass(dataplane.Class{Green: &dataplane.Action{ECN: dataplane.CE}}),
+		"dscp 63":    dscp(63, dataplane.NoECN),
+		"ce, dscp 0": dscp(0, dataplane.CE),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var packets []dataplane.Packet
+			for _, tos := range []byte{0x00, 0x01, 0xfc, 0xff} {
+				for sum := range 1 << 16 {
+					b := ipv4(be16(ethernet(), 0x800), 0, tos, 17, 0, 0, from4, to4)
+					binary.BigEndian.PutUint16(b[24:], uint16(sum))
+					packets = append(packets, dataplane.Packet{Data: b, Link: dataplane.LinkEthernet})
+				}
+			}
+			follow(t, policy, walker(512)(t, policy), packets)
+		})
+	}
+}
+
 // randomPolicy is a policy of up to 8 classes. mark says that it may use the
 // skb mark.
 func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
