@@ -98,7 +98,8 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 		dscp := []byte{0, 10, 12, 14, 46}[r.IntN(5)]
 		packet := append(make([]byte, 12), 8, 0, 0x45, dscp<<2|byte(r.IntN(4)))
 		packet = network.AppendUint16(packet, uint16(size))
-		packet = append(packet, 0, 0, 0, 0, 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
+		fragment := []byte{0, 0, 0, 0, 0x20, 0x40}[r.IntN(6)]
+		packet = append(packet, 0, 0, fragment, byte(r.IntN(10)/9), 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
 		packet = network.AppendUint16(packet, uint16(r.Uint32()))
 		packet = append(packet, 0, 53, 0, 0, 0, 0)
 		for _, v := range []int64{now / 1e9, now % 1e9, int64(len(packet)), int64(14 + size)} {

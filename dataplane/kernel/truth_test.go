@@ -427,6 +427,60 @@ func TestFarHeaders(t *testing.T) {
 	}
 }
 
+// TestOddHeaders holds the programs to the pipeline on fragments, whose flow has no
+// ports, on a PPP protocol of one byte, and on IPv4 options that were not captured.
+func TestOddHeaders(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	m := &dataplane.Meter{Params: meter.TokenBucket{Rate: bps(8), Burst: 3}, Packets: true, Per: dataplane.Key{By: dataplane.ByFlow}}
+	policy := &dataplane.Policy{Classes: []dataplane.Class{
+		{Name: "port", Match: dataplane.Match{DPort: []dataplane.Range{{First: 80, Last: 80}}}, Meter: m},
+		{Name: "rest", Meter: m, Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 9}}}},
+	}}
+	var packets []dataplane.Packet
+	add := func(b []byte, wire int) {
+		packets = append(packets, dataplane.Packet{Data: b, WireLen: wire, Link: dataplane.LinkEthernet, Time: int64(len(packets))})
+	}
+	ports := udp(nil, 1000, 80, 0)
+	for range 2 {
+		for _, proto := range []byte{6, 17, 1} {
+			for _, place := range []uint16{0, 0x2000, 0x2001, 0x1fff, 0x4000, 0x8000} {
+				add(append(ipv4(be16(ethernet(), 0x800), 0, 0, proto, 8, place, from4, to4), ports...), 0)
+			}
+			for _, place := range []uint16{0, 1, 2, 4, 6, 8, 9, 0xfff8} {
+				for _, behind := range [][]byte{nil, {proto, 0, 1, 4, 0, 0, 0, 0}} {
+					next := proto
+					if behind != nil {
+						next = 60
+					}
+					b := ipv6(be16(ethernet(), 0x86dd), 0, 44, 16+len(behind), from6, to6)
+					add(slices.Concat(b, be16([]byte{next, 0}, place, 0, 1), behind, ports), 0)
+					b = ipv6(be16(ethernet(), 0x86dd), 0, 44, 24+len(behind), from6, to6)
+					add(slices.Concat(b, be16([]byte{44, 0}, place^1, 0, 1), be16([]byte{next, 0}, place, 0, 1), behind, ports), 0)
+				}
+			}
+		}
+		for _, proto := range [][]byte{{0x21}, {0x57}, {0, 0x21}, {0, 0x57}, {0xc0, 0x21}, {0xfd}, {0x21, 0x21}, {0x20, 0x21}, {0x57, 0x57}} {
+			for _, ip := range [][]byte{ipv4(nil, 0, 0, 17, 8, 0, from4, to4), ipv6(nil, 0, 17, 8, from6, to6)} {
+				b := slices.Concat(be16(ethernet(), 0x8864, 0x1100, 1, 50), proto, ip, ports)
+				for n := range b[14:] {
+					add(b[:14+n], 0)
+					add(b[:14+n], 100)
+				}
+			}
+		}
+		b := append(ipv4(be16(ethernet(), 0x800), 10, 0, 17, 8, 0, from4, to4), ports...)
+		for n := range b[14:] {
+			for _, wire := range []int{0, 60, 73, 74, 75, 200} {
+				add(b[:14+n], wire)
+			}
+		}
+	}
+	for _, plane := range planes {
+		t.Run(plane.name, func(t *testing.T) { follow(t, policy, plane.open(t, policy), packets) })
+	}
+}
+
 // TestEveryChecksum holds what the programs make of every checksum that a header
 // can have, right or wrong, to the pipeline: by marks that change much, little and
 // nothing.
@@ -734,7 +788,7 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 				b = binary.BigEndian.AppendUint32(b, label)
 			}
 		case 1:
-			b = be16(b, 0x8864, 0x1100, 1, 50, pick[uint16](r, 0x21, 0x57, 0xc021))
+			b = append(be16(b, 0x8864, 0x1100, 1, 50), pick(r, []byte{0, 0x21}, []byte{0, 0x57}, []byte{0xc0, 0x21}, []byte{0x21}, []byte{0x57})...)
 		default:
 			b = be16(b, ethertype)
 		}
