@@ -481,6 +481,32 @@ func TestOddHeaders(t *testing.T) {
 	}
 }
 
+// TestLongest holds the programs to the pipeline where lengths come near what 32
+// bits hold, or would go beyond.
+func TestLongest(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	var packets []dataplane.Packet
+	for _, wire := range []int{0, 60, 14 + 200, 1<<15 - 1, 1<<31 - 1, 1 << 31, 1<<32 - 1 - 1<<15, 1<<32 - 25, 1<<32 - 24, 1<<32 - 23, 1<<32 - 1} {
+		b := append(ipv4(be16(ethernet(), 0x800), 0, 0, 17, 8, 0, from4, to4), udp(nil, 1000, 80, 0)...)
+		packets = append(packets, dataplane.Packet{Data: b, WireLen: wire, Link: dataplane.LinkEthernet})
+	}
+	for _, base := range []dataplane.LengthBase{dataplane.L3, dataplane.L2, dataplane.L1} {
+		for _, overhead := range []int{0, 1 << 15, -1 << 15} {
+			rule := dataplane.LengthRule{Base: base, Overhead: overhead}
+			policy := &dataplane.Policy{Length: rule, Classes: []dataplane.Class{
+				{Name: "short", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: 200}}}},
+				{Name: "long", Match: dataplane.Match{Length: []dataplane.Range{{First: 1<<32 - 1, Last: 1<<32 - 1}}}},
+				{Name: "rest", Meter: &dataplane.Meter{Params: meter.FixedWindow{Limit: 1 << 34, Window: time.Second}}},
+			}}
+			t.Run(fmt.Sprintf("%+v", rule), func(t *testing.T) {
+				t.Parallel()
+				follow(t, policy, walker(7)(t, policy), packets)
+			})
+		}
+	}
+}
+
 // TestEveryChecksum holds what the programs make of every checksum that a header
 // can have, right or wrong, to the pipeline: by marks that change much, little and
 // nothing.

@@ -340,6 +340,9 @@ func (p *parser) ports(transport []byte) {
 
 func be16(b []byte) int { return int(binary.BigEndian.Uint16(b)) }
 
+// mostLength is the length of what is longer, too.
+const mostLength = 1<<32 - 1
+
 // lengthRule says how many bytes of a frame are metered.
 type lengthRule struct {
 	base     string // l3, l2 or l1
@@ -358,5 +361,5 @@ func (r lengthRule) of(f frame) (int64, error) {
 			length = max(60, f.wire) + 24
 		}
 	}
-	return max(length+r.overhead, r.mpu, 0), nil
+	return min(max(length+r.overhead, r.mpu, 0), mostLength), nil
 }

@@ -189,6 +189,10 @@ func TestLengthRules(t *testing.T) {
 			t.Errorf("%+v: %d, %v; want %d", test.rule, got, err, test.want)
 		}
 	}
+	longest := parseFrame(1, raw(t, macs, "0800", udp4), 1<<32-1)
+	if got, err := (lengthRule{base: "l1"}).of(longest); err != nil || got != 1<<32-1 {
+		t.Errorf("the longest frame of all: %d, %v", got, err)
+	}
 	if _, err := (lengthRule{base: "l2"}).of(parseFrame(101, raw(t, udp4), 28)); err == nil {
 		t.Error("l2 of a raw IP packet: no error")
 	}
