@@ -21,7 +21,9 @@ const (
 
 	optionEnd      = 0
 	optionTSResol  = 9
+	optionFCSLen   = 13
 	optionTSOffset = 14
+	optionFlags    = 2 // of a packet
 
 	blockOverhead  = 12 // type and both lengths
 	enhancedHeader = 28 // bytes before the data of an enhanced packet block
@@ -48,6 +50,7 @@ type iface struct {
 	index   uint32
 	link    dataplane.LinkType
 	snap    uint32
+	fcs     int    // bytes of FCS at the end of each packet
 	perSec  uint64 // units of time in a second
 	offsetS int64  // seconds to add
 }
@@ -151,6 +154,8 @@ func (f *pcapng) addInterface(body []byte) string {
 			if i.perSec, ok = unitsPerSecond(v[0]); !ok {
 				return fmt.Sprintf("an interface has the time resolution %#x, finer than 64 bits can count", v[0])
 			}
+		case code == optionFCSLen && n == 1:
+			i.fcs = fcsBytes(v[0])
 		case code == optionTSOffset && n == 8:
 			i.offsetS = int64(binary.LittleEndian.Uint64(v))
 			if f.order.big {
@@ -161,6 +166,34 @@ func (f *pcapng) addInterface(body []byte) string {
 	}
 	f.ifaces = append(f.ifaces, i)
 	return ""
+}
+
+// fcsBytes reads if_fcslen, which is in bits. What is below 8 can only be bytes, as
+// in the example of earlier drafts.
+func fcsBytes(v byte) int {
+	if v < 8 {
+		return int(v)
+	}
+	return int(v) / 8
+}
+
+// packetFCS is how many bytes of FCS a packet has: what its own flags say, or else
+// its interface.
+func (f *pcapng) packetFCS(i *iface, options []byte) int {
+	for o := options; len(o) >= 4; {
+		code, n := f.order.u16(o), int(f.order.u16(o[2:]))
+		padded := (n + 3) &^ 3
+		if code == optionEnd || 4+padded > len(o) {
+			break
+		}
+		if code == optionFlags && n == 4 {
+			if fcs := f.order.u32(o[4:]) >> 5 & 0xf; fcs != 0 {
+				return int(fcs)
+			}
+		}
+		o = o[4+padded:]
+	}
+	return i.fcs
 }
 
 // unitsPerSecond reads if_tsresol: a negative power of 10, or of 2 where the
@@ -200,6 +233,8 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 	r.time = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
 	r.data = body[20 : 20+captured]
 	r.wire = int(f.order.u32(body[16:]))
+	padded := 20 + (int(captured)+3)&^3
+	r.withoutFCS(f.packetFCS(i, body[min(padded, len(body)):]))
 	return ""
 }
 
@@ -220,6 +255,7 @@ func (f *pcapng) simple(r *record, body []byte) string {
 	r.time = i.ns(0)
 	r.data = body[4 : 4+captured]
 	r.wire = int(wire)
+	r.withoutFCS(i.fcs)
 	return ""
 }
 
@@ -284,14 +320,15 @@ func (f *pcapng) restamp(r *record, ns int64) error {
 
 // enhance turns a simple packet block, which has no time, into an enhanced one.
 func (f *pcapng) enhance(r *record) {
-	padded := (len(r.data) + 3) &^ 3
+	captured := r.captured()
+	padded := (len(captured) + 3) &^ 3
 	raw := make([]byte, enhancedHeader+padded+4)
 	f.order.put32(raw, blockEnhanced)
 	f.order.put32(raw[4:], uint32(len(raw)))
 	f.order.put32(raw[8:], r.iface.index)
-	f.order.put32(raw[20:], uint32(len(r.data)))
-	f.order.put32(raw[24:], uint32(r.wire))
-	copy(raw[enhancedHeader:], r.data)
+	f.order.put32(raw[20:], uint32(len(captured)))
+	f.order.put32(raw[24:], uint32(r.wire+r.fcs))
+	copy(raw[enhancedHeader:], captured)
 	f.order.put32(raw[len(raw)-4:], uint32(len(raw)))
 	r.raw, r.kind = raw, blockEnhanced
 }

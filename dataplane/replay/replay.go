@@ -181,6 +181,9 @@ func (r *run) loop(ctx context.Context) error {
 			r.link, r.linked = rec.link, true
 		}
 		r.clock(rec)
+		if r.out != nil {
+			rec.look()
+		}
 		if len(r.records) > 1 {
 			r.keep(rec)
 		}
@@ -338,6 +341,7 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 	if rec.overflow {
 		_ = r.format.restamp(rec, rec.time) // as it stands where there is no room to carry
 	}
+	rec.seal()
 	return r.emit(rec.raw)
 }
 
