@@ -3,7 +3,6 @@ package replay
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -42,8 +41,12 @@ type pcapng struct {
 	section bool
 }
 
-// maxSeconds is how many seconds an int64 of ns holds.
-const maxSeconds = math.MaxInt64 / int64(1e9)
+// Times end with the year 2261, in UTC, and begin with 1970: 63 bits of ns hold the
+// time between any two, and the waits in queues behind the last.
+const (
+	lastSecond = 9_214_646_399
+	lastTime   = lastSecond*int64(1e9) + 999_999_999
+)
 
 // iface is what an interface description says about time and length.
 type iface struct {
@@ -230,7 +233,7 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 	}
 	i := f.ifaces[index]
 	r.packet, r.iface, r.link = true, i, i.link
-	r.time = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
+	r.time, r.beyond = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
 	r.data = body[20 : 20+captured]
 	r.wire = int(f.order.u32(body[16:]))
 	padded := 20 + (int(captured)+3)&^3
@@ -252,48 +255,38 @@ func (f *pcapng) simple(r *record, body []byte) string {
 		captured = min(captured, int64(i.snap))
 	}
 	r.packet, r.iface, r.link, r.untimed = true, i, i.link, true
-	r.time = i.ns(0)
+	r.time, r.beyond = i.ns(0)
 	r.data = body[4 : 4+captured]
 	r.wire = int(wire)
 	r.withoutFCS(i.fcs)
 	return ""
 }
 
-// ns converts a stamp, rounded down, cut to what an int64 holds.
-func (i *iface) ns(units uint64) int64 {
+// ns converts a stamp, rounded down, and cut to the times that there are, which it
+// says.
+func (i *iface) ns(units uint64) (ns int64, beyond bool) {
 	seconds, rest := units/i.perSec, units%i.perSec
 	hi, lo := bits.Mul64(rest, 1e9)
 	fraction, _ := bits.Div64(hi, lo, i.perSec)
-	if seconds > (math.MaxInt64-fraction)/1e9 {
-		return math.MaxInt64
-	}
-	ns := int64(seconds)*1e9 + int64(fraction)
+	sum, carry := bits.Add64(seconds, uint64(i.offsetS), 0)
 	switch {
-	case i.offsetS > maxSeconds:
-		return math.MaxInt64
-	case i.offsetS < -maxSeconds:
-		return math.MinInt64
+	case i.offsetS < 0 && carry == 0: // the sum is negative
+		return 0, true
+	case i.offsetS >= 0 && carry == 1 || sum > lastSecond:
+		return lastTime, true
 	}
-	off := i.offsetS * 1e9
-	if off > 0 && ns > math.MaxInt64-off {
-		return math.MaxInt64
-	}
-	return ns + off
+	return int64(sum)*1e9 + int64(fraction), false
 }
 
-// units converts a time back, rounded up.
+// units converts a time back, rounded up. What is before the first time that the
+// interface can say becomes that.
 func (i *iface) units(ns int64) (uint64, error) {
-	if i.offsetS > maxSeconds || i.offsetS < -maxSeconds {
-		return 0, errStamp
+	at, rest := ns/1e9, ns%1e9
+	if at < i.offsetS {
+		return 0, nil
 	}
-	off := i.offsetS * 1e9
-	if ns < off {
-		return 0, nil // the first time that the interface can say
-	}
-	since := uint64(ns) - uint64(off)
-	seconds, rest := since/1e9, since%1e9
-	hi, whole := bits.Mul64(seconds, i.perSec)
-	restHi, restLo := bits.Mul64(rest, i.perSec)
+	hi, whole := bits.Mul64(uint64(at)-uint64(i.offsetS), i.perSec)
+	restHi, restLo := bits.Mul64(uint64(rest), i.perSec)
 	fraction, left := bits.Div64(restHi, restLo, 1e9)
 	if left > 0 {
 		fraction++

@@ -40,6 +40,7 @@ type record struct {
 	sound    bool // the FCS is to be right, as it was
 	untimed  bool // the format gave no time; time is the earliest it could have
 	overflow bool // the fraction was a second or more
+	beyond   bool // the stamp is outside of the times that there are
 	iface    *iface
 	kind     uint32 // of a pcapng block
 

@@ -35,7 +35,7 @@ type Config struct {
 type Summary struct {
 	Began       bool // the file's header made sense: there is an output
 	Packets     int64
-	First, Last int64 // smallest and largest stamp, ns since the epoch
+	First, Last int64 // smallest and largest stamp, ns since the epoch, from 1970 to 2261
 	Warnings    []string
 }
 
@@ -286,7 +286,7 @@ func (r *run) clock(rec *record) {
 		s.First, s.Last = rec.time, rec.time
 	} else {
 		if rec.untimed {
-			rec.time = r.last
+			rec.time, rec.beyond = r.last, false
 		}
 		if rec.time < r.now {
 			r.note(backwards)
@@ -298,6 +298,9 @@ func (r *run) clock(rec *record) {
 	s.First, s.Last = min(s.First, rec.time), max(s.Last, rec.time)
 	if rec.overflow {
 		r.note(overflowing)
+	}
+	if rec.beyond {
+		r.note(outside)
 	}
 	if len(rec.data) < rec.wire {
 		r.note(cutShort)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/big"
 	"os"
+	"time"
 )
 
 // packet is one record of a capture.
@@ -117,6 +118,12 @@ const (
 	blockEnhanced  = 6
 )
 
+// Stamps before 1970 or after 2261 count as the nearest time between, UTC.
+var (
+	earliest = new(big.Int)
+	latest   = big.NewInt(time.Date(2261, 12, 31, 23, 59, 59, 999_999_999, time.UTC).UnixNano())
+)
+
 // iface is an interface description block.
 type iface struct {
 	linkType int
@@ -223,6 +230,11 @@ func readPcapng(data []byte) ([]packet, error) {
 		if stamp != nil {
 			ns := new(big.Rat).Mul(new(big.Rat).SetInt(stamp), i.tick)
 			last = new(big.Int).Add(floor(ns), i.offset)
+			if last.Cmp(earliest) < 0 {
+				last = earliest
+			} else if last.Cmp(latest) > 0 {
+				last = latest
+			}
 		}
 		packets = append(packets, packet{
 			time:     last,
