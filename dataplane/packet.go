@@ -76,8 +76,8 @@ type Addr struct{ Hi, Lo uint64 }
 // Packet is one packet on its way through the program. Its source fills in
 // the first group of fields, Parse the second.
 type Packet struct {
-	Data    []byte // captured bytes from the link header on; marks are written here
-	WireLen int    // bytes on the wire from the link header on, at least len(Data)
+	Data    []byte // captured bytes from the link header on, without FCS; marks are written here
+	WireLen int    // bytes on the wire from the link header on, without FCS, at least len(Data)
 	Time    int64  // ns
 	Link    LinkType
 	Mark    uint32 // skb mark
