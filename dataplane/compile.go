@@ -28,12 +28,7 @@ func New(policy *Policy) (*Pipeline, error) {
 	case n > MaxClasses:
 		c.add(policy, "classes", fmt.Sprintf("%d are more than %d", n, MaxClasses))
 	}
-	if policy.Length.MPU < 0 {
-		c.add(&policy.Length, "mpu", "is negative")
-	}
-	if policy.Length.Base > L1 {
-		c.add(&policy.Length, "base", "is not known")
-	}
+	policy.Length.check(&c.faults)
 	names := map[string]bool{}
 	matches := make([]Match, len(policy.Classes))
 	for i := range policy.Classes {

@@ -16,7 +16,7 @@ const (
 	NoKey  KeyField = iota // one meter for all
 	BySrc                  // source address
 	ByDst                  // destination address
-	ByFlow                 // addresses, protocol and ports, 0 where there are none
+	ByFlow                 // addresses, protocol and ports, 0 where there are none and in fragments
 	ByVLAN                 // id of the outer tag
 	ByDSCP
 	ByHosts // both addresses; in fair queues only
@@ -141,7 +141,10 @@ func (k *keyed) of(p *Packet) (out packetKey, ok bool) {
 		out.src, out.dst, out.kind = p.Src, p.Dst, p.Kind
 	case ByFlow:
 		out = packetKey{p.Src, p.Dst, 0, 0, p.Kind, p.Proto}
-		if p.HasPorts {
+		switch { // all fragments of a packet have one key
+		case p.Fragmented:
+			out.proto = p.FragmentProto
+		case p.HasPorts:
 			out.sport, out.dport = p.SrcPort, p.DstPort
 		}
 	case ByVLAN:

@@ -19,6 +19,62 @@ func shares(apart bool, m Meter) *Policy {
 	return &Policy{Classes: list}
 }
 
+// TestFlowOfFragments holds that all fragments of a packet have one budget, which
+// that of whole packets of the same addresses and protocol with ports is not.
+func TestFlowOfFragments(t *testing.T) {
+	inFragments := func(offsets ...uint16) [][]byte { // in units of 8 bytes; the last says that no more follow
+		var out [][]byte
+		for i, offset := range offsets {
+			frag := offset | 0x2000
+			if i == len(offsets)-1 {
+				frag = offset
+			}
+			out = append(out, v4{proto: protoUDP, frag: frag}.packet(udp))
+		}
+		return out
+	}
+	behind := func(first []byte, next byte) [][]byte { // an IPv6 packet whose fragment header names next
+		return [][]byte{
+			v6{next: 44}.packet(fragment(next, 0), first),
+			v6{next: 44}.packet(fragment(next, 7), udp),
+			v6{next: 44}.packet(patch(fragment(next, 9), 3, 9<<3), udp),
+		}
+	}
+	for name, packets := range map[string][][]byte{
+		"IPv4":                          inFragments(0, 1, 185),
+		"IPv4, in any order":            {inFragments(0, 1)[1], inFragments(0, 1)[0]},
+		"IPv6":                          behind(udp, protoUDP),
+		"IPv6, more extension headers":  behind(cat(extension(protoUDP, 8), udp), 60),
+		"IPv6, extension headers apart": {v6{next: 0}.packet(extension(44, 8), fragment(60, 0), extension(protoUDP, 8), udp), behind(udp, 60)[1]},
+	} {
+		m := &Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true, Per: Key{By: ByFlow}}
+		l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: m}}})
+		for i, data := range packets {
+			var v Verdict
+			l.Process(&Packet{Data: data, Link: LinkRaw}, &v)
+			if want := i > 0; v.Done.Dropped() != want {
+				t.Errorf("%s: fragment %d, dropped: %v", name, i, !want)
+			}
+		}
+		var v Verdict
+		whole := v4{proto: protoUDP}.packet(udp)
+		if packets[0][0]>>4 == 6 {
+			whole = v6{next: protoUDP}.packet(udp)
+		}
+		if l.Process(&Packet{Data: whole, Link: LinkRaw}, &v); v.Done.Dropped() {
+			t.Errorf("%s: a whole packet of the ports is of the same flow", name)
+		}
+	}
+	// A match by port takes the first fragment all the same.
+	l := build(t, &Policy{Classes: []Class{{Name: "port", Match: Match{DPort: []Range{{2000, 2000}}}}, {Name: "rest"}}})
+	for i, data := range inFragments(0, 1) {
+		var v Verdict
+		if l.Process(&Packet{Data: data, Link: LinkRaw}, &v); int(v.Class) != i {
+			t.Errorf("fragment %d is taken by class %d", i, v.Class)
+		}
+	}
+}
+
 // TestInheritApart holds that two meters which were one do not share what they
 // keep of it: a log, or a table of keys.
 func TestInheritApart(t *testing.T) {

@@ -76,8 +76,8 @@ type Addr struct{ Hi, Lo uint64 }
 // Packet is one packet on its way through the program. Its source fills in
 // the first group of fields, Parse the second.
 type Packet struct {
-	Data    []byte // captured bytes from the link header on; marks are written here
-	WireLen int    // bytes on the wire from the link header on, at least len(Data)
+	Data    []byte // captured bytes from the link header on, without FCS; marks are written here
+	WireLen int    // bytes on the wire from the link header on, without FCS, at least len(Data)
 	Time    int64  // ns
 	Link    LinkType
 	Mark    uint32 // skb mark
@@ -89,6 +89,7 @@ type Packet struct {
 	Kind         Kind
 	Proto        uint8  // upper-layer protocol, valid for IPv4 and IPv6
 	Fragment     bool   // a fragment that is not the first: no ports
+	Fragmented   bool   // any fragment of several, the first too
 	HasPorts     bool   // SrcPort and DstPort are valid
 	Tags         uint8  // VLAN tags, at most 3
 	HasEtherType bool   // EtherType is valid
@@ -100,6 +101,10 @@ type Packet struct {
 	SrcPort      uint16
 	DstPort      uint16
 	Src, Dst     Addr // valid for IPv4 and IPv6
+	// FragmentProto is the protocol that each fragment of a packet names, in the
+	// IPv4 header or the IPv6 fragment header. Of an IPv6 packet whose first
+	// fragment has more extension headers it is not Proto. Valid where Fragmented.
+	FragmentProto uint8
 }
 
 // IsIP says whether the packet has an IP header.

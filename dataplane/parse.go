@@ -36,10 +36,12 @@ func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 
 // Parse fills in what p.Data says: the offsets of its headers, the fields that
 // classes match, and the l3 length. It reads nothing beyond len(p.Data),
-// allocates nothing and cannot fail: a packet whose headers are cut short is
-// Malformed, one that does not carry IP is Other.
+// allocates nothing and cannot fail: a packet whose headers are cut short up to
+// the fixed part of the IP header (20 or 40 bytes) is Malformed, one that does
+// not carry IP is Other. Where the cut is behind, in the options of IPv4, the
+// extension headers of IPv6 or the ports, the packet is IP without ports.
 func Parse(p *Packet) {
-	p.Kind, p.Proto, p.Fragment, p.HasPorts = Malformed, 0, false, false
+	p.Kind, p.Proto, p.Fragment, p.Fragmented, p.HasPorts = Malformed, 0, false, false, false
 	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
 	if len(p.Data) > p.WireLen {
 		p.WireLen = len(p.Data)
@@ -184,13 +186,20 @@ func (p *Packet) parseMPLS() {
 	p.Kind = Other
 }
 
-// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7).
+// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7): two
+// bytes, or one where that is odd (RFC 1661 §6.5).
 func (p *Packet) parsePPPoE() {
-	if p.L3+8 > len(p.Data) {
+	if p.L3+7 > len(p.Data) {
 		return
 	}
-	proto := be16(p.Data[p.L3+6:])
-	p.L3 += 8
+	proto, size := uint16(p.Data[p.L3+6]), 7
+	if proto&1 == 0 {
+		if p.L3+8 > len(p.Data) {
+			return
+		}
+		proto, size = be16(p.Data[p.L3+6:]), 8
+	}
+	p.L3 += size
 	switch proto {
 	case pppIPv4:
 		p.Kind = IPv4
@@ -216,6 +225,8 @@ func (p *Packet) version(otherwise Kind) Kind {
 	return otherwise
 }
 
+// parseIPv4 reads the fixed header (RFC 791 §3.1). Its options need not have been
+// captured, but the wire must have had them.
 func (p *Packet) parseIPv4() {
 	h := p.Data[min(p.L3, len(p.Data)):]
 	if len(h) < 20 || h[0]>>4 != 4 {
@@ -223,15 +234,16 @@ func (p *Packet) parseIPv4() {
 		return
 	}
 	size := int(h[0]&0x0f) * 4
-	if size < 20 || size > len(h) {
+	if size < 20 || size > p.L3Len {
 		p.Kind = Malformed
 		return
 	}
 	p.trim(size, int(be16(h[2:])))
 	p.Src = Addr{Lo: uint64(be32(h[12:]))}
 	p.Dst = Addr{Lo: uint64(be32(h[16:]))}
-	p.Proto = h[9]
+	p.Proto, p.FragmentProto = h[9], h[9]
 	p.Fragment = be16(h[6:])&0x1fff != 0
+	p.Fragmented = be16(h[6:])&0x3fff != 0 // with the bit of more fragments
 	if !p.Fragment {
 		p.parsePorts(h, size)
 	}
@@ -272,6 +284,9 @@ func (p *Packet) parseIPv6() {
 			}
 			p.Proto = h[off]
 			p.Fragment = be16(h[off+2:])&^7 != 0
+			if !p.Fragmented && be16(h[off+2:])&^6 != 0 { // with the bit of more fragments
+				p.Fragmented, p.FragmentProto = true, p.Proto
+			}
 			off += 8
 			if p.Fragment {
 				return

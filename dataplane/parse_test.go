@@ -40,6 +40,9 @@ func label(n, tc, bottom uint32) []byte {
 	return binary.BigEndian.AppendUint32(nil, n<<12|tc<<9|bottom<<8|64)
 }
 
+// compressed is pppoe with a protocol of one byte, RFC 1661 §6.5.
+func compressed(proto byte) []byte { return []byte{0x11, 0, 0, 9, 0, 42, proto} }
+
 func pppoe(proto uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{0x11, 0, 0, 9, 0, 42}, proto)
 }
@@ -141,11 +144,12 @@ func patch(frame []byte, at int, b ...byte) []byte {
 
 // describe writes down all that Parse found and that is valid:
 //
-//	ipv4 18+28 0800 tags 1@14 mpls 18 proto 17 fragment 1000>2000
+//	ipv6 18+28 0800 tags 1@14 mpls 18 proto 17 first of 60 1000>2000
 //
 // are kind, offset and l3 length, EtherType, number of tags and offset of the
-// outer one, offset of the top label, protocol, fragment, ports. Addresses
-// stand behind, unless they are the defaults above.
+// outer one, offset of the top label, protocol, that this is the first of several
+// fragments, or a later fragment, and what protocol all of them name if another,
+// ports. Addresses stand behind, unless they are the defaults above.
 func describe(p *Packet) string {
 	b := fmt.Appendf(nil, "%s %d+%d", [...]string{"malformed", "other", "ipv4", "ipv6"}[p.Kind], p.L3, p.L3Len)
 	if p.HasEtherType {
@@ -161,8 +165,14 @@ func describe(p *Packet) string {
 		return string(b)
 	}
 	b = fmt.Appendf(b, " proto %d", p.Proto)
-	if p.Fragment {
+	switch {
+	case p.Fragment:
 		b = append(b, " fragment"...)
+	case p.Fragmented:
+		b = append(b, " first"...)
+	}
+	if p.Fragmented && p.FragmentProto != p.Proto {
+		b = fmt.Appendf(b, " of %d", p.FragmentProto)
 	}
 	if p.HasPorts {
 		b = fmt.Appendf(b, " %d>%d", p.SrcPort, p.DstPort)
@@ -254,7 +264,12 @@ func TestParse(t *testing.T) {
 		{"PPPoE, IPv4", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), long4), "ipv4 22+100 8864 proto 17 1000>2000"},
 		{"PPPoE, IPv6 behind a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), pppoe(pppIPv6), long6), "ipv6 26+120 8864 tags 1@14 proto 17 1000>2000"},
 		{"PPPoE, LCP", LinkEthernet, cat(eth(etherPPPoE), pppoe(0xc021), make([]byte, 60)), "other 22+60 8864"},
-		{"PPPoE, cut", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4)[:7]), "malformed 14+7 8864"},
+		{"PPPoE, cut", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4)[:6]), "malformed 14+6 8864"},
+		{"PPPoE, one byte of protocol, IPv4", LinkEthernet, cat(eth(etherPPPoE), compressed(0x21), long4), "ipv4 21+100 8864 proto 17 1000>2000"},
+		{"PPPoE, one byte of protocol, IPv6 behind a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), compressed(0x57), long6), "ipv6 25+120 8864 tags 1@14 proto 17 1000>2000"},
+		{"PPPoE, one byte of protocol, MPLS", LinkEthernet, cat(eth(etherPPPoE), compressed(0xfd), make([]byte, 60)), "other 21+60 8864"},
+		{"PPPoE, one byte of protocol, cut behind", LinkEthernet, cat(eth(etherPPPoE), compressed(0x21)), "malformed 21+0 8864"},
+		{"PPPoE, cut in two bytes of protocol", LinkEthernet, cat(eth(etherPPPoE), compressed(0)), "malformed 14+7 8864"},
 		{"PPPoE discovery", LinkEthernet, cat(eth(0x8863), make([]byte, 60)), "other 14+60 8863"},
 
 		// IPv4, RFC 791.
@@ -263,7 +278,7 @@ func TestParse(t *testing.T) {
 		{"options cut", LinkEthernet, cat(eth(etherIPv4), v4{options: 40}.packet(nil)[:59]), "malformed 14+59 0800"},
 		{"IHL 4", LinkEthernet, patch(v4eth, 14, 0x44), "malformed 14+100 0800"},
 		{"version 6 in IPv4", LinkEthernet, patch(v4eth, 14, 0x65), "malformed 14+100 0800"},
-		{"first fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x2000}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
+		{"first fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x2000}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 first 1000>2000"},
 		{"second fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x2001}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
 		{"last fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x1fff}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
 		{"don't fragment, reserved bit", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0xc000}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
@@ -286,7 +301,10 @@ func TestParse(t *testing.T) {
 		{"authentication counts in 4 bytes", LinkRaw, v6{next: 51}.packet([]byte{protoUDP, 4}, make([]byte, 22), udp), "ipv6 0+72 86dd proto 17 1000>2000"},
 		{"no next header", LinkRaw, v6{next: 59}.packet(udp), "ipv6 0+48 86dd proto 59"},
 		{"ESP", LinkRaw, v6{next: 50}.packet(udp), "ipv6 0+48 86dd proto 50"},
-		{"first fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 0), udp), "ipv6 0+56 86dd proto 17 1000>2000"},
+		{"first fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 0), udp), "ipv6 0+56 86dd proto 17 first 1000>2000"},
+		{"first fragment with another extension", LinkRaw, v6{next: 44}.packet(fragment(60, 0), extension(protoUDP, 8), udp), "ipv6 0+64 86dd proto 17 first of 60 1000>2000"},
+		{"only fragment, RFC 6946", LinkRaw, v6{next: 44}.packet(patch(fragment(protoUDP, 0), 3, 6), udp), "ipv6 0+56 86dd proto 17 1000>2000"},
+		{"fragment of a fragment", LinkRaw, v6{next: 44}.packet(fragment(44, 0), fragment(protoUDP, 1), udp), "ipv6 0+64 86dd proto 17 fragment of 44"},
 		{"second fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 1), udp), "ipv6 0+56 86dd proto 17 fragment"},
 		{"last fragment", LinkRaw, v6{next: 44}.packet(fragment(60, 0x1fff), udp), "ipv6 0+56 86dd proto 60 fragment"},
 		{"fragment behind hop-by-hop", LinkRaw, v6{next: 0}.packet(extension(44, 8), fragment(protoTCP, 9), udp), "ipv6 0+64 86dd proto 6 fragment"},
@@ -391,13 +409,13 @@ func TestParseCut(t *testing.T) {
 		link  LinkType
 		frame []byte
 		l3    int // offset of the IP header
-		ip    int // offset of its end
+		ip    int // offset of the end of its fixed part
 	}{
 		{
 			"tags, labels, IPv4 with options", LinkEthernet,
 			cat(eth(etherQinQ), tag(1, 0, 1, etherVLAN), tag(2, 1, 2, etherMPLS), label(1, 1, 0), label(2, 2, 1),
 				v4{proto: protoUDP, options: 12}.packet(pad(udp, 60))),
-			30, 62,
+			30, 50,
 		},
 		{
 			"tag, PPPoE, IPv6 with extensions", LinkEthernet,
@@ -407,7 +425,8 @@ func TestParseCut(t *testing.T) {
 		},
 		{"cooked v2", LinkSLL2, cat([]byte{8, 0}, make([]byte, 18), v4{proto: protoTCP}.packet(pad(udp, 60))), 20, 40},
 		{"null", LinkNull, cat([]byte{30, 0, 0, 0}, v6{next: protoSCTP}.packet(pad(udp, 60))), 4, 44},
-		{"raw", LinkRaw, v4{proto: protoTCP, options: 4}.packet(pad(udp, 60)), 0, 24},
+		{"raw", LinkRaw, v4{proto: protoTCP, options: 4}.packet(pad(udp, 60)), 0, 20},
+		{"PPPoE, one byte of protocol", LinkEthernet, cat(eth(etherPPPoE), compressed(0x21), v4{proto: protoTCP}.packet(pad(udp, 60))), 21, 41},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for n := range len(test.frame) + 1 {
@@ -426,6 +445,33 @@ func TestParseCut(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOptionsCut takes a snap length behind every byte of the options of an IPv4
+// header, whose length is held to the wire's.
+func TestOptionsCut(t *testing.T) {
+	packet := v4{tos: 0xb8, proto: protoUDP, options: 40}.packet(pad(udp, 100))
+	for captured := range 65 {
+		for wire, want := range map[int]string{
+			160: "ipv4 0+160 0800 proto 17", 64: "ipv4 0+64 0800 proto 17", 60: "ipv4 0+60 0800 proto 17", 59: "malformed 0+59 0800",
+		} {
+			switch {
+			case captured > wire:
+				continue
+			case captured < 20:
+				want = fmt.Sprintf("malformed 0+%d 0800", wire)
+			case captured >= 64 && wire >= 64:
+				want += " 1000>2000"
+			}
+			p := Packet{Data: slices.Clip(packet[:captured]), WireLen: wire, Link: LinkIPv4}
+			if Parse(&p); describe(&p) != want {
+				t.Errorf("%d of %d bytes captured: %s, want %s", captured, wire, describe(&p), want)
+			}
+			if dscp, ok := p.DSCP(); p.IsIP() && (!ok || dscp != 46) {
+				t.Errorf("%d of %d bytes captured: DSCP %d, %v", captured, wire, dscp, ok)
+			}
+		}
 	}
 }
 

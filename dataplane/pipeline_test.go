@@ -548,6 +548,13 @@ func TestLengthRule(t *testing.T) {
 		{LengthRule{Overhead: -2000, MPU: 64}, ip(0, 1500), 0, 64},
 		{LengthRule{Base: L2}, arp, 0, 60},
 		{LengthRule{}, arp, 0, 46},
+		{LengthRule{Base: L2}, ip(0, 20), 1<<32 - 1, 1<<32 - 1},
+		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 25, 1<<32 - 1},
+		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 24, 1<<32 - 1}, // no more than 32 bits hold
+		{LengthRule{Base: L1, Overhead: 1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 - 1},
+		{LengthRule{Base: L1, Overhead: -1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 + 23 - 1<<15},
+		{LengthRule{Overhead: 1 << 15, MPU: 1 << 15}, ip(0, 20), 0, 20 + 1<<15},
+		{LengthRule{Overhead: -1 << 15, MPU: 1 << 15}, ip(0, 20), 0, 1 << 15},
 	} {
 		l := build(t, &Policy{Length: test.rule, Classes: []Class{{Name: "a", Match: Match{Length: is(uint32(test.want))}}}})
 		v := verdictOf(l, &Packet{Data: test.frame, WireLen: test.wire, Link: LinkEthernet})

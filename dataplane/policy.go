@@ -33,20 +33,42 @@ const (
 )
 
 // LengthRule says how many bytes a packet counts: its base, plus Overhead
-// (which may be negative), but at least MPU.
+// (-32768 to 32768), but at least MPU (0 to 32768), and at most 2^32-1.
 type LengthRule struct {
 	Base     LengthBase
 	Overhead int
 	MPU      int
 }
 
+const (
+	maxAdded  = 1 << 15   // bytes of Overhead and of MPU
+	maxLength = 1<<32 - 1 // bytes that a packet counts, also in the kernel
+)
+
 // of is the metered length in bytes, the sum over the packet's segments.
 func (r LengthRule) of(p *Packet) int {
 	if p.Segments <= 1 {
-		return r.frame(p.WireLen, p.L3Len)
+		return atMost(r.frame(p.WireLen, p.L3Len))
 	}
 	last := p.WireLen - (p.Segments-1)*p.Segment
-	return (p.Segments-1)*r.frame(p.Segment, p.Segment-p.L3) + r.frame(last, last-p.L3)
+	return atMost((p.Segments-1)*r.frame(p.Segment, p.Segment-p.L3) + r.frame(last, last-p.L3))
+}
+
+func atMost(n int) int { return int(min(int64(n), maxLength)) }
+
+func (r *LengthRule) check(f *faults) {
+	if r.Base > L1 {
+		f.add(r, "base", "is not known")
+	}
+	if r.Overhead < -maxAdded || r.Overhead > maxAdded {
+		f.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
+	}
+	switch {
+	case r.MPU < 0:
+		f.add(r, "mpu", "is negative")
+	case r.MPU > maxAdded:
+		f.add(r, "mpu", fmt.Sprintf("%d is above %d bytes", r.MPU, maxAdded))
+	}
 }
 
 // frame is the metered length of one frame in bytes, never negative.

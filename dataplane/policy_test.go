@@ -59,6 +59,10 @@ var faulty = []struct {
 		p.Classes = manyClasses(MaxClasses + 1)
 		return p
 	}},
+	{"overhead above", "overhead", "32769 is not between -32768 and 32768", func(p *Policy) any { p.Length.Overhead = 32769; return &p.Length }},
+	{"overhead below", "overhead", "-32769 is not between", func(p *Policy) any { p.Length.Overhead = -32769; return &p.Length }},
+	{"overhead far below", "overhead", "is not between", func(p *Policy) any { p.Length.Overhead = math.MinInt; return &p.Length }},
+	{"large mpu", "mpu", "32769 is above 32768", func(p *Policy) any { p.Length.MPU = 32769; return &p.Length }},
 	{"negative mpu", "mpu", "negative", func(p *Policy) any { p.Length.MPU = -1; return &p.Length }},
 
 	{"no name", "name", `""`, func(p *Policy) any { p.Classes[1].Name = ""; return &p.Classes[1] }},
@@ -246,6 +250,8 @@ func TestNewAccepts(t *testing.T) {
 		"all of the burst":     func(p *Policy) { p.Classes[0].Meter.Initial = Share{2, 2} },
 		"nothing of the burst": func(p *Policy) { p.Classes[0].Meter.Initial = Share{0, 2} },
 		"negative overhead":    func(p *Policy) { p.Length.Overhead = -100 },
+		"least overhead":       func(p *Policy) { p.Length.Overhead = -32768 },
+		"most overhead":        func(p *Policy) { p.Length.Overhead, p.Length.MPU = 32768, 32768 },
 		"most classes":         func(p *Policy) { p.Classes = manyClasses(MaxClasses) },
 		"largest marks": func(p *Policy) {
 			p.Classes[0].Red.Marks = []Mark{{DSCP, 63}, {PCP, 7}, {DEI, 1}, {MPLSTC, 7}, {SKBMark, 1<<32 - 1}}

@@ -335,6 +335,10 @@ func TestSegments(t *testing.T) {
 			t.Errorf("%+v: %d B in %d packets, counted as %v; want %d B in 3", test.rule, v.Length, v.Packets, l.Stats()[0].Colors[meter.Green], test.want)
 		}
 	}
+	most := build(t, &Policy{Length: LengthRule{Base: L1, Overhead: 1 << 15}, Classes: []Class{{Name: "a"}}})
+	if v := verdictOf(most, &Packet{Data: ip(0, 40), WireLen: 1 << 20, Link: LinkEthernet, Segments: 1 << 18, Segment: 4}); v.Length != 1<<32-1 {
+		t.Errorf("a sum of more than 32 bits is %d", v.Length)
+	}
 	for segments := range 2 {
 		l := build(t, &Policy{Length: LengthRule{MPU: 64}, Classes: []Class{{Name: "a"}}})
 		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 1014, Link: LinkEthernet, Segments: segments, Segment: 1000})

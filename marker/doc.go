@@ -6,5 +6,6 @@
 // Functions take the header as a slice that begins with its first byte and is
 // long enough for its fixed part; they write in place, allocate nothing and
 // leave the length as it is. IPv4 header checksums are updated by RFC 1624, so
-// a right checksum stays right and a wrong one stays wrong.
+// a right checksum stays right and a wrong one stays wrong. A mark that changes
+// nothing leaves every byte as it is.
 package marker

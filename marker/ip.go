@@ -57,8 +57,13 @@ func SetCEv6(ip []byte) bool {
 }
 
 // setTOS writes the second byte of an IPv4 header and corrects the checksum
-// by RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m').
+// by RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'). Where the byte stays as it
+// is so does the checksum: the equation would turn 0xffff, which is 0 by another
+// name, into 0.
 func setTOS(ip []byte, tos uint8) {
+	if ip[1] == tos {
+		return
+	}
 	old := binary.BigEndian.Uint16(ip)
 	ip[1] = tos
 	sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + uint32(^old) + uint32(binary.BigEndian.Uint16(ip))

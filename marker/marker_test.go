@@ -82,6 +82,44 @@ func TestNoNegativeZero(t *testing.T) {
 	}
 }
 
+// TestEveryChecksum holds each change of the second byte, by DSCP, CE or both, to
+// equation 3 of RFC 1624 §3 as arithmetic modulo 0xffff, over every checksum that
+// a header can have, right or wrong. What changes nothing changes no byte.
+func TestEveryChecksum(t *testing.T) {
+	for _, test := range []struct{ tos, dscp uint8 }{
+		{0x00, 0}, {0x00, 46}, {0xff, 63}, {0xff, 0}, {0xfc, 63}, {0xfc, 0}, {0x03, 0}, {0x01, 0}, {0x02, 63}, {0xb9, 46}, {0xb9, 12}, {0xfd, 63},
+	} {
+		for sum := range uint32(0x10000) {
+			for _, ce := range []bool{false, true} {
+				h := make([]byte, IPv4HeaderLen)
+				h[0], h[1] = 0x45, test.tos
+				binary.BigEndian.PutUint16(h[10:], uint16(sum))
+				tos := uint32(test.dscp<<2 | test.tos&3)
+				if ce {
+					SetCEv4(h)
+					if tos&3 != 0 {
+						tos |= 3
+					}
+				}
+				SetDSCPv4(h, test.dscp)
+				want := sum
+				if tos != uint32(test.tos) {
+					// The sum of ~HC, ~m and m' is above 0, so that it is never 0 in one's
+					// complement, but 0xffff.
+					inverse := (0xffff - sum + 0xffff - uint32(test.tos) + tos) % 0xffff
+					if inverse == 0 {
+						inverse = 0xffff
+					}
+					want = 0xffff - inverse
+				}
+				if got := uint32(binary.BigEndian.Uint16(h[10:])); got != want || uint32(h[1]) != tos {
+					t.Fatalf("TOS %02x, DSCP %d, CE %v, checksum %04x: TOS %02x with checksum %04x, want %02x with %04x", test.tos, test.dscp, ce, sum, h[1], got, tos, want)
+				}
+			}
+		}
+	}
+}
+
 func TestIPv6KeepsTheRest(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
 	for range 2000 {

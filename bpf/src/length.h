@@ -55,27 +55,32 @@ static __always_inline void count_segments(struct packet *p)
 }
 
 /* rule is LengthRule.of for one frame. */
-static __always_inline __u32 rule(__u32 frame, __u32 l3_len)
+static __always_inline __u64 rule(__u32 frame, __u32 l3_len)
 {
 	__s64 n = l3_len;
 
 	if (policy.base == L2)
 		n = frame;
 	else if (policy.base == L1)
-		n = (frame > 60 ? frame : 60) + 24; /* FCS 4, preamble and start 8, gap 12 */
+		n = (__s64)(frame > 60 ? frame : 60) + 24; /* FCS 4, preamble and start 8, gap 12 */
 	n += policy.overhead;
 	if (n < policy.mpu)
 		n = policy.mpu;
 	return n < 0 ? 0 : n;
 }
 
-/* length is the metered length of a packet, the sum over its segments. */
+/* length is the metered length of a packet, the sum over its segments; no more
+ * than 32 bits hold. */
 static __always_inline __u32 length(const struct packet *p)
 {
 	__u32 link = p->l3 + 4 * p->outside, last;
+	__u64 n;
 
-	if (p->segments == 1)
-		return rule(p->wire, p->l3_len);
-	last = p->wire - (p->segments - 1) * p->segment;
-	return (p->segments - 1) * rule(p->segment, p->segment - link) + rule(last, last - link);
+	if (p->segments == 1) {
+		n = rule(p->wire, p->l3_len);
+	} else {
+		last = p->wire - (p->segments - 1) * p->segment;
+		n = (p->segments - 1) * rule(p->segment, p->segment - link) + rule(last, last - link);
+	}
+	return n >> 32 ? ~0U : n;
 }

@@ -298,11 +298,12 @@ static __always_inline void note_key(struct packet *p)
 		return;
 	x->packet.src = p->src;
 	x->packet.dst = p->dst;
-	x->packet.sport = p->sport;
-	x->packet.dport = p->dport;
+	/* All fragments of a packet have one key. */
+	x->packet.sport = p->fragment ? 0 : p->sport;
+	x->packet.dport = p->fragment ? 0 : p->dport;
 	x->packet.vlan = (p->tci & 0x0fff) | (p->tags ? TAGGED : 0);
 	x->packet.tag = (p->traffic_class & 0xfc) | p->kind;
-	x->packet.proto = p->proto;
+	x->packet.proto = p->fragment ? p->fragment : p->proto;
 }
 
 /* key_of makes the packet's key, or says that it has none. */

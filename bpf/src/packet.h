@@ -15,6 +15,8 @@ enum link { LINK_ETHERNET = 1, LINK_RAW = 101, LINK_IPV4 = 228, LINK_IPV6 = 229 
 
 enum kind { MALFORMED, OTHER, IPV4, IPV6 };
 
+#define FRAGMENT 0x100
+
 /* packet has the fields of dataplane.Packet, and what only live ones have. */
 struct packet {
 	void *ctx;
@@ -38,11 +40,11 @@ struct packet {
 	__u16 tci;    /* of the outer VLAN tag */
 	__u16 ethertype, sport, dport;
 	__u16 link;
+	__u16 fragment; /* FRAGMENT | the protocol that all fragments of a packet name, or 0 */
 	__u8 outside; /* the outer VLAN tag is beside the bytes, not in them */
 	__u8 tags;
 	__u8 kind;
 	__u8 proto;
-	__u8 fragment;
 	__u8 has_ethertype;
 	__u8 has_ports;
 	__u8 traffic_class; /* DSCP and ECN */

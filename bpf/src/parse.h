@@ -94,15 +94,24 @@ static __always_inline __u8 parse_mpls(struct packet *p)
 }
 
 /* parse_pppoe reads a session header and the PPP protocol (RFC 2516 sections
- * 4 and 7). */
+ * 4 and 7): two bytes, or one where that is odd (RFC 1661 section 6.5). */
 static __always_inline __u8 parse_pppoe(struct packet *p)
 {
-	__be16 *header = bytes(p, p->l3, 8);
+	__u8 *header = bytes(p, p->l3, 7);
+	__u32 proto, size = 7;
 
 	if (!header)
 		return MALFORMED;
-	p->l3 += 8;
-	switch (bpf_ntohs(header[3])) {
+	proto = header[6];
+	if (!(proto & 1)) {
+		header = bytes(p, p->l3 + 7, 1);
+		if (!header)
+			return MALFORMED;
+		proto = proto << 8 | *header;
+		size = 8;
+	}
+	p->l3 += size;
+	switch (proto) {
 	case PPP_IPV4:
 		return IPV4;
 	case PPP_IPV6:
@@ -226,7 +235,7 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 	if (!ip || ip->version_size >> 4 != 4)
 		return MALFORMED;
 	size = (ip->version_size & 0x0f) * 4;
-	if (size < sizeof(*ip) || p->l3 + size > p->captured)
+	if (size < sizeof(*ip) || size > p->l3_len) /* not all of it need be captured */
 		return MALFORMED;
 	trim(p, size, bpf_ntohs(ip->total));
 	p->traffic_class = ip->tos;
@@ -235,8 +244,9 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 		p->dst.lo = bpf_ntohl(ip->dst);
 	}
 	p->proto = ip->proto;
-	p->fragment = (ip->fragment & bpf_htons(0x1fff)) != 0;
-	if (!p->fragment)
+	if (ip->fragment & bpf_htons(0x3fff)) /* with the bit of more fragments */
+		p->fragment = FRAGMENT | ip->proto;
+	if (!(ip->fragment & bpf_htons(0x1fff)))
 		parse_ports(p, size);
 	return IPV4;
 }
@@ -245,10 +255,11 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 struct chain {
 	__u32 off; /* in the network packet */
 	__u8 proto;
-	__u8 fragment;
-	__u8 cut; /* before it came to an upper layer */
-	__u8 removed; /* bytes that segmentation takes away */
+	__u32 is; /* fragment, as in struct packet, and what follows */
 };
+
+#define CUT 0x200     /* before it came to an upper layer */
+#define REMOVED 0x400 /* segmentation takes its first header away, 8 bytes */
 
 #define JUMBO 0xc2 /* option of RFC 2675 */
 
@@ -256,7 +267,7 @@ struct chain {
  * begin behind the fixed header and end before end. */
 static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32 end, __u8 proto)
 {
-	struct chain c = {.off = sizeof(struct ipv6), .proto = proto, .cut = 1};
+	struct chain c = {.off = sizeof(struct ipv6), .proto = proto, .is = CUT};
 
 	for (int i = 0; i < MAX_EXTENSIONS; i++) {
 		__u32 unit = 8, extra = 1;
@@ -276,7 +287,7 @@ static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32
 			extra = 2;
 			break;
 		default:
-			c.cut = 0;
+			c.is &= ~CUT;
 			return c;
 		}
 		if (c.off + 8 > end)
@@ -287,13 +298,16 @@ static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32
 		/* BIG TCP puts more than 64 KiB behind a header that says so. The kernel
 		 * takes it away when it cuts the packet up (ipv6_has_hopopt_jumbo). */
 		if (!i && !c.proto && header[0] == PROTO_TCP && !header[1] && header[2] == JUMBO && end > 1 << 16)
-			c.removed = 8;
+			c.is |= REMOVED;
 		if (c.proto == 44) {
-			c.fragment = header[2] != 0 || header[3] & ~7;
+			__u32 place = header[2] << 8 | header[3];
+
 			c.proto = header[0];
+			if (!(c.is & FRAGMENT) && place & ~6) /* with the bit of more fragments */
+				c.is |= FRAGMENT | c.proto;
 			c.off += 8;
-			if (c.fragment)
-				return c;
+			if (place & ~7)
+				return c; /* not the first */
 		} else {
 			c.proto = header[0];
 			c.off += unit * (header[1] + extra);
@@ -308,7 +322,7 @@ static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32
 
 static __always_inline __u64 packed(struct chain c)
 {
-	return (__u64)c.off << 32 | c.removed << 24 | c.cut << 16 | c.fragment << 8 | c.proto;
+	return (__u64)c.off << 32 | c.is << 8 | c.proto;
 }
 
 __noinline __u64 skb_extensions(struct __sk_buff *skb, __u32 l3, __u32 end, __u32 proto)
@@ -366,9 +380,9 @@ static __always_inline __u8 parse_ipv6(struct packet *p)
 	else
 		chain = frames_extensions(p->start, p->captured, p->l3, p->l3_len, ip->next);
 	p->proto = chain;
-	p->fragment = chain >> 8;
-	p->removed = chain >> 24 & 0xff;
-	if (!(chain >> 16 & 1) && !p->fragment)
+	p->fragment = chain >> 8 & 0x1ff;
+	p->removed = chain & REMOVED << 8 ? 8 : 0;
+	if (!(chain & CUT << 8))
 		parse_ports(p, chain >> 32);
 	return IPV6;
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/csv"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,6 +118,58 @@ func outputAgainstModel(t *testing.T, policy, path, capture string) {
 	}
 	if _, _, err := reader.ReadPacketData(); err != io.EOF {
 		t.Errorf("%s: more than %d packets leave: %v", capture, len(want), err)
+	}
+}
+
+// TestFarStamps holds rows to the model, and to the kernel's program, where the stamps
+// of a capture are centuries apart, also before or after the years that count.
+func TestFarStamps(t *testing.T) {
+	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
+	capture := filepath.Join(t.TempDir(), "far.pcapng")
+	rows := 0
+	for i := range *policies {
+		policy := randomPolicy(r, "wan")
+		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		order := binary.BigEndian
+		raw := []byte{0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 28}
+		seconds := []int64{-1e18, -1, 0, 1, 1e9, 9_214_646_398, 9_214_646_399, 9_214_646_400, math.MinInt64, math.MaxInt64}
+		for i := range seconds { // an interface each, in ns
+			raw = append(raw, 0, 0, 0, 1, 0, 0, 0, 44, 0, 1, 0, 0, 0, 0, 0, 0, 0, 14, 0, 8)
+			raw = order.AppendUint64(raw, uint64(seconds[i]))
+			raw = append(raw, 0, 9, 0, 1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 44)
+		}
+		n := uint32(0)
+		for range 300 {
+			if r.IntN(40) == 0 {
+				n = min(n+r.Uint32N(2), uint32(len(seconds)-1))
+			}
+			which := n
+			if r.IntN(20) == 0 {
+				which = r.Uint32N(uint32(len(seconds)))
+			}
+			packet := append(make([]byte, 12), 8, 0, 0x45, byte(r.Uint32()), 2, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, byte(r.IntN(3)), 203, 0, 113, 1, 0, 1, 0, 53)
+			raw = append(raw, 0, 0, 0, 6, 0, 0, 0, 72)
+			for _, v := range []uint32{which, 0, r.Uint32N(3_000_000), uint32(len(packet)), 526} {
+				raw = order.AppendUint32(raw, v)
+			}
+			raw = append(append(raw, packet...), 0, 0, 0, 0, 0, 72)
+		}
+		if err := os.WriteFile(capture, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rows += againstModel(t, policy, path, capture)
+		if os.Geteuid() == 0 && i%10 == 0 && !t.Failed() {
+			policy = randomPolicy(r)
+			sameByBoth(t, policy, capture)
+		}
+		if t.Failed() {
+			t.Fatal(policy)
+		}
+	}
+	if rows < 5000 {
+		t.Errorf("only %d rows were compared", rows)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -74,7 +75,8 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 	little, network := binary.LittleEndian, binary.BigEndian
 	raw := little.AppendUint32(nil, 0xa1b23c4d) // stamps in ns
 	raw = append(raw, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-	raw = append(raw, 0xff, 0xff, 0, 0, 1, 0, 0, 0) // Ethernet
+	fcs := 4 * r.IntN(2)
+	raw = append(raw, 0xff, 0xff, 0, 0, 1, 0, 0, byte(fcs)<<3|byte(fcs)) // Ethernet, which may have an FCS
 	now := int64(1e18)
 	for range 100 + r.IntN(900) {
 		switch r.IntN(100) {
@@ -98,10 +100,18 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 		dscp := []byte{0, 10, 12, 14, 46}[r.IntN(5)]
 		packet := append(make([]byte, 12), 8, 0, 0x45, dscp<<2|byte(r.IntN(4)))
 		packet = network.AppendUint16(packet, uint16(size))
-		packet = append(packet, 0, 0, 0, 0, 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
+		fragment := []byte{0, 0, 0, 0, 0x20, 0x40}[r.IntN(6)]
+		packet = append(packet, 0, 0, fragment, byte(r.IntN(10)/9), 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
 		packet = network.AppendUint16(packet, uint16(r.Uint32()))
 		packet = append(packet, 0, 53, 0, 0, 0, 0)
-		for _, v := range []int64{now / 1e9, now % 1e9, int64(len(packet)), int64(14 + size)} {
+		if r.IntN(3) == 0 { // captured whole
+			packet = append(packet, make([]byte, 14+size-len(packet))...)
+			if fcs > 0 {
+				packet = little.AppendUint32(packet, crc32.ChecksumIEEE(packet)&^uint32(r.IntN(10)/9))
+				packet = packet[:len(packet)-r.IntN(6)/5]
+			}
+		}
+		for _, v := range []int64{now / 1e9, now % 1e9, int64(len(packet)), int64(14 + size + fcs)} {
 			raw = little.AppendUint32(raw, uint32(v))
 		}
 		raw = append(raw, packet...)

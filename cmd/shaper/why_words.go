@@ -53,8 +53,11 @@ func headersOf(p *dataplane.Packet) string {
 	add("%s %s > %s %s", version, from, to, cmp.Or(protoNames[p.Proto], fmt.Sprintf("proto %d", p.Proto)))
 	add("%s", hasOf(p, "dscp", 0))
 	add("%s", ecnText(p))
-	if p.Fragment {
+	switch {
+	case p.Fragment:
 		add("a later fragment")
+	case p.Fragmented:
+		add("a first fragment")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -66,7 +66,8 @@ func encode(policy *dataplane.Policy, hook Hook, pacer Pacer) (*image, error) {
 		image: &image{policy: policy, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, stageOf: map[*dataplane.Meter]int32{}},
 		hook:  hook,
 	}
-	e.length(&policy.Length)
+	length := &policy.Length
+	e.constants.Base, e.constants.Overhead, e.constants.Mpu = uint8(length.Base), int32(length.Overhead), uint32(length.MPU)
 	e.constants.DropUntaken = flag(policy.DropUnclassified)
 	if n := len(policy.Classes); n > MaxClasses {
 		e.fail(policy, "classes", fmt.Sprintf("%d are more than the %d that the kernel plane has room for", n, MaxClasses))
@@ -112,16 +113,6 @@ type encoder struct {
 
 func (e *encoder) fail(object any, field, reason string) {
 	e.faults = append(e.faults, &dataplane.FieldError{Object: object, Field: field, Reason: reason})
-}
-
-func (e *encoder) length(r *dataplane.LengthRule) {
-	if int(int32(r.Overhead)) != r.Overhead {
-		e.fail(r, "overhead", "does not fit 32 bits")
-	}
-	if r.MPU > math.MaxInt32 {
-		e.fail(r, "mpu", "does not fit 32 bits")
-	}
-	e.constants.Base, e.constants.Overhead, e.constants.Mpu = uint8(r.Base), int32(r.Overhead), uint32(r.MPU)
 }
 
 const noMark = "an XDP program has no skb mark: use a tc hook"

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -82,9 +81,6 @@ func TestRefusals(t *testing.T) {
 		{"write mark", oneClass(dataplane.Class{Red: toMark}), []Hook{XDP}, "mark", &dataplane.Action{}, "use a tc hook"},
 		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []Hook{XDP}, "precolor", &dataplane.Meter{}, "use a tc hook"},
 		{"precolor mark behind", oneClass(dataplane.Class{Meter: behind}), []Hook{XDP}, "precolor", &dataplane.Meter{}, "use a tc hook"},
-		{"overhead", withLength(dataplane.LengthRule{Overhead: math.MaxInt32 + 1}), allHooks, "overhead", &dataplane.LengthRule{}, "32 bits"},
-		{"overhead below", withLength(dataplane.LengthRule{Overhead: math.MinInt32 - 1}), allHooks, "overhead", &dataplane.LengthRule{}, "32 bits"},
-		{"mpu", withLength(dataplane.LengthRule{MPU: math.MaxInt32 + 1}), allHooks, "mpu", &dataplane.LengthRule{}, "32 bits"},
 		{"bounds", hosts(maxBounds/2+1, false), allHooks, "classes", &dataplane.Policy{}, "bounds"},
 		{"bounds of IPv6", hosts(maxBounds/2+1, true), allHooks, "classes", &dataplane.Policy{}, "bounds"},
 	} {
@@ -124,14 +120,13 @@ func TestAllFaults(t *testing.T) {
 		Meter: chained(MaxChain + 1),
 		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}},
 	})
-	policy.Length = dataplane.LengthRule{Overhead: math.MaxInt64, MPU: math.MaxInt64}
 	_, err := encode(policy, XDP, "")
 	var got []string
 	for _, f := range fieldErrors(err) {
 		got = append(got, f.Field)
 	}
 	slices.Sort(got)
-	if want := []string{"mark", "mark", "mpu", "overhead", "then"}; !slices.Equal(got, want) {
+	if want := []string{"mark", "mark", "then"}; !slices.Equal(got, want) {
 		t.Errorf("%v: want %v", got, want)
 	}
 }
@@ -148,8 +143,8 @@ func TestLimits(t *testing.T) {
 		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain)})},
 		{"bounds", hosts(maxBounds/2-1, false)},
 		{"bounds of IPv6", hosts(maxBounds/2-1, true)},
-		{"long", withLength(dataplane.LengthRule{Overhead: math.MaxInt32, MPU: math.MaxInt32})},
-		{"short", withLength(dataplane.LengthRule{Overhead: math.MinInt32})},
+		{"long", withLength(dataplane.LengthRule{Base: dataplane.L1, Overhead: 1 << 15, MPU: 1 << 15})},
+		{"short", withLength(dataplane.LengthRule{Overhead: -1 << 15})},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var packets []dataplane.Packet

@@ -110,6 +110,7 @@ func TestSegments(t *testing.T) {
 		{Overhead: -50, MPU: 3},
 		{Base: dataplane.L2, Overhead: -70},
 		{Base: dataplane.L1, Overhead: 10, MPU: 1000},
+		{Base: dataplane.L1, Overhead: 1 << 15, MPU: 1 << 15},
 	} {
 		if inVM && rule.Overhead <= 0 { // loading a program takes seconds
 			continue

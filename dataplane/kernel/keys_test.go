@@ -18,7 +18,8 @@ type sent struct {
 	src, dst     netip.Addr // not valid where it is not IP
 	proto        byte
 	sport, dport uint16
-	fragment     bool     // but the first
+	fragment     bool     // of several
+	first        bool     // of them
 	tags         []uint16 // from the outer one on
 	dscp         byte
 	size         int // bytes of the network packet
@@ -41,7 +42,8 @@ func anySent(r *rand.Rand) *sent {
 	}
 	list := pick(r, addrs4, addrs6)
 	s.src, s.dst = netip.MustParseAddr(pick(r, list...)), netip.MustParseAddr(pick(r, list...))
-	s.proto, s.fragment = pick[byte](r, 6, 17, 17, 1, 50), r.IntN(6) == 0
+	s.proto, s.fragment = pick[byte](r, 6, 17, 17, 1, 50), r.IntN(4) == 0
+	s.first = r.IntN(2) == 0
 	s.sport, s.dport = pick[uint16](r, 1, 2), pick[uint16](r, 1, 53)
 	return s
 }
@@ -57,13 +59,20 @@ func (s *sent) frame() []byte {
 	case !s.src.IsValid():
 		b = be16(b, 0x0806)
 	case s.src.Is4():
-		offset := uint16(0x2000) // more follow
-		if s.fragment {
+		offset := uint16(0x4000) // not to be fragmented
+		switch {
+		case s.fragment && s.first:
+			offset = 0x2000 // more follow
+		case s.fragment:
 			offset = 5
 		}
 		b = ipv4(be16(b, 0x800), 1, s.dscp<<2|2, s.proto, s.size-24, offset, s.src.As4(), s.dst.As4())
 	case s.fragment:
-		b = append(ipv6(be16(b, 0x86dd), s.dscp<<2|2, 44, s.size-40, s.src.As16(), s.dst.As16()), s.proto, 0, 0, 8, 0, 0, 0, 1)
+		offset := byte(1) // more follow
+		if !s.first {
+			offset = 8
+		}
+		b = append(ipv6(be16(b, 0x86dd), s.dscp<<2|2, 44, s.size-40, s.src.As16(), s.dst.As16()), s.proto, 0, 0, offset, 0, 0, 0, 1)
 	default:
 		b = append(ipv6(be16(b, 0x86dd), s.dscp<<2|2, 0, s.size-40, s.src.As16(), s.dst.As16()), s.proto, 0, 0, 0, 0, 0, 0, 0)
 	}

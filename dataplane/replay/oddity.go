@@ -9,6 +9,7 @@ const (
 	backwards oddity = iota
 	farFuture
 	overflowing
+	outside
 	cutShort
 	longer
 	unknownLink
@@ -18,6 +19,7 @@ var oddities = [...]string{
 	backwards:   "the stamp goes back: the meters used the largest stamp so far",
 	farFuture:   "the stamp is far ahead of all before it: stamps behind it refill nothing",
 	overflowing: "the stamp has a fraction of a second or more: it was carried to the seconds",
+	outside:     "the stamp is before 1970 or after 2261: the nearest time between was taken",
 	cutShort:    "captured in part: the length on the wire was metered",
 	longer:      "more bytes captured than the wire had: the captured length was metered",
 	unknownLink: "a link type that shaper does not know: counted as not IP",

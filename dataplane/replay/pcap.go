@@ -12,10 +12,13 @@ const (
 	magicMicro = 0xa1b2c3d4
 	magicNano  = 0xa1b23c4d
 
-	pcapHeader   = 24 // bytes of the file header
-	pcapRecord   = 16 // bytes before a packet
-	pcapVersion  = 2  // major; the minor one changed nothing for readers
-	linkTypeMask = 0x0fffffff
+	pcapHeader  = 24 // bytes of the file header
+	pcapRecord  = 16 // bytes before a packet
+	pcapVersion = 2  // major; the minor one changed nothing for readers
+
+	// What the link type's word of the file header says beside it.
+	fcsKnown = 1 << 26
+	fcsShift = 28 // of the length of the FCS in units of 2 bytes
 )
 
 // pcap is the classic format (draft-ietf-opsawg-pcap): a file header, then
@@ -25,6 +28,7 @@ type pcap struct {
 	order order
 	unit  int64 // ns in a unit of the fraction
 	link  dataplane.LinkType
+	fcs   int // bytes of FCS at the end of each packet
 	began bool
 }
 
@@ -53,6 +57,7 @@ func (f *pcap) next(r *record) error {
 	r.time = int64(f.order.u32(raw))*1e9 + fraction
 	r.overflow = fraction >= 1e9
 	r.wire = int(f.order.u32(raw[12:]))
+	r.withoutFCS(f.fcs)
 	return nil
 }
 
@@ -65,7 +70,11 @@ func (f *pcap) header(r *record) error {
 		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("pcap version %d is not %d", major, pcapVersion)}
 	}
 	f.began = true
-	f.link = dataplane.LinkType(f.order.u32(raw[20:]) & linkTypeMask)
+	link := f.order.u32(raw[20:])
+	f.link = dataplane.LinkType(link)
+	if link&fcsKnown != 0 {
+		f.fcs = 2 * int(link>>fcsShift)
+	}
 	f.w.take(len(raw))
 	*r = record{raw: raw}
 	return nil

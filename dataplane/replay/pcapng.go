@@ -3,7 +3,6 @@ package replay
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -21,7 +20,9 @@ const (
 
 	optionEnd      = 0
 	optionTSResol  = 9
+	optionFCSLen   = 13
 	optionTSOffset = 14
+	optionFlags    = 2 // of a packet
 
 	blockOverhead  = 12 // type and both lengths
 	enhancedHeader = 28 // bytes before the data of an enhanced packet block
@@ -40,14 +41,19 @@ type pcapng struct {
 	section bool
 }
 
-// maxSeconds is how many seconds an int64 of ns holds.
-const maxSeconds = math.MaxInt64 / int64(1e9)
+// Times end with the year 2261, in UTC, and begin with 1970: 63 bits of ns hold the
+// time between any two, and the waits in queues behind the last.
+const (
+	lastSecond = 9_214_646_399
+	lastTime   = lastSecond*int64(1e9) + 999_999_999
+)
 
 // iface is what an interface description says about time and length.
 type iface struct {
 	index   uint32
 	link    dataplane.LinkType
 	snap    uint32
+	fcs     int    // bytes of FCS at the end of each packet
 	perSec  uint64 // units of time in a second
 	offsetS int64  // seconds to add
 }
@@ -151,6 +157,8 @@ func (f *pcapng) addInterface(body []byte) string {
 			if i.perSec, ok = unitsPerSecond(v[0]); !ok {
 				return fmt.Sprintf("an interface has the time resolution %#x, finer than 64 bits can count", v[0])
 			}
+		case code == optionFCSLen && n == 1:
+			i.fcs = fcsBytes(v[0])
 		case code == optionTSOffset && n == 8:
 			i.offsetS = int64(binary.LittleEndian.Uint64(v))
 			if f.order.big {
@@ -161,6 +169,34 @@ func (f *pcapng) addInterface(body []byte) string {
 	}
 	f.ifaces = append(f.ifaces, i)
 	return ""
+}
+
+// fcsBytes reads if_fcslen, which is in bits. What is below 8 can only be bytes, as
+// in the example of earlier drafts.
+func fcsBytes(v byte) int {
+	if v < 8 {
+		return int(v)
+	}
+	return int(v) / 8
+}
+
+// packetFCS is how many bytes of FCS a packet has: what its own flags say, or else
+// its interface.
+func (f *pcapng) packetFCS(i *iface, options []byte) int {
+	for o := options; len(o) >= 4; {
+		code, n := f.order.u16(o), int(f.order.u16(o[2:]))
+		padded := (n + 3) &^ 3
+		if code == optionEnd || 4+padded > len(o) {
+			break
+		}
+		if code == optionFlags && n == 4 {
+			if fcs := f.order.u32(o[4:]) >> 5 & 0xf; fcs != 0 {
+				return int(fcs)
+			}
+		}
+		o = o[4+padded:]
+	}
+	return i.fcs
 }
 
 // unitsPerSecond reads if_tsresol: a negative power of 10, or of 2 where the
@@ -197,9 +233,11 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 	}
 	i := f.ifaces[index]
 	r.packet, r.iface, r.link = true, i, i.link
-	r.time = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
+	r.time, r.beyond = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
 	r.data = body[20 : 20+captured]
 	r.wire = int(f.order.u32(body[16:]))
+	padded := 20 + (int(captured)+3)&^3
+	r.withoutFCS(f.packetFCS(i, body[min(padded, len(body)):]))
 	return ""
 }
 
@@ -217,47 +255,38 @@ func (f *pcapng) simple(r *record, body []byte) string {
 		captured = min(captured, int64(i.snap))
 	}
 	r.packet, r.iface, r.link, r.untimed = true, i, i.link, true
-	r.time = i.ns(0)
+	r.time, r.beyond = i.ns(0)
 	r.data = body[4 : 4+captured]
 	r.wire = int(wire)
+	r.withoutFCS(i.fcs)
 	return ""
 }
 
-// ns converts a stamp, rounded down, cut to what an int64 holds.
-func (i *iface) ns(units uint64) int64 {
+// ns converts a stamp, rounded down, and cut to the times that there are, which it
+// says.
+func (i *iface) ns(units uint64) (ns int64, beyond bool) {
 	seconds, rest := units/i.perSec, units%i.perSec
 	hi, lo := bits.Mul64(rest, 1e9)
 	fraction, _ := bits.Div64(hi, lo, i.perSec)
-	if seconds > (math.MaxInt64-fraction)/1e9 {
-		return math.MaxInt64
-	}
-	ns := int64(seconds)*1e9 + int64(fraction)
+	sum, carry := bits.Add64(seconds, uint64(i.offsetS), 0)
 	switch {
-	case i.offsetS > maxSeconds:
-		return math.MaxInt64
-	case i.offsetS < -maxSeconds:
-		return math.MinInt64
+	case i.offsetS < 0 && carry == 0: // the sum is negative
+		return 0, true
+	case i.offsetS >= 0 && carry == 1 || sum > lastSecond:
+		return lastTime, true
 	}
-	off := i.offsetS * 1e9
-	if off > 0 && ns > math.MaxInt64-off {
-		return math.MaxInt64
-	}
-	return ns + off
+	return int64(sum)*1e9 + int64(fraction), false
 }
 
-// units converts a time back, rounded up.
+// units converts a time back, rounded up. What is before the first time that the
+// interface can say becomes that.
 func (i *iface) units(ns int64) (uint64, error) {
-	if i.offsetS > maxSeconds || i.offsetS < -maxSeconds {
-		return 0, errStamp
+	at, rest := ns/1e9, ns%1e9
+	if at < i.offsetS {
+		return 0, nil
 	}
-	off := i.offsetS * 1e9
-	if ns < off {
-		return 0, nil // the first time that the interface can say
-	}
-	since := uint64(ns) - uint64(off)
-	seconds, rest := since/1e9, since%1e9
-	hi, whole := bits.Mul64(seconds, i.perSec)
-	restHi, restLo := bits.Mul64(rest, i.perSec)
+	hi, whole := bits.Mul64(uint64(at)-uint64(i.offsetS), i.perSec)
+	restHi, restLo := bits.Mul64(uint64(rest), i.perSec)
 	fraction, left := bits.Div64(restHi, restLo, 1e9)
 	if left > 0 {
 		fraction++
@@ -284,14 +313,15 @@ func (f *pcapng) restamp(r *record, ns int64) error {
 
 // enhance turns a simple packet block, which has no time, into an enhanced one.
 func (f *pcapng) enhance(r *record) {
-	padded := (len(r.data) + 3) &^ 3
+	captured := r.captured()
+	padded := (len(captured) + 3) &^ 3
 	raw := make([]byte, enhancedHeader+padded+4)
 	f.order.put32(raw, blockEnhanced)
 	f.order.put32(raw[4:], uint32(len(raw)))
 	f.order.put32(raw[8:], r.iface.index)
-	f.order.put32(raw[20:], uint32(len(r.data)))
-	f.order.put32(raw[24:], uint32(r.wire))
-	copy(raw[enhancedHeader:], r.data)
+	f.order.put32(raw[20:], uint32(len(captured)))
+	f.order.put32(raw[24:], uint32(r.wire+r.fcs))
+	copy(raw[enhancedHeader:], captured)
 	f.order.put32(raw[len(raw)-4:], uint32(len(raw)))
 	r.raw, r.kind = raw, blockEnhanced
 }

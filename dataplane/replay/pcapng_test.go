@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	exact "math/big"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -158,20 +161,61 @@ func TestUntimedHasTimeBefore(t *testing.T) {
 	}
 }
 
-// A stamp beyond what an int64 of ns holds is the end of time, not a time
-// before 1970: 9223372036.854775807 s is the last one.
-func TestStampsAtTheEndOfTime(t *testing.T) {
-	i := &iface{perSec: 1e9}
-	for units, want := range map[uint64]int64{
-		0:                   0,
-		math.MaxInt64 - 1:   math.MaxInt64 - 1,
-		math.MaxInt64:       math.MaxInt64,
-		math.MaxInt64 + 1:   math.MaxInt64,
-		9223372036999999999: math.MaxInt64,
-		math.MaxUint64:      math.MaxInt64,
-	} {
-		if got := i.ns(units); got != want {
-			t.Errorf("%d units: %d ns, want %d", units, got, want)
+// TestStamps holds what becomes of stamps of any resolution and offset to exact
+// arithmetic: they are cut to the years 1970 to 2261, and what is not comes back.
+func TestStamps(t *testing.T) {
+	first := new(exact.Int)
+	last := exact.NewInt(time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1)
+	check := func(perSec, units uint64, offset int64) {
+		t.Helper()
+		i := &iface{perSec: perSec, offsetS: offset}
+		want := new(exact.Int).Mul(new(exact.Int).SetUint64(units), exact.NewInt(1e9))
+		want.Div(want, new(exact.Int).SetUint64(perSec))
+		want.Add(want, new(exact.Int).Mul(exact.NewInt(offset), exact.NewInt(1e9)))
+		cut := want.Cmp(first) < 0 || want.Cmp(last) > 0
+		if cut {
+			want = map[bool]*exact.Int{true: first, false: last}[want.Cmp(first) < 0]
 		}
+		ns, beyond := i.ns(units)
+		if ns != want.Int64() || beyond != cut {
+			t.Errorf("%d of %d units, offset %d s: %d ns (cut: %v), want %v (%v)", units, perSec, offset, ns, beyond, want, cut)
+		}
+		back, err := i.units(ns)
+		if !cut && perSec <= 1e9 && (err != nil || back != units) {
+			t.Errorf("%d of %d units, offset %d s, are %d ns, and those are %d units: %v", units, perSec, offset, ns, back, err)
+		}
+	}
+	edges := []uint64{0, 1, 9_214_646_399, 9_214_646_400, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64 - 1, math.MaxUint64}
+	for _, perSec := range []uint64{1, 2, 1e3, 1e6, 1e9, 1 << 30, 1e12, 1e19, 1 << 63} {
+		for _, a := range edges {
+			for _, b := range edges {
+				check(perSec, a, int64(b))
+				check(perSec, a, -int64(b))
+				check(perSec, a*perSec, int64(b)) // as seconds, modulo 2^64
+				check(perSec, a*perSec-1, -int64(b))
+				check(perSec, a, int64(b-a/perSec))
+			}
+		}
+	}
+}
+
+// TestStampOutsideWarns holds that a stamp which is cut draws a warning with the
+// packet's number, and passes as it stands.
+func TestStampOutsideWarns(t *testing.T) {
+	data := frame(ipv4(40, 0, 1))
+	c := little().section()
+	c.iface(ethernet, 0, c.offset(-1<<62)).iface(ethernet, 0, c.offset(1<<62)).iface(ethernet, 0)
+	c.enhanced(2, 5e6, data).simple(data).enhanced(0, 5, data).enhanced(1, 5, data).enhanced(1, 6, data)
+	out, s := mustReplay(t, c.bytes, transparent(t))
+	if !bytes.Equal(out, unsectioned(c.bytes)) {
+		t.Error("the stamps left otherwise")
+	}
+	if i := slices.IndexFunc(s.Warnings, func(w string) bool {
+		return strings.HasPrefix(w, "packet 3 and 2 more: ") && strings.Contains(w, "before 1970 or after 2261")
+	}); i < 0 {
+		t.Errorf("warnings %q", s.Warnings)
+	}
+	if want := time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1; s.First != 0 || s.Last != want {
+		t.Errorf("from %d to %d ns, want 0 to %d", s.First, s.Last, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -28,20 +29,59 @@ func (e *BrokenError) Error() string {
 // that is no packet has raw alone.
 type record struct {
 	raw      []byte // valid until the next record
-	data     []byte // captured bytes, within raw; nil where this is no packet
+	data     []byte // captured bytes without FCS, within raw; nil where this is no packet
 	packet   bool
 	begins   bool // raw begins a section of its own: what waits goes before it
 	time     int64
-	wire     int
+	wire     int // bytes, without FCS
 	link     dataplane.LinkType
+	fcs      int  // bytes of FCS that the wire had
+	check    int  // of them captured, behind data
+	sound    bool // the FCS is to be right, as it was
 	untimed  bool // the format gave no time; time is the earliest it could have
 	overflow bool // the fraction was a second or more
+	beyond   bool // the stamp is outside of the times that there are
 	iface    *iface
 	kind     uint32 // of a pcapng block
 
 	// Of a packet that is held, as dataplane.Packet has them.
 	network dataplane.Kind
 	l3      int
+}
+
+// withoutFCS leaves a frame check sequence of n bytes, with which the wire's and the
+// captured bytes end, out of both.
+func (r *record) withoutFCS(n int) {
+	total := max(r.wire, len(r.data))
+	r.fcs = min(n, total)
+	r.check = max(len(r.data)-(total-r.fcs), 0)
+	r.data, r.wire = r.data[:len(r.data)-r.check], max(r.wire-r.fcs, 0)
+}
+
+// captured are the packet's bytes with what there is of its FCS.
+func (r *record) captured() []byte { return r.data[:len(r.data)+r.check] }
+
+// ethernetFCS returns the four bytes of an FCS that was captured behind a whole
+// frame, and what they should be (IEEE 802.3 §3.2.9), or nil.
+func (r *record) ethernetFCS() (fcs []byte, want uint32) {
+	if r.link != dataplane.LinkEthernet || r.fcs != 4 || r.check != 4 {
+		return nil, 0
+	}
+	return r.captured()[len(r.data):], crc32.ChecksumIEEE(r.data)
+}
+
+// look sees whether the packet's FCS is right, before there are marks.
+func (r *record) look() {
+	fcs, want := r.ethernetFCS()
+	r.sound = fcs != nil && binary.LittleEndian.Uint32(fcs) == want
+}
+
+// seal writes the FCS that marks have changed. One that was wrong stays as it is.
+func (r *record) seal() {
+	if r.sound {
+		fcs, want := r.ethernetFCS()
+		binary.LittleEndian.PutUint32(fcs, want)
+	}
 }
 
 // move makes raw, a copy of the record's, its bytes.

@@ -35,7 +35,7 @@ type Config struct {
 type Summary struct {
 	Began       bool // the file's header made sense: there is an output
 	Packets     int64
-	First, Last int64 // smallest and largest stamp, ns since the epoch
+	First, Last int64 // smallest and largest stamp, ns since the epoch, from 1970 to 2261
 	Warnings    []string
 }
 
@@ -181,6 +181,9 @@ func (r *run) loop(ctx context.Context) error {
 			r.link, r.linked = rec.link, true
 		}
 		r.clock(rec)
+		if r.out != nil {
+			rec.look()
+		}
 		if len(r.records) > 1 {
 			r.keep(rec)
 		}
@@ -283,7 +286,7 @@ func (r *run) clock(rec *record) {
 		s.First, s.Last = rec.time, rec.time
 	} else {
 		if rec.untimed {
-			rec.time = r.last
+			rec.time, rec.beyond = r.last, false
 		}
 		if rec.time < r.now {
 			r.note(backwards)
@@ -295,6 +298,9 @@ func (r *run) clock(rec *record) {
 	s.First, s.Last = min(s.First, rec.time), max(s.Last, rec.time)
 	if rec.overflow {
 		r.note(overflowing)
+	}
+	if rec.beyond {
+		r.note(outside)
 	}
 	if len(rec.data) < rec.wire {
 		r.note(cutShort)
@@ -338,6 +344,7 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 	if rec.overflow {
 		_ = r.format.restamp(rec, rec.time) // as it stands where there is no room to carry
 	}
+	rec.seal()
 	return r.emit(rec.raw)
 }
 

@@ -12,6 +12,7 @@ func (r *run) queue(rec *record, v *dataplane.Verdict) error {
 	if v.Done.Dropped() {
 		return nil
 	}
+	rec.seal()
 	if err := r.format.restamp(rec, v.Departure); err != nil {
 		return fmt.Errorf("packet %d: %w", v.ID, err)
 	}

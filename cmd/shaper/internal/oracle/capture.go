@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/big"
 	"os"
+	"time"
 )
 
 // packet is one record of a capture.
@@ -16,8 +17,19 @@ type packet struct {
 	time     *big.Int // ns since the epoch
 	section  int      // of a pcapng file
 	linkType int
-	wire     int64 // bytes on the wire
+	wire     int64 // bytes on the wire, without FCS
 	data     []byte
+	fcs      int64  // bytes of FCS on the wire
+	check    []byte // what was captured of them, behind data
+}
+
+// withoutFCS takes the frame check sequence, the last n bytes on the wire, from the packet.
+func (p packet) withoutFCS(n int64) packet {
+	p.fcs = min(n, p.wire)
+	p.wire -= p.fcs
+	end := min(int64(len(p.data)), p.wire)
+	p.data, p.check = p.data[:end], p.data[end:]
+	return p
 }
 
 var errCut = errors.New("capture breaks off")
@@ -67,7 +79,11 @@ func readPcap(data []byte) ([]packet, error) {
 	default:
 		return nil, errors.New("neither pcap nor pcapng")
 	}
-	linkType := int(order.Uint32(data[20:]) & 0xffff)
+	word := order.Uint32(data[20:])
+	linkType, fcs := int(word&0xffff), int64(0)
+	if word>>26&1 == 1 {
+		fcs = 2 * int64(word>>28)
+	}
 	data = data[24:]
 
 	var packets []packet
@@ -88,7 +104,7 @@ func readPcap(data []byte) ([]packet, error) {
 			linkType: linkType,
 			wire:     max(original, captured),
 			data:     data[:captured],
-		})
+		}.withoutFCS(fcs))
 		data = data[captured:]
 	}
 	return packets, nil
@@ -102,10 +118,17 @@ const (
 	blockEnhanced  = 6
 )
 
+// Stamps before 1970 or after 2261 count as the nearest time between, UTC.
+var (
+	earliest = new(big.Int)
+	latest   = big.NewInt(time.Date(2261, 12, 31, 23, 59, 59, 999_999_999, time.UTC).UnixNano())
+)
+
 // iface is an interface description block.
 type iface struct {
 	linkType int
 	snapLen  int64
+	fcs      int64    // bytes at the end of each packet
 	tick     *big.Rat // ns of one unit of time
 	offset   *big.Int // ns
 }
@@ -196,9 +219,22 @@ func readPcapng(data []byte) ([]packet, error) {
 		if captured > int64(len(content)) {
 			return packets, errCut
 		}
+		fcs := i.fcs
+		if blockType != blockSimple && (captured+3)/4*4 <= int64(len(content)) {
+			eachOption(order, content[(captured+3)/4*4:], func(code int, value []byte) {
+				if code == 2 && len(value) == 4 && order.Uint32(value)>>5&15 > 0 { // epb_flags
+					fcs = int64(order.Uint32(value) >> 5 & 15)
+				}
+			})
+		}
 		if stamp != nil {
 			ns := new(big.Rat).Mul(new(big.Rat).SetInt(stamp), i.tick)
 			last = new(big.Int).Add(floor(ns), i.offset)
+			if last.Cmp(earliest) < 0 {
+				last = earliest
+			} else if last.Cmp(latest) > 0 {
+				last = latest
+			}
 		}
 		packets = append(packets, packet{
 			time:     last,
@@ -206,7 +242,7 @@ func readPcapng(data []byte) ([]packet, error) {
 			linkType: i.linkType,
 			wire:     max(original, captured),
 			data:     content[:captured],
-		})
+		}.withoutFCS(fcs))
 	}
 	return packets, nil
 }
@@ -221,30 +257,43 @@ func readInterface(order binary.ByteOrder, body []byte) (iface, error) {
 		tick:     whole(1000), // microseconds, unless an option says otherwise
 		offset:   new(big.Int),
 	}
-	options := body[8:]
-	for len(options) >= 4 {
-		code, size := order.Uint16(options), int(order.Uint16(options[2:]))
-		options = options[4:]
-		if code == 0 {
-			break
-		}
-		if len(options) < size {
-			return iface{}, errCut
-		}
-		value := options[:size]
-		options = options[min(len(options), (size+3)/4*4):]
+	complete := eachOption(order, body[8:], func(code int, value []byte) {
 		switch {
-		case code == 9 && size == 1: // if_tsresol
+		case code == 9 && len(value) == 1: // if_tsresol
 			base, exponent := int64(10), int64(value[0])
 			if value[0]&0x80 != 0 {
 				base, exponent = 2, int64(value[0]&0x7f)
 			}
 			units := new(big.Int).Exp(big.NewInt(base), big.NewInt(exponent), nil)
 			i.tick = new(big.Rat).SetFrac(big.NewInt(1e9), units)
-		case code == 14 && size == 8: // if_tsoffset
+		case code == 13 && len(value) == 1: // if_fcslen, in bits, but a few bytes are bytes
+			if i.fcs = int64(value[0]); i.fcs >= 8 {
+				i.fcs /= 8
+			}
+		case code == 14 && len(value) == 8: // if_tsoffset
 			seconds := big.NewInt(int64(order.Uint64(value)))
 			i.offset = seconds.Mul(seconds, big.NewInt(1e9))
 		}
+	})
+	if !complete {
+		return iface{}, errCut
 	}
 	return i, nil
+}
+
+// eachOption says false where the last option is cut.
+func eachOption(order binary.ByteOrder, options []byte, do func(code int, value []byte)) bool {
+	for len(options) >= 4 {
+		code, size := int(order.Uint16(options)), int(order.Uint16(options[2:]))
+		options = options[4:]
+		if code == 0 {
+			break
+		}
+		if len(options) < size {
+			return false
+		}
+		do(code, options[:size])
+		options = options[min(len(options), (size+3)/4*4):]
+	}
+	return true
 }

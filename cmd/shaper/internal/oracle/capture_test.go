@@ -281,7 +281,49 @@ func TestPcapngBlocks(t *testing.T) {
 	}
 }
 
-// pcapHeader is the file header; the link type's high bits say that there is an FCS.
+// TestFCS holds what is left of packets of 8 bytes, 7 of them captured.
+func TestFCS(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fcs.pcapng")
+	for _, test := range []struct {
+		length byte // if_fcslen
+		flags  uint32
+		wire   int64
+		data   string
+		check  string
+	}{
+		{0, 0, 8, "seven..", ""},
+		{32, 0, 4, "seve", "n.."},
+		{4, 0, 4, "seve", "n.."},
+		{16, 0, 6, "seven.", "."},
+		{8, 0, 7, "seven..", ""},
+		{0, 4 << 5, 4, "seve", "n.."},
+		{16, 4 << 5, 4, "seve", "n.."},
+		{32, 0xfffffe1f, 4, "seve", "n.."},
+		{255, 0, 0, "", "seven.."},
+	} {
+		var w pcapng
+		w.section(binary.BigEndian)
+		body := append([]byte{0, 1, 0, 0, 0, 0, 0, 0}, 0, 13, 0, 1, test.length, 0, 0, 0, 0, 0, 0, 0)
+		w.block(blockInterface, body)
+		body = append(make([]byte, 12), 0, 0, 0, 7, 0, 0, 0, 8, 's', 'e', 'v', 'e', 'n', '.', '.', 0, 0, 2, 0, 4)
+		w.block(blockEnhanced, binary.BigEndian.AppendUint32(body, test.flags))
+		if err := os.WriteFile(path, w.bytes, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		packets, err := readCapture(path)
+		if err != nil || len(packets) != 1 {
+			t.Fatalf("%+v: %d packets, %v", test, len(packets), err)
+		}
+		if p := packets[0]; p.wire != test.wire || string(p.data) != test.data || string(p.check) != test.check {
+			t.Errorf("%+v: %d bytes, %q and %q", test, p.wire, p.data, p.check)
+		}
+	}
+	if got := ethernetFCS([]byte("123456789")); string(got) != "\x26\x39\xf4\xcb" { // the check value of CRC-32
+		t.Errorf("% x", got)
+	}
+}
+
+// pcapHeader is the file header; the link type's high bits say that there is an FCS of 10 bytes.
 func pcapHeader(order binary.AppendByteOrder, magic uint32) []byte {
 	data := order.AppendUint32(nil, magic)
 	data = order.AppendUint32(data, 2|4<<16)
@@ -310,7 +352,7 @@ func TestPcapFormats(t *testing.T) {
 				t.Fatalf("%v, %#x: %d packets, %v", order, magic, len(packets), err)
 			}
 			p := packets[0]
-			if p.time.Int64() != want || p.linkType != 1 || p.wire != 60 || string(p.data) != "data" {
+			if p.time.Int64() != want || p.linkType != 1 || p.wire != 50 || p.fcs != 10 || string(p.data) != "data" {
 				t.Errorf("%v, %#x: %+v, want time %d", order, magic, p, want)
 			}
 		}

@@ -41,6 +41,10 @@ type frame struct {
 	proto        int
 	hasPorts     bool
 	sport, dport int
+
+	// Of a fragment, the first too: the protocol that all fragments of the packet name.
+	fragmented    bool
+	fragmentProto int
 }
 
 func (f frame) isIP() bool { return f.kind == ipv4 || f.kind == ipv6 }
@@ -177,11 +181,17 @@ func (p *parser) ether(proto int) {
 	case etherMPLS, etherMPLSm:
 		p.mpls()
 	case etherPPPoE:
-		if !p.has(8) {
+		if !p.has(7) {
 			return
 		}
-		ppp := be16(p.rest()[6:])
-		p.header += 8
+		ppp, size := int(p.rest()[6]), int64(7)
+		if ppp%2 == 0 { // the first of two bytes
+			if !p.has(8) {
+				return
+			}
+			ppp, size = be16(p.rest()[6:]), 8
+		}
+		p.header += size
 		switch ppp {
 		case 0x0021:
 			p.ip4()
@@ -234,7 +244,7 @@ func (p *parser) ip4() {
 	}
 	ip := p.rest()
 	headerLength := int(ip[0]&15) * 4
-	if ip[0]>>4 != 4 || headerLength < 20 || !p.has(headerLength) {
+	if ip[0]>>4 != 4 || headerLength < 20 || int64(headerLength) > p.wire-p.header {
 		p.kind = malformed
 		return
 	}
@@ -245,7 +255,9 @@ func (p *parser) ip4() {
 	p.proto = int(ip[9])
 	p.setL3(int64(headerLength), int64(be16(ip[2:])))
 
-	if be16(ip[6:])&0x1fff == 0 { // not a later fragment
+	offset, more := be16(ip[6:])&0x1fff, be16(ip[6:])&0x2000 != 0
+	p.fragmented, p.fragmentProto = more || offset > 0, p.proto
+	if offset == 0 { // not a later fragment
 		p.ports(p.packet()[min(headerLength, len(p.packet())):])
 	}
 }
@@ -289,7 +301,11 @@ func (p *parser) ip6() {
 			return // cut: the protocol stays that of the header that is not there
 		}
 		laterFragment := p.proto == 44 && be16(rest[2:])>>3 != 0
+		anyFragment := laterFragment || p.proto == 44 && rest[3]&1 == 1
 		p.proto = int(rest[0])
+		if anyFragment && !p.fragmented {
+			p.fragmented, p.fragmentProto = true, p.proto
+		}
 		rest = rest[min(n, len(rest)):] // what comes next is named, there or not
 		if laterFragment {
 			return
@@ -324,6 +340,9 @@ func (p *parser) ports(transport []byte) {
 
 func be16(b []byte) int { return int(binary.BigEndian.Uint16(b)) }
 
+// mostLength is the length of what is longer, too.
+const mostLength = 1<<32 - 1
+
 // lengthRule says how many bytes of a frame are metered.
 type lengthRule struct {
 	base     string // l3, l2 or l1
@@ -342,5 +361,5 @@ func (r lengthRule) of(f frame) (int64, error) {
 			length = max(60, f.wire) + 24
 		}
 	}
-	return max(length+r.overhead, r.mpu, 0), nil
+	return min(max(length+r.overhead, r.mpu, 0), mostLength), nil
 }

@@ -52,7 +52,9 @@ func TestFrames(t *testing.T) {
 		{"total length without ports", 1, macs + "0800" + strings.Replace(udp4, "001c", "0014", 1) + pad(18), 0, ipv4, 20, 10, 17, 0},
 		{"snap length cut", 1, macs + "0800" + udp4, 1514, ipv4, 1500, 10, 17, ports},
 		{"header cut", 1, macs + "0800" + udp4[:40], 60, malformed, 46, 0, 0, 0},
-		{"options cut", 1, macs + "0800" + "46" + udp4[2:48], 60, malformed, 46, 0, 0, 0},
+		{"options cut", 1, macs + "0800" + "46" + udp4[2:48], 100, ipv4, 86, 10, 17, 0},
+		{"options cut, padded", 1, macs + "0800" + "46" + udp4[2:48], 60, ipv4, 28, 10, 17, 0},
+		{"options beyond the wire", 1, macs + "0800" + "4f" + udp4[2:], 60, malformed, 46, 0, 0, 0},
 		{"IHL of 4", 1, macs + "0800" + "44" + udp4[2:], 0, malformed, 28, 0, 0, 0},
 		{"IPv6 under 0800", 1, macs + "0800" + udp6, 0, malformed, 48, 0, 0, 0},
 		{"IPv4 under 86dd", 1, macs + "86dd" + udp4 + pad(12), 0, malformed, 40, 0, 0, 0},
@@ -67,6 +69,9 @@ func TestFrames(t *testing.T) {
 		{"PPPoE", 1, macs + "8864 1100 0001 001e 0021" + udp4 + pad(10), 0, ipv4, 28, 10, 17, ports},
 		{"PPPoE, LCP", 1, macs + "8864 1100 0001 001e c021" + pad(38), 0, nonIP, 38, 0, 0, 0},
 		{"PPPoE, IPv6", 1, macs + "8864 1100 0001 0032 0057" + udp6, 0, ipv6, 48, 46, 17, ports},
+		{"PPPoE, one byte of protocol", 1, macs + "8864 1100 0001 001d 21" + udp4 + pad(11), 0, ipv4, 28, 10, 17, ports},
+		{"PPPoE, one byte of protocol, IPv6", 1, macs + "8864 1100 0001 0031 57" + udp6, 0, ipv6, 48, 46, 17, ports},
+		{"PPPoE, one byte of protocol, other", 1, macs + "8864 1100 0001 0031 fd" + pad(39), 0, nonIP, 39, 0, 0, 0},
 		{"cooked", 113, "0000 0001 0006 0200000000010000 0800" + udp4 + pad(16), 0, ipv4, 28, 10, 17, ports},
 		{"cooked, 61 bytes", 113, "0000 0001 0006 0200000000010000 0800" + udp4 + pad(17), 0, ipv4, 45, 10, 17, ports},
 		{"cooked v2", 276, "0800 0000 00000001 0001 00 06 0200000000010000" + udp4, 0, ipv4, 28, 10, 17, ports},
@@ -183,6 +188,10 @@ func TestLengthRules(t *testing.T) {
 		if got, err := test.rule.of(short); err != nil || got != test.want {
 			t.Errorf("%+v: %d, %v; want %d", test.rule, got, err, test.want)
 		}
+	}
+	longest := parseFrame(1, raw(t, macs, "0800", udp4), 1<<32-1)
+	if got, err := (lengthRule{base: "l1"}).of(longest); err != nil || got != 1<<32-1 {
+		t.Errorf("the longest frame of all: %d, %v", got, err)
 	}
 	if _, err := (lengthRule{base: "l2"}).of(parseFrame(101, raw(t, udp4), 28)); err == nil {
 		t.Error("l2 of a raw IP packet: no error")

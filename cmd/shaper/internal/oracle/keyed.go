@@ -105,6 +105,9 @@ func parseKey(s string) (func(frame) (string, bool), error) {
 		return func(f frame) (string, bool) { return prefix(f.dst, bits4, bits6), f.isIP() }, nil
 	case "flow":
 		return func(f frame) (string, bool) {
+			if f.fragmented { // one key for all fragments of a packet
+				return fmt.Sprint(f.src, f.dst, f.fragmentProto, 0, 0), f.isIP()
+			}
 			return fmt.Sprint(f.src, f.dst, f.proto, f.sport, f.dport), f.isIP()
 		}, nil
 	case "vlan":

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"math/big"
@@ -11,7 +12,7 @@ import (
 type Sent struct {
 	Packet int      // its number in the input
 	Time   *big.Int // its departure
-	Data   []byte   // what was captured of it, with its marks
+	Data   []byte   // what was captured of it, with its marks and FCS
 }
 
 // Output is the capture that `shaper replay -o` writes, from the same input as that of
@@ -28,9 +29,35 @@ func Output(policy []byte, capture string) ([]Sent, error) {
 	})
 	var out []Sent
 	for _, r := range rows {
-		out = append(out, Sent{numbers[r], r.departure, r.marks()})
+		out = append(out, Sent{numbers[r], r.departure, r.sealed(r.marks())})
 	}
 	return out, err
+}
+
+// sealed is the frame with its FCS. One of Ethernet that was captured whole, and right, is
+// that of the frame as it leaves.
+func (r *row) sealed(data []byte) []byte {
+	p := r.packet
+	check := p.check
+	if p.linkType == linkEthernet && p.fcs == 4 && bytes.Equal(check, ethernetFCS(p.data)) {
+		check = ethernetFCS(data)
+	}
+	return slices.Concat(data, check)
+}
+
+// ethernetFCS is the remainder of the frame by the polynomial of IEEE 802.3, §3.2.9.
+func ethernetFCS(frame []byte) []byte {
+	sum := ^uint32(0)
+	for _, b := range frame {
+		for bit := range 8 {
+			low := sum&1 != uint32(b)>>bit&1
+			sum >>= 1
+			if low {
+				sum ^= 0xedb88320
+			}
+		}
+	}
+	return binary.LittleEndian.AppendUint32(nil, ^sum)
 }
 
 // marks is the packet with CE and what the action writes into headers that are there.

@@ -190,6 +190,9 @@ func parsePolicy(text []byte) (*policy, error) {
 	return p, nil
 }
 
+// mostAdded bounds the overhead, either way, and mpu; bytes.
+const mostAdded = 32768
+
 func parseLength(n *yaml.Node) (lengthRule, error) {
 	rule := lengthRule{base: "l3"}
 	base := n
@@ -206,6 +209,9 @@ func parseLength(n *yaml.Node) (lengthRule, error) {
 			if *into, err = strconv.ParseInt(s, 10, 32); err != nil {
 				return rule, at(n, err)
 			}
+		}
+		if max(rule.overhead, -rule.overhead, rule.mpu) > mostAdded || rule.mpu < 0 {
+			return rule, at(n, fmt.Errorf("overhead %d, mpu %d: out of range", rule.overhead, rule.mpu))
 		}
 		if base = entries["base"]; base == nil {
 			return rule, nil

@@ -366,6 +366,8 @@ func TestFaults(t *testing.T) {
 		{"length", class("green: pass") + "length: l4\n", "4:9", []string{"l3", "l2", "l1"}},
 		{"length a list", class("green: pass") + "length: [l3]\n", "4:9", []string{"mapping"}},
 		{"overhead", class("green: pass") + "length: {overhead: 4B}\n", "4:20", []string{"4B"}},
+		{"large overhead", class("green: pass") + "length: {overhead: -40000}\n", "4:20", []string{"overhead -40000 is not between -32768 and 32768 bytes"}},
+		{"large mpu", class("green: pass") + "length: {base: l1, mpu: 32769}\n", "4:25", []string{"mpu 32769 is above 32768 bytes"}},
 		{"mpu below zero", class("green: pass") + "length: {mpu: -1}\n", "4:15", []string{"negative"}},
 		// What later versions bring.
 		{"share", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, share: s}"), "3:65", []string{"share is not supported"}},

@@ -1,0 +1,211 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// withFCS is the link type's word of a pcap header which says that Ethernet frames
+// have an FCS of so many bytes.
+func withFCS(bytes uint32) uint32 { return ethernet | 1<<26 | bytes/2<<28 }
+
+// crc is the FCS of an Ethernet frame as it goes over the wire, bit by bit (IEEE
+// 802.3 §3.2.9).
+func crc(frame []byte) []byte {
+	sum := ^uint32(0)
+	for _, b := range frame {
+		sum ^= uint32(b)
+		for range 8 {
+			if sum&1 != 0 {
+				sum = sum>>1 ^ 0xedb88320
+			} else {
+				sum >>= 1
+			}
+		}
+	}
+	return binary.LittleEndian.AppendUint32(nil, ^sum)
+}
+
+func sealed(frame []byte) []byte { return slices.Concat(frame, crc(frame)) }
+
+// padded is a frame with 60 bytes at least.
+func padded(frame []byte) []byte {
+	return append(bytes.Clone(frame), make([]byte, max(60-len(frame), 0))...)
+}
+
+// lengths are what a length rule counts of each packet of a capture.
+func lengths(t *testing.T, in []byte, base dataplane.LengthBase) []int {
+	t.Helper()
+	l, err := dataplane.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	if _, err = Run(t.Context(), bytes.NewReader(in), Go{l}, Config{Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
+		out = append(out, v.Length)
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestFCSIsNotMetered holds that lengths are those of the frame without the FCS
+// that a capture says it has.
+func TestFCSIsNotMetered(t *testing.T) {
+	f := frame(ipv4(100, 0, 1))
+	short := padded(frame(ipv4(29, 0, 1)))
+	whole := [3]int{100, 114, 138}   // by l3, l2, l1, without FCS
+	counted := [3]int{104, 118, 142} // if its 4 bytes were counted
+	two := [3]int{102, 116, 140}     // if 2 of them were
+	classic := func(link uint32) *capture { return little().pcap(magicMicro, link) }
+	ng := func(options ...[]byte) *capture { return big().section().iface(ethernet, 0, options...) }
+	fcsLen := func(v byte) []byte { return big().option(13, v) }
+	flagged := func(c *capture, flags uint32) *capture { // a packet with epb_flags
+		data := sealed(f)
+		n := uint32(len(data))
+		b := c.body(0, 0, 0, n, n).raw(data...).raw(make([]byte, -len(data)&3)...)
+		comment := c.option(1, 'x')
+		return c.block(6, b.raw(comment...).raw(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
+	}
+	obsolete := func(c *capture, flags uint32) *capture {
+		data := sealed(f)
+		n := uint32(len(data))
+		b := c.body(0, 0, 0, n, n).raw(data...).raw(make([]byte, -len(data)&3)...)
+		return c.block(2, b.raw(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
+	}
+	for _, test := range []struct {
+		name string
+		in   *capture
+		want [3]int
+	}{
+		{"pcap", classic(withFCS(4)).packet(1, 0, sealed(f)), whole},
+		{"pcap, big-endian", big().pcap(magicNano, withFCS(4)).packet(1, 0, sealed(f)), whole},
+		{"pcap, none said", classic(ethernet).packet(1, 0, sealed(f)), counted},
+		{"pcap, said to be none", classic(withFCS(0)).packet(1, 0, sealed(f)), counted},
+		{"pcap, a length that is not valid", classic(withFCS(4)&^(1<<26)).packet(1, 0, sealed(f)), counted},
+		{"pcap, 2 bytes", classic(withFCS(2)).packet(1, 0, sealed(f)), two},
+		{"pcap, padded", classic(withFCS(4)).packet(1, 0, sealed(short)), [3]int{29, 60, 84}},
+		{"pcap, not captured", classic(withFCS(4)).words(1, 0, 114, 118).raw(f...), whole},
+		{"pcap, captured in part", classic(withFCS(4)).words(1, 0, 116, 118).raw(sealed(f)[:116]...), whole},
+		{"pcap, headers captured", classic(withFCS(4)).words(1, 0, 54, 118).raw(f[:54]...), whole},
+		{"pcap, more captured than there was", classic(withFCS(4)).words(1, 0, 118, 60).raw(sealed(f)...), whole},
+		{"pcap, shorter than an FCS", classic(withFCS(4)).packet(1, 0, []byte{1, 2, 3}), [3]int{0, 0, 84}},
+		{"pcap, longer than the frame", classic(withFCS(30)).packet(1, 0, f[:20]), [3]int{0, 0, 84}},
+		{"pcapng, none said", ng().enhanced(0, 0, sealed(f)), counted},
+		{"pcapng, 32 bits", ng(fcsLen(32)).enhanced(0, 0, sealed(f)), whole},
+		{"pcapng, 16 bits", ng(fcsLen(16)).enhanced(0, 0, sealed(f)), two},
+		{"pcapng, 4, which are bytes", ng(fcsLen(4)).enhanced(0, 0, sealed(f)), whole},
+		{"pcapng, 0", ng(fcsLen(0)).enhanced(0, 0, sealed(f)), counted},
+		{"pcapng, simple block", ng(fcsLen(32)).simple(sealed(f)), whole},
+		{"pcapng, flags of the packet", flagged(ng(), 4<<5|1), whole},
+		{"pcapng, flags instead of the interface's", flagged(ng(fcsLen(16)), 4<<5), whole},
+		{"pcapng, flags that do not say", flagged(ng(fcsLen(32)), 0xffff_fe1f), whole},
+		{"pcapng, flags of an obsolete block", obsolete(ng(), 4<<5), whole},
+	} {
+		for base, want := range test.want {
+			if got := lengths(t, test.in.bytes, dataplane.LengthBase(base)); len(got) != 1 || got[0] != want {
+				t.Errorf("%s: by %d, %d bytes, want %d", test.name, base, got, want)
+			}
+		}
+		if out, s := mustReplay(t, test.in.bytes, transparent(t)); !bytes.Equal(out, unsectioned(test.in.bytes)) {
+			t.Errorf("%s: what is not marked leaves otherwise: % x (%v)", test.name, out, s.Warnings)
+		}
+	}
+}
+
+// TestFCSWarnings holds that the link type is known behind its FCS, and that a
+// frame of which only the FCS was cut counts as whole.
+func TestFCSWarnings(t *testing.T) {
+	f := frame(ipv4(100, 0, 1))
+	in := little().pcap(magicMicro, withFCS(4)).packet(1, 0, sealed(f)).words(1, 0, 114, 118).raw(f...).bytes
+	if _, s := mustReplay(t, in, transparent(t)); len(s.Warnings) > 0 {
+		t.Errorf("warnings %q", s.Warnings)
+	}
+}
+
+// TestFCSOfMarked holds that the FCS of a frame that was captured whole, and is
+// right, is right when it leaves; any other stays as it is.
+func TestFCSOfMarked(t *testing.T) {
+	if got := crc([]byte("123456789")); !bytes.Equal(got, []byte{0x26, 0x39, 0xf4, 0xcb}) {
+		t.Fatalf("the test's own CRC is % x", got)
+	}
+	mark := func(q *dataplane.Queue) func(testing.TB) Go {
+		return func(t testing.TB) Go {
+			return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}, Queue: q}})
+		}
+	}
+	paced := &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}}
+	waits := &dataplane.Queue{Name: "q", Config: queue.Config{Packets: 1000}, Link: &dataplane.Link{Name: "wan", Rate: byteRate}}
+	before, after := frame(ipv4(101, 0, 1)), frame(ipv4(101, ef, 1))
+	wrong := slices.Concat(before, []byte{1, 2, 3, 4})
+	for name, open := range map[string]func(testing.TB) Go{"passed": mark(nil), "queued": mark(paced), "linked": mark(waits)} {
+		for format, one := range map[string]func(data []byte, wire uint32) []byte{
+			"pcap": func(data []byte, wire uint32) []byte {
+				return big().pcap(magicMicro, withFCS(4)).words(1, 0, uint32(len(data)), wire).raw(data...).bytes
+			},
+			"pcapng": func(data []byte, wire uint32) []byte {
+				c := little().section()
+				c.iface(ethernet, 0, c.option(13, 32))
+				return c.block(6, c.body(0, 0, 0, uint32(len(data)), wire).raw(data...).bytes).bytes
+			},
+			"simple": func(data []byte, wire uint32) []byte {
+				c := little().section()
+				c.iface(ethernet, uint32(len(data)), c.option(13, 32))
+				return c.block(3, c.body(wire).raw(data...).bytes).bytes
+			},
+		} {
+			for _, test := range []struct {
+				name     string
+				in, want []byte
+			}{
+				{"right", sealed(before), sealed(after)},
+				{"wrong", wrong, slices.Concat(after, []byte{1, 2, 3, 4})},
+				{"cut", sealed(before)[:118], slices.Concat(after, crc(before)[:3])},
+				{"not captured", before, after},
+				{"frame cut", before[:60], after[:60]},
+			} {
+				out, _ := mustReplay(t, one(test.in, 119), open(t))
+				got := readBack(t, out)
+				if len(got) != 1 || !bytes.Equal(got[0].data, test.want) || got[0].wire != 119 {
+					t.Errorf("%s, %s, %s: % x, want % x", format, name, test.name, got, test.want)
+				}
+			}
+		}
+	}
+	// Other FCS than Ethernet's are nobody's to know.
+	in := little().pcap(magicMicro, rawIP|1<<26|2<<28).packet(1, 0, sealed(before[14:])).bytes
+	out, _ := mustReplay(t, in, mark(nil)(t))
+	if got := readBack(t, out); !bytes.Equal(got[0].data, slices.Concat(after[14:], crc(before[14:]))) {
+		t.Errorf("raw IP: % x", got[0].data)
+	}
+}
+
+// TestFCSOfLateCE holds that a packet on which a link sets CE as it leaves has the
+// FCS of that.
+func TestFCSOfLateCE(t *testing.T) {
+	c := little().pcap(magicMicro, withFCS(4))
+	for i := range uint16(60) {
+		c.packet(1, 0, sealed(frame(tos(400, 2, i))))
+	}
+	out, _ := mustReplay(t, c.bytes, shared(t))
+	marked := 0
+	for _, p := range readBack(t, out) {
+		f := p.data[:len(p.data)-4]
+		if !bytes.Equal(p.data[len(f):], crc(f)) {
+			t.Fatalf("packet %d: FCS % x of % x", p.id(), p.data[len(f):], f)
+		}
+		if p.data[15]&3 == 3 {
+			marked++
+		}
+	}
+	if marked == 0 {
+		t.Error("nothing got CE")
+	}
+}
