@@ -174,19 +174,19 @@ func about(t *testing.T, what string, got, want, within float64) error {
 	return nil
 }
 
-// haveFQ says whether the kernel has it.
-func haveFQ(t *testing.T) bool {
+// haveQdisc says whether the kernel has one.
+func haveQdisc(t *testing.T, kind string) bool {
 	t.Helper()
 	n := nettest.New(t)
 	var err error
-	n.Do(func() { err = exec.Command("tc", "qdisc", "add", "dev", "lo", "root", "fq").Run() })
+	n.Do(func() { err = exec.Command("tc", "qdisc", "add", "dev", "lo", "root", kind).Run() })
 	return err == nil
 }
 
 // pacers are those that the kernel has.
 func pacers(t *testing.T) []string {
 	t.Helper()
-	if haveFQ(t) {
+	if haveQdisc(t, "fq") {
 		return []string{"fq", "htb"}
 	}
 	return []string{"htb"}
@@ -547,6 +547,102 @@ queues:
 	p.clean(before, qdiscs)
 }
 
+// bulk has TCP send all it can, to an address in the other namespace. What it
+// returns reads there for a time, and says how fast, in bytes/s.
+func bulk(t *testing.T, from, to *nettest.Namespace, at net.IP) (read func(time.Duration) float64) {
+	t.Helper()
+	var listener net.Listener
+	var conn net.Conn
+	var err error
+	to.Do(func() { listener, err = net.Listen("tcp4", net.JoinHostPort(at.String(), "6000")) })
+	if err == nil {
+		from.Do(func() { conn, err = net.Dial("tcp4", listener.Addr().String()) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close(); conn.Close() })
+	go func() {
+		for b := make([]byte, 1<<16); ; {
+			if _, err := conn.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	buf := make([]byte, 1<<16)
+	return func(d time.Duration) float64 {
+		n, begin := 0, time.Now()
+		if err := server.SetReadDeadline(begin.Add(d)); err != nil {
+			t.Fatal(err)
+		}
+		for time.Since(begin) < d {
+			k, err := server.Read(buf)
+			if n += k; errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return float64(n) / time.Since(begin).Seconds()
+	}
+}
+
+// TestLiveQueueFair sends TCP beside a flood of UDP through one queue.
+func TestLiveQueueFair(t *testing.T) {
+	for _, fair := range []string{"", ", fair: flow"} {
+		t.Run(fair, func(t *testing.T) {
+			p := newQueuePair(t)
+			_, at := p.addresses(method{"tcx", "egress"}, false)
+			before, qdiscs := p.attached(), p.qdiscs()
+			policy := file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 10mbit, limit: 100ms"+fair+"}}\n")
+			if fair != "" && !haveQdisc(t, "fq_codel") {
+				if _, stderr := p.do(1, "run", "v0", "--policy", policy); !strings.Contains(stderr, "queue q is fair: this kernel has no fq_codel qdisc") {
+					t.Error(stderr)
+				}
+				p.clean(before, qdiscs)
+				return
+			}
+			r := p.run("--pacer", "htb", "--policy", policy)
+			listen(t, p.far, at) // nothing is refused
+			read := bulk(t, p.near, p.far, at)
+			conn := sender(t, p.near, at, 0, 0)
+			done := make(chan bool)
+			var sending sync.WaitGroup
+			sending.Go(func() {
+				for b := make([]byte, 1400); ; {
+					select {
+					case <-done:
+						return
+					default:
+						_, _ = conn.Write(b)
+						time.Sleep(300 * time.Microsecond) // about 30 Mbit/s where timers are quick
+					}
+				}
+			})
+			read(2 * time.Second)
+			rate := read(4*time.Second) * 8 / 1e6
+			close(done)
+			sending.Wait()
+			t.Logf("TCP beside a flood through 10 Mbit/s%s: %.2f Mbit/s", fair, rate)
+			if fair != "" {
+				if rate < 2.5 {
+					t.Errorf("TCP has %.2f Mbit/s of its 5", rate)
+				}
+				if q := p.queued().Queues[0]; q.Dropped == 0 {
+					t.Errorf("%+v: want drops", q)
+				}
+			}
+			r.term()
+			p.clean(before, qdiscs)
+		})
+	}
+}
+
 // TestLiveQueueTCP holds that TCP gets all of a queue's rate.
 func TestLiveQueueTCP(t *testing.T) {
 	hereOnly(t)
@@ -560,42 +656,7 @@ func TestLiveQueueTCP(t *testing.T) {
 classes: [{name: a, green: {queue: q}}]
 queues: {q: {rate: 100mbit, limit: 100ms}}
 `))
-			var listener net.Listener
-			var conn net.Conn
-			var err error
-			to.Do(func() { listener, err = net.Listen("tcp4", net.JoinHostPort(at.String(), "6000")) })
-			if err == nil {
-				from.Do(func() { conn, err = net.Dial("tcp4", listener.Addr().String()) })
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer listener.Close()
-			defer conn.Close()
-			go func() {
-				for b := make([]byte, 1<<16); ; {
-					if _, err := conn.Write(b); err != nil {
-						return
-					}
-				}
-			}()
-			server, err := listener.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer server.Close()
-			buf := make([]byte, 1<<16)
-			read := func(d time.Duration) float64 {
-				n, begin := 0, time.Now()
-				for time.Since(begin) < d {
-					k, err := server.Read(buf)
-					if err != nil {
-						t.Fatal(err)
-					}
-					n += k
-				}
-				return float64(n) / time.Since(begin).Seconds()
-			}
+			read := bulk(t, from, to, at)
 			read(time.Second)
 			nettest.Steady(t, func() error { return about(t, "goodput", read(3*time.Second), 100e6/8*1448/1500, 0.01) })
 			c := p.queued().Classes[0]
@@ -747,7 +808,7 @@ func TestLiveQueueReloadKind(t *testing.T) {
 // TestLiveQueueRefused holds what is refused, and that nothing is changed then.
 func TestLiveQueueRefused(t *testing.T) {
 	hereOnly(t)
-	if haveFQ(t) {
+	if haveQdisc(t, "fq") {
 		t.Skip("this kernel has fq")
 	}
 	p := newQueuePair(t)
@@ -1465,7 +1526,7 @@ func nativeUint64(b []byte) (v uint64) {
 // default, and that a link takes HTB where there is fq.
 func TestLiveQueueHorizon(t *testing.T) {
 	notOlder(t)
-	if !haveFQ(t) {
+	if !haveQdisc(t, "fq") {
 		t.Skip("this kernel has no fq")
 	}
 	p := newQueuePair(t)
@@ -1502,7 +1563,7 @@ func TestLiveQueueHorizon(t *testing.T) {
 // its packets.
 func TestLiveQueueConfirmPacer(t *testing.T) {
 	notOlder(t)
-	if !haveFQ(t) {
+	if !haveQdisc(t, "fq") {
 		t.Skip("this kernel has no fq")
 	}
 	p := newQueuePair(t)

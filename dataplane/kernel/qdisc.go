@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // Pacer is what makes packets wait in the kernel.
@@ -57,6 +59,14 @@ type treeLeaf struct {
 	Priority uint32        // in a link: 0 is served first, 7 last
 	Quantum  uint32        // in a link: bytes of a turn; at least the longest packet's
 	Limit    uint32        // bytes that may wait; 0 is no limit
+	Fair     *fair         // keeps flows apart; nil is first in, first out
+}
+
+// fair is what fq_codel is told: CoDel of each flow, and how many packets wait.
+type fair struct {
+	CoDel   queue.CoDel
+	ECN     bool
+	Packets uint32
 }
 
 // over is added to the ID of a link, or of a leaf of none, for the class over it.
@@ -120,7 +130,7 @@ func (t *tree) grow(index int) error {
 		return err
 	}
 	for _, l := range t.Leaves {
-		class, fifo := t.leaf(&l), l.fifo()
+		class, qdisc := t.leaf(&l), l.qdisc()
 		moves := func(c object) bool { return c.Handle == class.Handle && c.Parent != class.Parent }
 		if i := slices.IndexFunc(classes, moves); i >= 0 { // HTB cannot
 			err = classes[i].send(unix.RTM_DELTCLASS, 0, index)
@@ -129,7 +139,7 @@ func (t *tree) grow(index int) error {
 			err = class.add(index, 0)
 		}
 		if err == nil {
-			err = fifo.add(index, unix.NLM_F_REPLACE)
+			err = qdisc.add(index, unix.NLM_F_REPLACE)
 		}
 		if err != nil {
 			return fmt.Errorf("HTB class of queue %d: %w", l.ID, err)
@@ -215,17 +225,22 @@ func removeRoot(index int) error {
 	return err
 }
 
-// havePacer says why the kernel lacks a pacer, or nil. It may load a module.
-func havePacer(p Pacer) error {
-	// Both find this option wrong: FQ has not as many buckets, HTB has no such
-	// option and misses others. So nothing is made.
-	wrong := &object{Parent: netlink.HANDLE_ROOT, Kind: string(p), Options: nest(number(nl.TCA_FQ_BUCKETS_LOG, math.MaxUint32))}
+// haveQdisc says why the kernel lacks fq, htb or fq_codel, or nil. It may load a
+// module.
+func haveQdisc(kind string) error {
+	// What they find wrong, so that nothing is made: fq has not as many buckets,
+	// HTB has no such option and misses others, fq_codel wants flows.
+	option := number(nl.TCA_FQ_BUCKETS_LOG, math.MaxUint32)
+	if kind == fqCoDel {
+		option = number(nl.TCA_FQ_CODEL_FLOWS, 0)
+	}
+	wrong := &object{Parent: netlink.HANDLE_ROOT, Kind: kind, Options: nest(option)}
 	err := wrong.add(loopback, unix.NLM_F_REPLACE|unix.NLM_F_EXCL)
 	switch {
 	case errors.Is(err, unix.EINVAL):
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("this kernel has no %s qdisc, and no module sch_%[1]s", p)
+		return fmt.Errorf("this kernel has no %s qdisc, and no module sch_%[1]s", kind)
 	}
 	return explain(err)
 }
@@ -241,7 +256,8 @@ type queueStats struct {
 }
 
 // leafStats returns what the classes of a tree counted, by ID; FQ has none.
-// Bytes are those of frames, with an overhead below 0.
+// Bytes are those of frames, with an overhead below 0. Drops are those of the
+// qdiscs in them: a class does not see what fq_codel drops later.
 func leafStats(index int) (map[uint16]queueStats, error) {
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
 	if err != nil {
@@ -255,6 +271,22 @@ func leafStats(index int) (map[uint16]queueStats, error) {
 		if out[uint16(c.Handle)], err = c.counted(); err != nil {
 			return nil, err
 		}
+	}
+	qdiscs, err := dump(unix.RTM_GETQDISC, index, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range qdiscs {
+		if q.Parent>>16 != major {
+			continue
+		}
+		in, err := q.counted()
+		if err != nil {
+			return nil, err
+		}
+		leaf := out[uint16(q.Parent)]
+		leaf.Drops = in.Drops
+		out[uint16(q.Parent)] = leaf
 	}
 	return out, nil
 }
@@ -429,9 +461,26 @@ func (t *tree) class(id, parent uint16, r rates, priority, quantum uint32) *obje
 	return o
 }
 
-// fifo is where the packets of a leaf wait. It is a bfifo in any case, so that
-// a new limit keeps them.
-func (l *treeLeaf) fifo() *object {
+// qdisc is where the packets of a leaf wait. One of the same kind is changed and
+// keeps them, so a fifo is a bfifo in any case.
+func (l *treeLeaf) qdisc() *object {
 	limit := cmp.Or(l.Limit, math.MaxInt32)
-	return &object{Parent: classID(l.ID), Kind: "bfifo", Options: nl.Uint32Attr(limit)}
+	o := &object{Parent: classID(l.ID), Kind: "bfifo", Options: nl.Uint32Attr(limit)}
+	if f := l.Fair; f != nil {
+		target, interval := f.CoDel.Target, f.CoDel.Interval
+		if target == 0 { // never above it
+			target, interval = fqHorizon, fqHorizon
+		}
+		o.Kind = fqCoDel
+		// It counts the memory of packets, with what the kernel adds to each.
+		o.Options = nest(
+			number(nl.TCA_FQ_CODEL_LIMIT, f.Packets), number(nl.TCA_FQ_CODEL_MEMORY_LIMIT, min(limit, math.MaxInt32)*2),
+			number(nl.TCA_FQ_CODEL_TARGET, uint32(max(target.Microseconds(), 1))),
+			number(nl.TCA_FQ_CODEL_INTERVAL, uint32(max(interval.Microseconds(), 1))),
+			number(nl.TCA_FQ_CODEL_ECN, uint32(flag(f.ECN))),
+		)
+	}
+	return o
 }
+
+const fqCoDel = "fq_codel"

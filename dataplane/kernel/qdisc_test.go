@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // wire is two namespaces joined by a veth pair, v0 in both. Trees are for near.
@@ -64,7 +65,7 @@ func (t *tree) install(index int) (*qdiscs, error) {
 func (w *wire) install(tree *tree) (q *qdiscs) {
 	w.t.Helper()
 	w.do(func() (err error) {
-		if err := havePacer(tree.Pacer); err != nil {
+		if err := haveQdisc(string(tree.Pacer)); err != nil {
 			w.t.Skip(err)
 		}
 		q, err = tree.install(w.index)
@@ -293,6 +294,55 @@ func TestQdiscLink(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestQdiscFair sends a flood beside a flow that keeps to its part: that loses
+// nothing where the queue is fair.
+func TestQdiscFair(t *testing.T) {
+	needRoot(t)
+	if err := haveQdisc(fqCoDel); err != nil {
+		t.Skip(err)
+	}
+	for _, isFair := range []bool{false, true} {
+		t.Run(fmt.Sprint(isFair), func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			leaf := treeLeaf{ID: 1, Parent: 0x100, Quantum: 1514, Limit: 100_000}
+			if isFair {
+				leaf.Fair = &fair{CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}, Packets: 5000}
+			}
+			q := w.install(&tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []treeLeaf{leaf}})
+			sniffer := w.far.Sniff("v0")
+			flood, calm := w.socket(1, 1), w.socket(2, 1)
+			fill(flood)
+			const sent = 50
+			for range sent { // 0.8 of 4 Mbit/s at most
+				if _, err := calm.Write(make([]byte, 958)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(500 * time.Millisecond)
+			ports := map[int]int{}
+			for _, f := range sniffer.Stop() {
+				ports[portOf(f)]++
+			}
+			if isFair != (ports[2] == sent) || ports[1] < sent {
+				t.Errorf("%d of %d, and %d of the flood", ports[2], sent, ports[1])
+			}
+			if s := w.stats()[1]; s.Drops == 0 {
+				t.Errorf("%+v: want drops", s)
+			}
+			leaf.Limit, leaf.Fair = 50_000, nil
+			if isFair {
+				leaf.Fair = &fair{CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true, Packets: 100}
+			}
+			w.change(q, &tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []treeLeaf{leaf}})
+			if want := "qdisc fq_codel .* parent 5ade:1 limit 100p .* target \\S+ interval 10ms memory_limit 100000b ecn"; isFair && !regexp.MustCompile(want).MatchString(w.shown()) {
+				t.Errorf("%s\nwant %s", w.shown(), want)
+			}
+		})
+	}
 }
 
 // TestQdiscChange holds that packets wait on in leaves that stay.
@@ -576,12 +626,12 @@ func TestQdiscPacers(t *testing.T) {
 		before := show()
 		w.do(func() error {
 			for _, p := range []Pacer{HTB, FQ} {
-				t.Log(p, havePacer(p))
+				t.Log(p, haveQdisc(string(p)))
 			}
-			if err := havePacer("nosuch"); fmt.Sprint(err) != "this kernel has no nosuch qdisc, and no module sch_nosuch" {
+			if err := haveQdisc("nosuch"); fmt.Sprint(err) != "this kernel has no nosuch qdisc, and no module sch_nosuch" {
 				t.Error(err)
 			}
-			return havePacer(HTB)
+			return haveQdisc(string(HTB))
 		})
 		if after := show(); after != before {
 			t.Errorf("%q after it, %q before", after, before)

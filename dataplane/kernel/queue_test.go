@@ -619,6 +619,13 @@ func TestQueueRefusals(t *testing.T) {
 		{"packets of a link", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Packets = 0, 9 })), []Pacer{HTB}, "limit", &dataplane.Queue{}, "in bytes"},
 		{"wred in a link", one(ofLink(func(q *dataplane.Queue) { q.WRED[1] = queue.Early{Max: 10, Probability: 1} })), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"codel in a link", one(ofLink(func(q *dataplane.Queue) { q.CoDel = queue.CoDel{Target: 1, Interval: 1} })), []Pacer{HTB}, "codel", &dataplane.Queue{}, "a rate of its own"},
+		{"fair by flow", one(ofLink(func(q *dataplane.Queue) {
+			q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByFlow}, queue.CoDel{Target: 1, Interval: 1}
+		})), []Pacer{FQ}, "link", &dataplane.Queue{}, "use --pacer htb"},
+		{"fair by source", one(ofLink(func(q *dataplane.Queue) { q.Fair = dataplane.Key{By: dataplane.BySrc} })), []Pacer{HTB}, "fair", &dataplane.Queue{}, "write fair: flow"},
+		{"fair with wred", one(ofLink(func(q *dataplane.Queue) {
+			q.Fair, q.WRED[1] = dataplane.Key{By: dataplane.ByFlow}, queue.Early{Max: 10, Probability: 1}
+		})), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"an hour", one(own(queue.Config{Time: time.Hour})), nil, "", nil, ""},
 		{"above an hour", one(own(queue.Config{Time: time.Hour + 1})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "1h0m0s that fq holds it: use --pacer htb"},
 		{"an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3600})), nil, "", nil, ""},
@@ -662,6 +669,10 @@ func TestQueueTree(t *testing.T) {
 			Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "first", Config: queue.Config{Bytes: 5000}, Link: wan}},
 			Red:    &dataplane.Action{Queue: &dataplane.Queue{Name: "second", Config: queue.Config{Time: 10 * time.Millisecond}, Link: wan, Priority: 3, Weight: 7}},
 		},
+		{Name: "b", Green: &dataplane.Action{Queue: &dataplane.Queue{
+			Name: "fair", Config: queue.Config{Bytes: 30_000, CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true}, Link: wan, Priority: 1,
+			Fair: dataplane.Key{By: dataplane.ByFlow},
+		}}},
 	}}
 	g, err := encode(policy, Egress, HTB)
 	if err != nil {
@@ -675,9 +686,14 @@ func TestQueueTree(t *testing.T) {
 		Leaves: []treeLeaf{
 			{ID: id(0), Rate: 4, Credit: credit, Limit: 4*1500*3/2 + 64<<10},
 			{ID: id(1), Parent: g.links[0].ID, Quantum: 1514, Limit: 5000},
-			{ID: id(2), Parent: g.links[0].ID, Priority: 3, Quantum: 7 * 1514, Limit: 100_000},
+			{ID: id(2), Parent: g.links[0].ID, Priority: 3, Quantum: 1514, Limit: 100_000},
+			{ID: id(3), Parent: g.links[0].ID, Priority: 1, Quantum: 1514, Limit: 30_000},
 		},
 	}
+	if f, want := *got.Leaves[3].Fair, (fair{queue.CoDel{Target: 5, Interval: 6}, true, 1500}); f != want {
+		t.Errorf("a fair queue is %+v, want %+v", f, want)
+	}
+	got.Leaves[3].Fair = nil
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("the tree is\n%+v, want\n%+v", got, want)
 	}
@@ -694,6 +710,48 @@ func TestQueueTree(t *testing.T) {
 		g.policy.Length = r.rule
 		if got := g.tree(&device{link: r.link}).Overhead; got != r.want {
 			t.Errorf("%+v of link type %v: overhead %d, want %d", r.rule, r.link, got, r.want)
+		}
+	}
+}
+
+// TestQueueTurns holds that turns are by the ratio of weights, and long enough
+// for the longest packet.
+func TestQueueTurns(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		weights []int
+		mtu     int
+		want    []uint32
+	}{
+		{[]int{1, 9}, 1500, []uint32{1514, 9 * 1514}},
+		{[]int{10, 90}, 1500, []uint32{1514, 9 * 1514}},
+		{[]int{100, 900}, 1500, []uint32{1514, 9 * 1514}},
+		{[]int{2, 3}, 1500, []uint32{1514, 2271}},
+		{[]int{3, 7}, 1500, []uint32{1514, 3533}}, // 3532.67
+		{[]int{1, 1000}, 65521, []uint32{65535, 65535000}},
+		{[]int{5, 5}, 9000, []uint32{9014, 9014}},
+		{[]int{5, 10}, 0, []uint32{1514, 3028}}, // not known
+	} {
+		link := &dataplane.Link{Name: "wan", Rate: mega}
+		policy := &dataplane.Policy{}
+		add := func(name string, weight, priority int) {
+			q := &dataplane.Queue{Name: name, Config: queue.Config{Bytes: 1e5}, Link: link, Weight: weight, Priority: priority}
+			policy.Classes = append(policy.Classes, dataplane.Class{Name: name, Green: &dataplane.Action{Queue: q}})
+		}
+		for i, w := range test.weights {
+			add(fmt.Sprint("q", i), w, 1)
+		}
+		add("of another priority", 1, 0)
+		g, err := encode(policy, Egress, HTB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.inherit(&About{})
+		leaves := g.tree(&device{mtu: test.mtu, link: dataplane.LinkEthernet}).Leaves
+		for i, want := range test.want {
+			if got := leaves[i].Quantum; got != want {
+				t.Errorf("weights %v, MTU %d: queue %d has a turn of %d B, want %d", test.weights, test.mtu, i, got, want)
+			}
 		}
 	}
 }
@@ -923,7 +981,7 @@ func TestQueuePacers(t *testing.T) {
 	policy := allInto(queue.Config{Rate: mega, Packets: 1})
 	for _, p := range []Pacer{FQ, HTB} {
 		got, err := choosePacer(p, policy)
-		if have := havePacer(p); fmt.Sprint(have) != fmt.Sprint(err) || got != p {
+		if have := haveQdisc(string(p)); fmt.Sprint(have) != fmt.Sprint(err) || got != p {
 			t.Errorf("%s: %v, %v: want %v", p, got, err, have)
 		}
 		if err != nil && !strings.Contains(err.Error(), "this kernel has no "+string(p)+" qdisc") {
@@ -934,7 +992,7 @@ func TestQueuePacers(t *testing.T) {
 		t.Errorf("without queues %q, %v", got, err)
 	}
 	got, err := choosePacer("", policy)
-	if want := map[bool]Pacer{true: FQ, false: HTB}[havePacer(FQ) == nil]; got != want || !errors.Is(err, havePacer(want)) && err != nil {
+	if want := map[bool]Pacer{true: FQ, false: HTB}[haveQdisc(string(FQ)) == nil]; got != want || !errors.Is(err, haveQdisc(string(want))) && err != nil {
 		t.Errorf("%q, %v: want %s", got, err, want)
 	}
 }

@@ -21,8 +21,8 @@ import (
 var pacerNumber = map[Pacer]uint32{FQ: 1, HTB: 2}
 
 // queuesOf says whether a policy's actions name queues, and returns one that is
-// of a link, or nil.
-func queuesOf(policy *dataplane.Policy) (queues bool, linked *dataplane.Queue) {
+// of a link and one that is fair, or nil.
+func queuesOf(policy *dataplane.Policy) (queues bool, linked, fair *dataplane.Queue) {
 	for i := range policy.Classes {
 		for color := meter.Green; color <= meter.Red; color++ {
 			q := policy.Classes[i].Action(color).Queue
@@ -30,23 +30,33 @@ func queuesOf(policy *dataplane.Policy) (queues bool, linked *dataplane.Queue) {
 			if q != nil && q.Link != nil {
 				linked = q
 			}
+			if q != nil && q.Fair.By != dataplane.NoKey {
+				fair = q
+			}
 		}
 	}
-	return queues, linked
+	return queues, linked, fair
 }
 
 // choosePacer says what holds the packets of a policy's queues: what was asked
 // for, or what the kernel has; "" for a policy without queues.
 func choosePacer(asked Pacer, policy *dataplane.Policy) (Pacer, error) {
-	switch queues, linked := queuesOf(policy); {
+	queues, linked, fair := queuesOf(policy)
+	switch {
 	case !queues:
 		return "", nil
-	case asked != "":
-		return asked, havePacer(asked)
-	case linked == nil && havePacer(FQ) == nil:
+	case asked == "" && linked == nil && haveQdisc(string(FQ)) == nil:
 		return FQ, nil
+	case asked == "":
+		asked = HTB
 	}
-	return HTB, havePacer(HTB)
+	err := haveQdisc(string(asked))
+	if err == nil && fair != nil && asked == HTB {
+		if err = haveQdisc(fqCoDel); err != nil {
+			err = fmt.Errorf("queue %s is fair: %w", fair.Name, err)
+		}
+	}
+	return asked, err
 }
 
 // queue encodes a queue once, however many actions name it.
@@ -92,7 +102,11 @@ func (e *encoder) linked(q *dataplane.Queue) {
 	if e.pacer == FQ {
 		e.fail(q, "link", "is scheduled by HTB: use --pacer htb")
 	}
-	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) {
+	fair := q.Fair.By != dataplane.NoKey
+	if fair && q.Fair.By != dataplane.ByFlow {
+		e.fail(q, "fair", "keeps flows apart in the kernel plane, by fq_codel: write fair: flow")
+	}
+	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && !fair {
 		field := "wred"
 		if q.WRED == [3]queue.Early{} {
 			field = "codel"
@@ -177,6 +191,7 @@ func (g *image) tree(d *device) *tree {
 	case dataplane.L1:
 		t.Overhead += 24
 	}
+	longest := cmp.Or(d.mtu, 1500) + 14 // bytes of a frame
 	ids := map[*dataplane.Link]uint16{}
 	for _, l := range g.links {
 		ids[l.link] = l.ID
@@ -195,10 +210,25 @@ func (g *image) tree(d *device) *tree {
 		}
 		share, _ := q.Share().Resolve(q.Link.Rate)
 		leaf.Parent, leaf.Priority = ids[q.Link], uint32(q.Priority)
-		leaf.Quantum, leaf.Limit = uint32(share.Weight)*queue.Quantum, uint32(min(share.Bytes, math.MaxUint32))
+		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(share.Bytes, math.MaxUint32))
+		if share.Fair {
+			leaf.Fair = &fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(share.Capacity())}
+		}
 		t.Leaves = append(t.Leaves, leaf)
 	}
 	return t
+}
+
+// quantum is how many bytes a queue of a link may send in its turn: the longest
+// packet for the smallest weight of its priority, which HTB needs at least.
+func (g *image) quantum(q *dataplane.Queue, longest int) uint32 {
+	least := q.Share().Weight
+	for _, other := range g.paced {
+		if other.Link == q.Link && other.Priority == q.Priority {
+			least = min(least, other.Share().Weight)
+		}
+	}
+	return uint32((q.Share().Weight*longest + least - 1) / least)
 }
 
 // Queues returns what waits, as dataplane.Pipeline does.

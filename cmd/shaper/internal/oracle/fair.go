@@ -179,7 +179,10 @@ func parseFair(s string) (func(frame) [5]uint64, error) {
 		return ip(func(f frame) (words [5]uint64) {
 			words[0], words[1] = halves(f.src, bits4, bits6)
 			words[2], words[3] = halves(f.dst, bits4, bits6)
-			if what == "flow" {
+			switch {
+			case what == "flow" && f.fragmented:
+				words[4] = uint64(f.fragmentProto) << 8
+			case what == "flow":
 				words[4] = uint64(f.sport)<<32 + uint64(f.dport)<<16 + uint64(f.proto)<<8
 			}
 			return words
