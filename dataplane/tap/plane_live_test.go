@@ -114,6 +114,65 @@ func TestPlaneTCP(t *testing.T) {
 	}
 }
 
+// TestPlaneFair sends TCP beside a flood of UDP through one queue. Where that is
+// fair, TCP has about half of it.
+func TestPlaneFair(t *testing.T) {
+	rates := map[dataplane.KeyField]float64{}
+	for _, by := range []dataplane.KeyField{dataplane.NoKey, dataplane.ByFlow} {
+		a, b := nettest.New(t), nettest.New(t)
+		policy := only(&dataplane.Action{Queue: &dataplane.Queue{
+			Name: "q", Config: queue.Config{Time: 100 * time.Millisecond, CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}},
+			Link: &dataplane.Link{Name: "l", Rate: meter.BitRate(10e6)}, Fair: dataplane.Key{By: by},
+		}})
+		p := Plane{
+			Inside: openTAP(t, a, Config{Name: "t0"}), Outside: openTAP(t, b, Config{Name: "t0"}),
+			Egress: newShaper(t, policy, 0), Ingress: newShaper(t, only(nil), 0), Drain: time.Second,
+		}
+		host(t, a, "t0", "02:00:00:00:00:03", "10.0.0.3/24")
+		host(t, b, "t0", "02:00:00:00:00:02", "10.0.0.2/24")
+		neighbour(t, a, "t0", "02:00:00:00:00:02", "10.0.0.2")
+		neighbour(t, b, "t0", "02:00:00:00:00:03", "10.0.0.3")
+		r := runPlane(t, p)
+		var flood net.Conn
+		var in net.PacketConn
+		var err error
+		b.Do(func() { in, err = net.ListenPacket("udp4", "10.0.0.2:4000") }) // nothing is refused
+		if err == nil {
+			a.Do(func() { flood, err = net.Dial("udp4", "10.0.0.2:4000") })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan bool)
+		go func() {
+			for b := make([]byte, 1400); ; {
+				select {
+				case <-done:
+					return
+				default:
+					_, _ = flood.Write(b)
+					time.Sleep(300 * time.Microsecond) // about 30 Mbit/s where timers are quick
+				}
+			}
+		}()
+		time.Sleep(500 * time.Millisecond) // the queue is full
+		const size = 1 << 20
+		begin := time.Now()
+		transfer(t, a, b, "10.0.0.2", size)
+		rates[by] = size * 8 / 1e6 / time.Since(begin).Seconds()
+		close(done)
+		_ = flood.Close()
+		_ = in.Close()
+		if err := r.end(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("TCP beside a flood through 10 Mbit/s: %.2f Mbit/s, fair %.2f", rates[dataplane.NoKey], rates[dataplane.ByFlow])
+	if rates[dataplane.ByFlow] < 3 {
+		t.Errorf("TCP has %.2f Mbit/s of its 5", rates[dataplane.ByFlow])
+	}
+}
+
 // TestPlaneDatagrams holds that bursts of small UDP packets, which a TAP device
 // is given in super packets, all arrive in order, as they were.
 func TestPlaneDatagrams(t *testing.T) {
