@@ -119,11 +119,15 @@ func (f *flows[T]) sent(by *flow[T], n int) {
 // shed takes out the first packet of the flow that has the most bytes (RFC 8290
 // §4.1), the one of the lowest number where several have.
 func (f *flows[T]) shed() waiting[T] {
-	var most *flow[T]
-	for i := range f.list {
-		if w := &f.list[i]; w.packets.len > 0 && (most == nil || w.bytes > most.bytes) {
-			most = w
+	most := int32(-1)
+	for _, turns := range [...]*ring[int32]{&f.fresh, &f.old} {
+		for k := range turns.len {
+			i := *turns.at(k)
+			w := &f.list[i]
+			if w.packets.len > 0 && (most < 0 || w.bytes > f.list[most].bytes || w.bytes == f.list[most].bytes && i < most) {
+				most = i
+			}
 		}
 	}
-	return f.takeFrom(most)
+	return f.takeFrom(&f.list[most])
 }

@@ -15,13 +15,12 @@ type level struct {
 }
 
 const (
-	grain     = 1 << 20
-	longTime  = 1 << 61 // virtual
-	longFrame = 1 << 40 // bytes, beyond which virtual times would not fit
+	grain    = 1 << 20
+	longTime = 1 << 61 // virtual
 )
 
 // lasts is how long n bytes take a weight, in virtual time.
-func lasts(n, weight int64) int64 { return min(n, longFrame) * grain / weight }
+func lasts(n, weight int64) int64 { return n * grain / weight }
 
 // begin adds a queue that has a packet again, and returns when that starts, where
 // the one before finished at last.

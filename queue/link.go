@@ -142,7 +142,7 @@ func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.run(now)
 	q := &l.queues[queue]
-	if q.full(p.Bytes) && (!q.Fair || q.Bytes > 0 && int64(p.Bytes) > q.Bytes) {
+	if int64(p.Bytes) > MaxBytes || q.full(p.Bytes) && (!q.Fair || q.Bytes > 0 && int64(p.Bytes) > q.Bytes) {
 		return Full
 	}
 	backlog := q.bytes

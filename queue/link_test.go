@@ -179,6 +179,9 @@ func TestLinkTrace(t *testing.T) {
 		{"a time is bytes at the link's rate, rounded down", mega, []Share{limited(Config{Time: 150*µs + 999})}, []in{
 			{0, 0, 151, Full}, {0, 0, 150, Admit}, {0, 0, 100, Admit}, {0, 0, 51, Full}, {0, 0, 50, Admit},
 		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}}},
+		{"the longest packet", meter.Rate{Bytes: 1 << 30, Period: 1}, []Share{{Fair: true}}, []in{
+			{0, 0, MaxBytes, Admit}, {0, 0, MaxBytes, Admit}, {0, 0, MaxBytes + 1, Full}, {0, 0, 1, Admit},
+		}, []out{{0, 0, Admit}, {1, 4, Admit}, {3, 8, Admit}}},
 		{"limits are each queue's own", mega, []Share{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 100, Full}, {0, 1, 100, Admit}, {0, 1, 1, Full},
 		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {1, 200 * µs, Admit}}},

@@ -21,6 +21,7 @@ package queue
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -44,6 +45,9 @@ type Config struct {
 // or packets. One limited in bytes holds no more than a packet per 20 of them,
 // an IPv4 header.
 const MaxPackets = 1 << 16
+
+// MaxBytes is the length of the longest packet that a Link takes.
+const MaxBytes = math.MaxUint32
 
 // Capacity is how many packets may wait, 0 where only their wait is limited.
 func (c *Config) Capacity() int {
