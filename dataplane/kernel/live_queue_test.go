@@ -637,6 +637,21 @@ func TestLiveQueueFair(t *testing.T) {
 					t.Errorf("%+v: want drops", q)
 				}
 			}
+			for _, next := range []string{"", ", fair: flow", ", fair: flow, codel: false", ""} {
+				if next != "" && !haveQdisc(t, "fq_codel") {
+					continue
+				}
+				p.do(0, "reload", "v0", "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 12mbit, limit: 50ms"+next+"}}\n"))
+				if now := p.qdiscs(); strings.Contains(now, "qdisc fq_codel") != (next != "") {
+					t.Errorf("after a reload to%q:\n%s", next, now)
+				}
+				eventually(t, func() error { // TCP has lost much in the flood
+					if rate := read(500*time.Millisecond) * 8 / 1e6; rate < 4 {
+						return fmt.Errorf("after a reload to %q TCP has %.2f Mbit/s of 12", next, rate)
+					}
+					return nil
+				})
+			}
 			r.term()
 			p.clean(before, qdiscs)
 		})
