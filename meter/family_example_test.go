@@ -73,3 +73,17 @@ func ExampleLocked_Wait() {
 	// 3000 bytes after 15 ms: true
 	// 1501 bytes are more than the meter ever lets through
 }
+
+// Decide has all that the answer to a request says.
+func ExampleMeter_Decide() {
+	profile, _ := meter.GCRA{Rate: meter.Rate{Bytes: 5, Period: time.Second}, Burst: 2}.Profile()
+	m := meter.New(profile)
+	for range 3 {
+		d := m.Decide(0, 1)
+		fmt.Println(d.Color, "remaining", d.Remaining, "retry after", d.RetryAfter, "reset after", d.ResetAfter)
+	}
+	// Output:
+	// green remaining 1 retry after 0s reset after 200ms
+	// green remaining 0 retry after 0s reset after 400ms
+	// red remaining 0 retry after 200ms reset after 400ms
+}

@@ -23,11 +23,7 @@ func (m *Meter) Peek(now int64, n int, in Color) Color {
 // TakeUpTo takes what would be green, but no more than n bytes, and returns how
 // much that is: a lease of a part.
 func (m *Meter) TakeUpTo(now int64, n int) int {
-	tc, te := m.Tokens(now)
-	if m.profile.peak {
-		tc = min(tc, te)
-	}
-	n = int(min(int64(n), tc))
+	n = int(min(int64(n), m.profile.remaining(m.state, m.profile.log, now)))
 	if n <= 0 || m.Color(now, n, Green) == Red {
 		return 0
 	}
@@ -38,11 +34,13 @@ func (m *Meter) TakeUpTo(now int64, n int) int {
 // nothing else is taken; false where they never would be. It is GCRA's
 // retry_after.
 func (m *Meter) RetryAfter(now int64, n int) (time.Duration, bool) {
-	p := m.profile
+	return m.profile.retryAfter(m.state, m.profile.log, now, n)
+}
+
+func (p *Profile) retryAfter(s state, log []entry, now int64, n int) (time.Duration, bool) {
 	if p.rule != nil {
-		return p.retryAfter(m.state, now, n)
+		return p.retryByRule(s, log, now, n)
 	}
-	s := m.state
 	p.rebase(&s, now)
 	cost := p.cost(n)
 	after, ok := p.c.until(s.c + cost - (p.c.room - 1))
@@ -72,19 +70,19 @@ func (b *bucket) until(debt int64) (ns int64, ok bool) {
 	return (debt-1)/b.num + 1, true
 }
 
-// retryAfter looks where a rule has more and more as time goes by. After a
+// retryByRule looks where a rule has more and more as time goes by. After a
 // pause, a warm-up has less.
-func (p *Profile) retryAfter(s state, now int64, n int) (time.Duration, bool) {
+func (p *Profile) retryByRule(s state, log []entry, now int64, n int) (time.Duration, bool) {
 	if s.epoch == notBegun {
-		p.look(&s, p.log, now, 0, Green)
+		p.look(&s, log, now, 0, Green)
 	}
 	fits := func(now int64) bool {
 		if _, draws := p.rule.(tsw); draws {
-			tc, _ := p.rule.tokens(s, p.log, now)
+			tc, _ := p.rule.tokens(s, log, now)
 			return n >= 0 && int64(n) <= tc
 		}
 		at := s
-		return p.look(&at, p.log, now, n, Green) == Green
+		return p.look(&at, log, now, n, Green) == Green
 	}
 	if w, ok := p.rule.(warmUp); ok && s.epoch != notBegun {
 		if after, ok := soonest(now, max(now, s.epoch+w.length-1), fits); ok {
@@ -118,12 +116,15 @@ func (p *Profile) latest(s state) int64 {
 // if nothing else is taken; false where it never will be. It is GCRA's
 // reset_after.
 func (m *Meter) ResetAfter(now int64) (time.Duration, bool) {
-	p, s := m.profile, m.state
+	return m.profile.resetAfter(m.state, m.profile.log, now)
+}
+
+func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bool) {
 	if p.rule != nil {
 		if s.epoch == notBegun {
-			p.look(&s, p.log, now, 0, Green)
+			p.look(&s, log, now, 0, Green)
 		}
-		return soonest(now, p.horizonOf(s, now), func(now int64) bool { return p.rule.rested(s, p.log, now) })
+		return soonest(now, p.horizonOf(s, now), func(now int64) bool { return p.rule.rested(s, log, now) })
 	}
 	p.rebase(&s, now)
 	afterC, ok := p.c.until(s.c)
