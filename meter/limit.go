@@ -13,9 +13,12 @@ import (
 
 // Peek is the color that Color would return. It changes nothing.
 func (m *Meter) Peek(now int64, n int, in Color) Color {
-	p, s := m.profile, m.state
+	return m.profile.peek(m.state, m.profile.log, now, n, in)
+}
+
+func (p *Profile) peek(s state, log []entry, now int64, n int, in Color) Color {
 	if p.rule != nil {
-		return p.look(&s, p.log, now, n, in)
+		return p.look(&s, log, now, n, in)
 	}
 	return p.color(&s, nil, now, n, in)
 }
