@@ -218,5 +218,9 @@ func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 // Tokens returns what a meter of the policy holds at the largest time seen, in
 // whole bytes, as dataplane.Pipeline does.
 func (w *Walker) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
-	return tokens(w.shared.states, &w.stages[w.stageOf[m]], uint64(w.now))
+	i, ok := w.stageOf[m]
+	if !ok {
+		return 0, 0, nil
+	}
+	return tokens(w.shared.states, &w.stages[i], uint64(w.now))
 }
