@@ -33,10 +33,10 @@ const maxTableEntries = 1 << 26
 // after it, and 5 of the index. What no key has used yet is only reserved: the
 // operating system gives it page by page.
 //
-// Who sends from many keys cannot be kept from using them up. With Idle he takes
-// nothing from those who are known: their keys stay while their meters lack
-// tokens. Without it a key stays that comes again before Keys others did; what
-// it forgets, a sender gains a new burst by, so put a meter for the sum behind it.
+// Who sends from many keys cannot be kept from using them up. A key stays that comes
+// again before Keys others did; what is forgotten, a sender gains a new burst by. With
+// Empty it gains nothing, and the first bytes of a new key are lost; with Idle a key
+// stays while its meter lacks tokens, and a new one may find no room.
 type Table[K comparable] struct {
 	late    int        // slots in lately; what each call writes is together, and apart from what each reads
 	lately  [32]uint32 // those used since the order was last brought up to date

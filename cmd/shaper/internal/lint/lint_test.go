@@ -157,7 +157,7 @@ func TestFindings(t *testing.T) {
 		{"first takes green of an average", shared("meter: {type: tswtcm, cir: 11mbit, pir: 13mbit, window: 1s}, green: {queue: a}, yellow: {dscp: 0}", "", "priority: 1"), nil},
 		{"first takes yellow of an average", shared("meter: {type: tswtcm, cir: 11mbit, pir: 13mbit, window: 1s}, green: {dscp: 0, queue: a}, yellow: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
 		{"first with a meter for each key", shared("meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, evict: idle}, green: {queue: a}", "", "priority: 1"), []string{"warning no meter bounds what class a sends there"}},
-		{"first with a meter for the sum", shared("meter: {type: gcra, rate: 20mbit, burst: 125kB, per: src, then: m}, green: {queue: a}", "", "priority: 1") + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
+		{"first with a meter for the sum", shared("meter: {type: gcra, rate: 20mbit, burst: 125kB, per: src, new: empty, then: m}, green: {queue: a}", "", "priority: 1") + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
 		{"first lower in an envelope", lent("5mbit", "7mbit"), []string{"warning the whole 12mbit"}},
 		{"first lower in a smaller envelope", lent("5mbit", "6mbit"), nil},
 		// What the types do.
@@ -183,10 +183,11 @@ func TestFindings(t *testing.T) {
 		{"a third at the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 4500, warmup: 10s}"), []string{"note GSO"}},
 		{"all of it below the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 9, warmup: 10s}"), []string{"warning burst of 9 B"}},
 		{"a third in packets", class(udp + "meter: {type: token-bucket, rate: 10p/1s, burst: 9, warmup: 10s, count: packets}"), nil},
-		{"keys sprayed", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src/24}"), []string{"p.yaml:1:107 warning a sender that sprays keys (per src/24) gets a new burst with each: put a meter for the sum behind it (then:), or forget only keys that are idle (evict: idle)"}},
+		{"keys sprayed", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src/24}"), []string{"p.yaml:1:107 warning a sender that sprays keys (per src/24) gets a new burst with each: let new keys begin empty (new: empty), and put a meter for the sum behind it (then:)"}},
 		{"keys sprayed, empty", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, new: empty}"), nil},
 		{"keys sprayed, idle", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, evict: idle}"), nil},
-		{"keys sprayed, a sum behind", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
+		{"keys sprayed, a sum behind", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", []string{"p.yaml:1:107 note a sender that sprays keys (per src) gets a new burst with each, and so takes what meter m lets through from those who are known: let new keys begin empty (new: empty)"}},
+		{"keys sprayed, empty, a sum behind", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, new: empty, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
 		{"keys sprayed at the end of a chain", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware, per: src}}\n", []string{"p.yaml:2:72 warning sprays"}},
 		{"an envelope without flows", class("green: pass") + "envelopes: {e: {cirmax: 1mbit}}\n", []string{"p.yaml:2:16 note envelope e has no flow"}},
 	} {
