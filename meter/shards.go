@@ -32,11 +32,9 @@ func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shard
 	t := &Shards[K]{seed: maphash.MakeSeed(), shards: make([]shard[K], shards)}
 	config.Keys /= shards
 	for i := range t.shards {
-		table, err := newTable[K](p, config, t.seed)
-		if err != nil {
+		if err := t.shards[i].table.init(p, config, t.seed); err != nil {
 			return nil, err
 		}
-		t.shards[i].table = *table
 	}
 	return t, nil
 }

@@ -166,7 +166,7 @@ func TestFamilyAllocatesNothing(t *testing.T) {
 				now += 1000
 				key++
 				m.Color(now, 100, Green)
-				m.Colors(now, lengths, colors)
+				m.Colors(now, lengths, nil, colors)
 				m.Peek(now, 100, Green)
 				m.Explain(now, 100, Green)
 				table.Color(key, now, 100, Green)

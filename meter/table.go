@@ -79,19 +79,23 @@ const (
 
 // NewTable returns an empty table.
 func NewTable[K comparable](p *Profile, config TableConfig) (*Table[K], error) {
-	return newTable[K](p, config, maphash.MakeSeed())
+	t := &Table[K]{}
+	if err := t.init(p, config, maphash.MakeSeed()); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
-func newTable[K comparable](p *Profile, config TableConfig, seed maphash.Seed) (*Table[K], error) {
+func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error {
 	switch {
 	case config.Keys < 1 || config.Keys > MaxKeys:
-		return nil, &FieldError{"keys", fmt.Sprintf("%d are not between 1 and %d", config.Keys, MaxKeys)}
+		return &FieldError{"keys", fmt.Sprintf("%d are not between 1 and %d", config.Keys, MaxKeys)}
 	case p.entries() > maxTableEntries/config.Keys:
-		return nil, &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each are more than %d entries", config.Keys, p.entries(), maxTableEntries)}
+		return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each are more than %d entries", config.Keys, p.entries(), maxTableEntries)}
 	case config.Idle && config.Empty:
-		return nil, &FieldError{"new", "must be full where only idle keys are forgotten: an empty bucket is not as good as new"}
+		return &FieldError{"new", "must be full where only idle keys are forgotten: an empty bucket is not as good as new"}
 	}
-	t := &Table[K]{
+	*t = Table[K]{
 		profile: p,
 		config:  config,
 		seed:    seed,
@@ -101,8 +105,8 @@ func newTable[K comparable](p *Profile, config TableConfig, seed maphash.Seed) (
 		oldest:  make([]use, 0, config.Keys/oldestPart+1),
 	}
 	t.setFresh()
-	t.rest = Meter{p.withLog(), t.fresh}
-	return t, nil
+	t.rest = Meter{profile: p.withLog(), state: t.fresh}
+	return nil
 }
 
 func (t *Table[K]) setFresh() {
@@ -132,11 +136,14 @@ func (t *Table[K]) color(hash uint64, key K, now int64, n int, in Color) Color {
 
 // ColorEach meters packets that share one time, each by the meter of the key beside
 // it, in order, as one call of Color for each would. The cache misses of a burst over
-// many keys overlap. colors and lengths are as in Meter.Colors and at least as long as
-// keys.
-func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, colors []Color) {
+// many keys overlap. before, colors and lengths are as in Meter.Colors and at least as
+// long as keys.
+func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, before, colors []Color) {
 	const burst = 32
 	lengths, colors = lengths[:len(keys)], colors[:len(keys)]
+	if before != nil {
+		before = before[:len(keys)]
+	}
 	for len(keys) > 0 {
 		var hashes [burst]uint64
 		var found [burst]int32 // slots, from 1
@@ -150,9 +157,10 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, colors []Color)
 			}
 		}
 		for i, key := range keys[:n] {
-			in := colors[i]
+			in := colorBefore(before, i)
 			switch slot := int(found[i]) - 1; {
 			case in == Red:
+				colors[i] = Red
 			case slot >= 0 && t.slots[slot].key == key: // it may have gone for one before it in the burst
 				t.clock++
 				t.slots[slot].used = t.clock
@@ -162,6 +170,7 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, colors []Color)
 			}
 		}
 		keys, lengths, colors = keys[n:], lengths[n:], colors[n:]
+		before = before[min(n, len(before)):]
 	}
 }
 
