@@ -383,13 +383,18 @@ func (l *Pipeline) stage(m *Meter) *stage {
 }
 
 func (s *stage) tokens(now int64) (tc, te int64) {
+	m := &s.Meter
 	switch {
 	case s.keyed != nil:
-		return s.keyed.table.Rest().Tokens(now)
+		m = s.keyed.table.Rest()
 	case s.envelope != nil:
 		return s.envelope.Tokens(s.flow, now)
 	}
-	return s.Tokens(now)
+	if !m.Begun() { // packets begin its clock, not who looks at it
+		look := m.Clone()
+		m = &look
+	}
+	return m.Tokens(now)
 }
 
 // Keys counts the keys of a meter of the policy; all zero where it has none, and

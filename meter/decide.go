@@ -20,7 +20,7 @@ type Decision struct {
 // Decide meters n bytes as Color does in color-blind mode, and says what Tokens,
 // RetryAfter and ResetAfter would say next. It does not allocate.
 func (m *Meter) Decide(now int64, n int) Decision {
-	return m.profile.decide(&m.state, m.profile.log, now, n)
+	return m.profile.made().decide(&m.state, m.profile.log, now, n)
 }
 
 func (p *Profile) decide(s *state, log []entry, now int64, n int) Decision {

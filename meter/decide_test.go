@@ -16,9 +16,9 @@ func TestDecide(t *testing.T) {
 		tc, te := m.Tokens(now)
 		c, _ := m.profile.Bursts()
 		n := nextLength(r, params, tc, te, c+1)
-		one := clone(&m)
+		one := clone(m)
 		got := m.Decide(now, n)
-		if want := one.Color(now, n, Green); got.Color != want || !same(&m, &one, now) {
+		if want := one.Color(now, n, Green); got.Color != want || !same(m, &one, now) {
 			t.Fatalf("%+v: %d B: %+v, Color %v", params, n, got, want)
 		}
 		after, ever := one.RetryAfter(now, n)

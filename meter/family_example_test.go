@@ -59,16 +59,15 @@ func ExampleTable() {
 // Wait holds a sender back until its bytes may pass.
 func ExampleLocked_Wait() {
 	profile, _ := meter.GCRA{Rate: meter.ByteRate(100_000), Burst: 1500}.Profile()
-	limit := meter.NewLocked(meter.New(profile))
+	limit := meter.NewLocked(profile)
 	begin := time.Now()
-	clock := func() int64 { return int64(time.Since(begin)) }
 	for range 3 {
-		if err := limit.Wait(context.Background(), clock, 1000); err != nil {
+		if err := limit.Wait(context.Background(), meter.Now, 1000); err != nil {
 			fmt.Println(err)
 		}
 	}
 	fmt.Println("3000 bytes after 15 ms:", time.Since(begin) >= 15*time.Millisecond)
-	fmt.Println(limit.Wait(context.Background(), clock, 1501))
+	fmt.Println(limit.Wait(context.Background(), meter.Now, 1501))
 	// Output:
 	// 3000 bytes after 15 ms: true
 	// 1501 bytes are more than the meter ever lets through

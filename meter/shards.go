@@ -33,11 +33,9 @@ func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shard
 	t := &Shards[K]{seed: maphash.MakeSeed(), shards: make([]shard[K], shards)}
 	config.Keys /= shards
 	for i := range t.shards {
-		table, err := newTable[K](p, config, t.seed)
-		if err != nil {
+		if err := t.shards[i].table.init(p, config, t.seed); err != nil {
 			return nil, err
 		}
-		t.shards[i].table = *table
 	}
 	return t, nil
 }
@@ -111,8 +109,8 @@ func (t *Shards[K]) Len() (n int) {
 
 // All is Table.All. The lock of a shard is held for one key at a time, and none
 // while the loop's body runs.
-func (t *Shards[K]) All() iter.Seq2[K, Meter] {
-	return func(yield func(K, Meter) bool) {
+func (t *Shards[K]) All() iter.Seq2[K, *Meter] {
+	return func(yield func(K, *Meter) bool) {
 		for i := range t.shards {
 			s := &t.shards[i]
 			for slot := 0; ; slot++ {
@@ -121,9 +119,9 @@ func (t *Shards[K]) All() iter.Seq2[K, Meter] {
 					s.mu.Unlock()
 					break
 				}
-				key, m, known := s.table.at(slot)
+				key, m := s.table.at(slot)
 				s.mu.Unlock()
-				if known && !yield(key, m) {
+				if m != nil && !yield(key, m) {
 					return
 				}
 			}

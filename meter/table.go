@@ -80,19 +80,23 @@ const (
 
 // NewTable returns an empty table.
 func NewTable[K comparable](p *Profile, config TableConfig) (*Table[K], error) {
-	return newTable[K](p, config, maphash.MakeSeed())
+	t := &Table[K]{}
+	if err := t.init(p, config, maphash.MakeSeed()); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
-func newTable[K comparable](p *Profile, config TableConfig, seed maphash.Seed) (*Table[K], error) {
+func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error {
 	switch {
 	case config.Keys < 1 || config.Keys > MaxKeys:
-		return nil, &FieldError{"keys", fmt.Sprintf("%d are not between 1 and %d", config.Keys, MaxKeys)}
-	case p.entries() > maxTableEntries/config.Keys:
-		return nil, &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each are more than %d entries", config.Keys, p.entries(), maxTableEntries)}
+		return &FieldError{"keys", fmt.Sprintf("%d are not between 1 and %d", config.Keys, MaxKeys)}
+	case p.made().entries() > maxTableEntries/config.Keys:
+		return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each are more than %d entries", config.Keys, p.entries(), maxTableEntries)}
 	case config.Idle && config.Empty:
-		return nil, &FieldError{"new", "must be full where only idle keys are forgotten: an empty bucket is not as good as new"}
+		return &FieldError{"new", "must be full where only idle keys are forgotten: an empty bucket is not as good as new"}
 	}
-	t := &Table[K]{
+	*t = Table[K]{
 		profile: p,
 		config:  config,
 		seed:    seed,
@@ -102,8 +106,8 @@ func newTable[K comparable](p *Profile, config TableConfig, seed maphash.Seed) (
 		index:   make([]uint32, config.Keys*4/3+2),
 	}
 	t.setFresh()
-	t.rest = Meter{p.withLog(), t.fresh}
-	return t, nil
+	t.rest = Meter{profile: p.withLog(), state: t.fresh}
+	return nil
 }
 
 func (t *Table[K]) setFresh() {
@@ -133,11 +137,14 @@ func (t *Table[K]) color(hash uint64, key K, now int64, n int, in Color) Color {
 
 // ColorEach meters packets that share one time, each by the meter of the key beside
 // it, in order, as one call of Color for each would. The cache misses of a burst over
-// many keys overlap. colors and lengths are as in Meter.Colors and at least as long as
-// keys.
-func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, colors []Color) {
+// many keys overlap. before, colors and lengths are as in Meter.Colors and at least as
+// long as keys.
+func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, before, colors []Color) {
 	const burst = 32
 	lengths, colors = lengths[:len(keys)], colors[:len(keys)]
+	if before != nil {
+		before = before[:len(keys)]
+	}
 	for len(keys) > 0 {
 		var hashes [burst]uint64
 		var found [burst]int32 // slots, from 1
@@ -151,9 +158,10 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, colors []Color)
 			}
 		}
 		for i, key := range keys[:n] {
-			in := colors[i]
+			in := colorBefore(before, i)
 			switch slot := int(found[i]) - 1; {
 			case in == Red:
+				colors[i] = Red
 			case slot >= 0 && t.slots[slot].key == key: // it may have gone for one before it in the burst
 				t.use(slot)
 				colors[i] = t.profile.color(&t.slots[slot].state, t.log(slot), now, lengths[i], in)
@@ -162,6 +170,7 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, colors []Color)
 			}
 		}
 		keys, lengths, colors = keys[n:], lengths[n:], colors[n:]
+		before = before[min(n, len(before)):]
 	}
 }
 
@@ -246,29 +255,29 @@ func (t *Table[K]) delete(hash uint64, key K) bool {
 // Len is how many keys are known.
 func (t *Table[K]) Len() int { return len(t.slots) - t.emptied }
 
-// All returns the keys that are known, in no order, each with a Clone of its meter. What is known
-// from the first to the last is returned once, whatever becomes of other keys
-// meanwhile.
-func (t *Table[K]) All() iter.Seq2[K, Meter] {
-	return func(yield func(K, Meter) bool) {
+// All returns the keys that are known, in no order, each with a Clone of its meter.
+// What is known from the first to the last is returned once, whatever becomes of
+// other keys meanwhile.
+func (t *Table[K]) All() iter.Seq2[K, *Meter] {
+	return func(yield func(K, *Meter) bool) {
 		for i := 0; i < len(t.slots); i++ {
-			if key, m, known := t.at(i); known && !yield(key, m) {
+			if key, m := t.at(i); m != nil && !yield(key, m) {
 				return
 			}
 		}
 	}
 }
 
-// at returns the key of a slot and its meter, or false where it is empty.
-func (t *Table[K]) at(i int) (key K, m Meter, known bool) {
+// at returns the key of a slot and a clone of its meter, nil where it is empty.
+func (t *Table[K]) at(i int) (key K, m *Meter) {
 	n := uint32(i + 1)
 	if t.order[n].older == n {
-		return key, m, false
+		return key, nil
 	}
 	s := &t.slots[i]
-	m = Meter{t.profile.withLog(), s.state}
+	m = &Meter{profile: t.profile.withLog(), state: s.state}
 	copy(m.profile.log, t.log(i))
-	return s.key, m, true
+	return s.key, m
 }
 
 // Rest is the meter that packets without a key share, and those that found no

@@ -12,7 +12,7 @@ import (
 type slowTable[K comparable] struct {
 	profile *Profile
 	config  TableConfig
-	meters  []keyed[K] // that used longest ago first
+	meters  []*keyed[K] // that used longest ago first
 	rest    Meter
 	stats   TableStats
 }
@@ -53,7 +53,7 @@ func (t *slowTable[K]) use(key K, now int64) *Meter {
 		}
 	}
 	if len(t.meters) == t.config.Keys {
-		oldest := t.meters[0].meter
+		oldest := &t.meters[0].meter
 		if t.config.Idle && !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
 			t.stats.Refused++
 			return &t.rest
@@ -61,7 +61,7 @@ func (t *slowTable[K]) use(key K, now int64) *Meter {
 		t.stats.Evicted++
 		t.meters = t.meters[1:]
 	}
-	t.meters = append(t.meters, keyed[K]{key, t.fresh()})
+	t.meters = append(t.meters, &keyed[K]{key, t.fresh()})
 	t.stats.Keys = len(t.meters)
 	return t.find(key)
 }
@@ -72,7 +72,7 @@ func (t *slowTable[K]) would(key K, now int64) Meter {
 		return m.Clone()
 	}
 	if len(t.meters) == t.config.Keys && t.config.Idle {
-		if oldest := t.meters[0].meter; !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
+		if oldest := &t.meters[0].meter; !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
 			return t.rest.Clone()
 		}
 	}
@@ -211,8 +211,8 @@ func compareAll[K comparable](t testing.TB, fast *Table[K], slow *slowTable[K], 
 	seen := map[K]bool{}
 	for key, m := range fast.All() {
 		want := slow.find(key)
-		if seen[key] || want == nil || m.state != want.state || tokensOf(&m, now) != tokensOf(want, now) || tokensOf(&m, now+1000) != tokensOf(want, now+1000) {
-			t.Fatalf("All has key %v (seen before: %v) with %v, model %+v", key, seen[key], tokensOf(&m, now), want)
+		if seen[key] || want == nil || m.state != want.state || tokensOf(m, now) != tokensOf(want, now) || tokensOf(m, now+1000) != tokensOf(want, now+1000) {
+			t.Fatalf("All has key %v (seen before: %v) with %v, model %+v", key, seen[key], tokensOf(m, now), want)
 		}
 		seen[key] = true
 		for range 3 {
@@ -444,7 +444,7 @@ func TestTableColorEach(t *testing.T) {
 				colors[i] = Color(r.IntN(3))
 				want[i] = one.Color(keys[i], now, lengths[i], colors[i])
 			}
-			each.ColorEach(keys, now, lengths, colors)
+			each.ColorEach(keys, now, lengths, colors, colors)
 			for i := range want {
 				if colors[i] != want[i] {
 					t.Fatalf("%v, %+v, packet %d of key %d: %v, want %v", p.Kind(), config, i, keys[i], colors[i], want[i])
@@ -457,7 +457,7 @@ func TestTableColorEach(t *testing.T) {
 	}
 	table, _ := NewTable[uint64](compile(t, GCRA{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
 	keys, lengths, colors := []uint64{1, 2, 3, 1}, []int{100, 100, 100, 100}, make([]Color, 4)
-	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, colors) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, nil, colors) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
