@@ -61,7 +61,8 @@ func TestSetProfileOfAll(t *testing.T) {
 				empty.SetProfile(now, p)
 				asked.Color(now, 0, Red)
 				for _, at := range []int64{now, now + 1000, now + 1e12} {
-					got, _ := empty.Tokens(at)
+					e := clone(&empty)
+					got, _ := e.Tokens(at)
 					want, _ := asked.Tokens(at)
 					if p.Kind() != KindTSWTCM && old.Kind() != KindTSWTCM && (got != want || at == now && got != 0) {
 						t.Errorf("%+v to %+v: an empty one has %d tokens after %d ns, want %d", from, to, got, at-now, want)
@@ -194,6 +195,11 @@ func TestFamilyRefusals(t *testing.T) {
 }
 
 func TestIntegersOfAll(t *testing.T) {
+	// Each bucket fits with a unit of its own, both do not with one.
+	apart, err := compile(t, TRTCM{BitRate(1e9 - 1), 1 << 26, BitRate(1e9), 1 << 50}).Integers()
+	if want := (Integers{[2]int64{8e9, 8}, [2]int64{1e9 - 1, 1}, [2]int64{1 << 26, 1 << 50}, true, false, true, Green, 0, false}); err != nil || apart != want {
+		t.Errorf("%+v, %v, want %+v", apart, err, want)
+	}
 	two := Integers{Den: [2]int64{1000, 1000}, Num: [2]int64{1, 0}, Burst: [2]int64{100, 0}, Limit: Yellow}
 	for i, want := range map[int]*Integers{
 		0: &two, 4: &two, 6: nil, 8: nil, 9: nil, 10: nil,

@@ -56,8 +56,9 @@ func New(p *Profile) Meter {
 
 // NewWithTokens returns a meter whose buckets begin with tc and te bytes, cut
 // to 0 and their bursts. Its clock begins with the first call that has a time,
-// whichever it is: from then on they refill. A window begins with tc left of its
-// limit. Where the tokens are those of a time, use Restore.
+// whichever it is, which must not be in the first 2^55 ns (a year) that an int64 has:
+// from then on they refill. A window begins with tc left of its limit. Where the
+// tokens are those of a time, use Restore.
 func NewWithTokens(p *Profile, tc, te int64) Meter {
 	p = p.made().withLog()
 	return Meter{profile: p, state: p.start(tc, te)}

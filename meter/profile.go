@@ -20,6 +20,9 @@ const (
 	// maxElapsed bounds tokens counted since a meter's epoch, in units.
 	// A debt is at most maxElapsed + maxUnits, so sums of two stay in int64.
 	maxElapsed = 1 << 61
+	// maxHorizon bounds the horizon, in ns: a meter that has not begun is told by
+	// its epoch being longer ago.
+	maxHorizon = 1 << 55
 )
 
 // Kind names the algorithm of a Profile.

@@ -109,7 +109,7 @@ func soonest(from, to int64, ok func(now int64) bool) (time.Duration, bool) {
 	if ok(from) {
 		return 0, true
 	}
-	most := min(uint64(to)-uint64(from), math.MaxInt64-1)
+	most := min(uint64(to)-uint64(from), math.MaxInt64)
 	if to < from || !ok(from+int64(most)) {
 		return 0, false
 	}

@@ -211,7 +211,7 @@ func (w wide) narrow(p *Profile, den *big.Int) bool {
 	if !w.excess {
 		p.e = bucket{}
 	}
-	p.horizon = uint64(maxElapsed / max(p.c.num, p.e.num, 1))
+	p.horizon = min(uint64(maxElapsed/max(p.c.num, p.e.num, 1)), maxHorizon)
 	if w.coupled {
 		p.coupled = -1
 	}

@@ -195,19 +195,30 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 		if err != nil {
 			continue // too fine to be exact
 		}
-		fine, err := profile.Integers()
+		one, err := profile.Integers()
 		if err != nil {
 			continue
 		}
 		burst := func(i int) int64 {
-			most := int64(1<<59) / fine.Den[i]
+			den := one.Den[i] // what both have in common
+			if b := [2]meter.Rate{a, b}[i]; b.Bytes > 0 && !one.Coupled {
+				own, err := meter.GCRA{Rate: b, Burst: 1}.Profile()
+				if err != nil {
+					panic(err)
+				}
+				den = integers(own).Den[0]
+			}
+			most := int64(1<<59) / den
 			return min(most, pick(r, 1, 1, 64, 1500, 1500+r.Int64N(60_000), 65_535, 1e6, 1e9, most-1, most))
 		}
 		m := &dataplane.Meter{Params: params(burst(0), burst(1)), Aware: r.IntN(3) > 0, PreColor: dscpColors}
 		if kind > 1 && r.IntN(8) == 0 {
 			m.Params = pick(r, params(burst(0), 0), params(0, burst(1)))
 		}
-		if _, err := m.Params.Profile(); err != nil {
+		if profile, err = m.Params.Profile(); err != nil {
+			continue
+		}
+		if _, err := profile.Integers(); err != nil {
 			continue
 		}
 		if r.IntN(3) == 0 {
