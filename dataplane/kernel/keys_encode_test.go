@@ -180,3 +180,13 @@ func TestTableSlots(t *testing.T) {
 		about.record(g)
 	}
 }
+
+// TestTokensOfNoClass: a class that the policy does not have leads to no meter.
+func TestTokensOfNoClass(t *testing.T) {
+	s := &Shaper{}
+	for _, class := range []int{-1, 0, 1} {
+		if tokens, err := s.Tokens(class); tokens != nil || err != nil {
+			t.Errorf("class %d: %v, %v", class, tokens, err)
+		}
+	}
+}
