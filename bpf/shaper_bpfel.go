@@ -65,7 +65,9 @@ type ShaperBound struct {
 type ShaperBucket struct {
 	_    structs.HostLayout
 	Num  uint64
+	Den  uint64
 	Size int64
+	Over uint64
 	Full uint64
 }
 
@@ -226,8 +228,6 @@ type ShaperStage struct {
 	_       structs.HostLayout
 	Buckets [2]ShaperBucket
 	Horizon uint64
-	Den     uint64
-	Over    uint64
 	Window  uint64
 	Mask    [2]ShaperKey
 	Yellow  uint64

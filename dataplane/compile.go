@@ -95,24 +95,24 @@ func (c *compiler) meter(m *Meter) int32 {
 	}
 	i := int32(len(c.stages))
 	c.stageOf[m] = i
-	c.stages = append(c.stages, stage{})
-	s := stage{of: m, packets: m.Packets, aware: m.Aware, from: m.PreColor.From, then: -1}
+	c.stages = append(c.stages, stage{of: m, packets: m.Packets, aware: m.Aware, from: m.PreColor.From, then: -1})
+	s := &c.stages[i]
 	if !m.Initial.valid() {
 		c.add(m, "initial", "must be between nothing and all of the burst")
 	}
-	c.preColor(&s, m)
+	c.preColor(s, m)
 	if m.Params == nil {
 		c.add(m, "type", "is missing: a meter needs parameters")
 	} else if p, err := m.Params.Profile(); err != nil {
 		c.join(m, "type", err)
 	} else {
 		s.kind = p.Kind()
-		c.state(&s, m, p)
+		c.state(s, m, p)
 	}
 	if m.Then != nil {
-		s.then = c.then(m)
+		then := c.then(m) // which moves the stages
+		c.stages[i].then = then
 	}
-	c.stages[i] = s
 	return i
 }
 

@@ -151,3 +151,30 @@ func TestInheritEnvelope(t *testing.T) {
 		}
 	}
 }
+
+// TestMetersOfOthers: a meter that no class leads to has no tokens and no keys, and
+// not those of the policy's first.
+func TestMetersOfOthers(t *testing.T) {
+	params := meter.GCRA{Rate: meter.ByteRate(1), Burst: 1000}
+	own := &Meter{Params: params, Per: Key{By: BySrc}}
+	foreign := &Meter{Params: params}
+	for name, policy := range map[string]*Policy{
+		"keyed":    {Classes: []Class{{Name: "a", Meter: own}}},
+		"unkeyed":  {Classes: []Class{{Name: "a", Meter: &Meter{Params: params}}}},
+		"no meter": {Classes: []Class{{Name: "a"}}},
+	} {
+		l := build(t, policy)
+		process(l, 0, ip(0, 400))
+		for _, m := range []*Meter{foreign, nil} {
+			if tc, te := l.Tokens(m); tc != 0 || te != 0 {
+				t.Errorf("%s: %d and %d tokens", name, tc, te)
+			}
+			if n := l.Keys(m); n != (meter.TableStats{}) {
+				t.Errorf("%s: %+v", name, n)
+			}
+		}
+	}
+	if n := build(t, &Policy{Classes: []Class{{Name: "a", Meter: own}}}).Keys(own); n != (meter.TableStats{}) {
+		t.Errorf("%+v before the first packet", n)
+	}
+}

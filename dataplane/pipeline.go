@@ -371,25 +371,43 @@ func (l *Pipeline) Stats() []ClassStats { return l.stats }
 
 // Tokens returns what a meter of the policy holds at the pipeline's time, as
 // meter.Meter.Tokens does. Of a meter for each key it is what those packets share
-// that have none.
+// that have none. It is 0 of a meter that no class leads to.
 func (l *Pipeline) Tokens(m *Meter) (tc, te int64) {
-	return l.stages[l.stageOf[m]].tokens(l.now)
+	if s := l.stage(m); s != nil {
+		return s.tokens(l.now)
+	}
+	return 0, 0
+}
+
+// stage returns that of a meter, or nil where the policy has none for it.
+func (l *Pipeline) stage(m *Meter) *stage {
+	i, ok := l.stageOf[m]
+	if !ok {
+		return nil
+	}
+	return &l.stages[i]
 }
 
 func (s *stage) tokens(now int64) (tc, te int64) {
+	m := &s.Meter
 	switch {
 	case s.keyed != nil:
-		return s.keyed.table.Rest().Tokens(now)
+		m = s.keyed.table.Rest()
 	case s.envelope != nil:
 		return s.envelope.Tokens(s.flow, now)
 	}
-	return s.Tokens(now)
+	if !m.Begun() { // packets begin its clock, not who looks at it
+		look := m.Clone()
+		m = &look
+	}
+	return m.Tokens(now)
 }
 
-// Keys counts the keys of a meter of the policy; all zero where it has none.
+// Keys counts the keys of a meter of the policy; all zero where it has none, and
+// for a meter that no class leads to.
 func (l *Pipeline) Keys(m *Meter) meter.TableStats {
-	if k := l.stages[l.stageOf[m]].keyed; k != nil {
-		return k.table.Stats()
+	if s := l.stage(m); s != nil && s.keyed != nil {
+		return s.keyed.table.Stats()
 	}
 	return meter.TableStats{}
 }

@@ -48,8 +48,8 @@ func ExampleMeter_Color_aware() {
 func ExampleMeter_Colors() {
 	profile, _ := meter.SRTCM{CIR: meter.BitRate(1_000_000), CBS: 3000, EBS: 1500}.Profile()
 	m := meter.New(profile)
-	colors := make([]meter.Color, 4) // all green before: color-blind
-	m.Colors(0, []int{1500, 1500, 1500, 64}, colors)
+	colors := make([]meter.Color, 4)
+	m.Colors(0, []int{1500, 1500, 1500, 64}, nil, colors) // nil: color-blind
 	fmt.Println(colors)
 	// Output:
 	// [green green yellow red]

@@ -116,7 +116,7 @@ type Explanation struct {
 // Explain is Color with the grounds of its verdict. Te is Tp for a meter of
 // RFC 2698.
 func (m *Meter) Explain(now int64, n int, in Color) Explanation {
-	return m.profile.explain(&m.state, m.profile.log, now, n, in)
+	return m.profile.made().explain(&m.state, m.profile.log, now, n, in)
 }
 
 func (p *Profile) explain(s *state, log []entry, now int64, n int, in Color) Explanation {

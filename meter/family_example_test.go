@@ -59,17 +59,30 @@ func ExampleTable() {
 // Wait holds a sender back until its bytes may pass.
 func ExampleLocked_Wait() {
 	profile, _ := meter.GCRA{Rate: meter.ByteRate(100_000), Burst: 1500}.Profile()
-	limit := meter.NewLocked(meter.New(profile))
+	limit := meter.NewLocked(profile)
 	begin := time.Now()
-	clock := func() int64 { return int64(time.Since(begin)) }
 	for range 3 {
-		if err := limit.Wait(context.Background(), clock, 1000); err != nil {
+		if err := limit.Wait(context.Background(), meter.Now, 1000); err != nil {
 			fmt.Println(err)
 		}
 	}
 	fmt.Println("3000 bytes after 15 ms:", time.Since(begin) >= 15*time.Millisecond)
-	fmt.Println(limit.Wait(context.Background(), clock, 1501))
+	fmt.Println(limit.Wait(context.Background(), meter.Now, 1501))
 	// Output:
 	// 3000 bytes after 15 ms: true
 	// 1501 bytes are more than the meter ever lets through
+}
+
+// Decide has all that the answer to a request says.
+func ExampleMeter_Decide() {
+	profile, _ := meter.GCRA{Rate: meter.Rate{Bytes: 5, Period: time.Second}, Burst: 2}.Profile()
+	m := meter.New(profile)
+	for range 3 {
+		d := m.Decide(0, 1)
+		fmt.Println(d.Color, "remaining", d.Remaining, "retry after", d.RetryAfter, "reset after", d.ResetAfter)
+	}
+	// Output:
+	// green remaining 1 retry after 0s reset after 200ms
+	// green remaining 0 retry after 0s reset after 400ms
+	// red remaining 0 retry after 200ms reset after 400ms
 }

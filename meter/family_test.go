@@ -22,7 +22,7 @@ func logged(t testing.TB) *rand.Rand {
 func clone(m *Meter) Meter {
 	own := *m.profile
 	own.log = slices.Clone(own.log)
-	return Meter{&own, m.state}
+	return Meter{profile: &own, state: m.state}
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }

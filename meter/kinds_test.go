@@ -56,11 +56,17 @@ func TestSetProfileOfAll(t *testing.T) {
 				if got, _ := stale.Tokens(now); p.Kind() != KindTSWTCM && got > want {
 					t.Errorf("%+v to %+v at an earlier time: %d tokens, want at most %d", from, to, got, want)
 				}
-				// Nor does one that waits for its first packet begin.
-				empty := NewWithTokens(compile(t, from), 0, 0)
+				// The clock of one that waits for its first call begins.
+				empty, asked := NewWithTokens(compile(t, from), 0, 0), NewWithTokens(p, 0, 0)
 				empty.SetProfile(now, p)
-				if got, _ := empty.Tokens(now + 1e12); p.Kind() != KindTSWTCM && old.Kind() != KindTSWTCM && got != 0 {
-					t.Errorf("%+v to %+v: an empty one has %d tokens", from, to, got)
+				asked.Color(now, 0, Red)
+				for _, at := range []int64{now, now + 1000, now + 1e12} {
+					e := clone(&empty)
+					got, _ := e.Tokens(at)
+					want, _ := asked.Tokens(at)
+					if p.Kind() != KindTSWTCM && old.Kind() != KindTSWTCM && (got != want || at == now && got != 0) {
+						t.Errorf("%+v to %+v: an empty one has %d tokens after %d ns, want %d", from, to, got, at-now, want)
+					}
 				}
 			}
 		}
@@ -136,33 +142,39 @@ func TestFamilyRefusals(t *testing.T) {
 		params compiler
 		want   string // all that is wrong; empty where nothing is
 	}{
-		{GCRA{}, "rate must be above zero\nburst must be above zero"},
-		{TokenBucket{ok, 1, 999}, "warmup of 999ns is not between 1µs and 24h0m0s"},
-		{TokenBucket{ok, 1, day + 1}, "warmup of 24h0m0.000000001s is not between 1µs and 24h0m0s"},
-		{TokenBucket{ok, 1, -1}, "warmup of -1ns is not between 1µs and 24h0m0s"},
+		{GCRA{}, "Rate must be above zero\nBurst must be above zero"},
+		{TokenBucket{ok, 1, 999}, "Warmup of 999ns is not between 1µs and 24h0m0s"},
+		{TokenBucket{ok, 1, day + 1}, "Warmup of 24h0m0.000000001s is not between 1µs and 24h0m0s"},
+		{TokenBucket{ok, 1, -1}, "Warmup of -1ns is not between 1µs and 24h0m0s"},
 		{TokenBucket{ok, 1, 1000}, ""},
 		{TokenBucket{ok, 1, day}, ""},
-		{TokenBucket{BitRate(1), 19216, day}, "burst of 19216 bytes is above the largest burst that stays exact at this rate with a warm-up, 19215 bytes"},
-		{TokenBucket{BitRate(1), 19215, day}, ""},
-		{FixedWindow{0, 999}, "limit must be above zero\nwindow of 999ns is not between 1µs and 8784h0m0s"},
-		{FixedWindow{1<<47 + 1, 366*day + 1}, "limit is above 2^47 bytes\nwindow of 8784h0m0.000000001s is not between 1µs and 8784h0m0s"},
+		// 2^62 units: 8e9 a byte, of 150 parts each where the warm-up is a multiple of
+		// 100 ns, of 15000 where it is none of 2 nor of 5.
+		{TokenBucket{BitRate(1), 3843072, day}, "Burst of 3843072 bytes is above the largest burst that stays exact at this rate with a warm-up of 24h0m0s, 3843071 bytes"},
+		{TokenBucket{BitRate(1), 3843071, day}, ""},
+		{TokenBucket{BitRate(1), 38431, 1001}, "Burst of 38431 bytes is above the largest burst that stays exact at this rate with a warm-up of 1.001µs, 38430 bytes"},
+		{TokenBucket{BitRate(1), 38430, 1001}, ""},
+		{TokenBucket{BitRate(1), 72057595, day}, "Burst of 72057595 bytes is above the largest burst that a word of 64 bits holds exactly at this rate, 72057594 bytes"},
+		{TokenBucket{Unlimited, 1, day}, "Burst has an unlimited rate"},
+		{FixedWindow{0, 999}, "Limit must be above zero\nWindow of 999ns is not between 1µs and 8784h0m0s"},
+		{FixedWindow{1<<47 + 1, 366*day + 1}, "Limit is above 2^47 bytes\nWindow of 8784h0m0.000000001s is not between 1µs and 8784h0m0s"},
 		{FixedWindow{1 << 47, 366 * day}, ""},
 		{FixedWindow{1, 1000}, ""},
-		{SlidingCounter{-1, -5}, "limit must be above zero\nwindow of -5ns is not between 1µs and 8784h0m0s"},
+		{SlidingCounter{-1, -5}, "Limit must be above zero\nWindow of -5ns is not between 1µs and 8784h0m0s"},
 		{SlidingCounter{1 << 47, 366 * day}, ""},
-		{SlidingWindow{1, 1000, 0}, "slots 0 are not between 1 and 4096"},
-		{SlidingWindow{0, 0, 4097}, "slots 4097 are not between 1 and 4096\nlimit must be above zero\nwindow of 0s is not between 1µs and 8784h0m0s"},
-		{SlidingWindow{1, 1000, 3}, "slots 3 do not divide a window of 1µs into whole nanoseconds"},
+		{SlidingWindow{1, 1000, 0}, "Slots 0 are not between 1 and 4096"},
+		{SlidingWindow{0, 0, 4097}, "Slots 4097 are not between 1 and 4096\nLimit must be above zero\nWindow of 0s is not between 1µs and 8784h0m0s"},
+		{SlidingWindow{1, 1000, 3}, "Slots 3 do not divide a window of 1µs into whole nanoseconds"},
 		{SlidingWindow{1, 4096, 4096}, ""},
-		{SlidingLog{1, 1000, 0}, "entries 0 are not between 1 and 1048576"},
-		{SlidingLog{1, 999, 1<<20 + 1}, "entries 1048577 are not between 1 and 1048576\nwindow of 999ns is not between 1µs and 8784h0m0s"},
+		{SlidingLog{1, 1000, 0}, "Entries 0 are not between 1 and 1048576"},
+		{SlidingLog{1, 999, 1<<20 + 1}, "Entries 1048577 are not between 1 and 1048576\nWindow of 999ns is not between 1µs and 8784h0m0s"},
 		{SlidingLog{1, 1000, 1 << 20}, ""},
-		{TSWTCM{}, "CIR must be above zero (RFC 2859 §2)\nPIR must be above zero (RFC 2859 §2)\nwindow of 0s is not between 1µs and 1h0m0s"},
-		{TSWTCM{ok, BitRate(8e6 - 1), time.Hour + 1, 0}, "PIR 7999999bit is below CIR 8mbit: it must be equal or greater (RFC 2859 §2)\nwindow of 1h0m0.000000001s is not between 1µs and 1h0m0s"},
+		{TSWTCM{}, "CIR must be above zero (RFC 2859 §2)\nPIR must be above zero (RFC 2859 §2)\nWindow of 0s is not between 1µs and 1h0m0s"},
+		{TSWTCM{ok, BitRate(8e6 - 1), time.Hour + 1, 0}, "PIR 7999999bit is below CIR 8mbit: it must be equal or greater (RFC 2859 §2)\nWindow of 1h0m0.000000001s is not between 1µs and 1h0m0s"},
 		{TSWTCM{ok, ok, time.Hour, math.MaxUint64}, ""},
 		{TSWTCM{ok, ByteRate(1<<46/3600 + 1), time.Hour, 0}, "PIR brings more than 2^46 bytes in a window"},
 		{TSWTCM{ok, ByteRate(1 << 46 / 3600), time.Hour, 0}, ""},
-		{TokenBucket{Rate{}, 0, -1}, "warmup of -1ns is not between 1µs and 24h0m0s\nrate must be above zero\nburst must be above zero"},
+		{TokenBucket{Rate{}, 0, -1}, "Warmup of -1ns is not between 1µs and 24h0m0s\nRate must be above zero\nBurst must be above zero"},
 	} {
 		p, err := test.params.Profile()
 		switch {
@@ -170,7 +182,7 @@ func TestFamilyRefusals(t *testing.T) {
 			t.Errorf("%+v: %v", test.params, err)
 		case test.want == "":
 			if c, _ := p.Bursts(); c < 1 {
-				t.Errorf("%+v: a burst of %d", test.params, c)
+				t.Errorf("%+v: a Burst of %d", test.params, c)
 			}
 		case err == nil || err.Error() != test.want:
 			t.Errorf("%+v: %v\nwant %s", test.params, err, test.want)
@@ -183,15 +195,23 @@ func TestFamilyRefusals(t *testing.T) {
 }
 
 func TestIntegersOfAll(t *testing.T) {
-	two := Integers{Den: 1000, Num: [2]int64{1, 0}, Burst: [2]int64{100, 0}, Limit: Yellow}
+	// Each bucket fits with a unit of its own, both do not with one.
+	apart, err := compile(t, TRTCM{BitRate(1e9 - 1), 1 << 26, BitRate(1e9), 1 << 50}).Integers()
+	if want := (Integers{[2]int64{8e9, 8}, [2]int64{1e9 - 1, 1}, [2]int64{1 << 26, 1 << 50}, true, false, true, Green, 0, false}); err != nil || apart != want {
+		t.Errorf("%+v, %v, want %+v", apart, err, want)
+	}
+	two := Integers{Den: [2]int64{1000, 1000}, Num: [2]int64{1, 0}, Burst: [2]int64{100, 0}, Limit: Yellow}
 	for i, want := range map[int]*Integers{
 		0: &two, 4: &two, 6: nil, 8: nil, 9: nil, 10: nil,
 		5: {Burst: [2]int64{100, 0}, Limit: Yellow, Window: 1e9},
 		7: {Burst: [2]int64{100, 0}, Limit: Yellow, Window: 1e9, Sliding: true},
 	} {
-		got, ok := compile(t, kinds[i]).Integers()
-		if ok != (want != nil) || ok && got != *want {
-			t.Errorf("%+v: %+v, %v", kinds[i], got, ok)
+		got, err := compile(t, kinds[i]).Integers()
+		if (err == nil) != (want != nil) || want != nil && got != *want {
+			t.Errorf("%+v: %+v, %v", kinds[i], got, err)
+		}
+		if field := new(FieldError); err != nil && !errors.As(err, &field) {
+			t.Errorf("%v is no FieldError", err)
 		}
 	}
 }

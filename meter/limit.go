@@ -11,11 +11,15 @@ import (
 
 // What limits more than packets: asking without taking, taking a part, waiting.
 
-// Peek is the color that Color would return. It changes nothing.
+// Peek is the color that Color would return. It takes nothing.
 func (m *Meter) Peek(now int64, n int, in Color) Color {
-	p, s := m.profile, m.state
+	m.begin(now)
+	return m.profile.peek(m.state, m.profile.log, now, n, in)
+}
+
+func (p *Profile) peek(s state, log []entry, now int64, n int, in Color) Color {
 	if p.rule != nil {
-		return p.look(&s, p.log, now, n, in)
+		return p.look(&s, log, now, n, in)
 	}
 	return p.color(&s, nil, now, n, in)
 }
@@ -23,11 +27,8 @@ func (m *Meter) Peek(now int64, n int, in Color) Color {
 // TakeUpTo takes what would be green, but no more than n bytes, and returns how
 // much that is: a lease of a part.
 func (m *Meter) TakeUpTo(now int64, n int) int {
-	tc, te := m.Tokens(now)
-	if m.profile.peak {
-		tc = min(tc, te)
-	}
-	n = int(min(int64(n), tc))
+	m.begin(now)
+	n = int(min(int64(n), m.profile.remaining(m.state, m.profile.log, now)))
 	if n <= 0 || m.Color(now, n, Green) == Red {
 		return 0
 	}
@@ -35,14 +36,17 @@ func (m *Meter) TakeUpTo(now int64, n int) int {
 }
 
 // RetryAfter is how long it takes until n bytes would be green, 0 for now, if
-// nothing else is taken; false where they never would be. It is GCRA's
-// retry_after.
+// nothing else is taken; false where they never would be, or not as soon as in the
+// 292 years of a Duration. It is GCRA's retry_after.
 func (m *Meter) RetryAfter(now int64, n int) (time.Duration, bool) {
-	p := m.profile
+	m.begin(now)
+	return m.profile.retryAfter(m.state, m.profile.log, now, n)
+}
+
+func (p *Profile) retryAfter(s state, log []entry, now int64, n int) (time.Duration, bool) {
 	if p.rule != nil {
-		return p.retryAfter(m.state, now, n)
+		return p.retryByRule(s, log, now, n)
 	}
-	s := m.state
 	p.rebase(&s, now)
 	cost := p.cost(n)
 	after, ok := p.c.until(s.c + cost - (p.c.room - 1))
@@ -50,15 +54,23 @@ func (m *Meter) RetryAfter(now int64, n int) (time.Duration, bool) {
 		peak, fits := p.e.until(s.e + cost - (p.e.room - 1))
 		after, ok = max(after, peak), ok && fits && cost < p.e.room
 	}
-	return delay(now, s.epoch, after), ok && cost < p.c.room
+	return delay(now, s.epoch, after, ok && cost < p.c.room)
 }
 
-// delay is a time after the latest that a state has seen, seen from now.
-func delay(now, epoch, after int64) time.Duration {
+// delay is a time after the latest that a state has seen, seen from now; false where
+// it does not come, or a Duration does not reach it.
+func delay(now, epoch, after int64, comes bool) (time.Duration, bool) {
 	if after > 0 && epoch > now { // no tokens come before the latest time is there again
-		after += epoch - now
+		back := uint64(epoch) - uint64(now)
+		if back > uint64(math.MaxInt64-after) {
+			return 0, false
+		}
+		after += int64(back)
 	}
-	return time.Duration(after)
+	if !comes {
+		return 0, false
+	}
+	return time.Duration(after), true
 }
 
 // until is in how many ns a bucket will have paid a debt, in units.
@@ -72,22 +84,27 @@ func (b *bucket) until(debt int64) (ns int64, ok bool) {
 	return (debt-1)/b.num + 1, true
 }
 
-// retryAfter looks where a rule has more and more as time goes by. After a
+// retryByRule looks where a rule has more and more as time goes by. After a
 // pause, a warm-up has less.
-func (p *Profile) retryAfter(s state, now int64, n int) (time.Duration, bool) {
+func (p *Profile) retryByRule(s state, log []entry, now int64, n int) (time.Duration, bool) {
+	now = max(now, earliest)
 	if s.epoch == notBegun {
-		p.look(&s, p.log, now, 0, Green)
+		p.look(&s, log, now, 0, Green)
 	}
 	fits := func(now int64) bool {
 		if _, draws := p.rule.(tsw); draws {
-			tc, _ := p.rule.tokens(s, p.log, now)
+			tc, _ := p.rule.tokens(s, log, now)
 			return n >= 0 && int64(n) <= tc
 		}
 		at := s
-		return p.look(&at, p.log, now, n, Green) == Green
+		return p.look(&at, log, now, n, Green) == Green
 	}
 	if w, ok := p.rule.(warmUp); ok && s.epoch != notBegun {
-		if after, ok := soonest(now, max(now, s.epoch+w.length-1), fits); ok {
+		cold := s.epoch + w.length - 1
+		if cold < s.epoch {
+			cold = math.MaxInt64
+		}
+		if after, ok := soonest(now, max(now, cold), fits); ok {
 			return after, true
 		}
 	}
@@ -115,15 +132,20 @@ func (p *Profile) latest(s state) int64 {
 }
 
 // ResetAfter is how long it takes until the meter is as if nothing had passed,
-// if nothing else is taken; false where it never will be. It is GCRA's
-// reset_after.
+// if nothing else is taken; false where it never will be, as for RetryAfter. It is
+// GCRA's reset_after.
 func (m *Meter) ResetAfter(now int64) (time.Duration, bool) {
-	p, s := m.profile, m.state
+	m.begin(now)
+	return m.profile.resetAfter(m.state, m.profile.log, now)
+}
+
+func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bool) {
 	if p.rule != nil {
+		now = max(now, earliest)
 		if s.epoch == notBegun {
-			p.look(&s, p.log, now, 0, Green)
+			p.look(&s, log, now, 0, Green)
 		}
-		return soonest(now, p.horizonOf(s, now), func(now int64) bool { return p.rule.rested(s, p.log, now) })
+		return soonest(now, p.horizonOf(s, now), func(now int64) bool { return p.rule.rested(s, log, now) })
 	}
 	p.rebase(&s, now)
 	afterC, ok := p.c.until(s.c)
@@ -136,13 +158,13 @@ func (m *Meter) ResetAfter(now int64) (time.Duration, bool) {
 			afterE, paid = overflows, fits && p.c.num > 0
 		}
 	}
-	return delay(now, s.epoch, max(afterC, afterE)), ok && paid
+	return delay(now, s.epoch, max(afterC, afterE), ok && paid)
 }
 
 // rested says whether a state is as good as that of a new meter that is full.
 func (p *Profile) rested(s state, log []entry, now int64) bool {
 	if p.rule != nil {
-		return p.rule.rested(s, log, now)
+		return p.rule.rested(s, log, max(now, earliest))
 	}
 	p.rebase(&s, now)
 	return s.c <= 0 && s.e <= 0
@@ -155,7 +177,7 @@ type Reservation struct {
 
 	profile *Profile
 	at      int64 // ns
-	cost    int64 // units
+	cost    int64 // units, or bytes of a wide bucket
 }
 
 // Reserve takes n bytes that may be used after a delay, ahead of those that ask
@@ -170,24 +192,41 @@ func (m *Meter) Reserve(now int64, n int, longest time.Duration) Reservation {
 		return Reservation{}
 	case after == 0 && m.Color(now, n, Green) != Red:
 		return Reservation{OK: true, at: now}
+	}
+	r := Reservation{true, after, p, now + int64(after), int64(n)}
+	w, ok := p.rule.(wide)
+	switch {
+	case r.at < now: // beyond all times
+		return Reservation{}
+	case ok && !w.excess && m.c > r.cost-maxElapsed:
+		l := w.load(m.state, p.log)
+		w.refill(&l, now)
+		l.at[0].bytes -= r.cost
+		w.store(l, &m.state, p.log)
+		return r
 	case p.rule != nil || p.e.room > 0:
 		return Reservation{}
 	}
-	m.profile.rebase(&m.state, now)
-	cost := p.cost(n)
-	if m.c > maxElapsed-cost {
+	p.rebase(&m.state, now)
+	r.cost = p.cost(n)
+	if m.c > maxElapsed-r.cost {
 		return Reservation{}
 	}
-	m.c += cost
-	return Reservation{true, after, p, now + int64(after), cost}
+	m.c += r.cost
+	return r
 }
 
 // Cancel gives back what was reserved, unless its delay is over. SetProfile ends
 // all reservations: it forgives what they took ahead.
 func (m *Meter) Cancel(now int64, r Reservation) {
-	if r.OK && now < r.at && r.profile == m.profile {
-		m.c = max(m.c-r.cost, 0) // one before it may have been canceled
+	if !r.OK || now >= r.at || r.profile != m.profile {
+		return
 	}
+	if w, ok := r.profile.rule.(wide); ok {
+		w.give(&m.state, r.cost)
+		return
+	}
+	m.c = max(m.c-r.cost, 0) // one before it may have been canceled
 }
 
 // ErrNeverFits is what Wait returns for more than the meter ever lets through.

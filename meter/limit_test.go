@@ -16,10 +16,11 @@ func anyParams(r *rand.Rand) compiler {
 }
 
 // used is a meter with some history, and the time of its latest packet.
-func used(t testing.TB, r *rand.Rand, params compiler) (m Meter, now int64) {
+func used(t testing.TB, r *rand.Rand, params compiler) (m *Meter, now int64) {
 	p := compile(t, params)
 	c, e := p.Bursts()
-	m = NewWithTokens(p, pick(r, c, c, 0, c/2), pick(r, e, 0))
+	m = new(Meter)
+	*m = NewWithTokens(p, pick(r, c, c, 0, c/2), pick(r, e, 0))
 	now = firstTime(r, params)
 	for i := range 1 + r.IntN(20) {
 		if i > 0 {
@@ -51,9 +52,9 @@ func TestPeek(t *testing.T) {
 		now = pick(r, now, nextTime(r, params, now), now-1)
 		tc, te := m.Tokens(now)
 		n, in := nextLength(r, params, tc, te, tc+1), Color(r.IntN(3))
-		before := clone(&m)
+		before := clone(m)
 		peeked := m.Peek(now, n, in)
-		if !same(&m, &before, now) {
+		if !same(m, &before, now) {
 			t.Fatalf("%+v: Peek changed the meter", params)
 		}
 		if got := m.Color(now, n, in); got != peeked {
@@ -70,12 +71,12 @@ func TestTakeUpTo(t *testing.T) {
 		now = nextTime(r, params, now)
 		tc, te := m.Tokens(now)
 		n := nextLength(r, params, tc, te, tc+1)
-		one, more := clone(&m), clone(&m)
+		one, more := clone(m), clone(m)
 		got := m.TakeUpTo(now, n)
 		if got < 0 || got > max(n, 0) {
 			t.Fatalf("%+v: %d of %d", params, got, n)
 		}
-		if got > 0 && (one.Color(now, got, Green) != Green || !same(&one, &m, now)) {
+		if got > 0 && (one.Color(now, got, Green) != Green || !same(&one, m, now)) {
 			t.Fatalf("%+v: took %d of %d, which is not green", params, got, n)
 		}
 		if got < n && m.profile.kind != KindTSWTCM && more.Color(now, got+1, Green) == Green {
@@ -101,13 +102,13 @@ func TestRetryAfter(t *testing.T) {
 		if n == 0 && at < now && m.profile.kind == KindSlidingCounter {
 			continue // more than the limit may be in view before the latest time
 		}
-		before := clone(&m)
+		before := clone(m)
 		after, ok := m.RetryAfter(at, n)
-		if !same(&m, &before, at) {
+		if !same(m, &before, at) {
 			t.Fatalf("%+v: RetryAfter changed the meter", params)
 		}
 		green := func(at int64) bool {
-			m := clone(&m)
+			m := clone(m)
 			return m.Color(at, n, Green) == Green
 		}
 		switch {
@@ -212,10 +213,10 @@ func asNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
 func newSlowWarmIdle(m *Meter, now int64) bool {
 	w := m.profile.rule.(warmUp)
 	s := slowWarm{
-		rate: whole(w.num), burst: whole(w.burst * (w.unit / fine)), warmup: whole(w.length),
+		rate: whole(w.num), burst: whole(w.burst * (w.unit / w.fine)), warmup: whole(w.length),
 		level: whole(m.c), begin: m.e, last: m.epoch, begun: true,
 	}
-	s.level.Quo(s.level, whole(fine))
+	s.level.Quo(s.level, whole(w.fine))
 	return m.epoch <= now && s.idle(now)
 }
 
@@ -229,9 +230,9 @@ func TestResetAfter(t *testing.T) {
 			continue
 		}
 		at := pick(r, now, now, nextTime(r, params, now), now-1)
-		before := clone(&m)
+		before := clone(m)
 		after, ok := m.ResetAfter(at)
-		if !same(&m, &before, at) {
+		if !same(m, &before, at) {
 			t.Fatalf("%+v: ResetAfter changed the meter", params)
 		}
 		switch {
@@ -240,12 +241,12 @@ func TestResetAfter(t *testing.T) {
 			if four, is := params.(TRTCM4115); !is || four.CIR.Bytes > 0 && four.EIR.Bytes > 0 {
 				t.Fatalf("%+v: never resets", params)
 			}
-			if asNew(&m, r, params, at+1e17, now) {
+			if asNew(m, r, params, at+1e17, now) {
 				t.Fatalf("%+v: is as new after all", params)
 			}
-		case after < 0 || !asNew(&m, r, params, at+int64(after), now):
+		case after < 0 || !asNew(m, r, params, at+int64(after), now):
 			t.Fatalf("%+v: %v after %d it is not as new, state %+v", params, after, at, m.state)
-		case after > 0 && asNew(&m, r, params, at+int64(after)-1, now):
+		case after > 0 && asNew(m, r, params, at+int64(after)-1, now):
 			t.Fatalf("%+v: a ns before %v after %d it is as new, state %+v", params, after, at, m.state)
 		case after > 0:
 			later++

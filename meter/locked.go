@@ -12,8 +12,9 @@ type Locked struct {
 	m  Meter
 }
 
-// NewLocked returns a meter that begins with the state of m.
-func NewLocked(m Meter) *Locked { return &Locked{m: m} }
+// NewLocked returns a meter as New does. Do may give it another state, as
+// *m = Restore(...).
+func NewLocked(p *Profile) *Locked { return &Locked{m: New(p)} }
 
 // Color is Meter.Color.
 func (l *Locked) Color(now int64, n int, in Color) Color {
@@ -23,10 +24,20 @@ func (l *Locked) Color(now int64, n int, in Color) Color {
 	return c
 }
 
-// Colors is Meter.Colors.
-func (l *Locked) Colors(now int64, lengths []int, colors []Color) {
+// Allow is Meter.Allow.
+func (l *Locked) Allow(now int64, n int) bool { return l.Color(now, n, Green) != Red }
+
+// Decide is Meter.Decide.
+func (l *Locked) Decide(now int64, n int) Decision {
 	l.mu.Lock()
-	l.m.Colors(now, lengths, colors)
+	defer l.mu.Unlock()
+	return l.m.Decide(now, n)
+}
+
+// Colors is Meter.Colors.
+func (l *Locked) Colors(now int64, lengths []int, before, colors []Color) {
+	l.mu.Lock()
+	l.m.Colors(now, lengths, before, colors)
 	l.mu.Unlock()
 }
 

@@ -18,7 +18,7 @@ type SlidingLog struct {
 func (t SlidingLog) Profile() (*Profile, error) {
 	var f faults
 	if t.Entries < 1 || t.Entries > maxEntries {
-		f.add("entries", fmt.Sprintf("%d are not between 1 and %d", t.Entries, maxEntries))
+		f.add("Entries", fmt.Sprintf("%d are not between 1 and %d", t.Entries, maxEntries))
 	}
 	return f.window(KindSlidingLog, slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
 }
@@ -36,12 +36,12 @@ type SlidingWindow struct {
 func (t SlidingWindow) Profile() (*Profile, error) {
 	var f faults
 	if t.Slots < 1 || t.Slots > maxSlots {
-		f.add("slots", fmt.Sprintf("%d are not between 1 and %d", t.Slots, maxSlots))
+		f.add("Slots", fmt.Sprintf("%d are not between 1 and %d", t.Slots, maxSlots))
 		t.Slots = 1
 	}
 	slot := int64(t.Window) / int64(t.Slots)
 	if t.Window >= minWindow && slot*int64(t.Slots) != int64(t.Window) {
-		f.add("slots", fmt.Sprintf("%d do not divide a window of %v into whole nanoseconds", t.Slots, t.Window))
+		f.add("Slots", fmt.Sprintf("%d do not divide a window of %v into whole nanoseconds", t.Slots, t.Window))
 	}
 	slot = max(slot, 1)
 	return f.window(KindSlidingWindow, slidingLog{t.Limit, int64(t.Window) / slot, slot, t.Slots}, t.Window)
@@ -69,10 +69,10 @@ type slidingLog struct {
 	size   int   // of the log
 }
 
-func (w slidingLog) start(tokens int64) int64 { return w.limit - min(max(tokens, 0), w.limit) }
-func (w slidingLog) bursts() (c, e int64)     { return w.limit, 0 }
-func (w slidingLog) span() int64              { return (w.length + 1) * w.slot }
-func (w slidingLog) entries() int             { return w.size }
+func (w slidingLog) start(tc, _ int64) (c, e int64) { return w.limit - min(max(tc, 0), w.limit), 0 }
+func (w slidingLog) bursts() (c, e int64)           { return w.limit, 0 }
+func (w slidingLog) span() int64                    { return (w.length + 1) * w.slot }
+func (w slidingLog) entries() int                   { return w.size }
 
 func (w slidingLog) slotOf(now int64) int64 {
 	if w.slot == 1 {
@@ -93,6 +93,7 @@ func (w slidingLog) at(s *state, i int) int {
 func inUse(s *state) int { return int(uint32(s.e)) }
 
 func (w slidingLog) look(s *state, log []entry, now int64, n int, in Color) Color {
+	now = max(now, firstWindow)
 	slot := s.epoch
 	if w.slot == 1 {
 		slot = now

@@ -6,16 +6,26 @@ import (
 )
 
 // Meter is one meter: 24 bytes of state beside a pointer to its shared Profile.
-// New makes one; the zero Meter has no parameters and is not for use. A Meter is
+// New makes one; the zero Meter has no parameters, and its methods panic. A Meter is
 // for one goroutine at a time; Locked is the form for several, Table for many
 // keys.
 //
-// A sliding window and a sliding log have memory beside it, which copies of the
-// Meter share, and clones do not.
+// Copies of a Meter forget what the others let through: go vet reports them, as a
+// range over a []Meter by value. Clone makes a second meter on purpose.
+//
+// A sliding window and a sliding log have memory beside it, and so have two buckets
+// where 64 bits do not hold one of them exactly.
 type Meter struct {
+	_       noCopy
 	profile *Profile
 	state
 }
+
+// noCopy is for the copylocks check of go vet.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
 
 // state is what a meter knows of the packets before.
 //
@@ -30,31 +40,58 @@ type state struct {
 
 const (
 	longAgo  = math.MinInt64     // the epoch of a meter that has always been full
-	notBegun = math.MinInt64 + 1 // the epoch of one that waits for its first packet
+	notBegun = math.MinInt64 + 1 // the epoch of one whose clock has not begun
+	earliest = math.MinInt64 + 2 // the time that the two before it count as
 )
 
 // New returns a meter whose buckets are full (RFC 2697 §3, RFC 2698 §3) and
-// whose windows are empty.
+// whose windows are empty. It panics where p is nil.
 func New(p *Profile) Meter {
-	if p.rule != nil {
+	if p.made().rule != nil {
 		c, e := p.Bursts()
 		return NewWithTokens(p, c, e)
 	}
-	return Meter{p, state{epoch: longAgo}}
+	return Meter{profile: p, state: state{epoch: longAgo}}
 }
 
 // NewWithTokens returns a meter whose buckets begin with tc and te bytes, cut
-// to 0 and their bursts. They begin to refill with the first packet, which
-// must be later than -2^62 ns. A window begins with tc left of its limit.
+// to 0 and their bursts. Its clock begins with the first call that has a time,
+// whichever it is, which must not be in the first 2^55 ns (a year) that an int64 has:
+// from then on they refill. A window begins with tc left of its limit. Where the
+// tokens are those of a time, use Restore.
 func NewWithTokens(p *Profile, tc, te int64) Meter {
-	p = p.withLog()
-	return Meter{p, p.start(tc, te)}
+	p = p.made().withLog()
+	return Meter{profile: p, state: p.start(tc, te)}
 }
 
-// start is the state of a meter that waits for its first packet.
+// Restore returns a meter that had tc and te bytes at a time, as Tokens said
+// then: it has refilled since. A fraction of a byte that Tokens left out is lost.
+// What a window had taken counts as taken at that time.
+//
+// A clock that begins anew with the process, such as Now, is not one to save a
+// time of.
+func Restore(p *Profile, at, tc, te int64) Meter {
+	p = p.made().withLog()
+	s := p.start(tc, te)
+	p.begin(&s, p.log, at)
+	return Meter{profile: p, state: s}
+}
+
+const noProfile = "meter: no Profile: a Meter is made by New, of a Profile that is not nil"
+
+// made is the profile, or a panic that says what is wrong.
+func (p *Profile) made() *Profile {
+	if p == nil {
+		panic(noProfile)
+	}
+	return p
+}
+
+// start is the state of a meter whose clock has not begun.
 func (p *Profile) start(tc, te int64) state {
 	if p.rule != nil {
-		return state{notBegun, p.rule.start(tc), 0}
+		c, e := p.rule.start(tc, te)
+		return state{notBegun, c, e}
 	}
 	return state{notBegun, p.c.debt(tc, p.den), p.e.debt(te, p.den)}
 }
@@ -67,11 +104,11 @@ func (b *bucket) debt(tokens, den int64) int64 {
 
 // Clone returns a meter with the same state, and memory of its own.
 func (m *Meter) Clone() Meter {
-	p := m.profile.withLog()
+	p := m.profile.made().withLog()
 	if p != m.profile {
 		copy(p.log, m.profile.log)
 	}
-	return Meter{p, m.state}
+	return Meter{profile: p, state: m.state}
 }
 
 // Profile returns the parameters.
@@ -87,7 +124,7 @@ func (m *Meter) Profile() *Profile { return m.profile }
 //
 // Color does not allocate.
 func (m *Meter) Color(now int64, n int, in Color) Color {
-	return m.profile.color(&m.state, nil, now, n, in)
+	return m.profile.made().color(&m.state, nil, now, n, in)
 }
 
 // color has the log of a key, or nil for the profile's own.
@@ -119,16 +156,25 @@ func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color
 	return color
 }
 
+// Allow meters one packet in color-blind mode and says whether it may pass, green
+// or yellow: only then it has taken tokens.
+func (m *Meter) Allow(now int64, n int) bool { return m.Color(now, n, Green) != Red }
+
 // Colors meters packets that share one time, in order, as one call of Color
-// for each would. colors holds the color before each packet and receives its
-// color; it is at least as long as lengths.
-func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
-	p := m.profile
+// for each would, and writes their colors. before holds the color before each
+// packet; nil is color-blind mode. It may be colors itself. Both are at least as
+// long as lengths.
+func (m *Meter) Colors(now int64, lengths []int, before, colors []Color) {
+	colors = colors[:len(lengths)]
+	if before != nil {
+		before = before[:len(lengths)]
+	}
+	p := m.profile.made()
 	dt := uint64(now) - uint64(m.epoch)
 	if dt >= p.horizon {
 		if p.rule != nil {
 			for i, n := range lengths {
-				colors[i] = p.byRule(&m.state, nil, now, n, colors[i])
+				colors[i] = p.byRule(&m.state, nil, now, n, colorBefore(before, i))
 			}
 			return
 		}
@@ -138,9 +184,9 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 	c, e := p.settle(m.c, m.e, tc, te)
 	c, e = c-tc, e-te
 	if p.peak {
-		c, e = p.bothAll(c, e, lengths, colors)
+		c, e = p.bothAll(c, e, lengths, before, colors)
 	} else {
-		c, e = p.eitherAll(c, e, lengths, colors)
+		c, e = p.eitherAll(c, e, lengths, before, colors)
 	}
 	m.c, m.e = c+tc, e+te
 }
@@ -148,28 +194,36 @@ func (m *Meter) Colors(now int64, lengths []int, colors []Color) {
 // bothAll and eitherAll are the loops of Colors, on settled debts. They are
 // functions of their own so that all of their state is in registers.
 
-func (p *Profile) bothAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
+func (p *Profile) bothAll(c, e int64, lengths []int, before, colors []Color) (int64, int64) {
 	colors = colors[:len(lengths)]
 	var takeC, takeE int64
 	for i, n := range lengths {
 		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.both(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
+		takeC, takeE, colors[i] = p.both(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colorBefore(before, i))
 		c += takeC
 		e += takeE
 	}
 	return c, e
 }
 
-func (p *Profile) eitherAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
+func (p *Profile) eitherAll(c, e int64, lengths []int, before, colors []Color) (int64, int64) {
 	colors = colors[:len(lengths)]
 	var takeC, takeE int64
 	for i, n := range lengths {
 		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.either(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
+		takeC, takeE, colors[i] = p.either(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colorBefore(before, i))
 		c += takeC
 		e += takeE
 	}
 	return c, e
+}
+
+// colorBefore is that of a packet, or green in color-blind mode.
+func colorBefore(before []Color, i int) Color {
+	if i < len(before) {
+		return before[i]
+	}
+	return Green
 }
 
 // settle ends the debts of full buckets; what overflows C goes into E where
@@ -204,12 +258,32 @@ func (p *Profile) either(c, e, alone, cost int64, in Color) (takeC, takeE int64,
 	return takeC, (cost - takeC) & fitsE, Red + Color(fitsC+(fitsC|fitsE)+int64(in)&fitsC)
 }
 
+// Begun says whether the clock of a meter has begun, as that of New has.
+func (m *Meter) Begun() bool { return m.epoch != notBegun }
+
+// begin starts the clock of a meter that waits for its first call. An average has
+// none: it begins with a packet.
+func (m *Meter) begin(now int64) {
+	if p := m.profile.made(); m.epoch == notBegun {
+		p.begin(&m.state, m.profile.log, now)
+	}
+}
+
+func (p *Profile) begin(s *state, log []entry, now int64) {
+	switch {
+	case p.rule == nil:
+		p.rebase(s, now)
+	case p.kind != KindTSWTCM:
+		p.look(s, log, now, 0, Green)
+	}
+}
+
 // rebase moves the epoch to now, or says that no time has passed since it
 // where now is earlier. It returns the ns from the epoch to now.
 func (p *Profile) rebase(s *state, now int64) uint64 {
 	switch {
 	case s.epoch == notBegun:
-		s.epoch = now
+		s.epoch = max(now, earliest)
 	case now > s.epoch:
 		dt := uint64(now) - uint64(s.epoch)
 		tc, te := elapsed(dt, p.c.num), elapsed(dt, p.e.num)
@@ -231,15 +305,16 @@ func elapsed(dt uint64, num int64) int64 {
 
 // Tokens returns what the buckets hold at now in whole bytes, rounded down:
 // Tc and Te, or Tc and Tp; what is left of a window's limit, and 0; what the
-// average of RFC 2859 is below CIR and PIR, in bytes of its window. It changes
+// average of RFC 2859 is below CIR and PIR, in bytes of its window. It takes
 // nothing.
 func (m *Meter) Tokens(now int64) (tc, te int64) {
+	m.begin(now)
 	return m.profile.tokens(m.state, m.profile.log, now)
 }
 
 func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
 	if p.rule != nil {
-		return p.rule.tokens(s, log, now)
+		return p.rule.tokens(s, log, max(now, earliest))
 	}
 	p.rebase(&s, now)
 	return max(p.c.room-1-s.c, 0) / p.den, max(p.e.room-1-s.e, 0) / p.den
@@ -249,8 +324,9 @@ func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
 // to the new burst; a fraction that the new rate cannot express is rounded
 // down. Where either is no meter of buckets, whole tokens are kept.
 func (m *Meter) SetProfile(now int64, p *Profile) {
+	m.begin(now)
 	old := m.profile
-	if old == p || old.sameRule(p) {
+	if old == p || old.sameRule(p.made()) {
 		return
 	}
 	p = p.withLog()
@@ -265,52 +341,32 @@ func (p *Profile) sameRule(q *Profile) bool {
 
 // adopt is the state of a meter that was of another profile until now.
 func (p *Profile) adopt(log []entry, now int64, old *Profile, s state, oldLog []entry) state {
-	begun := s.epoch != notBegun
-	if p.rule != nil || old.rule != nil {
-		if begun {
-			now = max(now, old.latest(s))
-		}
+	from, to := old.wide(), p.wide()
+	if from == nil || to == nil {
+		now = max(now, old.latest(s))
 		tc, te := old.tokens(s, oldLog, now)
 		s = p.start(tc, te)
-		if begun && p.rule != nil {
-			p.look(&s, log, now, 0, Green)
-		} else if begun {
-			s.epoch = now
-		}
+		p.begin(&s, log, now)
 		return s
 	}
-	if begun {
-		old.rebase(&s, now)
-	}
-	s.c = p.c.carry(p.den, old.c.room-1-s.c, old.den)
-	s.e = p.e.carry(p.den, old.e.room-1-s.e, old.den)
-	return s
-}
-
-// carry is the debt of a bucket that gets the level of another one, counted
-// in units of 1/oldDen byte.
-func (b *bucket) carry(den, level, oldDen int64) int64 {
-	full := max(b.room-1, 0)
-	if level <= 0 {
-		return full
-	}
-	hi, lo := bits.Mul64(uint64(level), uint64(den))
-	if hi >= uint64(oldDen) {
-		return 0 // the quotient is above 2^64, and so above every burst
-	}
-	kept, _ := bits.Div64(hi, lo, uint64(oldDen))
-	return full - int64(min(kept, uint64(full)))
+	l := old.levels(s, oldLog, now)
+	l.at[0] = l.at[0].carry(from.c, to.c)
+	l.at[1] = l.at[1].carry(from.e, to.e)
+	return p.state(l, log)
 }
 
 // ColorEach meters packets that share one time, each by the meter beside it,
-// in order. The cache misses of a burst over many meters overlap. colors and
-// lengths are as in Meter.Colors and at least as long as meters.
-func ColorEach(meters []*Meter, now int64, lengths []int, colors []Color) {
+// in order. The cache misses of a burst over many meters overlap. before, colors
+// and lengths are as in Meter.Colors and at least as long as meters.
+func ColorEach(meters []*Meter, now int64, lengths []int, before, colors []Color) {
 	for _, m := range meters {
-		_ = *m // the nil check loads its cache line
+		_ = m.profile // the nil check loads its cache line
 	}
 	lengths, colors = lengths[:len(meters)], colors[:len(meters)]
+	if before != nil {
+		before = before[:len(meters)]
+	}
 	for i, m := range meters {
-		colors[i] = m.Color(now, lengths[i], colors[i])
+		colors[i] = m.Color(now, lengths[i], colorBefore(before, i))
 	}
 }

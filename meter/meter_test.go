@@ -338,7 +338,7 @@ func TestProperties(t *testing.T) {
 			}
 			first, latest = min(first, now), max(latest, now)
 			before := append([]Color(nil), colors...)
-			burst.Colors(now, lengths, colors)
+			burst.Colors(now, lengths, colors, colors)
 			for i, n := range lengths {
 				got := m.Color(now, n, before[i])
 				if got != colors[i] {
@@ -367,7 +367,7 @@ func TestStaleTimeGrantsNoMore(t *testing.T) {
 		now := r.Int64N(1e15)
 		for range 10 {
 			m.Color(now, r.IntN(1600), Green)
-			latest, old := m, m
+			latest, old := m.Clone(), m.Clone()
 			n, in := r.IntN(1600), Color(r.IntN(3))
 			if late, early := latest.Color(now, n, in), old.Color(now-r.Int64N(1e16), n, in); early < late {
 				t.Fatalf("%v at an earlier time, %v at the latest", early, late)
@@ -381,7 +381,7 @@ func TestColorEach(t *testing.T) {
 	p := compile(t, SRTCM{BitRate(1e6), 1500, 3000})
 	a, b := New(p), New(p)
 	colors := make([]Color, 4)
-	ColorEach([]*Meter{&a, &b, &a, &a}, 5, []int{1500, 1000, 3000, 1}, colors)
+	ColorEach([]*Meter{&a, &b, &a, &a}, 5, []int{1500, 1000, 3000, 1}, nil, colors)
 	if want := []Color{Green, Green, Yellow, Red}; fmt.Sprint(colors) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", colors, want)
 	}
@@ -463,9 +463,11 @@ func TestRefusals(t *testing.T) {
 		{TRTCM{ok, 0, ok, 0}, "CBS must be above zero (RFC 2698 §2)\nPBS must be above zero"},
 		{TRTCM{ok, 1, BitRate(1e6 - 1), 1}, "PIR 999999bit is below CIR 1mbit"},
 		{TRTCM4115{ok, 0, ok, 0, false}, "CBS and EBS are both zero"},
-		{TokenBucket{Rate: ok}, "burst must be above zero"},
-		{TokenBucket{Rate: BitRate(1), Burst: 1 << 27}, "largest burst that stays exact at this rate, 72057594 bytes"},
-		{TokenBucket{Rate: ByteRate(math.MaxInt64), Burst: 1}, "too fast or too fine"},
+		{TokenBucket{Rate: ok}, "Burst must be above zero"},
+		{TRTCM{BitRate(20e6), 0, BitRate(10e6), 0}, "PIR 10mbit is below CIR 20mbit: it must be equal or greater (RFC 2698 §2)\nCBS must be above zero (RFC 2698 §2)\nPBS must be above zero (RFC 2698 §2)"},
+		{TokenBucket{Rate: BitRate(1), Burst: 1<<59 + 1}, "Burst of 576460752303423489 bytes is above 2^59"},
+		{TRTCM{Rate{}, 1, BitRate(1), 1<<59 + 1}, "CIR must be above zero (RFC 2698 §2)\nPBS of 576460752303423489 bytes is above 2^59"},
+		{TRTCM4115{Rate{1, math.MaxInt64}, 1, Rate{1, math.MaxInt64 - 1}, 1, true}, "EIR 1B/2562047h47m16.854775806s has no unit in common with CIR 1B/2562047h47m16.854775807s that stays exact, which coupling needs"},
 	} {
 		_, err := test.params.Profile()
 		var field *FieldError
@@ -473,8 +475,9 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", test.params, err, test.want)
 		}
 	}
-	// One byte below the bound compiles.
-	compile(t, TokenBucket{Rate: BitRate(1), Burst: 72057594})
+	// The largest compile.
+	compile(t, TokenBucket{Rate: BitRate(1), Burst: 1 << 59})
+	compile(t, TRTCM{Rate{1, math.MaxInt64}, 1 << 59, Rate{math.MaxInt64, 1}, 1 << 59})
 }
 
 func TestLengthsBeyondEveryBurst(t *testing.T) {
@@ -529,7 +532,7 @@ func TestParseColor(t *testing.T) {
 // its own view of time, and holds what passed to the bound.
 func TestLocked(t *testing.T) {
 	p := compile(t, TRTCM{BitRate(80e6), 10_000, BitRate(160e6), 20_000})
-	l := NewLocked(New(p))
+	l := NewLocked(p)
 	begin := time.Now()
 	var mu sync.Mutex
 	var sum [3]int64
@@ -539,9 +542,8 @@ func TestLocked(t *testing.T) {
 			var own [3]int64
 			lengths, colors := []int{100, 1500, 700, 64}, make([]Color, 4)
 			for range 20_000 {
-				clear(colors)
 				now := int64(time.Since(begin))
-				l.Colors(now, lengths, colors)
+				l.Colors(now, lengths, nil, colors)
 				for i, c := range colors {
 					own[c] += int64(lengths[i])
 				}
@@ -570,7 +572,7 @@ func TestLocked(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	p := compile(t, SRTCM{BitRate(1e9), 1500, 1500})
 	m := New(p)
-	l := NewLocked(m)
+	l := NewLocked(p)
 	lengths, colors, meters := make([]int, 32), make([]Color, 32), make([]*Meter, 32)
 	for i := range meters {
 		meters[i] = &m
@@ -579,10 +581,10 @@ func TestAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		now += 1000
 		m.Color(now, 100, Green)
-		m.Colors(now, lengths, colors)
-		ColorEach(meters, now, lengths, colors)
+		m.Colors(now, lengths, nil, colors)
+		ColorEach(meters, now, lengths, colors, colors)
 		l.Color(now, 100, Green)
-		l.Colors(now, lengths, colors)
+		l.Colors(now, lengths, nil, colors)
 		m.Tokens(now)
 		m.Explain(now, 100, Green)
 		m.SetProfile(now, p)

@@ -8,17 +8,21 @@ import (
 	"unsafe"
 )
 
-// The limits below are the same for every plane, so that a policy which
-// compiles for one compiles for all.
 const (
-	// maxUnits bounds a bucket in its own units (bytes times the
-	// denominator of its rate).
+	// maxBurst bounds every burst, in bytes.
+	maxBurst = 1 << 59
+	// maxUnits bounds a bucket in units (bytes times the denominator of its
+	// rate); a profile with a larger one is wide.
 	maxUnits = 1 << 59
-	// maxNum bounds the numerator of a rate, in units per nanosecond.
+	// maxNum bounds the numerator of a rate, in units per nanosecond; a profile
+	// with a larger one is wide.
 	maxNum = 1 << 50
 	// maxElapsed bounds tokens counted since a meter's epoch, in units.
 	// A debt is at most maxElapsed + maxUnits, so sums of two stay in int64.
 	maxElapsed = 1 << 61
+	// maxHorizon bounds the horizon, in ns: a meter that has not begun is told by
+	// its epoch being longer ago.
+	maxHorizon = 1 << 55
 )
 
 // Kind names the algorithm of a Profile.
@@ -109,7 +113,7 @@ type Profile struct {
 	cLimit  int64 // colors before that are below it may take from C
 	peak    bool  // green takes from both buckets (RFC 2698 §3)
 	kind    Kind
-	rule    rule    // of a meter that is no bucket; horizon is 0 then
+	rule    rule    // of a meter that is no such bucket; horizon is 0 then
 	log     []entry // its memory, where it has any: a profile with one has one meter
 }
 
@@ -137,13 +141,9 @@ func (t SRTCM) Profile() (*Profile, error) {
 // Profile compiles the parameters. The error joins all that is wrong with them.
 func (t TRTCM) Profile() (*Profile, error) {
 	var f faults
-	f.rate("CIR", t.CIR, "RFC 2698 §2")
-	f.rate("PIR", t.PIR, "RFC 2698 §2")
+	f.rates(t.CIR, t.PIR, "RFC 2698 §2")
 	f.positive("CBS", t.CBS, "RFC 2698 §2")
 	f.positive("PBS", t.PBS, "RFC 2698 §2")
-	if f == nil && t.PIR.Cmp(t.CIR) < 0 {
-		f.add("PIR", fmt.Sprintf("%v is below CIR %v: it must be equal or greater (RFC 2698 §2)", t.PIR, t.CIR))
-	}
 	return f.profile(KindTRTCM, [2]string{"CBS", "PBS"}, t.CIR, t.CBS, t.PIR, t.PBS, false)
 }
 
@@ -164,7 +164,7 @@ func (t TRTCM4115) Profile() (*Profile, error) {
 func (t TokenBucket) Profile() (*Profile, error) {
 	var f faults
 	if t.Warmup != 0 {
-		f.span("warmup", t.Warmup, maxWarmup)
+		f.span("Warmup", t.Warmup, maxWarmup)
 	}
 	p, err := f.twoColor(KindTokenBucket, t.Rate, t.Burst)
 	if err != nil || t.Warmup == 0 {
@@ -180,15 +180,9 @@ func (t GCRA) Profile() (*Profile, error) {
 }
 
 func (f *faults) twoColor(k Kind, rate Rate, burst int64) (*Profile, error) {
-	f.rate("rate", rate, "")
-	f.positive("burst", burst, "")
-	p, err := f.profile(k, [2]string{"burst", ""}, rate, burst, Rate{}, 0, false)
-	if err != nil {
-		return nil, err
-	}
-	p.e = bucket{}
-	p.cLimit = int64(Red) // a yellow packet may conform, and stays yellow
-	return p, nil
+	f.rate("Rate", rate, "")
+	f.positive("Burst", burst, "")
+	return f.profile(k, [2]string{"Burst", ""}, rate, burst, Rate{}, 0, false)
 }
 
 // Kind returns the algorithm.
@@ -213,7 +207,7 @@ func (b *bucket) burst(den int64) int64 { return max(b.room-1, 0) / den }
 
 // FieldError is a fault of one parameter.
 type FieldError struct {
-	Field  string // as the RFC spells it: CIR, CBS, EBS, PIR, PBS, EIR; rate, burst, limit
+	Field  string // of the struct: CIR, CBS, EBS, PIR, PBS, EIR; Rate, Burst, Limit, ...
 	Reason string
 }
 
@@ -232,9 +226,21 @@ func (f *faults) optionalRate(field string, r Rate) bool {
 	return true
 }
 
-func (f *faults) rate(field string, r Rate, clause string) {
-	if f.optionalRate(field, r) && r.Bytes == 0 {
+func (f *faults) rate(field string, r Rate, clause string) bool {
+	if !f.optionalRate(field, r) {
+		return false
+	}
+	if r.Bytes == 0 {
 		f.add(field, "must be above zero"+cite(clause))
+	}
+	return r.Bytes > 0
+}
+
+// rates are those of a meter with two that are ordered.
+func (f *faults) rates(cir, pir Rate, clause string) {
+	okC, okP := f.rate("CIR", cir, clause), f.rate("PIR", pir, clause)
+	if okC && okP && pir.Cmp(cir) < 0 {
+		f.add("PIR", fmt.Sprintf("%v is below CIR %v: it must be equal or greater%s", pir, cir, cite(clause)))
 	}
 }
 
@@ -257,39 +263,44 @@ func cite(clause string) string {
 	return " (" + clause + ")"
 }
 
-// profile compiles the two buckets, or returns the faults.
+// profile compiles the two buckets, or returns the faults. Without a name the
+// second is none.
 func (f *faults) profile(k Kind, names [2]string, cr Rate, cb int64, er Rate, eb int64, coupled bool) (*Profile, error) {
-	if *f != nil {
-		return nil, errors.Join(*f...)
-	}
-	c, e := cr.rat(), er.rat()
-	den := lcm(c.Denom(), e.Denom())
-	limit := new(big.Int).Quo(big.NewInt(maxUnits), den)
 	for i, burst := range [2]int64{cb, eb} {
-		if limit.Cmp(big.NewInt(burst)) < 0 {
-			f.add(names[i], fmt.Sprintf("of %d bytes is above the largest burst that stays exact at this rate, %v bytes", burst, limit))
-		}
-	}
-	for i, rate := range [2]*big.Rat{c, e} {
-		if num := units(rate, den); num.Cmp(big.NewInt(maxNum)) > 0 {
-			f.add(names[i], fmt.Sprintf("has a rate too fast or too fine to stay exact: %v bytes/ns over the denominator %v", rate, den))
+		if burst > maxBurst {
+			f.add(names[i], fmt.Sprintf("of %d bytes is above 2^59", burst))
 		}
 	}
 	if *f != nil {
 		return nil, errors.Join(*f...)
 	}
-	p := &Profile{
-		den:    den.Int64(),
-		over:   uint64(max(cb, eb)) + 1,
-		cLimit: int64(Yellow),
-		peak:   k == KindTRTCM,
-		kind:   k,
+	c, e := cr.finite().rat(), er.finite().rat()
+	one := lcm(c.Denom(), e.Denom())
+	w := wide{
+		c:       wideBucket{c.Num().Int64(), c.Denom().Int64(), cb},
+		e:       wideBucket{e.Num().Int64(), e.Denom().Int64(), eb},
+		coupled: coupled,
+		excess:  names[1] != "",
 	}
-	p.c = bucket{units(c, den).Int64(), cb*p.den + 1}
-	p.e = bucket{units(e, den).Int64(), eb*p.den + 1}
-	p.horizon = uint64(maxElapsed / max(p.c.num, p.e.num, 1))
 	if coupled {
-		p.coupled = -1
+		numC, numE := units(c, one), units(e, one)
+		if !one.IsInt64() || !numC.IsInt64() || !numE.IsInt64() {
+			return nil, &FieldError{"EIR", fmt.Sprintf("%v has no unit in common with CIR %v that stays exact, which coupling needs: choose a rounder one", er, cr)}
+		}
+		w.c.num, w.c.den, w.e.num, w.e.den = numC.Int64(), one.Int64(), numE.Int64(), one.Int64()
+	}
+	if cr == unlimited {
+		w.c.num = endless
+	}
+	if er == unlimited {
+		w.e.num = endless
+	}
+	p := &Profile{over: uint64(max(cb, eb)) + 1, cLimit: int64(Yellow), peak: k == KindTRTCM, kind: k}
+	if !w.excess {
+		p.cLimit = int64(Red) // a yellow packet may conform, and stays yellow
+	}
+	if !w.narrow(p, one) {
+		p.rule = w
 	}
 	return p, nil
 }
@@ -306,13 +317,14 @@ func lcm(a, b *big.Int) *big.Int {
 }
 
 // Integers are the constants of a Profile, for a meter in another language. A
-// unit is 1/Den byte. The first bucket of a pair is C, the second E or P.
+// unit of a bucket is 1/Den byte. The first bucket of a pair is C, the second E or
+// P. Den[i]*Burst[i] is at most 2^59, Num[i] at most 2^50.
 type Integers struct {
-	Den     int64
+	Den     [2]int64
 	Num     [2]int64 // units in a nanosecond
 	Burst   [2]int64 // bytes
 	Excess  bool     // there is a second bucket
-	Coupled bool     // what overflows C goes into E (RFC 2697 §3)
+	Coupled bool     // what overflows C goes into E, which has the same unit (RFC 2697 §3)
 	Peak    bool     // green takes from both buckets (RFC 2698 §3)
 	Limit   Color    // the worst color before that may take from C
 
@@ -321,12 +333,12 @@ type Integers struct {
 	Sliding bool  // it counts the window before, too
 }
 
-// Integers returns the constants, or false for a meter whose state is neither
-// buckets nor counts of windows.
-func (p *Profile) Integers() (Integers, bool) {
+// Integers returns the constants. The error is a FieldError where the state is
+// neither buckets nor counts of windows, or does not fit 64 bits for each.
+func (p *Profile) Integers() (Integers, error) {
 	c, e := p.Bursts()
 	i := Integers{
-		Den:     p.den,
+		Den:     [2]int64{p.den, p.den},
 		Num:     [2]int64{p.c.num, p.e.num},
 		Burst:   [2]int64{c, e},
 		Excess:  p.e.room > 0,
@@ -340,8 +352,16 @@ func (p *Profile) Integers() (Integers, bool) {
 		i.Window, i.Limit = r.length, Yellow
 	case slidingCounter:
 		i.Window, i.Limit, i.Sliding = r.length, Yellow, true
+	case wide:
+		if fault := r.fault(p.kind); fault != nil {
+			return Integers{}, fault
+		}
+		i.Den, i.Num = [2]int64{r.c.den, r.e.den}, [2]int64{r.c.num, r.e.num}
+		i.Excess, i.Coupled = r.excess, r.coupled
+	case warmUp:
+		return Integers{}, &FieldError{"Warmup", "has more state than two words of 64 bits"}
 	default:
-		return Integers{}, false
+		return Integers{}, &FieldError{"type", p.kind.String() + " has more state than two words of 64 bits"}
 	}
-	return i, true
+	return i, nil
 }

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"time"
 )
@@ -14,12 +15,41 @@ type Rate struct {
 	Period time.Duration
 }
 
+// Unlimited is the largest Rate. A bucket that it refills is full at any time: what
+// is no longer than its burst conforms.
+var Unlimited = unlimited
+
+// unlimited cannot be changed by others.
+var unlimited = Rate{math.MaxInt64, 1}
+
+// finite is the rate, or zero instead of Unlimited.
+func (r Rate) finite() Rate {
+	if r == unlimited {
+		return Rate{}
+	}
+	return r
+}
+
+// start is where Now begins.
+var start = time.Now()
+
+// Now is a clock for meters: ns since the program began, which never go back
+// (time.Since). It may be handed to Locked.Wait.
+func Now() int64 { return int64(time.Since(start)) }
+
 // BitRate returns the rate of n bits per second, exactly: 1 bit/s is one byte
 // in eight seconds.
 func BitRate(n int64) Rate { return Rate{n, 8 * time.Second} }
 
 // ByteRate returns the rate of n bytes per second.
 func ByteRate(n int64) Rate { return Rate{n, time.Second} }
+
+// Per returns the rate of n in a period: bytes, packets, requests or whatever
+// else the caller meters. Per(5, time.Second) is five requests a second.
+func Per(n int64, period time.Duration) Rate { return Rate{n, period} }
+
+// Every returns the rate of one in each period.
+func Every(period time.Duration) Rate { return Rate{1, period} }
 
 // Cmp compares two valid rates exactly: -1 where r is slower than s, 0 where
 // they are equal, +1 where r is faster.
@@ -45,8 +75,11 @@ func (r Rate) Bits() (int64, bool) {
 }
 
 // String gives bits per second where that is a whole number, else the
-// fraction: "10mbit", "1234bit", "10000B/1m0s".
+// fraction: "10mbit", "1234bit", "10000B/1m0s". Unlimited is "unlimited".
 func (r Rate) String() string {
+	if r == unlimited {
+		return "unlimited"
+	}
 	bits, whole := r.Bits()
 	if !whole {
 		return fmt.Sprintf("%dB/%v", r.Bytes, r.Period)

@@ -32,7 +32,7 @@ func TestReserve(t *testing.T) {
 			n := int(r.Int64N(burst + 2))
 			longest := pick(r, math.MaxInt64, 0, time.Duration(r.Int64N(1e6)), -1)
 			after, ever := m.RetryAfter(now, n)
-			before := m
+			before := m.Clone()
 			res := m.Reserve(now, n, longest)
 			if want := ever && after <= longest; res.OK != want {
 				t.Fatalf("%+v: %d B in %v, at most %v: %+v", params, n, after, longest, res)
@@ -80,7 +80,7 @@ func TestCancelRestores(t *testing.T) {
 		for range r.IntN(4) {
 			m.Reserve(now, int(r.Int64N(burst+1)), math.MaxInt64)
 		}
-		without := m
+		without := m.Clone()
 		res := m.Reserve(now, 1+int(r.Int64N(burst)), math.MaxInt64)
 		if !res.OK || res.Delay == 0 {
 			t.Fatalf("%+v: %+v", params, res)
@@ -99,7 +99,7 @@ func TestCancelRestores(t *testing.T) {
 		// Too late, nothing comes back.
 		res = m.Reserve(now, int(burst), math.MaxInt64)
 		over := now + int64(res.Delay)
-		late := m
+		late := m.Clone()
 		late.Cancel(over, res)
 		if late != m {
 			t.Fatalf("%+v: canceled when its delay was over", params)
@@ -200,7 +200,7 @@ func TestReserveOfOthers(t *testing.T) {
 		if n == 0 && m.profile.kind == KindTSWTCM {
 			continue // of which the average decides
 		}
-		before, again := clone(&m), clone(&m)
+		before, again := clone(m), clone(m)
 		after, ok := m.RetryAfter(now, n)
 		res := m.Reserve(now, n, math.MaxInt64)
 		if res.OK != (ok && after == 0) || res.Delay != 0 {
@@ -209,11 +209,11 @@ func TestReserveOfOthers(t *testing.T) {
 		if res.OK {
 			before.Color(now, n, Green)
 		}
-		if !same(&m, &before, now) {
+		if !same(m, &before, now) {
 			t.Fatalf("%+v: reserved %d of %d B: %+v", params, n, tc, res)
 		}
 		m.Cancel(now-1, res)
-		if !res.OK && !same(&m, &again, now) {
+		if !res.OK && !same(m, &again, now) {
 			t.Fatalf("%+v: Cancel of nothing changed the meter", params)
 		}
 	}

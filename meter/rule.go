@@ -2,17 +2,16 @@ package meter
 
 import (
 	"math"
-	"sort"
 	"time"
 )
 
-// rule is a meter that is no bucket. Its value is its parameters and can be
-// compared; the state and the log are the caller's. now may be earlier than a
-// time that the state has seen, and gives no more then.
+// rule is a meter that is no bucket of 64 bits. Its value is its parameters and
+// can be compared; the state and the log are the caller's. now may be earlier than
+// a time that the state has seen, and gives no more then.
 type rule interface {
-	// start is the word c of a state that waits for its first packet, which
-	// will find as many tokens.
-	start(tokens int64) int64
+	// start is the words of a state whose clock has not begun, and which has as
+	// many tokens.
+	start(tc, te int64) (c, e int64)
 	// tokens and bursts are Meter.Tokens and Profile.Bursts.
 	tokens(s state, log []entry, now int64) (tc, te int64)
 	bursts() (c, e int64)
@@ -27,6 +26,10 @@ type rule interface {
 // byRule is color. It knows all rules, and so does look: a state that is passed to a
 // method of an interface would have to be on the heap.
 func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Color {
+	now = max(now, earliest)
+	if log == nil {
+		log = p.log
+	}
 	var color Color
 	switch r := p.rule.(type) {
 	case fixedWindow:
@@ -38,9 +41,6 @@ func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Colo
 			s.c += int64(n)
 		}
 	case slidingLog:
-		if log == nil {
-			log = p.log
-		}
 		if color = r.look(s, log, now, n, in); color != Red {
 			r.take(s, log, n)
 		}
@@ -50,13 +50,16 @@ func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Colo
 		if color = r.look(s, now, n, in); color != Red {
 			s.c -= int64(n) * r.unit
 		}
+	case wide:
+		color = r.color(p, s, log, now, n, in)
 	}
 	return color
 }
 
 // look brings a state to now and says what color a packet would have. A negative
-// n never conforms. It does not write to the log.
+// n never conforms. It does not write to the log, but where the clock begins.
 func (p *Profile) look(s *state, log []entry, now int64, n int, in Color) Color {
+	now = max(now, earliest)
 	switch r := p.rule.(type) {
 	case fixedWindow:
 		return r.look(s, now, n, in)
@@ -68,12 +71,14 @@ func (p *Profile) look(s *state, log []entry, now int64, n int, in Color) Color 
 		return r.look(s, now, n, in)
 	case warmUp:
 		return r.look(s, now, n, in)
+	case wide:
+		return r.look(p, s, log, now, n, in)
 	}
 	return Red
 }
 
 func (p *Profile) entries() int {
-	if p.rule == nil {
+	if p.made().rule == nil {
 		return 0
 	}
 	return p.rule.entries()
@@ -99,16 +104,24 @@ func keeps(fits bool, in Color) Color {
 }
 
 // soonest is how long after a time ok holds first, up to another time, where ok
-// stays once it does; false where it never does.
+// stays once it does; false where it never does, or not before a Duration ends.
 func soonest(from, to int64, ok func(now int64) bool) (time.Duration, bool) {
 	if ok(from) {
 		return 0, true
 	}
-	if !ok(to) {
+	most := min(uint64(to)-uint64(from), math.MaxInt64)
+	if to < from || !ok(from+int64(most)) {
 		return 0, false
 	}
-	most := int(min(uint64(to)-uint64(from), math.MaxInt64))
-	return time.Duration(sort.Search(most, func(i int) bool { return ok(from + int64(i)) })), true
+	no, yes := uint64(0), most
+	for yes-no > 1 {
+		if i := no + (yes-no)/2; ok(from + int64(i)) {
+			yes = i
+		} else {
+			no = i
+		}
+	}
+	return time.Duration(yes), true
 }
 
 // limits of all windows.
@@ -125,8 +138,8 @@ func (f *faults) span(field string, d, longest time.Duration) {
 }
 
 func (f *faults) limit(n int64) {
-	f.positive("limit", n, "")
+	f.positive("Limit", n, "")
 	if n > maxLimit {
-		f.add("limit", "is above 2^47 bytes")
+		f.add("Limit", "is above 2^47 bytes")
 	}
 }

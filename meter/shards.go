@@ -3,7 +3,9 @@ package meter
 import (
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"sync"
+	"time"
 )
 
 // Shards is a Table for several goroutines: its keys are spread over tables with
@@ -14,8 +16,7 @@ type Shards[K comparable] struct {
 	shards []shard[K]
 }
 
-// shard has its lock and its table's clock in one cache line: all that a hit writes
-// beside its slot.
+// shard has its lock beside what its table writes at a hit.
 type shard[K comparable] struct {
 	mu    sync.Mutex
 	table Table[K]
@@ -32,11 +33,9 @@ func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shard
 	t := &Shards[K]{seed: maphash.MakeSeed(), shards: make([]shard[K], shards)}
 	config.Keys /= shards
 	for i := range t.shards {
-		table, err := newTable[K](p, config, t.seed)
-		if err != nil {
+		if err := t.shards[i].table.init(p, config, t.seed); err != nil {
 			return nil, err
 		}
-		t.shards[i].table = *table
 	}
 	return t, nil
 }
@@ -58,6 +57,76 @@ func (t *Shards[K]) Color(key K, now int64, n int, in Color) Color {
 	c := s.table.color(hash, key, now, n, in)
 	s.mu.Unlock()
 	return c
+}
+
+// Decide is Table.Decide.
+func (t *Shards[K]) Decide(key K, now int64, n int) Decision {
+	hash := maphash.Comparable(t.seed, key)
+	s := t.of(hash)
+	s.mu.Lock()
+	d := s.table.decide(hash, key, now, n)
+	s.mu.Unlock()
+	return d
+}
+
+// Peek is Table.Peek.
+func (t *Shards[K]) Peek(key K, now int64, n int, in Color) Color {
+	hash := maphash.Comparable(t.seed, key)
+	s := t.of(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table.peek(hash, key, now, n, in)
+}
+
+// RetryAfter is Table.RetryAfter.
+func (t *Shards[K]) RetryAfter(key K, now int64, n int) (time.Duration, bool) {
+	hash := maphash.Comparable(t.seed, key)
+	s := t.of(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table.retryAfter(hash, key, now, n)
+}
+
+// Delete is Table.Delete.
+func (t *Shards[K]) Delete(key K) bool {
+	hash := maphash.Comparable(t.seed, key)
+	s := t.of(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table.delete(hash, key)
+}
+
+// Len is how many keys are known in all shards.
+func (t *Shards[K]) Len() (n int) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		n += s.table.Len()
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// All is Table.All. The lock of a shard is held for one key at a time, and none
+// while the loop's body runs.
+func (t *Shards[K]) All() iter.Seq2[K, *Meter] {
+	return func(yield func(K, *Meter) bool) {
+		for i := range t.shards {
+			s := &t.shards[i]
+			for slot := 0; ; slot++ {
+				s.mu.Lock()
+				if slot == len(s.table.slots) {
+					s.mu.Unlock()
+					break
+				}
+				key, m := s.table.at(slot)
+				s.mu.Unlock()
+				if m != nil && !yield(key, m) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Do calls f with the table that has a key, which no other goroutine has

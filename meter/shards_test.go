@@ -69,6 +69,134 @@ func TestShardsBound(t *testing.T) {
 	}
 }
 
+// TestShardsKeys holds all that is asked of one key, and of all, to a map of
+// meters.
+func TestShardsKeys(t *testing.T) {
+	r := logged(t)
+	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
+	shards, err := NewShards[string](p, TableConfig{Keys: 16 * 300}, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := map[string]*Meter{}
+	get := func(key string, makes bool) *Meter {
+		m := model[key]
+		if m == nil {
+			fresh := New(p)
+			if m = &fresh; makes {
+				model[key] = m
+			}
+		}
+		return m
+	}
+	now := int64(0)
+	for i := range 20_000 {
+		now += r.Int64N(3000)
+		key, n := text(r.Uint64N(100)), r.IntN(1100)
+		if got, want := shards.Peek(key, now, n, Green), get(key, false).Peek(now, n, Green); got != want {
+			t.Fatalf("step %d: Peek %v, want %v", i, got, want)
+		}
+		after, ever := shards.RetryAfter(key, now, n)
+		if wantAfter, wantEver := get(key, false).RetryAfter(now, n); after != wantAfter || ever != wantEver {
+			t.Fatalf("step %d: RetryAfter %v, %v, want %v, %v", i, after, ever, wantAfter, wantEver)
+		}
+		switch r.IntN(8) {
+		case 0:
+			_, want := model[key]
+			delete(model, key)
+			if got := shards.Delete(key); got != want {
+				t.Fatalf("step %d: Delete %v, want %v", i, got, want)
+			}
+		case 1, 2, 3:
+			if got, want := shards.Decide(key, now, n), get(key, true).Decide(now, n); got != want {
+				t.Fatalf("step %d: %+v, want %+v", i, got, want)
+			}
+		default:
+			if got, want := shards.Color(key, now, n, Green), get(key, true).Color(now, n, Green); got != want {
+				t.Fatalf("step %d: %v, want %v", i, got, want)
+			}
+		}
+		if i%500 > 0 {
+			continue
+		}
+		seen := map[string]bool{}
+		for key, m := range shards.All() {
+			if want := model[key]; seen[key] || want == nil || tokensOf(m, now) != tokensOf(want, now) {
+				t.Fatalf("step %d: key %q has %v, seen before: %v, want %+v", i, key, tokensOf(m, now), seen[key], want)
+			}
+			seen[key] = true
+			shards.Peek(key, now, 1, Green) // no lock is held here
+			if len(seen) == 90 {
+				break
+			}
+		}
+		if len(seen) != min(len(model), 90) || shards.Len() != len(model) || shards.Stats().Keys != len(model) {
+			t.Fatalf("step %d: %d keys seen, Len %d, %+v, want %d", i, len(seen), shards.Len(), shards.Stats(), len(model))
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		shards.Decide("new", now, 100)
+		shards.Peek("new", now, 100, Green)
+		shards.RetryAfter("new", now, 100)
+		shards.Delete("new")
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestShardsTogether has goroutines do all of it to the same keys at once: what
+// is there in the end is what All says, and can be deleted.
+func TestShardsTogether(t *testing.T) {
+	p := compile(t, SlidingLog{1000, 1e9, 5})
+	shards, err := NewShards[uint64](p, TableConfig{Keys: 64}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clock atomic.Int64
+	var wg sync.WaitGroup
+	for g := range uint64(4) {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(g, 1))
+			for range 5000 {
+				key, now := r.Uint64N(100), clock.Add(1000)
+				switch r.IntN(6) {
+				case 0:
+					shards.Delete(key)
+				case 1:
+					shards.Peek(key, now, 100, Green)
+				case 2:
+					shards.RetryAfter(key, now, 100)
+				case 3:
+					shards.Color(key, now, 100, Green)
+				default:
+					shards.Decide(key, now, 100)
+				}
+				if r.IntN(100) == 0 {
+					for key, m := range shards.All() {
+						if m.Color(now, 1, Green); key >= 100 {
+							t.Errorf("key %d", key)
+						}
+					}
+				}
+				if n := shards.Len(); n > 64 {
+					t.Errorf("%d keys", n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	n := shards.Len()
+	for key := range shards.All() {
+		if !shards.Delete(key) {
+			t.Errorf("All has %d, which is not known", key)
+		}
+		n--
+	}
+	if n != 0 || shards.Len() != 0 {
+		t.Errorf("All had %d too few, %d are left", n, shards.Len())
+	}
+}
+
 // TestTableRefusals is what a table cannot be.
 func TestTableRefusals(t *testing.T) {
 	bucket := compile(t, GCRA{BitRate(8e6), 10})
@@ -166,7 +294,7 @@ func TestFamilyAllocatesNothing(t *testing.T) {
 				now += 1000
 				key++
 				m.Color(now, 100, Green)
-				m.Colors(now, lengths, colors)
+				m.Colors(now, lengths, nil, colors)
 				m.Peek(now, 100, Green)
 				m.Explain(now, 100, Green)
 				table.Color(key, now, 100, Green)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -11,7 +12,7 @@ import (
 type slowTable[K comparable] struct {
 	profile *Profile
 	config  TableConfig
-	meters  []keyed[K] // that used longest ago first
+	meters  []*keyed[K] // that used longest ago first
 	rest    Meter
 	stats   TableStats
 }
@@ -52,7 +53,7 @@ func (t *slowTable[K]) use(key K, now int64) *Meter {
 		}
 	}
 	if len(t.meters) == t.config.Keys {
-		oldest := t.meters[0].meter
+		oldest := &t.meters[0].meter
 		if t.config.Idle && !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
 			t.stats.Refused++
 			return &t.rest
@@ -60,9 +61,33 @@ func (t *slowTable[K]) use(key K, now int64) *Meter {
 		t.stats.Evicted++
 		t.meters = t.meters[1:]
 	}
-	t.meters = append(t.meters, keyed[K]{key, t.fresh()})
+	t.meters = append(t.meters, &keyed[K]{key, t.fresh()})
 	t.stats.Keys = len(t.meters)
 	return t.find(key)
+}
+
+// would is a clone of the meter that a packet of a key would find.
+func (t *slowTable[K]) would(key K, now int64) Meter {
+	if m := t.find(key); m != nil {
+		return m.Clone()
+	}
+	if len(t.meters) == t.config.Keys && t.config.Idle {
+		if oldest := &t.meters[0].meter; !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
+			return t.rest.Clone()
+		}
+	}
+	return t.fresh()
+}
+
+func (t *slowTable[K]) delete(key K) bool {
+	for i := range t.meters {
+		if t.meters[i].key == key {
+			t.meters = slices.Delete(t.meters, i, i+1)
+			t.stats.Keys--
+			return true
+		}
+	}
+	return false
 }
 
 // tableParams are a kind that a table may have.
@@ -113,6 +138,30 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 		key := make(min(r.Uint64N(keys), r.Uint64N(keys)))
 		n, in := nextLength(r, params, c, e, c+1), Color(max(r.IntN(8)-5, 0))
 		var got, want Color
+		asked := make(r.Uint64N(keys))
+		m := slow.would(asked, now)
+		if got, want := fast.Peek(asked, now, n, in), m.Peek(now, n, in); got != want {
+			t.Fatalf("%+v %+v packet %d: Peek of key %v, %d B at %d: %v, model %v", params, config, i, asked, n, now, got, want)
+		}
+		after, ever := fast.RetryAfter(asked, now, n)
+		if wantAfter, wantEver := m.RetryAfter(now, n); after != wantAfter || ever != wantEver {
+			t.Fatalf("%+v %+v packet %d: RetryAfter of key %v, %d B at %d: %v, %v, model %v, %v", params, config, i, asked, n, now, after, ever, wantAfter, wantEver)
+		}
+		if r.IntN(20) == 0 {
+			if got, want := fast.Delete(asked), slow.delete(asked); got != want || fast.Len() != len(slow.meters) {
+				t.Fatalf("%+v packet %d: Delete of key %v: %v, then %d keys, model %v, %d", config, i, asked, got, fast.Len(), want, len(slow.meters))
+			}
+		}
+		if r.IntN(20) == 0 {
+			compareAll(t, fast, slow, now)
+		}
+		if r.IntN(4) == 0 && in == Green {
+			d := fast.Decide(key, now, n)
+			if want := slow.use(key, now).Decide(now, n); d != want {
+				t.Fatalf("%+v %+v packet %d: key %v, %d B at %d: %+v, model %+v", params, config, i, key, n, now, d, want)
+			}
+			continue
+		}
 		if in == Red {
 			want = Red
 		} else {
@@ -153,6 +202,28 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 			t.Fatalf("%d entries in the index, %d keys", entries, fast.Stats().Keys)
 		}
 		now = pick(r, now, now, nextTime(r, params, now))
+	}
+}
+
+// compareAll holds what All returns to the model, and that it hands out clones.
+func compareAll[K comparable](t testing.TB, fast *Table[K], slow *slowTable[K], now int64) {
+	t.Helper()
+	seen := map[K]bool{}
+	for key, m := range fast.All() {
+		want := slow.find(key)
+		if seen[key] || want == nil || m.state != want.state || tokensOf(m, now) != tokensOf(want, now) || tokensOf(m, now+1000) != tokensOf(want, now+1000) {
+			t.Fatalf("All has key %v (seen before: %v) with %v, model %+v", key, seen[key], tokensOf(m, now), want)
+		}
+		seen[key] = true
+		for range 3 {
+			m.Color(now, 1, Green)
+		}
+		if tc, te, _ := fast.Tokens(key, now); [2]int64{tc, te} != tokensOf(want, now) {
+			t.Fatalf("what was done to the clone of key %v is seen in the table", key)
+		}
+	}
+	if len(seen) != len(slow.meters) {
+		t.Fatalf("All has %d keys, model %d", len(seen), len(slow.meters))
 	}
 }
 
@@ -249,8 +320,40 @@ func TestTableLRU(t *testing.T) {
 	if got := table.Stats(); got.Keys != keys || got.Refused != 0 || got.Evicted < 10*keys {
 		t.Errorf("%+v", got)
 	}
-	if got, most := 16*cap(table.oldest), 17*keys; got > most {
-		t.Errorf("%d bytes of those used longest ago, for %d keys", got, keys)
+}
+
+// TestTableAllocatesNothing while keys come, go and come back: not even the first
+// time that all were used since they came, those last whose numbers are even.
+func TestTableAllocatesNothing(t *testing.T) {
+	const keys = 1 << 17
+	p := compile(t, GCRA{BitRate(8e6), 1000})
+	var tables []*Table[uint64]
+	for range 2 { // AllocsPerRun runs once before it counts
+		table, err := NewTable[uint64](p, TableConfig{Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	if n := testing.AllocsPerRun(1, func() {
+		table := tables[0]
+		tables = tables[1:]
+		for key := range uint64(keys) {
+			table.Color(key, 0, 1, Green)
+		}
+		for step := uint64(64); step > 0; step /= 4 {
+			for key := uint64(0); key < keys; key += step {
+				table.Color(key, 1, 1, Green)
+			}
+			for key := range uint64(keys / 16) {
+				table.Decide(keys*step+key, 2, 1)
+				table.Peek(key, 2, 1, Green)
+				table.RetryAfter(key, 2, 1)
+				table.Delete(keys*step + key/2)
+			}
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 
@@ -341,7 +444,7 @@ func TestTableColorEach(t *testing.T) {
 				colors[i] = Color(r.IntN(3))
 				want[i] = one.Color(keys[i], now, lengths[i], colors[i])
 			}
-			each.ColorEach(keys, now, lengths, colors)
+			each.ColorEach(keys, now, lengths, colors, colors)
 			for i := range want {
 				if colors[i] != want[i] {
 					t.Fatalf("%v, %+v, packet %d of key %d: %v, want %v", p.Kind(), config, i, keys[i], colors[i], want[i])
@@ -354,7 +457,7 @@ func TestTableColorEach(t *testing.T) {
 	}
 	table, _ := NewTable[uint64](compile(t, GCRA{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
 	keys, lengths, colors := []uint64{1, 2, 3, 1}, []int{100, 100, 100, 100}, make([]Color, 4)
-	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, colors) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, nil, colors) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

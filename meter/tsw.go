@@ -2,7 +2,7 @@ package meter
 
 import (
 	"errors"
-	"fmt"
+	"math"
 	"math/big"
 	"math/bits"
 	"time"
@@ -13,7 +13,8 @@ import (
 // a target rate packets change color at random, more of them the further the
 // average is above it. Equal seeds give equal colors.
 //
-// The average is kept in 1/65536 byte in a window, rounded down.
+// The average is kept in 1/65536 byte in a window, rounded down. A pause counts as
+// at most 2^63-1 ns.
 type TSWTCM struct {
 	CIR, PIR Rate
 	Window   time.Duration
@@ -29,12 +30,8 @@ const (
 // Profile compiles the parameters. The error joins all that is wrong with them.
 func (t TSWTCM) Profile() (*Profile, error) {
 	var f faults
-	f.rate("CIR", t.CIR, "RFC 2859 §2")
-	f.rate("PIR", t.PIR, "RFC 2859 §2")
-	if f == nil && t.PIR.Cmp(t.CIR) < 0 {
-		f.add("PIR", fmt.Sprintf("%v is below CIR %v: it must be equal or greater (RFC 2859 §2)", t.PIR, t.CIR))
-	}
-	f.span("window", t.Window, maxTSWAvg)
+	f.rates(t.CIR, t.PIR, "RFC 2859 §2")
+	f.span("Window", t.Window, maxTSWAvg)
 	r := tsw{window: int64(t.Window), seed: t.Seed}
 	for i, rate := range [2]Rate{t.CIR, t.PIR} {
 		target := rate.rat()
@@ -60,9 +57,9 @@ type tsw struct {
 	seed   uint64
 }
 
-func (w tsw) start(int64) int64 { return 0 }
-func (w tsw) entries() int      { return 0 }
-func (w tsw) span() int64       { return 1 << 62 }
+func (w tsw) start(_, _ int64) (c, e int64) { return 0, 0 }
+func (w tsw) entries() int                  { return 0 }
+func (w tsw) span() int64                   { return 1 << 62 }
 
 func (w tsw) bursts() (c, e int64) {
 	return int64(w.target[0] >> tswShift), int64(w.target[1] >> tswShift)
@@ -72,7 +69,7 @@ func (w tsw) bursts() (c, e int64) {
 func (w tsw) average(s *state, now int64, n uint64) uint64 {
 	var dt uint64
 	if s.epoch != notBegun && now > s.epoch {
-		dt = uint64(now) - uint64(s.epoch)
+		dt = min(uint64(now)-uint64(s.epoch), math.MaxInt64)
 	}
 	sum := min(uint64(s.c)+min(n, maxLimit)<<tswShift, maxAvg)
 	hi, lo := bits.Mul64(sum, uint64(w.window))

@@ -19,7 +19,7 @@ func TestWaitInOrder(t *testing.T) {
 	for _, params := range []compiler{GCRA{ByteRate(1000), 10}, TokenBucket{Rate: ByteRate(1000), Burst: 10}} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := bubble()
-			l := NewLocked(New(compile(t, params)))
+			l := NewLocked(compile(t, params))
 			l.Color(0, 10, Green)
 			var mu sync.Mutex
 			var order []int
@@ -63,7 +63,9 @@ func TestWait(t *testing.T) {
 		for _, begin := range []int64{10, 0} {
 			synctest.Test(t, func(t *testing.T) {
 				clock := bubble()
-				l := NewLocked(NewWithTokens(compile(t, params), begin, begin))
+				p := compile(t, params)
+				l := NewLocked(p)
+				l.Do(func(m *Meter) { *m = NewWithTokens(p, begin, begin) })
 				var taken int64
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
@@ -87,7 +89,7 @@ func TestWait(t *testing.T) {
 func TestWaitAfterPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
-		l := NewLocked(New(compile(t, TokenBucket{ByteRate(1000), 30, time.Second})))
+		l := NewLocked(compile(t, TokenBucket{ByteRate(1000), 30, time.Second}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		for range 3 {
@@ -102,7 +104,7 @@ func TestWaitAfterPause(t *testing.T) {
 func TestWaitFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
-		l := NewLocked(New(compile(t, GCRA{ByteRate(1000), 10})))
+		l := NewLocked(compile(t, GCRA{ByteRate(1000), 10}))
 		l.Color(0, 10, Green)
 		for _, n := range []int{11, -1} {
 			if err := l.Wait(t.Context(), clock, n); !errors.Is(err, ErrNeverFits) {
@@ -150,7 +152,7 @@ func retry(l *Locked, now int64, n int) (after time.Duration, ok bool) {
 func TestWaitCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
-		l := NewLocked(New(compile(t, GCRA{ByteRate(1000), 10})))
+		l := NewLocked(compile(t, GCRA{ByteRate(1000), 10}))
 		l.Color(0, 10, Green)
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -180,7 +182,7 @@ func TestWaitOfMany(t *testing.T) {
 	for _, params := range []compiler{GCRA{ByteRate(1000), 10}, FixedWindow{10, 10 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := bubble()
-			l := NewLocked(New(compile(t, params)))
+			l := NewLocked(compile(t, params))
 			var mu sync.Mutex
 			var taken int64
 			var wg sync.WaitGroup

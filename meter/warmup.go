@@ -9,44 +9,53 @@ import (
 // steps is how many the rate of a warm-up climbs in, from a third to all.
 const steps = 100
 
-// fine is how many units of a warm-up are one of its bucket: the tokens of any
-// whole number of ns in any step are whole then.
-const fine = 3 * steps * steps
-
 const maxWarmup = 24 * time.Hour
 
 // warmUp makes a token bucket one with a warm-up.
 func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
-	burst, _ := p.Bursts()
-	const maxUnits = 1 << 62
-	if largest := maxUnits / fine / p.den; burst > largest {
-		return nil, &FieldError{"burst", fmt.Sprintf("of %d bytes is above the largest burst that stays exact at this rate with a warm-up, %d bytes", burst, largest)}
+	if w, ok := p.rule.(wide); ok {
+		return nil, w.fault(p.kind)
 	}
-	return &Profile{kind: p.kind, rule: warmUp{p.c.num, p.den * fine, burst, int64(d)}}, nil
+	burst, _ := p.Bursts()
+	part := int64(1)
+	for _, n := range []int64{2, 4, 5, 10, 20, 25, 50, 100} {
+		if int64(d)%n == 0 {
+			part = n
+		}
+	}
+	w := warmUp{num: p.c.num, burst: burst, length: int64(d), part: part, fine: 3 * steps * steps / (2 * part)}
+	w.unit = p.den * w.fine
+	const maxUnits = 1 << 62
+	if largest := maxUnits / w.fine / p.den; burst > largest {
+		return nil, &FieldError{"Burst", fmt.Sprintf("of %d bytes is above the largest burst that stays exact at this rate with a warm-up of %v, %d bytes", burst, d, largest)}
+	}
+	return &Profile{kind: p.kind, rule: w}, nil
 }
 
 // warmUp is a token bucket whose rate climbs. A state has the time of the latest
 // packet in epoch, the tokens in c, in units of 1/unit byte, and the begin of its
 // warm-up in e.
 type warmUp struct {
-	num    int64 // units/fine in a nanosecond, at the full rate
-	unit   int64 // of them in a byte
+	num    int64 // units of the bucket in a nanosecond, at the full rate
+	fine   int64 // of its own units in one of them: tokens of any whole ns in any step are whole
+	unit   int64 // of its own units in a byte
 	burst  int64 // bytes
 	length int64 // ns, of the warm-up
+	part   int64 // that divides length and steps
 }
 
-func (w warmUp) start(tokens int64) int64 { return min(max(tokens, 0), w.burst) * w.unit }
-func (w warmUp) bursts() (c, e int64)     { return w.burst, 0 }
-func (w warmUp) entries() int             { return 0 }
-func (w warmUp) span() int64              { return 1 << 62 }
+func (w warmUp) start(tc, _ int64) (c, e int64) { return min(max(tc, 0), w.burst) * w.unit, 0 }
+func (w warmUp) bursts() (c, e int64)           { return w.burst, 0 }
+func (w warmUp) entries() int                   { return 0 }
+func (w warmUp) span() int64                    { return 1 << 62 }
 
 // brought is what the rate brings in the first ns of a warm-up, at most its
 // length, in units/num: step k of the staircase has (steps+2k)/(3*steps) of the
-// rate.
+// rate. Summed up, that is ns of step k less what the steps before it had less.
 func (w warmUp) brought(ns uint64) uint64 {
-	length := uint64(w.length)
+	length, part := uint64(w.length), uint64(w.part)
 	k := ns * steps / length
-	return length*k*(steps+k) - length*k + (ns*steps-k*length)*(steps+2*k)
+	return ns*(steps/part)*(steps/2+k) - length/part*(k*(k+1)/2)
 }
 
 // advance brings a state to now, where a warm-up begins after a pause.
@@ -79,10 +88,10 @@ func (w warmUp) refill(s *state, now int64) {
 	hi, gain := bits.Mul64(cold, uint64(w.num))
 	warm := elapsed(max(to, length)-max(from, length), w.num)
 	switch left := uint64(full - s.c); {
-	case hi > 0 || gain >= left || uint64(warm) >= (left-gain+fine-1)/fine:
+	case hi > 0 || gain >= left || uint64(warm) >= (left-gain+uint64(w.fine)-1)/uint64(w.fine):
 		s.c = full
 	default:
-		s.c += int64(gain) + warm*fine
+		s.c += int64(gain) + warm*w.fine
 	}
 	s.epoch = now
 }

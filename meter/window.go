@@ -2,6 +2,7 @@ package meter
 
 import (
 	"errors"
+	"math"
 	"math/bits"
 	"time"
 )
@@ -37,7 +38,7 @@ func (t SlidingCounter) Profile() (*Profile, error) {
 func (f *faults) window(k Kind, r rule, length time.Duration) (*Profile, error) {
 	limit, _ := r.bursts()
 	f.limit(limit)
-	f.span("window", length, maxWindow)
+	f.span("Window", length, maxWindow)
 	if *f != nil {
 		return nil, errors.Join(*f...)
 	}
@@ -51,12 +52,16 @@ type fixedWindow struct {
 	length int64 // ns
 }
 
-func (w fixedWindow) start(tokens int64) int64 { return w.limit - min(max(tokens, 0), w.limit) }
-func (w fixedWindow) bursts() (c, e int64)     { return w.limit, 0 }
-func (w fixedWindow) span() int64              { return w.length }
-func (w fixedWindow) entries() int             { return 0 }
+func (w fixedWindow) start(tc, _ int64) (c, e int64) { return w.limit - min(max(tc, 0), w.limit), 0 }
+func (w fixedWindow) bursts() (c, e int64)           { return w.limit, 0 }
+func (w fixedWindow) span() int64                    { return w.length }
+func (w fixedWindow) entries() int                   { return 0 }
 
-// begins is where the window of a time starts.
+// firstWindow is the time that earlier ones count as: no number is where their
+// window begins.
+const firstWindow = math.MinInt64 + int64(maxWindow)
+
+// begins is where the window of a time starts, which is not before firstWindow.
 func (w fixedWindow) begins(now int64) int64 {
 	into := now % w.length
 	if into < 0 {
@@ -68,6 +73,7 @@ func (w fixedWindow) begins(now int64) int64 {
 // advance brings the window of a state to now and returns how many have begun
 // since: 0, 1, or 2 for more.
 func (w fixedWindow) advance(s *state, now int64) int64 {
+	now = max(now, firstWindow)
 	since := uint64(now) - uint64(s.epoch)
 	switch {
 	case s.epoch == notBegun:
@@ -115,16 +121,19 @@ func (w slidingCounter) look(s *state, now int64, n int, in Color) Color {
 // fits says whether what still counts of the window before is no more than
 // left: e*(length-f)/length <= left.
 func (w slidingCounter) fits(s *state, now, left int64) bool {
-	inView := w.length - max(now-s.epoch, 0)
-	hi, lo := bits.Mul64(uint64(s.e), uint64(inView))
+	hi, lo := bits.Mul64(uint64(s.e), w.inView(s, now))
 	leftHi, leftLo := bits.Mul64(uint64(left), uint64(w.length))
 	return hi < leftHi || hi == leftHi && lo <= leftLo
 }
 
+// inView is how many ns of the window before are, at a time that advance has seen.
+func (w slidingCounter) inView(s *state, now int64) uint64 {
+	return uint64(w.length) - (uint64(max(now, s.epoch)) - uint64(s.epoch))
+}
+
 func (w slidingCounter) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	w.look(&s, now, 0, Green)
-	inView := w.length - max(now-s.epoch, 0)
-	hi, lo := bits.Mul64(uint64(s.e), uint64(inView))
+	hi, lo := bits.Mul64(uint64(s.e), w.inView(&s, now))
 	counts, rest := bits.Div64(hi, lo, uint64(w.length))
 	if rest > 0 {
 		counts++

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"math"
 	"math/big"
 	"time"
 )
@@ -156,7 +157,7 @@ func (s *slowTSW) color(now int64, n int, in Color) Color {
 		s.last = big.NewInt(now)
 	}
 	s.now = now
-	span := new(big.Int).Sub(big.NewInt(now), s.last)
+	span := pause(s.last, now)
 	span.Add(span, s.window)
 	sum := new(big.Int).Mul(big.NewInt(int64(n)), big.NewInt(65536))
 	sum.Add(sum, s.average).Mul(sum, s.window)
@@ -183,10 +184,19 @@ func (s *slowTSW) color(now int64, n int, in Color) Color {
 	return in
 }
 
+// pause is how long an average decays: no longer than an int64 of ns.
+func pause(from *big.Int, to int64) *big.Int {
+	span := new(big.Int).Sub(big.NewInt(to), from)
+	if most := big.NewInt(math.MaxInt64); span.Cmp(most) > 0 {
+		return most
+	}
+	return span
+}
+
 func (s *slowTSW) tokens() (tc, te int64) {
 	span := new(big.Int)
 	if s.last != nil {
-		span.Sub(big.NewInt(s.now), s.last)
+		span = pause(s.last, s.now)
 	}
 	average := new(big.Int).Mul(s.average, s.window)
 	average.Quo(average, span.Add(span, s.window))

@@ -225,6 +225,12 @@ static __always_inline __u32 windowed(struct state *s, const struct stage *m, __
 	return color;
 }
 
+/* cost_of is that of n bytes, in units of a bucket. */
+static __always_inline __s64 cost_of(const struct bucket *b, __u64 n)
+{
+	return (n < b->over ? n : b->over) * b->den;
+}
+
 /* buckets is the verdict of a meter of buckets: on a state that CPUs share, or on
  * words that this one has. RFC 2698 section 3 asks P first, and what takes from C
  * took from P. RFC 2697 and RFC 4115 section 3 ask C, and what does not fit there
@@ -232,12 +238,9 @@ static __always_inline __u32 windowed(struct state *s, const struct stage *m, __
 static __always_inline __u32 buckets(struct state *s, struct words *w, const struct stage *m, __u64 now, __u64 n, __u32 in)
 {
 	struct take t = {};
-	__u32 first, fits;
-	__s64 cost;
+	__u32 first = m->peak & 1, fits;
 
-	cost = in >= RED ? NEVER : (__s64)((n < m->over ? n : m->over) * m->den);
-	t.cost = m->peak || in <= m->limit ? cost : NEVER;
-	first = m->peak & 1;
+	t.cost = in < RED && (m->peak || in <= m->limit) ? cost_of(&m->buckets[first], n) : NEVER;
 	if (w)
 		settle(w, m, first, now, &t);
 	else
@@ -254,10 +257,10 @@ static __always_inline __u32 buckets(struct state *s, struct words *w, const str
 		if (fits && !t.spill)
 			return in;
 		t.credit = t.spill;
-		if (fits)
-			cost = 0;
 	}
-	t.cost = cost;
+	t.cost = in < RED ? cost_of(&m->buckets[!first], n) : NEVER;
+	if (!m->peak && fits)
+		t.cost = 0;
 	if (w)
 		settle(w, m, !first, now, &t);
 	else

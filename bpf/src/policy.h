@@ -121,7 +121,9 @@ struct class {
  * half, because the lowest bit of a state's word is its lock. */
 struct bucket {
 	__u64 num;  /* units in a nanosecond */
+	__u64 den;  /* units in a byte */
 	__s64 size; /* units */
+	__u64 over; /* bytes: longer packets cost this */
 	__u64 full; /* ns after which it is full whatever it held */
 };
 
@@ -142,8 +144,6 @@ struct key {
 struct stage {
 	struct bucket buckets[2]; /* C, then E or P */
 	__u64 horizon;		  /* ns after a state's stamp in which its words can be told apart */
-	__u64 den;		  /* units in a byte */
-	__u64 over;		  /* bytes: longer packets cost this */
 	__u64 window;		  /* ns, of a meter that counts in windows; 0 for buckets */
 	struct key mask[2];	  /* of a key: the bits that count, of IPv6 the second */
 	__u64 yellow, red;	  /* the color before, by values below 64: sets */

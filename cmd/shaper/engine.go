@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -13,6 +14,9 @@ type engine interface {
 	Stats() ([]dataplane.ClassStats, error)
 	Tokens(*dataplane.Meter) (tc, te int64, err error)
 	Keys(*dataplane.Meter) (counts meter.TableStats, counted bool)
+	// Over is how many keys a meter knows where they are more than its bound: from
+	// then on another engine may forget others, and give other colors.
+	Over(*dataplane.Meter) (keys int, err error)
 	Close()
 }
 
@@ -38,6 +42,15 @@ type kernelEngine struct{ *kernel.Walker }
 // Keys has nothing: the kernel does not count the keys of a table.
 func (kernelEngine) Keys(*dataplane.Meter) (meter.TableStats, bool) { return meter.TableStats{}, false }
 
+// Over asks the table of a meter.
+func (e kernelEngine) Over(m *dataplane.Meter) (int, error) {
+	n, err := e.Walker.Keys(m)
+	if n <= policyfile.Keys(m) {
+		n = 0
+	}
+	return n, err
+}
+
 // goEngine is a pipeline as an engine, which cannot fail.
 type goEngine struct{ replay.Go }
 
@@ -49,5 +62,8 @@ func (e goEngine) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
 }
 
 func (e goEngine) Keys(m *dataplane.Meter) (meter.TableStats, bool) { return e.Go.Keys(m), true }
+
+// Over is never: the bound is exact.
+func (goEngine) Over(*dataplane.Meter) (int, error) { return 0, nil }
 
 func (goEngine) Close() {}

@@ -43,6 +43,22 @@ func (c *compiled) keys(e engine) []keyTotals {
 	return out
 }
 
+// over warns of meters that saw more keys than they are to know, where the engine
+// forgets in its own way then.
+func (c *compiled) over(e engine) (warnings []string, err error) {
+	for _, m := range c.led() {
+		n, err := e.Over(m)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			warnings = append(warnings, fmt.Sprintf("meter %s met more than its %s: above that the kernel forgets others than --engine go does, "+
+				"and colors may differ from there and from live ones; give it more keys", m.Name, countKeys(policyfile.Keys(m))))
+		}
+	}
+	return warnings, nil
+}
+
 // leadsTo says whether a chain leads to a meter.
 func leadsTo(chain, m *dataplane.Meter) bool {
 	for chain != nil && chain != m {

@@ -116,10 +116,16 @@ func randomFamily(r *rand.Rand) string {
 
 // randomSlow is one of the meters that the kernel's program does not know.
 func randomSlow(r *rand.Rand) string {
-	switch r.IntN(5) {
+	switch r.IntN(6) {
+	case 5: // a burst that 64 bits do not hold exactly
+		odd, small := fmt.Sprintf("%dbit", 2*r.IntN(5_000_000)+1), pick(r, "1500", "3000", "64")
+		return pick(r,
+			fmt.Sprintf("type: srtcm, cir: %s, cbs: %s, ebs: 5GiB", odd, small),
+			fmt.Sprintf("type: trtcm, cir: %s, cbs: %s, pir: 1GiB/1h, pbs: 4GiB", odd, small),
+			fmt.Sprintf("type: trtcm4115, cir: %s, cbs: 5GiB, eir: %s, ebs: %s%s", odd, odd, small, pick(r, "", ", coupling: true")),
+			fmt.Sprintf("type: %s, rate: %s, burst: 5GiB", pick(r, "gcra", "token-bucket"), odd))
 	case 0:
-		// Of odder rates, only smaller bursts stay exact in the program.
-		rate := pick(r, fmt.Sprintf("%dkbit", 1+r.IntN(9000)), fmt.Sprintf("%dB/7ms", 1+r.IntN(9000)), "100kB/1min")
+		rate := pick(r, randomRate(r), fmt.Sprintf("%dB/7ms", 1+r.IntN(9000)), "100kB/1min")
 		return fmt.Sprintf("type: token-bucket, rate: %s, burst: %s, warmup: %s", rate, pick(r, "1500", "9KiB", "4001"), randomTime(r))
 	case 1:
 		slots := []int{1, 2, 7, 10, 64}[r.IntN(5)]

@@ -147,6 +147,10 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return e
 	}
 	n.keys = policy.keys(engine)
+	over, e := policy.over(engine)
+	if e != nil {
+		return e
+	}
 	if rows != nil {
 		if e := files.decisions.fault(rows.w.Flush()); e != nil {
 			return e
@@ -163,6 +167,9 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	f.warn(s.err, policy, "")
 	for _, w := range summary.Warnings {
 		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
+	}
+	for _, w := range over {
+		fmt.Fprintf(s.err, "shaper: warning: %s\n", w)
 	}
 	if e := f.print(s, policy, n); e != nil {
 		return e

@@ -127,7 +127,7 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 		limits = model.limits(end - int64(state.Stamp))
 	}
 	for i, left := range [2]int64{holds[0], holds[1]} {
-		limits[i].Sub(limits[i], new(big.Rat).SetFrac64(left, int64(stage.Den)))
+		limits[i].Sub(limits[i], new(big.Rat).SetFrac64(left, int64(stage.Buckets[i].Den)))
 	}
 	if fault := excess(c.params, limits, granted); fault != "" {
 		t.Errorf("with what is left: %s", fault)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -185,13 +186,10 @@ func (e *encoder) meter(m *dataplane.Meter) int32 {
 		e.fail(m, "type", err.Error())
 		return i
 	}
-	numbers, fits := profile.Integers()
-	switch {
-	case fits:
-	case profile.Kind() == meter.KindTokenBucket:
-		e.fail(m, "warmup", tooMuch)
-	default:
-		e.fail(m, "type", profile.Kind().String()+" "+tooMuch)
+	numbers, err := profile.Integers()
+	var fault *meter.FieldError
+	if errors.As(err, &fault) {
+		e.fail(m, strings.ToLower(fault.Field), fault.Reason+noMore)
 	}
 	if m.Envelope != nil {
 		e.fail(m, "envelope", tooMuch)
@@ -218,17 +216,18 @@ const (
 )
 
 // tooMuch is why a meter is refused.
-const tooMuch = "has more state than the kernel plane keeps of a meter: shaper tap and replay --engine go have it"
+const (
+	tooMuch = "has more state than the kernel plane keeps of a meter: shaper tap and replay --engine go have it"
+	noMore  = ", and the kernel plane keeps no more of a meter: shaper tap and replay --engine go have it"
+)
 
 func encodeProfile(p meter.Integers) bpf.ShaperStage {
 	if p.Window > 0 { // counted in bytes
-		s := bpf.ShaperStage{Den: 1, Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
-		s.Buckets[0].Size = p.Burst[0]
+		s := bpf.ShaperStage{Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
+		s.Buckets[0].Den, s.Buckets[0].Size, s.Buckets[1].Den = 1, p.Burst[0], 1
 		return s
 	}
 	s := bpf.ShaperStage{
-		Den:     uint64(halves * p.Den),
-		Over:    uint64(max(p.Burst[0], p.Burst[1])) + 1,
 		Horizon: uint64(maxReach / (halves * max(p.Num[0], p.Num[1], 1))),
 		Excess:  flag(p.Excess),
 		Coupled: flag(p.Coupled),
@@ -238,7 +237,9 @@ func encodeProfile(p meter.Integers) bpf.ShaperStage {
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
 		b.Num = uint64(halves * p.Num[i])
-		b.Size = halves * p.Den * p.Burst[i]
+		b.Den = uint64(halves * p.Den[i])
+		b.Size = halves * p.Den[i] * p.Burst[i]
+		b.Over = uint64(p.Burst[i]) + 1
 		b.Full = math.MaxUint64
 		if b.Num > 0 {
 			b.Full = (fills + b.Num - 1) / b.Num

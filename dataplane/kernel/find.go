@@ -49,7 +49,7 @@ func writeAbout(m *ebpf.Map, a *About) error {
 
 // recordVersion is the format of a record: of About, and of what bpf/src/policy.h
 // has in it. TestRecordVersion holds that it changes with them.
-const recordVersion = 1
+const recordVersion = 2
 
 // VersionError says that a shaper was attached by a version whose record this one
 // cannot read. It can be detached, or replaced by run.
@@ -95,7 +95,10 @@ func (a *About) check() error {
 		ok = ok && stage(c.Stage)
 	}
 	for _, s := range a.Stages {
-		ok = ok && s.Den > 0 && stage(s.Then) && s.Buckets[0].Size >= 0 && s.Buckets[1].Size >= 0
+		ok = ok && stage(s.Then)
+		for _, b := range s.Buckets {
+			ok = ok && b.Den > 0 && b.Size >= 0
+		}
 	}
 	for _, q := range a.Queued {
 		ok = ok && (q.Den > 0 || q.Linked != 0)

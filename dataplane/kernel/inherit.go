@@ -86,7 +86,7 @@ func (s *slots) free() uint32 {
 
 // sameProfile says whether a state means the same under both.
 func sameProfile(a, b *bpf.ShaperStage) bool {
-	return a.Buckets == b.Buckets && a.Den == b.Den && a.Coupled == b.Coupled && a.Packets == b.Packets &&
+	return a.Buckets == b.Buckets && a.Coupled == b.Coupled && a.Packets == b.Packets &&
 		a.Window == b.Window && a.Sliding == b.Sliding
 }
 

@@ -21,7 +21,8 @@ type known struct {
 
 // spare is how many keys a table has room for beyond its bound, for each CPU:
 // each keeps as many places for itself, and so another one may find none before
-// all are in use.
+// all are in use. So a table forgets nothing before it has more keys than its bound, and
+// from then on always has more.
 const spare = 128
 
 // key encodes what of a packet has a meter of its own.
@@ -199,6 +200,28 @@ func (s *shared) carryKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.Shape
 		}
 		if end {
 			return nil
+		}
+	}
+}
+
+// count is how many keys a table has now.
+func (s *shared) count(slot int32) (int, error) {
+	table, err := s.table(slot)
+	if err != nil {
+		return 0, err
+	}
+	defer table.Close()
+	const batch = 1 << 14
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]bpf.ShaperKey, batch), make([]known, batch)
+	for all := 0; ; {
+		n, err := table.BatchLookup(&cursor, keys, values, nil)
+		all += n
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("table of keys: %w", err)
 		}
 	}
 }

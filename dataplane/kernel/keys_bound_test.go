@@ -147,6 +147,53 @@ func TestKeysSpare(t *testing.T) {
 	t.Logf("most keys lost, by spare room for each CPU: %v", worst)
 }
 
+// TestKeysOver holds that a table has more keys than its bound as soon as one more
+// came, and ever after, whichever CPUs they come on: so that its number says that there were more.
+func TestKeysOver(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	r := seeded(t)
+	cpus := allowedCPUs(t)
+	for _, keys := range []int{1, 2, 16, 127, 128, 129, 1000} {
+		m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: bps(8), Burst: 300}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys}
+		w, err := NewWalker(&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		came := 0
+		for came < 3*keys+2000 {
+			n := 1 + r.IntN(pick(r, 1, 3, 200))
+			if came < keys {
+				n = min(n, keys-came) // stops at the bound once
+			}
+			err := <-onCPU(pick(r, cpus...), func() error {
+				for range n {
+					came++
+					p := bySource(uint32(came), 1, 100, int64(came))
+					if err := w.Process([]dataplane.Packet{p}, make([]dataplane.Verdict, 1)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			known, err := w.Keys(m)
+			if err != nil || came <= keys && known != came || came > keys && (known <= keys || known > int(tableSize(m))) {
+				t.Fatalf("keys %d, %d came: %d are known, %v", keys, came, known, err)
+			}
+		}
+		other := &dataplane.Meter{Name: "other"}
+		n, err := w.Keys(other)
+		tc, te, noTokens := w.Tokens(other)
+		if n != 0 || err != nil || tc != 0 || te != 0 || noTokens != nil {
+			t.Errorf("another meter has %d keys, %v, and %d, %d, %v", n, err, tc, te, noTokens)
+		}
+		w.Close()
+	}
+}
+
 // TestKeysSpray sends from more addresses than a table knows: it stays bounded,
 // what the new ones get is what the meter behind allows, and who is busy is not
 // forgotten.
@@ -212,8 +259,11 @@ func TestKeysSpray(t *testing.T) {
 			send(-1, source)
 		}
 		entries := knownKeys(t, w.shared, w.stages[w.stageOf[class.Meter]].Table)
-		if most := int(tableSize(class.Meter)); entries > most || entries < min(keys, sprayed) {
-			t.Errorf("keys %d: the table has %d after %d: want at most %d", keys, entries, sprayed, most)
+		if most := int(tableSize(class.Meter)); entries > most || entries <= min(keys, sprayed-1) {
+			t.Errorf("keys %d: the table has %d after %d: want more, and at most %d", keys, entries, sprayed, most)
+		}
+		if n, err := w.Keys(class.Meter); n != entries || err != nil {
+			t.Errorf("keys %d: %d are known, %v: want %d", keys, n, err, entries)
 		}
 		t.Logf("keys %d: %d in the table; one that comes once in %v new ones passed %v times of %d", keys, entries, every, passed, 3)
 		if i > 0 && (passed[0] > 3 || passed[1] > 3) {

@@ -123,7 +123,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 				}
 				most.Add(most, limits[k])
 				sum.Add(sum, limits[k])
-				sum.Sub(sum, new(big.Rat).SetFrac64(holds[k], int64(stage.Den)))
+				sum.Sub(sum, new(big.Rat).SetFrac64(holds[k], int64(stage.Buckets[k].Den)))
 			}
 			taken.Add(taken, sum)
 		}
@@ -132,7 +132,9 @@ func (c *contended) run(t *testing.T, cpus []int) {
 		}
 	}
 	if !c.whole && windows == nil { // and what the buckets may have held
-		most.Add(most, new(big.Rat).SetInt64(int64(len(states))*(stage.Buckets[0].Size+stage.Buckets[1].Size)/int64(stage.Den)))
+		for _, b := range stage.Buckets {
+			most.Add(most, new(big.Rat).SetInt64(int64(len(states))*b.Size/int64(b.Den)))
+		}
 	}
 	bytes := new(big.Rat).SetInt64(granted)
 	if bytes.Cmp(most) > 0 {

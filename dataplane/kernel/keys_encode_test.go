@@ -100,6 +100,9 @@ func TestKeyRefusals(t *testing.T) {
 		{"sliding-log", "type", "sliding-log has more state", one(dataplane.Meter{Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 10}})},
 		{"tswtcm", "type", "tswtcm has more state", one(dataplane.Meter{Params: meter.TSWTCM{CIR: rate, PIR: rate, Window: time.Second}})},
 		{"warmup", "warmup", "has more state", one(dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: 9000, Warmup: time.Second}})},
+		{"burst", "burst", "of 1073741824 bytes is above the largest burst that a word of 64 bits holds exactly at this rate, 437256155 bytes", one(dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Per(1<<30, 24*time.Hour), Burst: 1 << 30}})},
+		{"pbs", "pbs", "of 72057595 bytes", one(dataplane.Meter{Params: meter.TRTCM{CIR: rate, CBS: 9000, PIR: bps(1e9 + 1), PBS: 72057595}})},
+		{"unlimited", "ebs", "has an unlimited rate", one(dataplane.Meter{Params: meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: meter.Unlimited, EBS: 1}})},
 		{"envelope", "envelope", "has more state", one(dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1})},
 		{"idle", "evict", "evict: lru", one(dataplane.Meter{Params: flow, Per: dataplane.Key{By: dataplane.BySrc}, Idle: true})},
 		{"tables", "meters", "65 with a meter for each key are more than the 64", tables},
@@ -175,5 +178,15 @@ func TestTableSlots(t *testing.T) {
 		}
 		old = now
 		about.record(g)
+	}
+}
+
+// TestTokensOfNoClass: a class that the policy does not have leads to no meter.
+func TestTokensOfNoClass(t *testing.T) {
+	s := &Shaper{}
+	for _, class := range []int{-1, 0, 1} {
+		if tokens, err := s.Tokens(class); tokens != nil || err != nil {
+			t.Errorf("class %d: %v, %v", class, tokens, err)
+		}
 	}
 }

@@ -362,7 +362,7 @@ func TestLiveUnreadable(t *testing.T) {
 	p := newPair(t)
 	p.near.VethNamed("w0", p.far, "w0")
 	r := p.run("--meter", never)
-	for _, record := range []string{`{"Version":99}`, "{", `{"Version":1,"Stages":[{}],"Classes":[{"Stage":0}]}`} {
+	for _, record := range []string{`{"Version":99}`, "{", `{"Version":2,"Stages":[{}],"Classes":[{"Stage":0}]}`} {
 		unbind := p.unreadable("w0", record)
 		list := p.status()
 		if len(list) != 2 || list[0].Interface != "v0" || !list[0].Attached || list[1].Interface != "w0" || list[1].State != "left behind" {

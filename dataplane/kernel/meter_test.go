@@ -195,15 +195,30 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 		if err != nil {
 			continue // too fine to be exact
 		}
-		most := int64(1<<59) / integers(profile).Den
-		burst := func() int64 {
+		one, err := profile.Integers()
+		if err != nil {
+			continue
+		}
+		burst := func(i int) int64 {
+			den := one.Den[i] // what both have in common
+			if b := [2]meter.Rate{a, b}[i]; b.Bytes > 0 && !one.Coupled {
+				own, err := meter.GCRA{Rate: b, Burst: 1}.Profile()
+				if err != nil {
+					panic(err)
+				}
+				den = integers(own).Den[0]
+			}
+			most := int64(1<<59) / den
 			return min(most, pick(r, 1, 1, 64, 1500, 1500+r.Int64N(60_000), 65_535, 1e6, 1e9, most-1, most))
 		}
-		m := &dataplane.Meter{Params: params(burst(), burst()), Aware: r.IntN(3) > 0, PreColor: dscpColors}
+		m := &dataplane.Meter{Params: params(burst(0), burst(1)), Aware: r.IntN(3) > 0, PreColor: dscpColors}
 		if kind > 1 && r.IntN(8) == 0 {
-			m.Params = pick(r, params(burst(), 0), params(0, burst()))
+			m.Params = pick(r, params(burst(0), 0), params(0, burst(1)))
 		}
-		if _, err := m.Params.Profile(); err != nil {
+		if profile, err = m.Params.Profile(); err != nil {
+			continue
+		}
+		if _, err := profile.Integers(); err != nil {
 			continue
 		}
 		if r.IntN(3) == 0 {
@@ -224,7 +239,7 @@ func anyGap(r *rand.Rand, s *bpf.ShaperStage, size int64) int64 {
 		if b.Num == 0 {
 			return r.Int64N(1e9)
 		}
-		ns, _ := new(big.Int).Quo(new(big.Int).Mul(big.NewInt(n), new(big.Int).SetUint64(s.Den)), new(big.Int).SetUint64(b.Num)).Float64()
+		ns, _ := new(big.Int).Quo(new(big.Int).Mul(big.NewInt(n), new(big.Int).SetUint64(b.Den)), new(big.Int).SetUint64(b.Num)).Float64()
 		return int64(min(ns, 1<<57))
 	}
 	switch r.IntN(40) {
@@ -237,7 +252,7 @@ func anyGap(r *rand.Rand, s *bpf.ShaperStage, size int64) int64 {
 	case 3:
 		return r.Int64N(3e16) // a year
 	case 4:
-		return special(uint64(perBytes(b.Size / int64(s.Den)))) // fills it
+		return special(uint64(perBytes(b.Size / int64(b.Den)))) // fills it
 	case 5, 6, 7:
 		return int64(min(r.Uint64N(s.Horizon)/8, 1<<57))
 	case 8, 9, 10, 11, 12, 13:
@@ -355,8 +370,9 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 		}
 		l := levelsAt(&state, stage, uint64(now))
 		for i, holds := range model.holds {
-			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(int64(stage.Den))); want.Cmp(new(big.Rat).SetInt64(l[i])) != 0 {
-				t.Errorf("at %d: bucket %d holds %d/%d bytes: want %v", now, i, l[i], stage.Den, holds)
+			den := int64(stage.Buckets[i].Den)
+			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(den)); want.Cmp(new(big.Rat).SetInt64(l[i])) != 0 {
+				t.Errorf("at %d: bucket %d holds %d/%d bytes: want %v", now, i, l[i], den, holds)
 				return colors
 			}
 		}
@@ -511,15 +527,16 @@ func TestCarry(t *testing.T) {
 		}
 		got := l.carry(from, to)
 		for i := range got {
-			want := new(big.Rat).SetFrac64(l[i], int64(from.Den))
-			want.Mul(want, new(big.Rat).SetInt64(int64(to.Den)/halves)) // whole units of the new profile
+			was, den := int64(from.Buckets[i].Den), int64(to.Buckets[i].Den)
+			want := new(big.Rat).SetFrac64(l[i], was)
+			want.Mul(want, new(big.Rat).SetInt64(den/halves)) // whole units of the new profile
 			units := new(big.Int).Quo(want.Num(), want.Denom())
 			if most := big.NewInt(to.Buckets[i].Size / halves); units.Cmp(most) > 0 {
 				units = most
 			}
 			if got[i] != halves*units.Int64() {
 				t.Fatalf("bucket %d: %d/%d bytes of %T%+v became %d/%d of %T%+v: want %d",
-					i, l[i], from.Den, params[0], params[0], got[i], to.Den, params[1], params[1], halves*units.Int64())
+					i, l[i], was, params[0], params[0], got[i], den, params[1], params[1], halves*units.Int64())
 			}
 		}
 		if same := l.carry(from, from); same != (levels{l[0] &^ 1, l[1] &^ 1}) {
@@ -564,12 +581,12 @@ func TestLevels(t *testing.T) {
 		model := newExact(m.Params, dataplane.Share{})
 		model.at(0)
 		for i := range l {
-			model.holds[i].SetFrac64(l[i], int64(s.Den))
+			model.holds[i].SetFrac64(l[i], int64(s.Buckets[i].Den))
 		}
 		model.at(int64(dt))
 		got := levelsAt(&state, &s, now+dt)
 		for i, holds := range model.holds {
-			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(int64(s.Den))); want.Cmp(new(big.Rat).SetInt64(got[i])) != 0 {
+			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(int64(s.Buckets[i].Den))); want.Cmp(new(big.Rat).SetInt64(got[i])) != 0 {
 				t.Fatalf("%T%+v: %v at %d is %v after %d ns: want %v in bucket %d", m.Params, m.Params, l, now, got, dt, want, i)
 			}
 		}
@@ -626,6 +643,9 @@ func TestStatsWrap(t *testing.T) {
 }
 
 func integers(p *meter.Profile) meter.Integers {
-	i, _ := p.Integers()
+	i, err := p.Integers()
+	if err != nil {
+		panic(err)
+	}
 	return i
 }

@@ -294,8 +294,12 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 	return out, err
 }
 
-// Tokens returns what the meters hold that a class leads to, in whole bytes.
+// Tokens returns what the meters hold that a class leads to, in whole bytes; nothing
+// where the policy has no such class.
 func (s *Shaper) Tokens(class int) ([][2]int64, error) {
+	if class < 0 || class >= len(s.Classes) {
+		return nil, nil
+	}
 	now, err := monotonic()
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ type levels [2]int64
 func initial(m *dataplane.Meter, s *bpf.ShaperStage) levels {
 	var l levels
 	for i, b := range s.Buckets {
-		l[i] = m.Initial.Of(b.Size/int64(s.Den)) * int64(s.Den)
+		l[i] = m.Initial.Of(b.Size/int64(b.Den)) * int64(b.Den)
 	}
 	return l
 }
@@ -108,7 +108,7 @@ func leftAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
 
 // tokens are whole bytes, rounded down.
 func (l levels) tokens(s *bpf.ShaperStage) (tc, te int64) {
-	return max(l[0], 0) / int64(s.Den), max(l[1], 0) / int64(s.Den)
+	return max(l[0], 0) / int64(s.Buckets[0].Den), max(l[1], 0) / int64(s.Buckets[1].Den)
 }
 
 // carry gives the levels of one profile to another, cut to its bursts. What
@@ -116,12 +116,13 @@ func (l levels) tokens(s *bpf.ShaperStage) (tc, te int64) {
 func (l levels) carry(from, to *bpf.ShaperStage) levels {
 	var out levels
 	for i, b := range to.Buckets {
-		hi, lo := bits.Mul64(uint64(max(l[i], 0)), to.Den)
-		if hi >= from.Den {
+		den := from.Buckets[i].Den
+		hi, lo := bits.Mul64(uint64(max(l[i], 0)), b.Den)
+		if hi >= den {
 			out[i] = b.Size // the quotient is above 2^64
 			continue
 		}
-		units, _ := bits.Div64(hi, lo, from.Den)
+		units, _ := bits.Div64(hi, lo, den)
 		out[i] = int64(min(units, uint64(b.Size)))
 		if to.Window == 0 {
 			out[i] &^= halves - 1

@@ -215,8 +215,24 @@ func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 	return stats(w.shared.counters, w.classes)
 }
 
+// Keys returns how many keys a meter of the policy knows; 0 where it has none, and of
+// another. They are more than its Keys only where more came. From then on the kernel
+// knows up to 128 more for each possible CPU, and forgets one that was not used lately where
+// dataplane.Pipeline forgets the one used longest ago: verdicts may differ.
+func (w *Walker) Keys(m *dataplane.Meter) (int, error) {
+	i, ok := w.stageOf[m]
+	if !ok || w.stages[i].Table < 0 {
+		return 0, nil
+	}
+	return w.shared.count(w.stages[i].Table)
+}
+
 // Tokens returns what a meter of the policy holds at the largest time seen, in
-// whole bytes, as dataplane.Pipeline does.
+// whole bytes, as dataplane.Pipeline does; 0 of a meter that no class leads to.
 func (w *Walker) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
-	return tokens(w.shared.states, &w.stages[w.stageOf[m]], uint64(w.now))
+	i, ok := w.stageOf[m]
+	if !ok {
+		return 0, 0, nil
+	}
+	return tokens(w.shared.states, &w.stages[i], uint64(w.now))
 }

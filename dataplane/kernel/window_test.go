@@ -330,13 +330,14 @@ func TestWindowCarry(t *testing.T) {
 		}
 		got := l.carry(from, to)
 		for i := range got {
-			units := new(big.Int).Mul(big.NewInt(l[i]), new(big.Int).SetUint64(to.Den))
-			units.Quo(units, new(big.Int).Mul(new(big.Int).SetUint64(from.Den), big.NewInt(unit)))
+			was, den := from.Buckets[i].Den, to.Buckets[i].Den
+			units := new(big.Int).Mul(big.NewInt(l[i]), new(big.Int).SetUint64(den))
+			units.Quo(units, new(big.Int).Mul(new(big.Int).SetUint64(was), big.NewInt(unit)))
 			if most := big.NewInt(to.Buckets[i].Size / unit); units.Cmp(most) > 0 {
 				units = most
 			}
 			if got[i] != unit*units.Int64() {
-				t.Fatalf("bucket %d: %d/%d bytes of %s became %d/%d of %s: want %d", i, l[i], from.Den, text[0], got[i], to.Den, text[1], unit*units.Int64())
+				t.Fatalf("bucket %d: %d/%d bytes of %s became %d/%d of %s: want %d", i, l[i], was, text[0], got[i], den, text[1], unit*units.Int64())
 			}
 		}
 		now := r.Uint64N(1 << 61)

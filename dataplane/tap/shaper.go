@@ -115,14 +115,16 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
 	return append([]dataplane.ClassStats{}, s.pipeline.Stats()...), s.lost
 }
 
-// Tokens returns what a meter of the policy holds, in whole bytes or packets.
+// Tokens returns what a meter of the policy holds, in whole bytes or packets; 0 of
+// another, as one of the policy before a reload.
 func (s *Shaper) Tokens(m *dataplane.Meter) (tc, te int64) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.Tokens(m)
 }
 
-// Keys counts the keys of a meter of the policy; all zero where it has none.
+// Keys counts the keys of a meter of the policy; all zero where it has none, and
+// for another.
 func (s *Shaper) Keys(m *dataplane.Meter) meter.TableStats {
 	s.lock.Lock()
 	defer s.lock.Unlock()

@@ -156,7 +156,7 @@ func (r *requests) given() (float64, error) {
 
 // locked reads the clock.
 func (r *requests) locked() (float64, error) {
-	m, passed := meter.NewLocked(meter.New(requestRate.profile)), 0
+	m, passed := meter.NewLocked(requestRate.profile), 0
 	base := time.Now()
 	ns := thread(len(r.each), func() {
 		for range r.each {

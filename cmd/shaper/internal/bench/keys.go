@@ -73,14 +73,13 @@ func tableFigures() []figure {
 			return 0, err
 		}
 		s := stream()
-		clear(s.colors)
 		var keys [burst]uint64
 		return thread(len(s.ns), func() {
 			for i := 0; i < len(s.ns); i += burst {
 				for j, p := range s.pick[i : i+burst] {
 					keys[j] = uint64(p)
 				}
-				t.ColorEach(keys[:], s.ns[i], s.lengths[i:i+burst], s.colors[i:i+burst])
+				t.ColorEach(keys[:], s.ns[i], s.lengths[i:i+burst], nil, s.colors[i:i+burst])
 			}
 		}), nil
 	}

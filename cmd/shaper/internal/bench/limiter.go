@@ -74,7 +74,7 @@ func allowShared(s arrivals, at []time.Time, burst int) float64 {
 func newLimiter() *rate.Limiter { return rate.NewLimiter(byteRate, bucket) }
 
 func (k *kind) shared(s arrivals) float64 {
-	l := meter.NewLocked(meter.New(k.profile))
+	l := meter.NewLocked(k.profile)
 	return share(func(from int) {
 		worse := 0
 		for i := from; i < limited; i += sharers {
@@ -84,12 +84,11 @@ func (k *kind) shared(s arrivals) float64 {
 }
 
 func (k *kind) sharedBursts(s arrivals) float64 {
-	l := meter.NewLocked(meter.New(k.profile))
+	l := meter.NewLocked(k.profile)
 	return share(func(from int) {
 		var colors [burst]meter.Color
 		for i := from; i < limited; i += burst * sharers {
-			colors = [burst]meter.Color{}
-			l.Colors(s.ns[i], s.lengths[i:i+burst], colors[:])
+			l.Colors(s.ns[i], s.lengths[i:i+burst], nil, colors[:])
 		}
 	}, burst)
 }

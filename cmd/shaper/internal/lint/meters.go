@@ -48,8 +48,12 @@ func (l *linter) log(m *dataplane.Meter, t meter.SlidingLog) {
 // sprayed looks for meters that one sender gets as many of as he has addresses.
 func (l *linter) sprayed(m *dataplane.Meter) {
 	full, forgets := m.Initial.Den == 0, !m.Idle
-	if m.Per.By != dataplane.NoKey && m.Then == nil && full && forgets {
-		l.add(Warning, m, "per", "a sender that sprays keys (per %v) gets a new burst with each: put a meter for the sum behind it (then:), or forget only keys that are idle (evict: idle)", m.Per)
+	switch {
+	case m.Per.By == dataplane.NoKey || !full || !forgets:
+	case m.Then == nil:
+		l.add(Warning, m, "per", "a sender that sprays keys (per %v) gets a new burst with each: let new keys begin empty (new: empty), and put a meter for the sum behind it (then:)", m.Per)
+	default:
+		l.add(Note, m, "per", "a sender that sprays keys (per %v) gets a new burst with each, and so takes what meter %s lets through from those who are known: let new keys begin empty (new: empty)", m.Per, m.Then.Name)
 	}
 }
 

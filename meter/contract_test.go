@@ -1,0 +1,504 @@
+package meter
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// The contract of a Meter: whatever is called in whatever order, each call gives
+// what a model in exact fractions gives, and what it took is at most the burst and
+// what the rate brings.
+
+// contract is a model of a meter that is also asked: the first call that has a time
+// begins its clock.
+type contract struct {
+	params compiler
+	begun  bool
+	slow   slow
+}
+
+// exactly is the slow model of buckets of any meter, which may hold less than
+// nothing.
+type exactly struct{ *oracle }
+
+func (b exactly) color(now int64, n int, in Color) Color {
+	if n < 0 {
+		b.oracle.color(now, 0, Red)
+		return Red
+	}
+	return b.oracle.color(now, n, in)
+}
+
+func (b exactly) tokens() (tc, te int64) { return max(floor(b.tc), 0), max(floor(b.te), 0) }
+
+func (b exactly) idle(int64) bool { return b.tc.Cmp(b.cbs) == 0 && b.te.Cmp(b.ebs) == 0 }
+
+func newContract(params compiler, tc, te int64) *contract {
+	switch t := params.(type) {
+	case GCRA:
+		params = TokenBucket{Rate: t.Rate, Burst: t.Burst}
+	case TokenBucket:
+		if t.Warmup > 0 {
+			return &contract{params: params, slow: newSlow(params, tc)}
+		}
+	case SRTCM, TRTCM, TRTCM4115:
+	default:
+		return &contract{params: params, slow: newSlow(params, tc)}
+	}
+	b := exactly{newOracle(params)}
+	b.tc = lesser(whole(max(tc, 0)), b.cbs)
+	b.te = lesser(whole(max(te, 0)), b.ebs)
+	return &contract{params: params, slow: b}
+}
+
+// ask is what a model that is a copy says.
+func (c *contract) ask(now int64) *contract {
+	c.begin(now)
+	own := *c
+	switch s := c.slow.(type) {
+	case exactly:
+		o := *s.oracle
+		o.tc, o.te = new(big.Rat).Set(o.tc), new(big.Rat).Set(o.te)
+		own.slow = exactly{&o}
+	default: // their numbers are replaced, never changed
+		p := reflect.New(reflect.TypeOf(s).Elem())
+		p.Elem().Set(reflect.ValueOf(s).Elem())
+		own.slow = p.Interface().(slow)
+	}
+	return &own
+}
+
+func (c *contract) begin(now int64) {
+	if _, average := c.slow.(*slowTSW); !c.begun && !average {
+		c.slow.color(now, 0, Red)
+	}
+	c.begun = true
+}
+
+func (c *contract) color(now int64, n int, in Color) Color {
+	c.begun = true
+	return c.slow.color(now, n, in)
+}
+
+func (c *contract) tokens(now int64) (tc, te int64) {
+	own := c.ask(now)
+	own.slow.color(now, 0, Red)
+	return own.slow.tokens()
+}
+
+func (c *contract) remaining(now int64) int64 {
+	tc, te := c.tokens(now)
+	if _, peak := c.params.(TRTCM); peak {
+		return min(tc, te)
+	}
+	return tc
+}
+
+func (c *contract) green(now int64, n int) bool { return c.ask(now).color(now, n, Green) == Green }
+
+// debit takes n bytes of a bucket, reserved ahead.
+func (c *contract) debit(n int64) { c.slow.(exactly).tc.Sub(c.slow.(exactly).tc, whole(n)) }
+
+// credit gives them back.
+func (c *contract) credit(n int64) {
+	b := c.slow.(exactly)
+	b.tc = lesser(b.tc.Add(b.tc, whole(n)), b.cbs)
+	b.oracle.tc = b.tc
+}
+
+// wideParams are buckets of which one or both need more than 64 bits.
+func wideParams(r *rand.Rand) compiler {
+	rate := func() Rate {
+		return pick(r, BitRate(99_999_999_999), BitRate(1+r.Int64N(400e9)), Rate{1 << 30, 24 * time.Hour}, Rate{1, math.MaxInt64},
+			Rate{1 + r.Int64N(1e6), time.Duration(1 + r.Int64())}, ByteRate(math.MaxInt64), Rate{math.MaxInt64 - 1, 1}, Per(1, time.Second))
+	}
+	burst := func() int64 {
+		return pick(r, 1, 1500, 1<<30, 250e6, 1<<40, 1<<59, 1+r.Int64N(1<<59), 1+r.Int64N(1e6))
+	}
+	for {
+		a, b := rate(), rate()
+		var c compiler
+		switch r.IntN(8) {
+		case 7: // wide beside its bucket
+			c = TokenBucket{BitRate(1 + r.Int64N(400e9)), 1 + r.Int64N(3.8e6), time.Duration(1+r.Int64N(1e7)) * 100}
+		case 0:
+			c = TokenBucket{Rate: a, Burst: burst()}
+		case 1:
+			c = GCRA{a, burst()}
+		case 2:
+			c = SRTCM{a, burst() - 1, burst()}
+		case 3:
+			if a.Cmp(b) > 0 {
+				a, b = b, a
+			}
+			c = TRTCM{a, burst(), b, burst()}
+		case 4, 5:
+			c = TRTCM4115{pick(r, a, Rate{}), burst(), b, burst() - 1, r.IntN(2) == 0}
+		case 6: // P would be too large for a unit of C's
+			c = TRTCM{Rate{999_999_937, 7999999993}, burst(), Rate{1, 1}, 1 << 50}
+		}
+		if p, err := c.Profile(); err == nil && p.rule != nil {
+			return c
+		}
+	}
+}
+
+func contractParams(r *rand.Rand) compiler {
+	if r.IntN(3) == 0 {
+		return wideParams(r)
+	}
+	return anyParams(r)
+}
+
+// rates are what fills the buckets from which green is taken, and their bursts.
+func rates(params compiler) (rate Rate, burst int64, buckets bool) {
+	switch t := params.(type) {
+	case TokenBucket:
+		return t.Rate, t.Burst, true
+	case GCRA:
+		return t.Rate, t.Burst, true
+	case SRTCM:
+		return t.CIR, t.CBS, true
+	case TRTCM:
+		return t.CIR, t.CBS, true
+	case TRTCM4115:
+		return t.CIR, t.CBS, true
+	}
+	return Rate{}, 0, false
+}
+
+// hold calls a meter in any order, and the model beside it. Where the clock goes
+// back a meter may give less than the model, and only the bound is held.
+func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
+	t.Helper()
+	p := compile(t, params)
+	c, e := p.Bursts()
+	tc, te := pick(r, c, 0, c/2, -1, c+1), pick(r, e, 0, e/3)
+	m := NewWithTokens(p, tc, te)
+	if r.IntN(4) == 0 {
+		m, tc, te = New(p), c, e
+	}
+	model := newContract(params, tc, te)
+	now := pick(r, 0, -1, 1e18, r.Int64(), -r.Int64()/2, math.MaxInt64-1e9, -1<<63+1<<55+2+r.Int64N(1e12), -1<<63+1<<55+2)
+	begin, granted := int64(0), new(big.Rat) // since when, what was green
+	latest := int64(math.MinInt64)
+	var last Reservation
+	var lastBytes int64
+	rate, burst, buckets := rates(params)
+	_, warm := p.rule.(warmUp)
+	single := buckets && !warm && (p.kind == KindTokenBucket || p.kind == KindGCRA)
+	take := func(n int) {
+		granted.Add(granted, whole(int64(n)))
+		most := new(big.Rat).Mul(rational(rate), new(big.Rat).SetInt(since(latest, begin)))
+		if most.Add(most, whole(burst)); buckets && granted.Cmp(most) > 0 {
+			t.Fatalf("%+v: %s bytes green in %d ns", params, granted.FloatString(0), latest-begin)
+		}
+	}
+	for i := range calls {
+		at := now
+		if back && r.IntN(4) == 0 {
+			at = now - pick(r, 1, r.Int64N(1e9), r.Int64())
+			if at > now || at < -1<<63+1<<55+2 {
+				at = -1<<63 + 1<<55 + 2
+			}
+		}
+		if latest == math.MinInt64 {
+			begin = at
+		}
+		begin = min(begin, at)
+		latest = max(latest, at)
+		seen := latest // by the model
+		n := nextLength(r, params, model.remaining(seen), second(model.tokens(seen)), c)
+		if p.kind == KindTSWTCM {
+			n = min(n, 1<<40) // an average ends at 2^46 bytes
+		}
+		in := Color(max(r.IntN(8)-5, 0))
+		call, got, want := "", "", ""
+		say := func(x ...any) string { return fmt.Sprint(x...) }
+		switch r.IntN(14) {
+		case 0, 1:
+			call = "Color"
+			color := m.Color(at, n, in)
+			got, want = say(color), say(model.color(seen, n, in))
+			if color == Green {
+				take(n)
+			}
+		case 2:
+			call = "Peek"
+			got, want = say(m.Peek(at, n, in)), say(model.ask(seen).color(seen, n, in))
+		case 3:
+			call = "Tokens"
+			got, want = say(m.Tokens(at)), say(model.tokens(seen))
+		case 4:
+			call = "TakeUpTo"
+			took := m.TakeUpTo(at, n)
+			should := max(int(min(int64(n), model.remaining(seen))), 0)
+			if should > 0 && model.color(seen, should, Green) == Red {
+				should = 0
+			}
+			got, want = say(took), say(should)
+			take(took)
+		case 5:
+			call = "RetryAfter"
+			after, ok := m.RetryAfter(at, n)
+			got = say(after, ok)
+			model.begin(seen)
+			if !back {
+				want = retryWant(r, model, p, at, n, after, ok)
+			}
+		case 6:
+			call = "ResetAfter"
+			m.ResetAfter(at)
+			model.begin(seen)
+		case 7, 8:
+			call = "Reserve"
+			longest := pick(r, 0, math.MaxInt64, time.Duration(r.Int64N(1e9)))
+			after, ever := m.RetryAfter(at, n)
+			res := m.Reserve(at, n, longest)
+			model.begin(seen)
+			if p.kind == KindTSWTCM || warm {
+				if res.OK {
+					got, want = say(true), say(model.color(seen, n, Green) != Red)
+					take(n)
+				} else if after == 0 && ever && n >= 0 {
+					model.color(seen, n, Green) // a draw, or a packet
+				}
+				break
+			}
+			now := model.green(seen, n)
+			should := n >= 0 && (now && longest >= 0 || single && ever && after <= longest && at+int64(after) >= at)
+			got, want = say(res.OK, res.Delay), say(should, time.Duration(0))
+			if should && !now {
+				want = say(should, after)
+			}
+			switch {
+			case res.OK && res.Delay == 0:
+				model.color(seen, n, Green)
+				take(n)
+			case res.OK:
+				model.slow.color(seen, 0, Red)
+				model.debit(int64(n))
+				last, lastBytes = res, int64(n)
+				buckets = false // what was reserved ahead counts at its time: TestReserve
+			}
+		case 9:
+			call = "Cancel"
+			m.Tokens(at) // as the model was asked
+			m.Cancel(at, last)
+			if last.OK && at < last.at {
+				model.credit(lastBytes)
+			}
+			last = Reservation{}
+		case 10:
+			call = "Decide"
+			d := m.Decide(at, n)
+			got, want = say(d.Color, d.Remaining), say(model.color(seen, n, Green), model.remaining(seen))
+			if d.Color == Green {
+				take(n)
+			}
+		case 11:
+			call = "Explain"
+			before := say(model.tokens(seen))
+			x := m.Explain(at, n, in)
+			color := model.color(seen, n, in)
+			want = before + " " + say(color) + " " + say(model.tokens(seen))
+			got = say(x.TcBefore, " ", x.TeBefore, " ", x.Color, " ", x.TcAfter, " ", x.TeAfter)
+			if x.Color == Green {
+				take(n)
+			}
+		case 12:
+			call = "Colors"
+			lengths, before := []int{n, n / 2, 1}, []Color{in, Green, in}
+			if r.IntN(2) == 0 {
+				before = nil
+			}
+			colors := []Color{Red, Red, Yellow}
+			m.Colors(at, lengths, before, colors)
+			for i, n := range lengths {
+				got += say(colors[i], " ")
+				want += say(model.color(seen, n, colorBefore(before, i)), " ")
+				if colors[i] == Green {
+					take(n)
+				}
+			}
+		case 13:
+			call = "SetProfile"
+			if !buckets || warm || back {
+				m.Tokens(at)
+				break
+			}
+			params = bucketParams(r)
+			p = compile(t, params)
+			m.SetProfile(at, p)
+			model = model.become(t, params, &m, at)
+			lastBytes = 0 // and so have reservations ended
+			rate, burst, _ = rates(params)
+			single = p.kind == KindTokenBucket || p.kind == KindGCRA
+			c, e = p.Bursts()
+			begin, granted = latest, new(big.Rat)
+		}
+		if got != want && !back {
+			t.Fatalf("%+v begun with %d, %d; call %d: %s at %d (latest %d) of %d B, %v before: %s; model: %s", params, tc, te, i, call, at, now, n, in, got, want)
+		}
+		next := nextTime(r, params, now)
+		if r.IntN(20) == 0 {
+			next = now + int64(r.Uint64N(1<<63))
+		}
+		if r.IntN(60) == 0 {
+			next = math.MaxInt64 - r.Int64N(3)
+		}
+		now = max(now, next)
+	}
+}
+
+// bucketParams are parameters of buckets without a warm-up.
+func bucketParams(r *rand.Rand) compiler {
+	for {
+		params := contractParams(r)
+		if t, ok := params.(TokenBucket); ok && t.Warmup > 0 {
+			continue
+		}
+		if _, _, ok := rates(params); ok {
+			return params
+		}
+	}
+}
+
+// become is the model of a meter that got other parameters: it holds what it did,
+// cut to the bursts, but less than a unit that the new rate cannot express. How much
+// that is it takes over.
+func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *contract {
+	was := c.ask(now)
+	was.slow.color(now, 0, Red)
+	held := was.slow.(exactly)
+	next := newContract(params, 0, 0)
+	next.begin(now)
+	b := next.slow.(exactly)
+	w := m.profile.wide()
+	l := m.profile.levels(m.state, m.profile.log, now)
+	for i, bucket := range []wideBucket{w.c, w.e} {
+		exact := lesser([]*big.Rat{held.tc, held.te}[i], []*big.Rat{b.cbs, b.ebs}[i])
+		if exact.Sign() < 0 {
+			exact.SetInt64(0)
+		}
+		got := new(big.Rat).Add(whole(l.at[i].bytes), big.NewRat(l.at[i].units, bucket.den))
+		lost := new(big.Rat).Sub(exact, got)
+		if lost.Sign() < 0 || lost.Cmp(big.NewRat(1, bucket.den)) >= 0 {
+			t.Fatalf("%+v became %+v: bucket %d holds %v of %v bytes", c.params, params, i, got, exact)
+		}
+		[]*big.Rat{b.tc, b.te}[i].Set(got)
+	}
+	return next
+}
+
+// retryWant is the answer of RetryAfter where the model bears it out: green then,
+// and not a ns before.
+func retryWant(r *rand.Rand, model *contract, p *Profile, at int64, n int, after time.Duration, ok bool) string {
+	if p.kind == KindTSWTCM {
+		return fmt.Sprint(after, ok)
+	}
+	_, warm := p.rule.(warmUp)
+	if !ok {
+		for _, later := range []int64{0, 1, r.Int64N(1e12), math.MaxInt64} {
+			if at+later >= at && model.green(at+later, n) {
+				return fmt.Sprintf("green %d ns later", later)
+			}
+		}
+		return fmt.Sprint(after, ok)
+	}
+	then := at + int64(after)
+	switch {
+	case then < at: // beyond all times
+	case !model.green(then, n):
+		return "not green then"
+	case after > 0 && !warm && model.green(then-1, n):
+		return "green before"
+	}
+	return fmt.Sprint(after, ok)
+}
+
+func second(_, b int64) int64 { return b }
+
+func TestContract(t *testing.T) {
+	r := logged(t)
+	for range 6000 {
+		hold(t, r, contractParams(r), 40, r.IntN(4) == 0)
+	}
+}
+
+func FuzzContract(f *testing.F) {
+	f.Add(uint64(1), uint64(2))
+	f.Fuzz(func(t *testing.T, a, b uint64) {
+		r := rand.New(rand.NewPCG(a, b))
+		hold(t, r, contractParams(r), 200, r.IntN(4) == 0)
+	})
+}
+
+// TestFarApart makes all calls at times as far apart as an int64 has them, forth and
+// back: nothing panics, nothing is above the burst, and an earlier time sees no more
+// than the latest.
+func TestFarApart(t *testing.T) {
+	r := logged(t)
+	times := []int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 2, firstWindow - 1, firstWindow, -1 << 62, -1, 0, 1, 1 << 62, math.MaxInt64 - 1e9, math.MaxInt64}
+	all := append([]compiler{
+		TokenBucket{Rate: Rate{1 << 30, 24 * time.Hour}, Burst: 1 << 30},
+		TRTCM4115{BitRate(99_999_999_999), 1 << 30, BitRate(7), 1 << 31, true},
+		TokenBucket{Rate: Unlimited, Burst: 100},
+		SlidingCounter{1 << 40, time.Microsecond},
+		SlidingCounter{1 << 47, maxWindow},
+		TSWTCM{BitRate(8e6), BitRate(8e6), time.Hour, 1},
+	}, kinds...)
+	for _, params := range all {
+		p := compile(t, params)
+		c, e := p.Bursts()
+		for _, then := range times {
+			for _, now := range times {
+				m := New(p)
+				if r.IntN(2) == 0 && (then >= -1<<63+1<<55+2 || p.rule != nil) {
+					m = NewWithTokens(p, c/2, e/2)
+				}
+				for i := range int64(3) { // into windows that follow each other
+					m.Color(then+i*max(period(params), 1000), int(c/4), Green)
+				}
+				latest := m.Clone()
+				late, _ := latest.Tokens(math.MaxInt64)
+				if early, _ := m.Tokens(now); early > max(late, c/2) && p.kind != KindTSWTCM && now < then {
+					t.Errorf("%+v: %d tokens at %d, after %d, when there were %d", params, early, now, then, late)
+				}
+				_, warm := p.rule.(warmUp)
+				if full, _ := m.Tokens(now); now > then && uint64(now)-uint64(then) > 1<<62 && !warm && full < c-c/1e6 { // an average has most of it
+					t.Errorf("%+v: %d of %d tokens at %d, after %d", params, full, c, now, then)
+				}
+				m.Peek(now, 10, Yellow)
+				if n := m.TakeUpTo(now, 1); n < 0 || n > 1 {
+					t.Errorf("%+v: took %d of 1", params, n)
+				}
+				m.RetryAfter(now, int(c))
+				m.ResetAfter(now)
+				m.Cancel(now, m.Reserve(now, 20, math.MaxInt64))
+				if d := m.Decide(now, 5); d.Remaining < 0 || d.Remaining > c || d.RetryAfter < 0 || d.ResetAfter < 0 {
+					t.Errorf("%+v at %d, after %d: %+v", params, now, then, d)
+				}
+				m.Explain(now, 5, Green)
+				m.Colors(now, []int{1, 2}, nil, make([]Color, 2))
+				m.SetProfile(now, compile(t, pick(r, all...)))
+				c, e := m.profile.Bursts()
+				if tc, te := m.Tokens(then); tc < 0 || te < 0 || tc > c || te > e {
+					t.Errorf("%+v: %d, %d tokens of %d, %d", m.profile, tc, te, c, e)
+				}
+			}
+		}
+	}
+	// Windows begin where they do at any time.
+	m := New(compile(t, FixedWindow{100, time.Second}))
+	for _, now := range []int64{math.MinInt64, -1 << 62, 0} {
+		if n := m.TakeUpTo(now, 200); n != 100 {
+			t.Errorf("%d of 100 at %d", n, now)
+		}
+	}
+}

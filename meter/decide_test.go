@@ -1,0 +1,77 @@
+package meter
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// TestDecide holds a decision to the calls that it is made of.
+func TestDecide(t *testing.T) {
+	r := logged(t)
+	for range 3000 {
+		params := anyParams(r)
+		m, now := used(t, r, params)
+		now = pick(r, now, nextTime(r, params, now), now-1)
+		tc, te := m.Tokens(now)
+		c, _ := m.profile.Bursts()
+		n := nextLength(r, params, tc, te, c+1)
+		one := clone(m)
+		got := m.Decide(now, n)
+		if want := one.Color(now, n, Green); got.Color != want || !same(m, &one, now) {
+			t.Fatalf("%+v: %d B: %+v, Color %v", params, n, got, want)
+		}
+		after, ever := one.RetryAfter(now, n)
+		if want := orNever(after, ever); got.Color != Green && got.RetryAfter != want || got.Color == Green && got.RetryAfter != 0 {
+			t.Fatalf("%+v: %d B: %+v, RetryAfter %v", params, n, got, want)
+		}
+		if want := orNever(one.ResetAfter(now)); got.ResetAfter != want {
+			t.Fatalf("%+v: %d B: %+v, ResetAfter %v", params, n, got, want)
+		}
+		if left := one.TakeUpTo(now, math.MaxInt); one.profile.kind != KindTSWTCM && int64(left) != got.Remaining {
+			t.Fatalf("%+v: %d B: %+v, and %d B more are green", params, n, got, left)
+		}
+	}
+}
+
+// TestDecideByHand: a byte a microsecond, for each kind the first 60 of a burst of
+// 100, then 60 more.
+func TestDecideByHand(t *testing.T) {
+	const µs = time.Microsecond
+	for _, test := range []struct {
+		params compiler
+		want   [2]Decision
+	}{
+		{TokenBucket{Rate: BitRate(8e6), Burst: 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
+		{GCRA{BitRate(8e6), 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
+		{SRTCM{BitRate(8e6), 100, 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 120 * µs}}},
+		{TRTCM{BitRate(8e6), 100, BitRate(8e6), 110}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
+		{TRTCM4115{BitRate(8e6), 100, BitRate(16e6), 100, false}, [2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 60 * µs}}},
+		{TRTCM4115{CBS: 100, EIR: BitRate(8e6), EBS: 100}, [2]Decision{{Green, 40, 0, Never}, {Yellow, 40, Never, Never}}},
+		{FixedWindow{100, time.Second}, [2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}}},
+		{SlidingLog{100, time.Second, 9}, [2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}}},
+	} {
+		m := New(compile(t, test.params))
+		for i, want := range test.want {
+			if got := m.Decide(0, 60); got != want {
+				t.Errorf("%+v, %d: %+v, want %+v", test.params, i, got, want)
+			}
+		}
+		if got := m.Decide(0, 101); got.Color == Green || got.RetryAfter != Never {
+			t.Errorf("%+v: more than the burst: %+v", test.params, got)
+		}
+	}
+}
+
+func TestDecideAllocatesNothing(t *testing.T) {
+	for _, params := range kinds {
+		m := New(compile(t, params))
+		now := int64(0)
+		if n := testing.AllocsPerRun(100, func() {
+			now += 10_000
+			m.Decide(now, 60)
+		}); n != 0 {
+			t.Errorf("%+v: %v allocations", params, n)
+		}
+	}
+}

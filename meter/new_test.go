@@ -1,0 +1,233 @@
+package meter
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRestore: what is restored has refilled since it was saved, as the original
+// has, but for less than a byte of each bucket.
+func TestRestore(t *testing.T) {
+	p := compile(t, SRTCM{BitRate(8e6), 5000, 3000}) // a byte a µs
+	m := Restore(p, 1_000_000, 2500, 0)
+	if tc, te := m.Tokens(2_234_567); tc != 3734 || te != 0 {
+		t.Errorf("%d, %d tokens, 1234.567 µs after there were 2500 and 0", tc, te)
+	}
+	r := logged(t)
+	for range 3000 {
+		params := contractParams(r)
+		m, saved := used(t, r, params)
+		tc, te := m.Tokens(saved)
+		again := Restore(m.profile, saved, tc, te)
+		if m.profile.kind == KindTSWTCM {
+			continue // an average begins anew
+		}
+		if got, _ := again.Tokens(saved); got > tc {
+			t.Fatalf("%+v: restored %d tokens, saved %d", params, got, tc)
+		}
+		now := nextTime(r, params, saved)
+		_, _, buckets := rates(params)
+		if _, warm := m.profile.rule.(warmUp); warm {
+			buckets = false
+		}
+		tc, te = m.Tokens(now)
+		if c, e := again.Tokens(now); buckets && (c > tc || c < tc-1 || e > te || e < te-2) { // E has what C overflows by, too
+			t.Fatalf("%+v: %d, %d tokens restored, %d, %d not, %d ns later", params, c, e, tc, te, now-saved)
+		}
+	}
+}
+
+func TestAllow(t *testing.T) {
+	m := New(compile(t, SRTCM{BitRate(8e6), 100, 50}))
+	for i, want := range []bool{true, true, false} { // green, yellow, red
+		if got := m.Allow(0, 50+50*(1-i%2)-50*(i/2)); got != want {
+			t.Errorf("packet %d: %v", i, got)
+		}
+	}
+	if tc, te := m.Tokens(0); tc != 0 || te != 0 {
+		t.Errorf("%d, %d tokens are left", tc, te)
+	}
+	l := NewLocked(compile(t, GCRA{Every(time.Second), 2}))
+	for i, want := range []Decision{{Green, 1, 0, time.Second}, {Green, 0, 0, 2 * time.Second}, {Red, 0, time.Second, 2 * time.Second}} {
+		if got := l.Decide(0, 1); got != want {
+			t.Errorf("request %d: %+v, want %+v", i, got, want)
+		}
+	}
+	if l.Allow(999_999_999, 1) || !l.Allow(1_000_000_000, 1) {
+		t.Error("a second fits after a second, and not before")
+	}
+}
+
+// TestColorsBefore: what the slice of results held is no color before.
+func TestColorsBefore(t *testing.T) {
+	p := compile(t, SRTCM{BitRate(8e6), 100, 100})
+	table, err := NewTable[int](p, TableConfig{Keys: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := New(compile(t, FixedWindow{200, time.Second}))
+	for name, colors := range map[string]func(before, colors []Color){
+		"Colors":        func(before, colors []Color) { m := New(p); m.Colors(0, []int{100, 100, 100}, before, colors) },
+		"Locked.Colors": func(before, colors []Color) { NewLocked(p).Colors(0, []int{100, 100, 100}, before, colors) },
+		"ColorEach": func(before, colors []Color) {
+			m := New(p)
+			ColorEach([]*Meter{&m, &m, &m}, 0, []int{100, 100, 100}, before, colors)
+		},
+		"Table.ColorEach": func(before, colors []Color) {
+			table, _ = NewTable[int](p, TableConfig{Keys: 4})
+			table.ColorEach([]int{7, 7, 7}, 0, []int{100, 100, 100}, before, colors)
+		},
+	} {
+		stale := []Color{Red, Yellow, Red, Yellow}
+		if colors(nil, stale); fmt.Sprint(stale) != "[green yellow red yellow]" {
+			t.Errorf("%s, color-blind: %v", name, stale)
+		}
+		before := []Color{Yellow, Red, Green}
+		if colors(before, stale); fmt.Sprint(stale, before) != "[yellow red green yellow] [yellow red green]" {
+			t.Errorf("%s, aware: %v after %v", name, stale, before)
+		}
+		if colors(before, before); fmt.Sprint(before) != "[yellow red green]" {
+			t.Errorf("%s, in place: %v", name, before)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s took 2 colors before 3 packets", name)
+				}
+			}()
+			colors(make([]Color, 2, 2), stale)
+		}()
+	}
+	stale := []Color{Red, Red, Green}
+	if rule.Colors(0, []int{100, 100, 100}, nil, stale); fmt.Sprint(stale) != "[green green red]" {
+		t.Errorf("a window: %v", stale)
+	}
+}
+
+// TestNoProfile: a meter that was never made says so.
+func TestNoProfile(t *testing.T) {
+	for name, f := range map[string]func(){
+		"New":           func() { New(nil) },
+		"NewWithTokens": func() { NewWithTokens(nil, 1, 1) },
+		"Restore":       func() { Restore(nil, 0, 1, 1) },
+		"NewLocked":     func() { NewLocked(nil) },
+		"NewTable":      func() { NewTable[int](nil, TableConfig{Keys: 1}) },
+		"Color":         func() { new(Meter).Color(0, 1, Green) },
+		"Allow":         func() { new(Locked).Allow(0, 1) },
+		"Colors":        func() { new(Meter).Colors(0, nil, nil, nil) },
+		"ColorEach":     func() { ColorEach([]*Meter{{}}, 0, []int{1}, nil, make([]Color, 1)) },
+		"Tokens":        func() { new(Meter).Tokens(0) },
+		"Peek":          func() { new(Meter).Peek(0, 1, Green) },
+		"TakeUpTo":      func() { new(Meter).TakeUpTo(0, 1) },
+		"RetryAfter":    func() { new(Meter).RetryAfter(0, 1) },
+		"ResetAfter":    func() { new(Meter).ResetAfter(0) },
+		"Reserve":       func() { new(Meter).Reserve(0, 1, 0) },
+		"Decide":        func() { new(Meter).Decide(0, 1) },
+		"Explain":       func() { new(Meter).Explain(0, 1, Green) },
+		"Clone":         func() { m := new(Meter).Clone(); m.Profile() },
+		"SetProfile":    func() { new(Meter).SetProfile(0, nil) },
+		"SetProfile to": func() { m := New(compile(t, kinds[0])); m.SetProfile(0, nil) },
+	} {
+		func() {
+			defer func() {
+				if got := recover(); got != noProfile {
+					t.Errorf("%s: %v", name, got)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func TestUnlimited(t *testing.T) {
+	if Unlimited.Cmp(Rate{math.MaxInt64, 2}) <= 0 || Unlimited.String() != "unlimited" {
+		t.Errorf("%v is not the largest rate", Unlimited)
+	}
+	if Per(5, time.Second) != ByteRate(5) || Every(time.Minute) != (Rate{1, time.Minute}) {
+		t.Errorf("%v, %v", Per(5, time.Second), Every(time.Minute))
+	}
+	for _, params := range []compiler{
+		TokenBucket{Rate: Unlimited, Burst: 1500},
+		GCRA{Unlimited, 1500},
+		SRTCM{Unlimited, 1500, 0},
+		SRTCM{Unlimited, 1500, 1 << 59},
+		TRTCM{Unlimited, 1500, Unlimited, 1500},
+		TRTCM4115{Unlimited, 1500, BitRate(7), 100, true},
+	} {
+		p := compile(t, params)
+		m := NewWithTokens(p, 0, 0)
+		for _, now := range []int64{5, 5, 5, 1e18, -1e18} {
+			if got := m.Color(now, 1500, Green); got != Green {
+				t.Errorf("%+v: %v at %d", params, got, now)
+			}
+		}
+		if tc, _ := m.Tokens(5); tc != 1500 || m.Peek(5, 1501, Green) == Green {
+			t.Errorf("%+v: %d tokens of 1500", params, tc)
+		}
+		if d := m.Decide(5, 1500); d.RetryAfter != 0 || d.Remaining != 1500 {
+			t.Errorf("%+v: %+v", params, d)
+		}
+	}
+	// No packet is red for its peak rate, and none is green beyond CIR.
+	m := New(compile(t, TRTCM{BitRate(8e6), 1500, Unlimited, 9000}))
+	for i, want := range []Color{Green, Yellow, Yellow} {
+		if got := m.Color(0, 1500, Green); got != want {
+			t.Errorf("packet %d: %v", i, got)
+		}
+	}
+	slow := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
+	plan := New(compile(t, TokenBucket{Rate: Unlimited, Burst: 1500}))
+	plan.SetProfile(0, slow)
+	if tc, _ := plan.Tokens(0); tc != 1000 {
+		t.Errorf("%d tokens of 1000", tc)
+	}
+}
+
+func TestNow(t *testing.T) {
+	a := Now()
+	time.Sleep(time.Millisecond)
+	if b := Now(); b-a < 1e6 || a < 0 {
+		t.Errorf("%d, and 1 ms later %d", a, b)
+	}
+	if n := testing.AllocsPerRun(100, func() { Now() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestVetFindsCopies: go vet reports what copies meters.
+func TestVetFindsCopies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go vet")
+	}
+	file := filepath.Join(t.TempDir(), "main.go")
+	const program = `package main
+
+import "github.com/a-seed-32e5a53f/shaper/meter"
+
+func main() {
+	meters := make([]meter.Meter, 3)
+	for i := range meters {
+		meters[i] = meter.New(nil) // fine
+	}
+	for _, m := range meters {
+		m.Color(0, 1, meter.Green)
+	}
+	one := meters[0]
+	one.Color(0, 1, meter.Green)
+}
+`
+	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "vet", "-copylocks", file).CombinedOutput()
+	if got := string(out); err == nil || !strings.Contains(got, "range var m copies lock") ||
+		!strings.Contains(got, "assignment copies lock value to one") || strings.Contains(got, "main.go:8") {
+		t.Errorf("%v: %s", err, got)
+	}
+}

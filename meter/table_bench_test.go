@@ -1,0 +1,105 @@
+package meter
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+const manyKeys = 1_000_000
+
+// manyTable is a table with room for a million keys.
+func manyTable(tb testing.TB, seed maphash.Seed) *Table[uint64] {
+	t := &Table[uint64]{}
+	if err := t.init(compile(tb, GCRA{BitRate(1e9), 65536}), TableConfig{Keys: manyKeys}, seed); err != nil {
+		tb.Fatal(err)
+	}
+	return t
+}
+
+func fill(t *Table[uint64]) {
+	for key := range uint64(manyKeys) {
+		t.Color(key, 0, 0, Green)
+	}
+}
+
+func manyPicks() []uint64 {
+	r := rand.New(rand.NewPCG(1, 2))
+	picks := make([]uint64, 1<<20)
+	for i := range picks {
+		picks[i] = r.Uint64N(manyKeys)
+	}
+	return picks
+}
+
+// BenchmarkTable has a million keys: random hits a packet at a time and in bursts
+// of 32, and new keys, each of which forgets one.
+func BenchmarkTable(b *testing.B) {
+	t, picks := manyTable(b, maphash.MakeSeed()), manyPicks()
+	fill(t)
+	now := int64(0)
+	b.Run("hits", func(b *testing.B) {
+		for i := range b.N {
+			now += 100
+			t.Color(picks[i&(len(picks)-1)], now, 100, Green)
+		}
+	})
+	b.Run("bursts", func(b *testing.B) {
+		lengths, colors := slices.Repeat([]int{100}, 32), make([]Color, 32)
+		for i := 0; i < b.N; i += 32 {
+			now += 3200
+			at := i & (len(picks) - 1)
+			t.ColorEach(picks[at:at+32], now, lengths, nil, colors)
+		}
+	})
+	b.Run("new", func(b *testing.B) {
+		next := uint64(manyKeys)
+		for range b.N {
+			now += 100
+			t.Color(next, now, 100, Green)
+			next++
+		}
+	})
+}
+
+// BenchmarkTableSlowest tells the slowest call of Color among a million that fill a
+// table, a million random hits and a million that forget a key each. What else the machine does is
+// taken out by doing the same to several tables, and taking the fastest of each call.
+func BenchmarkTableSlowest(b *testing.B) {
+	picks := manyPicks()[:manyKeys]
+	names := []string{"fill", "hit", "new"}
+	for range b.N {
+		seed := maphash.MakeSeed()
+		fastest := make([]time.Duration, len(names)*manyKeys)
+		for round := range 7 {
+			t := manyTable(b, seed)
+			call := 0
+			each := func(key uint64) {
+				start := time.Now()
+				t.Color(key, int64(call), 100, Green)
+				if d := time.Since(start); round == 0 || d < fastest[call] {
+					fastest[call] = d
+				}
+				call++
+			}
+			for key := range uint64(manyKeys) {
+				each(key)
+			}
+			for _, key := range picks {
+				each(key)
+			}
+			for key := range uint64(manyKeys) {
+				each(manyKeys + key)
+			}
+		}
+		for i, name := range names {
+			part := fastest[i*manyKeys : (i+1)*manyKeys]
+			slices.Sort(part)
+			b.ReportMetric(float64(part[manyKeys-1]), fmt.Sprintf("ns/%s-slowest", name))
+			b.ReportMetric(float64(part[manyKeys/2]), fmt.Sprintf("ns/%s-median", name))
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package meter_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// limited lets each client's address make a request a second, and three at once.
+// now is a clock in ns that does not go back.
+func limited(next http.Handler, now func() int64) (http.Handler, error) {
+	profile, err := meter.GCRA{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}.Profile()
+	if err != nil {
+		return nil, err
+	}
+	clients, err := meter.NewShards[netip.Addr](profile, meter.TableConfig{Keys: 1 << 16}, 64)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil {
+			http.Error(w, "no address", http.StatusBadRequest)
+			return
+		}
+		d := clients.Decide(from.Addr().Unmap(), now(), 1) // 1 "byte" is a request
+		w.Header().Set("RateLimit-Remaining", fmt.Sprint(d.Remaining))
+		if d.Color == meter.Red {
+			seconds := (d.RetryAfter + time.Second - 1) / time.Second
+			w.Header().Set("Retry-After", fmt.Sprint(int64(seconds)))
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}), nil
+}
+
+// A handler that limits each client's address, and says when to come again.
+func ExampleShards_Decide() {
+	var now int64
+	handler, err := limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() int64 { return now })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i, from := range []string{"192.0.2.1:5000", "192.0.2.1:5001", "192.0.2.1:5002", "192.0.2.1:5003", "[2001:db8::1]:5000", "192.0.2.1:5004"} {
+		if i == 5 {
+			now = int64(time.Second)
+		}
+		r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+		r.RemoteAddr = from
+		handler.ServeHTTP(w, r)
+		fmt.Printf("%s %d, %s left, retry after %q s\n", from, w.Code, w.Header().Get("RateLimit-Remaining"), w.Header().Get("Retry-After"))
+	}
+	// Output:
+	// 192.0.2.1:5000 200, 2 left, retry after "" s
+	// 192.0.2.1:5001 200, 1 left, retry after "" s
+	// 192.0.2.1:5002 200, 0 left, retry after "" s
+	// 192.0.2.1:5003 429, 0 left, retry after "1" s
+	// [2001:db8::1]:5000 200, 2 left, retry after "" s
+	// 192.0.2.1:5004 200, 0 left, retry after "" s
+}
+
+// What a table knows can be looked at, and forgotten.
+func ExampleTable_All() {
+	profile, _ := meter.GCRA{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	table, _ := meter.NewTable[string](profile, meter.TableConfig{Keys: 100})
+	table.Color("alice", 0, 4000, meter.Green)
+	table.Color("bob", 0, 500, meter.Green)
+	for user, m := range table.All() {
+		if left, _ := m.Tokens(0); left < 2000 {
+			fmt.Println(user, "has", left, "left")
+		}
+	}
+	fmt.Println(table.Peek("alice", 0, 2000, meter.Green))
+	fmt.Println(table.RetryAfter("alice", 0, 2000))
+	fmt.Println(table.Delete("alice"), table.Len())
+	fmt.Println(table.Peek("alice", 0, 2000, meter.Green))
+	// Output:
+	// alice has 1000 left
+	// red
+	// 1s true
+	// true 1
+	// green
+}

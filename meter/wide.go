@@ -1,0 +1,271 @@
+package meter
+
+import (
+	"fmt"
+	"math/big"
+	"math/bits"
+)
+
+// wide is the buckets of a profile where 64 bits do not hold a burst in units, nor
+// the rate: they count whole bytes, and the units of another byte beside them.
+// Elsewhere it has the rules of a bucket. The bytes are c and e of a state. Where
+// there are two buckets their units are in the log's one entry, else in e.
+type wide struct {
+	c, e    wideBucket
+	coupled bool // what overflows C goes into E; they have one unit then
+	excess  bool // there is an E
+}
+
+type wideBucket struct {
+	num, den int64 // units in a nanosecond, or endless; and in a byte
+	burst    int64 // bytes
+}
+
+// level is what a bucket holds. The bytes are negative where some are reserved
+// ahead; the units are less than a byte.
+type level struct{ bytes, units int64 }
+
+// levels are a state.
+type levels struct {
+	epoch int64
+	at    [2]level
+}
+
+// endless is the num of an Unlimited rate.
+const endless = -1
+
+// plenty fills any bucket, from below empty as well.
+const plenty = 1 << 62 // bytes
+
+func (w wide) load(s state, log []entry) levels {
+	switch {
+	case !w.excess:
+		return levels{s.epoch, [2]level{{s.c, s.e}}}
+	case s.epoch == notBegun: // the log is of another meter
+		return levels{s.epoch, [2]level{{s.c, 0}, {s.e, 0}}}
+	}
+	return levels{s.epoch, [2]level{{s.c, log[0].slot}, {s.e, log[0].n}}}
+}
+
+func (w wide) store(l levels, s *state, log []entry) {
+	if !w.excess {
+		*s = state{l.epoch, l.at[0].bytes, l.at[0].units}
+		return
+	}
+	*s = state{l.epoch, l.at[0].bytes, l.at[1].bytes}
+	log[0] = entry{l.at[0].units, l.at[1].units}
+}
+
+// add puts tokens into a bucket and returns those that overflow.
+func (b wideBucket) add(to *level, tokens level) (over level) {
+	to.bytes += tokens.bytes
+	if units := uint64(to.units) + uint64(tokens.units); units >= uint64(b.den) {
+		to.bytes++
+		to.units = int64(units - uint64(b.den))
+	} else {
+		to.units = int64(units)
+	}
+	if to.bytes >= b.burst {
+		over = level{to.bytes - b.burst, to.units}
+		*to = level{b.burst, 0}
+	}
+	return over
+}
+
+// brings is what comes in dt ns, or plenty.
+func (b wideBucket) brings(dt uint64) level {
+	if b.num == endless {
+		return level{plenty, 0}
+	}
+	hi, lo := bits.Mul64(dt, uint64(b.num))
+	if hi >= uint64(b.den) {
+		return level{plenty, 0} // 2^64 bytes and more
+	}
+	bytes, units := bits.Div64(hi, lo, uint64(b.den))
+	if bytes > plenty {
+		return level{plenty, 0}
+	}
+	return level{int64(bytes), int64(units)}
+}
+
+// refill brings a state to now.
+func (w wide) refill(l *levels, now int64) {
+	var dt uint64
+	if l.epoch != notBegun && now > l.epoch {
+		dt = uint64(now) - uint64(l.epoch)
+	}
+	l.epoch = max(l.epoch, now) // notBegun is before all times
+	over := w.c.add(&l.at[0], w.c.brings(dt))
+	w.e.add(&l.at[1], w.e.brings(dt))
+	if w.coupled {
+		w.e.add(&l.at[1], over)
+	}
+}
+
+// verdict is what a packet takes from a state that was brought to now, in bytes.
+func (w wide) verdict(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
+	cost := int64(min(uint64(n), p.over))
+	c, e := cost-l.at[0].bytes-1, cost-l.at[1].bytes-1
+	if !w.excess {
+		e = 0
+	}
+	if p.peak {
+		return p.both(c, e, -1, cost, in)
+	}
+	return p.either(c, e, -1, cost, in)
+}
+
+func (w wide) color(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
+	l := w.load(*s, log)
+	w.refill(&l, now)
+	takeC, takeE, color := w.verdict(p, &l, n, in)
+	l.at[0].bytes -= takeC
+	l.at[1].bytes -= takeE
+	w.store(l, s, log)
+	return color
+}
+
+func (w wide) look(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
+	l := w.load(*s, log)
+	w.refill(&l, now)
+	if s.epoch == notBegun {
+		w.store(l, s, log)
+	}
+	_, _, color := w.verdict(p, &l, n, in)
+	return color
+}
+
+// give puts bytes back into the bucket of a meter that has one.
+func (w wide) give(s *state, n int64) {
+	l := w.load(*s, nil)
+	w.c.add(&l.at[0], level{n, 0})
+	w.store(l, s, nil)
+}
+
+func (w wide) start(tc, te int64) (c, e int64) {
+	c, e = min(max(tc, 0), w.c.burst), min(max(te, 0), w.e.burst)
+	if !w.excess {
+		e = 0
+	}
+	return c, e
+}
+
+func (w wide) bursts() (c, e int64) { return w.c.burst, w.e.burst }
+func (w wide) span() int64          { return 1<<63 - 1 }
+
+func (w wide) entries() int {
+	if w.excess {
+		return 1
+	}
+	return 0
+}
+
+func (w wide) tokens(s state, log []entry, now int64) (tc, te int64) {
+	l := w.load(s, log)
+	w.refill(&l, now)
+	return max(l.at[0].bytes, 0), max(l.at[1].bytes, 0)
+}
+
+func (w wide) rested(s state, log []entry, now int64) bool {
+	tc, te := w.tokens(s, log, now)
+	return tc == w.c.burst && te == w.e.burst
+}
+
+// fault says why the state does not fit two words.
+func (w wide) fault(k Kind) error {
+	names := [2]string{"Burst"}
+	if w.excess {
+		names = [2]string{"CBS", "EBS"}
+	}
+	if k == KindTRTCM {
+		names[1] = "PBS"
+	}
+	for i, b := range [2]wideBucket{w.c, w.e} {
+		if b.num == endless {
+			return &FieldError{names[i], "has an unlimited rate"}
+		}
+		if largest := maxUnits / b.den; b.burst > largest {
+			return &FieldError{names[i], fmt.Sprintf("of %d bytes is above the largest burst that a word of 64 bits holds exactly at this rate, %d bytes", b.burst, largest)}
+		}
+	}
+	if max(w.c.num, w.e.num) > maxNum {
+		return &FieldError{names[0], "has a rate, or the other bucket, of more than 2^50 units in a nanosecond"}
+	}
+	return nil
+}
+
+// narrow makes p a profile of two words, with one unit for both buckets, or says
+// that they do not fit.
+func (w wide) narrow(p *Profile, den *big.Int) bool {
+	if w.c.num == endless || w.e.num == endless || new(big.Int).Mul(den, big.NewInt(max(w.c.burst, w.e.burst))).Cmp(big.NewInt(maxUnits)) > 0 {
+		return false
+	}
+	p.den = den.Int64()
+	for i, b := range [2]wideBucket{w.c, w.e} {
+		hi, num := bits.Mul64(uint64(b.num), uint64(p.den/b.den))
+		if hi > 0 || num > maxNum {
+			return false
+		}
+		*[2]*bucket{&p.c, &p.e}[i] = bucket{int64(num), b.burst*p.den + 1}
+	}
+	if !w.excess {
+		p.e = bucket{}
+	}
+	p.horizon = min(uint64(maxElapsed/max(p.c.num, p.e.num, 1)), maxHorizon)
+	if w.coupled {
+		p.coupled = -1
+	}
+	return true
+}
+
+// wide is the form that all meters of buckets have in common, or nil.
+func (p *Profile) wide() *wide {
+	switch r := p.rule.(type) {
+	case nil:
+		of := func(b bucket) wideBucket { return wideBucket{b.num, p.den, b.burst(p.den)} }
+		return &wide{of(p.c), of(p.e), p.coupled != 0, p.e.room > 0}
+	case wide:
+		return &r
+	}
+	return nil
+}
+
+// levels is a state of buckets, brought to now.
+func (p *Profile) levels(s state, log []entry, now int64) levels {
+	if w, ok := p.rule.(wide); ok {
+		l := w.load(s, log)
+		w.refill(&l, now)
+		return l
+	}
+	p.rebase(&s, now)
+	holds := func(b bucket, debt int64) level {
+		units := max(b.room-1-debt, 0)
+		return level{units / p.den, units % p.den}
+	}
+	return levels{s.epoch, [2]level{holds(p.c, s.c), holds(p.e, s.e)}}
+}
+
+// state is the inverse of levels.
+func (p *Profile) state(l levels, log []entry) (s state) {
+	if w, ok := p.rule.(wide); ok {
+		w.store(l, &s, log)
+		return s
+	}
+	lacks := func(b bucket, holds level) int64 {
+		return max(b.room-1, 0) - (holds.bytes*p.den + holds.units)
+	}
+	return state{l.epoch, lacks(p.c, l.at[0]), lacks(p.e, l.at[1])}
+}
+
+// carry is what another bucket gets of what is here, cut to its burst.
+func (l level) carry(from, to wideBucket) level {
+	switch {
+	case l.bytes < 0:
+		return level{}
+	case l.bytes >= to.burst:
+		return level{to.burst, 0}
+	}
+	hi, lo := bits.Mul64(uint64(l.units), uint64(to.den))
+	units, _ := bits.Div64(hi, lo, uint64(from.den))
+	return level{l.bytes, int64(units)}
+}
