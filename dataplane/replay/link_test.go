@@ -62,8 +62,8 @@ func TestLinkOrder(t *testing.T) {
 // and what it marks has CE and a right checksum.
 func TestLinkDropsAndMarks(t *testing.T) {
 	kilo := func(ecn byte, id uint16) []byte { return frame(tos(1000, 20<<2|ecn, id)) }
-	want := [][]byte{kilo(2, 1), kilo(1, 2), kilo(3, 3), kilo(0, 5), kilo(0, 6)}
-	at := []int64{0, 1e6, 2e6, 3e6, 4e6} // 4 would leave at 3 ms: the drops are at 2, 3, 3.7 and so on
+	want := [][]byte{kilo(2, 1), kilo(1, 2), kilo(3, 3), kilo(0, 5), kilo(0, 6), kilo(0, 8), kilo(0, 9)}
+	at := []int64{0, 1e6, 2e6, 3e6, 4e6, 5e6, 6e6} // 4 would leave at 3 ms: the drops are at 2, 3, 3.7 and so on
 	for name, c := range map[string]*capture{"pcap": little().pcap(magicNano, ethernet), "pcapng": big().section()} {
 		t.Run(name, func(t *testing.T) {
 			add := func(data []byte) { c.packet(0, 0, data) }
@@ -78,6 +78,8 @@ func TestLinkDropsAndMarks(t *testing.T) {
 			add(kilo(0, 5)) // leaves instead
 			add(kilo(0, 7)) // at 4 ms: dropped
 			add(kilo(0, 6))
+			add(kilo(0, 8)) // spared: a frame waits behind it
+			add(kilo(0, 9))
 			in := bytes.Clone(c.bytes)
 			out, _ := mustReplay(t, c.bytes, shared(t))
 			got := readBack(t, out)
@@ -155,7 +157,8 @@ func TestLinkSections(t *testing.T) {
 	}
 }
 
-// TestLinkIsQueue holds that a link of one queue is the queue at its rate.
+// TestLinkIsQueue holds that a link of one queue is the queue at its rate, but
+// for CoDel: a link knows what waits behind a packet.
 func TestLinkIsQueue(t *testing.T) {
 	captures := map[string][]byte{}
 	for name, c := range small() {
@@ -164,15 +167,15 @@ func TestLinkIsQueue(t *testing.T) {
 	for _, name := range []string{"bursts.pcap", "voice-bulk.pcapng", "cooked.pcapng", "back.pcap", "big-endian.pcapng.gz"} {
 		captures[name] = plain(t, filepath.Join(ownPcaps, name))
 	}
-	stale := 0
+	thin := 0
 	for name, in := range captures {
-		for _, codel := range []queue.CoDel{{}, {Target: 5 * time.Millisecond, Interval: 20 * time.Millisecond}} {
+		for _, early := range []queue.Early{{}, {Min: 1, Max: 40, Probability: queue.Certain / 2}} {
 			type outcome struct {
 				out      []byte
 				verdicts map[int64]dataplane.Verdict
 			}
 			replayed := func(q *dataplane.Queue) outcome {
-				q.Packets, q.ECN, q.CoDel = queue.MaxPackets, true, codel
+				q.Packets, q.ECN, q.WRED = queue.MaxPackets, true, [3]queue.Early{early}
 				o := outcome{verdicts: map[int64]dataplane.Verdict{}}
 				var out bytes.Buffer
 				keep := func(v *dataplane.Verdict) error {
@@ -197,18 +200,18 @@ func TestLinkIsQueue(t *testing.T) {
 					t.Errorf("%s: %+v of a queue, %+v of a link", name, v, shared.verdicts[id])
 					break
 				}
-				if v.Reason == dataplane.CoDel {
-					stale++
+				if v.Reason == dataplane.WRED {
+					thin++
 				}
 			}
 			same := func(a, b packet) bool { return a.at == b.at && a.wire == b.wire && bytes.Equal(a.data, b.data) }
 			if a, b := readBack(t, alone.out), readBack(t, shared.out); !slices.EqualFunc(a, b, same) {
-				t.Errorf("%s, CoDel %v: %d packets by a queue, %d by a link, or others", name, codel, len(a), len(b))
+				t.Errorf("%s, WRED %v: %d packets by a queue, %d by a link, or others", name, early, len(a), len(b))
 			}
 		}
 	}
-	if stale == 0 {
-		t.Error("CoDel drops nothing: the test shows less than it should")
+	if thin == 0 {
+		t.Error("WRED drops nothing: the test shows less than it should")
 	}
 }
 
