@@ -94,7 +94,7 @@ func (w wide) refill(l *levels, now int64) {
 	if l.epoch != notBegun && now > l.epoch {
 		dt = uint64(now) - uint64(l.epoch)
 	}
-	l.epoch = max(l.epoch, now) // notBegun is before all times
+	l.epoch = max(l.epoch, now, earliest) // which notBegun is before
 	over := w.c.add(&l.at[0], w.c.brings(dt))
 	w.e.add(&l.at[1], w.e.brings(dt))
 	if w.coupled {
