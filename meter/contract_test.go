@@ -343,7 +343,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 			lastBytes = 0 // and so have reservations ended
 			rate, burst, _ = rates(params)
 			single = p.kind == KindTokenBucket || p.kind == KindGCRA
-			c, e = p.Bursts()
+			c, _ = p.Bursts()
 			begin, granted = latest, new(big.Rat)
 		}
 		if got != want && !back {
