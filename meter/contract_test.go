@@ -215,7 +215,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 		seen := latest // by the model
 		n := nextLength(r, params, model.remaining(seen), second(model.tokens(seen)), c)
 		if p.kind == KindTSWTCM {
-			n = min(n, 1<<40) // an average ends at 2^46 bytes
+			n = int(min(int64(n), 1<<40)) // an average ends at 2^46 bytes
 		}
 		in := Color(max(r.IntN(8)-5, 0))
 		call, got, want := "", "", ""
