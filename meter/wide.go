@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// wide is the buckets of a profile where 64 bits do not hold a burst in units, nor
-// the rate: they count whole bytes, and the units of another byte beside them.
-// Elsewhere it has the rules of a bucket. The bytes are c and e of a state. Where
-// there are two buckets their units are in the log's one entry, else in e.
+// wide is the buckets of a profile for whose bursts in units, or rates, 64 bits are
+// too few, or which have an unlimited rate. A bucket counts whole bytes, and beside
+// them the units of a further one. Bytes are c and e of a state. Units are in the
+// log's one entry where there are two buckets, else in e.
 type wide struct {
 	c, e    wideBucket
 	coupled bool // what overflows C goes into E; they have one unit then
@@ -184,15 +184,14 @@ func (w *wide) fault(k Kind) error {
 		names[1] = "PBS"
 	}
 	for i, b := range [2]wideBucket{w.c, w.e} {
-		if b.num == endless {
+		switch largest := maxUnits / b.den; {
+		case b.num == endless:
 			return &FieldError{names[i], "has an unlimited rate"}
-		}
-		if largest := maxUnits / b.den; b.burst > largest {
+		case b.burst > largest:
 			return &FieldError{names[i], fmt.Sprintf("of %d bytes is above the largest burst that a word of 64 bits holds exactly at this rate, %d bytes", b.burst, largest)}
+		case b.num > maxNum:
+			return &FieldError{names[i], fmt.Sprintf("has a rate too fast or too fine for a word of 64 bits: %d/%d bytes/ns", b.num, b.den)}
 		}
-	}
-	if max(w.c.num, w.e.num) > maxNum {
-		return &FieldError{names[0], "has a rate, or the other bucket, of more than 2^50 units in a nanosecond"}
 	}
 	return nil
 }
