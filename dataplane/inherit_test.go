@@ -404,3 +404,36 @@ func TestInheritUnnamed(t *testing.T) {
 		}
 	}
 }
+
+// TestTokensBeginNoClock holds that a meter begins with its first packet, whoever
+// looked at it before.
+func TestTokensBeginNoClock(t *testing.T) {
+	for name, m := range map[string]*Meter{
+		"one":  {Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Initial: Share{0, 1}},
+		"keys": {Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Initial: Share{0, 1}, Per: Key{By: ByVLAN}, Keys: 1},
+		"wide": {Params: meter.SRTCM{CIR: mega, CBS: 1000, EBS: 1 << 59}, Initial: Share{0, 1}},
+	} {
+		l := build(t, &Policy{Classes: []Class{
+			{Name: "other", Match: Match{DSCP: []Range{{46, 46}}}},
+			{Name: "a", Meter: m},
+		}})
+		for _, now := range []int64{-1, 1e9, 2e9} { // none yet, then those of other packets
+			if now >= 0 {
+				process(l, now, ip(46, 100))
+			}
+			if tc, _ := l.Tokens(m); tc != 0 {
+				t.Errorf("%s: %d tokens at %d", name, tc, now)
+			}
+		}
+		if v, _ := process(l, 3e9, ip(0, 20)); v.Color == meter.Green {
+			t.Errorf("%s: its first packet is %v", name, v.Color)
+		}
+		if tc, _ := l.Tokens(m); tc != 0 {
+			t.Errorf("%s: %d tokens left", name, tc)
+		}
+		process(l, 3e9+500_000, ip(46, 100))
+		if tc, _ := l.Tokens(m); tc != 500 {
+			t.Errorf("%s: %d tokens half a ms later", name, tc)
+		}
+	}
+}

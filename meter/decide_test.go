@@ -64,12 +64,18 @@ func TestDecideByHand(t *testing.T) {
 }
 
 func TestDecideAllocatesNothing(t *testing.T) {
-	for _, params := range kinds {
+	for _, params := range append([]compiler{
+		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
+		TRTCM4115{BitRate(7), 1 << 40, Unlimited, 1 << 59, true},
+	}, kinds...) {
 		m := New(compile(t, params))
 		now := int64(0)
 		if n := testing.AllocsPerRun(100, func() {
 			now += 10_000
 			m.Decide(now, 60)
+			m.Color(now, 60, Yellow)
+			m.Cancel(now, m.Reserve(now, 60, time.Second))
+			m.TakeUpTo(now, 10)
 		}); n != 0 {
 			t.Errorf("%+v: %v allocations", params, n)
 		}

@@ -11,14 +11,17 @@
 //
 // now is in nanoseconds on a clock of the caller's choice, length in bytes.
 // before is the color that the packet came with (color-aware mode), or Green
-// for every packet (color-blind mode). Colors does the same for a burst of
-// packets with one time, ColorEach for a burst over many meters. Locked is a
-// meter that several goroutines share. Table has a meter for each of many keys,
-// and Shards is one for several goroutines. Envelope meters flows that share
-// their bandwidth by rank, CreditWindow what is on its way.
+// for every packet (color-blind mode). Allow answers yes or no, and Now is a
+// clock. Colors does the same for a burst of packets with one time, ColorEach for
+// a burst over many meters. Locked is a meter that several goroutines share. Table
+// has a meter for each of many keys, and Shards is one for several goroutines.
+// Envelope meters flows that share their bandwidth by rank, CreditWindow what is on
+// its way.
 //
 // Who limits more than packets may ask without taking (Peek), take a part
-// (TakeUpTo), ask when to come again (RetryAfter), reserve, cancel and wait.
+// (TakeUpTo), ask when to come again (RetryAfter), learn all of it at once (Decide),
+// reserve, cancel and wait. What is metered need not be bytes: Per(5, time.Second) is
+// a rate of five requests a second, each of length 1.
 //
 // Refill is continuous and exact: after dt ns a bucket has gained exactly
 // dt * rate tokens, fraction included, for any rate from 1 bit/s to

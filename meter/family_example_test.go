@@ -86,3 +86,72 @@ func ExampleMeter_Decide() {
 	// green remaining 0 retry after 0s reset after 400ms
 	// red remaining 0 retry after 200ms reset after 400ms
 }
+
+// Five requests a second, ten at once.
+func ExampleMeter_Allow() {
+	profile, _ := meter.TokenBucket{Rate: meter.Per(5, time.Second), Burst: 10}.Profile()
+	m := meter.New(profile)
+	now, allowed := meter.Now(), 0
+	for range 30 {
+		if m.Allow(now, 1) {
+			allowed++
+		}
+	}
+	fmt.Println(allowed)
+	// Output:
+	// 10
+}
+
+// Many customers, of whom some have no limit. Packets that a driver delivers
+// together share one reading of the clock.
+func ExampleColorEach() {
+	limited, _ := meter.TokenBucket{Rate: meter.BitRate(8_000_000), Burst: 1500}.Profile()
+	unlimited, _ := meter.TokenBucket{Rate: meter.Unlimited, Burst: 65536}.Profile()
+	customers := []meter.Meter{meter.New(limited), meter.New(unlimited)}
+
+	of := []*meter.Meter{&customers[0], &customers[1], &customers[0], &customers[1]}
+	lengths := []int{1500, 1500, 100, 65536}
+	colors := make([]meter.Color, len(of))
+	meter.ColorEach(of, meter.Now(), lengths, nil, colors) // nil: color-blind
+	fmt.Println(colors)
+	// Output:
+	// [green green red green]
+}
+
+// A meter is saved as its tokens and their time. When it is back it has refilled
+// since. The time is of a clock that goes on meanwhile.
+func ExampleRestore() {
+	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	m := meter.New(profile)
+	saved := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	m.Color(saved.UnixNano(), 5000, meter.Green)
+	tc, te := m.Tokens(saved.UnixNano())
+
+	again := meter.Restore(profile, saved.UnixNano(), tc, te)
+	fmt.Println(again.Tokens(saved.Add(3 * time.Second).UnixNano()))
+	// Output:
+	// 3000 0
+}
+
+// What is green now is taken, and the rest is not: a lease.
+func ExampleMeter_TakeUpTo() {
+	profile, _ := meter.GCRA{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	m := meter.New(profile)
+	fmt.Println(m.TakeUpTo(0, 4000), m.TakeUpTo(0, 4000))
+	// Output:
+	// 4000 1000
+}
+
+// A sender that paces itself asks when it may send, instead of waiting.
+func ExampleMeter_Reserve() {
+	profile, _ := meter.GCRA{Rate: meter.ByteRate(1_000_000), Burst: 1500}.Profile()
+	m := meter.New(profile)
+	for range 3 {
+		r := m.Reserve(0, 1500, 2*time.Millisecond)
+		fmt.Println(r.OK, r.Delay)
+	}
+	// Output:
+	// true 0s
+	// true 1.5ms
+	// false 0s
+}

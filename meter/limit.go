@@ -87,7 +87,6 @@ func (b *bucket) until(debt int64) (ns int64, ok bool) {
 // retryByRule looks where a rule has more and more as time goes by. After a
 // pause, a warm-up has less.
 func (p *Profile) retryByRule(s state, log []entry, now int64, n int) (time.Duration, bool) {
-	now = max(now, earliest)
 	if s.epoch == notBegun {
 		p.look(&s, log, now, 0, Green)
 	}
@@ -141,7 +140,6 @@ func (m *Meter) ResetAfter(now int64) (time.Duration, bool) {
 
 func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bool) {
 	if p.rule != nil {
-		now = max(now, earliest)
 		if s.epoch == notBegun {
 			p.look(&s, log, now, 0, Green)
 		}
@@ -164,7 +162,7 @@ func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bo
 // rested says whether a state is as good as that of a new meter that is full.
 func (p *Profile) rested(s state, log []entry, now int64) bool {
 	if p.rule != nil {
-		return p.rule.rested(s, log, max(now, earliest))
+		return p.rule.rested(s, log, now)
 	}
 	p.rebase(&s, now)
 	return s.c <= 0 && s.e <= 0

@@ -212,11 +212,12 @@ func asNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
 // newSlowWarmIdle reads the state of a warm-up, whose tokens are cut when asked.
 func newSlowWarmIdle(m *Meter, now int64) bool {
 	w := m.profile.rule.(warmUp)
+	fine := int64(w.rate / uint64(w.num))
 	s := slowWarm{
-		rate: whole(w.num), burst: whole(w.burst * (w.unit / w.fine)), warmup: whole(w.length),
+		rate: whole(w.num), burst: whole(w.burst * (w.unit / fine)), warmup: whole(w.length),
 		level: whole(m.c), begin: m.e, last: m.epoch, begun: true,
 	}
-	s.level.Quo(s.level, whole(w.fine))
+	s.level.Quo(s.level, whole(fine))
 	return m.epoch <= now && s.idle(now)
 }
 

@@ -41,7 +41,7 @@ type state struct {
 const (
 	longAgo  = math.MinInt64     // the epoch of a meter that has always been full
 	notBegun = math.MinInt64 + 1 // the epoch of one whose clock has not begun
-	earliest = math.MinInt64 + 2 // the time that the two before it count as
+	earliest = math.MinInt64 + 2 // the least epoch of a time
 )
 
 // New returns a meter whose buckets are full (RFC 2697 §3, RFC 2698 §3) and
@@ -165,16 +165,13 @@ func (m *Meter) Allow(now int64, n int) bool { return m.Color(now, n, Green) != 
 // packet; nil is color-blind mode. It may be colors itself. Both are at least as
 // long as lengths.
 func (m *Meter) Colors(now int64, lengths []int, before, colors []Color) {
-	colors = colors[:len(lengths)]
-	if before != nil {
-		before = before[:len(lengths)]
-	}
+	colors = colorsBefore(before, colors, len(lengths))
 	p := m.profile.made()
 	dt := uint64(now) - uint64(m.epoch)
 	if dt >= p.horizon {
 		if p.rule != nil {
 			for i, n := range lengths {
-				colors[i] = p.byRule(&m.state, nil, now, n, colorBefore(before, i))
+				colors[i] = p.byRule(&m.state, nil, now, n, colors[i])
 			}
 			return
 		}
@@ -184,9 +181,9 @@ func (m *Meter) Colors(now int64, lengths []int, before, colors []Color) {
 	c, e := p.settle(m.c, m.e, tc, te)
 	c, e = c-tc, e-te
 	if p.peak {
-		c, e = p.bothAll(c, e, lengths, before, colors)
+		c, e = p.bothAll(c, e, lengths, colors)
 	} else {
-		c, e = p.eitherAll(c, e, lengths, before, colors)
+		c, e = p.eitherAll(c, e, lengths, colors)
 	}
 	m.c, m.e = c+tc, e+te
 }
@@ -194,36 +191,40 @@ func (m *Meter) Colors(now int64, lengths []int, before, colors []Color) {
 // bothAll and eitherAll are the loops of Colors, on settled debts. They are
 // functions of their own so that all of their state is in registers.
 
-func (p *Profile) bothAll(c, e int64, lengths []int, before, colors []Color) (int64, int64) {
+func (p *Profile) bothAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
 	colors = colors[:len(lengths)]
 	var takeC, takeE int64
 	for i, n := range lengths {
 		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.both(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colorBefore(before, i))
+		takeC, takeE, colors[i] = p.both(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
 		c += takeC
 		e += takeE
 	}
 	return c, e
 }
 
-func (p *Profile) eitherAll(c, e int64, lengths []int, before, colors []Color) (int64, int64) {
+func (p *Profile) eitherAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
 	colors = colors[:len(lengths)]
 	var takeC, takeE int64
 	for i, n := range lengths {
 		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.either(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colorBefore(before, i))
+		takeC, takeE, colors[i] = p.either(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
 		c += takeC
 		e += takeE
 	}
 	return c, e
 }
 
-// colorBefore is that of a packet, or green in color-blind mode.
-func colorBefore(before []Color, i int) Color {
-	if i < len(before) {
-		return before[i]
+// colorsBefore puts the colors before n packets where their results will be: green
+// where there are none.
+func colorsBefore(before, colors []Color, n int) []Color {
+	colors = colors[:n]
+	if before == nil {
+		clear(colors)
+	} else {
+		copy(colors, before[:n])
 	}
-	return Green
+	return colors
 }
 
 // settle ends the debts of full buckets; what overflows C goes into E where
@@ -314,7 +315,7 @@ func (m *Meter) Tokens(now int64) (tc, te int64) {
 
 func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
 	if p.rule != nil {
-		return p.rule.tokens(s, log, max(now, earliest))
+		return p.rule.tokens(s, log, now)
 	}
 	p.rebase(&s, now)
 	return max(p.c.room-1-s.c, 0) / p.den, max(p.e.room-1-s.e, 0) / p.den
@@ -362,11 +363,8 @@ func ColorEach(meters []*Meter, now int64, lengths []int, before, colors []Color
 	for _, m := range meters {
 		_ = m.profile // the nil check loads its cache line
 	}
-	lengths, colors = lengths[:len(meters)], colors[:len(meters)]
-	if before != nil {
-		before = before[:len(meters)]
-	}
+	lengths, colors = lengths[:len(meters)], colorsBefore(before, colors, len(meters))
 	for i, m := range meters {
-		colors[i] = m.Color(now, lengths[i], colorBefore(before, i))
+		colors[i] = m.Color(now, lengths[i], colors[i])
 	}
 }

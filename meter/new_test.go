@@ -101,7 +101,7 @@ func TestColorsBefore(t *testing.T) {
 					t.Errorf("%s took 2 colors before 3 packets", name)
 				}
 			}()
-			colors(make([]Color, 2, 2), stale)
+			colors(make([]Color, 2), stale)
 		}()
 	}
 	stale := []Color{Red, Red, Green}

@@ -263,8 +263,8 @@ func cite(clause string) string {
 	return " (" + clause + ")"
 }
 
-// profile compiles the two buckets, or returns the faults. Without a name the
-// second is none.
+// profile compiles the two buckets, or returns the faults. A second bucket without
+// a name is none.
 func (f *faults) profile(k Kind, names [2]string, cr Rate, cb int64, er Rate, eb int64, coupled bool) (*Profile, error) {
 	for i, burst := range [2]int64{cb, eb} {
 		if burst > maxBurst {

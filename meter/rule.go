@@ -26,7 +26,6 @@ type rule interface {
 // byRule is color. It knows all rules, and so does look: a state that is passed to a
 // method of an interface would have to be on the heap.
 func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Color {
-	now = max(now, earliest)
 	if log == nil {
 		log = p.log
 	}
@@ -59,7 +58,6 @@ func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Colo
 // look brings a state to now and says what color a packet would have. A negative
 // n never conforms. It does not write to the log, but where the clock begins.
 func (p *Profile) look(s *state, log []entry, now int64, n int, in Color) Color {
-	now = max(now, earliest)
 	switch r := p.rule.(type) {
 	case fixedWindow:
 		return r.look(s, now, n, in)

@@ -141,10 +141,7 @@ func (t *Table[K]) color(hash uint64, key K, now int64, n int, in Color) Color {
 // long as keys.
 func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, before, colors []Color) {
 	const burst = 32
-	lengths, colors = lengths[:len(keys)], colors[:len(keys)]
-	if before != nil {
-		before = before[:len(keys)]
-	}
+	lengths, colors = lengths[:len(keys)], colorsBefore(before, colors, len(keys))
 	for len(keys) > 0 {
 		var hashes [burst]uint64
 		var found [burst]int32 // slots, from 1
@@ -158,10 +155,9 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, before, colors 
 			}
 		}
 		for i, key := range keys[:n] {
-			in := colorBefore(before, i)
+			in := colors[i]
 			switch slot := int(found[i]) - 1; {
 			case in == Red:
-				colors[i] = Red
 			case slot >= 0 && t.slots[slot].key == key: // it may have gone for one before it in the burst
 				t.use(slot)
 				colors[i] = t.profile.color(&t.slots[slot].state, t.log(slot), now, lengths[i], in)
@@ -170,7 +166,6 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, before, colors 
 			}
 		}
 		keys, lengths, colors = keys[n:], lengths[n:], colors[n:]
-		before = before[min(n, len(before)):]
 	}
 }
 

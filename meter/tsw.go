@@ -86,7 +86,7 @@ func (w tsw) look(s *state, now int64, n int, in Color) Color {
 		return Red
 	}
 	average := w.average(s, now, uint64(n))
-	s.epoch = max(s.epoch, now) // notBegun is before all times
+	s.epoch = max(s.epoch, now, earliest) // which notBegun is before
 	s.c = int64(average)
 	if average <= w.target[0] {
 		return in

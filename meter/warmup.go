@@ -23,10 +23,14 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 			part = n
 		}
 	}
-	w := warmUp{num: p.c.num, burst: burst, length: int64(d), part: part, fine: 3 * steps * steps / (2 * part)}
-	w.unit = p.den * w.fine
+	// A unit of the bucket is as many: tokens of any whole ns in any step are whole.
+	fine := 3 * steps * steps / (2 * part)
+	w := warmUp{
+		num: p.c.num, rate: uint64(p.c.num) * uint64(fine), unit: p.den * fine,
+		burst: burst, length: int64(d), steps: steps / part, part: int64(d) / part,
+	}
 	const maxUnits = 1 << 62
-	if largest := maxUnits / w.fine / p.den; burst > largest {
+	if largest := maxUnits / fine / p.den; burst > largest {
 		return nil, &FieldError{"Burst", fmt.Sprintf("of %d bytes is above the largest burst that stays exact at this rate with a warm-up of %v, %d bytes", burst, d, largest)}
 	}
 	return &Profile{kind: p.kind, rule: w}, nil
@@ -36,12 +40,13 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 // packet in epoch, the tokens in c, in units of 1/unit byte, and the begin of its
 // warm-up in e.
 type warmUp struct {
-	num    int64 // units of the bucket in a nanosecond, at the full rate
-	fine   int64 // of its own units in one of them: tokens of any whole ns in any step are whole
-	unit   int64 // of its own units in a byte
-	burst  int64 // bytes
-	length int64 // ns, of the warm-up
-	part   int64 // that divides length and steps
+	num    int64  // units of the bucket in a nanosecond, at the full rate
+	rate   uint64 // of its own units then
+	unit   int64  // of its own units in a byte
+	burst  int64  // bytes
+	length int64  // ns, of the warm-up
+	steps  int64  // steps over what it has in common with the length
+	part   int64  // ns: length over that
 }
 
 func (w warmUp) start(tc, _ int64) (c, e int64) { return min(max(tc, 0), w.burst) * w.unit, 0 }
@@ -52,51 +57,50 @@ func (w warmUp) span() int64                    { return 1 << 62 }
 // brought is what the rate brings in the first ns of a warm-up, at most its
 // length, in units/num: step k of the staircase has (steps+2k)/(3*steps) of the
 // rate. Summed up, that is ns of step k less what the steps before it had less.
-func (w warmUp) brought(ns uint64) uint64 {
-	length, part := uint64(w.length), uint64(w.part)
-	k := ns * steps / length
-	return ns*(steps/part)*(steps/2+k) - length/part*(k*(k+1)/2)
+func (w *warmUp) brought(ns uint64) uint64 {
+	k := ns * steps / uint64(w.length)
+	return ns*uint64(w.steps)*(steps/2+k) - uint64(w.part)*(k*(k+1)/2)
 }
 
 // advance brings a state to now, where a warm-up begins after a pause.
-func (w warmUp) advance(s *state, now int64) {
+func (w *warmUp) advance(s *state, now int64) {
 	if cold := s.epoch == notBegun || w.paused(s, now); !cold {
 		w.refill(s, now)
 		return
 	}
 	w.refill(s, now)
 	s.c = min(s.c, w.burst*w.unit/3)
-	s.epoch, s.e = now, now
+	s.epoch = max(now, earliest)
+	s.e = s.epoch
 }
 
 // paused says whether a packet at now comes after a pause.
-func (w warmUp) paused(s *state, now int64) bool {
+func (w *warmUp) paused(s *state, now int64) bool {
 	return now > s.epoch && uint64(now)-uint64(s.epoch) >= uint64(w.length)
 }
 
 // refill gives a state what came since.
-func (w warmUp) refill(s *state, now int64) {
+func (w *warmUp) refill(s *state, now int64) {
 	full := w.burst * w.unit
 	if s.epoch == notBegun || now <= s.epoch {
 		return
 	}
 	from, to, length := uint64(s.epoch)-uint64(s.e), uint64(now)-uint64(s.e), uint64(w.length)
-	var cold uint64
+	var hi, gain uint64
 	if from < length {
-		cold = w.brought(min(to, length)) - w.brought(from)
+		hi, gain = bits.Mul64(w.brought(min(to, length))-w.brought(from), uint64(w.num))
 	}
-	hi, gain := bits.Mul64(cold, uint64(w.num))
-	warm := elapsed(max(to, length)-max(from, length), w.num)
+	more, warm := bits.Mul64(max(to, length)-max(from, length), w.rate)
 	switch left := uint64(full - s.c); {
-	case hi > 0 || gain >= left || uint64(warm) >= (left-gain+uint64(w.fine)-1)/uint64(w.fine):
+	case hi > 0 || more > 0 || gain >= left || warm >= left-gain:
 		s.c = full
 	default:
-		s.c += int64(gain) + warm*w.fine
+		s.c += int64(gain + warm)
 	}
 	s.epoch = now
 }
 
-func (w warmUp) look(s *state, now int64, n int, in Color) Color {
+func (w *warmUp) look(s *state, now int64, n int, in Color) Color {
 	w.advance(s, now)
 	cost := min(uint64(n), uint64(w.burst)+1) * uint64(w.unit)
 	return keeps(in != Red && cost <= uint64(s.c), in)

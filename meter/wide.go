@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// wide is the buckets of a profile where 64 bits do not hold a burst in units, nor
-// the rate: they count whole bytes, and the units of another byte beside them.
-// Elsewhere it has the rules of a bucket. The bytes are c and e of a state. Where
-// there are two buckets their units are in the log's one entry, else in e.
+// wide is the buckets of a profile for whose bursts in units, or rates, 64 bits are
+// too few, or which have an unlimited rate. A bucket counts whole bytes, and beside
+// them the units of a further one. Bytes are c and e of a state. Units are in the
+// log's one entry where there are two buckets, else in e.
 type wide struct {
 	c, e    wideBucket
 	coupled bool // what overflows C goes into E; they have one unit then
@@ -37,7 +37,7 @@ const endless = -1
 // plenty fills any bucket, from below empty as well.
 const plenty = 1 << 62 // bytes
 
-func (w wide) load(s state, log []entry) levels {
+func (w *wide) load(s state, log []entry) levels {
 	switch {
 	case !w.excess:
 		return levels{s.epoch, [2]level{{s.c, s.e}}}
@@ -47,7 +47,7 @@ func (w wide) load(s state, log []entry) levels {
 	return levels{s.epoch, [2]level{{s.c, log[0].slot}, {s.e, log[0].n}}}
 }
 
-func (w wide) store(l levels, s *state, log []entry) {
+func (w *wide) store(l levels, s *state, log []entry) {
 	if !w.excess {
 		*s = state{l.epoch, l.at[0].bytes, l.at[0].units}
 		return
@@ -57,7 +57,7 @@ func (w wide) store(l levels, s *state, log []entry) {
 }
 
 // add puts tokens into a bucket and returns those that overflow.
-func (b wideBucket) add(to *level, tokens level) (over level) {
+func (b *wideBucket) add(to *level, tokens level) (over level) {
 	to.bytes += tokens.bytes
 	if units := uint64(to.units) + uint64(tokens.units); units >= uint64(b.den) {
 		to.bytes++
@@ -73,7 +73,7 @@ func (b wideBucket) add(to *level, tokens level) (over level) {
 }
 
 // brings is what comes in dt ns, or plenty.
-func (b wideBucket) brings(dt uint64) level {
+func (b *wideBucket) brings(dt uint64) level {
 	if b.num == endless {
 		return level{plenty, 0}
 	}
@@ -89,13 +89,16 @@ func (b wideBucket) brings(dt uint64) level {
 }
 
 // refill brings a state to now.
-func (w wide) refill(l *levels, now int64) {
+func (w *wide) refill(l *levels, now int64) {
 	var dt uint64
 	if l.epoch != notBegun && now > l.epoch {
 		dt = uint64(now) - uint64(l.epoch)
 	}
-	l.epoch = max(l.epoch, now) // notBegun is before all times
+	l.epoch = max(l.epoch, now, earliest) // which notBegun is before
 	over := w.c.add(&l.at[0], w.c.brings(dt))
+	if !w.excess {
+		return
+	}
 	w.e.add(&l.at[1], w.e.brings(dt))
 	if w.coupled {
 		w.e.add(&l.at[1], over)
@@ -103,7 +106,7 @@ func (w wide) refill(l *levels, now int64) {
 }
 
 // verdict is what a packet takes from a state that was brought to now, in bytes.
-func (w wide) verdict(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
+func (w *wide) verdict(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
 	cost := int64(min(uint64(n), p.over))
 	c, e := cost-l.at[0].bytes-1, cost-l.at[1].bytes-1
 	if !w.excess {
@@ -115,7 +118,7 @@ func (w wide) verdict(p *Profile, l *levels, n int, in Color) (takeC, takeE int6
 	return p.either(c, e, -1, cost, in)
 }
 
-func (w wide) color(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
+func (w *wide) color(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
 	l := w.load(*s, log)
 	w.refill(&l, now)
 	takeC, takeE, color := w.verdict(p, &l, n, in)
@@ -125,7 +128,7 @@ func (w wide) color(p *Profile, s *state, log []entry, now int64, n int, in Colo
 	return color
 }
 
-func (w wide) look(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
+func (w *wide) look(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
 	l := w.load(*s, log)
 	w.refill(&l, now)
 	if s.epoch == notBegun {
@@ -136,7 +139,7 @@ func (w wide) look(p *Profile, s *state, log []entry, now int64, n int, in Color
 }
 
 // give puts bytes back into the bucket of a meter that has one.
-func (w wide) give(s *state, n int64) {
+func (w *wide) give(s *state, n int64) {
 	l := w.load(*s, nil)
 	w.c.add(&l.at[0], level{n, 0})
 	w.store(l, s, nil)
@@ -172,7 +175,7 @@ func (w wide) rested(s state, log []entry, now int64) bool {
 }
 
 // fault says why the state does not fit two words.
-func (w wide) fault(k Kind) error {
+func (w *wide) fault(k Kind) error {
 	names := [2]string{"Burst"}
 	if w.excess {
 		names = [2]string{"CBS", "EBS"}
@@ -181,22 +184,21 @@ func (w wide) fault(k Kind) error {
 		names[1] = "PBS"
 	}
 	for i, b := range [2]wideBucket{w.c, w.e} {
-		if b.num == endless {
+		switch largest := maxUnits / b.den; {
+		case b.num == endless:
 			return &FieldError{names[i], "has an unlimited rate"}
-		}
-		if largest := maxUnits / b.den; b.burst > largest {
+		case b.burst > largest:
 			return &FieldError{names[i], fmt.Sprintf("of %d bytes is above the largest burst that a word of 64 bits holds exactly at this rate, %d bytes", b.burst, largest)}
+		case b.num > maxNum:
+			return &FieldError{names[i], fmt.Sprintf("has a rate too fast or too fine for a word of 64 bits: %d/%d bytes/ns", b.num, b.den)}
 		}
-	}
-	if max(w.c.num, w.e.num) > maxNum {
-		return &FieldError{names[0], "has a rate, or the other bucket, of more than 2^50 units in a nanosecond"}
 	}
 	return nil
 }
 
 // narrow makes p a profile of two words, with one unit for both buckets, or says
 // that they do not fit.
-func (w wide) narrow(p *Profile, den *big.Int) bool {
+func (w *wide) narrow(p *Profile, den *big.Int) bool {
 	if w.c.num == endless || w.e.num == endless || new(big.Int).Mul(den, big.NewInt(max(w.c.burst, w.e.burst))).Cmp(big.NewInt(maxUnits)) > 0 {
 		return false
 	}
