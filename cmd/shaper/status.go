@@ -166,7 +166,11 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 		p.printf("  dry run  packets are counted and pass as they are\n")
 	}
 	if about.GSOLimit != 0 {
-		p.printf("  gso      capped at %s bytes\n", grouped(int64(about.GSOLimit)))
+		why := ""
+		if about.AskedGSO == 0 {
+			why = ", by the rate of the slowest queue"
+		}
+		p.printf("  gso      capped at %s bytes%s\n", grouped(int64(about.GSOLimit)), why)
 	}
 	if st.Unconfirmed != nil {
 		p.printf("  waits    for shaper confirm %s until %s\n", about.Interface, st.Unconfirmed.Format(time.DateTime))

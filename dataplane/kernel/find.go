@@ -49,7 +49,7 @@ func writeAbout(m *ebpf.Map, a *About) error {
 
 // recordVersion is the format of a record: of About, and of what bpf/src/policy.h
 // has in it. TestRecordVersion holds that it changes with them.
-const recordVersion = 1
+const recordVersion = 2
 
 // VersionError says that a shaper was attached by a version whose record this one
 // cannot read. It can be detached, or replaced by run.
