@@ -270,10 +270,8 @@ func TestLiveGSOWait(t *testing.T) {
 // TestLiveCoDelTCP holds that TCP of this host reaches the rate of a queue with CoDel,
 // whose drops it must take for losses.
 func TestLiveCoDelTCP(t *testing.T) {
-	rate := 50.0 // Mbit/s
-	if inVM {
-		rate = 10
-	}
+	hereOnly(t)
+	const rate = 50.0 // Mbit/s
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			method{hook, "egress"}.need(t)
