@@ -149,7 +149,9 @@ func TestLinkTrace(t *testing.T) {
 			{2000 * µs, 1, 100, Admit},
 			{2000 * µs, 0, 1001, Admit},
 		}, []out{
-			{0, 0, Admit}, {1, 1000 * µs, Admit}, {2, 2000 * µs, Admit},
+			{0, 0, Admit},
+			{1, 1000 * µs, Admit},
+			{2, 2000 * µs, Admit},
 			{4, 3000 * µs, Admit}, // it was due since 2000
 			{3, 4001 * µs, Admit},
 		}},

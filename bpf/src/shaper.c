@@ -68,7 +68,14 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 	/* A sender's priority selects no leaf of ours. */
 	if (policy.pacer == HTB && skb->priority >> 16 == policy.major)
 		skb->priority = 0;
-	return shape(&p, r) ? TC_NEXT : TC_DROP;
+	if (shape(&p, r))
+		return TC_NEXT;
+	/* TCP on this host hears at once of what is dropped here, has not lost it, and
+	 * sends it again: with CoDel it then stays below the rate. What CoDel drops
+	 * goes to no device instead, a loss as where a queue is served. */
+	if (egress && p.cause == CAUSE_CODEL)
+		return bpf_redirect(0, 0);
+	return TC_DROP;
 }
 
 SEC("tc")

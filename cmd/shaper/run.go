@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -25,7 +26,8 @@ type runFlags struct {
 	span        time.Duration
 	confirm     time.Duration
 	metrics     string
-	gso         uint32
+	gso         string
+	gsoLimit    uint32 // that gso means
 }
 
 func newRun(s streams) *cobra.Command {
@@ -60,7 +62,7 @@ CAP_BPF and CAP_PERFMON.`,
 	flags.Var(newSpan(&f.span, 0), "for", "detach after `TIME`")
 	flags.Var(newSpan(&f.confirm, 0), "confirm", "roll back to what was there before unless you run shaper confirm within `TIME`")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host: loopback only")
-	flags.Uint32Var(&f.gso, "gso-limit", 0, "cap the device's GSO size at `BYTES`; restored at the end")
+	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES`, or leave it: off; auto caps it where packets queue at egress, at 1 ms of the slowest rate; restored at the end")
 	return cmd
 }
 
@@ -82,8 +84,9 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return usagef("--background leaves no process for --for, --confirm, --metrics or --repair")
 	case f.hook == "xdp" && f.directions.String() != "ingress":
 		return usagef("--hook xdp sees only what comes in: add --direction ingress")
-	case f.gso != 0 && (f.gso < 1500 || f.gso > 524280):
-		return usagef("--gso-limit %d: want 1500 to 524280 bytes", f.gso)
+	}
+	if f.gsoLimit, err = parseGSOLimit(f.gso); err != nil {
+		return err
 	}
 	var address metricsAddress
 	if f.metrics != "" {
@@ -122,4 +125,19 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		defer serveMetrics(r.err, address, r.board).Close()
 	}
 	return r.watch(ctx, hup)
+}
+
+// parseGSOLimit reads what kernel.Config takes.
+func parseGSOLimit(text string) (uint32, error) {
+	switch text {
+	case "auto":
+		return 0, nil
+	case "off":
+		return kernel.NoGSOLimit, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n < 1500 || n > 524280 {
+		return 0, usagef("--gso-limit %q: want auto, off, or 1500 to 524280 bytes", text)
+	}
+	return uint32(n), nil
 }

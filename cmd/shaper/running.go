@@ -70,7 +70,7 @@ func (r *running) attach() error {
 	for _, direction := range r.flags.directions.list {
 		sh, changed, err := kernel.Attach(kernel.Config{
 			Interface: r.name, Direction: direction, Method: kernel.Method(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
-			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gso, Label: labelOf(r.policy), Until: r.until, Guard: r.protect,
+			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: labelOf(r.policy), Until: r.until, Guard: r.protect,
 		}, r.policy.Policy)
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {

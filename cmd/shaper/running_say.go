@@ -19,6 +19,7 @@ func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
 	if sh.Pacer != "" {
 		p.printf("%s: queues wait in %s\n", where(&sh.About), pacerOf(&sh.About))
 	}
+	p.gso(&sh.About)
 	if r.flags.dry {
 		p.printf("%s: dry run: packets are counted and pass as they are\n", where(&sh.About))
 	}
@@ -65,7 +66,15 @@ func (p *printer) reloaded(about *kernel.About, policy *compiled, changes []data
 		p.printf("program %d, ", about.Program)
 	}
 	p.printf("policy %s\n", policy.Name)
+	p.gso(about)
 	p.changes(about, changes)
+}
+
+// gso says that the device hands down less at once, where nobody asked for that.
+func (p *printer) gso(about *kernel.About) {
+	if about.GSOLimit != 0 && about.AskedGSO == 0 {
+		p.printf("%s: gso capped at %s bytes, by the rate of the slowest queue\n", where(about), grouped(int64(about.GSOLimit)))
+	}
 }
 
 // changes says what became of each class, where there was a policy before.

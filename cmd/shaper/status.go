@@ -20,6 +20,7 @@ type statusJSON struct {
 	ProgramID   uint32     `json:"program_id"`
 	Kernel      string     `json:"kernel"`
 	Pacer       string     `json:"pacer,omitempty"`
+	GSOLimit    uint32     `json:"gso_limit,omitempty"` // bytes
 	Policy      string     `json:"policy"`
 	Since       time.Time  `json:"since"`
 	Loaded      time.Time  `json:"loaded"`
@@ -53,7 +54,7 @@ func statusOf(sh live) statusJSON {
 	out := statusJSON{
 		Interface: about.Interface, Direction: about.Direction.String(), State: state(sh), Attached: attached,
 		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: kernelRelease(),
-		Pacer: string(about.Pacer), Peer: about.Peer,
+		Pacer: string(about.Pacer), GSOLimit: about.GSOLimit, Peer: about.Peer,
 		classes: len(about.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
 	if owned, err := sh.Owned(); err == nil && !owned {
@@ -166,7 +167,11 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 		p.printf("  dry run  packets are counted and pass as they are\n")
 	}
 	if about.GSOLimit != 0 {
-		p.printf("  gso      capped at %s bytes\n", grouped(int64(about.GSOLimit)))
+		why := ""
+		if about.AskedGSO == 0 {
+			why = ", by the rate of the slowest queue"
+		}
+		p.printf("  gso      capped at %s bytes%s\n", grouped(int64(about.GSOLimit)), why)
 	}
 	if st.Unconfirmed != nil {
 		p.printf("  waits    for shaper confirm %s until %s\n", about.Interface, st.Unconfirmed.Format(time.DateTime))

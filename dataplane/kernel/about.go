@@ -41,6 +41,7 @@ type About struct {
 	Before   *Before   `json:",omitempty"`
 	Until    time.Time `json:",omitzero"`
 	Expires  uint64    `json:",omitempty"` // ns of CLOCK_MONOTONIC, from when the program does nothing; 0 for never
+	AskedGSO uint32    `json:",omitempty"` // Config.GSOLimit
 	GSOLimit uint32    `json:",omitempty"` // bytes that the stack hands down at once at most, as this shaper asks; 0 for any
 
 	Place   place
@@ -66,14 +67,14 @@ func (a *About) Redirected() bool { return a.Place.Index != 0 && a.Place.Index !
 type Before struct {
 	Label       json.RawMessage
 	Dry, Pinned bool
-	GSOLimit    uint32
+	AskedGSO    uint32
 	Expires     uint64 `json:",omitempty"`
 	Asked       Pacer  `json:",omitempty"`
 }
 
 // now is what it is.
 func (a *About) now() *Before {
-	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, GSOLimit: a.GSOLimit, Expires: a.Expires}
+	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, AskedGSO: a.AskedGSO, Expires: a.Expires}
 }
 
 type classRecord struct {

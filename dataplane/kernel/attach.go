@@ -22,7 +22,9 @@ type Config struct {
 	Pacer     Pacer  // what holds packets of queues; "" is what the kernel has
 	Dry       bool   // count, and let every packet pass as it is
 	Pin       bool   // stay when the process ends
-	GSOLimit  uint32 // bytes; 0 leaves the device as it is
+	// GSOLimit is the most that the stack may hand to the device at once, in bytes:
+	// 0 for what suits the queues' rates, NoGSOLimit to leave the device as it is.
+	GSOLimit uint32
 	// Until arms a rollback: unless Confirm is called by then, RollBack returns to
 	// the shaper that was taken over, or to nothing. Zero arms none.
 	Until time.Time
@@ -181,7 +183,7 @@ func (cfg *Config) takeOver(st *site, policy *dataplane.Policy, d *device) (*Sha
 	}
 	next.promise(s.now(), cfg.Until)
 	next.Namespace, next.Index = st.Namespace, st.Index
-	next.Asked, next.Dry, next.Pinned, next.GSOLimit = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
+	next.Asked, next.Dry, next.Pinned, next.AskedGSO = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Process, next.Label, next.Expires = os.Getpid(), cfg.Label, 0
 	s.TookOver = true
 	changes, err := s.load(st, policy, &next)
@@ -213,7 +215,7 @@ func (cfg *Config) attachNew(st *site, policy *dataplane.Policy, d *device) (s *
 		return nil, err
 	}
 	next := s.About
-	next.Dry, next.Pinned, next.GSOLimit = cfg.Dry, cfg.Pin, cfg.GSOLimit
+	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Asked, next.Label, next.Place.Method = cfg.Pacer, cfg.Label, cfg.Method
 	next.promise(cfg.before, cfg.Until)
 	if _, err = s.load(st, policy, &next); err != nil {

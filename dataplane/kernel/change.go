@@ -30,6 +30,9 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 	}
 	changes = g.inherit(&s.About)
 	g.constants.Link, g.constants.Dry = uint8(d.link), flag(next.Dry)
+	if next.GSOLimit, err = st.gsoLimit(next, g, d.mtu); err != nil {
+		return nil, err
+	}
 	paced := s.Pacer != ""
 	swapped := false
 	defer func() {
@@ -142,9 +145,11 @@ func (s *Shaper) finish(st *site) error {
 	if err := s.expire(); err != nil {
 		return err
 	}
+	before := st.Removed
 	if err := st.setGSO(s.Direction, s.GSOLimit); err != nil {
 		return err
 	}
+	st.Removed = before // a limit that ends was the policy's before, nothing left behind
 	path := st.pin(s.Direction)
 	stays := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
 	if l, ok := s.hook.(*linkHook); ok && stays {

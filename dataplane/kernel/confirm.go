@@ -148,7 +148,7 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		return err
 	}
 	next := s.About
-	next.Dry, next.Pinned, next.Asked, next.GSOLimit, next.Label = was.Dry, was.Pinned, was.Asked, was.GSOLimit, was.Label
+	next.Dry, next.Pinned, next.Asked, next.AskedGSO, next.Label = was.Dry, was.Pinned, was.Asked, was.AskedGSO, was.Label
 	next.Before, next.Until, next.Expires = nil, time.Time{}, was.Expires
 	pacer, err := choosePacer(next.Asked, policy)
 	if err != nil {

@@ -2,10 +2,18 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
+
+// NoGSOLimit is a Config.GSOLimit that leaves the device as it is.
+const NoGSOLimit = math.MaxUint32
 
 // gso is what the stack may hand to a device at once, in bytes: what it was
 // before, and the limits that the shapers of each direction ask for, 0 for none.
@@ -23,6 +31,83 @@ func (g *gso) limit() uint32 {
 		}
 	}
 	return out
+}
+
+const (
+	// gsoTime is how long a super-packet may take at the rate of a queue: others
+	// wait for it. TCP's own pacing aims at the same (sk_pacing_shift).
+	gsoTime = time.Millisecond
+	// gsoEach bounds the CPU that the stack spends on more of them: at all rates
+	// together one takes that long.
+	gsoEach  = 50 * time.Microsecond
+	gsoLeast = 2 // segments, as tcp_min_tso_segs
+	// gsoHeaders is what the kernel takes off the limit of a device for the
+	// headers of TCP: MAX_TCP_HEADER + 1 of include/net/tcp.h.
+	gsoHeaders = 321
+)
+
+// gsoLimit is the limit that a shaper asks for, 0 for none: what it was told, or
+// what suits its queues, where that is less than what the device has. What comes in
+// is made by other devices.
+func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
+	switch {
+	case next.AskedGSO == NoGSOLimit:
+		return 0, nil
+	case next.AskedGSO != 0:
+		return next.AskedGSO, nil
+	case g.pacer == "" || next.Direction != Egress || !queuesRest(g.policy):
+		return 0, nil
+	}
+	limit := uint64(g.gsoSize(mtu)) + gsoHeaders
+	before := st.GSO
+	if before == nil {
+		l, err := netlink.LinkByIndex(st.Index)
+		if err != nil {
+			return 0, fmt.Errorf("interface %d: %w", st.Index, err)
+		}
+		before = &gso{Max: l.Attrs().GSOMaxSize, MaxIPv4: l.Attrs().GSOIPv4MaxSize}
+	}
+	if limit >= uint64(max(before.Max, before.MaxIPv4)) {
+		return 0, nil
+	}
+	return uint32(limit), nil
+}
+
+// gsoSize is what suits the rates of the queues, in bytes.
+func (g *image) gsoSize(mtu int) int64 {
+	slowest, sum := int64(math.MaxInt64), int64(0)
+	rate := func(r meter.Rate) {
+		bytes := int64(min(perSecond(r), fastest))
+		slowest, sum = min(slowest, bytes), sum+bytes
+	}
+	for _, l := range g.links {
+		rate(l.link.Rate)
+	}
+	for _, q := range g.paced {
+		if q.Link == nil {
+			rate(q.Rate)
+		}
+	}
+	return max(slowest/int64(time.Second/gsoTime), sum/int64(time.Second/gsoEach), int64(gsoLeast*mtu))
+}
+
+// queuesRest says whether what no class asks for in particular waits, or is
+// dropped. Where it passes beside the queues it may be far faster than they are.
+func queuesRest(policy *dataplane.Policy) bool {
+	for i := range policy.Classes {
+		c := &policy.Classes[i]
+		if !c.Match.Covers(&dataplane.Match{}) {
+			continue
+		}
+		for color := meter.Green; color <= meter.Red; color++ {
+			a := c.Action(color)
+			if (color == meter.Green || c.Meter != nil) && a.Queue == nil && !a.Drop {
+				return false
+			}
+		}
+		return true
+	}
+	return policy.DropUnclassified
 }
 
 // setGSO has a direction ask for a limit, 0 for none any more. The last one puts
@@ -53,9 +138,9 @@ func (st *site) setGSO(direction Hook, limit uint32) error {
 			return err
 		}
 	}
-	max, ipv4 := next.limit(), next.limit()
-	if max == 0 {
-		max, ipv4 = next.Max, next.MaxIPv4
+	max, ipv4 := next.Max, next.MaxIPv4
+	if least := next.limit(); least != 0 { // it does not raise what was there
+		max, ipv4 = min(max, least), min(ipv4, least)
 	}
 	if limit == 0 && !maxIs {
 		max = a.GSOMaxSize

@@ -180,7 +180,12 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 		return err
 	}
 	h.verdict(&record, p, v)
-	if want := h.code(v.Done.Dropped() && h.constants.Dry == 0); code != want {
+	drop := v.Done.Dropped() && h.constants.Dry == 0
+	want := h.code(drop)
+	if drop && v.Reason == dataplane.CoDel && h.hook == Egress {
+		want = 7 // TC_ACT_REDIRECT, to no device
+	}
+	if code != want {
 		return fmt.Errorf("the program returned %d where %v was done: want %d", int32(code), v.Done, int32(want))
 	}
 	if len(options.DataOut) != len(p.Data) {

@@ -174,13 +174,18 @@ func about(t *testing.T, what string, got, want, within float64) error {
 	return nil
 }
 
-// haveQdisc says whether the kernel has one.
+// haveQdisc says whether the kernel has a kind of qdisc.
 func haveQdisc(t *testing.T, kind string) bool {
 	t.Helper()
 	n := nettest.New(t)
 	var err error
 	n.Do(func() { err = exec.Command("tc", "qdisc", "add", "dev", "lo", "root", kind).Run() })
 	return err == nil
+}
+
+func haveFQ(t *testing.T) bool {
+	t.Helper()
+	return haveQdisc(t, "fq")
 }
 
 // pacers are those that the kernel has.

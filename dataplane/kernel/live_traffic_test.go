@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func sender(t *testing.T, n *nettest.Namespace, to net.IP, tos, mark int) *net.U
 	return conn
 }
 
-func control(t *testing.T, conn *net.UDPConn, f func(fd int) error) {
+func control(t *testing.T, conn syscall.Conn, f func(fd int) error) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
 	if err != nil {
