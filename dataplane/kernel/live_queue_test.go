@@ -183,11 +183,6 @@ func haveQdisc(t *testing.T, kind string) bool {
 	return err == nil
 }
 
-func haveFQ(t *testing.T) bool {
-	t.Helper()
-	return haveQdisc(t, "fq")
-}
-
 // pacers are those that the kernel has.
 func pacers(t *testing.T) []string {
 	t.Helper()
