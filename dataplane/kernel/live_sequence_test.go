@@ -245,10 +245,10 @@ func TestLiveTornJournal(t *testing.T) {
 	hereOnly(t)
 	for _, text := range []string{"", "{", `{"Version":99}`, "\x00\x00\x00"} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
-			p := newQueuePair(t)
+			p := newQueuePair(t) // without a GSO limit, which only the journal knows
 			before, qdiscs := p.attached(), p.qdiscs()
 			policy := file(t, fmt.Sprintf(slowQueue, "50ms"))
-			p.run("--policy", policy).killBoth()
+			p.run("--policy", policy, "--gso-limit", "off").killBoth()
 			notes := p.notes()
 			if len(notes) != 1 {
 				t.Fatalf("journals %v: want one", notes)
@@ -257,13 +257,13 @@ func TestLiveTornJournal(t *testing.T) {
 			if s := p.status(); len(s) != 2 || s[0].State != "left behind" || s[1].State != "left behind" {
 				t.Errorf("status %+v: want the qdisc and the journal, left behind", s)
 			}
-			r := p.run("--policy", policy)
+			r := p.run("--policy", policy, "--gso-limit", "off")
 			r.err.await(t, "journal .* cannot be read .*: set aside as .*broken")
 			r.term()
 			if now := p.attached(); now != before || p.qdiscs() != qdiscs {
 				t.Errorf("at v0 is\n%s%s", now, p.qdiscs())
 			}
-			p.run("--policy", policy).killBoth()
+			p.run("--policy", policy, "--gso-limit", "off").killBoth()
 			rewrite(t, notes[0], text)
 			if out, _ := p.do(0, "detach", "v0"); !strings.Contains(out, "removed what was left behind") {
 				t.Errorf("detach says %q", out)
