@@ -244,9 +244,10 @@ func pacerOf(s *kernel.About) string {
 	return out
 }
 
+// guarded says whether a guard will roll a shaper back, or has since s was read.
 func guarded(s live) bool {
 	k, ok := s.(*kernel.Shaper)
-	return ok && k.Guarded()
+	return ok && (k.Guarded() || k.Refresh() == nil && k.Until.IsZero())
 }
 
 // state says in words how it is with a shaper.

@@ -39,7 +39,7 @@ type shown struct {
 	Interface, Direction, State, What string
 	Attached, Pinned                  bool
 	Process                           int
-	Policy                            string
+	Policy, Pacer                     string
 }
 
 func (p *pair) status(args ...string) (out []shown) {
