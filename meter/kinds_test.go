@@ -155,7 +155,7 @@ func TestFamilyRefusals(t *testing.T) {
 		{TokenBucket{BitRate(1), 38431, 1001}, "Burst of 38431 bytes is above the largest burst that stays exact at this rate with a warm-up of 1.001µs, 38430 bytes"},
 		{TokenBucket{BitRate(1), 38430, 1001}, ""},
 		{TokenBucket{BitRate(1), 72057595, day}, "Burst of 72057595 bytes is above the largest burst that a word of 64 bits holds exactly at this rate, 72057594 bytes"},
-		{TokenBucket{Unlimited, 1, day}, "Burst has an unlimited rate"},
+		{TokenBucket{Unlimited, 1, day}, "Burst has an unlimited rate, which 64 bits do not hold"},
 		{FixedWindow{0, 999}, "Limit must be above zero\nWindow of 999ns is not between 1µs and 8784h0m0s"},
 		{FixedWindow{1<<47 + 1, 366*day + 1}, "Limit is above 2^47 bytes\nWindow of 8784h0m0.000000001s is not between 1µs and 8784h0m0s"},
 		{FixedWindow{1 << 47, 366 * day}, ""},

@@ -66,7 +66,8 @@ func NewWithTokens(p *Profile, tc, te int64) Meter {
 
 // Restore returns a meter that had tc and te bytes at a time, as Tokens said
 // then: it has refilled since. A fraction of a byte that Tokens left out is lost.
-// What a window had taken counts as taken at that time.
+// What a window had taken counts as taken at that time. The average of a TSWTCM
+// begins at 0, here and in NewWithTokens.
 //
 // A clock that begins anew with the process, such as Now, is not one to save a
 // time of.
@@ -218,11 +219,11 @@ func (p *Profile) eitherAll(c, e int64, lengths []int, colors []Color) (int64, i
 // colorsBefore puts the colors before n packets where their results will be: green
 // where there are none.
 func colorsBefore(before, colors []Color, n int) []Color {
-	colors = colors[:n]
+	colors = colors[:n:len(colors)] // not past their ends, where there is room
 	if before == nil {
 		clear(colors)
 	} else {
-		copy(colors, before[:n])
+		copy(colors, before[:n:len(before)])
 	}
 	return colors
 }
@@ -363,7 +364,7 @@ func ColorEach(meters []*Meter, now int64, lengths []int, before, colors []Color
 	for _, m := range meters {
 		_ = m.profile // the nil check loads its cache line
 	}
-	lengths, colors = lengths[:len(meters)], colorsBefore(before, colors, len(meters))
+	lengths, colors = lengths[:len(meters):len(lengths)], colorsBefore(before, colors, len(meters))
 	for i, m := range meters {
 		colors[i] = m.Color(now, lengths[i], colors[i])
 	}

@@ -231,3 +231,47 @@ func main() {
 		t.Errorf("%v: %s", err, got)
 	}
 }
+
+// TestShortSlices has room behind the ends of slices, which is not the callers':
+// they are refused before anything is metered.
+func TestShortSlices(t *testing.T) {
+	p := compile(t, TokenBucket{Rate: BitRate(8), Burst: 10})
+	three := []int{1, 1, 1}
+	m := New(p)
+	table, err := NewTable[int](p, TableConfig{Keys: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(lengths []int, before, colors []Color){
+		"Colors":          func(_ []int, before, colors []Color) { m.Colors(0, three, before, colors) },
+		"Locked.Colors":   func(_ []int, before, colors []Color) { NewLocked(p).Colors(0, three, before, colors) },
+		"ColorEach":       func(n []int, before, colors []Color) { ColorEach([]*Meter{&m, &m, &m}, 0, n, before, colors) },
+		"Table.ColorEach": func(n []int, before, colors []Color) { table.ColorEach(three, 0, n, before, colors) },
+	} {
+		for short := range 3 {
+			if short == 2 && name != "ColorEach" && name != "Table.ColorEach" {
+				continue
+			}
+			lengths, before, colors := []int{1, 1, 1}, []Color{Red, Red, Red}, make([]Color, 3)
+			switch short {
+			case 0:
+				before = before[:0]
+			case 1:
+				colors = colors[:1]
+			case 2:
+				lengths = lengths[:2]
+			}
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s took a slice that is too short (%d)", name, short)
+					}
+				}()
+				call(lengths, before, colors)
+			}()
+		}
+	}
+	if tc, _ := m.Tokens(0); tc != 10 || table.Len() != 0 {
+		t.Errorf("%d tokens and %d keys after calls that were refused", tc, table.Len())
+	}
+}

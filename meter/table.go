@@ -141,7 +141,7 @@ func (t *Table[K]) color(hash uint64, key K, now int64, n int, in Color) Color {
 // long as keys.
 func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, before, colors []Color) {
 	const burst = 32
-	lengths, colors = lengths[:len(keys)], colorsBefore(before, colors, len(keys))
+	lengths, colors = lengths[:len(keys):len(lengths)], colorsBefore(before, colors, len(keys))
 	for len(keys) > 0 {
 		var hashes [burst]uint64
 		var found [burst]int32 // slots, from 1

@@ -186,7 +186,7 @@ func (w *wide) fault(k Kind) error {
 	for i, b := range [2]wideBucket{w.c, w.e} {
 		switch largest := maxUnits / b.den; {
 		case b.num == endless:
-			return &FieldError{names[i], "has an unlimited rate"}
+			return &FieldError{names[i], "has an unlimited rate, which 64 bits do not hold"}
 		case b.burst > largest:
 			return &FieldError{names[i], fmt.Sprintf("of %d bytes is above the largest burst that a word of 64 bits holds exactly at this rate, %d bytes", b.burst, largest)}
 		case b.num > maxNum:

@@ -235,7 +235,9 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 	if q.Link != nil {
 		out.Link = q.Link.Name
 		s := serviceOf(q, queues, mtu)
-		out.WaitNS = wholeNS(s.wait)
+		if s.wait != nil {
+			out.WaitNS = wholeNS(s.wait)
+		}
 		bps := s.part.Mul(s.part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
 		out.Guaranteed, _ = bps.Mul(bps, big.NewRat(8e9, 1)).Float64()
 		for _, b := range s.before {

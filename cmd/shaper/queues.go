@@ -52,7 +52,11 @@ func queueParts(q *dataplane.Queue) []part {
 	}
 	add("limit", "%s", describeLimit(q))
 	if q.Fair.By != dataplane.NoKey {
-		add("fair", "%v: each has an even part, and codel of its own", q.Fair)
+		own := ""
+		if q.CoDel != (queue.CoDel{}) {
+			own = ", and codel of its own"
+		}
+		add("fair", "%v: each has an even part%s", q.Fair, own)
 	}
 	wred := resolved(q)
 	for color, e := range q.WRED {
@@ -139,29 +143,40 @@ func levels(link *dataplane.Link, queues []*dataplane.Queue) []level {
 // before it leave.
 type service struct {
 	part   *big.Rat // of the link's rate
-	wait   *big.Rat // ns, at most; the queue is full, and others are busy
+	wait   *big.Rat // ns, at most; the queue is full, and others are busy. Nil for a fair queue
 	before []*dataplane.Queue
 }
 
 // serviceOf follows from what queue.Link promises, with packets of up to mtu
-// bytes.
+// bytes. A queue that shares its priority pays for the packet that it has just
+// sent, too: that may have gone at once, ahead of its part. In a fair queue
+// packets of other flows go first, so nothing bounds the wait.
 func serviceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) service {
 	var s service
+	paid, sending := int64(0), mtu // bytes
 	for _, l := range levels(q.Link, queues) {
-		if l.priority < q.Priority {
+		switch {
+		case l.priority < q.Priority:
 			s.before = append(s.before, l.queues...)
-		}
-		if l.priority == q.Priority {
+		case l.priority > q.Priority:
+			sending += paid // one of theirs may be on its way first
+		default:
 			s.part = big.NewRat(int64(q.Share().Weight), int64(l.weights))
+			if len(l.queues) > 1 {
+				paid = mtu
+			}
 		}
+	}
+	if q.Fair.By != dataplane.NoKey {
+		return s
 	}
 	c := resolved(q)
 	bytes := c.Bytes
 	if n := int64(c.Capacity()) * mtu; bytes == 0 || n < bytes {
 		bytes = n
 	}
-	s.wait = new(big.Rat).Quo(big.NewRat(bytes, 1), s.part)
-	s.wait.Add(s.wait, big.NewRat(mtu, 1))
+	s.wait = new(big.Rat).Quo(big.NewRat(bytes+paid, 1), s.part)
+	s.wait.Add(s.wait, big.NewRat(sending, 1))
 	s.wait.Mul(s.wait, big.NewRat(int64(q.Link.Rate.Period), q.Link.Rate.Bytes))
 	return s
 }
@@ -176,9 +191,22 @@ func wholeNS(ns *big.Rat) int64 {
 	return n.Int64()
 }
 
+// atMost writes a time in ns with three digits, rounded up.
+func atMost(ns *big.Rat) string {
+	n, digit := uint64(wholeNS(ns)), uint64(1)
+	for n/digit >= 1000 {
+		digit *= 10
+	}
+	up := (n + digit - 1) / digit * digit
+	return duration(new(big.Rat).SetUint64(up)) + " at most"
+}
+
 // parts are lines about it.
 func (s service) parts(q *dataplane.Queue) []part {
-	gets, waits := "at least "+portion(q.Link.Rate, s.part), duration(s.wait)+" at most"
+	gets, waits := "at least "+portion(q.Link.Rate, s.part), ""
+	if s.wait != nil {
+		waits = atMost(s.wait)
+	}
 	if s.before != nil {
 		var names []string
 		for _, b := range s.before {
@@ -186,7 +214,10 @@ func (s service) parts(q *dataplane.Queue) []part {
 		}
 		before := strings.Join(names, ", ")
 		gets += " while " + before + " sends nothing"
-		waits += ", and while " + before + " sends"
+		waits += ", plus the time in which " + before + " sends"
+	}
+	if s.wait == nil {
+		return []part{{"gets", gets}}
 	}
 	return []part{{"gets", gets}, {"waits", waits}}
 }

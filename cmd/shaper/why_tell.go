@@ -290,6 +290,10 @@ func (w *witness) full(q *dataplane.Queue) string {
 	n := int64(w.verdict.Length)
 	name := "queue " + q.Name + " is full: "
 	switch capacity := int64(c.Capacity()); {
+	case q.Fair.By != dataplane.NoKey && (c.Bytes == 0 || n <= c.Bytes):
+		return "queue " + q.Name + " was full when a later packet came, and dropped this one, the first of the flow with the most bytes"
+	case q.Fair.By != dataplane.NoKey:
+		return name + fmt.Sprintf("%s B are above the limit of %s", grouped(n), grouped(c.Bytes))
 	case c.Time > 0 && b.delay > c.Time:
 		return name + fmt.Sprintf("a wait of %v is above the limit of %v", b.delay, c.Time)
 	case c.Bytes > 0 && b.bytes+n > c.Bytes:

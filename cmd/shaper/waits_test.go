@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// TestWaitsAtMost has packets come to a link at the worst of times, and none
+// waits longer than check says.
+func TestWaitsAtMost(t *testing.T) {
+	t.Run("one queue goes first, and then last", func(t *testing.T) {
+		var shares []dataplane.Queue
+		for range 10 {
+			shares = append(shares, dataplane.Queue{Config: queue.Config{Bytes: 4500}, Weight: 1})
+		}
+		shares[9].Bytes = 1500
+		l := newWaits(t, 12_000_000, shares)
+		l.admit(0, 9, 1500)
+		for q := range 9 {
+			for range 3 {
+				l.admit(1000, q, 1500)
+			}
+		}
+		l.admit(2000, 9, 1500)
+		l.decide()
+		if l.longest[9] != 19e6-2000 {
+			t.Errorf("the packet waited %d ns, want %d", l.longest[9], int64(19e6-2000))
+		}
+	})
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprintf("random %d", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			var shares []dataplane.Queue
+			for range 2 + r.IntN(8) {
+				weight := 1 + r.IntN(3)
+				if r.IntN(3) == 0 {
+					weight = 1 + r.IntN(1000)
+				}
+				shares = append(shares, dataplane.Queue{Config: queue.Config{Bytes: 1500 * (1 + r.Int64N(3))}, Weight: weight, Priority: r.IntN(4) / 3})
+			}
+			l := newWaits(t, 12_000_000, shares)
+			now := int64(0)
+			for range 2000 {
+				now += r.Int64N(2) * r.Int64N(1_500_000)
+				n := 1500
+				if r.IntN(4) == 0 {
+					n = 20 + r.IntN(1481)
+				}
+				l.admit(now, r.IntN(len(shares)), n)
+			}
+			l.decide()
+		})
+	}
+}
+
+type waits struct {
+	t       *testing.T
+	link    *queue.Link[[2]int64] // when a packet came, and its queue
+	queues  []*dataplane.Queue
+	longest map[int64]int64
+}
+
+func newWaits(t *testing.T, bits int64, queues []dataplane.Queue) *waits {
+	w := &waits{t: t, longest: map[int64]int64{}}
+	on := &dataplane.Link{Name: "l", Rate: meter.BitRate(bits)}
+	var shares []queue.Share
+	for i := range queues {
+		queues[i].Link = on
+		w.queues = append(w.queues, &queues[i])
+		shares = append(shares, queues[i].Share())
+	}
+	var err error
+	if w.link, err = queue.NewLink[[2]int64](on.Rate, shares); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *waits) admit(now int64, q, n int) {
+	w.link.Admit(now, q, queue.Packet{Bytes: n}, [2]int64{now, int64(q)})
+}
+
+// decide sends what waits, and compares what a queue waited that no other was
+// served before.
+func (w *waits) decide() {
+	for d, ok := w.link.Decide(1 << 60); ok; d, ok = w.link.Decide(1 << 60) {
+		w.longest[d.Value[1]] = max(w.longest[d.Value[1]], d.Depart-d.Value[0])
+	}
+	for i, q := range w.queues {
+		s := serviceOf(q, w.queues, 1500)
+		if s.before == nil && w.longest[int64(i)] > wholeNS(s.wait) {
+			w.t.Errorf("queue %d waited %d ns, %d at most said check", i, w.longest[int64(i)], wholeNS(s.wait))
+		}
+	}
+}
+
+// TestAtMost rounds a bound up.
+func TestAtMost(t *testing.T) {
+	for ns, want := range map[int64]string{26e6: "26 ms at most", 139_333_334: "140 ms at most", 20_006_000_000: "20.1 s at most", 999_100: "1 ms at most", 12: "12 ns at most"} {
+		if got := atMost(new(big.Rat).SetInt64(ns)); got != want {
+			t.Errorf("%d ns are %q, want %q", ns, got, want)
+		}
+	}
+}
+
+// TestFairIsDescribed tells what a fair queue does, and nothing more: packets of
+// other flows go before, so no wait is the longest.
+func TestFairIsDescribed(t *testing.T) {
+	for codel, want := range map[queue.CoDel]string{{}: "each has an even part", {Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}: "each has an even part, and codel of its own"} {
+		q := &dataplane.Queue{
+			Config: queue.Config{Bytes: 1 << 20, CoDel: codel}, Link: &dataplane.Link{Rate: meter.BitRate(1e6)},
+			Fair: dataplane.Key{By: dataplane.ByFlow},
+		}
+		if got := describeQueue(q); !strings.Contains(got, want) || codel == (queue.CoDel{}) && strings.Contains(got, "codel") {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		for _, p := range serviceOf(q, []*dataplane.Queue{q}, 1500).parts(q) {
+			if p.key == "waits" {
+				t.Errorf("a fair queue waits %s", p.text)
+			}
+		}
+	}
+}
