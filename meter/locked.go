@@ -37,8 +37,8 @@ func (l *Locked) Decide(now int64, n int) Decision {
 // Colors is Meter.Colors.
 func (l *Locked) Colors(now int64, lengths []int, before, colors []Color) {
 	l.mu.Lock()
+	defer l.mu.Unlock() // it panics where a slice is too short
 	l.m.Colors(now, lengths, before, colors)
-	l.mu.Unlock()
 }
 
 // Tokens is Meter.Tokens.

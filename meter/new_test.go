@@ -237,14 +237,14 @@ func main() {
 func TestShortSlices(t *testing.T) {
 	p := compile(t, TokenBucket{Rate: BitRate(8), Burst: 10})
 	three := []int{1, 1, 1}
-	m := New(p)
+	m, locked := New(p), NewLocked(p) // which a panic leaves unlocked
 	table, err := NewTable[int](p, TableConfig{Keys: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, call := range map[string]func(lengths []int, before, colors []Color){
 		"Colors":          func(_ []int, before, colors []Color) { m.Colors(0, three, before, colors) },
-		"Locked.Colors":   func(_ []int, before, colors []Color) { NewLocked(p).Colors(0, three, before, colors) },
+		"Locked.Colors":   func(_ []int, before, colors []Color) { locked.Colors(0, three, before, colors) },
 		"ColorEach":       func(n []int, before, colors []Color) { ColorEach([]*Meter{&m, &m, &m}, 0, n, before, colors) },
 		"Table.ColorEach": func(n []int, before, colors []Color) { table.ColorEach(three, 0, n, before, colors) },
 	} {

@@ -41,8 +41,12 @@ type Walker struct {
 // NewWalker loads the program of a policy into the kernel. batch is how many
 // packets are metered at a time, 0 for what is fast.
 func NewWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
-	if _, q, _ := queuesOf(policy); q != nil {
-		return nil, &dataplane.FieldError{Object: q, Field: "link", Reason: "is scheduled by HTB in the kernel, which knows no virtual time: use --engine go"}
+	if _, q, fair := queuesOf(policy); q != nil {
+		field := "link"
+		if fair != nil {
+			q, field = fair, "fair"
+		}
+		return nil, &dataplane.FieldError{Object: q, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time: use --engine go"}
 	}
 	g, err := encode(policy, Ingress, "")
 	if err != nil {
