@@ -121,7 +121,7 @@ func randomSlow(r *rand.Rand) string {
 		odd, small := fmt.Sprintf("%dbit", 2*r.IntN(5_000_000)+1), pick(r, "1500", "3000", "64")
 		return pick(r,
 			fmt.Sprintf("type: srtcm, cir: %s, cbs: %s, ebs: 5GiB", odd, small),
-			fmt.Sprintf("type: trtcm, cir: %s, cbs: %s, pir: 1GiB/1h, pbs: 4GiB", odd, small),
+			fmt.Sprintf("type: trtcm, cir: %s, cbs: %s, pir: 7GiB/1h, pbs: 4GiB", odd, small),
 			fmt.Sprintf("type: trtcm4115, cir: %s, cbs: 5GiB, eir: %s, ebs: %s%s", odd, odd, small, pick(r, "", ", coupling: true")),
 			fmt.Sprintf("type: %s, rate: %s, burst: 5GiB", pick(r, "gcra", "token-bucket"), odd))
 	case 0:
