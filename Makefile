@@ -65,7 +65,9 @@ fuzz: ## every fuzz target for FUZZTIME
 			fuzz() { $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$package; }; \
 			if fuzz >$$log 2>&1; then cat $$log; continue; fi; \
 			cat $$log; \
-			grep -q '^ *context deadline exceeded' $$log && ! grep -q 'Failing input' $$log && fuzz; \
+			grep -q '^ *context deadline exceeded' $$log || exit 1; \
+			if grep -q 'Failing input' $$log; then exit 1; fi; \
+			fuzz; \
 		done; \
 	done
 
