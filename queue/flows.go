@@ -17,15 +17,14 @@ func Flow(seed uint64, fields ...uint64) uint16 {
 	return uint16(seed % Flows)
 }
 
-// flows are the packets that wait in a queue: in the order in which they came
-// where it is not fair, otherwise only within each flow. Flows take turns by deficit
-// round robin; one that has just begun is before those that had a turn (RFC
-// 8290 §4).
+// flows holds the packets that wait in a queue, a FIFO for each flow; a queue that
+// is not fair has one flow. Flows take turns by deficit round robin, new flows
+// before old ones (RFC 8290 §4).
 type flows[T any] struct {
 	list    []flow[T]
-	fresh   ring[int32] // flows that have just begun
+	fresh   ring[int32] // new flows: indexes into list
 	old     ring[int32]
-	head    *flow[T] // whose packet is next, where that is settled
+	head    *flow[T] // the flow to serve next; nil until first has chosen one
 	packets int
 	bytes   int64
 }
@@ -63,7 +62,7 @@ func (f *flows[T]) push(w waiting[T]) {
 	f.bytes += int64(w.Bytes)
 }
 
-// first is the packet that is next. There is one.
+// first returns the next packet to send. The queue must not be empty.
 func (f *flows[T]) first() *waiting[T] {
 	if len(f.list) == 1 {
 		f.head = &f.list[0]
@@ -81,7 +80,7 @@ func (f *flows[T]) first() *waiting[T] {
 			f.old.push(i)
 		case w.packets.len > 0:
 			f.head = w
-		case turns == &f.fresh: // were it forgotten, it could be fresh for ever
+		case turns == &f.fresh: // else it could return as a new flow each time it empties
 			turns.pop()
 			f.old.push(i)
 		default:
@@ -92,13 +91,14 @@ func (f *flows[T]) first() *waiting[T] {
 	return f.head.packets.at(0)
 }
 
-// pop takes out the packet that is next, of the flow it returns.
+// pop removes the next packet to send, and returns it with its flow.
 func (f *flows[T]) pop() (waiting[T], *flow[T]) {
 	f.first()
 	from := f.head
 	return f.takeFrom(from), from
 }
 
+// takeFrom removes the first packet of a flow.
 func (f *flows[T]) takeFrom(from *flow[T]) waiting[T] {
 	w := from.packets.pop()
 	from.bytes -= int64(w.Bytes)
@@ -110,14 +110,14 @@ func (f *flows[T]) takeFrom(from *flow[T]) waiting[T] {
 	return w
 }
 
-// sent has a flow pay for a packet.
+// sent charges a flow for a packet of n bytes.
 func (f *flows[T]) sent(by *flow[T], n int) {
 	by.deficit -= int64(n)
 	f.head = nil
 }
 
-// shed takes out the first packet of the flow that has the most bytes (RFC 8290
-// §4.1), the one of the lowest number where several have.
+// shed removes the first packet of the flow with the most bytes (RFC 8290 §4.1);
+// of equal ones, that of the flow with the lowest number.
 func (f *flows[T]) shed() waiting[T] {
 	most := int32(-1)
 	for _, turns := range [...]*ring[int32]{&f.fresh, &f.old} {

@@ -2,30 +2,30 @@ package queue
 
 import "math"
 
-// level is the queues of one priority. Who is next follows WF2Q+ (Bennett and
-// Zhang 1997): each packet starts and finishes in a virtual time, in which a
-// weight of one is sent a byte per unit of grain. Of the packets that should
-// have started by now the one that finishes first is sent.
+// level schedules the queues of one priority by WF2Q+ (Bennett and Zhang 1997).
+// Each queue's first packet has a start and a finish in virtual time, n*grain/weight
+// apart for n bytes. Of the packets whose start has been reached, the one with the
+// smallest finish is sent.
 type level struct {
 	weight  int64 // of all its queues
 	active  []int // queues that have packets
 	now     int64 // virtual time
-	latest  int64 // finish of all packets sent
-	sending int64 // bytes under way, which now does not count yet
+	latest  int64 // the largest finish of a packet that was sent
+	sending int64 // bytes being sent, which now does not include yet
 }
 
 const (
-	grain    = 1 << 20
-	longTime = 1 << 61 // virtual
+	grain    = 1 << 20 // virtual time of a byte at weight 1
+	longTime = 1 << 61 // virtual time from which it is set back
 )
 
-// lasts is how long n bytes take a weight, in virtual time.
+// lasts is the virtual time that n bytes take at a weight, rounded down.
 func lasts(n, weight int64) int64 { return n * grain / weight }
 
-// begin adds a queue that has a packet again, and returns when that starts, where
-// the one before finished at last.
+// begin adds a queue that was empty, and returns the start of its packet. last is
+// the finish of the queue's packet before.
 func (v *level) begin(queue int, last int64) (start int64) {
-	if len(v.active) == 0 && v.sending == 0 { // nobody is owed anything
+	if len(v.active) == 0 && v.sending == 0 { // all queues start afresh
 		v.now = max(v.now, v.latest)
 	}
 	v.active = append(v.active, queue)
@@ -39,20 +39,20 @@ func (v *level) end(i int) {
 	v.active = v.active[:last]
 }
 
-// send counts a packet that is sent from now on.
+// send notes that a packet of n bytes is being sent.
 func (v *level) send(n int, finish int64) {
 	v.sending = int64(n)
 	v.latest = max(v.latest, finish)
 }
 
-// sent moves the time on by what has been sent since.
+// sent advances virtual time by the packet that has been sent.
 func (v *level) sent() {
 	v.now += lasts(v.sending, v.weight)
 	v.sending = 0
 }
 
-// choose says which of the active queues is next, and when its first packet
-// finishes. The first of the policy wins a tie.
+// choose returns the index in v.active of the queue to serve, and the finish of its
+// first packet. Of equal ones the queue with the lowest index in the link wins.
 func (l *Link[T]) choose(v *level) (at int, finish int64) {
 	least := int64(math.MaxInt64)
 	for _, i := range v.active {
@@ -73,7 +73,8 @@ func (l *Link[T]) choose(v *level) (at int, finish int64) {
 	return at, finish
 }
 
-// rewind keeps virtual times small: they only matter as differences.
+// rewind subtracts the virtual time of a level from all its times before they
+// overflow. Only their differences matter.
 func (l *Link[T]) rewind(priority int) {
 	v := &l.levels[priority]
 	if v.now < longTime {

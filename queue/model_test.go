@@ -258,7 +258,7 @@ func newModelLink(rate meter.Rate, shares []Share) *modelLink {
 	return m
 }
 
-// of is what waits of a flow.
+// of returns the packets of a flow that wait.
 func (q *modelShare) of(f *modelFlow) (list []modelWaiting) {
 	for _, w := range q.waits {
 		if !q.Fair || w.Flow == f.number {

@@ -228,8 +228,8 @@ func removeRoot(index int) error {
 // haveQdisc says why the kernel lacks fq, htb or fq_codel, or nil. It may load a
 // module.
 func haveQdisc(kind string) error {
-	// What they find wrong, so that nothing is made: fq has not as many buckets,
-	// HTB has no such option and misses others, fq_codel wants flows.
+	// An option that each refuses, so that no qdisc is made: fq has fewer buckets,
+	// HTB has no such option and misses others, fq_codel needs a flow.
 	option := number(nl.TCA_FQ_BUCKETS_LOG, math.MaxUint32)
 	if kind == fqCoDel {
 		option = number(nl.TCA_FQ_CODEL_FLOWS, 0)
@@ -472,7 +472,7 @@ func (l *treeLeaf) qdisc() *object {
 			target, interval = fqHorizon, fqHorizon
 		}
 		o.Kind = fqCoDel
-		// It counts the memory of packets, with what the kernel adds to each.
+		// fq_codel's limit in bytes counts the kernel's own memory for each packet, too.
 		o.Options = nest(
 			number(nl.TCA_FQ_CODEL_LIMIT, f.Packets), number(nl.TCA_FQ_CODEL_MEMORY_LIMIT, min(limit, math.MaxInt32)*2),
 			number(nl.TCA_FQ_CODEL_TARGET, uint32(max(target.Microseconds(), 1))),

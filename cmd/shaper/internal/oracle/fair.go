@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// flow is what waits of a flow in a fair queue, or of all of them in another.
+// flow is the packets of one flow that wait in a fair queue. A queue that is not fair
+// has one flow.
 type flow struct {
 	number  uint64
 	waiting []*queued
