@@ -256,27 +256,28 @@ func arrival(t *testing.T, conn *net.UDPConn) time.Time {
 
 // TestIFBRate holds that what comes in waits, and then comes in.
 func TestIFBRate(t *testing.T) {
-	const want = 20_000_000 / 8
+	rate, n := inTime(20_000_000, 3200)
+	const first = 100 // from then on
 	nettest.Steady(t, func() error {
 		s := newShadowed(t)
-		s.pace(want)
+		s.pace(rate)
 		conn := s.receive(9)
 		stamped(t, conn)
-		fill(s.socket(9, 0))
+		defer fill(s.socket(9, 0))()
 		var begin, end time.Time // by the kernel: a reader may be late
-		for i := range 3300 {
+		for i := range first + n {
 			if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 			end = arrival(t, conn)
-			if i == 100 {
+			if i == first {
 				begin = end
 			}
 		}
-		got := 3199 * 1514 / end.Sub(begin).Seconds()
+		want, got := float64(rate), float64((n-1)*1514)/end.Sub(begin).Seconds()
 		t.Logf("%.0f byte/s, %+.3f %%", got, 100*(got/want-1))
 		if !nearly(got, want) {
-			return fmt.Errorf("%.0f byte/s: want %d", got, want)
+			return fmt.Errorf("%.0f byte/s: want %.0f", got, want)
 		}
 		return nil
 	})

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestLiveKeysTakenOver holds that keys stay with a pinned shaper, for commands
@@ -116,7 +115,7 @@ func TestLiveKeysPrivileges(t *testing.T) {
 	table := p.table()
 	rewrite(t, path, keyedPolicy("burst: 600, per: dscp, keys: 9"))
 	r.signal(syscall.SIGHUP)
-	within(t, 5*time.Second, func() error {
+	eventually(t, func() error {
 		if !strings.Contains(r.out.String(), "reloaded") {
 			return fmt.Errorf("not reloaded by a process that has %v: stderr %q", needed, &r.err)
 		}

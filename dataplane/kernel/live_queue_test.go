@@ -131,7 +131,7 @@ func gathered(in *receiver, send func()) map[int]int64 {
 	result := make(chan map[int]int64)
 	go func() {
 		tos := map[int]int64{}
-		for _, d := range in.takeUntil(done.Load) {
+		for d := range in.until(done.Load) {
 			tos[d.tos]++
 		}
 		result <- tos
@@ -234,9 +234,6 @@ func TestLiveQueueRate(t *testing.T) {
 					s := p.queued()
 					c := s.Classes[0]
 					got += s.Queues[0].Dropped
-					if lost := c.Queued.Packets - got; inVM && 0 < lost && lost < got/10 {
-						got += lost // by a receiver that had no CPU
-					}
 					if c.Packets != sent || c.Dropped.Packets-s.Queues[0].Dropped != sent-got || c.Queued != (count{got, got * size}) || c.Green.Dropped["queue-full"] != c.Dropped || c.Green.Queued != c.Queued {
 						t.Errorf("counted %+v: want %d sent, %d received", c, sent, got)
 					}
@@ -279,19 +276,12 @@ func TestLiveQueueBoth(t *testing.T) {
 			}
 			run := func(in *receiver, conn *net.UDPConn) (e ended) {
 				first, last := time.Time{}, time.Time{}
-				stop := make(chan int64, 1)
-				go func() { stop <- offer(t, conn, size, 2*rate, 2500*time.Millisecond) }()
-				buf := make([]byte, 2000)
-				for done := false; ; {
-					_ = in.conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-					if _, err := in.conn.Read(buf); err != nil {
-						if done {
-							break
-						}
-						e.sent = <-stop
-						done = true
-						continue
-					}
+				var over atomic.Bool
+				go func() {
+					e.sent = offer(t, conn, size, 2*rate, 2500*time.Millisecond)
+					over.Store(true)
+				}()
+				for range in.until(over.Load) {
 					last = time.Now()
 					if first.IsZero() {
 						first = last
@@ -699,31 +689,20 @@ func TestLiveQueueReload(t *testing.T) {
 			in := listen(t, to, at)
 			conn := sender(t, from, at, 0, 0)
 			sent := int64(0)
-			done := make(chan struct{})
+			var enough, done atomic.Bool
 			var arrived atomic.Int64
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				buf := make([]byte, 2000)
-				for {
-					_ = in.conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-					if _, err := in.conn.Read(buf); err != nil {
-						select {
-						case <-done:
-							return
-						default:
-							continue
-						}
-					}
+				for range in.until(done.Load) {
 					arrived.Add(1)
 				}
 			}()
-			var enough atomic.Bool
 			go func() {
-				defer close(done)
 				for !enough.Load() {
 					sent += offer(t, conn, 1000, 40e6/8, 100*time.Millisecond)
 				}
+				done.Store(true)
 			}()
 			time.Sleep(300 * time.Millisecond)
 			for i, rate := range []int{10, 20, 5, 15} {
@@ -750,7 +729,6 @@ func TestLiveQueueReload(t *testing.T) {
 				})
 			}
 			enough.Store(true)
-			<-done
 			<-over
 			s := p.queued()
 			c := s.Classes[0]
@@ -1206,7 +1184,7 @@ func TestLiveQueueConfirm(t *testing.T) {
 					} else if code := r.wait(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
 						t.Errorf("exit %d, stderr %q", code, &r.err)
 					}
-					within(t, 8*time.Second, func() error {
+					eventually(t, func() error {
 						if now := p.qdiscs(); masked(now) != masked(qdiscs) {
 							return fmt.Errorf("tc says\n%s\nwant\n%s", now, qdiscs)
 						}
@@ -1557,7 +1535,7 @@ func TestLiveQueueHorizon(t *testing.T) {
 	begin := time.Now()
 	send(t, sender(t, p.near, at, 0, 0), 150, 1000)                     // 12 s
 	enough := func() bool { return time.Since(begin) > 13*time.Second } // a machine that stalls makes gaps
-	n, frames := len(in.takeUntil(enough)), sniffer.Stop()
+	n, frames := len(slices.Collect(in.until(enough))), sniffer.Stop()
 	if took := time.Duration(frames[len(frames)-1].Time - frames[0].Time); n != 150 || took < 11*time.Second {
 		t.Errorf("%d packets arrived in %v: want 150 in 12 s", n, took)
 	}

@@ -168,13 +168,8 @@ func (o *output) await(t *testing.T, text string) {
 
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
-	within(t, patience, try)
-}
-
-func within(t *testing.T, limit time.Duration, try func() error) {
-	t.Helper()
 	err := try()
-	for end := time.Now().Add(limit); err != nil && time.Now().Before(end); err = try() {
+	for end := time.Now().Add(patience); err != nil && time.Now().Before(end); err = try() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {
@@ -502,11 +497,7 @@ func (p *pair) unchanged(before string) {
 // soonUnchanged gives it a moment.
 func (p *pair) soonUnchanged(before string) {
 	p.t.Helper()
-	limit := 3 * time.Second
-	if inVM {
-		limit = patience
-	}
-	within(p.t, limit, func() error {
+	eventually(p.t, func() error {
 		if now := p.attached(); now != before {
 			return fmt.Errorf("at v0 is\n%s: want\n%s", now, before)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -103,8 +104,9 @@ type datagram struct {
 
 // receiver is a UDP socket that says how packets came.
 type receiver struct {
-	t    *testing.T
-	conn *net.UDPConn
+	t         *testing.T
+	conn      *net.UDPConn
+	data, oob []byte
 }
 
 func listen(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
@@ -129,50 +131,68 @@ func listen(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
 		}
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTOS, 1)
 	})
-	return &receiver{t, conn}
+	return &receiver{t, conn, make([]byte, 1<<16), make([]byte, 256)}
+}
+
+// next is the packet that comes next, or false where none does for a moment. A
+// deadline of the connection would not do: it may pass with packets that nobody had
+// time to read.
+func (r *receiver) next() (d datagram, there bool) {
+	r.t.Helper()
+	moment := 300 * time.Millisecond
+	if inVM {
+		moment = time.Second
+	}
+	control(r.t, r.conn, func(fd int) error {
+		for {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(moment.Milliseconds()))
+			if err != unix.EINTR {
+				there = n > 0
+				return err
+			}
+		}
+	})
+	if !there {
+		return d, false
+	}
+	_, n, _, _, err := r.conn.ReadMsgUDP(r.data, r.oob)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	messages, err := unix.ParseSocketControlMessage(r.oob[:n])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	d.number = r.data[0]
+	for _, m := range messages {
+		switch {
+		case m.Header.Level == unix.SOL_SOCKET:
+			d.mark = int(binary.NativeEndian.Uint32(m.Data))
+		case m.Header.Level == unix.IPPROTO_IP:
+			d.tos = int(m.Data[0])
+		case m.Header.Level == unix.IPPROTO_IPV6:
+			d.tos = int(binary.NativeEndian.Uint32(m.Data))
+		}
+	}
+	return d, true
 }
 
 // take returns what comes until nothing does for a moment.
 func (r *receiver) take() []datagram {
 	r.t.Helper()
-	return r.takeUntil(func() bool { return true })
+	return slices.Collect(r.until(func() bool { return true }))
 }
 
-// takeUntil is take, which does not end before done says so.
-func (r *receiver) takeUntil(done func() bool) (out []datagram) {
-	r.t.Helper()
-	data, oob := make([]byte, 1<<16), make([]byte, 256)
-	for {
-		last := done()
-		if err := r.conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
-			r.t.Fatal(err)
-		}
-		_, n, _, _, err := r.conn.ReadMsgUDP(data, oob)
-		if e, ok := err.(net.Error); ok && e.Timeout() {
-			if last {
-				return out
-			}
-			continue
-		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		messages, err := unix.ParseSocketControlMessage(oob[:n])
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		d := datagram{number: data[0]}
-		for _, m := range messages {
-			switch {
-			case m.Header.Level == unix.SOL_SOCKET:
-				d.mark = int(binary.NativeEndian.Uint32(m.Data))
-			case m.Header.Level == unix.IPPROTO_IP:
-				d.tos = int(m.Data[0])
-			case m.Header.Level == unix.IPPROTO_IPV6:
-				d.tos = int(binary.NativeEndian.Uint32(m.Data))
+// until is what comes, until nothing did for a moment which began when all was done.
+func (r *receiver) until(done func() bool) iter.Seq[datagram] {
+	return func(yield func(datagram) bool) {
+		for {
+			last := done()
+			d, there := r.next()
+			if there && !yield(d) || !there && last {
+				return
 			}
 		}
-		out = append(out, d)
 	}
 }
 
@@ -506,7 +526,7 @@ func TestLiveBound(t *testing.T) {
 			in := listen(t, to, at)
 			received := make(chan []datagram)
 			var done atomic.Bool
-			go func() { received <- in.takeUntil(done.Load) }()
+			go func() { received <- slices.Collect(in.until(done.Load)) }()
 			conn := sender(t, from, at, 0, 0)
 			begin := time.Now()
 			sent := int64(0)
