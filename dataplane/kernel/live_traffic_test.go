@@ -134,15 +134,19 @@ func listen(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
 	return &receiver{t, conn, make([]byte, 1<<16), make([]byte, 256)}
 }
 
+// moment is how long what was sent may be on its way.
+var moment = func() time.Duration {
+	if inVM {
+		return time.Second
+	}
+	return 300 * time.Millisecond
+}()
+
 // next is the packet that comes next, or false where none does for a moment. A
 // deadline of the connection would not do: it may pass with packets that nobody had
 // time to read.
 func (r *receiver) next() (d datagram, there bool) {
 	r.t.Helper()
-	moment := 300 * time.Millisecond
-	if inVM {
-		moment = time.Second
-	}
 	control(r.t, r.conn, func(fd int) error {
 		for {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(moment.Milliseconds()))
@@ -402,8 +406,15 @@ func stream(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
 	case <-time.After(patience):
 		t.Fatal("the stream did not arrive")
 	}
+	// Once the far end's FIN is here, and acknowledged, nothing more is sent.
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Fatal(err)
+	}
 	conn.Close()
-	time.Sleep(50 * time.Millisecond) // the last ACK
+	time.Sleep(moment)
 }
 
 // TestLiveSegments holds that a super-packet counts as the packets it becomes:

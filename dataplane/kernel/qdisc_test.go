@@ -317,33 +317,38 @@ func TestQdiscFair(t *testing.T) {
 	for _, isFair := range []bool{false, true} {
 		t.Run(fmt.Sprint(isFair), func(t *testing.T) {
 			t.Parallel()
-			w := newWire(t)
+			var w *wire
+			var q *qdiscs
 			leaf := treeLeaf{ID: 1, Parent: 0x100, Quantum: 1514, Limit: 100_000}
 			if isFair {
 				leaf.Fair = &fair{CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}, Packets: 5000}
 			}
-			q := w.install(&tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []treeLeaf{leaf}})
-			sniffer := w.far.Sniff("v0")
-			flood, calm := w.socket(1, 1), w.socket(2, 1)
-			fill(flood)
-			const sent = 50
-			for range sent { // 0.8 of 4 Mbit/s at most
-				if _, err := calm.Write(make([]byte, 958)); err != nil {
-					t.Fatal(err)
+			nettest.Steady(t, func() error {
+				w = newWire(t)
+				q = w.install(&tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []treeLeaf{leaf}})
+				sniffer := w.far.Sniff("v0")
+				flood, calm := w.socket(1, 1), w.socket(2, 1)
+				defer fill(flood)()
+				const sent = 50
+				for range sent { // 0.8 of 4 Mbit/s at most
+					if _, err := calm.Write(make([]byte, 958)); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(10 * time.Millisecond)
 				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			time.Sleep(500 * time.Millisecond)
-			ports := map[int]int{}
-			for _, f := range sniffer.Stop() {
-				ports[portOf(f)]++
-			}
-			if isFair != (ports[2] == sent) || ports[1] < sent {
-				t.Errorf("%d of %d, and %d of the flood", ports[2], sent, ports[1])
-			}
-			if s := w.stats()[1]; s.Drops == 0 {
-				t.Errorf("%+v: want drops", s)
-			}
+				time.Sleep(500 * time.Millisecond)
+				ports := map[int]int{}
+				for _, f := range sniffer.Stop() {
+					ports[portOf(f)]++
+				}
+				if isFair != (ports[2] == sent) || ports[1] < sent {
+					return fmt.Errorf("%d of %d, and %d of the flood", ports[2], sent, ports[1])
+				}
+				if s := w.stats()[1]; s.Drops == 0 {
+					return fmt.Errorf("%+v: want drops", s)
+				}
+				return nil
+			})
 			leaf.Limit, leaf.Fair = 50_000, nil
 			if isFair {
 				leaf.Fair = &fair{CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true, Packets: 100}
