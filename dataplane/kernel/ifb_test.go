@@ -256,7 +256,7 @@ func arrival(t *testing.T, conn *net.UDPConn) time.Time {
 
 // TestIFBRate holds that what comes in waits, and then comes in.
 func TestIFBRate(t *testing.T) {
-	rate, n := inTime(20_000_000, 3200)
+	rate, n := scaled(20_000_000, 3200)
 	const first = 100 // from then on
 	nettest.Steady(t, func() error {
 		s := newShadowed(t)

@@ -383,7 +383,7 @@ classes:
 				sent := int64(0)
 				packet := make([]byte, 72)
 				for !stop.Load() && sent < 500_000 {
-					if sent-came.Load() >= 64 { // veth has room for 256 before XDP
+					if sent-came.Load() >= 64 { // veth queues at most 256 packets for XDP
 						time.Sleep(time.Millisecond / 10)
 						continue
 					}

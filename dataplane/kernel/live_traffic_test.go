@@ -134,7 +134,7 @@ func listen(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
 	return &receiver{t, conn, make([]byte, 1<<16), make([]byte, 256)}
 }
 
-// moment is how long what was sent may be on its way.
+// moment is the longest time that a sent packet takes to arrive.
 var moment = func() time.Duration {
 	if inVM {
 		return time.Second
@@ -142,9 +142,8 @@ var moment = func() time.Duration {
 	return 300 * time.Millisecond
 }()
 
-// next is the packet that comes next, or false where none does for a moment. A
-// deadline of the connection would not do: it may pass with packets that nobody had
-// time to read.
+// next returns the next packet, or false if none arrives within a moment. It polls,
+// because a read deadline can expire while packets are waiting to be read.
 func (r *receiver) next() (d datagram, there bool) {
 	r.t.Helper()
 	control(r.t, r.conn, func(fd int) error {
@@ -181,13 +180,13 @@ func (r *receiver) next() (d datagram, there bool) {
 	return d, true
 }
 
-// take returns what comes until nothing does for a moment.
+// take returns all packets until none arrives for a moment.
 func (r *receiver) take() []datagram {
 	r.t.Helper()
 	return slices.Collect(r.until(func() bool { return true }))
 }
 
-// until is what comes, until nothing did for a moment which began when all was done.
+// until yields packets until none arrives for a moment after done returned true.
 func (r *receiver) until(done func() bool) iter.Seq[datagram] {
 	return func(yield func(datagram) bool) {
 		for {
@@ -406,7 +405,8 @@ func stream(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
 	case <-time.After(patience):
 		t.Fatal("the stream did not arrive")
 	}
-	// Once the far end's FIN is here, and acknowledged, nothing more is sent.
+	// The kernel acknowledges the far end's FIN before it reports the end of the
+	// stream. After that it sends nothing more.
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}

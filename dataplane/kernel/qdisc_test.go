@@ -161,7 +161,7 @@ func (w *wire) socket(port int, class uint16) *sender {
 	return conn
 }
 
-// fill keeps a queue full, until it is stopped or the test ends.
+// fill keeps a queue full until it is stopped or the test ends.
 func fill(conn *sender) (stop func()) {
 	payload := make([]byte, 1472)
 	go func() {
@@ -193,9 +193,9 @@ func speed(frames []nettest.Frame) float64 {
 
 func bitRate(n uint64) uint64 { return n / 8 }
 
-// inTime is a rate and how many frames to measure it by. A VM on a busy machine may be
-// too slow for what a rate asks of it.
-func inTime(bits uint64, frames int) (rate uint64, n int) {
+// scaled returns a rate in bytes/s and the number of frames to measure it by, both a
+// tenth in a VM: on a busy machine it cannot send at the full rate.
+func scaled(bits uint64, frames int) (rate uint64, n int) {
 	if inVM {
 		return bitRate(bits) / 10, frames / 10
 	}
@@ -224,7 +224,7 @@ func TestQdiscRate(t *testing.T) {
 		{100_000_000, -14, 8000},
 	} {
 		t.Run(fmt.Sprintf("%d with %d", rows.bits, rows.overhead), func(t *testing.T) {
-			rate, n := inTime(rows.bits, rows.frames)
+			rate, n := scaled(rows.bits, rows.frames)
 			nettest.Steady(t, func() error {
 				w := newWire(t)
 				w.install(&tree{Pacer: HTB, Overhead: rows.overhead, Leaves: []treeLeaf{{ID: 1, Rate: rate, Credit: credit}}})
@@ -274,7 +274,7 @@ func TestQdiscLink(t *testing.T) {
 	if inVM {
 		allow = 0.1
 	}
-	link, n := inTime(40_000_000, 6000)
+	link, n := scaled(40_000_000, 6000)
 	nettest.Steady(t, func() error {
 		w := newWire(t)
 		w.install(&tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: link, Credit: credit}}, Leaves: []treeLeaf{
