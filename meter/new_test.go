@@ -134,14 +134,53 @@ func TestNoProfile(t *testing.T) {
 		"SetProfile":    func() { new(Meter).SetProfile(0, nil) },
 		"SetProfile to": func() { m := New(compile(t, kinds[0])); m.SetProfile(0, nil) },
 	} {
-		func() {
-			defer func() {
-				if got := recover(); got != noProfile {
-					t.Errorf("%s: %v", name, got)
-				}
-			}()
-			f()
-		}()
+		if got := panicOf(f); got != noProfile {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func panicOf(f func()) (message any) {
+	defer func() { message = recover() }()
+	f()
+	return nil
+}
+
+// TestZeroTable checks that the zero Table and the zero Shards say how to make one.
+func TestZeroTable(t *testing.T) {
+	var table Table[int]
+	var shards Shards[int]
+	for name, f := range map[string]func(){
+		"Color":      func() { table.Color(1, 0, 1, Green) },
+		"ColorEach":  func() { table.ColorEach([]int{1}, 0, []int{1}, nil, make([]Color, 1)) },
+		"Decide":     func() { table.Decide(1, 0, 1) },
+		"Explain":    func() { table.Explain(1, 0, 1, Green) },
+		"Peek":       func() { table.Peek(1, 0, 1, Green) },
+		"RetryAfter": func() { table.RetryAfter(1, 0, 1) },
+		"Tokens":     func() { table.Tokens(1, 0) },
+		"Delete":     func() { table.Delete(1) },
+	} {
+		if got := panicOf(f); got != zeroTable {
+			t.Errorf("Table.%s: %v", name, got)
+		}
+	}
+	for name, f := range map[string]func(){
+		"Color":      func() { shards.Color(1, 0, 1, Green) },
+		"Decide":     func() { shards.Decide(1, 0, 1) },
+		"Peek":       func() { shards.Peek(1, 0, 1, Green) },
+		"RetryAfter": func() { shards.RetryAfter(1, 0, 1) },
+		"Delete":     func() { shards.Delete(1) },
+		"Do":         func() { shards.Do(1, func(*Table[int]) {}) },
+	} {
+		if got := panicOf(f); got != zeroShards {
+			t.Errorf("Shards.%s: %v", name, got)
+		}
+	}
+	if n := table.Len() + shards.Len(); n != 0 {
+		t.Errorf("%d keys", n)
+	}
+	for range table.All() {
+		t.Error("the zero Table has a key")
 	}
 }
 

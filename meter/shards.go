@@ -40,9 +40,14 @@ func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shard
 	return t, nil
 }
 
+const zeroShards = "meter: Shards are made by NewShards"
+
 // of returns the shard of a hash. Its bits in the middle decide: the tables use
 // those at both ends.
 func (t *Shards[K]) of(hash uint64) *shard[K] {
+	if len(t.shards) == 0 {
+		panic(zeroShards)
+	}
 	return &t.shards[uint64(uint32(hash>>8))*uint64(len(t.shards))>>32]
 }
 

@@ -337,10 +337,15 @@ func (t *Table[K]) home(hash uint64) int {
 
 func tag(hash uint64) uint32 { return uint32(hash) << numberBits }
 
+const zeroTable = "meter: a Table is made by NewTable"
+
 // find returns the place of a key in the index, and its slot; or the place where
 // it belongs.
 func (t *Table[K]) find(hash uint64, key K) (at, slot int, known bool) {
 	at = t.home(hash)
+	if at >= len(t.index) {
+		panic(zeroTable)
+	}
 	for {
 		v := t.index[at]
 		if v == 0 {

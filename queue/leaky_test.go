@@ -139,7 +139,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{Config{Time: 1}, []string{"rate"}, "rate must be above zero"},
 		{Config{Time: 1, Rate: meter.Rate{Bytes: -1, Period: 1}}, []string{"rate"}, "rate must be above zero"},
-		{Config{Rate: meter.Rate{Bytes: math.MaxInt64, Period: 1}, Time: 1}, []string{"rate"}, "too fine"},
+		{Config{Rate: meter.Rate{Bytes: math.MaxInt64, Period: 2}, Time: 1}, []string{"rate"}, "too fine"},
+		{Config{Rate: meter.Unlimited, Time: 1}, []string{"rate"}, "rate must not be unlimited: a queue sends at a rate"},
 		{Config{Rate: meter.Rate{Bytes: maxTerm, Period: 1}, Time: 1}, nil, ""},
 		{Config{Rate: meter.Rate{Bytes: maxTerm + 1, Period: 1}, Time: 1}, []string{"rate"}, "too fine"},
 		{Config{Rate: meter.Rate{Bytes: 1, Period: maxTerm}, Time: 1}, nil, ""},

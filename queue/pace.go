@@ -22,8 +22,11 @@ type pace struct {
 }
 
 func newPace(r meter.Rate) (pace, error) {
-	if r.Bytes <= 0 || r.Period <= 0 {
+	switch {
+	case r.Bytes <= 0 || r.Period <= 0:
 		return pace{}, &meter.FieldError{Field: "rate", Reason: "must be above zero"}
+	case r == meter.Unlimited:
+		return pace{}, &meter.FieldError{Field: "rate", Reason: "must not be unlimited: a queue sends at a rate"}
 	}
 	f := big.NewRat(int64(r.Period), r.Bytes)
 	if f.Num().Int64() > maxTerm || f.Denom().Int64() > maxTerm {
