@@ -61,6 +61,8 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 	}
 	loaded := sh.Loaded
 	switch err := sh.Refresh(); {
+	case errors.Is(err, kernel.ErrGone):
+		return gone, nil
 	case errors.Is(err, kernel.ErrDetached) && r.flags.repair && !sh.Ended():
 	case errors.Is(err, kernel.ErrDetached):
 		by := "another program removed its program: detached"
@@ -76,6 +78,11 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 		return well, nil
 	}
 	lines, repaired := r.vigil.look(sh)
+	if len(lines) > 0 { // of an interface that vanished meanwhile they are not true
+		if isGone, err := sh.Gone(); isGone && err == nil {
+			return gone, nil
+		}
+	}
 	for _, line := range lines {
 		r.warn("%s", line)
 	}

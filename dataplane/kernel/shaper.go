@@ -194,8 +194,17 @@ func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage, until t
 }
 
 // ErrDetached says that a shaper is attached no more: another process detached
-// it, or its interface is gone.
+// it, or its interface is gone, which is ErrGone, too.
 var ErrDetached = errors.New("detached by another process")
+
+// ErrGone is ErrDetached if the interface was deleted, or moved to another network
+// namespace.
+var ErrGone error = goneError{}
+
+type goneError struct{}
+
+func (goneError) Error() string { return "the interface is gone" }
+func (goneError) Unwrap() error { return ErrDetached }
 
 func (s *Shaper) detached() error {
 	return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
@@ -204,6 +213,21 @@ func (s *Shaper) detached() error {
 // Refresh reads again what another process may have changed. Any error but
 // ErrDetached says nothing about the shaper.
 func (s *Shaper) Refresh() error {
+	err := s.refresh()
+	if err == nil {
+		return nil
+	}
+	// The program of an interface goes with it, and may be missed first.
+	switch _, e := netlink.LinkByIndex(s.Index); {
+	case absent(e):
+		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrGone)
+	case e != nil:
+		return fmt.Errorf("interface %s: %w", s.Interface, e)
+	}
+	return err
+}
+
+func (s *Shaper) refresh() error {
 	if s.hook == nil {
 		return s.detached()
 	}

@@ -28,7 +28,7 @@ import (
 const (
 	runLimit  = time.Minute      // for a command of Run
 	waitLimit = 20 * time.Second // for the kernel to settle
-	waitDelay = time.Second      // for a dead command's pipes to close
+	waitDelay = waitLimit        // for a dead command's pipes to close
 )
 
 // Namespace is a network namespace. Its loopback device is up.

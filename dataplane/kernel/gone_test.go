@@ -1,0 +1,60 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// interrupted is a hook during whose look something happens.
+type interrupted struct {
+	hook
+	during func()
+}
+
+func (i *interrupted) program() (ebpf.ProgramID, error) {
+	i.during()
+	return i.hook.program()
+}
+
+// TestRefreshGone checks that a shaper whose interface vanishes while Refresh reads
+// it is not taken for one that another process detached.
+func TestRefreshGone(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}}
+	for _, row := range []struct {
+		direction Hook
+		method    Method
+	}{{Egress, TCX}, {Egress, TC}, {Ingress, TC}, {Ingress, ByXDP}} {
+		t.Run(fmt.Sprintf("%s-%d", row.method, row.direction), func(t *testing.T) {
+			w := newWire(t)
+			w.do(func() error {
+				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Method: row.method}, policy)
+				if errors.Is(err, errNoTCX) {
+					t.Skip(err)
+				}
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				defer func() { _ = s.Detach() }()
+				if row.method == TC {
+					w.near.Run("tc", "filter", "del", "dev", "v0", fmt.Sprint(row.direction))
+					if err := s.Refresh(); errors.Is(err, ErrGone) || !errors.Is(err, ErrDetached) {
+						t.Errorf("with the filter removed: %v: want %v", err, ErrDetached)
+					}
+				}
+				s.hook = &interrupted{s.hook, func() { w.near.Delete("v0") }}
+				if err := s.Refresh(); !errors.Is(err, ErrGone) || !errors.Is(err, ErrDetached) {
+					t.Errorf("with the interface deleted: %v: want %v", err, ErrGone)
+				}
+				return nil
+			})
+		})
+	}
+}
