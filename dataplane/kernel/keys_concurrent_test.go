@@ -35,9 +35,9 @@ var contendedMeters = []contended{
 	{"key fixed-window", wide, bothGreen, true, true},
 	{"key sliding-counter", slide, bothGreen, true, true},
 	{"key fixed-window 1ms", meter.FixedWindow{Limit: 150_000, Window: time.Millisecond}, bothGreen, true, false},
-	{"key token-bucket", meter.TokenBucket{Rate: bps(1e9), Burst: 500e6}, bothGreen, true, true},
-	{"key srtcm", meter.SRTCM{CIR: bps(1e9), CBS: 20_000, EBS: 500e6}, oneYellow, true, true},
-	{"key trtcm", meter.TRTCM{CIR: bps(1e9), CBS: 500e6, PIR: bps(2e9), PBS: 900e6}, bothGreen, true, true},
+	{"key token-bucket", meter.TokenBucket{Rate: bps(1e9), Burst: plenty}, bothGreen, true, true},
+	{"key srtcm", meter.SRTCM{CIR: bps(1e9), CBS: 20_000, EBS: plenty}, oneYellow, true, true},
+	{"key trtcm", meter.TRTCM{CIR: bps(1e9), CBS: plenty, PIR: bps(2e9), PBS: 2 * plenty}, bothGreen, true, true},
 	{"key 4115 fine", meter.TRTCM4115{CIR: slow, CBS: 1900, EIR: fine, EBS: 1800}, bothGreen, true, false},
 }
 
