@@ -70,7 +70,7 @@ func TestLiveKeysConfirm(t *testing.T) {
 	}
 	first := p.table()
 	other := file(t, keyedPolicy("burst: 600, per: dscp, keys: 9"))
-	w := p.start("reload", "--confirm", "1500ms", "--policy", other)
+	w := p.start("reload", "--confirm", "5s", "--policy", other)
 	w.out.await(t, "waiting")
 	second := p.table()
 	if x, y := passes(t, a, in, 1), passes(t, b, in, 4); x != 0 || y != 3 {

@@ -116,7 +116,8 @@ func TestLiveConfirm(t *testing.T) {
 				p.unchanged(before)
 			}
 
-			r := p.run("--hook", hook, "--confirm", "2s", "--meter", never)
+			r := p.run("--hook", hook, "--confirm", "5s", "--meter", never)
+			until := time.Now().Add(5 * time.Second)
 			if s := p.stats(); s.Unconfirmed == nil {
 				t.Errorf("status %+v does not say until when it waits", s)
 			}
@@ -125,12 +126,12 @@ func TestLiveConfirm(t *testing.T) {
 				t.Errorf("confirm says %q", out)
 			}
 			p.fails(1, "v0: nothing to confirm: .*", "confirm", "v0")
-			time.Sleep(2500 * time.Millisecond)
+			time.Sleep(time.Until(until.Add(500 * time.Millisecond)))
 			if s := p.stats(); !s.Attached || s.Unconfirmed != nil {
 				t.Errorf("status %+v after it was confirmed: want it attached", s)
 			}
 
-			w := p.start("reload", "--confirm", "1s", "--meter", "token-bucket rate=1mbit burst=9000")
+			w := p.start("reload", "--confirm", "5s", "--meter", "token-bucket rate=1mbit burst=9000")
 			eventually(t, func() error {
 				if s := p.stats(); s.Policy != "--meter token-bucket rate=1mbit burst=9000" {
 					return fmt.Errorf("policy %q: want the new one", s.Policy)
@@ -210,7 +211,7 @@ func TestLiveConfirmHUP(t *testing.T) {
 			p := newPair(t)
 			before := p.attached()
 			path := file(t, "classes: [{name: a}]")
-			r := p.run("--confirm", "1500ms", "--policy", path)
+			r := p.run("--confirm", "5s", "--policy", path)
 			if how == "SIGHUP" {
 				r.signal(syscall.SIGHUP)
 				r.out.await(t, "reloaded")
@@ -237,7 +238,7 @@ func TestLiveConfirmKilled(t *testing.T) {
 	p := newPair(t)
 	p.withBpffs()
 	before := p.attached()
-	p.run("--pin", "--confirm", "1s", "--meter", never).kill()
+	p.run("--pin", "--confirm", "3s", "--meter", never).kill()
 	eventually(t, func() error {
 		if now := p.attached(); now != before {
 			return fmt.Errorf("nobody confirmed, and at v0 is\n%s: want\n%s", now, before)
@@ -251,8 +252,8 @@ func TestLiveReloadConfirmKilled(t *testing.T) {
 	hereOnly(t)
 	p := newPair(t)
 	r := p.run("--meter", never)
-	w := p.start("reload", "--confirm", "1s", "--meter", "token-bucket rate=1mbit burst=9000")
-	w.out.await(t, "waiting 1s")
+	w := p.start("reload", "--confirm", "3s", "--meter", "token-bucket rate=1mbit burst=9000")
+	w.out.await(t, "waiting 3s")
 	w.kill()
 	eventually(t, func() error {
 		if s := p.stats(); s.Policy != "--meter "+never {

@@ -1558,7 +1558,7 @@ func TestLiveQueueConfirmPacer(t *testing.T) {
 	p.withBpffs()
 	before, qdiscs := p.attached(), p.qdiscs()
 	p.run("--pacer", "htb", "--pin", "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}")).term()
-	r := p.run("--pacer", "fq", "--confirm", "1s", "--policy", file(t, fmt.Sprintf(slowQueue, "50ms")))
+	r := p.run("--pacer", "fq", "--confirm", "10s", "--policy", file(t, fmt.Sprintf(slowQueue, "50ms")))
 	if s := p.queued(); s.Pacer != "fq" {
 		t.Errorf("status %+v: want fq", s)
 	}
