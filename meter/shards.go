@@ -10,7 +10,8 @@ import (
 
 // Shards is a Table for several goroutines: its keys are spread over tables with
 // a lock each. Each has its part of the bound, so a key may be forgotten, or find
-// no room, where there is some in another.
+// no room, where there is some in another. NewShards makes them; the methods of the
+// zero Shards panic.
 type Shards[K comparable] struct {
 	seed   maphash.Seed
 	shards []shard[K]

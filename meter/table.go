@@ -31,7 +31,8 @@ const maxTableEntries = 1 << 26
 // the form for several. It allocates its memory when it is made, and never after: 24
 // bytes of state a key, beside the key itself, 8 that say which were used before and
 // after it, and 5 of the index. What no key has used yet is only reserved: the
-// operating system gives it page by page.
+// operating system gives it page by page. NewTable makes one; the methods of the zero
+// Table panic.
 //
 // Who sends from many keys cannot be kept from using them up. A key stays that comes
 // again before Keys others did; what is forgotten, a sender gains a new burst by. With

@@ -78,7 +78,7 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 		return well, nil
 	}
 	lines, repaired := r.vigil.look(sh)
-	if len(lines) > 0 { // of an interface that vanished meanwhile they are not true
+	if len(lines) > 0 { // they do not hold if the interface vanished meanwhile
 		if isGone, err := sh.Gone(); isGone && err == nil {
 			return gone, nil
 		}

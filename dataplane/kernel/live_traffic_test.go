@@ -139,7 +139,7 @@ var moment = func() time.Duration {
 	if inVM {
 		return time.Second
 	}
-	return 300 * time.Millisecond
+	return 200 * time.Millisecond
 }()
 
 // next returns the next packet, or false if none arrives within a moment. It polls,

@@ -193,12 +193,12 @@ func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage, until t
 	return s.load(st, policy, &next)
 }
 
-// ErrDetached says that a shaper is attached no more: another process detached
-// it, or its interface is gone, which is ErrGone, too.
+// ErrDetached says that a shaper is no longer attached: another process detached
+// it, or its interface is gone (ErrGone).
 var ErrDetached = errors.New("detached by another process")
 
-// ErrGone is ErrDetached if the interface was deleted, or moved to another network
-// namespace.
+// ErrGone is the ErrDetached of a shaper whose interface was deleted, or moved to
+// another network namespace.
 var ErrGone error = goneError{}
 
 type goneError struct{}
@@ -217,7 +217,8 @@ func (s *Shaper) Refresh() error {
 	if err == nil {
 		return nil
 	}
-	// The program of an interface goes with it, and may be missed first.
+	// The program of a deleted interface goes with it. Without this check it would
+	// look as if another process had removed the program.
 	switch _, e := netlink.LinkByIndex(s.Index); {
 	case absent(e):
 		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrGone)
