@@ -28,7 +28,7 @@ import (
 const (
 	runLimit  = time.Minute      // for a command of Run
 	waitLimit = 20 * time.Second // for the kernel to settle
-	waitDelay = waitLimit        // for a dead command's pipes to close
+	waitDelay = time.Second      // for the pipes of a dead command, which its children may hold
 )
 
 // Namespace is a network namespace. Its loopback device is up.
@@ -134,7 +134,7 @@ func (n *Namespace) Run(name string, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = waitDelay
+	cmd.WaitDelay = waitLimit // it has no children, but a busy machine may be slow
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	var err error
