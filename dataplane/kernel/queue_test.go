@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -479,16 +478,7 @@ func TestQueueSegments(t *testing.T) {
 // never overlap, and what is let in keeps to the rate and the limit.
 func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 	needRoot(t)
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
-	}
-	var cpus []int
-	for i := 0; len(cpus) < 2 && i < 1024; i++ {
-		if allowed.IsSet(i) {
-			cpus = append(cpus, i)
-		}
-	}
+	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {
 		t.Skip("there is but one CPU")
 	}

@@ -70,15 +70,24 @@ func (s *Shaper) Attached() (bool, error) {
 // Gone says whether the interface is there no more: it was deleted, or moved to
 // another network namespace. An error says nothing about it.
 func (s *Shaper) Gone() (bool, error) {
-	l, err := netlink.LinkByIndex(s.Index)
-	if absent(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("interface %s: %w", s.Interface, err)
+	l, err := s.link()
+	if l == nil {
+		return err == nil, err
 	}
 	s.Interface = l.Attrs().Name
 	return false, nil
+}
+
+// link returns the interface, or nil without an error if it is gone.
+func (s *Shaper) link() (netlink.Link, error) {
+	l, err := netlink.LinkByIndex(s.Index)
+	switch {
+	case absent(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("interface %s: %w", s.Interface, err)
+	}
+	return l, nil
 }
 
 // Owned says whether the process that attached the shaper is alive.
@@ -219,11 +228,11 @@ func (s *Shaper) Refresh() error {
 	}
 	// The program of a deleted interface goes with it. Without this check it would
 	// look as if another process had removed the program.
-	switch _, e := netlink.LinkByIndex(s.Index); {
-	case absent(e):
-		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrGone)
+	switch l, e := s.link(); {
 	case e != nil:
-		return fmt.Errorf("interface %s: %w", s.Interface, e)
+		return e
+	case l == nil:
+		return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrGone)
 	}
 	return err
 }
