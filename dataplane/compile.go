@@ -21,6 +21,7 @@ func New(policy *Policy) (*Pipeline, error) {
 		checked:  map[*Action]bool{},
 		open:     map[*Meter]bool{},
 		flows:    map[*Envelope][]int32{},
+		budgets:  map[string]bool{},
 	}
 	switch n := len(policy.Classes); {
 	case n == 0:
@@ -66,6 +67,7 @@ type compiler struct {
 
 	envelopes []*Envelope           // in the order of their first flow
 	flows     map[*Envelope][]int32 // stages
+	budgets   map[string]bool       // by name
 }
 
 func (c *compiler) class(cl *Class) {
@@ -107,6 +109,7 @@ func (c *compiler) meter(m *Meter) int32 {
 		c.join(m, "type", err)
 	} else {
 		s.kind = p.Kind()
+		c.budget(m, s.kind)
 		c.state(s, m, p)
 	}
 	if m.Then != nil {
@@ -114,6 +117,19 @@ func (c *compiler) meter(m *Meter) int32 {
 		c.stages[i].then = then
 	}
 	return i
+}
+
+// budget checks the budget of a meter, if it has one.
+func (c *compiler) budget(m *Meter, kind meter.Kind) {
+	b := m.Budget
+	if b == nil {
+		return
+	}
+	b.check(&c.faults, m, kind)
+	if c.budgets[b.Name] {
+		c.add(b, "budget", fmt.Sprintf("%q is that of another meter of this policy: let both classes name one meter under meters:", b.Name))
+	}
+	c.budgets[b.Name] = true
 }
 
 // state gives a stage its meter, its table of keys, or its place in an envelope.

@@ -132,6 +132,9 @@ type Meter struct {
 	Envelope       *Envelope
 	Rank           int
 	CIRMax, EIRMax *meter.Rate
+
+	// Budget makes it one meter with all others that name the same budget.
+	Budget *Budget
 }
 
 // Limits returns CIRMax and EIRMax of a flow in an envelope, its own or those of
@@ -289,7 +292,7 @@ type Link struct {
 
 // FieldError is a fault of a policy.
 type FieldError struct {
-	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link or *Envelope
+	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope or *Budget
 	Field  string // the key in it, in the spelling of the policy file
 	Reason string
 }
@@ -306,6 +309,8 @@ func (e *FieldError) Error() string {
 		return fmt.Sprintf("link %q: %s: %s", o.Name, e.Field, e.Reason)
 	case *Envelope:
 		return fmt.Sprintf("envelope %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Budget:
+		return fmt.Sprintf("budget %q: %s: %s", o.Name, e.Field, e.Reason)
 	}
 	return e.Field + ": " + e.Reason
 }

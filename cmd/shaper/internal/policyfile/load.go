@@ -302,7 +302,3 @@ func (l *loader) named(n *yaml.Node) *dataplane.Meter {
 	}
 	return m
 }
-
-func (l *loader) unsupported(n *yaml.Node, what string) {
-	l.fail(n, "%s is not supported by this version of shaper", what)
-}

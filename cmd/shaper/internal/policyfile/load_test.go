@@ -369,8 +369,6 @@ func TestFaults(t *testing.T) {
 		{"large overhead", class("green: pass") + "length: {overhead: -40000}\n", "4:20", []string{"overhead -40000 is not between -32768 and 32768 bytes"}},
 		{"large mpu", class("green: pass") + "length: {base: l1, mpu: 32769}\n", "4:25", []string{"mpu 32769 is above 32768 bytes"}},
 		{"mpu below zero", class("green: pass") + "length: {mpu: -1}\n", "4:15", []string{"negative"}},
-		// What later versions bring.
-		{"share", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, share: s}"), "3:65", []string{"share is not supported"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			oneFault(t, test.text, test.place, test.says)

@@ -40,9 +40,6 @@ const (
 	defaultEntries = 65536
 )
 
-// laterKeys are words of the policy language that this version refuses by name.
-var laterKeys = []string{"share"}
-
 // draft is a meter while it is read.
 type draft struct {
 	kind     string
@@ -81,6 +78,7 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 		"color":    func(n *yaml.Node) { s, _ := l.word(n, "color", "blind", "aware"); m.Aware = s == "aware" },
 		"precolor": func(n *yaml.Node) { preColor = n; m.PreColor = l.preColor(n) },
 		"then":     func(n *yaml.Node) { m.Then = l.named(n) },
+		"share":    func(n *yaml.Node) { l.budget(m, n) },
 	}
 	form := meterTypes[d.kind]
 	own := slices.Concat(form.needs, form.may, keyWords, envelopeWords)
@@ -92,9 +90,6 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 	}
 	for _, word := range own {
 		known[word] = func(n *yaml.Node) { d.values[word] = n }
-	}
-	for _, key := range laterKeys {
-		known[key] = func(n *yaml.Node) { l.unsupported(n, key) }
 	}
 	l.mapping(n, "a meter of type "+d.kind, known)
 	if preColor != nil && !m.Aware {
