@@ -27,7 +27,7 @@ const (
 	MinInterval     = 10 * time.Millisecond
 	MaxInterval     = 10 * time.Second
 	DefaultHosts    = 16
-	MaxHosts        = 10000
+	MaxHosts        = 4096
 	MaxWeight       = 1000
 	maxBudgetName   = 64
 )

@@ -52,7 +52,7 @@ func TestBudgetErrors(t *testing.T) {
 		{"short interval", shared("{budget: a, store: 'redis://h', interval: 9ms}"), "", []string{"9ms is not between 10ms and 10s"}},
 		{"rescue", shared("{budget: a, store: 'redis://h', rescue: 101%}"), "3:105", []string{"101%"}},
 		{"weight", shared("{budget: a, store: 'redis://h', weight: 0}"), "3:105", []string{"0 is not between 1 and 1000"}},
-		{"hosts", shared("{budget: a, store: 'redis://h', hosts: 10001}"), "3:104", []string{"10001 is not between 1 and 10000"}},
+		{"hosts", shared("{budget: a, store: 'redis://h', hosts: 4097}"), "3:104", []string{"4097 is not between 1 and 4096"}},
 		{"scheme", shared("{budget: a, store: 'http://u:secret@h'}"), "3:84", []string{`"http"`, "rediss://"}},
 		{"no URL", shared("{budget: a, store: 'h:6379:secret'}"), "3:84", []string{"neither host nor a URL"}},
 		{"half a certificate", shared("{budget: a, store: {url: 'rediss://h', cert-file: c}}"), "3:84", []string{"go together"}},

@@ -1,0 +1,307 @@
+package lease
+
+// Store is the state that a store keeps of one budget. Call is what store.lua does on
+// a server, step by step, in the same arithmetic; times are in µs. The zero Store is
+// one that has lost its state.
+type Store struct {
+	epoch              int64 // when it began
+	time               int64 // of the last call; it never goes back but by a jump
+	learns             int64 // until then nothing is granted that a host does not hold
+	tick               int64 // when all hosts were last looked at; what follows is of that time
+	interval, deadline int64
+	size               Amounts
+	set                *Amounts   // the size, by an operator
+	smallest           string     // host with the smallest size, "" if all agree
+	sum                Amounts    // of what all hosts can hold at most; kept up to date
+	level              [2]float64 // rate by weight of hosts whose demand is larger
+	spare              [2]float64 // rate by weight beside it
+	floor              [2]float64 // burst of a host without a rate
+	burst              [2]float64 // burst by rate beside it
+	rescue             amounts    // by weight
+	present, late      int64      // hosts
+	server             string     // its replication ID
+	replicas           int64
+	hosts              map[string]*member
+}
+
+// amounts by weight are fractions.
+type amounts struct{ rate, burst [2]float64 }
+
+// member is what the store knows of a host.
+type member struct {
+	name                string
+	instance, sequence  int64
+	seen                int64 // time of the last reply that the host is known to have heard
+	called              int64 // time of its last call
+	weight, floor       int64
+	part                int64 // Terms.Rescue
+	size, holds, rescue Amounts
+	demand              [2]int64
+}
+
+// Server is what a store says of itself.
+type Server struct {
+	ID       string // changes if a replica takes over
+	Replicas int64
+}
+
+// held is the most that m can hold, as of the tick: what it said, and when it is late
+// also its rescue share, to which it may rise.
+func (s *Store) held(m *member) Amounts {
+	switch {
+	case m.called >= s.tick || s.tick-m.seen < s.lateness():
+		return m.holds
+	case s.tick-m.called >= s.lease():
+		return m.rescue
+	}
+	return m.holds.Max(m.rescue)
+}
+
+func (s *Store) lateness() int64 { return 3 * s.interval }
+
+// lease is after which time a lease is over on any host's clock.
+func (s *Store) lease() int64 { return 3*s.interval + 2*s.deadline + s.interval/4 }
+
+// Call is a host's request at a time of the server's clock.
+func (s *Store) Call(now int64, server Server, r *Request) Reply {
+	interval, deadline := r.Terms.Interval/1000, r.Terms.Deadline/1000
+	if s.epoch == 0 {
+		*s = Store{
+			epoch: now, time: now, interval: interval, deadline: deadline, size: r.Terms.Size,
+			server: server.ID, set: s.set, hosts: map[string]*member{},
+		}
+		s.learns = now + s.lease()
+	}
+	now = s.clock(now)
+	m := s.hosts[r.Host]
+	if interval != s.interval || deadline != s.deadline {
+		if s.present > 1 || s.present == 1 && (m == nil || s.tick-m.seen >= s.lateness()) {
+			return Reply{Refused: Interval}
+		}
+		s.interval, s.deadline = interval, deadline
+		s.tick = min(s.tick, now-interval)
+	}
+	switch {
+	case m == nil:
+		if len(s.hosts) >= MaxHosts {
+			return Reply{Refused: TooMany}
+		}
+		m = &member{name: r.Host, instance: r.Instance, seen: now}
+		s.hosts[r.Host] = m
+	case m.instance != r.Instance:
+		if now-m.called < s.lease() {
+			return Reply{Refused: NameUsed}
+		}
+		s.sum = s.sum.Minus(s.held(m))
+		*m = member{name: r.Host, instance: r.Instance, seen: now}
+	case r.Sequence <= m.sequence:
+		return Reply{Refused: Stale}
+	default:
+		s.sum = s.sum.Minus(s.held(m))
+	}
+	if r.Leave {
+		delete(s.hosts, r.Host)
+		return Reply{Time: now, Epoch: s.epoch}
+	}
+	before := m.demand
+	m.sequence, m.called, m.seen = r.Sequence, now, min(max(m.seen, r.Seen), now)
+	m.weight, m.floor, m.part = r.Terms.Weight, r.Terms.Floor, r.Terms.Rescue
+	m.size, m.holds, m.rescue, m.demand = r.Terms.Size, r.Holds, r.Rescue, r.Demand
+	deaf := now-m.seen >= s.lateness()
+	if deaf {
+		m.holds = m.holds.Max(m.rescue)
+	}
+	s.sum = s.sum.Plus(m.holds)
+	if s.set == nil {
+		s.size = s.size.Min(m.size)
+	}
+	if now-s.tick >= s.interval/2 {
+		s.look(now, server)
+		before = m.demand
+	}
+	share := s.grant(m, r.Holds, before, now < s.learns)
+	rescue := s.rescueOf(m)
+	s.sum = s.sum.Minus(m.holds)
+	m.holds, m.rescue = m.holds.Max(share), m.rescue.Max(rescue)
+	if deaf {
+		m.holds = m.holds.Max(m.rescue)
+	}
+	s.sum = s.sum.Plus(m.holds)
+	return Reply{
+		Time: now, Epoch: s.epoch, Share: share, Rescue: rescue, Spare: s.spareOf(m), Size: s.size,
+		Hosts: int64(len(s.hosts)), Late: s.late, Learning: now < s.learns, Replicas: s.replicas, Smallest: s.smallest,
+	}
+}
+
+// clock is the time of a call. Hosts call all the time, so a long time without a call
+// is a jump of the clock, or nobody could call: neither says anything about hosts that
+// did not.
+func (s *Store) clock(now int64) int64 {
+	switch {
+	case now > s.time+2*s.interval:
+		s.learns = now + s.lease()
+	case now < s.time-s.interval:
+		s.learns = now + s.lease()
+		s.tick = now - s.interval
+		for _, m := range s.hosts {
+			m.seen, m.called = min(m.seen, now), min(m.called, s.tick)
+		}
+	default:
+		now = max(now, s.time)
+	}
+	s.time = now
+	return now
+}
+
+// look goes through all hosts, twice in an interval: it costs a call as much however
+// many hosts there are.
+func (s *Store) look(now int64, server Server) {
+	if server.ID != s.server {
+		s.server, s.learns = server.ID, now+s.lease()
+	}
+	s.tick, s.replicas = now, server.Replicas
+	s.sum, s.present, s.late, s.smallest = Amounts{}, 0, 0, ""
+	var reserved Amounts
+	var weight, weights, floor, part int64
+	var smallest *member
+	same := true
+	for _, m := range s.hosts {
+		holds := s.held(m)
+		s.sum = s.sum.Plus(holds)
+		weights += m.weight
+		if now-m.seen >= s.lateness() {
+			s.late++
+			reserved = reserved.Plus(holds)
+		} else {
+			s.present++
+			weight += m.weight
+			floor = max(floor, m.floor)
+		}
+		if smallest == nil {
+			smallest, s.size, part = m, m.size, m.part
+			continue
+		}
+		same = same && m.size == smallest.size
+		if less(m, smallest) {
+			smallest = m
+		}
+		s.size, part = s.size.Min(m.size), min(part, m.part)
+	}
+	if !same {
+		s.smallest = smallest.name
+	}
+	if s.set != nil {
+		s.size = *s.set
+	}
+	free := s.size.Minus(reserved).Max(Amounts{})
+	for i := range 2 {
+		reserve := free.Rate[i] / 200
+		rest := s.fill(i, float64(free.Rate[i]-reserve), float64(weight))
+		rest = float64(rest*float64(s.present+1)) / float64(2*max(s.present, 1)) // of many hosts half is left for who needs it first
+		s.spare[i] = (float64(reserve) + rest) / float64(max(weight, 1))
+		s.floor[i] = float64(min(floor, free.Burst[i]/(4*max(s.present, 1))))
+		s.burst[i] = (float64(free.Burst[i]) - float64(s.present)*s.floor[i]) / float64(max(free.Rate[s.paid(i)], 1))
+		s.rescue.rate[i] = float64(s.size.Rate[i]) * float64(part) / million / float64(max(weights, 1))
+		s.rescue.burst[i] = float64(s.size.Burst[i]) * float64(part) / million / float64(max(weights, 1))
+	}
+}
+
+// less orders hosts by the size that they gave.
+func less(a, b *member) bool {
+	if a.size.Rate[0] != b.size.Rate[0] {
+		return a.size.Rate[0] < b.size.Rate[0]
+	}
+	return a.name < b.name
+}
+
+// paid is the rate that bucket i is filled by: that of C where it has none (RFC 2697).
+func (s *Store) paid(i int) int {
+	if s.size.Rate[i] == 0 {
+		return 0
+	}
+	return i
+}
+
+// fill finds the level of rate i: what each host gets by weight that wants more, while
+// all others get their demand (max-min fair). It returns what nobody wants.
+func (s *Store) fill(i int, rate, weight float64) float64 {
+	level := rate / max(weight, 1)
+	for range maxRounds {
+		rest, wanting := rate, 0.0
+		for _, m := range s.hosts {
+			switch {
+			case s.tick-m.seen >= s.lateness():
+			case float64(m.demand[i]) <= float64(m.weight)*level:
+				rest -= float64(m.demand[i])
+			default:
+				wanting += float64(m.weight)
+			}
+		}
+		if wanting == 0 {
+			s.level[i] = rate
+			return rest
+		}
+		if rest/wanting <= level {
+			break
+		}
+		level = rest / wanting
+	}
+	s.level[i] = level
+	return 0
+}
+
+// maxRounds bounds the search for a level. Each round satisfies one more host at least;
+// what is left after so many is handed out as free.
+const maxRounds = 16
+
+// fair is the part of a host with a demand.
+func (s *Store) fair(m *member, demand [2]int64) (a Amounts) {
+	spare := s.spareOf(m)
+	for i := range 2 {
+		a.Rate[i] = min(min(demand[i], int64(float64(m.weight)*s.level[i]))+spare[i], s.size.Rate[i])
+	}
+	for i := range 2 {
+		a.Burst[i] = int64(s.floor[i] + float64(s.burst[i]*float64(a.Rate[s.paid(i)])))
+		a.Burst[i] = min(a.Burst[i], s.size.Burst[i])
+	}
+	return a
+}
+
+// spareOf is what a host may keep beside its demand.
+func (s *Store) spareOf(m *member) (spare [2]int64) {
+	for i := range spare {
+		spare[i] = int64(float64(m.weight) * s.spare[i])
+	}
+	return spare
+}
+
+func (s *Store) rescueOf(m *member) (a Amounts) {
+	for i := range 2 {
+		a.Rate[i] = int64(float64(m.weight) * s.rescue.rate[i])
+		a.Burst[i] = int64(float64(m.weight) * s.rescue.burst[i])
+	}
+	return a
+}
+
+// grant is the share of a host that holds at most so much. before is the demand by
+// which the level was found. Of what is handed out beyond the budget, because a late
+// host may rise to its rescue share, every host gives its part back.
+func (s *Store) grant(m *member, holds Amounts, before [2]int64, learning bool) Amounts {
+	free := s.size.Minus(s.sum)
+	want := s.fair(m, m.demand)
+	must := s.fair(m, before)
+	limit := func(want, must, holds, counted, free int64) int64 {
+		switch {
+		case free < 0:
+			return min(want, must, holds)
+		case learning:
+			return min(want, holds)
+		}
+		return min(want, counted+free)
+	}
+	for i := range 2 {
+		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.holds.Rate[i], free.Rate[i])
+		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.holds.Burst[i], free.Burst[i])
+	}
+	return want
+}
