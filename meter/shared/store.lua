@@ -12,9 +12,14 @@ local ARGS, MAX_HOSTS, ROUNDS, MILLION, DAY = 24, 4096, 16, 1000000, 86400000
 -- Refusals, in the order of lease.Refusal.
 local NAME_USED, INTERVAL, TOO_MANY, STALE = 1, 2, 3, 4
 
--- Where a host has what. SIZE and those after it are followed by their numbers.
+-- Where a host has what. What has several numbers stands before the first of them.
 local INSTANCE, SEQUENCE, SEEN, CALLED, WEIGHT, FLOOR, PART = 1, 2, 3, 4, 5, 6, 7
 local SIZE, HOLDS, RESCUE, DEMAND = 7, 11, 15, 19
+
+-- Where a budget has what: the fields of lease.Store in their order, and its lease().
+local EPOCH, TIME, LEARNS, TICK, EVERY, WITHIN, LEASE, PRESENT, LATE, COUNT, REPLICAS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local TOTAL, SUM, LEVEL, SPARE, LEAST, BURST, SAVED = 11, 15, 19, 21, 23, 25, 27
+local SMALLEST, SERVER = 32, 33
 
 -- server is the replication ID and the number of replicas: '' and -1 without the right to ask.
 local function server()
@@ -27,9 +32,9 @@ end
 
 -- held is Store.held for number i of the four.
 local function held(s, m, i)
-	if m[CALLED] >= s.tick or s.tick - m[SEEN] < 3 * s.interval then
+	if m[CALLED] >= s[TICK] or s[TICK] - m[SEEN] < 3 * s[EVERY] then
 		return m[HOLDS + i]
-	elseif s.tick - m[CALLED] >= s.lease then
+	elseif s[TICK] - m[CALLED] >= s[LEASE] then
 		return m[RESCUE + i]
 	end
 	return max(m[HOLDS + i], m[RESCUE + i])
@@ -37,43 +42,43 @@ end
 
 local function add(s, m)
 	for i = 1, 4 do
-		s.sum[i] = s.sum[i] + m[HOLDS + i]
+		s[SUM + i] = s[SUM + i] + m[HOLDS + i]
 	end
 end
 
 local function subtract(s, m)
 	for i = 1, 4 do
-		s.sum[i] = s.sum[i] - held(s, m, i)
+		s[SUM + i] = s[SUM + i] - held(s, m, i)
 	end
 end
 
 -- clock is Store.clock. It says, too, whether the clock went back, which changes all hosts.
 local function clock(s, now, key)
 	local back = false
-	if now > s.time + 2 * s.interval then
-		s.learns = now + s.lease
-	elseif now < s.time - s.interval then
+	if now > s[TIME] + 2 * s[EVERY] then
+		s[LEARNS] = now + s[LEASE]
+	elseif now < s[TIME] - s[EVERY] then
 		back = true
-		s.learns = now + s.lease
-		s.tick = now - s.interval
+		s[LEARNS] = now + s[LEASE]
+		s[TICK] = now - s[EVERY]
 		local all = redis.call('HGETALL', key)
 		for i = 1, #all, 2 do
 			if string.sub(all[i], 1, 1) == '@' then
 				local m = cmsgpack.unpack(all[i + 1])
-				m[SEEN], m[CALLED] = min(m[SEEN], now), min(m[CALLED], s.tick)
+				m[SEEN], m[CALLED] = min(m[SEEN], now), min(m[CALLED], s[TICK])
 				redis.call('HSET', key, all[i], cmsgpack.pack(m))
 			end
 		end
 	else
-		now = max(now, s.time)
+		now = max(now, s[TIME])
 	end
-	s.time = now
+	s[TIME] = now
 	return now, back
 end
 
 -- paid is Store.paid.
 local function paid(s, i)
-	if s.size[i] == 0 then
+	if s[TOTAL + i] == 0 then
 		return 1
 	end
 	return i
@@ -91,7 +96,7 @@ local function fill(s, present, i, rate, weight)
 			end
 		end
 		if wanting == 0 then
-			s.level[i] = rate
+			s[LEVEL + i] = rate
 			return rest
 		end
 		if rest / wanting <= level then
@@ -99,18 +104,21 @@ local function fill(s, present, i, rate, weight)
 		end
 		level = rest / wanting
 	end
-	s.level[i] = level
+	s[LEVEL + i] = level
 	return 0
 end
 
 -- look is Store.look. mine is the host that calls, which is not in the hash yet.
 local function look(s, now, key, name, mine, set)
 	local id, replicas = server()
-	if id ~= s.server then
-		s.server, s.learns = id, now + s.lease
+	if id ~= s[SERVER] then
+		s[SERVER], s[LEARNS] = id, now + s[LEASE]
 	end
-	s.tick, s.replicas = now, replicas
-	s.sum, s.present, s.late, s.smallest = {0, 0, 0, 0}, 0, 0, ''
+	s[TICK], s[REPLICAS] = now, replicas
+	s[LATE], s[SMALLEST] = 0, ''
+	for i = 1, 4 do
+		s[SUM + i] = 0
+	end
 	local reserved, weight, weights, least, part = {0, 0, 0, 0}, 0, 0, 0, 0
 	local smallest, smallest_name, same = nil, '', true
 	local present = {}
@@ -122,17 +130,17 @@ local function look(s, now, key, name, mine, set)
 			if m ~= mine then
 				m = cmsgpack.unpack(m)
 			end
-			local late = now - m[SEEN] >= 3 * s.interval
+			local late = now - m[SEEN] >= 3 * s[EVERY]
 			for i = 1, 4 do
 				local holds = held(s, m, i)
-				s.sum[i] = s.sum[i] + holds
+				s[SUM + i] = s[SUM + i] + holds
 				if late then
 					reserved[i] = reserved[i] + holds
 				end
 			end
 			weights = weights + m[WEIGHT]
 			if late then
-				s.late = s.late + 1
+				s[LATE] = s[LATE] + 1
 			else
 				present[#present + 1] = m
 				weight = weight + m[WEIGHT]
@@ -140,11 +148,13 @@ local function look(s, now, key, name, mine, set)
 			end
 			if not smallest then
 				smallest, smallest_name, part = m, field, m[PART]
-				s.size = {m[SIZE + 1], m[SIZE + 2], m[SIZE + 3], m[SIZE + 4]}
+				for i = 1, 4 do
+					s[TOTAL + i] = m[SIZE + i]
+				end
 			else
 				for i = 1, 4 do
 					same = same and m[SIZE + i] == smallest[SIZE + i]
-					s.size[i] = min(s.size[i], m[SIZE + i])
+					s[TOTAL + i] = min(s[TOTAL + i], m[SIZE + i])
 				end
 				part = min(part, m[PART])
 				local less = m[SIZE + 1] - smallest[SIZE + 1]
@@ -154,40 +164,41 @@ local function look(s, now, key, name, mine, set)
 			end
 		end
 	end
-	s.present = #present
+	s[PRESENT] = #present
 	if not same then
-		s.smallest = string.sub(smallest_name, 2)
+		s[SMALLEST] = string.sub(smallest_name, 2)
 	end
-	s.size = set or s.size
 	local free = {}
 	for i = 1, 4 do
-		free[i] = max(s.size[i] - reserved[i], 0)
+		s[TOTAL + i] = set and set[i] or s[TOTAL + i]
+		free[i] = max(s[TOTAL + i] - reserved[i], 0)
 	end
 	for i = 1, 2 do
 		local reserve = floor(free[i] / 200)
 		local rest = fill(s, present, i, free[i] - reserve, weight)
 		rest = rest * (#present + 1) / (2 * max(#present, 1))
-		s.spare[i] = (reserve + rest) / max(weight, 1)
-		s.floor[i] = min(least, floor(free[i + 2] / (4 * max(#present, 1))))
-		s.burst[i] = (free[i + 2] - #present * s.floor[i]) / max(free[paid(s, i)], 1)
+		s[SPARE + i] = (reserve + rest) / max(weight, 1)
+		s[LEAST + i] = min(least, floor(free[i + 2] / (4 * max(#present, 1))))
+		s[BURST + i] = (free[i + 2] - #present * s[LEAST + i]) / max(free[paid(s, i)], 1)
 	end
 	for i = 1, 4 do
-		s.rescue[i] = s.size[i] * part / MILLION / max(weights, 1)
+		s[SAVED + i] = s[TOTAL + i] * part / MILLION / max(weights, 1)
 	end
 	redis.call('PEXPIRE', key, DAY)
 end
 
--- fair is Store.fair.
-local function fair(s, m, demand1, demand2)
-	local a = {}
-	local demand = {demand1, demand2}
-	for i = 1, 2 do
-		a[i] = min(min(demand[i], floor(m[WEIGHT] * s.level[i])) + floor(m[WEIGHT] * s.spare[i]), s.size[i])
+local function fair_rate(s, m, i, demand1, demand2)
+	local demand = i == 1 and demand1 or demand2
+	return min(min(demand, floor(m[WEIGHT] * s[LEVEL + i])) + floor(m[WEIGHT] * s[SPARE + i]), s[TOTAL + i])
+end
+
+-- fair is Store.fair for number i of the four. demand1 and demand2 are rates.
+local function fair(s, m, i, demand1, demand2)
+	if i > 2 then
+		local rate = fair_rate(s, m, paid(s, i - 2), demand1, demand2)
+		return min(floor(s[LEAST + i - 2] + s[BURST + i - 2] * rate), s[TOTAL + i])
 	end
-	for i = 1, 2 do
-		a[i + 2] = min(floor(s.floor[i] + s.burst[i] * a[paid(s, i)]), s.size[i + 2])
-	end
-	return a
+	return fair_rate(s, m, i, demand1, demand2)
 end
 
 local function serve(key, at, now)
@@ -200,6 +211,7 @@ local function serve(key, at, now)
 	end
 	local name = '@' .. ARGV[at + 1]
 	local instance, sequence, seen, interval, deadline = arg(2), arg(3), arg(4), arg(5), arg(6)
+	local lease = 3 * interval + 2 * deadline + floor(interval / 4)
 	local got = redis.call('HMGET', key, '=', '+', name)
 	local s, set, m = got[1] and cmsgpack.unpack(got[1]), got[2] and cmsgpack.unpack(got[2]), got[3] and cmsgpack.unpack(got[3])
 	if not s then
@@ -208,36 +220,36 @@ local function serve(key, at, now)
 			redis.call('HSET', key, '+', got[2])
 		end
 		m = nil
-		s = {
-			epoch = now, time = now, interval = interval, deadline = deadline, count = 0, present = 0, tick = 0,
-			size = {arg(10), arg(11), arg(12), arg(13)}, sum = {0, 0, 0, 0},
-			level = {0, 0}, spare = {0, 0}, floor = {0, 0}, burst = {0, 0}, rescue = {0, 0, 0, 0},
-		}
-		s.server = server()
-		s.lease = 3 * interval + 2 * deadline + floor(interval / 4)
-		s.learns = now + s.lease
+		s = {now, now, now + lease, 0, interval, deadline, lease, 0, 0, 0, 0}
+		for i = 1, 4 do
+			s[TOTAL + i] = arg(9 + i)
+		end
+		for i = SUM + 1, SAVED + 4 do
+			s[i] = 0
+		end
+		s[SMALLEST] = ''
+		s[SERVER] = server()
 	end
 	local back
 	now, back = clock(s, now, key)
 	if m and back then
 		m = cmsgpack.unpack(redis.call('HGET', key, name))
 	end
-	if interval ~= s.interval or deadline ~= s.deadline then
-		if s.present > 1 or s.present == 1 and (not m or s.tick - m[SEEN] >= 3 * s.interval) then
+	if interval ~= s[EVERY] or deadline ~= s[WITHIN] then
+		if s[PRESENT] > 1 or s[PRESENT] == 1 and (not m or s[TICK] - m[SEEN] >= 3 * s[EVERY]) then
 			return keep(s, {INTERVAL})
 		end
-		s.interval, s.deadline = interval, deadline
-		s.lease = 3 * interval + 2 * deadline + floor(interval / 4)
-		s.tick = min(s.tick, now - interval)
+		s[EVERY], s[WITHIN], s[LEASE] = interval, deadline, lease
+		s[TICK] = min(s[TICK], now - interval)
 	end
 	if not m then
-		if s.count >= MAX_HOSTS then
+		if s[COUNT] >= MAX_HOSTS then
 			return keep(s, {TOO_MANY})
 		end
 		m = {instance, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-		s.count = s.count + 1
+		s[COUNT] = s[COUNT] + 1
 	elseif m[INSTANCE] ~= instance then
-		if now - m[CALLED] < s.lease then
+		if now - m[CALLED] < s[LEASE] then
 			return keep(s, {NAME_USED})
 		end
 		subtract(s, m)
@@ -248,9 +260,9 @@ local function serve(key, at, now)
 		subtract(s, m)
 	end
 	if ARGV[at + 24] == '1' then
-		s.count = s.count - 1
+		s[COUNT] = s[COUNT] - 1
 		redis.call('HDEL', key, name)
-		return keep(s, {0, now, s.epoch})
+		return keep(s, {0, now, s[EPOCH]})
 	end
 	local before1, before2 = m[DEMAND + 1], m[DEMAND + 2]
 	m[SEQUENCE], m[CALLED], m[SEEN] = sequence, now, min(max(m[SEEN], seen), now)
@@ -259,7 +271,7 @@ local function serve(key, at, now)
 		m[SIZE + i] = arg(9 + i)
 	end
 	local holds = {m[HOLDS + 1], m[HOLDS + 2], m[HOLDS + 3], m[HOLDS + 4]}
-	local deaf = now - m[SEEN] >= 3 * s.interval
+	local deaf = now - m[SEEN] >= 3 * s[EVERY]
 	if deaf then
 		for i = 1, 4 do
 			m[HOLDS + i] = max(m[HOLDS + i], m[RESCUE + i])
@@ -268,19 +280,19 @@ local function serve(key, at, now)
 	add(s, m)
 	if not set then
 		for i = 1, 4 do
-			s.size[i] = min(s.size[i], m[SIZE + i])
+			s[TOTAL + i] = min(s[TOTAL + i], m[SIZE + i])
 		end
 	end
-	if now - s.tick >= floor(s.interval / 2) then
+	if now - s[TICK] >= floor(s[EVERY] / 2) then
 		look(s, now, key, name, m, set)
 		before1, before2 = m[DEMAND + 1], m[DEMAND + 2]
 	end
-	local want, must = fair(s, m, m[DEMAND + 1], m[DEMAND + 2]), fair(s, m, before1, before2)
-	local learning = now < s.learns
+	local want, learning = {}, now < s[LEARNS]
 	for i = 1, 4 do
-		local free = s.size[i] - s.sum[i]
+		local free = s[TOTAL + i] - s[SUM + i]
+		want[i] = fair(s, m, i, m[DEMAND + 1], m[DEMAND + 2])
 		if free < 0 then
-			want[i] = min(want[i], must[i], holds[i])
+			want[i] = min(want[i], fair(s, m, i, before1, before2), holds[i])
 		elseif learning then
 			want[i] = min(want[i], holds[i])
 		else
@@ -289,8 +301,8 @@ local function serve(key, at, now)
 	end
 	local rescue = {}
 	for i = 1, 4 do
-		rescue[i] = floor(m[WEIGHT] * s.rescue[i])
-		s.sum[i] = s.sum[i] - m[HOLDS + i]
+		rescue[i] = floor(m[WEIGHT] * s[SAVED + i])
+		s[SUM + i] = s[SUM + i] - m[HOLDS + i]
 		m[HOLDS + i], m[RESCUE + i] = max(m[HOLDS + i], want[i]), max(m[RESCUE + i], rescue[i])
 		if deaf then
 			m[HOLDS + i] = max(m[HOLDS + i], m[RESCUE + i])
@@ -299,9 +311,9 @@ local function serve(key, at, now)
 	add(s, m)
 	redis.call('HSET', key, '=', cmsgpack.pack(s), name, cmsgpack.pack(m))
 	return {
-		0, now, s.epoch, want[1], want[2], want[3], want[4], rescue[1], rescue[2], rescue[3], rescue[4],
-		floor(m[WEIGHT] * s.spare[1]), floor(m[WEIGHT] * s.spare[2]), s.size[1], s.size[2], s.size[3], s.size[4],
-		s.count, s.late, learning and 1 or 0, s.replicas, s.smallest,
+		0, now, s[EPOCH], want[1], want[2], want[3], want[4], rescue[1], rescue[2], rescue[3], rescue[4],
+		floor(m[WEIGHT] * s[SPARE + 1]), floor(m[WEIGHT] * s[SPARE + 2]), s[TOTAL + 1], s[TOTAL + 2], s[TOTAL + 3], s[TOTAL + 4],
+		s[COUNT], s[LATE], learning and 1 or 0, s[REPLICAS], s[SMALLEST],
 	}
 end
 
