@@ -1,6 +1,9 @@
 package lease
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Terms are what a budget is to one of its hosts. Times are in ns.
 type Terms struct {
@@ -218,3 +221,34 @@ func (h *Host) Lost(int64) {
 		h.plan.Phase[2] = h.rescue
 	}
 }
+
+// Leave is the last request: the host uses nothing any more.
+func (h *Host) Leave() Request {
+	h.plan = Plan{}
+	h.request.Sequence++
+	h.request.Holds, h.request.Leave = Amounts{}, true
+	return h.request
+}
+
+// Check returns what is wrong with the terms.
+func (t *Terms) Check() error {
+	for i := range t.Size.Rate {
+		if r := t.Size.Rate[i]; r < 0 || r > MaxRate {
+			return fmt.Errorf("a rate of %d bit/s is not between 0 and %d", r, int64(MaxRate))
+		}
+		if b := t.Size.Burst[i]; b < 0 || b > MaxBurst {
+			return fmt.Errorf("a burst of %d is not between 0 and %d", b, int64(MaxBurst))
+		}
+	}
+	switch {
+	case t.Weight < 1 || t.Weight > maxWeight:
+		return fmt.Errorf("weight %d is not between 1 and %d", t.Weight, maxWeight)
+	case t.Rescue < 0 || t.Rescue > million:
+		return fmt.Errorf("rescue of %d millionths is not between 0 and all", t.Rescue)
+	case t.Interval < 1e6 || t.Deadline < 1e5 || t.Deadline > t.Interval:
+		return fmt.Errorf("an interval of %d ns and a deadline of %d ns do not go together", t.Interval, t.Deadline)
+	}
+	return nil
+}
+
+const maxWeight = 1000
