@@ -167,6 +167,8 @@ func (c *compiler) state(s *stage, m *Meter, p *meter.Profile) {
 		if s.keyed, err = newKeyed(m, p); err != nil {
 			c.join(m, "per", err)
 		}
+	case m.Budget != nil && !m.Budget.OnHost():
+		s.leased = new(leased)
 	case given:
 		cb, eb := p.Bursts()
 		s.Meter = meter.NewWithTokens(p, m.Initial.Of(cb), m.Initial.Of(eb))
@@ -338,10 +340,11 @@ type action struct {
 
 // stage is a meter with what stands around it in a policy.
 type stage struct {
-	meter.Meter                 // unless one of the next two is there
+	meter.Meter                 // unless one of the next three is there
 	keyed       *keyed          // a meter for each key
 	envelope    *meter.Envelope // of which it is a flow
 	flow        int
+	leased      *leased // of a budget on a server
 
 	of      *Meter
 	kind    meter.Kind

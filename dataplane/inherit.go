@@ -68,7 +68,9 @@ func (s *stage) inherit(was *stage, now int64) {
 		if same && !was.keyed.left && was.keyed.table.SetProfile(now, profile) == nil {
 			s.keyed.table, was.keyed.left = was.keyed.table, true
 		}
-	case s.keyed != nil || was.keyed != nil:
+	case s.leased != nil && was.leased != nil && s.of.Budget.Name == was.of.Budget.Name:
+		s.leased = was.leased // a policy names a budget once
+	case s.keyed != nil || was.keyed != nil || s.leased != nil || was.leased != nil:
 	case s.envelope != nil || was.envelope != nil:
 		tc, te := was.tokens(now)
 		if s.envelope != nil {

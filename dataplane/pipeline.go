@@ -157,6 +157,8 @@ func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 		return s.keyed.color(p, now, n, in)
 	case s.envelope != nil:
 		return s.envelope.Color(s.flow, now, n, in)
+	case s.leased != nil:
+		return s.leased.color(now, n, in)
 	}
 	return s.Color(now, n, in)
 }
@@ -185,6 +187,8 @@ func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) Step {
 		step.Key, step.Explanation = s.keyed.explain(p, now, n, in)
 	case s.envelope != nil:
 		step.Explanation = s.envelope.Explain(s.flow, now, n, in)
+	case s.leased != nil:
+		step.Explanation = s.leased.explain(now, n, in, s.kind)
 	default:
 		step.Explanation = s.Explain(now, n, in)
 	}
@@ -395,6 +399,8 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 		m = s.keyed.table.Rest()
 	case s.envelope != nil:
 		return s.envelope.Tokens(s.flow, now)
+	case s.leased != nil:
+		return s.leased.tokens(now)
 	}
 	if !m.Begun() { // packets begin its clock, not who looks at it
 		look := m.Clone()

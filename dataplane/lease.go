@@ -1,0 +1,168 @@
+package dataplane
+
+import (
+	"math/big"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Limits are the rates and bursts of a meter's buckets: C, then E or P.
+type Limits [2]Limit
+
+// Limit is that of one bucket.
+type Limit struct {
+	Rate  int64 // eighths of a token per second: bit/s of a meter that counts bytes
+	Burst int64 // tokens: bytes, or packets
+}
+
+// Lease is what a meter may let through whose budget is on a server: Limits[0] until
+// Until[0], Limits[1] until Until[1], and Limits[2] from then on. Times are in ns of
+// the pipeline's clock.
+type Lease struct {
+	Limits [3]Limits
+	Until  [2]int64
+}
+
+// LimitsOf returns the limits of a meter of buckets, rates rounded down.
+func LimitsOf(p Params) Limits {
+	switch t := p.(type) {
+	case meter.SRTCM:
+		return Limits{{eighths(t.CIR), t.CBS}, {0, t.EBS}}
+	case meter.TRTCM:
+		return Limits{{eighths(t.CIR), t.CBS}, {eighths(t.PIR), t.PBS}}
+	case meter.TRTCM4115:
+		return Limits{{eighths(t.CIR), t.CBS}, {eighths(t.EIR), t.EBS}}
+	case meter.TokenBucket:
+		return Limits{{eighths(t.Rate), t.Burst}}
+	case meter.GCRA:
+		return Limits{{eighths(t.Rate), t.Burst}}
+	}
+	return Limits{}
+}
+
+func eighths(r meter.Rate) int64 {
+	n := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(8e9))
+	return n.Div(n, big.NewInt(int64(max(r.Period, 1)))).Int64()
+}
+
+// with returns the parameters with other limits.
+func (l Limits) with(p Params) Params {
+	rate := func(i int) meter.Rate { return meter.BitRate(l[i].Rate) }
+	switch t := p.(type) {
+	case meter.SRTCM:
+		return meter.SRTCM{CIR: rate(0), CBS: l[0].Burst, EBS: l[1].Burst}
+	case meter.TRTCM:
+		l[0].Rate = min(l[0].Rate, l[1].Rate) // PIR is at least CIR, RFC 2698 §2
+		return meter.TRTCM{CIR: rate(0), CBS: l[0].Burst, PIR: rate(1), PBS: l[1].Burst}
+	case meter.TRTCM4115:
+		return meter.TRTCM4115{CIR: rate(0), CBS: l[0].Burst, EIR: rate(1), EBS: l[1].Burst, Coupling: t.Coupling}
+	case meter.GCRA:
+		return meter.GCRA{Rate: rate(0), Burst: l[0].Burst}
+	}
+	return meter.TokenBucket{Rate: rate(0), Burst: l[0].Burst}
+}
+
+// leased is a meter whose limits change with its lease. Its zero value lets nothing
+// through.
+type leased struct {
+	meter    meter.Meter       // of profiles[phase], unless that is nil
+	profiles [3]*meter.Profile // nil: nothing passes, and tokens are lost
+	until    [2]int64          // ns
+	phase    int
+	since    int64     // ns, of the lease: phases that were over by then grant nothing
+	asked    [3]uint64 // tokens, by the color that they got
+}
+
+// set gives the meter a new lease at a time. Each bucket keeps its tokens, cut to the
+// new burst.
+func (l *leased) set(now int64, of Params, lease *Lease) {
+	l.pass(now)
+	for i, limits := range lease.Limits {
+		if l.profiles[i], _ = limits.with(of).Profile(); i == 0 {
+			l.use(now, l.profiles[0])
+		}
+	}
+	l.phase, l.until, l.since = 0, lease.Until, now
+	l.pass(now)
+}
+
+// use puts another profile in force.
+func (l *leased) use(now int64, p *meter.Profile) {
+	switch {
+	case p == nil:
+		l.meter = meter.Meter{}
+	case l.meter.Profile() == nil:
+		l.meter = meter.Restore(p, now, 0, 0)
+	default:
+		l.meter.SetProfile(now, p)
+	}
+}
+
+// pass enters the phases that have begun.
+func (l *leased) pass(now int64) {
+	for l.phase < len(l.until) && now >= l.until[l.phase] {
+		l.phase++
+		l.use(max(l.until[l.phase-1], l.since), l.profiles[l.phase])
+	}
+}
+
+// color is meter.Meter.Color.
+func (l *leased) color(now int64, n int, in meter.Color) meter.Color {
+	l.pass(now)
+	out := meter.Red
+	if l.meter.Profile() != nil {
+		out = l.meter.Color(now, n, in)
+	}
+	l.asked[out] += uint64(n)
+	return out
+}
+
+func (l *leased) explain(now int64, n int, in meter.Color, kind meter.Kind) meter.Explanation {
+	l.pass(now)
+	x := meter.Explanation{Length: n, In: in, Color: meter.Red, Clause: kind.Clause(in, meter.Red)}
+	if l.meter.Profile() != nil {
+		x = l.meter.Explain(now, n, in)
+	}
+	l.asked[x.Color] += uint64(n)
+	return x
+}
+
+func (l *leased) tokens(now int64) (tc, te int64) {
+	if l.meter.Profile() == nil {
+		return 0, 0
+	}
+	return l.meter.Tokens(now)
+}
+
+// SetLease gives a meter whose budget is on a server its limits from the pipeline's
+// time on, or from now (ns) if that is later. Before the first lease nothing passes.
+// It does nothing for another meter.
+func (l *Pipeline) SetLease(now int64, m *Meter, lease Lease) {
+	if s := l.stage(m); s != nil && s.leased != nil {
+		s.leased.set(max(now, l.now), m.Params, &lease)
+	}
+}
+
+// Asked returns the tokens that packets asked a leased meter for, by the color that
+// they got, since the pipeline was made.
+func (l *Pipeline) Asked(m *Meter) [3]uint64 {
+	if s := l.stage(m); s != nil && s.leased != nil {
+		return s.leased.asked
+	}
+	return [3]uint64{}
+}
+
+// Budgets returns the meters of the policy that share a budget, in the order in which
+// classes lead to them.
+func (p *Policy) Budgets() (out []*Meter) {
+	seen := map[*Meter]bool{}
+	for i := range p.Classes {
+		for m := p.Classes[i].Meter; m != nil && !seen[m]; m = m.Then {
+			seen[m] = true
+			if m.Budget != nil {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}

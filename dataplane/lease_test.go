@@ -1,0 +1,156 @@
+package dataplane
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+func leasedPolicy(p Params) (*Policy, *Meter) {
+	m := &Meter{Name: "m", Params: p, Budget: &Budget{Name: "b", Store: Store{URL: "redis://h"}}}
+	return &Policy{Classes: []Class{{Name: "a", Match: Match{}, Meter: m}}}, m
+}
+
+func TestLimitsOf(t *testing.T) {
+	t.Parallel()
+	bit := meter.BitRate
+	for _, p := range []Params{
+		meter.SRTCM{CIR: bit(1e6), CBS: 2000, EBS: 3000},
+		meter.TRTCM{CIR: bit(1e6), CBS: 2000, PIR: bit(2e6), PBS: 3000},
+		meter.TRTCM4115{CIR: bit(1e6), CBS: 2000, EIR: bit(2e6), EBS: 3000, Coupling: true},
+		meter.TokenBucket{Rate: bit(1e6), Burst: 2000},
+		meter.GCRA{Rate: bit(1e6), Burst: 2000},
+	} {
+		if got := LimitsOf(p).with(p); got != p {
+			t.Errorf("%#v became %#v", p, got)
+		}
+	}
+	odd := LimitsOf(meter.TokenBucket{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Burst: 1})
+	if odd[0].Rate != 26 { // 80/3 bit/s
+		t.Errorf("10 bytes in 3 s are %d bit/s", odd[0].Rate)
+	}
+}
+
+// TestLease holds a leased token bucket to exact fractions over random leases: it never
+// lets through what they have not, and lacks less than a byte for each change.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		policy, m := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 1e6})
+		l, err := New(policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := l.stage(m)
+		limit := func() Limits {
+			if r.IntN(6) == 0 {
+				return Limits{}
+			}
+			return Limits{{1 + r.Int64N(1<<r.IntN(34)), 1 + r.Int64N(20000)}}
+		}
+		var lease Lease
+		level, at, now, changes := new(big.Rat), int64(0), int64(1e12), int64(0)
+		fill := func(until int64, limit Limit) {
+			if limit.Rate == 0 {
+				limit.Burst = 0
+			}
+			more := new(big.Rat).SetFrac64(limit.Rate, 8e9)
+			level.Add(level, more.Mul(more, new(big.Rat).SetInt64(max(until-at, 0))))
+			if burst := new(big.Rat).SetInt64(limit.Burst); level.Cmp(burst) > 0 {
+				level.Set(burst)
+			}
+			at = max(at, until)
+		}
+		advance := func() {
+			for i, until := range lease.Until {
+				if at < until {
+					fill(min(until, now), lease.Limits[i][0])
+					if now < until {
+						return
+					}
+					changes++
+					fill(until, lease.Limits[i+1][0]) // cut
+				}
+			}
+			if at < now {
+				fill(now, lease.Limits[2][0])
+			}
+		}
+		at = now
+		for range 400 {
+			now += r.Int64N(1 << r.IntN(28))
+			advance()
+			if r.IntN(10) == 0 {
+				lease = Lease{Limits: [3]Limits{limit(), limit(), limit()}}
+				lease.Until[0] = now + r.Int64N(1e9) - 1e8
+				lease.Until[1] = lease.Until[0] + r.Int64N(1e9)
+				l.SetLease(now, m, lease)
+				l.now = now
+				changes++
+				fill(now, lease.Limits[0][0])
+				for i, until := range lease.Until {
+					if now >= until {
+						fill(now, lease.Limits[i+1][0])
+					}
+				}
+				continue
+			}
+			n := 1 + r.Int64N(9000)
+			want := new(big.Rat).SetInt64(n)
+			switch color := s.color(nil, now, int(n), meter.Green); {
+			case color == meter.Green && level.Cmp(want) < 0:
+				t.Fatalf("seed %d: %d bytes passed of %v", seed, n, level.FloatString(3))
+			case color == meter.Green:
+				level.Sub(level, want)
+			case level.Cmp(want.Add(want, new(big.Rat).SetInt64(changes))) >= 0:
+				t.Fatalf("seed %d: %d bytes did not pass of %v, after %d changes", seed, n, level.FloatString(3), changes)
+			}
+		}
+		if got := l.Asked(m); got[0] == 0 || got[2] == 0 {
+			t.Fatalf("seed %d: %v were asked for", seed, got)
+		}
+	}
+}
+
+func TestLeaseAllocates(t *testing.T) {
+	policy, m := leasedPolicy(meter.TRTCM{CIR: meter.BitRate(1e6), CBS: 2000, PIR: meter.BitRate(2e6), PBS: 3000})
+	l, err := New(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := LimitsOf(m.Params)
+	now := int64(0)
+	l.SetLease(0, m, Lease{Limits: [3]Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
+	s := l.stage(m)
+	if n := testing.AllocsPerRun(1000, func() { now += 10000; s.color(nil, now, 100, meter.Green) }); n > 0 {
+		t.Errorf("a packet allocates %v times", n)
+	}
+}
+
+// TestLeaseStays has a reload keep the lease and the tokens.
+func TestLeaseStays(t *testing.T) {
+	t.Parallel()
+	policy, m := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
+	l, err := New(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetLease(0, m, Lease{Limits: [3]Limits{{{8000, 5000}}}, Until: [2]int64{1e12, 1e12}})
+	l.now = 2e9
+	policy, again := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(9000), Burst: 6000})
+	next, err := New(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Inherit(l)
+	if tc, _ := next.Tokens(again); tc != 2000 {
+		t.Errorf("it has %d tokens", tc)
+	}
+	if c := next.stage(again).color(nil, 2e9, 2001, meter.Green); c != meter.Red {
+		t.Errorf("more than it has is %v", c)
+	}
+}
