@@ -134,22 +134,33 @@ func (l *leased) tokens(now int64) (tc, te int64) {
 	return l.meter.Tokens(now)
 }
 
-// SetLease gives a meter whose budget is on a server its limits from the pipeline's
-// time on, or from now (ns) if that is later. Before the first lease nothing passes.
-// It does nothing for another meter.
-func (l *Pipeline) SetLease(now int64, m *Meter, lease Lease) {
-	if s := l.stage(m); s != nil && s.leased != nil {
-		s.leased.set(max(now, l.now), m.Params, &lease)
+// SetLease gives the meter of a budget on a server its limits from the pipeline's time
+// on, or from now (ns) if that is later. Before the first lease nothing passes. It
+// does nothing if no class leads to such a meter.
+func (l *Pipeline) SetLease(now int64, budget string, lease Lease) {
+	if s := l.leased(budget); s != nil {
+		s.leased.set(max(now, l.now), s.of.Params, &lease)
 	}
 }
 
-// Asked returns the tokens that packets asked a leased meter for, by the color that
-// they got, since the pipeline was made.
-func (l *Pipeline) Asked(m *Meter) [3]uint64 {
-	if s := l.stage(m); s != nil && s.leased != nil {
+// Asked returns the tokens that packets asked the meter of a budget on a server for, by
+// the color that they got, since the pipeline was made or the one before that it
+// inherits from.
+func (l *Pipeline) Asked(budget string) [3]uint64 {
+	if s := l.leased(budget); s != nil {
 		return s.leased.asked
 	}
 	return [3]uint64{}
+}
+
+// leased is the stage of a budget on a server, or nil.
+func (l *Pipeline) leased(budget string) *stage {
+	for i := range l.stages {
+		if s := &l.stages[i]; s.leased != nil && s.of.Budget.Name == budget {
+			return s
+		}
+	}
+	return nil
 }
 
 // Budgets returns the meters of the policy that share a budget, in the order in which

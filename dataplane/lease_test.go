@@ -88,7 +88,7 @@ func TestLease(t *testing.T) {
 				lease = Lease{Limits: [3]Limits{limit(), limit(), limit()}}
 				lease.Until[0] = now + r.Int64N(1e9) - 1e8
 				lease.Until[1] = lease.Until[0] + r.Int64N(1e9)
-				l.SetLease(now, m, lease)
+				l.SetLease(now, "b", lease)
 				l.now = now
 				changes++
 				fill(now, lease.Limits[0][0])
@@ -110,7 +110,7 @@ func TestLease(t *testing.T) {
 				t.Fatalf("seed %d: %d bytes did not pass of %v, after %d changes", seed, n, level.FloatString(3), changes)
 			}
 		}
-		if got := l.Asked(m); got[0] == 0 || got[2] == 0 {
+		if got := l.Asked("b"); got[0] == 0 || got[2] == 0 {
 			t.Fatalf("seed %d: %v were asked for", seed, got)
 		}
 	}
@@ -124,7 +124,7 @@ func TestLeaseAllocates(t *testing.T) {
 	}
 	limits := LimitsOf(m.Params)
 	now := int64(0)
-	l.SetLease(0, m, Lease{Limits: [3]Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
+	l.SetLease(0, "b", Lease{Limits: [3]Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
 	s := l.stage(m)
 	if n := testing.AllocsPerRun(1000, func() { now += 10000; s.color(nil, now, 100, meter.Green) }); n > 0 {
 		t.Errorf("a packet allocates %v times", n)
@@ -134,12 +134,12 @@ func TestLeaseAllocates(t *testing.T) {
 // TestLeaseStays has a reload keep the lease and the tokens.
 func TestLeaseStays(t *testing.T) {
 	t.Parallel()
-	policy, m := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
+	policy, _ := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	l, err := New(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.SetLease(0, m, Lease{Limits: [3]Limits{{{8000, 5000}}}, Until: [2]int64{1e12, 1e12}})
+	l.SetLease(0, "b", Lease{Limits: [3]Limits{{{8000, 5000}}}, Until: [2]int64{1e12, 1e12}})
 	l.now = 2e9
 	policy, again := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(9000), Burst: 6000})
 	next, err := New(policy)

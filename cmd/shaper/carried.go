@@ -50,6 +50,13 @@ func (c *carried) Info() *kernel.About {
 	return &about
 }
 
+// now is what it is, and its policy.
+func (c *carried) now() (kernel.About, *dataplane.Policy) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.about, c.policy
+}
+
 // snapshot is all of one moment: no reload comes between.
 func (c *carried) snapshot() Snapshot {
 	c.lock.Lock()
@@ -86,8 +93,9 @@ const socketPrefix = "@shaper-tap:"
 
 // control is what others may ask of a shaper tap.
 type control struct {
-	list []*carried
-	stop func()
+	list    []*carried
+	stop    func()
+	changed func() error // after another policy
 }
 
 // Snapshot is a direction as it is.
@@ -125,6 +133,9 @@ func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
 		if sh.about.Direction == in.Direction {
 			*out, err = sh.Reload(policy.Policy, in.Label)
 		}
+	}
+	if err == nil {
+		err = c.changed()
 	}
 	return err
 }

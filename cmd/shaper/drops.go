@@ -10,13 +10,13 @@ func allDropped(s *sample) (sum dataplane.Count) {
 	for i := range s.stats {
 		sum = sum.Plus(s.stats[i].AllDropped())
 	}
-	sum.Packets += shared(s.queues)
+	sum.Packets += unassigned(s.queues)
 	return sum
 }
 
-// shared counts the packets that the qdisc dropped in queues that several
+// unassigned counts the packets that the qdisc dropped in queues that several
 // classes feed: no class counts them.
-func shared(queues []dataplane.QueueState) (packets int64) {
+func unassigned(queues []dataplane.QueueState) (packets int64) {
 	for _, q := range queues {
 		if q.Class == "" {
 			packets += q.Dropped
@@ -40,5 +40,5 @@ func behind(about *kernel.About, policy *dataplane.Policy, stats []dataplane.Cla
 	for i := range policy.Classes {
 		out = append(out, uncolored{policy.Classes[i].Name, stats[i].Behind.Packets})
 	}
-	return append(out, uncolored{"", shared(queues)})
+	return append(out, uncolored{"", unassigned(queues)})
 }

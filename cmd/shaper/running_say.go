@@ -39,8 +39,8 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 			p.printf("\n%s\n", policy.table(stats, r.colored))
 		}
 	}
-	if queues, err := sh.Queues(); err == nil && shared(queues) > 0 {
-		p.printf("%s more packets dropped in queues that several classes feed\n", grouped(shared(queues)))
+	if queues, err := sh.Queues(); err == nil && unassigned(queues) > 0 {
+		p.printf("%s more packets dropped in queues that several classes feed\n", grouped(unassigned(queues)))
 	}
 	switch {
 	case stays:

@@ -71,6 +71,7 @@ type carrying struct {
 	s      streams
 	notify notifier
 	board  *board // nil without --metrics
+	shares *shares
 }
 
 func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
@@ -119,7 +120,11 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, c.plane.Inside.Close(), c.plane.Outside.Close()) }()
-	control, err := serveControl(name, &control{c.list, stop})
+	if err := c.share(ctx); err != nil {
+		return err
+	}
+	defer c.shares.end()
+	control, err := serveControl(name, &control{c.list, stop, func() error { return c.share(ctx) }})
 	if err != nil {
 		return err
 	}
@@ -165,6 +170,21 @@ func (c *carrying) compile(memory int64) (*compiled, error) {
 	}
 	c.plane.Drain = f.drain
 	return policy, nil
+}
+
+// share has the meters of budgets on servers follow what they are given.
+func (c *carrying) share(ctx context.Context) (err error) {
+	var list []shareOf
+	var shapers []leaser
+	for _, sh := range c.list {
+		about, policy := sh.now()
+		list = append(list, shareOf{policy, hostName(about.Interface, about.Direction.String())})
+		shapers = append(shapers, sh.shaper)
+	}
+	if c.shares == nil {
+		c.shares = newShares(tap.Now, func(format string, args ...any) { fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...) })
+	}
+	return c.shares.follow(ctx, list, shapers)
 }
 
 // status is what the service manager shows.
@@ -249,7 +269,7 @@ func (c *carrying) again() error {
 		}
 		p.reloaded(sh.Info(), policy, changes)
 	}
-	return p.err
+	return errors.Join(c.share(context.Background()), p.err)
 }
 
 // observe reads each direction for the metrics.

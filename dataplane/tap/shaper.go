@@ -123,6 +123,22 @@ func (s *Shaper) Tokens(m *dataplane.Meter) (tc, te int64) {
 	return s.pipeline.Tokens(m)
 }
 
+// SetLease gives the meter of a budget on a server its limits from now on, as
+// dataplane.Pipeline does. Its times are those of Now.
+func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.pipeline.SetLease(Now(), budget, lease)
+	return nil
+}
+
+// Asked is dataplane.Pipeline.Asked.
+func (s *Shaper) Asked(budget string) ([3]uint64, error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.Asked(budget), nil
+}
+
 // Keys counts the keys of a meter of the policy; all zero where it has none, and
 // for another.
 func (s *Shaper) Keys(m *dataplane.Meter) meter.TableStats {

@@ -80,7 +80,8 @@ type Agent struct {
 	config  AgentConfig
 	members []*member
 
-	mu sync.Mutex // of what Status returns
+	turn sync.Mutex // of members: a call holds it
+	mu   sync.Mutex // of what Status returns
 }
 
 // member is a budget of the agent. The agent's goroutine owns it.
@@ -123,11 +124,15 @@ func instance() int64 {
 	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
 }
 
-// Bind gives the budgets their meters, in the order of NewAgent. They take the plans
-// of the moment. It must not be called while Run does.
+// Bind gives the budgets their meters, in the order of NewAgent, or nil where there is
+// none. They take the plans of the moment.
 func (a *Agent) Bind(meters []Meter) error {
+	a.turn.Lock()
+	defer a.turn.Unlock()
 	for i, m := range a.members {
-		m.meter = meters[i]
+		if m.meter = meters[i]; m.meter == nil {
+			continue
+		}
 		if err := m.meter.Apply(m.host.Plan()); err != nil {
 			return fmt.Errorf("budget %s: %w", m.Name, err)
 		}
@@ -202,6 +207,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // call is one call of all budgets.
 func (a *Agent) call(ctx context.Context) {
+	a.turn.Lock()
+	defer a.turn.Unlock()
 	requests := make([]lease.Request, len(a.members))
 	for i, m := range a.members {
 		var counts lease.Counts

@@ -131,6 +131,14 @@ func NewHost(name string, instance int64, t Terms) *Host {
 	}
 }
 
+// SetTerms changes the terms. Interval and Deadline must be the same.
+func (h *Host) SetTerms(t Terms) {
+	h.terms, h.request.Terms = t, t
+	for i, a := range h.plan.Phase {
+		h.plan.Phase[i] = a.Min(t.Size)
+	}
+}
+
 // Plan is what the host may use.
 func (h *Host) Plan() Plan { return h.plan }
 

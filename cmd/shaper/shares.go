@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+// leaser is a shaper in which the meters of budgets on servers follow leases.
+type leaser interface {
+	SetLease(budget string, l dataplane.Lease) error
+	Asked(budget string) ([3]uint64, error)
+}
+
+// shares keeps a process's shares of budgets on servers: an agent for each server and
+// interval, which runs until the end.
+type shares struct {
+	clock  func() int64
+	say    func(format string, args ...any)
+	lock   sync.Mutex // of what follows
+	agents []*sharing
+}
+
+// sharing is an agent with its budgets.
+type sharing struct {
+	*shared.Agent
+	server  shared.Server
+	budgets []shared.Budget
+	of      []int // by budget: the index of its shaper
+	stop    func()
+}
+
+// shareOf is a budget of the shaper of a policy, by a name that no other shaper has.
+type shareOf struct {
+	policy *dataplane.Policy
+	name   string
+}
+
+// newShares returns the shares of no shapers. Plans are in times of the clock; say is
+// told what an operator wants to know.
+func newShares(clock func() int64, say func(string, ...any)) *shares {
+	return &shares{clock: clock, say: say}
+}
+
+// follow has the meters of these shapers, which may have other policies than before,
+// follow their leases; a shaper is nil while it is gone. Budgets that stay keep their
+// shares. New ones get theirs before it returns, or their rescue share.
+func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	groups := group(list)
+	var added []*sharing
+	for _, g := range groups {
+		at := slices.IndexFunc(s.agents, func(a *sharing) bool {
+			return a.server == g.server && a.budgets[0].Terms.Interval == g.budgets[0].Terms.Interval
+		})
+		if at >= 0 {
+			g.Agent, g.stop = s.agents[at].Agent, s.agents[at].stop
+			if err := g.Replace(g.budgets); err != nil {
+				return err
+			}
+			continue
+		}
+		client, err := shared.Open(g.server)
+		if err == nil {
+			g.Agent, err = shared.NewAgent(client, g.budgets, shared.AgentConfig{Clock: s.clock, Notify: s.report})
+		}
+		if err != nil {
+			return err
+		}
+		added = append(added, g)
+	}
+	for _, a := range s.agents {
+		if !slices.ContainsFunc(groups, func(g *sharing) bool { return g.Agent == a.Agent }) {
+			a.end()
+		}
+	}
+	s.agents = groups
+	starting, end := context.WithTimeout(ctx, startTimeout)
+	defer end()
+	for _, g := range added {
+		g.begin(starting)
+	}
+	for _, a := range s.agents {
+		meters := make([]shared.Meter, len(a.budgets))
+		for i, b := range a.budgets {
+			if sh := shapers[a.of[i]]; sh != nil {
+				meters[i] = leasedMeter{sh, b.Name}
+			}
+		}
+		if err := a.Bind(meters); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin starts the agent. Until ctx ends it waits for its first shares.
+func (a *sharing) begin(ctx context.Context) {
+	_ = a.Start(ctx) // report tells of an error
+	running, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	a.stop = func() { cancel(); <-ended }
+	go func() {
+		defer close(ended)
+		a.Run(running)
+	}()
+}
+
+// end stops the agent, and gives back what its shapers held: they let nothing through
+// any more.
+func (a *sharing) end() {
+	a.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_ = a.Leave(ctx) // the lease ends all the same
+}
+
+// end is the end of all agents.
+func (s *shares) end() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for _, a := range s.agents {
+		a.end()
+	}
+	s.agents = nil
+}
+
+// startTimeout is how long a shaper waits for its first share: ten intervals of a
+// budget that has the default.
+const startTimeout = time.Second
+
+// group sorts the budgets on servers by server and interval.
+func group(list []shareOf) (out []*sharing) {
+	for i, sh := range list {
+		for _, m := range sh.policy.Budgets() {
+			if m.Budget.OnHost() {
+				continue
+			}
+			t := termsOf(m)
+			at := slices.IndexFunc(out, func(g *sharing) bool {
+				return g.server == shared.Server(m.Budget.Store) && g.budgets[0].Terms.Interval == t.Interval
+			})
+			if at < 0 {
+				at, out = len(out), append(out, &sharing{server: shared.Server(m.Budget.Store)})
+			}
+			g := out[at]
+			g.budgets = append(g.budgets, shared.Budget{Name: m.Budget.Name, Host: sh.name, Terms: t})
+			g.of = append(g.of, i)
+		}
+	}
+	return out
+}
+
+// Burst that a host without demand keeps if the budget has room for it: two packets.
+const (
+	floorBytes   = 2 * 1514
+	floorPackets = 2
+)
+
+// termsOf is what a budget on a server is to one of its meters.
+func termsOf(m *dataplane.Meter) lease.Terms {
+	b := m.Budget.Resolved()
+	t := lease.Terms{
+		Weight: int64(b.Weight), Floor: floorBytes, Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
+		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2),
+	}
+	if m.Packets {
+		t.Floor = floorPackets
+	}
+	for i, l := range dataplane.LimitsOf(m.Params) {
+		t.Size.Rate[i], t.Size.Burst[i] = l.Rate, l.Burst
+	}
+	_, t.Beside = m.Params.(meter.TRTCM4115)
+	return t
+}
+
+// hostName is the name of a shaper among those of its budgets: host, interface and
+// direction. Characters that no name has become underscores.
+func hostName(iface, direction string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-:@", r) {
+			return r
+		}
+		return '_'
+	}, host+":"+iface+":"+direction)
+}
+
+const leaveTimeout = time.Second
+
+// leasedMeter is the meter of a budget in a shaper.
+type leasedMeter struct {
+	leaser
+	budget string
+}
+
+// Apply has the meter follow a plan.
+func (m leasedMeter) Apply(p lease.Plan) error {
+	l := dataplane.Lease{Until: p.Until}
+	for i, a := range p.Phase {
+		for b := range a.Rate {
+			l.Limits[i][b] = dataplane.Limit{Rate: a.Rate[b], Burst: a.Burst[b]}
+		}
+	}
+	return m.SetLease(m.budget, l)
+}
+
+// Counts returns what the meter was asked for.
+func (m leasedMeter) Counts() (lease.Counts, error) {
+	c, err := m.Asked(m.budget)
+	return lease.Counts(c), err
+}
+
+// report tells an operator of an event, in a line.
+func (s *shares) report(e shared.Event) {
+	st := e.Status
+	share := func(a lease.Amounts) string { return describeRate(meter.BitRate(max(a.Rate[0], a.Rate[1])), false) }
+	switch e.Kind {
+	case shared.Joined:
+		s.say("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), counted(int(st.Hosts), "host", "hosts"))
+	case shared.Lost:
+		s.say("budget %s: %v: limited to the rescue share of %s", e.Budget, e.Err, share(st.Rescue))
+	case shared.Found:
+		s.say("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), counted(int(st.Hosts), "host", "hosts"))
+	case shared.Refused:
+		s.say("budget %s: %v", e.Budget, e.Err)
+	case shared.Failed:
+		s.say("budget %s: %v", e.Budget, e.Err)
+	case shared.Reset:
+		s.say("budget %s: the store had lost its state: shares grow again when all hosts have reported theirs", e.Budget)
+	case shared.Disagreed:
+		s.say("budget %s: %s gave a smaller size, which holds for all hosts: %s", e.Budget, st.Smallest, share(st.Size))
+	}
+}
+
+var errNoProcess = errors.New("a budget on a server needs a process that renews its share: run without --background")
+
+// onServer reports whether a policy has budgets on servers.
+func onServer(p *dataplane.Policy) bool {
+	for _, m := range p.Budgets() {
+		if !m.Budget.OnHost() {
+			return true
+		}
+	}
+	return false
+}
