@@ -169,8 +169,9 @@ type checkMeterJSON struct {
 	Packets bool              `json:"packets"`
 	Buckets []checkBucketJSON `json:"buckets"`
 	*checkKeysJSON
-	Envelope string `json:"envelope,omitempty"`
-	Rank     int    `json:"rank,omitempty"`
+	Envelope string           `json:"envelope,omitempty"`
+	Rank     int              `json:"rank,omitempty"`
+	Budget   *checkBudgetJSON `json:"budget,omitempty"`
 	checkWordsJSON
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
 // checkKeysJSON is of a meter for each key.
@@ -48,6 +49,23 @@ type checkFlowJSON struct {
 	EIRMax *checkRateJSON `json:"eirmax,omitempty"`
 }
 
+// checkBudgetJSON has only a name and a store, "host", if the budget is this host's.
+type checkBudgetJSON struct {
+	Name       string  `json:"name"`
+	Store      string  `json:"store"` // without a password
+	IntervalNS int64   `json:"interval_ns,omitempty"`
+	Rescue     float64 `json:"rescue,omitempty"` // of the budget, all hosts together
+	Weight     int     `json:"weight,omitempty"`
+}
+
+func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
+	if b.OnHost() {
+		return &checkBudgetJSON{Name: b.Name, Store: "host"}
+	}
+	r := b.Resolved()
+	return &checkBudgetJSON{b.Name, shared.Server(b.Store).String(), int64(r.Interval), float64(r.Rescue.Num) / float64(r.Rescue.Den), r.Weight}
+}
+
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	out := checkMeterJSON{Name: m.Name, Type: kindOf(m.Params), Aware: m.Aware, Packets: m.Packets, checkWordsJSON: wordsJSON(m.Params)}
 	for _, b := range policyfile.Buckets(m.Params) {
@@ -64,6 +82,9 @@ func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	}
 	if m.Envelope != nil {
 		out.Envelope, out.Rank = m.Envelope.Name, m.Rank
+	}
+	if m.Budget != nil {
+		out.Budget = budgetJSON(m.Budget)
 	}
 	return out
 }

@@ -23,7 +23,10 @@ type engine interface {
 // newEngine makes the engine that the flags ask for.
 func (f *replayFlags) newEngine(policy *compiled) (engine, error) {
 	if f.engine == "go" {
-		return goEngine{replay.Go{Pipeline: policy.pipeline}}, nil
+		return goEngine{replay.Go{Pipeline: policy.pipeline}, newAlone(policy)}, nil
+	}
+	if onServer(policy.Policy) {
+		return nil, usagef("--engine bpf has no store for budgets on servers: --engine go simulates one")
 	}
 	batch := 0
 	if f.report != "" {
@@ -52,7 +55,18 @@ func (e kernelEngine) Over(m *dataplane.Meter) (int, error) {
 }
 
 // goEngine is a pipeline as an engine, which cannot fail.
-type goEngine struct{ replay.Go }
+type goEngine struct {
+	replay.Go
+	store *alone
+}
+
+// Process is replay.Go's, in the time of the packets.
+func (e goEngine) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
+	if len(packets) > 0 {
+		e.store.until(packets[0].Time) // Batch is 1
+	}
+	return e.Go.Process(packets, verdicts)
+}
 
 func (e goEngine) Stats() ([]dataplane.ClassStats, error) { return e.Go.Stats(), nil }
 

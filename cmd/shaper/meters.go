@@ -9,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
 // kindOf names the algorithm of a meter that compiled.
@@ -32,7 +33,30 @@ func describeMeter(m *dataplane.Meter) string {
 	if m.Envelope != nil {
 		parts = append(parts, fmt.Sprintf("rank %d in envelope %s", m.Rank, m.Envelope.Name))
 	}
+	if m.Budget != nil {
+		parts = append(parts, describeBudget(m.Budget))
+	}
 	return strings.Join(parts, ", ")
+}
+
+// describeBudget says with whom a meter shares its budget.
+func describeBudget(b *dataplane.Budget) string {
+	if b.OnHost() {
+		return "budget " + b.Name + " of this host"
+	}
+	r := b.Resolved()
+	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s of all hosts together", b.Name, shared.Server(b.Store), r.Interval, portionOf(r.Rescue))
+	if r.Weight != 1 {
+		text += fmt.Sprintf(", weight %d", r.Weight)
+	}
+	return text
+}
+
+// portionOf writes a share, exactly.
+func portionOf(s dataplane.Share) string {
+	r := new(big.Rat).SetFrac64(s.Num*100, s.Den)
+	text := strings.TrimRight(r.FloatString(7), "0")
+	return strings.TrimSuffix(text, ".") + "%"
 }
 
 func describeParams(m *dataplane.Meter) []string {

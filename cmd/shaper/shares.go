@@ -207,16 +207,19 @@ type leasedMeter struct {
 	budget string
 }
 
-// Apply has the meter follow a plan.
-func (m leasedMeter) Apply(p lease.Plan) error {
+// leaseOf is a plan in the form of meters.
+func leaseOf(p lease.Plan) dataplane.Lease {
 	l := dataplane.Lease{Until: p.Until}
 	for i, a := range p.Phase {
 		for b := range a.Rate {
 			l.Limits[i][b] = dataplane.Limit{Rate: a.Rate[b], Burst: a.Burst[b]}
 		}
 	}
-	return m.SetLease(m.budget, l)
+	return l
 }
+
+// Apply has the meter follow a plan.
+func (m leasedMeter) Apply(p lease.Plan) error { return m.SetLease(m.budget, leaseOf(p)) }
 
 // Counts returns what the meter was asked for.
 func (m leasedMeter) Counts() (lease.Counts, error) {

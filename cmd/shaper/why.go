@@ -108,6 +108,7 @@ type witness struct {
 	*dataplane.Pipeline
 	policy  *compiled
 	number  int64
+	store   *alone
 	first   int64 // ns, stamp of packet 1
 	ahead   int64 // the packet whose stamp is the clock
 	waiting map[*dataplane.Queue]*backlog
@@ -123,7 +124,7 @@ type witness struct {
 
 func newWitness(policy *compiled, number int64) *witness {
 	return &witness{
-		Pipeline: policy.pipeline, policy: policy, number: number,
+		Pipeline: policy.pipeline, policy: policy, number: number, store: newAlone(policy),
 		waiting: map[*dataplane.Queue]*backlog{}, queues: map[*dataplane.Queue]backlog{},
 	}
 }
@@ -159,6 +160,7 @@ func (w *witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdi
 		if p.ID == 1 || p.Time > w.Now() {
 			w.ahead = p.ID
 		}
+		w.store.until(p.Time)
 		if p.ID == w.number {
 			w.look(p, v)
 		} else {

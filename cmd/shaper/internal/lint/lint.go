@@ -51,6 +51,7 @@ type linter struct {
 func Policy(f *policyfile.File, p *dataplane.Pipeline, o Options) []Finding {
 	l := &linter{File: f, Options: o, pipeline: p}
 	l.bursts()
+	l.budgets()
 	l.meters()
 	l.reached()
 	for i := range f.Policy.Classes {
