@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
 // metricsType is the Content-Type of Prometheus' text format.
@@ -28,6 +29,7 @@ var (
 	perCause  = with(perColor, "reason")
 	perStage  = with(perClass, "stage", "meter")
 	perBucket = with(perStage, "bucket")
+	perBudget = with(perShaper, "budget")
 )
 
 // families are in the order of the text.
@@ -54,6 +56,14 @@ var (
 	descBurst       = describe("shaper_burst", "Size of a bucket, or the limit, in bytes (packets if the meter counts packets).", perBucket)
 	descKeys        = describe("shaper_keys", "Keys in the per-key table; not counted in the kernel.", perStage)
 	descEvicted     = describe("shaper_keys_evicted_total", "Keys evicted from the per-key table.", perStage)
+	descShare       = describe("shaper_budget_share", "Rate that this host may use of a budget on a server, in bit/s (eighths of a packet per second if the meter counts packets).", with(perBudget, "bucket"))
+	descSize        = describe("shaper_budget_size", "Rate of the whole budget, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
+	descRescued     = describe("shaper_budget_rescued", "1 if the server does not answer and the host is limited to its rescue share.", perBudget)
+	descHosts       = describe("shaper_budget_hosts", "Hosts that share the budget, by the server's last reply.", perBudget)
+	descLate        = describe("shaper_budget_late_hosts", "Hosts of the budget that the server does not hear.", perBudget)
+	descCalls       = describe("shaper_budget_calls_total", "Calls of the server for the budget.", perBudget)
+	descLostCalls   = describe("shaper_budget_lost_calls_total", "Calls that the server did not answer in time.", perBudget)
+	descSmallest    = describe("shaper_budget_smallest", "1 if hosts disagree about the budget's size; the host with the smallest size, which holds.", with(perBudget, "host"))
 	descRefused     = describe("shaper_keys_refused_total", "Packets whose key found no room in the per-key table.", perStage)
 )
 
@@ -169,6 +179,27 @@ func (e exposition) collect(o *observation) {
 			}
 		}
 		e.meters(o, i)
+	}
+	for _, st := range o.shares {
+		e.share(&st, name, direction, st.Budget)
+	}
+}
+
+// share adds the samples of a budget on a server.
+func (e exposition) share(st *shared.Status, labels ...string) {
+	for i, bucket := range []string{"C", "E"} {
+		if st.Size.Rate[i] > 0 {
+			e.count(descShare, st.Share.Rate[i], with(labels, bucket)...)
+			e.count(descSize, st.Size.Rate[i], with(labels, bucket)...)
+		}
+	}
+	e.flag(descRescued, st.Rescued, labels...)
+	e.count(descHosts, st.Hosts, labels...)
+	e.count(descLate, st.Late, labels...)
+	e.count(descCalls, int64(st.Calls), labels...)
+	e.count(descLostCalls, int64(st.Lost), labels...)
+	if st.Smallest != "" {
+		e.count(descSmallest, 1, with(labels, st.Smallest)...)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
 // observation is one shaper at one moment, with all that its metrics need.
@@ -19,6 +20,7 @@ type observation struct {
 	effective   bool   // packets really go through the program
 	problem     string // why they do not
 	unconfirmed bool   // it rolls back unless confirmed
+	shares      []shared.Status
 }
 
 // observer reads shapers for a board. It belongs to the goroutine that owns the

@@ -125,6 +125,21 @@ func (a *sharing) end() {
 	_ = a.Leave(ctx) // the lease ends all the same
 }
 
+// of returns the state of the budgets of a shaper.
+func (s *shares) of(iface, direction string) (out []shared.Status) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	host := hostName(iface, direction)
+	for _, a := range s.agents {
+		for _, st := range a.Status() {
+			if st.Host == host {
+				out = append(out, st)
+			}
+		}
+	}
+	return out
+}
+
 // end is the end of all agents.
 func (s *shares) end() {
 	s.lock.Lock()

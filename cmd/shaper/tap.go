@@ -279,6 +279,7 @@ func (c *carrying) observe() (out []observation, err error) {
 		if err != nil {
 			return nil, err
 		}
+		o.shares = c.shares.of(o.about.Interface, o.about.Direction.String())
 		out = append(out, o)
 	}
 	return out, nil
