@@ -11,7 +11,7 @@ help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev
+	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server/bookworm-backports
 
 build: ## build bin/shaper
 	$(GO) build -o bin/shaper ./cmd/shaper

@@ -27,11 +27,13 @@ var rooms = []struct {
 	{"dataplane", []string{"marker", "meter", "queue"}},
 	{"queue", []string{"meter"}},
 	{"marker", []string{"meter"}},
+	{"meter/shared", []string{"meter"}},
 	{"meter", nil},
 	{"bpf", nil},
 }
 
-// TestRooms holds the direction of imports, and meter to the standard library.
+// TestRooms holds the direction of imports, meter to the standard library, and Redis
+// to meter/shared.
 func TestRooms(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...").Output()
 	if err != nil {
@@ -56,6 +58,8 @@ func TestRooms(t *testing.T) {
 				}
 			} else if room == "meter" && strings.Contains(i, ".") {
 				t.Errorf("%s imports %s: meter is for embedding and has the standard library alone", path, i)
+			} else if strings.HasPrefix(i, "github.com/redis/") && room != "meter/shared" && path != "cmd/shaper/internal/bench" {
+				t.Errorf("%s imports %s: only meter/shared knows Redis", path, i)
 			}
 		}
 	}

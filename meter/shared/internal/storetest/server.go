@@ -1,0 +1,411 @@
+package storetest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// programs are the servers that Each looks for, and how to install them.
+var programs = []struct{ name, install string }{
+	{"redis", "install redis-server"},
+	{"valkey", "install valkey-server"},
+}
+
+// Server is one running server.
+type Server struct {
+	Kind string // "redis" or "valkey"
+	Addr string // host:port
+	Port int
+
+	t       testing.TB
+	options options
+	dir     string
+	certs   *certs // nil without TLS
+
+	mu     sync.Mutex
+	proc   *process // the latest
+	client *redis.Client
+}
+
+// process is one run of a server.
+type process struct {
+	pid    int
+	ended  chan struct{} // closed when the process has been waited for
+	output *buffer
+}
+
+// Each runs f for every installed server, in subtests that run in parallel.
+func Each(t *testing.T, f func(t *testing.T, s *Server), opts ...Option) {
+	t.Helper()
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, start(t, p.name, opts...))
+		})
+	}
+}
+
+// Kinds returns the installed servers, "redis" and "valkey". It skips the test if
+// there is none.
+func Kinds(t testing.TB) []string {
+	t.Helper()
+	var kinds []string
+	for _, p := range programs {
+		if _, err := exec.LookPath(p.name + "-server"); err == nil {
+			kinds = append(kinds, p.name)
+		}
+	}
+	if kinds == nil {
+		need(t, programs[0].name)
+	}
+	return kinds
+}
+
+// Redis starts a Redis server.
+func Redis(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	return start(t, "redis", opts...)
+}
+
+// Valkey starts a Valkey server.
+func Valkey(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	return start(t, "valkey", opts...)
+}
+
+// Start starts a server of a kind that Kinds returns.
+func Start(t testing.TB, kind string, opts ...Option) *Server {
+	t.Helper()
+	return start(t, kind, opts...)
+}
+
+func need(t testing.TB, kind string) {
+	t.Helper()
+	if _, err := exec.LookPath(kind + "-server"); err == nil {
+		return
+	}
+	missing := "this test needs a server: "
+	for _, p := range programs {
+		if p.name == kind {
+			missing += p.install
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+}
+
+func start(t testing.TB, kind string, opts ...Option) *Server {
+	t.Helper()
+	need(t, kind)
+	s := &Server{Kind: kind, Port: reserve(t), t: t, dir: t.TempDir()}
+	s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port))
+	for _, o := range opts {
+		o(&s.options)
+	}
+	if s.options.tls {
+		s.certs = makeCerts(t, s.dir)
+	}
+	t.Cleanup(func() {
+		if s.client != nil {
+			_ = s.client.Close()
+		}
+		s.Kill()
+	})
+	s.write()
+	s.launch()
+	return s
+}
+
+// write writes the server's configuration file. A Sentinel rewrites its own.
+func (s *Server) write() {
+	if err := os.WriteFile(s.config(), []byte(s.lines()), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Server) config() string { return filepath.Join(s.dir, "server.conf") }
+
+// launch starts the process and waits until it answers.
+func (s *Server) launch() {
+	s.t.Helper()
+	args := []string{s.config()}
+	if s.options.sentinel {
+		args = append(args, "--sentinel")
+	}
+	p, err := spawn(s.Kind+"-server", args...)
+	if err != nil {
+		s.t.Fatalf("start %s: %v", s.Kind, err)
+	}
+	s.mu.Lock()
+	s.proc = p
+	s.mu.Unlock()
+	Until(s.t, s.Kind+" answers", func() bool {
+		select {
+		case <-p.ended:
+			s.t.Fatalf("%s ended at its start:\n%s", s.Kind, p.output)
+		default:
+		}
+		return s.answers()
+	})
+}
+
+// spawn starts a process that the kernel kills when this one dies. It does so when
+// the thread ends that started it, so one thread stays for the process.
+func spawn(name string, args ...string) (*process, error) {
+	p := &process{ended: make(chan struct{}), output: new(buffer)}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd := exec.Command(name, args...)
+		cmd.Stdout, cmd.Stderr = p.output, p.output
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+		err := cmd.Start()
+		if err == nil {
+			p.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(p.ended)
+	}()
+	return p, <-started
+}
+
+// answers says whether the server answers PING: with PONG, or with an error that
+// does not say that it is loading.
+func (s *Server) answers() bool {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return false
+	}
+	if s.certs != nil {
+		conn = tls.Client(conn, s.certs.client())
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return err == nil && !strings.HasPrefix(line, "-LOADING")
+}
+
+// PID is the process id of the running server.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc.pid
+}
+
+// Output is what the running server has printed.
+func (s *Server) Output() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc.output.String()
+}
+
+// Kill ends the server by SIGKILL. When it returns, the port refuses connections.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	p := s.proc
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	<-p.ended
+}
+
+// Restart ends the server by SIGKILL and starts it again on its port. It keeps its
+// data only with the option Persist.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	s.launch()
+}
+
+// Pause stops the server by SIGSTOP: its connections stay open and nothing answers.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	Until(s.t, s.Kind+" stops", func() bool { return s.state() == "T" })
+}
+
+// Resume continues a server that Pause stopped.
+func (s *Server) Resume() {
+	s.t.Helper()
+	s.signal(syscall.SIGCONT)
+}
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := syscall.Kill(s.PID(), sig); err != nil {
+		s.t.Fatalf("%v to %s: %v", sig, s.Kind, err)
+	}
+}
+
+// state is the process state of proc(5), such as "S" or "T".
+func (s *Server) state() string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
+	if err != nil {
+		return ""
+	}
+	_, after, _ := bytes.Cut(stat, []byte(") "))
+	return string(after[:1])
+}
+
+// Flush deletes all data.
+func (s *Server) Flush() {
+	s.t.Helper()
+	if err := s.Client().FlushAll(context.Background()).Err(); err != nil {
+		s.t.Fatalf("FLUSHALL: %v", err)
+	}
+}
+
+// Client is a client of the default user, which is closed when the test ends. It
+// heeds the deadline of a context, and retries as go-redis does, but dials only once
+// each time.
+func (s *Server) Client() *redis.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil {
+		s.client = redis.NewClient(s.Options())
+	}
+	return s.client
+}
+
+// Options are those of Client.
+func (s *Server) Options() *redis.Options {
+	return &redis.Options{
+		Addr: s.Addr, Password: s.options.password, TLSConfig: s.TLS(),
+		ContextTimeoutEnabled: true, DialerRetries: 1, DisableIdentity: true,
+	}
+}
+
+// busPort is the port that the nodes of a cluster talk by.
+func (s *Server) busPort() int {
+	for _, line := range s.options.lines {
+		if port, ok := strings.CutPrefix(line, "cluster-port "); ok {
+			n, _ := strconv.Atoi(port)
+			return n
+		}
+	}
+	return s.Port + 10_000
+}
+
+// URL is how a program reaches the server as its default user.
+func (s *Server) URL() string { return s.URLOf("", s.options.password) }
+
+// URLOf is how a program reaches the server as a user of the option User.
+func (s *Server) URLOf(user, password string) string {
+	u := url.URL{Scheme: "redis", Host: s.Addr}
+	if s.certs != nil {
+		u.Scheme = "rediss"
+	}
+	if password != "" {
+		u.User = url.UserPassword(user, password)
+	}
+	return u.String()
+}
+
+// TLS is a client's configuration that trusts the server, or nil without the option
+// TLS.
+func (s *Server) TLS() *tls.Config {
+	if s.certs == nil {
+		return nil
+	}
+	return s.certs.client()
+}
+
+// Info is one field of INFO, or "" if there is none or the server does not answer.
+func (s *Server) Info(section, field string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	info, _ := s.Client().Info(ctx, section).Result()
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == field {
+			return value
+		}
+	}
+	return ""
+}
+
+// Until polls until the condition holds. It fails the test after a minute.
+func Until(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for end, wait := time.Now().Add(time.Minute), time.Millisecond; !condition(); wait = min(2*wait, 20*time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for a minute: %s", what)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// reserve returns a free port that stays the test's until it ends. A bound socket that
+// does not listen holds it: the kernel gives the port to nobody who asks for any port,
+// and to a server that asks for this one.
+func reserve(t testing.TB) int {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	err = errors.Join(
+		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), // after Bind, which would share the port
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.(*syscall.SockaddrInet4).Port
+}
+
+// buffer is what a process prints.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

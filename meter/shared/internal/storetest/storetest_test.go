@@ -1,0 +1,253 @@
+package storetest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/internal/storetest"
+	"github.com/redis/go-redis/v9"
+)
+
+var ctx = context.Background()
+
+// TestServer has each way to end, stop and configure a server do what it says.
+func TestServer(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		c := s.Client()
+		must(t, c.Set(ctx, "k", "v", 0).Err())
+		s.Restart()
+		if n := size(t, c); n != 0 {
+			t.Errorf("%d keys after a restart without Persist, want 0", n)
+		}
+		must(t, c.Set(ctx, "k", "v", 0).Err())
+		s.Flush()
+		if n := size(t, c); n != 0 {
+			t.Errorf("%d keys after Flush, want 0", n)
+		}
+
+		s.Pause()
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if err := c.Ping(short).Err(); !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(err) {
+			t.Errorf("PING to a paused server: %v, want a timeout", err)
+		}
+		s.Resume()
+		must(t, c.Ping(ctx).Err())
+
+		pid := s.PID()
+		s.Kill()
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("signal 0 to a killed server: %v, want ESRCH", err)
+		}
+		if err := c.Ping(ctx).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("PING to a killed server: %v, want ECONNREFUSED", err)
+		}
+	})
+}
+
+// TestOptions has a password, a user, TLS, persistence and a limit of memory at once.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	opts := []storetest.Option{
+		storetest.Password("secret"), storetest.User("anna", "word", "~a*", "+get", "+auth", "+hello"),
+		storetest.TLS(), storetest.Persist(), storetest.MaxMemory("3mb"),
+	}
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		c := s.Client()
+		must(t, c.Set(ctx, "k", "v", 0).Err())
+		s.Restart()
+		if n := size(t, c); n != 1 {
+			t.Errorf("%d keys after a restart with Persist, want 1", n)
+		}
+		o, err := redis.ParseURL(s.URLOf("anna", "word"))
+		must(t, err)
+		o.TLSConfig.RootCAs = s.TLS().RootCAs
+		anna := redis.NewClient(o)
+		defer anna.Close()
+		if err := anna.Get(ctx, "a").Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("GET of the user's own key: %v", err)
+		}
+		if err := anna.Get(ctx, "k").Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+			t.Errorf("GET of another key: %v, want NOPERM", err)
+		}
+		var full error
+		for i := 0; i < 100 && full == nil; i++ {
+			full = c.Set(ctx, fmt.Sprint("large", i), make([]byte, 100_000), 0).Err()
+		}
+		if full == nil || !strings.HasPrefix(full.Error(), "OOM") {
+			t.Errorf("10 MB in 3 MB: %v, want OOM", full)
+		}
+	}, opts...)
+}
+
+// TestSentinel has Sentinels replace a killed primary by its replica.
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
+		must(t, primary.Client().Set(ctx, "k", "v", 0).Err())
+		replica := storetest.Replica(t, primary)
+		if n := size(t, replica.Client()); n != 1 {
+			t.Errorf("%d keys on the replica, want 1", n)
+		}
+		if err := replica.Client().Set(ctx, "k", "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
+			t.Errorf("SET on a replica: %v, want READONLY", err)
+		}
+		sentinels := storetest.Sentinel(t, primary, 3)
+		if got := sentinels.Primary(); got != primary.Addr {
+			t.Errorf("primary %q, want %q", got, primary.Addr)
+		}
+		primary.Kill()
+		sentinels.Failover(primary)
+		if got := sentinels.Primary(); got != replica.Addr {
+			t.Errorf("primary after failover %q, want %q", got, replica.Addr)
+		}
+		storetest.Until(t, "replica is the primary", func() bool { return replica.Role() == "master" })
+		c := redis.NewFailoverClient(sentinels.Options())
+		defer c.Close()
+		must(t, c.Set(ctx, "k", "v", 0).Err())
+	}, storetest.Password("secret"))
+}
+
+// TestCluster has a cluster take keys, move a slot and fail over.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	for _, kind := range storetest.Kinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			nodes := storetest.Cluster(t, kind, 3, storetest.Password("secret"))
+			c := nodes.Client()
+			for i := range 30 {
+				must(t, c.Set(ctx, fmt.Sprint("key", i), "v", 0).Err())
+			}
+			slot := nodes.Slot("key1")
+			from, to := nodes.Owner(slot)
+			nodes.Begin(slot, to)
+			if err := from.Client().Get(ctx, "{key1}absent").Err(); err == nil || !strings.HasPrefix(err.Error(), "ASK") {
+				t.Errorf("GET of a key that is not there while its slot moves: %v, want ASK", err)
+			}
+			nodes.Move(slot, to)
+			if err := from.Client().Get(ctx, "key1").Err(); err == nil || !strings.HasPrefix(err.Error(), "MOVED") {
+				t.Errorf("GET of a moved key: %v, want MOVED", err)
+			}
+			must(t, c.Get(ctx, "key1").Err())
+
+			nodes.Primaries[0].Kill()
+			storetest.Until(t, "replica takes over", func() bool { return nodes.Replicas[0].Role() == "master" })
+			storetest.Until(t, "all slots can be read", func() bool {
+				for i := range 30 {
+					if err := c.Get(ctx, fmt.Sprint("key", i)).Err(); err != nil && !errors.Is(err, redis.Nil) {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// TestProxy has each fault of a proxy in front of an echo server.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	echo, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer echo.Close()
+	go func() {
+		for {
+			c, err := echo.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	p := storetest.Proxy(t, echo.Addr().String())
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", p.Addr)
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	// ask returns the echo of a word, or the error that reading it had within so long.
+	ask := func(c net.Conn, word string, within time.Duration) (string, error) {
+		_, err := c.Write([]byte(word))
+		if err != nil {
+			return "", err
+		}
+		_ = c.SetReadDeadline(time.Now().Add(within))
+		b := make([]byte, len(word))
+		_, err = io.ReadFull(c, b)
+		return string(b), err
+	}
+	c := dial()
+	if got, err := ask(c, "passes", time.Minute); got != "passes" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, d := range []storetest.Direction{storetest.ToServer, storetest.ToClient, storetest.Both} {
+		p.Stall(d)
+		if _, err := ask(c, "late", 20*time.Millisecond); !os.IsTimeout(err) {
+			t.Errorf("direction %d stalled: %v, want a timeout", d, err)
+		}
+		p.Heal()
+		if got, err := ask(c, "!", time.Minute); got != "l" || err != nil {
+			t.Errorf("direction %d healed: %q, %v, want the bytes that were late", d, got, err)
+		}
+		rest := make([]byte, 4)
+		if _, err := io.ReadFull(c, rest); !bytes.Equal(rest, []byte("ate!")) {
+			t.Errorf("direction %d healed: %q, %v", d, rest, err)
+		}
+
+		p.Cut(d)
+		lossy := dial()
+		if _, err := ask(lossy, "lost", 20*time.Millisecond); !os.IsTimeout(err) {
+			t.Errorf("direction %d cut: %v, want a timeout", d, err)
+		}
+		p.Heal()
+		if _, err := ask(lossy, "!", time.Minute); err == nil || os.IsTimeout(err) {
+			t.Errorf("direction %d healed: %v, want a closed connection", d, err)
+		}
+	}
+	c = dial()
+	p.Delay(storetest.ToServer, 30*time.Millisecond)
+	begin := time.Now()
+	if _, err := ask(c, "slow", time.Minute); err != nil || time.Since(begin) < 30*time.Millisecond {
+		t.Errorf("%v after %v, want 30 ms at least", err, time.Since(begin))
+	}
+	p.Refuse()
+	if _, err := ask(c, "refused", time.Minute); err == nil {
+		t.Error("an open connection passes bytes after Refuse")
+	}
+	if _, err := ask(dial(), "refused", time.Minute); err == nil {
+		t.Error("a new connection passes bytes after Refuse")
+	}
+	p.Heal()
+	if got, err := ask(dial(), "healed", time.Minute); got != "healed" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n := p.Accepted(); n != 7 {
+		t.Errorf("%d connections accepted, want 7", n)
+	}
+}
+
+func size(t *testing.T, c *redis.Client) int64 {
+	t.Helper()
+	n, err := c.DBSize(ctx).Result()
+	must(t, err)
+	return n
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
