@@ -1,9 +1,9 @@
 package shared
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -55,7 +55,7 @@ const dialTimeout = 3 * time.Second
 func Open(s Server) (redis.UniversalClient, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		return nil, errors.New("open the store: the URL cannot be parsed")
+		return nil, s.fail(err)
 	}
 	q := u.Query()
 	tlsConfig, err := s.tls(u.Hostname())
@@ -72,45 +72,35 @@ func Open(s Server) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, s.fail(err)
 		}
-		o.MaxRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, true, dialTimeout
-		o.TLSConfig = pick(o.TLSConfig, tlsConfig)
-		if password != "" {
-			o.Password = password
-		}
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, 1, true, dialTimeout
+		o.TLSConfig, o.Password = pick(o.TLSConfig, tlsConfig), cmp.Or(password, o.Password)
 		return redis.NewFailoverClient(o), nil
 	case q.Has("addr"):
 		o, err := redis.ParseClusterURL(s.URL)
 		if err != nil {
 			return nil, s.fail(err)
 		}
-		o.MaxRetries, o.MaxRedirects, o.ContextTimeoutEnabled, o.DialTimeout = -1, -1, true, dialTimeout
-		o.TLSConfig = pick(o.TLSConfig, tlsConfig)
-		if password != "" {
-			o.Password = password
-		}
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, 1, true, dialTimeout
+		o.TLSConfig, o.Password = pick(o.TLSConfig, tlsConfig), cmp.Or(password, o.Password)
+		o.ClusterStateReloadInterval = time.Second // by default a minute without a dead primary's slots
 		return redis.NewClusterClient(o), nil
 	}
 	o, err := redis.ParseURL(s.URL)
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	o.MaxRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, true, dialTimeout
-	o.TLSConfig = pick(o.TLSConfig, tlsConfig)
-	if password != "" {
-		o.Password = password
-	}
+	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, 1, true, dialTimeout
+	o.TLSConfig, o.Password = pick(o.TLSConfig, tlsConfig), cmp.Or(password, o.Password)
 	return redis.NewClient(o), nil
 }
 
-// fail is an error of the parser, which may repeat parts of the URL.
+// fail says what is wrong with the URL, unless it may hold a password.
 func (s Server) fail(err error) error {
-	text := err.Error()
-	if u, e := url.Parse(s.URL); e == nil {
-		if p, ok := u.User.Password(); ok && p != "" {
-			text = strings.ReplaceAll(text, p, "…")
-		}
+	why := "it cannot be read; the characters of a password that mean something in a URL, such as @ / : # %, must be percent-encoded"
+	if !strings.Contains(s.URL, "@") {
+		why = strings.TrimPrefix(err.Error(), "redis: ")
 	}
-	return fmt.Errorf("open %v: %s", s, text)
+	return fault("URL", "of the store: %s: want redis://user:password@host:port/database, or rediss:// with TLS", why)
 }
 
 // pick is the configuration for TLS if the URL asks for it.

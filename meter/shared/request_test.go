@@ -12,8 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// handed is store.lua with the time and the replication ID as arguments.
-func handed(t *testing.T) *redis.Script {
+// handedLeases is store.lua with the time and the replication ID as arguments.
+func handedLeases(t *testing.T) *redis.Script {
 	text := storeScript
 	for _, change := range [][2]string{
 		{"local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]", "local now = tonumber(ARGV[#ARGV - 2])"},
@@ -32,7 +32,7 @@ func handed(t *testing.T) *redis.Script {
 func TestScriptAgainstStore(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-		client, script := s.Client(), handed(t)
+		client, script := s.Client(), handedLeases(t)
 		calls := map[string]int{}
 		for seed := range uint64(40) {
 			r := rand.New(rand.NewPCG(seed, 7))

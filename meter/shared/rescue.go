@@ -1,0 +1,149 @@
+package shared
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+const (
+	rescueKeys   = 1 << 16 // keys of a limit that have a local meter of their own
+	rescueShards = 1 << 6
+	rescueLog    = 1 << 20 // entries of all of them
+)
+
+// rescue decides while the store is lost: a meter for each key, of a share of the limit.
+// Keys that find no room share one.
+type rescue struct {
+	meters *meter.Shards[string]
+}
+
+// makeRescue makes the local meters of a limit with FailRescue.
+func (l *Limiter) makeRescue() error {
+	share := l.limit.Share
+	switch {
+	case l.limit.Fail > FailRescue:
+		return fault("Fail", "%d is not one of FailClosed, FailOpen and FailRescue", l.limit.Fail)
+	case l.limit.Fail != FailRescue && share != 0:
+		return fault("Share", "of %v needs FailRescue", share)
+	case l.limit.Fail != FailRescue:
+		return nil
+	case !(share > 0 && share <= 1):
+		return fault("Share", "of %v is not above 0 and at most 1: what is this process's part of the limit while the store is lost?", share)
+	}
+	part, _ := new(big.Rat).SetString(strconv.FormatFloat(share, 'g', -1, 64)) // 0.1 is 1/10
+	burst := new(big.Int).Mul(big.NewInt(l.most), part.Num())
+	most := burst.Quo(burst, part.Denom()).Int64()
+	if most < 1 {
+		return fault("Share", "of %v leaves less than 1 of %d: use a larger share, or FailClosed", share, l.most)
+	}
+	keys := rescueKeys
+	var params Params
+	switch p := l.limit.Params.(type) {
+	case meter.TokenBucket:
+		params = meter.GCRA{Rate: p.Rate, Burst: most}
+	case meter.GCRA:
+		params = meter.GCRA{Rate: p.Rate, Burst: most}
+	case meter.FixedWindow:
+		params = meter.FixedWindow{Limit: most, Window: p.Window}
+	case meter.SlidingCounter:
+		params = meter.SlidingCounter{Limit: most, Window: p.Window}
+	case meter.SlidingLog:
+		params = meter.SlidingLog{Limit: most, Window: p.Window, Entries: p.Entries}
+		keys = min(keys, max(rescueLog/p.Entries, rescueShards))
+	}
+	if p, ok := params.(meter.GCRA); ok {
+		// In so many periods comes a whole number of tokens.
+		bytes, period := new(big.Int).Mul(big.NewInt(p.Rate.Bytes), part.Num()), new(big.Int).Mul(big.NewInt(int64(p.Rate.Period)), part.Denom())
+		r := new(big.Rat).SetFrac(bytes, period)
+		if !r.Num().IsInt64() || !r.Denom().IsInt64() {
+			return fault("Share", "of %v has too many digits for this Rate", share)
+		}
+		p.Rate = meter.Rate{Bytes: r.Num().Int64(), Period: time.Duration(r.Denom().Int64())}
+		params = p
+	}
+	profile, err := params.Profile()
+	if err != nil {
+		return fault("Share", "of %v: %v", share, err)
+	}
+	// Idle: who sprays keys gains no burst by having others forgotten.
+	meters, err := meter.NewShards[string](profile, meter.TableConfig{Keys: keys, Idle: true}, rescueShards)
+	if err != nil {
+		return fault("Share", "of %v: %v", share, err)
+	}
+	l.rescue = &rescue{meters}
+	return nil
+}
+
+// without decides about a request without the store, because of an error. It takes nothing
+// unless it is taking.
+func (s *Store) without(r Request, err error, taking bool) Decision {
+	l := r.Limiter
+	d := Decision{Time: time.Now(), Err: err}
+	switch l.limit.Fail {
+	case FailOpen:
+		d.Source, d.Allowed, d.Taken, d.Remaining = FromOpen, true, r.N, l.most
+	case FailRescue:
+		d.Source = FromRescue
+		l.rescue.decide(&d, l.key(r.Budget, r.Key), r.N, r.Part, taking)
+	default:
+		d.Source, d.Allowed = FromClosed, r.N == 0
+		d.RetryAfter, d.ResetAfter = s.config.Retry, s.config.Retry
+	}
+	return d
+}
+
+// allWithout decides about requests of which all or none pass, without the store. If another
+// goroutine takes what was there meanwhile, nothing passes, and what was taken of other
+// limits is lost: never is more taken than a share.
+func (s *Store) allWithout(requests []Request, err error) []Decision {
+	decisions := make([]Decision, len(requests))
+	all := true
+	for _, taking := range []bool{false, true} {
+		for i, r := range requests {
+			decisions[i] = s.without(r, err, taking)
+			all = all && decisions[i].Allowed
+		}
+		if !all {
+			break
+		}
+	}
+	for i := range decisions {
+		decisions[i].Allowed = all
+		if !all {
+			decisions[i].Taken = 0
+		}
+	}
+	return decisions
+}
+
+// decide decides by the meter of a key.
+func (m *rescue) decide(d *Decision, key string, n int64, part, taking bool) {
+	now := meter.Now()
+	m.meters.Do(key, func(t *meter.Table[string]) {
+		take := n
+		if part {
+			take = min(n, t.Decide(key, now, 0).Remaining)
+		}
+		fits := t.Peek(key, now, whole(take), meter.Green) == meter.Green
+		if fits && taking {
+			t.Color(key, now, whole(take), meter.Green)
+			d.Taken = take
+		}
+		d.Allowed = fits && take == n
+		after := t.Decide(key, now, 0)
+		d.Remaining, d.ResetAfter = after.Remaining, after.ResetAfter
+		if !d.Allowed {
+			var ever bool
+			if d.RetryAfter, ever = t.RetryAfter(key, now, whole(n-d.Taken)); !ever {
+				d.RetryAfter = meter.Never
+			}
+		}
+	})
+}
+
+// whole is n as an int, which may be shorter: it is above all limits then.
+func whole(n int64) int { return int(min(n, math.MaxInt)) }

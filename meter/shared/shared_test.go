@@ -1,0 +1,381 @@
+package shared
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/internal/storetest"
+	"github.com/redis/go-redis/v9"
+)
+
+var ctx = context.Background()
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// store returns a store of a client, which ends with the test. No call of it ends at its
+// deadline only because the machine is busy.
+func store(t testing.TB, client redis.UniversalClient, config Config) *Store {
+	t.Helper()
+	if config.Deadline == 0 {
+		config.Deadline = 10 * time.Second
+	}
+	s, err := New(client, config)
+	must(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func limiter(t testing.TB, s *Store, l Limit) *Limiter {
+	t.Helper()
+	made, err := s.Limiter(l)
+	must(t, err)
+	return made
+}
+
+// family has a limit of each kind, of 5 in 10 s.
+var family = []Params{
+	meter.GCRA{Rate: meter.Every(2 * time.Second), Burst: 5},
+	meter.TokenBucket{Rate: meter.Every(2 * time.Second), Burst: 5},
+	meter.FixedWindow{Limit: 5, Window: 10 * time.Second},
+	meter.SlidingCounter{Limit: 5, Window: 10 * time.Second},
+	meter.SlidingLog{Limit: 5, Window: 10 * time.Second, Entries: 5},
+}
+
+// TestDecide decides by the server's clock.
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		s := store(t, server.Client(), Config{})
+		for i, p := range family {
+			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			before := time.Now()
+			d, err := l.Decide(ctx, "customer-42", 3)
+			must(t, err)
+			if !d.Allowed || d.Taken != 3 || d.Remaining != 2 || d.RetryAfter != 0 || d.Source != FromStore || d.Err != nil {
+				t.Errorf("%T: 3 of 5: %+v", p, d)
+			}
+			if d.Time.Before(before.Add(-time.Millisecond)) || d.Time.After(time.Now().Add(time.Millisecond)) {
+				t.Errorf("%T: time %v, not after %v", p, d.Time, before)
+			}
+			d, err = l.Decide(ctx, "customer-42", 3)
+			must(t, err)
+			if d.Allowed || d.Taken != 0 || d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 20*time.Second || d.ResetAfter < d.RetryAfter {
+				t.Errorf("%T: 3 of 2: %+v", p, d)
+			}
+			d, err = l.TakeUpTo(ctx, "customer-42", 9)
+			must(t, err)
+			if d.Allowed || d.Taken != 2 || d.Remaining != 0 || d.RetryAfter != meter.Never {
+				t.Errorf("%T: up to 9 of 2: %+v", p, d)
+			}
+			d, err = l.Decide(ctx, "customer-43", 6)
+			must(t, err)
+			if d.Allowed || d.RetryAfter != meter.Never || d.Remaining != 5 || d.ResetAfter != 0 {
+				t.Errorf("%T: 6 of 5: %+v", p, d)
+			}
+		}
+	})
+}
+
+// TestKeys has one key for each limit of a budget, in one slot, which expires when it means
+// nothing. A refusal makes no key.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		c := server.Client()
+		s := store(t, c, Config{})
+		slots := map[int64]bool{}
+		for i, p := range family {
+			server.Flush()
+			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			d, err := l.Decide(ctx, "customer-42", 6)
+			must(t, err)
+			if keys := c.Keys(ctx, "*").Val(); len(keys) != 0 || d.Allowed {
+				t.Errorf("%T: keys %q after a refusal", p, keys)
+			}
+			for range 2 {
+				d, err = l.Decide(ctx, "customer-42", 1)
+				must(t, err)
+			}
+			keys := c.Keys(ctx, "*").Val()
+			if len(keys) != 1 || keys[0] != l.key("customer-42", "") {
+				t.Fatalf("%T: keys %q, want one", p, keys)
+			}
+			slots[c.ClusterKeySlot(ctx, keys[0]).Val()] = true
+			expires := time.UnixMilli(c.PExpireTime(ctx, keys[0]).Val().Milliseconds())
+			if after := expires.Sub(d.Time.Add(d.ResetAfter)); after < 0 || after > 3*time.Millisecond {
+				t.Errorf("%T: the key expires %v after it means nothing, want 0 to 3 ms", p, after)
+			}
+		}
+		short := limiter(t, s, Limit{Name: "short", Params: meter.GCRA{Rate: meter.Every(20 * time.Millisecond), Burst: 1}})
+		_, err := short.Decide(ctx, "customer-42", 1)
+		must(t, err)
+		storetest.Until(t, "key expires", func() bool { return c.Exists(ctx, short.key("customer-42", "")).Val() == 0 })
+		if d, err := short.Decide(ctx, "customer-42", 1); err != nil || !d.Allowed {
+			t.Errorf("after the key expired: %+v, %v", d, err)
+		}
+		if server.Info("server", "redis_mode") == "standalone" && len(slots) > 1 {
+			t.Errorf("limits of one budget are in %d slots", len(slots))
+		}
+	}, storetest.Config("cluster-enabled no"))
+}
+
+// TestEach decides about many keys of many limits in few calls.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		s := store(t, server.Client(), Config{})
+		var limiters []*Limiter
+		for i, p := range family {
+			limiters = append(limiters, limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p}))
+		}
+		var requests []Request
+		for i := range 300 {
+			for _, l := range limiters {
+				requests = append(requests, Request{Limiter: l, Budget: fmt.Sprint("customer-", i%7), Key: fmt.Sprint(i), N: int64(i % 7)})
+			}
+		}
+		must(t, server.Client().ScriptFlush(ctx).Err())
+		before := calls(server)
+		decisions, err := s.Each(ctx, requests)
+		must(t, err)
+		for i, d := range decisions {
+			if n := requests[i].N; d.Err != nil || d.Allowed != (n <= 5) || d.Taken != n*btoi(n <= 5) {
+				t.Fatalf("%+v: %+v", requests[i], d)
+			}
+		}
+		// Two of each limit, of which none knew its script the first time.
+		if made := calls(server) - before; made != 2*2*len(limiters) {
+			t.Errorf("%d calls, want %d", made, 2*2*len(limiters))
+		}
+
+		same := Request{Limiter: limiters[0], Budget: "same", N: 2, Part: true}
+		decisions, err = s.Each(ctx, []Request{same, same, same, same})
+		must(t, err)
+		var taken []int64
+		for _, d := range decisions {
+			taken = append(taken, d.Taken)
+		}
+		if want := []int64{2, 2, 1, 0}; !reflect.DeepEqual(taken, want) {
+			t.Errorf("2 of the same 5 four times: took %v, want %v", taken, want)
+		}
+	})
+}
+
+func btoi(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// calls is how many scripts a server was asked to run, also in vain.
+func calls(server *storetest.Server) int {
+	n := 0
+	for _, command := range []string{"evalsha", "eval"} {
+		stat := server.Info("commandstats", "cmdstat_"+command)
+		var made int
+		_, _ = fmt.Sscanf(stat, "calls=%d", &made)
+		n += made
+	}
+	return n
+}
+
+// TestAll takes from several limits or from none, as meters do of which each is asked first.
+func TestAll(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		outcomes := [2]int{}
+		for i := range 30 {
+			v := newVirtual(t, server, 1_795_000_000_000_000+random.Int64N(1e12))
+			var twins []*twin
+			for j := 0; j < 1+random.IntN(5); {
+				p := randomParams(random)
+				if _, err := v.Limiter(Limit{Name: "try", Params: p}); err == nil {
+					twins = append(twins, v.twin(fmt.Sprintf("all%d-%d", i, j), p))
+					j++
+				}
+			}
+			for range 30 {
+				if v.us > 4e15 {
+					break
+				}
+				var requests []Request
+				all := true
+				for _, tw := range twins {
+					v.pass(tw, random)
+					n := random.Int64N(min(tw.l.most, 1<<40)/2 + 2)
+					requests = append(requests, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: n})
+					all = all && tw.m.Peek(v.us*1000, int(n), meter.Green) == meter.Green
+				}
+				decisions, err := v.All(ctx, requests)
+				must(t, err)
+				for j, tw := range twins {
+					n := requests[j].N
+					want := Decision{}
+					if all {
+						tw.m.Color(v.us*1000, int(n), meter.Green)
+						want.Taken = n
+					}
+					d := decisions[j]
+					if d.Allowed != all {
+						t.Fatalf("seed %d: %+v: allowed %v, want %v", seed, requests[j], d.Allowed, all)
+					}
+					d.Allowed = d.Taken == n
+					if tw.m.Peek(v.us*1000, int(n), meter.Green) == meter.Green && !all {
+						want.RetryAfter = 0
+					}
+					if err := tw.after(d, want, v.us, n); err != nil {
+						t.Fatalf("seed %d, round %d: %v", seed, i, err)
+					}
+				}
+				outcomes[btoi(all)]++
+				tw := random.IntN(len(twins))
+				v.us += step(decisions[tw], twins[tw].l, random)
+			}
+		}
+		if outcomes[0] < 50 || outcomes[1] < 50 {
+			t.Errorf("seed %d: %d refused and %d allowed, want 50 of each", seed, outcomes[0], outcomes[1])
+		}
+	})
+}
+
+// TestClockGoesBack has the server's clock go back: nothing is gained by it, and nobody is
+// locked out for longer than a limit takes to be whole again.
+func TestClockGoesBack(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		for i, p := range family {
+			for _, back := range []time.Duration{time.Microsecond, time.Second, 10 * time.Second, 25 * time.Second, time.Hour} {
+				v := newVirtual(t, server, 1_795_000_000_000_000)
+				l := v.limiter(fmt.Sprint("limit", i), p)
+				budget := "back-" + back.String()
+				decide := func() Decision {
+					d, err := l.Decide(ctx, budget, 1)
+					must(t, err)
+					return d
+				}
+				for range 5 {
+					if d := decide(); !d.Allowed {
+						t.Fatalf("%T: %+v", p, d)
+					}
+				}
+				v.us -= back.Microseconds()
+				d := decide()
+				if d.Allowed || d.Remaining != 0 || d.ResetAfter > 30*time.Second {
+					t.Errorf("%T, %v back: %+v, want a refusal for 30 s at most", p, back, d)
+				}
+				v.us += d.RetryAfter.Microseconds() - 1
+				if d := decide(); d.Allowed {
+					t.Errorf("%T, %v back: allowed 1 µs too early: %+v", p, back, d)
+				}
+				v.us++
+				if d := decide(); !d.Allowed {
+					t.Errorf("%T, %v back: refused after RetryAfter: %+v", p, back, d)
+				}
+			}
+		}
+	})
+}
+
+// TestFlushedScripts has the server forget the scripts between calls.
+func TestFlushedScripts(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		s := store(t, server.Client(), Config{})
+		l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
+		for i := range 5 {
+			must(t, server.Client().ScriptFlush(ctx).Err())
+			d, err := l.Decide(ctx, "customer-42", 1)
+			if err != nil || !d.Allowed || d.Source != FromStore || d.Remaining != int64(4-i) {
+				t.Errorf("call %d: %+v, %v", i, d, err)
+			}
+		}
+		if stats := s.Stats(); !reflect.DeepEqual(stats, Stats{}) {
+			t.Errorf("%+v, want no losses", stats)
+		}
+	})
+}
+
+// TestCluster has limits of budgets in all slots of a cluster, one script call for the keys
+// of each budget, and slots that move meanwhile.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	nodes := storetest.Cluster(t, storetest.Kinds(t)[0], 0)
+	options := nodes.Options()
+	options.ContextTimeoutEnabled = true
+	client := redis.NewClusterClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	s := store(t, client, Config{})
+	l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
+	log := limiter(t, s, Limit{Name: "log", Params: family[4]})
+
+	var requests []Request
+	for i := range 64 {
+		requests = append(requests, Request{Limiter: l, Budget: "customer-42", Key: strconv.Itoa(i), N: 1})
+	}
+	all := func() (n int) {
+		for _, p := range nodes.Primaries {
+			n += calls(p)
+		}
+		return n
+	}
+	_, err := s.Each(ctx, requests)
+	must(t, err)
+	before := all()
+	decisions, err := s.Each(ctx, requests)
+	must(t, err)
+	for _, d := range decisions {
+		if d.Source != FromStore || d.Remaining != 3 {
+			t.Fatalf("%+v", d)
+		}
+	}
+	if made := all() - before; made != 1 {
+		t.Errorf("64 keys of a budget are %d calls, want 1", made)
+	}
+	for i := range requests {
+		requests[i].Budget, requests[i].Key = "customer-"+strconv.Itoa(i), ""
+	}
+	decisions, err = s.Each(ctx, requests)
+	must(t, err)
+	for i, d := range decisions {
+		if want := int64(4); d.Source != FromStore || d.Remaining != want {
+			t.Errorf("budget %d: %+v, want %d remaining", i, d, want)
+		}
+	}
+
+	// While a slot moves, keys that are not there yet are asked for by ASK, and after it by MOVED.
+	slot := nodes.Slot(l.key("customer-99", ""))
+	_, to := nodes.Owner(slot)
+	decide := func(when string, l *Limiter, want int64) {
+		t.Helper()
+		if d, err := l.Decide(ctx, "customer-99", 1); err != nil || d.Source != FromStore || d.Remaining != want {
+			t.Errorf("%s: %+v, %v, want %d remaining", when, d, err, want)
+		}
+	}
+	decide("before", l, 4)
+	nodes.Begin(slot, to)
+	decide("key is still here", l, 3)
+	decide("key is new", log, 4)
+	nodes.Move(slot, to)
+	decide("moved", l, 2)
+	decide("moved", log, 3)
+	if both, err := s.All(ctx, []Request{{Limiter: l, Budget: "customer-99", N: 2}, {Limiter: log, Budget: "customer-99", N: 2}}); err != nil || !both[0].Allowed || both[1].Remaining != 1 {
+		t.Errorf("both limits: %+v, %v", both, err)
+	}
+	if stats := s.Stats(); stats.Lost != 0 || stats.Local != 0 {
+		t.Errorf("%+v, want no losses", stats)
+	}
+}
