@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -263,8 +262,6 @@ func (s *shares) report(e shared.Event) {
 		s.say("budget %s: %s gave a smaller size, which holds for all hosts: %s", e.Budget, st.Smallest, share(st.Size))
 	}
 }
-
-var errNoProcess = errors.New("a budget on a server needs a process that renews its share: run without --background")
 
 // onServer reports whether a policy has budgets on servers.
 func onServer(p *dataplane.Policy) bool {

@@ -76,27 +76,37 @@ func (f *fluid) offer(rate int64) {
 type group struct {
 	agents []*Agent
 	meters []*fluid
+	stop   []context.CancelFunc // ends an agent's calls; its meter stays
 	events chan Event
 }
 
 func join(t *testing.T, n int, terms lease.Terms, client func() redis.UniversalClient) *group {
+	t.Helper()
 	g := &group{events: make(chan Event, 1000)}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	for i := range n {
-		a, err := NewAgent(client(), []Budget{{"b", fmt.Sprint("host-", i), terms}}, AgentConfig{clock, func(e Event) { g.events <- e }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := &fluid{at: clock()}
-		if err := a.Bind([]Meter{m}); err != nil {
-			t.Fatal(err)
-		}
-		g.agents, g.meters = append(g.agents, a), append(g.meters, m)
-		running.Go(func() { a.Run(ctx) })
+	for range n {
+		g.add(t, terms, client())
 	}
-	t.Cleanup(func() { cancel(); running.Wait() })
 	return g
+}
+
+// add starts one more host.
+func (g *group) add(t *testing.T, terms lease.Terms, client redis.UniversalClient) {
+	t.Helper()
+	name := fmt.Sprint("host-", len(g.agents))
+	a, err := NewAgent(client, []Budget{{"b", name, terms}}, AgentConfig{clock, func(e Event) { g.events <- e }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &fluid{at: clock()}
+	if err := a.Bind([]Meter{m}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { a.Run(ctx) })
+	stop := func() { cancel(); running.Wait() }
+	g.agents, g.meters, g.stop = append(g.agents, a), append(g.meters, m), append(g.stop, stop)
+	t.Cleanup(stop)
 }
 
 // sum is what all hosts may use at this moment.

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-var leaseScript = redis.NewScript(storeScript)
+var leaseScript = redis.NewScript(layoutScript + storeScript)
 
 // answer is a reply, or why there is none.
 type answer struct {

@@ -3,16 +3,41 @@ package shared
 import (
 	_ "embed"
 	"fmt"
-	"strconv"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
+//go:embed layout.lua
+var layoutScript string
+
 //go:embed store.lua
 var storeScript string
 
-// key is where a budget is kept. What is in braces selects the slot of a cluster.
-func key(budget string) string { return "{shaper:" + budget + "}:lease" }
+// Every script on a budget has one key. What is in braces selects the slot of a cluster.
+const keyBegin, keyEnd = "{shaper:", "}:lease"
+
+// key is where a budget is kept.
+func key(budget string) string { return keyBegin + budget + keyEnd }
+
+const maxMember = 128 // bytes of the name of a budget or a host
+
+// checkMember returns why a budget or a host cannot have a name. Names are parts of keys,
+// where braces select the slot, and of lines that people read.
+func checkMember(name string) error {
+	if name == "" || len(name) > maxMember {
+		return fmt.Errorf("%.80q is not a name of 1 to %d characters", name, maxMember)
+	}
+	for i, r := range name {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		case i > 0 && (r == '.' || r == '_' || r == '-' || r == ':' || r == '@'):
+		default:
+			return fmt.Errorf("%q: a name has letters, digits and . _ - : @ and begins with a letter or digit", name)
+		}
+	}
+	return nil
+}
 
 // arguments appends a request in the order of store.lua.
 func arguments(args []any, r *lease.Request) []any {
@@ -30,36 +55,62 @@ func arguments(args []any, r *lease.Request) []any {
 
 // reply reads what store.lua returns for one budget.
 func reply(v any) (r lease.Reply, err error) {
-	list, ok := v.([]any)
+	values, ok := v.([]any)
 	if !ok {
 		return r, fmt.Errorf("the store answered %T, not a list", v)
 	}
-	numbers := make([]int64, 21)
-	for i, v := range list[:min(len(list), len(numbers))] {
-		if numbers[i], ok = v.(int64); !ok {
-			return r, fmt.Errorf("the store answered %q for number %s", v, strconv.Itoa(i))
-		}
-	}
-	n := numbers
-	switch len(list) {
+	l := list{values: values}
+	switch refused := lease.Refusal(l.number()); len(values) {
 	case 1:
-		r.Refused = lease.Refusal(n[0])
-		if r.Refused <= lease.Granted || r.Refused > lease.Stale {
-			return r, fmt.Errorf("the store answered %d", n[0])
+		r.Refused = refused
+		if l.err == nil && (refused <= lease.Granted || refused > lease.Stale) {
+			l.err = fmt.Errorf("the store answered %d", refused)
 		}
 	case 3:
-		r.Time, r.Epoch = n[1], n[2]
+		r.Time, r.Epoch = l.number(), l.number()
 	case 22:
-		amounts := func(i int) lease.Amounts {
-			return lease.Amounts{Rate: [2]int64{n[i], n[i+1]}, Burst: [2]int64{n[i+2], n[i+3]}}
-		}
 		r = lease.Reply{
-			Time: n[1], Epoch: n[2], Share: amounts(3), Rescue: amounts(7), Spare: [2]int64{n[11], n[12]}, Size: amounts(13),
-			Hosts: n[17], Late: n[18], Learning: n[19] == 1, Replicas: n[20],
+			Time: l.number(), Epoch: l.number(), Share: l.amounts(), Rescue: l.amounts(), Spare: [2]int64{l.number(), l.number()}, Size: l.amounts(),
+			Hosts: l.number(), Late: l.number(), Learning: l.number() == 1, Replicas: l.number(), Smallest: l.text(),
 		}
-		r.Smallest, _ = list[21].(string)
 	default:
-		return r, fmt.Errorf("the store answered a list of %d", len(list))
+		l.err = fmt.Errorf("the store answered a list of %d", len(values))
 	}
-	return r, nil
+	return r, l.err
+}
+
+// list reads the values of a list one by one. Its error is the first.
+type list struct {
+	values []any
+	err    error
+}
+
+func next[T any](l *list) (v T) {
+	if len(l.values) == 0 {
+		l.fail(fmt.Errorf("the store's answer is too short"))
+		return v
+	}
+	v, ok := l.values[0].(T)
+	if !ok {
+		l.fail(fmt.Errorf("the store answered %T, not %T", l.values[0], v))
+	}
+	l.values = l.values[1:]
+	return v
+}
+
+func (l *list) fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+func (l *list) number() int64 { return next[int64](l) }
+func (l *list) text() string  { return next[string](l) }
+func (l *list) list() list    { return list{values: next[[]any](l)} }
+
+// duration is a number of µs.
+func (l *list) duration() time.Duration { return time.Duration(l.number()) * time.Microsecond }
+
+func (l *list) amounts() lease.Amounts {
+	return lease.Amounts{Rate: [2]int64{l.number(), l.number()}, Burst: [2]int64{l.number(), l.number()}}
 }

@@ -14,7 +14,7 @@ import (
 
 // handedLeases is store.lua with the time and the replication ID as arguments.
 func handedLeases(t *testing.T) *redis.Script {
-	text := storeScript
+	text := layoutScript + storeScript
 	for _, change := range [][2]string{
 		{"local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]", "local now = tonumber(ARGV[#ARGV - 2])"},
 		{"local info = redis.pcall('INFO', 'replication')", "local info = 'master_replid:' .. ARGV[#ARGV - 1] .. ' connected_slaves:' .. ARGV[#ARGV]"},

@@ -1,25 +1,6 @@
 -- The store's side of the lease protocol: Store.Call of lease/store.go, step by step
 -- and in the same arithmetic, for each budget in KEYS. ARGV has ARGS values for each.
 -- Times are in microseconds. All whole numbers are below 2^53.
---
--- A budget is a hash, with values packed by cmsgpack: '=' is its state, '+' the size
--- that an operator set, '@NAME' a host. Amounts are four numbers: the rates of both
--- buckets, then their bursts.
-
-local floor, min, max = math.floor, math.min, math.max
-local ARGS, MAX_HOSTS, ROUNDS, MILLION, DAY = 24, 4096, 16, 1000000, 86400000
-
--- Refusals, in the order of lease.Refusal.
-local NAME_USED, INTERVAL, TOO_MANY, STALE = 1, 2, 3, 4
-
--- Where a host has what. What has several numbers stands before the first of them.
-local INSTANCE, SEQUENCE, SEEN, CALLED, WEIGHT, FLOOR, PART = 1, 2, 3, 4, 5, 6, 7
-local SIZE, HOLDS, RESCUE, DEMAND = 7, 11, 15, 19
-
--- Where a budget has what: the fields of lease.Store in their order, and its lease().
-local EPOCH, TIME, LEARNS, TICK, EVERY, WITHIN, LEASE, PRESENT, LATE, COUNT, REPLICAS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-local TOTAL, SUM, LEVEL, SPARE, LEAST, BURST, SAVED = 11, 15, 19, 21, 23, 25, 27
-local SMALLEST, SERVER = 32, 33
 
 -- server is the replication ID and the number of replicas: '' and -1 without the right to ask.
 local function server()
@@ -28,28 +9,6 @@ local function server()
 		return '', -1
 	end
 	return string.match(info, 'master_replid:(%w+)') or '', tonumber(string.match(info, 'connected_slaves:(%d+)')) or -1
-end
-
--- held is Store.held for number i of the four.
-local function held(s, m, i)
-	if m[CALLED] >= s[TICK] or s[TICK] - m[SEEN] < 3 * s[EVERY] then
-		return m[HOLDS + i]
-	elseif s[TICK] - m[CALLED] >= s[LEASE] then
-		return m[RESCUE + i]
-	end
-	return max(m[HOLDS + i], m[RESCUE + i])
-end
-
-local function add(s, m)
-	for i = 1, 4 do
-		s[SUM + i] = s[SUM + i] + m[HOLDS + i]
-	end
-end
-
-local function subtract(s, m)
-	for i = 1, 4 do
-		s[SUM + i] = s[SUM + i] - held(s, m, i)
-	end
 end
 
 -- clock is Store.clock. It says, too, whether the clock went back, which changes all hosts.
@@ -184,7 +143,11 @@ local function look(s, now, key, name, mine, set)
 	for i = 1, 4 do
 		s[SAVED + i] = s[TOTAL + i] * part / MILLION / max(weights, 1)
 	end
-	redis.call('PEXPIRE', key, DAY)
+	if set then
+		redis.call('PERSIST', key)
+	else
+		redis.call('PEXPIRE', key, DAY)
+	end
 end
 
 local function fair_rate(s, m, i, demand1, demand2)

@@ -1,6 +1,9 @@
 package lease
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Amounts are the two buckets of a budget, or of a host's part of it: C first, then E
 // or P. Rates are in eighths of a token per second, which is bit/s if tokens are
@@ -51,4 +54,17 @@ func (a Amounts) Part(num, den int64) Amounts {
 		q, _ := bits.Div64(hi, lo, uint64(den))
 		return int64(q)
 	})
+}
+
+// Check returns what is wrong with the amounts of a budget.
+func (a Amounts) Check() error {
+	for i := range a.Rate {
+		if r := a.Rate[i]; r < 0 || r > MaxRate {
+			return fmt.Errorf("a rate of %d bit/s is not between 0 and %d", r, int64(MaxRate))
+		}
+		if b := a.Burst[i]; b < 0 || b > MaxBurst {
+			return fmt.Errorf("a burst of %d is not between 0 and %d", b, int64(MaxBurst))
+		}
+	}
+	return nil
 }

@@ -240,13 +240,8 @@ func (h *Host) Leave() Request {
 
 // Check returns what is wrong with the terms.
 func (t *Terms) Check() error {
-	for i := range t.Size.Rate {
-		if r := t.Size.Rate[i]; r < 0 || r > MaxRate {
-			return fmt.Errorf("a rate of %d bit/s is not between 0 and %d", r, int64(MaxRate))
-		}
-		if b := t.Size.Burst[i]; b < 0 || b > MaxBurst {
-			return fmt.Errorf("a burst of %d is not between 0 and %d", b, int64(MaxBurst))
-		}
+	if err := t.Size.Check(); err != nil {
+		return err
 	}
 	switch {
 	case t.Weight < 1 || t.Weight > maxWeight:

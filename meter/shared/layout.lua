@@ -1,0 +1,43 @@
+-- What all scripts of budgets begin with.
+--
+-- A budget is a hash, with values packed by cmsgpack: '=' is its state, '+' the size
+-- that an operator set, '@NAME' a host. Amounts are four numbers: the rates of both
+-- buckets, then their bursts.
+
+local floor, min, max = math.floor, math.min, math.max
+local ARGS, MAX_HOSTS, ROUNDS, MILLION, DAY = 24, 4096, 16, 1000000, 86400000
+
+-- Refusals, in the order of lease.Refusal.
+local NAME_USED, INTERVAL, TOO_MANY, STALE = 1, 2, 3, 4
+
+-- Where a host has what. What has several numbers stands before the first of them.
+local INSTANCE, SEQUENCE, SEEN, CALLED, WEIGHT, FLOOR, PART = 1, 2, 3, 4, 5, 6, 7
+local SIZE, HOLDS, RESCUE, DEMAND = 7, 11, 15, 19
+
+-- Where a budget has what: the fields of lease.Store in their order, and its lease().
+local EPOCH, TIME, LEARNS, TICK, EVERY, WITHIN, LEASE, PRESENT, LATE, COUNT, REPLICAS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local TOTAL, SUM, LEVEL, SPARE, LEAST, BURST, SAVED = 11, 15, 19, 21, 23, 25, 27
+local SMALLEST, SERVER = 32, 33
+
+-- held is Store.held for number i of the four.
+local function held(s, m, i)
+	if m[CALLED] >= s[TICK] or s[TICK] - m[SEEN] < 3 * s[EVERY] then
+		return m[HOLDS + i]
+	elseif s[TICK] - m[CALLED] >= s[LEASE] then
+		return m[RESCUE + i]
+	end
+	return max(m[HOLDS + i], m[RESCUE + i])
+end
+
+local function add(s, m)
+	for i = 1, 4 do
+		s[SUM + i] = s[SUM + i] + m[HOLDS + i]
+	end
+end
+
+local function subtract(s, m)
+	for i = 1, 4 do
+		s[SUM + i] = s[SUM + i] - held(s, m, i)
+	end
+end
+

@@ -1,0 +1,185 @@
+package shared
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+//go:embed show.lua
+var showScript string
+
+//go:embed set.lua
+var setScript string
+
+//go:embed drop.lua
+var dropScript string
+
+// Errors of the functions for operators.
+var (
+	ErrNoBudget = errors.New("the store has no such budget")
+	ErrNoHost   = errors.New("the budget has no such host")
+)
+
+// BudgetInfo is what a store knows of a budget.
+type BudgetInfo struct {
+	Name     string
+	Size     lease.Amounts  // in force
+	Set      *lease.Amounts // by SetBudget; nil if the hosts' policies decide
+	Smallest string         // host whose policy has the smallest size, "" if all agree
+	Held     lease.Amounts  // what all hosts together can hold at most
+	Late     int            // hosts
+	Learning bool           // no share grows until all leases of before are over
+	Replicas int64          // of the server, -1 if it does not say
+	Began    time.Time      // when the store first heard of the budget, by its own clock
+	Called   time.Duration  // since the last call of any host
+	Interval time.Duration  // between the calls of a host
+	Deadline time.Duration  // of a call
+	Lease    time.Duration  // after its last call a host holds at most its rescue share
+	Hosts    []HostInfo     // by name
+}
+
+// HostInfo is what a store knows of a host of a budget.
+type HostInfo struct {
+	Name   string
+	Share  lease.Amounts // it can hold at most
+	Rescue lease.Amounts // it falls to
+	Size   lease.Amounts // of its policy
+	Demand [2]int64      // rates
+	Weight int64
+	Called time.Duration // since its last call
+	Late   bool          // it has not heard of the store in three intervals
+}
+
+// ListBudgets returns the names of the budgets that a store has, sorted.
+func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	var mu sync.Mutex
+	var names []string
+	scan := func(ctx context.Context, c *redis.Client) error {
+		keys := c.Scan(ctx, 0, key("*"), 1000).Iterator()
+		for keys.Next(ctx) {
+			mu.Lock()
+			names = append(names, strings.TrimSuffix(strings.TrimPrefix(keys.Val(), keyBegin), keyEnd))
+			mu.Unlock()
+		}
+		return keys.Err()
+	}
+	var err error
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(ctx, scan)
+	case *redis.Client:
+		err = scan(ctx, c)
+	default:
+		err = fmt.Errorf("%T is no client of Open", client)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list budgets: %w", explain(err))
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// ShowBudget returns what a store knows of a budget. Its hosts' times are those of now.
+func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) (*BudgetInfo, error) {
+	fail := func(err error) (*BudgetInfo, error) { return nil, fmt.Errorf("show budget %s: %w", name, explain(err)) }
+	if err := checkMember(name); err != nil {
+		return nil, err
+	}
+	v, err := client.EvalRO(ctx, layoutScript+showScript, []string{key(name)}).Slice()
+	if errors.Is(err, redis.Nil) {
+		return fail(ErrNoBudget)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	b := &BudgetInfo{Name: name, Replicas: -1}
+	l := list{values: v}
+	state, set := l.list(), l.list()
+	if len(set.values) > 0 {
+		size := set.amounts()
+		b.Set, b.Size = &size, size
+	}
+	if len(state.values) > 0 {
+		b.Began, b.Called = time.UnixMicro(state.number()), state.duration()
+		b.Interval, b.Deadline, b.Lease = state.duration(), state.duration(), state.duration()
+		b.Learning, b.Replicas, b.Late = state.number() == 1, state.number(), int(state.number())
+		b.Smallest, b.Size, b.Held = state.text(), state.amounts(), state.amounts()
+	}
+	for len(l.values) > 0 {
+		h := l.list()
+		b.Hosts = append(b.Hosts, HostInfo{
+			Name: h.text(), Called: h.duration(), Late: h.number() == 1, Weight: h.number(), Demand: [2]int64{h.number(), h.number()},
+			Share: h.amounts(), Rescue: h.amounts(), Size: h.amounts(),
+		})
+		l.err = cmp.Or(l.err, h.err)
+	}
+	if err := cmp.Or(l.err, state.err, set.err); err != nil {
+		return fail(err)
+	}
+	slices.SortFunc(b.Hosts, func(a, b HostInfo) int { return cmp.Compare(a.Name, b.Name) })
+	return b, nil
+}
+
+// SetBudget has a size hold for all hosts of a budget, whatever their policies say, until
+// UnsetBudget. It is in force after an interval; what is taken from a host that is late
+// is free when its lease ends. The budget need not have hosts yet.
+func SetBudget(ctx context.Context, client redis.UniversalClient, name string, size lease.Amounts) error {
+	if err := cmp.Or(checkMember(name), size.Check()); err != nil {
+		return err
+	}
+	args := []any{size.Rate[0], size.Rate[1], size.Burst[0], size.Burst[1]}
+	if err := client.Eval(ctx, layoutScript+setScript, []string{key(name)}, args...).Err(); err != nil {
+		return fmt.Errorf("set budget %s: %w", name, explain(err))
+	}
+	return nil
+}
+
+// UnsetBudget has the hosts' policies decide about the size of a budget again. It reports
+// whether a size was set.
+func UnsetBudget(ctx context.Context, client redis.UniversalClient, name string) (bool, error) {
+	if err := checkMember(name); err != nil {
+		return false, err
+	}
+	was, err := client.Eval(ctx, layoutScript+setScript, []string{key(name)}).Bool()
+	if err != nil {
+		return false, fmt.Errorf("unset budget %s: %w", name, explain(err))
+	}
+	return was, nil
+}
+
+// DropHost has a store forget a host that is gone, so that others may use its rescue
+// share. It is an error if the host has called within a lease. A host that lives, but
+// does not reach the store, uses its rescue share all the same.
+func DropHost(ctx context.Context, client redis.UniversalClient, budget, host string) error {
+	fail := func(err error) error { return fmt.Errorf("drop host %s of budget %s: %w", host, budget, explain(err)) }
+	if err := cmp.Or(checkMember(budget), checkMember(host)); err != nil {
+		return err
+	}
+	v, err := client.Eval(ctx, layoutScript+dropScript, []string{key(budget)}, host).Slice()
+	if errors.Is(err, redis.Nil) {
+		return fail(ErrNoHost)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	l := list{values: v}
+	ago, within, dropped := l.duration(), l.duration(), l.number() == 1
+	if l.err == nil && !dropped {
+		l.err = fmt.Errorf("it called %v ago; stop its shaper, and try again after %v", ago.Round(time.Millisecond), within)
+	}
+	if l.err != nil {
+		return fail(l.err)
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package shared
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/internal/storetest"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+// TestOperate has an operator look at a budget, give it another size, and drop a host.
+func TestOperate(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		ctx, client := t.Context(), s.Client()
+		if names, err := ListBudgets(ctx, client); err != nil || len(names) > 0 {
+			t.Errorf("an empty store has budgets %v, %v", names, err)
+		}
+		if _, err := ShowBudget(ctx, client, "b"); !errors.Is(err, ErrNoBudget) {
+			t.Errorf("an empty store: %v", err)
+		}
+		budget := terms().Size.Rate[0]
+		small := lease.Amounts{Rate: [2]int64{budget / 4}, Burst: [2]int64{1 << 18}}
+		must(t, SetBudget(ctx, client, "b", small))
+		if b, err := ShowBudget(ctx, client, "b"); err != nil || *b.Set != small || b.Size != small || len(b.Hosts) > 0 {
+			t.Errorf("%+v, %v", b, err)
+		}
+		if ttl := client.TTL(ctx, key("b")).Val(); ttl != -1 {
+			t.Errorf("a size that is set lasts %v", ttl)
+		}
+		g := join(t, 3, terms(), func() redis.UniversalClient { return client })
+		for _, m := range g.meters {
+			m.offer(budget)
+		}
+		g.until(t, "the size that is set", budget/4*99/100, budget/4)
+		b, err := ShowBudget(ctx, client, "b")
+		if err != nil || len(b.Hosts) != 3 || *b.Set != small || b.Size != small || b.Late != 0 || b.Smallest != "" ||
+			b.Interval != 50*time.Millisecond || b.Deadline != 25*time.Millisecond || b.Lease != 212500*time.Microsecond || b.Replicas != 0 {
+			t.Fatalf("%+v, %v", b, err)
+		}
+		if since := time.Since(b.Began); since < 0 || since > time.Minute {
+			t.Errorf("it began %v ago", since)
+		}
+		var sum lease.Amounts
+		for i, h := range b.Hosts {
+			sum = sum.Plus(h.Share)
+			if h.Name != g.agents[i].Status()[0].Host || h.Late || h.Called > b.Lease || h.Weight != 1 || h.Demand[0] < small.Rate[0]/3 ||
+				h.Size != terms().Size || h.Rescue.Rate[0] != small.Rate[0]/30 {
+				t.Errorf("%+v", h)
+			}
+		}
+		if sum != b.Held || sum.Rate[0] > small.Rate[0] {
+			t.Errorf("hosts hold %+v, in all %+v", sum, b.Held)
+		}
+		was, err := UnsetBudget(ctx, client, "b")
+		if err != nil || !was {
+			t.Errorf("%v, %v", was, err)
+		}
+		g.until(t, "the policies' size", budget*99/100, budget)
+		if was, err = UnsetBudget(ctx, client, "b"); err != nil || was {
+			t.Errorf("no size was set: %v, %v", was, err)
+		}
+		if ttl := client.TTL(ctx, key("b")).Val(); ttl < time.Hour {
+			t.Errorf("a budget lasts %v", ttl)
+		}
+
+		if err := DropHost(ctx, client, "b", "host-0"); err == nil || !strings.Contains(err.Error(), "stop its shaper") {
+			t.Errorf("a host that calls is dropped: %v", err)
+		}
+		if err := DropHost(ctx, client, "b", "host-9"); !errors.Is(err, ErrNoHost) {
+			t.Errorf("a host that is not there: %v", err)
+		}
+		g.stop[2]()
+		rescue := budget / 30
+		g.until(t, "a host is gone, its rescue share is reserved", budget*98/100, budget)
+		storetest.Until(t, "it is late", func() bool {
+			b, err = ShowBudget(ctx, client, "b")
+			return err == nil && b.Late == 1 && b.Hosts[2].Late && b.Hosts[2].Share.Rate[0] == rescue && b.Hosts[2].Called > b.Lease
+		})
+		if two := b.Hosts[0].Share.Plus(b.Hosts[1].Share).Rate[0]; two > budget-rescue {
+			t.Errorf("the others hold %d", two)
+		}
+		must(t, DropHost(ctx, client, "b", "host-2"))
+		storetest.Until(t, "the others have all of it", func() bool {
+			b, err = ShowBudget(ctx, client, "b")
+			return err == nil && len(b.Hosts) == 2 && b.Held.Rate[0] > budget*99/100
+		})
+		must(t, SetBudget(ctx, client, "a", small))
+		must(t, client.Set(ctx, "other", "", 0).Err())
+		if names, err := ListBudgets(ctx, client); err != nil || strings.Join(names, " ") != "a b" {
+			t.Errorf("budgets %v, %v", names, err)
+		}
+		for _, bad := range []string{"", "a{b}", "a\nb", "*", strings.Repeat("a", 129)} {
+			_, err1 := ShowBudget(ctx, client, bad)
+			_, err2 := UnsetBudget(ctx, client, bad)
+			for _, err := range []error{err1, err2, SetBudget(ctx, client, bad, small), DropHost(ctx, client, bad, "a"), DropHost(ctx, client, "a", bad)} {
+				if err == nil || strings.Contains(err.Error(), "\n") {
+					t.Errorf("name %q: %v", bad, err)
+				}
+			}
+		}
+		if err := SetBudget(ctx, client, "a", lease.Amounts{Rate: [2]int64{-1}}); err == nil {
+			t.Error("a negative rate is set")
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package shared
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Rights are what the server must allow the user of an Agent, as in
+//
+//	ACL SETUSER shaper on >password ~{shaper:*}:lease +evalsha +eval …
+//
+// Without info an agent does not notice a failover, and without info or wait it uses
+// increases that no replica has. A database other than 0 needs +select, a cluster
+// +cluster|shards and +cluster|slots. The functions for operators need +scan and
+// +eval_ro as well.
+const Rights = "~{shaper:*}:lease +evalsha +eval +time +info +wait +hmget +hget +hset +hdel +hgetall +del +persist +pexpire"
+
+// trouble is what a server answers that cannot serve, and the remedy. Without a remedy
+// it recovers by itself.
+var trouble = []struct{ prefix, what, remedy string }{
+	{"WRONGPASS", "wrong user name or password", "check the URL or the password file"},
+	{"NOAUTH", "the server wants a password", "put it into the URL or a password file"},
+	{"NOPERM", "the user lacks a right", "ACL SETUSER … " + Rights},
+	{"OOM", "the server's memory is full", "raise its maxmemory"},
+	{"MISCONF", "the server cannot save its data", "free its disk, or see its log"},
+	{"READONLY", "the server is a read-only replica", "use the URL of the primary, or of Sentinels with master_name"},
+	{"MOVED", "the server is a node of a cluster", "add another node to the URL, ?addr=host:port"},
+	{"ASK", "the server is a node of a cluster", "add another node to the URL, ?addr=host:port"},
+	{"CROSSSLOT", "the server is a node of a cluster", "add another node to the URL, ?addr=host:port"},
+	{"NOREPLICAS", "the server has too few replicas", "see its min-replicas-to-write"},
+	{"max number of clients", "the server has too many clients", "raise its maxclients"},
+	{"LOADING", "the server still loads its data", ""},
+	{"MASTERDOWN", "the server lost its primary", ""},
+	{"CLUSTERDOWN", "the cluster is down", ""},
+	{"TRYAGAIN", "the cluster moves the budget's slot", ""},
+	{"BUSY", "the server is busy with a script", ""},
+}
+
+// Trouble is an error of a server or of the way to it.
+type Trouble struct {
+	What   string // went wrong
+	Remedy string // "" if it may pass by itself, or nothing is known
+	Err    error  // that the server or the network gave
+}
+
+func (t *Trouble) Error() string {
+	// What a server answers may have several lines.
+	first, _, _ := strings.Cut(t.Err.Error(), "\n")
+	text := t.What
+	if !strings.Contains(first, t.What) {
+		text += " (" + strings.TrimSpace(first) + ")"
+	}
+	if t.Remedy != "" {
+		text += ": " + t.Remedy
+	}
+	return text
+}
+
+func (t *Trouble) Unwrap() error { return t.Err }
+
+// explain puts an error of a server or a client into words that say what to do, in one
+// line. It returns others as they are.
+func explain(err error) error {
+	for _, t := range trouble {
+		if redis.HasErrorPrefix(err, t.prefix) {
+			return &Trouble{t.what, t.remedy, err}
+		}
+	}
+	var answer redis.Error
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var header tls.RecordHeaderError
+	var alert tls.AlertError
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &answer):
+		return &Trouble{"the script failed", "", err}
+	case errors.As(err, &authority):
+		return &Trouble{"the server's certificate is of an unknown authority", "set ca-file", err}
+	case errors.As(err, &host):
+		return &Trouble{"the server's certificate is for another name", "use a name of it in the URL", err}
+	case errors.As(err, &invalid):
+		return &Trouble{"the server's certificate is not valid", "renew it, or check the clocks", err}
+	case errors.As(err, &alert):
+		return &Trouble{"the server refuses TLS", "set cert-file and key-file if it wants a certificate", err}
+	case errors.As(err, &header):
+		return &Trouble{"the server does not speak TLS", "use redis:// in the URL", err}
+	case errors.As(err, &dns):
+		return &Trouble{"the server's name has no address", "check the URL", err}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &Trouble{"connection refused", "check the URL, and that the server runs", err}
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return &Trouble{"the server closed the connection", "use rediss:// in the URL if it wants TLS", err}
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return &Trouble{"no answer in time", "", err}
+	}
+	return err
+}
