@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/spf13/cobra"
 )
 
@@ -96,7 +97,10 @@ func run(args []string, s streams) int {
 }
 
 // Help lists commands in the order in which they are added.
-func init() { cobra.EnableCommandSorting = false }
+func init() {
+	cobra.EnableCommandSorting = false
+	shared.Quiet() // errors of stores are told once
+}
 
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
@@ -123,7 +127,7 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 	})
 	root.AddCommand(
 		newRun(s), newTap(s), newReplay(s), newReload(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newWhy(s), newCompare(s), newCheck(s), newVersion(s), newGuard(s),
+		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newVersion(s), newGuard(s),
 	)
 	root.SuggestionsMinimumDistance = 2
 	root.Version = version()

@@ -93,6 +93,7 @@ type member struct {
 	applied lease.Plan
 	epoch   int64
 	failing bool
+	joined  bool
 	small   string
 }
 
@@ -289,7 +290,8 @@ func (a *Agent) note(m *member, now int64, r lease.Reply, err error) {
 		a.notify(m, Refused, s.Err)
 	case s.Rescued && (!before.Rescued || before.Calls == 0):
 		a.notify(m, Lost, s.Err)
-	case heard && !before.Heard:
+	case heard && !last.Learning && !m.joined:
+		m.joined = true
 		a.notify(m, Joined, nil)
 	case !s.Rescued && before.Rescued:
 		a.notify(m, Found, nil)

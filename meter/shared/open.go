@@ -2,6 +2,7 @@ package shared
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -29,6 +30,16 @@ type Server struct {
 	CertFile     string // of the client
 	KeyFile      string
 }
+
+// Client is a client of one server, of a primary that Sentinels name, or of a cluster.
+type Client = redis.UniversalClient
+
+// Quiet has go-redis log nothing. It logs every failed connection on stderr.
+func Quiet() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // String is the address without a user and a password.
 func (s Server) String() string {

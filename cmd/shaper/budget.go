@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+// storeFlags say which server keeps budgets.
+type storeFlags struct {
+	store  shared.Server
+	policy string
+	asJSON bool
+}
+
+func newBudget(s streams) *cobra.Command {
+	var f storeFlags
+	cmd := &cobra.Command{
+		Use:     "budget",
+		GroupID: "look",
+		Short:   "Look at budgets that hosts share on a server, and change them",
+		Long: `Look at the budgets on a Redis or Valkey server, set their size for all hosts, or
+drop a host that is gone for good: until then its rescue share is kept for it.
+The server is that of --store, or of the budgets of --policy. A password belongs
+into --password-file or the policy: everybody can see a command's arguments.`,
+		Example: `  shaper budget list --store redis://10.0.0.1:6379
+  shaper budget set customer-42 rate=200mbit --policy docs/shared.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&f.store.URL, "store", "", "`URL` of the server, such as redis://10.0.0.1:6379 or rediss://… for TLS")
+	flags.StringVar(&f.store.PasswordFile, "password-file", "", "read the password from `FILE`")
+	flags.StringVar(&f.store.CAFile, "ca-file", "", "trust the certificates in `FILE` (PEM)")
+	flags.StringVar(&f.store.CertFile, "cert-file", "", "show the certificate in `FILE` (PEM)")
+	flags.StringVar(&f.store.KeyFile, "key-file", "", "with its key in `FILE` (PEM)")
+	flags.StringVarP(&f.policy, "policy", "p", "", "take the server from the budgets of policy `FILE`")
+	sub := func(use, short, example string, args cobra.PositionalArgs, run func(ctx context.Context, c shared.Client, args []string) error) *cobra.Command {
+		sub := &cobra.Command{Use: use, Short: short, Example: "  shaper budget " + example, Args: args}
+		sub.RunE = func(cmd *cobra.Command, args []string) error {
+			client, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), storeTimeout)
+			defer cancel()
+			return run(ctx, client, args)
+		}
+		cmd.AddCommand(sub)
+		return sub
+	}
+	list := sub("list", "List the budgets of a server", "list --store redis://10.0.0.1:6379", noArgs,
+		func(ctx context.Context, c shared.Client, _ []string) error { return f.list(ctx, s, c) })
+	show := sub("show NAME", "Show a budget and its hosts", "show customer-42 --store redis://10.0.0.1:6379", oneArg("budget"),
+		func(ctx context.Context, c shared.Client, args []string) error {
+			return f.show(ctx, s, c, args[0])
+		})
+	for _, cmd := range []*cobra.Command{list, show} {
+		cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, one line per budget")
+	}
+	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, whatever their policies say",
+		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", cobra.MinimumNArgs(2),
+		func(ctx context.Context, c shared.Client, args []string) error {
+			return setBudget(ctx, s, c, args[0], args[1:])
+		})
+	sub("unset NAME", "Have the policies of the hosts decide about the size again", "unset customer-42 --store redis://10.0.0.1:6379", oneArg("budget"),
+		func(ctx context.Context, c shared.Client, args []string) error {
+			was, err := shared.UnsetBudget(ctx, c, args[0])
+			if err == nil && !was {
+				err = fmt.Errorf("budget %s: no size was set", args[0])
+			}
+			return s.done(err, "budget %s: the smallest size of the hosts' policies holds\n", args[0])
+		})
+	sub("drop NAME HOST", "Drop a host that is gone for good, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", cobra.ExactArgs(2),
+		func(ctx context.Context, c shared.Client, args []string) error {
+			return s.done(shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
+		})
+	return cmd
+}
+
+// storeTimeout is how long a command waits for a server.
+const storeTimeout = 5 * time.Second
+
+// done prints a line unless there was an error.
+func (s streams) done(err error, format string, args ...any) error {
+	if err == nil {
+		_, err = fmt.Fprintf(s.out, format, args...)
+	}
+	return err
+}
+
+// open returns a client of the server that the flags name.
+func (f *storeFlags) open() (shared.Client, error) {
+	switch {
+	case f.store.URL != "" && f.policy != "":
+		return nil, usagef("give --store URL or --policy FILE, not both")
+	case f.store.URL == "" && f.policy == "":
+		return nil, usagef("a server is missing: give --store URL or --policy FILE")
+	case f.policy != "":
+		policy, err := (&policyFlags{file: f.policy}).load()
+		if err != nil {
+			return nil, err
+		}
+		return openStoreOf(policy.Policy)
+	}
+	if u, err := url.Parse(f.store.URL); err == nil {
+		if _, ok := u.User.Password(); ok {
+			return nil, usagef("--store with a password is seen by everybody who lists processes: use --password-file, or --policy")
+		}
+	}
+	client, err := shared.Open(f.store)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return client, nil
+}
+
+// openStoreOf returns a client of the server of a policy's budgets.
+func openStoreOf(p *dataplane.Policy) (shared.Client, error) {
+	var stores []dataplane.Store
+	for _, m := range p.Budgets() {
+		if !m.Budget.OnHost() && (len(stores) == 0 || stores[0] != m.Budget.Store) {
+			stores = append(stores, m.Budget.Store)
+		}
+	}
+	switch len(stores) {
+	case 0:
+		return nil, usagef("the policy has no budget on a server")
+	case 1:
+		return shared.Open(shared.Server(stores[0]))
+	}
+	return nil, usagef("the budgets of the policy are on several servers: name one by --store")
+}
+
+// budgetJSON is what list and show print with --json, a line a budget. Rates are in
+// bit/s, bursts in bytes; of budgets that count packets in eighths of a packet per second
+// and packets.
+type budgetStateJSON struct {
+	Name     string           `json:"name"`
+	Size     amountsJSON      `json:"size"`
+	Set      bool             `json:"set"` // by shaper budget set
+	Held     amountsJSON      `json:"held"`
+	Learning bool             `json:"learning"`
+	Late     int              `json:"late"`
+	Smallest string           `json:"smallest,omitempty"`
+	Hosts    []budgetHostJSON `json:"hosts"`
+}
+
+type budgetHostJSON struct {
+	Name     string      `json:"name"`
+	Share    amountsJSON `json:"share"`
+	Rescue   amountsJSON `json:"rescue"`
+	Demand   [2]int64    `json:"demand"`
+	Weight   int64       `json:"weight"`
+	CalledNS int64       `json:"called_ns"` // ago
+	Late     bool        `json:"late"`
+}
+
+type amountsJSON struct {
+	Rate  [2]int64 `json:"rate"`
+	Burst [2]int64 `json:"burst"`
+}
+
+func stateJSON(b *shared.BudgetInfo) budgetStateJSON {
+	out := budgetStateJSON{
+		Name: b.Name, Size: amountsJSON(b.Size), Set: b.Set != nil, Held: amountsJSON(b.Held), Learning: b.Learning, Late: b.Late,
+		Smallest: b.Smallest, Hosts: []budgetHostJSON{},
+	}
+	for _, h := range b.Hosts {
+		out.Hosts = append(out.Hosts, budgetHostJSON{h.Name, amountsJSON(h.Share), amountsJSON(h.Rescue), h.Demand, h.Weight, int64(h.Called), h.Late})
+	}
+	return out
+}
+
+func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error {
+	names, err := shared.ListBudgets(ctx, c)
+	if err != nil {
+		return err
+	}
+	g := &grid{header: []any{"budget", "rate", "burst", "held", "hosts", "late"}, first: 2, names: []int{0}}
+	for _, name := range names {
+		b, err := shared.ShowBudget(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		if f.asJSON {
+			if err := writeJSON(s.out, stateJSON(b)); err != nil {
+				return err
+			}
+			continue
+		}
+		g.add(name, ratesOf(b.Size), burstsOf(b.Size), ratesOf(b.Held), number(len(b.Hosts)), number(b.Late))
+	}
+	if f.asJSON {
+		return nil
+	}
+	if len(names) == 0 {
+		return s.done(nil, "the server has no budgets\n")
+	}
+	return s.done(nil, "%s\n", g.render(colored(s.out)))
+}
+
+func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name string) error {
+	b, err := shared.ShowBudget(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return writeJSON(s.out, stateJSON(b))
+	}
+	p := &printer{w: s.out}
+	by := ", set by shaper budget set"
+	if b.Set == nil {
+		by = ", the smallest of the hosts' policies"
+	}
+	p.printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, ratesOf(b.Size), by, burstsOf(b.Size), ratesOf(b.Held))
+	if b.Smallest != "" {
+		p.printf("  hosts disagree about the size: %s has the smallest\n", b.Smallest)
+	}
+	if b.Learning {
+		p.printf("  the store learns what hosts hold: no share grows\n")
+	}
+	if len(b.Hosts) > 0 {
+		g := &grid{header: []any{"host", "share", "burst", "demand", "rescue", "weight", "called"}, first: 2, names: []int{0}}
+		for _, h := range b.Hosts {
+			called := h.Called.Round(time.Millisecond).String() + " ago"
+			if h.Late {
+				called += ", late"
+			}
+			demand := lease.Amounts{Rate: h.Demand}
+			g.add(h.Name, ratesOf(h.Share), burstsOf(h.Share), ratesOf(demand), ratesOf(h.Rescue), number(h.Weight), called)
+		}
+		p.printf("\n%s\n", g.render(colored(s.out)))
+	}
+	return p.err
+}
+
+// ratesOf writes the rates of buckets that have one.
+func ratesOf(a lease.Amounts) string {
+	text := shortRate(a.Rate[0])
+	if a.Rate[1] > 0 {
+		text += " + " + shortRate(a.Rate[1])
+	}
+	return text
+}
+
+// shortRate writes a rate in bit/s with four digits.
+func shortRate(n int64) string {
+	v := float64(n)
+	for _, unit := range []string{"bit", "kbit", "Mbit"} {
+		if v < 1000 {
+			return fmt.Sprintf("%.4g %s/s", v, unit)
+		}
+		v /= 1000
+	}
+	return fmt.Sprintf("%.4g Gbit/s", v)
+}
+
+func burstsOf(a lease.Amounts) string {
+	text := memory(a.Burst[0])
+	if a.Burst[1] > 0 {
+		text += " + " + memory(a.Burst[1])
+	}
+	return text
+}
+
+// setBudget changes the parameters that are given; the others stay as they are.
+func setBudget(ctx context.Context, s streams, c shared.Client, name string, assigns []string) error {
+	given, rates, bursts, err := parseSize(assigns)
+	if err != nil {
+		return err
+	}
+	size := given
+	if b, err := shared.ShowBudget(ctx, c, name); err == nil {
+		size = b.Size
+		for i := range 2 {
+			if rates[i] {
+				size.Rate[i] = given.Rate[i]
+			}
+			if bursts[i] {
+				size.Burst[i] = given.Burst[i]
+			}
+		}
+	} else if !rates[0] || !bursts[0] {
+		return fmt.Errorf("%w: give its rate and its burst", err)
+	}
+	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s hold for all hosts\n", name, ratesOf(size), burstsOf(size))
+}
+
+// parseSize reads parameters of meters, and says which were given.
+func parseSize(assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {
+	for _, a := range assigns {
+		key, value, _ := strings.Cut(a, "=")
+		i := 0
+		switch key {
+		case "pir", "eir", "pbs", "ebs":
+			i = 1
+		}
+		switch key {
+		case "rate", "cir", "pir", "eir":
+			var r meter.Rate
+			if r, err = policyfile.ParseRate(value); err == nil {
+				size.Rate[i], rates[i] = dataplane.LimitsOf(meter.TokenBucket{Rate: r})[0].Rate, true
+			}
+		case "burst", "cbs", "pbs", "ebs":
+			size.Burst[i], err = policyfile.ParseSize(value)
+			bursts[i] = true
+		default:
+			err = fmt.Errorf("want a parameter of a meter: rate, burst, cir, cbs, pir, pbs, eir or ebs")
+		}
+		if err != nil {
+			return size, rates, bursts, usagef("%s: %w", a, err)
+		}
+	}
+	return size, rates, bursts, nil
+}
