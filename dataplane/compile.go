@@ -338,8 +338,9 @@ type action struct {
 
 // stage is a meter with what stands around it in a policy.
 type stage struct {
-	meter.Meter                 // unless one of the next two is there
+	meter.Meter                 // unless one of the next three is there
 	keyed       *keyed          // a meter for each key
+	shared      Shared          // what meters packets in its place
 	envelope    *meter.Envelope // of which it is a flow
 	flow        int
 

@@ -68,7 +68,11 @@ func (s *stage) inherit(was *stage, now int64) {
 		if same && !was.keyed.left && was.keyed.table.SetProfile(now, profile) == nil {
 			s.keyed.table, was.keyed.left = was.keyed.table, true
 		}
-	case s.keyed != nil || was.keyed != nil:
+	case s.keyed != nil || was.keyed != nil || s.shared != nil:
+	case was.shared != nil:
+		tc, te := was.tokens(now)
+		s.Meter = meter.NewWithTokens(s.Profile(), tc, te)
+		s.Color(now, 0, meter.Red) // its clock runs on
 	case s.envelope != nil || was.envelope != nil:
 		tc, te := was.tokens(now)
 		if s.envelope != nil {
