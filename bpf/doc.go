@@ -6,16 +6,19 @@
 //	parse.h     headers
 //	length.h    what a packet counts, with its segments
 //	classify.h  the first class that takes it
-//	meter.h     RFC 2697, RFC 2698, RFC 4115, for any number of CPUs at once
+//	bucket.h    RFC 2697, RFC 2698, RFC 4115, for any number of CPUs at once
+//	meter.h     a packet through a chain of meters
 //	act.h       marks, counts
 //	shape.h     all of it, in this order
 //	shaper.c    the programs: tc egress, tc ingress, XDP
 //	walk.c      the program that meters packets of a capture
+//	share.c     the programs by which user space takes part in budgets
 //
 // make generate compiles them; using this package needs no compiler.
 package bpf
 
 // The target is little-endian: amd64, arm64, riscv64. The compiler's version is
 // part of the objects, which are committed.
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type constants -type search -type search6 -type bound -type action -type class -type bucket -type stage -type state -type key -type addr -type counts -type high -type early -type queue -type backlog -type departure -type record -output-stem shaper Shaper src/shaper.c
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type constants -type search -type search6 -type bound -type action -type class -type bucket -type profile -type stage -type state -type budget -type key -type addr -type counts -type high -type early -type queue -type backlog -type departure -type record -output-stem shaper Shaper src/shaper.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem walk Walk src/walk.c
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem share Share src/share.c

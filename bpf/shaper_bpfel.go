@@ -71,6 +71,15 @@ type ShaperBucket struct {
 	Full uint64
 }
 
+type ShaperBudget struct {
+	_       structs.HostLayout
+	Word    [2]uint64
+	Stamp   uint64
+	Unused  uint32
+	Version uint32
+	Profile ShaperProfile
+}
+
 type ShaperClass struct {
 	_       structs.HostLayout
 	Slot    uint32
@@ -89,7 +98,7 @@ type ShaperConstants struct {
 	Queues      uint8
 	Keyed       uint8
 	DropUntaken uint8
-	Pad         uint8
+	Elsewhere   uint8
 	Pacer       uint32
 	Major       uint32
 	Fields      uint32
@@ -162,6 +171,19 @@ type ShaperKey struct {
 	Proto uint8
 }
 
+type ShaperProfile struct {
+	_       structs.HostLayout
+	Buckets [2]ShaperBucket
+	Horizon uint64
+	Window  uint64
+	Coupled uint8
+	Peak    uint8
+	Excess  uint8
+	Limit   uint8
+	Sliding uint8
+	Pad     [3]uint8
+}
+
 type ShaperQueue struct {
 	_        structs.HostLayout
 	Ns       uint64
@@ -226,9 +248,7 @@ type ShaperSearch6 struct {
 
 type ShaperStage struct {
 	_       structs.HostLayout
-	Buckets [2]ShaperBucket
-	Horizon uint64
-	Window  uint64
+	Profile ShaperProfile
 	Mask    [2]ShaperKey
 	Yellow  uint64
 	Red     uint64
@@ -239,14 +259,9 @@ type ShaperStage struct {
 	Aware   uint8
 	From    uint8
 	High    uint8
-	Coupled uint8
-	Peak    uint8
-	Excess  uint8
-	Limit   uint8
-	Sliding uint8
 	Tagged  uint8
 	Empty   uint8
-	Pad     uint8
+	Pad     [6]uint8
 }
 
 type ShaperState struct {
@@ -266,11 +281,13 @@ type ShaperState struct {
 const (
 	ShaperMapBacklogs       = "backlogs"
 	ShaperMapBounds6        = "bounds6"
+	ShaperMapBudgets        = "budgets"
 	ShaperMapClasses        = "classes"
 	ShaperMapCounters       = "counters"
 	ShaperMapExpiry         = "expiry"
 	ShaperMapHighs          = "highs"
 	ShaperMapKnownKeys      = "known_keys"
+	ShaperMapLocks          = "locks"
 	ShaperMapQueues         = "queues"
 	ShaperMapRecords        = "records"
 	ShaperMapScratch        = "scratch"
@@ -338,11 +355,13 @@ type ShaperProgramSpecs struct {
 type ShaperMapSpecs struct {
 	Backlogs  *ebpf.MapSpec `ebpf:"backlogs"`
 	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
+	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
+	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
@@ -382,11 +401,13 @@ func (o *ShaperObjects) Close() error {
 type ShaperMaps struct {
 	Backlogs  *ebpf.Map `ebpf:"backlogs"`
 	Bounds6   *ebpf.Map `ebpf:"bounds6"`
+	Budgets   *ebpf.Map `ebpf:"budgets"`
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
+	Locks     *ebpf.Map `ebpf:"locks"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
@@ -401,11 +422,13 @@ func (m *ShaperMaps) Close() error {
 	return _ShaperClose(
 		m.Backlogs,
 		m.Bounds6,
+		m.Budgets,
 		m.Classes,
 		m.Counters,
 		m.Expiry,
 		m.Highs,
 		m.KnownKeys,
+		m.Locks,
 		m.Queues,
 		m.Records,
 		m.Scratch,

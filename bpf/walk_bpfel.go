@@ -18,12 +18,14 @@ import (
 const (
 	WalkMapBacklogs    = "backlogs"
 	WalkMapBounds6     = "bounds6"
+	WalkMapBudgets     = "budgets"
 	WalkMapClasses     = "classes"
 	WalkMapCounters    = "counters"
 	WalkMapExpiry      = "expiry"
 	WalkMapFrames      = "frames"
 	WalkMapHighs       = "highs"
 	WalkMapKnownKeys   = "known_keys"
+	WalkMapLocks       = "locks"
 	WalkMapQueues      = "queues"
 	WalkMapRecords     = "records"
 	WalkMapScratch     = "scratch"
@@ -87,12 +89,14 @@ type WalkProgramSpecs struct {
 type WalkMapSpecs struct {
 	Backlogs  *ebpf.MapSpec `ebpf:"backlogs"`
 	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
+	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Frames    *ebpf.MapSpec `ebpf:"frames"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
+	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
@@ -132,12 +136,14 @@ func (o *WalkObjects) Close() error {
 type WalkMaps struct {
 	Backlogs  *ebpf.Map `ebpf:"backlogs"`
 	Bounds6   *ebpf.Map `ebpf:"bounds6"`
+	Budgets   *ebpf.Map `ebpf:"budgets"`
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Frames    *ebpf.Map `ebpf:"frames"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
+	Locks     *ebpf.Map `ebpf:"locks"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
@@ -152,12 +158,14 @@ func (m *WalkMaps) Close() error {
 	return _WalkClose(
 		m.Backlogs,
 		m.Bounds6,
+		m.Budgets,
 		m.Classes,
 		m.Counters,
 		m.Expiry,
 		m.Frames,
 		m.Highs,
 		m.KnownKeys,
+		m.Locks,
 		m.Queues,
 		m.Records,
 		m.Scratch,

@@ -342,6 +342,7 @@ type action struct {
 type stage struct {
 	meter.Meter                 // unless one of the next three is there
 	keyed       *keyed          // a meter for each key
+	shared      Shared          // what meters packets in its place
 	envelope    *meter.Envelope // of which it is a flow
 	flow        int
 	leased      *leased // of a budget on a server

@@ -70,7 +70,11 @@ func (s *stage) inherit(was *stage, now int64) {
 		}
 	case s.leased != nil && was.leased != nil && s.of.Budget.Name == was.of.Budget.Name:
 		s.leased = was.leased // a policy names a budget once
-	case s.keyed != nil || was.keyed != nil || s.leased != nil || was.leased != nil:
+	case s.keyed != nil || was.keyed != nil || s.leased != nil || was.leased != nil || s.shared != nil:
+	case was.shared != nil:
+		tc, te := was.tokens(now)
+		s.Meter = meter.NewWithTokens(s.Profile(), tc, te)
+		s.Color(now, 0, meter.Red) // its clock runs on
 	case s.envelope != nil || was.envelope != nil:
 		tc, te := was.tokens(now)
 		if s.envelope != nil {

@@ -155,6 +155,8 @@ func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 	switch {
 	case s.keyed != nil:
 		return s.keyed.color(p, now, n, in)
+	case s.shared != nil:
+		return s.shared.Color(now, n, in)
 	case s.envelope != nil:
 		return s.envelope.Color(s.flow, now, n, in)
 	case s.leased != nil:
@@ -185,6 +187,9 @@ func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) Step {
 	switch {
 	case s.keyed != nil:
 		step.Key, step.Explanation = s.keyed.explain(p, now, n, in)
+	case s.shared != nil:
+		step.Length, step.In, step.Color = n, in, s.shared.Color(now, n, in)
+		step.Clause = s.kind.Clause(in, step.Color)
 	case s.envelope != nil:
 		step.Explanation = s.envelope.Explain(s.flow, now, n, in)
 	case s.leased != nil:
@@ -397,6 +402,8 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 	switch {
 	case s.keyed != nil:
 		m = s.keyed.table.Rest()
+	case s.shared != nil:
+		return s.shared.Tokens(now)
 	case s.envelope != nil:
 		return s.envelope.Tokens(s.flow, now)
 	case s.leased != nil:

@@ -5,9 +5,6 @@
 
 #include "policy.h"
 
-#define READ(x) (*(volatile typeof(x) *)&(x))
-#define WRITE(x, v) (*(volatile typeof(x) *)&(x) = (v))
-
 /* The source of a packet. It is a constant in each program. */
 enum source { FROM_SKB, FROM_XDP, FROM_FRAMES };
 

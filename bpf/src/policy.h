@@ -14,6 +14,10 @@
 #define MAX_LENGTH 0xfffff /* bytes that a packet takes of a queue, at most */
 #define MAX_AHEAD 2000000000ULL /* ns that a sender asks a packet to be held, at most */
 
+#define READ(x) (*(volatile typeof(x) *)&(x))
+#define WRITE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+#define BARRIER() asm volatile("" ::: "memory")
+
 /* HERE makes the compiler compute x once and keep what is checked of it, as the
  * verifier wants to see it. */
 #define HERE(x) asm volatile("" : "+r"(x))
@@ -25,6 +29,9 @@ enum base { L3, L2, L1 };
 
 /* Fields of dataplane.Field; a set of them has bit 1 << FIELD. */
 enum field { DSCP, PCP, DEI, MPLS_TC, SKB_MARK };
+
+/* Where the state of a meter is: for each key in a table, in budgets, or in states. */
+enum store { SHARED = -2, PRIVATE = -1 };
 
 /* Done of dataplane.Verdict. */
 enum done { PASS = 1, ECN_SET = 2, MARKED = 4, QUEUED = 8 };
@@ -86,7 +93,7 @@ struct constants {
 	__u8 queues;	     /* there are any */
 	__u8 keyed;	     /* some meter is one for each key */
 	__u8 drop_untaken;   /* packets that no class takes */
-	__u8 pad;
+	__u8 elsewhere;	     /* some meter's state is not in states */
 	__u32 pacer;	     /* enum pacer */
 	__u32 major;	     /* of HTB: upper half of its class ids */
 	__u32 fields;	     /* that any class matches */
@@ -140,37 +147,58 @@ struct key {
 	__u8 proto;
 };
 
-/* stage is a meter with what stands around it in a policy. */
-struct stage {
+/* profile is the parameters of a meter. */
+struct profile {
 	struct bucket buckets[2]; /* C, then E or P */
 	__u64 horizon;		  /* ns after a state's stamp in which its words can be told apart */
 	__u64 window;		  /* ns, of a meter that counts in windows; 0 for buckets */
-	struct key mask[2];	  /* of a key: the bits that count, of IPv6 the second */
-	__u64 yellow, red;	  /* the color before, by values below 64: sets */
-	__u32 slot;		  /* of its state; with keys that of packets without one */
-	__s32 then;		  /* -1 for none */
-	__s32 table;		  /* of keys, -1 for none */
-	__u8 packets;		  /* count packets */
+	__u8 coupled;		  /* what overflows C goes into E */
+	__u8 peak;		  /* RFC 2698 */
+	__u8 excess;		  /* there is an E */
+	__u8 limit;		  /* the worst color before that may take from C */
+	__u8 sliding;		  /* what was taken in the window before counts, too */
+	__u8 pad[3];
+};
+
+/* stage is a meter with what stands around it in a policy. */
+struct stage {
+	struct profile profile;
+	struct key mask[2]; /* of a key: the bits that count, of IPv6 the second */
+	__u64 yellow, red;  /* the color before, by values below 64: sets */
+	__u32 slot;	    /* of its state; with keys that of packets without one */
+	__s32 then;	    /* -1 for none */
+	__s32 table;	    /* of keys, or an enum store */
+	__u8 packets;	    /* count packets */
 	__u8 aware;
-	__u8 from;    /* enum field */
-	__u8 high;    /* the map highs has colors of larger values */
-	__u8 coupled; /* what overflows C goes into E */
-	__u8 peak;    /* RFC 2698 */
-	__u8 excess;  /* there is an E */
-	__u8 limit;   /* the worst color before that may take from C */
-	__u8 sliding; /* what was taken in the window before counts, too */
-	__u8 tagged;  /* the key is that of packets with a VLAN tag, else of IP */
-	__u8 empty;   /* new keys begin so */
-	__u8 pad;
+	__u8 from;   /* enum field */
+	__u8 high;   /* the map highs has colors of larger values */
+	__u8 tagged; /* the key is that of packets with a VLAN tag, else of IP */
+	__u8 empty;  /* new keys begin so */
+	__u8 pad[6];
 };
 
 /* state of a meter. A word is the time, in units, at which its bucket was last
- * empty: it holds now * num - word, at most its size. meter.h has the rest. Of a
+ * empty: it holds now * num - word, at most its size. bucket.h has the rest. Of a
  * window the words are what was taken in it and in the one before, in bytes, and
  * the stamp is its begin. */
 struct state {
 	__u64 word[2];
 	__u64 stamp; /* ns: both words were written since */
+	struct bpf_spin_lock lock;
+};
+
+/* budget is the state of a meter that several shapers share, with its parameters.
+ * It begins as a state does, but its lock is in locks: user space maps budgets into
+ * memory, which the kernel refuses for values with a lock. */
+struct budget {
+	__u64 word[2];
+	__u64 stamp;
+	__u32 unused;
+	__u32 version; /* of the profile: it counts changes */
+	struct profile profile;
+};
+
+struct guard {
 	struct bpf_spin_lock lock;
 };
 
@@ -361,6 +389,26 @@ struct {
 	__type(key, __u32);
 	__type(value, struct state);
 } states SEC(".maps");
+
+/* slot -> budget. All shapers of the host with shared meters have one such map; the
+ * others have one of their own that they do not use. Words are written by the
+ * programs and by user space by compare-and-swap; all else by the programs under the
+ * lock of the same slot, and by user space before a slot is in use. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct budget);
+} budgets SEC(".maps");
+
+/* slot -> lock of the budget. Written by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct guard);
+} locks SEC(".maps");
 
 /* slot -> table of keys, whose least recently used ones go. Written by the
  * programs, a value by whoever has its lock; the slots by user space before they

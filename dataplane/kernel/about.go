@@ -85,7 +85,8 @@ type classRecord struct {
 type stageRecord struct {
 	Name string
 	bpf.ShaperStage
-	Keys uint32 `json:",omitempty"` // that its table has room for
+	Keys   uint32 `json:",omitempty"` // that its table has room for
+	Budget string `json:",omitempty"` // that it is, of the host
 }
 
 type queueRecord struct {
@@ -122,9 +123,12 @@ func (a *About) record(g *image) {
 		a.Classes = append(a.Classes, classRecord{g.policy.Classes[i].Name, c})
 	}
 	for i, s := range g.stages {
-		r := stageRecord{g.meters[i].Name, s, 0}
-		if s.Table >= 0 {
+		r := stageRecord{Name: g.meters[i].Name, ShaperStage: s}
+		switch {
+		case s.Table >= 0:
 			r.Keys = tableSize(g.meters[i])
+		case s.Table == storeShared:
+			r.Budget = g.meters[i].Budget.Name
 		}
 		a.Stages = append(a.Stages, r)
 	}

@@ -28,6 +28,15 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 	if err != nil {
 		return nil, err
 	}
+	shares, err := s.share(g, next)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e := shares.end(); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
 	changes = g.inherit(&s.About)
 	g.constants.Link, g.constants.Dry = uint8(d.link), flag(next.Dry)
 	if next.GSOLimit, err = st.gsoLimit(next, g, d.mtu); err != nil {
@@ -43,7 +52,7 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 	if d, err = s.pace(st, g, d); err != nil {
 		return nil, err
 	}
-	maps, err := s.shared.of(g, &s.About)
+	maps, err := s.shared.of(g, &s.About, shares)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +87,10 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 		return nil, err
 	}
 	next.Program, _ = info.ID()
-	err = g.settle(&s.About, s.shared, maps)
+	err = g.settle(&s.About, s.shared, maps, shares)
+	if err == nil {
+		err = shares.claim(st, s.Program, next.Program)
+	}
 	if err == nil && s.hook == nil {
 		s.hook, next.Place, err = st.attach(d, p, kind, next.Place.Method)
 	} else if err == nil {
@@ -88,7 +100,8 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 		return nil, errors.Join(err, s.shared.retire(g.stages, s.stages()))
 	}
 	swapped = true
-	errs := []error{s.shared.retire(s.stages(), g.stages)}
+	errs := []error{shares.take(next.Program), s.shared.retire(s.stages(), g.stages)}
+	s.Notes = shares.notes()
 	s.about, about = about, s.about
 	s.About, s.shared, spare = *next, maps, s.shared
 	if g.pacer == "" {

@@ -114,6 +114,11 @@ func sweep() (removed []string, err error) {
 	}
 	pins, err := sweepPins()
 	removed, errs = append(removed, pins...), append(errs, err)
+	left, err := releaseBudgets("")
+	errs = append(errs, err)
+	for _, l := range left {
+		removed = append(removed, l.String())
+	}
 	for _, f := range files {
 		if strings.HasSuffix(f.Name(), awaySuffix) {
 			if e, err := readAway(f.Name()); e == nil && err == nil && strings.HasPrefix(f.Name(), fmt.Sprintf("%d-", here)) {

@@ -103,7 +103,7 @@ func (c *hammered) run(t *testing.T, cpus []int) error {
 		t.Fatal(err)
 	}
 	end := clock(t)
-	holds := levelsAt(&state, stage, uint64(end))
+	holds := levelsAt(&state, &stage.Profile, uint64(end))
 	all, err := h.Stats()
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func (c *hammered) run(t *testing.T, cpus []int) error {
 		limits = model.limits(end - int64(state.Stamp))
 	}
 	for i, left := range [2]int64{holds[0], holds[1]} {
-		limits[i].Sub(limits[i], new(big.Rat).SetFrac64(left, int64(stage.Buckets[i].Den)))
+		limits[i].Sub(limits[i], new(big.Rat).SetFrac64(left, int64(stage.Profile.Buckets[i].Den)))
 	}
 	if fault := excess(c.params, limits, granted); fault != "" {
 		t.Errorf("with what is left: %s", fault)
@@ -135,7 +135,7 @@ func (c *hammered) run(t *testing.T, cpus []int) error {
 	}
 	part := share64(granted[meter.Green]+granted[meter.Yellow], lost)
 	t.Logf("horizon %v, granted %.4f of what there was; ns a packet: one CPU %d, two CPUs %d and %d",
-		time.Duration(min(stage.Horizon, 1<<62)), part, one[0].Nanoseconds(), two[0].Nanoseconds(), two[1].Nanoseconds())
+		time.Duration(min(stage.Profile.Horizon, 1<<62)), part, one[0].Nanoseconds(), two[0].Nanoseconds(), two[1].Nanoseconds())
 	if part < 0.01 {
 		return fmt.Errorf("only %.4f of what there was were granted", part)
 	}

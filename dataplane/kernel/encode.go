@@ -181,20 +181,14 @@ func (e *encoder) meter(m *dataplane.Meter) int32 {
 	e.stageOf[m] = i
 	e.stages = append(e.stages, bpf.ShaperStage{})
 	e.meters = append(e.meters, m)
-	profile, err := m.Params.Profile()
+	profile, err := profileOf(m)
 	if err != nil {
-		e.fail(m, "type", err.Error())
-		return i
-	}
-	numbers, err := profile.Integers()
-	var fault *meter.FieldError
-	if errors.As(err, &fault) {
-		e.fail(m, strings.ToLower(fault.Field), fault.Reason+noMore)
+		e.faults = append(e.faults, err)
 	}
 	if m.Envelope != nil {
 		e.fail(m, "envelope", tooMuch)
 	}
-	s := encodeProfile(numbers)
+	s := bpf.ShaperStage{Profile: profile}
 	e.key(&s, m)
 	s.Packets, s.Aware, s.From = flag(m.Packets), flag(m.Aware), uint8(m.PreColor.From)
 	if m.Aware {
@@ -208,7 +202,7 @@ func (e *encoder) meter(m *dataplane.Meter) int32 {
 	return i
 }
 
-// The words of a state count halves of a profile's units; see bpf/src/meter.h.
+// The words of a state count halves of a profile's units; see bpf/src/bucket.h.
 const (
 	halves   = 2
 	maxReach = 1 << 61 // halves that a horizon brings
@@ -221,13 +215,27 @@ const (
 	noMore  = ", and the kernel plane keeps no more of a meter: shaper tap and replay --engine go have it"
 )
 
-func encodeProfile(p meter.Integers) bpf.ShaperStage {
+// profileOf encodes a meter's parameters. The error is a FieldError.
+func profileOf(m *dataplane.Meter) (bpf.ShaperProfile, error) {
+	p, err := m.Params.Profile()
+	if err != nil {
+		return bpf.ShaperProfile{}, &dataplane.FieldError{Object: m, Field: "type", Reason: err.Error()}
+	}
+	numbers, err := p.Integers()
+	var fault *meter.FieldError
+	if errors.As(err, &fault) {
+		return encodeProfile(numbers), &dataplane.FieldError{Object: m, Field: strings.ToLower(fault.Field), Reason: fault.Reason + noMore}
+	}
+	return encodeProfile(numbers), nil
+}
+
+func encodeProfile(p meter.Integers) bpf.ShaperProfile {
 	if p.Window > 0 { // counted in bytes
-		s := bpf.ShaperStage{Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
+		s := bpf.ShaperProfile{Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
 		s.Buckets[0].Den, s.Buckets[0].Size, s.Buckets[1].Den = 1, p.Burst[0], 1
 		return s
 	}
-	s := bpf.ShaperStage{
+	s := bpf.ShaperProfile{
 		Horizon: uint64(maxReach / (halves * max(p.Num[0], p.Num[1], 1))),
 		Excess:  flag(p.Excess),
 		Coupled: flag(p.Coupled),

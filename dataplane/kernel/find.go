@@ -49,7 +49,7 @@ func writeAbout(m *ebpf.Map, a *About) error {
 
 // recordVersion is the format of a record: of About, and of what bpf/src/policy.h
 // has in it. TestRecordVersion holds that it changes with them.
-const recordVersion = 2
+const recordVersion = 3
 
 // VersionError says that a shaper was attached by a version whose record this one
 // cannot read. It can be detached, or replaced by run.
@@ -96,7 +96,7 @@ func (a *About) check() error {
 	}
 	for _, s := range a.Stages {
 		ok = ok && stage(s.Then)
-		for _, b := range s.Buckets {
+		for _, b := range s.Profile.Buckets {
 			ok = ok && b.Den > 0 && b.Size >= 0
 		}
 	}

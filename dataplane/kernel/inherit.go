@@ -21,7 +21,9 @@ func (g *image) inherit(before *About) []dataplane.Change {
 		counters.used[c.Slot] = true
 	}
 	for _, s := range before.Stages {
-		states.used[s.Slot] = true
+		if s.Table != storeShared {
+			states.used[s.Slot] = true
+		}
 	}
 	g.from = make([]int, len(g.stages))
 	for i := range g.from {
@@ -51,9 +53,12 @@ func (g *image) inherit(before *About) []dataplane.Change {
 	taken := map[uint32]bool{}
 	for i := range g.stages {
 		s := &g.stages[i]
+		if s.Table == storeShared {
+			continue // share has found its slot
+		}
 		if from := g.from[i]; from >= 0 {
 			was := &before.Stages[from]
-			if sameProfile(s, &was.ShaperStage) && !taken[was.Slot] {
+			if was.Table != storeShared && sameProfile(s, &was.ShaperStage) && !taken[was.Slot] {
 				s.Slot = was.Slot
 				taken[was.Slot] = true
 				continue
@@ -86,15 +91,16 @@ func (s *slots) free() uint32 {
 
 // sameProfile says whether a state means the same under both.
 func sameProfile(a, b *bpf.ShaperStage) bool {
-	return a.Buckets == b.Buckets && a.Coupled == b.Coupled && a.Packets == b.Packets &&
-		a.Window == b.Window && a.Sliding == b.Sliding
+	p, q := &a.Profile, &b.Profile
+	return p.Buckets == q.Buckets && p.Coupled == q.Coupled && a.Packets == b.Packets &&
+		p.Window == q.Window && p.Sliding == q.Sliding
 }
 
 // settle writes the states and counters that begin: those of the meters and
 // classes that have a slot of their own. A meter whose parameters changed gets
 // the tokens that it has now. Where the maps of the policy before lacked room,
 // what goes on is copied from them.
-func (g *image) settle(before *About, from, to *shared) error {
+func (g *image) settle(before *About, from, to *shared, c *shares) error {
 	if err := g.settleTables(before, to); err != nil { // first: it takes long
 		return err
 	}
@@ -112,13 +118,15 @@ func (g *image) settle(before *About, from, to *shared) error {
 	if err := g.settleQueues(before, from, to); err != nil {
 		return err
 	}
-	return g.settleStates(before, from, to) // last: packets from here to the swap take no tokens of what is copied
+	return g.settleStates(before, from, to, c) // last: packets from here to the swap take no tokens of what is copied
 }
 
-func (g *image) settleStates(before *About, from, to *shared) error {
+func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
-		old[s.Slot] = true
+		if s.Table != storeShared {
+			old[s.Slot] = true
+		}
 	}
 	now, err := monotonic()
 	if err != nil {
@@ -126,23 +134,36 @@ func (g *image) settleStates(before *About, from, to *shared) error {
 	}
 	for i := range g.stages {
 		s := &g.stages[i]
-		if old[s.Slot] {
+		fresh := c.fresh(s)
+		if s.Table == storeShared && fresh == nil {
+			continue // it is there
+		}
+		if old[s.Slot] && fresh == nil {
 			if err := copySlot[bpf.ShaperState](from.states, to.states, s.Slot); err != nil {
 				return err
 			}
 			continue
 		}
-		l := initial(g.meters[i], s)
-		if at := g.from[i]; at >= 0 && before.Stages[at].Packets == s.Packets {
+		state := initial(g.meters[i], &s.Profile).at(now, &s.Profile)
+		at := g.from[i]
+		if fresh != nil {
+			state = fresh.waiting
+		}
+		if at >= 0 && before.Stages[at].Packets == s.Packets {
 			was := &before.Stages[at].ShaperStage
-			kept, err := held(from.states, was, now)
+			kept, p, err := held(from, was, now)
 			if err != nil {
 				return err
 			}
-			l = kept.carry(was, s)
+			state = kept.carry(p, &s.Profile).at(now, &s.Profile)
 		}
-		if err := to.states.Put(s.Slot, l.at(now, s)); err != nil {
-			return fmt.Errorf("states: %w", err)
+		if fresh != nil {
+			err = c.begin(fresh, now, state)
+		} else if err = to.states.Put(s.Slot, state); err != nil {
+			err = fmt.Errorf("states: %w", err)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -27,11 +27,11 @@ const spare = 128
 
 // key encodes what of a packet has a meter of its own.
 func (e *encoder) key(s *bpf.ShaperStage, m *dataplane.Meter) {
-	if s.Table = -1; m.Per.By == dataplane.NoKey {
+	if s.Table = storePrivate; m.Per.By == dataplane.NoKey {
 		return
 	}
 	s.Table, s.Empty = 0, flag(m.Initial.Den != 0)
-	e.constants.Keyed = 1
+	e.constants.Keyed, e.constants.Elsewhere = 1, 1
 	if m.Idle {
 		e.fail(m, "evict", "the kernel plane forgets the key that was used longest ago, whatever its state: use evict: lru, or shaper tap")
 	}
@@ -190,7 +190,7 @@ func (s *shared) carryKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.Shape
 		}
 		for i := range n {
 			v := &values[i]
-			state := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, from, now).carry(from, to).at(now, to)
+			state := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &from.Profile, now).carry(&from.Profile, &to.Profile).at(now, &to.Profile)
 			*v = known{Word: state.Word, Stamp: state.Stamp}
 		}
 		if n > 0 {
@@ -256,13 +256,13 @@ func openTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
 
 // retire frees the tables of stages that others do not have.
 func (s *shared) retire(stages, others []bpf.ShaperStage) error {
-	done := map[int32]bool{-1: true}
+	done := map[int32]bool{}
 	for _, o := range others {
 		done[o.Table] = true
 	}
 	for i := range stages {
 		table := stages[i].Table
-		if done[table] {
+		if table < 0 || done[table] {
 			continue
 		}
 		done[table] = true

@@ -324,7 +324,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 	var v known
 	n := 0
 	for entries := table.Iterate(); entries.Next(&key, &v); n++ {
-		l := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, stage, uint64(last))
+		l := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &stage.Profile, uint64(last))
 		if v.Lock != 0 || int64(v.Stamp) < first || int64(v.Stamp) > last || l[0] < 0 || l[1] < 0 {
 			t.Errorf("key %+v has %+v, levels %v", key, v, l)
 		}

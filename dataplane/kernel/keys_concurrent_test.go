@@ -115,7 +115,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 			if c.whole {
 				limits = model.limits(end - int64(state.Stamp)) // it is that of the first packet
 			}
-			holds := levelsAt(&state, stage, uint64(end))
+			holds := levelsAt(&state, &stage.Profile, uint64(end))
 			sum := new(big.Rat)
 			for k := range limits {
 				if _, peak := c.params.(meter.TRTCM); peak && k == 0 {
@@ -123,7 +123,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 				}
 				most.Add(most, limits[k])
 				sum.Add(sum, limits[k])
-				sum.Sub(sum, new(big.Rat).SetFrac64(holds[k], int64(stage.Buckets[k].Den)))
+				sum.Sub(sum, new(big.Rat).SetFrac64(holds[k], int64(stage.Profile.Buckets[k].Den)))
 			}
 			taken.Add(taken, sum)
 		}
@@ -132,7 +132,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 		}
 	}
 	if !c.whole && windows == nil { // and what the buckets may have held
-		for _, b := range stage.Buckets {
+		for _, b := range stage.Profile.Buckets {
 			most.Add(most, new(big.Rat).SetInt64(int64(len(states))*b.Size/int64(b.Den)))
 		}
 	}

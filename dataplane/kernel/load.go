@@ -16,6 +16,7 @@ import (
 // shared are the maps that outlive a policy.
 type shared struct {
 	states, keys, backlogs, waiting, expiry *ebpf.Map
+	budgets, locks                          *ebpf.Map // those of the host, or some that are not used
 	counters                                counterMaps
 	made                                    *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
 }
@@ -25,6 +26,7 @@ func (s *shared) all() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
 		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.waiting, bpf.ShaperMapExpiry: &s.expiry,
+		bpf.ShaperMapBudgets: &s.budgets, bpf.ShaperMapLocks: &s.locks,
 	}
 }
 
@@ -71,8 +73,12 @@ func (s *shared) closeBut(other *shared) {
 // of returns the maps for another policy: the same, with larger ones where they
 // lack room, and with rings of its own where those of the policy before do not
 // fit.
-func (s *shared) of(g *image, before *About) (*shared, error) {
+func (s *shared) of(g *image, before *About, c *shares) (*shared, error) {
 	out := *s
+	if err := out.join(c); err != nil {
+		out.closeBut(s)
+		return nil, err
+	}
 	err := out.grow(g)
 	if err == nil && !g.sameRings(before) {
 		if out.waiting, err = g.newRings(); err == nil {

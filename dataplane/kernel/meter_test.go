@@ -230,7 +230,7 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 
 // anyGap is the time between two packets of about size bytes: from none to
 // years, and all that may be special to the integers of their meter.
-func anyGap(r *rand.Rand, s *bpf.ShaperStage, size int64) int64 {
+func anyGap(r *rand.Rand, s *bpf.ShaperProfile, size int64) int64 {
 	special := func(ns uint64) int64 { // up to 70 years, and one more or less
 		return max(int64(min(ns, 1<<61))+r.Int64N(3)-1, 0)
 	}
@@ -288,7 +288,7 @@ func TestMeters(t *testing.T) {
 	var seen [5][3]int
 	packets, shortest := 0, uint64(math.MaxUint64)
 	for i, m := range meters {
-		shortest = min(shortest, w.stages[w.stageOf[m]].Horizon)
+		shortest = min(shortest, w.stages[w.stageOf[m]].Profile.Horizon)
 		colors := meterStream(t, r, w, uint32(i), m, 200)
 		for c, n := range colors {
 			seen[i%5][c] += n
@@ -337,7 +337,7 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 		packets = packets[:0]
 		for range min(n, 1+r.IntN(1+r.IntN(w.batch))) {
 			size := sizes()
-			if gap := anyGap(r, stage, size); gap < math.MaxInt64-now {
+			if gap := anyGap(r, &stage.Profile, size); gap < math.MaxInt64-now {
 				now += gap
 			}
 			before := pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
@@ -368,9 +368,9 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 		if err := w.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 			t.Fatal(err)
 		}
-		l := levelsAt(&state, stage, uint64(now))
+		l := levelsAt(&state, &stage.Profile, uint64(now))
 		for i, holds := range model.holds {
-			den := int64(stage.Buckets[i].Den)
+			den := int64(stage.Profile.Buckets[i].Den)
 			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(den)); want.Cmp(new(big.Rat).SetInt64(l[i])) != 0 {
 				t.Errorf("at %d: bucket %d holds %d/%d bytes: want %v", now, i, l[i], den, holds)
 				return colors
@@ -440,12 +440,12 @@ func TestLateClocks(t *testing.T) {
 		now := r.Int64N(1 << 61)
 		for k := range 100 {
 			size := min(pick(r, 1, 64, 1500, 65_535, model.whole(0), model.whole(1)/3), 1<<31)
-			if gap := anyGap(r, stage, size) / (1 + r.Int64N(4)); gap < 1<<62-now {
+			if gap := anyGap(r, &stage.Profile, size) / (1 + r.Int64N(4)); gap < 1<<62-now {
 				now += gap
 			}
 			at := now
 			if r.IntN(2) == 0 {
-				at -= min(anyGap(r, stage, size), now)
+				at -= min(anyGap(r, &stage.Profile, size), now)
 			}
 			if k == 0 {
 				first, latest = at, at
@@ -509,7 +509,7 @@ func TestCarry(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
 	for range 20_000 {
-		var stages [2]bpf.ShaperStage
+		var stages [2]bpf.ShaperProfile
 		var params [2]dataplane.Params
 		for i := range stages {
 			params[i] = anyMeter(r, r.IntN(5)).Params

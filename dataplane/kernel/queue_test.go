@@ -756,9 +756,9 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now, kinds: make([]meter.Kind, len(g.stages))}, hook: Egress, room: make([]byte, 1<<17)}
 	next.constants.Handed, next.constants.Link = 1, uint8(dataplane.LinkEthernet)
 	next.inherit(about)
-	maps, err := h.shared.of(g, about)
+	maps, err := h.shared.of(g, about, nil)
 	if err == nil {
-		err = g.settle(about, h.shared, maps)
+		err = g.settle(about, h.shared, maps, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

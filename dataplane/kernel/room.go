@@ -29,7 +29,9 @@ func (g *image) slots() map[string]uint32 {
 		need(bpf.ShaperMapCounters, g.classes[i].Slot)
 	}
 	for i := range g.stages {
-		need(bpf.ShaperMapStates, g.stages[i].Slot)
+		if g.stages[i].Table != storeShared {
+			need(bpf.ShaperMapStates, g.stages[i].Slot)
+		}
 	}
 	for i := range g.queues {
 		need(bpf.ShaperMapBacklogs, g.queues[i].Slot)

@@ -30,6 +30,8 @@ type Shaper struct {
 	TookOver bool
 	// Removed says what of earlier shapers was taken away, a line each.
 	Removed []string
+	// Notes say what the last change meant for budgets that others use, a line each.
+	Notes []string
 }
 
 // Close releases what this process holds. A shaper that it attached and that
@@ -105,7 +107,7 @@ func (s *Shaper) Guarded() bool { return guarded(s.iface()) }
 // Outlives says whether something stays that the kernel does not remove when the
 // process is killed.
 func (s *Shaper) Outlives() bool {
-	return !s.Pinned && (s.Place.Method == TC || s.GSOLimit != 0 || s.Pacer != "") || !s.Until.IsZero()
+	return !s.Pinned && (s.Place.Method == TC || s.GSOLimit != 0 || s.Pacer != "" || s.shares()) || !s.Until.IsZero()
 }
 
 // site takes the change lock of the interface.
@@ -147,8 +149,11 @@ func (s *Shaper) lift(st *site) error {
 
 // Check says what Reload would refuse, as dataplane.FieldErrors.
 func (s *Shaper) Check(policy *dataplane.Policy) error {
-	_, err := s.encode(policy)
-	return err
+	g, err := s.encode(policy)
+	if err != nil {
+		return err
+	}
+	return s.checkShares(g)
 }
 
 // encode compiles a policy for where the shaper is.
@@ -340,7 +345,7 @@ func (s *Shaper) Tokens(class int) ([][2]int64, error) {
 	}
 	var out [][2]int64
 	for _, i := range s.chain(class) {
-		tc, te, err := tokens(s.shared.states, &s.Stages[i].ShaperStage, now)
+		tc, te, err := tokens(s.shared, &s.Stages[i].ShaperStage, now)
 		if err != nil {
 			return nil, err
 		}

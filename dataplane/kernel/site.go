@@ -132,7 +132,11 @@ func (st *site) clearOnce(direction Hook) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return st.save(st.iface)
+	left, err := releaseBudgets(st.file(direction.String()))
+	for _, l := range left {
+		st.removed("%v", l)
+	}
+	return errors.Join(err, st.save(st.iface))
 }
 
 // name is how people know the interface now.

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// bpf/src/meter.h has these, too, and says what a state is.
+// bpf/src/bucket.h has these, too, and says what a state is.
 const (
 	closed   = 1
 	notBegun = 1 << 63
@@ -21,38 +21,38 @@ const (
 type levels [2]int64
 
 // initial are the levels that a meter begins with.
-func initial(m *dataplane.Meter, s *bpf.ShaperStage) levels {
+func initial(m *dataplane.Meter, p *bpf.ShaperProfile) levels {
 	var l levels
-	for i, b := range s.Buckets {
+	for i, b := range p.Buckets {
 		l[i] = m.Initial.Of(b.Size/int64(b.Den)) * int64(b.Den)
 	}
 	return l
 }
 
 // waiting is the state of a meter whose clock begins with its first packet.
-func (l levels) waiting(s *bpf.ShaperStage) bpf.ShaperState {
-	if s.Window > 0 {
-		return bpf.ShaperState{Word: [2]uint64{uint64(s.Buckets[0].Size - l[0])}, Stamp: notBegun}
+func (l levels) waiting(p *bpf.ShaperProfile) bpf.ShaperState {
+	if p.Window > 0 {
+		return bpf.ShaperState{Word: [2]uint64{uint64(p.Buckets[0].Size - l[0])}, Stamp: notBegun}
 	}
 	return bpf.ShaperState{Word: [2]uint64{uint64(-l[0]) | closed, uint64(-l[1]) | closed}, Stamp: notBegun}
 }
 
 // at is the state of a meter that has these levels now.
-func (l levels) at(now uint64, s *bpf.ShaperStage) bpf.ShaperState {
-	if s.Window > 0 {
-		return bpf.ShaperState{Word: [2]uint64{uint64(s.Buckets[0].Size - l[0])}, Stamp: now - now%s.Window}
+func (l levels) at(now uint64, p *bpf.ShaperProfile) bpf.ShaperState {
+	if p.Window > 0 {
+		return bpf.ShaperState{Word: [2]uint64{uint64(p.Buckets[0].Size - l[0])}, Stamp: now - now%p.Window}
 	}
 	state := bpf.ShaperState{Stamp: now}
-	for i, b := range s.Buckets {
+	for i, b := range p.Buckets {
 		state.Word[i] = now*b.Num - uint64(l[i])
 	}
 	return state
 }
 
-// levelsAt reads a state, as exclusive in bpf/src/meter.h does.
-func levelsAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
-	if s.Window > 0 {
-		return leftAt(state, s, now)
+// levelsAt reads a state, as exclusive in bpf/src/bucket.h does.
+func levelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
+	if p.Window > 0 {
+		return leftAt(state, p, now)
 	}
 	var l levels
 	if state.Stamp == notBegun {
@@ -65,7 +65,7 @@ func levelsAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
 	if int64(now) > int64(state.Stamp) {
 		dt = now - state.Stamp
 	}
-	for i, b := range s.Buckets {
+	for i, b := range p.Buckets {
 		l[i] = int64(state.Stamp*b.Num - state.Word[i]&^closed)
 		if dt >= b.Full {
 			l[i] = fills
@@ -73,33 +73,33 @@ func levelsAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
 			l[i] += int64(dt * b.Num)
 		}
 	}
-	over := l[0] - s.Buckets[0].Size
-	l[1] = min(l[1], s.Buckets[1].Size)
+	over := l[0] - p.Buckets[0].Size
+	l[1] = min(l[1], p.Buckets[1].Size)
 	if over > 0 {
-		l[0] = s.Buckets[0].Size
-		if s.Coupled != 0 {
-			l[1] = min(l[1]+over, s.Buckets[1].Size)
+		l[0] = p.Buckets[0].Size
+		if p.Coupled != 0 {
+			l[1] = min(l[1]+over, p.Buckets[1].Size)
 		}
 	}
 	return l
 }
 
-// leftAt reads a state of a window, as counted in bpf/src/meter.h does.
-func leftAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
-	limit, count, before, since := s.Buckets[0].Size, int64(state.Word[0]), state.Word[1], now-state.Stamp
-	view := s.Window
+// leftAt reads a state of a window, as counted in bpf/src/bucket.h does.
+func leftAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
+	limit, count, before, since := p.Buckets[0].Size, int64(state.Word[0]), state.Word[1], now-state.Stamp
+	view := p.Window
 	switch {
 	case state.Stamp == notBegun || int64(since) <= 0:
-	case since < s.Window:
+	case since < p.Window:
 		view -= since
-	case s.Sliding != 0 && since < 2*s.Window:
+	case p.Sliding != 0 && since < 2*p.Window:
 		count, before = 0, uint64(count)
-		view = 2*s.Window - since
+		view = 2*p.Window - since
 	default:
 		count, before = 0, 0
 	}
 	hi, lo := bits.Mul64(before, view)
-	counts, rest := bits.Div64(hi, lo, s.Window)
+	counts, rest := bits.Div64(hi, lo, p.Window)
 	if rest > 0 {
 		counts++
 	}
@@ -107,13 +107,13 @@ func leftAt(state *bpf.ShaperState, s *bpf.ShaperStage, now uint64) levels {
 }
 
 // tokens are whole bytes, rounded down.
-func (l levels) tokens(s *bpf.ShaperStage) (tc, te int64) {
-	return max(l[0], 0) / int64(s.Buckets[0].Den), max(l[1], 0) / int64(s.Buckets[1].Den)
+func (l levels) tokens(p *bpf.ShaperProfile) (tc, te int64) {
+	return max(l[0], 0) / int64(p.Buckets[0].Den), max(l[1], 0) / int64(p.Buckets[1].Den)
 }
 
 // carry gives the levels of one profile to another, cut to its bursts. What
 // its units cannot express is rounded down.
-func (l levels) carry(from, to *bpf.ShaperStage) levels {
+func (l levels) carry(from, to *bpf.ShaperProfile) levels {
 	var out levels
 	for i, b := range to.Buckets {
 		den := from.Buckets[i].Den
@@ -139,7 +139,10 @@ func (g *image) begin(to *shared) (err error) {
 	}
 	for i := range g.stages {
 		s := &g.stages[i]
-		if err := to.states.Put(s.Slot, initial(g.meters[i], s).waiting(s)); err != nil {
+		if s.Table == storeShared {
+			continue
+		}
+		if err := to.states.Put(s.Slot, initial(g.meters[i], &s.Profile).waiting(&s.Profile)); err != nil {
 			return fmt.Errorf("states: %w", err)
 		}
 	}
@@ -151,18 +154,29 @@ func (g *image) begin(to *shared) (err error) {
 	return err
 }
 
-// held reads what a meter holds now.
-func held(states *ebpf.Map, s *bpf.ShaperStage, now uint64) (levels, error) {
-	var state bpf.ShaperState
-	if err := states.LookupWithFlags(s.Slot, &state, ebpf.LookupLock); err != nil {
-		return levels{}, fmt.Errorf("states: %w", err)
+// held reads what a meter holds now, and the parameters that this is of. Those of a
+// budget may not be those of the policy.
+func held(maps *shared, s *bpf.ShaperStage, now uint64) (levels, *bpf.ShaperProfile, error) {
+	if s.Table == storeShared {
+		var b bpf.ShaperBudget
+		if err := maps.budgets.Lookup(s.Slot, &b); err != nil {
+			return levels{}, nil, fmt.Errorf("budgets: %w", err)
+		}
+		return levelsAt(&bpf.ShaperState{Word: b.Word, Stamp: b.Stamp}, &b.Profile, now), &b.Profile, nil
 	}
-	return levelsAt(&state, s, now), nil
+	var state bpf.ShaperState
+	if err := maps.states.LookupWithFlags(s.Slot, &state, ebpf.LookupLock); err != nil {
+		return levels{}, nil, fmt.Errorf("states: %w", err)
+	}
+	return levelsAt(&state, &s.Profile, now), &s.Profile, nil
 }
 
 // tokens reads what a meter holds now, in whole bytes.
-func tokens(states *ebpf.Map, s *bpf.ShaperStage, now uint64) (tc, te int64, err error) {
-	l, err := held(states, s, now)
-	tc, te = l.tokens(s)
-	return tc, te, err
+func tokens(maps *shared, s *bpf.ShaperStage, now uint64) (tc, te int64, err error) {
+	l, p, err := held(maps, s, now)
+	if err != nil {
+		return 0, 0, err
+	}
+	tc, te = l.tokens(p)
+	return tc, te, nil
 }

@@ -77,6 +77,12 @@ func Look() (*Survey, error) {
 			return nil, fmt.Errorf("look at %s: %w", name, err)
 		}
 	}
+	left, err := leftBudgets(here, func(index int) bool { return !known[index] })
+	if err != nil {
+		v.Close()
+		return nil, err
+	}
+	v.Left = append(v.Left, left...)
 	if v.Away, err = listAway(here); err != nil {
 		v.Close()
 		return nil, err
@@ -184,6 +190,15 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		}
 		if len(redirect) > 0 {
 			add(Ingress, "filter that redirects to %s", ifbName(at.Index))
+		}
+	}
+	budgets, err := leftBudgets(at.Namespace, func(index int) bool { return index == at.Index })
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range budgets {
+		if found[l.Direction] == nil {
+			out = append(out, l)
 		}
 	}
 	for _, direction := range []Hook{Egress, Ingress} {

@@ -238,5 +238,5 @@ func (w *Walker) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
 	if !ok {
 		return 0, 0, nil
 	}
-	return tokens(w.shared.states, &w.stages[i], uint64(w.now))
+	return tokens(w.shared, &w.stages[i], uint64(w.now))
 }

@@ -180,7 +180,7 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 		}
 		for _, at := range []int64{late, now, now + r.Int64N(3*model.window)} {
 			probe := *model
-			if got, want := leftAt(&state, stage, uint64(at))[0], probe.left(at); got != want {
+			if got, want := leftAt(&state, &stage.Profile, uint64(at))[0], probe.left(at); got != want {
 				t.Errorf("at %d, state of %d: %d are left: want %d", at, late, got, want)
 				return colors
 			}
@@ -281,7 +281,7 @@ func TestWindowStates(t *testing.T) {
 			now := start + pick(r, -1, 0, 1, model.window-1, model.window, model.window+1, 2*model.window-1, 2*model.window, r.Int64N(2*model.window))
 			probe := *model
 			left := probe.left(now)
-			if got := leftAt(&state, stage, uint64(now))[0]; got != left {
+			if got := leftAt(&state, &stage.Profile, uint64(now))[0]; got != left {
 				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d are left: want %d", m.Params, m.Params, count, before, now-start, got, left)
 			}
 			size := max(min(left, 1<<31)+r.Int64N(3)-1, 0)
@@ -304,7 +304,7 @@ func TestWindowCarry(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
 	for range rounds(20_000) {
-		var stages [2]bpf.ShaperStage
+		var stages [2]bpf.ShaperProfile
 		var text [2]string
 		windows := r.IntN(2)
 		for i := range stages {

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The meters of RFC 2697, RFC 2698 and RFC 4115, and those that count in windows;
+ * meter/meter.go and meter/window.go in C, for any number of CPUs at once.
+ *
+ * A bucket is one word: the time, in its own units, at which it would have
+ * been empty. At now it holds v - word of v = now * num, but no more than its
+ * size. Refilling therefore changes nothing, and a packet takes its cost by
+ * one compare-and-swap:
+ *
+ *	word = v - min(v - word, size) + cost
+ *
+ * What this grants is bounded whatever the order in which CPUs come: a swap
+ * starts from a word of at least v - size and ends at one of at most v, so the
+ * costs of all swaps between two times add up to no more than size + num * dt.
+ * A CPU whose now is late sees less in the bucket. A packet that finds too
+ * little writes nothing.
+ *
+ * v and word are known modulo 2^64, which is enough while word was written
+ * less than horizon ns ago. The state's stamp is a time since which both words
+ * were written. When that is too long ago, the first to notice takes the lock,
+ * closes both words by their lowest bit (units are halved for it), so that
+ * swaps that are under way fail, brings them up to date and opens them. A CPU
+ * that finds a word closed, or loses too many swaps, waits for the lock too.
+ *
+ * A word is read before the stamp and the stamp is written before the words:
+ * a word that was opened late is never taken for one of the time before.
+ *
+ * The parameters of a budget may change while packets go through it. What changes
+ * them closes the words first, writes the parameters, counts their version, and
+ * opens the words, in the new units, last. A packet reads the version before the
+ * parameters, and again after a word: words in other units than its own are closed
+ * when it looks, or of another version, or closed before its swap, which fails. */
+#pragma once
+
+#include "policy.h"
+
+#define CLOSED 1ULL
+#define NEVER (1LL << 62)	 /* more than any bucket holds, units */
+#define NOT_BEGUN (1ULL << 63)	 /* stamp of a meter that waits for its first packet */
+#define TRIES 4
+
+/* refill is what a bucket that held units at a stamp dt ago holds now, unless
+ * it overflowed. */
+static __always_inline __s64 refill(const struct bucket *b, __s64 units, __u64 dt)
+{
+	return dt >= b->full ? NEVER : units + (__s64)(dt * b->num);
+}
+
+/* take is what happens to a word: it gets credit, and then gives cost where it
+ * holds that much. Otherwise it gives nothing, and stays as it is unless units
+ * move. What C overflows by is its spill. */
+struct take {
+	__u64 word;    /* in, and out */
+	__s64 cost;    /* units */
+	__s64 credit;  /* units */
+	__s64 spill;   /* out: units */
+	__u32 fits;    /* out */
+	__u32 writes;  /* out: the word is to be written */
+	__u32 version; /* of the profile whose units these are */
+	__u32 n;       /* bytes of which cost is that, in a budget */
+};
+
+/* cost_of is that of n bytes, in units of a bucket. */
+static __always_inline __s64 cost_of(const struct bucket *b, __u64 n)
+{
+	return (n < b->over ? n : b->over) * b->den;
+}
+
+static __always_inline void apply(struct take *t, const struct bucket *b, __u64 v, __u32 spills)
+{
+	__s64 holds = v - t->word;
+
+	t->spill = 0;
+	if (holds > b->size) {
+		if (spills)
+			t->spill = holds - b->size;
+		holds = b->size;
+	}
+	holds += t->credit;
+	if (holds > b->size)
+		holds = b->size;
+	t->fits = holds >= t->cost;
+	t->writes = t->fits || t->credit || t->spill;
+	t->word = v - holds + (t->fits ? t->cost : 0);
+}
+
+/* words are those of a state, and its stamp, while a CPU has them. */
+struct words {
+	__u64 c, e;
+	__u64 stamp;
+};
+
+/* bring brings words that have begun to now, which may be any time after their stamp. */
+static __always_inline void bring(struct words *w, const struct profile *m, __u64 now)
+{
+	__u64 dt = now - w->stamp;
+	__s64 in_c = refill(&m->buckets[0], w->stamp * m->buckets[0].num - w->c, dt);
+	__s64 in_e = refill(&m->buckets[1], w->stamp * m->buckets[1].num - w->e, dt);
+
+	if (in_e > m->buckets[1].size)
+		in_e = m->buckets[1].size;
+	if (in_c > m->buckets[0].size) {
+		if (m->coupled)
+			in_e += in_c - m->buckets[0].size;
+		in_c = m->buckets[0].size;
+	}
+	if (in_e > m->buckets[1].size)
+		in_e = m->buckets[1].size;
+	w->stamp = now;
+	w->c = now * m->buckets[0].num - in_c;
+	w->e = now * m->buckets[1].num - in_e;
+}
+
+/* settle is draw on words that no other CPU has. */
+static __always_inline void settle(struct words *w, const struct profile *m, __u32 i, __u64 now, struct take *t)
+{
+	if (w->stamp == NOT_BEGUN) {
+		w->stamp = now;
+		w->c += now * m->buckets[0].num;
+		w->e += now * m->buckets[1].num;
+	} else if ((__s64)now < (__s64)w->stamp) {
+		now = w->stamp;
+	} else if (now - w->stamp >= m->horizon) {
+		bring(w, m, now);
+	}
+	t->word = i ? w->e : w->c;
+	apply(t, &m->buckets[i], now * m->buckets[i].num, i == 0 && m->coupled);
+	if (t->writes) {
+		if (i)
+			w->e = t->word;
+		else
+			w->c = t->word;
+	}
+}
+
+/* exclusive is draw under the lock. Parameters of a budget may have changed since
+ * the packet read them: here they are those of the state, but what overflowed the
+ * other bucket is in units of those before, and is lost. */
+static __always_inline void exclusive(struct state *s, struct budget *b, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct take *t)
+{
+	struct words w;
+
+	bpf_spin_lock(lock);
+	if (b && b->version != t->version) {
+		t->version = b->version;
+		t->credit = 0;
+		if (t->cost && t->cost != NEVER)
+			t->cost = cost_of(&m->buckets[i], t->n);
+	}
+	w.c = __sync_fetch_and_or(&s->word[0], CLOSED) & ~CLOSED;
+	w.e = __sync_fetch_and_or(&s->word[1], CLOSED) & ~CLOSED;
+	w.stamp = s->stamp;
+	settle(&w, m, i, now, t);
+	WRITE(s->stamp, w.stamp);
+	WRITE(s->word[0], w.c);
+	WRITE(s->word[1], w.e);
+	bpf_spin_unlock(lock);
+}
+
+/* draw takes bytes from bucket i of a meter, if it holds that much after credit
+ * was added. */
+static __always_inline void draw(struct state *s, struct budget *budget, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct take *t)
+{
+	const struct bucket *b = &m->buckets[i];
+	__u64 v = now * b->num;
+
+	for (int try = 0; try < TRIES; try++) {
+		__u64 word = READ(s->word[i]);
+
+		if (word & CLOSED || now - READ(s->stamp) >= m->horizon || (budget && READ(budget->version) != t->version))
+			break;
+		t->word = word;
+		apply(t, b, v, i == 0 && m->coupled);
+		if (!t->writes || __sync_val_compare_and_swap(&s->word[i], word, t->word) == word)
+			return;
+	}
+	exclusive(s, budget, lock, m, i, now, t);
+}
+
+/* product is a * b in 128 bits. */
+struct product {
+	__u64 hi, lo;
+};
+
+static __always_inline struct product multiply(__u64 a, __u64 b)
+{
+	__u64 a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
+	__u64 low = a0 * b0, one = a1 * b0 + (low >> 32), two = a0 * b1 + (one & 0xffffffff);
+	struct product p = {
+		.hi = a1 * b1 + (one >> 32) + (two >> 32),
+		.lo = two << 32 | (low & 0xffffffff),
+	};
+
+	return p;
+}
+
+/* begins is where the window of a time starts, which may be before 0. */
+static __always_inline __u64 begins(__u64 now, __u64 length)
+{
+	__u64 into;
+
+	if ((__s64)now >= 0)
+		return now - now % length;
+	into = -now % length;
+	return into ? now - (length - into) : now;
+}
+
+/* counted is the verdict of meter.FixedWindow and meter.SlidingCounter on words
+ * that no other CPU has: c is what was taken in this window, e in the one before. */
+static __always_inline __u32 counted(struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
+{
+	__u64 limit = m->buckets[0].size, length = m->window, since = now - w->stamp, view, left;
+	struct product before, room;
+
+	if (!length)
+		return RED;
+	if (w->stamp == NOT_BEGUN) {
+		w->stamp = begins(now, length);
+	} else if ((__s64)now >= (__s64)w->stamp && since >= length) {
+		w->e = m->sliding && since < 2 * length ? w->c : 0;
+		w->c = 0;
+		w->stamp = begins(now, length);
+	}
+	if (in >= RED || n > limit - w->c)
+		return RED;
+	if (w->e) {
+		view = (__s64)(now - w->stamp) > 0 ? length - (now - w->stamp) : length;
+		left = limit - w->c - n;
+		before = multiply(w->e, view);
+		room = multiply(left, length);
+		if (before.hi > room.hi || (before.hi == room.hi && before.lo > room.lo))
+			return RED;
+	}
+	w->c += n;
+	return in;
+}
+
+/* windowed is counted under the lock. */
+static __always_inline __u32 windowed(struct state *s, struct bpf_spin_lock *lock, const struct profile *m, __u64 now, __u64 n, __u32 in)
+{
+	struct words w;
+	__u32 color;
+
+	bpf_spin_lock(lock);
+	w.c = s->word[0];
+	w.e = s->word[1];
+	w.stamp = s->stamp;
+	color = counted(&w, m, now, n, in);
+	s->word[0] = w.c;
+	s->word[1] = w.e;
+	s->stamp = w.stamp;
+	bpf_spin_unlock(lock);
+	return color;
+}
+
+/* carried is what a bucket that holds units of one profile has in units of another:
+ * its whole bytes, rounded down and cut to the new burst. It holds less than nothing
+ * if another CPU has taken what came after this one's now. */
+static __always_inline __s64 carried(const struct bucket *from, const struct bucket *to, __s64 units)
+{
+	__u64 den = from->den, bytes;
+
+	if (!den)
+		return 0;
+	if (units < 0)
+		return -(__s64)((-units + den - 1) / den * to->den);
+	bytes = units / den;
+	return (bytes < to->over ? bytes : to->over - 1) * to->den;
+}
+
+/* carry makes words of one profile those of another of the same kind. Of a window
+ * whose length changes nothing is left. */
+static __always_inline void carry(struct words *w, const struct profile *from, const struct profile *to, __u64 now)
+{
+	__u64 limit = to->buckets[0].size;
+	__s64 c, e;
+
+	if (to->window) {
+		if (from->window != to->window) {
+			w->c = limit;
+			w->e = 0;
+			if (w->stamp != NOT_BEGUN)
+				w->stamp = begins(now, to->window);
+		}
+		if (w->c > limit)
+			w->c = limit;
+		return;
+	}
+	if (w->stamp == NOT_BEGUN) { /* its words stay closed */
+		w->c = -carried(&from->buckets[0], &to->buckets[0], -w->c) | CLOSED;
+		w->e = -carried(&from->buckets[1], &to->buckets[1], -w->e) | CLOSED;
+		return;
+	}
+	if ((__s64)now < (__s64)w->stamp)
+		now = w->stamp;
+	bring(w, from, now);
+	c = carried(&from->buckets[0], &to->buckets[0], now * from->buckets[0].num - w->c);
+	e = carried(&from->buckets[1], &to->buckets[1], now * from->buckets[1].num - w->e);
+	w->c = now * to->buckets[0].num - c;
+	w->e = now * to->buckets[1].num - e;
+}
+
+/* buckets is the verdict of a meter of buckets: on a state that CPUs share, or on
+ * words that this one has. RFC 2698 section 3 asks P first, and what takes from C
+ * took from P. RFC 2697 and RFC 4115 section 3 ask C, and what does not fit there
+ * may take from E. */
+static __always_inline __u32 buckets(struct state *s, struct budget *b, struct bpf_spin_lock *lock, struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
+{
+	struct take t = {};
+	__u32 first, fits;
+
+	if (b) {
+		t.version = READ(b->version);
+		BARRIER();
+		t.n = n;
+	}
+	first = m->peak & 1;
+	t.cost = in < RED && (m->peak || in <= m->limit) ? cost_of(&m->buckets[first], n) : NEVER;
+	if (w)
+		settle(w, m, first, now, &t);
+	else
+		draw(s, b, lock, m, first, now, &t);
+	fits = t.fits;
+	if (m->peak) {
+		if (!fits)
+			return RED;
+		if (in != GREEN)
+			return YELLOW;
+	} else {
+		if (!m->excess)
+			return fits ? in : RED;
+		if (fits && !t.spill)
+			return in;
+		t.credit = t.spill;
+	}
+	t.cost = in < RED ? cost_of(&m->buckets[!first], n) : NEVER;
+	if (!m->peak && fits)
+		t.cost = 0;
+	if (w)
+		settle(w, m, !first, now, &t);
+	else
+		draw(s, b, lock, m, !first, now, &t);
+	if (m->peak)
+		return t.fits ? GREEN : YELLOW;
+	return fits ? in : t.fits ? YELLOW : RED;
+}
+
+/* shared is the verdict of a budget. */
+static __always_inline __u32 shared(__u32 slot, __u64 now, __u32 n, __u32 in)
+{
+	struct budget *b = bpf_map_lookup_elem(&budgets, &slot);
+	struct guard *g = bpf_map_lookup_elem(&locks, &slot);
+
+	if (!b || !g)
+		return RED;
+	if (b->profile.window)
+		return windowed((struct state *)b, &g->lock, &b->profile, now, n, in);
+	return buckets((struct state *)b, b, &g->lock, NULL, &b->profile, now, n, in);
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The programs by which user space takes part in budgets. It runs them by
+ * BPF_PROG_RUN: under a lock of the kernel nothing stays half done when a process
+ * ends. */
+#include "bucket.h"
+
+/* 0 -> the parameters that a budget gets. Written by user space before a run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct profile);
+} incoming SEC(".maps");
+
+/* A packet is in the context of a run: slot in cb[0], time in cb[1] and, the upper
+ * half, cb[2], bytes in cb[3]. */
+static __always_inline __u64 time_of(struct __sk_buff *skb)
+{
+	return (__u64)skb->cb[2] << 32 | skb->cb[1];
+}
+
+/* shaper_share meters a packet whose color before is cb[4], and returns its color. */
+SEC("tc")
+int shaper_share(struct __sk_buff *skb)
+{
+	if (skb->cb[4] >= RED)
+		return RED;
+	return shared(skb->cb[0], time_of(skb), skb->cb[3], skb->cb[4]);
+}
+
+/* shaper_draw draws the bytes from a bucket, and returns whether they fit. cb[0] is the
+ * slot and, the lowest bit, the bucket. Before that the bucket gets a credit of mark
+ * and, the upper half, priority units of the profile of version cb[4]. */
+SEC("tc")
+int shaper_draw(struct __sk_buff *skb)
+{
+	__u32 slot = skb->cb[0] >> 1, i = skb->cb[0] & 1;
+	struct budget *b = bpf_map_lookup_elem(&budgets, &slot);
+	struct guard *g = bpf_map_lookup_elem(&locks, &slot);
+	struct take t = {
+		.credit = (__u64)skb->priority << 32 | skb->mark,
+		.version = skb->cb[4],
+		.n = skb->cb[3],
+	};
+
+	if (!b || !g || b->profile.window)
+		return 0;
+	t.cost = t.n ? cost_of(&b->profile.buckets[i], t.n) : 0;
+	exclusive((struct state *)b, b, &g->lock, &b->profile, i, time_of(skb), &t);
+	return t.fits;
+}
+
+/* shaper_change gives the budget in slot cb[0] other parameters, now or at the time of
+ * the context, if it has one. Buckets keep their whole tokens, cut to the new bursts; a
+ * window keeps what was taken in it, unless its length changes: then it is used up. */
+SEC("tc")
+int shaper_change(struct __sk_buff *skb)
+{
+	__u32 slot = skb->cb[0], first = 0;
+	struct budget *b = bpf_map_lookup_elem(&budgets, &slot);
+	struct guard *g = bpf_map_lookup_elem(&locks, &slot);
+	struct profile *to = bpf_map_lookup_elem(&incoming, &first);
+	__u64 now = time_of(skb);
+	struct words w;
+
+	if (!b || !g || !to)
+		return 1;
+	if (!now)
+		now = bpf_ktime_get_ns();
+	bpf_spin_lock(&g->lock);
+	if (b->profile.window) {
+		w.c = b->word[0];
+		w.e = b->word[1];
+	} else {
+		w.c = __sync_fetch_and_or(&b->word[0], CLOSED) & ~CLOSED;
+		w.e = __sync_fetch_and_or(&b->word[1], CLOSED) & ~CLOSED;
+	}
+	w.stamp = b->stamp;
+	carry(&w, &b->profile, to, now);
+	b->profile = *to;
+	BARRIER();
+	WRITE(b->version, b->version + 1);
+	WRITE(b->stamp, w.stamp);
+	WRITE(b->word[0], w.c);
+	WRITE(b->word[1], w.e);
+	bpf_spin_unlock(&g->lock);
+	return 0;
+}
+
+char _license[] SEC("license") = "Apache-2.0";

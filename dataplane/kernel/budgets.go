@@ -1,0 +1,390 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+)
+
+// Of enum store in bpf/src/policy.h: what stages without keys have in place of a
+// table.
+const (
+	storePrivate = -1
+	storeShared  = -2
+)
+
+// maxBudgets is how many budgets of a host there are room for: 600 kB.
+const maxBudgets = 4096
+
+// registry says which budgets of the host are in use, in which slots, and by whom.
+// It is a file in StateDir. The state of a budget is in maps, which are pinned so that
+// processes without CAP_SYS_ADMIN find them. With the last user all of it goes.
+type registry struct {
+	Version int
+	Maps    [2]ebpf.MapID // as in budgetMaps
+	Budgets []*budgetRecord
+}
+
+// registryVersion is the format of the registry and of struct budget in
+// bpf/src/policy.h.
+const registryVersion = 1
+
+// registryFile is its name. The lock has a file of its own, because the registry is
+// replaced when it changes.
+const registryFile = "budgets"
+
+// budgetMaps are the maps of all budgets, with the names of their pins.
+var budgetMaps = [2]string{bpf.ShaperMapBudgets, bpf.ShaperMapLocks}
+
+// budgetRecord is a budget that somebody uses.
+type budgetRecord struct {
+	Name    string
+	Slot    uint32
+	Packets uint8  // it counts packets
+	Params  string // as --meter takes them
+	Profile bpf.ShaperProfile
+	Users   []budgetUser
+}
+
+// budgetUser is a shaper that meters packets by a budget. It is there as long as one
+// of its programs, or if it has none, as long as its process holds the lock File.
+type budgetUser struct {
+	File      string // of its lock; no other user has the same
+	Process   int
+	Programs  []ebpf.ProgramID `json:",omitempty"`
+	Namespace uint64
+	Index     int    // of the interface; 0 for a plane in user space
+	Interface string // its name
+	Direction Hook
+}
+
+func (u *budgetUser) name() string   { return u.Interface + " " + u.Direction.String() }
+func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.name(), u.Process) }
+
+// budgets is the registry while its lock is held.
+type budgets struct {
+	lock
+	registry
+	text []byte // of the file
+	maps [2]*ebpf.Map
+	left []Left // what prune took out
+}
+
+// haveBudgets says whether there may be any.
+func haveBudgets() bool { return exists(filepath.Join(StateDir, registryFile)) }
+
+// openBudgets takes the lock and reads the registry. Users that are gone are taken
+// out of it.
+func openBudgets() (*budgets, error) {
+	l, err := takeLock(registryFile+"-lock", unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	b := &budgets{lock: l}
+	b.registry, b.text, err = readRegistry()
+	if err == nil {
+		err = b.prune()
+	}
+	if err == nil && len(b.Budgets) > 0 && b.Version != registryVersion {
+		err = fmt.Errorf("the budgets of this host are in use by another version of shaper (%v): detach those first", b.Budgets[0].Users[0].String())
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return b, nil
+}
+
+// readRegistry returns an empty registry if there is none.
+func readRegistry() (r registry, text []byte, err error) {
+	file, err := openState(registryFile, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil, nil
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	defer file.Close()
+	if text, err = io.ReadAll(file); err != nil {
+		return r, nil, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, text, fmt.Errorf("%s cannot be read (%w): detach all shapers that share budgets, and remove it", file.Name(), err)
+	}
+	return r, text, nil
+}
+
+// prune takes out users that are gone, and budgets without users.
+func (b *budgets) prune() error {
+	known := map[string]bool{} // by file, whether it is gone
+	var errs []error
+	for _, r := range b.Budgets {
+		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
+			gone, ok := known[u.File]
+			if !ok {
+				var err error
+				gone, err = u.gone()
+				errs = append(errs, err)
+				known[u.File] = gone
+			}
+			if gone {
+				b.left = append(b.left, r.left(&u))
+			}
+			return gone
+		})
+	}
+	b.dropUnused()
+	return errors.Join(errs...)
+}
+
+// left is a budget with a user that is gone.
+func (r *budgetRecord) left(u *budgetUser) Left {
+	return Left{u.Interface, u.Direction, fmt.Sprintf("budget %s", r.Name)}
+}
+
+func (b *budgets) dropUnused() {
+	b.Budgets = slices.DeleteFunc(b.Budgets, func(r *budgetRecord) bool { return len(r.Users) == 0 })
+}
+
+// gone says whether a user is there no more. What cannot be found out without
+// CAP_SYS_ADMIN counts as there.
+func (u *budgetUser) gone() (bool, error) {
+	if len(u.Programs) == 0 {
+		return unlocked(u.File)
+	}
+	for _, id := range u.Programs {
+		p, err := ebpf.NewProgramFromID(id)
+		switch {
+		case err == nil:
+			return false, p.Close()
+		case errors.Is(err, unix.EPERM):
+			return u.goneUnseen()
+		case !errors.Is(err, unix.ENOENT):
+			return false, fmt.Errorf("program %d of %s: %w", id, u.name(), explain(err))
+		}
+	}
+	return true, nil
+}
+
+// goneUnseen is gone for those who may not look for programs.
+func (u *budgetUser) goneUnseen() (bool, error) {
+	at := iface{u.Namespace, u.Index}
+	if held, err := owned(at, u.Direction); held || err != nil {
+		return false, err
+	}
+	here, err := namespace()
+	if err != nil || here != u.Namespace || exists(at.pin(u.Direction)) {
+		return false, err
+	}
+	list, err := filters(u.Index, filterParent(u.Direction))
+	if err != nil && !absent(err) {
+		return false, err
+	}
+	return !slices.ContainsFunc(list, func(f *netlink.BpfFilter) bool { return slices.Contains(u.Programs, ebpf.ProgramID(f.Id)) }), nil
+}
+
+// unlocked says whether nobody holds a lock, and removes its file then.
+func unlocked(name string) (bool, error) {
+	file, err := openState(name, os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	switch err := flock(file, unix.LOCK_EX|unix.LOCK_NB); err {
+	case nil:
+		return true, removeState(name)
+	case unix.EWOULDBLOCK:
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+// open opens the maps, or makes them if no budget is in use.
+func (b *budgets) open() (err error) {
+	if b.maps[0] != nil {
+		return nil
+	}
+	if len(b.Budgets) > 0 {
+		if b.maps, err = b.find(); !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		b.Budgets = nil // nothing uses the maps, or they would be there
+	}
+	_ = rlimit.RemoveMemlock() // as newShared
+	spec, err := bpf.LoadShaper()
+	if err != nil {
+		return err
+	}
+	for i, name := range budgetMaps {
+		spec.Maps[name].MaxEntries = maxBudgets
+		if b.maps[i], err = ebpf.NewMap(spec.Maps[name]); err != nil {
+			return fmt.Errorf("map %s of %d entries: %w", name, maxBudgets, explain(err))
+		}
+		if b.Maps[i], err = mapID(b.maps[i]); err != nil {
+			return err
+		}
+	}
+	return b.pin()
+}
+
+func mapID(m *ebpf.Map) (ebpf.MapID, error) {
+	info, err := m.Info()
+	if err != nil {
+		return 0, err
+	}
+	id, _ := info.ID()
+	return id, nil
+}
+
+// budgetPin is where a map of budgets is pinned.
+func budgetPin(name string) string { return filepath.Join(pinDir, "shared-"+name) }
+
+// pin pins the maps. Where there is no bpffs those who have CAP_SYS_ADMIN find them by
+// their numbers.
+func (b *budgets) pin() error {
+	if !haveBpffs() {
+		m, err := ebpf.NewMapFromID(b.Maps[0])
+		if errors.Is(err, unix.EPERM) {
+			return errors.New("budgets of the host need bpffs, or CAP_SYS_ADMIN: mount -t bpf -o mode=0700 bpf " + bpffs)
+		}
+		m.Close()
+		return explain(err)
+	}
+	for i, name := range budgetMaps {
+		path := budgetPin(name)
+		if err := removePin(path); err != nil { // of maps that nobody uses
+			return err
+		}
+		if err := openPinDir(); err != nil {
+			return fmt.Errorf("budgets of the host need a folder in bpffs: %w", err)
+		}
+		if err := b.maps[i].Pin(path); err != nil {
+			return fmt.Errorf("pin %s: %w", path, explain(err))
+		}
+	}
+	return nil
+}
+
+// find opens the maps that are in use, by their pins or their numbers.
+func (b *budgets) find() (maps [2]*ebpf.Map, err error) {
+	for i, name := range budgetMaps {
+		m, e := ebpf.LoadPinnedMap(budgetPin(name), nil)
+		if e == nil {
+			if id, e := mapID(m); e != nil || id != b.Maps[i] {
+				m.Close()
+				m = nil
+			}
+		}
+		if m == nil {
+			m, err = ebpf.NewMapFromID(b.Maps[i])
+		}
+		if errors.Is(err, unix.EPERM) {
+			err = fmt.Errorf("%s, in which the budgets of this host are, is not pinned here: %w: it takes CAP_SYS_ADMIN, or the bpffs and the user of %s", name, err, b.Budgets[0].Users[0].String())
+		}
+		if err != nil {
+			closeMaps(maps)
+			return [2]*ebpf.Map{}, err
+		}
+		maps[i] = m
+	}
+	return maps, nil
+}
+
+func closeMaps(maps [2]*ebpf.Map) {
+	for _, m := range maps {
+		m.Close()
+	}
+}
+
+// save writes the registry, or removes it and the pins if no budget is in use.
+func (b *budgets) save() error {
+	if len(b.Budgets) == 0 {
+		var errs []error
+		for _, name := range budgetMaps {
+			errs = append(errs, removePin(budgetPin(name)))
+		}
+		b.text = nil
+		return errors.Join(append(errs, removeState(registryFile), removeState(registryFile+temporary))...)
+	}
+	b.Version = registryVersion
+	text, err := json.Marshal(b.registry)
+	if err != nil {
+		return err
+	}
+	if string(text) == string(b.text) {
+		return nil
+	}
+	if err := writeState(registryFile, text); err != nil {
+		return fmt.Errorf("registry of budgets: %w", err)
+	}
+	b.text = text
+	return nil
+}
+
+// close ends the lock, and closes the maps.
+func (b *budgets) close() error {
+	closeMaps(b.maps)
+	return b.lock.Close()
+}
+
+// releaseBudgets takes a user out of all budgets, and everybody who is gone; with ""
+// only those. It returns what it took out.
+func releaseBudgets(user string) (left []Left, err error) {
+	if !haveBudgets() && !exists(budgetPin(budgetMaps[0])) {
+		return nil, nil
+	}
+	b, err := openBudgets()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range b.Budgets {
+		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
+			if u.File == user {
+				b.left = append(b.left, r.left(&u))
+			}
+			return u.File == user
+		})
+	}
+	b.dropUnused()
+	return b.left, errors.Join(b.save(), b.close())
+}
+
+// leftBudgets are budgets of users in a namespace that are gone, by the index of their
+// interface, 0 for planes in user space.
+func leftBudgets(namespace uint64, of func(index int) bool) (left []Left, err error) {
+	r, _, err := readRegistry()
+	if err != nil {
+		return nil, nil // it is being replaced, or says so when it is used
+	}
+	for _, b := range r.Budgets {
+		for i := range b.Users {
+			u := &b.Users[i]
+			if u.Namespace != namespace || !of(u.Index) {
+				continue
+			}
+			gone, err := u.gone()
+			if err != nil {
+				return nil, err
+			}
+			if gone {
+				left = append(left, b.left(u))
+			}
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,210 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Member is a plane in user space that takes part in the budgets of this host: its
+// packets and those of shapers in the kernel are metered by the same states, exactly.
+// It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. It is for one direction of one
+// plane.
+type Member struct {
+	user   budgetUser
+	lock   lock // which shows others that the process lives; from the first budget on
+	joined *joined
+	left   *joined                       // that the policy in force may use still
+	before map[string]*bpf.ShaperProfile // of the policy in force, by budget
+}
+
+// joined is what a member has of the maps of budgets.
+type joined struct {
+	maps   [2]*ebpf.Map
+	id     ebpf.MapID
+	memory []byte // of the first map
+	loaded [2]*ebpf.Collection
+}
+
+// NewMember returns a member, who is called by the name of a device and a direction.
+// The caller closes it after the last packet.
+func NewMember(device string, direction Hook) *Member {
+	return &Member{user: budgetUser{Process: os.Getpid(), Interface: device, Direction: direction}}
+}
+
+// members counts those of this process.
+var members atomic.Uint32
+
+// Join claims the budgets of a policy, and returns what meters packets by them. It
+// refuses what Reload of a Shaper refuses. Budgets of the policy before stay until
+// settle is called, when the new policy is in force; settle has to be called. The
+// meters are for one goroutine at a time.
+func (m *Member) Join(policy *dataplane.Policy) (meters map[*dataplane.Meter]dataplane.Shared, settle func() error, err error) {
+	wishes, err := m.wishes(policy)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(wishes) == 0 && m.lock.File == nil {
+		return nil, func() error { return nil }, nil
+	}
+	if err := m.open(); err != nil {
+		return nil, nil, err
+	}
+	s, err := newShares(m.user, wishes, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	meters, err = m.enter(s)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.end())
+	}
+	return meters, func() error { return m.settle(s) }, nil
+}
+
+// wishes are those of the meters that classes lead to.
+func (m *Member) wishes(policy *dataplane.Policy) (out []*wish, err error) {
+	done := map[*dataplane.Meter]bool{}
+	var errs []error
+	for i := range policy.Classes {
+		for at := policy.Classes[i].Meter; at != nil && !done[at]; at = at.Then {
+			done[at] = true
+			if at.Budget == nil || !at.Budget.OnHost() {
+				continue
+			}
+			p, err := profileOf(at)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			w := wishFor(at, &p)
+			w.before = m.before[w.Name]
+			out = append(out, w)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// open takes the lock that shows that the process lives.
+func (m *Member) open() (err error) {
+	if m.lock.File != nil {
+		return nil
+	}
+	if m.user.Namespace, err = namespace(); err != nil {
+		return err
+	}
+	m.user.File = fmt.Sprintf("%s-user-%d-%d", registryFile, os.Getpid(), members.Add(1))
+	m.lock, err = takeLock(m.user.File, unix.LOCK_EX|unix.LOCK_NB)
+	return err
+}
+
+// enter opens the maps, and enters the member into the registry.
+func (m *Member) enter(s *shares) (map[*dataplane.Meter]dataplane.Shared, error) {
+	if len(s.list) == 0 {
+		return nil, nil
+	}
+	now, err := monotonic()
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range s.list {
+		if g.fresh {
+			if err := s.begin(g, now, g.waiting); err != nil {
+				return nil, err
+			}
+		}
+	}
+	j := m.joined
+	if j == nil || j.id != s.Maps[0] {
+		if j, err = join(s.maps); err != nil {
+			return nil, err
+		}
+	}
+	meters := map[*dataplane.Meter]dataplane.Shared{}
+	for _, g := range s.list {
+		meters[g.meter] = j.meter(g.record.Slot)
+	}
+	if err = s.enter(); err != nil {
+		if j != m.joined {
+			j.close()
+		}
+		return nil, err
+	}
+	if j != m.joined {
+		m.joined, m.left = j, m.joined
+	}
+	return meters, nil
+}
+
+func (m *Member) settle(s *shares) error {
+	m.before = map[string]*bpf.ShaperProfile{}
+	for _, g := range s.list {
+		m.before[g.Name] = &g.Profile
+	}
+	if m.left != nil {
+		m.left.close()
+		m.left = nil
+	}
+	return errors.Join(s.settle(), s.end())
+}
+
+// Close leaves all budgets.
+func (m *Member) Close() error {
+	if m.lock.File == nil {
+		return nil
+	}
+	if m.joined != nil {
+		m.joined.close()
+	}
+	_, err := releaseBudgets(m.user.File)
+	return errors.Join(err, m.lock.Close())
+}
+
+// join opens what a member needs of maps.
+func join(maps [2]*ebpf.Map) (j *joined, err error) {
+	j = &joined{}
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	if j.id, err = mapID(maps[0]); err != nil {
+		return j, err
+	}
+	for i := range maps {
+		if j.maps[i], err = maps[i].Clone(); err != nil {
+			return j, err
+		}
+	}
+	for i, name := range []string{bpf.ShareProgShaperShare, bpf.ShareProgShaperDraw} {
+		if j.loaded[i], err = loadShare(name, maps); err != nil {
+			return j, err
+		}
+	}
+	page := os.Getpagesize()
+	size := (maxBudgets*int(unsafe.Sizeof(bpf.ShaperBudget{})) + page - 1) &^ (page - 1)
+	j.memory, err = unix.Mmap(maps[0].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		err = fmt.Errorf("map the budgets of the host into memory: %w", err)
+	}
+	return j, err
+}
+
+func (j *joined) close() {
+	if j.memory != nil {
+		_ = unix.Munmap(j.memory)
+	}
+	for _, c := range j.loaded {
+		if c != nil {
+			c.Close()
+		}
+	}
+	closeMaps(j.maps)
+}

@@ -1,0 +1,316 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// wish is a meter that is to be a budget of the host.
+type wish struct {
+	budgetRecord                    // what the policy says; without slot and users
+	before       *bpf.ShaperProfile // what the user's policy before said; nil if it had no such budget
+	waiting      bpf.ShaperState    // of a meter that nobody has used yet
+	stage        *bpf.ShaperStage   // of the program; nil in user space
+	meter        *dataplane.Meter   // of the policy
+}
+
+// wishFor is the wish of a meter, nil if it is no budget of the host.
+func wishFor(m *dataplane.Meter, p *bpf.ShaperProfile) *wish {
+	if m.Budget == nil || !m.Budget.OnHost() {
+		return nil
+	}
+	return &wish{
+		budgetRecord: budgetRecord{Name: m.Budget.Name, Packets: flag(m.Packets), Params: inWords(m), Profile: *p},
+		waiting:      initial(m, p).waiting(p), meter: m,
+	}
+}
+
+// kindOf is the type of a meter that compiled.
+func kindOf(m *dataplane.Meter) meter.Kind {
+	p, _ := m.Params.Profile()
+	return p.Kind()
+}
+
+// inWords writes a meter's parameters as --meter takes them.
+func inWords(m *dataplane.Meter) string {
+	words := []string{kindOf(m).String()}
+	v := reflect.ValueOf(m.Params)
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			continue
+		}
+		value := v.Field(i).Interface()
+		if r, ok := value.(meter.Rate); ok && m.Packets {
+			value = fmt.Sprintf("%dp/%v", r.Bytes, r.Period)
+		}
+		words = append(words, fmt.Sprintf("%s=%v", strings.ToLower(v.Type().Field(i).Name), value))
+	}
+	if m.Packets {
+		words = append(words, "count=packets")
+	}
+	return strings.Join(words, " ")
+}
+
+// BudgetError says that others use a budget of the host with other parameters.
+type BudgetError struct {
+	Name         string
+	Ours, Theirs string // parameters
+	Users        []string
+}
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("budget %q: this policy says %s, but it is %s of %s: give both the same, or reload one that uses it with the new parameters",
+		e.Name, e.Ours, e.Theirs, strings.Join(e.Users, ", "))
+}
+
+// share is a wish that is granted.
+type share struct {
+	*wish
+	record *budgetRecord
+	fresh  bool          // its state is to be written
+	old    *budgetRecord // the budget of that name whose place it takes, or nil
+	change bool          // its parameters are to become those of the wish
+}
+
+// shares are the budgets of a shaper, while a policy is loaded. The registry is
+// locked meanwhile.
+type shares struct {
+	*budgets
+	user budgetUser
+	list []*share
+	undo []byte // the registry's text before
+	done bool
+}
+
+// newShares grants wishes, or says why not. Nothing is written yet. again says that a
+// change of the user before was interrupted: which parameters it wanted is not known.
+func newShares(user budgetUser, wishes []*wish, again bool) (*shares, error) {
+	b, err := openBudgets()
+	if err != nil {
+		return nil, err
+	}
+	s := &shares{budgets: b, user: user}
+	s.undo = b.text
+	if len(wishes) > 0 {
+		err = b.open()
+	}
+	for _, w := range wishes {
+		if err != nil {
+			break
+		}
+		var g *share
+		if g, err = s.grant(w, again); err == nil {
+			s.list = append(s.list, g)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return s, nil
+}
+
+// grant finds the budget of a wish, or makes it.
+//
+// Who comes anew must have the parameters that are in force: the same name may be
+// another limit by mistake. A user whose policy changes them changes them for all, so
+// that one reload after the other can. If its policy does not, those in force
+// stay: another one's reload has changed them before.
+func (s *shares) grant(w *wish, again bool) (*share, error) {
+	for _, r := range s.Budgets {
+		if r.Name != w.Name {
+			continue
+		}
+		same := r.Packets == w.Packets && sameWords(&r.Profile, &w.Profile)
+		if r.Packets == w.Packets && r.Profile == w.Profile {
+			return &share{wish: w, record: r}, nil
+		}
+		others := slices.DeleteFunc(slices.Clone(r.Users), func(u budgetUser) bool { return u.File == s.user.File })
+		mine := len(others) < len(r.Users)
+		switch {
+		case len(others) == 0 && same:
+			return &share{wish: w, record: r, change: true}, nil
+		case len(others) == 0: // only now do its words mean something else
+			s.Budgets = slices.DeleteFunc(s.Budgets, func(o *budgetRecord) bool { return o == r })
+			return s.make(w, r)
+		case same && mine && w.before != nil && (again || *w.before != w.Profile):
+			return &share{wish: w, record: r, change: true}, nil
+		case same && mine:
+			return &share{wish: w, record: r}, nil
+		}
+		e := &BudgetError{Name: w.Name, Ours: w.Params, Theirs: r.Params}
+		for i := range others {
+			e.Users = append(e.Users, others[i].String())
+		}
+		return nil, e
+	}
+	return s.make(w, nil)
+}
+
+// sameWords says whether the words of a state mean the same but for their units.
+func sameWords(a, b *bpf.ShaperProfile) bool {
+	return a.Coupled == b.Coupled && a.Peak == b.Peak && a.Excess == b.Excess && a.Limit == b.Limit && a.Sliding == b.Sliding &&
+		(a.Window > 0) == (b.Window > 0)
+}
+
+// make gives a wish a slot, beside that of the budget whose place it takes.
+func (s *shares) make(w *wish, old *budgetRecord) (*share, error) {
+	free := slots{used: map[uint32]bool{}}
+	if old != nil {
+		free.used[old.Slot] = true
+	}
+	for _, r := range s.Budgets {
+		free.used[r.Slot] = true
+	}
+	slot := free.free()
+	if slot >= maxBudgets {
+		return nil, fmt.Errorf("budget %q: %d others of this host are in use, which is as many as there is room for", w.Name, maxBudgets)
+	}
+	r := w.budgetRecord
+	r.Slot, r.Users = slot, nil
+	s.Budgets = append(s.Budgets, &r)
+	return &share{wish: w, record: &r, fresh: true, old: old}, nil
+}
+
+// begin writes the state of a budget that nobody uses yet. One that takes the place of
+// another keeps its tokens.
+func (s *shares) begin(g *share, now uint64, state bpf.ShaperState) error {
+	var was bpf.ShaperBudget
+	if g.old != nil {
+		if err := s.maps[0].Lookup(g.old.Slot, &was); err != nil {
+			return fmt.Errorf("budgets: %w", err)
+		}
+		var l levels
+		if g.old.Packets == g.Packets {
+			l = levelsAt(&bpf.ShaperState{Word: was.Word, Stamp: was.Stamp}, &was.Profile, now).carry(&was.Profile, &g.Profile)
+		}
+		state = l.at(now, &g.Profile)
+	}
+	if err := s.maps[0].Lookup(g.record.Slot, &was); err != nil {
+		return fmt.Errorf("budgets: %w", err)
+	}
+	b := bpf.ShaperBudget{Word: state.Word, Stamp: state.Stamp, Version: was.Version + 1, Profile: g.Profile}
+	if err := s.maps[0].Put(g.record.Slot, &b); err != nil {
+		return fmt.Errorf("budgets: %w", err)
+	}
+	return nil
+}
+
+// enter writes the user into the registry, in the budgets of the policy before and in
+// those of the new one: whichever program will be attached.
+func (s *shares) enter() error {
+	for _, g := range s.list {
+		users := slices.DeleteFunc(g.record.Users, func(u budgetUser) bool { return u.File == s.user.File })
+		g.record.Users = append(users, s.user)
+	}
+	return s.save()
+}
+
+// settle is called when the policy is in force: it changes what parameters are to
+// change, and takes the user out of budgets that the policy does not have.
+func (s *shares) settle() error {
+	s.done = true
+	var errs []error
+	for _, g := range s.list {
+		if !g.change {
+			continue
+		}
+		if err := changeBudget(s.maps, g.record.Slot, &g.Profile); err != nil {
+			errs = append(errs, fmt.Errorf("budget %q stays %s: %w", g.Name, g.record.Params, err))
+			continue
+		}
+		g.record.Profile, g.record.Params = g.Profile, g.Params
+	}
+	mine := map[*budgetRecord]bool{}
+	for _, g := range s.list {
+		mine[g.record] = true
+	}
+	for _, r := range s.Budgets {
+		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool { return u.File == s.user.File })
+		if mine[r] {
+			r.Users = append(r.Users, s.user)
+		}
+	}
+	s.dropUnused()
+	return errors.Join(append(errs, s.save())...)
+}
+
+// end unlocks the registry. Unless the shares are settled it is as it was.
+func (s *shares) end() error {
+	if s == nil {
+		return nil
+	}
+	var err error
+	if !s.done {
+		err = s.restore()
+	}
+	return errors.Join(err, s.close())
+}
+
+// restore writes the registry as it was.
+func (s *shares) restore() error {
+	if s.undo == nil {
+		s.Budgets = nil
+		return s.save()
+	}
+	if string(s.text) == string(s.undo) {
+		return nil
+	}
+	return writeState(registryFile, s.undo)
+}
+
+// notes say what a change of parameters means for others.
+func (s *shares) notes() (out []string) {
+	if s == nil {
+		return nil
+	}
+	for _, g := range s.list {
+		var others []string
+		for i := range g.record.Users {
+			if u := &g.record.Users[i]; u.File != s.user.File {
+				others = append(others, u.name())
+			}
+		}
+		switch {
+		case len(others) == 0:
+		case g.change:
+			out = append(out, fmt.Sprintf("budget %s is now %s, also for %s", g.Name, g.record.Params, strings.Join(others, ", ")))
+		case g.record.Profile != g.Profile:
+			out = append(out, fmt.Sprintf("budget %s stays %s, as %s has it, not %s", g.Name, g.record.Params, strings.Join(others, ", "), g.Params))
+		}
+	}
+	return out
+}
+
+// BudgetUse is a budget of this host, and who uses it.
+type BudgetUse struct {
+	Name   string
+	Params string   // in force, as --meter takes them
+	Users  []string // interface and direction, and the process
+}
+
+// Budgets returns the budgets of this host, whichever processes share them.
+func Budgets() (out []BudgetUse, err error) {
+	for try := 0; ; try++ { // it may be replaced meanwhile
+		r, _, err := readRegistry()
+		if err != nil && try < tries {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		for _, b := range r.Budgets {
+			use := BudgetUse{Name: b.Name, Params: b.Params}
+			for i := range b.Users {
+				use.Users = append(use.Users, b.Users[i].String())
+			}
+			out = append(out, use)
+		}
+		return out, err
+	}
+}

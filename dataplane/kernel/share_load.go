@@ -1,0 +1,113 @@
+package kernel
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+)
+
+// share claims the budgets of a policy for the shaper that it is loaded for, and marks
+// their stages. It is nil if there is nothing to claim or to leave. A dry run leaves
+// budgets alone: its meters are its own.
+func (s *Shaper) share(g *image, next *About) (*shares, error) {
+	var wishes []*wish
+	for i, m := range g.meters {
+		w := wishFor(m, &g.stages[i].Profile)
+		if w == nil || next.Dry {
+			continue
+		}
+		w.stage = &g.stages[i]
+		for k := range s.Stages {
+			if s.Stages[k].Budget == w.Name {
+				w.before = &s.Stages[k].Profile
+			}
+		}
+		wishes = append(wishes, w)
+	}
+	if len(wishes) == 0 && !haveBudgets() {
+		return nil, nil
+	}
+	shares, err := newShares(budgetUser{
+		File: s.iface().file(s.Direction.String()), Process: next.Process,
+		Namespace: s.Namespace, Index: s.Index, Interface: s.Interface, Direction: s.Direction,
+	}, wishes, s.Begun)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range shares.list {
+		c.stage.Table, c.stage.Slot = storeShared, c.record.Slot
+		g.constants.Elsewhere = 1
+	}
+	return shares, nil
+}
+
+// checkShares is share for one that changes nothing.
+func (s *Shaper) checkShares(g *image) error {
+	shares, err := s.share(g, &s.About)
+	return errors.Join(err, shares.end())
+}
+
+// shares says whether a meter is a budget of the host.
+func (a *About) shares() bool {
+	return slices.ContainsFunc(a.Stages, func(s stageRecord) bool { return s.Table == storeShared })
+}
+
+// join takes the maps of budgets of the host.
+func (s *shared) join(c *shares) error {
+	if c == nil || len(c.list) == 0 {
+		return nil
+	}
+	for i, m := range [2]**ebpf.Map{&s.budgets, &s.locks} {
+		id, err := mapID(*m)
+		if err != nil {
+			return err
+		}
+		if id == c.Maps[i] {
+			continue
+		}
+		if *m, err = c.maps[i].Clone(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fresh is the share of a stage whose budget nobody has used yet, or nil.
+func (s *shares) fresh(stage *bpf.ShaperStage) *share {
+	if s == nil {
+		return nil
+	}
+	for _, g := range s.list {
+		if g.stage == stage && g.fresh {
+			return g
+		}
+	}
+	return nil
+}
+
+// claim enters the shaper with the programs that may be attached from now on.
+func (s *shares) claim(st *site, before, next ebpf.ProgramID) error {
+	if s == nil || len(s.list) == 0 {
+		return nil
+	}
+	if err := st.protect(); err != nil { // the budget outlives the process
+		return err
+	}
+	s.user.Programs = []ebpf.ProgramID{next}
+	if before != 0 {
+		s.user.Programs = append(s.user.Programs, before)
+	}
+	return s.enter()
+}
+
+// take settles the shares of a shaper whose program is attached.
+func (s *shares) take(program ebpf.ProgramID) error {
+	if s == nil {
+		return nil
+	}
+	s.user.Programs = []ebpf.ProgramID{program}
+	return s.settle()
+}
