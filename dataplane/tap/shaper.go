@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"fmt"
 	"math"
 	"sync"
 
@@ -12,9 +13,11 @@ import (
 // once: they share its meters, and take turns a batch at a time. All methods
 // are safe for concurrent use.
 type Shaper struct {
-	memory int64 // bytes that packets may take that wait
+	memory  int64   // bytes that packets may take that wait
+	budgets Budgets // nil without
 
 	lock     sync.Mutex // of all below
+	policy   *dataplane.Policy
 	pipeline *dataplane.Pipeline
 	tickets  slab             // packets that a link has yet to settle
 	moved    []departing      // packets that are to wait in whichever lane comes first: theirs has ended
@@ -51,17 +54,68 @@ func NewShaper(policy *dataplane.Policy, memory int64) (*Shaper, error) {
 	if memory == 0 {
 		memory = DefaultMemory
 	}
-	return &Shaper{memory: memory, pipeline: pipeline, wake: map[*lane]func(){}}, nil
+	return &Shaper{memory: memory, policy: policy, pipeline: pipeline, wake: map[*lane]func(){}}, nil
 }
 
+// Budgets are those of the host, which shapers share: a kernel.Member. Join returns
+// what meters packets in place of the meters of a policy that have such a budget. It
+// calls settle when the policy is in force.
+type Budgets interface {
+	Join(policy *dataplane.Policy) (meters map[*dataplane.Meter]dataplane.Shared, settle func() error, err error)
+}
+
+// Join has the shaper take part in budgets of the host, before its plane runs. Without
+// it their meters are the shaper's own.
+func (s *Shaper) Join(b Budgets) error {
+	meters, settle, err := b.Join(s.policy)
+	if err != nil {
+		return err
+	}
+	s.budgets = b
+	s.lock.Lock()
+	for m, shared := range meters {
+		s.pipeline.Share(m, shared)
+	}
+	s.lock.Unlock()
+	return settle()
+}
+
+// ActiveError says that a policy is in force, though what was left of the one before
+// could not be removed.
+type ActiveError struct{ Err error }
+
+func (e *ActiveError) Error() string { return fmt.Sprintf("the new policy is active, but: %v", e.Err) }
+
+func (e *ActiveError) Unwrap() error { return e.Err }
+
 // Reload replaces the policy, at once, as dataplane.Pipeline.Inherit says.
-// Packets that wait leave when they would have. A policy that does not compile
-// changes nothing.
+// Packets that wait leave when they would have. A policy that does not compile, or
+// whose budgets others use with other parameters, changes nothing; after an
+// *ActiveError the new one is active. One reload at a time.
 func (s *Shaper) Reload(policy *dataplane.Policy) ([]dataplane.Change, error) {
 	next, err := dataplane.New(policy)
 	if err != nil {
 		return nil, err
 	}
+	settle := func() error { return nil }
+	if s.budgets != nil {
+		var meters map[*dataplane.Meter]dataplane.Shared
+		if meters, settle, err = s.budgets.Join(policy); err != nil {
+			return nil, err
+		}
+		for m, shared := range meters {
+			next.Share(m, shared)
+		}
+	}
+	changes := s.replace(policy, next)
+	if err := settle(); err != nil {
+		return changes, &ActiveError{err}
+	}
+	return changes, nil
+}
+
+// replace puts a pipeline in the place of the one before.
+func (s *Shaper) replace(policy *dataplane.Policy, next *dataplane.Pipeline) []dataplane.Change {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	var v dataplane.Verdict
@@ -75,11 +129,11 @@ func (s *Shaper) Reload(policy *dataplane.Policy) ([]dataplane.Change, error) {
 		}
 	}
 	changes := next.Inherit(s.pipeline)
-	s.pipeline = next
+	s.pipeline, s.policy = next, policy
 	for _, wake := range s.wake {
 		wake()
 	}
-	return changes, nil
+	return changes
 }
 
 // settled is the frame of a packet that a link let go, with the lane that it
