@@ -27,6 +27,7 @@ const byTap kernel.Method = "tap"
 // carried is one direction of a shaper tap of this process.
 type carried struct {
 	shaper *tap.Shaper
+	notes  func() // prints what a reload meant for budgets of the host
 
 	lock   sync.Mutex // of what a reload changes
 	about  kernel.About
@@ -81,7 +82,8 @@ func (c *carried) Reload(policy *dataplane.Policy, label json.RawMessage) ([]dat
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	changes, err := c.shaper.Reload(policy)
-	if err == nil {
+	if err == nil || errors.As(err, new(*tap.ActiveError)) {
+		c.notes()
 		c.policy, c.about.Label, c.about.Loaded = policy, label, time.Now().Round(0)
 	}
 	return changes, err

@@ -116,6 +116,11 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		if active != nil {
 			incomplete = append(incomplete, fmt.Errorf("%s: %w", where(sh.Info()), active))
 		}
+		if k, ok := sh.(*kernel.Shaper); ok {
+			for _, note := range k.Notes {
+				fmt.Fprintf(s.err, "shaper: %s: %s\n", where(&k.About), note)
+			}
+		}
 		if asJSON {
 			if err := writeJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policies[i].Name, changes}); err != nil {
 				return err

@@ -82,6 +82,7 @@ func (r *running) attach() error {
 		for _, what := range sh.Removed {
 			r.warn("removed what was left behind: %s", what)
 		}
+		r.notes(sh)
 		if active != nil {
 			r.warn("%s: %v", where(&sh.About), active)
 		}
@@ -258,6 +259,7 @@ func (r *running) again() error {
 		}
 		r.observer.learn(&sh.About, policy)
 		r.print().reloaded(&sh.About, policy, changes)
+		r.notes(sh)
 		if active != nil {
 			r.warn("%s: %v", where(&sh.About), active)
 		}

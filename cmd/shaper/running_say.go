@@ -29,6 +29,13 @@ func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
 	}
 }
 
+// notes prints what a policy means for budgets that others use.
+func (r *running) notes(sh *kernel.Shaper) {
+	for _, note := range sh.Notes {
+		r.warn("%s: %s", where(&sh.About), note)
+	}
+}
+
 // sayEnd prints what was counted, and what became of the shaper.
 func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 	p := r.print()

@@ -198,7 +198,8 @@ type meterStatJSON struct {
 	Name    string         `json:"name"`
 	Type    string         `json:"type"`
 	Packets bool           `json:"counts_packets"`
-	Per     string         `json:"per,omitempty"`  // the key, where there is one
+	Per     string         `json:"per,omitempty"` // the key, where there is one
+	Budget  string         `json:"budget,omitempty"`
 	Keys    *keyTotals     `json:"keys,omitempty"` // null in the kernel
 	Buckets []bucketOfJSON `json:"buckets"`        // none where each key has its own
 }
@@ -248,6 +249,9 @@ func metersOf(c *dataplane.Class, tokens [][2]int64, keys []meter.TableStats) []
 	m := c.Meter
 	for k := 0; k < len(tokens) && m != nil; k, m = k+1, m.Then {
 		row := meterStatJSON{Name: m.Name, Type: kindOf(m.Params), Packets: m.Packets, Buckets: []bucketOfJSON{}}
+		if m.Budget != nil {
+			row.Budget = m.Budget.Name
+		}
 		if m.Per.By != dataplane.NoKey {
 			row.Per = m.Per.String()
 			if keys != nil {

@@ -29,9 +29,12 @@ type statusJSON struct {
 	Process     int        `json:"process"` // 0 if none holds it
 	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
 	Peer        string     `json:"peer,omitempty"`
-	Effective   *bool      `json:"effective"` // null if it could not be found out
-	Problems    []string   `json:"problems,omitempty"`
-	Notes       []string   `json:"notes,omitempty"`
+
+	Budgets []hostBudgetJSON `json:"budgets,omitempty"` // of the host
+
+	Effective *bool    `json:"effective"` // null if it could not be found out
+	Problems  []string `json:"problems,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
 
 	classes int
 }
@@ -62,9 +65,11 @@ func statusOf(sh live) statusJSON {
 	}
 	if l, err := labelFrom(about.Label); err == nil {
 		out.Policy = l.Name
+		names := about.Budgets()
 		if c, err := l.compile(); about.Place.Method == byTap && err == nil {
-			out.classes = len(c.Policy.Classes)
+			out.classes, names = len(c.Policy.Classes), onHost(c.Policy)
 		}
+		out.Budgets = hostBudgets(names)
 	}
 	if !about.Until.IsZero() {
 		out.Unconfirmed = &about.Until
@@ -162,6 +167,9 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 		p.printf("  queues   wait in %s\n", pacerOf(about))
 	}
 	p.printf("  policy   %s (%s), loaded %s\n", st.Policy, counted(st.classes, "class", "classes"), st.Loaded.Format(time.DateTime))
+	for _, b := range st.Budgets {
+		p.printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
+	}
 	p.printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
 	if st.DryRun {
 		p.printf("  dry run  packets are counted and pass as they are\n")

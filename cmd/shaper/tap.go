@@ -72,6 +72,8 @@ type carrying struct {
 	notify notifier
 	board  *board // nil without --metrics
 	shares *shares
+
+	members []*kernel.Member // of budgets of the host, by direction
 }
 
 func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
@@ -93,11 +95,12 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 			return err
 		}
 	}
-	dropPrivileges(s, tapCapabilities, &f.policyFlags, f.metrics)
+	dropPrivileges(s, f.capabilities(), &f.policyFlags, f.metrics)
 	c := &carrying{name: name, flags: f, s: s, notify: newNotifier()}
 	if f.metrics != "" {
 		c.board = newBoard()
 	}
+	defer func() { err = errors.Join(err, c.leave()) }()
 	policy, err := c.compile(memory)
 	if err != nil {
 		return err
@@ -147,6 +150,33 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	return errors.Join(err, c.end())
 }
 
+// capabilities are those that the command needs: more if its policy has a budget of
+// the host. A policy that cannot be read is reported later.
+func (f *tapFlags) capabilities() uint64 {
+	if f.policyFlags.given() {
+		if policy, err := f.load(); err == nil && len(onHost(policy.Policy)) > 0 {
+			return tapCapabilities | runCapabilities
+		}
+	}
+	return tapCapabilities
+}
+
+// leave leaves the budgets of the host.
+func (c *carrying) leave() error {
+	var errs []error
+	for _, m := range c.members {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// notes prints what a policy means for budgets that others use.
+func (c *carrying) notes(m *kernel.Member) {
+	for _, note := range m.Notes {
+		fmt.Fprintf(c.s.err, "shaper: %s: %s\n", c.name, note)
+	}
+}
+
 // compile makes a shaper for each direction.
 func (c *carrying) compile(memory int64) (*compiled, error) {
 	defer interrupted.abruptly()()
@@ -156,12 +186,18 @@ func (c *carrying) compile(memory int64) (*compiled, error) {
 		return nil, err
 	}
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
-	for _, direction := range f.directions.list {
+	for i, direction := range f.directions.list {
 		shaper, err := tap.NewShaper(policy.Policy, memory)
 		if err != nil {
 			return nil, policy.explain(err)
 		}
+		member := kernel.NewMember(c.name, direction)
+		c.members = append(c.members, member)
+		if err := shaper.Join(member); err != nil {
+			return nil, policy.explain(err)
+		}
 		c.list = append(c.list, newCarried(c.name, f.uplink+f.peer, direction, shaper, policy))
+		c.list[i].notes = func() { c.notes(member) }
 		if direction == kernel.Egress {
 			c.plane.Egress = shaper
 		} else {
@@ -262,14 +298,16 @@ func (c *carrying) again() error {
 	}
 	c.flags.warn(c.s.err, policy, "")
 	p := &printer{w: c.s.out}
+	var errs []error
 	for _, sh := range c.list {
 		changes, err := sh.Reload(policy.Policy, labelOf(policy))
-		if err != nil {
-			return err
+		if err != nil && !errors.As(err, new(*tap.ActiveError)) {
+			return policy.explain(err)
 		}
 		p.reloaded(sh.Info(), policy, changes)
+		errs = append(errs, err)
 	}
-	return errors.Join(c.share(context.Background()), p.err)
+	return errors.Join(append(errs, c.share(context.Background()), p.err)...)
 }
 
 // observe reads each direction for the metrics.

@@ -211,8 +211,10 @@ func TestBudgetSwaps(t *testing.T) {
 	}
 	t.Cleanup(j.close)
 	for _, params := range []dataplane.Params{
-		meter.TokenBucket{Rate: bps(1e9), Burst: 1e6}, meter.SRTCM{CIR: bps(1e9), CBS: 1e5, EBS: 1e5},
-		meter.TRTCM{CIR: bps(1e8), CBS: 1e4, PIR: bps(1e9), PBS: 1e6}, meter.TRTCM4115{CIR: bps(1e8), CBS: 1e4, EIR: bps(1e8), EBS: 1e4},
+		meter.TokenBucket{Rate: bps(1e9), Burst: 1e6},
+		meter.SRTCM{CIR: bps(1e9), CBS: 1e5, EBS: 1e5},
+		meter.TRTCM{CIR: bps(1e8), CBS: 1e4, PIR: bps(1e9), PBS: 1e6},
+		meter.TRTCM4115{CIR: bps(1e8), CBS: 1e4, EIR: bps(1e8), EBS: 1e4},
 	} {
 		beginBudget(t, maps, &dataplane.Meter{Params: params})
 		now := int64(1e18)

@@ -19,6 +19,8 @@ import (
 // It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. It is for one direction of one
 // plane.
 type Member struct {
+	Notes []string // what the last policy meant for budgets that others use, a line each
+
 	user   budgetUser
 	lock   lock // which shows others that the process lives; from the first budget on
 	joined *joined
@@ -152,7 +154,9 @@ func (m *Member) settle(s *shares) error {
 		m.left.close()
 		m.left = nil
 	}
-	return errors.Join(s.settle(), s.end())
+	err := s.settle()
+	m.Notes = s.notes()
+	return errors.Join(err, s.end())
 }
 
 // Close leaves all budgets.

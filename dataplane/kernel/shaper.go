@@ -107,7 +107,7 @@ func (s *Shaper) Guarded() bool { return guarded(s.iface()) }
 // Outlives says whether something stays that the kernel does not remove when the
 // process is killed.
 func (s *Shaper) Outlives() bool {
-	return !s.Pinned && (s.Place.Method == TC || s.GSOLimit != 0 || s.Pacer != "" || s.shares()) || !s.Until.IsZero()
+	return !s.Pinned && (s.Place.Method == TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) || !s.Until.IsZero()
 }
 
 // site takes the change lock of the interface.

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -50,9 +49,14 @@ func (s *Shaper) checkShares(g *image) error {
 	return errors.Join(err, shares.end())
 }
 
-// shares says whether a meter is a budget of the host.
-func (a *About) shares() bool {
-	return slices.ContainsFunc(a.Stages, func(s stageRecord) bool { return s.Table == storeShared })
+// Budgets are the names of the budgets of the host that the shaper uses.
+func (a *About) Budgets() (names []string) {
+	for _, s := range a.Stages {
+		if s.Table == storeShared {
+			names = append(names, s.Budget)
+		}
+	}
+	return names
 }
 
 // join takes the maps of budgets of the host.

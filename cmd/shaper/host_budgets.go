@@ -1,0 +1,42 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// onHost are the names of a policy's budgets of the host.
+func onHost(p *dataplane.Policy) (names []string) {
+	for _, m := range p.Budgets() {
+		if m.Budget.OnHost() {
+			names = append(names, m.Budget.Name)
+		}
+	}
+	return names
+}
+
+// hostBudgetJSON is a budget of the host, as it is in force.
+type hostBudgetJSON struct {
+	Name   string   `json:"name"`
+	Params string   `json:"parameters"` // as --meter takes them
+	Users  []string `json:"users"`      // this shaper among them
+}
+
+// hostBudgets are those with some names.
+func hostBudgets(names []string) (out []hostBudgetJSON) {
+	if len(names) == 0 {
+		return nil
+	}
+	all, err := kernel.Budgets()
+	if err != nil {
+		return nil // attaching and detaching say why
+	}
+	for _, b := range all {
+		if slices.Contains(names, b.Name) {
+			out = append(out, hostBudgetJSON(b))
+		}
+	}
+	return out
+}
