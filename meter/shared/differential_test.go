@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/internal/storetest"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
 // handed are the scripts with a time that is handed in, and keys that expire a day later

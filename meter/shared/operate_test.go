@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/internal/storetest"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 

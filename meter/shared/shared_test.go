@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/internal/storetest"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 	"github.com/redis/go-redis/v9"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/internal/storetest"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 	"github.com/redis/go-redis/v9"
 )
 
