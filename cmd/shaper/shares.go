@@ -27,6 +27,7 @@ type shares struct {
 	clock  func() int64
 	say    func(format string, args ...any)
 	lock   sync.Mutex // of what follows
+	begun  bool
 	agents []*sharing
 }
 
@@ -53,7 +54,8 @@ func newShares(clock func() int64, say func(string, ...any)) *shares {
 
 // follow has the meters of these shapers, which may have other policies than before,
 // follow their leases; a shaper is nil while it is gone. Budgets that stay keep their
-// shares. New ones get theirs before it returns, or their rescue share.
+// shares. The first time it waits until the new ones have theirs, or their rescue
+// shares, so that what is attached then lets packets through at once.
 func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -82,15 +84,19 @@ func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) e
 	}
 	for _, a := range s.agents {
 		if !slices.ContainsFunc(groups, func(g *sharing) bool { return g.Agent == a.Agent }) {
-			a.end()
+			a.end(true)
 		}
 	}
 	s.agents = groups
 	starting, end := context.WithTimeout(ctx, startTimeout)
 	defer end()
 	for _, g := range added {
-		g.begin(starting)
+		if !s.begun {
+			_ = g.Start(starting) // report tells of an error
+		}
+		g.begin()
 	}
+	s.begun = true
 	for _, a := range s.agents {
 		meters := make([]shared.Meter, len(a.budgets))
 		for i, b := range a.budgets {
@@ -105,9 +111,8 @@ func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) e
 	return nil
 }
 
-// begin starts the agent. Until ctx ends it waits for its first shares.
-func (a *sharing) begin(ctx context.Context) {
-	_ = a.Start(ctx) // report tells of an error
+// begin starts the agent.
+func (a *sharing) begin() {
 	running, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	a.stop = func() { cancel(); <-ended }
@@ -117,10 +122,13 @@ func (a *sharing) begin(ctx context.Context) {
 	}()
 }
 
-// end stops the agent, and gives back what its shapers held: they let nothing through
+// end stops the agent. It gives back what its shapers held if they let nothing through
 // any more.
-func (a *sharing) end() {
+func (a *sharing) end(leave bool) {
 	a.stop()
+	if !leave {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	_ = a.Leave(ctx) // the lease ends all the same
@@ -141,12 +149,13 @@ func (s *shares) of(iface, direction string) (out []shared.Status) {
 	return out
 }
 
-// end is the end of all agents.
-func (s *shares) end() {
+// end is the end of all agents. What shapers hold that go on is not given back: their
+// leases end, and leave them their rescue shares.
+func (s *shares) end(leave bool) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, a := range s.agents {
-		a.end()
+		a.end(leave)
 	}
 	s.agents = nil
 }
@@ -246,7 +255,7 @@ func (m leasedMeter) Counts() (lease.Counts, error) {
 // report tells an operator of an event, in a line.
 func (s *shares) report(e shared.Event) {
 	st := e.Status
-	share := func(a lease.Amounts) string { return describeRate(meter.BitRate(max(a.Rate[0], a.Rate[1])), false) }
+	share := ratesOf
 	switch e.Kind {
 	case shared.Joined:
 		s.say("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), counted(int(st.Hosts), "host", "hosts"))

@@ -126,7 +126,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err := c.share(ctx); err != nil {
 		return err
 	}
-	defer c.shares.end()
+	defer c.shares.end(true)
 	control, err := serveControl(name, &control{c.list, stop, func() error { return c.share(ctx) }})
 	if err != nil {
 		return err

@@ -71,6 +71,12 @@ func newWorld(t *testing.T) *world {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skipf("%v: modprobe tun", err)
 	}
+	return another(t)
+}
+
+// another is one more world of a test.
+func another(t *testing.T) *world {
+	t.Helper()
 	w := &world{t, nettest.New(t), nettest.New(t)}
 	w.near.Veth(w.far)
 	return w
@@ -155,7 +161,13 @@ func (w *world) start(cmd *exec.Cmd) *process {
 // tap runs shaper tap t0, and waits until it carries frames.
 func (w *world) tap(args ...string) *process {
 	w.t.Helper()
-	r := w.start(w.command(append([]string{"tap", "t0"}, args...)...))
+	return w.carry("t0", args...)
+}
+
+// carry is tap with another name.
+func (w *world) carry(name string, args ...string) *process {
+	w.t.Helper()
+	r := w.start(w.command(append([]string{"tap", name}, args...)...))
 	eventually(w.t, func() error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
 		if _, state, _ := strings.Cut(string(stat), ") "); err == nil && strings.HasPrefix(state, "Z") {
