@@ -3,6 +3,7 @@ package shared
 import (
 	_ "embed"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -20,7 +21,7 @@ const keyBegin, keyEnd = "{shaper:", "}:lease"
 // key is where a budget is kept.
 func key(budget string) string { return keyBegin + budget + keyEnd }
 
-const maxName = 64
+const maxName = 128
 
 // checkName returns why a budget or a host cannot have a name. Names are parts of keys,
 // where braces select the slot, and of lines that people read.
@@ -28,12 +29,11 @@ func checkName(name string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("%.80q is not a name of 1 to %d characters", name, maxName)
 	}
-	for i, r := range name {
+	for _, r := range name {
 		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-		case i > 0 && (r == '.' || r == '_' || r == '-' || r == ':' || r == '@'):
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("._-:@", r):
 		default:
-			return fmt.Errorf("%q: a name has letters, digits and . _ - : @ and begins with a letter or digit", name)
+			return fmt.Errorf("%q: a name has letters, digits and . _ - : @ only", name)
 		}
 	}
 	return nil
