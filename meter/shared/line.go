@@ -16,7 +16,7 @@ type line struct {
 
 	ended    chan struct{} // of the call under way; nil if there is none
 	answers  []answer      // of it, when it has ended
-	began    time.Time
+	took     time.Duration // likewise
 	patience time.Duration
 	failures int       // calls in a row that ended in an error
 	next     time.Time // no call begins before
@@ -56,12 +56,13 @@ func (l *line) idle() bool {
 }
 
 func (l *line) begin(send func(context.Context) []answer) {
-	ended := make(chan struct{})
-	l.ended, l.began = ended, time.Now()
+	ended, began := make(chan struct{}), time.Now()
+	l.ended = ended
 	ctx, cancel := context.WithTimeout(context.Background(), l.patience)
 	go func() {
 		defer cancel()
 		l.answers = send(ctx)
+		l.took = time.Since(began)
 		close(ended)
 	}()
 }
@@ -81,15 +82,14 @@ func (l *line) wait(ctx context.Context) bool {
 // less often.
 func (l *line) end() {
 	l.ended = nil
-	took := time.Since(l.began)
 	if l.err = l.answers[0].err; l.err == nil {
 		l.failures, l.patience, l.next = 0, l.leastPatience(), time.Time{}
-		if took > l.deadline {
-			l.err = late(took, l.deadline)
+		if l.took > l.deadline {
+			l.err = late(l.took, l.deadline)
 		}
 		return
 	}
-	if took >= l.patience {
+	if l.took >= l.patience {
 		l.patience = min(2*l.patience, max(mostPatience, l.patience))
 	}
 	if l.failures++; l.failures > 1 {
