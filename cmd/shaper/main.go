@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/spf13/cobra"
 )
 
@@ -97,10 +96,7 @@ func run(args []string, s streams) int {
 }
 
 // Help lists commands in the order in which they are added.
-func init() {
-	cobra.EnableCommandSorting = false
-	shared.Quiet() // errors of stores are told once
-}
+func init() { cobra.EnableCommandSorting = false }
 
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{

@@ -269,6 +269,10 @@ func (s *shares) report(e shared.Event) {
 		s.say("budget %s: %v", e.Budget, e.Err)
 	case shared.Reset:
 		s.say("budget %s: the store had lost its state: shares grow again when all hosts have reported theirs", e.Budget)
+	case shared.Crowded:
+		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, counted(int(st.Hosts), "host", "hosts"), burstsOf(st.Size))
+	case shared.Unguarded:
+		s.say("budget %s: the user of the store lacks the right +info: a failover of the server may exceed the budget for a moment", e.Budget)
 	case shared.Disagreed:
 		s.say("budget %s: %s gave a smaller size, which holds for all hosts: %s", e.Budget, st.Smallest, share(st.Size))
 	}

@@ -1,10 +1,13 @@
 package shared
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -31,85 +34,57 @@ type Budget struct {
 // AgentConfig are the parameters of an Agent.
 type AgentConfig struct {
 	Clock  func() int64 // ns of the clock that plans are in; it must never stop or go back
-	Notify func(Event)  // called by the agent's goroutine; nil for nobody
-}
-
-// Event is something that an operator wants to know.
-type Event struct {
-	Budget string
-	Host   string
-	Kind   EventKind
-	Err    error // of Lost, Refused and Failed
-	Status Status
-}
-
-// EventKind says what happened. Each is reported once, when it begins.
-type EventKind uint8
-
-// Kinds of events.
-const (
-	Joined    EventKind = iota // the first share arrived
-	Lost                       // the lease is over: the rescue share holds
-	Found                      // the store answers again
-	Refused                    // the store refuses this host
-	Failed                     // the meter did not take a plan, or its counts could not be read
-	Reset                      // the store lost its state, or another server took over
-	Disagreed                  // another host gave a smaller size, Status.Smallest
-)
-
-// Status is what an agent knows of a budget.
-type Status struct {
-	Budget, Host string
-	Heard        bool          // the store has answered
-	Rescued      bool          // the lease is over
-	Learning     bool          // the store learns what hosts hold
-	Size         lease.Amounts // that is in force
-	Share        lease.Amounts // that this host may use now
-	Rescue       lease.Amounts // that it falls to
-	Hosts, Late  int64
-	Smallest     string // host that gave the smallest size, "" if all agree
-	Refused      lease.Refusal
-	Calls, Lost  uint64
-	Err          error // of the last call, nil if it was answered
+	Notify func(Event)  // called by the agent, one at a time; it must not call the agent. nil for nobody
+	Store  string       // in errors, such as Server.String; "" for none
 }
 
 // Agent calls a store for the budgets of a process, once in an interval for all of
-// them, and has their meters follow. No packet waits for it.
+// them, and has their meters follow. No packet waits for it. Its methods may be called
+// by any goroutine, but Start and Run by one only.
 type Agent struct {
-	client  redis.UniversalClient
-	config  AgentConfig
-	members []*member
+	client             redis.UniversalClient
+	config             AgentConfig
+	interval, deadline time.Duration
 
-	turn sync.Mutex // of members: a call holds it
-	mu   sync.Mutex // of what Status returns
+	turn    sync.Mutex // a call, Bind, Replace and Leave hold it
+	lines   map[string]*line
+	mu      sync.Mutex // of what follows; it is written with both
+	members []*member
 }
 
-// member is a budget of the agent. The agent's goroutine owns it.
+// member is a budget of an agent.
 type member struct {
 	Budget
 	host    *lease.Host
 	meter   Meter
+	applied lease.Plan   // by the meter
+	read    lease.Counts // of the meter
+	counts  lease.Counts // of all meters that the budget had
+	fault   error        // of the meter, in the last call
 	status  Status
-	applied lease.Plan
-	epoch   int64
-	failing bool
-	joined  bool
-	small   string
+	told    told
 }
 
 // NewAgent returns an agent of budgets that have the same interval and deadline. It
-// does not call the store yet.
+// does not call the store yet. The client should be one of Open.
 func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*Agent, error) {
 	if len(budgets) == 0 {
-		return nil, fmt.Errorf("an agent needs a budget")
+		return nil, errors.New("an agent needs a budget")
 	}
-	a := &Agent{client: client, config: c}
+	first := budgets[0].Terms
+	a := &Agent{
+		client: client, config: c, lines: map[string]*line{},
+		interval: time.Duration(first.Interval), deadline: time.Duration(first.Deadline),
+	}
 	for _, b := range budgets {
+		if err := cmp.Or(checkMember(b.Name), checkMember(b.Host)); err != nil {
+			return nil, err
+		}
 		if err := b.Terms.Check(); err != nil {
 			return nil, fmt.Errorf("budget %s: %w", b.Name, err)
 		}
-		if t, first := b.Terms, budgets[0].Terms; t.Interval != first.Interval || t.Deadline != first.Deadline {
-			return nil, fmt.Errorf("budget %s: interval %v differs from %v of budget %s", b.Name, time.Duration(t.Interval), time.Duration(first.Interval), budgets[0].Name)
+		if b.Terms.Interval != first.Interval || b.Terms.Deadline != first.Deadline {
+			return nil, fmt.Errorf("budget %s: interval %v differs from %v of budget %s", b.Name, time.Duration(b.Terms.Interval), a.interval, budgets[0].Name)
 		}
 		m := &member{Budget: b, host: lease.NewHost(b.Host, instance(), b.Terms)}
 		m.status = Status{Budget: b.Name, Host: b.Host, Size: b.Terms.Size}
@@ -121,78 +96,94 @@ func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*A
 // instance is a number that no other process has, below 2^53.
 func instance() int64 {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
+	_, _ = crand.Read(b[:]) // never fails
 	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
 }
 
-// Bind gives the budgets their meters, in the order of NewAgent, or nil where there is
-// none. They take the plans of the moment.
+// Bind gives the budgets their meters, in the order of NewAgent or Replace, or nil where
+// there is none. They take the plans of the moment.
 func (a *Agent) Bind(meters []Meter) error {
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	for i, m := range a.members {
-		if m.meter = meters[i]; m.meter == nil {
+		m.meter, m.applied, m.read = meters[i], lease.Plan{}, lease.Counts{}
+		if m.meter == nil {
 			continue
 		}
-		if err := m.meter.Apply(m.host.Plan()); err != nil {
+		counts, err1 := m.meter.Counts()
+		err2 := m.meter.Apply(m.host.Plan())
+		if err := cmp.Or(err1, err2); err != nil {
 			return fmt.Errorf("budget %s: %w", m.Name, err)
 		}
-		m.applied = m.host.Plan()
+		m.read, m.applied = counts, m.host.Plan()
 	}
 	return nil
 }
 
-// Start calls the store until every budget has a share, a call fails, or ctx ends. A
-// store that learns has none to give for the length of a lease. The error says why
-// the store did not answer; Run goes on all the same.
+// Start calls the store until every budget has a share, or is Lost or Refused: the error
+// is the first of those. A store that learns gives no shares for the length of a lease.
+// Whatever it returns, Run goes on from there.
 func (a *Agent) Start(ctx context.Context) error {
-	interval := time.Duration(a.members[0].Terms.Interval)
 	for {
 		begin := time.Now()
 		a.call(ctx)
-		ready := true
-		for _, m := range a.members {
-			if err := m.status.Err; err != nil {
-				return err
-			}
-			ready = ready && !m.status.Learning && m.status.Heard
+		done, err := a.started()
+		if done {
+			return err
 		}
-		if ready {
-			return nil
-		}
-		if !sleep(ctx, interval-time.Since(begin)) {
-			return ctx.Err()
+		if !sleep(ctx, a.interval-time.Since(begin)) {
+			return cmp.Or(err, ctx.Err())
 		}
 	}
 }
 
-// Run calls the store once in an interval until ctx ends, and then leaves the budgets:
-// what this host held is free for others. The meters must let nothing through by then.
+// started reports whether nothing is left to wait for, and the first budget's error.
+func (a *Agent) started() (done bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	done = true
+	for _, m := range a.members {
+		done = done && (m.told.joined || m.told.out != nothing)
+		if err == nil && m.status.Err != nil {
+			err = fmt.Errorf("budget %s: %w", m.Name, m.status.Err)
+		}
+	}
+	return done, err
+}
+
+// Run calls the store once in an interval until ctx ends. Call Leave then, when the
+// meters let nothing through any more.
 func (a *Agent) Run(ctx context.Context) {
-	interval := time.Duration(a.members[0].Terms.Interval)
-	next := time.Now()
+	// Agents that start together call at different times, and go on so.
+	next := time.Now().Add(rand.N(a.interval))
 	for sleep(ctx, time.Until(next)) {
 		a.call(ctx)
-		next = next.Add(interval)
-		if now := time.Now(); next.Before(now) {
-			next = now // a call took longer, or the process stood still
-		}
+		next = next.Add(a.interval * max(1+time.Since(next)/a.interval, 1))
 	}
 }
 
 // Leave gives back what the host holds. Its meters must let nothing through any more.
+// Without an answer until ctx ends, the leases end all the same.
 func (a *Agent) Leave(ctx context.Context) error {
-	requests := make([]lease.Request, len(a.members))
-	for i, m := range a.members {
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	return a.leave(ctx, a.members)
+}
+
+func (a *Agent) leave(ctx context.Context, members []*member) error {
+	for _, l := range a.lines {
+		l.wait(ctx) // a request that arrives after this one would be of a new host
+	}
+	requests := make([]lease.Request, len(members))
+	for i, m := range members {
 		requests[i] = m.host.Leave()
 	}
-	replies, _, err := a.ask(ctx, requests)
-	for _, r := range replies {
+	for i, r := range a.ask(ctx, members, requests) {
 		if r.err != nil {
-			return r.err
+			return fmt.Errorf("leave budget %s: %w", members[i].Name, r.err)
 		}
 	}
-	return err
+	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -206,125 +197,69 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// call is one call of all budgets.
+// call is one call for all budgets.
 func (a *Agent) call(ctx context.Context) {
 	a.turn.Lock()
 	defer a.turn.Unlock()
-	requests := make([]lease.Request, len(a.members))
-	for i, m := range a.members {
-		var counts lease.Counts
-		if m.meter != nil {
-			c, err := m.meter.Counts()
-			a.failed(m, err)
-			counts = c
+	sent := a.config.Clock()
+	var asked []*member
+	var requests []lease.Request
+	for _, m := range a.members {
+		m.fault = m.count()
+		r := m.host.Request(sent, m.counts)
+		if err := m.apply(); err != nil {
+			// The meter lets more through than the request says.
+			m.fault = err
+			m.host.Lost(sent)
+			a.note(m, sent, &answer{err: err, skipped: true})
+			continue
 		}
-		requests[i] = m.host.Request(a.config.Clock(), counts)
-		a.apply(m)
+		asked, requests = append(asked, m), append(requests, r)
 	}
-	replies, replicated, err := a.ask(ctx, requests)
+	within, cancel := context.WithTimeout(ctx, a.deadline)
+	defer cancel()
+	answers := a.ask(within, asked, requests)
 	now := a.config.Clock()
-	for i, m := range a.members {
-		switch {
-		case err != nil:
-			m.host.Lost(now)
-			a.note(m, now, lease.Reply{}, err)
-		case replies[i].err != nil:
-			m.host.Lost(now)
-			a.note(m, now, lease.Reply{}, replies[i].err)
-		default:
-			m.host.Reply(now, replies[i].Reply, replicated[i])
-			a.note(m, now, replies[i].Reply, nil)
+	for i, m := range asked {
+		r := &answers[i]
+		if took := now - sent; r.err == nil && took > int64(a.deadline) {
+			r.err = a.explain(late(time.Duration(took), a.deadline))
 		}
-		a.apply(m)
+		if r.err != nil {
+			m.host.Lost(now)
+		} else {
+			m.host.Reply(now, r.Reply, r.kept)
+		}
+		m.fault = cmp.Or(m.apply(), m.fault)
+		a.note(m, now, r)
 	}
 }
 
-// apply has the meter follow the host's plan, if that has changed.
-func (a *Agent) apply(m *member) {
+// count adds up what packets asked the member's meters for.
+func (m *member) count() error {
+	if m.meter == nil {
+		return nil
+	}
+	counts, err := m.meter.Counts()
+	if err != nil {
+		return err
+	}
+	for i, n := range counts {
+		m.counts[i] += max(n, m.read[i]) - m.read[i] // a meter that began again has less
+	}
+	m.read = counts
+	return nil
+}
+
+// apply has the meter follow the host's plan.
+func (m *member) apply() error {
 	plan := m.host.Plan()
 	if m.meter == nil || plan == m.applied {
-		return
+		return nil
 	}
-	err := m.meter.Apply(plan)
-	if err == nil {
-		m.applied = plan
+	if err := m.meter.Apply(plan); err != nil {
+		return err
 	}
-	a.failed(m, err)
-}
-
-func (a *Agent) failed(m *member, err error) {
-	if err != nil && !m.failing {
-		a.notify(m, Failed, err)
-	}
-	m.failing = err != nil
-}
-
-func (a *Agent) notify(m *member, kind EventKind, err error) {
-	if a.config.Notify != nil {
-		a.config.Notify(Event{m.Name, m.Host, kind, err, m.status})
-	}
-}
-
-// note keeps what a call has brought, and reports what is new.
-func (a *Agent) note(m *member, now int64, r lease.Reply, err error) {
-	before := m.status
-	last, heard := m.host.Heard()
-	plan := m.host.Plan()
-	a.mu.Lock()
-	s := &m.status
-	s.Calls++
-	s.Err = err
-	s.Refused = r.Refused
-	if err != nil {
-		s.Lost++
-	} else if r.Refused != lease.Granted {
-		s.Err = fmt.Errorf("budget %s: %w", m.Name, refused{r.Refused, m.Host})
-	}
-	s.Heard, s.Rescued, s.Share, s.Rescue = heard, m.host.Rescued(now), plan.At(now), plan.Phase[2]
-	if heard {
-		s.Size, s.Hosts, s.Late, s.Smallest, s.Learning = last.Size, last.Hosts, last.Late, last.Smallest, last.Learning
-	}
-	a.mu.Unlock()
-	switch {
-	case s.Refused != lease.Granted && before.Refused != s.Refused:
-		a.notify(m, Refused, s.Err)
-	case s.Rescued && (!before.Rescued || before.Calls == 0):
-		a.notify(m, Lost, s.Err)
-	case heard && !last.Learning && !m.joined:
-		m.joined = true
-		a.notify(m, Joined, nil)
-	case !s.Rescued && before.Rescued:
-		a.notify(m, Found, nil)
-	}
-	if heard && m.epoch != last.Epoch {
-		if m.epoch != 0 {
-			a.notify(m, Reset, nil)
-		}
-		m.epoch = last.Epoch
-	}
-	if s.Smallest != m.small {
-		if m.small = s.Smallest; m.small != "" {
-			a.notify(m, Disagreed, nil)
-		}
-	}
-}
-
-// refused is a refusal as an error.
-type refused struct {
-	lease.Refusal
-	host string
-}
-
-func (r refused) Error() string { return fmt.Sprintf("host %s is refused: %v", r.host, r.Refusal) }
-
-// Status returns what the agent knows, in the order of its budgets. It may be called
-// by any goroutine.
-func (a *Agent) Status() []Status {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := make([]Status, len(a.members))
-	for i, m := range a.members {
-		out[i] = m.status
-	}
-	return out
+	m.applied = plan
+	return nil
 }

@@ -5,24 +5,31 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Server says where a Redis or Valkey server is, and who asks.
 //
-//	redis://user:password@host:6379/0                      one server
+//	redis://user:password@host:6379/0                      one server, database 0
 //	rediss://host:6379                                     by TLS
-//	unix:///run/redis/redis.sock                           on this host
+//	unix://user:password@/run/redis/redis.sock?db=0        on this host
 //	redis://host:26379?master_name=main&addr=other:26379   the primary that Sentinels name
-//	redis://host:6379?addr=other:6379                      a cluster
+//	redis://host:6379?addr=other:6379                      a cluster, by some of its nodes
 //
-// Files have one line, or PEM.
+// The user and the password are those of the server, not of Sentinels, which have
+// sentinel_username and sentinel_password. skip_verify=true has TLS accept any
+// certificate. Files have one line, or PEM.
 type Server struct {
 	URL          string
 	PasswordFile string // "" for the URL's password, if any
@@ -34,100 +41,146 @@ type Server struct {
 // Client is a client of one server, of a primary that Sentinels name, or of a cluster.
 type Client = redis.UniversalClient
 
-// Quiet has go-redis log nothing. It logs every failed connection on stderr.
-func Quiet() { redis.SetLogger(silent{}) }
+// String is the address without a user and a password.
+func (s Server) String() string {
+	u, err := url.Parse(s.URL)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
+		return "the store"
+	}
+	shown, q := url.Values{}, u.Query()
+	for _, name := range []string{"addr", "master_name"} {
+		if q.Has(name) {
+			shown[name] = q[name]
+		}
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawQuery: shown.Encode()}).String()
+}
+
+var (
+	schemes    = []string{"redis", "rediss", "unix"}
+	parameters = []string{"addr", "master_name", "db", "skip_verify", "sentinel_username", "sentinel_password"}
+)
+
+// dialTimeout is of a connection. Calls have deadlines of their own, and a connection
+// that takes longer than one is there for a later call.
+const dialTimeout = 2 * time.Second
+
+// dial connects, by TLS if there is a configuration.
+func dial(ctx context.Context, network, addr string, c *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	conn, err := d.DialContext(ctx, network, addr)
+	if err != nil || c == nil {
+		return conn, err
+	}
+	c = c.Clone()
+	c.ServerName, _, _ = net.SplitHostPort(addr)
+	t := tls.Client(conn, c)
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, &handshakeError{addr, err}
+	}
+	return t, nil
+}
+
+// handshakeError is one of TLS.
+type handshakeError struct {
+	addr string
+	err  error
+}
+
+func (e *handshakeError) Error() string { return "TLS with " + e.addr + ": " + e.err.Error() }
+func (e *handshakeError) Unwrap() error { return e.err }
+
+// Open returns a client. It does not connect yet. Errors do not show a password.
+func Open(s Server) (redis.UniversalClient, error) {
+	o, err := s.options()
+	if err != nil {
+		return nil, fmt.Errorf("open %v: %w", s, err)
+	}
+	switch {
+	case o.MasterName != "":
+		return redis.NewFailoverClient(o.Failover()), nil
+	case o.IsClusterMode:
+		return redis.NewClusterClient(o.Cluster()), nil
+	}
+	return redis.NewClient(o.Simple()), nil
+}
+
+// In a program that imports this package go-redis logs nothing: what goes wrong is in the
+// errors of calls, and it has no logger for one client.
+func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// String is the address without a user and a password.
-func (s Server) String() string {
-	u, err := url.Parse(s.URL)
-	if err != nil || u.Scheme == "" {
-		return "the store"
-	}
-	u.User = nil
-	q := u.Query()
-	for name := range q {
-		if name != "addr" && name != "master_name" {
-			q.Del(name)
-		}
-	}
-	u.RawQuery = q.Encode()
-	return u.String()
-}
-
-// timeouts of connections. Calls have deadlines of their own, which a connection that
-// takes longer to make does not keep up.
-const dialTimeout = 3 * time.Second
-
-// Open returns a client. It does not connect yet. Errors do not show the URL's password.
-func Open(s Server) (redis.UniversalClient, error) {
+// options are those of a client that tries each call once, on one connection.
+func (s Server) options() (*redis.UniversalOptions, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		return nil, s.fail(err)
+		return nil, errors.New("the URL cannot be read: in a password, @ / : # ? % are written as %40 %2F %3A %23 %3F %25")
+	}
+	if !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
+		return nil, errors.New("the URL does not begin with redis://, rediss:// or unix://")
 	}
 	q := u.Query()
-	tlsConfig, err := s.tls(u.Hostname())
-	if err != nil {
-		return nil, fmt.Errorf("open %v: %w", s, err)
-	}
-	password, err := s.password()
-	if err != nil {
-		return nil, fmt.Errorf("open %v: %w", s, err)
-	}
-	switch {
-	case q.Has("master_name"):
-		o, err := redis.ParseFailoverURL(s.URL)
-		if err != nil {
-			return nil, s.fail(err)
+	for name, values := range q {
+		if !slices.Contains(parameters, name) {
+			return nil, fmt.Errorf("the URL has an unknown parameter %q", name)
 		}
-		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, 1, true, dialTimeout
-		o.TLSConfig, o.Password = pick(o.TLSConfig, tlsConfig), cmp.Or(password, o.Password)
-		return redis.NewFailoverClient(o), nil
-	case q.Has("addr"):
-		o, err := redis.ParseClusterURL(s.URL)
-		if err != nil {
-			return nil, s.fail(err)
+		if name != "addr" && len(values) > 1 {
+			return nil, fmt.Errorf("the URL has parameter %q twice", name)
 		}
-		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, 1, true, dialTimeout
-		o.TLSConfig, o.Password = pick(o.TLSConfig, tlsConfig), cmp.Or(password, o.Password)
-		o.ClusterStateReloadInterval = time.Second // by default a minute without a dead primary's slots
-		return redis.NewClusterClient(o), nil
 	}
-	o, err := redis.ParseURL(s.URL)
-	if err != nil {
-		return nil, s.fail(err)
+	o := &redis.UniversalOptions{
+		MasterName: q.Get("master_name"), SentinelUsername: q.Get("sentinel_username"), SentinelPassword: q.Get("sentinel_password"),
+		IsClusterMode: q.Has("addr"), Username: u.User.Username(),
+		MaxRetries: -1, MaxRedirects: -1, DialerRetries: 1, DialTimeout: dialTimeout, ContextTimeoutEnabled: true,
+		PipelinePoolSize: -1, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, 1, true, dialTimeout
-	o.TLSConfig, o.Password = pick(o.TLSConfig, tlsConfig), cmp.Or(password, o.Password)
-	return redis.NewClient(o), nil
+	o.Password, _ = u.User.Password()
+	db := q.Get("db")
+	if u.Scheme == "unix" {
+		o.Addrs = []string{u.Path}
+	} else {
+		if u.Hostname() == "" {
+			return nil, errors.New("the URL has no host")
+		}
+		o.Addrs = []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6379"))}
+		db = cmp.Or(strings.Trim(u.Path, "/"), db)
+	}
+	for _, addr := range q["addr"] {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, fmt.Errorf("addr=%s is not host:port", addr)
+		}
+		o.Addrs = append(o.Addrs, addr)
+	}
+	if o.DB, err = strconv.Atoi(cmp.Or(db, "0")); err != nil || o.DB < 0 {
+		return nil, fmt.Errorf("database %q is not a number", db)
+	}
+	if s.PasswordFile != "" {
+		if o.Password, err = firstLine(s.PasswordFile); err != nil {
+			return nil, fmt.Errorf("password-file: %w", err)
+		}
+	}
+	if u.Scheme == "rediss" {
+		o.TLSConfig, err = s.tls()
+		if err != nil {
+			return nil, err
+		}
+		o.TLSConfig.InsecureSkipVerify = q.Get("skip_verify") == "true"
+	}
+	c := o.TLSConfig
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) { return dial(ctx, network, addr, c) }
+	return o, nil
 }
 
-// fail says what is wrong with the URL, unless it may hold a password.
-func (s Server) fail(err error) error {
-	why := "it cannot be read; the characters of a password that mean something in a URL, such as @ / : # %, must be percent-encoded"
-	if !strings.Contains(s.URL, "@") {
-		why = strings.TrimPrefix(err.Error(), "redis: ")
-	}
-	return fault("URL", "of the store: %s: want redis://user:password@host:port/database, or rediss:// with TLS", why)
-}
-
-// pick is the configuration for TLS if the URL asks for it.
-func pick(asked, ours *tls.Config) *tls.Config {
-	if asked == nil {
-		return nil
-	}
-	ours.InsecureSkipVerify = asked.InsecureSkipVerify
-	if asked.ServerName != "" {
-		ours.ServerName = asked.ServerName
-	}
-	return ours
-}
-
-func (s Server) tls(host string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
+// tls is the configuration of TLS.
+func (s Server) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.CAFile != "" {
 		pem, err := os.ReadFile(s.CAFile)
 		if err != nil {
@@ -148,17 +201,15 @@ func (s Server) tls(host string) (*tls.Config, error) {
 	return c, nil
 }
 
-func (s Server) password() (string, error) {
-	if s.PasswordFile == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(s.PasswordFile)
+func firstLine(file string) (string, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("password-file: %w", err)
+		return "", err
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
+	line = strings.TrimSuffix(line, "\r")
 	if line == "" {
-		return "", fmt.Errorf("password-file: the first line of %s is empty", s.PasswordFile)
+		return "", fmt.Errorf("the first line of %s is empty", file)
 	}
-	return strings.TrimSuffix(line, "\r"), nil
+	return line, nil
 }

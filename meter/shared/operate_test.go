@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
 // TestOperate has an operator look at a budget, give it another size, and drop a host.
@@ -23,7 +21,6 @@ func TestOperate(t *testing.T) {
 		if _, err := ShowBudget(ctx, client, "b"); !errors.Is(err, ErrNoBudget) {
 			t.Errorf("an empty store: %v", err)
 		}
-		budget := terms().Size.Rate[0]
 		small := lease.Amounts{Rate: [2]int64{budget / 4}, Burst: [2]int64{1 << 18}}
 		must(t, SetBudget(ctx, client, "b", small))
 		if b, err := ShowBudget(ctx, client, "b"); err != nil || *b.Set != small || b.Size != small || len(b.Hosts) > 0 {
@@ -32,10 +29,7 @@ func TestOperate(t *testing.T) {
 		if ttl := client.TTL(ctx, key("b")).Val(); ttl != -1 {
 			t.Errorf("a size that is set lasts %v", ttl)
 		}
-		g := join(t, 3, terms(), func() redis.UniversalClient { return client })
-		for _, m := range g.meters {
-			m.offer(budget)
-		}
+		g := join(t, 3, Server{URL: s.URL()})
 		g.until(t, "the size that is set", budget/4*99/100, budget/4)
 		b, err := ShowBudget(ctx, client, "b")
 		if err != nil || len(b.Hosts) != 3 || *b.Set != small || b.Size != small || b.Late != 0 || b.Smallest != "" ||
@@ -60,7 +54,7 @@ func TestOperate(t *testing.T) {
 		if err != nil || !was {
 			t.Errorf("%v, %v", was, err)
 		}
-		g.until(t, "the policies' size", budget*99/100, budget)
+		g.full(t, "the policies' size")
 		if was, err = UnsetBudget(ctx, client, "b"); err != nil || was {
 			t.Errorf("no size was set: %v, %v", was, err)
 		}
@@ -76,7 +70,6 @@ func TestOperate(t *testing.T) {
 		}
 		g.stop[2]()
 		rescue := budget / 30
-		g.until(t, "a host is gone, its rescue share is reserved", budget*98/100, budget)
 		storetest.Until(t, "it is late", func() bool {
 			b, err = ShowBudget(ctx, client, "b")
 			return err == nil && b.Late == 1 && b.Hosts[2].Late && b.Hosts[2].Share.Rate[0] == rescue && b.Hosts[2].Called > b.Lease

@@ -2,46 +2,44 @@ package shared
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"time"
-
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// Replace gives the agent other budgets. Those that it had, by name and host, keep
-// their shares and meters; the others are left, and their meters must let nothing
-// through any more. The new ones have no meters yet: see Bind.
+// Replace gives the agent other budgets of the same interval. Those that it had, by
+// name and host, keep their shares and meters; the others are left, and their meters
+// must let nothing through any more. The new ones have no meters yet: see Bind.
 func (a *Agent) Replace(budgets []Budget) error {
 	next, err := NewAgent(a.client, budgets, a.config)
 	if err != nil {
 		return err
 	}
+	if next.interval != a.interval || next.deadline != a.deadline {
+		return fmt.Errorf("budget %s: interval %v differs from %v of the agent", budgets[0].Name, next.interval, a.interval)
+	}
 	a.turn.Lock()
 	defer a.turn.Unlock()
+	left := slices.Clone(a.members)
 	for i, m := range next.members {
-		at := slices.IndexFunc(a.members, func(o *member) bool { return o.Name == m.Name && o.Host == m.Host })
+		at := slices.IndexFunc(left, func(o *member) bool { return o.Name == m.Name && o.Host == m.Host })
 		if at < 0 {
 			continue
 		}
-		next.members[i] = a.members[at]
-		next.members[i].Budget = m.Budget
+		next.members[i] = left[at]
+		next.members[i].Terms = m.Terms
 		next.members[i].host.SetTerms(m.Terms)
-		a.members = slices.Delete(a.members, at, at+1)
+		left = slices.Delete(left, at, at+1)
 	}
-	left := a.members
 	a.mu.Lock()
 	a.members = next.members
 	a.mu.Unlock()
-	if len(left) == 0 {
-		return nil
+	if len(left) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), a.deadline)
+		defer cancel()
+		_ = a.leave(ctx, left) // their leases end all the same
+		for _, m := range left {
+			delete(a.lines, m.Name)
+		}
 	}
-	requests := make([]lease.Request, len(left))
-	for i, m := range left {
-		requests[i] = m.host.Leave()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(a.members[0].Terms.Deadline))
-	defer cancel()
-	gone := Agent{client: a.client, members: left}
-	_, _, _ = gone.ask(ctx, requests) // their leases end all the same
 	return nil
 }

@@ -3,6 +3,7 @@ package shared
 import (
 	_ "embed"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -28,12 +29,11 @@ func checkMember(name string) error {
 	if name == "" || len(name) > maxMember {
 		return fmt.Errorf("%.80q is not a name of 1 to %d characters", name, maxMember)
 	}
-	for i, r := range name {
+	for _, r := range name {
 		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-		case i > 0 && (r == '.' || r == '_' || r == '-' || r == ':' || r == '@'):
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("._-:@", r):
 		default:
-			return fmt.Errorf("%q: a name has letters, digits and . _ - : @ and begins with a letter or digit", name)
+			return fmt.Errorf("%q: a name has letters, digits and . _ - : @ only", name)
 		}
 	}
 	return nil

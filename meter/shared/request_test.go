@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
 // handedLeases is store.lua with the time and the replication ID as arguments.
@@ -17,7 +17,7 @@ func handedLeases(t *testing.T) *redis.Script {
 	text := layoutScript + storeScript
 	for _, change := range [][2]string{
 		{"local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]", "local now = tonumber(ARGV[#ARGV - 2])"},
-		{"local info = redis.pcall('INFO', 'replication')", "local info = 'master_replid:' .. ARGV[#ARGV - 1] .. ' connected_slaves:' .. ARGV[#ARGV]"},
+		{"local info = redis.pcall('INFO', 'replication')", "local info = 'master_replid:' .. ARGV[#ARGV - 1] .. string.rep(' state=online', ARGV[#ARGV])"},
 	} {
 		if strings.Count(text, change[0]) != 1 {
 			t.Fatalf("store.lua has not one %q", change[0])

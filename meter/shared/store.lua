@@ -2,13 +2,15 @@
 -- and in the same arithmetic, for each budget in KEYS. ARGV has ARGS values for each.
 -- Times are in microseconds. All whole numbers are below 2^53.
 
--- server is the replication ID and the number of replicas: '' and -1 without the right to ask.
+-- server is the replication ID and the number of replicas that have all data: '' and -1
+-- without the right to ask.
 local function server()
 	local info = redis.pcall('INFO', 'replication')
 	if type(info) ~= 'string' then
 		return '', -1
 	end
-	return string.match(info, 'master_replid:(%w+)') or '', tonumber(string.match(info, 'connected_slaves:(%d+)')) or -1
+	local _, replicas = string.gsub(info, 'state=online', '')
+	return string.match(info, 'master_replid:(%w+)') or '', replicas
 end
 
 -- clock is Store.clock. It says, too, whether the clock went back, which changes all hosts.
@@ -74,7 +76,7 @@ local function look(s, now, key, name, mine, set)
 		s[SERVER], s[LEARNS] = id, now + s[LEASE]
 	end
 	s[TICK], s[REPLICAS] = now, replicas
-	s[LATE], s[SMALLEST] = 0, ''
+	s[COUNT], s[LATE], s[SMALLEST] = 0, 0, ''
 	for i = 1, 4 do
 		s[SUM + i] = 0
 	end
@@ -89,6 +91,7 @@ local function look(s, now, key, name, mine, set)
 			if m ~= mine then
 				m = cmsgpack.unpack(m)
 			end
+			s[COUNT] = s[COUNT] + 1
 			local late = now - m[SEEN] >= 3 * s[EVERY]
 			for i = 1, 4 do
 				local holds = held(s, m, i)
@@ -143,11 +146,6 @@ local function look(s, now, key, name, mine, set)
 	for i = 1, 4 do
 		s[SAVED + i] = s[TOTAL + i] * part / MILLION / max(weights, 1)
 	end
-	if set then
-		redis.call('PERSIST', key)
-	else
-		redis.call('PEXPIRE', key, DAY)
-	end
 end
 
 local function fair_rate(s, m, i, demand1, demand2)
@@ -178,10 +176,6 @@ local function serve(key, at, now)
 	local got = redis.call('HMGET', key, '=', '+', name)
 	local s, set, m = got[1] and cmsgpack.unpack(got[1]), got[2] and cmsgpack.unpack(got[2]), got[3] and cmsgpack.unpack(got[3])
 	if not s then
-		redis.call('DEL', key)
-		if set then
-			redis.call('HSET', key, '+', got[2])
-		end
 		m = nil
 		s = {now, now, now + lease, 0, interval, deadline, lease, 0, 0, 0, 0}
 		for i = 1, 4 do
@@ -246,7 +240,8 @@ local function serve(key, at, now)
 			s[TOTAL + i] = min(s[TOTAL + i], m[SIZE + i])
 		end
 	end
-	if now - s[TICK] >= floor(s[EVERY] / 2) then
+	local looks = now - s[TICK] >= floor(s[EVERY] / 2)
+	if looks then
 		look(s, now, key, name, m, set)
 		before1, before2 = m[DEMAND + 1], m[DEMAND + 2]
 	end
@@ -272,7 +267,12 @@ local function serve(key, at, now)
 		end
 	end
 	add(s, m)
-	redis.call('HSET', key, '=', cmsgpack.pack(s), name, cmsgpack.pack(m))
+	redis.call('HSET', key, '=', cmsgpack.pack(s), name, cmsgpack.pack(m)) -- first: later writes are not refused if memory is full
+	if looks and set then
+		redis.call('PERSIST', key)
+	elseif looks then
+		redis.call('PEXPIRE', key, DAY)
+	end
 	return {
 		0, now, s[EPOCH], want[1], want[2], want[3], want[4], rescue[1], rescue[2], rescue[3], rescue[4],
 		floor(m[WEIGHT] * s[SPARE + 1]), floor(m[WEIGHT] * s[SPARE + 2]), s[TOTAL + 1], s[TOTAL + 2], s[TOTAL + 3], s[TOTAL + 4],

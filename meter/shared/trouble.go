@@ -21,14 +21,17 @@ import (
 // increases that no replica has. A database other than 0 needs +select, a cluster
 // +cluster|shards and +cluster|slots. The functions for operators need +scan and
 // +eval_ro as well.
-const Rights = "~{shaper:*}:lease +evalsha +eval +time +info +wait +hmget +hget +hset +hdel +hgetall +del +persist +pexpire"
+const Rights = "~{shaper:*}:lease +evalsha +eval +time +info +wait +hmget +hget +hset +hdel +hgetall +persist +pexpire"
 
 // trouble is what a server answers that cannot serve, and the remedy. Without a remedy
 // it recovers by itself.
 var trouble = []struct{ prefix, what, remedy string }{
 	{"WRONGPASS", "wrong user name or password", "check the URL or the password file"},
 	{"NOAUTH", "the server wants a password", "put it into the URL or a password file"},
+	{"Protocol error: unauthenticated", "the server wants a password", "put it into the URL or a password file"},
 	{"NOPERM", "the user lacks a right", "ACL SETUSER … " + Rights},
+	{"ACL failure in script", "the user lacks a right", "ACL SETUSER … " + Rights},
+	{"The user executing the script", "the user lacks a right", "ACL SETUSER … " + Rights},
 	{"OOM", "the server's memory is full", "raise its maxmemory"},
 	{"MISCONF", "the server cannot save its data", "free its disk, or see its log"},
 	{"READONLY", "the server is a read-only replica", "use the URL of the primary, or of Sentinels with master_name"},
@@ -52,8 +55,9 @@ type Trouble struct {
 }
 
 func (t *Trouble) Error() string {
-	// What a server answers may have several lines.
+	// What a server answers may have several lines, and ends in the place in a script.
 	first, _, _ := strings.Cut(t.Err.Error(), "\n")
+	first, _, _ = strings.Cut(first, " script: ")
 	text := t.What
 	if !strings.Contains(first, t.What) {
 		text += " (" + strings.TrimSpace(first) + ")"
@@ -79,7 +83,8 @@ func explain(err error) error {
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var header tls.RecordHeaderError
-	var alert tls.AlertError
+	var handshake *handshakeError
+	var network *net.OpError
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
@@ -91,15 +96,15 @@ func explain(err error) error {
 		return &Trouble{"the server's certificate is for another name", "use a name of it in the URL", err}
 	case errors.As(err, &invalid):
 		return &Trouble{"the server's certificate is not valid", "renew it, or check the clocks", err}
-	case errors.As(err, &alert):
+	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS
 		return &Trouble{"the server refuses TLS", "set cert-file and key-file if it wants a certificate", err}
-	case errors.As(err, &header):
-		return &Trouble{"the server does not speak TLS", "use redis:// in the URL", err}
+	case errors.As(err, &header), errors.As(err, &handshake) && errors.Is(err, context.DeadlineExceeded):
+		return &Trouble{"the server does not speak TLS", "use redis:// in the URL if it has none", err}
 	case errors.As(err, &dns):
 		return &Trouble{"the server's name has no address", "check the URL", err}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return &Trouble{"connection refused", "check the URL, and that the server runs", err}
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return &Trouble{"the server closed the connection", "use rediss:// in the URL if it wants TLS", err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return &Trouble{"no answer in time", "", err}

@@ -1,0 +1,213 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
+)
+
+// slow are terms with deadlines that a busy machine keeps.
+func slow() lease.Terms {
+	t := terms()
+	t.Interval, t.Deadline = 300e6, 150e6
+	return t
+}
+
+// TestSlowWay has a way to the store on which a connection takes longer than a deadline,
+// and then each answer.
+func TestSlowWay(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		p := storetest.Proxy(t, s.Addr)
+		p.Delay(storetest.Both, 40*time.Millisecond) // TLS 160 ms, HELLO 80 ms, each call 80 ms
+		g := &group{at: clock()}
+		a := g.add(t, slow(), Server{URL: "rediss://" + p.Addr, CAFile: s.CertFile()})
+		g.full(t, "a slow connection")
+		p.Delay(storetest.Both, 110*time.Millisecond)
+		g.rescued(t, "slow answers")
+		says(t, a.Status()[0].Err, "the answer took 2", "longer than the deadline of 150ms", "longer interval")
+		p.Heal()
+		g.full(t, "fast answers")
+		if n := p.Accepted(); n != 1 {
+			t.Errorf("%d connections, want 1", n)
+		}
+	}, storetest.TLS())
+}
+
+// TestOneConnection has agents of a server with a replica make one connection each, and
+// one call in an interval.
+func TestOneConnection(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		storetest.Replica(t, s)
+		p := storetest.Proxy(t, s.Addr)
+		g := join(t, 3, Server{URL: "redis://" + p.Addr})
+		g.full(t, "all share the budget")
+		if n := p.Accepted(); n != 3 {
+			t.Errorf("%d connections, want 3", n)
+		}
+		for _, c := range []string{"cmdstat_client", "cmdstat_client|setinfo", "cmdstat_select"} {
+			if stat := s.Info("commandstats", c); stat != "" {
+				t.Errorf("%s %s", c, stat)
+			}
+		}
+		if stat := s.Info("commandstats", "cmdstat_wait"); stat == "" {
+			t.Error("no call waits for the replica")
+		}
+	})
+}
+
+// TestMeterFails has a meter that takes no plans: its host does not tell the store of
+// shares that it does not keep to.
+func TestMeterFails(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		g := join(t, 2, Server{URL: s.URL()})
+		g.full(t, "two hosts")
+		m := g.meters[0]
+		g.do(func() { m.fail, m.offers = errors.New("no memory"), 0 })
+		says(t, g.tells(t, 0, Failed).Err, "no memory")
+		g.until(t, "the lease of its last plan ends", budget*95/100-rounding, budget*95/100+budget/10)
+		storetest.Until(t, "the other has the rest", func() bool { return g.meters[1].rate() > budget*90/100 })
+		storetest.Until(t, "it has its rescue share", func() bool { return g.meters[0].rate() == budget/20 })
+		g.do(func() { m.fail, m.offers = nil, budget })
+		storetest.Until(t, "both have a share again", func() bool { return g.meters[0].rate() > budget*45/100 })
+		g.full(t, "two hosts again")
+	})
+}
+
+// TestRebind has a host get another meter, whose counts begin at 0.
+func TestRebind(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		g := join(t, 1, Server{URL: s.URL()})
+		g.full(t, "one host")
+		g.meters[0].offer(0)
+		storetest.Until(t, "it has no demand", func() bool {
+			b, err := ShowBudget(t.Context(), s.Client(), "b")
+			return err == nil && b.Hosts[0].Demand[0] == 0
+		})
+		must(t, g.agents[0].Bind([]Meter{&fluid{group: g}}))
+		calls := func() uint64 { return g.agents[0].Status()[0].Calls }
+		for until, now := calls()+3, uint64(0); now < until; now = calls() {
+			b, err := ShowBudget(t.Context(), s.Client(), "b")
+			if must(t, err); b.Hosts[0].Demand[0] != 0 {
+				t.Fatalf("a new meter has a demand of %d", b.Hosts[0].Demand[0])
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// TestReplace has an agent get other budgets while it runs.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		g := join(t, 1, Server{URL: s.URL()})
+		g.full(t, "one host")
+		a := g.agents[0]
+		must(t, a.Replace([]Budget{{"c", "host-0", terms()}, {"b", "host-0", terms()}}))
+		must(t, a.Bind([]Meter{nil, g.meters[0]}))
+		if st := a.Status(); st[0].Heard || !st[1].Heard || g.meters[0].rate() < full {
+			t.Errorf("%+v", st)
+		}
+		storetest.Until(t, "the new budget has a share", func() bool { return a.Status()[0].Heard })
+		must(t, g.meters[0].Apply(lease.Plan{}))
+		must(t, a.Replace([]Budget{{"c", "host-0", terms()}}))
+		b, err := ShowBudget(t.Context(), s.Client(), "b")
+		if err != nil || len(b.Hosts) > 0 {
+			t.Errorf("the budget that it left: %+v, %v", b, err)
+		}
+		says(t, a.Replace([]Budget{{"c", "host-0", slow()}}), "300ms differs from 50ms")
+		if len(a.Status()) != 1 {
+			t.Errorf("%+v", a.Status())
+		}
+	})
+}
+
+// TestSpread has agents that start at once call at different times.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	var mu sync.Mutex
+	var first []int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for range 40 {
+		said := false
+		now := func() int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			if !said {
+				said, first = true, append(first, clock())
+			}
+			return clock()
+		}
+		a, err := NewAgent(client, []Budget{{"b", "h", slow()}}, AgentConfig{Clock: now})
+		must(t, err)
+		running.Go(func() { a.Run(ctx) })
+	}
+	storetest.Until(t, "all call", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(first) == 40
+	})
+	cancel()
+	running.Wait()
+	if d := time.Duration(slices.Max(first) - slices.Min(first)); d < 150*time.Millisecond {
+		t.Errorf("they call within %v", d)
+	}
+}
+
+// TestPatience has a line wait for calls, and make fewer that fail.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	l := newLine(10*time.Millisecond, 5*time.Millisecond)
+	ended := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		return l.wait(ctx)
+	}
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	for want := leastPatience; want < time.Second; want *= 2 {
+		if !l.idle() || l.patience != want {
+			t.Fatalf("patience %v, want %v", l.patience, want)
+		}
+		l.begin(func(ctx context.Context) []answer {
+			<-ctx.Done()
+			return []answer{{err: ctx.Err()}}
+		})
+		if l.idle() || l.free() || l.wait(now) {
+			t.Error("a call is over at once")
+		}
+		if !ended() || l.err == nil {
+			t.Errorf("it did not end in an error: %v", l.err)
+		}
+	}
+	for range 20 {
+		l.begin(func(context.Context) []answer { return []answer{{err: errDown}} })
+		if !ended() || !errors.Is(l.reason(), errDown) {
+			t.Errorf("%v", l.reason())
+		}
+		if pause := time.Until(l.next); pause > time.Second {
+			t.Errorf("a pause of %v", pause)
+		}
+	}
+	if pause := time.Until(l.next); pause < 400*time.Millisecond || l.free() {
+		t.Errorf("a pause of %v after many failures", pause)
+	}
+	l.begin(func(context.Context) []answer { return []answer{{}} })
+	if !ended() || !l.free() || l.patience != leastPatience {
+		t.Errorf("%+v", l)
+	}
+}

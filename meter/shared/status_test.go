@@ -1,0 +1,240 @@
+package shared
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+// notes are the notes of one host in virtual time. The store is the model that store.lua
+// is held to.
+type notes struct {
+	*Agent
+	now    int64
+	store  lease.Store
+	server lease.Server
+	told   []string
+}
+
+func newNotes(t *testing.T, terms lease.Terms) *notes {
+	t.Helper()
+	n := &notes{now: 1e15, server: lease.Server{ID: "a"}}
+	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	notify := func(e Event) { n.told = append(n.told, e.Kind.String()) }
+	n.Agent, err = NewAgent(client, []Budget{{"b", "h", terms}}, AgentConfig{Clock: func() int64 { return n.now }, Notify: notify})
+	must(t, err)
+	must(t, n.Bind([]Meter{nil}))
+	return n
+}
+
+var errDown = errors.New("down")
+
+// call is a call with a result of its own, nil for the store's.
+func (n *notes) call(result *answer) {
+	m := n.members[0]
+	q := m.host.Request(n.now, m.counts)
+	if result == nil {
+		result = &answer{Reply: n.store.Call(n.now/1000, n.server, &q), kept: true}
+	}
+	if result.err != nil {
+		m.host.Lost(n.now)
+	} else {
+		m.host.Reply(n.now, result.Reply, result.kept)
+	}
+	n.note(m, n.now, result)
+	n.now += m.Terms.Interval
+}
+
+// calls are calls for a time.
+func (n *notes) calls(d time.Duration, result *answer) {
+	for end := n.now + int64(d); n.now < end; {
+		var r *answer
+		if result != nil {
+			again := *result
+			r = &again
+		}
+		n.call(r)
+	}
+}
+
+// tells checks what was told since the last time.
+func (n *notes) tells(t *testing.T, what string, want ...string) {
+	t.Helper()
+	if !slices.Equal(n.told, want) {
+		t.Errorf("%s: %v, want %v", what, n.told, want)
+	}
+	n.told = nil
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	down, pending := &answer{err: errDown}, &answer{err: errDown, pending: true}
+	refused := func(r lease.Refusal) *answer { return &answer{Reply: lease.Reply{Refused: r}} }
+	t.Run("loss", func(t *testing.T) {
+		t.Parallel()
+		n := newNotes(t, terms())
+		n.calls(time.Minute, nil)
+		n.tells(t, "a store", "joined")
+		n.call(down)
+		n.call(down)
+		n.tells(t, "two calls are lost")
+		if st := n.Status()[0]; st.Rescued || st.Lost != 2 || !errors.Is(st.Err, errDown) {
+			t.Errorf("%+v", st)
+		}
+		n.calls(10*time.Minute, down)
+		n.tells(t, "no store", "lost")
+		if st := n.Status()[0]; !st.Rescued || st.Share != st.Rescue || st.Rescue.Rate[0] != budget/10 {
+			t.Errorf("%+v", st)
+		}
+		n.calls(10*time.Minute, nil)
+		n.tells(t, "the store is back", "found")
+		if st := n.Status()[0]; st.Rescued || st.Err != nil || st.Learning {
+			t.Errorf("%+v", st)
+		}
+	})
+	t.Run("no store at first", func(t *testing.T) {
+		t.Parallel()
+		n := newNotes(t, terms())
+		n.calls(150*time.Millisecond, pending)
+		n.tells(t, "no answer yet")
+		n.calls(10*time.Minute, pending)
+		n.tells(t, "no answer", "lost")
+		n.calls(10*time.Minute, nil)
+		n.tells(t, "the store is there", "joined")
+		n = newNotes(t, terms())
+		n.call(down)
+		n.tells(t, "a failed call", "lost")
+	})
+	t.Run("flapping", func(t *testing.T) {
+		t.Parallel()
+		n := newNotes(t, terms())
+		n.calls(time.Minute, nil)
+		for range 300 {
+			n.calls(time.Second, down)
+			n.calls(time.Second, nil)
+		}
+		if len(n.told) > 20 || n.told[len(n.told)-1] != "lost" {
+			t.Errorf("%d events in 10 minutes: %v", len(n.told), n.told)
+		}
+		for i, kind := range n.told[1:] {
+			if want := [2]string{"lost", "found"}[i%2]; kind != want {
+				t.Fatalf("event %d is %s in %v", i, kind, n.told)
+			}
+		}
+		n.told = nil
+		n.calls(2*time.Minute, nil)
+		n.tells(t, "no flapping", "found")
+	})
+	t.Run("flapping every minute", func(t *testing.T) {
+		t.Parallel()
+		n := newNotes(t, terms())
+		n.calls(2*time.Minute, nil)
+		n.told = nil
+		for range 3 {
+			n.calls(time.Second, down)
+			n.calls(2*time.Minute, nil)
+		}
+		n.tells(t, "losses that are far apart", "lost", "found", "lost", "found", "lost", "found")
+	})
+	t.Run("reset", func(t *testing.T) {
+		t.Parallel()
+		n := newNotes(t, terms())
+		n.calls(time.Minute, nil)
+		n.store = lease.Store{}
+		n.call(nil)
+		if st := n.Status()[0]; !st.Learning || st.Rescued {
+			t.Errorf("%+v", st)
+		}
+		n.calls(time.Minute, nil)
+		n.tells(t, "a store that lost its state", "joined", "reset")
+		n.server.ID = "b"
+		n.calls(time.Minute, nil)
+		n.tells(t, "another server that has it")
+	})
+	t.Run("disagreement", func(t *testing.T) {
+		t.Parallel()
+		n := newNotes(t, terms())
+		small := terms()
+		small.Size.Rate[0]--
+		other := lease.NewHost("other", 1, small)
+		n.calls(time.Minute, nil)
+		for range 1000 {
+			q := other.Request(n.now, lease.Counts{})
+			other.Reply(n.now, n.store.Call(n.now/1000, n.server, &q), true)
+			n.call(nil)
+		}
+		if st := n.Status()[0]; st.Smallest != "other" || st.Size != small.Size || st.Hosts != 2 {
+			t.Errorf("%+v", st)
+		}
+		n.tells(t, "a smaller size", "joined", "disagreed")
+	})
+	t.Run("refusal", func(t *testing.T) {
+		t.Parallel()
+		for _, r := range []lease.Refusal{lease.Interval, lease.TooMany} {
+			n := newNotes(t, terms())
+			n.calls(10*time.Minute, refused(r))
+			n.calls(time.Minute, down)
+			n.calls(time.Minute, refused(r))
+			n.tells(t, r.String(), "refused")
+			if st := n.Status()[0]; st.Refused != r || !st.Rescued || st.Err == nil || st.Heard {
+				t.Errorf("%+v", st)
+			}
+			n.calls(10*time.Minute, nil)
+			n.tells(t, "granted", "joined")
+		}
+		n := newNotes(t, terms())
+		n.calls(200*time.Millisecond, refused(lease.NameUsed))
+		n.calls(time.Minute, nil)
+		n.tells(t, "the process was started again", "joined")
+		n.calls(10*time.Minute, refused(lease.NameUsed))
+		n.tells(t, "another process has the name", "refused")
+		n.calls(10*time.Minute, nil)
+		n.tells(t, "it is gone", "found")
+	})
+	t.Run("a meter fails", func(t *testing.T) {
+		t.Parallel()
+		n := newNotes(t, terms())
+		n.calls(time.Minute, nil)
+		n.members[0].fault = errDown
+		n.calls(10*time.Minute, nil)
+		if st := n.Status()[0]; !errors.Is(st.Err, errDown) {
+			t.Errorf("%+v", st)
+		}
+		n.members[0].fault = nil
+		n.calls(10*time.Minute, nil)
+		n.tells(t, "a meter", "joined", "failed")
+	})
+	t.Run("crowded, unguarded", func(t *testing.T) {
+		t.Parallel()
+		few := terms()
+		few.Size.Burst[0] = 4*1514 - 1
+		n := newNotes(t, few)
+		n.server.Replicas = -1
+		n.calls(10*time.Minute, nil)
+		n.tells(t, "a host", "crowded", "unguarded", "joined")
+		if st := n.Status()[0]; !st.Crowded || st.Replicas != -1 {
+			t.Errorf("%+v", st)
+		}
+		few.Size.Burst[0]++
+		n = newNotes(t, few)
+		n.calls(10*time.Minute, nil)
+		n.tells(t, "a packet's burst", "joined")
+	})
+}
+
+// TestKinds has a name for each kind of event.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for k := range eventKinds {
+		if s := fmt.Sprint(k); s == "" || strings.Contains(s, "%") {
+			t.Errorf("kind %d is %q", k, s)
+		}
+	}
+}

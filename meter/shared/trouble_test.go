@@ -1,0 +1,316 @@
+package shared
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
+)
+
+const secret = "s3cr3t/@word"
+
+// says checks that an error is one line that has all of these and no password.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want %q", words)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%v: want %q", err, w)
+		}
+	}
+	for _, w := range []string{"\n", "s3cr3t", "wrong-word"} {
+		if strings.Contains(err.Error(), w) {
+			t.Errorf("%q: shows %q", err, w)
+		}
+	}
+	t.Log(err)
+}
+
+// fails has a host find a store that does not serve. Start returns, the rescue share
+// holds, and status says why.
+func fails(t *testing.T, server Server, words ...string) {
+	t.Helper()
+	g := &group{at: clock()}
+	a := g.make(t, "host-0", terms(), server)
+	says(t, a.Start(t.Context()), "budget b: ", server.String())
+	if rate := g.meters[0].rate(); rate != budget/10/16 {
+		t.Errorf("it may use %d", rate)
+	}
+	st := a.Status()[0]
+	if !st.Rescued || st.Heard || st.Err == nil || st.Rescue.Rate[0] != budget/10/16 || st.Share != st.Rescue {
+		t.Errorf("%+v", st)
+	}
+	if g.told(0, Lost) != 1 || len(g.events) != 1 {
+		t.Errorf("%+v", g.events)
+	}
+	// On a busy machine there may be no answer at first.
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(st.Err.Error(), words[0]) && time.Now().Before(end); st = a.Status()[0] {
+		a.call(t.Context())
+		time.Sleep(10 * time.Millisecond)
+	}
+	says(t, st.Err, words...)
+}
+
+func TestTrouble(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		options []storetest.Option
+		server  func(t *testing.T, s *storetest.Server) Server
+		says    []string
+	}{
+		{"no password", []storetest.Option{storetest.Password("s3cr3t")}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: "redis://" + s.Addr}
+		}, []string{"wants a password", "password file"}},
+		{"wrong password", []storetest.Option{storetest.Password("s3cr3t")}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: s.URLOf("", "wrong-word")}
+		}, []string{"wrong user name or password", "check the URL or the password file"}},
+		{"no right to the script", []storetest.Option{storetest.User("a", "s3cr3t", "~*", "+@all", "-evalsha")}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: s.URLOf("a", "s3cr3t")}
+		}, []string{"lacks a right", "evalsha", "ACL SETUSER … ~{shaper:*}:lease +evalsha"}},
+		{"no right of the script", []storetest.Option{storetest.User("a", "s3cr3t", "~*", "+@all", "-hset")}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: s.URLOf("a", "s3cr3t")}
+		}, []string{"lacks a right", "ACL SETUSER"}},
+		{"no right to the key", []storetest.Option{storetest.User("a", "s3cr3t", "~other", "+@all")}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: s.URLOf("a", "s3cr3t")}
+		}, []string{"lacks a right", "~{shaper:*}:lease"}},
+		{"full", []storetest.Option{storetest.MaxMemory("500kb")}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: s.URL()}
+		}, []string{"memory is full", "maxmemory"}},
+		{"too few replicas", []storetest.Option{storetest.Config("min-replicas-to-write 1")}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: s.URL()}
+		}, []string{"too few replicas", "min-replicas-to-write"}},
+		{"a replica", nil, func(t *testing.T, s *storetest.Server) Server {
+			return Server{URL: storetest.Replica(t, s).URL()}
+		}, []string{"read-only replica", "the primary"}},
+		{"unknown authority", []storetest.Option{storetest.TLS()}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: s.URL()}
+		}, []string{"unknown authority", "ca-file"}},
+		{"another name", []storetest.Option{storetest.TLS()}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: strings.Replace(s.URL(), "127.0.0.1", "localhost", 1), CAFile: s.CertFile()}
+		}, []string{"certificate is for another name"}},
+		{"no TLS", nil, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: "rediss://" + s.Addr}
+		}, []string{"does not speak TLS", "redis://"}},
+		{"only TLS", []storetest.Option{storetest.TLS()}, func(_ *testing.T, s *storetest.Server) Server {
+			return Server{URL: "redis://" + s.Addr}
+		}, []string{"rediss://"}},
+		{"certificate of the client", []storetest.Option{storetest.TLS()}, func(t *testing.T, s *storetest.Server) Server {
+			must(t, s.Client().ConfigSet(t.Context(), "tls-auth-clients", "yes").Err())
+			return Server{URL: s.URL(), CAFile: s.CertFile()}
+		}, []string{"cert-file and key-file"}},
+		{"too many clients", []storetest.Option{storetest.Config("maxclients 1")}, func(t *testing.T, s *storetest.Server) Server {
+			must(t, s.Client().Ping(t.Context()).Err())
+			return Server{URL: s.URL()}
+		}, []string{"the server "}}, // the answer that it has too many may be lost
+		{"stopped", nil, func(_ *testing.T, s *storetest.Server) Server {
+			s.Pause()
+			return Server{URL: s.URL()}
+		}, []string{"no answer within 25ms"}},
+		{"killed", nil, func(_ *testing.T, s *storetest.Server) Server {
+			s.Kill()
+			return Server{URL: s.URL()}
+		}, []string{"connection refused", "check the URL"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+				fails(t, test.server(t, s), test.says...)
+			}, test.options...)
+		})
+	}
+	t.Run("no address", func(t *testing.T) {
+		t.Parallel()
+		fails(t, Server{URL: "redis://name.invalid"}, "has no address", "check the URL")
+	})
+	t.Run("no socket", func(t *testing.T) {
+		t.Parallel()
+		fails(t, Server{URL: "unix://" + t.TempDir() + "/socket"}, "no such file")
+	})
+}
+
+// TestServers has each kind of URL reach its server.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	file := write(t, secret+"\nsecond line\n")
+	escaped := "s3cr3t%2F%40word"
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		for _, server := range []Server{
+			{URL: "rediss://a:" + escaped + "@" + s.Addr, CAFile: s.CertFile()},
+			{URL: "rediss://a@" + s.Addr + "/3", PasswordFile: file, CAFile: s.CertFile()},
+			{URL: "rediss://a@" + s.Addr + "?db=2&skip_verify=true", PasswordFile: file},
+		} {
+			client, err := Open(server)
+			must(t, err)
+			defer client.Close()
+			if _, err := ListBudgets(t.Context(), client); err != nil {
+				t.Errorf("%v: %v", server, err)
+			}
+			if text := fmt.Sprintf("%v %+v %s", server, server, server); strings.Contains(text, "s3cr3t") || !strings.Contains(text, s.Addr) {
+				t.Errorf("it is shown as %q", text)
+			}
+		}
+	}, storetest.TLS(), storetest.User("a", secret))
+}
+
+func TestOpenErrors(t *testing.T) {
+	t.Parallel()
+	empty := write(t, "\ns3cr3t")
+	for _, test := range []struct {
+		server Server
+		says   []string
+	}{
+		{Server{URL: "redis://u:s3cr3t/x@h"}, []string{"%2F"}},
+		{Server{URL: "redis://u:s3cr3t%zz@h"}, []string{"cannot be read"}},
+		{Server{URL: "h:6379:s3cr3t"}, []string{"redis://"}},
+		{Server{URL: "http://u:s3cr3t@h"}, []string{"redis://"}},
+		{Server{URL: "redis://u:s3cr3t@"}, []string{"no host"}},
+		{Server{URL: "redis://u:s3cr3t@h/one"}, []string{`"one" is not a number`}},
+		{Server{URL: "redis://u:s3cr3t@h?timeout=3"}, []string{`"timeout"`}},
+		{Server{URL: "redis://u:s3cr3t@h?db=1&db=2"}, []string{`"db" twice`}},
+		{Server{URL: "redis://u:s3cr3t@h?addr=other"}, []string{"host:port"}},
+		{Server{URL: "redis://u@h", PasswordFile: empty}, []string{"password-file", "first line", empty}},
+		{Server{URL: "redis://u@h", PasswordFile: empty + "-none"}, []string{"password-file", "no such file"}},
+		{Server{URL: "rediss://u:s3cr3t@h", CAFile: empty}, []string{"ca-file", "PEM"}},
+		{Server{URL: "rediss://u:s3cr3t@h", CertFile: empty, KeyFile: empty}, []string{"cert-file"}},
+	} {
+		_, err := Open(test.server)
+		says(t, err, append(test.says, "open "+test.server.String())...)
+	}
+}
+
+func TestAgentErrors(t *testing.T) {
+	t.Parallel()
+	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
+	must(t, err)
+	defer client.Close()
+	other, weight := terms(), terms()
+	other.Interval *= 2
+	weight.Weight = 0
+	for _, test := range []struct {
+		budgets []Budget
+		says    string
+	}{
+		{nil, "needs a budget"},
+		{[]Budget{{"a{b}", "h", terms()}}, "letters, digits"},
+		{[]Budget{{"a\nb", "h", terms()}}, "letters, digits"},
+		{[]Budget{{"a", "h\x1b[0m", terms()}}, "letters, digits"},
+		{[]Budget{{"", "h", terms()}}, "1 to 128"},
+		{[]Budget{{"a", "h", weight}}, "weight 0"},
+		{[]Budget{{"a", "h", terms()}, {"b", "h", other}}, "100ms differs from 50ms"},
+	} {
+		_, err := NewAgent(client, test.budgets, AgentConfig{Clock: clock})
+		says(t, err, test.says)
+	}
+}
+
+// TestRights has hosts of a user with the documented rights only, with replicas and
+// without, and without the rights that may be left out.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	without := func(right string) []string {
+		return slices.DeleteFunc(strings.Fields(Rights), func(s string) bool { return s == right })
+	}
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		url := func(user string) Server { return Server{URL: s.URLOf(user, "s3cr3t")} }
+		g := join(t, 2, url("shaper"))
+		g.full(t, "with all rights")
+		for _, stop := range g.stop {
+			stop()
+		}
+		g = join(t, 2, url("no-info"))
+		g.full(t, "without info")
+		g.tells(t, 0, Unguarded)
+		if st := g.agents[0].Status()[0]; st.Replicas != -1 || st.Err != nil {
+			t.Errorf("%+v", st)
+		}
+		for _, stop := range g.stop {
+			stop()
+		}
+		storetest.Replica(t, s)
+		g = join(t, 2, url("shaper"))
+		g.full(t, "with a replica")
+		if st := g.agents[0].Status()[0]; st.Replicas != 1 || st.Err != nil || g.told(0, Unguarded) > 0 {
+			t.Errorf("%+v", st)
+		}
+		a := g.add(t, terms(), url("no-wait"))
+		says(t, g.tells(t, 2, Lost).Err, "lacks a right", "wait", s.Addr)
+		if share := a.Status()[0].Share.Rate[0]; share > budget/10 {
+			t.Errorf("without the right to wait it has %d", share)
+		}
+	}, storetest.User("shaper", "s3cr3t", strings.Fields(Rights)...),
+		storetest.User("no-info", "s3cr3t", without("+info")...), storetest.User("no-wait", "s3cr3t", without("+wait")...))
+}
+
+// TestRefusals has hosts that a store refuses, and hosts that do not agree.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		server := Server{URL: s.URL()}
+		g := join(t, 2, server)
+		g.full(t, "two hosts")
+
+		other := &group{at: clock()} // those have a rescue share beyond the budget
+		other.make(t, "host-1", terms(), server)
+		says(t, other.agents[0].Start(t.Context()), "budget b", s.Addr, "host name host-1", "name of its own")
+		if st := other.agents[0].Status()[0]; st.Refused != lease.NameUsed || !st.Rescued || st.Share.Rate[0] != budget/10/16 {
+			t.Errorf("%+v", st)
+		}
+		slow := terms()
+		slow.Interval, slow.Deadline = 2*slow.Interval, 2*slow.Deadline
+		other.make(t, "host-2", slow, server)
+		says(t, other.agents[1].Start(t.Context()), "budget b", s.Addr, "another interval", "give all the same")
+
+		small := terms()
+		small.Size.Rate[0] /= 2
+		g.add(t, small, server)
+		if e := g.tells(t, 0, Disagreed); e.Status.Smallest != "host-2" || e.Status.Size != small.Size {
+			t.Errorf("%+v", e)
+		}
+		g.until(t, "the smallest size", full/2, budget/2)
+
+		// Hosts that are gone: as many as there may be.
+		state := s.Client().HGet(t.Context(), key("b"), "@host-0").Val()
+		fields := make([]any, 0, 2*lease.MaxHosts)
+		for i := range lease.MaxHosts - 3 {
+			fields = append(fields, fmt.Sprint("@gone-", i), state)
+		}
+		const pack = "local s = cmsgpack.unpack(redis.call('HGET', KEYS[1], '=')) s[10] = 4096 redis.call('HSET', KEYS[1], '=', cmsgpack.pack(s), unpack(ARGV)) return 1"
+		for some := range slices.Chunk(fields, 2000) {
+			must(t, s.Client().Eval(t.Context(), pack, []string{key("b")}, some...).Err())
+		}
+		other.make(t, "host-3", terms(), server)
+		says(t, other.agents[2].Start(t.Context()), "budget b", s.Addr, "4096 hosts", "drop")
+		if e := g.tells(t, 0, Crowded); !e.Status.Crowded {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// TestRestartedProcess has a process start again with its name before its lease is over:
+// that is no fault.
+func TestRestartedProcess(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		g := join(t, 1, Server{URL: s.URL()})
+		g.full(t, "alone")
+		g.stop[0]()
+		g.make(t, "host-0", terms(), Server{URL: s.URL()})
+		must(t, g.meters[0].Apply(lease.Plan{})) // its process is gone
+		must(t, g.agents[1].Start(t.Context()))
+		if g.told(1, Refused) > 0 || g.agents[1].Status()[0].Share.Rate[0] == 0 {
+			t.Errorf("%+v", g.agents[1].Status())
+		}
+		must(t, g.agents[1].Leave(t.Context()))
+		if b, err := ShowBudget(t.Context(), s.Client(), "b"); err != nil || len(b.Hosts) > 0 || b.Held != (lease.Amounts{}) {
+			t.Errorf("after the last host left: %+v, %v", b, err)
+		}
+	})
+}
