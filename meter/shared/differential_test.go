@@ -16,6 +16,7 @@ import (
 // than they would: the time of a test does not pass by itself.
 var handed = makeScripts(strings.NewReplacer(
 	"call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}",
+	"ARGV[5]\n", "#ARGV > 6 and ARGV[5] or nil\n", // a unit, not the time
 	"'PX', ", "'PX', 86400000 + ",
 	"call('PEXPIRE', key, ", "call('PEXPIRE', key, 86400000 + ",
 ))

@@ -190,13 +190,15 @@ func (l *Limiter) key(budget, key string) string {
 	return "{shaper:" + budget + "}:" + l.prefix + key
 }
 
-// amounts are the arguments of a script for n.
-func (l *Limiter) amounts(n int64, part bool) (amount, unit int64) {
-	amount = min(n, l.most+1) * l.den // more never fits
-	if part {
-		return amount, l.den
+// amount is n as the script counts it. More than ever fits is the same as more by one.
+func (l *Limiter) amount(n int64) int64 { return min(n, l.most+1) * l.den }
+
+// unit is the least that is taken for a request if not all of it fits.
+func (l *Limiter) unit(r Request) int64 {
+	if r.Part {
+		return l.den
 	}
-	return amount, max(amount, 1)
+	return max(l.amount(r.N), 1)
 }
 
 // checkName refuses names that would not be names of one key.

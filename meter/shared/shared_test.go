@@ -290,6 +290,46 @@ func TestClockGoesBack(t *testing.T) {
 	})
 }
 
+// TestClockGoesBackALittle has the clock go back by less than a window after something was
+// taken: as for a meter, no time has passed then.
+func TestClockGoesBackALittle(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		for i, p := range []Params{
+			meter.FixedWindow{Limit: 1000, Window: time.Second},
+			meter.SlidingCounter{Limit: 1000, Window: time.Second},
+			meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 10},
+		} {
+			v := newVirtual(t, server, 1_795_000_000_000_000)
+			tw := v.twin(fmt.Sprint("little", i), p)
+			for range 100 {
+				v.pass(tw, random)
+				d, err := tw.l.one(ctx, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: 1 + random.Int64N(400), Part: true})
+				must(t, err)
+				if d.Taken > 0 {
+					if took := tw.m.TakeUpTo(v.us*1000, int(d.Taken)); int64(took) != d.Taken {
+						t.Fatalf("seed %d, %T: took %d, meter %d", seed, p, d.Taken, took)
+					}
+					tw.full = v.us + d.ResetAfter.Microseconds()
+					back := random.Int64N(1_000_000)
+					v.us -= back
+					n := random.Int64N(1001)
+					d, err = tw.l.one(ctx, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: n})
+					must(t, err)
+					if err := tw.same(d, v.us, n, false); err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					v.us += back
+					tw.full += back
+				}
+				v.us += random.Int64N(1_500_000)
+			}
+		}
+	})
+}
+
 // TestFlushedScripts has the server forget the scripts between calls.
 func TestFlushedScripts(t *testing.T) {
 	t.Parallel()

@@ -218,7 +218,7 @@ func (s *Store) probe(budget string) error {
 	defer cancel()
 	const burst, perMicrosecond, cycle = 1, 1, 1 << 16
 	keys := []string{"{shaper:" + budget + "}:probe"}
-	return s.scripts.each[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
+	return s.scripts.one[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
 }
 
 // arguments adds the time, if scripts are handed one.
