@@ -166,30 +166,30 @@ func (s *Store) check(ctx context.Context, requests []Request) error {
 type batch struct {
 	limiter *Limiter
 	budget  string
+	part    bool
 	at      []int // where they are among all
 	keys    []string
 	args    []any
-	part    bool // a request is for a part
 }
 
-// addTo adds a request to the last batch that takes it. Requests of one key stay in order.
+// addTo adds a request to the last batch of its limit and, in a cluster, budget, or begins
+// another. So requests of one key stay in order.
 func (s *Store) addTo(batches []*batch, r Request, at int) []*batch {
 	_, alone := s.client.(*redis.Client) // one server: it takes keys of all budgets
+	l := r.Limiter
 	var b *batch
 	for i := len(batches) - 1; i >= 0 && b == nil; i-- {
-		if c := batches[i]; c.limiter == r.Limiter && (alone || c.budget == r.Budget) {
+		if c := batches[i]; c.limiter == l && (alone || c.budget == r.Budget) {
 			b = c
 		}
 	}
-	if b == nil || len(b.keys) == maxBatch {
-		l := r.Limiter
-		b = &batch{limiter: l, budget: r.Budget, args: []any{l.args[0], l.args[1], l.args[2]}}
+	if b == nil || b.part != r.Part || len(b.keys) == maxBatch {
+		b = &batch{limiter: l, budget: r.Budget, part: r.Part, args: []any{l.args[0], l.args[1], l.args[2]}}
 		batches = append(batches, b)
 	}
-	b.part = b.part || r.Part
 	b.at = append(b.at, at)
-	b.keys = append(b.keys, r.Limiter.key(r.Budget, r.Key))
-	b.args = append(b.args, r.Limiter.amount(r.N), r.Limiter.unit(r))
+	b.keys = append(b.keys, l.key(r.Budget, r.Key))
+	b.args = append(b.args, l.amount(r.N))
 	return batches
 }
 
@@ -198,9 +198,9 @@ func (b *batch) call(s *Store) *call {
 	c := &call{script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args, want: len(b.keys) * algorithms[k].replies}
 	if len(b.keys) == 1 {
 		c.script = s.scripts.one[k]
-		if !b.part {
-			c.args = c.args[:4]
-		}
+	}
+	if b.part {
+		c.args = append(c.args, b.limiter.den) // the unit
 	}
 	return c
 }

@@ -193,14 +193,6 @@ func (l *Limiter) key(budget, key string) string {
 // amount is n as the script counts it. More than ever fits is the same as more by one.
 func (l *Limiter) amount(n int64) int64 { return min(n, l.most+1) * l.den }
 
-// unit is the least that is taken for a request if not all of it fits.
-func (l *Limiter) unit(r Request) int64 {
-	if r.Part {
-		return l.den
-	}
-	return max(l.amount(r.N), 1)
-}
-
 // checkName refuses names that would not be names of one key.
 func checkName(field, name string, longest int, not string) error {
 	switch {

@@ -13,7 +13,8 @@ import (
 //	redis://user:password@host:6379/0       one server, with TLS as rediss://
 //	unix://user:password@/path/of/socket    one server
 //	redis://host:6379?addr=host2:6379       a cluster, by any of its nodes
-//	redis://host:26379?master_name=name     a primary that Sentinels watch
+//	redis://host:26379?master_name=name&username=user&password=password
+//	                                        a primary that Sentinels watch
 //
 // An error does not hold the URL, because that may hold a password.
 func Open(url string) (redis.UniversalClient, error) {
@@ -49,8 +50,8 @@ func Open(url string) (redis.UniversalClient, error) {
 // badURL says what is wrong with a URL, unless it may hold a password.
 func badURL(url string, err error) error {
 	why := "it is not as go-redis reads it; the characters of a password that mean something in a URL, such as @ / : # %, must be percent-encoded"
-	if !strings.Contains(url, "@") {
+	if !strings.Contains(url, "@") && !strings.Contains(url, "password") {
 		why = strings.TrimPrefix(err.Error(), "redis: ")
 	}
-	return fault("URL", "of the store: %s: want redis://user:password@host:port/database, or rediss:// with TLS", why)
+	return fault("URL", "of the store is wrong: %s: want redis://user:password@host:port/database, or rediss:// with TLS", why)
 }

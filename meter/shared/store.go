@@ -150,7 +150,11 @@ const unknown = "cluster"
 func (s *Store) place(ctx context.Context, key string) (*place, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:
-		return s.placeOf(c.Options().Addr), nil
+		addr := c.Options().Addr
+		if addr == "FailoverClient" { // as go-redis names it
+			addr = "primary named by Sentinel"
+		}
+		return s.placeOf(addr), nil
 	case *redis.ClusterClient:
 		if p, ok := s.places.Load(unknown); ok && p.(*place).loss.Load() != nil {
 			return p.(*place), nil

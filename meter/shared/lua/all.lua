@@ -4,7 +4,7 @@ local function pass(take)
   local all = true
   for i, key in ipairs(KEYS) do
     local kind, a, b, c, n = unpack(ARGV, 5 * i - 4, 5 * i)
-    local reply, fits = kinds[kind](key, take, n + 0, nil, a + 0, b + 0, c + 0)
+    local reply, fits = kinds[kind](key, take, n + 0, a + 0, b + 0, c + 0)
     replies[i + 2] = reply
     all = all and fits == n + 0
   end
