@@ -3,6 +3,8 @@ package shared
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -72,11 +74,9 @@ func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error
 			s.local.Add(uint64(len(b.at)))
 			continue
 		}
-		us, reply := calls[i].reply[0], calls[i].reply[1:]
 		for _, at := range b.at {
-			n := replies[b.limiter.kind]
-			decisions[at] = b.limiter.verdict(us, reply[:n], requests[at].N, true)
-			reply = reply[n:]
+			found := b.limiter.take(calls[i])
+			decisions[at] = found.verdict(requests[at].N, requests[at].Part)
 		}
 	}
 	return decisions, nil
@@ -95,7 +95,6 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 	}
 	c := &call{script: s.scripts.all, budget: requests[0].Budget}
 	seen := map[string]bool{}
-	want := 1
 	for _, r := range requests {
 		l := r.Limiter
 		key := l.key(r.Budget, r.Key)
@@ -110,12 +109,10 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 			return nil, fault("Requests", "are %d: All decides about %d at most", len(requests), maxBatch)
 		}
 		seen[key] = true
-		amount, unit := l.amounts(r.N, false)
 		c.keys = append(c.keys, key)
-		c.args = append(c.args, int(l.kind), amount, unit, l.args[0], l.args[1], l.args[2])
-		want += replies[l.kind]
+		c.args = append(c.args, int(l.kind), l.args[0], l.args[1], l.args[2], l.amount(r.N))
+		c.want += algorithms[l.kind].replies
 	}
-	c.want = want
 	s.run(ctx, []*call{c})
 	if c.err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -124,25 +121,21 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 		s.local.Add(uint64(len(requests)))
 		return s.allWithout(requests, c.err), nil
 	}
-	return allVerdicts(requests, c.reply), nil
-}
-
-func allVerdicts(requests []Request, reply []int64) []Decision {
-	fits := true
-	for i, rest := 0, reply[1:]; i < len(requests); i++ {
-		amount, _ := requests[i].Limiter.amounts(requests[i].N, false)
-		fits = fits && rest[0] == amount
-		rest = rest[replies[requests[i].Limiter.kind]:]
+	found := make([]found, len(requests))
+	all := true
+	for i, r := range requests {
+		found[i] = r.Limiter.take(c)
+		all = all && found[i].fits(r.N)
 	}
 	decisions := make([]Decision, len(requests))
-	us, reply := reply[0], reply[1:]
 	for i, r := range requests {
-		n := replies[r.Limiter.kind]
-		decisions[i] = r.Limiter.verdict(us, reply[:n], r.N, fits)
-		decisions[i].Allowed = fits
-		reply = reply[n:]
+		if all {
+			decisions[i] = found[i].verdict(r.N, false)
+		} else {
+			decisions[i] = found[i].refusal(r.N)
+		}
 	}
-	return decisions
+	return decisions, nil
 }
 
 // check refuses requests that no limit can decide about.
@@ -173,35 +166,43 @@ func (s *Store) check(ctx context.Context, requests []Request) error {
 type batch struct {
 	limiter *Limiter
 	budget  string
+	part    bool
 	at      []int // where they are among all
 	keys    []string
 	args    []any
 }
 
-// addTo adds a request to the last batch that takes it. Requests of one key stay in order.
+// addTo adds a request to the last batch of its limit and, in a cluster, budget, or begins
+// another. So requests of one key stay in order.
 func (s *Store) addTo(batches []*batch, r Request, at int) []*batch {
 	_, alone := s.client.(*redis.Client) // one server: it takes keys of all budgets
+	l := r.Limiter
 	var b *batch
 	for i := len(batches) - 1; i >= 0 && b == nil; i-- {
-		if c := batches[i]; c.limiter == r.Limiter && (alone || c.budget == r.Budget) {
+		if c := batches[i]; c.limiter == l && (alone || c.budget == r.Budget) {
 			b = c
 		}
 	}
-	if b == nil || len(b.keys) == maxBatch {
-		l := r.Limiter
-		b = &batch{limiter: l, budget: r.Budget, args: []any{l.args[0], l.args[1], l.args[2]}}
+	if b == nil || b.part != r.Part || len(b.keys) == maxBatch {
+		b = &batch{limiter: l, budget: r.Budget, part: r.Part, args: []any{l.args[0], l.args[1], l.args[2]}}
 		batches = append(batches, b)
 	}
-	amount, unit := r.Limiter.amounts(r.N, r.Part)
 	b.at = append(b.at, at)
-	b.keys = append(b.keys, r.Limiter.key(r.Budget, r.Key))
-	b.args = append(b.args, amount, unit)
+	b.keys = append(b.keys, l.key(r.Budget, r.Key))
+	b.args = append(b.args, l.amount(r.N))
 	return batches
 }
 
 func (b *batch) call(s *Store) *call {
 	k := b.limiter.kind
-	return &call{script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args, want: 1 + len(b.keys)*replies[k]}
+	c := &call{script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args, want: len(b.keys) * algorithms[k].replies}
+	if len(b.keys) == 1 {
+		c.script = s.scripts.one[k]
+	}
+	if b.part {
+		c.args = append(c.args, b.limiter.den) // the unit
+	}
+	return c
 }
 
 // call is one script call.
@@ -210,9 +211,10 @@ type call struct {
 	budget string
 	keys   []string
 	args   []any
-	want   int // numbers in the reply
+	want   int // numbers in the reply beside the time
 
 	place *place
+	us    int64
 	reply []int64
 	err   error
 }
@@ -274,25 +276,27 @@ func (s *Store) runAll(ctx context.Context, calls []*call) {
 	}
 }
 
-// answer takes what a script replied.
+// answer takes what a script replied: seconds, microseconds and other numbers.
 func (c *call) answer(cmd *redis.Cmd) {
-	reply, err := cmd.Slice()
+	text, err := cmd.Text()
 	if c.err = err; err != nil {
 		return
 	}
-	if len(reply) != c.want {
-		c.err = fmt.Errorf("the script replied %d numbers, not %d", len(reply), c.want)
-		return
-	}
-	c.reply = make([]int64, len(reply))
-	for i, v := range reply {
-		n, ok := v.(int64)
-		if !ok {
-			c.err = fmt.Errorf("the script replied %T, not a number", v)
+	c.reply = make([]int64, 0, c.want+2)
+	for word := range strings.SplitSeq(text, " ") {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			c.err = fmt.Errorf("the script replied %q: %w", text, err)
 			return
 		}
-		c.reply[i] = n
+		c.reply = append(c.reply, n)
 	}
+	if len(c.reply) != c.want+2 {
+		c.err = fmt.Errorf("the script replied %d numbers, not %d", len(c.reply), c.want+2)
+		return
+	}
+	c.us = c.reply[0]*1e6 + c.reply[1]
+	c.reply = c.reply[2:]
 }
 
 // failed explains the error of a call. If the server cannot decide about any key, it is

@@ -2,7 +2,6 @@ package shared
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -42,42 +41,76 @@ type Decision struct {
 	Err error
 }
 
-// verdict is what the store said about a key before anything was taken: numbers as the
-// script of the kind replies them.
-func (l *Limiter) verdict(us int64, reply []int64, n int64, taking bool) Decision {
-	taken := reply[0] / l.den
-	d := Decision{Allowed: taken == n, Time: time.UnixMicro(us)}
-	if taking {
-		d.Taken = taken
+// found is the state of a key when the store decided, before anything was taken.
+type found struct {
+	*Limiter
+	us    int64   // the store's clock
+	state []int64 // as the script of the kind replies it
+}
+
+// take takes the next key's numbers from a reply.
+func (l *Limiter) take(c *call) found {
+	n := algorithms[l.kind].replies
+	f := found{l, c.us, c.reply[:n]}
+	c.reply = c.reply[n:]
+	return f
+}
+
+// fits says whether all of n fits.
+func (f found) fits(n int64) bool {
+	if f.kind == logKind {
+		return f.state[0] == n
 	}
-	rest := n - d.Taken
-	var retry, reset int64 // µs
-	switch l.kind {
-	case bucketKind:
-		d.Remaining, retry, reset = l.bucketAfter(reply[1]+d.Taken*l.den, rest)
-	case windowKind:
-		d.Remaining, retry, reset = l.windowAfter(us, reply[1], reply[2]+d.Taken, rest)
-	case counterKind:
-		d.Remaining, retry, reset = l.counterAfter(us, reply[1], reply[2]+d.Taken, reply[3], rest)
-	case logKind:
-		d.Remaining, retry, reset = reply[1], reply[2], reply[3]
+	remaining, _, _ := f.after(0, 0)
+	return n <= remaining
+}
+
+// verdict is the decision that the script made: it takes n if that fits, or the part of it
+// that does.
+func (f found) verdict(n int64, part bool) Decision {
+	var taken int64
+	if f.kind == logKind {
+		taken = f.state[0]
+	} else if remaining, _, _ := f.after(0, 0); n <= remaining {
+		taken = n
+	} else if part {
+		taken = remaining
 	}
-	d.ResetAfter = micros(reset)
-	if !d.Allowed {
-		d.RetryAfter = micros(retry)
-		if rest > l.most {
-			d.RetryAfter = meter.Never
-		}
+	return f.decision(taken, n-taken, taken == n)
+}
+
+// refusal is the decision about n if nothing is taken, because another limit refused.
+func (f found) refusal(n int64) Decision {
+	return f.decision(0, n, false)
+}
+
+func (f found) decision(taken, rest int64, allowed bool) Decision {
+	d := Decision{Allowed: allowed, Taken: taken, Time: time.UnixMicro(f.us)}
+	var retry, reset int64
+	d.Remaining, retry, reset = f.after(taken, rest)
+	d.RetryAfter, d.ResetAfter = micros(retry), micros(reset)
+	if rest > f.most {
+		d.RetryAfter = meter.Never
 	}
 	return d
 }
 
-func micros(us int64) time.Duration {
-	if us > math.MaxInt64/int64(time.Microsecond) {
-		return meter.Never
+// after is what remains after so much was taken, and the µs until rest fits, and until all
+// is there again. retry means nothing for more than ever fits.
+func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
+	s := f.state
+	switch f.kind {
+	case bucketKind:
+		return f.bucketAfter(s[0]+taken*f.den, rest)
+	case windowKind:
+		return f.windowAfter(f.us, s[0], s[1]+taken, rest)
+	case counterKind:
+		return f.counterAfter(f.us, s[0], s[1]+taken, s[2], rest)
 	}
-	return time.Duration(us) * time.Microsecond
+	return s[1], s[2], s[3] // the script looked ahead: the log is there
 }
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
 // bucketAfter is what remains of a bucket that lacks so many ticks, and the µs until rest
 // fits, if it ever does, and until it is full.

@@ -16,6 +16,8 @@ import (
 // than they would: the time of a test does not pass by itself.
 var handed = makeScripts(strings.NewReplacer(
 	"call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}",
+	"ARGV[5]", "(#ARGV > 6 and ARGV[5] or nil)", // a unit, not the time
+	"ARGV[#KEYS + 4]", "(#ARGV > #KEYS + 5 and ARGV[#KEYS + 4] or nil)",
 	"'PX', ", "'PX', 86400000 + ",
 	"call('PEXPIRE', key, ", "call('PEXPIRE', key, 86400000 + ",
 ))

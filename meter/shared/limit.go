@@ -190,14 +190,8 @@ func (l *Limiter) key(budget, key string) string {
 	return "{shaper:" + budget + "}:" + l.prefix + key
 }
 
-// amounts are the arguments of a script for n.
-func (l *Limiter) amounts(n int64, part bool) (amount, unit int64) {
-	amount = min(n, l.most+1) * l.den // more never fits
-	if part {
-		return amount, l.den
-	}
-	return amount, max(amount, 1)
-}
+// amount is n as the script counts it. More than ever fits is the same as more by one.
+func (l *Limiter) amount(n int64) int64 { return min(n, l.most+1) * l.den }
 
 // checkName refuses names that would not be names of one key.
 func checkName(field, name string, longest int, not string) error {

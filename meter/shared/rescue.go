@@ -34,40 +34,17 @@ func (l *Limiter) makeRescue() error {
 	case !(share > 0 && share <= 1):
 		return fault("Share", "of %v is not above 0 and at most 1: what is this process's part of the limit while the store is lost?", share)
 	}
-	part, _ := new(big.Rat).SetString(strconv.FormatFloat(share, 'g', -1, 64)) // 0.1 is 1/10
-	burst := new(big.Int).Mul(big.NewInt(l.most), part.Num())
-	most := burst.Quo(burst, part.Denom()).Int64()
-	if most < 1 {
-		return fault("Share", "of %v leaves less than 1 of %d: use a larger share, or FailClosed", share, l.most)
-	}
-	keys := rescueKeys
-	var params Params
-	switch p := l.limit.Params.(type) {
-	case meter.TokenBucket:
-		params = meter.GCRA{Rate: p.Rate, Burst: most}
-	case meter.GCRA:
-		params = meter.GCRA{Rate: p.Rate, Burst: most}
-	case meter.FixedWindow:
-		params = meter.FixedWindow{Limit: most, Window: p.Window}
-	case meter.SlidingCounter:
-		params = meter.SlidingCounter{Limit: most, Window: p.Window}
-	case meter.SlidingLog:
-		params = meter.SlidingLog{Limit: most, Window: p.Window, Entries: p.Entries}
-		keys = min(keys, max(rescueLog/p.Entries, rescueShards))
-	}
-	if p, ok := params.(meter.GCRA); ok {
-		// In so many periods comes a whole number of tokens.
-		bytes, period := new(big.Int).Mul(big.NewInt(p.Rate.Bytes), part.Num()), new(big.Int).Mul(big.NewInt(int64(p.Rate.Period)), part.Denom())
-		r := new(big.Rat).SetFrac(bytes, period)
-		if !r.Num().IsInt64() || !r.Denom().IsInt64() {
-			return fault("Share", "of %v has too many digits for this Rate", share)
-		}
-		p.Rate = meter.Rate{Bytes: r.Num().Int64(), Period: time.Duration(r.Denom().Int64())}
-		params = p
+	params, err := shareOf(l.limit.Params, share)
+	if err != nil {
+		return err
 	}
 	profile, err := params.Profile()
 	if err != nil {
 		return fault("Share", "of %v: %v", share, err)
+	}
+	keys := rescueKeys
+	if p, ok := params.(meter.SlidingLog); ok {
+		keys = min(keys, max(rescueLog/p.Entries, rescueShards))
 	}
 	// Idle: who sprays keys gains no burst by having others forgotten.
 	meters, err := meter.NewShards[string](profile, meter.TableConfig{Keys: keys, Idle: true}, rescueShards)
@@ -76,6 +53,43 @@ func (l *Limiter) makeRescue() error {
 	}
 	l.rescue = &rescue{meters}
 	return nil
+}
+
+// shareOf are the parameters of a share of a limit, rounded down.
+func shareOf(params Params, share float64) (Params, error) {
+	part, _ := new(big.Rat).SetString(strconv.FormatFloat(share, 'g', -1, 64)) // 0.1 is 1/10
+	var err error
+	most := func(n int64) int64 {
+		all := new(big.Int).Mul(big.NewInt(n), part.Num())
+		some := all.Quo(all, part.Denom()).Int64()
+		if some < 1 {
+			err = fault("Share", "of %v leaves less than 1 of %d: use a larger share, or FailClosed", share, n)
+		}
+		return some
+	}
+	rate := func(r meter.Rate) meter.Rate {
+		s := new(big.Rat).Mul(part, big.NewRat(r.Bytes, int64(r.Period)))
+		if !s.Num().IsInt64() || !s.Denom().IsInt64() {
+			err = fault("Share", "of %v has too many digits for a Rate of %v", share, r)
+		}
+		return meter.Rate{Bytes: s.Num().Int64(), Period: time.Duration(s.Denom().Int64())}
+	}
+	switch p := params.(type) {
+	case meter.TokenBucket:
+		params = meter.GCRA{Rate: rate(p.Rate), Burst: most(p.Burst)}
+	case meter.GCRA:
+		params = meter.GCRA{Rate: rate(p.Rate), Burst: most(p.Burst)}
+	case meter.FixedWindow:
+		p.Limit = most(p.Limit)
+		params = p
+	case meter.SlidingCounter:
+		p.Limit = most(p.Limit)
+		params = p
+	case meter.SlidingLog:
+		p.Limit = most(p.Limit)
+		params = p
+	}
+	return params, err
 }
 
 // without decides about a request without the store, because of an error. It takes nothing

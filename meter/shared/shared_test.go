@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,14 +90,13 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-// TestKeys has one key for each limit of a budget, in one slot, which expires when it means
-// nothing. A refusal makes no key.
+// TestKeys has one key for each limit of a budget, which expires when it means nothing. A
+// refusal makes no key.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		c := server.Client()
 		s := store(t, c, Config{})
-		slots := map[int64]bool{}
 		for i, p := range family {
 			server.Flush()
 			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
@@ -111,7 +113,6 @@ func TestKeys(t *testing.T) {
 			if len(keys) != 1 || keys[0] != l.key("customer-42", "") {
 				t.Fatalf("%T: keys %q, want one", p, keys)
 			}
-			slots[c.ClusterKeySlot(ctx, keys[0]).Val()] = true
 			expires := time.UnixMilli(c.PExpireTime(ctx, keys[0]).Val().Milliseconds())
 			if after := expires.Sub(d.Time.Add(d.ResetAfter)); after < 0 || after > 3*time.Millisecond {
 				t.Errorf("%T: the key expires %v after it means nothing, want 0 to 3 ms", p, after)
@@ -124,10 +125,7 @@ func TestKeys(t *testing.T) {
 		if d, err := short.Decide(ctx, "customer-42", 1); err != nil || !d.Allowed {
 			t.Errorf("after the key expired: %+v, %v", d, err)
 		}
-		if server.Info("server", "redis_mode") == "standalone" && len(slots) > 1 {
-			t.Errorf("limits of one budget are in %d slots", len(slots))
-		}
-	}, storetest.Config("cluster-enabled no"))
+	})
 }
 
 // TestEach decides about many keys of many limits in few calls.
@@ -168,6 +166,13 @@ func TestEach(t *testing.T) {
 		}
 		if want := []int64{2, 2, 1, 0}; !reflect.DeepEqual(taken, want) {
 			t.Errorf("2 of the same 5 four times: took %v, want %v", taken, want)
+		}
+		all := same
+		same.Budget, all.Budget, all.Part = "mixed", "mixed", false
+		decisions, err = s.Each(ctx, []Request{same, all, same, all})
+		must(t, err)
+		if d := decisions; d[0].Taken != 2 || d[1].Taken != 2 || d[2].Taken != 1 || d[3].Taken != 0 {
+			t.Errorf("2 of the same 5, in part and whole in turn: %+v", d)
 		}
 	})
 }
@@ -290,6 +295,46 @@ func TestClockGoesBack(t *testing.T) {
 	})
 }
 
+// TestClockGoesBackALittle has the clock go back by less than a window after something was
+// taken: as for a meter, no time has passed then.
+func TestClockGoesBackALittle(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		for i, p := range []Params{
+			meter.FixedWindow{Limit: 1000, Window: time.Second},
+			meter.SlidingCounter{Limit: 1000, Window: time.Second},
+			meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 10},
+		} {
+			v := newVirtual(t, server, 1_795_000_000_000_000)
+			tw := v.twin(fmt.Sprint("little", i), p)
+			for range 100 {
+				v.pass(tw, random)
+				d, err := tw.l.one(ctx, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: 1 + random.Int64N(400), Part: true})
+				must(t, err)
+				if d.Taken > 0 {
+					if took := tw.m.TakeUpTo(v.us*1000, int(d.Taken)); int64(took) != d.Taken {
+						t.Fatalf("seed %d, %T: took %d, meter %d", seed, p, d.Taken, took)
+					}
+					tw.full = v.us + d.ResetAfter.Microseconds()
+					back := random.Int64N(1_000_000)
+					v.us -= back
+					n := random.Int64N(1001)
+					d, err = tw.l.one(ctx, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: n})
+					must(t, err)
+					if err := tw.same(d, v.us, n, false); err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					v.us += back
+					tw.full += back
+				}
+				v.us += random.Int64N(1_500_000)
+			}
+		}
+	})
+}
+
 // TestFlushedScripts has the server forget the scripts between calls.
 func TestFlushedScripts(t *testing.T) {
 	t.Parallel()
@@ -378,4 +423,46 @@ func TestCluster(t *testing.T) {
 	if stats := s.Stats(); stats.Lost != 0 || stats.Local != 0 {
 		t.Errorf("%+v, want no losses", stats)
 	}
+
+	// A client of one server cannot follow.
+	_, other := nodes.Owner(slot)
+	single := store(t, other.Client(), Config{})
+	d, err := limiter(t, single, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-99", 1)
+	if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), "MOVED") || !strings.Contains(d.Err.Error(), "use redis.NewClusterClient") {
+		t.Errorf("client of one node: %+v, %v", d, err)
+	}
+}
+
+// TestConcurrent has many goroutines take from one limit: together they get all of it, and
+// no more.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		s := store(t, server.Client(), Config{})
+		for i, p := range []Params{
+			meter.GCRA{Rate: meter.Every(time.Hour), Burst: 100},
+			meter.FixedWindow{Limit: 100, Window: 366 * 24 * time.Hour},
+			meter.SlidingCounter{Limit: 100, Window: 366 * 24 * time.Hour},
+			meter.SlidingLog{Limit: 100, Window: time.Hour, Entries: 100},
+		} {
+			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			var taken atomic.Int64
+			var done sync.WaitGroup
+			for range 8 {
+				done.Go(func() {
+					for range 20 {
+						d, err := l.TakeUpTo(ctx, "customer-42", 3)
+						if err != nil || d.Err != nil {
+							t.Errorf("%+v, %v", d, err)
+						}
+						taken.Add(d.Taken)
+					}
+				})
+			}
+			done.Wait()
+			if n := taken.Load(); n != 100 {
+				t.Errorf("%T: %d of 100 taken", p, n)
+			}
+		}
+	})
 }

@@ -150,7 +150,11 @@ const unknown = "cluster"
 func (s *Store) place(ctx context.Context, key string) (*place, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:
-		return s.placeOf(c.Options().Addr), nil
+		addr := c.Options().Addr
+		if addr == "FailoverClient" { // as go-redis names it
+			addr = "primary named by Sentinel"
+		}
+		return s.placeOf(addr), nil
 	case *redis.ClusterClient:
 		if p, ok := s.places.Load(unknown); ok && p.(*place).loss.Load() != nil {
 			return p.(*place), nil
@@ -218,7 +222,7 @@ func (s *Store) probe(budget string) error {
 	defer cancel()
 	const burst, perMicrosecond, cycle = 1, 1, 1 << 16
 	keys := []string{"{shaper:" + budget + "}:probe"}
-	return s.scripts.each[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
+	return s.scripts.one[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
 }
 
 // arguments adds the time, if scripts are handed one.

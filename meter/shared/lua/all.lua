@@ -1,19 +1,16 @@
--- Takes from every key, or from none. Each has six arguments: its kind, the amount, the unit,
--- and the three parameters of its limit.
+-- All keys or none. Each has five arguments: its kind, three parameters and n.
+local replies = {time[1], time[2]}
 local function pass(take)
-  local reply, all = {us}, true
-  for i = 1, #KEYS do
-    local at = 6 * i - 5
-    local n = ARGV[at + 1] + 0
-    local taken, x, y, z = kinds[ARGV[at]](KEYS[i], take, n, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0)
-    local n = #reply
-    all = all and taken == ARGV[at + 1] + 0
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = taken, x, y, z
+  local all = true
+  for i, key in ipairs(KEYS) do
+    local kind, a, b, c, n = unpack(ARGV, 5 * i - 4, 5 * i)
+    local reply, fits = kinds[kind](key, take, n + 0, a + 0, b + 0, c + 0)
+    replies[i + 2] = reply
+    all = all and fits == n + 0
   end
-  return reply, all
+  return all
 end
-local reply, all = pass(false)
-if all then
-  reply = pass(true)
+if pass(false) then
+  pass(true)
 end
-return reply
+return table.concat(replies, ' ')

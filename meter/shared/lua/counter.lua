@@ -4,34 +4,31 @@
 -- Of the window before, as much counts as is still in view, rounded up. Products are taken
 -- in two parts, a multiple of split and the rest, so that they stay below 2^52.
 --
--- As many whole units as fit are taken, up to n. Replies the window and what had been
--- taken in it and in the window before.
-local function decide(key, take, n, unit, limit, window, split)
-  local at, used, before = math.floor(us / window), 0, 0
-  local back = false
-  local state = call('GET', key)
-  if state then
-    local last, count, prior = string.match(state, '(%d+) (%d+) (%d+)')
-    if last - at == 0 or last - at == 1 then -- 1: the clock went back a little
-      at, used, before = last + 0, count + 0, prior + 0
-    elseif last - at == -1 then
-      before = count + 0
-    elseif last - at > 1 then -- or far: what was taken counts now
-      back, used, before = true, count + 0, prior + 0
-    end
+-- Replies the same three.
+local at, used, before = math.floor(us / window), 0, 0
+local back = false
+local state = call('GET', key)
+if state then
+  local last, count, prior = string.match(state, '(%d+) (%d+) (%d+)')
+  if last - at == 0 or last - at == 1 then -- 1: the clock went back a little
+    at, used, before = last + 0, count + 0, prior + 0
+  elseif last - at == -1 then
+    before = count + 0
+  elseif last - at > 1 then -- or far: what was taken counts now
+    back, used, before = true, count + 0, prior + 0
   end
-  local view = math.min((at + 1) * window - us, window)
-  local low = before % split
-  local product = (before - low) / split * view
-  local rest = product % window
-  local counts = (product - rest) / window * split + math.ceil((rest * split + low * view) / window)
-  local fits = math.max(limit - used - counts, 0)
-  if fits < n then
-    n = fits - fits % unit
-  end
-  local added = take and n or 0
-  if back or added > 0 then
-    call('SET', key, string.format('%d %d %d', at, used + added, before), 'PX', math.floor(((at + 2) * window - us) / 1000) + 2)
-  end
-  return n, at, used, before
 end
+local view = math.min((at + 1) * window - us, window)
+local low = before % split
+local product = (before - low) / split * view
+local rest = product % window
+local counts = (product - rest) / window * split + math.ceil((rest * split + low * view) / window)
+local fits = math.max(limit - used - counts, 0)
+if n > fits then
+  n = fits - fits % (unit or n)
+end
+local added = take and n or 0
+if added > 0 or back then
+  call('SET', key, string.format('%d %d %d', at, used + added, before), 'PX', string.format('%d', ((at + 2) * window - us) / 1000 + 2))
+end
+local reply = string.format('%d %d %d', at, used, before)

@@ -31,7 +31,6 @@ func Cluster(t testing.TB, kind string, replicas int, opts ...Option) *Nodes {
 	for i := range primaries + replicas {
 		node := start(t, kind, append(opts, Config(
 			"cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000",
-			fmt.Sprint("cluster-port ", reserve(t)),
 		))...)
 		if i < primaries {
 			c.Primaries = append(c.Primaries, node)
@@ -47,7 +46,7 @@ func Cluster(t testing.TB, kind string, replicas int, opts ...Option) *Nodes {
 	all := c.All()
 	for i, a := range all {
 		for _, b := range all[:i] {
-			c.do(a, "CLUSTER", "MEET", "127.0.0.1", b.Port, b.busPort())
+			c.do(a, "CLUSTER", "MEET", "127.0.0.1", b.Port, b.bus)
 		}
 	}
 	c.agree(len(all))

@@ -1,0 +1,434 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
+	"github.com/redis/go-redis/v9"
+)
+
+const secretWord = "s3cr3t-w0rd"
+
+// open returns a client as Open does, which ends with the test.
+func open(t testing.TB, url string) redis.UniversalClient {
+	t.Helper()
+	client, err := Open(Server{URL: url})
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// losses counts what a Store reports.
+type losses struct {
+	mu          sync.Mutex
+	lost, found []Loss
+}
+
+func (l *losses) config() Config {
+	return Config{
+		Deadline: 5 * time.Second, Retry: 50 * time.Millisecond,
+		OnLost:  func(loss Loss) { l.mu.Lock(); defer l.mu.Unlock(); l.lost = append(l.lost, loss) },
+		OnFound: func(loss Loss) { l.mu.Lock(); defer l.mu.Unlock(); l.found = append(l.found, loss) },
+	}
+}
+
+func (l *losses) counts() (lost, found int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lost), len(l.found)
+}
+
+// TestFaults has every way in which a server cannot decide: the decision says so, with the
+// remedy and without the password.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	for _, kind := range storetest.Kinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			guarded := storetest.Start(t, kind, storetest.Password(secretWord),
+				storetest.User("reader", secretWord, "~*", "+@all", "-evalsha"),
+				storetest.User("other", secretWord, "~other:*", "+@all"))
+			replica := storetest.Replica(t, guarded)
+			single := storetest.Start(t, kind, storetest.Config("cluster-enabled yes"))
+			gone := storetest.Start(t, kind)
+			gone.Kill()
+			full := storetest.Start(t, kind, storetest.MaxMemory("1")) // byte
+			for _, f := range []struct {
+				what, url string
+				want      []string
+			}{
+				{"nobody listens", gone.URL(), []string{gone.Addr, "refused"}},
+				{"another server", strings.Replace(web.URL, "http:", "redis:", 1), []string{strings.TrimPrefix(web.URL, "http://")}},
+				{"no such host", "redis://store.invalid:6379", []string{"store.invalid"}},
+				{"TLS where there is none", strings.Replace(full.URL(), "redis:", "rediss:", 1), []string{full.Addr}},
+				{"wrong password", guarded.URLOf("", "not-"+secretWord), []string{"WRONGPASS", "check the user name and the password"}},
+				{"no password", "redis://" + guarded.Addr, []string{"NOAUTH", "give the client a user name"}},
+				{"no right for EVALSHA", guarded.URLOf("reader", secretWord), []string{"NOPERM", "+evalsha"}},
+				{"no right for the keys", guarded.URLOf("other", secretWord), []string{"NOPERM", "~{shaper:*"}},
+				{"out of memory", full.URL(), []string{"OOM", "raise maxmemory"}},
+				{"read-only replica", replica.URL(), []string{"READONLY", "connect to the primary"}},
+				{"node of a cluster", single.URL(), []string{"CLUSTERDOWN"}},
+			} {
+				t.Run(f.what, func(t *testing.T) {
+					t.Parallel()
+					var l losses
+					config := l.config()
+					if strings.HasPrefix(f.url, "rediss:") {
+						config.Deadline = 200 * time.Millisecond // the server waits for more
+					}
+					s, err := New(open(t, f.url), config)
+					must(t, err)
+					d, err := limiter(t, s, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
+					must(t, err)
+					if d.Allowed || d.Source != FromClosed || d.Err == nil || d.RetryAfter != 50*time.Millisecond {
+						t.Fatalf("%+v, want a refusal", d)
+					}
+					for _, want := range f.want {
+						if !strings.Contains(d.Err.Error(), want) {
+							t.Errorf("%v: lacks %q", d.Err, want)
+						}
+					}
+					if text := fmt.Sprintf("%v %+v", d.Err, s.Stats()); strings.Contains(text, secretWord) {
+						t.Errorf("%s: has the password", text)
+					}
+					s.Close()
+					if lost, found := l.counts(); lost != 1 || found != 0 {
+						t.Errorf("%d losses and %d ends, want 1 and 0", lost, found)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestDecisionRights has a user with the rights that the message of NOPERM names, and no others.
+func TestDecisionRights(t *testing.T) {
+	t.Parallel()
+	_, rights, _ := strings.Cut(remedies[2].remedy, "… ")
+	rights = strings.Replace(rights, ", and for sliding logs", "", 1)
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		s := store(t, open(t, server.URLOf("shaper", secretWord)), Config{})
+		var all []Request
+		for i, p := range family {
+			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			all = append(all, Request{Limiter: l, Budget: "customer-42", N: 1})
+			for n := range 7 {
+				if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore || d.Allowed != (n < 5) {
+					t.Fatalf("%+v, %v", d, err)
+				}
+			}
+		}
+		for _, decide := range []func(context.Context, []Request) ([]Decision, error){s.Each, s.All} {
+			decisions, err := decide(ctx, all)
+			must(t, err)
+			for _, d := range decisions {
+				if d.Source != FromStore || d.Allowed {
+					t.Errorf("%+v", d)
+				}
+			}
+		}
+	}, storetest.User("shaper", secretWord, strings.Fields(rights)...))
+}
+
+// TestTLS has a server that speaks only TLS.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		s := store(t, server.Client(), Config{})
+		d, err := limiter(t, s, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
+		if err != nil || d.Source != FromStore {
+			t.Errorf("%+v, %v", d, err)
+		}
+		untrusted := store(t, open(t, server.URL()), Config{})
+		d, err = limiter(t, untrusted, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
+		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), "certificate") {
+			t.Errorf("without the authority: %+v, %v", d, err)
+		}
+	}, storetest.TLS(), storetest.Password(secretWord))
+}
+
+// TestForeignKey has a key of a limit hold something else: that is no reason to take the store
+// for lost.
+func TestForeignKey(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		s := store(t, server.Client(), Config{})
+		for i, p := range family {
+			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			must(t, server.Client().HSet(ctx, l.key("spoilt", ""), "field", "value").Err())
+			d, err := l.Decide(ctx, "spoilt", 1)
+			if err != nil || d.Source != FromClosed || d.Err == nil || !strings.Contains(d.Err.Error(), "WRONGTYPE") {
+				t.Errorf("%T: %+v, %v", p, d, err)
+			}
+			if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore {
+				t.Errorf("%T, another key: %+v, %v", p, d, err)
+			}
+		}
+		if stats := s.Stats(); stats.Lost != 0 || stats.Local != uint64(len(family)) {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// requests counts what goes to the server.
+type counting struct{ n atomic.Int64 }
+
+func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.n.Add(1); return next(ctx, cmd) }
+}
+
+func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
+}
+
+// TestLost kills the server: the first decision learns it, and from then on each limit
+// decides as it fails, without asking.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		client := open(t, server.URL())
+		var asked counting
+		client.AddHook(&asked)
+		var l losses
+		config := l.config()
+		config.Retry = time.Minute // so that few requests are the monitor's
+		s := store(t, client, config)
+		limits := map[Fail]*Limiter{}
+		for fail, name := range map[Fail]string{FailClosed: "closed", FailOpen: "open", FailRescue: "rescue"} {
+			limit := Limit{Name: name, Params: meter.GCRA{Rate: meter.Every(time.Hour), Burst: 100}, Fail: fail}
+			if fail == FailRescue {
+				limit.Share = 0.1
+			}
+			limits[fail] = limiter(t, s, limit)
+			if d, err := limits[fail].Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore {
+				t.Fatalf("%+v, %v", d, err)
+			}
+		}
+		server.Kill()
+		if d, err := limits[FailOpen].Decide(ctx, "customer-42", 1); err != nil || d.Source != FromOpen || d.Err == nil {
+			t.Fatalf("first decision without the store: %+v, %v", d, err)
+		}
+		before := asked.n.Load()
+		allowed := map[Fail]int{}
+		const decisions = 1000
+		for range decisions {
+			for fail, limit := range limits {
+				d, err := limit.Decide(ctx, "customer-42", 1)
+				must(t, err)
+				if d.Err == nil || d.Source == FromStore {
+					t.Fatalf("%+v", d)
+				}
+				if d.Allowed {
+					allowed[fail]++
+				}
+			}
+		}
+		if allowed[FailClosed] != 0 || allowed[FailOpen] != decisions || allowed[FailRescue] != 10 {
+			t.Errorf("allowed %v of %d, want none, all, and 10 that are a tenth of 100", allowed, decisions)
+		}
+		// The monitor asks beside the decisions: not as often as they are made.
+		if n := asked.n.Load() - before; n > decisions/10 {
+			t.Errorf("%d requests to a lost server for %d decisions", n, 3*decisions)
+		}
+		if lost, found := l.counts(); found != 0 || lost > 1 {
+			t.Errorf("%d losses and %d ends, want 1 and 0", lost, found)
+		}
+		stats := s.Stats()
+		if stats.Lost != 1 || stats.Local != 3*decisions+1 || len(stats.Losses) != 1 || stats.Losses[0].Addr != server.Addr {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// TestFoundAgain has a server that ends, stops, is cut off or has no memory, and comes back.
+func TestFoundAgain(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
+		proxy := storetest.Proxy(t, server.Addr)
+		for _, f := range []struct {
+			what       string
+			begin, end func()
+		}{
+			{"killed", server.Kill, server.Restart},
+			{"paused", server.Pause, server.Resume},
+			{"cut off", func() { proxy.Cut(storetest.Both) }, proxy.Heal},
+			{"refused", proxy.Refuse, proxy.Heal},
+			{"read-only", func() { server.Client().ReplicaOf(ctx, "127.0.0.1", "1") }, func() { server.Client().ReplicaOf(ctx, "NO", "ONE") }},
+		} {
+			var l losses
+			config := l.config()
+			config.Deadline = 50 * time.Millisecond // for what ends only at the deadline
+			s := store(t, open(t, "redis://"+proxy.Addr), config)
+			limit := limiter(t, s, Limit{Name: "limit", Params: meter.GCRA{Rate: meter.Per(1e6, time.Second), Burst: 1e6}, Fail: FailOpen})
+			from := func(want Source) func() bool {
+				return func() bool {
+					d, err := limit.Decide(ctx, "customer-42", 1)
+					must(t, err)
+					return d.Source == want && d.Allowed
+				}
+			}
+			for i := 1; i <= 2; i++ {
+				storetest.Until(t, f.what+": the store decides", from(FromStore))
+				f.begin()
+				storetest.Until(t, f.what+": the store is lost", from(FromOpen))
+				lost, _ := l.counts()
+				f.end()
+				storetest.Until(t, f.what+": the store is found", from(FromStore))
+				storetest.Until(t, f.what+": so it says", func() bool {
+					nowLost, nowFound := l.counts()
+					return nowLost >= max(lost, i) && nowFound == nowLost && s.Stats().Losses == nil
+				})
+			}
+			s.Close()
+			l.mu.Lock()
+			for i, found := range l.found {
+				if found.Since != l.lost[i].Since || found.After <= 0 || found.Err == nil || found.Addr != proxy.Addr {
+					t.Errorf("%s: %+v was found as %+v", f.what, l.lost[i], found)
+				}
+			}
+			l.mu.Unlock()
+		}
+	})
+}
+
+// TestDeadline has calls that would never end: each ends at its deadline.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	server := storetest.Start(t, storetest.Kinds(t)[0])
+	for _, f := range []struct {
+		what  string
+		begin func(p *storetest.TCPProxy, c *redis.Client)
+	}{
+		{"no answer on an open connection", func(p *storetest.TCPProxy, c *redis.Client) {
+			must(t, c.Ping(ctx).Err())
+			p.Stall(storetest.ToClient)
+		}},
+		{"no answer on a new connection", func(p *storetest.TCPProxy, _ *redis.Client) { p.Stall(storetest.Both) }},
+		{"no connection in the pool", func(p *storetest.TCPProxy, c *redis.Client) {
+			must(t, c.Ping(ctx).Err())
+			p.Stall(storetest.Both)
+			go c.Ping(ctx)
+			storetest.Until(t, "the connection is in use", func() bool { return c.PoolStats().IdleConns == 0 })
+		}},
+	} {
+		t.Run(f.what, func(t *testing.T) {
+			t.Parallel()
+			proxy := storetest.Proxy(t, server.Addr)
+			client := redis.NewClient(&redis.Options{
+				Addr: proxy.Addr, ContextTimeoutEnabled: true, PoolSize: 1,
+				ReadTimeout: time.Hour, WriteTimeout: time.Hour, DialTimeout: time.Hour, PoolTimeout: time.Hour,
+			})
+			t.Cleanup(func() { _ = client.Close() })
+			f.begin(proxy, client)
+			s, err := New(client, Config{Deadline: 20 * time.Millisecond})
+			must(t, err)
+			l := limiter(t, s, Limit{Name: "limit", Params: family[0], Fail: FailOpen})
+			d, err := l.Decide(ctx, "customer-42", 1)
+			if err != nil || d.Source != FromOpen || !strings.Contains(fmt.Sprint(d.Err), "no answer within 20ms") {
+				t.Errorf("%+v, %v", d, err)
+			}
+			s.Close()
+			proxy.Heal()
+		})
+	}
+}
+
+// TestCallerGivesUp has the caller's context end: that is its error, and the store is not
+// lost.
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	server := storetest.Start(t, storetest.Kinds(t)[0])
+	proxy := storetest.Proxy(t, server.Addr)
+	// go-redis sees a canceled context only at the deadline.
+	s := store(t, open(t, "redis://"+proxy.Addr), Config{Deadline: time.Second})
+	l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
+	_, err := l.Decide(ctx, "customer-42", 1)
+	must(t, err)
+	proxy.Stall(storetest.ToClient)
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if d, err := l.Decide(short, "customer-42", 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := l.Decide(short, "customer-42", 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	reason := errors.New("the client is gone")
+	canceled, give := context.WithCancelCause(ctx)
+	stalled := proxy.Bytes(storetest.ToClient)
+	go func() {
+		storetest.Until(t, "the server has answered", func() bool { return proxy.Bytes(storetest.ToClient) > stalled })
+		give(reason)
+	}()
+	if _, err := s.All(canceled, []Request{{Limiter: l, Budget: "customer-42", N: 1}}); !errors.Is(err, reason) {
+		t.Errorf("%v, want %v", err, reason)
+	}
+	proxy.Heal()
+	if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if stats := s.Stats(); stats.Lost != 0 {
+		t.Errorf("%+v, want no loss", stats)
+	}
+}
+
+// TestSentinelFailover has the primary die: the replica decides next.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	kinds := storetest.Kinds(t)
+	primary := storetest.Start(t, kinds[len(kinds)-1], storetest.Password(secretWord))
+	storetest.Replica(t, primary)
+	sentinels := storetest.Sentinel(t, primary, 3)
+	url := "redis://:" + secretWord + "@" + sentinels.Addrs()[0] + "?master_name=" + sentinels.Name
+	for _, addr := range sentinels.Addrs()[1:] {
+		url += "&addr=" + addr
+	}
+	testFailover(t, url, primary.Kill)
+}
+
+// TestClusterFailover has one of three primaries die: only its budgets are lost.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	nodes := storetest.Cluster(t, storetest.Kinds(t)[0], 3)
+	url := "redis://" + nodes.Addrs()[0] + "?addr=" + strings.Join(nodes.Addrs()[1:], "&addr=")
+	s := testFailover(t, url, func() {
+		owner, _ := nodes.Owner(nodes.Slot("{shaper:customer-42}"))
+		owner.Kill()
+	})
+	storetest.Until(t, "the primary counts as found", func() bool { stats := s.Stats(); return stats.Found == stats.Lost })
+}
+
+// testFailover kills what decides about customer-42 and waits until another server does.
+func testFailover(t *testing.T, url string, kill func()) *Store {
+	t.Helper()
+	var l losses
+	config := l.config()
+	config.Deadline = 200 * time.Millisecond
+	s := store(t, open(t, url), config)
+	limit := limiter(t, s, Limit{Name: "limit", Params: family[0], Fail: FailRescue, Share: 0.2})
+	decide := func() Decision {
+		d, err := limit.Decide(ctx, "customer-42", 1)
+		must(t, err)
+		return d
+	}
+	if d := decide(); d.Source != FromStore {
+		t.Fatalf("%+v", d)
+	}
+	kill()
+	storetest.Until(t, "the store is lost", func() bool { return decide().Source == FromRescue })
+	storetest.Until(t, "another server decides", func() bool { return decide().Source == FromStore })
+	return s
+}

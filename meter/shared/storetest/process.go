@@ -1,0 +1,96 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is one run of a server.
+type process struct {
+	pid    int
+	ended  chan struct{} // closed when the process has been waited for
+	output *buffer
+}
+
+// spawn starts a process that the kernel kills when this one dies. It does so when
+// the thread ends that started it, so one thread stays for the process.
+func spawn(name string, args ...string) (*process, error) {
+	p := &process{ended: make(chan struct{}), output: new(buffer)}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd := exec.Command(name, args...)
+		cmd.Stdout, cmd.Stderr = p.output, p.output
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+		err := cmd.Start()
+		if err == nil {
+			p.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(p.ended)
+	}()
+	return p, <-started
+}
+
+// Until polls until the condition holds. It fails the test after a minute.
+func Until(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for end, wait := time.Now().Add(time.Minute), time.Millisecond; !condition(); wait = min(2*wait, 20*time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for a minute: %s", what)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// reserve returns a free port that stays the test's until it ends. A bound socket that
+// does not listen holds it: the kernel gives the port to nobody who asks for any port,
+// and to a server that asks for this one.
+func reserve(t testing.TB) int {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	err = errors.Join(
+		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), // after Bind, which would share the port
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.(*syscall.SockaddrInet4).Port
+}
+
+// buffer is what a process prints.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
