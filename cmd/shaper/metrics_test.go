@@ -18,6 +18,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
 // observed is a shaper with a policy, that has counted nothing yet.
@@ -69,6 +71,38 @@ func parse(t testing.TB, text []byte) map[string]float64 {
 		}
 	}
 	return out
+}
+
+// TestMetricsShares reads the metrics of a budget on a server.
+func TestMetricsShares(t *testing.T) {
+	t.Parallel()
+	o := observed(t, `
+classes:
+  - name: all
+    meter: {type: trtcm, cir: 1mbit, cbs: 3000, pir: 2mbit, pbs: 3000, share: {budget: c42, store: "redis://h"}}
+`)
+	o.shares = []shared.Status{{
+		Budget: "c42", Rescued: true, Hosts: 3, Late: 1, Calls: 70, Lost: 4, Smallest: "gw2",
+		Size: lease.Amounts{Rate: [2]int64{1e6, 2e6}}, Share: lease.Amounts{Rate: [2]int64{30, 60}},
+	}}
+	got := parse(t, expose([]observation{o}))
+	const at = `budget="c42",direction="egress",interface="eth0"`
+	const bucket = `direction="egress",interface="eth0"`
+	for name, want := range map[string]float64{
+		`shaper_budget_share{bucket="C",budget="c42",` + bucket + `}`:                         30,
+		`shaper_budget_share{bucket="E",budget="c42",` + bucket + `}`:                         60,
+		`shaper_budget_size{bucket="E",budget="c42",` + bucket + `}`:                          2e6,
+		`shaper_budget_rescued{` + at + `}`:                                                   1,
+		`shaper_budget_hosts{` + at + `}`:                                                     3,
+		`shaper_budget_late_hosts{` + at + `}`:                                                1,
+		`shaper_budget_calls_total{` + at + `}`:                                               70,
+		`shaper_budget_lost_calls_total{` + at + `}`:                                          4,
+		`shaper_budget_smallest{budget="c42",direction="egress",host="gw2",interface="eth0"}`: 1,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v (%v), want %v", name, v, ok, want)
+		}
+	}
 }
 
 // TestMetricsText reads all metrics of two directions as Prometheus does.
