@@ -191,7 +191,7 @@ func (c *carrying) compile(memory int64) (*compiled, error) {
 		if err != nil {
 			return nil, policy.explain(err)
 		}
-		member := kernel.NewMember(c.name, direction)
+		member := kernel.NewMember(c.name, direction, tap.Now)
 		c.members = append(c.members, member)
 		if err := shaper.Join(member); err != nil {
 			return nil, policy.explain(err)

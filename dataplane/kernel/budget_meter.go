@@ -19,6 +19,7 @@ type budgetMeter struct {
 	budget *bpf.ShaperBudget // in memory that other CPUs write
 	joined *joined           // keeps the memory
 	slot   uint32
+	late   int64 // ns, of the kernel's clock behind that of packets
 
 	profile bpf.ShaperProfile // a copy of that of version
 	version uint32
@@ -29,9 +30,9 @@ type budgetMeter struct {
 // less than a run of the program, which takes microseconds.
 const maxSwaps = 64
 
-func (j *joined) meter(slot uint32) *budgetMeter {
+func (j *joined) meter(slot uint32, late int64) *budgetMeter {
 	size := unsafe.Sizeof(bpf.ShaperBudget{})
-	m := &budgetMeter{budget: (*bpf.ShaperBudget)(unsafe.Pointer(&j.memory[uintptr(slot)*size])), joined: j, slot: slot}
+	m := &budgetMeter{budget: (*bpf.ShaperBudget)(unsafe.Pointer(&j.memory[uintptr(slot)*size])), joined: j, slot: slot, late: late}
 	m.version = atomic.LoadUint32(&m.budget.Version) - 1 // none
 	return m
 }
@@ -56,6 +57,7 @@ func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 	if in >= meter.Red || n < 0 {
 		return meter.Red
 	}
+	now -= m.late
 	bytes := uint32(min(n, math.MaxUint32))
 	if !m.refresh() || m.profile.Window > 0 {
 		return meter.Color(m.whole(uint64(now), bytes, in))
@@ -182,7 +184,7 @@ func (m *budgetMeter) Tokens(now int64) (tc, te int64) {
 	for i := range state.Word {
 		state.Word[i] = atomic.LoadUint64(&b.Word[i])
 	}
-	return levelsAt(&state, &m.profile, uint64(now)).tokens(&m.profile)
+	return levelsAt(&state, &m.profile, uint64(now-m.late)).tokens(&m.profile)
 }
 
 // testRun is a run of a program on a packet that has no bytes of interest: what it is

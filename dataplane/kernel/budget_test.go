@@ -109,7 +109,7 @@ func TestBudgetOneTruth(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	user := j.meter(budgetSlot)
+	user := j.meter(budgetSlot, 0)
 	ways := []func(now int64, n int, in meter.Color) meter.Color{
 		user.Color,
 		func(now int64, n int, in meter.Color) meter.Color { return user.whole(uint64(now), uint32(n), in) },
@@ -218,8 +218,8 @@ func TestBudgetSwaps(t *testing.T) {
 	} {
 		beginBudget(t, maps, &dataplane.Meter{Params: params})
 		now := int64(1e18)
-		j.meter(budgetSlot).Color(now, 1, meter.Green) // begins its clock, under the lock
-		m := j.meter(budgetSlot)
+		j.meter(budgetSlot, 0).Color(now, 1, meter.Green) // begins its clock, under the lock
+		m := j.meter(budgetSlot, 0)
 		m.joined = nil // a run would panic
 		var seen [3]int
 		allocs := testing.AllocsPerRun(20_000, func() {
@@ -232,7 +232,7 @@ func TestBudgetSwaps(t *testing.T) {
 	}
 	// And a run of the program allocates nothing either.
 	beginBudget(t, maps, &dataplane.Meter{Params: meter.FixedWindow{Limit: 1e6, Window: 1e9}})
-	m := j.meter(budgetSlot)
+	m := j.meter(budgetSlot, 0)
 	if allocs := testing.AllocsPerRun(1000, func() { m.Color(1e18, 64, meter.Green) }); allocs != 0 {
 		t.Errorf("a window: %v allocations a packet", allocs)
 	}
@@ -255,7 +255,7 @@ func TestBudgetChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	user := j.meter(budgetSlot)
+	user := j.meter(budgetSlot, 0)
 	for k := range rounds(2000) {
 		kind := k % 5
 		m := anyMeter(r, kind)
@@ -371,7 +371,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		}
 	}
 	beginBudget(t, maps, m)
-	user := j.meter(budgetSlot)
+	user := j.meter(budgetSlot, 0)
 	first := clock(t)
 	user.Color(first, 1, meter.Green) // begins its clock
 	var granted [3]int64

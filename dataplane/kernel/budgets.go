@@ -342,9 +342,9 @@ func (b *budgets) close() error {
 	return b.lock.Close()
 }
 
-// releaseBudgets takes a user out of all budgets, and everybody who is gone; with ""
-// only those. It returns what it took out.
-func releaseBudgets(user string) (left []Left, err error) {
+// releaseBudgets takes users out of all budgets, by their files, and everybody who is
+// gone. It returns what it took out.
+func releaseBudgets(users ...string) (left []Left, err error) {
 	if !haveBudgets() && !exists(budgetPin(budgetMaps[0])) {
 		return nil, nil
 	}
@@ -354,10 +354,11 @@ func releaseBudgets(user string) (left []Left, err error) {
 	}
 	for _, r := range b.Budgets {
 		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
-			if u.File == user {
+			yes := slices.Contains(users, u.File)
+			if yes {
 				b.left = append(b.left, r.left(&u))
 			}
-			return u.File == user
+			return yes
 		})
 	}
 	b.dropUnused()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -113,8 +114,11 @@ func sweep() (removed []string, err error) {
 		}
 	}
 	pins, err := sweepPins()
-	removed, errs = append(removed, pins...), append(errs, err)
-	left, err := releaseBudgets("")
+	errs = append(errs, err)
+	for _, name := range pins {
+		removed = append(removed, fmt.Sprintf("pin %s of an interface that is gone", filepath.Join(pinDir, name)))
+	}
+	left, err := releaseBudgets(pins...) // their programs are there for a moment more
 	errs = append(errs, err)
 	for _, l := range left {
 		removed = append(removed, l.String())

@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync/atomic"
 	"unsafe"
@@ -22,6 +23,8 @@ type Member struct {
 	Notes []string // what the last policy meant for budgets that others use, a line each
 
 	user   budgetUser
+	clock  func() int64
+	late   int64 // ns, of the kernel's clock behind the plane's; or a little more
 	lock   lock // which shows others that the process lives; from the first budget on
 	joined *joined
 	left   *joined                       // that the policy in force may use still
@@ -37,9 +40,10 @@ type joined struct {
 }
 
 // NewMember returns a member, who is called by the name of a device and a direction.
-// The caller closes it after the last packet.
-func NewMember(device string, direction Hook) *Member {
-	return &Member{user: budgetUser{Process: os.Getpid(), Interface: device, Direction: direction}}
+// clock is that of the plane's packets, in ns: it runs as CLOCK_MONOTONIC does, from
+// any time on. The caller closes the member after the last packet.
+func NewMember(device string, direction Hook, clock func() int64) *Member {
+	return &Member{user: budgetUser{Process: os.Getpid(), Interface: device, Direction: direction}, clock: clock}
 }
 
 // members counts those of this process.
@@ -102,9 +106,33 @@ func (m *Member) open() (err error) {
 	if m.user.Namespace, err = namespace(); err != nil {
 		return err
 	}
+	if m.late, err = behind(m.clock); err != nil {
+		return err
+	}
 	m.user.File = fmt.Sprintf("%s-user-%d-%d", registryFile, os.Getpid(), members.Add(1))
 	m.lock, err = takeLock(m.user.File, unix.LOCK_EX|unix.LOCK_NB)
 	return err
+}
+
+// behind is how far the kernel's clock is behind another. A time of that clock, less
+// the result, is never a later one of the kernel's: tokens of the future are granted to
+// nobody.
+func behind(clock func() int64) (ns int64, err error) {
+	for best, try := uint64(math.MaxUint64), 0; try < 10; try++ {
+		before, err := monotonic()
+		if err != nil {
+			return 0, err
+		}
+		at := clock()
+		after, err := monotonic()
+		if err != nil {
+			return 0, err
+		}
+		if after-before < best {
+			best, ns = after-before, at-int64(before)
+		}
+	}
+	return ns, nil
 }
 
 // enter opens the maps, and enters the member into the registry.
@@ -131,7 +159,7 @@ func (m *Member) enter(s *shares) (map[*dataplane.Meter]dataplane.Shared, error)
 	}
 	meters := map[*dataplane.Meter]dataplane.Shared{}
 	for _, g := range s.list {
-		meters[g.meter] = j.meter(g.record.Slot)
+		meters[g.meter] = j.meter(g.record.Slot, m.late)
 	}
 	if err = s.enter(); err != nil {
 		if j != m.joined {

@@ -103,7 +103,7 @@ func removePin(path string) error {
 }
 
 // sweepPins removes pins of links that are attached to nothing: their interface
-// or namespace is gone.
+// or namespace is gone. It returns their names.
 func sweepPins() (removed []string, err error) {
 	files, err := os.ReadDir(pinDir)
 	if err != nil {
@@ -123,7 +123,7 @@ func sweepPins() (removed []string, err error) {
 		l.Close()
 		if err == nil && id == 0 {
 			errs = append(errs, removePin(path))
-			removed = append(removed, fmt.Sprintf("pin %s of an interface that is gone", path))
+			removed = append(removed, f.Name())
 		}
 	}
 	return removed, errors.Join(errs...)

@@ -34,16 +34,45 @@ func inject(index int, frames [][]byte) error {
 		return err
 	}
 	defer unpin()
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	fd, err := openInjector()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
+	return sendAll(fd, index, frames)
+}
+
+// Injector returns what sends frames out of a device as Inject does, without making a
+// socket each time. Frames that are sent on several CPUs have no order. One goroutine
+// at a time calls it.
+func (n *Namespace) Injector(dev string) (send func(frames ...[]byte) error) {
+	n.t.Helper()
+	index, fd := n.Index(dev), -1
+	var err error
+	n.Do(func() { fd, err = openInjector() })
+	if err != nil {
+		n.t.Fatalf("inject into device %q: %v", dev, err)
+	}
+	n.t.Cleanup(func() { unix.Close(fd) })
+	return func(frames ...[]byte) error { return sendAll(fd, index, frames) }
+}
+
+// openInjector opens a socket that sends frames.
+func openInjector() (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
 	// Frames that wait in a queueing discipline fill the buffer, and a full one
 	// would hold back the rest.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer); err != nil {
-		return err
+		unix.Close(fd)
+		return -1, err
 	}
+	return fd, nil
+}
+
+func sendAll(fd, index int, frames [][]byte) error {
 	for i, frame := range frames {
 		if len(frame) < macsLen+2 {
 			return fmt.Errorf("frame %d has %d bytes, fewer than an Ethernet header", i, len(frame))
