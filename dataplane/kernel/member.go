@@ -25,7 +25,7 @@ type Member struct {
 	user   budgetUser
 	clock  func() int64
 	late   int64 // ns, of the kernel's clock behind the plane's; or a little more
-	lock   lock // which shows others that the process lives; from the first budget on
+	lock   lock  // which shows others that the process lives; from the first budget on
 	joined *joined
 	left   *joined                       // that the policy in force may use still
 	before map[string]*bpf.ShaperProfile // of the policy in force, by budget

@@ -74,6 +74,7 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 	figures = append(figures, wheelFigures()...)
 	if os.Geteuid() == 0 {
 		figures = append(figures, kernelFigures(wire)...)
+		figures = append(figures, budgetFigures(wire)...)
 		figures = append(figures, sourceFigures()...)
 		figures = append(figures, pacingFigures(wire)...)
 		figures = append(figures, tapFigures(wire)...)
