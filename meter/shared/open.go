@@ -16,7 +16,7 @@ import (
 //	redis://host:26379?master_name=name&username=user&password=password
 //	                                        a primary that Sentinels watch
 //
-// An error does not hold the URL, because that may hold a password.
+// Errors do not contain the URL, because it may contain a password.
 func Open(url string) (redis.UniversalClient, error) {
 	query := ""
 	if _, after, ok := strings.Cut(url, "?"); ok {
@@ -36,7 +36,7 @@ func Open(url string) (redis.UniversalClient, error) {
 			return nil, badURL(url, err)
 		}
 		o.ContextTimeoutEnabled, o.DialerRetries = true, 1
-		o.ClusterStateReloadInterval = time.Second // by default a minute without a dead primary's slots
+		o.ClusterStateReloadInterval = time.Second // it notices a failover only then; the default is a minute
 		return redis.NewClusterClient(o), nil
 	}
 	o, err := redis.ParseURL(url)
@@ -47,9 +47,9 @@ func Open(url string) (redis.UniversalClient, error) {
 	return redis.NewClient(o), nil
 }
 
-// badURL says what is wrong with a URL, unless it may hold a password.
+// badURL describes the error in a URL. It leaves out details of one that may contain a password.
 func badURL(url string, err error) error {
-	why := "it is not as go-redis reads it; the characters of a password that mean something in a URL, such as @ / : # %, must be percent-encoded"
+	why := "it cannot be parsed; in a user name or password, characters such as @ / : # % must be percent-encoded"
 	if !strings.Contains(url, "@") && !strings.Contains(url, "password") {
 		why = strings.TrimPrefix(err.Error(), "redis: ")
 	}
