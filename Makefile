@@ -75,11 +75,11 @@ golden: ## hold the program to the reference model, row by row, on all captures
 	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
 bench: ## ratios of docs/BENCHMARKS.md, those of the kernel as root
-	@.ci/packages tcpdump iproute2 iperf3
+	@.ci/packages tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -rounds $(ROUNDS)
 
 bench-peers: ## the same, with DPDK's rte_meter beside it
-	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3
+	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS)
 
 clean: ## remove what was built

@@ -12,28 +12,27 @@ import (
 // Request asks to take N from a limit.
 type Request struct {
 	Limiter *Limiter
-	Budget  string // whose limit it is, such as a customer: up to 256 bytes
-	// Key is what the limit is kept for within the budget, such as a user of the
-	// customer; empty for the budget as a whole. Up to 256 bytes.
+	Budget  string // owner of the limit, such as a customer: 1 to 256 bytes
+	// Key divides the budget, for instance by user: each key has the limit to itself.
+	// Empty for a limit of the whole budget. Up to 256 bytes.
 	Key  string
-	N    int64 // what to take; 0 only asks
+	N    int64 // amount, such as 1 request; 0 takes nothing and returns the state
 	Part bool  // take a part of N if not all of it fits
 }
 
-// maxBatch is how many keys one script decides about: the server does nothing else
-// meanwhile.
+// maxBatch bounds the keys of one script call, because the server is blocked until it ends.
 const maxBatch = 256
 
-// Decide takes n from a budget's limit, or nothing.
+// Decide takes n from the limit of a budget, or nothing if n does not fit.
 //
-// An error is a bad budget or n; then nothing was taken. Or it is that of ctx; then n may
-// have been taken. A store that fails is no error: the limit's Fail decides, and the
-// Decision says so.
+// It returns an error for an invalid budget or n, and when ctx ends: then n may have been
+// taken. A failure of the store is not an error. The limit's Fail mode decides instead, and
+// Decision.Source and Err report it.
 func (l *Limiter) Decide(ctx context.Context, budget string, n int64) (Decision, error) {
 	return l.one(ctx, Request{Limiter: l, Budget: budget, N: n})
 }
 
-// TakeUpTo takes what fits of n from a budget's limit. Errors are those of Decide.
+// TakeUpTo takes as much of n as fits the limit of a budget. It returns errors as Decide does.
 func (l *Limiter) TakeUpTo(ctx context.Context, budget string, n int64) (Decision, error) {
 	return l.one(ctx, Request{Limiter: l, Budget: budget, N: n, Part: true})
 }
@@ -46,18 +45,16 @@ func (l *Limiter) one(ctx context.Context, r Request) (Decision, error) {
 	return d[0], nil
 }
 
-// Each decides about each request by itself, in order. Requests of one limit are one script
-// call for 256 of them, in a cluster if they are of one budget, and all calls are made in
-// one round trip. Errors are those of Decide.
+// Each decides about each request independently, in one round trip. One script call serves up
+// to 256 requests of a limit; in a cluster, of a limit and budget. Requests of one key are
+// decided in order, unless the server has forgotten a script and is sent it again. Each
+// returns errors as Decide does.
 func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error) {
 	if err := s.check(ctx, requests); err != nil {
 		return nil, err
 	}
 	decisions := make([]Decision, len(requests))
-	var batches []*batch
-	for i, r := range requests {
-		batches = s.addTo(batches, r, i)
-	}
+	batches := s.batches(requests)
 	calls := make([]*call, len(batches))
 	for i, b := range batches {
 		calls[i] = b.call(s)
@@ -82,10 +79,10 @@ func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error
 	return decisions, nil
 }
 
-// All takes from the limits of all requests, or from none. They must be of one budget, and each
-// of another limit or key, and none may be for a part. Allowed and Taken say of each
-// decision whether all were taken; the limits that refused have a RetryAfter. Errors are
-// those of Decide.
+// All takes the amounts of all requests, or nothing if one of them does not fit. The requests
+// must be of one budget and of different limits or keys, and Part must not be set. Allowed is
+// the same in all decisions; the limits that refused have a RetryAfter. All returns errors as
+// Decide does.
 func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error) {
 	if err := s.check(ctx, requests); err != nil {
 		return nil, err
@@ -138,7 +135,7 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 	return decisions, nil
 }
 
-// check refuses requests that no limit can decide about.
+// check returns an error for invalid requests.
 func (s *Store) check(ctx context.Context, requests []Request) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -162,34 +159,40 @@ func (s *Store) check(ctx context.Context, requests []Request) error {
 	return nil
 }
 
-// batch is requests that one script decides about.
+// batch is a group of requests for one script call.
 type batch struct {
 	limiter *Limiter
 	budget  string
 	part    bool
-	at      []int // where they are among all
+	at      []int // indexes of the requests
 	keys    []string
 	args    []any
 }
 
-// addTo adds a request to the last batch of its limit and, in a cluster, budget, or begins
-// another. So requests of one key stay in order.
-func (s *Store) addTo(batches []*batch, r Request, at int) []*batch {
-	_, alone := s.client.(*redis.Client) // one server: it takes keys of all budgets
-	l := r.Limiter
-	var b *batch
-	for i := len(batches) - 1; i >= 0 && b == nil; i-- {
-		if c := batches[i]; c.limiter == l && (alone || c.budget == r.Budget) {
-			b = c
+// batches groups requests by limit and, in a cluster, by budget. The requests of a key stay in
+// order.
+func (s *Store) batches(requests []Request) []*batch {
+	type group struct {
+		limiter *Limiter
+		budget  string
+	}
+	_, single := s.client.(*redis.Client) // a single server accepts keys of any slot
+	var batches []*batch
+	last := make(map[group]*batch, 1)
+	for i, r := range requests {
+		l, g := r.Limiter, group{limiter: r.Limiter}
+		if !single {
+			g.budget = r.Budget
 		}
+		b := last[g]
+		if b == nil || b.part != r.Part || len(b.keys) == maxBatch {
+			b = &batch{limiter: l, budget: r.Budget, part: r.Part, args: []any{l.args[0], l.args[1], l.args[2]}}
+			batches, last[g] = append(batches, b), b
+		}
+		b.at = append(b.at, i)
+		b.keys = append(b.keys, l.key(r.Budget, r.Key))
+		b.args = append(b.args, l.amount(r.N))
 	}
-	if b == nil || b.part != r.Part || len(b.keys) == maxBatch {
-		b = &batch{limiter: l, budget: r.Budget, part: r.Part, args: []any{l.args[0], l.args[1], l.args[2]}}
-		batches = append(batches, b)
-	}
-	b.at = append(b.at, at)
-	b.keys = append(b.keys, l.key(r.Budget, r.Key))
-	b.args = append(b.args, l.amount(r.N))
 	return batches
 }
 
@@ -211,7 +214,7 @@ type call struct {
 	budget string
 	keys   []string
 	args   []any
-	want   int // numbers in the reply beside the time
+	want   int // numbers in the reply after the time
 
 	place *place
 	us    int64
@@ -219,7 +222,7 @@ type call struct {
 	err   error
 }
 
-// run makes calls in one round trip, except those to places that are lost.
+// run makes calls in one round trip. Calls to lost places fail at once.
 func (s *Store) run(caller context.Context, calls []*call) {
 	ctx, cancel := context.WithTimeout(caller, s.config.Deadline)
 	defer cancel()
@@ -249,8 +252,8 @@ func (s *Store) run(caller context.Context, calls []*call) {
 	}
 }
 
-// runAll makes calls in one round trip, and those whose script the server does not know in
-// another.
+// runAll makes calls in one round trip. It repeats calls whose script the server does not have
+// in a second one, with the script.
 func (s *Store) runAll(ctx context.Context, calls []*call) {
 	for _, run := range []func(*call, redis.Pipeliner) *redis.Cmd{
 		func(c *call, p redis.Pipeliner) *redis.Cmd { return c.script.EvalSha(ctx, p, c.keys, c.args...) },
@@ -276,7 +279,7 @@ func (s *Store) runAll(ctx context.Context, calls []*call) {
 	}
 }
 
-// answer takes what a script replied: seconds, microseconds and other numbers.
+// answer parses a reply: seconds, microseconds and further numbers.
 func (c *call) answer(cmd *redis.Cmd) {
 	text, err := cmd.Text()
 	if c.err = err; err != nil {
@@ -299,8 +302,8 @@ func (c *call) answer(cmd *redis.Cmd) {
 	c.reply = c.reply[2:]
 }
 
-// failed explains the error of a call. If the server cannot decide about any key, it is
-// lost; not if the caller gave up.
+// failed explains the error of a call. The server is lost if it cannot decide about any key,
+// but not if the caller's context ended.
 func (s *Store) failed(caller context.Context, c *call) {
 	lost := cannotDecide(c.err)
 	c.err = s.explain(c.place.addr, c.err)

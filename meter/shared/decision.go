@@ -7,14 +7,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Source says who decided.
+// Source names the origin of a decision.
 type Source uint8
 
 const (
-	FromStore  Source = iota
-	FromClosed        // nobody: the store is lost, and the limit is FailClosed
-	FromOpen          // nobody: the store is lost, and the limit is FailOpen
-	FromRescue        // the local meter of a limit with FailRescue
+	FromStore  Source = iota // the server
+	FromClosed               // refused without the server, by FailClosed
+	FromOpen                 // allowed without the server, by FailOpen
+	FromRescue               // the local meter of a limit with FailRescue
 )
 
 var sources = [...]string{"store", "closed", "open", "rescue"}
@@ -27,28 +27,27 @@ func (s Source) String() string {
 	return fmt.Sprintf("Source(%d)", uint8(s))
 }
 
-// Decision is a verdict about one request, and what a limited service tells its client. The
-// store counts in microseconds: durations are rounded up to one.
+// Decision is the verdict about a request and the state of its limit afterwards. The store
+// counts in microseconds; durations are rounded up.
 type Decision struct {
 	Allowed    bool          // all of N was taken
-	Taken      int64         // N, 0, or a part of it if the request is for a part
-	Remaining  int64         // amount that could be taken at once after this
-	RetryAfter time.Duration // until what was not taken fits: 0 if it does, or meter.Never
-	ResetAfter time.Duration // until all of the limit is there again
-	Time       time.Time     // when the decision was made, by the clock of the store
+	Taken      int64         // amount taken: N, 0, or with Part a part of N
+	Remaining  int64         // amount that would fit now
+	RetryAfter time.Duration // time until the rest of N fits: 0 if Allowed, meter.Never if it is above the limit
+	ResetAfter time.Duration // time until the limit is whole again
+	Time       time.Time     // time of the decision, on the server's clock if Source is FromStore
 	Source     Source
-	// Err is why the store did not decide, or nil. It holds no password.
-	Err error
+	Err        error // reason for a Source other than FromStore, else nil; contains no password
 }
 
-// found is the state of a key when the store decided, before anything was taken.
+// found is the state of a key before a decision.
 type found struct {
 	*Limiter
-	us    int64   // the store's clock
-	state []int64 // as the script of the kind replies it
+	us    int64   // server's clock
+	state []int64 // numbers that the algorithm's script replied
 }
 
-// take takes the next key's numbers from a reply.
+// take removes the numbers of the next key from a reply.
 func (l *Limiter) take(c *call) found {
 	n := algorithms[l.kind].replies
 	f := found{l, c.us, c.reply[:n]}
@@ -56,7 +55,7 @@ func (l *Limiter) take(c *call) found {
 	return f
 }
 
-// fits says whether all of n fits.
+// fits reports whether all of n fits.
 func (f found) fits(n int64) bool {
 	if f.kind == logKind {
 		return f.state[0] == n
@@ -65,8 +64,7 @@ func (f found) fits(n int64) bool {
 	return n <= remaining
 }
 
-// verdict is the decision that the script made: it takes n if that fits, or the part of it
-// that does.
+// verdict repeats the decision that the script made.
 func (f found) verdict(n int64, part bool) Decision {
 	var taken int64
 	if f.kind == logKind {
@@ -79,7 +77,7 @@ func (f found) verdict(n int64, part bool) Decision {
 	return f.decision(taken, n-taken, taken == n)
 }
 
-// refusal is the decision about n if nothing is taken, because another limit refused.
+// refusal is the decision about n if nothing was taken because some limit refused.
 func (f found) refusal(n int64) Decision {
 	return f.decision(0, n, false)
 }
@@ -95,8 +93,8 @@ func (f found) decision(taken, rest int64, allowed bool) Decision {
 	return d
 }
 
-// after is what remains after so much was taken, and the µs until rest fits, and until all
-// is there again. retry means nothing for more than ever fits.
+// after returns the amount that remains after taken, the µs until rest fits, and the µs until
+// the limit is whole again. retry is undefined if rest is above the limit.
 func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 	s := f.state
 	switch f.kind {
@@ -107,13 +105,12 @@ func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 	case counterKind:
 		return f.counterAfter(f.us, s[0], s[1]+taken, s[2], rest)
 	}
-	return s[1], s[2], s[3] // the script looked ahead: the log is there
+	return s[1], s[2], s[3] // computed by the script, which has the log
 }
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// bucketAfter is what remains of a bucket that lacks so many ticks, and the µs until rest
-// fits, if it ever does, and until it is full.
+// bucketAfter implements after for a bucket that lacks so many ticks to be full.
 func (l *Limiter) bucketAfter(lacks, rest int64) (remaining, retry, reset int64) {
 	burst := l.args[0]
 	remaining = (burst - lacks) / l.den
@@ -125,7 +122,7 @@ func (l *Limiter) bucketAfter(lacks, rest int64) (remaining, retry, reset int64)
 
 func up(a, b int64) int64 { return (a + b - 1) / b }
 
-// windowAfter is the same for a window since 1970 in which so much was used.
+// windowAfter implements after for the window with number at.
 func (l *Limiter) windowAfter(us, at, used, rest int64) (remaining, retry, reset int64) {
 	remaining = max(l.most-used, 0)
 	end := (at+1)*l.window - us
@@ -138,8 +135,7 @@ func (l *Limiter) windowAfter(us, at, used, rest int64) (remaining, retry, reset
 	return remaining, retry, reset
 }
 
-// counterAfter is the same for a window in which so much was used, and before it in the
-// window before.
+// counterAfter implements after for the window with number at and the one before it.
 func (l *Limiter) counterAfter(us, at, used, before, rest int64) (remaining, retry, reset int64) {
 	begin := at * l.window
 	view := l.window - max(us-begin, 0)
@@ -149,9 +145,9 @@ func (l *Limiter) counterAfter(us, at, used, before, rest int64) (remaining, ret
 	}
 	remaining = max(l.most-used-counts, 0)
 	if rest > remaining && rest <= l.most {
-		// The window before counts no more than left once no more of it is in view.
+		// Rest fits when the part of the previous window that is in view counts at most left.
 		left, of, start := l.most-used-rest, before, begin
-		if left < 0 { // not in this window: in the next one, used is what was before
+		if left < 0 { // not in this window, but in the next one, of which this is the previous
 			left, of, start = l.most-rest, used, begin+l.window
 		}
 		inView := l.window

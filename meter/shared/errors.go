@@ -5,22 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// remedies is what a server replies that cannot decide about any key, and the remedy. Where
-// there is none, the server recovers by itself.
+// rights are the ACL rules of a user that makes decisions.
+const rights = "~{shaper:* +evalsha +eval +time +get +set"
+
+// logRights are those that sliding logs need in addition.
+const logRights = "+llen +lindex +ltrim +lset +rpush +del +pexpire"
+
+const grant = "ACL SETUSER … " + rights + ", for sliding logs also " + logRights
+
+// remedies lists the error replies of a server that cannot decide about any key, each with its
+// remedy. Without a remedy, the server recovers on its own.
 var remedies = []struct{ prefix, remedy string }{
 	{"WRONGPASS", "check the user name and the password"},
 	{"NOAUTH", "give the client a user name and a password"},
-	{"NOPERM", "allow the user to decide: ACL SETUSER … ~{shaper:* +evalsha +eval +time +get +set, and for sliding logs +@list +del +pexpire"},
+	{"NOPERM", grant},
 	{"OOM", "raise maxmemory of the server"},
-	{"MISCONF", "free the server's disk, or see its log"},
-	{"READONLY", "it is a replica: connect to the primary, or by Sentinel"},
-	{"MOVED", "it is a node of a cluster: use redis.NewClusterClient"},
-	{"ASK", "it is a node of a cluster: use redis.NewClusterClient"},
-	{"CROSSSLOT", "it is a node of a cluster: use redis.NewClusterClient"},
+	{"MISCONF", "see the log of the server: it cannot save its data"},
+	{"READONLY", "connect to the primary, or through Sentinel; this is a replica"},
+	{"MOVED", "use redis.NewClusterClient; this is a node of a cluster"},
+	{"ASK", "use redis.NewClusterClient; this is a node of a cluster"},
+	{"CROSSSLOT", "use redis.NewClusterClient; this is a node of a cluster"},
 	{"NOREPLICAS", "see min-replicas-to-write of the server"},
 	{"ERR max number of clients", "raise maxclients of the server"},
 	{"LOADING", ""},
@@ -29,8 +38,8 @@ var remedies = []struct{ prefix, remedy string }{
 	{"BUSY", ""},
 }
 
-// cannotDecide says whether an error is of the server or the network as a whole, rather
-// than of one key.
+// cannotDecide reports whether an error concerns the server or the network, rather than one
+// key or algorithm.
 func cannotDecide(err error) bool {
 	for _, t := range remedies {
 		if redis.HasErrorPrefix(err, t.prefix) {
@@ -41,7 +50,7 @@ func cannotDecide(err error) bool {
 	return !errors.As(err, &reply)
 }
 
-// explain says which store failed, why, and what to do. go-redis's errors hold no passwords.
+// explain adds the server and the remedy to an error. Errors of go-redis contain no passwords.
 func (s *Store) explain(addr string, err error) error {
 	for _, t := range remedies {
 		if redis.HasErrorPrefix(err, t.prefix) {
@@ -54,6 +63,8 @@ func (s *Store) explain(addr string, err error) error {
 	var reply redis.Error
 	var timeout net.Error
 	switch {
+	case errors.As(err, &reply) && (strings.Contains(reply.Error(), "user executing the script") || strings.Contains(reply.Error(), "ACL failure")):
+		return fmt.Errorf("store %s: the script failed: %w: %s", addr, err, grant)
 	case errors.As(err, &reply):
 		return fmt.Errorf("store %s: the script failed: %w", addr, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

@@ -76,7 +76,7 @@ func TestFaults(t *testing.T) {
 				{"wrong password", guarded.URLOf("", "not-"+secretWord), []string{"WRONGPASS", "check the user name and the password"}},
 				{"no password", "redis://" + guarded.Addr, []string{"NOAUTH", "give the client a user name"}},
 				{"no right for EVALSHA", guarded.URLOf("reader", secretWord), []string{"NOPERM", "+evalsha"}},
-				{"no right for the keys", guarded.URLOf("other", secretWord), []string{"NOPERM", "~{shaper:*"}},
+				{"no right for the keys", guarded.URLOf("other", secretWord), []string{"NOPERM", rights}},
 				{"out of memory", full.URL(), []string{"OOM", "raise maxmemory"}},
 				{"read-only replica", replica.URL(), []string{"READONLY", "connect to the primary"}},
 				{"node of a cluster", single.URL(), []string{"CLUSTERDOWN"}},
@@ -116,8 +116,6 @@ func TestFaults(t *testing.T) {
 // TestDecisionRights has a user with the rights that the message of NOPERM names, and no others.
 func TestDecisionRights(t *testing.T) {
 	t.Parallel()
-	_, rights, _ := strings.Cut(remedies[2].remedy, "… ")
-	rights = strings.Replace(rights, ", and for sliding logs", "", 1)
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		s := store(t, open(t, server.URLOf("shaper", secretWord)), Config{})
 		var all []Request
@@ -130,6 +128,11 @@ func TestDecisionRights(t *testing.T) {
 				}
 			}
 		}
+		few := store(t, open(t, server.URLOf("bucket", secretWord)), Config{})
+		d, err := limiter(t, few, Limit{Name: "few", Params: family[4]}).Decide(ctx, "customer-42", 1)
+		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), logRights) || few.Stats().Lost != 0 {
+			t.Errorf("sliding log without its rights: %+v, %v", d, err)
+		}
 		for _, decide := range []func(context.Context, []Request) ([]Decision, error){s.Each, s.All} {
 			decisions, err := decide(ctx, all)
 			must(t, err)
@@ -139,7 +142,8 @@ func TestDecisionRights(t *testing.T) {
 				}
 			}
 		}
-	}, storetest.User("shaper", secretWord, strings.Fields(rights)...))
+	}, storetest.User("shaper", secretWord, strings.Fields(rights+" "+logRights)...),
+		storetest.User("bucket", secretWord, strings.Fields(rights)...))
 }
 
 // TestTLS has a server that speaks only TLS.

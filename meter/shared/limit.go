@@ -3,7 +3,6 @@ package shared
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/big"
 	"math/bits"
 	"strings"
@@ -20,7 +19,7 @@ type Params interface {
 	Profile() (*meter.Profile, error)
 }
 
-// Fail says how a limit decides while the store is lost.
+// Fail is the fail mode of a limit: how it decides while the store is lost.
 type Fail uint8
 
 const (
@@ -29,14 +28,14 @@ const (
 	FailRescue             // a local meter allows a share of the limit
 )
 
-// Limit describes a limit.
+// Limit configures a Limiter.
 type Limit struct {
-	Name   string // up to 64 bytes: part of the names of its keys
+	Name   string // part of its keys: 1 to 64 bytes
 	Params Params
 	Fail   Fail
-	// Share is the part of the limit that this process allows for each key while the
-	// store is lost, above 0 and at most 1, such as 0.1 for each of ten hosts. Rates,
-	// bursts and limits are rounded down. For FailRescue only.
+	// Share is the part of the limit that this process allows by itself while the store
+	// is lost: above 0, at most 1, and only with FailRescue. With ten hosts, 0.1 keeps
+	// their sum within the limit. Bursts and limits are rounded down.
 	Share float64
 }
 
@@ -44,27 +43,27 @@ const (
 	maxName    = 64  // bytes of a limit's name
 	maxKey     = 256 // bytes of a budget or key
 	maxEntries = 1 << 16
-	// maxExact bounds all numbers in scripts. It is half of what a double counts
-	// exactly, so that no quotient is rounded to a whole number that it is not.
+	// maxExact bounds the numbers that scripts divide. A double counts exactly up to
+	// 2^53; half of that keeps floor and ceil of quotients exact, too.
 	maxExact = 1 << 52
 )
 
-// Limiter decides about one limit. It is safe for concurrent use.
+// Limiter makes the decisions of one limit. It is safe for concurrent use.
 type Limiter struct {
 	store  *Store
 	limit  Limit
 	kind   kind
-	prefix string // of its keys, after the budget
-	most   int64  // the burst, or limit
-	den    int64  // of a bucket: ticks in a token; else 1
-	per    int64  // of a bucket: ticks in a µs
-	window int64  // µs
-	args   [3]int64
-	rescue *rescue // for FailRescue
+	prefix string   // of its keys, after the budget
+	most   int64    // burst or limit
+	den    int64    // ticks in a token of a bucket, else 1
+	per    int64    // ticks in a µs, of a bucket
+	window int64    // µs
+	args   [3]int64 // parameters of the script
+	rescue *rescue  // with FailRescue, else nil
 }
 
-// Limiter returns the limiter of a limit. The error joins all that is wrong with it, as
-// *meter.FieldError: also what the script could not count exactly.
+// Limiter returns a limiter. The error joins all *meter.FieldErrors of the limit. Beside what
+// package meter rejects, these are numbers too large for the exact arithmetic of a script.
 func (s *Store) Limiter(limit Limit) (*Limiter, error) {
 	l := &Limiter{store: s, limit: limit, den: 1}
 	errs := []error{checkName("Name", limit.Name, maxName, ":")}
@@ -83,7 +82,7 @@ func fault(field, format string, args ...any) error {
 	return &meter.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// compile turns the parameters into numbers for a script.
+// compile computes the parameters of the script.
 func (l *Limiter) compile() error {
 	if l.limit.Params == nil {
 		return fault("Params", "is missing: use meter.GCRA or another limit of package meter")
@@ -116,8 +115,8 @@ func (l *Limiter) compile() error {
 	return err
 }
 
-// bucket compiles a token bucket. In a µs come per/den tokens, reduced: a tick is 1/per
-// µs and 1/den token.
+// bucket compiles a token bucket that gains per/den tokens in a µs, a reduced fraction. A tick
+// is 1/per µs, in which the bucket gains 1/den token.
 func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	if rate == meter.Unlimited {
 		return fault("Rate", "is unlimited: a store would decide nothing")
@@ -125,7 +124,7 @@ func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	r := big.NewRat(rate.Bytes, int64(rate.Period))
 	r.Mul(r, big.NewRat(int64(time.Microsecond), 1))
 	per, den := r.Num(), r.Denom()
-	// A quarter of the longest cycle, of maxExact ticks.
+	// The burst may be a quarter of the longest cycle, which is maxExact ticks.
 	if largest := new(big.Int).Quo(big.NewInt(maxExact/4), den); largest.Cmp(big.NewInt(burst)) < 0 {
 		return fault("Burst", "of %d is above %d, the largest that a script counts exactly at a Rate of %s tokens per µs: use a smaller Burst, or a Rate that reduces to a simpler fraction", burst, largest, r)
 	}
@@ -133,9 +132,9 @@ func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	if per.IsInt64() {
 		l.per = per.Int64()
 	}
-	// The cycle is four times the time to fill the bucket. Two hours at least, if there is
-	// room, let the clock go back that far; a few ms must be there, for keys that are
-	// about to expire.
+	// The cycle is a power of two of µs: at least four times the time to fill the bucket,
+	// at least 2^16 for keys that expire late, and 2^33, which is 2.4 h, if that fits.
+	// The server's clock may go back by less than half of a cycle.
 	ticks := burst * l.den
 	least, log2 := 16, 33
 	if l.per > 0 {
@@ -150,7 +149,7 @@ func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	return nil
 }
 
-// windowed compiles what has a limit and a window.
+// windowed compiles a meter with a limit and a window.
 func (l *Limiter) windowed(k kind, name string, limit int64, window time.Duration) error {
 	if window%time.Microsecond != 0 {
 		return fault("Window", "of %v is not a whole number of microseconds, which the store counts in", window)
@@ -164,8 +163,8 @@ func (l *Limiter) windowed(k kind, name string, limit int64, window time.Duratio
 	return nil
 }
 
-// counter compiles a sliding counter. It multiplies a count, up to limit, and a time, up to
-// window, in two parts of the count: multiples of split, and the rest.
+// counter compiles a sliding counter. Its script multiplies counts up to limit by times up to
+// window. It splits each count into a multiple of split and a rest to keep products exact.
 func (l *Limiter) counter(limit int64, window time.Duration) error {
 	if err := l.windowed(counterKind, "counter", limit, window); err != nil {
 		return err
@@ -181,36 +180,49 @@ func (l *Limiter) counter(limit int64, window time.Duration) error {
 	return nil
 }
 
-// key is the name of a key. Its hash tag, in braces, has all keys of a budget in one slot
-// of a cluster.
+// key returns a key. Its hash tag, in braces, places all keys of a budget in one slot of a
+// cluster.
 func (l *Limiter) key(budget, key string) string {
-	if key != "" {
-		key = ":" + key
+	if key == "" {
+		return "{shaper:" + budget + "}:" + l.prefix
 	}
-	return "{shaper:" + budget + "}:" + l.prefix + key
+	return "{shaper:" + budget + "}:" + l.prefix + ":" + key
 }
 
-// amount is n as the script counts it. More than ever fits is the same as more by one.
+// amount is n in units of the script. Anything above the limit counts as one more than it.
 func (l *Limiter) amount(n int64) int64 { return min(n, l.most+1) * l.den }
 
-// checkName refuses names that would not be names of one key.
+// checkName rejects empty names, except of Key, and names that could form the key of another.
 func checkName(field, name string, longest int, not string) error {
+	if name != "" && len(name) <= longest && plain(name, not) {
+		return nil
+	}
 	switch {
 	case len(name) > longest:
 		return fault(field, "has %d bytes: use %d at most", len(name), longest)
 	case strings.ContainsAny(name, "{}"+not):
-		return fault(field, "%q has one of %s, which separate the parts of a key: leave them out", name, strings.Join(strings.Split("{}"+not, ""), " "))
+		return fault(field, "%q contains one of %s, which separate the parts of a key: leave them out", name, strings.Join(strings.Split("{}"+not, ""), " "))
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return fault(field, "%q has a line break or another control character, or is not UTF-8: leave it out", name)
+		return fault(field, "%q contains a line break, another control character or invalid UTF-8: leave it out", name)
 	case name == "" && field != "Key":
 		return fault(field, "is empty")
 	}
 	return nil
 }
 
-// mulDiv is a*b/c, rounded down, and whether there is a rest. The result must fit.
+// plain reports whether a name is of printable ASCII and without separators, as most are.
+func plain(name, not string) bool {
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c > '~' || c == '{' || c == '}' || not != "" && c == not[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// mulDiv returns a*b/c rounded down, which must fit an int64, and whether there is a remainder.
 func mulDiv(a, b, c int64) (int64, bool) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, rest := bits.Div64(hi, lo, uint64(c))
-	return int64(min(q, math.MaxInt64)), rest > 0
+	return int64(q), rest > 0
 }

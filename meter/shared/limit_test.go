@@ -101,7 +101,7 @@ func TestRequestFaults(t *testing.T) {
 	}{
 		{false, []Request{{Limiter: l, Budget: "", N: 1}}, "Budget is empty"},
 		{false, []Request{fine, {Limiter: l, Budget: "b}c", N: 1}}, "Budget"},
-		{false, []Request{{Limiter: l, Budget: "b\r\nc", N: 1}}, `Budget "b\r\nc" has a line break`},
+		{false, []Request{{Limiter: l, Budget: "b\r\nc", N: 1}}, `Budget "b\r\nc" contains a line break`},
 		{false, []Request{{Limiter: l, Budget: strings.Repeat("b", 257), N: 1}}, "Budget has 257 bytes: use 256 at most"},
 		{false, []Request{{Limiter: l, Budget: "b", Key: "{", N: 1}}, "Key"},
 		{false, []Request{{Limiter: l, Budget: "b", N: -1}}, "N of -1 is negative"},

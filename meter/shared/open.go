@@ -103,7 +103,9 @@ func Open(s Server) (redis.UniversalClient, error) {
 	case o.MasterName != "":
 		return redis.NewFailoverClient(o.Failover()), nil
 	case o.IsClusterMode:
-		return redis.NewClusterClient(o.Cluster()), nil
+		c := o.Cluster()
+		c.ClusterStateReloadInterval = time.Second // only then is a failover noticed; the default is a minute
+		return redis.NewClusterClient(c), nil
 	}
 	return redis.NewClient(o.Simple()), nil
 }

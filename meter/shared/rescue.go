@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	rescueKeys   = 1 << 16 // keys of a limit that have a local meter of their own
+	rescueKeys   = 1 << 16 // keys with a local meter of their own, for each limit
 	rescueShards = 1 << 6
-	rescueLog    = 1 << 20 // entries of all of them
+	rescueLog    = 1 << 20 // log entries of all local meters of a limit
 )
 
-// rescue decides while the store is lost: a meter for each key, of a share of the limit.
-// Keys that find no room share one.
+// rescue holds the local meters of a limit, one for each key. If there are too many keys, the
+// others share one meter.
 type rescue struct {
 	meters *meter.Shards[string]
 }
@@ -31,8 +31,8 @@ func (l *Limiter) makeRescue() error {
 		return fault("Share", "of %v needs FailRescue", share)
 	case l.limit.Fail != FailRescue:
 		return nil
-	case !(share > 0 && share <= 1):
-		return fault("Share", "of %v is not above 0 and at most 1: what is this process's part of the limit while the store is lost?", share)
+	case !(share > 0 && share <= 1): // also not a number
+		return fault("Share", "of %v is not above 0 and at most 1: set the part of the limit that this process may allow without the store", share)
 	}
 	params, err := shareOf(l.limit.Params, share)
 	if err != nil {
@@ -46,7 +46,7 @@ func (l *Limiter) makeRescue() error {
 	if p, ok := params.(meter.SlidingLog); ok {
 		keys = min(keys, max(rescueLog/p.Entries, rescueShards))
 	}
-	// Idle: who sprays keys gains no burst by having others forgotten.
+	// Idle, because otherwise a sender of many keys could evict its own and regain their bursts.
 	meters, err := meter.NewShards[string](profile, meter.TableConfig{Keys: keys, Idle: true}, rescueShards)
 	if err != nil {
 		return fault("Share", "of %v: %v", share, err)
@@ -55,7 +55,7 @@ func (l *Limiter) makeRescue() error {
 	return nil
 }
 
-// shareOf are the parameters of a share of a limit, rounded down.
+// shareOf returns the parameters of a share of a limit, rounded down.
 func shareOf(params Params, share float64) (Params, error) {
 	part, _ := new(big.Rat).SetString(strconv.FormatFloat(share, 'g', -1, 64)) // 0.1 is 1/10
 	var err error
@@ -92,8 +92,8 @@ func shareOf(params Params, share float64) (Params, error) {
 	return params, err
 }
 
-// without decides about a request without the store, because of an error. It takes nothing
-// unless it is taking.
+// without decides by the limit's fail mode, because of an error of the store. It takes nothing
+// if taking is false.
 func (s *Store) without(r Request, err error, taking bool) Decision {
 	l := r.Limiter
 	d := Decision{Time: time.Now(), Err: err}
@@ -104,15 +104,17 @@ func (s *Store) without(r Request, err error, taking bool) Decision {
 		d.Source = FromRescue
 		l.rescue.decide(&d, l.key(r.Budget, r.Key), r.N, r.Part, taking)
 	default:
-		d.Source, d.Allowed = FromClosed, r.N == 0
-		d.RetryAfter, d.ResetAfter = s.config.Retry, s.config.Retry
+		d.Source, d.Allowed, d.ResetAfter = FromClosed, r.N == 0, s.config.Retry
+		if !d.Allowed {
+			d.RetryAfter = s.config.Retry
+		}
 	}
 	return d
 }
 
-// allWithout decides about requests of which all or none pass, without the store. If another
-// goroutine takes what was there meanwhile, nothing passes, and what was taken of other
-// limits is lost: never is more taken than a share.
+// allWithout makes the decisions of All by the limits' fail modes. It looks first and takes
+// then. If another goroutine takes in between, all requests are refused although some have
+// been taken, so the sum stays within the shares.
 func (s *Store) allWithout(requests []Request, err error) []Decision {
 	decisions := make([]Decision, len(requests))
 	all := true
@@ -134,7 +136,7 @@ func (s *Store) allWithout(requests []Request, err error) []Decision {
 	return decisions
 }
 
-// decide decides by the meter of a key.
+// decide fills in a decision by the local meter of a key.
 func (m *rescue) decide(d *Decision, key string, n int64, part, taking bool) {
 	now := meter.Now()
 	m.meters.Do(key, func(t *meter.Table[string]) {
@@ -159,5 +161,5 @@ func (m *rescue) decide(d *Decision, key string, n int64, part, taking bool) {
 	})
 }
 
-// whole is n as an int, which may be shorter: it is above all limits then.
+// whole is n as an int. A 32-bit int may cut it, but not to less than a limit.
 func whole(n int64) int { return int(min(n, math.MaxInt)) }

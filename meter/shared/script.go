@@ -8,8 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The scripts are put together from parts: the clock, one algorithm or all of them, and
-// what is done with it.
+// A script consists of time.lua, one algorithm or all of them, and a frame around it.
 var (
 	//go:embed lua/time.lua
 	timeLua string
@@ -26,15 +25,15 @@ var (
 )
 
 // oneLua decides about one key. A function around the algorithm would cost a tenth of the
-// time. Its arguments are three parameters of the limit, n, and a unit or none.
+// time. Arguments: three parameters of the limit, n, and optionally a unit.
 const oneLua = `
 local key, take, %s, n, unit = KEYS[1], true, ARGV[1] + 0, ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5]
 %s
 return time[1] .. ' ' .. time[2] .. ' ' .. reply
 `
 
-// eachLua decides about each key by itself. Its arguments are three parameters of the limit,
-// an n for each key, and a unit or none.
+// eachLua decides about each key independently. Arguments: three parameters of the limit, an n
+// for each key, and optionally a unit.
 const eachLua = `
 local take, %s, unit = true, ARGV[1] + 0, ARGV[2] + 0, ARGV[3] + 0, ARGV[#KEYS + 4]
 local replies = {time[1], time[2]}
@@ -46,7 +45,7 @@ end
 return table.concat(replies, ' ')
 `
 
-// functionLua is an algorithm as a function for allLua.
+// functionLua makes an algorithm a function, for all.lua.
 const functionLua = `
 kinds['%d'] = function(key, take, n, %s)
 local unit
@@ -55,7 +54,7 @@ return reply, n
 end
 `
 
-// kind is an algorithm at the store.
+// kind is an algorithm.
 type kind int
 
 const (
@@ -66,12 +65,11 @@ const (
 	kinds
 )
 
-// algorithms are the parts of the kinds, how they name a limit's parameters, and how many
-// numbers they reply.
+// algorithms describes the kinds.
 var algorithms = [kinds]struct {
 	lua     string
-	params  string
-	replies int
+	params  string // names of the limit's parameters
+	replies int    // numbers in the reply for a key
 }{
 	{bucketLua, "burst, per, cycle", 1},
 	{windowLua, "limit, window, _", 2},
@@ -79,7 +77,7 @@ var algorithms = [kinds]struct {
 	{logLua, "limit, window, entries", 4},
 }
 
-// scripts are all that a Store runs.
+// scripts are those of a Store.
 type scripts struct {
 	one  [kinds]*redis.Script
 	each [kinds]*redis.Script
@@ -88,7 +86,7 @@ type scripts struct {
 
 var live = makeScripts(strings.NewReplacer())
 
-// makeScripts makes the scripts, changed by a replacer.
+// makeScripts makes the scripts and applies a replacer to their text.
 func makeScripts(change *strings.Replacer) *scripts {
 	s := new(scripts)
 	script := func(lua string) *redis.Script { return redis.NewScript(change.Replace(timeLua + lua)) }

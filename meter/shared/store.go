@@ -11,43 +11,44 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config says how a Store deals with its server. The zero Config is the default.
+// Config holds the options of a Store. The zero Config is the default.
 type Config struct {
-	// Deadline of each call: no decision takes longer. 0 is 50 ms; from 1 ms to 10 s.
+	// Deadline bounds the time of each call, and so of each decision: 1 ms to 10 s.
+	// 0 is 50 ms.
 	Deadline time.Duration
-	// Retry is the longest pause between two attempts to find a lost store. 0 is 1 s;
-	// from 10 ms to a minute. Pauses begin at 10 ms and double, each shortened at random
-	// by up to a half, so that hosts do not come back all at once.
+	// Retry is the longest pause between two attempts to reach a lost store: 10 ms to a
+	// minute. 0 is 1 s. The first pause is 10 ms and each doubles the one before. Each
+	// is shortened at random by up to a half, so that hosts do not retry in step.
 	Retry time.Duration
-	// OnLost and OnFound are called when decisions begin to be local, and when they are
-	// the store's again: once each, in turn, by a goroutine that no decision waits for.
-	// In a cluster each primary is lost and found by itself.
+	// OnLost is called when decisions become local, OnFound when the store makes them
+	// again: once for each loss, one after the other, in a goroutine of their own. The
+	// primaries of a cluster are lost and found independently.
 	OnLost  func(Loss)
 	OnFound func(Loss)
 }
 
-// Loss is a time without the store.
+// Loss describes an outage of the store.
 type Loss struct {
-	Addr  string        // of the store, or of the primary of a cluster
-	Err   error         // why: without passwords
-	Since time.Time     // when the first call failed
-	After time.Duration // how long it was lost, for OnFound
+	Addr  string        // address of the server
+	Err   error         // error of the first call that failed; contains no password
+	Since time.Time     // time of that call
+	After time.Duration // duration of the outage, set for OnFound and in Stats
 }
 
-// Stats are counts of a Store since New.
+// Stats are counts since New.
 type Stats struct {
-	Lost, Found uint64 // times that the store was
-	Local       uint64 // decisions that were not the store's
-	Losses      []Loss // those that last
+	Lost, Found uint64 // outages that began and that ended
+	Local       uint64 // decisions made without the store
+	Losses      []Loss // outages that have not ended
 }
 
-// Store makes decisions at a server of Redis or Valkey, and locally while it is lost. It is
-// safe for concurrent use.
+// Store makes decisions at a Redis or Valkey server, and locally while the server is lost. It
+// is safe for concurrent use.
 type Store struct {
 	client  redis.UniversalClient
 	config  Config
 	scripts *scripts
-	// clock is the time in µs that scripts are handed instead of the server's: for tests.
+	// clock replaces the server's clock in tests, in µs. It is nil otherwise.
 	clock func() int64
 
 	places      sync.Map // string: *place
@@ -56,10 +57,10 @@ type Store struct {
 	closing     context.Context
 	close       context.CancelFunc
 	monitors    sync.WaitGroup
-	mu          sync.Mutex // of Add to monitors beside Wait
+	mu          sync.Mutex // orders monitors.Go before monitors.Wait
 }
 
-// place is a server that can be lost by itself.
+// place is a server that can be lost independently of others.
 type place struct {
 	addr string
 	loss atomic.Pointer[Loss]
@@ -71,9 +72,9 @@ const (
 	defaultRetry    = time.Second
 )
 
-// New returns a store. It connects to nothing: a store that cannot be reached is lost with
-// the first decision. The client has to end calls at their deadline: its options must have
-// ContextTimeoutEnabled, as those of Open do.
+// New returns a Store. It opens no connection: an unreachable server is noticed by the first
+// decision. The client's options must set ContextTimeoutEnabled, as Open does; without it calls
+// would not end at their deadline. The error joins all *meter.FieldErrors.
 func New(client redis.UniversalClient, config Config) (*Store, error) {
 	return newStore(client, config, live, nil)
 }
@@ -105,8 +106,8 @@ func newStore(client redis.UniversalClient, config Config, s *scripts, clock fun
 	return store, nil
 }
 
-// endsCalls says whether the context's deadline reaches the connection. Clients of other
-// types are trusted.
+// endsCalls reports whether calls end at the context's deadline. Unknown client types are
+// trusted.
 func endsCalls(client redis.UniversalClient) bool {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -119,8 +120,8 @@ func endsCalls(client redis.UniversalClient) bool {
 	return true
 }
 
-// Close ends the search for a lost store, and returns once no OnLost or OnFound runs. It
-// leaves the client open. Make no decisions after it.
+// Close stops the monitor and waits until OnLost and OnFound have returned. It does not close
+// the client. The Store must not be used afterwards.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.close()
@@ -142,16 +143,15 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// unknown is the place of keys of a cluster whose slots are not known.
+// unknown is the place of all keys while the slots of a cluster are unknown.
 const unknown = "cluster"
 
-// place returns what may be lost with a key: in a cluster the primary of its slot. While a
-// cluster's slots are not known it is lost as a whole.
+// place returns the server of a key: in a cluster the primary of its slot.
 func (s *Store) place(ctx context.Context, key string) (*place, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:
 		addr := c.Options().Addr
-		if addr == "FailoverClient" { // as go-redis names it
+		if addr == "FailoverClient" { // set by go-redis
 			addr = "primary named by Sentinel"
 		}
 		return s.placeOf(addr), nil
@@ -176,7 +176,7 @@ func (s *Store) placeOf(addr string) *place {
 	return p.(*place)
 }
 
-// lose has decisions of a place be local from now on, and begins to look for it.
+// lose makes the decisions of a place local and starts its monitor.
 func (s *Store) lose(p *place, budget string, err error) {
 	loss := &Loss{Addr: p.addr, Err: err, Since: time.Now()}
 	s.mu.Lock()
@@ -188,7 +188,7 @@ func (s *Store) lose(p *place, budget string, err error) {
 	s.monitors.Go(func() { s.monitor(p, loss, budget) })
 }
 
-// monitor looks for a lost place until it decides again, or Close.
+// monitor probes a lost place until it decides again or the Store is closed.
 func (s *Store) monitor(p *place, loss *Loss, budget string) {
 	if s.config.OnLost != nil {
 		s.config.OnLost(*loss)
@@ -200,7 +200,7 @@ func (s *Store) monitor(p *place, loss *Loss, budget string) {
 			return
 		}
 		if c, ok := s.client.(*redis.ClusterClient); ok {
-			c.ReloadState(s.closing) // it would keep a dead primary for ClusterStateReloadInterval
+			c.ReloadState(s.closing) // otherwise it asks a dead primary for ClusterStateReloadInterval
 		}
 		if s.probe(budget) == nil {
 			break
@@ -212,11 +212,11 @@ func (s *Store) monitor(p *place, loss *Loss, budget string) {
 	if s.config.OnFound != nil {
 		s.config.OnFound(now)
 	}
-	p.loss.Store(nil) // last, so that OnLost of the next loss comes after it
+	p.loss.Store(nil) // after OnFound, so that the next OnLost cannot overtake it
 }
 
-// probe makes a decision as others do, about a key of its own beside those of a budget. It
-// writes: a full or read-only server is lost as well.
+// probe makes a decision about a key of its own in the budget's slot. It writes the key,
+// because a full or read-only server counts as lost.
 func (s *Store) probe(budget string) error {
 	ctx, cancel := context.WithTimeout(s.closing, s.config.Deadline)
 	defer cancel()
@@ -225,7 +225,7 @@ func (s *Store) probe(budget string) error {
 	return s.scripts.one[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
 }
 
-// arguments adds the time, if scripts are handed one.
+// arguments appends the time of a test's clock.
 func (s *Store) arguments(args []any) []any {
 	if s.clock == nil {
 		return args

@@ -1,4 +1,4 @@
--- All keys or none. Each has five arguments: its kind, three parameters and n.
+-- Takes from all keys or from none. Arguments for each: kind, three parameters and n.
 local replies = {time[1], time[2]}
 local function pass(take)
   local all = true

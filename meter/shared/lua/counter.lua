@@ -1,8 +1,8 @@
--- Sliding window counter. The state is the number of its window since 1970, what was taken
--- in it, and in the window before.
+-- Sliding window counter. The state is the number of the window since 1970, the amount taken in
+-- it, and the amount taken in the window before.
 --
--- Of the window before, as much counts as is still in view, rounded up. Products are taken
--- in two parts, a multiple of split and the rest, so that they stay below 2^52.
+-- The window before counts by the part of it that is in view, rounded up. That product is
+-- computed in two parts, for a multiple of split and for the rest, to stay below 2^52.
 --
 -- Replies the same three.
 local at, used, before = math.floor(us / window), 0, 0
@@ -14,7 +14,7 @@ if state then
     at, used, before = last + 0, count + 0, prior + 0
   elseif last - at == -1 then
     before = count + 0
-  elseif last - at > 1 then -- or far: what was taken counts now
+  elseif last - at > 1 then -- far: count it in the current window
     back, used, before = true, count + 0, prior + 0
   end
 end

@@ -1,16 +1,16 @@
--- Sliding log. The state is a list of entries, each a time in µs and the total of all that
--- was ever taken up to it, modulo 2^52. The first entry is out of view: what is in view is
--- the last total less the first.
+-- Sliding log. The state is a list of entries, each a time in µs and the sum of all amounts
+-- taken until then, modulo 2^52. The first entry is out of view, so the amount in view is the
+-- last sum minus the first.
 --
--- Replies what was taken, what remains, the µs until the rest of n fits, or -1 if it never
--- does, and the µs until the log is empty.
+-- Replies the amount taken, the amount that remains, the µs until the rest of n fits, -1 for
+-- never, and the µs until the log is empty.
 local wrap = 4503599627370496
 local function entry(i)
   local at, total = string.match(call('LINDEX', key, i), '(%d+) (%d+)')
   return at + 0, total + 0
 end
--- first returns the first entry between two for which ok holds, which then stays so; the
--- last if there is none.
+-- first returns the first entry of a range for which ok holds, or the last one. ok holds for all
+-- entries after one for which it holds.
 local function first(from, to, ok)
   while from < to do
     local middle = math.floor((from + to) / 2)
@@ -27,7 +27,7 @@ local size, base, last, total, now = call('LLEN', key), 0, 0, 0, us
 if size > 0 then
   last, total = entry(-1)
   base = select(2, entry(0))
-  if last - us > window then -- the clock went back far: what was taken counts now
+  if last - us > window then -- the clock went back far: count all at the current time
     call('DEL', key)
     call('RPUSH', key, string.format('0 %d', base), string.format('%d %d', us, total))
     call('PEXPIRE', key, string.format('%d', window / 1000 + 2))
@@ -71,7 +71,7 @@ local rest, retry, reset = wanted - n, 0, 0
 if rest > limit then
   retry = -1
 elseif rest > remaining() then
-  -- The entry with which enough goes out of view: one at least.
+  -- The first entry after whose end enough fits. At least one must end, to free an entry.
   retry = entry(first(1, size - 1, function(_, sum) return (sum - base) % wrap >= used + rest - limit end)) + window - us
 end
 if used > 0 then

@@ -1,4 +1,4 @@
--- Fixed window. The state is the number of its window since 1970 and what was taken in it.
+-- Fixed window. The state is the number of the window since 1970 and the amount taken in it.
 --
 -- Replies the same two.
 local at, used = math.floor(us / window), 0
@@ -8,7 +8,7 @@ if state then
   local last, count = string.match(state, '(%d+) (%d+)')
   if last - at == 0 or last - at == 1 then -- 1: the clock went back a little
     at, used = last + 0, count + 0
-  elseif last - at > 1 then -- or far: what was taken counts now
+  elseif last - at > 1 then -- far: count it in the current window
     back, used = true, count + 0
   end
 end

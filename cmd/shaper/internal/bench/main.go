@@ -72,6 +72,7 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 	figures = append(figures, replayFigures(dir)...)
 	figures = append(figures, exactFigures()...)
 	figures = append(figures, wheelFigures()...)
+	figures = append(figures, storeFigures()...)
 	if os.Geteuid() == 0 {
 		figures = append(figures, kernelFigures(wire)...)
 		figures = append(figures, budgetFigures(wire)...)

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
+)
+
+const (
+	storeCalls  = 100 // of each side in a row
+	storeBlocks = 20  // in a round, in turn
+	storeKeys   = 64  // in one script
+	storeRate   = 1_000_000
+)
+
+// stored is a server, and both sides' limiters of it.
+type stored struct {
+	client  *redis.Client
+	store   *shared.Store
+	limiter *shared.Limiter
+	peer    *redis_rate.Limiter
+	many    []shared.Request
+}
+
+// storeFigures compares decisions at a server with those of redis_rate. All are allowed, which
+// is the more work.
+func storeFigures() []figure {
+	var figures []figure
+	for _, name := range []string{"redis", "valkey"} {
+		server := sync.OnceValues(func() (*stored, error) { return serve(name + "-server") })
+		figures = append(
+			figures,
+			inTurn(timeRatio("redis_rate, "+name+": server time of a decision", 0.9, 0.75, nil, nil), server, (*stored).one, (*stored).theirs, (*stored).serverTime),
+			inTurn(timeRatio(fmt.Sprintf("redis_rate, %s: %d keys of a slot in one script, each, against one call", name, storeKeys), 0.2, 0.1, nil, nil), server, (*stored).each, (*stored).theirs, wallTime),
+		)
+	}
+	return figures
+}
+
+// serve starts a server that ends with this process.
+func serve(program string) (*stored, error) {
+	if _, err := exec.LookPath(program); err != nil {
+		return nil, fmt.Errorf("install %s", program)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	_, port, _ := strings.Cut(addr, ":")
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the kernel kills the server when this thread ends
+		cmd := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	s := &stored{client: redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})}
+	ctx := context.Background()
+	for end := time.Now().Add(10 * time.Second); s.client.Ping(ctx).Err() != nil; {
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("%s does not answer", program)
+		}
+	}
+	s.peer = redis_rate.NewLimiter(s.client)
+	if s.store, err = shared.New(s.client, shared.Config{Deadline: 10 * time.Second}); err != nil {
+		return nil, err
+	}
+	s.limiter, err = s.store.Limiter(shared.Limit{Name: "second", Params: meter.GCRA{Rate: meter.Per(storeRate, time.Second), Burst: storeRate}})
+	for i := range storeKeys {
+		s.many = append(s.many, shared.Request{Limiter: s.limiter, Budget: "customer-42", Key: strconv.Itoa(i), N: 1})
+	}
+	return s, err
+}
+
+var errRefused = errors.New("a decision was not allowed")
+
+func (s *stored) one() (int, error) {
+	d, err := s.limiter.Decide(context.Background(), "customer-42", 1)
+	if err == nil && !d.Allowed {
+		err = errRefused
+	}
+	return 1, errors.Join(err, d.Err)
+}
+
+func (s *stored) each() (int, error) {
+	decisions, err := s.store.Each(context.Background(), s.many)
+	for _, d := range decisions {
+		if !d.Allowed {
+			return 0, errors.Join(errRefused, d.Err)
+		}
+	}
+	return len(decisions), err
+}
+
+func (s *stored) theirs() (int, error) {
+	d, err := s.peer.Allow(context.Background(), "customer-42", redis_rate.PerSecond(storeRate))
+	if err == nil && d.Allowed == 0 {
+		err = errRefused
+	}
+	return 1, err
+}
+
+// serverTime is what f takes the server, in ns: for how long its scripts ran.
+func (s *stored) serverTime(f func() error) (float64, error) {
+	ctx := context.Background()
+	if err := s.client.ConfigResetStat(ctx).Err(); err != nil {
+		return 0, err
+	}
+	if err := f(); err != nil {
+		return 0, err
+	}
+	info, err := s.client.Info(ctx, "commandstats").Result()
+	_, stat, _ := strings.Cut(info, "cmdstat_evalsha:")
+	var calls, us float64
+	if _, scan := fmt.Sscanf(stat, "calls=%f,usec=%f", &calls, &us); scan != nil {
+		return 0, errors.Join(err, scan)
+	}
+	return us * 1e3, nil
+}
+
+func wallTime(_ *stored, f func() error) (float64, error) {
+	begin := time.Now()
+	err := f()
+	return float64(time.Since(begin)), err
+}
+
+// inTurn has both sides of a figure run in turn within a round, so that a neighbor that wants
+// the machine slows both.
+func inTurn(f figure, server func() (*stored, error), ours, other func(*stored) (int, error), clock func(*stored, func() error) (float64, error)) figure {
+	var beside float64
+	f.ours = func() (float64, error) {
+		s, err := server()
+		if err != nil {
+			return 0, err
+		}
+		var ns, done [2]float64
+		for range storeBlocks {
+			for i, side := range []func(*stored) (int, error){ours, other} {
+				took, err := clock(s, func() error {
+					for range storeCalls {
+						n, err := side(s)
+						if err != nil {
+							return err
+						}
+						done[i] += float64(n)
+					}
+					return nil
+				})
+				if err != nil {
+					return 0, err
+				}
+				ns[i] += took
+			}
+		}
+		beside = ns[1] / done[1]
+		return ns[0] / done[0], nil
+	}
+	f.other = func() (float64, error) { return beside, nil }
+	return f
+}
