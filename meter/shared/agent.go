@@ -172,7 +172,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 
 func (a *Agent) leave(ctx context.Context, members []*member) error {
 	for _, l := range a.lines {
-		l.wait(ctx) // a request that arrives after this one would be of a new host
+		l.settle(ctx) // a request that arrives after this one would be of a new host
 	}
 	requests := make([]lease.Request, len(members))
 	for i, m := range members {

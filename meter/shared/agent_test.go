@@ -32,6 +32,7 @@ type group struct {
 	agents []*Agent
 	meters []*fluid
 	stop   []func() // ends an agent's calls; its meter stays
+	first  int      // host's number
 
 	mu     sync.Mutex // of the meters, too
 	at     int64
@@ -135,7 +136,7 @@ func join(t *testing.T, n int, server Server) *group {
 // add has one more host run, whose senders offer the whole budget.
 func (g *group) add(t *testing.T, terms lease.Terms, server Server) *Agent {
 	t.Helper()
-	a := g.make(t, fmt.Sprint("host-", len(g.agents)), terms, server)
+	a := g.make(t, fmt.Sprint("host-", g.first+len(g.agents)), terms, server)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })

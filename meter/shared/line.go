@@ -3,7 +3,6 @@ package shared
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -12,34 +11,31 @@ import (
 // may take longer than a deadline to make, and a server that is slow would not recover
 // from new connections at each deadline. Nothing of a late answer is used.
 type line struct {
-	interval, deadline time.Duration
+	deadline time.Duration
 
 	ended    chan struct{} // of the call under way; nil if there is none
-	answers  []answer      // of it, when it has ended
+	result   *result       // of the last call that ended
 	took     time.Duration // likewise
+	replica  chan error    // of the last call that waited for a replica, nil if that is over
 	patience time.Duration
-	failures int       // calls in a row that ended in an error
-	next     time.Time // no call begins before
-	err      error     // of the last call that ended
+	err      error // of the last call that ended
 }
 
+// Calls that fail are made again in the next interval: a store that lost all data learns
+// for a lease only, and must hear of all rescue shares meanwhile.
 const (
 	leastPatience = 250 * time.Millisecond
-	mostPatience  = dialTimeout + time.Second // the error of a connection is more than none
-	mostPause     = time.Second               // between two calls that fail
+	mostPatience  = 2 * time.Second
 )
 
-func newLine(interval, deadline time.Duration) *line {
-	l := &line{interval: interval, deadline: deadline}
+func newLine(deadline time.Duration) *line {
+	l := &line{deadline: deadline}
 	l.patience = l.leastPatience()
 	return l
 }
 
 // leastPatience is enough for a first call: five round trips, each below a deadline.
 func (l *line) leastPatience() time.Duration { return max(5*l.deadline, leastPatience) }
-
-// free reports whether a call can begin.
-func (l *line) free() bool { return l.idle() && !time.Now().Before(l.next) }
 
 // idle reports whether no call is under way.
 func (l *line) idle() bool {
@@ -55,20 +51,20 @@ func (l *line) idle() bool {
 	}
 }
 
-func (l *line) begin(send func(context.Context) []answer) {
+func (l *line) begin(send func(context.Context) *result) {
 	ended, began := make(chan struct{}), time.Now()
-	l.ended = ended
+	l.ended, l.result = ended, nil
 	ctx, cancel := context.WithTimeout(context.Background(), l.patience)
 	go func() {
 		defer cancel()
-		l.answers = send(ctx)
+		l.result = send(ctx)
 		l.took = time.Since(began)
 		close(ended)
 	}()
 }
 
-// wait waits until no call is under way, and reports whether that was before ctx ended.
-func (l *line) wait(ctx context.Context) bool {
+// settle waits until no call is under way, and reports whether that was before ctx ended.
+func (l *line) settle(ctx context.Context) bool {
 	if l.ended != nil {
 		select {
 		case <-l.ended:
@@ -78,23 +74,46 @@ func (l *line) wait(ctx context.Context) bool {
 	return l.idle()
 }
 
-// end notes how a call ended. After the second failure in a row, calls are made less and
-// less often.
+// waitReplica waits until a replica has the increases of the last call, or ctx ends.
+func (l *line) waitReplica(ctx context.Context) {
+	if l.result.replica == nil {
+		return
+	}
+	select {
+	case err := <-l.replica:
+		l.result.waited(err)
+		l.replica = nil
+	case <-ctx.Done():
+	}
+}
+
+// replicaFree reports whether no earlier call still waits for a replica.
+func (l *line) replicaFree() bool {
+	if l.replica != nil {
+		select {
+		case <-l.replica:
+			l.replica = nil
+		default:
+		}
+	}
+	return l.replica == nil
+}
+
+// end notes how a call ended.
 func (l *line) end() {
 	l.ended = nil
-	if l.err = l.answers[0].err; l.err == nil {
-		l.failures, l.patience, l.next = 0, l.leastPatience(), time.Time{}
+	if l.result.replica != nil {
+		l.replica = l.result.replica
+	}
+	l.err = l.result.answers[0].err
+	switch {
+	case l.err != nil && l.took >= l.patience:
+		l.patience = min(2*l.patience, max(mostPatience, l.patience))
+	case l.err == nil:
+		l.patience = l.leastPatience()
 		if l.took > l.deadline {
 			l.err = late(l.took, l.deadline)
 		}
-		return
-	}
-	if l.took >= l.patience {
-		l.patience = min(2*l.patience, max(mostPatience, l.patience))
-	}
-	if l.failures++; l.failures > 1 {
-		pause := min(l.interval<<min(l.failures-2, 10), max(mostPause, l.interval))
-		l.next = time.Now().Add(pause - rand.N(pause/2+1))
 	}
 }
 

@@ -53,7 +53,8 @@ func (s Server) String() string {
 			shown[name] = q[name]
 		}
 	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawQuery: shown.Encode()}).String()
+	query := strings.ReplaceAll(shown.Encode(), "%3A", ":")
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawQuery: query}).String()
 }
 
 var (
@@ -64,6 +65,19 @@ var (
 // dialTimeout is of a connection. Calls have deadlines of their own, and a connection
 // that takes longer than one is there for a later call.
 const dialTimeout = 2 * time.Second
+
+// noConn is a connection that could not be made. go-redis, if it knew of the error, would
+// after several of them try again only once a second.
+type noConn struct{ err error }
+
+func (c noConn) Read([]byte) (int, error)       { return 0, c.err }
+func (c noConn) Write([]byte) (int, error)      { return 0, c.err }
+func (noConn) Close() error                     { return nil }
+func (noConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (noConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (noConn) SetDeadline(time.Time) error      { return nil }
+func (noConn) SetReadDeadline(time.Time) error  { return nil }
+func (noConn) SetWriteDeadline(time.Time) error { return nil }
 
 // dial connects, by TLS if there is a configuration.
 func dial(ctx context.Context, network, addr string, c *tls.Config) (net.Conn, error) {
@@ -139,8 +153,8 @@ func (s Server) options() (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
 		MasterName: q.Get("master_name"), SentinelUsername: q.Get("sentinel_username"), SentinelPassword: q.Get("sentinel_password"),
 		IsClusterMode: q.Has("addr"), Username: u.User.Username(),
-		MaxRetries: -1, MaxRedirects: -1, DialerRetries: 1, DialTimeout: dialTimeout, ContextTimeoutEnabled: true,
-		PipelinePoolSize: -1, DisableIdentity: true,
+		MaxRetries: -1, MaxRedirects: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		DialerRetries: 1, DialTimeout: dialTimeout, MaxConcurrentDials: 1, PipelinePoolSize: -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	o.Password, _ = u.User.Password()
@@ -176,7 +190,13 @@ func (s Server) options() (*redis.UniversalOptions, error) {
 		o.TLSConfig.InsecureSkipVerify = q.Get("skip_verify") == "true"
 	}
 	c := o.TLSConfig
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) { return dial(ctx, network, addr, c) }
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr, c)
+		if err != nil {
+			return noConn{fmt.Errorf("connect: %w", err)}, nil // go-redis unwraps it once
+		}
+		return conn, nil
+	}
 	return o, nil
 }
 

@@ -57,7 +57,9 @@ type Trouble struct {
 func (t *Trouble) Error() string {
 	// What a server answers may have several lines, and ends in the place in a script.
 	first, _, _ := strings.Cut(t.Err.Error(), "\n")
-	first, _, _ = strings.Cut(first, " script: ")
+	if at := strings.LastIndex(first, " script: "); at > 0 && strings.Contains(first[at:], "@user_script") {
+		first = first[:at]
+	}
 	text := t.What
 	if !strings.Contains(first, t.What) {
 		text += " (" + strings.TrimSpace(first) + ")"

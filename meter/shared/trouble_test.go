@@ -30,7 +30,6 @@ func says(t *testing.T, err error, words ...string) {
 			t.Errorf("%q: shows %q", err, w)
 		}
 	}
-	t.Log(err)
 }
 
 // fails has a host find a store that does not serve. Start returns, the rescue share

@@ -23,10 +23,10 @@ const (
 type TCPProxy struct {
 	Addr string // where it listens, host:port
 
-	target   string
 	listener net.Listener
 
 	mu       sync.Mutex
+	target   string
 	changed  *sync.Cond
 	stalled  Direction
 	cut      Direction
@@ -98,6 +98,12 @@ func (p *TCPProxy) Break() {
 	}
 }
 
+// Redirect closes all connections. New ones go to another server.
+func (p *TCPProxy) Redirect(addr string) {
+	p.change(func() { p.target = addr })
+	p.Break()
+}
+
 // Heal ends Stall, Cut, Delay and Refuse.
 func (p *TCPProxy) Heal() {
 	p.change(func() {
@@ -139,19 +145,19 @@ func (p *TCPProxy) accept(done *sync.WaitGroup) {
 		}
 		p.mu.Lock()
 		p.accepted++
-		refused := p.refusing || p.closed
+		refused, target := p.refusing || p.closed, p.target
 		p.mu.Unlock()
 		if refused {
 			_ = client.Close()
 			continue
 		}
-		done.Go(func() { p.connect(client) })
+		done.Go(func() { p.connect(client, target) })
 	}
 }
 
-// connect passes one connection on until either side closes it.
-func (p *TCPProxy) connect(client net.Conn) {
-	server, err := net.DialTimeout("tcp", p.target, 10*time.Second)
+// connect passes one connection on to a server until either side closes it.
+func (p *TCPProxy) connect(client net.Conn, target string) {
+	server, err := net.DialTimeout("tcp", target, 10*time.Second)
 	if err != nil {
 		_ = client.Close()
 		return
@@ -159,7 +165,7 @@ func (p *TCPProxy) connect(client net.Conn) {
 	l := &link{client: client, server: server}
 	p.mu.Lock()
 	p.links[l] = true
-	if p.closed || p.refusing {
+	if p.closed || p.refusing || p.target != target {
 		l.close()
 	}
 	p.mu.Unlock()

@@ -1,0 +1,347 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
+)
+
+// sentinelURL is the URL of what Sentinels watch.
+func sentinelURL(w *storetest.Sentinels) string {
+	return "redis://" + w.Addrs()[0] + "?master_name=" + w.Name + "&addr=" + strings.Join(w.Addrs()[1:], "&addr=")
+}
+
+// TestAgentSentinel has Sentinels replace a primary whose replica has everything.
+func TestAgentSentinel(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
+		storetest.Replica(t, primary)
+		sentinels := storetest.Sentinel(t, primary, 3)
+		g := join(t, 4, Server{URL: sentinelURL(sentinels)})
+		g.full(t, "the primary")
+		primary.Kill()
+		g.rescued(t, "no primary")
+		g.full(t, "the replica")
+		for i := range g.agents {
+			g.tells(t, i, Found)
+		}
+		if n := g.told(0, Reset); n > 0 {
+			t.Error("the replica lost the budget")
+		}
+	})
+}
+
+// TestWait has an answer not wait for a replica that gets nothing: only its increase does.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
+		p := newPair(t, primary)
+		g := &group{at: clock()}
+		a := g.make(t, "host-0", terms(), Server{URL: primary.URL()})
+		must(t, a.Start(t.Context()))
+		m := a.members[0]
+		request := m.host.Request(clock(), lease.Counts{})
+		request.Holds, request.Demand = lease.Amounts{}, [2]int64{budget}
+		send := func(wait time.Duration) *result {
+			request.Sequence++
+			c := newExchange(a.members, []lease.Request{request})
+			c.wait = wait
+			r := c.send(t.Context(), a.client)
+			must(t, r.answers[0].err)
+			return r
+		}
+		r := send(time.Minute)
+		if r.answers[0].kept || r.answers[0].Share.Rate[0] == 0 || r.replica == nil {
+			t.Fatalf("%+v", r)
+		}
+		if r.waited(<-r.replica); !r.answers[0].kept {
+			t.Error("the replica does not have it")
+		}
+		p.link.Stall(storetest.Both)
+		r = send(time.Minute)
+		select {
+		case err := <-r.replica:
+			t.Errorf("the replica that gets nothing answered: %v", err)
+		default:
+		}
+		r = send(time.Millisecond)
+		if err := <-r.replica; !errors.Is(err, errNoReplica) || r.answers[0].kept {
+			t.Errorf("%v, %+v", err, r)
+		}
+		if r = send(0); r.replica != nil || r.answers[0].kept {
+			t.Errorf("%+v", r)
+		}
+		request.Holds = terms().Size
+		if r = send(time.Minute); r.replica != nil || !r.answers[0].kept {
+			t.Errorf("without an increase: %+v", r)
+		}
+	})
+}
+
+// pair is a primary, a replica behind a link, and a way to either.
+type pair struct {
+	primary, replica *storetest.Server
+	link             *storetest.TCPProxy
+}
+
+func newPair(t *testing.T, primary *storetest.Server) *pair {
+	t.Helper()
+	p := &pair{primary: primary, replica: storetest.Replica(t, primary), link: storetest.Proxy(t, primary.Addr)}
+	_, port, _ := net.SplitHostPort(p.link.Addr)
+	must(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", port).Err())
+	p.follows(t)
+	return p
+}
+
+// follows waits until the replica has all data.
+func (p *pair) follows(t *testing.T) {
+	t.Helper()
+	storetest.Until(t, "the replica is back", func() bool {
+		return p.replica.Info("replication", "master_link_status") == "up" && strings.Contains(p.primary.Info("replication", "slave0"), "state=online") &&
+			p.replica.Info("replication", "master_repl_offset") == p.primary.Info("replication", "master_repl_offset")
+	})
+}
+
+// promote has the replica be a primary.
+func (p *pair) promote(t *testing.T) {
+	t.Helper()
+	must(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+}
+
+// shift has one host want everything, and the others nothing.
+func (g *group) shift(to int) {
+	for i, m := range g.meters {
+		m.offer(0)
+		if i == to {
+			m.offer(2 * budget)
+		}
+	}
+}
+
+// TestReplicaBehind has a replica that gets nothing any more: hosts use no increase, but
+// keep their shares. Then it takes over, and the budget holds.
+func TestReplicaBehind(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
+		p := newPair(t, primary)
+		way := storetest.Proxy(t, primary.Addr)
+		g := join(t, 3, Server{URL: "redis://" + way.Addr})
+		g.full(t, "a replica that follows")
+		g.shift(0)
+		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].rate() > full })
+		storetest.Until(t, "hosts know of the replica", func() bool { return g.agents[1].Status()[0].Replicas == 1 })
+
+		p.link.Stall(storetest.Both)
+		held := g.meters[1].rate()
+		g.shift(1)
+		begin := g.agents[1].Status()[0].Calls
+		for n := begin; n < begin+10; n = g.agents[1].Status()[0].Calls {
+			if rate := g.meters[1].rate(); rate > max(held, budget/30) {
+				t.Fatalf("host 1 uses %d, which no replica knows", rate)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		storetest.Until(t, "renewals go on", func() bool { st := g.agents[1].Status()[0]; return st.Err == nil && !st.Rescued })
+		storetest.Until(t, "the increase is granted", func() bool {
+			b, err := ShowBudget(t.Context(), primary.Client(), "b")
+			return err == nil && b.Hosts[1].Share.Rate[0] > budget/2
+		})
+		p.link.Heal()
+		storetest.Until(t, "the replica knows", func() bool { return g.meters[1].rate() > full })
+
+		p.link.Stall(storetest.Both)
+		g.shift(2)
+		storetest.Until(t, "host 1 has given it up", func() bool { return g.meters[1].rate() < budget/10 })
+		primary.Kill()
+		p.promote(t)
+		way.Redirect(p.replica.Addr)
+		storetest.Until(t, "host 2 has it", func() bool { return g.meters[2].rate() > full })
+		g.full(t, "the replica is the primary")
+	})
+}
+
+// TestUnguarded has a replica take over that is behind, without the right to know of it.
+// The excess is within its bound: once the budget for a lease.
+func TestUnguarded(t *testing.T) {
+	t.Parallel()
+	rights := strings.Fields(strings.Replace(Rights, "+info ", "", 1))
+	user := storetest.User("a", "s3cr3t", rights...)
+	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
+		p := newPair(t, primary)
+		must(t, p.replica.Client().Do(t.Context(), append([]any{"ACL", "SETUSER", "a", "on", ">s3cr3t"}, anys(rights)...)...).Err())
+		way := storetest.Proxy(t, primary.Addr)
+		g := join(t, 3, Server{URL: "redis://a:s3cr3t@" + way.Addr})
+		g.full(t, "a replica that follows")
+		g.shift(0)
+		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].rate() > full })
+		p.follows(t)
+		p.link.Stall(storetest.Both)
+		g.shift(1)
+		storetest.Until(t, "host 1 has it, which the replica does not know", func() bool { return g.meters[1].rate() > full })
+		p.promote(t)
+		way.Redirect(p.replica.Addr)
+		g.shift(2)
+		storetest.Until(t, "host 2 has it", func() bool { return g.meters[2].rate() > full })
+		g.do(func() {
+			terms := terms()
+			if bound := float64(budget) / 8 * float64(terms.Lease()) / 1e9; g.excess > bound {
+				t.Errorf("%.0f bytes beyond the budget, the bound is %.0f", g.excess, bound)
+			}
+			t.Logf("%.0f bytes beyond the budget", g.excess)
+		})
+	}, user)
+}
+
+func anys(words []string) (out []any) {
+	for _, w := range words {
+		out = append(out, w)
+	}
+	return out
+}
+
+// TestSplitBrain has two primaries, each with half of the hosts. Neither half exceeds the
+// budget. If the old primary wants a replica, its half falls to the rescue share.
+func TestSplitBrain(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
+		p := newPair(t, primary)
+		ways := [2]*storetest.TCPProxy{storetest.Proxy(t, primary.Addr), storetest.Proxy(t, primary.Addr)}
+		var halves [2]*group
+		for i := range halves {
+			halves[i] = &group{at: clock(), first: 2 * i}
+			for range 2 {
+				halves[i].add(t, terms(), Server{URL: "redis://" + ways[i].Addr})
+			}
+		}
+		old, other := halves[0], halves[1]
+		old.until(t, "half of the budget", budget*49/100, budget*51/100)
+		other.until(t, "half of the budget", budget*49/100, budget*51/100)
+		storetest.Until(t, "hosts know of the replica", func() bool { return old.agents[0].Status()[0].Replicas == 1 })
+
+		p.link.Stall(storetest.Both)
+		p.promote(t)
+		ways[1].Redirect(p.replica.Addr)
+		other.until(t, "the new primary's half has all but the rescue share of the others", budget*94/100, budget*95/100)
+		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-max-lag", "1").Err())
+		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+		old.until(t, "the old primary takes no writes", budget/20-rounding, budget/20)
+		storetest.Until(t, "status", func() bool { return old.agents[0].Status()[0].Err != nil })
+		says(t, old.agents[0].Status()[0].Err, "too few replicas")
+		ways[0].Redirect(p.replica.Addr)
+		old.until(t, "half of the budget again", budget*49/100, budget*51/100)
+		other.until(t, "half of the budget again", budget*49/100, budget*51/100)
+	})
+}
+
+// TestAgentCluster has agents with budgets in three slots of a cluster, in which a primary
+// fails, a slot moves, and another is about to.
+func TestAgentCluster(t *testing.T) {
+	t.Parallel()
+	for _, kind := range storetest.Kinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			nodes := storetest.Cluster(t, kind, 3)
+			names := spread(nodes)
+			slices.Sort(names)
+			server := Server{URL: "redis://" + nodes.Addrs()[0] + "?addr=" + strings.Join(nodes.Addrs()[1:], "&addr=")}
+			groups := joinAll(t, 3, names, server)
+			for i, g := range groups {
+				g.full(t, names[i])
+			}
+			client, err := Open(server)
+			must(t, err)
+			defer client.Close()
+			if all, err := ListBudgets(t.Context(), client); err != nil || strings.Join(all, " ") != strings.Join(names, " ") {
+				t.Errorf("budgets %v, %v, want %v", all, err, names)
+			}
+			fails(t, Server{URL: "redis://" + nodes.Primaries[(primaryOf(nodes, "b")+1)%3].Addr}, "node of a cluster", "?addr=")
+
+			slot := nodes.Slot(key(names[0]))
+			_, to := nodes.Owner(slot)
+			nodes.Move(slot, to)
+			slot = nodes.Slot(key(names[1]))
+			from, to := nodes.Owner(slot)
+			nodes.Begin(slot, to)
+			must(t, from.Client().Do(t.Context(), "MIGRATE", "127.0.0.1", to.Port, key(names[1]), 0, 10_000).Err())
+			for i, g := range groups[:2] {
+				before := g.agents[0].Status()[i].Calls
+				storetest.Until(t, "calls are answered", func() bool {
+					st := g.agents[0].Status()[i]
+					return st.Calls > before+4 && st.Err == nil
+				})
+				g.full(t, "a slot that moves: "+names[i])
+			}
+			nodes.Move(slot, to)
+
+			owner, _ := nodes.Owner(nodes.Slot(key(names[2])))
+			owner.Kill()
+			groups[2].rescued(t, "the primary is gone")
+			groups[2].full(t, "its replica")
+			for i, g := range groups {
+				g.full(t, "at the end: "+names[i])
+				storetest.Until(t, "status", func() bool {
+					st := g.agents[0].Status()[i]
+					return st.Err == nil && !st.Learning && st.Hosts == 3
+				})
+			}
+		})
+	}
+}
+
+// primaryOf is the index of the primary that has a budget's slot.
+func primaryOf(nodes *storetest.Nodes, budget string) int {
+	return nodes.Slot(key(budget)) * 3 / 16384
+}
+
+// spread are the names of three budgets, one at each primary.
+func spread(nodes *storetest.Nodes) []string {
+	var names [3]string
+	for i := 0; names[0] == "" || names[1] == "" || names[2] == ""; i++ {
+		name := fmt.Sprintf("budget-%02d", i)
+		if at := &names[primaryOf(nodes, name)]; *at == "" {
+			*at = name
+		}
+	}
+	return names[:]
+}
+
+// joinAll has n hosts share several budgets. The groups have the same agents.
+func joinAll(t *testing.T, n int, names []string, server Server) (groups []*group) {
+	t.Helper()
+	for range names {
+		groups = append(groups, &group{at: clock()})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for i := range n {
+		client, err := Open(server)
+		must(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		var budgets []Budget
+		var meters []Meter
+		for k, g := range groups {
+			budgets = append(budgets, Budget{names[k], fmt.Sprint("host-", i), terms()})
+			m := &fluid{group: g, offers: budget}
+			meters = append(meters, m)
+			g.do(func() { g.meters = append(g.meters, m) })
+		}
+		a, err := NewAgent(client, budgets, AgentConfig{Clock: clock, Store: server.String()})
+		must(t, err)
+		must(t, a.Bind(meters))
+		for _, g := range groups {
+			g.agents = append(g.agents, a)
+		}
+		running.Go(func() { a.Run(ctx) })
+	}
+	return groups
+}

@@ -1,0 +1,191 @@
+package shared
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
+)
+
+// TestFlushed has a store lose a budget. While it learns, no share grows.
+func TestFlushed(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		g := join(t, 3, Server{URL: s.URL()})
+		for i, lose := range []func(){s.Flush, func() { must(t, s.Client().Del(t.Context(), key("b")).Err()) }} {
+			g.full(t, "before")
+			held := g.meters[i].rate()
+			lose()
+			g.shift(i)
+			for learns := true; learns; {
+				rate := g.meters[i].rate()
+				b, err := ShowBudget(t.Context(), s.Client(), "b")
+				if learns = err != nil || b.Learning; learns && rate > held {
+					t.Fatalf("a host grows from %d to %d while the store learns", held, rate)
+				}
+			}
+			storetest.Until(t, "one has it alone", func() bool { return g.meters[i].rate() > full })
+			g.tells(t, i, Reset)
+			for _, m := range g.meters {
+				m.offer(budget)
+			}
+			storetest.Until(t, "all have a share", func() bool { return g.meters[0].rate() < budget/2 && g.meters[1].rate() < budget/2 })
+		}
+		g.full(t, "after")
+
+		must(t, s.Client().ScriptFlush(t.Context()).Err())
+		must(t, s.Client().ConfigResetStat(t.Context()).Err())
+		storetest.Until(t, "the script is there again", func() bool { return s.Info("commandstats", "cmdstat_eval") != "" })
+		g.full(t, "without a script")
+	})
+}
+
+// TestRestarted has a server restart with its data and without, also after many leases.
+func TestRestarted(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		options []storetest.Option
+		resets  int
+	}{{"with data", []storetest.Option{storetest.Persist()}, 0}, {"empty", nil, 2}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+				g := join(t, 3, Server{URL: s.URL()})
+				g.full(t, "at first")
+				s.Restart()
+				storetest.Until(t, "it is called again", func() bool {
+					b, err := ShowBudget(t.Context(), s.Client(), "b")
+					return err == nil && len(b.Hosts) == 3 && b.Late == 0 && !b.Learning
+				})
+				g.full(t, "restarted")
+				s.Kill()
+				g.rescued(t, "killed")
+				for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+					if sum := g.sum(); sum > budget/10 || sum < budget/10-rounding {
+						t.Fatalf("without a store they may use %d", sum)
+					}
+				}
+				s.Restart()
+				g.full(t, "restarted after many leases")
+				if n := g.told(0, Reset); n > test.resets || test.resets == 0 && n > 0 {
+					t.Errorf("told of %d resets, want %d", n, test.resets)
+				}
+			}, test.options...)
+		})
+	}
+}
+
+// TestPartition has one host lose the network in one direction or both: it falls to its
+// rescue share by its own clock, and the others get the rest.
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		fault func(p *storetest.TCPProxy)
+	}{
+		{"requests are late", func(p *storetest.TCPProxy) { p.Stall(storetest.ToServer) }},
+		{"replies are lost", func(p *storetest.TCPProxy) { p.Cut(storetest.ToClient) }},
+		{"both are lost", func(p *storetest.TCPProxy) { p.Cut(storetest.Both) }},
+		{"refused", func(p *storetest.TCPProxy) { p.Refuse() }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+				p := storetest.Proxy(t, s.Addr)
+				g := join(t, 1, Server{URL: "redis://" + p.Addr})
+				for range 2 {
+					g.add(t, terms(), Server{URL: s.URL()})
+				}
+				g.full(t, "at first")
+				storetest.Until(t, "equal shares", func() bool { return g.meters[0].rate() > budget*33/100 })
+				test.fault(p)
+				rescue := budget / 30
+				storetest.Until(t, "the host falls to its rescue share", func() bool { return g.meters[0].rate() == rescue })
+				storetest.Until(t, "the others have the rest", func() bool { return g.sum(1, 2) > (budget-rescue)*99/100 })
+				if sum := g.sum(1, 2); sum > budget-rescue {
+					t.Errorf("the others may use %d", sum)
+				}
+				p.Heal()
+				storetest.Until(t, "equal shares again", func() bool { return g.meters[0].rate() > budget*33/100 })
+				g.full(t, "at the end")
+			})
+		})
+	}
+}
+
+// TestStopped has a host's process stop: its meter follows the plan that it has.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		g := join(t, 3, Server{URL: s.URL()})
+		g.full(t, "at first")
+		g.stop[0]()
+		rescue := budget / 30
+		storetest.Until(t, "it falls to its rescue share", func() bool { return g.meters[0].rate() == rescue })
+		g.until(t, "the others have the rest", (budget-rescue)*99/100+rescue, budget)
+	})
+}
+
+// TestAgentFaults has all of it at random, while the store keeps its data: never may all
+// together use more than the budget.
+func TestAgentFaults(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 1))
+		g := &group{at: clock()}
+		var ways []*storetest.TCPProxy
+		for range 5 {
+			p := storetest.Proxy(t, s.Addr)
+			ways = append(ways, p)
+			g.add(t, terms(), Server{URL: "redis://" + p.Addr})
+		}
+		g.full(t, "at first")
+		direction := func() storetest.Direction { return 1 + storetest.Direction(r.IntN(3)) }
+		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+			i := r.IntN(len(ways))
+			switch p := ways[i]; r.IntN(12) {
+			case 0:
+				p.Stall(direction())
+			case 1:
+				p.Cut(direction())
+			case 2:
+				p.Break()
+			case 3:
+				p.Refuse()
+			case 4, 5: // near the deadline
+				p.Delay(storetest.Both, time.Duration(11+r.IntN(3))*time.Millisecond)
+			case 6, 7, 8:
+				p.Heal()
+			case 9, 10:
+				g.meters[i].offer(r.Int64N(3) * budget / 2)
+			case 11:
+				switch r.IntN(3) {
+				case 0:
+					s.Restart()
+				case 1:
+					must(t, s.Client().ScriptFlush(t.Context()).Err())
+				case 2:
+					s.Pause()
+					time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
+					s.Resume()
+				}
+			}
+			time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
+			g.do(func() {
+				if g.most > budget {
+					t.Fatalf("all together might use %d", g.most)
+				}
+			})
+		}
+		for i, p := range ways {
+			p.Heal()
+			g.meters[i].offer(budget)
+		}
+		g.full(t, "at the end")
+		storetest.Until(t, "equal shares", func() bool { return g.meters[0].rate() > budget*19/100 })
+	}, storetest.Persist())
+}
