@@ -19,6 +19,6 @@ package bpf
 
 // The target is little-endian: amd64, arm64, riscv64. The compiler's version is
 // part of the objects, which are committed.
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type constants -type search -type search6 -type bound -type action -type class -type bucket -type profile -type stage -type state -type budget -type key -type addr -type counts -type high -type early -type queue -type backlog -type departure -type record -output-stem shaper Shaper src/shaper.c
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type constants -type search -type search6 -type bound -type action -type class -type bucket -type profile -type stage -type state -type budget -type leased -type key -type addr -type counts -type high -type early -type queue -type backlog -type departure -type record -output-stem shaper Shaper src/shaper.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem walk Walk src/walk.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem share Share src/share.c

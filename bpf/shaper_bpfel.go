@@ -171,6 +171,20 @@ type ShaperKey struct {
 	Proto uint8
 }
 
+type ShaperLeased struct {
+	_     structs.HostLayout
+	Word  [2]uint64
+	Stamp uint64
+	Lock  struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Phase  uint32
+	Until  [2]uint64
+	Asked  [4]uint64
+	Phases [3]ShaperProfile
+}
+
 type ShaperProfile struct {
 	_       structs.HostLayout
 	Buckets [2]ShaperBucket
@@ -287,6 +301,7 @@ const (
 	ShaperMapExpiry         = "expiry"
 	ShaperMapHighs          = "highs"
 	ShaperMapKnownKeys      = "known_keys"
+	ShaperMapLeases         = "leases"
 	ShaperMapLocks          = "locks"
 	ShaperMapQueues         = "queues"
 	ShaperMapRecords        = "records"
@@ -361,6 +376,7 @@ type ShaperMapSpecs struct {
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
+	Leases    *ebpf.MapSpec `ebpf:"leases"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
@@ -407,6 +423,7 @@ type ShaperMaps struct {
 	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
+	Leases    *ebpf.Map `ebpf:"leases"`
 	Locks     *ebpf.Map `ebpf:"locks"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
@@ -428,6 +445,7 @@ func (m *ShaperMaps) Close() error {
 		m.Expiry,
 		m.Highs,
 		m.KnownKeys,
+		m.Leases,
 		m.Locks,
 		m.Queues,
 		m.Records,

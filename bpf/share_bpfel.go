@@ -22,9 +22,11 @@ const (
 	ShareMapClasses       = "classes"
 	ShareMapCounters      = "counters"
 	ShareMapExpiry        = "expiry"
+	ShareMapGranted       = "granted"
 	ShareMapHighs         = "highs"
 	ShareMapIncoming      = "incoming"
 	ShareMapKnownKeys     = "known_keys"
+	ShareMapLeases        = "leases"
 	ShareMapLocks         = "locks"
 	ShareMapQueues        = "queues"
 	ShareMapRecords       = "records"
@@ -36,6 +38,7 @@ const (
 	ShareMapWaiting       = "waiting"
 	ShareProgShaperChange = "shaper_change"
 	ShareProgShaperDraw   = "shaper_draw"
+	ShareProgShaperLease  = "shaper_lease"
 	ShareProgShaperShare  = "shaper_share"
 	ShareVarPolicy        = "policy"
 )
@@ -84,6 +87,7 @@ type ShareSpecs struct {
 type ShareProgramSpecs struct {
 	ShaperChange *ebpf.ProgramSpec `ebpf:"shaper_change"`
 	ShaperDraw   *ebpf.ProgramSpec `ebpf:"shaper_draw"`
+	ShaperLease  *ebpf.ProgramSpec `ebpf:"shaper_lease"`
 	ShaperShare  *ebpf.ProgramSpec `ebpf:"shaper_share"`
 }
 
@@ -97,9 +101,11 @@ type ShareMapSpecs struct {
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
+	Granted   *ebpf.MapSpec `ebpf:"granted"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	Incoming  *ebpf.MapSpec `ebpf:"incoming"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
+	Leases    *ebpf.MapSpec `ebpf:"leases"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
@@ -144,9 +150,11 @@ type ShareMaps struct {
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
+	Granted   *ebpf.Map `ebpf:"granted"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	Incoming  *ebpf.Map `ebpf:"incoming"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
+	Leases    *ebpf.Map `ebpf:"leases"`
 	Locks     *ebpf.Map `ebpf:"locks"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
@@ -166,9 +174,11 @@ func (m *ShareMaps) Close() error {
 		m.Classes,
 		m.Counters,
 		m.Expiry,
+		m.Granted,
 		m.Highs,
 		m.Incoming,
 		m.KnownKeys,
+		m.Leases,
 		m.Locks,
 		m.Queues,
 		m.Records,
@@ -194,6 +204,7 @@ type ShareVariables struct {
 type SharePrograms struct {
 	ShaperChange *ebpf.Program `ebpf:"shaper_change"`
 	ShaperDraw   *ebpf.Program `ebpf:"shaper_draw"`
+	ShaperLease  *ebpf.Program `ebpf:"shaper_lease"`
 	ShaperShare  *ebpf.Program `ebpf:"shaper_share"`
 }
 
@@ -201,6 +212,7 @@ func (p *SharePrograms) Close() error {
 	return _ShareClose(
 		p.ShaperChange,
 		p.ShaperDraw,
+		p.ShaperLease,
 		p.ShaperShare,
 	)
 }

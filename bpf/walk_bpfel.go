@@ -25,6 +25,7 @@ const (
 	WalkMapFrames      = "frames"
 	WalkMapHighs       = "highs"
 	WalkMapKnownKeys   = "known_keys"
+	WalkMapLeases      = "leases"
 	WalkMapLocks       = "locks"
 	WalkMapQueues      = "queues"
 	WalkMapRecords     = "records"
@@ -96,6 +97,7 @@ type WalkMapSpecs struct {
 	Frames    *ebpf.MapSpec `ebpf:"frames"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
+	Leases    *ebpf.MapSpec `ebpf:"leases"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
@@ -143,6 +145,7 @@ type WalkMaps struct {
 	Frames    *ebpf.Map `ebpf:"frames"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
+	Leases    *ebpf.Map `ebpf:"leases"`
 	Locks     *ebpf.Map `ebpf:"locks"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
@@ -165,6 +168,7 @@ func (m *WalkMaps) Close() error {
 		m.Frames,
 		m.Highs,
 		m.KnownKeys,
+		m.Leases,
 		m.Locks,
 		m.Queues,
 		m.Records,

@@ -45,8 +45,9 @@ func eighths(r meter.Rate) int64 {
 	return n.Div(n, big.NewInt(int64(max(r.Period, 1)))).Int64()
 }
 
-// with returns the parameters with other limits.
-func (l Limits) with(p Params) Params {
+// With returns the parameters with other limits. They need not compile: a zero rate or
+// burst lets nothing through.
+func (l Limits) With(p Params) Params {
 	rate := func(i int) meter.Rate { return meter.BitRate(l[i].Rate) }
 	switch t := p.(type) {
 	case meter.SRTCM:
@@ -78,7 +79,7 @@ type leased struct {
 func (l *leased) set(now int64, of Params, lease *Lease) {
 	l.pass(now)
 	for i, limits := range lease.Limits {
-		if l.profiles[i], _ = limits.with(of).Profile(); i == 0 {
+		if l.profiles[i], _ = limits.With(of).Profile(); i == 0 {
 			l.use(now, l.profiles[0])
 		}
 	}

@@ -24,7 +24,7 @@ func TestLimitsOf(t *testing.T) {
 		meter.TokenBucket{Rate: bit(1e6), Burst: 2000},
 		meter.GCRA{Rate: bit(1e6), Burst: 2000},
 	} {
-		if got := LimitsOf(p).with(p); got != p {
+		if got := LimitsOf(p).With(p); got != p {
 			t.Errorf("%#v became %#v", p, got)
 		}
 	}

@@ -253,19 +253,26 @@ static __always_inline __u32 windowed(struct state *s, struct bpf_spin_lock *loc
 	return color;
 }
 
-/* carried is what a bucket that holds units of one profile has in units of another:
- * its whole bytes, rounded down and cut to the new burst. It holds less than nothing
- * if another CPU has taken what came after this one's now. */
+#define WHOLE 16000000000ULL /* units in a byte that the dens of rates in whole bit/s divide */
+
+/* carried is what a bucket that holds units of one profile has in units of another,
+ * rounded down and cut to the new burst. A part of a byte is kept if both rates are
+ * whole bit/s. It holds less than nothing if another CPU has taken what came after
+ * this one's now. */
 static __always_inline __s64 carried(const struct bucket *from, const struct bucket *to, __s64 units)
 {
-	__u64 den = from->den, bytes;
+	__u64 den = from->den, next = to->den, bytes, rest;
 
-	if (!den)
+	if (!den || !next)
 		return 0;
 	if (units < 0)
-		return -(__s64)((-units + den - 1) / den * to->den);
+		return -(__s64)((-units + den - 1) / den * next);
 	bytes = units / den;
-	return (bytes < to->over ? bytes : to->over - 1) * to->den;
+	rest = units % den;
+	if (bytes + 1 >= to->over)
+		return (to->over - 1) * next;
+	rest = WHOLE % den || WHOLE % next ? 0 : rest * (WHOLE / den) / (WHOLE / next) & ~CLOSED;
+	return bytes * next + rest;
 }
 
 /* carry makes words of one profile those of another of the same kind. Of a window
@@ -343,6 +350,37 @@ static __always_inline __u32 buckets(struct state *s, struct budget *b, struct b
 	if (m->peak)
 		return t.fits ? GREEN : YELLOW;
 	return fits ? in : t.fits ? YELLOW : RED;
+}
+
+/* enter puts the next phase in force at a time. */
+static __always_inline void enter(struct leased *l, struct words *w, __u64 at)
+{
+	__u32 phase = l->phase;
+
+	if (phase >= PHASES - 1)
+		return;
+	carry(w, &l->phases[phase], &l->phases[phase + 1], at);
+	l->phase = phase + 1;
+}
+
+/* due says whether a phase ends by now. */
+static __always_inline int due(struct leased *l, __u64 now)
+{
+	__u32 phase = READ(l->phase);
+
+	return phase < PHASES - 1 && (__s64)(now - READ(l->until[phase])) >= 0;
+}
+
+/* pass puts the phases in force that have begun, but none before a time. */
+static __always_inline void pass(struct leased *l, struct words *w, __u64 now, __u64 since)
+{
+	for (int i = 0; i < PHASES - 1; i++) {
+		__u32 phase = l->phase;
+
+		if (phase >= PHASES - 1 || !due(l, now))
+			return;
+		enter(l, w, l->until[phase] > since ? l->until[phase] : since);
+	}
 }
 
 /* shared is the verdict of a budget. */

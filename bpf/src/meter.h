@@ -14,6 +14,57 @@ __noinline __u32 color_of_budget(__u32 slot, __u64 now, __u32 n, __u32 in)
 	return in >= RED ? RED : shared(slot, now, n, in);
 }
 
+/* pass_lease puts the limits in force that a lease has by now. It is a function of its
+ * own because the stack of color_of_lease is full. */
+__noinline int pass_lease(__u32 slot, __u64 now)
+{
+	struct leased *l = bpf_map_lookup_elem(&leases, &slot);
+	struct words w;
+
+	if (!l || !due(l, now))
+		return 0;
+	bpf_spin_lock(&l->lock);
+	w.c = l->word[0];
+	w.e = l->word[1];
+	w.stamp = l->stamp;
+	pass(l, &w, now, 0);
+	l->word[0] = w.c;
+	l->word[1] = w.e;
+	l->stamp = w.stamp;
+	bpf_spin_unlock(&l->lock);
+	return 0;
+}
+
+/* color_of_lease is color_of for a meter whose limits end by themselves, after
+ * pass_lease. */
+__noinline __u32 color_of_lease(__u32 slot, __u64 now, __u32 n, __u32 in)
+{
+	struct leased *l = bpf_map_lookup_elem(&leases, &slot);
+	const struct profile *m;
+	__u32 phase, color = RED;
+	struct words w;
+
+	if (!l)
+		return RED;
+	bpf_spin_lock(&l->lock);
+	phase = l->phase;
+	if (phase < PHASES && !due(l, now)) { /* a lease may have come since */
+		m = &l->phases[phase];
+		if (m->buckets[0].den) {
+			w.c = l->word[0];
+			w.e = l->word[1];
+			w.stamp = l->stamp;
+			color = buckets(NULL, NULL, NULL, &w, m, now, n, in);
+			l->word[0] = w.c;
+			l->word[1] = w.e;
+			l->stamp = w.stamp;
+		}
+	}
+	l->asked[color & 3] += n;
+	bpf_spin_unlock(&l->lock);
+	return color;
+}
+
 /* color_of is meter.Meter.Color.
  *
  * It is a function of its own so that the verifier looks at it once. */
@@ -208,6 +259,10 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 				out.color = color_of_key(i, p->now, cost, out.in);
 			else if (m->table == SHARED)
 				out.color = color_of_budget(m->slot, p->now, cost, out.in);
+			else if (m->table == LEASED) {
+				pass_lease(m->slot, p->now);
+				out.color = color_of_lease(m->slot, p->now, cost, out.in);
+			}
 		}
 		if (out.color > RED)
 			out.color = color_of(i, p->now, cost, out.in);

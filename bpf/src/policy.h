@@ -30,8 +30,9 @@ enum base { L3, L2, L1 };
 /* Fields of dataplane.Field; a set of them has bit 1 << FIELD. */
 enum field { DSCP, PCP, DEI, MPLS_TC, SKB_MARK };
 
-/* Where the state of a meter is: for each key in a table, in budgets, or in states. */
-enum store { SHARED = -2, PRIVATE = -1 };
+/* Where the state of a meter is: for each key in a table, in leases, in budgets, or in
+ * states. */
+enum store { LEASED = -3, SHARED = -2, PRIVATE = -1 };
 
 /* Done of dataplane.Verdict. */
 enum done { PASS = 1, ECN_SET = 2, MARKED = 4, QUEUED = 8 };
@@ -200,6 +201,21 @@ struct budget {
 
 struct guard {
 	struct bpf_spin_lock lock;
+};
+
+#define PHASES 3
+
+/* leased is the state of a meter whose limits end by themselves. A phase is in force
+ * until its time, the last one without end. One without a den lets nothing through.
+ * Words are not shared: whoever has the lock has them, and their lowest bits. */
+struct leased {
+	__u64 word[2];
+	__u64 stamp;
+	struct bpf_spin_lock lock;
+	__u32 phase; /* in force */
+	__u64 until[PHASES - 1]; /* ns */
+	__u64 asked[4];		 /* tokens, by the color that they got */
+	struct profile phases[PHASES];
 };
 
 /* known is the state of a key. Values of an LRU hash have no spin locks. */
@@ -409,6 +425,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct guard);
 } locks SEC(".maps");
+
+/* slot -> leased. Written by the programs under its lock; by user space before a slot
+ * is in use. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct leased);
+} leases SEC(".maps");
 
 /* slot -> table of keys, whose least recently used ones go. Written by the
  * programs, a value by whoever has its lock; the slots by user space before they

@@ -87,4 +87,52 @@ int shaper_change(struct __sk_buff *skb)
 	return 0;
 }
 
+/* 0 -> the lease that a meter gets. Written by user space before a run: phases and
+ * their times. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct leased);
+} granted SEC(".maps");
+
+/* shaper_lease gives the meter in slot cb[0] of leases another lease, now or at the time
+ * of the context, if it has one. Up to then it has the limits before; its buckets keep
+ * their tokens, cut to the new bursts. */
+SEC("tc")
+int shaper_lease(struct __sk_buff *skb)
+{
+	__u32 slot = skb->cb[0], first = 0;
+	struct leased *l = bpf_map_lookup_elem(&leases, &slot);
+	struct leased *to = bpf_map_lookup_elem(&granted, &first);
+	__u64 now = time_of(skb);
+	struct words w;
+	__u32 phase;
+
+	if (!l || !to)
+		return 1;
+	if (!now)
+		now = bpf_ktime_get_ns();
+	bpf_spin_lock(&l->lock);
+	w.c = l->word[0];
+	w.e = l->word[1];
+	w.stamp = l->stamp;
+	pass(l, &w, now, 0);
+	phase = l->phase;
+	if (phase < PHASES)
+		carry(&w, &l->phases[phase], &to->phases[0], now);
+	l->phases[0] = to->phases[0];
+	l->phases[1] = to->phases[1];
+	l->phases[2] = to->phases[2];
+	WRITE(l->until[0], to->until[0]);
+	WRITE(l->until[1], to->until[1]);
+	WRITE(l->phase, 0);
+	pass(l, &w, now, now);
+	l->word[0] = w.c;
+	l->word[1] = w.e;
+	l->stamp = w.stamp;
+	bpf_spin_unlock(&l->lock);
+	return 0;
+}
+
 char _license[] SEC("license") = "Apache-2.0";

@@ -8,6 +8,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // String returns the direction as people spell it.
@@ -85,8 +86,9 @@ type classRecord struct {
 type stageRecord struct {
 	Name string
 	bpf.ShaperStage
-	Keys   uint32 `json:",omitempty"` // that its table has room for
-	Budget string `json:",omitempty"` // that it is, of the host
+	Keys   uint32     `json:",omitempty"` // that its table has room for
+	Budget string     `json:",omitempty"` // that it is
+	Kind   meter.Kind // of the meter
 }
 
 type queueRecord struct {
@@ -123,11 +125,11 @@ func (a *About) record(g *image) {
 		a.Classes = append(a.Classes, classRecord{g.policy.Classes[i].Name, c})
 	}
 	for i, s := range g.stages {
-		r := stageRecord{Name: g.meters[i].Name, ShaperStage: s}
+		r := stageRecord{Name: g.meters[i].Name, ShaperStage: s, Kind: kindOf(g.meters[i])}
 		switch {
 		case s.Table >= 0:
 			r.Keys = tableSize(g.meters[i])
-		case s.Table == storeShared:
+		case !inStates(s.Table):
 			r.Budget = g.meters[i].Budget.Name
 		}
 		a.Stages = append(a.Stages, r)

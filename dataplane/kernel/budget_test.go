@@ -238,14 +238,15 @@ func TestBudgetSwaps(t *testing.T) {
 	}
 }
 
-// TestBudgetChange holds that a change of parameters keeps the whole tokens of each
-// bucket, cut to the new burst, whoever meters before and after it.
+// TestBudgetChange holds that a change of parameters keeps the tokens of each bucket, cut
+// to the new burst, whoever meters before and after it: with parts of a byte, if both
+// rates are whole bit/s.
 func TestBudgetChange(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	r := seeded(t)
 	maps := hostMaps(t)
-	change, err := loadShare(bpf.ShareProgShaperChange, maps)
+	change, err := loadShare(bpf.ShareProgShaperChange, byName(maps))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +285,12 @@ func TestBudgetChange(t *testing.T) {
 				}
 				after := newExact(next.Params, dataplane.Share{})
 				for i, holds := range model.holds {
-					after.holds[i].SetInt(new(big.Int).Quo(holds.Num(), holds.Denom()))
+					unit := int64(1) // of a byte
+					if is, becomes := int64(p.Buckets[i].Den), int64(to.Buckets[i].Den); 16e9%is == 0 && 16e9%becomes == 0 {
+						unit = becomes / halves
+					}
+					units := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(unit))
+					after.holds[i].SetFrac(new(big.Int).Quo(units.Num(), units.Denom()), big.NewInt(unit))
 					if after.holds[i].Cmp(after.size[i]) > 0 {
 						after.holds[i].Set(after.size[i])
 					}
@@ -359,7 +365,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	change, err := loadShare(bpf.ShareProgShaperChange, maps)
+	change, err := loadShare(bpf.ShareProgShaperChange, byName(maps))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,11 @@ import (
 const (
 	storePrivate = -1
 	storeShared  = -2
+	storeLeased  = -3
 )
+
+// inStates says whether the state of a stage is in the map states, by its table.
+func inStates(table int32) bool { return table != storeShared && table != storeLeased }
 
 // maxBudgets is how many budgets of a host there are room for: 600 kB.
 const maxBudgets = 4096

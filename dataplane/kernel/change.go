@@ -87,6 +87,8 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 		return nil, err
 	}
 	next.Program, _ = info.ID()
+	s.leases.lock.Lock() // no lease is given to what is copied
+	defer s.leases.lock.Unlock()
 	err = g.settle(&s.About, s.shared, maps, shares)
 	if err == nil {
 		err = shares.claim(st, s.Program, next.Program)
@@ -104,6 +106,7 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 	s.Notes = shares.notes()
 	s.about, about = about, s.about
 	s.About, s.shared, spare = *next, maps, s.shared
+	s.leases.follow(s.shared.leases, s.Stages)
 	if g.pacer == "" {
 		before := st.Removed
 		errs = append(errs, st.unpace(s.Direction))

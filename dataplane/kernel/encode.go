@@ -188,11 +188,11 @@ func (e *encoder) meter(m *dataplane.Meter) int32 {
 	if m.Envelope != nil {
 		e.fail(m, "envelope", tooMuch)
 	}
-	if m.Budget != nil && !m.Budget.OnHost() {
-		e.fail(m, "share", "is of a budget on a server, and the kernel plane follows no leases: shaper tap does")
-	}
 	s := bpf.ShaperStage{Profile: profile}
 	e.key(&s, m)
+	if m.Budget != nil && !m.Budget.OnHost() {
+		s.Table, e.constants.Elsewhere = storeLeased, 1
+	}
 	s.Packets, s.Aware, s.From = flag(m.Packets), flag(m.Aware), uint8(m.PreColor.From)
 	if m.Aware {
 		e.preColor(&s, uint32(i), m)

@@ -21,7 +21,7 @@ func (g *image) inherit(before *About) []dataplane.Change {
 		counters.used[c.Slot] = true
 	}
 	for _, s := range before.Stages {
-		if s.Table != storeShared {
+		if inStates(s.Table) {
 			states.used[s.Slot] = true
 		}
 	}
@@ -50,15 +50,16 @@ func (g *image) inherit(before *About) []dataplane.Change {
 	}
 	g.inheritQueues(before)
 	g.inheritTables(before)
+	g.inheritLeases(before)
 	taken := map[uint32]bool{}
 	for i := range g.stages {
 		s := &g.stages[i]
-		if s.Table == storeShared {
-			continue // share has found its slot
+		if !inStates(s.Table) {
+			continue // it has a slot
 		}
 		if from := g.from[i]; from >= 0 {
 			was := &before.Stages[from]
-			if was.Table != storeShared && sameProfile(s, &was.ShaperStage) && !taken[was.Slot] {
+			if inStates(was.Table) && sameProfile(s, &was.ShaperStage) && !taken[was.Slot] {
 				s.Slot = was.Slot
 				taken[was.Slot] = true
 				continue
@@ -118,13 +119,16 @@ func (g *image) settle(before *About, from, to *shared, c *shares) error {
 	if err := g.settleQueues(before, from, to); err != nil {
 		return err
 	}
+	if err := g.settleLeases(before, from, to); err != nil {
+		return err
+	}
 	return g.settleStates(before, from, to, c) // last: packets from here to the swap take no tokens of what is copied
 }
 
 func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
-		if s.Table != storeShared {
+		if inStates(s.Table) {
 			old[s.Slot] = true
 		}
 	}
@@ -135,8 +139,8 @@ func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
 	for i := range g.stages {
 		s := &g.stages[i]
 		fresh := c.fresh(s)
-		if s.Table == storeShared && fresh == nil {
-			continue // it is there
+		if !inStates(s.Table) && fresh == nil {
+			continue // its state is there, or settleLeases writes it
 		}
 		if old[s.Slot] && fresh == nil {
 			if err := copySlot[bpf.ShaperState](from.states, to.states, s.Slot); err != nil {

@@ -16,6 +16,7 @@ import (
 // shared are the maps that outlive a policy.
 type shared struct {
 	states, keys, backlogs, waiting, expiry *ebpf.Map
+	leases                                  *ebpf.Map
 	budgets, locks                          *ebpf.Map // those of the host, or some that are not used
 	counters                                counterMaps
 	made                                    *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
@@ -26,7 +27,7 @@ func (s *shared) all() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
 		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.waiting, bpf.ShaperMapExpiry: &s.expiry,
-		bpf.ShaperMapBudgets: &s.budgets, bpf.ShaperMapLocks: &s.locks,
+		bpf.ShaperMapLeases: &s.leases, bpf.ShaperMapBudgets: &s.budgets, bpf.ShaperMapLocks: &s.locks,
 	}
 }
 

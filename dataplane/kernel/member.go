@@ -216,7 +216,7 @@ func join(maps [2]*ebpf.Map) (j *joined, err error) {
 		}
 	}
 	for i, name := range []string{bpf.ShareProgShaperShare, bpf.ShareProgShaperDraw} {
-		if j.loaded[i], err = loadShare(name, maps); err != nil {
+		if j.loaded[i], err = loadShare(name, byName(maps)); err != nil {
 			return j, err
 		}
 	}

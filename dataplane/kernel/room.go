@@ -18,19 +18,26 @@ const leastSlots = 16
 var bySlot = map[string]uint32{
 	bpf.ShaperMapCounters: 2*MaxClasses + 1,
 	bpf.ShaperMapStates:   maxStates,
+	bpf.ShaperMapLeases:   maxStates,
 	bpf.ShaperMapBacklogs: 2 * MaxQueues,
 }
 
 // slots returns how many slots the policy needs of each of the maps.
 func (g *image) slots() map[string]uint32 {
-	out := map[string]uint32{bpf.ShaperMapCounters: 1, bpf.ShaperMapStates: 1, bpf.ShaperMapBacklogs: 1}
+	out := map[string]uint32{}
+	for name := range bySlot {
+		out[name] = 1
+	}
 	need := func(name string, slot uint32) { out[name] = max(out[name], slot+1) }
 	for i := range g.classes {
 		need(bpf.ShaperMapCounters, g.classes[i].Slot)
 	}
 	for i := range g.stages {
-		if g.stages[i].Table != storeShared {
-			need(bpf.ShaperMapStates, g.stages[i].Slot)
+		switch s := &g.stages[i]; {
+		case inStates(s.Table):
+			need(bpf.ShaperMapStates, s.Slot)
+		case s.Table == storeLeased:
+			need(bpf.ShaperMapLeases, s.Slot)
 		}
 	}
 	for i := range g.queues {

@@ -25,6 +25,7 @@ type Shaper struct {
 	guard  func() error          // Config.Guard
 	seen   []byte                // the record as it was read last
 	last   map[uint16]queueStats // what HTB counted until Detach
+	leases leases
 
 	// TookOver says that it was attached before, by another process.
 	TookOver bool
@@ -40,6 +41,7 @@ func (s *Shaper) Close() {
 	if l, ok := s.hook.(*linkHook); ok {
 		l.Close()
 	}
+	s.leases.close()
 	if s.shared != nil {
 		s.shared.close()
 	}
@@ -290,7 +292,10 @@ func (s *Shaper) adopt(now attachment) error {
 	other.Interface = s.Interface
 	s.About, s.about, other.about, s.seen = other.About, other.about, s.about, nil
 	s.hook, other.hook = other.hook, s.hook
+	s.leases.lock.Lock()
 	s.shared, other.shared = other.shared, s.shared // with what this process made, which may have been replaced
+	s.leases.follow(s.shared.leases, s.Stages)
+	s.leases.lock.Unlock()
 	other.Close()
 	return nil
 }

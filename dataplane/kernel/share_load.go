@@ -20,7 +20,7 @@ func (s *Shaper) share(g *image, next *About) (*shares, error) {
 		}
 		w.stage = &g.stages[i]
 		for k := range s.Stages {
-			if s.Stages[k].Budget == w.Name {
+			if s.Stages[k].Table == storeShared && s.Stages[k].Budget == w.Name {
 				w.before = &s.Stages[k].Profile
 			}
 		}

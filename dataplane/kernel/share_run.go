@@ -10,7 +10,7 @@ import (
 
 // changeBudget gives a budget other parameters while packets go through it.
 func changeBudget(maps [2]*ebpf.Map, slot uint32, to *bpf.ShaperProfile) error {
-	c, err := loadShare(bpf.ShareProgShaperChange, maps)
+	c, err := loadShare(bpf.ShareProgShaperChange, byName(maps))
 	if err != nil {
 		return err
 	}
@@ -32,8 +32,8 @@ func runChange(c *ebpf.Collection, slot uint32, to *bpf.ShaperProfile, now uint6
 	return explain(err)
 }
 
-// loadShare loads a program by which user space takes part in budgets.
-func loadShare(program string, maps [2]*ebpf.Map) (*ebpf.Collection, error) {
+// loadShare loads a program of share.c, with the maps of budgets or of leases.
+func loadShare(program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	spec, err := bpf.LoadShare()
 	if err != nil {
 		return nil, err
@@ -43,18 +43,21 @@ func loadShare(program string, maps [2]*ebpf.Map) (*ebpf.Collection, error) {
 			delete(spec.Programs, name)
 		}
 	}
-	keep := map[string]bool{bpf.ShareMapIncoming: true}
-	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
-	for i, name := range budgetMaps {
-		keep[name], options.MapReplacements[name] = true, maps[i]
-		spec.Maps[name].MaxEntries = maps[i].MaxEntries()
-	}
+	options := ebpf.CollectionOptions{MapReplacements: given}
 	for name := range spec.Maps {
-		if !keep[name] {
-			delete(spec.Maps, name)
+		switch m := given[name]; {
+		case m != nil:
+			spec.Maps[name].MaxEntries = m.MaxEntries()
+		case name != bpf.ShareMapIncoming && name != bpf.ShareMapGranted:
+			delete(spec.Maps, name) // of programs that meter packets
 		}
 	}
 	clear(spec.Variables) // the policy's, which these programs do not read
 	c, err := ebpf.NewCollectionWithOptions(spec, options)
 	return c, explain(err)
+}
+
+// byName are the maps of budgets by their names.
+func byName(maps [2]*ebpf.Map) map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{budgetMaps[0]: maps[0], budgetMaps[1]: maps[1]}
 }

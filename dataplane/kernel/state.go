@@ -139,7 +139,7 @@ func (g *image) begin(to *shared) (err error) {
 	}
 	for i := range g.stages {
 		s := &g.stages[i]
-		if s.Table == storeShared {
+		if !inStates(s.Table) {
 			continue
 		}
 		if err := to.states.Put(s.Slot, initial(g.meters[i], &s.Profile).waiting(&s.Profile)); err != nil {
@@ -147,6 +147,9 @@ func (g *image) begin(to *shared) (err error) {
 		}
 	}
 	if err := g.settleTables(&About{}, to); err != nil {
+		return err
+	}
+	if err := g.settleLeases(&About{}, to, to); err != nil {
 		return err
 	}
 	to.waiting.Close()
@@ -157,7 +160,10 @@ func (g *image) begin(to *shared) (err error) {
 // held reads what a meter holds now, and the parameters that this is of. Those of a
 // budget may not be those of the policy.
 func held(maps *shared, s *bpf.ShaperStage, now uint64) (levels, *bpf.ShaperProfile, error) {
-	if s.Table == storeShared {
+	switch s.Table {
+	case storeLeased:
+		return heldLease(maps.leases, s.Slot, now)
+	case storeShared:
 		var b bpf.ShaperBudget
 		if err := maps.budgets.Lookup(s.Slot, &b); err != nil {
 			return levels{}, nil, fmt.Errorf("budgets: %w", err)

@@ -1,0 +1,246 @@
+package kernel
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// leases are the meters of a shaper whose budgets are on servers.
+type leases struct {
+	lock   sync.Mutex // of all below: whoever gives leases does not wait for who reloads
+	states *ebpf.Map
+	of     map[string]leasedStage // by budget
+	loaded *ebpf.Collection       // what changes states; nil until it is needed
+}
+
+// leasedStage is a stage that follows a lease.
+type leasedStage struct {
+	slot    uint32
+	kind    meter.Kind
+	coupled bool
+}
+
+// follow turns to the meters of a policy, whose states are in a map. The caller has the
+// lock.
+func (l *leases) follow(states *ebpf.Map, stages []stageRecord) {
+	if l.states != states && l.loaded != nil {
+		l.loaded.Close()
+		l.loaded = nil
+	}
+	l.states, l.of = states, map[string]leasedStage{}
+	for i := range stages {
+		if s := &stages[i]; s.Table == storeLeased {
+			l.of[s.Budget] = leasedStage{s.Slot, s.Kind, s.Profile.Coupled != 0}
+		}
+	}
+}
+
+func (l *leases) close() {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if l.loaded != nil {
+		l.loaded.Close()
+	}
+	l.loaded, l.states, l.of = nil, nil, nil
+}
+
+// SetLease gives the meter of a budget on a server its limits from now on: up to now
+// it has had those before. Its times are those of CLOCK_MONOTONIC, in ns. Phases
+// begin and end by the kernel's clock, whatever becomes of this process. Before the
+// first lease nothing passes. Bursts of more than 72,057,594 tokens are cut to that if
+// the meter cannot keep them exactly. It does nothing if no class leads to such a
+// meter. It may be called on any goroutine.
+func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
+	l := &s.leases
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	stage, ok := l.of[budget]
+	if !ok {
+		return nil
+	}
+	if err := l.load(); err != nil {
+		return err
+	}
+	return l.set(stage, &lease, 0)
+}
+
+// load loads the program that gives leases.
+func (l *leases) load() (err error) {
+	if l.loaded == nil {
+		l.loaded, err = loadShare(bpf.ShareProgShaperLease, map[string]*ebpf.Map{bpf.ShaperMapLeases: l.states})
+	}
+	return err
+}
+
+// set gives a stage a lease at a time (ns), 0 for now.
+func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) error {
+	var granted bpf.ShaperLeased
+	for i, limits := range lease.Limits {
+		granted.Phases[i] = stage.phase(limits)
+	}
+	for i, until := range lease.Until {
+		granted.Until[i] = uint64(max(until, 0))
+	}
+	if err := l.loaded.Maps[bpf.ShareMapGranted].Put(uint32(0), &granted); err != nil {
+		return fmt.Errorf("lease: %w", explain(err))
+	}
+	r := testRun{}
+	r.Cb = [5]uint32{stage.slot, uint32(now), uint32(now >> 32)}
+	code, err := r.do(l.loaded.Programs[bpf.ShareProgShaperLease].FD())
+	if err == nil && code != 0 {
+		err = fmt.Errorf("there is no slot %d", stage.slot)
+	}
+	if err != nil {
+		return fmt.Errorf("lease: %w", explain(err))
+	}
+	return nil
+}
+
+// mostTokens is the largest burst that any rate in whole bit/s has in the kernel:
+// 2^59 units of 1/8,000,000,000.
+const mostTokens = 1 << 59 / 8_000_000_000
+
+// phase is the profile of limits, which lets nothing through if they are those of no
+// meter.
+func (s leasedStage) phase(l dataplane.Limits) bpf.ShaperProfile {
+	for try := 0; ; try++ {
+		p, err := l.With(s.params()).Profile()
+		if err != nil {
+			return bpf.ShaperProfile{}
+		}
+		numbers, err := p.Integers()
+		if err == nil {
+			return encodeProfile(numbers)
+		}
+		if try > 0 {
+			return bpf.ShaperProfile{}
+		}
+		for i := range l {
+			l[i].Burst = min(l[i].Burst, mostTokens)
+		}
+	}
+}
+
+// params are those of the stage's type, without numbers.
+func (s leasedStage) params() dataplane.Params {
+	switch s.kind {
+	case meter.KindSRTCM:
+		return meter.SRTCM{}
+	case meter.KindTRTCM:
+		return meter.TRTCM{}
+	case meter.KindTRTCM4115:
+		return meter.TRTCM4115{Coupling: s.coupled}
+	}
+	return meter.TokenBucket{}
+}
+
+// Asked returns the tokens that packets asked the meter of a budget on a server for, by
+// the color that they got, since the budget is in the policy. It may be called on any
+// goroutine.
+func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
+	l := &s.leases
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	stage, ok := l.of[budget]
+	if !ok {
+		return asked, nil
+	}
+	state, err := leaseIn(l.states, stage.slot)
+	if err != nil {
+		return asked, err
+	}
+	copy(asked[:], state.Asked[:])
+	return asked, nil
+}
+
+func leaseIn(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error) {
+	if err := states.LookupWithFlags(slot, &state, ebpf.LookupLock); err != nil {
+		return state, fmt.Errorf("leases: %w", explain(err))
+	}
+	return state, nil
+}
+
+// heldLease reads what a meter holds now that follows a lease.
+func heldLease(states *ebpf.Map, slot uint32, now uint64) (levels, *bpf.ShaperProfile, error) {
+	s, err := leaseIn(states, slot)
+	if err != nil {
+		return levels{}, nil, err
+	}
+	state := bpf.ShaperState{Word: s.Word, Stamp: s.Stamp}
+	phase := min(s.Phase, uint32(len(s.Phases)-1))
+	for ; phase < uint32(len(s.Until)) && now >= s.Until[phase]; phase++ {
+		from, to := &s.Phases[phase], &s.Phases[phase+1]
+		var l levels
+		if from.Buckets[0].Den > 0 && to.Buckets[0].Den > 0 {
+			l = levelsAt(&state, from, s.Until[phase]).carry(from, to)
+		}
+		state = l.at(s.Until[phase], to)
+	}
+	p := &s.Phases[phase]
+	if p.Buckets[0].Den == 0 {
+		return levels{}, nothing(), nil
+	}
+	return levelsAt(&state, p, now), p, nil
+}
+
+// nothing is the profile of a meter that lets nothing through.
+func nothing() *bpf.ShaperProfile {
+	return &bpf.ShaperProfile{Buckets: [2]bpf.ShaperBucket{{Den: 1}, {Den: 1}}}
+}
+
+// inheritLeases gives meters of budgets on servers their slots: those of the policy
+// before if it has the budget, too.
+func (g *image) inheritLeases(before *About) {
+	free := slots{used: map[uint32]bool{}}
+	old := map[string]*stageRecord{}
+	for i := range before.Stages {
+		if s := &before.Stages[i]; s.Table == storeLeased {
+			free.used[s.Slot] = true
+			old[s.Budget] = s
+		}
+	}
+	for i := range g.stages {
+		s := &g.stages[i]
+		if s.Table != storeLeased {
+			continue
+		}
+		if was := old[g.meters[i].Budget.Name]; was != nil && was.Packets == s.Packets {
+			s.Slot = was.Slot
+			continue
+		}
+		s.Slot = free.free()
+	}
+}
+
+// settleLeases writes the states of meters that have had no lease, and copies those
+// of others if their map was replaced.
+func (g *image) settleLeases(before *About, from, to *shared) error {
+	old := map[uint32]bool{}
+	for i := range before.Stages {
+		if s := &before.Stages[i]; s.Table == storeLeased {
+			old[s.Slot] = true
+		}
+	}
+	for i := range g.stages {
+		s := &g.stages[i]
+		if s.Table != storeLeased {
+			continue
+		}
+		var err error
+		if old[s.Slot] {
+			err = copySlot[bpf.ShaperLeased](from.leases, to.leases, s.Slot)
+		} else if err = to.leases.Put(s.Slot, &bpf.ShaperLeased{Phase: uint32(len(bpf.ShaperLeased{}.Until))}); err != nil {
+			err = fmt.Errorf("leases: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
