@@ -75,6 +75,9 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		if i == 0 || policies[i] != policies[0] {
 			flags.warn(s.err, policies[i], sh.Info().Interface)
 		}
+		if _, ok := sh.(*kernel.Shaper); ok && onServer(policies[i].Policy) {
+			return errNoShares
+		}
 		if confirm > 0 && sh.Info().Place.Method == byTap {
 			return errNoConfirm
 		}

@@ -100,6 +100,9 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil {
 		return err
 	}
+	if onServer(policy.Policy) {
+		return errNoShares
+	}
 	f.pin = f.pin || f.background
 	r := newRunning(f, s, notify, name, policy)
 	f.warn(r.err, policy, name)

@@ -247,6 +247,9 @@ func (r *running) again() error {
 	if err != nil {
 		return err
 	}
+	if onServer(policy.Policy) {
+		return errNoShares
+	}
 	r.flags.warn(r.err, policy, "")
 	if err := suits(policy, r.list); err != nil {
 		return err

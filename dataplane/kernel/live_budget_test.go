@@ -244,7 +244,7 @@ func (p *hosts) fill(routes []route, d time.Duration, meanwhile, settle func()) 
 }
 
 // sentBy is how many bytes of IP a device has sent.
-func (p *hosts) sentBy(dev string) int64 {
+func (p *pair) sentBy(dev string) int64 {
 	p.t.Helper()
 	var n uint64
 	p.near.Do(func() {
