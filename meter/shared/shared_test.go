@@ -359,10 +359,7 @@ func TestFlushedScripts(t *testing.T) {
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	nodes := storetest.Cluster(t, storetest.Kinds(t)[0], 0)
-	options := nodes.Options()
-	options.ContextTimeoutEnabled = true
-	client := redis.NewClusterClient(options)
-	t.Cleanup(func() { _ = client.Close() })
+	client := open(t, "redis://"+nodes.Addrs()[0]+"?addr="+strings.Join(nodes.Addrs()[1:], "&addr="))
 	s := store(t, client, Config{})
 	l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
 	log := limiter(t, s, Limit{Name: "log", Params: family[4]})
