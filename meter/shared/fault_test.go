@@ -222,9 +222,16 @@ func TestLost(t *testing.T) {
 			}
 		}
 		server.Kill()
-		if d, err := limits[FailOpen].Decide(ctx, "customer-42", 1); err != nil || d.Source != FromOpen || d.Err == nil {
-			t.Fatalf("first decision without the store: %+v, %v", d, err)
+		const first = 20 // decisions at once, none of which knows of the loss
+		var done sync.WaitGroup
+		for range first {
+			done.Go(func() {
+				if d, err := limits[FailOpen].Decide(ctx, "customer-42", 1); err != nil || d.Source != FromOpen || d.Err == nil {
+					t.Errorf("first decision without the store: %+v, %v", d, err)
+				}
+			})
 		}
+		done.Wait()
 		before := asked.n.Load()
 		allowed := map[Fail]int{}
 		const decisions = 1000
@@ -251,7 +258,7 @@ func TestLost(t *testing.T) {
 			t.Errorf("%d losses and %d ends, want 1 and 0", lost, found)
 		}
 		stats := s.Stats()
-		if stats.Lost != 1 || stats.Local != 3*decisions+1 || len(stats.Losses) != 1 || stats.Losses[0].Addr != server.Addr {
+		if stats.Lost != 1 || stats.Local != 3*decisions+first || len(stats.Losses) != 1 || stats.Losses[0].Addr != server.Addr {
 			t.Errorf("%+v", stats)
 		}
 	})
@@ -275,7 +282,10 @@ func TestFoundAgain(t *testing.T) {
 			var l losses
 			config := l.config()
 			config.Deadline = 50 * time.Millisecond // for what ends only at the deadline
-			s := store(t, open(t, "redis://"+proxy.Addr), config)
+			client := open(t, "redis://"+proxy.Addr)
+			var asked counting
+			client.AddHook(&asked)
+			s := store(t, client, config)
 			limit := limiter(t, s, Limit{Name: "limit", Params: meter.GCRA{Rate: meter.Per(1e6, time.Second), Burst: 1e6}, Fail: FailOpen})
 			from := func(want Source) func() bool {
 				return func() bool {
@@ -288,7 +298,13 @@ func TestFoundAgain(t *testing.T) {
 				storetest.Until(t, f.what+": the store decides", from(FromStore))
 				f.begin()
 				storetest.Until(t, f.what+": the store is lost", from(FromOpen))
+				// Only the monitor asks now, and it does not take the store for found.
 				lost, _ := l.counts()
+				before, stats := asked.n.Load(), s.Stats()
+				storetest.Until(t, f.what+": the monitor asks", func() bool { return asked.n.Load() >= before+3 })
+				if now := s.Stats(); now.Found != stats.Found || len(now.Losses) != 1 {
+					t.Errorf("%s: %+v", f.what, now)
+				}
 				f.end()
 				storetest.Until(t, f.what+": the store is found", from(FromStore))
 				storetest.Until(t, f.what+": so it says", func() bool {

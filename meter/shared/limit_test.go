@@ -15,7 +15,7 @@ import (
 
 // idle is a store that never connects.
 func idle(t testing.TB) *Store {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	return store(t, client, Config{})
 }
@@ -173,12 +173,13 @@ func TestNewFaults(t *testing.T) {
 func TestOpenFaults(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
-		"":                            "does not begin with redis://",
-		"http://127.0.0.1:6379":       "does not begin with redis://",
-		"127.0.0.1:6379":              "cannot be read",
-		"redis://host:port":           "cannot be read",
-		"redis://host:6379/database":  `database "database" is not a number`,
-		"redis://host:6379?unknown=1": `unknown parameter "unknown"`,
+		"":                      "does not begin with redis://",
+		"http://127.0.0.1:6379": "does not begin with redis://",
+		"127.0.0.1:6379":        "cannot be read",
+		"redis://host:port":     "cannot be read",
+		"redis://host:port?sentinel_password=" + secretWord:                "cannot be read",
+		"redis://host:6379/database":                                       `database "database" is not a number`,
+		"redis://host:6379?unknown=1":                                      `unknown parameter "unknown"`,
 		"redis://user:" + secretWord + "/x@host:6379":                      "are written as",
 		"redis://user:" + secretWord + "#x@host":                           "are written as",
 		"redis://user:" + secretWord + "%zz@host":                          "are written as",

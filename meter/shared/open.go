@@ -118,6 +118,7 @@ func Open(s Server) (redis.UniversalClient, error) {
 		return redis.NewFailoverClient(o.Failover()), nil
 	case o.IsClusterMode:
 		c := o.Cluster()
+		c.MaxRedirects = 3                         // Store's decisions follow MOVED and ASK by it; an Agent does so itself
 		c.ClusterStateReloadInterval = time.Second // only then is a failover noticed; the default is a minute
 		return redis.NewClusterClient(c), nil
 	}

@@ -3,6 +3,7 @@ package shared
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -72,6 +73,27 @@ func TestRescue(t *testing.T) {
 				t.Errorf("%s: %T: %+v, want %v", c.what, c.limiters[i].limit.Params, d, c.want)
 			}
 		}
+	}
+}
+
+// TestRescueKeys has more keys than there are local meters: the others share one in each shard,
+// instead of a new burst each.
+func TestRescueKeys(t *testing.T) {
+	t.Parallel()
+	s := idle(t)
+	l := limiter(t, s, Limit{Name: "limit", Params: meter.GCRA{Rate: meter.Every(time.Hour), Burst: 1}, Fail: FailRescue, Share: 1})
+	requests := make([]Request, rescueKeys+rescueKeys/4)
+	for i := range requests {
+		requests[i] = Request{Limiter: l, Budget: strconv.Itoa(i), N: 1}
+	}
+	decisions, err := s.Each(ctx, requests)
+	must(t, err)
+	allowed := 0
+	for _, d := range decisions {
+		allowed += int(d.Taken)
+	}
+	if allowed < rescueKeys/2 || allowed > rescueKeys+rescueShards {
+		t.Errorf("%d of %d keys have a burst, want %d at most", allowed, len(requests), rescueKeys+rescueShards)
 	}
 }
 
