@@ -13,28 +13,18 @@ local function server()
 	return string.match(info, 'master_replid:(%w+)') or '', replicas
 end
 
--- clock is Store.clock. It says, too, whether the clock went back, which changes all hosts.
-local function clock(s, now, key)
-	local back = false
-	if now > s[TIME] + 2 * s[EVERY] then
+-- clock is Store.clock.
+local function clock(s, server)
+	local now = server + s[SHIFT]
+	if now < s[TIME] then
+		s[SHIFT] = s[SHIFT] + s[TIME] - now
+		now = s[TIME]
 		s[LEARNS] = now + s[LEASE]
-	elseif now < s[TIME] - s[EVERY] then
-		back = true
+	elseif now > s[TIME] + 2 * s[EVERY] then
 		s[LEARNS] = now + s[LEASE]
-		s[TICK] = now - s[EVERY]
-		local all = redis.call('HGETALL', key)
-		for i = 1, #all, 2 do
-			if string.sub(all[i], 1, 1) == '@' then
-				local m = cmsgpack.unpack(all[i + 1])
-				m[SEEN], m[CALLED] = min(m[SEEN], now), min(m[CALLED], s[TICK])
-				redis.call('HSET', key, all[i], cmsgpack.pack(m))
-			end
-		end
-	else
-		now = max(now, s[TIME])
 	end
 	s[TIME] = now
-	return now, back
+	return now
 end
 
 -- paid is Store.paid.
@@ -181,17 +171,13 @@ local function serve(key, at, now)
 		for i = 1, 4 do
 			s[TOTAL + i] = arg(9 + i)
 		end
-		for i = SUM + 1, SAVED + 4 do
+		for i = SUM + 1, SHIFT do
 			s[i] = 0
 		end
 		s[SMALLEST] = ''
 		s[SERVER] = server()
 	end
-	local back
-	now, back = clock(s, now, key)
-	if m and back then
-		m = cmsgpack.unpack(redis.call('HGET', key, name))
-	end
+	now = clock(s, now)
 	if interval ~= s[EVERY] or deadline ~= s[WITHIN] then
 		if s[PRESENT] > 1 or s[PRESENT] == 1 and (not m or s[TICK] - m[SEEN] >= 3 * s[EVERY]) then
 			return keep(s, {INTERVAL})

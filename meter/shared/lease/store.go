@@ -5,7 +5,8 @@ package lease
 // one that has lost its state.
 type Store struct {
 	epoch              int64 // when it began
-	time               int64 // of the last call; it never goes back but by a jump
+	time               int64 // of the last call; it never goes back
+	shift              int64 // of time, beyond the server's clock
 	learns             int64 // until then nothing is granted that a host does not hold
 	tick               int64 // when all hosts were last looked at; what follows is of that time
 	interval, deadline int64
@@ -133,21 +134,19 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	}
 }
 
-// clock is the time of a call. Hosts call all the time, so a long time without a call
-// is a jump of the clock, or nobody could call: neither says anything about hosts that
-// did not.
-func (s *Store) clock(now int64) int64 {
+// clock is the time of a call. It never goes back: if the server's clock does, time
+// goes on from the last call. Hosts call all the time, so a long time without a call is
+// a jump of the clock, or nobody could call: neither says anything about hosts that did
+// not.
+func (s *Store) clock(server int64) int64 {
+	now := server + s.shift
 	switch {
+	case now < s.time:
+		s.shift += s.time - now
+		now = s.time
+		s.learns = now + s.lease()
 	case now > s.time+2*s.interval:
 		s.learns = now + s.lease()
-	case now < s.time-s.interval:
-		s.learns = now + s.lease()
-		s.tick = now - s.interval
-		for _, m := range s.hosts {
-			m.seen, m.called = min(m.seen, now), min(m.called, s.tick)
-		}
-	default:
-		now = max(now, s.time)
 	}
 	s.time = now
 	return now

@@ -1,0 +1,67 @@
+package lease_test
+
+import (
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease/world"
+)
+
+const (
+	gbit   = 1_000_000_000
+	ms     = 1_000_000
+	second = 1000 * ms
+)
+
+// settled is a world of hosts that all want the whole budget, after two seconds.
+func settled(hosts int, rescue int64, changes ...func(*world.Config)) *world.World {
+	c := world.Config{
+		Hosts: hosts, Delay: ms, Drift: 1e-4, Start: 100 * ms,
+		Terms: lease.Terms{
+			Size: lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}, Weight: 1, Floor: 3028,
+			Rescue: rescue, Hosts: 16, Interval: 100 * ms, Deadline: 50 * ms,
+		},
+	}
+	for _, change := range changes {
+		change(&c)
+	}
+	w := world.New(c)
+	offer(w, w.Hosts, gbit)
+	w.Run(2 * second)
+	return w
+}
+
+func offer(w *world.World, hosts []*world.Host, rate int64) {
+	for _, h := range hosts {
+		w.Offer(h, rate)
+	}
+}
+
+// wait runs a world on.
+func wait(w *world.World, time int64) { w.Run(w.Now + time) }
+
+// within checks that hosts let through no more than their bound.
+func within(t *testing.T, w *world.World) {
+	t.Helper()
+	if w.Stats.Excess[0] > w.Stats.Bound[0] {
+		t.Errorf("%.0f tokens beyond the budget, the bound is %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
+	}
+}
+
+// TestClockBack has a host vanish when the server's clock is an hour behind.
+func TestClockBack(t *testing.T) {
+	t.Parallel()
+	w := settled(10, 500_000)
+	w.Offer(w.Hosts[0], 0)
+	wait(w, second)
+	w.Jump(-3600 * second)
+	wait(w, second)
+	w.Hosts[0].Cut[1] = true
+	wait(w, 3*second)
+	if w.Stats.Excess != [2]float64{} {
+		t.Errorf("excess %v", w.Stats.Excess)
+	}
+	if sum := w.Sum().Rate[0]; sum < gbit*98/100 {
+		t.Errorf("the hosts have %d together", sum)
+	}
+}
