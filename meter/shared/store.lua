@@ -189,14 +189,14 @@ local function serve(key, at, now)
 		if s[COUNT] >= MAX_HOSTS then
 			return keep(s, {TOO_MANY})
 		end
-		m = {instance, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+		m = {instance, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 		s[COUNT] = s[COUNT] + 1
 	elseif m[INSTANCE] ~= instance then
 		if now - m[CALLED] < s[LEASE] then
 			return keep(s, {NAME_USED})
 		end
 		subtract(s, m)
-		m = {instance, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+		m = {instance, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	elseif sequence <= m[SEQUENCE] then
 		return keep(s, {STALE})
 	else
@@ -208,7 +208,10 @@ local function serve(key, at, now)
 		return keep(s, {0, now, s[EPOCH]})
 	end
 	local before1, before2 = m[DEMAND + 1], m[DEMAND + 2]
-	m[SEQUENCE], m[CALLED], m[SEEN] = sequence, now, min(max(m[SEEN], seen), now)
+	m[SEQUENCE], m[CALLED] = sequence, now
+	if seen <= now then
+		m[SEEN] = max(m[SEEN], seen)
+	end
 	m[WEIGHT], m[FLOOR], m[PART] = arg(7), arg(8), arg(9)
 	for i = 1, 14 do -- size, holds, rescue, demand
 		m[SIZE + i] = arg(9 + i)

@@ -87,14 +87,14 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		if len(s.hosts) >= MaxHosts {
 			return Reply{Refused: TooMany}
 		}
-		m = &member{name: r.Host, instance: r.Instance, seen: now}
+		m = &member{name: r.Host, instance: r.Instance}
 		s.hosts[r.Host] = m
 	case m.instance != r.Instance:
 		if now-m.called < s.lease() {
 			return Reply{Refused: NameUsed}
 		}
 		s.sum = s.sum.Minus(s.held(m))
-		*m = member{name: r.Host, instance: r.Instance, seen: now}
+		*m = member{name: r.Host, instance: r.Instance}
 	case r.Sequence <= m.sequence:
 		return Reply{Refused: Stale}
 	default:
@@ -105,7 +105,10 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		return Reply{Time: now, Epoch: s.epoch}
 	}
 	before := m.demand
-	m.sequence, m.called, m.seen = r.Sequence, now, min(max(m.seen, r.Seen), now)
+	m.sequence, m.called = r.Sequence, now
+	if r.Seen <= now { // or it was a reply of another store, or before this one lost its data
+		m.seen = max(m.seen, r.Seen)
+	}
 	m.weight, m.floor, m.part = r.Terms.Weight, r.Terms.Floor, r.Terms.Rescue
 	m.size, m.holds, m.rescue, m.demand = r.Terms.Size, r.Holds, r.Rescue, r.Demand
 	deaf := now-m.seen >= s.lateness()
