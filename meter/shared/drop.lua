@@ -13,7 +13,7 @@ local ago = max(time[1] * 1000000 + time[2] + s[SHIFT], s[TIME]) - m[CALLED]
 if ago < s[LEASE] then
 	return {ago, s[LEASE], 0}
 end
-subtract(s, m)
+forget(s, m)
 s[COUNT] = s[COUNT] - 1
 redis.call('HDEL', KEYS[1], name)
 redis.call('HSET', KEYS[1], '=', cmsgpack.pack(s))

@@ -171,7 +171,7 @@ local function serve(key, at, now)
 		for i = 1, 4 do
 			s[TOTAL + i] = arg(9 + i)
 		end
-		for i = SUM + 1, SHIFT do
+		for i = SUM + 1, RESCUES + 4 do
 			s[i] = 0
 		end
 		s[SMALLEST] = ''
@@ -195,12 +195,12 @@ local function serve(key, at, now)
 		if now - m[CALLED] < s[LEASE] then
 			return keep(s, {NAME_USED})
 		end
-		subtract(s, m)
+		forget(s, m)
 		m = {instance, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	elseif sequence <= m[SEQUENCE] then
 		return keep(s, {STALE})
 	else
-		subtract(s, m)
+		forget(s, m)
 	end
 	if ARGV[at + 24] == '1' then
 		s[COUNT] = s[COUNT] - 1
@@ -249,11 +249,16 @@ local function serve(key, at, now)
 	local rescue = {}
 	for i = 1, 4 do
 		rescue[i] = floor(m[WEIGHT] * s[SAVED + i])
+		if learning then
+			rescue[i] = min(rescue[i], m[RESCUE + i])
+		end
+		rescue[i] = min(rescue[i], max(s[TOTAL + i] - s[RESCUES + i], 0))
 		s[SUM + i] = s[SUM + i] - m[HOLDS + i]
 		m[HOLDS + i], m[RESCUE + i] = max(m[HOLDS + i], want[i]), max(m[RESCUE + i], rescue[i])
 		if deaf then
 			m[HOLDS + i] = max(m[HOLDS + i], m[RESCUE + i])
 		end
+		s[RESCUES + i] = s[RESCUES + i] + m[RESCUE + i]
 	end
 	add(s, m)
 	redis.call('HSET', key, '=', cmsgpack.pack(s), name, cmsgpack.pack(m)) -- first: later writes are not refused if memory is full

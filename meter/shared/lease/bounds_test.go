@@ -65,3 +65,19 @@ func TestClockBack(t *testing.T) {
 		t.Errorf("the hosts have %d together", sum)
 	}
 }
+
+// TestBoundGoneAfterLost has a store lose its data and then vanish: no host has got a
+// larger rescue share because the store did not know the others.
+func TestBoundGoneAfterLost(t *testing.T) {
+	t.Parallel()
+	for after := range int64(20) {
+		w := settled(8, 500_000)
+		w.Flush()
+		wait(w, after*25*ms)
+		w.Down = true
+		wait(w, 3*second)
+		if sum := w.Sum().Rate[0]; sum > gbit/2 {
+			t.Errorf("%d ms after it lost its data: the hosts have %d together", after*25, sum)
+		}
+	}
+}

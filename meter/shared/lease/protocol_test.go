@@ -37,3 +37,24 @@ func TestOtherServer(t *testing.T) {
 		}
 	}
 }
+
+// TestRescueShares has hosts join and lose the store one after the other: each is told a
+// rescue share for fewer hosts than there are in the end.
+func TestRescueShares(t *testing.T) {
+	t.Parallel()
+	w := settled(0, 500_000)
+	for range 20 {
+		h := w.Join("")
+		w.Boot(h)
+		w.Offer(h, gbit)
+		wait(w, second)
+		h.Cut = [2]bool{true, true}
+	}
+	wait(w, 2*second)
+	if sum := w.Sum().Rate[0]; sum > gbit || sum < gbit*9/10 {
+		t.Errorf("the hosts have %d together", sum)
+	}
+	if w.Stats.Excess != [2]float64{} {
+		t.Errorf("excess %v", w.Stats.Excess)
+	}
+}

@@ -14,6 +14,7 @@ type Store struct {
 	set                *Amounts   // the size, by an operator
 	smallest           string     // host with the smallest size, "" if all agree
 	sum                Amounts    // of what all hosts can hold at most; kept up to date
+	rescues            Amounts    // sum of the rescue shares to which hosts may rise; kept up to date
 	level              [2]float64 // rate by weight of hosts whose demand is larger
 	spare              [2]float64 // rate by weight beside it
 	floor              [2]float64 // burst of a host without a rate
@@ -93,12 +94,12 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		if now-m.called < s.lease() {
 			return Reply{Refused: NameUsed}
 		}
-		s.sum = s.sum.Minus(s.held(m))
+		s.forget(m)
 		*m = member{name: r.Host, instance: r.Instance}
 	case r.Sequence <= m.sequence:
 		return Reply{Refused: Stale}
 	default:
-		s.sum = s.sum.Minus(s.held(m))
+		s.forget(m)
 	}
 	if r.Leave {
 		delete(s.hosts, r.Host)
@@ -123,17 +124,19 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		s.look(now, server)
 		before = m.demand
 	}
-	share := s.grant(m, r.Holds, before, now < s.learns)
-	rescue := s.rescueOf(m)
+	learning := now < s.learns
+	share := s.grant(m, r.Holds, before, learning)
+	rescue := s.rescueOf(m, r.Rescue, learning)
 	s.sum = s.sum.Minus(m.holds)
 	m.holds, m.rescue = m.holds.Max(share), m.rescue.Max(rescue)
 	if deaf {
 		m.holds = m.holds.Max(m.rescue)
 	}
 	s.sum = s.sum.Plus(m.holds)
+	s.rescues = s.rescues.Plus(m.rescue)
 	return Reply{
 		Time: now, Epoch: s.epoch, Share: share, Rescue: rescue, Spare: s.spareOf(m), Size: s.size,
-		Hosts: int64(len(s.hosts)), Late: s.late, Learning: now < s.learns, Replicas: s.replicas, Smallest: s.smallest,
+		Hosts: int64(len(s.hosts)), Late: s.late, Learning: learning, Replicas: s.replicas, Smallest: s.smallest,
 	}
 }
 
@@ -277,12 +280,23 @@ func (s *Store) spareOf(m *member) (spare [2]int64) {
 	return spare
 }
 
-func (s *Store) rescueOf(m *member) (a Amounts) {
+// rescueOf is the rescue share of a host that has one already. All rescue shares
+// together stay within the budget: hosts that are late keep what they were given when
+// there were fewer hosts. A store that learns does not know all hosts yet.
+func (s *Store) rescueOf(m *member, has Amounts, learning bool) (a Amounts) {
 	for i := range 2 {
 		a.Rate[i] = int64(float64(m.weight) * s.rescue.rate[i])
 		a.Burst[i] = int64(float64(m.weight) * s.rescue.burst[i])
 	}
-	return a
+	if learning {
+		a = a.Min(has)
+	}
+	return a.Min(s.size.Minus(s.rescues).Max(Amounts{}))
+}
+
+// forget takes what a host holds from the sums.
+func (s *Store) forget(m *member) {
+	s.sum, s.rescues = s.sum.Minus(s.held(m)), s.rescues.Minus(m.rescue)
 }
 
 // grant is the share of a host that holds at most so much. before is the demand by
