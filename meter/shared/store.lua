@@ -59,6 +59,33 @@ local function fill(s, present, i, rate, weight)
 	return 0
 end
 
+local function fair_rate(s, m, i, demand1, demand2)
+	local demand = i == 1 and demand1 or demand2
+	return min(min(demand, floor(m[WEIGHT] * s[LEVEL + i])) + floor(m[WEIGHT] * s[SPARE + i]), s[TOTAL + i])
+end
+
+-- fair is Store.fair for number i of the four. demand1 and demand2 are rates.
+local function fair(s, m, i, demand1, demand2)
+	if i > 2 then
+		local rate = fair_rate(s, m, paid(s, i - 2), demand1, demand2)
+		return min(floor(s[LEAST + i - 2] + s[BURST + i - 2] * rate), s[TOTAL + i])
+	end
+	return fair_rate(s, m, i, demand1, demand2)
+end
+
+-- curbs is Store.curbs.
+local function curbs(s, present, free)
+	for i = 1, 4 do
+		local keeps, beyond = 0, 0
+		for _, m in ipairs(present) do
+			local keep = min(m[HOLDS + i], m[RESCUE + i])
+			keeps = keeps + keep
+			beyond = beyond + max(fair(s, m, i, m[DEMAND + 1], m[DEMAND + 2]) - keep, 0)
+		end
+		s[CURB + i] = min(max(free[i] - keeps, 0) / max(beyond, 1), 1)
+	end
+end
+
 -- look is Store.look. mine is the host that calls, which is not in the hash yet.
 local function look(s, now, key, name, mine, set)
 	local id, replicas = server()
@@ -133,23 +160,15 @@ local function look(s, now, key, name, mine, set)
 		s[LEAST + i] = min(least, floor(free[i + 2] / (4 * max(#present, 1))))
 		s[BURST + i] = (free[i + 2] - #present * s[LEAST + i]) / max(free[paid(s, i)], 1)
 	end
+	local over = false
 	for i = 1, 4 do
 		s[SAVED + i] = s[TOTAL + i] * part / MILLION / max(weights, 1)
+		s[CURB + i] = 1
+		over = over or s[SUM + i] > s[TOTAL + i]
 	end
-end
-
-local function fair_rate(s, m, i, demand1, demand2)
-	local demand = i == 1 and demand1 or demand2
-	return min(min(demand, floor(m[WEIGHT] * s[LEVEL + i])) + floor(m[WEIGHT] * s[SPARE + i]), s[TOTAL + i])
-end
-
--- fair is Store.fair for number i of the four. demand1 and demand2 are rates.
-local function fair(s, m, i, demand1, demand2)
-	if i > 2 then
-		local rate = fair_rate(s, m, paid(s, i - 2), demand1, demand2)
-		return min(floor(s[LEAST + i - 2] + s[BURST + i - 2] * rate), s[TOTAL + i])
+	if over then
+		curbs(s, present, free)
 	end
-	return fair_rate(s, m, i, demand1, demand2)
 end
 
 local function serve(key, at, now)
@@ -171,7 +190,7 @@ local function serve(key, at, now)
 		for i = 1, 4 do
 			s[TOTAL + i] = arg(9 + i)
 		end
-		for i = SUM + 1, RESCUES + 4 do
+		for i = SUM + 1, CURB + 4 do
 			s[i] = 0
 		end
 		s[SMALLEST] = ''
@@ -239,7 +258,11 @@ local function serve(key, at, now)
 		local free = s[TOTAL + i] - s[SUM + i]
 		want[i] = fair(s, m, i, m[DEMAND + 1], m[DEMAND + 2])
 		if free < 0 then
-			want[i] = min(want[i], fair(s, m, i, before1, before2), holds[i])
+			local must, keep = fair(s, m, i, before1, before2), min(holds[i], m[RESCUE + i])
+			if must > keep then
+				must = keep + floor(s[CURB + i] * (must - keep))
+			end
+			want[i] = min(want[i], must, holds[i])
 		elseif learning then
 			want[i] = min(want[i], holds[i])
 		else

@@ -20,6 +20,7 @@ type Store struct {
 	floor              [2]float64 // burst of a host without a rate
 	burst              [2]float64 // burst by rate beside it
 	rescue             amounts    // by weight
+	curb               amounts    // of what hosts want beyond what they keep in any case
 	present, late      int64      // hosts
 	server             string     // its replication ID
 	replicas           int64
@@ -209,6 +210,32 @@ func (s *Store) look(now int64, server Server) {
 		s.rescue.rate[i] = float64(s.size.Rate[i]) * float64(part) / million / float64(max(weights, 1))
 		s.rescue.burst[i] = float64(s.size.Burst[i]) * float64(part) / million / float64(max(weights, 1))
 	}
+	s.curb = amounts{[2]float64{1, 1}, [2]float64{1, 1}}
+	if over := s.sum.Minus(s.size).Max(Amounts{}); over != (Amounts{}) {
+		s.curbs(free)
+	}
+}
+
+// curbs finds how much hosts may have while more is handed out than there is. A host
+// whose lease ends without a word keeps the smaller of its share and its rescue share
+// until it rises to that: nobody may count on its giving back more.
+func (s *Store) curbs(free Amounts) {
+	var keep, beyond Amounts
+	for _, m := range s.hosts {
+		if s.tick-m.seen < s.lateness() {
+			k := m.holds.Min(m.rescue)
+			keep = keep.Plus(k)
+			beyond = beyond.Plus(s.fair(m, m.demand).Minus(k).Max(Amounts{}))
+		}
+	}
+	part := func(free, beyond int64) float64 {
+		return min(float64(max(free, 0))/float64(max(beyond, 1)), 1)
+	}
+	free = free.Minus(keep)
+	for i := range 2 {
+		s.curb.rate[i] = part(free.Rate[i], beyond.Rate[i])
+		s.curb.burst[i] = part(free.Burst[i], beyond.Burst[i])
+	}
 }
 
 // less orders hosts by the size that they gave.
@@ -306,9 +333,12 @@ func (s *Store) grant(m *member, holds Amounts, before [2]int64, learning bool) 
 	free := s.size.Minus(s.sum)
 	want := s.fair(m, m.demand)
 	must := s.fair(m, before)
-	limit := func(want, must, holds, counted, free int64) int64 {
+	limit := func(want, must, holds, rescue, counted, free int64, curb float64) int64 {
 		switch {
 		case free < 0:
+			if keep := min(holds, rescue); must > keep {
+				must = keep + int64(curb*float64(must-keep))
+			}
 			return min(want, must, holds)
 		case learning:
 			return min(want, holds)
@@ -316,8 +346,8 @@ func (s *Store) grant(m *member, holds Amounts, before [2]int64, learning bool) 
 		return min(want, counted+free)
 	}
 	for i := range 2 {
-		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.holds.Rate[i], free.Rate[i])
-		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.holds.Burst[i], free.Burst[i])
+		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.rescue.Rate[i], m.holds.Rate[i], free.Rate[i], s.curb.rate[i])
+		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.rescue.Burst[i], m.holds.Burst[i], free.Burst[i], s.curb.burst[i])
 	}
 	return want
 }
