@@ -226,7 +226,7 @@ local function serve(key, at, now)
 		redis.call('HDEL', key, name)
 		return keep(s, {0, now, s[EPOCH]})
 	end
-	local before1, before2 = m[DEMAND + 1], m[DEMAND + 2]
+	local before1, before2, first = m[DEMAND + 1], m[DEMAND + 2], m[SEQUENCE] == 0
 	m[SEQUENCE], m[CALLED] = sequence, now
 	if seen <= now then
 		m[SEEN] = max(m[SEEN], seen)
@@ -263,7 +263,7 @@ local function serve(key, at, now)
 				must = keep + floor(s[CURB + i] * (must - keep))
 			end
 			want[i] = min(want[i], must, holds[i])
-		elseif learning then
+		elseif learning or deaf and not first then
 			want[i] = min(want[i], holds[i])
 		else
 			want[i] = min(want[i], m[HOLDS + i] + free)

@@ -81,3 +81,31 @@ func TestBoundGoneAfterLost(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundKept has the sum stand at the budget, and never above, when part of the hosts
+// are at their rescue shares.
+func TestBoundKept(t *testing.T) {
+	t.Parallel()
+	w := settled(10, 500_000)
+	for _, h := range w.Hosts[:4] {
+		h.Cut = [2]bool{true, true}
+	}
+	wait(w, second/2)
+	for _, h := range w.Hosts[4:6] {
+		h.Cut[1] = true
+	}
+	w.Crash(w.Hosts[6])
+	wait(w, 3*second)
+	for _, h := range w.Hosts[:6] {
+		if got := h.Allowed().Rate[0]; got != gbit/20 {
+			t.Errorf("%s has %d at its rescue share", h.Name, got)
+		}
+	}
+	least := int64(gbit - gbit/20) // the crashed host's rescue share is reserved
+	if sum := w.Sum().Rate[0]; sum > least || sum < least*99/100 {
+		t.Errorf("the hosts have %d together", sum)
+	}
+	if w.Stats.Excess != [2]float64{} {
+		t.Errorf("excess %v", w.Stats.Excess)
+	}
+}

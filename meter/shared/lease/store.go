@@ -106,7 +106,7 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		delete(s.hosts, r.Host)
 		return Reply{Time: now, Epoch: s.epoch}
 	}
-	before := m.demand
+	before, first := m.demand, m.sequence == 0
 	m.sequence, m.called = r.Sequence, now
 	if r.Seen <= now { // or it was a reply of another store, or before this one lost its data
 		m.seen = max(m.seen, r.Seen)
@@ -126,7 +126,7 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		before = m.demand
 	}
 	learning := now < s.learns
-	share := s.grant(m, r.Holds, before, learning)
+	share := s.grant(m, r.Holds, before, learning || deaf && !first)
 	rescue := s.rescueOf(m, r.Rescue, learning)
 	s.sum = s.sum.Minus(m.holds)
 	m.holds, m.rescue = m.holds.Max(share), m.rescue.Max(rescue)
@@ -329,7 +329,7 @@ func (s *Store) forget(m *member) {
 // grant is the share of a host that holds at most so much. before is the demand by
 // which the level was found. Of what is handed out beyond the budget, because a late
 // host may rise to its rescue share, every host gives its part back.
-func (s *Store) grant(m *member, holds Amounts, before [2]int64, learning bool) Amounts {
+func (s *Store) grant(m *member, holds Amounts, before [2]int64, still bool) Amounts {
 	free := s.size.Minus(s.sum)
 	want := s.fair(m, m.demand)
 	must := s.fair(m, before)
@@ -340,7 +340,7 @@ func (s *Store) grant(m *member, holds Amounts, before [2]int64, learning bool) 
 				must = keep + int64(curb*float64(must-keep))
 			}
 			return min(want, must, holds)
-		case learning:
+		case still:
 			return min(want, holds)
 		}
 		return min(want, counted+free)
