@@ -198,10 +198,10 @@ local function serve(key, at, now)
 	end
 	now = clock(s, now)
 	if interval ~= s[EVERY] or deadline ~= s[WITHIN] then
-		if s[PRESENT] > 1 or s[PRESENT] == 1 and (not m or s[TICK] - m[SEEN] >= 3 * s[EVERY]) then
+		if now - s[TICK] < s[LEASE] then
 			return keep(s, {INTERVAL})
 		end
-		s[EVERY], s[WITHIN], s[LEASE] = interval, deadline, lease
+		s[EVERY], s[WITHIN], s[LEASE], s[LEARNS] = interval, deadline, lease, now + lease
 		s[TICK] = min(s[TICK], now - interval)
 	end
 	if not m then

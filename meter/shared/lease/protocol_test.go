@@ -175,3 +175,41 @@ func TestDeadline(t *testing.T) {
 		}
 	}
 }
+
+// TestInterval has a budget's interval change when no host with another has called for a
+// lease.
+func TestInterval(t *testing.T) {
+	t.Parallel()
+	var s lease.Store
+	server := lease.Server{ID: "a"}
+	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
+	old := lease.NewHost("old", 1, lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Interval: 100 * ms, Deadline: 50 * ms})
+	other := lease.NewHost("other", 2, lease.Terms{Size: size, Weight: 1, Interval: 200 * ms, Deadline: 50 * ms})
+	call := func(h *lease.Host, now int64) lease.Reply {
+		r := h.Request(now, lease.Counts{})
+		return s.Call(now/1000, server, &r)
+	}
+	now := int64(100 * second)
+	for range 10 {
+		now += 100 * ms
+		if r := call(old, now); r.Refused != lease.Granted {
+			t.Fatalf("%v", r.Refused)
+		}
+		if r := call(other, now+ms); r.Refused != lease.Interval {
+			t.Fatalf("%v", r.Refused)
+		}
+	}
+	for after := int64(25 * ms); after < second; after += 25 * ms {
+		want := lease.Interval
+		if after >= 425*ms {
+			want = lease.Granted
+		}
+		r := call(other, now+after)
+		if r.Refused != want {
+			t.Fatalf("after %d ms: %v", after/ms, r.Refused)
+		}
+		if r.Share.Rate[0] > 0 {
+			t.Fatalf("after %d ms: the old host may be at its rescue share, and the other gets %v", after/ms, r.Share)
+		}
+	}
+}

@@ -78,10 +78,11 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	now = s.clock(now)
 	m := s.hosts[r.Host]
 	if interval != s.interval || deadline != s.deadline {
-		if s.present > 1 || s.present == 1 && (m == nil || s.tick-m.seen >= s.lateness()) {
+		if now-s.tick < s.lease() {
 			return Reply{Refused: Interval}
 		}
 		s.interval, s.deadline = interval, deadline
+		s.learns = now + s.lease()
 		s.tick = min(s.tick, now-interval)
 	}
 	switch {
