@@ -213,3 +213,28 @@ func TestInterval(t *testing.T) {
 		}
 	}
 }
+
+// TestIncrease has a host not use what no replica has.
+func TestIncrease(t *testing.T) {
+	t.Parallel()
+	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
+	half := size.Part(1, 2)
+	h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 10, Interval: 100 * ms, Deadline: 50 * ms})
+	for i, tt := range []struct {
+		reply         lease.Reply
+		increase      bool
+		share, rescue lease.Amounts
+	}{
+		{lease.Reply{Time: 1, Share: half, Rescue: half}, false, lease.Amounts{}, size.Part(1, 100)},
+		{lease.Reply{Time: 2, Share: half, Rescue: half}, true, half, half},
+		{lease.Reply{Time: 3, Share: size, Rescue: size}, false, lease.Amounts{Burst: half.Burst}, half},
+		{lease.Reply{Time: 4, Share: size.Part(1, 4), Rescue: size.Part(1, 4)}, false, lease.Amounts{Burst: size.Part(1, 4).Burst}, size.Part(1, 4)},
+	} {
+		now := int64(i) * 100 * ms
+		h.Request(now, lease.Counts{})
+		h.Reply(now+ms, tt.reply, tt.increase)
+		if p := h.Plan(); p.At(now+2*ms) != tt.share || p.Phase[2] != tt.rescue {
+			t.Errorf("reply %d: share %v and rescue share %v, want %v and %v", i, p.At(now+2*ms), p.Phase[2], tt.share, tt.rescue)
+		}
+	}
+}
