@@ -12,6 +12,7 @@ const (
 	Lost                 // all its data
 	Ahead                // its clock jumped ahead
 	Back                 // its clock jumped back
+	Split                // two servers answer, each some of the hosts
 )
 
 // Bound is the most that all hosts of a budget let through.
@@ -33,6 +34,8 @@ func (t *Terms) Bound(c Case, by int64) Bound {
 	switch rescue := t.Size.Part(t.Rescue, million); c {
 	case Gone:
 		b.Sum = rescue
+	case Split:
+		b.Sum = t.Size.Plus(t.Size)
 	case Behind:
 		b.Once = during(t.Size, t.Lease())
 	case Ahead:

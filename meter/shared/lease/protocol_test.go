@@ -22,24 +22,6 @@ func TestRoomForSilent(t *testing.T) {
 	}
 }
 
-// TestOtherServer has a store replaced by an empty one with a clock of its own, while a
-// host hears nothing: what it heard before means nothing to the new one.
-func TestOtherServer(t *testing.T) {
-	t.Parallel()
-	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
-	h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
-	h.Request(0, lease.Counts{})
-	h.Reply(ms, lease.Reply{Time: 2_000_000_000, Share: size.Part(1, 10), Rescue: size.Part(1, 2)}, true)
-	var s lease.Store
-	for i := range int64(3) {
-		r := h.Request((i+1)*100*ms, lease.Counts{})
-		s.Call(1_000_000_000+i*100_000, lease.Server{ID: "b"}, &r)
-		if held := s.Sums(); held.Rate[0] != gbit/2 {
-			t.Errorf("call %d: the store counts %d, the host may rise to %d", i, held.Rate[0], gbit/2)
-		}
-	}
-}
-
 // TestRescueShares has hosts join and lose the store one after the other: each is told a
 // rescue share for fewer hosts than there are in the end.
 func TestRescueShares(t *testing.T) {
@@ -159,19 +141,20 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// TestDeadline has a reply that comes later than the deadline change nothing.
-func TestDeadline(t *testing.T) {
+// TestOtherServer has a store replaced by an empty one with a clock of its own, while a
+// host hears nothing: what it heard before means nothing to the new one.
+func TestOtherServer(t *testing.T) {
 	t.Parallel()
 	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
-	for _, tt := range []struct {
-		after int64
-		rate  int64
-	}{{50 * ms, gbit}, {50*ms + 1, gbit / 20}} {
-		h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
-		h.Request(0, lease.Counts{})
-		h.Reply(tt.after, lease.Reply{Time: 1, Share: size, Rescue: size}, true)
-		if got := h.Plan(); got.At(60 * ms).Rate[0] != tt.rate {
-			t.Errorf("after %d ns: %v", tt.after, got)
+	h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
+	h.Request(0, lease.Counts{})
+	h.Reply(ms, lease.Reply{Time: 2_000_000_000, Share: size.Part(1, 10), Rescue: size.Part(1, 2)}, true)
+	var s lease.Store
+	for i := range int64(3) {
+		r := h.Request((i+1)*100*ms, lease.Counts{})
+		s.Call(1_000_000_000+i*100_000, lease.Server{ID: "b"}, &r)
+		if held, _ := s.Sums(); held.Rate[0] != gbit/2 {
+			t.Errorf("call %d: the store counts %d, the host may rise to %d", i, held.Rate[0], gbit/2)
 		}
 	}
 }
@@ -235,6 +218,23 @@ func TestIncrease(t *testing.T) {
 		h.Reply(now+ms, tt.reply, tt.increase)
 		if p := h.Plan(); p.At(now+2*ms) != tt.share || p.Phase[2] != tt.rescue {
 			t.Errorf("reply %d: share %v and rescue share %v, want %v and %v", i, p.At(now+2*ms), p.Phase[2], tt.share, tt.rescue)
+		}
+	}
+}
+
+// TestDeadline has a reply that comes later than the deadline change nothing.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
+	for _, tt := range []struct {
+		after int64
+		rate  int64
+	}{{50 * ms, gbit}, {50*ms + 1, gbit / 20}} {
+		h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
+		h.Request(0, lease.Counts{})
+		h.Reply(tt.after, lease.Reply{Time: 1, Share: size, Rescue: size}, true)
+		if got := h.Plan(); got.At(60 * ms).Rate[0] != tt.rate {
+			t.Errorf("after %d ns: %v", tt.after, got)
 		}
 	}
 }

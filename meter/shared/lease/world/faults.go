@@ -41,6 +41,7 @@ func (w *World) Resume() {
 // Failover has the replica take over, with all data or with what it had when it
 // stalled.
 func (w *World) Failover() {
+	w.former.Store, w.former.Server = w.Store.Clone(), w.server
 	if id, err := strconv.Atoi(w.server.ID); err == nil {
 		w.server.ID = strconv.Itoa(id + 1)
 	}
@@ -53,6 +54,25 @@ func (w *World) Failover() {
 		w.lose(w.copied)
 	}
 	w.Resume()
+}
+
+// former is a server that was replaced, and does not know it.
+type former struct {
+	lease.Store
+	lease.Server
+	hosts int // that call it, or did until their leases end
+}
+
+// Stray has a host call the server that was replaced at the last failover, which answers
+// all the same, or no longer.
+func (w *World) Stray(h *Host, strays bool) {
+	switch {
+	case strays && !h.strays:
+		w.former.hosts++
+	case h.strays && !strays:
+		w.At(w.regard(), func() { w.former.hosts-- })
+	}
+	h.strays = strays
 }
 
 // Jump moves the clock of the store's server.
@@ -74,7 +94,10 @@ func (w *World) fault(c lease.Case, by int64) {
 }
 
 // served notes what a call has changed in whom the store knows.
-func (w *World) served(m *message) {
+func (w *World) served(h *Host, m *message) {
+	if h.strays {
+		return
+	}
 	if m.reply.Refused != lease.Granted {
 		w.Stats.Refused++
 		return

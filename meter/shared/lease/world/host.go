@@ -15,6 +15,7 @@ type Host struct {
 
 	index    int32
 	instance int64
+	strays   bool    // it calls the server that was replaced
 	begins   int64   // of its clock
 	speed    float64 // of its clock
 	calls    uint32  // that began; an event of an earlier one is void
@@ -159,9 +160,13 @@ func (w *World) arrive(e event) {
 	h, m := w.Hosts[e.host], &w.messages[e.index]
 	open := h.Up && h.open && h.calls == e.call && w.Now < h.ends // the host waits for it
 	if !w.Down {
-		m.reply = w.Store.Call(w.storeTime(), w.server, &m.request)
-		m.increase = w.server.Replicas > 0 && !w.stalled || m.reply.Replicas <= 0
-		w.served(m)
+		store, server := &w.Store, w.server
+		if h.strays {
+			store, server = &w.former.Store, w.former.Server
+		}
+		m.reply = store.Call(w.storeTime(), server, &m.request)
+		m.increase = server.Replicas > 0 && !w.stalled && !h.strays || m.reply.Replicas <= 0
+		w.served(h, m)
 		if at := w.Now + w.travel(h, true); open && !h.Cut[1] && !w.drops() && at <= h.ends {
 			w.push(h, answer, at, e.index)
 			return

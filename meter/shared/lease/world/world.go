@@ -46,7 +46,8 @@ type World struct {
 	serial   int64   // instances
 
 	server  lease.Server
-	clock   int64            // of the server, beyond Now
+	clock   int64 // of the server, beyond Now
+	former  former
 	stalled bool             // the replica gets nothing any more
 	replica lease.Store      // if it is stalled
 	known   map[string]known // by name, whom the store's data has
@@ -165,12 +166,16 @@ func (w *World) pass(now int64) {
 	dt := float64(now-w.Now) / 1e9
 	w.Now = now
 	w.Stats.Could += float64(min(w.wanted, w.Terms.Size.Rate[0])) * dt / 8
+	strange := w.strange
+	if w.former.hosts > 0 {
+		strange = strange.Plus(w.Terms.Size)
+	}
 	for i := range 2 {
 		w.over[i] = max(w.over[i]+float64(w.sum.Rate[i]-w.Terms.Size.Rate[i])*dt, 0)
 		burst := max(w.sum.Burst[i]-w.Terms.Size.Burst[i], 0)
 		w.Stats.Excess[i] = max(w.Stats.Excess[i], w.over[i]/8+float64(burst))
-		w.bound[i] += float64(w.strange.Rate[i]) * dt / 8
-		w.burst[i] = max(w.burst[i], w.strange.Burst[i])
+		w.bound[i] += float64(strange.Rate[i]) * dt / 8
+		w.burst[i] = max(w.burst[i], strange.Burst[i])
 		w.Stats.Bound[i] = w.bound[i] + float64(w.burst[i])
 	}
 }
