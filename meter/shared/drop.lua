@@ -9,11 +9,11 @@ if not got[1] or not got[2] then
 end
 local s, m = cmsgpack.unpack(got[1]), cmsgpack.unpack(got[2])
 local time = redis.call('TIME')
-local ago = max(time[1] * 1000000 + time[2], s[TIME]) - m[CALLED]
+local ago = max(time[1] * 1000000 + time[2] + s[SHIFT], s[TIME]) - m[CALLED]
 if ago < s[LEASE] then
 	return {ago, s[LEASE], 0}
 end
-subtract(s, m)
+forget(s, m)
 s[COUNT] = s[COUNT] - 1
 redis.call('HDEL', KEYS[1], name)
 redis.call('HSET', KEYS[1], '=', cmsgpack.pack(s))

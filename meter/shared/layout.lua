@@ -17,7 +17,7 @@ local SIZE, HOLDS, RESCUE, DEMAND = 7, 11, 15, 19
 -- Where a budget has what: the fields of lease.Store in their order, and its lease().
 local EPOCH, TIME, LEARNS, TICK, EVERY, WITHIN, LEASE, PRESENT, LATE, COUNT, REPLICAS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local TOTAL, SUM, LEVEL, SPARE, LEAST, BURST, SAVED = 11, 15, 19, 21, 23, 25, 27
-local SMALLEST, SERVER = 32, 33
+local SMALLEST, SERVER, SHIFT, RESCUES, CURB = 32, 33, 34, 34, 38
 
 -- held is Store.held for number i of the four.
 local function held(s, m, i)
@@ -35,9 +35,11 @@ local function add(s, m)
 	end
 end
 
-local function subtract(s, m)
+-- forget is Store.forget.
+local function forget(s, m)
 	for i = 1, 4 do
 		s[SUM + i] = s[SUM + i] - held(s, m, i)
+		s[RESCUES + i] = s[RESCUES + i] - m[RESCUE + i]
 	end
 end
 

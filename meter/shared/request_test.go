@@ -73,6 +73,8 @@ func TestScriptAgainstStore(t *testing.T) {
 					q.Leave = true
 				case 8:
 					q.Holds = size
+				case 9:
+					q.Rescue = size
 				}
 				if r.IntN(20) > 0 {
 					q.Sequence++

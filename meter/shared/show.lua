@@ -11,7 +11,7 @@ if not got[1] then
 end
 local s = cmsgpack.unpack(got[1])
 local time = redis.call('TIME')
-local now = max(time[1] * 1000000 + time[2], s[TIME])
+local now = max(time[1] * 1000000 + time[2] + s[SHIFT], s[TIME])
 
 local function four(t, at)
 	return t[at + 1], t[at + 2], t[at + 3], t[at + 4]

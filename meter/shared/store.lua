@@ -13,28 +13,18 @@ local function server()
 	return string.match(info, 'master_replid:(%w+)') or '', replicas
 end
 
--- clock is Store.clock. It says, too, whether the clock went back, which changes all hosts.
-local function clock(s, now, key)
-	local back = false
-	if now > s[TIME] + 2 * s[EVERY] then
+-- clock is Store.clock.
+local function clock(s, server)
+	local now = server + s[SHIFT]
+	if now < s[TIME] then
+		s[SHIFT] = s[SHIFT] + s[TIME] - now
+		now = s[TIME]
 		s[LEARNS] = now + s[LEASE]
-	elseif now < s[TIME] - s[EVERY] then
-		back = true
+	elseif now > s[TIME] + 2 * s[EVERY] then
 		s[LEARNS] = now + s[LEASE]
-		s[TICK] = now - s[EVERY]
-		local all = redis.call('HGETALL', key)
-		for i = 1, #all, 2 do
-			if string.sub(all[i], 1, 1) == '@' then
-				local m = cmsgpack.unpack(all[i + 1])
-				m[SEEN], m[CALLED] = min(m[SEEN], now), min(m[CALLED], s[TICK])
-				redis.call('HSET', key, all[i], cmsgpack.pack(m))
-			end
-		end
-	else
-		now = max(now, s[TIME])
 	end
 	s[TIME] = now
-	return now, back
+	return now
 end
 
 -- paid is Store.paid.
@@ -67,6 +57,33 @@ local function fill(s, present, i, rate, weight)
 	end
 	s[LEVEL + i] = level
 	return 0
+end
+
+local function fair_rate(s, m, i, demand1, demand2)
+	local demand = i == 1 and demand1 or demand2
+	return min(min(demand, floor(m[WEIGHT] * s[LEVEL + i])) + floor(m[WEIGHT] * s[SPARE + i]), s[TOTAL + i])
+end
+
+-- fair is Store.fair for number i of the four. demand1 and demand2 are rates.
+local function fair(s, m, i, demand1, demand2)
+	if i > 2 then
+		local rate = fair_rate(s, m, paid(s, i - 2), demand1, demand2)
+		return min(floor(s[LEAST + i - 2] + s[BURST + i - 2] * rate), s[TOTAL + i])
+	end
+	return fair_rate(s, m, i, demand1, demand2)
+end
+
+-- curbs is Store.curbs.
+local function curbs(s, present, free)
+	for i = 1, 4 do
+		local keeps, beyond = 0, 0
+		for _, m in ipairs(present) do
+			local keep = min(m[HOLDS + i], m[RESCUE + i])
+			keeps = keeps + keep
+			beyond = beyond + max(fair(s, m, i, m[DEMAND + 1], m[DEMAND + 2]) - keep, 0)
+		end
+		s[CURB + i] = min(max(free[i] - keeps, 0) / max(beyond, 1), 1)
+	end
 end
 
 -- look is Store.look. mine is the host that calls, which is not in the hash yet.
@@ -143,23 +160,15 @@ local function look(s, now, key, name, mine, set)
 		s[LEAST + i] = min(least, floor(free[i + 2] / (4 * max(#present, 1))))
 		s[BURST + i] = (free[i + 2] - #present * s[LEAST + i]) / max(free[paid(s, i)], 1)
 	end
+	local over = false
 	for i = 1, 4 do
 		s[SAVED + i] = s[TOTAL + i] * part / MILLION / max(weights, 1)
+		s[CURB + i] = 1
+		over = over or s[SUM + i] > s[TOTAL + i]
 	end
-end
-
-local function fair_rate(s, m, i, demand1, demand2)
-	local demand = i == 1 and demand1 or demand2
-	return min(min(demand, floor(m[WEIGHT] * s[LEVEL + i])) + floor(m[WEIGHT] * s[SPARE + i]), s[TOTAL + i])
-end
-
--- fair is Store.fair for number i of the four. demand1 and demand2 are rates.
-local function fair(s, m, i, demand1, demand2)
-	if i > 2 then
-		local rate = fair_rate(s, m, paid(s, i - 2), demand1, demand2)
-		return min(floor(s[LEAST + i - 2] + s[BURST + i - 2] * rate), s[TOTAL + i])
+	if over then
+		curbs(s, present, free)
 	end
-	return fair_rate(s, m, i, demand1, demand2)
 end
 
 local function serve(key, at, now)
@@ -181,48 +190,47 @@ local function serve(key, at, now)
 		for i = 1, 4 do
 			s[TOTAL + i] = arg(9 + i)
 		end
-		for i = SUM + 1, SAVED + 4 do
+		for i = SUM + 1, CURB + 4 do
 			s[i] = 0
 		end
 		s[SMALLEST] = ''
 		s[SERVER] = server()
 	end
-	local back
-	now, back = clock(s, now, key)
-	if m and back then
-		m = cmsgpack.unpack(redis.call('HGET', key, name))
-	end
+	now = clock(s, now)
 	if interval ~= s[EVERY] or deadline ~= s[WITHIN] then
-		if s[PRESENT] > 1 or s[PRESENT] == 1 and (not m or s[TICK] - m[SEEN] >= 3 * s[EVERY]) then
+		if now - s[TICK] < s[LEASE] then
 			return keep(s, {INTERVAL})
 		end
-		s[EVERY], s[WITHIN], s[LEASE] = interval, deadline, lease
+		s[EVERY], s[WITHIN], s[LEASE], s[LEARNS] = interval, deadline, lease, now + lease
 		s[TICK] = min(s[TICK], now - interval)
 	end
 	if not m then
 		if s[COUNT] >= MAX_HOSTS then
 			return keep(s, {TOO_MANY})
 		end
-		m = {instance, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+		m = {instance, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 		s[COUNT] = s[COUNT] + 1
 	elseif m[INSTANCE] ~= instance then
 		if now - m[CALLED] < s[LEASE] then
 			return keep(s, {NAME_USED})
 		end
-		subtract(s, m)
-		m = {instance, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+		forget(s, m)
+		m = {instance, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	elseif sequence <= m[SEQUENCE] then
 		return keep(s, {STALE})
 	else
-		subtract(s, m)
+		forget(s, m)
 	end
 	if ARGV[at + 24] == '1' then
 		s[COUNT] = s[COUNT] - 1
 		redis.call('HDEL', key, name)
 		return keep(s, {0, now, s[EPOCH]})
 	end
-	local before1, before2 = m[DEMAND + 1], m[DEMAND + 2]
-	m[SEQUENCE], m[CALLED], m[SEEN] = sequence, now, min(max(m[SEEN], seen), now)
+	local before1, before2, first = m[DEMAND + 1], m[DEMAND + 2], m[SEQUENCE] == 0
+	m[SEQUENCE], m[CALLED] = sequence, now
+	if seen <= now then
+		m[SEEN] = max(m[SEEN], seen)
+	end
 	m[WEIGHT], m[FLOOR], m[PART] = arg(7), arg(8), arg(9)
 	for i = 1, 14 do -- size, holds, rescue, demand
 		m[SIZE + i] = arg(9 + i)
@@ -250,8 +258,12 @@ local function serve(key, at, now)
 		local free = s[TOTAL + i] - s[SUM + i]
 		want[i] = fair(s, m, i, m[DEMAND + 1], m[DEMAND + 2])
 		if free < 0 then
-			want[i] = min(want[i], fair(s, m, i, before1, before2), holds[i])
-		elseif learning then
+			local must, keep = fair(s, m, i, before1, before2), min(holds[i], m[RESCUE + i])
+			if must > keep then
+				must = keep + floor(s[CURB + i] * (must - keep))
+			end
+			want[i] = min(want[i], must, holds[i])
+		elseif learning or deaf and not first then
 			want[i] = min(want[i], holds[i])
 		else
 			want[i] = min(want[i], m[HOLDS + i] + free)
@@ -260,11 +272,16 @@ local function serve(key, at, now)
 	local rescue = {}
 	for i = 1, 4 do
 		rescue[i] = floor(m[WEIGHT] * s[SAVED + i])
+		if learning then
+			rescue[i] = min(rescue[i], m[RESCUE + i])
+		end
+		rescue[i] = min(rescue[i], max(s[TOTAL + i] - s[RESCUES + i], 0))
 		s[SUM + i] = s[SUM + i] - m[HOLDS + i]
 		m[HOLDS + i], m[RESCUE + i] = max(m[HOLDS + i], want[i]), max(m[RESCUE + i], rescue[i])
 		if deaf then
 			m[HOLDS + i] = max(m[HOLDS + i], m[RESCUE + i])
 		end
+		s[RESCUES + i] = s[RESCUES + i] + m[RESCUE + i]
 	end
 	add(s, m)
 	redis.call('HSET', key, '=', cmsgpack.pack(s), name, cmsgpack.pack(m)) -- first: later writes are not refused if memory is full

@@ -211,10 +211,10 @@ func (h *Host) Reply(now int64, r Reply, increase bool) {
 	}
 	h.last, h.heard = r, true
 	h.request.Seen = r.Time
-	h.rescue = r.Rescue
 	if !increase {
-		r.Share = r.Share.Min(h.request.Holds)
+		r.Share, r.Rescue = r.Share.Min(h.request.Holds), r.Rescue.Min(h.rescue)
 	}
+	h.rescue = r.Rescue
 	ends := h.sent + h.terms.Lease()
 	h.plan = Plan{
 		Phase: [3]Amounts{r.Share, r.Share.Min(h.rescue), h.rescue},

@@ -5,7 +5,8 @@ package lease
 // one that has lost its state.
 type Store struct {
 	epoch              int64 // when it began
-	time               int64 // of the last call; it never goes back but by a jump
+	time               int64 // of the last call; it never goes back
+	shift              int64 // of time, beyond the server's clock
 	learns             int64 // until then nothing is granted that a host does not hold
 	tick               int64 // when all hosts were last looked at; what follows is of that time
 	interval, deadline int64
@@ -13,11 +14,13 @@ type Store struct {
 	set                *Amounts   // the size, by an operator
 	smallest           string     // host with the smallest size, "" if all agree
 	sum                Amounts    // of what all hosts can hold at most; kept up to date
+	rescues            Amounts    // sum of the rescue shares to which hosts may rise; kept up to date
 	level              [2]float64 // rate by weight of hosts whose demand is larger
 	spare              [2]float64 // rate by weight beside it
 	floor              [2]float64 // burst of a host without a rate
 	burst              [2]float64 // burst by rate beside it
 	rescue             amounts    // by weight
+	curb               amounts    // of what hosts want beyond what they keep in any case
 	present, late      int64      // hosts
 	server             string     // its replication ID
 	replicas           int64
@@ -75,10 +78,11 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	now = s.clock(now)
 	m := s.hosts[r.Host]
 	if interval != s.interval || deadline != s.deadline {
-		if s.present > 1 || s.present == 1 && (m == nil || s.tick-m.seen >= s.lateness()) {
+		if now-s.tick < s.lease() {
 			return Reply{Refused: Interval}
 		}
 		s.interval, s.deadline = interval, deadline
+		s.learns = now + s.lease()
 		s.tick = min(s.tick, now-interval)
 	}
 	switch {
@@ -86,25 +90,28 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		if len(s.hosts) >= MaxHosts {
 			return Reply{Refused: TooMany}
 		}
-		m = &member{name: r.Host, instance: r.Instance, seen: now}
+		m = &member{name: r.Host, instance: r.Instance}
 		s.hosts[r.Host] = m
 	case m.instance != r.Instance:
 		if now-m.called < s.lease() {
 			return Reply{Refused: NameUsed}
 		}
-		s.sum = s.sum.Minus(s.held(m))
-		*m = member{name: r.Host, instance: r.Instance, seen: now}
+		s.forget(m)
+		*m = member{name: r.Host, instance: r.Instance}
 	case r.Sequence <= m.sequence:
 		return Reply{Refused: Stale}
 	default:
-		s.sum = s.sum.Minus(s.held(m))
+		s.forget(m)
 	}
 	if r.Leave {
 		delete(s.hosts, r.Host)
 		return Reply{Time: now, Epoch: s.epoch}
 	}
-	before := m.demand
-	m.sequence, m.called, m.seen = r.Sequence, now, min(max(m.seen, r.Seen), now)
+	before, first := m.demand, m.sequence == 0
+	m.sequence, m.called = r.Sequence, now
+	if r.Seen <= now { // or it was a reply of another store, or before this one lost its data
+		m.seen = max(m.seen, r.Seen)
+	}
 	m.weight, m.floor, m.part = r.Terms.Weight, r.Terms.Floor, r.Terms.Rescue
 	m.size, m.holds, m.rescue, m.demand = r.Terms.Size, r.Holds, r.Rescue, r.Demand
 	deaf := now-m.seen >= s.lateness()
@@ -119,35 +126,35 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		s.look(now, server)
 		before = m.demand
 	}
-	share := s.grant(m, r.Holds, before, now < s.learns)
-	rescue := s.rescueOf(m)
+	learning := now < s.learns
+	share := s.grant(m, r.Holds, before, learning || deaf && !first)
+	rescue := s.rescueOf(m, r.Rescue, learning)
 	s.sum = s.sum.Minus(m.holds)
 	m.holds, m.rescue = m.holds.Max(share), m.rescue.Max(rescue)
 	if deaf {
 		m.holds = m.holds.Max(m.rescue)
 	}
 	s.sum = s.sum.Plus(m.holds)
+	s.rescues = s.rescues.Plus(m.rescue)
 	return Reply{
 		Time: now, Epoch: s.epoch, Share: share, Rescue: rescue, Spare: s.spareOf(m), Size: s.size,
-		Hosts: int64(len(s.hosts)), Late: s.late, Learning: now < s.learns, Replicas: s.replicas, Smallest: s.smallest,
+		Hosts: int64(len(s.hosts)), Late: s.late, Learning: learning, Replicas: s.replicas, Smallest: s.smallest,
 	}
 }
 
-// clock is the time of a call. Hosts call all the time, so a long time without a call
-// is a jump of the clock, or nobody could call: neither says anything about hosts that
-// did not.
-func (s *Store) clock(now int64) int64 {
+// clock is the time of a call. It never goes back: if the server's clock does, time
+// goes on from the last call. Hosts call all the time, so a long time without a call is
+// a jump of the clock, or nobody could call: neither says anything about hosts that did
+// not.
+func (s *Store) clock(server int64) int64 {
+	now := server + s.shift
 	switch {
+	case now < s.time:
+		s.shift += s.time - now
+		now = s.time
+		s.learns = now + s.lease()
 	case now > s.time+2*s.interval:
 		s.learns = now + s.lease()
-	case now < s.time-s.interval:
-		s.learns = now + s.lease()
-		s.tick = now - s.interval
-		for _, m := range s.hosts {
-			m.seen, m.called = min(m.seen, now), min(m.called, s.tick)
-		}
-	default:
-		now = max(now, s.time)
 	}
 	s.time = now
 	return now
@@ -203,6 +210,32 @@ func (s *Store) look(now int64, server Server) {
 		s.burst[i] = (float64(free.Burst[i]) - float64(s.present)*s.floor[i]) / float64(max(free.Rate[s.paid(i)], 1))
 		s.rescue.rate[i] = float64(s.size.Rate[i]) * float64(part) / million / float64(max(weights, 1))
 		s.rescue.burst[i] = float64(s.size.Burst[i]) * float64(part) / million / float64(max(weights, 1))
+	}
+	s.curb = amounts{[2]float64{1, 1}, [2]float64{1, 1}}
+	if over := s.sum.Minus(s.size).Max(Amounts{}); over != (Amounts{}) {
+		s.curbs(free)
+	}
+}
+
+// curbs finds how much hosts may have while more is handed out than there is. A host
+// whose lease ends without a word keeps the smaller of its share and its rescue share
+// until it rises to that: nobody may count on its giving back more.
+func (s *Store) curbs(free Amounts) {
+	var keep, beyond Amounts
+	for _, m := range s.hosts {
+		if s.tick-m.seen < s.lateness() {
+			k := m.holds.Min(m.rescue)
+			keep = keep.Plus(k)
+			beyond = beyond.Plus(s.fair(m, m.demand).Minus(k).Max(Amounts{}))
+		}
+	}
+	part := func(free, beyond int64) float64 {
+		return min(float64(max(free, 0))/float64(max(beyond, 1)), 1)
+	}
+	free = free.Minus(keep)
+	for i := range 2 {
+		s.curb.rate[i] = part(free.Rate[i], beyond.Rate[i])
+		s.curb.burst[i] = part(free.Burst[i], beyond.Burst[i])
 	}
 }
 
@@ -275,33 +308,47 @@ func (s *Store) spareOf(m *member) (spare [2]int64) {
 	return spare
 }
 
-func (s *Store) rescueOf(m *member) (a Amounts) {
+// rescueOf is the rescue share of a host that has one already. All rescue shares
+// together stay within the budget: hosts that are late keep what they were given when
+// there were fewer hosts. A store that learns does not know all hosts yet.
+func (s *Store) rescueOf(m *member, has Amounts, learning bool) (a Amounts) {
 	for i := range 2 {
 		a.Rate[i] = int64(float64(m.weight) * s.rescue.rate[i])
 		a.Burst[i] = int64(float64(m.weight) * s.rescue.burst[i])
 	}
-	return a
+	if learning {
+		a = a.Min(has)
+	}
+	return a.Min(s.size.Minus(s.rescues).Max(Amounts{}))
+}
+
+// forget takes what a host holds from the sums.
+func (s *Store) forget(m *member) {
+	s.sum, s.rescues = s.sum.Minus(s.held(m)), s.rescues.Minus(m.rescue)
 }
 
 // grant is the share of a host that holds at most so much. before is the demand by
 // which the level was found. Of what is handed out beyond the budget, because a late
 // host may rise to its rescue share, every host gives its part back.
-func (s *Store) grant(m *member, holds Amounts, before [2]int64, learning bool) Amounts {
+func (s *Store) grant(m *member, holds Amounts, before [2]int64, still bool) Amounts {
 	free := s.size.Minus(s.sum)
 	want := s.fair(m, m.demand)
 	must := s.fair(m, before)
-	limit := func(want, must, holds, counted, free int64) int64 {
+	limit := func(want, must, holds, rescue, counted, free int64, curb float64) int64 {
 		switch {
 		case free < 0:
+			if keep := min(holds, rescue); must > keep {
+				must = keep + int64(curb*float64(must-keep))
+			}
 			return min(want, must, holds)
-		case learning:
+		case still:
 			return min(want, holds)
 		}
 		return min(want, counted+free)
 	}
 	for i := range 2 {
-		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.holds.Rate[i], free.Rate[i])
-		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.holds.Burst[i], free.Burst[i])
+		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.rescue.Rate[i], m.holds.Rate[i], free.Rate[i], s.curb.rate[i])
+		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.rescue.Burst[i], m.holds.Burst[i], free.Burst[i], s.curb.burst[i])
 	}
 	return want
 }

@@ -1,0 +1,240 @@
+package lease_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease/world"
+)
+
+// TestRoomForSilent has others make room at once for a host that the store hears and
+// that does not hear the store.
+func TestRoomForSilent(t *testing.T) {
+	t.Parallel()
+	w := settled(10, 500_000)
+	h := w.Join("")
+	h.Cut[1] = true
+	w.Boot(h)
+	wait(w, 210*ms)
+	if sum := w.Sum().Rate[0]; sum > gbit {
+		t.Errorf("after two calls of each the hosts have %d together", sum)
+	}
+}
+
+// TestRescueShares has hosts join and lose the store one after the other: each is told a
+// rescue share for fewer hosts than there are in the end.
+func TestRescueShares(t *testing.T) {
+	t.Parallel()
+	w := settled(0, 500_000)
+	for range 20 {
+		h := w.Join("")
+		w.Boot(h)
+		w.Offer(h, gbit)
+		wait(w, second)
+		h.Cut = [2]bool{true, true}
+	}
+	wait(w, 2*second)
+	if sum := w.Sum().Rate[0]; sum > gbit || sum < gbit*9/10 {
+		t.Errorf("the hosts have %d together", sum)
+	}
+	if w.Stats.Excess != [2]float64{} {
+		t.Errorf("excess %v", w.Stats.Excess)
+	}
+}
+
+// TestTwoSilent has a second host fall silent while others make room for the first: it
+// does not give back what they count on.
+func TestTwoSilent(t *testing.T) {
+	t.Parallel()
+	for after := int64(0); after < 400*ms; after += 10 * ms {
+		for gone := int64(200 * ms); gone < 320*ms; gone += 20 * ms {
+			w := settled(6, 500_000)
+			offer(w, w.Hosts, 0)
+			w.Offer(w.Hosts[5], 915_000_000)
+			wait(w, second)
+			w.Hosts[0].Cut[1] = true
+			wait(w, after)
+			w.Hosts[1].Cut[1] = true
+			wait(w, gone)
+			w.Down = true
+			wait(w, 2*second)
+			if w.Stats.Excess != [2]float64{} {
+				t.Errorf("the second is silent after %d ms, the store gone after %d: excess %v", after/ms, gone/ms, w.Stats.Excess)
+			}
+		}
+	}
+}
+
+// TestShiftingDemand has demand change all the time while a host comes and goes.
+func TestShiftingDemand(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		w := settled(4, 500_000, func(c *world.Config) { c.Seed, c.Delay = seed, 20*ms })
+		r := rand.New(rand.NewPCG(seed, 1))
+		w.Every(20*ms, func() bool {
+			w.Offer(w.Hosts[1+r.IntN(3)], r.Int64N(3)*r.Int64N(500_000_000))
+			return true
+		})
+		w.Every(1300*ms, func() bool {
+			w.Hosts[0].Cut[0] = !w.Hosts[0].Cut[0]
+			w.Hosts[1+r.IntN(3)].Cut[1] = r.IntN(2) == 0
+			return true
+		})
+		wait(w, 60*second)
+		if w.Stats.Excess != [2]float64{} {
+			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
+		}
+	}
+}
+
+// TestSlowMessages has the calls arrive at the times at which a store sees latest that
+// a host is late.
+func TestSlowMessages(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		w := settled(2, 500_000, func(c *world.Config) { c.Seed, c.Drift = seed, 1e-3 })
+		first := w.Hosts[0]
+		w.Offer(first, 0)
+		late := int64(0)
+		w.Travel = func(h *world.Host, reply bool) int64 {
+			switch {
+			case reply:
+				return 0
+			case h == first:
+				return 49 * ms // its lease ends early
+			}
+			late = 49*ms - late // every other call is soon after the one before
+			return late
+		}
+		wait(w, second+r.Int64N(200*ms))
+		first.Cut[1] = true
+		wait(w, 250*ms+r.Int64N(200*ms))
+		w.Down = true // the second does not hear of it
+		wait(w, 2*second)
+		if w.Stats.Excess != [2]float64{} {
+			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
+		}
+	}
+}
+
+// TestHung has a host's process stand still: packets go on by its last plan.
+func TestHung(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		w := settled(4, 500_000, func(c *world.Config) { c.Seed = seed })
+		w.Offer(w.Hosts[0], int64(seed%2)*gbit)
+		wait(w, second)
+		w.Hosts[0].Hung = true
+		wait(w, int64(seed)*15*ms)
+		w.Down = true
+		wait(w, second)
+		w.Down = false
+		wait(w, 2*second)
+		if w.Stats.Excess != [2]float64{} {
+			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
+		}
+		if got := w.Hosts[0].Allowed().Rate[0]; got != gbit/8 {
+			t.Errorf("seed %d: the host has %d, its rescue share is %d", seed, got, gbit/8)
+		}
+	}
+}
+
+// TestOtherServer has a store replaced by an empty one with a clock of its own, while a
+// host hears nothing: what it heard before means nothing to the new one.
+func TestOtherServer(t *testing.T) {
+	t.Parallel()
+	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
+	h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
+	h.Request(0, lease.Counts{})
+	h.Reply(ms, lease.Reply{Time: 2_000_000_000, Share: size.Part(1, 10), Rescue: size.Part(1, 2)}, true)
+	var s lease.Store
+	for i := range int64(3) {
+		r := h.Request((i+1)*100*ms, lease.Counts{})
+		s.Call(1_000_000_000+i*100_000, lease.Server{ID: "b"}, &r)
+		if held, _ := s.Sums(); held.Rate[0] != gbit/2 {
+			t.Errorf("call %d: the store counts %d, the host may rise to %d", i, held.Rate[0], gbit/2)
+		}
+	}
+}
+
+// TestInterval has a budget's interval change when no host with another has called for a
+// lease.
+func TestInterval(t *testing.T) {
+	t.Parallel()
+	var s lease.Store
+	server := lease.Server{ID: "a"}
+	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
+	old := lease.NewHost("old", 1, lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Interval: 100 * ms, Deadline: 50 * ms})
+	other := lease.NewHost("other", 2, lease.Terms{Size: size, Weight: 1, Interval: 200 * ms, Deadline: 50 * ms})
+	call := func(h *lease.Host, now int64) lease.Reply {
+		r := h.Request(now, lease.Counts{})
+		return s.Call(now/1000, server, &r)
+	}
+	now := int64(100 * second)
+	for range 10 {
+		now += 100 * ms
+		if r := call(old, now); r.Refused != lease.Granted {
+			t.Fatalf("%v", r.Refused)
+		}
+		if r := call(other, now+ms); r.Refused != lease.Interval {
+			t.Fatalf("%v", r.Refused)
+		}
+	}
+	for after := int64(25 * ms); after < second; after += 25 * ms {
+		want := lease.Interval
+		if after >= 425*ms {
+			want = lease.Granted
+		}
+		r := call(other, now+after)
+		if r.Refused != want {
+			t.Fatalf("after %d ms: %v", after/ms, r.Refused)
+		}
+		if r.Share.Rate[0] > 0 {
+			t.Fatalf("after %d ms: the old host may be at its rescue share, and the other gets %v", after/ms, r.Share)
+		}
+	}
+}
+
+// TestIncrease has a host not use what no replica has.
+func TestIncrease(t *testing.T) {
+	t.Parallel()
+	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
+	half := size.Part(1, 2)
+	h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 10, Interval: 100 * ms, Deadline: 50 * ms})
+	for i, tt := range []struct {
+		reply         lease.Reply
+		increase      bool
+		share, rescue lease.Amounts
+	}{
+		{lease.Reply{Time: 1, Share: half, Rescue: half}, false, lease.Amounts{}, size.Part(1, 100)},
+		{lease.Reply{Time: 2, Share: half, Rescue: half}, true, half, half},
+		{lease.Reply{Time: 3, Share: size, Rescue: size}, false, lease.Amounts{Burst: half.Burst}, half},
+		{lease.Reply{Time: 4, Share: size.Part(1, 4), Rescue: size.Part(1, 4)}, false, lease.Amounts{Burst: size.Part(1, 4).Burst}, size.Part(1, 4)},
+	} {
+		now := int64(i) * 100 * ms
+		h.Request(now, lease.Counts{})
+		h.Reply(now+ms, tt.reply, tt.increase)
+		if p := h.Plan(); p.At(now+2*ms) != tt.share || p.Phase[2] != tt.rescue {
+			t.Errorf("reply %d: share %v and rescue share %v, want %v and %v", i, p.At(now+2*ms), p.Phase[2], tt.share, tt.rescue)
+		}
+	}
+}
+
+// TestDeadline has a reply that comes later than the deadline change nothing.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
+	for _, tt := range []struct {
+		after int64
+		rate  int64
+	}{{50 * ms, gbit}, {50*ms + 1, gbit / 20}} {
+		h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
+		h.Request(0, lease.Counts{})
+		h.Reply(tt.after, lease.Reply{Time: 1, Share: size, Rescue: size}, true)
+		if got := h.Plan(); got.At(60 * ms).Rate[0] != tt.rate {
+			t.Errorf("after %d ns: %v", tt.after, got)
+		}
+	}
+}
