@@ -43,6 +43,7 @@ type AgentConfig struct {
 // by any goroutine, but Start and Run by one only.
 type Agent struct {
 	client             redis.UniversalClient
+	script             *redis.Script
 	config             AgentConfig
 	interval, deadline time.Duration
 
@@ -73,7 +74,7 @@ func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*A
 	}
 	first := budgets[0].Terms
 	a := &Agent{
-		client: client, config: c, lines: map[string]*line{},
+		client: client, script: leaseScript, config: c, lines: map[string]*line{},
 		interval: time.Duration(first.Interval), deadline: time.Duration(first.Deadline),
 	}
 	for _, b := range budgets {
@@ -223,7 +224,7 @@ func (a *Agent) call(ctx context.Context) {
 	for i, m := range asked {
 		r := &answers[i]
 		if took := now - sent; r.err == nil && took > int64(a.deadline) {
-			r.err = a.explain(late(time.Duration(took), a.deadline))
+			r.err, r.pending = a.explain(late(time.Duration(took), a.deadline)), true
 		}
 		if r.err != nil {
 			m.host.Lost(now)

@@ -47,13 +47,13 @@ func TestWait(t *testing.T) {
 		p := newPair(t, primary)
 		g := &group{at: clock()}
 		a := g.make(t, "host-0", terms(), Server{URL: primary.URL()})
-		must(t, a.Start(t.Context()))
+		g.starts(t, 0)
 		m := a.members[0]
 		request := m.host.Request(clock(), lease.Counts{})
 		request.Holds, request.Demand = lease.Amounts{}, [2]int64{budget}
 		send := func(wait time.Duration) *result {
 			request.Sequence++
-			c := newExchange(a.members, []lease.Request{request})
+			c := newExchange(a.script, a.members, []lease.Request{request})
 			c.wait = wait
 			r := c.send(t.Context(), a.client)
 			must(t, r.answers[0].err)
@@ -234,8 +234,7 @@ func TestSplitBrain(t *testing.T) {
 		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-max-lag", "1").Err())
 		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 		old.until(t, "the old primary takes no writes", budget/20-rounding, budget/20)
-		storetest.Until(t, "status", func() bool { return old.agents[0].Status()[0].Err != nil })
-		says(t, old.agents[0].Status()[0].Err, "too few replicas")
+		old.says(t, 0, "too few replicas")
 		ways[0].Redirect(p.replica.Addr)
 		old.until(t, "half of the budget again", budget*49/100, budget*51/100)
 		other.until(t, "half of the budget again", budget*49/100, budget*51/100)

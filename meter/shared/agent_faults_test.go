@@ -1,9 +1,13 @@
 package shared
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
@@ -128,6 +132,57 @@ func TestStopped(t *testing.T) {
 	})
 }
 
+// TestClockJumps has the store's clock jump. The script adds to it, so that it jumps for
+// this budget alone.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	const read = "local time = redis.call('TIME')\n"
+	text := layoutScript + storeScript
+	if strings.Count(text, read) != 1 {
+		t.Fatal("store.lua does not read the clock once")
+	}
+	script := redis.NewScript(strings.Replace(text, read, read+"time[1] = time[1] + (redis.call('GET', 'ahead') or 0)\n", 1))
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		g := &group{at: clock()}
+		p := storetest.Proxy(t, s.Addr)
+		for i := range 3 {
+			way := s.Addr
+			if i == 0 {
+				way = p.Addr
+			}
+			a := g.make(t, fmt.Sprint("host-", i), terms(), Server{URL: "redis://" + way})
+			a.script = script
+			g.run(t, a)
+		}
+		g.full(t, "at first")
+		for i, seconds := range []int{10, 0, 200_000, 199_999} {
+			must(t, s.Client().Set(t.Context(), "ahead", seconds, 0).Err())
+			g.shift(i % 3)
+			storetest.Until(t, "one has it alone", func() bool { return g.meters[i%3].rate() > full })
+			g.full(t, "after a jump")
+		}
+		if n := g.told(1, Reset); n > 0 {
+			t.Error("the budget is lost")
+		}
+		// What a host holds that is cut off is not known to be held after a jump.
+		g.shift(0)
+		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].rate() > full })
+		p.Stall(storetest.Both)
+		must(t, s.Client().Set(t.Context(), "ahead", 300_000, 0).Err())
+		g.shift(1)
+		rescue := budget / 30
+		storetest.Until(t, "host 1 has the rest", func() bool { return g.meters[1].rate() > (budget-rescue)*99/100 })
+		storetest.Until(t, "host 0 has its rescue share", func() bool { return g.meters[0].rate() == rescue })
+		terms := terms()
+		g.do(func() {
+			if bound := float64(budget) / 8 * float64(terms.Lease()) / 1e9; g.excess > bound {
+				t.Errorf("%.0f bytes beyond the budget, the bound is %.0f", g.excess, bound)
+			}
+			t.Logf("%.0f bytes beyond the budget", g.excess)
+		})
+	})
+}
+
 // TestAgentFaults has all of it at random, while the store keeps its data: never may all
 // together use more than the budget.
 func TestAgentFaults(t *testing.T) {
@@ -145,7 +200,7 @@ func TestAgentFaults(t *testing.T) {
 		}
 		g.full(t, "at first")
 		direction := func() storetest.Direction { return 1 + storetest.Direction(r.IntN(3)) }
-		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 			i := r.IntN(len(ways))
 			switch p := ways[i]; r.IntN(12) {
 			case 0:

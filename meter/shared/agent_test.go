@@ -2,9 +2,11 @@ package shared
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +24,8 @@ const budget = int64(1_000_000_000) // bit/s
 func terms() lease.Terms {
 	return lease.Terms{
 		Size:   lease.Amounts{Rate: [2]int64{budget}, Burst: [2]int64{1 << 20}},
-		Weight: 1, Floor: 3028, Rescue: 100_000, Hosts: 16, Interval: 50e6, Deadline: 25e6,
+		Weight: 1, Floor: 3028, Rescue: 100_000, Interval: 100e6, Deadline: 90e6,
+		Hosts: 1 << 40, // a host that was never heard has no rescue share, which would be beyond the budget
 	}
 }
 
@@ -137,13 +140,18 @@ func join(t *testing.T, n int, server Server) *group {
 func (g *group) add(t *testing.T, terms lease.Terms, server Server) *Agent {
 	t.Helper()
 	a := g.make(t, fmt.Sprint("host-", g.first+len(g.agents)), terms, server)
+	g.run(t, a)
+	return a
+}
+
+// run has an agent call the store.
+func (g *group) run(t *testing.T, a *Agent) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
 	stop := func() { cancel(); running.Wait() }
 	g.stop = append(g.stop, stop)
 	t.Cleanup(stop)
-	return a
 }
 
 // make is add without Run.
@@ -207,6 +215,23 @@ func (g *group) told(host int, kind EventKind) (n int) {
 	return n
 }
 
+// says waits until a host's status has an error with these words.
+func (g *group) says(t *testing.T, host int, words ...string) {
+	t.Helper()
+	var err error
+	storetest.Until(t, words[0], func() bool {
+		err = g.agents[host].Status()[0].Err
+		return err != nil && strings.Contains(err.Error(), words[0])
+	})
+	says(t, err, words...)
+}
+
+// starts calls Start until a host has a share.
+func (g *group) starts(t *testing.T, host int) {
+	t.Helper()
+	storetest.Until(t, "Start", func() bool { return g.agents[host].Start(t.Context()) == nil })
+}
+
 // tells waits for an event of a host.
 func (g *group) tells(t *testing.T, host int, kind EventKind) (e Event) {
 	t.Helper()
@@ -220,6 +245,15 @@ func (g *group) tells(t *testing.T, host int, kind EventKind) (e Event) {
 		return at >= 0
 	})
 	return e
+}
+
+// TestMain has more tests run at once than usual: they wait for servers most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if p := flag.Lookup("test.parallel"); p.Value.(flag.Getter).Get().(int) < 8 {
+		_ = p.Value.Set("8")
+	}
+	os.Exit(m.Run())
 }
 
 func TestAgents(t *testing.T) {

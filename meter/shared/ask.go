@@ -16,7 +16,7 @@ type answer struct {
 	lease.Reply
 	kept    bool  // its increase may be used: a replica has it, or there is no replica
 	err     error // no reply
-	pending bool  // no reply yet, but the call goes on
+	pending bool  // no reply in time: the call goes on, or it has ended late
 	skipped bool  // no call was made
 }
 
@@ -40,7 +40,7 @@ func (a *Agent) ask(ctx context.Context, members []*member, requests []lease.Req
 			}
 			continue
 		}
-		c := newExchange(members[i:i+all], requests[i:i+all])
+		c := newExchange(a.script, members[i:i+all], requests[i:i+all])
 		if l.replicaFree() {
 			c.wait = a.deadline / 2
 		}

@@ -16,6 +16,7 @@ var leaseScript = redis.NewScript(layoutScript + storeScript)
 
 // exchange is a call of one server for some budgets.
 type exchange struct {
+	script   *redis.Script
 	keys     []string
 	args     []any
 	requests []lease.Request
@@ -28,8 +29,8 @@ type result struct {
 	replica chan error // gets nil if a replica has the increases; it is nil if nothing waits for that
 }
 
-func newExchange(members []*member, requests []lease.Request) *exchange {
-	c := &exchange{requests: requests}
+func newExchange(script *redis.Script, members []*member, requests []lease.Request) *exchange {
+	c := &exchange{script: script, requests: requests}
 	for i, m := range members {
 		c.keys = append(c.keys, key(m.Name))
 		c.args = arguments(c.args, &requests[i])
@@ -90,9 +91,9 @@ func node(ctx context.Context, cluster *redis.ClusterClient, addr string) (found
 // the slot.
 func (c *exchange) sendTo(ctx context.Context, client *redis.Client, asking bool) *result {
 	conn := client.Conn() // WAIT is about what its connection has written
-	list, err := c.run(ctx, conn, asking, leaseScript.EvalSha)
+	list, err := c.run(ctx, conn, asking, c.script.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		list, err = c.run(ctx, conn, asking, leaseScript.Eval)
+		list, err = c.run(ctx, conn, asking, c.script.Eval)
 	}
 	if err == nil && len(list) != len(c.keys) {
 		err = fmt.Errorf("the store answered for %d of %d budgets", len(list), len(c.keys))

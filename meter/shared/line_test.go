@@ -33,11 +33,13 @@ func TestSlowWay(t *testing.T) {
 		g.full(t, "a slow connection")
 		p.Delay(storetest.Both, 110*time.Millisecond)
 		g.rescued(t, "slow answers")
-		says(t, a.Status()[0].Err, "the answer took 2", "longer than the deadline of 150ms", "longer interval")
+		g.says(t, 0, "longer than the deadline of 150ms", "longer interval")
+		calls := a.Status()[0].Calls
+		storetest.Until(t, "calls", func() bool { return a.Status()[0].Calls > calls+5 })
 		p.Heal()
 		g.full(t, "fast answers")
-		if n := p.Accepted(); n != 1 {
-			t.Errorf("%d connections, want 1", n)
+		if n := p.Accepted(); n > 4 {
+			t.Errorf("%d connections, want about one", n)
 		}
 	}, storetest.TLS())
 }
@@ -51,8 +53,10 @@ func TestConnections(t *testing.T) {
 		p := storetest.Proxy(t, s.Addr)
 		g := join(t, 3, Server{URL: "redis://" + p.Addr})
 		g.full(t, "all share the budget")
-		if n := p.Accepted(); n > 6 {
-			t.Errorf("%d connections, want one for each, and one while it waits for the replica", n)
+		calls := g.agents[0].Status()[0].Calls
+		storetest.Until(t, "calls", func() bool { return g.agents[0].Status()[0].Calls > calls+5 })
+		if n := p.Accepted(); n > 12 {
+			t.Errorf("%d connections of 3 hosts, want about two of each", n)
 		}
 		for _, c := range []string{"cmdstat_client", "cmdstat_client|setinfo", "cmdstat_select"} {
 			if stat := s.Info("commandstats", c); stat != "" {
@@ -126,7 +130,7 @@ func TestReplace(t *testing.T) {
 		if err != nil || len(b.Hosts) > 0 {
 			t.Errorf("the budget that it left: %+v, %v", b, err)
 		}
-		says(t, a.Replace([]Budget{{"c", "host-0", slow()}}), "300ms differs from 50ms")
+		says(t, a.Replace([]Budget{{"c", "host-0", slow()}}), "300ms differs from 100ms")
 		if len(a.Status()) != 1 {
 			t.Errorf("%+v", a.Status())
 		}

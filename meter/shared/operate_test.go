@@ -33,7 +33,7 @@ func TestOperate(t *testing.T) {
 		g.until(t, "the size that is set", budget/4*99/100, budget/4)
 		b, err := ShowBudget(ctx, client, "b")
 		if err != nil || len(b.Hosts) != 3 || *b.Set != small || b.Size != small || b.Late != 0 || b.Smallest != "" ||
-			b.Interval != 50*time.Millisecond || b.Deadline != 25*time.Millisecond || b.Lease != 212500*time.Microsecond || b.Replicas != 0 {
+			b.Interval != 100*time.Millisecond || b.Deadline != 90*time.Millisecond || b.Lease != 505*time.Millisecond || b.Replicas != 0 {
 			t.Fatalf("%+v, %v", b, err)
 		}
 		if since := time.Since(b.Began); since < 0 || since > time.Minute {

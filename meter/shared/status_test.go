@@ -102,7 +102,7 @@ func TestEvents(t *testing.T) {
 	t.Run("no store at first", func(t *testing.T) {
 		t.Parallel()
 		n := newNotes(t, terms())
-		n.calls(150*time.Millisecond, pending)
+		n.calls(500*time.Millisecond, pending)
 		n.tells(t, "no answer yet")
 		n.calls(10*time.Minute, pending)
 		n.tells(t, "no answer", "lost")
@@ -190,7 +190,7 @@ func TestEvents(t *testing.T) {
 			n.tells(t, "granted", "joined")
 		}
 		n := newNotes(t, terms())
-		n.calls(200*time.Millisecond, refused(lease.NameUsed))
+		n.calls(500*time.Millisecond, refused(lease.NameUsed))
 		n.calls(time.Minute, nil)
 		n.tells(t, "the process was started again", "joined")
 		n.calls(10*time.Minute, refused(lease.NameUsed))

@@ -37,7 +37,9 @@ func says(t *testing.T, err error, words ...string) {
 func fails(t *testing.T, server Server, words ...string) {
 	t.Helper()
 	g := &group{at: clock()}
-	a := g.make(t, "host-0", terms(), server)
+	terms := terms()
+	terms.Hosts = 16
+	a := g.make(t, "host-0", terms, server)
 	says(t, a.Start(t.Context()), "budget b: ", server.String())
 	if rate := g.meters[0].rate(); rate != budget/10/16 {
 		t.Errorf("it may use %d", rate)
@@ -112,7 +114,7 @@ func TestTrouble(t *testing.T) {
 		{"stopped", nil, func(_ *testing.T, s *storetest.Server) Server {
 			s.Pause()
 			return Server{URL: s.URL()}
-		}, []string{"no answer within 25ms"}},
+		}, []string{"no answer within 90ms"}},
 		{"killed", nil, func(_ *testing.T, s *storetest.Server) Server {
 			s.Kill()
 			return Server{URL: s.URL()}
@@ -203,7 +205,7 @@ func TestAgentErrors(t *testing.T) {
 		{[]Budget{{"a", "h\x1b[0m", terms()}}, "letters, digits"},
 		{[]Budget{{"", "h", terms()}}, "1 to 128"},
 		{[]Budget{{"a", "h", weight}}, "weight 0"},
-		{[]Budget{{"a", "h", terms()}, {"b", "h", other}}, "100ms differs from 50ms"},
+		{[]Budget{{"a", "h", terms()}, {"b", "h", other}}, "200ms differs from 100ms"},
 	} {
 		_, err := NewAgent(client, test.budgets, AgentConfig{Clock: clock})
 		says(t, err, test.says)
@@ -240,7 +242,8 @@ func TestRights(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		a := g.add(t, terms(), url("no-wait"))
-		says(t, g.tells(t, 2, Lost).Err, "lacks a right", "wait", s.Addr)
+		g.tells(t, 2, Lost)
+		g.says(t, 2, "lacks a right", "wait", s.Addr)
 		if share := a.Status()[0].Share.Rate[0]; share > budget/10 {
 			t.Errorf("without the right to wait it has %d", share)
 		}
@@ -256,16 +259,21 @@ func TestRefusals(t *testing.T) {
 		g := join(t, 2, server)
 		g.full(t, "two hosts")
 
-		other := &group{at: clock()} // those have a rescue share beyond the budget
-		other.make(t, "host-1", terms(), server)
-		says(t, other.agents[0].Start(t.Context()), "budget b", s.Addr, "host name host-1", "name of its own")
-		if st := other.agents[0].Status()[0]; st.Refused != lease.NameUsed || !st.Rescued || st.Share.Rate[0] != budget/10/16 {
-			t.Errorf("%+v", st)
+		other := &group{at: clock()}
+		refused := func(name string, terms lease.Terms, want lease.Refusal, words ...string) {
+			t.Helper()
+			a := other.make(t, name, terms, server)
+			var err error
+			storetest.Until(t, words[0], func() bool { err = a.Start(t.Context()); return a.Status()[0].Refused == want })
+			says(t, err, append(words, "budget b", s.Addr)...)
+			if st := a.Status()[0]; !st.Rescued || st.Share != st.Rescue {
+				t.Errorf("%+v", st)
+			}
 		}
+		refused("host-1", terms(), lease.NameUsed, "host name host-1", "name of its own")
 		slow := terms()
-		slow.Interval, slow.Deadline = 2*slow.Interval, 2*slow.Deadline
-		other.make(t, "host-2", slow, server)
-		says(t, other.agents[1].Start(t.Context()), "budget b", s.Addr, "another interval", "give all the same")
+		slow.Interval *= 2
+		refused("host-2", slow, lease.Interval, "another interval", "give all the same")
 
 		small := terms()
 		small.Size.Rate[0] /= 2
@@ -285,8 +293,7 @@ func TestRefusals(t *testing.T) {
 		for some := range slices.Chunk(fields, 2000) {
 			must(t, s.Client().Eval(t.Context(), pack, []string{key("b")}, some...).Err())
 		}
-		other.make(t, "host-3", terms(), server)
-		says(t, other.agents[2].Start(t.Context()), "budget b", s.Addr, "4096 hosts", "drop")
+		refused("host-3", terms(), lease.TooMany, "4096 hosts", "drop")
 		if e := g.tells(t, 0, Crowded); !e.Status.Crowded {
 			t.Errorf("%+v", e)
 		}
@@ -303,7 +310,7 @@ func TestRestartedProcess(t *testing.T) {
 		g.stop[0]()
 		g.make(t, "host-0", terms(), Server{URL: s.URL()})
 		must(t, g.meters[0].Apply(lease.Plan{})) // its process is gone
-		must(t, g.agents[1].Start(t.Context()))
+		g.starts(t, 1)
 		if g.told(1, Refused) > 0 || g.agents[1].Status()[0].Share.Rate[0] == 0 {
 			t.Errorf("%+v", g.agents[1].Status())
 		}
