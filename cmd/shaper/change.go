@@ -75,11 +75,11 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		if i == 0 || policies[i] != policies[0] {
 			flags.warn(s.err, policies[i], sh.Info().Interface)
 		}
-		if _, ok := sh.(*kernel.Shaper); ok && onServer(policies[i].Policy) {
-			return errNoShares
-		}
 		if confirm > 0 && sh.Info().Place.Method == byTap {
 			return errNoConfirm
+		}
+		if owned, err := sh.Owned(); err == nil && !owned && onServer(policies[i].Policy) {
+			return usagef("%s has no process that could renew shares of a budget on a server: shaper run takes it over", where(sh.Info()))
 		}
 	}
 	if ctx.Err() != nil {

@@ -38,23 +38,31 @@ func (o *observer) learn(about *kernel.About, policy *compiled) {
 	o.known[about.Direction] = known{about.Loaded, policy}
 }
 
-// observe reads a shaper. problem is why not all packets go through it, "" if they
-// do.
-func (o *observer) observe(sh live, problem string) (observation, error) {
-	about := sh.Info()
+// policy is that of a shaper.
+func (o *observer) policy(about *kernel.About) (*compiled, error) {
 	k := &o.known[about.Direction]
 	if k.policy == nil || !k.loaded.Equal(about.Loaded) {
 		policy, err := policyOf(about.Label)
 		if err != nil {
-			return observation{}, err
+			return nil, err
 		}
 		o.learn(about, policy)
 	}
+	return k.policy, nil
+}
+
+// observe reads a shaper. problem is why not all packets go through it, "" if they
+// do.
+func (o *observer) observe(sh live, problem string) (observation, error) {
+	about := sh.Info()
+	policy, err := o.policy(about)
+	if err != nil {
+		return observation{}, err
+	}
 	out := observation{
-		about: *about, name: k.policy.Name, policy: k.policy.Policy,
+		about: *about, name: policy.Name, policy: policy.Policy,
 		attached: true, effective: problem == "", problem: problem, unconfirmed: !about.Until.IsZero(),
 	}
-	var err error
 	out.sample, err = take(sh, len(out.policy.Classes))
 	return out, err
 }

@@ -31,10 +31,14 @@ type running struct {
 	board    *board // nil without --metrics
 	observer observer
 	vigil    vigil
+	shares   *shares
+	host     string // the interface's name among those of the budgets, which a rename does not change
 }
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *compiled) *running {
-	return &running{flags: f, name: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: colored(s.out)}
+	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: colored(s.out)}
+	r.shares = newShares(kernel.Now, r.warn)
+	return r
 }
 
 func (r *running) print() *printer { return &printer{w: r.out} }
@@ -60,6 +64,9 @@ func (r *running) start(ctx context.Context) (bool, error) {
 
 // attach attaches the policy in each direction, and says so when all are.
 func (r *running) attach() error {
+	if err := r.share(); err != nil { // before packets need a share
+		return err
+	}
 	if r.flags.confirm > 0 {
 		if err := r.protect(); err != nil {
 			return err
@@ -104,7 +111,7 @@ func (r *running) attach() error {
 			}
 		}
 	}
-	if err := r.instruct(); err != nil {
+	if err := errors.Join(r.instruct(), r.share()); err != nil {
 		return err
 	}
 	r.started = true
@@ -113,6 +120,27 @@ func (r *running) attach() error {
 	}
 	r.notify.ready(r.status())
 	return nil
+}
+
+// share has the meters of budgets on servers follow their leases, in the directions
+// that are attached.
+func (r *running) share() error {
+	var list []shareOf
+	var shapers []leaser
+	for _, direction := range r.flags.directions.list {
+		policy, shaper := r.policy.Policy, leaser(nil)
+		for _, sh := range r.list {
+			if sh.Direction == direction {
+				known, err := r.observer.policy(&sh.About)
+				if err != nil {
+					return err
+				}
+				policy, shaper = known.Policy, sh
+			}
+		}
+		list, shapers = append(list, shareOf{policy, hostName(r.host, direction.String())}), append(shapers, shaper)
+	}
+	return r.shares.follow(context.Background(), list, shapers)
 }
 
 // status is what the service manager shows.
@@ -236,6 +264,7 @@ func (r *running) observe() (out []observation, err error) {
 		if err != nil {
 			return nil, err
 		}
+		o.shares = r.shares.of(r.host, sh.Direction.String())
 		out = append(out, o)
 	}
 	return out, nil
@@ -246,9 +275,6 @@ func (r *running) again() error {
 	policy, err := r.flags.load()
 	if err != nil {
 		return err
-	}
-	if onServer(policy.Policy) {
-		return errNoShares
 	}
 	r.flags.warn(r.err, policy, "")
 	if err := suits(policy, r.list); err != nil {
@@ -268,7 +294,7 @@ func (r *running) again() error {
 		}
 	}
 	r.policy = policy
-	return r.instruct()
+	return errors.Join(r.share(), r.instruct())
 }
 
 // rollBack returns to what was before, in all directions, unless it was
@@ -335,6 +361,7 @@ func (r *running) end() error {
 		errs = append(errs, r.sayEnd(sh, stay[sh], failed[sh]))
 	}
 	r.notify.stopping()
+	r.shares.end(!slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
 	closeAll(r.list) // before the guard, which leaves alone what has an owner
 	r.list = nil
 	if clean {

@@ -90,6 +90,9 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 		if err := r.instruct(); err != nil {
 			r.warn("%s: cannot start the guard: %v", where(&sh.About), err)
 		}
+		if err := r.share(); err != nil {
+			r.warn("%s: %v", where(&sh.About), err)
+		}
 	}
 	return well, nil
 }

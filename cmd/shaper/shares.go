@@ -278,9 +278,6 @@ func (s *shares) report(e shared.Event) {
 	}
 }
 
-// errNoShares says that a plane has nobody to ask servers.
-var errNoShares = usagef("shaper run and reload keep no shares of budgets on servers: use shaper tap")
-
 // onServer reports whether a policy has budgets on servers.
 func onServer(p *dataplane.Policy) bool {
 	for _, m := range p.Budgets() {

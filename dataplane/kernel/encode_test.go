@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -225,16 +224,4 @@ func everything(r *rand.Rand) *dataplane.Policy {
 var askingAll = queue.Config{
 	Rate: mega, Bytes: 9000, ECN: true, WRED: [3]queue.Early{{Max: 9000, Probability: 1}},
 	CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Second},
-}
-
-func TestEncodeServerBudget(t *testing.T) {
-	t.Parallel()
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{
-		Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 2000},
-		Budget: &dataplane.Budget{Name: "b", Store: dataplane.Store{URL: "redis://h"}},
-	}}}}
-	var fault *dataplane.FieldError
-	if _, err := encode(policy, Egress, ""); !errors.As(err, &fault) || fault.Field != "share" {
-		t.Errorf("a budget on a server: %v", err)
-	}
 }

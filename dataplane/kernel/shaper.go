@@ -359,6 +359,15 @@ func (s *Shaper) Tokens(class int) ([][2]int64, error) {
 	return out, nil
 }
 
+// Now is the time of leases: ns of CLOCK_MONOTONIC, as the programs have it.
+func Now() int64 {
+	now, err := monotonic()
+	if err != nil {
+		panic(err) // no kernel lacks it
+	}
+	return int64(now)
+}
+
 // monotonic is the programs' clock, in ns.
 func monotonic() (uint64, error) {
 	var t unix.Timespec
