@@ -289,3 +289,35 @@ func write(t *testing.T, text string) string {
 	must(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
 }
+
+// TestManyAgents has 100 agents in one process. Each calls once in an interval, and the
+// server sees no other calls.
+func TestManyAgents(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
+		terms := terms()
+		terms.Interval, terms.Deadline = 400e6, 400e6
+		begin := time.Now()
+		g := &group{at: clock()}
+		for range 100 {
+			g.add(t, terms, Server{URL: s.URL()})
+		}
+		g.full(t, "all share the budget")
+		for _, stop := range g.stop {
+			stop()
+		}
+		took := time.Since(begin)
+		var calls uint64
+		for i, a := range g.agents {
+			n := a.Status()[0].Calls
+			if most := uint64(took/(400*time.Millisecond)) + 1; n == 0 || n > most {
+				t.Errorf("agent %d called %d times in %v", i, n, took)
+			}
+			calls += n
+		}
+		var served uint64
+		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil || served > calls || served < calls*9/10 { // the last may be under way
+			t.Errorf("the server had %d calls, the agents made %d: %v", served, calls, err)
+		}
+	})
+}

@@ -21,6 +21,7 @@ type figure struct {
 	other    side                              // nil where nothing is compared
 	measured func(ours, other float64) float64 // of one round
 	more     bool                              // more is better
+	most     int                               // rounds; 0 for as many as there are
 }
 
 // noAim is the aim of a figure that has only a bar.
@@ -52,6 +53,9 @@ func amount(what string, bar, aim float64, unit string, ours, other side) figure
 // row measures, one side after the other, round by round.
 func (f *figure) row(rounds int) string {
 	var ours, other, measured []float64
+	if f.most > 0 {
+		rounds = min(rounds, f.most)
+	}
 	for round := range rounds + 1 {
 		a, err := f.ours()
 		if err != nil {

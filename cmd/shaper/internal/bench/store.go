@@ -51,39 +51,13 @@ func storeFigures() []figure {
 	return figures
 }
 
-// serve starts a server that ends with this process.
+// serve starts a server with what both sides need.
 func serve(program string) (*stored, error) {
-	if _, err := exec.LookPath(program); err != nil {
-		return nil, fmt.Errorf("install %s", program)
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	client, _, err := startServer(program)
 	if err != nil {
 		return nil, err
 	}
-	addr := free.Addr().String()
-	_ = free.Close()
-	_, port, _ := strings.Cut(addr, ":")
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the kernel kills the server when this thread ends
-		cmd := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	s := &stored{client: redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})}
-	ctx := context.Background()
-	for end := time.Now().Add(10 * time.Second); s.client.Ping(ctx).Err() != nil; {
-		if time.Now().After(end) {
-			return nil, fmt.Errorf("%s does not answer", program)
-		}
-	}
+	s := &stored{client: client}
 	s.peer = redis_rate.NewLimiter(s.client)
 	if s.store, err = shared.New(s.client, shared.Config{Deadline: 10 * time.Second}); err != nil {
 		return nil, err
@@ -93,6 +67,57 @@ func serve(program string) (*stored, error) {
 		s.many = append(s.many, shared.Request{Limiter: s.limiter, Budget: "customer-42", Key: strconv.Itoa(i), N: 1})
 	}
 	return s, err
+}
+
+// startServer starts a server that ends with this process, or when it is killed.
+func startServer(program string) (client *redis.Client, kill func(), err error) {
+	if _, err := exec.LookPath(program); err != nil {
+		return nil, nil, fmt.Errorf("install %s", program)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	_, port, _ := strings.Cut(addr, ":")
+	cmd := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the kernel kills the server when this thread ends
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, nil, err
+	}
+	kill = func() { _ = cmd.Process.Kill(); <-ended }
+	client = redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	for end := time.Now().Add(10 * time.Second); client.Ping(context.Background()).Err() != nil; {
+		if time.Now().After(end) {
+			kill()
+			return nil, nil, fmt.Errorf("%s does not answer", program)
+		}
+	}
+	return client, kill, nil
+}
+
+// commandStat is how often a command ran on a server, and how long in all, in µs.
+func commandStat(client *redis.Client, command string) (calls, us float64, err error) {
+	info, err := client.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		return 0, 0, err
+	}
+	_, stat, _ := strings.Cut(info, "cmdstat_"+command+":")
+	if _, err := fmt.Sscanf(stat, "calls=%f,usec=%f", &calls, &us); err != nil {
+		return 0, 0, fmt.Errorf("no %s: %w", command, err)
+	}
+	return calls, us, nil
 }
 
 var errRefused = errors.New("a decision was not allowed")
@@ -132,13 +157,8 @@ func (s *stored) serverTime(f func() error) (float64, error) {
 	if err := f(); err != nil {
 		return 0, err
 	}
-	info, err := s.client.Info(ctx, "commandstats").Result()
-	_, stat, _ := strings.Cut(info, "cmdstat_evalsha:")
-	var calls, us float64
-	if _, scan := fmt.Sscanf(stat, "calls=%f,usec=%f", &calls, &us); scan != nil {
-		return 0, errors.Join(err, scan)
-	}
-	return us * 1e3, nil
+	_, us, err := commandStat(s.client, "evalsha")
+	return us * 1e3, err
 }
 
 func wallTime(_ *stored, f func() error) (float64, error) {
