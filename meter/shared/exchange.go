@@ -103,7 +103,8 @@ func (c *exchange) sendTo(ctx context.Context, client *redis.Client, asking bool
 	for i := range r.answers {
 		if a := &r.answers[i]; err == nil {
 			a.Reply, a.err = reply(list[i])
-			a.kept = a.Replicas <= 0 || a.Share == a.Share.Min(c.requests[i].Holds)
+			r := &c.requests[i]
+			a.kept = a.Replicas <= 0 || a.Share == a.Share.Min(r.Holds) && a.Rescue == a.Rescue.Min(r.Rescue)
 			all = all && a.kept
 		}
 	}
