@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -62,7 +63,7 @@ func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error
 	s.run(ctx, calls)
 	for i, b := range batches {
 		if err := calls[i].err; err != nil {
-			if cause := context.Cause(ctx); cause != nil {
+			if cause := ended(ctx); cause != nil {
 				return nil, cause
 			}
 			for _, at := range b.at {
@@ -112,7 +113,7 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 	}
 	s.run(ctx, []*call{c})
 	if c.err != nil {
-		if cause := context.Cause(ctx); cause != nil {
+		if cause := ended(ctx); cause != nil {
 			return nil, cause
 		}
 		s.local.Add(uint64(len(requests)))
@@ -137,7 +138,7 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 
 // check returns an error for invalid requests.
 func (s *Store) check(ctx context.Context, requests []Request) error {
-	if err := context.Cause(ctx); err != nil {
+	if err := ended(ctx); err != nil {
 		return err
 	}
 	for _, r := range requests {
@@ -307,7 +308,19 @@ func (c *call) answer(cmd *redis.Cmd) {
 func (s *Store) failed(caller context.Context, c *call) {
 	lost := cannotDecide(c.err)
 	c.err = s.explain(c.place.addr, c.err)
-	if lost && caller.Err() == nil {
+	if lost && ended(caller) == nil {
 		s.lose(c.place, c.budget, c.err)
 	}
+}
+
+// ended is why a context has ended, or nil. A connection may notice a deadline before the
+// context does.
+func ended(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
