@@ -371,15 +371,16 @@ static __always_inline int due(struct leased *l, __u64 now)
 	return phase < PHASES - 1 && (__s64)(now - READ(l->until[phase])) >= 0;
 }
 
-/* pass puts the phases in force that have begun, but none before a time. */
-static __always_inline void pass(struct leased *l, struct words *w, __u64 now, __u64 since)
+/* pass puts the phases in force that have begun. Each begins when the one before ended,
+ * but not before the words' stamp: a lease grants nothing for the time before it. */
+static __always_inline void pass(struct leased *l, struct words *w, __u64 now)
 {
 	for (int i = 0; i < PHASES - 1; i++) {
 		__u32 phase = l->phase;
 
 		if (phase >= PHASES - 1 || !due(l, now))
 			return;
-		enter(l, w, l->until[phase] > since ? l->until[phase] : since);
+		enter(l, w, l->until[phase]);
 	}
 }
 

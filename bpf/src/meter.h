@@ -27,7 +27,7 @@ __noinline int pass_lease(__u32 slot, __u64 now)
 	w.c = l->word[0];
 	w.e = l->word[1];
 	w.stamp = l->stamp;
-	pass(l, &w, now, 0);
+	pass(l, &w, now);
 	l->word[0] = w.c;
 	l->word[1] = w.e;
 	l->stamp = w.stamp;

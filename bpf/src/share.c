@@ -117,7 +117,7 @@ int shaper_lease(struct __sk_buff *skb)
 	w.c = l->word[0];
 	w.e = l->word[1];
 	w.stamp = l->stamp;
-	pass(l, &w, now, 0);
+	pass(l, &w, now);
 	phase = l->phase;
 	if (phase < PHASES)
 		carry(&w, &l->phases[phase], &to->phases[0], now);
@@ -127,7 +127,7 @@ int shaper_lease(struct __sk_buff *skb)
 	WRITE(l->until[0], to->until[0]);
 	WRITE(l->until[1], to->until[1]);
 	WRITE(l->phase, 0);
-	pass(l, &w, now, now);
+	pass(l, &w, now);
 	l->word[0] = w.c;
 	l->word[1] = w.e;
 	l->stamp = w.stamp;
