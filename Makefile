@@ -47,7 +47,7 @@ test: setup ## all tests
 # Left out is what runs the command, which is built without it, and what has one
 # goroutine at length: comparisons with a model, loading programs, qdiscs.
 race: ## all tests under the race detector that it could find something in
-	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB)' ./...
+	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB)' ./...
 
 # What 6.12 has that the kernel at hand may lack, and 6.1 lacks, is fq and qdiscs beside TCX.
 vm: ## the kernel plane's tests on Debian's 6.1 kernel, in qemu, and those of queues on 6.12
