@@ -1,0 +1,126 @@
+package world
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// ten is a world of hosts that want twice the budget together, after two seconds.
+func ten(hosts int, seed uint64, rescue int64) *World {
+	t := terms()
+	t.Rescue = rescue
+	w := New(Config{Hosts: hosts, Terms: t, Seed: seed, Delay: 2 * ms, Drift: 1e-4, Start: 100 * ms})
+	for _, h := range w.Hosts {
+		w.Offer(h, 2*t.Size.Rate[0]/int64(hosts))
+	}
+	w.Run(2 * second)
+	return w
+}
+
+// passed is what has passed until now.
+func (w *World) passed() float64 {
+	w.Run(w.Now)
+	return w.Stats.Passed
+}
+
+// TestShiftingWindows has one of ten shapers stop and another start, every second: no
+// second has more bytes than the budget, and none 5 % less. What shifts is not used
+// for about two intervals and a half.
+func TestShiftingWindows(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		w := ten(10, seed, 100_000)
+		r := rand.New(rand.NewPCG(seed, 9))
+		off := w.Hosts[0]
+		w.Every(second, func() bool {
+			on := w.Hosts[r.IntN(len(w.Hosts))]
+			rate := off.Offered + on.Offered
+			w.Offer(off, rate)
+			w.Offer(on, 0)
+			off = on
+			return true
+		})
+		var at []float64
+		least, most := 2.0, 0.0
+		for range 60 * 100 {
+			w.Run(w.Now + 10*ms)
+			if at = append(at, w.Stats.Passed); len(at) > 200 { // since the first shift
+				share := (at[len(at)-1] - at[len(at)-101]) / 125e6
+				least, most = min(least, share), max(most, share)
+			}
+		}
+		t.Logf("seed %d: a second has %.2f %% to %.2f %% of the budget", seed, 100*least, 100*most)
+		if least < 0.95 || most > 1 {
+			t.Errorf("seed %d: a second has %.4f to %.4f of the budget", seed, least, most)
+		}
+	}
+}
+
+// TestRescueShareIsFree has hosts that are all there use the budget, whatever the rescue
+// share.
+func TestRescueShareIsFree(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []int{1, 2, 10, 200} {
+		for _, rescue := range []int64{0, 100_000, 300_000, 500_000} {
+			w := ten(hosts, 1, rescue)
+			before := w.passed()
+			w.Run(w.Now + 5*second)
+			if used := (w.Stats.Passed - before) / (5 * 125e6); used < 0.99 || used > 1.0001 {
+				t.Errorf("%d hosts use %.4f of the budget at a rescue share of %d millionths", hosts, used, rescue)
+			}
+		}
+	}
+}
+
+// TestFreedBandwidth has one shaper stop: the others use all of its bandwidth soon.
+func TestFreedBandwidth(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []int{2, 10} {
+		var times []float64
+		for seed := range uint64(41) {
+			w := ten(hosts, seed, 100_000)
+			w.Offer(w.Hosts[1], 2*w.Terms.Size.Rate[0])
+			w.Run(w.Now + second + int64(seed)*7*ms)
+			begin, took := w.Now, int64(0)
+			w.Offer(w.Hosts[0], 0)
+			for before := w.passed(); w.Now < begin+second; before = w.Stats.Passed {
+				w.Run(w.Now + ms)
+				if w.Stats.Passed-before < 0.98*125e6/1000 {
+					took = w.Now - begin
+				}
+			}
+			times = append(times, float64(took)/float64(w.Terms.Interval))
+		}
+		slices.Sort(times)
+		t.Logf("%d hosts: %.2f intervals [%.2f..%.2f]", hosts, times[20], times[0], times[40])
+		if times[20] > 3 || times[40] > 4 {
+			t.Errorf("of %d hosts others use what one does not after %.2f intervals, at most %.2f", hosts, times[20], times[40])
+		}
+	}
+}
+
+// TestThousandHosts has a thousand hosts, a crash and a partition every second: nothing
+// passes beyond the bound of hosts that start.
+func TestThousandHosts(t *testing.T) {
+	t.Parallel()
+	w := ten(1000, 1, 100_000)
+	r := rand.New(rand.NewPCG(1, 9))
+	pick := func() *Host { return w.Hosts[r.IntN(len(w.Hosts))] }
+	w.Every(second, func() bool {
+		crashed, cut := pick(), pick()
+		w.Crash(crashed)
+		w.At(3*second, func() { w.Boot(crashed) })
+		cut.Cut = [2]bool{r.IntN(2) == 0, true}
+		w.At(5*second, func() { cut.Cut = [2]bool{} })
+		return true
+	})
+	w.Run(w.Now + 20*second)
+	if w.Stats.Excess[0] > w.Stats.Bound[0] {
+		t.Errorf("%.0f tokens are beyond the budget, and %.0f the bound", w.Stats.Excess[0], w.Stats.Bound[0])
+	}
+	if used := w.Stats.Passed / w.Stats.Could; used < 0.97 {
+		t.Errorf("the hosts use %.4f of the budget", used)
+	}
+	t.Logf("%.4f of the budget, excess %.0f, bound %.0f", w.Stats.Passed/w.Stats.Could, w.Stats.Excess[0], w.Stats.Bound[0])
+}
