@@ -107,7 +107,7 @@ func (a *Agent) Bind(meters []Meter) error {
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	for i, m := range a.members {
-		m.meter, m.applied, m.read = meters[i], lease.Plan{}, lease.Counts{}
+		m.meter, m.applied = meters[i], lease.Plan{}
 		if m.meter == nil {
 			continue
 		}

@@ -284,7 +284,11 @@ func TestAgentCluster(t *testing.T) {
 			owner, _ := nodes.Owner(nodes.Slot(key(names[2])))
 			owner.Kill()
 			groups[2].rescued(t, "the primary is gone")
+			begin := time.Now()
 			groups[2].full(t, "its replica")
+			if took := time.Since(begin); took > 40*time.Second {
+				t.Errorf("the dead primary was called for %v", took)
+			}
 			for i, g := range groups {
 				g.full(t, "at the end: "+names[i])
 				storetest.Until(t, "status", func() bool {

@@ -88,7 +88,7 @@ func TestMeterFails(t *testing.T) {
 	})
 }
 
-// TestRebind has a host get another meter, whose counts begin at 0.
+// TestRebind has a host get another meter, whose counts begin at 0, and those begin anew.
 func TestRebind(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -99,15 +99,31 @@ func TestRebind(t *testing.T) {
 			b, err := ShowBudget(t.Context(), s.Client(), "b")
 			return err == nil && b.Hosts[0].Demand[0] == 0
 		})
-		must(t, g.agents[0].Bind([]Meter{&fluid{group: g}}))
-		calls := func() uint64 { return g.agents[0].Status()[0].Calls }
-		for until, now := calls()+3, uint64(0); now < until; now = calls() {
-			b, err := ShowBudget(t.Context(), s.Client(), "b")
-			if must(t, err); b.Hosts[0].Demand[0] != 0 {
-				t.Fatalf("a new meter has a demand of %d", b.Hosts[0].Demand[0])
+		demands := func(what string) {
+			t.Helper()
+			calls := func() uint64 { return g.agents[0].Status()[0].Calls }
+			for until, now := calls()+3, uint64(0); now < until; now = calls() {
+				b, err := ShowBudget(t.Context(), s.Client(), "b")
+				if must(t, err); b.Hosts[0].Demand[0] != 0 {
+					t.Fatalf("%s has a demand of %d", what, b.Hosts[0].Demand[0])
+				}
+				time.Sleep(time.Millisecond)
 			}
-			time.Sleep(time.Millisecond)
 		}
+		m := &fluid{group: g}
+		must(t, g.agents[0].Bind([]Meter{m}))
+		demands("a new meter")
+		g.do(func() { m.counts[0] = 1e12 })
+		storetest.Until(t, "it has a demand", func() bool {
+			b, err := ShowBudget(t.Context(), s.Client(), "b")
+			return err == nil && b.Hosts[0].Demand[0] > 0
+		})
+		storetest.Until(t, "it has none any more", func() bool {
+			b, err := ShowBudget(t.Context(), s.Client(), "b")
+			return err == nil && b.Hosts[0].Demand[0] == 0
+		})
+		g.do(func() { m.counts = [3]float64{} })
+		demands("a meter that begins anew")
 	})
 }
 
