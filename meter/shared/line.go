@@ -21,12 +21,10 @@ type line struct {
 	err      error // of the last call that ended
 }
 
-// Calls that fail are made again in the next interval: a store that lost all data learns
-// for a lease only, and must hear of all rescue shares meanwhile.
-const (
-	leastPatience = 250 * time.Millisecond
-	mostPatience  = 2 * time.Second
-)
+// mostPatience is how long a call goes on at most. Calls that fail are made again in the
+// next interval: a store that lost all data learns for a lease only, and must hear of all
+// rescue shares meanwhile.
+const mostPatience = 2 * time.Second
 
 func newLine(deadline time.Duration) *line {
 	l := &line{deadline: deadline}
@@ -34,8 +32,9 @@ func newLine(deadline time.Duration) *line {
 	return l
 }
 
-// leastPatience is enough for a first call: five round trips, each below a deadline.
-func (l *line) leastPatience() time.Duration { return max(5*l.deadline, leastPatience) }
+// leastPatience is enough for a first call on a connection, three round trips. If the
+// connection is dead, a new one is there before the lease ends.
+func (l *line) leastPatience() time.Duration { return 3 * l.deadline }
 
 // idle reports whether no call is under way.
 func (l *line) idle() bool {

@@ -191,7 +191,7 @@ func TestSpread(t *testing.T) {
 // TestPatience has a line wait longer and longer for a server that does not answer.
 func TestPatience(t *testing.T) {
 	t.Parallel()
-	l := newLine(5 * time.Millisecond)
+	l := newLine(80 * time.Millisecond)
 	call := func(result func(context.Context) *result) {
 		if !l.idle() {
 			t.Error("a call is under way")
@@ -211,11 +211,11 @@ func TestPatience(t *testing.T) {
 		<-ctx.Done()
 		return fails(ctx.Err())
 	}
-	for _, want := range []time.Duration{leastPatience, 2 * leastPatience, 4 * leastPatience, mostPatience, mostPatience} {
+	for _, want := range []time.Duration{240 * time.Millisecond, 480 * time.Millisecond, 960 * time.Millisecond, 1920 * time.Millisecond, mostPatience, mostPatience} {
 		if l.patience != want {
 			t.Fatalf("patience %v, want %v", l.patience, want)
 		}
-		if want < time.Second {
+		if want < 500*time.Millisecond {
 			call(silent)
 		} else {
 			l.ended, l.result, l.took = nil, fails(errDown), want
@@ -230,7 +230,7 @@ func TestPatience(t *testing.T) {
 		t.Errorf("%v, patience %v", l.reason(), l.patience)
 	}
 	call(func(context.Context) *result { return fails(nil) })
-	if l.patience != leastPatience || newLine(time.Second).patience != 5*time.Second {
+	if l.patience != 240*time.Millisecond || newLine(time.Second).patience != 3*time.Second {
 		t.Errorf("patience %v", l.patience)
 	}
 }
