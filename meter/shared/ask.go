@@ -72,7 +72,7 @@ func (a *Agent) explain(err error) error {
 	case !dialed && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()):
 		err = fmt.Errorf("no answer within %v", a.deadline)
 	default:
-		err = explain(err)
+		err = explain(err, leaseRights)
 	}
 	if a.config.Store != "" {
 		err = fmt.Errorf("%s: %w", a.config.Store, err)

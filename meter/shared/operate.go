@@ -84,7 +84,7 @@ func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, e
 		err = fmt.Errorf("%T is no client of Open", client)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list budgets: %w", explain(err))
+		return nil, fmt.Errorf("list budgets: %w", explain(err, operateRights))
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
@@ -92,7 +92,9 @@ func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, e
 
 // ShowBudget returns what a store knows of a budget. Its hosts' times are those of now.
 func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) (*BudgetInfo, error) {
-	fail := func(err error) (*BudgetInfo, error) { return nil, fmt.Errorf("show budget %s: %w", name, explain(err)) }
+	fail := func(err error) (*BudgetInfo, error) {
+		return nil, fmt.Errorf("show budget %s: %w", name, explain(err, operateRights))
+	}
 	if err := checkMember(name); err != nil {
 		return nil, err
 	}
@@ -140,7 +142,7 @@ func SetBudget(ctx context.Context, client redis.UniversalClient, name string, s
 	}
 	args := []any{size.Rate[0], size.Rate[1], size.Burst[0], size.Burst[1]}
 	if err := client.Eval(ctx, layoutScript+setScript, []string{key(name)}, args...).Err(); err != nil {
-		return fmt.Errorf("set budget %s: %w", name, explain(err))
+		return fmt.Errorf("set budget %s: %w", name, explain(err, operateRights))
 	}
 	return nil
 }
@@ -153,7 +155,7 @@ func UnsetBudget(ctx context.Context, client redis.UniversalClient, name string)
 	}
 	was, err := client.Eval(ctx, layoutScript+setScript, []string{key(name)}).Bool()
 	if err != nil {
-		return false, fmt.Errorf("unset budget %s: %w", name, explain(err))
+		return false, fmt.Errorf("unset budget %s: %w", name, explain(err, operateRights))
 	}
 	return was, nil
 }
@@ -162,7 +164,9 @@ func UnsetBudget(ctx context.Context, client redis.UniversalClient, name string)
 // share. It is an error if the host has called within a lease. A host that lives, but
 // does not reach the store, uses its rescue share all the same.
 func DropHost(ctx context.Context, client redis.UniversalClient, budget, host string) error {
-	fail := func(err error) error { return fmt.Errorf("drop host %s of budget %s: %w", host, budget, explain(err)) }
+	fail := func(err error) error {
+		return fmt.Errorf("drop host %s of budget %s: %w", host, budget, explain(err, operateRights))
+	}
 	if err := cmp.Or(checkMember(budget), checkMember(host)); err != nil {
 		return err
 	}

@@ -96,8 +96,20 @@ func TestOperate(t *testing.T) {
 				}
 			}
 		}
+		for user, want := range map[string]string{"operator": "", "agent": "+eval_ro"} {
+			client, err := Open(Server{URL: s.URLOf(user, "s3cr3t")})
+			must(t, err)
+			_, err = ShowBudget(ctx, client, "b")
+			if _, err2 := ListBudgets(ctx, client); want == "" && (err != nil || err2 != nil) {
+				t.Errorf("%s: %v, %v", user, err, err2)
+			} else if want != "" {
+				says(t, err, "lacks a right", want)
+				says(t, err2, "lacks a right", want)
+			}
+			must(t, client.Close())
+		}
 		if err := SetBudget(ctx, client, "a", lease.Amounts{Rate: [2]int64{-1}}); err == nil {
 			t.Error("a negative rate is set")
 		}
-	})
+	}, storetest.User("agent", "s3cr3t", strings.Fields(Rights)...), storetest.User("operator", "s3cr3t", strings.Fields(Rights+" +scan +eval_ro")...))
 }

@@ -23,28 +23,47 @@ import (
 // +eval_ro as well.
 const Rights = "~{shaper:*}:lease +evalsha +eval +time +info +wait +hmget +hget +hset +hdel +hgetall +persist +pexpire"
 
-// trouble is what a server answers that cannot serve, and the remedy. Without a remedy
-// it recovers by itself.
+const (
+	leaseRights   = "ACL SETUSER … " + Rights
+	operateRights = leaseRights + " +scan +eval_ro"
+)
+
+// trouble lists the error replies of a server that cannot serve, each with the remedy.
+// Without a remedy it recovers by itself.
 var trouble = []struct{ prefix, what, remedy string }{
-	{"WRONGPASS", "wrong user name or password", "check the URL or the password file"},
-	{"NOAUTH", "the server wants a password", "put it into the URL or a password file"},
-	{"Protocol error: unauthenticated", "the server wants a password", "put it into the URL or a password file"},
-	{"NOPERM", "the user lacks a right", "ACL SETUSER … " + Rights},
-	{"ACL failure in script", "the user lacks a right", "ACL SETUSER … " + Rights},
-	{"The user executing the script", "the user lacks a right", "ACL SETUSER … " + Rights},
-	{"OOM", "the server's memory is full", "raise its maxmemory"},
+	{"WRONGPASS", "wrong user name or password", "check the user name and the password, in the URL or in the password file"},
+	{"NOAUTH", "the server wants a password", "give the client a user name and a password, in the URL or in a password file"},
+	{"Protocol error: unauthenticated", "the server wants a password", "give the client a user name and a password, in the URL or in a password file"},
+	{"NOPERM", lacksRight, ""},
+	{"OOM", "the server's memory is full", "raise maxmemory of the server"},
 	{"MISCONF", "the server cannot save its data", "free its disk, or see its log"},
-	{"READONLY", "the server is a read-only replica", "use the URL of the primary, or of Sentinels with master_name"},
-	{"MOVED", "the server is a node of a cluster", "add another node to the URL, ?addr=host:port"},
-	{"ASK", "the server is a node of a cluster", "add another node to the URL, ?addr=host:port"},
-	{"CROSSSLOT", "the server is a node of a cluster", "add another node to the URL, ?addr=host:port"},
-	{"NOREPLICAS", "the server has too few replicas", "see its min-replicas-to-write"},
-	{"max number of clients", "the server has too many clients", "raise its maxclients"},
+	{"READONLY", "the server is a read-only replica", "connect to the primary, or through Sentinels (master_name)"},
+	{"MOVED", nodeOfCluster, addNode},
+	{"ASK", nodeOfCluster, addNode},
+	{"CROSSSLOT", nodeOfCluster, addNode},
+	{"NOREPLICAS", "the server has too few replicas", "see min-replicas-to-write of the server"},
+	{"max number of clients", "the server has too many clients", "raise maxclients of the server"},
 	{"LOADING", "the server still loads its data", ""},
 	{"MASTERDOWN", "the server lost its primary", ""},
 	{"CLUSTERDOWN", "the cluster is down", ""},
-	{"TRYAGAIN", "the cluster moves the budget's slot", ""},
+	{"TRYAGAIN", "the cluster moves the slot", ""},
 	{"BUSY", "the server is busy with a script", ""},
+}
+
+const (
+	lacksRight    = "the user lacks a right"
+	nodeOfCluster = "the server is a node of a cluster"
+	addNode       = "add another node to the URL, ?addr=host:port, or use redis.NewClusterClient"
+)
+
+// troubleOf is the index of an error's trouble, or -1.
+func troubleOf(err error) int {
+	for i := range trouble {
+		if redis.HasErrorPrefix(err, trouble[i].prefix) {
+			return i
+		}
+	}
+	return -1
 }
 
 // Trouble is an error of a server or of the way to it.
@@ -73,12 +92,14 @@ func (t *Trouble) Error() string {
 func (t *Trouble) Unwrap() error { return t.Err }
 
 // explain puts an error of a server or a client into words that say what to do, in one
-// line. It returns others as they are.
-func explain(err error) error {
-	for _, t := range trouble {
-		if redis.HasErrorPrefix(err, t.prefix) {
-			return &Trouble{t.what, t.remedy, err}
+// line. It returns others as they are. acl is how to give the user its rights.
+func explain(err error, acl string) error {
+	if i := troubleOf(err); i >= 0 {
+		t := &Trouble{trouble[i].what, trouble[i].remedy, err}
+		if t.What == lacksRight {
+			t.Remedy = acl
 		}
+		return t
 	}
 	var answer redis.Error
 	var authority x509.UnknownAuthorityError
@@ -90,6 +111,8 @@ func explain(err error) error {
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
+	case errors.As(err, &answer) && (strings.Contains(answer.Error(), "user executing the script") || strings.Contains(answer.Error(), "ACL failure")):
+		return &Trouble{lacksRight, acl, err}
 	case errors.As(err, &answer):
 		return &Trouble{"the script failed", "", err}
 	case errors.As(err, &authority):

@@ -72,7 +72,7 @@ func TestTrouble(t *testing.T) {
 		}, []string{"wants a password", "password file"}},
 		{"wrong password", []storetest.Option{storetest.Password("s3cr3t")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URLOf("", "wrong-word")}
-		}, []string{"wrong user name or password", "check the URL or the password file"}},
+		}, []string{"wrong user name or password", "check the user name and the password"}},
 		{"no right to the script", []storetest.Option{storetest.User("a", "s3cr3t", "~*", "+@all", "-evalsha")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URLOf("a", "s3cr3t")}
 		}, []string{"lacks a right", "evalsha", "ACL SETUSER … ~{shaper:*}:lease +evalsha"}},
@@ -90,7 +90,7 @@ func TestTrouble(t *testing.T) {
 		}, []string{"too few replicas", "min-replicas-to-write"}},
 		{"a replica", nil, func(t *testing.T, s *storetest.Server) Server {
 			return Server{URL: storetest.Replica(t, s).URL()}
-		}, []string{"read-only replica", "the primary"}},
+		}, []string{"read-only replica", "connect to the primary"}},
 		{"unknown authority", []storetest.Option{storetest.TLS()}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URL()}
 		}, []string{"unknown authority", "ca-file"}},
