@@ -310,7 +310,8 @@ func TestLiveBudgetPlanes(t *testing.T) {
 func TestLiveBudgetParams(t *testing.T) {
 	hereOnly(t)
 	p := newHosts(t)
-	// Rates that bring nothing while the test runs.
+	// Rates that bring a byte in 8 s: few of them while the test runs.
+	have := func(tokens, want int64) bool { return want <= tokens && tokens <= want+20 }
 	small, large := "type: token-bucket, rate: 1bit, burst: 3000", "type: token-bucket, rate: 1bit, burst: 9000"
 	smallPolicy, largePolicy := budgetPolicy(t, small), budgetPolicy(t, large)
 	first := p.attach("v0", smallPolicy)
@@ -322,7 +323,7 @@ func TestLiveBudgetParams(t *testing.T) {
 	p.fails(1, fmt.Sprintf(theirs, "srtcm cir=1bit cbs=3000 ebs=3000", "token-bucket rate=1bit burst=3000"),
 		"run", "v1", "--policy", budgetPolicy(t, "type: srtcm, cir: 1bit, cbs: 3000, ebs: 3000"))
 	second := p.attach("v1", smallPolicy)
-	if a, b := p.tokens("v0"), p.tokens("v1"); a != 2000 || b != 2000 {
+	if a, b := p.tokens("v0"), p.tokens("v1"); !have(a, 2000) || !have(b, 2000) {
 		t.Errorf("%d and %d tokens: want 2000 for both", a, b)
 	}
 	// A user's reload changes it for all, once.
@@ -338,7 +339,7 @@ func TestLiveBudgetParams(t *testing.T) {
 		t.Errorf("%q: want nothing, it is so already", said)
 	}
 	p.near.Inject("v0", budgetFrames[0])
-	if a, b := p.tokens("v0"), p.tokens("v1"); a != 1000 || b != 1000 {
+	if a, b := p.tokens("v0"), p.tokens("v1"); !have(a, 1000) || !have(b, 1000) {
 		t.Errorf("%d and %d tokens: want 1000, what was left of them", a, b)
 	}
 	// What is not confirmed comes back, for all.
@@ -354,7 +355,7 @@ func TestLiveBudgetParams(t *testing.T) {
 	// The only user may change all of it, and keeps what is left.
 	first.term()
 	p.do(0, "reload", "v1", "--policy", budgetPolicy(t, "type: srtcm, cir: 1bit, cbs: 5000, ebs: 3000"))
-	if got := p.tokens("v1"); got != 1000 {
+	if got := p.tokens("v1"); !have(got, 1000) {
 		t.Errorf("%d tokens: want 1000", got)
 	}
 	p.do(0, "reload", "v1", "--meter", never)
