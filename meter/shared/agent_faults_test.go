@@ -128,7 +128,7 @@ func TestShrinkFirst(t *testing.T) {
 		g := join(t, 1, Server{URL: "redis://" + p.Addr})
 		g.add(t, terms(), Server{URL: s.URL()})
 		p.Delay(storetest.ToClient, 60*time.Millisecond)
-		for range 3 {
+		for range 2 {
 			g.shift(0)
 			storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].rate() > full })
 			g.shift(1)

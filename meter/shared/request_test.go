@@ -66,6 +66,10 @@ func TestScriptAgainstStore(t *testing.T) {
 					q.Terms.Interval ^= 1_000_000
 				case 5:
 					q.Terms.Size = size.Part(1+r.Int64N(10), 10)
+					if r.IntN(2) == 0 {
+						q.Terms.Size = size
+						q.Terms.Size.Burst[r.IntN(2)] /= 1 + r.Int64N(3)
+					}
 				case 6:
 					client.Del(t.Context(), key)
 					model = lease.Store{}

@@ -136,7 +136,10 @@ local function look(s, now, key, name, mine, set)
 					s[TOTAL + i] = min(s[TOTAL + i], m[SIZE + i])
 				end
 				part = min(part, m[PART])
-				local less = m[SIZE + 1] - smallest[SIZE + 1]
+				local less, i = 0, 1
+				while less == 0 and i <= 4 do
+					less, i = m[SIZE + i] - smallest[SIZE + i], i + 1
+				end
 				if less < 0 or less == 0 and field < smallest_name then
 					smallest, smallest_name = m, field
 				end

@@ -1,5 +1,7 @@
 package lease
 
+import "cmp"
+
 // Store is the state that a store keeps of one budget. Call is what store.lua does on
 // a server, step by step, in the same arithmetic; times are in µs. The zero Store is
 // one that has lost its state.
@@ -241,10 +243,11 @@ func (s *Store) curbs(free Amounts) {
 
 // less orders hosts by the size that they gave.
 func less(a, b *member) bool {
-	if a.size.Rate[0] != b.size.Rate[0] {
-		return a.size.Rate[0] < b.size.Rate[0]
-	}
-	return a.name < b.name
+	x, y := a.size, b.size
+	return cmp.Or(
+		cmp.Compare(x.Rate[0], y.Rate[0]), cmp.Compare(x.Rate[1], y.Rate[1]),
+		cmp.Compare(x.Burst[0], y.Burst[0]), cmp.Compare(x.Burst[1], y.Burst[1]), cmp.Compare(a.name, b.name),
+	) < 0
 }
 
 // paid is the rate that bucket i is filled by: that of C where it has none (RFC 2697).
