@@ -75,7 +75,7 @@ func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) e
 		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a core would have the password
 		client, err := shared.Open(g.server)
 		if err == nil {
-			g.Agent, err = shared.NewAgent(client, g.budgets, shared.AgentConfig{Clock: s.clock, Notify: s.report})
+			g.Agent, err = shared.NewAgent(client, g.budgets, shared.AgentConfig{Store: g.server.String(), Clock: s.clock, Notify: s.report})
 		}
 		if err != nil {
 			return err
