@@ -18,14 +18,14 @@ import (
 // A budget of two interfaces, in both directions. Its burst is neither full when the
 // senders begin nor if the machine stalls.
 const (
-	sharedRate   = 50_000_000 // bytes per second
-	sharedBurst  = 100_000_000
+	sharedRate   = 20_000_000 // bytes per second
+	sharedBurst  = 40_000_000
 	sharedFrame  = 1000 // metered
-	sharedPolicy = `classes: [{name: all, match: {proto: 253}, meter: {type: token-bucket, rate: 400mbit, burst: 100MB, initial: 50%, share: {budget: bench, store: host}}}]`
+	sharedPolicy = `classes: [{name: all, match: {proto: 253}, meter: {type: token-bucket, rate: 160mbit, burst: 40MB, initial: 50%, share: {budget: bench, store: host}}}]`
 )
 
 func budgetFigures(get func() (*wire, error)) []figure {
-	return []figure{amount("kernel: two interfaces of one host, both directions, one budget: packets beside burst + rate * t, of 100,000", 100, 1, "", func() (float64, error) {
+	return []figure{amount("kernel: two interfaces of one host, both directions, one budget: packets beside burst + rate * t, of 40,000", 40, 1, "", func() (float64, error) {
 		w, err := get()
 		if err != nil {
 			return 0, err
@@ -95,7 +95,7 @@ func (w *wire) budget(d time.Duration) (beside float64, err error) {
 }
 
 // fillBudget sends a packet between the first two times, floods for a while, and sends
-// more than the bucket holds between the last two.
+// more between the last two than the bucket holds then.
 func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	ip := []byte{0x45, 0, sharedFrame >> 8, sharedFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99}
 	frame := make([]byte, 14+sharedFrame)
@@ -123,12 +123,13 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 		})
 	}
 	time.Sleep(d)
+	ended := monotonic()
 	stop.Store(true)
 	all.Wait()
 	// What arrives on the other side of a veth pair is metered a little later.
 	time.Sleep(50 * time.Millisecond)
 	at[2] = monotonic()
-	err = errors.Join(err, send(senders[0], sharedRate/sharedFrame/10))
+	err = errors.Join(err, send(senders[0], int((at[2]-ended)*sharedRate/1e9/sharedFrame)+100))
 	at[3] = monotonic()
 	return at, errors.Join(append(errs, err)...)
 }
