@@ -206,7 +206,7 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	defer picture.abort()
 
 	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, counted, input.size)
+	endProgress := showProgress(s.err, counted.reading(input.size))
 	summary, err := replay.Run(cmd.Context(), counted, c, replay.Config{})
 	endProgress()
 	if err != nil && !(summary.Began && partial(err)) {

@@ -123,7 +123,7 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 	})
 	root.AddCommand(
 		newRun(s), newTap(s), newReplay(s), newReload(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newVersion(s), newGuard(s),
+		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newSimulate(s), newVersion(s), newGuard(s),
 	)
 	root.SuggestionsMinimumDistance = 2
 	root.Version = version()

@@ -129,19 +129,22 @@ func (p *policyFlags) load() (*compiled, error) {
 	return label{Name: p.file, Path: absolute(p.file), Text: string(text)}.compile()
 }
 
-// readPolicy reads a file, but no more of it than a policy may have: it may be a
+// readPolicy reads the text of a policy.
+func readPolicy(path string) ([]byte, error) { return readText("policy", path) }
+
+// readText reads a file, but no more of it than a policy may have: it may be a
 // device that does not end.
-func readPolicy(path string) ([]byte, error) {
+func readText(what, path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, plainPathError("policy", err)
+		return nil, plainPathError(what, err)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, policyfile.MaxSize+1))
 	if len(text) > policyfile.MaxSize {
-		return nil, fmt.Errorf("policy %q is larger than %d MiB, the most that a policy may have", path, policyfile.MaxSize>>20)
+		return nil, fmt.Errorf("%s %q is larger than %d MiB, the most that a %s may have", what, path, policyfile.MaxSize>>20, what)
 	}
-	return text, plainPathError("policy", err)
+	return text, plainPathError(what, err)
 }
 
 func (l label) compile() (*compiled, error) {

@@ -131,7 +131,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 
 	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, counted, input.size)
+	endProgress := showProgress(s.err, counted.reading(input.size))
 	summary, err := replay.Run(cmd.Context(), counted, engine, cfg)
 	endProgress()
 	var failed *replay.OutputError

@@ -20,7 +20,7 @@ var rooms = []struct {
 	{"cmd/shaper/internal/oracle", nil}, // a second opinion shares nothing
 	{"cmd/shaper/internal/report", nil},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}},
-	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "queue"}},
+	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"}},
 	{"dataplane/replay", []string{"dataplane"}},
 	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}},
 	{"dataplane/tap", []string{"dataplane", "meter"}},

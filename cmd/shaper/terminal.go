@@ -35,10 +35,22 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// showProgress draws a bar on stderr while the reader is read, if that takes
-// long and people look. size is 0 where it is not known. The returned function
-// ends it.
-func showProgress(stderr io.Writer, r *meteredReader, size int64) func() {
+// work is something that can take long.
+type work struct {
+	what  string
+	units progress.Units
+	done  *atomic.Int64
+	all   int64 // 0 if it is not known
+}
+
+// reading is the work on what the reader reads.
+func (r *meteredReader) reading(size int64) work {
+	return work{"replaying", progress.UnitsBytes, &r.n, size}
+}
+
+// showProgress draws a bar on stderr while work is done, if that takes long and people
+// look. The returned function ends it.
+func showProgress(stderr io.Writer, on work) func() {
 	terminal, ok := stderr.(*os.File)
 	if !ok || !isTerminal(stderr) {
 		return func() {}
@@ -51,7 +63,7 @@ func showProgress(stderr io.Writer, r *meteredReader, size int64) func() {
 			return
 		case <-time.After(progressDelay):
 		}
-		drawProgress(terminal, r, size, stop)
+		drawProgress(terminal, on, stop)
 	}()
 	return func() {
 		close(stop)
@@ -59,7 +71,7 @@ func showProgress(stderr io.Writer, r *meteredReader, size int64) func() {
 	}
 }
 
-func drawProgress(terminal *os.File, r *meteredReader, size int64, stop chan struct{}) {
+func drawProgress(terminal *os.File, on work, stop chan struct{}) {
 	w := progress.NewWriter()
 	w.SetOutputWriter(terminal)
 	if width, _, err := term.GetSize(int(terminal.Fd())); err == nil {
@@ -73,12 +85,12 @@ func drawProgress(terminal *os.File, r *meteredReader, size int64, stop chan str
 	w.Style().Options.TimeInProgressPrecision = time.Second
 	w.Style().Options.ETAPrecision = time.Second
 	w.Style().Visibility.Speed = true
-	w.Style().Visibility.ETA = size > 0
-	w.Style().Visibility.Percentage = size > 0
+	w.Style().Visibility.ETA = on.all > 0
+	w.Style().Visibility.Percentage = on.all > 0
 	if !colored(terminal) {
 		w.Style().Colors = progress.StyleColors{}
 	}
-	tracker := &progress.Tracker{Message: "replaying", Total: size, Units: progress.UnitsBytes}
+	tracker := &progress.Tracker{Message: on.what, Total: on.all, Units: on.units}
 	w.AppendTracker(tracker)
 	finished := make(chan struct{})
 	go func() {
@@ -88,7 +100,7 @@ func drawProgress(terminal *os.File, r *meteredReader, size int64, stop chan str
 	for ticker := time.NewTicker(200 * time.Millisecond); ; {
 		select {
 		case <-ticker.C:
-			tracker.SetValue(r.n.Load())
+			tracker.SetValue(on.done.Load())
 			continue
 		case <-stop:
 			ticker.Stop()

@@ -64,7 +64,7 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 
 	w := newWitness(policy, n)
 	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, counted, input.size)
+	endProgress := showProgress(s.err, counted.reading(input.size))
 	summary, err := replay.Run(cmd.Context(), counted, w, replay.Config{Each: w.each, Settled: w.left})
 	endProgress()
 	switch {

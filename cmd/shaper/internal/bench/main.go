@@ -74,6 +74,7 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 	figures = append(figures, wheelFigures()...)
 	figures = append(figures, storeFigures()...)
 	figures = append(figures, shareFigures()...)
+	figures = append(figures, simulateFigures()...)
 	if os.Geteuid() == 0 {
 		figures = append(figures, kernelFigures(wire)...)
 		figures = append(figures, budgetFigures(wire)...)

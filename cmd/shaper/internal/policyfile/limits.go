@@ -23,14 +23,14 @@ const (
 // a text that is hardly a policy.
 func tooLarge(text []byte) string {
 	if len(text) > MaxSize {
-		return fmt.Sprintf("the policy is larger than %d MiB, the most that one may have", MaxSize>>20)
+		return fmt.Sprintf(" is larger than %d MiB, the most that one may have", MaxSize>>20)
 	}
 	separators := 0
 	for _, c := range []string{",", "[", "{", "\n"} {
 		separators += bytes.Count(text, []byte(c))
 	}
 	if separators > maxNodes {
-		return fmt.Sprintf("the policy has more than %d lines and entries", maxNodes)
+		return fmt.Sprintf(" has more than %d lines and entries", maxNodes)
 	}
 	return ""
 }
@@ -43,7 +43,7 @@ func (l *loader) expand(root *yaml.Node) bool {
 	walk = func(n, alias *yaml.Node) bool {
 		at := cmp.Or(alias, n)
 		if nodes++; nodes > maxNodes {
-			l.fail(at, "the policy has more than %d values, those of aliases counted each time", maxNodes)
+			l.fail(at, "the %s has more than %d values, those of aliases counted each time", l.what, maxNodes)
 			return false
 		}
 		if n.Kind == yaml.AliasNode {

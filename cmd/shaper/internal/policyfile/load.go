@@ -127,25 +127,35 @@ func unjoin(err error) []error {
 // Load reads a policy file. name is what errors call it. The error joins all
 // faults of form; Compile finds those of meaning.
 func Load(name string, text []byte) (*File, error) {
+	l, root, err := read(name, text, "policy")
+	if err != nil {
+		return nil, err
+	}
+	return l.policy(root)
+}
+
+// read parses a file of a kind, such as a policy.
+func read(name string, text []byte, what string) (*loader, *yaml.Node, error) {
 	if reason := tooLarge(text); reason != "" {
-		return nil, &Error{name + ":1:1", reason}
+		return nil, nil, &Error{name + ":1:1", "the " + what + reason}
 	}
 	var doc, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, &Error{name + ":1:1", "the policy is empty"}
+			return nil, nil, &Error{name + ":1:1", "the " + what + " is empty"}
 		}
-		return nil, syntaxError(name, text, err)
+		return nil, nil, syntaxError(name, text, err)
 	}
 	l := newLoader(func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", name, n.Line, n.Column) })
+	l.what = what
 	switch err := decoder.Decode(&second); {
 	case err == nil:
-		l.fail(second.Content[0], "a second document begins: a policy is one document")
+		l.fail(second.Content[0], "a second document begins: a %s is one document", what)
 	case err != io.EOF:
-		return nil, syntaxError(name, text, err)
+		return nil, nil, syntaxError(name, text, err)
 	}
-	return l.policy(doc.Content[0])
+	return l, doc.Content[0], nil
 }
 
 var syntaxLine = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`)

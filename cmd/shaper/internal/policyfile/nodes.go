@@ -15,6 +15,7 @@ import (
 
 // loader walks the nodes of a policy and collects faults.
 type loader struct {
+	what   string // is loaded: a policy
 	label  func(*yaml.Node) string
 	errs   []error
 	more   int                // faults beyond maxFaults
@@ -32,6 +33,7 @@ type loader struct {
 
 func newLoader(label func(*yaml.Node) string) *loader {
 	l := &loader{
+		what:   "policy",
 		label:  label,
 		where:  map[any]*yaml.Node{},
 		meters: map[string]*dataplane.Meter{},

@@ -41,6 +41,7 @@ var (
 	offeredColor = rgb(0xcdd2d8)
 	passedColor  = rgb(0x0a6ab0)
 	rateColor    = rgb(0xa03f82)
+	passedFill   = color.NRGBA{10, 106, 176, 90}
 )
 
 func rgb(c uint32) color.Color {
@@ -59,16 +60,21 @@ func WritePicture(w io.Writer, c Comparison, format string) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	size := vg.Length(above + below + len(c.Meters)*(panelHeight+caption))
+	return writePicture(w, format, len(c.Meters), c.draw)
+}
+
+// writePicture has a picture of some panels drawn.
+func writePicture(w io.Writer, format string, panels int, paint func(draw.Canvas)) error {
+	size := vg.Length(above + below + panels*(panelHeight+caption))
 	var err error
 	switch format {
 	case "png":
 		canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, size), vgimg.UseDPI(pictureDPI))}
-		c.draw(draw.New(canvas))
+		paint(draw.New(canvas))
 		_, err = canvas.WriteTo(w)
 	case "svg":
 		canvas := &fitted{Canvas: vgsvg.New(pictureWidth, size)}
-		c.draw(draw.New(canvas))
+		paint(draw.New(canvas))
 		err = canvas.write(w)
 	default:
 		err = fmt.Errorf("picture format %q is neither svg nor png", format)
@@ -107,47 +113,62 @@ func (f *fitted) write(w io.Writer) error {
 
 // draw fills a canvas, top down.
 func (c Comparison) draw(canvas draw.Canvas) {
-	canvas.SetColor(color.White)
-	canvas.Fill(canvas.Rectangle.Path())
 	head := "bit/s that passed each meter; offered in gray"
 	if c.Allowed > 0 {
 		head += "; dotted: " + c.Rate
 	}
-	at := vg.Point{X: canvas.Min.X + leftMargin, Y: canvas.Max.Y - 18}
-	canvas.FillText(style(13, inkColor, draw.XLeft, true), at, c.Input)
-	at.X = canvas.Max.X - rightMargin
-	canvas.FillText(style(9, mutedColor, draw.XRight, false), at, head)
+	heading(canvas, c.Input, head)
 	if len(c.Meters) == 0 || len(c.Offered) == 0 {
 		at := canvas.Center()
 		canvas.FillText(style(10, mutedColor, draw.XCenter, false), at, "no packet was metered")
 		return
 	}
-	panels := make([][]*plot.Plot, len(c.Meters))
+	panels := make([]*plot.Plot, len(c.Meters))
 	for i := range panels {
-		panels[i] = []*plot.Plot{c.panel(c.Meters[i])}
+		panels[i] = c.panel(c.Meters[i])
 	}
-	tiles := draw.Tiles{
-		Rows: len(panels), Cols: 1, PadY: caption,
-		PadTop: above + caption, PadBottom: below, PadLeft: leftMargin, PadRight: rightMargin,
-	}
-	places := plot.Align(panels, tiles, canvas)
-	for i := range panels {
-		panel, place := panels[i][0], places[i][0]
-		panel.Draw(place)
-		data := panel.DataCanvas(place)
-		c.caption(data, c.Meters[i])
+	places := stack(canvas, panels)
+	for i, panel := range panels {
+		c.caption(places[i], c.Meters[i])
 		if i == len(panels)-1 {
-			c.timeAxis(data, panel)
+			timeAxis(places[i], panel, time.Unix(0, c.Start).UTC().Format("since 2006-01-02 15:04:05.000000 UTC"))
 		}
 	}
 }
 
-// panel is the plot of one meter, without the time axis.
-func (c Comparison) panel(m Compared) *plot.Plot {
+// heading begins a picture with its name, and what it shows.
+func heading(canvas draw.Canvas, name, shows string) {
+	canvas.SetColor(color.White)
+	canvas.Fill(canvas.Rectangle.Path())
+	at := vg.Point{X: canvas.Min.X + leftMargin, Y: canvas.Max.Y - 18}
+	canvas.FillText(style(13, inkColor, draw.XLeft, true), at, name)
+	at.X = canvas.Max.X - rightMargin
+	canvas.FillText(style(9, mutedColor, draw.XRight, false), at, shows)
+}
+
+// stack draws panels one under the other, and returns where their data is.
+func stack(canvas draw.Canvas, panels []*plot.Plot) []draw.Canvas {
+	rows := make([][]*plot.Plot, len(panels))
+	for i := range panels {
+		rows[i] = panels[i : i+1]
+	}
+	tiles := draw.Tiles{
+		Rows: len(rows), Cols: 1, PadY: caption,
+		PadTop: above + caption, PadBottom: below, PadLeft: leftMargin, PadRight: rightMargin,
+	}
+	var data []draw.Canvas
+	for i, places := range plot.Align(rows, tiles, canvas) {
+		panels[i].Draw(places[0])
+		data = append(data, panels[i].DataCanvas(places[0]))
+	}
+	return data
+}
+
+// rates is a plot of rates over so many seconds without the time axis. What is drawn
+// before the grid is under it.
+func rates(seconds, top float64, under []plot.Plotter, over ...plot.Plotter) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
-	p.X.Min, p.X.Max = 0, float64(len(c.Offered))*float64(c.BinWidth)/1e9
-	p.Y.Min, p.Y.Max = 0, c.top()
 	p.X.Padding, p.Y.Padding = 0, 0
 	p.HideX()
 	p.Y.LineStyle.Width = 0
@@ -164,14 +185,27 @@ func (c Comparison) panel(m Compared) *plot.Plot {
 	})
 	grid := plotter.NewGrid()
 	grid.Horizontal = draw.LineStyle{Color: lineColor, Width: 0.5}
-	p.Add(c.steps(c.Offered, offeredColor, nil), grid, secondLines{}, c.steps(m.Passed, color.NRGBA{10, 106, 176, 90}, passedColor))
-	if rate := c.bitRate(); rate > 0 {
-		line := plotter.NewFunction(func(float64) float64 { return rate })
-		line.LineStyle = draw.LineStyle{Color: rateColor, Width: 1, Dashes: []vg.Length{1, 2}}
-		p.Add(line)
-	}
-	p.Y.Max = c.top() // Add may have moved it
+	p.Add(under...)
+	p.Add(grid, secondLines{})
+	p.Add(over...)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, seconds, 0, top // Add may have moved them
 	return p
+}
+
+// limit is a dotted line at a rate.
+func limit(rate float64) plot.Plotter {
+	line := plotter.NewFunction(func(float64) float64 { return rate })
+	line.LineStyle = draw.LineStyle{Color: rateColor, Width: 1, Dashes: []vg.Length{1, 2}}
+	return line
+}
+
+// panel is the plot of one meter.
+func (c Comparison) panel(m Compared) *plot.Plot {
+	over := []plot.Plotter{c.steps(m.Passed, passedFill, passedColor)}
+	if rate := c.bitRate(); rate > 0 {
+		over = append(over, limit(rate))
+	}
+	return rates(float64(len(c.Offered))*float64(c.BinWidth)/1e9, c.top(), []plot.Plotter{c.steps(c.Offered, offeredColor, nil)}, over...)
 }
 
 // top is the end of the common rate axis, in bit/s.
@@ -186,11 +220,20 @@ func (c Comparison) top() float64 {
 // steps are bytes a bin as a rate, each of which holds for its bin.
 func (c Comparison) steps(bins []int64, fill, stroke color.Color) *plotter.Line {
 	width := float64(c.BinWidth) / 1e9
-	points := make(plotter.XYs, len(bins)+1)
+	values := make([]float64, len(bins))
 	for i, n := range bins {
-		points[i] = plotter.XY{X: float64(i) * width, Y: float64(n) * 8 / width}
+		values[i] = float64(n) * 8 / width
 	}
-	points[len(bins)] = plotter.XY{X: float64(len(bins)) * width, Y: points[len(bins)-1].Y}
+	return steps(values, width, fill, stroke)
+}
+
+// steps are values each of which holds for some seconds.
+func steps(values []float64, width float64, fill, stroke color.Color) *plotter.Line {
+	points := make(plotter.XYs, len(values)+1)
+	for i, v := range values {
+		points[i] = plotter.XY{X: float64(i) * width, Y: v}
+	}
+	points[len(values)] = plotter.XY{X: float64(len(values)) * width, Y: points[len(values)-1].Y}
 	line := &plotter.Line{XYs: points, StepStyle: plotter.PostStep, FillColor: fill}
 	if stroke != nil {
 		line.LineStyle = draw.LineStyle{Color: stroke, Width: 1}
@@ -200,11 +243,6 @@ func (c Comparison) steps(bins []int64, fill, stroke color.Color) *plotter.Line 
 
 // caption says above a panel which meter it is, and what it did.
 func (c Comparison) caption(data draw.Canvas, m Compared) {
-	at := vg.Point{X: data.Min.X, Y: data.Max.Y + 5}
-	name := style(10, inkColor, draw.XLeft, true)
-	data.FillText(name, at, m.Name)
-	at.X += name.Width(m.Name) + 6
-	data.FillText(style(9, mutedColor, draw.XLeft, false), at, m.Params)
 	did := "worst " + duration(c.Window) + ": " + thousands(m.Worst) + " B"
 	if times := c.times(m.Worst); times != "" {
 		did = "worst " + duration(c.Window) + ": " + times
@@ -212,6 +250,16 @@ func (c Comparison) caption(data draw.Canvas, m Compared) {
 	if m.Starved > 0 {
 		did += ", starved " + brief(m.Starved)
 	}
+	captionOf(data, m.Name, m.Params, did)
+}
+
+// captionOf writes above a panel what it is, more about that, and what was measured.
+func captionOf(data draw.Canvas, what, more, did string) {
+	at := vg.Point{X: data.Min.X, Y: data.Max.Y + 5}
+	name := style(10, inkColor, draw.XLeft, true)
+	data.FillText(name, at, what)
+	at.X += name.Width(what) + 6
+	data.FillText(style(9, mutedColor, draw.XLeft, false), at, more)
 	at.X = data.Max.X
 	data.FillText(style(9, inkColor, draw.XRight, false), at, did)
 }
@@ -242,13 +290,12 @@ func (secondLines) Plot(data draw.Canvas, p *plot.Plot) {
 }
 
 // timeAxis writes seconds under the last panel.
-func (c Comparison) timeAxis(data draw.Canvas, p *plot.Plot) {
+func timeAxis(data draw.Canvas, p *plot.Plot, since string) {
 	for _, tick := range evenTicks(p.X.Max, maxSeconds) {
 		at := vg.Point{X: data.X(p.X.Norm(tick.Value)), Y: data.Min.Y - 12}
 		data.FillText(style(8, mutedColor, draw.XCenter, false), at, tick.Label+" s")
 	}
-	start := time.Unix(0, c.Start).UTC().Format("since 2006-01-02 15:04:05.000000 UTC")
-	data.FillText(style(8, mutedColor, draw.XRight, false), vg.Point{X: data.Max.X, Y: data.Min.Y - 24}, start)
+	data.FillText(style(8, mutedColor, draw.XRight, false), vg.Point{X: data.Max.X, Y: data.Min.Y - 24}, since)
 }
 
 // bitRate is bit/s with three digits.

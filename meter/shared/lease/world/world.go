@@ -57,6 +57,7 @@ type World struct {
 	over         [2]float64    // eighths of a token that could have passed beyond the budget
 	bound        [2]float64    // tokens, of faults and by the rates of strangers so far
 	burst        [2]int64      // most bursts of strangers so far
+	peak         int64         // of sum's first rate
 	wanted       int64         // what senders of hosts that are up offer, eighths per second
 }
 
@@ -68,9 +69,9 @@ type Stats struct {
 	Excess [2]float64
 	// Bound is the most that Excess may be after the faults so far (lease.Terms.Bound).
 	Bound [2]float64
-	// Passed is what passed, Could what would have at best: the smaller of what was
-	// offered to all hosts that were up and the budget's rate.
-	Passed, Could float64
+	// Passed is what passed, Offered what was offered to hosts that were up, Could what
+	// would have passed at best: the smaller of the offered and the budget's rate.
+	Passed, Offered, Could float64
 }
 
 // New makes a world.
@@ -100,6 +101,17 @@ func (w *World) Join(name string) *Host {
 
 // Sum is what all hosts may use now.
 func (w *World) Sum() lease.Amounts { return w.sum }
+
+// Peak is the most that all hosts could use at the same time since it was asked last:
+// the first rate of Sum.
+func (w *World) Peak() int64 {
+	peak := max(w.peak, w.sum.Rate[0])
+	w.peak = w.sum.Rate[0]
+	return peak
+}
+
+// Rescued says whether a host has no lease.
+func (w *World) Rescued(h *Host) bool { return h.Host.Rescued(w.now(h)) }
 
 // upTo is a random number of 0 to n.
 func (w *World) upTo(n int64) int64 { return w.rand.Int64N(n + 1) }
@@ -156,6 +168,11 @@ func (w *World) Run(until int64) {
 		}
 	}
 	w.pass(until)
+	w.Settle()
+}
+
+// Settle brings what passed up to date, within a function that the world calls.
+func (w *World) Settle() {
 	for _, h := range w.Hosts {
 		w.flow(h)
 	}
@@ -165,6 +182,8 @@ func (w *World) Run(until int64) {
 func (w *World) pass(now int64) {
 	dt := float64(now-w.Now) / 1e9
 	w.Now = now
+	w.peak = max(w.peak, w.sum.Rate[0])
+	w.Stats.Offered += float64(w.wanted) * dt / 8
 	w.Stats.Could += float64(min(w.wanted, w.Terms.Size.Rate[0])) * dt / 8
 	strange := w.strange
 	if w.former.hosts > 0 {

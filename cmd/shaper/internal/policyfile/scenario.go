@@ -1,0 +1,293 @@
+package policyfile
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Scenario is a simulation of hosts that share a budget. Zero values are left out.
+type Scenario struct {
+	Hosts    int
+	Rate     meter.Rate // of the budget
+	Burst    int64      // of the budget, bytes
+	Interval time.Duration
+	Rescue   *dataplane.Share
+	Assumed  int           // number of hosts assumed by one that never heard of the store
+	Duration time.Duration // of the simulation
+	Seed     *uint64
+	Delay    *time.Duration // of a message between a host and the store, at most
+	Loss     *dataplane.Share
+	Demand   *Demand // of each host, in the beginning
+	Events   []Event
+}
+
+// Demand is what the senders of a host offer: a rate that each host draws between two.
+type Demand struct{ Least, Most meter.Rate }
+
+// Event is something that happens in a simulation.
+type Event struct {
+	Place  string        // where it is written
+	At     time.Duration // for the first time
+	Every  time.Duration // 0 is once
+	Until  time.Duration // 0 is the end of the simulation
+	For    time.Duration // then it is undone; 0 is never
+	Does   string        // one of the words of an event
+	Who    Who
+	Demand Demand
+	Ways   [2]bool       // of a partition: requests, replies
+	Behind time.Duration // of a failover: how long the replica has stood still
+	Blind  bool          // of a failover: hosts used increases that the replica did not have
+	Jump   time.Duration // of the store's clock
+}
+
+// Who says which hosts something happens to: a number or a part of them, at random, or
+// one by its name.
+type Who struct {
+	Number int
+	Part   *dataplane.Share
+	Name   string
+}
+
+// LoadScenario reads a scenario. The error joins all faults, with their places.
+func LoadScenario(name string, text []byte) (*Scenario, error) {
+	l, root, err := read(name, text, "scenario")
+	if err != nil {
+		return nil, err
+	}
+	s := &Scenario{}
+	if l.expand(root) {
+		l.scenario(s, root)
+	}
+	if err := l.faults(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (l *loader) scenario(s *Scenario, root *yaml.Node) {
+	l.mapping(root, "a scenario", keys{
+		"hosts":         func(n *yaml.Node) { s.Hosts = l.positive(n, "hosts", dataplane.MaxHosts) },
+		"assumed-hosts": func(n *yaml.Node) { s.Assumed = l.positive(n, "assumed-hosts", dataplane.MaxHosts) },
+		"budget":        func(n *yaml.Node) { l.size(s, n) },
+		"interval":      func(n *yaml.Node) { s.Interval, _ = parsed(l, n, "interval", ParseDuration) },
+		"rescue":        func(n *yaml.Node) { s.Rescue = pointer(parsed(l, n, "rescue", ParsePart)) },
+		"duration":      func(n *yaml.Node) { s.Duration, _ = parsed(l, n, "duration", ParseDuration) },
+		"seed":          func(n *yaml.Node) { s.Seed = pointer(parsed(l, n, "seed", parseSeed)) },
+		"delay":         func(n *yaml.Node) { s.Delay = pointer(parsed(l, n, "delay", ParseDuration)) },
+		"loss":          func(n *yaml.Node) { s.Loss = pointer(parsed(l, n, "loss", ParsePart)) },
+		"demand":        func(n *yaml.Node) { s.Demand = pointer(l.demand(n)) },
+		"events": func(n *yaml.Node) {
+			if n.Kind != yaml.SequenceNode {
+				l.fail(n, "events must be a list, not %s", kindName(n))
+				return
+			}
+			for _, n := range n.Content {
+				if n.Kind == yaml.AliasNode {
+					n = n.Alias
+				}
+				s.Events = append(s.Events, l.event(n))
+			}
+		},
+	})
+}
+
+// pointer is what was read, or nil.
+func pointer[T any](v T, ok bool) *T {
+	if !ok {
+		return nil
+	}
+	return &v
+}
+
+// ParsePart reads a part of a whole, such as 10%.
+func ParsePart(s string) (dataplane.Share, error) {
+	share, err := parseShare(s)
+	if err != nil || !strings.HasSuffix(s, "%") {
+		return share, fmt.Errorf("%q is not a part from 0%% to 100%%, such as 10%%", s)
+	}
+	return share, nil
+}
+
+// size reads a budget: a rate, or a mapping with a burst.
+func (l *loader) size(s *Scenario, n *yaml.Node) {
+	rate := func(n *yaml.Node) { s.Rate, _ = parsed(l, n, "rate", ParseRate) }
+	if n.Kind == yaml.ScalarNode {
+		rate(n)
+		return
+	}
+	l.mapping(n, "budget", keys{
+		"rate":  rate,
+		"burst": func(n *yaml.Node) { s.Burst, _ = parsed(l, n, "burst", ParseSize) },
+	})
+}
+
+// demand reads a rate, or a list of two between which each host draws one.
+func (l *loader) demand(n *yaml.Node) (d Demand, ok bool) {
+	if n.Kind != yaml.SequenceNode {
+		d.Least, ok = parsed(l, n, "demand", ParseRate)
+		return Demand{d.Least, d.Least}, ok
+	}
+	if len(n.Content) != 2 {
+		l.fail(n, "demand: want a rate, or [least, most]")
+		return d, false
+	}
+	least, ok := parsed(l, n.Content[0], "demand", ParseRate)
+	most, ok2 := parsed(l, n.Content[1], "demand", ParseRate)
+	if ok && ok2 && most.Cmp(least) < 0 {
+		l.fail(n, "demand: %s is less than %s", n.Content[1].Value, n.Content[0].Value)
+		return d, false
+	}
+	return Demand{least, most}, ok && ok2
+}
+
+// ParseWho reads which hosts something happens to: 3, 10%, all, or host-7.
+func ParseWho(s string) (Who, error) {
+	var w Who
+	switch n, err := strconv.ParseUint(s, 10, 16); {
+	case err == nil && n > 0:
+		w.Number = int(n)
+		return w, nil
+	case s == "all":
+		w.Part = &dataplane.Share{Num: 1, Den: 1}
+		return w, nil
+	case strings.HasSuffix(s, "%"):
+		part, err := ParsePart(s)
+		w.Part = &part
+		return w, err
+	}
+	if rest, ok := strings.CutPrefix(s, "host-"); ok {
+		if _, err := strconv.ParseUint(rest, 10, 16); err == nil {
+			w.Name = s
+			return w, nil
+		}
+	}
+	return w, fmt.Errorf("%q says no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
+}
+
+// event reads what happens, and when.
+func (l *loader) event(n *yaml.Node) Event {
+	e := Event{Place: l.label(n)}
+	options := map[string]*yaml.Node{}
+	does := func(word string, n *yaml.Node) bool {
+		if e.Does != "" {
+			l.fail(n, "an event does one thing: %s or %s", e.Does, word)
+			return false
+		}
+		e.Does = word
+		return true
+	}
+	hosts := func(word string) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			if does(word, n) {
+				e.Who, _ = parsed(l, n, word, ParseWho)
+			}
+		}
+	}
+	time := func(to *time.Duration, what string) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			options[what] = n
+			d, ok := parsed(l, n, what, ParseDuration)
+			if ok && d == 0 && what != "at" {
+				l.fail(n, "%s must be above zero", what)
+			}
+			*to = d
+		}
+	}
+	known := keys{
+		"at": time(&e.At, "at"), "every": time(&e.Every, "every"), "until": time(&e.Until, "until"), "for": time(&e.For, "for"),
+		"hosts":  func(n *yaml.Node) { options["hosts"] = n; e.Who, _ = parsed(l, n, "hosts", ParseWho) },
+		"demand": func(n *yaml.Node) { does("demand", n); e.Demand, _ = l.demand(n) },
+		"join": func(n *yaml.Node) {
+			if does("join", n) {
+				e.Who.Number = l.positive(n, "join", dataplane.MaxHosts)
+			}
+		},
+		"store": func(n *yaml.Node) {
+			word, _ := l.word(n, "store", "down", "flush")
+			does(word, n)
+		},
+		"failover": func(n *yaml.Node) {
+			does("failover", n)
+			if n.Value != "current" {
+				e.Behind, _ = parsed(l, n, "failover: current, or how far the replica is behind", ParseDuration)
+			}
+		},
+		"clock": func(n *yaml.Node) {
+			does("clock", n)
+			e.Jump, _ = parsed(l, n, "clock", parseJump)
+		},
+		"ways": func(n *yaml.Node) {
+			options["ways"] = n
+			word, _ := l.word(n, "ways", "both", "requests", "replies")
+			e.Ways = [2]bool{word != "replies", word != "requests"}
+		},
+		"waits": func(n *yaml.Node) {
+			options["waits"] = n
+			word, _ := l.word(n, "waits", "yes", "no")
+			e.Blind = word == "no"
+		},
+	}
+	for _, word := range []string{"crash", "leave", "hang", "partition", "heal", "stray"} {
+		known[word] = hosts(word)
+	}
+	if !l.mapping(n, "an event", known) {
+		return e
+	}
+	l.checkEvent(n, &e, options)
+	return e
+}
+
+// goWith says which words of an event have which options, beside at, every and until.
+var goWith = map[string]string{
+	"hosts": "demand",
+	"for":   "demand, crash, hang, partition, stray, down",
+	"ways":  "partition",
+	"waits": "failover",
+}
+
+func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Node) {
+	if e.Does == "" {
+		l.fail(n, "an event needs what happens: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
+		return
+	}
+	if options["at"] == nil && options["every"] == nil {
+		l.fail(n, "an event needs a time: at or every")
+	}
+	if options["at"] == nil {
+		e.At = e.Every
+	}
+	if options["until"] != nil && options["every"] == nil {
+		l.fail(options["until"], "until goes with every")
+	}
+	for _, option := range sorted(goWith) {
+		if at := options[option]; at != nil && !strings.Contains(", "+goWith[option]+",", ", "+e.Does+",") {
+			l.fail(at, "%s does not go with %s", option, e.Does)
+		}
+	}
+	if e.Does == "demand" && options["hosts"] == nil {
+		e.Who.Part = &dataplane.Share{Num: 1, Den: 1}
+	}
+	if e.Does == "partition" && options["ways"] == nil {
+		e.Ways = [2]bool{true, true}
+	}
+	if options["waits"] != nil && e.Behind == 0 {
+		l.fail(options["waits"], "waits goes with a replica that is behind")
+	}
+}
+
+// parseJump reads how far a clock jumps, such as 5s or -5s.
+func parseJump(s string) (time.Duration, error) {
+	rest, back := strings.CutPrefix(s, "-")
+	d, err := ParseDuration(strings.TrimPrefix(rest, "+"))
+	if back {
+		d = -d
+	}
+	return d, err
+}

@@ -1,0 +1,82 @@
+package simulate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+)
+
+// Series are what happened over time, a value for each bin. Rates are in bit/s.
+type Series struct {
+	Width               time.Duration // of a bin
+	Offered             []float64     // to all hosts that were up
+	Passed              []float64
+	Allowed             []float64 // the most that all hosts could use at the same time
+	Least, Median, Most []float64 // of the shares of hosts that were up, at the end of the bin
+	Up, Rescued         []int     // hosts, at its end; those without a lease
+	Marks               []Mark
+}
+
+// Mark is when something happened.
+type Mark struct {
+	At   time.Duration
+	What string
+}
+
+// bins is how many a series has at most.
+const bins = 600
+
+// recorder makes a Series.
+type recorder struct {
+	Series
+	passed, offered float64 // bytes before the bin
+	shares          []int64
+}
+
+func (r *recorder) start(s *simulation) {
+	r.Width = max(s.Duration/bins, time.Duration(s.Terms.Interval))
+	s.Settle()
+	s.Peak()
+	r.passed, r.offered = s.Stats.Passed, s.Stats.Offered
+	s.Every(int64(r.Width), func() bool {
+		r.bin(s)
+		return true
+	})
+}
+
+// bin ends a bin.
+func (r *recorder) bin(s *simulation) {
+	s.Settle()
+	rate := func(bytes float64) float64 { return bytes * 8 / r.Width.Seconds() }
+	r.Passed = append(r.Passed, rate(s.Stats.Passed-r.passed))
+	r.Offered = append(r.Offered, rate(s.Stats.Offered-r.offered))
+	r.passed, r.offered = s.Stats.Passed, s.Stats.Offered
+	r.Allowed = append(r.Allowed, float64(s.Peak()))
+	r.shares = r.shares[:0]
+	rescued := 0
+	for _, h := range s.World.Hosts {
+		if h.Up {
+			r.shares = append(r.shares, h.Allowed().Rate[0])
+			if s.Rescued(h) {
+				rescued++
+			}
+		}
+	}
+	slices.Sort(r.shares)
+	at := func(part float64) float64 {
+		if len(r.shares) == 0 {
+			return 0
+		}
+		return float64(r.shares[int(part*float64(len(r.shares)-1))])
+	}
+	r.Least, r.Median, r.Most = append(r.Least, at(0)), append(r.Median, at(0.5)), append(r.Most, at(1))
+	r.Up, r.Rescued = append(r.Up, len(r.shares)), append(r.Rescued, rescued)
+}
+
+// note marks an event that does not come again and again.
+func (r *recorder) note(s *simulation, e *policyfile.Event) {
+	if e.Every == 0 {
+		r.Marks = append(r.Marks, Mark{time.Duration(s.Now - s.begin), e.Does})
+	}
+}

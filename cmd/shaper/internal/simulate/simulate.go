@@ -1,0 +1,249 @@
+// Package simulate runs many shapers that share a budget on one store in virtual time,
+// and measures what they do.
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease/world"
+)
+
+// Config is a simulation.
+type Config struct {
+	Hosts    int
+	Terms    lease.Terms
+	Duration time.Duration
+	Seed     uint64
+	Delay    time.Duration // of a message, at most
+	Loss     float64       // part of the messages
+	Demand   policyfile.Demand
+	Events   []policyfile.Event
+	Progress func(time.Duration) // how much is done; nil for nobody
+}
+
+// Result is what a simulation has measured.
+type Result struct {
+	Excess      float64 // bytes that could have passed beyond the budget
+	Bound       float64 // bytes, the most that Excess may be after what happened
+	Utilization float64 // of what could have passed at best
+	Fairness    float64 // Jain's index of the parts that hosts got of their max-min fair shares
+	Calls       int64   // of the store
+	Lost        int64   // calls without a reply
+	Refused     int64   // calls
+	Passed      float64 // bytes
+	Hosts       int     // that were there
+	Time        time.Duration
+	Series      Series
+}
+
+// CallsPerSecond is the rate of calls of the store.
+func (r *Result) CallsPerSecond() float64 { return float64(r.Calls) / r.Time.Seconds() }
+
+// warmUp is for how many leases the world runs before a simulation begins: a new store
+// learns for one.
+const warmUp = 3
+
+// simulation is a running one.
+type simulation struct {
+	Config
+	*world.World
+	rand  *rand.Rand
+	begin int64 // ns of the world
+	err   error
+	fair  fairness
+	over  recorder
+}
+
+// Run runs a simulation to its end, or until ctx ends, which is an error. The same
+// Config gives the same result.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	s := &simulation{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 2))}
+	s.World = world.New(world.Config{
+		Hosts: c.Hosts, Terms: c.Terms, Seed: c.Seed, Delay: int64(c.Delay), Loss: c.Loss, Drift: 1e-4, Start: c.Terms.Interval,
+		Replica: hasReplica(c.Events),
+	})
+	for _, h := range s.World.Hosts {
+		s.Offer(h, s.draw(c.Demand))
+	}
+	s.World.Run(warmUp * c.Terms.Lease())
+	s.begin = s.Now
+	before := s.Stats
+	for i := range c.Events {
+		s.schedule(&c.Events[i])
+	}
+	s.over.start(s)
+	s.fair.start(s)
+	for end := s.begin + int64(c.Duration); s.Now < end; {
+		s.World.Run(min(s.Now+int64(time.Second), end))
+		switch {
+		case s.err != nil:
+			return nil, s.err
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case c.Progress != nil:
+			c.Progress(time.Duration(s.Now - s.begin))
+		}
+	}
+	r := &Result{
+		Excess: s.Stats.Excess[0], Bound: s.Stats.Bound[0], Utilization: 1, Fairness: s.fair.index(s), Hosts: len(s.World.Hosts),
+		Calls: s.Stats.Calls - before.Calls, Lost: s.Stats.Lost - before.Lost, Refused: s.Stats.Refused - before.Refused,
+		Passed: s.Stats.Passed - before.Passed, Time: c.Duration, Series: s.over.Series,
+	}
+	if could := s.Stats.Could - before.Could; could > 0 {
+		r.Utilization = min(r.Passed/could, 1)
+	}
+	return r, nil
+}
+
+func hasReplica(events []policyfile.Event) bool {
+	for _, e := range events {
+		if e.Does == "failover" {
+			return true
+		}
+	}
+	return false
+}
+
+// draw is a rate of a demand, in bit/s.
+func (s *simulation) draw(d policyfile.Demand) int64 {
+	least, most := bitsOf(d.Least), bitsOf(d.Most)
+	return least + s.rand.Int64N(most-least+1)
+}
+
+// bitsOf is a rate in bit/s, rounded down, at most the largest of a budget.
+func bitsOf(r meter.Rate) int64 {
+	if r.Period == 0 {
+		return 0
+	}
+	return int64(min(math.Floor(float64(r.Bytes)*8e9/float64(r.Period)), lease.MaxRate))
+}
+
+// schedule has an event happen at its times.
+func (s *simulation) schedule(e *policyfile.Event) {
+	until := s.Duration
+	if e.Until > 0 {
+		until = min(until, e.Until)
+	}
+	var next func(at time.Duration)
+	next = func(at time.Duration) {
+		if at > until || at >= s.Duration {
+			return
+		}
+		if e.Does == "failover" && e.Behind > 0 {
+			s.after(at-e.Behind, func() { s.Stall(e.Blind) })
+		}
+		s.after(at, func() {
+			s.happen(e)
+			if e.Every > 0 {
+				next(at + e.Every)
+			}
+		})
+	}
+	next(e.At)
+}
+
+// after calls f at a time of the simulation, or now if that is over.
+func (s *simulation) after(at time.Duration, f func()) {
+	s.At(max(s.begin+int64(at)-s.Now, 0), f)
+}
+
+// happen has an event happen now.
+func (s *simulation) happen(e *policyfile.Event) {
+	s.over.note(s, e)
+	switch e.Does {
+	case "join":
+		for range e.Who.Number {
+			h := s.Join("")
+			s.Offer(h, s.draw(s.Demand))
+			s.Boot(h)
+		}
+	case "down":
+		s.Down = true
+		s.undo(e, func() { s.Down = false })
+	case "flush":
+		s.Flush()
+	case "failover":
+		s.Failover()
+	case "clock":
+		s.Jump(int64(e.Jump))
+	default:
+		for _, h := range s.who(e) {
+			s.one(e, h)
+		}
+	}
+}
+
+// one has an event happen to a host.
+func (s *simulation) one(e *policyfile.Event, h *world.Host) {
+	switch e.Does {
+	case "demand":
+		before := h.Offered
+		s.Offer(h, s.draw(e.Demand))
+		s.undo(e, func() { s.Offer(h, before) })
+	case "crash":
+		instance := h.Instance()
+		s.Crash(h)
+		s.undo(e, func() {
+			if !h.Up && h.Instance() == instance {
+				s.Boot(h)
+			}
+		})
+	case "leave":
+		s.Leave(h)
+	case "hang":
+		h.Hung = true
+		s.undo(e, func() { h.Hung = false })
+	case "partition":
+		h.Cut = [2]bool{h.Cut[0] || e.Ways[0], h.Cut[1] || e.Ways[1]}
+		s.undo(e, func() { h.Cut = [2]bool{} })
+	case "heal":
+		h.Cut = [2]bool{}
+	case "stray":
+		s.Stray(h, true)
+		s.undo(e, func() { s.Stray(h, false) })
+	}
+}
+
+// undo undoes an event after its time, if it has one.
+func (s *simulation) undo(e *policyfile.Event, f func()) {
+	if e.For > 0 {
+		s.At(int64(e.For), f)
+	}
+}
+
+// who selects the hosts of an event among those that it can happen to.
+func (s *simulation) who(e *policyfile.Event) []*world.Host {
+	var can []*world.Host
+	for _, h := range s.World.Hosts {
+		switch {
+		case e.Who.Name == h.Name:
+			return []*world.Host{h}
+		case h.Up && (e.Does != "heal" || h.Cut[0] || h.Cut[1]):
+			can = append(can, h)
+		}
+	}
+	n := e.Who.Number
+	switch part := e.Who.Part; {
+	case e.Who.Name != "":
+		s.err = fmt.Errorf("%s: no host is named %s at %v", e.Place, e.Who.Name, time.Duration(s.Now-s.begin))
+		return nil
+	case part != nil:
+		n = int(part.Of(int64(len(can))))
+		if n == 0 && part.Of(math.MaxInt64) > 0 {
+			n = 1
+		}
+	}
+	n = min(n, len(can))
+	for i := range n {
+		j := i + s.rand.IntN(len(can)-i)
+		can[i], can[j] = can[j], can[i]
+	}
+	return can[:n]
+}

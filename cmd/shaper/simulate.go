@@ -1,0 +1,239 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/progress"
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/simulate"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+// simulateFlags are the flags of shaper simulate. A flag that is given holds against the
+// scenario.
+type simulateFlags struct {
+	hosts                       int
+	budget, burst, rescue, loss string
+	interval, duration, delay   time.Duration
+	seed                        uint64
+	scenario, picture           string
+	asJSON                      bool
+	given                       func(flag string) bool
+}
+
+const (
+	defaultSimulated = 10 // hosts
+	simulatedBurst   = 20 * time.Millisecond
+)
+
+func newSimulate(s streams) *cobra.Command {
+	var f simulateFlags
+	cmd := &cobra.Command{
+		Use:     "simulate",
+		GroupID: "plan",
+		Short:   "Simulate hosts that share a budget on a server, and what can go wrong",
+		Long: `Run many shapers that share a budget on one store, in virtual time: the protocol is
+the one that shapers speak with Redis or Valkey. Without --scenario each host's
+senders offer between nothing and three times its part of the budget, and every
+second one host in a hundred draws another rate. A scenario has hosts crash, lose the
+network and join, and the store vanish, lose its data, or be replaced by a replica.
+
+worst excess  bytes that could have passed beyond the budget's rate and burst, beside
+              the bound that docs/SHARING.md documents for what happened
+utilization   bytes that passed, in parts of what was offered and of the budget
+fairness      Jain's index of what hosts got in parts of their max-min fair shares
+
+The same seed gives the same result. Exits 1 if the excess is beyond the bound.`,
+		Example: `  shaper simulate --hosts 1000 --budget 10gbit --duration 10s
+  shaper simulate --scenario docs/simulate.yaml --picture simulate.svg`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.given = cmd.Flags().Changed
+			return f.run(cmd, s)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.hosts, "hosts", defaultSimulated, "`NUMBER` of hosts")
+	flags.StringVar(&f.budget, "budget", "", "`RATE` that the hosts share, such as 10gbit")
+	flags.StringVar(&f.burst, "burst", "", "`SIZE` of the budget's burst, such as 1MiB (default what the rate brings in 20ms)")
+	flags.StringVar(&f.scenario, "scenario", "", "what happens, by a `FILE` (YAML)")
+	flags.Var(newSpan(&f.duration, time.Minute), "duration", "virtual `TIME` that is simulated")
+	flags.Var(newSpan(&f.interval, dataplane.DefaultInterval), "interval", "`TIME` between two reports of a host")
+	flags.StringVar(&f.rescue, "rescue", "10%", "`PART` of the budget that hosts have without the store")
+	flags.Var(newSpan(&f.delay, time.Millisecond), "delay", "`TIME` that a message takes at most")
+	flags.StringVar(&f.loss, "loss", "0%", "`PART` of the messages that are lost")
+	flags.Uint64Var(&f.seed, "seed", 1, "`NUMBER` that random choices begin with")
+	flags.StringVar(&f.picture, "picture", "", "draw use and shares over time to `FILE`, .svg or .png")
+	flags.BoolVar(&f.asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
+	if ext := filepath.Ext(f.picture); f.picture != "" && ext != ".svg" && ext != ".png" {
+		return usagef("picture %q: a picture ends in .svg or .png", f.picture)
+	}
+	c, err := f.config()
+	if err != nil {
+		return err
+	}
+	var picture *output
+	if f.picture != "" {
+		if picture, err = create("picture", f.picture, s.out, nil); err != nil {
+			return err
+		}
+		defer picture.abort()
+	}
+	var done atomic.Int64
+	c.Progress = func(d time.Duration) { done.Store(int64(d / time.Second)) }
+	endProgress := showProgress(s.err, work{"simulating", progress.UnitsDefault, &done, int64(c.Duration / time.Second)})
+	r, err := simulate.Run(cmd.Context(), c)
+	endProgress()
+	if err != nil {
+		return err
+	}
+	if picture != nil {
+		if err := picture.fault(report.WriteSimulation(picture, f.pictured(c, r), filepath.Ext(f.picture)[1:])); err != nil {
+			return err
+		}
+		if err := picture.commit(); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		err = writeJSON(s.out, f.totals(c, r))
+	} else {
+		err = f.print(s, c, r)
+	}
+	if err == nil && r.Excess > r.Bound+1 {
+		err = fmt.Errorf("the excess is beyond the documented bound: please report it with the scenario and seed %d", c.Seed)
+	}
+	return err
+}
+
+// config puts flags and scenario together.
+func (f *simulateFlags) config() (c simulate.Config, err error) {
+	fail := func(flag string, err error) (simulate.Config, error) { return c, usagef("--%s: %w", flag, err) }
+	file := &policyfile.Scenario{}
+	if f.scenario != "" {
+		text, err := readText("scenario", f.scenario)
+		if err == nil {
+			file, err = policyfile.LoadScenario(printable(f.scenario), text)
+		}
+		if err != nil {
+			return c, &usageError{err}
+		}
+	}
+	c = simulate.Config{Hosts: f.hosts, Duration: f.duration, Seed: f.seed, Delay: f.delay, Events: file.Events}
+	override(f.given("hosts"), &c.Hosts, file.Hosts)
+	override(f.given("duration"), &c.Duration, file.Duration)
+	override(f.given("interval"), &f.interval, file.Interval)
+	overrideBy(f.given("seed"), &c.Seed, file.Seed)
+	overrideBy(f.given("delay"), &c.Delay, file.Delay)
+	part, err := policyfile.ParsePart(f.loss)
+	if err != nil {
+		return fail("loss", err)
+	}
+	overrideBy(f.given("loss"), &part, file.Loss)
+	c.Loss = float64(part.Of(million)) / million
+	rescue, err := policyfile.ParsePart(f.rescue)
+	if err != nil {
+		return fail("rescue", err)
+	}
+	overrideBy(f.given("rescue"), &rescue, file.Rescue)
+
+	rate, burst := file.Rate, file.Burst
+	if f.budget != "" {
+		if rate, err = policyfile.ParseRate(f.budget); err != nil {
+			return fail("budget", err)
+		}
+		burst = 0
+	}
+	if f.burst != "" {
+		if burst, err = policyfile.ParseSize(f.burst); err != nil {
+			return fail("burst", err)
+		}
+	}
+	switch {
+	case rate.Period == 0:
+		return c, usagef("a budget is missing: give --budget RATE, such as 10gbit, or a scenario that has one")
+	case c.Hosts < 1 || c.Hosts > dataplane.MaxHosts:
+		return c, usagef("--hosts: %d is not between 1 and %d", c.Hosts, dataplane.MaxHosts)
+	case f.interval < dataplane.MinInterval || f.interval > dataplane.MaxInterval:
+		return c, usagef("--interval: %v is not between %v and %v", f.interval, dataplane.MinInterval, dataplane.MaxInterval)
+	case c.Duration <= 0 || c.Duration > maxSimulated:
+		return c, usagef("--duration: %v is not between 0 and %v", c.Duration, maxSimulated)
+	case c.Delay > 10*f.interval:
+		return c, usagef("--delay: %v is more than ten intervals", c.Delay)
+	}
+	if burst == 0 {
+		burst, _ = rate.Burst(simulatedBurst)
+	}
+	bits, _ := rate.Burst(8 * time.Second)
+	c.Terms = lease.Terms{
+		Size:   lease.Amounts{Rate: [2]int64{bits}, Burst: [2]int64{burst}},
+		Weight: 1, Floor: floorBytes, Rescue: rescue.Of(million), Hosts: int64(cmp.Or(file.Assumed, dataplane.DefaultHosts)),
+		Interval: int64(f.interval), Deadline: int64(f.interval / 2),
+	}
+	if err := c.Terms.Check(); err != nil {
+		return c, usagef("the budget: %w", err)
+	}
+	f.demand(&c, file, rate)
+	return c, nil
+}
+
+const (
+	million      = 1_000_000
+	maxSimulated = 30 * 24 * time.Hour
+)
+
+// demand is that of the scenario, or one that goes up and down.
+func (f *simulateFlags) demand(c *simulate.Config, file *policyfile.Scenario, rate meter.Rate) {
+	most := rate
+	most.Bytes, most.Period = 3*rate.Bytes, rate.Period*time.Duration(c.Hosts)
+	c.Demand = policyfile.Demand{Least: meter.Rate{Period: 1}, Most: most}
+	if file.Demand != nil {
+		c.Demand = *file.Demand
+	}
+	if f.scenario == "" {
+		c.Events = []policyfile.Event{{
+			At: time.Second, Every: time.Second, Does: "demand", Demand: c.Demand, Who: policyfile.Who{Part: &dataplane.Share{Num: 1, Den: 100}},
+		}}
+	}
+}
+
+// override takes what the scenario says, if it does and no flag is given.
+func override[T comparable](flag bool, to *T, scenario T) {
+	if !flag {
+		*to = cmp.Or(scenario, *to)
+	}
+}
+
+func overrideBy[T any](flag bool, to *T, scenario *T) {
+	if !flag && scenario != nil {
+		*to = *scenario
+	}
+}
+
+// budgetText is the budget for people.
+func budgetText(c simulate.Config) string {
+	rate := strconv.FormatInt(c.Terms.Size.Rate[0], 10) + "bit"
+	for _, u := range []struct {
+		name  string
+		scale int64
+	}{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}} {
+		if c.Terms.Size.Rate[0]%u.scale == 0 {
+			return strconv.FormatInt(c.Terms.Size.Rate[0]/u.scale, 10) + u.name
+		}
+	}
+	return rate
+}

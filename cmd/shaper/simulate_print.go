@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/simulate"
+)
+
+// simulateTotals are what simulate --json prints.
+type simulateTotals struct {
+	Hosts       int     `json:"hosts"`
+	Rate        int64   `json:"budget_bit_s"`
+	Burst       int64   `json:"burst_bytes"`
+	IntervalNS  int64   `json:"interval_ns"`
+	DurationNS  int64   `json:"duration_ns"`
+	Seed        uint64  `json:"seed"`
+	Excess      int64   `json:"worst_excess_bytes"`
+	Bound       int64   `json:"bound_bytes"`
+	Passed      int64   `json:"passed_bytes"`
+	Utilization float64 `json:"utilization"`
+	Fairness    float64 `json:"fairness"`
+	Calls       int64   `json:"store_calls"`
+	PerSecond   float64 `json:"store_calls_per_second"`
+	Lost        int64   `json:"lost_calls"`
+	Refused     int64   `json:"refused_calls"`
+}
+
+func (f *simulateFlags) totals(c simulate.Config, r *simulate.Result) simulateTotals {
+	return simulateTotals{
+		Hosts: r.Hosts, Rate: c.Terms.Size.Rate[0], Burst: c.Terms.Size.Burst[0], IntervalNS: c.Terms.Interval,
+		DurationNS: int64(c.Duration), Seed: c.Seed, Excess: wholeBytes(r.Excess), Bound: wholeBytes(r.Bound), Passed: wholeBytes(r.Passed),
+		Utilization: round6(r.Utilization), Fairness: round6(r.Fairness), Calls: r.Calls, PerSecond: round6(r.CallsPerSecond()),
+		Lost: r.Lost, Refused: r.Refused,
+	}
+}
+
+// wholeBytes rounds an amount up, but not for an error of floating point.
+func wholeBytes(v float64) int64 { return int64(math.Ceil(v - 1e-3)) }
+
+func round6(v float64) float64 { return math.Round(v*1e6) / 1e6 }
+
+// print prints the result for people.
+func (f *simulateFlags) print(s streams, c simulate.Config, r *simulate.Result) error {
+	t := newTable(2, "measure", "value", "bound")
+	t.AppendRow([]any{"worst excess", grouped(wholeBytes(r.Excess)) + " B", grouped(wholeBytes(r.Bound)) + " B"})
+	t.AppendRow([]any{"utilization", fmt.Sprintf("%.2f %%", 100*r.Utilization)})
+	t.AppendRow([]any{"fairness (Jain)", fmt.Sprintf("%.4f", r.Fairness)})
+	t.AppendRow([]any{"store calls per second", grouped(int64(math.Round(r.CallsPerSecond())))})
+	t.AppendRow([]any{"lost calls", percentOf(r.Lost, r.Calls)})
+	if r.Refused > 0 {
+		t.AppendRow([]any{"refused calls", percentOf(r.Refused, r.Calls)})
+	}
+	t.SuppressTrailingSpaces()
+	_, err := fmt.Fprintf(s.out, "%s hosts on %s, %s bytes of burst, %v of virtual time, seed %d\n\n%s\n",
+		grouped(int64(r.Hosts)), budgetText(c), grouped(c.Terms.Size.Burst[0]), c.Duration, c.Seed, t.Render())
+	return err
+}
+
+func percentOf(part, whole int64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %%", 100*float64(part)/float64(whole))
+}
+
+// pictured is what the picture shows.
+func (f *simulateFlags) pictured(c simulate.Config, r *simulate.Result) report.Simulation {
+	name := fmt.Sprintf("%s hosts on %s", grouped(int64(r.Hosts)), budgetText(c))
+	if f.scenario != "" {
+		name = filepath.Base(printable(f.scenario)) + ": " + name
+	}
+	p := report.Simulation{
+		Name: name, Rate: float64(c.Terms.Size.Rate[0]), RateText: budgetText(c), Width: r.Series.Width.Seconds(),
+		Offered: r.Series.Offered, Passed: r.Series.Passed, Allowed: r.Series.Allowed,
+		Least: r.Series.Least, Median: r.Series.Median, Most: r.Series.Most,
+		Used:   fmt.Sprintf("utilization %.2f %%", 100*r.Utilization),
+		Excess: fmt.Sprintf("worst excess %s B, bound %s B", grouped(wholeBytes(r.Excess)), grouped(wholeBytes(r.Bound))),
+		Shares: fmt.Sprintf("fairness %.4f", r.Fairness),
+	}
+	for _, m := range r.Series.Marks {
+		p.Marks = append(p.Marks, report.Mark{At: float64(m.At) / float64(time.Second), What: m.What})
+	}
+	return p
+}
