@@ -11,7 +11,7 @@ help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server/bookworm-backports
+	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server/bookworm-backports spin gcc
 
 build: ## build bin/shaper
 	$(GO) build -o bin/shaper ./cmd/shaper
@@ -47,7 +47,7 @@ test: setup ## all tests
 # Left out is what runs the command, which is built without it, and what has one
 # goroutine at length: comparisons with a model, loading programs, qdiscs.
 race: ## all tests under the race detector that it could find something in
-	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB)' ./...
+	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB|Spin)' ./...
 
 # What 6.12 has that the kernel at hand may lack, and 6.1 lacks, is fq and qdiscs beside TCX.
 vm: ## the kernel plane's tests on Debian's 6.1 kernel, in qemu, and those of queues on 6.12
