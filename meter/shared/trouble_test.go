@@ -2,6 +2,7 @@ package shared
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -319,4 +320,24 @@ func TestRestartedProcess(t *testing.T) {
 			t.Errorf("after the last host left: %+v, %v", b, err)
 		}
 	})
+}
+
+// TestRightsDocumented has the documentation name the rights that users need, each of
+// which other tests show to be enough.
+func TestRightsDocumented(t *testing.T) {
+	for page, rights := range map[string][]string{
+		"SHARING.md":   {Rights, "+scan +eval_ro"},
+		"EMBEDDING.md": {rights, logRights},
+	} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(text))), " ")
+		for _, r := range rights {
+			if !strings.Contains(plain, r) {
+				t.Errorf("%s does not have %q", page, r)
+			}
+		}
+	}
 }
