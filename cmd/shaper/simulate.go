@@ -166,6 +166,8 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	switch {
 	case rate.Period == 0:
 		return c, usagef("a budget is missing: give --budget RATE, such as 10gbit, or a scenario that has one")
+	case rate.Bytes == 0:
+		return c, usagef("a budget of 0 has nothing to share")
 	case c.Hosts < 1 || c.Hosts > dataplane.MaxHosts:
 		return c, usagef("--hosts: %d is not between 1 and %d", c.Hosts, dataplane.MaxHosts)
 	case f.interval < dataplane.MinInterval || f.interval > dataplane.MaxInterval:

@@ -55,9 +55,14 @@ func (f *simulateFlags) print(s streams, c simulate.Config, r *simulate.Result) 
 		t.AppendRow([]any{"refused calls", percentOf(r.Refused, r.Calls)})
 	}
 	t.SuppressTrailingSpaces()
-	_, err := fmt.Fprintf(s.out, "%s hosts on %s, %s bytes of burst, %v of virtual time, seed %d\n\n%s\n",
-		grouped(int64(r.Hosts)), budgetText(c), grouped(c.Terms.Size.Burst[0]), c.Duration, c.Seed, t.Render())
+	_, err := fmt.Fprintf(s.out, "%s, %s bytes of burst, %v of virtual time, seed %d\n\n%s\n",
+		titleOf(c, r), grouped(c.Terms.Size.Burst[0]), c.Duration, c.Seed, t.Render())
 	return err
+}
+
+// titleOf is what was simulated: 10 hosts on 1gbit.
+func titleOf(c simulate.Config, r *simulate.Result) string {
+	return counted(r.Hosts, "host", "hosts") + " on " + budgetText(c)
 }
 
 func percentOf(part, whole int64) string {
@@ -69,7 +74,7 @@ func percentOf(part, whole int64) string {
 
 // pictured is what the picture shows.
 func (f *simulateFlags) pictured(c simulate.Config, r *simulate.Result) report.Simulation {
-	name := fmt.Sprintf("%s hosts on %s", grouped(int64(r.Hosts)), budgetText(c))
+	name := titleOf(c, r)
 	if f.scenario != "" {
 		name = filepath.Base(printable(f.scenario)) + ": " + name
 	}

@@ -35,7 +35,7 @@ type Result struct {
 	Utilization float64 // of what could have passed at best
 	Fairness    float64 // Jain's index of the parts that hosts got of their max-min fair shares
 	Calls       int64   // of the store
-	Lost        int64   // calls without a reply
+	Lost        int64   // calls without a reply, at most Calls: some were under way when it began
 	Refused     int64   // calls
 	Passed      float64 // bytes
 	Hosts       int     // that were there
@@ -93,7 +93,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	r := &Result{
 		Excess: s.Stats.Excess[0], Bound: s.Stats.Bound[0], Utilization: 1, Fairness: s.fair.index(s), Hosts: len(s.World.Hosts),
-		Calls: s.Stats.Calls - before.Calls, Lost: s.Stats.Lost - before.Lost, Refused: s.Stats.Refused - before.Refused,
+		Calls: s.Stats.Calls - before.Calls, Lost: min(s.Stats.Lost-before.Lost, s.Stats.Calls-before.Calls), Refused: s.Stats.Refused - before.Refused,
 		Passed: s.Stats.Passed - before.Passed, Time: c.Duration, Series: s.over.Series,
 	}
 	if could := s.Stats.Could - before.Could; could > 0 {
