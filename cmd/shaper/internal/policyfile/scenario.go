@@ -190,18 +190,22 @@ func (l *loader) event(n *yaml.Node) Event {
 			}
 		}
 	}
-	time := func(to *time.Duration, what string) func(*yaml.Node) {
+	span := func(to *time.Duration, what string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			options[what] = n
 			d, ok := parsed(l, n, what, ParseDuration)
-			if ok && d == 0 && what != "at" {
+			switch {
+			case !ok:
+			case d == 0 && what != "at":
 				l.fail(n, "%s must be above zero", what)
+			case what == "every" && d < time.Millisecond:
+				l.fail(n, "every: %s is less than 1ms", n.Value)
 			}
 			*to = d
 		}
 	}
 	known := keys{
-		"at": time(&e.At, "at"), "every": time(&e.Every, "every"), "until": time(&e.Until, "until"), "for": time(&e.For, "for"),
+		"at": span(&e.At, "at"), "every": span(&e.Every, "every"), "until": span(&e.Until, "until"), "for": span(&e.For, "for"),
 		"hosts":  func(n *yaml.Node) { options["hosts"] = n; e.Who, _ = parsed(l, n, "hosts", ParseWho) },
 		"demand": func(n *yaml.Node) { does("demand", n); e.Demand, _ = l.demand(n) },
 		"join": func(n *yaml.Node) {

@@ -89,6 +89,7 @@ func TestScenarioFaults(t *testing.T) {
 		"events:\n- {at: 1s, crash: 0}":          `s.yaml:2:19: crash: "0" says no hosts`,
 		"events:\n- {at: 1s, crash: 101%}":       `s.yaml:2:19: crash: "101%" is not a part`,
 		"events:\n- {at: 1s, until: 2s, crash: 1}":          "s.yaml:2:19: until goes with every",
+		"events:\n- {every: 999us, crash: 1}":               "s.yaml:2:11: every: 999us is less than 1ms",
 		"events:\n- {every: 0s, crash: 1}":                  "s.yaml:2:11: every must be above zero",
 		"events:\n- {at: 1s, join: 2, for: 1s}":             "s.yaml:2:26: for does not go with join",
 		"events:\n- {at: 1s, crash: 2, ways: both}":         "s.yaml:2:28: ways does not go with crash",

@@ -46,6 +46,9 @@ type Result struct {
 // CallsPerSecond is the rate of calls of the store.
 func (r *Result) CallsPerSecond() float64 { return float64(r.Calls) / r.Time.Seconds() }
 
+// maxHosts bounds the memory of hosts that join. A store has lease.MaxHosts at a time.
+const maxHosts = 4 * lease.MaxHosts
+
 // warmUp is for how many leases the world runs before a simulation begins: a new store
 // learns for one.
 const warmUp = 3
@@ -156,9 +159,16 @@ func (s *simulation) after(at time.Duration, f func()) {
 
 // happen has an event happen now.
 func (s *simulation) happen(e *policyfile.Event) {
+	if s.err != nil {
+		return // the world runs on for a moment
+	}
 	s.over.note(s, e)
 	switch e.Does {
 	case "join":
+		if len(s.World.Hosts)+e.Who.Number > maxHosts {
+			s.err = fmt.Errorf("%s: more than %d hosts at %v", e.Place, maxHosts, time.Duration(s.Now-s.begin))
+			return
+		}
 		for range e.Who.Number {
 			h := s.Join("")
 			s.Offer(h, s.draw(s.Demand))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -150,6 +151,9 @@ func TestFaults(t *testing.T) {
 	if _, err := Run(t.Context(), config(t, "- {at: 1s, crash: host-20}")); err == nil || err.Error() != "test:2:3: no host is named host-20 at 1s" {
 		t.Errorf("%v", err)
 	}
+	if _, err := Run(t.Context(), config(t, "- {every: 1ms, join: 4096}")); err == nil || err.Error() != "test:2:3: more than 16384 hosts at 4ms" {
+		t.Errorf("%v", err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	c := config(t, "")
@@ -198,4 +202,37 @@ func TestParts(t *testing.T) {
 	if r := run(t, c); len(r.Series.Marks) != 2 || !strings.HasPrefix(r.Series.Marks[0].What, "crash") {
 		t.Errorf("%v", r.Series.Marks)
 	}
+}
+
+// FuzzScenario runs any scenario, briefly: what hosts let through is within its bound.
+func FuzzScenario(f *testing.F) {
+	docs, err := os.ReadFile("../../../../docs/simulate.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(docs))
+	f.Add("events:\n- {every: 50ms, crash: 1, for: 30ms}\n- {every: 70ms, until: 1s, partition: all, ways: replies, for: 60ms}\n- {at: 300ms, store: flush}")
+	f.Add("events:\n- {at: 1s, failover: 500ms, waits: no}\n- {at: 1s, stray: 50%, for: 300ms}\n- {at: 1.5s, clock: -1s}\n- {at: 10ms, join: 3}\n- {at: 20ms, leave: host-2}")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := policyfile.LoadScenario("fuzz", []byte(text))
+		if err != nil || len(s.Events) > 20 {
+			return
+		}
+		c := config(t, "")
+		c.Hosts, c.Duration, c.Events = 5, 2*time.Second, s.Events
+		for i := range c.Events {
+			e := &c.Events[i]
+			e.Every = max(e.Every, time.Duration(min(e.Every, 1))*20*time.Millisecond)
+			if e.Does == "join" {
+				e.Who.Number = min(e.Who.Number, 5)
+			}
+		}
+		r, err := Run(t.Context(), c)
+		if err != nil && strings.HasPrefix(err.Error(), "fuzz:") {
+			return
+		}
+		if err != nil || r.Excess > r.Bound+1 {
+			t.Errorf("%v: %.0f bytes beyond the budget, and %.0f the bound", err, r.Excess, r.Bound)
+		}
+	})
 }
