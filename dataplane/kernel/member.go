@@ -77,23 +77,19 @@ func (m *Member) Join(policy *dataplane.Policy) (meters map[*dataplane.Meter]dat
 
 // wishes are those of the meters that classes lead to.
 func (m *Member) wishes(policy *dataplane.Policy) (out []*wish, err error) {
-	done := map[*dataplane.Meter]bool{}
 	var errs []error
-	for i := range policy.Classes {
-		for at := policy.Classes[i].Meter; at != nil && !done[at]; at = at.Then {
-			done[at] = true
-			if at.Budget == nil || !at.Budget.OnHost() {
-				continue
-			}
-			p, err := profileOf(at)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			w := wishFor(at, &p)
-			w.before = m.before[w.Name]
-			out = append(out, w)
+	for _, at := range policy.Budgets() {
+		if !at.Budget.OnHost() {
+			continue
 		}
+		p, err := profileOf(at)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		w := wishFor(at, &p)
+		w.before = m.before[w.Name]
+		out = append(out, w)
 	}
 	return out, errors.Join(errs...)
 }
