@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,8 +28,22 @@ const (
 	sharedPolicy = `classes: [{name: all, match: {proto: 253}, meter: {type: token-bucket, rate: 160mbit, burst: 40MB, initial: 50%, share: {budget: bench, store: host}}}]`
 )
 
+// A budget on a server, of which this host is the only one.
+const (
+	lostRescue = 2_000_000 // bytes per second, without the server
+	lostPolicy = `classes: [{name: all, match: {proto: 253}, meter: {type: token-bucket, rate: 160mbit, burst: 100kB, share: {budget: bench, store: "unix://%s", rescue: 10%%}}}]`
+)
+
 func budgetFigures(get func() (*wire, error)) []figure {
-	return []figure{amount("kernel: two interfaces of one host, both directions, one budget: packets beside burst + rate * t, of 40,000", 40, 1, "", func() (float64, error) {
+	lost := amount("kernel: server of a budget killed for 30 s under full load, bytes off the rescue share", 1, noAim, " %", func() (float64, error) {
+		w, err := get()
+		if err != nil {
+			return 0, err
+		}
+		return w.lost(30 * time.Second)
+	}, nil)
+	lost.most = 1
+	return []figure{lost, amount("kernel: two interfaces of one host, both directions, one budget: packets beside burst + rate * t, of 40,000", 40, 1, "", func() (float64, error) {
 		w, err := get()
 		if err != nil {
 			return 0, err
@@ -73,19 +91,9 @@ func (w *wire) budget(d time.Duration) (beside float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	out, err := w.in(w.a, w.shaper, "stats", "--json")
+	passed, err := w.passed()
 	if err != nil {
 		return 0, err
-	}
-	passed := int64(0)
-	for line := range strings.Lines(string(out)) {
-		var s struct {
-			Classes []struct{ Green struct{ Bytes int64 } }
-		}
-		if err := json.Unmarshal([]byte(line), &s); err != nil {
-			return 0, err
-		}
-		passed += s.Classes[0].Green.Bytes
 	}
 	allowed := func(ns int64) float64 { return sharedBurst/2 + sharedRate*float64(ns)/1e9 }
 	if most := allowed(at[3] - at[0]); float64(passed) > most {
@@ -94,23 +102,117 @@ func (w *wire) budget(d time.Duration) (beside float64, err error) {
 	return max(allowed(at[2]-at[1])-float64(passed), 0) / sharedFrame, nil
 }
 
+// passed is how many bytes the first classes of all shapers let through.
+func (w *wire) passed() (bytes int64, err error) {
+	out, err := w.in(w.a, w.shaper, "stats", "--json")
+	for line := range strings.Lines(string(out)) {
+		var s struct {
+			Classes []struct{ Green struct{ Bytes int64 } }
+		}
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			return 0, err
+		}
+		bytes += s.Classes[0].Green.Bytes
+	}
+	return bytes, err
+}
+
+// lost offers twice the rescue share of a budget whose server was killed, for a while,
+// and returns how many bytes passed beside it, in percent.
+func (w *wire) lost(d time.Duration) (percent float64, err error) {
+	socket := filepath.Join(w.dir, "store")
+	client, kill, err := startServer("redis-server", "--unixsocket", socket)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	defer kill()
+	path := filepath.Join(w.dir, "lost.yaml")
+	if err := os.WriteFile(path, fmt.Appendf(nil, lostPolicy, socket), 0o600); err != nil {
+		return 0, err
+	}
+	run := exec.Command("ip", "netns", "exec", w.a, w.shaper, "run", "v0", "--policy", path)
+	said, err := run.StderrPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := run.Start(); err != nil {
+		return 0, err
+	}
+	defer func() {
+		_ = run.Process.Signal(os.Interrupt)
+		err = errors.Join(err, run.Wait())
+	}()
+	lines := bufio.NewScanner(said)
+	await := func(what string) error {
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), what) {
+				return nil
+			}
+		}
+		return fmt.Errorf("shaper run does not say %q", what)
+	}
+	if err := await("160 Mbit/s of 160 Mbit/s"); err != nil {
+		return 0, err
+	}
+	fd, err := sendFrames(w.a, "v0")
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	var stop atomic.Bool
+	done := make(chan error)
+	go func() {
+		var err error
+		for next := monotonic(); !stop.Load() && err == nil; next += 2_000_000 {
+			err = floodBudget(fd, 2*lostRescue/500/sharedFrame)
+			time.Sleep(time.Duration(next - monotonic()))
+		}
+		done <- err
+	}()
+	defer func() {
+		stop.Store(true)
+		err = errors.Join(err, <-done)
+	}()
+	kill()
+	if err := await("limited to the rescue share"); err != nil {
+		return 0, err
+	}
+	go func() { _, _ = io.Copy(io.Discard, said) }()
+	time.Sleep(time.Second) // for the rest of the burst
+	var passed, at [2]float64
+	for i := range passed {
+		before := monotonic()
+		bytes, err := w.passed()
+		if err != nil {
+			return 0, err
+		}
+		passed[i], at[i] = float64(bytes), float64(before+monotonic())/2
+		if i == 0 {
+			time.Sleep(d)
+		}
+	}
+	return 100 * math.Abs((passed[1]-passed[0])/(lostRescue*(at[1]-at[0])/1e9)-1), nil
+}
+
+// floodBudget sends n frames that the policies meter.
+func floodBudget(fd, n int) error {
+	frame := make([]byte, 14+sharedFrame)
+	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0})
+	copy(frame[14:], []byte{0x45, 0, sharedFrame >> 8, sharedFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99})
+	for range n {
+		if _, err := unix.Write(fd, frame); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
+	}
+	return nil
+}
+
 // fillBudget sends a packet between the first two times, floods for a while, and sends
 // more between the last two than the bucket holds then.
 func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
-	ip := []byte{0x45, 0, sharedFrame >> 8, sharedFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99}
-	frame := make([]byte, 14+sharedFrame)
-	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0})
-	copy(frame[14:], ip)
-	send := func(fd, n int) error {
-		for range n {
-			if _, err := unix.Write(fd, frame); err != nil && !errors.Is(err, unix.ENOBUFS) {
-				return err
-			}
-		}
-		return nil
-	}
 	at[0] = monotonic()
-	err = send(senders[0], 1)
+	err = floodBudget(senders[0], 1)
 	at[1] = monotonic()
 	var stop atomic.Bool
 	var all sync.WaitGroup
@@ -118,7 +220,7 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	for i, fd := range senders {
 		all.Go(func() {
 			for !stop.Load() && errs[i] == nil {
-				errs[i] = send(fd, 100)
+				errs[i] = floodBudget(fd, 100)
 			}
 		})
 	}
@@ -129,7 +231,7 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	// What arrives on the other side of a veth pair is metered a little later.
 	time.Sleep(50 * time.Millisecond)
 	at[2] = monotonic()
-	err = errors.Join(err, send(senders[0], int((at[2]-ended)*sharedRate/1e9/sharedFrame)+100))
+	err = errors.Join(err, floodBudget(senders[0], int((at[2]-ended)*sharedRate/1e9/sharedFrame)+100))
 	at[3] = monotonic()
 	return at, errors.Join(append(errs, err)...)
 }

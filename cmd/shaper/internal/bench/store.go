@@ -70,7 +70,7 @@ func serve(program string) (*stored, error) {
 }
 
 // startServer starts a server that ends with this process, or when it is killed.
-func startServer(program string) (client *redis.Client, kill func(), err error) {
+func startServer(program string, options ...string) (client *redis.Client, kill func(), err error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return nil, nil, fmt.Errorf("install %s", program)
 	}
@@ -81,7 +81,7 @@ func startServer(program string) (client *redis.Client, kill func(), err error) 
 	addr := free.Addr().String()
 	_ = free.Close()
 	_, port, _ := strings.Cut(addr, ":")
-	cmd := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/")
+	cmd := exec.Command(program, append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/"}, options...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
