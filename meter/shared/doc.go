@@ -18,6 +18,14 @@
 // Decide takes n or nothing, TakeUpTo as much of n as fits. Store.Each decides about many
 // requests in one round trip. Store.All takes from several limits, or from none.
 //
+// # Leases
+//
+// A decision at the server takes a round trip, which is too long for a packet. An [Agent]
+// asks the server once in an interval for a share of a budget's rate and burst, and has the
+// meters of this host ([Meter]) follow. The sum of all hosts' shares never exceeds the
+// budget; package lease has the protocol. ListBudgets, ShowBudget, SetBudget, UnsetBudget
+// and DropHost are for operators.
+//
 // # Keys
 //
 // A limit has one key for each budget, such as a customer, and for each Key within it, such as
