@@ -45,12 +45,18 @@ type registry struct {
 // bpf/src/policy.h.
 const registryVersion = 1
 
-// registryFile is its name. The lock has a file of its own, because the registry is
-// replaced when it changes.
-const registryFile = "budgets"
+// The names of its file and of its lock, which has a file of its own because the registry
+// is replaced when it changes.
+const (
+	registryFile = "budgets"
+	registryLock = registryFile + "-lock"
+)
 
 // budgetMaps are the maps of all budgets, with the names of their pins.
 var budgetMaps = [2]string{bpf.ShaperMapBudgets, bpf.ShaperMapLocks}
+
+// memberFile begins the names of locks that planes in user space hold.
+const memberFile = registryFile + "-user-"
 
 // budgetRecord is a budget that somebody uses.
 type budgetRecord struct {
@@ -74,7 +80,15 @@ type budgetUser struct {
 	Direction Hook
 }
 
-func (u *budgetUser) name() string   { return u.Interface + " " + u.Direction.String() }
+func (u *budgetUser) name() string { return u.Interface + " " + u.Direction.String() }
+
+// half is the registry while a shaper writes it: what is left of one that was killed
+// belongs to its interface.
+func (at iface) half(direction Hook) string {
+	return at.file(direction.String()+"-"+registryFile) + temporary
+}
+
+func (u *budgetUser) half() string   { return iface{u.Namespace, u.Index}.half(u.Direction) }
 func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.name(), u.Process) }
 
 // budgets is the registry while its lock is held.
@@ -82,21 +96,30 @@ type budgets struct {
 	lock
 	registry
 	text []byte // of the file
+	half string // name of the next file while it is written
 	maps [2]*ebpf.Map
+	made bool   // the maps are to be pinned
 	left []Left // what prune took out
 }
 
-// haveBudgets says whether there may be any.
-func haveBudgets() bool { return exists(filepath.Join(StateDir, registryFile)) }
+// haveBudgets says whether there may be any, or a lock that a killed process has left.
+func haveBudgets() bool {
+	for _, name := range []string{registryFile, registryLock} {
+		if _, err := os.Lstat(filepath.Join(StateDir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
 
 // openBudgets takes the lock and reads the registry. Users that are gone are taken
-// out of it.
-func openBudgets() (*budgets, error) {
-	l, err := takeLock(registryFile+"-lock", unix.LOCK_EX)
+// out of it. half is the file in which the registry is written.
+func openBudgets(half string) (*budgets, error) {
+	l, err := takeLock(registryLock, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
-	b := &budgets{lock: l}
+	b := &budgets{lock: l, half: half}
 	b.registry, b.text, err = readRegistry()
 	if err == nil {
 		err = b.prune()
@@ -243,7 +266,8 @@ func (b *budgets) open() (err error) {
 			return err
 		}
 	}
-	return b.pin()
+	b.made = true
+	return nil
 }
 
 func mapID(m *ebpf.Map) (ebpf.MapID, error) {
@@ -258,9 +282,13 @@ func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 // budgetPin is where a map of budgets is pinned.
 func budgetPin(name string) string { return filepath.Join(pinDir, "shared-"+name) }
 
-// pin pins the maps. Where there is no bpffs those who have CAP_SYS_ADMIN find them by
-// their numbers.
+// pin pins maps that were made. Where there is no bpffs those who have CAP_SYS_ADMIN find
+// them by their numbers.
 func (b *budgets) pin() error {
+	if !b.made {
+		return nil
+	}
+	b.made = false
 	if !haveBpffs() {
 		m, err := ebpf.NewMapFromID(b.Maps[0])
 		if errors.Is(err, unix.EPERM) {
@@ -315,15 +343,20 @@ func closeMaps(maps [2]*ebpf.Map) {
 	}
 }
 
-// save writes the registry, or removes it and the pins if no budget is in use.
+// save writes the registry, or removes it and the pins if no budget is in use. The registry
+// is there before the pins and goes after them, so that a process that is killed leaves
+// nothing that the registry does not have.
 func (b *budgets) save() error {
 	if len(b.Budgets) == 0 {
 		var errs []error
 		for _, name := range budgetMaps {
 			errs = append(errs, removePin(budgetPin(name)))
 		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
 		b.text = nil
-		return errors.Join(append(errs, removeState(registryFile), removeState(registryFile+temporary))...)
+		return removeState(registryFile)
 	}
 	b.Version = registryVersion
 	text, err := json.Marshal(b.registry)
@@ -333,7 +366,11 @@ func (b *budgets) save() error {
 	if string(text) == string(b.text) {
 		return nil
 	}
-	if err := writeState(registryFile, text); err != nil {
+	return b.write(text)
+}
+
+func (b *budgets) write(text []byte) error {
+	if err := replaceState(registryFile, b.half, text); err != nil {
 		return fmt.Errorf("registry of budgets: %w", err)
 	}
 	b.text = text
@@ -347,12 +384,15 @@ func (b *budgets) close() error {
 }
 
 // releaseBudgets takes users out of all budgets, by their files, and everybody who is
-// gone. It returns what it took out.
-func releaseBudgets(users ...string) (left []Left, err error) {
-	if !haveBudgets() && !exists(budgetPin(budgetMaps[0])) {
+// gone. It returns what it took out. half is as in openBudgets.
+func releaseBudgets(half string, users ...string) (left []Left, err error) {
+	if err := removeState(half); err != nil { // of a killed process
+		return nil, err
+	}
+	if !haveBudgets() {
 		return nil, nil
 	}
-	b, err := openBudgets()
+	b, err := openBudgets(half)
 	if err != nil {
 		return nil, err
 	}

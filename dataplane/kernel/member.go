@@ -105,7 +105,7 @@ func (m *Member) open() (err error) {
 	if m.late, err = behind(m.clock); err != nil {
 		return err
 	}
-	m.user.File = fmt.Sprintf("%s-user-%d-%d", registryFile, os.Getpid(), members.Add(1))
+	m.user.File = fmt.Sprintf("%s%d-%d", memberFile, os.Getpid(), members.Add(1))
 	m.lock, err = takeLock(m.user.File, unix.LOCK_EX|unix.LOCK_NB)
 	return err
 }
@@ -191,7 +191,7 @@ func (m *Member) Close() error {
 	if m.joined != nil {
 		m.joined.close()
 	}
-	_, err := releaseBudgets(m.user.File)
+	_, err := releaseBudgets(m.user.half(), m.user.File)
 	return errors.Join(err, m.lock.Close())
 }
 

@@ -93,7 +93,7 @@ type shares struct {
 // newShares grants wishes, or says why not. Nothing is written yet. again says that a
 // change of the user before was interrupted: which parameters it wanted is not known.
 func newShares(user budgetUser, wishes []*wish, again bool) (*shares, error) {
-	b, err := openBudgets()
+	b, err := openBudgets(user.half())
 	if err != nil {
 		return nil, err
 	}
@@ -204,13 +204,16 @@ func (s *shares) begin(g *share, now uint64, state bpf.ShaperState) error {
 }
 
 // enter writes the user into the registry, in the budgets of the policy before and in
-// those of the new one: whichever program will be attached.
+// those of the new one: whichever program will be attached. Then new maps are pinned.
 func (s *shares) enter() error {
 	for _, g := range s.list {
 		users := slices.DeleteFunc(g.record.Users, func(u budgetUser) bool { return u.File == s.user.File })
 		g.record.Users = append(users, s.user)
 	}
-	return s.save()
+	if err := s.save(); err != nil {
+		return err
+	}
+	return s.pin()
 }
 
 // settle is called when the policy is in force: it changes what parameters are to
@@ -263,7 +266,7 @@ func (s *shares) restore() error {
 	if string(s.text) == string(s.undo) {
 		return nil
 	}
-	return writeState(registryFile, s.undo)
+	return s.write(s.undo)
 }
 
 // notes say what a change of parameters means for others.

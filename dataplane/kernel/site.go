@@ -132,7 +132,7 @@ func (st *site) clearOnce(direction Hook) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	left, err := releaseBudgets(st.file(direction.String()))
+	left, err := releaseBudgets(st.half(direction), st.file(direction.String()))
 	for _, l := range left {
 		st.removed("%v", l)
 	}

@@ -83,11 +83,14 @@ func openState(name string, flags int) (*os.File, error) {
 
 // writeState replaces a file: a reader, and whoever comes after a crash, finds
 // the text before or the new one, whole. The caller has a lock for the name.
-func writeState(name string, text []byte) error {
-	if err := removeState(name + temporary); err != nil { // of a killed process
+func writeState(name string, text []byte) error { return replaceState(name, name+temporary, text) }
+
+// replaceState is writeState by way of a file with another name.
+func replaceState(name, half string, text []byte) error {
+	if err := removeState(half); err != nil { // of a killed process
 		return err
 	}
-	file, err := openState(name+temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	file, err := openState(half, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return err
 	}
@@ -97,7 +100,7 @@ func writeState(name string, text []byte) error {
 		err = os.Rename(file.Name(), filepath.Join(StateDir, name))
 	}
 	if err != nil {
-		err = errors.Join(err, removeState(name+temporary))
+		err = errors.Join(err, removeState(half))
 	}
 	return err
 }

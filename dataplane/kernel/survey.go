@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -204,6 +205,9 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 	for _, direction := range []Hook{Egress, Ingress} {
 		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Method == TC) {
 			add(direction, "pin %s", at.pin(direction))
+		}
+		if half := filepath.Join(StateDir, at.half(direction)); exists(half) { // of a process that was killed
+			add(direction, "registry of budgets %s", half)
 		}
 	}
 	if half := at.journalPath() + temporary; exists(half) { // of a process that was killed

@@ -80,6 +80,8 @@ func attaching() []*scenario {
 	add("both-tcx", "a", "tcx", "both")
 	add("both-tc-gso", "a", "tc", "both", "--gso-limit", "16384")
 	add("both-queues-gso", "aq", "tcx", "both", "--gso-limit", "16384")
+	add("shared-tcx-egress", "as", "tcx", "egress")
+	add("shared-both-tc", "as", "tc", "both")
 	add("dry-run", "a", "tcx", "egress", "--dry-run").active = nothing
 	timed := add("for", "aq", "tcx", "egress", "--for", "1s")
 	timed.ready, timed.then = 0, nil
@@ -110,6 +112,7 @@ func pinning() []*scenario {
 	add("background-xdp-ingress", "a", "xdp", "ingress")
 	add("background-queues-egress", "aq", "tcx", "egress")
 	add("background-queues-ingress", "aq", "tcx", "ingress")
+	add("background-shared", "as", "tcx", "egress")
 	add("background-both-queues-gso", "aq", "tcx", "both", "--gso-limit", "16384")
 	pin := add("pin-tcx-egress", "a", "tcx", "egress")
 	pin.victim, pin.ready, pin.then, pin.active = attach("a", "tcx", "egress", "--pin"), 1, (*attempt).terminate, policyA
@@ -133,6 +136,10 @@ func rollingBack() []*scenario {
 		{
 			name: "unconfirmed-queues", victim: attach("aq", "tc", "both", soon...), within: directions,
 			want: nothing, may: []string{nothing}, fails: always,
+		},
+		{
+			name: "unconfirmed-shared", before: [][]string{background("as", "tcx", "egress")}, victim: []string{"reload", "v0", "--policy", "bs.yaml", "--confirm", "1s"}, within: within("egress"),
+			want: policyA, may: []string{policyA}, fails: always,
 		},
 		{
 			name: "unconfirmed-pinned", before: pinned, victim: attach("b", "tcx", "egress", soon...), within: within("egress"),
@@ -172,12 +179,16 @@ func changing() []*scenario {
 	add("reload-to-queues-ingress", one(background("a", "tc", "ingress")), "ingress", reload("bq")...).fails = maybe
 	add("reload-from-queues", one(background("aq", "tcx", "egress")), "egress", reload("b")...)
 	add("reload-from-queues-ingress", one(background("aq", "tcx", "ingress")), "ingress", reload("b")...).fails = maybe
+	add("reload-shared", one(background("as", "tcx", "egress")), "egress", reload("bs")...)
+	add("reload-to-shared", one(background("a", "tc", "both")), "both", reload("bs")...)
+	add("reload-from-shared", one(background("as", "tcx", "both")), "both", reload("b")...)
 	add("reload-rate", one(background("aq", "tcx", "both")), "both", reload("bq")...)
 	beside := add("reload-beside", nil, "egress", reload("bq")...)
 	beside.beside, beside.want, beside.may = attach("a", "tc", "egress"), nothing, []string{nothing}
 	for _, takeover := range []struct{ name, from, to, hook, side string }{
 		{"takeover", "a", "b", "tcx", "egress"},
 		{"takeover-queues", "aq", "bq", "tcx", "egress"},
+		{"takeover-shared", "as", "bs", "tcx", "egress"},
 		{"takeover-to-queues", "a", "bq", "tc", "ingress"},
 		{"takeover-xdp", "a", "b", "xdp", "ingress"},
 	} {
@@ -211,6 +222,7 @@ func ending() []*scenario {
 		{"detach-xdp", "a", "xdp", "ingress", ""},
 		{"detach-queues-egress", "aq", "tc", "egress", ""},
 		{"detach-queues-ingress", "aq", "tcx", "ingress", ""},
+		{"detach-shared", "as", "tc", "both", ""},
 		{"detach-both-queues-gso", "aq", "tcx", "both", "--gso-limit 16384"},
 	} {
 		list = append(list, &scenario{
@@ -227,6 +239,7 @@ func orphans() []*scenario {
 	for _, s := range []struct{ name, policy, hook, side, more string }{
 		{"orphan-tc-egress", "a", "tc", "egress", ""},
 		{"orphan-gso", "a", "tcx", "ingress", "--gso-limit 16384"},
+		{"orphan-shared", "as", "tc", "both", ""},
 		{"orphan-queues-egress", "aq", "tcx", "egress", ""},
 		{"orphan-queues-ingress", "aq", "tcx", "ingress", ""},
 		{"orphan-both-queues-gso", "aq", "tc", "both", "--gso-limit 16384"},

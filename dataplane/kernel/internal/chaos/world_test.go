@@ -46,7 +46,8 @@ type world struct {
 }
 
 // policies are written to folder in each world. Policy a drops UDP to portA, b
-// drops UDP to portB; those with a q have a queue too.
+// drops UDP to portB; those with a q have a queue too, those with an s a budget of the
+// host.
 const folder = "/run/policies"
 
 var policies = map[string]string{
@@ -54,6 +55,8 @@ var policies = map[string]string{
 	"b.yaml":  policy(portB, false, 0),
 	"aq.yaml": policy(portA, true, 100),
 	"bq.yaml": policy(portB, true, 50),
+	"as.yaml": sharing(policy(portA, false, 0), 50),
+	"bs.yaml": sharing(policy(portB, false, 0), 40),
 }
 
 func policy(port int, queue bool, rate int) string {
@@ -66,6 +69,11 @@ func policy(port int, queue bool, rate int) string {
 		text += fmt.Sprintf("queues:\n  slow: {rate: %dmbit, limit: 100ms}\n", rate)
 	}
 	return text
+}
+
+// sharing is a policy whose meter is a budget of the host.
+func sharing(policy string, rate int) string {
+	return strings.Replace(policy, "rate: 50mbit, burst: 64KiB", fmt.Sprintf("rate: %dmbit, burst: 64KiB, share: {budget: all, store: host}", rate), 1)
 }
 
 // initVariable makes this program the first process of a world.
