@@ -82,6 +82,7 @@ func attaching() []*scenario {
 	add("both-queues-gso", "aq", "tcx", "both", "--gso-limit", "16384")
 	add("shared-tcx-egress", "as", "tcx", "egress")
 	add("shared-both-tc", "as", "tc", "both")
+	add("leased-tcx-egress", "al", "tcx", "egress")
 	add("dry-run", "a", "tcx", "egress", "--dry-run").active = nothing
 	timed := add("for", "aq", "tcx", "egress", "--for", "1s")
 	timed.ready, timed.then = 0, nil

@@ -47,7 +47,7 @@ type world struct {
 
 // policies are written to folder in each world. Policy a drops UDP to portA, b
 // drops UDP to portB; those with a q have a queue too, those with an s a budget of the
-// host.
+// host, those with an l one on a server that is not there.
 const folder = "/run/policies"
 
 var policies = map[string]string{
@@ -55,8 +55,9 @@ var policies = map[string]string{
 	"b.yaml":  policy(portB, false, 0),
 	"aq.yaml": policy(portA, true, 100),
 	"bq.yaml": policy(portB, true, 50),
-	"as.yaml": sharing(policy(portA, false, 0), 50),
-	"bs.yaml": sharing(policy(portB, false, 0), 40),
+	"as.yaml": sharing(policy(portA, false, 0), 50, "host"),
+	"bs.yaml": sharing(policy(portB, false, 0), 40, "host"),
+	"al.yaml": sharing(policy(portA, false, 0), 50, "unix:///run/none, interval: 10ms, rescue: 100%"),
 }
 
 func policy(port int, queue bool, rate int) string {
@@ -71,9 +72,9 @@ func policy(port int, queue bool, rate int) string {
 	return text
 }
 
-// sharing is a policy whose meter is a budget of the host.
-func sharing(policy string, rate int) string {
-	return strings.Replace(policy, "rate: 50mbit, burst: 64KiB", fmt.Sprintf("rate: %dmbit, burst: 64KiB, share: {budget: all, store: host}", rate), 1)
+// sharing is a policy whose meter is a budget in a store.
+func sharing(policy string, rate int, store string) string {
+	return strings.Replace(policy, "rate: 50mbit, burst: 64KiB", fmt.Sprintf("rate: %dmbit, burst: 64KiB, share: {budget: all, store: %s}", rate, store), 1)
 }
 
 // initVariable makes this program the first process of a world.
