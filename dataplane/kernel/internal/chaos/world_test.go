@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -209,8 +210,10 @@ func (w *world) commands() map[int]string {
 	out := map[int]string{}
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != 1 {
-			if command := commandLine(filepath.Join(root, e.Name())); command != "" { // a zombie has none
-				out[pid] = command
+			folder := filepath.Join(root, e.Name())
+			command := commandLine(folder)
+			if command != "" || ends(folder) {
+				out[pid] = cmp.Or(command, "one that ends")
 			}
 		}
 	}
@@ -221,6 +224,17 @@ func (w *world) commands() map[int]string {
 func commandLine(folder string) string {
 	text, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
 	return string(bytes.ReplaceAll(bytes.TrimRight(text, "\x00"), []byte{0}, []byte{' '}))
+}
+
+// ends says whether a process in /proc that has no command line any more still has files
+// and locks: it is no zombie, or has more threads than that.
+func ends(folder string) bool {
+	if threads, err := os.ReadDir(filepath.Join(folder, "task")); err != nil || len(threads) > 1 {
+		return err == nil
+	}
+	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
 // member is a process of the world.
