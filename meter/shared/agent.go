@@ -64,6 +64,9 @@ type member struct {
 	fault   error        // of the meter, in the last call
 	status  Status
 	told    told
+
+	stranger lease.Amounts // the rescue share that the store does not know of
+	unknown  int64         // until then, ns of the clock
 }
 
 // NewAgent returns an agent of budgets that have the same interval and deadline. It
@@ -89,6 +92,7 @@ func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*A
 		}
 		m := &member{Budget: b, host: lease.NewHost(b.Host, instance(), b.Terms)}
 		m.status = Status{Budget: b.Name, Host: b.Host, Size: b.Terms.Size}
+		m.bound(0)
 		a.members = append(a.members, m)
 	}
 	return a, nil

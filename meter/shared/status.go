@@ -56,6 +56,8 @@ type Status struct {
 	Replicas     int64         // of the server; -1: the user lacks the right to INFO, and a failover may exceed the budget
 	Smallest     string        // host that gave the smallest size, "" if all agree
 	Refused      lease.Refusal // of the last call
+	Bound        lease.Bound   // of all hosts together, this one among them, if the store keeps its data
+	Without      lease.Bound   // the same if no host reaches the store
 	Calls, Lost  uint64        // calls made, and those of them without an answer in time
 	Err          error         // of the last call, nil if it was answered and not refused
 }
@@ -98,6 +100,7 @@ func (a *Agent) note(m *member, now int64, r *answer) {
 		s.Size, s.Hosts, s.Late, s.Smallest, s.Learning, s.Replicas = last.Size, last.Hosts, last.Late, last.Smallest, last.Learning, last.Replicas
 		s.Crowded = crowded(&m.Terms, &last)
 	}
+	m.bound(now)
 	a.mu.Unlock()
 
 	a.turns(m, now, r)
@@ -108,6 +111,25 @@ func (a *Agent) note(m *member, now int64, r *answer) {
 	a.once(m, now, Crowded, s.Crowded, nil)
 	a.once(m, now, Unguarded, s.Replicas < 0, nil)
 	t.epoch = last.Epoch
+}
+
+// bound finds the bounds of the present. The size is that of the last reply. A host that
+// uses its rescue share without the store's knowledge adds it, also for a while after the
+// store has met it: the others must make room first.
+func (m *member) bound(now int64) {
+	s, terms := &m.status, m.Terms
+	terms.Size = s.Size
+	if s.Rescued && (!s.Heard || s.Refused != lease.Granted && s.Refused != lease.Stale) {
+		m.stranger, m.unknown = s.Rescue, now+terms.Lease()+terms.Interval/2
+	} else if now >= m.unknown {
+		m.stranger = lease.Amounts{}
+	}
+	present := lease.Kept
+	if s.Replicas < 0 {
+		present = lease.Behind
+	}
+	s.Bound, s.Without = terms.Bound(present, 0), terms.Bound(lease.Gone, 0)
+	s.Bound.Sum, s.Without.Sum = s.Bound.Sum.Plus(m.stranger), s.Without.Sum.Plus(m.stranger)
 }
 
 // crowded reports whether a host without demand cannot send a packet. The floors of all
