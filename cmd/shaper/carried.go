@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/rpc"
 	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -98,6 +95,7 @@ type control struct {
 	list    []*carried
 	stop    func()
 	changed func() error // after another policy
+	shares  *shares
 }
 
 // Snapshot is a direction as it is.
@@ -108,13 +106,16 @@ type Snapshot struct {
 	Keys   [][]meter.TableStats // by class, place in its chain
 	Queues []dataplane.QueueState
 	Lost   tap.Lost
+	Shares []serverBudget
 	policy *dataplane.Policy // not for other processes
 }
 
 // Take answers with all directions.
 func (c *control) Take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
-		*out = append(*out, sh.snapshot())
+		s := sh.snapshot()
+		s.Shares = c.shares.budgets(hostName(s.About.Interface, s.About.Direction.String()))
+		*out = append(*out, s)
 	}
 	return nil
 }
@@ -148,46 +149,6 @@ func (c *control) End(struct{}, *struct{}) error {
 	return nil
 }
 
-// serveControl answers those of root, and of the process's own user.
-func serveControl(name string, c *control) (net.Listener, error) {
-	listener, err := net.Listen("unix", socketPrefix+name)
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	server := rpc.NewServer()
-	if err := server.RegisterName("control", c); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			if trusted(conn) {
-				go server.ServeConn(conn)
-			} else {
-				conn.Close()
-			}
-		}
-	}()
-	return listener, nil
-}
-
-// trusted says whether the other end of a socket is of root, or of this
-// process's own user: anybody may make a socket of that name.
-func trusted(conn net.Conn) bool {
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return false
-	}
-	var peer *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
-		return false
-	}
-	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
-}
-
 // remote is one direction of a shaper tap of another process, as live.
 type remote struct {
 	Snapshot
@@ -218,7 +179,7 @@ func listTaps() []live {
 
 // openTap returns the directions of a shaper tap: none where it is just ending.
 func openTap(name string) (out []live) {
-	client := dialTap(name)
+	client := connect(socketPrefix + name)
 	if client == nil {
 		return nil
 	}
@@ -229,7 +190,7 @@ func openTap(name string) (out []live) {
 	}
 	for _, s := range list {
 		if client == nil { // each is closed by itself
-			if client = dialTap(name); client == nil {
+			if client = connect(socketPrefix + name); client == nil {
 				break
 			}
 		}
@@ -237,19 +198,6 @@ func openTap(name string) (out []live) {
 		client = nil
 	}
 	return out
-}
-
-// dialTap connects to a shaper tap, if there is one that is to be trusted.
-func dialTap(name string) *rpc.Client {
-	conn, err := net.Dial("unix", socketPrefix+name)
-	if err != nil {
-		return nil
-	}
-	if !trusted(conn) {
-		conn.Close()
-		return nil
-	}
-	return rpc.NewClient(conn)
 }
 
 func (r *remote) Info() *kernel.About                     { return &r.About }

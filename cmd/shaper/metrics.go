@@ -58,6 +58,7 @@ var (
 	descEvicted     = describe("shaper_keys_evicted_total", "Keys evicted from the per-key table.", perStage)
 	descShare       = describe("shaper_budget_share", "Rate that this host may use of a budget on a server, in bit/s (eighths of a packet per second if the meter counts packets).", with(perBudget, "bucket"))
 	descSize        = describe("shaper_budget_size", "Rate of the whole budget, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
+	descBound       = describe("shaper_budget_bound", "Rate that all hosts of the budget together use at most now, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
 	descRescued     = describe("shaper_budget_rescued", "1 if the server does not answer and the host is limited to its rescue share.", perBudget)
 	descHosts       = describe("shaper_budget_hosts", "Hosts that share the budget, by the server's last reply.", perBudget)
 	descLate        = describe("shaper_budget_late_hosts", "Hosts of the budget that the server does not hear.", perBudget)
@@ -191,6 +192,7 @@ func (e exposition) share(st *shared.Status, labels ...string) {
 		if st.Size.Rate[i] > 0 {
 			e.count(descShare, st.Share.Rate[i], with(labels, bucket)...)
 			e.count(descSize, st.Size.Rate[i], with(labels, bucket)...)
+			e.count(descBound, st.Bound.Sum.Rate[i], with(labels, bucket)...)
 		}
 	}
 	e.flag(descRescued, st.Rescued, labels...)

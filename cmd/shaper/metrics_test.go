@@ -84,6 +84,7 @@ classes:
 	o.shares = []shared.Status{{
 		Budget: "c42", Rescued: true, Hosts: 3, Late: 1, Calls: 70, Lost: 4, Smallest: "gw2",
 		Size: lease.Amounts{Rate: [2]int64{1e6, 2e6}}, Share: lease.Amounts{Rate: [2]int64{30, 60}},
+		Bound: lease.Bound{Sum: lease.Amounts{Rate: [2]int64{11e5, 22e5}}},
 	}}
 	got := parse(t, expose([]observation{o}))
 	const at = `budget="c42",direction="egress",interface="eth0"`
@@ -92,6 +93,8 @@ classes:
 		`shaper_budget_share{bucket="C",budget="c42",` + bucket + `}`:                         30,
 		`shaper_budget_share{bucket="E",budget="c42",` + bucket + `}`:                         60,
 		`shaper_budget_size{bucket="E",budget="c42",` + bucket + `}`:                          2e6,
+		`shaper_budget_bound{bucket="C",budget="c42",` + bucket + `}`:                         11e5,
+		`shaper_budget_bound{bucket="E",budget="c42",` + bucket + `}`:                         22e5,
 		`shaper_budget_rescued{` + at + `}`:                                                   1,
 		`shaper_budget_hosts{` + at + `}`:                                                     3,
 		`shaper_budget_late_hosts{` + at + `}`:                                                1,

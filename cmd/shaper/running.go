@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -32,6 +33,8 @@ type running struct {
 	observer observer
 	vigil    vigil
 	shares   *shares
+	control  io.Closer
+	told     bool   // control was served, or cannot be
 	host     string // the interface's name among those of the budgets, which a rename does not change
 }
 
@@ -140,6 +143,7 @@ func (r *running) share() error {
 		}
 		list, shapers = append(list, shareOf{policy, hostName(r.host, direction.String())}), append(shapers, shaper)
 	}
+	defer r.tell()
 	return r.shares.follow(context.Background(), list, shapers)
 }
 
@@ -361,6 +365,9 @@ func (r *running) end() error {
 		errs = append(errs, r.sayEnd(sh, stay[sh], failed[sh]))
 	}
 	r.notify.stopping()
+	if r.control != nil {
+		errs = append(errs, r.control.Close())
+	}
 	r.shares.end(!slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
 	closeAll(r.list) // before the guard, which leaves alone what has an owner
 	r.list = nil

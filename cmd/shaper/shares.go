@@ -36,7 +36,8 @@ type sharing struct {
 	*shared.Agent
 	server  shared.Server
 	budgets []shared.Budget
-	of      []int // by budget: the index of its shaper
+	of      []int  // by budget: the index of its shaper
+	packets []bool // by budget: it counts packets
 	stop    func()
 }
 
@@ -136,17 +137,36 @@ func (a *sharing) end(leave bool) {
 
 // of returns the state of the budgets of a shaper.
 func (s *shares) of(iface, direction string) (out []shared.Status) {
+	s.each(hostName(iface, direction), func(_ *sharing, _ int, st *shared.Status) { out = append(out, *st) })
+	return out
+}
+
+// budgets is of for other processes, by the shaper's name.
+func (s *shares) budgets(host string) (out []serverBudget) {
+	s.each(host, func(a *sharing, i int, st *shared.Status) {
+		out = append(out, budgetOf(st, a.server.String(), a.packets[i]))
+	})
+	return out
+}
+
+// each calls f with the state of the budgets of a shaper, by its name, and their indexes.
+func (s *shares) each(host string, f func(a *sharing, i int, st *shared.Status)) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	host := hostName(iface, direction)
 	for _, a := range s.agents {
-		for _, st := range a.Status() {
+		for i, st := range a.Status() {
 			if st.Host == host {
-				out = append(out, st)
+				f(a, i, &st)
 			}
 		}
 	}
-	return out
+}
+
+// any reports whether there are budgets on servers.
+func (s *shares) any() bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return len(s.agents) > 0
 }
 
 // end is the end of all agents. What shapers hold that go on is not given back: their
@@ -180,7 +200,7 @@ func group(list []shareOf) (out []*sharing) {
 			}
 			g := out[at]
 			g.budgets = append(g.budgets, shared.Budget{Name: m.Budget.Name, Host: sh.name, Terms: t})
-			g.of = append(g.of, i)
+			g.of, g.packets = append(g.of, i), append(g.packets, m.Packets)
 		}
 	}
 	return out

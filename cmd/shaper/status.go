@@ -31,6 +31,7 @@ type statusJSON struct {
 	Peer        string     `json:"peer,omitempty"`
 
 	Budgets []hostBudgetJSON `json:"budgets,omitempty"` // of the host
+	Shares  []serverBudget   `json:"shares,omitempty"`  // of budgets on servers
 
 	Effective *bool    `json:"effective"` // null if it could not be found out
 	Problems  []string `json:"problems,omitempty"`
@@ -70,6 +71,12 @@ func statusOf(sh live) statusJSON {
 			out.classes, names = len(c.Policy.Classes), onHost(c.Policy)
 		}
 		out.Budgets = hostBudgets(names)
+	}
+	switch sh := sh.(type) {
+	case *remote:
+		out.Shares = sh.Shares
+	case *kernel.Shaper:
+		out.Shares = serverBudgets(sh, out.Process)
 	}
 	if !about.Until.IsZero() {
 		out.Unconfirmed = &about.Until
@@ -169,6 +176,9 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 	p.printf("  policy   %s (%s), loaded %s\n", st.Policy, counted(st.classes, "class", "classes"), st.Loaded.Format(time.DateTime))
 	for _, b := range st.Budgets {
 		p.printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
+	}
+	for i := range st.Shares {
+		p.printf("  budget   %s at %s: %v\n", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])
 	}
 	p.printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
 	if st.DryRun {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math/big"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -243,4 +244,55 @@ func (g *image) settleLeases(before *About, from, to *shared) error {
 		}
 	}
 	return nil
+}
+
+// OnServers are the names of the budgets on servers whose leases the shaper follows.
+func (a *About) OnServers() (names []string) {
+	for _, s := range a.Stages {
+		if s.Table == storeLeased {
+			names = append(names, s.Budget)
+		}
+	}
+	return names
+}
+
+// Leased returns what the meter of a budget on a server may let through now, and what
+// it falls to if nobody gives it another lease: nothing before the first one, or if no
+// class leads to such a meter. Rates are rounded down. It may be asked of a shaper that
+// another process gives leases to.
+func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
+	for i := range s.Stages {
+		if at := &s.Stages[i]; at.Table == storeLeased && at.Budget == budget {
+			return leased(s.shared.leases, at.Slot, uint64(Now()))
+		}
+	}
+	return now, last, nil
+}
+
+// leased is Leased of a slot, at a time (ns).
+func leased(states *ebpf.Map, slot uint32, at uint64) (now, last dataplane.Limits, err error) {
+	state, err := leaseIn(states, slot)
+	if err != nil {
+		return now, last, err
+	}
+	end := uint32(len(state.Until))
+	phase := min(state.Phase, end)
+	for phase < end && at >= state.Until[phase] {
+		phase++
+	}
+	return limitsOf(&state.Phases[phase]), limitsOf(&state.Phases[end]), nil
+}
+
+// limitsOf are the limits of a profile of phase.
+func limitsOf(p *bpf.ShaperProfile) (out dataplane.Limits) {
+	for i := range out {
+		b := &p.Buckets[i]
+		if b.Den == 0 {
+			continue
+		}
+		rate := new(big.Int).Mul(new(big.Int).SetUint64(b.Num), big.NewInt(8e9)) // eighths of a token per second
+		rate.Div(rate, new(big.Int).SetUint64(b.Den))
+		out[i] = dataplane.Limit{Rate: rate.Int64(), Burst: b.Size / int64(b.Den)}
+	}
+	return out
 }

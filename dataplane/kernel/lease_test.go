@@ -154,6 +154,40 @@ func TestLeaseOneTruth(t *testing.T) {
 	}
 }
 
+// TestLeased reads what meters may let through in each phase of their leases.
+func TestLeased(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	f := newFollowing(t, Egress, 1)
+	reads := func(what string, at int64, now, last dataplane.Limits) {
+		t.Helper()
+		gotNow, gotLast, err := leased(f.states, 0, uint64(at))
+		if err != nil || gotNow != now || gotLast != last {
+			t.Errorf("%s: %v, then %v, %v: want %v, then %v", what, gotNow, gotLast, err, now, last)
+		}
+	}
+	for _, params := range leasedTypes {
+		stage, what := f.stage(t, params), fmt.Sprintf("%T", params)
+		reads(what+" without a lease", 1e15, dataplane.Limits{}, dataplane.Limits{})
+		l := dataplane.Lease{Until: [2]int64{1e15 + 10, 1e15 + 20}}
+		for i, n := range []int64{1_234_567, 0, 7} {
+			l.Limits[i] = dataplane.Limits{{Rate: n, Burst: 10 * n}, {Rate: 2 * n, Burst: 20 * n}}
+			switch params.(type) {
+			case meter.SRTCM:
+				l.Limits[i][1].Rate = 0
+			case meter.TokenBucket, meter.GCRA:
+				l.Limits[i][1] = dataplane.Limit{}
+			}
+		}
+		if err := f.set(stage, &l, 1e15); err != nil {
+			t.Fatal(err)
+		}
+		for i, at := range []int64{1e15 + 9, 1e15 + 10, 1e15 + 20} {
+			reads(fmt.Sprintf("%s in phase %d", what, i), at, l.Limits[i], l.Limits[2])
+		}
+	}
+}
+
 // TestLeaseBound holds what passes to exact fractions that know nothing of units: each
 // bucket gains rate * dt in each phase, and is cut where phases and leases begin.
 func TestLeaseBound(t *testing.T) {

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"fmt"
+	"net/rpc"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+// serverBudget is a shaper's share of a budget on a server: in status --json, and as one
+// process tells another. Amounts are those of budgetStateJSON.
+type serverBudget struct {
+	Name     string      `json:"name"`
+	Store    string      `json:"store"` // without a password
+	Host     string      `json:"host"`  // the shaper's name there
+	Packets  bool        `json:"packets"`
+	Renewed  bool        `json:"renewed"` // a process renews it; otherwise only share, rescue and the policy's size are known
+	Heard    bool        `json:"heard"`
+	Rescued  bool        `json:"rescued"`
+	Learning bool        `json:"learning"`
+	Share    amountsJSON `json:"share"`
+	Rescue   amountsJSON `json:"rescue"`
+	Size     amountsJSON `json:"size"`
+	Bound    amountsJSON `json:"bound,omitzero"`                // of all hosts together
+	Once     [2]int64    `json:"once,omitzero"`                 // tokens beyond it after a failover
+	Without  amountsJSON `json:"bound_without_server,omitzero"` // of all hosts, if none reaches the server; while rescued
+	Hosts    int64       `json:"hosts"`
+	Late     int64       `json:"late"`
+	Replicas int64       `json:"replicas"`
+	Smallest string      `json:"smallest,omitempty"`
+	Calls    uint64      `json:"calls"`
+	Lost     uint64      `json:"lost_calls"`
+	Error    string      `json:"error,omitempty"` // of the last call
+}
+
+// budgetOf is the state of a budget in words for other processes.
+func budgetOf(st *shared.Status, store string, packets bool) serverBudget {
+	b := serverBudget{
+		Name: st.Budget, Store: store, Host: st.Host, Packets: packets, Renewed: true,
+		Heard: st.Heard, Rescued: st.Rescued, Learning: st.Learning,
+		Share: amountsJSON(st.Share), Rescue: amountsJSON(st.Rescue), Size: amountsJSON(st.Size),
+		Bound: amountsJSON(st.Bound.Sum), Once: st.Bound.Once,
+		Hosts: st.Hosts, Late: st.Late, Replicas: st.Replicas, Smallest: st.Smallest, Calls: st.Calls, Lost: st.Lost,
+	}
+	if st.Rescued {
+		b.Without = amountsJSON(st.Without.Sum)
+	}
+	if st.Err != nil {
+		b.Error = strings.TrimPrefix(st.Err.Error(), store+": ")
+	}
+	return b
+}
+
+// rates writes rates in the budget's unit.
+func (b *serverBudget) rates(a amountsJSON) string {
+	if !b.Packets {
+		return ratesOf(lease.Amounts(a))
+	}
+	text := grouped(a.Rate[0]/8) + " packets/s"
+	if a.Rate[1] > 0 {
+		text += " + " + grouped(a.Rate[1]/8) + " packets/s"
+	}
+	return text
+}
+
+// String is a line without the budget's name.
+func (b *serverBudget) String() string {
+	var out strings.Builder
+	printf := func(format string, args ...any) { fmt.Fprintf(&out, format, args...) }
+	none := amountsJSON{}
+	switch {
+	case b.Share == none && b.Rescue == none:
+		printf("no share")
+	case b.Rescued && b.Share == b.Rescue:
+		printf("the rescue share of %s", b.rates(b.Share))
+	case b.Rescued || !b.Renewed:
+		printf("%s, then the rescue share of %s", b.rates(b.Share), b.rates(b.Rescue))
+	default:
+		printf("%s of %s, %s", b.rates(b.Share), b.rates(b.Size), counted(int(b.Hosts), "host", "hosts"))
+		if b.Late > 0 {
+			printf(", %d late", b.Late)
+		}
+	}
+	if b.Bound != none {
+		printf("; all together at most %s", b.rates(b.Bound))
+		if b.Without != none {
+			printf(", %s if no host reaches the server", b.rates(b.Without))
+		}
+		if b.Once != [2]int64{} && b.Packets {
+			printf(", and once %s packets after a failover", grouped(b.Once[0]+b.Once[1]))
+		} else if b.Once != [2]int64{} {
+			printf(", and once %s after a failover", burstsOf(lease.Amounts{Burst: b.Once}))
+		}
+	}
+	if b.Learning {
+		printf("; the server learns what hosts hold: no share grows")
+	}
+	if b.Smallest != "" {
+		printf("; hosts disagree about the size: %s has the smallest", b.Smallest)
+	}
+	switch {
+	case b.Error != "" && b.Renewed:
+		printf("; last call: %s", b.Error)
+	case b.Error != "":
+		printf("; %s", b.Error)
+	}
+	return out.String()
+}
+
+// runPrefix begins the abstract names of the sockets by which a shaper run with budgets
+// on servers tells of them. The rest is its process ID.
+const runPrefix = "@shaper-run:"
+
+func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
+
+// runControl is what others may ask of a shaper run.
+type runControl struct {
+	shares *shares
+	iface  string // as among the names of hosts
+}
+
+// Take answers with the budgets of a direction.
+func (c *runControl) Take(direction kernel.Hook, out *[]serverBudget) error {
+	*out = c.shares.budgets(hostName(c.iface, direction.String()))
+	return nil
+}
+
+// tell has status see the budgets on servers from the first one on. Without that the
+// shaper works as well.
+func (r *running) tell() {
+	if r.told || !r.shares.any() {
+		return
+	}
+	r.told = true
+	control, err := serve(runSocket(os.Getpid()), &runControl{r.shares, r.host})
+	if err != nil {
+		r.warn("shaper status cannot show the budgets on servers: %v", err)
+		return
+	}
+	r.control = control
+}
+
+// askTimeout is how long status waits for a process, which may be stopped.
+const askTimeout = 3 * time.Second
+
+// askRun asks a shaper run for its budgets on servers, and says whether it answered.
+func askRun(process int, direction kernel.Hook) (out []serverBudget, ok bool) {
+	client := connect(runSocket(process))
+	if client == nil {
+		return nil, false
+	}
+	defer client.Close()
+	call := client.Go("control.Take", direction, &out, make(chan *rpc.Call, 1))
+	select {
+	case <-call.Done:
+		return out, call.Error == nil
+	case <-time.After(askTimeout):
+		return nil, false
+	}
+}
+
+// serverBudgets are those of a shaper in the kernel: as its process knows them, 0 for
+// none, or else as the kernel does.
+func serverBudgets(sh *kernel.Shaper, process int) (out []serverBudget) {
+	names := sh.OnServers()
+	if len(names) == 0 {
+		return nil
+	}
+	policy, err := policyOf(sh.Label)
+	if err != nil {
+		return nil // statusOf says as little
+	}
+	var known []serverBudget
+	why := "no process renews its share"
+	if process != 0 {
+		answered := false
+		why = fmt.Sprintf("process %d does not answer", process)
+		if known, answered = askRun(process, sh.Direction); answered {
+			why = fmt.Sprintf("process %d has not asked for it yet", process)
+		}
+	}
+	for _, m := range policy.Policy.Budgets() {
+		if !slices.Contains(names, m.Budget.Name) {
+			continue
+		}
+		store := shared.Server(m.Budget.Store).String()
+		if i := slices.IndexFunc(known, func(b serverBudget) bool { return b.Name == m.Budget.Name && b.Store == store }); i >= 0 {
+			out = append(out, known[i])
+			continue
+		}
+		b := serverBudget{
+			Name: m.Budget.Name, Store: store, Host: hostName(sh.Interface, sh.Direction.String()), Packets: m.Packets,
+			Size: amountsJSON(termsOf(m).Size), Error: why,
+		}
+		now, last, err := sh.Leased(b.Name)
+		if err != nil {
+			b.Error += "; " + err.Error()
+		}
+		b.Share, b.Rescue = limitsJSON(now), limitsJSON(last)
+		b.Rescued = b.Share == b.Rescue
+		out = append(out, b)
+	}
+	return out
+}
+
+func limitsJSON(l dataplane.Limits) (a amountsJSON) {
+	for i := range l {
+		a.Rate[i], a.Burst[i] = l[i].Rate, l[i].Burst
+	}
+	return a
+}

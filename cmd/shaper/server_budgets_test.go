@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"encoding/gob"
+	"errors"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+)
+
+// TestServerBudget has a process tell another of a budget, which prints it.
+func TestServerBudget(t *testing.T) {
+	t.Parallel()
+	const store = "redis://127.0.0.1:6379"
+	mbit := func(c, e float64, burst int64) lease.Amounts {
+		return lease.Amounts{Rate: [2]int64{int64(c * 1e6), int64(e * 1e6)}, Burst: [2]int64{burst}}
+	}
+	has := shared.Status{
+		Heard: true, Hosts: 3, Late: 1, Share: mbit(52.5, 0, 1e6), Size: mbit(100, 0, 2e6), Rescue: mbit(0.625, 0, 1e4),
+		Bound: lease.Bound{Sum: mbit(100, 0, 2e6)}, Without: lease.Bound{Sum: mbit(10, 0, 2e5)},
+	}
+	lost := has
+	lost.Rescued, lost.Share, lost.Err = true, has.Rescue, errors.New(store+": no answer within 50ms")
+	falls := lost
+	falls.Share, falls.Err = mbit(0.5, 0, 1e4), nil
+	learns := has
+	learns.Late, learns.Learning, learns.Smallest = 0, true, "gw2:eth0:egress"
+	behind := has
+	behind.Replicas, behind.Bound.Once = -1, [2]int64{7 << 20}
+	two := has
+	two.Share, two.Size, two.Bound.Sum = mbit(40, 50, 1e6), mbit(80, 100, 2e6), mbit(80, 100, 2e6)
+	for _, row := range []struct {
+		st      shared.Status
+		packets bool
+		want    string
+	}{
+		{has, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s"},
+		{has, true, "6,562,500 packets/s of 12,500,000 packets/s, 3 hosts, 1 late; all together at most 12,500,000 packets/s"},
+		{two, false, "40 Mbit/s + 50 Mbit/s of 80 Mbit/s + 100 Mbit/s, 3 hosts, 1 late; all together at most 80 Mbit/s + 100 Mbit/s"},
+		{lost, false, "the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server; last call: no answer within 50ms"},
+		{falls, false, "500 kbit/s, then the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server"},
+		{learns, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts; all together at most 100 Mbit/s; the server learns what hosts hold: no share grows; hosts disagree about the size: gw2:eth0:egress has the smallest"},
+		{behind, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s, and once 7 MiB after a failover"},
+		{shared.Status{Rescued: true}, false, "no share"},
+	} {
+		var wire bytes.Buffer
+		var got serverBudget
+		if err := errors.Join(gob.NewEncoder(&wire).Encode(budgetOf(&row.st, store, row.packets)), gob.NewDecoder(&wire).Decode(&got)); err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != row.want {
+			t.Errorf("%+v is\n%v: want\n%s", row.st, &got, row.want)
+		}
+	}
+	gone := serverBudget{Share: amountsJSON(has.Share), Rescue: amountsJSON(has.Rescue), Size: amountsJSON(has.Size), Error: "no process renews its share"}
+	if want := "52.5 Mbit/s, then the rescue share of 625 kbit/s; no process renews its share"; gone.String() != want {
+		t.Errorf("without a process it is\n%v: want\n%s", &gone, want)
+	}
+}
+
+// TestAskRun wants an answer of a process that serves, and none of one that is not there or
+// has ended.
+func TestAskRun(t *testing.T) {
+	t.Parallel()
+	const process = -7 // of nobody
+	if _, ok := askRun(process, kernel.Egress); ok {
+		t.Error("a process answered that is not there")
+	}
+	listener, err := serve(runSocket(process), &runControl{newShares(kernel.Now, t.Logf), "eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, ok := askRun(process, kernel.Ingress); !ok || len(out) != 0 {
+		t.Errorf("%v, %v: want an answer without budgets", out, ok)
+	}
+	listener.Close()
+	if _, ok := askRun(process, kernel.Ingress); ok {
+		t.Error("a process answered that does not serve any more")
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// serve has other processes call the methods of control at an abstract socket: those of
+// root, and of the process's own user. Its name belongs to the network namespace and ends
+// with the process.
+func serve(name string, control any) (net.Listener, error) {
+	listener, err := net.Listen("unix", name)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	server := rpc.NewServer()
+	if err := server.RegisterName("control", control); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if trusted(conn) {
+				go server.ServeConn(conn)
+			} else {
+				conn.Close()
+			}
+		}
+	}()
+	return listener, nil
+}
+
+// trusted says whether the other end of a socket is of root, or of this
+// process's own user: anybody may make a socket of that name.
+func trusted(conn net.Conn) bool {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+		return false
+	}
+	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
+}
+
+// connect connects to a process that serves, if it is to be trusted; otherwise it returns nil.
+func connect(name string) *rpc.Client {
+	conn, err := net.Dial("unix", name)
+	if err != nil {
+		return nil
+	}
+	if !trusted(conn) {
+		conn.Close()
+		return nil
+	}
+	return rpc.NewClient(conn)
+}
