@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,6 +54,12 @@ func (c *carried) now() (kernel.About, *dataplane.Policy) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	return c.about, c.policy
+}
+
+// shareOf is what it would be with a policy, among the shapers of budgets on servers.
+func (c *carried) shareOf(policy *compiled) shareOf {
+	about, _ := c.now()
+	return shareOf{policy.Policy, hostName(about.Interface, about.Direction.String())}
 }
 
 // snapshot is all of one moment: no reload comes between.
@@ -134,13 +141,13 @@ func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
 	}
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
+			if err := c.shares.prepare(context.Background(), sh.shareOf(policy)); err != nil {
+				return errors.Join(err, c.changed())
+			}
 			*out, err = sh.Reload(policy.Policy, in.Label)
 		}
 	}
-	if err == nil {
-		err = c.changed()
-	}
-	return err
+	return errors.Join(err, c.changed())
 }
 
 // End ends the command.

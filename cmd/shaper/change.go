@@ -111,7 +111,9 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	p := &printer{w: s.out}
 	var incomplete []error
 	for i, sh := range list {
+		done := prepareRun(sh, policies[i])
 		changes, err := sh.Reload(policies[i].Policy, labelOf(policies[i]), until)
+		done()
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return errors.Join(append(incomplete, policies[i].explain(err))...)

@@ -34,13 +34,14 @@ type running struct {
 	vigil    vigil
 	shares   *shares
 	control  io.Closer
-	told     bool   // control was served, or cannot be
-	host     string // the interface's name among those of the budgets, which a rename does not change
+	told     bool               // control was served, or cannot be
+	wake     chan chan struct{} // another process has reloaded the policy; closed after a look
+	host     string             // the interface's name among those of the budgets, which a rename does not change
 }
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *compiled) *running {
 	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: colored(s.out)}
-	r.shares = newShares(kernel.Now, r.warn)
+	r.shares, r.wake = newShares(kernel.Now, r.warn), make(chan chan struct{})
 	return r
 }
 
@@ -147,6 +148,15 @@ func (r *running) share() error {
 	return r.shares.follow(context.Background(), list, shapers)
 }
 
+// prepare has budgets that a policy brings have shares when it takes over.
+func (r *running) prepare(ctx context.Context, policy *compiled) error {
+	var list []shareOf
+	for _, sh := range r.list {
+		list = append(list, shareOf{policy.Policy, hostName(r.host, sh.Direction.String())})
+	}
+	return r.shares.prepare(ctx, list...)
+}
+
 // status is what the service manager shows.
 func (r *running) status() string { return "shaping " + r.name + " " + r.flags.directions.String() }
 
@@ -212,6 +222,7 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 	defer stop()
 	asked := false
 	for {
+		var looked chan struct{}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -228,12 +239,13 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 				r.warn("%v, but for what was confirmed", errRolledBack)
 			}
 		case <-hup:
-			if err := r.notify.reload(r.status(), r.again); err != nil {
+			if err := r.notify.reload(r.status(), func() error { return r.again(ctx) }); err != nil {
 				r.warn("%v: the policy stays as it was", err)
 			}
 		case <-r.board.asked():
 			asked = true
 		case <-poll:
+		case looked = <-r.wake:
 		}
 		if r.due(pollInterval) {
 			continue // a deadline must find nobody at work
@@ -248,6 +260,9 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			if !r.until.IsZero() {
 				late = time.After(time.Until(r.until))
 			}
+		}
+		if looked != nil {
+			close(looked)
 		}
 		if asked {
 			asked = false
@@ -275,7 +290,7 @@ func (r *running) observe() (out []observation, err error) {
 }
 
 // again reads the policy file and gives it to the kernel.
-func (r *running) again() error {
+func (r *running) again(ctx context.Context) error {
 	policy, err := r.flags.load()
 	if err != nil {
 		return err
@@ -284,11 +299,14 @@ func (r *running) again() error {
 	if err := suits(policy, r.list); err != nil {
 		return err
 	}
+	if err := r.prepare(ctx, policy); err != nil {
+		return errors.Join(err, r.share())
+	}
 	for _, sh := range r.list {
 		changes, err := sh.Reload(policy.Policy, labelOf(policy), time.Time{})
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return policy.explain(err)
+			return errors.Join(policy.explain(err), r.share())
 		}
 		r.observer.learn(&sh.About, policy)
 		r.print().reloaded(&sh.About, policy, changes)

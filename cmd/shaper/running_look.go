@@ -45,6 +45,11 @@ func (r *running) look() found {
 		}
 	}
 	r.trouble = ""
+	if r.shares.abandoned() {
+		if err := r.share(); err != nil {
+			r.warn("%v", err)
+		}
+	}
 	return well
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/rpc"
 	"os"
@@ -124,11 +125,37 @@ func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 type runControl struct {
 	shares *shares
 	iface  string // as among the names of hosts
+	wake   chan<- chan struct{}
 }
 
 // Take answers with the budgets of a direction.
 func (c *runControl) Take(direction kernel.Hook, out *[]serverBudget) error {
 	*out = c.shares.budgets(hostName(c.iface, direction.String()))
+	return nil
+}
+
+// Prepare is to be called before a direction gets another policy: its new budgets have
+// shares then.
+func (c *runControl) Prepare(in Policy, _ *struct{}) error {
+	policy, err := policyOf(in.Label)
+	if err != nil {
+		return err
+	}
+	return c.shares.prepare(context.Background(), shareOf{policy.Policy, hostName(c.iface, in.Direction.String())})
+}
+
+// Look is to be called after that. When it returns the new meters follow their leases.
+func (c *runControl) Look(struct{}, *struct{}) error {
+	looked, late := make(chan struct{}), time.After(askTimeout)
+	select {
+	case c.wake <- looked:
+	case <-late:
+		return nil
+	}
+	select {
+	case <-looked:
+	case <-late:
+	}
 	return nil
 }
 
@@ -139,7 +166,7 @@ func (r *running) tell() {
 		return
 	}
 	r.told = true
-	control, err := serve(runSocket(os.Getpid()), &runControl{r.shares, r.host})
+	control, err := serve(runSocket(os.Getpid()), &runControl{r.shares, r.host, r.wake})
 	if err != nil {
 		r.warn("shaper status cannot show the budgets on servers: %v", err)
 		return
@@ -147,23 +174,39 @@ func (r *running) tell() {
 	r.control = control
 }
 
-// askTimeout is how long status waits for a process, which may be stopped.
+// askTimeout is how long another process is waited for, which may be stopped. It may take
+// a second to answer.
 const askTimeout = 3 * time.Second
 
-// askRun asks a shaper run for its budgets on servers, and says whether it answered.
-func askRun(process int, direction kernel.Hook) (out []serverBudget, ok bool) {
+// askRun calls a method of a shaper run, and says whether it answered.
+func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 	client := connect(runSocket(process))
 	if client == nil {
-		return nil, false
+		return out, false
 	}
 	defer client.Close()
-	call := client.Go("control.Take", direction, &out, make(chan *rpc.Call, 1))
+	answer := new(Out) // the call may end later
+	call := client.Go("control."+method, in, answer, make(chan *rpc.Call, 1))
 	select {
 	case <-call.Done:
-		return out, call.Error == nil
+		return *answer, call.Error == nil
 	case <-time.After(askTimeout):
-		return nil, false
+		return out, false
 	}
+}
+
+// prepareRun has the process of a shaper prepare for a policy that it is about to get, if
+// it is there: without that, packets of new budgets have no share for a moment. The
+// function that it returns is to be called when the shaper has the policy.
+func prepareRun(sh live, policy *compiled) (done func()) {
+	k, ok := sh.(*kernel.Shaper)
+	if !ok || !onServer(policy.Policy) || k.Process == 0 {
+		return func() {}
+	}
+	if _, ok := askRun[Policy, struct{}](k.Process, "Prepare", Policy{k.Direction, labelOf(policy)}); !ok {
+		return func() {}
+	}
+	return func() { askRun[struct{}, struct{}](k.Process, "Look", struct{}{}) }
 }
 
 // serverBudgets are those of a shaper in the kernel: as its process knows them, 0 for
@@ -182,7 +225,7 @@ func serverBudgets(sh *kernel.Shaper, process int) (out []serverBudget) {
 	if process != 0 {
 		answered := false
 		why = fmt.Sprintf("process %d does not answer", process)
-		if known, answered = askRun(process, sh.Direction); answered {
+		if known, answered = askRun[kernel.Hook, []serverBudget](process, "Take", sh.Direction); answered {
 			why = fmt.Sprintf("process %d has not asked for it yet", process)
 		}
 	}

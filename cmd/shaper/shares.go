@@ -28,7 +28,11 @@ type shares struct {
 	say    func(format string, args ...any)
 	lock   sync.Mutex // of what follows
 	begun  bool
+	ended  bool
 	agents []*sharing
+	list   []shareOf // of the last follow
+	bound  []leaser  // likewise
+	ahead  time.Time // when budgets were prepared for a policy that is not in force yet; 0 for none
 }
 
 // sharing is an agent with its budgets.
@@ -36,8 +40,8 @@ type sharing struct {
 	*shared.Agent
 	server  shared.Server
 	budgets []shared.Budget
-	of      []int  // by budget: the index of its shaper
-	packets []bool // by budget: it counts packets
+	of      []int           // by budget: the index of its shaper
+	packets map[string]bool // names of those that count packets
 	stop    func()
 }
 
@@ -60,8 +64,42 @@ func newShares(clock func() int64, say func(string, ...any)) *shares {
 func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
+	s.list, s.bound, s.ahead = list, shapers, time.Time{}
+	wait := !s.begun
+	s.begun = true
+	return s.turn(ctx, list, shapers, wait)
+}
+
+// prepare waits until budgets that policies bring have their shares, or their rescue
+// shares: at most a second. A reload then lets their packets through at once. It must be
+// followed by follow, whatever becomes of the reload. Budgets that only move to another
+// server, or get another interval, are not prepared.
+func (s *shares) prepare(ctx context.Context, policies ...shareOf) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.ahead = time.Now()
+	shapers := append(slices.Clone(s.bound), make([]leaser, len(policies))...)
+	return s.turn(ctx, append(slices.Clone(s.list), policies...), shapers, true)
+}
+
+// abandoned says that budgets were prepared for a reload that did not happen.
+func (s *shares) abandoned() bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return !s.ahead.IsZero() && time.Since(s.ahead) > aheadTimeout
+}
+
+// aheadTimeout is longer than a reload takes: the program is verified in a second or two.
+const aheadTimeout = 10 * time.Second
+
+// turn has agents for the budgets of these policies, and the meters of those whose shaper
+// is there follow them. The caller has the lock.
+func (s *shares) turn(ctx context.Context, list []shareOf, shapers []leaser, wait bool) error {
+	if s.ended {
+		return nil
+	}
 	groups := group(list)
-	var added []*sharing
+	var added, kept []*sharing
 	for _, g := range groups {
 		at := slices.IndexFunc(s.agents, func(a *sharing) bool {
 			return a.server == g.server && a.budgets[0].Terms.Interval == g.budgets[0].Terms.Interval
@@ -71,6 +109,7 @@ func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) e
 			if err := g.Replace(g.budgets); err != nil {
 				return err
 			}
+			kept = append(kept, g)
 			continue
 		}
 		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a core would have the password
@@ -92,12 +131,16 @@ func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) e
 	starting, end := context.WithTimeout(ctx, startTimeout)
 	defer end()
 	for _, g := range added {
-		if !s.begun {
+		if wait {
 			_ = g.Start(starting) // report tells of an error
 		}
 		g.begin()
 	}
-	s.begun = true
+	for _, g := range kept {
+		if wait {
+			_ = g.Await(starting)
+		}
+	}
 	for _, a := range s.agents {
 		meters := make([]shared.Meter, len(a.budgets))
 		for i, b := range a.budgets {
@@ -137,26 +180,26 @@ func (a *sharing) end(leave bool) {
 
 // of returns the state of the budgets of a shaper.
 func (s *shares) of(iface, direction string) (out []shared.Status) {
-	s.each(hostName(iface, direction), func(_ *sharing, _ int, st *shared.Status) { out = append(out, *st) })
+	s.each(hostName(iface, direction), func(_ *sharing, st *shared.Status) { out = append(out, *st) })
 	return out
 }
 
 // budgets is of for other processes, by the shaper's name.
 func (s *shares) budgets(host string) (out []serverBudget) {
-	s.each(host, func(a *sharing, i int, st *shared.Status) {
-		out = append(out, budgetOf(st, a.server.String(), a.packets[i]))
+	s.each(host, func(a *sharing, st *shared.Status) {
+		out = append(out, budgetOf(st, a.server.String(), a.packets[st.Budget]))
 	})
 	return out
 }
 
-// each calls f with the state of the budgets of a shaper, by its name, and their indexes.
-func (s *shares) each(host string, f func(a *sharing, i int, st *shared.Status)) {
+// each calls f with the state of the budgets of a shaper, by its name.
+func (s *shares) each(host string, f func(a *sharing, st *shared.Status)) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, a := range s.agents {
-		for i, st := range a.Status() {
+		for _, st := range a.Status() {
 			if st.Host == host {
-				f(a, i, &st)
+				f(a, &st)
 			}
 		}
 	}
@@ -177,30 +220,39 @@ func (s *shares) end(leave bool) {
 	for _, a := range s.agents {
 		a.end(leave)
 	}
-	s.agents = nil
+	s.agents, s.ended = nil, true
 }
 
 // startTimeout is how long a shaper waits for its first share: ten intervals of a
 // budget that has the default.
 const startTimeout = time.Second
 
-// group sorts the budgets on servers by server and interval.
+// group sorts the budgets on servers by server and interval. Of several with the same
+// name and shaper, the first counts.
 func group(list []shareOf) (out []*sharing) {
+	type id struct{ budget, host string }
+	seen := map[id]bool{}
 	for i, sh := range list {
 		for _, m := range sh.policy.Budgets() {
 			if m.Budget.OnHost() {
 				continue
 			}
+			key := id{m.Budget.Name, sh.name}
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
 			t := termsOf(m)
 			at := slices.IndexFunc(out, func(g *sharing) bool {
 				return g.server == shared.Server(m.Budget.Store) && g.budgets[0].Terms.Interval == t.Interval
 			})
 			if at < 0 {
-				at, out = len(out), append(out, &sharing{server: shared.Server(m.Budget.Store)})
+				at, out = len(out), append(out, &sharing{server: shared.Server(m.Budget.Store), packets: map[string]bool{}})
 			}
 			g := out[at]
 			g.budgets = append(g.budgets, shared.Budget{Name: m.Budget.Name, Host: sh.name, Terms: t})
-			g.of, g.packets = append(g.of, i), append(g.packets, m.Packets)
+			g.of = append(g.of, i)
+			g.packets[m.Budget.Name] = m.Packets
 		}
 	}
 	return out

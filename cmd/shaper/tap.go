@@ -284,14 +284,14 @@ func (c *carrying) serve(ctx context.Context, hup <-chan os.Signal) {
 		case <-c.board.asked():
 			c.board.publish(c.observe())
 		case <-hup:
-			if err := c.notify.reload(c.status(), c.again); err != nil {
+			if err := c.notify.reload(c.status(), func() error { return c.again(ctx) }); err != nil {
 				fmt.Fprintf(c.s.err, "shaper: %v: the policy stays as it was\n", err)
 			}
 		}
 	}
 }
 
-func (c *carrying) again() error {
+func (c *carrying) again(ctx context.Context) error {
 	policy, err := c.flags.load()
 	if err != nil {
 		return err
@@ -299,15 +299,22 @@ func (c *carrying) again() error {
 	c.flags.warn(c.s.err, policy, "")
 	p := &printer{w: c.s.out}
 	var errs []error
+	var list []shareOf
+	for _, sh := range c.list {
+		list = append(list, sh.shareOf(policy))
+	}
+	if err := c.shares.prepare(ctx, list...); err != nil {
+		return errors.Join(err, c.share(ctx))
+	}
 	for _, sh := range c.list {
 		changes, err := sh.Reload(policy.Policy, labelOf(policy))
 		if err != nil && !errors.As(err, new(*tap.ActiveError)) {
-			return policy.explain(err)
+			return errors.Join(policy.explain(err), c.share(ctx))
 		}
 		p.reloaded(sh.Info(), policy, changes)
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, c.share(context.Background()), p.err)...)
+	return errors.Join(append(errs, c.share(ctx), p.err)...)
 }
 
 // observe reads each direction for the metrics.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,6 +127,13 @@ func (s *sharers) load() (stop func()) {
 	}
 }
 
+// ofProtocol is one of budgetFrames with another IP protocol.
+func ofProtocol(protocol byte) []byte {
+	frame := slices.Clone(budgetFrames[0])
+	frame[14+9] = protocol
+	return frame
+}
+
 // TestLiveShare has two hosts share a budget on a real server: while all is well, after
 // reloads by another process, while the server stands still, and after their processes
 // were killed. Together they never let through more than the budget, and status says what
@@ -139,6 +148,7 @@ func TestLiveShare(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "store")
 	server := storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket, "unixsocketperm 777"))
 	policy := file(t, sharePolicy(socket, "customer 4mbit"))
+	started := policy
 
 	before := other.attached()
 	first, second := p.run("--policy", policy, "--pin"), other.run("--policy", policy)
@@ -176,13 +186,24 @@ func TestLiveShare(t *testing.T) {
 	other.do(0, "reload", "v0", "--policy", policy)
 	well(8e6)
 	s.pass("with a larger rate", [2]float64{0.9, 1.1}, [2]float64{0.4, 0.6})
-	p.do(0, "reload", "v0", "--policy", file(t, sharePolicy(socket, "customer 8mbit", "another 40mbit")))
-	eventually(t, func() error {
-		if s := p.shares()["another"]; !s.Renewed || s.Hosts != 1 || s.Share.Rate[0] < 2e6 {
-			return fmt.Errorf("a budget that a reload brought: status is %+v", s)
+
+	// A budget that a reload brings has its share before its class takes over.
+	brought := func(name string) {
+		t.Helper()
+		if s := p.shares()[name]; !s.Renewed || !s.Heard || s.Hosts != 1 || s.Share.Rate[0] < 2e6 {
+			t.Errorf("budget %s, which a reload brought: status is %+v", name, s)
 		}
-		return nil
-	})
+	}
+	p.do(0, "reload", "v0", "--policy", file(t, sharePolicy(socket, "customer 8mbit", "another 40mbit")))
+	p.near.Inject("v0", ofProtocol(254))
+	if stats := p.stats(); stats.class(t, "another").Green.Packets != 1 {
+		t.Errorf("the first packet of a budget that a reload brought: %+v", stats.class(t, "another"))
+	}
+	brought("another")
+	rewrite(t, started, sharePolicy(socket, "customer 8mbit", "another 40mbit", "third 40mbit"))
+	first.signal(syscall.SIGHUP)
+	first.out.await(t, "reloaded, .*\n")
+	brought("third")
 
 	// The server stands still, which each says once.
 	lost := regexp.MustCompile(`budget customer: unix://.*: limited to the rescue share of 1.6 Mbit/s`)

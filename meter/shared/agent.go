@@ -142,6 +142,19 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 }
 
+// Await is Start for budgets that Replace has brought, while Run calls the store.
+func (a *Agent) Await(ctx context.Context) error {
+	for {
+		done, err := a.started()
+		if done {
+			return err
+		}
+		if !sleep(ctx, min(a.interval/4, time.Second/100)) {
+			return cmp.Or(err, ctx.Err())
+		}
+	}
+}
+
 // started reports whether nothing is left to wait for, and the first budget's error.
 func (a *Agent) started() (done bool, err error) {
 	a.mu.Lock()
