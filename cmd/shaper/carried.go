@@ -186,7 +186,7 @@ func listTaps() []live {
 
 // openTap returns the directions of a shaper tap: none where it is just ending.
 func openTap(name string) (out []live) {
-	client := connect(socketPrefix + name)
+	client := connect(socketPrefix+name, 0)
 	if client == nil {
 		return nil
 	}
@@ -197,7 +197,7 @@ func openTap(name string) (out []live) {
 	}
 	for _, s := range list {
 		if client == nil { // each is closed by itself
-			if client = connect(socketPrefix + name); client == nil {
+			if client = connect(socketPrefix+name, 0); client == nil {
 				break
 			}
 		}

@@ -180,7 +180,7 @@ const askTimeout = 3 * time.Second
 
 // askRun calls a method of a shaper run, and says whether it answered.
 func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
-	client := connect(runSocket(process))
+	client := connect(runSocket(process), process)
 	if client == nil {
 		return out, false
 	}

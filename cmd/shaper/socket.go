@@ -28,7 +28,7 @@ func serve(name string, control any) (net.Listener, error) {
 			if err != nil {
 				return
 			}
-			if trusted(conn) {
+			if trusted(conn, 0) {
 				go server.ServeConn(conn)
 			} else {
 				conn.Close()
@@ -38,9 +38,9 @@ func serve(name string, control any) (net.Listener, error) {
 	return listener, nil
 }
 
-// trusted says whether the other end of a socket is of root, or of this
-// process's own user: anybody may make a socket of that name.
-func trusted(conn net.Conn) bool {
+// trusted says whether the other end of a socket is of root, of this process's own user,
+// or of the process with an ID, 0 for none: anybody may make a socket of that name.
+func trusted(conn net.Conn, process int) bool {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return false
@@ -49,16 +49,17 @@ func trusted(conn net.Conn) bool {
 	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
 		return false
 	}
-	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
+	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || process != 0 && int(peer.Pid) == process
 }
 
-// connect connects to a process that serves, if it is to be trusted; otherwise it returns nil.
-func connect(name string) *rpc.Client {
+// connect connects to a process that serves, if it is to be trusted; otherwise it returns
+// nil. It is if it has the ID, 0 for any, or is of root or this process's own user.
+func connect(name string, process int) *rpc.Client {
 	conn, err := net.Dial("unix", name)
 	if err != nil {
 		return nil
 	}
-	if !trusted(conn) {
+	if !trusted(conn, process) {
 		conn.Close()
 		return nil
 	}

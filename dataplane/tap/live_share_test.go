@@ -3,6 +3,8 @@ package tap_test
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,20 +19,29 @@ func TestLiveShare(t *testing.T) {
 	worlds := []*world{newWorld(t), another(t)}
 	socket := filepath.Join(t.TempDir(), "store")
 	server := storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket, "unixsocketperm 777"))
-	policy := file(t, `classes:
+	text := `classes:
   - name: all
     meter:
       type: token-bucket
       rate: 8mbit
       burst: 64KiB
-      share: {budget: customer, store: "unix://`+socket+`", rescue: 40%, hosts: 2}
-`)
+      share: {budget: customer, store: "unix://` + socket + `", rescue: 40%, hosts: 2}
+`
+	policy := file(t, text)
 	const rate, burst, length = 1e6, 64 << 10, 1000
 	var shapers []*process
 	for i, w := range worlds {
 		r := w.carry(fmt.Sprint("t", i), "--uplink", "v0", "--policy", policy) // names that differ: the host's is the same
 		r.err.await(t, `budget customer: \S+ \S+ of 8 Mbit/s`)
 		shapers = append(shapers, r)
+	}
+	// shows wants status to show a text, a regular expression.
+	shows := func(w *world, want string) {
+		t.Helper()
+		stdout, _ := w.do(0, "status")
+		if got := strings.Join(strings.Fields(stdout), " "); !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("status is %q: want %q", got, want)
+		}
 	}
 	var ends atomic.Bool
 	done := make(chan struct{})
@@ -74,14 +85,21 @@ func TestLiveShare(t *testing.T) {
 		})
 	}
 	within("both at full load", 0.95, 1.1)
+	shows(worlds[0], `budget customer at unix://.*: \S+ Mbit/s of 8 Mbit/s, 2 hosts; all together at most 8 Mbit/s since`)
 	server.Pause()
 	for _, r := range shapers {
 		r.err.await(t, `budget customer: .*: limited to the rescue share of 1.6 Mbit/s`)
 	}
 	within("without the server", 0.37, 0.44)
+	shows(worlds[0], `: the rescue share of 1.6 Mbit/s; all together at most 8 Mbit/s, 3.2 Mbit/s if no host reaches the server; last call: `)
 	server.Resume()
 	for _, r := range shapers {
 		r.err.await(t, `budget customer: the store answers again`)
 	}
 	within("with the server again", 0.95, 1.1)
+
+	// A budget that a reload brings has its share before it takes over.
+	more := file(t, text+strings.NewReplacer("name: all", "name: other", "customer", "another").Replace(strings.TrimPrefix(text, "classes:\n")))
+	worlds[0].do(0, "reload", "--policy", more)
+	shows(worlds[0], `budget another at unix://.*: \S+ Mbit/s of 8 Mbit/s, 1 host; all together at most 8 Mbit/s since`)
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
+)
+
+// leased keeps what a shaper is told.
+type leased struct {
+	lock sync.Mutex
+	of   map[string]dataplane.Lease
+}
+
+func (l *leased) SetLease(budget string, lease dataplane.Lease) error {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if l.of == nil {
+		l.of = map[string]dataplane.Lease{}
+	}
+	l.of[budget] = lease
+	return nil
+}
+
+func (*leased) Asked(string) (asked [3]uint64, err error) { return asked, nil }
+
+// rate is what a meter may let through now, bit/s.
+func (l *leased) rate(budget string) int64 {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.of[budget].Limits[0][0].Rate
+}
+
+// TestSharesPrepare has a budget that a reload brings have its share at the moment in which
+// the policy is in force, and lose it if the reload does not happen.
+func TestSharesPrepare(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "store")
+	storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket))
+	of := func(budgets ...string) shareOf {
+		p := &dataplane.Policy{}
+		for _, name := range budgets {
+			m := &dataplane.Meter{Name: name, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 1 << 20}, Budget: &dataplane.Budget{
+				Name: name, Store: dataplane.Store{URL: "unix://" + socket},
+			}}
+			p.Classes = append(p.Classes, dataplane.Class{Name: name, Meter: m})
+		}
+		return shareOf{p, "host"}
+	}
+	s := newShares(kernel.Now, t.Logf)
+	defer s.end(true)
+	ctx, shaper := context.Background(), &leased{}
+	follow := func(list shareOf) {
+		t.Helper()
+		if err := s.follow(ctx, []shareOf{list}, []leaser{shaper}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() (out []string) {
+		for _, b := range s.budgets("host") {
+			out = append(out, b.Name)
+		}
+		return out
+	}
+	prepare := func(list shareOf) {
+		t.Helper()
+		if err := s.prepare(ctx, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follow(of("a"))
+	brought := false
+	for try := range 5 { // a machine may be so busy that a share takes longer than a second
+		b := fmt.Sprint("b", try)
+		prepare(of("a", b))
+		if shaper.rate(b) != 0 {
+			t.Error("a policy that is not in force gives a meter a share")
+		}
+		follow(of("a", b))
+		if brought = shaper.rate("a") > 0 && shaper.rate(b) > 0; brought {
+			break
+		}
+	}
+	if !brought {
+		t.Error("a policy that is in force gives a meter no share")
+	}
+	prepare(of("a", "c"))
+	if got := names(); !slices.Contains(got, "c") {
+		t.Errorf("before a reload there are %v", got)
+	}
+	follow(of("a"))
+	if got := names(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("after a reload that did not happen there are %v", got)
+	}
+}
