@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -264,13 +265,28 @@ func TestLiveShare(t *testing.T) {
 }
 
 // TestLiveShareAlone starts a shaper whose server does not run yet: it is limited to its
-// rescue share, and says so, until it finds the server.
+// rescue share, and says so, until it finds the server. As a service it has a user of its
+// own, and root asks it.
 func TestLiveShareAlone(t *testing.T) {
 	hereOnly(t)
 	kind := storetest.Kinds(t)[0]
 	p := newPair(t)
-	socket := filepath.Join(t.TempDir(), "store")
-	r := p.run("--policy", file(t, sharePolicy(socket, "customer 8mbit 200ms")))
+	p.withMounts("mount -t tmpfs -o mode=755 tmpfs /run; mkdir /run/shaper; chown 65534 /run/shaper")
+	dir, err := os.MkdirTemp("", "shaper-live") // of anybody, unlike t.TempDir
+	if err == nil {
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, policy := filepath.Join(dir, "store"), filepath.Join(dir, "policy.yaml")
+	rewrite(t, policy, sharePolicy(socket, "customer 8mbit 200ms"))
+	root := p.wrap
+	const caps = "+net_admin,+bpf,+perfmon"
+	p.wrap = append(slices.Clone(root), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps="+caps, "--ambient-caps="+caps)
+	r := p.run("--policy", policy)
+	p.wrap = root
 	if !strings.Contains(r.err.String(), "limited to the rescue share of 1.6 Mbit/s") {
 		t.Errorf("stderr %q", &r.err)
 	}
