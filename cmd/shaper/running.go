@@ -33,7 +33,7 @@ type running struct {
 	observer observer
 	vigil    vigil
 	shares   *shares
-	control  io.Closer
+	control  io.Closer          // by which others ask, nil for none
 	told     bool               // control was served, or cannot be
 	wake     chan chan struct{} // another process has reloaded the policy; closed after a look
 	host     string             // the interface's name among those of the budgets, which a rename does not change

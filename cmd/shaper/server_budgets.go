@@ -121,7 +121,7 @@ const runPrefix = "@shaper-run:"
 
 func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 
-// runControl is what others may ask of a shaper run.
+// runControl is what others may ask of a shaper run with budgets on servers.
 type runControl struct {
 	shares *shares
 	iface  string // as among the names of hosts
@@ -200,7 +200,10 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 // function that it returns is to be called when the shaper has the policy.
 func prepareRun(sh live, policy *compiled) (done func()) {
 	k, ok := sh.(*kernel.Shaper)
-	if !ok || !onServer(policy.Policy) || k.Process == 0 {
+	if !ok || !onServer(policy.Policy) {
+		return func() {}
+	}
+	if owned, err := k.Owned(); err != nil || !owned { // its ID may be another process's by now
 		return func() {}
 	}
 	if _, ok := askRun[Policy, struct{}](k.Process, "Prepare", Policy{k.Direction, labelOf(policy)}); !ok {
