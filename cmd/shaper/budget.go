@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -148,6 +149,7 @@ func openStoreOf(p *dataplane.Policy) (shared.Client, error) {
 // and packets.
 type budgetStateJSON struct {
 	Name     string           `json:"name"`
+	Packets  bool             `json:"packets"`
 	Size     amountsJSON      `json:"size"`
 	Set      bool             `json:"set"` // by shaper budget set
 	Held     amountsJSON      `json:"held"`
@@ -174,7 +176,7 @@ type amountsJSON struct {
 
 func stateJSON(b *shared.BudgetInfo) budgetStateJSON {
 	out := budgetStateJSON{
-		Name: b.Name, Size: amountsJSON(b.Size), Set: b.Set != nil, Held: amountsJSON(b.Held), Learning: b.Learning, Late: b.Late,
+		Name: b.Name, Packets: bool(unitOfBudget(b)), Size: amountsJSON(b.Size), Set: b.Set != nil, Held: amountsJSON(b.Held), Learning: b.Learning, Late: b.Late,
 		Smallest: b.Smallest, Hosts: []budgetHostJSON{},
 	}
 	for _, h := range b.Hosts {
@@ -200,7 +202,8 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 			}
 			continue
 		}
-		g.add(name, ratesOf(b.Size), burstsOf(b.Size), ratesOf(b.Held), number(len(b.Hosts)), number(b.Late))
+		u := unitOfBudget(b)
+		g.add(name, u.rates(b.Size), u.bursts(b.Size), u.rates(b.Held), number(len(b.Hosts)), number(b.Late))
 	}
 	if f.asJSON {
 		return nil
@@ -219,12 +222,12 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 	if f.asJSON {
 		return writeJSON(s.out, stateJSON(b))
 	}
-	p := &printer{w: s.out}
+	p, u := &printer{w: s.out}, unitOfBudget(b)
 	by := ", set by shaper budget set"
 	if b.Set == nil {
 		by = ", the smallest of the hosts' policies"
 	}
-	p.printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, ratesOf(b.Size), by, burstsOf(b.Size), ratesOf(b.Held))
+	p.printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, u.rates(b.Size), by, u.bursts(b.Size), u.rates(b.Held))
 	if b.Smallest != "" {
 		p.printf("  hosts disagree about the size: %s has the smallest\n", b.Smallest)
 	}
@@ -239,50 +242,31 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 				called += ", late"
 			}
 			demand := lease.Amounts{Rate: h.Demand}
-			g.add(h.Name, ratesOf(h.Share), burstsOf(h.Share), ratesOf(demand), ratesOf(h.Rescue), number(h.Weight), called)
+			g.add(h.Name, u.rates(h.Share), u.bursts(h.Share), u.rates(demand), u.rates(h.Rescue), number(h.Weight), called)
 		}
 		p.printf("\n%s\n", g.render(colored(s.out)))
 	}
 	return p.err
 }
 
-// ratesOf writes the rates of buckets that have one.
-func ratesOf(a lease.Amounts) string {
-	text := shortRate(a.Rate[0])
-	if a.Rate[1] > 0 {
-		text += " + " + shortRate(a.Rate[1])
-	}
-	return text
-}
-
-// shortRate writes a rate in bit/s with four digits.
-func shortRate(n int64) string {
-	v := float64(n)
-	for _, unit := range []string{"bit", "kbit", "Mbit"} {
-		if v < 1000 {
-			return fmt.Sprintf("%.4g %s/s", v, unit)
-		}
-		v /= 1000
-	}
-	return fmt.Sprintf("%.4g Gbit/s", v)
-}
-
-func burstsOf(a lease.Amounts) string {
-	text := memory(a.Burst[0])
-	if a.Burst[1] > 0 {
-		text += " + " + memory(a.Burst[1])
-	}
-	return text
+// unitOfBudget is the unit of a budget that has hosts, of any other it is bytes.
+func unitOfBudget(b *shared.BudgetInfo) unit {
+	return unit(slices.ContainsFunc(b.Hosts, func(h shared.HostInfo) bool { return unitOf(h.Floor) == inPackets }))
 }
 
 // setBudget changes the parameters that are given; the others stay as they are.
 func setBudget(ctx context.Context, s streams, c shared.Client, name string, assigns []string) error {
-	given, rates, bursts, err := parseSize(assigns)
+	b, unknown := shared.ShowBudget(ctx, c, name)
+	u := unit(slices.ContainsFunc(assigns, packetRate.MatchString))
+	if unknown == nil && len(b.Hosts) > 0 {
+		u = unitOfBudget(b)
+	}
+	given, rates, bursts, err := parseSize(u, assigns)
 	if err != nil {
 		return err
 	}
 	size := given
-	if b, err := shared.ShowBudget(ctx, c, name); err == nil {
+	if unknown == nil {
 		size = b.Size
 		for i := range 2 {
 			if rates[i] {
@@ -293,13 +277,16 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 			}
 		}
 	} else if !rates[0] || !bursts[0] {
-		return fmt.Errorf("%w: give its rate and its burst", err)
+		return fmt.Errorf("%w: give its rate and its burst", unknown)
 	}
-	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s hold for all hosts\n", name, ratesOf(size), burstsOf(size))
+	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s hold for all hosts\n", name, u.rates(size), u.bursts(size))
 }
 
+// packetRate matches a rate in packets, such as rate=100p/1s.
+var packetRate = regexp.MustCompile(`=[0-9.]+p/`)
+
 // parseSize reads parameters of meters, and says which were given.
-func parseSize(assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {
+func parseSize(u unit, assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {
 	for _, a := range assigns {
 		key, value, _ := strings.Cut(a, "=")
 		i := 0
@@ -310,11 +297,11 @@ func parseSize(assigns []string) (size lease.Amounts, rates, bursts [2]bool, err
 		switch key {
 		case "rate", "cir", "pir", "eir":
 			var r meter.Rate
-			if r, err = policyfile.ParseRate(value); err == nil {
+			if r, err = u.parseRate(value); err == nil {
 				size.Rate[i], rates[i] = dataplane.LimitsOf(meter.TokenBucket{Rate: r})[0].Rate, true
 			}
 		case "burst", "cbs", "pbs", "ebs":
-			size.Burst[i], err = policyfile.ParseSize(value)
+			size.Burst[i], err = u.parseBurst(value)
 			bursts[i] = true
 		default:
 			err = fmt.Errorf("want a parameter of a meter: rate, burst, cir, cbs, pir, pbs, eir or ebs")

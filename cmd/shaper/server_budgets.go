@@ -42,9 +42,9 @@ type serverBudget struct {
 }
 
 // budgetOf is the state of a budget in words for other processes.
-func budgetOf(st *shared.Status, store string, packets bool) serverBudget {
+func budgetOf(st *shared.Status, store string) serverBudget {
 	b := serverBudget{
-		Name: st.Budget, Store: store, Host: st.Host, Packets: packets, Renewed: true,
+		Name: st.Budget, Store: store, Host: st.Host, Packets: bool(unitOf(st.Floor)), Renewed: true,
 		Heard: st.Heard, Rescued: st.Rescued, Learning: st.Learning,
 		Share: amountsJSON(st.Share), Rescue: amountsJSON(st.Rescue), Size: amountsJSON(st.Size),
 		Bound: amountsJSON(st.Bound.Sum), Once: st.Bound.Once,
@@ -60,16 +60,7 @@ func budgetOf(st *shared.Status, store string, packets bool) serverBudget {
 }
 
 // rates writes rates in the budget's unit.
-func (b *serverBudget) rates(a amountsJSON) string {
-	if !b.Packets {
-		return ratesOf(lease.Amounts(a))
-	}
-	text := grouped(a.Rate[0]/8) + " packets/s"
-	if a.Rate[1] > 0 {
-		text += " + " + grouped(a.Rate[1]/8) + " packets/s"
-	}
-	return text
-}
+func (b *serverBudget) rates(a amountsJSON) string { return unit(b.Packets).rates(lease.Amounts(a)) }
 
 // String is a line without the budget's name.
 func (b *serverBudget) String() string {
@@ -94,10 +85,8 @@ func (b *serverBudget) String() string {
 		if b.Without != none {
 			printf(", %s if no host reaches the server", b.rates(b.Without))
 		}
-		if b.Once != [2]int64{} && b.Packets {
-			printf(", and once %s packets after a failover", grouped(b.Once[0]+b.Once[1]))
-		} else if b.Once != [2]int64{} {
-			printf(", and once %s after a failover", burstsOf(lease.Amounts{Burst: b.Once}))
+		if b.Once != [2]int64{} {
+			printf(", and once %s after a failover", unit(b.Packets).bursts(lease.Amounts{Burst: b.Once}))
 		}
 	}
 	if b.Learning {

@@ -40,8 +40,7 @@ type sharing struct {
 	*shared.Agent
 	server  shared.Server
 	budgets []shared.Budget
-	of      []int           // by budget: the index of its shaper
-	packets map[string]bool // names of those that count packets
+	of      []int // by budget: the index of its shaper
 	stop    func()
 }
 
@@ -187,7 +186,7 @@ func (s *shares) of(iface, direction string) (out []shared.Status) {
 // budgets is of for other processes, by the shaper's name.
 func (s *shares) budgets(host string) (out []serverBudget) {
 	s.each(host, func(a *sharing, st *shared.Status) {
-		out = append(out, budgetOf(st, a.server.String(), a.packets[st.Budget]))
+		out = append(out, budgetOf(st, a.server.String()))
 	})
 	return out
 }
@@ -247,32 +246,22 @@ func group(list []shareOf) (out []*sharing) {
 				return g.server == shared.Server(m.Budget.Store) && g.budgets[0].Terms.Interval == t.Interval
 			})
 			if at < 0 {
-				at, out = len(out), append(out, &sharing{server: shared.Server(m.Budget.Store), packets: map[string]bool{}})
+				at, out = len(out), append(out, &sharing{server: shared.Server(m.Budget.Store)})
 			}
 			g := out[at]
 			g.budgets = append(g.budgets, shared.Budget{Name: m.Budget.Name, Host: sh.name, Terms: t})
 			g.of = append(g.of, i)
-			g.packets[m.Budget.Name] = m.Packets
 		}
 	}
 	return out
 }
 
-// Burst that a host without demand keeps if the budget has room for it: two packets.
-const (
-	floorBytes   = 2 * 1514
-	floorPackets = 2
-)
-
 // termsOf is what a budget on a server is to one of its meters.
 func termsOf(m *dataplane.Meter) lease.Terms {
 	b := m.Budget.Resolved()
 	t := lease.Terms{
-		Weight: int64(b.Weight), Floor: floorBytes, Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
+		Weight: int64(b.Weight), Floor: unit(m.Packets).floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
 		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2),
-	}
-	if m.Packets {
-		t.Floor = floorPackets
 	}
 	for i, l := range dataplane.LimitsOf(m.Params) {
 		t.Size.Rate[i], t.Size.Burst[i] = l.Rate, l.Burst
@@ -327,7 +316,7 @@ func (m leasedMeter) Counts() (lease.Counts, error) {
 // report tells an operator of an event, in a line.
 func (s *shares) report(e shared.Event) {
 	st := e.Status
-	share := ratesOf
+	share := unitOf(st.Floor).rates
 	switch e.Kind {
 	case shared.Joined:
 		s.say("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), counted(int(st.Hosts), "host", "hosts"))
@@ -342,7 +331,7 @@ func (s *shares) report(e shared.Event) {
 	case shared.Reset:
 		s.say("budget %s: the store had lost its state: shares grow again when all hosts have reported theirs", e.Budget)
 	case shared.Crowded:
-		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, counted(int(st.Hosts), "host", "hosts"), burstsOf(st.Size))
+		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, counted(int(st.Hosts), "host", "hosts"), unitOf(st.Floor).bursts(st.Size))
 	case shared.Unguarded:
 		s.say("budget %s: the user of the store lacks the right +info: a failover of the server may exceed the budget for a moment", e.Budget)
 	case shared.Disagreed:

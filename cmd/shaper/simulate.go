@@ -183,7 +183,7 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	bits, _ := rate.Burst(8 * time.Second)
 	c.Terms = lease.Terms{
 		Size:   lease.Amounts{Rate: [2]int64{bits}, Burst: [2]int64{burst}},
-		Weight: 1, Floor: floorBytes, Rescue: rescue.Of(million), Hosts: int64(cmp.Or(file.Assumed, dataplane.DefaultHosts)),
+		Weight: 1, Floor: inBytes.floor(), Rescue: rescue.Of(million), Hosts: int64(cmp.Or(file.Assumed, dataplane.DefaultHosts)),
 		Interval: int64(f.interval), Deadline: int64(f.interval / 2),
 	}
 	if err := c.Terms.Check(); err != nil {

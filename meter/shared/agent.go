@@ -91,7 +91,7 @@ func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*A
 			return nil, fmt.Errorf("budget %s: interval %v differs from %v of budget %s", b.Name, time.Duration(b.Terms.Interval), a.interval, budgets[0].Name)
 		}
 		m := &member{Budget: b, host: lease.NewHost(b.Host, instance(), b.Terms)}
-		m.status = Status{Budget: b.Name, Host: b.Host, Size: b.Terms.Size}
+		m.status = Status{Budget: b.Name, Host: b.Host, Floor: b.Terms.Floor, Size: b.Terms.Size}
 		m.bound(0)
 		a.members = append(a.members, m)
 	}

@@ -57,6 +57,7 @@ type HostInfo struct {
 	Size   lease.Amounts // of its policy
 	Demand [2]int64      // rates
 	Weight int64
+	Floor  int64         // lease.Terms.Floor
 	Called time.Duration // since its last call
 	Late   bool          // it has not heard of the store in three intervals
 }
@@ -121,7 +122,7 @@ func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) 
 	for len(l.values) > 0 {
 		h := l.list()
 		b.Hosts = append(b.Hosts, HostInfo{
-			Name: h.text(), Called: h.duration(), Late: h.number() == 1, Weight: h.number(), Demand: [2]int64{h.number(), h.number()},
+			Name: h.text(), Called: h.duration(), Late: h.number() == 1, Weight: h.number(), Floor: h.number(), Demand: [2]int64{h.number(), h.number()},
 			Share: h.amounts(), Rescue: h.amounts(), Size: h.amounts(),
 		})
 		l.err = cmp.Or(l.err, h.err)

@@ -42,7 +42,7 @@ func TestOperate(t *testing.T) {
 		var sum lease.Amounts
 		for i, h := range b.Hosts {
 			sum = sum.Plus(h.Share)
-			if h.Name != g.agents[i].Status()[0].Host || h.Late || h.Called > b.Lease || h.Weight != 1 || h.Demand[0] < small.Rate[0]/3 ||
+			if h.Name != g.agents[i].Status()[0].Host || h.Late || h.Called > b.Lease || h.Weight != 1 || h.Floor != terms().Floor || h.Demand[0] < small.Rate[0]/3 ||
 				h.Size != terms().Size || h.Rescue.Rate[0] != small.Rate[0]/30 {
 				t.Errorf("%+v", h)
 			}

@@ -27,9 +27,9 @@ for n = 1, #all, 2 do
 		if is_late then
 			late = late + 1
 		end
-		local host = {string.sub(all[n], 2), now - m[CALLED], is_late and 1 or 0, m[WEIGHT], m[DEMAND + 1], m[DEMAND + 2]}
+		local host = {string.sub(all[n], 2), now - m[CALLED], is_late and 1 or 0, m[WEIGHT], m[FLOOR], m[DEMAND + 1], m[DEMAND + 2]}
 		for i = 1, 4 do
-			host[6 + i], host[10 + i], host[14 + i] = held(s, m, i), m[RESCUE + i], m[SIZE + i]
+			host[7 + i], host[11 + i], host[15 + i] = held(s, m, i), m[RESCUE + i], m[SIZE + i]
 			sum[i] = sum[i] + held(s, m, i)
 		end
 		replies[#replies + 1] = host

@@ -45,6 +45,7 @@ func (k EventKind) String() string { return kindNames[k] }
 // Status is what an agent knows of a budget.
 type Status struct {
 	Budget, Host string
+	Floor        int64         // Terms.Floor
 	Heard        bool          // the store has answered
 	Rescued      bool          // the lease is over
 	Learning     bool          // the store learns what hosts hold: no share grows

@@ -46,7 +46,7 @@ func (l *loader) pair(d *draft, n *yaml.Node, rate, burst string) {
 			d.bursts[burst] = l.burstOf(v, burst, r, span)
 		}
 	case d.packets:
-		d.bursts[burst], _ = parsed(l, v, burst, parsePackets)
+		d.bursts[burst], _ = parsed(l, v, burst, ParsePackets)
 	default:
 		d.bursts[burst], _ = parsed(l, v, burst, ParseSize)
 	}
@@ -76,7 +76,8 @@ func suggest(d *draft, burst string, r meter.Rate, ok bool) string {
 	return fmt.Sprintf("two packets of 1500 bytes would be %s: 3000", burst)
 }
 
-func parsePackets(s string) (int64, error) {
+// ParsePackets reads a number of packets.
+func ParsePackets(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("%q is not a number of packets: this meter counts packets, so give a bare number", s)

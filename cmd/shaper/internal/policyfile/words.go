@@ -20,7 +20,7 @@ func (l *loader) words(d *draft) {
 	}
 	read("limit", func(n *yaml.Node) {
 		if d.packets {
-			d.limit, _ = parsed(l, n, "limit", parsePackets)
+			d.limit, _ = parsed(l, n, "limit", ParsePackets)
 		} else {
 			d.limit, _ = parsed(l, n, "limit", parseLimit)
 		}

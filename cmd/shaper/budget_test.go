@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
+)
+
+// TestBudgetCommands looks at budgets on a real server, and changes them, in bytes and in
+// packets.
+func TestBudgetCommands(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "store")
+	storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket))
+	policy, err := label{Name: "test", Text: `classes:
+  - name: bytes
+    match: {proto: udp}
+    meter: {type: trtcm, cir: 80mbit, cbs: 1MiB, pir: 100mbit, pbs: 2MiB, share: {budget: b, store: "unix://` + socket + `"}}
+  - name: packets
+    meter: {type: token-bucket, rate: 100p/1s, burst: 400, count: packets, share: {budget: p, store: "unix://` + socket + `", rescue: 50%}}
+`}.compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	s := newShares(kernel.Now, func(format string, args ...any) { (&printer{w: &said}).printf(format+"\n", args...) })
+	if err := s.follow(t.Context(), []shareOf{{policy.Policy, "host"}}, []leaser{&leased{}}); err != nil {
+		t.Fatal(err)
+	}
+	command := func(args string) (code int, text string) {
+		var out, errs bytes.Buffer
+		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...), streams{nil, &out, &errs})
+		return code, strings.Join(strings.Fields(out.String()+errs.String()), " ")
+	}
+	says := func(code int, args string, want ...string) {
+		t.Helper()
+		got, text := command(args)
+		for _, w := range want {
+			if got != code || !strings.Contains(text, w) {
+				t.Errorf("shaper budget %s: exit %d, %q: want %d, %q", args, got, text, code, w)
+			}
+		}
+	}
+	says(0, "list", "b 80 Mbit/s + 100 Mbit/s 1 MiB + 2 MiB 80 Mbit/s + 100 Mbit/s 1 0", "p 100 packets/s 400 packets")
+	says(0, "list --json", `{"name":"p","packets":true,"size":{"rate":[800,0],"burst":[400,0]}`, `{"name":"b","packets":false,"size":{"rate":[80000000,100000000]`)
+	says(0, "show p", "budget p rate 100 packets/s, the smallest of the hosts' policies burst 400 packets held", "host 100 packets/s")
+	says(0, "set p rate=50p/1s", "budget p: rate 50 packets/s, burst 400 packets hold for all hosts")
+	storetest.Until(t, "the rate that is set is in force", func() bool {
+		_, text := command("show p")
+		return strings.Contains(text, "rate 50 packets/s, set by shaper budget set")
+	})
+	says(2, "set p rate=50mbit", `rate=50mbit: "50mbit" is not a rate in packets`)
+	says(2, "set b rate=50p/1s", `rate=50p/1s: "50p/1s" is not a rate`)
+	says(0, "set b pir=90mbit cbs=500kB", "budget b: rate 80 Mbit/s + 90 Mbit/s, burst 488.3 KiB + 2 MiB hold for all hosts")
+	says(0, "set new rate=10p/1s burst=20", "budget new: rate 10 packets/s, burst 20 packets hold for all hosts")
+	says(1, "set other rate=10mbit", "the store has no such budget: give its rate and its burst")
+	says(2, "set b color=red", "color=red: want a parameter of a meter")
+	says(0, "unset b", "budget b: the smallest size of the hosts' policies holds")
+	says(1, "unset b", "budget b: no size was set")
+	s.end(false)
+	storetest.Until(t, "the host is dropped after its lease", func() bool {
+		code, text := command("drop p host")
+		return code == 0 && text == "budget p: dropped host host"
+	})
+	says(1, "drop p host", "the budget has no such host")
+	says(1, "show nothing", "the store has no such budget")
+	for _, want := range []string{"budget b: 80 Mbit/s + 100 Mbit/s of 80 Mbit/s + 100 Mbit/s, with 1 host\n", "budget p: 100 packets/s of 100 packets/s, with 1 host\n"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it says %q: want %q", said.String(), want)
+		}
+	}
+}
