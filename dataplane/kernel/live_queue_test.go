@@ -1325,32 +1325,46 @@ func TestLiveQueueDrains(t *testing.T) {
 }
 
 // TestLiveQueueLost holds that what has not left a second after the end is
-// counted.
+// counted: each packet was sent, or was lost.
 func TestLiveQueueLost(t *testing.T) {
-	hereOnly(t)
-	p := newQueuePair(t)
-	m := methods[0]
-	from, to := p.sides(m)
-	_, at := p.addresses(m, false)
-	before, qdiscs := p.attached(), p.qdiscs()
-	// 40 of 1000 bytes at 100 kbit/s: 3.2 s.
-	r := p.run(m.args("--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s}}"))...)
-	in := listen(t, to, at)
-	got := gathered(in, func() {
-		send(t, sender(t, from, at, 0, 0), 40, 1000)
-		r.signal(os.Interrupt)
-		if code := r.wait(); code != 0 {
-			t.Errorf("exit %d: stderr %q", code, &r.err)
+	for _, pacer := range pacers(t) {
+		for _, m := range methods {
+			if m.hook != "tcx" {
+				continue
+			}
+			t.Run(pacer+"-"+m.direction, func(t *testing.T) {
+				m.need(t)
+				if pacer == "htb" {
+					hereOnly(t)
+				}
+				p := newQueuePair(t)
+				from, to := p.sides(m)
+				_, at := p.addresses(m, false)
+				before, qdiscs := p.attached(), p.qdiscs()
+				// A packet in 0.8 ms, so that some would be sent while the queue is removed: 3.2 s.
+				const sent = 4000
+				r := p.run(m.args("--pacer", pacer, "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 10mbit, limit: 10s}}"))...)
+				in, conn := listen(t, to, at), sender(t, from, at, 0, 0)
+				control(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20) })
+				got := gathered(in, func() {
+					send(t, conn, sent, 1000)
+					r.signal(os.Interrupt)
+					if code := r.wait(); code != 0 {
+						t.Errorf("exit %d: stderr %q", code, &r.err)
+					}
+				})[0]
+				found := regexp.MustCompile(`: lost (at most )?([\d,]+) packets that were still queued\n`).FindStringSubmatch(r.out.String())
+				if found == nil || (found[1] != "") != (pacer == "fq") {
+					t.Fatalf("it says %q", &r.out)
+				}
+				lost, _ := strconv.ParseInt(strings.ReplaceAll(found[2], ",", ""), 10, 64)
+				if got+lost < sent || got+lost > sent && pacer == "htb" || got == sent || lost < 10 {
+					t.Errorf("%d packets arrived and %s%d were lost, of %d", got, found[1], lost, sent)
+				}
+				p.clean(before, qdiscs)
+			})
 		}
-	})[0]
-	found := regexp.MustCompile(`: lost (\d+) packets that were still queued\n`).FindStringSubmatch(r.out.String())
-	if found == nil {
-		t.Fatalf("it says %q", &r.out)
 	}
-	if lost, _ := strconv.ParseInt(found[1], 10, 64); got+lost != 40 || lost < 10 {
-		t.Errorf("%d packets arrived and %d were lost, of 40", got, lost)
-	}
-	p.clean(before, qdiscs)
 }
 
 // TestLiveQueueLarge holds that a packet above a queue's limit is dropped, and
