@@ -17,11 +17,14 @@ type Limit struct {
 
 // Lease is what a meter may let through whose budget is on a server: Limits[0] until
 // Until[0], Limits[1] until Until[1], and Limits[2] from then on. Times are in ns of
-// the pipeline's clock.
+// the pipeline's clock. A second time before the first counts as the first.
 type Lease struct {
 	Limits [3]Limits
 	Until  [2]int64
 }
+
+// Ends returns when the first two limits end, in ns: the second never before the first.
+func (l *Lease) Ends() [2]int64 { return [2]int64{l.Until[0], max(l.Until[0], l.Until[1])} }
 
 // LimitsOf returns the limits of a meter of buckets, rates rounded down.
 func LimitsOf(p Params) Limits {
@@ -83,7 +86,7 @@ func (l *leased) set(now int64, of Params, lease *Lease) {
 			l.use(now, l.profiles[0])
 		}
 	}
-	l.phase, l.until, l.since = 0, lease.Until, now
+	l.phase, l.until, l.since = 0, lease.Ends(), now
 	l.pass(now)
 }
 

@@ -87,8 +87,9 @@ func TestLease(t *testing.T) {
 			if r.IntN(10) == 0 {
 				lease = Lease{Limits: [3]Limits{limit(), limit(), limit()}}
 				lease.Until[0] = now + r.Int64N(1e9) - 1e8
-				lease.Until[1] = lease.Until[0] + r.Int64N(1e9)
+				lease.Until[1] = lease.Until[0] + r.Int64N(1e9) - 1e8
 				l.SetLease(now, "b", lease)
+				lease.Until[1] = max(lease.Until[0], lease.Until[1])
 				l.now = now
 				changes++
 				fill(now, lease.Limits[0][0])

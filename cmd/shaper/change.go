@@ -300,7 +300,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 		}
 		if err == nil {
 			sh.Info().Lost = cleared.Lost
-			cleared.Lost = 0
+			cleared.Lost = kernel.Lost{}
 			p.detached(sh.Info())
 		}
 	}

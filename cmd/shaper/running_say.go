@@ -59,8 +59,12 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 
 // detached says that a shaper has ended, and what that cost.
 func (p *printer) detached(about *kernel.About) {
-	if about.Lost > 0 {
-		p.printf("%s: lost %s packets that were still queued\n", where(about), grouped(int64(about.Lost)))
+	if n := about.Lost.Packets; n > 0 {
+		most := ""
+		if about.Lost.AtMost {
+			most = "at most "
+		}
+		p.printf("%s: lost %s%s packets that were still queued\n", where(about), most, grouped(int64(n)))
 	}
 	p.printf("%s: detached\n", where(about))
 }

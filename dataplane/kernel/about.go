@@ -55,7 +55,7 @@ type About struct {
 	Queued []queueRecord `json:",omitempty"`
 	Links  []linkRecord  `json:",omitempty"`
 	Ring   int           `json:",omitempty"` // entries of all rings
-	Lost   uint32        `json:"-"`          // packets that waited when what holds them was removed
+	Lost   Lost          `json:"-"`
 }
 
 // iface is the interface that it was attached to.

@@ -113,7 +113,7 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 		if paced { // that was the policy's before, nothing left behind
 			st.Removed = before
 		}
-		s.Lost += st.Lost
+		s.Lost.add(st.Lost)
 	} else {
 		errs = append(errs, g.tree(d).prune(d.Index))
 	}

@@ -15,7 +15,7 @@ import (
 type Cleared struct {
 	What  []string // a line each
 	Notes []string // what went unexpectedly
-	Lost  uint32   // packets that were still queued
+	Lost  Lost
 }
 
 // Clear removes everything of ours from an interface in some directions, whoever

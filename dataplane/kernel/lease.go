@@ -85,7 +85,7 @@ func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) erro
 	for i, limits := range lease.Limits {
 		granted.Phases[i] = stage.phase(limits)
 	}
-	for i, until := range lease.Until {
+	for i, until := range lease.Ends() {
 		granted.Until[i] = uint64(max(until, 0))
 	}
 	if err := l.loaded.Maps[bpf.ShareMapGranted].Put(uint32(0), &granted); err != nil {

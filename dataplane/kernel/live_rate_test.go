@@ -39,7 +39,13 @@ func TestLiveOneRate(t *testing.T) {
 			if m.direction == "ingress" { // they are seen before they are queued
 				return nil
 			}
-			return about(t, m.direction, speedOf(frames), rate, 0.01)
+			// The queue is short, and runs empty when a busy machine has the sender stand
+			// still: on the whole it may be slower, never faster.
+			if got := speedOf(frames); got > rate*1.01 {
+				t.Errorf("%s: %.0f: want at most %.0f", m.direction, got, rate)
+			}
+			gaps := gapsOf(frames)
+			return about(t, m.direction+" median gap", float64(gaps[len(gaps)/2]), size/rate*1e9, 0.005)
 		})
 		if got[cs6] != control || control < 100 {
 			t.Errorf("%s: %d of %d routing packets arrived", m.direction, got[cs6], control)

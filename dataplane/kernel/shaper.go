@@ -144,7 +144,7 @@ func (s *Shaper) lift(st *site) error {
 	}
 	s.last, _ = s.leaves() // they go with HTB
 	err = errors.Join(err, st.clear(s.Direction))
-	s.Lost += st.Lost
+	s.Lost.add(st.Lost)
 	s.hook, s.GSOLimit, s.Pacer = nil, 0, ""
 	return err
 }

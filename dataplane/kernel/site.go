@@ -21,12 +21,10 @@ type site struct {
 	gone   bool // there is no such interface any more
 
 	// guard is called before the first change that outlives the process.
-	guard func() error
-	// Removed and Lost say what was taken away: one line each, and how many
-	// packets were still queued.
-	Removed []string
+	guard   func() error
+	Removed []string // what was taken away, a line each
 	Notes   []string // what went unexpectedly
-	Lost    uint32
+	Lost    Lost
 }
 
 // openSite takes the change lock.
@@ -216,7 +214,9 @@ func (st *site) drain(index int) {
 	for end := time.Now().Add(drain); time.Now().Before(end) && queuedAt(index) > 0; {
 		time.Sleep(10 * time.Millisecond)
 	}
-	st.Lost += queuedAt(index)
+	if err := st.Lost.discard(index); err != nil {
+		st.Notes = append(st.Notes, fmt.Sprintf("packets that were still queued were lost, and not all counted: %v", err))
+	}
 }
 
 // queuedAt is how many packets a tree of ours holds.
