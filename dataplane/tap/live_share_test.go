@@ -25,7 +25,7 @@ func TestLiveShare(t *testing.T) {
       type: token-bucket
       rate: 8mbit
       burst: 64KiB
-      share: {budget: customer, store: "unix://` + socket + `", rescue: 40%, hosts: 2}
+      share: {budget: customer, store: "unix://` + socket + `", interval: 300ms, rescue: 40%, hosts: 2}
 `
 	policy := file(t, text)
 	const rate, burst, length = 1e6, 64 << 10, 1000
