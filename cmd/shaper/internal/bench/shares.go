@@ -191,7 +191,6 @@ type sharesRun struct {
 	used          float64 // of the budget if all want it, percent
 	freed         float64 // until freed bandwidth is used, intervals
 	calls         float64 // of a host in an interval
-	rescue        float64 // bytes without the server, beside the rescue share, percent
 	err           error
 }
 
@@ -239,20 +238,6 @@ func runShares() (r sharesRun) {
 	if s.most > shareRate {
 		return fail(fmt.Errorf("all hosts together might use %.0f bit/s", s.most))
 	}
-
-	for i := range s.hosts {
-		s.offer(i, shareRate)
-	}
-	s.kill()
-	const rescue = shareRate * shareRescue / 1e6
-	if err := s.until(0, rescue); err != nil {
-		return fail(err)
-	}
-	time.Sleep(5 * shareInterval)
-	before, begin = s.passed()
-	time.Sleep(time.Second)
-	after, end = s.passed()
-	r.rescue = 100 * math.Abs((after-before)/(rescue/8*float64(end-begin)/1e9)-1)
 	return r
 }
 
@@ -366,7 +351,6 @@ func shareFigures() []figure {
 		of("of the budget used, all want it", 98, 99, " %", true, func(r *sharesRun) float64 { return r.used }),
 		of("until freed bandwidth is used, intervals", 3, 2, "", false, func(r *sharesRun) float64 { return r.freed }),
 		of("calls of a host in an interval", 1, 1, "", false, func(r *sharesRun) float64 { return r.calls }),
-		of("without the server, off the rescue share", 1, noAim, " %", false, func(r *sharesRun) float64 { return r.rescue }),
 		agents, cost,
 	}
 }
