@@ -104,13 +104,13 @@ func (b *serverBudget) String() string {
 	return out.String()
 }
 
-// runPrefix begins the abstract names of the sockets by which a shaper run with budgets
-// on servers tells of them. The rest is its process ID.
+// runPrefix begins the abstract names of the sockets by which a shaper run tells of its
+// budgets on servers. The rest is its process ID.
 const runPrefix = "@shaper-run:"
 
 func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 
-// runControl is what others may ask of a shaper run with budgets on servers.
+// runControl is what others may ask of a shaper run.
 type runControl struct {
 	shares *shares
 	iface  string // as among the names of hosts
@@ -148,19 +148,20 @@ func (c *runControl) Look(struct{}, *struct{}) error {
 	return nil
 }
 
-// tell has status see the budgets on servers from the first one on. Without that the
-// shaper works as well.
+// tell has status see the budgets on servers, and a reload prepare those that it brings.
+// Without that the shaper works as well.
 func (r *running) tell() {
-	if r.told || !r.shares.any() {
+	if r.told {
 		return
 	}
 	r.told = true
 	control, err := serve(runSocket(os.Getpid()), &runControl{r.shares, r.host, r.wake})
-	if err != nil {
+	switch {
+	case err == nil:
+		r.control = control
+	case onServer(r.policy.Policy):
 		r.warn("shaper status cannot show the budgets on servers: %v", err)
-		return
 	}
-	r.control = control
 }
 
 // askTimeout is how long another process is waited for, which may be stopped. It may take

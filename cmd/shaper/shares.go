@@ -204,13 +204,6 @@ func (s *shares) each(host string, f func(a *sharing, st *shared.Status)) {
 	}
 }
 
-// any reports whether there are budgets on servers.
-func (s *shares) any() bool {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	return len(s.agents) > 0
-}
-
 // end is the end of all agents. What shapers hold that go on is not given back: their
 // leases end, and leave them their rescue shares.
 func (s *shares) end(leave bool) {

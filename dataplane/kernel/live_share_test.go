@@ -312,3 +312,26 @@ func TestLiveShareAlone(t *testing.T) {
 	})
 	r.term()
 }
+
+// TestLiveShareBrought has a reload bring the first budget on a server to a shaper: the first packet of its class has a share.
+func TestLiveShareBrought(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	socket := filepath.Join(t.TempDir(), "store")
+	storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket, "unixsocketperm 777"))
+	const none = "classes: [{name: all}]"
+	tries := 0
+	nettest.Steady(t, func() error { // a machine may be so busy that a share takes longer than a second
+		tries++
+		name := fmt.Sprint("first", tries)
+		r := p.run("--policy", file(t, none))
+		defer r.term()
+		p.do(0, "reload", "v0", "--policy", file(t, sharePolicy(socket, name+" 8mbit 100ms")))
+		p.near.Inject("v0", budgetFrames[0])
+		stats := p.stats()
+		if c := stats.class(t, name); c.Green.Packets != 1 {
+			return fmt.Errorf("its first packet is dropped: %+v", c)
+		}
+		return nil
+	})
+}
