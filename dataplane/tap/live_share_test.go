@@ -110,7 +110,7 @@ func TestLiveShare(t *testing.T) {
 	nettest.Steady(t, func() error {
 		tries++
 		name := fmt.Sprint("another", tries)
-		more := strings.NewReplacer("name: all", "name: other", "customer", name).Replace(strings.TrimPrefix(text, "classes:\n"))
+		more := strings.NewReplacer("name: all", "name: other", "customer", name, "200ms", "100ms").Replace(strings.TrimPrefix(text, "classes:\n"))
 		worlds[0].do(0, "reload", "--policy", file(t, text+more))
 		return shown(worlds[0], `budget `+name+` at unix://.*: \S+ Mbit/s of 8 Mbit/s, 1 host; all together at most 8 Mbit/s since`)
 	})

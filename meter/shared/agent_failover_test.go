@@ -50,7 +50,7 @@ func TestWait(t *testing.T) {
 		g.starts(t, 0)
 		m := a.members[0]
 		request := m.host.Request(clock(), lease.Counts{})
-		request.Holds, request.Demand = lease.Amounts{}, [2]int64{budget}
+		request.Holds, request.Rescue, request.Demand = lease.Amounts{}, lease.Amounts{}, [2]int64{budget}
 		send := func(wait time.Duration) *result {
 			request.Sequence++
 			c := newExchange(a.script, a.members, []lease.Request{request})
@@ -80,7 +80,7 @@ func TestWait(t *testing.T) {
 		if r = send(0); r.replica != nil || r.answers[0].kept {
 			t.Errorf("%+v", r)
 		}
-		request.Holds = terms().Size
+		request.Holds, request.Rescue = terms().Size, terms().Size
 		if r = send(time.Minute); r.replica != nil || !r.answers[0].kept {
 			t.Errorf("without an increase: %+v", r)
 		}
