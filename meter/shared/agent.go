@@ -63,7 +63,8 @@ type member struct {
 	counts  lease.Counts // of all meters that the budget had
 	fault   error        // of the meter, in the last call
 	status  Status
-	told    told
+	started bool // it has been Joined, Lost or Refused
+	told    told // not of mu: calls alone use it
 
 	stranger lease.Amounts // the rescue share that the store does not know of
 	unknown  int64         // until then, ns of the clock
@@ -161,7 +162,7 @@ func (a *Agent) started() (done bool, err error) {
 	defer a.mu.Unlock()
 	done = true
 	for _, m := range a.members {
-		done = done && (m.told.joined || m.told.out != nothing)
+		done = done && m.started
 		if err == nil && m.status.Err != nil {
 			err = fmt.Errorf("budget %s: %w", m.Name, m.status.Err)
 		}

@@ -104,8 +104,11 @@ func (a *Agent) note(m *member, now int64, r *answer) {
 	m.bound(now)
 	a.mu.Unlock()
 
-	a.turns(m, now, r)
 	t := &m.told
+	a.turns(m, now, r)
+	a.mu.Lock()
+	m.started = t.joined || t.out != nothing
+	a.mu.Unlock()
 	a.once(m, now, Failed, m.fault != nil, m.fault)
 	a.once(m, now, Reset, t.epoch != 0 && t.epoch != last.Epoch, nil)
 	a.once(m, now, Disagreed, s.Smallest != "", nil)
