@@ -444,9 +444,7 @@ func testFailover(t *testing.T, url string, kill func()) *Store {
 		must(t, err)
 		return d
 	}
-	if d := decide(); d.Source != FromStore {
-		t.Fatalf("%+v", d)
-	}
+	storetest.Until(t, "the store decides", func() bool { return decide().Source == FromStore })
 	kill()
 	storetest.Until(t, "the store is lost", func() bool { return decide().Source == FromRescue })
 	storetest.Until(t, "another server decides", func() bool { return decide().Source == FromStore })
