@@ -106,7 +106,7 @@ func (m *Member) open() (err error) {
 		return err
 	}
 	m.user.File = fmt.Sprintf("%s%d-%d", memberFile, os.Getpid(), members.Add(1))
-	m.lock, err = takeLock(m.user.File, unix.LOCK_EX|unix.LOCK_NB)
+	m.lock, err = takeLock(m.user.File, unix.LOCK_EX) // no other member wants it, but sweep tries it
 	return err
 }
 
