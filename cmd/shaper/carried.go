@@ -56,10 +56,10 @@ func (c *carried) now() (kernel.About, *dataplane.Policy) {
 	return c.about, c.policy
 }
 
-// shareOf is what it would be with a policy, among the shapers of budgets on servers.
-func (c *carried) shareOf(policy *compiled) shareOf {
+// host is the name of this direction in budgets on servers.
+func (c *carried) host() string {
 	about, _ := c.now()
-	return shareOf{policy.Policy, hostName(about.Interface, about.Direction.String())}
+	return hostName(about.Interface, about.Direction.String())
 }
 
 // snapshot is all of one moment: no reload comes between.
@@ -121,7 +121,7 @@ type Snapshot struct {
 func (c *control) Take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
 		s := sh.snapshot()
-		s.Shares = c.shares.budgets(hostName(s.About.Interface, s.About.Direction.String()))
+		s.Shares = c.shares.budgets(sh.host())
 		*out = append(*out, s)
 	}
 	return nil
@@ -141,7 +141,7 @@ func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
 	}
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
-			if err := c.shares.prepare(context.Background(), sh.shareOf(policy)); err != nil {
+			if err := c.shares.prepare(context.Background(), shareOf{policy.Policy, sh.host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
 			*out, err = sh.Reload(policy.Policy, in.Label)

@@ -130,16 +130,17 @@ func amount(n int64, packets bool) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// memory writes bytes of memory, with three digits.
-func memory(n int64) string {
+// memory writes bytes of memory, with four digits.
+func memory(n int64) string { return scaled(n, 1024, "B", "KiB", "MiB", "GiB") }
+
+// scaled writes n with four digits, in the largest unit of which it is at least one. Each
+// unit is factor times the one before.
+func scaled(n int64, factor float64, units ...string) string {
 	v := float64(n)
-	for _, unit := range []string{"B", "KiB", "MiB"} {
-		if v < 1024 {
-			return fmt.Sprintf("%.4g %s", v, unit)
-		}
-		v /= 1024
+	for len(units) > 1 && v >= factor {
+		v, units = v/factor, units[1:]
 	}
-	return fmt.Sprintf("%.4g GiB", v)
+	return fmt.Sprintf("%.4g %s", v, units[0])
 }
 
 func describeRate(r meter.Rate, packets bool) string {

@@ -110,7 +110,7 @@ const runPrefix = "@shaper-run:"
 
 func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 
-// runControl is what others may ask of a shaper run.
+// runControl has the methods of a shaper run that other processes may call.
 type runControl struct {
 	shares *shares
 	iface  string // as among the names of hosts

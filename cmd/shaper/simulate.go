@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -48,10 +47,11 @@ senders offer between nothing and three times its part of the budget, and every
 second one host in a hundred draws another rate. A scenario has hosts crash, lose the
 network and join, and the store vanish, lose its data, or be replaced by a replica.
 
-worst excess  bytes that could have passed beyond the budget's rate and burst, beside
-              the bound that docs/SHARING.md documents for what happened
-utilization   bytes that passed, in parts of what was offered and of the budget
-fairness      Jain's index of what hosts got in parts of their max-min fair shares
+worst excess  bytes that could have passed beyond the budget's rate and burst; the
+              bound is the one that docs/SHARING.md gives for the failures so far
+utilization   bytes passed, divided by the smaller of the offered and the budget's
+              bytes
+fairness      Jain's index of each host's bytes divided by its max-min fair share
 
 The same seed gives the same result. Exits 1 if the excess is beyond the bound.`,
 		Example: `  shaper simulate --hosts 1000 --budget 10gbit --duration 10s
@@ -213,7 +213,7 @@ func (f *simulateFlags) demand(c *simulate.Config, file *policyfile.Scenario, ra
 	}
 }
 
-// override takes what the scenario says, if it does and no flag is given.
+// override sets to from the scenario, unless a flag is given or the scenario omits it.
 func override[T comparable](flag bool, to *T, scenario T) {
 	if !flag {
 		*to = cmp.Or(scenario, *to)
@@ -224,18 +224,4 @@ func overrideBy[T any](flag bool, to *T, scenario *T) {
 	if !flag && scenario != nil {
 		*to = *scenario
 	}
-}
-
-// budgetText is the budget for people.
-func budgetText(c simulate.Config) string {
-	rate := strconv.FormatInt(c.Terms.Size.Rate[0], 10) + "bit"
-	for _, u := range []struct {
-		name  string
-		scale int64
-	}{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}} {
-		if c.Terms.Size.Rate[0]%u.scale == 0 {
-			return strconv.FormatInt(c.Terms.Size.Rate[0]/u.scale, 10) + u.name
-		}
-	}
-	return rate
 }

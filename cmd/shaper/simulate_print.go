@@ -8,9 +8,10 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/simulate"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// simulateTotals are what simulate --json prints.
+// simulateTotals is the output of simulate --json.
 type simulateTotals struct {
 	Hosts       int     `json:"hosts"`
 	Rate        int64   `json:"budget_bit_s"`
@@ -60,10 +61,13 @@ func (f *simulateFlags) print(s streams, c simulate.Config, r *simulate.Result) 
 	return err
 }
 
-// titleOf is what was simulated: 10 hosts on 1gbit.
+// titleOf names a simulation, such as 10 hosts on 1gbit.
 func titleOf(c simulate.Config, r *simulate.Result) string {
-	return counted(r.Hosts, "host", "hosts") + " on " + budgetText(c)
+	return counted(r.Hosts, "host", "hosts") + " on " + budgetRate(c)
 }
+
+// budgetRate is the rate of the budget, such as 1gbit.
+func budgetRate(c simulate.Config) string { return meter.BitRate(c.Terms.Size.Rate[0]).String() }
 
 func percentOf(part, whole int64) string {
 	if whole == 0 {
@@ -72,14 +76,14 @@ func percentOf(part, whole int64) string {
 	return fmt.Sprintf("%.2f %%", 100*float64(part)/float64(whole))
 }
 
-// pictured is what the picture shows.
+// pictured returns the picture's data.
 func (f *simulateFlags) pictured(c simulate.Config, r *simulate.Result) report.Simulation {
 	name := titleOf(c, r)
 	if f.scenario != "" {
 		name = filepath.Base(printable(f.scenario)) + ": " + name
 	}
 	p := report.Simulation{
-		Name: name, Rate: float64(c.Terms.Size.Rate[0]), RateText: budgetText(c), Width: r.Series.Width.Seconds(),
+		Name: name, Rate: float64(c.Terms.Size.Rate[0]), RateText: budgetRate(c), Width: r.Series.Width.Seconds(),
 		Offered: r.Series.Offered, Passed: r.Series.Passed, Allowed: r.Series.Allowed,
 		Least: r.Series.Least, Median: r.Series.Median, Most: r.Series.Most,
 		Used:   fmt.Sprintf("utilization %.2f %%", 100*r.Utilization),

@@ -213,8 +213,8 @@ func (c *carrying) share(ctx context.Context) (err error) {
 	var list []shareOf
 	var shapers []leaser
 	for _, sh := range c.list {
-		about, policy := sh.now()
-		list = append(list, shareOf{policy, hostName(about.Interface, about.Direction.String())})
+		_, policy := sh.now()
+		list = append(list, shareOf{policy, sh.host()})
 		shapers = append(shapers, sh.shaper)
 	}
 	if c.shares == nil {
@@ -301,7 +301,7 @@ func (c *carrying) again(ctx context.Context) error {
 	var errs []error
 	var list []shareOf
 	for _, sh := range c.list {
-		list = append(list, sh.shareOf(policy))
+		list = append(list, shareOf{policy.Policy, sh.host()})
 	}
 	if err := c.shares.prepare(ctx, list...); err != nil {
 		return errors.Join(err, c.share(ctx))

@@ -43,7 +43,7 @@ type work struct {
 	all   int64 // 0 if it is not known
 }
 
-// reading is the work on what the reader reads.
+// reading is the work of reading size bytes from r.
 func (r *meteredReader) reading(size int64) work {
 	return work{"replaying", progress.UnitsBytes, &r.n, size}
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// unit is what the tokens of a budget on a server are.
+// unit is the unit of a server budget's tokens: bytes or packets.
 type unit bool
 
 const (
@@ -16,8 +14,8 @@ const (
 	inPackets unit = true
 )
 
-// floor is the burst that a host without demand keeps if the budget has room for it: two
-// packets. It tells the unit to those who see the budget only on the server.
+// floor is the burst that an idle host keeps if the budget is large enough: two packets.
+// The server stores it, so shaper budget can derive the unit from it.
 func (u unit) floor() int64 {
 	if u == inPackets {
 		return 2
@@ -25,7 +23,7 @@ func (u unit) floor() int64 {
 	return 2 * 1514
 }
 
-// unitOf is the unit with a floor.
+// unitOf returns the unit that has this floor.
 func unitOf(floor int64) unit { return unit(floor == inPackets.floor()) }
 
 // rates writes the rates of buckets that have one, two of them with a plus.
@@ -48,12 +46,12 @@ func (u unit) burst(n int64) string {
 	return memory(n)
 }
 
-// rate writes eighths of a token per second.
+// rate writes a rate in eighths of a token per second.
 func (u unit) rate(n int64) string {
 	if u == inPackets {
 		return grouped(n/8) + " packets/s"
 	}
-	return shortRate(n)
+	return scaled(n, 1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s")
 }
 
 func (u unit) parseRate(s string) (meter.Rate, error) {
@@ -68,16 +66,4 @@ func (u unit) parseBurst(s string) (int64, error) {
 		return policyfile.ParsePackets(s)
 	}
 	return policyfile.ParseSize(s)
-}
-
-// shortRate writes a rate in bit/s with four digits.
-func shortRate(n int64) string {
-	v := float64(n)
-	for _, unit := range []string{"bit", "kbit", "Mbit"} {
-		if v < 1000 {
-			return fmt.Sprintf("%.4g %s/s", v, unit)
-		}
-		v /= 1000
-	}
-	return fmt.Sprintf("%.4g Gbit/s", v)
 }

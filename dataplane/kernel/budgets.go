@@ -12,7 +12,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
@@ -68,41 +67,18 @@ type budgetRecord struct {
 	Users   []budgetUser
 }
 
-// budgetUser is a shaper that meters packets by a budget. It is there as long as one
-// of its programs, or if it has none, as long as its process holds the lock File.
-type budgetUser struct {
-	File      string // of its lock; no other user has the same
-	Process   int
-	Programs  []ebpf.ProgramID `json:",omitempty"`
-	Namespace uint64
-	Index     int    // of the interface; 0 for a plane in user space
-	Interface string // its name
-	Direction Hook
-}
-
-func (u *budgetUser) name() string { return u.Interface + " " + u.Direction.String() }
-
-// half is the registry while a shaper writes it: what is left of one that was killed
-// belongs to its interface.
-func (at iface) half(direction Hook) string {
-	return at.file(direction.String()+"-"+registryFile) + temporary
-}
-
-func (u *budgetUser) half() string   { return iface{u.Namespace, u.Index}.half(u.Direction) }
-func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.name(), u.Process) }
-
 // budgets is the registry while its lock is held.
 type budgets struct {
 	lock
 	registry
 	text []byte // of the file
-	half string // name of the next file while it is written
+	half string // name of the temporary file of the next registry
 	maps [2]*ebpf.Map
 	made bool   // the maps are to be pinned
 	left []Left // what prune took out
 }
 
-// haveBudgets says whether there may be any, or a lock that a killed process has left.
+// haveBudgets reports whether budgets, or a killed process's lock, may exist.
 func haveBudgets() bool {
 	for _, name := range []string{registryFile, registryLock} {
 		if _, err := os.Lstat(filepath.Join(StateDir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +89,7 @@ func haveBudgets() bool {
 }
 
 // openBudgets takes the lock and reads the registry. Users that are gone are taken
-// out of it. half is the file in which the registry is written.
+// out of it. half is the name of the temporary file for the next registry.
 func openBudgets(half string) (*budgets, error) {
 	l, err := takeLock(registryLock, unix.LOCK_EX)
 	if err != nil {
@@ -184,63 +160,6 @@ func (b *budgets) dropUnused() {
 	b.Budgets = slices.DeleteFunc(b.Budgets, func(r *budgetRecord) bool { return len(r.Users) == 0 })
 }
 
-// gone says whether a user is there no more. What cannot be found out without
-// CAP_SYS_ADMIN counts as there.
-func (u *budgetUser) gone() (bool, error) {
-	if len(u.Programs) == 0 {
-		return unlocked(u.File)
-	}
-	for _, id := range u.Programs {
-		p, err := ebpf.NewProgramFromID(id)
-		switch {
-		case err == nil:
-			return false, p.Close()
-		case errors.Is(err, unix.EPERM):
-			return u.goneUnseen()
-		case !errors.Is(err, unix.ENOENT):
-			return false, fmt.Errorf("program %d of %s: %w", id, u.name(), explain(err))
-		}
-	}
-	return true, nil
-}
-
-// goneUnseen is gone for those who may not look for programs.
-func (u *budgetUser) goneUnseen() (bool, error) {
-	at := iface{u.Namespace, u.Index}
-	if held, err := owned(at, u.Direction); held || err != nil {
-		return false, err
-	}
-	here, err := namespace()
-	if err != nil || here != u.Namespace || exists(at.pin(u.Direction)) {
-		return false, err
-	}
-	list, err := filters(u.Index, filterParent(u.Direction))
-	if err != nil && !absent(err) {
-		return false, err
-	}
-	return !slices.ContainsFunc(list, func(f *netlink.BpfFilter) bool { return slices.Contains(u.Programs, ebpf.ProgramID(f.Id)) }), nil
-}
-
-// unlocked says whether nobody holds a lock, and removes its file then.
-func unlocked(name string) (bool, error) {
-	file, err := openState(name, os.O_RDWR)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer file.Close()
-	switch err := flock(file, unix.LOCK_EX|unix.LOCK_NB); err {
-	case nil:
-		return true, removeState(name)
-	case unix.EWOULDBLOCK:
-		return false, nil
-	default:
-		return false, err
-	}
-}
-
 // open opens the maps, or makes them if no budget is in use.
 func (b *budgets) open() (err error) {
 	if b.maps[0] != nil {
@@ -282,8 +201,7 @@ func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 // budgetPin is where a map of budgets is pinned.
 func budgetPin(name string) string { return filepath.Join(pinDir, "shared-"+name) }
 
-// pin pins maps that were made. Where there is no bpffs those who have CAP_SYS_ADMIN find
-// them by their numbers.
+// pin pins new maps. Without a bpffs, processes with CAP_SYS_ADMIN find them by their IDs.
 func (b *budgets) pin() error {
 	if !b.made {
 		return nil
@@ -344,8 +262,8 @@ func closeMaps(maps [2]*ebpf.Map) {
 }
 
 // save writes the registry, or removes it and the pins if no budget is in use. The registry
-// is there before the pins and goes after them, so that a process that is killed leaves
-// nothing that the registry does not have.
+// is written before the pins and removed after them, so a killed process never leaves a pin
+// without a registry.
 func (b *budgets) save() error {
 	if len(b.Budgets) == 0 {
 		var errs []error

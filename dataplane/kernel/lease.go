@@ -246,20 +246,9 @@ func (g *image) settleLeases(before *About, from, to *shared) error {
 	return nil
 }
 
-// OnServers are the names of the budgets on servers whose leases the shaper follows.
-func (a *About) OnServers() (names []string) {
-	for _, s := range a.Stages {
-		if s.Table == storeLeased {
-			names = append(names, s.Budget)
-		}
-	}
-	return names
-}
-
-// Leased returns what the meter of a budget on a server may let through now, and what
-// it falls to if nobody gives it another lease: nothing before the first one, or if no
-// class leads to such a meter. Rates are rounded down. It may be asked of a shaper that
-// another process gives leases to.
+// Leased returns the current limits of the meter of a budget on a server, and its limits
+// after the lease. Both are zero before the first lease, and if no class leads to such a
+// meter. Rates are rounded down. The leases may be given by another process.
 func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
 	for i := range s.Stages {
 		if at := &s.Stages[i]; at.Table == storeLeased && at.Budget == budget {

@@ -17,11 +17,10 @@ func (l *Lost) add(more Lost) {
 	l.AtMost = l.AtMost || more.AtMost
 }
 
-// discard removes the packets that are queued in a tree of ours, and counts them. For
-// HTB the count is exact: the kernel adds to the root's drops what a leaf holds at the
-// moment when its qdisc is removed, and no packet can be sent in between. FQ has no
-// leaves. Its packets stay until FQ itself is removed, and those that are sent until
-// then are counted, too.
+// discard removes the queued packets of our qdisc tree and counts them. For HTB the
+// count is exact: when the kernel removes a leaf, it adds the leaf's backlog to the
+// root's drops in one step. FQ has no leaves. Its backlog stays until FQ itself is
+// removed, so packets sent in the meantime are counted too.
 func (l *Lost) discard(index int) error {
 	qdiscs, err := dump(unix.RTM_GETQDISC, index, 0)
 	root := rootOf(qdiscs)

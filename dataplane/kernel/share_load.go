@@ -49,10 +49,15 @@ func (s *Shaper) checkShares(g *image) error {
 	return errors.Join(err, shares.end())
 }
 
-// Budgets are the names of the budgets of the host that the shaper uses.
-func (a *About) Budgets() (names []string) {
-	for _, s := range a.Stages {
-		if s.Table == storeShared {
+// Budgets returns the names of the host budgets that the shaper uses.
+func (a *About) Budgets() []string { return a.budgetsIn(storeShared) }
+
+// OnServers returns the names of the budgets on servers whose leases the shaper follows.
+func (a *About) OnServers() []string { return a.budgetsIn(storeLeased) }
+
+func (a *About) budgetsIn(store int32) (names []string) {
+	for i := range a.Stages {
+		if s := &a.Stages[i]; s.Table == store {
 			names = append(names, s.Budget)
 		}
 	}

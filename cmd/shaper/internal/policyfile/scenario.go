@@ -98,7 +98,7 @@ func (l *loader) scenario(s *Scenario, root *yaml.Node) {
 	})
 }
 
-// pointer is what was read, or nil.
+// pointer returns a pointer to v, or nil if ok is false.
 func pointer[T any](v T, ok bool) *T {
 	if !ok {
 		return nil

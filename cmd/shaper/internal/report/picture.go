@@ -136,7 +136,7 @@ func (c Comparison) draw(canvas draw.Canvas) {
 	}
 }
 
-// heading begins a picture with its name, and what it shows.
+// heading clears the canvas and writes the picture's name and legend.
 func heading(canvas draw.Canvas, name, shows string) {
 	canvas.SetColor(color.White)
 	canvas.Fill(canvas.Rectangle.Path())
@@ -146,7 +146,7 @@ func heading(canvas draw.Canvas, name, shows string) {
 	canvas.FillText(style(9, mutedColor, draw.XRight, false), at, shows)
 }
 
-// stack draws panels one under the other, and returns where their data is.
+// stack draws panels below each other and returns their data areas.
 func stack(canvas draw.Canvas, panels []*plot.Plot) []draw.Canvas {
 	rows := make([][]*plot.Plot, len(panels))
 	for i := range panels {
@@ -253,7 +253,7 @@ func (c Comparison) caption(data draw.Canvas, m Compared) {
 	captionOf(data, m.Name, m.Params, did)
 }
 
-// captionOf writes above a panel what it is, more about that, and what was measured.
+// captionOf writes a panel's name, description and result above it.
 func captionOf(data draw.Canvas, what, more, did string) {
 	at := vg.Point{X: data.Min.X, Y: data.Max.Y + 5}
 	name := style(10, inkColor, draw.XLeft, true)

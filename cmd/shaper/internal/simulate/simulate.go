@@ -221,14 +221,15 @@ func (s *simulation) one(e *policyfile.Event, h *world.Host) {
 	}
 }
 
-// undo undoes an event after its time, if it has one.
+// undo calls f after the event's For, if it has one.
 func (s *simulation) undo(e *policyfile.Event, f func()) {
 	if e.For > 0 {
 		s.At(int64(e.For), f)
 	}
 }
 
-// who selects the hosts of an event among those that it can happen to.
+// who selects the hosts of an event at random, among the hosts that are up; heal takes
+// only partitioned hosts.
 func (s *simulation) who(e *policyfile.Event) []*world.Host {
 	var can []*world.Host
 	for _, h := range s.World.Hosts {

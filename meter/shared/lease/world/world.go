@@ -69,8 +69,8 @@ type Stats struct {
 	Excess [2]float64
 	// Bound is the most that Excess may be after the faults so far (lease.Terms.Bound).
 	Bound [2]float64
-	// Passed is what passed, Offered what was offered to hosts that were up, Could what
-	// would have passed at best: the smaller of the offered and the budget's rate.
+	// Bytes passed; bytes offered to hosts that were up; and the most that could have
+	// passed, by the smaller of the offered and the budget's rate.
 	Passed, Offered, Could float64
 }
 

@@ -1,0 +1,94 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// budgetUser is a shaper that meters packets by a budget. It is there as long as one
+// of its programs, or if it has none, as long as its process holds the lock File.
+type budgetUser struct {
+	File      string // of its lock; no other user has the same
+	Process   int
+	Programs  []ebpf.ProgramID `json:",omitempty"`
+	Namespace uint64
+	Index     int    // of the interface; 0 for a plane in user space
+	Interface string // its name
+	Direction Hook
+}
+
+func (u *budgetUser) name() string { return u.Interface + " " + u.Direction.String() }
+
+func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.name(), u.Process) }
+
+// half is the name of the temporary file in which the user writes the registry.
+func (u *budgetUser) half() string { return iface{u.Namespace, u.Index}.half(u.Direction) }
+
+// half names the interface, so that status can attribute the file if its writer is killed.
+func (at iface) half(direction Hook) string {
+	return at.file(direction.String()+"-"+registryFile) + temporary
+}
+
+// gone says whether a user is there no more. What cannot be found out without
+// CAP_SYS_ADMIN counts as there.
+func (u *budgetUser) gone() (bool, error) {
+	if len(u.Programs) == 0 {
+		return unlocked(u.File)
+	}
+	for _, id := range u.Programs {
+		p, err := ebpf.NewProgramFromID(id)
+		switch {
+		case err == nil:
+			return false, p.Close()
+		case errors.Is(err, unix.EPERM):
+			return u.goneUnseen()
+		case !errors.Is(err, unix.ENOENT):
+			return false, fmt.Errorf("program %d of %s: %w", id, u.name(), explain(err))
+		}
+	}
+	return true, nil
+}
+
+// goneUnseen is gone for those who may not look for programs.
+func (u *budgetUser) goneUnseen() (bool, error) {
+	at := iface{u.Namespace, u.Index}
+	if held, err := owned(at, u.Direction); held || err != nil {
+		return false, err
+	}
+	here, err := namespace()
+	if err != nil || here != u.Namespace || exists(at.pin(u.Direction)) {
+		return false, err
+	}
+	list, err := filters(u.Index, filterParent(u.Direction))
+	if err != nil && !absent(err) {
+		return false, err
+	}
+	return !slices.ContainsFunc(list, func(f *netlink.BpfFilter) bool { return slices.Contains(u.Programs, ebpf.ProgramID(f.Id)) }), nil
+}
+
+// unlocked says whether nobody holds a lock, and removes its file then.
+func unlocked(name string) (bool, error) {
+	file, err := openState(name, os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	switch err := flock(file, unix.LOCK_EX|unix.LOCK_NB); err {
+	case nil:
+		return true, removeState(name)
+	case unix.EWOULDBLOCK:
+		return false, nil
+	default:
+		return false, err
+	}
+}
