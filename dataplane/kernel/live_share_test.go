@@ -292,6 +292,10 @@ func TestLiveShareAlone(t *testing.T) {
 	if !strings.Contains(r.err.String(), "limited to the rescue share of 1.6 Mbit/s") {
 		t.Errorf("stderr %q", &r.err)
 	}
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", r.cmd.Process.Pid))
+	if !regexp.MustCompile(`Max core file size +0 +0 `).Match(limits) {
+		t.Errorf("a core dump could have the password of a server: %s, %v", limits, err)
+	}
 	text, _ := p.do(0, "status")
 	text = strings.Join(strings.Fields(text), " ")
 	if want := "the rescue share of 1.6 Mbit/s; all together at most 9.6 Mbit/s, 4.8 Mbit/s if no host reaches the server; last call: "; !strings.Contains(text, want) {
