@@ -104,6 +104,20 @@ func (c *contract) green(now int64, n int) bool { return c.ask(now).color(now, n
 // debit takes n bytes of a bucket, reserved ahead.
 func (c *contract) debit(n int64) { c.slow.(exactly).tc.Sub(c.slow.(exactly).tc, whole(n)) }
 
+// counts says whether a bucket that lacks n bytes more still counts them: up to 2^61
+// units, or bytes of a wide one.
+func (c *contract) counts(p *Profile, now int64, n int) bool {
+	own := c.ask(now)
+	own.slow.color(now, 0, Red)
+	b := own.slow.(exactly)
+	lacks := new(big.Rat).Sub(b.cbs, b.tc)
+	lacks.Add(lacks, whole(int64(n)))
+	if p.rule == nil {
+		lacks.Mul(lacks, whole(p.den))
+	}
+	return lacks.Cmp(whole(1<<61)) <= 0
+}
+
 // credit gives them back.
 func (c *contract) credit(n int64) {
 	b := c.slow.(exactly)
@@ -271,7 +285,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 				break
 			}
 			now := model.green(seen, n)
-			should := n >= 0 && (now && longest >= 0 || single && ever && after <= longest && at+int64(after) >= at)
+			should := n >= 0 && (now && longest >= 0 || single && ever && after <= longest && at+int64(after) >= at && model.counts(p, seen, n))
 			got, want = say(res.OK, res.Delay), say(should, time.Duration(0))
 			if should && !now {
 				want = say(should, after)

@@ -180,8 +180,9 @@ type Reservation struct {
 
 // Reserve takes n bytes that may be used after a delay, ahead of those that ask
 // later: the bucket of a token bucket or GCRA goes below empty for it. All other
-// meters promise only what is green now. It is not OK where n never fits, or
-// would have to wait for more than longest.
+// meters promise only what is green now. It is not OK where n never fits, would
+// have to wait for more than longest, or is more than a bucket counts ahead, which
+// is at least three times its burst.
 func (m *Meter) Reserve(now int64, n int, longest time.Duration) Reservation {
 	p := m.profile
 	after, ok := m.RetryAfter(now, n)
@@ -196,9 +197,12 @@ func (m *Meter) Reserve(now int64, n int, longest time.Duration) Reservation {
 	switch {
 	case r.at < now: // beyond all times
 		return Reservation{}
-	case ok && !w.excess && m.c > r.cost-maxElapsed:
+	case ok && !w.excess:
 		l := w.load(m.state, p.log)
 		w.refill(&l, now)
+		if w.c.burst-l.at[0].bytes > maxElapsed-r.cost {
+			return Reservation{}
+		}
 		l.at[0].bytes -= r.cost
 		w.store(l, &m.state, p.log)
 		return r

@@ -67,6 +67,45 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestReserveAhead reserves whole bursts until the meter cannot count more: four of
+// the largest burst, more of smaller ones; and one more for each that is paid.
+func TestReserveAhead(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		rate  Rate
+		burst int64
+		most  int
+	}{
+		{ByteRate(1e9), 1 << 59, 4},
+		{Rate{1 << 50, 1}, 1 << 59, 4},
+		{ByteRate(math.MaxInt64), 1 << 59, 4},
+		{Rate{math.MaxInt64 - 1, 1}, 1 << 59, 4},
+		{Rate{1, 8}, 1 << 56, 4}, // eight units a byte
+		{ByteRate(1e9), 1 << 58, 8},
+		{Rate{math.MaxInt64 - 1, 1}, 1 << 58, 8},
+	} {
+		m := New(compile(t, TokenBucket{Rate: row.rate, Burst: row.burst}))
+		now := int64(0)
+		reserve := func(want int) {
+			made := 0
+			for m.Reserve(now, int(row.burst), math.MaxInt64).OK {
+				made++
+			}
+			if made != want {
+				t.Errorf("%v, %d bytes: %d were reserved at %d, not %d", row.rate, row.burst, made, now, want)
+			}
+		}
+		reserve(row.most)
+		after, ok := m.ResetAfter(now)
+		if !ok {
+			t.Fatalf("%v, %d bytes: never full", row.rate, row.burst)
+		}
+		most := time.Duration(row.most)
+		now += int64((after + most - 1) / most)
+		reserve(max(1, int(int64(most)/int64(after)))) // a ns may bring several
+	}
+}
+
 // TestCancelRestores holds a meter that reserved and canceled to one that did
 // not.
 func TestCancelRestores(t *testing.T) {
