@@ -85,11 +85,14 @@ func (c *contract) color(now int64, n int, in Color) Color {
 	return c.slow.color(now, n, in)
 }
 
-func (c *contract) tokens(now int64) (tc, te int64) {
+// at is what a copy holds at a time.
+func (c *contract) at(now int64) slow {
 	own := c.ask(now)
 	own.slow.color(now, 0, Red)
-	return own.slow.tokens()
+	return own.slow
 }
+
+func (c *contract) tokens(now int64) (tc, te int64) { return c.at(now).tokens() }
 
 func (c *contract) remaining(now int64) int64 {
 	tc, te := c.tokens(now)
@@ -107,9 +110,7 @@ func (c *contract) debit(n int64) { c.slow.(exactly).tc.Sub(c.slow.(exactly).tc,
 // counts says whether a bucket that lacks n bytes more still counts them: up to 2^61
 // units, or bytes of a wide one.
 func (c *contract) counts(p *Profile, now int64, n int) bool {
-	own := c.ask(now)
-	own.slow.color(now, 0, Red)
-	b := own.slow.(exactly)
+	b := c.at(now).(exactly)
 	lacks := new(big.Rat).Sub(b.cbs, b.tc)
 	lacks.Add(lacks, whole(int64(n)))
 	if p.rule == nil {
@@ -391,9 +392,7 @@ func bucketParams(r *rand.Rand) compiler {
 // cut to the bursts, but less than a unit that the new rate cannot express. How much
 // that is it takes over.
 func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *contract {
-	was := c.ask(now)
-	was.slow.color(now, 0, Red)
-	held := was.slow.(exactly)
+	held := c.at(now).(exactly)
 	next := newContract(params, 0, 0)
 	next.begin(now)
 	b := next.slow.(exactly)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -239,16 +238,9 @@ func serverBudgets(sh *kernel.Shaper, process int) (out []serverBudget) {
 		if err != nil {
 			b.Error += "; " + err.Error()
 		}
-		b.Share, b.Rescue = limitsJSON(now), limitsJSON(last)
+		b.Share, b.Rescue = amountsJSON(amountsOf(now)), amountsJSON(amountsOf(last))
 		b.Rescued = b.Share == b.Rescue
 		out = append(out, b)
 	}
 	return out
-}
-
-func limitsJSON(l dataplane.Limits) (a amountsJSON) {
-	for i := range l {
-		a.Rate[i], a.Burst[i] = l[i].Rate, l[i].Burst
-	}
-	return a
 }

@@ -254,10 +254,7 @@ func termsOf(m *dataplane.Meter) lease.Terms {
 	b := m.Budget.Resolved()
 	t := lease.Terms{
 		Weight: int64(b.Weight), Floor: unit(m.Packets).floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
-		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2),
-	}
-	for i, l := range dataplane.LimitsOf(m.Params) {
-		t.Size.Rate[i], t.Size.Burst[i] = l.Rate, l.Burst
+		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: amountsOf(dataplane.LimitsOf(m.Params)),
 	}
 	_, t.Beside = m.Params.(meter.TRTCM4115)
 	return t
@@ -284,6 +281,14 @@ const leaveTimeout = time.Second
 type leasedMeter struct {
 	leaser
 	budget string
+}
+
+// amountsOf converts limits of a meter for package lease.
+func amountsOf(l dataplane.Limits) (a lease.Amounts) {
+	for i := range l {
+		a.Rate[i], a.Burst[i] = l[i].Rate, l[i].Burst
+	}
+	return a
 }
 
 // leaseOf is a plan in the form of meters.

@@ -3,8 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -71,24 +69,4 @@ func (u *budgetUser) goneUnseen() (bool, error) {
 		return false, err
 	}
 	return !slices.ContainsFunc(list, func(f *netlink.BpfFilter) bool { return slices.Contains(u.Programs, ebpf.ProgramID(f.Id)) }), nil
-}
-
-// unlocked says whether nobody holds a lock, and removes its file then.
-func unlocked(name string) (bool, error) {
-	file, err := openState(name, os.O_RDWR)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer file.Close()
-	switch err := flock(file, unix.LOCK_EX|unix.LOCK_NB); err {
-	case nil:
-		return true, removeState(name)
-	case unix.EWOULDBLOCK:
-		return false, nil
-	default:
-		return false, err
-	}
 }

@@ -1317,11 +1317,13 @@ func TestLiveQueueGone(t *testing.T) {
 	}
 }
 
-// TestLiveQueueDrains holds that packets that wait when shaper ends still leave.
-func TestLiveQueueDrains(t *testing.T) {
+// endQueued has a shaper with a queue end by ^C just after packets of 1000 bytes were sent
+// to it, for each pacer and direction at some hooks. ended gets what it prints and how many
+// packets arrive.
+func endQueued(t *testing.T, hooks []string, queue string, packets int, ended func(t *testing.T, pacer, out string, arrived int64)) {
 	for _, pacer := range pacers(t) {
 		for _, m := range methods {
-			if m.hook == "xdp" {
+			if !slices.Contains(hooks, m.hook) {
 				continue
 			}
 			t.Run(pacer+"-"+m.hook+"-"+m.direction, func(t *testing.T) {
@@ -1333,73 +1335,54 @@ func TestLiveQueueDrains(t *testing.T) {
 				from, to := p.sides(m)
 				_, at := p.addresses(m, false)
 				before, qdiscs := p.attached(), p.qdiscs()
-				// 60 of 1000 bytes at 1 Mbit/s: 0.48 s.
-				r := p.run(m.args("--pacer", pacer, "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 60p}}"))...)
-				in := listen(t, to, at)
-				const sent = 400
-				counted := int64(0)
-				got := gathered(in, func() {
-					send(t, sender(t, from, at, 0, 0), sent, 1000)
+				r := p.run(m.args("--pacer", pacer, "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: "+queue+"}"))...)
+				in, conn := listen(t, to, at), sender(t, from, at, 0, 0)
+				patient(t, conn)
+				arrived := gathered(in, func() {
+					send(t, conn, packets, 1000)
 					r.signal(os.Interrupt)
 					if code := r.wait(); code != 0 {
 						t.Errorf("exit %d: stderr %q", code, &r.err)
 					}
 				})[0]
-				found := regexp.MustCompile(`a +green +400 +[\d.]+ +[\d,]+ +(\d+) `).FindStringSubmatch(r.out.String())
-				if found == nil {
-					t.Fatalf("it says %q", &r.out)
-				}
-				counted, _ = strconv.ParseInt(found[1], 10, 64)
-				if got != sent-counted || counted < 10 {
-					t.Errorf("%d packets arrived, %d were dropped, of %d", got, counted, sent)
-				}
+				ended(t, pacer, r.out.String(), arrived)
 				p.clean(before, qdiscs)
 			})
 		}
 	}
 }
 
-// TestLiveQueueLost holds that what has not left a second after the end is
-// counted: each packet was sent, or was lost.
-func TestLiveQueueLost(t *testing.T) {
-	for _, pacer := range pacers(t) {
-		for _, m := range methods {
-			if m.hook != "tcx" {
-				continue
-			}
-			t.Run(pacer+"-"+m.direction, func(t *testing.T) {
-				m.need(t)
-				if pacer == "htb" {
-					hereOnly(t)
-				}
-				p := newQueuePair(t)
-				from, to := p.sides(m)
-				_, at := p.addresses(m, false)
-				before, qdiscs := p.attached(), p.qdiscs()
-				// A packet in 0.8 ms, so that some would be sent while the queue is removed: 3.2 s.
-				const sent = 4000
-				r := p.run(m.args("--pacer", pacer, "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 10mbit, limit: 10s}}"))...)
-				in, conn := listen(t, to, at), sender(t, from, at, 0, 0)
-				patient(t, conn)
-				got := gathered(in, func() {
-					send(t, conn, sent, 1000)
-					r.signal(os.Interrupt)
-					if code := r.wait(); code != 0 {
-						t.Errorf("exit %d: stderr %q", code, &r.err)
-					}
-				})[0]
-				found := regexp.MustCompile(`: lost (at most )?([\d,]+) packets that were still queued\n`).FindStringSubmatch(r.out.String())
-				if found == nil || (found[1] != "") != (pacer == "fq") {
-					t.Fatalf("it says %q", &r.out)
-				}
-				lost, _ := strconv.ParseInt(strings.ReplaceAll(found[2], ",", ""), 10, 64)
-				if got+lost < sent || got+lost > sent && pacer == "htb" || got == sent || lost < 10 {
-					t.Errorf("%d packets arrived and %s%d were lost, of %d", got, found[1], lost, sent)
-				}
-				p.clean(before, qdiscs)
-			})
+// TestLiveQueueDrains holds that packets that wait when shaper ends still leave: 60 of
+// 1000 bytes at 1 Mbit/s take 0.48 s.
+func TestLiveQueueDrains(t *testing.T) {
+	const sent = 400
+	endQueued(t, []string{"tcx", "tc"}, "{rate: 1mbit, limit: 60p}", sent, func(t *testing.T, _, out string, arrived int64) {
+		found := regexp.MustCompile(`a +green +400 +[\d.]+ +[\d,]+ +(\d+) `).FindStringSubmatch(out)
+		if found == nil {
+			t.Fatalf("it says %q", out)
 		}
-	}
+		dropped, _ := strconv.ParseInt(found[1], 10, 64)
+		if arrived != sent-dropped || dropped < 10 {
+			t.Errorf("%d packets arrived, %d were dropped, of %d", arrived, dropped, sent)
+		}
+	})
+}
+
+// TestLiveQueueLost holds that what has not left a second after the end is
+// counted: each packet was sent, or was lost. One takes 0.8 ms, so that some would be
+// sent while the queue is removed; all take 3.2 s.
+func TestLiveQueueLost(t *testing.T) {
+	const sent = 4000
+	endQueued(t, []string{"tcx"}, "{rate: 10mbit, limit: 10s}", sent, func(t *testing.T, pacer, out string, arrived int64) {
+		found := regexp.MustCompile(`: lost (at most )?([\d,]+) packets that were still queued\n`).FindStringSubmatch(out)
+		if found == nil || (found[1] != "") != (pacer == "fq") {
+			t.Fatalf("it says %q", out)
+		}
+		lost, _ := strconv.ParseInt(strings.ReplaceAll(found[2], ",", ""), 10, 64)
+		if arrived+lost < sent || arrived+lost > sent && pacer == "htb" || arrived == sent || lost < 10 {
+			t.Errorf("%d packets arrived and %s%d were lost, of %d", arrived, found[1], lost, sent)
+		}
+	})
 }
 
 // TestLiveQueueLarge holds that a packet above a queue's limit is dropped, and

@@ -32,22 +32,47 @@ func (at iface) ownerFile(direction Hook) string { return at.file(direction.Stri
 // owned says whether a process holds the owner lock. It makes no file. Those that
 // look share a lock, so that none takes another for the owner.
 func owned(at iface, direction Hook) (bool, error) {
-	file, err := openState(at.ownerFile(direction), os.O_RDWR)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	file, err := tryLock(at.ownerFile(direction), unix.LOCK_SH)
+	file.Close()
+	if err == errLocked {
+		return true, nil
 	}
-	if err != nil {
+	return false, err
+}
+
+// unlocked says whether nobody holds a lock, and removes its file then.
+func unlocked(name string) (bool, error) {
+	file, err := tryLock(name, unix.LOCK_EX)
+	switch {
+	case err == errLocked:
+		return false, nil
+	case err != nil:
 		return false, err
+	case file == nil:
+		return true, nil
 	}
 	defer file.Close()
-	switch err := flock(file, unix.LOCK_SH|unix.LOCK_NB); err {
-	case nil:
-		return false, nil
-	case unix.EWOULDBLOCK:
-		return true, nil
-	default:
-		return false, err
+	return true, removeState(name)
+}
+
+// tryLock locks a file that exists until it is closed. It returns nil if there is none,
+// and errLocked if a process holds the lock; Close of a nil file does nothing.
+func tryLock(name string, how int) (*os.File, error) {
+	file, err := openState(name, os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	if err = flock(file, how|unix.LOCK_NB); err == nil {
+		return file, nil
+	}
+	file.Close()
+	if err == unix.EWOULDBLOCK {
+		err = errLocked
+	}
+	return nil, err
 }
 
 // Guarding is held by each process that rolls back, or cleans up, after another.
@@ -88,13 +113,10 @@ func Unguard(at Identity) {
 
 // guarded says whether there is a guard. It makes no file.
 func guarded(at iface) bool {
-	file, err := openState(at.file("guard-lock"), os.O_RDWR)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
 	for range 5 { // somebody may only look, as this does
-		if flock(file, unix.LOCK_EX|unix.LOCK_NB) != unix.EWOULDBLOCK {
+		file, err := tryLock(at.file("guard-lock"), unix.LOCK_EX)
+		file.Close()
+		if err != errLocked {
 			return false
 		}
 		time.Sleep(5 * time.Millisecond)
