@@ -30,8 +30,8 @@ func TestEnvelopeCoupling(t *testing.T) {
 		{"limited to nothing", Envelope{Coupling: true}, new(meter.Rate{}), 0},
 	} {
 		p := build(t, enveloped(&test.e, Meter{Params: flow, EIRMax: test.own}, Meter{Params: flow}))
-		high := &p.stages[p.stageOf[p.policy.Classes[0].Meter]]
-		high.envelope.SetTokens(high.flow, 1000, 0)
+		high := &p.stages[p.plan.Classes[0].Stage]
+		high.envelope.SetTokens(high.plan.Flow, 1000, 0)
 		process(p, 0, ip(0, 1001)) // begins the clock, and is red
 		if _, te := high.tokens(5e8); te != int64(test.excess) {
 			t.Errorf("%s: %d bytes of excess, want %d", test.name, te, test.excess)

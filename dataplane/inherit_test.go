@@ -126,13 +126,13 @@ func TestInheritTokens(t *testing.T) {
 		next, _ := inherited(t, l, &Policy{Classes: []Class{{Name: "a", Meter: test.after}}})
 		m := test.after
 		for i, want := range test.want {
-			if tc, te := next.Tokens(m); [2]int64{tc, te} != want {
+			if tc, te := tokensOf(next, m); [2]int64{tc, te} != want {
 				t.Errorf("%s: meter %d has %d and %d tokens, want %v", name, i, tc, te, want)
 			}
 			m = m.Then
 		}
 		if test.before != nil { // what was is as it was, however the new one is used
-			was := func() (w [2]int64) { w[0], w[1] = l.Tokens(test.before); return w }
+			was := func() (w [2]int64) { w[0], w[1] = tokensOf(l, test.before); return w }
 			before := was()
 			process(next, 1e9, ip(0, 100))
 			if now := was(); now != before || now == none && test.before.Initial.Den == 0 {
@@ -162,7 +162,7 @@ func TestInheritRefills(t *testing.T) {
 		{310*µs - 1, 400, meter.Red, 399}, {310 * µs, 400, meter.Green, 0}, {410*µs - 1, 1000, meter.Red, 999}, {410 * µs, 1000, meter.Green, 0},
 	} {
 		v, _ := process(l, step.at, ip(0, step.n))
-		if tc, _ := l.Tokens(fast); v.Color != step.color || tc != step.tokens {
+		if tc, _ := tokensOf(l, fast); v.Color != step.color || tc != step.tokens {
 			t.Errorf("at %d: %v, %d tokens: want %v, %d", step.at, v.Color, tc, step.color, step.tokens)
 		}
 	}
@@ -175,7 +175,7 @@ func TestInheritUnused(t *testing.T) {
 	}
 	next := policy(Share{1, 2})
 	l, changes := inherited(t, build(t, policy(Share{0, 1})), next)
-	if tc, _ := l.Tokens(next.Classes[0].Meter); tc != 500 || len(changes) != 1 || changes[0].What != "kept" {
+	if tc, _ := tokensOf(l, next.Classes[0].Meter); tc != 500 || len(changes) != 1 || changes[0].What != "kept" {
 		t.Errorf("%d tokens, %v", tc, changes)
 	}
 	if v, _ := process(l, 5, ip(0, 500)); v.Color != meter.Green || l.Now() != 5 {
@@ -194,7 +194,7 @@ func TestInheritShared(t *testing.T) {
 		return &Policy{Classes: list}
 	}
 	tokens := func(l *Pipeline, m *Meter) int64 {
-		tc, _ := l.Tokens(m)
+		tc, _ := tokensOf(l, m)
 		return tc
 	}
 	one, other := m(), m()
@@ -421,18 +421,18 @@ func TestTokensBeginNoClock(t *testing.T) {
 			if now >= 0 {
 				process(l, now, ip(46, 100))
 			}
-			if tc, _ := l.Tokens(m); tc != 0 {
+			if tc, _ := tokensOf(l, m); tc != 0 {
 				t.Errorf("%s: %d tokens at %d", name, tc, now)
 			}
 		}
 		if v, _ := process(l, 3e9, ip(0, 20)); v.Color == meter.Green {
 			t.Errorf("%s: its first packet is %v", name, v.Color)
 		}
-		if tc, _ := l.Tokens(m); tc != 0 {
+		if tc, _ := tokensOf(l, m); tc != 0 {
 			t.Errorf("%s: %d tokens left", name, tc)
 		}
 		process(l, 3e9+500_000, ip(46, 100))
-		if tc, _ := l.Tokens(m); tc != 500 {
+		if tc, _ := tokensOf(l, m); tc != 500 {
 			t.Errorf("%s: %d tokens half a ms later", name, tc)
 		}
 	}

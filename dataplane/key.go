@@ -82,34 +82,16 @@ type packetKey struct {
 	proto        uint8
 }
 
-// keyed is a meter for each key.
+// keyed reads the keys of packets, and has a meter for each.
 type keyed struct {
 	key   Key
 	mask4 uint64
 	mask6 Addr
-	table *meter.Table[packetKey]
-	left  bool // another pipeline has the table
+	table *meter.Table[packetKey] // nil in a fair queue
+	left  bool                    // another pipeline has the table
 }
 
-func newKeyed(m *Meter, p *meter.Profile) (*keyed, error) {
-	reason := m.Per.fault()
-	if m.Per.By == ByHosts {
-		reason = "has no key hosts: only queues have, by fair"
-	}
-	if reason != "" {
-		return nil, &meter.FieldError{Field: "per", Reason: reason}
-	}
-	config := meter.TableConfig{Keys: m.Keys, Empty: m.Initial.Den != 0, Idle: m.Idle}
-	if config.Keys == 0 {
-		config.Keys = DefaultKeys
-	}
-	table, err := meter.NewTable[packetKey](p, config)
-	out := m.Per.keyed()
-	out.table = table
-	return out, err
-}
-
-func (k Key) keyed() *keyed {
+func newKeyed(k Key) *keyed {
 	return &keyed{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
 }
 

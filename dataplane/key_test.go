@@ -120,7 +120,7 @@ func TestInheritKeys(t *testing.T) {
 	if v, _ := process(same, 0, ip(0, 600)); v.Color != meter.Green {
 		t.Errorf("600 bytes of 600 are %v", v.Color)
 	}
-	if n := same.Keys(same.policy.Classes[0].Meter); n.Keys != 1 {
+	if n := same.Keys(0); n.Keys != 1 {
 		t.Errorf("%+v", n)
 	}
 	other, _ := inherited(t, same, policy(700, 6))
@@ -166,15 +166,15 @@ func TestMetersOfOthers(t *testing.T) {
 		l := build(t, policy)
 		process(l, 0, ip(0, 400))
 		for _, m := range []*Meter{foreign, nil} {
-			if tc, te := l.Tokens(m); tc != 0 || te != 0 {
+			if tc, te := tokensOf(l, m); tc != 0 || te != 0 {
 				t.Errorf("%s: %d and %d tokens", name, tc, te)
 			}
-			if n := l.Keys(m); n != (meter.TableStats{}) {
+			if n := l.Keys(l.plan.Stage(m)); n != (meter.TableStats{}) {
 				t.Errorf("%s: %+v", name, n)
 			}
 		}
 	}
-	if n := build(t, &Policy{Classes: []Class{{Name: "a", Meter: own}}}).Keys(own); n != (meter.TableStats{}) {
+	if n := build(t, &Policy{Classes: []Class{{Name: "a", Meter: own}}}).Keys(0); n != (meter.TableStats{}) {
 		t.Errorf("%+v before the first packet", n)
 	}
 }

@@ -143,7 +143,7 @@ func (l *leased) tokens(now int64) (tc, te int64) {
 // does nothing if no class leads to such a meter.
 func (l *Pipeline) SetLease(now int64, budget string, lease Lease) {
 	if s := l.leased(budget); s != nil {
-		s.leased.set(max(now, l.now), s.of.Params, &lease)
+		s.leased.set(max(now, l.now), s.plan.Source.Params, &lease)
 	}
 }
 
@@ -160,24 +160,9 @@ func (l *Pipeline) Asked(budget string) [3]uint64 {
 // leased is the stage of a budget on a server, or nil.
 func (l *Pipeline) leased(budget string) *stage {
 	for i := range l.stages {
-		if s := &l.stages[i]; s.leased != nil && s.of.Budget.Name == budget {
+		if s := &l.stages[i]; s.leased != nil && s.plan.BudgetName == budget {
 			return s
 		}
 	}
 	return nil
-}
-
-// Budgets returns the meters of the policy that share a budget, in the order in which
-// classes lead to them.
-func (p *Policy) Budgets() (out []*Meter) {
-	seen := map[*Meter]bool{}
-	for i := range p.Classes {
-		for m := p.Classes[i].Meter; m != nil && !seen[m]; m = m.Then {
-			seen[m] = true
-			if m.Budget != nil {
-				out = append(out, m)
-			}
-		}
-	}
-	return out
 }

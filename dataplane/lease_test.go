@@ -45,7 +45,7 @@ func TestLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := l.stage(m)
+		s := &l.stages[l.plan.Stage(m)]
 		limit := func() Limits {
 			if r.IntN(6) == 0 {
 				return Limits{}
@@ -126,7 +126,7 @@ func TestLeaseAllocates(t *testing.T) {
 	limits := LimitsOf(m.Params)
 	now := int64(0)
 	l.SetLease(0, "b", Lease{Limits: [3]Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
-	s := l.stage(m)
+	s := &l.stages[l.plan.Stage(m)]
 	if n := testing.AllocsPerRun(1000, func() { now += 10000; s.color(nil, now, 100, meter.Green) }); n > 0 {
 		t.Errorf("a packet allocates %v times", n)
 	}
@@ -148,10 +148,10 @@ func TestLeaseStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.Inherit(l)
-	if tc, _ := next.Tokens(again); tc != 2000 {
+	if tc, _ := tokensOf(next, again); tc != 2000 {
 		t.Errorf("it has %d tokens", tc)
 	}
-	if c := next.stage(again).color(nil, 2e9, 2001, meter.Green); c != meter.Red {
+	if c := next.stages[next.plan.Stage(again)].color(nil, 2e9, 2001, meter.Green); c != meter.Red {
 		t.Errorf("more than it has is %v", c)
 	}
 }

@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"math"
+
 	"github.com/a-seed-32e5a53f/shaper/marker"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -71,24 +73,107 @@ type Verdict struct {
 // count is what the packet adds to counters.
 func (v *Verdict) count() Count { return Count{int64(v.Packets), int64(v.Length)} }
 
-// Pipeline is a policy at work. One goroutine owns it. Process allocates
-// nothing, except as queue.Leaky.Admit and queue.Link.Admit say.
+// Pipeline is a Plan with its state: tokens, backlogs and counters. One goroutine owns it.
+// Process allocates nothing, except as queue.Leaky.Admit and queue.Link.Admit say.
 type Pipeline struct {
-	policy     *Policy
-	length     LengthRule
-	classifier *Classifier
-	classes    []class
-	stages     []stage
-	stageOf    map[*Meter]int32
-	queues     []paced
-	links      []*queue.Link[Verdict]
-	stats      []ClassStats // by class, then what no class took
-	now        int64        // ns, the largest time seen
-	steps      *[]Step      // where Explain wants them
+	plan   *Plan
+	stages []stage
+	queues []paced
+	links  []*queue.Link[Verdict]
+	stats  []ClassStats // by class, then unclassified packets
+	now    int64        // ns, the largest time seen
+	steps  *[]Step      // for Explain, else nil
 }
 
+// stage is the state of a stage of the plan.
+type stage struct {
+	meter.Meter                 // unless one of the next four is there
+	keyed       *keyed          // a meter for each key
+	shared      Shared          // meters packets in its place
+	envelope    *meter.Envelope // of which it is a flow
+	leased      *leased         // of a budget on a server
+	plan        *PlanStage
+}
+
+// paced is the state of a queue of the plan: a leaky bucket, or a share of a link.
+type paced struct {
+	leaky *queue.Leaky
+	share int    // index among the queues of the link
+	fair  *keyed // of a fair queue
+	plan  *PlanQueue
+}
+
+// New compiles a policy, and returns its pipeline. Errors are those of Compile.
+func New(policy *Policy) (*Pipeline, error) {
+	plan, err := Compile(policy)
+	if err != nil {
+		return nil, err
+	}
+	return NewPipeline(plan), nil
+}
+
+// NewPipeline returns a pipeline whose meters are as the plan says and whose queues are
+// empty.
+func NewPipeline(plan *Plan) *Pipeline {
+	l := &Pipeline{
+		plan: plan, now: math.MinInt64, stats: make([]ClassStats, len(plan.Classes)+1),
+		stages: make([]stage, len(plan.Stages)), queues: make([]paced, len(plan.Queues)),
+	}
+	for i := range plan.Stages {
+		l.stages[i].begin(&plan.Stages[i])
+	}
+	for i := range plan.Envelopes {
+		p := &plan.Envelopes[i]
+		e, _ := meter.NewEnvelope(p.EnvelopeParams) // it has compiled
+		for flow, at := range p.Stages {
+			s := &l.stages[at]
+			s.envelope = e
+			e.SetTokens(flow, s.plan.Initial.Of(p.Flows[flow].Buckets.CBS), s.plan.Initial.Of(p.Flows[flow].Buckets.EBS))
+		}
+	}
+	for i := range plan.Queues {
+		q := &l.queues[i]
+		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
+			q.leaky, _ = queue.New(q.plan.Config) // it has compiled
+		} else if q.plan.Fair {
+			q.fair = newKeyed(q.plan.Key)
+		}
+	}
+	for i := range plan.Links {
+		p := &plan.Links[i]
+		shares := make([]queue.Share, len(p.Queues))
+		for share, at := range p.Queues {
+			shares[share], l.queues[at].share = plan.Queues[at].Share, share
+		}
+		link, _ := queue.NewLink[Verdict](p.Rate, shares) // it has compiled
+		l.links = append(l.links, link)
+	}
+	return l
+}
+
+// begin makes the meter of a stage, unless it is a flow of an envelope.
+func (s *stage) begin(p *PlanStage) {
+	s.plan = p
+	switch {
+	case p.Envelope >= 0:
+	case p.Keyed():
+		s.keyed = newKeyed(p.Key)
+		s.keyed.table, _ = meter.NewTable[packetKey](p.Profile, p.table()) // it has compiled
+	case p.Leased:
+		s.leased = new(leased)
+	case p.Initial.Den != 0:
+		cb, eb := p.Profile.Bursts()
+		s.Meter = meter.NewWithTokens(p.Profile, p.Initial.Of(cb), p.Initial.Of(eb))
+	default:
+		s.Meter = meter.New(p.Profile)
+	}
+}
+
+// Plan returns the plan.
+func (l *Pipeline) Plan() *Plan { return l.plan }
+
 // Accepts says why the policy cannot meter packets of a link type, or nil.
-func (l *Pipeline) Accepts(link LinkType) error { return l.length.Accepts(link) }
+func (l *Pipeline) Accepts(link LinkType) error { return l.plan.Length.Accepts(link) }
 
 // Process takes one packet through the policy: parse, classify, meter, act. It
 // writes what became of it to v, and marks into p.Data. The pipeline's clock is
@@ -96,42 +181,42 @@ func (l *Pipeline) Accepts(link LinkType) error { return l.length.Accepts(link) 
 func (l *Pipeline) Process(p *Packet, v *Verdict) {
 	Parse(p)
 	l.now = max(l.now, p.Time)
-	n := l.length.of(p)
+	n := l.plan.Length.of(p)
 	*v = Verdict{Now: l.now, Departure: l.now, ID: p.ID, Length: n, Packets: max(p.Segments, 1)}
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
-	i := l.classifier.Classify(p, n)
+	i := l.plan.Classifier.Classify(p, n)
 	v.Class = int32(i)
 	if i < 0 {
 		v.Reason = p.Kind.Untaken()
-		stats := &l.stats[len(l.classes)]
+		stats := &l.stats[len(l.stats)-1]
 		stats.Untaken.add(v.count())
-		if l.policy.DropUnclassified {
+		if l.plan.DropUnclassified {
 			stats.UntakenDropped.add(v.count())
 			return
 		}
 		v.Done = Pass
 		return
 	}
-	class := &l.classes[i]
-	if class.stage < 0 {
+	class := &l.plan.Classes[i]
+	if class.Stage < 0 {
 		v.Reason = NoMeter
 	} else {
-		l.meter(class.stage, p, v)
+		l.meter(class.Stage, p, v)
 	}
-	l.act(&class.actions[v.Color], p, v)
+	l.act(&class.Actions[v.Color], p, v)
 }
 
 // meter takes the packet through a chain. A red packet skips what follows.
-func (l *Pipeline) meter(i int32, p *Packet, v *Verdict) {
+func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 	s := &l.stages[i]
-	if s.aware {
-		v.Pre = s.precolor(p)
+	if s.plan.Aware {
+		v.Pre = s.plan.Input.of(p)
 	}
 	v.Color = v.Pre
 	for {
 		n := v.Length
-		if s.packets {
+		if s.plan.Packets {
 			n = v.Packets
 		}
 		in := v.Color
@@ -139,14 +224,15 @@ func (l *Pipeline) meter(i int32, p *Packet, v *Verdict) {
 			v.Color = s.color(p, l.now, n, in)
 		} else {
 			step := s.explain(p, l.now, n, in)
+			step.Stage = i
 			*l.steps = append(*l.steps, step)
 			v.Color = step.Color
 		}
-		v.Reason = Reason(s.kind.Clause(in, v.Color))
-		if s.then < 0 || v.Color == meter.Red {
+		v.Reason = Reason(s.plan.Kind.Clause(in, v.Color))
+		if i = s.plan.Then; i < 0 || v.Color == meter.Red {
 			return
 		}
-		s = &l.stages[s.then]
+		s = &l.stages[i]
 	}
 }
 
@@ -158,7 +244,7 @@ func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 	case s.shared != nil:
 		return s.shared.Color(now, n, in)
 	case s.envelope != nil:
-		return s.envelope.Color(s.flow, now, n, in)
+		return s.envelope.Color(s.plan.Flow, now, n, in)
 	case s.leased != nil:
 		return s.leased.color(now, n, in)
 	}
@@ -167,8 +253,8 @@ func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 
 // Step is one meter's part in a verdict.
 type Step struct {
-	Meter *Meter
-	Key   string // as people read it; "" where the meter has none, or the packet
+	Stage int    // index in the plan
+	Key   string // as people read it; "" if the meter has none, or the packet
 	meter.Explanation
 }
 
@@ -182,34 +268,33 @@ func (l *Pipeline) Explain(p *Packet, v *Verdict) []Step {
 	return steps
 }
 
-func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) Step {
-	step := Step{Meter: s.of}
+func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) (step Step) {
 	switch {
 	case s.keyed != nil:
 		step.Key, step.Explanation = s.keyed.explain(p, now, n, in)
 	case s.shared != nil:
 		step.Length, step.In, step.Color = n, in, s.shared.Color(now, n, in)
-		step.Clause = s.kind.Clause(in, step.Color)
+		step.Clause = s.plan.Kind.Clause(in, step.Color)
 	case s.envelope != nil:
-		step.Explanation = s.envelope.Explain(s.flow, now, n, in)
+		step.Explanation = s.envelope.Explain(s.plan.Flow, now, n, in)
 	case s.leased != nil:
-		step.Explanation = s.leased.explain(now, n, in, s.kind)
+		step.Explanation = s.leased.explain(now, n, in, s.plan.Kind)
 	default:
 		step.Explanation = s.Explain(now, n, in)
 	}
 	return step
 }
 
-// precolor reads the color that the packet came with.
-func (s *stage) precolor(p *Packet) meter.Color {
-	value, ok := p.value(s.from)
+// of is the input color of a packet.
+func (c *InputColors) of(p *Packet) meter.Color {
+	value, ok := p.value(c.From)
 	switch {
 	case !ok:
 		return meter.Green
-	case value < uint32(len(s.low)):
-		return s.low[value]
+	case value < uint32(len(c.Low)):
+		return c.Low[value]
 	}
-	return s.high[value]
+	return c.High[value]
 }
 
 // value reads a field, or says that the packet does not have it.
@@ -231,24 +316,24 @@ func (p *Packet) value(f Field) (value uint32, ok bool) {
 }
 
 // act does what the class does to the packet's color, and counts it.
-func (l *Pipeline) act(a *action, p *Packet, v *Verdict) {
+func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 	stats := &l.stats[v.Class]
 	stats.Colors[v.Color].add(v.count())
-	if a.drop {
+	if a.Drop {
 		stats.Drops[v.Color][CauseColor].add(v.count())
 		return
 	}
 	done := Pass
-	switch a.ecn {
+	switch a.ECN {
 	case CE, CEOrDrop:
 		if p.SetCE() {
 			done |= ECNSet
-		} else if a.ecn == CEOrDrop {
+		} else if a.ECN == CEOrDrop {
 			stats.Drops[v.Color][CauseECN].add(v.count())
 			return
 		}
 	}
-	for _, m := range a.marks {
+	for _, m := range a.Marks {
 		if p.mark(m) {
 			done |= Marked
 			if m.Field == DSCP {
@@ -257,8 +342,8 @@ func (l *Pipeline) act(a *action, p *Packet, v *Verdict) {
 		}
 	}
 	v.Done = done
-	if a.queue >= 0 {
-		l.enqueue(&l.queues[a.queue], p, v)
+	if a.Queue >= 0 {
+		l.enqueue(&l.queues[a.Queue], p, v)
 		return
 	}
 	l.leave(v)
@@ -273,9 +358,9 @@ func (l *Pipeline) enqueue(q *paced, p *Packet, v *Verdict) {
 		v.Departure, f = q.leaky.Admit(l.now, packet)
 	} else {
 		if q.fair != nil {
-			packet.Flow = q.fair.flow(p, q.Seed)
+			packet.Flow = q.fair.flow(p, q.plan.Seed)
 		}
-		f = l.links[q.link].Admit(l.now, q.share, packet, *v)
+		f = l.links[q.plan.Link].Admit(l.now, q.share, packet, *v)
 		if !f.Dropped() {
 			v.Done |= Waiting
 			return
@@ -378,23 +463,14 @@ func (p *Packet) mark(m Mark) bool {
 // last one for what no class took. They go on counting.
 func (l *Pipeline) Stats() []ClassStats { return l.stats }
 
-// Tokens returns what a meter of the policy holds at the pipeline's time, as
-// meter.Meter.Tokens does. Of a meter for each key it is what those packets share
-// that have none. It is 0 of a meter that no class leads to.
-func (l *Pipeline) Tokens(m *Meter) (tc, te int64) {
-	if s := l.stage(m); s != nil {
-		return s.tokens(l.now)
+// Tokens returns the tokens of a stage of the plan at the pipeline's time, as
+// meter.Meter.Tokens does. Of a meter for each key it returns those of the meter for
+// packets without a key. It returns 0 for stage -1.
+func (l *Pipeline) Tokens(stage int) (tc, te int64) {
+	if stage < 0 {
+		return 0, 0
 	}
-	return 0, 0
-}
-
-// stage returns that of a meter, or nil where the policy has none for it.
-func (l *Pipeline) stage(m *Meter) *stage {
-	i, ok := l.stageOf[m]
-	if !ok {
-		return nil
-	}
-	return &l.stages[i]
+	return l.stages[stage].tokens(l.now)
 }
 
 func (s *stage) tokens(now int64) (tc, te int64) {
@@ -405,7 +481,7 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 	case s.shared != nil:
 		return s.shared.Tokens(now)
 	case s.envelope != nil:
-		return s.envelope.Tokens(s.flow, now)
+		return s.envelope.Tokens(s.plan.Flow, now)
 	case s.leased != nil:
 		return s.leased.tokens(now)
 	}
@@ -416,13 +492,13 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 	return m.Tokens(now)
 }
 
-// Keys counts the keys of a meter of the policy; all zero where it has none, and
-// for a meter that no class leads to.
-func (l *Pipeline) Keys(m *Meter) meter.TableStats {
-	if s := l.stage(m); s != nil && s.keyed != nil {
-		return s.keyed.table.Stats()
+// Keys counts the keys of a stage of the plan; all zero if it has one meter for all, and
+// for stage -1.
+func (l *Pipeline) Keys(stage int) meter.TableStats {
+	if stage < 0 || l.stages[stage].keyed == nil {
+		return meter.TableStats{}
 	}
-	return meter.TableStats{}
+	return l.stages[stage].keyed.table.Stats()
 }
 
 // Queues returns what waits, in the order in which actions name the queues: in
@@ -432,13 +508,13 @@ func (l *Pipeline) Queues(now int64) []QueueState {
 	out := make([]QueueState, len(l.queues))
 	for i := range l.queues {
 		q := &l.queues[i]
-		out[i].Name = q.Name
+		out[i].Name = q.plan.Name
 		if q.leaky == nil {
-			_, out[i].Bytes = l.links[q.link].Waiting(q.share)
+			_, out[i].Bytes = l.links[q.plan.Link].Waiting(q.share)
 			continue
 		}
 		out[i].Delay = q.leaky.Delay(now)
-		out[i].Bytes, _ = q.Rate.Burst(out[i].Delay)
+		out[i].Bytes, _ = q.plan.Drain.Burst(out[i].Delay)
 	}
 	return out
 }

@@ -35,6 +35,9 @@ func build(t testing.TB, policy *Policy) *Pipeline {
 	return l
 }
 
+// tokensOf returns the tokens of a meter of the policy.
+func tokensOf(l *Pipeline, m *Meter) (tc, te int64) { return l.Tokens(l.plan.Stage(m)) }
+
 func verdictOf(l *Pipeline, p *Packet) (v Verdict) {
 	l.Process(p, &v)
 	return v
@@ -389,8 +392,8 @@ func TestChain(t *testing.T) {
 		{ip(14, 20), "a red>red drop rfc2698-pre-red", 0, 90, 100, 290},
 	} {
 		v, _ := process(l, 0, row.frame)
-		tc, tp := l.Tokens(first)
-		totalC, totalE := l.Tokens(total)
+		tc, tp := tokensOf(l, first)
+		totalC, totalE := tokensOf(l, total)
 		if got := verdict(policy, v); got != row.want || tc != row.tc || tp != row.tp || totalC != row.totalC || totalE != row.totalE {
 			t.Errorf("row %d: %q with %d, %d and %d, %d left; want %q with %d, %d and %d, %d",
 				i, got, tc, tp, totalC, totalE, row.want, row.tc, row.tp, row.totalC, row.totalE)

@@ -13,14 +13,21 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Policy says what happens to packets. It is plain data; New makes a Pipeline
-// of it. Meters and queues are shared by pointing to the same one.
+// Policy says what happens to packets. It is plain data. Compile makes a Plan of it, New
+// a Pipeline. Classes and chains share a meter, and actions a queue, by pointing to the
+// same one.
 type Policy struct {
 	Length  LengthRule
-	Classes []Class // the first whose Match takes a packet has it
-	// DropUnclassified drops packets that no class takes; otherwise they pass
+	Classes []Class // a packet belongs to the first class that matches it
+	// DropUnclassified drops packets that no class matches; otherwise they pass
 	// unmetered.
 	DropUnclassified bool
+
+	// Named parts, in order. No class need lead to them; Compile checks those, too.
+	Meters    []*Meter
+	Queues    []*Queue
+	Links     []*Link
+	Envelopes []*Envelope
 }
 
 // LengthBase is the part of a frame that is metered.
@@ -104,6 +111,7 @@ type Class struct {
 // meter.SRTCM.
 type Params interface {
 	Profile() (*meter.Profile, error)
+	Buckets() []meter.Bucket
 }
 
 // Meter is a meter in a policy. Classes and chains that point to the same one
@@ -273,6 +281,24 @@ type Queue struct {
 	// those that share a key are one, as are those that have none. CoDel is
 	// each flow's own.
 	Fair Key
+}
+
+// Drain returns the rate at which the queue is emptied at best: its own, or its link's.
+func (q *Queue) Drain() meter.Rate {
+	if q.Link != nil {
+		return q.Link.Rate
+	}
+	return q.Rate
+}
+
+// Resolve returns the queue with its limits resolved: those of a queue of a link in
+// bytes instead of times. Otherwise Config alone is set. Errors are those of
+// queue.Share.Resolve.
+func (q *Queue) Resolve() (queue.Share, error) {
+	if q.Link == nil {
+		return queue.Share{Config: q.Config}, nil
+	}
+	return q.Share().Resolve(q.Link.Rate)
 }
 
 // Share is the queue as one of its link.

@@ -11,10 +11,6 @@ type Shared interface {
 	Tokens(now int64) (tc, te int64)
 }
 
-// Share has s meter the packets of a meter of the policy from now on. Without it a
-// meter with a budget of the host is one of the pipeline's own.
-func (l *Pipeline) Share(m *Meter, s Shared) {
-	if stage := l.stage(m); stage != nil {
-		stage.shared = s
-	}
-}
+// Share has s meter the packets of a stage of the plan from now on. Without it a meter
+// with a budget of the host is one of the pipeline's own.
+func (l *Pipeline) Share(stage int, s Shared) { l.stages[stage].shared = s }

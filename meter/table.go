@@ -88,14 +88,22 @@ func NewTable[K comparable](p *Profile, config TableConfig) (*Table[K], error) {
 	return t, nil
 }
 
-func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error {
+// Validate returns the error of NewTable, if any, and allocates no table.
+func (c TableConfig) Validate(p *Profile) error {
 	switch {
-	case config.Keys < 1 || config.Keys > MaxKeys:
-		return &FieldError{"keys", fmt.Sprintf("%d are not between 1 and %d", config.Keys, MaxKeys)}
-	case p.made().entries() > maxTableEntries/config.Keys:
-		return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each are more than %d entries", config.Keys, p.entries(), maxTableEntries)}
-	case config.Idle && config.Empty:
+	case c.Keys < 1 || c.Keys > MaxKeys:
+		return &FieldError{"keys", fmt.Sprintf("%d are not between 1 and %d", c.Keys, MaxKeys)}
+	case p.made().entries() > maxTableEntries/c.Keys:
+		return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each are more than %d entries", c.Keys, p.entries(), maxTableEntries)}
+	case c.Idle && c.Empty:
 		return &FieldError{"new", "must be full where only idle keys are forgotten: an empty bucket is not as good as new"}
+	}
+	return nil
+}
+
+func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error {
+	if err := config.Validate(p); err != nil {
+		return err
 	}
 	*t = Table[K]{
 		profile: p,

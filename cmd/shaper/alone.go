@@ -24,18 +24,15 @@ type ownBudget struct {
 	every int64 // ns
 }
 
-// newAlone returns the store of a policy, nil if it has no budgets on servers.
-func newAlone(c *compiled) *alone {
+// newAlone returns the store of a pipeline, nil if it has no budgets on servers.
+func newAlone(p *dataplane.Pipeline) *alone {
 	var a *alone
-	for _, m := range c.Policy.Budgets() {
-		if m.Budget.OnHost() {
-			continue
-		}
+	for _, s := range onServers(p.Plan()) {
 		if a == nil {
-			a = &alone{pipeline: c.pipeline}
+			a = &alone{pipeline: p}
 		}
-		t := termsOf(m)
-		a.budgets = append(a.budgets, &ownBudget{name: m.Budget.Name, host: lease.NewHost("replay", 1, t), every: t.Interval})
+		t := termsOf(s)
+		a.budgets = append(a.budgets, &ownBudget{name: s.BudgetName, host: lease.NewHost("replay", 1, t), every: t.Interval})
 	}
 	return a
 }

@@ -113,7 +113,7 @@ func (f *storeFlags) open() (shared.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return openStoreOf(policy.Policy)
+		return openStoreOf(policy.plan)
 	}
 	if u, err := url.Parse(f.store.URL); err == nil {
 		if _, ok := u.User.Password(); ok {
@@ -127,12 +127,12 @@ func (f *storeFlags) open() (shared.Client, error) {
 	return client, nil
 }
 
-// openStoreOf returns a client of the server of a policy's budgets.
-func openStoreOf(p *dataplane.Policy) (shared.Client, error) {
+// openStoreOf returns a client of the server of a plan's budgets.
+func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
 	var stores []dataplane.Store
-	for _, m := range p.Budgets() {
-		if !m.Budget.OnHost() && (len(stores) == 0 || stores[0] != m.Budget.Store) {
-			stores = append(stores, m.Budget.Store)
+	for _, s := range onServers(plan) {
+		if len(stores) == 0 || stores[0] != s.Budget.Store {
+			stores = append(stores, s.Budget.Store)
 		}
 	}
 	switch len(stores) {

@@ -29,7 +29,7 @@ func TestBudgetCommands(t *testing.T) {
 	}
 	var said bytes.Buffer
 	s := newShares(kernel.Now, func(format string, args ...any) { (&printer{w: &said}).printf(format+"\n", args...) })
-	if err := s.follow(t.Context(), []shareOf{{policy.Policy, "host"}}, []leaser{&leased{}}); err != nil {
+	if err := s.follow(t.Context(), []shareOf{{policy.plan, "host"}}, []leaser{&leased{}}); err != nil {
 		t.Fatal(err)
 	}
 	command := func(args string) (code int, text string) {

@@ -16,7 +16,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // byTap stands for the hook of what a process carries by itself.
@@ -27,15 +26,15 @@ type carried struct {
 	shaper *tap.Shaper
 	notes  func() // prints what a reload meant for budgets of the host
 
-	lock   sync.Mutex // of what a reload changes
-	about  kernel.About
-	policy *dataplane.Policy
+	lock  sync.Mutex // of what a reload changes
+	about kernel.About
+	plan  *dataplane.Plan
 }
 
 func newCarried(name, peer string, direction kernel.Hook, shaper *tap.Shaper, policy *compiled) *carried {
 	now := time.Now().Round(0)
-	c := &carried{shaper: shaper, policy: policy.Policy, about: kernel.About{
-		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: labelOf(policy),
+	c := &carried{shaper: shaper, plan: policy.plan, about: kernel.About{
+		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: labelOf(policy), Outline: *policy.plan.Outline(),
 	}}
 	c.about.Place.Method = byTap
 	return c
@@ -49,46 +48,33 @@ func (c *carried) Info() *kernel.About {
 	return &about
 }
 
-// now is what it is, and its policy.
-func (c *carried) now() (kernel.About, *dataplane.Policy) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	return c.about, c.policy
-}
-
 // host is the name of this direction in budgets on servers.
 func (c *carried) host() string {
-	about, _ := c.now()
-	return hostName(about.Interface, about.Direction.String())
+	return hostName(c.about.Interface, c.about.Direction.String())
+}
+
+// share is the part of this direction in budgets on servers.
+func (c *carried) share() shareOf {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return shareOf{c.plan, c.host()}
 }
 
 // snapshot is all of one moment: no reload comes between.
 func (c *carried) snapshot() Snapshot {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	s := Snapshot{About: c.about, Queues: c.shaper.Queues(), policy: c.policy}
-	s.Stats, s.Lost = c.shaper.Stats()
-	for i := range c.policy.Classes {
-		var tokens [][2]int64
-		var keys []meter.TableStats
-		for m := c.policy.Classes[i].Meter; m != nil; m = m.Then {
-			tc, te := c.shaper.Tokens(m)
-			tokens = append(tokens, [2]int64{tc, te})
-			keys = append(keys, c.shaper.Keys(m))
-		}
-		s.Tokens, s.Keys = append(s.Tokens, tokens), append(s.Keys, keys)
-	}
-	return s
+	return Snapshot{About: c.about, Now: c.shaper.Snapshot()}
 }
 
 // Reload gives the direction another policy.
-func (c *carried) Reload(policy *dataplane.Policy, label json.RawMessage) ([]dataplane.Change, error) {
+func (c *carried) Reload(policy *compiled, label json.RawMessage) ([]dataplane.Change, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	changes, err := c.shaper.Reload(policy)
+	changes, err := c.shaper.Reload(policy.plan)
 	if err == nil || errors.As(err, new(*tap.ActiveError)) {
 		c.notes()
-		c.policy, c.about.Label, c.about.Loaded = policy, label, time.Now().Round(0)
+		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy.plan, *policy.plan.Outline(), label, time.Now().Round(0)
 	}
 	return changes, err
 }
@@ -108,13 +94,8 @@ type control struct {
 // Snapshot is a direction as it is.
 type Snapshot struct {
 	About  kernel.About
-	Stats  []dataplane.ClassStats
-	Tokens [][][2]int64         // by class, place in its chain, bucket
-	Keys   [][]meter.TableStats // by class, place in its chain
-	Queues []dataplane.QueueState
-	Lost   tap.Lost
+	Now    tap.Snapshot
 	Shares []serverBudget
-	policy *dataplane.Policy // not for other processes
 }
 
 // Take answers with all directions.
@@ -141,10 +122,10 @@ func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
 	}
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
-			if err := c.shares.prepare(context.Background(), shareOf{policy.Policy, sh.host()}); err != nil {
+			if err := c.shares.prepare(context.Background(), shareOf{policy.plan, sh.host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
-			*out, err = sh.Reload(policy.Policy, in.Label)
+			*out, err = sh.Reload(policy, in.Label)
 		}
 	}
 	return errors.Join(err, c.changed())
@@ -211,13 +192,12 @@ func (r *remote) Info() *kernel.About                     { return &r.About }
 func (r *remote) Attached() (bool, error)                 { return r.Refresh() == nil, nil }
 func (r *remote) Owned() (bool, error)                    { return true, nil }
 func (r *remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
-func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Snapshot.Stats, nil }
-func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Snapshot.Queues, nil }
-func (r *remote) Keys(class int) []meter.TableStats       { return r.Snapshot.Keys[class] }
-func (r *remote) Tokens(class int) ([][2]int64, error)    { return r.Snapshot.Tokens[class], nil }
+func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Now.Stats, nil }
+func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Now.Queues, nil }
+func (r *remote) Tokens() ([][2]int64, error)             { return r.Now.Tokens, nil }
 
 // Check has nothing to refuse: what compiles can be carried.
-func (r *remote) Check(*dataplane.Policy) error { return nil }
+func (r *remote) Check(*dataplane.Plan) error { return nil }
 
 // Refresh asks again.
 func (r *remote) Refresh() error {
@@ -233,7 +213,7 @@ func (r *remote) Refresh() error {
 	return nil
 }
 
-func (r *remote) Reload(_ *dataplane.Policy, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
+func (r *remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
 	if !until.IsZero() {
 		return nil, errNoConfirm
 	}

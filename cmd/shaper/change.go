@@ -78,7 +78,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		if confirm > 0 && sh.Info().Place.Method == byTap {
 			return errNoConfirm
 		}
-		if owned, err := sh.Owned(); err == nil && !owned && onServer(policies[i].Policy) {
+		if owned, err := sh.Owned(); err == nil && !owned && onServer(policies[i].plan) {
 			return usagef("%s has no process that could renew shares of a budget on a server: shaper run takes it over", where(sh.Info()))
 		}
 	}
@@ -112,7 +112,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	var incomplete []error
 	for i, sh := range list {
 		done := prepareRun(sh, policies[i])
-		changes, err := sh.Reload(policies[i].Policy, labelOf(policies[i]), until)
+		changes, err := sh.Reload(policies[i].plan, labelOf(policies[i]), until)
 		done()
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {

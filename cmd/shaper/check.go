@@ -54,7 +54,7 @@ exits 2 with the place of each fault.`,
 }
 
 func check(s streams, policy *compiled, o lint.Options, asJSON bool) error {
-	findings := lint.Policy(policy.File, policy.pipeline, o)
+	findings := lint.Policy(policy.File, policy.plan, o)
 	if asJSON {
 		return writeCheckJSON(s.out, policy, findings, o.MTU)
 	}
@@ -72,20 +72,20 @@ func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding, mtu int6
 			p.printf("  %-7s %s\n", color, describeAction(c.Action(color)))
 		}
 	}
-	for _, q := range policy.Queues {
+	for _, q := range policy.Policy.Queues {
 		p.printf("\nqueue %s\n", q.Name)
 		parts := queueParts(q)
 		if q.Link != nil {
-			parts = append(parts, serviceOf(q, policy.Queues, mtu).parts(q)...)
+			parts = append(parts, serviceOf(q, policy.Policy.Queues, mtu).parts(q)...)
 		}
 		for _, part := range parts {
 			p.printf("  %-7s %s\n", part.key, part.text)
 		}
 	}
-	for _, link := range policy.Links {
-		p.link(link, policy.Queues)
+	for _, link := range policy.Policy.Links {
+		p.link(link, policy.Policy.Queues)
 	}
-	for _, e := range policy.Envelopes {
+	for _, e := range policy.Policy.Envelopes {
 		p.envelope(e, policy.flows(e))
 	}
 	p.unclassified(policy)
@@ -227,7 +227,7 @@ type checkLinkJSON struct {
 }
 
 func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQueueJSON {
-	rate, c := speedOf(q), resolved(q)
+	rate, c := q.Drain(), resolved(q)
 	out := checkQueueJSON{
 		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.Share().Weight,
 		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
@@ -283,13 +283,13 @@ func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding, mtu 
 		}
 		out.Classes = append(out.Classes, class)
 	}
-	for _, q := range policy.Queues {
-		out.Queues = append(out.Queues, queueJSON(q, policy.Queues, mtu))
+	for _, q := range policy.Policy.Queues {
+		out.Queues = append(out.Queues, queueJSON(q, policy.Policy.Queues, mtu))
 	}
-	for _, link := range policy.Links {
-		out.Links = append(out.Links, linkJSON(link, policy.Queues))
+	for _, link := range policy.Policy.Links {
+		out.Links = append(out.Links, linkJSON(link, policy.Policy.Queues))
 	}
-	for _, e := range policy.Envelopes {
+	for _, e := range policy.Policy.Envelopes {
 		out.Envelopes = append(out.Envelopes, envelopeJSON(e, policy.flows(e)))
 	}
 	return writeJSON(w, out)

@@ -68,7 +68,7 @@ func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	out := checkMeterJSON{Name: m.Name, Type: kindOf(m.Params), Aware: m.Aware, Packets: m.Packets, checkWordsJSON: wordsJSON(m.Params)}
-	for _, b := range policyfile.Buckets(m.Params) {
+	for _, b := range m.Params.Buckets() {
 		out.Buckets = append(out.Buckets, checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
 	}
 	if m.Per.By != dataplane.NoKey {
@@ -110,7 +110,7 @@ func wordsJSON(p dataplane.Params) checkWordsJSON {
 // flows are the meters of an envelope that classes lead to, from the highest
 // rank to the lowest.
 func (c *compiled) flows(e *dataplane.Envelope) []*dataplane.Meter {
-	flows := slices.DeleteFunc(c.led(), func(m *dataplane.Meter) bool { return m.Envelope != e })
+	flows := slices.DeleteFunc(c.plan.Meters(), func(m *dataplane.Meter) bool { return m.Envelope != e })
 	slices.SortFunc(flows, func(a, b *dataplane.Meter) int { return b.Rank - a.Rank })
 	return flows
 }

@@ -13,7 +13,7 @@ type checkUnclassifiedJSON struct {
 }
 
 func unclassified(policy *compiled) checkUnclassifiedJSON {
-	out := checkUnclassifiedJSON{append([]string{}, lint.Unclassified(policy.File)...), "pass"}
+	out := checkUnclassifiedJSON{append([]string{}, lint.Unclassified(policy.plan)...), "pass"}
 	if policy.Policy.DropUnclassified {
 		out.Action = "drop"
 	}

@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // Bins start narrow and double in width whenever the capture outgrows them, so
@@ -110,12 +109,12 @@ type classSeries struct {
 }
 
 type meterSeries struct {
-	meter *dataplane.Meter
+	stage int
 	level [2]*series
 }
 
 type queueSeries struct {
-	queue   *dataplane.Queue
+	queue   *dataplane.PlanQueue
 	delay   *series
 	waiting area
 	// What the queue dropped, by reason.
@@ -165,30 +164,29 @@ func newCollector(policy *compiled, e engine) *collector {
 		c.passed[color] = c.add(0, sum)
 	}
 	c.unmetered = c.add(0, sum)
-	meters, queues := map[*dataplane.Meter]*meterSeries{}, map[*dataplane.Queue]*queueSeries{}
-	for i := range policy.Policy.Classes {
-		class := &policy.Policy.Classes[i]
-		var s classSeries
-		for m := class.Meter; m != nil; m = m.Then {
-			if m.Per.By != dataplane.NoKey {
-				continue // there are as many levels as keys
-			}
-			if meters[m] == nil {
-				meters[m] = &meterSeries{m, [2]*series{c.add(-1, lowest), c.add(-1, lowest)}}
-				c.meters = append(c.meters, meters[m])
-			}
-			s.chain = append(s.chain, meters[m])
+	plan := policy.plan
+	meters := make([]*meterSeries, len(plan.Stages))
+	for i := range meters {
+		if plan.Stages[i].Keyed() {
+			continue // there are as many levels as keys
 		}
-		for color := range s.queues {
-			q := class.Action(meter.Color(color)).Queue
-			if q == nil {
-				continue
+		meters[i] = &meterSeries{i, [2]*series{c.add(-1, lowest), c.add(-1, lowest)}}
+		c.meters = append(c.meters, meters[i])
+	}
+	for i := range plan.Queues {
+		c.queues = append(c.queues, &queueSeries{queue: &plan.Queues[i], delay: c.add(-1, highest), waiting: c.addArea()})
+	}
+	for i := range plan.Classes {
+		var s classSeries
+		for at := plan.Classes[i].Stage; at >= 0; at = plan.Stages[at].Then {
+			if meters[at] != nil {
+				s.chain = append(s.chain, meters[at])
 			}
-			if queues[q] == nil {
-				queues[q] = &queueSeries{queue: q, delay: c.add(-1, highest), waiting: c.addArea()}
-				c.queues = append(c.queues, queues[q])
+		}
+		for color, a := range plan.Classes[i].Actions {
+			if a.Queue >= 0 {
+				s.queues[color] = c.queues[a.Queue]
 			}
-			s.queues[color] = queues[q]
 		}
 		c.classes = append(c.classes, s)
 	}
@@ -208,7 +206,7 @@ func (c *collector) packet(v *dataplane.Verdict) error {
 	c.offered[v.Color].put(at, n)
 	class := &c.classes[v.Class]
 	for _, m := range class.chain {
-		tc, te, err := c.engine.Tokens(m.meter)
+		tc, te, err := c.engine.Tokens(m.stage)
 		if err != nil {
 			return err
 		}
@@ -250,7 +248,7 @@ func (q *queueSeries) dropped(x *axis, v *dataplane.Verdict) {
 		to = &q.early
 	case dataplane.CoDel:
 		to = &q.stale
-		if q.queue.Link != nil {
+		if q.queue.Link >= 0 {
 			q.waiting.put(x, v.Now, v.Departure, int64(v.Length))
 		}
 	default:
@@ -264,7 +262,8 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	for c.n > fewBins && n.Packets < packetsPerBin*int64(c.n) {
 		c.widen()
 	}
-	t := c.policy.totals(n)
+	plan := c.policy.plan
+	t := totalsOf(plan.Outline(), n)
 	d := report.Data{
 		Input:     filepath.Base(printable(in)),
 		Policy:    c.policy.Name,
@@ -282,9 +281,10 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 		d.Passed[color] = c.passed[color].values[:c.n]
 	}
 	for _, m := range c.meters {
-		out := report.Meter{Name: m.meter.Name, Kind: kindOf(m.meter.Params), Params: describeMeter(m.meter)}
-		for i, b := range policyfile.Buckets(m.meter.Params) {
-			level := report.Bucket{Name: b.Tokens, Size: b.Burst, Lowest: m.level[i].values[:c.n]}
+		s := &plan.Stages[m.stage]
+		out := report.Meter{Name: s.Name, Kind: s.Kind.String(), Params: describeMeter(s.Source)}
+		for i, b := range s.Buckets {
+			level := report.Bucket{Name: b.Name, Size: b.Size, Lowest: m.level[i].values[:c.n]}
 			if i == 0 {
 				out.C = level
 			} else {
@@ -295,7 +295,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	}
 	for _, q := range c.queues {
 		d.Queues = append(d.Queues, report.Queue{
-			Name: q.queue.Name, Params: describeQueue(q.queue),
+			Name: q.queue.Name, Params: describeQueue(q.queue.Source),
 			Delay: q.delay.values[:c.n], Waiting: q.waiting.means(&c.axis),
 			Full: report.Count(q.full), WRED: report.Count(q.early), CoDel: report.Count(q.stale),
 		})
@@ -311,16 +311,17 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 			Queued:  report.Count(class.Queued),
 		}
 		switch {
-		case i == len(c.policy.Policy.Classes):
+		case i == len(plan.Classes):
 			row.Uncolored = report.Count(class.total)
 			if class.Packets == 0 {
 				continue
 			}
-		case c.policy.Policy.Classes[i].Meter != nil:
-			m := c.policy.Policy.Classes[i].Meter
-			row.Meter = kindOf(m.Params) + ": " + describeMeter(m)
+		case plan.Classes[i].Stage >= 0:
+			chain := plan.Outline().Chain(i)
+			first := &plan.Stages[chain[0]]
+			row.Meter = first.Kind.String() + ": " + describeMeter(first.Source)
 			for _, k := range n.keys {
-				if leadsTo(m, k.meter) {
+				if slices.Contains(chain, k.stage) {
 					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)
 				}
 			}

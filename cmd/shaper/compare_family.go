@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -76,9 +77,10 @@ func spanText(d time.Duration) string {
 // compared is one meter of a comparison: a policy of its own.
 type compared struct {
 	*compiled
-	name   string // its type, and a number where the type comes twice
-	params string // the rest of the one-liner
-	state  int    // bytes that the meter keeps
+	pipeline *dataplane.Pipeline
+	name     string // its type, and a number where the type comes twice
+	params   string // the rest of the one-liner
+	state    int    // bytes that the meter keeps
 }
 
 // compareMeters compiles one-liners.
@@ -91,11 +93,7 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 			// There are several: name the one, on every line.
 			return nil, usagef("%s", strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
 		}
-		profile, err := policy.Policy.Classes[0].Meter.Params.Profile()
-		if err != nil {
-			return nil, err // it compiled
-		}
-		m := compared{compiled: policy, state: profile.Memory()}
+		m := compared{compiled: policy, pipeline: dataplane.NewPipeline(policy.plan), state: policy.plan.Stages[0].Profile.Memory()}
 		m.name, m.params = nameOf(spec)
 		types[m.name]++
 		meters[i] = m

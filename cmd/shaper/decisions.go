@@ -36,10 +36,10 @@ type pending struct {
 	verdict dataplane.Verdict
 }
 
-func newDecisions(w io.Writer, policy *dataplane.Policy, asJSON bool) *decisions {
+func newDecisions(w io.Writer, plan *dataplane.Plan, asJSON bool) *decisions {
 	d := &decisions{w: bufio.NewWriterSize(w, 1<<16), json: asJSON, room: maxPending}
-	for i := range policy.Classes {
-		name := policy.Classes[i].Name
+	for i := range plan.Classes {
+		name := plan.Classes[i].Name
 		if asJSON {
 			quoted, _ := json.Marshal(name) // a string always marshals
 			name = string(quoted[1 : len(quoted)-1])

@@ -14,13 +14,13 @@ import (
 func TestNoFormulas(t *testing.T) {
 	names := []string{`=cmd|'/C calc'!A0`, "+1+1", "-2", "@SUM(A1,A2)", `=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
 	cells := []string{`'=cmd|'/C calc'!A0`, "'+1+1", "'-2", "'@SUM(A1,A2)", `'=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
-	policy := &dataplane.Policy{}
+	plan := &dataplane.Plan{}
 	for _, name := range names {
-		policy.Classes = append(policy.Classes, dataplane.Class{Name: name})
+		plan.Classes = append(plan.Classes, dataplane.PlanClass{Name: name})
 	}
 	rows := func(asJSON bool) string {
 		var out strings.Builder
-		d := newDecisions(&out, policy, asJSON)
+		d := newDecisions(&out, plan, asJSON)
 		for class := range int32(len(names)) {
 			if err := d.packet(-5, &dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
 				t.Fatal(err)
@@ -58,7 +58,7 @@ func TestNoFormulas(t *testing.T) {
 // of a packet that is queued.
 func TestPendingRowsAreBounded(t *testing.T) {
 	var out strings.Builder
-	d := newDecisions(&out, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}}, false)
+	d := newDecisions(&out, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all"}}}, false)
 	d.room = 100
 	packet := func(id int64, done dataplane.Done) error {
 		return d.packet(0, &dataplane.Verdict{ID: id, Done: done})

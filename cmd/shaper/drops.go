@@ -33,12 +33,12 @@ type uncolored struct {
 
 // behind returns, for a shaper whose queues are in HTB, what that dropped by
 // class where the color is not known, and last where the class is not known.
-func behind(about *kernel.About, policy *dataplane.Policy, stats []dataplane.ClassStats, queues []dataplane.QueueState) (out []uncolored) {
+func behind(about *kernel.About, stats []dataplane.ClassStats, queues []dataplane.QueueState) (out []uncolored) {
 	if about.Pacer != kernel.HTB {
 		return nil
 	}
-	for i := range policy.Classes {
-		out = append(out, uncolored{policy.Classes[i].Name, stats[i].Behind.Packets})
+	for i, c := range about.Outline.Classes {
+		out = append(out, uncolored{c.Name, stats[i].Behind.Packets})
 	}
 	return append(out, uncolored{"", unassigned(queues)})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -12,43 +11,48 @@ import (
 type engine interface {
 	replay.Engine
 	Stats() ([]dataplane.ClassStats, error)
-	Tokens(*dataplane.Meter) (tc, te int64, err error)
-	Keys(*dataplane.Meter) (counts meter.TableStats, counted bool)
-	// Over is how many keys a meter knows where they are more than its bound: from
+	// Tokens, Keys and Over are those of a stage of the plan.
+	Tokens(stage int) (tc, te int64, err error)
+	Keys(stage int) (counts meter.TableStats, counted bool)
+	// Over is how many keys a meter knows if they are more than its bound: from
 	// then on another engine may forget others, and give other colors.
-	Over(*dataplane.Meter) (keys int, err error)
+	Over(stage int) (keys int, err error)
 	Close()
 }
 
 // newEngine makes the engine that the flags ask for.
 func (f *replayFlags) newEngine(policy *compiled) (engine, error) {
 	if f.engine == "go" {
-		return goEngine{replay.Go{Pipeline: policy.pipeline}, newAlone(policy)}, nil
+		pipeline := dataplane.NewPipeline(policy.plan)
+		return goEngine{replay.Go{Pipeline: pipeline}, newAlone(pipeline)}, nil
 	}
-	if onServer(policy.Policy) {
+	if onServer(policy.plan) {
 		return nil, usagef("--engine bpf has no store for budgets on servers: --engine go simulates one")
 	}
 	batch := 0
 	if f.report != "" {
 		batch = 1 // the report shows tokens after each packet
 	}
-	w, err := kernel.NewWalker(policy.Policy, batch)
+	w, err := kernel.NewWalker(policy.plan, batch)
 	if err != nil {
 		return nil, policy.explain(err)
 	}
-	return kernelEngine{w}, nil
+	return kernelEngine{w, policy.plan}, nil
 }
 
 // kernelEngine is the kernel's program as an engine.
-type kernelEngine struct{ *kernel.Walker }
+type kernelEngine struct {
+	*kernel.Walker
+	plan *dataplane.Plan
+}
 
 // Keys has nothing: the kernel does not count the keys of a table.
-func (kernelEngine) Keys(*dataplane.Meter) (meter.TableStats, bool) { return meter.TableStats{}, false }
+func (kernelEngine) Keys(int) (meter.TableStats, bool) { return meter.TableStats{}, false }
 
 // Over asks the table of a meter.
-func (e kernelEngine) Over(m *dataplane.Meter) (int, error) {
-	n, err := e.Walker.Keys(m)
-	if n <= policyfile.Keys(m) {
+func (e kernelEngine) Over(stage int) (int, error) {
+	n, err := e.Walker.Keys(stage)
+	if n <= e.plan.Stages[stage].Keys {
 		n = 0
 	}
 	return n, err
@@ -70,14 +74,14 @@ func (e goEngine) Process(packets []dataplane.Packet, verdicts []dataplane.Verdi
 
 func (e goEngine) Stats() ([]dataplane.ClassStats, error) { return e.Go.Stats(), nil }
 
-func (e goEngine) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
-	tc, te = e.Go.Tokens(m)
+func (e goEngine) Tokens(stage int) (tc, te int64, err error) {
+	tc, te = e.Go.Tokens(stage)
 	return tc, te, nil
 }
 
-func (e goEngine) Keys(m *dataplane.Meter) (meter.TableStats, bool) { return e.Go.Keys(m), true }
+func (e goEngine) Keys(stage int) (meter.TableStats, bool) { return e.Go.Keys(stage), true }
 
 // Over is never: the bound is exact.
-func (goEngine) Over(*dataplane.Meter) (int, error) { return 0, nil }
+func (goEngine) Over(int) (int, error) { return 0, nil }
 
 func (goEngine) Close() {}

@@ -7,11 +7,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// onHost are the names of a policy's budgets of the host.
-func onHost(p *dataplane.Policy) (names []string) {
-	for _, m := range p.Budgets() {
-		if m.Budget.OnHost() {
-			names = append(names, m.Budget.Name)
+// onHost are the names of a plan's budgets of the host.
+func onHost(plan *dataplane.Outline) (names []string) {
+	for i := range plan.Stages {
+		if s := &plan.Stages[i]; s.BudgetName != "" && !s.Leased {
+			names = append(names, s.BudgetName)
 		}
 	}
 	return names

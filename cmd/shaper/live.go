@@ -23,10 +23,10 @@ type live interface {
 	Owned() (bool, error)
 	Refresh() error
 	Stats() ([]dataplane.ClassStats, error)
-	Tokens(class int) ([][2]int64, error)
+	Tokens() ([][2]int64, error) // by stage of the outline
 	Queues() ([]dataplane.QueueState, error)
-	Check(*dataplane.Policy) error
-	Reload(policy *dataplane.Policy, label json.RawMessage, until time.Time) ([]dataplane.Change, error)
+	Check(*dataplane.Plan) error
+	Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error)
 	Detach() error
 	Close()
 }
@@ -205,9 +205,9 @@ func policyOf(raw json.RawMessage) (*compiled, error) {
 
 // suits says what is wrong with a policy for any of these shapers, before one of
 // them gets it.
-func suits[S interface{ Check(*dataplane.Policy) error }](c *compiled, list []S) error {
+func suits[S interface{ Check(*dataplane.Plan) error }](c *compiled, list []S) error {
 	for _, sh := range list {
-		if err := sh.Check(c.Policy); err != nil {
+		if err := sh.Check(c.plan); err != nil {
 			return c.explain(err)
 		}
 	}

@@ -97,7 +97,7 @@ func describeParams(m *dataplane.Meter) []string {
 func describeBuckets(m *dataplane.Meter) []string {
 	var parts []string
 	last := ""
-	for _, b := range policyfile.Buckets(m.Params) {
+	for _, b := range m.Params.Buckets() {
 		if b.RateName != last {
 			parts = append(parts, b.RateName+" "+describeRate(b.Rate, m.Packets))
 			last = b.RateName
@@ -151,7 +151,7 @@ func describeRate(r meter.Rate, packets bool) string {
 }
 
 // describeBurst adds how long the bucket takes to fill.
-func describeBurst(b policyfile.Bucket, packets bool) string {
+func describeBurst(b meter.Bucket, packets bool) string {
 	fills := "never refills"
 	if b.Rate.Bytes > 0 {
 		fills = fillTime(b.Burst, b.Rate)

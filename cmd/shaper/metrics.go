@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -146,7 +145,7 @@ func (e exposition) collect(o *observation) {
 	e.flag(descAttached, o.attached, name, direction)
 	e.flag(descEffective, o.effective, name, direction)
 	e.flag(descUnconfirmed, o.unconfirmed, name, direction)
-	if o.policy == nil {
+	if !o.attached {
 		return
 	}
 	stats := o.sample.stats
@@ -161,11 +160,11 @@ func (e exposition) collect(o *observation) {
 		e.count(descWaiting, q.Bytes, name, direction, q.Name)
 		e.count(descBehind, q.Dropped, name, direction, q.Name)
 	}
-	for _, d := range behind(about, o.policy, stats, o.sample.queues) {
+	for _, d := range behind(about, stats, o.sample.queues) {
 		e.count(descDropped, d.packets, name, direction, d.class, "", dataplane.CauseQueue.String())
 	}
-	for i := range o.policy.Classes {
-		class, st := &o.policy.Classes[i], &stats[i]
+	for i := range about.Outline.Classes {
+		class, st := &about.Outline.Classes[i], &stats[i]
 		for color := meter.Green; color <= meter.Red; color++ {
 			labels := []string{name, direction, class.Name, color.String()}
 			e.count(descPackets, st.Colors[color].Packets, labels...)
@@ -207,20 +206,21 @@ func (e exposition) share(st *shared.Status, labels ...string) {
 
 // meters adds the samples of the meters of a class.
 func (e exposition) meters(o *observation, class int) {
-	c, tokens, keys := &o.policy.Classes[class], o.sample.tokens[class], o.sample.keys[class]
-	for k, m := 0, c.Meter; k < len(tokens) && m != nil; k, m = k+1, m.Then {
-		labels := []string{o.about.Interface, o.about.Direction.String(), c.Name, strconv.Itoa(k), m.Name}
-		if m.Per.By != dataplane.NoKey { // each key has its own tokens
-			if k < len(keys) { // the kernel does not count them
-				e.count(descKeys, int64(keys[k].Keys), labels...)
-				e.count(descEvicted, int64(keys[k].Evicted), labels...)
-				e.count(descRefused, int64(keys[k].Refused), labels...)
+	plan, now := &o.about.Outline, &o.sample
+	for k, i := range plan.Chain(class) {
+		m := &plan.Stages[i]
+		labels := []string{o.about.Interface, o.about.Direction.String(), plan.Classes[class].Name, strconv.Itoa(k), m.Name}
+		if m.Keyed() { // each key has its own tokens
+			if now.keys != nil { // the kernel does not count them
+				e.count(descKeys, int64(now.keys[i].Keys), labels...)
+				e.count(descEvicted, int64(now.keys[i].Evicted), labels...)
+				e.count(descRefused, int64(now.keys[i].Refused), labels...)
 			}
 			continue
 		}
-		for b, bucket := range policyfile.Buckets(m.Params) {
-			e.count(descTokens, tokens[k][b], with(labels, bucket.Tokens)...)
-			e.count(descBurst, bucket.Burst, with(labels, bucket.Tokens)...)
+		for b, bucket := range m.Buckets {
+			e.count(descTokens, now.tokens[i][b], with(labels, bucket.Name)...)
+			e.count(descBurst, bucket.Size, with(labels, bucket.Name)...)
 		}
 	}
 }

@@ -29,16 +29,15 @@ func observed(t testing.TB, text string) observation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := observation{name: "a.yaml", policy: file.Policy, attached: true, effective: true}
+	plan, err := file.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := observation{name: "a.yaml", attached: true, effective: true}
+	o.about.Outline = *plan.Outline()
 	o.about.Interface, o.about.Since, o.about.Place.Method = "eth0", time.Unix(1700000000, 250e6), kernel.TCX
 	o.sample.stats = make([]dataplane.ClassStats, len(file.Policy.Classes)+1)
-	for i := range file.Policy.Classes {
-		var tokens [][2]int64
-		for m := file.Policy.Classes[i].Meter; m != nil; m = m.Then {
-			tokens = append(tokens, [2]int64{})
-		}
-		o.sample.tokens, o.sample.keys = append(o.sample.tokens, tokens), append(o.sample.keys, nil)
-	}
+	o.sample.tokens = make([][2]int64, len(plan.Stages))
 	return o
 }
 
@@ -126,8 +125,8 @@ classes:
 	st.Queued[meter.Green].Packets = 1<<63 - 1
 	st.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 7, Bytes: 777}
 	o.sample.stats[2].Untaken.Packets = 9
-	o.sample.tokens[0][0] = [2]int64{2999, 1000}
-	o.sample.keys[1] = []meter.TableStats{{Keys: 4, Evicted: 5, Refused: 6}}
+	o.sample.tokens[0] = [2]int64{2999, 1000}
+	o.sample.keys = []meter.TableStats{{}, {Keys: 4, Evicted: 5, Refused: 6}}
 	o.sample.queues = []dataplane.QueueState{{Name: "slow", Delay: 1500 * time.Microsecond, Bytes: 1234, Dropped: 8}}
 	o.about.Pacer = kernel.HTB // which does not tell whose packets of a shared queue it dropped
 	st.Behind.Packets = 5

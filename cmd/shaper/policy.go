@@ -81,11 +81,11 @@ type label struct {
 	One  *policyfile.OneLiner `json:"one,omitempty"`
 }
 
-// compiled is a policy with its pipeline.
+// compiled is a policy with its plan.
 type compiled struct {
 	*policyfile.File
 	label
-	pipeline *dataplane.Pipeline
+	plan *dataplane.Plan
 }
 
 // errNoPolicy says how a policy is given.
@@ -157,7 +157,7 @@ func (l label) compile() (*compiled, error) {
 		out.File, err = policyfile.Load(l.Name, []byte(l.Text))
 	}
 	if err == nil {
-		out.pipeline, err = out.Compile()
+		out.plan, err = out.Compile()
 	}
 	if err != nil {
 		return nil, &usageError{err}

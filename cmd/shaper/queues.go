@@ -12,20 +12,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// speedOf is the rate at which a queue that compiled is emptied, at best.
-func speedOf(q *dataplane.Queue) meter.Rate {
-	if q.Link != nil {
-		return q.Link.Rate
-	}
-	return q.Rate
-}
-
 // resolved is what a queue that compiled holds: on a link, times are bytes.
 func resolved(q *dataplane.Queue) queue.Config {
-	if q.Link == nil {
-		return q.Config
-	}
-	s, _ := q.Share().Resolve(q.Link.Rate)
+	s, _ := q.Resolve()
 	return s.Config
 }
 
@@ -83,7 +72,7 @@ func probability(e queue.Early) float64 { return float64(e.Probability) / queue.
 // describeLimit also tells what a limit comes to: a time in bytes, bytes in time
 // and packets.
 func describeLimit(q *dataplane.Queue) string {
-	rate, c := speedOf(q), resolved(q)
+	rate, c := q.Drain(), resolved(q)
 	switch q.Axis() {
 	case queue.ByPackets:
 		return fmt.Sprintf("%d packets (%s where each has 1500 B)", q.Packets, fillTime(q.Packets*1500, rate))

@@ -101,7 +101,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	var rows *decisions
 	if files.decisions != nil {
-		rows = newDecisions(files.decisions, policy.Policy, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
+		rows = newDecisions(files.decisions, policy.plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
 	}
 	var series *collector
 	if files.report != nil {
@@ -189,13 +189,13 @@ func partial(err error) bool {
 // print writes the totals where nothing else is.
 func (f *replayFlags) print(s streams, policy *compiled, n replayed) error {
 	if f.json {
-		return writeJSON(s.out, policy.totals(n))
+		return writeJSON(s.out, totalsOf(policy.plan.Outline(), n))
 	}
 	w := s.out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" {
 		w = s.err
 	}
-	return policy.writeTotals(w, n, colored(w))
+	return writeTotals(w, policy.plan.Outline(), n, colored(w))
 }
 
 // input is a capture to read.

@@ -100,10 +100,10 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil {
 		return err
 	}
-	if onServer(policy.Policy) && f.background {
+	if onServer(policy.plan) && f.background {
 		return usagef("a budget on a server needs a process that renews its share: run without --background")
 	}
-	if onServer(policy.Policy) && f.dry {
+	if onServer(policy.plan) && f.dry {
 		return usagef("--dry-run would take a share of a budget from hosts that need it: shaper replay tries a policy on a capture")
 	}
 	f.pin = f.pin || f.background

@@ -27,10 +27,10 @@ type running struct {
 	out, err *outbox
 	colored  bool
 	notify   notifier
-	started  bool   // the policy was attached in all directions
-	trouble  string // the last error of a look at the interface
-	board    *board // nil without --metrics
-	observer observer
+	started  bool          // the policy was attached in all directions
+	trouble  string        // the last error of a look at the interface
+	board    *board        // nil without --metrics
+	plans    [2]loadedPlan // by direction
 	vigil    vigil
 	shares   *shares
 	control  io.Closer          // by which others ask, nil for none
@@ -82,14 +82,14 @@ func (r *running) attach() error {
 		sh, changed, err := kernel.Attach(kernel.Config{
 			Interface: r.name, Direction: direction, Method: kernel.Method(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
 			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: labelOf(r.policy), Until: r.until, Guard: r.protect,
-		}, r.policy.Policy)
+		}, r.policy.plan)
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return r.policy.explain(err)
 		}
 		r.list = append(r.list, sh)
 		changes[sh] = changed
-		r.observer.learn(&sh.About, r.policy)
+		r.plans[direction] = loadedPlan{sh.Loaded, r.policy.plan}
 		for _, what := range sh.Removed {
 			r.warn("removed what was left behind: %s", what)
 		}
@@ -132,27 +132,46 @@ func (r *running) share() error {
 	var list []shareOf
 	var shapers []leaser
 	for _, direction := range r.flags.directions.list {
-		policy, shaper := r.policy.Policy, leaser(nil)
+		plan, shaper := r.policy.plan, leaser(nil)
 		for _, sh := range r.list {
 			if sh.Direction == direction {
-				known, err := r.observer.policy(&sh.About)
-				if err != nil {
+				var err error
+				if plan, err = r.planOf(sh); err != nil {
 					return err
 				}
-				policy, shaper = known.Policy, sh
+				shaper = sh
 			}
 		}
-		list, shapers = append(list, shareOf{policy, hostName(r.host, direction.String())}), append(shapers, shaper)
+		list, shapers = append(list, shareOf{plan, hostName(r.host, direction.String())}), append(shapers, shaper)
 	}
 	defer r.tell()
 	return r.shares.follow(context.Background(), list, shapers)
+}
+
+// loadedPlan is the plan of a shaper since a time.
+type loadedPlan struct {
+	loaded time.Time
+	plan   *dataplane.Plan
+}
+
+// planOf returns the plan of a shaper. It compiles only what another process has loaded.
+func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
+	known := &r.plans[sh.Direction]
+	if !known.loaded.Equal(sh.Loaded) {
+		plan, err := compileLabel(sh.Label)
+		if err != nil {
+			return nil, err
+		}
+		*known = loadedPlan{sh.Loaded, plan}
+	}
+	return known.plan, nil
 }
 
 // prepare has budgets that a policy brings have shares when it takes over.
 func (r *running) prepare(ctx context.Context, policy *compiled) error {
 	var list []shareOf
 	for _, sh := range r.list {
-		list = append(list, shareOf{policy.Policy, hostName(r.host, sh.Direction.String())})
+		list = append(list, shareOf{policy.plan, hostName(r.host, sh.Direction.String())})
 	}
 	return r.shares.prepare(ctx, list...)
 }
@@ -279,7 +298,7 @@ func (r *running) observe() (out []observation, err error) {
 		}
 	}
 	for _, sh := range r.list {
-		o, err := r.observer.observe(sh, r.vigil.problem(sh))
+		o, err := observe(sh, r.vigil.problem(sh))
 		if err != nil {
 			return nil, err
 		}
@@ -303,12 +322,12 @@ func (r *running) again(ctx context.Context) error {
 		return errors.Join(err, r.share())
 	}
 	for _, sh := range r.list {
-		changes, err := sh.Reload(policy.Policy, labelOf(policy), time.Time{})
+		changes, err := sh.Reload(policy.plan, labelOf(policy), time.Time{})
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return errors.Join(policy.explain(err), r.share())
 		}
-		r.observer.learn(&sh.About, policy)
+		r.plans[sh.Direction] = loadedPlan{sh.Loaded, policy.plan}
 		r.print().reloaded(&sh.About, policy, changes)
 		r.notes(sh)
 		if active != nil {
@@ -343,13 +362,13 @@ func rolledBack(back []*kernel.Shaper) error {
 	return errRolledBack
 }
 
-// compileLabel reads the policy of a label.
-func compileLabel(raw json.RawMessage) (*dataplane.Policy, error) {
+// compileLabel makes the plan of a label.
+func compileLabel(raw json.RawMessage) (*dataplane.Plan, error) {
 	c, err := policyOf(raw)
 	if err != nil {
 		return nil, err
 	}
-	return c.Policy, nil
+	return c.plan, nil
 }
 
 // end detaches, unless the policy is to stay. It prints nothing before that, and

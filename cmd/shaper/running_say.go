@@ -40,10 +40,7 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 	p := r.print()
 	stats, err := sh.Stats()
 	if err == nil {
-		var policy *compiled
-		if policy, err = policyOf(sh.Label); err == nil {
-			p.printf("\n%s\n", policy.table(stats, r.colored))
-		}
+		p.printf("\n%s\n", countersOf(&sh.Outline, stats, r.colored))
 	}
 	if queues, err := sh.Queues(); err == nil && unassigned(queues) > 0 {
 		p.printf("%s more packets dropped in queues that several classes feed\n", grouped(unassigned(queues)))

@@ -129,7 +129,7 @@ func (c *runControl) Prepare(in Policy, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	return c.shares.prepare(context.Background(), shareOf{policy.Policy, hostName(c.iface, in.Direction.String())})
+	return c.shares.prepare(context.Background(), shareOf{policy.plan, hostName(c.iface, in.Direction.String())})
 }
 
 // Look is to be called after that. When it returns the new meters follow their leases.
@@ -158,7 +158,7 @@ func (r *running) tell() {
 	switch {
 	case err == nil:
 		r.control = control
-	case onServer(r.policy.Policy):
+	case onServer(r.policy.plan):
 		r.warn("shaper status cannot show the budgets on servers: %v", err)
 	}
 }
@@ -189,7 +189,7 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 // function that it returns is to be called when the shaper has the policy.
 func prepareRun(sh live, policy *compiled) (done func()) {
 	k, ok := sh.(*kernel.Shaper)
-	if !ok || !onServer(policy.Policy) {
+	if !ok || !onServer(policy.plan) {
 		return func() {}
 	}
 	if owned, err := k.Owned(); err != nil || !owned { // its ID may be another process's by now
@@ -208,31 +208,32 @@ func serverBudgets(sh *kernel.Shaper, process int) (out []serverBudget) {
 	if len(names) == 0 {
 		return nil
 	}
-	policy, err := policyOf(sh.Label)
-	if err != nil {
-		return nil // statusOf says as little
-	}
-	var known []serverBudget
 	why := "no process renews its share"
 	if process != 0 {
-		answered := false
+		var answered bool
 		why = fmt.Sprintf("process %d does not answer", process)
-		if known, answered = askRun[kernel.Hook, []serverBudget](process, "Take", sh.Direction); answered {
+		if out, answered = askRun[kernel.Hook, []serverBudget](process, "Take", sh.Direction); answered {
 			why = fmt.Sprintf("process %d has not asked for it yet", process)
 		}
 	}
-	for _, m := range policy.Policy.Budgets() {
-		if !slices.Contains(names, m.Budget.Name) {
-			continue
-		}
-		store := shared.Server(m.Budget.Store).String()
-		if i := slices.IndexFunc(known, func(b serverBudget) bool { return b.Name == m.Budget.Name && b.Store == store }); i >= 0 {
-			out = append(out, known[i])
+	known := func(name string) bool {
+		return slices.ContainsFunc(out, func(b serverBudget) bool { return b.Name == name })
+	}
+	out = slices.DeleteFunc(out, func(b serverBudget) bool { return !slices.Contains(names, b.Name) })
+	if !slices.ContainsFunc(names, func(name string) bool { return !known(name) }) {
+		return out
+	}
+	policy, err := policyOf(sh.Label)
+	if err != nil {
+		return out // statusOf says as little
+	}
+	for _, s := range onServers(policy.plan) {
+		if known(s.BudgetName) {
 			continue
 		}
 		b := serverBudget{
-			Name: m.Budget.Name, Store: store, Host: hostName(sh.Interface, sh.Direction.String()), Packets: m.Packets,
-			Size: amountsJSON(termsOf(m).Size), Error: why,
+			Name: s.BudgetName, Store: shared.Server(s.Budget.Store).String(), Host: hostName(sh.Interface, sh.Direction.String()), Packets: s.Packets,
+			Size: amountsJSON(termsOf(s).Size), Error: why,
 		}
 		now, last, err := sh.Leased(b.Name)
 		if err != nil {

@@ -46,8 +46,8 @@ type sharing struct {
 
 // shareOf is a budget of the shaper of a policy, by a name that no other shaper has.
 type shareOf struct {
-	policy *dataplane.Policy
-	name   string
+	plan *dataplane.Plan
+	name string
 }
 
 // newShares returns the shares of no shapers. Plans are in times of the clock; say is
@@ -225,39 +225,35 @@ func group(list []shareOf) (out []*sharing) {
 	type id struct{ budget, host string }
 	seen := map[id]bool{}
 	for i, sh := range list {
-		for _, m := range sh.policy.Budgets() {
-			if m.Budget.OnHost() {
-				continue
-			}
-			key := id{m.Budget.Name, sh.name}
+		for _, s := range onServers(sh.plan) {
+			key := id{s.BudgetName, sh.name}
 			if seen[key] {
 				continue
 			}
 			seen[key] = true
-			t := termsOf(m)
+			t, server := termsOf(s), shared.Server(s.Budget.Store)
 			at := slices.IndexFunc(out, func(g *sharing) bool {
-				return g.server == shared.Server(m.Budget.Store) && g.budgets[0].Terms.Interval == t.Interval
+				return g.server == server && g.budgets[0].Terms.Interval == t.Interval
 			})
 			if at < 0 {
-				at, out = len(out), append(out, &sharing{server: shared.Server(m.Budget.Store)})
+				at, out = len(out), append(out, &sharing{server: server})
 			}
 			g := out[at]
-			g.budgets = append(g.budgets, shared.Budget{Name: m.Budget.Name, Host: sh.name, Terms: t})
+			g.budgets = append(g.budgets, shared.Budget{Name: s.BudgetName, Host: sh.name, Terms: t})
 			g.of = append(g.of, i)
 		}
 	}
 	return out
 }
 
-// termsOf is what a budget on a server is to one of its meters.
-func termsOf(m *dataplane.Meter) lease.Terms {
-	b := m.Budget.Resolved()
-	t := lease.Terms{
-		Weight: int64(b.Weight), Floor: unit(m.Packets).floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
-		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: amountsOf(dataplane.LimitsOf(m.Params)),
+// termsOf is what a budget on a server is to its stage.
+func termsOf(s *dataplane.PlanStage) lease.Terms {
+	b := s.Budget
+	return lease.Terms{
+		Weight: int64(b.Weight), Floor: unit(s.Packets).floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
+		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: amountsOf(dataplane.LimitsOf(s.Source.Params)),
+		Beside: s.Kind == meter.KindTRTCM4115,
 	}
-	_, t.Beside = m.Params.(meter.TRTCM4115)
-	return t
 }
 
 // hostName is the name of a shaper among those of its budgets: host, interface and
@@ -337,12 +333,15 @@ func (s *shares) report(e shared.Event) {
 	}
 }
 
-// onServer reports whether a policy has budgets on servers.
-func onServer(p *dataplane.Policy) bool {
-	for _, m := range p.Budgets() {
-		if !m.Budget.OnHost() {
-			return true
+// onServers returns the stages of a plan whose budgets are on servers.
+func onServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
+	for _, i := range plan.Budgets() {
+		if s := &plan.Stages[i]; s.Leased {
+			out = append(out, s)
 		}
 	}
-	return false
+	return out
 }
+
+// onServer reports whether a plan has budgets on servers.
+func onServer(plan *dataplane.Plan) bool { return len(onServers(plan)) > 0 }

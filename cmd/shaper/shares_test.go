@@ -53,7 +53,11 @@ func TestSharesPrepare(t *testing.T) {
 			}}
 			p.Classes = append(p.Classes, dataplane.Class{Name: name, Meter: m})
 		}
-		return shareOf{p, "host"}
+		plan, err := dataplane.Compile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shareOf{plan, "host"}
 	}
 	s := newShares(kernel.Now, t.Logf)
 	defer s.end(true)

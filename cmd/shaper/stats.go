@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -51,12 +50,12 @@ Without IFACE all interfaces that are shaped are shown.`,
 type sample struct {
 	at     time.Time
 	stats  []dataplane.ClassStats
-	tokens [][][2]int64         // by class, place in its chain, bucket
-	keys   [][]meter.TableStats // by class, place in its chain; nil in the kernel, which does not count them
+	tokens [][2]int64         // by stage and bucket
+	keys   []meter.TableStats // by stage; nil in the kernel, which does not count them
 	queues []dataplane.QueueState
 }
 
-func take(sh live, classes int) (sample, error) {
+func take(sh live) (sample, error) {
 	out := sample{at: time.Now()}
 	var err error
 	if out.stats, err = sh.Stats(); err != nil {
@@ -65,19 +64,11 @@ func take(sh live, classes int) (sample, error) {
 	if out.queues, err = sh.Queues(); err != nil {
 		return out, err
 	}
-	for i := range classes {
-		tokens, err := sh.Tokens(i)
-		if err != nil {
-			return out, err
-		}
-		out.tokens = append(out.tokens, tokens)
-		var keys []meter.TableStats
-		if r, ok := sh.(*remote); ok {
-			keys = r.Keys(i)
-		}
-		out.keys = append(out.keys, keys)
+	if r, ok := sh.(*remote); ok {
+		out.keys = r.Now.Keys
 	}
-	return out, nil
+	out.tokens, err = sh.Tokens()
+	return out, err
 }
 
 // rate is the speed between two samples, in bit/s. Counters may have wrapped.
@@ -120,11 +111,7 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON bool, round int, watch bool) error {
 	p := &printer{w: s.out}
 	for i, sh := range list {
-		policy, err := policyOf(sh.Info().Label)
-		if err != nil {
-			return err
-		}
-		now, err := take(sh, len(policy.Policy.Classes))
+		now, err := take(sh)
 		if err != nil {
 			return err
 		}
@@ -138,7 +125,7 @@ func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON
 			before = now // another policy was loaded
 		}
 		if asJSON {
-			if err := writeJSON(s.out, statsOf(sh, policy, before, now)); err != nil {
+			if err := writeJSON(s.out, statsOf(sh, before, now)); err != nil {
 				return err
 			}
 			continue
@@ -148,7 +135,7 @@ func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON
 		} else if i > 0 || round > 1 {
 			p.printf("\n")
 		}
-		p.stats(sh, policy, before, now)
+		p.stats(sh, before, now)
 	}
 	return p.err
 }
@@ -210,10 +197,11 @@ type bucketOfJSON struct {
 	Burst  int64  `json:"burst"`
 }
 
-func statsOf(sh live, policy *compiled, before, now sample) statsJSON {
+func statsOf(sh live, before, now sample) statsJSON {
 	out := statsJSON{statusJSON: statusOf(sh)}
 	out.Queues = []queueStatJSON{}
-	seen := interval{sh.Info(), policy, &before, &now}
+	seen := interval{sh.Info(), &before, &now}
+	plan := &sh.Info().Outline
 	for i, q := range now.queues {
 		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
 	}
@@ -222,8 +210,8 @@ func statsOf(sh live, policy *compiled, before, now sample) statsJSON {
 	for i := range now.stats {
 		a, b := &before.stats[i], &now.stats[i]
 		row := classStatsJSON{Name: untaken, total: total(b.Total()), Rate: rate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
-		if i < len(policy.Policy.Classes) {
-			row.Name = policy.Policy.Classes[i].Name
+		if i < len(plan.Classes) {
+			row.Name = plan.Classes[i].Name
 		}
 		for color, to := range map[meter.Color]*colorStatsJSON{meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red} {
 			to.total, to.Rate = total(b.Colors[color]), rate(a.Colors[color], b.Colors[color], dt)
@@ -236,32 +224,29 @@ func statsOf(sh live, policy *compiled, before, now sample) statsJSON {
 		}
 		row.Dropped, row.Marked, row.Queued = total(b.AllDropped()), total(dataplane.Sum(b.Marked[:])), total(dataplane.Sum(b.Queued[:]))
 		row.CE = total(dataplane.Sum(b.CE[:]))
-		if i < len(policy.Policy.Classes) {
-			row.Meters = metersOf(&policy.Policy.Classes[i], now.tokens[i], now.keys[i])
+		if i < len(plan.Classes) {
+			row.Meters = metersOf(plan, i, &now)
 		}
 		out.Classes = append(out.Classes, row)
 	}
 	return out
 }
 
-func metersOf(c *dataplane.Class, tokens [][2]int64, keys []meter.TableStats) []meterStatJSON {
+func metersOf(plan *dataplane.Outline, class int, now *sample) []meterStatJSON {
 	out := []meterStatJSON{}
-	m := c.Meter
-	for k := 0; k < len(tokens) && m != nil; k, m = k+1, m.Then {
-		row := meterStatJSON{Name: m.Name, Type: kindOf(m.Params), Packets: m.Packets, Buckets: []bucketOfJSON{}}
-		if m.Budget != nil {
-			row.Budget = m.Budget.Name
-		}
-		if m.Per.By != dataplane.NoKey {
-			row.Per = m.Per.String()
-			if keys != nil {
-				row.Keys = &keyTotals{m.Name, keys[k].Keys, keys[k].Evicted, keys[k].Refused, m}
+	for _, i := range plan.Chain(class) {
+		m := &plan.Stages[i]
+		row := meterStatJSON{Name: m.Name, Type: m.Kind.String(), Packets: m.Packets, Budget: m.BudgetName, Buckets: []bucketOfJSON{}}
+		if m.Keyed() {
+			row.Per = m.Key.String()
+			if now.keys != nil {
+				row.Keys = newKeyTotals(m, i, now.keys[i])
 			}
 			out = append(out, row)
 			continue
 		}
-		for b, bucket := range policyfile.Buckets(m.Params) {
-			row.Buckets = append(row.Buckets, bucketOfJSON{bucket.Tokens, tokens[k][b], bucket.Burst})
+		for b, bucket := range m.Buckets {
+			row.Buckets = append(row.Buckets, bucketOfJSON{bucket.Name, now.tokens[i][b], bucket.Size})
 		}
 		out = append(out, row)
 	}

@@ -14,9 +14,10 @@ import (
 // interval is a shaper between two samples.
 type interval struct {
 	about       *kernel.About
-	policy      *compiled
 	before, now *sample
 }
+
+func (v *interval) plan() *dataplane.Outline { return &v.about.Outline }
 
 func (v *interval) dt() time.Duration { return v.now.at.Sub(v.before.at) }
 
@@ -38,16 +39,14 @@ func (v *interval) sent(queue int) *int64 {
 }
 
 // passed is what left of a class and color, in bit/s. What HTB drops of a link's
-// queue it counts without bytes: then it is what the queue sent, and nil where
+// queue it counts without bytes: then it is what the queue sent, and nil if
 // others feed the queue, too.
 func (v *interval) passed(class int, color meter.Color) *int64 {
 	a, b := &v.before.stats[class], &v.now.stats[class]
-	if class < len(v.policy.Policy.Classes) && v.about.Pacer == kernel.HTB {
-		if q := v.policy.Policy.Classes[class].Action(color).Queue; q != nil && q.Link != nil {
-			for i := range v.now.queues {
-				if v.now.queues[i].Name == q.Name && v.policy.feeds(q) == 1 {
-					return v.sent(i)
-				}
+	if plan := v.plan(); class < len(plan.Classes) && v.about.Pacer == kernel.HTB {
+		if q := plan.Classes[class].Queues[color]; q >= 0 && plan.Queues[q].Link >= 0 {
+			if plan.Feeds(q) == 1 {
+				return v.sent(q)
 			}
 			return nil
 		}
@@ -59,24 +58,11 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 	return &bits
 }
 
-// feeds counts the colors of classes whose packets a queue gets.
-func (c *compiled) feeds(q *dataplane.Queue) (n int) {
-	for i := range c.Policy.Classes {
-		class := &c.Policy.Classes[i]
-		for color := meter.Green; color <= meter.Red; color++ {
-			if class.Action(color).Queue == q && (class.Meter != nil || color == meter.Green) {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // stats prints counters, rates and tokens for people.
-func (p *printer) stats(sh live, policy *compiled, before, now sample) {
+func (p *printer) stats(sh live, before, now sample) {
 	st := statusOf(sh)
 	p.status(sh.Info(), &st)
-	v := &interval{sh.Info(), policy, &before, &now}
+	v := &interval{sh.Info(), &before, &now}
 	for _, g := range []*grid{v.traffic(p), v.done(p), v.meters(), v.queues()} {
 		if len(g.rows) > 0 {
 			p.printf("\n%s\n", g.render(isTerminal(p.w)))
@@ -84,7 +70,7 @@ func (p *printer) stats(sh live, policy *compiled, before, now sample) {
 		p.folded(g.foot)
 	}
 	if r, ok := sh.(*remote); ok {
-		p.lost(&r.About, r.Lost)
+		p.lost(&r.About, r.Now.Lost)
 	}
 }
 
@@ -96,10 +82,10 @@ func (v *interval) traffic(p *printer) *grid {
 	}
 	for i := range v.now.stats {
 		a, b := &v.before.stats[i], &v.now.stats[i]
-		if i == len(v.policy.Policy.Classes) {
+		if i == len(v.plan().Classes) {
 			if n := b.Untaken; n.Packets > 0 {
 				offered, passed := rate(a.Untaken, n, v.dt()), int64(0)
-				if !v.policy.Policy.DropUnclassified {
+				if !v.plan().DropUnclassified {
 					passed = offered
 				}
 				dropped := b.UntakenDropped.Packets
@@ -109,7 +95,7 @@ func (v *interval) traffic(p *printer) *grid {
 			}
 			break
 		}
-		name := v.policy.Policy.Classes[i].Name
+		name := v.plan().Classes[i].Name
 		if b.Total().Packets == 0 {
 			g.add(name, "", number(0), number(0), "0", "0", number(0), number(0))
 		}
@@ -136,9 +122,9 @@ func (v *interval) traffic(p *printer) *grid {
 // done is what was done to packets but to let them pass, and why.
 func (v *interval) done(p *printer) *grid {
 	g := &grid{header: []any{"class", "color", "action", "packets", "bytes", "per s"}, first: 4, names: []int{0}}
-	for i := range v.policy.Policy.Classes {
+	for i := range v.plan().Classes {
 		a, b := &v.before.stats[i], &v.now.stats[i]
-		name := v.policy.Policy.Classes[i].Name
+		name := v.plan().Classes[i].Name
 		said := ""
 		add := func(action string, before, now dataplane.Count) {
 			if now.Packets == 0 {
@@ -159,7 +145,7 @@ func (v *interval) done(p *printer) *grid {
 		said = ""
 		add("dropped: "+dataplane.CauseQueue.String(), a.Behind, b.Behind)
 	}
-	last := len(v.policy.Policy.Classes)
+	last := len(v.plan().Classes)
 	if before, now := v.before.stats[last].UntakenDropped, v.now.stats[last].UntakenDropped; now.Packets > 0 {
 		g.add(untaken, "", "dropped: "+dataplane.Unclassified, number(now.Packets), number(now.Bytes), number(v.perSecond(before.Packets, now.Packets)))
 	}
@@ -169,12 +155,12 @@ func (v *interval) done(p *printer) *grid {
 // meters is what the meters hold.
 func (v *interval) meters() *grid {
 	g := &grid{header: []any{"class", "meter", "bucket", "tokens", "burst"}, first: 4, names: []int{0, 1}}
-	for i := range v.policy.Policy.Classes {
-		class := &v.policy.Policy.Classes[i]
-		name := class.Name
-		for _, m := range metersOf(class, v.now.tokens[i], v.now.keys[i]) {
+	for i := range v.plan().Classes {
+		class := v.plan().Classes[i].Name
+		name := class
+		for _, m := range metersOf(v.plan(), i, v.now) {
 			title := m.Type
-			if m.Name != class.Name {
+			if m.Name != class {
 				title += " " + m.Name
 			}
 			if m.Per != "" {
@@ -203,7 +189,7 @@ func (v *interval) queues() *grid {
 	}
 	for i, q := range v.now.queues {
 		delay := q.Delay.Round(10 * time.Microsecond).String()
-		if v.policy.linked(q.Name) {
+		if v.plan().Queues[i].Link >= 0 {
 			delay = "unknown"
 		}
 		row := []any{q.Name, delay, number(q.Bytes)}
@@ -226,16 +212,4 @@ func (v *interval) queues() *grid {
 		g.foot = "the class of packets that the qdisc dropped is not known for " + strings.Join(several, ", ") + "\n"
 	}
 	return g
-}
-
-// linked says whether a queue of the policy is one of a link.
-func (c *compiled) linked(name string) bool {
-	for i := range c.Policy.Classes {
-		for color := meter.Green; color <= meter.Red; color++ {
-			if q := c.Policy.Classes[i].Action(color).Queue; q != nil && q.Name == name {
-				return q.Link != nil
-			}
-		}
-	}
-	return false
 }

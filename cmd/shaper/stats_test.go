@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,21 +65,14 @@ func onTerminal(t *testing.T, write func(w *os.File)) string {
 func sampled(t *testing.T, policy *compiled, n int64) (before, now sample) {
 	t.Helper()
 	count := dataplane.Count{Packets: n, Bytes: n}
-	classes := policy.Policy.Classes
+	classes, stages := policy.plan.Classes, len(policy.plan.Stages)
 	at := time.Now()
 	for _, s := range []*sample{&before, &now} {
 		s.at = at
 		s.stats = make([]dataplane.ClassStats, len(classes)+1)
-		s.queues = policy.pipeline.Queues(0)
-		for i := range classes {
-			var tokens [][2]int64
-			var keys []meter.TableStats
-			for m := classes[i].Meter; m != nil; m = m.Then {
-				tokens = append(tokens, [2]int64{n, n})
-				keys = append(keys, meter.TableStats{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)})
-			}
-			s.tokens, s.keys = append(s.tokens, tokens), append(s.keys, keys)
-		}
+		s.queues = dataplane.NewPipeline(policy.plan).Queues(0)
+		s.tokens = slices.Repeat([][2]int64{{n, n}}, stages)
+		s.keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}}, stages)
 	}
 	now.at = at.Add(time.Second)
 	for i := range classes {
@@ -148,6 +142,7 @@ queues:
 			{Peer: names.iface},
 		} {
 			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, labelOf(policy)
+			about.Outline = *policy.plan.Outline()
 			about.Place.Method = "tcx"
 			var sh live = &still{about: about}
 			if about.Peer != "" {
@@ -157,7 +152,7 @@ queues:
 			for _, n := range []int64{0, 1, 999_999, 1e9, 1e15, math.MaxInt64 / 16} {
 				before, now := sampled(t, policy, n)
 				show := func(p *printer) {
-					p.stats(sh, policy, before, now)
+					p.stats(sh, before, now)
 					p.lost(&about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
 					if p.err != nil {
 						t.Error(p.err)
@@ -201,7 +196,7 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.compile()
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
 	now.stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
-	(&printer{w: &out}).stats(&still{about: kernel.About{Interface: "eth0"}}, policy, before, now)
+	(&printer{w: &out}).stats(&still{about: kernel.About{Interface: "eth0", Outline: *policy.plan.Outline()}}, before, now)
 	for _, want := range []string{
 		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,
@@ -237,7 +232,7 @@ queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.comp
 	}
 	now.queues[0].Sent.Bytes = 250_000
 	for pacer, want := range map[kernel.Pacer]string{kernel.HTB: "[2000000,null,null]", "": "[8000000,8000000,8000000]"} {
-		v := interval{&kernel.About{Pacer: pacer}, policy, &before, &now}
+		v := interval{&kernel.About{Pacer: pacer, Outline: *policy.plan.Outline()}, &before, &now}
 		var got []*int64
 		for i := range 3 {
 			got = append(got, v.passed(i, meter.Green))

@@ -59,7 +59,7 @@ func statusOf(sh live) statusJSON {
 		Interface: about.Interface, Direction: about.Direction.String(), State: state(sh), Attached: attached,
 		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: kernelRelease(),
 		Pacer: string(about.Pacer), GSOLimit: about.GSOLimit, Peer: about.Peer,
-		classes: len(about.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
+		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
 	if owned, err := sh.Owned(); err == nil && !owned {
 		out.Process = 0
@@ -67,8 +67,8 @@ func statusOf(sh live) statusJSON {
 	if l, err := labelFrom(about.Label); err == nil {
 		out.Policy = l.Name
 		names := about.Budgets()
-		if c, err := l.compile(); about.Place.Method == byTap && err == nil {
-			out.classes, names = len(c.Policy.Classes), onHost(c.Policy)
+		if about.Place.Method == byTap {
+			names = onHost(&about.Outline)
 		}
 		out.Budgets = hostBudgets(names)
 	}

@@ -154,7 +154,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 // the host. A policy that cannot be read is reported later.
 func (f *tapFlags) capabilities() uint64 {
 	if f.policyFlags.given() {
-		if policy, err := f.load(); err == nil && len(onHost(policy.Policy)) > 0 {
+		if policy, err := f.load(); err == nil && len(onHost(policy.plan.Outline())) > 0 {
 			return tapCapabilities | runCapabilities
 		}
 	}
@@ -187,10 +187,7 @@ func (c *carrying) compile(memory int64) (*compiled, error) {
 	}
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
 	for i, direction := range f.directions.list {
-		shaper, err := tap.NewShaper(policy.Policy, memory)
-		if err != nil {
-			return nil, policy.explain(err)
-		}
+		shaper := tap.NewShaper(policy.plan, memory)
 		member := kernel.NewMember(c.name, direction, tap.Now)
 		c.members = append(c.members, member)
 		if err := shaper.Join(member); err != nil {
@@ -213,8 +210,7 @@ func (c *carrying) share(ctx context.Context) (err error) {
 	var list []shareOf
 	var shapers []leaser
 	for _, sh := range c.list {
-		_, policy := sh.now()
-		list = append(list, shareOf{policy, sh.host()})
+		list = append(list, sh.share())
 		shapers = append(shapers, sh.shaper)
 	}
 	if c.shares == nil {
@@ -301,13 +297,13 @@ func (c *carrying) again(ctx context.Context) error {
 	var errs []error
 	var list []shareOf
 	for _, sh := range c.list {
-		list = append(list, shareOf{policy.Policy, sh.host()})
+		list = append(list, shareOf{policy.plan, sh.host()})
 	}
 	if err := c.shares.prepare(ctx, list...); err != nil {
 		return errors.Join(err, c.share(ctx))
 	}
 	for _, sh := range c.list {
-		changes, err := sh.Reload(policy.Policy, labelOf(policy))
+		changes, err := sh.Reload(policy, labelOf(policy))
 		if err != nil && !errors.As(err, new(*tap.ActiveError)) {
 			return errors.Join(policy.explain(err), c.share(ctx))
 		}
@@ -320,7 +316,7 @@ func (c *carrying) again(ctx context.Context) error {
 // observe reads each direction for the metrics.
 func (c *carrying) observe() (out []observation, err error) {
 	for _, sh := range c.list {
-		o, err := sh.observe()
+		o, err := observe(&remote{Snapshot: sh.snapshot()}, "")
 		if err != nil {
 			return nil, err
 		}
@@ -335,12 +331,8 @@ func (c *carrying) end() error {
 	p := &printer{w: c.s.out}
 	for _, sh := range c.list {
 		now := sh.snapshot()
-		policy, err := policyOf(now.About.Label)
-		if err != nil {
-			return err
-		}
-		p.printf("\n%s\n", policy.table(now.Stats, colored(c.s.out)))
-		p.lost(&now.About, now.Lost)
+		p.printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, colored(c.s.out)))
+		p.lost(&now.About, now.Now.Lost)
 		p.printf("%s: ended\n", where(&now.About))
 	}
 	return p.err

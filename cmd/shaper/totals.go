@@ -42,7 +42,7 @@ type totals struct {
 	total
 	DurationNS int64         `json:"duration_ns"`
 	Classes    []classTotals `json:"classes"`
-	Meters     []keyTotals   `json:"meters,omitempty"` // those with a key
+	Meters     []*keyTotals  `json:"meters,omitempty"` // those with a key
 	Warnings   []string      `json:"warnings"`
 }
 
@@ -50,17 +50,17 @@ type totals struct {
 type replayed struct {
 	replay.Summary
 	stats []dataplane.ClassStats
-	keys  []keyTotals
+	keys  []*keyTotals
 }
 
-func (c *compiled) totals(n replayed) totals {
+func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	t := totals{DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...)}
 	var sum dataplane.Count
 	for i := range n.stats {
 		st := &n.stats[i]
 		name := untaken
-		if i < len(c.Policy.Classes) {
-			name = c.Policy.Classes[i].Name
+		if i < len(plan.Classes) {
+			name = plan.Classes[i].Name
 		}
 		t.Classes = append(t.Classes, classTotals{
 			Name:    name,
@@ -102,9 +102,9 @@ func newTable(first int, header ...any) table.Writer {
 	return t
 }
 
-// table draws counters for people: a line a class and color. CE marks have a
+// countersOf draws counters for people: a line a class and color. CE marks have a
 // column where there are any.
-func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
+func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored bool) string {
 	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
 	ce := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
 	if ce {
@@ -114,13 +114,13 @@ func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
 	for i := range stats {
 		st := &stats[i]
 		all := st.Total()
-		if i == len(c.Policy.Classes) {
+		if i == len(plan.Classes) {
 			if all.Packets > 0 {
 				t.AppendRow(table.Row{untaken, "", grouped(all.Packets), percent(all.Packets, all.Packets), grouped(all.Bytes), orNothing(st.UntakenDropped), "", ""})
 			}
 			break
 		}
-		name := c.Policy.Classes[i].Name
+		name := plan.Classes[i].Name
 		if all.Packets == 0 {
 			t.AppendRow(table.Row{name, "", "0", "", "0", "", "", ""})
 		}
@@ -147,10 +147,10 @@ func (c *compiled) table(stats []dataplane.ClassStats, colored bool) string {
 }
 
 // writeTotals prints the table and the sums of a replay.
-func (c *compiled) writeTotals(w io.Writer, n replayed, colored bool) error {
-	j := c.totals(n)
+func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool) error {
+	j := totalsOf(plan, n)
 	p := &printer{w: w}
-	p.printf("%s\n\n", c.table(n.stats, colored))
+	p.printf("%s\n\n", countersOf(plan, n.stats, colored))
 	for _, k := range n.keys {
 		p.printf("%s: %s\n", k.Name, k)
 	}

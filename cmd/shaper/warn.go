@@ -32,7 +32,7 @@ func (p *policyFlags) warn(w io.Writer, policy *compiled, device string) {
 		o.MTU = int64(i.MTU)
 	}
 	var lines []string
-	for _, f := range lint.Policy(policy.File, policy.pipeline, o) {
+	for _, f := range lint.Policy(policy.File, policy.plan, o) {
 		if f.Level == lint.Warning {
 			lines = append(lines, f.Place+": "+f.Text)
 		}

@@ -109,23 +109,24 @@ type witness struct {
 	policy  *compiled
 	number  int64
 	store   *alone
-	first   int64 // ns, stamp of packet 1
-	ahead   int64 // the packet whose stamp is the clock
-	waiting map[*dataplane.Queue]*backlog
+	first   int64               // ns, stamp of packet 1
+	ahead   int64               // the packet whose stamp is the clock
+	waiting []backlog           // by queue of the plan
 	settled []dataplane.Verdict // that Settle has yet to return
 
 	packet  dataplane.Packet // as it came, parsed
 	steps   []dataplane.Step
-	queues  map[*dataplane.Queue]backlog // as the packet found them
+	queues  []backlog // as the packet found them
 	verdict dataplane.Verdict
 	seen    bool // verdict is there
 	ending  bool // nothing comes any more
 }
 
 func newWitness(policy *compiled, number int64) *witness {
+	pipeline := dataplane.NewPipeline(policy.plan)
 	return &witness{
-		Pipeline: policy.pipeline, policy: policy, number: number, store: newAlone(policy),
-		waiting: map[*dataplane.Queue]*backlog{}, queues: map[*dataplane.Queue]backlog{},
+		Pipeline: pipeline, policy: policy, number: number, store: newAlone(pipeline),
+		waiting: make([]backlog, len(policy.plan.Queues)),
 	}
 }
 
@@ -178,14 +179,10 @@ func (w *witness) look(p *dataplane.Packet, v *dataplane.Verdict) {
 	for d := (dataplane.Verdict{}); w.settle(now, &d); {
 		w.settled = append(w.settled, d)
 	}
-	delays := map[string]time.Duration{}
-	for _, q := range w.Queues(now) {
-		delays[q.Name] = q.Delay
-	}
-	for _, q := range w.policy.Queues {
-		b := w.backlogOf(q)
+	for i, q := range w.Queues(now) {
+		b := &w.waiting[i]
 		b.leave(now)
-		w.queues[q] = backlog{packets: b.packets, bytes: b.bytes, delay: delays[q.Name]}
+		w.queues = append(w.queues, backlog{packets: b.packets, bytes: b.bytes, delay: q.Delay})
 	}
 	w.packet = *p
 	w.packet.Data = bytes.Clone(p.Data)
@@ -193,18 +190,9 @@ func (w *witness) look(p *dataplane.Packet, v *dataplane.Verdict) {
 	w.steps = w.Explain(p, v)
 }
 
-func (w *witness) backlogOf(q *dataplane.Queue) *backlog {
-	b := w.waiting[q]
-	if b == nil {
-		b = &backlog{}
-		w.waiting[q] = b
-	}
-	return b
-}
-
-// queueOf is the queue that a packet's action names, if any.
-func (w *witness) queueOf(v *dataplane.Verdict) *dataplane.Queue {
-	return w.policy.Policy.Classes[v.Class].Action(v.Color).Queue
+// backlogOf is the backlog of the queue of a packet's action, which names one.
+func (w *witness) backlogOf(v *dataplane.Verdict) *backlog {
+	return &w.waiting[w.policy.plan.Classes[v.Class].Actions[v.Color].Queue]
 }
 
 // queued counts a packet that waits.
@@ -213,7 +201,7 @@ func (w *witness) queued(v *dataplane.Verdict) {
 	if v.Done&dataplane.Queued == 0 || !linked && v.Departure <= v.Now {
 		return
 	}
-	b := w.backlogOf(w.queueOf(v))
+	b := w.backlogOf(v)
 	b.packets++
 	b.bytes += int64(v.Length)
 	if !linked {
@@ -236,7 +224,7 @@ func (w *witness) settle(now int64, v *dataplane.Verdict) bool {
 	if !w.Pipeline.Settle(now, v) {
 		return false
 	}
-	b := w.backlogOf(w.queueOf(v))
+	b := w.backlogOf(v)
 	b.packets--
 	b.bytes -= int64(v.Length)
 	return true

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -131,8 +130,9 @@ func (w *witness) tell() *told {
 		t.Meters = append(t.Meters, w.meter(i))
 	}
 	if n := len(w.steps); n > 0 {
-		for m := w.steps[n-1].Meter.Then; m != nil; m = m.Then {
-			t.Skipped = append(t.Skipped, m.Name)
+		stages := w.policy.plan.Stages
+		for i := stages[w.steps[n-1].Stage].Then; i >= 0; i = stages[i].Then {
+			t.Skipped = append(t.Skipped, stages[i].Name)
 		}
 	}
 	c := &classes[v.Class]
@@ -143,7 +143,7 @@ func (w *witness) tell() *told {
 	t.Act = describeAction(a)
 	t.Acted = append(t.Acted, acted(&a, p, v)...)
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
-		t.Queue = w.queue(a.Queue)
+		t.Queue = w.queue(w.policy.plan.Classes[v.Class].Actions[v.Color].Queue)
 	}
 	t.Why = w.why(&a)
 	return t
@@ -163,7 +163,7 @@ func (w *witness) missed(c *dataplane.Class) missed {
 // row is the packet's row, by the same code that writes the decisions.
 func (w *witness) row() decided {
 	var text bytes.Buffer
-	d := newDecisions(&text, w.policy.Policy, true)
+	d := newDecisions(&text, w.policy.plan, true)
 	var row decided
 	_ = d.packet(w.packet.Time, &w.verdict) // a Buffer takes all
 	_ = d.w.Flush()
@@ -173,9 +173,10 @@ func (w *witness) row() decided {
 
 func (w *witness) meter(i int) metered {
 	s := &w.steps[i]
-	m := s.Meter
+	stage := &w.policy.plan.Stages[s.Stage]
+	m := stage.Source
 	out := metered{
-		Name: m.Name, Place: w.policy.Place(m, "type"), Type: kindOf(m.Params), Mode: describeMode(m),
+		Name: m.Name, Place: w.policy.Place(m, "type"), Type: stage.Kind.String(), Mode: describeMode(m),
 		Settings: describeMeter(m), Key: s.Key, Count: "bytes", Length: s.Length,
 		In: s.In.String(), Color: s.Color.String(), Clause: s.Clause.String(), Text: s.Clause.Text(),
 	}
@@ -184,36 +185,37 @@ func (w *witness) meter(i int) metered {
 	}
 	switch {
 	case i > 0:
-		out.Because = "as meter " + w.steps[i-1].Meter.Name + " left it"
+		out.Because = "as meter " + w.policy.plan.Stages[w.steps[i-1].Stage].Name + " left it"
 	case !m.Aware:
 		out.Because = "color-blind"
 	default:
 		out.Because = fieldText(&w.packet, m.PreColor.From)
 	}
 	tokens := [2][2]int64{{s.TcBefore, s.TcAfter}, {s.TeBefore, s.TeAfter}}
-	for i, b := range policyfile.Buckets(m.Params) {
-		out.Buckets = append(out.Buckets, bucket{b.Tokens, tokens[i][0], tokens[i][1], b.Burst})
+	for i, b := range stage.Buckets {
+		out.Buckets = append(out.Buckets, bucket{b.Name, tokens[i][0], tokens[i][1], b.Size})
 	}
 	return out
 }
 
-func (w *witness) queue(q *dataplane.Queue) *queuedJSON {
-	v, b := &w.verdict, w.queues[q]
-	out := &queuedJSON{Name: q.Name, Place: w.policy.Place(q, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.early(q)}
-	for _, p := range queueParts(q) {
+func (w *witness) queue(i int) *queuedJSON {
+	v, b, plan := &w.verdict, w.queues[i], w.policy.plan
+	q := &plan.Queues[i]
+	out := &queuedJSON{Name: q.Name, Place: w.policy.Place(q.Source, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.early(i)}
+	for _, p := range queueParts(q.Source) {
 		out.Settings = append(out.Settings, p.key+" "+p.text)
 	}
-	for other, b := range w.queues {
-		if q.Link != nil && other.Link == q.Link {
-			out.LinkPackets += b.packets
-			out.LinkBytes += b.bytes
+	if q.Link >= 0 {
+		for _, other := range plan.Links[q.Link].Queues {
+			out.LinkPackets += w.queues[other].packets
+			out.LinkBytes += w.queues[other].bytes
 		}
 	}
 	switch {
 	case !v.Done.Dropped():
 		wait := v.Departure - v.Now
 		out.WaitNS = &wait
-	case q.Link == nil:
+	case q.Link < 0:
 		wait := int64(b.delay)
 		out.WaitNS = &wait
 	}
@@ -221,10 +223,10 @@ func (w *witness) queue(q *dataplane.Queue) *queuedJSON {
 }
 
 // early is what WRED thought of the backlog, or nothing.
-func (w *witness) early(q *dataplane.Queue) string {
-	v, b, c := &w.verdict, w.queues[q], resolved(q)
-	e := c.WRED[v.Color]
-	backlog, found := b.amount(&c)
+func (w *witness) early(i int) string {
+	v, b, q := &w.verdict, w.queues[i], &w.policy.plan.Queues[i]
+	e := q.WRED[v.Color]
+	backlog, found := b.amount(&q.Config)
 	switch {
 	case e == (queue.Early{}) || v.Reason == dataplane.QueueFull || backlog < e.Min:
 		return ""
@@ -271,7 +273,7 @@ func (w *witness) why(a *dataplane.Action) string {
 	case v.Done.Dropped() && a.Queue == nil:
 		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Reason == dataplane.QueueFull:
-		return w.full(a.Queue)
+		return w.full(w.policy.plan.Classes[v.Class].Actions[v.Color].Queue)
 	case v.Reason == dataplane.WRED:
 		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
 	case v.Reason == dataplane.CoDel:
@@ -285,14 +287,14 @@ func (w *witness) why(a *dataplane.Action) string {
 }
 
 // full names the limit that the packet would break.
-func (w *witness) full(q *dataplane.Queue) string {
-	b, c := w.queues[q], resolved(q)
+func (w *witness) full(i int) string {
+	b, c := w.queues[i], &w.policy.plan.Queues[i]
 	n := int64(w.verdict.Length)
-	name := "queue " + q.Name + " is full: "
+	name := "queue " + c.Name + " is full: "
 	switch capacity := int64(c.Capacity()); {
-	case q.Fair.By != dataplane.NoKey && (c.Bytes == 0 || n <= c.Bytes):
-		return "queue " + q.Name + " was full when a later packet came, and dropped this one, the first of the flow with the most bytes"
-	case q.Fair.By != dataplane.NoKey:
+	case c.Fair && (c.Bytes == 0 || n <= c.Bytes):
+		return "queue " + c.Name + " was full when a later packet came, and dropped this one, the first of the flow with the most bytes"
+	case c.Fair:
 		return name + fmt.Sprintf("%s B are above the limit of %s", grouped(n), grouped(c.Bytes))
 	case c.Time > 0 && b.delay > c.Time:
 		return name + fmt.Sprintf("a wait of %v is above the limit of %v", b.delay, c.Time)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // String returns the direction as people spell it.
@@ -46,14 +45,15 @@ type About struct {
 	GSOLimit uint32    `json:",omitempty"` // bytes that the stack hands down at once at most, as this shaper asks; 0 for any
 
 	Place   place
-	Classes []classRecord
+	Outline dataplane.Outline // of the policy
+	Classes []bpf.ShaperClass // by class of the outline; so are the next
 	Stages  []stageRecord
 
 	// Of queues.
 	Asked  Pacer         `json:",omitempty"` // what is to hold packets; "" is what the kernel has
 	Pacer  Pacer         `json:",omitempty"` // what holds them; "" for nothing
 	Queued []queueRecord `json:",omitempty"`
-	Links  []linkRecord  `json:",omitempty"`
+	Links  []uint16      `json:",omitempty"` // classes of HTB
 	Ring   int           `json:",omitempty"` // entries of all rings
 	Lost   Lost          `json:"-"`
 }
@@ -78,71 +78,30 @@ func (a *About) now() *Before {
 	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, AskedGSO: a.AskedGSO, Expires: a.Expires}
 }
 
-type classRecord struct {
-	Name string
-	bpf.ShaperClass
-}
-
 type stageRecord struct {
-	Name string
 	bpf.ShaperStage
-	Keys   uint32     `json:",omitempty"` // that its table has room for
-	Budget string     `json:",omitempty"` // that it is
-	Kind   meter.Kind // of the meter
+	Room uint32 `json:",omitempty"` // keys that its table has room for
 }
 
 type queueRecord struct {
-	Name string
 	bpf.ShaperQueue
 	feeder
 }
 
-// linkRecord is a link, and the ID of its class of HTB.
-type linkRecord struct {
-	Name string
-	ID   uint16
-	link *dataplane.Link
-}
-
-// linkID is 0 for a link that is not there.
-func (a *About) linkID(name string) uint16 {
-	for _, l := range a.Links {
-		if l.Name == name {
-			return l.ID
-		}
-	}
-	return 0
-}
-
 // record notes which slots belong to whom.
 func (a *About) record(g *image) {
-	a.Classes, a.Stages, a.Queued = nil, nil, nil
-	a.Links, a.Ring, a.Pacer = g.links, g.ring, g.pacer
+	a.Outline, a.Classes, a.Stages, a.Queued = *g.plan.Outline(), g.classes, nil, nil
+	a.Links, a.Ring, a.Pacer = g.linkIDs, g.ring, g.pacer
 	for i, q := range g.queues {
-		a.Queued = append(a.Queued, queueRecord{g.paced[i].Name, q, g.feeders[i]})
-	}
-	for i, c := range g.classes {
-		a.Classes = append(a.Classes, classRecord{g.policy.Classes[i].Name, c})
+		a.Queued = append(a.Queued, queueRecord{q, g.feeders[i]})
 	}
 	for i, s := range g.stages {
-		r := stageRecord{Name: g.meters[i].Name, ShaperStage: s, Kind: kindOf(g.meters[i])}
-		switch {
-		case s.Table >= 0:
-			r.Keys = tableSize(g.meters[i])
-		case !inStates(s.Table):
-			r.Budget = g.meters[i].Budget.Name
+		r := stageRecord{ShaperStage: s}
+		if s.Table >= 0 {
+			r.Room = tableSize(&g.plan.Stages[i])
 		}
 		a.Stages = append(a.Stages, r)
 	}
-}
-
-// classes are those of the program, in the policy's order.
-func (a *About) classes() []bpf.ShaperClass {
-	out := make([]bpf.ShaperClass, len(a.Classes))
-	for i, c := range a.Classes {
-		out[i] = c.ShaperClass
-	}
-	return out
 }
 
 // stages are those of the program.
@@ -150,15 +109,6 @@ func (a *About) stages() []bpf.ShaperStage {
 	out := make([]bpf.ShaperStage, len(a.Stages))
 	for i, s := range a.Stages {
 		out[i] = s.ShaperStage
-	}
-	return out
-}
-
-// chain returns the indexes of the stages that a class leads to.
-func (a *About) chain(class int) []int {
-	var out []int
-	for i := a.Classes[class].Stage; i >= 0 && len(out) < MaxChain; i = a.Stages[i].Then {
-		out = append(out, int(i))
 	}
 	return out
 }

@@ -35,6 +35,7 @@ type Config struct {
 	Label json.RawMessage
 
 	before *Before // what was taken over from another place
+	ready  *image  // of the plan
 }
 
 // BusyError says that another process shapes the interface.
@@ -48,17 +49,17 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s %v is shaped by %s already: shaper reload gives it a new policy, shaper detach ends it", e.Interface, e.Direction, by)
 }
 
-// Attach compiles a policy and attaches it. A shaper that another process left
+// Attach attaches the plan of a policy. A shaper that another process left
 // there is taken over: as with Reload, classes that keep their name keep tokens
 // and counters, and Changes says so. Everything else of ours in that direction,
-// left by a killed process, is removed before. A policy that does not compile
-// (dataplane.FieldErrors) changes nothing; after an *ActiveError the Shaper is
+// left by a killed process, is removed before. A plan that the kernel
+// plane refuses (dataplane.FieldErrors) changes nothing; after an *ActiveError the Shaper is
 // returned and active.
-func Attach(cfg Config, policy *dataplane.Policy) (*Shaper, []dataplane.Change, error) {
+func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
 	if cfg.Method == "" {
 		cfg.Method = Auto
 	}
-	d, err := cfg.check(policy)
+	d, err := cfg.check(plan)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,9 +76,9 @@ func Attach(cfg Config, policy *dataplane.Policy) (*Shaper, []dataplane.Change, 
 	if _, err := sweep(); err != nil {
 		return nil, nil, errors.Join(err, owner.Close())
 	}
-	s, changes, err := cfg.takeOver(st, policy, d)
+	s, changes, err := cfg.takeOver(st, plan, d)
 	if s == nil && err == nil {
-		s, err = cfg.attachNew(st, policy, d)
+		s, err = cfg.attachNew(st, plan, d)
 	}
 	if err != nil && !errors.As(err, new(*ActiveError)) {
 		if cfg.before != nil {
@@ -108,12 +109,12 @@ func (cfg *Config) own(at iface) (lock, error) {
 }
 
 // check finds what is wrong before anything is changed.
-func (cfg *Config) check(policy *dataplane.Policy) (*device, error) {
+func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
 	d, err := findDevice(cfg.Interface)
 	if err != nil {
 		return nil, err
 	}
-	if err := policy.Length.Accepts(d.link); err != nil {
+	if err := plan.Length.Accepts(d.link); err != nil {
 		return nil, err
 	}
 	if cfg.Method == ByXDP && cfg.Direction == Egress {
@@ -127,11 +128,11 @@ func (cfg *Config) check(policy *dataplane.Policy) (*device, error) {
 			return nil, errNoBpffs
 		}
 	}
-	pacer, err := choosePacer(cfg.Pacer, policy)
+	pacer, err := choosePacer(cfg.Pacer, plan)
 	if err != nil {
 		return nil, err
 	}
-	_, err = encode(policy, program(cfg.Direction, cfg.Method, pacer), pacer)
+	cfg.ready, err = encode(plan, program(cfg.Direction, cfg.Method, pacer), pacer)
 	return d, err
 }
 
@@ -149,7 +150,7 @@ func program(direction Hook, method Method, pacer Pacer) Hook {
 
 // takeOver gives a shaper that was left behind the policy. It returns nil where
 // there is none, or none that can be taken over: that one is removed.
-func (cfg *Config) takeOver(st *site, policy *dataplane.Policy, d *device) (*Shaper, []dataplane.Change, error) {
+func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper, []dataplane.Change, error) {
 	s, err := find(st.iface, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
 		return nil, nil, errors.Join(unpinned(st.pin(cfg.Direction)), st.clear(cfg.Direction))
@@ -160,7 +161,7 @@ func (cfg *Config) takeOver(st *site, policy *dataplane.Policy, d *device) (*Sha
 	if s == nil {
 		return nil, nil, st.clear(cfg.Direction)
 	}
-	pacer, err := choosePacer(cfg.Pacer, policy)
+	pacer, err := choosePacer(cfg.Pacer, plan)
 	if err != nil {
 		s.Close()
 		return nil, nil, err
@@ -185,8 +186,8 @@ func (cfg *Config) takeOver(st *site, policy *dataplane.Policy, d *device) (*Sha
 	next.Namespace, next.Index = st.Namespace, st.Index
 	next.Asked, next.Dry, next.Pinned, next.AskedGSO = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Process, next.Label, next.Expires = os.Getpid(), cfg.Label, 0
-	s.TookOver = true
-	changes, err := s.load(st, policy, &next)
+	s.TookOver, s.ready = true, cfg.ready
+	changes, err := s.load(st, plan, &next)
 	if err != nil && !errors.As(err, new(*ActiveError)) {
 		s.Close()
 		return nil, nil, err
@@ -206,11 +207,11 @@ func unpinned(path string) error {
 	return errors.Join(os.Remove(path), l.Detach(), l.Close())
 }
 
-func (cfg *Config) attachNew(st *site, policy *dataplane.Policy, d *device) (s *Shaper, err error) {
+func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shaper, err error) {
 	s = &Shaper{About: About{
 		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),
-	}}
+	}, ready: cfg.ready}
 	if s.shared, err = newShared(); err != nil {
 		return nil, err
 	}
@@ -218,7 +219,7 @@ func (cfg *Config) attachNew(st *site, policy *dataplane.Policy, d *device) (s *
 	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Asked, next.Label, next.Place.Method = cfg.Pacer, cfg.Label, cfg.Method
 	next.promise(cfg.before, cfg.Until)
-	if _, err = s.load(st, policy, &next); err != nil {
+	if _, err = s.load(st, plan, &next); err != nil {
 		// What is new has to be whole.
 		err = errors.Join(plain(err), s.lift(st))
 		s.Close()

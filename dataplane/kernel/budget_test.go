@@ -42,11 +42,11 @@ func hostMaps(t testing.TB) (maps [2]*ebpf.Map) {
 func newBudgeted(t testing.TB, m *dataplane.Meter, hook Hook, maps [2]*ebpf.Map, handed uint8) *hooked {
 	t.Helper()
 	policy := &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}}}
-	g, err := encode(policy, hook, "")
+	g, err := encodePolicy(policy, hook, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64, kinds: []meter.Kind{kindOf(m)}}, hook: hook, room: make([]byte, 1<<17)}
+	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17)}
 	t.Cleanup(h.Close)
 	h.constants.Handed, h.constants.Link, h.constants.Elsewhere = handed, uint8(dataplane.LinkEthernet), 1
 	h.stages[0].Table, h.stages[0].Slot = storeShared, budgetSlot
@@ -78,12 +78,13 @@ func newBudgeted(t testing.TB, m *dataplane.Meter, hook Hook, maps [2]*ebpf.Map,
 // beginBudget gives the budget a meter that nobody has used.
 func beginBudget(t testing.TB, maps [2]*ebpf.Map, m *dataplane.Meter) *bpf.ShaperProfile {
 	t.Helper()
-	p, err := profileOf(m)
+	s := planned(t, m)
+	p, err := profileOf(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := &share{wish: &wish{budgetRecord: budgetRecord{Profile: p}}, record: &budgetRecord{Slot: budgetSlot}}
-	if err := (&shares{budgets: &budgets{maps: maps}}).begin(g, 0, initial(m, &p).waiting(&p)); err != nil {
+	if err := (&shares{budgets: &budgets{maps: maps}}).begin(g, 0, initial(s, &p).waiting(&p)); err != nil {
 		t.Fatal(err)
 	}
 	return &p
@@ -273,7 +274,7 @@ func TestBudgetChange(t *testing.T) {
 			}
 			if r.IntN(8) == 0 {
 				next := anyMeter(r, kind)
-				to, err := profileOf(next)
+				to, err := profileOf(planned(t, next))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -319,7 +320,7 @@ func TestBudgetChange(t *testing.T) {
 	}{{window(1000, 1e9), 700}, {window(5000, 1e9), 4700}, {window(100, 1e9), 0}, {window(5000, 2e9), 0}} {
 		beginBudget(t, maps, window(1000, 1e9))
 		user.Color(5e9, 300, meter.Green)
-		to, err := profileOf(test.to)
+		to, err := profileOf(planned(t, test.to))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +379,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	t.Cleanup(change.Close)
 	var profiles [2]bpf.ShaperProfile
 	for i := range profiles {
-		if profiles[i], err = profileOf(&dataplane.Meter{Params: params[i]}); err != nil {
+		if profiles[i], err = profileOf(planned(t, &dataplane.Meter{Params: params[i]})); err != nil {
 			t.Fatal(err)
 		}
 	}

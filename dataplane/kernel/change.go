@@ -12,22 +12,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// load compiles a policy and puts it in the place of the one before, or
-// attaches it where there is none. next is what the shaper becomes. Its record is
+// load encodes a plan and puts it in the place of the one before, or attaches it if
+// there is none. next is what the shaper becomes. Its record is
 // complete before the program is attached, but for Begun, so that the program can
 // be recognized and used if this process is killed.
-func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes []dataplane.Change, err error) {
+func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []dataplane.Change, err error) {
 	d, err := deviceAt(s.iface())
 	if err != nil {
 		return nil, err
 	}
-	if err := policy.Length.Accepts(d.link); err != nil {
+	if err := plan.Length.Accepts(d.link); err != nil {
 		return nil, err
 	}
-	g, err := next.encode(policy)
+	g, err := next.encode(plan, s.ready)
 	if err != nil {
 		return nil, err
 	}
+	s.ready = nil
 	shares, err := s.share(g, next)
 	if err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func (s *Shaper) load(st *site, policy *dataplane.Policy, next *About) (changes 
 	s.Notes = shares.notes()
 	s.about, about = about, s.about
 	s.About, s.shared, spare = *next, maps, s.shared
-	s.leases.follow(s.shared.leases, s.Stages)
+	s.leases.follow(s.shared.leases, &s.About)
 	if g.pacer == "" {
 		before := st.Removed
 		errs = append(errs, st.unpace(s.Direction))

@@ -106,8 +106,8 @@ func Pending(at Identity) (out []*Shaper, err error) {
 // RollBack makes the shapers of an interface what they were before their
 // rollbacks were armed; nothing is attached where nothing was. It says which were:
 // none if they were confirmed before, or if another rollback was armed than that
-// for the time due. compile reads the policy of a label.
-func RollBack(compile func(json.RawMessage) (*dataplane.Policy, error), due time.Time, list ...*Shaper) (back []*Shaper, err error) {
+// for the time due. compile makes the plan of a label.
+func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.Time, list ...*Shaper) (back []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -139,18 +139,18 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Policy, error), due time
 	return back, errors.Join(errs...)
 }
 
-func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (*dataplane.Policy, error)) error {
+func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
 	if was == nil {
 		return s.lift(st)
 	}
-	policy, err := compile(was.Label)
+	plan, err := compile(was.Label)
 	if err != nil {
 		return err
 	}
 	next := s.About
 	next.Dry, next.Pinned, next.Asked, next.AskedGSO, next.Label = was.Dry, was.Pinned, was.Asked, was.AskedGSO, was.Label
 	next.Before, next.Until, next.Expires = nil, time.Time{}, was.Expires
-	pacer, err := choosePacer(next.Asked, policy)
+	pacer, err := choosePacer(next.Asked, plan)
 	if err != nil {
 		return err
 	}
@@ -160,6 +160,6 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		}
 		next.Place = place{Method: s.Place.Method} // load attaches it there
 	}
-	_, err = s.load(st, policy, &next)
+	_, err = s.load(st, plan, &next)
 	return err
 }

@@ -298,11 +298,11 @@ func (i *inspection) tree() error {
 // those of links, by name.
 func (i *inspection) expected() map[string]uint32 {
 	out := map[string]uint32{}
-	for _, q := range i.Queued {
-		out["queue "+q.Name] = q.ClassId
+	for at, q := range i.Queued {
+		out["queue "+i.Outline.Queues[at].Name] = q.ClassId
 	}
-	for _, l := range i.Links {
-		out["link "+l.Name] = classID(l.ID)
+	for at, id := range i.Links {
+		out["link "+i.Outline.Links[at]] = classID(id)
 	}
 	return out
 }

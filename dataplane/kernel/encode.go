@@ -3,9 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
@@ -34,7 +32,7 @@ const (
 
 var programs = [...]string{bpf.ShaperProgShaperEgress, bpf.ShaperProgShaperIngress, bpf.ShaperProgShaperXdp}
 
-// image is a policy in the form that the programs read.
+// image is a plan in the form that the programs read.
 type image struct {
 	constants bpf.ShaperConstants
 	vectors   []uint64
@@ -46,60 +44,48 @@ type image struct {
 	queues    []bpf.ShaperQueue
 	ring      int // entries of all rings
 
-	policy  *dataplane.Policy
-	pacer   Pacer
-	paced   []*dataplane.Queue // by index
-	feeders []feeder           // by queue
-	links   []linkRecord
-	meters  []*dataplane.Meter // by stage
-	from    []int              // by stage: the stage of the policy before whose tokens it keeps, or -1
-	stageOf map[*dataplane.Meter]int32
+	plan    *dataplane.Plan
+	hook    Hook
+	asked   Pacer    // for which it was encoded
+	pacer   Pacer    // "" if nothing is queued
+	feeders []feeder // by queue
+	linkIDs []uint16 // classes of HTB, by link
+	from    dataplane.Succession
 }
 
-// encode compiles a policy for a hook, and for what holds packets of queues, if
+// encode encodes a plan for a hook, and for what holds packets of queues, if
 // anything does. The error joins all that is wrong with it, as
 // dataplane.FieldErrors. Slots are left to the caller.
-func encode(policy *dataplane.Policy, hook Hook, pacer Pacer) (*image, error) {
-	if _, err := dataplane.New(policy); err != nil {
-		return nil, err
+func encode(plan *dataplane.Plan, hook Hook, pacer Pacer) (*image, error) {
+	e := encoder{image: &image{plan: plan, hook: hook, asked: pacer, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
+	c := &e.constants
+	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
+	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], major
+	for i := range plan.Classes {
+		e.class(i)
 	}
-	e := encoder{
-		image: &image{policy: policy, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, stageOf: map[*dataplane.Meter]int32{}},
-		hook:  hook,
+	for i := range plan.Stages {
+		e.stage(i)
 	}
-	length := &policy.Length
-	e.constants.Base, e.constants.Overhead, e.constants.Mpu = uint8(length.Base), int32(length.Overhead), uint32(length.MPU)
-	e.constants.DropUntaken = flag(policy.DropUnclassified)
-	if n := len(policy.Classes); n > MaxClasses {
-		e.fail(policy, "classes", fmt.Sprintf("%d are more than the %d that the kernel plane has room for", n, MaxClasses))
-		return nil, errors.Join(e.faults...)
+	for i := range plan.Queues {
+		e.queue(&plan.Queues[i])
 	}
-	matches := make([]dataplane.Match, len(policy.Classes))
-	for i := range policy.Classes {
-		c := &policy.Classes[i]
-		matches[i] = c.Match
-		e.class(c)
-	}
-	if len(e.stages) > maxStates/2 {
-		e.fail(policy, "meters", fmt.Sprintf("%d are more than the %d that the kernel plane has room for", len(e.stages), maxStates/2))
-	}
-	tables := 0
-	for i := range e.stages {
-		if e.stages[i].Table >= 0 {
-			tables++
+	for _, limit := range []struct {
+		n, most     int
+		field, what string
+	}{
+		{len(plan.Classes), MaxClasses, "classes", ""},
+		{len(plan.Stages), maxStates / 2, "meters", ""},
+		{e.keyed, MaxTables, "meters", " with a meter for each key"},
+		{len(plan.Queues), MaxQueues, "queues", ""},
+	} {
+		if limit.n > limit.most {
+			e.fail(plan.Source, limit.field, fmt.Sprintf("%d%s are more than the %d that the kernel plane has room for", limit.n, limit.what, limit.most))
 		}
 	}
-	if tables > MaxTables {
-		e.fail(policy, "meters", fmt.Sprintf("%d with a meter for each key are more than the %d that the kernel plane has room for", tables, MaxTables))
+	if e.faults == nil {
+		e.classifier(&plan.Classifier.Tables)
 	}
-	if len(e.paced) > MaxQueues {
-		e.fail(policy, "queues", fmt.Sprintf("%d are more than the %d that the kernel plane has room for", len(e.paced), MaxQueues))
-	}
-	if e.faults != nil {
-		return nil, errors.Join(e.faults...)
-	}
-	e.constants.Queues, e.constants.Pacer, e.constants.Major = flag(len(e.paced) > 0), pacerNumber[pacer], major
-	e.classifier(&dataplane.NewClassifier(matches).Tables)
 	if e.faults != nil {
 		return nil, errors.Join(e.faults...)
 	}
@@ -108,7 +94,7 @@ func encode(policy *dataplane.Policy, hook Hook, pacer Pacer) (*image, error) {
 
 type encoder struct {
 	*image
-	hook   Hook
+	keyed  int // stages with a table of keys
 	faults []error
 }
 
@@ -118,38 +104,29 @@ func (e *encoder) fail(object any, field, reason string) {
 
 const noMark = "an XDP program has no skb mark: use a tc hook"
 
-func (e *encoder) class(c *dataplane.Class) {
-	out := bpf.ShaperClass{Stage: -1}
-	if e.hook == XDP && len(c.Match.Mark) > 0 {
-		e.fail(&c.Match, "mark", noMark)
+func (e *encoder) class(i int) {
+	c := &e.plan.Classes[i]
+	out := bpf.ShaperClass{Stage: int32(c.Stage)}
+	if e.hook == XDP && len(c.Source.Match.Mark) > 0 {
+		e.fail(&c.Source.Match, "mark", noMark)
 	}
-	if c.Meter != nil {
-		out.Stage = e.meter(c.Meter)
-		depth := 0
-		for m := c.Meter; m != nil; m = m.Then {
-			depth++
-		}
-		if depth > MaxChain {
-			e.fail(c.Meter, "then", fmt.Sprintf("makes a chain of %d meters: the kernel plane follows %d", depth, MaxChain))
-		}
+	depth := 0
+	for at := c.Stage; at >= 0; at = e.plan.Stages[at].Then {
+		depth++
 	}
-	for color, a := range [3]*dataplane.Action{c.Green, c.Yellow, c.Red} {
-		action := c.Action(meter.Color(color))
-		out.Actions[color] = e.action(a, action)
-		if out.Actions[color].Queue = -1; action.Queue != nil {
-			if e.hook == XDP {
-				e.fail(a, "queue", "needs packets that can wait, which an XDP program has not: use a tc hook")
-			}
-			out.Actions[color].Queue = e.queue(action.Queue)
-		}
+	if depth > MaxChain {
+		e.fail(c.Source.Meter, "then", fmt.Sprintf("makes a chain of %d meters: the kernel plane follows %d", depth, MaxChain))
+	}
+	for color := range c.Actions {
+		out.Actions[color] = e.action(&c.Actions[color])
 	}
 	e.classes = append(e.classes, out)
 }
 
-func (e *encoder) action(from *dataplane.Action, a dataplane.Action) bpf.ShaperAction {
-	out := bpf.ShaperAction{Ecn: uint8(a.ECN)}
-	if a.Drop {
-		out.Drop = 1
+func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
+	out := bpf.ShaperAction{Drop: flag(a.Drop), Ecn: uint8(a.ECN), Queue: int32(a.Queue)}
+	if e.hook == XDP && a.Queue >= 0 {
+		e.fail(a.Source, "queue", "needs packets that can wait, which an XDP program has not: use a tc hook")
 	}
 	for _, m := range a.Marks {
 		out.Marks |= 1 << m.Field
@@ -165,44 +142,33 @@ func (e *encoder) action(from *dataplane.Action, a dataplane.Action) bpf.ShaperA
 		case dataplane.SKBMark:
 			out.Mark = m.Value
 			if e.hook == XDP {
-				e.fail(from, "mark", noMark)
+				e.fail(a.Source, "mark", noMark)
 			}
 		}
 	}
 	return out
 }
 
-// meter encodes a meter once, however many point to it.
-func (e *encoder) meter(m *dataplane.Meter) int32 {
-	if i, ok := e.stageOf[m]; ok {
-		return i
-	}
-	i := int32(len(e.stages))
-	e.stageOf[m] = i
-	e.stages = append(e.stages, bpf.ShaperStage{})
-	e.meters = append(e.meters, m)
-	profile, err := profileOf(m)
+func (e *encoder) stage(i int) {
+	from := &e.plan.Stages[i]
+	profile, err := profileOf(from)
 	if err != nil {
 		e.faults = append(e.faults, err)
 	}
-	if m.Envelope != nil {
-		e.fail(m, "envelope", tooMuch)
+	if from.Envelope >= 0 {
+		e.fail(from.Source, "envelope", tooMuch)
 	}
-	s := bpf.ShaperStage{Profile: profile}
-	e.key(&s, m)
-	if m.Budget != nil && !m.Budget.OnHost() {
+	s := bpf.ShaperStage{Profile: profile, Packets: flag(from.Packets), Aware: flag(from.Aware), From: uint8(from.Input.From), Then: int32(from.Then), Table: storePrivate}
+	if from.Keyed() {
+		e.key(&s, from)
+	}
+	if from.Leased {
 		s.Table, e.constants.Elsewhere = storeLeased, 1
 	}
-	s.Packets, s.Aware, s.From = flag(m.Packets), flag(m.Aware), uint8(m.PreColor.From)
-	if m.Aware {
-		e.preColor(&s, uint32(i), m)
+	if from.Aware {
+		e.inputColors(&s, uint32(i), from)
 	}
-	s.Then = -1
-	if m.Then != nil {
-		s.Then = e.meter(m.Then)
-	}
-	e.stages[i] = s
-	return i
+	e.stages = append(e.stages, s)
 }
 
 // The words of a state count halves of a profile's units; see bpf/src/bucket.h.
@@ -219,17 +185,13 @@ const (
 )
 
 // profileOf encodes a meter's parameters. The error is a FieldError.
-func profileOf(m *dataplane.Meter) (bpf.ShaperProfile, error) {
-	p, err := m.Params.Profile()
-	if err != nil {
-		return bpf.ShaperProfile{}, &dataplane.FieldError{Object: m, Field: "type", Reason: err.Error()}
-	}
-	numbers, err := p.Integers()
+func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
+	numbers, err := s.Profile.Integers()
 	var fault *meter.FieldError
 	if errors.As(err, &fault) {
-		return encodeProfile(numbers), &dataplane.FieldError{Object: m, Field: strings.ToLower(fault.Field), Reason: fault.Reason + noMore}
+		err = &dataplane.FieldError{Object: s.Source, Field: strings.ToLower(fault.Field), Reason: fault.Reason + noMore}
 	}
-	return encodeProfile(numbers), nil
+	return encodeProfile(numbers), err
 }
 
 func encodeProfile(p meter.Integers) bpf.ShaperProfile {
@@ -266,21 +228,21 @@ func flag(b bool) uint8 {
 	return 0
 }
 
-func (e *encoder) preColor(s *bpf.ShaperStage, stage uint32, m *dataplane.Meter) {
-	if e.hook == XDP && m.PreColor.From == dataplane.SKBMark {
-		e.fail(m, "precolor", noMark)
+func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *dataplane.PlanStage) {
+	if e.hook == XDP && from.Input.From == dataplane.SKBMark {
+		e.fail(from.Source, "precolor", noMark)
 	}
-	table := m.PreColor.Table()
-	for _, v := range slices.Sorted(maps.Keys(table)) {
-		switch color := table[v]; {
-		case v >= 64:
-			e.highs[bpf.ShaperHigh{Stage: stage, Value: v}] = uint32(color)
-			s.High = 1
-		case color == meter.Yellow:
+	for v, color := range from.Input.Low {
+		switch color {
+		case meter.Yellow:
 			s.Yellow |= 1 << v
-		case color == meter.Red:
+		case meter.Red:
 			s.Red |= 1 << v
 		}
+	}
+	for v, color := range from.Input.High {
+		e.highs[bpf.ShaperHigh{Stage: stage, Value: v}] = uint32(color)
+		s.High = 1
 	}
 }
 
@@ -340,6 +302,6 @@ func (e *encoder) search6(a *dataplane.Addresses) bpf.ShaperSearch6 {
 // bounded refuses more bounds than the programs' searches look at.
 func (e *encoder) bounded(n int) {
 	if n > maxBounds {
-		e.fail(e.policy, "classes", fmt.Sprintf("have prefixes or ranges with %d bounds: the kernel plane searches %d", n, maxBounds))
+		e.fail(e.plan.Source, "classes", fmt.Sprintf("have prefixes or ranges with %d bounds: the kernel plane searches %d", n, maxBounds))
 	}
 }

@@ -85,7 +85,7 @@ func TestRefusals(t *testing.T) {
 		{"bounds of IPv6", hosts(maxBounds/2+1, true), allHooks, "classes", &dataplane.Policy{}, "bounds"},
 	} {
 		for _, hook := range allHooks {
-			_, err := encode(test.policy, hook, "")
+			_, err := encodePolicy(test.policy, hook, "")
 			if !slices.Contains(test.hooks, hook) {
 				if err != nil {
 					t.Errorf("%s at hook %d: %v", test.name, hook, err)
@@ -120,7 +120,7 @@ func TestAllFaults(t *testing.T) {
 		Meter: chained(MaxChain + 1),
 		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}},
 	})
-	_, err := encode(policy, XDP, "")
+	_, err := encodePolicy(policy, XDP, "")
 	var got []string
 	for _, f := range fieldErrors(err) {
 		got = append(got, f.Field)

@@ -12,14 +12,17 @@ import (
 
 // A policy shapes what leaves through eth0 while the process lives.
 func ExampleAttach() {
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{
+	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{
 		Name: "all",
 		Meter: &dataplane.Meter{Name: "all", Params: meter.TRTCM{
 			CIR: meter.BitRate(10_000_000), CBS: 128 << 10, PIR: meter.BitRate(20_000_000), PBS: 256 << 10,
 		}},
 		Yellow: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 12}}},
-	}}}
-	s, _, err := kernel.Attach(kernel.Config{Interface: "eth0", Direction: kernel.Egress}, policy)
+	}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, _, err := kernel.Attach(kernel.Config{Interface: "eth0", Direction: kernel.Egress}, plan)
 	if err != nil {
 		log.Fatal(err)
 	}

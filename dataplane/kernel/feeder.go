@@ -15,13 +15,13 @@ type feeder struct {
 	Color *meter.Color `json:",omitempty"` // nil where there were several
 }
 
-// feederOf returns the feeder of a queue under a policy.
-func feederOf(policy *dataplane.Policy, q *dataplane.Queue) (out feeder) {
+// feederOf returns the feeder of a queue.
+func feederOf(plan *dataplane.Outline, queue int) (out feeder) {
 	fed := false
-	for i := range policy.Classes {
-		c := &policy.Classes[i]
+	for i := range plan.Classes {
+		c := &plan.Classes[i]
 		for color := meter.Green; color <= meter.Red; color++ {
-			if c.Action(color).Queue != q || c.Meter == nil && color != meter.Green {
+			if c.Queues[color] != queue {
 				continue
 			}
 			this := feeder{c.Name, &color}
@@ -51,8 +51,8 @@ func (f feeder) and(other feeder) feeder {
 func (a *About) countBehind(stats []dataplane.ClassStats, leaves map[uint16]queueStats) {
 	for _, q := range a.Queued {
 		dropped := int64(leaves[uint16(q.ClassId)].Drops)
-		for i, c := range a.Classes {
-			if c.Name != q.Class {
+		for i := range a.Outline.Classes {
+			if a.Outline.Classes[i].Name != q.Class {
 				continue
 			}
 			to := &stats[i].Behind

@@ -49,7 +49,7 @@ func writeAbout(m *ebpf.Map, a *About) error {
 
 // recordVersion is the format of a record: of About, and of what bpf/src/policy.h
 // has in it. TestRecordVersion holds that it changes with them.
-const recordVersion = 3
+const recordVersion = 4
 
 // VersionError says that a shaper was attached by a version whose record this one
 // cannot read. It can be detached, or replaced by run.
@@ -89,13 +89,10 @@ func parse(text []byte) (*About, error) {
 
 // check refuses a record that no shaper has written.
 func (a *About) check() error {
-	stage := func(i int32) bool { return i < int32(len(a.Stages)) }
-	ok := a.Direction == Egress || a.Direction == Ingress
-	for _, c := range a.Classes {
-		ok = ok && stage(c.Stage)
-	}
+	o := &a.Outline
+	ok := (a.Direction == Egress || a.Direction == Ingress) && o.Valid() &&
+		len(o.Classes) == len(a.Classes) && len(o.Stages) == len(a.Stages) && len(o.Queues) == len(a.Queued) && len(o.Links) == len(a.Links)
 	for _, s := range a.Stages {
-		ok = ok && stage(s.Then)
 		for _, b := range s.Profile.Buckets {
 			ok = ok && b.Den > 0 && b.Size >= 0
 		}

@@ -26,7 +26,7 @@ func (i *interrupted) program() (ebpf.ProgramID, error) {
 func TestRefreshGone(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}}
+	plan := compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	for _, row := range []struct {
 		direction Hook
 		method    Method
@@ -34,7 +34,7 @@ func TestRefreshGone(t *testing.T) {
 		t.Run(fmt.Sprintf("%s-%d", row.method, row.direction), func(t *testing.T) {
 			w := newWire(t)
 			w.do(func() error {
-				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Method: row.method}, policy)
+				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Method: row.method}, plan)
 				if errors.Is(err, errNoTCX) {
 					t.Skip(err)
 				}

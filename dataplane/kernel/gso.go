@@ -55,7 +55,7 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 		return 0, nil
 	case next.AskedGSO != 0:
 		return next.AskedGSO, nil
-	case g.pacer == "" || next.Direction != Egress || !queuesRest(g.policy):
+	case g.pacer == "" || next.Direction != Egress || !queuesRest(g.plan):
 		return 0, nil
 	}
 	limit := uint64(g.gsoSize(mtu)) + gsoHeaders
@@ -80,12 +80,12 @@ func (g *image) gsoSize(mtu int) int64 {
 		bytes := int64(min(perSecond(r), fastest))
 		slowest, sum = min(slowest, bytes), sum+bytes
 	}
-	for _, l := range g.links {
-		rate(l.link.Rate)
+	for i := range g.plan.Links {
+		rate(g.plan.Links[i].Rate)
 	}
-	for _, q := range g.paced {
-		if q.Link == nil {
-			rate(q.Rate)
+	for i := range g.plan.Queues {
+		if q := &g.plan.Queues[i]; q.Link < 0 {
+			rate(q.Drain)
 		}
 	}
 	return max(slowest/int64(time.Second/gsoTime), sum/int64(time.Second/gsoEach), int64(gsoLeast*mtu))
@@ -93,21 +93,20 @@ func (g *image) gsoSize(mtu int) int64 {
 
 // queuesRest says whether what no class asks for in particular waits, or is
 // dropped. Where it passes beside the queues it may be far faster than they are.
-func queuesRest(policy *dataplane.Policy) bool {
-	for i := range policy.Classes {
-		c := &policy.Classes[i]
-		if !c.Match.Covers(&dataplane.Match{}) {
+func queuesRest(plan *dataplane.Plan) bool {
+	for i := range plan.Classes {
+		c := &plan.Classes[i]
+		if !c.Source.Match.Covers(&dataplane.Match{}) {
 			continue
 		}
-		for color := meter.Green; color <= meter.Red; color++ {
-			a := c.Action(color)
-			if (color == meter.Green || c.Meter != nil) && a.Queue == nil && !a.Drop {
+		for color, a := range c.Actions {
+			if (meter.Color(color) == meter.Green || c.Stage >= 0) && a.Queue < 0 && !a.Drop {
 				return false
 			}
 		}
 		return true
 	}
-	return policy.DropUnclassified
+	return plan.DropUnclassified
 }
 
 // setGSO has a direction ask for a limit, 0 for none any more. The last one puts

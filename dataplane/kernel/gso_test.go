@@ -142,11 +142,11 @@ func TestSegments(t *testing.T) {
 					t.Errorf("counters %+v: want %+v", got, pipeline.Stats())
 				}
 				for _, m := range []*dataplane.Meter{bytes, packets} {
-					gotTokens, _, err := h.Tokens(m)
+					gotTokens, _, err := h.Tokens(h.plan.Stage(m))
 					if err != nil {
 						t.Fatal(err)
 					}
-					if want, _ := pipeline.Tokens(m); gotTokens != want {
+					if want, _ := pipeline.Tokens(h.plan.Stage(m)); gotTokens != want {
 						t.Errorf("%s: %d tokens left: want %d", m.Name, gotTokens, want)
 					}
 				}

@@ -9,55 +9,44 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// inherit gives classes and meters their slots: those of the policy before
-// where the class kept its name, and free ones to the others.
+// inherit gives classes, meters and queues their slots: those of what they continue, and
+// free ones to the others.
 func (g *image) inherit(before *About) []dataplane.Change {
-	var changes []dataplane.Change
-	counters := slots{used: map[uint32]bool{0: true}} // slot 0 is for what no class takes
-	states := slots{used: map[uint32]bool{}}
-	old := map[string]int{}
-	for i, c := range before.Classes {
-		old[c.Name] = i
+	g.from = g.plan.Succeed(&before.Outline)
+	counters := slots{used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
+	for _, c := range before.Classes {
 		counters.used[c.Slot] = true
 	}
-	for _, s := range before.Stages {
-		if inStates(s.Table) {
-			states.used[s.Slot] = true
-		}
-	}
-	g.from = make([]int, len(g.stages))
-	for i := range g.from {
-		g.from[i] = -1
-	}
-	kept := map[string]bool{}
-	for i := range g.classes {
-		name := g.policy.Classes[i].Name
-		was, ok := old[name]
-		if !ok {
+	for i, was := range g.from.Classes {
+		if was >= 0 {
+			g.classes[i].Slot = before.Classes[was].Slot
+		} else {
 			g.classes[i].Slot = counters.free()
-			changes = append(changes, dataplane.Change{Class: name, What: "new"})
-			continue
-		}
-		kept[name] = true
-		g.classes[i].Slot = before.Classes[was].Slot
-		changes = append(changes, dataplane.Change{Class: name, What: "kept"})
-		chain := before.chain(was)
-		for at, k := g.classes[i].Stage, 0; at >= 0 && k < len(chain); at, k = g.stages[at].Then, k+1 {
-			if g.from[at] < 0 {
-				g.from[at] = chain[k]
-			}
 		}
 	}
 	g.inheritQueues(before)
 	g.inheritTables(before)
 	g.inheritLeases(before)
+	g.inheritStates(before)
+	return g.from.Changes
+}
+
+// inheritStates gives meters their slots among the states. Several meters may continue
+// one: the first has its slot.
+func (g *image) inheritStates(before *About) {
+	states := slots{used: map[uint32]bool{}}
+	for _, s := range before.Stages {
+		if inStates(s.Table) {
+			states.used[s.Slot] = true
+		}
+	}
 	taken := map[uint32]bool{}
-	for i := range g.stages {
+	for i, from := range g.from.Stages {
 		s := &g.stages[i]
 		if !inStates(s.Table) {
 			continue // it has a slot
 		}
-		if from := g.from[i]; from >= 0 {
+		if from >= 0 {
 			was := &before.Stages[from]
 			if inStates(was.Table) && sameProfile(s, &was.ShaperStage) && !taken[was.Slot] {
 				s.Slot = was.Slot
@@ -67,12 +56,6 @@ func (g *image) inherit(before *About) []dataplane.Change {
 		}
 		s.Slot = states.free()
 	}
-	for _, c := range before.Classes {
-		if !kept[c.Name] {
-			changes = append(changes, dataplane.Change{Class: c.Name, What: "gone"})
-		}
-	}
-	return changes
 }
 
 // slots are those of a map, which has room for two policies.
@@ -138,7 +121,7 @@ func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
 	}
 	for i := range g.stages {
 		s := &g.stages[i]
-		fresh := c.fresh(s)
+		fresh := c.fresh(i)
 		if !inStates(s.Table) && fresh == nil {
 			continue // its state is there, or settleLeases writes it
 		}
@@ -148,14 +131,12 @@ func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
 			}
 			continue
 		}
-		state := initial(g.meters[i], &s.Profile).at(now, &s.Profile)
-		at := g.from[i]
+		state := initial(&g.plan.Stages[i], &s.Profile).at(now, &s.Profile)
 		if fresh != nil {
 			state = fresh.waiting
 		}
-		if at >= 0 && before.Stages[at].Packets == s.Packets {
-			was := &before.Stages[at].ShaperStage
-			kept, p, err := held(from, was, now)
+		if at := g.from.Stages[i]; at >= 0 {
+			kept, p, err := held(from, &before.Stages[at].ShaperStage, now)
 			if err != nil {
 				return err
 			}

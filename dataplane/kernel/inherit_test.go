@@ -21,7 +21,7 @@ func generation(t *testing.T, name string) *image {
 			Meter: &dataplane.Meter{Name: fmt.Sprint(name, i), Params: params, Then: then},
 		})
 	}
-	g, err := encode(policy, Egress, "")
+	g, err := encodePolicy(policy, Egress, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +53,11 @@ func TestSlots(t *testing.T) {
 			old[c.Slot] = true
 		}
 		for i, c := range g.classes {
-			if kept := len(about.Classes) > 0 && about.Classes[i].Name == g.policy.Classes[i].Name; old[c.Slot] != kept {
+			if kept := len(about.Classes) > 0 && about.Outline.Classes[i].Name == g.plan.Classes[i].Name; old[c.Slot] != kept {
 				t.Fatalf("%s: class %d has a slot of the policy before: %v, want %v", name, i, old[c.Slot], kept)
 			}
 		}
-		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Classes)}[len(about.Classes) > 0 && about.Classes[0].Name == name+"0"]; len(changes) != want {
+		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Classes)}[len(about.Classes) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
 			t.Fatalf("%s: %d changes: want %d", name, len(changes), want)
 		}
 		about.record(g)

@@ -57,7 +57,7 @@ type engine interface {
 	Batch() int
 	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
 	Stats() ([]dataplane.ClassStats, error)
-	Tokens(m *dataplane.Meter) (tc, te int64, err error)
+	Tokens(stage int) (tc, te int64, err error)
 }
 
 // hooked runs the program of a hook on packets that are handed to it, one at a
@@ -96,23 +96,50 @@ func (h *hooked) cut(p *dataplane.Packet) bool {
 	return true
 }
 
+// compiled is the plan of a policy.
+func compiled(t testing.TB, policy *dataplane.Policy) *dataplane.Plan {
+	t.Helper()
+	plan, err := dataplane.Compile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// planned is the only stage of a meter's plan.
+func planned(t testing.TB, m *dataplane.Meter) *dataplane.PlanStage {
+	t.Helper()
+	return &compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}).Stages[0]
+}
+
+// encodePolicy compiles and encodes a policy.
+func encodePolicy(policy *dataplane.Policy, hook Hook, pacer Pacer) (*image, error) {
+	plan, err := dataplane.Compile(policy)
+	if err != nil {
+		return nil, err
+	}
+	return encode(plan, hook, pacer)
+}
+
+// newWalker is the walker of a policy.
+func newWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
+	plan, err := dataplane.Compile(policy)
+	if err != nil {
+		return nil, err
+	}
+	return NewWalker(plan, batch)
+}
+
 // newHooked loads the program of a hook as attaching does, after change has
 // had its way with the constants.
 func newHooked(t testing.TB, policy *dataplane.Policy, hook Hook, change func(*bpf.ShaperConstants)) *hooked {
 	t.Helper()
-	g, err := encode(policy, hook, "")
+	g, err := encodePolicy(policy, hook, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17)}
 	t.Cleanup(h.Close)
-	for _, m := range g.meters {
-		p, err := m.Params.Profile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.kinds = append(h.kinds, p.Kind())
-	}
 	h.constants.Handed, h.constants.Link = 1, uint8(dataplane.LinkEthernet)
 	if change != nil {
 		change(&h.constants)
@@ -243,7 +270,6 @@ func follow(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplan
 	if err != nil {
 		t.Fatal(err)
 	}
-	meters := metersOf(policy)
 	packets = handable(e, packets)
 	verdicts := make([]dataplane.Verdict, e.Batch())
 	compared := 0
@@ -275,14 +301,14 @@ func follow(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplan
 				return compared
 			}
 		}
-		for _, m := range meters {
-			tc, te, err := e.Tokens(m)
+		for i := range pipeline.Plan().Stages {
+			tc, te, err := e.Tokens(i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if wantC, wantE := pipeline.Tokens(m); tc != wantC || te != wantE {
+			if wantC, wantE := pipeline.Tokens(i); tc != wantC || te != wantE {
 				t.Errorf("after packet %d, at %d: meter %q %+v holds %d and %d: want %d and %d",
-					compared, pipeline.Now(), m.Name, m.Params, tc, te, wantC, wantE)
+					compared, pipeline.Now(), pipeline.Plan().Stages[i].Name, pipeline.Plan().Stages[i].Source.Params, tc, te, wantC, wantE)
 				return compared
 			}
 		}

@@ -25,17 +25,15 @@ type known struct {
 // from then on always has more.
 const spare = 128
 
-// key encodes what of a packet has a meter of its own.
-func (e *encoder) key(s *bpf.ShaperStage, m *dataplane.Meter) {
-	if s.Table = storePrivate; m.Per.By == dataplane.NoKey {
-		return
-	}
-	s.Table, s.Empty = 0, flag(m.Initial.Den != 0)
+// key encodes the key of a stage.
+func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
+	s.Table, s.Empty = 0, flag(from.Initial.Den != 0)
 	e.constants.Keyed, e.constants.Elsewhere = 1, 1
-	if m.Idle {
-		e.fail(m, "evict", "the kernel plane forgets the key that was used longest ago, whatever its state: use evict: lru, or shaper tap")
+	e.keyed++
+	if from.Idle {
+		e.fail(from.Source, "evict", "the kernel plane forgets the key that was used longest ago, whatever its state: use evict: lru, or shaper tap")
 	}
-	switch m.Per.By {
+	switch from.Key.By {
 	case dataplane.BySrc, dataplane.ByDst:
 		e.constants.Reads |= 1<<bySrc | 1<<byDst
 	case dataplane.ByFlow:
@@ -45,13 +43,13 @@ func (e *encoder) key(s *bpf.ShaperStage, m *dataplane.Meter) {
 	for family := range s.Mask {
 		k := &s.Mask[family]
 		k.Tag = kind
-		switch m.Per.By {
+		switch from.Key.By {
 		case dataplane.BySrc:
-			k.Src = addressMask(m.Per, family)
+			k.Src = addressMask(from.Key, family)
 		case dataplane.ByDst:
-			k.Dst = addressMask(m.Per, family)
+			k.Dst = addressMask(from.Key, family)
 		case dataplane.ByFlow:
-			k.Src, k.Dst = addressMask(m.Per, family), addressMask(m.Per, family)
+			k.Src, k.Dst = addressMask(from.Key, family), addressMask(from.Key, family)
 			k.Sport, k.Dport, k.Proto = math.MaxUint16, math.MaxUint16, math.MaxUint8
 		case dataplane.ByVLAN:
 			s.Tagged, k.Tag, k.Vlan = 1, 0, 0x0fff
@@ -71,17 +69,13 @@ func addressMask(k dataplane.Key, family int) (out bpf.ShaperAddr) {
 	return out
 }
 
-// tableSize is how many keys a meter's table has room for.
-func tableSize(m *dataplane.Meter) uint32 {
-	keys := m.Keys
-	if keys == 0 {
-		keys = dataplane.DefaultKeys
-	}
+// tableSize is how many keys a stage's table has room for.
+func tableSize(s *dataplane.PlanStage) uint32 {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		cpus = 1
 	}
-	return uint32(keys + spare*cpus)
+	return uint32(s.Keys + spare*cpus)
 }
 
 // newTable makes a table of keys.
@@ -111,9 +105,9 @@ func (g *image) inheritTables(before *About) {
 		if s.Table < 0 {
 			continue
 		}
-		if from := g.from[i]; from >= 0 {
+		if from := g.from.Stages[i]; from >= 0 {
 			was := &before.Stages[from]
-			if sameKeys(s, &was.ShaperStage) && sameProfile(s, &was.ShaperStage) && was.Keys == tableSize(g.meters[i]) && !taken[was.Table] {
+			if sameKeys(s, &was.ShaperStage) && sameProfile(s, &was.ShaperStage) && was.Room == tableSize(&g.plan.Stages[i]) && !taken[was.Table] {
 				s.Table = was.Table
 				taken[s.Table] = true
 				continue
@@ -142,7 +136,7 @@ func (g *image) settleTables(before *About, to *shared) error {
 		if s.Table < 0 || old[s.Table] {
 			continue
 		}
-		table, err := newTable(tableSize(g.meters[i]))
+		table, err := newTable(tableSize(&g.plan.Stages[i]))
 		if err != nil {
 			return err
 		}
@@ -156,7 +150,7 @@ func (g *image) settleTables(before *About, to *shared) error {
 		if s.Table < 0 || old[s.Table] {
 			continue
 		}
-		if from := g.from[i]; from >= 0 && sameKeys(s, &before.Stages[from].ShaperStage) {
+		if from := g.from.Stages[i]; from >= 0 && sameKeys(s, &before.Stages[from].ShaperStage) {
 			if err := to.carryKeys(&before.Stages[from].ShaperStage, to.made[s.Table], s); err != nil {
 				return err
 			}

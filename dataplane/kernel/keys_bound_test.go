@@ -156,7 +156,7 @@ func TestKeysOver(t *testing.T) {
 	cpus := allowedCPUs(t)
 	for _, keys := range []int{1, 2, 16, 127, 128, 129, 1000} {
 		m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: bps(8), Burst: 300}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys}
-		w, err := NewWalker(&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}, 64)
+		w, err := newWalker(&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,14 +179,14 @@ func TestKeysOver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			known, err := w.Keys(m)
-			if err != nil || came <= keys && known != came || came > keys && (known <= keys || known > int(tableSize(m))) {
+			known, err := w.Keys(w.plan.Stage(m))
+			if err != nil || came <= keys && known != came || came > keys && (known <= keys || known > int(tableSize(planned(t, m)))) {
 				t.Fatalf("keys %d, %d came: %d are known, %v", keys, came, known, err)
 			}
 		}
 		other := &dataplane.Meter{Name: "other"}
-		n, err := w.Keys(other)
-		tc, te, noTokens := w.Tokens(other)
+		n, err := w.Keys(w.plan.Stage(other))
+		tc, te, noTokens := w.Tokens(w.plan.Stage(other))
 		if n != 0 || err != nil || tc != 0 || te != 0 || noTokens != nil {
 			t.Errorf("another meter has %d keys, %v, and %d, %d, %v", n, err, tc, te, noTokens)
 		}
@@ -210,7 +210,7 @@ func TestKeysSpray(t *testing.T) {
 		m := &dataplane.Meter{Name: fmt.Sprint(keys), Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: 400 * time.Hour}, Burst: 300}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys, Then: behind}
 		policy.Classes = append(policy.Classes, dataplane.Class{Name: m.Name, Meter: m, Match: dataplane.Match{DPort: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}}})
 	}
-	w, err := NewWalker(policy, 512)
+	w, err := newWalker(policy, 512)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestKeysSpray(t *testing.T) {
 				if verdicts[k].Color == meter.Green {
 					allowed += 100
 				}
-				if who[k] >= 0 && int(w.records[k].Stage) != int(w.stageOf[class.Meter]) {
+				if who[k] >= 0 && int(w.records[k].Stage) != int(w.plan.Stage(class.Meter)) {
 					passed[who[k]]++
 				}
 			}
@@ -258,11 +258,11 @@ func TestKeysSpray(t *testing.T) {
 		for range 512 { // the last batch
 			send(-1, source)
 		}
-		entries := knownKeys(t, w.shared, w.stages[w.stageOf[class.Meter]].Table)
-		if most := int(tableSize(class.Meter)); entries > most || entries <= min(keys, sprayed-1) {
+		entries := knownKeys(t, w.shared, w.stages[w.plan.Stage(class.Meter)].Table)
+		if most := int(tableSize(planned(t, class.Meter))); entries > most || entries <= min(keys, sprayed-1) {
 			t.Errorf("keys %d: the table has %d after %d: want more, and at most %d", keys, entries, sprayed, most)
 		}
-		if n, err := w.Keys(class.Meter); n != entries || err != nil {
+		if n, err := w.Keys(w.plan.Stage(class.Meter)); n != entries || err != nil {
 			t.Errorf("keys %d: %d are known, %v: want %d", keys, n, err, entries)
 		}
 		t.Logf("keys %d: %d in the table; one that comes once in %v new ones passed %v times of %d", keys, entries, every, passed, 3)
@@ -314,7 +314,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 	if granted > most {
 		t.Errorf("%d bytes passed: want at most %d", granted, most)
 	}
-	stage := &h.stages[h.stageOf[m]]
+	stage := &h.stages[h.plan.Stage(m)]
 	table, err := openTable(h.shared.keys, stage.Table)
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 			t.Errorf("key %+v has %+v, levels %v", key, v, l)
 		}
 	}
-	if most := int(tableSize(m)); n > most || n < 1 {
+	if most := int(tableSize(planned(t, m))); n > most || n < 1 {
 		t.Errorf("%d keys are known: want at most %d", n, most)
 	}
 	t.Logf("%d packets, %d of at most %d bytes passed, %d keys", all[0].Total().Packets, granted, most, n)

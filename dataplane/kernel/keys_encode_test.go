@@ -36,7 +36,7 @@ func TestStack(t *testing.T) {
 		if hook != XDP {
 			policy.Classes[0].Yellow = &dataplane.Action{Queue: &dataplane.Queue{Config: askingAll}}
 		}
-		g, err := encode(policy, hook, "")
+		g, err := encodePolicy(policy, hook, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestKeyRefusals(t *testing.T) {
 		{"tables", "meters", "65 with a meter for each key are more than the 64", tables},
 	} {
 		for _, hook := range allHooks {
-			_, err := encode(test.policy, hook, "")
+			_, err := encodePolicy(test.policy, hook, "")
 			faults := fieldErrors(err)
 			if len(faults) != 1 || faults[0].Field != test.field || !strings.Contains(faults[0].Reason, test.reason) {
 				t.Errorf("%s at hook %d: %v: want one fault in %s, %q", test.name, hook, err, test.field, test.reason)
@@ -120,7 +120,7 @@ func TestKeyRefusals(t *testing.T) {
 		}
 	}
 	tables.Classes = tables.Classes[1:]
-	if _, err := encode(tables, XDP, ""); err != nil {
+	if _, err := encodePolicy(tables, XDP, ""); err != nil {
 		t.Errorf("%d tables: %v", MaxTables, err)
 	}
 }
@@ -153,7 +153,7 @@ func TestTableSlots(t *testing.T) {
 				policy.Classes[i].Meter = one
 			}
 		}
-		g, err := encode(policy, Egress, "")
+		g, err := encodePolicy(policy, Egress, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,15 +178,5 @@ func TestTableSlots(t *testing.T) {
 		}
 		old = now
 		about.record(g)
-	}
-}
-
-// TestTokensOfNoClass: a class that the policy does not have leads to no meter.
-func TestTokensOfNoClass(t *testing.T) {
-	s := &Shaper{}
-	for _, class := range []int{-1, 0, 1} {
-		if tokens, err := s.Tokens(class); tokens != nil || err != nil {
-			t.Errorf("class %d: %v, %v", class, tokens, err)
-		}
 	}
 }

@@ -240,7 +240,7 @@ func TestKeys(t *testing.T) {
 				break
 			}
 			delete(models[i], "")
-			if n := knownKeys(t, w.shared, w.stages[w.stageOf[m]].Table); n != len(models[i]) {
+			if n := knownKeys(t, w.shared, w.stages[w.plan.Stage(m)].Table); n != len(models[i]) {
 				t.Errorf("meter %s knows %d keys: want %d, those of packets that did not come red", m.Name, n, len(models[i]))
 			}
 		}

@@ -29,15 +29,16 @@ type leasedStage struct {
 
 // follow turns to the meters of a policy, whose states are in a map. The caller has the
 // lock.
-func (l *leases) follow(states *ebpf.Map, stages []stageRecord) {
+func (l *leases) follow(states *ebpf.Map, a *About) {
 	if l.states != states && l.loaded != nil {
 		l.loaded.Close()
 		l.loaded = nil
 	}
 	l.states, l.of = states, map[string]leasedStage{}
-	for i := range stages {
-		if s := &stages[i]; s.Table == storeLeased {
-			l.of[s.Budget] = leasedStage{s.Slot, s.Kind, s.Profile.Coupled != 0}
+	for i := range a.Stages {
+		if s := &a.Stages[i]; s.Table == storeLeased {
+			o := &a.Outline.Stages[i]
+			l.of[o.BudgetName] = leasedStage{s.Slot, o.Kind, s.Profile.Coupled != 0}
 		}
 	}
 }
@@ -199,23 +200,20 @@ func nothing() *bpf.ShaperProfile {
 // before if it has the budget, too.
 func (g *image) inheritLeases(before *About) {
 	free := slots{used: map[uint32]bool{}}
-	old := map[string]*stageRecord{}
 	for i := range before.Stages {
 		if s := &before.Stages[i]; s.Table == storeLeased {
 			free.used[s.Slot] = true
-			old[s.Budget] = s
 		}
 	}
-	for i := range g.stages {
+	for i, from := range g.from.Stages {
 		s := &g.stages[i]
-		if s.Table != storeLeased {
-			continue
+		switch {
+		case s.Table != storeLeased:
+		case from >= 0 && before.Outline.Stages[from].BudgetName == g.plan.Stages[i].BudgetName && before.Stages[from].Table == storeLeased:
+			s.Slot = before.Stages[from].Slot
+		default:
+			s.Slot = free.free()
 		}
-		if was := old[g.meters[i].Budget.Name]; was != nil && was.Packets == s.Packets {
-			s.Slot = was.Slot
-			continue
-		}
-		s.Slot = free.free()
 	}
 }
 
@@ -251,7 +249,7 @@ func (g *image) settleLeases(before *About, from, to *shared) error {
 // meter. Rates are rounded down. The leases may be given by another process.
 func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
 	for i := range s.Stages {
-		if at := &s.Stages[i]; at.Table == storeLeased && at.Budget == budget {
+		if at := &s.Stages[i]; at.Table == storeLeased && s.Outline.Stages[i].BudgetName == budget {
 			return leased(s.shared.leases, at.Slot, uint64(Now()))
 		}
 	}

@@ -133,7 +133,7 @@ func TestLeaseOneTruth(t *testing.T) {
 					t.Fatal(err)
 				}
 				tc, te := l.tokens(held)
-				if wantC, wantE := pipeline.Tokens(policy.Classes[0].Meter); tc != wantC || te != wantE {
+				if wantC, wantE := pipeline.Tokens(0); tc != wantC || te != wantE {
 					t.Fatalf("%v, %T, packet %d at %d: %d and %d tokens, want %d and %d; lease %+v", hook, params, i, now, tc, te, wantC, wantE, lease)
 				}
 			}

@@ -60,7 +60,7 @@ func TestLiveRoom(t *testing.T) {
 	}
 	var s *kernel.Shaper
 	inNear(func() (err error) {
-		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Method: kernel.TCX}, ofMany(1))
+		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Method: kernel.TCX}, planOf(t, ofMany(1)))
 		return err
 	})
 	other := find()
@@ -98,7 +98,7 @@ func TestLiveRoom(t *testing.T) {
 	for _, n := range []int{1, 20, 3, 100, 400, 2, 1024, 1} {
 		s, other = other, s
 		inNear(func() error {
-			_, err := s.Reload(ofMany(n), nil, time.Time{})
+			_, err := s.Reload(planOf(t, ofMany(n)), nil, time.Time{})
 			return err
 		})
 		now := counted(s)

@@ -49,12 +49,12 @@ func NewMember(device string, direction Hook, clock func() int64) *Member {
 // members counts those of this process.
 var members atomic.Uint32
 
-// Join claims the budgets of a policy, and returns what meters packets by them. It
+// Join claims the budgets of a plan, and returns what meters packets by them, by stage. It
 // refuses what Reload of a Shaper refuses. Budgets of the policy before stay until
 // settle is called, when the new policy is in force; settle has to be called. The
 // meters are for one goroutine at a time.
-func (m *Member) Join(policy *dataplane.Policy) (meters map[*dataplane.Meter]dataplane.Shared, settle func() error, err error) {
-	wishes, err := m.wishes(policy)
+func (m *Member) Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error) {
+	wishes, err := m.wishes(plan)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,19 +75,19 @@ func (m *Member) Join(policy *dataplane.Policy) (meters map[*dataplane.Meter]dat
 	return meters, func() error { return m.settle(s) }, nil
 }
 
-// wishes are those of the meters that classes lead to.
-func (m *Member) wishes(policy *dataplane.Policy) (out []*wish, err error) {
+// wishes are those of the stages of a plan.
+func (m *Member) wishes(plan *dataplane.Plan) (out []*wish, err error) {
 	var errs []error
-	for _, at := range policy.Budgets() {
-		if !at.Budget.OnHost() {
+	for _, i := range plan.Budgets() {
+		if plan.Stages[i].Leased {
 			continue
 		}
-		p, err := profileOf(at)
+		p, err := profileOf(&plan.Stages[i])
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		w := wishFor(at, &p)
+		w := wishFor(plan, i, &p)
 		w.before = m.before[w.Name]
 		out = append(out, w)
 	}
@@ -132,7 +132,7 @@ func behind(clock func() int64) (ns int64, err error) {
 }
 
 // enter opens the maps, and enters the member into the registry.
-func (m *Member) enter(s *shares) (map[*dataplane.Meter]dataplane.Shared, error) {
+func (m *Member) enter(s *shares) (map[int]dataplane.Shared, error) {
 	if len(s.list) == 0 {
 		return nil, nil
 	}
@@ -153,9 +153,9 @@ func (m *Member) enter(s *shares) (map[*dataplane.Meter]dataplane.Shared, error)
 			return nil, err
 		}
 	}
-	meters := map[*dataplane.Meter]dataplane.Shared{}
+	meters := map[int]dataplane.Shared{}
 	for _, g := range s.list {
-		meters[g.meter] = j.meter(g.record.Slot, m.late)
+		meters[g.stage] = j.meter(g.record.Slot, m.late)
 	}
 	if err = s.enter(); err != nil {
 		if j != m.joined {

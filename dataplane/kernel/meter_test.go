@@ -280,7 +280,7 @@ func TestMeters(t *testing.T) {
 		params := meter.TRTCM{CIR: meter.Rate{Bytes: 600_001, Period: period1}, CBS: 9000, PIR: meter.Rate{Bytes: 150_000_001, Period: period2}, PBS: 12_000}
 		meters[i] = &dataplane.Meter{Params: params, Aware: true, PreColor: dscpColors}
 	}
-	w, err := NewWalker(streams(meters), 64)
+	w, err := newWalker(streams(meters), 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestMeters(t *testing.T) {
 	var seen [5][3]int
 	packets, shortest := 0, uint64(math.MaxUint64)
 	for i, m := range meters {
-		shortest = min(shortest, w.stages[w.stageOf[m]].Profile.Horizon)
+		shortest = min(shortest, w.stages[w.plan.Stage(m)].Profile.Horizon)
 		colors := meterStream(t, r, w, uint32(i), m, 200)
 		for c, n := range colors {
 			seen[i%5][c] += n
@@ -314,7 +314,7 @@ func TestMeters(t *testing.T) {
 // meterStream sends packets through a meter of a walker and counts them by
 // color.
 func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, n int) (colors [3]int) {
-	stage := &w.stages[w.stageOf[m]]
+	stage := &w.stages[w.plan.Stage(m)]
 	profile, err := m.Params.Profile()
 	if err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 				return colors
 			}
 		}
-		tc, te, err := w.Tokens(m)
+		tc, te, err := w.Tokens(w.plan.Stage(m))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -427,13 +427,13 @@ func TestLateClocks(t *testing.T) {
 		m.Aware = false
 		meters = append(meters, m)
 	}
-	w, err := NewWalker(streams(meters), 1)
+	w, err := newWalker(streams(meters), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
 	for i, m := range meters {
-		stage := &w.stages[w.stageOf[m]]
+		stage := &w.stages[w.plan.Stage(m)]
 		model := newExact(m.Params, m.Initial)
 		var first, latest int64
 		var granted [3]int64

@@ -66,8 +66,8 @@ func (g inGo) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) 
 	return nil
 }
 func (g inGo) Stats() ([]dataplane.ClassStats, error) { return g.Pipeline.Stats(), nil }
-func (g inGo) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
-	tc, te = g.Pipeline.Tokens(m)
+func (g inGo) Tokens(stage int) (tc, te int64, err error) {
+	tc, te = g.Pipeline.Tokens(stage)
 	return tc, te, nil
 }
 
@@ -626,7 +626,7 @@ func TestQueueRefusals(t *testing.T) {
 		{"too many", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 are more than the 256"},
 	} {
 		for _, pacer := range []Pacer{FQ, HTB} {
-			_, err := encode(test.policy, Egress, pacer)
+			_, err := encodePolicy(test.policy, Egress, pacer)
 			faults := fieldErrors(err)
 			if !slices.Contains(test.pacers, pacer) {
 				if err != nil && test.pacers == nil {
@@ -643,7 +643,7 @@ func TestQueueRefusals(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewWalker(one(ofLink(plain)), 0); len(fieldErrors(err)) != 1 || !strings.Contains(err.Error(), "--engine go") {
+	if _, err := newWalker(one(ofLink(plain)), 0); len(fieldErrors(err)) != 1 || !strings.Contains(err.Error(), "--engine go") {
 		t.Errorf("a walker with a link: %v", err)
 	}
 }
@@ -664,7 +664,7 @@ func TestQueueTree(t *testing.T) {
 			Fair: dataplane.Key{By: dataplane.ByFlow},
 		}}},
 	}}
-	g, err := encode(policy, Egress, HTB)
+	g, err := encodePolicy(policy, Egress, HTB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -672,12 +672,12 @@ func TestQueueTree(t *testing.T) {
 	got := g.tree(&device{mtu: 1500, link: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.queues[i].ClassId) }
 	want := &tree{
-		Pacer: HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []treeLink{{ID: g.links[0].ID, Rate: 10_000_000, Credit: credit}},
+		Pacer: HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []treeLink{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: credit}},
 		Leaves: []treeLeaf{
 			{ID: id(0), Rate: 4, Credit: credit, Limit: 4*1500*3/2 + 64<<10},
-			{ID: id(1), Parent: g.links[0].ID, Quantum: 1514, Limit: 5000},
-			{ID: id(2), Parent: g.links[0].ID, Priority: 3, Quantum: 1514, Limit: 100_000},
-			{ID: id(3), Parent: g.links[0].ID, Priority: 1, Quantum: 1514, Limit: 30_000},
+			{ID: id(1), Parent: g.linkIDs[0], Quantum: 1514, Limit: 5000},
+			{ID: id(2), Parent: g.linkIDs[0], Priority: 3, Quantum: 1514, Limit: 100_000},
+			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},
 		},
 	}
 	if f, want := *got.Leaves[3].Fair, (fair{queue.CoDel{Target: 5, Interval: 6}, true, 1500}); f != want {
@@ -697,7 +697,7 @@ func TestQueueTree(t *testing.T) {
 		{dataplane.LengthRule{Base: dataplane.L2, Overhead: 4}, dataplane.LinkEthernet, 4},
 		{dataplane.LengthRule{Base: dataplane.L1}, dataplane.LinkEthernet, 24},
 	} {
-		g.policy.Length = r.rule
+		g.plan.Length = r.rule
 		if got := g.tree(&device{link: r.link}).Overhead; got != r.want {
 			t.Errorf("%+v of link type %v: overhead %d, want %d", r.rule, r.link, got, r.want)
 		}
@@ -732,7 +732,7 @@ func TestQueueTurns(t *testing.T) {
 			add(fmt.Sprint("q", i), w, 1)
 		}
 		add("of another priority", 1, 0)
-		g, err := encode(policy, Egress, HTB)
+		g, err := encodePolicy(policy, Egress, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -749,11 +749,11 @@ func TestQueueTurns(t *testing.T) {
 // successor is the program of a policy that takes the place of another's.
 func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy) *hooked {
 	t.Helper()
-	g, err := encode(policy, Egress, "")
+	g, err := encodePolicy(policy, Egress, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now, kinds: make([]meter.Kind, len(g.stages))}, hook: Egress, room: make([]byte, 1<<17)}
+	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now}, hook: Egress, room: make([]byte, 1<<17)}
 	next.constants.Handed, next.constants.Link = 1, uint8(dataplane.LinkEthernet)
 	next.inherit(about)
 	maps, err := h.shared.of(g, about, nil)
@@ -907,7 +907,7 @@ func TestQueueSlots(t *testing.T) {
 		{"x y z", ""},
 		{"a", ""},
 	} {
-		g, err := encode(policyOf(strings.Fields(step.names)...), Egress, HTB)
+		g, err := encodePolicy(policyOf(strings.Fields(step.names)...), Egress, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -916,12 +916,12 @@ func TestQueueSlots(t *testing.T) {
 		for _, q := range about.Queued {
 			usedSlots[q.Slot] = "before"
 		}
-		for _, l := range g.links {
-			usedClasses[classID(l.ID)] = l.Name
+		for at, id := range g.linkIDs {
+			usedClasses[classID(id)] = g.plan.Links[at].Name
 		}
 		kept := strings.Fields(step.slots)
 		for j := range g.queues {
-			q, name := &g.queues[j], g.paced[j].Name
+			q, name := &g.queues[j], g.plan.Queues[j].Name
 			if slices.Contains(kept, name) {
 				if q.Slot != slots[name] {
 					t.Errorf("step %d: %s has slot %d: want %d, as before", i, name, q.Slot, slots[name])
@@ -934,7 +934,7 @@ func TestQueueSlots(t *testing.T) {
 				t.Errorf("step %d: %s has class %#x of %q", i, name, q.ClassId, other)
 			}
 			usedClasses[q.ClassId] = name
-			was := slices.ContainsFunc(about.Queued, func(r queueRecord) bool { return r.Name == name })
+			was := slices.ContainsFunc(about.Outline.Queues, func(q dataplane.QueueOutline) bool { return q.Name == name })
 			if was && q.ClassId != classes[name] {
 				t.Errorf("step %d: %s has class %#x: want %#x, as before", i, name, q.ClassId, classes[name])
 			}
@@ -949,7 +949,7 @@ func TestQueueSlots(t *testing.T) {
 		for i := range MaxQueues {
 			names = append(names, fmt.Sprint(prefix, i))
 		}
-		g, err := encode(policyOf(names...), Egress, HTB)
+		g, err := encodePolicy(policyOf(names...), Egress, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -968,9 +968,9 @@ func TestQueueSlots(t *testing.T) {
 // TestPacers holds that a kernel without a pacer says so.
 func TestQueuePacers(t *testing.T) {
 	needRoot(t)
-	policy := allInto(queue.Config{Rate: mega, Packets: 1})
+	plan := compiled(t, allInto(queue.Config{Rate: mega, Packets: 1}))
 	for _, p := range []Pacer{FQ, HTB} {
-		got, err := choosePacer(p, policy)
+		got, err := choosePacer(p, plan)
 		if have := haveQdisc(string(p)); fmt.Sprint(have) != fmt.Sprint(err) || got != p {
 			t.Errorf("%s: %v, %v: want %v", p, got, err, have)
 		}
@@ -978,10 +978,10 @@ func TestQueuePacers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got, err := choosePacer("", oneClass(dataplane.Class{})); got != "" || err != nil {
+	if got, err := choosePacer("", compiled(t, oneClass(dataplane.Class{}))); got != "" || err != nil {
 		t.Errorf("without queues %q, %v", got, err)
 	}
-	got, err := choosePacer("", policy)
+	got, err := choosePacer("", plan)
 	if want := map[bool]Pacer{true: FQ, false: HTB}[haveQdisc(string(FQ)) == nil]; got != want || !errors.Is(err, haveQdisc(string(want))) && err != nil {
 		t.Errorf("%q, %v: want %s", got, err, want)
 	}

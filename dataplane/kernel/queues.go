@@ -20,30 +20,27 @@ import (
 // pacerNumber is enum pacer of bpf/src/policy.h.
 var pacerNumber = map[Pacer]uint32{FQ: 1, HTB: 2}
 
-// queuesOf says whether a policy's actions name queues, and returns one that is
-// of a link and one that is fair, or nil.
-func queuesOf(policy *dataplane.Policy) (queues bool, linked, fair *dataplane.Queue) {
-	for i := range policy.Classes {
-		for color := meter.Green; color <= meter.Red; color++ {
-			q := policy.Classes[i].Action(color).Queue
-			queues = queues || q != nil
-			if q != nil && q.Link != nil {
-				linked = q
-			}
-			if q != nil && q.Fair.By != dataplane.NoKey {
-				fair = q
-			}
+// queueOf returns the first queue of a plan that is of a link, and the first that is
+// fair, or nil.
+func queueOf(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
+	for i := len(plan.Queues) - 1; i >= 0; i-- {
+		q := &plan.Queues[i]
+		if q.Link >= 0 {
+			linked = q
+		}
+		if q.Fair {
+			fair = q
 		}
 	}
-	return queues, linked, fair
+	return linked, fair
 }
 
-// choosePacer says what holds the packets of a policy's queues: what was asked
-// for, or what the kernel has; "" for a policy without queues.
-func choosePacer(asked Pacer, policy *dataplane.Policy) (Pacer, error) {
-	queues, linked, fair := queuesOf(policy)
+// choosePacer says what holds the packets of a plan's queues: what was asked
+// for, or what the kernel has; "" for a plan without queues.
+func choosePacer(asked Pacer, plan *dataplane.Plan) (Pacer, error) {
+	linked, fair := queueOf(plan)
 	switch {
-	case !queues:
+	case len(plan.Queues) == 0:
 		return "", nil
 	case asked == "" && linked == nil && haveQdisc(string(FQ)) == nil:
 		return FQ, nil
@@ -59,62 +56,51 @@ func choosePacer(asked Pacer, policy *dataplane.Policy) (Pacer, error) {
 	return asked, err
 }
 
-// queue encodes a queue once, however many actions name it.
-func (e *encoder) queue(q *dataplane.Queue) int32 {
-	for i, other := range e.paced {
-		if q == other {
-			return int32(i)
-		}
-	}
+func (e *encoder) queue(q *dataplane.PlanQueue) {
+	c := &q.Config
 	out := bpf.ShaperQueue{
-		Time: uint64(q.Time), Bytes: uint64(q.Bytes), Capacity: uint64(q.Capacity()), Seed: q.Seed,
-		Target: uint64(q.CoDel.Target), Interval: uint64(q.CoDel.Interval),
-		Axis: uint8(q.Axis()), Ecn: flag(q.ECN), Linked: flag(q.Link != nil),
+		Time: uint64(c.Time), Bytes: uint64(c.Bytes), Capacity: uint64(c.Capacity()), Seed: c.Seed,
+		Target: uint64(c.CoDel.Target), Interval: uint64(c.CoDel.Interval),
+		Axis: uint8(c.Axis()), Ecn: flag(c.ECN), Linked: flag(q.Link >= 0),
 	}
-	for color, w := range q.WRED {
+	for color, w := range c.WRED {
 		out.Wred[color] = bpf.ShaperEarly{Min: uint64(w.Min), Max: uint64(w.Max), Probability: uint64(w.Probability)}
 	}
-	if q.Link != nil {
+	if q.Link >= 0 {
 		out.Capacity = 0
 		e.linked(q)
 	} else {
-		num, den, _ := queue.Pace(q.Rate) // it has compiled
+		num, den, _ := queue.Pace(q.Drain) // it has compiled
 		out.Ns, out.Rest, out.Den = num/den, num%den, den
 	}
 	if e.pacer == FQ && horizon(q) > maxHorizon {
-		e.fail(q, "limit", fmt.Sprintf("lets a packet wait longer than the %v that fq holds it: use --pacer htb", maxHorizon))
+		e.fail(q.Source, "limit", fmt.Sprintf("lets a packet wait longer than the %v that fq holds it: use --pacer htb", maxHorizon))
 	}
 	if out.Capacity > 0 {
 		size := 1 << bits.Len64(out.Capacity-1)
 		out.Ring, out.Mask = uint32(e.ring), uint64(size-1)
 		e.ring += size
 	}
-	e.paced = append(e.paced, q)
 	e.queues = append(e.queues, out)
-	return int32(len(e.queues) - 1)
 }
 
-// linked notes the link of a queue, and refuses what HTB does not do.
-func (e *encoder) linked(q *dataplane.Queue) {
-	if !slices.ContainsFunc(e.links, func(l linkRecord) bool { return l.link == q.Link }) {
-		e.links = append(e.links, linkRecord{Name: q.Link.Name, link: q.Link})
-	}
+// linked refuses what HTB does not do.
+func (e *encoder) linked(q *dataplane.PlanQueue) {
 	if e.pacer == FQ {
-		e.fail(q, "link", "is scheduled by HTB: use --pacer htb")
+		e.fail(q.Source, "link", "is scheduled by HTB: use --pacer htb")
 	}
-	fair := q.Fair.By != dataplane.NoKey
-	if fair && q.Fair.By != dataplane.ByFlow {
-		e.fail(q, "fair", "keeps flows apart in the kernel plane, by fq_codel: write fair: flow")
+	if q.Fair && q.Key.By != dataplane.ByFlow {
+		e.fail(q.Source, "fair", "keeps flows apart in the kernel plane, by fq_codel: write fair: flow")
 	}
-	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && !fair {
+	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && !q.Fair {
 		field := "wred"
 		if q.WRED == [3]queue.Early{} {
 			field = "codel"
 		}
-		e.fail(q, field, "is not done in a queue of a link by the kernel plane, whose HTB does not tell what waits there: give the queue a rate of its own")
+		e.fail(q.Source, field, "is not done in a queue of a link by the kernel plane, whose HTB does not tell what waits there: give the queue a rate of its own")
 	}
 	if q.Packets > 0 {
-		e.fail(q, "limit", "of a link's queue is in bytes in the kernel plane: give a size, such as 64KiB, or a time")
+		e.fail(q.Source, "limit", "of a link's queue is in bytes in the kernel plane: give a size, such as 64KiB, or a time")
 	}
 }
 
@@ -122,18 +108,18 @@ func (e *encoder) linked(q *dataplane.Queue) {
 const maxHorizon = time.Hour
 
 // horizon is the longest that a packet may wait.
-func horizon(q *dataplane.Queue) time.Duration {
-	if q.Time > 0 {
+func horizon(q *dataplane.PlanQueue) time.Duration {
+	switch {
+	case q.Link >= 0:
+		return 0
+	case q.Time > 0:
 		return q.Time
 	}
-	return lasting(q.Rate, mayWait(q, maxPacket))
+	return lasting(q.Drain, mayWait(q, maxPacket))
 }
 
-// lasting is how long bytes take at a rate; that of a link's queue is 0.
+// lasting is how long bytes take at a rate.
 func lasting(r meter.Rate, bytes int64) time.Duration {
-	if r.Bytes == 0 {
-		return 0
-	}
 	t := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(r.Period)))
 	if t.Div(t, big.NewInt(r.Bytes)); !t.IsInt64() {
 		return math.MaxInt64
@@ -145,10 +131,10 @@ const maxPacket = 1 << 16 // bytes: GSO's most, but for BIG TCP
 
 // mayWait is how many bytes a queue's limit lets wait, where a packet has at
 // most so many.
-func mayWait(q *dataplane.Queue, packet int) (bytes int64) {
+func mayWait(q *dataplane.PlanQueue, packet int) (bytes int64) {
 	switch {
 	case q.Time > 0:
-		bytes, _ = q.Rate.Burst(min(q.Time, time.Hour))
+		bytes, _ = q.Drain.Burst(min(q.Time, time.Hour))
 	case q.Bytes > 0:
 		bytes = q.Bytes
 	default:
@@ -182,8 +168,9 @@ func room(bytes int64) uint32 {
 
 // tree is what the queues need at the root of a device.
 func (g *image) tree(d *device) *tree {
-	t := &tree{Pacer: g.pacer, Overhead: g.policy.Length.Overhead, MTU: d.mtu}
-	switch g.policy.Length.Base {
+	length := g.plan.Length
+	t := &tree{Pacer: g.pacer, Overhead: length.Overhead, MTU: d.mtu}
+	switch length.Base {
 	case dataplane.L3:
 		if d.link == dataplane.LinkEthernet {
 			t.Overhead -= 14
@@ -192,27 +179,25 @@ func (g *image) tree(d *device) *tree {
 		t.Overhead += 24
 	}
 	longest := cmp.Or(d.mtu, 1500) + 14 // bytes of a frame
-	ids := map[*dataplane.Link]uint16{}
-	for _, l := range g.links {
-		ids[l.link] = l.ID
-		t.Links = append(t.Links, treeLink{ID: l.ID, Rate: perSecond(l.link.Rate), Credit: credit})
+	for i, id := range g.linkIDs {
+		t.Links = append(t.Links, treeLink{ID: id, Rate: perSecond(g.plan.Links[i].Rate), Credit: credit})
 	}
-	for i, q := range g.paced {
+	for i := range g.plan.Queues {
+		q := &g.plan.Queues[i]
 		leaf := treeLeaf{ID: uint16(g.queues[i].ClassId)}
 		t.Horizon = max(t.Horizon, horizon(q))
-		if q.Link == nil {
-			leaf.Rate = perSecond(q.Rate)
+		if q.Link < 0 {
+			leaf.Rate = perSecond(q.Drain)
 			leaf.Rate += leaf.Rate / surplus
 			bytes := mayWait(q, cmp.Or(d.mtu, maxPacket))
-			leaf.Limit, leaf.Credit = room(bytes), min(credit, lasting(q.Rate, bytes)/4)
+			leaf.Limit, leaf.Credit = room(bytes), min(credit, lasting(q.Drain, bytes)/4)
 			t.Leaves = append(t.Leaves, leaf)
 			continue
 		}
-		share, _ := q.Share().Resolve(q.Link.Rate)
-		leaf.Parent, leaf.Priority = ids[q.Link], uint32(q.Priority)
-		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(share.Bytes, math.MaxUint32))
-		if share.Fair {
-			leaf.Fair = &fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(share.Capacity())}
+		leaf.Parent, leaf.Priority = g.linkIDs[q.Link], uint32(q.Priority)
+		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(q.Bytes, math.MaxUint32))
+		if q.Fair {
+			leaf.Fair = &fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity())}
 		}
 		t.Leaves = append(t.Leaves, leaf)
 	}
@@ -221,14 +206,14 @@ func (g *image) tree(d *device) *tree {
 
 // quantum is how many bytes a queue of a link may send in its turn: the longest
 // packet for the smallest weight of its priority, which HTB needs at least.
-func (g *image) quantum(q *dataplane.Queue, longest int) uint32 {
-	least := q.Share().Weight
-	for _, other := range g.paced {
-		if other.Link == q.Link && other.Priority == q.Priority {
-			least = min(least, other.Share().Weight)
+func (g *image) quantum(q *dataplane.PlanQueue, longest int) uint32 {
+	least := q.Weight
+	for _, i := range g.plan.Links[q.Link].Queues {
+		if other := &g.plan.Queues[i]; other.Priority == q.Priority {
+			least = min(least, other.Weight)
 		}
 	}
-	return uint32((q.Share().Weight*longest + least - 1) / least)
+	return uint32((q.Weight*longest + least - 1) / least)
 }
 
 // Queues returns what waits, as dataplane.Pipeline does.
@@ -243,7 +228,7 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 	}
 	out := make([]dataplane.QueueState, len(s.Queued))
 	for i, q := range s.Queued {
-		out[i].Name = q.Name
+		out[i].Name = s.Outline.Queues[i].Name
 		leaf := leaves[uint16(q.ClassId)]
 		out[i].Sent = dataplane.Count{Packets: int64(leaf.Packets), Bytes: int64(leaf.Bytes)}
 		out[i].Dropped, out[i].Class = int64(leaf.Drops), q.Class
@@ -271,41 +256,37 @@ func (s *Shaper) leaves() (map[uint16]queueStats, error) {
 	return leafStats(s.Place.Index)
 }
 
-// inheritQueues gives queues their slots and classes: those of the policy
-// before where the queue kept its name.
+// inheritQueues gives queues their slots, and queues and links their classes of HTB.
 func (g *image) inheritQueues(before *About) {
 	slots, classes := slots{used: map[uint32]bool{}}, slots{used: map[uint32]bool{0: true}}
-	old := map[string]*queueRecord{}
 	for i := range before.Queued {
 		q := &before.Queued[i]
-		old[q.Name] = q
 		slots.used[q.Slot], classes.used[q.ClassId&math.MaxUint16] = true, true
 	}
-	for _, l := range before.Links {
-		classes.used[uint32(l.ID)] = true
+	for _, id := range before.Links {
+		classes.used[uint32(id)] = true
 	}
-	for i := range g.links {
-		l := &g.links[i]
-		l.ID = before.linkID(l.Name)
-		if l.ID == 0 {
-			l.ID = uint16(classes.free())
+	for i, was := range g.from.Links {
+		if was >= 0 {
+			g.linkIDs[i] = before.Links[was]
+		} else {
+			g.linkIDs[i] = uint16(classes.free())
 		}
 	}
-	for i := range g.queues {
+	outline := g.plan.Outline()
+	for i, from := range g.from.Queues {
 		q := &g.queues[i]
-		was := old[g.paced[i].Name]
-		g.feeders = append(g.feeders, feederOf(g.policy, g.paced[i]))
-		if was != nil {
-			q.ClassId = was.ClassId
-			g.feeders[i] = g.feeders[i].and(was.feeder)
+		feeder := feederOf(outline, i)
+		if from < 0 {
+			q.ClassId, q.Slot = classID(uint16(classes.free())), slots.free()
 		} else {
-			q.ClassId = classID(uint16(classes.free()))
+			was := &before.Queued[from]
+			q.ClassId, feeder = was.ClassId, feeder.and(was.feeder)
+			if q.Slot = was.Slot; !sameQueue(q, &was.ShaperQueue) {
+				q.Slot = slots.free()
+			}
 		}
-		if was != nil && sameQueue(q, &was.ShaperQueue) {
-			q.Slot = was.Slot
-		} else {
-			q.Slot = slots.free()
-		}
+		g.feeders = append(g.feeders, feeder)
 	}
 }
 
@@ -325,7 +306,7 @@ func (g *image) sameRings(before *About) bool {
 		return false
 	}
 	for i, q := range g.queues {
-		if was := before.Queued[i]; was.Name != g.paced[i].Name || was.Ring != q.Ring || was.Mask != q.Mask {
+		if was := before.Queued[i]; g.from.Queues[i] != i || was.Ring != q.Ring || was.Mask != q.Mask {
 			return false
 		}
 	}
@@ -373,9 +354,9 @@ func (g *image) keepWaiting(before *About, from *shared, to *ebpf.Map) error {
 // settleQueues writes the backlogs that begin. A queue that changed is free when
 // the one before would have been.
 func (g *image) settleQueues(before *About, from, to *shared) error {
-	slots, old := map[uint32]bool{}, map[string]uint32{}
+	slots := map[uint32]bool{}
 	for _, q := range before.Queued {
-		slots[q.Slot], old[q.Name] = true, q.Slot
+		slots[q.Slot] = true
 	}
 	for i := range g.queues {
 		q := &g.queues[i]
@@ -386,9 +367,9 @@ func (g *image) settleQueues(before *About, from, to *shared) error {
 			continue
 		}
 		var b bpf.ShaperBacklog
-		if slot, ok := old[g.paced[i].Name]; ok {
+		if at := g.from.Queues[i]; at >= 0 {
 			var was bpf.ShaperBacklog
-			if err := from.backlogs.LookupWithFlags(slot, &was, ebpf.LookupLock); err != nil {
+			if err := from.backlogs.LookupWithFlags(before.Queued[at].Slot, &was, ebpf.LookupLock); err != nil {
 				return fmt.Errorf("backlogs: %w", err)
 			}
 			b.Next, b.Begun = was.Next+uint64(flag(was.Frac > 0)), was.Begun

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Repair puts back what Problems found displaced. compile makes the policy of
+// Repair puts back what Problems found displaced. compile makes the plan of
 // the shaper's Label. Meters, counters and queues that are still there keep what
 // they hold. A root qdisc that was put in the place of ours comes back at the
 // end instead of the one before it. What cannot be put back is an error.
@@ -18,7 +18,7 @@ import (
 // Ours is attached in front before the displaced program is detached. In between,
 // some microseconds, packets that reach both are metered twice; the other order
 // would let packets pass unmetered.
-func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Policy, error)) error {
+func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) error {
 	change, err := tryChangeLock(s.iface())
 	if errors.Is(err, errLocked) {
 		return ErrChanging
@@ -60,11 +60,11 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Policy, error)
 	if faults[away] {
 		return errors.Join(rest...)
 	}
-	policy, err := compile(s.Label)
+	plan, err := compile(s.Label)
 	if err != nil {
 		return err
 	}
-	return errors.Join(append([]error{s.putBack(st, policy, faults)}, rest...)...)
+	return errors.Join(append([]error{s.putBack(st, plan, faults)}, rest...)...)
 }
 
 // reread is Refresh for a program that is attached no more, whose record is still
@@ -82,7 +82,7 @@ func (s *Shaper) reread() error {
 	return s.read()
 }
 
-func (s *Shaper) putBack(st *site, policy *dataplane.Policy, faults map[fault]bool) error {
+func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) error {
 	if faults[deviceDown] {
 		if err := setUp(s.Place.Index); err != nil {
 			return err
@@ -91,9 +91,9 @@ func (s *Shaper) putBack(st *site, policy *dataplane.Policy, faults map[fault]bo
 	var err error
 	switch {
 	case faults[hookGone] || faults[notFirst] || faults[deviceGone] || faults[redirectGone]:
-		err = s.attachAgain(st, policy)
+		err = s.attachAgain(st, plan)
 	case faults[rootReplaced] || faults[classMissing]:
-		err = s.regrow(st, policy)
+		err = s.regrow(st, plan)
 	}
 	if err == nil && faults[gsoRaised] && st.GSO != nil {
 		limits := st.GSO.Limits
@@ -119,12 +119,12 @@ func setUp(index int) error {
 
 // regrow puts back the tree alone: the program that selects its classes is still
 // in its place.
-func (s *Shaper) regrow(st *site, policy *dataplane.Policy) error {
+func (s *Shaper) regrow(st *site, plan *dataplane.Plan) error {
 	d, err := deviceAt(s.iface())
 	if err != nil {
 		return err
 	}
-	g, err := s.encode(policy)
+	g, err := s.encode(plan, nil)
 	if err != nil {
 		return err
 	}
@@ -135,12 +135,12 @@ func (s *Shaper) regrow(st *site, policy *dataplane.Policy) error {
 
 // attachAgain attaches the program anew, by a link or filter in front of all
 // others, with what holds its packets.
-func (s *Shaper) attachAgain(st *site, policy *dataplane.Policy) error {
+func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
 	old := s.hook
 	s.hook = nil
 	next := s.About
 	next.Place = place{Method: s.Place.Method}
-	_, err := s.load(st, policy, &next)
+	_, err := s.load(st, plan, &next)
 	if s.hook == nil {
 		s.hook = old
 		return err

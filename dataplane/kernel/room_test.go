@@ -66,9 +66,6 @@ func TestRoom(t *testing.T) {
 		policy = next
 		before := h
 		h = h.successor(t, about, policy)
-		for i := range h.kinds {
-			h.kinds[i] = meter.KindSRTCM
-		}
 		after, err := dataplane.New(policy)
 		if err != nil {
 			t.Fatal(err)

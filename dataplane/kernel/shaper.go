@@ -26,6 +26,7 @@ type Shaper struct {
 	seen   []byte                // the record as it was read last
 	last   map[uint16]queueStats // what HTB counted until Detach
 	leases leases
+	ready  *image // of the plan that Check was given last; nil once it is used
 
 	// TookOver says that it was attached before, by another process.
 	TookOver bool
@@ -150,24 +151,28 @@ func (s *Shaper) lift(st *site) error {
 }
 
 // Check says what Reload would refuse, as dataplane.FieldErrors.
-func (s *Shaper) Check(policy *dataplane.Policy) error {
-	g, err := s.encode(policy)
-	if err != nil {
+func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
+	if s.ready, err = s.encode(plan, nil); err != nil {
 		return err
 	}
-	return s.checkShares(g)
+	return s.checkShares(s.ready)
 }
 
-// encode compiles a policy for where the shaper is.
-func (a *About) encode(policy *dataplane.Policy) (*image, error) {
-	pacer, err := choosePacer(a.Asked, policy)
+// encode encodes a plan for where the shaper is. ready is an image of the plan that
+// nothing uses yet, or nil.
+func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
+	pacer, err := choosePacer(a.Asked, plan)
 	if err != nil {
 		return nil, err
 	}
 	if a.elsewhere(pacer, a.Dry) {
 		return nil, fmt.Errorf("%s ingress: queues need a device of their own: shaper detach %[1]s, then run it again", a.Interface)
 	}
-	g, err := encode(policy, program(a.Direction, a.Place.Method, pacer), pacer)
+	hook := program(a.Direction, a.Place.Method, pacer)
+	g := ready
+	if g == nil || g.plan != plan || g.hook != hook || g.asked != pacer {
+		g, err = encode(plan, hook, pacer)
+	}
 	if err == nil && a.Dry {
 		g.pacer, g.constants.Pacer = "", 0 // nothing waits
 	}
@@ -193,7 +198,7 @@ func (e *ActiveError) Unwrap() error { return e.Err }
 // the new bursts. A policy that does not compile changes nothing; after an
 // *ActiveError the new one is active. With a time in until, the policy before comes
 // back then unless Confirm is called.
-func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
+func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
 	st, err := s.site()
 	if err != nil {
 		return nil, err
@@ -206,7 +211,7 @@ func (s *Shaper) Reload(policy *dataplane.Policy, label json.RawMessage, until t
 	next := s.About
 	next.Label = label
 	next.promise(s.now(), until)
-	return s.load(st, policy, &next)
+	return s.load(st, plan, &next)
 }
 
 // ErrDetached says that a shaper is no longer attached: another process detached
@@ -294,7 +299,7 @@ func (s *Shaper) adopt(now attachment) error {
 	s.hook, other.hook = other.hook, s.hook
 	s.leases.lock.Lock()
 	s.shared, other.shared = other.shared, s.shared // with what this process made, which may have been replaced
-	s.leases.follow(s.shared.leases, s.Stages)
+	s.leases.follow(s.shared.leases, &s.About)
 	s.leases.lock.Unlock()
 	other.Close()
 	return nil
@@ -329,7 +334,7 @@ func (s *Shaper) follow() error {
 // Stats returns the counters, as dataplane.Pipeline does, in the order of the
 // policy's classes.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
-	out, err := stats(s.shared.counters, s.classes())
+	out, err := stats(s.shared.counters, s.Classes)
 	if err != nil {
 		return nil, err
 	}
@@ -338,23 +343,18 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 	return out, err
 }
 
-// Tokens returns what the meters hold that a class leads to, in whole bytes; nothing
-// where the policy has no such class.
-func (s *Shaper) Tokens(class int) ([][2]int64, error) {
-	if class < 0 || class >= len(s.Classes) {
-		return nil, nil
-	}
+// Tokens returns the tokens of the meters, by stage of the Outline, in whole bytes or
+// packets.
+func (s *Shaper) Tokens() ([][2]int64, error) {
 	now, err := monotonic()
 	if err != nil {
 		return nil, err
 	}
-	var out [][2]int64
-	for _, i := range s.chain(class) {
-		tc, te, err := tokens(s.shared, &s.Stages[i].ShaperStage, now)
-		if err != nil {
+	out := make([][2]int64, len(s.Stages))
+	for i := range s.Stages {
+		if out[i][0], out[i][1], err = tokens(s.shared, &s.Stages[i].ShaperStage, now); err != nil {
 			return nil, err
 		}
-		out = append(out, [2]int64{tc, te})
 	}
 	return out, nil
 }

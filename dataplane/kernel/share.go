@@ -18,30 +18,25 @@ type wish struct {
 	budgetRecord                    // what the policy says; without slot and users
 	before       *bpf.ShaperProfile // what the user's policy before said; nil if it had no such budget
 	waiting      bpf.ShaperState    // of a meter that nobody has used yet
-	stage        *bpf.ShaperStage   // of the program; nil in user space
-	meter        *dataplane.Meter   // of the policy
+	stage        int                // of the plan
 }
 
-// wishFor is the wish of a meter, nil if it is no budget of the host.
-func wishFor(m *dataplane.Meter, p *bpf.ShaperProfile) *wish {
-	if m.Budget == nil || !m.Budget.OnHost() {
+// wishFor is the wish of a stage, nil if it is no budget of the host.
+func wishFor(plan *dataplane.Plan, stage int, p *bpf.ShaperProfile) *wish {
+	s := &plan.Stages[stage]
+	if s.Budget == nil || s.Leased {
 		return nil
 	}
 	return &wish{
-		budgetRecord: budgetRecord{Name: m.Budget.Name, Packets: flag(m.Packets), Params: inWords(m), Profile: *p},
-		waiting:      initial(m, p).waiting(p), meter: m,
+		budgetRecord: budgetRecord{Name: s.BudgetName, Packets: flag(s.Packets), Params: inWords(s.Source), Profile: *p},
+		waiting:      initial(s, p).waiting(p), stage: stage,
 	}
-}
-
-// kindOf is the type of a meter that compiled.
-func kindOf(m *dataplane.Meter) meter.Kind {
-	p, _ := m.Params.Profile()
-	return p.Kind()
 }
 
 // inWords writes a meter's parameters as --meter takes them.
 func inWords(m *dataplane.Meter) string {
-	words := []string{kindOf(m).String()}
+	p, _ := m.Params.Profile() // it has compiled
+	words := []string{p.Kind().String()}
 	v := reflect.ValueOf(m.Params)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {

@@ -4,8 +4,6 @@ import (
 	"errors"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/a-seed-32e5a53f/shaper/bpf"
 )
 
 // share claims the budgets of a policy for the shaper that it is loaded for, and marks
@@ -13,14 +11,13 @@ import (
 // budgets alone: its meters are its own.
 func (s *Shaper) share(g *image, next *About) (*shares, error) {
 	var wishes []*wish
-	for i, m := range g.meters {
-		w := wishFor(m, &g.stages[i].Profile)
+	for i := range g.stages {
+		w := wishFor(g.plan, i, &g.stages[i].Profile)
 		if w == nil || next.Dry {
 			continue
 		}
-		w.stage = &g.stages[i]
 		for k := range s.Stages {
-			if s.Stages[k].Table == storeShared && s.Stages[k].Budget == w.Name {
+			if s.Stages[k].Table == storeShared && s.Outline.Stages[k].BudgetName == w.Name {
 				w.before = &s.Stages[k].Profile
 			}
 		}
@@ -37,7 +34,8 @@ func (s *Shaper) share(g *image, next *About) (*shares, error) {
 		return nil, err
 	}
 	for _, c := range shares.list {
-		c.stage.Table, c.stage.Slot = storeShared, c.record.Slot
+		stage := &g.stages[c.stage]
+		stage.Table, stage.Slot = storeShared, c.record.Slot
 		g.constants.Elsewhere = 1
 	}
 	return shares, nil
@@ -58,7 +56,7 @@ func (a *About) OnServers() []string { return a.budgetsIn(storeLeased) }
 func (a *About) budgetsIn(store int32) (names []string) {
 	for i := range a.Stages {
 		if s := &a.Stages[i]; s.Table == store {
-			names = append(names, s.Budget)
+			names = append(names, a.Outline.Stages[i].BudgetName)
 		}
 	}
 	return names
@@ -85,7 +83,7 @@ func (s *shared) join(c *shares) error {
 }
 
 // fresh is the share of a stage whose budget nobody has used yet, or nil.
-func (s *shares) fresh(stage *bpf.ShaperStage) *share {
+func (s *shares) fresh(stage int) *share {
 	if s == nil {
 		return nil
 	}

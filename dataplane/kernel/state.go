@@ -21,10 +21,10 @@ const (
 type levels [2]int64
 
 // initial are the levels that a meter begins with.
-func initial(m *dataplane.Meter, p *bpf.ShaperProfile) levels {
+func initial(s *dataplane.PlanStage, p *bpf.ShaperProfile) levels {
 	var l levels
 	for i, b := range p.Buckets {
-		l[i] = m.Initial.Of(b.Size/int64(b.Den)) * int64(b.Den)
+		l[i] = s.Initial.Of(b.Size/int64(b.Den)) * int64(b.Den)
 	}
 	return l
 }
@@ -142,7 +142,7 @@ func (g *image) begin(to *shared) (err error) {
 		if !inStates(s.Table) {
 			continue
 		}
-		if err := to.states.Put(s.Slot, initial(g.meters[i], &s.Profile).waiting(&s.Profile)); err != nil {
+		if err := to.states.Put(s.Slot, initial(&g.plan.Stages[i], &s.Profile).waiting(&s.Profile)); err != nil {
 			return fmt.Errorf("states: %w", err)
 		}
 	}

@@ -50,7 +50,7 @@ func at(hook Hook, link dataplane.LinkType) func(t testing.TB, p *dataplane.Poli
 func walker(batch int) func(t testing.TB, p *dataplane.Policy) engine {
 	return func(t testing.TB, p *dataplane.Policy) engine {
 		t.Helper()
-		w, err := NewWalker(p, batch)
+		w, err := newWalker(p, batch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestOneTruth(t *testing.T) {
 
 // usesMark says that a policy cannot be had at XDP.
 func usesMark(policy *dataplane.Policy) bool {
-	_, err := encode(policy, XDP, "")
+	_, err := encodePolicy(policy, XDP, "")
 	return err != nil
 }
 

@@ -30,7 +30,6 @@ type Walker struct {
 	shared  *shared
 	loaded  *ebpf.Collection
 	program *ebpf.Program
-	kinds   []meter.Kind // by stage
 	records []bpf.ShaperRecord
 	frames  []byte
 	mapped  [][]byte
@@ -38,17 +37,17 @@ type Walker struct {
 	now     int64
 }
 
-// NewWalker loads the program of a policy into the kernel. batch is how many
+// NewWalker loads the program of a plan into the kernel. batch is how many
 // packets are metered at a time, 0 for what is fast.
-func NewWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
-	if _, q, fair := queuesOf(policy); q != nil {
+func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
+	if q, fair := queueOf(plan); q != nil {
 		field := "link"
 		if fair != nil {
 			q, field = fair, "fair"
 		}
-		return nil, &dataplane.FieldError{Object: q, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time: use --engine go"}
+		return nil, &dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time: use --engine go"}
 	}
-	g, err := encode(policy, Ingress, "")
+	g, err := encode(plan, Ingress, "")
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +55,6 @@ func NewWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
 		batch = maxBatch
 	}
 	w := &Walker{image: g, batch: batch, now: -1 << 63}
-	for _, m := range g.meters {
-		p, err := m.Params.Profile()
-		if err != nil {
-			return nil, err
-		}
-		w.kinds = append(w.kinds, p.Kind())
-	}
 	if err := w.open(); err != nil {
 		w.Close()
 		return nil, err
@@ -129,7 +121,7 @@ func (w *Walker) Batch() int { return w.batch }
 func (w *Walker) Accepts(link dataplane.LinkType) error {
 	switch link {
 	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
-		return w.policy.Length.Accepts(link)
+		return w.plan.Length.Accepts(link)
 	}
 	return fmt.Errorf("no interface has packets of link type %v: use --engine go", link)
 }
@@ -210,7 +202,7 @@ func (w *Walker) verdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.
 	case v.Done.Dropped() && r.Cause >= uint8(dataplane.CauseQueue):
 		v.Reason = dataplane.QueueFull + dataplane.Reason(r.Cause) - dataplane.Reason(dataplane.CauseQueue)
 	case r.Stage >= 0:
-		v.Reason = dataplane.Reason(w.kinds[r.Stage].Clause(meter.Color(r.In), v.Color))
+		v.Reason = dataplane.Reason(w.plan.Stages[r.Stage].Kind.Clause(meter.Color(r.In), v.Color))
 	}
 }
 
@@ -219,24 +211,23 @@ func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 	return stats(w.shared.counters, w.classes)
 }
 
-// Keys returns how many keys a meter of the policy knows; 0 where it has none, and of
-// another. They are more than its Keys only where more came. From then on the kernel
+// Keys returns how many keys a stage of the plan knows; 0 if it has one meter for all,
+// and for stage -1.
+// They are more than its Keys only if more came. From then on the kernel
 // knows up to 128 more for each possible CPU, and forgets one that was not used lately where
 // dataplane.Pipeline forgets the one used longest ago: verdicts may differ.
-func (w *Walker) Keys(m *dataplane.Meter) (int, error) {
-	i, ok := w.stageOf[m]
-	if !ok || w.stages[i].Table < 0 {
+func (w *Walker) Keys(stage int) (int, error) {
+	if stage < 0 || w.stages[stage].Table < 0 {
 		return 0, nil
 	}
-	return w.shared.count(w.stages[i].Table)
+	return w.shared.count(w.stages[stage].Table)
 }
 
-// Tokens returns what a meter of the policy holds at the largest time seen, in
-// whole bytes, as dataplane.Pipeline does; 0 of a meter that no class leads to.
-func (w *Walker) Tokens(m *dataplane.Meter) (tc, te int64, err error) {
-	i, ok := w.stageOf[m]
-	if !ok {
+// Tokens returns the tokens of a stage of the plan at the largest time seen, in
+// whole bytes, as dataplane.Pipeline does.
+func (w *Walker) Tokens(stage int) (tc, te int64, err error) {
+	if stage < 0 {
 		return 0, 0, nil
 	}
-	return tokens(w.shared, &w.stages[i], uint64(w.now))
+	return tokens(w.shared, &w.stages[stage], uint64(w.now))
 }

@@ -112,7 +112,7 @@ func TestWindows(t *testing.T) {
 		}
 		meters[i] = m
 	}
-	w, err := NewWalker(streams(meters), 32)
+	w, err := newWalker(streams(meters), 32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestWindows(t *testing.T) {
 }
 
 func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, now int64, n int) (colors [3]int) {
-	stage := &w.stages[w.stageOf[m]]
+	stage := &w.stages[w.plan.Stage(m)]
 	model := newCounting(m.Params, m.Initial)
 	profile, _ := m.Params.Profile()
 	ours := meter.NewWithTokens(profile, m.Initial.Of(model.limit), 0)
@@ -224,7 +224,7 @@ func TestWindowRows(t *testing.T) {
 	add(fixed, full, row{-1, 1000, G, G}, row{-1, 1, G, R}, row{0, 1000, G, G}, row{999, 1, G, R})
 	add(fixed, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, G})
 	add(sliding, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, R}, row{1, 1, G, G})
-	walker, err := NewWalker(streams(meters), 1)
+	walker, err := newWalker(streams(meters), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,13 +255,13 @@ func TestWindowStates(t *testing.T) {
 	for i := range meters {
 		meters[i] = &dataplane.Meter{Params: anyWindow(r, i%4 > 0)}
 	}
-	w, err := NewWalker(streams(meters), 1)
+	w, err := newWalker(streams(meters), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
 	for i, m := range meters {
-		stage := &w.stages[w.stageOf[m]]
+		stage := &w.stages[w.plan.Stage(m)]
 		for range 20 {
 			model := newCounting(m.Params, dataplane.Share{})
 			model.begun, model.current = true, 3+r.Int64N(1<<61/model.window)

@@ -15,12 +15,13 @@ import (
 // leave one after the other at 1 Mbit/s.
 func Example() {
 	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: meter.BitRate(1_000_000), Time: time.Second}}
-	shaper, err := tap.NewShaper(&dataplane.Policy{Classes: []dataplane.Class{
+	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "all", Green: &dataplane.Action{Queue: slow}},
-	}}, 0)
+	}})
 	if err != nil {
 		panic(err)
 	}
+	shaper := tap.NewShaper(plan, 0)
 	inside, outside := tap.NewFake("inside", 1), tap.NewFake("outside", 1)
 	plane := tap.Plane{Inside: inside, Outside: outside, Egress: shaper}
 	ctx, stop := context.WithCancel(context.Background())

@@ -310,7 +310,7 @@ func TestPlaneDeleted(t *testing.T) {
 				middle.Veth(b)
 				s2 := b.Sniff("v0")
 				r = runPlane(t, Plane{Inside: inside, Outside: uplink(t, middle, "v0", queues), Egress: s, Drain: 0})
-				if _, err := s.Reload(only(nil)); err != nil {
+				if _, err := s.Reload(compiled(t, only(nil))); err != nil {
 					t.Fatal(err)
 				}
 				a.Inject("t0", ip(7, 777, 0)[HeaderLen:])

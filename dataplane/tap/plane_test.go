@@ -61,11 +61,16 @@ func paced(c queue.Config) *dataplane.Policy {
 
 func newShaper(t testing.TB, policy *dataplane.Policy, memory int64) *Shaper {
 	t.Helper()
-	s, err := NewShaper(policy, memory)
+	return NewShaper(compiled(t, policy), memory)
+}
+
+func compiled(t testing.TB, policy *dataplane.Policy) *dataplane.Plan {
+	t.Helper()
+	plan, err := dataplane.Compile(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return plan
 }
 
 // arrival is a buffer that came out of a plane, or a pipeline.
@@ -539,7 +544,7 @@ func TestPlaneLinkQueues(t *testing.T) {
 			b.inside.Send(i%2, ip(i, 1000, 0))
 		}
 		synctest.Wait()
-		if _, err := s.Reload(shares(mega, nil)); err != nil {
+		if _, err := s.Reload(compiled(t, shares(mega, nil))); err != nil {
 			t.Error(err)
 		}
 		for i := range 30 {
@@ -591,7 +596,7 @@ func TestPlaneReload(t *testing.T) {
 					time.Sleep(10*time.Millisecond + 1)
 					before := len(m.out)
 					waiting := s.Waiting()
-					changes, err := s.Reload(row[1])
+					changes, err := s.Reload(compiled(t, row[1]))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -617,24 +622,31 @@ func TestPlaneReload(t *testing.T) {
 	}
 }
 
-// TestPlaneReloadRefused holds that a policy that does not compile changes
-// nothing.
+// refusing are budgets that others use with other parameters, from the second plan on.
+type refusing struct{ plans int }
+
+func (r *refusing) Join(*dataplane.Plan) (map[int]dataplane.Shared, func() error, error) {
+	if r.plans++; r.plans > 1 {
+		return nil, nil, errors.New("in use")
+	}
+	return nil, func() error { return nil }, nil
+}
+
+// TestPlaneReloadRefused holds that a plan whose budgets are refused changes nothing.
 func TestPlaneReloadRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := paced(queue.Config{Rate: mega, Time: time.Second})
 		s, m := newShaper(t, policy, 0), newAlone(t, policy)
+		if err := s.Join(&refusing{}); err != nil {
+			t.Fatal(err)
+		}
 		b := newBench(t, s, nil, 1)
 		b.start(time.Minute)
 		list := traffic(rand.New(rand.NewPCG(1, 1)), 100, Now(), 1, 1)
 		b.play(list)
 		m.play(list)
-		for _, bad := range []*dataplane.Policy{{}, paced(queue.Config{Rate: mega})} {
-			if _, err := s.Reload(bad); err == nil {
-				t.Error("it was taken")
-			}
-			if s, err := NewShaper(bad, 0); err == nil || s != nil {
-				t.Errorf("a new one: %v, %v", s, err)
-			}
+		if _, err := s.Reload(compiled(t, only(nil))); err == nil {
+			t.Error("it was taken")
 		}
 		b.done()
 		agree(t, b.out, m.out)
@@ -654,14 +666,14 @@ func TestPlaneReloadIdle(t *testing.T) {
 				b.inside.Send(i%2, ip(i, 1000, 0))
 			}
 			synctest.Wait()
-			if _, err := s.Reload(shares(mega, nil)); err != nil { // no lane sees it before the end
+			if _, err := s.Reload(compiled(t, shares(mega, nil))); err != nil { // no lane sees it before the end
 				t.Error(err)
 			}
 			b.done()
 			if n := s.Waiting(); n != 0 {
 				t.Errorf("%d bytes wait", n)
 			}
-			if _, err := s.Reload(shares(mega, nil)); err != nil {
+			if _, err := s.Reload(compiled(t, shares(mega, nil))); err != nil {
 				t.Error(err)
 			}
 		}
@@ -694,7 +706,7 @@ func TestPlaneQueues(t *testing.T) {
 					if want.Name = "q"; name == "link" { // which knows no delay, and what it sends does not wait
 						want = dataplane.QueueState{Name: "rest", Bytes: max(want.Bytes-1000, 0)}
 					}
-					if got := s.Queues(); got[len(got)-1] != want {
+					if got := s.Snapshot().Queues; got[len(got)-1] != want {
 						t.Errorf("%+v, want %+v", got, want)
 					}
 					time.Sleep(4 * time.Millisecond)
@@ -805,7 +817,7 @@ func TestPlaneGone(t *testing.T) {
 						t.Error("it does not go on")
 					}
 					// 10 bytes a ms, for a second, 10 ms, and 15 of drain at most.
-					if tc, _ := s.Tokens(m); tc < 100_000-41*1000+10_100 || tc > 100_000-41*1000+10_251 {
+					if tc := s.Snapshot().Tokens[0][0]; tc < 100_000-41*1000+10_100 || tc > 100_000-41*1000+10_251 {
 						t.Errorf("%d tokens", tc)
 					}
 					stats, _ := s.Stats()
@@ -1049,11 +1061,11 @@ func TestPlaneConcurrent(t *testing.T) {
 			if i%2 == 0 {
 				policy = shares(mega, nil)
 			}
-			if _, err := s.Reload(policy); err != nil {
+			if _, err := s.Reload(compiled(t, policy)); err != nil {
 				t.Error(err)
 			}
 			if i%2 == 1 {
-				s.Tokens(policy.Classes[0].Meter)
+				s.Snapshot()
 			}
 			s.Stats()
 			if n := s.Waiting(); n > 1<<20 {

@@ -3,6 +3,7 @@ package tap
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -17,7 +18,6 @@ type Shaper struct {
 	budgets Budgets // nil without
 
 	lock     sync.Mutex // of all below
-	policy   *dataplane.Policy
 	pipeline *dataplane.Pipeline
 	tickets  slab             // packets that a link has yet to settle
 	moved    []departing      // packets that are to wait in whichever lane comes first: theirs has ended
@@ -44,37 +44,33 @@ type departing struct {
 // caller says otherwise.
 const DefaultMemory = 256 << 20
 
-// NewShaper compiles a policy. Errors are those of dataplane.New. memory bounds
-// what packets take that wait, in bytes; 0 is DefaultMemory.
-func NewShaper(policy *dataplane.Policy, memory int64) (*Shaper, error) {
-	pipeline, err := dataplane.New(policy)
-	if err != nil {
-		return nil, err
-	}
+// NewShaper returns a shaper with the plan of a policy. memory bounds the buffers of
+// queued packets, in bytes; 0 is DefaultMemory.
+func NewShaper(plan *dataplane.Plan, memory int64) *Shaper {
 	if memory == 0 {
 		memory = DefaultMemory
 	}
-	return &Shaper{memory: memory, policy: policy, pipeline: pipeline, wake: map[*lane]func(){}}, nil
+	return &Shaper{memory: memory, pipeline: dataplane.NewPipeline(plan), wake: map[*lane]func(){}}
 }
 
 // Budgets are those of the host, which shapers share: a kernel.Member. Join returns
-// what meters packets in place of the meters of a policy that have such a budget. It
-// calls settle when the policy is in force.
+// what meters packets in place of the stages of a plan that have such a budget, by stage.
+// Its caller calls settle when the plan is in force.
 type Budgets interface {
-	Join(policy *dataplane.Policy) (meters map[*dataplane.Meter]dataplane.Shared, settle func() error, err error)
+	Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error)
 }
 
 // Join has the shaper take part in budgets of the host, before its plane runs. Without
 // it their meters are the shaper's own.
 func (s *Shaper) Join(b Budgets) error {
-	meters, settle, err := b.Join(s.policy)
+	meters, settle, err := b.Join(s.pipeline.Plan())
 	if err != nil {
 		return err
 	}
 	s.budgets = b
 	s.lock.Lock()
-	for m, shared := range meters {
-		s.pipeline.Share(m, shared)
+	for stage, shared := range meters {
+		s.pipeline.Share(stage, shared)
 	}
 	s.lock.Unlock()
 	return settle()
@@ -89,25 +85,23 @@ func (e *ActiveError) Error() string { return fmt.Sprintf("the new policy is act
 func (e *ActiveError) Unwrap() error { return e.Err }
 
 // Reload replaces the policy, at once, as dataplane.Pipeline.Inherit says.
-// Packets that wait leave when they would have. A policy that does not compile, or
-// whose budgets others use with other parameters, changes nothing; after an
-// *ActiveError the new one is active. One reload at a time.
-func (s *Shaper) Reload(policy *dataplane.Policy) ([]dataplane.Change, error) {
-	next, err := dataplane.New(policy)
-	if err != nil {
-		return nil, err
-	}
+// Packets that wait leave when they would have. A plan whose budgets others use with
+// other parameters changes nothing; after an *ActiveError the new one is active. One
+// reload at a time.
+func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
+	next := dataplane.NewPipeline(plan)
 	settle := func() error { return nil }
 	if s.budgets != nil {
-		var meters map[*dataplane.Meter]dataplane.Shared
-		if meters, settle, err = s.budgets.Join(policy); err != nil {
+		meters, settled, err := s.budgets.Join(plan)
+		if err != nil {
 			return nil, err
 		}
-		for m, shared := range meters {
-			next.Share(m, shared)
+		for stage, shared := range meters {
+			next.Share(stage, shared)
 		}
+		settle = settled
 	}
-	changes := s.replace(policy, next)
+	changes := s.replace(next)
 	if err := settle(); err != nil {
 		return changes, &ActiveError{err}
 	}
@@ -115,7 +109,7 @@ func (s *Shaper) Reload(policy *dataplane.Policy) ([]dataplane.Change, error) {
 }
 
 // replace puts a pipeline in the place of the one before.
-func (s *Shaper) replace(policy *dataplane.Policy, next *dataplane.Pipeline) []dataplane.Change {
+func (s *Shaper) replace(next *dataplane.Pipeline) []dataplane.Change {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	var v dataplane.Verdict
@@ -129,7 +123,7 @@ func (s *Shaper) replace(policy *dataplane.Policy, next *dataplane.Pipeline) []d
 		}
 	}
 	changes := next.Inherit(s.pipeline)
-	s.pipeline, s.policy = next, policy
+	s.pipeline = next
 	for _, wake := range s.wake {
 		wake()
 	}
@@ -164,17 +158,33 @@ func (s *Shaper) forget(v *dataplane.Verdict) {
 // Stats returns the counters, as dataplane.Pipeline does, and what was lost
 // behind it.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	return append([]dataplane.ClassStats{}, s.pipeline.Stats()...), s.lost
+	now := s.Snapshot()
+	return now.Stats, now.Lost
 }
 
-// Tokens returns what a meter of the policy holds, in whole bytes or packets; 0 of
-// another, as one of the policy before a reload.
-func (s *Shaper) Tokens(m *dataplane.Meter) (tc, te int64) {
+// Snapshot is the state of a shaper at one moment.
+type Snapshot struct {
+	Stats  []dataplane.ClassStats // as dataplane.Pipeline has them
+	Lost   Lost
+	Tokens [][2]int64         // by stage of the plan, in whole bytes or packets
+	Keys   []meter.TableStats // by stage
+	Queues []dataplane.QueueState
+}
+
+// Snapshot returns the state now.
+func (s *Shaper) Snapshot() Snapshot {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return s.pipeline.Tokens(m)
+	stages := len(s.pipeline.Plan().Stages)
+	out := Snapshot{
+		Stats: slices.Clone(s.pipeline.Stats()), Lost: s.lost, Queues: s.pipeline.Queues(Now()),
+		Tokens: make([][2]int64, stages), Keys: make([]meter.TableStats, stages),
+	}
+	for i := range stages {
+		out.Tokens[i][0], out.Tokens[i][1] = s.pipeline.Tokens(i)
+		out.Keys[i] = s.pipeline.Keys(i)
+	}
+	return out
 }
 
 // SetLease gives the meter of a budget on a server its limits from now on, as
@@ -191,21 +201,6 @@ func (s *Shaper) Asked(budget string) ([3]uint64, error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.Asked(budget), nil
-}
-
-// Keys counts the keys of a meter of the policy; all zero where it has none, and
-// for another.
-func (s *Shaper) Keys(m *dataplane.Meter) meter.TableStats {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	return s.pipeline.Keys(m)
-}
-
-// Queues returns what waits in the policy's queues.
-func (s *Shaper) Queues() []dataplane.QueueState {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	return s.pipeline.Queues(Now())
 }
 
 // Waiting is what packets that wait take, in bytes.

@@ -195,7 +195,11 @@ func newSources(per dataplane.Key) (*sources, error) {
 	if per.By != dataplane.NoKey {
 		m.Keys = numKeys
 	}
-	w, err := kernel.NewWalker(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}, 0)
+	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}})
+	if err != nil {
+		return nil, err
+	}
+	w, err := kernel.NewWalker(plan, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -514,7 +514,11 @@ func exactFigures() []figure {
 		return pipelined{l}, func() {}, err
 	})
 	walker := worst(func(p *dataplane.Policy) (engine, func(), error) {
-		w, err := kernel.NewWalker(p, exactBatch)
+		plan, err := dataplane.Compile(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		w, err := kernel.NewWalker(plan, exactBatch)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -2,18 +2,16 @@ package lint
 
 import (
 	"strings"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
 // budgets finds budgets whose parts are too small for a packet.
 func (l *linter) budgets() {
-	for _, m := range l.led() {
+	for _, m := range l.plan.Meters() {
 		if m.Budget == nil || m.Budget.OnHost() || m.Packets {
 			continue
 		}
 		b := m.Budget.Resolved()
-		for _, bucket := range policyfile.Buckets(m.Params) {
+		for _, bucket := range m.Params.Buckets() {
 			rescue := b.Rescue.Of(bucket.Burst) / int64(b.Hosts)
 			if bucket.Burst >= l.MTU && rescue < l.MTU {
 				l.add(Warning, m, strings.ToLower(bucket.BurstName), "a rescue share of %s is %d B for each of %d hosts, below the MTU: while the store is gone a packet of %d bytes never fits", bucket.BurstName, rescue, b.Hosts, l.MTU)

@@ -59,7 +59,7 @@ func ipv6(proto byte, payload []byte) []byte {
 // control says which classes that drop something take control traffic.
 func (l *linter) control() {
 	classes := l.File.Policy.Classes
-	c := classifier(l.File.Policy)
+	c := l.plan.Classifier
 	victims := make([][]string, len(classes))
 	for _, p := range control {
 		if i := classOf(c, p.frame); i >= 0 {

@@ -5,6 +5,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,14 +43,14 @@ const gsoMax = 65536
 type linter struct {
 	*policyfile.File
 	Options
-	pipeline *dataplane.Pipeline
-	found    []Finding
-	effort   int // of reached so far
+	plan   *dataplane.Plan
+	found  []Finding
+	effort int // of reached so far
 }
 
-// Policy lints a policy that compiled.
-func Policy(f *policyfile.File, p *dataplane.Pipeline, o Options) []Finding {
-	l := &linter{File: f, Options: o, pipeline: p}
+// Policy lints a policy and its plan.
+func Policy(f *policyfile.File, plan *dataplane.Plan, o Options) []Finding {
+	l := &linter{File: f, Options: o, plan: plan}
 	l.bursts()
 	l.budgets()
 	l.meters()
@@ -90,29 +91,16 @@ func (l *linter) add(level Level, object any, key, format string, args ...any) {
 	l.found = append(l.found, Finding{l.Place(object, key), level, fmt.Sprintf(format, args...)})
 }
 
-// led are the meters that classes lead to, each once.
-func (l *linter) led() []*dataplane.Meter {
-	var out []*dataplane.Meter
-	seen := map[*dataplane.Meter]bool{}
-	for i := range l.File.Policy.Classes {
-		for m := l.File.Policy.Classes[i].Meter; m != nil && !seen[m]; m = m.Then {
-			seen[m] = true
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
 // bursts looks for what no packet fits.
 func (l *linter) bursts() {
 	var small []string // below a GSO packet
 	var first *dataplane.Meter
 	var firstKey string
-	for _, m := range l.led() {
+	for _, m := range l.plan.Meters() {
 		if _, average := m.Params.(meter.TSWTCM); average || m.Packets {
 			continue // every packet fits
 		}
-		for _, b := range policyfile.Buckets(m.Params) {
+		for _, b := range m.Params.Buckets() {
 			key := strings.ToLower(b.BurstName)
 			switch {
 			case b.Burst > 0 && b.Burst < l.MTU:
@@ -195,7 +183,7 @@ func limit(p dataplane.Params) (meter.Rate, int64, string) {
 	case meter.TSWTCM:
 		return meter.Rate{}, 0, "" // which has no depth
 	}
-	b := policyfile.Buckets(p)[0]
+	b := p.Buckets()[0]
 	return b.Rate, b.Burst, b.BurstName
 }
 
@@ -213,19 +201,23 @@ func takesTCP(m *dataplane.Match) bool {
 
 // unused looks for meters, queues and envelopes that nothing leads to.
 func (l *linter) unused() {
-	meters, queues := l.Unused()
-	for _, m := range meters {
-		l.add(Note, m, "", "meter %s is used by no class", m.Name)
+	led := l.plan.Meters()
+	for _, m := range l.File.Policy.Meters {
+		if !slices.Contains(led, m) {
+			l.add(Note, m, "", "meter %s is used by no class", m.Name)
+		}
 	}
-	for _, q := range queues {
+	for _, q := range l.File.Policy.Queues {
+		if slices.ContainsFunc(l.plan.Queues, func(p dataplane.PlanQueue) bool { return p.Source == q }) {
+			continue
+		}
 		if l.Flags { // whose actions police where a queue was wanted
 			l.add(Warning, q, "", "--queue is named by no action: add --red queue or --green queue")
 			continue
 		}
 		l.add(Note, q, "", "queue %s is used by no action", q.Name)
 	}
-	led := l.led()
-	for _, e := range l.Envelopes {
+	for _, e := range l.File.Policy.Envelopes {
 		flows := 0
 		for _, m := range led {
 			if m.Envelope == e {

@@ -288,7 +288,11 @@ func TestUnclassified(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(Unclassified(f), ", "); got != want {
+		plan, err := f.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(Unclassified(plan), ", "); got != want {
 			t.Errorf("%s: %q, want %q", classes, got, want)
 		}
 	}

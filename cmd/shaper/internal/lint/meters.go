@@ -15,7 +15,7 @@ const (
 
 // meters looks for what the types do that people may not expect.
 func (l *linter) meters() {
-	for _, m := range l.led() {
+	for _, m := range l.plan.Meters() {
 		switch t := m.Params.(type) {
 		case meter.FixedWindow:
 			l.add(Warning, m, "type", "a fixed window lets twice its limit through at the border of two windows, %s at once: sliding-counter does not, and takes no more memory", amount(2*t.Limit, m.Packets))

@@ -14,25 +14,17 @@ import (
 
 // queues looks at every queue and every link.
 func (l *linter) queues() {
-	for _, q := range l.Queues {
+	for _, q := range l.File.Policy.Queues {
 		l.room(q)
 		l.target(q)
 		l.early(q)
 	}
-	for _, link := range l.Links {
+	for _, link := range l.File.Policy.Links {
 		l.starved(link)
-		if !slices.ContainsFunc(l.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
+		if !slices.ContainsFunc(l.File.Policy.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
 			l.add(Note, link, "", "link %s is shared by no queue", link.Name)
 		}
 	}
-}
-
-// rate is that at which a queue is emptied, at best.
-func rate(q *dataplane.Queue) meter.Rate {
-	if q.Link != nil {
-		return q.Link.Rate
-	}
-	return q.Rate
 }
 
 // packet is how long a packet of the MTU takes, rounded up.
@@ -48,7 +40,7 @@ func (l *linter) packet(r meter.Rate) time.Duration {
 // room looks for limits that a packet of the MTU breaks: alone, or behind one
 // other.
 func (l *linter) room(q *dataplane.Queue) {
-	r := rate(q)
+	r := q.Drain()
 	need := l.packet(r)
 	if q.Bytes > 0 && q.Bytes < l.MTU {
 		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never gets into queue %s", q.Bytes, l.MTU, q.Name)
@@ -67,9 +59,9 @@ func (l *linter) room(q *dataplane.Queue) {
 // target looks for a wait that CoDel takes for a bad queue where it is only a
 // packet on its way out.
 func (l *linter) target(q *dataplane.Queue) {
-	if need := l.packet(rate(q)); q.CoDel.Target > 0 && q.CoDel.Target < need {
+	if need := l.packet(q.Drain()); q.CoDel.Target > 0 && q.CoDel.Target < need {
 		l.add(Warning, q, "codel", "codel's target of %v is less than a packet of %d bytes takes at %v, %v: a queue of one packet would count as a bad one (RFC 8289 wants at least an MTU)",
-			q.CoDel.Target, l.MTU, rate(q), need)
+			q.CoDel.Target, l.MTU, q.Drain(), need)
 	}
 }
 
@@ -121,7 +113,7 @@ func (l *linter) reach(q *dataplane.Queue) (colors [3]bool) {
 // starved looks for queues of a link that leave nothing to those behind them.
 func (l *linter) starved(link *dataplane.Link) {
 	var shared []*dataplane.Queue
-	for _, q := range l.Queues {
+	for _, q := range l.File.Policy.Queues {
 		if q.Link == link {
 			shared = append(shared, q)
 		}
@@ -207,7 +199,7 @@ func (l *linter) least(m *dataplane.Meter, color meter.Color) *big.Rat {
 func (l *linter) lent(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
 	out := maps.Clone(colors)
 	for to, color := range colors {
-		for _, from := range l.led() {
+		for _, from := range l.plan.Meters() {
 			switch {
 			case to.Envelope == nil || from.Envelope != to.Envelope:
 			case from.Rank > to.Rank:
@@ -239,7 +231,7 @@ func (l *linter) passes(m *dataplane.Meter, worst meter.Color) *big.Rat {
 			n = ratio(t.CIR)
 		}
 	default:
-		n = ratio(policyfile.Buckets(m.Params)[0].Rate)
+		n = ratio(m.Params.Buckets()[0].Rate)
 	}
 	if m.Packets {
 		n.Mul(n, big.NewRat(l.MTU, 1))

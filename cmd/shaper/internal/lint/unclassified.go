@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -37,22 +36,14 @@ func classOf(c *dataplane.Classifier, frame []byte) int {
 	return c.Classify(&p, p.L3Len)
 }
 
-func classifier(p *dataplane.Policy) *dataplane.Classifier {
-	matches := make([]dataplane.Match, len(p.Classes))
-	for i := range p.Classes {
-		matches[i] = p.Classes[i].Match
-	}
-	return dataplane.NewClassifier(matches)
-}
-
-// Unclassified names the packets that no class of a policy takes.
-func Unclassified(f *policyfile.File) []string {
+// Unclassified names the packets that no class of a plan matches.
+func Unclassified(plan *dataplane.Plan) []string {
 	var out []string
-	all := func(c dataplane.Class) bool { return c.Match.Covers(&dataplane.Match{}) }
-	if !slices.ContainsFunc(f.Policy.Classes, all) {
+	all := func(c dataplane.PlanClass) bool { return c.Source.Match.Covers(&dataplane.Match{}) }
+	if !slices.ContainsFunc(plan.Classes, all) {
 		out = append(out, "IP packets that no class matches")
 	}
-	c := classifier(f.Policy)
+	c := plan.Classifier
 	for _, p := range forgotten {
 		if classOf(c, p.frame) >= 0 {
 			continue
@@ -73,7 +64,7 @@ func (l *linter) otherwise() {
 	if !p.DropUnclassified {
 		return
 	}
-	c := classifier(p)
+	c := l.plan.Classifier
 	if classOf(c, arp.frame) < 0 {
 		l.add(Warning, p, "otherwise", "otherwise: drop drops ARP: IPv4 neighbours are lost within minutes and the link is dead; add the class {name: arp, match: {ethertype: arp}}")
 	}

@@ -17,7 +17,7 @@ var envelopeWords = []string{"envelope", "rank", "cirmax", "eirmax"}
 func (l *loader) envelope(name string, n *yaml.Node) {
 	e := &dataplane.Envelope{Name: name}
 	l.envelopes[name] = e
-	l.file.Envelopes = append(l.file.Envelopes, e)
+	l.file.Policy.Envelopes = append(l.file.Policy.Envelopes, e)
 	l.where[e] = n
 	limits := 0
 	rate := func(what string, to *meter.Rate) func(*yaml.Node) {

@@ -102,7 +102,7 @@ envelopes:
 		{Name: "free"},
 		{Name: "unused", CIRMax: meter.Rate{Bytes: 1, Period: 8000}, Coupling: true},
 	}
-	for i, e := range f.Envelopes {
+	for i, e := range f.Policy.Envelopes {
 		if *e != want[i] {
 			t.Errorf("got %+v, want %+v", *e, want[i])
 		}
@@ -127,7 +127,7 @@ envelopes:
 			return strings.Join(out, " ")
 		}
 		own, limits := text(m.CIRMax, m.EIRMax), text(m.Limits())
-		if m.Envelope != f.Envelopes[want.envelope] || m.Rank != want.rank || own != want.own || limits != want.limits {
+		if m.Envelope != f.Policy.Envelopes[want.envelope] || m.Rank != want.rank || own != want.own || limits != want.limits {
 			t.Errorf("class %d: envelope %v, rank %d, %s, limits %s; want %+v", i, m.Envelope, m.Rank, own, limits, want)
 		}
 	}

@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // Error is a fault of a policy at its place, on one line.
@@ -28,13 +25,7 @@ func (e *Error) Error() string { return e.Place + ": " + e.Reason }
 // File is a policy with the places of its parts.
 type File struct {
 	Policy *dataplane.Policy
-	Meters []*dataplane.Meter // those under meters:, in order
-	Queues []*dataplane.Queue // in order
-	Links  []*dataplane.Link  // in order
-
-	Envelopes []*dataplane.Envelope // in order
-
-	Flags bool // whether it was given by flags
+	Flags  bool // whether it was given by flags
 
 	loader *loader
 }
@@ -43,14 +34,10 @@ type File struct {
 // *Match, *Action, *Queue, *Link or *Envelope) has key, or begins where it does not have it.
 func (f *File) Place(object any, key string) string { return f.loader.place(object, key) }
 
-// Compile makes the pipeline. Errors have their place, those of meters and
-// queues that nothing uses too.
-func (f *File) Compile() (*dataplane.Pipeline, error) {
-	p, err := dataplane.New(f.Policy)
-	if unused := f.unusedPolicy(); err == nil && unused.Classes != nil {
-		_, err = dataplane.New(unused)
-	}
-	return p, f.Placed(err)
+// Compile compiles the policy. Errors have their place.
+func (f *File) Compile() (*dataplane.Plan, error) {
+	plan, err := dataplane.Compile(f.Policy)
+	return plan, f.Placed(err)
 }
 
 // Placed gives the faults that a plane finds in the policy their places, each
@@ -75,46 +62,6 @@ func (f *File) Placed(err error) error {
 		}
 	}
 	return errors.Join(out...)
-}
-
-// Unused returns the named meters and queues that no class leads to.
-func (f *File) Unused() (meters []*dataplane.Meter, queues []*dataplane.Queue) {
-	led := map[*dataplane.Meter]bool{}
-	queued := map[*dataplane.Queue]bool{}
-	for i := range f.Policy.Classes {
-		c := &f.Policy.Classes[i]
-		for m := c.Meter; m != nil && !led[m]; m = m.Then {
-			led[m] = true
-		}
-		for color := meter.Green; color <= meter.Red; color++ {
-			queued[c.Action(color).Queue] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(f.Meters), func(m *dataplane.Meter) bool { return led[m] }),
-		slices.DeleteFunc(slices.Clone(f.Queues), func(q *dataplane.Queue) bool { return queued[q] })
-}
-
-// unusedPolicy has a class for each unused meter and queue, and for a queue of
-// each unused link, so that they are compiled, too.
-func (f *File) unusedPolicy() *dataplane.Policy {
-	p := &dataplane.Policy{}
-	meters, queues := f.Unused()
-	for _, m := range meters {
-		p.Classes = append(p.Classes, dataplane.Class{Name: "meter " + m.Name, Meter: m})
-	}
-	shared := map[*dataplane.Link]bool{}
-	for _, q := range f.Queues {
-		shared[q.Link] = true
-	}
-	for _, link := range f.Links {
-		if !shared[link] {
-			queues = append(queues, &dataplane.Queue{Name: "of " + link.Name, Link: link, Config: queue.Config{Packets: 1}})
-		}
-	}
-	for _, q := range queues {
-		p.Classes = append(p.Classes, dataplane.Class{Name: "queue " + q.Name, Green: &dataplane.Action{Queue: q}})
-	}
-	return p
 }
 
 func unjoin(err error) []error {
@@ -218,7 +165,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		l.entries(meters, "meters", func(key, _ *yaml.Node) {
 			m := &dataplane.Meter{Name: l.name(key)}
 			l.meters[key.Value] = m
-			l.file.Meters = append(l.file.Meters, m)
+			l.file.Policy.Meters = append(l.file.Policy.Meters, m)
 		})
 		l.entries(meters, "meters", func(key, value *yaml.Node) { l.meter(l.meters[key.Value], value) })
 	}

@@ -66,10 +66,10 @@ func TestExample(t *testing.T) {
 	if m := video.Match; len(m.Proto) != 1 || m.Proto[0] != (dataplane.Range{First: 17, Last: 17}) || m.DPort[0] != (dataplane.Range{First: 5000, Last: 5999}) {
 		t.Errorf("video: %+v", m)
 	}
-	if video.Yellow.Queue != f.Queues[0] || rest.Red.Queue != f.Queues[0] || f.Queues[0].Time != 100*time.Millisecond {
+	if video.Yellow.Queue != f.Policy.Queues[0] || rest.Red.Queue != f.Policy.Queues[0] || f.Policy.Queues[0].Time != 100*time.Millisecond {
 		t.Errorf("the queue is not shared: %+v %+v", video.Yellow, rest.Red)
 	}
-	if p := host.Meter.Params.(meter.SRTCM); p.CBS != 2500 || p.EBS != 5000 || host.Meter.Then != f.Meters[0] || host.Meter.Per.By != dataplane.BySrc || host.Meter.Keys != 65536 {
+	if p := host.Meter.Params.(meter.SRTCM); p.CBS != 2500 || p.EBS != 5000 || host.Meter.Then != f.Policy.Meters[0] || host.Meter.Per.By != dataplane.BySrc || host.Meter.Keys != 65536 {
 		t.Errorf("per-host: %+v", host.Meter)
 	}
 }
@@ -92,9 +92,9 @@ links:
 	if err != nil {
 		t.Fatal(err)
 	}
-	wan := f.Links[0]
-	if wan.Name != "wan" || wan.Rate.Cmp(meter.BitRate(100e6)) != 0 || f.Links[1].Name != "lan" || f.Links[1].Rate.Cmp(meter.BitRate(1e9)) != 0 {
-		t.Errorf("links %+v %+v", wan, f.Links[1])
+	wan := f.Policy.Links[0]
+	if wan.Name != "wan" || wan.Rate.Cmp(meter.BitRate(100e6)) != 0 || f.Policy.Links[1].Name != "lan" || f.Policy.Links[1].Rate.Cmp(meter.BitRate(1e9)) != 0 {
+		t.Errorf("links %+v %+v", wan, f.Policy.Links[1])
 	}
 	normal := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	want := []dataplane.Queue{
@@ -116,7 +116,7 @@ links:
 		}},
 		{Name: "rest", Link: wan, Weight: 1, Config: queue.Config{Packets: 1, CoDel: normal}},
 	}
-	for i, q := range f.Queues {
+	for i, q := range f.Policy.Queues {
 		got, want := *q, want[i]
 		if got.Rate.Cmp(want.Rate) != 0 {
 			t.Errorf("queue %s: rate %v, want %v", got.Name, got.Rate, want.Rate)
@@ -126,7 +126,7 @@ links:
 			t.Errorf("queue %s:\n got %+v\nwant %+v", want.Name, got, want)
 		}
 	}
-	if c := f.Policy.Classes[0]; c.Green.Queue != f.Queues[0] || c.Yellow.Queue != f.Queues[3] || c.Red.Queue != f.Queues[4] {
+	if c := f.Policy.Classes[0]; c.Green.Queue != f.Policy.Queues[0] || c.Yellow.Queue != f.Policy.Queues[3] || c.Red.Queue != f.Policy.Queues[4] {
 		t.Error("actions have other queues")
 	}
 }

@@ -15,7 +15,7 @@ import (
 func (l *loader) link(name string, n *yaml.Node) {
 	link := &dataplane.Link{Name: name}
 	l.links[name] = link
-	l.file.Links = append(l.file.Links, link)
+	l.file.Policy.Links = append(l.file.Policy.Links, link)
 	l.where[link] = n
 	rate := false
 	ok := l.mapping(n, "a link", keys{
@@ -32,7 +32,7 @@ func (l *loader) link(name string, n *yaml.Node) {
 func (l *loader) queue(name string, n *yaml.Node) {
 	q := &dataplane.Queue{Name: name}
 	l.queues[name] = q
-	l.file.Queues = append(l.file.Queues, q)
+	l.file.Policy.Queues = append(l.file.Policy.Queues, q)
 	l.where[q] = n
 	var rate, limit, wred, link, share, fair, codel *yaml.Node
 	number := func(what string, least int, to *int) func(*yaml.Node) {
@@ -119,7 +119,7 @@ func (l *loader) alone(q *dataplane.Queue, rate *yaml.Node) {
 	}
 	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
 	q.Rate = meter.Rate{}
-	l.file.Links = append(l.file.Links, q.Link)
+	l.file.Policy.Links = append(l.file.Policy.Links, q.Link)
 	l.where[q.Link] = l.where[q]
 }
 

@@ -52,17 +52,17 @@ func TestRate(t *testing.T) {
 	} {
 		f := byRate(t, test.rate)
 		want := queue.Config{Rate: meter.BitRate(test.bits), Time: test.limit, CoDel: queue.CoDel{Target: test.target, Interval: test.interval}, ECN: true}
-		q := f.Queues[0]
+		q := f.Policy.Queues[0]
 		if got := q.Config; got.Rate.Cmp(want.Rate) != 0 || got.Time != want.Time || got.CoDel != want.CoDel || got.ECN != want.ECN || got.Bytes+got.Packets != 0 {
 			t.Errorf("%s: queue %+v, want %+v", test.rate, got, want)
 		}
-		control := f.Meters[0].Params.(meter.TokenBucket)
+		control := f.Policy.Meters[0].Params.(meter.TokenBucket)
 		if control.Rate.Cmp(meter.BitRate(test.control)) != 0 || control.Burst != 65536 {
 			t.Errorf("%s: control traffic has %v, want %d bit/s", test.rate, control.Rate, test.control)
 		}
 		classes := f.Policy.Classes
 		for i := range classes[:len(classes)-1] {
-			if c := &classes[i]; c.Meter != f.Meters[0] || c.Action(meter.Green).Queue != nil || c.Action(meter.Red).Queue != q {
+			if c := &classes[i]; c.Meter != f.Policy.Meters[0] || c.Action(meter.Green).Queue != nil || c.Action(meter.Red).Queue != q {
 				t.Errorf("%s: class %s: %+v", test.rate, c.Name, c)
 			}
 		}
@@ -76,7 +76,7 @@ func TestRate(t *testing.T) {
 // through the queue, at rates that span all.
 func TestRateHoldsGSO(t *testing.T) {
 	for _, rate := range []string{"16kbit", "64kbit", "1mbit", "5mbit", "6553600bit", "50mbit", "1gbit", "100gbit"} {
-		q, err := queue.New(byRate(t, rate).Queues[0].Config)
+		q, err := queue.New(byRate(t, rate).Policy.Queues[0].Config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestWithoutMeter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := f.Policy.Classes[0]; c.Meter != nil || c.Green.Queue != f.Queues[0] || f.Queues[0].Time != 100*time.Millisecond {
+	if c := f.Policy.Classes[0]; c.Meter != nil || c.Green.Queue != f.Policy.Queues[0] || f.Policy.Queues[0].Time != 100*time.Millisecond {
 		t.Errorf("%+v", c)
 	}
 	if place := f.Place(&f.Policy.Classes[0], "match"); place != "--green:1:1" {
