@@ -48,8 +48,11 @@ func (s *stage) inherit(was *stage, now int64) {
 		}
 	case s.leased != nil && was.leased != nil && s.plan.BudgetName == was.plan.BudgetName:
 		s.leased = was.leased // a policy names a budget once
-	case s.keyed != nil || was.keyed != nil || s.leased != nil || was.leased != nil || s.shared != nil:
-	case was.shared != nil || was.envelope != nil || s.envelope != nil:
+	case s.keyed != nil || s.leased != nil || s.shared != nil: // they begin, or have tokens of others
+	case s.envelope == nil && was.plain():
+		s.Meter = was.Clone() // more than one may be made of it
+		s.SetProfile(now, s.plan.Profile)
+	default:
 		tc, te := was.tokens(now)
 		if s.envelope != nil {
 			s.envelope.SetTokens(s.plan.Flow, tc, te)
@@ -57,10 +60,12 @@ func (s *stage) inherit(was *stage, now int64) {
 			s.Meter = meter.NewWithTokens(s.plan.Profile, tc, te)
 		}
 		s.color(nil, now, 0, meter.Red) // its clock runs on
-	default:
-		s.Meter = was.Clone() // more than one may be made of it
-		s.SetProfile(now, s.plan.Profile)
 	}
+}
+
+// plain reports whether the stage has one meter of its own.
+func (s *stage) plain() bool {
+	return s.keyed == nil && s.shared == nil && s.envelope == nil && s.leased == nil
 }
 
 // inherit makes a queue free when another would have been, whose place it takes.

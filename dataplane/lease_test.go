@@ -155,3 +155,18 @@ func TestLeaseStays(t *testing.T) {
 		t.Errorf("more than it has is %v", c)
 	}
 }
+
+// TestInheritFromLease: a meter that no longer has a budget on a server begins with the
+// tokens of its lease, not with a full bucket.
+func TestInheritFromLease(t *testing.T) {
+	policy, _ := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
+	l := build(t, policy)
+	l.SetLease(0, "b", Lease{Limits: [3]Limits{{{8000, 5000}}}, Until: [2]int64{1e12, 1e12}})
+	l.now = 2e9
+	policy, m := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
+	m.Budget = nil
+	next, _ := inherited(t, l, policy)
+	if tc, _ := tokensOf(next, m); tc != 2000 {
+		t.Errorf("it has %d tokens, want the 2000 of its lease", tc)
+	}
+}

@@ -1,0 +1,202 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+func compile(t testing.TB, policy *Policy) *Plan {
+	t.Helper()
+	plan, err := Compile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// outlined is a policy of classes that are written as "name: meter > meter", where a
+// meter may be one of packets ("meter#"), one with a budget on the host ("meter=budget"),
+// or one with a budget on a server ("meter@budget").
+func outlined(text string, queues ...*Queue) *Policy {
+	p := &Policy{}
+	meters := map[string]*Meter{}
+	for line := range strings.SplitSeq(text, "\n") {
+		name, chain, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		c := Class{Name: name, Match: Match{DSCP: is(uint32(len(p.Classes)))}}
+		var last *Meter
+		for word := range strings.FieldsFuncSeq(chain, func(r rune) bool { return r == '>' || r == ' ' }) {
+			m := meters[word]
+			if m == nil {
+				m = &Meter{Name: word, Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Aware: last != nil, Packets: strings.HasSuffix(word, "#")}
+				if _, budget, ok := strings.Cut(word, "="); ok {
+					m.Budget = &Budget{Name: budget}
+				} else if _, budget, ok := strings.Cut(word, "@"); ok {
+					m.Budget = &Budget{Name: budget, Store: Store{URL: "redis://h"}}
+				}
+				meters[word] = m
+			}
+			if last == nil {
+				c.Meter = m
+			} else {
+				last.Then = m
+			}
+			last = m
+		}
+		p.Classes = append(p.Classes, c)
+	}
+	for _, q := range queues {
+		p.Classes = append(p.Classes, Class{Name: fmt.Sprint("to ", len(p.Classes)), Match: Match{VLAN: is(uint32(len(p.Classes)))}, Green: &Action{Queue: q}})
+	}
+	return p
+}
+
+// TestSucceed has one row for each rule of a succession.
+func TestSucceed(t *testing.T) {
+	for _, test := range []struct {
+		name, before, after string
+		classes, stages     []int
+		changes             string
+	}{
+		{"the same", "a: m > n\nb: o", "a: m > n\nb: o", []int{0, 1}, []int{0, 1, 2}, "a kept, b kept"},
+		{"by name, not by place", "a: m\nb: o", "b: x\na: y", []int{1, 0}, []int{1, 0}, "b kept, a kept"},
+		{"new and gone", "a: m", "b: m", []int{-1}, []int{-1}, "b new, a gone"},
+		{"place by place of a chain", "a: m > n", "a: n > m > o", []int{0}, []int{0, 1, -1}, "a kept"},
+		{"a shorter chain", "a: m > n", "a: n", []int{0}, []int{0}, "a kept"},
+		{"bytes are no packets", "a: m > n#", "a: m# > n#", []int{0}, []int{-1, 1}, "a kept"},
+		{"one meter for two classes continues the first", "a: m\nb: n", "a: o\nb: o", []int{0, 1}, []int{0}, "a kept, b kept"},
+		{"the second, if the first counts something else", "a: m#\nb: n", "a: o\nb: o", []int{0, 1}, []int{1}, "a kept, b kept"},
+		{"two meters continue one", "a: m\nb: m", "a: x\nb: y", []int{0, 1}, []int{0, 0}, "a kept, b kept"},
+		{"a class without a meter", "a: m\nb", "a\nb: n", []int{0, 1}, []int{-1}, "a kept, b kept"},
+		{"a budget on a server wherever it is", "a: m@x\nb: n@y", "c: o@y\na: p@x", []int{-1, 0}, []int{1, 0}, "c new, a kept, b gone"},
+		{"another budget on a server", "a: m@x", "a: m@y", []int{0}, []int{0}, "a kept"},
+		{"a budget that counts something else", "a: m@x", "b: m#@x", []int{-1}, []int{0}, "b new, a gone"},
+		{"a budget of the host by its class", "a: m=x\nb: n=y", "b: m=x\na: n=y", []int{1, 0}, []int{1, 0}, "b kept, a kept"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := compile(t, outlined(test.after)).Succeed(compile(t, outlined(test.before)).Outline())
+			var changes []string
+			for _, c := range s.Changes {
+				changes = append(changes, c.Class+" "+c.What)
+			}
+			if !slices.Equal(s.Classes, test.classes) || !slices.Equal(s.Stages, test.stages) || strings.Join(changes, ", ") != test.changes {
+				t.Errorf("classes %v, stages %v, %q: want %v, %v, %q", s.Classes, s.Stages, changes, test.classes, test.stages, test.changes)
+			}
+		})
+	}
+}
+
+// TestSucceedQueues: queues and links continue those of their names, each one.
+func TestSucceedQueues(t *testing.T) {
+	wan, lan := &Link{Name: "wan", Rate: mega}, &Link{Name: "lan", Rate: mega}
+	own := func(name string) *Queue {
+		return &Queue{Name: name, Config: queue.Config{Rate: mega, Time: time.Second}}
+	}
+	of := func(name string, l *Link) *Queue {
+		return &Queue{Name: name, Link: l, Config: queue.Config{Time: time.Second}}
+	}
+	before := compile(t, outlined("a", own("x"), own("x"), of("y", wan), own("z"))).Outline()
+	after := compile(t, outlined("a", of("z", lan), of("y", wan), own("x"), own("x"), own("x"), own("w")))
+	s := after.Succeed(before)
+	if !slices.Equal(s.Queues, []int{3, 2, 0, 1, -1, -1}) || !slices.Equal(s.Links, []int{-1, 0}) {
+		t.Errorf("queues %v, links %v", s.Queues, s.Links)
+	}
+}
+
+// TestSucceedNothing: a plan after no other begins everything.
+func TestSucceedNothing(t *testing.T) {
+	s := compile(t, outlined("a: m > n\nb", &Queue{Name: "q", Link: &Link{Name: "l", Rate: mega}, Config: queue.Config{Bytes: 9000}})).Succeed(&Outline{})
+	if !slices.Equal(s.Classes, []int{-1, -1, -1}) || !slices.Equal(s.Stages, []int{-1, -1}) || !slices.Equal(s.Queues, []int{-1}) || !slices.Equal(s.Links, []int{-1}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestPlanIsShared runs two pipelines of one plan, and finds it as it was.
+func TestPlanIsShared(t *testing.T) {
+	r := seeded(t)
+	for range 20 {
+		policy := randomPolicy(r, true, anyField(r))
+		plan, again := compile(t, policy), compile(t, policy)
+		a, b := NewPipeline(plan), NewPipeline(plan)
+		for i := range 50 {
+			frame := randomFrame(r)
+			if v, _ := process(a, int64(i)*100*µs, frame); v.Class >= 0 {
+				process(b, int64(i)*200*µs, frame)
+			}
+		}
+		b.Inherit(a)
+		if !reflect.DeepEqual(plan.Outline(), again.Outline()) || !reflect.DeepEqual(plan.Queues, again.Queues) || !reflect.DeepEqual(plan.Links, again.Links) {
+			t.Fatal("the plan has changed")
+		}
+		if !plan.Outline().Valid() {
+			t.Errorf("%+v is not valid", plan.Outline())
+		}
+	}
+}
+
+// TestOutline reads the parts of an outline.
+func TestOutline(t *testing.T) {
+	q := &Queue{Name: "q", Config: queue.Config{Rate: mega, Time: time.Second}}
+	policy := outlined("a: m > n\nb")
+	policy.Classes[0].Yellow, policy.Classes[1].Green, policy.Classes[1].Red = &Action{Queue: q}, &Action{Queue: q}, &Action{Queue: q}
+	o := compile(t, policy).Outline()
+	if got := o.Chain(0); !slices.Equal(got, []int{0, 1}) || o.Chain(1) != nil {
+		t.Errorf("chains %v, %v", got, o.Chain(1))
+	}
+	if o.Classes[0].Queues != [3]int{-1, 0, -1} || o.Classes[1].Queues != [3]int{0, -1, -1} || o.Feeds(0) != 2 {
+		t.Errorf("%+v, %d feed the queue", o.Classes, o.Feeds(0))
+	}
+	if b := o.Stages[0].Buckets; len(b) != 1 || b[0] != (BucketOutline{"Tc", 1000}) {
+		t.Errorf("buckets %+v", b)
+	}
+	for name, bad := range map[string]Outline{
+		"class":   {Classes: []ClassOutline{{Stage: 0}}},
+		"queue":   {Classes: []ClassOutline{{Stage: -1, Queues: [3]int{0, -1, -1}}}},
+		"stage":   {Stages: []StageOutline{{Then: 1}}},
+		"below":   {Stages: []StageOutline{{Then: -2}}},
+		"itself":  {Stages: []StageOutline{{Then: 0}}},
+		"circle":  {Stages: []StageOutline{{Then: 1}, {Then: 2}, {Then: 0}}},
+		"a link":  {Queues: []QueueOutline{{Link: 0}}},
+		"no link": {Queues: []QueueOutline{{Link: -2}}},
+	} {
+		if bad.Valid() {
+			t.Errorf("%s: %+v is valid", name, bad)
+		}
+	}
+}
+
+// TestUnusedParts: a meter, a queue and a link that no class leads to are checked, too,
+// and are no part of the plan.
+func TestUnusedParts(t *testing.T) {
+	good := &Meter{Name: "good", Params: meter.TokenBucket{Rate: mega, Burst: 1}}
+	policy := outlined("a: m")
+	policy.Meters = []*Meter{policy.Classes[0].Meter, good}
+	policy.Queues = []*Queue{{Name: "q", Config: queue.Config{Rate: mega, Bytes: 1}}}
+	policy.Links = []*Link{{Name: "l", Rate: mega}}
+	if plan := compile(t, policy); len(plan.Stages) != 1 || len(plan.Queues)+len(plan.Links) != 0 || plan.Stage(good) != -1 {
+		t.Errorf("%+v", plan.Outline())
+	}
+	bad := *policy
+	m, q, l := &Meter{Name: "m", Params: meter.TokenBucket{Rate: mega}}, &Queue{Name: "q"}, &Link{Name: "l"}
+	bad.Meters, bad.Queues, bad.Links = []*Meter{m}, []*Queue{q}, []*Link{l}
+	_, err := Compile(&bad)
+	var objects []any
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			var e *FieldError
+			if errors.As(err, &e) && !slices.Contains(objects, e.Object) {
+				objects = append(objects, e.Object)
+			}
+		}
+	}
+	if !slices.Equal(objects, []any{m, q, l}) {
+		t.Errorf("errors of %v: %v", objects, err)
+	}
+}
