@@ -154,8 +154,12 @@ type loadedPlan struct {
 	plan   *dataplane.Plan
 }
 
-// planOf returns the plan of a shaper. It compiles only what another process has loaded.
+// planOf returns the plan of a shaper that has budgets on servers, and an empty one of
+// others. It compiles only what another process has loaded.
 func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
+	if len(sh.OnServers()) == 0 {
+		return &dataplane.Plan{}, nil
+	}
 	known := &r.plans[sh.Direction]
 	if !known.loaded.Equal(sh.Loaded) {
 		plan, err := compileLabel(sh.Label)

@@ -95,14 +95,21 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 			return err
 		}
 	}
-	dropPrivileges(s, f.capabilities(), &f.policyFlags, f.metrics)
+	policy, err := f.load()
+	if err != nil {
+		return err
+	}
+	capabilities := uint64(tapCapabilities)
+	if len(onHost(policy.plan.Outline())) > 0 {
+		capabilities |= runCapabilities
+	}
+	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics)
 	c := &carrying{name: name, flags: f, s: s, notify: newNotifier()}
 	if f.metrics != "" {
 		c.board = newBoard()
 	}
 	defer func() { err = errors.Join(err, c.leave()) }()
-	policy, err := c.compile(memory)
-	if err != nil {
+	if err := c.join(policy, memory); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -150,17 +157,6 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	return errors.Join(err, c.end())
 }
 
-// capabilities are those that the command needs: more if its policy has a budget of
-// the host. A policy that cannot be read is reported later.
-func (f *tapFlags) capabilities() uint64 {
-	if f.policyFlags.given() {
-		if policy, err := f.load(); err == nil && len(onHost(policy.plan.Outline())) > 0 {
-			return tapCapabilities | runCapabilities
-		}
-	}
-	return tapCapabilities
-}
-
 // leave leaves the budgets of the host.
 func (c *carrying) leave() error {
 	var errs []error
@@ -177,21 +173,17 @@ func (c *carrying) notes(m *kernel.Member) {
 	}
 }
 
-// compile makes a shaper for each direction.
-func (c *carrying) compile(memory int64) (*compiled, error) {
+// join makes a shaper for each direction, which takes part in the budgets of the host.
+func (c *carrying) join(policy *compiled, memory int64) error {
 	defer interrupted.abruptly()()
 	f := c.flags
-	policy, err := f.load()
-	if err != nil {
-		return nil, err
-	}
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
 	for i, direction := range f.directions.list {
 		shaper := tap.NewShaper(policy.plan, memory)
 		member := kernel.NewMember(c.name, direction, tap.Now)
 		c.members = append(c.members, member)
 		if err := shaper.Join(member); err != nil {
-			return nil, policy.explain(err)
+			return policy.explain(err)
 		}
 		c.list = append(c.list, newCarried(c.name, f.uplink+f.peer, direction, shaper, policy))
 		c.list[i].notes = func() { c.notes(member) }
@@ -202,7 +194,7 @@ func (c *carrying) compile(memory int64) (*compiled, error) {
 		}
 	}
 	c.plane.Drain = f.drain
-	return policy, nil
+	return nil
 }
 
 // share has the meters of budgets on servers follow what they are given.
