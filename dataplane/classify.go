@@ -79,11 +79,11 @@ func (c *Classifier) Classify(p *Packet, n int) int {
 		found.add(t.at(uint32(v), ok))
 	}
 	if t := c.Direct[vlan]; t != nil {
-		v, ok := p.vlan()
+		v, ok := p.VLAN()
 		found.add(t.at(uint32(v), ok))
 	}
 	if t := c.Direct[pcp]; t != nil {
-		v, ok := p.pcp()
+		v, ok := p.PCP()
 		found.add(t.at(uint32(v), ok))
 	}
 	if t := c.Direct[ethertype]; t != nil {

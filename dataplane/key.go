@@ -130,7 +130,7 @@ func (k *keyed) of(p *Packet) (out packetKey, ok bool) {
 			out.sport, out.dport = p.SrcPort, p.DstPort
 		}
 	case ByVLAN:
-		id, ok := p.vlan()
+		id, ok := p.VLAN()
 		out.src.Lo = uint64(id)
 		return out, ok
 	case ByDSCP:

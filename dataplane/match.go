@@ -41,7 +41,16 @@ func (m *Match) protocols() []Range {
 	return m.Proto
 }
 
-// field is a number that a packet is matched by. Addresses are apart.
+// MatchField is a number that packets are matched by. Addresses are apart.
+type MatchField struct {
+	Name string                  // in policies
+	Max  uint32                  // largest value
+	List func(m *Match) *[]Range // its ranges in a match
+	// value of a packet of metered length n, or false if the packet lacks the field.
+	value func(p *Packet, n int) (v uint32, ok bool)
+}
+
+// field is an index of MatchFields.
 type field uint8
 
 // Every packet has a mark and a length, of 32 bits; the fields before them are
@@ -60,33 +69,66 @@ const (
 	length = numFields + 1
 )
 
-var matchFields = [...]struct {
-	name   string
-	max    uint32 // largest value
-	ranges func(m *Match) []Range
-}{
-	proto:     {"proto", 0xff, (*Match).protocols},
-	sport:     {"sport", 0xffff, func(m *Match) []Range { return m.SPort }},
-	dport:     {"dport", 0xffff, func(m *Match) []Range { return m.DPort }},
-	dscp:      {"dscp", 63, func(m *Match) []Range { return m.DSCP }},
-	vlan:      {"vlan", 0xfff, func(m *Match) []Range { return m.VLAN }},
-	pcp:       {"pcp", 7, func(m *Match) []Range { return m.PCP }},
-	ethertype: {"ethertype", 0xffff, func(m *Match) []Range { return m.EtherType }},
-	mark:      {"mark", 1<<32 - 1, func(m *Match) []Range { return m.Mark }},
-	length:    {"length", 1<<32 - 1, func(m *Match) []Range { return m.Length }},
+// MatchFields are all fields.
+var MatchFields = [...]MatchField{
+	proto: {
+		"proto", 0xff, func(m *Match) *[]Range { return &m.Proto },
+		func(p *Packet, _ int) (uint32, bool) { return uint32(p.Proto), p.IsIP() },
+	},
+	sport: {
+		"sport", 0xffff, func(m *Match) *[]Range { return &m.SPort },
+		func(p *Packet, _ int) (uint32, bool) { return uint32(p.SrcPort), p.HasPorts },
+	},
+	dport: {
+		"dport", 0xffff, func(m *Match) *[]Range { return &m.DPort },
+		func(p *Packet, _ int) (uint32, bool) { return uint32(p.DstPort), p.HasPorts },
+	},
+	dscp: {
+		"dscp", 63, func(m *Match) *[]Range { return &m.DSCP },
+		func(p *Packet, _ int) (uint32, bool) { v, ok := p.DSCP(); return uint32(v), ok },
+	},
+	vlan: {
+		"vlan", 0xfff, func(m *Match) *[]Range { return &m.VLAN },
+		func(p *Packet, _ int) (uint32, bool) { v, ok := p.VLAN(); return uint32(v), ok },
+	},
+	pcp: {
+		"pcp", 7, func(m *Match) *[]Range { return &m.PCP },
+		func(p *Packet, _ int) (uint32, bool) { v, ok := p.PCP(); return uint32(v), ok },
+	},
+	ethertype: {
+		"ethertype", 0xffff, func(m *Match) *[]Range { return &m.EtherType },
+		func(p *Packet, _ int) (uint32, bool) { return uint32(p.EtherType), p.HasEtherType },
+	},
+	mark: {
+		"mark", 1<<32 - 1, func(m *Match) *[]Range { return &m.Mark },
+		func(p *Packet, _ int) (uint32, bool) { return p.Mark, true },
+	},
+	length: {
+		"length", 1<<32 - 1, func(m *Match) *[]Range { return &m.Length },
+		func(_ *Packet, n int) (uint32, bool) { return uint32(n), true },
+	},
 }
 
-func (f field) max() uint32             { return matchFields[f].max }
-func (f field) ranges(m *Match) []Range { return matchFields[f].ranges(m) }
+// Value returns the value of a packet that was parsed, of metered length n, or false if
+// the packet lacks the field.
+func (f *MatchField) Value(p *Packet, n int) (v uint32, ok bool) { return f.value(p, n) }
+
+// ranges are those that a match asks for, also by other fields.
+func (f field) ranges(m *Match) []Range {
+	if f == proto {
+		return m.protocols()
+	}
+	return *MatchFields[f].List(m)
+}
 
 // match collects the faults of a Match.
 func (f *faults) match(m *Match) {
-	for _, field := range matchFields {
-		for _, r := range field.ranges(m) {
+	for _, field := range MatchFields {
+		for _, r := range *field.List(m) {
 			if r.First > r.Last {
-				f.add(m, field.name, fmt.Sprintf("range %d-%d is empty: the smaller number goes first", r.First, r.Last))
-			} else if r.Last > field.max {
-				f.add(m, field.name, fmt.Sprintf("%d is above %d", r.Last, field.max))
+				f.add(m, field.Name, fmt.Sprintf("range %d-%d is empty: the smaller number goes first", r.First, r.Last))
+			} else if r.Last > field.Max {
+				f.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
 			}
 		}
 	}
@@ -108,8 +150,8 @@ func (m *Match) Covers(other *Match) bool {
 	if !m.below() && other.below() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
 		return false // other takes packets without an IP header
 	}
-	for _, f := range matchFields {
-		if !coversRanges(f.ranges(m), f.ranges(other)) {
+	for f := range MatchFields {
+		if f := field(f); !coversRanges(f.ranges(m), f.ranges(other)) {
 			return false
 		}
 	}
@@ -144,14 +186,14 @@ func (m *Match) Misses(p *Packet, n int) string {
 	case !p.within(m.Dst, p.Dst):
 		return "dst"
 	}
-	for f, known := range matchFields {
-		list := known.ranges(m)
+	for f := range MatchFields {
+		list := field(f).ranges(m)
 		if len(list) == 0 {
 			continue
 		}
-		v, ok := p.number(field(f), n)
+		v, ok := MatchFields[f].Value(p, n)
 		if !ok || !slices.ContainsFunc(list, func(r Range) bool { return r.First <= v && v <= r.Last }) {
-			return known.name
+			return MatchFields[f].Name
 		}
 	}
 	if !p.IsIP() && !m.below() {
@@ -164,31 +206,4 @@ func (m *Match) Misses(p *Packet, n int) string {
 // addresses.
 func (p *Packet) within(list []netip.Prefix, a Addr) bool {
 	return len(list) == 0 || p.IsIP() && slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Contains(a.netip(p.Kind)) })
-}
-
-// number is what a packet of metered length n is matched by, or false where it
-// does not have the field.
-func (p *Packet) number(f field, n int) (v uint32, ok bool) {
-	switch f {
-	case proto:
-		return uint32(p.Proto), p.IsIP()
-	case sport:
-		return uint32(p.SrcPort), p.HasPorts
-	case dport:
-		return uint32(p.DstPort), p.HasPorts
-	case dscp:
-		v, ok := p.DSCP()
-		return uint32(v), ok
-	case vlan:
-		v, ok := p.vlan()
-		return uint32(v), ok
-	case pcp:
-		v, ok := p.pcp()
-		return uint32(v), ok
-	case ethertype:
-		return uint32(p.EtherType), p.HasEtherType
-	case mark:
-		return p.Mark, true
-	}
-	return uint32(n), true
 }

@@ -145,21 +145,24 @@ func (p *Packet) SetCE() bool {
 	return false
 }
 
-// vlan returns the outer VLAN id, or false without a tag.
-func (p *Packet) vlan() (uint16, bool) {
+// VLAN returns the outer VLAN id, or false without a tag.
+func (p *Packet) VLAN() (uint16, bool) {
 	if p.Tags == 0 {
 		return 0, false
 	}
 	return be16(p.Data[p.Tag:]) & 0x0fff, true
 }
 
-// pcp returns the priority of the outer VLAN tag, or false without a tag.
-func (p *Packet) pcp() (uint8, bool) {
+// PCP returns the priority of the outer VLAN tag, or false without a tag.
+func (p *Packet) PCP() (uint8, bool) {
 	if p.Tags == 0 {
 		return 0, false
 	}
 	return marker.PCP(p.Data[p.Tag:]), true
 }
+
+// Addresses returns the addresses of an IP packet.
+func (p *Packet) Addresses() (src, dst netip.Addr) { return p.Src.netip(p.Kind), p.Dst.netip(p.Kind) }
 
 // netip is the address as the standard library has it.
 func (a Addr) netip(k Kind) netip.Addr {

@@ -671,8 +671,8 @@ func agree(t *testing.T, i int, p *Packet) bool {
 	for len(stack) > 0 && outside[stack[0].LayerType()] {
 		if q, ok := stack[0].(*layers.Dot1Q); ok && p.MPLS == 0 {
 			if tags == 0 && p.Tags > 0 {
-				vlan, _ := p.vlan()
-				pcp, _ := p.pcp()
+				vlan, _ := p.VLAN()
+				pcp, _ := p.PCP()
 				check("VLAN id", vlan, q.VLANIdentifier)
 				check("PCP", pcp, q.Priority)
 			}

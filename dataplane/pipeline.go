@@ -287,7 +287,7 @@ func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) (step Step)
 
 // of is the input color of a packet.
 func (c *InputColors) of(p *Packet) meter.Color {
-	value, ok := p.value(c.From)
+	value, ok := p.Field(c.From)
 	switch {
 	case !ok:
 		return meter.Green
@@ -297,8 +297,9 @@ func (c *InputColors) of(p *Packet) meter.Color {
 	return c.High[value]
 }
 
-// value reads a field, or says that the packet does not have it.
-func (p *Packet) value(f Field) (value uint32, ok bool) {
+// Field reads a field that input colors come from and marks go to, or returns false if the
+// packet lacks it.
+func (p *Packet) Field(f Field) (value uint32, ok bool) {
 	switch {
 	case f == SKBMark:
 		return p.Mark, true

@@ -52,23 +52,9 @@ func describeMatch(m *dataplane.Match) string {
 	dst, moreDst := few(m.Dst)
 	add("src", prefixes(src), moreSrc)
 	add("dst", prefixes(dst), moreDst)
-	for _, f := range []struct {
-		key    string
-		ranges []dataplane.Range
-		name   func(uint32) string
-	}{
-		{"proto", m.Proto, nil},
-		{"sport", m.SPort, nil},
-		{"dport", m.DPort, nil},
-		{"dscp", m.DSCP, func(v uint32) string { return marker.DSCPName(uint8(v)) }},
-		{"vlan", m.VLAN, nil},
-		{"pcp", m.PCP, nil},
-		{"mark", m.Mark, nil},
-		{"ethertype", m.EtherType, func(v uint32) string { return fmt.Sprintf("0x%04x", v) }},
-		{"length", m.Length, nil},
-	} {
-		list, more := few(f.ranges)
-		add(f.key, ranges(list, f.name), more)
+	for _, f := range dataplane.MatchFields {
+		list, more := few(*f.List(m))
+		add(f.Name, ranges(f.Name, list), more)
 	}
 	if parts == nil {
 		return "all that is left (IP)"
@@ -94,19 +80,27 @@ func prefixes(list []netip.Prefix) []string {
 	return out
 }
 
-func ranges(list []dataplane.Range, name func(uint32) string) []string {
-	if name == nil {
-		name = func(v uint32) string { return fmt.Sprint(v) }
-	}
+func ranges(field string, list []dataplane.Range) []string {
 	var out []string
 	for _, r := range list {
 		if r.First == r.Last {
-			out = append(out, name(r.First))
+			out = append(out, valueText(field, r.First))
 		} else {
-			out = append(out, name(r.First)+"-"+name(r.Last))
+			out = append(out, valueText(field, r.First)+"-"+valueText(field, r.Last))
 		}
 	}
 	return out
+}
+
+// valueText writes a value of a match field.
+func valueText(field string, v uint32) string {
+	switch field {
+	case "dscp":
+		return marker.DSCPName(uint8(v))
+	case "ethertype":
+		return fmt.Sprintf("0x%04x", v)
+	}
+	return fmt.Sprint(v)
 }
 
 // describeLength writes the length rule.

@@ -325,7 +325,7 @@ func acted(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out 
 	}
 	for _, m := range a.Marks {
 		value := fieldValue(m.Field, m.Value)
-		if old, has := fieldOf(p, m.Field); has {
+		if old, has := p.Field(m.Field); has {
 			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, fieldValue(m.Field, old), value, left))
 		} else {
 			out = append(out, fmt.Sprintf("%s: nothing is marked with %v %s", fieldText(p, m.Field), m.Field, value))

@@ -7,20 +7,9 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/marker"
-)
-
-// Names of protocols (IANA) and EtherTypes (IEEE) that people know.
-var (
-	protoNames = map[uint8]string{
-		1: "icmp", 2: "igmp", 4: "ipip", 6: "tcp", 17: "udp", 33: "dccp", 47: "gre", 50: "esp", 51: "ah", 58: "icmpv6",
-		89: "ospf", 103: "pim", 112: "vrrp", 132: "sctp", 136: "udplite",
-	}
-	etherNames = map[uint16]string{
-		0x0800: "ipv4", 0x0806: "arp", 0x86dd: "ipv6", 0x8847: "mpls", 0x8848: "mpls", 0x8863: "pppoe-discovery", 0x8864: "pppoe",
-		0x88cc: "lldp",
-	}
 )
 
 // headersOf is what a parsed packet is, outermost header first.
@@ -31,7 +20,9 @@ func headersOf(p *dataplane.Packet) string {
 		add("link type %v", p.Link)
 	}
 	if p.Tags > 0 {
-		add("vlan %d pcp %d dei %d", vlanOf(p), marker.PCP(p.Data[p.Tag:]), marker.DEI(p.Data[p.Tag:]))
+		id, _ := p.VLAN()
+		pcp, _ := p.PCP()
+		add("vlan %d pcp %d dei %d", id, pcp, marker.DEI(p.Data[p.Tag:]))
 	}
 	if p.Tags > 1 {
 		add("the outer of %d tags", p.Tags)
@@ -44,13 +35,13 @@ func headersOf(p *dataplane.Packet) string {
 		add("%s, %s", kind, hasOf(p, "ethertype", 0))
 		return strings.Join(parts, ", ")
 	}
-	src, dst := addresses(p)
+	src, dst := p.Addresses()
 	from, to := src.String(), dst.String()
 	if p.HasPorts {
 		from, to = netip.AddrPortFrom(src, p.SrcPort).String(), netip.AddrPortFrom(dst, p.DstPort).String()
 	}
 	version := map[dataplane.Kind]string{dataplane.IPv4: "IPv4", dataplane.IPv6: "IPv6"}[p.Kind]
-	add("%s %s > %s %s", version, from, to, cmp.Or(protoNames[p.Proto], fmt.Sprintf("proto %d", p.Proto)))
+	add("%s %s > %s %s", version, from, to, cmp.Or(policyfile.ValueName("proto", uint32(p.Proto)), fmt.Sprintf("proto %d", p.Proto)))
 	add("%s", hasOf(p, "dscp", 0))
 	add("%s", ecnText(p))
 	switch {
@@ -61,18 +52,6 @@ func headersOf(p *dataplane.Packet) string {
 	}
 	return strings.Join(parts, ", ")
 }
-
-func addresses(p *dataplane.Packet) (src, dst netip.Addr) {
-	from, size := p.L3+12, 4
-	if p.Kind == dataplane.IPv6 {
-		from, size = p.L3+8, 16
-	}
-	src, _ = netip.AddrFromSlice(p.Data[from : from+size])
-	dst, _ = netip.AddrFromSlice(p.Data[from+size : from+2*size])
-	return src, dst
-}
-
-func vlanOf(p *dataplane.Packet) uint16 { return binary.BigEndian.Uint16(p.Data[p.Tag:]) & 0xfff }
 
 // ecnText is the ECN field of a packet with an IP header (RFC 3168 §5).
 func ecnText(p *dataplane.Packet) string {
@@ -86,66 +65,45 @@ func ecnText(p *dataplane.Packet) string {
 	return [...]string{marker.NotECT: "not-ect", marker.ECT1: "ect(1)", marker.ECT0: "ect(0)", marker.CE: "ce"}[ecn]
 }
 
-// hasOf is what a packet has where a match asks for a key.
+// hasOf is the value that a packet has for a key of a match, or why it has none.
 func hasOf(p *dataplane.Packet, key string, n int) string {
-	switch {
-	case key == "length":
-		return fmt.Sprintf("length %d", n)
-	case key == "mark":
-		return fmt.Sprintf("mark %d", p.Mark)
-	case key == "ethertype" && etherNames[p.EtherType] != "" && p.HasEtherType:
-		return fmt.Sprintf("ethertype 0x%04x (%s)", p.EtherType, etherNames[p.EtherType])
-	case key == "ethertype" && p.HasEtherType:
-		return fmt.Sprintf("ethertype 0x%04x", p.EtherType)
-	case key == "ethertype":
-		return "no ethertype"
-	case (key == "vlan" || key == "pcp") && p.Tags == 0:
-		return "no VLAN tag"
-	case key == "vlan":
-		return fmt.Sprintf("vlan %d", vlanOf(p))
-	case key == "pcp":
-		return fmt.Sprintf("pcp %d", marker.PCP(p.Data[p.Tag:]))
-	case !p.IsIP():
-		return "no IP header"
-	case key == "proto" && protoNames[p.Proto] != "":
-		return fmt.Sprintf("proto %d (%s)", p.Proto, protoNames[p.Proto])
-	case key == "proto":
-		return fmt.Sprintf("proto %d", p.Proto)
-	case key == "dscp":
-		v, _ := p.DSCP()
-		return "dscp " + marker.DSCPName(v)
-	case (key == "sport" || key == "dport") && !p.HasPorts && p.Fragment:
-		return "no ports: a later fragment"
-	case (key == "sport" || key == "dport") && !p.HasPorts:
-		return "no ports"
-	case key == "sport":
-		return fmt.Sprintf("sport %d", p.SrcPort)
-	case key == "dport":
-		return fmt.Sprintf("dport %d", p.DstPort)
+	for _, f := range dataplane.MatchFields {
+		if f.Name != key {
+			continue
+		}
+		v, ok := f.Value(p, n)
+		if !ok {
+			return lacks(p, key)
+		}
+		text := key + " " + valueText(key, v)
+		if name := policyfile.ValueName(key, v); name != "" && key != "dscp" {
+			text += " (" + name + ")"
+		}
+		return text
 	}
-	src, dst := addresses(p)
+	if !p.IsIP() {
+		return lacks(p, key)
+	}
+	src, dst := p.Addresses()
 	if key == "src" {
 		return "src " + src.String()
 	}
 	return "dst " + dst.String()
 }
 
-// fieldOf reads a field that colors come from and marks go to.
-func fieldOf(p *dataplane.Packet, f dataplane.Field) (v uint32, ok bool) {
+// lacks is the header that a packet lacks for a key of a match.
+func lacks(p *dataplane.Packet, key string) string {
 	switch {
-	case f == dataplane.SKBMark:
-		return p.Mark, true
-	case f == dataplane.DSCP:
-		dscp, ok := p.DSCP()
-		return uint32(dscp), ok
-	case f == dataplane.PCP && p.Tags > 0:
-		return uint32(marker.PCP(p.Data[p.Tag:])), true
-	case f == dataplane.DEI && p.Tags > 0:
-		return uint32(marker.DEI(p.Data[p.Tag:])), true
-	case f == dataplane.MPLSTC && p.MPLS > 0:
-		return uint32(marker.TC(p.Data[p.MPLS:])), true
+	case key == "ethertype":
+		return "no ethertype"
+	case key == "vlan" || key == "pcp":
+		return "no VLAN tag"
+	case !p.IsIP():
+		return "no IP header"
+	case p.Fragment:
+		return "no ports: a later fragment"
 	}
-	return 0, false
+	return "no ports"
 }
 
 func fieldValue(f dataplane.Field, v uint32) string {
@@ -157,7 +115,7 @@ func fieldValue(f dataplane.Field, v uint32) string {
 
 // fieldText is a field with its value, or says that the packet lacks it.
 func fieldText(p *dataplane.Packet, f dataplane.Field) string {
-	v, ok := fieldOf(p, f)
+	v, ok := p.Field(f)
 	switch {
 	case ok:
 		return f.String() + " " + fieldValue(f, v)
@@ -194,24 +152,14 @@ func listOf[T any](m *dataplane.Match, key string, pick func(*dataplane.Match) *
 
 // lists are those of a match, by key.
 func lists(m *dataplane.Match) []list {
-	type (
-		match    = dataplane.Match
-		ranges   = []dataplane.Range
-		prefixes = []netip.Prefix
-	)
-	return []list{
-		listOf(m, "src", func(m *match) *prefixes { return &m.Src }),
-		listOf(m, "dst", func(m *match) *prefixes { return &m.Dst }),
-		listOf(m, "proto", func(m *match) *ranges { return &m.Proto }),
-		listOf(m, "sport", func(m *match) *ranges { return &m.SPort }),
-		listOf(m, "dport", func(m *match) *ranges { return &m.DPort }),
-		listOf(m, "dscp", func(m *match) *ranges { return &m.DSCP }),
-		listOf(m, "vlan", func(m *match) *ranges { return &m.VLAN }),
-		listOf(m, "pcp", func(m *match) *ranges { return &m.PCP }),
-		listOf(m, "mark", func(m *match) *ranges { return &m.Mark }),
-		listOf(m, "ethertype", func(m *match) *ranges { return &m.EtherType }),
-		listOf(m, "length", func(m *match) *ranges { return &m.Length }),
+	out := []list{
+		listOf(m, "src", func(m *dataplane.Match) *[]netip.Prefix { return &m.Src }),
+		listOf(m, "dst", func(m *dataplane.Match) *[]netip.Prefix { return &m.Dst }),
 	}
+	for _, f := range dataplane.MatchFields {
+		out = append(out, listOf(m, f.Name, f.List))
+	}
+	return out
 }
 
 // narrowed is a match that takes a packet, without the entries of its lists that

@@ -18,8 +18,8 @@ func (l *linter) reached() {
 	for i := range classes {
 		m := &classes[i].Match
 		n := len(m.Src) + len(m.Dst)
-		for _, list := range numbers {
-			n += len(*list(m))
+		for _, f := range dataplane.MatchFields {
+			n += len(*f.List(m))
 		}
 		long[i] = n > few
 	}
@@ -43,19 +43,6 @@ func (l *linter) reached() {
 	}
 }
 
-// numbers are the lists of numbers of a match.
-var numbers = []func(*dataplane.Match) *[]dataplane.Range{
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.Proto },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.SPort },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.DPort },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.DSCP },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.VLAN },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.PCP },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.Mark },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.EtherType },
-	func(m *dataplane.Match) *[]dataplane.Range { return &m.Length },
-}
-
 // covers says whether a takes all that b does, or not ok if that would take too
 // long. What a takes all of, it takes the first values of: most matches differ
 // there already.
@@ -64,9 +51,9 @@ func (l *linter) covers(a, b *dataplane.Match) (covers, ok bool) {
 	first.Src, first.Dst = b.Src[:min(len(b.Src), 1)], b.Dst[:min(len(b.Dst), 1)]
 	one := len(a.Src) + len(a.Dst)
 	all := len(a.Src)*len(b.Src) + len(a.Dst)*len(b.Dst)
-	for _, list := range numbers {
-		n, k := len(*list(a)), len(*list(b))
-		*list(&first) = (*list(b))[:min(k, 1)]
+	for _, f := range dataplane.MatchFields {
+		n, k := len(*f.List(a)), len(*f.List(b))
+		*f.List(&first) = (*f.List(b))[:min(k, 1)]
 		one += n
 		all += n * k
 	}

@@ -12,30 +12,22 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// Names of protocols (IANA) and EtherTypes (IEEE) that policies may use.
-var (
-	protocols = map[string]uint32{
+// valueNames are the names of protocols (IANA) and EtherTypes (IEEE) that policies may
+// use, by field.
+var valueNames = map[string]map[string]uint32{
+	"proto": {
 		"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "udp": 17, "dccp": 33, "rsvp": 46, "gre": 47,
 		"esp": 50, "ah": 51, "icmpv6": 58, "eigrp": 88, "ospf": 89, "pim": 103, "vrrp": 112,
 		"l2tp": 115, "sctp": 132, "udplite": 136,
-	}
-	etherTypes = map[string]uint32{
+	},
+	"ethertype": {
 		"ipv4": 0x0800, "arp": 0x0806, "ipv6": 0x86dd, "mpls": 0x8847, "pppoe-discovery": 0x8863,
 		"pppoe": 0x8864, "lldp": 0x88cc,
-	}
-)
+	},
+}
 
 func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
 	l.where[m] = n
-	numbers := func(list *[]dataplane.Range, what string, value func(string) (uint32, error)) func(*yaml.Node) {
-		return func(n *yaml.Node) {
-			l.list(n, func(n *yaml.Node) {
-				if r, ok := parsed(l, n, what, rangeOf(value)); ok {
-					*list = append(*list, r)
-				}
-			})
-		}
-	}
 	prefixes := func(list *[]netip.Prefix, what string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			l.list(n, func(n *yaml.Node) {
@@ -45,20 +37,39 @@ func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
 			})
 		}
 	}
-	dscp := func(s string) (uint32, error) { v, err := marker.ParseDSCP(s); return uint32(v), err }
-	l.mapping(n, "match", keys{
-		"src":       prefixes(&m.Src, "src"),
-		"dst":       prefixes(&m.Dst, "dst"),
-		"proto":     numbers(&m.Proto, "proto", named(protocols)),
-		"sport":     numbers(&m.SPort, "sport", named(nil)),
-		"dport":     numbers(&m.DPort, "dport", named(nil)),
-		"dscp":      numbers(&m.DSCP, "dscp", dscp),
-		"vlan":      numbers(&m.VLAN, "vlan", named(nil)),
-		"pcp":       numbers(&m.PCP, "pcp", named(nil)),
-		"mark":      numbers(&m.Mark, "mark", named(nil)),
-		"ethertype": numbers(&m.EtherType, "ethertype", named(etherTypes)),
-		"length":    numbers(&m.Length, "length", named(nil)),
-	})
+	known := keys{"src": prefixes(&m.Src, "src"), "dst": prefixes(&m.Dst, "dst")}
+	for _, f := range dataplane.MatchFields {
+		list := f.List(m)
+		known[f.Name] = func(n *yaml.Node) {
+			l.list(n, func(n *yaml.Node) {
+				if r, ok := parsed(l, n, f.Name, rangeOf(valueOf(f.Name))); ok {
+					*list = append(*list, r)
+				}
+			})
+		}
+	}
+	l.mapping(n, "match", known)
+}
+
+// valueOf reads a value of a field.
+func valueOf(field string) func(string) (uint32, error) {
+	if field == "dscp" {
+		return func(s string) (uint32, error) { v, err := marker.ParseDSCP(s); return uint32(v), err }
+	}
+	return named(valueNames[field])
+}
+
+// ValueName returns the name of a value of a match field, or "" if it has none.
+func ValueName(field string, v uint32) string {
+	if field == "dscp" {
+		return marker.DSCPName(uint8(v))
+	}
+	for name, value := range valueNames[field] {
+		if value == v {
+			return name
+		}
+	}
+	return ""
 }
 
 // named reads a number, decimal or 0x hexadecimal, or one of the names.
