@@ -86,7 +86,7 @@ func run(args []string, s streams) int {
 	case err == nil:
 		return exitDone
 	}
-	for line := range strings.Lines(err.Error()) {
+	for line := range strings.Lines(advised(err).Error()) {
 		fmt.Fprintf(s.err, "shaper: %s\n", printable(strings.TrimSuffix(line, "\n")))
 	}
 	if errors.As(err, new(*usageError)) {

@@ -165,13 +165,13 @@ func (l label) compile() (*compiled, error) {
 	return out, nil
 }
 
-// explain gives what a plane finds wrong with the policy its place. Such a
-// fault is one of usage.
+// explain gives the errors that a plane finds in the policy their places, and what
+// avoids them. Such errors are errors of usage.
 func (c *compiled) explain(err error) error {
 	if errors.As(err, new(*dataplane.FieldError)) {
-		return &usageError{c.Placed(err)}
+		return &usageError{c.PlacedWith(err, adviceOn)}
 	}
-	return err
+	return advised(err)
 }
 
 // plainPathError says which file could not be used, once.

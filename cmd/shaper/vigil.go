@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -121,8 +122,8 @@ func (w *watched) inspect(sh *kernel.Shaper, repair bool, say func(string, ...an
 			continue
 		}
 		found = append(found, p.Found)
-		if p.Remedy != "" && (len(remedies) == 0 || remedies[len(remedies)-1] != p.Remedy) {
-			remedies = append(remedies, p.Remedy)
+		if remedy := adviceOf(p.Remedy, sh.Interface); remedy != "" && !slices.Contains(remedies, remedy) {
+			remedies = append(remedies, remedy)
 		}
 	}
 	if text := strings.Join(notes, "; "); text != w.notes {
@@ -209,10 +210,14 @@ func problemsOf(sh live) (problems, notes []string, err error) {
 		list, err = s.Problems()
 	}
 	for _, p := range list {
+		text := p.Found
+		if remedy := adviceOf(p.Remedy, sh.Info().Interface); remedy != "" {
+			text += ": " + remedy
+		}
 		if p.Harmless {
-			notes = append(notes, p.String())
+			notes = append(notes, text)
 		} else {
-			problems = append(problems, p.String())
+			problems = append(problems, text)
 		}
 	}
 	return problems, notes, err

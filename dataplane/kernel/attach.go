@@ -46,7 +46,7 @@ func (e *BusyError) Error() string {
 	if e.Process == 0 { // its program was removed
 		by = "another process"
 	}
-	return fmt.Sprintf("%s %v is shaped by %s already: shaper reload gives it a new policy, shaper detach ends it", e.Interface, e.Direction, by)
+	return fmt.Sprintf("%s %v is shaped by %s already", e.Interface, e.Direction, by)
 }
 
 // Attach attaches the plan of a policy. A shaper that another process left
@@ -118,7 +118,7 @@ func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
 		return nil, err
 	}
 	if cfg.Method == ByXDP && cfg.Direction == Egress {
-		return nil, errors.New("XDP sees only what comes in: use --direction ingress")
+		return nil, UseIngress.errorf("XDP sees only packets that arrive")
 	}
 	if cfg.Pin && !haveBpffs() {
 		switch cfg.Method {

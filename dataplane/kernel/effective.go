@@ -15,7 +15,7 @@ import (
 // Problem is something that another program changed around an attached shaper.
 type Problem struct {
 	Found  string // one sentence without a period
-	Remedy string // what repairs it, one sentence without a period
+	Remedy Remedy // "" if nothing repairs it
 	// Harmless says that packets are shaped all the same.
 	Harmless bool
 	fault    fault
@@ -26,7 +26,7 @@ func (p Problem) String() string {
 	if p.Remedy == "" {
 		return p.Found
 	}
-	return p.Found + ": " + p.Remedy
+	return p.Found + ": " + string(p.Remedy)
 }
 
 // fault is a kind of problem, as Repair distinguishes them.
@@ -83,13 +83,8 @@ type inspection struct {
 	found []Problem
 }
 
-func (i *inspection) add(f fault, remedy, format string, args ...any) {
+func (i *inspection) add(f fault, remedy Remedy, format string, args ...any) {
 	i.found = append(i.found, Problem{Found: fmt.Sprintf(format, args...), Remedy: remedy, Harmless: f == harmless, fault: f})
-}
-
-// putBack is the remedy for all that Repair can put back.
-func (i *inspection) putBack() string {
-	return fmt.Sprintf("--repair puts ours back, or shaper detach %s and run it again", i.Interface)
 }
 
 func (s *Shaper) inspect() ([]Problem, error) {
@@ -97,8 +92,7 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	l, err := netlink.LinkByIndex(s.Index)
 	if absent(err) {
 		if id, _ := s.hook.program(); id != 0 && !s.Redirected() {
-			i.add(away, fmt.Sprintf("move it back, or shaper detach %s here", s.Interface),
-				"interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
+			i.add(away, MoveBack, "interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
 		} else {
 			i.add(away, "", "interface %s is gone", s.Interface)
 		}
@@ -126,10 +120,10 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	if over, err := s.over(); err != nil {
 		return nil, err
 	} else if over {
-		i.add(expired, fmt.Sprintf("shaper detach %s", s.Interface), "its time is over, and packets pass unshaped")
+		i.add(expired, CallDetach, "its time is over, and packets pass unshaped")
 	}
 	if s.GSOLimit != 0 && attrs.GSOMaxSize > s.GSOLimit {
-		i.add(gsoRaised, i.putBack(), "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
+		i.add(gsoRaised, CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
 	}
 	err = i.tree()
 	return i.found, err
@@ -148,7 +142,7 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 	}
 	tcx, xdp := info.TCX(), info.XDP()
 	if (tcx == nil || tcx.Ifindex == 0) && (xdp == nil || xdp.Ifindex == 0) {
-		i.add(hookGone, i.putBack(), "the %s link of the program was detached", at.Method)
+		i.add(hookGone, CallRepair, "the %s link of the program was detached", at.Method)
 		return 0, nil
 	}
 	if tcx == nil {
@@ -165,7 +159,7 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 		}
 	}
 	if len(programs) > 0 {
-		i.add(notFirst, i.putBack(), "%s before ours, which sees only packets that reach it", runs(programs))
+		i.add(notFirst, CallRepair, "%s before ours, which sees only packets that reach it", runs(programs))
 	}
 	return info.Program, nil
 }
@@ -177,7 +171,7 @@ func (i *inspection) filter() (ebpf.ProgramID, error) {
 	if at.Parent == netlink.HANDLE_MIN_INGRESS {
 		ebpfAt = ebpf.AttachTCXIngress
 	}
-	if err := i.tcxAhead(at.Index, ebpfAt, "our tc filter", "attach by --hook tcx, or remove it"); err != nil {
+	if err := i.tcxAhead(at.Index, ebpfAt, "our tc filter", UseTCX); err != nil {
 		return 0, err
 	}
 	list, err := classifiers(at.Index, at.Parent)
@@ -188,11 +182,11 @@ func (i *inspection) filter() (ebpf.ProgramID, error) {
 		return c.kind == "bpf" && c.priority == at.Priority && c.handle == at.Handle
 	})
 	if ours < 0 {
-		i.add(hookGone, i.putBack(), "the tc filter of shaper, pref %d, was removed", at.Priority)
+		i.add(hookGone, CallRepair, "the tc filter of shaper, pref %d, was removed", at.Priority)
 		return 0, nil
 	}
 	if ours > 0 {
-		i.add(notFirst, i.putBack(), "%v runs before ours, which sees only packets that reach it", list[0])
+		i.add(notFirst, CallRepair, "%v runs before ours, which sees only packets that reach it", list[0])
 	}
 	id, err := i.hook.program()
 	if err == nil && id == 0 {
@@ -202,7 +196,7 @@ func (i *inspection) filter() (ebpf.ProgramID, error) {
 }
 
 // tcxAhead looks for TCX programs in front of a tc filter.
-func (i *inspection) tcxAhead(index int, at ebpf.AttachType, ours, remedy string) error {
+func (i *inspection) tcxAhead(index int, at ebpf.AttachType, ours string, remedy Remedy) error {
 	programs, err := tcxPrograms(index, at)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
 		return nil // a kernel without TCX
@@ -221,14 +215,14 @@ func (i *inspection) tcxAhead(index int, at ebpf.AttachType, ours, remedy string
 func (i *inspection) device() (bool, error) {
 	l, err := netlink.LinkByIndex(i.Place.Index)
 	if absent(err) {
-		i.add(deviceGone, i.putBack(), "device %s is gone, and with it all packets that are redirected to it", ifbName(i.Index))
+		i.add(deviceGone, CallRepair, "device %s is gone, and with it all packets that are redirected to it", ifbName(i.Index))
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("device %s: %w", ifbName(i.Index), err)
 	}
 	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
-		i.add(deviceDown, i.putBack(), "device %s is down and drops all packets", l.Attrs().Name)
+		i.add(deviceDown, CallRepair, "device %s is down and drops all packets", l.Attrs().Name)
 	}
 	list, err := classifiers(i.Index, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
@@ -237,9 +231,9 @@ func (i *inspection) device() (bool, error) {
 	ours := slices.IndexFunc(list, classifier.redirects)
 	switch {
 	case ours < 0:
-		i.add(redirectGone, i.putBack(), "the filter that redirects packets to %s was removed", l.Attrs().Name)
+		i.add(redirectGone, CallRepair, "the filter that redirects packets to %s was removed", l.Attrs().Name)
 	case ours > 0:
-		i.add(ahead, fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].priority),
+		i.add(ahead, Remedy(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].priority)),
 			"%v runs before the redirect to %s", list[0], l.Attrs().Name)
 	}
 	return true, i.tcxAhead(i.Index, ebpf.AttachTCXIngress, "the redirect to "+l.Attrs().Name, "remove it")
@@ -261,13 +255,13 @@ func (i *inspection) tree() error {
 	}
 	switch root := rootOf(list); {
 	case root == nil:
-		i.add(rootReplaced, i.putBack(), "there is no root qdisc%s", on)
+		i.add(rootReplaced, CallRepair, "there is no root qdisc%s", on)
 		return nil
 	case root.Handle == 0:
-		i.add(rootReplaced, i.putBack(), "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
+		i.add(rootReplaced, CallRepair, "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
 		return nil
 	case root.Handle != major<<16 || root.Kind != string(i.Pacer):
-		i.add(rootReplaced, i.putBack(), "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
+		i.add(rootReplaced, CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
 		return nil
 	}
 	if i.Pacer != HTB {
@@ -289,7 +283,7 @@ func (i *inspection) tree() error {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		i.add(classMissing, i.putBack(), "HTB classes are missing: those of %s", strings.Join(missing, ", "))
+		i.add(classMissing, CallRepair, "HTB classes are missing: those of %s", strings.Join(missing, ", "))
 	}
 	return nil
 }

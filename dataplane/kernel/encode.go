@@ -102,13 +102,18 @@ func (e *encoder) fail(object any, field, reason string) {
 	e.faults = append(e.faults, &dataplane.FieldError{Object: object, Field: field, Reason: reason})
 }
 
-const noMark = "an XDP program has no skb mark: use a tc hook"
+// refuse is fail with a remedy.
+func (e *encoder) refuse(object any, field, reason string, r Remedy) {
+	e.faults = append(e.faults, &RemedyError{&dataplane.FieldError{Object: object, Field: field, Reason: reason}, r})
+}
+
+const noMark = "an XDP program has no skb mark"
 
 func (e *encoder) class(i int) {
 	c := &e.plan.Classes[i]
 	out := bpf.ShaperClass{Stage: int32(c.Stage)}
 	if e.hook == XDP && len(c.Source.Match.Mark) > 0 {
-		e.fail(&c.Source.Match, "mark", noMark)
+		e.refuse(&c.Source.Match, "mark", noMark, UseTC)
 	}
 	depth := 0
 	for at := c.Stage; at >= 0; at = e.plan.Stages[at].Then {
@@ -126,7 +131,7 @@ func (e *encoder) class(i int) {
 func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
 	out := bpf.ShaperAction{Drop: flag(a.Drop), Ecn: uint8(a.ECN), Queue: int32(a.Queue)}
 	if e.hook == XDP && a.Queue >= 0 {
-		e.fail(a.Source, "queue", "needs packets that can wait, which an XDP program has not: use a tc hook")
+		e.refuse(a.Source, "queue", "is not possible in XDP, which cannot hold a packet", UseTC)
 	}
 	for _, m := range a.Marks {
 		out.Marks |= 1 << m.Field
@@ -142,7 +147,7 @@ func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
 		case dataplane.SKBMark:
 			out.Mark = m.Value
 			if e.hook == XDP {
-				e.fail(a.Source, "mark", noMark)
+				e.refuse(a.Source, "mark", noMark, UseTC)
 			}
 		}
 	}
@@ -156,7 +161,7 @@ func (e *encoder) stage(i int) {
 		e.faults = append(e.faults, err)
 	}
 	if from.Envelope >= 0 {
-		e.fail(from.Source, "envelope", tooMuch)
+		e.refuse(from.Source, "envelope", "is not possible in the kernel", UseUserSpace)
 	}
 	s := bpf.ShaperStage{Profile: profile, Packets: flag(from.Packets), Aware: flag(from.Aware), From: uint8(from.Input.From), Then: int32(from.Then), Table: storePrivate}
 	if from.Keyed() {
@@ -178,18 +183,13 @@ const (
 	fills    = 1 << 62 // halves that fill any bucket
 )
 
-// tooMuch is why a meter is refused.
-const (
-	tooMuch = "has more state than the kernel plane keeps of a meter: shaper tap and replay --engine go have it"
-	noMore  = ", and the kernel plane keeps no more of a meter: shaper tap and replay --engine go have it"
-)
-
 // profileOf encodes a meter's parameters. The error is a FieldError.
 func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
 	numbers, err := s.Profile.Integers()
 	var fault *meter.FieldError
 	if errors.As(err, &fault) {
-		err = &dataplane.FieldError{Object: s.Source, Field: strings.ToLower(fault.Field), Reason: fault.Reason + noMore}
+		reason := fault.Reason + ", and the kernel plane keeps no more"
+		err = &RemedyError{&dataplane.FieldError{Object: s.Source, Field: strings.ToLower(fault.Field), Reason: reason}, UseUserSpace}
 	}
 	return encodeProfile(numbers), err
 }
@@ -230,7 +230,7 @@ func flag(b bool) uint8 {
 
 func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *dataplane.PlanStage) {
 	if e.hook == XDP && from.Input.From == dataplane.SKBMark {
-		e.fail(from.Source, "precolor", noMark)
+		e.refuse(from.Source, "precolor", noMark, UseTC)
 	}
 	for v, color := range from.Input.Low {
 		switch color {

@@ -73,14 +73,14 @@ func TestRefusals(t *testing.T) {
 		object any    // its type
 		reason string // a part of it
 	}{
-		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []Hook{XDP}, "queue", &dataplane.Action{}, "use a tc hook"},
+		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []Hook{XDP}, "queue", &dataplane.Action{}, string(UseTC)},
 		{"classes", classes(MaxClasses+1, 0), allHooks, "classes", &dataplane.Policy{}, "1025 are more than the 1024"},
 		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain + 1)}), allHooks, "then", &dataplane.Meter{}, "chain of 9"},
 		{"meters", classes(maxStates/2/3+1, 3), allHooks, "meters", &dataplane.Policy{}, "2049 are more than the 2048"},
-		{"match mark", oneClass(dataplane.Class{Match: byMark}), []Hook{XDP}, "mark", &dataplane.Match{}, "use a tc hook"},
-		{"write mark", oneClass(dataplane.Class{Red: toMark}), []Hook{XDP}, "mark", &dataplane.Action{}, "use a tc hook"},
-		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []Hook{XDP}, "precolor", &dataplane.Meter{}, "use a tc hook"},
-		{"precolor mark behind", oneClass(dataplane.Class{Meter: behind}), []Hook{XDP}, "precolor", &dataplane.Meter{}, "use a tc hook"},
+		{"match mark", oneClass(dataplane.Class{Match: byMark}), []Hook{XDP}, "mark", &dataplane.Match{}, string(UseTC)},
+		{"write mark", oneClass(dataplane.Class{Red: toMark}), []Hook{XDP}, "mark", &dataplane.Action{}, string(UseTC)},
+		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []Hook{XDP}, "precolor", &dataplane.Meter{}, string(UseTC)},
+		{"precolor mark behind", oneClass(dataplane.Class{Meter: behind}), []Hook{XDP}, "precolor", &dataplane.Meter{}, string(UseTC)},
 		{"bounds", hosts(maxBounds/2+1, false), allHooks, "classes", &dataplane.Policy{}, "bounds"},
 		{"bounds of IPv6", hosts(maxBounds/2+1, true), allHooks, "classes", &dataplane.Policy{}, "bounds"},
 	} {
@@ -97,8 +97,8 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%s at hook %d: %v: want one fault", test.name, hook, err)
 				continue
 			}
-			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason, test.reason) {
-				t.Errorf("%s at hook %d: %T %s: %s", test.name, hook, f.Object, f.Field, f.Reason)
+			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s at hook %d: %T %s: %s: %s", test.name, hook, f.Object, f.Field, f.Reason, remedyOf(err))
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (st *site) attach(d *device, p *ebpf.Program, direction Hook, method Method
 	return h, at, err
 }
 
-var errNoTCX = errors.New("this kernel has no TCX, which begins with 6.6: use --hook tc")
+var errNoTCX = UseTC.errorf("this kernel has no TCX, which begins with 6.6")
 
 func attachTCX(d *device, p *ebpf.Program, direction Hook) (hook, place, error) {
 	to := ebpf.AttachTCXEgress
@@ -84,7 +84,7 @@ func attachTCX(d *device, p *ebpf.Program, direction Hook) (hook, place, error) 
 
 func attachXDP(d *device, p *ebpf.Program) (hook, place, error) {
 	if d.link != dataplane.LinkEthernet {
-		return nil, place{}, fmt.Errorf("interface %s has no Ethernet header, which XDP needs: use --hook tc", d.name)
+		return nil, place{}, UseTC.errorf("interface %s has no Ethernet header, which XDP needs", d.name)
 	}
 	at := place{Method: ByXDP, Mode: Driver, Index: d.Index}
 	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: d.Index, Flags: link.XDPDriverMode})
@@ -94,7 +94,7 @@ func attachXDP(d *device, p *ebpf.Program) (hook, place, error) {
 	}
 	switch {
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
-		return nil, place{}, fmt.Errorf("interface %s has an XDP program already, and takes one: use --hook tc, or detach it", d.name)
+		return nil, place{}, UseTC.errorf("interface %s has an XDP program already, and takes one: detach that one", d.name)
 	case err != nil:
 		return nil, place{}, explain(err)
 	}

@@ -341,7 +341,16 @@ func metersOf(policy *dataplane.Policy) []*dataplane.Meter {
 	return out
 }
 
-// fieldErrors unpacks the faults of a policy.
+// remedyOf is the remedy of an error, or "".
+func remedyOf(err error) Remedy {
+	var e *RemedyError
+	if errors.As(err, &e) {
+		return e.Remedy
+	}
+	return ""
+}
+
+// fieldErrors unpacks the errors of a policy.
 func fieldErrors(err error) []*dataplane.FieldError {
 	var out []*dataplane.FieldError
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

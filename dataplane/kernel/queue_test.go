@@ -604,24 +604,24 @@ func TestQueueRefusals(t *testing.T) {
 		object any
 		reason string
 	}{
-		{"link", one(ofLink(plain)), []Pacer{FQ}, "link", &dataplane.Queue{}, "use --pacer htb"},
+		{"link", one(ofLink(plain)), []Pacer{FQ}, "link", &dataplane.Queue{}, string(UseHTB)},
 		{"link in time", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Time = 0, time.Second })), []Pacer{FQ}, "link", &dataplane.Queue{}, ""},
 		{"packets of a link", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Packets = 0, 9 })), []Pacer{HTB}, "limit", &dataplane.Queue{}, "in bytes"},
 		{"wred in a link", one(ofLink(func(q *dataplane.Queue) { q.WRED[1] = queue.Early{Max: 10, Probability: 1} })), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"codel in a link", one(ofLink(func(q *dataplane.Queue) { q.CoDel = queue.CoDel{Target: 1, Interval: 1} })), []Pacer{HTB}, "codel", &dataplane.Queue{}, "a rate of its own"},
 		{"fair by flow", one(ofLink(func(q *dataplane.Queue) {
 			q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByFlow}, queue.CoDel{Target: 1, Interval: 1}
-		})), []Pacer{FQ}, "link", &dataplane.Queue{}, "use --pacer htb"},
+		})), []Pacer{FQ}, "link", &dataplane.Queue{}, string(UseHTB)},
 		{"fair by source", one(ofLink(func(q *dataplane.Queue) { q.Fair = dataplane.Key{By: dataplane.BySrc} })), []Pacer{HTB}, "fair", &dataplane.Queue{}, "write fair: flow"},
 		{"fair with wred", one(ofLink(func(q *dataplane.Queue) {
 			q.Fair, q.WRED[1] = dataplane.Key{By: dataplane.ByFlow}, queue.Early{Max: 10, Probability: 1}
 		})), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"an hour", one(own(queue.Config{Time: time.Hour})), nil, "", nil, ""},
-		{"above an hour", one(own(queue.Config{Time: time.Hour + 1})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "1h0m0s that fq holds it: use --pacer htb"},
+		{"above an hour", one(own(queue.Config{Time: time.Hour + 1})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "1h0m0s that fq holds it"},
 		{"an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3600})), nil, "", nil, ""},
-		{"above an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3601})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "use --pacer htb"},
-		{"years in bytes", one(own(queue.Config{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Bytes: 1 << 40})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "use --pacer htb"},
-		{"hours in packets", one(own(queue.Config{Rate: bps(8e3), Packets: 60})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "use --pacer htb"},
+		{"above an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3601})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
+		{"years in bytes", one(own(queue.Config{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Bytes: 1 << 40})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
+		{"hours in packets", one(own(queue.Config{Rate: bps(8e3), Packets: 60})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
 		{"as many as there may be", many(MaxQueues), nil, "", nil, ""},
 		{"too many", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 are more than the 256"},
 	} {
@@ -638,12 +638,12 @@ func TestQueueRefusals(t *testing.T) {
 				t.Errorf("%s by %s: %v: want one fault", test.name, pacer, err)
 				continue
 			}
-			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason, test.reason) {
-				t.Errorf("%s by %s: %T %s: %s", test.name, pacer, f.Object, f.Field, f.Reason)
+			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s by %s: %T %s: %s: %s", test.name, pacer, f.Object, f.Field, f.Reason, remedyOf(err))
 			}
 		}
 	}
-	if _, err := newWalker(one(ofLink(plain)), 0); len(fieldErrors(err)) != 1 || !strings.Contains(err.Error(), "--engine go") {
+	if _, err := newWalker(one(ofLink(plain)), 0); len(fieldErrors(err)) != 1 || remedyOf(err) != UseUserSpace {
 		t.Errorf("a walker with a link: %v", err)
 	}
 }

@@ -74,7 +74,7 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 		out.Ns, out.Rest, out.Den = num/den, num%den, den
 	}
 	if e.pacer == FQ && horizon(q) > maxHorizon {
-		e.fail(q.Source, "limit", fmt.Sprintf("lets a packet wait longer than the %v that fq holds it: use --pacer htb", maxHorizon))
+		e.refuse(q.Source, "limit", fmt.Sprintf("lets a packet wait longer than the %v that fq holds it", maxHorizon), UseHTB)
 	}
 	if out.Capacity > 0 {
 		size := 1 << bits.Len64(out.Capacity-1)
@@ -87,7 +87,7 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 // linked refuses what HTB does not do.
 func (e *encoder) linked(q *dataplane.PlanQueue) {
 	if e.pacer == FQ {
-		e.fail(q.Source, "link", "is scheduled by HTB: use --pacer htb")
+		e.refuse(q.Source, "link", "is scheduled by HTB", UseHTB)
 	}
 	if q.Fair && q.Key.By != dataplane.ByFlow {
 		e.fail(q.Source, "fair", "keeps flows apart in the kernel plane, by fq_codel: write fair: flow")

@@ -166,7 +166,7 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 		return nil, err
 	}
 	if a.elsewhere(pacer, a.Dry) {
-		return nil, fmt.Errorf("%s ingress: queues need a device of their own: shaper detach %[1]s, then run it again", a.Interface)
+		return nil, Reattach.errorf("%s ingress: queues need a device of their own", a.Interface)
 	}
 	hook := program(a.Direction, a.Place.Method, pacer)
 	g := ready

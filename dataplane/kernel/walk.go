@@ -45,7 +45,7 @@ func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 		if fair != nil {
 			q, field = fair, "fair"
 		}
-		return nil, &dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time: use --engine go"}
+		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time"}, UseUserSpace}
 	}
 	g, err := encode(plan, Ingress, "")
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *Walker) Accepts(link dataplane.LinkType) error {
 	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
 		return w.plan.Length.Accepts(link)
 	}
-	return fmt.Errorf("no interface has packets of link type %v: use --engine go", link)
+	return UseUserSpace.errorf("no interface has packets of link type %v", link)
 }
 
 // Process takes packets, in order, through the policy, writes what became of

@@ -43,6 +43,11 @@ func (f *File) Compile() (*dataplane.Plan, error) {
 // Placed gives the faults that a plane finds in the policy their places, each
 // once: parts that --rate makes have one place.
 func (f *File) Placed(err error) error {
+	return f.PlacedWith(err, func(error) string { return "" })
+}
+
+// PlacedWith is Placed with advice that is added to each error.
+func (f *File) PlacedWith(err error, advice func(error) string) error {
 	if err == nil {
 		return nil
 	}
@@ -51,7 +56,7 @@ func (f *File) Placed(err error) error {
 	for _, err := range unjoin(err) {
 		var e *dataplane.FieldError
 		if errors.As(err, &e) {
-			err = &Error{f.loader.place(e.Object, e.Field), e.Field + " " + e.Reason}
+			err = &Error{f.loader.place(e.Object, e.Field), e.Field + " " + e.Reason + advice(err)}
 		}
 		if text := err.Error(); !seen[text] {
 			seen[text] = true

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// advice says by which flags and commands a user follows a remedy. IFACE is the
+// interface.
+var advice = map[kernel.Remedy]string{
+	kernel.UseTC:        "use --hook tc",
+	kernel.UseTCX:       "use --hook tcx, or remove it",
+	kernel.UseIngress:   "use --direction ingress",
+	kernel.UseHTB:       "use --pacer htb",
+	kernel.UseUserSpace: "use shaper tap, or replay --engine go",
+	kernel.MoveBack:     "move it back, or shaper detach IFACE here",
+	kernel.CallDetach:   "shaper detach IFACE",
+	kernel.CallRepair:   "--repair puts ours back, or shaper detach IFACE and run it again",
+	kernel.Reattach:     "shaper detach IFACE, then run it again",
+}
+
+// adviceOf is the advice for an interface, "" for any.
+func adviceOf(r kernel.Remedy, name string) string {
+	text, known := advice[r]
+	if !known {
+		return string(r)
+	}
+	if name != "" {
+		text = strings.ReplaceAll(text, "IFACE", name)
+	}
+	return text
+}
+
+// adviceOn is the advice on an error, with a colon before it, or "".
+func adviceOn(err error) string {
+	var r *kernel.RemedyError
+	var busy *kernel.BusyError
+	switch {
+	case errors.As(err, &r):
+		return ": " + adviceOf(r.Remedy, "")
+	case errors.As(err, &busy):
+		return ": shaper reload gives it a new policy, shaper detach ends it"
+	}
+	return ""
+}
+
+// advisedError is an error with its advice.
+type advisedError struct{ error }
+
+func (e *advisedError) Error() string { return e.error.Error() + adviceOn(e.error) }
+func (e *advisedError) Unwrap() error { return e.error }
+
+// advised adds the advice on an error, or on each of joined ones, once.
+func advised(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var out []error
+		for _, err := range joined.Unwrap() {
+			out = append(out, advised(err))
+		}
+		return errors.Join(out...)
+	}
+	if err == nil || errors.As(err, new(*advisedError)) || adviceOn(err) == "" {
+		return err
+	}
+	return &advisedError{err}
+}

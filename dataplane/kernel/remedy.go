@@ -1,0 +1,32 @@
+package kernel
+
+import "fmt"
+
+// Remedy is what avoids an error or repairs a problem: one of those below, which name
+// fields of Config and functions, or a command of another program.
+type Remedy string
+
+const (
+	UseTC        Remedy = "use method TC"
+	UseTCX       Remedy = "use method TCX, or remove the other program"
+	UseIngress   Remedy = "use direction Ingress"
+	UseHTB       Remedy = "use pacer HTB"
+	UseUserSpace Remedy = "meter in user space, by dataplane.Pipeline"
+	MoveBack     Remedy = "move the interface back, or call Detach"
+	CallDetach   Remedy = "call Detach"
+	CallRepair   Remedy = "call Repair, or Detach and then Attach"
+	Reattach     Remedy = "call Detach and then Attach"
+)
+
+// RemedyError is an error with a remedy, which its text leaves to the caller.
+type RemedyError struct {
+	Err    error
+	Remedy Remedy
+}
+
+func (e *RemedyError) Error() string { return e.Err.Error() }
+func (e *RemedyError) Unwrap() error { return e.Err }
+
+func (r Remedy) errorf(format string, args ...any) error {
+	return &RemedyError{fmt.Errorf(format, args...), r}
+}
