@@ -15,6 +15,7 @@ var advice = map[kernel.Remedy]string{
 	kernel.UseIngress:   "use --direction ingress",
 	kernel.UseHTB:       "use --pacer htb",
 	kernel.UseUserSpace: "use shaper tap, or replay --engine go",
+	kernel.MountBpffs:   "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc",
 	kernel.MoveBack:     "move it back, or shaper detach IFACE here",
 	kernel.CallDetach:   "shaper detach IFACE",
 	kernel.CallRepair:   "--repair puts ours back, or shaper detach IFACE and run it again",
@@ -27,10 +28,10 @@ func adviceOf(r kernel.Remedy, name string) string {
 	if !known {
 		return string(r)
 	}
-	if name != "" {
-		text = strings.ReplaceAll(text, "IFACE", name)
+	if name == "" {
+		return strings.ReplaceAll(text, " IFACE", "")
 	}
-	return text
+	return strings.ReplaceAll(text, "IFACE", name)
 }
 
 // adviceOn is the advice on an error, with a colon before it, or "".

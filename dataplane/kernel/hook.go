@@ -94,7 +94,7 @@ func attachXDP(d *device, p *ebpf.Program) (hook, place, error) {
 	}
 	switch {
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
-		return nil, place{}, UseTC.errorf("interface %s has an XDP program already, and takes one: detach that one", d.name)
+		return nil, place{}, UseTC.errorf("interface %s has an XDP program already, and takes one", d.name)
 	case err != nil:
 		return nil, place{}, explain(err)
 	}

@@ -377,7 +377,7 @@ func TestLiveForeignXDP(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 	})
 	before := p.attached()
-	p.fails(1, "interface v0 has an XDP program already, and takes one: use --hook tc, or detach it", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
+	p.fails(1, "interface v0 has an XDP program already, and takes one: use --hook tc", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
 	p.unchanged(before)
 	at := []byte{10, 0, 0, 1}
 	in := listen(t, p.near, at)

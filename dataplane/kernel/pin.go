@@ -19,7 +19,7 @@ const (
 )
 
 // errNoBpffs says why nothing can be pinned.
-var errNoBpffs = UseTC.errorf("bpffs, which keeps a link when its process ends, is not mounted: mount -t bpf -o mode=0700 bpf %s", bpffs)
+var errNoBpffs = MountBpffs.errorf("bpffs, which keeps a link when its process ends, is not mounted")
 
 func haveBpffs() bool {
 	var s unix.Statfs_t
