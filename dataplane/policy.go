@@ -108,7 +108,7 @@ type Class struct {
 }
 
 // Params are the parameters of a meter: those of package meter, such as
-// meter.SRTCM.
+// meter.SRTCM. Buckets describes its buckets in the order of meter.Meter.Tokens.
 type Params interface {
 	Profile() (*meter.Profile, error)
 	Buckets() []meter.Bucket
