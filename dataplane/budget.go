@@ -62,18 +62,19 @@ func (b *Budget) check(f *faults, m *Meter, kind meter.Kind) {
 	if reason := nameFault(b.Name); reason != "" {
 		f.add(b, "budget", reason)
 	}
+	state := kind.Info().State
 	switch {
 	case m.Per.By != NoKey:
 		f.add(m, "share", "does not go with per: a budget has one meter, not one for each key")
 	case m.Envelope != nil:
 		f.add(m, "share", "does not go with an envelope")
-	case kind == meter.KindTSWTCM || kind == meter.KindSlidingWindow || kind == meter.KindSlidingLog:
+	case state != meter.StateBuckets && state != meter.StateCounts:
 		f.add(m, "share", "needs a meter of buckets, fixed-window or sliding-counter, not "+kind.String())
 	}
 	if b.OnHost() {
 		return
 	}
-	if kind == meter.KindFixedWindow || kind == meter.KindSlidingCounter {
+	if state == meter.StateCounts {
 		f.add(m, "share", "needs a meter of buckets: the shares of a window's limit do not add up, use token-bucket or store: host")
 	}
 	if t, ok := m.Params.(meter.TokenBucket); ok && t.Warmup > 0 {

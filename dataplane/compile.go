@@ -170,7 +170,7 @@ func (c *compiler) state(s *PlanStage, m *Meter, p *meter.Profile) {
 		s.Budget, s.BudgetName, s.Leased = &resolved, b.Name, !b.OnHost()
 	}
 	given := m.Initial.valid() && m.Initial.Den != 0
-	if given && s.Kind == meter.KindTSWTCM && m.Per.By == NoKey {
+	if given && s.Kind.Info().State == meter.StateAverage && m.Per.By == NoKey {
 		c.add(m, "initial", "needs tokens, and RFC 2859 has an average")
 	}
 	switch {
@@ -196,8 +196,8 @@ func (c *compiler) state(s *PlanStage, m *Meter, p *meter.Profile) {
 func (c *compiler) keys(s *PlanStage, m *Meter, given bool) {
 	s.Keys = cmp.Or(m.Keys, DefaultKeys)
 	switch reason := m.Per.fault(); {
-	case s.Kind == meter.KindTSWTCM:
-		c.add(m, "per", "does not go with tswtcm: an average has no end, and so no key could be forgotten")
+	case s.Kind.Info().State == meter.StateAverage:
+		c.add(m, "per", "does not go with "+s.Kind.String()+": an average has no end, and so no key could be forgotten")
 		return
 	case reason != "":
 		c.add(m, "per", reason)

@@ -81,8 +81,8 @@ func TestInheritApart(t *testing.T) {
 	for name, m := range map[string]Meter{
 		"log":    {Params: meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 100}},
 		"slots":  {Params: meter.SlidingWindow{Limit: 1000, Window: time.Second, Slots: 10}},
-		"keys":   {Params: meter.GCRA{Rate: meter.ByteRate(1), Burst: 1000}, Per: Key{By: BySrc}},
-		"bucket": {Params: meter.GCRA{Rate: meter.ByteRate(1), Burst: 1000}},
+		"keys":   {Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}, Per: Key{By: BySrc}},
+		"bucket": {Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}},
 	} {
 		before := build(t, shares(false, m))
 		process(before, 0, ip(0, 400)) // 600 are left to both
@@ -108,7 +108,7 @@ func TestInheritApart(t *testing.T) {
 // also at another rate.
 func TestInheritKeys(t *testing.T) {
 	policy := func(burst int64, keys int) *Policy {
-		m := &Meter{Params: meter.GCRA{Rate: meter.ByteRate(1), Burst: burst}, Per: Key{By: BySrc}, Keys: keys}
+		m := &Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: burst}, Per: Key{By: BySrc}, Keys: keys}
 		return &Policy{Classes: []Class{{Name: "a", Meter: m}}}
 	}
 	before := build(t, policy(1000, 5))
@@ -155,7 +155,7 @@ func TestInheritEnvelope(t *testing.T) {
 // TestMetersOfOthers: a meter that no class leads to has no tokens and no keys, and
 // not those of the policy's first.
 func TestMetersOfOthers(t *testing.T) {
-	params := meter.GCRA{Rate: meter.ByteRate(1), Burst: 1000}
+	params := meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}
 	own := &Meter{Params: params, Per: Key{By: BySrc}}
 	foreign := &Meter{Params: params}
 	for name, policy := range map[string]*Policy{

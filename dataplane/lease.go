@@ -26,21 +26,18 @@ type Lease struct {
 // Ends returns when the first two limits end, in ns: the second never before the first.
 func (l *Lease) Ends() [2]int64 { return [2]int64{l.Until[0], max(l.Until[0], l.Until[1])} }
 
-// LimitsOf returns the limits of a meter of buckets, rates rounded down.
-func LimitsOf(p Params) Limits {
-	switch t := p.(type) {
-	case meter.SRTCM:
-		return Limits{{eighths(t.CIR), t.CBS}, {0, t.EBS}}
-	case meter.TRTCM:
-		return Limits{{eighths(t.CIR), t.CBS}, {eighths(t.PIR), t.PBS}}
-	case meter.TRTCM4115:
-		return Limits{{eighths(t.CIR), t.CBS}, {eighths(t.EIR), t.EBS}}
-	case meter.TokenBucket:
-		return Limits{{eighths(t.Rate), t.Burst}}
-	case meter.GCRA:
-		return Limits{{eighths(t.Rate), t.Burst}}
+// LimitsOf returns the limits of a meter of buckets, rates rounded down. A rate that
+// two buckets share counts for the first.
+func LimitsOf(p Params) (l Limits) {
+	before := ""
+	for i, b := range p.Buckets() {
+		l[i].Burst = b.Burst
+		if b.RateName != before {
+			l[i].Rate = eighths(b.Rate)
+		}
+		before = b.RateName
 	}
-	return Limits{}
+	return l
 }
 
 func eighths(r meter.Rate) int64 {
@@ -48,22 +45,21 @@ func eighths(r meter.Rate) int64 {
 	return n.Div(n, big.NewInt(int64(max(r.Period, 1)))).Int64()
 }
 
-// With returns the parameters with other limits. They need not compile: a zero rate or
-// burst lets nothing through.
+// With returns the parameters of a meter of buckets with other limits. They need not
+// compile: a zero rate or burst lets nothing through.
 func (l Limits) With(p Params) Params {
-	rate := func(i int) meter.Rate { return meter.BitRate(l[i].Rate) }
-	switch t := p.(type) {
-	case meter.SRTCM:
-		return meter.SRTCM{CIR: rate(0), CBS: l[0].Burst, EBS: l[1].Burst}
-	case meter.TRTCM:
+	if p.Kind().Info().Peak {
 		l[0].Rate = min(l[0].Rate, l[1].Rate) // PIR is at least CIR, RFC 2698 §2
-		return meter.TRTCM{CIR: rate(0), CBS: l[0].Burst, PIR: rate(1), PBS: l[1].Burst}
-	case meter.TRTCM4115:
-		return meter.TRTCM4115{CIR: rate(0), CBS: l[0].Burst, EIR: rate(1), EBS: l[1].Burst, Coupling: t.Coupling}
-	case meter.GCRA:
-		return meter.GCRA{Rate: rate(0), Burst: l[0].Burst}
 	}
-	return meter.TokenBucket{Rate: rate(0), Burst: l[0].Burst}
+	before := ""
+	for i, b := range p.Buckets() {
+		p = meter.WithField(p, b.BurstName, l[i].Burst)
+		if b.RateName != before {
+			p = meter.WithField(p, b.RateName, meter.BitRate(l[i].Rate))
+		}
+		before = b.RateName
+	}
+	return p
 }
 
 // leased is a meter whose limits change with its lease. Its zero value lets nothing

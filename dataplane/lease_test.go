@@ -22,7 +22,7 @@ func TestLimitsOf(t *testing.T) {
 		meter.TRTCM{CIR: bit(1e6), CBS: 2000, PIR: bit(2e6), PBS: 3000},
 		meter.TRTCM4115{CIR: bit(1e6), CBS: 2000, EIR: bit(2e6), EBS: 3000, Coupling: true},
 		meter.TokenBucket{Rate: bit(1e6), Burst: 2000},
-		meter.GCRA{Rate: bit(1e6), Burst: 2000},
+		meter.TokenBucket{Rate: bit(1e6), Burst: 2000, GCRA: true},
 	} {
 		if got := LimitsOf(p).With(p); got != p {
 			t.Errorf("%#v became %#v", p, got)

@@ -107,12 +107,8 @@ type Class struct {
 	Green, Yellow, Red *Action
 }
 
-// Params are the parameters of a meter: those of package meter, such as
-// meter.SRTCM.
-type Params interface {
-	Profile() (*meter.Profile, error)
-	Buckets() []meter.Bucket
-}
+// Params are the parameters of a meter, such as meter.SRTCM.
+type Params = meter.Params
 
 // Meter is a meter in a policy. Classes and chains that point to the same one
 // share its tokens.

@@ -31,11 +31,6 @@ func (t TokenBucket) Buckets() []Bucket {
 	return []Bucket{{"rate", "burst", "Tc", t.Rate, t.Burst}}
 }
 
-// Buckets returns the one bucket.
-func (t GCRA) Buckets() []Bucket {
-	return []Bucket{{"rate", "burst", "Tc", t.Rate, t.Burst}}
-}
-
 // Buckets returns the window as one bucket. Its tokens are the unused part of
 // the limit.
 func (t FixedWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }

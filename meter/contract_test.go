@@ -40,8 +40,6 @@ func (b exactly) idle(int64) bool { return b.tc.Cmp(b.cbs) == 0 && b.te.Cmp(b.eb
 
 func newContract(params compiler, tc, te int64) *contract {
 	switch t := params.(type) {
-	case GCRA:
-		params = TokenBucket{Rate: t.Rate, Burst: t.Burst}
 	case TokenBucket:
 		if t.Warmup > 0 {
 			return &contract{params: params, slow: newSlow(params, tc)}
@@ -140,11 +138,9 @@ func wideParams(r *rand.Rand) compiler {
 		var c compiler
 		switch r.IntN(8) {
 		case 7: // wide beside its bucket
-			c = TokenBucket{BitRate(1 + r.Int64N(400e9)), 1 + r.Int64N(3.8e6), time.Duration(1+r.Int64N(1e7)) * 100}
-		case 0:
-			c = TokenBucket{Rate: a, Burst: burst()}
-		case 1:
-			c = GCRA{a, burst()}
+			c = TokenBucket{Rate: BitRate(1 + r.Int64N(400e9)), Burst: 1 + r.Int64N(3.8e6), Warmup: time.Duration(1+r.Int64N(1e7)) * 100}
+		case 0, 1:
+			c = TokenBucket{Rate: a, Burst: burst(), GCRA: r.IntN(2) == 0}
 		case 2:
 			c = SRTCM{a, burst() - 1, burst()}
 		case 3:
@@ -174,8 +170,6 @@ func contractParams(r *rand.Rand) compiler {
 func rates(params compiler) (rate Rate, burst int64, buckets bool) {
 	switch t := params.(type) {
 	case TokenBucket:
-		return t.Rate, t.Burst, true
-	case GCRA:
 		return t.Rate, t.Burst, true
 	case SRTCM:
 		return t.CIR, t.CBS, true
@@ -469,7 +463,7 @@ func TestFarApart(t *testing.T) {
 		SlidingCounter{1 << 40, time.Microsecond},
 		SlidingCounter{1 << 47, maxWindow},
 		TSWTCM{BitRate(8e6), BitRate(8e6), time.Hour, 1},
-	}, kinds...)
+	}, allKinds...)
 	for _, params := range all {
 		p := compile(t, params)
 		c, e := p.Bursts()

@@ -43,7 +43,7 @@ func TestDecideByHand(t *testing.T) {
 		want   [2]Decision
 	}{
 		{TokenBucket{Rate: BitRate(8e6), Burst: 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
-		{GCRA{BitRate(8e6), 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
+		{TokenBucket{Rate: BitRate(8e6), Burst: 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
 		{SRTCM{BitRate(8e6), 100, 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 120 * µs}}},
 		{TRTCM{BitRate(8e6), 100, BitRate(8e6), 110}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
 		{TRTCM4115{BitRate(8e6), 100, BitRate(16e6), 100, false}, [2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 60 * µs}}},
@@ -67,7 +67,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 	for _, params := range append([]compiler{
 		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
 		TRTCM4115{BitRate(7), 1 << 40, Unlimited, 1 << 59, true},
-	}, kinds...) {
+	}, allKinds...) {
 		m := New(compile(t, params))
 		now := int64(0)
 		if n := testing.AllocsPerRun(100, func() {

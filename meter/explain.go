@@ -1,6 +1,9 @@
 package meter
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Clause names the rule of an RFC that decided a verdict. Its String is one
 // of rfc2697-, rfc2698-, rfc4115- or the name of another kind, followed by green,
@@ -10,16 +13,10 @@ type Clause uint8
 
 const preYellow, preRed = 3, 4 // offsets beside the colors
 
-var (
-	clauseOf = [...]string{
-		"token-bucket", "rfc2697", "rfc2698", "rfc4115",
-		"gcra", "fixed-window", "sliding-window", "sliding-counter", "sliding-log", "tswtcm",
-	}
-	clauseColor = [...]string{"green", "yellow", "red", "pre-yellow", "pre-red"}
-)
+var clauseColor = [...]string{"green", "yellow", "red", "pre-yellow", "pre-red"}
 
 // NumClauses is one more than the largest Clause.
-const NumClauses = len(clauseOf) * len(clauseColor)
+const NumClauses = len(kinds) * len(clauseColor)
 
 // Clause returns the rule by which a meter of kind k gave color out to a
 // packet of color in.
@@ -41,7 +38,7 @@ func (c Clause) String() string {
 		return fmt.Sprintf("Clause(%d)", uint8(c))
 	}
 	kind, color := c.split()
-	return clauseOf[kind] + "-" + clauseColor[color]
+	return cmp.Or(kinds[kind].rule, kinds[kind].Name) + "-" + clauseColor[color]
 }
 
 // Text returns the rule in words, with its source. B is the packet's length.
@@ -50,58 +47,11 @@ func (c Clause) Text() string {
 		return c.String()
 	}
 	kind, color := c.split()
-	return clauseText[kind][color]
-}
-
-var excessText = [...]string{
-	"green before and Tc >= B: green, Tc -= B",
-	"green before, Tc < B and Te >= B: yellow, Te -= B",
-	"no bucket that its color may use holds B: red, nothing debited",
-	"yellow before and Te >= B: yellow, Te -= B",
-	"red before: red, nothing debited",
-}
-
-// twoColor are the rules of a meter of two colors.
-func twoColor(name, fits, not string) [len(clauseColor)]string {
-	return [...]string{
-		name + ": " + fits + ": green, B is debited",
-		"",
-		name + ": " + not + ": red, nothing debited",
-		name + ": yellow before and " + fits + ": yellow, B is debited",
-		name + ": red before: red, nothing debited",
+	info := &kinds[kind]
+	if info.Source == "" || info.texts[color] == "" {
+		return info.texts[color]
 	}
-}
-
-var clauseText = [...][len(clauseColor)]string{
-	KindTokenBucket:    twoColor("token bucket", "Tc >= B", "Tc < B"),
-	KindGCRA:           twoColor("GCRA", "B fits the bucket", "B does not fit the bucket"),
-	KindFixedWindow:    twoColor("fixed window", "B fits what is left in this window", "B is more than what is left in this window"),
-	KindSlidingWindow:  twoColor("sliding window", "B fits what is left in the slots in view", "B is more than what is left in the slots in view"),
-	KindSlidingCounter: twoColor("sliding window counter", "B fits what is left beside the share of the window before", "B is more than what is left beside the share of the window before"),
-	KindSlidingLog:     twoColor("sliding log", "B fits what is left in view", "B is more than what is left in view, or no entry is free"),
-	KindTSWTCM: {
-		"RFC 2859 §4: the average is at most CTR, or the draw spared the packet: green",
-		"RFC 2859 §4: the average is above CTR, and the draw took the packet: yellow",
-		"RFC 2859 §4: the average is above PTR, and the draw took the packet: red",
-		"RFC 2859 §4: yellow before: no better than yellow",
-		"RFC 2859 §4: red before: red, not averaged",
-	},
-	KindSRTCM:     prefixed("RFC 2697 §3: ", excessText),
-	KindTRTCM4115: prefixed("RFC 4115 §3: ", excessText),
-	KindTRTCM: {
-		"RFC 2698 §3: green before, Tp >= B and Tc >= B: green, Tp -= B, Tc -= B",
-		"RFC 2698 §3: green before, Tp >= B and Tc < B: yellow, Tp -= B",
-		"RFC 2698 §3: Tp < B: red, nothing debited",
-		"RFC 2698 §3: yellow before and Tp >= B: yellow, Tp -= B",
-		"RFC 2698 §3: red before: red, nothing debited",
-	},
-}
-
-func prefixed(source string, texts [len(clauseColor)]string) [len(clauseColor)]string {
-	for i := range texts {
-		texts[i] = source + texts[i]
-	}
-	return texts
+	return info.Source + ": " + info.texts[color]
 }
 
 // Explanation is a verdict with its grounds.

@@ -9,10 +9,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// A GCRA says what the headers of a limited service do: what remains, when to
-// come again, and when all is as at the begin.
-func ExampleGCRA() {
-	profile, err := meter.GCRA{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}.Profile()
+// GCRA, the leaky bucket as a meter, is a token bucket by another name. Tokens are its
+// remaining, RetryAfter is its retry_after, and ResetAfter its reset_after: how
+// long until the limiter is full again.
+func ExampleTokenBucket_gcra() {
+	profile, err := meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 3}.Profile()
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,7 +59,7 @@ func ExampleTable() {
 
 // Wait holds a sender back until its bytes may pass.
 func ExampleLocked_Wait() {
-	profile, _ := meter.GCRA{Rate: meter.ByteRate(100_000), Burst: 1500}.Profile()
+	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(100_000), Burst: 1500}.Profile()
 	limit := meter.NewLocked(profile)
 	begin := time.Now()
 	for range 3 {
@@ -75,7 +76,7 @@ func ExampleLocked_Wait() {
 
 // Decide has all that the answer to a request says.
 func ExampleMeter_Decide() {
-	profile, _ := meter.GCRA{Rate: meter.Rate{Bytes: 5, Period: time.Second}, Burst: 2}.Profile()
+	profile, _ := meter.TokenBucket{Rate: meter.Rate{Bytes: 5, Period: time.Second}, Burst: 2}.Profile()
 	m := meter.New(profile)
 	for range 3 {
 		d := m.Decide(0, 1)
@@ -135,7 +136,7 @@ func ExampleRestore() {
 
 // What is green now is taken, and the rest is not: a lease.
 func ExampleMeter_TakeUpTo() {
-	profile, _ := meter.GCRA{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
 	m := meter.New(profile)
 	fmt.Println(m.TakeUpTo(0, 4000), m.TakeUpTo(0, 4000))
 	// Output:
@@ -144,7 +145,7 @@ func ExampleMeter_TakeUpTo() {
 
 // A sender that paces itself asks when it may send, instead of waiting.
 func ExampleMeter_Reserve() {
-	profile, _ := meter.GCRA{Rate: meter.ByteRate(1_000_000), Burst: 1500}.Profile()
+	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1_000_000), Burst: 1500}.Profile()
 	m := meter.New(profile)
 	for range 3 {
 		r := m.Reserve(0, 1500, 2*time.Millisecond)

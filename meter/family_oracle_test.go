@@ -17,8 +17,6 @@ type slow interface {
 // newSlow is a model of a meter that begins with tokens, at most the burst.
 func newSlow(params compiler, tokens int64) slow {
 	switch t := params.(type) {
-	case GCRA:
-		return newSlowBucket(TokenBucket{Rate: t.Rate, Burst: t.Burst}, tokens)
 	case TokenBucket:
 		if t.Warmup == 0 {
 			return newSlowBucket(t, tokens)

@@ -35,9 +35,9 @@ func familyParams(r *rand.Rand) compiler {
 	window := time.Duration(1000 + r.Int64N(pick[int64](r, 1, 5, 1000, 1e9)))
 	switch r.IntN(9) {
 	case 0:
-		return GCRA{rate, burst}
+		return TokenBucket{Rate: rate, Burst: burst, GCRA: true}
 	case 1, 2:
-		return TokenBucket{rate, burst, window}
+		return TokenBucket{Rate: rate, Burst: burst, Warmup: window}
 	case 3:
 		return FixedWindow{burst, window}
 	case 4:
@@ -203,8 +203,8 @@ func FuzzFamily(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, rate, burst, window, small int64, stream []byte) {
 		w := time.Duration(window)
 		params := []compiler{
-			GCRA{Rate{rate, w}, burst},
-			TokenBucket{Rate{rate, time.Duration(small)}, burst, w},
+			TokenBucket{Rate: Rate{rate, w}, Burst: burst},
+			TokenBucket{Rate: Rate{rate, time.Duration(small)}, Burst: burst, Warmup: w},
 			FixedWindow{burst, w},
 			SlidingCounter{burst, w},
 			SlidingWindow{burst, w, int(small)},

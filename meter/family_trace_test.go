@@ -19,7 +19,7 @@ func TestFamilyTrace(t *testing.T) {
 		params compiler
 		rows   []row
 	}{
-		{"GCRA is a token bucket", GCRA{mega, 100}, []row{
+		{"GCRA is a token bucket", TokenBucket{Rate: mega, Burst: 100, GCRA: true}, []row{
 			{0, 101, Green, Red, 100},
 			{0, 100, Yellow, Yellow, 0},
 			{1*µs - 1, 1, Green, Red, 0},
@@ -27,7 +27,7 @@ func TestFamilyTrace(t *testing.T) {
 			{1 * µs, 1, Green, Green, 0},
 			{500 * µs, -1, Green, Red, 100},
 		}},
-		{"a warm-up begins with a third, at a third of the rate", TokenBucket{Rate{3, 1}, 3000, 100 * µs}, []row{
+		{"a warm-up begins with a third, at a third of the rate", TokenBucket{Rate: Rate{3, 1}, Burst: 3000, Warmup: 100 * µs}, []row{
 			{0, 1001, Green, Red, 1000},
 			{0, 1000, Green, Green, 0},
 			{1 * µs, 1001, Green, Red, 1000},

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// kinds are parameters of each kind with bursts of 100, in the order of Kind.
-var kinds = []compiler{
+// allKinds are parameters of each kind with bursts of 100, in the order of Kind.
+var allKinds = []compiler{
 	TokenBucket{Rate: BitRate(8e6), Burst: 100},
 	SRTCM{BitRate(8e6), 100, 100},
 	TRTCM{BitRate(8e6), 100, BitRate(8e6), 200},
 	TRTCM4115{BitRate(8e6), 100, BitRate(8e6), 100, false},
-	GCRA{BitRate(8e6), 100},
+	TokenBucket{Rate: BitRate(8e6), Burst: 100, GCRA: true},
 	FixedWindow{100, 1e9},
 	SlidingWindow{100, 1e9, 10},
 	SlidingCounter{100, 1e9},
 	SlidingLog{100, 1e9, 10},
 	TSWTCM{BitRate(8e6), BitRate(16e6), 100_000, 1},
-	TokenBucket{BitRate(8e6), 100, 1e6}, // with a warm-up, beside the kinds
+	TokenBucket{Rate: BitRate(8e6), Burst: 100, Warmup: 1e6}, // with a warm-up, beside the kinds
 }
 
 // TestSetProfileOfAll keeps what there is, cut to the burst, between all kinds.
 func TestSetProfileOfAll(t *testing.T) {
-	for _, from := range kinds {
-		for _, to := range kinds {
+	for _, from := range allKinds {
+		for _, to := range allKinds {
 			for _, took := range []int{0, 30, 100} {
 				const now = 1e15 + 5
 				m := New(compile(t, from))
@@ -87,7 +87,7 @@ func TestSetProfileOfAll(t *testing.T) {
 // TestClauses reaches each clause of each kind by packets.
 func TestClauses(t *testing.T) {
 	seen := map[Clause]bool{}
-	for i, params := range kinds[:KindTSWTCM+1] {
+	for i, params := range allKinds[:KindTSWTCM+1] {
 		p := compile(t, params)
 		if p.Kind() != Kind(i) || p.Kind().String() == "" {
 			t.Errorf("%+v is a %v", params, p.Kind())
@@ -142,20 +142,21 @@ func TestFamilyRefusals(t *testing.T) {
 		params compiler
 		want   string // all that is wrong; empty where nothing is
 	}{
-		{GCRA{}, "Rate must be above zero\nBurst must be above zero"},
-		{TokenBucket{ok, 1, 999}, "Warmup of 999ns is not between 1µs and 24h0m0s"},
-		{TokenBucket{ok, 1, day + 1}, "Warmup of 24h0m0.000000001s is not between 1µs and 24h0m0s"},
-		{TokenBucket{ok, 1, -1}, "Warmup of -1ns is not between 1µs and 24h0m0s"},
-		{TokenBucket{ok, 1, 1000}, ""},
-		{TokenBucket{ok, 1, day}, ""},
+		{TokenBucket{Rate: ok, Burst: 1, Warmup: day, GCRA: true}, "Warmup does not go with GCRA"},
+		{TokenBucket{}, "Rate must be above zero\nBurst must be above zero"},
+		{TokenBucket{Rate: ok, Burst: 1, Warmup: 999}, "Warmup of 999ns is not between 1µs and 24h0m0s"},
+		{TokenBucket{Rate: ok, Burst: 1, Warmup: day + 1}, "Warmup of 24h0m0.000000001s is not between 1µs and 24h0m0s"},
+		{TokenBucket{Rate: ok, Burst: 1, Warmup: -1}, "Warmup of -1ns is not between 1µs and 24h0m0s"},
+		{TokenBucket{Rate: ok, Burst: 1, Warmup: 1000}, ""},
+		{TokenBucket{Rate: ok, Burst: 1, Warmup: day}, ""},
 		// 2^62 units: 8e9 a byte, of 150 parts each where the warm-up is a multiple of
 		// 100 ns, of 15000 where it is none of 2 nor of 5.
-		{TokenBucket{BitRate(1), 3843072, day}, "Burst of 3843072 bytes is above the largest burst that stays exact at this rate with a warm-up of 24h0m0s, 3843071 bytes"},
-		{TokenBucket{BitRate(1), 3843071, day}, ""},
-		{TokenBucket{BitRate(1), 38431, 1001}, "Burst of 38431 bytes is above the largest burst that stays exact at this rate with a warm-up of 1.001µs, 38430 bytes"},
-		{TokenBucket{BitRate(1), 38430, 1001}, ""},
-		{TokenBucket{BitRate(1), 72057595, day}, "Burst of 72057595 bytes is above the largest burst that a word of 64 bits holds exactly at this rate, 72057594 bytes"},
-		{TokenBucket{Unlimited, 1, day}, "Burst has an unlimited rate, which 64 bits do not hold"},
+		{TokenBucket{Rate: BitRate(1), Burst: 3843072, Warmup: day}, "Burst of 3843072 bytes is above the largest burst that stays exact at this rate with a warm-up of 24h0m0s, 3843071 bytes"},
+		{TokenBucket{Rate: BitRate(1), Burst: 3843071, Warmup: day}, ""},
+		{TokenBucket{Rate: BitRate(1), Burst: 38431, Warmup: 1001}, "Burst of 38431 bytes is above the largest burst that stays exact at this rate with a warm-up of 1.001µs, 38430 bytes"},
+		{TokenBucket{Rate: BitRate(1), Burst: 38430, Warmup: 1001}, ""},
+		{TokenBucket{Rate: BitRate(1), Burst: 72057595, Warmup: day}, "Burst of 72057595 bytes is above the largest burst that a word of 64 bits holds exactly at this rate, 72057594 bytes"},
+		{TokenBucket{Rate: Unlimited, Burst: 1, Warmup: day}, "Burst has an unlimited rate, which 64 bits do not hold"},
 		{FixedWindow{0, 999}, "Limit must be above zero\nWindow of 999ns is not between 1µs and 8784h0m0s"},
 		{FixedWindow{1<<47 + 1, 366*day + 1}, "Limit is above 2^47 bytes\nWindow of 8784h0m0.000000001s is not between 1µs and 8784h0m0s"},
 		{FixedWindow{1 << 47, 366 * day}, ""},
@@ -174,7 +175,7 @@ func TestFamilyRefusals(t *testing.T) {
 		{TSWTCM{ok, ok, time.Hour, math.MaxUint64}, ""},
 		{TSWTCM{ok, ByteRate(1<<46/3600 + 1), time.Hour, 0}, "PIR brings more than 2^46 bytes in a window"},
 		{TSWTCM{ok, ByteRate(1 << 46 / 3600), time.Hour, 0}, ""},
-		{TokenBucket{Rate{}, 0, -1}, "Warmup of -1ns is not between 1µs and 24h0m0s\nRate must be above zero\nBurst must be above zero"},
+		{TokenBucket{Rate: Rate{}, Burst: 0, Warmup: -1}, "Warmup of -1ns is not between 1µs and 24h0m0s\nRate must be above zero\nBurst must be above zero"},
 	} {
 		p, err := test.params.Profile()
 		switch {
@@ -206,9 +207,9 @@ func TestIntegersOfAll(t *testing.T) {
 		5: {Burst: [2]int64{100, 0}, Limit: Yellow, Window: 1e9},
 		7: {Burst: [2]int64{100, 0}, Limit: Yellow, Window: 1e9, Sliding: true},
 	} {
-		got, err := compile(t, kinds[i]).Integers()
+		got, err := compile(t, allKinds[i]).Integers()
 		if (err == nil) != (want != nil) || want != nil && got != *want {
-			t.Errorf("%+v: %+v, %v", kinds[i], got, err)
+			t.Errorf("%+v: %+v, %v", allKinds[i], got, err)
 		}
 		if field := new(FieldError); err != nil && !errors.As(err, &field) {
 			t.Errorf("%v is no FieldError", err)

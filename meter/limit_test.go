@@ -161,7 +161,7 @@ func TestRetryAfterOfUnbegun(t *testing.T) {
 		n            int
 		retry, reset int64
 	}{
-		{GCRA{BitRate(8e6), 100}, 10, 10 * µs, 100 * µs},
+		{TokenBucket{Rate: BitRate(8e6), Burst: 100}, 10, 10 * µs, 100 * µs},
 		{SRTCM{BitRate(8e6), 100, 50}, 10, 10 * µs, 150 * µs},
 		{FixedWindow{100, 1000}, 10, 995, 995},
 		{SlidingCounter{100, 1000}, 10, 995 + 100, 995 + 1000},

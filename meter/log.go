@@ -20,7 +20,7 @@ func (t SlidingLog) Profile() (*Profile, error) {
 	if t.Entries < 1 || t.Entries > maxEntries {
 		f.add("Entries", fmt.Sprintf("%d are not between 1 and %d", t.Entries, maxEntries))
 	}
-	return f.window(KindSlidingLog, slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
+	return f.window(t.Kind(), slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
 }
 
 // SlidingWindow is a two-color meter that lets Limit bytes through in a Window
@@ -44,7 +44,7 @@ func (t SlidingWindow) Profile() (*Profile, error) {
 		f.add("Slots", fmt.Sprintf("%d do not divide a window of %v into whole nanoseconds", t.Slots, t.Window))
 	}
 	slot = max(slot, 1)
-	return f.window(KindSlidingWindow, slidingLog{t.Limit, int64(t.Window) / slot, slot, t.Slots}, t.Window)
+	return f.window(t.Kind(), slidingLog{t.Limit, int64(t.Window) / slot, slot, t.Slots}, t.Window)
 }
 
 const (

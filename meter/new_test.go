@@ -53,7 +53,7 @@ func TestAllow(t *testing.T) {
 	if tc, te := m.Tokens(0); tc != 0 || te != 0 {
 		t.Errorf("%d, %d tokens are left", tc, te)
 	}
-	l := NewLocked(compile(t, GCRA{Every(time.Second), 2}))
+	l := NewLocked(compile(t, TokenBucket{Rate: Every(time.Second), Burst: 2}))
 	for i, want := range []Decision{{Green, 1, 0, time.Second}, {Green, 0, 0, 2 * time.Second}, {Red, 0, time.Second, 2 * time.Second}} {
 		if got := l.Decide(0, 1); got != want {
 			t.Errorf("request %d: %+v, want %+v", i, got, want)
@@ -132,7 +132,7 @@ func TestNoProfile(t *testing.T) {
 		"Explain":       func() { new(Meter).Explain(0, 1, Green) },
 		"Clone":         func() { m := new(Meter).Clone(); m.Profile() },
 		"SetProfile":    func() { new(Meter).SetProfile(0, nil) },
-		"SetProfile to": func() { m := New(compile(t, kinds[0])); m.SetProfile(0, nil) },
+		"SetProfile to": func() { m := New(compile(t, allKinds[0])); m.SetProfile(0, nil) },
 	} {
 		if got := panicOf(f); got != noProfile {
 			t.Errorf("%s: %v", name, got)
@@ -192,8 +192,8 @@ func TestUnlimited(t *testing.T) {
 		t.Errorf("%v, %v", Per(5, time.Second), Every(time.Minute))
 	}
 	for _, params := range []compiler{
+		TokenBucket{Rate: Unlimited, Burst: 1500, GCRA: true},
 		TokenBucket{Rate: Unlimited, Burst: 1500},
-		GCRA{Unlimited, 1500},
 		SRTCM{Unlimited, 1500, 0},
 		SRTCM{Unlimited, 1500, 1 << 59},
 		TRTCM{Unlimited, 1500, Unlimited, 1500},

@@ -25,35 +25,6 @@ const (
 	maxHorizon = 1 << 55
 )
 
-// Kind names the algorithm of a Profile.
-type Kind uint8
-
-const (
-	KindTokenBucket Kind = iota // single rate, two colors
-	KindSRTCM                   // RFC 2697
-	KindTRTCM                   // RFC 2698
-	KindTRTCM4115               // RFC 4115, MEF 10.3
-	KindGCRA                    // leaky bucket as a meter
-	KindFixedWindow
-	KindSlidingWindow  // in slots
-	KindSlidingCounter // two counts
-	KindSlidingLog
-	KindTSWTCM // RFC 2859
-)
-
-var kindNames = [...]string{
-	"token-bucket", "srtcm", "trtcm", "trtcm4115",
-	"gcra", "fixed-window", "sliding-window", "sliding-counter", "sliding-log", "tswtcm",
-}
-
-// String returns the kind as policies spell it.
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
-
 // SRTCM is a single-rate three-color marker, RFC 2697 §2. CBS and EBS are in
 // bytes; one of them may be zero.
 type SRTCM struct {
@@ -92,14 +63,12 @@ type TokenBucket struct {
 	// bucket holds a third, and the rate climbs in 100 steps, as that of Guava's
 	// SmoothWarmingUp with its cold factor of 3.
 	Warmup time.Duration
-}
-
-// GCRA is the generic cell rate algorithm (ITU-T I.371), the leaky bucket as a
-// meter: TokenBucket by another name. Burst is in bytes. Tokens are what its
-// users call remaining; RetryAfter and ResetAfter are as there.
-type GCRA struct {
-	Rate  Rate
-	Burst int64
+	// GCRA gives the meter the name of the generic cell rate algorithm (ITU-T I.371),
+	// the leaky bucket as a meter. That is a token bucket: Burst is its depth,
+	// Meter.Tokens what its users call remaining, RetryAfter and ResetAfter are
+	// retry_after and reset_after. Only Kind and the names of clauses differ. There
+	// is no GCRA with a Warmup.
+	GCRA bool
 }
 
 // Profile is a compiled set of parameters, immutable, for any number of
@@ -135,7 +104,7 @@ func (t SRTCM) Profile() (*Profile, error) {
 		f.add("CBS", "and EBS are both zero: one of them must be larger (RFC 2697 §2)")
 	}
 	// RFC 2697 is RFC 4115 with coupling and an excess rate of zero.
-	return f.profile(KindSRTCM, [2]string{"CBS", "EBS"}, t.CIR, t.CBS, Rate{}, t.EBS, true)
+	return f.profile(t.Kind(), [2]string{"CBS", "EBS"}, t.CIR, t.CBS, Rate{}, t.EBS, true)
 }
 
 // Profile compiles the parameters. The error joins all that is wrong with them.
@@ -144,7 +113,7 @@ func (t TRTCM) Profile() (*Profile, error) {
 	f.rates(t.CIR, t.PIR, "RFC 2698 §2")
 	f.positive("CBS", t.CBS, "RFC 2698 §2")
 	f.positive("PBS", t.PBS, "RFC 2698 §2")
-	return f.profile(KindTRTCM, [2]string{"CBS", "PBS"}, t.CIR, t.CBS, t.PIR, t.PBS, false)
+	return f.profile(t.Kind(), [2]string{"CBS", "PBS"}, t.CIR, t.CBS, t.PIR, t.PBS, false)
 }
 
 // Profile compiles the parameters. The error joins all that is wrong with them.
@@ -157,7 +126,7 @@ func (t TRTCM4115) Profile() (*Profile, error) {
 	if t.CBS == 0 && t.EBS == 0 {
 		f.add("CBS", "and EBS are both zero: every packet would be red")
 	}
-	return f.profile(KindTRTCM4115, [2]string{"CBS", "EBS"}, t.CIR, t.CBS, t.EIR, t.EBS, t.Coupling)
+	return f.profile(t.Kind(), [2]string{"CBS", "EBS"}, t.CIR, t.CBS, t.EIR, t.EBS, t.Coupling)
 }
 
 // Profile compiles the parameters. The error joins all that is wrong with them.
@@ -166,23 +135,16 @@ func (t TokenBucket) Profile() (*Profile, error) {
 	if t.Warmup != 0 {
 		f.span("Warmup", t.Warmup, maxWarmup)
 	}
-	p, err := f.twoColor(KindTokenBucket, t.Rate, t.Burst)
+	if t.GCRA && t.Warmup != 0 {
+		f.add("Warmup", "does not go with GCRA")
+	}
+	f.rate("Rate", t.Rate, "")
+	f.positive("Burst", t.Burst, "")
+	p, err := f.profile(t.Kind(), [2]string{"Burst", ""}, t.Rate, t.Burst, Rate{}, 0, false)
 	if err != nil || t.Warmup == 0 {
 		return p, err
 	}
 	return p.warmUp(t.Warmup)
-}
-
-// Profile compiles the parameters. The error joins all that is wrong with them.
-func (t GCRA) Profile() (*Profile, error) {
-	var f faults
-	return f.twoColor(KindGCRA, t.Rate, t.Burst)
-}
-
-func (f *faults) twoColor(k Kind, rate Rate, burst int64) (*Profile, error) {
-	f.rate("Rate", rate, "")
-	f.positive("Burst", burst, "")
-	return f.profile(k, [2]string{"Burst", ""}, rate, burst, Rate{}, 0, false)
 }
 
 // Kind returns the algorithm.

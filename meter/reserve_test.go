@@ -12,7 +12,7 @@ import (
 func reservable(r *rand.Rand) (compiler, Rate) {
 	rate := pick(r, BitRate(8e6), Rate{1, 7}, BitRate(1+r.Int64N(1e9)), Rate{3, 2})
 	burst := 1 + r.Int64N(3000)
-	return pick[compiler](r, GCRA{rate, burst}, TokenBucket{Rate: rate, Burst: burst}), rate
+	return TokenBucket{Rate: rate, Burst: burst, GCRA: r.IntN(2) == 0}, rate
 }
 
 // TestReserve holds what was granted, at the times when it may be used, to the
@@ -198,14 +198,14 @@ func TestSetProfileEndsReservations(t *testing.T) {
 	for _, to := range []compiler{
 		TokenBucket{Rate: Rate{1, 7}, Burst: 100},
 		TokenBucket{Rate: BitRate(8e6), Burst: 50},
-		TokenBucket{Rate: BitRate(8e6), Burst: 100},
+		TokenBucket{Rate: BitRate(8e6), Burst: 100, GCRA: true},
 		nil, // the same profile
-		GCRA{Rate{1, 1000}, 1000},
+		TokenBucket{Rate: Rate{1, 1000}, Burst: 1000},
 		SRTCM{Rate{1, 1000}, 100, 100},
 		FixedWindow{100, 1e9},
 		SlidingCounter{100, 1e9},
 		SlidingLog{100, 1e9, 10},
-		TokenBucket{Rate{1, 1000}, 100, 1e6},
+		TokenBucket{Rate: Rate{1, 1000}, Burst: 100, Warmup: 1e6},
 	} {
 		m := New(begin)
 		m.Color(0, 100, Green)
@@ -261,7 +261,7 @@ func TestReserveOfOthers(t *testing.T) {
 // TestCancelOfMany cancels two that each waited for one before, which is gone.
 func TestCancelOfMany(t *testing.T) {
 	const µs = 1000
-	m := New(compile(t, GCRA{BitRate(8e6), 100}))
+	m := New(compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100}))
 	m.Color(0, 100, Green)
 	one := m.Reserve(0, 100, math.MaxInt64)
 	two := m.Reserve(0, 100, math.MaxInt64)

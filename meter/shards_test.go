@@ -12,7 +12,7 @@ import (
 // than fit in each shard no less.
 func TestShards(t *testing.T) {
 	const keys, burst, packets = 50, 1000, 20_000
-	p := compile(t, GCRA{BitRate(8e6), burst}) // a byte a µs
+	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: burst}) // a byte a µs
 	shards, err := NewShards[uint64](p, TableConfig{Keys: 8 * keys * 4}, 8)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestShards(t *testing.T) {
 // TestShardsBound has more keys than fit: no more than Keys are known, and all
 // shards are used.
 func TestShardsBound(t *testing.T) {
-	p := compile(t, GCRA{BitRate(8e6), 10})
+	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
 	for _, c := range []struct{ keys, shards int }{{10, 4}, {1, 1}, {7, 7}, {1000, 16}, {5, 3}} {
 		shards, err := NewShards[string](p, TableConfig{Keys: c.keys}, c.shards)
 		if err != nil {
@@ -199,7 +199,7 @@ func TestShardsTogether(t *testing.T) {
 
 // TestTableRefusals is what a table cannot be.
 func TestTableRefusals(t *testing.T) {
-	bucket := compile(t, GCRA{BitRate(8e6), 10})
+	bucket := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
 	log := compile(t, SlidingLog{10, 1e9, 1 << 20})
 	for _, test := range []struct {
 		p      *Profile
@@ -242,7 +242,7 @@ func TestMemory(t *testing.T) {
 		params compiler
 		want   int
 	}{
-		{GCRA{BitRate(8e6), 10}, 32},
+		{TokenBucket{Rate: BitRate(8e6), Burst: 10}, 32},
 		{FixedWindow{10, 1e9}, 32},
 		{SlidingWindow{10, 1e9, 10}, 32 + 160},
 		{SlidingLog{10, 1e9, 1000}, 32 + 16000},
@@ -251,7 +251,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%+v: %d, want %d", test.params, got, test.want)
 		}
 	}
-	table, _ := NewTable[uint64](compile(t, GCRA{BitRate(8e6), 10}), TableConfig{Keys: 30_000})
+	table, _ := NewTable[uint64](compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 30_000})
 	if got := table.Memory(); got < 30_000*(8+24+8+5) || got > 30_000*(8+24+8+6+2)+100 {
 		t.Errorf("a table of 30,000: %d", got)
 	}
@@ -264,8 +264,8 @@ func TestMemory(t *testing.T) {
 // TestFamilyAllocatesNothing once it is made, evictions included.
 func TestFamilyAllocatesNothing(t *testing.T) {
 	for _, params := range []compiler{
-		GCRA{BitRate(8e6), 1000},
-		TokenBucket{BitRate(8e6), 1000, 1e6},
+		TokenBucket{Rate: BitRate(8e6), Burst: 1000},
+		TokenBucket{Rate: BitRate(8e6), Burst: 1000, Warmup: 1e6},
 		FixedWindow{1000, 1e6},
 		SlidingWindow{1000, 1e6, 10},
 		SlidingCounter{1000, 1e6},

@@ -13,7 +13,7 @@ import (
 // limited lets each client's address make a request a second, and three at once.
 // now is a clock in ns that does not go back.
 func limited(next http.Handler, now func() int64) (http.Handler, error) {
-	profile, err := meter.GCRA{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}.Profile()
+	profile, err := meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}.Profile()
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func ExampleShards_Decide() {
 
 // What a table knows can be looked at, and forgotten.
 func ExampleTable_All() {
-	profile, _ := meter.GCRA{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
 	table, _ := meter.NewTable[string](profile, meter.TableConfig{Keys: 100})
 	table.Color("alice", 0, 4000, meter.Green)
 	table.Color("bob", 0, 500, meter.Green)

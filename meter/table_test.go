@@ -273,7 +273,7 @@ func FuzzTable(f *testing.F) {
 func TestTableLRU(t *testing.T) {
 	r := logged(t)
 	const keys = 5000
-	p := compile(t, GCRA{BitRate(8e6), 100})
+	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100})
 	table, err := NewTable[uint64](p, TableConfig{Keys: keys})
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +326,7 @@ func TestTableLRU(t *testing.T) {
 // time that all were used since they came, those last whose numbers are even.
 func TestTableAllocatesNothing(t *testing.T) {
 	const keys = 1 << 17
-	p := compile(t, GCRA{BitRate(8e6), 1000})
+	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
 	var tables []*Table[uint64]
 	for range 2 { // AllocsPerRun runs once before it counts
 		table, err := NewTable[uint64](p, TableConfig{Keys: keys})
@@ -404,7 +404,7 @@ func TestTableSpray(t *testing.T) {
 }
 
 func TestTableOfNaN(t *testing.T) {
-	table, _ := NewTable[float64](compile(t, GCRA{BitRate(8e6), 10}), TableConfig{Keys: 4})
+	table, _ := NewTable[float64](compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 4})
 	green := 0
 	for range 100 {
 		if table.Color(math.NaN(), 0, 1, Green) == Green {
@@ -455,7 +455,7 @@ func TestTableColorEach(t *testing.T) {
 			}
 		}
 	}
-	table, _ := NewTable[uint64](compile(t, GCRA{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
+	table, _ := NewTable[uint64](compile(t, TokenBucket{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
 	keys, lengths, colors := []uint64{1, 2, 3, 1}, []int{100, 100, 100, 100}, make([]Color, 4)
 	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, nil, colors) }); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -46,7 +46,7 @@ func (t TSWTCM) Profile() (*Profile, error) {
 	if f != nil {
 		return nil, errors.Join(f...)
 	}
-	return &Profile{kind: KindTSWTCM, rule: r}, nil
+	return &Profile{kind: t.Kind(), rule: r}, nil
 }
 
 // tsw keeps the time of the latest packet in epoch, the average in c, and how

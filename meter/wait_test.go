@@ -16,7 +16,7 @@ func bubble() func() int64 {
 }
 
 func TestWaitInOrder(t *testing.T) {
-	for _, params := range []compiler{GCRA{ByteRate(1000), 10}, TokenBucket{Rate: ByteRate(1000), Burst: 10}} {
+	for _, params := range []compiler{TokenBucket{Rate: ByteRate(1000), Burst: 10}, TokenBucket{Rate: ByteRate(1000), Burst: 10, GCRA: true}} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := bubble()
 			l := NewLocked(compile(t, params))
@@ -50,8 +50,8 @@ func TestWaitInOrder(t *testing.T) {
 // TestWait is for every kind whose tokens come back in time: n bytes are there when it returns, and taken.
 func TestWait(t *testing.T) {
 	for _, params := range []compiler{
-		GCRA{ByteRate(1000), 10},
-		TokenBucket{ByteRate(1000), 30, time.Second},
+		TokenBucket{Rate: ByteRate(1000), Burst: 10},
+		TokenBucket{Rate: ByteRate(1000), Burst: 30, Warmup: time.Second},
 		SRTCM{ByteRate(1000), 10, 10},
 		TRTCM{ByteRate(1000), 10, ByteRate(1000), 10},
 		TRTCM4115{CIR: ByteRate(1000), CBS: 10, EIR: ByteRate(1), EBS: 10},
@@ -89,7 +89,7 @@ func TestWait(t *testing.T) {
 func TestWaitAfterPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
-		l := NewLocked(compile(t, TokenBucket{ByteRate(1000), 30, time.Second}))
+		l := NewLocked(compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 30, Warmup: time.Second}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		for range 3 {
@@ -104,7 +104,7 @@ func TestWaitAfterPause(t *testing.T) {
 func TestWaitFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
-		l := NewLocked(compile(t, GCRA{ByteRate(1000), 10}))
+		l := NewLocked(compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 10}))
 		l.Color(0, 10, Green)
 		for _, n := range []int{11, -1} {
 			if err := l.Wait(t.Context(), clock, n); !errors.Is(err, ErrNeverFits) {
@@ -152,7 +152,7 @@ func retry(l *Locked, now int64, n int) (after time.Duration, ok bool) {
 func TestWaitCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
-		l := NewLocked(compile(t, GCRA{ByteRate(1000), 10}))
+		l := NewLocked(compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 10}))
 		l.Color(0, 10, Green)
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -179,7 +179,7 @@ func TestWaitCanceled(t *testing.T) {
 // TestWaitOfMany is for the race detector, too: what all got in a time is no
 // more than burst and rate.
 func TestWaitOfMany(t *testing.T) {
-	for _, params := range []compiler{GCRA{ByteRate(1000), 10}, FixedWindow{10, 10 * time.Millisecond}} {
+	for _, params := range []compiler{TokenBucket{Rate: ByteRate(1000), Burst: 10}, FixedWindow{10, 10 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := bubble()
 			l := NewLocked(compile(t, params))

@@ -18,7 +18,7 @@ type FixedWindow struct {
 // Profile compiles the parameters. The error joins all that is wrong with them.
 func (t FixedWindow) Profile() (*Profile, error) {
 	var f faults
-	return f.window(KindFixedWindow, fixedWindow{t.Limit, int64(t.Window)}, t.Window)
+	return f.window(t.Kind(), fixedWindow{t.Limit, int64(t.Window)}, t.Window)
 }
 
 // SlidingCounter is a two-color meter that lets Limit bytes through in a Window
@@ -32,7 +32,7 @@ type SlidingCounter struct {
 // Profile compiles the parameters. The error joins all that is wrong with them.
 func (t SlidingCounter) Profile() (*Profile, error) {
 	var f faults
-	return f.window(KindSlidingCounter, slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
+	return f.window(t.Kind(), slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
 }
 
 func (f *faults) window(k Kind, r rule, length time.Duration) (*Profile, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -89,22 +90,24 @@ func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	return out
 }
 
-func wordsJSON(p dataplane.Params) checkWordsJSON {
-	switch t := p.(type) {
-	case meter.TokenBucket:
-		return checkWordsJSON{WarmupNS: int64(t.Warmup)}
-	case meter.FixedWindow:
-		return checkWordsJSON{WindowNS: int64(t.Window)}
-	case meter.SlidingWindow:
-		return checkWordsJSON{WindowNS: int64(t.Window), Slots: t.Slots}
-	case meter.SlidingCounter:
-		return checkWordsJSON{WindowNS: int64(t.Window)}
-	case meter.SlidingLog:
-		return checkWordsJSON{WindowNS: int64(t.Window), Entries: t.Entries}
-	case meter.TSWTCM:
-		return checkWordsJSON{WindowNS: int64(t.Window), Seed: &t.Seed}
+func wordsJSON(p dataplane.Params) (out checkWordsJSON) {
+	kind := p.Kind().Info()
+	for _, name := range slices.Concat(kind.Required, kind.Optional) {
+		switch v := meter.Field(p, name); name {
+		case "window":
+			out.WindowNS = int64(v.(time.Duration))
+		case "warmup":
+			out.WarmupNS = int64(v.(time.Duration))
+		case "slots":
+			out.Slots = v.(int)
+		case "entries":
+			out.Entries = v.(int)
+		case "seed":
+			seed := v.(uint64)
+			out.Seed = &seed
+		}
 	}
-	return checkWordsJSON{}
+	return out
 }
 
 // flows are the meters of an envelope that classes lead to, from the highest

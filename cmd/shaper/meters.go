@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,14 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
-// kindOf names the algorithm of a meter that compiled.
-func kindOf(p dataplane.Params) string {
-	profile, err := p.Profile()
-	if err != nil {
-		return "?"
-	}
-	return profile.Kind().String()
-}
+// kindOf names the type of a meter.
+func kindOf(p dataplane.Params) string { return p.Kind().String() }
 
 // describeMeter writes a meter's parameters in exact units.
 func describeMeter(m *dataplane.Meter) string {
@@ -59,50 +55,42 @@ func portionOf(s dataplane.Share) string {
 	return strings.TrimSuffix(text, ".") + "%"
 }
 
+// describeParams writes the parameters in the order of the table of kinds, each after
+// its name. Bursts have the time that they take to fill.
 func describeParams(m *dataplane.Meter) []string {
-	window := func(limit int64, length time.Duration) string {
-		return fmt.Sprintf("limit %s in %v", amount(limit, m.Packets), length)
-	}
-	switch t := m.Params.(type) {
-	case meter.TRTCM4115:
-		parts := describeBuckets(m)
-		if t.Coupling {
-			parts = append(parts, "coupling")
-		}
-		return parts
-	case meter.TokenBucket:
-		parts := describeBuckets(m)
-		if t.Warmup > 0 {
-			parts = append(parts, fmt.Sprintf("warm-up from a third in %v", t.Warmup))
-		}
-		return parts
-	case meter.FixedWindow:
-		return []string{window(t.Limit, t.Window)}
-	case meter.SlidingWindow:
-		return []string{window(t.Limit, t.Window), fmt.Sprintf("%d slots of %v", t.Slots, t.Window/time.Duration(t.Slots))}
-	case meter.SlidingCounter:
-		return []string{window(t.Limit, t.Window)}
-	case meter.SlidingLog:
-		return []string{window(t.Limit, t.Window), fmt.Sprintf("%d entries (%s)", t.Entries, memory(int64(t.Entries)*policyfile.EntryBytes))}
-	case meter.TSWTCM:
-		return []string{
-			"CIR " + describeRate(t.CIR, m.Packets), "PIR " + describeRate(t.PIR, m.Packets),
-			fmt.Sprintf("averaged over %v", t.Window), fmt.Sprintf("seed %d", t.Seed),
-		}
-	}
-	return describeBuckets(m)
-}
-
-// describeBuckets names a rate that two buckets share once.
-func describeBuckets(m *dataplane.Meter) []string {
-	var parts []string
-	last := ""
+	kind := m.Params.Kind().Info()
+	bursts := map[string]meter.Bucket{}
+	names := map[string]string{} // CIR, but rate
 	for _, b := range m.Params.Buckets() {
-		if b.RateName != last {
-			parts = append(parts, b.RateName+" "+describeRate(b.Rate, m.Packets))
-			last = b.RateName
+		bursts[strings.ToLower(b.BurstName)] = b
+		names[strings.ToLower(b.RateName)], names[strings.ToLower(b.BurstName)] = b.RateName, b.BurstName
+	}
+	var parts []string
+	for _, name := range slices.Concat(kind.Required, kind.Optional) {
+		text := cmp.Or(names[name], name)
+		switch v := meter.Field(m.Params, name).(type) {
+		case meter.Rate:
+			text += " " + describeRate(v, m.Packets)
+		case int64:
+			text += " " + amount(v, m.Packets)
+			if kind.State == meter.StateBuckets {
+				text += fmt.Sprintf(" (%s)", fillTime(v, bursts[name].Rate))
+			}
+		case int:
+			text += fmt.Sprintf(" %d (%s)", v, memory(int64(v)*policyfile.EntryBytes))
+		case bool:
+			if !v {
+				continue
+			}
+		case time.Duration:
+			if v == 0 {
+				continue
+			}
+			text += fmt.Sprintf(" %v", v)
+		default:
+			text += fmt.Sprintf(" %v", v)
 		}
-		parts = append(parts, b.BurstName+" "+describeBurst(b, m.Packets))
+		parts = append(parts, text)
 	}
 	return parts
 }
@@ -117,7 +105,7 @@ func describeKeys(m *dataplane.Meter) string {
 		goes = "least recently used goes where it is idle"
 	}
 	text := fmt.Sprintf("per %v, at most %s, new ones %s, %s", m.Per, countKeys(policyfile.Keys(m)), fresh, goes)
-	if n := policyfile.Memory(m); n > 0 {
+	if n, _ := policyfile.Memory(m); n > 0 {
 		text += fmt.Sprintf(" (%s of entries)", memory(n))
 	}
 	return text
@@ -150,17 +138,11 @@ func describeRate(r meter.Rate, packets bool) string {
 	return r.String()
 }
 
-// describeBurst adds how long the bucket takes to fill.
-func describeBurst(b meter.Bucket, packets bool) string {
-	fills := "never refills"
-	if b.Rate.Bytes > 0 {
-		fills = fillTime(b.Burst, b.Rate)
-	}
-	return fmt.Sprintf("%s (%s)", amount(b.Burst, packets), fills)
-}
-
 // fillTime is how long a rate takes to bring n bytes, with three digits.
 func fillTime(n int64, r meter.Rate) string {
+	if r.Bytes == 0 {
+		return "never refills"
+	}
 	ns := new(big.Rat).SetFrac64(int64(r.Period), r.Bytes)
 	return duration(ns.Mul(ns, new(big.Rat).SetInt64(n)))
 }

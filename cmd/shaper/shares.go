@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 	"golang.org/x/sys/unix"
@@ -252,7 +251,7 @@ func termsOf(s *dataplane.PlanStage) lease.Terms {
 	return lease.Terms{
 		Weight: int64(b.Weight), Floor: unit(s.Packets).floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
 		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: amountsOf(dataplane.LimitsOf(s.Source.Params)),
-		Beside: s.Kind == meter.KindTRTCM4115,
+		Beside: s.Kind.Info().Beside,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -76,6 +77,8 @@ type metered struct {
 	Color    string   `json:"color"`
 	Clause   string   `json:"clause"`
 	Text     string   `json:"text"`
+
+	average bool // it has no tokens
 }
 
 type bucket struct {
@@ -179,6 +182,7 @@ func (w *witness) meter(i int) metered {
 		Name: m.Name, Place: w.policy.Place(m, "type"), Type: stage.Kind.String(), Mode: describeMode(m),
 		Settings: describeMeter(m), Key: s.Key, Count: "bytes", Length: s.Length,
 		In: s.In.String(), Color: s.Color.String(), Clause: s.Clause.String(), Text: s.Clause.Text(),
+		average: m.Params.Kind().Info().State == meter.StateAverage,
 	}
 	if m.Packets {
 		out.Count = "packets"

@@ -181,7 +181,7 @@ func (m *metered) lines(w *teller) []string {
 func (m *metered) asks(bucket int) bool {
 	first := bucket == 0 && len(m.Buckets) == 2
 	switch {
-	case m.Type == meter.KindTSWTCM.String(), m.Color == "green", m.In == "red":
+	case m.average, m.Color == "green", m.In == "red":
 		return false
 	}
 	return m.In == "green" || !first

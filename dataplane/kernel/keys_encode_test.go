@@ -87,7 +87,7 @@ func TestKeyRefusals(t *testing.T) {
 	rate := bps(1e6)
 	tables := &dataplane.Policy{}
 	for i := range MaxTables + 1 {
-		m := &dataplane.Meter{Name: fmt.Sprint(i), Params: meter.GCRA{Rate: rate, Burst: 9000}, Per: dataplane.Key{By: dataplane.ByFlow}, Keys: 1}
+		m := &dataplane.Meter{Name: fmt.Sprint(i), Params: meter.TokenBucket{Rate: rate, Burst: 9000}, Per: dataplane.Key{By: dataplane.ByFlow}, Keys: 1}
 		tables.Classes = append(tables.Classes, dataplane.Class{Name: m.Name, Meter: m, Match: dataplane.Match{Length: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}}})
 	}
 	one := func(m dataplane.Meter) *dataplane.Policy { return oneClass(dataplane.Class{Meter: &m}) }
@@ -141,7 +141,7 @@ func TestTableSlots(t *testing.T) {
 		burst  int64
 	}{{0, false, 3000}, {MaxTables, false, 3000}, {MaxTables / 2, false, 3000}, {MaxTables, false, 4000}, {MaxTables, true, 4000}, {MaxTables, false, 4000}, {0, false, 4000}} {
 		policy := &dataplane.Policy{}
-		one := &dataplane.Meter{Name: "one", Params: meter.GCRA{Rate: bps(1e6), Burst: change.burst}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 7}
+		one := &dataplane.Meter{Name: "one", Params: meter.TokenBucket{Rate: bps(1e6), Burst: change.burst}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 7}
 		for i := range MaxTables {
 			m := *one
 			name := fmt.Sprint("class ", i)

@@ -129,11 +129,7 @@ func (c colors) color(m *dataplane.Meter, key string, now, n int64, in meter.Col
 		if model := newCounting(m.Params, m.Initial); model != nil {
 			c[key] = model.color
 		} else {
-			params := m.Params
-			if p, ok := params.(meter.GCRA); ok {
-				params = meter.TokenBucket{Rate: p.Rate, Burst: p.Burst}
-			}
-			model := newExact(params, m.Initial)
+			model := newExact(m.Params, m.Initial)
 			c[key] = func(now, n int64, in meter.Color) meter.Color {
 				model.at(now)
 				return model.color(model, new(big.Rat).SetInt64(n), in)
@@ -164,7 +160,7 @@ func TestKeys(t *testing.T) {
 	for _, key := range keyKinds {
 		for i, params := range []dataplane.Params{
 			meter.TokenBucket{Rate: bps(100_003), Burst: 1900},
-			meter.GCRA{Rate: bps(1e6), Burst: 1500},
+			meter.TokenBucket{Rate: bps(1e6), Burst: 1500, GCRA: true},
 			meter.SRTCM{CIR: bps(40e3), CBS: 1500, EBS: 3000},
 			meter.TRTCM{CIR: bps(50e3), CBS: 2000, PIR: bps(80e3), PBS: 3000},
 			meter.TRTCM4115{CIR: bps(50e3), CBS: 1500, EIR: bps(7e3), EBS: 1500, Coupling: true},

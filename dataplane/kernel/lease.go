@@ -131,15 +131,12 @@ func (s leasedStage) phase(l dataplane.Limits) bpf.ShaperProfile {
 
 // params are those of the stage's type, without numbers.
 func (s leasedStage) params() dataplane.Params {
-	switch s.kind {
-	case meter.KindSRTCM:
-		return meter.SRTCM{}
-	case meter.KindTRTCM:
-		return meter.TRTCM{}
-	case meter.KindTRTCM4115:
-		return meter.TRTCM4115{Coupling: s.coupled}
+	p := s.kind.Info().Defaults
+	if t, ok := p.(meter.TRTCM4115); ok {
+		t.Coupling = s.coupled
+		p = t
 	}
-	return meter.TokenBucket{}
+	return p
 }
 
 // Asked returns the tokens that packets asked the meter of a budget on a server for, by

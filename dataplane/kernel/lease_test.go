@@ -18,7 +18,7 @@ import (
 // leasedTypes are those of meters that may follow a lease.
 var leasedTypes = []dataplane.Params{
 	meter.TokenBucket{Rate: bps(1e9), Burst: 1e6},
-	meter.GCRA{Rate: bps(1e9), Burst: 1e6},
+	meter.TokenBucket{Rate: bps(1e9), Burst: 1e6, GCRA: true},
 	meter.SRTCM{CIR: bps(1e9), CBS: 1e6, EBS: 1e6},
 	meter.TRTCM{CIR: bps(1e9), CBS: 1e6, PIR: bps(2e9), PBS: 1e6},
 	meter.TRTCM4115{CIR: bps(1e9), CBS: 1e6, EIR: bps(2e9), EBS: 1e6},
@@ -175,7 +175,7 @@ func TestLeased(t *testing.T) {
 			switch params.(type) {
 			case meter.SRTCM:
 				l.Limits[i][1].Rate = 0
-			case meter.TokenBucket, meter.GCRA:
+			case meter.TokenBucket:
 				l.Limits[i][1] = dataplane.Limit{}
 			}
 		}

@@ -202,7 +202,7 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 		burst := func(i int) int64 {
 			den := one.Den[i] // what both have in common
 			if b := [2]meter.Rate{a, b}[i]; b.Bytes > 0 && !one.Coupled {
-				own, err := meter.GCRA{Rate: b, Burst: 1}.Profile()
+				own, err := meter.TokenBucket{Rate: b, Burst: 1}.Profile()
 				if err != nil {
 					panic(err)
 				}

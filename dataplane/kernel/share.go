@@ -35,18 +35,17 @@ func wishFor(plan *dataplane.Plan, stage int, p *bpf.ShaperProfile) *wish {
 
 // inWords writes a meter's parameters as --meter takes them.
 func inWords(m *dataplane.Meter) string {
-	p, _ := m.Params.Profile() // it has compiled
-	words := []string{p.Kind().String()}
-	v := reflect.ValueOf(m.Params)
-	for i := range v.NumField() {
-		if v.Field(i).IsZero() {
+	kind := m.Params.Kind().Info()
+	words := []string{kind.Name}
+	for _, name := range slices.Concat(kind.Required, kind.Optional) {
+		value := meter.Field(m.Params, name)
+		if reflect.ValueOf(value).IsZero() {
 			continue
 		}
-		value := v.Field(i).Interface()
 		if r, ok := value.(meter.Rate); ok && m.Packets {
 			value = fmt.Sprintf("%dp/%v", r.Bytes, r.Period)
 		}
-		words = append(words, fmt.Sprintf("%s=%v", strings.ToLower(v.Type().Field(i).Name), value))
+		words = append(words, fmt.Sprintf("%s=%v", name, value))
 	}
 	if m.Packets {
 		words = append(words, "count=packets")

@@ -596,7 +596,7 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	}
 	switch r.IntN(8) {
 	case 5:
-		m.Params = meter.GCRA{Rate: rate(), Burst: burst()}
+		m.Params = meter.TokenBucket{Rate: rate(), Burst: burst(), GCRA: r.IntN(2) == 0}
 	case 6:
 		m.Params = meter.FixedWindow{Limit: pick(r, burst(), 1<<47), Window: window()}
 	case 7:
@@ -611,7 +611,7 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	case 3:
 		m.Params = meter.TRTCM4115{CIR: rate(), CBS: burst() - 1, EIR: bps(999e3), EBS: burst(), Coupling: true}
 	case 4:
-		m.Params = meter.TokenBucket{Rate: rate(), Burst: burst()}
+		m.Params = meter.TokenBucket{Rate: rate(), Burst: burst(), GCRA: r.IntN(2) == 0}
 	}
 	if _, err := m.Params.Profile(); err != nil { // the rates do not go together
 		m.Params = meter.TokenBucket{Rate: bps(12345), Burst: burst()}

@@ -131,10 +131,7 @@ func randomParams(random *rand.Rand) Params {
 	}
 	rate := meter.Per(pick(1, 3, 7, 10, 997, 1000, 12345, 1_000_000, 1+random.Int64N(1e6)),
 		time.Duration(pick(1e9, 6e10, 36e11, 1e6, 1+random.Int64N(1e10))))
-	if random.IntN(2) == 0 {
-		return meter.TokenBucket{Rate: rate, Burst: limit}
-	}
-	return meter.GCRA{Rate: rate, Burst: limit}
+	return meter.TokenBucket{Rate: rate, Burst: limit, GCRA: random.IntN(2) == 0}
 }
 
 // TestSameAsMeter holds every decision of the store to that of package meter, with the same
@@ -186,7 +183,7 @@ func TestSameAsMeter(t *testing.T) {
 				v.us += step(d[0], tw.l, random)
 			}
 		}
-		for _, p := range []Params{meter.GCRA{}, meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{}} {
+		for _, p := range []Params{meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{}} {
 			for _, what := range []string{"allowed", "in part", "refused"} {
 				if name := fmt.Sprintf("%T %s", p, what); counted[name] < 10 {
 					t.Errorf("seed %d: %d decisions were %s, want 10 at least", seed, counted[name], name)

@@ -5,7 +5,7 @@
 //	store, err := shared.New(client, shared.Config{})
 //	perSecond, err := store.Limiter(shared.Limit{
 //		Name:   "per-second",
-//		Params: meter.GCRA{Rate: meter.Per(100, time.Second), Burst: 100},
+//		Params: meter.TokenBucket{Rate: meter.Per(100, time.Second), Burst: 100},
 //		Fail:   shared.FailRescue, Share: 0.1, // without the server, each of ten hosts allows a tenth
 //	})
 //	d, err := perSecond.Decide(ctx, "customer-42", 1)

@@ -53,7 +53,7 @@ func TestFloatsDrift(t *testing.T) {
 		} {
 			const requests = 2000
 			v := newVirtual(t, server, 1_795_000_000_000_000)
-			l := v.limiter(fmt.Sprint("drift", i), meter.GCRA{Rate: meter.Per(drift.rate, time.Second), Burst: 1})
+			l := v.limiter(fmt.Sprint("drift", i), meter.TokenBucket{Rate: meter.Per(drift.rate, time.Second), Burst: 1})
 			var exact, floats int
 			for range requests {
 				d, err := l.Decide(ctx, "b", 1)

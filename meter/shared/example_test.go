@@ -27,7 +27,7 @@ func limit(ctx context.Context, w io.Writer, url string) error {
 	defer store.Close()
 	hourly, err := store.Limiter(shared.Limit{
 		Name:   "hourly",
-		Params: meter.GCRA{Rate: meter.Per(3, time.Hour), Burst: 3},
+		Params: meter.TokenBucket{Rate: meter.Per(3, time.Hour), Burst: 3},
 		Fail:   shared.FailRescue, Share: 0.4,
 	})
 	if err != nil {

@@ -212,7 +212,7 @@ func TestLost(t *testing.T) {
 		s := store(t, client, config)
 		limits := map[Fail]*Limiter{}
 		for fail, name := range map[Fail]string{FailClosed: "closed", FailOpen: "open", FailRescue: "rescue"} {
-			limit := Limit{Name: name, Params: meter.GCRA{Rate: meter.Every(time.Hour), Burst: 100}, Fail: fail}
+			limit := Limit{Name: name, Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 100}, Fail: fail}
 			if fail == FailRescue {
 				limit.Share = 0.1
 			}
@@ -286,7 +286,7 @@ func TestFoundAgain(t *testing.T) {
 			var asked counting
 			client.AddHook(&asked)
 			s := store(t, client, config)
-			limit := limiter(t, s, Limit{Name: "limit", Params: meter.GCRA{Rate: meter.Per(1e6, time.Second), Burst: 1e6}, Fail: FailOpen})
+			limit := limiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Per(1e6, time.Second), Burst: 1e6}, Fail: FailOpen})
 			from := func(want Source) func() bool {
 				return func() bool {
 					d, err := limit.Decide(ctx, "customer-42", 1)

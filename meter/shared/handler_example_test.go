@@ -131,7 +131,7 @@ func service(url string, fail shared.Fail) (*shared.Store, http.Handler, error) 
 	}
 	policies := []policy{{name: "burst", quota: 2, window: 120}, {name: "daily", quota: 3, window: 86400}}
 	for i, params := range []shared.Params{
-		meter.GCRA{Rate: meter.Per(1, time.Minute), Burst: 2},
+		meter.TokenBucket{Rate: meter.Per(1, time.Minute), Burst: 2},
 		meter.SlidingLog{Limit: 3, Window: 24 * time.Hour, Entries: 3},
 	} {
 		limit := shared.Limit{Name: policies[i].name, Params: params, Fail: fail}

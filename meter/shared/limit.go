@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Params are the parameters of a limit: meter.TokenBucket, meter.GCRA, meter.FixedWindow,
+// Params are the parameters of a limit: meter.TokenBucket, meter.FixedWindow,
 // meter.SlidingCounter or meter.SlidingLog.
 type Params interface {
 	Profile() (*meter.Profile, error)
@@ -85,7 +85,7 @@ func fault(field, format string, args ...any) error {
 // compile computes the parameters of the script.
 func (l *Limiter) compile() error {
 	if l.limit.Params == nil {
-		return fault("Params", "is missing: use meter.GCRA or another limit of package meter")
+		return fault("Params", "is missing: use meter.TokenBucket or another limit of package meter")
 	}
 	if _, err := l.limit.Params.Profile(); err != nil {
 		return err
@@ -96,8 +96,6 @@ func (l *Limiter) compile() error {
 		if p.Warmup != 0 {
 			return fault("Warmup", "cannot run at a store: leave it out")
 		}
-		err = l.bucket(p.Rate, p.Burst)
-	case meter.GCRA:
 		err = l.bucket(p.Rate, p.Burst)
 	case meter.FixedWindow:
 		err = l.windowed(windowKind, "window", p.Limit, p.Window)
@@ -110,7 +108,7 @@ func (l *Limiter) compile() error {
 		err = l.windowed(logKind, "log", p.Limit, p.Window)
 		l.args[2] = int64(p.Entries)
 	default:
-		return fault("Params", "%T cannot run at a store: use TokenBucket, GCRA, FixedWindow, SlidingCounter or SlidingLog", p)
+		return fault("Params", "%T cannot run at a store: use TokenBucket, FixedWindow, SlidingCounter or SlidingLog", p)
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func idle(t testing.TB) *Store {
 func TestLimitFaults(t *testing.T) {
 	t.Parallel()
 	s := idle(t)
-	fine := meter.GCRA{Rate: meter.Per(1, time.Second), Burst: 1}
+	fine := meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1}
 	for _, c := range []struct {
 		limit Limit
 		want  []string // none if it is fine
@@ -40,19 +40,19 @@ func TestLimitFaults(t *testing.T) {
 		{Limit{Name: "a\nb", Params: fine}, []string{"Name", `"a\nb"`, "line break"}},
 		{Limit{Name: "a\xff", Params: fine}, []string{"Name", "UTF-8"}},
 		{Limit{Name: "a"}, []string{"Params is missing"}},
-		{Limit{Name: "{", Params: meter.GCRA{}}, []string{"Name", "Rate", "Burst"}},
+		{Limit{Name: "{", Params: meter.TokenBucket{}}, []string{"Name", "Rate", "Burst"}},
 		{Limit{Name: "a", Params: meter.SRTCM{CIR: meter.Per(1, 1), CBS: 1}}, []string{"Params meter.SRTCM", "use TokenBucket"}},
 		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1, Warmup: time.Second}}, []string{"Warmup", "leave it out"}},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Unlimited, Burst: 1}}, []string{"Rate is unlimited"}},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Unlimited, Burst: 1}}, []string{"Rate is unlimited"}},
 
 		// 1/1000000 token per µs: 10^6 ticks a token, of 2^50.
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(1, time.Second), Burst: 1<<50/1_000_000 + 0}}, nil},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(1, time.Second), Burst: 1<<50/1_000_000 + 1}}, []string{"Burst of 1125899907 is above 1125899906", "1/1000000 tokens per µs", "smaller Burst"}},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(1<<36, time.Microsecond), Burst: 1}}, nil},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(1<<36+1, time.Microsecond), Burst: 1}}, []string{"Rate of 68719476737/1 tokens per µs", "too fast"}},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(math.MaxInt64-1, time.Nanosecond), Burst: 1}}, []string{"Rate", "too fast"}},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.BitRate(10_000_000_000), Burst: 100 << 20}}, nil},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(10_000, 24*time.Hour), Burst: 10_000}}, nil},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1<<50/1_000_000 + 0}}, nil},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1<<50/1_000_000 + 1}}, []string{"Burst of 1125899907 is above 1125899906", "1/1000000 tokens per µs", "smaller Burst"}},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1<<36, time.Microsecond), Burst: 1}}, nil},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1<<36+1, time.Microsecond), Burst: 1}}, []string{"Rate of 68719476737/1 tokens per µs", "too fast"}},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(math.MaxInt64-1, time.Nanosecond), Burst: 1}}, []string{"Rate", "too fast"}},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.BitRate(10_000_000_000), Burst: 100 << 20}}, nil},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(10_000, 24*time.Hour), Burst: 10_000}}, nil},
 
 		{Limit{Name: "a", Params: meter.FixedWindow{Limit: 1 << 47, Window: 366 * 24 * time.Hour}}, nil},
 		{Limit{Name: "a", Params: meter.FixedWindow{Limit: 1, Window: 1500}}, []string{"Window of 1.5µs", "whole number of microseconds"}},
@@ -68,7 +68,7 @@ func TestLimitFaults(t *testing.T) {
 		{Limit{Name: "a", Params: fine, Fail: FailRescue, Share: 1.1}, []string{"Share of 1.1"}},
 		{Limit{Name: "a", Params: fine, Fail: FailRescue, Share: math.NaN()}, []string{"Share of NaN"}},
 		{Limit{Name: "a", Params: fine, Fail: FailRescue, Share: 0.5}, []string{"Share of 0.5 leaves less than 1 of 1", "larger share"}},
-		{Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(1, 24*time.Hour), Burst: 100}, Fail: FailRescue, Share: 0.1234567890123}, []string{"Share", "too many digits"}},
+		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1, 24*time.Hour), Burst: 100}, Fail: FailRescue, Share: 0.1234567890123}, []string{"Share", "too many digits"}},
 	} {
 		_, err := s.Limiter(c.limit)
 		if (err != nil) != (c.want != nil) {
@@ -247,7 +247,7 @@ func FuzzBounds(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, bytes, period, burst, window, n int64) {
-		if l, err := s.Limiter(Limit{Name: "a", Params: meter.GCRA{Rate: meter.Per(bytes, time.Duration(period)), Burst: burst}}); err == nil {
+		if l, err := s.Limiter(Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(bytes, time.Duration(period)), Burst: burst}}); err == nil {
 			ticks, per, cycle := l.args[0], l.args[1], l.args[2]
 			product(t, "cycle", cycle, per)
 			product(t, "four bursts", 4, ticks)

@@ -76,9 +76,8 @@ func shareOf(params Params, share float64) (Params, error) {
 	}
 	switch p := params.(type) {
 	case meter.TokenBucket:
-		params = meter.GCRA{Rate: rate(p.Rate), Burst: most(p.Burst)}
-	case meter.GCRA:
-		params = meter.GCRA{Rate: rate(p.Rate), Burst: most(p.Burst)}
+		p.Rate, p.Burst = rate(p.Rate), most(p.Burst)
+		params = p
 	case meter.FixedWindow:
 		p.Limit = most(p.Limit)
 		params = p

@@ -81,7 +81,7 @@ func TestRescue(t *testing.T) {
 func TestRescueKeys(t *testing.T) {
 	t.Parallel()
 	s := idle(t)
-	l := limiter(t, s, Limit{Name: "limit", Params: meter.GCRA{Rate: meter.Every(time.Hour), Burst: 1}, Fail: FailRescue, Share: 1})
+	l := limiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 1}, Fail: FailRescue, Share: 1})
 	requests := make([]Request, rescueKeys+rescueKeys/4)
 	for i := range requests {
 		requests[i] = Request{Limiter: l, Budget: strconv.Itoa(i), N: 1}
@@ -105,17 +105,17 @@ func TestShare(t *testing.T) {
 		share  float64
 		want   Params
 	}{
-		{meter.GCRA{Rate: meter.Per(100, time.Second), Burst: 100}, 0.1, meter.GCRA{Rate: meter.Per(1, 100*time.Millisecond), Burst: 10}},
-		{meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 99}, 0.07, meter.GCRA{Rate: meter.Per(7, 100*time.Second), Burst: 6}},
-		{meter.GCRA{Rate: meter.Per(3, time.Second), Burst: 7}, 1, meter.GCRA{Rate: meter.Per(3, time.Second), Burst: 7}},
+		{meter.TokenBucket{Rate: meter.Per(100, time.Second), Burst: 100}, 0.1, meter.TokenBucket{Rate: meter.Per(1, 100*time.Millisecond), Burst: 10}},
+		{meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 99}, 0.07, meter.TokenBucket{Rate: meter.Per(7, 100*time.Second), Burst: 6}},
+		{meter.TokenBucket{Rate: meter.Per(3, time.Second), Burst: 7, GCRA: true}, 1, meter.TokenBucket{Rate: meter.Per(3, time.Second), Burst: 7, GCRA: true}},
 		{meter.FixedWindow{Limit: 99, Window: time.Second}, 0.1, meter.FixedWindow{Limit: 9, Window: time.Second}},
 		{meter.SlidingCounter{Limit: 99, Window: time.Second}, 0.1, meter.SlidingCounter{Limit: 9, Window: time.Second}},
 		{meter.SlidingLog{Limit: 99, Window: time.Second, Entries: 4}, 0.1, meter.SlidingLog{Limit: 9, Window: time.Second, Entries: 4}},
 	} {
 		got, err := shareOf(c.params, c.share)
 		must(t, err)
-		g, okGot := got.(meter.GCRA)
-		w, okWant := c.want.(meter.GCRA)
+		g, okGot := got.(meter.TokenBucket)
+		w, okWant := c.want.(meter.TokenBucket)
 		if okGot && okWant && g.Rate.Cmp(w.Rate) == 0 {
 			g.Rate = w.Rate
 			got = g

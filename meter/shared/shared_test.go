@@ -48,8 +48,8 @@ func limiter(t testing.TB, s *Store, l Limit) *Limiter {
 
 // family has a limit of each kind, of 5 in 10 s.
 var family = []Params{
-	meter.GCRA{Rate: meter.Every(2 * time.Second), Burst: 5},
 	meter.TokenBucket{Rate: meter.Every(2 * time.Second), Burst: 5},
+	meter.TokenBucket{Rate: meter.Every(2 * time.Second), Burst: 5, GCRA: true},
 	meter.FixedWindow{Limit: 5, Window: 10 * time.Second},
 	meter.SlidingCounter{Limit: 5, Window: 10 * time.Second},
 	meter.SlidingLog{Limit: 5, Window: 10 * time.Second, Entries: 5},
@@ -118,7 +118,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%T: the key expires %v after it means nothing, want 0 to 3 ms", p, after)
 			}
 		}
-		short := limiter(t, s, Limit{Name: "short", Params: meter.GCRA{Rate: meter.Every(20 * time.Millisecond), Burst: 1}})
+		short := limiter(t, s, Limit{Name: "short", Params: meter.TokenBucket{Rate: meter.Every(20 * time.Millisecond), Burst: 1}})
 		_, err := short.Decide(ctx, "customer-42", 1)
 		must(t, err)
 		storetest.Until(t, "key expires", func() bool { return c.Exists(ctx, short.key("customer-42", "")).Val() == 0 })
@@ -437,7 +437,7 @@ func TestConcurrent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		s := store(t, server.Client(), Config{})
 		for i, p := range []Params{
-			meter.GCRA{Rate: meter.Every(time.Hour), Burst: 100},
+			meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 100},
 			meter.FixedWindow{Limit: 100, Window: 366 * 24 * time.Hour},
 			meter.SlidingCounter{Limit: 100, Window: 366 * 24 * time.Hour},
 			meter.SlidingLog{Limit: 100, Window: time.Hour, Entries: 100},

@@ -25,7 +25,7 @@ const windowLimit = int64(byteRate * window / time.Second)
 // rate.
 var family = []kind{
 	{"token-bucket", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}.Profile())},
-	{"gcra", must(meter.GCRA{Rate: meter.BitRate(1e9), Burst: bucket}.Profile())},
+	{"gcra", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, GCRA: true}.Profile())},
 	{"fixed-window", must(meter.FixedWindow{Limit: windowLimit, Window: window}.Profile())},
 	{"sliding-window of 10 slots", must(meter.SlidingWindow{Limit: windowLimit, Window: window, Slots: 10}.Profile())},
 	{"sliding-counter", must(meter.SlidingCounter{Limit: windowLimit, Window: window}.Profile())},
@@ -138,7 +138,7 @@ func newRequests(n int) *requests {
 // throttled counts requests by whole ns.
 const perRequest = 10 * time.Nanosecond
 
-var requestRate = kind{"gcra", must(meter.GCRA{Rate: meter.Rate{Bytes: 1, Period: perRequest}, Burst: requestsAtOnce}.Profile())}
+var requestRate = kind{"gcra", must(meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: perRequest}, Burst: requestsAtOnce}.Profile())}
 
 // given meters requests with times at hand.
 func (r *requests) given() (float64, error) {

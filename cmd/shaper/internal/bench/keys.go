@@ -191,7 +191,7 @@ type sources struct {
 
 // newSources loads a policy of one meter, or one for each source.
 func newSources(per dataplane.Key) (*sources, error) {
-	m := &dataplane.Meter{Name: "m", Params: meter.GCRA{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
+	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
 	if per.By != dataplane.NoKey {
 		m.Keys = numKeys
 	}

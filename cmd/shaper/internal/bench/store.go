@@ -62,7 +62,7 @@ func serve(program string) (*stored, error) {
 	if s.store, err = shared.New(s.client, shared.Config{Deadline: 10 * time.Second}); err != nil {
 		return nil, err
 	}
-	s.limiter, err = s.store.Limiter(shared.Limit{Name: "second", Params: meter.GCRA{Rate: meter.Per(storeRate, time.Second), Burst: storeRate}})
+	s.limiter, err = s.store.Limiter(shared.Limit{Name: "second", Params: meter.TokenBucket{Rate: meter.Per(storeRate, time.Second), Burst: storeRate}})
 	for i := range storeKeys {
 		s.many = append(s.many, shared.Request{Limiter: s.limiter, Budget: "customer-42", Key: strconv.Itoa(i), N: 1})
 	}

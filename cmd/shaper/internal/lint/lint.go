@@ -97,7 +97,7 @@ func (l *linter) bursts() {
 	var first *dataplane.Meter
 	var firstKey string
 	for _, m := range l.plan.Meters() {
-		if _, average := m.Params.(meter.TSWTCM); average || m.Packets {
+		if m.Params.Kind().Info().State == meter.StateAverage || m.Packets {
 			continue // every packet fits
 		}
 		for _, b := range m.Params.Buckets() {
@@ -168,23 +168,21 @@ func (l *linter) tcp(c *dataplane.Class) {
 	}
 }
 
-// limit is the rate and depth beyond which a meter gives red.
+// limit returns the rate and depth beyond which a meter gives red, and the name of the
+// burst. An average has no depth.
 func limit(p dataplane.Params) (meter.Rate, int64, string) {
-	switch t := p.(type) {
-	case meter.SRTCM:
-		return t.CIR, t.CBS + t.EBS, "ebs"
-	case meter.TRTCM:
-		return t.PIR, t.PBS, "pbs"
-	case meter.TRTCM4115:
-		if t.EIR.Cmp(t.CIR) > 0 {
-			return t.EIR, t.CBS + t.EBS, "ebs"
-		}
-		return t.CIR, t.CBS + t.EBS, "ebs"
-	case meter.TSWTCM:
-		return meter.Rate{}, 0, "" // which has no depth
+	kind, buckets := p.Kind().Info(), p.Buckets()
+	if kind.State == meter.StateAverage {
+		return meter.Rate{}, 0, ""
 	}
-	b := p.Buckets()[0]
-	return b.Rate, b.Burst, b.BurstName
+	b := buckets[len(buckets)-1]
+	if first := buckets[0]; len(buckets) > 1 && !kind.Peak {
+		b.Burst += first.Burst
+		if first.Rate.Cmp(b.Rate) > 0 {
+			b.Rate = first.Rate
+		}
+	}
+	return b.Rate, b.Burst, strings.ToLower(b.BurstName)
 }
 
 func takesTCP(m *dataplane.Match) bool {

@@ -26,8 +26,8 @@ func (l *linter) meters() {
 				l.add(Warning, m, "burst", "after a pause of %v the bucket holds a third of its burst, %d B, below the MTU: the first packet of %d bytes is red each time", t.Warmup, third, l.MTU)
 			}
 		}
-		if n := policyfile.Memory(m); n > muchBytes {
-			l.add(Warning, m, "keys", "%s of meter %s take %d MiB of memory, in use or not: give it fewer, or a sliding-counter, which needs none", entries(m), m.Name, n>>20)
+		if n, entries := policyfile.Memory(m); n > muchBytes {
+			l.add(Warning, m, "keys", "the %s of meter %s take %d MiB of memory, in use or not: give it fewer, or a sliding-counter, which needs none", entries, m.Name, n>>20)
 		}
 		l.sprayed(m)
 	}
@@ -55,13 +55,6 @@ func (l *linter) sprayed(m *dataplane.Meter) {
 	default:
 		l.add(Note, m, "per", "a sender that sprays keys (per %v) gets a new burst with each, and so takes what meter %s lets through from those who are known: let new keys begin empty (new: empty)", m.Per, m.Then.Name)
 	}
-}
-
-func entries(m *dataplane.Meter) string {
-	if _, ok := m.Params.(meter.SlidingWindow); ok {
-		return "the slots"
-	}
-	return "the entries"
 }
 
 func amount(n int64, packets bool) string {

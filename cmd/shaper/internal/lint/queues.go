@@ -214,24 +214,14 @@ func (l *linter) lent(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Me
 
 // passes is the rate, in bytes a ns, at which a meter gives a color or better.
 func (l *linter) passes(m *dataplane.Meter, worst meter.Color) *big.Rat {
-	var n *big.Rat
-	switch t := m.Params.(type) {
-	case meter.SRTCM:
-		n = ratio(t.CIR)
-	case meter.TRTCM:
-		if n = ratio(t.PIR); worst == meter.Green {
-			n = ratio(t.CIR)
-		}
-	case meter.TRTCM4115:
-		if n = ratio(t.CIR); worst == meter.Yellow {
-			n.Add(n, ratio(t.EIR))
-		}
-	case meter.TSWTCM:
-		if n = ratio(t.PIR); worst == meter.Green {
-			n = ratio(t.CIR)
-		}
-	default:
-		n = ratio(m.Params.Buckets()[0].Rate)
+	kind, buckets := m.Params.Kind().Info(), m.Params.Buckets()
+	n := ratio(buckets[0].Rate)
+	switch {
+	case worst == meter.Green:
+	case kind.Peak:
+		n = ratio(buckets[1].Rate)
+	case kind.Beside:
+		n.Add(n, ratio(buckets[1].Rate))
 	}
 	if m.Packets {
 		n.Mul(n, big.NewRat(l.MTU, 1))

@@ -10,20 +10,19 @@ import (
 // EntryBytes is the memory of an entry of a log, or of a slot of a window.
 const EntryBytes = 16
 
-// Memory is what the entries and slots of a meter take, in bytes, those of all
-// its keys together; 0 for a meter that has none.
-func Memory(m *dataplane.Meter) int64 {
-	entries := 0
-	switch t := m.Params.(type) {
-	case meter.SlidingWindow:
-		entries = t.Slots
-	case meter.SlidingLog:
-		entries = t.Entries
+// Memory returns the bytes that the log entries of a meter take, those of all its keys
+// together, and the name of the parameter that sets their number. A meter without a log
+// has 0.
+func Memory(m *dataplane.Meter) (bytes int64, name string) {
+	for _, name := range m.Params.Kind().Info().Optional {
+		if entries, ok := meter.Field(m.Params, name).(int); ok {
+			return int64(entries) * int64(Keys(m)) * EntryBytes, name
+		}
 	}
-	return int64(entries) * int64(Keys(m)) * EntryBytes
+	return 0, ""
 }
 
-// Keys is how many keys a meter knows at most, 1 for one that is for all.
+// Keys returns the largest number of keys in a meter's table; 1 if it has none.
 func Keys(m *dataplane.Meter) int {
 	if m.Per.By == dataplane.NoKey {
 		return 1

@@ -22,7 +22,7 @@ func TestFamily(t *testing.T) {
 		text string
 		want dataplane.Meter
 	}{
-		{"type: gcra, rate: 1mbit, burst: 20ms", dataplane.Meter{Params: meter.GCRA{Rate: mbit, Burst: 2500}}},
+		{"type: gcra, rate: 1mbit, burst: 20ms", dataplane.Meter{Params: meter.TokenBucket{Rate: mbit, Burst: 2500, GCRA: true}}},
 		{"type: token-bucket, rate: 1mbit, burst: 2kB, warmup: 1.5s", dataplane.Meter{Params: meter.TokenBucket{Rate: mbit, Burst: 2000, Warmup: 1500 * time.Millisecond}}},
 		{"type: fixed-window, limit: 125kB, window: 1s", dataplane.Meter{Params: meter.FixedWindow{Limit: 125000, Window: time.Second}}},
 		{"type: fixed-window, limit: 1, window: 1us, initial: empty", dataplane.Meter{Params: meter.FixedWindow{Limit: 1, Window: time.Microsecond}, Initial: dataplane.Share{Num: 0, Den: 1}}},

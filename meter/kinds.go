@@ -1,0 +1,224 @@
+package meter
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Kind names the algorithm of a Profile.
+type Kind uint8
+
+const (
+	KindTokenBucket    Kind = iota // single rate, two colors
+	KindSRTCM                      // RFC 2697
+	KindTRTCM                      // RFC 2698
+	KindTRTCM4115                  // RFC 4115, MEF 10.3
+	KindGCRA                       // TokenBucket with GCRA set
+	KindFixedWindow                // aligned windows
+	KindSlidingWindow              // a window in slots
+	KindSlidingCounter             // two counts
+	KindSlidingLog                 // every packet
+	KindTSWTCM                     // RFC 2859
+)
+
+// State is the sort of state that a meter keeps. It decides where a kind can run: the
+// kernel plane has room for buckets and counts only.
+type State uint8
+
+const (
+	StateBuckets State = iota // one or two buckets: two 64-bit words and a time
+	StateCounts               // counts of aligned windows: the same words
+	StateLog                  // as many entries as its parameters say
+	StateAverage              // a moving average and a count of random numbers; no tokens
+)
+
+// KindInfo describes a kind of meter to programs that read or print parameters.
+//
+// Parameters are the fields of a struct such as SRTCM, named in lower case. Field
+// and WithField access them by name. The Go type of a field is its unit: a Rate, a
+// time.Duration, an int64 of bytes, an int of log entries, a flag, or a uint64 that
+// seeds random numbers.
+type KindInfo struct {
+	Name   string // in policies, such as srtcm or token-bucket
+	Source string // definition, such as "RFC 2697 §3"; empty if there is none
+	State  State
+	Peak   bool // the second rate contains the first, as PIR does
+	Beside bool // the second rate is in addition to the first, as EIR is
+
+	Defaults Params   // the type, with the values of optional parameters
+	Required []string // names of parameters without a default; do not modify
+	Optional []string // names of all others; do not modify
+
+	rule  string                   // prefix of clauses, if it is not Name
+	texts [len(clauseColor)]string // clauses in words
+}
+
+// kinds is the one table of kinds. All that programs know of a kind besides its
+// algorithm is here.
+var kinds = [...]KindInfo{
+	KindTokenBucket: {
+		Name:     "token-bucket",
+		Defaults: TokenBucket{}, Required: []string{"rate", "burst"}, Optional: []string{"warmup"},
+		texts: twoColors("token bucket", "Tc >= B", "Tc < B"),
+	},
+	KindSRTCM: {
+		Name: "srtcm", Source: "RFC 2697 §3", rule: "rfc2697",
+		Defaults: SRTCM{}, Required: []string{"cir", "cbs", "ebs"},
+		texts: excessTexts,
+	},
+	KindTRTCM: {
+		Name: "trtcm", Source: "RFC 2698 §3", rule: "rfc2698", Peak: true,
+		Defaults: TRTCM{}, Required: []string{"cir", "cbs", "pir", "pbs"},
+		texts: [...]string{
+			"green before, Tp >= B and Tc >= B: green, Tp -= B, Tc -= B",
+			"green before, Tp >= B and Tc < B: yellow, Tp -= B",
+			"Tp < B: red, nothing debited",
+			"yellow before and Tp >= B: yellow, Tp -= B",
+			"red before: red, nothing debited",
+		},
+	},
+	KindTRTCM4115: {
+		Name: "trtcm4115", Source: "RFC 4115 §3", rule: "rfc4115", Beside: true,
+		Defaults: TRTCM4115{}, Required: []string{"cir", "cbs", "eir", "ebs"}, Optional: []string{"coupling"},
+		texts: excessTexts,
+	},
+	KindGCRA: {
+		Name:     "gcra", // ITU-T I.371, the token bucket by another name
+		Defaults: TokenBucket{GCRA: true}, Required: []string{"rate", "burst"},
+		texts: twoColors("GCRA", "B fits the bucket", "B does not fit the bucket"),
+	},
+	KindFixedWindow: {
+		Name: "fixed-window", State: StateCounts,
+		Defaults: FixedWindow{}, Required: []string{"limit", "window"},
+		texts: twoColors("fixed window", "B fits what is left in this window", "B is more than what is left in this window"),
+	},
+	KindSlidingWindow: {
+		Name: "sliding-window", State: StateLog,
+		Defaults: SlidingWindow{Slots: 10}, Required: []string{"limit", "window"}, Optional: []string{"slots"},
+		texts: twoColors("sliding window", "B fits what is left in the slots in view", "B is more than what is left in the slots in view"),
+	},
+	KindSlidingCounter: {
+		Name: "sliding-counter", State: StateCounts,
+		Defaults: SlidingCounter{}, Required: []string{"limit", "window"},
+		texts: twoColors("sliding window counter", "B fits what is left beside the share of the window before", "B is more than what is left beside the share of the window before"),
+	},
+	KindSlidingLog: {
+		Name: "sliding-log", State: StateLog,
+		Defaults: SlidingLog{Entries: 65536}, Required: []string{"limit", "window"}, Optional: []string{"entries"},
+		texts: twoColors("sliding log", "B fits what is left in view", "B is more than what is left in view, or no entry is free"),
+	},
+	KindTSWTCM: {
+		Name: "tswtcm", Source: "RFC 2859 §4", State: StateAverage, Peak: true,
+		Defaults: TSWTCM{}, Required: []string{"cir", "pir", "window"}, Optional: []string{"seed"},
+		texts: [...]string{
+			"the average is at most CTR, or the draw spared the packet: green",
+			"the average is above CTR, and the draw took the packet: yellow",
+			"the average is above PTR, and the draw took the packet: red",
+			"yellow before: no better than yellow",
+			"red before: red, not averaged",
+		},
+	},
+}
+
+// excessTexts are the clauses of a meter whose packets take from C or from E.
+var excessTexts = [...]string{
+	"green before and Tc >= B: green, Tc -= B",
+	"green before, Tc < B and Te >= B: yellow, Te -= B",
+	"no bucket that its color may use holds B: red, nothing debited",
+	"yellow before and Te >= B: yellow, Te -= B",
+	"red before: red, nothing debited",
+}
+
+// twoColors returns the clauses of a meter of two colors. Nothing turns yellow there.
+func twoColors(name, fits, not string) [len(clauseColor)]string {
+	return [...]string{
+		name + ": " + fits + ": green, B is debited",
+		"",
+		name + ": " + not + ": red, nothing debited",
+		name + ": yellow before and " + fits + ": yellow, B is debited",
+		name + ": red before: red, nothing debited",
+	}
+}
+
+// Kinds returns all kinds.
+func Kinds() []Kind {
+	all := make([]Kind, len(kinds))
+	for k := range all {
+		all[k] = Kind(k)
+	}
+	return all
+}
+
+// Info describes the kind. It panics if k is not one of Kinds.
+func (k Kind) Info() KindInfo { return kinds[k] }
+
+// String returns the name of the kind in policies.
+func (k Kind) String() string {
+	if int(k) < len(kinds) {
+		return kinds[k].Name
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Params are the parameters of a meter: a plain struct such as SRTCM or
+// FixedWindow.
+type Params interface {
+	Kind() Kind
+	// Profile compiles the parameters. The error joins a FieldError for each
+	// invalid parameter.
+	Profile() (*Profile, error)
+	// Buckets describes the buckets in the order of Meter.Tokens.
+	Buckets() []Bucket
+}
+
+// Kind returns KindSRTCM.
+func (SRTCM) Kind() Kind { return KindSRTCM }
+
+// Kind returns KindTRTCM.
+func (TRTCM) Kind() Kind { return KindTRTCM }
+
+// Kind returns KindTRTCM4115.
+func (TRTCM4115) Kind() Kind { return KindTRTCM4115 }
+
+// Kind returns KindTokenBucket or KindGCRA.
+func (t TokenBucket) Kind() Kind {
+	if t.GCRA {
+		return KindGCRA
+	}
+	return KindTokenBucket
+}
+
+// Kind returns KindFixedWindow.
+func (FixedWindow) Kind() Kind { return KindFixedWindow }
+
+// Kind returns KindSlidingWindow.
+func (SlidingWindow) Kind() Kind { return KindSlidingWindow }
+
+// Kind returns KindSlidingCounter.
+func (SlidingCounter) Kind() Kind { return KindSlidingCounter }
+
+// Kind returns KindSlidingLog.
+func (SlidingLog) Kind() Kind { return KindSlidingLog }
+
+// Kind returns KindTSWTCM.
+func (TSWTCM) Kind() Kind { return KindTSWTCM }
+
+// Field returns a parameter by its name, in any case. It panics if p has no such
+// parameter.
+func Field(p Params, name string) any {
+	return field(reflect.ValueOf(p), name).Interface()
+}
+
+// WithField returns p with one parameter changed. It panics if p has no such parameter,
+// or if value is not of its type.
+func WithField(p Params, name string, value any) Params {
+	v := reflect.New(reflect.TypeOf(p)).Elem()
+	v.Set(reflect.ValueOf(p))
+	field(v, name).Set(reflect.ValueOf(value))
+	return v.Interface().(Params)
+}
+
+func field(v reflect.Value, name string) reflect.Value {
+	return v.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
+}
