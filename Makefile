@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 ROUNDS   ?= 31
 PREFIX   ?= /usr/local
 
-.PHONY: help setup build install generate fmt lint test race vm chaos fuzz golden bench bench-peers clean
+.PHONY: help setup build install generate pictures fmt lint test race vm chaos fuzz golden bench bench-peers clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ generate: ## make the generated files again: the eBPF objects, the test captures
 	@.ci/packages clang-14 llvm-14 libbpf-dev
 	$(GO) generate ./bpf
 	$(GO) run ./dataplane/replay/internal/gencaps -o testdata/pcaps
+
+# The docs show them; make test fails if one is not what the command draws now.
+pictures: ## draw the pictures of the docs again
+	$(GO) run ./cmd/shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture docs/compare.svg
 
 fmt: ## format the code
 	$(GO) tool gofumpt -w .
