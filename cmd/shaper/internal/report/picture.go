@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -15,7 +14,8 @@ const (
 	rightMargin  = 22 // half of the last label of the time axis
 	headHeight   = 58 // title and key
 	captionSpace = 34 // above each panel
-	eventSpace   = 15 // above a panel that names its events
+	eventRow     = 13 // names of events above a panel
+	eventRows    = 2
 	panelHeight  = 64
 	axisHeight   = 46 // below the last panel
 	tickCount    = 12 // most labels on the time axis
@@ -71,7 +71,7 @@ func drawPicture(title, since, empty string, keys []key, bins int, seconds float
 	for i := range panels {
 		p := &panels[i]
 		if p.figure, bottom = f, bottom+captionSpace; p.named {
-			bottom += eventSpace
+			bottom += eventRows * eventRow
 		}
 		p.y, bottom = bottom, bottom+panelHeight
 	}
@@ -125,7 +125,7 @@ func (p *panel) at(rate float64) px { return p.y + panelHeight*px(1-rate/p.top) 
 func (p *panel) caption() {
 	f, y := p.figure, p.y-10
 	if p.named {
-		y -= eventSpace
+		y -= eventRows * eventRow
 	}
 	end := f.left + f.width
 	result := fitted("", p.result, f.width/2)
@@ -184,16 +184,23 @@ func (p *panel) limit(rate float64) {
 	}
 }
 
-// drawEvents draws a line for each event, and names it if there is room.
+// drawEvents draws a line for each event, and names it if a row has room.
 func (p *panel) drawEvents() {
 	f := p.figure
-	free := f.left // from here on there is room for text
+	var free [eventRows]px // from here on a row has room
 	for _, e := range p.events {
 		x := f.x(e.At)
 		f.printf(`<path class="event" d="M%v %vv%d"/>`+"\n", x, p.y, panelHeight)
-		if end := x + textWidth("event-name", e.What); p.named && x >= free && end <= pictureWidth {
-			f.text(x, p.y-4, left, "event-name", e.What)
-			free = end + 4
+		end := x + textWidth("event-name", e.What)
+		if !p.named || end > pictureWidth {
+			continue
+		}
+		for row := range free {
+			if x >= free[row] {
+				f.text(x, p.y-4-px(row*eventRow), left, "event-name", e.What)
+				free[row] = end + 4
+				break
+			}
 		}
 	}
 }
@@ -229,12 +236,8 @@ func (c Comparison) draw() *figure {
 			over:  func(p *panel) { p.area("passed", rates(m.Passed)); p.limit(c.bitRate()) },
 		}
 	}
-	title := fmt.Sprintf("%s through %d meters", c.Input, len(panels))
-	if len(panels) == 1 {
-		title = c.Input + " through 1 meter"
-	}
 	since := time.Unix(0, c.Start).UTC().Format("time since 2006-01-02 15:04:05.000000 UTC")
-	return drawPicture(title, since, "no packet was metered", keys, len(offered), float64(len(offered))*width, panels)
+	return drawPicture(c.title(), since, "no packet was metered", keys, len(offered), float64(len(offered))*width, panels)
 }
 
 // result is what a meter did, in a few words.

@@ -13,7 +13,7 @@ func sampleSimulation() Simulation {
 		s.Offered, s.Passed, s.Allowed = append(s.Offered, 2e9*x), append(s.Passed, min(2e9*x, 1e9)), append(s.Allowed, 1e9)
 		s.Least, s.Median, s.Most = append(s.Least, 0), append(s.Median, 1e7), append(s.Most, 1e7+1e7*x)
 	}
-	s.Marks = []Mark{{1, "crash"}, {1.1, "partition"}, {15, "flush"}, {29.99, "failover"}}
+	s.Marks = []Mark{{1, "crash"}, {1.1, "partition"}, {1.2, "clock"}, {15, "flush"}, {29.99, "failover"}}
 	return s
 }
 
@@ -27,12 +27,12 @@ func TestSimulation(t *testing.T) {
 		return b.String()
 	}
 	svg := draw(s)
-	for _, text := range []string{s.Name, ">budget 1gbit<", ">Use<", ">Sum of shares<", ">Share of one host<", ">used<", ">excess<", ">shares<", ">crash<", ">flush<", ">30 s<"} {
+	for _, text := range []string{s.Name, ">budget 1gbit<", ">Use<", ">Sum of shares<", ">Share of one host<", ">used<", ">excess<", ">shares<", ">crash<", ">partition<", ">flush<", ">30 s<"} {
 		if !strings.Contains(svg, text) {
 			t.Errorf("the picture does not say %q", text)
 		}
 	}
-	for _, text := range []string{">partition<", ">failover<"} { // there is no room for them
+	for _, text := range []string{">clock<", ">failover<"} { // there is no room for them
 		if strings.Contains(svg, text) {
 			t.Errorf("the picture says %q", text)
 		}
