@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/rpc"
 	"os"
 	"strings"
 	"sync"
@@ -105,6 +103,10 @@ type control struct {
 	shares  *shares
 }
 
+func (c *control) methods() methods {
+	return methods{"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End)}
+}
+
 // Snapshot is a direction as it is.
 type Snapshot struct {
 	About  kernel.About
@@ -159,7 +161,7 @@ func (c *control) End(struct{}, *struct{}) error {
 // remote is one direction of a shaper tap of another process, as live.
 type remote struct {
 	Snapshot
-	client *rpc.Client
+	client *caller
 }
 
 var errNoConfirm = errors.New("--confirm is not supported by shaper tap")
@@ -191,7 +193,7 @@ func openTap(name string) (out []live) {
 		return nil
 	}
 	var list []Snapshot
-	if err := client.Call("control.Take", struct{}{}, &list); err != nil {
+	if err := client.call("Take", struct{}{}, &list); err != nil {
 		client.Close()
 		return nil
 	}
@@ -222,7 +224,7 @@ func (r *remote) Check(*dataplane.Policy) error { return nil }
 // Refresh asks again.
 func (r *remote) Refresh() error {
 	var list []Snapshot
-	if err := r.client.Call("control.Take", struct{}{}, &list); err != nil {
+	if err := r.client.call("Take", struct{}{}, &list); err != nil {
 		return kernel.ErrDetached
 	}
 	for _, s := range list {
@@ -238,16 +240,16 @@ func (r *remote) Reload(_ *dataplane.Policy, label json.RawMessage, until time.T
 		return nil, errNoConfirm
 	}
 	var changes []dataplane.Change
-	err := r.client.Call("control.Reload", Policy{r.About.Direction, label}, &changes)
+	err := r.client.call("Reload", Policy{r.About.Direction, label}, &changes)
 	return changes, errors.Join(err, r.Refresh())
 }
 
 // Detach ends the other process's command.
 func (r *remote) Detach() error {
 	defer r.Close()
-	err := r.client.Call("control.End", struct{}{}, &struct{}{})
-	if errors.Is(err, rpc.ErrShutdown) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil // it has ended already
+	err := r.client.call("End", struct{}{}, &struct{}{})
+	if errors.Is(err, errProcessEnded) {
+		return nil
 	}
 	return err
 }
