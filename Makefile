@@ -4,8 +4,12 @@ GO       ?= go
 FUZZTIME ?= 10s
 ROUNDS   ?= 31
 PREFIX   ?= /usr/local
+LDFLAGS  ?= -s -w
 
-.PHONY: help setup build install generate pictures fmt lint test race vm chaos fuzz golden bench bench-peers clean
+# One static binary, the same on each machine. Its version is that of the commit.
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+
+.PHONY: help setup build size install generate third-party pictures fmt lint test race vm chaos fuzz golden bench bench-peers clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,13 +18,21 @@ setup: ## install the Debian packages that tests use (needs root)
 	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server/bookworm-backports spin gcc
 
 build: ## build bin/shaper
-	$(GO) build -o bin/shaper ./cmd/shaper
+	$(BUILD) -o bin/shaper ./cmd/shaper
 
 bin/shaper:
-	$(GO) build -o $@ ./cmd/shaper
+	$(BUILD) -o $@ ./cmd/shaper
+
+# Names of methods that a program looks up at run time, as text/template and net/rpc do,
+# keep the linker from dropping unused methods: 8 MB.
+size: ## fail if the stripped binary is above 17 MB
+	@out=$$(mktemp); trap 'rm -f $$out' EXIT; \
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $$out ./cmd/shaper; \
+	size=$$(stat -c %s $$out); echo "$$size bytes"; test $$size -le 17000000
 
 install: bin/shaper ## install bin/shaper and its systemd unit below PREFIX, in DESTDIR
 	install -D bin/shaper $(DESTDIR)$(PREFIX)/bin/shaper
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/shaper LICENSE THIRD_PARTY
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/|$(PREFIX)/|' docs/shaper@.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/shaper@.service
 
@@ -28,6 +40,9 @@ generate: ## make the generated files again: the eBPF objects, the test captures
 	@.ci/packages clang-14 llvm-14 libbpf-dev
 	$(GO) generate ./bpf
 	$(GO) run ./dataplane/replay/internal/gencaps -o testdata/pcaps
+
+third-party: ## write THIRD_PARTY again: the licenses of all that the binary contains
+	$(GO) run ./cmd/shaper/internal/thirdparty -o THIRD_PARTY ./cmd/shaper uPlot=cmd/shaper/internal/report/uplot
 
 # The docs show them; make test fails if compare.svg is not what the command draws now.
 pictures: ## draw the pictures of the docs again

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/rpc"
 	"os"
 	"strings"
 	"sync"
@@ -64,7 +62,7 @@ func (c *carried) share() shareOf {
 func (c *carried) snapshot() Snapshot {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return Snapshot{About: c.about, Now: c.shaper.Snapshot()}
+	return Snapshot{Version: snapshotVersion, About: c.about, Now: c.shaper.Snapshot()}
 }
 
 // Reload gives the direction another policy.
@@ -91,11 +89,19 @@ type control struct {
 	shares  *shares
 }
 
+func (c *control) methods() methods {
+	return methods{"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End)}
+}
+
+// snapshotVersion is the format of a Snapshot; that of processes which say none is 0.
+const snapshotVersion = 1
+
 // Snapshot is a direction as it is.
 type Snapshot struct {
-	About  kernel.About
-	Now    tap.Snapshot
-	Shares []serverBudget
+	Version int // snapshotVersion
+	About   kernel.About
+	Now     tap.Snapshot
+	Shares  []serverBudget
 }
 
 // Take answers with all directions.
@@ -140,7 +146,7 @@ func (c *control) End(struct{}, *struct{}) error {
 // remote is one direction of a shaper tap of another process, as live.
 type remote struct {
 	Snapshot
-	client *rpc.Client
+	client *caller
 }
 
 var errNoConfirm = errors.New("--confirm is not supported by shaper tap")
@@ -172,7 +178,7 @@ func openTap(name string) (out []live) {
 		return nil
 	}
 	var list []Snapshot
-	if err := client.Call("control.Take", struct{}{}, &list); err != nil {
+	if err := client.call("Take", struct{}{}, &list); err != nil {
 		client.Close()
 		return nil
 	}
@@ -192,9 +198,17 @@ func (r *remote) Info() *kernel.About                     { return &r.About }
 func (r *remote) Attached() (bool, error)                 { return r.Refresh() == nil, nil }
 func (r *remote) Owned() (bool, error)                    { return true, nil }
 func (r *remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
-func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Now.Stats, nil }
-func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Now.Queues, nil }
-func (r *remote) Tokens() ([][2]int64, error)             { return r.Now.Tokens, nil }
+func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Now.Stats, r.readable() }
+func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Now.Queues, r.readable() }
+func (r *remote) Tokens() ([][2]int64, error)             { return r.Now.Tokens, r.readable() }
+
+// readable returns an error if the process is of a version whose counters cannot be read.
+func (r *remote) readable() error {
+	if r.Version != snapshotVersion {
+		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it", r.About.Process)
+	}
+	return nil
+}
 
 // Check has nothing to refuse: what compiles can be carried.
 func (r *remote) Check(*dataplane.Plan) error { return nil }
@@ -202,7 +216,7 @@ func (r *remote) Check(*dataplane.Plan) error { return nil }
 // Refresh asks again.
 func (r *remote) Refresh() error {
 	var list []Snapshot
-	if err := r.client.Call("control.Take", struct{}{}, &list); err != nil {
+	if err := r.client.call("Take", struct{}{}, &list); err != nil {
 		return kernel.ErrDetached
 	}
 	for _, s := range list {
@@ -218,16 +232,16 @@ func (r *remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Tim
 		return nil, errNoConfirm
 	}
 	var changes []dataplane.Change
-	err := r.client.Call("control.Reload", Policy{r.About.Direction, label}, &changes)
+	err := r.client.call("Reload", Policy{r.About.Direction, label}, &changes)
 	return changes, errors.Join(err, r.Refresh())
 }
 
 // Detach ends the other process's command.
 func (r *remote) Detach() error {
 	defer r.Close()
-	err := r.client.Call("control.End", struct{}{}, &struct{}{})
-	if errors.Is(err, rpc.ErrShutdown) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil // it has ended already
+	err := r.client.call("End", struct{}{}, &struct{}{})
+	if errors.Is(err, errProcessEnded) {
+		return nil
 	}
 	return err
 }

@@ -57,7 +57,7 @@ state    the bytes that one meter keeps`,
 	flags.Var(newSpan(&f.window, time.Second), "window", "the `TIME` of the family's windows and of the worst span")
 	flags.StringVar(&f.length, "length", "", "`RULE` of what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
-	flags.StringVar(&f.picture, "picture", "", "draw what passed over time to `FILE`, .svg or .png")
+	flags.StringVar(&f.picture, "picture", "", "draw what passed over time to `FILE.svg`")
 	flags.BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
 }
@@ -71,8 +71,8 @@ func (f *compareFlags) check() error {
 		return usagef("%d meters are more than %d, which is the most", len(f.meters), maxCompared)
 	case f.window <= 0:
 		return usagef("--window must be above zero")
-	case f.picture != "" && f.format() != ".svg" && f.format() != ".png":
-		return usagef("picture %q: a picture ends in .svg or .png", f.picture)
+	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
+		return usagef("picture %q: a picture ends in .svg", f.picture)
 	case f.report == "-" && f.json:
 		return usagef("only one of --report - and --json can have the standard output")
 	case f.report != "" && f.picture != "" && absolute(f.report) == absolute(f.picture) && !isDevice(f.report):
@@ -80,9 +80,6 @@ func (f *compareFlags) check() error {
 	}
 	return nil
 }
-
-// format is what the picture is, by its name.
-func (f *compareFlags) format() string { return filepath.Ext(f.picture) }
 
 // comparison is a replay.Engine that takes each packet through every meter.
 type comparison struct {
@@ -220,7 +217,7 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 		}
 	}
 	if picture != nil {
-		if e := picture.fault(report.WritePicture(picture, data, f.format()[1:])); e != nil {
+		if e := picture.fault(report.WritePicture(picture, data)); e != nil {
 			return e
 		}
 	}

@@ -198,8 +198,8 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// TestComparePicture holds that the picture of the docs is what the command next
-// to it draws.
+// TestComparePicture compares the picture in the docs with what the command beside it
+// draws.
 func TestComparePicture(t *testing.T) {
 	drawn := filepath.Join(t.TempDir(), "compare.svg")
 	compareJSON(t, "../../testdata/pcaps/border.pcap", "--rate", "800kbit", "--picture", drawn)
@@ -208,6 +208,6 @@ func TestComparePicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want, err := os.ReadFile("../../docs/compare.svg"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("docs/compare.svg differs (%v): shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture docs/compare.svg", err)
+		t.Errorf("docs/compare.svg differs (%v): make pictures", err)
 	}
 }

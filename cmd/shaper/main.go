@@ -108,7 +108,13 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,
 		Args:              noArgs,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asked, _ := cmd.Flags().GetBool("version"); asked {
+				_, err := fmt.Fprintf(s.out, "shaper %s\n", version())
+				return err
+			}
+			return cmd.Help()
+		},
 	}
 	root.SetIn(s.in)
 	root.SetOut(s.out) // before the completion command, which keeps it
@@ -126,8 +132,7 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newSimulate(s), newVersion(s), newGuard(s),
 	)
 	root.SuggestionsMinimumDistance = 2
-	root.Version = version()
-	root.SetVersionTemplate("shaper {{.Version}}\n")
+	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/rpc"
 	"os"
 	"slices"
 	"strings"
@@ -116,6 +115,10 @@ type runControl struct {
 	wake   chan<- chan struct{}
 }
 
+func (c *runControl) methods() methods {
+	return methods{"Take": method(c.Take), "Prepare": method(c.Prepare), "Look": method(c.Look)}
+}
+
 // Take answers with the budgets of a direction.
 func (c *runControl) Take(direction kernel.Hook, out *[]serverBudget) error {
 	*out = c.shares.budgets(hostName(c.iface, direction.String()))
@@ -154,7 +157,7 @@ func (r *running) tell() {
 		return
 	}
 	r.told = true
-	control, err := serve(runSocket(os.Getpid()), &runControl{r.shares, r.host, r.wake})
+	control, err := serve(runSocket(os.Getpid()), (&runControl{r.shares, r.host, r.wake}).methods())
 	switch {
 	case err == nil:
 		r.control = control
@@ -174,14 +177,11 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 		return out, false
 	}
 	defer client.Close()
-	answer := new(Out) // the call may end later
-	call := client.Go("control."+method, in, answer, make(chan *rpc.Call, 1))
-	select {
-	case <-call.Done:
-		return *answer, call.Error == nil
-	case <-time.After(askTimeout):
-		return out, false
+	client.within(askTimeout)
+	if err := client.call(method, in, &out); err != nil {
+		return *new(Out), false
 	}
+	return out, true
 }
 
 // prepareRun has the process of a shaper prepare for a policy that it is about to get, if

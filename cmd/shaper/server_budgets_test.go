@@ -70,7 +70,7 @@ func TestAskRun(t *testing.T) {
 	if _, ok := askRun[kernel.Hook, []serverBudget](process, "Take", kernel.Egress); ok {
 		t.Error("a process answered that is not there")
 	}
-	listener, err := serve(runSocket(process), &runControl{newShares(kernel.Now, t.Logf), "eth0", nil})
+	listener, err := serve(runSocket(process), (&runControl{newShares(kernel.Now, t.Logf), "eth0", nil}).methods())
 	if err != nil {
 		t.Fatal(err)
 	}

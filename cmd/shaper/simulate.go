@@ -73,14 +73,14 @@ The same seed gives the same result. Exits 1 if the excess is beyond the bound.`
 	flags.Var(newSpan(&f.delay, time.Millisecond), "delay", "`TIME` that a message takes at most")
 	flags.StringVar(&f.loss, "loss", "0%", "`PART` of the messages that are lost")
 	flags.Uint64Var(&f.seed, "seed", 1, "`NUMBER` that random choices begin with")
-	flags.StringVar(&f.picture, "picture", "", "draw use and shares over time to `FILE`, .svg or .png")
+	flags.StringVar(&f.picture, "picture", "", "draw use and shares over time to `FILE.svg`")
 	flags.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	return cmd
 }
 
 func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
-	if ext := filepath.Ext(f.picture); f.picture != "" && ext != ".svg" && ext != ".png" {
-		return usagef("picture %q: a picture ends in .svg or .png", f.picture)
+	if f.picture != "" && filepath.Ext(f.picture) != ".svg" {
+		return usagef("picture %q: a picture ends in .svg", f.picture)
 	}
 	c, err := f.config()
 	if err != nil {
@@ -102,7 +102,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		return err
 	}
 	if picture != nil {
-		if err := picture.fault(report.WriteSimulation(picture, f.pictured(c, r), filepath.Ext(f.picture)[1:])); err != nil {
+		if err := picture.fault(report.WriteSimulation(picture, f.pictured(c, r))); err != nil {
 			return err
 		}
 		if err := picture.commit(); err != nil {

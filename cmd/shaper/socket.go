@@ -1,26 +1,20 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"net/rpc"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// serve has other processes call the methods of control at an abstract socket: those of
-// root, and of the process's own user. Its name belongs to the network namespace and ends
-// with the process.
-func serve(name string, control any) (net.Listener, error) {
+// serve has other processes call methods at an abstract socket: those of root, and of
+// the process's own user. Its name belongs to the network namespace and ends with the
+// process.
+func serve(name string, methods methods) (net.Listener, error) {
 	listener, err := net.Listen("unix", name)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	server := rpc.NewServer()
-	if err := server.RegisterName("control", control); err != nil {
-		return nil, errors.Join(err, listener.Close())
 	}
 	go func() {
 		for {
@@ -29,7 +23,7 @@ func serve(name string, control any) (net.Listener, error) {
 				return
 			}
 			if trusted(conn, 0) {
-				go server.ServeConn(conn)
+				go methods.serve(conn)
 			} else {
 				conn.Close()
 			}
@@ -38,8 +32,9 @@ func serve(name string, control any) (net.Listener, error) {
 	return listener, nil
 }
 
-// trusted says whether the other end of a socket is of root, of this process's own user,
-// or of the process with an ID, 0 for none: anybody may make a socket of that name.
+// trusted reports whether the other end of a socket belongs to root, to this process's
+// own user, or to the process with an ID, 0 for none: anybody may make a socket of that
+// name.
 func trusted(conn net.Conn, process int) bool {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -52,9 +47,9 @@ func trusted(conn net.Conn, process int) bool {
 	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || process != 0 && int(peer.Pid) == process
 }
 
-// connect connects to a process that serves, if it is to be trusted; otherwise it returns
-// nil. It is if it has the ID, 0 for any, or is of root or this process's own user.
-func connect(name string, process int) *rpc.Client {
+// connect connects to a process that serves, if it can be trusted; otherwise it returns
+// nil. It can if it has the ID, 0 for any, or belongs to root or this process's own user.
+func connect(name string, process int) *caller {
 	conn, err := net.Dial("unix", name)
 	if err != nil {
 		return nil
@@ -63,5 +58,5 @@ func connect(name string, process int) *rpc.Client {
 		conn.Close()
 		return nil
 	}
-	return rpc.NewClient(conn)
+	return newCaller(conn)
 }

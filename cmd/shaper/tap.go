@@ -134,7 +134,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer c.shares.end(true)
-	control, err := serve(socketPrefix+name, &control{c.list, stop, func() error { return c.share(ctx) }, c.shares})
+	control, err := serve(socketPrefix+name, (&control{c.list, stop, func() error { return c.share(ctx) }, c.shares}).methods())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -21,20 +22,31 @@ func newVersion(s streams) *cobra.Command {
 	}
 }
 
-// version is the module's version, or the commit it was built from.
+// version is that of the module, or the commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
 	}
-	v := info.Main.Version
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && (v == "" || v == "(devel)") {
-			v = setting.Value[:min(12, len(setting.Value))]
-		}
+	return versionOf(info)
+}
+
+// versionOf is the version of a tag, such as v0.1.0, or the time and ID of a commit, as
+// go build sets it. A build from files that differ from the commit has +dirty.
+func versionOf(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
 	}
-	if v == "" {
-		return "unknown"
+	set := map[string]string{}
+	for _, s := range info.Settings {
+		set[s.Key] = s.Value
 	}
-	return v
+	commit := set["vcs.revision"]
+	switch {
+	case commit == "":
+		return cmp.Or(info.Main.Version, "unknown")
+	case set["vcs.modified"] == "true":
+		return commit[:min(12, len(commit))] + "+dirty"
+	}
+	return commit[:min(12, len(commit))]
 }

@@ -6,43 +6,42 @@ import (
 	"io"
 )
 
-// Comparison is the same capture through several meters. Every series has one
-// value a bin, as in Data.
+// Comparison is the result of one capture through several meters. Every series has one
+// value per bin, as in Data.
 type Comparison struct {
 	Input, Version  string
 	Start, BinWidth int64   // ns
-	Offered         []int64 // bytes that came in the bin and were metered
+	Offered         []int64 // metered bytes that arrived in the bin
 
-	Window  int64  // ns, of the worst span
-	Rate    string // that meters are held to, or nothing
-	Allowed int64  // bytes, what it brings in Window; 0 is no rate
+	Window  int64  // ns, length of the worst span
+	Rate    string // that meters are compared with; may be empty
+	Allowed int64  // bytes that Rate allows in Window; 0 without a rate
 
 	Meters    []Compared
-	Unmetered Count // what passes in any case, among the totals
+	Unmetered Count // not metered and passed; included in the totals
 	Packets   int64
 	Bytes     int64
 	Duration  int64 // ns
 	Warnings  []string
 }
 
-// Compared is what one meter did.
+// Compared is the result of one meter.
 type Compared struct {
 	Name, Params           string
 	Passed                 []int64 // bytes that passed in the bin
-	Green, Yellow, Dropped Count   // yellow passed too
-	Worst                  int64   // bytes, the most that passed in any Window
-	Starved                int64   // ns, the longest time in which none passed
-	State                  int64   // bytes, what the meter keeps
+	Green, Yellow, Dropped Count   // yellow packets passed too
+	Worst                  int64   // most bytes that passed in any Window
+	Starved                int64   // ns, the longest run of dropped packets
+	State                  int64   // bytes of memory of the meter
 }
 
-// passed is what the meter let through.
+// passed counts the packets that passed.
 func (m Compared) passed() Count { return m.Green.plus(m.Yellow) }
 
-// offered is what was metered.
+// offered counts the metered packets.
 func (m Compared) offered() Count { return m.passed().plus(m.Dropped) }
 
-// times is how many times what the rate brings in Window a number of bytes is,
-// as text.
+// times is bytes as a multiple of Allowed, as text. It is empty without a rate.
 func (c Comparison) times(bytes int64) string {
 	if c.Allowed == 0 {
 		return ""
@@ -50,7 +49,7 @@ func (c Comparison) times(bytes int64) string {
 	return fmt.Sprintf("%.2f ×", float64(bytes)/float64(c.Allowed))
 }
 
-// bitRate is the rate in bits per second, or 0.
+// bitRate is the rate in bit/s, or 0 without one.
 func (c Comparison) bitRate() float64 {
 	if c.Allowed == 0 {
 		return 0
@@ -58,7 +57,7 @@ func (c Comparison) bitRate() float64 {
 	return float64(c.Allowed) * 8e9 / float64(c.Window)
 }
 
-// check joins every fault of the series.
+// check returns all errors of the series, joined.
 func (c Comparison) check() error {
 	var errs []error
 	if len(c.Offered) > 0 && c.BinWidth < 1 {
@@ -78,14 +77,7 @@ func (c Comparison) check() error {
 	return nil
 }
 
-// comparisonView is what the template sees.
-type comparisonView struct {
-	frame
-	Comparison
-	Span string // the window as text
-}
-
-// comparisonSeries is what the script draws.
+// comparisonSeries is the data of the charts.
 type comparisonSeries struct {
 	Bins     int       `json:"bins"`
 	BinWidth int64     `json:"binWidth"`
@@ -101,41 +93,83 @@ func WriteComparison(w io.Writer, c Comparison) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	v := comparisonView{
-		frame:      newFrame(fmt.Sprintf("%s through %d meters", c.Input, len(c.Meters)), compareJS, len(c.Offered), c.Start, c.BinWidth),
-		Comparison: c,
-		Span:       duration(c.Window),
+	p, err := c.page()
+	if err != nil {
+		return err
 	}
-	v.Totals = totals(c.Packets, c.Bytes, c.Duration)
+	return p.writeTo(w)
+}
+
+// page writes the whole comparison.
+func (c Comparison) page() (*page, error) {
+	p := &page{script: chartJS + compareJS, bins: len(c.Offered), start: c.Start, binWidth: c.BinWidth, version: c.Version}
+	p.begin(c.title())
+	p.printf("<h1>%s</h1>\n"+`<p class="policy">through %s`, c.Input, c.meters())
+	if c.Rate != "" {
+		p.printf(", compared with <code>%s</code>", c.Rate)
+	}
+	p.printf("</p>\n")
+	p.main()
+	tiles := totals(c.Packets, c.Bytes, c.Duration)
 	if c.Unmetered.Packets > 0 {
-		v.Totals = append(v.Totals, tile{Label: "Not metered", Value: thousands(c.Unmetered.Packets), Detail: "not IP, or malformed"})
+		tiles = append(tiles, tile{label: "Not metered", value: thousands(c.Unmetered.Packets), detail: "not IP, or malformed"})
 	}
-	s := comparisonSeries{Bins: v.Bins, BinWidth: c.BinWidth, Offered: c.Offered, Rate: c.bitRate(), RateText: c.Rate}
-	v.Table.Of = "Meter"
+	p.tiles(tiles)
+	p.warnings(c.Warnings)
+	if p.bins == 0 || len(c.Meters) == 0 {
+		p.printf(`<p class="empty">The capture holds no packet that was metered: there is nothing to draw.</p>` + "\n")
+		p.bins = 0
+		return p, p.end(nil)
+	}
+	s := comparisonSeries{Bins: p.bins, BinWidth: c.BinWidth, Offered: c.Offered, Rate: c.bitRate(), RateText: c.Rate}
+	var rows []row
 	for _, m := range c.Meters {
 		s.Passed, s.Names = append(s.Passed, m.Passed), append(s.Names, m.Name)
-		v.Table.Rows = append(v.Table.Rows, c.row(m))
+		rows = append(rows, c.row(m))
 	}
-	v.Series = s
-	return pages.write(w, "compare.html.tmpl", v)
+	p.section("Meters", "Green and yellow packets passed. Worst is the most bytes that passed in any "+duration(c.Window)+
+		", wherever it begins. Starved is the longest run of dropped packets, from the first to the last. State is the memory of one meter.")
+	p.table("Meter", rows)
+	p.endSection()
+	note := "bit/s, all charts on one scale, the offered rate in the background."
+	if c.Rate != "" {
+		note += " The dotted line is the rate."
+	}
+	p.charts("Passed", note+" Time is since the start.")
+	for i, m := range c.Meters {
+		p.chart("passed", i, m.Name, m.Params)
+	}
+	p.endSection()
+	return p, p.end(s)
+}
+
+// title names the page and the picture.
+func (c Comparison) title() string { return c.Input + " through " + c.meters() }
+
+// meters is the number of meters in words.
+func (c Comparison) meters() string {
+	if len(c.Meters) == 1 {
+		return "1 meter"
+	}
+	return fmt.Sprintf("%d meters", len(c.Meters))
 }
 
 func (c Comparison) row(m Compared) row {
 	all := m.offered().Bytes
-	starved := cell{Label: "Starved", Value: "0", Zero: true}
+	starved := cell{label: "Starved", value: "0", zero: true}
 	if m.Starved > 0 {
-		starved = cell{Label: "Starved", Value: brief(m.Starved)}
+		starved = cell{label: "Starved", value: brief(m.Starved)}
 	}
-	worst := cell{Label: "Worst " + duration(c.Window), Value: thousands(m.Worst) + " B", Zero: m.Worst == 0}
+	worst := cell{label: "Worst " + duration(c.Window), value: thousands(m.Worst) + " B", zero: m.Worst == 0}
 	if times := c.times(m.Worst); times != "" {
-		worst.Under = []string{times + " the rate"}
+		worst.under = []string{times + " the rate"}
 	}
-	return row{Name: m.Name, Under: m.Params, Cells: []cell{
+	return row{name: m.Name, under: m.Params, cells: []cell{
 		counted("Green", "green", m.Green, all),
 		counted("Yellow", "yellow", m.Yellow, all),
 		counted("Dropped", "", m.Dropped, all),
 		worst,
 		starved,
-		{Label: "State", Value: thousands(m.State) + " B"},
+		{label: "State", value: thousands(m.State) + " B"},
 	}}
 }

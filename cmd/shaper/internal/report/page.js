@@ -8,7 +8,7 @@
 	function rates(colors) {
 		const stack = ["green", "yellow", "red"].map((name, i) => ({ label: name, swatch: name, values: colors[i] }));
 		if (series.unmetered && series.unmetered.some((v) => v > 0)) {
-			stack.push({ label: "no class", swatch: "none", values: series.unmetered });
+			stack.push({ label: "unclassified", swatch: "none", values: series.unmetered });
 		}
 		let below = new Array(bins).fill(0);
 		for (const line of stack) {
@@ -30,7 +30,7 @@
 		}),
 		passed: (figure) => chart(figure, {
 			lines: passed, top: peak, height: 240, axis: (v) => scaled(v, "", 6), text: bitrate,
-			idle: highest, idleText: "highest of any bin", label: "Rate that left over time",
+			idle: highest, idleText: "highest of any bin", label: "Sent rate over time",
 		}),
 		meter: (figure, i) => {
 			const looks = [{ swatch: "first", stroke: "first", fill: "first-fill" }, { swatch: "second", stroke: "second" }];
@@ -53,9 +53,9 @@
 		waiting: (figure, i) => {
 			const waiting = series.queues[i].waiting;
 			chart(figure, {
-				lines: [{ label: "waiting", values: waiting, swatch: "second", stroke: "second" }],
+				lines: [{ label: "backlog", values: waiting, swatch: "second", stroke: "second" }],
 				top: highest(waiting) * 1.12 || 1, height: 130, axis: (v) => scaled(v, "B", 6), text: bytes,
-				idle: highest, idleText: "highest of any bin", label: "Bytes waiting in the queue over time",
+				idle: highest, idleText: "highest of any bin", label: "Backlog of the queue over time",
 			});
 		},
 	};

@@ -1,319 +1,254 @@
 package report
 
 import (
-	"bytes"
-	"fmt"
-	"image/color"
 	"io"
-	"math"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
-
-	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The picture has a panel a meter, one under the other, on common axes.
+// A picture has panels, one below the other, on a common time axis. Lengths are in
+// pixels.
 const (
-	pictureWidth = 660 * vg.Length(1) // points
-	panelHeight  = 50
-	caption      = 26 // above each panel
-	above, below = 24, 30
-	leftMargin   = 4
-	rightMargin  = 10
-	pictureDPI   = 144
-	maxSeconds   = 14 // numbers on the time axis
+	pictureWidth = 880
+	sideMargin   = 8
+	rightMargin  = 22 // half of the last label of the time axis
+	headHeight   = 58 // title and key
+	captionSpace = 34 // above each panel
+	eventRow     = 13 // names of events above a panel
+	eventRows    = 2
+	panelHeight  = 64
+	axisHeight   = 46 // below the last panel
+	tickCount    = 12 // most labels on the time axis
+	levelCount   = 3  // most labels on a rate axis
+	headroom     = 1.05
 )
 
-// The light colors of page.css.
-var (
-	inkColor     = rgb(0x1b1f24)
-	mutedColor   = rgb(0x535b64)
-	lineColor    = rgb(0xd5d9de)
-	offeredColor = rgb(0xcdd2d8)
-	passedColor  = rgb(0x0a6ab0)
-	rateColor    = rgb(0xa03f82)
-	passedFill   = color.NRGBA{10, 106, 176, 90}
-)
-
-func rgb(c uint32) color.Color {
-	return color.NRGBA{uint8(c >> 16), uint8(c >> 8), uint8(c), 255}
+// figure is a picture while it is drawn.
+type figure struct {
+	svg
+	seconds     float64 // length of the time axis
+	left, width px      // of the panels
 }
 
-// fallback is what a viewer takes for the font of the picture, which has the
-// same widths as Arial.
-const (
-	pictureFont = "font-family:Liberation Sans"
-	fallback    = pictureFont + ",Arial,Helvetica,sans-serif"
-)
+// panel is one diagram.
+type panel struct {
+	name, more, result string  // the caption
+	top                float64 // end of the rate axis, bit/s
+	events             []Mark  // vertical lines
+	named              bool    // name the events above the panel
+	under, over        func(p *panel)
 
-// WritePicture draws what each meter let through over time, as svg or png.
-func WritePicture(w io.Writer, c Comparison, format string) error {
+	figure *figure
+	y      px // upper edge
+}
+
+// key is an entry of the key: a sample of a class of the style sheet, and its
+// meaning.
+type key struct {
+	class, text string
+}
+
+// drawPicture draws a whole picture. since names the origin of the time axis. Without
+// panels or bins the picture says empty.
+func drawPicture(title, since, empty string, keys []key, bins int, seconds float64, panels []panel) *figure {
+	f := &figure{seconds: seconds}
+	if bins == 0 || len(panels) == 0 {
+		f.begin(pictureWidth, headHeight+panelHeight, title)
+		f.heading(title, nil)
+		f.text(pictureWidth/2, headHeight+panelHeight/2, middle, "note", empty)
+		f.end()
+		return f
+	}
+	ticks := make([][]tick, len(panels))
+	for i := range panels {
+		ticks[i] = ticksTo(panels[i].top, rateUnits, levelCount)
+		for _, t := range ticks[i] {
+			f.left = max(f.left, sideMargin+textWidth("note", t.label)+6)
+		}
+	}
+	f.width = pictureWidth - rightMargin - f.left
+	bottom := px(headHeight)
+	for i := range panels {
+		p := &panels[i]
+		if p.figure, bottom = f, bottom+captionSpace; p.named {
+			bottom += eventRows * eventRow
+		}
+		p.y, bottom = bottom, bottom+panelHeight
+	}
+	f.begin(pictureWidth, bottom+axisHeight, title)
+	f.heading(title, keys)
+	times := ticksTo(seconds, timeUnits, tickCount)
+	for i := range panels {
+		p := &panels[i]
+		p.caption()
+		if p.under != nil {
+			p.under(p)
+		}
+		p.grid(ticks[i], times)
+		p.over(p)
+		p.drawEvents()
+	}
+	for _, t := range times {
+		f.text(f.x(t.at), bottom+18, middle, "note", t.label)
+	}
+	f.text(f.left+f.width, bottom+36, right, "note", since)
+	f.end()
+	return f
+}
+
+// heading writes the title and, below it, the key.
+func (f *figure) heading(title string, keys []key) {
+	f.text(sideMargin, 24, left, "title", fitted("title", title, pictureWidth-2*sideMargin))
+	x := px(sideMargin)
+	for _, k := range keys {
+		const sample, y = 22, 44
+		switch k.class {
+		case "offered", "passed":
+			f.printf(`<rect x="%v" y="%d" width="%d" height="10" class="%s"/>`+"\n", x, y-9, sample, k.class)
+		default:
+			f.printf(`<path d="M%v %dh%d" class="%s"/>`+"\n", x, y-4, sample, k.class)
+		}
+		x += sample + 6
+		text := fitted("note", k.text, pictureWidth-sideMargin-x)
+		f.text(x, y, left, "note", text)
+		x += textWidth("note", text) + 20
+	}
+}
+
+// x is the place of a time in seconds.
+func (f *figure) x(seconds float64) px { return f.left + f.width*px(seconds/f.seconds) }
+
+// at is the height of a rate in bit/s.
+func (p *panel) at(rate float64) px { return p.y + panelHeight*px(1-rate/p.top) }
+
+// caption writes the panel's name, description and result above it.
+func (p *panel) caption() {
+	f, y := p.figure, p.y-10
+	if p.named {
+		y -= eventRows * eventRow
+	}
+	end := f.left + f.width
+	result := fitted("", p.result, f.width/2)
+	f.text(end, y, right, "", result)
+	room := f.width - textWidth("", result) - 24
+	name := fitted("name", p.name, room)
+	f.text(f.left, y, left, "name", name)
+	used := textWidth("name", name) + 10
+	f.text(f.left+used, y, left, "note", fitted("note", p.more, room-used))
+}
+
+// grid draws the lines of both axes and the labels of the rate axis.
+func (p *panel) grid(rates, times []tick) {
+	f := p.figure
+	f.printf(`<path class="grid" d="`)
+	for _, t := range rates {
+		f.printf("M%v %vh%v", f.left, p.at(t.at), f.width)
+	}
+	for _, t := range times {
+		f.printf("M%v %vv%d", f.x(t.at), p.y, panelHeight)
+	}
+	f.printf(`"/>` + "\n")
+	for _, t := range rates {
+		f.text(f.left-6, p.at(t.at)+4, right, "note", t.label)
+	}
+}
+
+// area fills the space below values, each of which holds for its bin. Its upper edge
+// has a line where the class has one.
+func (p *panel) area(class string, values []float64) {
+	f := p.figure
+	path := steps(f.left, f.width/px(len(values)), values, p.at)
+	f.printf(`<path class="%s" d="%sV%vH%vZ"/>`+"\n", class, path, p.at(0), f.left)
+}
+
+// line draws values, each of which holds for its bin.
+func (p *panel) line(class string, values []float64) {
+	f := p.figure
+	f.printf(`<path class="%s" d="%s"/>`+"\n", class, steps(f.left, f.width/px(len(values)), values, p.at))
+}
+
+// band fills the space between two lines.
+func (p *panel) band(class string, low, high []float64) {
+	f := p.figure
+	step := f.width / px(len(low))
+	back := slices.Clone(low)
+	slices.Reverse(back)
+	// The way back begins where the way there ends.
+	f.printf(`<path class="%s" d="%s%sZ"/>`+"\n", class, steps(f.left, step, high, p.at), "L"+steps(f.left+f.width, -step, back, p.at)[1:])
+}
+
+// limit draws a rate, unless it is 0.
+func (p *panel) limit(rate float64) {
+	if rate > 0 {
+		p.figure.printf(`<path class="limit" d="M%v %vh%v"/>`+"\n", p.figure.left, p.at(rate), p.figure.width)
+	}
+}
+
+// drawEvents draws a line for each event, and names it if a row has room.
+func (p *panel) drawEvents() {
+	f := p.figure
+	var free [eventRows]px // from here on a row has room
+	for _, e := range p.events {
+		x := f.x(e.At)
+		f.printf(`<path class="event" d="M%v %vv%d"/>`+"\n", x, p.y, panelHeight)
+		end := x + textWidth("event-name", e.What)
+		if !p.named || end > pictureWidth {
+			continue
+		}
+		for row := range free {
+			if x >= free[row] {
+				f.text(x, p.y-4-px(row*eventRow), left, "event-name", e.What)
+				free[row] = end + 4
+				break
+			}
+		}
+	}
+}
+
+// WritePicture draws the rate that passed each meter over time, as SVG.
+func WritePicture(w io.Writer, c Comparison) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return writePicture(w, format, len(c.Meters), c.draw)
+	return c.draw().writeTo(w)
 }
 
-// writePicture has a picture of some panels drawn.
-func writePicture(w io.Writer, format string, panels int, paint func(draw.Canvas)) error {
-	size := vg.Length(above + below + panels*(panelHeight+caption))
-	var err error
-	switch format {
-	case "png":
-		canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, size), vgimg.UseDPI(pictureDPI))}
-		paint(draw.New(canvas))
-		_, err = canvas.WriteTo(w)
-	case "svg":
-		canvas := &fitted{Canvas: vgsvg.New(pictureWidth, size)}
-		paint(draw.New(canvas))
-		err = canvas.write(w)
-	default:
-		err = fmt.Errorf("picture format %q is neither svg nor png", format)
-	}
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
-}
-
-// fitted is an SVG whose texts have the widths that they were laid out with,
-// whatever font a viewer takes.
-type fitted struct {
-	*vgsvg.Canvas
-	widths []vg.Length
-}
-
-func (f *fitted) FillString(face font.Face, at vg.Point, s string) {
-	f.widths = append(f.widths, face.Width(s))
-	f.Canvas.FillString(face, at, s)
-}
-
-func (f *fitted) write(w io.Writer) error {
-	var svg bytes.Buffer
-	if _, err := f.WriteTo(&svg); err != nil {
-		return err
-	}
-	head, texts, _ := strings.Cut(strings.ReplaceAll(svg.String(), pictureFont, fallback), "<text ")
-	out := bytes.NewBufferString(head)
-	for i, text := range strings.Split(texts, "<text ") {
-		fmt.Fprintf(out, `<text textLength="%.2f" lengthAdjust="spacingAndGlyphs" %s`, f.widths[i].Points(), text)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
-}
-
-// draw fills a canvas, top down.
-func (c Comparison) draw(canvas draw.Canvas) {
-	head := "bit/s that passed each meter; offered in gray"
-	if c.Allowed > 0 {
-		head += "; dotted: " + c.Rate
-	}
-	heading(canvas, c.Input, head)
-	if len(c.Meters) == 0 || len(c.Offered) == 0 {
-		at := canvas.Center()
-		canvas.FillText(style(10, mutedColor, draw.XCenter, false), at, "no packet was metered")
-		return
-	}
-	panels := make([]*plot.Plot, len(c.Meters))
-	for i := range panels {
-		panels[i] = c.panel(c.Meters[i])
-	}
-	places := stack(canvas, panels)
-	for i, panel := range panels {
-		c.caption(places[i], c.Meters[i])
-		if i == len(panels)-1 {
-			timeAxis(places[i], panel, time.Unix(0, c.Start).UTC().Format("since 2006-01-02 15:04:05.000000 UTC"))
-		}
-	}
-}
-
-// heading clears the canvas and writes the picture's name and legend.
-func heading(canvas draw.Canvas, name, shows string) {
-	canvas.SetColor(color.White)
-	canvas.Fill(canvas.Rectangle.Path())
-	at := vg.Point{X: canvas.Min.X + leftMargin, Y: canvas.Max.Y - 18}
-	canvas.FillText(style(13, inkColor, draw.XLeft, true), at, name)
-	at.X = canvas.Max.X - rightMargin
-	canvas.FillText(style(9, mutedColor, draw.XRight, false), at, shows)
-}
-
-// stack draws panels below each other and returns their data areas.
-func stack(canvas draw.Canvas, panels []*plot.Plot) []draw.Canvas {
-	rows := make([][]*plot.Plot, len(panels))
-	for i := range panels {
-		rows[i] = panels[i : i+1]
-	}
-	tiles := draw.Tiles{
-		Rows: len(rows), Cols: 1, PadY: caption,
-		PadTop: above + caption, PadBottom: below, PadLeft: leftMargin, PadRight: rightMargin,
-	}
-	var data []draw.Canvas
-	for i, places := range plot.Align(rows, tiles, canvas) {
-		panels[i].Draw(places[0])
-		data = append(data, panels[i].DataCanvas(places[0]))
-	}
-	return data
-}
-
-// rates is a plot of rates over so many seconds without the time axis. What is drawn
-// before the grid is under it.
-func rates(seconds, top float64, under []plot.Plotter, over ...plot.Plotter) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.X.Padding, p.Y.Padding = 0, 0
-	p.HideX()
-	p.Y.LineStyle.Width = 0
-	p.Y.Tick.LineStyle.Width = 0
-	p.Y.Tick.Length = 2
-	p.Y.Tick.Label = style(8, mutedColor, draw.XRight, false)
-	p.Y.Tick.Label.YAlign = draw.YCenter
-	p.Y.Tick.Marker = plot.TickerFunc(func(_, high float64) []plot.Tick {
-		ticks := evenTicks(high, 3)
-		for i := range ticks {
-			ticks[i].Label = bitRate(ticks[i].Value)
-		}
-		return ticks
-	})
-	grid := plotter.NewGrid()
-	grid.Horizontal = draw.LineStyle{Color: lineColor, Width: 0.5}
-	p.Add(under...)
-	p.Add(grid, secondLines{})
-	p.Add(over...)
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, seconds, 0, top // Add may have moved them
-	return p
-}
-
-// limit is a dotted line at a rate.
-func limit(rate float64) plot.Plotter {
-	line := plotter.NewFunction(func(float64) float64 { return rate })
-	line.LineStyle = draw.LineStyle{Color: rateColor, Width: 1, Dashes: []vg.Length{1, 2}}
-	return line
-}
-
-// panel is the plot of one meter.
-func (c Comparison) panel(m Compared) *plot.Plot {
-	over := []plot.Plotter{c.steps(m.Passed, passedFill, passedColor)}
-	if rate := c.bitRate(); rate > 0 {
-		over = append(over, limit(rate))
-	}
-	return rates(float64(len(c.Offered))*float64(c.BinWidth)/1e9, c.top(), []plot.Plotter{c.steps(c.Offered, offeredColor, nil)}, over...)
-}
-
-// top is the end of the common rate axis, in bit/s.
-func (c Comparison) top() float64 {
-	most := int64(1)
-	for _, n := range c.Offered {
-		most = max(most, n)
-	}
-	return max(float64(most)*8e9/float64(c.BinWidth), c.bitRate()) * 1.05
-}
-
-// steps are bytes a bin as a rate, each of which holds for its bin.
-func (c Comparison) steps(bins []int64, fill, stroke color.Color) *plotter.Line {
+func (c Comparison) draw() *figure {
 	width := float64(c.BinWidth) / 1e9
-	values := make([]float64, len(bins))
-	for i, n := range bins {
-		values[i] = float64(n) * 8 / width
-	}
-	return steps(values, width, fill, stroke)
-}
-
-// steps are values each of which holds for some seconds.
-func steps(values []float64, width float64, fill, stroke color.Color) *plotter.Line {
-	points := make(plotter.XYs, len(values)+1)
-	for i, v := range values {
-		points[i] = plotter.XY{X: float64(i) * width, Y: v}
-	}
-	points[len(values)] = plotter.XY{X: float64(len(values)) * width, Y: points[len(values)-1].Y}
-	line := &plotter.Line{XYs: points, StepStyle: plotter.PostStep, FillColor: fill}
-	if stroke != nil {
-		line.LineStyle = draw.LineStyle{Color: stroke, Width: 1}
-	}
-	return line
-}
-
-// caption says above a panel which meter it is, and what it did.
-func (c Comparison) caption(data draw.Canvas, m Compared) {
-	did := "worst " + duration(c.Window) + ": " + thousands(m.Worst) + " B"
-	if times := c.times(m.Worst); times != "" {
-		did = "worst " + duration(c.Window) + ": " + times
-	}
-	if m.Starved > 0 {
-		did += ", starved " + brief(m.Starved)
-	}
-	captionOf(data, m.Name, m.Params, did)
-}
-
-// captionOf writes a panel's name, description and result above it.
-func captionOf(data draw.Canvas, what, more, did string) {
-	at := vg.Point{X: data.Min.X, Y: data.Max.Y + 5}
-	name := style(10, inkColor, draw.XLeft, true)
-	data.FillText(name, at, what)
-	at.X += name.Width(what) + 6
-	data.FillText(style(9, mutedColor, draw.XLeft, false), at, more)
-	at.X = data.Max.X
-	data.FillText(style(9, inkColor, draw.XRight, false), at, did)
-}
-
-// evenTicks are multiples of 1, 2 or 5 times a power of ten from 0 up to high,
-// at most so many beside 0.
-func evenTicks(high float64, most int) []plot.Tick {
-	step := math.Pow(10, math.Floor(math.Log10(high))-2)
-	for i := 0; high/step >= float64(most+1); i++ {
-		step *= []float64{2, 2.5, 2}[i%3]
-	}
-	var ticks []plot.Tick
-	for i := 0; float64(i)*step <= high; i++ {
-		at := float64(i) * step
-		ticks = append(ticks, plot.Tick{Value: at, Label: strconv.FormatFloat(at, 'g', 4, 64)})
-	}
-	return ticks
-}
-
-// secondLines are the vertical lines of the grid: the panels' own axis is hidden.
-type secondLines struct{}
-
-func (secondLines) Plot(data draw.Canvas, p *plot.Plot) {
-	for _, tick := range evenTicks(p.X.Max, maxSeconds) {
-		x := data.X(p.X.Norm(tick.Value))
-		data.StrokeLine2(draw.LineStyle{Color: lineColor, Width: 0.5}, x, data.Min.Y, x, data.Max.Y)
-	}
-}
-
-// timeAxis writes seconds under the last panel.
-func timeAxis(data draw.Canvas, p *plot.Plot, since string) {
-	for _, tick := range evenTicks(p.X.Max, maxSeconds) {
-		at := vg.Point{X: data.X(p.X.Norm(tick.Value)), Y: data.Min.Y - 12}
-		data.FillText(style(8, mutedColor, draw.XCenter, false), at, tick.Label+" s")
-	}
-	data.FillText(style(8, mutedColor, draw.XRight, false), vg.Point{X: data.Max.X, Y: data.Min.Y - 24}, since)
-}
-
-// bitRate is bit/s with three digits.
-func bitRate(v float64) string {
-	prefix := ""
-	for _, p := range []string{"k", "M", "G", "T"} {
-		if v < 1000 {
-			break
+	rates := func(bins []int64) []float64 {
+		out := make([]float64, len(bins))
+		for i, n := range bins {
+			out[i] = float64(n) * 8 / width
 		}
-		v, prefix = v/1000, p
+		return out
 	}
-	return strconv.FormatFloat(v, 'g', 3, 64) + prefix
+	offered := rates(c.Offered)
+	top := max(1, c.bitRate(), slices.Max(append(offered, 0))) * headroom
+	keys := []key{{"offered", "offered"}, {"passed", "passed"}}
+	if c.Allowed > 0 {
+		keys = append(keys, key{"limit", "rate " + c.Rate})
+	}
+	panels := make([]panel, len(c.Meters))
+	for i, m := range c.Meters {
+		panels[i] = panel{
+			name: m.Name, more: m.Params, result: c.result(m), top: top,
+			under: func(p *panel) { p.area("offered", offered) },
+			over:  func(p *panel) { p.area("passed", rates(m.Passed)); p.limit(c.bitRate()) },
+		}
+	}
+	since := time.Unix(0, c.Start).UTC().Format("time since 2006-01-02 15:04:05.000000 UTC")
+	return drawPicture(c.title(), since, "no packet was metered", keys, len(offered), float64(len(offered))*width, panels)
 }
 
-func style(size float64, c color.Color, x text.XAlignment, bold bool) text.Style {
-	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Length(size)}
-	if bold {
-		f.Weight = xfont.WeightBold
+// result is what a meter did, in a few words.
+func (c Comparison) result(m Compared) string {
+	worst := c.times(m.Worst)
+	if worst == "" {
+		worst = thousands(m.Worst) + " B"
 	}
-	return text.Style{Color: c, Font: f, XAlign: x, YAlign: draw.YBottom, Handler: plot.DefaultTextHandler}
+	text := "worst " + duration(c.Window) + ": " + worst
+	if m.Starved > 0 {
+		text += ", starved " + brief(m.Starved)
+	}
+	return text
 }

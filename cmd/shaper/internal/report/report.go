@@ -1,6 +1,6 @@
-// Package report writes what a replay did as one HTML file: totals, a table by
-// class, and over time the rate by color, the bucket levels, and the delay and
-// occupancy of queues.
+// Package report writes the result of a replay as one HTML file: totals, a table by
+// class, and charts over time of the rate by color, the bucket levels, and the delay
+// and backlog of queues. It also draws pictures, as SVG.
 //
 //	err := report.Write(f, report.Data{
 //		Input: "office.pcap", Policy: "office.toml",
@@ -8,10 +8,10 @@
 //		Classes: []report.Class{{Name: "voice", Green: report.Count{Packets: 3, Bytes: 3600}}},
 //	})
 //
-// The file needs nothing beside itself, and its Content-Security-Policy keeps
-// a browser from loading anything. Without scripts the table stays.
+// The file is self-contained, and its Content-Security-Policy keeps a browser from
+// loading anything. Without scripts it shows the table and no charts.
 //
-// The package counts nothing and bins nothing: Data holds finished numbers.
+// The package does no counting: Data holds finished numbers.
 package report
 
 import (
@@ -21,13 +21,13 @@ import (
 	"strings"
 )
 
-// maxCharts is how many meters, and how many queues, get a chart. The first
-// ones do; the page says how many do not.
+// maxCharts limits the charts of meters, and those of queues. The page says how many
+// are not drawn.
 const maxCharts = 12
 
-// Data is what a report shows. Every series has one value a bin; the number of
-// bins is the length of Offered[0], and none is a capture without packets. The
-// bins reach to the last departure.
+// Data is the content of a report. Every series has one value per bin. The number of
+// bins is the length of Offered[0]: 0 if the capture has no packets. The last bin
+// holds the last departure.
 type Data struct {
 	Input   string // capture file
 	Policy  string // policy file or one-liner
@@ -37,13 +37,13 @@ type Data struct {
 	BinWidth int64 // ns, above 0 if there are bins
 
 	Offered   [3][]int64 // bytes that arrived in the bin, by color: green, yellow, red
-	Passed    [3][]int64 // bytes that left in the bin, by color, at their departure
-	Unmetered []int64    // bytes that no class took: they arrive and leave in the same bin; nil is none
+	Passed    [3][]int64 // bytes sent in the bin, by color
+	Unmetered []int64    // unclassified bytes, which are sent on arrival; may be nil
 
 	Meters []Meter
 	Queues []Queue
 
-	Classes []Class // in policy order; Name "-" is what no class took
+	Classes []Class // in policy order; Name "-" is the unclassified packets
 
 	Packets  int64
 	Bytes    int64
@@ -57,27 +57,26 @@ type Meter struct {
 	Name   string
 	Kind   string // "srtcm"
 	Params string // "cir=8mbit/s cbs=64kB ebs=128kB"
-	C, E   Bucket // E.Size 0 is a token bucket, which has no second
+	C, E   Bucket // E.Size is 0 if the meter has one bucket
 }
 
 // Bucket is the level of one bucket over time.
 type Bucket struct {
-	Name   string  // Tc, Te or Tp; left, of a limit; below CIR, of an average
+	Name   string  // Tc, Te or Tp; "left" of a limit; "below CIR" of an average
 	Size   int64   // bytes, the burst size
-	Lowest []int64 // bytes, the lowest level a packet saw in the bin; -1 where none came
+	Lowest []int64 // bytes, the lowest level that a packet saw in the bin; -1 without packets
 }
 
-// Queue is the delay and the occupancy of one queue over time, and what it
-// dropped.
+// Queue is the delay and the backlog of one queue over time, and its drops.
 type Queue struct {
 	Name, Params string
-	Delay        []int64 // ns, the longest wait of a packet that left in the bin; -1 where none did
-	Waiting      []int64 // bytes that waited, averaged over the bin
+	Delay        []int64 // ns, the longest of the packets sent in the bin; -1 without packets
+	Waiting      []int64 // backlog in bytes, averaged over the bin
 
 	Full, WRED, CoDel Count // dropped, by reason
 }
 
-// Drops tells what the queue dropped, or nothing where it dropped nothing.
+// Drops describes the dropped packets by reason. It is empty if there are none.
 func (q Queue) Drops() string {
 	var parts []string
 	for _, d := range []struct {
@@ -94,17 +93,17 @@ func (q Queue) Drops() string {
 	return "packets dropped: " + strings.Join(parts, ", ")
 }
 
-// Class is a row of the table. What was dropped, marked or queued is counted
-// in its color too.
+// Class is a row of the table. Dropped, marked and queued packets are also counted in
+// their color.
 type Class struct {
 	Name, Meter        string
 	Green, Yellow, Red Count
-	Uncolored          Count // what has no color: only in the row "-"
+	Uncolored          Count // only in the row "-"
 
 	Dropped, Marked, Queued Count
 }
 
-// total is what the class took.
+// total is all packets of the class.
 func (c Class) total() Count {
 	return c.Green.plus(c.Yellow).plus(c.Red).plus(c.Uncolored)
 }
@@ -116,17 +115,21 @@ func (c Count) plus(d Count) Count {
 	return Count{c.Packets + d.Packets, c.Bytes + d.Bytes}
 }
 
-// Write writes the report of d as one HTML file. It fails, before it writes,
-// on series of different lengths and on a bin width below 1, and on what w
-// fails with.
+// Write writes the report of d as one HTML file. If series differ in length or
+// the bin width is below 1, it returns an error and writes nothing. It also returns
+// an error of w.
 func Write(w io.Writer, d Data) error {
 	if err := d.check(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	return pages.write(w, "page.html.tmpl", newView(d))
+	p, err := d.page()
+	if err != nil {
+		return err
+	}
+	return p.writeTo(w)
 }
 
-// check joins every fault of the series.
+// check returns all errors of the series, joined.
 func (d Data) check() error {
 	var errs []error
 	bins := len(d.Offered[0])
@@ -157,7 +160,7 @@ func (d Data) check() error {
 	return errors.Join(errs...)
 }
 
-// buckets is what is drawn of m.
+// buckets returns the buckets to draw.
 func (m Meter) buckets() []Bucket {
 	if m.E.Size == 0 {
 		return []Bucket{m.C}
@@ -165,7 +168,7 @@ func (m Meter) buckets() []Bucket {
 	return []Bucket{m.C, m.E}
 }
 
-// burst names the size of a bucket as the RFCs do.
+// burst is the name of the size of a bucket, as in the RFCs.
 func (b Bucket) burst() string {
 	switch b.Name {
 	case "Tc":
@@ -183,18 +186,7 @@ func (b Bucket) burst() string {
 	return "size of " + b.Name
 }
 
-// view is what the template sees: text, and the series for the script.
-type view struct {
-	frame
-	Data
-	Shares      []tile
-	Meters      []Meter
-	Queues      []Queue
-	MetersAbove int // how many meters are not drawn
-	QueuesAbove int
-}
-
-// series is what the script draws. Units are those of Data.
+// series is the data of the charts. Units are those of Data.
 type series struct {
 	Bins      int        `json:"bins"`
 	BinWidth  int64      `json:"binWidth"`
@@ -217,41 +209,93 @@ type level struct {
 	Lowest []int64 `json:"lowest"`
 }
 
-func newView(d Data) view {
+// page writes the whole report.
+func (d Data) page() (*page, error) {
+	p := &page{script: chartJS + replayJS, bins: len(d.Offered[0]), start: d.Start, binWidth: d.BinWidth, version: d.Version}
 	title := d.Input
 	if d.Policy != "" {
 		title += " through " + d.Policy
 	}
-	v := view{
-		Data:   d,
-		Shares: shares(d),
-		Meters: d.Meters[:min(len(d.Meters), maxCharts)],
-		Queues: d.Queues[:min(len(d.Queues), maxCharts)],
+	p.begin(title)
+	p.printf("<h1>%s</h1>\n", d.Input)
+	if d.Policy != "" {
+		p.printf(`<p class="policy">through <code>%s</code></p>`+"\n", d.Policy)
 	}
-	v.frame = newFrame(title, replayJS, len(d.Offered[0]), d.Start, d.BinWidth)
-	v.Totals = totals(d.Packets, d.Bytes, d.Duration)
-	drawn := series{Bins: v.Bins, BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered}
-	v.MetersAbove = len(d.Meters) - len(v.Meters)
-	v.QueuesAbove = len(d.Queues) - len(v.Queues)
-	for _, m := range v.Meters {
-		var levels []level
-		for _, b := range m.buckets() {
-			levels = append(levels, level{b.Name, b.burst(), b.Size, b.Lowest})
+	p.main()
+	p.tiles(totals(d.Packets, d.Bytes, d.Duration))
+	p.tiles(shares(d))
+	p.warnings(d.Warnings)
+	if len(d.Classes) > 0 {
+		p.section("Classes", "Packets, bytes, and share of the bytes of the class. Dropped, marked and queued packets are also counted in their color.")
+		var rows []row
+		for _, c := range d.Classes {
+			rows = append(rows, newRow(c))
 		}
-		drawn.Meters = append(drawn.Meters, levels)
+		p.table("Class", rows)
+		p.endSection()
 	}
-	for _, q := range v.Queues {
-		drawn.Queues = append(drawn.Queues, room{q.Delay, q.Waiting})
+	if p.bins == 0 {
+		p.printf(`<p class="empty">The capture holds no packet: there is nothing to draw.</p>` + "\n")
+		return p, p.end(nil)
 	}
-	v.Series = drawn
-	v.Table.Of = "Class"
-	for _, c := range d.Classes {
-		v.Table.Rows = append(v.Table.Rows, newRow(c))
-	}
-	return v
+	p.charts("Rate", "By color, stacked, both charts on one scale. Time is since the start.")
+	p.chart("offered", 0, "Offered", "bit/s, on arrival")
+	p.chart("passed", 0, "Sent", "bit/s, on departure")
+	p.endSection()
+	drawn := series{Bins: p.bins, BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered}
+	drawn.Meters = p.meters(d.Meters)
+	drawn.Queues = p.queues(d.Queues)
+	return p, p.end(drawn)
 }
 
-// shares is of all bytes.
+// meters writes the section of the meters, and returns the data of its charts.
+func (p *page) meters(meters []Meter) (levels [][]level) {
+	if len(meters) == 0 {
+		return nil
+	}
+	p.section("Bucket levels", "The lowest level that a packet saw in each bin; gaps are bins without packets. Dotted lines are burst sizes and limits."+
+		notDrawn(len(meters), "meter"))
+	for i, m := range meters[:min(len(meters), maxCharts)] {
+		p.chart("meter", i, m.Name, m.Kind+" "+m.Params)
+		var buckets []level
+		for _, b := range m.buckets() {
+			buckets = append(buckets, level{b.Name, b.burst(), b.Size, b.Lowest})
+		}
+		levels = append(levels, buckets)
+	}
+	p.endSection()
+	return levels
+}
+
+// queues writes the section of the queues, and returns the data of its charts.
+func (p *page) queues(queues []Queue) (rooms []room) {
+	if len(queues) == 0 {
+		return nil
+	}
+	p.section("Queues", "Delay is the longest queueing delay of the packets sent in each bin; gaps are bins in which none was sent. "+
+		"Backlog is the bytes in the queue, averaged over each bin."+notDrawn(len(queues), "queue"))
+	for i, q := range queues[:min(len(queues), maxCharts)] {
+		p.chart("delay", i, q.Name, q.Params, q.Drops())
+		p.chart("waiting", i, "")
+		rooms = append(rooms, room{q.Delay, q.Waiting})
+	}
+	p.endSection()
+	return rooms
+}
+
+// notDrawn says how many of n have no chart.
+func notDrawn(n int, what string) string {
+	switch more := n - maxCharts; {
+	case more < 1:
+		return ""
+	case more == 1:
+		return " 1 more " + what + " is not drawn."
+	default:
+		return fmt.Sprintf(" %d more %ss are not drawn.", more, what)
+	}
+}
+
+// shares returns the share of each color, and of drops, in all bytes.
 func shares(d Data) []tile {
 	var sum Class
 	for _, c := range d.Classes {
@@ -269,7 +313,7 @@ func shares(d Data) []tile {
 	share("Yellow", "yellow", sum.Yellow)
 	share("Red", "red", sum.Red)
 	if sum.Uncolored.Packets > 0 {
-		share("No class", "none", sum.Uncolored)
+		share("Unclassified", "none", sum.Uncolored)
 	}
 	share("Dropped", "", sum.Dropped)
 	return tiles
@@ -277,9 +321,9 @@ func shares(d Data) []tile {
 
 func newRow(c Class) row {
 	total := c.total()
-	r := row{Name: c.Name, Under: c.Meter}
+	r := row{name: c.Name, under: c.Meter}
 	if c.Name == "-" {
-		r.Under = "no class took it"
+		r.under = "unclassified"
 	}
 	for _, k := range []struct {
 		label, swatch string
@@ -293,7 +337,7 @@ func newRow(c Class) row {
 		{"Marked", "", c.Marked},
 		{"Queued", "", c.Queued},
 	} {
-		r.Cells = append(r.Cells, counted(k.label, k.swatch, k.n, total.Bytes))
+		r.cells = append(r.cells, counted(k.label, k.swatch, k.n, total.Bytes))
 	}
 	return r
 }

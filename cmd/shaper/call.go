@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bufio"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Processes call each other in the format of net/rpc: a header and a body each way, in
+// gob. net/rpc itself finds methods by reflection. A program that contains it keeps every
+// exported method of every type, which would add 8 MB to shaper.
+
+// callHeader begins a call, and its answer.
+type callHeader struct {
+	ServiceMethod string
+	Seq           uint64
+	Error         string // of an answer, which has an empty body then
+}
+
+// servicePrefix begins the names of all methods.
+const servicePrefix = "control."
+
+// methods are the methods that a process serves, by name.
+type methods map[string]func(in *gob.Decoder) (out any, err error)
+
+// method makes a function one of the methods.
+func method[In, Out any](f func(In, *Out) error) func(*gob.Decoder) (any, error) {
+	return func(body *gob.Decoder) (any, error) {
+		var in In
+		if err := body.Decode(&in); err != nil {
+			return nil, err
+		}
+		out := new(Out)
+		return out, f(in, out)
+	}
+}
+
+// serve answers calls, one after the other, until the caller closes the connection or
+// sends something else.
+func (m methods) serve(conn net.Conn) {
+	defer conn.Close()
+	in, buffer := gob.NewDecoder(conn), bufio.NewWriter(conn)
+	out := gob.NewEncoder(buffer)
+	for {
+		var head callHeader
+		if in.Decode(&head) != nil {
+			return
+		}
+		answer, err := m.call(head.ServiceMethod, in)
+		if err != nil {
+			head.Error, answer = err.Error(), struct{}{}
+		}
+		if errors.Join(out.Encode(head), out.Encode(answer), buffer.Flush()) != nil {
+			return
+		}
+	}
+}
+
+func (m methods) call(name string, in *gob.Decoder) (any, error) {
+	method, ok := m[strings.TrimPrefix(name, servicePrefix)]
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("no method %q", name), in.DecodeValue(reflect.Value{}))
+	}
+	return method(in)
+}
+
+// caller calls the methods of another process. Calls at the same time take turns.
+type caller struct {
+	mu   sync.Mutex
+	conn net.Conn
+	in   *gob.Decoder
+	out  *gob.Encoder
+	sent *bufio.Writer
+	seq  uint64
+}
+
+// errProcessEnded means that the other process ended before it answered.
+var errProcessEnded = errors.New("the process has ended")
+
+func newCaller(conn net.Conn) *caller {
+	sent := bufio.NewWriter(conn)
+	return &caller{conn: conn, in: gob.NewDecoder(conn), out: gob.NewEncoder(sent), sent: sent}
+}
+
+func (c *caller) Close() error { return c.conn.Close() }
+
+// within has calls fail that are not answered in time.
+func (c *caller) within(d time.Duration) { _ = c.conn.SetDeadline(time.Now().Add(d)) }
+
+// call calls a method and decodes the answer into out, a pointer. Its errors are that of
+// the method, errProcessEnded, or another of the connection. After one of the connection
+// it must not be used again.
+func (c *caller) call(method string, in, out any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seq++
+	err := errors.Join(c.out.Encode(callHeader{ServiceMethod: servicePrefix + method, Seq: c.seq}), c.out.Encode(in), c.sent.Flush())
+	var head callHeader
+	if err == nil {
+		err = c.in.Decode(&head)
+	}
+	if err == nil && head.Error != "" {
+		return errors.Join(errors.New(head.Error), c.in.DecodeValue(reflect.Value{}))
+	}
+	if err == nil {
+		err = c.in.Decode(out)
+	}
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, end) {
+			return errProcessEnded
+		}
+	}
+	return err
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"net/rpc"
+	"reflect"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
+)
+
+// callee is served by both ends of the tests: through methods, and by net/rpc.
+type callee struct{}
+
+func (*callee) Double(in []int, out *[]int) error {
+	for _, n := range in {
+		*out = append(*out, 2*n)
+	}
+	return nil
+}
+
+func (*callee) Empty(struct{}, *struct{}) error { return nil }
+
+func (*callee) Fail(int, *int) error { return errors.New("no reason") }
+
+func (*callee) Snapshot(name string, out *[]Snapshot) error {
+	*out = []Snapshot{{
+		About: kernel.About{Interface: name, Since: time.Unix(1, 2).UTC()},
+		Now:   tap.Snapshot{Stats: []dataplane.ClassStats{{Behind: dataplane.Count{Packets: 3}}}, Tokens: [][2]int64{{-4, 5}, {}}},
+	}}
+	return nil
+}
+
+func (c *callee) methods() methods {
+	return methods{"Double": method(c.Double), "Empty": method(c.Empty), "Fail": method(c.Fail), "Snapshot": method(c.Snapshot)}
+}
+
+// TestCall calls all methods with each kind of caller and of server: processes of
+// different versions may call each other, and earlier ones used net/rpc.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	old := rpc.NewServer()
+	if err := old.RegisterName("control", new(callee)); err != nil {
+		t.Fatal(err)
+	}
+	for server, serve := range map[string]func(net.Conn){
+		"ours":    new(callee).methods().serve,
+		"net/rpc": func(conn net.Conn) { old.ServeConn(conn) },
+	} {
+		for client, dial := range map[string]func(net.Conn) func(method string, in, out any) error{
+			"ours": func(conn net.Conn) func(string, any, any) error { return newCaller(conn).call },
+			"net/rpc": func(conn net.Conn) func(string, any, any) error {
+				client := rpc.NewClient(conn)
+				return func(method string, in, out any) error { return client.Call("control."+method, in, out) }
+			},
+		} {
+			t.Run(client+" to "+server, func(t *testing.T) {
+				here, there := net.Pipe()
+				defer here.Close()
+				go serve(there)
+				call := dial(here)
+				for range 2 { // types are sent once
+					var doubled []int
+					if err := call("Double", []int{1, 2}, &doubled); err != nil || !reflect.DeepEqual(doubled, []int{2, 4}) {
+						t.Errorf("Double: %v, %v", doubled, err)
+					}
+					if err := call("Fail", 1, new(int)); err == nil || err.Error() != "no reason" {
+						t.Errorf("Fail: %v", err)
+					}
+					if err := call("Missing", []int{1}, new(int)); err == nil {
+						t.Error("a missing method answers")
+					}
+					if err := call("Double", "text", new([]int)); err == nil {
+						t.Error("a method answers what it cannot decode")
+					}
+					if err := call("Empty", struct{}{}, &struct{}{}); err != nil {
+						t.Errorf("Empty: %v", err)
+					}
+					var got, want []Snapshot
+					_ = new(callee).Snapshot("eth0", &want)
+					if err := call("Snapshot", "eth0", &got); err != nil || !reflect.DeepEqual(got, want) {
+						t.Errorf("Snapshot: %v, %+v, want %+v", err, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCallsTakeTurns wants each of many calls at once to get its own answer.
+func TestCallsTakeTurns(t *testing.T) {
+	t.Parallel()
+	here, there := net.Pipe()
+	defer here.Close()
+	go new(callee).methods().serve(there)
+	client := newCaller(here)
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			var out []int
+			if err := client.call("Double", []int{i}, &out); err != nil || len(out) != 1 || out[0] != 2*i {
+				t.Error(strconv.Itoa(i), out, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestCallEnds wants calls to fail if the other process ends before or during them, or
+// does not answer in time.
+func TestCallEnds(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("unix", t.TempDir()+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	accepted := make(chan net.Conn, 1)
+	connected := func() (*caller, net.Conn) {
+		conn, err := net.Dial("unix", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		go func() { other, _ := listener.Accept(); accepted <- other }()
+		return newCaller(conn), <-accepted
+	}
+	client, other := connected()
+	go func(other net.Conn) { // it reads a part of the call
+		_, _ = other.Read(make([]byte, 1))
+		other.Close()
+	}(other)
+	if err := client.call("Empty", struct{}{}, &struct{}{}); !errors.Is(err, errProcessEnded) {
+		t.Errorf("ended during the call: %v", err)
+	}
+	client, other = connected()
+	other.Close()
+	if err := client.call("Empty", struct{}{}, &struct{}{}); !errors.Is(err, errProcessEnded) {
+		t.Errorf("ended before the call: %v", err)
+	}
+	client, other = connected()
+	defer other.Close()
+	client.within(time.Millisecond)
+	var late net.Error
+	if err := client.call("Empty", struct{}{}, &struct{}{}); !errors.As(err, &late) || !late.Timeout() {
+		t.Errorf("never answered: %v", err)
+	}
+}

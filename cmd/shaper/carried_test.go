@@ -1,0 +1,20 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// TestOtherVersion: counters of a process of another version are not read as zeros.
+func TestOtherVersion(t *testing.T) {
+	r := &remote{Snapshot: Snapshot{Version: snapshotVersion + 1, About: kernel.About{Process: 77}}}
+	if _, err := take(r); err == nil || !strings.Contains(err.Error(), "process 77 is another version of shaper") {
+		t.Error(err)
+	}
+	r.Version = snapshotVersion
+	if _, err := take(r); err != nil {
+		t.Error(err)
+	}
+}
