@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -190,20 +192,20 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 	if err != nil {
 		return err
 	}
-	g := &grid{header: []any{"budget", "rate", "burst", "held", "hosts", "late"}, first: 2, names: []int{0}}
+	g := &say.Table{Header: []any{"budget", "rate", "burst", "held", "hosts", "late"}, First: 2, Names: []int{0}}
 	for _, name := range names {
 		b, err := shared.ShowBudget(ctx, c, name)
 		if err != nil {
 			return err
 		}
 		if f.asJSON {
-			if err := writeJSON(s.out, stateJSON(b)); err != nil {
+			if err := say.WriteJSON(s.out, stateJSON(b)); err != nil {
 				return err
 			}
 			continue
 		}
 		u := unitOfBudget(b)
-		g.add(name, u.rates(b.Size), u.bursts(b.Size), u.rates(b.Held), number(len(b.Hosts)), number(b.Late))
+		g.Add(name, u.rates(b.Size), u.bursts(b.Size), u.rates(b.Held), say.Number(len(b.Hosts)), say.Number(b.Late))
 	}
 	if f.asJSON {
 		return nil
@@ -211,7 +213,7 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 	if len(names) == 0 {
 		return s.done(nil, "the server has no budgets\n")
 	}
-	return s.done(nil, "%s\n", g.render(colored(s.out)))
+	return s.done(nil, "%s\n", g.Render(say.Colored(s.out)))
 }
 
 func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name string) error {
@@ -220,33 +222,33 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 		return err
 	}
 	if f.asJSON {
-		return writeJSON(s.out, stateJSON(b))
+		return say.WriteJSON(s.out, stateJSON(b))
 	}
-	p, u := &printer{w: s.out}, unitOfBudget(b)
+	p, u := newPrinter(s.out), unitOfBudget(b)
 	by := ", set by shaper budget set"
 	if b.Set == nil {
 		by = ", the smallest of the hosts' policies"
 	}
-	p.printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, u.rates(b.Size), by, u.bursts(b.Size), u.rates(b.Held))
+	p.Printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, u.rates(b.Size), by, u.bursts(b.Size), u.rates(b.Held))
 	if b.Smallest != "" {
-		p.printf("  hosts disagree about the size: %s has the smallest\n", b.Smallest)
+		p.Printf("  hosts disagree about the size: %s has the smallest\n", b.Smallest)
 	}
 	if b.Learning {
-		p.printf("  the store learns what hosts hold: no share grows\n")
+		p.Printf("  the store learns what hosts hold: no share grows\n")
 	}
 	if len(b.Hosts) > 0 {
-		g := &grid{header: []any{"host", "share", "burst", "demand", "rescue", "weight", "called"}, first: 2, names: []int{0}}
+		g := &say.Table{Header: []any{"host", "share", "burst", "demand", "rescue", "weight", "called"}, First: 2, Names: []int{0}}
 		for _, h := range b.Hosts {
 			called := h.Called.Round(time.Millisecond).String() + " ago"
 			if h.Late {
 				called += ", late"
 			}
 			demand := lease.Amounts{Rate: h.Demand}
-			g.add(h.Name, u.rates(h.Share), u.bursts(h.Share), u.rates(demand), u.rates(h.Rescue), number(h.Weight), called)
+			g.Add(h.Name, u.rates(h.Share), u.bursts(h.Share), u.rates(demand), u.rates(h.Rescue), say.Number(h.Weight), called)
 		}
-		p.printf("\n%s\n", g.render(colored(s.out)))
+		p.Printf("\n%s\n", g.Render(say.Colored(s.out)))
 	}
-	return p.err
+	return p.Err
 }
 
 // unitOfBudget is the unit of a budget that has hosts, of any other it is bytes.

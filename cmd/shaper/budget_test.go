@@ -28,7 +28,7 @@ func TestBudgetCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	s := newShares(kernel.Now, func(format string, args ...any) { (&printer{w: &said}).printf(format+"\n", args...) })
+	s := newShares(kernel.Now, func(format string, args ...any) { newPrinter(&said).Printf(format+"\n", args...) })
 	if err := s.follow(t.Context(), []shareOf{{policy.plan, "host"}}, []leaser{&leased{}}); err != nil {
 		t.Fatal(err)
 	}

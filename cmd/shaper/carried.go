@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
@@ -257,7 +259,7 @@ func (p *printer) lost(about *kernel.About, lost tap.Lost) {
 		{lost.Ended, "waiting when it ended"},
 	} {
 		if n.Packets > 0 {
-			p.folded(fmt.Sprintf("%s: lost %s packets %s\n", where(about), grouped(n.Packets), n.why))
+			p.Folded(fmt.Sprintf("%s: lost %s packets %s\n", where(about), say.Grouped(n.Packets), n.why))
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -108,7 +110,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		defer func() { err = errors.Join(err, out.Flush()) }()
 		until = time.Now().Add(confirm).Round(0)
 	}
-	p := &printer{w: s.out}
+	p := newPrinter(s.out)
 	var incomplete []error
 	for i, sh := range list {
 		done := prepareRun(sh, policies[i])
@@ -127,7 +129,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 			}
 		}
 		if asJSON {
-			if err := writeJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policies[i].Name, changes}); err != nil {
+			if err := say.WriteJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policies[i].Name, changes}); err != nil {
 				return err
 			}
 			continue
@@ -136,12 +138,12 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	}
 	if confirm > 0 {
 		if !asJSON {
-			p.printf("waiting %v for shaper confirm %s\n", confirm, name)
+			p.Printf("waiting %v for shaper confirm %s\n", confirm, name)
 		}
 		settled, err = awaitConfirm(ctx, list, until)
 		incomplete = append(incomplete, err)
 	}
-	return errors.Join(append(incomplete, p.err)...)
+	return errors.Join(append(incomplete, p.Err)...)
 }
 
 // loadFor reads the policy that the flags give, or for each shaper the file again
@@ -230,14 +232,14 @@ func newConfirm(s streams) *cobra.Command {
 			}
 			defer closeAll(list)
 			confirmed, err := kernel.Confirm(inKernel(list)...)
-			p := &printer{w: s.out}
+			p := newPrinter(s.out)
 			for _, sh := range confirmed {
-				p.printf("%s: confirmed\n", where(sh.Info()))
+				p.Printf("%s: confirmed\n", where(sh.Info()))
 			}
 			if err == nil && len(confirmed) == 0 {
 				err = fmt.Errorf("%s: nothing to confirm: no policy waits for it; one that did was confirmed before, or rolled back in time", list[0].Info().Interface)
 			}
-			return errors.Join(err, p.err)
+			return errors.Join(err, p.Err)
 		},
 	}
 	f.add(cmd)
@@ -279,11 +281,11 @@ func (f *liveFlags) detach(s streams, name string) error {
 			return f.severalError(names)
 		}
 	}
-	p := &printer{w: s.out}
+	p := newPrinter(s.out)
 	var errs []error
 	for _, a := range v.away {
 		errs = append(errs, kernel.EndAway(a))
-		p.printf("%s %v: process %d does not wait for it any more\n", a.Interface, a.Direction, a.Process)
+		p.Printf("%s %v: process %d does not wait for it any more\n", a.Interface, a.Direction, a.Process)
 	}
 	directions := f.list
 	if directions == nil {
@@ -309,14 +311,14 @@ func (f *liveFlags) detach(s streams, name string) error {
 	}
 	if len(v.list) == 0 {
 		for _, what := range cleared.What {
-			p.printf("removed what was left behind: %s\n", what)
+			p.Printf("removed what was left behind: %s\n", what)
 		}
 		if len(cleared.What) == 0 && len(v.left) > 0 && err == nil {
-			p.printf("%s: removed what was left behind\n", name)
+			p.Printf("%s: removed what was left behind\n", name)
 		}
 	}
 	if len(v.list)+len(v.left)+len(v.away)+len(cleared.What) == 0 && err == nil {
 		return f.noneError(name)
 	}
-	return errors.Join(append(errs, p.err)...)
+	return errors.Join(append(errs, p.Err)...)
 }

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"math/big"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
 
@@ -62,24 +63,24 @@ func check(s streams, policy *compiled, o lint.Options, asJSON bool) error {
 }
 
 func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding, mtu int64) error {
-	p := &printer{w: w}
-	p.printf("length  %s\n", describeLength(policy.Policy.Length))
+	p := newPrinter(w)
+	p.Printf("length  %s\n", say.Length(policy.Policy.Length))
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
-		p.printf("\nclass %s\n  match   %s\n", c.Name, describeMatch(&c.Match))
+		p.Printf("\nclass %s\n  match   %s\n", c.Name, say.Match(&c.Match))
 		p.meters(c.Meter)
 		for _, color := range policyfile.Colors(c) {
-			p.printf("  %-7s %s\n", color, describeAction(c.Action(color)))
+			p.Printf("  %-7s %s\n", color, say.Action(c.Action(color)))
 		}
 	}
 	for _, q := range policy.Policy.Queues {
-		p.printf("\nqueue %s\n", q.Name)
-		parts := queueParts(q)
+		p.Printf("\nqueue %s\n", q.Name)
+		parts := say.QueueParts(q)
 		if q.Link != nil {
-			parts = append(parts, serviceOf(q, policy.Policy.Queues, mtu).parts(q)...)
+			parts = append(parts, say.ServiceOf(q, policy.Policy.Queues, mtu).Parts(q)...)
 		}
 		for _, part := range parts {
-			p.printf("  %-7s %s\n", part.key, part.text)
+			p.Printf("  %-7s %s\n", part.Key, part.Text)
 		}
 	}
 	for _, link := range policy.Policy.Links {
@@ -89,25 +90,18 @@ func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding, mtu int6
 		p.envelope(e, policy.flows(e))
 	}
 	p.unclassified(policy)
-	p.printf("\n")
+	p.Printf("\n")
 	for _, f := range findings {
-		p.printf("%s: %s: %s\n", f.Place, f.Level, f.Text)
+		p.Printf("%s: %s: %s\n", f.Place, f.Level, f.Text)
 	}
-	p.printf("%s\n", lint.Summary(findings))
-	return p.err
+	p.Printf("%s\n", lint.Summary(findings))
+	return p.Err
 }
 
-// printer keeps the first error of many writes.
-type printer struct {
-	w   io.Writer
-	err error
-}
+// printer prints about policies and shapers.
+type printer struct{ *say.Printer }
 
-func (p *printer) printf(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
-	}
-}
+func newPrinter(w io.Writer) *printer { return &printer{&say.Printer{W: w}} }
 
 // mostChained is how many meters of a chain are printed.
 const mostChained = 16
@@ -115,30 +109,30 @@ const mostChained = 16
 // meters prints a chain.
 func (p *printer) meters(m *dataplane.Meter) {
 	if m == nil {
-		p.printf("  meter   none: every packet is green\n")
+		p.Printf("  meter   none: every packet is green\n")
 	}
 	for label, n := "meter", 0; m != nil; m, label, n = m.Then, "then", n+1 {
 		if n == mostChained {
-			p.printf("  then    %s and others\n", m.Name)
+			p.Printf("  then    %s and others\n", m.Name)
 			return
 		}
 		name := ""
 		if label == "then" {
 			name = m.Name + ": "
 		}
-		p.printf("  %-7s %s%s, %s: %s\n", label, name, kindOf(m.Params), describeMode(m), describeMeter(m))
+		p.Printf("  %-7s %s%s, %s: %s\n", label, name, m.Params.Kind(), say.Mode(m), say.Meter(m))
 	}
 }
 
 // link prints a link and its queues in the order in which they are served.
 func (p *printer) link(link *dataplane.Link, queues []*dataplane.Queue) {
-	p.printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
-	for i, l := range levels(link, queues) {
+	p.Printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
+	for i, l := range say.Levels(link, queues) {
 		of := ""
 		if i > 0 {
 			of = ", of what is left"
 		}
-		p.printf("  priority %d %s%s\n", l.priority, describeLevel(l, link.Rate), of)
+		p.Printf("  priority %d %s%s\n", l.Priority, say.Level(l, link.Rate), of)
 	}
 }
 
@@ -227,7 +221,8 @@ type checkLinkJSON struct {
 }
 
 func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQueueJSON {
-	rate, c := q.Drain(), resolved(q)
+	rate := q.Drain()
+	c, _ := q.Resolve() // it has compiled
 	out := checkQueueJSON{
 		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.Share().Weight,
 		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
@@ -235,19 +230,19 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 	}
 	if q.Link != nil {
 		out.Link = q.Link.Name
-		s := serviceOf(q, queues, mtu)
-		if s.wait != nil {
-			out.WaitNS = wholeNS(s.wait)
+		s := say.ServiceOf(q, queues, mtu)
+		if s.Wait != nil {
+			out.WaitNS = say.WholeNS(s.Wait)
 		}
-		bps := s.part.Mul(s.part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
+		bps := s.Part.Mul(s.Part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
 		out.Guaranteed, _ = bps.Mul(bps, big.NewRat(8e9, 1)).Float64()
-		for _, b := range s.before {
+		for _, b := range s.Before {
 			out.After = append(out.After, b.Name)
 		}
 	}
 	for color, e := range c.WRED {
 		if e != (queue.Early{}) {
-			out.WRED[meter.Color(color).String()] = checkWREDJSON{e.Min, e.Max, probability(e)}
+			out.WRED[meter.Color(color).String()] = checkWREDJSON{e.Min, e.Max, say.Probability(e)}
 		}
 	}
 	if c.CoDel != (queue.CoDel{}) {
@@ -258,8 +253,8 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 
 func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
 	out := checkLinkJSON{Name: link.Name, Amount: link.Rate.Bytes, PeriodNS: int64(link.Rate.Period), Queues: []string{}}
-	for _, l := range levels(link, queues) {
-		for _, q := range l.queues {
+	for _, l := range say.Levels(link, queues) {
+		for _, q := range l.Queues {
 			out.Queues = append(out.Queues, q.Name)
 		}
 	}
@@ -269,17 +264,17 @@ func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
 func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding, mtu int64) error {
 	out := checkJSON{
 		Unclassified: unclassified(policy),
-		Length:       describeLength(policy.Policy.Length),
+		Length:       say.Length(policy.Policy.Length),
 		Queues:       []checkQueueJSON{}, Links: []checkLinkJSON{}, Findings: append([]lint.Finding{}, findings...),
 	}
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
-		class := checkClassJSON{Name: c.Name, Match: describeMatch(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
+		class := checkClassJSON{Name: c.Name, Match: say.Match(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
 		for m := c.Meter; m != nil && len(class.Meters) < mostChained; m = m.Then {
 			class.Meters = append(class.Meters, meterJSON(m))
 		}
 		for color := meter.Green; color <= meter.Red; color++ {
-			class.Actions[color.String()] = describeAction(c.Action(color))
+			class.Actions[color.String()] = say.Action(c.Action(color))
 		}
 		out.Classes = append(out.Classes, class)
 	}
@@ -292,5 +287,5 @@ func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding, mtu 
 	for _, e := range policy.Policy.Envelopes {
 		out.Envelopes = append(out.Envelopes, envelopeJSON(e, policy.flows(e)))
 	}
-	return writeJSON(w, out)
+	return say.WriteJSON(w, out)
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -68,7 +70,7 @@ func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 }
 
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
-	out := checkMeterJSON{Name: m.Name, Type: kindOf(m.Params), Aware: m.Aware, Packets: m.Packets, checkWordsJSON: wordsJSON(m.Params)}
+	out := checkMeterJSON{Name: m.Name, Type: m.Params.Kind().String(), Aware: m.Aware, Packets: m.Packets, checkWordsJSON: wordsJSON(m.Params)}
 	for _, b := range m.Params.Buckets() {
 		out.Buckets = append(out.Buckets, checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
 	}
@@ -139,21 +141,21 @@ func (p *printer) envelope(e *dataplane.Envelope, flows []*dataplane.Meter) {
 		if r == nil {
 			return "no limit"
 		}
-		return describeRate(*r, e.Packets)
+		return say.Rate(*r, e.Packets)
 	}
 	cirmax, eirmax := e.Limits()
-	p.printf("\nenvelope %s\n  cirmax  %s\n  eirmax  %s\n", e.Name, rate(cirmax), rate(eirmax))
+	p.Printf("\nenvelope %s\n  cirmax  %s\n  eirmax  %s\n", e.Name, rate(cirmax), rate(eirmax))
 	if e.Coupling {
-		p.printf("  coupling  true\n")
+		p.Printf("  coupling  true\n")
 	}
 	for _, m := range flows {
 		own := ""
 		if m.CIRMax != nil {
-			own += ", cirmax " + describeRate(*m.CIRMax, m.Packets)
+			own += ", cirmax " + say.Rate(*m.CIRMax, m.Packets)
 		}
 		if m.EIRMax != nil {
-			own += ", eirmax " + describeRate(*m.EIRMax, m.Packets)
+			own += ", eirmax " + say.Rate(*m.EIRMax, m.Packets)
 		}
-		p.printf("  rank %-2d %s%s\n", m.Rank, m.Name, own)
+		p.Printf("  rank %-2d %s%s\n", m.Rank, m.Name, own)
 	}
 }

@@ -30,5 +30,5 @@ func (p *printer) unclassified(policy *compiled) {
 	if u.Action == "pass" {
 		action = "pass unmetered; otherwise: drop in the policy drops them"
 	}
-	p.printf("\nunclassified (row -)\n  packets %s\n  action  %s\n", strings.Join(u.Packets, ", "), action)
+	p.Printf("\nunclassified (row -)\n  packets %s\n  action  %s\n", strings.Join(u.Packets, ", "), action)
 }

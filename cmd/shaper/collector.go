@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -265,7 +267,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	plan := c.policy.plan
 	t := totalsOf(plan.Outline(), n)
 	d := report.Data{
-		Input:     filepath.Base(printable(in)),
+		Input:     filepath.Base(say.Printable(in)),
 		Policy:    c.policy.Name,
 		Version:   version,
 		Start:     c.start,
@@ -282,7 +284,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	}
 	for _, m := range c.meters {
 		s := &plan.Stages[m.stage]
-		out := report.Meter{Name: s.Name, Kind: s.Kind.String(), Params: describeMeter(s.Source)}
+		out := report.Meter{Name: s.Name, Kind: s.Kind.String(), Params: say.Meter(s.Source)}
 		for i, b := range s.Buckets {
 			level := report.Bucket{Name: b.Name, Size: b.Size, Lowest: m.level[i].values[:c.n]}
 			if i == 0 {
@@ -295,7 +297,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	}
 	for _, q := range c.queues {
 		d.Queues = append(d.Queues, report.Queue{
-			Name: q.queue.Name, Params: describeQueue(q.queue.Source),
+			Name: q.queue.Name, Params: say.Queue(q.queue.Source),
 			Delay: q.delay.values[:c.n], Waiting: q.waiting.means(&c.axis),
 			Full: report.Count(q.full), WRED: report.Count(q.early), CoDel: report.Count(q.stale),
 		})
@@ -319,7 +321,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 		case plan.Classes[i].Stage >= 0:
 			chain := plan.Outline().Chain(i)
 			first := &plan.Stages[chain[0]]
-			row.Meter = first.Kind.String() + ": " + describeMeter(first.Source)
+			row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
 			for _, k := range n.keys {
 				if slices.Contains(chain, k.stage) {
 					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -202,9 +204,9 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	defer page.abort()
 	defer picture.abort()
 
-	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, counted.reading(input.size))
-	summary, err := replay.Run(cmd.Context(), counted, c, replay.Config{})
+	reader := &say.MeteredReader{Reader: input}
+	endProgress := say.ShowProgress(s.err, reader.Reading(input.size))
+	summary, err := replay.Run(cmd.Context(), reader, c, replay.Config{})
 	endProgress()
 	if err != nil && !(summary.Began && partial(err)) {
 		return fmt.Errorf("%s: %w", input.name, err)
@@ -261,7 +263,7 @@ func (f *compareFlags) create(s streams, input *input) (page, picture *output, e
 // print writes the result where nothing else is.
 func (f *compareFlags) print(s streams, c *comparison, summary replay.Summary) error {
 	if f.json {
-		return writeJSON(s.out, c.totals(summary))
+		return say.WriteJSON(s.out, c.totals(summary))
 	}
 	var w io.Writer = s.out
 	if f.report == "-" {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -93,7 +95,7 @@ func wrapped(s string, width int) string {
 // table draws the result for people: two lines or more a meter, packets over
 // bytes, parameters in lines of a width.
 func (c *comparison) table(width int) string {
-	t := newTable(2, "meter", "passed\nbytes", "dropped\n%", "worst "+spanText(c.window), "starved", "state")
+	t := say.NewTable(2, "meter", "passed\nbytes", "dropped\n%", "worst "+spanText(c.window), "starved", "state")
 	for i := range c.meters {
 		m, n := &c.meters[i], &c.measured[i]
 		times, starved := "", ""
@@ -101,15 +103,15 @@ func (c *comparison) table(width int) string {
 			times = fmt.Sprintf("%.2fx", c.ratio(n.burst.bytes))
 		}
 		if n.starved.ns > 0 {
-			starved = fillTime(n.starved.ns, meter.Rate{Bytes: 1, Period: 1})
+			starved = say.FillTime(n.starved.ns, meter.Rate{Bytes: 1, Period: 1})
 		}
 		t.AppendRow(table.Row{
 			m.name + "\n" + wrapped(m.params, width),
-			grouped(n.passed.Packets) + "\n" + grouped(n.passed.Bytes),
-			grouped(n.dropped.Packets) + "\n" + percent(n.dropped.Packets, c.offered.Packets),
-			grouped(n.burst.bytes) + " B\n" + times,
+			say.Grouped(n.passed.Packets) + "\n" + say.Grouped(n.passed.Bytes),
+			say.Grouped(n.dropped.Packets) + "\n" + say.Percent(n.dropped.Packets, c.offered.Packets),
+			say.Grouped(n.burst.bytes) + " B\n" + times,
 			starved,
-			grouped(int64(m.state)) + " B",
+			say.Grouped(int64(m.state)) + " B",
 		})
 	}
 	return t.Render()
@@ -123,9 +125,9 @@ func (c *comparison) write(w io.Writer, s replay.Summary) error {
 		drawn = c.table(width)
 	}
 	all := c.offered.Plus(c.unmetered)
-	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", drawn, grouped(all.Packets), grouped(c.offered.Bytes), seconds(s.Last-s.First))
+	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", drawn, say.Grouped(all.Packets), say.Grouped(c.offered.Bytes), say.Seconds(s.Last-s.First))
 	if c.unmetered.Packets > 0 && err == nil {
-		_, err = fmt.Fprintf(w, "%s packets were not metered and passed: they are not IP, or malformed\n", grouped(c.unmetered.Packets))
+		_, err = fmt.Fprintf(w, "%s packets were not metered and passed: they are not IP, or malformed\n", say.Grouped(c.unmetered.Packets))
 	}
 	return err
 }
@@ -133,7 +135,7 @@ func (c *comparison) write(w io.Writer, s replay.Summary) error {
 // report is what the page and the picture show.
 func (c *comparison) report(in string, s replay.Summary) report.Comparison {
 	d := report.Comparison{
-		Input: filepath.Base(printable(in)), Version: version(),
+		Input: filepath.Base(say.Printable(in)), Version: version(),
 		Start: c.start, BinWidth: c.width, Offered: c.offeredBins.values[:c.n],
 		Window: int64(c.window), Rate: c.rate, Allowed: c.allowed,
 		Packets: c.offered.Packets + c.unmetered.Packets, Bytes: c.offered.Bytes + c.unmetered.Bytes,

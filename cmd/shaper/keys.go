@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -23,14 +25,7 @@ func newKeyTotals(s *dataplane.StageOutline, stage int, n meter.TableStats) *key
 
 // String is for people.
 func (k *keyTotals) String() string {
-	return fmt.Sprintf("%s of %d, %d forgotten, %d refused", countKeys(k.Keys), k.most, k.Evicted, k.Refused)
-}
-
-func countKeys(n int) string {
-	if n == 1 {
-		return "1 key"
-	}
-	return fmt.Sprintf("%d keys", n)
+	return fmt.Sprintf("%s of %s, %d evicted, %d refused", say.Grouped(int64(k.Keys)), say.Count(k.most, "key"), k.Evicted, k.Refused)
 }
 
 // keys asks an engine for the keys of all meters that have them, by stage.
@@ -55,7 +50,7 @@ func (c *compiled) over(e engine) (warnings []string, err error) {
 		if n > 0 {
 			s := &c.plan.Stages[i]
 			warnings = append(warnings, fmt.Sprintf("meter %s met more than its %s: above that the kernel forgets others than --engine go does, "+
-				"and colors may differ from there and from live ones; give it more keys", s.Name, countKeys(s.Keys)))
+				"and colors may differ from there and from live ones; give it more keys", s.Name, say.Count(s.Keys, "key")))
 		}
 	}
 	return warnings, nil

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 )
 
@@ -70,7 +72,7 @@ func run(args []string, s streams) int {
 		die(<-signals) // a second one ends the process
 	}()
 	out := &stdout{Writer: s.out, closed: func() { cancel(errClosed) }}
-	if !isTerminal(s.out) {
+	if !say.IsTerminal(s.out) {
 		s.out = out
 	}
 
@@ -87,7 +89,7 @@ func run(args []string, s streams) int {
 		return exitDone
 	}
 	for line := range strings.Lines(advised(err).Error()) {
-		fmt.Fprintf(s.err, "shaper: %s\n", printable(strings.TrimSuffix(line, "\n")))
+		fmt.Fprintf(s.err, "shaper: %s\n", say.Printable(strings.TrimSuffix(line, "\n")))
 	}
 	if errors.As(err, new(*usageError)) {
 		return exitUsage

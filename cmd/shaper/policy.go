@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -148,7 +150,7 @@ func readText(what, path string) ([]byte, error) {
 }
 
 func (l label) compile() (*compiled, error) {
-	l.Name = printable(l.Name)
+	l.Name = say.Printable(l.Name)
 	out := &compiled{label: l}
 	var err error
 	if l.One != nil {

@@ -10,29 +10,6 @@ import (
 	"unicode/utf8"
 )
 
-func TestPrintable(t *testing.T) {
-	for name, want := range map[string]string{
-		"":                     "",
-		"/tmp/Zürich 50 %s":    "/tmp/Zürich 50 %s",
-		`C:\captures\"x".pcap`: `C:\captures\"x".pcap`,
-		"\x1b]0;owned\a.pcap":  `\x1b]0;owned\a.pcap`,
-		"two\nlines":           `two\nlines`,
-		"tab\t, \"quoted\"":    `tab\t, "quoted"`,
-		"\u202efdp.pcap":       `\u202efdp.pcap`,
-		"C1 \u009b2J":          `C1 \u009b2J`,
-		"latin-1 \xfc":         `latin-1 \xfc`,
-		"\u2028":               `\u2028`,
-	} {
-		got := printable(name)
-		if got != want {
-			t.Errorf("%q: %s, want %s", name, got, want)
-		}
-		if again := printable(got); again != got {
-			t.Errorf("%q, twice: %s, want %s", name, again, got)
-		}
-	}
-}
-
 // TestFileNamesAreEscaped gives commands files whose names would control a
 // terminal. Neither output nor a message has a character that does.
 func TestFileNamesAreEscaped(t *testing.T) {

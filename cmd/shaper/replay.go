@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -130,9 +132,9 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		}
 	}
 
-	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, counted.reading(input.size))
-	summary, err := replay.Run(cmd.Context(), counted, engine, cfg)
+	reader := &say.MeteredReader{Reader: input}
+	endProgress := say.ShowProgress(s.err, reader.Reading(input.size))
+	summary, err := replay.Run(cmd.Context(), reader, engine, cfg)
 	endProgress()
 	var failed *replay.OutputError
 	switch {
@@ -189,13 +191,13 @@ func partial(err error) bool {
 // print writes the totals where nothing else is.
 func (f *replayFlags) print(s streams, policy *compiled, n replayed) error {
 	if f.json {
-		return writeJSON(s.out, totalsOf(policy.plan.Outline(), n))
+		return say.WriteJSON(s.out, totalsOf(policy.plan.Outline(), n))
 	}
 	w := s.out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" {
 		w = s.err
 	}
-	return writeTotals(w, policy.plan.Outline(), n, colored(w))
+	return writeTotals(w, policy.plan.Outline(), n, say.Colored(w))
 }
 
 // input is a capture to read.
@@ -214,7 +216,7 @@ func openInput(path string, stdin io.Reader) (*input, error) {
 	if err != nil {
 		return nil, plainPathError("capture", err)
 	}
-	in := &input{Reader: f, name: printable(path), file: f}
+	in := &input{Reader: f, name: say.Printable(path), file: f}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
 		f.Close()
@@ -244,7 +246,7 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 		}
 	}
 	if info, err := os.Stat(f.file); err == nil && info.Mode().IsRegular() {
-		taken["the policy "+printable(f.file)] = info
+		taken["the policy "+say.Printable(f.file)] = info
 	}
 	files := &replayFiles{}
 	paths := map[string]string{}

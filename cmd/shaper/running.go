@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -40,12 +42,12 @@ type running struct {
 }
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *compiled) *running {
-	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: colored(s.out)}
+	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: say.Colored(s.out)}
 	r.shares, r.wake = newShares(kernel.Now, r.warn), make(chan chan struct{})
 	return r
 }
 
-func (r *running) print() *printer { return &printer{w: r.out} }
+func (r *running) print() *printer { return newPrinter(r.out) }
 
 // warn prints a line on stderr.
 func (r *running) warn(format string, args ...any) {

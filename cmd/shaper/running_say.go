@@ -3,6 +3,8 @@ package main
 import (
 	"slices"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -10,21 +12,21 @@ import (
 // say prints what was attached.
 func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
 	p := r.print()
-	p.printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
-		kernelRelease(), r.policy.Name, counted(len(sh.Classes), "class", "classes"))
+	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
+		kernelRelease(), r.policy.Name, say.Count(len(sh.Classes), "class"))
 	if sh.Place.Mode == kernel.Generic {
-		p.printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", where(&sh.About))
+		p.Printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", where(&sh.About))
 	}
 	if sh.Pacer != "" {
-		p.printf("%s: queues wait in %s\n", where(&sh.About), pacerOf(&sh.About))
+		p.Printf("%s: queues wait in %s\n", where(&sh.About), pacerOf(&sh.About))
 	}
 	p.gso(&sh.About)
 	if r.flags.dry {
-		p.printf("%s: dry run: packets are counted and pass as they are\n", where(&sh.About))
+		p.Printf("%s: dry run: packets are counted and pass as they are\n", where(&sh.About))
 	}
 	p.changes(&sh.About, changes)
 	if !r.until.IsZero() {
-		p.printf("%s: shaper confirm %s within %v keeps it\n", where(&sh.About), sh.Interface, r.flags.confirm)
+		p.Printf("%s: shaper confirm %s within %v keeps it\n", where(&sh.About), sh.Interface, r.flags.confirm)
 	}
 }
 
@@ -40,14 +42,14 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 	p := r.print()
 	stats, err := sh.Stats()
 	if err == nil {
-		p.printf("\n%s\n", countersOf(&sh.Outline, stats, r.colored))
+		p.Printf("\n%s\n", countersOf(&sh.Outline, stats, r.colored))
 	}
 	if queues, err := sh.Queues(); err == nil && unassigned(queues) > 0 {
-		p.printf("%s more packets dropped in queues that several classes feed\n", grouped(unassigned(queues)))
+		p.Printf("%s more packets dropped in queues that several classes feed\n", say.Grouped(unassigned(queues)))
 	}
 	switch {
 	case stays:
-		p.printf("%s: still attached; shaper detach %s removes it\n", where(&sh.About), sh.Interface)
+		p.Printf("%s: still attached; shaper detach %s removes it\n", where(&sh.About), sh.Interface)
 	case failed == nil:
 		p.detached(&sh.About)
 	}
@@ -61,18 +63,18 @@ func (p *printer) detached(about *kernel.About) {
 		if about.Lost.AtMost {
 			most = "at most "
 		}
-		p.printf("%s: lost %s%s packets that were still queued\n", where(about), most, grouped(int64(n)))
+		p.Printf("%s: lost %s%s packets that were still queued\n", where(about), most, say.Grouped(int64(n)))
 	}
-	p.printf("%s: detached\n", where(about))
+	p.Printf("%s: detached\n", where(about))
 }
 
 // reloaded says that a shaper has a new policy.
 func (p *printer) reloaded(about *kernel.About, policy *compiled, changes []dataplane.Change) {
-	p.printf("%s: reloaded, ", where(about))
+	p.Printf("%s: reloaded, ", where(about))
 	if about.Program != 0 {
-		p.printf("program %d, ", about.Program)
+		p.Printf("program %d, ", about.Program)
 	}
-	p.printf("policy %s\n", policy.Name)
+	p.Printf("policy %s\n", policy.Name)
 	p.gso(about)
 	p.changes(about, changes)
 }
@@ -80,7 +82,7 @@ func (p *printer) reloaded(about *kernel.About, policy *compiled, changes []data
 // gso says that the device hands down less at once, where nobody asked for that.
 func (p *printer) gso(about *kernel.About) {
 	if about.GSOLimit != 0 && about.AskedGSO == 0 {
-		p.printf("%s: gso capped at %s bytes, by the rate of the slowest queue\n", where(about), grouped(int64(about.GSOLimit)))
+		p.Printf("%s: gso capped at %s bytes, by the rate of the slowest queue\n", where(about), say.Grouped(int64(about.GSOLimit)))
 	}
 }
 
@@ -90,13 +92,6 @@ func (p *printer) changes(about *kernel.About, changes []dataplane.Change) {
 		return
 	}
 	for _, c := range changes {
-		p.printf("%s: class %s: %s\n", where(about), c.Class, c.What)
+		p.Printf("%s: class %s: %s\n", where(about), c.Class, c.What)
 	}
-}
-
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return grouped(int64(n)) + " " + many
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -73,7 +75,7 @@ func (b *serverBudget) String() string {
 	case b.Rescued || !b.Renewed:
 		printf("%s, then the rescue share of %s", b.rates(b.Share), b.rates(b.Rescue))
 	default:
-		printf("%s of %s, %s", b.rates(b.Share), b.rates(b.Size), counted(int(b.Hosts), "host", "hosts"))
+		printf("%s of %s, %s", b.rates(b.Share), b.rates(b.Size), say.Count(b.Hosts, "host"))
 		if b.Late > 0 {
 			printf(", %d late", b.Late)
 		}

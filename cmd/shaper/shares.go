@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -312,11 +314,11 @@ func (s *shares) report(e shared.Event) {
 	share := unitOf(st.Floor).rates
 	switch e.Kind {
 	case shared.Joined:
-		s.say("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), counted(int(st.Hosts), "host", "hosts"))
+		s.say("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
 	case shared.Lost:
 		s.say("budget %s: %v: limited to the rescue share of %s", e.Budget, e.Err, share(st.Rescue))
 	case shared.Found:
-		s.say("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), counted(int(st.Hosts), "host", "hosts"))
+		s.say("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
 	case shared.Refused:
 		s.say("budget %s: %v", e.Budget, e.Err)
 	case shared.Failed:
@@ -324,7 +326,7 @@ func (s *shares) report(e shared.Event) {
 	case shared.Reset:
 		s.say("budget %s: the store had lost its state: shares grow again when all hosts have reported theirs", e.Budget)
 	case shared.Crowded:
-		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, counted(int(st.Hosts), "host", "hosts"), unitOf(st.Floor).bursts(st.Size))
+		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, say.Count(st.Hosts, "host"), unitOf(st.Floor).bursts(st.Size))
 	case shared.Unguarded:
 		s.say("budget %s: the user of the store lacks the right +info: a failover of the server may exceed the budget for a moment", e.Budget)
 	case shared.Disagreed:

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/spf13/cobra"
 
@@ -95,7 +97,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 	}
 	var done atomic.Int64
 	c.Progress = func(d time.Duration) { done.Store(int64(d / time.Second)) }
-	endProgress := showProgress(s.err, work{"simulating", progress.UnitsDefault, &done, int64(c.Duration / time.Second)})
+	endProgress := say.ShowProgress(s.err, say.Work{Name: "simulating", Units: progress.UnitsDefault, Done: &done, All: int64(c.Duration / time.Second)})
 	r, err := simulate.Run(cmd.Context(), c)
 	endProgress()
 	if err != nil {
@@ -110,7 +112,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		}
 	}
 	if f.asJSON {
-		err = writeJSON(s.out, f.totals(c, r))
+		err = say.WriteJSON(s.out, f.totals(c, r))
 	} else {
 		err = f.print(s, c, r)
 	}
@@ -127,7 +129,7 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	if f.scenario != "" {
 		text, err := readText("scenario", f.scenario)
 		if err == nil {
-			file, err = policyfile.LoadScenario(printable(f.scenario), text)
+			file, err = policyfile.LoadScenario(say.Printable(f.scenario), text)
 		}
 		if err != nil {
 			return c, &usageError{err}

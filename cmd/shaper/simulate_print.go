@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/simulate"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -46,24 +48,24 @@ func round6(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
 // print prints the result for people.
 func (f *simulateFlags) print(s streams, c simulate.Config, r *simulate.Result) error {
-	t := newTable(2, "measure", "value", "bound")
-	t.AppendRow([]any{"worst excess", grouped(wholeBytes(r.Excess)) + " B", grouped(wholeBytes(r.Bound)) + " B"})
+	t := say.NewTable(2, "measure", "value", "bound")
+	t.AppendRow([]any{"worst excess", say.Grouped(wholeBytes(r.Excess)) + " B", say.Grouped(wholeBytes(r.Bound)) + " B"})
 	t.AppendRow([]any{"utilization", fmt.Sprintf("%.2f %%", 100*r.Utilization)})
 	t.AppendRow([]any{"fairness (Jain)", fmt.Sprintf("%.4f", r.Fairness)})
-	t.AppendRow([]any{"store calls per second", grouped(int64(math.Round(r.CallsPerSecond())))})
+	t.AppendRow([]any{"store calls per second", say.Grouped(int64(math.Round(r.CallsPerSecond())))})
 	t.AppendRow([]any{"lost calls", percentOf(r.Lost, r.Calls)})
 	if r.Refused > 0 {
 		t.AppendRow([]any{"refused calls", percentOf(r.Refused, r.Calls)})
 	}
 	t.SuppressTrailingSpaces()
 	_, err := fmt.Fprintf(s.out, "%s, %s bytes of burst, %v of virtual time, seed %d\n\n%s\n",
-		titleOf(c, r), grouped(c.Terms.Size.Burst[0]), c.Duration, c.Seed, t.Render())
+		titleOf(c, r), say.Grouped(c.Terms.Size.Burst[0]), c.Duration, c.Seed, t.Render())
 	return err
 }
 
 // titleOf names a simulation, such as 10 hosts on 1gbit.
 func titleOf(c simulate.Config, r *simulate.Result) string {
-	return counted(r.Hosts, "host", "hosts") + " on " + budgetRate(c)
+	return say.Count(r.Hosts, "host") + " on " + budgetRate(c)
 }
 
 // budgetRate is the rate of the budget, such as 1gbit.
@@ -80,14 +82,14 @@ func percentOf(part, whole int64) string {
 func (f *simulateFlags) pictured(c simulate.Config, r *simulate.Result) report.Simulation {
 	name := titleOf(c, r)
 	if f.scenario != "" {
-		name = filepath.Base(printable(f.scenario)) + ": " + name
+		name = filepath.Base(say.Printable(f.scenario)) + ": " + name
 	}
 	p := report.Simulation{
 		Name: name, Rate: float64(c.Terms.Size.Rate[0]), RateText: budgetRate(c), Width: r.Series.Width.Seconds(),
 		Offered: r.Series.Offered, Passed: r.Series.Passed, Allowed: r.Series.Allowed,
 		Least: r.Series.Least, Median: r.Series.Median, Most: r.Series.Most,
 		Used:   fmt.Sprintf("utilization %.2f %%", 100*r.Utilization),
-		Excess: fmt.Sprintf("worst excess %s B, bound %s B", grouped(wholeBytes(r.Excess)), grouped(wholeBytes(r.Bound))),
+		Excess: fmt.Sprintf("worst excess %s B, bound %s B", say.Grouped(wholeBytes(r.Excess)), say.Grouped(wholeBytes(r.Bound))),
 		Shares: fmt.Sprintf("fairness %.4f", r.Fairness),
 	}
 	for _, m := range r.Series.Marks {

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
 
@@ -109,7 +109,7 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 
 // round samples all shapers, and prints from the second time on.
 func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON bool, round int, watch bool) error {
-	p := &printer{w: s.out}
+	p := newPrinter(s.out)
 	for i, sh := range list {
 		now, err := take(sh)
 		if err != nil {
@@ -125,19 +125,19 @@ func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON
 			before = now // another policy was loaded
 		}
 		if asJSON {
-			if err := writeJSON(s.out, statsOf(sh, before, now)); err != nil {
+			if err := say.WriteJSON(s.out, statsOf(sh, before, now)); err != nil {
 				return err
 			}
 			continue
 		}
-		if i == 0 && watch && isTerminal(s.out) {
-			p.printf("\x1b[H\x1b[2J")
+		if i == 0 && watch && say.IsTerminal(s.out) {
+			p.Printf("\x1b[H\x1b[2J")
 		} else if i > 0 || round > 1 {
-			p.printf("\n")
+			p.Printf("\n")
 		}
 		p.stats(sh, before, now)
 	}
-	return p.err
+	return p.Err
 }
 
 // statsJSON is what stats --json prints, a line a shaper.
@@ -251,16 +251,4 @@ func metersOf(plan *dataplane.Outline, class int, now *sample) []meterStatJSON {
 		out = append(out, row)
 	}
 	return out
-}
-
-// speed writes bit/s for people, with three digits.
-func speed(bits int64) string {
-	v := float64(bits)
-	for _, unit := range []string{"", "k", "M", "G", "T"} {
-		if v < 999.5 || unit == "T" {
-			return strings.TrimSpace(fmt.Sprintf("%.3g %s", v, unit))
-		}
-		v /= 1000
-	}
-	return ""
 }

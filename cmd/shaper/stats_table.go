@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -63,11 +65,11 @@ func (p *printer) stats(sh live, before, now sample) {
 	st := statusOf(sh)
 	p.status(sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
-	for _, g := range []*grid{v.traffic(p), v.done(p), v.meters(), v.queues()} {
-		if len(g.rows) > 0 {
-			p.printf("\n%s\n", g.render(isTerminal(p.w)))
+	for _, g := range []*say.Table{v.traffic(p), v.done(p), v.meters(), v.queues()} {
+		if len(g.Rows) > 0 {
+			p.Printf("\n%s\n", g.Render(say.IsTerminal(p.W)))
 		}
-		p.folded(g.foot)
+		p.Folded(g.Foot)
 	}
 	if r, ok := sh.(*remote); ok {
 		p.lost(&r.About, r.Now.Lost)
@@ -75,10 +77,10 @@ func (p *printer) stats(sh live, before, now sample) {
 }
 
 // traffic is what came, passed and was dropped, by class and color.
-func (v *interval) traffic(p *printer) *grid {
-	g := &grid{
-		header: []any{"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets", "dropped\nper s"},
-		first:  3, names: []int{0},
+func (v *interval) traffic(p *printer) *say.Table {
+	g := &say.Table{
+		Header: []any{"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets", "dropped\nper s"},
+		First:  3, Names: []int{0},
 	}
 	for i := range v.now.stats {
 		a, b := &v.before.stats[i], &v.now.stats[i]
@@ -89,15 +91,15 @@ func (v *interval) traffic(p *printer) *grid {
 					passed = offered
 				}
 				dropped := b.UntakenDropped.Packets
-				g.add(untaken, "", number(n.Packets), number(n.Bytes), speed(offered), speed(passed),
-					number(dropped), number(v.perSecond(a.UntakenDropped.Packets, dropped)))
-				g.foot = untaken + " counts packets that no class matches\n"
+				g.Add(untaken, "", say.Number(n.Packets), say.Number(n.Bytes), say.Speed(offered), say.Speed(passed),
+					say.Number(dropped), say.Number(v.perSecond(a.UntakenDropped.Packets, dropped)))
+				g.Foot = untaken + " counts packets that no class matches\n"
 			}
 			break
 		}
 		name := v.plan().Classes[i].Name
 		if b.Total().Packets == 0 {
-			g.add(name, "", number(0), number(0), "0", "0", number(0), number(0))
+			g.Add(name, "", say.Number(0), say.Number(0), "0", "0", say.Number(0), say.Number(0))
 		}
 		for color, n := range b.Colors {
 			if n.Packets == 0 {
@@ -105,23 +107,23 @@ func (v *interval) traffic(p *printer) *grid {
 			}
 			color, passed := meter.Color(color), "unknown"
 			if bits := v.passed(i, color); bits != nil {
-				passed = speed(*bits)
+				passed = say.Speed(*bits)
 			}
 			dropped := b.Dropped(color).Packets
-			g.add(name, painted(color, colored(p.w)), number(n.Packets), number(n.Bytes), speed(rate(a.Colors[color], n, v.dt())), passed,
-				number(dropped), number(v.perSecond(a.Dropped(color).Packets, dropped)))
+			g.Add(name, say.Color(color, say.Colored(p.W)), say.Number(n.Packets), say.Number(n.Bytes), say.Speed(rate(a.Colors[color], n, v.dt())), passed,
+				say.Number(dropped), say.Number(v.perSecond(a.Dropped(color).Packets, dropped)))
 			name = ""
 		}
 		if n := b.Behind.Packets; n > 0 {
-			g.add(name, "", "", "", "", "", number(n), number(v.perSecond(a.Behind.Packets, n)))
+			g.Add(name, "", "", "", "", "", say.Number(n), say.Number(v.perSecond(a.Behind.Packets, n)))
 		}
 	}
 	return g
 }
 
 // done is what was done to packets but to let them pass, and why.
-func (v *interval) done(p *printer) *grid {
-	g := &grid{header: []any{"class", "color", "action", "packets", "bytes", "per s"}, first: 4, names: []int{0}}
+func (v *interval) done(p *printer) *say.Table {
+	g := &say.Table{Header: []any{"class", "color", "action", "packets", "bytes", "per s"}, First: 4, Names: []int{0}}
 	for i := range v.plan().Classes {
 		a, b := &v.before.stats[i], &v.now.stats[i]
 		name := v.plan().Classes[i].Name
@@ -130,11 +132,11 @@ func (v *interval) done(p *printer) *grid {
 			if now.Packets == 0 {
 				return
 			}
-			g.add(name, said, action, number(now.Packets), number(now.Bytes), number(v.perSecond(before.Packets, now.Packets)))
+			g.Add(name, said, action, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
 			name, said = "", ""
 		}
 		for color := meter.Green; color <= meter.Red; color++ {
-			said = painted(color, colored(p.w))
+			said = say.Color(color, say.Colored(p.W))
 			for cause := range dataplane.Causes {
 				add("dropped: "+cause.String(), a.Drops[color][cause], b.Drops[color][cause])
 			}
@@ -147,14 +149,14 @@ func (v *interval) done(p *printer) *grid {
 	}
 	last := len(v.plan().Classes)
 	if before, now := v.before.stats[last].UntakenDropped, v.now.stats[last].UntakenDropped; now.Packets > 0 {
-		g.add(untaken, "", "dropped: "+dataplane.Unclassified, number(now.Packets), number(now.Bytes), number(v.perSecond(before.Packets, now.Packets)))
+		g.Add(untaken, "", "dropped: "+dataplane.Unclassified, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
 	}
 	return g
 }
 
 // meters is what the meters hold.
-func (v *interval) meters() *grid {
-	g := &grid{header: []any{"class", "meter", "bucket", "tokens", "burst"}, first: 4, names: []int{0, 1}}
+func (v *interval) meters() *say.Table {
+	g := &say.Table{Header: []any{"class", "meter", "bucket", "tokens", "burst"}, First: 4, Names: []int{0, 1}}
 	for i := range v.plan().Classes {
 		class := v.plan().Classes[i].Name
 		name := class
@@ -164,14 +166,14 @@ func (v *interval) meters() *grid {
 				title += " " + m.Name
 			}
 			if m.Per != "" {
-				g.add(name, title, "per "+m.Per, "", "")
+				g.Add(name, title, "per "+m.Per, "", "")
 				name = ""
 				if m.Keys != nil {
-					g.foot += fmt.Sprintf("%s per %s: %s\n", m.Name, m.Per, m.Keys)
+					g.Foot += fmt.Sprintf("%s per %s: %s\n", m.Name, m.Per, m.Keys)
 				}
 			}
 			for _, b := range m.Buckets {
-				g.add(name, title, b.Name, number(b.Tokens), number(b.Burst))
+				g.Add(name, title, b.Name, say.Number(b.Tokens), say.Number(b.Burst))
 				name, title = "", ""
 			}
 		}
@@ -181,26 +183,26 @@ func (v *interval) meters() *grid {
 
 // queues is what the queues hold. The delay of a link's queue is not known: it
 // depends on the others.
-func (v *interval) queues() *grid {
-	g := &grid{header: []any{"queue", "delay", "backlog\nbytes"}, first: 2, names: []int{0}}
+func (v *interval) queues() *say.Table {
+	g := &say.Table{Header: []any{"queue", "delay", "backlog\nbytes"}, First: 2, Names: []int{0}}
 	inHTB := v.about.Pacer == kernel.HTB
 	if inHTB {
-		g.header = append(g.header, "sent\nbit/s", "dropped\nby qdisc", "dropped\nper s")
+		g.Header = append(g.Header, "sent\nbit/s", "dropped\nby qdisc", "dropped\nper s")
 	}
 	for i, q := range v.now.queues {
 		delay := q.Delay.Round(10 * time.Microsecond).String()
 		if v.plan().Queues[i].Link >= 0 {
 			delay = "unknown"
 		}
-		row := []any{q.Name, delay, number(q.Bytes)}
+		row := []any{q.Name, delay, say.Number(q.Bytes)}
 		if inHTB {
 			sent, before := "0", int64(0)
 			if bits := v.sent(i); bits != nil {
-				sent, before = speed(*bits), v.before.queues[i].Dropped
+				sent, before = say.Speed(*bits), v.before.queues[i].Dropped
 			}
-			row = append(row, sent, number(q.Dropped), number(v.perSecond(before, q.Dropped)))
+			row = append(row, sent, say.Number(q.Dropped), say.Number(v.perSecond(before, q.Dropped)))
 		}
-		g.add(row...)
+		g.Add(row...)
 	}
 	var several []string
 	for _, q := range v.now.queues {
@@ -209,7 +211,7 @@ func (v *interval) queues() *grid {
 		}
 	}
 	if several != nil {
-		g.foot = "the class of packets that the qdisc dropped is not known for " + strings.Join(several, ", ") + "\n"
+		g.Foot = "the class of packets that the qdisc dropped is not known for " + strings.Join(several, ", ") + "\n"
 	}
 	return g
 }

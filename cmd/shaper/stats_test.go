@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -95,7 +97,7 @@ func sampled(t *testing.T, policy *compiled, n int64) (before, now sample) {
 
 func widest(text string) (line string) {
 	for l := range strings.Lines(text) {
-		if l = strings.TrimRight(l, "\n"); widthOf(l) > widthOf(line) {
+		if l = strings.TrimRight(l, "\n"); say.WidthOf(l) > say.WidthOf(line) {
 			line = l
 		}
 	}
@@ -154,21 +156,21 @@ queues:
 				show := func(p *printer) {
 					p.stats(sh, before, now)
 					p.lost(&about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
-					if p.err != nil {
-						t.Error(p.err)
+					if p.Err != nil {
+						t.Error(p.Err)
 					}
 				}
 				var piped bytes.Buffer
-				show(&printer{w: &piped})
-				if line := widest(piped.String()); names.name == "short" && widthOf(line) > 80 {
-					t.Errorf("%s, %d in a pipe: %d columns: %q", names.name, n, widthOf(line), line)
+				show(newPrinter(&piped))
+				if line := widest(piped.String()); names.name == "short" && say.WidthOf(line) > 80 {
+					t.Errorf("%s, %d in a pipe: %d columns: %q", names.name, n, say.WidthOf(line), line)
 				}
 				if !strings.Contains(piped.String(), names.class) || !strings.Contains(piped.String(), names.path) {
 					t.Errorf("%s, %d in a pipe: a name was cut:\n%s", names.name, n, &piped)
 				}
-				seen := onTerminal(t, func(w *os.File) { show(&printer{w: w}) })
-				if line := widest(seen); widthOf(line) > 80 {
-					t.Errorf("%s, %d on a terminal: %d columns: %q", names.name, n, widthOf(line), line)
+				seen := onTerminal(t, func(w *os.File) { show(newPrinter(w)) })
+				if line := widest(seen); say.WidthOf(line) > 80 {
+					t.Errorf("%s, %d on a terminal: %d columns: %q", names.name, n, say.WidthOf(line), line)
 				}
 				for _, want := range []string{"dropped: queue-full", "dropped: codel", "CE", "marked"} {
 					if n >= 8 && !strings.Contains(seen, want) {
@@ -196,7 +198,7 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.compile()
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
 	now.stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
-	(&printer{w: &out}).stats(&still{about: kernel.About{Interface: "eth0", Outline: *policy.plan.Outline()}}, before, now)
+	newPrinter(&out).stats(&still{about: kernel.About{Interface: "eth0", Outline: *policy.plan.Outline()}}, before, now)
 	for _, want := range []string{
 		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,
@@ -239,17 +241,6 @@ queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.comp
 		}
 		if raw, _ := json.Marshal(got); string(raw) != want {
 			t.Errorf("%q: %s pass, want %s", pacer, raw, want)
-		}
-	}
-}
-
-func TestShortened(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0", 999_999: "999,999", 1e6: "1.000 M", 9_999_499: "9.999 M", 9_999_500: "10.00 M", 99_994_999: "99.99 M", 99_995_000: "100.0 M",
-		999_949_999: "999.9 M", 999_950_000: "1.000 G", 1e15: "1.000 P", math.MaxInt64: "9.223 E",
-	} {
-		if got := shortened(n); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -113,20 +115,20 @@ func newStatus(s streams) *cobra.Command {
 }
 
 func (v *survey) print(s streams, asJSON bool) error {
-	p := &printer{w: s.out}
+	p := newPrinter(s.out)
 	if len(v.names()) == 0 && !asJSON {
-		p.printf("no shaper is attached in this network namespace\n")
+		p.Printf("no shaper is attached in this network namespace\n")
 	}
 	for i, sh := range v.list {
 		st := statusOf(sh)
 		if asJSON {
-			if err := writeJSON(s.out, st); err != nil {
+			if err := say.WriteJSON(s.out, st); err != nil {
 				return err
 			}
 			continue
 		}
 		if i > 0 {
-			p.printf("\n")
+			p.Printf("\n")
 		}
 		p.status(sh.Info(), &st)
 	}
@@ -134,12 +136,12 @@ func (v *survey) print(s streams, asJSON bool) error {
 		return v.printRemains(s)
 	}
 	for _, a := range v.away {
-		p.printf("%s %v: away: process %d waits for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
+		p.Printf("%s %v: away: process %d waits for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
 	}
 	for _, l := range v.left {
-		p.printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
+		p.Printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
 	}
-	return p.err
+	return p.Err
 }
 
 func (v *survey) printRemains(s streams) error {
@@ -151,7 +153,7 @@ func (v *survey) printRemains(s streams) error {
 		out = append(out, remainsJSON{Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What})
 	}
 	for _, row := range out {
-		if err := writeJSON(s.out, row); err != nil {
+		if err := say.WriteJSON(s.out, row); err != nil {
 			return err
 		}
 	}
@@ -161,37 +163,37 @@ func (v *survey) printRemains(s streams) error {
 // status prints what a shaper is.
 func (p *printer) status(about *kernel.About, st *statusJSON) {
 	out, b := p, &strings.Builder{}
-	p = &printer{w: b}
-	defer func() { out.folded(b.String()) }()
-	p.printf("%s: %s\n", where(about), st.State)
+	p = newPrinter(b)
+	defer func() { out.Folded(b.String()) }()
+	p.Printf("%s: %s\n", where(about), st.State)
 	if about.Place.Method == byTap {
-		p.printf("  carried  between %s and %s\n", about.Interface, about.Peer)
+		p.Printf("  carried  between %s and %s\n", about.Interface, about.Peer)
 	} else {
-		p.printf("  hook     %s, program %d, kernel %s\n", hookOf(about), st.ProgramID, st.Kernel)
+		p.Printf("  hook     %s, program %d, kernel %s\n", hookOf(about), st.ProgramID, st.Kernel)
 	}
 	p.effect(st)
 	if about.Pacer != "" {
-		p.printf("  queues   wait in %s\n", pacerOf(about))
+		p.Printf("  queues   wait in %s\n", pacerOf(about))
 	}
-	p.printf("  policy   %s (%s), loaded %s\n", st.Policy, counted(st.classes, "class", "classes"), st.Loaded.Format(time.DateTime))
+	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"), st.Loaded.Format(time.DateTime))
 	for _, b := range st.Budgets {
-		p.printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
+		p.Printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
 	}
 	for i := range st.Shares {
-		p.printf("  budget   %s at %s: %v\n", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])
+		p.Printf("  budget   %s at %s: %v\n", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])
 	}
-	p.printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
+	p.Printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
 	if st.DryRun {
-		p.printf("  dry run  packets are counted and pass as they are\n")
+		p.Printf("  dry run  packets are counted and pass as they are\n")
 	}
 	if about.GSOLimit != 0 {
 		why := ""
 		if about.AskedGSO == 0 {
 			why = ", by the rate of the slowest queue"
 		}
-		p.printf("  gso      capped at %s bytes%s\n", grouped(int64(about.GSOLimit)), why)
+		p.Printf("  gso      capped at %s bytes%s\n", say.Grouped(int64(about.GSOLimit)), why)
 	}
 	if st.Unconfirmed != nil {
-		p.printf("  waits    for shaper confirm %s until %s\n", about.Interface, st.Unconfirmed.Format(time.DateTime))
+		p.Printf("  waits    for shaper confirm %s until %s\n", about.Interface, st.Unconfirmed.Format(time.DateTime))
 	}
 }

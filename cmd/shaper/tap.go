@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -141,7 +143,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	defer control.Close()
 	for _, sh := range c.list {
 		fmt.Fprintf(s.out, "%s: carried to and from %s, policy %s (%s)\n", where(sh.Info()), f.uplink+f.peer, policy.Name,
-			counted(len(policy.Policy.Classes), "class", "classes"))
+			say.Count(len(policy.Policy.Classes), "class"))
 	}
 	c.notify.ready(c.status())
 	if c.board != nil {
@@ -285,7 +287,7 @@ func (c *carrying) again(ctx context.Context) error {
 		return err
 	}
 	c.flags.warn(c.s.err, policy, "")
-	p := &printer{w: c.s.out}
+	p := newPrinter(c.s.out)
 	var errs []error
 	var list []shareOf
 	for _, sh := range c.list {
@@ -302,7 +304,7 @@ func (c *carrying) again(ctx context.Context) error {
 		p.reloaded(sh.Info(), policy, changes)
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, c.share(ctx), p.err)...)
+	return errors.Join(append(errs, c.share(ctx), p.Err)...)
 }
 
 // observe reads each direction for the metrics.
@@ -320,12 +322,12 @@ func (c *carrying) observe() (out []observation, err error) {
 
 // end says what was counted.
 func (c *carrying) end() error {
-	p := &printer{w: c.s.out}
+	p := newPrinter(c.s.out)
 	for _, sh := range c.list {
 		now := sh.snapshot()
-		p.printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, colored(c.s.out)))
+		p.Printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, say.Colored(c.s.out)))
 		p.lost(&now.About, now.Now.Lost)
-		p.printf("%s: ended\n", where(&now.About))
+		p.Printf("%s: ended\n", where(&now.About))
 	}
-	return p.err
+	return p.Err
 }

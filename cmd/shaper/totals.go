@@ -1,14 +1,12 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -79,29 +77,6 @@ func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	return t
 }
 
-// writeJSON writes a value on one line.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
-// newTable makes a table for people. Columns from first on are numbers.
-func newTable(first int, header ...any) table.Writer {
-	t := table.NewWriter()
-	t.SetStyle(table.StyleLight)
-	t.Style().Format.Header = text.FormatDefault
-	t.Style().Options = table.OptionsNoBordersAndSeparators
-	t.Style().Options.SeparateHeader = true
-	t.AppendHeader(table.Row(header))
-	configs := []table.ColumnConfig{}
-	for column := first; column <= len(header); column++ {
-		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(configs)
-	return t
-}
-
 // countersOf draws counters for people: a line a class and color. CE marks have a
 // column where there are any.
 func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored bool) string {
@@ -110,13 +85,13 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 	if ce {
 		header = append(header, "ce")
 	}
-	t := newTable(3, header...)
+	t := say.NewTable(3, header...)
 	for i := range stats {
 		st := &stats[i]
 		all := st.Total()
 		if i == len(plan.Classes) {
 			if all.Packets > 0 {
-				t.AppendRow(table.Row{untaken, "", grouped(all.Packets), percent(all.Packets, all.Packets), grouped(all.Bytes), orNothing(st.UntakenDropped), "", ""})
+				t.AppendRow(table.Row{untaken, "", say.Grouped(all.Packets), say.Percent(all.Packets, all.Packets), say.Grouped(all.Bytes), orNothing(st.UntakenDropped), "", ""})
 			}
 			break
 		}
@@ -130,7 +105,7 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 				continue
 			}
 			row := table.Row{
-				name, painted(color, colored), grouped(n.Packets), percent(n.Packets, all.Packets), grouped(n.Bytes),
+				name, say.Color(color, colored), say.Grouped(n.Packets), say.Percent(n.Packets, all.Packets), say.Grouped(n.Bytes),
 				orNothing(st.Dropped(color)), orNothing(st.Marked[color]), orNothing(st.Queued[color]),
 			}
 			if ce {
@@ -140,7 +115,7 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 			name = ""
 		}
 		if st.Behind.Packets > 0 { // of which color is not known
-			t.AppendRow(table.Row{name, "", "", "", "", grouped(st.Behind.Packets), "", ""})
+			t.AppendRow(table.Row{name, "", "", "", "", say.Grouped(st.Behind.Packets), "", ""})
 		}
 	}
 	return t.Render()
@@ -149,50 +124,18 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 // writeTotals prints the table and the sums of a replay.
 func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool) error {
 	j := totalsOf(plan, n)
-	p := &printer{w: w}
-	p.printf("%s\n\n", countersOf(plan, n.stats, colored))
+	p := newPrinter(w)
+	p.Printf("%s\n\n", countersOf(plan, n.stats, colored))
 	for _, k := range n.keys {
-		p.printf("%s: %s\n", k.Name, k)
+		p.Printf("%s: %s\n", k.Name, k)
 	}
-	p.printf("%s packets, %s bytes metered, %s\n", grouped(j.Packets), grouped(j.Bytes), seconds(j.DurationNS))
-	return p.err
+	p.Printf("%s packets, %s bytes metered, %s\n", say.Grouped(j.Packets), say.Grouped(j.Bytes), say.Seconds(j.DurationNS))
+	return p.Err
 }
 
 func orNothing(c dataplane.Count) string {
 	if c.Packets == 0 {
 		return ""
 	}
-	return grouped(c.Packets)
-}
-
-// grouped writes a number with commas between thousands.
-func grouped(n int64) string {
-	s := fmt.Sprint(n)
-	var b strings.Builder
-	for i, digit := range s {
-		if rest := len(s) - i; i > 0 && rest%3 == 0 && s[i-1] != '-' {
-			b.WriteByte(',')
-		}
-		b.WriteRune(digit)
-	}
-	return b.String()
-}
-
-func percent(part, whole int64) string {
-	if whole == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.1f", 100*float64(part)/float64(whole))
-}
-
-// seconds writes a span of ns for people.
-func seconds(ns int64) string { return fmt.Sprintf("%.3f s", float64(ns)/1e9) }
-
-var paint = [...]text.Color{meter.Green: text.FgGreen, meter.Yellow: text.FgYellow, meter.Red: text.FgRed}
-
-func painted(c meter.Color, colored bool) string {
-	if !colored {
-		return c.String()
-	}
-	return paint[c].Sprint(c.String())
+	return say.Grouped(c.Packets)
 }

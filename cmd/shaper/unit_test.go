@@ -17,7 +17,7 @@ func installed(t *testing.T) (prefix, unit string) {
 		t.Skip("needs make")
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"Makefile", "docs/shaper@.service", "bin/shaper"} {
+	for _, name := range []string{"Makefile", "LICENSE", "THIRD_PARTY", "docs/shaper@.service", "bin/shaper"} {
 		text := []byte("#!/bin/sh\n")
 		if name != "bin/shaper" {
 			var err error

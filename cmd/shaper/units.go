@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
@@ -41,17 +42,17 @@ func byBucket(n [2]int64, write func(int64) string) string {
 
 func (u unit) burst(n int64) string {
 	if u == inPackets {
-		return counted(int(n), "packet", "packets")
+		return say.Count(n, "packet")
 	}
-	return memory(n)
+	return say.Bytes(n)
 }
 
 // rate writes a rate in eighths of a token per second.
 func (u unit) rate(n int64) string {
 	if u == inPackets {
-		return grouped(n/8) + " packets/s"
+		return say.Grouped(n/8) + " packets/s"
 	}
-	return scaled(n, 1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s")
+	return say.Scaled(n, 1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s")
 }
 
 func (u unit) parseRate(s string) (meter.Rate, error) {

@@ -238,12 +238,12 @@ func (st *statusJSON) effect(sh live) {
 func (p *printer) effect(st *statusJSON) {
 	for _, problem := range st.Problems {
 		if st.Effective == nil {
-			p.printf("  unknown whether it is effective: %s\n", problem)
+			p.Printf("  unknown whether it is effective: %s\n", problem)
 		} else {
-			p.printf("  not effective: %s\n", problem)
+			p.Printf("  not effective: %s\n", problem)
 		}
 	}
 	for _, note := range st.Notes {
-		p.printf("  note     %s\n", note)
+		p.Printf("  note     %s\n", note)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
 )
 
@@ -46,6 +48,6 @@ func (p *policyFlags) warn(w io.Writer, policy *compiled, device string) {
 		fmt.Fprintf(w, "shaper: warning: %s\n", line)
 	}
 	if more > 0 {
-		fmt.Fprintf(w, "shaper: warning: %s more: shaper check prints all\n", counted(more, "warning", "warnings"))
+		fmt.Fprintf(w, "shaper: warning: %s more: shaper check prints all\n", say.Count(more, "warning"))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -63,9 +65,9 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	defer input.Close()
 
 	w := newWitness(policy, n)
-	counted := &meteredReader{Reader: input}
-	endProgress := showProgress(s.err, counted.reading(input.size))
-	summary, err := replay.Run(cmd.Context(), counted, w, replay.Config{Each: w.each, Settled: w.left})
+	reader := &say.MeteredReader{Reader: input}
+	endProgress := say.ShowProgress(s.err, reader.Reading(input.size))
+	summary, err := replay.Run(cmd.Context(), reader, w, replay.Config{Each: w.each, Settled: w.left})
 	endProgress()
 	switch {
 	case errors.Is(err, errSeen):
@@ -75,28 +77,20 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	case summary.Packets < n && err != nil:
 		return fmt.Errorf("%s: %w: the %d packets before that do not have packet %d", input.name, err, summary.Packets, n)
 	case summary.Packets < n:
-		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, counting(summary.Packets, "packet"))
+		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Packets, "packet"))
 	}
 	told := w.tell()
 	if f.json {
-		if e := writeJSON(s.out, told); e != nil {
+		if e := say.WriteJSON(s.out, told); e != nil {
 			return e
 		}
-	} else if e := told.write(s.out, colored(s.out)); e != nil {
+	} else if e := told.write(s.out, say.Colored(s.out)); e != nil {
 		return e
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: packet %d waited until then, and was settled as if nothing came after", input.name, err, n)
 	}
 	return nil
-}
-
-// counting writes a number of things.
-func counting(n int64, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%s %ss", grouped(n), thing)
 }
 
 // errSeen ends a replay whose packet is settled.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -109,7 +111,7 @@ func (w *witness) tell() *told {
 	t := &told{
 		ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first,
 		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
-		LengthRule: describeLength(w.policy.Policy.Length),
+		LengthRule: say.Length(w.policy.Policy.Length),
 		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},
 	}
 	t.decided = w.row()
@@ -117,7 +119,7 @@ func (w *witness) tell() *told {
 	for i := range classes {
 		c := &classes[i]
 		if i == int(v.Class) {
-			t.Place, t.Match, t.Matched = w.policy.Place(c, "match"), describeMatch(&c.Match), describeMatch(narrowed(&c.Match, p, v.Length))
+			t.Place, t.Match, t.Matched = w.policy.Place(c, "match"), say.Match(&c.Match), say.Match(narrowed(&c.Match, p, v.Length))
 			break
 		}
 		t.Missed = append(t.Missed, w.missed(c))
@@ -143,7 +145,7 @@ func (w *witness) tell() *told {
 		t.ActAt = w.policy.Place(c, v.Color.String())
 	}
 	a := c.Action(v.Color)
-	t.Act = describeAction(a)
+	t.Act = say.Action(a)
 	t.Acted = append(t.Acted, acted(&a, p, v)...)
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
 		t.Queue = w.queue(w.policy.plan.Classes[v.Class].Actions[v.Color].Queue)
@@ -179,8 +181,8 @@ func (w *witness) meter(i int) metered {
 	stage := &w.policy.plan.Stages[s.Stage]
 	m := stage.Source
 	out := metered{
-		Name: m.Name, Place: w.policy.Place(m, "type"), Type: stage.Kind.String(), Mode: describeMode(m),
-		Settings: describeMeter(m), Key: s.Key, Count: "bytes", Length: s.Length,
+		Name: m.Name, Place: w.policy.Place(m, "type"), Type: stage.Kind.String(), Mode: say.Mode(m),
+		Settings: say.Meter(m), Key: s.Key, Count: "bytes", Length: s.Length,
 		In: s.In.String(), Color: s.Color.String(), Clause: s.Clause.String(), Text: s.Clause.Text(),
 		average: m.Params.Kind().Info().State == meter.StateAverage,
 	}
@@ -206,8 +208,8 @@ func (w *witness) queue(i int) *queuedJSON {
 	v, b, plan := &w.verdict, w.queues[i], w.policy.plan
 	q := &plan.Queues[i]
 	out := &queuedJSON{Name: q.Name, Place: w.policy.Place(q.Source, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.early(i)}
-	for _, p := range queueParts(q.Source) {
-		out.Settings = append(out.Settings, p.key+" "+p.text)
+	for _, p := range say.QueueParts(q.Source) {
+		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}
 	if q.Link >= 0 {
 		for _, other := range plan.Links[q.Link].Queues {
@@ -237,7 +239,7 @@ func (w *witness) early(i int) string {
 	case backlog >= e.Max:
 		return fmt.Sprintf("%s is at the max for %v: a drop for certain", found, v.Color)
 	}
-	chance := 100 * probability(e) * float64(backlog-e.Min) / float64(e.Max-e.Min)
+	chance := 100 * say.Probability(e) * float64(backlog-e.Min) / float64(e.Max-e.Min)
 	outcome := "it was spared"
 	switch marked := v.Done&dataplane.ECNSet != 0 && q.ECN; {
 	case v.Reason == dataplane.WRED:
@@ -256,9 +258,9 @@ func (b backlog) amount(c *queue.Config) (n int64, text string) {
 	case queue.ByTime:
 		return int64(b.delay), "a wait of " + b.delay.String()
 	case queue.ByBytes:
-		return b.bytes, grouped(b.bytes) + " B"
+		return b.bytes, say.Grouped(b.bytes) + " B"
 	}
-	return b.packets, counting(b.packets, "packet")
+	return b.packets, say.Count(b.packets, "packet")
 }
 
 var untakenText = map[dataplane.Reason]string{
@@ -299,13 +301,13 @@ func (w *witness) full(i int) string {
 	case c.Fair && (c.Bytes == 0 || n <= c.Bytes):
 		return "queue " + c.Name + " was full when a later packet came, and dropped this one, the first of the flow with the most bytes"
 	case c.Fair:
-		return name + fmt.Sprintf("%s B are above the limit of %s", grouped(n), grouped(c.Bytes))
+		return name + fmt.Sprintf("%s B are above the limit of %s", say.Grouped(n), say.Grouped(c.Bytes))
 	case c.Time > 0 && b.delay > c.Time:
 		return name + fmt.Sprintf("a wait of %v is above the limit of %v", b.delay, c.Time)
 	case c.Bytes > 0 && b.bytes+n > c.Bytes:
-		return name + fmt.Sprintf("%s B wait, %s more are %s, above the limit of %s", grouped(b.bytes), grouped(n), grouped(b.bytes+n), grouped(c.Bytes))
+		return name + fmt.Sprintf("%s B wait, %s more are %s, above the limit of %s", say.Grouped(b.bytes), say.Grouped(n), say.Grouped(b.bytes+n), say.Grouped(c.Bytes))
 	case capacity > 0 && b.packets >= capacity:
-		return name + fmt.Sprintf("%s wait, and it holds no more", counting(b.packets, "packet"))
+		return name + fmt.Sprintf("%s wait, and it holds no more", say.Count(b.packets, "packet"))
 	}
 	return name + "the packet would leave after the end of time"
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -21,7 +23,7 @@ const (
 
 // teller writes steps.
 type teller struct {
-	printer
+	say.Printer
 	colored bool
 }
 
@@ -29,7 +31,7 @@ type teller struct {
 func (w *teller) step(name string, lines ...string) {
 	for _, line := range lines {
 		for _, part := range hanging(line, whyWidth-whyColumn) {
-			w.printf("%-*s%s\n", whyColumn, name, part)
+			w.Printf("%-*s%s\n", whyColumn, name, part)
 			name = ""
 		}
 	}
@@ -65,7 +67,7 @@ func short(place string) string {
 func (w *teller) color(name string) string {
 	for c := meter.Green; c <= meter.Red; c++ {
 		if c.String() == name {
-			return painted(c, w.colored)
+			return say.Color(c, w.colored)
 		}
 	}
 	return name
@@ -73,7 +75,7 @@ func (w *teller) color(name string) string {
 
 // write tells people.
 func (t *told) write(out io.Writer, colored bool) error {
-	w := &teller{printer{w: out}, colored}
+	w := &teller{say.Printer{W: out}, colored}
 	w.step("packet", t.came()...)
 	w.step("headers", t.Headers)
 	w.step("length", fmt.Sprintf("%d bytes by %s", t.Length, t.LengthRule), t.counts())
@@ -90,7 +92,7 @@ func (t *told) write(out io.Writer, colored bool) error {
 		action = text.FgRed.Sprint(action)
 	}
 	w.step("verdict", fmt.Sprintf("%s (%s): %s", action, t.Reason, t.Why))
-	return w.err
+	return w.Err
 }
 
 // came is when a packet came.
@@ -167,9 +169,9 @@ func (m *metered) lines(w *teller) []string {
 	}
 	lines = append(lines, fmt.Sprintf("%s before (%s); B = %d %s", w.color(m.In), m.Because, m.Length, m.Count))
 	for i, b := range m.Buckets {
-		s := fmt.Sprintf("%s %s -> %s of %s", b.Name, grouped(b.Before), grouped(b.After), grouped(b.Burst))
+		s := fmt.Sprintf("%s %s -> %s of %s", b.Name, say.Grouped(b.Before), say.Grouped(b.After), say.Grouped(b.Burst))
 		if lacks := int64(m.Length) - b.Before; lacks > 0 && m.asks(i) {
-			s += fmt.Sprintf(", %s short of B", grouped(lacks))
+			s += fmt.Sprintf(", %s short of B", say.Grouped(lacks))
 		}
 		lines = append(lines, s)
 	}
@@ -190,10 +192,10 @@ func (m *metered) asks(bucket int) bool {
 func (q *queuedJSON) lines(dropped bool) []string {
 	found := "found nothing waiting"
 	if q.Packets > 0 {
-		found = fmt.Sprintf("found %s, %s B waiting", counting(q.Packets, "packet"), grouped(q.Bytes))
+		found = fmt.Sprintf("found %s, %s B waiting", say.Count(q.Packets, "packet"), say.Grouped(q.Bytes))
 	}
 	if more := q.LinkPackets - q.Packets; more > 0 {
-		found += fmt.Sprintf(", and %s, %s B in other queues of the link", counting(more, "packet"), grouped(q.LinkBytes-q.Bytes))
+		found += fmt.Sprintf(", and %s, %s B in other queues of the link", say.Count(more, "packet"), say.Grouped(q.LinkBytes-q.Bytes))
 	}
 	switch {
 	case q.WaitNS == nil:

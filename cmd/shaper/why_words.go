@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/marker"
@@ -75,7 +77,7 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 		if !ok {
 			return lacks(p, key)
 		}
-		text := key + " " + valueText(key, v)
+		text := key + " " + say.Value(key, v)
 		if name := policyfile.ValueName(key, v); name != "" && key != "dscp" {
 			text += " (" + name + ")"
 		}
@@ -197,9 +199,9 @@ func wantsOf(m *dataplane.Match, key string) string {
 		most := min(len(l.entries), mostWanted)
 		l.set(&only, l.entries[:most])
 		if more := len(l.entries) - most; more > 0 {
-			return fmt.Sprintf("%s or %d more", describeMatch(&only), more)
+			return fmt.Sprintf("%s or %d more", say.Match(&only), more)
 		}
-		return describeMatch(&only)
+		return say.Match(&only)
 	}
 	return "tcp or udp, by its ports"
 }

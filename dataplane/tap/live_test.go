@@ -422,7 +422,7 @@ func TestLiveTapKeys(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	table, _ := w.do(0, "stats", "t0")
-	matches(t, table, `all per src: 1 key of 2, 0 forgotten, 0 refused`)
+	matches(t, table, `all per src: 1 of 2 keys, 0 evicted, 0 refused`)
 	body, err := w.metrics(r)()
 	if err != nil {
 		t.Fatal(err)

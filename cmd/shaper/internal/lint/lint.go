@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -77,14 +78,7 @@ func Summary(found []Finding) string {
 	if len(found) == 0 {
 		return "no findings"
 	}
-	return fmt.Sprintf("%s, %s", count(warnings, "warning"), count(len(found)-warnings, "note"))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%s, %s", say.Count(warnings, "warning"), say.Count(len(found)-warnings, "note"))
 }
 
 func (l *linter) add(level Level, object any, key, format string, args ...any) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -59,7 +60,7 @@ func (l *linter) sprayed(m *dataplane.Meter) {
 
 func amount(n int64, packets bool) string {
 	if packets {
-		return count(int(n), "packet")
+		return say.Count(n, "packet")
 	}
 	return fmt.Sprintf("%d B", n)
 }

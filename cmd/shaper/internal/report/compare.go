@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
 // Comparison is the result of one capture through several meters. Every series has one
@@ -112,7 +114,7 @@ func (c Comparison) page() (*page, error) {
 	p.main()
 	tiles := totals(c.Packets, c.Bytes, c.Duration)
 	if c.Unmetered.Packets > 0 {
-		tiles = append(tiles, tile{label: "Not metered", value: thousands(c.Unmetered.Packets), detail: "not IP, or malformed"})
+		tiles = append(tiles, tile{label: "Not metered", value: say.Grouped(c.Unmetered.Packets), detail: "not IP, or malformed"})
 	}
 	p.tiles(tiles)
 	p.warnings(c.Warnings)
@@ -160,7 +162,7 @@ func (c Comparison) row(m Compared) row {
 	if m.Starved > 0 {
 		starved = cell{label: "Starved", value: brief(m.Starved)}
 	}
-	worst := cell{label: "Worst " + duration(c.Window), value: thousands(m.Worst) + " B", zero: m.Worst == 0}
+	worst := cell{label: "Worst " + duration(c.Window), value: say.Grouped(m.Worst) + " B", zero: m.Worst == 0}
 	if times := c.times(m.Worst); times != "" {
 		worst.under = []string{times + " the rate"}
 	}
@@ -170,6 +172,6 @@ func (c Comparison) row(m Compared) row {
 		counted("Dropped", "", m.Dropped, all),
 		worst,
 		starved,
-		{label: "State", value: thousands(m.State) + " B"},
+		{label: "State", value: say.Grouped(m.State) + " B"},
 	}}
 }

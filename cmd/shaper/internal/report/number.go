@@ -5,20 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-)
 
-// thousands is n in decimal with a comma every three digits.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	first := 0
-	if n < 0 {
-		first = 1
-	}
-	for i := len(s) - 3; i > first; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+)
 
 // percent is part of whole, to the nearest tenth, but 0 and 100 only where
 // they are exact. It is a dash where there is no whole.
@@ -48,7 +37,7 @@ func duration(ns int64) string {
 	}
 	var long string
 	if d >= time.Hour {
-		long = thousands(int64(d/time.Hour)) + " h "
+		long = say.Grouped(int64(d/time.Hour)) + " h "
 	}
 	if d >= time.Minute {
 		long += fmt.Sprintf("%d min ", d/time.Minute%60)

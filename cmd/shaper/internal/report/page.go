@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
 //go:embed page.css
@@ -151,8 +153,8 @@ func (p *page) tiles(tiles []tile) {
 
 func totals(packets, bytes, ns int64) []tile {
 	return []tile{
-		{label: "Packets", value: thousands(packets)},
-		{label: "Bytes", value: thousands(bytes)},
+		{label: "Packets", value: say.Grouped(packets)},
+		{label: "Bytes", value: say.Grouped(bytes)},
 		{label: "Duration", value: duration(ns), detail: meanRate(bytes, ns)},
 	}
 }
@@ -215,9 +217,9 @@ func (p *page) table(kind string, rows []row) {
 
 // counted is the cell of a count, with its share of some bytes.
 func counted(label, swatch string, n Count, of int64) cell {
-	c := cell{label: label, swatch: swatch, value: thousands(n.Packets), zero: n.Packets == 0}
+	c := cell{label: label, swatch: swatch, value: say.Grouped(n.Packets), zero: n.Packets == 0}
 	if !c.zero {
-		c.under = []string{thousands(n.Bytes) + " B", percent(n.Bytes, of)}
+		c.under = []string{say.Grouped(n.Bytes) + " B", percent(n.Bytes, of)}
 	}
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/chromedp/cdproto/input"
 )
 
@@ -288,7 +289,7 @@ func (b *browser) cells(t *testing.T, d Data) {
 			t.Errorf("row %d is %q, want %q", i, got[i][0], c.Name)
 		}
 		for j, n := range []Count{total, c.Green, c.Yellow, c.Red, c.Dropped, c.Marked, c.Queued} {
-			want := thousands(n.Packets) + "|" + thousands(n.Bytes) + " B|" + percent(n.Bytes, total.Bytes)
+			want := say.Grouped(n.Packets) + "|" + say.Grouped(n.Bytes) + " B|" + percent(n.Bytes, total.Bytes)
 			if n.Packets == 0 {
 				want = "0"
 			}

@@ -4,6 +4,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
 // A picture has panels, one below the other, on a common time axis. Lengths are in
@@ -244,7 +246,7 @@ func (c Comparison) draw() *figure {
 func (c Comparison) result(m Compared) string {
 	worst := c.times(m.Worst)
 	if worst == "" {
-		worst = thousands(m.Worst) + " B"
+		worst = say.Grouped(m.Worst) + " B"
 	}
 	text := "worst " + duration(c.Window) + ": " + worst
 	if m.Starved > 0 {

@@ -19,6 +19,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
 // maxCharts limits the charts of meters, and those of queues. The page says how many
@@ -84,7 +86,7 @@ func (q Queue) Drops() string {
 		n      Count
 	}{{"queue-full", q.Full}, {"wred", q.WRED}, {"codel", q.CoDel}} {
 		if d.n.Packets > 0 {
-			parts = append(parts, d.reason+" "+thousands(d.n.Packets))
+			parts = append(parts, d.reason+" "+say.Grouped(d.n.Packets))
 		}
 	}
 	if parts == nil {
@@ -307,7 +309,7 @@ func shares(d Data) []tile {
 	}
 	var tiles []tile
 	share := func(label, swatch string, c Count) {
-		tiles = append(tiles, tile{label, percent(c.Bytes, d.Bytes), thousands(c.Bytes) + " bytes", swatch})
+		tiles = append(tiles, tile{label, percent(c.Bytes, d.Bytes), say.Grouped(c.Bytes) + " bytes", swatch})
 	}
 	share("Green", "green", sum.Green)
 	share("Yellow", "yellow", sum.Yellow)

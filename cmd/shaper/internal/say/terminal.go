@@ -1,4 +1,4 @@
-package main
+package say
 
 import (
 	"fmt"
@@ -11,48 +11,48 @@ import (
 	"golang.org/x/term"
 )
 
-// isTerminal says whether people look at a stream.
-func isTerminal(stream any) bool {
+// IsTerminal says whether people look at a stream.
+func IsTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// colored says whether a stream gets colors (https://no-color.org).
-func colored(stream any) bool { return isTerminal(stream) && os.Getenv("NO_COLOR") == "" }
+// Colored says whether a stream gets colors (https://no-color.org).
+func Colored(stream any) bool { return IsTerminal(stream) && os.Getenv("NO_COLOR") == "" }
 
 // progressDelay is how long work goes on before it shows how far it is.
 const progressDelay = time.Second
 
-// meteredReader counts what was read.
-type meteredReader struct {
+// MeteredReader counts what was read.
+type MeteredReader struct {
 	io.Reader
 	n atomic.Int64
 }
 
-func (r *meteredReader) Read(b []byte) (int, error) {
+func (r *MeteredReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.n.Add(int64(n))
 	return n, err
 }
 
-// work is something that can take long.
-type work struct {
-	what  string
-	units progress.Units
-	done  *atomic.Int64
-	all   int64 // 0 if it is not known
+// Work is something that can take long.
+type Work struct {
+	Name  string
+	Units progress.Units
+	Done  *atomic.Int64
+	All   int64 // 0 if it is not known
 }
 
-// reading is the work of reading size bytes from r.
-func (r *meteredReader) reading(size int64) work {
-	return work{"replaying", progress.UnitsBytes, &r.n, size}
+// Reading is the work of reading size bytes from r.
+func (r *MeteredReader) Reading(size int64) Work {
+	return Work{"replaying", progress.UnitsBytes, &r.n, size}
 }
 
-// showProgress draws a bar on stderr while work is done, if that takes long and people
+// ShowProgress draws a bar on stderr while work is done, if that takes long and people
 // look. The returned function ends it.
-func showProgress(stderr io.Writer, on work) func() {
+func ShowProgress(stderr io.Writer, on Work) func() {
 	terminal, ok := stderr.(*os.File)
-	if !ok || !isTerminal(stderr) {
+	if !ok || !IsTerminal(stderr) {
 		return func() {}
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -71,7 +71,7 @@ func showProgress(stderr io.Writer, on work) func() {
 	}
 }
 
-func drawProgress(terminal *os.File, on work, stop chan struct{}) {
+func drawProgress(terminal *os.File, on Work, stop chan struct{}) {
 	w := progress.NewWriter()
 	w.SetOutputWriter(terminal)
 	if width, _, err := term.GetSize(int(terminal.Fd())); err == nil {
@@ -85,12 +85,12 @@ func drawProgress(terminal *os.File, on work, stop chan struct{}) {
 	w.Style().Options.TimeInProgressPrecision = time.Second
 	w.Style().Options.ETAPrecision = time.Second
 	w.Style().Visibility.Speed = true
-	w.Style().Visibility.ETA = on.all > 0
-	w.Style().Visibility.Percentage = on.all > 0
-	if !colored(terminal) {
+	w.Style().Visibility.ETA = on.All > 0
+	w.Style().Visibility.Percentage = on.All > 0
+	if !Colored(terminal) {
 		w.Style().Colors = progress.StyleColors{}
 	}
-	tracker := &progress.Tracker{Message: on.what, Total: on.all, Units: on.units}
+	tracker := &progress.Tracker{Message: on.Name, Total: on.All, Units: on.Units}
 	w.AppendTracker(tracker)
 	finished := make(chan struct{})
 	go func() {
@@ -100,7 +100,7 @@ func drawProgress(terminal *os.File, on work, stop chan struct{}) {
 	for ticker := time.NewTicker(200 * time.Millisecond); ; {
 		select {
 		case <-ticker.C:
-			tracker.SetValue(on.done.Load())
+			tracker.SetValue(on.Done.Load())
 			continue
 		case <-stop:
 			ticker.Stop()

@@ -1,4 +1,4 @@
-package main
+package say
 
 import (
 	"fmt"
@@ -95,9 +95,9 @@ func (w *waits) decide() {
 		w.longest[d.Value[1]] = max(w.longest[d.Value[1]], d.Depart-d.Value[0])
 	}
 	for i, q := range w.queues {
-		s := serviceOf(q, w.queues, 1500)
-		if s.before == nil && w.longest[int64(i)] > wholeNS(s.wait) {
-			w.t.Errorf("queue %d waited %d ns, %d at most said check", i, w.longest[int64(i)], wholeNS(s.wait))
+		s := ServiceOf(q, w.queues, 1500)
+		if s.Before == nil && w.longest[int64(i)] > WholeNS(s.Wait) {
+			w.t.Errorf("queue %d waited %d ns, %d at most said check", i, w.longest[int64(i)], WholeNS(s.Wait))
 		}
 	}
 }
@@ -119,12 +119,12 @@ func TestFairIsDescribed(t *testing.T) {
 			Config: queue.Config{Bytes: 1 << 20, CoDel: codel}, Link: &dataplane.Link{Rate: meter.BitRate(1e6)},
 			Fair: dataplane.Key{By: dataplane.ByFlow},
 		}
-		if got := describeQueue(q); !strings.Contains(got, want) || codel == (queue.CoDel{}) && strings.Contains(got, "codel") {
+		if got := Queue(q); !strings.Contains(got, want) || codel == (queue.CoDel{}) && strings.Contains(got, "codel") {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		for _, p := range serviceOf(q, []*dataplane.Queue{q}, 1500).parts(q) {
-			if p.key == "waits" {
-				t.Errorf("a fair queue waits %s", p.text)
+		for _, p := range ServiceOf(q, []*dataplane.Queue{q}, 1500).Parts(q) {
+			if p.Key == "waits" {
+				t.Errorf("a fair queue waits %s", p.Text)
 			}
 		}
 	}

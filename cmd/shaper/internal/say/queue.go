@@ -1,4 +1,4 @@
-package main
+package say
 
 import (
 	"fmt"
@@ -18,22 +18,22 @@ func resolved(q *dataplane.Queue) queue.Config {
 	return s.Config
 }
 
-// part is a line about a queue.
-type part struct{ key, text string }
+// Part is a line about a queue.
+type Part struct{ Key, Text string }
 
-// describeQueue writes all about a queue on one line.
-func describeQueue(q *dataplane.Queue) string {
+// Queue writes all about a queue on one line.
+func Queue(q *dataplane.Queue) string {
 	var out []string
-	for _, p := range queueParts(q) {
-		out = append(out, p.key+" "+p.text)
+	for _, p := range QueueParts(q) {
+		out = append(out, p.Key+" "+p.Text)
 	}
 	return strings.Join(out, "; ")
 }
 
-// queueParts writes a queue in exact units.
-func queueParts(q *dataplane.Queue) []part {
-	var parts []part
-	add := func(key, format string, args ...any) { parts = append(parts, part{key, fmt.Sprintf(format, args...)}) }
+// QueueParts writes a queue in exact units.
+func QueueParts(q *dataplane.Queue) []Part {
+	var parts []Part
+	add := func(key, format string, args ...any) { parts = append(parts, Part{key, fmt.Sprintf(format, args...)}) }
 	if q.Link == nil {
 		add("rate", "%v", q.Rate)
 	} else {
@@ -53,7 +53,7 @@ func queueParts(q *dataplane.Queue) []part {
 			continue
 		}
 		r := wred.WRED[color]
-		add("wred", "%v from %s to %s, probability %.6g", meter.Color(color), describeBacklog(q, e.Min, r.Min), describeBacklog(q, e.Max, r.Max), probability(e))
+		add("wred", "%v from %s to %s, probability %.6g", meter.Color(color), describeBacklog(q, e.Min, r.Min), describeBacklog(q, e.Max, r.Max), Probability(e))
 	}
 	if q.CoDel != (queue.CoDel{}) {
 		add("codel", "target %v, interval %v", q.CoDel.Target, q.CoDel.Interval)
@@ -67,7 +67,7 @@ func queueParts(q *dataplane.Queue) []part {
 	return parts
 }
 
-func probability(e queue.Early) float64 { return float64(e.Probability) / queue.Certain }
+func Probability(e queue.Early) float64 { return float64(e.Probability) / queue.Certain }
 
 // describeLimit also tells what a limit comes to: a time in bytes, bytes in time
 // and packets.
@@ -75,9 +75,9 @@ func describeLimit(q *dataplane.Queue) string {
 	rate, c := q.Drain(), resolved(q)
 	switch q.Axis() {
 	case queue.ByPackets:
-		return fmt.Sprintf("%d packets (%s where each has 1500 B)", q.Packets, fillTime(q.Packets*1500, rate))
+		return fmt.Sprintf("%d packets (%s where each has 1500 B)", q.Packets, FillTime(q.Packets*1500, rate))
 	case queue.ByBytes:
-		return fmt.Sprintf("%d B (%s), at most %d packets", q.Bytes, fillTime(q.Bytes, rate), c.Capacity())
+		return fmt.Sprintf("%d B (%s), at most %d packets", q.Bytes, FillTime(q.Bytes, rate), c.Capacity())
 	}
 	if q.Link != nil {
 		return fmt.Sprintf("%v at the link's rate (%d B), at most %d packets", q.Time, c.Bytes, c.Capacity())
@@ -103,55 +103,55 @@ func describeBacklog(q *dataplane.Queue, n, bytes int64) string {
 	return time.Duration(n).String()
 }
 
-// level is the queues of a link that have the same priority.
-type level struct {
-	priority int
-	queues   []*dataplane.Queue
+// PriorityLevel is the queues of a link that have the same priority.
+type PriorityLevel struct {
+	Priority int
+	Queues   []*dataplane.Queue
 	weights  int // their sum
 }
 
-// levels are those of a link, in the order in which they are served.
-func levels(link *dataplane.Link, queues []*dataplane.Queue) []level {
-	var out []level
+// Levels are those of a link, in the order in which they are served.
+func Levels(link *dataplane.Link, queues []*dataplane.Queue) []PriorityLevel {
+	var out []PriorityLevel
 	for priority := range queue.MaxPriority + 1 {
-		l := level{priority: priority}
+		l := PriorityLevel{Priority: priority}
 		for _, q := range queues {
 			if q.Link == link && q.Priority == priority {
-				l.queues = append(l.queues, q)
+				l.Queues = append(l.Queues, q)
 				l.weights += q.Share().Weight
 			}
 		}
-		if l.queues != nil {
+		if l.Queues != nil {
 			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// service is what a queue of a link gets for sure, of what the queues served
+// Service is what a queue of a link gets for sure, of what the queues served
 // before it leave.
-type service struct {
-	part   *big.Rat // of the link's rate
-	wait   *big.Rat // ns, at most; the queue is full, and others are busy. Nil for a fair queue
-	before []*dataplane.Queue
+type Service struct {
+	Part   *big.Rat // of the link's rate
+	Wait   *big.Rat // ns, at most; the queue is full, and others are busy. Nil for a fair queue
+	Before []*dataplane.Queue
 }
 
-// serviceOf follows from what queue.Link promises, with packets of up to mtu
+// ServiceOf follows from what queue.Link promises, with packets of up to mtu
 // bytes. A queue that shares its priority pays for the packet that it has just
 // sent, too: that may have gone at once, ahead of its part. In a fair queue
 // packets of other flows go first, so nothing bounds the wait.
-func serviceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) service {
-	var s service
+func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service {
+	var s Service
 	paid, sending := int64(0), mtu // bytes
-	for _, l := range levels(q.Link, queues) {
+	for _, l := range Levels(q.Link, queues) {
 		switch {
-		case l.priority < q.Priority:
-			s.before = append(s.before, l.queues...)
-		case l.priority > q.Priority:
+		case l.Priority < q.Priority:
+			s.Before = append(s.Before, l.Queues...)
+		case l.Priority > q.Priority:
 			sending += paid // one of theirs may be on its way first
 		default:
-			s.part = big.NewRat(int64(q.Share().Weight), int64(l.weights))
-			if len(l.queues) > 1 {
+			s.Part = big.NewRat(int64(q.Share().Weight), int64(l.weights))
+			if len(l.Queues) > 1 {
 				paid = mtu
 			}
 		}
@@ -164,14 +164,14 @@ func serviceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) service
 	if n := int64(c.Capacity()) * mtu; bytes == 0 || n < bytes {
 		bytes = n
 	}
-	s.wait = new(big.Rat).Quo(big.NewRat(bytes+paid, 1), s.part)
-	s.wait.Add(s.wait, big.NewRat(sending, 1))
-	s.wait.Mul(s.wait, big.NewRat(int64(q.Link.Rate.Period), q.Link.Rate.Bytes))
+	s.Wait = new(big.Rat).Quo(big.NewRat(bytes+paid, 1), s.Part)
+	s.Wait.Add(s.Wait, big.NewRat(sending, 1))
+	s.Wait.Mul(s.Wait, big.NewRat(int64(q.Link.Rate.Period), q.Link.Rate.Bytes))
 	return s
 }
 
-// wholeNS is a time in ns, rounded up, at most what an int64 holds.
-func wholeNS(ns *big.Rat) int64 {
+// WholeNS is a time in ns, rounded up, at most what an int64 holds.
+func WholeNS(ns *big.Rat) int64 {
 	n := new(big.Int).Add(ns.Num(), ns.Denom())
 	n.Sub(n, big.NewInt(1)).Quo(n, ns.Denom())
 	if !n.IsInt64() {
@@ -182,7 +182,7 @@ func wholeNS(ns *big.Rat) int64 {
 
 // atMost writes a time in ns with three digits, rounded up.
 func atMost(ns *big.Rat) string {
-	n, digit := uint64(wholeNS(ns)), uint64(1)
+	n, digit := uint64(WholeNS(ns)), uint64(1)
 	for n/digit >= 1000 {
 		digit *= 10
 	}
@@ -190,32 +190,32 @@ func atMost(ns *big.Rat) string {
 	return duration(new(big.Rat).SetUint64(up)) + " at most"
 }
 
-// parts are lines about it.
-func (s service) parts(q *dataplane.Queue) []part {
-	gets, waits := "at least "+portion(q.Link.Rate, s.part), ""
-	if s.wait != nil {
-		waits = atMost(s.wait)
+// Parts are lines about it.
+func (s Service) Parts(q *dataplane.Queue) []Part {
+	gets, waits := "at least "+portion(q.Link.Rate, s.Part), ""
+	if s.Wait != nil {
+		waits = atMost(s.Wait)
 	}
-	if s.before != nil {
+	if s.Before != nil {
 		var names []string
-		for _, b := range s.before {
+		for _, b := range s.Before {
 			names = append(names, b.Name)
 		}
 		before := strings.Join(names, ", ")
 		gets += " while " + before + " sends nothing"
 		waits += ", plus the time in which " + before + " sends"
 	}
-	if s.wait == nil {
-		return []part{{"gets", gets}}
+	if s.Wait == nil {
+		return []Part{{"gets", gets}}
 	}
-	return []part{{"gets", gets}, {"waits", waits}}
+	return []Part{{"gets", gets}, {"waits", waits}}
 }
 
-// describeLevel writes what part of a rate each queue gets while all of its
+// Level writes what part of a rate each queue gets while all of its
 // priority are busy.
-func describeLevel(l level, rate meter.Rate) string {
+func Level(l PriorityLevel, rate meter.Rate) string {
 	var out []string
-	for _, q := range l.queues {
+	for _, q := range l.Queues {
 		share := big.NewRat(int64(q.Share().Weight), int64(l.weights))
 		if share.IsInt() {
 			out = append(out, q.Name+" all of it")
@@ -235,5 +235,5 @@ func portion(r meter.Rate, share *big.Rat) string {
 		return meter.BitRate(bits.Num().Int64()).String()
 	}
 	about, _ := bits.Float64()
-	return "about " + speed(int64(about)) + "bit/s"
+	return "about " + Speed(int64(about)) + "bit/s"
 }

@@ -1,4 +1,4 @@
-package main
+package say
 
 import (
 	"strconv"
@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// printable escapes the control characters, the characters that change the
+// Printable escapes the control characters, the characters that change the
 // direction of text, and the bytes that are no UTF-8 in a name that somebody
 // else may have chosen, such as a file's. A terminal would obey them.
-func printable(name string) string {
+func Printable(name string) string {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) }
 	if utf8.ValidString(name) && !strings.ContainsFunc(name, odd) {
 		return name

@@ -1,4 +1,4 @@
-package main
+package say
 
 import (
 	"cmp"
@@ -14,11 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
-// kindOf names the type of a meter.
-func kindOf(p dataplane.Params) string { return p.Kind().String() }
-
-// describeMeter writes a meter's parameters in exact units.
-func describeMeter(m *dataplane.Meter) string {
+// Meter writes a meter's parameters in exact units.
+func Meter(m *dataplane.Meter) string {
 	parts := describeParams(m)
 	switch {
 	case m.Per.By != dataplane.NoKey:
@@ -70,14 +67,14 @@ func describeParams(m *dataplane.Meter) []string {
 		text := cmp.Or(names[name], name)
 		switch v := meter.Field(m.Params, name).(type) {
 		case meter.Rate:
-			text += " " + describeRate(v, m.Packets)
+			text += " " + Rate(v, m.Packets)
 		case int64:
 			text += " " + amount(v, m.Packets)
 			if kind.State == meter.StateBuckets {
-				text += fmt.Sprintf(" (%s)", fillTime(v, bursts[name].Rate))
+				text += fmt.Sprintf(" (%s)", FillTime(v, bursts[name].Rate))
 			}
 		case int:
-			text += fmt.Sprintf(" %d (%s)", v, memory(int64(v)*policyfile.EntryBytes))
+			text += fmt.Sprintf(" %d (%s)", v, Bytes(int64(v)*policyfile.EntryBytes))
 		case bool:
 			if !v {
 				continue
@@ -95,74 +92,24 @@ func describeParams(m *dataplane.Meter) []string {
 	return parts
 }
 
-// describeKeys says for whom there is a meter each.
+// describeKeys writes the key of a meter for each, and its table.
 func describeKeys(m *dataplane.Meter) string {
-	fresh, goes := "full", "least recently used goes"
+	fresh, evicts := "full", "evicts the least recently used"
 	if m.Initial.Den != 0 {
 		fresh = "empty"
 	}
 	if m.Idle {
-		goes = "least recently used goes where it is idle"
+		evicts += " if it is idle"
 	}
-	text := fmt.Sprintf("per %v, at most %s, new ones %s, %s", m.Per, countKeys(policyfile.Keys(m)), fresh, goes)
+	text := fmt.Sprintf("per %v, at most %s, new ones start %s, %s", m.Per, Count(policyfile.Keys(m), "key"), fresh, evicts)
 	if n, _ := policyfile.Memory(m); n > 0 {
-		text += fmt.Sprintf(" (%s of entries)", memory(n))
+		text += fmt.Sprintf(" (%s of entries)", Bytes(n))
 	}
 	return text
 }
 
-func amount(n int64, packets bool) string {
-	if packets {
-		return fmt.Sprintf("%d p", n)
-	}
-	return fmt.Sprintf("%d B", n)
-}
-
-// memory writes bytes of memory, with four digits.
-func memory(n int64) string { return scaled(n, 1024, "B", "KiB", "MiB", "GiB") }
-
-// scaled writes n with four digits, in the largest unit of which it is at least one. Each
-// unit is factor times the one before.
-func scaled(n int64, factor float64, units ...string) string {
-	v := float64(n)
-	for len(units) > 1 && v >= factor {
-		v, units = v/factor, units[1:]
-	}
-	return fmt.Sprintf("%.4g %s", v, units[0])
-}
-
-func describeRate(r meter.Rate, packets bool) string {
-	if packets {
-		return fmt.Sprintf("%dp/%v", r.Bytes, r.Period)
-	}
-	return r.String()
-}
-
-// fillTime is how long a rate takes to bring n bytes, with three digits.
-func fillTime(n int64, r meter.Rate) string {
-	if r.Bytes == 0 {
-		return "never refills"
-	}
-	ns := new(big.Rat).SetFrac64(int64(r.Period), r.Bytes)
-	return duration(ns.Mul(ns, new(big.Rat).SetInt64(n)))
-}
-
-// duration writes a time in ns to three digits.
-func duration(ns *big.Rat) string {
-	s, _ := ns.Float64()
-	for _, u := range []struct {
-		ns   float64
-		name string
-	}{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}} {
-		if s >= u.ns {
-			return fmt.Sprintf("%.3g %s", s/u.ns, u.name)
-		}
-	}
-	return fmt.Sprintf("%.3g ns", s)
-}
-
-// describeMode says where a meter gets the color before.
-func describeMode(m *dataplane.Meter) string {
+// Mode says where a meter gets the color before.
+func Mode(m *dataplane.Meter) string {
 	switch {
 	case !m.Aware:
 		return "color-blind"

@@ -1,4 +1,4 @@
-package main
+package say
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// describeAction writes an action as policies spell it.
-func describeAction(a dataplane.Action) string {
+// Action writes an action as policies spell it.
+func Action(a dataplane.Action) string {
 	if a.Drop {
 		return "drop"
 	}
@@ -37,8 +37,8 @@ func describeAction(a dataplane.Action) string {
 	return strings.Join(parts, " ")
 }
 
-// describeMatch writes a match as policies spell it.
-func describeMatch(m *dataplane.Match) string {
+// Match writes a match as policies spell it.
+func Match(m *dataplane.Match) string {
 	var parts []string
 	add := func(key string, values []string, more int) {
 		switch {
@@ -84,16 +84,16 @@ func ranges(field string, list []dataplane.Range) []string {
 	var out []string
 	for _, r := range list {
 		if r.First == r.Last {
-			out = append(out, valueText(field, r.First))
+			out = append(out, Value(field, r.First))
 		} else {
-			out = append(out, valueText(field, r.First)+"-"+valueText(field, r.Last))
+			out = append(out, Value(field, r.First)+"-"+Value(field, r.Last))
 		}
 	}
 	return out
 }
 
-// valueText writes a value of a match field.
-func valueText(field string, v uint32) string {
+// Value writes a value of a match field.
+func Value(field string, v uint32) string {
 	switch field {
 	case "dscp":
 		return marker.DSCPName(uint8(v))
@@ -103,8 +103,8 @@ func valueText(field string, v uint32) string {
 	return fmt.Sprint(v)
 }
 
-// describeLength writes the length rule.
-func describeLength(r dataplane.LengthRule) string {
+// Length writes the length rule.
+func Length(r dataplane.LengthRule) string {
 	s := [...]string{
 		dataplane.L3: "l3: the IP packet, header to end (RFC 2697 §1)",
 		dataplane.L2: "l2: the Ethernet frame without FCS",

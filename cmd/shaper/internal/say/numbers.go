@@ -1,0 +1,106 @@
+package say
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Count writes a number of things, such as 1 class or 1,234 classes.
+func Count[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if strings.HasSuffix(thing, "s") {
+		thing += "e"
+	}
+	return Grouped(int64(n)) + " " + thing + "s"
+}
+
+// Grouped writes a number with commas between thousands.
+func Grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := strings.IndexAny(s, "0123456789")
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Percent writes a part of a whole in percent, "" if there is no whole.
+func Percent(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", 100*float64(part)/float64(whole))
+}
+
+// amount writes an amount of tokens, which are bytes or packets.
+func amount(n int64, packets bool) string {
+	if packets {
+		return fmt.Sprintf("%d p", n)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// Bytes writes bytes of memory, with four digits.
+func Bytes(n int64) string { return Scaled(n, 1024, "B", "KiB", "MiB", "GiB") }
+
+// Scaled writes n with four digits, in the largest unit of which it is at least one. Each
+// unit is factor times the one before.
+func Scaled(n int64, factor float64, units ...string) string {
+	v := float64(n)
+	for len(units) > 1 && v >= factor {
+		v, units = v/factor, units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", v, units[0])
+}
+
+// Speed writes bit/s with three digits, without the unit.
+func Speed(bits int64) string {
+	v := float64(bits)
+	for _, unit := range []string{"", "k", "M", "G", "T"} {
+		if v < 999.5 || unit == "T" {
+			return strings.TrimSpace(fmt.Sprintf("%.3g %s", v, unit))
+		}
+		v /= 1000
+	}
+	return ""
+}
+
+// Rate writes a rate exactly, of bytes or packets.
+func Rate(r meter.Rate, packets bool) string {
+	if packets {
+		return fmt.Sprintf("%dp/%v", r.Bytes, r.Period)
+	}
+	return r.String()
+}
+
+// FillTime writes how long a rate takes to bring n bytes, with three digits.
+func FillTime(n int64, r meter.Rate) string {
+	if r.Bytes == 0 {
+		return "never refills"
+	}
+	ns := new(big.Rat).SetFrac64(int64(r.Period), r.Bytes)
+	return duration(ns.Mul(ns, new(big.Rat).SetInt64(n)))
+}
+
+// duration writes a time in ns with three digits.
+func duration(ns *big.Rat) string {
+	s, _ := ns.Float64()
+	for _, u := range []struct {
+		ns   float64
+		name string
+	}{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}} {
+		if s >= u.ns {
+			return fmt.Sprintf("%.3g %s", s/u.ns, u.name)
+		}
+	}
+	return fmt.Sprintf("%.3g ns", s)
+}
+
+// Seconds writes a time in ns in seconds.
+func Seconds(ns int64) string { return fmt.Sprintf("%.3f s", float64(ns)/1e9) }

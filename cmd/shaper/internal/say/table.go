@@ -1,0 +1,171 @@
+package say
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// columns is the width of what people look at.
+const columns = 80
+
+// Number is a cell that may be shortened to fit the width.
+type Number int64
+
+// Table is a table that fits the width: first with numbers in full, then with
+// large numbers shortened, and on a terminal with names cut.
+type Table struct {
+	Header []any
+	First  int   // column of numbers, from 1
+	Names  []int // columns, from 0, that may be cut
+	Rows   [][]any
+	Foot   string // lines below it
+}
+
+// Add adds a row.
+func (g *Table) Add(cells ...any) { g.Rows = append(g.Rows, cells) }
+
+// narrowest is what is left of a name that is cut, in characters.
+const narrowest = 6
+
+// Render draws the table.
+func (g *Table) Render(terminal bool) string {
+	out := g.draw(Grouped, nil)
+	if WidthOf(out) <= columns {
+		return out
+	}
+	out = g.draw(shortened, nil)
+	if !terminal {
+		return out
+	}
+	most := map[int]int{}
+	for _, column := range g.Names {
+		for _, row := range g.Rows {
+			most[column] = max(most[column], text.StringWidthWithoutEscSequences(fmt.Sprint(row[column])))
+		}
+	}
+	for over := WidthOf(out) - columns; over > 0; over-- {
+		widest := slices.MaxFunc(g.Names, func(a, b int) int { return most[a] - most[b] })
+		if most[widest] <= narrowest {
+			break
+		}
+		most[widest]--
+	}
+	return g.draw(shortened, most)
+}
+
+// draw renders the table with numbers as write has them, and names of at most
+// so many characters by column.
+func (g *Table) draw(write func(int64) string, most map[int]int) string {
+	t := NewTable(g.First, g.Header...)
+	t.SuppressTrailingSpaces()
+	for _, row := range g.Rows {
+		cells := slices.Clone(row)
+		for i, cell := range cells {
+			switch cell := cell.(type) {
+			case Number:
+				cells[i] = write(int64(cell))
+			case string:
+				if n, ok := most[i]; ok {
+					cells[i] = text.Snip(cell, n, "…")
+				}
+			}
+		}
+		t.AppendRow(cells)
+	}
+	return t.Render()
+}
+
+func WidthOf(lines string) int {
+	width := 0
+	for line := range strings.Lines(lines) {
+		width = max(width, text.StringWidthWithoutEscSequences(strings.TrimRight(line, "\n")))
+	}
+	return width
+}
+
+// shortened writes a count of a million and more with four digits.
+func shortened(n int64) string {
+	if n < 1e6 {
+		return Grouped(n)
+	}
+	v := float64(n) / 1e6
+	for _, unit := range []string{"M", "G", "T", "P", "E"} {
+		switch {
+		case v < 9.9995:
+			return fmt.Sprintf("%.3f %s", v, unit)
+		case v < 99.995:
+			return fmt.Sprintf("%.2f %s", v, unit)
+		case v < 999.95:
+			return fmt.Sprintf("%.1f %s", v, unit)
+		}
+		v /= 1000
+	}
+	return Grouped(n)
+}
+
+// labels is the width of the labels of status, with the spaces around them.
+const labels = 11
+
+// Folded prints lines, and continues on the next line what is too wide. On a
+// terminal a word that is wider than a line, such as a path, loses its front.
+func (p *Printer) Folded(lines string) {
+	for line := range strings.Lines(lines) {
+		line = strings.TrimRight(line, "\n")
+		if WidthOf(line) <= columns {
+			p.Printf("%s\n", line)
+			continue
+		}
+		hang, now := 4, ""
+		if strings.HasPrefix(line, "  ") {
+			hang, now, line = labels, line[:labels], line[labels:]
+		}
+		room, empty := columns-hang, true
+		for _, word := range strings.Fields(line) {
+			if letters := []rune(word); len(letters) > room && IsTerminal(p.W) {
+				word = "…" + string(letters[len(letters)-room+1:])
+			}
+			switch {
+			case empty:
+				now += word
+			case WidthOf(now)+1+WidthOf(word) <= columns:
+				now += " " + word
+			default:
+				p.Printf("%s\n", now)
+				now = strings.Repeat(" ", hang) + word
+			}
+			empty = false
+		}
+		p.Printf("%s\n", now)
+	}
+}
+
+// NewTable makes a table for people. Columns from first on are numbers.
+func NewTable(first int, header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.Style().Options = table.OptionsNoBordersAndSeparators
+	t.Style().Options.SeparateHeader = true
+	t.AppendHeader(table.Row(header))
+	configs := []table.ColumnConfig{}
+	for column := first; column <= len(header); column++ {
+		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(configs)
+	return t
+}
+
+var paint = [...]text.Color{meter.Green: text.FgGreen, meter.Yellow: text.FgYellow, meter.Red: text.FgRed}
+
+// Color writes a color in its color.
+func Color(c meter.Color, colored bool) string {
+	if !colored {
+		return c.String()
+	}
+	return paint[c].Sprint(c.String())
+}
