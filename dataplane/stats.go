@@ -7,7 +7,10 @@ import (
 )
 
 // Count is packets and their metered bytes.
-type Count struct{ Packets, Bytes int64 }
+type Count struct {
+	Packets int64 `json:"packets"`
+	Bytes   int64 `json:"bytes"`
+}
 
 func (c *Count) add(d Count) {
 	c.Packets += d.Packets

@@ -299,22 +299,22 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 		d.Queues = append(d.Queues, report.Queue{
 			Name: q.queue.Name, Params: say.Queue(q.queue.Source),
 			Delay: q.delay.values[:c.n], Waiting: q.waiting.means(&c.axis),
-			Full: report.Count(q.full), WRED: report.Count(q.early), CoDel: report.Count(q.stale),
+			Full: q.full, WRED: q.early, CoDel: q.stale,
 		})
 	}
 	for i, class := range t.Classes {
 		row := report.Class{
 			Name:    class.Name,
-			Green:   report.Count(class.Green),
-			Yellow:  report.Count(class.Yellow),
-			Red:     report.Count(class.Red),
-			Dropped: report.Count(class.Dropped),
-			Marked:  report.Count(class.Marked),
-			Queued:  report.Count(class.Queued),
+			Green:   class.Green,
+			Yellow:  class.Yellow,
+			Red:     class.Red,
+			Dropped: class.Dropped,
+			Marked:  class.Marked,
+			Queued:  class.Queued,
 		}
 		switch {
 		case i == len(plan.Classes):
-			row.Uncolored = report.Count(class.total)
+			row.Uncolored = class.Count
 			if class.Packets == 0 {
 				continue
 			}

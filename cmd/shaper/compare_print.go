@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -18,23 +19,23 @@ import (
 
 // compareTotals are what compare --json prints.
 type compareTotals struct {
-	total
-	DurationNS int64         `json:"duration_ns"`
-	Unmetered  total         `json:"unmetered"` // among packets and bytes
-	WindowNS   int64         `json:"window_ns"`
-	Rate       string        `json:"rate,omitempty"`
-	Allowed    int64         `json:"allowed_bytes,omitempty"` // what the rate brings in a window
-	Meters     []meterTotals `json:"meters"`
-	Warnings   []string      `json:"warnings"`
+	dataplane.Count
+	DurationNS int64           `json:"duration_ns"`
+	Unmetered  dataplane.Count `json:"unmetered"` // among packets and bytes
+	WindowNS   int64           `json:"window_ns"`
+	Rate       string          `json:"rate,omitempty"`
+	Allowed    int64           `json:"allowed_bytes,omitempty"` // what the rate brings in a window
+	Meters     []meterTotals   `json:"meters"`
+	Warnings   []string        `json:"warnings"`
 }
 
 type meterTotals struct {
-	Name    string `json:"name"`
-	Meter   string `json:"meter"`
-	Green   total  `json:"green"`
-	Yellow  total  `json:"yellow"`
-	Passed  total  `json:"passed"`
-	Dropped total  `json:"dropped"`
+	Name    string          `json:"name"`
+	Meter   string          `json:"meter"`
+	Green   dataplane.Count `json:"green"`
+	Yellow  dataplane.Count `json:"yellow"`
+	Passed  dataplane.Count `json:"passed"`
+	Dropped dataplane.Count `json:"dropped"`
 	Worst   struct {
 		Bytes  int64   `json:"bytes"`
 		FromNS int64   `json:"from_ns"`
@@ -49,9 +50,9 @@ type meterTotals struct {
 
 func (c *comparison) totals(s replay.Summary) compareTotals {
 	t := compareTotals{
-		total:      total(c.offered.Plus(c.unmetered)),
+		Count:      c.offered.Plus(c.unmetered),
 		DurationNS: s.Last - s.First,
-		Unmetered:  total(c.unmetered),
+		Unmetered:  c.unmetered,
 		WindowNS:   int64(c.window),
 		Rate:       c.rate,
 		Allowed:    c.allowed,
@@ -62,10 +63,10 @@ func (c *comparison) totals(s replay.Summary) compareTotals {
 		row := meterTotals{
 			Name:    m.name,
 			Meter:   m.One.Meter,
-			Green:   total(n.colors[meter.Green]),
-			Yellow:  total(n.colors[meter.Yellow]),
-			Passed:  total(n.passed),
-			Dropped: total(n.dropped),
+			Green:   n.colors[meter.Green],
+			Yellow:  n.colors[meter.Yellow],
+			Passed:  n.passed,
+			Dropped: n.dropped,
 			State:   m.state,
 		}
 		row.Worst.Bytes, row.Worst.FromNS, row.Worst.Ratio = n.burst.bytes, n.burst.from, c.ratio(n.burst.bytes)
@@ -139,16 +140,16 @@ func (c *comparison) report(in string, s replay.Summary) report.Comparison {
 		Start: c.start, BinWidth: c.width, Offered: c.offeredBins.values[:c.n],
 		Window: int64(c.window), Rate: c.rate, Allowed: c.allowed,
 		Packets: c.offered.Packets + c.unmetered.Packets, Bytes: c.offered.Bytes + c.unmetered.Bytes,
-		Unmetered: report.Count(c.unmetered), Duration: s.Last - s.First,
+		Unmetered: c.unmetered, Duration: s.Last - s.First,
 		Warnings: s.Warnings,
 	}
 	for i := range c.meters {
 		m, n := &c.meters[i], &c.measured[i]
 		d.Meters = append(d.Meters, report.Compared{
 			Name: m.name, Params: m.params, Passed: c.passedBins[i].values[:c.n],
-			Green:   report.Count(n.colors[meter.Green]),
-			Yellow:  report.Count(n.colors[meter.Yellow]),
-			Dropped: report.Count(n.dropped),
+			Green:   n.colors[meter.Green],
+			Yellow:  n.colors[meter.Yellow],
+			Dropped: n.dropped,
 			Worst:   n.burst.bytes, Starved: n.starved.ns, State: int64(m.state),
 		})
 	}

@@ -163,8 +163,8 @@ func TestCompareAsReplay(t *testing.T) {
 				t.Fatal(err)
 			}
 			m, want := got.Meters[i], alone.Classes[0]
-			if m.Green != want.Green || m.Yellow != want.Yellow || m.Dropped != want.Dropped || got.total != alone.total {
-				t.Errorf("%s: %s: %+v of %+v, replay has %+v of %+v", capture, s, m, got.total, want, alone.total)
+			if m.Green != want.Green || m.Yellow != want.Yellow || m.Dropped != want.Dropped || got.Count != alone.Count {
+				t.Errorf("%s: %s: %+v of %+v, replay has %+v of %+v", capture, s, m, got.Count, want, alone.Count)
 			}
 		}
 	}

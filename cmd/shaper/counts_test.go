@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // TestCountsAreTheRows holds what replay --json counts of a class to the rows of
@@ -56,7 +58,7 @@ classes:
 				t.Fatal(err)
 			}
 			for _, class := range got.Classes {
-				for what, n := range map[string]total{"drop": class.Dropped, "mark": class.Marked, "ce": class.CE, "queue": class.Queued} {
+				for what, n := range map[string]dataplane.Count{"drop": class.Dropped, "mark": class.Marked, "ce": class.CE, "queue": class.Queued} {
 					if n.Packets != want[what][class.Name] {
 						t.Errorf("%s, %s: class %s counts %d of %s, its rows %d", name, engine, class.Name, n.Packets, what, want[what][class.Name])
 					}

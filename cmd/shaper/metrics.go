@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -153,8 +154,8 @@ func (e exposition) collect(o *observation) {
 	e.gauge(descSince, float64(about.Since.UnixMilli())/1000, name, direction)
 	untook := &stats[len(stats)-1]
 	e.count(descUntaken, untook.Untaken.Packets, name, direction)
-	e.count(descDropped, untook.UntakenDropped.Packets, name, direction, untaken, "", dataplane.Unclassified)
-	e.count(descLost, untook.UntakenDropped.Bytes, name, direction, untaken, "", dataplane.Unclassified)
+	e.count(descDropped, untook.UntakenDropped.Packets, name, direction, say.Unclassified, "", dataplane.Unclassified)
+	e.count(descLost, untook.UntakenDropped.Bytes, name, direction, say.Unclassified, "", dataplane.Unclassified)
 	for _, q := range o.sample.queues {
 		e.gauge(descDelay, q.Delay.Seconds(), name, direction, q.Name)
 		e.count(descWaiting, q.Bytes, name, direction, q.Name)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
@@ -101,9 +103,9 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if files.out != nil {
 		cfg.Output = files.out
 	}
-	var rows *decisions
+	var rows *decisions.Writer
 	if files.decisions != nil {
-		rows = newDecisions(files.decisions, policy.plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
+		rows = decisions.New(files.decisions, policy.plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
 	}
 	var series *collector
 	if files.report != nil {
@@ -117,7 +119,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 				}
 			}
 			if rows != nil {
-				return files.decisions.fault(rows.packet(p.Time, v))
+				return files.decisions.fault(rows.Packet(p.Time, v))
 			}
 			return nil
 		}
@@ -126,7 +128,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 				series.left(v)
 			}
 			if rows != nil {
-				return files.decisions.fault(rows.settled(v))
+				return files.decisions.fault(rows.Settled(v))
 			}
 			return nil
 		}
@@ -154,7 +156,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return e
 	}
 	if rows != nil {
-		if e := files.decisions.fault(rows.w.Flush()); e != nil {
+		if e := files.decisions.fault(rows.Flush()); e != nil {
 			return e
 		}
 	}

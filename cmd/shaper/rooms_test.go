@@ -18,7 +18,7 @@ var rooms = []struct {
 	may  []string
 }{
 	{"cmd/shaper/internal/oracle", nil}, // a second opinion shares nothing
-	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say"}},
+	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}},
 	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"}},

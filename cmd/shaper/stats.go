@@ -143,7 +143,7 @@ func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON
 // statsJSON is what stats --json prints, a line a shaper.
 type statsJSON struct {
 	statusJSON
-	Dropped total            `json:"dropped"` // by all classes and queues
+	Dropped dataplane.Count  `json:"dropped"` // by all classes and queues
 	Classes []classStatsJSON `json:"classes"`
 	Queues  []queueStatJSON  `json:"queues"`
 }
@@ -159,26 +159,26 @@ type queueStatJSON struct {
 
 type classStatsJSON struct {
 	Name string `json:"name"`
-	total
+	dataplane.Count
 	Rate    int64           `json:"rate_bit_s"`
 	Green   colorStatsJSON  `json:"green"`
 	Yellow  colorStatsJSON  `json:"yellow"`
 	Red     colorStatsJSON  `json:"red"`
-	Dropped total           `json:"dropped"`
-	Marked  total           `json:"marked"`
-	Queued  total           `json:"queued"`
-	CE      total           `json:"ce"`
+	Dropped dataplane.Count `json:"dropped"`
+	Marked  dataplane.Count `json:"marked"`
+	Queued  dataplane.Count `json:"queued"`
+	CE      dataplane.Count `json:"ce"`
 	Meters  []meterStatJSON `json:"meters"`
 }
 
 type colorStatsJSON struct {
-	total
-	Rate    int64            `json:"rate_bit_s"`
-	Passed  *int64           `json:"passed_bit_s"` // null where others share the link's queue
-	Dropped map[string]total `json:"dropped"`      // by reason
-	Marked  total            `json:"marked"`
-	Queued  total            `json:"queued"`
-	CE      total            `json:"ce"` // Congestion Experienced was set, which is not marked
+	dataplane.Count
+	Rate    int64                      `json:"rate_bit_s"`
+	Passed  *int64                     `json:"passed_bit_s"` // null where others share the link's queue
+	Dropped map[string]dataplane.Count `json:"dropped"`      // by reason
+	Marked  dataplane.Count            `json:"marked"`
+	Queued  dataplane.Count            `json:"queued"`
+	CE      dataplane.Count            `json:"ce"` // Congestion Experienced was set, which is not marked
 }
 
 type meterStatJSON struct {
@@ -205,25 +205,25 @@ func statsOf(sh live, before, now sample) statsJSON {
 	for i, q := range now.queues {
 		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
 	}
-	out.Dropped = total(allDropped(&now))
+	out.Dropped = allDropped(&now)
 	dt := now.at.Sub(before.at)
 	for i := range now.stats {
 		a, b := &before.stats[i], &now.stats[i]
-		row := classStatsJSON{Name: untaken, total: total(b.Total()), Rate: rate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
+		row := classStatsJSON{Name: say.Unclassified, Count: b.Total(), Rate: rate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
 		if i < len(plan.Classes) {
 			row.Name = plan.Classes[i].Name
 		}
 		for color, to := range map[meter.Color]*colorStatsJSON{meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red} {
-			to.total, to.Rate = total(b.Colors[color]), rate(a.Colors[color], b.Colors[color], dt)
+			to.Count, to.Rate = b.Colors[color], rate(a.Colors[color], b.Colors[color], dt)
 			to.Passed = seen.passed(i, color)
-			to.Marked, to.Queued, to.CE = total(b.Marked[color]), total(b.Queued[color]), total(b.CE[color])
-			to.Dropped = map[string]total{}
+			to.Marked, to.Queued, to.CE = b.Marked[color], b.Queued[color], b.CE[color]
+			to.Dropped = map[string]dataplane.Count{}
 			for cause := range dataplane.Causes {
-				to.Dropped[cause.String()] = total(b.Drops[color][cause])
+				to.Dropped[cause.String()] = b.Drops[color][cause]
 			}
 		}
-		row.Dropped, row.Marked, row.Queued = total(b.AllDropped()), total(dataplane.Sum(b.Marked[:])), total(dataplane.Sum(b.Queued[:]))
-		row.CE = total(dataplane.Sum(b.CE[:]))
+		row.Dropped, row.Marked, row.Queued = b.AllDropped(), dataplane.Sum(b.Marked[:]), dataplane.Sum(b.Queued[:])
+		row.CE = dataplane.Sum(b.CE[:])
 		if i < len(plan.Classes) {
 			row.Meters = metersOf(plan, i, &now)
 		}

@@ -91,9 +91,9 @@ func (v *interval) traffic(p *printer) *say.Table {
 					passed = offered
 				}
 				dropped := b.UntakenDropped.Packets
-				g.Add(untaken, "", say.Number(n.Packets), say.Number(n.Bytes), say.Speed(offered), say.Speed(passed),
+				g.Add(say.Unclassified, "", say.Number(n.Packets), say.Number(n.Bytes), say.Speed(offered), say.Speed(passed),
 					say.Number(dropped), say.Number(v.perSecond(a.UntakenDropped.Packets, dropped)))
-				g.Foot = untaken + " counts packets that no class matches\n"
+				g.Foot = say.Unclassified + " counts packets that no class matches\n"
 			}
 			break
 		}
@@ -149,7 +149,7 @@ func (v *interval) done(p *printer) *say.Table {
 	}
 	last := len(v.plan().Classes)
 	if before, now := v.before.stats[last].UntakenDropped, v.now.stats[last].UntakenDropped; now.Packets > 0 {
-		g.Add(untaken, "", "dropped: "+dataplane.Unclassified, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
+		g.Add(say.Unclassified, "", "dropped: "+dataplane.Unclassified, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
 	}
 	return g
 }

@@ -13,31 +13,22 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// untaken is the name of the row for packets that no class took.
-const untaken = "-"
-
-// total is a count in JSON.
-type total struct {
-	Packets int64 `json:"packets"`
-	Bytes   int64 `json:"bytes"`
-}
-
 // classTotals are the counts of a class. Packets and Bytes are all of them.
 type classTotals struct {
 	Name string `json:"name"`
-	total
-	Green   total `json:"green"`
-	Yellow  total `json:"yellow"`
-	Red     total `json:"red"`
-	Dropped total `json:"dropped"`
-	Marked  total `json:"marked"`
-	Queued  total `json:"queued"`
-	CE      total `json:"ce"` // Congestion Experienced was set, which is not marked
+	dataplane.Count
+	Green   dataplane.Count `json:"green"`
+	Yellow  dataplane.Count `json:"yellow"`
+	Red     dataplane.Count `json:"red"`
+	Dropped dataplane.Count `json:"dropped"`
+	Marked  dataplane.Count `json:"marked"`
+	Queued  dataplane.Count `json:"queued"`
+	CE      dataplane.Count `json:"ce"` // Congestion Experienced was set, which is not marked
 }
 
 // totals are what replay --json prints.
 type totals struct {
-	total
+	dataplane.Count
 	DurationNS int64         `json:"duration_ns"`
 	Classes    []classTotals `json:"classes"`
 	Meters     []*keyTotals  `json:"meters,omitempty"` // those with a key
@@ -56,24 +47,24 @@ func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	var sum dataplane.Count
 	for i := range n.stats {
 		st := &n.stats[i]
-		name := untaken
+		name := say.Unclassified
 		if i < len(plan.Classes) {
 			name = plan.Classes[i].Name
 		}
 		t.Classes = append(t.Classes, classTotals{
 			Name:    name,
-			total:   total(st.Total()),
-			Green:   total(st.Colors[meter.Green]),
-			Yellow:  total(st.Colors[meter.Yellow]),
-			Red:     total(st.Colors[meter.Red]),
-			Dropped: total(st.AllDropped()),
-			Marked:  total(dataplane.Sum(st.Marked[:])),
-			Queued:  total(dataplane.Sum(st.Queued[:])),
-			CE:      total(dataplane.Sum(st.CE[:])),
+			Count:   st.Total(),
+			Green:   st.Colors[meter.Green],
+			Yellow:  st.Colors[meter.Yellow],
+			Red:     st.Colors[meter.Red],
+			Dropped: st.AllDropped(),
+			Marked:  dataplane.Sum(st.Marked[:]),
+			Queued:  dataplane.Sum(st.Queued[:]),
+			CE:      dataplane.Sum(st.CE[:]),
 		})
 		sum = sum.Plus(st.Total())
 	}
-	t.total = total(sum)
+	t.Count = sum
 	return t
 }
 
@@ -91,7 +82,7 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 		all := st.Total()
 		if i == len(plan.Classes) {
 			if all.Packets > 0 {
-				t.AppendRow(table.Row{untaken, "", say.Grouped(all.Packets), say.Percent(all.Packets, all.Packets), say.Grouped(all.Bytes), orNothing(st.UntakenDropped), "", ""})
+				t.AppendRow(table.Row{say.Unclassified, "", say.Grouped(all.Packets), say.Percent(all.Packets, all.Packets), say.Grouped(all.Bytes), orNothing(st.UntakenDropped), "", ""})
 			}
 			break
 		}

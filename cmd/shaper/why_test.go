@@ -12,17 +12,19 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
 )
 
 // whyJSON runs why --json.
-func whyJSON(t *testing.T, capture string, n int, policy ...string) *told {
+func whyJSON(t *testing.T, capture string, n int, policy ...string) *explain.Explanation {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	args := append([]string{"why", capture, strconv.Itoa(n), "--json"}, policy...)
 	if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
 		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
 	}
-	var out told
+	var out explain.Explanation
 	d := json.NewDecoder(&stdout)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&out); err != nil {
@@ -32,7 +34,7 @@ func whyJSON(t *testing.T, capture string, n int, policy ...string) *told {
 }
 
 // decisionsOf are the rows of a replay.
-func decisionsOf(t *testing.T, capture string, policy ...string) (rows []decided) {
+func decisionsOf(t *testing.T, capture string, policy ...string) (rows []explain.Row) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	var stdout, stderr bytes.Buffer
@@ -45,7 +47,7 @@ func decisionsOf(t *testing.T, capture string, policy ...string) (rows []decided
 		t.Fatal(err)
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		var row decided
+		var row explain.Row
 		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
 			t.Fatal(err)
 		}
@@ -106,24 +108,24 @@ func TestWhyRandom(t *testing.T) {
 
 // whyAgainstDecisions asks for one packet in every so many. It returns their
 // rows.
-func whyAgainstDecisions(t *testing.T, policy, capture string, step int) (asked []decided) {
+func whyAgainstDecisions(t *testing.T, policy, capture string, step int) (asked []explain.Row) {
 	t.Helper()
 	rows := decisionsOf(t, capture, "--policy", policy)
 	for n := 1; n <= len(rows); n += step {
 		asked = append(asked, rows[n-1])
 		told := whyJSON(t, capture, n, "--policy", policy)
-		if !reflect.DeepEqual(told.decided, rows[n-1]) {
-			t.Errorf("%s, %s, packet %d:\n%+v, decided\n%+v", policy, capture, n, told.decided, rows[n-1])
+		if !reflect.DeepEqual(told.Row, rows[n-1]) {
+			t.Errorf("%s, %s, packet %d:\n%+v, decided\n%+v", policy, capture, n, told.Row, rows[n-1])
 		}
-		for _, fault := range told.faults() {
+		for _, fault := range faultsOf(told) {
 			t.Errorf("%s, %s, packet %d: %s: %+v", policy, capture, n, fault, told)
 		}
 	}
 	return asked
 }
 
-// faults are what contradicts a packet's row in the grounds of it.
-func (t *told) faults() (out []string) {
+// faultsOf returns what contradicts a packet's row in its explanation.
+func faultsOf(t *explain.Explanation) (out []string) {
 	expect := func(ok bool, what string) {
 		if !ok {
 			out = append(out, what)
@@ -143,7 +145,7 @@ func (t *told) faults() (out []string) {
 	expect(!strings.Contains(t.Why, "end of time"), "a full queue whose limit was not found")
 	expect(t.Reason != "wred" || t.Queue.Early != "", "WRED without a chance")
 	expect(t.Reason != "wred" || !strings.Contains(t.Queue.Early, "spared"), "WRED that spared a dropped packet")
-	expect(t.Action == "drop" || !strings.Contains(t.Queue.early(), "certain"), "certain WRED that dropped nothing")
+	expect(t.Action == "drop" || !strings.Contains(earlyOf(t.Queue), "certain"), "certain WRED that dropped nothing")
 	if t.DepartureNS != nil && t.Queue != nil {
 		expect(*t.DepartureNS == t.ClockNS+*t.Queue.WaitNS, "the wait")
 		expect(*t.Queue.WaitNS > 0 || t.Queue.Packets == 0, "no wait behind others")
@@ -152,18 +154,18 @@ func (t *told) faults() (out []string) {
 		expect(m.Key != "" && m.Wants != "" && m.Has != "", "a class before without what it missed")
 	}
 	var page bytes.Buffer
-	expect(t.write(&page, false) == nil, "a failed write")
+	expect(t.Write(&page, false) == nil, "a failed write")
 	for line := range strings.Lines(page.String()) {
 		line = strings.TrimSuffix(line, "\n")
 		words := strings.Fields(line)
-		long := utf8.RuneCountInString(line) > whyWidth && len(words) > 2 // a word alone may be longer
+		long := utf8.RuneCountInString(line) > explain.Width && len(words) > 2 // a word alone may be longer
 		expect(!long, fmt.Sprintf("a line of %d: %q", utf8.RuneCountInString(line), line))
 		expect(line == strings.TrimRight(line, " "), "spaces at the end of a line")
 	}
 	return out
 }
 
-func (q *queuedJSON) early() string {
+func earlyOf(q *explain.QueuedJSON) string {
 	if q == nil {
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // Comparison is the result of one capture through several meters. Every series has one
@@ -20,7 +21,7 @@ type Comparison struct {
 	Allowed int64  // bytes that Rate allows in Window; 0 without a rate
 
 	Meters    []Compared
-	Unmetered Count // not metered and passed; included in the totals
+	Unmetered dataplane.Count // not metered and passed; included in the totals
 	Packets   int64
 	Bytes     int64
 	Duration  int64 // ns
@@ -30,18 +31,18 @@ type Comparison struct {
 // Compared is the result of one meter.
 type Compared struct {
 	Name, Params           string
-	Passed                 []int64 // bytes that passed in the bin
-	Green, Yellow, Dropped Count   // yellow packets passed too
-	Worst                  int64   // most bytes that passed in any Window
-	Starved                int64   // ns, the longest run of dropped packets
-	State                  int64   // bytes of memory of the meter
+	Passed                 []int64         // bytes that passed in the bin
+	Green, Yellow, Dropped dataplane.Count // yellow packets passed too
+	Worst                  int64           // most bytes that passed in any Window
+	Starved                int64           // ns, the longest run of dropped packets
+	State                  int64           // bytes of memory of the meter
 }
 
 // passed counts the packets that passed.
-func (m Compared) passed() Count { return m.Green.plus(m.Yellow) }
+func (m Compared) passed() dataplane.Count { return m.Green.Plus(m.Yellow) }
 
 // offered counts the metered packets.
-func (m Compared) offered() Count { return m.passed().plus(m.Dropped) }
+func (m Compared) offered() dataplane.Count { return m.passed().Plus(m.Dropped) }
 
 // times is bytes as a multiple of Allowed, as text. It is empty without a rate.
 func (c Comparison) times(bytes int64) string {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // sampleComparison is what is offered in sample through a meter that passes all,
@@ -20,7 +21,7 @@ func sampleComparison() Comparison {
 		Input: d.Input, Version: d.Version, Start: d.Start, BinWidth: d.BinWidth,
 		Offered: d.Offered[0], Window: second, Rate: "4mbit", Allowed: 500_000,
 		Packets: d.Packets, Bytes: d.Bytes, Duration: d.Duration,
-		Unmetered: Count{17, 1020}, Warnings: d.Warnings,
+		Unmetered: dataplane.Count{Packets: 17, Bytes: 1020}, Warnings: d.Warnings,
 	}
 	for i, name := range []string{"fixed-window", "token-bucket+warmup", "sliding-counter-2"} {
 		m := Compared{
@@ -29,8 +30,8 @@ func sampleComparison() Comparison {
 		}
 		for j, n := range c.Offered {
 			m.Passed[j] = n * int64(2-i) / 2
-			m.Green = m.Green.plus(Count{1, m.Passed[j]})
-			m.Dropped = m.Dropped.plus(Count{1, n - m.Passed[j]})
+			m.Green = m.Green.Plus(dataplane.Count{Packets: 1, Bytes: m.Passed[j]})
+			m.Dropped = m.Dropped.Plus(dataplane.Count{Packets: 1, Bytes: n - m.Passed[j]})
 		}
 		c.Meters = append(c.Meters, m)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 //go:embed page.css
@@ -216,7 +217,7 @@ func (p *page) table(kind string, rows []row) {
 }
 
 // counted is the cell of a count, with its share of some bytes.
-func counted(label, swatch string, n Count, of int64) cell {
+func counted(label, swatch string, n dataplane.Count, of int64) cell {
 	c := cell{label: label, swatch: swatch, value: say.Grouped(n.Packets), zero: n.Packets == 0}
 	if !c.zero {
 		c.under = []string{say.Grouped(n.Bytes) + " B", percent(n.Bytes, of)}

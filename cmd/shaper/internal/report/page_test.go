@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/chromedp/cdproto/input"
 )
 
@@ -204,8 +205,8 @@ func TestBrowser(t *testing.T) {
 		d := sample()
 		for i := range d.Classes {
 			c := &d.Classes[i]
-			for _, n := range []*Count{&c.Green, &c.Yellow, &c.Red, &c.Dropped, &c.Marked, &c.Queued} {
-				*n = Count{333_333_333, 333_333_333_333}
+			for _, n := range []*dataplane.Count{&c.Green, &c.Yellow, &c.Red, &c.Dropped, &c.Marked, &c.Queued} {
+				*n = dataplane.Count{Packets: 333_333_333, Bytes: 333_333_333_333}
 			}
 		}
 		d.Packets, d.Bytes, d.Duration = 4_000_000_000, 4_000_000_000_000, 100*3600*second+1
@@ -288,7 +289,7 @@ func (b *browser) cells(t *testing.T, d Data) {
 		if got[i][0] != c.Name {
 			t.Errorf("row %d is %q, want %q", i, got[i][0], c.Name)
 		}
-		for j, n := range []Count{total, c.Green, c.Yellow, c.Red, c.Dropped, c.Marked, c.Queued} {
+		for j, n := range []dataplane.Count{total, c.Green, c.Yellow, c.Red, c.Dropped, c.Marked, c.Queued} {
 			want := say.Grouped(n.Packets) + "|" + say.Grouped(n.Bytes) + " B|" + percent(n.Bytes, total.Bytes)
 			if n.Packets == 0 {
 				want = "0"

@@ -5,7 +5,7 @@
 //	err := report.Write(f, report.Data{
 //		Input: "office.pcap", Policy: "office.toml",
 //		Packets: 3, Bytes: 3600, Duration: 2e9,
-//		Classes: []report.Class{{Name: "voice", Green: report.Count{Packets: 3, Bytes: 3600}}},
+//		Classes: []report.Class{{Name: "voice", Green: dataplane.Count{Packets: 3, Bytes: 3600}}},
 //	})
 //
 // The file is self-contained, and its Content-Security-Policy keeps a browser from
@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // maxCharts limits the charts of meters, and those of queues. The page says how many
@@ -75,7 +76,7 @@ type Queue struct {
 	Delay        []int64 // ns, the longest of the packets sent in the bin; -1 without packets
 	Waiting      []int64 // backlog in bytes, averaged over the bin
 
-	Full, WRED, CoDel Count // dropped, by reason
+	Full, WRED, CoDel dataplane.Count // dropped, by reason
 }
 
 // Drops describes the dropped packets by reason. It is empty if there are none.
@@ -83,7 +84,7 @@ func (q Queue) Drops() string {
 	var parts []string
 	for _, d := range []struct {
 		reason string
-		n      Count
+		n      dataplane.Count
 	}{{"queue-full", q.Full}, {"wred", q.WRED}, {"codel", q.CoDel}} {
 		if d.n.Packets > 0 {
 			parts = append(parts, d.reason+" "+say.Grouped(d.n.Packets))
@@ -99,22 +100,15 @@ func (q Queue) Drops() string {
 // their color.
 type Class struct {
 	Name, Meter        string
-	Green, Yellow, Red Count
-	Uncolored          Count // only in the row "-"
+	Green, Yellow, Red dataplane.Count
+	Uncolored          dataplane.Count // only in the row "-"
 
-	Dropped, Marked, Queued Count
+	Dropped, Marked, Queued dataplane.Count
 }
 
 // total is all packets of the class.
-func (c Class) total() Count {
-	return c.Green.plus(c.Yellow).plus(c.Red).plus(c.Uncolored)
-}
-
-// Count is packets and their metered bytes.
-type Count struct{ Packets, Bytes int64 }
-
-func (c Count) plus(d Count) Count {
-	return Count{c.Packets + d.Packets, c.Bytes + d.Bytes}
+func (c Class) total() dataplane.Count {
+	return c.Green.Plus(c.Yellow).Plus(c.Red).Plus(c.Uncolored)
 }
 
 // Write writes the report of d as one HTML file. If series differ in length or
@@ -301,14 +295,14 @@ func notDrawn(n int, what string) string {
 func shares(d Data) []tile {
 	var sum Class
 	for _, c := range d.Classes {
-		sum.Green = sum.Green.plus(c.Green)
-		sum.Yellow = sum.Yellow.plus(c.Yellow)
-		sum.Red = sum.Red.plus(c.Red)
-		sum.Uncolored = sum.Uncolored.plus(c.Uncolored)
-		sum.Dropped = sum.Dropped.plus(c.Dropped)
+		sum.Green = sum.Green.Plus(c.Green)
+		sum.Yellow = sum.Yellow.Plus(c.Yellow)
+		sum.Red = sum.Red.Plus(c.Red)
+		sum.Uncolored = sum.Uncolored.Plus(c.Uncolored)
+		sum.Dropped = sum.Dropped.Plus(c.Dropped)
 	}
 	var tiles []tile
-	share := func(label, swatch string, c Count) {
+	share := func(label, swatch string, c dataplane.Count) {
 		tiles = append(tiles, tile{label, percent(c.Bytes, d.Bytes), say.Grouped(c.Bytes) + " bytes", swatch})
 	}
 	share("Green", "green", sum.Green)
@@ -329,7 +323,7 @@ func newRow(c Class) row {
 	}
 	for _, k := range []struct {
 		label, swatch string
-		n             Count
+		n             dataplane.Count
 	}{
 		{"Total", "", total},
 		{"Green", "green", c.Green},

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 func ExampleWrite() {
@@ -19,7 +21,7 @@ func ExampleWrite() {
 	err := Write(&f, Data{
 		Input: "office.pcap", Policy: "office.toml",
 		Packets: 3, Bytes: 3600, Duration: 2e9,
-		Classes: []Class{{Name: "voice", Green: Count{Packets: 3, Bytes: 3600}}},
+		Classes: []Class{{Name: "voice", Green: dataplane.Count{Packets: 3, Bytes: 3600}}},
 	})
 	fmt.Println(err, strings.Contains(f.String(), "mean 14.4 kbit/s"))
 	// Output: <nil> true
@@ -105,8 +107,8 @@ func TestDrops(t *testing.T) {
 		want string
 	}{
 		{Queue{}, ""},
-		{Queue{CoDel: Count{1, 60}}, "packets dropped: codel 1"},
-		{Queue{Full: Count{1234, 5}, WRED: Count{2, 3}}, "packets dropped: queue-full 1,234, wred 2"},
+		{Queue{CoDel: dataplane.Count{Packets: 1, Bytes: 60}}, "packets dropped: codel 1"},
+		{Queue{Full: dataplane.Count{Packets: 1234, Bytes: 5}, WRED: dataplane.Count{Packets: 2, Bytes: 3}}, "packets dropped: queue-full 1,234, wred 2"},
 	} {
 		if got := tt.q.Drops(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)

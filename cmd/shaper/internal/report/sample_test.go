@@ -3,6 +3,8 @@ package report
 import (
 	"math/rand/v2"
 	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 const (
@@ -36,9 +38,9 @@ func sample() Data {
 		{Name: "bulk"},
 		{Name: "-"},
 	}
-	add := func(c *Count, n int64) { *c = c.plus(Count{1, n}) }
+	add := func(c *dataplane.Count, n int64) { *c = c.Plus(dataplane.Count{Packets: 1, Bytes: n}) }
 	took := func(c *Class, color int, at, n int64) {
-		add([]*Count{&c.Green, &c.Yellow, &c.Red}[color], n)
+		add([]*dataplane.Count{&c.Green, &c.Yellow, &c.Red}[color], n)
 		d.Offered[color][at/sampleBin] += n
 	}
 	left := func(color int, at, n int64) {
@@ -107,7 +109,7 @@ func sample() Data {
 	}
 	d.Queues = []Queue{{
 		Name: "bulk", Params: "rate=4.5mbit/s limit=5s", Delay: delay, Waiting: waiting,
-		Full: Count{1234, 1_851_000}, CoDel: Count{2, 3000},
+		Full: dataplane.Count{Packets: 1234, Bytes: 1_851_000}, CoDel: dataplane.Count{Packets: 2, Bytes: 3000},
 	}}
 	for _, c := range classes {
 		total := c.total()
@@ -186,7 +188,7 @@ func singleBin() Data {
 		Start: 1, BinWidth: second, Packets: 1, Bytes: 1500,
 		Meters:  []Meter{{Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000", C: Bucket{"Tc", 3000, one(1500)}}},
 		Queues:  []Queue{{Name: "all", Delay: one(-1), Waiting: one(0)}},
-		Classes: []Class{{Name: "all", Meter: "tokenbucket", Green: Count{1, 1500}}},
+		Classes: []Class{{Name: "all", Meter: "tokenbucket", Green: dataplane.Count{Packets: 1, Bytes: 1500}}},
 	}
 	for i := range d.Offered {
 		d.Offered[i], d.Passed[i] = one(0), one(0)

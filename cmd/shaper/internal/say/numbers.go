@@ -104,3 +104,6 @@ func duration(ns *big.Rat) string {
 
 // Seconds writes a time in ns in seconds.
 func Seconds(ns int64) string { return fmt.Sprintf("%.3f s", float64(ns)/1e9) }
+
+// Unclassified is the name of the row of packets that match no class.
+const Unclassified = "-"

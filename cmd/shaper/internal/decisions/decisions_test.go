@@ -1,4 +1,4 @@
-package main
+package decisions
 
 import (
 	"encoding/csv"
@@ -20,16 +20,16 @@ func TestNoFormulas(t *testing.T) {
 	}
 	rows := func(asJSON bool) string {
 		var out strings.Builder
-		d := newDecisions(&out, plan, asJSON)
+		d := New(&out, plan, asJSON)
 		for class := range int32(len(names)) {
-			if err := d.packet(-5, &dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
+			if err := d.Packet(-5, &dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := d.packet(-5, &dataplane.Verdict{ID: 99, Class: -1}); err != nil {
+		if err := d.Packet(-5, &dataplane.Verdict{ID: 99, Class: -1}); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.w.Flush(); err != nil {
+		if err := d.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -58,17 +58,17 @@ func TestNoFormulas(t *testing.T) {
 // of a packet that is queued.
 func TestPendingRowsAreBounded(t *testing.T) {
 	var out strings.Builder
-	d := newDecisions(&out, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all"}}}, false)
+	d := New(&out, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all"}}}, false)
 	d.room = 100
 	packet := func(id int64, done dataplane.Done) error {
-		return d.packet(0, &dataplane.Verdict{ID: id, Done: done})
+		return d.Packet(0, &dataplane.Verdict{ID: id, Done: done})
 	}
 	for id := range int64(100) {
 		if err := packet(id+7, dataplane.Waiting|dataplane.Queued); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := d.settled(&dataplane.Verdict{ID: 7, Done: dataplane.Queued}); err != nil {
+	if err := d.Settled(&dataplane.Verdict{ID: 7, Done: dataplane.Queued}); err != nil {
 		t.Fatal(err)
 	}
 	if err := packet(107, 0); err != nil { // in the room that packet 7 left

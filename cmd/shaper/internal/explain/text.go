@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ import (
 // terminal do.
 const (
 	whyColumn = 10
-	whyWidth  = 80
+	Width     = 80
 )
 
 // teller writes steps.
@@ -30,7 +30,7 @@ type teller struct {
 // step writes lines beside the name of a step.
 func (w *teller) step(name string, lines ...string) {
 	for _, line := range lines {
-		for _, part := range hanging(line, whyWidth-whyColumn) {
+		for _, part := range hanging(line, Width-whyColumn) {
 			w.Printf("%-*s%s\n", whyColumn, name, part)
 			name = ""
 		}
@@ -73,8 +73,8 @@ func (w *teller) color(name string) string {
 	return name
 }
 
-// write tells people.
-func (t *told) write(out io.Writer, colored bool) error {
+// Write tells people.
+func (t *Explanation) Write(out io.Writer, colored bool) error {
 	w := &teller{say.Printer{W: out}, colored}
 	w.step("packet", t.came()...)
 	w.step("headers", t.Headers)
@@ -96,7 +96,7 @@ func (t *told) write(out io.Writer, colored bool) error {
 }
 
 // came is when a packet came.
-func (t *told) came() []string {
+func (t *Explanation) came() []string {
 	line := fmt.Sprintf("%d came %s", t.Packet, stamp(t.TimeNS))
 	switch since := time.Duration(t.TimeNS - t.FirstNS); {
 	case since < 0:
@@ -112,7 +112,7 @@ func (t *told) came() []string {
 }
 
 // counts is where the bytes of a packet are.
-func (t *told) counts() string {
+func (t *Explanation) counts() string {
 	s := fmt.Sprintf("%d on the wire: %d link header, %d network packet", t.Wire, t.LinkHeader, t.L3)
 	if padding := t.Wire - t.LinkHeader - t.L3; padding > 0 {
 		s += fmt.Sprintf(", %d padding", padding)
@@ -126,9 +126,9 @@ func (t *told) counts() string {
 // mostMissed is how many of the classes before are told.
 const mostMissed = 4
 
-func (t *told) taken() []string {
+func (t *Explanation) taken() []string {
 	first := "-: no class takes it"
-	if t.Class != untaken {
+	if t.Class != say.Unclassified {
 		first = fmt.Sprintf("%s (%s): %s", t.Class, short(t.Place), t.Matched)
 	}
 	if t.Matched != t.Match {
@@ -145,7 +145,7 @@ func (t *told) taken() []string {
 	return lines
 }
 
-func (w *teller) meters(t *told) {
+func (w *teller) meters(t *Explanation) {
 	if t.Act != "" && len(t.Meters) == 0 {
 		w.step("meter", "none: every packet is "+w.color("green"))
 	}
@@ -189,7 +189,7 @@ func (m *metered) asks(bucket int) bool {
 	return m.In == "green" || !first
 }
 
-func (q *queuedJSON) lines(dropped bool) []string {
+func (q *QueuedJSON) lines(dropped bool) []string {
 	found := "found nothing waiting"
 	if q.Packets > 0 {
 		found = fmt.Sprintf("found %s, %s B waiting", say.Count(q.Packets, "packet"), say.Grouped(q.Bytes))

@@ -1,10 +1,12 @@
-package main
+package explain
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
@@ -13,10 +15,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// told is what why --json prints: a packet's row of replay --decisions, and the
+// Explanation is what why --json prints: a packet's row of replay --decisions, and the
 // grounds of it in the order of the steps.
-type told struct {
-	decided
+type Explanation struct {
+	Row
 	ClockNS     int64  `json:"clock_ns"`     // of meters and queues
 	ClockPacket int64  `json:"clock_packet"` // whose stamp that is
 	FirstNS     int64  `json:"first_ns"`     // stamp of packet 1
@@ -36,12 +38,12 @@ type told struct {
 	Act     string      `json:"action_rule"`  // the action of its color
 	ActAt   string      `json:"action_place"` // its place, "" for a default
 	Acted   []string    `json:"action_steps"` // what came of it
-	Queue   *queuedJSON `json:"queue"`
+	Queue   *QueuedJSON `json:"queue"`
 	Why     string      `json:"why"`
 }
 
-// decided is a row of decisions.
-type decided struct {
+// Row is a row of decisions.
+type Row struct {
 	Packet      int64  `json:"packet"`
 	TimeNS      int64  `json:"time_ns"`
 	Length      int    `json:"length"`
@@ -90,8 +92,8 @@ type bucket struct {
 	Burst  int64  `json:"burst"`
 }
 
-// queuedJSON is the queue as the packet found it.
-type queuedJSON struct {
+// QueuedJSON is the queue as the packet found it.
+type QueuedJSON struct {
 	Name     string   `json:"name"`
 	Place    string   `json:"place"`
 	Settings []string `json:"settings"`
@@ -105,21 +107,21 @@ type queuedJSON struct {
 	Early  string `json:"early"`   // what WRED had to say
 }
 
-// tell puts together what the witness saw.
-func (w *witness) tell() *told {
+// Explain puts together what the witness saw.
+func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
-	t := &told{
+	t := &Explanation{
 		ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first,
 		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
-		LengthRule: say.Length(w.policy.Policy.Length),
+		LengthRule: say.Length(w.plan.Source.Length),
 		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},
 	}
-	t.decided = w.row()
-	classes := w.policy.Policy.Classes
+	t.Row = w.row()
+	classes := w.plan.Source.Classes
 	for i := range classes {
 		c := &classes[i]
 		if i == int(v.Class) {
-			t.Place, t.Match, t.Matched = w.policy.Place(c, "match"), say.Match(&c.Match), say.Match(narrowed(&c.Match, p, v.Length))
+			t.Place, t.Match, t.Matched = w.file.Place(c, "match"), say.Match(&c.Match), say.Match(narrowed(&c.Match, p, v.Length))
 			break
 		}
 		t.Missed = append(t.Missed, w.missed(c))
@@ -135,53 +137,53 @@ func (w *witness) tell() *told {
 		t.Meters = append(t.Meters, w.meter(i))
 	}
 	if n := len(w.steps); n > 0 {
-		stages := w.policy.plan.Stages
+		stages := w.plan.Stages
 		for i := stages[w.steps[n-1].Stage].Then; i >= 0; i = stages[i].Then {
 			t.Skipped = append(t.Skipped, stages[i].Name)
 		}
 	}
 	c := &classes[v.Class]
 	if given := [...]*dataplane.Action{c.Green, c.Yellow, c.Red}[v.Color]; given != nil {
-		t.ActAt = w.policy.Place(c, v.Color.String())
+		t.ActAt = w.file.Place(c, v.Color.String())
 	}
 	a := c.Action(v.Color)
 	t.Act = say.Action(a)
 	t.Acted = append(t.Acted, acted(&a, p, v)...)
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
-		t.Queue = w.queue(w.policy.plan.Classes[v.Class].Actions[v.Color].Queue)
+		t.Queue = w.queue(w.plan.Classes[v.Class].Actions[v.Color].Queue)
 	}
 	t.Why = w.why(&a)
 	return t
 }
 
 // missed is a class that did not take the packet.
-func (w *witness) missed(c *dataplane.Class) missed {
+func (w *Witness) missed(c *dataplane.Class) missed {
 	p, n := &w.packet, w.verdict.Length
 	key := c.Match.Misses(p, n)
-	place := w.policy.Place(c, "match")
+	place := w.file.Place(c, "match")
 	if key != "ip" {
-		place = w.policy.Place(&c.Match, key)
+		place = w.file.Place(&c.Match, key)
 	}
 	return missed{c.Name, place, key, wantsOf(&c.Match, key), hasOf(p, key, n)}
 }
 
 // row is the packet's row, by the same code that writes the decisions.
-func (w *witness) row() decided {
+func (w *Witness) row() Row {
 	var text bytes.Buffer
-	d := newDecisions(&text, w.policy.plan, true)
-	var row decided
-	_ = d.packet(w.packet.Time, &w.verdict) // a Buffer takes all
-	_ = d.w.Flush()
+	d := decisions.New(&text, w.plan, true)
+	var row Row
+	_ = d.Packet(w.packet.Time, &w.verdict) // a Buffer takes all
+	_ = d.Flush()
 	_ = json.Unmarshal(text.Bytes(), &row) // that it can be read is tested
 	return row
 }
 
-func (w *witness) meter(i int) metered {
+func (w *Witness) meter(i int) metered {
 	s := &w.steps[i]
-	stage := &w.policy.plan.Stages[s.Stage]
+	stage := &w.plan.Stages[s.Stage]
 	m := stage.Source
 	out := metered{
-		Name: m.Name, Place: w.policy.Place(m, "type"), Type: stage.Kind.String(), Mode: say.Mode(m),
+		Name: m.Name, Place: w.file.Place(m, "type"), Type: stage.Kind.String(), Mode: say.Mode(m),
 		Settings: say.Meter(m), Key: s.Key, Count: "bytes", Length: s.Length,
 		In: s.In.String(), Color: s.Color.String(), Clause: s.Clause.String(), Text: s.Clause.Text(),
 		average: m.Params.Kind().Info().State == meter.StateAverage,
@@ -191,7 +193,7 @@ func (w *witness) meter(i int) metered {
 	}
 	switch {
 	case i > 0:
-		out.Because = "as meter " + w.policy.plan.Stages[w.steps[i-1].Stage].Name + " left it"
+		out.Because = "as meter " + w.plan.Stages[w.steps[i-1].Stage].Name + " left it"
 	case !m.Aware:
 		out.Because = "color-blind"
 	default:
@@ -204,10 +206,10 @@ func (w *witness) meter(i int) metered {
 	return out
 }
 
-func (w *witness) queue(i int) *queuedJSON {
-	v, b, plan := &w.verdict, w.queues[i], w.policy.plan
+func (w *Witness) queue(i int) *QueuedJSON {
+	v, b, plan := &w.verdict, w.queues[i], w.plan
 	q := &plan.Queues[i]
-	out := &queuedJSON{Name: q.Name, Place: w.policy.Place(q.Source, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.early(i)}
+	out := &QueuedJSON{Name: q.Name, Place: w.file.Place(q.Source, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.early(i)}
 	for _, p := range say.QueueParts(q.Source) {
 		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}
@@ -229,8 +231,8 @@ func (w *witness) queue(i int) *queuedJSON {
 }
 
 // early is what WRED thought of the backlog, or nothing.
-func (w *witness) early(i int) string {
-	v, b, q := &w.verdict, w.queues[i], &w.policy.plan.Queues[i]
+func (w *Witness) early(i int) string {
+	v, b, q := &w.verdict, w.queues[i], &w.plan.Queues[i]
 	e := q.WRED[v.Color]
 	backlog, found := b.amount(&q.Config)
 	switch {
@@ -270,16 +272,16 @@ var untakenText = map[dataplane.Reason]string{
 }
 
 // why is the verdict in a sentence.
-func (w *witness) why(a *dataplane.Action) string {
+func (w *Witness) why(a *dataplane.Action) string {
 	v := &w.verdict
-	class := w.policy.Policy.Classes[v.Class].Name
+	class := w.plan.Source.Classes[v.Class].Name
 	switch {
 	case a.Drop:
 		return fmt.Sprintf("class %s drops %v packets", class, v.Color)
 	case v.Done.Dropped() && a.Queue == nil:
 		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Reason == dataplane.QueueFull:
-		return w.full(w.policy.plan.Classes[v.Class].Actions[v.Color].Queue)
+		return w.full(w.plan.Classes[v.Class].Actions[v.Color].Queue)
 	case v.Reason == dataplane.WRED:
 		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
 	case v.Reason == dataplane.CoDel:
@@ -293,8 +295,8 @@ func (w *witness) why(a *dataplane.Action) string {
 }
 
 // full names the limit that the packet would break.
-func (w *witness) full(i int) string {
-	b, c := w.queues[i], &w.policy.plan.Queues[i]
+func (w *Witness) full(i int) string {
+	b, c := w.queues[i], &w.plan.Queues[i]
 	n := int64(w.verdict.Length)
 	name := "queue " + c.Name + " is full: "
 	switch capacity := int64(c.Capacity()); {

@@ -1,4 +1,4 @@
-package main
+package decisions
 
 import (
 	"bufio"
@@ -16,8 +16,8 @@ var decisionFields = [...]string{
 	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns", "reason",
 }
 
-// decisions writes a row a packet, as CSV or as JSON lines.
-type decisions struct {
+// Writer writes a row a packet, as CSV or as JSON lines.
+type Writer struct {
 	w       *bufio.Writer
 	classes []string // names, quoted as the form needs it
 	json    bool
@@ -36,8 +36,8 @@ type pending struct {
 	verdict dataplane.Verdict
 }
 
-func newDecisions(w io.Writer, plan *dataplane.Plan, asJSON bool) *decisions {
-	d := &decisions{w: bufio.NewWriterSize(w, 1<<16), json: asJSON, room: maxPending}
+func New(w io.Writer, plan *dataplane.Plan, asJSON bool) *Writer {
+	d := &Writer{w: bufio.NewWriterSize(w, 1<<16), json: asJSON, room: maxPending}
 	for i := range plan.Classes {
 		name := plan.Classes[i].Name
 		if asJSON {
@@ -66,9 +66,9 @@ func csvText(name string) string {
 	return name
 }
 
-// packet adds the row of a packet. Rows are in the order of packets: they wait
+// Packet adds the row of a packet. Rows are in the order of packets: they wait
 // for one that is not decided.
-func (d *decisions) packet(time int64, v *dataplane.Verdict) error {
+func (d *Writer) Packet(time int64, v *dataplane.Verdict) error {
 	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
 		if len(d.pending) == d.room {
 			return fmt.Errorf("packet %d is still queued after %d packets, and rows are in order: replay without --decisions", d.pending[0].verdict.ID, d.room)
@@ -79,8 +79,8 @@ func (d *decisions) packet(time int64, v *dataplane.Verdict) error {
 	return d.write(time, v)
 }
 
-// settled completes the row of a packet that was waiting.
-func (d *decisions) settled(v *dataplane.Verdict) error {
+// Settled completes the row of a packet that was waiting.
+func (d *Writer) Settled(v *dataplane.Verdict) error {
 	d.pending[v.ID-d.pending[0].verdict.ID].verdict = *v
 	for len(d.pending) > 0 && d.pending[0].verdict.Done&dataplane.Waiting == 0 {
 		if err := d.write(d.pending[0].time, &d.pending[0].verdict); err != nil {
@@ -92,7 +92,7 @@ func (d *decisions) settled(v *dataplane.Verdict) error {
 }
 
 // write writes the row of one packet, whose own stamp is time.
-func (d *decisions) write(time int64, v *dataplane.Verdict) error {
+func (d *Writer) write(time int64, v *dataplane.Verdict) error {
 	class, pre, color := "-", "", ""
 	if v.Class >= 0 {
 		class, pre, color = d.classes[v.Class], v.Pre.String(), v.Color.String()
@@ -122,7 +122,7 @@ func (d *decisions) write(time int64, v *dataplane.Verdict) error {
 }
 
 // next begins a column.
-func (d *decisions) next() {
+func (d *Writer) next() {
 	if d.json {
 		d.row = append(d.row, "{,"[min(d.column, 1)], '"')
 		d.row = append(d.row, decisionFields[d.column]...)
@@ -134,7 +134,7 @@ func (d *decisions) next() {
 }
 
 // number writes a number; without one the column is empty, null in JSON.
-func (d *decisions) number(n int64, ok bool) {
+func (d *Writer) number(n int64, ok bool) {
 	d.next()
 	switch {
 	case ok:
@@ -144,7 +144,7 @@ func (d *decisions) number(n int64, ok bool) {
 	}
 }
 
-func (d *decisions) text(s string) {
+func (d *Writer) text(s string) {
 	d.next()
 	if d.json {
 		d.row = append(d.row, '"')
@@ -179,3 +179,6 @@ var actionNames = func() (names [16]string) {
 	names[0] = "drop"
 	return names
 }()
+
+// Flush writes what is buffered.
+func (d *Writer) Flush() error { return d.w.Flush() }
