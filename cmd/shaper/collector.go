@@ -6,99 +6,20 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/bins"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Bins start narrow and double in width whenever the capture outgrows them, so
-// that memory does not grow with it.
-const (
-	maxBins       = 512
-	fewBins       = 96
-	firstBin      = 10_000 // ns
-	packetsPerBin = 8
-)
-
-// axis is the time axis that all series of a report share.
-type axis struct {
-	begun  bool
-	start  int64 // ns
-	width  int64 // ns
-	n      int   // bins in use
-	series []*series
-}
-
-// series is one value a bin.
-type series struct {
-	values []int64
-	blank  int64
-	merge  func(a, b int64) int64
-}
-
-func sum(a, b int64) int64 { return a + b }
-
-// lowest and highest take -1 for no value.
-func lowest(a, b int64) int64 {
-	if a < 0 || b >= 0 && b < a {
-		return b
-	}
-	return a
-}
-
-func highest(a, b int64) int64 { return max(a, b) }
-
-func (x *axis) add(blank int64, merge func(a, b int64) int64) *series {
-	s := &series{make([]int64, maxBins), blank, merge}
-	for i := range s.values {
-		s.values[i] = blank
-	}
-	x.series = append(x.series, s)
-	return s
-}
-
-// bin returns the bin of a time, which is not before the first one's.
-func (x *axis) bin(t int64) int {
-	if !x.begun {
-		x.begun, x.start, x.width = true, t, firstBin
-	}
-	since := uint64(t) - uint64(x.start)
-	for since/uint64(x.width) >= maxBins {
-		x.widen()
-	}
-	i := int(since / uint64(x.width))
-	x.n = max(x.n, i+1)
-	return i
-}
-
-// widen doubles the width of a bin.
-func (x *axis) widen() {
-	for _, s := range x.series {
-		s.halve()
-	}
-	x.width *= 2
-	x.n = (x.n + 1) / 2
-}
-
-func (s *series) halve() {
-	for i := range maxBins / 2 {
-		s.values[i] = s.merge(s.values[2*i], s.values[2*i+1])
-	}
-	for i := maxBins / 2; i < maxBins; i++ {
-		s.values[i] = s.blank
-	}
-}
-
-func (s *series) put(bin int, v int64) { s.values[bin] = s.merge(s.values[bin], v) }
-
 // collector gathers what the report shows, packet by packet.
 type collector struct {
-	axis
+	bins.Axis
 	policy          *compiled
 	engine          engine
-	offered, passed [3]*series
-	unmetered       *series
+	offered, passed [3]*bins.Series
+	unmetered       *bins.Series
 	classes         []classSeries
 	meters          []*meterSeries
 	queues          []*queueSeries
@@ -112,71 +33,35 @@ type classSeries struct {
 
 type meterSeries struct {
 	stage int
-	level [2]*series
+	level [2]*bins.Series
 }
 
 type queueSeries struct {
 	queue   *dataplane.PlanQueue
-	delay   *series
-	waiting area
+	delay   *bins.Series
+	waiting bins.Area
 	// What the queue dropped, by reason.
 	full, early, stale dataplane.Count
-}
-
-// area is what bytes times waits comes to in each bin. It keeps two sums of the
-// bytes that come, less those that leave: plain, and times when that was. Those
-// up to the end of a bin tell what had waited by then. So a long wait costs no
-// more than a short one, and the order of packets does not matter. The second
-// sum may wrap; differences between bins do so only where 1 GB waits for hours.
-type area struct{ bytes, moment *series }
-
-func (x *axis) addArea() area { return area{x.add(0, sum), x.add(0, sum)} }
-
-// micros is a time on the axis.
-func (x *axis) micros(t int64) int64 { return int64((uint64(t) - uint64(x.start)) / 1000) }
-
-// put adds n bytes that wait between two times.
-func (a area) put(x *axis, from, to, n int64) {
-	for _, end := range [2]struct{ at, n int64 }{{from, n}, {to, -n}} {
-		i := x.bin(end.at)
-		a.bytes.put(i, end.n)
-		a.moment.put(i, end.n*x.micros(end.at))
-	}
-}
-
-// means are the bytes that waited in each bin, averaged over it.
-func (a area) means(x *axis) []int64 {
-	out := make([]int64, x.n)
-	width := x.width / 1000 // whole, as firstBin is
-	var bytes, moment, before int64
-	for i := range out {
-		bytes += a.bytes.values[i]
-		moment += a.moment.values[i]
-		upTo := bytes*int64(i+1)*width - moment
-		out[i] = (upTo - before + width/2) / width
-		before = upTo
-	}
-	return out
 }
 
 func newCollector(policy *compiled, e engine) *collector {
 	c := &collector{policy: policy, engine: e}
 	for color := range c.offered {
-		c.offered[color] = c.add(0, sum)
-		c.passed[color] = c.add(0, sum)
+		c.offered[color] = c.Add(0, bins.Sum)
+		c.passed[color] = c.Add(0, bins.Sum)
 	}
-	c.unmetered = c.add(0, sum)
+	c.unmetered = c.Add(0, bins.Sum)
 	plan := policy.plan
 	meters := make([]*meterSeries, len(plan.Stages))
 	for i := range meters {
 		if plan.Stages[i].Keyed() {
 			continue // there are as many levels as keys
 		}
-		meters[i] = &meterSeries{i, [2]*series{c.add(-1, lowest), c.add(-1, lowest)}}
+		meters[i] = &meterSeries{i, [2]*bins.Series{c.Add(-1, bins.Lowest), c.Add(-1, bins.Lowest)}}
 		c.meters = append(c.meters, meters[i])
 	}
 	for i := range plan.Queues {
-		c.queues = append(c.queues, &queueSeries{queue: &plan.Queues[i], delay: c.add(-1, highest), waiting: c.addArea()})
+		c.queues = append(c.queues, &queueSeries{queue: &plan.Queues[i], delay: c.Add(-1, bins.Highest), waiting: c.AddArea()})
 	}
 	for i := range plan.Classes {
 		var s classSeries
@@ -199,21 +84,21 @@ func newCollector(policy *compiled, e engine) *collector {
 func (c *collector) packet(v *dataplane.Verdict) error {
 	now, n := v.Now, int64(v.Length)
 	if v.Class < 0 {
-		if at := c.bin(now); !v.Done.Dropped() {
-			c.unmetered.put(at, n)
+		if at := c.Bin(now); !v.Done.Dropped() {
+			c.unmetered.Put(at, n)
 		}
 		return nil
 	}
-	at := c.bin(now)
-	c.offered[v.Color].put(at, n)
+	at := c.Bin(now)
+	c.offered[v.Color].Put(at, n)
 	class := &c.classes[v.Class]
 	for _, m := range class.chain {
 		tc, te, err := c.engine.Tokens(m.stage)
 		if err != nil {
 			return err
 		}
-		m.level[0].put(at, tc)
-		m.level[1].put(at, te)
+		m.level[0].Put(at, tc)
+		m.level[1].Put(at, te)
 	}
 	if v.Done&dataplane.Waiting == 0 {
 		c.left(v)
@@ -226,22 +111,22 @@ func (c *collector) left(v *dataplane.Verdict) {
 	q := c.classes[v.Class].queues[v.Color]
 	if v.Done.Dropped() {
 		if q != nil {
-			q.dropped(&c.axis, v)
+			q.dropped(&c.Axis, v)
 		}
 		return
 	}
 	n := int64(v.Length)
-	left := c.bin(v.Departure)
-	c.passed[v.Color].put(left, n)
+	left := c.Bin(v.Departure)
+	c.passed[v.Color].Put(left, n)
 	if v.Done&dataplane.Queued != 0 {
-		q.delay.put(left, v.Departure-v.Now)
-		q.waiting.put(&c.axis, v.Now, v.Departure, n)
+		q.delay.Put(left, v.Departure-v.Now)
+		q.waiting.Put(&c.Axis, v.Now, v.Departure, n)
 	}
 }
 
 // dropped adds a packet that a queue may have dropped. On a link, CoDel drops it
 // after it has waited.
-func (q *queueSeries) dropped(x *axis, v *dataplane.Verdict) {
+func (q *queueSeries) dropped(x *bins.Axis, v *dataplane.Verdict) {
 	var to *dataplane.Count
 	switch v.Reason {
 	case dataplane.QueueFull:
@@ -251,7 +136,7 @@ func (q *queueSeries) dropped(x *axis, v *dataplane.Verdict) {
 	case dataplane.CoDel:
 		to = &q.stale
 		if q.queue.Link >= 0 {
-			q.waiting.put(x, v.Now, v.Departure, int64(v.Length))
+			q.waiting.Put(x, v.Now, v.Departure, int64(v.Length))
 		}
 	default:
 		return
@@ -261,32 +146,30 @@ func (q *queueSeries) dropped(x *axis, v *dataplane.Verdict) {
 
 // write renders the report, in bins wide enough to have some packets each.
 func (c *collector) write(w io.Writer, in, version string, n replayed) error {
-	for c.n > fewBins && n.Packets < packetsPerBin*int64(c.n) {
-		c.widen()
-	}
+	c.Fit(n.Packets)
 	plan := c.policy.plan
 	t := totalsOf(plan.Outline(), n)
 	d := report.Data{
 		Input:     filepath.Base(say.Printable(in)),
 		Policy:    c.policy.Name,
 		Version:   version,
-		Start:     c.start,
-		BinWidth:  c.width,
-		Unmetered: c.unmetered.values[:c.n],
+		Start:     c.Start,
+		BinWidth:  c.Width,
+		Unmetered: c.Used(c.unmetered),
 		Packets:   t.Packets,
 		Bytes:     t.Bytes,
 		Duration:  t.DurationNS,
 		Warnings:  t.Warnings,
 	}
 	for color := range d.Offered {
-		d.Offered[color] = c.offered[color].values[:c.n]
-		d.Passed[color] = c.passed[color].values[:c.n]
+		d.Offered[color] = c.Used(c.offered[color])
+		d.Passed[color] = c.Used(c.passed[color])
 	}
 	for _, m := range c.meters {
 		s := &plan.Stages[m.stage]
 		out := report.Meter{Name: s.Name, Kind: s.Kind.String(), Params: say.Meter(s.Source)}
 		for i, b := range s.Buckets {
-			level := report.Bucket{Name: b.Name, Size: b.Size, Lowest: m.level[i].values[:c.n]}
+			level := report.Bucket{Name: b.Name, Size: b.Size, Lowest: c.Used(m.level[i])}
 			if i == 0 {
 				out.C = level
 			} else {
@@ -298,7 +181,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	for _, q := range c.queues {
 		d.Queues = append(d.Queues, report.Queue{
 			Name: q.queue.Name, Params: say.Queue(q.queue.Source),
-			Delay: q.delay.values[:c.n], Waiting: q.waiting.means(&c.axis),
+			Delay: c.Used(q.delay), Waiting: q.waiting.Means(&c.Axis),
 			Full: q.full, WRED: q.early, CoDel: q.stale,
 		})
 	}

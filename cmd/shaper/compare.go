@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/compare"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
@@ -69,8 +69,8 @@ func (f *compareFlags) check() error {
 	switch {
 	case len(f.meters) == 0 && f.rate == "":
 		return usagef("nothing to compare: give --rate 10mbit for all kinds of meters, or --meter \"token-bucket rate=10mbit burst=20ms\" for each")
-	case len(f.meters) > maxCompared:
-		return usagef("%d meters are more than %d, which is the most", len(f.meters), maxCompared)
+	case len(f.meters) > compare.MaxMeters:
+		return usagef("%d meters are more than %d, which is the most", len(f.meters), compare.MaxMeters)
 	case f.window <= 0:
 		return usagef("--window must be above zero")
 	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
@@ -83,114 +83,13 @@ func (f *compareFlags) check() error {
 	return nil
 }
 
-// comparison is a replay.Engine that takes each packet through every meter.
-type comparison struct {
-	meters  []compared
-	rate    string // as given, or ""
-	window  time.Duration
-	allowed int64 // bytes that the rate brings in a window, 0 without a rate
-
-	measured  []measured // by meter
-	spans     spans
-	offered   dataplane.Count // what was metered
-	unmetered dataplane.Count // what was not: it passes
-	axis
-	offeredBins *series
-	passedBins  []*series // by meter
-}
-
-func (f *compareFlags) comparison() (*comparison, error) {
-	c := &comparison{rate: f.rate, window: f.window, spans: spans{width: int64(f.window)}}
-	specs := f.meters
-	if f.rate != "" {
-		rate, err := policyfile.ParseRate(f.rate)
-		if err != nil {
-			return nil, usagef("--rate: %w", err)
-		}
-		fits := false
-		if c.allowed, fits = rate.Burst(f.window); !fits {
-			return nil, usagef("--rate %s brings more than 2^63 bytes in --window %s", f.rate, spanText(f.window))
-		}
-		if specs == nil {
-			if specs, err = familyAt(rate, f.rate, f.window); err != nil {
-				return nil, err
-			}
-		}
-	}
-	var err error
-	if c.meters, err = compareMeters(specs, f.length); err != nil {
-		return nil, err
-	}
-	c.measured = make([]measured, len(c.meters))
-	c.offeredBins = c.add(0, sum)
-	for range c.meters {
-		c.passedBins = append(c.passedBins, c.add(0, sum))
-	}
-	return c, nil
-}
-
-// Accepts asks any meter: all have one length rule.
-func (c *comparison) Accepts(link dataplane.LinkType) error {
-	return c.meters[0].pipeline.Accepts(link)
-}
-
-// Batch is 1.
-func (*comparison) Batch() int { return 1 }
-
-// Settle has nothing: no meter has a queue.
-func (*comparison) Settle(int64, *dataplane.Verdict) bool { return false }
-
-// Process takes packets through every meter. The verdicts are those of the last.
-func (c *comparison) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
-	for i := range packets {
-		c.packet(&packets[i], &verdicts[i])
-	}
-	return nil
-}
-
-func (c *comparison) packet(p *dataplane.Packet, v *dataplane.Verdict) {
-	var passed uint64
-	for i := range c.meters {
-		c.meters[i].pipeline.Process(p, v)
-		if v.Class < 0 {
-			continue
-		}
-		passes := !v.Done.Dropped()
-		c.measured[i].packet(v.Now, int64(v.Length), v.Color, passes)
-		if passes {
-			passed |= 1 << i
-		}
-	}
-	one := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
-	if v.Class < 0 {
-		c.unmetered = c.unmetered.Plus(one)
-		return
-	}
-	c.offered = c.offered.Plus(one)
-	c.spans.packet(sighting{v.Now, one.Bytes, passed}, c.measured)
-	bin := c.bin(v.Now)
-	c.offeredBins.put(bin, one.Bytes)
-	for i, s := range c.passedBins {
-		if passed&(1<<i) != 0 {
-			s.put(bin, one.Bytes)
-		}
-	}
-}
-
-// finish makes bins wide enough to have some packets each.
-func (c *comparison) finish() {
-	for c.n > fewBins && c.offered.Packets < packetsPerBin*int64(c.n) {
-		c.widen()
-	}
-}
-
 func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	c, err := f.comparison()
+	c, err := compare.New(f.meters, f.length, f.rate, f.window)
 	if err != nil {
-		return err
+		return &usageError{err}
 	}
 	input, err := openInput(in, s.in)
 	if err != nil {
@@ -204,15 +103,11 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	defer page.abort()
 	defer picture.abort()
 
-	reader := &say.MeteredReader{Reader: input}
-	endProgress := say.ShowProgress(s.err, reader.Reading(input.size))
-	summary, err := replay.Run(cmd.Context(), reader, c, replay.Config{})
-	endProgress()
-	if err != nil && !(summary.Began && partial(err)) {
-		return fmt.Errorf("%s: %w", input.name, err)
+	summary, cut, err := input.replay(cmd.Context(), s, c, replay.Config{})
+	if err != nil {
+		return err
 	}
-	c.finish()
-	data := c.report(in, summary)
+	data := c.Report(in, version(), summary)
 	if page != nil {
 		if e := page.fault(report.WriteComparison(page, data)); e != nil {
 			return e
@@ -232,8 +127,8 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if e := f.print(s, c, summary); e != nil {
 		return e
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, err, summary.Packets)
+	if cut != nil {
+		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
 	}
 	return nil
 }
@@ -261,13 +156,13 @@ func (f *compareFlags) create(s streams, input *input) (page, picture *output, e
 }
 
 // print writes the result where nothing else is.
-func (f *compareFlags) print(s streams, c *comparison, summary replay.Summary) error {
+func (f *compareFlags) print(s streams, c *compare.Comparison, summary replay.Summary) error {
 	if f.json {
-		return say.WriteJSON(s.out, c.totals(summary))
+		return say.WriteJSON(s.out, c.Totals(summary))
 	}
 	var w io.Writer = s.out
 	if f.report == "-" {
 		w = s.err
 	}
-	return c.write(w, summary)
+	return c.WriteTable(w, summary)
 }

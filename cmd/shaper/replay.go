@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -134,16 +135,13 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		}
 	}
 
-	reader := &say.MeteredReader{Reader: input}
-	endProgress := say.ShowProgress(s.err, reader.Reading(input.size))
-	summary, err := replay.Run(cmd.Context(), reader, engine, cfg)
-	endProgress()
+	summary, cut, err := input.replay(cmd.Context(), s, engine, cfg)
 	var failed *replay.OutputError
 	switch {
 	case errors.As(err, &failed):
 		return files.out.fault(failed.Err)
-	case err != nil && !(summary.Began && partial(err)):
-		return fmt.Errorf("%s: %w", input.name, err)
+	case err != nil:
+		return err
 	}
 	n := replayed{Summary: summary}
 	var e error
@@ -178,8 +176,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if e := f.print(s, policy, n); e != nil {
 		return e
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, err, summary.Packets)
+	if cut != nil {
+		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, summary.Packets)
 	}
 	return nil
 }
@@ -228,6 +226,19 @@ func openInput(path string, stdin io.Reader) (*input, error) {
 		in.size = info.Size()
 	}
 	return in, nil
+}
+
+// replay replays the capture, with a progress bar. cut is what ended it early with a
+// result; after any other error there is none.
+func (i *input) replay(ctx context.Context, s streams, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
+	reader := &say.MeteredReader{Reader: i}
+	endProgress := say.ShowProgress(s.err, reader.Reading(i.size))
+	summary, cut = replay.Run(ctx, reader, e, cfg)
+	endProgress()
+	if cut != nil && !(summary.Began && partial(cut)) {
+		return summary, nil, fmt.Errorf("%s: %w", i.name, cut)
+	}
+	return summary, cut, nil
 }
 
 func (i *input) Close() error {

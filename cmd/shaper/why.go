@@ -65,17 +65,13 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 
 	pipeline := dataplane.NewPipeline(policy.plan)
 	w := explain.New(policy.File, pipeline, n, newAlone(pipeline).until)
-	reader := &say.MeteredReader{Reader: input}
-	endProgress := say.ShowProgress(s.err, reader.Reading(input.size))
-	summary, err := replay.Run(cmd.Context(), reader, w, replay.Config{Each: w.Each, Settled: w.Settled})
-	endProgress()
+	summary, cut, err := input.replay(cmd.Context(), s, w, replay.Config{Each: w.Each, Settled: w.Settled})
 	switch {
 	case errors.Is(err, explain.ErrSeen):
-		err = nil
-	case err != nil && !(summary.Began && partial(err)):
-		return fmt.Errorf("%s: %w", input.name, err)
-	case summary.Packets < n && err != nil:
-		return fmt.Errorf("%s: %w: the %d packets before that do not have packet %d", input.name, err, summary.Packets, n)
+	case err != nil:
+		return err
+	case summary.Packets < n && cut != nil:
+		return fmt.Errorf("%s: %w: the %d packets before that do not have packet %d", input.name, cut, summary.Packets, n)
 	case summary.Packets < n:
 		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Packets, "packet"))
 	}
@@ -87,8 +83,8 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	} else if e := told.Write(s.out, say.Colored(s.out)); e != nil {
 		return e
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w: packet %d waited until then, and was settled as if nothing came after", input.name, err, n)
+	if cut != nil {
+		return fmt.Errorf("%s: %w: packet %d was still queued then, and was settled as if nothing came after", input.name, cut, n)
 	}
 	return nil
 }

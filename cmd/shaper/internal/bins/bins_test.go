@@ -1,4 +1,4 @@
-package main
+package bins
 
 import (
 	"math/big"
@@ -16,18 +16,18 @@ func TestArea(t *testing.T) {
 	for _, span := range []int64{1e3, 1e6, 1e9, 1e15, 9e18} { // ns; the last makes sums wrap
 		type wait struct{ from, to, n int64 }
 		start := -r.Int64N(1e18)
-		x := axis{}
-		a := x.addArea()
-		x.bin(start)
+		x := Axis{}
+		a := x.AddArea()
+		x.Bin(start)
 		var waits []wait
 		for range 200 {
 			from := start + r.Int64N(span)
 			w := wait{from, from + r.Int64N(start+span-from+1), r.Int64N(1e3)}
 			waits = append(waits, w)
-			a.put(&x, w.from, w.to, w.n)
+			a.Put(&x, w.from, w.to, w.n)
 		}
-		width := x.width / 1000
-		for i, got := range a.means(&x) {
+		width := x.Width / 1000
+		for i, got := range a.Means(&x) {
 			from, area := int64(i)*width, new(big.Int)
 			for _, w := range waits {
 				if part := min(x.micros(w.to), from+width) - max(x.micros(w.from), from); part > 0 {

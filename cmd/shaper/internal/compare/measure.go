@@ -1,4 +1,4 @@
-package main
+package compare
 
 import (
 	"math/bits"
@@ -7,9 +7,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// maxCompared is how many meters one comparison takes: spans.passed has a bit
+// MaxMeters is how many meters one comparison takes: spans.passed has a bit
 // for each.
-const maxCompared = 64
+const MaxMeters = 64
 
 // measured is what one meter of a comparison did.
 type measured struct {

@@ -1,6 +1,7 @@
-package main
+package compare
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string,
 	limit, _ := rate.Burst(window)
 	burst, _ := rate.Burst(window / burstShare)
 	if burst == 0 {
-		return nil, usagef("--rate %s brings %d bytes in a tenth of --window %s, which is the burst of its meters: give a longer window, or each --meter", rateText, burst, windowText)
+		return nil, fmt.Errorf("--rate %s brings %d bytes in a tenth of --window %s, which is the burst of its meters: give a longer window, or each --meter", rateText, burst, windowText)
 	}
 	words := strings.NewReplacer("$rate", rateText, "$window", windowText, "$limit", sizeText(limit), "$burst", sizeText(burst),
 		"$entries", fmt.Sprint(min(limit/smallPacket+1, mostEntries)))
@@ -76,7 +77,7 @@ func spanText(d time.Duration) string {
 
 // compared is one meter of a comparison: a policy of its own.
 type compared struct {
-	*compiled
+	spec     string // the one-liner
 	pipeline *dataplane.Pipeline
 	name     string // its type, and a number where the type comes twice
 	params   string // the rest of the one-liner
@@ -88,12 +89,12 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 	meters := make([]compared, len(specs))
 	types := map[string]int{}
 	for i, spec := range specs {
-		policy, err := label{Name: "--meter " + spec, One: &policyfile.OneLiner{Meter: spec, Length: length}}.compile()
+		plan, err := compileOne(policyfile.OneLiner{Meter: spec, Length: length})
 		if err != nil {
 			// There are several: name the one, on every line.
-			return nil, usagef("%s", strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
+			return nil, errors.New(strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
 		}
-		m := compared{compiled: policy, pipeline: dataplane.NewPipeline(policy.plan), state: policy.plan.Stages[0].Profile.Memory()}
+		m := compared{spec: spec, pipeline: dataplane.NewPipeline(plan), state: plan.Stages[0].Profile.Memory()}
 		m.name, m.params = nameOf(spec)
 		types[m.name]++
 		meters[i] = m
@@ -107,6 +108,14 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 		}
 	}
 	return meters, nil
+}
+
+func compileOne(one policyfile.OneLiner) (*dataplane.Plan, error) {
+	file, err := one.Load()
+	if err != nil {
+		return nil, err
+	}
+	return file.Compile()
 }
 
 // nameOf takes the type out of a one-liner that compiled. A warm-up makes a

@@ -1,4 +1,4 @@
-package main
+package compare
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// compareTotals are what compare --json prints.
-type compareTotals struct {
+// Result are what compare --json prints.
+type Result struct {
 	dataplane.Count
 	DurationNS int64           `json:"duration_ns"`
 	Unmetered  dataplane.Count `json:"unmetered"` // among packets and bytes
@@ -48,8 +48,8 @@ type meterTotals struct {
 	State int `json:"state_bytes"`
 }
 
-func (c *comparison) totals(s replay.Summary) compareTotals {
-	t := compareTotals{
+func (c *Comparison) Totals(s replay.Summary) Result {
+	t := Result{
 		Count:      c.offered.Plus(c.unmetered),
 		DurationNS: s.Last - s.First,
 		Unmetered:  c.unmetered,
@@ -62,7 +62,7 @@ func (c *comparison) totals(s replay.Summary) compareTotals {
 		m, n := &c.meters[i], &c.measured[i]
 		row := meterTotals{
 			Name:    m.name,
-			Meter:   m.One.Meter,
+			Meter:   m.spec,
 			Green:   n.colors[meter.Green],
 			Yellow:  n.colors[meter.Yellow],
 			Passed:  n.passed,
@@ -77,7 +77,7 @@ func (c *comparison) totals(s replay.Summary) compareTotals {
 }
 
 // ratio is how many times what the rate brings in a window.
-func (c *comparison) ratio(bytes int64) float64 {
+func (c *Comparison) ratio(bytes int64) float64 {
 	if c.allowed == 0 {
 		return 0
 	}
@@ -95,7 +95,7 @@ func wrapped(s string, width int) string {
 
 // table draws the result for people: two lines or more a meter, packets over
 // bytes, parameters in lines of a width.
-func (c *comparison) table(width int) string {
+func (c *Comparison) table(width int) string {
 	t := say.NewTable(2, "meter", "passed\nbytes", "dropped\n%", "worst "+spanText(c.window), "starved", "state")
 	for i := range c.meters {
 		m, n := &c.meters[i], &c.measured[i]
@@ -118,8 +118,8 @@ func (c *comparison) table(width int) string {
 	return t.Render()
 }
 
-// write prints a table that fits a terminal, as far as its numbers do.
-func (c *comparison) write(w io.Writer, s replay.Summary) error {
+// WriteTable prints a table that fits a terminal, as far as its numbers do.
+func (c *Comparison) WriteTable(w io.Writer, s replay.Summary) error {
 	const terminal, most, least = 80, 28, 20
 	drawn := c.table(most)
 	for width := most - 1; width >= least && text.LongestLineLen(drawn) > terminal; width-- {
@@ -133,11 +133,12 @@ func (c *comparison) write(w io.Writer, s replay.Summary) error {
 	return err
 }
 
-// report is what the page and the picture show.
-func (c *comparison) report(in string, s replay.Summary) report.Comparison {
+// Report returns the data of the page and the picture, of a capture by its path.
+func (c *Comparison) Report(in, version string, s replay.Summary) report.Comparison {
+	c.Fit(c.offered.Packets)
 	d := report.Comparison{
-		Input: filepath.Base(say.Printable(in)), Version: version(),
-		Start: c.start, BinWidth: c.width, Offered: c.offeredBins.values[:c.n],
+		Input: filepath.Base(say.Printable(in)), Version: version,
+		Start: c.Start, BinWidth: c.Width, Offered: c.Used(c.offeredBins),
 		Window: int64(c.window), Rate: c.rate, Allowed: c.allowed,
 		Packets: c.offered.Packets + c.unmetered.Packets, Bytes: c.offered.Bytes + c.unmetered.Bytes,
 		Unmetered: c.unmetered, Duration: s.Last - s.First,
@@ -146,7 +147,7 @@ func (c *comparison) report(in string, s replay.Summary) report.Comparison {
 	for i := range c.meters {
 		m, n := &c.meters[i], &c.measured[i]
 		d.Meters = append(d.Meters, report.Compared{
-			Name: m.name, Params: m.params, Passed: c.passedBins[i].values[:c.n],
+			Name: m.name, Params: m.params, Passed: c.Used(c.passedBins[i]),
 			Green:   n.colors[meter.Green],
 			Yellow:  n.colors[meter.Yellow],
 			Dropped: n.dropped,

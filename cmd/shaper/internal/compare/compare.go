@@ -1,0 +1,106 @@
+package compare
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/bins"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Comparison is a replay.Engine that takes each packet through every meter.
+type Comparison struct {
+	meters  []compared
+	rate    string // as given, or ""
+	window  time.Duration
+	allowed int64 // bytes that the rate brings in a window, 0 without a rate
+
+	measured  []measured // by meter
+	spans     spans
+	offered   dataplane.Count // what was metered
+	unmetered dataplane.Count // what was not: it passes
+	bins.Axis
+	offeredBins *bins.Series
+	passedBins  []*bins.Series // by meter
+}
+
+// New compiles meters, one-liners as --meter takes them, with a length rule as
+// --length takes it. The rate is that of the "worst" column, or "". Without meters the
+// comparison has one of each kind at that rate. Errors are those of usage.
+func New(specs []string, length, rateText string, window time.Duration) (*Comparison, error) {
+	c := &Comparison{rate: rateText, window: window, spans: spans{width: int64(window)}}
+	if rateText != "" {
+		rate, err := policyfile.ParseRate(rateText)
+		if err != nil {
+			return nil, fmt.Errorf("--rate: %w", err)
+		}
+		fits := false
+		if c.allowed, fits = rate.Burst(window); !fits {
+			return nil, fmt.Errorf("--rate %s brings more than 2^63 bytes in --window %s", rateText, spanText(window))
+		}
+		if specs == nil {
+			if specs, err = familyAt(rate, rateText, window); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	if c.meters, err = compareMeters(specs, length); err != nil {
+		return nil, err
+	}
+	c.measured = make([]measured, len(c.meters))
+	c.offeredBins = c.Add(0, bins.Sum)
+	for range c.meters {
+		c.passedBins = append(c.passedBins, c.Add(0, bins.Sum))
+	}
+	return c, nil
+}
+
+// Accepts asks any meter: all have one length rule.
+func (c *Comparison) Accepts(link dataplane.LinkType) error {
+	return c.meters[0].pipeline.Accepts(link)
+}
+
+// Batch is 1.
+func (*Comparison) Batch() int { return 1 }
+
+// Settle has nothing: no meter has a queue.
+func (*Comparison) Settle(int64, *dataplane.Verdict) bool { return false }
+
+// Process takes packets through every meter. The verdicts are those of the last.
+func (c *Comparison) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
+	for i := range packets {
+		c.packet(&packets[i], &verdicts[i])
+	}
+	return nil
+}
+
+func (c *Comparison) packet(p *dataplane.Packet, v *dataplane.Verdict) {
+	var passed uint64
+	for i := range c.meters {
+		c.meters[i].pipeline.Process(p, v)
+		if v.Class < 0 {
+			continue
+		}
+		passes := !v.Done.Dropped()
+		c.measured[i].packet(v.Now, int64(v.Length), v.Color, passes)
+		if passes {
+			passed |= 1 << i
+		}
+	}
+	one := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
+	if v.Class < 0 {
+		c.unmetered = c.unmetered.Plus(one)
+		return
+	}
+	c.offered = c.offered.Plus(one)
+	c.spans.packet(sighting{v.Now, one.Bytes, passed}, c.measured)
+	bin := c.Bin(v.Now)
+	c.offeredBins.Put(bin, one.Bytes)
+	for i, s := range c.passedBins {
+		if passed&(1<<i) != 0 {
+			s.Put(bin, one.Bytes)
+		}
+	}
+}
