@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
@@ -115,7 +117,7 @@ func (f *storeFlags) open() (shared.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return openStoreOf(policy.plan)
+		return openStoreOf(policy.Plan)
 	}
 	if u, err := url.Parse(f.store.URL); err == nil {
 		if _, ok := u.User.Password(); ok {
@@ -132,7 +134,7 @@ func (f *storeFlags) open() (shared.Client, error) {
 // openStoreOf returns a client of the server of a plan's budgets.
 func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
 	var stores []dataplane.Store
-	for _, s := range onServers(plan) {
+	for _, s := range budgets.OnServers(plan) {
 		if len(stores) == 0 || stores[0] != s.Budget.Store {
 			stores = append(stores, s.Budget.Store)
 		}
@@ -152,9 +154,9 @@ func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
 type budgetStateJSON struct {
 	Name     string           `json:"name"`
 	Packets  bool             `json:"packets"`
-	Size     amountsJSON      `json:"size"`
+	Size     budgets.Amounts  `json:"size"`
 	Set      bool             `json:"set"` // by shaper budget set
-	Held     amountsJSON      `json:"held"`
+	Held     budgets.Amounts  `json:"held"`
 	Learning bool             `json:"learning"`
 	Late     int              `json:"late"`
 	Smallest string           `json:"smallest,omitempty"`
@@ -162,27 +164,22 @@ type budgetStateJSON struct {
 }
 
 type budgetHostJSON struct {
-	Name     string      `json:"name"`
-	Share    amountsJSON `json:"share"`
-	Rescue   amountsJSON `json:"rescue"`
-	Demand   [2]int64    `json:"demand"`
-	Weight   int64       `json:"weight"`
-	CalledNS int64       `json:"called_ns"` // ago
-	Late     bool        `json:"late"`
-}
-
-type amountsJSON struct {
-	Rate  [2]int64 `json:"rate"`
-	Burst [2]int64 `json:"burst"`
+	Name     string          `json:"name"`
+	Share    budgets.Amounts `json:"share"`
+	Rescue   budgets.Amounts `json:"rescue"`
+	Demand   [2]int64        `json:"demand"`
+	Weight   int64           `json:"weight"`
+	CalledNS int64           `json:"called_ns"` // ago
+	Late     bool            `json:"late"`
 }
 
 func stateJSON(b *shared.BudgetInfo) budgetStateJSON {
 	out := budgetStateJSON{
-		Name: b.Name, Packets: bool(unitOfBudget(b)), Size: amountsJSON(b.Size), Set: b.Set != nil, Held: amountsJSON(b.Held), Learning: b.Learning, Late: b.Late,
+		Name: b.Name, Packets: bool(unitOfBudget(b)), Size: budgets.Amounts(b.Size), Set: b.Set != nil, Held: budgets.Amounts(b.Held), Learning: b.Learning, Late: b.Late,
 		Smallest: b.Smallest, Hosts: []budgetHostJSON{},
 	}
 	for _, h := range b.Hosts {
-		out.Hosts = append(out.Hosts, budgetHostJSON{h.Name, amountsJSON(h.Share), amountsJSON(h.Rescue), h.Demand, h.Weight, int64(h.Called), h.Late})
+		out.Hosts = append(out.Hosts, budgetHostJSON{h.Name, budgets.Amounts(h.Share), budgets.Amounts(h.Rescue), h.Demand, h.Weight, int64(h.Called), h.Late})
 	}
 	return out
 }
@@ -205,7 +202,7 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 			continue
 		}
 		u := unitOfBudget(b)
-		g.Add(name, u.rates(b.Size), u.bursts(b.Size), u.rates(b.Held), say.Number(len(b.Hosts)), say.Number(b.Late))
+		g.Add(name, u.Rates(b.Size), u.Bursts(b.Size), u.Rates(b.Held), say.Number(len(b.Hosts)), say.Number(b.Late))
 	}
 	if f.asJSON {
 		return nil
@@ -229,7 +226,7 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 	if b.Set == nil {
 		by = ", the smallest of the hosts' policies"
 	}
-	p.Printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, u.rates(b.Size), by, u.bursts(b.Size), u.rates(b.Held))
+	p.Printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, u.Rates(b.Size), by, u.Bursts(b.Size), u.Rates(b.Held))
 	if b.Smallest != "" {
 		p.Printf("  hosts disagree about the size: %s has the smallest\n", b.Smallest)
 	}
@@ -244,7 +241,7 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 				called += ", late"
 			}
 			demand := lease.Amounts{Rate: h.Demand}
-			g.Add(h.Name, u.rates(h.Share), u.bursts(h.Share), u.rates(demand), u.rates(h.Rescue), say.Number(h.Weight), called)
+			g.Add(h.Name, u.Rates(h.Share), u.Bursts(h.Share), u.Rates(demand), u.Rates(h.Rescue), say.Number(h.Weight), called)
 		}
 		p.Printf("\n%s\n", g.Render(say.Colored(s.out)))
 	}
@@ -252,14 +249,14 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 }
 
 // unitOfBudget is the unit of a budget that has hosts, of any other it is bytes.
-func unitOfBudget(b *shared.BudgetInfo) unit {
-	return unit(slices.ContainsFunc(b.Hosts, func(h shared.HostInfo) bool { return unitOf(h.Floor) == inPackets }))
+func unitOfBudget(b *shared.BudgetInfo) budgets.Unit {
+	return budgets.Unit(slices.ContainsFunc(b.Hosts, func(h shared.HostInfo) bool { return budgets.UnitOf(h.Floor) == budgets.InPackets }))
 }
 
 // setBudget changes the parameters that are given; the others stay as they are.
 func setBudget(ctx context.Context, s streams, c shared.Client, name string, assigns []string) error {
 	b, unknown := shared.ShowBudget(ctx, c, name)
-	u := unit(slices.ContainsFunc(assigns, packetRate.MatchString))
+	u := budgets.Unit(slices.ContainsFunc(assigns, packetRate.MatchString))
 	if unknown == nil && len(b.Hosts) > 0 {
 		u = unitOfBudget(b)
 	}
@@ -281,14 +278,14 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 	} else if !rates[0] || !bursts[0] {
 		return fmt.Errorf("%w: give its rate and its burst", unknown)
 	}
-	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s hold for all hosts\n", name, u.rates(size), u.bursts(size))
+	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s hold for all hosts\n", name, u.Rates(size), u.Bursts(size))
 }
 
 // packetRate matches a rate in packets, such as rate=100p/1s.
 var packetRate = regexp.MustCompile(`=[0-9.]+p/`)
 
 // parseSize reads parameters of meters, and says which were given.
-func parseSize(u unit, assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {
+func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {
 	for _, a := range assigns {
 		key, value, _ := strings.Cut(a, "=")
 		i := 0
@@ -299,11 +296,11 @@ func parseSize(u unit, assigns []string) (size lease.Amounts, rates, bursts [2]b
 		switch key {
 		case "rate", "cir", "pir", "eir":
 			var r meter.Rate
-			if r, err = u.parseRate(value); err == nil {
+			if r, err = u.ParseRate(value); err == nil {
 				size.Rate[i], rates[i] = dataplane.LimitsOf(meter.TokenBucket{Rate: r})[0].Rate, true
 			}
 		case "burst", "cbs", "pbs", "ebs":
-			size.Burst[i], err = u.parseBurst(value)
+			size.Burst[i], err = u.ParseBurst(value)
 			bursts[i] = true
 		default:
 			err = fmt.Errorf("want a parameter of a meter: rate, burst, cir, cbs, pir, pbs, eir or ebs")

@@ -7,6 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
@@ -17,19 +22,19 @@ func TestBudgetCommands(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "store")
 	storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket))
-	policy, err := label{Name: "test", Text: `classes:
+	policy, err := policyfile.Source{Name: "test", Text: `classes:
   - name: bytes
     match: {proto: udp}
     meter: {type: trtcm, cir: 80mbit, cbs: 1MiB, pir: 100mbit, pbs: 2MiB, share: {budget: b, store: "unix://` + socket + `"}}
   - name: packets
     meter: {type: token-bucket, rate: 100p/1s, burst: 400, count: packets, share: {budget: p, store: "unix://` + socket + `", rescue: 50%}}
-`}.compile()
+`}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	s := newShares(kernel.Now, func(format string, args ...any) { newPrinter(&said).Printf(format+"\n", args...) })
-	if err := s.follow(t.Context(), []shareOf{{policy.plan, "host"}}, []leaser{&leased{}}); err != nil {
+	s := budgets.New(kernel.Now, func(format string, args ...any) { newPrinter(&said).Printf(format+"\n", args...) })
+	if err := s.Follow(t.Context(), []budgets.Shaper{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{nobody{}}); err != nil {
 		t.Fatal(err)
 	}
 	command := func(args string) (code int, text string) {
@@ -67,7 +72,7 @@ func TestBudgetCommands(t *testing.T) {
 	says(2, "set b color=red", "color=red: want a parameter of a meter")
 	says(0, "unset b", "budget b: the smallest size of the hosts' policies holds")
 	says(1, "unset b", "budget b: no size was set")
-	s.end(false)
+	s.End(false)
 	storetest.Until(t, "the host is dropped after its lease", func() bool {
 		code, text := command("drop p host")
 		return code == 0 && text == "budget p: dropped host host"
@@ -80,3 +85,9 @@ func TestBudgetCommands(t *testing.T) {
 		}
 	}
 }
+
+// nobody follows no lease.
+type nobody struct{}
+
+func (nobody) SetLease(string, dataplane.Lease) error { return nil }
+func (nobody) Asked(string) ([3]uint64, error)        { return [3]uint64{}, nil }

@@ -11,6 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -31,10 +35,10 @@ type carried struct {
 	plan  *dataplane.Plan
 }
 
-func newCarried(name, peer string, direction kernel.Hook, shaper *tap.Shaper, policy *compiled) *carried {
+func newCarried(name, peer string, direction kernel.Hook, shaper *tap.Shaper, policy *policyfile.Compiled) *carried {
 	now := time.Now().Round(0)
-	c := &carried{shaper: shaper, plan: policy.plan, about: kernel.About{
-		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: labelOf(policy), Outline: *policy.plan.Outline(),
+	c := &carried{shaper: shaper, plan: policy.Plan, about: kernel.About{
+		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
 	}}
 	c.about.Place.Method = byTap
 	return c
@@ -50,14 +54,14 @@ func (c *carried) Info() *kernel.About {
 
 // host is the name of this direction in budgets on servers.
 func (c *carried) host() string {
-	return hostName(c.about.Interface, c.about.Direction.String())
+	return budgets.HostName(c.about.Interface, c.about.Direction.String())
 }
 
 // share is the part of this direction in budgets on servers.
-func (c *carried) share() shareOf {
+func (c *carried) share() budgets.Shaper {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return shareOf{c.plan, c.host()}
+	return budgets.Shaper{Plan: c.plan, Name: c.host()}
 }
 
 // snapshot is all of one moment: no reload comes between.
@@ -68,13 +72,13 @@ func (c *carried) snapshot() Snapshot {
 }
 
 // Reload gives the direction another policy.
-func (c *carried) Reload(policy *compiled, label json.RawMessage) ([]dataplane.Change, error) {
+func (c *carried) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	changes, err := c.shaper.Reload(policy.plan)
+	changes, err := c.shaper.Reload(policy.Plan)
 	if err == nil || errors.As(err, new(*tap.ActiveError)) {
 		c.notes()
-		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy.plan, *policy.plan.Outline(), label, time.Now().Round(0)
+		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy.Plan, *policy.Plan.Outline(), label, time.Now().Round(0)
 	}
 	return changes, err
 }
@@ -88,7 +92,7 @@ type control struct {
 	list    []*carried
 	stop    func()
 	changed func() error // after another policy
-	shares  *shares
+	shares  *budgets.Agents
 }
 
 func (c *control) methods() methods {
@@ -103,14 +107,14 @@ type Snapshot struct {
 	Version int // snapshotVersion
 	About   kernel.About
 	Now     tap.Snapshot
-	Shares  []serverBudget
+	Shares  []budgets.State
 }
 
 // Take answers with all directions.
 func (c *control) Take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
 		s := sh.snapshot()
-		s.Shares = c.shares.budgets(sh.host())
+		s.Shares = c.shares.States(sh.host())
 		*out = append(*out, s)
 	}
 	return nil
@@ -124,13 +128,13 @@ type Policy struct {
 
 // Reload gives a direction another policy.
 func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
-	policy, err := policyOf(in.Label)
+	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
 		return err
 	}
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
-			if err := c.shares.prepare(context.Background(), shareOf{policy.plan, sh.host()}); err != nil {
+			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
 			*out, err = sh.Reload(policy, in.Label)

@@ -8,6 +8,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
@@ -80,7 +84,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		if confirm > 0 && sh.Info().Place.Method == byTap {
 			return errNoConfirm
 		}
-		if owned, err := sh.Owned(); err == nil && !owned && onServer(policies[i].plan) {
+		if owned, err := sh.Owned(); err == nil && !owned && budgets.OnServer(policies[i].Plan) {
 			return usagef("%s has no process that could renew shares of a budget on a server: shaper run takes it over", where(sh.Info()))
 		}
 	}
@@ -114,11 +118,11 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	var incomplete []error
 	for i, sh := range list {
 		done := prepareRun(sh, policies[i])
-		changes, err := sh.Reload(policies[i].plan, labelOf(policies[i]), until)
+		changes, err := sh.Reload(policies[i].Plan, policies[i].Label(), until)
 		done()
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return errors.Join(append(incomplete, policies[i].explain(err))...)
+			return errors.Join(append(incomplete, explainIn(policies[i], err))...)
 		}
 		if active != nil {
 			incomplete = append(incomplete, fmt.Errorf("%s: %w", where(sh.Info()), active))
@@ -148,12 +152,12 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 
 // loadFor reads the policy that the flags give, or for each shaper the file again
 // that it was started with.
-func (p *policyFlags) loadFor(list []live) (out []*compiled, err error) {
-	read := map[string]*compiled{} // by path
+func (p *policyFlags) loadFor(list []live) (out []*policyfile.Compiled, err error) {
+	read := map[string]*policyfile.Compiled{} // by path
 	for _, sh := range list {
-		from, l := *p, label{}
+		from, l := *p, policyfile.Source{}
 		if !p.given() {
-			if l, err = labelFrom(sh.Info().Label); err != nil {
+			if l, err = policyfile.SourceOf(sh.Info().Label); err != nil {
 				return nil, err
 			}
 			from.file = l.Path
@@ -165,7 +169,7 @@ func (p *policyFlags) loadFor(list []live) (out []*compiled, err error) {
 			c, err = from.load()
 			read[from.file] = c
 		default:
-			c, err = l.compile() // a one-liner has no file
+			c, err = l.Compile() // a one-liner has no file
 		}
 		if err != nil {
 			return nil, err
@@ -212,7 +216,7 @@ func awaitConfirm(ctx context.Context, list []live, until time.Time) (bool, erro
 		case <-ctx.Done():
 		case <-timeout:
 		}
-		back, err := kernel.RollBack(compileLabel, until, inKernel(list)...)
+		back, err := kernel.RollBack(policyfile.PlanOf, until, inKernel(list)...)
 		return err == nil, errors.Join(rolledBack(back), err) // or it was confirmed at the last moment
 	}
 }

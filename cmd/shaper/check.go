@@ -4,12 +4,13 @@ import (
 	"io"
 	"math/big"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -54,15 +55,15 @@ exits 2 with the place of each fault.`,
 	return cmd
 }
 
-func check(s streams, policy *compiled, o lint.Options, asJSON bool) error {
-	findings := lint.Policy(policy.File, policy.plan, o)
+func check(s streams, policy *policyfile.Compiled, o lint.Options, asJSON bool) error {
+	findings := lint.Policy(policy.File, policy.Plan, o)
 	if asJSON {
 		return writeCheckJSON(s.out, policy, findings, o.MTU)
 	}
 	return writeCheck(s.out, policy, findings, o.MTU)
 }
 
-func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding, mtu int64) error {
+func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {
 	p := newPrinter(w)
 	p.Printf("length  %s\n", say.Length(policy.Policy.Length))
 	for i := range policy.Policy.Classes {
@@ -87,7 +88,7 @@ func writeCheck(w io.Writer, policy *compiled, findings []lint.Finding, mtu int6
 		p.link(link, policy.Policy.Queues)
 	}
 	for _, e := range policy.Policy.Envelopes {
-		p.envelope(e, policy.flows(e))
+		p.envelope(e, flowsOf(policy.Plan, e))
 	}
 	p.unclassified(policy)
 	p.Printf("\n")
@@ -261,7 +262,7 @@ func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
 	return out
 }
 
-func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding, mtu int64) error {
+func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {
 	out := checkJSON{
 		Unclassified: unclassified(policy),
 		Length:       say.Length(policy.Policy.Length),
@@ -285,7 +286,7 @@ func writeCheckJSON(w io.Writer, policy *compiled, findings []lint.Finding, mtu 
 		out.Links = append(out.Links, linkJSON(link, policy.Policy.Queues))
 	}
 	for _, e := range policy.Policy.Envelopes {
-		out.Envelopes = append(out.Envelopes, envelopeJSON(e, policy.flows(e)))
+		out.Envelopes = append(out.Envelopes, envelopeJSON(e, flowsOf(policy.Plan, e)))
 	}
 	return say.WriteJSON(w, out)
 }

@@ -4,9 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -114,8 +115,8 @@ func wordsJSON(p dataplane.Params) (out checkWordsJSON) {
 
 // flows are the meters of an envelope that classes lead to, from the highest
 // rank to the lowest.
-func (c *compiled) flows(e *dataplane.Envelope) []*dataplane.Meter {
-	flows := slices.DeleteFunc(c.plan.Meters(), func(m *dataplane.Meter) bool { return m.Envelope != e })
+func flowsOf(plan *dataplane.Plan, e *dataplane.Envelope) []*dataplane.Meter {
+	flows := slices.DeleteFunc(plan.Meters(), func(m *dataplane.Meter) bool { return m.Envelope != e })
 	slices.SortFunc(flows, func(a, b *dataplane.Meter) int { return b.Rank - a.Rank })
 	return flows
 }

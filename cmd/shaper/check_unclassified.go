@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
 )
 
@@ -12,8 +14,8 @@ type checkUnclassifiedJSON struct {
 	Action  string   `json:"action"` // pass or drop
 }
 
-func unclassified(policy *compiled) checkUnclassifiedJSON {
-	out := checkUnclassifiedJSON{append([]string{}, lint.Unclassified(policy.plan)...), "pass"}
+func unclassified(policy *policyfile.Compiled) checkUnclassifiedJSON {
+	out := checkUnclassifiedJSON{append([]string{}, lint.Unclassified(policy.Plan)...), "pass"}
 	if policy.Policy.DropUnclassified {
 		out.Action = "drop"
 	}
@@ -21,7 +23,7 @@ func unclassified(policy *compiled) checkUnclassifiedJSON {
 }
 
 // unclassified prints what becomes of packets that no class takes.
-func (p *printer) unclassified(policy *compiled) {
+func (p *printer) unclassified(policy *policyfile.Compiled) {
 	u := unclassified(policy)
 	if len(u.Packets) == 0 {
 		return

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/bins"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
@@ -16,7 +18,7 @@ import (
 // collector gathers what the report shows, packet by packet.
 type collector struct {
 	bins.Axis
-	policy          *compiled
+	policy          *policyfile.Compiled
 	engine          engine
 	offered, passed [3]*bins.Series
 	unmetered       *bins.Series
@@ -44,14 +46,14 @@ type queueSeries struct {
 	full, early, stale dataplane.Count
 }
 
-func newCollector(policy *compiled, e engine) *collector {
+func newCollector(policy *policyfile.Compiled, e engine) *collector {
 	c := &collector{policy: policy, engine: e}
 	for color := range c.offered {
 		c.offered[color] = c.Add(0, bins.Sum)
 		c.passed[color] = c.Add(0, bins.Sum)
 	}
 	c.unmetered = c.Add(0, bins.Sum)
-	plan := policy.plan
+	plan := policy.Plan
 	meters := make([]*meterSeries, len(plan.Stages))
 	for i := range meters {
 		if plan.Stages[i].Keyed() {
@@ -147,7 +149,7 @@ func (q *queueSeries) dropped(x *bins.Axis, v *dataplane.Verdict) {
 // write renders the report, in bins wide enough to have some packets each.
 func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	c.Fit(n.Packets)
-	plan := c.policy.plan
+	plan := c.policy.Plan
 	t := totalsOf(plan.Outline(), n)
 	d := report.Data{
 		Input:     filepath.Base(say.Printable(in)),

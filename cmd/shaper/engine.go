@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -21,23 +23,23 @@ type engine interface {
 }
 
 // newEngine makes the engine that the flags ask for.
-func (f *replayFlags) newEngine(policy *compiled) (engine, error) {
+func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 	if f.engine == "go" {
-		pipeline := dataplane.NewPipeline(policy.plan)
-		return goEngine{replay.Go{Pipeline: pipeline}, newAlone(pipeline)}, nil
+		pipeline := dataplane.NewPipeline(policy.Plan)
+		return goEngine{replay.Go{Pipeline: pipeline}, budgets.NewReplayStore(pipeline)}, nil
 	}
-	if onServer(policy.plan) {
+	if budgets.OnServer(policy.Plan) {
 		return nil, usagef("--engine bpf has no store for budgets on servers: --engine go simulates one")
 	}
 	batch := 0
 	if f.report != "" {
 		batch = 1 // the report shows tokens after each packet
 	}
-	w, err := kernel.NewWalker(policy.plan, batch)
+	w, err := kernel.NewWalker(policy.Plan, batch)
 	if err != nil {
-		return nil, policy.explain(err)
+		return nil, explainIn(policy, err)
 	}
-	return kernelEngine{w, policy.plan}, nil
+	return kernelEngine{w, policy.Plan}, nil
 }
 
 // kernelEngine is the kernel's program as an engine.
@@ -61,13 +63,13 @@ func (e kernelEngine) Over(stage int) (int, error) {
 // goEngine is a pipeline as an engine, which cannot fail.
 type goEngine struct {
 	replay.Go
-	store *alone
+	store *budgets.ReplayStore
 }
 
 // Process is replay.Go's, in the time of the packets.
 func (e goEngine) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	if len(packets) > 0 {
-		e.store.until(packets[0].Time) // Batch is 1
+		e.store.Until(packets[0].Time) // Batch is 1
 	}
 	return e.Go.Process(packets, verdicts)
 }

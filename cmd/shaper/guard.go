@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -191,7 +193,7 @@ func (d duty) do(stays bool) error {
 		if stays {
 			awaitDeadline(sh)
 		}
-		if _, err := kernel.RollBack(compileLabel, due, sh); err != nil {
+		if _, err := kernel.RollBack(policyfile.PlanOf, due, sh); err != nil {
 			return err
 		}
 	}

@@ -28,10 +28,10 @@ func (k *keyTotals) String() string {
 	return fmt.Sprintf("%s of %s, %d evicted, %d refused", say.Grouped(int64(k.Keys)), say.Count(k.most, "key"), k.Evicted, k.Refused)
 }
 
-// keys asks an engine for the keys of all meters that have them, by stage.
-func (c *compiled) keys(e engine) (out []*keyTotals) {
-	for i := range c.plan.Stages {
-		s := &c.plan.Stages[i]
+// keysOf asks an engine for the keys of all meters that have them, by stage.
+func keysOf(plan *dataplane.Plan, e engine) (out []*keyTotals) {
+	for i := range plan.Stages {
+		s := &plan.Stages[i]
 		if n, ok := e.Keys(i); ok && s.Keyed() {
 			out = append(out, newKeyTotals(&s.StageOutline, i, n))
 		}
@@ -39,16 +39,16 @@ func (c *compiled) keys(e engine) (out []*keyTotals) {
 	return out
 }
 
-// over warns of meters that saw more keys than their tables hold, if the engine evicts
+// tooManyKeys warns of meters that saw more keys than their tables hold, if the engine evicts
 // in its own way then.
-func (c *compiled) over(e engine) (warnings []string, err error) {
-	for i := range c.plan.Stages {
+func tooManyKeys(plan *dataplane.Plan, e engine) (warnings []string, err error) {
+	for i := range plan.Stages {
 		n, err := e.Over(i)
 		if err != nil {
 			return nil, err
 		}
 		if n > 0 {
-			s := &c.plan.Stages[i]
+			s := &plan.Stages[i]
 			warnings = append(warnings, fmt.Sprintf("meter %s met more than its %s: above that the kernel forgets others than --engine go does, "+
 				"and colors may differ from there and from live ones; give it more keys", s.Name, say.Count(s.Keys, "key")))
 		}

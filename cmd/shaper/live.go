@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -194,33 +196,15 @@ func closeAll[S interface{ Close() }](list []S) {
 	}
 }
 
-// policyOf reads the policy that a shaper keeps.
-func policyOf(raw json.RawMessage) (*compiled, error) {
-	l, err := labelFrom(raw)
-	if err != nil {
-		return nil, err
-	}
-	return l.compile()
-}
-
 // suits says what is wrong with a policy for any of these shapers, before one of
 // them gets it.
-func suits[S interface{ Check(*dataplane.Plan) error }](c *compiled, list []S) error {
+func suits[S interface{ Check(*dataplane.Plan) error }](c *policyfile.Compiled, list []S) error {
 	for _, sh := range list {
-		if err := sh.Check(c.plan); err != nil {
-			return c.explain(err)
+		if err := sh.Check(c.Plan); err != nil {
+			return explainIn(c, err)
 		}
 	}
 	return nil
-}
-
-// labelOf is what a shaper keeps of a policy.
-func labelOf(c *compiled) json.RawMessage {
-	raw, err := json.Marshal(c.label)
-	if err != nil {
-		panic(err) // strings only
-	}
-	return raw
 }
 
 // where names a shaper.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
@@ -91,7 +92,7 @@ func run(args []string, s streams) int {
 	for line := range strings.Lines(advised(err).Error()) {
 		fmt.Fprintf(s.err, "shaper: %s\n", say.Printable(strings.TrimSuffix(line, "\n")))
 	}
-	if errors.As(err, new(*usageError)) {
+	if isUsage(err) {
 		return exitUsage
 	}
 	return exitFailed
@@ -194,4 +195,9 @@ func oneArg(name string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// isUsage reports whether an error is one of usage: of the command line, or of a policy.
+func isUsage(err error) bool {
+	return errors.As(err, new(*usageError)) || errors.As(err, new(*policyfile.InvalidError))
 }

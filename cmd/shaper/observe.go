@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -21,7 +22,7 @@ type observation struct {
 // do.
 func observe(sh live, problem string) (observation, error) {
 	about := sh.Info()
-	l, err := labelFrom(about.Label)
+	l, err := policyfile.SourceOf(about.Label)
 	if err != nil {
 		return observation{}, err
 	}

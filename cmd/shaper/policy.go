@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -74,22 +73,6 @@ func (s *span) Set(text string) error {
 	return err
 }
 
-// label is a policy as it was given. A shaper in the kernel keeps it, so that
-// whoever finds the shaper can read its policy.
-type label struct {
-	Name string               `json:"name"`           // for people
-	Path string               `json:"path,omitempty"` // absolute, of a file
-	Text string               `json:"text,omitempty"`
-	One  *policyfile.OneLiner `json:"one,omitempty"`
-}
-
-// compiled is a policy with its plan.
-type compiled struct {
-	*policyfile.File
-	label
-	plan *dataplane.Plan
-}
-
 // errNoPolicy says how a policy is given.
 var errNoPolicy = usagef("a policy is missing: give --policy FILE, --rate RATE or --meter \"...\"")
 
@@ -97,7 +80,7 @@ var errNoPolicy = usagef("a policy is missing: give --policy FILE, --rate RATE o
 func (p *policyFlags) given() bool { return p.file != "" || p.one != policyfile.OneLiner{} }
 
 // load reads and compiles the policy.
-func (p *policyFlags) load() (*compiled, error) {
+func (p *policyFlags) load() (*policyfile.Compiled, error) {
 	if !p.loaded {
 		defer interrupted.abruptly()()
 		p.loaded = true
@@ -112,13 +95,13 @@ func (p *policyFlags) load() (*compiled, error) {
 		return nil, usagef("--rate is a whole policy: it goes with --length, and not with --meter, --green, --yellow, --red or --queue")
 	case p.file != "":
 	case o.Rate != "":
-		return label{Name: "--rate " + o.Rate, One: &p.one}.compile()
+		return policyfile.Source{Name: say.Printable("--rate " + o.Rate), One: &p.one}.Compile()
 	case o.Meter != "":
-		return label{Name: "--meter " + o.Meter, One: &p.one}.compile()
+		return policyfile.Source{Name: say.Printable("--meter " + o.Meter), One: &p.one}.Compile()
 	case o.Green != "" && o.Yellow+o.Red != "":
 		return nil, usagef("--yellow and --red need --meter \"...\": without a meter every packet is green")
 	case o.Green != "":
-		return label{Name: "--green " + o.Green, One: &p.one}.compile()
+		return policyfile.Source{Name: say.Printable("--green " + o.Green), One: &p.one}.Compile()
 	case o.Queue != "":
 		return nil, usagef("--queue is named by no action: add --green queue, or --meter \"...\" --red queue")
 	default:
@@ -128,7 +111,7 @@ func (p *policyFlags) load() (*compiled, error) {
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return label{Name: p.file, Path: absolute(p.file), Text: string(text)}.compile()
+	return policyfile.Source{Name: say.Printable(p.file), Path: absolute(p.file), Text: string(text)}.Compile()
 }
 
 // readPolicy reads the text of a policy.
@@ -149,27 +132,9 @@ func readText(what, path string) ([]byte, error) {
 	return text, plainPathError(what, err)
 }
 
-func (l label) compile() (*compiled, error) {
-	l.Name = say.Printable(l.Name)
-	out := &compiled{label: l}
-	var err error
-	if l.One != nil {
-		out.File, err = l.One.Load()
-	} else {
-		out.File, err = policyfile.Load(l.Name, []byte(l.Text))
-	}
-	if err == nil {
-		out.plan, err = out.Compile()
-	}
-	if err != nil {
-		return nil, &usageError{err}
-	}
-	return out, nil
-}
-
-// explain gives the errors that a plane finds in the policy their places, and what
+// explainIn gives the errors that a plane finds in the policy their places, and what
 // avoids them. Such errors are errors of usage.
-func (c *compiled) explain(err error) error {
+func explainIn(c *policyfile.Compiled, err error) error {
 	if errors.As(err, new(*dataplane.FieldError)) {
 		return &usageError{c.PlacedWith(err, adviceOn)}
 	}
@@ -183,18 +148,6 @@ func plainPathError(what string, err error) error {
 		return fmt.Errorf("%s %q: %w", what, e.Path, e.Err)
 	}
 	return err
-}
-
-// labelFrom reads what a shaper keeps of its policy, without compiling it.
-func labelFrom(raw json.RawMessage) (label, error) {
-	var l label
-	if err := json.Unmarshal(raw, &l); err != nil {
-		return l, fmt.Errorf("the shaper was attached by another version: %w", err)
-	}
-	if l.Text == "" && l.One == nil {
-		return l, errors.New("the shaper was attached by another program, which keeps no text of its policy")
-	}
-	return l, nil
 }
 
 // both is the flag --both: the same as --direction both.

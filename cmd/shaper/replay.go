@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -106,7 +108,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	var rows *decisions.Writer
 	if files.decisions != nil {
-		rows = decisions.New(files.decisions, policy.plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
+		rows = decisions.New(files.decisions, policy.Plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
 	}
 	var series *collector
 	if files.report != nil {
@@ -148,8 +150,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if n.stats, e = engine.Stats(); e != nil {
 		return e
 	}
-	n.keys = policy.keys(engine)
-	over, e := policy.over(engine)
+	n.keys = keysOf(policy.Plan, engine)
+	over, e := tooManyKeys(policy.Plan, engine)
 	if e != nil {
 		return e
 	}
@@ -189,15 +191,15 @@ func partial(err error) bool {
 }
 
 // print writes the totals where nothing else is.
-func (f *replayFlags) print(s streams, policy *compiled, n replayed) error {
+func (f *replayFlags) print(s streams, policy *policyfile.Compiled, n replayed) error {
 	if f.json {
-		return say.WriteJSON(s.out, totalsOf(policy.plan.Outline(), n))
+		return say.WriteJSON(s.out, totalsOf(policy.Plan.Outline(), n))
 	}
 	w := s.out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" {
 		w = s.err
 	}
-	return writeTotals(w, policy.plan.Outline(), n, say.Colored(w))
+	return writeTotals(w, policy.Plan.Outline(), n, say.Colored(w))
 }
 
 // input is a capture to read.

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -100,10 +102,10 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil {
 		return err
 	}
-	if onServer(policy.plan) && f.background {
+	if budgets.OnServer(policy.Plan) && f.background {
 		return usagef("a budget on a server needs a process that renews its share: run without --background")
 	}
-	if onServer(policy.plan) && f.dry {
+	if budgets.OnServer(policy.Plan) && f.dry {
 		return usagef("--dry-run would take a share of a budget from hosts that need it: shaper replay tries a policy on a capture")
 	}
 	f.pin = f.pin || f.background

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
@@ -20,8 +23,8 @@ import (
 // reader of the metrics nor a stopped terminal can delay its end.
 type running struct {
 	flags    *runFlags
-	name     string    // of the interface
-	policy   *compiled // the last one given to it
+	name     string               // of the interface
+	policy   *policyfile.Compiled // the last one given to it
 	list     []*kernel.Shaper
 	guard    *guard
 	until    time.Time // of the rollback that --confirm arms
@@ -34,16 +37,16 @@ type running struct {
 	board    *board        // nil without --metrics
 	plans    [2]loadedPlan // by direction
 	vigil    vigil
-	shares   *shares
+	shares   *budgets.Agents
 	control  io.Closer          // by which others ask, nil for none
 	told     bool               // control was served, or cannot be
 	wake     chan chan struct{} // another process has reloaded the policy; closed after a look
 	host     string             // the interface's name among those of the budgets, which a rename does not change
 }
 
-func newRunning(f *runFlags, s streams, n notifier, name string, policy *compiled) *running {
+func newRunning(f *runFlags, s streams, n notifier, name string, policy *policyfile.Compiled) *running {
 	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: say.Colored(s.out)}
-	r.shares, r.wake = newShares(kernel.Now, r.warn), make(chan chan struct{})
+	r.shares, r.wake = budgets.New(kernel.Now, r.warn), make(chan chan struct{})
 	return r
 }
 
@@ -83,15 +86,15 @@ func (r *running) attach() error {
 	for _, direction := range r.flags.directions.list {
 		sh, changed, err := kernel.Attach(kernel.Config{
 			Interface: r.name, Direction: direction, Method: kernel.Method(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
-			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: labelOf(r.policy), Until: r.until, Guard: r.protect,
-		}, r.policy.plan)
+			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: r.policy.Label(), Until: r.until, Guard: r.protect,
+		}, r.policy.Plan)
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return r.policy.explain(err)
+			return explainIn(r.policy, err)
 		}
 		r.list = append(r.list, sh)
 		changes[sh] = changed
-		r.plans[direction] = loadedPlan{sh.Loaded, r.policy.plan}
+		r.plans[direction] = loadedPlan{sh.Loaded, r.policy.Plan}
 		for _, what := range sh.Removed {
 			r.warn("removed what was left behind: %s", what)
 		}
@@ -131,10 +134,10 @@ func (r *running) attach() error {
 // share has the meters of budgets on servers follow their leases, in the directions
 // that are attached.
 func (r *running) share() error {
-	var list []shareOf
-	var shapers []leaser
+	var list []budgets.Shaper
+	var shapers []budgets.Leaser
 	for _, direction := range r.flags.directions.list {
-		plan, shaper := r.policy.plan, leaser(nil)
+		plan, shaper := r.policy.Plan, budgets.Leaser(nil)
 		for _, sh := range r.list {
 			if sh.Direction == direction {
 				var err error
@@ -144,10 +147,10 @@ func (r *running) share() error {
 				shaper = sh
 			}
 		}
-		list, shapers = append(list, shareOf{plan, hostName(r.host, direction.String())}), append(shapers, shaper)
+		list, shapers = append(list, budgets.Shaper{Plan: plan, Name: budgets.HostName(r.host, direction.String())}), append(shapers, shaper)
 	}
 	defer r.tell()
-	return r.shares.follow(context.Background(), list, shapers)
+	return r.shares.Follow(context.Background(), list, shapers)
 }
 
 // loadedPlan is the plan of a shaper since a time.
@@ -164,7 +167,7 @@ func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
 	}
 	known := &r.plans[sh.Direction]
 	if !known.loaded.Equal(sh.Loaded) {
-		plan, err := compileLabel(sh.Label)
+		plan, err := policyfile.PlanOf(sh.Label)
 		if err != nil {
 			return nil, err
 		}
@@ -174,12 +177,12 @@ func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
 }
 
 // prepare has budgets that a policy brings have shares when it takes over.
-func (r *running) prepare(ctx context.Context, policy *compiled) error {
-	var list []shareOf
+func (r *running) prepare(ctx context.Context, policy *policyfile.Compiled) error {
+	var list []budgets.Shaper
 	for _, sh := range r.list {
-		list = append(list, shareOf{policy.plan, hostName(r.host, sh.Direction.String())})
+		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(r.host, sh.Direction.String())})
 	}
-	return r.shares.prepare(ctx, list...)
+	return r.shares.Prepare(ctx, list...)
 }
 
 // status is what the service manager shows.
@@ -308,7 +311,7 @@ func (r *running) observe() (out []observation, err error) {
 		if err != nil {
 			return nil, err
 		}
-		o.shares = r.shares.of(r.host, sh.Direction.String())
+		o.shares = r.shares.Statuses(r.host, sh.Direction.String())
 		out = append(out, o)
 	}
 	return out, nil
@@ -328,12 +331,12 @@ func (r *running) again(ctx context.Context) error {
 		return errors.Join(err, r.share())
 	}
 	for _, sh := range r.list {
-		changes, err := sh.Reload(policy.plan, labelOf(policy), time.Time{})
+		changes, err := sh.Reload(policy.Plan, policy.Label(), time.Time{})
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return errors.Join(policy.explain(err), r.share())
+			return errors.Join(explainIn(policy, err), r.share())
 		}
-		r.plans[sh.Direction] = loadedPlan{sh.Loaded, policy.plan}
+		r.plans[sh.Direction] = loadedPlan{sh.Loaded, policy.Plan}
 		r.print().reloaded(&sh.About, policy, changes)
 		r.notes(sh)
 		if active != nil {
@@ -347,7 +350,7 @@ func (r *running) again(ctx context.Context) error {
 // rollBack returns to what was before, in all directions, unless it was
 // confirmed. What came back is not this process's any more.
 func (r *running) rollBack() ([]*kernel.Shaper, error) {
-	back, err := kernel.RollBack(compileLabel, r.until, r.list...)
+	back, err := kernel.RollBack(policyfile.PlanOf, r.until, r.list...)
 	for _, sh := range back {
 		r.drop(sh)
 	}
@@ -366,15 +369,6 @@ func rolledBack(back []*kernel.Shaper) error {
 		return nil
 	}
 	return errRolledBack
-}
-
-// compileLabel makes the plan of a label.
-func compileLabel(raw json.RawMessage) (*dataplane.Plan, error) {
-	c, err := policyOf(raw)
-	if err != nil {
-		return nil, err
-	}
-	return c.plan, nil
 }
 
 // end detaches, unless the policy is to stay. It prints nothing before that, and
@@ -411,7 +405,7 @@ func (r *running) end() error {
 	if r.control != nil {
 		errs = append(errs, r.control.Close())
 	}
-	r.shares.end(!slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
+	r.shares.End(!slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
 	closeAll(r.list) // before the guard, which leaves alone what has an owner
 	r.list = nil
 	if clean {

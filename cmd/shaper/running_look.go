@@ -45,7 +45,7 @@ func (r *running) look() found {
 		}
 	}
 	r.trouble = ""
-	if r.shares.abandoned() {
+	if r.shares.Abandoned() {
 		if err := r.share(); err != nil {
 			r.warn("%v", err)
 		}

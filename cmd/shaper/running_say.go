@@ -3,6 +3,8 @@ package main
 import (
 	"slices"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -69,7 +71,7 @@ func (p *printer) detached(about *kernel.About) {
 }
 
 // reloaded says that a shaper has a new policy.
-func (p *printer) reloaded(about *kernel.About, policy *compiled, changes []dataplane.Change) {
+func (p *printer) reloaded(about *kernel.About, policy *policyfile.Compiled, changes []dataplane.Change) {
 	p.Printf("%s: reloaded, ", where(about))
 	if about.Program != 0 {
 		p.Printf("program %d, ", about.Program)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -46,17 +48,17 @@ func TestServerBudget(t *testing.T) {
 		{behind, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s, and once 7 MiB after a failover"},
 		{shared.Status{Rescued: true}, false, "no share"},
 	} {
-		row.st.Floor = unit(row.packets).floor()
+		row.st.Floor = budgets.Unit(row.packets).Floor()
 		var wire bytes.Buffer
-		var got serverBudget
-		if err := errors.Join(gob.NewEncoder(&wire).Encode(budgetOf(&row.st, store)), gob.NewDecoder(&wire).Decode(&got)); err != nil {
+		var got budgets.State
+		if err := errors.Join(gob.NewEncoder(&wire).Encode(budgets.StateOf(&row.st, store)), gob.NewDecoder(&wire).Decode(&got)); err != nil {
 			t.Fatal(err)
 		}
 		if got.String() != row.want {
 			t.Errorf("%+v is\n%v: want\n%s", row.st, &got, row.want)
 		}
 	}
-	gone := serverBudget{Share: amountsJSON(has.Share), Rescue: amountsJSON(has.Rescue), Size: amountsJSON(has.Size), Error: "no process renews its share"}
+	gone := budgets.State{Share: budgets.Amounts(has.Share), Rescue: budgets.Amounts(has.Rescue), Size: budgets.Amounts(has.Size), Error: "no process renews its share"}
 	if want := "52.5 Mbit/s, then the rescue share of 625 kbit/s; no process renews its share"; gone.String() != want {
 		t.Errorf("without a process it is\n%v: want\n%s", &gone, want)
 	}
@@ -67,18 +69,18 @@ func TestServerBudget(t *testing.T) {
 func TestAskRun(t *testing.T) {
 	t.Parallel()
 	const process = -7 // of nobody
-	if _, ok := askRun[kernel.Hook, []serverBudget](process, "Take", kernel.Egress); ok {
+	if _, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Egress); ok {
 		t.Error("a process answered that is not there")
 	}
-	listener, err := serve(runSocket(process), (&runControl{newShares(kernel.Now, t.Logf), "eth0", nil}).methods())
+	listener, err := serve(runSocket(process), (&runControl{budgets.New(kernel.Now, t.Logf), "eth0", nil}).methods())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, ok := askRun[kernel.Hook, []serverBudget](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
+	if out, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
 		t.Errorf("%v, %v: want an answer without budgets", out, ok)
 	}
 	listener.Close()
-	if _, ok := askRun[kernel.Hook, []serverBudget](process, "Take", kernel.Ingress); ok {
+	if _, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Ingress); ok {
 		t.Error("a process answered that does not serve any more")
 	}
 }

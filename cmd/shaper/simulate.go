@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/jedib0t/go-pretty/v6/progress"
@@ -185,7 +187,7 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	bits, _ := rate.Burst(8 * time.Second)
 	c.Terms = lease.Terms{
 		Size:   lease.Amounts{Rate: [2]int64{bits}, Burst: [2]int64{burst}},
-		Weight: 1, Floor: inBytes.floor(), Rescue: rescue.Of(million), Hosts: int64(cmp.Or(file.Assumed, dataplane.DefaultHosts)),
+		Weight: 1, Floor: budgets.InBytes.Floor(), Rescue: rescue.Of(million), Hosts: int64(cmp.Or(file.Assumed, dataplane.DefaultHosts)),
 		Interval: int64(f.interval), Deadline: int64(f.interval / 2),
 	}
 	if err := c.Terms.Check(); err != nil {

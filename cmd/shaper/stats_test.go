@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"golang.org/x/sys/unix"
@@ -64,15 +66,15 @@ func onTerminal(t *testing.T, write func(w *os.File)) string {
 
 // sampled makes samples of a policy in which every counter is n, a second after
 // it was 0.
-func sampled(t *testing.T, policy *compiled, n int64) (before, now sample) {
+func sampled(t *testing.T, policy *policyfile.Compiled, n int64) (before, now sample) {
 	t.Helper()
 	count := dataplane.Count{Packets: n, Bytes: n}
-	classes, stages := policy.plan.Classes, len(policy.plan.Stages)
+	classes, stages := policy.Plan.Classes, len(policy.Plan.Stages)
 	at := time.Now()
 	for _, s := range []*sample{&before, &now} {
 		s.at = at
 		s.stats = make([]dataplane.ClassStats, len(classes)+1)
-		s.queues = dataplane.NewPipeline(policy.plan).Queues(0)
+		s.queues = dataplane.NewPipeline(policy.Plan).Queues(0)
 		s.tokens = slices.Repeat([][2]int64{{n, n}}, stages)
 		s.keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}}, stages)
 	}
@@ -134,7 +136,7 @@ queues:
 		{"long", strings.Repeat("a", 60), strings.Repeat("b", 60), strings.Repeat("c", 60), "/" + strings.Repeat("etc/", 50) + "uplink.yaml", "abcdefghijklmno"},
 		{"wide", strings.Repeat("語", 30), "b", "c", "語.yaml", "eth0"},
 	} {
-		policy, err := label{Name: names.path, Text: fmt.Sprintf(text, names.class, names.queue, names.meter)}.compile()
+		policy, err := policyfile.Source{Name: names.path, Text: fmt.Sprintf(text, names.class, names.queue, names.meter)}.Compile()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,8 +145,8 @@ queues:
 			{Pacer: kernel.FQ},
 			{Peer: names.iface},
 		} {
-			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, labelOf(policy)
-			about.Outline = *policy.plan.Outline()
+			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, policy.Label()
+			about.Outline = *policy.Plan.Outline()
 			about.Place.Method = "tcx"
 			var sh live = &still{about: about}
 			if about.Peer != "" {
@@ -185,9 +187,9 @@ queues:
 // TestStatsTable reads the table of a second in which a million bytes came, of
 // which the half was dropped.
 func TestStatsTable(t *testing.T) {
-	policy, err := label{Name: "p.yaml", Text: `
+	policy, err := policyfile.Source{Name: "p.yaml", Text: `
 classes: [{name: a, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 3000}}, {name: b, match: {dscp: 1}, green: {queue: q}}]
-queues: {q: {rate: 1mbit, limit: 20ms}}`}.compile()
+queues: {q: {rate: 1mbit, limit: 20ms}}`}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +200,7 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.compile()
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
 	now.stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
-	newPrinter(&out).stats(&still{about: kernel.About{Interface: "eth0", Outline: *policy.plan.Outline()}}, before, now)
+	newPrinter(&out).stats(&still{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
 	for _, want := range []string{
 		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,
@@ -218,13 +220,13 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.compile()
 // TestPassed holds that what passes a link's queue in HTB is what HTB sent, where
 // only one color of one class feeds the queue.
 func TestPassed(t *testing.T) {
-	policy, err := label{Name: "p.yaml", Text: `
+	policy, err := policyfile.Source{Name: "p.yaml", Text: `
 classes:
   - {name: a, match: {dscp: ef}, green: {queue: alone}}
   - {name: b, match: {dscp: af11}, green: {queue: both}}
   - {name: c, green: {queue: both}}
 links: {wan: {rate: 1mbit}}
-queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.compile()
+queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +236,7 @@ queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.comp
 	}
 	now.queues[0].Sent.Bytes = 250_000
 	for pacer, want := range map[kernel.Pacer]string{kernel.HTB: "[2000000,null,null]", "": "[8000000,8000000,8000000]"} {
-		v := interval{&kernel.About{Pacer: pacer, Outline: *policy.plan.Outline()}, &before, &now}
+		v := interval{&kernel.About{Pacer: pacer, Outline: *policy.Plan.Outline()}, &before, &now}
 		var got []*int64
 		for i := range 3 {
 			got = append(got, v.passed(i, meter.Green))

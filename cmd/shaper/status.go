@@ -4,6 +4,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
@@ -33,7 +37,7 @@ type statusJSON struct {
 	Peer        string     `json:"peer,omitempty"`
 
 	Budgets []hostBudgetJSON `json:"budgets,omitempty"` // of the host
-	Shares  []serverBudget   `json:"shares,omitempty"`  // of budgets on servers
+	Shares  []budgets.State  `json:"shares,omitempty"`  // of budgets on servers
 
 	Effective *bool    `json:"effective"` // null if it could not be found out
 	Problems  []string `json:"problems,omitempty"`
@@ -66,7 +70,7 @@ func statusOf(sh live) statusJSON {
 	if owned, err := sh.Owned(); err == nil && !owned {
 		out.Process = 0
 	}
-	if l, err := labelFrom(about.Label); err == nil {
+	if l, err := policyfile.SourceOf(about.Label); err == nil {
 		out.Policy = l.Name
 		names := about.Budgets()
 		if about.Place.Method == byTap {

@@ -10,11 +10,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
@@ -73,7 +76,7 @@ type carrying struct {
 	s      streams
 	notify notifier
 	board  *board // nil without --metrics
-	shares *shares
+	shares *budgets.Agents
 
 	members []*kernel.Member // of budgets of the host, by direction
 }
@@ -102,7 +105,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	capabilities := uint64(tapCapabilities)
-	if len(onHost(policy.plan.Outline())) > 0 {
+	if len(onHost(policy.Plan.Outline())) > 0 {
 		capabilities |= runCapabilities
 	}
 	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics)
@@ -135,7 +138,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err := c.share(ctx); err != nil {
 		return err
 	}
-	defer c.shares.end(true)
+	defer c.shares.End(true)
 	control, err := serve(socketPrefix+name, (&control{c.list, stop, func() error { return c.share(ctx) }, c.shares}).methods())
 	if err != nil {
 		return err
@@ -176,16 +179,16 @@ func (c *carrying) notes(m *kernel.Member) {
 }
 
 // join makes a shaper for each direction, which takes part in the budgets of the host.
-func (c *carrying) join(policy *compiled, memory int64) error {
+func (c *carrying) join(policy *policyfile.Compiled, memory int64) error {
 	defer interrupted.abruptly()()
 	f := c.flags
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
 	for i, direction := range f.directions.list {
-		shaper := tap.NewShaper(policy.plan, memory)
+		shaper := tap.NewShaper(policy.Plan, memory)
 		member := kernel.NewMember(c.name, direction, tap.Now)
 		c.members = append(c.members, member)
 		if err := shaper.Join(member); err != nil {
-			return policy.explain(err)
+			return explainIn(policy, err)
 		}
 		c.list = append(c.list, newCarried(c.name, f.uplink+f.peer, direction, shaper, policy))
 		c.list[i].notes = func() { c.notes(member) }
@@ -201,16 +204,16 @@ func (c *carrying) join(policy *compiled, memory int64) error {
 
 // share has the meters of budgets on servers follow what they are given.
 func (c *carrying) share(ctx context.Context) (err error) {
-	var list []shareOf
-	var shapers []leaser
+	var list []budgets.Shaper
+	var shapers []budgets.Leaser
 	for _, sh := range c.list {
 		list = append(list, sh.share())
 		shapers = append(shapers, sh.shaper)
 	}
 	if c.shares == nil {
-		c.shares = newShares(tap.Now, func(format string, args ...any) { fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...) })
+		c.shares = budgets.New(tap.Now, func(format string, args ...any) { fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...) })
 	}
-	return c.shares.follow(ctx, list, shapers)
+	return c.shares.Follow(ctx, list, shapers)
 }
 
 // status is what the service manager shows.
@@ -289,17 +292,17 @@ func (c *carrying) again(ctx context.Context) error {
 	c.flags.warn(c.s.err, policy, "")
 	p := newPrinter(c.s.out)
 	var errs []error
-	var list []shareOf
+	var list []budgets.Shaper
 	for _, sh := range c.list {
-		list = append(list, shareOf{policy.plan, sh.host()})
+		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: sh.host()})
 	}
-	if err := c.shares.prepare(ctx, list...); err != nil {
+	if err := c.shares.Prepare(ctx, list...); err != nil {
 		return errors.Join(err, c.share(ctx))
 	}
 	for _, sh := range c.list {
-		changes, err := sh.Reload(policy, labelOf(policy))
+		changes, err := sh.Reload(policy, policy.Label())
 		if err != nil && !errors.As(err, new(*tap.ActiveError)) {
-			return errors.Join(policy.explain(err), c.share(ctx))
+			return errors.Join(explainIn(policy, err), c.share(ctx))
 		}
 		p.reloaded(sh.Info(), policy, changes)
 		errs = append(errs, err)
@@ -314,7 +317,7 @@ func (c *carrying) observe() (out []observation, err error) {
 		if err != nil {
 			return nil, err
 		}
-		o.shares = c.shares.of(o.about.Interface, o.about.Direction.String())
+		o.shares = c.shares.Statuses(o.about.Interface, o.about.Direction.String())
 		out = append(out, o)
 	}
 	return out, nil

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -168,7 +170,7 @@ func (w *watched) put(sh *kernel.Shaper, say func(string, ...any)) (repaired boo
 		say("displaced again after %d repairs within a minute: giving up until the other program puts it right, or is stopped and shaper is run again", repairsPerMinute)
 		return false
 	}
-	err := sh.Repair(compileLabel)
+	err := sh.Repair(policyfile.PlanOf)
 	switch {
 	case errors.Is(err, kernel.ErrChanging), errors.Is(err, kernel.ErrDetached):
 		return false // the next look sees what became of it

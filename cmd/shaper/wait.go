@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/vishvananda/netlink"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -92,7 +94,7 @@ func (r *running) await(ctx context.Context, over <-chan time.Time) (bool, error
 // which another process may have given.
 func (r *running) forget() {
 	for _, sh := range r.list {
-		if policy, err := policyOf(sh.Label); err == nil {
+		if policy, err := policyfile.CompileLabel(sh.Label); err == nil {
 			r.policy = policy
 		}
 		if err := sh.Detach(); err != nil {

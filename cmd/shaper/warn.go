@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
@@ -25,7 +27,7 @@ const mostWarnings = 10
 // warn prints the warnings that check has about a policy, but not again while
 // they stay the same: a policy is read at each SIGHUP. The interface that is
 // shaped says the MTU; "" is that of the last call.
-func (p *policyFlags) warn(w io.Writer, policy *compiled, device string) {
+func (p *policyFlags) warn(w io.Writer, policy *policyfile.Compiled, device string) {
 	if device != "" {
 		p.device = device
 	}
@@ -34,7 +36,7 @@ func (p *policyFlags) warn(w io.Writer, policy *compiled, device string) {
 		o.MTU = int64(i.MTU)
 	}
 	var lines []string
-	for _, f := range lint.Policy(policy.File, policy.plan, o) {
+	for _, f := range lint.Policy(policy.File, policy.Plan, o) {
 		if f.Level == lint.Warning {
 			lines = append(lines, f.Place+": "+f.Text)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -63,8 +65,8 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	}
 	defer input.Close()
 
-	pipeline := dataplane.NewPipeline(policy.plan)
-	w := explain.New(policy.File, pipeline, n, newAlone(pipeline).until)
+	pipeline := dataplane.NewPipeline(policy.Plan)
+	w := explain.New(policy.File, pipeline, n, budgets.NewReplayStore(pipeline).Until)
 	summary, cut, err := input.replay(cmd.Context(), s, w, replay.Config{Each: w.Each, Settled: w.Settled})
 	switch {
 	case errors.Is(err, explain.ErrSeen):

@@ -1,4 +1,4 @@
-package main
+package budgets
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestSharesPrepare(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "store")
 	storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket))
-	of := func(budgets ...string) shareOf {
+	of := func(budgets ...string) Shaper {
 		p := &dataplane.Policy{}
 		for _, name := range budgets {
 			m := &dataplane.Meter{Name: name, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 1 << 20}, Budget: &dataplane.Budget{
@@ -57,26 +57,26 @@ func TestSharesPrepare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return shareOf{plan, "host"}
+		return Shaper{plan, "host"}
 	}
-	s := newShares(kernel.Now, t.Logf)
-	defer s.end(true)
+	s := New(kernel.Now, t.Logf)
+	defer s.End(true)
 	ctx, shaper := context.Background(), &leased{}
-	follow := func(list shareOf) {
+	follow := func(list Shaper) {
 		t.Helper()
-		if err := s.follow(ctx, []shareOf{list}, []leaser{shaper}); err != nil {
+		if err := s.Follow(ctx, []Shaper{list}, []Leaser{shaper}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	names := func() (out []string) {
-		for _, b := range s.budgets("host") {
+		for _, b := range s.States("host") {
 			out = append(out, b.Name)
 		}
 		return out
 	}
-	prepare := func(list shareOf) {
+	prepare := func(list Shaper) {
 		t.Helper()
-		if err := s.prepare(ctx, list); err != nil {
+		if err := s.Prepare(ctx, list); err != nil {
 			t.Fatal(err)
 		}
 	}

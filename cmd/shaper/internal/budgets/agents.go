@@ -1,4 +1,4 @@
-package main
+package budgets
 
 import (
 	"context"
@@ -16,23 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaser is a shaper in which the meters of budgets on servers follow leases.
-type leaser interface {
+// Leaser is a shaper in which the meters of budgets on servers follow leases.
+type Leaser interface {
 	SetLease(budget string, l dataplane.Lease) error
 	Asked(budget string) ([3]uint64, error)
 }
 
-// shares keeps a process's shares of budgets on servers: an agent for each server and
+// Agents keeps a process's shares of budgets on servers: an agent for each server and
 // interval, which runs until the end.
-type shares struct {
+type Agents struct {
 	clock  func() int64
 	say    func(format string, args ...any)
 	lock   sync.Mutex // of what follows
 	begun  bool
 	ended  bool
 	agents []*sharing
-	list   []shareOf // of the last follow
-	bound  []leaser  // likewise
+	list   []Shaper  // of the last follow
+	bound  []Leaser  // likewise
 	ahead  time.Time // when budgets were prepared for a policy that is not in force yet; 0 for none
 }
 
@@ -45,23 +45,23 @@ type sharing struct {
 	stop    func()
 }
 
-// shareOf is a budget of the shaper of a policy, by a name that no other shaper has.
-type shareOf struct {
-	plan *dataplane.Plan
-	name string
+// Shaper is a budget of the shaper of a policy, by a name that no other shaper has.
+type Shaper struct {
+	Plan *dataplane.Plan
+	Name string // among the hosts of its budgets
 }
 
-// newShares returns the shares of no shapers. Plans are in times of the clock; say is
+// New returns the shares of no shapers. Plans are in times of the clock; say is
 // told what an operator wants to know.
-func newShares(clock func() int64, say func(string, ...any)) *shares {
-	return &shares{clock: clock, say: say}
+func New(clock func() int64, say func(string, ...any)) *Agents {
+	return &Agents{clock: clock, say: say}
 }
 
-// follow has the meters of these shapers, which may have other policies than before,
+// Follow has the meters of these shapers, which may have other policies than before,
 // follow their leases; a shaper is nil while it is gone. Budgets that stay keep their
 // shares. The first time it waits until the new ones have theirs, or their rescue
 // shares, so that what is attached then lets packets through at once.
-func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) error {
+func (s *Agents) Follow(ctx context.Context, list []Shaper, shapers []Leaser) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.list, s.bound, s.ahead = list, shapers, time.Time{}
@@ -70,20 +70,20 @@ func (s *shares) follow(ctx context.Context, list []shareOf, shapers []leaser) e
 	return s.turn(ctx, list, shapers, wait)
 }
 
-// prepare waits until budgets that policies bring have their shares, or their rescue
+// Prepare waits until budgets that policies bring have their shares, or their rescue
 // shares: at most a second. A reload then lets their packets through at once. It must be
 // followed by follow, whatever becomes of the reload. Budgets that only move to another
 // server, or get another interval, are not prepared.
-func (s *shares) prepare(ctx context.Context, policies ...shareOf) error {
+func (s *Agents) Prepare(ctx context.Context, policies ...Shaper) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.ahead = time.Now()
-	shapers := append(slices.Clone(s.bound), make([]leaser, len(policies))...)
+	shapers := append(slices.Clone(s.bound), make([]Leaser, len(policies))...)
 	return s.turn(ctx, append(slices.Clone(s.list), policies...), shapers, true)
 }
 
-// abandoned says that budgets were prepared for a reload that did not happen.
-func (s *shares) abandoned() bool {
+// Abandoned says that budgets were prepared for a reload that did not happen.
+func (s *Agents) Abandoned() bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return !s.ahead.IsZero() && time.Since(s.ahead) > aheadTimeout
@@ -94,7 +94,7 @@ const aheadTimeout = 10 * time.Second
 
 // turn has agents for the budgets of these policies, and the meters of those whose shaper
 // is there follow them. The caller has the lock.
-func (s *shares) turn(ctx context.Context, list []shareOf, shapers []leaser, wait bool) error {
+func (s *Agents) turn(ctx context.Context, list []Shaper, shapers []Leaser, wait bool) error {
 	if s.ended {
 		return nil
 	}
@@ -178,22 +178,22 @@ func (a *sharing) end(leave bool) {
 	_ = a.Leave(ctx) // the lease ends all the same
 }
 
-// of returns the state of the budgets of a shaper.
-func (s *shares) of(iface, direction string) (out []shared.Status) {
-	s.each(hostName(iface, direction), func(_ *sharing, st *shared.Status) { out = append(out, *st) })
+// Statuses returns the state of the budgets of a shaper.
+func (s *Agents) Statuses(iface, direction string) (out []shared.Status) {
+	s.each(HostName(iface, direction), func(_ *sharing, st *shared.Status) { out = append(out, *st) })
 	return out
 }
 
-// budgets is of for other processes, by the shaper's name.
-func (s *shares) budgets(host string) (out []serverBudget) {
+// States is of for other processes, by the shaper's name.
+func (s *Agents) States(host string) (out []State) {
 	s.each(host, func(a *sharing, st *shared.Status) {
-		out = append(out, budgetOf(st, a.server.String()))
+		out = append(out, StateOf(st, a.server.String()))
 	})
 	return out
 }
 
 // each calls f with the state of the budgets of a shaper, by its name.
-func (s *shares) each(host string, f func(a *sharing, st *shared.Status)) {
+func (s *Agents) each(host string, f func(a *sharing, st *shared.Status)) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, a := range s.agents {
@@ -205,9 +205,9 @@ func (s *shares) each(host string, f func(a *sharing, st *shared.Status)) {
 	}
 }
 
-// end is the end of all agents. What shapers hold that go on is not given back: their
+// End is the end of all agents. What shapers hold that go on is not given back: their
 // leases end, and leave them their rescue shares.
-func (s *shares) end(leave bool) {
+func (s *Agents) End(leave bool) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, a := range s.agents {
@@ -222,17 +222,17 @@ const startTimeout = time.Second
 
 // group sorts the budgets on servers by server and interval. Of several with the same
 // name and shaper, the first counts.
-func group(list []shareOf) (out []*sharing) {
+func group(list []Shaper) (out []*sharing) {
 	type id struct{ budget, host string }
 	seen := map[id]bool{}
 	for i, sh := range list {
-		for _, s := range onServers(sh.plan) {
-			key := id{s.BudgetName, sh.name}
+		for _, s := range OnServers(sh.Plan) {
+			key := id{s.BudgetName, sh.Name}
 			if seen[key] {
 				continue
 			}
 			seen[key] = true
-			t, server := termsOf(s), shared.Server(s.Budget.Store)
+			t, server := TermsOf(s), shared.Server(s.Budget.Store)
 			at := slices.IndexFunc(out, func(g *sharing) bool {
 				return g.server == server && g.budgets[0].Terms.Interval == t.Interval
 			})
@@ -240,26 +240,26 @@ func group(list []shareOf) (out []*sharing) {
 				at, out = len(out), append(out, &sharing{server: server})
 			}
 			g := out[at]
-			g.budgets = append(g.budgets, shared.Budget{Name: s.BudgetName, Host: sh.name, Terms: t})
+			g.budgets = append(g.budgets, shared.Budget{Name: s.BudgetName, Host: sh.Name, Terms: t})
 			g.of = append(g.of, i)
 		}
 	}
 	return out
 }
 
-// termsOf is what a budget on a server is to its stage.
-func termsOf(s *dataplane.PlanStage) lease.Terms {
+// TermsOf is what a budget on a server is to its stage.
+func TermsOf(s *dataplane.PlanStage) lease.Terms {
 	b := s.Budget
 	return lease.Terms{
-		Weight: int64(b.Weight), Floor: unit(s.Packets).floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
-		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: amountsOf(dataplane.LimitsOf(s.Source.Params)),
+		Weight: int64(b.Weight), Floor: Unit(s.Packets).Floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
+		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: AmountsOf(dataplane.LimitsOf(s.Source.Params)),
 		Beside: s.Kind.Info().Beside,
 	}
 }
 
-// hostName is the name of a shaper among those of its budgets: host, interface and
+// HostName is the name of a shaper among those of its budgets: host, interface and
 // direction. Characters that no name has become underscores.
-func hostName(iface, direction string) string {
+func HostName(iface, direction string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -276,12 +276,12 @@ const leaveTimeout = time.Second
 
 // leasedMeter is the meter of a budget in a shaper.
 type leasedMeter struct {
-	leaser
+	Leaser
 	budget string
 }
 
-// amountsOf converts limits of a meter for package lease.
-func amountsOf(l dataplane.Limits) (a lease.Amounts) {
+// AmountsOf converts limits of a meter for package lease.
+func AmountsOf(l dataplane.Limits) (a lease.Amounts) {
 	for i := range l {
 		a.Rate[i], a.Burst[i] = l[i].Rate, l[i].Burst
 	}
@@ -309,9 +309,9 @@ func (m leasedMeter) Counts() (lease.Counts, error) {
 }
 
 // report tells an operator of an event, in a line.
-func (s *shares) report(e shared.Event) {
+func (s *Agents) report(e shared.Event) {
 	st := e.Status
-	share := unitOf(st.Floor).rates
+	share := UnitOf(st.Floor).Rates
 	switch e.Kind {
 	case shared.Joined:
 		s.say("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
@@ -326,7 +326,7 @@ func (s *shares) report(e shared.Event) {
 	case shared.Reset:
 		s.say("budget %s: the store had lost its state: shares grow again when all hosts have reported theirs", e.Budget)
 	case shared.Crowded:
-		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, say.Count(st.Hosts, "host"), unitOf(st.Floor).bursts(st.Size))
+		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, say.Count(st.Hosts, "host"), UnitOf(st.Floor).Bursts(st.Size))
 	case shared.Unguarded:
 		s.say("budget %s: the user of the store lacks the right +info: a failover of the server may exceed the budget for a moment", e.Budget)
 	case shared.Disagreed:
@@ -334,8 +334,8 @@ func (s *shares) report(e shared.Event) {
 	}
 }
 
-// onServers returns the stages of a plan whose budgets are on servers.
-func onServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
+// OnServers returns the stages of a plan whose budgets are on servers.
+func OnServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
 	for _, i := range plan.Budgets() {
 		if s := &plan.Stages[i]; s.Leased {
 			out = append(out, s)
@@ -344,5 +344,5 @@ func onServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
 	return out
 }
 
-// onServer reports whether a plan has budgets on servers.
-func onServer(plan *dataplane.Plan) bool { return len(onServers(plan)) > 0 }
+// OnServer reports whether a plan has budgets on servers.
+func OnServer(plan *dataplane.Plan) bool { return len(OnServers(plan)) > 0 }

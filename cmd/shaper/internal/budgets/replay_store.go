@@ -1,14 +1,14 @@
-package main
+package budgets
 
 import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// alone is the store of a replay: budgets on servers of which this host is the only
+// ReplayStore is the store of a replay: budgets on servers of which this host is the only
 // one, in the capture's time. What it shares was there for a while when the capture
 // begins.
-type alone struct {
+type ReplayStore struct {
 	pipeline *dataplane.Pipeline
 	budgets  []*ownBudget
 	begun    bool
@@ -24,14 +24,14 @@ type ownBudget struct {
 	every int64 // ns
 }
 
-// newAlone returns the store of a pipeline, nil if it has no budgets on servers.
-func newAlone(p *dataplane.Pipeline) *alone {
-	var a *alone
-	for _, s := range onServers(p.Plan()) {
+// NewReplayStore returns the store of a pipeline, nil if it has no budgets on servers.
+func NewReplayStore(p *dataplane.Pipeline) *ReplayStore {
+	var a *ReplayStore
+	for _, s := range OnServers(p.Plan()) {
 		if a == nil {
-			a = &alone{pipeline: p}
+			a = &ReplayStore{pipeline: p}
 		}
-		t := termsOf(s)
+		t := TermsOf(s)
 		a.budgets = append(a.budgets, &ownBudget{name: s.BudgetName, host: lease.NewHost("replay", 1, t), every: t.Interval})
 	}
 	return a
@@ -45,8 +45,8 @@ const (
 	intervalsBetween = 1000
 )
 
-// until lets the host call the store until a time, ns of the capture's.
-func (a *alone) until(now int64) {
+// Until lets the host call the store until a time, ns of the capture's.
+func (a *ReplayStore) Until(now int64) {
 	if a == nil {
 		return
 	}
@@ -66,6 +66,6 @@ func (a *alone) until(now int64) {
 	a.begun = true
 }
 
-func (a *alone) apply(b *ownBudget) {
+func (a *ReplayStore) apply(b *ownBudget) {
 	a.pipeline.SetLease(b.next, b.name, leaseOf(b.host.Plan()))
 }

@@ -1,0 +1,89 @@
+package policyfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Source is a policy as a user gave it. A shaper keeps it as its label, so that other
+// processes can read the policy.
+type Source struct {
+	Name string    `json:"name"`           // for people
+	Path string    `json:"path,omitempty"` // absolute, of a file
+	Text string    `json:"text,omitempty"`
+	One  *OneLiner `json:"one,omitempty"`
+}
+
+// Compiled is a policy with its source and its plan.
+type Compiled struct {
+	*File
+	Source
+	Plan *dataplane.Plan
+}
+
+// InvalidError says that a policy cannot be used as it is written.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// Compile reads and compiles the policy. The error is an *InvalidError.
+func (s Source) Compile() (*Compiled, error) {
+	file, err := s.load()
+	if err != nil {
+		return nil, &InvalidError{err}
+	}
+	plan, err := file.Compile()
+	if err != nil {
+		return nil, &InvalidError{err}
+	}
+	return &Compiled{file, s, plan}, nil
+}
+
+func (s Source) load() (*File, error) {
+	if s.One != nil {
+		return s.One.Load()
+	}
+	return Load(s.Name, []byte(s.Text))
+}
+
+// Label returns the source as a shaper keeps it.
+func (s Source) Label() json.RawMessage {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return raw
+}
+
+// SourceOf reads a label, without compiling the policy.
+func SourceOf(label json.RawMessage) (s Source, err error) {
+	if err := json.Unmarshal(label, &s); err != nil {
+		return s, fmt.Errorf("the shaper was attached by another version: %w", err)
+	}
+	if s.Text == "" && s.One == nil {
+		return s, errors.New("the shaper was attached by another program, which keeps no text of its policy")
+	}
+	return s, nil
+}
+
+// CompileLabel compiles the policy of a label.
+func CompileLabel(label json.RawMessage) (*Compiled, error) {
+	s, err := SourceOf(label)
+	if err != nil {
+		return nil, err
+	}
+	return s.Compile()
+}
+
+// PlanOf returns the plan of a label.
+func PlanOf(label json.RawMessage) (*dataplane.Plan, error) {
+	c, err := CompileLabel(label)
+	if err != nil {
+		return nil, err
+	}
+	return c.Plan, nil
+}
