@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
 // everything is the flag --all of commands that else want one interface.
@@ -26,15 +28,15 @@ func (e *everything) names(f *liveFlags, args []string) ([][]string, error) {
 	if len(args) > 0 {
 		return nil, usagef("give %s or --all, not both", args[0])
 	}
-	v, err := look()
+	v, err := live.Look()
 	if err != nil {
 		return nil, err
 	}
-	v.narrow("", &f.directions)
-	defer closeAll(v.list)
-	names := namesOf(v.list)
+	v.Narrow("", f.list)
+	defer live.CloseAll(v.List)
+	names := live.Names(v.List)
 	if e.left {
-		names = v.names()
+		names = v.Names()
 	}
 	if len(names) == 0 {
 		return nil, f.noneError("")

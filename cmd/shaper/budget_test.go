@@ -7,10 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"

@@ -8,14 +8,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -69,23 +67,23 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	if err != nil {
 		return err
 	}
-	defer closeAll(list)
+	defer live.CloseAll(list)
 	policies, err := flags.loadFor(list)
 	if err != nil {
 		return err
 	}
 	for i, sh := range list {
-		if err := suits(policies[i], []live{sh}); err != nil {
+		if err := suits(policies[i], []live.Shaper{sh}); err != nil {
 			return err
 		}
 		if i == 0 || policies[i] != policies[0] {
 			flags.warn(s.err, policies[i], sh.Info().Interface)
 		}
-		if confirm > 0 && sh.Info().Place.Method == byTap {
-			return errNoConfirm
+		if confirm > 0 && sh.Info().Place.Method == live.ByTap {
+			return live.ErrNoConfirm
 		}
 		if owned, err := sh.Owned(); err == nil && !owned && budgets.OnServer(policies[i].Plan) {
-			return usagef("%s has no process that could renew shares of a budget on a server: shaper run takes it over", where(sh.Info()))
+			return usagef("%s has no process that could renew shares of a budget on a server: shaper run takes it over", live.Name(sh.Info()))
 		}
 	}
 	if ctx.Err() != nil {
@@ -94,18 +92,18 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	name, until, settled := list[0].Info().Interface, time.Time{}, false
 	if confirm > 0 {
 		signal.Ignore(syscall.SIGHUP) // the terminal may be what the new policy cuts off
-		guard, err := startGuard(name, nil)
+		guard, err := live.StartGuard(name, nil)
 		if err == nil {
-			err = guard.tell(instructions{Stays: true})
+			err = guard.Tell(live.Instructions{Stays: true})
 		}
 		if err != nil {
 			return err
 		}
 		defer func() {
 			if settled {
-				guard.end()
+				guard.End()
 			} else {
-				guard.release() // rolls back what is not confirmed
+				guard.Release() // rolls back what is not confirmed
 			}
 		}()
 		// A terminal that is stopped must not keep it from rolling back.
@@ -117,7 +115,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	p := newPrinter(s.out)
 	var incomplete []error
 	for i, sh := range list {
-		done := prepareRun(sh, policies[i])
+		done := live.PrepareRun(sh, policies[i])
 		changes, err := sh.Reload(policies[i].Plan, policies[i].Label(), until)
 		done()
 		var active *kernel.ActiveError
@@ -125,11 +123,11 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 			return errors.Join(append(incomplete, explainIn(policies[i], err))...)
 		}
 		if active != nil {
-			incomplete = append(incomplete, fmt.Errorf("%s: %w", where(sh.Info()), active))
+			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
 		}
 		if k, ok := sh.(*kernel.Shaper); ok {
 			for _, note := range k.Notes {
-				fmt.Fprintf(s.err, "shaper: %s: %s\n", where(&k.About), note)
+				fmt.Fprintf(s.err, "shaper: %s: %s\n", live.Name(&k.About), note)
 			}
 		}
 		if asJSON {
@@ -152,7 +150,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 
 // loadFor reads the policy that the flags give, or for each shaper the file again
 // that it was started with.
-func (p *policyFlags) loadFor(list []live) (out []*policyfile.Compiled, err error) {
+func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, err error) {
 	read := map[string]*policyfile.Compiled{} // by path
 	for _, sh := range list {
 		from, l := *p, policyfile.Source{}
@@ -180,7 +178,7 @@ func (p *policyFlags) loadFor(list []live) (out []*policyfile.Compiled, err erro
 }
 
 // inKernel are the shapers that the kernel plane runs.
-func inKernel(list []live) (out []*kernel.Shaper) {
+func inKernel(list []live.Shaper) (out []*kernel.Shaper) {
 	for _, sh := range list {
 		if k, ok := sh.(*kernel.Shaper); ok {
 			out = append(out, k)
@@ -191,7 +189,7 @@ func inKernel(list []live) (out []*kernel.Shaper) {
 
 // awaitConfirm waits until the new policy is confirmed, or goes back to the one
 // before: at the time, and on a signal. It says whether one of them is done.
-func awaitConfirm(ctx context.Context, list []live, until time.Time) (bool, error) {
+func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (bool, error) {
 	timeout := time.After(time.Until(until))
 	for {
 		confirmed, replaced := true, false
@@ -211,7 +209,7 @@ func awaitConfirm(ctx context.Context, list []live, until time.Time) (bool, erro
 			return true, nil
 		}
 		select {
-		case <-time.After(pollInterval):
+		case <-time.After(live.PollInterval):
 			continue
 		case <-ctx.Done():
 		case <-timeout:
@@ -234,11 +232,11 @@ func newConfirm(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer closeAll(list)
+			defer live.CloseAll(list)
 			confirmed, err := kernel.Confirm(inKernel(list)...)
 			p := newPrinter(s.out)
 			for _, sh := range confirmed {
-				p.Printf("%s: confirmed\n", where(sh.Info()))
+				p.Printf("%s: confirmed\n", live.Name(sh.Info()))
 			}
 			if err == nil && len(confirmed) == 0 {
 				err = fmt.Errorf("%s: nothing to confirm: no policy waits for it; one that did was confirmed before, or rolled back in time", list[0].Info().Interface)
@@ -269,14 +267,14 @@ func newDetach(s streams) *cobra.Command {
 // detach removes everything of ours from an interface, or from the only one that
 // has anything.
 func (f *liveFlags) detach(s streams, name string) error {
-	v, err := look()
+	v, err := live.Look()
 	if err != nil {
 		return err
 	}
-	defer func() { closeAll(v.list) }()
-	v.narrow(name, &f.directions)
+	defer func() { live.CloseAll(v.List) }()
+	v.Narrow(name, f.list)
 	if name == "" {
-		switch names := v.names(); len(names) {
+		switch names := v.Names(); len(names) {
 		case 0:
 			return f.noneError("")
 		case 1:
@@ -287,7 +285,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 	}
 	p := newPrinter(s.out)
 	var errs []error
-	for _, a := range v.away {
+	for _, a := range v.Away {
 		errs = append(errs, kernel.EndAway(a))
 		p.Printf("%s %v: process %d does not wait for it any more\n", a.Interface, a.Direction, a.Process)
 	}
@@ -296,12 +294,12 @@ func (f *liveFlags) detach(s streams, name string) error {
 		directions = []kernel.Hook{kernel.Egress, kernel.Ingress}
 	}
 	cleared, err := kernel.Clear(name, directions...)
-	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.away)+len(v.list)+len(v.left)+len(cleared.What) > 0 {
+	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.What) > 0 {
 		err = nil
 	}
 	errs = append(errs, err)
-	for _, sh := range v.list {
-		if _, ok := sh.(*remote); ok {
+	for _, sh := range v.List {
+		if _, ok := sh.(*live.Remote); ok {
 			errs = append(errs, sh.Detach())
 		}
 		if err == nil {
@@ -313,15 +311,15 @@ func (f *liveFlags) detach(s streams, name string) error {
 	for _, note := range cleared.Notes {
 		fmt.Fprintf(s.err, "shaper: warning: %s\n", note)
 	}
-	if len(v.list) == 0 {
+	if len(v.List) == 0 {
 		for _, what := range cleared.What {
 			p.Printf("removed what was left behind: %s\n", what)
 		}
-		if len(cleared.What) == 0 && len(v.left) > 0 && err == nil {
+		if len(cleared.What) == 0 && len(v.Left) > 0 && err == nil {
 			p.Printf("%s: removed what was left behind\n", name)
 		}
 	}
-	if len(v.list)+len(v.left)+len(v.away)+len(cleared.What) == 0 && err == nil {
+	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.What) == 0 && err == nil {
 		return f.noneError(name)
 	}
 	return errors.Join(append(errs, p.Err)...)

@@ -3,9 +3,8 @@ package main
 import (
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
 // checkUnclassifiedJSON is what becomes of packets that no class takes.

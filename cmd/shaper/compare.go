@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/compare"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/compare"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 

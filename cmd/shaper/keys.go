@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )

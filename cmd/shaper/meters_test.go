@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
@@ -19,7 +20,7 @@ meters: {sum: {type: tswtcm, cir: 1mbit, pir: 2mbit, window: 1s, color: aware, t
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := metersOf(plan.Outline(), 0, &sample{tokens: [][2]int64{{1, 0}, {2, 3}, {4, 0}}})
+	got := metersOf(plan.Outline(), 0, &live.Sample{Tokens: [][2]int64{{1, 0}, {2, 3}, {4, 0}}})
 	if m := got[0]; m.Per != "src/24" || m.Buckets == nil || len(m.Buckets) != 0 {
 		t.Errorf("%+v", m)
 	}

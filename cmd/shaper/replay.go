@@ -9,14 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )

@@ -9,10 +9,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -90,10 +90,10 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if f.gsoLimit, err = parseGSOLimit(f.gso); err != nil {
 		return err
 	}
-	var address metricsAddress
+	var address metrics.Address
 	if f.metrics != "" {
-		if address, err = parseMetrics(f.metrics); err != nil {
-			return err
+		if address, err = metrics.ParseAddress(f.metrics); err != nil {
+			return &usageError{err}
 		}
 	}
 	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics)
@@ -129,8 +129,8 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return r.leave()
 	}
 	if f.metrics != "" {
-		r.board = newBoard()
-		defer serveMetrics(r.err, address, r.board).Close()
+		r.board = metrics.NewBoard()
+		defer metrics.Serve(r.err, address, r.board).Close()
 	}
 	return r.watch(ctx, hup)
 }

@@ -9,12 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -26,16 +25,16 @@ type running struct {
 	name     string               // of the interface
 	policy   *policyfile.Compiled // the last one given to it
 	list     []*kernel.Shaper
-	guard    *guard
+	guard    *live.Guard
 	until    time.Time // of the rollback that --confirm arms
 	over     time.Time // when --for ends it
 	out, err *outbox
 	colored  bool
 	notify   notifier
-	started  bool          // the policy was attached in all directions
-	trouble  string        // the last error of a look at the interface
-	board    *board        // nil without --metrics
-	plans    [2]loadedPlan // by direction
+	started  bool           // the policy was attached in all directions
+	trouble  string         // the last error of a look at the interface
+	board    *metrics.Board // nil without --metrics
+	plans    [2]loadedPlan  // by direction
 	vigil    vigil
 	shares   *budgets.Agents
 	control  io.Closer          // by which others ask, nil for none
@@ -100,7 +99,7 @@ func (r *running) attach() error {
 		}
 		r.notes(sh)
 		if active != nil {
-			r.warn("%s: %v", where(&sh.About), active)
+			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
 	}
 	if r.flags.confirm > 0 { // the time begins now
@@ -191,7 +190,7 @@ func (r *running) status() string { return "shaping " + r.name + " " + r.flags.d
 // protect starts the guard, unless there is one.
 func (r *running) protect() (err error) {
 	if r.guard == nil {
-		r.guard, err = startGuard(r.name, r.flags.directions.list)
+		r.guard, err = live.StartGuard(r.name, r.flags.directions.list)
 	}
 	return err
 }
@@ -203,7 +202,7 @@ func (r *running) instruct() error {
 			return err
 		}
 	}
-	return r.guard.tell(instructions{Stays: r.flags.pin})
+	return r.guard.Tell(live.Instructions{Stays: r.flags.pin})
 }
 
 // leave ends a shaper run --background: what is attached stays. It is looked for
@@ -211,8 +210,8 @@ func (r *running) instruct() error {
 func (r *running) leave() error {
 	list := r.list
 	r.list = nil
-	closeAll(list)
-	r.guard.end()
+	live.CloseAll(list)
+	r.guard.End()
 	v, err := kernel.Look()
 	if errors.Is(err, os.ErrPermission) {
 		return nil
@@ -225,7 +224,7 @@ func (r *running) leave() error {
 		if !slices.ContainsFunc(v.Shapers, func(o *kernel.Shaper) bool {
 			return o.Interface == sh.Interface && o.Direction == sh.Direction && o.Program == sh.Program
 		}) {
-			return fmt.Errorf("%s: it is not attached any more: another process detached it", where(&sh.About))
+			return fmt.Errorf("%s: it is not attached any more: another process detached it", live.Name(&sh.About))
 		}
 	}
 	return nil
@@ -233,9 +232,6 @@ func (r *running) leave() error {
 
 // errRolledBack says that nobody confirmed.
 var errRolledBack = errors.New("not confirmed in time: rolled back")
-
-// pollInterval is how often run looks at the interface.
-const pollInterval = 200 * time.Millisecond
 
 // watch waits for the end, and does what is asked for meanwhile.
 func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
@@ -246,7 +242,7 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 	if !r.until.IsZero() {
 		late = time.After(time.Until(r.until))
 	}
-	poll, stop := r.vigil.poll(pollInterval)
+	poll, stop := r.vigil.poll(live.PollInterval)
 	defer stop()
 	asked := false
 	for {
@@ -270,12 +266,12 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			if err := r.notify.reload(r.status(), func() error { return r.again(ctx) }); err != nil {
 				r.warn("%v: the policy stays as it was", err)
 			}
-		case <-r.board.asked():
+		case <-r.board.Asked():
 			asked = true
 		case <-poll:
 		case looked = <-r.wake:
 		}
-		if r.due(pollInterval) {
+		if r.due(live.PollInterval) {
 			continue // a deadline must find nobody at work
 		}
 		switch r.look() {
@@ -294,24 +290,24 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 		}
 		if asked {
 			asked = false
-			r.board.publish(r.observe())
+			r.board.Publish(r.observe())
 		}
 	}
 }
 
 // observe reads each shaper for the metrics.
-func (r *running) observe() (out []observation, err error) {
+func (r *running) observe() (out []metrics.Observation, err error) {
 	if len(r.list) == 0 {
 		for _, direction := range r.flags.directions.list {
-			out = append(out, absent(r.name, direction, "the interface is gone"))
+			out = append(out, metrics.Absent(r.name, direction, "the interface is gone"))
 		}
 	}
 	for _, sh := range r.list {
-		o, err := observe(sh, r.vigil.problem(sh))
+		o, err := metrics.Observe(sh, r.vigil.problem(sh))
 		if err != nil {
 			return nil, err
 		}
-		o.shares = r.shares.Statuses(r.host, sh.Direction.String())
+		o.Shares = r.shares.Statuses(r.host, sh.Direction.String())
 		out = append(out, o)
 	}
 	return out, nil
@@ -340,7 +336,7 @@ func (r *running) again(ctx context.Context) error {
 		r.print().reloaded(&sh.About, policy, changes)
 		r.notes(sh)
 		if active != nil {
-			r.warn("%s: %v", where(&sh.About), active)
+			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
 	}
 	r.policy = policy
@@ -406,12 +402,28 @@ func (r *running) end() error {
 		errs = append(errs, r.control.Close())
 	}
 	r.shares.End(!slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
-	closeAll(r.list) // before the guard, which leaves alone what has an owner
+	live.CloseAll(r.list) // before the guard, which leaves alone what has an owner
 	r.list = nil
 	if clean {
-		r.guard.end()
+		r.guard.End()
 	} else {
-		r.guard.release()
+		r.guard.Release()
 	}
 	return errors.Join(errs...)
+}
+
+// tell has status see the budgets on servers, and a reload prepare those that it brings.
+// Without that the shaper works as well.
+func (r *running) tell() {
+	if r.told {
+		return
+	}
+	r.told = true
+	control, err := live.ServeRun(os.Getpid(), r.shares, r.host, r.wake)
+	switch {
+	case err == nil:
+		r.control = control
+	case budgets.OnServer(r.policy.Plan):
+		r.warn("shaper status cannot show the budgets on servers: %v", err)
+	}
 }

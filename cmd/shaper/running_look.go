@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -25,7 +26,7 @@ func (r *running) look() found {
 		if err != nil {
 			if text := err.Error(); text != r.trouble {
 				r.trouble = text
-				r.warn("%s: cannot look: %v", where(&sh.About), err)
+				r.warn("%s: cannot look: %v", live.Name(&sh.About), err)
 			}
 			return well
 		}
@@ -74,7 +75,7 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 		if sh.Ended() {
 			by = "detached by another process"
 		}
-		r.warn("%s: %s", where(&sh.About), by)
+		r.warn("%s: %s", live.Name(&sh.About), by)
 		return detached, nil
 	case err != nil:
 		return well, err
@@ -93,10 +94,10 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 	}
 	if repaired || !sh.Loaded.Equal(loaded) { // or another process gave it a policy
 		if err := r.instruct(); err != nil {
-			r.warn("%s: cannot start the guard: %v", where(&sh.About), err)
+			r.warn("%s: cannot start the guard: %v", live.Name(&sh.About), err)
 		}
 		if err := r.share(); err != nil {
-			r.warn("%s: %v", where(&sh.About), err)
+			r.warn("%s: %v", live.Name(&sh.About), err)
 		}
 	}
 	return well, nil

@@ -3,10 +3,9 @@ package main
 import (
 	"slices"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -14,28 +13,28 @@ import (
 // say prints what was attached.
 func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
 	p := r.print()
-	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", where(&sh.About), hookOf(&sh.About), sh.Program,
-		kernelRelease(), r.policy.Name, say.Count(len(sh.Classes), "class"))
+	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", live.Name(&sh.About), live.Hook(&sh.About), sh.Program,
+		live.KernelRelease(), r.policy.Name, say.Count(len(sh.Classes), "class"))
 	if sh.Place.Mode == kernel.Generic {
-		p.Printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", where(&sh.About))
+		p.Printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", live.Name(&sh.About))
 	}
 	if sh.Pacer != "" {
-		p.Printf("%s: queues wait in %s\n", where(&sh.About), pacerOf(&sh.About))
+		p.Printf("%s: queues wait in %s\n", live.Name(&sh.About), live.Pacer(&sh.About))
 	}
 	p.gso(&sh.About)
 	if r.flags.dry {
-		p.Printf("%s: dry run: packets are counted and pass as they are\n", where(&sh.About))
+		p.Printf("%s: dry run: packets are counted and pass as they are\n", live.Name(&sh.About))
 	}
 	p.changes(&sh.About, changes)
 	if !r.until.IsZero() {
-		p.Printf("%s: shaper confirm %s within %v keeps it\n", where(&sh.About), sh.Interface, r.flags.confirm)
+		p.Printf("%s: shaper confirm %s within %v keeps it\n", live.Name(&sh.About), sh.Interface, r.flags.confirm)
 	}
 }
 
 // notes prints what a policy means for budgets that others use.
 func (r *running) notes(sh *kernel.Shaper) {
 	for _, note := range sh.Notes {
-		r.warn("%s: %s", where(&sh.About), note)
+		r.warn("%s: %s", live.Name(&sh.About), note)
 	}
 }
 
@@ -46,12 +45,12 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 	if err == nil {
 		p.Printf("\n%s\n", countersOf(&sh.Outline, stats, r.colored))
 	}
-	if queues, err := sh.Queues(); err == nil && unassigned(queues) > 0 {
-		p.Printf("%s more packets dropped in queues that several classes feed\n", say.Grouped(unassigned(queues)))
+	if queues, err := sh.Queues(); err == nil && live.Unassigned(queues) > 0 {
+		p.Printf("%s more packets dropped in queues that several classes feed\n", say.Grouped(live.Unassigned(queues)))
 	}
 	switch {
 	case stays:
-		p.Printf("%s: still attached; shaper detach %s removes it\n", where(&sh.About), sh.Interface)
+		p.Printf("%s: still attached; shaper detach %s removes it\n", live.Name(&sh.About), sh.Interface)
 	case failed == nil:
 		p.detached(&sh.About)
 	}
@@ -65,14 +64,14 @@ func (p *printer) detached(about *kernel.About) {
 		if about.Lost.AtMost {
 			most = "at most "
 		}
-		p.Printf("%s: lost %s%s packets that were still queued\n", where(about), most, say.Grouped(int64(n)))
+		p.Printf("%s: lost %s%s packets that were still queued\n", live.Name(about), most, say.Grouped(int64(n)))
 	}
-	p.Printf("%s: detached\n", where(about))
+	p.Printf("%s: detached\n", live.Name(about))
 }
 
 // reloaded says that a shaper has a new policy.
 func (p *printer) reloaded(about *kernel.About, policy *policyfile.Compiled, changes []dataplane.Change) {
-	p.Printf("%s: reloaded, ", where(about))
+	p.Printf("%s: reloaded, ", live.Name(about))
 	if about.Program != 0 {
 		p.Printf("program %d, ", about.Program)
 	}
@@ -84,7 +83,7 @@ func (p *printer) reloaded(about *kernel.About, policy *policyfile.Compiled, cha
 // gso says that the device hands down less at once, where nobody asked for that.
 func (p *printer) gso(about *kernel.About) {
 	if about.GSOLimit != 0 && about.AskedGSO == 0 {
-		p.Printf("%s: gso capped at %s bytes, by the rate of the slowest queue\n", where(about), say.Grouped(int64(about.GSOLimit)))
+		p.Printf("%s: gso capped at %s bytes, by the rate of the slowest queue\n", live.Name(about), say.Grouped(int64(about.GSOLimit)))
 	}
 }
 
@@ -94,6 +93,6 @@ func (p *printer) changes(about *kernel.About, changes []dataplane.Change) {
 		return
 	}
 	for _, c := range changes {
-		p.Printf("%s: class %s: %s\n", where(about), c.Class, c.What)
+		p.Printf("%s: class %s: %s\n", live.Name(about), c.Class, c.What)
 	}
 }

@@ -7,15 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/simulate"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/simulate"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -46,31 +46,6 @@ Without IFACE all interfaces that are shaped are shown.`,
 	return cmd
 }
 
-// sample is what a shaper counted at a time.
-type sample struct {
-	at     time.Time
-	stats  []dataplane.ClassStats
-	tokens [][2]int64         // by stage and bucket
-	keys   []meter.TableStats // by stage; nil in the kernel, which does not count them
-	queues []dataplane.QueueState
-}
-
-func take(sh live) (sample, error) {
-	out := sample{at: time.Now()}
-	var err error
-	if out.stats, err = sh.Stats(); err != nil {
-		return out, err
-	}
-	if out.queues, err = sh.Queues(); err != nil {
-		return out, err
-	}
-	if r, ok := sh.(*remote); ok {
-		out.keys = r.Now.Keys
-	}
-	out.tokens, err = sh.Tokens()
-	return out, err
-}
-
 // rate is the speed between two samples, in bit/s. Counters may have wrapped.
 func rate(before, after dataplane.Count, dt time.Duration) int64 {
 	if dt <= 0 {
@@ -85,14 +60,14 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 	if watch {
 		interval = watchInterval
 	}
-	last := map[string]sample{}
+	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		list, err := f.choose(args)
 		if err != nil {
 			return err
 		}
 		err = f.round(s, list, last, asJSON, round, watch)
-		closeAll(list)
+		live.CloseAll(list)
 		if err != nil || round > 0 && !watch {
 			return err
 		}
@@ -108,14 +83,14 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 }
 
 // round samples all shapers, and prints from the second time on.
-func (f *liveFlags) round(s streams, list []live, last map[string]sample, asJSON bool, round int, watch bool) error {
+func (f *liveFlags) round(s streams, list []live.Shaper, last map[string]live.Sample, asJSON bool, round int, watch bool) error {
 	p := newPrinter(s.out)
 	for i, sh := range list {
-		now, err := take(sh)
+		now, err := live.Read(sh)
 		if err != nil {
 			return err
 		}
-		key := where(sh.Info()) + sh.Info().Loaded.String()
+		key := live.Name(sh.Info()) + sh.Info().Loaded.String()
 		before, ok := last[key]
 		last[key] = now
 		switch {
@@ -197,18 +172,18 @@ type bucketOfJSON struct {
 	Burst  int64  `json:"burst"`
 }
 
-func statsOf(sh live, before, now sample) statsJSON {
+func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
 	out := statsJSON{statusJSON: statusOf(sh)}
 	out.Queues = []queueStatJSON{}
 	seen := interval{sh.Info(), &before, &now}
 	plan := &sh.Info().Outline
-	for i, q := range now.queues {
+	for i, q := range now.Queues {
 		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
 	}
-	out.Dropped = allDropped(&now)
-	dt := now.at.Sub(before.at)
-	for i := range now.stats {
-		a, b := &before.stats[i], &now.stats[i]
+	out.Dropped = now.Dropped()
+	dt := now.At.Sub(before.At)
+	for i := range now.Stats {
+		a, b := &before.Stats[i], &now.Stats[i]
 		row := classStatsJSON{Name: say.Unclassified, Count: b.Total(), Rate: rate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
 		if i < len(plan.Classes) {
 			row.Name = plan.Classes[i].Name
@@ -232,21 +207,21 @@ func statsOf(sh live, before, now sample) statsJSON {
 	return out
 }
 
-func metersOf(plan *dataplane.Outline, class int, now *sample) []meterStatJSON {
+func metersOf(plan *dataplane.Outline, class int, now *live.Sample) []meterStatJSON {
 	out := []meterStatJSON{}
 	for _, i := range plan.Chain(class) {
 		m := &plan.Stages[i]
 		row := meterStatJSON{Name: m.Name, Type: m.Kind.String(), Packets: m.Packets, Budget: m.BudgetName, Buckets: []bucketOfJSON{}}
 		if m.Keyed() {
 			row.Per = m.Key.String()
-			if now.keys != nil {
-				row.Keys = newKeyTotals(m, i, now.keys[i])
+			if now.Keys != nil {
+				row.Keys = newKeyTotals(m, i, now.Keys[i])
 			}
 			out = append(out, row)
 			continue
 		}
 		for b, bucket := range m.Buckets {
-			row.Buckets = append(row.Buckets, bucketOfJSON{bucket.Name, now.tokens[i][b], bucket.Size})
+			row.Buckets = append(row.Buckets, bucketOfJSON{bucket.Name, now.Tokens[i][b], bucket.Size})
 		}
 		out = append(out, row)
 	}

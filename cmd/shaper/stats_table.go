@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -16,12 +16,12 @@ import (
 // interval is a shaper between two samples.
 type interval struct {
 	about       *kernel.About
-	before, now *sample
+	before, now *live.Sample
 }
 
 func (v *interval) plan() *dataplane.Outline { return &v.about.Outline }
 
-func (v *interval) dt() time.Duration { return v.now.at.Sub(v.before.at) }
+func (v *interval) dt() time.Duration { return v.now.At.Sub(v.before.At) }
 
 // perSecond is how many packets came in a second. Counters may have wrapped.
 func (v *interval) perSecond(before, after int64) int64 {
@@ -33,10 +33,10 @@ func (v *interval) perSecond(before, after int64) int64 {
 
 // sent is what HTB sent of a queue, in bit/s; nil where there is no HTB.
 func (v *interval) sent(queue int) *int64 {
-	if v.about.Pacer != kernel.HTB || queue >= len(v.before.queues) {
+	if v.about.Pacer != kernel.HTB || queue >= len(v.before.Queues) {
 		return nil
 	}
-	bits := rate(v.before.queues[queue].Sent, v.now.queues[queue].Sent, v.dt())
+	bits := rate(v.before.Queues[queue].Sent, v.now.Queues[queue].Sent, v.dt())
 	return &bits
 }
 
@@ -44,7 +44,7 @@ func (v *interval) sent(queue int) *int64 {
 // queue it counts without bytes: then it is what the queue sent, and nil if
 // others feed the queue, too.
 func (v *interval) passed(class int, color meter.Color) *int64 {
-	a, b := &v.before.stats[class], &v.now.stats[class]
+	a, b := &v.before.Stats[class], &v.now.Stats[class]
 	if plan := v.plan(); class < len(plan.Classes) && v.about.Pacer == kernel.HTB {
 		if q := plan.Classes[class].Queues[color]; q >= 0 && plan.Queues[q].Link >= 0 {
 			if plan.Feeds(q) == 1 {
@@ -61,7 +61,7 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 }
 
 // stats prints counters, rates and tokens for people.
-func (p *printer) stats(sh live, before, now sample) {
+func (p *printer) stats(sh live.Shaper, before, now live.Sample) {
 	st := statusOf(sh)
 	p.status(sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
@@ -71,7 +71,7 @@ func (p *printer) stats(sh live, before, now sample) {
 		}
 		p.Folded(g.Foot)
 	}
-	if r, ok := sh.(*remote); ok {
+	if r, ok := sh.(*live.Remote); ok {
 		p.lost(&r.About, r.Now.Lost)
 	}
 }
@@ -82,8 +82,8 @@ func (v *interval) traffic(p *printer) *say.Table {
 		Header: []any{"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets", "dropped\nper s"},
 		First:  3, Names: []int{0},
 	}
-	for i := range v.now.stats {
-		a, b := &v.before.stats[i], &v.now.stats[i]
+	for i := range v.now.Stats {
+		a, b := &v.before.Stats[i], &v.now.Stats[i]
 		if i == len(v.plan().Classes) {
 			if n := b.Untaken; n.Packets > 0 {
 				offered, passed := rate(a.Untaken, n, v.dt()), int64(0)
@@ -125,7 +125,7 @@ func (v *interval) traffic(p *printer) *say.Table {
 func (v *interval) done(p *printer) *say.Table {
 	g := &say.Table{Header: []any{"class", "color", "action", "packets", "bytes", "per s"}, First: 4, Names: []int{0}}
 	for i := range v.plan().Classes {
-		a, b := &v.before.stats[i], &v.now.stats[i]
+		a, b := &v.before.Stats[i], &v.now.Stats[i]
 		name := v.plan().Classes[i].Name
 		said := ""
 		add := func(action string, before, now dataplane.Count) {
@@ -148,7 +148,7 @@ func (v *interval) done(p *printer) *say.Table {
 		add("dropped: "+dataplane.CauseQueue.String(), a.Behind, b.Behind)
 	}
 	last := len(v.plan().Classes)
-	if before, now := v.before.stats[last].UntakenDropped, v.now.stats[last].UntakenDropped; now.Packets > 0 {
+	if before, now := v.before.Stats[last].UntakenDropped, v.now.Stats[last].UntakenDropped; now.Packets > 0 {
 		g.Add(say.Unclassified, "", "dropped: "+dataplane.Unclassified, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
 	}
 	return g
@@ -189,7 +189,7 @@ func (v *interval) queues() *say.Table {
 	if inHTB {
 		g.Header = append(g.Header, "sent\nbit/s", "dropped\nby qdisc", "dropped\nper s")
 	}
-	for i, q := range v.now.queues {
+	for i, q := range v.now.Queues {
 		delay := q.Delay.Round(10 * time.Microsecond).String()
 		if v.plan().Queues[i].Link >= 0 {
 			delay = "unknown"
@@ -198,14 +198,14 @@ func (v *interval) queues() *say.Table {
 		if inHTB {
 			sent, before := "0", int64(0)
 			if bits := v.sent(i); bits != nil {
-				sent, before = say.Speed(*bits), v.before.queues[i].Dropped
+				sent, before = say.Speed(*bits), v.before.Queues[i].Dropped
 			}
 			row = append(row, sent, say.Number(q.Dropped), say.Number(v.perSecond(before, q.Dropped)))
 		}
 		g.Add(row...)
 	}
 	var several []string
-	for _, q := range v.now.queues {
+	for _, q := range v.now.Queues {
 		if inHTB && q.Class == "" && q.Dropped > 0 {
 			several = append(several, q.Name)
 		}

@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
@@ -26,7 +25,7 @@ import (
 
 // still is a shaper that does nothing.
 type still struct {
-	live
+	live.Shaper
 	about kernel.About
 }
 
@@ -66,21 +65,21 @@ func onTerminal(t *testing.T, write func(w *os.File)) string {
 
 // sampled makes samples of a policy in which every counter is n, a second after
 // it was 0.
-func sampled(t *testing.T, policy *policyfile.Compiled, n int64) (before, now sample) {
+func sampled(t *testing.T, policy *policyfile.Compiled, n int64) (before, now live.Sample) {
 	t.Helper()
 	count := dataplane.Count{Packets: n, Bytes: n}
 	classes, stages := policy.Plan.Classes, len(policy.Plan.Stages)
 	at := time.Now()
-	for _, s := range []*sample{&before, &now} {
-		s.at = at
-		s.stats = make([]dataplane.ClassStats, len(classes)+1)
-		s.queues = dataplane.NewPipeline(policy.Plan).Queues(0)
-		s.tokens = slices.Repeat([][2]int64{{n, n}}, stages)
-		s.keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}}, stages)
+	for _, s := range []*live.Sample{&before, &now} {
+		s.At = at
+		s.Stats = make([]dataplane.ClassStats, len(classes)+1)
+		s.Queues = dataplane.NewPipeline(policy.Plan).Queues(0)
+		s.Tokens = slices.Repeat([][2]int64{{n, n}}, stages)
+		s.Keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}}, stages)
 	}
-	now.at = at.Add(time.Second)
+	now.At = at.Add(time.Second)
 	for i := range classes {
-		s := &now.stats[i]
+		s := &now.Stats[i]
 		for color := range s.Colors {
 			s.Colors[color], s.Marked[color], s.CE[color], s.Queued[color] = count, count, count, count
 			for cause := range s.Drops[color] {
@@ -89,9 +88,9 @@ func sampled(t *testing.T, policy *policyfile.Compiled, n int64) (before, now sa
 		}
 		s.Behind.Packets = n
 	}
-	now.stats[len(classes)].Untaken = count
-	for i := range now.queues {
-		q := &now.queues[i]
+	now.Stats[len(classes)].Untaken = count
+	for i := range now.Queues {
+		q := &now.Queues[i]
 		q.Delay, q.Bytes, q.Dropped, q.Sent = time.Duration(i)*1234567*time.Microsecond, n, n, count
 	}
 	return before, now
@@ -148,9 +147,9 @@ queues:
 			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, policy.Label()
 			about.Outline = *policy.Plan.Outline()
 			about.Place.Method = "tcx"
-			var sh live = &still{about: about}
+			var sh live.Shaper = &still{about: about}
 			if about.Peer != "" {
-				about.Place.Method = byTap
+				about.Place.Method = live.ByTap
 				sh = &still{about: about}
 			}
 			for _, n := range []int64{0, 1, 999_999, 1e9, 1e15, math.MaxInt64 / 16} {
@@ -194,11 +193,11 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.Compile()
 		t.Fatal(err)
 	}
 	before, now := sampled(t, policy, 0)
-	s := &now.stats[0]
+	s := &now.Stats[0]
 	s.Colors[meter.Green], s.Colors[meter.Red] = dataplane.Count{Packets: 1000, Bytes: 1e6}, dataplane.Count{Packets: 600, Bytes: 600_000}
 	s.Drops[meter.Green][dataplane.CauseWRED] = dataplane.Count{Packets: 500, Bytes: 500_000}
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
-	now.stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
+	now.Stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
 	newPrinter(&out).stats(&still{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
 	for _, want := range []string{
@@ -232,9 +231,9 @@ queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.Comp
 	}
 	before, now := sampled(t, policy, 0)
 	for i := range 3 {
-		now.stats[i].Colors[meter.Green].Bytes = 1e6
+		now.Stats[i].Colors[meter.Green].Bytes = 1e6
 	}
-	now.queues[0].Sent.Bytes = 250_000
+	now.Queues[0].Sent.Bytes = 250_000
 	for pacer, want := range map[kernel.Pacer]string{kernel.HTB: "[2000000,null,null]", "": "[8000000,8000000,8000000]"} {
 		v := interval{&kernel.About{Pacer: pacer, Outline: *policy.Plan.Outline()}, &before, &now}
 		var got []*int64

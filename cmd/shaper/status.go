@@ -4,14 +4,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -58,12 +56,12 @@ type remainsJSON struct {
 	Policy    string `json:"policy,omitempty"`
 }
 
-func statusOf(sh live) statusJSON {
+func statusOf(sh live.Shaper) statusJSON {
 	about := sh.Info()
 	attached, _ := sh.Attached()
 	out := statusJSON{
-		Interface: about.Interface, Direction: about.Direction.String(), State: state(sh), Attached: attached,
-		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: kernelRelease(),
+		Interface: about.Interface, Direction: about.Direction.String(), State: live.State(sh), Attached: attached,
+		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
 		Pacer: string(about.Pacer), GSOLimit: about.GSOLimit, Peer: about.Peer,
 		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
@@ -73,16 +71,16 @@ func statusOf(sh live) statusJSON {
 	if l, err := policyfile.SourceOf(about.Label); err == nil {
 		out.Policy = l.Name
 		names := about.Budgets()
-		if about.Place.Method == byTap {
+		if about.Place.Method == live.ByTap {
 			names = onHost(&about.Outline)
 		}
 		out.Budgets = hostBudgets(names)
 	}
 	switch sh := sh.(type) {
-	case *remote:
+	case *live.Remote:
 		out.Shares = sh.Shares
 	case *kernel.Shaper:
-		out.Shares = serverBudgets(sh, out.Process)
+		out.Shares = live.ServerBudgets(sh, out.Process)
 	}
 	if !about.Until.IsZero() {
 		out.Unconfirmed = &about.Until
@@ -101,16 +99,16 @@ func newStatus(s streams) *cobra.Command {
 		Example: "  shaper status",
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			v, err := look()
+			v, err := live.Look()
 			if err != nil {
 				return err
 			}
-			defer func() { closeAll(v.list) }()
-			v.narrow(named(args), &f.directions)
-			if len(v.names()) == 0 && len(args) > 0 {
+			defer func() { live.CloseAll(v.List) }()
+			v.Narrow(named(args), f.list)
+			if len(v.Names()) == 0 && len(args) > 0 {
 				return f.noneError(args[0])
 			}
-			return v.print(s, asJSON)
+			return printSurvey(v, s, asJSON)
 		},
 	}
 	f.add(cmd)
@@ -118,12 +116,12 @@ func newStatus(s streams) *cobra.Command {
 	return cmd
 }
 
-func (v *survey) print(s streams, asJSON bool) error {
+func printSurvey(v *live.Survey, s streams, asJSON bool) error {
 	p := newPrinter(s.out)
-	if len(v.names()) == 0 && !asJSON {
+	if len(v.Names()) == 0 && !asJSON {
 		p.Printf("no shaper is attached in this network namespace\n")
 	}
-	for i, sh := range v.list {
+	for i, sh := range v.List {
 		st := statusOf(sh)
 		if asJSON {
 			if err := say.WriteJSON(s.out, st); err != nil {
@@ -137,23 +135,23 @@ func (v *survey) print(s streams, asJSON bool) error {
 		p.status(sh.Info(), &st)
 	}
 	if asJSON {
-		return v.printRemains(s)
+		return printRemains(v, s)
 	}
-	for _, a := range v.away {
+	for _, a := range v.Away {
 		p.Printf("%s %v: away: process %d waits for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
 	}
-	for _, l := range v.left {
+	for _, l := range v.Left {
 		p.Printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
 	}
 	return p.Err
 }
 
-func (v *survey) printRemains(s streams) error {
+func printRemains(v *live.Survey, s streams) error {
 	var out []remainsJSON
-	for _, a := range v.away {
+	for _, a := range v.Away {
 		out = append(out, remainsJSON{Interface: a.Interface, Direction: a.Direction.String(), State: "waiting", Process: a.Process, Policy: a.Policy})
 	}
-	for _, l := range v.left {
+	for _, l := range v.Left {
 		out = append(out, remainsJSON{Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What})
 	}
 	for _, row := range out {
@@ -169,15 +167,15 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 	out, b := p, &strings.Builder{}
 	p = newPrinter(b)
 	defer func() { out.Folded(b.String()) }()
-	p.Printf("%s: %s\n", where(about), st.State)
-	if about.Place.Method == byTap {
+	p.Printf("%s: %s\n", live.Name(about), st.State)
+	if about.Place.Method == live.ByTap {
 		p.Printf("  carried  between %s and %s\n", about.Interface, about.Peer)
 	} else {
-		p.Printf("  hook     %s, program %d, kernel %s\n", hookOf(about), st.ProgramID, st.Kernel)
+		p.Printf("  hook     %s, program %d, kernel %s\n", live.Hook(about), st.ProgramID, st.Kernel)
 	}
 	p.effect(st)
 	if about.Pacer != "" {
-		p.Printf("  queues   wait in %s\n", pacerOf(about))
+		p.Printf("  queues   wait in %s\n", live.Pacer(about))
 	}
 	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"), st.Loaded.Format(time.DateTime))
 	for _, b := range st.Budgets {

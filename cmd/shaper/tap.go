@@ -10,14 +10,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
@@ -71,11 +70,11 @@ and, for an uplink, CAP_NET_RAW.`,
 type carrying struct {
 	plane  tap.Plane
 	name   string
-	list   []*carried
+	list   []*live.Carried
 	flags  *tapFlags
 	s      streams
 	notify notifier
-	board  *board // nil without --metrics
+	board  *metrics.Board // nil without --metrics
 	shares *budgets.Agents
 
 	members []*kernel.Member // of budgets of the host, by direction
@@ -94,10 +93,10 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil || memory == 0 {
 		return usagef("--memory %q: want a size, such as 256MiB", f.memory)
 	}
-	var address metricsAddress
+	var address metrics.Address
 	if f.metrics != "" {
-		if address, err = parseMetrics(f.metrics); err != nil {
-			return err
+		if address, err = metrics.ParseAddress(f.metrics); err != nil {
+			return &usageError{err}
 		}
 	}
 	policy, err := f.load()
@@ -111,7 +110,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics)
 	c := &carrying{name: name, flags: f, s: s, notify: newNotifier()}
 	if f.metrics != "" {
-		c.board = newBoard()
+		c.board = metrics.NewBoard()
 	}
 	defer func() { err = errors.Join(err, c.leave()) }()
 	if err := c.join(policy, memory); err != nil {
@@ -139,18 +138,18 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer c.shares.End(true)
-	control, err := serve(socketPrefix+name, (&control{c.list, stop, func() error { return c.share(ctx) }, c.shares}).methods())
+	control, err := live.ServeTap(name, c.list, c.shares, stop, func() error { return c.share(ctx) })
 	if err != nil {
 		return err
 	}
 	defer control.Close()
 	for _, sh := range c.list {
-		fmt.Fprintf(s.out, "%s: carried to and from %s, policy %s (%s)\n", where(sh.Info()), f.uplink+f.peer, policy.Name,
+		fmt.Fprintf(s.out, "%s: carried to and from %s, policy %s (%s)\n", live.Name(sh.Info()), f.uplink+f.peer, policy.Name,
 			say.Count(len(policy.Policy.Classes), "class"))
 	}
 	c.notify.ready(c.status())
 	if c.board != nil {
-		defer serveMetrics(s.err, address, c.board).Close()
+		defer metrics.Serve(s.err, address, c.board).Close()
 	}
 	if f.span > 0 {
 		var end context.CancelFunc
@@ -190,8 +189,8 @@ func (c *carrying) join(policy *policyfile.Compiled, memory int64) error {
 		if err := shaper.Join(member); err != nil {
 			return explainIn(policy, err)
 		}
-		c.list = append(c.list, newCarried(c.name, f.uplink+f.peer, direction, shaper, policy))
-		c.list[i].notes = func() { c.notes(member) }
+		c.list = append(c.list, live.NewCarried(c.name, f.uplink+f.peer, direction, shaper, policy))
+		c.list[i].Notes = func() { c.notes(member) }
 		if direction == kernel.Egress {
 			c.plane.Egress = shaper
 		} else {
@@ -207,8 +206,8 @@ func (c *carrying) share(ctx context.Context) (err error) {
 	var list []budgets.Shaper
 	var shapers []budgets.Leaser
 	for _, sh := range c.list {
-		list = append(list, sh.share())
-		shapers = append(shapers, sh.shaper)
+		list = append(list, sh.Share())
+		shapers = append(shapers, sh.Shaper)
 	}
 	if c.shares == nil {
 		c.shares = budgets.New(tap.Now, func(format string, args ...any) { fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...) })
@@ -256,7 +255,7 @@ func (c *carrying) carry(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(pollInterval):
+			case <-time.After(live.PollInterval):
 			}
 			if outside, err := tap.OpenUplink(c.flags.uplink, c.flags.queues); err == nil {
 				c.plane.Outside = outside
@@ -274,8 +273,8 @@ func (c *carrying) serve(ctx context.Context, hup <-chan os.Signal) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.board.asked():
-			c.board.publish(c.observe())
+		case <-c.board.Asked():
+			c.board.Publish(c.observe())
 		case <-hup:
 			if err := c.notify.reload(c.status(), func() error { return c.again(ctx) }); err != nil {
 				fmt.Fprintf(c.s.err, "shaper: %v: the policy stays as it was\n", err)
@@ -294,7 +293,7 @@ func (c *carrying) again(ctx context.Context) error {
 	var errs []error
 	var list []budgets.Shaper
 	for _, sh := range c.list {
-		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: sh.host()})
+		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: sh.Host()})
 	}
 	if err := c.shares.Prepare(ctx, list...); err != nil {
 		return errors.Join(err, c.share(ctx))
@@ -311,13 +310,13 @@ func (c *carrying) again(ctx context.Context) error {
 }
 
 // observe reads each direction for the metrics.
-func (c *carrying) observe() (out []observation, err error) {
+func (c *carrying) observe() (out []metrics.Observation, err error) {
 	for _, sh := range c.list {
-		o, err := observe(&remote{Snapshot: sh.snapshot()}, "")
+		o, err := metrics.Observe(&live.Remote{Snapshot: sh.Snapshot()}, "")
 		if err != nil {
 			return nil, err
 		}
-		o.shares = c.shares.Statuses(o.about.Interface, o.about.Direction.String())
+		o.Shares = c.shares.Statuses(o.About.Interface, o.About.Direction.String())
 		out = append(out, o)
 	}
 	return out, nil
@@ -327,10 +326,10 @@ func (c *carrying) observe() (out []observation, err error) {
 func (c *carrying) end() error {
 	p := newPrinter(c.s.out)
 	for _, sh := range c.list {
-		now := sh.snapshot()
+		now := sh.Snapshot()
 		p.Printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, say.Colored(c.s.out)))
 		p.lost(&now.About, now.Now.Lost)
-		p.Printf("%s: ended\n", where(&now.About))
+		p.Printf("%s: ended\n", live.Name(&now.About))
 	}
 	return p.Err
 }

@@ -4,10 +4,9 @@ import (
 	"io"
 	"slices"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -94,7 +94,7 @@ func (v *vigil) look(sh *kernel.Shaper) (lines []string, repaired bool) {
 		return nil, false
 	}
 	say := func(format string, args ...any) {
-		lines = append(lines, fmt.Sprintf("%s: %s", where(&sh.About), fmt.Sprintf(format, args...)))
+		lines = append(lines, fmt.Sprintf("%s: %s", live.Name(&sh.About), fmt.Sprintf(format, args...)))
 	}
 	if !w.inspect(sh, v.repair, say) {
 		return lines, false
@@ -199,7 +199,7 @@ func (v *vigil) forget() { clear(v.known) }
 // problemsOf says why packets do not all go through a shaper, nothing if they
 // do, and what else is unusual about its interface. An error says that this is
 // not known.
-func problemsOf(sh live) (problems, notes []string, err error) {
+func problemsOf(sh live.Shaper) (problems, notes []string, err error) {
 	s, ok := sh.(interface {
 		Problems() ([]kernel.Problem, error)
 	})
@@ -226,7 +226,7 @@ func problemsOf(sh live) (problems, notes []string, err error) {
 }
 
 // effect notes whether a shaper is effective.
-func (st *statusJSON) effect(sh live) {
+func (st *statusJSON) effect(sh live.Shaper) {
 	problems, notes, err := problemsOf(sh)
 	if err != nil {
 		st.Problems = []string{err.Error()}

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/vishvananda/netlink"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -27,7 +27,7 @@ func awaitInterface(ctx context.Context, name string) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pollInterval):
+		case <-time.After(live.PollInterval):
 		}
 	}
 }
@@ -64,17 +64,17 @@ func (r *running) await(ctx context.Context, over <-chan time.Time) (bool, error
 		return false, err
 	}
 	defer away.End()
-	r.board.publish(r.observe())
+	r.board.Publish(r.observe())
 	for {
 		select {
 		case <-ctx.Done():
 			return false, nil
 		case <-over:
 			return false, nil
-		case <-r.board.asked():
-			r.board.publish(r.observe())
+		case <-r.board.Asked():
+			r.board.Publish(r.observe())
 			continue
-		case <-time.After(pollInterval):
+		case <-time.After(live.PollInterval):
 		}
 		left := away.Directions()
 		if len(left) == 0 {
@@ -98,7 +98,7 @@ func (r *running) forget() {
 			r.policy = policy
 		}
 		if err := sh.Detach(); err != nil {
-			r.warn("%s: %v", where(&sh.About), err)
+			r.warn("%s: %v", live.Name(&sh.About), err)
 		}
 		sh.Close()
 	}
@@ -107,6 +107,6 @@ func (r *running) forget() {
 		r.until, r.flags.confirm = time.Time{}, 0 // it was confirmed
 	}
 	r.list = nil
-	r.guard.end()
+	r.guard.End()
 	r.guard = nil
 }

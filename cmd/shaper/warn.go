@@ -7,11 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
 // What lints assume unless they are told otherwise.

@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 )
 
 // connect returns a function that connects to --metrics of a process.

@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
-	"github.com/redis/go-redis/v9"
 )
 
 // floatGCRA is the idea of redis_rate and others: a theoretical arrival time in seconds, with

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // idle is a store that never connects.

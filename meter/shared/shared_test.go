@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
-	"github.com/redis/go-redis/v9"
 )
 
 var ctx = context.Background()

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
 var ctx = context.Background()

@@ -1,3 +1,5 @@
+// Package bins sums up series over a time axis of bounded memory: bins double in width when
+// a capture outgrows them.
 package bins
 
 // Bins start narrow and double in width whenever the capture outgrows them, so

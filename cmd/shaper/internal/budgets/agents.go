@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
-	"golang.org/x/sys/unix"
 )
 
 // Leaser is a shaper in which the meters of budgets on servers follow leases.

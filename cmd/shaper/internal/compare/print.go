@@ -6,13 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
-
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 

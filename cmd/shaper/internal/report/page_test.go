@@ -7,9 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/chromedp/cdproto/input"
 )
 
 // inkScript counts the pixels of every canvas that differ from its most

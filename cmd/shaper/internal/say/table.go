@@ -5,9 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // columns is the width of what people look at.

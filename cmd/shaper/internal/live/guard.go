@@ -1,4 +1,4 @@
-package main
+package live
 
 import (
 	"encoding/json"
@@ -12,19 +12,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// guard is a process that does what is left to do after one that was killed:
+// Guard is a process that does what is left to do after one that was killed:
 // qdiscs, tc filters and the limits of a device outlive whoever set them, and a
 // policy that nobody confirms must be rolled back. It acts when its input ends; one
 // that has nothing to do any more is killed.
-type guard struct {
+type Guard struct {
 	*child
 	at kernel.Identity
 }
@@ -36,21 +34,21 @@ type duty struct {
 	At         kernel.Identity
 	Directions []kernel.Hook
 
-	Last  *instructions // nil until it acts
+	Last  *Instructions // nil until it acts
 	Tries time.Duration // that failed
 }
 
 // dutyVariable has the duty as JSON.
 const dutyVariable = "SHAPER_GUARD"
 
-// instructions are a guard's input, as often as something changes: the last ones
+// Instructions are a guard's input, as often as something changes: the last ones
 // count.
-type instructions struct {
+type Instructions struct {
 	Stays bool // the policy stays when the process ends, unless a rollback is due
 	Now   bool // do not wait for the end of the process
 }
 
-func startGuard(name string, directions []kernel.Hook) (*guard, error) {
+func StartGuard(name string, directions []kernel.Hook) (*Guard, error) {
 	at, err := kernel.Identify(name)
 	if err != nil {
 		return nil, err
@@ -67,29 +65,29 @@ func startGuard(name string, directions []kernel.Hook) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guard{c, at}, c.tell(instructions{})
+	return &Guard{c, at}, c.tell(Instructions{})
 }
 
-// tell gives the guard new instructions. A nil guard needs none.
-func (g *guard) tell(i instructions) error {
+// Tell gives the guard new instructions. A nil guard needs none.
+func (g *Guard) Tell(i Instructions) error {
 	if g == nil {
 		return nil
 	}
 	return g.child.tell(i)
 }
 
-// end ends the guard after all is clean.
-func (g *guard) end() {
+// End ends the guard after all is clean.
+func (g *Guard) End() {
 	if g != nil {
 		g.kill()
 		kernel.Unguard(g.at)
 	}
 }
 
-// release has the guard do now what this process could not.
-func (g *guard) release() {
+// Release has the guard do now what this process could not.
+func (g *Guard) Release() {
 	if g != nil {
-		_ = g.tell(instructions{Now: true})
+		_ = g.Tell(Instructions{Now: true})
 		g.finish()
 	}
 }
@@ -100,36 +98,28 @@ const firstTime = 10 * time.Second
 // guardTries is how often a guard tries what fails, within 2 s.
 const guardTries = 9
 
-func newGuard(s streams) *cobra.Command {
-	return &cobra.Command{
-		Use:    "guard IFACE",
-		Short:  "Clean up after a shaper run that is killed",
-		Hidden: true,
-		Args:   oneArg("interface"),
-		RunE: func(*cobra.Command, []string) error {
-			nameProcess()
-			var d duty
-			if err := json.Unmarshal([]byte(os.Getenv(dutyVariable)), &d); err != nil {
-				return fmt.Errorf("%s: %w: only shaper run starts a guard", dutyVariable, err)
-			}
-			if mark, e := kernel.Guard(d.At); e == nil { // without it only status is worse off
-				defer mark.Close()
-			}
-			if d.Last == nil {
-				d.await(s.in)
-			}
-			for { // nobody comes after the guard
-				err := d.do(d.Last.Stays)
-				if err == nil || d.Tries == guardTries {
-					return err
-				}
-				d.Tries++
-				time.Sleep(d.Tries * 50 * time.Millisecond)
-				// What a process without memory found out about the kernel it does not
-				// forget: the next try is a new one's.
-				_ = syscall.Exec("/proc/self/exe", os.Args, d.environ())
-			}
-		},
+// RunGuard is a guard's life: it waits for its parent to end, and does what is left to do.
+func RunGuard(input io.Reader) error {
+	var d duty
+	if err := json.Unmarshal([]byte(os.Getenv(dutyVariable)), &d); err != nil {
+		return fmt.Errorf("%s: %w: only shaper run starts a guard", dutyVariable, err)
+	}
+	if mark, e := kernel.Guard(d.At); e == nil { // without it only status is worse off
+		defer mark.Close()
+	}
+	if d.Last == nil {
+		d.await(input)
+	}
+	for { // nobody comes after the guard
+		err := d.do(d.Last.Stays)
+		if err == nil || d.Tries == guardTries {
+			return err
+		}
+		d.Tries++
+		time.Sleep(d.Tries * 50 * time.Millisecond)
+		// What a process without memory found out about the kernel it does not
+		// forget: the next try is a new one's.
+		_ = syscall.Exec("/proc/self/exe", os.Args, d.environ())
 	}
 }
 
@@ -148,8 +138,8 @@ func (d *duty) await(input io.Reader) {
 		patience = 1000 // ms
 	}
 	// A parent that could not see that the guard started waits for its end.
-	late := time.AfterFunc(firstTime, func() { os.Exit(exitFailed) })
-	d.Last = &instructions{}
+	late := time.AfterFunc(firstTime, func() { os.Exit(1) })
+	d.Last = &Instructions{}
 	for in := json.NewDecoder(input); in.Decode(d.Last) == nil; {
 		late.Stop()
 	}
@@ -172,7 +162,7 @@ func (d *duty) await(input io.Reader) {
 // rolled back at once. A rollback that another process armed is that one's.
 func (d duty) do(stays bool) error {
 	list, err := kernel.Pending(d.At)
-	defer closeAll(list)
+	defer CloseAll(list)
 	switch {
 	case errors.Is(err, os.ErrPermission) && stays:
 		return nil // what is there cannot be told from what is left, nor could it be confirmed
@@ -202,7 +192,7 @@ func (d duty) do(stays bool) error {
 
 // awaitDeadline waits until a policy is confirmed, or its time is over.
 func awaitDeadline(sh *kernel.Shaper) {
-	for until := sh.Until; time.Now().Before(until); time.Sleep(pollInterval) {
+	for until := sh.Until; time.Now().Before(until); time.Sleep(PollInterval) {
 		if err := sh.Refresh(); errors.Is(err, kernel.ErrDetached) {
 			return
 		} else if err == nil && !sh.Until.Equal(until) {

@@ -1,4 +1,4 @@
-package main
+package live
 
 import (
 	"strings"
@@ -9,12 +9,12 @@ import (
 
 // TestOtherVersion: counters of a process of another version are not read as zeros.
 func TestOtherVersion(t *testing.T) {
-	r := &remote{Snapshot: Snapshot{Version: snapshotVersion + 1, About: kernel.About{Process: 77}}}
-	if _, err := take(r); err == nil || !strings.Contains(err.Error(), "process 77 is another version of shaper") {
+	r := &Remote{Snapshot: Snapshot{Version: snapshotVersion + 1, About: kernel.About{Process: 77}}}
+	if _, err := Read(r); err == nil || !strings.Contains(err.Error(), "process 77 is another version of shaper") {
 		t.Error(err)
 	}
 	r.Version = snapshotVersion
-	if _, err := take(r); err != nil {
+	if _, err := Read(r); err != nil {
 		t.Error(err)
 	}
 }

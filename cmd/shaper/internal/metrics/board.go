@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"bytes"
@@ -15,11 +15,11 @@ const (
 	usableFor = 15 * time.Second // age up to which the last snapshot answers if the owner is late
 )
 
-// board passes snapshots of shapers from the goroutine that owns them to HTTP
+// Board passes snapshots of shapers from the goroutine that owns them to HTTP
 // handlers. Neither waits for the other: the owner publishes when it is asked,
 // at most once per freshFor, and a handler waits at most publishIn. A nil board
 // is never asked for a snapshot.
-type board struct {
+type Board struct {
 	ask chan struct{} // has an element if a snapshot is wanted
 
 	mu   sync.Mutex
@@ -30,29 +30,29 @@ type board struct {
 // snapshot is what the shapers of one command counted at one moment.
 type snapshot struct {
 	taken   time.Time
-	shapers []observation
+	shapers []Observation
 	err     error // if the shapers could not be read
 
 	render, pack sync.Once
 	text, packed []byte
 }
 
-func newBoard() *board {
-	return &board{ask: make(chan struct{}, 1), next: make(chan struct{})}
+func NewBoard() *Board {
+	return &Board{ask: make(chan struct{}, 1), next: make(chan struct{})}
 }
 
-// asked returns the channel that wakes the owner when it must publish. That of
+// Asked returns the channel that wakes the owner when it must publish. That of
 // a nil board blocks indefinitely.
-func (b *board) asked() <-chan struct{} {
+func (b *Board) Asked() <-chan struct{} {
 	if b == nil {
 		return nil
 	}
 	return b.ask
 }
 
-// publish hands over a snapshot, which answers all that asked until now. The
+// Publish hands over a snapshot, which answers all that asked until now. The
 // owner must not change it afterwards.
-func (b *board) publish(shapers []observation, err error) {
+func (b *Board) Publish(shapers []Observation, err error) {
 	if b == nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (b *board) publish(shapers []observation, err error) {
 
 // latest returns a snapshot that is fresh, or the last one if the owner does not
 // publish in time.
-func (b *board) latest(ctx context.Context) (*snapshot, error) {
+func (b *Board) latest(ctx context.Context) (*snapshot, error) {
 	b.mu.Lock()
 	if b.last != nil && time.Since(b.last.taken) < freshFor {
 		defer b.mu.Unlock()
@@ -99,7 +99,7 @@ func (b *board) latest(ctx context.Context) (*snapshot, error) {
 }
 
 // peek returns the last snapshot, nil if there is none.
-func (b *board) peek() *snapshot {
+func (b *Board) peek() *snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last

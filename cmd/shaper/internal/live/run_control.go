@@ -1,16 +1,14 @@
-package main
+package live
 
 import (
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -26,6 +24,12 @@ type runControl struct {
 	shares *budgets.Agents
 	iface  string // as among the names of hosts
 	wake   chan<- chan struct{}
+}
+
+// ServeRun has other processes call the shaper run with a process ID. An element of wake
+// asks for a look at the shapers, and is closed after it.
+func ServeRun(process int, shares *budgets.Agents, iface string, wake chan<- chan struct{}) (io.Closer, error) {
+	return serve(runSocket(process), (&runControl{shares, iface, wake}).methods())
 }
 
 func (c *runControl) methods() methods {
@@ -63,22 +67,6 @@ func (c *runControl) Look(struct{}, *struct{}) error {
 	return nil
 }
 
-// tell has status see the budgets on servers, and a reload prepare those that it brings.
-// Without that the shaper works as well.
-func (r *running) tell() {
-	if r.told {
-		return
-	}
-	r.told = true
-	control, err := serve(runSocket(os.Getpid()), (&runControl{r.shares, r.host, r.wake}).methods())
-	switch {
-	case err == nil:
-		r.control = control
-	case budgets.OnServer(r.policy.Plan):
-		r.warn("shaper status cannot show the budgets on servers: %v", err)
-	}
-}
-
 // askTimeout is how long another process is waited for, which may be stopped. It may take
 // a second to answer.
 const askTimeout = 3 * time.Second
@@ -97,10 +85,10 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 	return out, true
 }
 
-// prepareRun has the process of a shaper prepare for a policy that it is about to get, if
+// PrepareRun has the process of a shaper prepare for a policy that it is about to get, if
 // it is there: without that, packets of new budgets have no share for a moment. The
 // function that it returns is to be called when the shaper has the policy.
-func prepareRun(sh live, policy *policyfile.Compiled) (done func()) {
+func PrepareRun(sh Shaper, policy *policyfile.Compiled) (done func()) {
 	k, ok := sh.(*kernel.Shaper)
 	if !ok || !budgets.OnServer(policy.Plan) {
 		return func() {}
@@ -114,9 +102,9 @@ func prepareRun(sh live, policy *policyfile.Compiled) (done func()) {
 	return func() { askRun[struct{}, struct{}](k.Process, "Look", struct{}{}) }
 }
 
-// serverBudgets are those of a shaper in the kernel: as its process knows them, 0 for
+// ServerBudgets are those of a shaper in the kernel: as its process knows them, 0 for
 // none, or else as the kernel does.
-func serverBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
+func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
 	names := sh.OnServers()
 	if len(names) == 0 {
 		return nil

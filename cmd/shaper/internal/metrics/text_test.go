@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 )
 
 // observed is a shaper with a policy, that has counted nothing yet.
-func observed(t testing.TB, text string) observation {
+func observed(t testing.TB, text string) Observation {
 	t.Helper()
 	file, err := policyfile.Load("a.yaml", []byte(text))
 	if err != nil {
@@ -33,11 +33,11 @@ func observed(t testing.TB, text string) observation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := observation{name: "a.yaml", attached: true, effective: true}
-	o.about.Outline = *plan.Outline()
-	o.about.Interface, o.about.Since, o.about.Place.Method = "eth0", time.Unix(1700000000, 250e6), kernel.TCX
-	o.sample.stats = make([]dataplane.ClassStats, len(file.Policy.Classes)+1)
-	o.sample.tokens = make([][2]int64, len(plan.Stages))
+	o := Observation{name: "a.yaml", attached: true, effective: true}
+	o.About.Outline = *plan.Outline()
+	o.About.Interface, o.About.Since, o.About.Place.Method = "eth0", time.Unix(1700000000, 250e6), kernel.TCX
+	o.sample.Stats = make([]dataplane.ClassStats, len(file.Policy.Classes)+1)
+	o.sample.Tokens = make([][2]int64, len(plan.Stages))
 	return o
 }
 
@@ -80,12 +80,12 @@ classes:
   - name: all
     meter: {type: trtcm, cir: 1mbit, cbs: 3000, pir: 2mbit, pbs: 3000, share: {budget: c42, store: "redis://h"}}
 `)
-	o.shares = []shared.Status{{
+	o.Shares = []shared.Status{{
 		Budget: "c42", Rescued: true, Hosts: 3, Late: 1, Calls: 70, Lost: 4, Smallest: "gw2",
 		Size: lease.Amounts{Rate: [2]int64{1e6, 2e6}}, Share: lease.Amounts{Rate: [2]int64{30, 60}},
 		Bound: lease.Bound{Sum: lease.Amounts{Rate: [2]int64{11e5, 22e5}}},
 	}}
-	got := parse(t, expose([]observation{o}))
+	got := parse(t, expose([]Observation{o}))
 	const at = `budget="c42",direction="egress",interface="eth0"`
 	const bucket = `direction="egress",interface="eth0"`
 	for name, want := range map[string]float64{
@@ -118,20 +118,20 @@ classes:
   - name: rest
     meter: {type: token-bucket, rate: 1mbit, burst: 5000, per: src, keys: 10}
 `)
-	st := &o.sample.stats[0]
+	st := &o.sample.Stats[0]
 	st.Colors[meter.Yellow] = dataplane.Count{Packets: 3, Bytes: 300}
 	st.Marked[meter.Yellow].Packets = 2
 	st.CE[meter.Green].Packets = 4
 	st.Queued[meter.Green].Packets = 1<<63 - 1
 	st.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 7, Bytes: 777}
-	o.sample.stats[2].Untaken.Packets = 9
-	o.sample.tokens[0] = [2]int64{2999, 1000}
-	o.sample.keys = []meter.TableStats{{}, {Keys: 4, Evicted: 5, Refused: 6}}
-	o.sample.queues = []dataplane.QueueState{{Name: "slow", Delay: 1500 * time.Microsecond, Bytes: 1234, Dropped: 8}}
-	o.about.Pacer = kernel.HTB // which does not tell whose packets of a shared queue it dropped
+	o.sample.Stats[2].Untaken.Packets = 9
+	o.sample.Tokens[0] = [2]int64{2999, 1000}
+	o.sample.Keys = []meter.TableStats{{}, {Keys: 4, Evicted: 5, Refused: 6}}
+	o.sample.Queues = []dataplane.QueueState{{Name: "slow", Delay: 1500 * time.Microsecond, Bytes: 1234, Dropped: 8}}
+	o.About.Pacer = kernel.HTB // which does not tell whose packets of a shared queue it dropped
 	st.Behind.Packets = 5
-	o.about.Program, o.about.Dry, o.unconfirmed = 77, true, true
-	text := expose([]observation{o, absent("eth0", kernel.Ingress, "the interface is gone")})
+	o.About.Program, o.About.Dry, o.unconfirmed = 77, true, true
+	text := expose([]Observation{o, Absent("eth0", kernel.Ingress, "the interface is gone")})
 	got := parse(t, text)
 	const (
 		at    = `direction="egress",interface="eth0"`
@@ -195,7 +195,7 @@ classes:
 // TestMetricsEscape holds that a label's value may be anything.
 func TestMetricsEscape(t *testing.T) {
 	const name = "a\\b\"c\nd{}\xff,\t "
-	got := parse(t, expose([]observation{absent(name, kernel.Egress, "")}))
+	got := parse(t, expose([]Observation{Absent(name, kernel.Egress, "")}))
 	want := fmt.Sprintf("shaper_attached{direction=%q,interface=%q}", "egress", strings.ReplaceAll(name, "\xff", "\uFFFD"))
 	if _, ok := got[want]; !ok || len(got) != 3 {
 		t.Errorf("%v, want three with %s", got, want)
@@ -214,9 +214,9 @@ func manyClasses() string {
 
 // TestMetricsRenderOnce has all scrapes of a snapshot share its text.
 func TestMetricsRenderOnce(t *testing.T) {
-	s := &snapshot{shapers: []observation{observed(t, "classes: [{name: a}]")}}
+	s := &snapshot{shapers: []Observation{observed(t, "classes: [{name: a}]")}}
 	text, packed := s.body(), s.compressed()
-	s.shapers[0].about.Interface = "other"
+	s.shapers[0].About.Interface = "other"
 	again, packedAgain := s.body(), s.compressed()
 	if &text[0] != &again[0] || &packed[0] != &packedAgain[0] {
 		t.Error("rendered twice")
@@ -227,7 +227,7 @@ func BenchmarkMetrics(b *testing.B) {
 	o := observed(b, manyClasses())
 	b.ReportAllocs()
 	for b.Loop() {
-		s := snapshot{shapers: []observation{o}}
+		s := snapshot{shapers: []Observation{o}}
 		b.SetBytes(int64(len(s.body())))
 	}
 }

@@ -1,10 +1,11 @@
-package main
+package metrics
 
 import (
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -88,7 +89,7 @@ func describe(name, help string, labels []string) *metricFamily {
 type exposition map[*metricFamily][]byte
 
 // expose returns the metrics of all shapers.
-func expose(shapers []observation) []byte {
+func expose(shapers []Observation) []byte {
 	samples := exposition{}
 	for i := range shapers {
 		samples.collect(&shapers[i])
@@ -140,8 +141,8 @@ func (e exposition) flag(f *metricFamily, v bool, labels ...string) {
 }
 
 // collect adds the samples of a shaper.
-func (e exposition) collect(o *observation) {
-	about := &o.about
+func (e exposition) collect(o *Observation) {
+	about := &o.About
 	name, direction := about.Interface, about.Direction.String()
 	e.flag(descAttached, o.attached, name, direction)
 	e.flag(descEffective, o.effective, name, direction)
@@ -149,20 +150,20 @@ func (e exposition) collect(o *observation) {
 	if !o.attached {
 		return
 	}
-	stats := o.sample.stats
-	e.gauge(descInfo, 1, name, direction, hookOf(about), strconv.Itoa(int(about.Program)), o.name, strconv.FormatBool(about.Dry))
+	stats := o.sample.Stats
+	e.gauge(descInfo, 1, name, direction, live.Hook(about), strconv.Itoa(int(about.Program)), o.name, strconv.FormatBool(about.Dry))
 	e.gauge(descSince, float64(about.Since.UnixMilli())/1000, name, direction)
 	untook := &stats[len(stats)-1]
 	e.count(descUntaken, untook.Untaken.Packets, name, direction)
 	e.count(descDropped, untook.UntakenDropped.Packets, name, direction, say.Unclassified, "", dataplane.Unclassified)
 	e.count(descLost, untook.UntakenDropped.Bytes, name, direction, say.Unclassified, "", dataplane.Unclassified)
-	for _, q := range o.sample.queues {
+	for _, q := range o.sample.Queues {
 		e.gauge(descDelay, q.Delay.Seconds(), name, direction, q.Name)
 		e.count(descWaiting, q.Bytes, name, direction, q.Name)
 		e.count(descBehind, q.Dropped, name, direction, q.Name)
 	}
-	for _, d := range behind(about, stats, o.sample.queues) {
-		e.count(descDropped, d.packets, name, direction, d.class, "", dataplane.CauseQueue.String())
+	for _, d := range o.sample.Uncolored(about) {
+		e.count(descDropped, d.Packets, name, direction, d.Class, "", dataplane.CauseQueue.String())
 	}
 	for i := range about.Outline.Classes {
 		class, st := &about.Outline.Classes[i], &stats[i]
@@ -181,7 +182,7 @@ func (e exposition) collect(o *observation) {
 		}
 		e.meters(o, i)
 	}
-	for _, st := range o.shares {
+	for _, st := range o.Shares {
 		e.share(&st, name, direction, st.Budget)
 	}
 }
@@ -206,21 +207,21 @@ func (e exposition) share(st *shared.Status, labels ...string) {
 }
 
 // meters adds the samples of the meters of a class.
-func (e exposition) meters(o *observation, class int) {
-	plan, now := &o.about.Outline, &o.sample
+func (e exposition) meters(o *Observation, class int) {
+	plan, now := &o.About.Outline, &o.sample
 	for k, i := range plan.Chain(class) {
 		m := &plan.Stages[i]
-		labels := []string{o.about.Interface, o.about.Direction.String(), plan.Classes[class].Name, strconv.Itoa(k), m.Name}
+		labels := []string{o.About.Interface, o.About.Direction.String(), plan.Classes[class].Name, strconv.Itoa(k), m.Name}
 		if m.Keyed() { // each key has its own tokens
-			if now.keys != nil { // the kernel does not count them
-				e.count(descKeys, int64(now.keys[i].Keys), labels...)
-				e.count(descEvicted, int64(now.keys[i].Evicted), labels...)
-				e.count(descRefused, int64(now.keys[i].Refused), labels...)
+			if now.Keys != nil { // the kernel does not count them
+				e.count(descKeys, int64(now.Keys[i].Keys), labels...)
+				e.count(descEvicted, int64(now.Keys[i].Evicted), labels...)
+				e.count(descRefused, int64(now.Keys[i].Refused), labels...)
 			}
 			continue
 		}
 		for b, bucket := range m.Buckets {
-			e.count(descTokens, now.tokens[i][b], with(labels, bucket.Name)...)
+			e.count(descTokens, now.Tokens[i][b], with(labels, bucket.Name)...)
 			e.count(descBurst, bucket.Size, with(labels, bucket.Name)...)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package live
 
 import (
 	"bufio"
@@ -6,78 +6,75 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// byTap stands for the hook of what a process carries by itself.
-const byTap kernel.Method = "tap"
+// ByTap stands for the hook of what a process carries by itself.
+const ByTap kernel.Method = "tap"
 
-// carried is one direction of a shaper tap of this process.
-type carried struct {
-	shaper *tap.Shaper
-	notes  func() // prints what a reload meant for budgets of the host
+// Carried is one direction of a shaper tap of this process.
+type Carried struct {
+	Shaper *tap.Shaper
+	Notes  func() // prints what a reload meant for budgets of the host
 
 	lock  sync.Mutex // of what a reload changes
 	about kernel.About
 	plan  *dataplane.Plan
 }
 
-func newCarried(name, peer string, direction kernel.Hook, shaper *tap.Shaper, policy *policyfile.Compiled) *carried {
+func NewCarried(name, peer string, direction kernel.Hook, shaper *tap.Shaper, policy *policyfile.Compiled) *Carried {
 	now := time.Now().Round(0)
-	c := &carried{shaper: shaper, plan: policy.Plan, about: kernel.About{
+	c := &Carried{Shaper: shaper, plan: policy.Plan, about: kernel.About{
 		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
 	}}
-	c.about.Place.Method = byTap
+	c.about.Place.Method = ByTap
 	return c
 }
 
 // Info returns a copy: a reload may come at any time.
-func (c *carried) Info() *kernel.About {
+func (c *Carried) Info() *kernel.About {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	about := c.about
 	return &about
 }
 
-// host is the name of this direction in budgets on servers.
-func (c *carried) host() string {
+// Host is the name of this direction in budgets on servers.
+func (c *Carried) Host() string {
 	return budgets.HostName(c.about.Interface, c.about.Direction.String())
 }
 
-// share is the part of this direction in budgets on servers.
-func (c *carried) share() budgets.Shaper {
+// Share is the part of this direction in budgets on servers.
+func (c *Carried) Share() budgets.Shaper {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return budgets.Shaper{Plan: c.plan, Name: c.host()}
+	return budgets.Shaper{Plan: c.plan, Name: c.Host()}
 }
 
-// snapshot is all of one moment: no reload comes between.
-func (c *carried) snapshot() Snapshot {
+// Snapshot is all of one moment: no reload comes between.
+func (c *Carried) Snapshot() Snapshot {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return Snapshot{Version: snapshotVersion, About: c.about, Now: c.shaper.Snapshot()}
+	return Snapshot{Version: snapshotVersion, About: c.about, Now: c.Shaper.Snapshot()}
 }
 
 // Reload gives the direction another policy.
-func (c *carried) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
+func (c *Carried) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	changes, err := c.shaper.Reload(policy.Plan)
+	changes, err := c.Shaper.Reload(policy.Plan)
 	if err == nil || errors.As(err, new(*tap.ActiveError)) {
-		c.notes()
+		c.Notes()
 		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy.Plan, *policy.Plan.Outline(), label, time.Now().Round(0)
 	}
 	return changes, err
@@ -87,15 +84,21 @@ func (c *carried) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]
 // found. They belong to its network namespace and end with it.
 const socketPrefix = "@shaper-tap:"
 
-// control is what others may ask of a shaper tap.
-type control struct {
-	list    []*carried
+// tapControl is what others may ask of a shaper tap.
+type tapControl struct {
+	list    []*Carried
 	stop    func()
 	changed func() error // after another policy
 	shares  *budgets.Agents
 }
 
-func (c *control) methods() methods {
+// ServeTap has other processes call the shaper tap of a device. They may end it by stop.
+// changed is called after another policy.
+func ServeTap(device string, list []*Carried, shares *budgets.Agents, stop func(), changed func() error) (io.Closer, error) {
+	return serve(socketPrefix+device, (&tapControl{list, stop, changed, shares}).methods())
+}
+
+func (c *tapControl) methods() methods {
 	return methods{"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End)}
 }
 
@@ -111,10 +114,10 @@ type Snapshot struct {
 }
 
 // Take answers with all directions.
-func (c *control) Take(_ struct{}, out *[]Snapshot) error {
+func (c *tapControl) Take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
-		s := sh.snapshot()
-		s.Shares = c.shares.States(sh.host())
+		s := sh.Snapshot()
+		s.Shares = c.shares.States(sh.Host())
 		*out = append(*out, s)
 	}
 	return nil
@@ -127,14 +130,14 @@ type Policy struct {
 }
 
 // Reload gives a direction another policy.
-func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
+func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
 		return err
 	}
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
-			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.host()}); err != nil {
+			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.Host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
 			*out, err = sh.Reload(policy, in.Label)
@@ -144,27 +147,27 @@ func (c *control) Reload(in Policy, out *[]dataplane.Change) error {
 }
 
 // End ends the command.
-func (c *control) End(struct{}, *struct{}) error {
+func (c *tapControl) End(struct{}, *struct{}) error {
 	c.stop()
 	return nil
 }
 
-// remote is one direction of a shaper tap of another process, as live.
-type remote struct {
+// Remote is one direction of a shaper tap of another process, as live.
+type Remote struct {
 	Snapshot
 	client *caller
 }
 
-var errNoConfirm = errors.New("--confirm is not supported by shaper tap")
+var ErrNoConfirm = errors.New("--confirm is not supported by shaper tap")
 
 // listTaps returns those of this network namespace.
-func listTaps() []live {
+func listTaps() []Shaper {
 	file, err := os.Open("/proc/thread-self/net/unix")
 	if err != nil {
 		return nil
 	}
 	defer file.Close()
-	var out []live
+	var out []Shaper
 	seen := map[string]bool{}
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		_, name, ok := strings.Cut(lines.Text(), socketPrefix)
@@ -178,7 +181,7 @@ func listTaps() []live {
 }
 
 // openTap returns the directions of a shaper tap: none where it is just ending.
-func openTap(name string) (out []live) {
+func openTap(name string) (out []Shaper) {
 	client := connect(socketPrefix+name, 0)
 	if client == nil {
 		return nil
@@ -194,22 +197,22 @@ func openTap(name string) (out []live) {
 				break
 			}
 		}
-		out = append(out, &remote{s, client})
+		out = append(out, &Remote{s, client})
 		client = nil
 	}
 	return out
 }
 
-func (r *remote) Info() *kernel.About                     { return &r.About }
-func (r *remote) Attached() (bool, error)                 { return r.Refresh() == nil, nil }
-func (r *remote) Owned() (bool, error)                    { return true, nil }
-func (r *remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
-func (r *remote) Stats() ([]dataplane.ClassStats, error)  { return r.Now.Stats, r.readable() }
-func (r *remote) Queues() ([]dataplane.QueueState, error) { return r.Now.Queues, r.readable() }
-func (r *remote) Tokens() ([][2]int64, error)             { return r.Now.Tokens, r.readable() }
+func (r *Remote) Info() *kernel.About                     { return &r.About }
+func (r *Remote) Attached() (bool, error)                 { return r.Refresh() == nil, nil }
+func (r *Remote) Owned() (bool, error)                    { return true, nil }
+func (r *Remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
+func (r *Remote) Stats() ([]dataplane.ClassStats, error)  { return r.Now.Stats, r.readable() }
+func (r *Remote) Queues() ([]dataplane.QueueState, error) { return r.Now.Queues, r.readable() }
+func (r *Remote) Tokens() ([][2]int64, error)             { return r.Now.Tokens, r.readable() }
 
 // readable returns an error if the process is of a version whose counters cannot be read.
-func (r *remote) readable() error {
+func (r *Remote) readable() error {
 	if r.Version != snapshotVersion {
 		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it", r.About.Process)
 	}
@@ -217,10 +220,10 @@ func (r *remote) readable() error {
 }
 
 // Check has nothing to refuse: what compiles can be carried.
-func (r *remote) Check(*dataplane.Plan) error { return nil }
+func (r *Remote) Check(*dataplane.Plan) error { return nil }
 
 // Refresh asks again.
-func (r *remote) Refresh() error {
+func (r *Remote) Refresh() error {
 	var list []Snapshot
 	if err := r.client.call("Take", struct{}{}, &list); err != nil {
 		return kernel.ErrDetached
@@ -233,9 +236,9 @@ func (r *remote) Refresh() error {
 	return nil
 }
 
-func (r *remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
+func (r *Remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
 	if !until.IsZero() {
-		return nil, errNoConfirm
+		return nil, ErrNoConfirm
 	}
 	var changes []dataplane.Change
 	err := r.client.call("Reload", Policy{r.About.Direction, label}, &changes)
@@ -243,27 +246,11 @@ func (r *remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Tim
 }
 
 // Detach ends the other process's command.
-func (r *remote) Detach() error {
+func (r *Remote) Detach() error {
 	defer r.Close()
 	err := r.client.call("End", struct{}{}, &struct{}{})
 	if errors.Is(err, errProcessEnded) {
 		return nil
 	}
 	return err
-}
-
-// lost says what did not reach the other device.
-func (p *printer) lost(about *kernel.About, lost tap.Lost) {
-	for _, n := range []struct {
-		dataplane.Count
-		why string
-	}{
-		{lost.Refused, "refused by the device behind"},
-		{lost.Memory, "for want of memory to wait in"},
-		{lost.Ended, "waiting when it ended"},
-	} {
-		if n.Packets > 0 {
-			p.Folded(fmt.Sprintf("%s: lost %s packets %s\n", where(about), say.Grouped(n.Packets), n.why))
-		}
-	}
 }

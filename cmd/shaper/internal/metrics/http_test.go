@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"bufio"
@@ -50,23 +50,23 @@ func eventually(t *testing.T, what string, try func() bool) {
 }
 
 // metricsFor serves a policy at a free port. An owner publishes when asked.
-func metricsFor(t *testing.T, policy string) (address string, b *board) {
+func metricsFor(t *testing.T, policy string) (address string, b *Board) {
 	t.Helper()
 	o := observed(t, policy)
 	o.problem = "<other> qdisc"
-	b = newBoard()
+	b = NewBoard()
 	go func() {
 		for {
 			select {
 			case <-t.Context().Done():
 				return
-			case <-b.asked():
-				b.publish([]observation{o}, nil)
+			case <-b.Asked():
+				b.Publish([]Observation{o}, nil)
 			}
 		}
 	}()
 	out := &notes{}
-	server := serveMetrics(out, metricsAddress{"127.0.0.1", "0"}, b)
+	server := Serve(out, Address{"127.0.0.1", "0"}, b)
 	t.Cleanup(server.Close)
 	eventually(t, "metrics at", func() bool { return strings.Contains(out.String(), "/metrics\n") })
 	if _, err := fmt.Sscanf(out.String(), "shaper: metrics at http://%s", &address); err != nil {
@@ -289,7 +289,7 @@ func TestMetricsSlowRequest(t *testing.T) {
 func TestMetricsOwnerLate(t *testing.T) {
 	t.Parallel()
 	out := &notes{}
-	server := serveMetrics(out, metricsAddress{"localhost", "0"}, newBoard())
+	server := Serve(out, Address{"localhost", "0"}, NewBoard())
 	defer server.Close()
 	eventually(t, "metrics at", func() bool { return strings.Contains(out.String(), "/metrics\n") })
 	_, address, _ := strings.Cut(out.String(), "http://")
@@ -309,9 +309,9 @@ func TestMetricsPortTaken(t *testing.T) {
 	defer taken.Close()
 	address := taken.Addr().String()
 	_, port, _ := net.SplitHostPort(address)
-	b, out := newBoard(), &notes{}
-	b.publish([]observation{absent("eth0", kernel.Egress, "")}, nil)
-	server := serveMetrics(out, metricsAddress{"127.1.2.3", port}, b)
+	b, out := NewBoard(), &notes{}
+	b.Publish([]Observation{Absent("eth0", kernel.Egress, "")}, nil)
+	server := Serve(out, Address{"127.1.2.3", port}, b)
 	defer server.Close()
 	warning := "shaper: --metrics: listen tcp " + address + ": bind: address already in use: shaping continues, trying again every 3s\n"
 	eventually(t, "a warning", func() bool { return out.String() != "" })
@@ -328,9 +328,9 @@ func TestMetricsPortTaken(t *testing.T) {
 func TestMetricsClose(t *testing.T) {
 	t.Parallel()
 	address, b := metricsFor(t, "classes: [{name: a}]")
-	second := serveMetrics(&notes{}, metricsAddress{"127.0.0.1", address[strings.LastIndex(address, ":")+1:]}, b)
+	second := Serve(&notes{}, Address{"127.0.0.1", address[strings.LastIndex(address, ":")+1:]}, b)
 	_, stopped := io.Pipe()
-	third := serveMetrics(stopped, metricsAddress{"127.0.0.1", "0"}, b)
+	third := Serve(stopped, Address{"127.0.0.1", "0"}, b)
 	ctx, done := context.WithTimeout(t.Context(), patient)
 	go func() {
 		second.Close()
@@ -346,18 +346,17 @@ func TestMetricsClose(t *testing.T) {
 
 // TestMetricsAddress holds which values of --metrics are wrong.
 func TestMetricsAddress(t *testing.T) {
-	for text, want := range map[string]metricsAddress{
+	for text, want := range map[string]Address{
 		":9090": {"127.0.0.1", "9090"}, "127.0.0.1:9090": {"127.0.0.1", "9090"}, "[::1]:0": {"::1", "0"}, "0.0.0.0:http": {"0.0.0.0", "http"},
 		"host-1.example:1": {"host-1.example", "1"}, "[fe80::1%eth0]:9090": {"fe80::1%eth0", "9090"},
 	} {
-		if got, err := parseMetrics(text); err != nil || got != want {
+		if got, err := ParseAddress(text); err != nil || got != want {
 			t.Errorf("%s: %v, %v: want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "9090", "127.0.0.1", "127.0.0.1:", ":", ":65536", ":-1", ":nosuchservice", "::1:9090", "1.2.3.456:9090", "a b:9090", "http://a:9090", "a/b:9090"} {
-		_, err := parseMetrics(text)
-		var usage *usageError
-		if !errors.As(err, &usage) || err.Error() != fmt.Sprintf("--metrics %q: want an address such as 127.0.0.1:9190", text) {
+		_, err := ParseAddress(text)
+		if err == nil || err.Error() != fmt.Sprintf("--metrics %q: want an address such as 127.0.0.1:9190", text) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package live
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -72,7 +71,7 @@ func TestAskRun(t *testing.T) {
 	if _, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Egress); ok {
 		t.Error("a process answered that is not there")
 	}
-	listener, err := serve(runSocket(process), (&runControl{budgets.New(kernel.Now, t.Logf), "eth0", nil}).methods())
+	listener, err := ServeRun(process, budgets.New(kernel.Now, t.Logf), "eth0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
 // Limits of the metrics server. They bound what a client that never sends,
@@ -25,22 +27,22 @@ const (
 	listenInterval = 3 * time.Second // between attempts to listen
 )
 
-// metricsAddress is the value of --metrics.
-type metricsAddress struct{ host, port string }
+// Address is the value of --metrics.
+type Address struct{ host, port string }
 
-// parseMetrics reads the value of --metrics. Without a host it is loopback.
-func parseMetrics(text string) (metricsAddress, error) {
+// ParseAddress reads the value of --metrics. Without a host it is loopback.
+func ParseAddress(text string) (Address, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err == nil && port != "" {
 		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
 	}
 	if err != nil || port == "" || !validHost(host) {
-		return metricsAddress{}, usagef("--metrics %q: want an address such as 127.0.0.1:9190", text)
+		return Address{}, fmt.Errorf("--metrics %q: want an address such as 127.0.0.1:9190", text)
 	}
 	if host == "" {
 		host = "127.0.0.1"
 	}
-	return metricsAddress{host, port}, nil
+	return Address{host, port}, nil
 }
 
 // validHost says whether a host is empty, an IP address or could be a name.
@@ -58,10 +60,10 @@ type metricsServer struct {
 	stop context.CancelFunc
 }
 
-// serveMetrics serves a board at an address, and says so on out. While the
+// Serve serves a board at an address, and says so on out. While the
 // address cannot be used it warns, and tries again: metrics must not decide
 // whether an interface is shaped. Call it once the shapers are attached.
-func serveMetrics(out io.Writer, at metricsAddress, b *board) *metricsServer {
+func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &metricsServer{stop: stop}
 	conns := newConnections(maxConnections())
@@ -98,7 +100,7 @@ func (s *metricsServer) Close() {
 
 // listen listens at the address, as soon as that is possible. It returns nil if
 // the context ends before.
-func (at metricsAddress) listen(ctx context.Context, out io.Writer) net.Listener {
+func (at Address) listen(ctx context.Context, out io.Writer) net.Listener {
 	var config net.ListenConfig
 	for last := ""; ; {
 		listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(at.host, at.port))
@@ -118,7 +120,7 @@ func (at metricsAddress) listen(ctx context.Context, out io.Writer) net.Listener
 }
 
 // metricsHandler answers requests for a host, as given by --metrics.
-func metricsHandler(host string, b *board) http.Handler {
+func metricsHandler(host string, b *Board) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
 		now, err := b.latest(r.Context())
@@ -179,7 +181,7 @@ func landing(now *snapshot) []byte {
 	if now != nil {
 		for i := range now.shapers {
 			if o := &now.shapers[i]; o.problem != "" {
-				fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(where(&o.about)+": "+o.problem))
+				fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(live.Name(&o.About)+": "+o.problem))
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 )
 
 // owner publishes numbered snapshots when the board asks, and counts them.
-func owner(ctx context.Context, b *board, takes time.Duration) (published *atomic.Int32) {
+func owner(ctx context.Context, b *Board, takes time.Duration) (published *atomic.Int32) {
 	published = new(atomic.Int32)
 	go func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-b.asked():
+			case <-b.Asked():
 				time.Sleep(takes)
-				b.publish([]observation{{name: fmt.Sprint(published.Add(1))}}, nil)
+				b.Publish([]Observation{{name: fmt.Sprint(published.Add(1))}}, nil)
 			}
 		}
 	}()
@@ -34,7 +34,7 @@ func TestBoardOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		b := newBoard()
+		b := NewBoard()
 		published := owner(ctx, b, 30*time.Millisecond)
 		time.Sleep(time.Minute)
 		if published.Load() != 0 {
@@ -68,7 +68,7 @@ func TestBoardOncePerSecond(t *testing.T) {
 // until it is too old; and an error where there is none.
 func TestBoardLateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard()
+		b := NewBoard()
 		begin := time.Now()
 		if s, err := b.latest(t.Context()); err == nil {
 			t.Errorf("%v without any snapshot", s)
@@ -76,7 +76,7 @@ func TestBoardLateOwner(t *testing.T) {
 		if took := time.Since(begin); took != publishIn {
 			t.Errorf("waited %v, want %v", took, publishIn)
 		}
-		b.publish([]observation{{name: "a"}}, nil)
+		b.Publish([]Observation{{name: "a"}}, nil)
 		time.Sleep(usableFor - publishIn)
 		if s, err := b.latest(t.Context()); err != nil || s.shapers[0].name != "a" {
 			t.Errorf("%v, %v: want the last snapshot", s, err)
@@ -90,7 +90,7 @@ func TestBoardLateOwner(t *testing.T) {
 			t.Errorf("%v for a client that is gone", err)
 		}
 		failed := errors.New("counters: no such map")
-		b.publish(nil, failed)
+		b.Publish(nil, failed)
 		if _, err := b.latest(t.Context()); !errors.Is(err, failed) {
 			t.Errorf("%v, want what the owner met", err)
 		}
@@ -101,17 +101,17 @@ func TestBoardLateOwner(t *testing.T) {
 // after it has published.
 func TestBoardAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard()
+		b := NewBoard()
 		for range 2 {
 			go func() { _, _ = b.latest(t.Context()) }()
 			synctest.Wait()
-			<-b.asked() // and publishes nothing
+			<-b.Asked() // and publishes nothing
 		}
 		go func() { _, _ = b.latest(t.Context()) }()
 		synctest.Wait()
-		b.publish(nil, nil)
+		b.Publish(nil, nil)
 		select {
-		case <-b.asked():
+		case <-b.Asked():
 			t.Error("asked for a snapshot that was just published")
 		default:
 		}
@@ -120,10 +120,10 @@ func TestBoardAsksAgain(t *testing.T) {
 
 // TestBoardNil has a command without --metrics ignore it.
 func TestBoardNil(t *testing.T) {
-	var b *board
-	b.publish(nil, nil)
+	var b *Board
+	b.Publish(nil, nil)
 	select {
-	case <-b.asked():
+	case <-b.Asked():
 		t.Error("asked")
 	default:
 	}

@@ -1,0 +1,162 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// Shaper is a running shaper: in the kernel, or in a process that carries the
+// frames itself.
+type Shaper interface {
+	Info() *kernel.About
+	Attached() (bool, error)
+	Owned() (bool, error)
+	Refresh() error
+	Stats() ([]dataplane.ClassStats, error)
+	Tokens() ([][2]int64, error) // by stage of the outline
+	Queues() ([]dataplane.QueueState, error)
+	Check(*dataplane.Plan) error
+	Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error)
+	Detach() error
+	Close()
+}
+
+// Survey is everything of ours in this network namespace.
+type Survey struct {
+	List []Shaper
+	Left []kernel.Left
+	Away []*kernel.AwayError
+}
+
+func Look() (*Survey, error) {
+	v, err := kernel.Look()
+	if err != nil {
+		return nil, err
+	}
+	out := &Survey{listTaps(), v.Left, v.Away}
+	for _, sh := range v.Shapers {
+		out.List = append(out.List, sh)
+	}
+	slices.SortStableFunc(out.List, func(a, b Shaper) int { return strings.Compare(Name(a.Info()), Name(b.Info())) })
+	return out, nil
+}
+
+// Narrow leaves what belongs to an interface, "" for all, and to directions, nil for both.
+func (v *Survey) Narrow(name string, directions []kernel.Hook) {
+	other := func(of string, direction kernel.Hook) bool {
+		return name != "" && of != name || directions != nil && !slices.Contains(directions, direction)
+	}
+	v.List = slices.DeleteFunc(v.List, func(sh Shaper) bool {
+		skip := other(sh.Info().Interface, sh.Info().Direction)
+		if skip {
+			sh.Close()
+		}
+		return skip
+	})
+	v.Left = slices.DeleteFunc(v.Left, func(l kernel.Left) bool { return other(l.Interface, l.Direction) })
+	v.Away = slices.DeleteFunc(v.Away, func(a *kernel.AwayError) bool {
+		return other(a.Interface, a.Direction)
+	})
+}
+
+func Names(list []Shaper) (out []string) {
+	for _, sh := range list {
+		out = append(out, sh.Info().Interface)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Names are those of all interfaces that have anything of ours.
+func (v *Survey) Names() []string {
+	out := Names(v.List)
+	for _, l := range v.Left {
+		out = append(out, l.Interface)
+	}
+	for _, a := range v.Away {
+		out = append(out, a.Interface)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func CloseAll[S interface{ Close() }](list []S) {
+	for _, s := range list {
+		s.Close()
+	}
+}
+
+// Name names a shaper.
+func Name(a *kernel.About) string { return a.Interface + " " + a.Direction.String() }
+
+// Hook says how a shaper is attached.
+func Hook(a *kernel.About) string {
+	hook := string(a.Place.Method)
+	if a.Place.Mode != "" {
+		hook += " " + a.Place.Mode
+	}
+	return hook
+}
+
+// Pacer says what holds the packets of queues.
+func Pacer(s *kernel.About) string {
+	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure times", kernel.HTB: "HTB, in a leaf each"}[s.Pacer]
+	if s.Redirected() {
+		out += ", on a device of their own"
+	}
+	return out
+}
+
+// guarded says whether a guard will roll a shaper back, or has since s was read.
+func guarded(s Shaper) bool {
+	k, ok := s.(*kernel.Shaper)
+	return ok && (k.Guarded() || k.Refresh() == nil && k.Until.IsZero())
+}
+
+// State says in words how it is with a shaper.
+func State(s Shaper) string {
+	about := s.Info()
+	text := ""
+	owned, err := s.Owned()
+	owned = owned || err != nil // what is not known is not called left behind
+	switch {
+	case !about.Until.IsZero() && !owned && !guarded(s):
+		return "left behind: no process is there to roll it back: shaper reload or detach"
+	case about.Place.Method == ByTap:
+		return fmt.Sprintf("carried by process %d", about.Process)
+	case about.Pinned && !owned:
+		text = "attached, pinned"
+	case about.Pinned:
+		text = fmt.Sprintf("attached, pinned, held by process %d", about.Process)
+	case owned:
+		text = fmt.Sprintf("attached by process %d", about.Process)
+	case !about.Until.IsZero():
+		text = "attached until it is confirmed or rolled back"
+	default:
+		return "left behind by a process that was killed: shaper detach removes it"
+	}
+	if about.Begun {
+		text += ", its last change was interrupted: shaper reload completes it"
+	}
+	return text
+}
+
+// KernelRelease is the version of the running kernel.
+func KernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// PollInterval is how often a process looks at an interface.
+const PollInterval = 200 * time.Millisecond

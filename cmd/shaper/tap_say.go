@@ -1,0 +1,27 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
+)
+
+// lost says what did not reach the other device.
+func (p *printer) lost(about *kernel.About, lost tap.Lost) {
+	for _, n := range []struct {
+		dataplane.Count
+		why string
+	}{
+		{lost.Refused, "refused by the device behind"},
+		{lost.Memory, "for want of memory to wait in"},
+		{lost.Ended, "waiting when it ended"},
+	} {
+		if n.Packets > 0 {
+			p.Folded(fmt.Sprintf("%s: lost %s packets %s\n", live.Name(about), say.Grouped(n.Packets), n.why))
+		}
+	}
+}
