@@ -22,7 +22,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
 )
 
-// TestTAP holds that frames cross a TAP device both ways, each once.
+// TestTAP checks that frames cross a TAP device both ways, each once.
 func TestTAP(t *testing.T) {
 	for _, queues := range []int{1, 4} {
 		t.Run(fmt.Sprint(queues), func(t *testing.T) {
@@ -69,7 +69,7 @@ func same(t *testing.T, what string, got, want [][]byte) {
 	}
 }
 
-// TestNames holds that the kernel may choose the name.
+// TestNames checks that the kernel may choose the name.
 func TestNames(t *testing.T) {
 	n := nettest.New(t)
 	for i, name := range []string{"", "tap%d", "wan%d"} {
@@ -79,7 +79,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMTU holds that the device is up, with the MTU that was asked for.
+// TestMTU checks that the device is up, with the MTU that was asked for.
 func TestMTU(t *testing.T) {
 	n := nettest.New(t)
 	openTAP(t, n, Config{Name: "t0", MTU: 9000})
@@ -116,7 +116,7 @@ func persistent(t *testing.T, n *nettest.Namespace, name string, mode netlink.Tu
 	}
 }
 
-// TestPersistence holds that a device stays if and only if it was to stay.
+// TestPersistence checks that a device stays if and only if it was to stay.
 func TestPersistence(t *testing.T) {
 	n := nettest.New(t)
 	persistent(t, n, "one", netlink.TUNTAP_MODE_TAP, netlink.TUNTAP_NO_PI)
@@ -138,7 +138,7 @@ func TestPersistence(t *testing.T) {
 	}
 }
 
-// TestOpenErrors holds that an error says what to do.
+// TestOpenErrors checks that an error says what to do.
 func TestOpenErrors(t *testing.T) {
 	n, other := nettest.New(t), nettest.New(t)
 	n.Veth(other)
@@ -217,7 +217,7 @@ func nowhere(root string, f func() error) error {
 	return <-result
 }
 
-// TestRefusals holds that a frame that cannot go is lost alone.
+// TestRefusals checks that a frame that cannot go is lost alone.
 func TestRefusals(t *testing.T) {
 	n := nettest.New(t)
 	d := openTAP(t, n, Config{Name: "t0"})
@@ -278,7 +278,7 @@ func setUp(t *testing.T, n *nettest.Namespace, name string, up bool) {
 	}
 }
 
-// TestDeleted holds that a port notices when somebody deletes its TAP device.
+// TestDeleted checks that a port notices when somebody deletes its TAP device.
 func TestDeleted(t *testing.T) {
 	n := nettest.New(t)
 	d := openTAP(t, n, Config{Name: "t0", Queues: 2})
@@ -296,7 +296,7 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestTCP holds that TCP crosses a TAP device, in frames that the kernel has
+// TestTCP checks that TCP crosses a TAP device, in frames that the kernel has
 // still to cut, to another one and to an uplink that has to sum and cut itself,
 // and that nothing is spoilt.
 func TestTCP(t *testing.T) {
@@ -427,7 +427,7 @@ func sumErrors(t *testing.T, n *nettest.Namespace) string {
 	return rows[1][slices.Index(rows[0], "InCsumErrors")]
 }
 
-// TestNoAllocation holds that the packet path is free of garbage.
+// TestNoAllocation checks that the packet path is free of garbage.
 func TestNoAllocation(t *testing.T) {
 	n, other := nettest.New(t), nettest.New(t)
 	n.Veth(other)

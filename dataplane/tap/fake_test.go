@@ -67,7 +67,7 @@ func TestFakeFrames(t *testing.T) {
 	})
 }
 
-// TestFakeTime holds that a wait ends at its deadline to the nanosecond, when a
+// TestFakeTime checks that a wait ends at its deadline to the nanosecond, when a
 // frame comes, and when somebody calls Wake.
 func TestFakeTime(t *testing.T) {
 	bubble(t, func(t *testing.T, d *Fake, p Port) {
@@ -128,7 +128,7 @@ func TestFakeFull(t *testing.T) {
 	})
 }
 
-// TestFakeGone holds that all that wait notice that the device is gone, and that
+// TestFakeGone checks that all that wait notice that the device is gone, and that
 // what it had put out is there still.
 func TestFakeGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *Fake, p Port) {

@@ -52,7 +52,7 @@ func cutUp(b []byte) (frames [][]byte) {
 	return frames
 }
 
-// TestDescribe holds that a frame that is still to be cut counts as what it will
+// TestDescribe checks that a frame that is still to be cut counts as what it will
 // be cut into, by all length rules.
 func TestDescribe(t *testing.T) {
 	r := random(t)
@@ -163,7 +163,7 @@ func FuzzDescribe(f *testing.F) {
 	})
 }
 
-// TestPool holds that a copy is one of the same bytes, in the smallest buffer
+// TestPool checks that a copy is one of the same bytes, in the smallest buffer
 // that holds it, and that a pool keeps a bounded number.
 func TestPool(t *testing.T) {
 	var p pool
@@ -202,7 +202,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestSlab holds that a slab gives numbers again, and keeps no frame.
+// TestSlab checks that a slab gives numbers again, and keeps no frame.
 func TestSlab(t *testing.T) {
 	var s slab
 	waiting := map[int64][]byte{}

@@ -302,7 +302,7 @@ func random(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// TestPlanePasses holds that frames of any kind cross both ways untouched and in
+// TestPlanePasses checks that frames of any kind cross both ways untouched and in
 // order, by their own queue.
 func TestPlanePasses(t *testing.T) {
 	for name, shaper := range map[string]func() *Shaper{
@@ -533,7 +533,7 @@ func TestPlaneLink(t *testing.T) {
 	}
 }
 
-// TestPlaneLinkQueues holds that a link lets packets go by the queue that they
+// TestPlaneLinkQueues checks that a link lets packets go by the queue that they
 // came by, or one flow would be spread over many.
 func TestPlaneLinkQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -561,7 +561,7 @@ func TestPlaneLinkQueues(t *testing.T) {
 	})
 }
 
-// TestPlaneReload holds that packets that wait while the policy changes leave
+// TestPlaneReload checks that packets that wait while the policy changes leave
 // when they would have, and others as dataplane.Pipeline.Inherit says.
 func TestPlaneReload(t *testing.T) {
 	slow := queue.Config{Rate: mega, Time: 200 * time.Millisecond}
@@ -632,7 +632,7 @@ func (r *refusing) Join(*dataplane.Plan) (map[int]dataplane.Shared, func() error
 	return nil, func() error { return nil }, nil
 }
 
-// TestPlaneReloadRefused holds that a plan whose budgets are refused changes nothing.
+// TestPlaneReloadRefused checks that a plan whose budgets are refused changes nothing.
 func TestPlaneReloadRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := paced(queue.Config{Rate: mega, Time: time.Second})
@@ -654,7 +654,7 @@ func TestPlaneReloadRefused(t *testing.T) {
 	})
 }
 
-// TestPlaneReloadIdle holds that what waits between two runs, if a reload had it
+// TestPlaneReloadIdle checks that what waits between two runs, if a reload had it
 // wait, is none: the end of a run leaves nothing.
 func TestPlaneReloadIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -728,7 +728,7 @@ func bucket(rate meter.Rate, burst int64) *dataplane.Policy {
 	}}}
 }
 
-// TestPlaneShares holds that all queues of a device share a meter: together they
+// TestPlaneShares checks that all queues of a device share a meter: together they
 // get what it has, and not a byte more.
 func TestPlaneShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -763,7 +763,7 @@ func TestPlaneShares(t *testing.T) {
 	})
 }
 
-// TestPlaneGone holds that a plane says which device is gone, counts what cannot
+// TestPlaneGone checks that a plane says which device is gone, counts what cannot
 // leave any more, and goes on with another one.
 func TestPlaneGone(t *testing.T) {
 	for _, which := range []string{"outside", "inside"} {
@@ -830,7 +830,7 @@ func TestPlaneGone(t *testing.T) {
 	}
 }
 
-// TestPlaneFull holds that what a device refuses is counted, as packets and
+// TestPlaneFull checks that what a device refuses is counted, as packets and
 // bytes of the frames that it would have been.
 func TestPlaneFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -859,7 +859,7 @@ func TestPlaneFull(t *testing.T) {
 	})
 }
 
-// TestPlaneMemory holds that packets that wait take no more memory than they
+// TestPlaneMemory checks that packets that wait take no more memory than they
 // may, in queues and in links, and that the rest is counted.
 func TestPlaneMemory(t *testing.T) {
 	for name, policy := range map[string]*dataplane.Policy{
@@ -895,7 +895,7 @@ func TestPlaneMemory(t *testing.T) {
 	}
 }
 
-// TestPlaneTooLarge holds that a packet that a queue can never hold is dropped.
+// TestPlaneTooLarge checks that a packet that a queue can never hold is dropped.
 func TestPlaneTooLarge(t *testing.T) {
 	for name, policy := range map[string]*dataplane.Policy{
 		"queue": paced(queue.Config{Rate: mega, Bytes: 999}),
@@ -925,7 +925,7 @@ func TestPlaneTooLarge(t *testing.T) {
 	}
 }
 
-// TestPlaneErrors holds that queues must be as many, and that an error of a port
+// TestPlaneErrors checks that queues must be as many, and that an error of a port
 // names its device.
 func TestPlaneErrors(t *testing.T) {
 	p := Plane{Inside: NewFake("a", 2), Outside: NewFake("b", 1)}
@@ -1003,7 +1003,7 @@ func (p *oddPort) Wake() {
 	}
 }
 
-// TestPlaneWakes holds that nobody is inside of a port once Run returned: its
+// TestPlaneWakes checks that nobody is inside of a port once Run returned: its
 // owner may close it then, and its file may be another's.
 func TestPlaneWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1092,7 +1092,7 @@ func (nullPort) Wait(int64) error                   { return nil }
 func (nullPort) Wake()                              {}
 func (p nullPort) CutsUDP() bool                    { return p.cuts }
 
-// TestPlaneAllocations holds that the packet path makes no garbage once it has
+// TestPlaneAllocations checks that the packet path makes no garbage once it has
 // seen as many packets wait as there will be.
 func TestPlaneAllocations(t *testing.T) {
 	slow := meter.BitRate(1e8) // a machine that is busy fills the queues before it is measured, too

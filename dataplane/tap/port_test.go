@@ -250,7 +250,7 @@ func goneFor(t *testing.T, p Port) {
 	}
 }
 
-// TestPushTag holds that offsets move with what stands behind a tag.
+// TestPushTag checks that offsets move with what stands behind a tag.
 func TestPushTag(t *testing.T) {
 	f := frame(60, 1)
 	tagged := slices.Insert(slices.Clone(f), macsLen, 0x88, 0xa8, 0x61, 0x23)

@@ -32,7 +32,7 @@ func isDatagram(f []byte) bool {
 	return binary.BigEndian.Uint16(f[macsLen:]) == unix.ETH_P_IP && f[23] == unix.IPPROTO_UDP
 }
 
-// TestUplink holds that frames cross a veth pair both ways in order, each once,
+// TestUplink checks that frames cross a veth pair both ways in order, each once,
 // however many queues there are, and that no socket hears what others send.
 func TestUplink(t *testing.T) {
 	const count = 1000
@@ -93,7 +93,7 @@ func silent(t *testing.T, d Device, want func(frame []byte) bool) {
 	}
 }
 
-// TestUplinkTags holds that VLAN tags arrive that the kernel takes out.
+// TestUplinkTags checks that VLAN tags arrive that the kernel takes out.
 func TestUplinkTags(t *testing.T) {
 	a, b := nettest.New(t), nettest.New(t)
 	a.Veth(b)
@@ -144,7 +144,7 @@ func sum(s uint32, b []byte) uint16 {
 	return uint16(s)
 }
 
-// TestUplinkMerged holds that a tagged frame that is to be cut arrives as it was
+// TestUplinkMerged checks that a tagged frame that is to be cut arrives as it was
 // where the devices can do it later, and cut and summed where not.
 func TestUplinkMerged(t *testing.T) {
 	isTCP := func(f []byte) bool { return binary.BigEndian.Uint16(f[macsLen:]) == unix.ETH_P_8021Q }
@@ -181,7 +181,7 @@ func TestUplinkMerged(t *testing.T) {
 	silent(t, near, isTCP) // though the pieces are of no socket
 }
 
-// TestUplinkRefusals holds that a frame that cannot go is lost alone.
+// TestUplinkRefusals checks that a frame that cannot go is lost alone.
 func TestUplinkRefusals(t *testing.T) {
 	a, b := nettest.New(t), nettest.New(t)
 	a.Veth(b)
@@ -210,7 +210,7 @@ func TestUplinkRefusals(t *testing.T) {
 	collect(t, d, 1, isTest)
 }
 
-// TestUplinkDown holds that an interface that is down comes back, and that a
+// TestUplinkDown checks that an interface that is down comes back, and that a
 // port notices when it is deleted, whichever way.
 func TestUplinkDown(t *testing.T) {
 	for _, downFirst := range []bool{false, true} {
@@ -256,7 +256,7 @@ func TestUplinkDown(t *testing.T) {
 	}
 }
 
-// TestOpenUplinkErrors holds that an error says what to do.
+// TestOpenUplinkErrors checks that an error says what to do.
 func TestOpenUplinkErrors(t *testing.T) {
 	n, other := nettest.New(t), nettest.New(t)
 	n.Veth(other)

@@ -33,7 +33,7 @@ func newWaiter(t testing.TB) (w *waiter, ready func()) {
 	return w, func() { _, _ = unix.Write(fd, ring) }
 }
 
-// TestWaitDeadline holds that nothing is early.
+// TestWaitDeadline checks that nothing is early.
 func TestWaitDeadline(t *testing.T) {
 	unlock, err := LockThread()
 	if err != nil {
@@ -52,7 +52,7 @@ func TestWaitDeadline(t *testing.T) {
 	}
 }
 
-// TestWaitFile holds that a wait ends when the file is readable, before it, in
+// TestWaitFile checks that a wait ends when the file is readable, before it, in
 // its sleep and in its spin.
 func TestWaitFile(t *testing.T) {
 	for _, deadline := range []func() int64{
@@ -83,7 +83,7 @@ func TestWaitFile(t *testing.T) {
 	}
 }
 
-// TestWake holds that no wake is lost, and none heard twice.
+// TestWake checks that no wake is lost, and none heard twice.
 func TestWake(t *testing.T) {
 	w, _ := newWaiter(t)
 	for range 3 {
@@ -126,7 +126,7 @@ func TestWake(t *testing.T) {
 	all.Wait()
 }
 
-// TestLockThread holds that the thread's timer slack is as it was afterwards.
+// TestLockThread checks that the thread's timer slack is as it was afterwards.
 func TestLockThread(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
