@@ -11,12 +11,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// campaign is how long each comparison with a model goes on.
-var campaign = flag.Duration("campaign", 300*time.Millisecond, "how long to compare with the models")
+// campaign is the duration of each comparison with a model.
+var campaign = flag.Duration("campaign", 300*time.Millisecond, "duration of each comparison with a model")
 
-// choices are where random cases come from. n gives a number below n, which is
-// at most 65536. In tidy cases all are multiples of 500 B at 8 Mbit/s, so that
-// bounds are met exactly.
+// choices is the source of random cases. n returns a number below its argument,
+// which is at most 65536. In tidy cases all sizes and times are multiples of
+// 500 B at 8 Mbit/s, so that bounds are met exactly.
 type choices struct {
 	n    func(n int) int
 	tidy bool
@@ -24,7 +24,8 @@ type choices struct {
 
 func fromRandom(r *rand.Rand, tidy bool) choices { return choices{r.IntN, tidy} }
 
-// fromBytes chooses by the bytes of a fuzzer, and the first where they are over.
+// fromBytes makes choices from the bytes of a fuzzer. Once they are used up, it
+// always makes the first choice.
 func fromBytes(b []byte) choices {
 	pick := choices{n: func(n int) int {
 		v := 0
@@ -37,7 +38,7 @@ func fromBytes(b []byte) choices {
 	return pick
 }
 
-func (pick choices) of(values ...int64) int64 { return values[pick.n(len(values))] }
+func (pick choices) oneOf(values ...int64) int64 { return values[pick.n(len(values))] }
 
 func (pick choices) rate() meter.Rate {
 	if pick.tidy {
@@ -47,12 +48,12 @@ func (pick choices) rate() meter.Rate {
 	case 0:
 		return meter.Rate{Bytes: 1 + int64(pick.n(2000)), Period: 1 + time.Duration(pick.n(60000))}
 	case 1:
-		return meter.BitRate(pick.of(1000, 64e3, 9_999_991, 1e9, 10e9))
+		return meter.BitRate(pick.oneOf(1000, 64e3, 9_999_991, 1e9, 10e9))
 	}
 	return meter.Rate{Bytes: 3, Period: 7}
 }
 
-// bytes are a few packets', at least one byte.
+// bytes returns the length of a few packets, at least one byte.
 func (pick choices) bytes() int {
 	if pick.tidy {
 		return 500 + 500*pick.n(8)
@@ -60,12 +61,12 @@ func (pick choices) bytes() int {
 	return 1 + pick.n(9000)
 }
 
-// config is of a queue that a few packets fill.
+// config returns a queue that a few packets fill.
 func (pick choices) config(rate meter.Rate) Config {
 	c := Config{ECN: pick.n(2) == 0, Seed: uint64(pick.n(65536)) << (16 * pick.n(4))}
 	for c.Time == 0 && c.Bytes == 0 && c.Packets == 0 {
 		if pick.n(2) == 0 {
-			c.Time = time.Duration(ceil(takes(rate, pick.bytes())))
+			c.Time = time.Duration(ceil(sendTime(rate, pick.bytes())))
 		}
 		if pick.n(3) == 0 {
 			c.Bytes = int64(pick.bytes())
@@ -85,14 +86,14 @@ func (pick choices) config(rate meter.Rate) Config {
 			}
 			most := (1 + int64(pick.n(65536))*(c.Limit()/step)/65536) * step
 			least := int64(pick.n(65536)) * (most/step + 1) / 65536 * step
-			c.WRED[color] = Early{least, most, uint32(pick.of(0, 1, Certain/2, Certain-1, Certain))}
+			c.WRED[color] = Early{least, most, uint32(pick.oneOf(0, 1, Certain/2, Certain-1, Certain))}
 			if c.Time > 0 && bytesIn(rate, most) == 0 {
 				c.WRED[color] = Early{}
 			}
 		}
 	}
 	if pick.n(2) == 0 {
-		during := func() time.Duration { return time.Duration(max(ceil(takes(rate, pick.bytes())), 1)) }
+		during := func() time.Duration { return time.Duration(max(ceil(sendTime(rate, pick.bytes())), 1)) }
 		c.CoDel = CoDel{Target: during(), Interval: min(during(), maxInterval)}
 	}
 	return c
@@ -101,31 +102,31 @@ func (pick choices) config(rate meter.Rate) Config {
 func (pick choices) packet() Packet {
 	n := 500 * pick.n(4)
 	if !pick.tidy {
-		n = int(pick.of(0, 1, 20, 64, 1000, 1500, 1513, 1514, 1515, 9000))
+		n = int(pick.oneOf(0, 1, 20, 64, 1000, 1500, 1513, 1514, 1515, 9000))
 		if pick.n(2) == 0 {
 			n = pick.n(1600)
 		}
 	}
-	return Packet{Bytes: n, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0, Flow: uint16(pick.of(0, 1, 2, Flows-1))}
+	return Packet{Bytes: n, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0, Flow: uint16(pick.oneOf(0, 1, 2, Flows-1))}
 }
 
-// gap is the time to the next packet.
+// gap returns the time until the next packet.
 func (pick choices) gap(rate meter.Rate, p Packet) int64 {
-	switch what := pick.n(6); {
-	case what < 2:
+	switch kind := pick.n(6); {
+	case kind < 2:
 		return 0
 	case pick.tidy:
 		return 500_000 * int64(pick.n(3))
-	case what == 2:
+	case kind == 2:
 		return int64(pick.n(3))
-	case what == 3:
-		return max(ceil(takes(rate, p.Bytes))-int64(pick.n(3)), 0)
+	case kind == 3:
+		return max(ceil(sendTime(rate, p.Bytes))-int64(pick.n(3)), 0)
 	}
-	return ceil(takes(rate, pick.n(2000)))
+	return ceil(sendTime(rate, pick.n(2000)))
 }
 
-// sameLeaky compares a Leaky with its model, and holds it to what is true of
-// all of them.
+// sameLeaky compares a Leaky with its model and checks properties that every
+// Leaky has.
 func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) {
 	rate := pick.rate()
 	cfg := pick.config(rate)
@@ -138,7 +139,7 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 	for i := range packets {
 		p := pick.packet()
 		if got := q.Delay(now); got != m.delay(now) {
-			t.Fatalf("%+v\npacket %d would wait for %d, in the model for %d", cfg, i, got, m.delay(now))
+			t.Fatalf("%+v\npacket %d would be queued for %d ns, in the model for %d", cfg, i, got, m.delay(now))
 		}
 		depart, f := q.Admit(now, p)
 		want, wantFate := m.admit(now, p)
@@ -148,16 +149,16 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 		fates[f]++
 		if !f.Dropped() {
 			if depart < now || depart < last {
-				t.Fatalf("packet %d came at %d and leaves at %d, the one before at %d", i, now, depart, last)
+				t.Fatalf("packet %d arrives at %d and departs at %d, its predecessor at %d", i, now, depart, last)
 			}
 			last = depart
-			// What leaves from any packet to this one is what the rate sends
-			// meanwhile, and this one.
+			// The bytes sent from any packet up to this one are at most the
+			// bytes that the rate allows in that time, plus this one.
 			level := sent*int64(rate.Period) - rate.Bytes*(depart-begin)
 			least = min(least, level)
 			most = max(most, level-least)
 			if most > rate.Bytes {
-				t.Fatalf("%+v\npacket %d leaves %d B too early", cfg, i, most/int64(rate.Period))
+				t.Fatalf("%+v\npacket %d departs %d B too early", cfg, i, most/int64(rate.Period))
 			}
 			sent += int64(p.Bytes)
 		}
@@ -166,13 +167,13 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 	return fates
 }
 
-// sameLink compares a Link with its model, and holds it to what is true of all
-// of them.
+// sameLink compares a Link with its model and checks properties that every Link
+// has.
 func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) {
 	rate := pick.rate()
 	shares := make([]Share, 1+pick.n(5))
 	for i := range shares {
-		shares[i] = Share{pick.config(rate), int(pick.of(0, 0, 1, 1, MaxPriority)), int(pick.of(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0}
+		shares[i] = Share{pick.config(rate), int(pick.oneOf(0, 0, 1, 1, MaxPriority)), int(pick.oneOf(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0}
 		if _, err := shares[i].Resolve(rate); err != nil {
 			t.Fatalf("%+v on a link of %v: %v", shares[i], rate, err)
 		}
@@ -183,13 +184,13 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	}
 	m := newModelLink(rate, shares)
 	now := int64(pick.n(65536))<<40 - 1<<55
-	dropped, told := 0, 0
-	came := map[int]outcome{}
+	dropped, collected := 0, 0
+	arrived := map[int]outcome{}
 	var order []outcome
-	tell := func(now int64, all bool) {
+	collect := func(now int64, all bool) {
 		m.until(now, all)
 		for {
-			if at, ok := l.Due(); ok != (len(m.decided) > 0 || m.waiting() > 0) || ok && at != m.due() {
+			if at, ok := l.Due(); ok != (len(m.decided) > 0 || m.backlog() > 0) || ok && at != m.due() {
 				t.Fatalf("due at %d (%v), model %+v", at, ok, m.decided)
 			}
 			if all {
@@ -203,9 +204,9 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 				return
 			}
 			m.decided = m.decided[1:]
-			told++
+			collected++
 			fates[d.Fate]++
-			s := came[d.Value]
+			s := arrived[d.Value]
 			s.depart, s.fate = d.Depart, d.Fate
 			order = append(order, s)
 		}
@@ -224,81 +225,83 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 		if shares[queue].Fair {
 			flow = int(p.Flow)
 		}
-		came[i] = outcome{number: i, queue: queue, flow: flow, shed: shares[queue].Fair, priority: shares[queue].Priority, came: now, bytes: p.Bytes}
+		arrived[i] = outcome{number: i, queue: queue, flow: flow, shed: shares[queue].Fair, priority: shares[queue].Priority, arrived: now, bytes: p.Bytes}
 		if pick.n(4) > 0 {
-			tell(now, false)
+			collect(now, false)
 		}
 		q := m.queues[queue]
-		if packets, bytes := l.Waiting(queue); packets != int64(len(q.waits)) || bytes != q.bytes() {
-			t.Fatalf("%d packets of %d B wait, in the model %d of %d", packets, bytes, len(q.waits), q.bytes())
+		if packets, bytes := l.Waiting(queue); packets != int64(len(q.backlog)) || bytes != q.bytes() {
+			t.Fatalf("the backlog is %d packets, %d B; in the model %d, %d B", packets, bytes, len(q.backlog), q.bytes())
 		}
-		if l.waiting+l.decided.len+dropped+told != i+1 {
-			t.Fatalf("%d came, %d were dropped, %d wait, %d are decided, of which %d are told", i+1, dropped, l.waiting, told+l.decided.len, told)
+		if l.backlog+l.decided.len+dropped+collected != i+1 {
+			t.Fatalf("%d packets: %d dropped, %d queued, %d decided, %d of them collected", i+1, dropped, l.backlog, collected+l.decided.len, collected)
 		}
 		now += pick.gap(rate, p)
 	}
-	tell(0, true)
-	if dropped+told != packets {
-		t.Fatalf("%d came, %d dropped and %d decided", packets, dropped, told)
+	collect(0, true)
+	if dropped+collected != packets {
+		t.Fatalf("%d packets: %d dropped, %d decided", packets, dropped, collected)
 	}
 	checkOrder(t, rate, order)
 	return fates
 }
 
-// outcome is what became of a packet that waited.
+// outcome is the outcome for a packet that was queued.
 type outcome struct {
 	number, queue, flow, priority, bytes int
-	came, depart                         int64
+	arrived, depart                      int64
 	fate                                 Fate
-	shed                                 bool // of a fair queue, which may be full
+	shed                                 bool // of a fair queue, which may drop it when full
 }
 
-// checkOrder holds decisions, in their order, to what is true of all links.
+// checkOrder checks properties that the decisions of every link have, in their
+// order.
 func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 	t.Helper()
-	earliest := int64(1<<63 - 1) // of those that come to be decided later
+	earliest := int64(1<<63 - 1) // arrival of the packets that are decided later
 	rest := make([]int64, len(order))
 	for i, s := range slices.Backward(order) {
-		earliest = min(earliest, s.came)
+		earliest = min(earliest, s.arrived)
 		rest[i] = earliest
 	}
 	free := whole(-1 << 62)
 	last := map[[2]int]int{}
-	var before []outcome // of higher numbers, by their departures
+	var before []outcome // packets of higher priority numbers, by departure
 	for i, s := range order {
-		if s.fate == Full && s.shed { // to make room, at any time
+		if s.fate == Full && s.shed { // dropped to make room, at any time
 			continue
 		}
-		// The link sends as soon as it is free and something waits, never before.
+		// The link sends as soon as it is free and a packet is queued, never
+		// before.
 		if free.Cmp(whole(rest[i])) < 0 {
 			free = whole(rest[i])
 		}
-		if s.depart != ceil(free) || s.depart < s.came {
-			t.Fatalf("packet %+v: the link is free at %v", s, free)
+		if s.depart != ceil(free) || s.depart < s.arrived {
+			t.Fatalf("packet %+v: the link becomes free at %v", s, free)
 		}
 		flow := [2]int{s.queue, s.flow}
 		if n, ok := last[flow]; ok && n > s.number {
 			t.Fatalf("packet %+v is overtaken by %d", s, n)
 		}
 		last[flow] = s.number
-		// A choice that was made while a packet waited was for none of a
-		// higher priority number.
+		// While a packet is queued, no packet of a higher priority number is
+		// selected.
 		for _, b := range slices.Backward(before) {
-			if b.depart <= s.came {
+			if b.depart <= s.arrived {
 				break
 			}
 			if b.priority > s.priority {
-				t.Fatalf("%+v waits while %+v is served", s, b)
+				t.Fatalf("%+v is queued while %+v is sent", s, b)
 			}
 		}
 		before = append(before, s)
 		if !s.fate.Dropped() {
-			free = new(big.Rat).Add(free, takes(rate, s.bytes))
+			free = new(big.Rat).Add(free, sendTime(rate, s.bytes))
 		}
 	}
 }
 
-// seeded returns a random source whose seed is in the log of a failed test.
+// seeded returns a random source and logs its seed.
 func seeded(t testing.TB) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -318,7 +321,7 @@ func againstModel(t *testing.T, same func(testing.TB, choices, int) [AdmitCE + 1
 			seen[f] += n
 		}
 		if round == 10_000 && slices.Contains(seen[:], 0) {
-			t.Fatalf("full, thin, stale, admitted, with CE: %d: a fate never came up", seen)
+			t.Fatalf("full, thin, stale, admitted, with CE: %d: a fate did not occur", seen)
 		}
 	}
 	t.Logf("full, thin, stale, admitted, with CE: %d", seen)

@@ -6,59 +6,61 @@ import (
 	"time"
 )
 
-// Certain is the probability that is one.
+// Certain is the probability 1.
 const Certain = 1 << 24
 
 // Early drops packets of a color before the queue is full (WRED): none while
-// the backlog is below Min, all from Max on, and between them with a probability
-// that climbs from none to Probability. Min and Max are in ns, bytes or packets,
-// as Config.Axis says. The zero Early drops nothing.
+// the backlog is below Min, all from Max on. Between them the probability rises
+// linearly from 0 to Probability. Min and Max are in ns, bytes or packets, by
+// Config.Axis. The zero Early drops nothing.
 type Early struct {
 	Min, Max    int64
-	Probability uint32 // of Certain
+	Probability uint32 // in units of 1/Certain
 }
 
-// bound keeps the products of takes within 64 bits.
-const bound int64 = 1 << 39
+// maxThreshold bounds Min and Max, so that the products in drops stay below
+// 2^63: a random number or a probability has up to 24 bits.
+const maxThreshold int64 = 1 << 39
 
 func (e Early) check(limit int64) string {
 	switch {
 	case e == Early{}:
 		return ""
 	case e.Max <= 0 || e.Min < 0 || e.Min > e.Max:
-		return "wants a max above zero, and min between nothing and max"
+		return "max must be above zero, and min between 0 and max"
 	case e.Max > limit:
-		return "has a max above the queue's limit"
-	case e.Max >= bound:
-		return fmt.Sprintf("has a max above %v, %d B or %[2]d packets", time.Duration(bound), bound)
+		return "max is above the queue's limit"
+	case e.Max >= maxThreshold:
+		return fmt.Sprintf("max must be below %v, %d bytes or %[2]d packets", time.Duration(maxThreshold), maxThreshold)
 	case e.Probability > Certain:
-		return "wants a probability between 0 and 1"
+		return "probability must be between 0 and 1"
 	}
 	return ""
 }
 
-// dice are random numbers that are the same each time.
+// dice draws random numbers, the same sequence for the same seed.
 type dice struct {
 	seed  uint64
 	drawn uint64
 }
 
-// draw returns 24 random bits: SplitMix64 of Steele, Lea and Flood (OOPSLA 2014).
+// draw returns 24 random bits: the upper bits of SplitMix64 (Steele, Lea and
+// Flood, OOPSLA 2014).
 func (d *dice) draw() uint64 {
 	d.drawn++
-	return mix(d.seed+d.drawn*0x9e3779b97f4a7c15) >> 40
+	return splitMix64(d.seed+d.drawn*0x9e3779b97f4a7c15) >> 40
 }
 
-// mix is SplitMix64's.
-func mix(z uint64) uint64 {
+// splitMix64 is the output function of SplitMix64.
+func splitMix64(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
-// takes says whether a packet is dropped that finds this backlog, and whether
-// that is for certain: then ECN does not save it (RFC 3168 §7).
-func (e *Early) takes(backlog int64, d *dice) (victim, certain bool) {
+// drops reports whether a packet that arrives at this backlog is dropped. It is
+// dropped for certain from Max on: then ECN does not save it (RFC 3168 §7).
+func (e *Early) drops(backlog int64, d *dice) (victim, certain bool) {
 	switch {
 	case e.Max == 0 || backlog < e.Min:
 		return false, false
@@ -68,11 +70,12 @@ func (e *Early) takes(backlog int64, d *dice) (victim, certain bool) {
 	return d.draw()*uint64(e.Max-e.Min) < uint64(e.Probability)*uint64(backlog-e.Min), false
 }
 
-// CoDel drops packets where the wait stays above Target for an Interval, ever
-// more of them (RFC 8289 §5). The zero CoDel drops nothing.
+// CoDel drops packets once the queueing delay has been at or above Target for
+// an Interval, then at a rising rate (RFC 8289 §5). The zero CoDel drops
+// nothing.
 type CoDel struct{ Target, Interval time.Duration }
 
-// maxInterval keeps the square of an interval within 63 bits.
+// maxInterval keeps the square of an interval, in ns, below 2^63.
 const maxInterval = 3 * time.Second
 
 func (c CoDel) check() string {
@@ -80,20 +83,20 @@ func (c CoDel) check() string {
 	case c == CoDel{}:
 		return ""
 	case c.Target <= 0 || c.Interval <= 0:
-		return "wants a target and an interval above zero, such as 5ms and 100ms"
+		return "target and interval must be above zero, for example 5ms and 100ms"
 	case c.Interval > maxInterval:
-		return "wants an interval of at most 3s"
+		return "interval must be at most 3s"
 	}
 	return ""
 }
 
-// codel is the state of CoDel. RFC 8289 asks when a packet leaves, and knows
-// what waits behind it; here packets that wait alone are not spared, so that
-// the answer may be given when a packet comes.
+// codel is the state of CoDel. RFC 8289 decides when a packet departs, and
+// spares it if less than a frame is queued behind it. This state has no such
+// exception, so that a Leaky can decide on arrival; Link adds it.
 type codel struct {
 	CoDel
-	firstAbove int64 // ns, when a wait that stays above Target begins to cost; none where it is below
-	dropNext   int64 // ns
+	firstAbove int64 // ns: dropping starts if the delay stays at or above Target until then; never if it is below
+	dropNext   int64 // ns: the next drop
 	count      uint32
 	lastCount  uint32
 	dropping   bool
@@ -103,13 +106,13 @@ const never = math.MinInt64
 
 func newCoDel(c CoDel) codel { return codel{CoDel: c, firstAbove: never} }
 
-// takes says whether a packet that leaves at now after a wait is dropped, or
-// marked. Packets are asked for in the order in which they leave.
-func (c *codel) takes(now, wait int64) bool {
+// drops reports whether a packet that departs at now after a delay, both in ns,
+// is to be dropped or marked. Packets must be passed in order of departure.
+func (c *codel) drops(now, delay int64) bool {
 	switch {
 	case c.Target == 0:
 		return false
-	case wait < int64(c.Target):
+	case delay < int64(c.Target):
 		c.firstAbove, c.dropping = never, false
 		return false
 	case c.firstAbove == never:
@@ -126,7 +129,7 @@ func (c *codel) takes(now, wait int64) bool {
 		c.dropNext += c.step()
 		return true
 	}
-	// Begun again soon after: go on where the rate of drops was about right.
+	// If the last drops were recent, resume near the rate at which they worked.
 	if again := c.count - c.lastCount; again > 1 && now-c.dropNext < 16*int64(c.Interval) {
 		c.count = again
 	} else {
@@ -137,12 +140,13 @@ func (c *codel) takes(now, wait int64) bool {
 	return true
 }
 
-// step is the time between two drops, interval/sqrt(count), rounded down.
+// step is the time between two drops, interval/sqrt(count), rounded down, in
+// ns.
 func (c *codel) step() int64 {
 	return int64(sqrt(uint64(c.Interval) * uint64(c.Interval) / uint64(c.count)))
 }
 
-// sqrt is the square root, rounded down, bit by bit.
+// sqrt is the square root, rounded down, computed bit by bit.
 func sqrt(n uint64) uint64 {
 	root := uint64(0)
 	for bit := uint64(1) << 62; bit > 0; bit >>= 2 {

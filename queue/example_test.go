@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// At 12 Mbit/s a packet of 1500 bytes takes a millisecond.
+// At 12 Mbit/s a packet of 1500 bytes takes 1 ms.
 func Example() {
 	q, err := queue.New(queue.Config{Rate: meter.BitRate(12_000_000), Time: 2 * time.Millisecond})
 	if err != nil {
@@ -20,16 +20,16 @@ func Example() {
 			fmt.Println("the queue is full")
 			continue
 		}
-		fmt.Println("leaves at", time.Duration(depart))
+		fmt.Println("departs at", time.Duration(depart))
 	}
 	// Output:
-	// leaves at 0s
-	// leaves at 1ms
-	// leaves at 2ms
+	// departs at 0s
+	// departs at 1ms
+	// departs at 2ms
 	// the queue is full
 }
 
-// Voice goes first; the others share what it leaves by weight.
+// Voice is sent first; the others share the remaining rate by weight.
 func ExampleLink() {
 	link, err := queue.NewLink[string](meter.BitRate(12_000_000), []queue.Share{
 		{Config: queue.Config{Packets: 10}, Priority: 0, Weight: 1},

@@ -1,40 +1,41 @@
 package queue
 
-// Flows is how many flows a fair queue tells apart; RFC 8290 §5.2.5 has as many.
+// Flows is the number of flows that a fair queue distinguishes, as in RFC 8290
+// §5.2.5.
 const Flows = 1024
 
-// Quantum is how many bytes a flow of a fair queue may send before others have
-// their turn, and how many may wait behind a packet that CoDel spares: an
-// Ethernet frame of 1500 bytes.
+// Quantum is the number of bytes that a flow of a fair queue may send per turn.
+// CoDel spares a packet if no more than this is queued behind it. It is an
+// Ethernet frame with 1500 bytes of payload.
 const Quantum = 1514
 
-// Flow is the flow of a packet with these fields, for Packet.Flow: SplitMix64
-// of each after the other.
+// Flow hashes header fields to a flow number for Packet.Flow: SplitMix64 over
+// each field in turn.
 func Flow(seed uint64, fields ...uint64) uint16 {
 	for _, f := range fields {
-		seed = mix(seed ^ f)
+		seed = splitMix64(seed ^ f)
 	}
 	return uint16(seed % Flows)
 }
 
-// flows holds the packets that wait in a queue, a FIFO for each flow; a queue that
-// is not fair has one flow. Flows take turns by deficit round robin, new flows
-// before old ones (RFC 8290 §4).
+// flows holds the backlog of a queue, a FIFO per flow. A queue that is not fair
+// has one flow. Flows take turns by deficit round robin, new flows before old
+// ones (RFC 8290 §4).
 type flows[T any] struct {
 	list    []flow[T]
-	fresh   ring[int32] // new flows: indexes into list
+	fresh   ring[int32] // new flows, as indexes into list
 	old     ring[int32]
-	head    *flow[T] // the flow to serve next; nil until first has chosen one
+	head    *flow[T] // flow to serve next; nil until peek selects one
 	packets int
 	bytes   int64
 }
 
 type flow[T any] struct {
-	packets ring[waiting[T]]
+	packets ring[queued[T]]
 	bytes   int64
 	deficit int64
 	codel   codel
-	listed  bool // in fresh or old
+	listed  bool // whether the flow is in fresh or old
 }
 
 func newFlows[T any](s *Share) flows[T] {
@@ -49,7 +50,7 @@ func newFlows[T any](s *Share) flows[T] {
 	return f
 }
 
-func (f *flows[T]) push(w waiting[T]) {
+func (f *flows[T]) push(w queued[T]) {
 	i := int(w.Flow) % len(f.list)
 	to := &f.list[i]
 	if !to.listed {
@@ -62,8 +63,8 @@ func (f *flows[T]) push(w waiting[T]) {
 	f.bytes += int64(w.Bytes)
 }
 
-// first returns the next packet to send. The queue must not be empty.
-func (f *flows[T]) first() *waiting[T] {
+// peek returns the next packet to send. The queue must not be empty.
+func (f *flows[T]) peek() *queued[T] {
 	if len(f.list) == 1 {
 		f.head = &f.list[0]
 	}
@@ -72,7 +73,7 @@ func (f *flows[T]) first() *waiting[T] {
 		if turns.len == 0 {
 			turns = &f.old
 		}
-		i := *turns.at(0)
+		i := *turns.item(0)
 		switch w := &f.list[i]; {
 		case w.deficit <= 0:
 			w.deficit += Quantum
@@ -80,7 +81,7 @@ func (f *flows[T]) first() *waiting[T] {
 			f.old.push(i)
 		case w.packets.len > 0:
 			f.head = w
-		case turns == &f.fresh: // else it could return as a new flow each time it empties
+		case turns == &f.fresh: // a new flow that empties becomes old, or it would get priority each time
 			turns.pop()
 			f.old.push(i)
 		default:
@@ -88,18 +89,18 @@ func (f *flows[T]) first() *waiting[T] {
 			w.listed = false
 		}
 	}
-	return f.head.packets.at(0)
+	return f.head.packets.item(0)
 }
 
-// pop removes the next packet to send, and returns it with its flow.
-func (f *flows[T]) pop() (waiting[T], *flow[T]) {
-	f.first()
+// pop removes the next packet to send and returns it with its flow.
+func (f *flows[T]) pop() (queued[T], *flow[T]) {
+	f.peek()
 	from := f.head
-	return f.takeFrom(from), from
+	return f.removeFrom(from), from
 }
 
-// takeFrom removes the first packet of a flow.
-func (f *flows[T]) takeFrom(from *flow[T]) waiting[T] {
+// removeFrom removes the first packet of a flow.
+func (f *flows[T]) removeFrom(from *flow[T]) queued[T] {
 	w := from.packets.pop()
 	from.bytes -= int64(w.Bytes)
 	f.packets--
@@ -110,24 +111,26 @@ func (f *flows[T]) takeFrom(from *flow[T]) waiting[T] {
 	return w
 }
 
-// sent charges a flow for a packet of n bytes.
-func (f *flows[T]) sent(by *flow[T], n int) {
+// charge subtracts a packet of n bytes from a flow's deficit and ends its
+// selection.
+func (f *flows[T]) charge(by *flow[T], n int) {
 	by.deficit -= int64(n)
 	f.head = nil
 }
 
-// shed removes the first packet of the flow with the most bytes (RFC 8290 §4.1);
-// of equal ones, that of the flow with the lowest number.
-func (f *flows[T]) shed() waiting[T] {
+// shed removes the first packet of the flow with the largest backlog in bytes
+// (RFC 8290 §4.1). Among equal flows, the one with the lowest number loses a
+// packet.
+func (f *flows[T]) shed() queued[T] {
 	most := int32(-1)
 	for _, turns := range [...]*ring[int32]{&f.fresh, &f.old} {
 		for k := range turns.len {
-			i := *turns.at(k)
+			i := *turns.item(k)
 			w := &f.list[i]
 			if w.packets.len > 0 && (most < 0 || w.bytes > f.list[most].bytes || w.bytes == f.list[most].bytes && i < most) {
 				most = i
 			}
 		}
 	}
-	return f.takeFrom(&f.list[most])
+	return f.removeFrom(&f.list[most])
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestFairTrace is RFC 8290 §4 by hand. A byte takes a microsecond, and packets
-// are numbered from 0. Lists are those of new and old flows, with their deficits.
+// TestFairTrace has traces of RFC 8290 §4, computed by hand. A byte takes 1 µs;
+// packets are numbered from 0. Comments list the new and the old flows with
+// their deficits.
 func TestFairTrace(t *testing.T) {
 	const µs = 1000
 	type in struct {
@@ -29,9 +30,9 @@ func TestFairTrace(t *testing.T) {
 		in   []in
 		out  []out
 	}{
-		{"one that begins is before those that had a turn", Config{Packets: 9}, []in{
-			{0, 1, 1000}, // leaves 514 of its 1514
-			{0, 1, 1000}, // new {1 514}: leaves -486
+		{"new flows are served before old ones", Config{Packets: 9}, []in{
+			{0, 1, 1000}, // deficit 1514 - 1000 = 514
+			{0, 1, 1000}, // new {1 514}: deficit -486
 			{0, 1, 1000},
 			{0, 1, 1000},
 			{500 * µs, 2, 100}, // new {1 514} {2 1514}
@@ -40,10 +41,10 @@ func TestFairTrace(t *testing.T) {
 			{1, 1000 * µs, Admit},
 			{4, 2000 * µs, Admit}, // new {2 1514}, old {1 1028}
 			{2, 2100 * µs, Admit}, // old {1 1028} {2 1414}
-			{3, 3100 * µs, Admit}, // as it still has 28
+			{3, 3100 * µs, Admit}, // deficit 28 left
 		}},
-		{"a byte for a byte", Config{Packets: 9}, []in{
-			{0, 1, 1514}, // leaves 0: the turn is over
+		{"flows get equal bytes", Config{Packets: 9}, []in{
+			{0, 1, 1514}, // deficit 0: the turn is over
 			{0, 1, 1514},
 			{0, 1, 1514},
 			{0, 2, 757},
@@ -59,13 +60,13 @@ func TestFairTrace(t *testing.T) {
 			{6, 5299 * µs, Admit},
 			{2, 6056 * µs, Admit},
 		}},
-		{"one that comes and goes is not new for ever", Config{Packets: 9}, []in{
+		{"a flow that empties becomes old", Config{Packets: 9}, []in{
 			{0, 1, 1514},
 			{0, 1, 1514},
 			{0, 2, 100},         // new {2 1514}, old {1 1514}
-			{1550 * µs, 2, 100}, // while it is empty and new still: goes on with 1414
+			{1550 * µs, 2, 100}, // while empty but still new: continues with 1414
 			{1700 * µs, 1, 1514},
-			{1800 * µs, 2, 100}, // it was empty in its turn, and is old
+			{1800 * µs, 2, 100}, // was empty at its turn: now old
 			{1800 * µs, 3, 100}, // new
 		}, []out{
 			{0, 0, Admit},
@@ -76,15 +77,15 @@ func TestFairTrace(t *testing.T) {
 			{5, 3328 * µs, Admit}, // old {2 1314} {1 1514} {3 1414}
 			{4, 3428 * µs, Admit},
 		}},
-		{"the flow with the most bytes makes room", Config{Packets: 3}, []in{
+		{"the flow with the largest backlog makes room", Config{Packets: 3}, []in{
 			{0, 1, 100},
 			{0, 1, 100},
 			{0, 1, 100},
 			{0, 1, 100},
-			{10 * µs, 2, 250}, // of 300 B: 1 goes
-			{20 * µs, 2, 10},  // of 200 and 250 B: 4 goes
-			{30 * µs, 3, 200}, // of 200 and 10 B: 2 goes
-			{40 * µs, 3, 50},  // of 100, 10 and 200 B: 6 goes
+			{10 * µs, 2, 250}, // flows 300 B: drops 1
+			{20 * µs, 2, 10},  // flows 200 and 250 B: drops 4
+			{30 * µs, 3, 200}, // flows 200 and 10 B: drops 2
+			{40 * µs, 3, 50},  // flows 100, 10 and 200 B: drops 6
 		}, []out{
 			{0, 0, Admit},
 			{1, 10 * µs, Full},
@@ -95,43 +96,43 @@ func TestFairTrace(t *testing.T) {
 			{5, 200 * µs, Admit},
 			{7, 210 * µs, Admit},
 		}},
-		{"of several, that of the lowest number; bytes", Config{Bytes: 300}, []in{
+		{"limit in bytes; among equal flows the lowest number", Config{Bytes: 300}, []in{
 			{0, 9, 100},
 			{0, 7, 100},
 			{0, 5, 100},
 			{0, 8, 100},
-			{0, 9, 150}, // 5 goes, then 7
-			{0, 9, 301}, // has no room, and nothing makes it
+			{0, 9, 150}, // drops 5, then 7
+			{0, 9, 301}, // longer than the limit: no drop makes room
 		}, []out{
 			{0, 0, Admit},
 			{2, 0, Full},
 			{1, 0, Full},
 			{5, 0, Full},
-			{4, 100 * µs, Admit}, // 9 was new first
+			{4, 100 * µs, Admit}, // flow 9 was new first
 			{3, 250 * µs, Admit},
 		}},
-		{"each has its own CoDel", Config{Packets: 30, CoDel: CoDel{100 * µs, 100 * µs}}, []in{
+		{"each flow has its own CoDel", Config{Packets: 30, CoDel: CoDel{100 * µs, 100 * µs}}, []in{
 			{0, 1, 1000},
-			{0, 1, 1000}, // at 1000: above from 1100 on
+			{0, 1, 1000}, // at 1000: dropping starts at 1100
 			{0, 1, 1000}, // at 2000: dropped
 			{0, 1, 1000}, // at 2000
 			{0, 1, 1000},
 			{0, 1, 1000},
-			{1950 * µs, 2, 100}, // waits for 50
+			{1950 * µs, 2, 100}, // delay 50
 		}, []out{
 			{0, 0, Admit},
 			{1, 1000 * µs, Admit},
 			{6, 2000 * µs, Admit},
 			{2, 2100 * µs, Stale},
 			{3, 2100 * µs, Admit},
-			{4, 3100 * µs, Admit}, // a frame waits behind it
+			{4, 3100 * µs, Admit}, // one frame is queued behind it
 			{5, 4100 * µs, Admit},
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := openLink(t, meter.BitRate(8e6), Share{Config: test.cfg, Fair: true})
 			var got []out
-			tell := func(now int64) {
+			collect := func(now int64) {
 				for _, d := range decided(l, now) {
 					got = append(got, out{d.Value, d.Depart, d.Fate})
 				}
@@ -140,9 +141,9 @@ func TestFairTrace(t *testing.T) {
 				if f := l.Admit(p.at, 0, Packet{Bytes: p.n, Flow: p.flow}, i); f == Full {
 					got = append(got, out{i, p.at, f})
 				}
-				tell(p.at)
+				collect(p.at)
 			}
-			tell(math.MaxInt64)
+			collect(math.MaxInt64)
 			if !slices.Equal(got, test.out) {
 				t.Errorf("got\n%v, want\n%v", got, test.out)
 			}
@@ -150,7 +151,7 @@ func TestFairTrace(t *testing.T) {
 	}
 }
 
-// TestFlow hashes fields by the definition, and sees that they spread.
+// TestFlow compares the hash with its definition and checks its spread.
 func TestFlow(t *testing.T) {
 	mod := new(big.Int).Lsh(big.NewInt(1), 64)
 	mix := func(z *big.Int) *big.Int {
@@ -176,23 +177,23 @@ func TestFlow(t *testing.T) {
 		}
 		seen[got] = true
 	}
-	// Of 4096 at random, 1024 e^-4 = 19 flows would get none.
+	// Of 1024 flows, 4096 random packets leave 1024 e^-4 = 19 unused.
 	if len(seen) < Flows*95/100 {
-		t.Errorf("4096 packets are of %d flows", len(seen))
+		t.Errorf("4096 packets hash to %d flows, want at least 95 %% of 1024", len(seen))
 	}
 	if n := testing.AllocsPerRun(100, func() { Flow(1, 2, 3, 4, 5, 6) }); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }
 
-// TestRewind lets virtual time begin near where it is set back, which changes
-// nothing.
+// TestRewind starts virtual time near the rewind threshold and compares the
+// decisions with those of a link that starts at 0.
 func TestRewind(t *testing.T) {
 	for range 50 {
 		r := seeded(t)
 		shares := []Share{{Weight: 1}, {Weight: 3}, {Weight: 1000}, {Weight: 5, Priority: 1}}
 		one, late := openLink(t, meter.BitRate(8e9), shares...), openLink(t, meter.BitRate(8e9), shares...)
-		const before = longTime - 3000*grain
+		const before = rewindAt - 3000*grain
 		v := &late.levels[0]
 		v.now, v.latest = before, before
 		for i := range late.queues[:3] {
@@ -207,11 +208,11 @@ func TestRewind(t *testing.T) {
 				now += int64(r.IntN(3000))
 			}
 			if a, b := decided(one, now), decided(late, now); !slices.Equal(a, b) {
-				t.Fatalf("%v, near the end of time %v", a, b)
+				t.Fatalf("got %v, near the rewind threshold %v", a, b)
 			}
 		}
-		if v.now > longTime/2 {
-			t.Errorf("virtual time was not set back: %d", v.now)
+		if v.now > rewindAt/2 {
+			t.Errorf("virtual time was not rewound: %d", v.now)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func open(t testing.TB, cfg Config) *Leaky {
 	return q
 }
 
-// Rows by hand: 8 Mbit/s is one byte per microsecond.
+// Rows computed by hand: 8 Mbit/s is one byte per microsecond.
 func TestTrace(t *testing.T) {
 	const µs = 1000
 	mega := meter.BitRate(8e6)
@@ -41,21 +41,21 @@ func TestTrace(t *testing.T) {
 			{300 * µs, 100, 300 * µs},
 			{1000 * µs, 1, 1000 * µs},
 		}},
-		{"the fraction is rounded up when used and never carried", Config{Rate: meter.Rate{Bytes: 3, Period: 10}, Time: time.Second}, []row{
+		{"fractions are rounded up in departures, but not carried over", Config{Rate: meter.Rate{Bytes: 3, Period: 10}, Time: time.Second}, []row{
 			{0, 1, 0},
 			{0, 1, 4},  // 3 1/3
 			{0, 1, 7},  // 6 2/3
 			{0, 1, 10}, // 10
 			{0, 1, 14},
 		}},
-		{"a rate that is free within the ns is not free at its begin", Config{Rate: meter.Rate{Bytes: 3, Period: 10}, Packets: 1}, []row{
+		{"the rate becomes free in the middle of a ns", Config{Rate: meter.Rate{Bytes: 3, Period: 10}, Packets: 1}, []row{
 			{0, 1, 0},  // 3 1/3
 			{3, 1, 4},  // 6 2/3
-			{3, 1, -1}, // one waits
-			{4, 1, 7},  // which has left
+			{3, 1, -1}, // 1 queued
+			{4, 1, 7},  // which has departed
 			{10, 1, 10},
 		}},
-		{"wait equal to the limit is admitted", Config{Rate: mega, Time: 100 * time.Microsecond}, []row{
+		{"a delay equal to the limit is admitted", Config{Rate: mega, Time: 100 * time.Microsecond}, []row{
 			{0, 100, 0},
 			{0, 1, 100 * µs},
 			{0, 1, -1},
@@ -66,7 +66,7 @@ func TestTrace(t *testing.T) {
 			{0, 1, -1},
 			{1, 1, 4},
 		}},
-		{"bytes waiting, this one included", Config{Rate: mega, Bytes: 150}, []row{
+		{"limit in bytes includes the arriving packet", Config{Rate: mega, Bytes: 150}, []row{
 			{0, 151, -1},
 			{0, 150, 0}, // departs at once
 			{0, 100, 150 * µs},
@@ -75,7 +75,7 @@ func TestTrace(t *testing.T) {
 			{149 * µs, 1, -1},
 			{150 * µs, 100, 300 * µs},
 		}},
-		{"packets waiting, this one included", Config{Rate: mega, Packets: 2}, []row{
+		{"limit in packets includes the arriving packet", Config{Rate: mega, Packets: 2}, []row{
 			{0, 100, 0},
 			{0, 100, 100 * µs},
 			{0, 100, 200 * µs},
@@ -83,7 +83,7 @@ func TestTrace(t *testing.T) {
 			{99 * µs, 100, -1},
 			{100 * µs, 100, 300 * µs},
 		}},
-		{"a clock that begins below zero", Config{Rate: mega, Time: time.Second}, []row{
+		{"negative times", Config{Rate: mega, Time: time.Second}, []row{
 			{-1000 * µs, 100, -1000 * µs},
 			{-1000 * µs, 100, -900 * µs},
 		}},
@@ -96,14 +96,14 @@ func TestTrace(t *testing.T) {
 					got = -1
 				}
 				if got != r.want {
-					t.Fatalf("row %d: %d B at %d leaves at %d, want %d", i, r.n, r.at, got, r.want)
+					t.Fatalf("row %d: %d B at %d departs at %d, want %d", i, r.n, r.at, got, r.want)
 				}
 			}
 		})
 	}
 }
 
-// fields are what an error finds wrong.
+// fields returns the fields that an error names.
 func fields(t testing.TB, err error) (names []string) {
 	t.Helper()
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -117,12 +117,12 @@ func fields(t testing.TB, err error) (names []string) {
 		return []string{e.Field}
 	}
 	if err != nil {
-		t.Errorf("%v (%T) names no field", err, err)
+		t.Errorf("%v (%T) is not a FieldError", err, err)
 	}
 	return nil
 }
 
-func TestRefusals(t *testing.T) {
+func TestErrors(t *testing.T) {
 	ok := meter.BitRate(1e6)
 	early := func(e ...Early) (c Config) {
 		c = Config{Rate: ok, Packets: 100}
@@ -140,7 +140,7 @@ func TestRefusals(t *testing.T) {
 		{Config{Time: 1}, []string{"rate"}, "rate must be above zero"},
 		{Config{Time: 1, Rate: meter.Rate{Bytes: -1, Period: 1}}, []string{"rate"}, "rate must be above zero"},
 		{Config{Rate: meter.Rate{Bytes: math.MaxInt64, Period: 2}, Time: 1}, []string{"rate"}, "too fine"},
-		{Config{Rate: meter.Unlimited, Time: 1}, []string{"rate"}, "rate must not be unlimited: a queue sends at a rate"},
+		{Config{Rate: meter.Unlimited, Time: 1}, []string{"rate"}, "rate must not be unlimited: a queue needs a finite rate"},
 		{Config{Rate: meter.Rate{Bytes: maxTerm, Period: 1}, Time: 1}, nil, ""},
 		{Config{Rate: meter.Rate{Bytes: maxTerm + 1, Period: 1}, Time: 1}, []string{"rate"}, "too fine"},
 		{Config{Rate: meter.Rate{Bytes: 1, Period: maxTerm}, Time: 1}, nil, ""},
@@ -158,8 +158,8 @@ func TestRefusals(t *testing.T) {
 		{early(Early{51, 50, 0}, Early{}, Early{0, 0, 1}), []string{"wred"}, "min"},
 		{early(Early{0, 0, 1}), []string{"wred"}, "above zero"},
 		{early(Early{0, 100, Certain + 1}), []string{"wred"}, "probability"},
-		{Config{Rate: ok, Bytes: bound, WRED: [3]Early{{0, bound - 1, 1}}}, nil, ""},
-		{Config{Rate: ok, Bytes: bound, WRED: [3]Early{{0, bound, 1}}}, []string{"wred"}, "9m9.755813888s"},
+		{Config{Rate: ok, Bytes: maxThreshold, WRED: [3]Early{{0, maxThreshold - 1, 1}}}, nil, ""},
+		{Config{Rate: ok, Bytes: maxThreshold, WRED: [3]Early{{0, maxThreshold, 1}}}, []string{"wred"}, "9m9.755813888s"},
 		{codel(1, 1), nil, ""},
 		{codel(time.Hour, 3*time.Second), nil, ""},
 		{codel(1, 3*time.Second+1), []string{"codel"}, "at most 3s"},
@@ -170,12 +170,12 @@ func TestRefusals(t *testing.T) {
 	} {
 		_, err := New(test.cfg)
 		if got := fields(t, err); !slices.Equal(got, test.fields) || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: %v: faults of %q, want %q: ...%s", test.cfg, err, got, test.fields, test.want)
+			t.Errorf("%+v: %v: fields %q, want %q and the text %q", test.cfg, err, got, test.fields, test.want)
 		}
 	}
 }
 
-// TestCapacity shows how many packets may wait.
+// TestCapacity checks the capacity, axis and limit of a queue.
 func TestCapacity(t *testing.T) {
 	for _, test := range []struct {
 		cfg  Config
@@ -194,7 +194,7 @@ func TestCapacity(t *testing.T) {
 		{Config{Time: 9, Bytes: 100, Packets: 6}, 5, ByTime, 9},
 	} {
 		if got, axis, most := test.cfg.Capacity(), test.cfg.Axis(), test.cfg.Limit(); got != test.want || axis != test.axis || most != test.most {
-			t.Errorf("%+v: room for %d, %d on axis %d; want %d, %d on %d", test.cfg, got, most, axis, test.want, test.most, test.axis)
+			t.Errorf("%+v: capacity %d, limit %d on axis %d; want %d, %d on axis %d", test.cfg, got, most, axis, test.want, test.most, test.axis)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestEndOfTime(t *testing.T) {
 		q.Admit(math.MaxInt64-10, Packet{Bytes: math.MaxInt64}) // must not overflow
 	}
 	if at, f := q.Admit(math.MaxInt64-10, Packet{}); f.Dropped() || at != math.MaxInt64-10 {
-		t.Errorf("%d, %v", at, f)
+		t.Errorf("departs at %d, fate %v", at, f)
 	}
 }
 
@@ -233,10 +233,10 @@ func TestAllocations(t *testing.T) {
 		admit()
 	}
 	if n := testing.AllocsPerRun(100, admit); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 	if slices.Contains(seen[:], 0) {
-		t.Errorf("this test misses a fate: %d", seen)
+		t.Errorf("a fate did not occur: %d", seen)
 	}
 }
 

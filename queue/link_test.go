@@ -24,7 +24,7 @@ func openLink(t testing.TB, rate meter.Rate, shares ...Share) *Link[int] {
 	return l
 }
 
-// decided is all that a link decides by now.
+// decided returns all decisions of a link by now.
 func decided(l *Link[int], now int64) (list []Decision[int]) {
 	for {
 		d, ok := l.Decide(now)
@@ -35,7 +35,8 @@ func decided(l *Link[int], now int64) (list []Decision[int]) {
 	}
 }
 
-// Rows by hand: 8 Mbit/s is one byte per microsecond. Packets are numbered from 0.
+// Rows computed by hand: 8 Mbit/s is one byte per microsecond. Packets are
+// numbered from 0.
 func TestLinkTrace(t *testing.T) {
 	const µs = 1000
 	mega := meter.BitRate(8e6)
@@ -62,28 +63,28 @@ func TestLinkTrace(t *testing.T) {
 		{"idle, busy, and just free", mega, []Share{{}}, []in{
 			{0, 0, 100, Admit},
 			{99*µs + 999, 0, 100, Admit},
-			{200 * µs, 0, 100, Admit}, // as the one before has been sent
-			{301 * µs, 0, 100, Admit}, // a µs later
+			{200 * µs, 0, 100, Admit}, // just when the previous one has been sent
+			{301 * µs, 0, 100, Admit}, // 1 µs after
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 301 * µs, Admit}}},
-		{"the fraction is rounded up when used and never carried", meter.Rate{Bytes: 3, Period: 10}, []Share{{}}, []in{
+		{"fractions are rounded up in departures, but not carried over", meter.Rate{Bytes: 3, Period: 10}, []Share{{}}, []in{
 			{0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Admit}, {7, 0, 1, Admit}, {14, 0, 1, Admit},
 		}, []out{{0, 0, Admit}, {1, 4, Admit}, {2, 7, Admit}, {3, 10, Admit}, {4, 14, Admit}}},
-		{"a choice in the middle of a ns is made before the next one", meter.Rate{Bytes: 3, Period: 10}, []Share{{}, weighted(1, 1)}, []in{
+		{"a selection in the middle of a ns precedes arrivals at the next ns", meter.Rate{Bytes: 3, Period: 10}, []Share{{}, weighted(1, 1)}, []in{
 			{0, 0, 1, Admit},
 			{0, 1, 1, Admit}, // can go at 3 1/3
-			{3, 0, 1, Admit}, // comes before
-			{7, 0, 1, Admit}, // comes after 6 2/3: the other has gone
+			{3, 0, 1, Admit}, // arrives before that
+			{7, 0, 1, Admit}, // arrives after 6 2/3: packet 1 is being sent
 		}, []out{{0, 0, Admit}, {2, 4, Admit}, {1, 7, Admit}, {3, 10, Admit}}},
 		{"priorities, between packets", mega, []Share{weighted(0, 1), weighted(1, 1), weighted(7, 1)}, []in{
-			{0, 2, 100, Admit}, // finds the link idle
+			{0, 2, 100, Admit}, // the link is idle
 			{0, 2, 100, Admit},
 			{0, 1, 100, Admit},
-			{50 * µs, 0, 100, Admit},  // waits for one
-			{60 * µs, 0, 100, Admit},  // and its like
-			{300 * µs, 0, 100, Admit}, // comes as 2 would be next: but the choice at its time was made
+			{50 * µs, 0, 100, Admit},  // queued for one packet
+			{60 * µs, 0, 100, Admit},  // likewise
+			{300 * µs, 0, 100, Admit}, // arrives when packet 1 would be next, but 2's queue was selected at that time
 		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {4, 200 * µs, Admit}, {2, 300 * µs, Admit}, {5, 400 * µs, Admit}, {1, 500 * µs, Admit}}},
 		{"weights 1 and 3 of one size", mega, []Share{weighted(0, 1), weighted(0, 3)}, []in{
-			{0, 0, 1514, Admit}, // 0 goes at once, and that was its turn
+			{0, 0, 1514, Admit}, // sent at once, out of queue 0's share
 			{0, 0, 1514, Admit},
 			{0, 0, 1514, Admit},
 			{0, 0, 1514, Admit},
@@ -94,16 +95,16 @@ func TestLinkTrace(t *testing.T) {
 			{0, 1, 1514, Admit},
 		}, []out{
 			{0, 0, Admit},
-			{4, 1514 * µs, Admit}, // which is due since 0
+			{4, 1514 * µs, Admit}, // eligible since 0
 			{5, 2 * 1514 * µs, Admit},
 			{6, 3 * 1514 * µs, Admit},
-			{7, 4 * 1514 * µs, Admit}, // due since 1514, as is 1, and finishes first
+			{7, 4 * 1514 * µs, Admit}, // eligible since 1514, like packet 1, and finishes first
 			{1, 5 * 1514 * µs, Admit},
 			{8, 6 * 1514 * µs, Admit},
 			{2, 7 * 1514 * µs, Admit},
 			{3, 8 * 1514 * µs, Admit},
 		}},
-		// Virtual times: a quarter of what was sent, as the weights are 4.
+		// Comments are virtual times: bytes sent / 4, the sum of the weights.
 		{"weights 1 and 3 of mixed sizes", mega, []Share{weighted(0, 1), weighted(0, 3)}, []in{
 			{0, 0, 1000, Admit}, // 0 to 1000
 			{0, 0, 1000, Admit}, // 1000 to 2000
@@ -125,9 +126,9 @@ func TestLinkTrace(t *testing.T) {
 			{8, 13085 * µs, Admit}, // at 3271.25
 			{4, 17626 * µs, Admit},
 		}},
-		{"of those that are due, the one that finishes first", mega, []Share{weighted(0, 1), weighted(0, 1), weighted(0, 1)}, []in{
+		{"the eligible packet with the smallest finish is sent", mega, []Share{weighted(0, 1), weighted(0, 1), weighted(0, 1)}, []in{
 			{0, 2, 100, Admit},
-			{0, 0, 100, Admit}, // finishes with the next one, but is of the first queue
+			{0, 0, 100, Admit}, // same finish as packet 2, but the lower queue
 			{0, 1, 100, Admit},
 			{150 * µs, 0, 1514, Admit}, // 100 to 1614
 			{150 * µs, 0, 100, Admit},
@@ -142,20 +143,20 @@ func TestLinkTrace(t *testing.T) {
 			{3, 500 * µs, Admit},
 			{4, 2014 * µs, Admit},
 		}},
-		{"who had more of an idle link owes nothing", mega, []Share{weighted(0, 1), weighted(0, 1)}, []in{
+		{"a queue is not charged for using an idle link", mega, []Share{weighted(0, 1), weighted(0, 1)}, []in{
 			{0, 1, 1000, Admit}, // alone, to 1000
 			{1000 * µs, 1, 1000, Admit},
-			{2000 * µs, 1, 1000, Admit}, // all is sent: a new begin
+			{2000 * µs, 1, 1000, Admit}, // the link is idle: virtual time restarts
 			{2000 * µs, 1, 100, Admit},
 			{2000 * µs, 0, 1001, Admit},
 		}, []out{
 			{0, 0, Admit},
 			{1, 1000 * µs, Admit},
 			{2, 2000 * µs, Admit},
-			{4, 3000 * µs, Admit}, // it was due since 2000
+			{4, 3000 * µs, Admit}, // eligible since 2000
 			{3, 4001 * µs, Admit},
 		}},
-		{"bytes that wait, those under way not", mega, []Share{limited(Config{Bytes: 150})}, []in{
+		{"backlog in bytes excludes the packet being sent", mega, []Share{limited(Config{Bytes: 150})}, []in{
 			{0, 0, 151, Full},
 			{0, 0, 150, Admit},
 			{0, 0, 100, Admit},
@@ -166,10 +167,10 @@ func TestLinkTrace(t *testing.T) {
 			{150 * µs, 0, 100, Admit},
 			{150 * µs, 0, 1, Full},
 		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}, {7, 300 * µs, Admit}}},
-		{"as many packets as 20 bytes each", mega, []Share{limited(Config{Bytes: 59})}, []in{
+		{"a limit in bytes allows one packet per 20 bytes", mega, []Share{limited(Config{Bytes: 59})}, []in{
 			{0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Full},
 		}, []out{{0, 0, Admit}, {1, 1 * µs, Admit}, {2, 2 * µs, Admit}}},
-		{"packets that wait", mega, []Share{limited(Config{Packets: 2})}, []in{
+		{"backlog in packets", mega, []Share{limited(Config{Packets: 2})}, []in{
 			{0, 0, 1000, Admit},
 			{0, 0, 1000, Admit},
 			{0, 0, 1000, Admit},
@@ -178,32 +179,32 @@ func TestLinkTrace(t *testing.T) {
 			{1000 * µs, 0, 1000, Admit},
 			{1000 * µs, 0, 0, Full},
 		}, []out{{0, 0, Admit}, {1, 1000 * µs, Admit}, {2, 2000 * µs, Admit}, {5, 3000 * µs, Admit}}},
-		{"a time is bytes at the link's rate, rounded down", mega, []Share{limited(Config{Time: 150*µs + 999})}, []in{
+		{"a limit in time is converted to bytes, rounded down", mega, []Share{limited(Config{Time: 150*µs + 999})}, []in{
 			{0, 0, 151, Full}, {0, 0, 150, Admit}, {0, 0, 100, Admit}, {0, 0, 51, Full}, {0, 0, 50, Admit},
 		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}}},
 		{"the longest packet", meter.Rate{Bytes: 1 << 30, Period: 1}, []Share{{Fair: true}}, []in{
 			{0, 0, MaxBytes, Admit}, {0, 0, MaxBytes, Admit}, {0, 0, MaxBytes + 1, Full}, {0, 0, 1, Admit},
 		}, []out{{0, 0, Admit}, {1, 4, Admit}, {3, 8, Admit}}},
-		{"limits are each queue's own", mega, []Share{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
+		{"each queue has its own limits", mega, []Share{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 100, Full}, {0, 1, 100, Admit}, {0, 1, 1, Full},
 		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {1, 200 * µs, Admit}}},
-		{"WRED, by bytes that wait", mega, []Share{limited(Config{Bytes: 1000, WRED: [3]Early{{100, 200, 0}}})}, []in{
-			{0, 0, 100, Admit}, {0, 0, 100, Admit}, // none waits
-			{0, 0, 99, Admit}, // 100
-			{0, 0, 1, Admit},  // 199
-			{0, 0, 1, Thin},   // 200
+		{"WRED by bytes", mega, []Share{limited(Config{Bytes: 1000, WRED: [3]Early{{100, 200, 0}}})}, []in{
+			{0, 0, 100, Admit}, {0, 0, 100, Admit}, // backlog 0
+			{0, 0, 99, Admit}, // backlog 100 B
+			{0, 0, 1, Admit},  // 199 B
+			{0, 0, 1, Thin},   // 200 B
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 299 * µs, Admit}}},
-		{"WRED, by a time", mega, []Share{limited(Config{Time: time.Millisecond, WRED: [3]Early{{100*µs + 999, 200*µs + 999, 0}}})}, []in{
+		{"WRED by time", mega, []Share{limited(Config{Time: time.Millisecond, WRED: [3]Early{{100*µs + 999, 200*µs + 999, 0}}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 99, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Thin},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 299 * µs, Admit}}},
-		{"CoDel, as a packet is chosen", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
-			{0, 0, 100, Admit},  // waits for nothing
-			{0, 0, 100, Admit},  // for 100 µs: since then
-			{0, 0, 700, Admit},  // is chosen at 200 µs, dropped
-			{0, 0, 614, Admit},  // goes then; the next drop is at 300 µs
-			{0, 0, 700, Admit},  // is chosen at 814 µs, dropped, as is
-			{0, 0, 700, Admit},  // this: 300 µs + 70.71 µs have passed, too
-			{0, 0, 1000, Admit}, // is spared: only 1000 B wait behind it
+		{"CoDel on selection", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+			{0, 0, 100, Admit},  // delay 0
+			{0, 0, 100, Admit},  // 100 µs: the interval starts
+			{0, 0, 700, Admit},  // selected at 200 µs, dropped
+			{0, 0, 614, Admit},  // sent instead; the next drop is at 300 µs
+			{0, 0, 700, Admit},  // selected at 814 µs, dropped, as is
+			{0, 0, 700, Admit},  // this one: 300 µs + 70.71 µs have passed
+			{0, 0, 1000, Admit}, // spared: only 1000 B are queued behind it
 			{0, 0, 1000, Admit},
 		}, []out{
 			{0, 0, Admit},
@@ -217,22 +218,22 @@ func TestLinkTrace(t *testing.T) {
 		}},
 		{"CoDel, a ns below the target", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit},
-			{1, 0, 100, Admit}, // waits for 100 µs, less one ns
-			{1, 0, 614, Admit}, // for 200: since then
+			{1, 0, 100, Admit}, // delay 1 ns below the target
+			{1, 0, 614, Admit}, // 200 µs: the interval starts
 			{1, 0, 700, Admit},
 			{1, 0, 1000, Admit},
 			{1, 0, 1000, Admit},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 814 * µs, Stale}, {4, 814 * µs, Admit}, {5, 1814 * µs, Admit}}},
-		{"CoDel, more than a frame behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+		{"CoDel, more than a frame queued behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 10, Admit}, {0, 0, 1515, Admit},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Stale}, {3, 200 * µs, Admit}}},
-		{"CoDel, a frame behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+		{"CoDel, one frame queued behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 11, Admit}, {0, 0, 1514, Admit},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 211 * µs, Admit}}},
-		{"a packet that no time holds", meter.Rate{Bytes: 1, Period: 1 << 40}, []Share{{}}, []in{
+		{"a packet whose transmission exceeds int64", meter.Rate{Bytes: 1, Period: 1 << 40}, []Share{{}}, []in{
 			{0, 0, 1 << 23, Admit}, {0, 0, 1, Admit},
 		}, []out{{0, 0, Full}, {1, 0, Admit}}},
-		{"a clock that begins below zero", mega, []Share{{}}, []in{
+		{"negative times", mega, []Share{{}}, []in{
 			{-1000 * µs, 0, 100, Admit}, {-1000 * µs, 0, 100, Admit},
 		}, []out{{0, -1000 * µs, Admit}, {1, -900 * µs, Admit}}},
 	} {
@@ -254,10 +255,10 @@ func TestLinkTrace(t *testing.T) {
 	}
 }
 
-// TestLinkMarks holds that both marks come with the decision.
+// TestLinkMarks checks that the decision includes the marks of WRED and CoDel.
 func TestLinkMarks(t *testing.T) {
 	l := openLink(t, meter.BitRate(8e6), Share{Config: Config{
-		Packets: 9, ECN: true, Seed: 3, // whose first number is 0.11
+		Packets: 9, ECN: true, Seed: 3, // first number 0.11
 		WRED:  [3]Early{meter.Yellow: {0, 2, Certain}},
 		CoDel: CoDel{2 * time.Millisecond, time.Millisecond},
 	}})
@@ -277,7 +278,7 @@ func TestLinkMarks(t *testing.T) {
 	}
 }
 
-// TestDue asks when there is something to decide.
+// TestDue compares the time of the next decision with rows computed by hand.
 func TestDue(t *testing.T) {
 	l := openLink(t, meter.Rate{Bytes: 3, Period: 10}, Share{})
 	due := func(want int64, wantOK bool) {
@@ -297,7 +298,7 @@ func TestDue(t *testing.T) {
 	for i := range 3 {
 		l.Admit(5, 0, Packet{Bytes: 1}, i)
 	}
-	due(5, true) // decided as it came, not yet told
+	due(5, true) // decided on arrival, not yet collected
 	decide(4, Decision[int]{0, 5, Admit})
 	due(9, true) // 8 1/3
 	decide(8)
@@ -305,15 +306,15 @@ func TestDue(t *testing.T) {
 	due(12, true) // 11 2/3
 	l.Admit(13, 0, Packet{Bytes: 1}, 3)
 	due(12, true)
-	decide(11, Decision[int]{2, 12, Admit}) // which a packet at 13 has decided
+	decide(11, Decision[int]{2, 12, Admit}) // decided by the arrival at 13
 	due(15, true)
 	decide(math.MaxInt64, Decision[int]{3, 15, Admit})
 	due(0, false)
 	l.Admit(16, 0, Packet{Bytes: 1}, 4) // the link is busy until 18 1/3
-	due(19, true)                       // though nothing else waits
+	due(19, true)                       // although nothing is queued
 }
 
-func TestLinkRefusals(t *testing.T) {
+func TestLinkErrors(t *testing.T) {
 	ok := meter.BitRate(8e6)
 	limited := Config{Packets: 1}
 	for _, test := range []struct {
@@ -329,10 +330,10 @@ func TestLinkRefusals(t *testing.T) {
 		{ok, Share{limited, 0, MaxWeight + 1, false}, []string{"weight"}},
 		{ok, Share{Config{Packets: 1, Rate: ok}, 0, 1, false}, []string{"rate"}},
 		{ok, Share{Config{}, 0, 1, false}, []string{"limit"}},
-		{ok, Share{Config{Time: 999}, 0, 1, false}, []string{"limit"}}, // not a byte
+		{ok, Share{Config{Time: 999}, 0, 1, false}, []string{"limit"}}, // less than a byte
 		{ok, Share{Config{Time: 1000}, 0, 1, false}, nil},
 		{ok, Share{Config{Time: math.MaxInt64}, 0, 1, false}, nil},
-		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, false}, []string{"wred"}}, // nor this
+		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, false}, []string{"wred"}}, // likewise
 		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1, false}, nil},
 		{meter.Rate{}, Share{limited, 0, 1, false}, []string{"rate"}},
 		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, Share{limited, 0, 1, false}, []string{"rate"}},
@@ -340,16 +341,16 @@ func TestLinkRefusals(t *testing.T) {
 	} {
 		_, err := NewLink[int](test.rate, []Share{test.share})
 		if got := fields(t, err); !slices.Equal(got, test.fields) {
-			t.Errorf("%+v on %v: %v: faults of %q, want %q", test.share, test.rate, err, got, test.fields)
+			t.Errorf("%+v on %v: %v: fields %q, want %q", test.share, test.rate, err, got, test.fields)
 		}
 	}
 	_, err := NewLink[int](ok, []Share{{}, {Config: limited, Weight: 1}, {Config: limited, Priority: 8, Weight: 1}})
 	if got := fields(t, err); !slices.Equal(got, []string{"limit", "weight", "priority"}) {
-		t.Errorf("of several: %v", err)
+		t.Errorf("several queues with errors: %v", err)
 	}
 }
 
-// TestResolve shows what a time becomes.
+// TestResolve checks the conversion of times to bytes.
 func TestResolve(t *testing.T) {
 	wred := [3]Early{meter.Yellow: {1500, 2999, 7}}
 	for _, test := range []struct {
@@ -360,7 +361,7 @@ func TestResolve(t *testing.T) {
 		{Config{Time: 3999, WRED: wred}, Config{Bytes: 3, WRED: [3]Early{meter.Yellow: {1, 2, 7}}}},
 		{Config{Time: 3000, Bytes: 2, Packets: 1}, Config{Bytes: 2, Packets: 1}},
 		{Config{Time: 3000, Bytes: 4}, Config{Bytes: 3}},
-		{Config{Time: math.MaxInt64}, Config{Bytes: min(math.MaxInt64/1000, bound-1)}},
+		{Config{Time: math.MaxInt64}, Config{Bytes: min(math.MaxInt64/1000, maxThreshold-1)}},
 	} {
 		if test.in.Packets > 0 && test.in.WRED != [3]Early{} {
 			test.in.WRED[meter.Yellow] = Early{1, 5, 7}
@@ -394,10 +395,10 @@ func TestLinkAllocations(t *testing.T) {
 		admit()
 	}
 	if n := testing.AllocsPerRun(20, admit); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 	if slices.Contains(seen[:], 0) {
-		t.Errorf("this test misses a fate: %d", seen)
+		t.Errorf("a fate did not occur: %d", seen)
 	}
 }
 

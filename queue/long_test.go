@@ -8,10 +8,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Tests of what shows after many packets, or long ones.
+// Tests of effects that show only after many packets, or long ones.
 
-// TestLinkShares keeps queues busy. What a queue has sent is its part by weight
-// of what all have sent, but for at most the longest packet.
+// TestLinkShares keeps queues busy. The bytes sent by a queue differ from its
+// share by weight by at most the longest packet.
 func TestLinkShares(t *testing.T) {
 	r := seeded(t)
 	for _, weights := range [][]int{{1, 1}, {1, 3}, {10, 30}, {1, 2, 5}, {1, 9, 90}, {1, 1000}, {7, 7, 7, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 100}} {
@@ -27,7 +27,7 @@ func TestLinkShares(t *testing.T) {
 		admit := func(now int64, queue int) {
 			n := 1 + r.IntN(longest)
 			if queue == 0 {
-				n = longest - r.IntN(3) // the one has long packets
+				n = longest - r.IntN(3) // queue 0 has long packets
 			}
 			l.Admit(now, queue, Packet{Bytes: n}, len(size)<<8|queue)
 			size = append(size, n)
@@ -42,11 +42,11 @@ func TestLinkShares(t *testing.T) {
 			at, _ := l.Due()
 			d, ok := l.Decide(at)
 			if !ok || d.Depart != at {
-				t.Fatalf("nothing at %d: %+v", at, d)
+				t.Fatalf("no decision at %d: %+v", at, d)
 			}
 			queue, n := d.Value&255, size[d.Value>>8]
 			admit(at, queue)
-			for i, w := range weights { // as this one begins
+			for i, w := range weights { // before this packet is sent
 				if most := (longest + 1) * sum; ahead[i] < -most || ahead[i] > most {
 					t.Fatalf("weights %d: queue %d is %d B ahead", weights, i, ahead[i]/sum)
 				}
@@ -59,9 +59,9 @@ func TestLinkShares(t *testing.T) {
 	}
 }
 
-// TestLinkFluid compares each queue with a fluid of its own that has its part of
-// the link all the time: what the queue has sent is at most the longest packet
-// less, however weights are written, with packets that come as they like.
+// TestLinkFluid compares each queue with a fluid queue that has its share of
+// the link all the time. The queue lags the fluid by at most the longest
+// packet, whatever the scale of the weights and the arrivals.
 func TestLinkFluid(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
@@ -74,9 +74,9 @@ func TestLinkFluid(t *testing.T) {
 			shares[i].Weight = []int{1, 1 + r.IntN(MaxWeight/50)}[r.IntN(2)] * scale
 			sum += shares[i].Weight
 		}
-		l := openLink(t, meter.BitRate(8e9), shares...) // a byte per ns
-		fluid := make([]int, len(shares))               // that waits there, bytes times sum
-		behind := make([]int, len(shares))              // what the queue has sent, bytes times sum
+		l := openLink(t, meter.BitRate(8e9), shares...) // one byte per ns
+		fluid := make([]int, len(shares))               // backlog of the fluid queues, bytes times sum
+		behind := make([]int, len(shares))              // lag of the queues, bytes times sum
 		now := int64(0)
 		advance := func(to int64) {
 			for i, s := range shares {
@@ -87,16 +87,16 @@ func TestLinkFluid(t *testing.T) {
 			now = to
 		}
 		type packet struct{ queue, n int }
-		var came []packet
+		var arrived []packet
 		var sent []Decision[int]
 		next := int64(0)
-		begun := 0 // of sent, those that have left in full
-		for len(came) < 2000 || begun < len(came) {
+		begun := 0 // number of packets that have been sent in full
+		for len(arrived) < 2000 || begun < len(arrived) {
 			sent = append(sent, decided(l, next)...)
 			for ; begun < len(sent); begun++ {
-				p := came[sent[begun].Value]
+				p := arrived[sent[begun].Value]
 				end := sent[begun].Depart + int64(p.n)
-				if end > next && len(came) < 2000 {
+				if end > next && len(arrived) < 2000 {
 					break
 				}
 				advance(max(end, now))
@@ -107,17 +107,17 @@ func TestLinkFluid(t *testing.T) {
 					}
 				}
 			}
-			if len(came) == 2000 {
+			if len(arrived) == 2000 {
 				next = 1 << 62
 				continue
 			}
 			advance(max(next, now))
 			p := packet{r.IntN(len(shares)), []int{64, 594, longest}[r.IntN(3)]}
 			for range 1 + r.IntN(3)*r.IntN(8) {
-				if len(came) < 2000 {
+				if len(arrived) < 2000 {
 					fluid[p.queue] += p.n * sum
-					l.Admit(next, p.queue, Packet{Bytes: p.n}, len(came))
-					came = append(came, p)
+					l.Admit(next, p.queue, Packet{Bytes: p.n}, len(arrived))
+					arrived = append(arrived, p)
 				}
 			}
 			next += int64(r.IntN(2 * longest * (1 + r.IntN(8))))
@@ -125,16 +125,16 @@ func TestLinkFluid(t *testing.T) {
 	}
 }
 
-// TestRateError sends a million packets and compares departures with those that
-// the rate gives for all the bytes before.
+// TestRateError sends a million packets and compares their departures with
+// those that the rate gives for all bytes before them.
 func TestRateError(t *testing.T) {
 	sizes := [...]int{1500, 64, 1499, 1, 0, 576, 1514}
 	for _, bits := range []int64{1e3, 1e6, 9_999_991, 1e9} {
 		rate := meter.BitRate(bits)
-		check := func(what string, i int, bytes, depart int64) {
+		check := func(name string, i int, bytes, depart int64) {
 			t.Helper()
-			if want := ceil(takes(rate, int(bytes))); depart != want {
-				t.Fatalf("%v: packet %d of %s leaves at %d, want %d", rate, i, what, depart, want)
+			if want := ceil(sendTime(rate, int(bytes))); depart != want {
+				t.Fatalf("%v: packet %d of %s departs at %d, want %d", rate, i, name, depart, want)
 			}
 		}
 		q, l := open(t, Config{Rate: rate, Time: math.MaxInt64}), openLink(t, rate, Share{}, Share{Weight: 2})
@@ -143,7 +143,7 @@ func TestRateError(t *testing.T) {
 			n := sizes[i%len(sizes)]
 			depart, f := q.Admit(0, Packet{Bytes: n})
 			if f != Admit || l.Admit(now, i%2, Packet{Bytes: n}, n) != Admit {
-				t.Fatalf("packet %d is dropped", i)
+				t.Fatalf("packet %d was dropped", i)
 			}
 			last := i == 999_999
 			if i%9973 == 0 || last {
@@ -151,7 +151,7 @@ func TestRateError(t *testing.T) {
 			}
 			bytes += int64(n)
 			if i < 100 {
-				continue // that wait
+				continue // keep 100 queued
 			}
 			now, _ = l.Due()
 			d, _ := l.Decide(now)
@@ -163,15 +163,15 @@ func TestRateError(t *testing.T) {
 	}
 }
 
-// TestOverflowIsBounded sends ten times what queues can take, a million
-// packets of it.
+// TestOverflowIsBounded sends a million packets, at ten times the rate of the
+// queues.
 func TestOverflowIsBounded(t *testing.T) {
 	mega := meter.BitRate(8e6)
 	for _, cfg := range []Config{{Packets: 100}, {Bytes: 2000}, {Time: 100 * time.Microsecond}} {
 		c := cfg
 		c.Rate = mega
 		q, l := open(t, c), openLink(t, mega, Share{Config: cfg})
-		dropped, left := 0, 0
+		dropped, sent := 0, 0
 		most := 1
 		for most < max(cfg.Capacity(), 100) {
 			most *= 2
@@ -184,26 +184,26 @@ func TestOverflowIsBounded(t *testing.T) {
 				dropped++
 			}
 			for _, ok := l.Decide(now); ok; _, ok = l.Decide(now) {
-				left++
+				sent++
 			}
 		}
-		if n := len(q.waiting.list); n > most {
+		if n := len(q.backlog.list); n > most {
 			t.Errorf("%+v: room for %d packets, want at most %d", cfg, n, most)
 		}
 		if n := len(l.queues[0].list[0].packets.list); n > most {
 			t.Errorf("%+v: room for %d packets on a link, want at most %d", cfg, n, most)
 		}
 		if n := len(l.decided.list); n > 8 {
-			t.Errorf("%+v: room for %d decisions, of which none waits", cfg, n)
+			t.Errorf("%+v: room for %d decisions, but all were collected", cfg, n)
 		}
-		if dropped+left+l.waiting != 1_000_000 || left != 100_000 {
-			t.Errorf("%+v: %d dropped and %d left, want 100000", cfg, dropped, left)
+		if dropped+sent+l.backlog != 1_000_000 || sent != 100_000 {
+			t.Errorf("%+v: %d dropped and %d sent, want 900000 and 100000", cfg, dropped, sent)
 		}
 	}
 }
 
-// TestLongPackets holds that a choice does not take longer where packets are
-// much longer than a turn: a capture may claim 4 GB of each.
+// TestLongPackets checks that a selection takes no longer for packets much
+// longer than a quantum: captures may claim lengths up to 4 GB.
 func TestLongPackets(t *testing.T) {
 	l := openLink(t, meter.BitRate(10e9), Share{}, Share{})
 	for i := range 100 {
@@ -211,7 +211,7 @@ func TestLongPackets(t *testing.T) {
 	}
 	begin := time.Now()
 	for i, d := range decided(l, math.MaxInt64) {
-		if want := ceil(takes(meter.BitRate(10e9), i*math.MaxUint32)); d.Value != i || d.Depart != want {
+		if want := ceil(sendTime(meter.BitRate(10e9), i*math.MaxUint32)); d.Value != i || d.Depart != want {
 			t.Fatalf("decision %d: %+v, want %d", i, d, want)
 		}
 	}

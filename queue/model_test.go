@@ -9,23 +9,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// The rules once more: exact, and with no thought for speed.
+// The rules again, exact and without regard to speed.
 
 func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
-// ceil is a time as a packet has it.
+// ceil rounds a time up to whole ns.
 func ceil(r *big.Rat) int64 {
 	n := new(big.Int).Add(r.Num(), new(big.Int).Sub(r.Denom(), big.NewInt(1)))
 	return n.Div(n, r.Denom()).Int64()
 }
 
-// takes is how long a rate takes for a packet, in ns.
-func takes(r meter.Rate, bytes int) *big.Rat {
+// sendTime is the time in ns that a rate takes to send a packet.
+func sendTime(r meter.Rate, bytes int) *big.Rat {
 	t := whole(int64(bytes))
 	return t.Mul(t, big.NewRat(int64(r.Period), r.Bytes))
 }
 
-// bytesIn is what a rate sends in a time.
+// bytesIn is the number of whole bytes that a rate sends in a time.
 func bytesIn(r meter.Rate, ns int64) int64 {
 	n := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(ns))
 	return n.Div(n, big.NewInt(int64(r.Period))).Int64()
@@ -46,11 +46,11 @@ func modelRandom(seed uint64, k int64) *big.Int {
 	return z.Xor(z, shifted(31))
 }
 
-// modelEarly is WRED and CoDel of one queue.
+// modelEarly is the WRED and CoDel of one queue.
 type modelEarly struct {
 	Config
-	wred [3]*Early // nil is none
-	k    int64     // random numbers drawn
+	wred [3]*Early // nil: none
+	k    int64     // number of random numbers drawn
 
 	firstAbove            *int64
 	dropping              bool
@@ -91,20 +91,20 @@ func (m *modelEarly) thin(p Packet, b int64) Fate {
 	return Admit
 }
 
-func (m *modelEarly) stale(p Packet, t, wait int64, f Fate) Fate {
+func (m *modelEarly) stale(p Packet, t, delay int64, f Fate) Fate {
 	if m.CoDel == (CoDel{}) {
 		return f
 	}
 	interval, above := int64(m.CoDel.Interval), false
-	if wait < int64(m.CoDel.Target) {
+	if delay < int64(m.CoDel.Target) {
 		m.firstAbove = nil
 	} else if m.firstAbove == nil {
 		m.firstAbove = new(t + interval)
 	} else {
 		above = t >= *m.firstAbove
 	}
-	// The largest whole number whose square, times the count, is not above
-	// that of the interval.
+	// The largest whole number whose square, times the count, is at most the
+	// square of the interval.
 	step := func() int64 {
 		square := new(big.Int).Mul(big.NewInt(interval), big.NewInt(interval))
 		return square.Sqrt(square.Div(square, big.NewInt(m.count))).Int64()
@@ -131,8 +131,8 @@ func (m *modelEarly) stale(p Packet, t, wait int64, f Fate) Fate {
 	return m.strike(p, Stale)
 }
 
-// holds is how many packets have room.
-func (m *modelEarly) holds() int {
+// capacity is the maximum backlog in packets.
+func (m *modelEarly) capacity() int {
 	n := int64(MaxPackets)
 	if m.Packets > 0 {
 		n = min(n, m.Packets)
@@ -143,7 +143,7 @@ func (m *modelEarly) holds() int {
 	return int(n)
 }
 
-// model is a Leaky.
+// model is a model of Leaky.
 type model struct {
 	modelEarly
 	next     *big.Rat
@@ -161,7 +161,7 @@ func (m *model) delay(now int64) time.Duration { return time.Duration(ceil(m.sta
 
 func (m *model) admit(now int64, p Packet) (int64, Fate) {
 	start := m.start(now)
-	depart, wait := ceil(start), int64(m.delay(now))
+	depart, delay := ceil(start), int64(m.delay(now))
 	packets, bytes := 0, int64(0)
 	for _, d := range m.admitted {
 		if d.at > now {
@@ -170,53 +170,53 @@ func (m *model) admit(now int64, p Packet) (int64, Fate) {
 		}
 	}
 	switch {
-	case m.Time > 0 && wait > int64(m.Time),
+	case m.Time > 0 && delay > int64(m.Time),
 		m.Bytes > 0 && bytes+int64(p.Bytes) > m.Bytes,
-		m.Bytes+m.Packets > 0 && packets+1 > m.holds():
+		m.Bytes+m.Packets > 0 && packets+1 > m.capacity():
 		return 0, Full
 	}
 	b := int64(packets)
 	if m.Time > 0 {
-		b = wait
+		b = delay
 	} else if m.Bytes > 0 {
 		b = bytes
 	}
 	f := m.thin(p, b)
 	if !f.Dropped() {
-		f = m.stale(p, depart, wait, f)
+		f = m.stale(p, depart, delay, f)
 	}
 	if f.Dropped() {
 		return 0, f
 	}
 	m.admitted = append(m.admitted, departure{depart, int64(p.Bytes)})
-	m.next = new(big.Rat).Add(start, takes(m.Rate, p.Bytes))
+	m.next = new(big.Rat).Add(start, sendTime(m.Rate, p.Bytes))
 	return depart, f
 }
 
-// modelLink is a Link whose values are packet numbers.
+// modelLink is a model of Link whose values are packet numbers.
 type modelLink struct {
 	rate    meter.Rate
 	free    *big.Rat
 	queues  []*modelShare
 	levels  [MaxPriority + 1]modelLevel
-	busy    *modelLevel // whose packet was sent last
+	busy    *modelLevel // level of the packet sent last
 	decided []Decision[int]
 }
 
-// modelLevel has the virtual time of WF2Q+, in 1/2^20 byte.
+// modelLevel has the virtual time of WF2Q+, in units of 1/2^20 byte.
 type modelLevel struct {
 	queues       []*modelShare
 	time, latest int64
-	bytes        int64 // that are on their way
+	bytes        int64 // being sent
 }
 
-// modelShare is a queue whose packets of all flows are in one list.
+// modelShare is a queue with the packets of all flows in one list.
 type modelShare struct {
 	modelEarly
 	Share
 	level        *modelLevel
 	start        int64
-	waits        []modelWaiting
+	backlog      []modelQueued
 	begun, older []*modelFlow
 	flows        map[uint16]*modelFlow
 	chosen       *modelFlow
@@ -228,11 +228,11 @@ type modelFlow struct {
 	early   modelEarly
 }
 
-type modelWaiting struct {
+type modelQueued struct {
 	Packet
-	came  int64
-	fate  Fate
-	value int
+	arrived int64
+	fate    Fate
+	value   int
 }
 
 func newModelLink(rate meter.Rate, shares []Share) *modelLink {
@@ -258,9 +258,9 @@ func newModelLink(rate meter.Rate, shares []Share) *modelLink {
 	return m
 }
 
-// of returns the packets of a flow that wait.
-func (q *modelShare) of(f *modelFlow) (list []modelWaiting) {
-	for _, w := range q.waits {
+// packetsOf returns the queued packets of a flow.
+func (q *modelShare) packetsOf(f *modelFlow) (list []modelQueued) {
+	for _, w := range q.backlog {
 		if !q.Fair || w.Flow == f.number {
 			list = append(list, w)
 		}
@@ -268,16 +268,16 @@ func (q *modelShare) of(f *modelFlow) (list []modelWaiting) {
 	return list
 }
 
-func total(list []modelWaiting) (n int64) {
+func total(list []modelQueued) (n int64) {
 	for _, w := range list {
 		n += int64(w.Bytes)
 	}
 	return n
 }
 
-func (q *modelShare) bytes() int64 { return total(q.waits) }
+func (q *modelShare) bytes() int64 { return total(q.backlog) }
 
-// flow is that of a packet.
+// flow returns the flow of a packet.
 func (q *modelShare) flow(p Packet) *modelFlow {
 	n := p.Flow
 	if !q.Fair {
@@ -289,18 +289,18 @@ func (q *modelShare) flow(p Packet) *modelFlow {
 	return q.flows[n]
 }
 
-// remove takes the first packet of a flow out.
-func (q *modelShare) remove(f *modelFlow) modelWaiting {
-	i := slices.IndexFunc(q.waits, func(w modelWaiting) bool { return !q.Fair || w.Flow == f.number })
-	w := q.waits[i]
-	q.waits = slices.Delete(q.waits, i, i+1)
-	if q.chosen == f && len(q.of(f)) == 0 {
+// remove removes the first packet of a flow.
+func (q *modelShare) remove(f *modelFlow) modelQueued {
+	i := slices.IndexFunc(q.backlog, func(w modelQueued) bool { return !q.Fair || w.Flow == f.number })
+	w := q.backlog[i]
+	q.backlog = slices.Delete(q.backlog, i, i+1)
+	if q.chosen == f && len(q.packetsOf(f)) == 0 {
 		q.chosen = nil
 	}
 	return w
 }
 
-// next is the flow whose turn it is, as RFC 8290 §4.2 has it.
+// next returns the flow to serve, by RFC 8290 §4.2.
 func (q *modelShare) next() *modelFlow {
 	for q.chosen == nil {
 		list := &q.begun
@@ -314,7 +314,7 @@ func (q *modelShare) next() *modelFlow {
 			q.older = append(q.older, f)
 			continue
 		}
-		if len(q.of(f)) > 0 {
+		if len(q.packetsOf(f)) > 0 {
 			q.chosen = f
 			break
 		}
@@ -326,15 +326,15 @@ func (q *modelShare) next() *modelFlow {
 	return q.chosen
 }
 
-// waiting is how many packets wait.
-func (m *modelLink) waiting() (n int) {
+// backlog is the number of queued packets.
+func (m *modelLink) backlog() (n int) {
 	for _, q := range m.queues {
-		n += len(q.waits)
+		n += len(q.backlog)
 	}
 	return n
 }
 
-// until makes all choices of times up to now, or of all times.
+// until makes all selections of times up to now, or of all times.
 func (m *modelLink) until(now int64, all bool) {
 	for m.free != nil && (all || m.free.Cmp(whole(now)) <= 0) {
 		if m.busy != nil {
@@ -345,7 +345,7 @@ func (m *modelLink) until(now int64, all bool) {
 			m.busy.time += m.busy.bytes << 20 / weights
 			m.busy = nil
 		}
-		if m.waiting() == 0 {
+		if m.backlog() == 0 {
 			return
 		}
 		m.choose()
@@ -353,14 +353,14 @@ func (m *modelLink) until(now int64, all bool) {
 }
 
 func (q *modelShare) finish() int64 {
-	return q.start + int64(q.of(q.next())[0].Bytes)<<20/int64(q.Weight)
+	return q.start + int64(q.packetsOf(q.next())[0].Bytes)<<20/int64(q.Weight)
 }
 
 func (m *modelLink) choose() {
 	var ready []*modelShare
 	for i := range m.levels {
 		for _, q := range m.levels[i].queues {
-			if len(q.waits) > 0 {
+			if len(q.backlog) > 0 {
 				ready = append(ready, q)
 			}
 		}
@@ -375,18 +375,18 @@ func (m *modelLink) choose() {
 	flow, finish := q.next(), q.finish()
 	w := q.remove(flow)
 	depart := ceil(m.free)
-	wait := depart - w.came
-	if total(q.of(flow)) <= 1514 {
-		wait = min(wait, int64(q.modelEarly.CoDel.Target)-1) // a single packet is no queue
+	delay := depart - w.arrived
+	if total(q.packetsOf(flow)) <= 1514 {
+		delay = min(delay, int64(q.modelEarly.CoDel.Target)-1) // a single packet is not a queue
 	}
-	f := flow.early.stale(w.Packet, depart, wait, w.fate)
+	f := flow.early.stale(w.Packet, depart, delay, w.fate)
 	if !f.Dropped() {
 		q.start = finish
 		level.latest = max(level.latest, finish)
 		level.bytes, m.busy = int64(w.Bytes), level
 		flow.deficit -= w.Bytes
 		q.chosen = nil
-		m.free = new(big.Rat).Add(m.free, takes(m.rate, w.Bytes))
+		m.free = new(big.Rat).Add(m.free, sendTime(m.rate, w.Bytes))
 	}
 	m.decided = append(m.decided, Decision[int]{w.value, depart, f})
 }
@@ -396,12 +396,12 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	q := m.queues[queue]
 	limit := q.modelEarly.Bytes
 	over := func() bool {
-		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || len(q.waits)+1 > q.holds()
+		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || len(q.backlog)+1 > q.capacity()
 	}
 	if over() && !q.Fair || limit > 0 && int64(p.Bytes) > limit {
 		return Full
 	}
-	b := int64(len(q.waits))
+	b := int64(len(q.backlog))
 	if limit > 0 {
 		b = q.bytes()
 	}
@@ -411,20 +411,20 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	}
 	empty := true
 	for _, other := range q.level.queues {
-		empty = empty && len(other.waits) == 0
+		empty = empty && len(other.backlog) == 0
 	}
 	if empty && m.busy != q.level {
 		q.level.time = max(q.level.time, q.level.latest)
 	}
-	if len(q.waits) == 0 {
+	if len(q.backlog) == 0 {
 		q.start = max(q.start, q.level.time)
 	}
 	for over() {
 		var most *modelFlow
 		for _, f := range q.flows {
-			if n, other := total(q.of(f)), int64(-1); len(q.of(f)) > 0 {
+			if n, other := total(q.packetsOf(f)), int64(-1); len(q.packetsOf(f)) > 0 {
 				if most != nil {
-					other = total(q.of(most))
+					other = total(q.packetsOf(most))
 				}
 				if n > other || n == other && f.number < most.number {
 					most = f
@@ -433,19 +433,19 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 		}
 		m.decided = append(m.decided, Decision[int]{q.remove(most).value, now, Full})
 	}
-	if m.waiting() == 0 && (m.free == nil || m.free.Cmp(whole(now)) < 0) {
+	if m.backlog() == 0 && (m.free == nil || m.free.Cmp(whole(now)) < 0) {
 		m.free = whole(now)
 	}
 	if flow := q.flow(p); !slices.Contains(q.begun, flow) && !slices.Contains(q.older, flow) {
 		flow.deficit = 1514
 		q.begun = append(q.begun, flow)
 	}
-	q.waits = append(q.waits, modelWaiting{p, now, f, value})
+	q.backlog = append(q.backlog, modelQueued{p, now, f, value})
 	m.until(now, false)
 	return f
 }
 
-// due is when the next decision is.
+// due is the time of the next decision.
 func (m *modelLink) due() int64 {
 	if len(m.decided) > 0 {
 		return m.decided[0].Depart

@@ -8,16 +8,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// maxTerm bounds both terms of a pace. It is what the kernel's arithmetic of 64
-// bits has room for, with packets of up to a megabyte.
+// maxTerm bounds both terms of a pace. The kernel computes length*num in 64
+// bits, for packets shorter than 2^20 bytes: 20 + 44 = 64.
 const maxTerm = 1 << 44
 
-// pace is when a rate is free again: an exact time that moves on by what each
-// packet takes.
+// pace is the time at which a rate is free again. Each packet advances it by an
+// exact amount.
 type pace struct {
-	num, den uint64 // length*num/den is the ns that a packet takes
+	num, den uint64 // a packet of n bytes takes n*num/den ns
 	next     int64  // ns, whole part
-	frac     uint64 // ns/den beyond it
+	frac     uint64 // fraction of a ns, in units of 1/den
 	begun    bool
 }
 
@@ -26,35 +26,36 @@ func newPace(r meter.Rate) (pace, error) {
 	case r.Bytes <= 0 || r.Period <= 0:
 		return pace{}, &meter.FieldError{Field: "rate", Reason: "must be above zero"}
 	case r == meter.Unlimited:
-		return pace{}, &meter.FieldError{Field: "rate", Reason: "must not be unlimited: a queue sends at a rate"}
+		return pace{}, &meter.FieldError{Field: "rate", Reason: "must not be unlimited: a queue needs a finite rate"}
 	}
 	f := big.NewRat(int64(r.Period), r.Bytes)
 	if f.Num().Int64() > maxTerm || f.Denom().Int64() > maxTerm {
-		return pace{}, &meter.FieldError{Field: "rate", Reason: "is too fine to stay exact: choose a rounder one"}
+		return pace{}, &meter.FieldError{Field: "rate", Reason: "is too fine to stay exact: choose a rounder rate"}
 	}
 	return pace{num: f.Num().Uint64(), den: f.Denom().Uint64()}, nil
 }
 
-// Pace returns the time that a byte takes at a rate, num/den ns in lowest
-// terms, or what is wrong with the rate.
+// Pace returns the time per byte of a rate, as num/den ns in lowest terms, or an
+// error if no queue can have the rate.
 func Pace(r meter.Rate) (num, den uint64, err error) {
 	p, err := newPace(r)
 	return p.num, p.den, err
 }
 
-// from makes now the time where the rate has been free since before.
-func (p *pace) from(now int64) {
+// notBefore advances the pace to now if the rate has been free since before
+// now.
+func (p *pace) notBefore(now int64) {
 	if !p.begun || p.next < now {
 		p.next, p.frac, p.begun = now, 0, true
 	}
 }
 
-// follow makes it free when another would have been.
+// follow makes p free at the time at which before would be.
 func (p *pace) follow(before *pace) {
 	p.next, p.frac, p.begun = before.due(), 0, before.begun
 }
 
-// due is the time, rounded up to a ns.
+// due returns the time at which the rate is free, rounded up to a ns.
 func (p *pace) due() int64 {
 	if p.frac > 0 {
 		return p.next + 1
@@ -62,7 +63,8 @@ func (p *pace) due() int64 {
 	return p.next
 }
 
-// after is the pace moved on by n bytes. It says whether an int64 holds it.
+// after returns the pace advanced by n bytes, or false if an int64 cannot hold
+// it.
 func (p pace) after(n int) (pace, bool) {
 	hi, lo := bits.Mul64(uint64(max(n, 0)), p.num)
 	lo, carry := bits.Add64(lo, p.frac, 0)

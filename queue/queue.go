@@ -1,22 +1,22 @@
-// Package queue paces packets through leaky buckets: they leave at a rate, one
-// after the other, and are dropped where a bucket is full, or early.
+// Package queue paces packets through leaky buckets: packets depart at a rate, one
+// after the other. A packet is dropped if its queue is full, or early, to keep the
+// queue short.
 //
-// A queue here is a rule for departure times, not a buffer. Whoever asks holds
-// the packet until it leaves: replay writes the time into the capture, a live
-// plane waits. Leaky has a rate of its own, and a packet's departure is known
-// when it comes:
+// A queue here is a rule for departure times, not a buffer. The caller holds the
+// packet until it departs: replay writes the time into the capture, a live plane
+// waits. Leaky has a rate of its own, so a packet's departure is known on arrival:
 //
 //	depart = max(now, next)
 //	next   = depart + length/rate
 //
-// Link is a rate that several queues share by priority and weight; what leaves
-// next is known when the link is free. Times are exact: a departure keeps its
-// fraction of a nanosecond, is rounded up where it is used, and no rounding is
-// carried on.
+// Link is a rate that several queues share by priority and weight. The next packet
+// is selected when the link becomes free. Times are exact: a departure keeps its
+// fraction of a nanosecond and is rounded up only where it is returned, so rounding
+// errors do not add up.
 //
 // Early drop is color-aware (WRED; RFC 2597 §2: yellow before green, red before
-// yellow), by CoDel (RFC 8289), or both; packets that are ECN-capable may be
-// marked instead (RFC 3168).
+// yellow), by CoDel (RFC 8289), or both. ECN-capable packets can be marked instead
+// of dropped (RFC 3168).
 package queue
 
 import (
@@ -27,29 +27,30 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Config describes a queue. At least one limit is above zero; a packet is
-// dropped where it would break one of those that are.
+// Config describes a queue. At least one of the limits Time, Bytes and Packets
+// is above zero. A packet that would exceed a limit is dropped.
 type Config struct {
-	Rate    meter.Rate    // of a Leaky
-	Time    time.Duration // longest wait; on a Link, the bytes that it sends in that time
-	Bytes   int64         // waiting, this packet included
-	Packets int64         // waiting, this packet included; at most MaxPackets
+	Rate    meter.Rate    // rate of a Leaky; unset for a queue of a Link
+	Time    time.Duration // maximum queueing delay; on a Link, converted to bytes at the link's rate
+	Bytes   int64         // maximum backlog in bytes, the arriving packet included
+	Packets int64         // maximum backlog in packets, the arriving packet included; at most MaxPackets
 
-	WRED  [3]Early // by color
-	Seed  uint64   // of WRED's random numbers
+	WRED  [3]Early // indexed by color
+	Seed  uint64   // seed of WRED's random numbers
 	CoDel CoDel
 	ECN   bool // mark ECN-capable packets instead of dropping them early
 }
 
-// MaxPackets is how many packets can wait in a queue that has a limit in bytes
-// or packets. One limited in bytes holds no more than a packet per 20 of them,
-// an IPv4 header.
+// MaxPackets is the maximum backlog, in packets, of a queue with a limit in
+// bytes or packets. A limit in bytes also limits packets, to one per 20 bytes,
+// the length of an IPv4 header.
 const MaxPackets = 1 << 16
 
-// MaxBytes is the length of the longest packet that a Link takes.
+// MaxBytes is the length of the longest packet that a Link accepts.
 const MaxBytes = math.MaxUint32
 
-// Capacity is how many packets may wait, 0 where only their wait is limited.
+// Capacity returns the maximum backlog in packets, or 0 if the queue is limited
+// by delay only.
 func (c *Config) Capacity() int {
 	n := c.Packets
 	if c.Bytes > 0 {
@@ -61,16 +62,17 @@ func (c *Config) Capacity() int {
 	return int(n)
 }
 
-// Axis is what the backlog of a queue is measured by.
+// Axis is the quantity in which the backlog of a queue is measured.
 type Axis uint8
 
 const (
-	ByTime Axis = iota // ns that a packet would wait
+	ByTime Axis = iota // queueing delay, ns
 	ByBytes
 	ByPackets
 )
 
-// Axis is that of the limit; of several, the first of time, bytes and packets.
+// Axis returns the axis of the limit. If there are several limits, the first in the
+// order time, bytes, packets counts.
 func (c *Config) Axis() Axis {
 	switch {
 	case c.Time > 0:
@@ -81,52 +83,53 @@ func (c *Config) Axis() Axis {
 	return ByPackets
 }
 
-// Limit is the limit on the axis.
+// Limit returns the limit on the axis: ns, bytes or packets.
 func (c *Config) Limit() int64 { return [...]int64{int64(c.Time), c.Bytes, c.Packets}[c.Axis()] }
 
-// Packet is what a queue needs to know of a packet.
+// Packet is a packet as a queue sees it.
 type Packet struct {
 	Bytes int
 	Color meter.Color
 	ECN   bool   // ECN-capable
-	Flow  uint16 // in a fair queue, below Flows
+	Flow  uint16 // flow number in a fair queue, below Flows; see Flow
 }
 
-// Fate says what a queue does with a packet. The zero Fate is a drop.
+// Fate is a queue's decision about a packet. The zero Fate is a drop.
 type Fate uint8
 
 const (
-	Full    Fate = iota // dropped: a limit
+	Full    Fate = iota // dropped: a limit is exceeded
 	Thin                // dropped by WRED
 	Stale               // dropped by CoDel
 	Admit               // admitted
-	AdmitCE             // admitted, to be marked with Congestion Experienced
+	AdmitCE             // admitted, to be marked Congestion Experienced
 )
 
-// Dropped says that the packet does not leave.
+// Dropped reports whether the packet is dropped.
 func (f Fate) Dropped() bool { return f < Admit }
 
-// early is what WRED does to a packet that finds a backlog.
-func (c *Config) early(p Packet, backlog int64, d *dice) Fate {
-	victim, certain := c.WRED[p.Color].takes(backlog, d)
+// applyWRED decides about a packet that arrives at a backlog.
+func (c *Config) applyWRED(p Packet, backlog int64, d *dice) Fate {
+	victim, certain := c.WRED[p.Color].drops(backlog, d)
 	switch {
 	case !victim:
 		return Admit
 	case certain:
 		return Thin
 	}
-	return c.victim(p, Thin)
+	return c.markOrDrop(p, Thin)
 }
 
-// victim drops a packet, or marks it instead.
-func (c *Config) victim(p Packet, f Fate) Fate {
+// markOrDrop returns AdmitCE if the packet is to be marked instead of dropped,
+// and drop otherwise.
+func (c *Config) markOrDrop(p Packet, drop Fate) Fate {
 	if c.ECN && p.ECN {
 		return AdmitCE
 	}
-	return f
+	return drop
 }
 
-// check joins what is wrong with a configuration, as meter.FieldErrors of the
+// check joins the errors in a configuration, as meter.FieldErrors with the
 // fields' names in lower case.
 func (c *Config) check() error {
 	var errs []error
@@ -137,9 +140,9 @@ func (c *Config) check() error {
 	case c.Time < 0 || c.Bytes < 0 || c.Packets < 0:
 		add("limit", "is negative")
 	case c.Time == 0 && c.Bytes == 0 && c.Packets == 0:
-		add("limit", "is missing: say how long a packet may wait, such as 100ms")
+		add("limit", "is missing: give a time such as 100ms, a size, or a number of packets")
 	case c.Packets > MaxPackets:
-		add("limit", "is above 65536 packets: give a time or a size")
+		add("limit", "is above 65536 packets: use fewer, or limit by time or size")
 	}
 	for _, e := range c.WRED {
 		if reason := e.check(c.Limit()); reason != "" {

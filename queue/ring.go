@@ -1,14 +1,14 @@
 package queue
 
-// ring is a first-in-first-out list. It allocates where more is in it than ever
-// before.
+// ring is a first-in-first-out list. It allocates only if it contains more
+// items than ever before.
 type ring[T any] struct {
-	list []T // its length is a power of two
+	list []T // the length is a power of two
 	head int
 	len  int
 }
 
-func (r *ring[T]) at(i int) *T { return &r.list[(r.head+i)&(len(r.list)-1)] }
+func (r *ring[T]) item(i int) *T { return &r.list[(r.head+i)&(len(r.list)-1)] }
 
 func (r *ring[T]) push(v T) {
 	if r.len == len(r.list) {
@@ -18,13 +18,13 @@ func (r *ring[T]) push(v T) {
 		r.list, r.head = grown, 0
 	}
 	r.len++
-	*r.at(r.len - 1) = v
+	*r.item(r.len - 1) = v
 }
 
 func (r *ring[T]) pop() T {
 	var none T
-	v := *r.at(0)
-	*r.at(0) = none
+	v := *r.item(0)
+	*r.item(0) = none
 	r.head = (r.head + 1) & (len(r.list) - 1)
 	r.len--
 	return v

@@ -8,12 +8,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// TestRunAllocatesNothing holds that a replay allocates while it starts, and
-// nothing for each packet: twice the packets cost no more.
+// TestRunAllocatesNothing checks that a replay allocates only while it starts:
+// twice the packets cost no more.
 func TestRunAllocatesNothing(t *testing.T) {
 	const packets = 5_000
-	// Pairs of packets that take as long to send as until the next pair, so one
-	// of each pair waits where there is a queue.
+	// Two packets arrive at once and take as long to send as the time until the
+	// next two, so one of each pair is queued.
 	captures := map[string]func(n int) []byte{
 		"pcap": func(n int) []byte {
 			c := little().pcap(magicNano, ethernet)
@@ -36,13 +36,13 @@ func TestRunAllocatesNothing(t *testing.T) {
 		short, long := capture(packets), capture(2*packets)
 		for name, engine := range engines {
 			t.Run(format+"/"+name, func(t *testing.T) {
-				waited := false
+				delayed := false
 				count := func(in []byte) float64 {
 					return testing.AllocsPerRun(3, func() {
 						_, err := Run(t.Context(), bytes.NewReader(in), engine(t), Config{
 							Output: io.Discard,
 							Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
-								waited = waited || v.Done&dataplane.Queued != 0 && v.Departure > v.Now || v.Done&dataplane.Waiting != 0
+								delayed = delayed || v.Done&dataplane.Queued != 0 && v.Departure > v.Now || v.Done&dataplane.Waiting != 0
 								return nil
 							},
 						})
@@ -54,8 +54,8 @@ func TestRunAllocatesNothing(t *testing.T) {
 				if few, many := count(short), count(long); many > few+packets/100 {
 					t.Errorf("%d packets cost %v allocations, twice as many %v", packets, few, many)
 				}
-				if waited != (name != "transparent") {
-					t.Errorf("packets waited: %t", waited)
+				if delayed != (name != "transparent") {
+					t.Errorf("packets delayed: %t, want %t", delayed, name != "transparent")
 				}
 			})
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// TestManyInterfaces holds that a section has at most 65,536 interfaces, counted
-// anew in each, so that a small capture cannot fill the memory.
+// TestManyInterfaces checks that each section has at most 65,536 interfaces, so
+// that a small capture cannot fill the memory.
 func TestManyInterfaces(t *testing.T) {
 	full := func(c *capture) *capture {
 		c.section()
@@ -21,21 +21,21 @@ func TestManyInterfaces(t *testing.T) {
 	c := full(full(little()))
 	out, s := mustReplay(t, c.bytes, transparent(t))
 	if s.Packets != 2 || len(readBack(t, out)) != 2 {
-		t.Errorf("%d packets of sections with as many interfaces as are allowed, want 2", s.Packets)
+		t.Errorf("%d packets in sections with the maximum number of interfaces, want 2", s.Packets)
 	}
 	at := int64(len(c.bytes))
 	c.iface(ethernet, 0).enhanced(0, 0, frame(ipv4(100, 0, 8)))
 	out, s, err := replay(t, c.bytes, transparent(t))
 	var broken *BrokenError
 	if !errors.As(err, &broken) || broken.Offset != at || !strings.Contains(broken.Reason, "more than 65536 interfaces") {
-		t.Errorf("one more: %v, want an error at byte %d that says so", err, at)
+		t.Errorf("one interface more: %v, want an error about interfaces at byte %d", err, at)
 	}
 	if s.Packets != 2 || len(readBack(t, out)) != 2 {
-		t.Errorf("one more: %d packets before it, want 2", s.Packets)
+		t.Errorf("one interface more: %d packets before it, want 2", s.Packets)
 	}
 }
 
-// large is an engine that takes many packets at once, and what they weigh.
+// large is an engine that accepts many packets at once and records their size.
 type large struct {
 	Go
 	calls, packets int
@@ -55,8 +55,8 @@ func (l *large) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict
 	return l.Go.Process(packets, verdicts)
 }
 
-// TestBatchIsBounded gives packets of almost 1 MiB to an engine that would take
-// 512 of them at once. They are handed over before they fill the memory.
+// TestBatchIsBounded gives packets of almost 1 MiB to an engine with a batch of
+// 512. They must be processed before they fill the memory.
 func TestBatchIsBounded(t *testing.T) {
 	const packets, size = 40, 1 << 20
 	c := little().pcap(magicNano, ethernet)
@@ -77,6 +77,6 @@ func TestBatchIsBounded(t *testing.T) {
 		t.Errorf("%d MiB of packets at once, want at most 8 and one packet", l.most>>20)
 	}
 	if l.calls > packets/8+3 {
-		t.Errorf("%d calls: small packets are to come together", l.calls)
+		t.Errorf("%d calls: small packets must be processed together", l.calls)
 	}
 }

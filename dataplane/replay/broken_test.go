@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// small are captures of three packets, with where each packet's record ends.
+// small returns captures of three packets.
 func small() map[string]*capture {
 	out := map[string]*capture{
 		"pcap":             little().pcap(magicMicro, ethernet),
@@ -32,8 +32,9 @@ func small() map[string]*capture {
 	return out
 }
 
-// wholeRecords are the ends of the records in a capture: after its header or
-// a block, and after each packet. packets counts those before.
+// wholeRecords returns the offsets at which records of a capture end: the file
+// header or a block, and each packet. packets counts the packets before each
+// offset.
 func wholeRecords(t *testing.T, c *capture) (ends []int, packets []int) {
 	t.Helper()
 	if c.bytes[0] == 0x0a {
@@ -56,8 +57,8 @@ func wholeRecords(t *testing.T, c *capture) (ends []int, packets []int) {
 	}
 }
 
-// TestTruncated cuts captures at every byte: all whole packets are replayed,
-// and the error tells the offset of the record that is cut.
+// TestTruncated cuts captures at every byte. All whole packets must be
+// replayed, and the error must have the offset of the record that is cut.
 func TestTruncated(t *testing.T) {
 	for name, c := range small() {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestTruncated(t *testing.T) {
 					t.Errorf("cut at %d: %d bytes of output, want the %d of whole records", cut, len(out), offset)
 				}
 				if i < 0 {
-					continue // no header: nothing could be read, and nothing is written
+					continue // without a header nothing can be read or written
 				}
 				if back, err := independent(out); err != nil || len(back) != want {
 					t.Errorf("cut at %d: gopacket reads %d packets of the output, want %d: %v", cut, len(back), want, err)
@@ -96,8 +97,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestTruncatedGzip cuts a gzipped capture at every byte. Whatever came out of
-// it before the cut is replayed.
+// TestTruncatedGzip cuts a gzipped capture at every byte. All bytes
+// decompressed before the cut must be replayed.
 func TestTruncatedGzip(t *testing.T) {
 	for name, level := range map[string]int{"stored": gzip.NoCompression, "compressed": gzip.BestCompression} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +109,7 @@ func TestTruncatedGzip(t *testing.T) {
 				t.Fatal(err)
 			}
 			z.Write(c.bytes[:100])
-			z.Flush() // so that a cut can leave packets
+			z.Flush() // so that a cut can leave whole packets
 			z.Write(c.bytes[100:])
 			z.Close()
 			wrong := 0
@@ -154,7 +155,8 @@ func TestCorruptGzip(t *testing.T) {
 	}
 }
 
-// TestBroken feeds captures that lie. What was read before is replayed.
+// TestBroken replays inconsistent captures. The packets before the
+// inconsistency must be replayed.
 func TestBroken(t *testing.T) {
 	data := frame(ipv4(40, 0, 7))
 	lying := func(size, trailer uint32) *capture {
@@ -172,7 +174,7 @@ func TestBroken(t *testing.T) {
 		in      []byte
 		offset  int64
 		packets int64
-		reason  string // part of it
+		reason  string // substring
 	}{
 		{"empty", nil, 0, 0, "too short"},
 		{"three bytes", []byte{0xd4, 0xc3, 0xb2}, 0, 0, "too short"},
@@ -186,23 +188,23 @@ func TestBroken(t *testing.T) {
 		{"pcapng: block of 0 bytes", lying(0, 0).bytes, ngOffset, 1, "claims 0 bytes"},
 		{"pcapng: block of 8 bytes", lying(8, 8).bytes, ngOffset, 1, "claims 8 bytes"},
 		{"pcapng: block of 13 bytes", lying(13, 13).bytes, ngOffset, 1, "claims 13 bytes"},
-		{"pcapng: block of 12 bytes", lying(12, 12).bytes, ngOffset, 1, "12 bytes at its begin and 0 at its end"},
+		{"pcapng: block of 12 bytes", lying(12, 12).bytes, ngOffset, 1, "two lengths, 12 at its start and 0 at its end"},
 		{"pcapng: block beyond the file", lying(76, 76).bytes, ngOffset, 1, "72 of 76 bytes"},
 		{"pcapng: block over the limit", lying(maxRecord+4, maxRecord+4).bytes, ngOffset, 1, "claims 1048580 bytes"},
 		{"pcapng: block of 2^32-1 bytes", lying(math.MaxUint32, math.MaxUint32).bytes, ngOffset, 1, "claims 4294967295 bytes"},
 		{"pcapng: block of 2^32-4 bytes", lying(math.MaxUint32-3, math.MaxUint32-3).bytes, ngOffset, 1, "claims 4294967292 bytes"},
-		{"pcapng: lengths that differ", lying(72, 76).bytes, ngOffset, 1, "72 bytes at its begin and 76 at its end"},
+		{"pcapng: lengths that differ", lying(72, 76).bytes, ngOffset, 1, "two lengths, 72 at its start and 76 at its end"},
 		{"pcapng: captured length beyond the block", wholeNG().block(6, little().words(0, 0, 1, 44, 44).raw(data[:40]...).bytes).bytes, ngOffset, 1, "44 captured bytes in a block that has 40"},
 		{"pcapng: captured length of 2^32-1", wholeNG().block(6, little().words(0, 0, 1, math.MaxUint32, 40).raw(data[:40]...).bytes).bytes, ngOffset, 1, "claims 4294967295 captured bytes"},
 		{"pcapng: packet block too short", wholeNG().block(6, little().words(0, 0, 1, 0).bytes).bytes, ngOffset, 1, "too short"},
 		{"pcapng: simple packet block too short", wholeNG().block(3, nil).bytes, ngOffset, 1, "too short"},
 		{"pcapng: interface description too short", wholeNG().block(1, little().words(1).bytes).bytes, ngOffset, 1, "too short"},
 		{"pcapng: option beyond the block", wholeNG().block(1, little().words(1, 0).raw(9, 0, 5, 0, 0, 0, 0, 0).bytes).bytes, ngOffset, 1, "option beyond its end"},
-		{"pcapng: interface out of range", wholeNG().enhanced(1, 1, data).bytes, ngOffset, 1, "names interface 1 of 1"},
-		{"pcapng: interface 2^32-1", wholeNG().enhanced(math.MaxUint32, 1, data).bytes, ngOffset, 1, "names interface 4294967295 of 1"},
-		{"pcapng: interface of the section before", wholeNG().section().enhanced(0, 1, data).bytes, ngOffset + 28, 1, "names interface 0 of 0"},
-		{"pcapng: packet before interface", little().section().enhanced(0, 1, data).bytes, 28, 0, "names interface 0 of 0"},
-		{"pcapng: simple packet before interface", little().section().simple(data).bytes, 28, 0, "before the first interface"},
+		{"pcapng: interface out of range", wholeNG().enhanced(1, 1, data).bytes, ngOffset, 1, "interface 1, but the section has 1"},
+		{"pcapng: interface 2^32-1", wholeNG().enhanced(math.MaxUint32, 1, data).bytes, ngOffset, 1, "interface 4294967295, but the section has 1"},
+		{"pcapng: interface of the previous section", wholeNG().section().enhanced(0, 1, data).bytes, ngOffset + 28, 1, "interface 0, but the section has 0"},
+		{"pcapng: packet before interface", little().section().enhanced(0, 1, data).bytes, 28, 0, "interface 0, but the section has 0"},
+		{"pcapng: simple packet before interface", little().section().simple(data).bytes, 28, 0, "precedes the first interface description"},
 		{"pcapng: 10^-20", little().section().iface(ethernet, 0, little().resolution(20)).bytes, 28, 0, "0x14"},
 		{"pcapng: 2^-64", little().section().iface(ethernet, 0, little().resolution(0xc0)).bytes, 28, 0, "0xc0"},
 		{"pcapng: version 2", little().block(blockSection, little().words(sectionMagic, 2, 0, 0).bytes).bytes, 0, 0, "version 2"},
@@ -219,10 +221,10 @@ func TestBroken(t *testing.T) {
 				t.Errorf("after %d packets: %v, want after %d at byte %d: ...%s...", s.Packets, err, test.packets, test.offset, test.reason)
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than one line: %q", err)
+				t.Errorf("error has more than one line: %q", err)
 			}
 			if want := unsectioned(test.in[:test.offset]); !bytes.Equal(out, want) {
-				t.Errorf("%d bytes of output, want the %d before the fault", len(out), len(want))
+				t.Errorf("%d bytes of output, want the %d before the broken record", len(out), len(want))
 			}
 			if test.offset > 0 {
 				if back, err := independent(out); err != nil || int64(len(back)) != test.packets {
@@ -233,8 +235,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestFinestResolutions reads and writes the clocks at the bounds of what 64
-// bits count. What is below a nanosecond is lost where a packet is queued.
+// TestFinestResolutions checks the finest and coarsest clocks that 64 bits can
+// count. Fractions of a nanosecond are lost if a packet is queued.
 func TestFinestResolutions(t *testing.T) {
 	for resol, want := range map[byte]uint64{0: 3 << 30, 19: 1e10, 0x80: 3 << 30, 0xbf: 1<<63/1_000_000_000 + 1} {
 		c := little().section()
@@ -245,7 +247,7 @@ func TestFinestResolutions(t *testing.T) {
 		c.iface(ethernet, 0, c.resolution(resol)).enhanced(0, units, frame(ipv4(40, 0, 1)))
 		out, _ := mustReplay(t, c.bytes, queued(t))
 		if got := lastStamp(out); got != want {
-			t.Errorf("%#x: %d units come out as %d, want %d", resol, units, got, want)
+			t.Errorf("%#x: %d units become %d, want %d", resol, units, got, want)
 		}
 	}
 }

@@ -21,8 +21,8 @@ type byteOrder interface {
 	binary.AppendByteOrder
 }
 
-// capture is a capture under construction. It is written from the format's
-// text and shares nothing with the reader under test.
+// capture builds a capture from the format's specification. It shares nothing
+// with the reader under test.
 type capture struct {
 	byteOrder
 	bytes []byte
@@ -43,7 +43,7 @@ func (c *capture) raw(b ...byte) *capture {
 	return c
 }
 
-// pcap begins a classic capture.
+// pcap starts a classic capture.
 func (c *capture) pcap(magic uint32, link uint32) *capture {
 	c.words(magic)
 	c.bytes = c.AppendUint16(c.bytes, 2)
@@ -51,7 +51,7 @@ func (c *capture) pcap(magic uint32, link uint32) *capture {
 	return c.words(0, 0, 1<<18, link)
 }
 
-// packet adds a packet that was captured whole.
+// packet adds a packet captured whole.
 func (c *capture) packet(seconds, fraction uint32, data []byte) *capture {
 	return c.words(seconds, fraction, uint32(len(data)), uint32(len(data))).raw(data...)
 }
@@ -63,12 +63,12 @@ func (c *capture) block(kind uint32, body []byte) *capture {
 	return c.words(kind, size).raw(body...).words(size)
 }
 
-// body is the body of a block in c's byte order.
+// body starts the body of a block in c's byte order.
 func (c *capture) body(values ...uint32) *capture {
 	return (&capture{byteOrder: c.byteOrder}).words(values...)
 }
 
-// section begins a section whose length is given, which output cannot keep.
+// section starts a section with a length, which the output cannot keep.
 func (c *capture) section() *capture {
 	b := c.body(0x1a2b3c4d)
 	b.bytes = c.AppendUint16(b.bytes, 1)
@@ -91,7 +91,7 @@ func (c *capture) iface(link uint16, snap uint32, options ...[]byte) *capture {
 	return c.block(1, b.bytes)
 }
 
-// option is an option of a block, padded.
+// option returns an option of a block, padded.
 func (c *capture) option(code uint16, value ...byte) []byte {
 	b := c.AppendUint16(nil, code)
 	b = c.AppendUint16(b, uint16(len(value)))
@@ -104,22 +104,22 @@ func (c *capture) offset(seconds int64) []byte {
 	return c.option(14, c.AppendUint64(nil, uint64(seconds))...)
 }
 
-// enhanced adds a packet that was captured whole.
+// enhanced adds a packet captured whole.
 func (c *capture) enhanced(iface uint32, units uint64, data []byte) *capture {
 	n := uint32(len(data))
 	return c.block(6, c.body(iface, uint32(units>>32), uint32(units), n, n).raw(data...).bytes)
 }
 
-// simple adds a packet without a time.
+// simple adds a packet without a timestamp.
 func (c *capture) simple(data []byte) *capture {
 	return c.block(3, c.body(uint32(len(data))).raw(data...).bytes)
 }
 
-// ipv4 is an IP packet of n bytes with a DSCP, from 192.0.2.1 to 198.51.100.1.
-// Its identification tells packets apart.
+// ipv4 returns an IP packet of n bytes with a DSCP, from 192.0.2.1 to
+// 198.51.100.1. Packets are distinguished by their IP identification.
 func ipv4(n int, dscp byte, id uint16) []byte { return tos(n, dscp<<2, id) }
 
-// tos is an IP packet with all of the field that has the DSCP and ECN.
+// tos returns an IP packet with a TOS byte: DSCP and ECN.
 func tos(n int, tos byte, id uint16) []byte {
 	b := make([]byte, n)
 	copy(b, []byte{0x45, tos, byte(n >> 8), byte(n), byte(id >> 8), byte(id), 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1})
@@ -133,19 +133,19 @@ func tos(n int, tos byte, id uint16) []byte {
 	return b
 }
 
-// frame puts a packet into Ethernet.
+// frame wraps a packet in an Ethernet frame.
 func frame(packet []byte) []byte {
 	return append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0}, packet...)
 }
 
-// packet is what a reader of a capture sees.
+// packet is a packet as read from a capture.
 type packet struct {
 	at   int64 // ns
 	wire int
 	data []byte
 }
 
-// id is the IP identification in an Ethernet frame.
+// id returns the IP identification in an Ethernet frame.
 func (p packet) id() uint16 { return binary.BigEndian.Uint16(p.data[18:]) }
 
 // independent reads a capture with gopacket.
@@ -186,7 +186,7 @@ func readBack(t *testing.T, raw []byte) []packet {
 	return packets
 }
 
-// ids are the identifications of packets in order.
+// ids returns the identifications of packets in order.
 func ids(packets []packet) []uint16 {
 	var out []uint16
 	for _, p := range packets {
@@ -195,7 +195,7 @@ func ids(packets []packet) []uint16 {
 	return out
 }
 
-// Link types of the registry, one that shaper does not know, and DSCPs.
+// Link types of the registry, the last one unknown to shaper, and DSCPs.
 const (
 	ethernet = 1
 	rawIP    = 101
@@ -205,7 +205,7 @@ const (
 	ef       = 46
 )
 
-// byteRate is a byte a microsecond.
+// byteRate is one byte per microsecond.
 var byteRate = meter.BitRate(8e6)
 
 func pipeline(t testing.TB, classes ...dataplane.Class) Go {
@@ -217,13 +217,13 @@ func pipeline(t testing.TB, classes ...dataplane.Class) Go {
 	return Go{p}
 }
 
-// transparent passes all packets as they are.
+// transparent passes all packets unchanged.
 func transparent(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all"})
 }
 
-// queued paces all IP packets at a byte a microsecond.
+// queued paces all IP packets at one byte per microsecond.
 func queued(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all", Green: toQueue()})
@@ -233,14 +233,14 @@ func toQueue() *dataplane.Action {
 	return &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}}}
 }
 
-// bulkQueued paces packets without a DSCP; EF passes.
+// bulkQueued paces packets without a DSCP and passes EF.
 func bulkQueued(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "bulk", Match: dataplane.Match{DSCP: []dataplane.Range{{}}}, Green: toQueue()},
 		dataplane.Class{Name: "rest"})
 }
 
-// linked paces all IP packets by a link of a byte a microsecond.
+// linked paces all IP packets by a link of one byte per microsecond.
 func linked(t testing.TB) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{

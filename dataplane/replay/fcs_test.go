@@ -11,11 +11,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// withFCS is the link type's word of a pcap header which says that Ethernet frames
-// have an FCS of so many bytes.
+// withFCS is the link type word of a pcap header for Ethernet frames with an
+// FCS of this length.
 func withFCS(bytes uint32) uint32 { return ethernet | 1<<26 | bytes/2<<28 }
 
-// crc is the FCS of an Ethernet frame as it goes over the wire, bit by bit (IEEE
+// crc computes the FCS of an Ethernet frame bit by bit, in wire order (IEEE
 // 802.3 §3.2.9).
 func crc(frame []byte) []byte {
 	sum := ^uint32(0)
@@ -34,12 +34,13 @@ func crc(frame []byte) []byte {
 
 func sealed(frame []byte) []byte { return slices.Concat(frame, crc(frame)) }
 
-// padded is a frame with 60 bytes at least.
+// padded pads a frame to 60 bytes.
 func padded(frame []byte) []byte {
 	return append(bytes.Clone(frame), make([]byte, max(60-len(frame), 0))...)
 }
 
-// lengths are what a length rule counts of each packet of a capture.
+// lengths returns the length that a length rule counts for each packet of a
+// capture.
 func lengths(t *testing.T, in []byte, base dataplane.LengthBase) []int {
 	t.Helper()
 	l, err := dataplane.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
@@ -56,18 +57,18 @@ func lengths(t *testing.T, in []byte, base dataplane.LengthBase) []int {
 	return out
 }
 
-// TestFCSIsNotMetered holds that lengths are those of the frame without the FCS
-// that a capture says it has.
+// TestFCSIsNotMetered checks that lengths do not include the FCS that a capture
+// declares.
 func TestFCSIsNotMetered(t *testing.T) {
 	f := frame(ipv4(100, 0, 1))
 	short := padded(frame(ipv4(29, 0, 1)))
-	whole := [3]int{100, 114, 138}   // by l3, l2, l1, without FCS
-	counted := [3]int{104, 118, 142} // if its 4 bytes were counted
-	two := [3]int{102, 116, 140}     // if 2 of them were
+	whole := [3]int{100, 114, 138}   // by l3, l2 and l1, without FCS
+	counted := [3]int{104, 118, 142} // if the 4 bytes of the FCS are counted
+	two := [3]int{102, 116, 140}     // if 2 bytes of it are counted
 	classic := func(link uint32) *capture { return little().pcap(magicMicro, link) }
 	ng := func(options ...[]byte) *capture { return big().section().iface(ethernet, 0, options...) }
 	fcsLen := func(v byte) []byte { return big().option(13, v) }
-	flagged := func(c *capture, flags uint32) *capture { // a packet with epb_flags
+	flagged := func(c *capture, flags uint32) *capture { // adds a packet with epb_flags
 		data := sealed(f)
 		n := uint32(len(data))
 		b := c.body(0, 0, 0, n, n).raw(data...).raw(make([]byte, -len(data)&3)...)
@@ -87,26 +88,26 @@ func TestFCSIsNotMetered(t *testing.T) {
 	}{
 		{"pcap", classic(withFCS(4)).packet(1, 0, sealed(f)), whole},
 		{"pcap, big-endian", big().pcap(magicNano, withFCS(4)).packet(1, 0, sealed(f)), whole},
-		{"pcap, none said", classic(ethernet).packet(1, 0, sealed(f)), counted},
-		{"pcap, said to be none", classic(withFCS(0)).packet(1, 0, sealed(f)), counted},
-		{"pcap, a length that is not valid", classic(withFCS(4)&^(1<<26)).packet(1, 0, sealed(f)), counted},
+		{"pcap, not declared", classic(ethernet).packet(1, 0, sealed(f)), counted},
+		{"pcap, declared as 0 bytes", classic(withFCS(0)).packet(1, 0, sealed(f)), counted},
+		{"pcap, length without its valid bit", classic(withFCS(4)&^(1<<26)).packet(1, 0, sealed(f)), counted},
 		{"pcap, 2 bytes", classic(withFCS(2)).packet(1, 0, sealed(f)), two},
 		{"pcap, padded", classic(withFCS(4)).packet(1, 0, sealed(short)), [3]int{29, 60, 84}},
 		{"pcap, not captured", classic(withFCS(4)).words(1, 0, 114, 118).raw(f...), whole},
-		{"pcap, captured in part", classic(withFCS(4)).words(1, 0, 116, 118).raw(sealed(f)[:116]...), whole},
-		{"pcap, headers captured", classic(withFCS(4)).words(1, 0, 54, 118).raw(f[:54]...), whole},
-		{"pcap, more captured than there was", classic(withFCS(4)).words(1, 0, 118, 60).raw(sealed(f)...), whole},
+		{"pcap, FCS truncated", classic(withFCS(4)).words(1, 0, 116, 118).raw(sealed(f)[:116]...), whole},
+		{"pcap, frame truncated", classic(withFCS(4)).words(1, 0, 54, 118).raw(f[:54]...), whole},
+		{"pcap, captured length above original length", classic(withFCS(4)).words(1, 0, 118, 60).raw(sealed(f)...), whole},
 		{"pcap, shorter than an FCS", classic(withFCS(4)).packet(1, 0, []byte{1, 2, 3}), [3]int{0, 0, 84}},
-		{"pcap, longer than the frame", classic(withFCS(30)).packet(1, 0, f[:20]), [3]int{0, 0, 84}},
-		{"pcapng, none said", ng().enhanced(0, 0, sealed(f)), counted},
+		{"pcap, FCS longer than the frame", classic(withFCS(30)).packet(1, 0, f[:20]), [3]int{0, 0, 84}},
+		{"pcapng, not declared", ng().enhanced(0, 0, sealed(f)), counted},
 		{"pcapng, 32 bits", ng(fcsLen(32)).enhanced(0, 0, sealed(f)), whole},
 		{"pcapng, 16 bits", ng(fcsLen(16)).enhanced(0, 0, sealed(f)), two},
-		{"pcapng, 4, which are bytes", ng(fcsLen(4)).enhanced(0, 0, sealed(f)), whole},
+		{"pcapng, 4 bytes", ng(fcsLen(4)).enhanced(0, 0, sealed(f)), whole},
 		{"pcapng, 0", ng(fcsLen(0)).enhanced(0, 0, sealed(f)), counted},
 		{"pcapng, simple block", ng(fcsLen(32)).simple(sealed(f)), whole},
 		{"pcapng, flags of the packet", flagged(ng(), 4<<5|1), whole},
-		{"pcapng, flags instead of the interface's", flagged(ng(fcsLen(16)), 4<<5), whole},
-		{"pcapng, flags that do not say", flagged(ng(fcsLen(32)), 0xffff_fe1f), whole},
+		{"pcapng, flags override the interface", flagged(ng(fcsLen(16)), 4<<5), whole},
+		{"pcapng, flags without an FCS length", flagged(ng(fcsLen(32)), 0xffff_fe1f), whole},
 		{"pcapng, flags of an obsolete block", obsolete(ng(), 4<<5), whole},
 	} {
 		for base, want := range test.want {
@@ -115,13 +116,13 @@ func TestFCSIsNotMetered(t *testing.T) {
 			}
 		}
 		if out, s := mustReplay(t, test.in.bytes, transparent(t)); !bytes.Equal(out, unsectioned(test.in.bytes)) {
-			t.Errorf("%s: what is not marked leaves otherwise: % x (%v)", test.name, out, s.Warnings)
+			t.Errorf("%s: unmarked, but the output differs: % x (%v)", test.name, out, s.Warnings)
 		}
 	}
 }
 
-// TestFCSWarnings holds that the link type is known behind its FCS, and that a
-// frame of which only the FCS was cut counts as whole.
+// TestFCSWarnings checks that the link type is recognized beside FCS bits, and
+// that a frame without only its FCS counts as whole.
 func TestFCSWarnings(t *testing.T) {
 	f := frame(ipv4(100, 0, 1))
 	in := little().pcap(magicMicro, withFCS(4)).packet(1, 0, sealed(f)).words(1, 0, 114, 118).raw(f...).bytes
@@ -130,8 +131,8 @@ func TestFCSWarnings(t *testing.T) {
 	}
 }
 
-// TestFCSOfMarked holds that the FCS of a frame that was captured whole, and is
-// right, is right when it leaves; any other stays as it is.
+// TestFCSOfMarked checks that marking corrects the FCS of a frame that was
+// captured whole with a correct FCS, and changes no other.
 func TestFCSOfMarked(t *testing.T) {
 	if got := crc([]byte("123456789")); !bytes.Equal(got, []byte{0x26, 0x39, 0xf4, 0xcb}) {
 		t.Fatalf("the test's own CRC is % x", got)
@@ -142,10 +143,10 @@ func TestFCSOfMarked(t *testing.T) {
 		}
 	}
 	paced := &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}}
-	waits := &dataplane.Queue{Name: "q", Config: queue.Config{Packets: 1000}, Link: &dataplane.Link{Name: "wan", Rate: byteRate}}
+	shared := &dataplane.Queue{Name: "q", Config: queue.Config{Packets: 1000}, Link: &dataplane.Link{Name: "wan", Rate: byteRate}}
 	before, after := frame(ipv4(101, 0, 1)), frame(ipv4(101, ef, 1))
 	wrong := slices.Concat(before, []byte{1, 2, 3, 4})
-	for name, open := range map[string]func(testing.TB) Go{"passed": mark(nil), "queued": mark(paced), "linked": mark(waits)} {
+	for name, open := range map[string]func(testing.TB) Go{"passed": mark(nil), "queued": mark(paced), "linked": mark(shared)} {
 		for format, one := range map[string]func(data []byte, wire uint32) []byte{
 			"pcap": func(data []byte, wire uint32) []byte {
 				return big().pcap(magicMicro, withFCS(4)).words(1, 0, uint32(len(data)), wire).raw(data...).bytes
@@ -179,7 +180,7 @@ func TestFCSOfMarked(t *testing.T) {
 			}
 		}
 	}
-	// Other FCS than Ethernet's are nobody's to know.
+	// An FCS of another link type is unknown.
 	in := little().pcap(magicMicro, rawIP|1<<26|2<<28).packet(1, 0, sealed(before[14:])).bytes
 	out, _ := mustReplay(t, in, mark(nil)(t))
 	if got := readBack(t, out); !bytes.Equal(got[0].data, slices.Concat(after[14:], crc(before[14:]))) {
@@ -187,14 +188,14 @@ func TestFCSOfMarked(t *testing.T) {
 	}
 }
 
-// TestFCSOfLateCE holds that a packet on which a link sets CE as it leaves has the
-// FCS of that.
+// TestFCSOfLateCE checks the FCS of a packet on which a link sets CE at
+// departure.
 func TestFCSOfLateCE(t *testing.T) {
 	c := little().pcap(magicMicro, withFCS(4))
 	for i := range uint16(60) {
 		c.packet(1, 0, sealed(frame(tos(400, 2, i))))
 	}
-	out, _ := mustReplay(t, c.bytes, shared(t))
+	out, _ := mustReplay(t, c.bytes, sharedLink(t))
 	marked := 0
 	for _, p := range readBack(t, out) {
 		f := p.data[:len(p.data)-4]
@@ -206,6 +207,6 @@ func TestFCSOfLateCE(t *testing.T) {
 		}
 	}
 	if marked == 0 {
-		t.Error("nothing got CE")
+		t.Error("no packet has CE")
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// FuzzReplay takes any bytes for a capture. Whatever a run returns, its output
-// is a capture that replays without an error, with the packets that left; and
-// where the input's stamps never go back, the output's do not either.
+// FuzzReplay replays arbitrary bytes. Whatever Run returns, its output must be
+// a capture that replays without an error and contains the packets sent. If the
+// input's timestamps never go back, those of the output must not either.
 func FuzzReplay(f *testing.F) {
 	for _, c := range small() {
 		f.Add(c.bytes)
@@ -48,7 +48,7 @@ func FuzzReplay(f *testing.F) {
 			}},
 		})
 		var out bytes.Buffer
-		left := int64(0)
+		sent := int64(0)
 		forward, latest := true, int64(math.MinInt64)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -58,19 +58,19 @@ func FuzzReplay(f *testing.F) {
 				forward = forward && p.Time >= latest
 				latest = max(latest, p.Time)
 				if !v.Done.Dropped() && v.Done&dataplane.Waiting == 0 {
-					left++
+					sent++
 				}
 				return nil
 			},
 			Settled: func(v *dataplane.Verdict) error {
 				if !v.Done.Dropped() {
-					left++
+					sent++
 				}
 				return nil
 			},
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal("no end")
+			t.Fatal("Run did not return within 10 s")
 		}
 		if out.Len() == 0 {
 			if s.Packets > 0 {
@@ -89,23 +89,23 @@ func FuzzReplay(f *testing.F) {
 		if e != nil {
 			t.Fatalf("the output of a run that returned %v is broken: %v", err, e)
 		}
-		if finished := err == nil || errors.As(err, new(*BrokenError)); finished && again.Packets != left {
-			t.Fatalf("%d packets in the output, %d left: %v", again.Packets, left, err)
+		if finished := err == nil || errors.As(err, new(*BrokenError)); finished && again.Packets != sent {
+			t.Fatalf("%d packets in the output, %d sent: %v", again.Packets, sent, err)
 		}
 		if forward && clocks == 1 && !slices.IsSorted(at) {
-			t.Fatalf("stamps went forward and come out as %d", at)
+			t.Fatalf("timestamps never go back in the input, but are %d in the output", at)
 		}
 	})
 }
 
-// clocks counts the interfaces that packets name, or 1 for a classic capture.
-// A departure is rounded up to its interface's clock, so that stamps of
-// several need not be in order.
+// clocks counts the interfaces of packets, or 1 for a classic capture.
+// Departures are rounded up to the resolution of an interface, so with several
+// interfaces timestamps need not be in order.
 func clocks(ctx context.Context, raw []byte) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	seen := map[*iface]bool{}
-	f, err := open(newWindow(ctx, bytes.NewReader(raw)))
+	f, err := openCapture(newWindow(ctx, bytes.NewReader(raw)))
 	for r := (record{}); err == nil; {
 		if err = f.next(&r); err == nil && r.packet {
 			seen[r.iface] = true

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// stream reads a window, for what wants a stream.
+// stream makes an io.Reader of a window.
 type stream struct{ w *window }
 
 func (s *stream) Read(b []byte) (int, error) {
@@ -17,17 +17,18 @@ func (s *stream) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	n := copy(b, s.w.data)
-	s.w.take(n)
+	s.w.advance(n)
 	return n, nil
 }
 
-// unzip reads a gzipped stream and tells its faults from those of the source.
+// unzip decompresses a gzipped stream. It returns gzip errors as gzipError, to
+// distinguish them from errors of the source.
 type unzip struct {
 	from io.Reader
 	z    *gzip.Reader
 }
 
-// gzipError is a fault of the compressed form.
+// gzipError is an error in the compressed data.
 type gzipError struct{ error }
 
 func (u *unzip) Read(b []byte) (n int, err error) {

@@ -15,10 +15,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// shared are two queues of a link of a byte a microsecond: EF is served first,
-// AF12 passes, and the rest waits for a ms at most, before CoDel has something
-// to say.
-func shared(t testing.TB) Go {
+// sharedLink has two queues on a link of one byte per microsecond: EF is sent
+// first, AF12 bypasses the link, and all other packets are dropped by CoDel
+// after 1 ms above a target of 1 ms.
+func sharedLink(t testing.TB) Go {
 	t.Helper()
 	link := &dataplane.Link{Name: "wan", Rate: byteRate}
 	to := func(priority int, cfg queue.Config) *dataplane.Action {
@@ -35,8 +35,8 @@ func shared(t testing.TB) Go {
 	)
 }
 
-// TestLinkOrder holds that packets leave by (departure, number) where a link
-// decides late.
+// TestLinkOrder checks the order (departure, number) for packets of a link,
+// whose departures are decided late.
 func TestLinkOrder(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -46,24 +46,24 @@ func TestLinkOrder(t *testing.T) {
 	}{
 		{"an idle link", []arrival{{0, 100, 0}, {100, 100, ef}, {300, 100, 0}}, []uint16{1, 2, 3}, []int64{0, 100, 300}},
 		{"by priority", []arrival{{0, 100, 0}, {0, 100, 0}, {0, 100, 0}, {50, 100, ef}, {60, 100, ef}}, []uint16{1, 4, 5, 2, 3}, []int64{0, 100, 200, 300, 400}},
-		{"packets pass those that wait", []arrival{{0, 100, 0}, {10, 100, 0}, {20, 50, af12}, {150, 50, af12}}, []uint16{1, 3, 2, 4}, []int64{0, 20, 100, 150}},
+		{"packets overtake queued ones", []arrival{{0, 100, 0}, {10, 100, 0}, {20, 50, af12}, {150, 50, af12}}, []uint16{1, 3, 2, 4}, []int64{0, 20, 100, 150}},
 		{"a tie goes to the smaller number", []arrival{{0, 100, 0}, {0, 100, 0}, {100, 50, af12}, {100, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 100, 200}},
-		{"a tie with a packet that comes later in the file", []arrival{{0, 50, af12}, {0, 100, 0}, {0, 50, af12}}, []uint16{1, 2, 3}, []int64{0, 0, 0}},
-		{"a stamp that goes back is kept, its place is that of the clock", []arrival{{0, 100, 0}, {50, 100, 0}, {120, 50, af12}, {30, 50, af12}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 120, 30}},
-		{"a queued packet whose stamp goes back leaves by the clock", []arrival{{100, 100, 0}, {40, 100, 0}, {150, 50, af12}}, []uint16{1, 3, 2}, []int64{100, 150, 200}},
+		{"a tie with a packet later in the file", []arrival{{0, 50, af12}, {0, 100, 0}, {0, 50, af12}}, []uint16{1, 2, 3}, []int64{0, 0, 0}},
+		{"a timestamp that goes back is kept; the order follows the clock", []arrival{{0, 100, 0}, {50, 100, 0}, {120, 50, af12}, {30, 50, af12}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 120, 30}},
+		{"a queued packet whose timestamp goes back departs by the clock", []arrival{{100, 100, 0}, {40, 100, 0}, {150, 50, af12}}, []uint16{1, 3, 2}, []int64{100, 150, 200}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			leaves(t, shared(t), test.in, test.order, test.at)
+			checkDepartures(t, sharedLink(t), test.in, test.order, test.at)
 		})
 	}
 }
 
-// TestLinkDropsAndMarks holds that what CoDel drops as it would leave is gone,
-// and what it marks has CE and a right checksum.
+// TestLinkDropsAndMarks checks that packets dropped by CoDel at departure are
+// missing, and that marked ones have CE and a correct checksum.
 func TestLinkDropsAndMarks(t *testing.T) {
 	kilo := func(ecn byte, id uint16) []byte { return frame(tos(1000, 20<<2|ecn, id)) }
 	want := [][]byte{kilo(2, 1), kilo(1, 2), kilo(3, 3), kilo(0, 5), kilo(0, 6), kilo(0, 8), kilo(0, 9)}
-	at := []int64{0, 1e6, 2e6, 3e6, 4e6, 5e6, 6e6} // 4 would leave at 3 ms: the drops are at 2, 3, 3.7 and so on
+	at := []int64{0, 1e6, 2e6, 3e6, 4e6, 5e6, 6e6} // 4 would depart at 3 ms: drops are at 2, 3, 3.7 ms and so on
 	for name, c := range map[string]*capture{"pcap": little().pcap(magicNano, ethernet), "pcapng": big().section()} {
 		t.Run(name, func(t *testing.T) {
 			add := func(data []byte) { c.packet(0, 0, data) }
@@ -71,20 +71,20 @@ func TestLinkDropsAndMarks(t *testing.T) {
 				c.iface(ethernet, 0, c.resolution(9))
 				add = func(data []byte) { c.enhanced(0, 0, data) }
 			}
-			add(kilo(2, 1)) // waits for nothing
-			add(kilo(1, 2)) // for the target
-			add(kilo(2, 3)) // for an interval: is marked
-			add(kilo(0, 4)) // is not ECN-capable: dropped
-			add(kilo(0, 5)) // leaves instead
+			add(kilo(2, 1)) // no delay
+			add(kilo(1, 2)) // delayed by the target
+			add(kilo(2, 3)) // delayed for an interval: marked
+			add(kilo(0, 4)) // not ECN-capable: dropped
+			add(kilo(0, 5)) // departs instead
 			add(kilo(0, 7)) // at 4 ms: dropped
 			add(kilo(0, 6))
-			add(kilo(0, 8)) // spared: a frame waits behind it
+			add(kilo(0, 8)) // spared: one frame is queued behind it
 			add(kilo(0, 9))
 			in := bytes.Clone(c.bytes)
-			out, _ := mustReplay(t, c.bytes, shared(t))
+			out, _ := mustReplay(t, c.bytes, sharedLink(t))
 			got := readBack(t, out)
 			if len(got) != len(want) {
-				t.Fatalf("packets %v left, want %d", ids(got), len(want))
+				t.Fatalf("packets %v sent, want %d", ids(got), len(want))
 			}
 			for i, p := range got {
 				if p.at != at[i] || !bytes.Equal(p.data, want[i]) {
@@ -92,61 +92,61 @@ func TestLinkDropsAndMarks(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(c.bytes, in) {
-				t.Error("the input has changed")
+				t.Error("the input was changed")
 			}
 		})
 	}
 }
 
-// told is what Run tells of packets, in order.
-func told(t *testing.T, in []byte, p Go, cfg Config) (list []string, err error) {
+// events lists the calls of Each and Settled in order.
+func events(t *testing.T, in []byte, p Go, cfg Config) (list []string, err error) {
 	t.Helper()
 	cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 		if p.ID != v.ID {
 			t.Errorf("packet %d has the verdict of %d", p.ID, v.ID)
 		}
 		if v.Done&dataplane.Waiting != 0 {
-			list = append(list, fmt.Sprintf("%d waits", v.ID))
+			list = append(list, fmt.Sprintf("%d queued", v.ID))
 		} else {
 			list = append(list, fmt.Sprintf("%d %v at %d", v.ID, v.Reason, v.Departure/1000))
 		}
 		return nil
 	}
 	cfg.Settled = func(v *dataplane.Verdict) error {
-		list = append(list, fmt.Sprintf("%d %v leaves %v at %d", v.ID, v.Reason, !v.Done.Dropped(), v.Departure/1000))
+		list = append(list, fmt.Sprintf("%d %v sent %v at %d", v.ID, v.Reason, !v.Done.Dropped(), v.Departure/1000))
 		return nil
 	}
 	_, err = Run(t.Context(), bytes.NewReader(in), p, cfg)
 	return list, err
 }
 
-// TestLinkSections holds that what waits leaves before its section ends, and
-// is told so whether there is an output or not.
+// TestLinkSections checks that queued packets are written and settled before
+// their section ends, with or without an output.
 func TestLinkSections(t *testing.T) {
 	one := little().section()
 	one.iface(ethernet, 0)
 	one.enhanced(0, 5, frame(ipv4(1000, 0, 1))).enhanced(0, 5, frame(ipv4(500, 0, 2))).enhanced(0, 5, frame(ipv4(100, ef, 3)))
-	one.block(5, one.body(0, 0, 0).bytes) // is no new section
+	one.block(5, one.body(0, 0, 0).bytes) // not a new section
 	one.enhanced(0, 6, frame(ipv4(100, ef, 4)))
 	two := big().section()
-	two.iface(ethernet, 0).enhanced(0, 7, frame(ipv4(100, ef, 5))) // waits until the link is free
+	two.iface(ethernet, 0).enhanced(0, 7, frame(ipv4(100, ef, 5))) // queued until the link is free
 	two.enhanced(0, 1700, frame(ipv4(60, af12, 6))).enhanced(0, 1705, frame(ipv4(60, af12, 7)))
 	in := slices.Concat(one.bytes, two.bytes)
 
 	want := []string{
-		"1 waits", "1 no-meter leaves true at 5",
-		"2 waits", "3 waits", "4 waits",
-		"3 no-meter leaves true at 1005",
-		"4 no-meter leaves true at 1105",
-		"2 no-meter leaves true at 1205",
-		"5 waits",
+		"1 queued", "1 no-meter sent true at 5",
+		"2 queued", "3 queued", "4 queued",
+		"3 no-meter sent true at 1005",
+		"4 no-meter sent true at 1105",
+		"2 no-meter sent true at 1205",
+		"5 queued",
 		"6 no-meter at 1700",
-		"7 no-meter at 1705", "5 no-meter leaves true at 1705",
+		"7 no-meter at 1705", "5 no-meter sent true at 1705",
 	}
 	var out bytes.Buffer
 	for name, cfg := range map[string]Config{"with an output": {Output: &out}, "without": {}} {
-		if got, err := told(t, in, shared(t), cfg); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: told %q, want %q: %v", name, got, want, err)
+		if got, err := events(t, in, sharedLink(t), cfg); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: events %q, want %q: %v", name, got, want, err)
 		}
 	}
 	if got := blockKinds(t, out.Bytes()); !slices.Equal(got, []uint32{blockSection, 1, 6, 5, 6, 6, 6, blockSection, 1, 6, 6, 6}) {
@@ -157,8 +157,8 @@ func TestLinkSections(t *testing.T) {
 	}
 }
 
-// TestLinkIsQueue holds that a link of one queue is the queue at its rate, but
-// for CoDel: a link knows what waits behind a packet.
+// TestLinkIsQueue checks that a link with one queue is equivalent to a queue of
+// that rate. CoDel is excluded: on a link it knows the backlog behind a packet.
 func TestLinkIsQueue(t *testing.T) {
 	captures := map[string][]byte{}
 	for name, c := range small() {
@@ -197,7 +197,7 @@ func TestLinkIsQueue(t *testing.T) {
 			shared := replayed(&dataplane.Queue{Link: &dataplane.Link{Rate: rate}})
 			for id, v := range alone.verdicts {
 				if v != shared.verdicts[id] {
-					t.Errorf("%s: %+v of a queue, %+v of a link", name, v, shared.verdicts[id])
+					t.Errorf("%s: queue: %+v, link: %+v", name, v, shared.verdicts[id])
 					break
 				}
 				if v.Reason == dataplane.WRED {
@@ -206,17 +206,17 @@ func TestLinkIsQueue(t *testing.T) {
 			}
 			same := func(a, b packet) bool { return a.at == b.at && a.wire == b.wire && bytes.Equal(a.data, b.data) }
 			if a, b := readBack(t, alone.out), readBack(t, shared.out); !slices.EqualFunc(a, b, same) {
-				t.Errorf("%s, WRED %v: %d packets by a queue, %d by a link, or others", name, early, len(a), len(b))
+				t.Errorf("%s, WRED %v: output differs: %d packets by a queue, %d by a link", name, early, len(a), len(b))
 			}
 		}
 	}
 	if thin == 0 {
-		t.Error("WRED drops nothing: the test shows less than it should")
+		t.Error("WRED dropped nothing: the test lost its purpose")
 	}
 }
 
-// waitingCapture is one whose packets all wait behind the first.
-func waitingCapture() *capture {
+// queuedCapture has packets that are all queued behind the first.
+func queuedCapture() *capture {
 	c := little().pcap(magicMicro, ethernet)
 	for id := range uint16(5) {
 		c.packet(1, 0, frame(ipv4(100, ef, id)))
@@ -224,9 +224,9 @@ func waitingCapture() *capture {
 	return c
 }
 
-// TestLinkAtTheEnd holds that what waits leaves, however a run ends.
+// TestLinkAtTheEnd checks that queued packets are written, however a run ends.
 func TestLinkAtTheEnd(t *testing.T) {
-	whole := waitingCapture().bytes
+	whole := queuedCapture().bytes
 	all := []uint16{0, 1, 2, 3, 4}
 	for _, test := range []struct {
 		name string
@@ -236,19 +236,19 @@ func TestLinkAtTheEnd(t *testing.T) {
 		err  error
 	}{
 		{"a whole capture", whole, nil, all, nil},
-		{"a broken one", append(bytes.Clone(whole), 1, 2, 3), nil, all, &BrokenError{}},
-		{"one that ends within a packet", whole[:len(whole)-1], nil, all[:4], &BrokenError{}},
+		{"a broken capture", append(bytes.Clone(whole), 1, 2, 3), nil, all, &BrokenError{}},
+		{"a capture that ends within a packet", whole[:len(whole)-1], nil, all[:4], &BrokenError{}},
 		{"Each fails", whole, func(id int64) error {
 			if id == 4 {
 				return errDisk
 			}
 			return nil
-		}, all[:3], errDisk}, // what it failed for was never held
+		}, all[:3], errDisk}, // the packet for which Each fails is not queued
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out bytes.Buffer
 			var settled int
-			_, err := Run(t.Context(), bytes.NewReader(test.in), shared(t), Config{
+			_, err := Run(t.Context(), bytes.NewReader(test.in), sharedLink(t), Config{
 				Output: &out,
 				Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
 					if test.each != nil {
@@ -270,7 +270,7 @@ func TestLinkAtTheEnd(t *testing.T) {
 			}
 			for i, p := range got {
 				if want := 1e9 + int64(i)*1e5; p.at != want {
-					t.Errorf("packet %d leaves at %d, want %d", i, p.at, want)
+					t.Errorf("packet %d departs at %d, want %d", i, p.at, want)
 				}
 			}
 			if settled < len(test.want) {
@@ -280,29 +280,30 @@ func TestLinkAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestLinkCancelled ends a run while packets wait: they leave.
+// TestLinkCancelled cancels a run while packets are queued: they must be
+// written.
 func TestLinkCancelled(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	q := &dataplane.Queue{Config: queue.Config{Packets: queue.MaxPackets}, Link: &dataplane.Link{Rate: meter.BitRate(4e6)}}
 	var out bytes.Buffer
-	waits := int64(0)
+	queued := int64(0)
 	s, err := Run(ctx, newEndless(100), pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}), Config{
 		Output: &out,
 		Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
-			waits++
+			queued++
 			if p.ID == 3000 {
 				cancel(cause)
 			}
 			return nil
 		},
 		Settled: func(*dataplane.Verdict) error {
-			waits--
+			queued--
 			return nil
 		},
 	})
-	if err != cause || waits != 0 {
-		t.Errorf("%d packets, of which %d still wait: %v", s.Packets, waits, err)
+	if err != cause || queued != 0 {
+		t.Errorf("%d packets, %d still queued: %v", s.Packets, queued, err)
 	}
 	got := readBack(t, out.Bytes())
 	if int64(len(got)) != s.Packets {
@@ -310,19 +311,19 @@ func TestLinkCancelled(t *testing.T) {
 	}
 	for i, p := range got {
 		if want := int64(i) * 200e3; p.at != want {
-			t.Fatalf("packet %d leaves at %d, want %d", i+1, p.at, want)
+			t.Fatalf("packet %d departs at %d, want %d", i+1, p.at, want)
 		}
 	}
 }
 
-// TestSettledFails holds that an error of Settled ends the run as it is, with
-// a valid output, wherever it comes.
+// TestSettledFails checks that Run returns an error of Settled unchanged, with
+// a valid output, whichever packet it is for.
 func TestSettledFails(t *testing.T) {
 	for fail := range int64(6) {
-		in := waitingCapture()
-		in.packet(1, 250, frame(ipv4(40, af12, 5))) // by when two have left, or three
+		in := queuedCapture()
+		in.packet(1, 250, frame(ipv4(40, af12, 5))) // two or three packets have departed by then
 		var out bytes.Buffer
-		s, err := Run(t.Context(), bytes.NewReader(in.bytes), shared(t), Config{
+		s, err := Run(t.Context(), bytes.NewReader(in.bytes), sharedLink(t), Config{
 			Output: &out,
 			Settled: func(v *dataplane.Verdict) error {
 				if v.ID == fail {

@@ -1,8 +1,11 @@
 package replay
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
-// oddity is something about packets that draws one warning.
+// oddity is a property of packets that causes one warning per capture.
 type oddity int
 
 const (
@@ -10,34 +13,37 @@ const (
 	farFuture
 	overflowing
 	outside
-	cutShort
+	truncated
 	longer
 	unknownLink
 )
 
 var oddities = [...]string{
-	backwards:   "the stamp goes back: the meters used the largest stamp so far",
-	farFuture:   "the stamp is far ahead of all before it: stamps behind it refill nothing",
-	overflowing: "the stamp has a fraction of a second or more: it was carried to the seconds",
-	outside:     "the stamp is before 1970 or after 2261: the nearest time between was taken",
-	cutShort:    "captured in part: the length on the wire was metered",
-	longer:      "more bytes captured than the wire had: the captured length was metered",
-	unknownLink: "a link type that shaper does not know: counted as not IP",
+	backwards:   "timestamp goes backwards; metered at the latest timestamp so far",
+	farFuture:   "timestamp jumps ahead by more than %v; meters do not refill until later timestamps catch up",
+	overflowing: "sub-second field is 1 s or more; the excess was added to the seconds",
+	outside:     "timestamp is before 1970 or after 2261; metered at the nearest time in that range",
+	truncated:   "truncated by the snap length; metered by original length",
+	longer:      "more bytes captured than the original length; metered by captured length",
+	unknownLink: "unknown link type %d; counted as non-IP",
 }
 
-// odd counts an oddity.
-type odd struct {
+// occurrences counts the packets with an oddity.
+type occurrences struct {
 	packets int64
-	first   int64
-	detail  string
+	first   int64  // packet number
+	text    string // of the warning
 }
 
 func (r *run) note(o oddity) {
 	s := &r.seen[o]
 	if s.packets == 0 {
-		s.first = r.summary.Packets
-		if o == unknownLink {
-			s.detail = fmt.Sprintf(" (link type %d)", r.link)
+		s.first, s.text = r.summary.Packets, oddities[o]
+		switch o {
+		case farFuture:
+			s.text = fmt.Sprintf(oddities[o], r.cfg.MaxGap)
+		case unknownLink:
+			s.text = fmt.Sprintf(oddities[o], r.link)
 		}
 	}
 	s.packets++
@@ -45,13 +51,22 @@ func (r *run) note(o oddity) {
 
 func (r *run) warnings() []string {
 	var out []string
-	for o, s := range r.seen {
+	for _, s := range r.seen {
 		switch {
 		case s.packets == 1:
-			out = append(out, fmt.Sprintf("packet %d: %s%s", s.first, oddities[o], s.detail))
+			out = append(out, fmt.Sprintf("packet %d: %s", s.first, s.text))
 		case s.packets > 1:
-			out = append(out, fmt.Sprintf("packet %d and %d more: %s%s", s.first, s.packets-1, oddities[o], s.detail))
+			out = append(out, fmt.Sprintf("%s packets (first: %d): %s", grouped(s.packets), s.first, s.text))
 		}
 	}
 	return out
+}
+
+// grouped formats a number with a comma between groups of three digits.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

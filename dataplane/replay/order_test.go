@@ -12,15 +12,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// arrival is a packet that comes.
+// arrival is an arriving packet.
 type arrival struct {
 	at   uint32 // µs
 	n    int
 	dscp byte
 }
 
-// TestOrder holds that packets leave by (departure, number): a queue of a byte
-// a microsecond for DSCP 0 between packets of EF that pass.
+// TestOrder checks the order (departure, number): packets of DSCP 0 are paced
+// at one byte per microsecond, EF packets pass.
 func TestOrder(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -28,20 +28,21 @@ func TestOrder(t *testing.T) {
 		order []uint16
 		at    []int64 // µs
 	}{
-		{"packets pass those that wait", []arrival{{0, 100, 0}, {10, 100, 0}, {20, 50, ef}, {30, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2, 5, 4}, []int64{0, 20, 100, 150, 200}},
+		{"packets overtake queued ones", []arrival{{0, 100, 0}, {10, 100, 0}, {20, 50, ef}, {30, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2, 5, 4}, []int64{0, 20, 100, 150, 200}},
 		{"a tie goes to the smaller number", []arrival{{0, 100, 0}, {0, 100, 0}, {100, 50, ef}, {100, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 100, 100}},
-		{"a tie with a packet that comes later in the file", []arrival{{0, 50, ef}, {0, 100, 0}, {0, 50, ef}}, []uint16{1, 2, 3}, []int64{0, 0, 0}},
-		{"what waits at the end is written", []arrival{{0, 100, 0}, {1, 100, 0}, {2, 100, 0}, {3, 40, ef}}, []uint16{1, 4, 2, 3}, []int64{0, 3, 100, 200}},
-		{"a stamp that goes back is kept, its place is that of the clock", []arrival{{0, 100, 0}, {50, 100, 0}, {120, 50, ef}, {30, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 120, 30}},
-		{"a queued packet whose stamp goes back leaves by the clock", []arrival{{100, 100, 0}, {40, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2}, []int64{100, 150, 200}},
+		{"a tie with a packet later in the file", []arrival{{0, 50, ef}, {0, 100, 0}, {0, 50, ef}}, []uint16{1, 2, 3}, []int64{0, 0, 0}},
+		{"packets queued at the end are written", []arrival{{0, 100, 0}, {1, 100, 0}, {2, 100, 0}, {3, 40, ef}}, []uint16{1, 4, 2, 3}, []int64{0, 3, 100, 200}},
+		{"a timestamp that goes back is kept; the order follows the clock", []arrival{{0, 100, 0}, {50, 100, 0}, {120, 50, ef}, {30, 50, ef}}, []uint16{1, 2, 3, 4}, []int64{0, 100, 120, 30}},
+		{"a queued packet whose timestamp goes back departs by the clock", []arrival{{100, 100, 0}, {40, 100, 0}, {150, 50, ef}}, []uint16{1, 3, 2}, []int64{100, 150, 200}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			leaves(t, bulkQueued(t), test.in, test.order, test.at)
+			checkDepartures(t, bulkQueued(t), test.in, test.order, test.at)
 		})
 	}
 }
 
-// slow is a queue that holds the packet after one of 40 bytes for 40*7/3 ns.
+// slow has a queue that delays the second of two packets of 40 bytes by 40*7/3
+// ns.
 func slow(t *testing.T) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
@@ -49,8 +50,8 @@ func slow(t *testing.T) Go {
 	}}})
 }
 
-// TestRoundedUp holds that a departure is rounded up to what the file can say.
-// The exact one is 93 1/3 ns after the first packet.
+// TestRoundedUp checks that a departure is rounded up to the resolution of the
+// file. The exact departure is 93 1/3 ns after the first packet.
 func TestRoundedUp(t *testing.T) {
 	const second = 1_700_000_000
 	first, next := frame(ipv4(40, 0, 1)), frame(ipv4(40, 0, 2))
@@ -76,7 +77,7 @@ func TestRoundedUp(t *testing.T) {
 		{"pcapng, 2^-20", ng(func(c *capture) [][]byte { return [][]byte{c.resolution(0x80 | 20)} }, second<<20|1), second*1e9 + 953, second<<20 | 2},
 		{"pcapng, 2^-30", ng(func(c *capture) [][]byte { return [][]byte{c.resolution(0x80 | 30)} }, second<<30), second * 1e9, second<<30 | 101},
 		{"pcapng, if_tsoffset", ng(func(c *capture) [][]byte { return [][]byte{c.resolution(9), c.offset(second)} }, 5), second*1e9 + 5, 99},
-		{"pcapng, if_tsoffset below zero", ng(func(c *capture) [][]byte { return [][]byte{c.offset(-10)} }, 30e6), 20e9, 30e6 + 1},
+		{"pcapng, negative if_tsoffset", ng(func(c *capture) [][]byte { return [][]byte{c.offset(-10)} }, 30e6), 20e9, 30e6 + 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var at []int64
@@ -96,14 +97,14 @@ func TestRoundedUp(t *testing.T) {
 				t.Fatalf("times %d, departures %d, want %d and 94 more", at, departures, test.at)
 			}
 			if got := lastStamp(out.Bytes()); got != test.want {
-				t.Errorf("the stamp is %d units, want %d", got, test.want)
+				t.Errorf("the timestamp is %d units, want %d", got, test.want)
 			}
 		})
 	}
 }
 
-// lastStamp is the stamp of the last packet, one of 54 bytes, in the units of
-// its capture.
+// lastStamp returns the timestamp of the last packet, which has 54 bytes, in
+// the time units of its capture.
 func lastStamp(raw []byte) uint64 {
 	order := binary.ByteOrder(binary.LittleEndian)
 	if bytes.HasPrefix(raw, []byte{0xa1}) {
@@ -121,8 +122,8 @@ func lastStamp(raw []byte) uint64 {
 	return uint64(order.Uint32(block[12:]))<<32 | uint64(order.Uint32(block[16:]))
 }
 
-// TestStampBeyondFormat queues a packet past the last second that the format
-// has: an error, and what could be said is in the output.
+// TestStampBeyondFormat queues a packet past the last second of the format: Run
+// fails, and the output has the packets before.
 func TestStampBeyondFormat(t *testing.T) {
 	in := little().pcap(magicMicro, ethernet).
 		packet(math.MaxUint32, 999_999, frame(ipv4(40, 0, 1))).
@@ -136,7 +137,7 @@ func TestStampBeyondFormat(t *testing.T) {
 	}
 }
 
-// TestSimpleBecomesEnhanced queues packets that have no time of their own.
+// TestSimpleBecomesEnhanced queues packets without timestamps.
 func TestSimpleBecomesEnhanced(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -158,10 +159,10 @@ func TestSimpleBecomesEnhanced(t *testing.T) {
 				t.Fatalf("%d packets in the order %v, want 1 3 2", s.Packets, ids(got))
 			}
 			if kinds := blockKinds(t, out); !slices.Equal(kinds, []uint32{blockSection, 1, 6, 3, 6}) {
-				t.Errorf("blocks %#x, want the queued packets' enhanced", kinds)
+				t.Errorf("blocks %#x, want enhanced blocks for the queued packets", kinds)
 			}
 			if at := got[2].at - got[0].at; at != 45_000 {
-				t.Errorf("the second leaves %d ns after the first, want 45 µs", at)
+				t.Errorf("the second packet departs %d ns after the first, want 45 µs", at)
 			}
 			for _, i := range []int{0, 2} {
 				if n := len(got[i].data); got[i].wire != n || n != map[uint16]int{1: 59, 2: 54}[got[i].id()] {
@@ -172,8 +173,8 @@ func TestSimpleBecomesEnhanced(t *testing.T) {
 	}
 }
 
-// TestSimpleSnapped keeps the length on the wire of a packet that the snap
-// length cut.
+// TestSimpleSnapped checks that a packet truncated by the snap length keeps its
+// original length.
 func TestSimpleSnapped(t *testing.T) {
 	c := little().section().iface(ethernet, 60)
 	data := frame(ipv4(200, 0, 1))
@@ -184,18 +185,18 @@ func TestSimpleSnapped(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if len(s.Warnings) != 1 {
-		t.Errorf("warnings %q, want one of the cut", s.Warnings)
+		t.Errorf("warnings %q, want one about truncation", s.Warnings)
 	}
 }
 
-// TestObsoletePacketBlock restamps the packet block of old captures.
+// TestObsoletePacketBlock restamps packet blocks of old captures.
 func TestObsoletePacketBlock(t *testing.T) {
 	for name, c := range map[string]*capture{"little-endian": little(), "big-endian": big()} {
 		c.section().iface(ethernet, 0).iface(ethernet, 0, c.resolution(3))
 		for id := range uint16(2) {
 			data := frame(ipv4(40, 0, id+1))
 			b := c.body()
-			b.bytes = c.AppendUint16(c.AppendUint16(b.bytes, 1), 7) // interface, count of drops
+			b.bytes = c.AppendUint16(c.AppendUint16(b.bytes, 1), 7) // interface, drop count
 			c.block(2, b.words(0, 5000, uint32(len(data)), uint32(len(data))).raw(data...).bytes)
 		}
 		out, _ := mustReplay(t, c.bytes, queued(t))
@@ -206,12 +207,12 @@ func TestObsoletePacketBlock(t *testing.T) {
 	}
 }
 
-// TestMixedResolutions orders packets of interfaces whose clocks differ.
+// TestMixedResolutions orders packets of interfaces with different resolutions.
 func TestMixedResolutions(t *testing.T) {
 	c := little().section()
 	c.iface(ethernet, 0, c.resolution(3)).iface(rawIP, 0, c.resolution(9))
-	c.enhanced(0, 1000, frame(ipv4(500, 0, 1))) // leaves at once
-	c.enhanced(0, 1000, frame(ipv4(500, 0, 2))) // leaves at 1 s + 500 µs, said as 1.001 s
+	c.enhanced(0, 1000, frame(ipv4(500, 0, 1))) // departs at once
+	c.enhanced(0, 1000, frame(ipv4(500, 0, 2))) // departs at 1 s + 500 µs, written as 1.001 s
 	c.enhanced(1, 1_000_600_000, ipv4(40, ef, 3))
 	out, _ := mustReplay(t, c.bytes, bulkQueued(t))
 	got := readBack(t, out)
@@ -220,13 +221,13 @@ func TestMixedResolutions(t *testing.T) {
 		at = append(at, p.at)
 	}
 	if want := []int64{1e9, 1e9 + 1e6, 1e9 + 6e5}; !slices.Equal(at, want) {
-		t.Errorf("stamps %d, want %d: the order is that of the exact departures", at, want)
+		t.Errorf("timestamps %d, want %d: the order is by exact departure", at, want)
 	}
 }
 
-// leaves replays packets and holds their order and their times, in µs, to those
-// wanted.
-func leaves(t *testing.T, engine Go, packets []arrival, order []uint16, at []int64) {
+// checkDepartures replays packets and compares their order and departures, in
+// µs.
+func checkDepartures(t *testing.T, engine Go, packets []arrival, order []uint16, at []int64) {
 	t.Helper()
 	c := little().pcap(magicMicro, ethernet)
 	for i, p := range packets {
@@ -239,7 +240,7 @@ func leaves(t *testing.T, engine Go, packets []arrival, order []uint16, at []int
 	}
 	for i, p := range got {
 		if want := 7e9 + at[i]*1000; p.at != want {
-			t.Errorf("packet %d leaves at %d, want %d", p.id(), p.at, want)
+			t.Errorf("packet %d departs at %d, want %d", p.id(), p.at, want)
 		}
 	}
 }

@@ -12,28 +12,29 @@ const (
 	magicMicro = 0xa1b2c3d4
 	magicNano  = 0xa1b23c4d
 
-	pcapHeader  = 24 // bytes of the file header
-	pcapRecord  = 16 // bytes before a packet
-	pcapVersion = 2  // major; the minor one changed nothing for readers
+	pcapHeader  = 24 // file header, bytes
+	pcapRecord  = 16 // packet header, bytes
+	pcapVersion = 2  // major; minor versions do not affect readers
 
-	// What the link type's word of the file header says beside it.
+	// Bits of the link type word in the file header.
 	fcsKnown = 1 << 26
-	fcsShift = 28 // of the length of the FCS in units of 2 bytes
+	fcsShift = 28 // length of the FCS in units of 2 bytes
 )
 
 // pcap is the classic format (draft-ietf-opsawg-pcap): a file header, then
-// packets, each behind seconds, fraction, captured and original length.
+// packets. Each packet follows its seconds, fraction, captured length and
+// original length.
 type pcap struct {
-	w     *window
-	order order
-	unit  int64 // ns in a unit of the fraction
-	link  dataplane.LinkType
-	fcs   int // bytes of FCS at the end of each packet
-	began bool
+	w       *window
+	order   order
+	unit    int64 // ns per unit of the fraction
+	link    dataplane.LinkType
+	fcs     int // FCS at the end of each packet, bytes
+	started bool
 }
 
 func (f *pcap) next(r *record) error {
-	if !f.began {
+	if !f.started {
 		return f.header(r)
 	}
 	h, err := f.w.peek(pcapRecord)
@@ -51,9 +52,9 @@ func (f *pcap) next(r *record) error {
 	if err != nil {
 		return f.w.broken(err, fmt.Sprintf("the last packet has %d of %d captured bytes", len(raw)-pcapRecord, captured))
 	}
-	f.w.take(len(raw))
+	f.w.advance(len(raw))
 	fraction := int64(f.order.u32(raw[4:])) * f.unit
-	r.raw, r.data, r.packet, r.link = raw, raw[pcapRecord:], true, f.link
+	r.raw, r.data, r.offset, r.packet, r.link = raw, raw[pcapRecord:], pcapRecord, true, f.link
 	r.time = int64(f.order.u32(raw))*1e9 + fraction
 	r.overflow = fraction >= 1e9
 	r.wire = int(f.order.u32(raw[12:]))
@@ -69,25 +70,25 @@ func (f *pcap) header(r *record) error {
 	if major := f.order.u16(raw[4:]); major != pcapVersion {
 		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("pcap version %d is not %d", major, pcapVersion)}
 	}
-	f.began = true
+	f.started = true
 	link := f.order.u32(raw[20:])
 	f.link = dataplane.LinkType(link)
 	if link&fcsKnown != 0 {
 		f.fcs = 2 * int(link>>fcsShift)
 	}
-	f.w.take(len(raw))
+	f.w.advance(len(raw))
 	*r = record{raw: raw}
 	return nil
 }
 
-var errStamp = errors.New("its departure is outside of what the capture format can say")
+var errTimestamp = errors.New("its departure time is out of range for the capture format")
 
 func (f *pcap) restamp(r *record, ns int64) error {
 	units := (ns + f.unit - 1) / f.unit
 	perSecond := int64(1e9) / f.unit
 	seconds := units / perSecond
 	if ns < 0 || seconds > math.MaxUint32 {
-		return errStamp
+		return errTimestamp
 	}
 	f.order.put32(r.raw, uint32(seconds))
 	f.order.put32(r.raw[4:], uint32(units%perSecond))

@@ -12,7 +12,7 @@ import (
 const (
 	blockSection   = 0x0a0d0d0a
 	blockInterface = 1
-	blockPacket    = 2 // obsolete, still in old captures
+	blockPacket    = 2 // obsolete, but in use in old captures
 	blockSimple    = 3
 	blockEnhanced  = 6
 
@@ -22,40 +22,41 @@ const (
 	optionTSResol  = 9
 	optionFCSLen   = 13
 	optionTSOffset = 14
-	optionFlags    = 2 // of a packet
+	optionFlags    = 2 // epb_flags of a packet block
 
-	blockOverhead  = 12 // type and both lengths
+	blockOverhead  = 12 // block type and both lengths, bytes
 	enhancedHeader = 28 // bytes before the data of an enhanced packet block
+	simpleHeader   = 12 // and of a simple one
 
 	// maxInterfaces bounds the memory for the interfaces of a section. The
-	// format allows 2^32; a packet block of the old kind counts to 2^16.
+	// format allows 2^32; an obsolete packet block can refer to 2^16.
 	maxInterfaces = 1 << 16
 )
 
-// pcapng is the block format. Blocks that are no packets pass as they are, so
-// names, comments and statistics stay in the output.
+// pcapng is the block format. Blocks other than packets are copied unchanged,
+// so names, comments and statistics stay in the output.
 type pcapng struct {
 	w       *window
 	order   order
-	ifaces  []*iface // of the section
+	ifaces  []*iface // interfaces of the current section
 	section bool
 }
 
-// Times end with the year 2261, in UTC, and begin with 1970: 63 bits of ns hold the
-// time between any two, and the waits in queues behind the last.
+// Times range from 1970 to 2261, UTC. In 63 bits of ns this leaves room for the
+// difference of any two times, and for queueing delays after the last.
 const (
 	lastSecond = 9_214_646_399
 	lastTime   = lastSecond*int64(1e9) + 999_999_999
 )
 
-// iface is what an interface description says about time and length.
+// iface is an interface description: its timestamps, lengths and link type.
 type iface struct {
 	index   uint32
 	link    dataplane.LinkType
 	snap    uint32
-	fcs     int    // bytes of FCS at the end of each packet
-	perSec  uint64 // units of time in a second
-	offsetS int64  // seconds to add
+	fcs     int    // FCS at the end of each packet, bytes
+	perSec  uint64 // time units per second
+	offsetS int64  // offset to add to timestamps, seconds
 }
 
 func (f *pcapng) next(r *record) error {
@@ -64,7 +65,7 @@ func (f *pcapng) next(r *record) error {
 		if len(h) == 0 {
 			return f.w.end(err)
 		}
-		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, at least %d are needed", len(h), blockOverhead))
+		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, fewer than the minimum of %d", len(h), blockOverhead))
 	}
 	kind := f.order.u32(h)
 	if kind == blockSection {
@@ -77,7 +78,7 @@ func (f *pcapng) next(r *record) error {
 			return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a section's byte-order magic is % x", h[8:12])}
 		}
 	} else if !f.section {
-		return &BrokenError{Offset: f.w.off, Reason: "the first block does not begin a section"}
+		return &BrokenError{Offset: f.w.off, Reason: "the first block is not a section header"}
 	}
 	size := f.order.u32(h[4:])
 	if size < blockOverhead || size%4 != 0 || size > maxRecord {
@@ -88,21 +89,21 @@ func (f *pcapng) next(r *record) error {
 		return f.w.broken(err, fmt.Sprintf("the last block has %d of %d bytes", len(raw), size))
 	}
 	if again := f.order.u32(raw[size-4:]); again != size {
-		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x has %d bytes at its begin and %d at its end", kind, size, again)}
+		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x has two lengths, %d at its start and %d at its end", kind, size, again)}
 	}
 	*r = record{raw: raw, kind: kind}
 	if reason := f.block(r, raw[8:size-4]); reason != "" {
 		return &BrokenError{Offset: f.w.off, Reason: reason}
 	}
-	f.w.take(len(raw))
+	f.w.advance(len(raw))
 	return nil
 }
 
-// block reads the body of a block, or says what is wrong with it.
+// block parses the body of a block. It returns the error as text, or "".
 func (f *pcapng) block(r *record, body []byte) string {
 	switch r.kind {
 	case blockSection:
-		return f.beginSection(r, body)
+		return f.newSection(r, body)
 	case blockInterface:
 		return f.addInterface(body)
 	case blockEnhanced, blockPacket:
@@ -113,18 +114,19 @@ func (f *pcapng) block(r *record, body []byte) string {
 	return ""
 }
 
-func (f *pcapng) beginSection(r *record, body []byte) string {
+func (f *pcapng) newSection(r *record, body []byte) string {
 	if len(body) < 16 {
 		return "a section header is too short"
 	}
 	if major := f.order.u16(body[4:]); major != 1 {
 		return fmt.Sprintf("pcapng version %d is not 1", major)
 	}
-	// Dropped packets make the section shorter than it says: unspecified.
+	// The output section differs in length if packets are dropped: set to
+	// unspecified.
 	for i := 8; i < 16; i++ {
 		body[i] = 0xff
 	}
-	f.section, f.ifaces, r.begins = true, nil, true
+	f.section, f.ifaces, r.newSection = true, nil, true
 	return ""
 }
 
@@ -171,8 +173,8 @@ func (f *pcapng) addInterface(body []byte) string {
 	return ""
 }
 
-// fcsBytes reads if_fcslen, which is in bits. What is below 8 can only be bytes, as
-// in the example of earlier drafts.
+// fcsBytes converts if_fcslen from bits to bytes. A value below 8 can only be
+// bytes, as in the example of earlier drafts.
 func fcsBytes(v byte) int {
 	if v < 8 {
 		return int(v)
@@ -180,8 +182,8 @@ func fcsBytes(v byte) int {
 	return int(v) / 8
 }
 
-// packetFCS is how many bytes of FCS a packet has: what its own flags say, or else
-// its interface.
+// packetFCS returns the length of a packet's FCS in bytes: from its flags, or
+// else from its interface.
 func (f *pcapng) packetFCS(i *iface, options []byte) int {
 	for o := options; len(o) >= 4; {
 		code, n := f.order.u16(o), int(f.order.u16(o[2:]))
@@ -199,7 +201,7 @@ func (f *pcapng) packetFCS(i *iface, options []byte) int {
 	return i.fcs
 }
 
-// unitsPerSecond reads if_tsresol: a negative power of 10, or of 2 where the
+// unitsPerSecond converts if_tsresol: a negative power of 10, or of 2 if the
 // highest bit is set.
 func unitsPerSecond(resol byte) (uint64, bool) {
 	n := resol & 0x7f
@@ -222,10 +224,10 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 	}
 	index := f.order.u32(body)
 	if r.kind == blockPacket {
-		index = uint32(f.order.u16(body)) // a count of drops follows in 16 bits
+		index = uint32(f.order.u16(body)) // the upper 16 bits count drops
 	}
 	if int64(index) >= int64(len(f.ifaces)) {
-		return fmt.Sprintf("a packet names interface %d of %d", index, len(f.ifaces))
+		return fmt.Sprintf("a packet refers to interface %d, but the section has %d", index, len(f.ifaces))
 	}
 	captured := f.order.u32(body[12:])
 	if int64(captured) > int64(len(body)-20) {
@@ -233,8 +235,8 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 	}
 	i := f.ifaces[index]
 	r.packet, r.iface, r.link = true, i, i.link
-	r.time, r.beyond = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
-	r.data = body[20 : 20+captured]
+	r.time, r.outOfRange = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
+	r.data, r.offset = body[20:20+captured], enhancedHeader
 	r.wire = int(f.order.u32(body[16:]))
 	padded := 20 + (int(captured)+3)&^3
 	r.withoutFCS(f.packetFCS(i, body[min(padded, len(body)):]))
@@ -243,7 +245,7 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 
 func (f *pcapng) simple(r *record, body []byte) string {
 	if len(f.ifaces) == 0 {
-		return "a packet comes before the first interface"
+		return "a packet precedes the first interface description"
 	}
 	if len(body) < 4 {
 		return "a simple packet block is too short"
@@ -255,22 +257,22 @@ func (f *pcapng) simple(r *record, body []byte) string {
 		captured = min(captured, int64(i.snap))
 	}
 	r.packet, r.iface, r.link, r.untimed = true, i, i.link, true
-	r.time, r.beyond = i.ns(0)
-	r.data = body[4 : 4+captured]
+	r.time, r.outOfRange = i.ns(0)
+	r.data, r.offset = body[4:4+captured], simpleHeader
 	r.wire = int(wire)
 	r.withoutFCS(i.fcs)
 	return ""
 }
 
-// ns converts a stamp, rounded down, and cut to the times that there are, which it
-// says.
-func (i *iface) ns(units uint64) (ns int64, beyond bool) {
+// ns converts a timestamp to ns, rounded down. A time out of range becomes the
+// nearest time in range, and outOfRange is set.
+func (i *iface) ns(units uint64) (ns int64, outOfRange bool) {
 	seconds, rest := units/i.perSec, units%i.perSec
 	hi, lo := bits.Mul64(rest, 1e9)
 	fraction, _ := bits.Div64(hi, lo, i.perSec)
 	sum, carry := bits.Add64(seconds, uint64(i.offsetS), 0)
 	switch {
-	case i.offsetS < 0 && carry == 0: // the sum is negative
+	case i.offsetS < 0 && carry == 0: // negative sum
 		return 0, true
 	case i.offsetS >= 0 && carry == 1 || sum > lastSecond:
 		return lastTime, true
@@ -278,14 +280,14 @@ func (i *iface) ns(units uint64) (ns int64, beyond bool) {
 	return int64(sum)*1e9 + int64(fraction), false
 }
 
-// units converts a time back, rounded up. What is before the first time that the
-// interface can say becomes that.
+// units converts ns to the interface's time units, rounded up. A time before
+// the interface's first one becomes the first one.
 func (i *iface) units(ns int64) (uint64, error) {
-	at, rest := ns/1e9, ns%1e9
-	if at < i.offsetS {
+	seconds, rest := ns/1e9, ns%1e9
+	if seconds < i.offsetS {
 		return 0, nil
 	}
-	hi, whole := bits.Mul64(uint64(at)-uint64(i.offsetS), i.perSec)
+	hi, whole := bits.Mul64(uint64(seconds)-uint64(i.offsetS), i.perSec)
 	restHi, restLo := bits.Mul64(uint64(rest), i.perSec)
 	fraction, left := bits.Div64(restHi, restLo, 1e9)
 	if left > 0 {
@@ -293,7 +295,7 @@ func (i *iface) units(ns int64) (uint64, error) {
 	}
 	sum, carry := bits.Add64(whole, fraction, 0)
 	if hi != 0 || carry != 0 {
-		return 0, errStamp
+		return 0, errTimestamp
 	}
 	return sum, nil
 }
@@ -311,7 +313,8 @@ func (f *pcapng) restamp(r *record, ns int64) error {
 	return nil
 }
 
-// enhance turns a simple packet block, which has no time, into an enhanced one.
+// enhance converts a simple packet block, which has no timestamp, to an
+// enhanced one.
 func (f *pcapng) enhance(r *record) {
 	captured := r.captured()
 	padded := (len(captured) + 3) &^ 3

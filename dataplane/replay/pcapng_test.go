@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// block is a block of a pcapng capture, found without the reader under test.
+// block is a block of a pcapng capture, parsed without the reader under test.
 type block struct {
 	kind  uint32
 	bytes []byte
@@ -31,11 +31,11 @@ func blocks(t *testing.T, raw []byte) []block {
 			}
 		}
 		if len(raw) < 12 || int(order.Uint32(raw[4:])) > len(raw) {
-			t.Fatalf("%d bytes at the end are no block", len(raw))
+			t.Fatalf("%d bytes at the end are not a block", len(raw))
 		}
 		size := order.Uint32(raw[4:])
 		if size < 12 || order.Uint32(raw[size-4:]) != size {
-			t.Fatalf("a block has two lengths: %d at its begin", size)
+			t.Fatalf("a block has two lengths: %d at its start", size)
 		}
 		out = append(out, block{order.Uint32(raw), raw[:size]})
 		raw = raw[size:]
@@ -52,8 +52,8 @@ func blockKinds(t *testing.T, raw []byte) []uint32 {
 	return out
 }
 
-// TestOtherBlocksPass holds that blocks that are no packets come out unchanged
-// and in order, whatever happens to the packets around them.
+// TestOtherBlocksPass checks that blocks other than packets are copied
+// unchanged and in order.
 func TestOtherBlocksPass(t *testing.T) {
 	for name, c := range map[string]*capture{"little-endian": little(), "big-endian": big()} {
 		t.Run(name, func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestOtherBlocksPass(t *testing.T) {
 	}
 }
 
-// TestSectionLength holds that only the length of a section changes, to
-// unspecified, since dropped packets shorten it.
+// TestSectionLength checks that only the length of a section changes: to
+// unspecified, because dropped packets shorten it.
 func TestSectionLength(t *testing.T) {
 	c := big().section().iface(ethernet, 0).enhanced(0, 1, frame(ipv4(40, 0, 1)))
 	out, _ := mustReplay(t, c.bytes, transparent(t))
@@ -98,12 +98,12 @@ func TestSectionLength(t *testing.T) {
 		t.Errorf("section length % x, want -1", out[16:24])
 	}
 	if !bytes.Equal(out, unsectioned(c.bytes)) {
-		t.Error("more than the section length changed")
+		t.Error("bytes other than the section length changed")
 	}
 }
 
-// TestSections replays sections of both byte orders, whose interfaces have
-// other link types and clocks. What waits leaves before its section ends.
+// TestSections replays sections of both byte orders, with different link types
+// and resolutions. Queued packets are written before their section ends.
 func TestSections(t *testing.T) {
 	one := little().section()
 	one.iface(ethernet, 0, one.resolution(9))
@@ -139,12 +139,12 @@ func TestSections(t *testing.T) {
 		at = append(at, p.at)
 	}
 	if want := []int64{5e9, 5e9 + 1e6, 5e9, 5e9 + 1e5}; !slices.Equal(at, want) {
-		t.Errorf("stamps %d, want %d", at, want)
+		t.Errorf("timestamps %d, want %d", at, want)
 	}
 }
 
-// TestUntimedHasTimeBefore gives a packet without a time that of the one
-// before, also where that goes back.
+// TestUntimedHasTimeBefore checks that a packet without a timestamp gets the
+// one of the previous packet, even if that goes back.
 func TestUntimedHasTimeBefore(t *testing.T) {
 	c := little().section().iface(ethernet, 0)
 	data := frame(ipv4(40, 0, 1))
@@ -161,8 +161,9 @@ func TestUntimedHasTimeBefore(t *testing.T) {
 	}
 }
 
-// TestStamps holds what becomes of stamps of any resolution and offset to exact
-// arithmetic: they are cut to the years 1970 to 2261, and what is not comes back.
+// TestStamps compares the conversion of timestamps of any resolution and offset
+// with exact arithmetic. They are limited to the years 1970 to 2261; all others
+// convert back exactly.
 func TestStamps(t *testing.T) {
 	first := new(exact.Int)
 	last := exact.NewInt(time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1)
@@ -172,17 +173,17 @@ func TestStamps(t *testing.T) {
 		want := new(exact.Int).Mul(new(exact.Int).SetUint64(units), exact.NewInt(1e9))
 		want.Div(want, new(exact.Int).SetUint64(perSec))
 		want.Add(want, new(exact.Int).Mul(exact.NewInt(offset), exact.NewInt(1e9)))
-		cut := want.Cmp(first) < 0 || want.Cmp(last) > 0
-		if cut {
+		limited := want.Cmp(first) < 0 || want.Cmp(last) > 0
+		if limited {
 			want = map[bool]*exact.Int{true: first, false: last}[want.Cmp(first) < 0]
 		}
-		ns, beyond := i.ns(units)
-		if ns != want.Int64() || beyond != cut {
-			t.Errorf("%d of %d units, offset %d s: %d ns (cut: %v), want %v (%v)", units, perSec, offset, ns, beyond, want, cut)
+		ns, outOfRange := i.ns(units)
+		if ns != want.Int64() || outOfRange != limited {
+			t.Errorf("%d of %d units, offset %d s: %d ns (out of range: %v), want %v (%v)", units, perSec, offset, ns, outOfRange, want, limited)
 		}
 		back, err := i.units(ns)
-		if !cut && perSec <= 1e9 && (err != nil || back != units) {
-			t.Errorf("%d of %d units, offset %d s, are %d ns, and those are %d units: %v", units, perSec, offset, ns, back, err)
+		if !limited && perSec <= 1e9 && (err != nil || back != units) {
+			t.Errorf("%d of %d units, offset %d s: %d ns, which convert back to %d units: %v", units, perSec, offset, ns, back, err)
 		}
 	}
 	edges := []uint64{0, 1, 9_214_646_399, 9_214_646_400, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64 - 1, math.MaxUint64}
@@ -199,8 +200,8 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// TestStampOutsideWarns holds that a stamp which is cut draws a warning with the
-// packet's number, and passes as it stands.
+// TestStampOutsideWarns checks that a timestamp out of range causes a warning
+// with the packet's number, and is written unchanged.
 func TestStampOutsideWarns(t *testing.T) {
 	data := frame(ipv4(40, 0, 1))
 	c := little().section()
@@ -208,10 +209,10 @@ func TestStampOutsideWarns(t *testing.T) {
 	c.enhanced(2, 5e6, data).simple(data).enhanced(0, 5, data).enhanced(1, 5, data).enhanced(1, 6, data)
 	out, s := mustReplay(t, c.bytes, transparent(t))
 	if !bytes.Equal(out, unsectioned(c.bytes)) {
-		t.Error("the stamps left otherwise")
+		t.Error("the output's timestamps differ")
 	}
 	if i := slices.IndexFunc(s.Warnings, func(w string) bool {
-		return strings.HasPrefix(w, "packet 3 and 2 more: ") && strings.Contains(w, "before 1970 or after 2261")
+		return strings.HasPrefix(w, "3 packets (first: 3): ") && strings.Contains(w, "before 1970 or after 2261")
 	}); i < 0 {
 		t.Errorf("warnings %q", s.Warnings)
 	}

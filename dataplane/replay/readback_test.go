@@ -24,7 +24,7 @@ const (
 	sharedPcaps = "../../../shared/pcaps" // real captures beside the checkout
 )
 
-// plain is a file's content, gunzipped where it is gzipped.
+// plain returns a file's content, decompressed if it is gzipped.
 func plain(t *testing.T, path string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -73,8 +73,8 @@ func unsectioned(raw []byte) []byte {
 	return raw
 }
 
-// TestUntouched holds that a replay that does nothing to packets writes the
-// input's bytes, gzipped or not.
+// TestUntouched checks that a replay that changes no packet writes the bytes of
+// the input, decompressed.
 func TestUntouched(t *testing.T) {
 	for _, dir := range []string{ownPcaps, sharedPcaps} {
 		t.Run(filepath.Base(filepath.Dir(dir)), func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestIndex holds the packet counts of the real captures to those that
-// capinfos saw.
+// TestIndex compares the packet counts of the real captures with those of
+// capinfos.
 func TestIndex(t *testing.T) {
 	f, err := os.Open(filepath.Join(sharedPcaps, "INDEX.tsv"))
 	if err != nil {
@@ -123,7 +123,7 @@ func TestIndex(t *testing.T) {
 		}
 		out, s := mustReplay(t, raw, transparent(t))
 		if s.Packets != want {
-			t.Errorf("%s: %d packets, the index has %d", row[name], s.Packets, want)
+			t.Errorf("%s: %d packets, in the index %d", row[name], s.Packets, want)
 		}
 		if back, err := independent(out); err == nil && int64(len(back)) != want {
 			t.Errorf("%s: gopacket reads %d packets of the output, want %d", row[name], len(back), want)
@@ -131,8 +131,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestDroppedMarkedQueued reads a replay's output back with gopacket and holds
-// every packet to its verdict.
+// TestDroppedMarkedQueued reads a replay's output with gopacket and compares
+// every packet with its verdict.
 func TestDroppedMarkedQueued(t *testing.T) {
 	for _, name := range []string{"bursts.pcap", "voice-bulk.pcapng", "big-endian.pcap", "big-endian.pcapng.gz"} {
 		t.Run(name, func(t *testing.T) {
@@ -144,17 +144,17 @@ func TestDroppedMarkedQueued(t *testing.T) {
 				Green:  &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
 				Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: meter.BitRate(15e4), Time: time.Second}}},
 			})
-			type leaving struct {
+			type departing struct {
 				packet
 				number int64
 			}
-			var want []leaving
+			var want []departing
 			seen := map[dataplane.Done]int{}
 			each := func(pkt *dataplane.Packet, v *dataplane.Verdict) error {
 				seen[v.Done]++
 				in := input[pkt.ID-1]
 				if pkt.Time != in.at {
-					t.Errorf("packet %d: time %d, gopacket has %d", pkt.ID, pkt.Time, in.at)
+					t.Errorf("packet %d: time %d, by gopacket %d", pkt.ID, pkt.Time, in.at)
 				}
 				if v.Done.Dropped() {
 					return nil
@@ -163,7 +163,7 @@ func TestDroppedMarkedQueued(t *testing.T) {
 				if v.Done&dataplane.Queued != 0 {
 					at = v.Departure
 				}
-				want = append(want, leaving{packet{at, in.wire, bytes.Clone(pkt.Data)}, pkt.ID})
+				want = append(want, departing{packet{at, in.wire, bytes.Clone(pkt.Data)}, pkt.ID})
 				return nil
 			}
 			var out bytes.Buffer
@@ -175,10 +175,10 @@ func TestDroppedMarkedQueued(t *testing.T) {
 					t.Fatalf("no packet had the verdict %04b: %v", done, seen)
 				}
 			}
-			slices.SortStableFunc(want, func(a, b leaving) int { return int(a.at - b.at) })
+			slices.SortStableFunc(want, func(a, b departing) int { return int(a.at - b.at) })
 			got := readBack(t, out.Bytes())
 			if len(got) != len(want) {
-				t.Fatalf("gopacket reads %d packets, %d left", len(got), len(want))
+				t.Fatalf("gopacket reads %d packets, %d were sent", len(got), len(want))
 			}
 			unit := int64(1000)
 			if name == "bursts.pcap" || name == "voice-bulk.pcapng" {

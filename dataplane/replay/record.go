@@ -10,12 +10,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// BrokenError says where a capture stops making sense. What came before it was
-// replayed.
+// BrokenError reports the position at which a capture becomes unreadable. All
+// packets before it were replayed.
 type BrokenError struct {
-	Offset int64 // in bytes, of the uncompressed capture
+	Offset int64 // bytes into the uncompressed capture
 	Reason string
-	Unread bool // not even the file's header made sense
+	Unread bool // the file header is already unreadable
 }
 
 func (e *BrokenError) Error() string {
@@ -25,82 +25,83 @@ func (e *BrokenError) Error() string {
 	return fmt.Sprintf("broken at byte %d: %s", e.Offset, e.Reason)
 }
 
-// record is one record of a capture as it stands there. A header or a block
-// that is no packet has raw alone.
+// record is one record of a capture. A file header, or a pcapng block without a
+// packet, has only raw.
 type record struct {
-	raw      []byte // valid until the next record
-	data     []byte // captured bytes without FCS, within raw; nil where this is no packet
-	packet   bool
-	begins   bool // raw begins a section of its own: what waits goes before it
-	time     int64
-	wire     int // bytes, without FCS
-	link     dataplane.LinkType
-	fcs      int  // bytes of FCS that the wire had
-	check    int  // of them captured, behind data
-	sound    bool // the FCS is to be right, as it was
-	untimed  bool // the format gave no time; time is the earliest it could have
-	overflow bool // the fraction was a second or more
-	beyond   bool // the stamp is outside of the times that there are
-	iface    *iface
-	kind     uint32 // of a pcapng block
+	raw         []byte // valid until the next record
+	data        []byte // captured bytes without FCS, a part of raw; nil if not a packet
+	offset      int    // of data in raw, bytes
+	packet      bool
+	newSection  bool // raw starts a new section; queued packets are written first
+	time        int64
+	wire        int // original length without FCS, bytes
+	link        dataplane.LinkType
+	fcs         int  // FCS on the wire, bytes
+	fcsCaptured int  // captured bytes of the FCS, after data
+	fcsCorrect  bool // the FCS was correct, and is corrected after marking
+	untimed     bool // the format has no timestamp; time is the earliest possible
+	overflow    bool // the fraction is a second or more
+	outOfRange  bool // the timestamp is before 1970 or after 2261
+	iface       *iface
+	kind        uint32 // type of a pcapng block
 
-	// Of a packet that is held, as dataplane.Packet has them.
+	// Set for a packet on hold, as in dataplane.Packet.
 	network dataplane.Kind
 	l3      int
 }
 
-// withoutFCS leaves a frame check sequence of n bytes, with which the wire's and the
-// captured bytes end, out of both.
+// withoutFCS removes an FCS of n bytes at the end of the packet from both
+// lengths.
 func (r *record) withoutFCS(n int) {
 	total := max(r.wire, len(r.data))
 	r.fcs = min(n, total)
-	r.check = max(len(r.data)-(total-r.fcs), 0)
-	r.data, r.wire = r.data[:len(r.data)-r.check], max(r.wire-r.fcs, 0)
+	r.fcsCaptured = max(len(r.data)-(total-r.fcs), 0)
+	r.data, r.wire = r.data[:len(r.data)-r.fcsCaptured], max(r.wire-r.fcs, 0)
 }
 
-// captured are the packet's bytes with what there is of its FCS.
-func (r *record) captured() []byte { return r.data[:len(r.data)+r.check] }
+// captured returns the packet's bytes with the captured part of the FCS.
+func (r *record) captured() []byte { return r.data[:len(r.data)+r.fcsCaptured] }
 
-// ethernetFCS returns the four bytes of an FCS that was captured behind a whole
-// frame, and what they should be (IEEE 802.3 §3.2.9), or nil.
+// ethernetFCS returns the four bytes of a captured FCS and their correct value
+// (IEEE 802.3 §3.2.9), or nil if the frame or its FCS was not captured whole.
 func (r *record) ethernetFCS() (fcs []byte, want uint32) {
-	if r.link != dataplane.LinkEthernet || r.fcs != 4 || r.check != 4 {
+	if r.link != dataplane.LinkEthernet || r.fcs != 4 || r.fcsCaptured != 4 {
 		return nil, 0
 	}
 	return r.captured()[len(r.data):], crc32.ChecksumIEEE(r.data)
 }
 
-// look sees whether the packet's FCS is right, before there are marks.
-func (r *record) look() {
+// checkFCS notes whether the packet's FCS is correct. It is called before
+// marking.
+func (r *record) checkFCS() {
 	fcs, want := r.ethernetFCS()
-	r.sound = fcs != nil && binary.LittleEndian.Uint32(fcs) == want
+	r.fcsCorrect = fcs != nil && binary.LittleEndian.Uint32(fcs) == want
 }
 
-// seal writes the FCS that marks have changed. One that was wrong stays as it is.
-func (r *record) seal() {
-	if r.sound {
+// updateFCS corrects the FCS of a marked packet. An FCS that was wrong is kept.
+func (r *record) updateFCS() {
+	if r.fcsCorrect {
 		fcs, want := r.ethernetFCS()
 		binary.LittleEndian.PutUint32(fcs, want)
 	}
 }
 
-// move makes raw, a copy of the record's, its bytes.
-func (r *record) move(raw []byte) {
-	data := cap(r.raw) - cap(r.data) // both end where their array does
-	r.raw, r.data = raw, raw[data:data+len(r.data)]
+// rebase makes raw, a copy of the record's bytes, its bytes.
+func (r *record) rebase(raw []byte) {
+	r.raw, r.data = raw, raw[r.offset:r.offset+len(r.data)]
 }
 
-// format reads one capture format and writes times back into its records.
+// format reads one capture format and writes timestamps back into its records.
 type format interface {
-	// next fills in the record after the last one. It returns io.EOF at the
-	// end, a *BrokenError, or what the source failed with.
+	// next reads the next record. It returns io.EOF at the end, a *BrokenError,
+	// or an error of the source.
 	next(r *record) error
-	// restamp gives a packet's record the time ns, rounded up to what the
-	// format can say. It may replace r.raw.
+	// restamp sets a packet's timestamp to ns, rounded up to the resolution of
+	// the format. It may replace r.raw.
 	restamp(r *record, ns int64) error
 }
 
-// order is a byte order. It is a type of its own so that calls are direct.
+// order is a byte order. A type of its own avoids calls through an interface.
 type order struct{ big bool }
 
 func (o order) u16(b []byte) uint16 {
@@ -125,11 +126,11 @@ func (o order) put32(b []byte, v uint32) {
 	binary.LittleEndian.PutUint32(b, v)
 }
 
-// open recognises the format by its first bytes.
-func open(w *window) (format, error) {
+// openCapture detects the format by its first bytes.
+func openCapture(w *window) (format, error) {
 	magic, err := w.peek(4)
 	if err != nil {
-		return nil, w.broken(err, "too short for a capture")
+		return nil, w.broken(err, "the file is too short")
 	}
 	if binary.LittleEndian.Uint32(magic) == blockSection {
 		return &pcapng{w: w}, nil
@@ -145,8 +146,8 @@ func open(w *window) (format, error) {
 	return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("% x is neither pcap nor pcapng", magic)}
 }
 
-// broken turns an end of the stream within a record into a BrokenError, and a
-// fault of gzip too. Other errors are the source's own.
+// broken turns an unexpected end of the stream, or a gzip error, into a
+// BrokenError. It returns other errors, those of the source, unchanged.
 func (w *window) broken(err error, reason string) error {
 	var fault *gzipError
 	switch {
@@ -158,7 +159,7 @@ func (w *window) broken(err error, reason string) error {
 	return err
 }
 
-// end is how next returns the end of the stream between two records.
+// end returns the error for an end of the stream between two records.
 func (w *window) end(err error) error {
 	if err == io.EOF {
 		return err

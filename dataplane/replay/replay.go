@@ -12,53 +12,54 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// arenaSize is how many bytes of packets gather before they are processed, in a
-// batch or not. A packet may exceed it.
+// arenaSize is the number of bytes of packets that are collected before they
+// are processed, even if the batch is not full. One packet may exceed it.
 const arenaSize = 8 << 20
 
-// DefaultMaxGap is the largest step between two stamps that draws no warning.
+// DefaultMaxGap is the largest step between two timestamps without a warning.
 const DefaultMaxGap = 24 * time.Hour
 
-// Config says what Run does beside metering.
+// Config has the options of Run. The zero Config only meters.
 type Config struct {
-	Output io.Writer     // gets the capture as it left; nil for none
-	MaxGap time.Duration // 0 for DefaultMaxGap
-	// Each is told every packet of the input, in order; nil for nobody. The
-	// arguments are valid until it returns. p.ID is the packet's number, from 1.
+	Output io.Writer     // receives the capture as it would have left the box; nil: none
+	MaxGap time.Duration // largest step between two timestamps without a warning; 0: DefaultMaxGap
+	// Each is called for every packet of the input, in order. p.ID is the
+	// packet's number, from 1. The arguments are valid until it returns. nil:
+	// not called.
 	Each func(p *dataplane.Packet, v *dataplane.Verdict) error
-	// Settled is told what became of a packet that was Waiting when Each was
-	// told, by v.ID; nil for nobody.
+	// Settled is called with the outcome of every packet that was Waiting when
+	// Each was called, identified by v.ID. nil: not called.
 	Settled func(v *dataplane.Verdict) error
 }
 
-// Summary is what Run saw.
+// Summary is the result of Run.
 type Summary struct {
-	Began       bool // the file's header made sense: there is an output
+	Began       bool // the file header was readable, so there is an output
 	Packets     int64
-	First, Last int64 // smallest and largest stamp, ns since the epoch, from 1970 to 2261
+	First, Last int64 // smallest and largest timestamp, ns since 1970
 	Warnings    []string
 }
 
 // Engine meters packets: a pipeline in Go, or the kernel.
 type Engine interface {
-	// Accepts says why packets of a link type cannot be metered, or nil.
+	// Accepts returns an error if packets of a link type cannot be metered.
 	Accepts(link dataplane.LinkType) error
-	// Batch is how many packets Process takes at most.
+	// Batch returns the maximum number of packets per call of Process.
 	Batch() int
-	// Process takes packets, in order, through a policy, writes what became
-	// of them to verdicts, and marks into their Data.
+	// Process runs packets through a policy in order. It writes their outcome
+	// to verdicts and marks their Data.
 	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
-	// Settle is dataplane.Pipeline.Settle.
+	// Settle is as in dataplane.Pipeline.
 	Settle(now int64, v *dataplane.Verdict) bool
 }
 
-// Go is the Engine that is a pipeline, a packet at a time.
+// Go is the Engine that runs a pipeline, one packet at a time.
 type Go struct{ *dataplane.Pipeline }
 
-// Batch is 1.
+// Batch returns 1.
 func (Go) Batch() int { return 1 }
 
-// Process takes packets through the pipeline.
+// Process runs the packets through the pipeline.
 func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for i := range packets {
 		g.Pipeline.Process(&packets[i], &verdicts[i])
@@ -66,14 +67,14 @@ func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) er
 	return nil
 }
 
-// Run replays a capture (pcap or pcapng, perhaps gzipped) through an engine.
-// The packets' stamps are the clock. The output has the format of the input:
-// dropped packets are gone, marks are in the headers, queued packets have their
-// departure as their stamp, and records are in the order of (departure, number).
+// Run replays a capture (pcap or pcapng, optionally gzipped) through an engine. The
+// packets' timestamps are the clock. The output has the format of the input. Dropped
+// packets are missing and marks are in the headers. The timestamp of a queued packet is
+// its departure, and records are in the order (departure, number).
 //
-// Whatever Run returns, what it wrote is a valid capture, or nothing where it
-// did not begin: on a *BrokenError all that could be read, on the context's end
-// all that came before it. An *OutputError is the exception.
+// The output is a valid capture even if Run fails, or empty if the input has no readable
+// header. After a *BrokenError it contains all packets that could be read; after the end
+// of ctx, all packets up to then. Only after an *OutputError may it end within a record.
 func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -81,22 +82,22 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if magic, _ := w.peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{engine: engine, cfg: cfg, now: math.MinInt64, held: map[int64]*record{}}
+	r := run{engine: engine, cfg: cfg, now: math.MinInt64, unsettled: map[int64]*record{}}
 	if r.cfg.MaxGap == 0 {
 		r.cfg.MaxGap = DefaultMaxGap
 	}
 	if cfg.Output != nil {
 		r.out = bufio.NewWriterSize(cfg.Output, chunkSize)
 	}
-	f, err := open(w)
+	f, err := openCapture(w)
 	if err == nil {
 		r.format = f
-		r.batch(engine.Batch())
+		r.makeBatch(engine.Batch())
 		err = r.loop(ctx)
 		if e := r.process(); e != nil {
 			err = e
 		}
-		if e := r.settle(math.MaxInt64); e != nil {
+		if e := r.collect(math.MaxInt64); e != nil {
 			err = e
 		}
 	}
@@ -113,8 +114,7 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	return r.summary, err
 }
 
-// OutputError is an error of Config.Output, after which what it holds may end
-// within a record.
+// OutputError is an error of Config.Output. The output may end within a record.
 type OutputError struct{ Err error }
 
 func (e *OutputError) Error() string { return e.Err.Error() }
@@ -122,34 +122,34 @@ func (e *OutputError) Unwrap() error { return e.Err }
 
 // run is the state of one Run.
 type run struct {
-	engine  Engine
-	cfg     Config
-	format  format
-	out     *bufio.Writer // nil without output
-	summary Summary
-	link    dataplane.LinkType
-	linked  bool  // link was seen
-	last    int64 // stamp of the packet before, ns
-	now     int64 // the largest stamp so far, ns
-	waiting waiting
-	held    map[int64]*record // by number: those that the engine has yet to settle
-	spare   []*leaving        // to be used again
-	idle    []*record         // records that were held, to be used again
-	seen    [len(oddities)]odd
+	engine       Engine
+	cfg          Config
+	format       format
+	out          *bufio.Writer // nil: no output
+	summary      Summary
+	link         dataplane.LinkType
+	linkKnown    bool  // link is the type of the previous packet
+	last         int64 // timestamp of the previous packet, ns
+	now          int64 // largest timestamp so far, ns
+	scheduled    departures
+	unsettled    map[int64]*record // records of packets that the engine has not settled, by packet number
+	spare        []*departing      // for reuse
+	spareRecords []*record         // for reuse
+	seen         [len(oddities)]occurrences
 
-	// The packets that are to be processed together, n of them.
+	// The next batch: n packets.
 	n        int
 	records  []record
 	packets  []dataplane.Packet
 	verdicts []dataplane.Verdict
-	arena    []byte // their bytes, where there may be several
+	arena    []byte // copies of their bytes, if a batch can have several
 
-	// The verdict that Engine.Settle writes. A local one would be allocated
-	// on every call, because it is handed to an interface.
+	// The argument of Engine.Settle. A local variable would be allocated on
+	// every call, because it is passed to an interface.
 	settled dataplane.Verdict
 }
 
-func (r *run) batch(size int) {
+func (r *run) makeBatch(size int) {
 	r.records = make([]record, size)
 	r.packets = make([]dataplane.Packet, size)
 	r.verdicts = make([]dataplane.Verdict, size)
@@ -169,23 +169,23 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		r.summary.Began = true
 		if !rec.packet {
-			if err := r.pass(*rec); err != nil {
+			if err := r.copyRecord(*rec); err != nil {
 				return err
 			}
 			continue
 		}
-		if !r.linked || rec.link != r.link {
+		if !r.linkKnown || rec.link != r.link {
 			if err := r.engine.Accepts(rec.link); err != nil {
 				return err
 			}
-			r.link, r.linked = rec.link, true
+			r.link, r.linkKnown = rec.link, true
 		}
-		r.clock(rec)
+		r.advanceClock(rec)
 		if r.out != nil {
-			rec.look()
+			rec.checkFCS()
 		}
 		if len(r.records) > 1 {
-			r.keep(rec)
+			r.batchRecord(rec)
 		}
 		p := &r.packets[r.n]
 		p.Data, p.WireLen, p.Time, p.Link, p.Mark = rec.data, rec.wire, rec.time, rec.link, 0
@@ -199,14 +199,14 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// keep copies a record to where it stays until it is processed.
-func (r *run) keep(rec *record) {
-	at := len(r.arena)
+// keep copies a record, which stays valid until it is processed.
+func (r *run) batchRecord(rec *record) {
+	start := len(r.arena)
 	r.arena = append(r.arena, rec.raw...)
-	rec.move(r.arena[at:len(r.arena):len(r.arena)])
+	rec.rebase(r.arena[start:len(r.arena):len(r.arena)])
 }
 
-// process takes the packets that have gathered through the engine.
+// process runs the batch through the engine.
 func (r *run) process() error {
 	n := r.n
 	if n == 0 {
@@ -226,7 +226,7 @@ func (r *run) process() error {
 		if v.Done&dataplane.Waiting != 0 && r.out != nil {
 			r.hold(p, rec)
 		}
-		if err := r.settle(v.Now); err != nil {
+		if err := r.collect(v.Now); err != nil {
 			return err
 		}
 		if r.out != nil {
@@ -238,23 +238,24 @@ func (r *run) process() error {
 	return nil
 }
 
-// hold copies the record of a packet that the engine has yet to settle.
+// hold copies the record of a packet that the engine has not settled.
 func (r *run) hold(p *dataplane.Packet, rec *record) {
-	var held *record
-	if n := len(r.idle); n > 0 {
-		held, r.idle = r.idle[n-1], r.idle[:n-1]
+	var kept *record
+	if n := len(r.spareRecords); n > 0 {
+		kept, r.spareRecords = r.spareRecords[n-1], r.spareRecords[:n-1]
 	} else {
-		held = &record{}
+		kept = &record{}
 	}
-	raw := append(held.raw[:0], rec.raw...)
-	*held = *rec
-	held.move(raw)
-	held.network, held.l3 = p.Kind, p.L3
-	r.held[p.ID] = held
+	raw := append(kept.raw[:0], rec.raw...)
+	*kept = *rec
+	kept.rebase(raw)
+	kept.network, kept.l3 = p.Kind, p.L3
+	r.unsettled[p.ID] = kept
 }
 
-// settle takes from the engine what became, by now, of packets that wait.
-func (r *run) settle(now int64) error {
+// collect fetches the outcome of all packets that the engine has settled by
+// now.
+func (r *run) collect(now int64) error {
 	v := &r.settled
 	for r.engine.Settle(now, v) {
 		if r.cfg.Settled != nil {
@@ -262,31 +263,31 @@ func (r *run) settle(now int64) error {
 				return err
 			}
 		}
-		rec := r.held[v.ID]
+		rec := r.unsettled[v.ID]
 		if rec == nil {
-			continue // nobody wants it
+			continue // there is no output
 		}
-		delete(r.held, v.ID)
+		delete(r.unsettled, v.ID)
 		if v.Done&dataplane.ECNSet != 0 {
 			(&dataplane.Packet{Data: rec.data, Kind: rec.network, L3: rec.l3}).SetCE()
 		}
-		if err := r.queue(rec, v); err != nil {
+		if err := r.schedule(rec, v); err != nil {
 			return err
 		}
-		r.idle = append(r.idle, rec)
+		r.spareRecords = append(r.spareRecords, rec)
 	}
 	return nil
 }
 
-// clock counts the packet and looks at its stamp.
-func (r *run) clock(rec *record) {
+// advanceClock counts the packet and checks its timestamp.
+func (r *run) advanceClock(rec *record) {
 	s := &r.summary
 	s.Packets++
 	if s.Packets == 1 {
 		s.First, s.Last = rec.time, rec.time
 	} else {
 		if rec.untimed {
-			rec.time, rec.beyond = r.last, false
+			rec.time, rec.outOfRange = r.last, false
 		}
 		if rec.time < r.now {
 			r.note(backwards)
@@ -299,11 +300,11 @@ func (r *run) clock(rec *record) {
 	if rec.overflow {
 		r.note(overflowing)
 	}
-	if rec.beyond {
+	if rec.outOfRange {
 		r.note(outside)
 	}
 	if len(rec.data) < rec.wire {
-		r.note(cutShort)
+		r.note(truncated)
 	}
 	if len(rec.data) > rec.wire {
 		r.note(longer)
@@ -313,13 +314,13 @@ func (r *run) clock(rec *record) {
 	}
 }
 
-// pass writes a record that is no packet.
-func (r *run) pass(rec record) error {
+// copyRecord writes a record that is not a packet.
+func (r *run) copyRecord(rec record) error {
 	if err := r.process(); err != nil {
 		return err
 	}
-	if rec.begins {
-		if err := errors.Join(r.settle(math.MaxInt64), r.release(math.MaxInt64)); err != nil {
+	if rec.newSection {
+		if err := errors.Join(r.collect(math.MaxInt64), r.release(math.MaxInt64)); err != nil {
 			return err
 		}
 	}
@@ -329,12 +330,12 @@ func (r *run) pass(rec record) error {
 	return r.emit(rec.raw)
 }
 
-// write writes what left before the packet, then the packet, unless it was
-// dropped or waits.
+// write writes all departures before the packet, then the packet, unless it was
+// dropped or queued.
 func (r *run) write(rec *record, v *dataplane.Verdict) error {
 	queued := v.Done&dataplane.Queued != 0
 	if queued && v.Done&dataplane.Waiting == 0 {
-		if err := r.queue(rec, v); err != nil {
+		if err := r.schedule(rec, v); err != nil {
 			return err
 		}
 	}
@@ -342,9 +343,9 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 		return err
 	}
 	if rec.overflow {
-		_ = r.format.restamp(rec, rec.time) // as it stands where there is no room to carry
+		_ = r.format.restamp(rec, rec.time) // kept as it is if the format has no room for the carry
 	}
-	rec.seal()
+	rec.updateFCS()
 	return r.emit(rec.raw)
 }
 

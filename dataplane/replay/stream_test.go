@@ -14,10 +14,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-var errDisk = errors.New("the disk is gone")
+var errDisk = errors.New("disk failure")
 
-// TestInputFails holds that an I/O error of the source is told as it is, with
-// all that came before it in the output.
+// TestInputFails checks that Run returns an I/O error of the source unchanged,
+// with all packets before it in the output.
 func TestInputFails(t *testing.T) {
 	for name, c := range small() {
 		ends, packets := wholeRecords(t, c)
@@ -31,17 +31,17 @@ func TestInputFails(t *testing.T) {
 					want = 3
 				}
 				if !errors.Is(err, errDisk) || errors.As(err, new(*BrokenError)) || s.Packets != int64(want) {
-					t.Errorf("%s, fails after %d bytes: %d packets, %v, want %d", name, cut, s.Packets, err, want)
+					t.Errorf("%s, failure after %d bytes: %d packets, %v, want %d", name, cut, s.Packets, err, want)
 				}
 				if back := readBack(t, out.Bytes()); len(back) != want {
-					t.Errorf("%s, fails after %d bytes: %d packets in the output, want %d", name, cut, len(back), want)
+					t.Errorf("%s, failure after %d bytes: %d packets in the output, want %d", name, cut, len(back), want)
 				}
 			}
 		}
 	}
 }
 
-// TestDribble reads a byte at a time.
+// TestDribble reads one byte at a time.
 func TestDribble(t *testing.T) {
 	for name, c := range small() {
 		var out bytes.Buffer
@@ -52,7 +52,7 @@ func TestDribble(t *testing.T) {
 	}
 }
 
-// TestLargestRecord passes a packet of the largest size between small ones.
+// TestLargestRecord passes packets of the largest size between small ones.
 func TestLargestRecord(t *testing.T) {
 	c := little().pcap(magicMicro, ethernet)
 	for range 3 {
@@ -66,7 +66,7 @@ func TestLargestRecord(t *testing.T) {
 	}
 }
 
-// limited is a writer with room for some bytes.
+// limited is a writer that fails after some bytes.
 type limited struct{ room int }
 
 func (w *limited) Write(b []byte) (int, error) {
@@ -79,8 +79,9 @@ func (w *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestOutputFails holds that an error of the output is an OutputError, wherever
-// it comes: in the header, within packets, with those that waited to the end.
+// TestOutputFails checks that an error of the output is an OutputError,
+// wherever it occurs: in the header, within packets, or in packets queued until
+// the end.
 func TestOutputFails(t *testing.T) {
 	c := little().pcap(magicMicro, ethernet)
 	for range 600 {
@@ -94,12 +95,12 @@ func TestOutputFails(t *testing.T) {
 			}
 		}
 		if _, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{len(c.bytes)}}); err != nil {
-			t.Errorf("%s, room for all: %v", name, err)
+			t.Errorf("%s, room for everything: %v", name, err)
 		}
 	}
 }
 
-// TestEachFails holds that an error of Each ends the run as it is, with a
+// TestEachFails checks that Run returns an error of Each unchanged, with a
 // valid output.
 func TestEachFails(t *testing.T) {
 	in := small()["pcapng"].bytes
@@ -121,13 +122,13 @@ func TestEachFails(t *testing.T) {
 	}
 }
 
-// endless is a capture that never ends: IP packets of a size, as many
-// microseconds apart as they have bytes.
+// endless is an infinite capture of IP packets. They arrive at one byte per
+// microsecond.
 type endless struct {
-	size uint64 // bytes
+	size uint64 // bytes per packet
 	buf  []byte // 64 packets
 	left []byte
-	next uint64 // µs
+	next uint64 // timestamp of the next packet, µs
 	sent atomic.Int64
 }
 
@@ -157,8 +158,8 @@ func (e *endless) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestCancel ends a run in the middle of a stream: the context's cause, and an
-// output that is valid up to there.
+// TestCancel cancels a run in the middle of a stream: it must return the
+// context's cause, with a valid output up to then.
 func TestCancel(t *testing.T) {
 	cause := errors.New("enough")
 	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued, "linked": linked} {
@@ -182,8 +183,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCancelBlocked ends a run that waits for input, in the middle of a packet
-// and inside gzip's reader.
+// TestCancelBlocked cancels a run that is blocked on input, in the middle of a
+// packet and inside gzip's reader.
 func TestCancelBlocked(t *testing.T) {
 	in := small()["pcap"].bytes
 	for name, test := range map[string]struct {
@@ -220,8 +221,8 @@ func TestCancelBlocked(t *testing.T) {
 	}
 }
 
-// TestLeavesNoGoroutines holds that nothing runs on once the read that was
-// under way returns.
+// TestLeavesNoGoroutines checks that all goroutines end once the pending read
+// returns.
 func TestLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	c := small()["pcapng"]
@@ -247,8 +248,8 @@ func TestLeavesNoGoroutines(t *testing.T) {
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 }
 
-// TestMemory replays 300 MB of packets of which each waits in a queue for a
-// moment. What is held does not grow with the capture.
+// TestMemory replays 300 MB of packets, each of which is queued briefly. Memory
+// must not grow with the capture.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("300 MB take a second")

@@ -7,30 +7,30 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// queue holds a packet until its departure, unless it was dropped.
-func (r *run) queue(rec *record, v *dataplane.Verdict) error {
+// schedule keeps a packet until its departure, unless it was dropped.
+func (r *run) schedule(rec *record, v *dataplane.Verdict) error {
 	if v.Done.Dropped() {
 		return nil
 	}
-	rec.seal()
+	rec.updateFCS()
 	if err := r.format.restamp(rec, v.Departure); err != nil {
 		return fmt.Errorf("packet %d: %w", v.ID, err)
 	}
-	var l *leaving
+	var l *departing
 	if n := len(r.spare); n > 0 {
 		l, r.spare = r.spare[n-1], r.spare[:n-1]
 	} else {
-		l = &leaving{}
+		l = &departing{}
 	}
-	*l = leaving{v.Departure, v.ID, append(l.raw[:0], rec.raw...)}
-	heap.Push(&r.waiting, l)
+	*l = departing{v.Departure, v.ID, append(l.raw[:0], rec.raw...)}
+	heap.Push(&r.scheduled, l)
 	return nil
 }
 
-// release writes the packets that have left by now.
+// release writes the packets that have departed by now.
 func (r *run) release(now int64) error {
-	for len(r.waiting) > 0 && r.waiting[0].at <= now {
-		l := heap.Pop(&r.waiting).(*leaving)
+	for len(r.scheduled) > 0 && r.scheduled[0].at <= now {
+		l := heap.Pop(&r.scheduled).(*departing)
 		if err := r.emit(l.raw); err != nil {
 			return err
 		}
@@ -39,23 +39,23 @@ func (r *run) release(now int64) error {
 	return nil
 }
 
-// leaving is a packet's record on its way out.
-type leaving struct {
-	at     int64 // ns
+// departing is the record of a scheduled packet.
+type departing struct {
+	at     int64 // departure, ns
 	number int64
 	raw    []byte
 }
 
-// waiting is a heap of packets in the order in which they leave.
-type waiting []*leaving
+// departures is a heap of packets in the order (departure, number).
+type departures []*departing
 
-func (w waiting) Len() int { return len(w) }
-func (w waiting) Less(i, j int) bool {
+func (w departures) Len() int { return len(w) }
+func (w departures) Less(i, j int) bool {
 	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].number < w[j].number
 }
-func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-func (w *waiting) Push(x any)   { *w = append(*w, x.(*leaving)) }
-func (w *waiting) Pop() any {
+func (w departures) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+func (w *departures) Push(x any)   { *w = append(*w, x.(*departing)) }
+func (w *departures) Pop() any {
 	last := len(*w) - 1
 	l := (*w)[last]
 	(*w)[last] = nil

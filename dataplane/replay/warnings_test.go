@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// TestWarnings holds that what is odd about a capture draws one warning that
-// names the first packet, and no error.
+// TestWarnings checks that each oddity of a capture causes one warning with the
+// first packet's number, and no error.
 func TestWarnings(t *testing.T) {
 	const day = 24 * 3600
 	data := frame(ipv4(40, 0, 1))
@@ -20,20 +20,20 @@ func TestWarnings(t *testing.T) {
 		name string
 		in   *capture
 		gap  time.Duration
-		want []string // the begin of each, and a part after ...
+		want []string // start of each warning ... substring
 	}{
 		{"nothing odd", pcap().packet(1, 0, data).packet(1, 0, data).packet(1, 1, data), 0, nil},
-		{"stamps that goes back", pcap().packet(2, 0, data).packet(1, 999_999, data), 0, []string{"packet 2: ...goes back"}},
-		{"stamps behind the largest", pcap().packet(3, 0, data).packet(1, 0, data).packet(2, 0, data).packet(3, 0, data), 0, []string{"packet 2 and 1 more: ...goes back"}},
+		{"a timestamp goes back", pcap().packet(2, 0, data).packet(1, 999_999, data), 0, []string{"packet 2: ...goes backwards"}},
+		{"timestamps behind the largest", pcap().packet(3, 0, data).packet(1, 0, data).packet(2, 0, data).packet(3, 0, data), 0, []string{"2 packets (first: 2): ...goes backwards"}},
 		{"a day ahead", pcap().packet(1, 0, data).packet(1+day, 0, data), 0, nil},
-		{"more than a day ahead", pcap().packet(1, 0, data).packet(1+day, 1, data).packet(2, 0, data), 0, []string{"packet 3: ...goes back", "packet 2: ...far ahead"}},
-		{"a gap of one's own", pcap().packet(1, 0, data).packet(2, 0, data).packet(3, 1, data), time.Second, []string{"packet 3: ...far ahead"}},
-		{"a first stamp is never ahead", pcap().packet(4_000_000_000, 0, data), 0, nil},
-		{"a fraction over one second", pcap().packet(1, 1_000_000, data), 0, []string{"packet 1: ...carried"}},
-		{"cut by the snap length", pcap().packet(1, 0, data).words(1, 0, 20, 54).raw(data[:20]...), 0, []string{"packet 2: ...length on the wire"}},
-		{"longer than on the wire", pcap().words(1, 0, 54, 20).raw(data...), 0, []string{"packet 1: ...captured length"}},
-		{"unknown link type", little().pcap(magicMicro, usb).packet(1, 0, data).packet(1, 0, data), 0, []string{"packet 1 and 1 more: ...(link type 147)"}},
-		{"unknown link type of an interface", little().section().iface(ethernet, 0).iface(usb, 0).enhanced(0, 1, data).enhanced(1, 1, data), 0, []string{"packet 2: ...(link type 147)"}},
+		{"more than a day ahead", pcap().packet(1, 0, data).packet(1+day, 1, data).packet(2, 0, data), 0, []string{"packet 3: ...goes backwards", "packet 2: ...more than 24h0m0s"}},
+		{"MaxGap", pcap().packet(1, 0, data).packet(2, 0, data).packet(3, 1, data), time.Second, []string{"packet 3: ...more than 1s"}},
+		{"a first timestamp is never ahead", pcap().packet(4_000_000_000, 0, data), 0, nil},
+		{"a fraction over one second", pcap().packet(1, 1_000_000, data), 0, []string{"packet 1: ...added to the seconds"}},
+		{"truncated by the snap length", pcap().packet(1, 0, data).words(1, 0, 20, 54).raw(data[:20]...), 0, []string{"packet 2: ...original length"}},
+		{"longer than the original length", pcap().words(1, 0, 54, 20).raw(data...), 0, []string{"packet 1: ...captured length"}},
+		{"unknown link type", little().pcap(magicMicro, usb).packet(1, 0, data).packet(1, 0, data), 0, []string{"2 packets (first: 1): ...link type 147"}},
+		{"unknown link type of an interface", little().section().iface(ethernet, 0).iface(usb, 0).enhanced(0, 1, data).enhanced(1, 1, data), 0, []string{"packet 2: ...link type 147"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := Run(t.Context(), bytes.NewReader(test.in.bytes), transparent(t), Config{MaxGap: test.gap})
@@ -50,8 +50,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestFractionOverOneSecond carries the fraction, in the verdict and in the
-// output, queued or not.
+// TestFractionOverOneSecond checks that the excess is carried to the seconds,
+// in the verdict and in the output, queued or not.
 func TestFractionOverOneSecond(t *testing.T) {
 	for name, p := range map[string]func(testing.TB) Go{"passed": transparent, "queued": queued} {
 		in := big().pcap(magicMicro, ethernet).packet(10, 2_500_000, frame(ipv4(40, 0, 1))).bytes
@@ -63,8 +63,8 @@ func TestFractionOverOneSecond(t *testing.T) {
 	}
 }
 
-// TestLengths meters the length on the wire of a packet that was cut, and the
-// captured one where that is more.
+// TestLengths checks that a truncated packet is metered by its original length,
+// or by its captured length if that is larger.
 func TestLengths(t *testing.T) {
 	data := frame(ipv4(400, 0, 1))
 	in := little().pcap(magicMicro, ethernet).
@@ -83,8 +83,8 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestLengthRuleWantsEthernet refuses frame lengths where the link layer has
-// none to count, once a packet of it comes.
+// TestLengthRuleWantsEthernet checks that Run fails on a packet of a link layer
+// without frame lengths if the length rule counts frames.
 func TestLengthRuleWantsEthernet(t *testing.T) {
 	for _, base := range []dataplane.LengthBase{dataplane.L2, dataplane.L1} {
 		p, err := dataplane.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
@@ -103,7 +103,7 @@ func TestLengthRuleWantsEthernet(t *testing.T) {
 	}
 }
 
-// TestSummary has the smallest and the largest stamp.
+// TestSummary checks the smallest and the largest timestamp.
 func TestSummary(t *testing.T) {
 	data := frame(ipv4(40, 0, 1))
 	in := little().pcap(magicNano, ethernet).packet(5, 7, data).packet(3, 1, data).packet(9, 2, data).packet(4, 4, data).bytes

@@ -6,24 +6,24 @@ import (
 )
 
 const (
-	// maxRecord bounds a record of a capture: a packet with its header, or a
-	// pcapng block. Larger ones are taken for broken.
+	// maxRecord is the maximum size of a record in bytes: a packet with its
+	// header, or a pcapng block. A larger one is treated as broken.
 	maxRecord = 1 << 20
 	chunkSize = 256 << 10
 	chunks    = 4
 )
 
-// window is a view of a stream that slides forward. Chunks are read ahead in
-// a goroutine, so that the disk, or gzip, works beside the meters. Bytes are
-// handed out in place and may be changed there until the next peek.
+// window is a sliding view of a stream. A goroutine reads chunks ahead, so that
+// reading from disk or decompressing runs in parallel with metering. Bytes are
+// returned in place; the caller may change them until the next peek.
 type window struct {
 	ctx  context.Context
 	full chan chunk
 	free chan []byte
-	buf  []byte // what data lies in: maxRecord of room, then a chunk
-	data []byte // not yet taken
-	off  int64  // of data in the stream
-	err  error  // after data
+	buf  []byte // backing array of data: maxRecord spare bytes, then a chunk
+	data []byte // bytes not yet consumed
+	off  int64  // position of data in the stream, bytes
+	err  error  // the error that follows data
 }
 
 type chunk struct {
@@ -32,7 +32,7 @@ type chunk struct {
 	err error
 }
 
-// newWindow reads ahead from src until it ends or ctx does.
+// newWindow reads ahead from src until src or ctx ends.
 func newWindow(ctx context.Context, src io.Reader) *window {
 	w := &window{ctx: ctx, full: make(chan chunk, chunks), free: make(chan []byte, chunks)}
 	for range chunks {
@@ -65,9 +65,9 @@ func (w *window) readAhead(src io.Reader) {
 	}
 }
 
-// peek returns the next n bytes, at most maxRecord. Where the stream ends
-// first, it returns what there is with the reason: io.EOF, an error of the
-// source, or the context's.
+// peek returns the next n bytes, at most maxRecord. If the stream ends first,
+// it returns the remaining bytes with the reason: io.EOF, an error of the
+// source, or the cause of the context's end.
 func (w *window) peek(n int) ([]byte, error) {
 	if n <= len(w.data) {
 		return w.data[:n:n], nil
@@ -75,7 +75,7 @@ func (w *window) peek(n int) ([]byte, error) {
 	return w.fill(n)
 }
 
-// fill is peek where the next chunk is needed.
+// fill is peek if the next chunk is needed.
 func (w *window) fill(n int) ([]byte, error) {
 	for len(w.data) < n {
 		if w.err != nil {
@@ -102,8 +102,8 @@ func (w *window) fill(n int) ([]byte, error) {
 	return w.data[:n:n], nil
 }
 
-// take moves on by n bytes that were peeked at.
-func (w *window) take(n int) {
+// advance consumes n bytes returned by peek.
+func (w *window) advance(n int) {
 	w.data = w.data[n:]
 	w.off += int64(n)
 }

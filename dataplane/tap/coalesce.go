@@ -6,17 +6,19 @@ import (
 	"math/bits"
 )
 
-// coalescer makes super packets of the UDP packets of a batch, one or more of each
-// flow, which the kernel cuts into just these (UDP GSO, Linux 6.2).
+// coalescer merges the UDP packets of a batch into super packets, one or more
+// per flow. The kernel splits them into the same packets again (UDP GSO, Linux
+// 6.2).
 type coalescer struct {
-	open  []super // of different flows, to which others may be added
+	open  []super // super packets of different flows that can still grow
 	spare [][]byte
 }
 
-// maxFlows is how many flows are gathered at a time.
+// maxFlows is the maximum number of open super packets.
 const maxFlows = 32
 
-// newCoalescer returns one with so many buffers to merge into.
+// newCoalescer returns a coalescer with a number of spare buffers to merge
+// into.
 func newCoalescer(spare int) *coalescer {
 	c := &coalescer{open: make([]super, 0, maxFlows)}
 	for range spare {
@@ -25,32 +27,32 @@ func newCoalescer(spare int) *coalescer {
 	return c
 }
 
-// coalesce appends to out what to write instead of frames: super packets, and every
-// other frame as it is. What the kernel would not make again byte for byte is
-// not merged, such as a packet whose checksum is wrong or missing, but for two:
-// a checksum that was still to be filled in is, and an IPv4 packet that must not
-// be fragmented gets another id, which has no meaning there (RFC 6864 §4.1).
+// coalesce appends to out the frames to write instead of frames: super packets,
+// and all other frames unchanged. Packets are merged only if the kernel
+// restores them byte for byte, so not if a checksum is wrong or missing. There
+// are two exceptions. A checksum left to the device is filled in, and an IPv4
+// packet with DF gets another id, which has no meaning there (RFC 6864 §4.1).
 //
-// Packets of a flow stay in order, and none passes a frame that is not a whole
-// UDP packet, which may be of any flow. A super packet stands where its first
-// packet did. It grows in the buffer of that, up to its capacity, and then in a
-// spare one. The elements of frames stay the same, and out must not share them.
-// It allocates only where out grows.
+// Packets of a flow stay in order. No packet overtakes a frame that is not a
+// whole UDP packet, because that may be of any flow. A super packet takes the
+// position of its first packet. It grows in the buffer of that packet up to its
+// capacity, then in a spare buffer. The elements of frames are not changed, and
+// out must not share their array. coalesce allocates only if out grows.
 func (c *coalescer) coalesce(out, frames [][]byte) [][]byte {
 	spare := c.spare
 	for _, b := range frames {
-		s := super{b: b, at: len(out)}
-		if !s.begin() {
+		s := super{b: b, index: len(out)}
+		if !s.parse() {
 			c.close(out)
 		} else if i := c.find(&s); i < 0 {
 			if len(c.open) == maxFlows {
 				c.close(out)
 			}
 			c.open = append(c.open, s)
-		} else if c.open[i].add(b, &spare) {
+		} else if c.open[i].merge(b, &spare) {
 			continue
 		} else {
-			c.open[i].end(out)
+			c.open[i].finish(out)
 			c.open[i] = s
 		}
 		out = append(out, b)
@@ -59,7 +61,7 @@ func (c *coalescer) coalesce(out, frames [][]byte) [][]byte {
 	return out
 }
 
-// find returns which super packet is of the flow of s, or -1.
+// find returns the index of the open super packet of the flow of s, or -1.
 func (c *coalescer) find(s *super) int {
 	ports := s.ports()
 	for i := range c.open {
@@ -71,23 +73,22 @@ func (c *coalescer) find(s *super) int {
 	return -1
 }
 
-// close puts what was merged in its place.
+// close completes all open super packets.
 func (c *coalescer) close(out [][]byte) {
 	for i := range c.open {
-		c.open[i].end(out)
+		c.open[i].finish(out)
 	}
 	c.open = c.open[:0]
 }
 
-// maxSegments is UDP_MAX_SEGMENTS of kernels before 6.9; later ones take twice
-// as many.
+// maxSegments is UDP_MAX_SEGMENTS of kernels before 6.9; later ones accept 128.
 const maxSegments = 64
 
-// Headers of a super packet, whose IP header has no options, and fields of struct
-// virtio_net_hdr.
+// Headers of a super packet, whose IP header has no options, and fields of
+// struct virtio_net_hdr.
 const (
 	udpLen     = 8
-	udpSum     = 6 // offset of its checksum
+	udpSum     = 6 // offset of the checksum in the UDP header
 	protoUDP   = 17
 	maxTags    = 2
 	typeIPv4   = 0x0800
@@ -98,26 +99,26 @@ const (
 	dataValid  = 2 // VIRTIO_NET_HDR_F_DATA_VALID
 	gsoUDP     = 5 // VIRTIO_NET_HDR_GSO_UDP_L4
 	headerGSO  = 1
-	headerSize = 4 // bytes of payload of each segment
-	headerSum  = 8 // where the checksum is, from headerCsumStart on
+	headerSize = 4 // segment size: payload bytes of each segment
+	headerSum  = 8 // offset of the checksum from headerCsumStart
 )
 
-// super is a UDP packet and those merged into it. All offsets are into b.
+// super is a UDP packet and the packets merged into it. All offsets are into b.
 type super struct {
 	b      []byte
-	at     int  // its place in what leaves
+	index  int  // index in out
 	ip     int  // offset of the IP header
-	udp    int  // and of the UDP header
-	addrs  int  // bytes of the two addresses, which end at udp
-	size   int  // bytes of payload of each segment but the last
-	n      int  // segments
-	closed bool // the last is shorter, so that no other can follow
+	udp    int  // offset of the UDP header
+	addrs  int  // length of the two addresses in bytes; they end at udp
+	size   int  // payload of each segment except the last, bytes
+	n      int  // number of segments
+	closed bool // the last segment is shorter, so no segment can follow
 }
 
-// begin finds the headers, and says whether others may be merged into b. It
-// leaves the checksums for when another one is there.
-func (s *super) begin() bool {
-	const shortest = HeaderLen + macsLen + 2 + 20 + udpLen + 1 // enough to look for tags, too
+// parse finds the headers and reports whether packets may be merged into b.
+// Checksums are verified later, when there is another packet.
+func (s *super) parse() bool {
+	const shortest = HeaderLen + macsLen + 2 + 20 + udpLen + 1 // all offsets up to a tag are within b
 	b := s.b
 	if len(b) < shortest {
 		return false
@@ -149,8 +150,8 @@ func (s *super) begin() bool {
 	return s.size > 0 && s.consistent(b)
 }
 
-// consistent says whether the lengths in the headers are that of b, and its
-// virtio header asks for nothing, or for the UDP checksum.
+// consistent reports whether the lengths in the headers match b, and its virtio
+// header requests nothing but possibly the UDP checksum.
 func (s *super) consistent(b []byte) bool {
 	if b[headerFlags]&^(needsCsum|dataValid) != 0 || b[headerGSO] != 0 {
 		return false
@@ -162,8 +163,8 @@ func (s *super) consistent(b []byte) bool {
 	return int(be16(b[at:])) == len(b)-from && int(be16(b[s.udp+4:])) == len(b)-s.udp
 }
 
-// lengthField returns where the IP header has its length, and from where it
-// counts.
+// lengthField returns the offset of the length in the IP header, and the offset
+// from which that length counts.
 func (s *super) lengthField() (at, from int) {
 	if s.v4() {
 		return s.ip + 2, s.ip
@@ -177,13 +178,14 @@ func (s *super) ports() uint32 { return binary.NativeEndian.Uint32(s.b[s.udp:]) 
 
 func (s *super) addresses() []byte { return s.b[s.udp-s.addrs : s.udp] }
 
-// add merges b, of the same flow and consistent by itself, or says that it cannot.
-func (s *super) add(b []byte, spare *[][]byte) bool {
-	payload := len(b) - s.udp - udpLen // negative where b has not as many headers
+// merge appends the payload of b, a consistent packet of the same flow, or
+// reports that it cannot.
+func (s *super) merge(b []byte, spare *[][]byte) bool {
+	payload := len(b) - s.udp - udpLen // negative if the headers of b are shorter
 	if payload <= 0 || payload > s.size || s.closed || s.n == maxSegments || len(s.b)+payload-s.ip > 1<<16-1 {
 		return false
 	}
-	if !s.sameHeaders(b) || s.n == 1 && !s.intact(s.b) || !s.intact(b) {
+	if !s.sameHeaders(b) || s.n == 1 && !s.checksumsValid(s.b) || !s.checksumsValid(b) {
 		return false
 	}
 	if len(s.b)+payload > cap(s.b) {
@@ -199,8 +201,8 @@ func (s *super) add(b []byte, spare *[][]byte) bool {
 	return true
 }
 
-// sameHeaders compares all that the kernel copies from the link and IP headers,
-// and the id that it counts up.
+// sameHeaders compares the parts of the link and IP headers that the kernel
+// copies, and the IPv4 id, which it counts up.
 func (s *super) sameHeaders(b []byte) bool {
 	at, _ := s.lengthField()
 	rest := at + 2
@@ -216,10 +218,11 @@ func (s *super) sameHeaders(b []byte) bool {
 	return bytes.Equal(b[rest:s.udp], s.b[rest:s.udp]) && bytes.Equal(b[HeaderLen:at], s.b[HeaderLen:at])
 }
 
-// intact says whether the checksums of a packet are those that the kernel makes.
-func (s *super) intact(b []byte) bool {
+// checksumsValid reports whether the checksums of a packet are those that the
+// kernel would write.
+func (s *super) checksumsValid(b []byte) bool {
 	if s.v4() {
-		// A sum of 0 is never written as its other form, 0xffff.
+		// The kernel writes a sum of 0 as 0, never as 0xffff.
 		if be16(b[s.ip+10:]) == 0xffff || foldWords(addWords(0, b[s.ip:s.udp])) != 0xffff {
 			return false
 		}
@@ -231,19 +234,19 @@ func (s *super) intact(b []byte) bool {
 	return check != 0 && foldWords(addWords(pseudo, b[s.udp:])) == 0xffff
 }
 
-// pseudo is the sum over the pseudo header (RFC 768, RFC 8200 §8.1).
+// pseudo returns the sum of the pseudo header (RFC 768, RFC 8200 §8.1).
 func (s *super) pseudo(b []byte) uint64 {
 	return addWords(uint64(protoUDP+len(b)-s.udp), b[s.udp-s.addrs:s.udp])
 }
 
-// end writes the headers of what was merged: lengths and checksums of the whole,
-// and for the kernel how to cut it.
-func (s *super) end(out [][]byte) {
+// finish completes the headers of a super packet: its lengths and checksums,
+// and the segmentation in the virtio header.
+func (s *super) finish(out [][]byte) {
 	if s.n == 1 {
 		return
 	}
 	b := s.b
-	out[s.at] = b
+	out[s.index] = b
 	b[headerFlags], b[headerGSO] = needsCsum, gsoUDP
 	setHost16(b[headerHdrLen:], s.udp+udpLen-HeaderLen)
 	setHost16(b[headerSize:], s.size)
@@ -257,11 +260,11 @@ func (s *super) end(out [][]byte) {
 		setBE16(b[s.ip+10:], ^foldWords(addWords(0, b[s.ip:s.udp])))
 	}
 	setBE16(b[s.udp+4:], uint16(len(b)-s.udp))
-	setBE16(b[s.udp+udpSum:], foldWords(s.pseudo(b))) // the kernel adds the rest, and complements it
+	setBE16(b[s.udp+udpSum:], foldWords(s.pseudo(b))) // partial sum: the kernel adds the rest and complements it
 }
 
-// addWords adds b, as big-endian 16-bit words and with a zero byte behind where
-// its length is odd, to a sum of which foldWords makes one word (RFC 1071).
+// addWords adds b to a sum, as big-endian 16-bit words, padded with a zero byte
+// if the length is odd. foldWords reduces the sum to one word (RFC 1071).
 func addWords(acc uint64, b []byte) uint64 {
 	var carry uint64
 	for len(b) >= 32 {
@@ -269,7 +272,7 @@ func addWords(acc uint64, b []byte) uint64 {
 		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[8:]), carry)
 		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[16:]), carry)
 		acc, carry = bits.Add64(acc, binary.BigEndian.Uint64(b[24:]), carry)
-		acc += carry // a sum of two that has a carry is not all ones
+		acc += carry // cannot overflow: a sum with a carry is not all ones
 		b = b[32:]
 	}
 	acc = acc>>32 + acc&(1<<32-1)

@@ -27,13 +27,13 @@ type udpPacket struct {
 	ttl     byte // hop limit
 	id      uint16
 	frag    uint16
-	host    byte // the last of the source address; the destination's is 1
+	host    byte // last byte of the source address; that of the destination is 1
 	port    uint16
 	payload []byte
-	partial bool // leaves the checksum to be filled in
+	partial bool // leave the checksum to the device
 }
 
-// buffer writes the packet by hand. room is capacity behind it.
+// buffer builds the packet. room is the spare capacity after it.
 func (d udpPacket) buffer(room int) []byte {
 	b := make([]byte, HeaderLen, HeaderLen+100+len(d.payload)+room)
 	if d.dst == nil {
@@ -73,7 +73,7 @@ func (d udpPacket) buffer(room int) []byte {
 	return b[: len(b) : len(b)+room]
 }
 
-// slowChecksum is that of RFC 1071, word by word.
+// slowChecksum is the checksum of RFC 1071, word by word.
 func slowChecksum(b []byte) uint16 {
 	var sum uint32
 	for i, v := range b {
@@ -83,7 +83,7 @@ func slowChecksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// pseudoHeader is what a UDP checksum covers besides the datagram at udp.
+// pseudoHeader returns the pseudo header for the UDP datagram at udp.
 func pseudoHeader(b []byte, udp int) []byte {
 	addrs := b[udp-8 : udp]
 	if b[udp-40]>>4 == 6 && be16(b[udp-42:]) == 0x86dd {
@@ -102,7 +102,8 @@ func fillUDP(b []byte, udp int) {
 	binary.BigEndian.PutUint16(b[udp+6:], check)
 }
 
-// splitGSO cuts a super packet as the kernel does, and checks what it relies on.
+// splitGSO splits a super packet like the kernel, and checks the fields that
+// the kernel relies on.
 func splitGSO(t testing.TB, b []byte) (segments [][]byte) {
 	t.Helper()
 	host, be := binary.NativeEndian, binary.BigEndian
@@ -141,7 +142,7 @@ func splitGSO(t testing.TB, b []byte) (segments [][]byte) {
 	return segments
 }
 
-// flowOf tells UDP flows apart; "" is a frame that may be of any.
+// flowOf identifies the UDP flow of a frame; "" is a frame of unknown flow.
 func flowOf(b []byte) string {
 	at := HeaderLen + 12
 	for at+4 <= len(b) && (be16(b[at:]) == 0x8100 || be16(b[at:]) == 0x88a8) {
@@ -156,8 +157,8 @@ func flowOf(b []byte) string {
 	return ""
 }
 
-// firstOf is which of frames is the first of a flow, or -1 where that would pass
-// a frame which may be of the same.
+// firstOf returns the index of the first frame of a flow, or -1 if a frame
+// before it may be of the same flow.
 func firstOf(frames [][]byte, flow string) int {
 	for i, b := range frames {
 		if f := flowOf(b); f == flow {
@@ -169,7 +170,8 @@ func firstOf(frames [][]byte, flow string) int {
 	return -1
 }
 
-// checkCoalesce holds what leaves to what came, and returns how many are left.
+// checkCoalesce compares the output with frames, and returns its number of
+// frames.
 func checkCoalesce(t testing.TB, frames [][]byte, c *coalescer) int {
 	t.Helper()
 	var came [][]byte
@@ -183,12 +185,12 @@ func checkCoalesce(t testing.TB, frames [][]byte, c *coalescer) int {
 			continue
 		}
 		if len(b) < HeaderLen || b[1] != 5 {
-			t.Fatalf("frame %d did not come, or passed another:\n% x", i, b)
+			t.Fatalf("frame %d did not arrive, or overtook another:\n% x", i, b)
 		}
 		for _, s := range splitGSO(t, b) {
 			k := firstOf(came, flowOf(s))
 			if k < 0 {
-				t.Fatalf("of frame %d a segment did not come, or passed another:\n% x", i, s)
+				t.Fatalf("a segment of frame %d did not arrive, or overtook another:\n% x", i, s)
 			}
 			w := came[k]
 			came = slices.Delete(came, k, k+1)
@@ -197,7 +199,7 @@ func checkCoalesce(t testing.TB, frames [][]byte, c *coalescer) int {
 				fillUDP(w, udp)
 			}
 			clear(w[:HeaderLen])
-			if be16(s[udp-22:]) == 0x0800 && s[udp-14]&0x40 != 0 { // the id does not count
+			if be16(s[udp-22:]) == 0x0800 && s[udp-14]&0x40 != 0 { // the id has no meaning with DF
 				copy(s[udp-16:], w[udp-16:udp-14])
 				copy(s[udp-10:], []byte{0, 0})
 				binary.BigEndian.PutUint16(s[udp-10:], slowChecksum(s[udp-20:udp]))
@@ -208,7 +210,7 @@ func checkCoalesce(t testing.TB, frames [][]byte, c *coalescer) int {
 		}
 	}
 	if len(came) > 0 {
-		t.Fatalf("%d of %d frames did not leave", len(came), len(frames))
+		t.Fatalf("%d of %d frames are missing in the output", len(came), len(frames))
 	}
 	return len(out)
 }
@@ -223,8 +225,8 @@ func TestCoalesce(t *testing.T) {
 			}
 		}
 	}
-	// alter changes a byte of the third packet, counted from its end where at is
-	// negative, and leaves the checksums as they were.
+	// alter changes a byte of the third packet, counted from the end if at is
+	// negative, without updating checksums.
 	alter := func(at int, v byte) func(int, []byte) []byte {
 		return func(i int, b []byte) []byte {
 			if i == 2 {
@@ -243,21 +245,21 @@ func TestCoalesce(t *testing.T) {
 	}{
 		{"one", 1, none, nil, 1},
 		{"two", 2, none, nil, 1},
-		{"as many as the kernel takes", 64, none, nil, 1},
-		{"one more", 65, none, nil, 2},
-		{"as long as a packet may be", 5, func(_ int, d *udpPacket) { d.payload = make([]byte, 13101) }, nil, 1},
-		{"a byte longer", 5, func(i int, d *udpPacket) { d.payload = make([]byte, 13102) }, nil, 2},
-		{"a shorter one ends a run", 5, third(func(d *udpPacket) { d.payload = d.payload[1:] }), nil, 2},
-		{"a longer one begins a run", 5, third(func(d *udpPacket) { d.payload = make([]byte, 101) }), nil, 3},
-		{"a longer one and its like", 5, func(i int, d *udpPacket) { d.payload = make([]byte, 100+i/2) }, nil, 3},
+		{"maximum number of segments", 64, none, nil, 1},
+		{"one segment more", 65, none, nil, 2},
+		{"maximum length", 5, func(_ int, d *udpPacket) { d.payload = make([]byte, 13101) }, nil, 1},
+		{"one byte longer", 5, func(i int, d *udpPacket) { d.payload = make([]byte, 13102) }, nil, 2},
+		{"a shorter packet ends a super packet", 5, third(func(d *udpPacket) { d.payload = d.payload[1:] }), nil, 2},
+		{"a longer packet starts a super packet", 5, third(func(d *udpPacket) { d.payload = make([]byte, 101) }), nil, 3},
+		{"pairs of longer packets", 5, func(i int, d *udpPacket) { d.payload = make([]byte, 100+i/2) }, nil, 3},
 		{"one byte each", 5, func(i int, d *udpPacket) { d.payload = []byte{byte(i)} }, nil, 1},
 		{"no payload", 5, func(i int, d *udpPacket) { d.payload = nil }, nil, 5},
 		{"no payload at the end", 3, third(func(d *udpPacket) { d.payload = nil }), nil, 2},
 		{"other flows", 5, func(i int, d *udpPacket) { d.port += uint16(i) }, nil, 5},
-		{"two flows in turn", 6, func(i int, d *udpPacket) { d.port += uint16(i % 2); d.frag = 0x4000 }, nil, 2},
-		{"as many flows as are gathered", 64, func(i int, d *udpPacket) { d.port += uint16(i % 32); d.frag = 0x4000 }, nil, 32},
-		{"a flow more", 66, func(i int, d *udpPacket) { d.port += uint16(i % 33); d.frag = 0x4000 }, nil, 66},
-		{"two hosts in turn", 6, func(i int, d *udpPacket) { d.host += byte(i % 2); d.frag = 0x4000 }, nil, 2},
+		{"two flows, interleaved", 6, func(i int, d *udpPacket) { d.port += uint16(i % 2); d.frag = 0x4000 }, nil, 2},
+		{"maximum number of flows", 64, func(i int, d *udpPacket) { d.port += uint16(i % 32); d.frag = 0x4000 }, nil, 32},
+		{"one flow more", 66, func(i int, d *udpPacket) { d.port += uint16(i % 33); d.frag = 0x4000 }, nil, 66},
+		{"two hosts, interleaved", 6, func(i int, d *udpPacket) { d.host += byte(i % 2); d.frag = 0x4000 }, nil, 2},
 		{"each flow ends once", 6, func(i int, d *udpPacket) { d.port += uint16(i % 2); d.frag = 0x4000; d.payload = d.payload[i/4:] }, nil, 2},
 		{"other port", 5, func(i int, d *udpPacket) { d.port += uint16(i % 3 / 2); d.frag = 0x4000 }, nil, 2},
 		{"other source", 5, func(i int, d *udpPacket) { d.host += byte(i % 3 / 2); d.frag = 0x4000 }, nil, 2},
@@ -273,14 +275,14 @@ func TestCoalesce(t *testing.T) {
 		{"some partial checksums", 5, third(func(d *udpPacket) { d.partial = true }), nil, 1},
 		{"partial checksum elsewhere", 5, third(func(d *udpPacket) { d.partial = true }), alter(headerCsumStart, 1), 3},
 		{"partial checksum at another offset", 5, third(func(d *udpPacket) { d.partial = true }), alter(headerSum, 16), 3},
-		{"checked by the sender", 5, none, alter(headerFlags, 2), 1},
-		{"wrong, though checked by the sender", 5, none, func(_ int, b []byte) []byte { b[headerFlags] = 2; b[len(b)-1]++; return b }, 5},
+		{"checksum already verified", 5, none, alter(headerFlags, 2), 1},
+		{"wrong checksum, already verified", 5, none, func(_ int, b []byte) []byte { b[headerFlags] = 2; b[len(b)-1]++; return b }, 5},
 		{"unknown flag", 5, none, alter(headerFlags, 4), 3},
-		{"a super packet already", 5, none, alter(headerGSO, 5), 3},
+		{"already a super packet", 5, none, alter(headerGSO, 5), 3},
 		{"wrong checksum", 5, none, alter(-1, 1), 3},
 		{"wrong partial checksum", 5, third(func(d *udpPacket) { d.partial = true }), alter(-100-1, 1), 3},
 		{"padding", 5, none, func(_ int, b []byte) []byte { return append(b, 0) }, 5},
-		{"cut short", 5, none, func(_ int, b []byte) []byte { return b[:len(b)-1] }, 5},
+		{"truncated", 5, none, func(_ int, b []byte) []byte { return b[:len(b)-1] }, 5},
 		{"not IP", 5, none, alter(ip-1, 1), 3},
 		{"other version", 5, none, alter(ip, 0x70), 3},
 		{"headers only", 5, none, func(i int, b []byte) []byte { return b[:10*i] }, 5},
@@ -299,11 +301,11 @@ func TestCoalesce(t *testing.T) {
 						frames = append(frames, b)
 					}
 					want := test.want
-					if test.name == "as long as a packet may be" && v6 {
-						want++ // its IP header is longer
+					if test.name == "maximum length" && v6 {
+						want++ // the IP header is longer
 					}
 					if got := checkCoalesce(t, frames, newCoalescer(test.n)); got != want {
-						t.Errorf("%d frames left, want %d", got, want)
+						t.Errorf("%d frames in the output, want %d", got, want)
 					}
 				})
 			}
@@ -321,14 +323,14 @@ func TestCoalesceIPv4(t *testing.T) {
 		name   string
 		id     func(i int) int
 		frag   uint16
-		broken func(b []byte) // the third
+		broken func(b []byte) // applied to the third packet
 		want   int
 	}{
 		{"ids in order", func(i int) int { return i }, 0, nil, 1},
-		{"one id, fragments allowed", func(i int) int { return 7 }, 0, nil, 5},
+		{"same id, fragments allowed", func(i int) int { return 7 }, 0, nil, 5},
 		{"a gap", func(i int) int { return i + i/3 }, 0, nil, 2},
-		{"one id, no fragments", func(i int) int { return 7 }, 0x4000, nil, 1},
-		{"any id, no fragments", func(i int) int { return 9999 * i }, 0x4000, nil, 1},
+		{"same id, DF", func(i int) int { return 7 }, 0x4000, nil, 1},
+		{"any id, DF", func(i int) int { return 9999 * i }, 0x4000, nil, 1},
 		{"first fragment", func(i int) int { return i }, 0x2000, nil, 5},
 		{"later fragment", func(i int) int { return i }, 1, nil, 5},
 		{"reserved bit", func(i int) int { return i }, 0x8000, nil, 5},
@@ -338,7 +340,7 @@ func TestCoalesceIPv4(t *testing.T) {
 		{"no UDP checksum", func(i int) int { return i }, 0, func(b []byte) { b[ip+26], b[ip+27] = 0, 0 }, 3},
 		{"options", func(i int) int { return i }, 0, func(b []byte) { b[ip]++; resum(b) }, 3},
 		{"UDP length", func(i int) int { return i }, 0, func(b []byte) { b[ip+25]--; fillUDP(b, ip+20) }, 3},
-		{"no UDP checksum where zero would add up", func(i int) int { return i }, 0, func(b []byte) {
+		{"no UDP checksum, although zero would be correct", func(i int) int { return i }, 0, func(b []byte) {
 			for v := 0; be16(b[ip+26:]) != 0xffff; v++ {
 				binary.BigEndian.PutUint16(b[ip+28:], uint16(v))
 				fillUDP(b, ip+20)
@@ -364,13 +366,13 @@ func TestCoalesceIPv4(t *testing.T) {
 				test.broken(frames[2])
 			}
 			if got := checkCoalesce(t, frames, newCoalescer(0)); got != test.want {
-				t.Errorf("%d frames left, want %d", got, test.want)
+				t.Errorf("%d frames in the output, want %d", got, test.want)
 			}
 		})
 	}
 }
 
-// TestCoalesceCut ends packets anywhere, of IPv4 with a length that says so.
+// TestCoalesceCut truncates packets at every length; IPv4 lengths are adjusted.
 func TestCoalesceCut(t *testing.T) {
 	for _, d := range []udpPacket{{}, {v6: true}, {tags: []byte{0x81, 0, 0, 1, 0x81, 0, 0, 1}}, {tags: []byte{0x81, 0, 0, 1}, v6: true}} {
 		d.payload = make([]byte, 40)
@@ -381,13 +383,13 @@ func TestCoalesceCut(t *testing.T) {
 				binary.BigEndian.PutUint16(cut[ip+2:], uint16(n-ip))
 			}
 			if got := checkCoalesce(t, [][]byte{cut, slices.Clone(cut), whole}, newCoalescer(1)); got != 3 {
-				t.Errorf("%+v cut to %d: %d frames left, want 3", d, n, got)
+				t.Errorf("%+v cut to %d: %d frames in the output, want 3", d, n, got)
 			}
 		}
 	}
 }
 
-// TestCoalesceRoom shows where a super packet grows.
+// TestCoalesceRoom checks which buffer a super packet grows in.
 func TestCoalesceRoom(t *testing.T) {
 	frames := func(room int) (frames [][]byte) {
 		for i := range 8 {
@@ -404,15 +406,15 @@ func TestCoalesceRoom(t *testing.T) {
 		{699, 1, 1},
 	} {
 		if got := checkCoalesce(t, frames(test.room), newCoalescer(test.spare)); got != test.want {
-			t.Errorf("room %d, %d spare: %d frames left, want %d", test.room, test.spare, got, test.want)
+			t.Errorf("room %d, %d spare: %d frames in the output, want %d", test.room, test.spare, got, test.want)
 		}
 	}
 	if got := checkCoalesce(t, frames(0), &coalescer{spare: [][]byte{make([]byte, 0, 200), make([]byte, 0, MaxFrame)}}); got != 8 {
-		t.Errorf("a short spare: %d frames left, want 8", got)
+		t.Errorf("a short spare: %d frames in the output, want 8", got)
 	}
 }
 
-// randomUDP is a batch of few flows, most of whose packets could be merged.
+// randomUDP returns a batch of few flows, most of whose packets can be merged.
 func randomUDP(r *rand.Rand) (frames [][]byte) {
 	var flow udpPacket
 	for range r.IntN(40) {
@@ -459,12 +461,12 @@ func TestCoalesceRandom(t *testing.T) {
 		left += checkCoalesce(t, frames, newCoalescer(r.IntN(3)))
 	}
 	if left > came*2/3 {
-		t.Errorf("%d of %d frames left: hardly any was merged", left, came)
+		t.Errorf("%d of %d frames in the output: too few were merged", left, came)
 	}
 }
 
-// FuzzCoalesce changes bytes of a batch: each 4 bytes of edits are a frame, an
-// offset and what to turn over there, or a length to cut it to.
+// FuzzCoalesce mutates a batch. Each 4 bytes of edits are a frame, an offset,
+// and the bits to flip there or a length to truncate to.
 func FuzzCoalesce(f *testing.F) {
 	f.Add(uint64(1), []byte{0, 0, 24, 1})
 	f.Add(uint64(2), []byte{1, 0, 1, 5, 2, 0, 60, 0})
@@ -484,7 +486,7 @@ func FuzzCoalesce(f *testing.F) {
 	})
 }
 
-// kernelBatch is as much as one super packet takes, each packet different.
+// kernelBatch fills one super packet with different packets.
 func kernelBatch(d udpPacket) (frames [][]byte) {
 	for i := range maxSegments {
 		d.id, d.partial = 0xfff0+uint16(i), i%2 == 0
@@ -494,7 +496,7 @@ func kernelBatch(d udpPacket) (frames [][]byte) {
 	return frames
 }
 
-// coalesceTAPs opens TAP devices tap0 and so on in a namespace of their own.
+// coalesceTAPs opens TAP devices tap0 and so on in a new namespace.
 func coalesceTAPs(t *testing.T, n int) (*nettest.Namespace, []*Interface) {
 	t.Helper()
 	ns := nettest.New(t)
@@ -527,7 +529,7 @@ func writeSuper(t *testing.T, to *Interface, frames [][]byte) {
 	}
 }
 
-// TestCoalesceSocket has a socket receive what a super packet is made of.
+// TestCoalesceSocket receives the datagrams of a super packet from a socket.
 func TestCoalesceSocket(t *testing.T) {
 	ns, taps := coalesceTAPs(t, 1)
 	var err error
@@ -551,7 +553,7 @@ func TestCoalesceSocket(t *testing.T) {
 		listen := func() { conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: 4789}) }
 		ns.Do(listen)
 		for end := time.Now().Add(20 * time.Second); errors.Is(err, unix.EADDRNOTAVAIL) && time.Now().Before(end); ns.Do(listen) {
-			time.Sleep(10 * time.Millisecond) // a new address is tentative at first
+			time.Sleep(10 * time.Millisecond) // new addresses are tentative at first
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -566,14 +568,14 @@ func TestCoalesceSocket(t *testing.T) {
 		for i := range frames {
 			n, from, err := conn.ReadFromUDP(b)
 			if err != nil || from.Port != 1000 || !bytes.Equal(b[:n], bytes.Repeat([]byte{byte(i)}, 1000-i/63)) {
-				t.Fatalf("%s: datagram %d: %d bytes of %d from %v: %v", addr, i, n, b[0], from, err)
+				t.Fatalf("%s: datagram %d: %d bytes with value %d from %v: %v", addr, i, n, b[0], from, err)
 			}
 		}
 	}
 }
 
-// TestCoalesceWire bridges super packets to a device that takes none, and holds
-// what the kernel makes of them to the packets, byte for byte.
+// TestCoalesceWire bridges super packets to a device without UDP GSO and
+// compares the segments with the packets, byte for byte.
 func TestCoalesceWire(t *testing.T) {
 	ns, taps := coalesceTAPs(t, 2)
 	if err := unix.IoctlSetInt(taps[1].ports[0].(*tapPort).fd, unix.TUNSETOFFLOAD, 0); err != nil {
@@ -619,10 +621,10 @@ func TestCoalesceWire(t *testing.T) {
 						}
 					}
 					if err != nil || n == 0 {
-						t.Fatalf("%d packets came, want %d: %v", i, len(want), err)
+						t.Fatalf("%d packets arrived, want %d: %v", i, len(want), err)
 					}
 					got := into[0][HeaderLen:]
-					if !bytes.HasPrefix(got, d.dst) { // what the bridge says itself
+					if !bytes.HasPrefix(got, d.dst) { // sent by the bridge itself
 						continue
 					}
 					if into[0][headerGSO] != 0 || !bytes.Equal(got, want[i]) {
@@ -635,8 +637,8 @@ func TestCoalesceWire(t *testing.T) {
 	}
 }
 
-// BenchmarkCoalesce is for batches of 64 packets. bytes are those of an Ethernet
-// frame.
+// BenchmarkCoalesce merges batches of 64 packets. bytes is the length of an
+// Ethernet frame.
 func BenchmarkCoalesce(b *testing.B) {
 	for _, test := range []struct {
 		name  string
@@ -646,9 +648,9 @@ func BenchmarkCoalesce(b *testing.B) {
 	}{
 		{"one flow", 64, 1, func(int, *udpPacket) {}},
 		{"one flow", 1000, 1, func(int, *udpPacket) {}},
-		{"16 flows in turn", 64, 16, func(i int, d *udpPacket) { d.port, d.frag = uint16(i%16), 0x4000 }},
+		{"16 flows, interleaved", 64, 16, func(i int, d *udpPacket) { d.port, d.frag = uint16(i%16), 0x4000 }},
 		{"64 flows", 64, 64, func(i int, d *udpPacket) { d.port = uint16(i) }},
-		{"longer and longer", 64, 64, func(i int, d *udpPacket) { d.payload = make([]byte, 20+i) }},
+		{"increasing lengths", 64, 64, func(i int, d *udpPacket) { d.payload = make([]byte, 20+i) }},
 		{"fragments", 64, 64, func(i int, d *udpPacket) { d.frag = uint16(i) }},
 	} {
 		b.Run(fmt.Sprintf("%s of %d bytes", test.name, test.bytes), func(b *testing.B) {
@@ -671,7 +673,7 @@ func BenchmarkCoalesce(b *testing.B) {
 				out = c.coalesce(out[:0], frames)
 			}
 			if len(out) != test.left {
-				b.Fatalf("%d frames left, want %d", len(out), test.left)
+				b.Fatalf("%d frames in the output, want %d", len(out), test.left)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(frames)), "ns/packet")
 		})
@@ -682,14 +684,14 @@ func TestCoalesceAllocations(t *testing.T) {
 	var frames [][]byte
 	for i := range 100 {
 		d := udpPacket{v6: i >= 50, ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, 100)}
-		frames = append(frames, d.buffer(0)) // without room, so that all stay as they are
+		frames = append(frames, d.buffer(0)) // without room, so that no header changes
 	}
 	out, c := make([][]byte, 0, len(frames)), newCoalescer(2)
 	if n := testing.AllocsPerRun(10, func() {
 		if got := len(c.coalesce(out, frames)); got != 2 {
-			t.Errorf("%d frames left, want 2", got)
+			t.Errorf("%d frames in the output, want 2", got)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }

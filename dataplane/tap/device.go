@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interface is a network interface that Open or OpenUplink opened.
+// Interface is a network interface opened by Open or OpenUplink.
 type Interface struct {
 	name  string
 	ports []port
 }
 
-// port is a Port of the kernel's.
+// port is a Port of the kernel.
 type port interface {
 	Port
 	close() error
 }
 
-// Name is the name of the interface.
+// Name returns the name of the interface.
 func (i *Interface) Name() string { return i.name }
 
-// Ports are the queues of the interface.
+// Ports returns the queues of the interface.
 func (i *Interface) Ports() []Port {
 	ports := make([]Port, len(i.ports))
 	for q, p := range i.ports {
@@ -33,8 +33,8 @@ func (i *Interface) Ports() []Port {
 	return ports
 }
 
-// Close ends all ports. No goroutine may be inside of one. A TAP device ceases
-// to exist with its last queue, unless it is persistent.
+// Close closes all ports. It must not run concurrently with their methods. A
+// TAP device is deleted with its last queue, unless it is persistent.
 func (i *Interface) Close() error {
 	var errs []error
 	for _, p := range i.ports {
@@ -47,25 +47,25 @@ func (i *Interface) Close() error {
 	return nil
 }
 
-// Config says which TAP device to open.
+// Config describes the TAP device to open.
 type Config struct {
-	Name   string // at most 15 bytes; one %d in it becomes a free number; none: "tap%d"
-	Queues int    // at most 256; 0: 1
-	MTU    int    // bytes of a frame behind its Ethernet header; 0: as it is
+	Name   string // at most 15 bytes; a %d is replaced by a free number; empty: "tap%d"
+	Queues int    // number of queues, at most 256; 0: 1
+	MTU    int    // maximum length of a frame without its Ethernet header, bytes; 0: unchanged
 }
 
 // maxQueues is MAX_TAP_QUEUES of the kernel.
 const maxQueues = 256
 
-// tun is the way to all TAP devices, see the kernel's
+// tun is the device file of all TAP devices; see the kernel's
 // Documentation/networking/tuntap.rst.
 const tun = "/dev/net/tun"
 
-var errHeld = fmt.Errorf("%w: a program holds it: end that, or choose another name", unix.EBUSY)
+var errInUse = fmt.Errorf("%w: a program holds it: stop that program, or choose another name", unix.EBUSY)
 
-// Open makes a TAP device, or joins one that is there and that nobody holds, in
-// the network namespace of the calling thread, and sets it up. It needs
-// CAP_NET_ADMIN, except for a persistent device of the user's own.
+// Open creates a TAP device, or attaches to an existing one that no program
+// uses, in the network namespace of the calling thread. It sets the device up.
+// It needs CAP_NET_ADMIN, except for a persistent device owned by the user.
 func Open(c Config) (*Interface, error) {
 	i, err := c.open()
 	if err != nil {
@@ -80,9 +80,9 @@ func (c Config) open() (_ *Interface, err error) {
 		return nil, err
 	}
 	if len(c.Name) >= unix.IFNAMSIZ {
-		return nil, fmt.Errorf("the name has %d bytes: an interface's has at most %d", len(c.Name), unix.IFNAMSIZ-1)
+		return nil, fmt.Errorf("the name has %d bytes: the maximum is %d", len(c.Name), unix.IFNAMSIZ-1)
 	}
-	multi, err := c.look(queues)
+	multi, err := c.multiQueue(queues)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (c Config) open() (_ *Interface, err error) {
 	i := &Interface{name: c.Name}
 	defer func() {
 		if err != nil {
-			_ = i.Close() // err is the reason to
+			_ = i.Close() // only err matters
 		}
 	}()
 	for range queues {
@@ -115,12 +115,12 @@ func (c Config) open() (_ *Interface, err error) {
 	for _, p := range i.ports {
 		p.(*tapPort).cutsUDP = cutsUDP
 	}
-	return i, i.up(c.MTU)
+	return i, i.setUp(c.MTU)
 }
 
-// look says whether the device that is to be opened has several queues. One
-// that is there has as many as it was made for.
-func (c Config) look(queues int) (multi bool, err error) {
+// multiQueue reports whether to open the device as multi-queue. An existing
+// device must be opened as it was created.
+func (c Config) multiQueue(queues int) (multi bool, err error) {
 	multi = queues > 1
 	if c.Name == "" {
 		return multi, nil
@@ -130,28 +130,28 @@ func (c Config) look(queues int) (multi bool, err error) {
 		return multi, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for it: %w", err)
+		return false, fmt.Errorf("look it up: %w", err)
 	}
 	device, ok := link.(*netlink.Tuntap)
 	switch {
 	case !ok:
 		return false, fmt.Errorf("there is a device of this name, of type %s: choose another name", link.Type())
 	case device.Mode == netlink.TUNTAP_MODE_TUN:
-		return false, errors.New("there is a TUN device of this name, which has no Ethernet header: choose another name")
+		return false, errors.New("there is a TUN device of this name, without Ethernet headers: choose another name")
 	case device.Queues > 0:
-		return false, errHeld
+		return false, errInUse
 	case multi && device.Flags&netlink.TUNTAP_MULTI_QUEUE == 0:
-		return false, fmt.Errorf("it was made for one queue, not %d: make it with ip tuntap add ... multi_queue, or use one", queues)
+		return false, fmt.Errorf("it was created with one queue, not %d: create it with ip tuntap add ... multi_queue, or use one queue", queues)
 	}
 	return device.Flags&netlink.TUNTAP_MULTI_QUEUE != 0, nil
 }
 
-// attach opens a queue of a device, and makes the device where there is none.
+// attach opens a queue of a device. It creates the device if it does not exist.
 func attach(name string, flags uint16) (fd int, actual string, err error) {
 	fd, err = unix.Open(tun, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return -1, "", fmt.Errorf("open %s: %w: modprobe tun, and give a container the device", tun, err)
+		return -1, "", fmt.Errorf("open %s: %w: modprobe tun; a container needs access to the device", tun, err)
 	case errors.Is(err, unix.EACCES):
 		return -1, "", fmt.Errorf("open %s: %w: run as root, or with CAP_NET_ADMIN and access to it", tun, err)
 	case err != nil:
@@ -168,16 +168,17 @@ func attach(name string, flags uint16) (fd int, actual string, err error) {
 	case errors.Is(err, unix.EPERM):
 		err = fmt.Errorf("%w: run as root, or with CAP_NET_ADMIN", err)
 	case errors.Is(err, unix.EBUSY):
-		err = errHeld
+		err = errInUse
 	case errors.Is(err, unix.EINVAL):
-		err = fmt.Errorf("%w: no interface can have this name", err)
+		err = fmt.Errorf("%w: invalid interface name", err)
 	}
 	unix.Close(fd)
 	return -1, "", fmt.Errorf("TUNSETIFF: %w", err)
 }
 
-// negotiate makes headers HeaderLen bytes long, and has the kernel hand over
-// frames before it sums and cuts them. It says whether the kernel cuts UDP.
+// negotiate sets the header length to HeaderLen and lets the kernel pass frames
+// with checksum and segmentation offload. It reports whether the kernel splits
+// UDP super packets.
 func negotiate(fd int) (cutsUDP bool, err error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, HeaderLen); err != nil {
 		return false, fmt.Errorf("TUNSETVNETHDRSZ: %w", err)
@@ -199,11 +200,11 @@ func negotiate(fd int) (cutsUDP bool, err error) {
 	return false, nil
 }
 
-// up sets the device up.
-func (i *Interface) up(mtu int) error {
+// setUp sets the MTU and sets the device up.
+func (i *Interface) setUp(mtu int) error {
 	link, err := netlink.LinkByName(i.name)
 	if err != nil {
-		return fmt.Errorf("find it: %w", err)
+		return fmt.Errorf("look it up: %w", err)
 	}
 	if mtu != 0 {
 		if err := netlink.LinkSetMTU(link, mtu); err != nil {
@@ -218,19 +219,19 @@ func (i *Interface) up(mtu int) error {
 
 func queueCount(n int) (int, error) {
 	if n < 0 || n > maxQueues {
-		return 0, fmt.Errorf("%d queues: an interface has 1 to %d", n, maxQueues)
+		return 0, fmt.Errorf("%d queues: the number must be 1 to %d", n, maxQueues)
 	}
 	return max(n, 1), nil
 }
 
-// tapPort is a queue of a TAP device. A read or write is one frame.
+// tapPort is a queue of a TAP device. Each read or write is one frame.
 type tapPort struct {
 	waiter
 	fd      int
 	cutsUDP bool
 }
 
-// CutsUDP says whether what is written may be UDP that is still to be cut.
+// CutsUDP reports whether UDP super packets may be written.
 func (p *tapPort) CutsUDP() bool { return p.cutsUDP }
 
 func (p *tapPort) Read(into [][]byte) (int, error) {
@@ -242,7 +243,7 @@ func (p *tapPort) Read(into [][]byte) (int, error) {
 		case errno == 0 && size < len(b):
 			into[n] = b[:size]
 			n++
-		case errno == 0: // the frame was cut
+		case errno == 0: // the frame was truncated
 		case errno == unix.EAGAIN:
 			return n, nil
 		case errno == unix.EBADFD:
@@ -262,15 +263,15 @@ func (p *tapPort) Write(frames [][]byte) (int, error) {
 			sent++
 		case unix.EBADFD:
 			return sent, ErrGone
-		default: // EIO: down; EINVAL: too short, or what its header says is not so
+		default: // EIO: down; EINVAL: too short, or the virtio header is inconsistent
 			frames[i] = b[:0]
 		}
 	}
 	return sent, nil
 }
 
-// call reads or writes a frame. It does not wait, so the Go scheduler need not
-// know of it.
+// call reads or writes a frame. It does not block, so it bypasses the Go
+// scheduler.
 func (p *tapPort) call(trap uintptr, b []byte) (int, unix.Errno) {
 	if len(b) == 0 {
 		return 0, unix.EINVAL
@@ -281,7 +282,7 @@ func (p *tapPort) call(trap uintptr, b []byte) (int, unix.Errno) {
 
 func (p *tapPort) Wait(deadline int64) error {
 	events, err := p.wait(deadline)
-	if events&unix.POLLERR != 0 { // it has no other reason
+	if events&unix.POLLERR != 0 { // the only cause of POLLERR
 		return ErrGone
 	}
 	return err

@@ -22,7 +22,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
 )
 
-// TestTAP holds that frames cross a TAP device both ways, each once.
+// TestTAP checks that frames cross a TAP device in both directions, each once.
 func TestTAP(t *testing.T) {
 	for _, queues := range []int{1, 4} {
 		t.Run(fmt.Sprint(queues), func(t *testing.T) {
@@ -59,17 +59,17 @@ func TestTAP(t *testing.T) {
 }
 
 // same compares frames in any order.
-func same(t *testing.T, what string, got, want [][]byte) {
+func same(t *testing.T, name string, got, want [][]byte) {
 	t.Helper()
 	got, want = slices.Clone(got), slices.Clone(want)
 	slices.SortFunc(got, bytes.Compare)
 	slices.SortFunc(want, bytes.Compare)
 	if !slices.EqualFunc(got, want, bytes.Equal) {
-		t.Errorf("%s: %d frames, want %d: %x, want %x", what, len(got), len(want), got, want)
+		t.Errorf("%s: %d frames, want %d: %x, want %x", name, len(got), len(want), got, want)
 	}
 }
 
-// TestNames holds that the kernel may choose the name.
+// TestNames checks that the kernel can choose the name.
 func TestNames(t *testing.T) {
 	n := nettest.New(t)
 	for i, name := range []string{"", "tap%d", "wan%d"} {
@@ -79,7 +79,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMTU holds that the device is up, with the MTU that was asked for.
+// TestMTU checks that the device is up, with the requested MTU.
 func TestMTU(t *testing.T) {
 	n := nettest.New(t)
 	openTAP(t, n, Config{Name: "t0", MTU: 9000})
@@ -94,7 +94,7 @@ func TestMTU(t *testing.T) {
 	})
 }
 
-// exists says whether a namespace has a device.
+// exists reports whether a namespace has a device.
 func exists(n *nettest.Namespace, name string) (yes bool) {
 	n.Do(func() {
 		_, err := netlink.LinkByName(name)
@@ -103,7 +103,7 @@ func exists(n *nettest.Namespace, name string) (yes bool) {
 	return yes
 }
 
-// persistent makes a device as ip tuntap add does.
+// persistent creates a device like ip tuntap add.
 func persistent(t *testing.T, n *nettest.Namespace, name string, mode netlink.TuntapMode, flags netlink.TuntapFlag) {
 	t.Helper()
 	needTUN(t)
@@ -116,7 +116,8 @@ func persistent(t *testing.T, n *nettest.Namespace, name string, mode netlink.Tu
 	}
 }
 
-// TestPersistence holds that a device stays if and only if it was to stay.
+// TestPersistence checks that a device outlives its queues if and only if it is
+// persistent.
 func TestPersistence(t *testing.T) {
 	n := nettest.New(t)
 	persistent(t, n, "one", netlink.TUNTAP_MODE_TAP, netlink.TUNTAP_NO_PI)
@@ -133,12 +134,12 @@ func TestPersistence(t *testing.T) {
 			t.Error(err)
 		}
 		if got := exists(n, row.name); got != row.stays {
-			t.Errorf("%s with %d queues stays: %v", row.name, row.queues, got)
+			t.Errorf("%s with %d queues: exists after Close: %v", row.name, row.queues, got)
 		}
 	}
 }
 
-// TestOpenErrors holds that an error says what to do.
+// TestOpenErrors checks that errors state a remedy.
 func TestOpenErrors(t *testing.T) {
 	n, other := nettest.New(t), nettest.New(t)
 	n.Veth(other)
@@ -150,8 +151,8 @@ func TestOpenErrors(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Name: "sixteen-bytes-16"}, "at most 15"},
-		{Config{Name: "a/b"}, "no interface can have this name"},
+		{Config{Name: "sixteen-bytes-16"}, "the maximum is 15"},
+		{Config{Name: "a/b"}, "invalid interface name"},
 		{Config{Name: "x", Queues: -1}, "1 to 256"},
 		{Config{Name: "x", Queues: 257}, "1 to 256"},
 		{Config{Name: "x", MTU: 70000}, "set the MTU to 70000"},
@@ -168,7 +169,7 @@ func TestOpenErrors(t *testing.T) {
 		}
 	}
 	if exists(n, "x") {
-		t.Error("a device is left that could not be opened")
+		t.Error("a device exists that could not be opened")
 	}
 	var err error
 	n.Do(func() { without(t, unix.CAP_NET_ADMIN, func() { _, err = Open(Config{Name: "x"}) }) })
@@ -180,7 +181,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// without calls f on this thread without a capability, see capabilities(7).
+// without calls f on this thread without a capability; see capabilities(7).
 func without(t *testing.T, capability int, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -203,11 +204,11 @@ func without(t *testing.T, capability int, f func()) {
 	f()
 }
 
-// nowhere calls f on a thread whose root is an empty folder.
+// nowhere calls f on a thread whose root is an empty directory.
 func nowhere(root string, f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Chroot(root)); err != nil {
 			result <- err
 			return
@@ -217,21 +218,21 @@ func nowhere(root string, f func() error) error {
 	return <-result
 }
 
-// TestRefusals holds that a frame that cannot go is lost alone.
+// TestRefusals checks that only the frame that cannot be sent is lost.
 func TestRefusals(t *testing.T) {
 	n := nettest.New(t)
 	d := openTAP(t, n, Config{Name: "t0"})
 	p := d.Ports()[0]
 	s := n.Sniff("t0")
 	wrong := plain(frame(60, 2))
-	wrong[1] = 77 // no kind of GSO
+	wrong[1] = 77 // unknown GSO type
 	frames := [][]byte{plain(frame(60, 1)), wrong, {}, {1, 2, 3}, plain(frame(60, 3))}
 	if sent, err := p.Write(frames); sent != 2 || err != nil {
 		t.Errorf("wrote %d, %v", sent, err)
 	}
 	for i, b := range frames {
 		if lost := len(b) == 0; lost != (i > 0 && i < 4) {
-			t.Errorf("frame %d is lost: %v", i, lost)
+			t.Errorf("frame %d lost: %v", i, lost)
 		}
 	}
 	s.Wait(2, limit)
@@ -246,13 +247,13 @@ func TestRefusals(t *testing.T) {
 	if sent, err := p.Write([][]byte{plain(frame(60, 5))}); sent != 1 || err != nil {
 		t.Errorf("up again: wrote %d, %v", sent, err)
 	}
-	// A buffer that is too small costs what comes, and nothing else.
+	// A buffer that is too small loses its frame, and no other.
 	n.Inject("t0", frame(1000, 6))
 	if err := p.Wait(Now() + int64(limit)); err != nil {
 		t.Error(err)
 	}
 	if k, err := p.Read([][]byte{make([]byte, 500)}); k != 0 || err != nil {
-		t.Errorf("a small buffer: %d, %v", k, err)
+		t.Errorf("small buffer: read %d frames, %v", k, err)
 	}
 	n.Inject("t0", frame(100, 7))
 	collect(t, d, 1, isTest)
@@ -278,7 +279,7 @@ func setUp(t *testing.T, n *nettest.Namespace, name string, up bool) {
 	}
 }
 
-// TestDeleted holds that a port notices when somebody deletes its TAP device.
+// TestDeleted checks that a port notices the deletion of its TAP device.
 func TestDeleted(t *testing.T) {
 	n := nettest.New(t)
 	d := openTAP(t, n, Config{Name: "t0", Queues: 2})
@@ -286,7 +287,7 @@ func TestDeleted(t *testing.T) {
 	for _, p := range d.Ports() {
 		go func() { result <- awaitGone(p) }()
 	}
-	time.Sleep(10 * time.Millisecond) // so that they wait, mostly
+	time.Sleep(10 * time.Millisecond) // so that most calls are blocked
 	n.Delete("t0")
 	for _, p := range d.Ports() {
 		if err := <-result; !errors.Is(err, ErrGone) {
@@ -296,9 +297,9 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestTCP holds that TCP crosses a TAP device, in frames that the kernel has
-// still to cut, to another one and to an uplink that has to sum and cut itself,
-// and that nothing is spoilt.
+// TestTCP checks that TCP crosses a TAP device intact, in GSO frames, to
+// another TAP device and to an uplink that has to fill in checksums and segment
+// in software.
 func TestTCP(t *testing.T) {
 	for _, row := range []struct {
 		queues int
@@ -342,7 +343,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// transfer sends bytes by TCP, and compares what arrives.
+// transfer sends bytes over TCP and compares the received ones.
 func transfer(t *testing.T, from, to *nettest.Namespace, address string, size int) {
 	t.Helper()
 	data := make([]byte, size)
@@ -390,11 +391,11 @@ func transfer(t *testing.T, from, to *nettest.Namespace, address string, size in
 		t.Fatalf("send to %s: %v", address, err)
 	}
 	if r := <-received; r.err != nil || r.n != int64(size) || r.sum != sha256.Sum256(data) {
-		t.Errorf("to %s: %d bytes of %d, %v, the same: %v", address, r.n, size, r.err, r.sum == sha256.Sum256(data))
+		t.Errorf("to %s: received %d bytes of %d, %v, equal: %v", address, r.n, size, r.err, r.sum == sha256.Sum256(data))
 	}
 }
 
-// dial connects from a namespace. A net.Dialer may do so on another thread.
+// dial connects from a namespace. A net.Dialer could use another thread.
 func dial(n *nettest.Namespace, to net.IP, port int) (fd int, err error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: port, Addr: [16]byte(to.To16())})
 	if v4 := to.To4(); v4 != nil {
@@ -409,7 +410,8 @@ func dial(n *nettest.Namespace, to net.IP, port int) (fd int, err error) {
 	return fd, errors.Join(err, unix.SetNonblock(fd, true))
 }
 
-// sumErrors is how many TCP segments had a wrong checksum, see proc_pid_net(5).
+// sumErrors returns the number of TCP segments with a wrong checksum; see
+// proc_pid_net(5).
 func sumErrors(t *testing.T, n *nettest.Namespace) string {
 	t.Helper()
 	var text []byte
@@ -427,7 +429,7 @@ func sumErrors(t *testing.T, n *nettest.Namespace) string {
 	return rows[1][slices.Index(rows[0], "InCsumErrors")]
 }
 
-// TestNoAllocation holds that the packet path is free of garbage.
+// TestNoAllocation checks that the packet path does not allocate.
 func TestNoAllocation(t *testing.T) {
 	n, other := nettest.New(t), nettest.New(t)
 	n.Veth(other)
@@ -444,7 +446,7 @@ func TestNoAllocation(t *testing.T) {
 			p.Wake()
 			_ = p.Wait(math.MaxInt64)
 		}); allocs != 0 {
-			t.Errorf("%s: %v allocations", name, allocs)
+			t.Errorf("%s: %v allocations, want 0", name, allocs)
 		}
 	}
 }

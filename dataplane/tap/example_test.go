@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// A plane between two devices of channels, which need no privilege. Frames
-// leave one after the other at 1 Mbit/s.
+// A plane between two devices made of channels, which need no privilege. Frames
+// depart one after the other at 1 Mbit/s.
 func Example() {
 	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: meter.BitRate(1_000_000), Time: time.Second}}
 	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{
@@ -28,7 +28,7 @@ func Example() {
 	done := make(chan error)
 	go func() { done <- plane.Run(ctx) }()
 
-	frame := make([]byte, tap.HeaderLen+14+20) // an Ethernet frame with nothing but an IPv4 header
+	frame := make([]byte, tap.HeaderLen+14+20) // an Ethernet frame with only an IPv4 header
 	copy(frame[tap.HeaderLen+12:], []byte{0x08, 0x00, 0x45, 0, 0, 20})
 	for range 3 {
 		inside.Send(0, frame)

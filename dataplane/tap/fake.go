@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// fakeLen is how many buffers a queue of a Fake holds in each direction.
+// fakeLen is the capacity of a queue of a Fake in each direction, in buffers.
 const fakeLen = 1024
 
-// Fake is a device of channels, for tests: what a test sends can be read from a
-// port, and what is written to a port the test receives. It needs no privilege,
-// and works in a bubble of testing/synctest, where it is exact. All methods are
-// safe for concurrent use.
+// Fake is a device made of channels, for tests: a test sends the frames that
+// ports read, and receives the frames written to ports. It needs no privilege.
+// In a testing/synctest bubble it is exact. All methods are safe for concurrent
+// use.
 type Fake struct {
-	name  string
-	ports []*fakePort
-	gone  chan struct{} // closed when it is
-	leave func()
-	full  atomic.Bool
+	name   string
+	ports  []*fakePort
+	gone   chan struct{} // closed when the device is gone
+	remove func()
+	full   atomic.Bool
 }
 
-// NewFake makes a device with a number of queues.
+// NewFake returns a device with a number of queues.
 func NewFake(name string, queues int) *Fake {
 	f := &Fake{name: name, gone: make(chan struct{})}
-	f.leave = sync.OnceFunc(func() { close(f.gone) })
+	f.remove = sync.OnceFunc(func() { close(f.gone) })
 	for range queues {
 		f.ports = append(f.ports, &fakePort{
 			device: f,
@@ -38,10 +38,11 @@ func NewFake(name string, queues int) *Fake {
 	return f
 }
 
-// Name is the name that NewFake was given.
+// Name returns the name passed to NewFake.
 func (f *Fake) Name() string { return f.name }
 
-// Ports are the queues, in the order that Send and Receive count them.
+// Ports returns the queues. Their indexes are the queue numbers of Send and
+// Receive.
 func (f *Fake) Ports() []Port {
 	ports := make([]Port, len(f.ports))
 	for q, p := range f.ports {
@@ -50,17 +51,17 @@ func (f *Fake) Ports() []Port {
 	return ports
 }
 
-// Close makes the device go away. A test may do so to a plane, at any time.
+// Close removes the device. A test may call it while a plane uses the device.
 func (f *Fake) Close() error {
-	f.leave()
+	f.remove()
 	return nil
 }
 
-// SetFull makes the device refuse whatever is written, or take it again.
+// SetFull makes the device refuse all frames, or accept them again.
 func (f *Fake) SetFull(full bool) { f.full.Store(full) }
 
-// Send makes a copy of a buffer, a header and a frame, arrive at a queue. It
-// waits while that holds 1024, and returns false where the device is gone.
+// Send delivers a copy of a buffer, a header and a frame, to a queue. It blocks
+// while the queue holds 1024 buffers. It returns false if the device is gone.
 func (f *Fake) Send(queue int, b []byte) bool {
 	if f.isGone() {
 		return false
@@ -73,7 +74,7 @@ func (f *Fake) Send(queue int, b []byte) bool {
 	}
 }
 
-// TrySend is Send, but returns false where it would wait.
+// TrySend is Send, but returns false instead of blocking.
 func (f *Fake) TrySend(queue int, b []byte) bool {
 	if f.isGone() {
 		return false
@@ -86,8 +87,8 @@ func (f *Fake) TrySend(queue int, b []byte) bool {
 	}
 }
 
-// Receive returns a buffer that was written to a queue, the oldest. It waits for
-// one, and returns false where the device is gone and has left none.
+// Receive returns the oldest buffer written to a queue. It blocks until there
+// is one. It returns false if the device is gone and the queue empty.
 func (f *Fake) Receive(queue int) ([]byte, bool) {
 	select {
 	case b := <-f.ports[queue].out:
@@ -97,7 +98,7 @@ func (f *Fake) Receive(queue int) ([]byte, bool) {
 	}
 }
 
-// TryReceive is Receive, but returns false where it would wait.
+// TryReceive is Receive, but returns false instead of blocking.
 func (f *Fake) TryReceive(queue int) ([]byte, bool) {
 	select {
 	case b := <-f.ports[queue].out:
@@ -121,7 +122,7 @@ type fakePort struct {
 	device  *Fake
 	in, out chan []byte
 	bell    chan struct{}
-	next    []byte // what Wait took from in
+	next    []byte // buffer that Wait received from in
 }
 
 func (p *fakePort) Read(into [][]byte) (int, error) {
@@ -161,7 +162,7 @@ func (p *fakePort) Write(frames [][]byte) (int, error) {
 	return sent, nil
 }
 
-// put hands a copy of a buffer to the test, where there is room.
+// put passes a copy of a buffer to the test if there is room.
 func (p *fakePort) put(b []byte) bool {
 	if p.device.full.Load() || len(b) < HeaderLen {
 		return false

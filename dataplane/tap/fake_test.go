@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// bubble runs f where time is exact.
+// bubble runs f in a testing/synctest bubble, where time is exact.
 func bubble(t *testing.T, f func(t *testing.T, d *Fake, p Port)) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewFake("fake", 2)
@@ -27,7 +27,7 @@ func TestFakeFrames(t *testing.T) {
 		for i := range 5 {
 			sent = append(sent, plain(frame(60+i, i)))
 			if !d.Send(1, sent[i]) {
-				t.Fatal("not sent")
+				t.Fatal("Send failed")
 			}
 		}
 		into := buffers(3)
@@ -51,7 +51,7 @@ func TestFakeFrames(t *testing.T) {
 			t.Errorf("%x, want %x", got, sent)
 		}
 		if n, err := d.Ports()[0].Read(into); n != 0 || err != nil {
-			t.Errorf("the other queue: %d, %v", n, err)
+			t.Errorf("the other queue read %d frames, %v", n, err)
 		}
 		if n, err := p.Write(sent); n != 5 || err != nil {
 			t.Errorf("wrote %d, %v", n, err)
@@ -62,13 +62,13 @@ func TestFakeFrames(t *testing.T) {
 			}
 		}
 		if _, ok := d.TryReceive(1); ok {
-			t.Error("one too many")
+			t.Error("an extra frame was received")
 		}
 	})
 }
 
-// TestFakeTime holds that a wait ends at its deadline to the nanosecond, when a
-// frame comes, and when somebody calls Wake.
+// TestFakeTime checks that Wait ends exactly at its deadline, on a frame, and
+// on Wake.
 func TestFakeTime(t *testing.T) {
 	bubble(t, func(t *testing.T, d *Fake, p Port) {
 		ends := func(what string, deadline, want int64) {
@@ -79,7 +79,7 @@ func TestFakeTime(t *testing.T) {
 		}
 		began := Now()
 		if began < 0 {
-			t.Errorf("it is %d", began)
+			t.Errorf("the bubble starts at %d", began)
 		}
 		ends("deadline", began+242_001, began+242_001)
 		ends("past", began, began+242_001)
@@ -100,7 +100,7 @@ func TestFakeTime(t *testing.T) {
 		ends("wake", math.MaxInt64, began+242_001+2e9)
 		synctest.Wait()
 		began = Now()
-		_ = p.Wait(began + 5) // perhaps the second wake
+		_ = p.Wait(began + 5) // may return early, for the second wake
 		ends("deadline", began+10, began+10)
 	})
 }
@@ -123,13 +123,13 @@ func TestFakeFull(t *testing.T) {
 			}
 		}
 		if n, err := p.Read([][]byte{make([]byte, 0, 9), make([]byte, 0, 99)}); n != 2 && err != nil {
-			t.Errorf("small buffers: %d, %v", n, err)
+			t.Errorf("small buffers: read %d frames, %v", n, err)
 		}
 	})
 }
 
-// TestFakeGone holds that all that wait notice that the device is gone, and that
-// what it had put out is there still.
+// TestFakeGone checks that all blocked calls return when the device is gone,
+// and that frames written before can still be received.
 func TestFakeGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *Fake, p Port) {
 		if n, err := p.Write([][]byte{plain(frame(60, 1))}); n != 1 || err != nil {
@@ -155,17 +155,17 @@ func TestFakeGone(t *testing.T) {
 			t.Error(err)
 		}
 		if a, b := <-done, <-done; a || b {
-			t.Error("it goes on")
+			t.Error("the device still works")
 		}
 		goneFor(t, p)
 		if d.Send(1, plain(frame(60, 1))) || d.TrySend(1, plain(frame(60, 1))) {
 			t.Error("sent")
 		}
 		if _, ok := d.Receive(1); !ok {
-			t.Error("what was out is lost")
+			t.Error("a frame written before is lost")
 		}
 		if _, ok := d.Receive(1); ok {
-			t.Error("out of nothing")
+			t.Error("received a frame that was never written")
 		}
 	})
 }

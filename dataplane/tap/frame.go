@@ -2,15 +2,16 @@ package tap
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane"
 
-// Kinds of GSO in a struct virtio_net_hdr, VIRTIO_NET_HDR_GSO_*.
+// GSO types in struct virtio_net_hdr, VIRTIO_NET_HDR_GSO_*.
 const (
 	gsoTCP4 = 1
 	gsoTCP6 = 4
-	gsoECN  = 0x80 // a flag
+	gsoECN  = 0x80 // flag
 )
 
-// describe makes a buffer, a header and a frame, a packet: one that is still to
-// be cut counts as what it will be cut into (virtio 1.2 §5.1.6.2).
+// describe fills in a packet from a buffer, a virtio header and a frame. A GSO
+// frame counts as the segments that it will be split into (virtio 1.2
+// §5.1.6.2).
 func describe(p *dataplane.Packet, b []byte) {
 	frame := b[HeaderLen:]
 	p.Data, p.WireLen, p.Link = frame, len(frame), dataplane.LinkEthernet
@@ -19,9 +20,9 @@ func describe(p *dataplane.Packet, b []byte) {
 	if kind == 0 || size == 0 {
 		return
 	}
-	headers := int(host16(b[headerHdrLen:])) // a hint, where there is no better
+	headers := int(host16(b[headerHdrLen:])) // a hint, used if the checksum fields are not set
 	if b[headerFlags]&needsCsum != 0 {
-		headers = int(host16(b[headerCsumStart:])) // so far those before the transport's
+		headers = int(host16(b[headerCsumStart:])) // so far without the transport header
 		switch {
 		case kind == gsoUDP:
 			headers += udpLen
@@ -37,34 +38,34 @@ func describe(p *dataplane.Packet, b []byte) {
 	}
 }
 
-// pool keeps buffers that are not in use, by size.
+// pool keeps unused buffers by size.
 type pool struct {
-	free [len(sizes)][][]byte
-	kept int // bytes
+	free  [len(sizes)][][]byte
+	bytes int // capacity of all buffers in free, bytes
 }
 
-// sizes are those of buffers: of a small packet, of one of Ethernet, of a jumbo
-// frame, and of whatever a port may read.
+// sizes are the buffer sizes: for a small packet, an Ethernet frame, a jumbo
+// frame, and the largest frame of a port.
 var sizes = [...]int{256, 2048, 16 << 10, MaxFrame}
 
-// keep bounds what a pool keeps, in bytes.
-const keep = 16 << 20
+// maxPool bounds the memory of a pool, in bytes.
+const maxPool = 16 << 20
 
 // copy returns a copy of a buffer.
 func (p *pool) copy(b []byte) []byte {
-	i := sizeOf(b)
+	i := sizeIndex(b)
 	var out []byte
 	if n := len(p.free[i]); n > 0 {
 		out, p.free[i] = p.free[i][n-1], p.free[i][:n-1]
-		p.kept -= cap(out)
+		p.bytes -= cap(out)
 	} else {
 		out = make([]byte, sizes[i])
 	}
 	return append(out[:0], b...)
 }
 
-// sizeOf is which size a copy of b has.
-func sizeOf(b []byte) int {
+// sizeIndex returns the index in sizes of the smallest buffer for b.
+func sizeIndex(b []byte) int {
 	i := 0
 	for i < len(sizes)-1 && sizes[i] < len(b) {
 		i++
@@ -72,15 +73,15 @@ func sizeOf(b []byte) int {
 	return i
 }
 
-// put takes a buffer back.
+// put returns a buffer to the pool.
 func (p *pool) put(b []byte) {
-	if p.kept+cap(b) > keep {
+	if p.bytes+cap(b) > maxPool {
 		return
 	}
 	for i, size := range sizes {
 		if cap(b) == size {
 			p.free[i] = append(p.free[i], b)
-			p.kept += size
+			p.bytes += size
 		}
 	}
 }

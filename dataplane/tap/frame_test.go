@@ -9,9 +9,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// segmented returns a buffer with a frame that is to be cut into packets of size
-// bytes of payload each. kind says whether d is one of UDP; else it becomes one
-// of TCP, with options of a number of 4 bytes.
+// segmented returns a buffer with a GSO frame, segmented into packets with size
+// bytes of payload. If kind is not UDP, d becomes TCP with a number of 4-byte
+// options.
 func segmented(d udpPacket, kind byte, options, size int) []byte {
 	d.partial = true
 	b := d.buffer(0)
@@ -36,8 +36,9 @@ func segmented(d udpPacket, kind byte, options, size int) []byte {
 	return b
 }
 
-// cutUp is what the kernel makes of it, but for what no meter looks at.
-func cutUp(b []byte) (frames [][]byte) {
+// split returns the segments of a GSO frame, without the fields that no meter
+// reads.
+func split(b []byte) (frames [][]byte) {
 	headers, size := int(host16(b[headerHdrLen:])), int(host16(b[headerSize:]))
 	l4 := int(host16(b[headerCsumStart:]))
 	for payload := range slices.Chunk(b[HeaderLen+headers:], size) {
@@ -52,8 +53,8 @@ func cutUp(b []byte) (frames [][]byte) {
 	return frames
 }
 
-// TestDescribe holds that a frame that is still to be cut counts as what it will
-// be cut into, by all length rules.
+// TestDescribe checks that a GSO frame counts as its segments under all length
+// rules.
 func TestDescribe(t *testing.T) {
 	r := random(t)
 	for range 300 {
@@ -64,7 +65,7 @@ func TestDescribe(t *testing.T) {
 		}
 		d := udpPacket{v6: v6, tags: bytes.Repeat([]byte{0x81, 0, 0, 7}, r.IntN(3)), payload: make([]byte, 1+r.IntN(40_000))}
 		b := segmented(d, kind, r.IntN(11), 1+r.IntN(1500))
-		frames := cutUp(b)
+		frames := split(b)
 		rule := dataplane.LengthRule{Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(60) - 30, MPU: r.IntN(90)}
 		whole, cut := newAlone(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}}), newAlone(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}})
 		var p dataplane.Packet
@@ -82,7 +83,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestDescribeRows are frames by hand.
+// TestDescribeRows has frames computed by hand.
 func TestDescribeRows(t *testing.T) {
 	const eth, ip4, ip6, tcp = 14, 20, 40, 20
 	header := func(kind byte, size, csumStart int) []byte {
@@ -122,13 +123,13 @@ func TestDescribeRows(t *testing.T) {
 		var p dataplane.Packet
 		describe(&p, append(row.header, row.frame...))
 		if p.WireLen != row.wire || p.Segments != row.segments || p.Segment != row.segment || !bytes.Equal(p.Data, row.frame) || p.Link != dataplane.LinkEthernet {
-			t.Errorf("%s: %d bytes in %d segments of %d: want %d in %d of %d", name, p.WireLen, p.Segments, p.Segment, row.wire, row.segments, row.segment)
+			t.Errorf("%s: %d bytes in %d segments of %d, want %d in %d of %d", name, p.WireLen, p.Segments, p.Segment, row.wire, row.segments, row.segment)
 		}
 	}
 }
 
-// FuzzDescribe takes any header and frame through a pipeline: it must not panic,
-// and nothing may count less than the frame has.
+// FuzzDescribe processes arbitrary headers and frames: no panic, and no count
+// is below the length of the frame.
 func FuzzDescribe(f *testing.F) {
 	for i := range 20 {
 		f.Add(segmented(udpPacket{v6: i%2 == 0, payload: make([]byte, 1+i*100)}, []byte{gsoTCP4, gsoTCP6, gsoUDP, 3, 0, gsoUDP | gsoECN}[i%6], i%11, 1+i*70), uint8(i))
@@ -149,41 +150,41 @@ func FuzzDescribe(f *testing.F) {
 		var v dataplane.Verdict
 		describe(&p, b)
 		if p.WireLen < len(b)-HeaderLen || p.Segments == 1 || p.Segments < 0 || p.Segments > 1 && (p.WireLen-1)/p.Segment+1 != p.Segments {
-			t.Fatalf("%d bytes on the wire of %d, in %d segments of %d", p.WireLen, len(b)-HeaderLen, p.Segments, p.Segment)
+			t.Fatalf("wire length %d of a frame of %d bytes, %d segments of %d", p.WireLen, len(b)-HeaderLen, p.Segments, p.Segment)
 		}
 		l.Process(&p, &v)
 		if v.Length < 0 || v.Packets < 1 || base%3 > 0 && v.Length < len(b)-HeaderLen {
-			t.Fatalf("metered as %d bytes, %d packets, of %d bytes", v.Length, v.Packets, len(b)-HeaderLen)
+			t.Fatalf("metered as %d bytes, %d packets; the frame has %d bytes", v.Length, v.Packets, len(b)-HeaderLen)
 		}
 		var c dataplane.Count
-		add(&c, b)
+		addFrame(&c, b)
 		if c.Packets != int64(v.Packets) || c.Bytes != int64(p.WireLen) {
 			t.Fatalf("counted as %+v", c)
 		}
 	})
 }
 
-// TestPool holds that a copy is one of the same bytes, in the smallest buffer
-// that holds it, and that a pool keeps a bounded number.
+// TestPool checks that a copy has the same bytes in the smallest sufficient
+// buffer, and that the memory of a pool is bounded.
 func TestPool(t *testing.T) {
 	var p pool
 	for _, row := range [][2]int{{11, 256}, {256, 256}, {257, 2048}, {2048, 2048}, {2049, 16384}, {16385, MaxFrame}, {MaxFrame, MaxFrame}} {
 		b := bytes.Repeat([]byte{byte(row[0])}, row[0])
 		c := p.copy(b)
 		if !bytes.Equal(b, c) || &b[0] == &c[0] || cap(c) != row[1] {
-			t.Errorf("a copy of %d bytes has %d, capacity %d: want %d", len(b), len(c), cap(c), row[1])
+			t.Errorf("a copy of %d bytes has %d, capacity %d, want %d", len(b), len(c), cap(c), row[1])
 		}
 		p.put(c)
 		if again := p.copy(b[:1]); row[1] == 256 && &again[0] != &c[0] {
-			t.Errorf("a buffer of %d is not used again", row[1])
+			t.Errorf("a buffer of %d bytes is not reused", row[1])
 		}
 	}
 	p = pool{}
-	p.put(make([]byte, 777)) // none of a pool's
-	if p.kept != 0 {
-		t.Error("it keeps a strange buffer")
+	p.put(make([]byte, 777)) // not a buffer of the pool
+	if p.bytes != 0 {
+		t.Error("the pool accepted a foreign buffer")
 	}
-	for range 2 * keep / MaxFrame {
+	for range 2 * maxPool / MaxFrame {
 		p.put(make([]byte, MaxFrame))
 	}
 	p.put(make([]byte, 256))
@@ -193,16 +194,16 @@ func TestPool(t *testing.T) {
 			sum += cap(b)
 		}
 	}
-	if sum > keep || sum < keep-MaxFrame || sum != p.kept {
-		t.Errorf("it keeps %d bytes, and says %d", sum, p.kept)
+	if sum > maxPool || sum < maxPool-MaxFrame || sum != p.bytes {
+		t.Errorf("the pool has %d bytes, but counts %d", sum, p.bytes)
 	}
-	for p.kept > 0 {
+	for p.bytes > 0 {
 		p.copy(make([]byte, MaxFrame))
 		p.copy(make([]byte, 1))
 	}
 }
 
-// TestSlab holds that a slab gives numbers again, and keeps no frame.
+// TestSlab checks that numbers are reused and frames are not retained.
 func TestSlab(t *testing.T) {
 	var s slab
 	waiting := map[int64][]byte{}
@@ -211,14 +212,14 @@ func TestSlab(t *testing.T) {
 		if r.IntN(2) == 0 || len(waiting) == 0 {
 			n, f := s.next(), fmt.Append(nil, i)
 			if waiting[n] != nil {
-				t.Fatalf("%d is in use", n)
+				t.Fatalf("number %d is already in use", n)
 			}
 			s.put(ticket{frame: f})
 			waiting[n] = f
 			continue
 		}
 		for n, want := range waiting {
-			if got := s.take(n).frame; !bytes.Equal(got, want) {
+			if got := s.remove(n).frame; !bytes.Equal(got, want) {
 				t.Fatalf("%s, want %s", got, want)
 			}
 			delete(waiting, n)
@@ -227,6 +228,6 @@ func TestSlab(t *testing.T) {
 	}
 	kept := slices.DeleteFunc(s.tickets, func(t ticket) bool { return t.frame == nil })
 	if len(kept) != len(waiting) {
-		t.Errorf("%d are kept, want %d", len(kept), len(waiting))
+		t.Errorf("%d tickets are stored, want %d", len(kept), len(waiting))
 	}
 }

@@ -11,31 +11,32 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Plane carries frames between two devices, and shapes them on the way.
+// Plane forwards frames between two devices and shapes them.
 type Plane struct {
-	// Inside and Outside have the same number of ports.
+	// Inside and Outside must have the same number of ports.
 	Inside, Outside Device
-	// Egress shapes what goes from Inside to Outside, Ingress what comes back;
-	// nil lets all pass.
+	// Egress shapes frames from Inside to Outside, Ingress frames from Outside
+	// to Inside. nil passes all frames.
 	Egress, Ingress *Shaper
-	// Drain is how long packets that wait have to leave when the plane ends.
+	// Drain is the time for queued packets to depart after the end of Run's
+	// context.
 	Drain time.Duration
 }
 
-// GoneError says which device is there no more. It is an ErrGone.
+// GoneError reports which device no longer exists. It wraps ErrGone.
 type GoneError struct{ Device string }
 
 func (e *GoneError) Error() string { return e.Device + ": " + ErrGone.Error() }
 func (e *GoneError) Unwrap() error { return ErrGone }
 
-// Run carries frames until the context ends, which is no error, or a device is
-// gone. Then packets that wait have time to leave, except those that came by the
-// device that is gone; those that do not are lost and counted. The shapers keep
-// what they know, for another Run.
+// Run forwards frames until ctx ends, which is not an error, or a device is
+// gone. Then queued packets have Drain to depart, except packets that arrived
+// from a device that is gone. The rest are dropped and counted. The shapers
+// keep their state for another Run.
 func (p *Plane) Run(ctx context.Context) error {
 	inside, outside := p.Inside.Ports(), p.Outside.Ports()
 	if len(inside) != len(outside) {
-		return fmt.Errorf("%s has %d queues and %s has %d: they must be as many", p.Inside.Name(), len(inside), p.Outside.Name(), len(outside))
+		return fmt.Errorf("%s has %d queues and %s has %d: the numbers must be equal", p.Inside.Name(), len(inside), p.Outside.Name(), len(outside))
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -59,25 +60,25 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	all.Wait()
 	close(errs)
-	return <-errs // the first, or nil
+	return <-errs // the first error, or nil
 }
 
-// burst is how many frames a lane takes at a time.
+// burst is the maximum number of frames that a lane reads at once.
 const burst = 64
 
-// lane carries frames from one port to another. One goroutine owns it.
+// lane forwards frames from one port to another. One goroutine owns it.
 type lane struct {
 	from, to  Port
-	shaper    *Shaper    // nil lets all pass
-	coalescer *coalescer // nil where the other port does not cut UDP super packets
+	shaper    *Shaper    // nil: pass all frames
+	coalescer *coalescer // nil if the other port does not split UDP super packets
 	wheel     *wheel[[]byte]
 	pool      pool
-	read      [][]byte // buffers of MaxFrame, read into
+	read      [][]byte // buffers of MaxFrame for reading
 	leaving   [][]byte
 	merged    [][]byte
-	whole     [][]byte    // what is written, as it was before
-	done      [][]byte    // of those leaving, the pool's
-	inbox     []departing // of this lane, settled elsewhere; the shaper's lock is its lock
+	whole     [][]byte    // the buffers passed to Write, with their original lengths
+	done      [][]byte    // buffers of the pool in leaving
+	inbox     []departing // queued frames of this lane, settled by other lanes; guarded by shaper.lock
 	packet    dataplane.Packet
 	verdict   dataplane.Verdict
 }
@@ -93,21 +94,21 @@ func newLane(from, to Port, shaper *Shaper) *lane {
 	return l
 }
 
-// Sides of a lane, of which an error may be.
+// Side of a lane on which an error occurred.
 const (
 	reading = iota
 	writing
 )
 
-// run carries frames until the context ends and what waits has left, or drain
-// is over.
+// run forwards frames until ctx has ended and either all queued frames have
+// departed or drain has elapsed.
 func (l *lane) run(ctx context.Context, drain time.Duration) (side int, err error) {
 	unlock, err := LockThread()
 	if err != nil {
 		return reading, err
 	}
 	defer unlock()
-	defer l.end()
+	defer l.unregister()
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
@@ -115,38 +116,38 @@ func (l *lane) run(ctx context.Context, drain time.Duration) (side int, err erro
 	})
 	defer func() {
 		if !stop() {
-			<-woken // the port may be closed once Run returned
+			<-woken // no Wake after Run has returned: the port may be closed
 		}
 	}()
-	l.begin()
-	over := int64(math.MaxInt64) // when the drain is
+	l.register()
+	drained := int64(math.MaxInt64) // end of the drain time
 	for {
 		n, err := l.from.Read(l.read)
 		if err != nil {
 			return reading, err
 		}
 		if ctx.Err() != nil {
-			n = 0 // what comes now is not ours any more
-			if over == math.MaxInt64 {
-				over = Now() + int64(drain)
+			n = 0 // no longer forwarded
+			if drained == math.MaxInt64 {
+				drained = Now() + int64(drain)
 			}
 		}
 		deadline := l.turn(n)
 		if err := l.write(); err != nil {
 			return writing, err
 		}
-		if ctx.Err() != nil && (deadline == math.MaxInt64 || Now() >= over) {
+		if ctx.Err() != nil && (deadline == math.MaxInt64 || Now() >= drained) {
 			return reading, nil
 		}
 		if n < burst {
-			if err := l.from.Wait(min(deadline, over)); err != nil {
+			if err := l.from.Wait(min(deadline, drained)); err != nil {
 				return reading, err
 			}
 		}
 	}
 }
 
-func (l *lane) begin() {
+func (l *lane) register() {
 	if s := l.shaper; s != nil {
 		s.lock.Lock()
 		defer s.lock.Unlock()
@@ -154,8 +155,8 @@ func (l *lane) begin() {
 	}
 }
 
-// end counts what still waits as lost.
-func (l *lane) end() {
+// unregister counts the frames that are still queued as lost.
+func (l *lane) unregister() {
 	s := l.shaper
 	if s == nil {
 		return
@@ -166,39 +167,39 @@ func (l *lane) end() {
 	for _, d := range l.inbox {
 		s.lose(&s.lost.Ended, d.frame)
 	}
-	for frame, _, ok := l.wheel.take(math.MaxInt64); ok; frame, _, ok = l.wheel.take(math.MaxInt64) {
+	for frame, _, ok := l.wheel.pop(math.MaxInt64); ok; frame, _, ok = l.wheel.pop(math.MaxInt64) {
 		s.lose(&s.lost.Ended, frame)
 	}
 	if len(s.wake) > 0 {
-		return // others have the rest
+		return // another lane takes over the rest
 	}
 	for s.pipeline.Settle(math.MaxInt64, &l.verdict) {
-		if frame, _ := s.settled(&l.verdict); frame != nil {
+		if frame, _ := s.finish(&l.verdict); frame != nil {
 			s.lose(&s.lost.Ended, frame)
 		}
 	}
-	for _, d := range s.moved {
+	for _, d := range s.orphans {
 		s.lose(&s.lost.Ended, d.frame)
 	}
-	s.moved = nil
+	s.orphans = nil
 }
 
-// lose counts a frame that waited and will not leave.
+// lose counts a queued frame that will not depart.
 func (s *Shaper) lose(to *dataplane.Count, frame []byte) {
-	s.held -= int64(cap(frame))
-	add(to, frame)
+	s.queuedBytes -= int64(cap(frame))
+	addFrame(to, frame)
 }
 
-// add counts a frame as what it would have been cut into.
-func add(to *dataplane.Count, frame []byte) {
+// addFrame counts a frame as the segments that it would be split into.
+func addFrame(to *dataplane.Count, frame []byte) {
 	var p dataplane.Packet
 	describe(&p, frame)
 	to.Packets += int64(max(p.Segments, 1))
 	to.Bytes += int64(p.WireLen)
 }
 
-// turn takes the n frames that were read through the policy, gathers those that
-// leave now, and says when the next one does.
+// turn runs the n frames read through the policy and collects the frames that
+// depart now. It returns the time of the next departure.
 func (l *lane) turn(n int) (deadline int64) {
 	s := l.shaper
 	if s == nil {
@@ -211,26 +212,26 @@ func (l *lane) turn(n int) (deadline int64) {
 	for _, d := range l.inbox {
 		l.wheel.add(d.at, d.frame)
 	}
-	for _, d := range s.moved {
+	for _, d := range s.orphans {
 		l.wheel.add(d.at, d.frame)
 	}
-	l.inbox, s.moved = l.inbox[:0], s.moved[:0]
-	for frame, _, ok := l.wheel.take(now); ok; frame, _, ok = l.wheel.take(now) {
+	l.inbox, s.orphans = l.inbox[:0], s.orphans[:0]
+	for frame, _, ok := l.wheel.pop(now); ok; frame, _, ok = l.wheel.pop(now) {
 		l.release(frame)
 	}
 	for _, b := range l.read[:n] {
 		if len(b) > HeaderLen {
-			l.take(b, now)
+			l.process(b, now)
 		}
 	}
 	for s.pipeline.Settle(now, &l.verdict) {
-		frame, of := s.settled(&l.verdict)
-		switch wake := s.wake[of]; {
+		frame, owner := s.finish(&l.verdict)
+		switch wake := s.wake[owner]; {
 		case frame == nil:
-		case of == l || wake == nil:
+		case owner == l || wake == nil:
 			l.release(frame)
 		default:
-			of.inbox = append(of.inbox, departing{frame, l.verdict.Departure})
+			owner.inbox = append(owner.inbox, departing{frame, l.verdict.Departure})
 			wake()
 		}
 	}
@@ -244,8 +245,8 @@ func (l *lane) turn(n int) (deadline int64) {
 	return deadline
 }
 
-// take takes a frame through the policy.
-func (l *lane) take(b []byte, now int64) {
+// process runs a frame through the policy.
+func (l *lane) process(b []byte, now int64) {
 	s, p, v := l.shaper, &l.packet, &l.verdict
 	describe(p, b)
 	p.Time, p.Mark, p.ID = now, 0, s.tickets.next()
@@ -255,35 +256,35 @@ func (l *lane) take(b []byte, now int64) {
 	case v.Done&dataplane.Waiting != 0:
 		s.tickets.put(ticket{l.hold(b), l})
 	case v.Departure > now:
-		if held := l.hold(b); held != nil {
-			l.wheel.add(v.Departure, held)
+		if kept := l.hold(b); kept != nil {
+			l.wheel.add(v.Departure, kept)
 		} else {
-			s.forget(v)
+			s.loseForMemory(v)
 		}
 	default:
 		l.leaving = append(l.leaving, b)
 	}
 }
 
-// hold copies a frame that is to wait, or returns nil where there is no memory.
+// hold copies a frame that is queued. It returns nil if there is no memory.
 func (l *lane) hold(b []byte) []byte {
 	s := l.shaper
-	if s.held+int64(sizes[sizeOf(b)]) > s.memory {
+	if s.queuedBytes+int64(sizes[sizeIndex(b)]) > s.memory {
 		return nil
 	}
-	held := l.pool.copy(b)
-	s.held += int64(cap(held))
-	return held
+	kept := l.pool.copy(b)
+	s.queuedBytes += int64(cap(kept))
+	return kept
 }
 
-// release lets a frame go that waited.
+// release moves a queued frame to leaving.
 func (l *lane) release(frame []byte) {
-	l.shaper.held -= int64(cap(frame))
+	l.shaper.queuedBytes -= int64(cap(frame))
 	l.leaving = append(l.leaving, frame)
 	l.done = append(l.done, frame)
 }
 
-// write writes what leaves.
+// write writes the frames in leaving.
 func (l *lane) write() error {
 	if len(l.leaving) == 0 {
 		return nil
@@ -305,8 +306,8 @@ func (l *lane) write() error {
 	return err
 }
 
-// unsent counts the frames that a write has cut to nothing, and those that it
-// did not come to because the device is gone.
+// unsent counts the frames that were refused, which Write cut to length 0, and
+// those not written because the device is gone.
 func (l *lane) unsent(frames [][]byte, sent int) {
 	s := l.shaper
 	s.lock.Lock()
@@ -314,11 +315,11 @@ func (l *lane) unsent(frames [][]byte, sent int) {
 	for i, b := range frames {
 		switch {
 		case len(b) == 0:
-			add(&s.lost.Refused, l.whole[i])
+			addFrame(&s.lost.Refused, l.whole[i])
 		case sent > 0:
 			sent--
 		default:
-			add(&s.lost.Ended, b)
+			addFrame(&s.lost.Ended, b)
 		}
 	}
 }

@@ -19,23 +19,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// A plane in a bubble of testing/synctest is exact: what it does is compared to
-// what dataplane.Pipeline does alone, nanosecond by nanosecond.
+// In a testing/synctest bubble a plane is exact. Its output is compared with
+// that of dataplane.Pipeline alone, to the nanosecond.
 
-// ms is in ns. At mega, a byte takes a microsecond.
+// ms is in ns. At mega, a byte takes 1 µs.
 const ms = int64(time.Millisecond)
 
 var mega = meter.BitRate(8e6)
 
-// ip returns a buffer with an IPv4 packet of n bytes, 32 or more, and a number
-// in it.
+// ip returns a buffer with an IPv4 packet of n bytes, 32 or more, that contains
+// a number.
 func ip(number, n int, tos byte) []byte {
 	payload := make([]byte, n-28)
 	binary.BigEndian.PutUint32(payload, uint32(number))
 	return udpPacket{tos: tos, ttl: 64, host: 2, port: 1000, payload: payload}.buffer(0)
 }
 
-// Offsets in what ip returns.
+// Offsets in the result of ip.
 const (
 	ipAt     = HeaderLen + 14
 	numberAt = ipAt + 28
@@ -43,18 +43,18 @@ const (
 
 func numberOf(b []byte) int { return int(binary.BigEndian.Uint32(b[numberAt:])) }
 
-// expedited is the tos of DSCP EF, with ECN as given.
+// expedited is the TOS byte of DSCP EF with an ECN codepoint.
 func expedited(ecn byte) byte { return 46<<2 | ecn }
 
-// matchEF takes packets of DSCP EF.
+// matchEF matches packets of DSCP EF.
 var matchEF = dataplane.Match{DSCP: []dataplane.Range{{First: 46, Last: 46}}}
 
-// only is a policy of one class, all of whose packets have the same fate.
+// only is a policy with one class and one action for all colors.
 func only(a *dataplane.Action) *dataplane.Policy {
 	return &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: a, Yellow: a, Red: a}}}
 }
 
-// paced is a policy of one queue.
+// paced is a policy with one queue.
 func paced(c queue.Config) *dataplane.Policy {
 	return only(&dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: c}})
 }
@@ -73,7 +73,7 @@ func compiled(t testing.TB, policy *dataplane.Policy) *dataplane.Plan {
 	return plan
 }
 
-// arrival is a buffer that came out of a plane, or a pipeline.
+// arrival is a buffer received from a plane or a pipeline.
 type arrival struct {
 	at    int64
 	queue int
@@ -90,7 +90,7 @@ type bench struct {
 	all             sync.WaitGroup
 
 	lock      sync.Mutex
-	out, back []arrival // at the outside, at the inside
+	out, back []arrival // received outside, received inside
 }
 
 func newBench(t *testing.T, egress, ingress *Shaper, queues int) *bench {
@@ -99,7 +99,7 @@ func newBench(t *testing.T, egress, ingress *Shaper, queues int) *bench {
 	return b
 }
 
-// start runs the plane, and collects what comes out.
+// start runs the plane and collects its output.
 func (b *bench) start(drain time.Duration) {
 	b.plane.Inside, b.plane.Outside, b.plane.Drain = b.inside, b.outside, drain
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -124,7 +124,7 @@ func (b *bench) collect(f *Fake, queue int, to *[]arrival) {
 	}
 }
 
-// end ends the plane, and returns what Run does.
+// end ends the plane and returns the error of Run.
 func (b *bench) end() error {
 	b.cancel()
 	err := <-b.ended
@@ -135,7 +135,7 @@ func (b *bench) end() error {
 	return err
 }
 
-// done is end where that must be no error.
+// done ends the plane, which must not fail.
 func (b *bench) done() {
 	b.t.Helper()
 	if err := b.end(); err != nil {
@@ -143,8 +143,8 @@ func (b *bench) done() {
 	}
 }
 
-// play sends to the inside at the arrivals' times, and waits until the plane has
-// seen them all.
+// play sends packets to the inside at their times, and returns when the plane
+// has read them all.
 func (b *bench) play(list []arrival) {
 	b.t.Helper()
 	for _, a := range list {
@@ -156,7 +156,7 @@ func (b *bench) play(list []arrival) {
 	synctest.Wait()
 }
 
-// alone is a pipeline that does by itself what a plane is to do.
+// alone runs a pipeline without a plane.
 type alone struct {
 	t   *testing.T
 	l   *dataplane.Pipeline
@@ -191,7 +191,7 @@ func (m *alone) play(list []arrival) {
 	}
 }
 
-// settle lets out what waits.
+// settle releases the packets that links have settled.
 func (m *alone) settle() {
 	var v dataplane.Verdict
 	for m.l.Settle(math.MaxInt64, &v) {
@@ -219,19 +219,19 @@ func (m *alone) reload(policy *dataplane.Policy) {
 	m.l = next
 }
 
-// agree compares what came out of a plane to what comes out of a pipeline:
-// packets, their bytes and times, whatever the order of those of one time.
+// agree compares the output of a plane with that of a pipeline: packets, bytes
+// and times. Packets of the same time may be in any order.
 func agree(t *testing.T, got, want []arrival) {
 	t.Helper()
 	if !slices.IsSortedFunc(got, func(a, b arrival) int { return int(a.at - b.at) }) {
-		t.Error("the times are out of order")
+		t.Error("packets out of order")
 	}
 	byNumber := func(list []arrival) []arrival {
 		return slices.SortedStableFunc(slices.Values(list), func(a, b arrival) int { return numberOf(a.b) - numberOf(b.b) })
 	}
 	got, want = byNumber(got), byNumber(want)
 	if len(got) != len(want) {
-		t.Errorf("%d packets came, want %d", len(got), len(want))
+		t.Errorf("%d packets arrived, want %d", len(got), len(want))
 	}
 	for i := range min(len(got), len(want)) {
 		g, w := got[i], want[i]
@@ -242,12 +242,12 @@ func agree(t *testing.T, got, want []arrival) {
 	}
 }
 
-// until is the arrivals up to a time.
+// until returns the arrivals up to a time.
 func until(list []arrival, at int64) []arrival {
 	return slices.DeleteFunc(slices.Clone(list), func(a arrival) bool { return a.at > at })
 }
 
-// volume is packets and the bytes of their frames.
+// volume counts packets and the bytes of their frames.
 func volume(list []arrival) (c dataplane.Count) {
 	for _, a := range list {
 		c.Packets++
@@ -259,11 +259,11 @@ func volume(list []arrival) (c dataplane.Count) {
 func sameStats(t *testing.T, s *Shaper, l *dataplane.Pipeline) {
 	t.Helper()
 	if got, _ := s.Stats(); !slices.Equal(got, l.Stats()) {
-		t.Errorf("counted %+v, want %+v", got, l.Stats())
+		t.Errorf("stats %+v, want %+v", got, l.Stats())
 	}
 }
 
-// conserved holds that all that came in went out, was dropped, or is lost.
+// conserved checks that every packet received was sent, dropped or lost.
 func conserved(t *testing.T, s *Shaper, out int) {
 	t.Helper()
 	stats, lost := s.Stats()
@@ -276,14 +276,14 @@ func conserved(t *testing.T, s *Shaper, out int) {
 	}
 	gone := lost.Refused.Packets + lost.Memory.Packets + lost.Ended.Packets
 	if in != int64(out)+dropped+gone {
-		t.Errorf("%d came in, %d went out, %d were dropped, lost %+v", in, out, dropped, lost)
+		t.Errorf("%d packets received, %d sent, %d dropped, lost %+v", in, out, dropped, lost)
 	}
 	if n := s.Waiting(); n != 0 {
-		t.Errorf("%d bytes wait still", n)
+		t.Errorf("%d bytes are still queued", n)
 	}
 }
 
-// traffic is packets at random, with gaps of a mean in ns.
+// traffic returns random packets with a mean interval of gap ns.
 func traffic(r *rand.Rand, n int, from, gap int64, queues int) []arrival {
 	var list []arrival
 	for i := range n {
@@ -302,8 +302,8 @@ func random(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// TestPlanePasses holds that frames of any kind cross both ways untouched and in
-// order, by their own queue.
+// TestPlanePasses checks that frames of any kind cross in both directions,
+// unchanged and in order, through their own queue.
 func TestPlanePasses(t *testing.T) {
 	for name, shaper := range map[string]func() *Shaper{
 		"no shaper": func() *Shaper { return nil },
@@ -324,11 +324,11 @@ func TestPlanePasses(t *testing.T) {
 					case 2:
 						f = append(slices.Clone(header), frame(1514+i, i)...)
 					case 3:
-						f = plain(frame(18, i))[:HeaderLen+1+i%18] // cut short
+						f = plain(frame(18, i))[:HeaderLen+1+i%18] // truncated
 					}
 					sent[i%queues] = append(sent[i%queues], f)
 					if !b.inside.Send(i%queues, f) || !b.outside.Send(i%queues, f) {
-						t.Fatal("not sent")
+						t.Fatal("Send failed")
 					}
 				}
 				synctest.Wait()
@@ -342,7 +342,7 @@ func TestPlanePasses(t *testing.T) {
 							}
 						}
 						if !slices.EqualFunc(frames, sent[q], bytes.Equal) {
-							t.Errorf("queue %d: %d frames, want %d, as they were", q, len(frames), len(sent[q]))
+							t.Errorf("queue %d: %d frames, want %d unchanged", q, len(frames), len(sent[q]))
 						}
 					}
 				}
@@ -351,7 +351,7 @@ func TestPlanePasses(t *testing.T) {
 	}
 }
 
-// TestPlaneActs holds what a policy does to packets: drop, mark, CE.
+// TestPlaneActs checks the actions of a policy: drop, mark, CE.
 func TestPlaneActs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := &dataplane.Policy{Classes: []dataplane.Class{
@@ -360,7 +360,7 @@ func TestPlaneActs(t *testing.T) {
 				Name:  "all",
 				Meter: &dataplane.Meter{Params: meter.SRTCM{CIR: meter.Rate{Bytes: 1, Period: 1000 * time.Second}, CBS: 2, EBS: 2}, Packets: true},
 				Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 12}}},
-				// What can not be marked passes as it is.
+				// A packet that cannot be marked passes unchanged.
 				Yellow: &dataplane.Action{ECN: dataplane.CE},
 			},
 		}}
@@ -377,27 +377,27 @@ func TestPlaneActs(t *testing.T) {
 			n := numberOf(a.b)
 			tos, ok := want[n]
 			if !ok || a.b[ipAt+1] != tos || slowChecksum(a.b[ipAt:ipAt+20]) != 0 || len(a.b) != ipAt+100+n {
-				t.Errorf("packet %d has tos %#x, checksum %#x: want %v %#x", n, a.b[ipAt+1], slowChecksum(a.b[ipAt:ipAt+20]), ok, tos)
+				t.Errorf("packet %d has TOS %#x, checksum %#x: want %v %#x", n, a.b[ipAt+1], slowChecksum(a.b[ipAt:ipAt+20]), ok, tos)
 			}
 			delete(want, n)
 		}
 		if len(want) > 0 {
-			t.Errorf("missing are %v", want)
+			t.Errorf("packets missing: %v", want)
 		}
 		stats, _ := s.Stats()
 		ef, all := &stats[0], &stats[1]
 		if ef.Drops[meter.Green][dataplane.CauseColor] != (dataplane.Count{Packets: 1, Bytes: 101}) ||
 			all.Drops[meter.Red][dataplane.CauseColor] != (dataplane.Count{Packets: 2, Bytes: 105 + 106}) ||
 			all.Marked[meter.Green] != (dataplane.Count{Packets: 2, Bytes: 202}) {
-			t.Errorf("counted %+v", stats)
+			t.Errorf("stats %+v", stats)
 		}
 		conserved(t, s, 4)
 	})
 }
 
-// TestPlanePaced holds departures to those of a pipeline alone, to the
-// nanosecond, and the end: what can leave until the drain is over does, and the
-// rest is counted.
+// TestPlanePaced compares departures with those of a pipeline alone, to the
+// nanosecond. At the end, packets that can depart within the drain time do; the
+// rest are counted.
 func TestPlanePaced(t *testing.T) {
 	r := random(t)
 	for _, drain := range []int64{0, 20 * ms, 1000 * ms} {
@@ -412,35 +412,35 @@ func TestPlanePaced(t *testing.T) {
 			synctest.Wait()
 			last := Now()
 			b.done()
-			// The end is where nothing waits, or where the drain is over.
+			// The plane ends when no packet is queued, or after the drain time.
 			want := last
 			for _, a := range m.out {
 				want = min(max(want, a.at), last+drain)
 			}
 			if now := Now(); now != want {
-				t.Errorf("it ended %d ns after the last packet came: want %d", now-last, want-last)
+				t.Errorf("the plane ended %d ns after the last arrival, want %d", now-last, want-last)
 			}
 			leave := until(m.out, last+drain)
 			agree(t, b.out, leave)
 			if !slices.IsSortedFunc(b.out, func(a, b arrival) int { return numberOf(a.b) - numberOf(b.b) }) {
-				t.Error("packets passed others")
+				t.Error("packets overtook others")
 			}
 			sameStats(t, s, m.l)
 			late := volume(m.out)
 			late.Packets -= volume(leave).Packets
 			late.Bytes -= volume(leave).Bytes
 			if _, lost := s.Stats(); lost != (Lost{Ended: late}) {
-				t.Errorf("lost %+v, want %+v when it ended", lost, late)
+				t.Errorf("lost %+v, want %+v at the end", lost, late)
 			}
 			if (drain < 1000*ms) != (late.Packets > 0) {
-				t.Errorf("%d packets were late: the test shows nothing", late.Packets)
+				t.Errorf("%d packets were late: the test lost its purpose", late.Packets)
 			}
 			conserved(t, s, len(b.out))
 		})
 	}
 }
 
-// TestPlaneOverflow offers a queue twice its rate for two minutes.
+// TestPlaneOverflow loads a queue at twice its rate for two minutes.
 func TestPlaneOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 32 << 10
@@ -474,18 +474,18 @@ func TestPlaneOverflow(t *testing.T) {
 		sameStats(t, s, m.l)
 		conserved(t, s, len(b.out))
 		if most == 0 || most > limit/1000*2048 {
-			t.Errorf("%d bytes waited: want no more than %d", most, limit/1000*2048)
+			t.Errorf("%d bytes queued, want at most %d", most, limit/1000*2048)
 		}
 		stats, _ := s.Stats()
 		d := &stats[0].Drops
 		if d[meter.Green][dataplane.CauseQueue].Packets == 0 || d[meter.Yellow][dataplane.CauseWRED].Packets == 0 || d[meter.Red][dataplane.CauseColor].Packets == 0 ||
 			d[meter.Red][dataplane.CauseQueue].Packets != 0 {
-			t.Errorf("dropped %+v: want green by the queue, yellow early, red by color", d)
+			t.Errorf("dropped %+v, want green by the queue limit, yellow by WRED, red by color", d)
 		}
 	})
 }
 
-// shares is a policy of a link with priorities and weights.
+// shares is a policy with a link, priorities and weights.
 func shares(rate meter.Rate, edit func(*queue.Config)) *dataplane.Policy {
 	link := &dataplane.Link{Name: "wan", Rate: rate}
 	config := queue.Config{Bytes: 40_000}
@@ -502,7 +502,8 @@ func shares(rate meter.Rate, edit func(*queue.Config)) *dataplane.Policy {
 	}}
 }
 
-// TestPlaneLink holds the departures of a link to those of a pipeline alone.
+// TestPlaneLink compares the departures of a link with those of a pipeline
+// alone.
 func TestPlaneLink(t *testing.T) {
 	r := random(t)
 	for name, edit := range map[string]func(*queue.Config){
@@ -526,15 +527,15 @@ func TestPlaneLink(t *testing.T) {
 				sameStats(t, s, m.l)
 				conserved(t, s, len(b.out))
 				if stats, _ := s.Stats(); stats[2].Dropped(meter.Green).Packets == 0 {
-					t.Error("nothing was dropped: the test shows nothing")
+					t.Error("nothing was dropped: the test lost its purpose")
 				}
 			})
 		})
 	}
 }
 
-// TestPlaneLinkQueues holds that a link lets packets go by the queue that they
-// came by, or one flow would be spread over many.
+// TestPlaneLinkQueues checks that packets of a link depart through the queue by
+// which they arrived. Otherwise a flow would be spread over several queues.
 func TestPlaneLinkQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaper(t, shares(mega, nil), 0)
@@ -554,15 +555,16 @@ func TestPlaneLinkQueues(t *testing.T) {
 		b.done()
 		for _, a := range b.out {
 			if n := numberOf(a.b); a.queue != n%2 {
-				t.Fatalf("packet %d came by queue %d and left by %d", n, n%2, a.queue)
+				t.Fatalf("packet %d arrived at queue %d and departed from queue %d", n, n%2, a.queue)
 			}
 		}
 		conserved(t, s, len(b.out))
 	})
 }
 
-// TestPlaneReload holds that packets that wait while the policy changes leave
-// when they would have, and others as dataplane.Pipeline.Inherit says.
+// TestPlaneReload checks that packets queued during a reload keep their
+// departures, and that state is carried over as described at
+// dataplane.Pipeline.Inherit.
 func TestPlaneReload(t *testing.T) {
 	slow := queue.Config{Rate: mega, Time: 200 * time.Millisecond}
 	fast := queue.Config{Rate: meter.BitRate(24e6), Time: 100 * time.Millisecond}
@@ -591,7 +593,7 @@ func TestPlaneReload(t *testing.T) {
 					m.play(list)
 					synctest.Wait()
 				}
-				for range 3 { // of which the last two load the same policy
+				for range 3 { // the last two load the same policy
 					burst()
 					time.Sleep(10*time.Millisecond + 1)
 					before := len(m.out)
@@ -602,10 +604,10 @@ func TestPlaneReload(t *testing.T) {
 					}
 					m.reload(row[1])
 					if all := len(changes); all < len(row[1].Classes) {
-						t.Errorf("changes %v", changes)
+						t.Errorf("unexpected changes %v", changes)
 					}
 					if now := s.Waiting(); now != waiting || now == 0 && before == 0 {
-						t.Errorf("%d bytes wait, %d did before", now, waiting)
+						t.Errorf("%d bytes queued, %d before the reload", now, waiting)
 					}
 					synctest.Wait()
 					burst()
@@ -615,14 +617,15 @@ func TestPlaneReload(t *testing.T) {
 				agree(t, b.out, m.out)
 				sameStats(t, s, m.l)
 				if n := len(b.out); n != sent {
-					t.Errorf("%d of %d packets came", n, sent)
+					t.Errorf("%d of %d packets arrived", n, sent)
 				}
 			})
 		})
 	}
 }
 
-// refusing are budgets that others use with other parameters, from the second plan on.
+// refusing has budgets that are in use with other parameters, from the second
+// plan on.
 type refusing struct{ plans int }
 
 func (r *refusing) Join(*dataplane.Plan) (map[int]dataplane.Shared, func() error, error) {
@@ -632,7 +635,8 @@ func (r *refusing) Join(*dataplane.Plan) (map[int]dataplane.Shared, func() error
 	return nil, func() error { return nil }, nil
 }
 
-// TestPlaneReloadRefused holds that a plan whose budgets are refused changes nothing.
+// TestPlaneReloadRefused checks that a plan whose budgets are refused changes
+// nothing.
 func TestPlaneReloadRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := paced(queue.Config{Rate: mega, Time: time.Second})
@@ -646,7 +650,7 @@ func TestPlaneReloadRefused(t *testing.T) {
 		b.play(list)
 		m.play(list)
 		if _, err := s.Reload(compiled(t, only(nil))); err == nil {
-			t.Error("it was taken")
+			t.Error("the plan was accepted")
 		}
 		b.done()
 		agree(t, b.out, m.out)
@@ -654,8 +658,8 @@ func TestPlaneReloadRefused(t *testing.T) {
 	})
 }
 
-// TestPlaneReloadIdle holds that what waits between two runs, if a reload had it
-// wait, is none: the end of a run leaves nothing.
+// TestPlaneReloadIdle checks that no packet stays queued between two runs, even
+// after a reload just before the end.
 func TestPlaneReloadIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaper(t, shares(mega, nil), 0)
@@ -666,24 +670,24 @@ func TestPlaneReloadIdle(t *testing.T) {
 				b.inside.Send(i%2, ip(i, 1000, 0))
 			}
 			synctest.Wait()
-			if _, err := s.Reload(compiled(t, shares(mega, nil))); err != nil { // no lane sees it before the end
+			if _, err := s.Reload(compiled(t, shares(mega, nil))); err != nil { // no lane runs after it
 				t.Error(err)
 			}
 			b.done()
 			if n := s.Waiting(); n != 0 {
-				t.Errorf("%d bytes wait", n)
+				t.Errorf("%d bytes queued", n)
 			}
 			if _, err := s.Reload(compiled(t, shares(mega, nil))); err != nil {
 				t.Error(err)
 			}
 		}
 		if stats, lost := s.Stats(); stats[2].Total().Packets != 40 || lost.Ended.Packets == 0 {
-			t.Errorf("counted %+v, lost %+v", stats, lost)
+			t.Errorf("stats %+v, lost %+v", stats, lost)
 		}
 	})
 }
 
-// TestPlaneQueues holds what is said to wait, while time goes on.
+// TestPlaneQueues compares the reported queue lengths with the model over time.
 func TestPlaneQueues(t *testing.T) {
 	for name, policy := range map[string]*dataplane.Policy{
 		"queue": paced(queue.Config{Rate: mega, Time: time.Second}),
@@ -703,7 +707,7 @@ func TestPlaneQueues(t *testing.T) {
 					{Bytes: 6000, Delay: 6 * time.Millisecond},
 					{},
 				} {
-					if want.Name = "q"; name == "link" { // which knows no delay, and what it sends does not wait
+					if want.Name = "q"; name == "link" { // a link reports no delay, and does not count the packet being sent
 						want = dataplane.QueueState{Name: "rest", Bytes: max(want.Bytes-1000, 0)}
 					}
 					if got := s.Snapshot().Queues; got[len(got)-1] != want {
@@ -721,15 +725,15 @@ func TestPlaneQueues(t *testing.T) {
 	}
 }
 
-// bucket is a policy that lets green pass.
+// bucket is a policy that passes green only.
 func bucket(rate meter.Rate, burst int64) *dataplane.Policy {
 	return &dataplane.Policy{Classes: []dataplane.Class{{
 		Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: rate, Burst: burst}},
 	}}}
 }
 
-// TestPlaneShares holds that all queues of a device share a meter: together they
-// get what it has, and not a byte more.
+// TestPlaneShares checks that all queues of a device share a meter: together
+// they get exactly its tokens.
 func TestPlaneShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const queues, burst = 4, 10_000
@@ -752,7 +756,7 @@ func TestPlaneShares(t *testing.T) {
 		var sum int64
 		for at := began; at < Now(); at += 700_000 {
 			if sum += got[at]; sum > burst+(at-began)/1000 {
-				t.Fatalf("%d bytes passed in %d ns", sum, at-began)
+				t.Fatalf("%d bytes passed within %d ns", sum, at-began)
 			}
 		}
 		last := (Now() - began - 700_000) / 1000
@@ -763,8 +767,9 @@ func TestPlaneShares(t *testing.T) {
 	})
 }
 
-// TestPlaneGone holds that a plane says which device is gone, counts what cannot
-// leave any more, and goes on with another one.
+// TestPlaneGone checks that Run reports which device is gone and counts the
+// frames that cannot be sent, and that the shapers continue with another
+// device.
 func TestPlaneGone(t *testing.T) {
 	for _, which := range []string{"outside", "inside"} {
 		for name, policy := range map[string]*dataplane.Policy{
@@ -786,20 +791,20 @@ func TestPlaneGone(t *testing.T) {
 					time.Sleep(10*time.Millisecond + 1)
 					synctest.Wait()
 					if n := len(b.out); n != 11 {
-						t.Errorf("%d packets have left, want 11", n)
+						t.Errorf("%d packets sent, want 11", n)
 					}
 					device := map[string]*Fake{"outside": b.outside, "inside": b.inside}[which]
 					device.Close()
 					err := <-b.ended
 					var gone *GoneError
 					if !errors.As(err, &gone) || gone.Device != which || !errors.Is(err, ErrGone) || err.Error() != which+": the device is gone" {
-						t.Errorf("%v: want that %s is gone", err, which)
+						t.Errorf("%v, want that %s is gone", err, which)
 					}
 					const out = 11
 					b.ended <- nil
 					b.done()
 					if len(b.out) != out {
-						t.Errorf("%d packets left, want %d", len(b.out), out)
+						t.Errorf("%d packets sent, want %d", len(b.out), out)
 					}
 					n := int64(40 - out)
 					if _, lost := s.Stats(); lost != (Lost{Ended: dataplane.Count{Packets: n, Bytes: n * 1014}}) {
@@ -814,15 +819,16 @@ func TestPlaneGone(t *testing.T) {
 					synctest.Wait()
 					again.done()
 					if len(again.out) != 1 {
-						t.Error("it does not go on")
+						t.Error("the shaper does not continue")
 					}
-					// 10 bytes a ms, for a second, 10 ms, and 15 of drain at most.
+					// 10 bytes per ms: for a second, 10 ms, and at most 15 ms
+					// of drain.
 					if tc := s.Snapshot().Tokens[0][0]; tc < 100_000-41*1000+10_100 || tc > 100_000-41*1000+10_251 {
 						t.Errorf("%d tokens", tc)
 					}
 					stats, _ := s.Stats()
 					if all := stats[len(stats)-2].Total(); all.Packets != 41 {
-						t.Errorf("counted %+v", all)
+						t.Errorf("stats %+v", all)
 					}
 				})
 			})
@@ -830,8 +836,8 @@ func TestPlaneGone(t *testing.T) {
 	}
 }
 
-// TestPlaneFull holds that what a device refuses is counted, as packets and
-// bytes of the frames that it would have been.
+// TestPlaneFull checks that refused frames are counted, GSO frames as their
+// segments.
 func TestPlaneFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaper(t, paced(queue.Config{Rate: mega, Time: time.Second}), 0)
@@ -853,14 +859,14 @@ func TestPlaneFull(t *testing.T) {
 			t.Errorf("lost %+v, want %+v refused", lost, want)
 		}
 		if len(b.out) != 1 || numberOf(b.out[0].b) != 2 {
-			t.Errorf("%d came", len(b.out))
+			t.Errorf("%d packets arrived", len(b.out))
 		}
 		conserved(t, s, 1)
 	})
 }
 
-// TestPlaneMemory holds that packets that wait take no more memory than they
-// may, in queues and in links, and that the rest is counted.
+// TestPlaneMemory checks that queued packets stay within the memory limit, in
+// queues and in links, and that packets beyond it are counted.
 func TestPlaneMemory(t *testing.T) {
 	for name, policy := range map[string]*dataplane.Policy{
 		"queue": paced(queue.Config{Rate: mega, Time: 10 * time.Second}),
@@ -878,16 +884,16 @@ func TestPlaneMemory(t *testing.T) {
 				for i := range 1000 {
 					b.inside.Send(0, ip(i, 60+i%1400, 0))
 					if n := s.Waiting(); n > memory {
-						t.Fatalf("%d bytes wait", n)
+						t.Fatalf("%d bytes queued", n)
 					}
 				}
 				synctest.Wait()
 				if n := s.Waiting(); n > memory || n < memory*9/10 {
-					t.Errorf("%d bytes wait", n)
+					t.Errorf("%d bytes queued", n)
 				}
 				b.done()
 				if _, lost := s.Stats(); lost.Memory.Packets == 0 || lost.Ended.Packets > 0 {
-					t.Errorf("lost %+v: want some, for want of memory", lost)
+					t.Errorf("lost %+v, want some for lack of memory", lost)
 				}
 				conserved(t, s, len(b.out))
 			})
@@ -895,7 +901,7 @@ func TestPlaneMemory(t *testing.T) {
 	}
 }
 
-// TestPlaneTooLarge holds that a packet that a queue can never hold is dropped.
+// TestPlaneTooLarge checks that a packet larger than its queue is dropped.
 func TestPlaneTooLarge(t *testing.T) {
 	for name, policy := range map[string]*dataplane.Policy{
 		"queue": paced(queue.Config{Rate: mega, Bytes: 999}),
@@ -913,7 +919,7 @@ func TestPlaneTooLarge(t *testing.T) {
 				}
 				b.done()
 				if len(b.out) != 2 || numberOf(b.out[0].b) != 1 || numberOf(b.out[1].b) != 3 {
-					t.Errorf("%d packets came", len(b.out))
+					t.Errorf("%d packets arrived", len(b.out))
 				}
 				stats, _ := s.Stats()
 				if d := stats[len(stats)-2].Drops[meter.Green][dataplane.CauseQueue]; d != (dataplane.Count{Packets: 2, Bytes: 61_000}) {
@@ -925,11 +931,11 @@ func TestPlaneTooLarge(t *testing.T) {
 	}
 }
 
-// TestPlaneErrors holds that queues must be as many, and that an error of a port
-// names its device.
+// TestPlaneErrors checks that the numbers of queues must be equal, and that an
+// error of a port names its device.
 func TestPlaneErrors(t *testing.T) {
 	p := Plane{Inside: NewFake("a", 2), Outside: NewFake("b", 1)}
-	if err := p.Run(t.Context()); err == nil || err.Error() != "a has 2 queues and b has 1: they must be as many" {
+	if err := p.Run(t.Context()); err == nil || err.Error() != "a has 2 queues and b has 1: the numbers must be equal" {
 		t.Error(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -949,7 +955,7 @@ func TestPlaneErrors(t *testing.T) {
 			if err := p.Run(t.Context()); err == nil || err.Error() != row.want {
 				t.Errorf("%v, want %s", err, row.want)
 			}
-			if row.write != nil { // it was ours
+			if row.write != nil { // read by the plane
 				if _, lost := s.Stats(); lost.Ended.Packets != 1 {
 					t.Errorf("lost %+v", lost)
 				}
@@ -958,7 +964,7 @@ func TestPlaneErrors(t *testing.T) {
 	})
 }
 
-// odd is a device of one port.
+// odd is a device with one port.
 type odd struct {
 	name string
 	port Port
@@ -968,7 +974,7 @@ func (d odd) Name() string  { return d.name }
 func (d odd) Ports() []Port { return []Port{d.port} }
 func (d odd) Close() error  { return nil }
 
-// oddPort is a port with faults.
+// oddPort is a port that returns given errors.
 type oddPort struct {
 	Port
 	read, write, wait error
@@ -1003,8 +1009,8 @@ func (p *oddPort) Wake() {
 	}
 }
 
-// TestPlaneWakes holds that nobody is inside of a port once Run returned: its
-// owner may close it then, and its file may be another's.
+// TestPlaneWakes checks that no method of a port runs after Run has returned.
+// The owner may close the port then, and its file descriptor may be reused.
 func TestPlaneWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inside := 0
@@ -1030,13 +1036,13 @@ func TestPlaneWakes(t *testing.T) {
 		lock.Lock()
 		defer lock.Unlock()
 		if inside != 0 {
-			t.Errorf("%d are in Wake", inside)
+			t.Errorf("%d goroutines are in Wake", inside)
 		}
 	})
 }
 
-// TestPlaneConcurrent has all methods of a shaper called while it works. It is
-// for the race detector.
+// TestPlaneConcurrent calls all methods of a shaper while it runs, for the race
+// detector.
 func TestPlaneConcurrent(t *testing.T) {
 	s := newShaper(t, shares(meter.BitRate(800e6), nil), 1<<20)
 	in, out := NewFake("in", 2), NewFake("out", 2)
@@ -1069,7 +1075,7 @@ func TestPlaneConcurrent(t *testing.T) {
 			}
 			s.Stats()
 			if n := s.Waiting(); n > 1<<20 {
-				t.Errorf("%d bytes wait", n)
+				t.Errorf("%d bytes queued", n)
 			}
 		}
 	})
@@ -1079,11 +1085,11 @@ func TestPlaneConcurrent(t *testing.T) {
 		t.Error(err)
 	}
 	if n := s.Waiting(); n != 0 {
-		t.Errorf("%d bytes wait", n)
+		t.Errorf("%d bytes queued", n)
 	}
 }
 
-// nullPort has nothing to read, and takes everything.
+// nullPort never reads a frame and accepts all writes.
 type nullPort struct{ cuts bool }
 
 func (nullPort) Read([][]byte) (int, error)         { return 0, nil }
@@ -1092,10 +1098,10 @@ func (nullPort) Wait(int64) error                   { return nil }
 func (nullPort) Wake()                              {}
 func (p nullPort) CutsUDP() bool                    { return p.cuts }
 
-// TestPlaneAllocations holds that the packet path makes no garbage once it has
-// seen as many packets wait as there will be.
+// TestPlaneAllocations checks that the packet path does not allocate once the
+// maximum number of packets has been queued.
 func TestPlaneAllocations(t *testing.T) {
-	slow := meter.BitRate(1e8) // a machine that is busy fills the queues before it is measured, too
+	slow := meter.BitRate(1e8) // so slow that even a busy machine fills the queues before the measurement
 	for name, policy := range map[string]*dataplane.Policy{
 		"no shaper": nil,
 		"pass":      only(nil),
@@ -1111,7 +1117,7 @@ func TestPlaneAllocations(t *testing.T) {
 			}
 			for _, cuts := range []bool{false, true} {
 				l := newLane(nullPort{}, nullPort{cuts}, s)
-				l.begin()
+				l.register()
 				var frames [][]byte
 				for i := range burst {
 					frames = append(frames, ip(i, 500, []byte{0, expedited(2), 10 << 2}[i%3]))
@@ -1127,9 +1133,9 @@ func TestPlaneAllocations(t *testing.T) {
 					turn()
 				}
 				if n := testing.AllocsPerRun(200, turn); n != 0 {
-					t.Errorf("%v allocations a turn", n)
+					t.Errorf("%v allocations per turn, want 0", n)
 				}
-				l.end()
+				l.unregister()
 			}
 		})
 	}

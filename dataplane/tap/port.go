@@ -6,79 +6,82 @@ import (
 	"time"
 )
 
-// HeaderLen is the length in bytes of struct virtio_net_hdr (linux/virtio_net.h),
-// which stands before every frame in a buffer. Its fields are in the host's byte
-// order. It says where a checksum is still to be filled in and by what size a
-// frame is still to be cut; a frame that goes out as it came in keeps it, and
-// one that needs neither has zeros.
+// HeaderLen is the length in bytes of struct virtio_net_hdr
+// (linux/virtio_net.h), which precedes every frame in a buffer. Its fields are
+// in host byte order. It says which checksum the device must fill in, and the
+// segment size of a GSO frame. A forwarded frame keeps its header. A frame
+// without offloads has an all-zero header.
 const HeaderLen = 10
 
-// MaxFrame is the capacity in bytes of a buffer that holds whatever a port may
-// read: a header, an Ethernet header with two VLAN tags, and 64 KiB, which is as
-// much as the kernel merges unless gso_max_size or gro_max_size was raised.
+// MaxFrame is the capacity in bytes of a buffer for the largest frame of a
+// port: a virtio header, an Ethernet header with two VLAN tags, and 64 KiB. The
+// kernel merges no more unless gso_max_size or gro_max_size was raised.
 const MaxFrame = HeaderLen + 14 + 2*4 + 1<<16
 
-// ErrGone says that a device is there no more.
+// ErrGone reports that a device no longer exists.
 var ErrGone = errors.New("the device is gone")
 
-// Device is where frames come from and go to. Each has an Ethernet header.
+// Device sends and receives frames. Each frame has an Ethernet header.
 type Device interface {
-	// Name is the name of the interface.
+	// Name returns the name of the interface.
 	Name() string
-	// Ports are its queues. A flow keeps to one of them: of a TAP device, that to
-	// which its other direction was written last, if any was.
+	// Ports returns the queues. All frames of a flow arrive at the same queue.
+	// On a TAP device, this is the queue to which its reverse direction was
+	// last written, if any.
 	Ports() []Port
-	// Close ends all ports. No goroutine may be inside of one.
+	// Close closes all ports. It must not run concurrently with their methods.
 	Close() error
 }
 
-// Port is one queue of a device. Read and Wait are for one goroutine and Write
-// for one, which may be another. Neither of them allocates memory.
+// Port is one queue of a device. One goroutine may call Read and Wait, and one,
+// possibly another, Write. No method allocates memory.
 type Port interface {
-	// Read reads frames that have come, and does not wait for more. Each buffer
-	// is used to its capacity, of MaxFrame or more, and cut to what it holds: a
-	// header and a frame. A frame that does not fit is lost. Read returns how
-	// many buffers it filled, also with an error, which is ErrGone where nothing
-	// will come any more.
+	// Read reads frames that have arrived, without waiting. Each buffer must
+	// have a capacity of at least MaxFrame; Read fills it with a header and a
+	// frame and sets its length. A frame that does not fit is lost. Read
+	// returns the number of buffers filled, also with an error. The error is
+	// ErrGone if the device no longer exists.
 	Read(into [][]byte) (int, error)
-	// Write sends buffers in order, each a header and a frame, and returns how
-	// many the device took. It does not wait: what the device refuses, because
-	// it is full or down or the frame is too long for it, is lost and cut to
-	// length 0. The error is ErrGone, or another that the port cannot outlive.
+	// Write sends buffers in order, each a header and a frame, and returns the
+	// number that the device accepted. It does not wait. A frame that the
+	// device refuses (queue full, device down, frame too long) is lost, and its
+	// buffer is cut to length 0. The error is ErrGone, or another one after
+	// which the port cannot be used.
 	Write(frames [][]byte) (int, error)
-	// Wait returns when there is something to read, when Now reaches the
-	// deadline (math.MaxInt64 for never), when Wake was called, or for no reason.
-	// It is as exact as its thread, see LockThread. The error is ErrGone or
-	// another that the port cannot outlive.
+	// Wait returns when frames can be read, when Now reaches deadline
+	// (math.MaxInt64: never), or after Wake. It may return early. Its precision
+	// is that of the thread's timers; see LockThread. The error is ErrGone, or
+	// another one after which the port cannot be used.
 	Wait(deadline int64) error
-	// Wake makes the Wait that runs return, or else the next. Any goroutine may
-	// call it at any time before Close.
+	// Wake makes a running Wait return, or else the next one. It is safe for
+	// concurrent use until Close.
 	Wake()
 }
 
 var start = time.Now()
 
-// Now is the time of all deadlines: ns since the Unix epoch if nobody had set
-// the clock since the program began, and so monotonic. In a bubble of
-// testing/synctest it is the bubble's time.
+// Now returns the time on the clock of all deadlines, in ns: the Unix time at
+// the start of the program, plus the monotonic time since then. In a
+// testing/synctest bubble it is the bubble's time.
 func Now() int64 { return start.UnixNano() + int64(time.Since(start)) }
 
 // Fields of struct virtio_net_hdr.
 const (
 	headerFlags     = 0
-	headerHdrLen    = 2 // of the headers in front of each segment
+	headerHdrLen    = 2 // length of the headers of each segment
 	headerCsumStart = 6
 
 	needsCsum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 )
 
-// VLAN tags.
+// VLAN tags: lengths in bytes.
 const (
-	macsLen = 12 // bytes of a frame before its type, or its outer tag
+	macsLen = 12 // offset of the type, or of the outer tag, in a frame
 	tagLen  = 4
 )
 
-// pushTag puts a VLAN tag into the frame of a buffer that has capacity for it.
+// pushTag inserts a VLAN tag into the frame of a buffer, which must have
+// capacity for it.
 func pushTag(b []byte, tpid, tci uint16) []byte {
 	if len(b) < HeaderLen+macsLen {
 		return b
@@ -89,15 +92,15 @@ func pushTag(b []byte, tpid, tci uint16) []byte {
 	binary.BigEndian.PutUint16(b[at:], tpid)
 	binary.BigEndian.PutUint16(b[at+2:], tci)
 	if b[headerFlags]&needsCsum != 0 {
-		advance(b[headerCsumStart:])
+		addTagLen(b[headerCsumStart:])
 	}
 	if binary.NativeEndian.Uint16(b[headerHdrLen:]) != 0 {
-		advance(b[headerHdrLen:])
+		addTagLen(b[headerHdrLen:])
 	}
 	return b
 }
 
-// advance moves an offset behind a tag.
-func advance(field []byte) {
+// addTagLen increases an offset by the length of a tag.
+func addTagLen(field []byte) {
 	binary.NativeEndian.PutUint16(field, binary.NativeEndian.Uint16(field)+tagLen)
 }

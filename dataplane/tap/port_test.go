@@ -18,10 +18,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
 )
 
-// limit is for what the kernel does in its own time.
+// limit is the time limit for operations of the kernel.
 const limit = 20 * time.Second
 
-// testType is an Ethernet type that only tests send (IEEE 802, local use).
+// testType is an Ethernet type that only tests send (IEEE 802, local
+// experimental).
 const testType = 0x88b5
 
 func needTUN(t testing.TB) {
@@ -69,7 +70,7 @@ func buffers(n int) [][]byte {
 	return b
 }
 
-// frame returns a frame of some length for anybody, with a number in it.
+// frame returns a broadcast frame of some length that contains a number.
 func frame(length, number int) []byte {
 	f := make([]byte, length)
 	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9})
@@ -81,10 +82,11 @@ func frame(length, number int) []byte {
 	return f
 }
 
-// plain puts an empty header before a frame.
+// plain puts an empty virtio header before a frame.
 func plain(f []byte) []byte { return append(make([]byte, HeaderLen), f...) }
 
-// isTest says whether a buffer is a frame of the test's, behind any VLAN tags.
+// isTest reports whether a buffer is a frame of a test, possibly with VLAN
+// tags.
 func isTest(f []byte) bool {
 	for f = f[macsLen:]; len(f) > tagLen; f = f[tagLen:] {
 		switch binary.BigEndian.Uint16(f) {
@@ -96,14 +98,14 @@ func isTest(f []byte) bool {
 	return false
 }
 
-// collect reads from all ports until n buffers came that are wanted.
+// collect reads from all ports until n frames that match want have arrived.
 func collect(t testing.TB, d Device, n int, want func(frame []byte) bool) [][]byte {
 	t.Helper()
 	var got [][]byte
 	into := buffers(64)
 	for deadline := time.Now().Add(limit); len(got) < n; {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d frames came of %d", len(got), n)
+			t.Fatalf("%d of %d frames arrived", len(got), n)
 		}
 		for _, p := range d.Ports() {
 			if err := p.Wait(Now() + int64(time.Millisecond)); err != nil {
@@ -123,7 +125,8 @@ func collect(t testing.TB, d Device, n int, want func(frame []byte) bool) [][]by
 	return got
 }
 
-// host gives a device a MAC and addresses and the neighbours of nettest.Veth.
+// host configures a device with a MAC, addresses and the neighbors of
+// nettest.Veth.
 func host(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...string) {
 	t.Helper()
 	var err error
@@ -150,7 +153,7 @@ func host(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...string)
 	}
 }
 
-// neighbour tells a device who has an address.
+// neighbour adds static neighbor entries.
 func neighbour(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...string) {
 	t.Helper()
 	index := n.Index(name)
@@ -167,11 +170,11 @@ func neighbour(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...st
 	}
 }
 
-// counts is what a wire carried.
+// counts are the frames that a wire forwarded.
 type counts struct{ frames, merged, refused atomic.Int64 }
 
-// wire forwards all buffers between the ports of two devices, as they are,
-// until the test ends.
+// wire forwards all buffers between the ports of two devices, unchanged, until
+// the test ends.
 func wire(t testing.TB, a, b Device) *counts {
 	t.Helper()
 	c := new(counts)
@@ -233,10 +236,10 @@ func awaitGone(p Port) error {
 			return err
 		}
 	}
-	return errors.New("it did not notice")
+	return errors.New("Wait did not return ErrGone")
 }
 
-// goneFor fails the test where a port does not say everywhere that it is gone.
+// goneFor checks that all methods of a port return ErrGone.
 func goneFor(t *testing.T, p Port) {
 	t.Helper()
 	if n, err := p.Read(buffers(1)); n != 0 || !errors.Is(err, ErrGone) {
@@ -250,7 +253,7 @@ func goneFor(t *testing.T, p Port) {
 	}
 }
 
-// TestPushTag holds that offsets move with what stands behind a tag.
+// TestPushTag checks that the offsets in the virtio header follow a VLAN tag.
 func TestPushTag(t *testing.T) {
 	f := frame(60, 1)
 	tagged := slices.Insert(slices.Clone(f), macsLen, 0x88, 0xa8, 0x61, 0x23)
@@ -276,12 +279,12 @@ func TestPushTag(t *testing.T) {
 func TestNow(t *testing.T) {
 	last := Now()
 	if wall := time.Now().UnixNano(); last <= 0 || last-wall > int64(time.Hour) || wall-last > int64(time.Hour) {
-		t.Errorf("now is %d, the clock says %d", last, wall)
+		t.Errorf("Now is %d, the wall clock %d", last, wall)
 	}
 	for range 1000 {
 		now := Now()
 		if now < last {
-			t.Fatalf("%d after %d", now, last)
+			t.Fatalf("Now went from %[2]d back to %[1]d", now, last)
 		}
 		last = now
 	}

@@ -10,42 +10,41 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Shaper is a policy at work in one direction, for any number of queues at
-// once: they share its meters, and take turns a batch at a time. All methods
-// are safe for concurrent use.
+// Shaper is an active policy in one direction, for any number of queues. The
+// queues share its meters; their batches are processed one at a time. All
+// methods are safe for concurrent use.
 type Shaper struct {
-	memory  int64   // bytes that packets may take that wait
-	budgets Budgets // nil without
+	memory  int64   // maximum memory of queued packets, bytes
+	budgets Budgets // nil: none
 
-	lock     sync.Mutex // of all below
-	pipeline *dataplane.Pipeline
-	tickets  slab             // packets that a link has yet to settle
-	moved    []departing      // packets that are to wait in whichever lane comes first: theirs has ended
-	held     int64            // bytes of buffers of packets that wait
-	lost     Lost             // so far
-	wake     map[*lane]func() // those that run
+	lock        sync.Mutex // guards all fields below
+	pipeline    *dataplane.Pipeline
+	tickets     slab             // packets that a link has not settled
+	orphans     []departing      // queued frames of lanes that have ended, for the next lane to take over
+	queuedBytes int64            // memory of queued packets, bytes
+	lost        Lost             // total
+	wake        map[*lane]func() // running lanes
 }
 
-// Lost counts packets that left a policy and did not reach the other device, in
-// bytes of whole frames, but metered ones for want of memory.
+// Lost counts packets that passed a policy and did not reach the other device.
+// Bytes are those of whole frames, except for Memory, which has metered bytes.
 type Lost struct {
-	Refused dataplane.Count // by the device: full, down, or the frame too long for it
-	Memory  dataplane.Count // there was no memory to let them wait
-	Ended   dataplane.Count // they waited when the plane ended
+	Refused dataplane.Count // refused by the device: full, down, or the frame too long
+	Memory  dataplane.Count // not queued for lack of memory
+	Ended   dataplane.Count // still queued when the plane ended
 }
 
-// departing is a frame with its time to leave, ns.
+// departing is a frame and its departure, ns.
 type departing struct {
 	frame []byte
 	at    int64
 }
 
-// DefaultMemory is what packets that wait may take, in bytes, unless the
-// caller says otherwise.
+// DefaultMemory is the default memory for queued packets, in bytes.
 const DefaultMemory = 256 << 20
 
-// NewShaper returns a shaper with the plan of a policy. memory bounds the buffers of
-// queued packets, in bytes; 0 is DefaultMemory.
+// NewShaper returns a shaper that runs a plan. memory is the maximum for the
+// buffers of queued packets, in bytes; 0: DefaultMemory.
 func NewShaper(plan *dataplane.Plan, memory int64) *Shaper {
 	if memory == 0 {
 		memory = DefaultMemory
@@ -53,15 +52,16 @@ func NewShaper(plan *dataplane.Plan, memory int64) *Shaper {
 	return &Shaper{memory: memory, pipeline: dataplane.NewPipeline(plan), wake: map[*lane]func(){}}
 }
 
-// Budgets are those of the host, which shapers share: a kernel.Member. Join returns
-// what meters packets in place of the stages of a plan that have such a budget, by stage.
-// Its caller calls settle when the plan is in force.
+// Budgets gives access to the budgets of the host, which shapers share; a
+// kernel.Member implements it. Join returns the meters that replace the stages
+// of a plan with such a budget, by stage. The caller must call settle once the
+// plan is active.
 type Budgets interface {
 	Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error)
 }
 
-// Join has the shaper take part in budgets of the host, before its plane runs. Without
-// it their meters are the shaper's own.
+// Join makes the shaper use the budgets of the host. It must be called before
+// the plane runs. Without it, the shaper has its own meters for them.
 func (s *Shaper) Join(b Budgets) error {
 	meters, settle, err := b.Join(s.pipeline.Plan())
 	if err != nil {
@@ -76,18 +76,19 @@ func (s *Shaper) Join(b Budgets) error {
 	return settle()
 }
 
-// ActiveError says that a policy is in force, though what was left of the one before
-// could not be removed.
+// ActiveError reports that a new policy is active, but removing the rest of the
+// previous one failed.
 type ActiveError struct{ Err error }
 
 func (e *ActiveError) Error() string { return fmt.Sprintf("the new policy is active, but: %v", e.Err) }
 
 func (e *ActiveError) Unwrap() error { return e.Err }
 
-// Reload replaces the policy, at once, as dataplane.Pipeline.Inherit says.
-// Packets that wait leave when they would have. A plan whose budgets others use with
-// other parameters changes nothing; after an *ActiveError the new one is active. One
-// reload at a time.
+// Reload replaces the policy atomically and carries over state as described at
+// dataplane.Pipeline.Inherit. Queued packets keep their departures. Reload
+// fails without a change if other programs use a budget of the plan with other
+// parameters. After an *ActiveError the new policy is active. Only one Reload
+// may run at a time.
 func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
 	next := dataplane.NewPipeline(plan)
 	settle := func() error { return nil }
@@ -108,18 +109,18 @@ func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
 	return changes, nil
 }
 
-// replace puts a pipeline in the place of the one before.
+// replace activates a pipeline in place of the previous one.
 func (s *Shaper) replace(next *dataplane.Pipeline) []dataplane.Change {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	var v dataplane.Verdict
 	for s.pipeline.Settle(math.MaxInt64, &v) {
-		switch frame, of := s.settled(&v); {
+		switch frame, owner := s.finish(&v); {
 		case frame == nil:
-		case s.wake[of] != nil:
-			of.inbox = append(of.inbox, departing{frame, v.Departure})
+		case s.wake[owner] != nil:
+			owner.inbox = append(owner.inbox, departing{frame, v.Departure})
 		default:
-			s.moved = append(s.moved, departing{frame, v.Departure})
+			s.orphans = append(s.orphans, departing{frame, v.Departure})
 		}
 	}
 	changes := next.Inherit(s.pipeline)
@@ -130,16 +131,16 @@ func (s *Shaper) replace(next *dataplane.Pipeline) []dataplane.Change {
 	return changes
 }
 
-// settled is the frame of a packet that a link let go, with the lane that it
-// came by, or nil where it was dropped or lost.
-func (s *Shaper) settled(v *dataplane.Verdict) (frame []byte, of *lane) {
-	t := s.tickets.take(v.ID)
+// finish returns the frame of a packet that a link has settled and the lane
+// that read it, or nil if the packet was dropped or lost.
+func (s *Shaper) finish(v *dataplane.Verdict) (frame []byte, owner *lane) {
+	t := s.tickets.remove(v.ID)
 	switch {
 	case v.Done.Dropped():
-		s.held -= int64(cap(t.frame))
+		s.queuedBytes -= int64(cap(t.frame))
 		return nil, nil
 	case t.frame == nil:
-		s.forget(v)
+		s.loseForMemory(v)
 		return nil, nil
 	case v.Done&dataplane.ECNSet != 0:
 		var p dataplane.Packet
@@ -150,13 +151,13 @@ func (s *Shaper) settled(v *dataplane.Verdict) (frame []byte, of *lane) {
 	return t.frame, t.lane
 }
 
-// forget counts a packet for which there is no memory.
-func (s *Shaper) forget(v *dataplane.Verdict) {
+// loseForMemory counts a packet that could not be queued for lack of memory.
+func (s *Shaper) loseForMemory(v *dataplane.Verdict) {
 	s.lost.Memory = s.lost.Memory.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
 }
 
-// Stats returns the counters, as dataplane.Pipeline does, and what was lost
-// behind it.
+// Stats returns the counters of dataplane.Pipeline.Stats and the packets lost
+// after the policy.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
 	now := s.Snapshot()
 	return now.Stats, now.Lost
@@ -164,14 +165,14 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
 
 // Snapshot is the state of a shaper at one moment.
 type Snapshot struct {
-	Stats  []dataplane.ClassStats // as dataplane.Pipeline has them
+	Stats  []dataplane.ClassStats // as returned by dataplane.Pipeline.Stats
 	Lost   Lost
-	Tokens [][2]int64         // by stage of the plan, in whole bytes or packets
-	Keys   []meter.TableStats // by stage
+	Tokens [][2]int64         // by stage of the plan, whole bytes or packets
+	Keys   []meter.TableStats // by stage of the plan
 	Queues []dataplane.QueueState
 }
 
-// Snapshot returns the state now.
+// Snapshot returns the current state.
 func (s *Shaper) Snapshot() Snapshot {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -187,8 +188,8 @@ func (s *Shaper) Snapshot() Snapshot {
 	return out
 }
 
-// SetLease gives the meter of a budget on a server its limits from now on, as
-// dataplane.Pipeline does. Its times are those of Now.
+// SetLease sets the limits of a meter whose budget is on a server, as
+// dataplane.Pipeline.SetLease does. Times are those of Now.
 func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -203,26 +204,26 @@ func (s *Shaper) Asked(budget string) ([3]uint64, error) {
 	return s.pipeline.Asked(budget), nil
 }
 
-// Waiting is what packets that wait take, in bytes.
+// Waiting returns the memory used by queued packets, in bytes.
 func (s *Shaper) Waiting() int64 {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return s.held
+	return s.queuedBytes
 }
 
-// ticket is a packet that a link has yet to settle.
+// ticket is a packet that a link has not settled.
 type ticket struct {
 	frame []byte // nil: there was no memory
-	lane  *lane  // that it came by, and leaves by
+	lane  *lane  // lane that read it and will write it
 }
 
-// slab keeps tickets by number.
+// slab stores tickets by number.
 type slab struct {
 	tickets []ticket
 	free    []int64
 }
 
-// next is the number that put gives next.
+// next returns the number that the next put will use.
 func (s *slab) next() int64 {
 	if n := len(s.free); n > 0 {
 		return s.free[n-1]
@@ -239,7 +240,7 @@ func (s *slab) put(t ticket) {
 	s.tickets = append(s.tickets, t)
 }
 
-func (s *slab) take(i int64) ticket {
+func (s *slab) remove(i int64) ticket {
 	t := s.tickets[i]
 	s.tickets[i] = ticket{}
 	s.free = append(s.free, i)

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	batchLen     = 64       // frames of one system call
-	socketBuffer = 16 << 20 // bytes, as the kernel accounts frames
-	downCheck    = 100e6    // ns between looks whether a device that is down still exists
+	batchLen     = 64       // frames per system call
+	socketBuffer = 16 << 20 // bytes, by the kernel's accounting
+	downCheck    = 100e6    // ns between checks whether a device that is down still exists
 )
 
-// OpenUplink opens an interface that is there, with all that it receives and
-// what others send out of it not included, by a packet socket for each queue,
-// see packet(7). 0 queues are 1. The interface is of the network namespace of
+// OpenUplink opens an existing interface with one packet socket (packet(7)) per
+// queue; 0 queues means 1. Received packets are delivered; packets that other
+// programs send are not. The interface is looked up in the network namespace of
 // the calling thread. OpenUplink needs CAP_NET_RAW and CAP_NET_ADMIN.
 //
-// The ports read copies: the host goes on to receive what is for it, so an
-// interface of its own, without addresses, is best. A VLAN tag that the kernel
-// took out is put back, also in a frame that it merged of several, where the
-// header moves along.
+// The ports read copies, and the host still receives its own packets. So the
+// interface should have no addresses and no other use. VLAN tags that the
+// kernel has removed are inserted again; the offsets in the virtio header
+// follow.
 func OpenUplink(name string, queues int) (*Interface, error) {
 	i, err := openUplink(name, queues)
 	if err != nil {
@@ -40,10 +40,10 @@ func openUplink(name string, queues int) (_ *Interface, err error) {
 	}
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, errors.New("there is no such interface")
+		return nil, errors.New("no such interface")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find it: %w", err)
+		return nil, fmt.Errorf("look it up: %w", err)
 	}
 	if encap := link.Attrs().EncapType; encap != "ether" {
 		return nil, fmt.Errorf("its link layer is %s, not Ethernet", encap)
@@ -51,7 +51,7 @@ func openUplink(name string, queues int) (_ *Interface, err error) {
 	i := &Interface{name: name}
 	defer func() {
 		if err != nil {
-			_ = i.Close() // err is the reason to
+			_ = i.Close() // only err matters
 		}
 	}()
 	group := 0
@@ -62,22 +62,22 @@ func openUplink(name string, queues int) (_ *Interface, err error) {
 		}
 		i.ports = append(i.ports, p)
 		if queues > 1 {
-			if group, err = join(p.fd, group); err != nil {
+			if group, err = joinGroup(p.fd, group); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for _, p := range i.ports {
-		if err := filter(p.(*socketPort).fd, incoming); err != nil {
+		if err := setFilter(p.(*socketPort).fd, acceptIncoming); err != nil {
 			return nil, err
 		}
 	}
 	return i, nil
 }
 
-// option is one of a packet socket's. PACKET_QDISC_BYPASS is not among them: past
-// the queueing discipline, the kernel drops a frame that is still to be cut where
-// the device does not cut it itself, and any that finds the device's ring full.
+// option is a socket option of a packet socket. PACKET_QDISC_BYPASS is not
+// used. Without the qdisc, the kernel drops GSO frames that the device cannot
+// split itself, and any frame that finds the device's ring full.
 type option struct {
 	name  string
 	level int
@@ -93,25 +93,26 @@ var options = []option{
 	{"PACKET_IGNORE_OUTGOING", unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1}, // Linux 4.20
 }
 
-// packetType is where a filter finds how a packet came: SKF_AD_OFF +
-// SKF_AD_PKTTYPE of linux/filter.h.
+// packetType is the offset at which a filter loads the packet type: SKF_AD_OFF
+// + SKF_AD_PKTTYPE of linux/filter.h.
 const packetType = 1<<32 - 0x1000 + 4
 
-// Filters of packet sockets. Before a socket has joined a group it would hear
-// what is for others. Linux 6.1 still lets a group hear what goes out of the
-// interface, be it that the kernel cut it from what the group had sent.
+// Filters of packet sockets. A socket accepts no frames until all have joined
+// their group, because it would receive frames of the other sockets. Linux 6.1
+// passes outgoing frames to a group, even segments of the group's own frames,
+// so a filter rejects them.
 var (
-	nothing  = []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
-	incoming = []unix.SockFilter{
+	rejectAll      = []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	acceptIncoming = []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: packetType},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.PACKET_OUTGOING, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K},
-		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, // all bytes of it
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, // accept all bytes
 	}
 )
 
-// filter replaces the filter of a socket.
-func filter(fd int, f []unix.SockFilter) error {
+// setFilter replaces the filter of a socket.
+func setFilter(fd int, f []unix.SockFilter) error {
 	program := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
 		return fmt.Errorf("SO_ATTACH_FILTER: %w", err)
@@ -119,7 +120,7 @@ func filter(fd int, f []unix.SockFilter) error {
 	return nil
 }
 
-// openSocket opens a packet socket that hears nothing yet.
+// openSocket opens a packet socket that does not accept frames yet.
 func openSocket(index int) (_ *socketPort, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -142,7 +143,7 @@ func openSocket(index int) (_ *socketPort, err error) {
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
 	}
-	if err := filter(fd, nothing); err != nil {
+	if err := setFilter(fd, rejectAll); err != nil {
 		return nil, err
 	}
 	promiscuous := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
@@ -164,22 +165,23 @@ func openSocket(index int) (_ *socketPort, err error) {
 	return p, nil
 }
 
-// join adds a socket to the group among which the kernel spreads what comes, by
-// a hash of the flow, the same in both directions. Group 0 makes one. A group
-// does not know what its sockets ignore.
-func join(fd, group int) (int, error) {
-	how := unix.PACKET_FANOUT_HASH | unix.PACKET_FANOUT_FLAG_IGNORE_OUTGOING
+// joinGroup adds a socket to the fanout group over which the kernel distributes
+// received frames, by a flow hash that is equal for both directions. Group 0
+// creates a group. PACKET_IGNORE_OUTGOING of its sockets does not apply to a
+// group.
+func joinGroup(fd, group int) (int, error) {
+	mode := unix.PACKET_FANOUT_HASH | unix.PACKET_FANOUT_FLAG_IGNORE_OUTGOING
 	if group == 0 {
-		how |= unix.PACKET_FANOUT_FLAG_UNIQUEID
+		mode |= unix.PACKET_FANOUT_FLAG_UNIQUEID
 	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, how<<16|group); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, mode<<16|group); err != nil {
 		return 0, fmt.Errorf("PACKET_FANOUT: %w", err)
 	}
-	is, err := unix.GetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+	id, err := unix.GetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
 	if err != nil {
 		return 0, fmt.Errorf("PACKET_FANOUT: %w", err)
 	}
-	return is & 0xffff, nil
+	return id & 0xffff, nil
 }
 
 // networkOrder is htons.
@@ -187,14 +189,14 @@ func networkOrder(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
 
-// note is what the kernel tells beside a frame: PACKET_AUXDATA.
-type note struct {
+// auxdata is the control message of a received frame, PACKET_AUXDATA.
+type auxdata struct {
 	unix.Cmsghdr
 	unix.TpacketAuxdata
 }
 
-// tag returns the VLAN tag that was in the frame.
-func (n *note) tag() (tpid, tci uint16, ok bool) {
+// tag returns the VLAN tag that the kernel removed from the frame.
+func (n *auxdata) tag() (tpid, tci uint16, ok bool) {
 	if n.Level != unix.SOL_PACKET || n.Type != unix.PACKET_AUXDATA || n.Status&unix.TP_STATUS_VLAN_VALID == 0 {
 		return 0, 0, false
 	}
@@ -204,7 +206,7 @@ func (n *note) tag() (tpid, tci uint16, ok bool) {
 	return n.Vlan_tpid, n.Vlan_tci, true
 }
 
-// batch is what recvmmsg(2) and sendmmsg(2) work on.
+// batch is the argument of recvmmsg(2) and sendmmsg(2).
 type batch struct {
 	messages [batchLen]unix.Mmsghdr
 	buffers  [batchLen]unix.Iovec
@@ -217,8 +219,8 @@ func (b *batch) init() {
 	}
 }
 
-// call does a system call on the first n messages. It never waits, and so does
-// without the scheduler.
+// call makes a system call for the first n messages. It never blocks, so it
+// bypasses the Go scheduler.
 func (b *batch) call(trap uintptr, fd, n int) (int, error) {
 	done, _, errno := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&b.messages)), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
@@ -231,9 +233,9 @@ func (b *batch) call(trap uintptr, fd, n int) (int, error) {
 type socketPort struct {
 	waiter
 	fd      int
-	down    bool // where the reader knows
+	down    bool // as seen by the last Read
 	in, out batch
-	notes   [batchLen]note // of in
+	notes   [batchLen]auxdata // of in
 }
 
 func (p *socketPort) Read(into [][]byte) (int, error) {
@@ -243,14 +245,14 @@ func (p *socketPort) Read(into [][]byte) (int, error) {
 		for i, b := range rest {
 			p.in.buffers[i].Base = unsafe.SliceData(b)
 			p.in.buffers[i].SetLen(max(cap(b)-tagLen, 0))
-			p.in.messages[i].Hdr.SetControllen(int(unsafe.Sizeof(note{})))
+			p.in.messages[i].Hdr.SetControllen(int(unsafe.Sizeof(auxdata{})))
 		}
 		got, err := p.in.call(unix.SYS_RECVMMSG, p.fd, len(rest))
 		switch {
 		case err == nil:
 		case errors.Is(err, unix.EAGAIN):
 			return n, nil
-		case errors.Is(err, unix.EINVAL): // no header can describe a frame: it is lost
+		case errors.Is(err, unix.EINVAL): // a frame that no virtio header can describe: lost
 			return n, nil
 		case p.gone():
 			return n, ErrGone
@@ -270,7 +272,7 @@ func (p *socketPort) Read(into [][]byte) (int, error) {
 			if tpid, tci, ok := p.notes[i].tag(); ok {
 				b = pushTag(b, tpid, tci)
 			}
-			rest[i], into[n] = into[n], b // in this order: if none was cut, both are one
+			rest[i], into[n] = into[n], b // swapped in this order: if no frame was truncated, both are the same element
 			n++
 		}
 		if got < len(rest) {
@@ -290,8 +292,8 @@ func (p *socketPort) Write(frames [][]byte) (int, error) {
 		}
 		n, err := p.out.call(unix.SYS_SENDMMSG, p.fd, len(some))
 		if err != nil {
-			// ENOBUFS, EAGAIN: full; EMSGSIZE: too long; ENETDOWN: down; EINVAL: too
-			// short, or what its header says is not so
+			// ENOBUFS, EAGAIN: full; EMSGSIZE: too long; ENETDOWN: down;
+			// EINVAL: too short, or the virtio header is inconsistent
 			if p.gone() {
 				return sent, ErrGone
 			}
@@ -306,7 +308,7 @@ func (p *socketPort) Write(frames [][]byte) (int, error) {
 }
 
 func (p *socketPort) Wait(deadline int64) error {
-	if p.down { // the kernel does not tell when a device goes that is down
+	if p.down { // the kernel does not report the removal of a device that is down
 		deadline = min(deadline, Now()+downCheck)
 	}
 	events, err := p.wait(deadline)
@@ -316,10 +318,10 @@ func (p *socketPort) Wait(deadline int64) error {
 	return err
 }
 
-// gone says whether the device is, or is in another network namespace: then the
-// socket is bound to none.
+// gone reports whether the device was deleted or moved to another network
+// namespace. Then the socket is bound to no interface.
 func (p *socketPort) gone() bool {
-	var address unix.RawSockaddrLinklayer // unix.Getsockname would allocate one
+	var address unix.RawSockaddrLinklayer // unix.Getsockname would allocate an address
 	size := uint32(unsafe.Sizeof(address))
 	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(p.fd), uintptr(unsafe.Pointer(&address)), uintptr(unsafe.Pointer(&size)))
 	return errno == 0 && address.Ifindex <= 0

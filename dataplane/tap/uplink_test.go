@@ -15,8 +15,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
 )
 
-// datagram returns a frame of 64 bytes, with the checksum that hardware adds: UDP
-// to the port discard, from one that is its number.
+// datagram returns a UDP frame of 64 bytes with a complete checksum, to port
+// discard, from the port with its number.
 func datagram(number int) []byte {
 	const ip, udp = 14, 34
 	f := make([]byte, 60)
@@ -32,8 +32,9 @@ func isDatagram(f []byte) bool {
 	return binary.BigEndian.Uint16(f[macsLen:]) == unix.ETH_P_IP && f[23] == unix.IPPROTO_UDP
 }
 
-// TestUplink holds that frames cross a veth pair both ways in order, each once,
-// however many queues there are, and that no socket hears what others send.
+// TestUplink checks that frames cross a veth pair in both directions in order,
+// each once, for several numbers of queues, and that no socket receives frames
+// sent by others.
 func TestUplink(t *testing.T) {
 	const count = 1000
 	for _, queues := range []int{1, 4} {
@@ -58,14 +59,14 @@ func TestUplink(t *testing.T) {
 				for _, b := range collect(t, way[1], count, isDatagram) {
 					got = append(got, b[HeaderLen:])
 				}
-				if queues > 1 { // only a flow has an order
+				if queues > 1 { // order is kept within a flow only
 					if slices.EqualFunc(got, sent, bytes.Equal) {
-						t.Error("all came from one queue")
+						t.Error("all frames arrived at one queue")
 					}
 					slices.SortFunc(got, func(a, b []byte) int { return bytes.Compare(a[34:36], b[34:36]) })
 				}
 				if !slices.EqualFunc(got, sent, bytes.Equal) {
-					t.Error("the frames are not those that were sent")
+					t.Error("the frames differ from those sent")
 				}
 			}
 			a.Inject("v0", datagram(1))
@@ -76,7 +77,7 @@ func TestUplink(t *testing.T) {
 	}
 }
 
-// silent fails the test where a port has a frame that is wanted.
+// silent checks that no port has a frame that matches want.
 func silent(t *testing.T, d Device, want func(frame []byte) bool) {
 	t.Helper()
 	into := buffers(64)
@@ -93,7 +94,7 @@ func silent(t *testing.T, d Device, want func(frame []byte) bool) {
 	}
 }
 
-// TestUplinkTags holds that VLAN tags arrive that the kernel takes out.
+// TestUplinkTags checks that VLAN tags removed by the kernel arrive.
 func TestUplinkTags(t *testing.T) {
 	a, b := nettest.New(t), nettest.New(t)
 	a.Veth(b)
@@ -110,8 +111,8 @@ func TestUplinkTags(t *testing.T) {
 	}
 }
 
-// merged returns a buffer with a tagged TCP segment that is still to be summed
-// and to be cut into pieces of size bytes.
+// merged returns a buffer with a tagged TCP GSO frame without checksum, for
+// segments with size bytes of payload.
 func merged(payload, size int) []byte {
 	const ip, tcp, end = 18, 38, 58 // with the tag, without TCP options
 	f := make([]byte, end+payload)
@@ -133,7 +134,7 @@ func merged(payload, size int) []byte {
 	return b
 }
 
-// sum is the Internet checksum's sum (RFC 1071), not yet complemented.
+// sum is the Internet checksum (RFC 1071) before the complement.
 func sum(s uint32, b []byte) uint16 {
 	for i, v := range b {
 		s += uint32(v) << (8 * (1 - i%2))
@@ -144,8 +145,8 @@ func sum(s uint32, b []byte) uint16 {
 	return uint16(s)
 }
 
-// TestUplinkMerged holds that a tagged frame that is to be cut arrives as it was
-// where the devices can do it later, and cut and summed where not.
+// TestUplinkMerged checks that a tagged GSO frame arrives whole if the devices
+// support offloads, and otherwise segmented with checksums.
 func TestUplinkMerged(t *testing.T) {
 	isTCP := func(f []byte) bool { return binary.BigEndian.Uint16(f[macsLen:]) == unix.ETH_P_8021Q }
 	a, b := nettest.New(t), nettest.New(t)
@@ -156,7 +157,7 @@ func TestUplinkMerged(t *testing.T) {
 		t.Fatalf("wrote %d: %v", n, err)
 	}
 	if got := collect(t, far, 1, isTCP)[0]; !bytes.Equal(got, want) {
-		t.Errorf("whole: %d bytes %x, want %d %x", len(got), got[:80], len(want), want[:80])
+		t.Errorf("not segmented: %d bytes %x, want %d %x", len(got), got[:80], len(want), want[:80])
 	}
 
 	a.Offload("v0", "tx-checksum", false)
@@ -167,35 +168,35 @@ func TestUplinkMerged(t *testing.T) {
 	for _, got := range collect(t, far, 8, isTCP) {
 		f := got[HeaderLen:]
 		if got[1] != unix.VIRTIO_NET_HDR_GSO_NONE || got[headerFlags]&needsCsum != 0 || len(f) > 58+1400 {
-			t.Fatalf("cut: %d bytes, %x", len(got), got[:80])
+			t.Fatalf("segmented: %d bytes, %x", len(got), got[:80])
 		}
 		pseudo := uint32(unix.IPPROTO_TCP + len(f) - 38)
 		if ip, tcp := sum(0, f[18:38]), sum(uint32(sum(pseudo, f[30:38])), f[38:]); ip != 0xffff || tcp != 0xffff {
-			t.Errorf("cut: sums %#x %#x", ip, tcp)
+			t.Errorf("segmented: checksums %#x %#x", ip, tcp)
 		}
 		payload = append(payload, f[58:]...)
 	}
 	if !bytes.Equal(payload, want[HeaderLen+58:]) {
-		t.Errorf("cut: %d bytes of payload differ", len(payload))
+		t.Errorf("segmented: the %d bytes of payload differ", len(payload))
 	}
-	silent(t, near, isTCP) // though the pieces are of no socket
+	silent(t, near, isTCP) // although the segments are not from a socket
 }
 
-// TestUplinkRefusals holds that a frame that cannot go is lost alone.
+// TestUplinkRefusals checks that only the frame that cannot be sent is lost.
 func TestUplinkRefusals(t *testing.T) {
 	a, b := nettest.New(t), nettest.New(t)
 	a.Veth(b)
 	d := uplink(t, a, "v0", 1)
 	s := b.Sniff("v0")
 	wrong := plain(frame(60, 2))
-	wrong[1] = 77 // no kind of GSO
+	wrong[1] = 77 // unknown GSO type
 	frames := [][]byte{plain(frame(1515, 0)), plain(frame(1514, 1)), wrong, {}, {1, 2, 3}, plain(frame(60, 5))}
 	if sent, err := d.Ports()[0].Write(frames); sent != 2 || err != nil {
 		t.Errorf("wrote %d, %v", sent, err)
 	}
 	for i, b := range frames {
 		if lost := len(b) == 0; lost != (i != 1 && i != 5) {
-			t.Errorf("frame %d is lost: %v", i, lost)
+			t.Errorf("frame %d lost: %v", i, lost)
 		}
 	}
 	s.Wait(2, limit)
@@ -204,14 +205,14 @@ func TestUplinkRefusals(t *testing.T) {
 	}
 	b.Inject("v0", frame(1000, 6))
 	if k, err := d.Ports()[0].Read([][]byte{make([]byte, 500), make([]byte, 500)}); k != 0 || err != nil {
-		t.Errorf("a small buffer: %d, %v", k, err)
+		t.Errorf("small buffer: read %d frames, %v", k, err)
 	}
 	b.Inject("v0", frame(100, 7))
 	collect(t, d, 1, isTest)
 }
 
-// TestUplinkDown holds that an interface that is down comes back, and that a
-// port notices when it is deleted, whichever way.
+// TestUplinkDown checks that an interface works again after it was down, and
+// that a port notices its deletion, up or down.
 func TestUplinkDown(t *testing.T) {
 	for _, downFirst := range []bool{false, true} {
 		a, b := nettest.New(t), nettest.New(t)
@@ -243,11 +244,11 @@ func TestUplinkDown(t *testing.T) {
 		for _, p := range d.Ports() {
 			go func() { result <- awaitGone(p) }()
 		}
-		time.Sleep(10 * time.Millisecond) // so that they wait, mostly
+		time.Sleep(10 * time.Millisecond) // so that most calls are blocked
 		a.Delete("v0")
 		for _, p := range d.Ports() {
 			if err := <-result; !errors.Is(err, ErrGone) {
-				t.Errorf("down first %v: %v", downFirst, err)
+				t.Errorf("set down first: %v: %v", downFirst, err)
 			}
 			if n, err := p.Write([][]byte{plain(frame(60, 1))}); n != 0 || !errors.Is(err, ErrGone) {
 				t.Errorf("Write: %d, %v", n, err)
@@ -256,7 +257,7 @@ func TestUplinkDown(t *testing.T) {
 	}
 }
 
-// TestOpenUplinkErrors holds that an error says what to do.
+// TestOpenUplinkErrors checks that errors state a remedy.
 func TestOpenUplinkErrors(t *testing.T) {
 	n, other := nettest.New(t), nettest.New(t)
 	n.Veth(other)
@@ -265,7 +266,7 @@ func TestOpenUplinkErrors(t *testing.T) {
 		queues int
 		want   string
 	}{
-		{"nope", 1, "there is no such interface"},
+		{"nope", 1, "no such interface"},
 		{"v0", 257, "1 to 256"},
 		{"lo", 1, "not Ethernet"},
 	} {

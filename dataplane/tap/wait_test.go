@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newWaiter returns a waiter, and what makes its file readable.
+// newWaiter returns a waiter and a function that makes its file readable.
 func newWaiter(t testing.TB) (w *waiter, ready func()) {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -33,7 +33,7 @@ func newWaiter(t testing.TB) (w *waiter, ready func()) {
 	return w, func() { _, _ = unix.Write(fd, ring) }
 }
 
-// TestWaitDeadline holds that nothing is early.
+// TestWaitDeadline checks that no wait ends before its deadline.
 func TestWaitDeadline(t *testing.T) {
 	unlock, err := LockThread()
 	if err != nil {
@@ -44,16 +44,16 @@ func TestWaitDeadline(t *testing.T) {
 	for _, ahead := range []int64{-1000, 0, 1, 1000, spin - 1, spin, spin + 1, 242_000, 3_000_000} {
 		deadline := Now() + ahead
 		if events, err := w.wait(deadline); events != 0 || err != nil {
-			t.Errorf("%d ns: %#x, %v", ahead, events, err)
+			t.Errorf("wait of %d ns: events %#x, %v", ahead, events, err)
 		}
 		if now := Now(); now < deadline {
-			t.Errorf("%d ns: %d ns early", ahead, deadline-now)
+			t.Errorf("wait of %d ns: %d ns early", ahead, deadline-now)
 		}
 	}
 }
 
-// TestWaitFile holds that a wait ends when the file is readable, before it, in
-// its sleep and in its spin.
+// TestWaitFile checks that a wait ends when the file is readable: before the
+// wait, while it sleeps and while it spins.
 func TestWaitFile(t *testing.T) {
 	for _, deadline := range []func() int64{
 		func() int64 { return math.MaxInt64 },
@@ -66,7 +66,7 @@ func TestWaitFile(t *testing.T) {
 		}()
 		for range 2 {
 			if events, err := w.wait(deadline()); events != unix.POLLIN || err != nil {
-				t.Errorf("%#x, %v", events, err)
+				t.Errorf("events %#x, %v", events, err)
 			}
 		}
 	}
@@ -79,11 +79,11 @@ func TestWaitFile(t *testing.T) {
 		ready()
 	}()
 	if events, err := w.wait(Now() + int64(limit)); events != unix.POLLIN || err != nil {
-		t.Errorf("spinning: %#x, %v", events, err)
+		t.Errorf("while spinning: events %#x, %v", events, err)
 	}
 }
 
-// TestWake holds that no wake is lost, and none heard twice.
+// TestWake checks that no wake is lost and none takes effect twice.
 func TestWake(t *testing.T) {
 	w, _ := newWaiter(t)
 	for range 3 {
@@ -94,11 +94,11 @@ func TestWake(t *testing.T) {
 	}
 	if deadline := Now() + int64(time.Millisecond); true {
 		if _, err := w.wait(deadline); err != nil || Now() < deadline {
-			t.Errorf("an old wake was heard: %v", err)
+			t.Errorf("an old wake took effect: %v", err)
 		}
 	}
 
-	// Two hand a number to and fro, and say so by a wake alone.
+	// Two threads pass a number back and forth, synchronized by wakes only.
 	other, _ := newWaiter(t)
 	var ball atomic.Int64
 	const turns = 4000
@@ -126,7 +126,7 @@ func TestWake(t *testing.T) {
 	all.Wait()
 }
 
-// TestLockThread holds that the thread's timer slack is as it was afterwards.
+// TestLockThread checks that the thread's timer slack is restored.
 func TestLockThread(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -143,16 +143,16 @@ func TestLockThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := slack(); got != 1 {
-		t.Errorf("%d ns inside", got)
+		t.Errorf("timer slack %d ns while locked", got)
 	}
 	unlock()
 	if got := slack(); got != before {
-		t.Errorf("%d ns afterwards, %d before", got, before)
+		t.Errorf("timer slack %d ns after unlock, %d before", got, before)
 	}
 }
 
-// BenchmarkWait says how late a wait ends, and what part of a CPU it takes, by
-// how long it spins: for a packet of 1500 bytes each 242 µs, 50 Mbit/s.
+// BenchmarkWait measures how late a wait ends and its share of a CPU, by spin
+// time. Its interval is that of packets of 1500 bytes at 50 Mbit/s: 242 µs.
 func BenchmarkWait(b *testing.B) {
 	const gap = 242_000
 	for _, margin := range []int64{0, 20_000, 40_000, 50_000, 60_000, 80_000, 120_000} {
@@ -184,7 +184,7 @@ func BenchmarkWait(b *testing.B) {
 	}
 }
 
-// threadTime is the CPU time of this thread, ns.
+// threadTime is the CPU time of the current thread, ns.
 func threadTime(b *testing.B) int64 {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// wheelModel is a wheel by the book: a heap of (time, order of add).
+// wheelModel is the specification of a wheel: a heap of (time, order of add).
 type wheelModel struct {
 	waiting []wheelRow
 	added   int
@@ -32,7 +32,7 @@ func (m *wheelModel) Pop() any {
 	return last
 }
 
-// wheelPair does the same to a wheel and to its model.
+// wheelPair applies the same operations to a wheel and its model.
 type wheelPair struct {
 	t     testing.TB
 	wheel *wheel[int]
@@ -47,54 +47,54 @@ func (p *wheelPair) add(at int64) {
 	p.wheel.add(at, p.model.added)
 	heap.Push(&p.model, wheelRow{at, p.model.added})
 	p.model.added++
-	p.look()
+	p.compare()
 }
 
-// look compares what can be seen without taking anything.
-func (p *wheelPair) look() {
+// compare compares the observable state.
+func (p *wheelPair) compare() {
 	p.t.Helper()
 	at, ok := p.wheel.next()
 	if n := p.wheel.len(); n != p.model.Len() || ok != (n > 0) {
-		p.t.Fatalf("len %d, next %v; want %d", n, ok, p.model.Len())
+		p.t.Fatalf("len %d, next exists: %v; want len %d", n, ok, p.model.Len())
 	}
 	if ok && at != p.model.waiting[0].at {
 		p.t.Fatalf("next is at %d, want %d", at, p.model.waiting[0].at)
 	}
 }
 
-// take takes up to n values that are due by now.
-func (p *wheelPair) take(now int64, n int) {
+// pop removes up to n values that are due by now.
+func (p *wheelPair) pop(now int64, n int) {
 	p.t.Helper()
 	for range n {
-		v, at, ok := p.wheel.take(now)
+		v, at, ok := p.wheel.pop(now)
 		due := p.model.Len() > 0 && p.model.waiting[0].at <= now
 		if ok != due {
-			p.t.Fatalf("take(%d) is %v, want %v", now, ok, due)
+			p.t.Fatalf("pop(%d) = %v, want %v", now, ok, due)
 		}
 		if !ok {
 			return
 		}
 		if want := heap.Pop(&p.model).(wheelRow); (wheelRow{at, v}) != want {
-			p.t.Fatalf("take(%d) is %v, want %v", now, wheelRow{at, v}, want)
+			p.t.Fatalf("pop(%d) = %v, want %v", now, wheelRow{at, v}, want)
 		}
-		p.look()
+		p.compare()
 	}
 }
 
-// drain takes all, each at its ns and none a ns before.
+// drain removes all values, each exactly at its time.
 func (p *wheelPair) drain() {
 	p.t.Helper()
 	for p.model.Len() > 0 {
 		at := p.model.waiting[0].at
 		if at > math.MinInt64 {
-			p.take(at-1, 1)
+			p.pop(at-1, 1)
 		}
-		p.take(at, 1)
+		p.pop(at, 1)
 	}
-	p.take(math.MaxInt64, 1)
+	p.pop(math.MaxInt64, 1)
 	for i := range p.wheel.entries {
 		if p.wheel.entries[i].value != 0 {
-			p.t.Fatalf("entry %d keeps its value", i)
+			p.t.Fatalf("entry %d still references its value", i)
 		}
 	}
 }
@@ -108,18 +108,18 @@ func TestWheelRows(t *testing.T) {
 	}{
 		{"nothing", 0, nil},
 		{"in order", 0, []int64{1, 2, 3, 100, 1e9, 2e9}},
-		{"against the order", 0, []int64{2e9, 1e9, 100, 3, 2, 1}},
+		{"reverse order", 0, []int64{2e9, 1e9, 100, 3, 2, 1}},
 		{"ties", 5, []int64{9, 7, 9, 7, 1e6, 9, 7, 1e6, 7}},
 		{"late", 1e9, []int64{5, 9, 7, 1e9, 7, 3, 1e9, 9, 1e9 + 1, 5, math.MinInt64, 3}},
-		{"before zero", -1e9, []int64{5, -7, 0, -1, -1e9, 1, 5, 0}},
-		{"the ends of time", 0, []int64{math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1, math.MaxInt64, 0, math.MinInt64}},
-		{"all of time", math.MinInt64, []int64{math.MaxInt64, 0, math.MinInt64, -1, 1, math.MinInt64}},
-		{"no time left", math.MaxInt64, []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64}},
+		{"negative times", -1e9, []int64{5, -7, 0, -1, -1e9, 1, 5, 0}},
+		{"minimum and maximum times", 0, []int64{math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1, math.MaxInt64, 0, math.MinInt64}},
+		{"from the minimum time", math.MinInt64, []int64{math.MaxInt64, 0, math.MinInt64, -1, 1, math.MinInt64}},
+		{"from the maximum time", math.MaxInt64, []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64}},
 		{"years", 1.7e18, []int64{1.7e18 + 200*year, 1.7e18 + year, 1.7e18 + 1, 1.7e18 + 100*year, 1.7e18 + year - 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := newWheelPair(t, test.now)
-			for range 3 { // later rounds begin late, and with entries that are free
+			for range 3 { // later rounds start with late times and free entries
 				for _, at := range test.at {
 					p.add(at)
 				}
@@ -129,7 +129,7 @@ func TestWheelRows(t *testing.T) {
 	}
 }
 
-// TestWheelWraps goes over the end of each slot of each level.
+// TestWheelWraps crosses the end of each slot of each level.
 func TestWheelWraps(t *testing.T) {
 	for shift := range 63 {
 		edge := int64(1) << shift
@@ -138,10 +138,10 @@ func TestWheelWraps(t *testing.T) {
 			for _, at := range []int64{edge + 1, edge, edge - 1, edge, edge - 1, edge + edge/2, edge + (edge - 1)} {
 				p.add(at)
 			}
-			p.take(edge-1, 1)
+			p.pop(edge-1, 1)
 			p.add(edge)
 			p.add(edge - 1)
-			p.take(edge, 2)
+			p.pop(edge, 2)
 			p.add(edge + (edge - 1))
 			p.add(edge + 1)
 			p.drain()
@@ -149,8 +149,8 @@ func TestWheelWraps(t *testing.T) {
 	}
 }
 
-// TestWheelRandom adds and takes under a clock that goes on by steps of any
-// size, and at times that are near, far, alike or past.
+// TestWheelRandom adds and removes values while the clock advances by steps of
+// any size. Times are near, far, equal or past.
 func TestWheelRandom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -166,8 +166,8 @@ func TestWheelRandom(t *testing.T) {
 			case 1:
 				now = wheelLater(now, r.Int64()>>(63-span))
 			case 2, 3:
-				p.take(now, r.IntN(20))
-			case 4: // a burst of one time
+				p.pop(now, r.IntN(20))
+			case 4: // a burst at one time
 				at := wheelLater(now, r.Int64()>>(63-span))
 				for range r.IntN(10) {
 					p.add(at)
@@ -179,7 +179,7 @@ func TestWheelRandom(t *testing.T) {
 					p.add(at)
 				}
 			case 6:
-				p.add(now - r.Int64N(1000)) // late, or far ahead where it wraps
+				p.add(now - r.Int64N(1000)) // late; or far ahead if it wraps
 			default:
 				p.add(wheelLater(now, r.Int64()>>(63-span)))
 			}
@@ -188,7 +188,7 @@ func TestWheelRandom(t *testing.T) {
 	}
 }
 
-// wheelLater is at+d, and the end of time where there is no such time.
+// wheelLater returns at+d, limited to the maximum time.
 func wheelLater(at, d int64) int64 {
 	if sum := at + d; sum >= at {
 		return sum
@@ -196,7 +196,7 @@ func wheelLater(at, d int64) int64 {
 	return math.MaxInt64
 }
 
-// FuzzWheel reads steps of 3 bytes: what to do, and a time by its highest bit
+// FuzzWheel reads steps of 3 bytes: an operation, and a time by its highest bit
 // and its lower ones.
 func FuzzWheel(f *testing.F) {
 	f.Add(int64(0), []byte{0, 10, 1, 0, 10, 1, 0, 9, 7, 2, 11, 0, 4, 1, 0})
@@ -216,20 +216,21 @@ func FuzzWheel(f *testing.F) {
 			case 3:
 				p.add(d)
 			case 4:
-				p.take(now, int(steps[1]))
+				p.pop(now, int(steps[1]))
 			}
 		}
 		p.drain()
 	})
 }
 
-// wheelPacket is about what a plane holds of a packet.
+// wheelPacket has about the size of a queued packet in a plane.
 type wheelPacket struct {
 	queue int
 	_     []byte
 }
 
-// wheelPatterns say when the packet leaves that comes after one that left at at.
+// wheelPatterns generate the departure of a packet that replaces one that
+// departed at at.
 var wheelPatterns = []struct {
 	name   string
 	queues int
@@ -242,8 +243,8 @@ var wheelPatterns = []struct {
 	}},
 }
 
-// wheelQueues are leaky buckets of different rates that never run empty: as a
-// packet leaves another comes.
+// wheelQueues generates departures of leaky buckets of different rates that
+// never run empty: a packet arrives whenever one departs.
 func wheelQueues(n int) func(r *rand.Rand) func(queue int, at int64) int64 {
 	return func(r *rand.Rand) func(int, int64) int64 {
 		tail, gap := make([]int64, n), make([]int64, n)
@@ -266,7 +267,8 @@ func fillWheel(n, queues int, next func(int, int64) int64) *wheel[wheelPacket] {
 	return w
 }
 
-// BenchmarkWheel takes one of 100,000, adds one, and asks how long to sleep.
+// BenchmarkWheel removes one of 100,000 values, adds one, and asks for the next
+// time.
 func BenchmarkWheel(b *testing.B) {
 	for _, pattern := range wheelPatterns {
 		b.Run(pattern.name, func(b *testing.B) {
@@ -274,7 +276,7 @@ func BenchmarkWheel(b *testing.B) {
 			w := fillWheel(100_000, pattern.queues, next)
 			b.ReportAllocs()
 			for b.Loop() {
-				v, at, _ := w.take(math.MaxInt64)
+				v, at, _ := w.pop(math.MaxInt64)
 				w.add(next(v.queue, at), v)
 				w.next()
 			}
@@ -287,11 +289,11 @@ func TestWheelAllocations(t *testing.T) {
 		next := pattern.next(rand.New(rand.NewPCG(1, 2)))
 		w := fillWheel(10_000, pattern.queues, next)
 		if n := testing.AllocsPerRun(20_000, func() {
-			v, at, _ := w.take(math.MaxInt64)
+			v, at, _ := w.pop(math.MaxInt64)
 			w.add(next(v.queue, at), v)
 			w.next()
 		}); n != 0 {
-			t.Errorf("%s: %v allocations", pattern.name, n)
+			t.Errorf("%s: %v allocations, want 0", pattern.name, n)
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// edge is one frame that a parser can get wrong. The names are the table in
-// the README of the captures.
+// edge is a frame that parsers easily get wrong. The names are those of the
+// table in the captures' README.
 type edge struct {
 	name  string
 	frame []byte
-	cut   int // captured length; 0 is all of the frame, -1 nothing
-	wire  int // length on the wire; 0 is len(frame)
+	cut   int // captured length; 0: the whole frame, -1: nothing
+	wire  int // original length; 0: len(frame)
 }
 
 func edges() []byte {
@@ -41,8 +41,8 @@ var (
 	arpRequest = arpBody(1, macA, 10, mac{}, 1)
 )
 
-// paddingEdges are frames longer than their IP packet, on both sides of the
-// length up to which that is what Ethernet does.
+// paddingEdges returns frames longer than their IP packet, on both sides of the
+// maximum length of Ethernet padding.
 func paddingEdges() []edge {
 	udp18 := flow4.udp(filler(18)) // 46 bytes, fills a frame exactly
 	udp1 := flow4.udp(filler(1))   // 29 bytes
@@ -70,7 +70,8 @@ func paddingEdges() []edge {
 	}
 }
 
-// lengthEdges are IP headers that claim another length than the frame has.
+// lengthEdges returns IP headers that claim a length different from the
+// frame's.
 func lengthEdges() []edge {
 	ip4 := func(claim int) []byte { return framed(totalLength(flow4.udp(filler(972)), claim)) }
 	short4 := func(claim int) []byte { return pad(framed(totalLength(flow4.udp(filler(12)), claim)), 60) }
@@ -106,7 +107,7 @@ func lengthEdges() []edge {
 	}
 }
 
-// headerEdges are IPv4 headers that are odd or wrong, and what may be above.
+// headerEdges returns unusual and invalid IPv4 headers and transport headers.
 func headerEdges() []edge {
 	udp := func() []byte { return flow4.udp(filler(100)) }
 	first := func(b byte) []byte {
@@ -154,7 +155,7 @@ func headerEdges() []edge {
 	}
 }
 
-// extensionEdges are IPv6 headers in a chain.
+// extensionEdges returns IPv6 packets with chains of extension headers.
 func extensionEdges() []edge {
 	udp := flow6.udp(filler(100))
 	chain := extend(extend(extend(udp, extDestination, padN(8)), extRouting, make([]byte, 8)), extHopByHop, padN(16))
@@ -182,7 +183,8 @@ func extensionEdges() []edge {
 	}
 }
 
-// cutEdges are one good frame cut by the snap length at and inside each layer.
+// cutEdges returns one valid frame truncated by the snap length at and inside
+// each layer.
 func cutEdges() []edge {
 	v4 := tagged(framed(flow4.marked(dscpAF11).tcp(layers.TCP{ACK: true}, filler(400))), vlan10)
 	v6 := framed(flow6.marked(dscpAF11).udp(filler(400)))
@@ -215,7 +217,7 @@ func cutEdges() []edge {
 	}
 }
 
-// linkEdges are frames that end early on the wire itself or carry no IP.
+// linkEdges returns frames that are short on the wire or have no IP packet.
 func linkEdges() []edge {
 	udp := flow4.udp(filler(100))
 	stp := []byte{0x42, 0x42, 3, 38: 0}
@@ -247,7 +249,7 @@ func linkEdges() []edge {
 	}
 }
 
-// codepointEdges are all values of ECN, and the ends of DSCP.
+// codepointEdges returns all values of ECN, and the largest DSCP.
 func codepointEdges() []edge {
 	var rows []edge
 	for ecn, name := range []string{"Not-ECT", "ECT(1)", "ECT(0)", "CE"} {

@@ -23,16 +23,16 @@ var base = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 // order is a byte order that can append.
 type order = binary.AppendByteOrder
 
-// packet is one captured packet.
+// packet is a packet as captured.
 type packet struct {
 	at      time.Duration // since base
 	data    []byte        // as captured
-	wire    int           // length on the wire, >= len(data)
+	wire    int           // length on the wire, at least len(data)
 	carry   bool          // written with a fraction over one second
 	comment string        // pcapng only
 }
 
-// capture is what a generator collects before it is written.
+// capture collects the packets of a file.
 type capture struct {
 	packets []packet
 }
@@ -41,12 +41,12 @@ func (c *capture) add(at time.Duration, frame []byte) {
 	c.packets = append(c.packets, packet{at: at, data: frame, wire: len(frame)})
 }
 
-// sort puts packets in the order of time; equal times keep their order.
+// sort sorts packets by time, stably.
 func (c *capture) sort() {
 	slices.SortStableFunc(c.packets, func(a, b packet) int { return int(a.at - b.at) })
 }
 
-// snap cuts what was captured, not what was on the wire.
+// snap truncates the captured bytes, not the original length.
 func (c *capture) snap(n int) {
 	for i := range c.packets {
 		p := &c.packets[i]
@@ -54,7 +54,7 @@ func (c *capture) snap(n int) {
 	}
 }
 
-// pcapFormat is the header of a classic pcap file.
+// pcapFormat has the parameters of a classic pcap file.
 type pcapFormat struct {
 	order order
 	nano  bool
@@ -62,7 +62,8 @@ type pcapFormat struct {
 	link  uint32
 }
 
-// file is draft-ietf-opsawg-pcap: a header of 24 bytes, then 16 a packet.
+// file encodes packets by draft-ietf-opsawg-pcap: a header of 24 bytes, then 16
+// bytes per packet.
 func (f pcapFormat) file(packets []packet) []byte {
 	magic, unit := uint32(0xa1b2c3d4), int64(time.Microsecond)
 	if f.nano {
@@ -99,7 +100,7 @@ const (
 	blockStatistics = 5
 	blockEnhanced   = 6
 	blockCustom     = 0x00000bad
-	blockLocal      = 0x80000abc // first bit set: for local use, unknown to any reader
+	blockLocal      = 0x80000abc // first bit set: for local use, unknown to all readers
 
 	optEnd     = 0
 	optComment = 1
@@ -136,7 +137,7 @@ func (f *pcapng) block(kind uint32, parts ...[]byte) {
 	f.buf = f.order.AppendUint32(f.buf, size)
 }
 
-// option is one option; optEnd with no value ends the list.
+// option encodes an option; optEnd without a value ends the list.
 func (f *pcapng) option(code uint16, value []byte) []byte {
 	b := f.order.AppendUint16(nil, code)
 	b = f.order.AppendUint16(b, uint16(len(value)))
@@ -156,7 +157,7 @@ func (f *pcapng) section(options ...[]byte) {
 	b := f.words(0x1a2b3c4d)
 	b = f.order.AppendUint16(b, 1)
 	b = f.order.AppendUint16(b, 0)
-	b = f.order.AppendUint64(b, 1<<64-1) // section length not given
+	b = f.order.AppendUint64(b, 1<<64-1) // unspecified section length
 	f.block(blockSection, append([][]byte{b}, options...)...)
 }
 
@@ -167,7 +168,7 @@ func (f *pcapng) iface(link uint16, snap uint32, options ...[]byte) {
 	f.block(blockInterface, append([][]byte{b}, options...)...)
 }
 
-// enhanced writes p with a stamp in the units of its interface.
+// enhanced writes p with a timestamp in the units of its interface.
 func (f *pcapng) enhanced(iface uint32, stamp uint64, p packet, options ...[]byte) {
 	head := f.words(iface, uint32(stamp>>32), uint32(stamp), uint32(len(p.data)), uint32(p.wire))
 	data := append(slices.Clone(p.data), make([]byte, -len(p.data)&3)...)
@@ -177,7 +178,7 @@ func (f *pcapng) enhanced(iface uint32, stamp uint64, p packet, options ...[]byt
 	f.block(blockEnhanced, append([][]byte{head, data}, options...)...)
 }
 
-// stamp is the time of at in units of 10^-digits seconds.
+// stamp returns the time of at in units of 10^-digits seconds.
 func stamp(at time.Duration, digits int) uint64 {
 	ns := uint64(base.UnixNano() + int64(at))
 	for ; digits < 9; digits++ {
@@ -186,14 +187,14 @@ func stamp(at time.Duration, digits int) uint64 {
 	return ns
 }
 
-// stamp2 is the time of at in units of 2^-bits seconds, bits <= 30.
+// stamp2 returns the time of at in units of 2^-bits seconds, bits <= 30.
 func stamp2(at time.Duration, bits int) uint64 {
 	ns := uint64(base.UnixNano() + int64(at))
 	return ns/1e9<<bits | ns%1e9<<bits/1e9
 }
 
-// gzipStored wraps b in stored blocks (RFC 1951 §3.2.4), which no release of
-// compress/flate can change. No name and no time in the header.
+// gzipStored wraps b in stored blocks (RFC 1951 §3.2.4), which do not depend on
+// the release of compress/flate. The header has no name and no time.
 func gzipStored(b []byte) []byte {
 	le := binary.LittleEndian
 	out := []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}

@@ -48,14 +48,14 @@ var (
 	macLLDP      = mac{1, 0x80, 0xc2, 0, 0, 0x0e}
 )
 
-// ether is an Ethernet frame without FCS and without padding.
+// ether returns an Ethernet frame without FCS and padding.
 func ether(dst, src mac, kind uint16, parts ...[]byte) []byte {
 	b := slices.Concat(dst[:], src[:])
 	b = be.AppendUint16(b, kind)
 	return append(b, slices.Concat(parts...)...)
 }
 
-// framed is an IP packet in Ethernet, the type by its version nibble.
+// framed wraps an IP packet in Ethernet, with the type by its version.
 func framed(ip []byte) []byte {
 	return ether(macGateway, macA, etherType(ip), ip)
 }
@@ -72,7 +72,7 @@ func pad(frame []byte, n int) []byte {
 	return append(frame, make([]byte, max(0, n-len(frame)))...)
 }
 
-// filler is n bytes of payload that are easy to see in a dump.
+// filler returns n bytes of payload that are easy to recognize in a dump.
 func filler(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -89,7 +89,7 @@ type tag struct {
 	vid  uint16
 }
 
-// tagged puts tags, the outermost first, behind the addresses of frame.
+// tagged inserts tags, the outermost first, after the addresses of frame.
 func tagged(frame []byte, tags ...tag) []byte {
 	var b []byte
 	for _, t := range tags {
@@ -104,7 +104,7 @@ type label struct {
 	value, tc uint32
 }
 
-// stack puts labels before payload, the last of them with the bottom bit.
+// stack puts labels before payload. The last one has the bottom-of-stack bit.
 func stack(payload []byte, labels ...label) []byte {
 	var b []byte
 	for i, l := range labels {
@@ -124,7 +124,7 @@ const (
 	pppLCP  = 0xc021
 )
 
-// pppoe is a PPPoE session payload (RFC 2516 §6).
+// pppoe returns a PPPoE session payload (RFC 2516 §6).
 func pppoe(session, protocol uint16, payload []byte) []byte {
 	b := []byte{0x11, 0}
 	b = be.AppendUint16(b, session)
@@ -184,8 +184,8 @@ func (f flow) tcp(t layers.TCP, payload []byte) []byte {
 	return f.ip(layers.IPProtocolTCP, &t, payload)
 }
 
-// ip is an IP packet with lengths and checksums filled in. A nil l4 leaves
-// payload as all there is above the IP header.
+// ip returns an IP packet with lengths and checksums filled in. If l4 is nil,
+// payload follows the IP header.
 func (f flow) ip(proto layers.IPProtocol, l4 gopacket.SerializableLayer, payload []byte) []byte {
 	var network gopacket.NetworkLayer
 	var stack []gopacket.SerializableLayer
@@ -221,7 +221,7 @@ func serialize(stack ...gopacket.SerializableLayer) []byte {
 	return slices.Clone(buf.Bytes())
 }
 
-// must is for what only a mistake in this program can cause.
+// must reports errors that only a mistake in this program can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -255,8 +255,8 @@ func options4(ip, options []byte) []byte {
 	return totalLength(ip, len(ip))
 }
 
-// fragments4 cuts an IPv4 packet without options into fragments whose
-// payload is at most size bytes, a multiple of eight.
+// fragments4 splits an IPv4 packet without options into fragments with payloads
+// of at most size bytes, a multiple of eight.
 func fragments4(ip []byte, id uint16, size int) [][]byte {
 	var all [][]byte
 	for at := 20; at < len(ip); at += size {
@@ -281,8 +281,8 @@ const (
 	extDestination = 60
 )
 
-// extend puts an extension header of the given kind directly behind the
-// IPv6 header; the first byte of ext is replaced by what followed before.
+// extend inserts an extension header of a kind directly after the IPv6 header.
+// It replaces the first byte of ext with the previous next header.
 func extend(ip []byte, kind byte, ext []byte) []byte {
 	ip = slices.Insert(slices.Clone(ip), 40, ext...)
 	ip[40], ip[6] = ip[6], kind
@@ -290,7 +290,8 @@ func extend(ip []byte, kind byte, ext []byte) []byte {
 	return ip
 }
 
-// padN is an options header of n bytes, a multiple of eight and at most 256.
+// padN returns an options header of n bytes, a multiple of eight and at most
+// 256.
 func padN(n int) []byte {
 	b := make([]byte, n)
 	b[1] = byte(n/8 - 1)
@@ -298,7 +299,7 @@ func padN(n int) []byte {
 	return b
 }
 
-// fragments6 cuts the payload of an IPv6 packet as fragments4 does.
+// fragments6 splits the payload of an IPv6 packet, like fragments4.
 func fragments6(ip []byte, id uint32, size int) [][]byte {
 	var all [][]byte
 	for at := 40; at < len(ip); at += size {
@@ -308,7 +309,7 @@ func fragments6(ip []byte, id uint32, size int) [][]byte {
 	return all
 }
 
-// fragment6 is one fragment; offset is in bytes, a multiple of eight.
+// fragment6 returns one fragment; offset is in bytes, a multiple of eight.
 func fragment6(ip []byte, id uint32, offset int, more bool) []byte {
 	header := []byte{0, 0}
 	word := uint16(offset)

@@ -1,6 +1,5 @@
-// Gencaps writes the captures of testdata/pcaps. The same source always gives
-// the same bytes: seeds and times are fixed, addresses are those reserved for
-// documentation (RFC 5737, RFC 3849).
+// Gencaps writes the captures of testdata/pcaps. Its output is reproducible: seeds and
+// times are fixed. Addresses are from the documentation ranges (RFC 5737, RFC 3849).
 //
 //	go run ./dataplane/replay/internal/gencaps -o testdata/pcaps
 package main
@@ -12,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// captures is every file of the directory, in the order of its README.
+// captures lists the files of the directory in the order of its README.
 var captures = []struct {
 	name string
 	make func() []byte

@@ -12,7 +12,8 @@ import (
 
 const committed = "../../../../testdata/pcaps"
 
-// The committed captures are what this source generates, no more and no fewer.
+// TestCommitted compares the committed captures with those that this source
+// generates.
 func TestCommitted(t *testing.T) {
 	dir := t.TempDir()
 	if err := generate(dir); err != nil {
@@ -20,21 +21,21 @@ func TestCommitted(t *testing.T) {
 	}
 	want, got := captureFiles(t, dir), captureFiles(t, committed)
 	if !slices.Equal(want, got) {
-		t.Errorf("%s has %q, generated are %q", committed, got, want)
+		t.Errorf("%s contains %q, want the generated files %q", committed, got, want)
 	}
 	for _, name := range want {
 		generated, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A file that is missing is reported above.
+		// A missing file is reported above.
 		if file, err := os.ReadFile(filepath.Join(committed, name)); err == nil && !bytes.Equal(file, generated) {
-			t.Errorf("%s differs: go run ./dataplane/replay/internal/gencaps -o testdata/pcaps", name)
+			t.Errorf("%s is out of date: go run ./dataplane/replay/internal/gencaps -o testdata/pcaps", name)
 		}
 	}
 }
 
-// captureFiles is sorted, as ReadDir is.
+// captureFiles returns the names of captures, sorted as by ReadDir.
 func captureFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -51,8 +52,8 @@ func captureFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// The README numbers the frames of edges.pcap, so that a golden row can be
-// looked up, and names every capture.
+// TestREADME checks that the README names every capture, and numbers the frames
+// of edges.pcap, so that a golden row can be looked up.
 func TestREADME(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(committed, "README.md"))
 	if err != nil {
@@ -61,7 +62,7 @@ func TestREADME(t *testing.T) {
 	readme := string(b)
 	for _, c := range captures {
 		if !strings.Contains(readme, "| `"+c.name+"` |") {
-			t.Errorf("README.md does not name %s", c.name)
+			t.Errorf("README.md does not mention %s", c.name)
 		}
 	}
 	for i, e := range edgeRows() {

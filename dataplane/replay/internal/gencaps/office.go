@@ -15,7 +15,7 @@ const (
 	ms = time.Millisecond
 )
 
-// office is ten seconds of a small network behind one gateway, seen on the
+// office is ten seconds of a small network behind one gateway, captured on the
 // link to the gateway.
 func office() []byte {
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -46,7 +46,7 @@ func office() []byte {
 	return pcapFormat{order: binary.LittleEndian, snap: 96, link: linkEthernet}.file(c.packets)
 }
 
-// officeFlow is from one of the hosts to one of the servers.
+// officeFlow returns a flow from a host to a server.
 func officeFlow(rng *rand.Rand, v6 bool) flow {
 	host, server := byte(10+rng.IntN(6)), byte(20+rng.IntN(20))
 	f := flow{smac: mac{2, 0, 0, 0, 0, host}, dmac: macGateway}
@@ -66,8 +66,8 @@ type end struct {
 	seq  uint32
 }
 
-// tcp is a whole connection: a request of up bytes, an answer of down bytes
-// in a window that doubles, an acknowledgement for every two segments.
+// tcp adds a whole connection: a request of up bytes, an answer of down bytes
+// in a window that doubles, and an acknowledgement for every two segments.
 func (c *capture) tcp(rng *rand.Rand, at time.Duration, f flow, rtt time.Duration, up, down int) {
 	if rng.IntN(3) == 0 {
 		f.ecn = 2 // ECT(0)
@@ -96,7 +96,7 @@ func (c *capture) tcp(rng *rand.Rand, at time.Duration, f flow, rtt time.Duratio
 		t.Options = tcpOptions(t.SYN, f.src.Is6(), uint32(at/ms))
 		out := from.flow
 		if payload == 0 {
-			out.ecn = 0 // RFC 3168 §6.1.4: no ECT on SYN and pure ACK
+			out.ecn = 0 // RFC 3168 §6.1.4: no ECT on SYN and pure ACKs
 		}
 		c.add(at, out.frame(out.tcp(t, filler(payload))))
 		from.seq += uint32(payload)
@@ -139,7 +139,8 @@ func (c *capture) tcp(rng *rand.Rand, at time.Duration, f flow, rtt time.Duratio
 	send(client, server, "A", 0)
 }
 
-// tcpOptions are those of Linux: all of them on SYN, time stamps after it.
+// tcpOptions returns the options used by Linux: all on SYN, timestamps after
+// it.
 func tcpOptions(syn, v6 bool, now uint32) []layers.TCPOption {
 	stamps := layers.TCPOption{
 		OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10,
@@ -182,8 +183,8 @@ func (c *capture) dns(rng *rand.Rand, at time.Duration, f flow, i int) {
 	c.add(at+time.Duration(1+rng.IntN(20))*ms, r.frame(r.udp(serialize(&answer))))
 }
 
-// quic has the sizes of a QUIC connection: long headers padded to 1200 bytes
-// (RFC 9000 §14.1), then short ones.
+// quic adds packets with the sizes of a QUIC connection: long headers padded to
+// 1200 bytes (RFC 9000 §14.1), then short ones.
 func (c *capture) quic(rng *rand.Rand, at time.Duration, f flow) {
 	f = f.ports(uint16(32768+rng.IntN(28000)), 443)
 	f.ecn = 2
@@ -218,21 +219,21 @@ func (c *capture) ping(at time.Duration, f flow, seq uint16) {
 	c.add(at+7*ms, r.frame(echo(r, layers.ICMPv4TypeEchoReply, layers.ICMPv6TypeEchoReply)))
 }
 
-// arp is a question by the gateway, which sees its own frames before they are
-// padded, and the answer, which arrives padded.
+// arp adds a request by the gateway, captured before it is padded, and the
+// answer, which arrives padded.
 func (c *capture) arp(at time.Duration, host byte) {
 	to := mac{2, 0, 0, 0, 0, host}
 	c.add(at, ether(macBroadcast, macGateway, typeARP, arpBody(1, macGateway, 1, mac{}, host)))
 	c.add(at+300*us, pad(ether(macGateway, to, typeARP, arpBody(2, to, host, macGateway, 1)), 60))
 }
 
-// arpBody is an ARP packet between two hosts of 192.0.2.0/24.
+// arpBody returns an ARP packet between two hosts of 192.0.2.0/24.
 func arpBody(op byte, sender mac, sip byte, target mac, tip byte) []byte {
 	return slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, op},
 		sender[:], []byte{192, 0, 2, sip}, target[:], []byte{192, 0, 2, tip})
 }
 
-// neighbor is ARP's counterpart (RFC 4861).
+// neighbor adds IPv6 neighbor discovery (RFC 4861).
 func (c *capture) neighbor(at time.Duration, host byte) {
 	to := mac{2, 0, 0, 0, 0, host}
 	target := netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 0, 1, 15: host}).As16()
@@ -254,7 +255,8 @@ func hopLimit255(f flow, kind uint8, body []byte) []byte {
 	return f.frame(ip)
 }
 
-// pieces are what an office has few of: fragments, extension headers, errors.
+// pieces adds packets that are rare in an office: fragments, extension headers,
+// errors.
 func (c *capture) pieces() {
 	f4, f6 := flow4.ports(41000, 2049), flow6.ports(41000, 2049)
 	at := 2 * time.Second
@@ -294,7 +296,7 @@ func (c *capture) pieces() {
 	}, slices.Concat(make([]byte, 4), small))))
 }
 
-// multicastReport is an MLDv2 report (RFC 3810) behind a router alert.
+// multicastReport returns an MLDv2 report (RFC 3810) with a router alert.
 func multicastReport() []byte {
 	f := flow6
 	f.dst = netip.MustParseAddr("ff02::16")

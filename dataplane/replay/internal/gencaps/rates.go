@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// voiceBulk is what a queue with classes is for: calls and video that must not
-// wait behind bulk transfers, each with its DSCP.
+// voiceBulk is a typical load for classes and queues: calls and video that must
+// not be delayed by bulk transfers, each with its DSCP.
 func voiceBulk() []byte {
 	const length = 2300 * ms
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -70,7 +70,7 @@ func voiceBulkFile(packets []packet) []byte {
 	return f.buf
 }
 
-// site is a conversation between one pair of hosts.
+// site returns a flow between the n-th pair of hosts.
 func site(n int) flow {
 	f := flow4
 	f.smac[5], f.src = byte(10+n), netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + n)})
@@ -78,7 +78,7 @@ func site(n int) flow {
 	return f
 }
 
-// rtp is an RTP packet (RFC 3550 §5.1) of n bytes of media.
+// rtp returns an RTP packet (RFC 3550 §5.1) with n bytes of media.
 func rtp(kind byte, seq uint16, step uint32, n int) []byte {
 	b := []byte{0x80, kind}
 	b = be.AppendUint16(b, seq)
@@ -87,7 +87,7 @@ func rtp(kind byte, seq uint16, step uint32, n int) []byte {
 	return append(b, filler(n)...)
 }
 
-// bulk is data in trains of ten segments and their acknowledgements.
+// bulk adds trains of eight data segments, each train with one acknowledgement.
 func (c *capture) bulk(rng *rand.Rand, at, until time.Duration, f flow) {
 	seq, r := rng.Uint32(), f.reverse()
 	for ; at < until; at += time.Duration(120+rng.IntN(60)) * ms {
@@ -104,8 +104,8 @@ func (c *capture) bulk(rng *rand.Rand, at, until time.Duration, f flow) {
 // burstBytes is the IP length of every packet of bursts.
 const burstBytes = 1000
 
-// bursts drives CIR 10mbit CBS 64KiB PIR 20mbit PBS 128KiB (and an srTCM of
-// CBS 64KiB EBS 64KiB) through all colors: 80 us a packet is 100 Mbit/s. The
+// bursts drives CIR 10mbit CBS 64KiB PIR 20mbit PBS 128KiB (and an srTCM of CBS
+// 64KiB EBS 64KiB) through all colors: one packet per 80 us is 100 Mbit/s. The
 // second half repeats the first with colors in the DSCP.
 func bursts() []byte {
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -135,9 +135,10 @@ func bursts() []byte {
 	return pcapFormat{order: binary.LittleEndian, nano: true, snap: 64, link: linkEthernet}.file(c.packets)
 }
 
-// border shows what kinds of meters do at 800kbit, which is 100 packets of
-// burstBytes a second: bursts that end and begin at full seconds, where windows
-// do, pauses after which buckets are full, and more than the rate for seconds.
+// border shows how kinds of meters differ at 800kbit, which is 100 packets of
+// burstBytes per second. Bursts start and end at full seconds, where windows
+// do; there are pauses after which buckets are full, and seconds above the
+// rate.
 func border() []byte {
 	c := &capture{}
 	frame := framed(flow4.udp(filler(burstBytes - 28)))
@@ -147,9 +148,9 @@ func border() []byte {
 		}
 	}
 	train(0, 2000*ms, 160)       // within the rate
-	train(2800*ms, 3000*ms, 100) // a second's worth before a border,
-	train(3000*ms, 3200*ms, 100) // and one behind it
-	train(4900*ms, 5100*ms, 100) // one across a border
+	train(2800*ms, 3000*ms, 100) // a second's worth before a window's end,
+	train(3000*ms, 3200*ms, 100) // and another after it
+	train(4900*ms, 5100*ms, 100) // one across a window's end
 	train(6950*ms, 8950*ms, 600) // three times the rate, for two seconds
 	train(10500*ms, 12000*ms, 300)
 	c.snap(64)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// mixed is a few packets of all sorts, each at a step after the one before.
+// mixed returns a few packets of all kinds, at intervals of step.
 func mixed(seed uint64, packets int, step time.Duration) *capture {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	c := &capture{}
@@ -33,7 +33,7 @@ func bigEndian() []byte {
 	return pcapFormat{order: binary.BigEndian, snap: 262144, link: linkEthernet}.file(c.packets)
 }
 
-// bigEndianNG has no if_tsresol, so its stamps are in microseconds.
+// bigEndianNG has no if_tsresol, so its timestamps are in microseconds.
 func bigEndianNG() []byte {
 	f := &pcapng{order: binary.BigEndian}
 	f.section(f.option(optComment, []byte("a section in the other byte order")), f.option(optEnd, nil))
@@ -47,24 +47,24 @@ func bigEndianNG() []byte {
 	return gzipStored(f.buf)
 }
 
-// back has every fault of a clock: small and large steps back, a packet
-// without distance, a fraction over one second, a stamp far ahead at the end.
+// back has all clock errors: small and large steps back, two packets at the
+// same time, a fraction over one second, and a timestamp far ahead at the end.
 func back() []byte {
 	c := mixed(9, 60, 10*ms)
 	c.snap(128)
 	p := c.packets
-	p[10].at -= 15 * ms         // between two packets before
-	p[20].at -= us              // one tick less than its distance; no step back
+	p[10].at -= 15 * ms         // between two earlier packets
+	p[20].at -= us              // one tick less than its interval; no step back
 	p[21].at = p[20].at - us    // one tick back
 	p[30].at -= 2 * time.Second // before the first packet
-	p[40].at = p[39].at         // the same stamp
+	p[40].at = p[39].at         // the same timestamp
 	p[45].carry = true
 	p[59].at += 30 * 24 * time.Hour
 	return pcapFormat{order: binary.LittleEndian, snap: 128, link: linkEthernet}.file(p)
 }
 
-// cooked has interfaces of different link types and clocks in one section,
-// and blocks between the packets that are no packets.
+// cooked has interfaces of different link types and resolutions in one section,
+// and other blocks between the packets.
 func cooked() []byte {
 	f := &pcapng{order: binary.LittleEndian}
 	f.section(f.option(optComment, []byte("six interfaces, five of them known")), f.option(optSectionProgram, []byte("gencaps")), f.option(optEnd, nil))
@@ -77,7 +77,7 @@ func cooked() []byte {
 	add(linkSLL, "any", resolution(9))
 	add(linkSLL2, "any2", resolution(0x80|20))
 	add(linkRaw, "tun0", resolution(3))
-	// The offset is in seconds and is added to every stamp.
+	// The offset, in seconds, is added to every timestamp.
 	add(linkNull, "lo0", f.option(optInterfaceOffset, f.order.AppendUint64(nil, 1000)), resolution(9))
 	add(linkUser0, "usb7", resolution(6))
 	stamps := []func(at time.Duration) uint64{
@@ -91,7 +91,7 @@ func cooked() []byte {
 	const rounds = 20
 	for i := range rounds {
 		for n, data := range cookedFrames(i) {
-			// Whole milliseconds stay in order on the coarsest clock.
+			// Whole milliseconds stay in order at the coarsest resolution.
 			at := time.Duration(i*len(stamps)+n) * 2 * ms
 			p := packet{data: data, wire: len(data)}
 			if n == 1 && i == 3 {
@@ -111,7 +111,7 @@ func cooked() []byte {
 	return f.buf
 }
 
-// cookedFrames is one packet for each interface.
+// cookedFrames returns one packet for each interface.
 func cookedFrames(i int) [][]byte {
 	dscp := []uint8{dscpBE, dscpAF11, dscpAF12, dscpAF13, dscpEF}[i%5]
 	f := flow4
@@ -120,23 +120,23 @@ func cookedFrames(i int) [][]byte {
 	}
 	ip := f.marked(dscp).udp(filler(10 + 40*i))
 	kind := etherType(ip)
-	direction := byte(i & 1 * 4) // 0 to us, 4 sent by us
+	direction := byte(i & 1 * 4) // 0: to us, 4: sent by us
 	sll := slices.Concat([]byte{0, direction, 0, 1, 0, 6}, macA[:], []byte{0, 0}, be.AppendUint16(nil, kind), ip)
 	sll2 := slices.Concat(be.AppendUint16(nil, kind), []byte{0, 0, 0, 0, 0, 3, 0, 1, direction, 6}, macA[:], []byte{0, 0}, ip)
-	if i == 5 { // a padded frame keeps its padding when it is cooked
+	if i == 5 { // a padded frame keeps its padding in the cooked format
 		small := flow4.udp(filler(1))
 		sll = pad(slices.Concat(sll[:14], be.AppendUint16(nil, typeIPv4), small), 62)
 		sll2 = pad(slices.Concat(be.AppendUint16(nil, typeIPv4), sll2[2:20], small), 66)
 	}
-	if i == 6 { // VLAN tag behind the cooked header
+	if i == 6 { // VLAN tag after the cooked header
 		sll = slices.Concat(sll[:14], []byte{0x81, 0, 0x60, 10}, be.AppendUint16(nil, kind), ip)
 		sll2 = slices.Concat([]byte{0x81, 0}, sll2[2:20], []byte{0x60, 10}, be.AppendUint16(nil, kind), ip)
 	}
 	family := byte(2)
 	if kind == typeIPv6 {
-		family = []byte{24, 28, 30, 10}[i%4] // BSDs, Darwin and Linux disagree
+		family = []byte{24, 28, 30, 10}[i%4] // the BSDs, Darwin and Linux use different values
 	}
-	// LINKTYPE_NULL is in the byte order of the machine that captured.
+	// LINKTYPE_NULL has the byte order of the capturing machine.
 	null := slices.Concat([]byte{family, 0, 0, 0}, ip)
 	if i%2 == 1 {
 		null = slices.Concat([]byte{0, 0, 0, family}, ip)
@@ -144,9 +144,9 @@ func cookedFrames(i int) [][]byte {
 	return [][]byte{pad(framed(ip), 60), sll, sll2, ip, null, filler(20 + i)}
 }
 
-// cookedExtra writes a block that is no packet with a time behind round i.
+// cookedExtra writes a block other than a timestamped packet after round i.
 func cookedExtra(f *pcapng, i int) {
-	const pen = 32473 // IANA: for examples in documents (RFC 5612)
+	const pen = 32473 // assigned by IANA for examples in documents (RFC 5612)
 	switch i {
 	case 4:
 		v4 := flow4.src.As4()
@@ -159,7 +159,7 @@ func cookedExtra(f *pcapng, i int) {
 		f.block(blockCustom, f.words(pen), []byte("carried as it is"))
 	case 10:
 		f.block(blockLocal, []byte("a block type nobody knows"))
-	case 12: // no time: that of the packet before
+	case 12: // no timestamp: that of the previous packet
 		frame := framed(flow4.udp(filler(101)))
 		f.block(blockSimple, f.words(uint32(len(frame))), frame)
 	}

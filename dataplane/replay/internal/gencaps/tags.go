@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// tags is every link header between Ethernet and IP that a shaper must look
-// through, with its priority bits in different values.
+// tags has every link header between Ethernet and IP that a shaper must parse,
+// with different values of its priority bits.
 func tags() []byte {
 	c := &capture{}
 	at := time.Duration(0)
@@ -47,7 +47,7 @@ func tags() []byte {
 	add(mpls(typeMPLS, v4(dscpEF, 100), label{0, 5}))      // IPv4 explicit null
 	add(mpls(typeMPLS, v6(dscpEF, 100), label{2, 5}))      // IPv6 explicit null
 	add(mpls(typeMPLSM, v4(dscpEF, 100), label{16001, 5})) // upstream-assigned (RFC 5332)
-	// A pseudowire: an Ethernet frame behind a control word (RFC 4385).
+	// A pseudowire: an Ethernet frame after a control word (RFC 4385).
 	wire := slices.Concat(make([]byte, 4), framed(v4(dscpEF, 100)))
 	add(mpls(typeMPLS, wire, label{16001, 5}, label{17, 0}))
 
@@ -59,7 +59,7 @@ func mpls(kind uint16, payload []byte, labels ...label) []byte {
 	return ether(macGateway, macA, kind, stack(payload, labels...))
 }
 
-// pppoe is one session: discovery, link setup, traffic, end.
+// pppoe adds one session: discovery, link setup, traffic, end.
 func (c *capture) pppoe(at *time.Duration) {
 	const session = 0x1234
 	add := func(frame []byte) {
@@ -90,7 +90,7 @@ func (c *capture) pppoe(at *time.Duration) {
 		add(tagged(out(pppIPv6, v6.udp(filler(200))), tag{typeQinQ, 1, 1, 100}, tag{typeVLAN, 6, 0, 7}))
 		add(out(pppIPv4, v4.tcp(layers.TCP{ACK: true, Window: 501}, nil)))
 	}
-	add(out(pppIPv4, flow4.udp(filler(1492-28)))) // as long as PPPoE allows
+	add(out(pppIPv4, flow4.udp(filler(1492-28)))) // the longest packet that PPPoE allows
 	add(pad(out(pppLCP, []byte{9, 1, 0, 8, 0, 0, 0, 0}), 60))
 	add(discovery(macGateway, macA, 0xa7, session))
 }
