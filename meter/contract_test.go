@@ -345,7 +345,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 				m.Tokens(at)
 				break
 			}
-			params = bucketParams(r)
+			params = randomBuckets(r)
 			p = compile(t, params)
 			m.SetProfile(at, p)
 			model = model.become(t, params, &m, at)
@@ -370,7 +370,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 }
 
 // bucketParams are parameters of buckets without a warm-up.
-func bucketParams(r *rand.Rand) compiler {
+func randomBuckets(r *rand.Rand) compiler {
 	for {
 		params := contractParams(r)
 		if t, ok := params.(TokenBucket); ok && t.Warmup > 0 {

@@ -94,7 +94,7 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 		return nil, &FieldError{"CBS", fmt.Sprintf("and EBS of all flows are together above the largest burst that stays exact at their rates, %v bytes", new(big.Int).Quo(big.NewInt(maxUnits), den))}
 	}
 	for _, rate := range rates {
-		if num := units(rate.rat(), den); num.Cmp(big.NewInt(maxNum)) > 0 {
+		if num := units(rate.rat(), den); num.Cmp(big.NewInt(maxRate)) > 0 {
 			return nil, &FieldError{"CIRMax", fmt.Sprintf("or another rate is too fast or too fine to stay exact beside the others: %v over the denominator %v", rate, den)}
 		}
 	}

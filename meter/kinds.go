@@ -172,38 +172,6 @@ type Params interface {
 	Buckets() []Bucket
 }
 
-// Kind returns KindSRTCM.
-func (SRTCM) Kind() Kind { return KindSRTCM }
-
-// Kind returns KindTRTCM.
-func (TRTCM) Kind() Kind { return KindTRTCM }
-
-// Kind returns KindTRTCM4115.
-func (TRTCM4115) Kind() Kind { return KindTRTCM4115 }
-
-// Kind returns KindTokenBucket or KindGCRA.
-func (t TokenBucket) Kind() Kind {
-	if t.GCRA {
-		return KindGCRA
-	}
-	return KindTokenBucket
-}
-
-// Kind returns KindFixedWindow.
-func (FixedWindow) Kind() Kind { return KindFixedWindow }
-
-// Kind returns KindSlidingWindow.
-func (SlidingWindow) Kind() Kind { return KindSlidingWindow }
-
-// Kind returns KindSlidingCounter.
-func (SlidingCounter) Kind() Kind { return KindSlidingCounter }
-
-// Kind returns KindSlidingLog.
-func (SlidingLog) Kind() Kind { return KindSlidingLog }
-
-// Kind returns KindTSWTCM.
-func (TSWTCM) Kind() Kind { return KindTSWTCM }
-
 // Field returns a parameter by its name, in any case. It panics if p has no such
 // parameter.
 func Field(p Params, name string) any {

@@ -49,12 +49,12 @@ func (p *Profile) retryAfter(s state, log []entry, now int64, n int) (time.Durat
 	}
 	p.rebase(&s, now)
 	cost := p.cost(n)
-	after, ok := p.c.until(s.c + cost - (p.c.room - 1))
+	after, ok := p.c.until(s.first + cost - p.c.full())
 	if p.peak {
-		peak, fits := p.e.until(s.e + cost - (p.e.room - 1))
-		after, ok = max(after, peak), ok && fits && cost < p.e.room
+		peak, fits := p.e.until(s.second + cost - p.e.full())
+		after, ok = max(after, peak), ok && fits && cost < p.e.tooLarge
 	}
-	return delay(now, s.epoch, after, ok && cost < p.c.room)
+	return delay(now, s.epoch, after, ok && cost < p.c.tooLarge)
 }
 
 // delay is a time after the latest that a state has seen, seen from now; false where
@@ -78,10 +78,10 @@ func (b *bucket) until(debt int64) (ns int64, ok bool) {
 	switch {
 	case debt <= 0:
 		return 0, true
-	case b.num == 0:
+	case b.rate == 0:
 		return 0, false
 	}
-	return (debt-1)/b.num + 1, true
+	return (debt-1)/b.rate + 1, true
 }
 
 // retryByRule looks where a rule has more and more as time goes by. After a
@@ -146,14 +146,14 @@ func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bo
 		return soonest(now, p.horizonOf(s, now), func(now int64) bool { return p.rule.rested(s, log, now) })
 	}
 	p.rebase(&s, now)
-	afterC, ok := p.c.until(s.c)
-	afterE, paid := p.e.until(s.e)
-	if p.coupled != 0 && s.e > 0 {
+	afterC, ok := p.c.until(s.first)
+	afterE, paid := p.e.until(s.second)
+	if p.coupled != 0 && s.second > 0 {
 		// From when C is full on, E has both rates: e = (numC+numE)*t - c.
-		both := bucket{num: p.c.num + p.e.num}
-		overflows, fits := both.until(s.c + s.e)
+		both := bucket{rate: p.c.rate + p.e.rate}
+		overflows, fits := both.until(s.first + s.second)
 		if !paid || overflows < afterE {
-			afterE, paid = overflows, fits && p.c.num > 0
+			afterE, paid = overflows, fits && p.c.rate > 0
 		}
 	}
 	return delay(now, s.epoch, max(afterC, afterE), ok && paid)
@@ -165,7 +165,7 @@ func (p *Profile) rested(s state, log []entry, now int64) bool {
 		return p.rule.rested(s, log, now)
 	}
 	p.rebase(&s, now)
-	return s.c <= 0 && s.e <= 0
+	return s.first <= 0 && s.second <= 0
 }
 
 // Reservation is a promise of Reserve.
@@ -200,21 +200,21 @@ func (m *Meter) Reserve(now int64, n int, longest time.Duration) Reservation {
 	case ok && !w.excess:
 		l := w.load(m.state, p.log)
 		w.refill(&l, now)
-		if w.c.burst-l.at[0].bytes > maxElapsed-r.cost {
+		if w.c.burst-l.at[0].bytes > maxGained-r.cost {
 			return Reservation{}
 		}
 		l.at[0].bytes -= r.cost
 		w.store(l, &m.state, p.log)
 		return r
-	case p.rule != nil || p.e.room > 0:
+	case p.rule != nil || p.e.tooLarge > 0:
 		return Reservation{}
 	}
 	p.rebase(&m.state, now)
 	r.cost = p.cost(n)
-	if m.c > maxElapsed-r.cost {
+	if m.first > maxGained-r.cost {
 		return Reservation{}
 	}
-	m.c += r.cost
+	m.first += r.cost
 	return r
 }
 
@@ -228,7 +228,7 @@ func (m *Meter) Cancel(now int64, r Reservation) {
 		w.give(&m.state, r.cost)
 		return
 	}
-	m.c = max(m.c-r.cost, 0) // one before it may have been canceled
+	m.first = max(m.first-r.cost, 0) // one before it may have been canceled
 }
 
 // ErrNeverFits is what Wait returns for more than the meter ever lets through.

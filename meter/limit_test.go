@@ -215,7 +215,7 @@ func newSlowWarmIdle(m *Meter, now int64) bool {
 	fine := int64(w.rate / uint64(w.num))
 	s := slowWarm{
 		rate: whole(w.num), burst: whole(w.burst * (w.unit / fine)), warmup: whole(w.length),
-		level: whole(m.c), begin: m.e, last: m.epoch, begun: true,
+		level: whole(m.first), begin: m.second, last: m.epoch, begun: true,
 	}
 	s.level.Quo(s.level, whole(fine))
 	return m.epoch <= now && s.idle(now)

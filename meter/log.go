@@ -14,7 +14,14 @@ type SlidingLog struct {
 	Entries int // of 16 bytes; at most 2^20
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns KindSlidingLog.
+func (SlidingLog) Kind() Kind { return KindSlidingLog }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t SlidingLog) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingLog) Profile() (*Profile, error) {
 	var f faults
 	if t.Entries < 1 || t.Entries > maxEntries {
@@ -32,7 +39,14 @@ type SlidingWindow struct {
 	Slots  int // at most 4096; a slot in use takes 16 bytes
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns KindSlidingWindow.
+func (SlidingWindow) Kind() Kind { return KindSlidingWindow }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t SlidingWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingWindow) Profile() (*Profile, error) {
 	var f faults
 	if t.Slots < 1 || t.Slots > maxSlots {
@@ -83,14 +97,14 @@ func (w slidingLog) slotOf(now int64) int64 {
 
 // at is the i-th entry of the log from the oldest.
 func (w slidingLog) at(s *state, i int) int {
-	i += int(s.e >> 32)
+	i += int(s.second >> 32)
 	if i >= w.size {
 		i -= w.size
 	}
 	return i
 }
 
-func inUse(s *state) int { return int(uint32(s.e)) }
+func inUse(s *state) int { return int(uint32(s.second)) }
 
 func (w slidingLog) look(s *state, log []entry, now int64, n int, in Color) Color {
 	now = max(now, firstWindow)
@@ -102,22 +116,22 @@ func (w slidingLog) look(s *state, log []entry, now int64, n int, in Color) Colo
 	}
 	if s.epoch == notBegun {
 		s.epoch = slot
-		if s.c > 0 {
-			log[0] = entry{slot, s.c}
-			s.e = 1
+		if s.first > 0 {
+			log[0] = entry{slot, s.first}
+			s.second = 1
 		}
 	}
 	s.epoch = max(s.epoch, slot)
-	first, used := int(s.e>>32), inUse(s)
+	first, used := int(s.second>>32), inUse(s)
 	for used > 0 && uint64(s.epoch)-uint64(log[first].slot) >= uint64(w.length) {
-		s.c -= log[first].n
+		s.first -= log[first].n
 		if first++; first == w.size {
 			first = 0
 		}
 		used--
 	}
-	s.e = int64(first)<<32 | int64(used)
-	fits := uint64(n) <= uint64(w.limit-s.c)
+	s.second = int64(first)<<32 | int64(used)
+	fits := uint64(n) <= uint64(w.limit-s.first)
 	room := n == 0 || used < w.size || log[w.at(s, used-1)].slot == s.epoch
 	return keeps(in != Red && fits && room, in)
 }
@@ -126,7 +140,7 @@ func (w slidingLog) take(s *state, log []entry, n int) {
 	if n == 0 {
 		return
 	}
-	s.c += int64(n)
+	s.first += int64(n)
 	used := inUse(s)
 	if used > 0 {
 		if last := &log[w.at(s, used-1)]; last.slot == s.epoch {
@@ -135,22 +149,22 @@ func (w slidingLog) take(s *state, log []entry, n int) {
 		}
 	}
 	log[w.at(s, used)] = entry{s.epoch, int64(n)}
-	s.e++
+	s.second++
 }
 
 func (w slidingLog) tokens(s state, log []entry, now int64) (tc, te int64) {
 	if s.epoch == notBegun {
-		return w.limit - s.c, 0
+		return w.limit - s.first, 0
 	}
 	if w.look(&s, log, now, 1, Green) == Red {
 		return 0, 0 // nothing left, or no entry
 	}
-	return w.limit - s.c, 0
+	return w.limit - s.first, 0
 }
 
 func (w slidingLog) rested(s state, log []entry, now int64) bool {
 	if s.epoch != notBegun {
 		w.look(&s, log, now, 0, Green)
 	}
-	return s.c == 0
+	return s.first == 0
 }

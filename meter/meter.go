@@ -1,9 +1,6 @@
 package meter
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // Meter is one meter: 24 bytes of state beside a pointer to its shared Profile.
 // New makes one; the zero Meter has no parameters, and its methods panic. A Meter is
@@ -34,8 +31,8 @@ func (*noCopy) Unlock() {}
 // changes nothing, and neither does a red packet. A rule uses the words as its
 // own comment says.
 type state struct {
-	epoch int64 // ns
-	c, e  int64 // units, at least 0 but for what was reserved ahead
+	epoch         int64 // ns
+	first, second int64 // of buckets: the units that C and E owe
 }
 
 const (
@@ -94,13 +91,12 @@ func (p *Profile) start(tc, te int64) state {
 		c, e := p.rule.start(tc, te)
 		return state{notBegun, c, e}
 	}
-	return state{notBegun, p.c.debt(tc, p.den), p.e.debt(te, p.den)}
+	return state{notBegun, p.c.owes(tc, p.den), p.e.owes(te, p.den)}
 }
 
-// debt is what a bucket that holds tokens bytes lacks to be full, in units.
-func (b *bucket) debt(tokens, den int64) int64 {
-	burst := b.burst(den)
-	return (burst - min(max(tokens, 0), burst)) * den
+// owes returns the units that a bucket with these tokens lacks to be full.
+func (b *bucket) owes(tokens, den int64) int64 {
+	return b.full() - min(max(tokens, 0), b.full()/den)*den
 }
 
 // Clone returns a meter with the same state, and memory of its own.
@@ -128,35 +124,6 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 	return m.profile.made().color(&m.state, nil, now, n, in)
 }
 
-// color has the log of a key, or nil for the profile's own.
-func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color {
-	dt := uint64(now) - uint64(s.epoch)
-	if dt >= p.horizon {
-		if p.rule != nil {
-			return p.byRule(s, log, now, n, in)
-		}
-		dt = p.rebase(s, now)
-	}
-	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
-	c, e := s.c, s.e
-	if c < tc { // C is full
-		e += (c - tc) & p.coupled
-		c = tc
-	}
-	cost := p.cost(n)
-	overC, overE := cost-p.c.room, cost-p.e.room
-	// Where E's debt was paid since, the packet alone must fit: overE.
-	var takeC, takeE int64
-	var color Color
-	if p.peak {
-		takeC, takeE, color = p.both(c+(overC-tc), e+(overE-te), overE, cost, in)
-	} else {
-		takeC, takeE, color = p.either(c+(overC-tc), e+(overE-te), overE, cost, in)
-	}
-	s.c, s.e = c+takeC, max(e, te)+takeE
-	return color
-}
-
 // Allow meters one packet in color-blind mode and says whether it may pass, green
 // or yellow: only then it has taken tokens.
 func (m *Meter) Allow(now int64, n int) bool { return m.Color(now, n, Green) != Red }
@@ -166,54 +133,7 @@ func (m *Meter) Allow(now int64, n int) bool { return m.Color(now, n, Green) != 
 // packet; nil is color-blind mode. It may be colors itself. Both are at least as
 // long as lengths.
 func (m *Meter) Colors(now int64, lengths []int, before, colors []Color) {
-	colors = colorsBefore(before, colors, len(lengths))
-	p := m.profile.made()
-	dt := uint64(now) - uint64(m.epoch)
-	if dt >= p.horizon {
-		if p.rule != nil {
-			for i, n := range lengths {
-				colors[i] = p.byRule(&m.state, nil, now, n, colors[i])
-			}
-			return
-		}
-		dt = p.rebase(&m.state, now)
-	}
-	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
-	c, e := p.settle(m.c, m.e, tc, te)
-	c, e = c-tc, e-te
-	if p.peak {
-		c, e = p.bothAll(c, e, lengths, colors)
-	} else {
-		c, e = p.eitherAll(c, e, lengths, colors)
-	}
-	m.c, m.e = c+tc, e+te
-}
-
-// bothAll and eitherAll are the loops of Colors, on settled debts. They are
-// functions of their own so that all of their state is in registers.
-
-func (p *Profile) bothAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
-	colors = colors[:len(lengths)]
-	var takeC, takeE int64
-	for i, n := range lengths {
-		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.both(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
-		c += takeC
-		e += takeE
-	}
-	return c, e
-}
-
-func (p *Profile) eitherAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
-	colors = colors[:len(lengths)]
-	var takeC, takeE int64
-	for i, n := range lengths {
-		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.either(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
-		c += takeC
-		e += takeE
-	}
-	return c, e
+	m.profile.made().colors(&m.state, now, lengths, colorsBefore(before, colors, len(lengths)))
 }
 
 // colorsBefore puts the colors before n packets where their results will be: green
@@ -226,38 +146,6 @@ func colorsBefore(before, colors []Color, n int) []Color {
 		copy(colors, before[:n:len(before)])
 	}
 	return colors
-}
-
-// settle ends the debts of full buckets; what overflows C goes into E where
-// they are coupled.
-func (p *Profile) settle(c, e, tc, te int64) (int64, int64) {
-	full := max(c, tc)
-	return full, max(e+(c-full)&p.coupled, te)
-}
-
-// cost of n bytes in units; more than any bucket holds where n is.
-func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.over)) * p.den }
-
-// both and either are the verdicts. c and e are negative where the bucket holds
-// the packet, for E only where alone is negative too. The results are what the
-// packet takes from the buckets, in units, and its color. Masks inside are -1
-// for yes, 0 for no: random traffic would mispredict every branch.
-
-// both is RFC 2698 §3: what takes from C takes from P as well.
-func (p *Profile) both(c, e, alone, cost int64, in Color) (takeC, takeE int64, color Color) {
-	fitsC := c & (int64(in) - p.cLimit) >> 63
-	fitsE := e & ((int64(in) - int64(Red)) & alone) >> 63
-	takeE = cost & fitsE
-	return takeE & fitsC, takeE, Red + Color(fitsE+fitsE&fitsC)
-}
-
-// either is RFC 2697 §3 and RFC 4115 §3: what does not take from C may take
-// from E. A token bucket lets yellow take from C, and it stays yellow.
-func (p *Profile) either(c, e, alone, cost int64, in Color) (takeC, takeE int64, color Color) {
-	fitsC := c & (int64(in) - p.cLimit) >> 63
-	fitsE := e & ((int64(in) - int64(Red)) & alone) >> 63
-	takeC = cost & fitsC
-	return takeC, (cost - takeC) & fitsE, Red + Color(fitsC+(fitsC|fitsE)+int64(in)&fitsC)
 }
 
 // Begun says whether the clock of a meter has begun, as that of New has.
@@ -280,31 +168,6 @@ func (p *Profile) begin(s *state, log []entry, now int64) {
 	}
 }
 
-// rebase moves the epoch to now, or says that no time has passed since it
-// where now is earlier. It returns the ns from the epoch to now.
-func (p *Profile) rebase(s *state, now int64) uint64 {
-	switch {
-	case s.epoch == notBegun:
-		s.epoch = max(now, earliest)
-	case now > s.epoch:
-		dt := uint64(now) - uint64(s.epoch)
-		tc, te := elapsed(dt, p.c.num), elapsed(dt, p.e.num)
-		c, e := p.settle(s.c, s.e, tc, te)
-		s.c, s.e = c-tc, e-te
-		s.epoch = now
-	}
-	return 0
-}
-
-// elapsed is dt*num, cut off where every bucket has long been full.
-func elapsed(dt uint64, num int64) int64 {
-	hi, lo := bits.Mul64(dt, uint64(num))
-	if hi != 0 || lo > 2*maxElapsed {
-		return 2 * maxElapsed
-	}
-	return int64(lo)
-}
-
 // Tokens returns what the buckets hold at now in whole bytes, rounded down:
 // Tc and Te, or Tc and Tp; what is left of a window's limit, and 0; what the
 // average of RFC 2859 is below CIR and PIR, in bytes of its window. It takes
@@ -319,7 +182,7 @@ func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
 		return p.rule.tokens(s, log, now)
 	}
 	p.rebase(&s, now)
-	return max(p.c.room-1-s.c, 0) / p.den, max(p.e.room-1-s.e, 0) / p.den
+	return max(p.c.full()-s.first, 0) / p.den, max(p.e.full()-s.second, 0) / p.den
 }
 
 // SetProfile changes the parameters at now. Each bucket keeps its tokens, cut

@@ -231,7 +231,7 @@ func TestReserveOfOthers(t *testing.T) {
 	for range 1000 {
 		params := anyParams(r)
 		m, now := used(t, r, params)
-		if p := m.profile; p.rule == nil && p.e.room == 0 {
+		if p := m.profile; p.rule == nil && p.e.tooLarge == 0 {
 			continue
 		}
 		tc, _ := m.Tokens(now)

@@ -33,11 +33,11 @@ func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Colo
 	switch r := p.rule.(type) {
 	case fixedWindow:
 		if color = r.look(s, now, n, in); color != Red {
-			s.c += int64(n)
+			s.first += int64(n)
 		}
 	case slidingCounter:
 		if color = r.look(s, now, n, in); color != Red {
-			s.c += int64(n)
+			s.first += int64(n)
 		}
 	case slidingLog:
 		if color = r.look(s, log, now, n, in); color != Red {
@@ -47,7 +47,7 @@ func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Colo
 		color = r.look(s, now, n, in)
 	case warmUp:
 		if color = r.look(s, now, n, in); color != Red {
-			s.c -= int64(n) * r.unit
+			s.first -= int64(n) * r.unit
 		}
 	case wide:
 		color = r.color(p, s, log, now, n, in)
@@ -120,24 +120,4 @@ func soonest(from, to int64, ok func(now int64) bool) (time.Duration, bool) {
 		}
 	}
 	return time.Duration(yes), true
-}
-
-// limits of all windows.
-const (
-	minWindow = time.Microsecond
-	maxWindow = 366 * 24 * time.Hour
-	maxLimit  = 1 << 47 // bytes
-)
-
-func (f *faults) span(field string, d, longest time.Duration) {
-	if d < minWindow || d > longest {
-		f.add(field, "of "+d.String()+" is not between "+minWindow.String()+" and "+longest.String())
-	}
-}
-
-func (f *faults) limit(n int64) {
-	f.positive("Limit", n, "")
-	if n > maxLimit {
-		f.add("Limit", "is above 2^47 bytes")
-	}
 }

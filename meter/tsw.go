@@ -27,7 +27,21 @@ const (
 	maxTSWAvg = time.Hour
 )
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns KindTSWTCM.
+func (TSWTCM) Kind() Kind { return KindTSWTCM }
+
+// Buckets describes each target rate as a bucket. Its burst is the number of bytes
+// that the rate brings in one Window. Its tokens are how far the average is below the
+// rate.
+func (t TSWTCM) Buckets() []Bucket {
+	target := func(name string, r Rate) Bucket {
+		burst, _ := r.Burst(t.Window)
+		return Bucket{name, name, "below " + name, r, burst}
+	}
+	return []Bucket{target("CIR", t.CIR), target("PIR", t.PIR)}
+}
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t TSWTCM) Profile() (*Profile, error) {
 	var f faults
 	f.rates(t.CIR, t.PIR, "RFC 2859 §2")
@@ -71,7 +85,7 @@ func (w tsw) average(s *state, now int64, n uint64) uint64 {
 	if s.epoch != notBegun && now > s.epoch {
 		dt = min(uint64(now)-uint64(s.epoch), math.MaxInt64)
 	}
-	sum := min(uint64(s.c)+min(n, maxLimit)<<tswShift, maxAvg)
+	sum := min(uint64(s.first)+min(n, maxLimit)<<tswShift, maxAvg)
 	hi, lo := bits.Mul64(sum, uint64(w.window))
 	if hi == 0 {
 		return lo / (uint64(w.window) + dt)
@@ -87,12 +101,12 @@ func (w tsw) look(s *state, now int64, n int, in Color) Color {
 	}
 	average := w.average(s, now, uint64(n))
 	s.epoch = max(s.epoch, now, earliest) // which notBegun is before
-	s.c = int64(average)
+	s.first = int64(average)
 	if average <= w.target[0] {
 		return in
 	}
-	s.e++
-	u := splitMix(w.seed, uint64(s.e)) >> 32
+	s.second++
+	u := splitMix(w.seed, uint64(s.second)) >> 32
 	// PIR is at least CIR: what is above it is above both. Random verdicts would
 	// mispredict a branch.
 	return max(in, Color(above(average, w.target[0], u)+above(average, w.target[1], u)))

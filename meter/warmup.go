@@ -26,7 +26,7 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 	// A unit of the bucket is as many: tokens of any whole ns in any step are whole.
 	fine := 3 * steps * steps / (2 * part)
 	w := warmUp{
-		num: p.c.num, rate: uint64(p.c.num) * uint64(fine), unit: p.den * fine,
+		num: p.c.rate, rate: uint64(p.c.rate) * uint64(fine), unit: p.den * fine,
 		burst: burst, length: int64(d), steps: steps / part, part: int64(d) / part,
 	}
 	const maxUnits = 1 << 62
@@ -69,9 +69,9 @@ func (w *warmUp) advance(s *state, now int64) {
 		return
 	}
 	w.refill(s, now)
-	s.c = min(s.c, w.burst*w.unit/3)
+	s.first = min(s.first, w.burst*w.unit/3)
 	s.epoch = max(now, earliest)
-	s.e = s.epoch
+	s.second = s.epoch
 }
 
 // paused says whether a packet at now comes after a pause.
@@ -85,17 +85,17 @@ func (w *warmUp) refill(s *state, now int64) {
 	if s.epoch == notBegun || now <= s.epoch {
 		return
 	}
-	from, to, length := uint64(s.epoch)-uint64(s.e), uint64(now)-uint64(s.e), uint64(w.length)
+	from, to, length := uint64(s.epoch)-uint64(s.second), uint64(now)-uint64(s.second), uint64(w.length)
 	var hi, gain uint64
 	if from < length {
 		hi, gain = bits.Mul64(w.brought(min(to, length))-w.brought(from), uint64(w.num))
 	}
 	more, warm := bits.Mul64(max(to, length)-max(from, length), w.rate)
-	switch left := uint64(full - s.c); {
+	switch left := uint64(full - s.first); {
 	case hi > 0 || more > 0 || gain >= left || warm >= left-gain:
-		s.c = full
+		s.first = full
 	default:
-		s.c += int64(gain + warm)
+		s.first += int64(gain + warm)
 	}
 	s.epoch = now
 }
@@ -103,16 +103,16 @@ func (w *warmUp) refill(s *state, now int64) {
 func (w *warmUp) look(s *state, now int64, n int, in Color) Color {
 	w.advance(s, now)
 	cost := min(uint64(n), uint64(w.burst)+1) * uint64(w.unit)
-	return keeps(in != Red && cost <= uint64(s.c), in)
+	return keeps(in != Red && cost <= uint64(s.first), in)
 }
 
 func (w warmUp) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	w.advance(&s, now)
-	return s.c / w.unit, 0
+	return s.first / w.unit, 0
 }
 
 func (w warmUp) rested(s state, _ []entry, now int64) bool {
 	rested := s.epoch == notBegun || w.paused(&s, now)
 	w.refill(&s, now)
-	return rested && s.c == w.burst*w.unit
+	return rested && s.first == w.burst*w.unit
 }

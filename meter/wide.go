@@ -2,7 +2,6 @@ package meter
 
 import (
 	"fmt"
-	"math/big"
 	"math/bits"
 )
 
@@ -19,6 +18,33 @@ type wide struct {
 type wideBucket struct {
 	num, den int64 // units in a nanosecond, or endless; and in a byte
 	burst    int64 // bytes
+}
+
+// newWide compiles one or two buckets. Coupled ones must have a common unit.
+func newWide(c, e bucketParams, coupled bool) (wide, error) {
+	rateC, rateE := c.rate.finite().rat(), e.rate.finite().rat()
+	denC, denE := rateC.Denom(), rateE.Denom()
+	if coupled {
+		denC = lcm(denC, denE)
+		denE = denC
+	}
+	unitsC, unitsE := units(rateC, denC), units(rateE, denE)
+	if !denC.IsInt64() || !unitsC.IsInt64() || !unitsE.IsInt64() {
+		return wide{}, &FieldError{"EIR", fmt.Sprintf("%v has no unit in common with CIR %v that stays exact, which coupling needs: choose a rounder one", e.rate, c.rate)}
+	}
+	w := wide{
+		c:       wideBucket{unitsC.Int64(), denC.Int64(), c.burst},
+		e:       wideBucket{unitsE.Int64(), denE.Int64(), e.burst},
+		coupled: coupled,
+		excess:  e.name != "",
+	}
+	if c.rate == unlimited {
+		w.c.num = endless
+	}
+	if e.rate == unlimited {
+		w.e.num = endless
+	}
+	return w, nil
 }
 
 // level is what a bucket holds. The bytes are negative where some are reserved
@@ -40,11 +66,11 @@ const plenty = 1 << 62 // bytes
 func (w *wide) load(s state, log []entry) levels {
 	switch {
 	case !w.excess:
-		return levels{s.epoch, [2]level{{s.c, s.e}}}
+		return levels{s.epoch, [2]level{{s.first, s.second}}}
 	case s.epoch == notBegun: // the log is of another meter
-		return levels{s.epoch, [2]level{{s.c, 0}, {s.e, 0}}}
+		return levels{s.epoch, [2]level{{s.first, 0}, {s.second, 0}}}
 	}
-	return levels{s.epoch, [2]level{{s.c, log[0].slot}, {s.e, log[0].n}}}
+	return levels{s.epoch, [2]level{{s.first, log[0].slot}, {s.second, log[0].n}}}
 }
 
 func (w *wide) store(l levels, s *state, log []entry) {
@@ -105,23 +131,23 @@ func (w *wide) refill(l *levels, now int64) {
 	}
 }
 
-// verdict is what a packet takes from a state that was brought to now, in bytes.
-func (w *wide) verdict(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
-	cost := int64(min(uint64(n), p.over))
-	c, e := cost-l.at[0].bytes-1, cost-l.at[1].bytes-1
+// take is the verdict on a packet by a state that was brought to now, in bytes.
+func (w *wide) take(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
+	cost := int64(min(uint64(n), p.longest))
+	lackC, lackE := cost-1-l.at[0].bytes, cost-1-l.at[1].bytes
 	if !w.excess {
-		e = 0
+		lackE = 0
 	}
 	if p.peak {
-		return p.both(c, e, -1, cost, in)
+		return p.takeBoth(lackC, lackE, cost, in)
 	}
-	return p.either(c, e, -1, cost, in)
+	return p.takeEither(lackC, lackE, cost, in)
 }
 
 func (w *wide) color(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
 	l := w.load(*s, log)
 	w.refill(&l, now)
-	takeC, takeE, color := w.verdict(p, &l, n, in)
+	takeC, takeE, color := w.take(p, &l, n, in)
 	l.at[0].bytes -= takeC
 	l.at[1].bytes -= takeE
 	w.store(l, s, log)
@@ -134,7 +160,7 @@ func (w *wide) look(p *Profile, s *state, log []entry, now int64, n int, in Colo
 	if s.epoch == notBegun {
 		w.store(l, s, log)
 	}
-	_, _, color := w.verdict(p, &l, n, in)
+	_, _, color := w.take(p, &l, n, in)
 	return color
 }
 
@@ -189,43 +215,19 @@ func (w *wide) fault(k Kind) error {
 			return &FieldError{names[i], "has an unlimited rate, which 64 bits do not hold"}
 		case b.burst > largest:
 			return &FieldError{names[i], fmt.Sprintf("of %d bytes is above the largest burst that a word of 64 bits holds exactly at this rate, %d bytes", b.burst, largest)}
-		case b.num > maxNum:
+		case b.num > maxRate:
 			return &FieldError{names[i], fmt.Sprintf("has a rate too fast or too fine for a word of 64 bits: %d/%d bytes/ns", b.num, b.den)}
 		}
 	}
 	return nil
 }
 
-// narrow makes p a profile of two words, with one unit for both buckets, or says
-// that they do not fit.
-func (w *wide) narrow(p *Profile, den *big.Int) bool {
-	if w.c.num == endless || w.e.num == endless || new(big.Int).Mul(den, big.NewInt(max(w.c.burst, w.e.burst))).Cmp(big.NewInt(maxUnits)) > 0 {
-		return false
-	}
-	p.den = den.Int64()
-	for i, b := range [2]wideBucket{w.c, w.e} {
-		hi, num := bits.Mul64(uint64(b.num), uint64(p.den/b.den))
-		if hi > 0 || num > maxNum {
-			return false
-		}
-		*[2]*bucket{&p.c, &p.e}[i] = bucket{int64(num), b.burst*p.den + 1}
-	}
-	if !w.excess {
-		p.e = bucket{}
-	}
-	p.horizon = min(uint64(maxElapsed/max(p.c.num, p.e.num, 1)), maxHorizon)
-	if w.coupled {
-		p.coupled = -1
-	}
-	return true
-}
-
 // wide is the form that all meters of buckets have in common, or nil.
 func (p *Profile) wide() *wide {
 	switch r := p.rule.(type) {
 	case nil:
-		of := func(b bucket) wideBucket { return wideBucket{b.num, p.den, b.burst(p.den)} }
-		return &wide{of(p.c), of(p.e), p.coupled != 0, p.e.room > 0}
+		of := func(b bucket) wideBucket { return wideBucket{b.rate, p.den, b.full() / p.den} }
+		return &wide{of(p.c), of(p.e), p.coupled != 0, p.e.tooLarge > 0}
 	case wide:
 		return &r
 	}
@@ -241,10 +243,10 @@ func (p *Profile) levels(s state, log []entry, now int64) levels {
 	}
 	p.rebase(&s, now)
 	holds := func(b bucket, debt int64) level {
-		units := max(b.room-1-debt, 0)
+		units := max(b.full()-debt, 0)
 		return level{units / p.den, units % p.den}
 	}
-	return levels{s.epoch, [2]level{holds(p.c, s.c), holds(p.e, s.e)}}
+	return levels{s.epoch, [2]level{holds(p.c, s.first), holds(p.e, s.second)}}
 }
 
 // state is the inverse of levels.
@@ -254,7 +256,7 @@ func (p *Profile) state(l levels, log []entry) (s state) {
 		return s
 	}
 	lacks := func(b bucket, holds level) int64 {
-		return max(b.room-1, 0) - (holds.bytes*p.den + holds.units)
+		return b.full() - (holds.bytes*p.den + holds.units)
 	}
 	return state{l.epoch, lacks(p.c, l.at[0]), lacks(p.e, l.at[1])}
 }

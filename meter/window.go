@@ -15,7 +15,14 @@ type FixedWindow struct {
 	Window time.Duration
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns KindFixedWindow.
+func (FixedWindow) Kind() Kind { return KindFixedWindow }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t FixedWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t FixedWindow) Profile() (*Profile, error) {
 	var f faults
 	return f.window(t.Kind(), fixedWindow{t.Limit, int64(t.Window)}, t.Window)
@@ -29,7 +36,14 @@ type SlidingCounter struct {
 	Window time.Duration
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns KindSlidingCounter.
+func (SlidingCounter) Kind() Kind { return KindSlidingCounter }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t SlidingCounter) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingCounter) Profile() (*Profile, error) {
 	var f faults
 	return f.window(t.Kind(), slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
@@ -88,19 +102,19 @@ func (w fixedWindow) advance(s *state, now int64) int64 {
 
 func (w fixedWindow) look(s *state, now int64, n int, in Color) Color {
 	if w.advance(s, now) > 0 {
-		s.c = 0
+		s.first = 0
 	}
-	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.c), in)
+	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.first), in)
 }
 
 func (w fixedWindow) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	w.look(&s, now, 0, Green)
-	return w.limit - s.c, 0
+	return w.limit - s.first, 0
 }
 
 func (w fixedWindow) rested(s state, _ []entry, now int64) bool {
 	w.look(&s, now, 0, Green)
-	return s.c == 0
+	return s.first == 0
 }
 
 // slidingCounter keeps what was taken in the window before in e.
@@ -111,17 +125,17 @@ func (w slidingCounter) span() int64 { return 2 * w.length }
 func (w slidingCounter) look(s *state, now int64, n int, in Color) Color {
 	switch w.advance(s, now) {
 	case 1:
-		s.c, s.e = 0, s.c
+		s.first, s.second = 0, s.first
 	case 2:
-		s.c, s.e = 0, 0
+		s.first, s.second = 0, 0
 	}
-	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.c) && w.fits(s, now, w.limit-s.c-int64(n)), in)
+	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.first) && w.fits(s, now, w.limit-s.first-int64(n)), in)
 }
 
 // fits says whether what still counts of the window before is no more than
 // left: e*(length-f)/length <= left.
 func (w slidingCounter) fits(s *state, now, left int64) bool {
-	hi, lo := bits.Mul64(uint64(s.e), w.inView(s, now))
+	hi, lo := bits.Mul64(uint64(s.second), w.inView(s, now))
 	leftHi, leftLo := bits.Mul64(uint64(left), uint64(w.length))
 	return hi < leftHi || hi == leftHi && lo <= leftLo
 }
@@ -133,15 +147,15 @@ func (w slidingCounter) inView(s *state, now int64) uint64 {
 
 func (w slidingCounter) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	w.look(&s, now, 0, Green)
-	hi, lo := bits.Mul64(uint64(s.e), w.inView(&s, now))
+	hi, lo := bits.Mul64(uint64(s.second), w.inView(&s, now))
 	counts, rest := bits.Div64(hi, lo, uint64(w.length))
 	if rest > 0 {
 		counts++
 	}
-	return max(w.limit-s.c-int64(counts), 0), 0
+	return max(w.limit-s.first-int64(counts), 0), 0
 }
 
 func (w slidingCounter) rested(s state, _ []entry, now int64) bool {
 	w.look(&s, now, 0, Green)
-	return s.c == 0 && s.e == 0
+	return s.first == 0 && s.second == 0
 }
