@@ -19,7 +19,7 @@ func (m *Meter) Peek(now int64, n int, in Color) Color {
 
 func (p *Profile) peek(s state, log []entry, now int64, n int, in Color) Color {
 	if p.rule != nil {
-		return p.look(&s, log, now, n, in)
+		return p.byRule(&s, log, now, n, in, false)
 	}
 	return p.color(&s, nil, now, n, in)
 }
@@ -88,7 +88,7 @@ func (b *bucket) until(debt int64) (ns int64, ok bool) {
 // pause, a warm-up has less.
 func (p *Profile) retryByRule(s state, log []entry, now int64, n int) (time.Duration, bool) {
 	if s.epoch == notBegun {
-		p.look(&s, log, now, 0, Green)
+		p.byRule(&s, log, now, 0, Green, false)
 	}
 	fits := func(now int64) bool {
 		if _, draws := p.rule.(tsw); draws {
@@ -96,7 +96,7 @@ func (p *Profile) retryByRule(s state, log []entry, now int64, n int) (time.Dura
 			return n >= 0 && int64(n) <= tc
 		}
 		at := s
-		return p.look(&at, log, now, n, Green) == Green
+		return p.byRule(&at, log, now, n, Green, false) == Green
 	}
 	if w, ok := p.rule.(warmUp); ok && s.epoch != notBegun {
 		cold := s.epoch + w.length - 1
@@ -141,7 +141,7 @@ func (m *Meter) ResetAfter(now int64) (time.Duration, bool) {
 func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bool) {
 	if p.rule != nil {
 		if s.epoch == notBegun {
-			p.look(&s, log, now, 0, Green)
+			p.byRule(&s, log, now, 0, Green, false)
 		}
 		return soonest(now, p.horizonOf(s, now), func(now int64) bool { return p.rule.rested(s, log, now) })
 	}

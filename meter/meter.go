@@ -164,7 +164,7 @@ func (p *Profile) begin(s *state, log []entry, now int64) {
 	case p.rule == nil:
 		p.rebase(s, now)
 	case p.kind != KindTSWTCM:
-		p.look(s, log, now, 0, Green)
+		p.byRule(s, log, now, 0, Green, false)
 	}
 }
 

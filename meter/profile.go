@@ -25,9 +25,9 @@ const (
 type Profile struct {
 	horizon uint64 // ns after the epoch within which the units gained are at most maxGained; 0 with a rule
 	den     int64  // units in a byte
-	longest uint64 // bytes: one more than the larger burst; any longer packet costs as much
 	c, e    bucket // C, and E or P
 	coupled int64  // mask: tokens that overflow C go into E (RFC 2697 §3)
+	longest uint64 // bytes: one more than the larger burst; any longer packet costs as much
 	barredC int64  // the best input color that must not take from C
 	peak    bool   // a green packet takes from both buckets (RFC 2698 §3)
 	kind    Kind

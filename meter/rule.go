@@ -23,56 +23,42 @@ type rule interface {
 	entries() int
 }
 
-// byRule is color. It knows all rules, and so does look: a state that is passed to a
+// byRule meters a packet by the rule, which brings the state to now. If take is false it
+// only returns the color that the packet would have: nothing is taken, and the log is
+// written only when the clock begins. A negative n never conforms.
+//
+// It is a switch and not a method of rule, because a state whose address is passed to a
 // method of an interface would have to be on the heap.
-func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Color {
+func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color, take bool) (color Color) {
 	if log == nil {
 		log = p.log
 	}
-	var color Color
 	switch r := p.rule.(type) {
 	case fixedWindow:
-		if color = r.look(s, now, n, in); color != Red {
+		if color = r.look(s, now, n, in); take && color != Red {
 			s.first += int64(n)
 		}
 	case slidingCounter:
-		if color = r.look(s, now, n, in); color != Red {
+		if color = r.look(s, now, n, in); take && color != Red {
 			s.first += int64(n)
 		}
 	case slidingLog:
-		if color = r.look(s, log, now, n, in); color != Red {
+		if color = r.look(s, log, now, n, in); take && color != Red {
 			r.take(s, log, n)
 		}
 	case tsw:
 		color = r.look(s, now, n, in)
 	case warmUp:
-		if color = r.look(s, now, n, in); color != Red {
+		if color = r.look(s, now, n, in); take && color != Red {
 			s.first -= int64(n) * r.unit
 		}
 	case wide:
-		color = r.color(p, s, log, now, n, in)
-	}
-	return color
-}
-
-// look brings a state to now and says what color a packet would have. A negative
-// n never conforms. It does not write to the log, but where the clock begins.
-func (p *Profile) look(s *state, log []entry, now int64, n int, in Color) Color {
-	switch r := p.rule.(type) {
-	case fixedWindow:
-		return r.look(s, now, n, in)
-	case slidingCounter:
-		return r.look(s, now, n, in)
-	case slidingLog:
-		return r.look(s, log, now, n, in)
-	case tsw:
-		return r.look(s, now, n, in)
-	case warmUp:
-		return r.look(s, now, n, in)
-	case wide:
+		if take {
+			return r.color(p, s, log, now, n, in)
+		}
 		return r.look(p, s, log, now, n, in)
 	}
-	return Red
+	return color
 }
 
 func (p *Profile) entries() int {

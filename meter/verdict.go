@@ -24,7 +24,7 @@ func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color
 	dt := uint64(now) - uint64(s.epoch)
 	if dt >= p.horizon {
 		if p.rule != nil {
-			return p.byRule(s, log, now, n, in)
+			return p.byRule(s, log, now, n, in, true)
 		}
 		dt = p.rebase(s, now)
 	}
@@ -93,7 +93,7 @@ func (p *Profile) colors(s *state, now int64, lengths []int, colors []Color) {
 	if dt >= p.horizon {
 		if p.rule != nil {
 			for i, n := range lengths {
-				colors[i] = p.byRule(s, nil, now, n, colors[i])
+				colors[i] = p.byRule(s, nil, now, n, colors[i], true)
 			}
 			return
 		}
