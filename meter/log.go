@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// SlidingLog is a two-color meter that lets Limit bytes through in any Window
-// that ends now, exactly: it remembers each packet that it let through. Packets
-// of one time share an entry, and where all Entries are in use a packet is red.
+// SlidingLog is a two-color meter that lets exactly Limit bytes through in any Window. It
+// logs each packet that it lets through. Packets with the same time share an entry. If all
+// Entries are in use a packet is red.
 type SlidingLog struct {
 	Limit   int64
 	Window  time.Duration
-	Entries int // of 16 bytes; at most 2^20
+	Entries int // size of the log, 16 bytes each; at most 2^20
 }
 
-// Kind returns KindSlidingLog.
-func (SlidingLog) Kind() Kind { return KindSlidingLog }
+// Kind returns the kind sliding-log.
+func (SlidingLog) Kind() Kind { return kindSlidingLog }
 
 // Buckets describes the window as one bucket. Its tokens are the unused part of the
 // limit.
@@ -30,17 +30,17 @@ func (t SlidingLog) Profile() (*Profile, error) {
 	return f.window(t.Kind(), slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
 }
 
-// SlidingWindow is a two-color meter that lets Limit bytes through in a Window
-// of so many Slots, aligned to multiples of their length since time 0: the one
-// of now, and those before it. Slots must divide the Window.
+// SlidingWindow is a two-color meter that lets Limit bytes through in a Window that
+// consists of the current slot and the Slots - 1 before it. Slots are aligned to multiples
+// of their length since time 0, and must divide the Window.
 type SlidingWindow struct {
 	Limit  int64
 	Window time.Duration
-	Slots  int // at most 4096; a slot in use takes 16 bytes
+	Slots  int // number of slots, 16 bytes each; at most 4096
 }
 
-// Kind returns KindSlidingWindow.
-func (SlidingWindow) Kind() Kind { return KindSlidingWindow }
+// Kind returns the kind sliding-window.
+func (SlidingWindow) Kind() Kind { return kindSlidingWindow }
 
 // Buckets describes the window as one bucket. Its tokens are the unused part of the
 // limit.
@@ -66,21 +66,21 @@ const (
 	maxSlots   = 4096
 )
 
-// entry is what was taken in a slot.
+// entry is the bytes taken in a slot.
 type entry struct {
 	slot int64
 	n    int64 // bytes
 }
 
-// slidingLog counts time in slots: of a nanosecond each for a log, of a part of
-// the window for one in slots. Its log is a ring. A state has the latest slot in
-// epoch, the sum of all entries in c, the first of them in the upper half of e
-// and their number in the lower.
+// slidingLog implements both. It counts time in slots, of a nanosecond each for SlidingLog.
+// The log is a ring. A state has the latest slot in epoch and the sum of all entries in
+// first. The upper half of second is the index of the oldest entry, the lower half the
+// number of entries.
 type slidingLog struct {
 	limit  int64
 	length int64 // slots
 	slot   int64 // ns
-	size   int   // of the log
+	size   int   // entries of the log
 }
 
 func (w slidingLog) start(tc, _ int64) (c, e int64) { return w.limit - min(max(tc, 0), w.limit), 0 }
@@ -95,7 +95,7 @@ func (w slidingLog) slotOf(now int64) int64 {
 	return fixedWindow{length: w.slot}.begins(now) / w.slot
 }
 
-// at is the i-th entry of the log from the oldest.
+// at returns the index of the i-th entry from the oldest.
 func (w slidingLog) at(s *state, i int) int {
 	i += int(s.second >> 32)
 	if i >= w.size {
@@ -157,7 +157,7 @@ func (w slidingLog) tokens(s state, log []entry, now int64) (tc, te int64) {
 		return w.limit - s.first, 0
 	}
 	if w.look(&s, log, now, 1, Green) == Red {
-		return 0, 0 // nothing left, or no entry
+		return 0, 0 // the limit or the log is used up
 	}
 	return w.limit - s.first, 0
 }

@@ -10,8 +10,8 @@ type SRTCM struct {
 	CBS, EBS int64
 }
 
-// Kind returns KindSRTCM.
-func (SRTCM) Kind() Kind { return KindSRTCM }
+// Kind returns the kind srtcm.
+func (SRTCM) Kind() Kind { return kindSRTCM }
 
 // Buckets describes C and E.
 func (t SRTCM) Buckets() []Bucket {
@@ -40,8 +40,8 @@ type TRTCM struct {
 	PBS int64
 }
 
-// Kind returns KindTRTCM.
-func (TRTCM) Kind() Kind { return KindTRTCM }
+// Kind returns the kind trtcm.
+func (TRTCM) Kind() Kind { return kindTRTCM }
 
 // Buckets describes C and P.
 func (t TRTCM) Buckets() []Bucket {
@@ -68,8 +68,8 @@ type TRTCM4115 struct {
 	Coupling bool
 }
 
-// Kind returns KindTRTCM4115.
-func (TRTCM4115) Kind() Kind { return KindTRTCM4115 }
+// Kind returns the kind trtcm4115.
+func (TRTCM4115) Kind() Kind { return kindTRTCM4115 }
 
 // Buckets describes C and E.
 func (t TRTCM4115) Buckets() []Bucket {
@@ -108,12 +108,12 @@ type TokenBucket struct {
 	GCRA bool
 }
 
-// Kind returns KindTokenBucket, or KindGCRA if GCRA is set.
+// Kind returns the kind token-bucket, or gcra if GCRA is set.
 func (t TokenBucket) Kind() Kind {
 	if t.GCRA {
-		return KindGCRA
+		return kindGCRA
 	}
-	return KindTokenBucket
+	return kindTokenBucket
 }
 
 // Buckets describes the one bucket.

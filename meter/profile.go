@@ -45,6 +45,11 @@ type bucket struct {
 // full returns the units of a full bucket.
 func (b *bucket) full() int64 { return max(b.tooLarge-1, 0) }
 
+// owes returns the units that the bucket lacks to be full if it holds these tokens.
+func (b *bucket) owes(tokens, den int64) int64 {
+	return b.full() - min(max(tokens, 0), b.full()/den)*den
+}
+
 // bucketParams are the parameters of a bucket. Without a name there is none.
 type bucketParams struct {
 	name  string // of the burst
@@ -178,9 +183,9 @@ func (p *Profile) Integers() (Integers, error) {
 		i.Den, i.Num = [2]int64{r.c.den, r.e.den}, [2]int64{r.c.num, r.e.num}
 		i.Excess, i.Coupled = r.excess, r.coupled
 	case warmUp:
-		return Integers{}, &FieldError{"Warmup", "has more state than two words of 64 bits"}
+		return Integers{}, &FieldError{"Warmup", "needs more state than two words of 64 bits"}
 	default:
-		return Integers{}, &FieldError{"type", p.kind.String() + " has more state than two words of 64 bits"}
+		return Integers{}, &FieldError{"type", p.kind.String() + " needs more state than two words of 64 bits"}
 	}
 	return i, nil
 }

@@ -236,7 +236,7 @@ func TestReserveOfOthers(t *testing.T) {
 		}
 		tc, _ := m.Tokens(now)
 		n := int(pick(r, tc, tc+1, 1, 0, r.Int64N(3000)))
-		if n == 0 && m.profile.kind == KindTSWTCM {
+		if n == 0 && m.profile.kind == kindTSWTCM {
 			continue // of which the average decides
 		}
 		before, again := clone(m), clone(m)

@@ -2,24 +2,25 @@ package meter
 
 import "math/bits"
 
-// The metering of packets by buckets that fit 64 bits; rules are in rule.go.
+// This file is the packet path of buckets that fit 64 bits each. All other meters are
+// rules; see rule.go.
 //
-// Of each bucket a state stores the units that it owes: those that it lacked at the
-// epoch to be full, and all that packets have taken since. With the units gained
-// since the epoch, dt * rate, it lacks owed - gained now. So neither time nor a red
-// packet changes the state, nothing is divided, and nothing is rounded.
+// The state of a bucket is the number of units that it owes: the units missing at the
+// epoch to be full, and all units taken since. It has gained dt * rate units since the
+// epoch, so now it is owed - gained units short of full. Neither time nor a red packet
+// changes the state. Nothing is divided, and nothing is rounded.
 //
-// If owed is below gained the bucket has overflowed: its debt was paid, and owed is
-// raised to gained.
+// If a bucket owes less than it gained, it has overflowed and is full. Then owed is raised
+// to gained.
 //
-// Random traffic would mispredict every branch on the verdict, so the verdict is
-// computed with masks, which are -1 for yes and 0 for no.
+// Branches on the verdict would be mispredicted in random traffic. The verdict is
+// therefore computed with masks: -1 is true, 0 is false.
 
 // bothNegative returns the mask of a < 0 and b < 0.
 func bothNegative(a, b int64) int64 { return (a & b) >> 63 }
 
-// color meters one packet. The log is that of the meter's key in a Table, or nil for
-// the profile's own.
+// color meters one packet. log is the log of a key in a Table, or nil to use the
+// profile's.
 func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color {
 	dt := uint64(now) - uint64(s.epoch)
 	if dt >= p.horizon {
@@ -31,10 +32,10 @@ func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color
 	gainedC, gainedE := int64(dt)*p.c.rate, int64(dt)*p.e.rate
 	cost := p.cost(n)
 	owedC, owedE := p.overflow(s.first, s.second, gainedC)
-	overC, overE := cost-p.c.tooLarge, cost-p.e.tooLarge // negative if a full bucket holds the packet
+	overC, overE := cost-p.c.tooLarge, cost-p.e.tooLarge // negative if the packet fits the full bucket
 	lackC := owedC + (overC - gainedC)
 	lackE := owedE + (overE - gainedE)
-	// E may owe less than it gained. Then it is full: overE must be negative, too.
+	// If E owes less than it gained, it is full: then the sign of overE decides.
 	lackE &= overE
 	var takeC, takeE int64
 	var color Color
@@ -47,12 +48,13 @@ func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color
 	return color
 }
 
-// cost returns the units that n bytes cost. Any length above the larger burst costs
-// as much as one byte more than that burst, so products stay within 64 bits.
+// cost returns the cost of n bytes in units. A length above the larger burst costs as much
+// as one byte above it, which keeps the product within 64 bits. A negative n is a huge
+// length.
 func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.longest)) * p.den }
 
-// overflow ends C's debt if it is paid. With coupling, the units that overflow C pay
-// E's.
+// overflow raises owedC to gainedC if C has overflowed. With coupling, E owes that much
+// less.
 func (p *Profile) overflow(owedC, owedE, gainedC int64) (c, e int64) {
 	if owedC < gainedC {
 		owedE += (owedC - gainedC) & p.coupled
@@ -61,11 +63,11 @@ func (p *Profile) overflow(owedC, owedE, gainedC int64) (c, e int64) {
 	return owedC, owedE
 }
 
-// takeBoth and takeEither are the verdict on a packet. A bucket lacks the units by which
-// it is short of the packet's cost, less one: the packet fits if that is negative. The
-// results are the units that the packet takes from each bucket, and its color.
+// takeBoth and takeEither decide which buckets a packet takes units from. A lack is
+// negative if the packet fits the bucket. They return the units to take from each bucket,
+// and the color of the packet.
 
-// takeBoth is RFC 2698 §3: a packet that takes from C takes from P as well.
+// takeBoth is RFC 2698 §3. A packet that takes from C also takes from P.
 func (p *Profile) takeBoth(lackC, lackP, cost int64, in Color) (takeC, takeP int64, color Color) {
 	fitsC := bothNegative(lackC, int64(in)-p.barredC)
 	fitsP := bothNegative(lackP, int64(in)-int64(Red))
@@ -73,20 +75,20 @@ func (p *Profile) takeBoth(lackC, lackP, cost int64, in Color) (takeC, takeP int
 	return takeP & fitsC, takeP, Red + Color(fitsP+fitsP&fitsC)
 }
 
-// takeEither is RFC 2697 §3 and RFC 4115 §3: a packet that does not take from C may
-// take from E. A packet that takes from C keeps its color, which a token bucket also
-// allows yellow ones.
+// takeEither is RFC 2697 §3 and RFC 4115 §3. A packet that does not take from C may take
+// from E. A packet that takes from C keeps its color: green, or in a token bucket also
+// yellow.
 func (p *Profile) takeEither(lackC, lackE, cost int64, in Color) (takeC, takeE int64, color Color) {
 	fitsC := bothNegative(lackC, int64(in)-p.barredC)
 	fitsE := bothNegative(lackE, int64(in)-int64(Red))
 	takeC = cost & fitsC
-	color = Red + Color(fitsE) // yellow if it fits E
-	color ^= (color ^ in) & Color(fitsC)
+	color = Red + Color(fitsE)           // yellow if it fits E
+	color ^= (color ^ in) & Color(fitsC) // in if it fits C
 	return takeC, (cost - takeC) & fitsE, color
 }
 
-// colors meters packets that share one time. colors holds their input colors, and then
-// the results.
+// colors meters packets that share one time. It replaces their input colors by the
+// results.
 func (p *Profile) colors(s *state, now int64, lengths []int, colors []Color) {
 	colors = colors[:len(lengths)]
 	dt := uint64(now) - uint64(s.epoch)
@@ -110,8 +112,8 @@ func (p *Profile) colors(s *state, now int64, lengths []int, colors []Color) {
 	s.first, s.second = owedC+gainedC, owedE+gainedE
 }
 
-// takeBothEach and takeEitherEach are the loops of colors, with nothing gained. They are
-// functions of their own so that all of their state is in registers.
+// takeBothEach and takeEitherEach are the loops of colors, from an epoch of now. They are
+// separate functions so that the compiler keeps their state in registers.
 
 func (p *Profile) takeBothEach(owedC, owedP int64, lengths []int, colors []Color) (c, e int64) {
 	colors = colors[:len(lengths)]
@@ -137,8 +139,8 @@ func (p *Profile) takeEitherEach(owedC, owedE int64, lengths []int, colors []Col
 	return owedC, owedE
 }
 
-// rebase moves the epoch to now. If now is earlier than the epoch it changes nothing: no
-// time has passed. It returns the ns from the epoch to now.
+// rebase moves the epoch to now, unless now is earlier. It returns 0, the ns since the
+// epoch.
 func (p *Profile) rebase(s *state, now int64) uint64 {
 	switch {
 	case s.epoch == notBegun:
@@ -153,7 +155,7 @@ func (p *Profile) rebase(s *state, now int64) uint64 {
 	return 0
 }
 
-// gained returns the units that arrive in dt ns, but no more than fill any bucket.
+// gained returns the units that arrive in dt ns, limited to a number that pays any debt.
 func gained(dt uint64, rate int64) int64 {
 	hi, lo := bits.Mul64(dt, uint64(rate))
 	if hi != 0 || lo > 2*maxGained {
