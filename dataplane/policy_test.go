@@ -312,7 +312,7 @@ func TestNames(t *testing.T) {
 		{NotIP, "not-ip"},
 		{BadPacket, "malformed"},
 		{QueueFull, "queue-full"},
-		{Reason(meter.KindTRTCM.Clause(meter.Red, meter.Red)), "rfc2698-pre-red"},
+		{Reason(meter.TRTCM{}.Kind().Clause(meter.Red, meter.Red)), "rfc2698-pre-red"},
 		{CauseColor, "color"},
 		{CauseECN, "ecn"},
 		{CauseQueue, "queue-full"},

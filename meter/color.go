@@ -2,8 +2,8 @@ package meter
 
 import "fmt"
 
-// Color is a drop precedence. The zero value is Green and a larger color is
-// a worse one, so the worse of two colors is their max.
+// Color is a drop precedence. A larger value is worse, so max returns the worse of two
+// colors.
 type Color uint8
 
 // The colors of RFC 2697 §3 and RFC 2698 §3.
@@ -23,7 +23,7 @@ func (c Color) String() string {
 	return fmt.Sprintf("Color(%d)", uint8(c))
 }
 
-// ParseColor is the inverse of Color.String.
+// ParseColor returns the color of the name green, yellow or red.
 func ParseColor(s string) (Color, error) {
 	for i, name := range colorNames {
 		if s == name {

@@ -200,7 +200,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 	var lastBytes int64
 	rate, burst, buckets := rates(params)
 	_, warm := p.rule.(warmUp)
-	single := buckets && !warm && (p.kind == KindTokenBucket || p.kind == KindGCRA)
+	single := buckets && !warm && (p.kind == kindTokenBucket || p.kind == kindGCRA)
 	take := func(n int) {
 		granted.Add(granted, whole(int64(n)))
 		most := new(big.Rat).Mul(rational(rate), new(big.Rat).SetInt(since(latest, begin)))
@@ -223,7 +223,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 		latest = max(latest, at)
 		seen := latest // by the model
 		n := nextLength(r, params, model.remaining(seen), second(model.tokens(seen)), c)
-		if p.kind == KindTSWTCM {
+		if p.kind == kindTSWTCM {
 			n = int(min(int64(n), 1<<40)) // an average ends at 2^46 bytes
 		}
 		in := Color(max(r.IntN(8)-5, 0))
@@ -270,7 +270,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 			after, ever := m.RetryAfter(at, n)
 			res := m.Reserve(at, n, longest)
 			model.begin(seen)
-			if p.kind == KindTSWTCM || warm {
+			if p.kind == kindTSWTCM || warm {
 				if res.OK {
 					got, want = say(true), say(model.color(seen, n, Green) != Red)
 					take(n)
@@ -345,13 +345,13 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 				m.Tokens(at)
 				break
 			}
-			params = bucketParams(r)
+			params = randomBuckets(r)
 			p = compile(t, params)
 			m.SetProfile(at, p)
 			model = model.become(t, params, &m, at)
 			lastBytes = 0 // and so have reservations ended
 			rate, burst, _ = rates(params)
-			single = p.kind == KindTokenBucket || p.kind == KindGCRA
+			single = p.kind == kindTokenBucket || p.kind == kindGCRA
 			c, _ = p.Bursts()
 			begin, granted = latest, new(big.Rat)
 		}
@@ -370,7 +370,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 }
 
 // bucketParams are parameters of buckets without a warm-up.
-func bucketParams(r *rand.Rand) compiler {
+func randomBuckets(r *rand.Rand) compiler {
 	for {
 		params := contractParams(r)
 		if t, ok := params.(TokenBucket); ok && t.Warmup > 0 {
@@ -410,7 +410,7 @@ func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *c
 // retryWant is the answer of RetryAfter where the model bears it out: green then,
 // and not a ns before.
 func retryWant(r *rand.Rand, model *contract, p *Profile, at int64, n int, after time.Duration, ok bool) string {
-	if p.kind == KindTSWTCM {
+	if p.kind == kindTSWTCM {
 		return fmt.Sprint(after, ok)
 	}
 	_, warm := p.rule.(warmUp)
@@ -478,7 +478,7 @@ func TestFarApart(t *testing.T) {
 				}
 				latest := m.Clone()
 				late, _ := latest.Tokens(math.MaxInt64)
-				if early, _ := m.Tokens(now); early > max(late, c/2) && p.kind != KindTSWTCM && now < then {
+				if early, _ := m.Tokens(now); early > max(late, c/2) && p.kind != kindTSWTCM && now < then {
 					t.Errorf("%+v: %d tokens at %d, after %d, when there were %d", params, early, now, then, late)
 				}
 				_, warm := p.rule.(warmUp)

@@ -5,20 +5,44 @@ import (
 	"time"
 )
 
-// Never is how long to wait for what does not come.
-const Never time.Duration = math.MaxInt64
-
-// Decision is a verdict, and what a limited service tells its client beside it:
-// Remaining, RetryAfter and ResetAfter of GCRA, for every meter.
-type Decision struct {
-	Color      Color
-	Remaining  int64         // bytes that would be green at once after this
-	RetryAfter time.Duration // until as many bytes would be green: 0 where these were, or Never
-	ResetAfter time.Duration // until the meter is as if nothing had passed, or Never
+// Peek returns the color that Color would return. It takes nothing.
+func (m *Meter) Peek(now int64, n int, in Color) Color {
+	m.begin(now)
+	return m.profile.peek(m.state, m.profile.log, now, n, in)
 }
 
-// Decide meters n bytes as Color does in color-blind mode, and says what Tokens,
-// RetryAfter and ResetAfter would say next. It does not allocate.
+func (p *Profile) peek(s state, log []entry, now int64, n int, in Color) Color {
+	if p.rule != nil {
+		return p.byRule(&s, log, now, n, in, false)
+	}
+	return p.color(&s, nil, now, n, in)
+}
+
+// TakeUpTo takes the bytes that would be green, up to n, and returns their number. Use it
+// to lease a part of a budget.
+func (m *Meter) TakeUpTo(now int64, n int) int {
+	m.begin(now)
+	n = int(min(int64(n), m.profile.remaining(m.state, m.profile.log, now)))
+	if n <= 0 || m.Color(now, n, Green) == Red {
+		return 0
+	}
+	return n
+}
+
+// Never is the time to wait for an event that will not happen.
+const Never time.Duration = math.MaxInt64
+
+// Decision is a verdict, with the numbers that a service sends to its client: GCRA's
+// remaining, retry_after and reset_after, for every kind of meter.
+type Decision struct {
+	Color      Color
+	Remaining  int64         // bytes that would now be green
+	RetryAfter time.Duration // time until the same bytes would be green; 0 if they were; or Never
+	ResetAfter time.Duration // time until the meter is as good as new, or Never
+}
+
+// Decide meters n bytes as Color does in color-blind mode. It also returns what Tokens,
+// RetryAfter and ResetAfter would return next. It does not allocate.
 func (m *Meter) Decide(now int64, n int) Decision {
 	return m.profile.made().decide(&m.state, m.profile.log, now, n)
 }
@@ -40,8 +64,8 @@ func orNever(d time.Duration, ever bool) time.Duration {
 	return d
 }
 
-// remaining is how many bytes would be green: what Tokens has of every bucket
-// that green takes from.
+// remaining returns the number of bytes that would be green: the tokens in every bucket
+// that a green packet takes from.
 func (p *Profile) remaining(s state, log []entry, now int64) int64 {
 	tc, te := p.tokens(s, log, now)
 	if p.peak {

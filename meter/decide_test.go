@@ -28,7 +28,7 @@ func TestDecide(t *testing.T) {
 		if want := orNever(one.ResetAfter(now)); got.ResetAfter != want {
 			t.Fatalf("%+v: %d B: %+v, ResetAfter %v", params, n, got, want)
 		}
-		if left := one.TakeUpTo(now, math.MaxInt); one.profile.kind != KindTSWTCM && int64(left) != got.Remaining {
+		if left := one.TakeUpTo(now, math.MaxInt); one.profile.kind != kindTSWTCM && int64(left) != got.Remaining {
 			t.Fatalf("%+v: %d B: %+v, and %d B more are green", params, n, got, left)
 		}
 	}

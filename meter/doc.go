@@ -1,36 +1,61 @@
-// Package meter colors packets green, yellow or red by the three-color
-// meters of RFC 2697 (single rate), RFC 2698 (two rates) and RFC 4115 with
-// the coupling flag of MEF 10.3, and by the rest of the family: token bucket,
-// GCRA, fixed and sliding windows, sliding log, and the marker of RFC 2859.
+// Package meter colors packets green, yellow or red. It implements the three-color
+// meters of RFC 2697 (single rate), RFC 2698 (two rates), RFC 4115 with the coupling
+// flag of MEF 10.3, and RFC 2859, and two-color meters: token bucket (GCRA, the leaky
+// bucket as a meter), fixed and sliding windows, and sliding log.
 //
-// Parameters are a plain struct, such as SRTCM or FixedWindow. It compiles to an
-// immutable Profile, which any number of meters share. A Meter is a pointer to it
-// and 24 bytes of state. Color is the one call on the packet path:
+// # Metering packets
 //
-//	color := m.Color(now, length, before)
+// Parameters are a plain struct, such as [SRTCM], [TRTCM], [TRTCM4115] or
+// [TokenBucket], with rates from [BitRate], [ByteRate] or [Per]. Its Profile method
+// checks them and returns a [Profile], which is immutable and may be shared by any number
+// of meters. [New] returns a [Meter] with full buckets: 24 bytes of state and a pointer
+// to the Profile. [Meter.Color] is the one call on the packet path:
 //
-// now is in nanoseconds on a clock of the caller's choice, length in bytes.
-// before is the color that the packet came with (color-aware mode), or Green
-// for every packet (color-blind mode). Allow answers yes or no, and Now is a
-// clock. Colors does the same for a burst of packets with one time, ColorEach for
-// a burst over many meters. Locked is a meter that several goroutines share. Table
-// has a meter for each of many keys, and Shards is one for several goroutines.
-// Envelope meters flows that share their bandwidth by rank, CreditWindow what is on
-// its way.
+//	color := m.Color(now, length, in)
 //
-// Who limits more than packets may ask without taking (Peek), take a part
-// (TakeUpTo), ask when to come again (RetryAfter), learn all of it at once (Decide),
-// reserve, cancel and wait. What is metered need not be bytes: Per(5, time.Second) is
-// a rate of five requests a second, each of length 1.
+// now is in nanoseconds on any clock ([Now] is one), length is in bytes, and in is the
+// input color: the color that the packet already has in color-aware mode, always [Green]
+// in color-blind mode. [Meter.Colors] meters a burst of packets with one clock reading,
+// and [ColorEach] a burst over many meters. [Meter.SetProfile] changes the parameters
+// and keeps the tokens.
 //
-// Refill is continuous and exact: after dt ns a bucket has gained exactly
-// dt * rate tokens, fraction included, for any rate from 1 bit/s to
-// 400 Gbit/s, with no drift after any number of packets and any idle time.
-// The RFCs tick in whole bytes; the two readings are never a byte apart. A
-// packet equal to the tokens conforms, in RFC 4115 too, where Figure 1 and
-// the prose differ.
+// A [Locked] meter may be used by several goroutines. A [Table] has a meter for each
+// key, such as each source address, with a bound on the number of keys; [Shards] is a
+// Table for several goroutines. No call on the packet path allocates.
 //
-// What the meter does not do: it reads no clock, marks no header, drops
-// nothing, and does not subtract link headers. RFC 2697 §1 counts the bytes of
-// the IP packet.
+// # Exactness
+//
+// Refill is continuous and exact. After dt ns a bucket has gained exactly dt * rate
+// tokens, fractions included, for any rate from 1 bit/s to 400 Gbit/s, without drift
+// after any number of packets and any idle time. The RFCs add whole bytes at each tick
+// of a clock; the two readings differ by less than a byte. A packet as long as the tokens
+// conforms, in RFC 4115 too, where Figure 1 and the text differ.
+//
+// The meter does not read a clock, mark headers, drop packets or subtract link headers.
+// RFC 2697 §1 counts the bytes of the IP packet.
+//
+// # Limiting programs
+//
+// A meter also limits requests, logins or whatever else a program counts: Per(5,
+// time.Second) is a rate of five requests a second, each of length 1. [Meter.Allow]
+// answers yes or no. [Meter.Decide] also returns the numbers that a service sends to its
+// clients: remaining, retry after and reset after. [Meter.Peek] tests without taking
+// tokens, [Meter.TakeUpTo] takes part of a request, and [Meter.RetryAfter] and
+// [Meter.ResetAfter] return how long to wait. [Meter.Reserve] takes tokens ahead of time,
+// and [Locked.Wait] sleeps until a request fits. A [CreditWindow] limits the bytes in
+// flight.
+//
+// # More meters
+//
+// [FixedWindow], [SlidingWindow], [SlidingCounter] and [SlidingLog] limit the bytes in a
+// window of time. [TSWTCM] is the marker of RFC 2859, which measures an average rate. An
+// [Envelope] meters flows that share bandwidth by rank (MEF 10.3 §12).
+//
+// # Tools around meters
+//
+// [Meter.Explain] returns a verdict with its reason, a [Clause] of an RFC. [Kind] and
+// [KindInfo] describe each kind of meter, so that a program can read and print its
+// parameters without knowing it; [Field] and [WithField] access them by name.
+// [Profile.Integers] returns the constants of a meter for an implementation in another
+// language.
 package meter

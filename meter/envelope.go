@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// EnvelopeParams are the parameters of a bandwidth profile envelope, MEF 10.3
-// §12.1: flows that share their bandwidth by rank.
+// EnvelopeParams are the parameters of a bandwidth profile envelope: flows that share
+// bandwidth by rank (MEF 10.3 §12.1).
 type EnvelopeParams struct {
 	Flows []EnvelopeFlow // from the highest rank to the lowest
 
-	// Coupling is the flag CF0. Green tokens that overflow the lowest rank become
-	// yellow tokens of the highest; without Coupling they are discarded. No flow may
-	// have Coupling of its own then ([R150]).
+	// Coupling is the flag CF0. Green tokens that overflow the lowest rank become yellow
+	// tokens of the highest rank; without Coupling they are discarded. With Coupling no
+	// flow may have Coupling of its own ([R150]).
 	Coupling bool
 }
 
@@ -24,39 +24,38 @@ type EnvelopeParams struct {
 type EnvelopeFlow struct {
 	Buckets TRTCM4115
 
-	// CIRMax and EIRMax limit the rate of the tokens that the green and the yellow
-	// bucket receive, those of other flows included. Nil is no limit, and a rate
-	// of zero is no tokens.
+	// CIRMax and EIRMax limit the rates of the tokens that the green and the yellow bucket
+	// receive, including the overflow of other flows. Nil is no limit. A zero rate lets
+	// no tokens in.
 	CIRMax, EIRMax *Rate
 }
 
-// Envelope meters flows that share bandwidth by rank. Tokens that overflow a
-// green bucket go into the green bucket of the next lower rank, or with Coupling
-// of the flow into its own yellow bucket. Tokens that overflow a yellow bucket go
-// into the yellow bucket of the next lower rank. Tokens above CIRMax or EIRMax
-// are lost.
+// Envelope meters flows that share bandwidth by rank. Tokens that overflow a green bucket go
+// into the green bucket of the next lower rank, or with Coupling of the flow into its own
+// yellow bucket. Tokens that overflow a yellow bucket go into the yellow bucket of the next
+// lower rank. Tokens above CIRMax or EIRMax are discarded.
 //
-// All flows share one clock: their buckets are refilled whenever a packet of any
-// comes, as MEF 10.3 does it. One goroutine has an Envelope.
+// All flows share one clock: each packet refills the buckets of all flows, as in MEF 10.3.
+// An Envelope is for one goroutine.
 type Envelope struct {
-	den     int64
+	den     int64 // units in a byte
 	plenty  int64 // units that fill all buckets
 	coupled bool
 	flows   []flow
-	last    int64 // ns
-	begun   bool
+	last    int64 // ns, time of the latest packet
+	begun   bool  // whether there was one
 }
 
-// flow is one of an envelope, both buckets in units.
+// flow is the state of one flow: the green bucket, then the yellow one, in units.
 type flow struct {
-	num, more    [2]int64 // units in a ns: of its own rate, and the most from other flows
+	num, more    [2]int64 // units in a nanosecond: own rate, and the most from other flows
 	size, tokens [2]int64
 	coupled      bool
-	spare        int64 // green tokens for the yellow bucket of a coupled flow, in one refill
+	spare        int64 // green tokens that overflow to the own yellow bucket, during a refill
 }
 
-// NewEnvelope compiles the parameters. Buckets begin full. The error joins all
-// that is wrong with them.
+// NewEnvelope compiles the parameters. Buckets begin full. The error joins a FieldError for
+// each invalid parameter.
 func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 	var f faults
 	if len(t.Flows) == 0 {
@@ -91,11 +90,11 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 		sum.Add(sum, big.NewInt(flow.Buckets.EBS))
 	}
 	if sum.Mul(sum, den).Cmp(big.NewInt(maxUnits)) > 0 {
-		return nil, &FieldError{"CBS", fmt.Sprintf("and EBS of all flows are together above the largest burst that stays exact at their rates, %v bytes", new(big.Int).Quo(big.NewInt(maxUnits), den))}
+		return nil, &FieldError{"CBS", fmt.Sprintf("and EBS of all flows together exceed the largest burst that 64 bits count exactly at their rates, %v bytes", new(big.Int).Quo(big.NewInt(maxUnits), den))}
 	}
 	for _, rate := range rates {
-		if num := units(rate.rat(), den); num.Cmp(big.NewInt(maxNum)) > 0 {
-			return nil, &FieldError{"CIRMax", fmt.Sprintf("or another rate is too fast or too fine to stay exact beside the others: %v over the denominator %v", rate, den)}
+		if num := units(rate.rat(), den); num.Cmp(big.NewInt(maxRate)) > 0 {
+			return nil, &FieldError{"CIRMax", fmt.Sprintf("or another rate is too fast or too fine to be counted exactly with the others: %v over the denominator %v", rate, den)}
 		}
 	}
 	e := &Envelope{den: den.Int64(), plenty: sum.Int64(), coupled: t.Coupling}
@@ -117,7 +116,8 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 	return e, nil
 }
 
-// SetTokens gives the buckets of a flow tc and te bytes, cut to their bursts.
+// SetTokens sets the buckets of a flow to tc and te bytes, limited to the range from 0 to
+// their bursts. Flows are numbered as in EnvelopeParams.
 func (e *Envelope) SetTokens(flow int, tc, te int64) {
 	f := &e.flows[flow]
 	for i, tokens := range [2]int64{tc, te} {
@@ -125,7 +125,7 @@ func (e *Envelope) SetTokens(flow int, tc, te int64) {
 	}
 }
 
-// refill gives all flows what has come since the last packet of any.
+// refill adds the tokens that arrived since the latest packet of any flow.
 func (e *Envelope) refill(now int64) {
 	var dt uint64
 	if e.begun && now > e.last {
@@ -137,8 +137,8 @@ func (e *Envelope) refill(now int64) {
 	if dt == 0 {
 		return
 	}
-	// All green buckets come first, for what overflows the last of them may go into
-	// the first of the yellow ones.
+	// All green buckets come first, as the last of them may overflow into the first yellow
+	// one.
 	var over int64
 	for i := range e.flows {
 		f := &e.flows[i]
@@ -156,8 +156,8 @@ func (e *Envelope) refill(now int64) {
 	}
 }
 
-// inflow is what a bucket receives: the tokens of its own rate, and those that
-// overflow to it up to its limit. More than plenty would fill nothing more.
+// inflow returns the units that a bucket receives: those of its own rate, and those that
+// overflow to it, up to its limit. Plenty is enough for all buckets.
 func (e *Envelope) inflow(f *flow, i int, dt uint64, over int64) int64 {
 	units := e.grown(dt, f.num[i])
 	if over > 0 {
@@ -166,6 +166,7 @@ func (e *Envelope) inflow(f *flow, i int, dt uint64, over int64) int64 {
 	return units
 }
 
+// grown returns the units that arrive in dt ns, at most plenty.
 func (e *Envelope) grown(dt uint64, num int64) int64 {
 	hi, lo := bits.Mul64(dt, uint64(num))
 	if hi > 0 || lo > uint64(e.plenty) {
@@ -181,7 +182,7 @@ func (f *flow) add(i int, units int64) int64 {
 	return over
 }
 
-// Color meters a packet of a flow, by its index. It is Meter.Color otherwise.
+// Color is Meter.Color for a packet of a flow.
 func (e *Envelope) Color(flow int, now int64, n int, in Color) Color {
 	e.refill(now)
 	f := &e.flows[flow]
@@ -198,7 +199,7 @@ func (e *Envelope) Color(flow int, now int64, n int, in Color) Color {
 	return Red
 }
 
-// Tokens returns what the buckets of a flow would hold at now, in whole bytes.
+// Tokens returns the whole bytes that the buckets of a flow hold at now. It takes nothing.
 func (e *Envelope) Tokens(flow int, now int64) (tc, te int64) {
 	at := *e
 	at.flows = slices.Clone(e.flows)
@@ -207,9 +208,9 @@ func (e *Envelope) Tokens(flow int, now int64) (tc, te int64) {
 	return f.tokens[0] / e.den, f.tokens[1] / e.den
 }
 
-// Explain is Color with the grounds of its verdict.
+// Explain is Meter.Explain for a packet of a flow.
 func (e *Envelope) Explain(flow int, now int64, n int, in Color) Explanation {
-	return KindTRTCM4115.explain(n, in,
+	return kindTRTCM4115.explain(n, in,
 		func() (tc, te int64) { return e.Tokens(flow, now) },
 		func() Color { return e.Color(flow, now, n, in) })
 }

@@ -347,7 +347,7 @@ func TestEnvelopeRefusals(t *testing.T) {
 		{EnvelopeParams{}, "flows are missing"},
 		{limits, "CIRMax is negative\nEIRMax needs a period above zero"},
 		{of(TRTCM4115{}), "CBS and EBS are both zero"},
-		{of(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that stays exact at their rates, 72057594 bytes"},
+		{of(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that 64 bits count exactly at their rates, 72057594 bytes"},
 		{fast, "CIRMax"},
 		{of(TRTCM4115{CIR: Rate{1 << 40, 1}, CBS: 1}, TRTCM4115{CIR: Rate{1, 1 << 50}, CBS: 1}), "CIR"},
 		{twice, "does not go with coupling of a flow (MEF 10.3 [R150])"},

@@ -121,7 +121,7 @@ func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 		m = New(p)
 	}
 	now := firstTime(r, params)
-	less := p.Kind() == KindSlidingCounter || p.Kind() == KindGCRA || p.Kind() == KindTSWTCM
+	less := p.Kind() == kindSlidingCounter || p.Kind() == kindGCRA || p.Kind() == kindTSWTCM
 	latest := now
 	for i := range packets {
 		stale := i > 0 && r.IntN(10) == 0
@@ -175,7 +175,7 @@ func TestAsGoodAsNew(t *testing.T) {
 	for range 1000 {
 		params := familyParams(r)
 		p := compile(t, params)
-		if p.Kind() == KindTSWTCM {
+		if p.Kind() == kindTSWTCM {
 			continue
 		}
 		c, e := p.Bursts()

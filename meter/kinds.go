@@ -10,16 +10,16 @@ import (
 type Kind uint8
 
 const (
-	KindTokenBucket    Kind = iota // single rate, two colors
-	KindSRTCM                      // RFC 2697
-	KindTRTCM                      // RFC 2698
-	KindTRTCM4115                  // RFC 4115, MEF 10.3
-	KindGCRA                       // TokenBucket with GCRA set
-	KindFixedWindow                // aligned windows
-	KindSlidingWindow              // a window in slots
-	KindSlidingCounter             // two counts
-	KindSlidingLog                 // every packet
-	KindTSWTCM                     // RFC 2859
+	kindTokenBucket    Kind = iota // single rate, two colors
+	kindSRTCM                      // RFC 2697
+	kindTRTCM                      // RFC 2698
+	kindTRTCM4115                  // RFC 4115, MEF 10.3
+	kindGCRA                       // TokenBucket with GCRA set
+	kindFixedWindow                // aligned windows
+	kindSlidingWindow              // a window in slots
+	kindSlidingCounter             // two counts
+	kindSlidingLog                 // every packet
+	kindTSWTCM                     // RFC 2859
 )
 
 // State is the sort of state that a meter keeps. It decides where a kind can run: the
@@ -57,17 +57,17 @@ type KindInfo struct {
 // kinds is the one table of kinds. All that programs know of a kind besides its
 // algorithm is here.
 var kinds = [...]KindInfo{
-	KindTokenBucket: {
+	kindTokenBucket: {
 		Name:     "token-bucket",
 		Defaults: TokenBucket{}, Required: []string{"rate", "burst"}, Optional: []string{"warmup"},
 		texts: twoColors("token bucket", "Tc >= B", "Tc < B"),
 	},
-	KindSRTCM: {
+	kindSRTCM: {
 		Name: "srtcm", Source: "RFC 2697 §3", rule: "rfc2697",
 		Defaults: SRTCM{}, Required: []string{"cir", "cbs", "ebs"},
 		texts: excessTexts,
 	},
-	KindTRTCM: {
+	kindTRTCM: {
 		Name: "trtcm", Source: "RFC 2698 §3", rule: "rfc2698", Peak: true,
 		Defaults: TRTCM{}, Required: []string{"cir", "cbs", "pir", "pbs"},
 		texts: [...]string{
@@ -78,37 +78,37 @@ var kinds = [...]KindInfo{
 			"red before: red, nothing debited",
 		},
 	},
-	KindTRTCM4115: {
+	kindTRTCM4115: {
 		Name: "trtcm4115", Source: "RFC 4115 §3", rule: "rfc4115", Beside: true,
 		Defaults: TRTCM4115{}, Required: []string{"cir", "cbs", "eir", "ebs"}, Optional: []string{"coupling"},
 		texts: excessTexts,
 	},
-	KindGCRA: {
+	kindGCRA: {
 		Name:     "gcra", // ITU-T I.371, the token bucket by another name
 		Defaults: TokenBucket{GCRA: true}, Required: []string{"rate", "burst"},
 		texts: twoColors("GCRA", "B fits the bucket", "B does not fit the bucket"),
 	},
-	KindFixedWindow: {
+	kindFixedWindow: {
 		Name: "fixed-window", State: StateCounts,
 		Defaults: FixedWindow{}, Required: []string{"limit", "window"},
 		texts: twoColors("fixed window", "B fits what is left in this window", "B is more than what is left in this window"),
 	},
-	KindSlidingWindow: {
+	kindSlidingWindow: {
 		Name: "sliding-window", State: StateLog,
 		Defaults: SlidingWindow{Slots: 10}, Required: []string{"limit", "window"}, Optional: []string{"slots"},
 		texts: twoColors("sliding window", "B fits what is left in the slots in view", "B is more than what is left in the slots in view"),
 	},
-	KindSlidingCounter: {
+	kindSlidingCounter: {
 		Name: "sliding-counter", State: StateCounts,
 		Defaults: SlidingCounter{}, Required: []string{"limit", "window"},
 		texts: twoColors("sliding window counter", "B fits what is left beside the share of the window before", "B is more than what is left beside the share of the window before"),
 	},
-	KindSlidingLog: {
+	kindSlidingLog: {
 		Name: "sliding-log", State: StateLog,
 		Defaults: SlidingLog{Entries: 65536}, Required: []string{"limit", "window"}, Optional: []string{"entries"},
 		texts: twoColors("sliding log", "B fits what is left in view", "B is more than what is left in view, or no entry is free"),
 	},
-	KindTSWTCM: {
+	kindTSWTCM: {
 		Name: "tswtcm", Source: "RFC 2859 §4", State: StateAverage, Peak: true,
 		Defaults: TSWTCM{}, Required: []string{"cir", "pir", "window"}, Optional: []string{"seed"},
 		texts: [...]string{
@@ -171,38 +171,6 @@ type Params interface {
 	// Buckets describes the buckets in the order of Meter.Tokens.
 	Buckets() []Bucket
 }
-
-// Kind returns KindSRTCM.
-func (SRTCM) Kind() Kind { return KindSRTCM }
-
-// Kind returns KindTRTCM.
-func (TRTCM) Kind() Kind { return KindTRTCM }
-
-// Kind returns KindTRTCM4115.
-func (TRTCM4115) Kind() Kind { return KindTRTCM4115 }
-
-// Kind returns KindTokenBucket or KindGCRA.
-func (t TokenBucket) Kind() Kind {
-	if t.GCRA {
-		return KindGCRA
-	}
-	return KindTokenBucket
-}
-
-// Kind returns KindFixedWindow.
-func (FixedWindow) Kind() Kind { return KindFixedWindow }
-
-// Kind returns KindSlidingWindow.
-func (SlidingWindow) Kind() Kind { return KindSlidingWindow }
-
-// Kind returns KindSlidingCounter.
-func (SlidingCounter) Kind() Kind { return KindSlidingCounter }
-
-// Kind returns KindSlidingLog.
-func (SlidingLog) Kind() Kind { return KindSlidingLog }
-
-// Kind returns KindTSWTCM.
-func (TSWTCM) Kind() Kind { return KindTSWTCM }
 
 // Field returns a parameter by its name, in any case. It panics if p has no such
 // parameter.

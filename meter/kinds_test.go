@@ -38,9 +38,9 @@ func TestSetProfileOfAll(t *testing.T) {
 				got, _ := m.Tokens(now)
 				want := min(had, 100)
 				switch {
-				case p.Kind() == KindTSWTCM && old.Kind() != KindTSWTCM:
+				case p.Kind() == kindTSWTCM && old.Kind() != kindTSWTCM:
 					want = 100 // an average begins anew
-				case from != to && p.rule != nil && p.Kind() == KindTokenBucket:
+				case from != to && p.rule != nil && p.Kind() == kindTokenBucket:
 					want = min(had, 33) // as cold as with its first packet
 				}
 				if got != want || m.Profile().Kind() != p.Kind() {
@@ -53,7 +53,7 @@ func TestSetProfileOfAll(t *testing.T) {
 				stale := New(compile(t, from))
 				stale.Color(now, took, Green)
 				stale.SetProfile(now-1e12, p)
-				if got, _ := stale.Tokens(now); p.Kind() != KindTSWTCM && got > want {
+				if got, _ := stale.Tokens(now); p.Kind() != kindTSWTCM && got > want {
 					t.Errorf("%+v to %+v at an earlier time: %d tokens, want at most %d", from, to, got, want)
 				}
 				// The clock of one that waits for its first call begins.
@@ -64,7 +64,7 @@ func TestSetProfileOfAll(t *testing.T) {
 					e := clone(&empty)
 					got, _ := e.Tokens(at)
 					want, _ := asked.Tokens(at)
-					if p.Kind() != KindTSWTCM && old.Kind() != KindTSWTCM && (got != want || at == now && got != 0) {
+					if p.Kind() != kindTSWTCM && old.Kind() != kindTSWTCM && (got != want || at == now && got != 0) {
 						t.Errorf("%+v to %+v: an empty one has %d tokens after %d ns, want %d", from, to, got, at-now, want)
 					}
 				}
@@ -74,7 +74,7 @@ func TestSetProfileOfAll(t *testing.T) {
 	// The same numbers mean another kind.
 	m := New(compile(t, SlidingWindow{100, 1000, 1000}))
 	m.SetProfile(0, compile(t, SlidingLog{100, 1000, 1000}))
-	if got := m.Profile().Kind(); got != KindSlidingLog {
+	if got := m.Profile().Kind(); got != kindSlidingLog {
 		t.Errorf("a sliding window became %v", got)
 	}
 	// Cut to the new limit.
@@ -87,7 +87,7 @@ func TestSetProfileOfAll(t *testing.T) {
 // TestClauses reaches each clause of each kind by packets.
 func TestClauses(t *testing.T) {
 	seen := map[Clause]bool{}
-	for i, params := range allKinds[:KindTSWTCM+1] {
+	for i, params := range allKinds[:kindTSWTCM+1] {
 		p := compile(t, params)
 		if p.Kind() != Kind(i) || p.Kind().String() == "" {
 			t.Errorf("%+v is a %v", params, p.Kind())
@@ -108,7 +108,7 @@ func TestClauses(t *testing.T) {
 				if text := x.Clause.Text(); text == "" || strings.HasSuffix(text, ": ") || !strings.Contains(x.String(), text) {
 					t.Errorf("%s: %q, %v", name, text, x)
 				}
-				if Kind(i) > KindTRTCM4115 && !strings.HasPrefix(name, p.Kind().String()+"-") {
+				if Kind(i) > kindTRTCM4115 && !strings.HasPrefix(name, p.Kind().String()+"-") {
 					t.Errorf("%v: %s", p.Kind(), name)
 				}
 				seen[x.Clause] = true
@@ -151,12 +151,12 @@ func TestFamilyRefusals(t *testing.T) {
 		{TokenBucket{Rate: ok, Burst: 1, Warmup: day}, ""},
 		// 2^62 units: 8e9 a byte, of 150 parts each where the warm-up is a multiple of
 		// 100 ns, of 15000 where it is none of 2 nor of 5.
-		{TokenBucket{Rate: BitRate(1), Burst: 3843072, Warmup: day}, "Burst of 3843072 bytes is above the largest burst that stays exact at this rate with a warm-up of 24h0m0s, 3843071 bytes"},
+		{TokenBucket{Rate: BitRate(1), Burst: 3843072, Warmup: day}, "Burst of 3843072 bytes exceeds the largest burst that 64 bits count exactly at this rate with a warm-up of 24h0m0s, 3843071 bytes"},
 		{TokenBucket{Rate: BitRate(1), Burst: 3843071, Warmup: day}, ""},
-		{TokenBucket{Rate: BitRate(1), Burst: 38431, Warmup: 1001}, "Burst of 38431 bytes is above the largest burst that stays exact at this rate with a warm-up of 1.001µs, 38430 bytes"},
+		{TokenBucket{Rate: BitRate(1), Burst: 38431, Warmup: 1001}, "Burst of 38431 bytes exceeds the largest burst that 64 bits count exactly at this rate with a warm-up of 1.001µs, 38430 bytes"},
 		{TokenBucket{Rate: BitRate(1), Burst: 38430, Warmup: 1001}, ""},
-		{TokenBucket{Rate: BitRate(1), Burst: 72057595, Warmup: day}, "Burst of 72057595 bytes is above the largest burst that a word of 64 bits holds exactly at this rate, 72057594 bytes"},
-		{TokenBucket{Rate: Unlimited, Burst: 1, Warmup: day}, "Burst has an unlimited rate, which 64 bits do not hold"},
+		{TokenBucket{Rate: BitRate(1), Burst: 72057595, Warmup: day}, "Burst of 72057595 bytes exceeds the largest burst that 64 bits count exactly at this rate, 72057594 bytes"},
+		{TokenBucket{Rate: Unlimited, Burst: 1, Warmup: day}, "Burst has an unlimited rate, which 64 bits cannot express"},
 		{FixedWindow{0, 999}, "Limit must be above zero\nWindow of 999ns is not between 1µs and 8784h0m0s"},
 		{FixedWindow{1<<47 + 1, 366*day + 1}, "Limit is above 2^47 bytes\nWindow of 8784h0m0.000000001s is not between 1µs and 8784h0m0s"},
 		{FixedWindow{1 << 47, 366 * day}, ""},

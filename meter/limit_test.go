@@ -79,7 +79,7 @@ func TestTakeUpTo(t *testing.T) {
 		if got > 0 && (one.Color(now, got, Green) != Green || !same(&one, m, now)) {
 			t.Fatalf("%+v: took %d of %d, which is not green", params, got, n)
 		}
-		if got < n && m.profile.kind != KindTSWTCM && more.Color(now, got+1, Green) == Green {
+		if got < n && m.profile.kind != kindTSWTCM && more.Color(now, got+1, Green) == Green {
 			t.Fatalf("%+v: took %d of %d, one more is green", params, got, n)
 		}
 	}
@@ -92,14 +92,14 @@ func TestRetryAfter(t *testing.T) {
 	for range 5000 {
 		params := anyParams(r)
 		m, now := used(t, r, params)
-		if m.profile.kind == KindTSWTCM {
+		if m.profile.kind == kindTSWTCM {
 			continue
 		}
 		at := pick(r, now, now, nextTime(r, params, now), now-1, now-period(params))
 		tc, _ := m.Tokens(at)
 		c, _ := m.profile.Bursts()
 		n := int(pick(r, tc, tc+1, tc+1+r.Int64N(c+1), c, c+1, 0, 1, -1))
-		if n == 0 && at < now && m.profile.kind == KindSlidingCounter {
+		if n == 0 && at < now && m.profile.kind == kindSlidingCounter {
 			continue // more than the limit may be in view before the latest time
 		}
 		before := clone(m)
@@ -215,7 +215,7 @@ func newSlowWarmIdle(m *Meter, now int64) bool {
 	fine := int64(w.rate / uint64(w.num))
 	s := slowWarm{
 		rate: whole(w.num), burst: whole(w.burst * (w.unit / fine)), warmup: whole(w.length),
-		level: whole(m.c), begin: m.e, last: m.epoch, begun: true,
+		level: whole(m.first), begin: m.second, last: m.epoch, begun: true,
 	}
 	s.level.Quo(s.level, whole(fine))
 	return m.epoch <= now && s.idle(now)
@@ -227,7 +227,7 @@ func TestResetAfter(t *testing.T) {
 	for range 4000 {
 		params := anyParams(r)
 		m, now := used(t, r, params)
-		if m.profile.kind == KindTSWTCM {
+		if m.profile.kind == kindTSWTCM {
 			continue
 		}
 		at := pick(r, now, now, nextTime(r, params, now), now-1)
@@ -286,7 +286,7 @@ func TestGapsOfCenturies(t *testing.T) {
 		if four, ok := params.(TRTCM4115); ok && (four.CIR.Bytes == 0 || four.EIR.Bytes == 0) {
 			continue
 		}
-		if m.profile.kind == KindTSWTCM {
+		if m.profile.kind == kindTSWTCM {
 			continue // whose average fades, and never ends
 		}
 		want := c

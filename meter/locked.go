@@ -2,19 +2,26 @@ package meter
 
 import "sync"
 
-// Locked is a Meter for several goroutines. Packets that share a time are
-// cheapest in bursts: the lock is taken once for all of them.
+// Locked is a Meter for several goroutines. Do reaches the methods of Meter that are not
+// here. Colors is the cheapest: it takes the lock once for a burst.
 //
-// Read the clock just before the call. A goroutine that comes late with an
-// old time is right never to get more tokens, but may get fewer.
+// Read the clock just before the call. A goroutine that arrives late with an old time never
+// gets too many tokens, but may get too few.
 type Locked struct {
 	mu sync.Mutex
 	m  Meter
 }
 
-// NewLocked returns a meter as New does. Do may give it another state, as
-// *m = Restore(...).
+// NewLocked returns a meter with the state of New. To give it another state, assign to the
+// Meter in Do.
 func NewLocked(p *Profile) *Locked { return &Locked{m: New(p)} }
+
+// Do calls f with exclusive access to the meter.
+func (l *Locked) Do(f func(*Meter)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(&l.m)
+}
 
 // Color is Meter.Color.
 func (l *Locked) Color(now int64, n int, in Color) Color {
@@ -35,22 +42,8 @@ func (l *Locked) Decide(now int64, n int) Decision {
 }
 
 // Colors is Meter.Colors.
-func (l *Locked) Colors(now int64, lengths []int, before, colors []Color) {
+func (l *Locked) Colors(now int64, lengths []int, in, colors []Color) {
 	l.mu.Lock()
-	defer l.mu.Unlock() // it panics where a slice is too short
-	l.m.Colors(now, lengths, before, colors)
-}
-
-// Tokens is Meter.Tokens.
-func (l *Locked) Tokens(now int64) (tc, te int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.m.Tokens(now)
-}
-
-// SetProfile is Meter.SetProfile.
-func (l *Locked) SetProfile(now int64, p *Profile) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.m.SetProfile(now, p)
+	defer l.mu.Unlock() // it panics if a slice is too short
+	l.m.Colors(now, lengths, in, colors)
 }

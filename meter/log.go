@@ -5,16 +5,23 @@ import (
 	"time"
 )
 
-// SlidingLog is a two-color meter that lets Limit bytes through in any Window
-// that ends now, exactly: it remembers each packet that it let through. Packets
-// of one time share an entry, and where all Entries are in use a packet is red.
+// SlidingLog is a two-color meter that lets exactly Limit bytes through in any Window. It
+// logs each packet that it lets through. Packets with the same time share an entry. If all
+// Entries are in use a packet is red.
 type SlidingLog struct {
 	Limit   int64
 	Window  time.Duration
-	Entries int // of 16 bytes; at most 2^20
+	Entries int // size of the log, 16 bytes each; at most 2^20
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns the kind sliding-log.
+func (SlidingLog) Kind() Kind { return kindSlidingLog }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t SlidingLog) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingLog) Profile() (*Profile, error) {
 	var f faults
 	if t.Entries < 1 || t.Entries > maxEntries {
@@ -23,16 +30,23 @@ func (t SlidingLog) Profile() (*Profile, error) {
 	return f.window(t.Kind(), slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
 }
 
-// SlidingWindow is a two-color meter that lets Limit bytes through in a Window
-// of so many Slots, aligned to multiples of their length since time 0: the one
-// of now, and those before it. Slots must divide the Window.
+// SlidingWindow is a two-color meter that lets Limit bytes through in a Window that
+// consists of the current slot and the Slots - 1 before it. Slots are aligned to multiples
+// of their length since time 0, and must divide the Window.
 type SlidingWindow struct {
 	Limit  int64
 	Window time.Duration
-	Slots  int // at most 4096; a slot in use takes 16 bytes
+	Slots  int // number of slots, 16 bytes each; at most 4096
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns the kind sliding-window.
+func (SlidingWindow) Kind() Kind { return kindSlidingWindow }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t SlidingWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingWindow) Profile() (*Profile, error) {
 	var f faults
 	if t.Slots < 1 || t.Slots > maxSlots {
@@ -52,21 +66,21 @@ const (
 	maxSlots   = 4096
 )
 
-// entry is what was taken in a slot.
+// entry is the bytes taken in a slot.
 type entry struct {
 	slot int64
 	n    int64 // bytes
 }
 
-// slidingLog counts time in slots: of a nanosecond each for a log, of a part of
-// the window for one in slots. Its log is a ring. A state has the latest slot in
-// epoch, the sum of all entries in c, the first of them in the upper half of e
-// and their number in the lower.
+// slidingLog implements both. It counts time in slots, of a nanosecond each for SlidingLog.
+// The log is a ring. A state has the latest slot in epoch and the sum of all entries in
+// first. The upper half of second is the index of the oldest entry, the lower half the
+// number of entries.
 type slidingLog struct {
 	limit  int64
 	length int64 // slots
 	slot   int64 // ns
-	size   int   // of the log
+	size   int   // entries of the log
 }
 
 func (w slidingLog) start(tc, _ int64) (c, e int64) { return w.limit - min(max(tc, 0), w.limit), 0 }
@@ -81,16 +95,16 @@ func (w slidingLog) slotOf(now int64) int64 {
 	return fixedWindow{length: w.slot}.begins(now) / w.slot
 }
 
-// at is the i-th entry of the log from the oldest.
+// at returns the index of the i-th entry from the oldest.
 func (w slidingLog) at(s *state, i int) int {
-	i += int(s.e >> 32)
+	i += int(s.second >> 32)
 	if i >= w.size {
 		i -= w.size
 	}
 	return i
 }
 
-func inUse(s *state) int { return int(uint32(s.e)) }
+func inUse(s *state) int { return int(uint32(s.second)) }
 
 func (w slidingLog) look(s *state, log []entry, now int64, n int, in Color) Color {
 	now = max(now, firstWindow)
@@ -102,22 +116,22 @@ func (w slidingLog) look(s *state, log []entry, now int64, n int, in Color) Colo
 	}
 	if s.epoch == notBegun {
 		s.epoch = slot
-		if s.c > 0 {
-			log[0] = entry{slot, s.c}
-			s.e = 1
+		if s.first > 0 {
+			log[0] = entry{slot, s.first}
+			s.second = 1
 		}
 	}
 	s.epoch = max(s.epoch, slot)
-	first, used := int(s.e>>32), inUse(s)
+	first, used := int(s.second>>32), inUse(s)
 	for used > 0 && uint64(s.epoch)-uint64(log[first].slot) >= uint64(w.length) {
-		s.c -= log[first].n
+		s.first -= log[first].n
 		if first++; first == w.size {
 			first = 0
 		}
 		used--
 	}
-	s.e = int64(first)<<32 | int64(used)
-	fits := uint64(n) <= uint64(w.limit-s.c)
+	s.second = int64(first)<<32 | int64(used)
+	fits := uint64(n) <= uint64(w.limit-s.first)
 	room := n == 0 || used < w.size || log[w.at(s, used-1)].slot == s.epoch
 	return keeps(in != Red && fits && room, in)
 }
@@ -126,7 +140,7 @@ func (w slidingLog) take(s *state, log []entry, n int) {
 	if n == 0 {
 		return
 	}
-	s.c += int64(n)
+	s.first += int64(n)
 	used := inUse(s)
 	if used > 0 {
 		if last := &log[w.at(s, used-1)]; last.slot == s.epoch {
@@ -135,22 +149,22 @@ func (w slidingLog) take(s *state, log []entry, n int) {
 		}
 	}
 	log[w.at(s, used)] = entry{s.epoch, int64(n)}
-	s.e++
+	s.second++
 }
 
 func (w slidingLog) tokens(s state, log []entry, now int64) (tc, te int64) {
 	if s.epoch == notBegun {
-		return w.limit - s.c, 0
+		return w.limit - s.first, 0
 	}
 	if w.look(&s, log, now, 1, Green) == Red {
-		return 0, 0 // nothing left, or no entry
+		return 0, 0 // the limit or the log is used up
 	}
-	return w.limit - s.c, 0
+	return w.limit - s.first, 0
 }
 
 func (w slidingLog) rested(s state, log []entry, now int64) bool {
 	if s.epoch != notBegun {
 		w.look(&s, log, now, 0, Green)
 	}
-	return s.c == 0
+	return s.first == 0
 }

@@ -1,20 +1,16 @@
 package meter
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
-// Meter is one meter: 24 bytes of state beside a pointer to its shared Profile.
-// New makes one; the zero Meter has no parameters, and its methods panic. A Meter is
-// for one goroutine at a time; Locked is the form for several, Table for many
-// keys.
+// Meter is one meter: 24 bytes of state and a pointer to its Profile. New makes one;
+// the methods of the zero Meter panic. A Meter is for one goroutine at a time. See
+// Locked for several goroutines, and Table for many keys.
 //
-// Copies of a Meter forget what the others let through: go vet reports them, as a
-// range over a []Meter by value. Clone makes a second meter on purpose.
+// Do not copy a Meter: the copy does not know what the original let through. go vet
+// reports copies, such as a range by value over a []Meter. Clone copies on purpose.
 //
-// A sliding window and a sliding log have memory beside it, and so have two buckets
-// where 64 bits do not hold one of them exactly.
+// SlidingWindow and SlidingLog allocate memory beside the Meter, and so do two buckets
+// that 64 bits each cannot count exactly.
 type Meter struct {
 	_       noCopy
 	profile *Profile
@@ -27,25 +23,23 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// state is what a meter knows of the packets before.
-//
-// A bucket is kept as the debt it would have had at the epoch: the units it
-// lacks to be full, plus those that have arrived since. Refilling therefore
-// changes nothing, and neither does a red packet. A rule uses the words as its
-// own comment says.
+// state is the history of a meter.
 type state struct {
 	epoch int64 // ns
-	c, e  int64 // units, at least 0 but for what was reserved ahead
+	// Units that the buckets C and E owe, as defined in verdict.go; at least 0. Rules
+	// define their own use of these words.
+	first, second int64
 }
 
+// Epochs that are no time.
 const (
-	longAgo  = math.MinInt64     // the epoch of a meter that has always been full
-	notBegun = math.MinInt64 + 1 // the epoch of one whose clock has not begun
-	earliest = math.MinInt64 + 2 // the least epoch of a time
+	longAgo  = math.MinInt64     // buckets have always been full
+	notBegun = math.MinInt64 + 1 // the clock begins with the next call
+	earliest = math.MinInt64 + 2 // the smallest epoch that is a time
 )
 
-// New returns a meter whose buckets are full (RFC 2697 §3, RFC 2698 §3) and
-// whose windows are empty. It panics where p is nil.
+// New returns a meter with full buckets (RFC 2697 §3, RFC 2698 §3) or empty windows. It
+// panics if p is nil.
 func New(p *Profile) Meter {
 	if p.made().rule != nil {
 		c, e := p.Bursts()
@@ -54,23 +48,23 @@ func New(p *Profile) Meter {
 	return Meter{profile: p, state: state{epoch: longAgo}}
 }
 
-// NewWithTokens returns a meter whose buckets begin with tc and te bytes, cut
-// to 0 and their bursts. Its clock begins with the first call that has a time,
-// whichever it is, which must not be in the first 2^55 ns (a year) that an int64 has:
-// from then on they refill. A window begins with tc left of its limit. Where the
-// tokens are those of a time, use Restore.
+// NewWithTokens returns a meter whose buckets begin with tc and te bytes, limited to the
+// range from 0 to their bursts. A window begins with tc bytes left of its limit. The
+// average of a TSWTCM begins at 0.
+//
+// The clock begins with the first call that has a time, and the buckets refill from then
+// on. That time must not be within 2^55 ns (a year) of the smallest int64. To continue from
+// a known time, use Restore.
 func NewWithTokens(p *Profile, tc, te int64) Meter {
 	p = p.made().withLog()
 	return Meter{profile: p, state: p.start(tc, te)}
 }
 
-// Restore returns a meter that had tc and te bytes at a time, as Tokens said
-// then: it has refilled since. A fraction of a byte that Tokens left out is lost.
-// What a window had taken counts as taken at that time. The average of a TSWTCM
-// begins at 0, here and in NewWithTokens.
+// Restore returns a meter that had tc and te bytes at a time, as Tokens returned them. It
+// has refilled since, less the fraction of a byte that Tokens rounded off. The bytes that a
+// window had let through count from that time. The average of a TSWTCM begins at 0.
 //
-// A clock that begins anew with the process, such as Now, is not one to save a
-// time of.
+// The clock must continue across restarts, so a time of Now cannot be restored.
 func Restore(p *Profile, at, tc, te int64) Meter {
 	p = p.made().withLog()
 	s := p.start(tc, te)
@@ -78,9 +72,9 @@ func Restore(p *Profile, at, tc, te int64) Meter {
 	return Meter{profile: p, state: s}
 }
 
-const noProfile = "meter: no Profile: a Meter is made by New, of a Profile that is not nil"
+const noProfile = "meter: no Profile: make a Meter with New and a Profile that is not nil"
 
-// made is the profile, or a panic that says what is wrong.
+// made returns the profile, or panics if it is nil.
 func (p *Profile) made() *Profile {
 	if p == nil {
 		panic(noProfile)
@@ -88,22 +82,16 @@ func (p *Profile) made() *Profile {
 	return p
 }
 
-// start is the state of a meter whose clock has not begun.
+// start returns a state with these tokens whose clock has not begun.
 func (p *Profile) start(tc, te int64) state {
 	if p.rule != nil {
-		c, e := p.rule.start(tc, te)
-		return state{notBegun, c, e}
+		first, second := p.rule.start(tc, te)
+		return state{notBegun, first, second}
 	}
-	return state{notBegun, p.c.debt(tc, p.den), p.e.debt(te, p.den)}
+	return state{notBegun, p.c.owes(tc, p.den), p.e.owes(te, p.den)}
 }
 
-// debt is what a bucket that holds tokens bytes lacks to be full, in units.
-func (b *bucket) debt(tokens, den int64) int64 {
-	burst := b.burst(den)
-	return (burst - min(max(tokens, 0), burst)) * den
-}
-
-// Clone returns a meter with the same state, and memory of its own.
+// Clone returns a meter with the same state, which changes independently.
 func (m *Meter) Clone() Meter {
 	p := m.profile.made().withLog()
 	if p != m.profile {
@@ -115,12 +103,12 @@ func (m *Meter) Clone() Meter {
 // Profile returns the parameters.
 func (m *Meter) Profile() *Profile { return m.profile }
 
-// Color meters one packet and takes its tokens.
+// Color meters one packet, takes its tokens and returns its color.
 //
-// now is in nanoseconds on any clock. An earlier time than the latest refills
-// nothing: it sees no more tokens than there were at the latest. n is the
-// length in bytes; n equal to the tokens conforms, and a negative n never
-// does. in is the color before this meter; in color-blind mode it is Green. The
+// now is in nanoseconds on any clock. A time earlier than the latest so far refills
+// nothing and finds no more tokens than the latest did. n is the length in bytes. A packet
+// conforms if n is equal to the tokens, and never if n is negative. in is the input color:
+// the color before this meter in color-aware mode, always Green in color-blind mode. The
 // result is never better than in.
 //
 // Color does not allocate.
@@ -128,187 +116,66 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 	return m.profile.made().color(&m.state, nil, now, n, in)
 }
 
-// color has the log of a key, or nil for the profile's own.
-func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color {
-	dt := uint64(now) - uint64(s.epoch)
-	if dt >= p.horizon {
-		if p.rule != nil {
-			return p.byRule(s, log, now, n, in)
-		}
-		dt = p.rebase(s, now)
-	}
-	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
-	c, e := s.c, s.e
-	if c < tc { // C is full
-		e += (c - tc) & p.coupled
-		c = tc
-	}
-	cost := p.cost(n)
-	overC, overE := cost-p.c.room, cost-p.e.room
-	// Where E's debt was paid since, the packet alone must fit: overE.
-	var takeC, takeE int64
-	var color Color
-	if p.peak {
-		takeC, takeE, color = p.both(c+(overC-tc), e+(overE-te), overE, cost, in)
-	} else {
-		takeC, takeE, color = p.either(c+(overC-tc), e+(overE-te), overE, cost, in)
-	}
-	s.c, s.e = c+takeC, max(e, te)+takeE
-	return color
-}
-
-// Allow meters one packet in color-blind mode and says whether it may pass, green
-// or yellow: only then it has taken tokens.
+// Allow meters one packet in color-blind mode. It reports whether the packet is green or
+// yellow; otherwise it has taken no tokens.
 func (m *Meter) Allow(now int64, n int) bool { return m.Color(now, n, Green) != Red }
 
-// Colors meters packets that share one time, in order, as one call of Color
-// for each would, and writes their colors. before holds the color before each
-// packet; nil is color-blind mode. It may be colors itself. Both are at least as
-// long as lengths.
-func (m *Meter) Colors(now int64, lengths []int, before, colors []Color) {
-	colors = colorsBefore(before, colors, len(lengths))
-	p := m.profile.made()
-	dt := uint64(now) - uint64(m.epoch)
-	if dt >= p.horizon {
-		if p.rule != nil {
-			for i, n := range lengths {
-				colors[i] = p.byRule(&m.state, nil, now, n, colors[i])
-			}
-			return
-		}
-		dt = p.rebase(&m.state, now)
-	}
-	tc, te := int64(dt)*p.c.num, int64(dt)*p.e.num
-	c, e := p.settle(m.c, m.e, tc, te)
-	c, e = c-tc, e-te
-	if p.peak {
-		c, e = p.bothAll(c, e, lengths, colors)
-	} else {
-		c, e = p.eitherAll(c, e, lengths, colors)
-	}
-	m.c, m.e = c+tc, e+te
+// Colors meters packets that share one time, as a call of Color for each in order would,
+// and writes their colors. in holds the input color of each packet, or is nil in
+// color-blind mode. in and colors must be at least as long as lengths, and may be the
+// same slice.
+func (m *Meter) Colors(now int64, lengths []int, in, colors []Color) {
+	m.profile.made().colors(&m.state, now, lengths, inputColors(in, colors, len(lengths)))
 }
 
-// bothAll and eitherAll are the loops of Colors, on settled debts. They are
-// functions of their own so that all of their state is in registers.
-
-func (p *Profile) bothAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
-	colors = colors[:len(lengths)]
-	var takeC, takeE int64
-	for i, n := range lengths {
-		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.both(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
-		c += takeC
-		e += takeE
-	}
-	return c, e
-}
-
-func (p *Profile) eitherAll(c, e int64, lengths []int, colors []Color) (int64, int64) {
-	colors = colors[:len(lengths)]
-	var takeC, takeE int64
-	for i, n := range lengths {
-		cost := p.cost(n)
-		takeC, takeE, colors[i] = p.either(c+(cost-p.c.room), e+(cost-p.e.room), -1, cost, colors[i])
-		c += takeC
-		e += takeE
-	}
-	return c, e
-}
-
-// colorsBefore puts the colors before n packets where their results will be: green
-// where there are none.
-func colorsBefore(before, colors []Color, n int) []Color {
-	colors = colors[:n:len(colors)] // not past their ends, where there is room
-	if before == nil {
+// inputColors copies the input colors of n packets to the slice of their results.
+func inputColors(in, colors []Color, n int) []Color {
+	colors = colors[:n:len(colors)] // panics if it is too short, even within its capacity
+	if in == nil {
 		clear(colors)
 	} else {
-		copy(colors, before[:n:len(before)])
+		copy(colors, in[:n:len(in)])
 	}
 	return colors
 }
 
-// settle ends the debts of full buckets; what overflows C goes into E where
-// they are coupled.
-func (p *Profile) settle(c, e, tc, te int64) (int64, int64) {
-	full := max(c, tc)
-	return full, max(e+(c-full)&p.coupled, te)
+// ColorEach meters packets that share one time, each by the meter of the same index, in
+// order. The cache misses of the meters overlap. in, colors and lengths are as for
+// Meter.Colors, and at least as long as meters.
+func ColorEach(meters []*Meter, now int64, lengths []int, in, colors []Color) {
+	for _, m := range meters {
+		_ = m.profile // the nil check loads its cache line
+	}
+	lengths, colors = lengths[:len(meters):len(lengths)], inputColors(in, colors, len(meters))
+	for i, m := range meters {
+		colors[i] = m.Color(now, lengths[i], colors[i])
+	}
 }
 
-// cost of n bytes in units; more than any bucket holds where n is.
-func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.over)) * p.den }
-
-// both and either are the verdicts. c and e are negative where the bucket holds
-// the packet, for E only where alone is negative too. The results are what the
-// packet takes from the buckets, in units, and its color. Masks inside are -1
-// for yes, 0 for no: random traffic would mispredict every branch.
-
-// both is RFC 2698 §3: what takes from C takes from P as well.
-func (p *Profile) both(c, e, alone, cost int64, in Color) (takeC, takeE int64, color Color) {
-	fitsC := c & (int64(in) - p.cLimit) >> 63
-	fitsE := e & ((int64(in) - int64(Red)) & alone) >> 63
-	takeE = cost & fitsE
-	return takeE & fitsC, takeE, Red + Color(fitsE+fitsE&fitsC)
-}
-
-// either is RFC 2697 §3 and RFC 4115 §3: what does not take from C may take
-// from E. A token bucket lets yellow take from C, and it stays yellow.
-func (p *Profile) either(c, e, alone, cost int64, in Color) (takeC, takeE int64, color Color) {
-	fitsC := c & (int64(in) - p.cLimit) >> 63
-	fitsE := e & ((int64(in) - int64(Red)) & alone) >> 63
-	takeC = cost & fitsC
-	return takeC, (cost - takeC) & fitsE, Red + Color(fitsC+(fitsC|fitsE)+int64(in)&fitsC)
-}
-
-// Begun says whether the clock of a meter has begun, as that of New has.
+// Begun reports whether the clock has begun. The clock of a meter from NewWithTokens
+// begins with its first call.
 func (m *Meter) Begun() bool { return m.epoch != notBegun }
 
-// begin starts the clock of a meter that waits for its first call. An average has
-// none: it begins with a packet.
+// begin begins the clock if it has not begun.
 func (m *Meter) begin(now int64) {
 	if p := m.profile.made(); m.epoch == notBegun {
 		p.begin(&m.state, m.profile.log, now)
 	}
 }
 
+// begin begins the clock of a state, except that of an average, which a packet begins.
 func (p *Profile) begin(s *state, log []entry, now int64) {
 	switch {
 	case p.rule == nil:
 		p.rebase(s, now)
-	case p.kind != KindTSWTCM:
-		p.look(s, log, now, 0, Green)
+	case p.kind != kindTSWTCM:
+		p.byRule(s, log, now, 0, Green, false)
 	}
 }
 
-// rebase moves the epoch to now, or says that no time has passed since it
-// where now is earlier. It returns the ns from the epoch to now.
-func (p *Profile) rebase(s *state, now int64) uint64 {
-	switch {
-	case s.epoch == notBegun:
-		s.epoch = max(now, earliest)
-	case now > s.epoch:
-		dt := uint64(now) - uint64(s.epoch)
-		tc, te := elapsed(dt, p.c.num), elapsed(dt, p.e.num)
-		c, e := p.settle(s.c, s.e, tc, te)
-		s.c, s.e = c-tc, e-te
-		s.epoch = now
-	}
-	return 0
-}
-
-// elapsed is dt*num, cut off where every bucket has long been full.
-func elapsed(dt uint64, num int64) int64 {
-	hi, lo := bits.Mul64(dt, uint64(num))
-	if hi != 0 || lo > 2*maxElapsed {
-		return 2 * maxElapsed
-	}
-	return int64(lo)
-}
-
-// Tokens returns what the buckets hold at now in whole bytes, rounded down:
-// Tc and Te, or Tc and Tp; what is left of a window's limit, and 0; what the
-// average of RFC 2859 is below CIR and PIR, in bytes of its window. It takes
-// nothing.
+// Tokens returns the whole bytes that the buckets hold at now, rounded down: Tc and Te,
+// or Tc and Tp. A window returns the bytes left of its limit, and 0. TSWTCM returns by how
+// much its average is below CIR and PIR, in bytes in a Window. Tokens takes nothing.
 func (m *Meter) Tokens(now int64) (tc, te int64) {
 	m.begin(now)
 	return m.profile.tokens(m.state, m.profile.log, now)
@@ -319,12 +186,13 @@ func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
 		return p.rule.tokens(s, log, now)
 	}
 	p.rebase(&s, now)
-	return max(p.c.room-1-s.c, 0) / p.den, max(p.e.room-1-s.e, 0) / p.den
+	return max(p.c.full()-s.first, 0) / p.den, max(p.e.full()-s.second, 0) / p.den
 }
 
-// SetProfile changes the parameters at now. Each bucket keeps its tokens, cut
-// to the new burst; a fraction that the new rate cannot express is rounded
-// down. Where either is no meter of buckets, whole tokens are kept.
+// SetProfile changes the parameters at now. Each bucket keeps its tokens, up to the new
+// burst; a fraction of a byte that the new rate cannot express is rounded down. If
+// the old or new parameters are not buckets, only whole bytes are kept. All reservations
+// end.
 func (m *Meter) SetProfile(now int64, p *Profile) {
 	m.begin(now)
 	old := m.profile
@@ -336,12 +204,12 @@ func (m *Meter) SetProfile(now int64, p *Profile) {
 	m.profile = p
 }
 
-// sameRule says whether a state and its log mean the same under both.
+// sameRule reports whether a state and its log mean the same with both profiles.
 func (p *Profile) sameRule(q *Profile) bool {
 	return p.rule != nil && p.rule == q.rule && p.kind == q.kind
 }
 
-// adopt is the state of a meter that was of another profile until now.
+// adopt returns the state of a meter that had another profile until now.
 func (p *Profile) adopt(log []entry, now int64, old *Profile, s state, oldLog []entry) state {
 	from, to := old.wide(), p.wide()
 	if from == nil || to == nil {
@@ -355,17 +223,4 @@ func (p *Profile) adopt(log []entry, now int64, old *Profile, s state, oldLog []
 	l.at[0] = l.at[0].carry(from.c, to.c)
 	l.at[1] = l.at[1].carry(from.e, to.e)
 	return p.state(l, log)
-}
-
-// ColorEach meters packets that share one time, each by the meter beside it,
-// in order. The cache misses of a burst over many meters overlap. before, colors
-// and lengths are as in Meter.Colors and at least as long as meters.
-func ColorEach(meters []*Meter, now int64, lengths []int, before, colors []Color) {
-	for _, m := range meters {
-		_ = m.profile // the nil check loads its cache line
-	}
-	lengths, colors = lengths[:len(meters):len(lengths)], colorsBefore(before, colors, len(meters))
-	for i, m := range meters {
-		colors[i] = m.Color(now, lengths[i], colors[i])
-	}
 }

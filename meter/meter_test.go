@@ -428,7 +428,7 @@ func TestExplain(t *testing.T) {
 	m := New(p)
 	m.Color(0, 900, Green)
 	got := m.Explain(50_000, 200, Green)
-	want := Explanation{200, Green, Yellow, 150, 1200, 150, 1000, KindTRTCM.Clause(Green, Yellow)}
+	want := Explanation{200, Green, Yellow, 150, 1200, 150, 1000, kindTRTCM.Clause(Green, Yellow)}
 	if got != want {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
@@ -437,12 +437,12 @@ func TestExplain(t *testing.T) {
 		in, out Color
 		want    string
 	}{
-		{KindSRTCM, Green, Green, "rfc2697-green"},
-		{KindSRTCM, Yellow, Yellow, "rfc2697-pre-yellow"},
-		{KindTRTCM, Yellow, Red, "rfc2698-red"},
-		{KindTRTCM, Red, Red, "rfc2698-pre-red"},
-		{KindTRTCM4115, Green, Yellow, "rfc4115-yellow"},
-		{KindTokenBucket, Green, Red, "token-bucket-red"},
+		{kindSRTCM, Green, Green, "rfc2697-green"},
+		{kindSRTCM, Yellow, Yellow, "rfc2697-pre-yellow"},
+		{kindTRTCM, Yellow, Red, "rfc2698-red"},
+		{kindTRTCM, Red, Red, "rfc2698-pre-red"},
+		{kindTRTCM4115, Green, Yellow, "rfc4115-yellow"},
+		{kindTokenBucket, Green, Red, "token-bucket-red"},
 	} {
 		if got := test.k.Clause(test.in, test.out); got.String() != test.want || got.Text() == "" {
 			t.Errorf("%v %v -> %v: %v %q", test.k, test.in, test.out, got, got.Text())
@@ -467,7 +467,7 @@ func TestRefusals(t *testing.T) {
 		{TRTCM{BitRate(20e6), 0, BitRate(10e6), 0}, "PIR 10mbit is below CIR 20mbit: it must be equal or greater (RFC 2698 §2)\nCBS must be above zero (RFC 2698 §2)\nPBS must be above zero (RFC 2698 §2)"},
 		{TokenBucket{Rate: BitRate(1), Burst: 1<<59 + 1}, "Burst of 576460752303423489 bytes is above 2^59"},
 		{TRTCM{Rate{}, 1, BitRate(1), 1<<59 + 1}, "CIR must be above zero (RFC 2698 §2)\nPBS of 576460752303423489 bytes is above 2^59"},
-		{TRTCM4115{Rate{1, math.MaxInt64}, 1, Rate{1, math.MaxInt64 - 1}, 1, true}, "EIR 1B/2562047h47m16.854775806s has no unit in common with CIR 1B/2562047h47m16.854775807s that stays exact, which coupling needs"},
+		{TRTCM4115{Rate{1, math.MaxInt64}, 1, Rate{1, math.MaxInt64 - 1}, 1, true}, "EIR 1B/2562047h47m16.854775806s and CIR 1B/2562047h47m16.854775807s have no common unit that 64 bits count exactly, which coupling needs"},
 	} {
 		_, err := test.params.Profile()
 		var field *FieldError

@@ -25,7 +25,7 @@ func TestRestore(t *testing.T) {
 		m, saved := used(t, r, params)
 		tc, te := m.Tokens(saved)
 		again := Restore(m.profile, saved, tc, te)
-		if m.profile.kind == KindTSWTCM {
+		if m.profile.kind == kindTSWTCM {
 			continue // an average begins anew
 		}
 		if got, _ := again.Tokens(saved); got > tc {

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// Rate is an exact rate: Bytes in every Period. The zero Rate refills
-// nothing. Where a caller meters packets instead of bytes, Bytes counts
-// packets.
+// Rate is an exact rate: Bytes in every Period. The zero Rate never refills a bucket. If
+// you meter packets or requests instead of bytes, Bytes counts those.
 type Rate struct {
 	Bytes  int64
 	Period time.Duration
 }
 
-// Unlimited is the largest Rate. A bucket that it refills is full at any time: what
-// is no longer than its burst conforms.
+// Unlimited is the largest Rate. Its bucket is always full, so any packet up to the burst
+// conforms.
 var Unlimited = unlimited
 
-// unlimited cannot be changed by others.
+// unlimited is a copy that other packages cannot change.
 var unlimited = Rate{math.MaxInt64, 1}
 
-// finite is the rate, or zero instead of Unlimited.
+// finite returns the rate, or zero if it is Unlimited.
 func (r Rate) finite() Rate {
 	if r == unlimited {
 		return Rate{}
@@ -30,35 +29,35 @@ func (r Rate) finite() Rate {
 	return r
 }
 
-// start is where Now begins.
+// start is the zero of Now.
 var start = time.Now()
 
-// Now is a clock for meters: ns since the program began, which never go back
-// (time.Since). It may be handed to Locked.Wait.
+// Now is a clock for meters: nanoseconds since the program started, which never go
+// backwards. It can be passed to Locked.Wait.
 func Now() int64 { return int64(time.Since(start)) }
 
-// BitRate returns the rate of n bits per second, exactly: 1 bit/s is one byte
-// in eight seconds.
+// BitRate returns the rate of n bits per second. It is exact: 1 bit/s is one byte in eight
+// seconds.
 func BitRate(n int64) Rate { return Rate{n, 8 * time.Second} }
 
 // ByteRate returns the rate of n bytes per second.
 func ByteRate(n int64) Rate { return Rate{n, time.Second} }
 
-// Per returns the rate of n in a period: bytes, packets, requests or whatever
-// else the caller meters. Per(5, time.Second) is five requests a second.
+// Per returns the rate of n bytes, packets or requests in a period. Per(5, time.Second) is
+// five requests a second.
 func Per(n int64, period time.Duration) Rate { return Rate{n, period} }
 
-// Every returns the rate of one in each period.
+// Every returns the rate of one byte, packet or request in each period.
 func Every(period time.Duration) Rate { return Rate{1, period} }
 
-// Cmp compares two valid rates exactly: -1 where r is slower than s, 0 where
-// they are equal, +1 where r is faster.
+// Cmp compares two valid rates exactly. It returns -1 if r is slower than s, 0 if they are
+// equal, and +1 if r is faster.
 func (r Rate) Cmp(s Rate) int {
 	return r.rat().Cmp(s.rat())
 }
 
-// Burst returns how many whole bytes the rate brings in d, rounded down, and
-// false where that is more than an int64 holds.
+// Burst returns the bytes that arrive in d, rounded down. It returns false if they exceed
+// an int64.
 func (r Rate) Burst(d time.Duration) (int64, bool) {
 	b := r.rat()
 	b.Mul(b, new(big.Rat).SetInt64(int64(d)))
@@ -66,16 +65,16 @@ func (r Rate) Burst(d time.Duration) (int64, bool) {
 	return q.Int64(), q.IsInt64()
 }
 
-// Bits returns the rate in bits per second, and whether that is a whole
-// number which an int64 holds.
+// Bits returns the rate in bits per second. It returns false if that is not a whole number
+// or exceeds an int64.
 func (r Rate) Bits() (int64, bool) {
 	b := r.rat()
 	b.Mul(b, big.NewRat(8*int64(time.Second), 1))
 	return b.Num().Int64(), b.IsInt() && b.Num().IsInt64()
 }
 
-// String gives bits per second where that is a whole number, else the
-// fraction: "10mbit", "1234bit", "10000B/1m0s". Unlimited is "unlimited".
+// String returns bits per second if that is a whole number, such as "10mbit" or "1234bit".
+// Otherwise it returns a fraction, such as "10000B/1m0s". Unlimited is "unlimited".
 func (r Rate) String() string {
 	if r == unlimited {
 		return "unlimited"
@@ -93,7 +92,7 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d%s", bits, units[u])
 }
 
-// rat is the rate in bytes per nanosecond.
+// rat returns the rate in bytes per nanosecond.
 func (r Rate) rat() *big.Rat {
 	if r.Bytes == 0 || r.Period <= 0 {
 		return new(big.Rat)
@@ -101,7 +100,7 @@ func (r Rate) rat() *big.Rat {
 	return big.NewRat(r.Bytes, int64(r.Period))
 }
 
-// fault says what makes the rate unusable, or nothing.
+// fault returns the reason that the rate is invalid, or nothing.
 func (r Rate) fault() string {
 	switch {
 	case r.Bytes < 0:

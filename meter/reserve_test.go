@@ -231,12 +231,12 @@ func TestReserveOfOthers(t *testing.T) {
 	for range 1000 {
 		params := anyParams(r)
 		m, now := used(t, r, params)
-		if p := m.profile; p.rule == nil && p.e.room == 0 {
+		if p := m.profile; p.rule == nil && p.e.tooLarge == 0 {
 			continue
 		}
 		tc, _ := m.Tokens(now)
 		n := int(pick(r, tc, tc+1, 1, 0, r.Int64N(3000)))
-		if n == 0 && m.profile.kind == KindTSWTCM {
+		if n == 0 && m.profile.kind == kindTSWTCM {
 			continue // of which the average decides
 		}
 		before, again := clone(m), clone(m)

@@ -5,74 +5,59 @@ import (
 	"time"
 )
 
-// rule is a meter that is no bucket of 64 bits. Its value is its parameters and
-// can be compared; the state and the log are the caller's. now may be earlier than
-// a time that the state has seen, and gives no more then.
+// rule is a meter that is not one or two buckets of 64 bits. Its value holds the
+// parameters and is comparable. The caller keeps the state and the log. If now is earlier
+// than the latest time that a state has seen, no more tokens are found than at the latest.
 type rule interface {
-	// start is the words of a state whose clock has not begun, and which has as
-	// many tokens.
-	start(tc, te int64) (c, e int64)
-	// tokens and bursts are Meter.Tokens and Profile.Bursts.
+	// start returns the words of a state with these tokens whose clock has not begun.
+	start(tc, te int64) (first, second int64)
+	// tokens implements Meter.Tokens, and bursts implements Profile.Bursts.
 	tokens(s state, log []entry, now int64) (tc, te int64)
 	bursts() (c, e int64)
-	// span is how many ns after the latest packet a state is as good as new,
-	// at most; rested says whether it is at now.
+	// span returns the longest time after the latest packet, in ns, in which a state
+	// becomes as good as new. rested reports whether it is at now.
 	span() int64
 	rested(s state, log []entry, now int64) bool
-	// entries is how long the log is.
+	// entries returns the length of the log.
 	entries() int
 }
 
-// byRule is color. It knows all rules, and so does look: a state that is passed to a
-// method of an interface would have to be on the heap.
-func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color) Color {
+// byRule meters a packet by the rule, and brings the state to now. If take is false, it
+// takes nothing and only returns the color; it writes to the log only if the clock begins.
+// A negative n never conforms.
+//
+// A switch calls the rules, not the interface: an interface call would move every state to
+// the heap.
+func (p *Profile) byRule(s *state, log []entry, now int64, n int, in Color, take bool) (color Color) {
 	if log == nil {
 		log = p.log
 	}
-	var color Color
 	switch r := p.rule.(type) {
 	case fixedWindow:
-		if color = r.look(s, now, n, in); color != Red {
-			s.c += int64(n)
+		if color = r.look(s, now, n, in); take && color != Red {
+			s.first += int64(n)
 		}
 	case slidingCounter:
-		if color = r.look(s, now, n, in); color != Red {
-			s.c += int64(n)
+		if color = r.look(s, now, n, in); take && color != Red {
+			s.first += int64(n)
 		}
 	case slidingLog:
-		if color = r.look(s, log, now, n, in); color != Red {
+		if color = r.look(s, log, now, n, in); take && color != Red {
 			r.take(s, log, n)
 		}
 	case tsw:
 		color = r.look(s, now, n, in)
 	case warmUp:
-		if color = r.look(s, now, n, in); color != Red {
-			s.c -= int64(n) * r.unit
+		if color = r.look(s, now, n, in); take && color != Red {
+			s.first -= int64(n) * r.unit
 		}
 	case wide:
-		color = r.color(p, s, log, now, n, in)
-	}
-	return color
-}
-
-// look brings a state to now and says what color a packet would have. A negative
-// n never conforms. It does not write to the log, but where the clock begins.
-func (p *Profile) look(s *state, log []entry, now int64, n int, in Color) Color {
-	switch r := p.rule.(type) {
-	case fixedWindow:
-		return r.look(s, now, n, in)
-	case slidingCounter:
-		return r.look(s, now, n, in)
-	case slidingLog:
-		return r.look(s, log, now, n, in)
-	case tsw:
-		return r.look(s, now, n, in)
-	case warmUp:
-		return r.look(s, now, n, in)
-	case wide:
+		if take {
+			return r.color(p, s, log, now, n, in)
+		}
 		return r.look(p, s, log, now, n, in)
 	}
-	return Red
+	return color
 }
 
 func (p *Profile) entries() int {
@@ -82,7 +67,8 @@ func (p *Profile) entries() int {
 	return p.rule.entries()
 }
 
-// withLog is the profile with a log of its own, where its meter needs one.
+// withLog returns a copy of the profile with a log of its own if the rule needs a log,
+// otherwise the profile.
 func (p *Profile) withLog() *Profile {
 	n := p.entries()
 	if n == 0 {
@@ -93,7 +79,7 @@ func (p *Profile) withLog() *Profile {
 	return &own
 }
 
-// keeps is the color of a packet in a meter of two colors.
+// keeps returns the color of a packet in a meter of two colors.
 func keeps(fits bool, in Color) Color {
 	if !fits {
 		return Red
@@ -101,8 +87,9 @@ func keeps(fits bool, in Color) Color {
 	return in
 }
 
-// soonest is how long after a time ok holds first, up to another time, where ok
-// stays once it does; false where it never does, or not before a Duration ends.
+// soonest returns the time from the first argument until ok first holds. Once ok holds it
+// must stay so. It returns false if ok does not hold at to, or only after the largest
+// Duration.
 func soonest(from, to int64, ok func(now int64) bool) (time.Duration, bool) {
 	if ok(from) {
 		return 0, true
@@ -120,24 +107,4 @@ func soonest(from, to int64, ok func(now int64) bool) (time.Duration, bool) {
 		}
 	}
 	return time.Duration(yes), true
-}
-
-// limits of all windows.
-const (
-	minWindow = time.Microsecond
-	maxWindow = 366 * 24 * time.Hour
-	maxLimit  = 1 << 47 // bytes
-)
-
-func (f *faults) span(field string, d, longest time.Duration) {
-	if d < minWindow || d > longest {
-		f.add(field, "of "+d.String()+" is not between "+minWindow.String()+" and "+longest.String())
-	}
-}
-
-func (f *faults) limit(n int64) {
-	f.positive("Limit", n, "")
-	if n > maxLimit {
-		f.add("Limit", "is above 2^47 bytes")
-	}
 }

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Shards is a Table for several goroutines: its keys are spread over tables with
-// a lock each. Each has its part of the bound, so a key may be forgotten, or find
-// no room, where there is some in another. NewShards makes them; the methods of the
-// zero Shards panic.
+// Shards is a Table for several goroutines. Its keys are spread over shards, which are tables
+// with a lock each. Each shard has its part of Keys, so a key may be evicted or find no room
+// although another shard has room. NewShards makes one; the methods of the zero Shards
+// panic.
 type Shards[K comparable] struct {
 	seed   maphash.Seed
 	shards []shard[K]
 }
 
-// shard has its lock beside what its table writes at a hit.
+// shard has its lock on the cache line that its table writes at each hit.
 type shard[K comparable] struct {
 	mu    sync.Mutex
 	table Table[K]
-	_     [64]byte // cores that use two shards do not meet
+	_     [64]byte // no two shards share a cache line
 }
 
-// NewShards returns an empty table of so many shards, each with its part of the
-// keys. Where two goroutines want the same one, one of them may be put to sleep,
-// which takes microseconds: so a thousand is better than ten for each core.
+// NewShards returns an empty table with this number of shards, from 1 to config.Keys. Use about
+// a thousand, not ten per core: if two goroutines need the same shard, one of them may be
+// put to sleep, which takes microseconds.
 func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shards[K], error) {
 	if shards < 1 || shards > config.Keys {
 		return nil, &FieldError{"shards", fmt.Sprintf("%d are not between 1 and the number of keys", shards)}
@@ -41,11 +41,11 @@ func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shard
 	return t, nil
 }
 
-const zeroShards = "meter: Shards are made by NewShards"
+const zeroShards = "meter: make Shards with NewShards"
 
-// of returns the shard of a hash. Its bits in the middle decide: the tables use
+// shardOf returns the shard of a hash. It depends on the bits in the middle, as the tables use
 // those at both ends.
-func (t *Shards[K]) of(hash uint64) *shard[K] {
+func (t *Shards[K]) shardOf(hash uint64) *shard[K] {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
 	}
@@ -58,7 +58,7 @@ func (t *Shards[K]) Color(key K, now int64, n int, in Color) Color {
 		return Red
 	}
 	hash := maphash.Comparable(t.seed, key)
-	s := t.of(hash)
+	s := t.shardOf(hash)
 	s.mu.Lock()
 	c := s.table.color(hash, key, now, n, in)
 	s.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *Shards[K]) Color(key K, now int64, n int, in Color) Color {
 // Decide is Table.Decide.
 func (t *Shards[K]) Decide(key K, now int64, n int) Decision {
 	hash := maphash.Comparable(t.seed, key)
-	s := t.of(hash)
+	s := t.shardOf(hash)
 	s.mu.Lock()
 	d := s.table.decide(hash, key, now, n)
 	s.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *Shards[K]) Decide(key K, now int64, n int) Decision {
 // Peek is Table.Peek.
 func (t *Shards[K]) Peek(key K, now int64, n int, in Color) Color {
 	hash := maphash.Comparable(t.seed, key)
-	s := t.of(hash)
+	s := t.shardOf(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.table.peek(hash, key, now, n, in)
@@ -87,7 +87,7 @@ func (t *Shards[K]) Peek(key K, now int64, n int, in Color) Color {
 // RetryAfter is Table.RetryAfter.
 func (t *Shards[K]) RetryAfter(key K, now int64, n int) (time.Duration, bool) {
 	hash := maphash.Comparable(t.seed, key)
-	s := t.of(hash)
+	s := t.shardOf(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.table.retryAfter(hash, key, now, n)
@@ -96,13 +96,13 @@ func (t *Shards[K]) RetryAfter(key K, now int64, n int) (time.Duration, bool) {
 // Delete is Table.Delete.
 func (t *Shards[K]) Delete(key K) bool {
 	hash := maphash.Comparable(t.seed, key)
-	s := t.of(hash)
+	s := t.shardOf(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.table.delete(hash, key)
 }
 
-// Len is how many keys are known in all shards.
+// Len returns the number of keys in all shards.
 func (t *Shards[K]) Len() (n int) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -113,8 +113,7 @@ func (t *Shards[K]) Len() (n int) {
 	return n
 }
 
-// All is Table.All. The lock of a shard is held for one key at a time, and none
-// while the loop's body runs.
+// All is Table.All. No lock is held while the body of the loop runs.
 func (t *Shards[K]) All() iter.Seq2[K, *Meter] {
 	return func(yield func(K, *Meter) bool) {
 		for i := range t.shards {
@@ -135,10 +134,9 @@ func (t *Shards[K]) All() iter.Seq2[K, *Meter] {
 	}
 }
 
-// Do calls f with the table that has a key, which no other goroutine has
-// meanwhile.
+// Do calls f with exclusive access to the table that has the key.
 func (t *Shards[K]) Do(key K, f func(*Table[K])) {
-	s := t.of(maphash.Comparable(t.seed, key))
+	s := t.shardOf(maphash.Comparable(t.seed, key))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.table)

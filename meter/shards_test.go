@@ -209,8 +209,8 @@ func TestTableRefusals(t *testing.T) {
 	}{
 		{bucket, TableConfig{}, 0, "keys 0 are not between 1 and 4194304"},
 		{bucket, TableConfig{Keys: MaxKeys + 1}, 0, "keys 4194305 are not between 1 and 4194304"},
-		{log, TableConfig{Keys: 65}, 0, "keys 65 with a log of 1048576 entries each are more than 67108864 entries"},
-		{bucket, TableConfig{Keys: 1, Idle: true, Empty: true}, 0, "new must be full where only idle keys are forgotten: an empty bucket is not as good as new"},
+		{log, TableConfig{Keys: 65}, 0, "keys 65 with a log of 1048576 entries each exceed 67108864 entries in total"},
+		{bucket, TableConfig{Keys: 1, Idle: true, Empty: true}, 0, "new must be full if only idle keys are evicted: an empty bucket is not as good as new"},
 		{bucket, TableConfig{Keys: 4}, 5, "shards 5 are not between 1 and the number of keys"},
 		{bucket, TableConfig{Keys: 4}, -1, "shards -1 are not between 1 and the number of keys"},
 	} {
@@ -229,7 +229,7 @@ func TestTableRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.Color(1, 0, 4, Green)
-	if err := table.SetProfile(0, compile(t, SlidingLog{10, 1e9, 5})); err == nil || err.Error() != "type of a table cannot become or cease to be one with a log" {
+	if err := table.SetProfile(0, compile(t, SlidingLog{10, 1e9, 5})); err == nil || err.Error() != "type of a table cannot change to or from a kind with a log" {
 		t.Error(err)
 	}
 	if tc, _, _ := table.Tokens(1, 0); tc != 6 {

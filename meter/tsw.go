@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// TSWTCM is the time sliding window three-color marker of RFC 2859: CIR is its
-// committed target rate, PIR its peak target rate, Window its AVG_INTERVAL. Above
-// a target rate packets change color at random, more of them the further the
-// average is above it. Equal seeds give equal colors.
+// TSWTCM is the time sliding window three-color marker of RFC 2859. CIR is its committed
+// target rate, PIR its peak target rate, and Window its AVG_INTERVAL. If the average rate
+// is above a target, packets get the worse color at random, with a probability that grows
+// with the excess. Equal seeds give equal colors.
 //
-// The average is kept in 1/65536 byte in a window, rounded down. A pause counts as
-// at most 2^63-1 ns.
+// The average is kept in 1/65536 byte in a Window, rounded down. A pause longer than
+// 2^63-1 ns counts as that long.
 type TSWTCM struct {
 	CIR, PIR Rate
 	Window   time.Duration
@@ -22,12 +22,26 @@ type TSWTCM struct {
 }
 
 const (
-	tswShift  = 16
-	maxAvg    = 1 << 62 // of an average, in its units
+	tswShift  = 16      // a unit of the average is 1/2^16 byte in a window
+	maxAvg    = 1 << 62 // units of the average
 	maxTSWAvg = time.Hour
 )
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns the kind tswtcm.
+func (TSWTCM) Kind() Kind { return kindTSWTCM }
+
+// Buckets describes each target rate as a bucket. Its burst is the number of bytes
+// that the rate brings in one Window. Its tokens are how far the average is below the
+// rate.
+func (t TSWTCM) Buckets() []Bucket {
+	target := func(name string, r Rate) Bucket {
+		burst, _ := r.Burst(t.Window)
+		return Bucket{name, name, "below " + name, r, burst}
+	}
+	return []Bucket{target("CIR", t.CIR), target("PIR", t.PIR)}
+}
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t TSWTCM) Profile() (*Profile, error) {
 	var f faults
 	f.rates(t.CIR, t.PIR, "RFC 2859 §2")
@@ -49,8 +63,8 @@ func (t TSWTCM) Profile() (*Profile, error) {
 	return &Profile{kind: t.Kind(), rule: r}, nil
 }
 
-// tsw keeps the time of the latest packet in epoch, the average in c, and how
-// many random numbers it has drawn in e.
+// tsw keeps the time of the latest packet in epoch, the average in first, and the number of
+// random numbers drawn in second.
 type tsw struct {
 	target [2]uint64 // CIR and PIR, in units of the average
 	window int64     // ns
@@ -65,13 +79,13 @@ func (w tsw) bursts() (c, e int64) {
 	return int64(w.target[0] >> tswShift), int64(w.target[1] >> tswShift)
 }
 
-// average is what it would be with a packet of n bytes more (RFC 2859 §3).
+// average returns the average with a packet of n bytes at now (RFC 2859 §3).
 func (w tsw) average(s *state, now int64, n uint64) uint64 {
 	var dt uint64
 	if s.epoch != notBegun && now > s.epoch {
 		dt = min(uint64(now)-uint64(s.epoch), math.MaxInt64)
 	}
-	sum := min(uint64(s.c)+min(n, maxLimit)<<tswShift, maxAvg)
+	sum := min(uint64(s.first)+min(n, maxLimit)<<tswShift, maxAvg)
 	hi, lo := bits.Mul64(sum, uint64(w.window))
 	if hi == 0 {
 		return lo / (uint64(w.window) + dt)
@@ -80,26 +94,25 @@ func (w tsw) average(s *state, now int64, n uint64) uint64 {
 	return average
 }
 
-// look averages, too: there is nothing to take.
+// look also updates the average, as there is nothing to take.
 func (w tsw) look(s *state, now int64, n int, in Color) Color {
 	if in == Red || n < 0 {
 		return Red
 	}
 	average := w.average(s, now, uint64(n))
-	s.epoch = max(s.epoch, now, earliest) // which notBegun is before
-	s.c = int64(average)
+	s.epoch = max(s.epoch, now, earliest) // notBegun is before earliest
+	s.first = int64(average)
 	if average <= w.target[0] {
 		return in
 	}
-	s.e++
-	u := splitMix(w.seed, uint64(s.e)) >> 32
-	// PIR is at least CIR: what is above it is above both. Random verdicts would
-	// mispredict a branch.
+	s.second++
+	u := splitMix(w.seed, uint64(s.second)) >> 32
+	// PIR is at least CIR, so an average above PIR is above both. A branch on a random
+	// number would be mispredicted.
 	return max(in, Color(above(average, w.target[0], u)+above(average, w.target[1], u)))
 }
 
-// above says whether a packet is one of those above a target, whose share is
-// (average-target)/average. u is 32 random bits.
+// above returns 1 with the probability (average-target)/average, or 0. u is 32 random bits.
 func above(average, target, u uint64) uint64 {
 	hi, lo := bits.Mul64(u, average)
 	over := average - min(target, average)
@@ -108,7 +121,7 @@ func above(average, target, u uint64) uint64 {
 	return less
 }
 
-// splitMix is the n-th number of SplitMix64.
+// splitMix returns the n-th number of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 func splitMix(seed, n uint64) uint64 {
 	z := seed + n*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -137,7 +137,7 @@ func TestWaitFails(t *testing.T) {
 		if err := l.Wait(over, clock, 1); !errors.Is(err, why) {
 			t.Errorf("%v", err)
 		}
-		if tc, _ := l.Tokens(clock()); tc != 10 {
+		if tc, _ := l.m.Tokens(clock()); tc != 10 {
 			t.Errorf("%d tokens", tc)
 		}
 	})
@@ -170,7 +170,7 @@ func TestWaitCanceled(t *testing.T) {
 		if after, _ := retry(l, 4e6, 10); after != 6*time.Millisecond {
 			t.Errorf("when it gave up: %v", after)
 		}
-		if tc, _ := l.Tokens(4e6); tc != 4 {
+		if tc, _ := l.m.Tokens(4e6); tc != 4 {
 			t.Errorf("%d tokens", tc)
 		}
 	})

@@ -2,30 +2,56 @@ package meter
 
 import (
 	"fmt"
-	"math/big"
 	"math/bits"
 )
 
-// wide is the buckets of a profile for whose bursts in units, or rates, 64 bits are
-// too few, or which have an unlimited rate. A bucket counts whole bytes, and beside
-// them the units of a further one. Bytes are c and e of a state. Units are in the
-// log's one entry where there are two buckets, else in e.
+// wide is one or two buckets whose bursts or rates in units exceed 64 bits, or whose rate
+// is unlimited. A bucket counts whole bytes, and the units of the next byte. The words of
+// a state are the bytes of C and E, and one log entry holds their units. Without E, the
+// second word holds the units of C.
 type wide struct {
 	c, e    wideBucket
-	coupled bool // what overflows C goes into E; they have one unit then
+	coupled bool // tokens that overflow C go into E, which has the same unit
 	excess  bool // there is an E
 }
 
 type wideBucket struct {
-	num, den int64 // units in a nanosecond, or endless; and in a byte
+	num, den int64 // units in a nanosecond, or endless; units in a byte
 	burst    int64 // bytes
 }
 
-// level is what a bucket holds. The bytes are negative where some are reserved
-// ahead; the units are less than a byte.
+// newWide compiles one or two buckets. Coupled buckets must have a common unit.
+func newWide(c, e bucketParams, coupled bool) (wide, error) {
+	rateC, rateE := c.rate.finite().rat(), e.rate.finite().rat()
+	denC, denE := rateC.Denom(), rateE.Denom()
+	if coupled {
+		denC = lcm(denC, denE)
+		denE = denC
+	}
+	unitsC, unitsE := units(rateC, denC), units(rateE, denE)
+	if !denC.IsInt64() || !unitsC.IsInt64() || !unitsE.IsInt64() {
+		return wide{}, &FieldError{"EIR", fmt.Sprintf("%v and CIR %v have no common unit that 64 bits count exactly, which coupling needs: choose rounder rates", e.rate, c.rate)}
+	}
+	w := wide{
+		c:       wideBucket{unitsC.Int64(), denC.Int64(), c.burst},
+		e:       wideBucket{unitsE.Int64(), denE.Int64(), e.burst},
+		coupled: coupled,
+		excess:  e.name != "",
+	}
+	if c.rate == unlimited {
+		w.c.num = endless
+	}
+	if e.rate == unlimited {
+		w.e.num = endless
+	}
+	return w, nil
+}
+
+// level is the contents of a bucket. The bytes are negative if some are reserved ahead. The
+// units are less than a byte.
 type level struct{ bytes, units int64 }
 
-// levels are a state.
+// levels are the contents of both buckets.
 type levels struct {
 	epoch int64
 	at    [2]level
@@ -34,17 +60,17 @@ type levels struct {
 // endless is the num of an Unlimited rate.
 const endless = -1
 
-// plenty fills any bucket, from below empty as well.
+// plenty fills any bucket, whatever is reserved ahead.
 const plenty = 1 << 62 // bytes
 
 func (w *wide) load(s state, log []entry) levels {
 	switch {
 	case !w.excess:
-		return levels{s.epoch, [2]level{{s.c, s.e}}}
-	case s.epoch == notBegun: // the log is of another meter
-		return levels{s.epoch, [2]level{{s.c, 0}, {s.e, 0}}}
+		return levels{s.epoch, [2]level{{s.first, s.second}}}
+	case s.epoch == notBegun: // the log may still be that of another key
+		return levels{s.epoch, [2]level{{s.first, 0}, {s.second, 0}}}
 	}
-	return levels{s.epoch, [2]level{{s.c, log[0].slot}, {s.e, log[0].n}}}
+	return levels{s.epoch, [2]level{{s.first, log[0].slot}, {s.second, log[0].n}}}
 }
 
 func (w *wide) store(l levels, s *state, log []entry) {
@@ -72,7 +98,7 @@ func (b *wideBucket) add(to *level, tokens level) (over level) {
 	return over
 }
 
-// brings is what comes in dt ns, or plenty.
+// brings returns the tokens that arrive in dt ns, at most plenty.
 func (b *wideBucket) brings(dt uint64) level {
 	if b.num == endless {
 		return level{plenty, 0}
@@ -88,13 +114,13 @@ func (b *wideBucket) brings(dt uint64) level {
 	return level{int64(bytes), int64(units)}
 }
 
-// refill brings a state to now.
+// refill brings the buckets to now.
 func (w *wide) refill(l *levels, now int64) {
 	var dt uint64
 	if l.epoch != notBegun && now > l.epoch {
 		dt = uint64(now) - uint64(l.epoch)
 	}
-	l.epoch = max(l.epoch, now, earliest) // which notBegun is before
+	l.epoch = max(l.epoch, now, earliest) // notBegun is before earliest
 	over := w.c.add(&l.at[0], w.c.brings(dt))
 	if !w.excess {
 		return
@@ -105,23 +131,23 @@ func (w *wide) refill(l *levels, now int64) {
 	}
 }
 
-// verdict is what a packet takes from a state that was brought to now, in bytes.
-func (w *wide) verdict(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
-	cost := int64(min(uint64(n), p.over))
-	c, e := cost-l.at[0].bytes-1, cost-l.at[1].bytes-1
+// take returns the bytes that a packet takes from buckets that were brought to now.
+func (w *wide) take(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
+	cost := int64(min(uint64(n), p.longest))
+	lackC, lackE := cost-1-l.at[0].bytes, cost-1-l.at[1].bytes
 	if !w.excess {
-		e = 0
+		lackE = 0
 	}
 	if p.peak {
-		return p.both(c, e, -1, cost, in)
+		return p.takeBoth(lackC, lackE, cost, in)
 	}
-	return p.either(c, e, -1, cost, in)
+	return p.takeEither(lackC, lackE, cost, in)
 }
 
 func (w *wide) color(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
 	l := w.load(*s, log)
 	w.refill(&l, now)
-	takeC, takeE, color := w.verdict(p, &l, n, in)
+	takeC, takeE, color := w.take(p, &l, n, in)
 	l.at[0].bytes -= takeC
 	l.at[1].bytes -= takeE
 	w.store(l, s, log)
@@ -134,11 +160,11 @@ func (w *wide) look(p *Profile, s *state, log []entry, now int64, n int, in Colo
 	if s.epoch == notBegun {
 		w.store(l, s, log)
 	}
-	_, _, color := w.verdict(p, &l, n, in)
+	_, _, color := w.take(p, &l, n, in)
 	return color
 }
 
-// give puts bytes back into the bucket of a meter that has one.
+// give puts bytes back into C. There must be no E.
 func (w *wide) give(s *state, n int64) {
 	l := w.load(*s, nil)
 	w.c.add(&l.at[0], level{n, 0})
@@ -174,65 +200,42 @@ func (w wide) rested(s state, log []entry, now int64) bool {
 	return tc == w.c.burst && te == w.e.burst
 }
 
-// fault says why the state does not fit two words.
+// fault returns the reason that the state does not fit two words.
 func (w *wide) fault(k Kind) error {
 	names := [2]string{"Burst"}
 	if w.excess {
 		names = [2]string{"CBS", "EBS"}
 	}
-	if k == KindTRTCM {
+	if k == kindTRTCM {
 		names[1] = "PBS"
 	}
 	for i, b := range [2]wideBucket{w.c, w.e} {
 		switch largest := maxUnits / b.den; {
 		case b.num == endless:
-			return &FieldError{names[i], "has an unlimited rate, which 64 bits do not hold"}
+			return &FieldError{names[i], "has an unlimited rate, which 64 bits cannot express"}
 		case b.burst > largest:
-			return &FieldError{names[i], fmt.Sprintf("of %d bytes is above the largest burst that a word of 64 bits holds exactly at this rate, %d bytes", b.burst, largest)}
-		case b.num > maxNum:
-			return &FieldError{names[i], fmt.Sprintf("has a rate too fast or too fine for a word of 64 bits: %d/%d bytes/ns", b.num, b.den)}
+			return &FieldError{names[i], fmt.Sprintf("of %d bytes exceeds the largest burst that 64 bits count exactly at this rate, %d bytes", b.burst, largest)}
+		case b.num > maxRate:
+			return &FieldError{names[i], fmt.Sprintf("has a rate too fast or too fine for 64 bits: %d/%d bytes/ns", b.num, b.den)}
 		}
 	}
 	return nil
 }
 
-// narrow makes p a profile of two words, with one unit for both buckets, or says
-// that they do not fit.
-func (w *wide) narrow(p *Profile, den *big.Int) bool {
-	if w.c.num == endless || w.e.num == endless || new(big.Int).Mul(den, big.NewInt(max(w.c.burst, w.e.burst))).Cmp(big.NewInt(maxUnits)) > 0 {
-		return false
-	}
-	p.den = den.Int64()
-	for i, b := range [2]wideBucket{w.c, w.e} {
-		hi, num := bits.Mul64(uint64(b.num), uint64(p.den/b.den))
-		if hi > 0 || num > maxNum {
-			return false
-		}
-		*[2]*bucket{&p.c, &p.e}[i] = bucket{int64(num), b.burst*p.den + 1}
-	}
-	if !w.excess {
-		p.e = bucket{}
-	}
-	p.horizon = min(uint64(maxElapsed/max(p.c.num, p.e.num, 1)), maxHorizon)
-	if w.coupled {
-		p.coupled = -1
-	}
-	return true
-}
-
-// wide is the form that all meters of buckets have in common, or nil.
+// wide returns the buckets in the form that all have in common, or nil if the meter has
+// none.
 func (p *Profile) wide() *wide {
 	switch r := p.rule.(type) {
 	case nil:
-		of := func(b bucket) wideBucket { return wideBucket{b.num, p.den, b.burst(p.den)} }
-		return &wide{of(p.c), of(p.e), p.coupled != 0, p.e.room > 0}
+		of := func(b bucket) wideBucket { return wideBucket{b.rate, p.den, b.full() / p.den} }
+		return &wide{of(p.c), of(p.e), p.coupled != 0, p.e.tooLarge > 0}
 	case wide:
 		return &r
 	}
 	return nil
 }
 
-// levels is a state of buckets, brought to now.
+// levels returns the contents of the buckets at now.
 func (p *Profile) levels(s state, log []entry, now int64) levels {
 	if w, ok := p.rule.(wide); ok {
 		l := w.load(s, log)
@@ -241,25 +244,25 @@ func (p *Profile) levels(s state, log []entry, now int64) levels {
 	}
 	p.rebase(&s, now)
 	holds := func(b bucket, debt int64) level {
-		units := max(b.room-1-debt, 0)
+		units := max(b.full()-debt, 0)
 		return level{units / p.den, units % p.den}
 	}
-	return levels{s.epoch, [2]level{holds(p.c, s.c), holds(p.e, s.e)}}
+	return levels{s.epoch, [2]level{holds(p.c, s.first), holds(p.e, s.second)}}
 }
 
-// state is the inverse of levels.
+// state returns the state of buckets with these contents.
 func (p *Profile) state(l levels, log []entry) (s state) {
 	if w, ok := p.rule.(wide); ok {
 		w.store(l, &s, log)
 		return s
 	}
 	lacks := func(b bucket, holds level) int64 {
-		return max(b.room-1, 0) - (holds.bytes*p.den + holds.units)
+		return b.full() - (holds.bytes*p.den + holds.units)
 	}
 	return state{l.epoch, lacks(p.c, l.at[0]), lacks(p.e, l.at[1])}
 }
 
-// carry is what another bucket gets of what is here, cut to its burst.
+// carry returns the contents in the unit of another bucket, at most its burst.
 func (l level) carry(from, to wideBucket) level {
 	switch {
 	case l.bytes < 0:

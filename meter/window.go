@@ -7,29 +7,44 @@ import (
 	"time"
 )
 
-// FixedWindow is a two-color meter that lets Limit bytes through in each Window.
-// Windows are aligned to multiples of their length since time 0. At the border
-// of two windows twice the limit may pass at once.
+// FixedWindow is a two-color meter that lets Limit bytes through in each Window. Windows
+// are aligned to multiples of their length since time 0. Twice the limit may pass at once
+// at the border of two windows.
 type FixedWindow struct {
 	Limit  int64
 	Window time.Duration
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns the kind fixed-window.
+func (FixedWindow) Kind() Kind { return kindFixedWindow }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t FixedWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t FixedWindow) Profile() (*Profile, error) {
 	var f faults
 	return f.window(t.Kind(), fixedWindow{t.Limit, int64(t.Window)}, t.Window)
 }
 
-// SlidingCounter is a two-color meter that lets Limit bytes through in a Window
-// that ends now, as far as two counts tell: of the aligned window before, as
-// much counts as is still in view.
+// SlidingCounter is a two-color meter that lets about Limit bytes through in the Window
+// that ends now. It keeps two counts: the bytes in the current aligned window, and in the
+// one before. Of the one before it counts the share that is still within the Window, as if
+// its bytes were spread evenly.
 type SlidingCounter struct {
 	Limit  int64
 	Window time.Duration
 }
 
-// Profile compiles the parameters. The error joins all that is wrong with them.
+// Kind returns the kind sliding-counter.
+func (SlidingCounter) Kind() Kind { return kindSlidingCounter }
+
+// Buckets describes the window as one bucket. Its tokens are the unused part of the
+// limit.
+func (t SlidingCounter) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
+
+// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingCounter) Profile() (*Profile, error) {
 	var f faults
 	return f.window(t.Kind(), slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
@@ -45,8 +60,7 @@ func (f *faults) window(k Kind, r rule, length time.Duration) (*Profile, error) 
 	return &Profile{kind: k, rule: r}, nil
 }
 
-// fixedWindow keeps the start of its window in epoch, and what was taken in
-// it in c.
+// fixedWindow keeps the start of the window in epoch, and the bytes taken in it in first.
 type fixedWindow struct {
 	limit  int64
 	length int64 // ns
@@ -57,11 +71,11 @@ func (w fixedWindow) bursts() (c, e int64)           { return w.limit, 0 }
 func (w fixedWindow) span() int64                    { return w.length }
 func (w fixedWindow) entries() int                   { return 0 }
 
-// firstWindow is the time that earlier ones count as: no number is where their
-// window begins.
+// firstWindow stands for all earlier times, whose windows would begin before the smallest
+// int64.
 const firstWindow = math.MinInt64 + int64(maxWindow)
 
-// begins is where the window of a time starts, which is not before firstWindow.
+// begins returns the start of the window of a time, which must not be before firstWindow.
 func (w fixedWindow) begins(now int64) int64 {
 	into := now % w.length
 	if into < 0 {
@@ -70,8 +84,8 @@ func (w fixedWindow) begins(now int64) int64 {
 	return now - into
 }
 
-// advance brings the window of a state to now and returns how many have begun
-// since: 0, 1, or 2 for more.
+// advance brings the window of a state to now. It returns the number of windows that have
+// begun since: 0, 1, or 2 for more.
 func (w fixedWindow) advance(s *state, now int64) int64 {
 	now = max(now, firstWindow)
 	since := uint64(now) - uint64(s.epoch)
@@ -88,22 +102,22 @@ func (w fixedWindow) advance(s *state, now int64) int64 {
 
 func (w fixedWindow) look(s *state, now int64, n int, in Color) Color {
 	if w.advance(s, now) > 0 {
-		s.c = 0
+		s.first = 0
 	}
-	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.c), in)
+	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.first), in)
 }
 
 func (w fixedWindow) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	w.look(&s, now, 0, Green)
-	return w.limit - s.c, 0
+	return w.limit - s.first, 0
 }
 
 func (w fixedWindow) rested(s state, _ []entry, now int64) bool {
 	w.look(&s, now, 0, Green)
-	return s.c == 0
+	return s.first == 0
 }
 
-// slidingCounter keeps what was taken in the window before in e.
+// slidingCounter also keeps the bytes taken in the window before, in second.
 type slidingCounter struct{ fixedWindow }
 
 func (w slidingCounter) span() int64 { return 2 * w.length }
@@ -111,37 +125,38 @@ func (w slidingCounter) span() int64 { return 2 * w.length }
 func (w slidingCounter) look(s *state, now int64, n int, in Color) Color {
 	switch w.advance(s, now) {
 	case 1:
-		s.c, s.e = 0, s.c
+		s.first, s.second = 0, s.first
 	case 2:
-		s.c, s.e = 0, 0
+		s.first, s.second = 0, 0
 	}
-	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.c) && w.fits(s, now, w.limit-s.c-int64(n)), in)
+	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.first) && w.fits(s, now, w.limit-s.first-int64(n)), in)
 }
 
-// fits says whether what still counts of the window before is no more than
-// left: e*(length-f)/length <= left.
+// fits reports whether the share of the window before is at most left: second * inView /
+// length <= left.
 func (w slidingCounter) fits(s *state, now, left int64) bool {
-	hi, lo := bits.Mul64(uint64(s.e), w.inView(s, now))
+	hi, lo := bits.Mul64(uint64(s.second), w.inView(s, now))
 	leftHi, leftLo := bits.Mul64(uint64(left), uint64(w.length))
 	return hi < leftHi || hi == leftHi && lo <= leftLo
 }
 
-// inView is how many ns of the window before are, at a time that advance has seen.
+// inView returns how many ns of the window before are within the Window at now, after
+// advance.
 func (w slidingCounter) inView(s *state, now int64) uint64 {
 	return uint64(w.length) - (uint64(max(now, s.epoch)) - uint64(s.epoch))
 }
 
 func (w slidingCounter) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	w.look(&s, now, 0, Green)
-	hi, lo := bits.Mul64(uint64(s.e), w.inView(&s, now))
+	hi, lo := bits.Mul64(uint64(s.second), w.inView(&s, now))
 	counts, rest := bits.Div64(hi, lo, uint64(w.length))
 	if rest > 0 {
 		counts++
 	}
-	return max(w.limit-s.c-int64(counts), 0), 0
+	return max(w.limit-s.first-int64(counts), 0), 0
 }
 
 func (w slidingCounter) rested(s state, _ []entry, now int64) bool {
 	w.look(&s, now, 0, Green)
-	return s.c == 0 && s.e == 0
+	return s.first == 0 && s.second == 0
 }

@@ -100,7 +100,7 @@ func TestKeyRefusals(t *testing.T) {
 		{"sliding-log", "type", "sliding-log has more state", one(dataplane.Meter{Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 10}})},
 		{"tswtcm", "type", "tswtcm has more state", one(dataplane.Meter{Params: meter.TSWTCM{CIR: rate, PIR: rate, Window: time.Second}})},
 		{"warmup", "warmup", "has more state", one(dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: 9000, Warmup: time.Second}})},
-		{"burst", "burst", "of 1073741824 bytes is above the largest burst that a word of 64 bits holds exactly at this rate, 437256155 bytes", one(dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Per(1<<30, 24*time.Hour), Burst: 1 << 30}})},
+		{"burst", "burst", "of 1073741824 bytes exceeds the largest burst that 64 bits count exactly at this rate, 437256155 bytes", one(dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Per(1<<30, 24*time.Hour), Burst: 1 << 30}})},
 		{"pbs", "pbs", "of 72057595 bytes", one(dataplane.Meter{Params: meter.TRTCM{CIR: rate, CBS: 9000, PIR: bps(1e9 + 1), PBS: 72057595}})},
 		{"unlimited", "ebs", "has an unlimited rate", one(dataplane.Meter{Params: meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: meter.Unlimited, EBS: 1}})},
 		{"envelope", "envelope", "is not possible in the kernel", one(dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1})},

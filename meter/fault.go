@@ -1,0 +1,86 @@
+package meter
+
+import (
+	"fmt"
+	"time"
+)
+
+// FieldError is the error of one parameter.
+type FieldError struct {
+	Field  string // of the struct: CIR, CBS, EBS, PIR, PBS, EIR; Rate, Burst, Limit, ...
+	Reason string
+}
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Reason }
+
+// faults collects the errors of a set of parameters.
+type faults []error
+
+func (f *faults) add(field, reason string) { *f = append(*f, &FieldError{field, reason}) }
+
+// optionalRate checks a rate that may be zero.
+func (f *faults) optionalRate(field string, r Rate) bool {
+	if reason := r.fault(); reason != "" {
+		f.add(field, reason)
+		return false
+	}
+	return true
+}
+
+// rate checks a rate that must be above zero, as a clause of an RFC says.
+func (f *faults) rate(field string, r Rate, clause string) bool {
+	if !f.optionalRate(field, r) {
+		return false
+	}
+	if r.Bytes == 0 {
+		f.add(field, "must be above zero"+cite(clause))
+	}
+	return r.Bytes > 0
+}
+
+// rates checks CIR and PIR.
+func (f *faults) rates(cir, pir Rate, clause string) {
+	okC, okP := f.rate("CIR", cir, clause), f.rate("PIR", pir, clause)
+	if okC && okP && pir.Cmp(cir) < 0 {
+		f.add("PIR", fmt.Sprintf("%v is below CIR %v: it must be equal or greater%s", pir, cir, cite(clause)))
+	}
+}
+
+func (f *faults) bytes(field string, n int64) {
+	if n < 0 {
+		f.add(field, "is negative")
+	}
+}
+
+func (f *faults) positive(field string, n int64, clause string) {
+	if n <= 0 {
+		f.add(field, "must be above zero"+cite(clause))
+	}
+}
+
+// Bounds of all windows.
+const (
+	minWindow = time.Microsecond
+	maxWindow = 366 * 24 * time.Hour
+	maxLimit  = 1 << 47 // bytes
+)
+
+func (f *faults) span(field string, d, longest time.Duration) {
+	if d < minWindow || d > longest {
+		f.add(field, "of "+d.String()+" is not between "+minWindow.String()+" and "+longest.String())
+	}
+}
+
+func (f *faults) limit(n int64) {
+	f.positive("Limit", n, "")
+	if n > maxLimit {
+		f.add("Limit", "is above 2^47 bytes")
+	}
+}
+
+func cite(clause string) string {
+	if clause == "" {
+		return ""
+	}
+	return " (" + clause + ")"
+}
