@@ -9,7 +9,7 @@ LDFLAGS  ?= -s -w
 # One static binary, the same on each machine. Its version is that of the commit.
 BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-.PHONY: help setup build size install generate third-party pictures fmt lint test race vm chaos fuzz golden bench bench-peers clean
+.PHONY: help setup build man size install generate third-party pictures fmt lint test race vm chaos fuzz golden bench bench-peers clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,16 @@ build: ## build bin/shaper
 bin/shaper:
 	$(BUILD) -o $@ ./cmd/shaper
 
+man: bin/man ## write man pages to bin/man, and completions of shells to bin/completions
+
+bin/man: bin/shaper
+	rm -rf bin/man bin/completions
+	bin/shaper man bin/man
+	mkdir -p bin/completions
+	bin/shaper completion bash >bin/completions/shaper
+	bin/shaper completion zsh >bin/completions/_shaper
+	bin/shaper completion fish >bin/completions/shaper.fish
+
 # Names of methods that a program looks up at run time, as text/template and net/rpc do,
 # keep the linker from dropping unused methods: 8 MB.
 size: ## fail if the stripped binary is above 17 MB
@@ -30,8 +40,12 @@ size: ## fail if the stripped binary is above 17 MB
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $$out ./cmd/shaper; \
 	size=$$(stat -c %s $$out); echo "$$size bytes"; test $$size -le 17000000
 
-install: bin/shaper ## install bin/shaper and its systemd unit below PREFIX, in DESTDIR
+install: bin/man ## install bin/shaper, its man pages, completions and systemd unit below PREFIX, in DESTDIR
 	install -D bin/shaper $(DESTDIR)$(PREFIX)/bin/shaper
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 bin/man/*.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/bash-completion/completions bin/completions/shaper
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions bin/completions/_shaper
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d bin/completions/shaper.fish
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/shaper LICENSE THIRD_PARTY
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/|$(PREFIX)/|' docs/shaper@.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/shaper@.service

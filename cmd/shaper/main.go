@@ -79,7 +79,10 @@ func run(args []string, s streams) int {
 
 	root := newRoot(s)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := unknownCommand(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	fault := out.fault()
 	switch {
 	case errors.Is(fault, syscall.EPIPE) && onlyClosed(err):
@@ -132,13 +135,14 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 	})
 	root.AddCommand(
 		newRun(s), newTap(s), newReplay(s), newReload(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newSimulate(s), newVersion(s), newGuard(s),
+		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)
-	root.SuggestionsMinimumDistance = 2
 	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetHelpCommand(newHelp(root))
+	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	strictCompletion(root)
+	tidyCompletion(root)
+	finishCommands(root)
 	return root
 }
 
@@ -147,6 +151,16 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
 		Short: "Help about any command",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			if cmd, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range cmd.Commands() {
+					if sub.IsAvailableCommand() {
+						names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
@@ -159,32 +173,36 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// strictCompletion makes cobra's completion command refuse what it does not
-// know.
-func strictCompletion(root *cobra.Command) {
-	for _, cmd := range root.Commands() {
-		if cmd.Name() != "completion" {
+// tidyCompletion makes cobra's completion command refuse what it does not know, and
+// describe itself as a man page can show it. shaper runs on Linux, which has no use for
+// PowerShell.
+func tidyCompletion(root *cobra.Command) {
+	completion, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return
+	}
+	completion.Args = noArgs
+	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	completion.Short = "Print the completion script for a shell"
+	completion.Long = "Print the script that completes commands, flags and their values in a shell."
+	for _, shell := range completion.Commands() {
+		file := map[string]string{
+			"bash": "/etc/bash_completion.d/shaper",
+			"zsh":  "/usr/local/share/zsh/site-functions/_shaper",
+			"fish": "/etc/fish/completions/shaper.fish",
+		}[shell.Name()]
+		if file == "" {
+			completion.RemoveCommand(shell)
 			continue
 		}
-		cmd.Args = noArgs
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		for _, shell := range cmd.Commands() {
-			shell.Args = noArgs
+		shell.Args = noArgs
+		shell.Short = "Print the completion script for " + shell.Name()
+		shell.Long = shell.Short + ". New shells load it from a file."
+		if shell.Name() == "bash" {
+			shell.Long += " It needs the package bash-completion."
 		}
+		shell.Example = "  shaper completion " + shell.Name() + " >" + file
 	}
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if cmd.HasParent() {
-		return usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
-	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("unknown command %q: did you mean %s?", args[0], strings.Join(near, ", "))
-	}
-	return usagef("unknown command %q: see shaper --help", args[0])
 }
 
 // oneArg wants one argument, called name in errors.

@@ -49,7 +49,7 @@ gzipped where its name ends in .gz.`,
 	flags.StringVarP(&f.out, "output", "o", "", "write the capture as it left to `OUT`, - for the standard output")
 	flags.StringVar(&f.decisions, "decisions", "", "write a row for every packet to `FILE`: CSV, or JSON lines where it ends in .jsonl")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
-	flags.StringVar(&f.engine, "engine", "go", "what meters: `go`, or bpf for the kernel's program (needs root)")
+	flags.StringVar(&f.engine, "engine", "go", "metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
 	flags.Var(newSpan(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn of a packet whose stamp is more than `TIME` ahead of all before it")
 	return cmd

@@ -55,7 +55,7 @@ utilization   bytes passed, divided by the smaller of the offered and the budget
               bytes
 fairness      Jain's index of each host's bytes divided by its max-min fair share
 
-The same seed gives the same result. Exits 1 if the excess is beyond the bound.`,
+The same seed gives the same result.`,
 		Example: `  shaper simulate --hosts 1000 --budget 10gbit --duration 10s
   shaper simulate --scenario docs/simulate.yaml --picture simulate.svg`,
 		Args: noArgs,

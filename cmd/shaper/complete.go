@@ -1,0 +1,180 @@
+package main
+
+import (
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+)
+
+// fixedWords completes with fixed words.
+func fixedWords(list ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// filesWith completes with names of files that have one of some extensions.
+func filesWith(extensions ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return extensions, cobra.ShellCompDirectiveFilterFileExt
+	}
+}
+
+// wordStarts completes with words that the user continues, such as dscp=.
+func wordStarts(list ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// firstArgument completes the first argument only.
+func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return f(cmd, args, typed)
+	}
+}
+
+// anyFile completes with all names of files.
+func anyFile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// completeInterfaces completes with the network interfaces.
+func completeInterfaces(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	list, _ := net.Interfaces() // without them there is nothing to offer
+	for _, i := range list {
+		names = append(names, i.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeShaped completes with the interfaces that have anything of shaper, or with all
+// completeInterfaces for a user who may not know.
+func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	v, err := look()
+	if err != nil {
+		return completeInterfaces(cmd, args, typed)
+	}
+	defer closeAll(v.list)
+	return v.names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeBudgets completes with the names of the budgets on servers in the policy of --policy.
+func completeBudgets(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp
+	flag := cmd.Flag("policy")
+	if flag == nil || flag.Value.String() == "" {
+		return nil, directive
+	}
+	policy, err := (&policyFlags{file: flag.Value.String()}).load()
+	if err != nil {
+		return nil, directive
+	}
+	for _, m := range policy.Policy.Budgets() {
+		if m.Budget.Store.URL != "" {
+			names = append(names, m.Budget.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), directive
+}
+
+var (
+	policyFiles  = filesWith("yaml", "yml")
+	captureFiles = filesWith("pcap", "pcapng", "cap", "pcap.gz", "pcapng.gz", "cap.gz")
+	actionWords  = wordStarts("pass", "drop", "queue", "dscp=", "pcp=", "mpls=", "mark=", "ecn=ce")
+)
+
+// argumentValues complete the arguments of commands, by path. Others have none.
+var argumentValues = map[string]cobra.CompletionFunc{
+	"shaper run":          firstArgument(completeInterfaces),
+	"shaper reload":       firstArgument(completeShaped),
+	"shaper confirm":      firstArgument(completeShaped),
+	"shaper detach":       firstArgument(completeShaped),
+	"shaper status":       firstArgument(completeShaped),
+	"shaper stats":        firstArgument(completeShaped),
+	"shaper replay":       firstArgument(captureFiles),
+	"shaper why":          firstArgument(captureFiles),
+	"shaper compare":      firstArgument(captureFiles),
+	"shaper check":        firstArgument(policyFiles),
+	"shaper budget show":  firstArgument(completeBudgets),
+	"shaper budget set":   firstArgument(completeBudgets),
+	"shaper budget unset": firstArgument(completeBudgets),
+	"shaper budget drop":  firstArgument(completeBudgets),
+}
+
+// flagValues complete the values of flags, by name. Others have none.
+var flagValues = map[string]cobra.CompletionFunc{
+	"policy":   policyFiles,
+	"scenario": policyFiles,
+	"meter":    wordStarts(policyfile.MeterTypes()...),
+	"green":    actionWords,
+	"yellow":   actionWords,
+	"red":      actionWords,
+	"queue":    wordStarts("rate=", "limit="),
+	"length":   wordStarts("l3", "l2", "l1", "base="),
+	"hook":     fixedWords("auto", "tcx", "tc", "xdp"),
+	"pacer":    fixedWords("auto", "fq", "htb"),
+	"engine":   fixedWords("go", "bpf"),
+	"uplink":   completeInterfaces,
+	"store":    wordStarts("redis://", "rediss://"),
+
+	"gso-limit": fixedWords("auto", "off"),
+	"output":    captureFiles,
+	"decisions": filesWith("csv", "jsonl"),
+	"report":    filesWith("html"),
+	"picture":   filesWith("svg"),
+	"ca-file":   anyFile,
+	"cert-file": anyFile,
+	"key-file":  anyFile,
+
+	"password-file": anyFile,
+}
+
+// matching leaves of the words of f those that begin as typed.
+func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		list, directive := f(cmd, args, typed)
+		if directive&cobra.ShellCompDirectiveFilterFileExt == 0 {
+			list = slices.DeleteFunc(slices.Clone(list), func(word string) bool { return !strings.HasPrefix(word, typed) })
+		}
+		return list, directive
+	}
+}
+
+// completeValues has a command's arguments and flags completed.
+func completeValues(cmd *cobra.Command) {
+	switch f := argumentValues[cmd.CommandPath()]; {
+	case f != nil:
+		cmd.ValidArgsFunction = matching(f)
+	case cmd.ValidArgsFunction != nil:
+		cmd.ValidArgsFunction = matching(cmd.ValidArgsFunction)
+	case !cmd.HasSubCommands():
+		cmd.ValidArgsFunction = fixedWords()
+	}
+	for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+		flags.VisitAll(func(flag *pflag.Flag) {
+			f := flagValues[flag.Name]
+			switch {
+			case flag.Name == "direction" && strings.Contains(flag.Usage, "both"):
+				f = fixedWords("egress", "ingress", "both")
+			case flag.Name == "direction":
+				f = fixedWords("egress", "ingress")
+			case f == nil:
+				f = fixedWords()
+			}
+			if flag.NoOptDefVal == "" { // it takes a value
+				_ = cmd.RegisterFlagCompletionFunc(flag.Name, matching(f)) // fails for one that has some
+			}
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// completed returns the words that a shell gets for a command line, without their
+// descriptions, and the directive, such as :4.
+func completed(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := run(append([]string{cobra.ShellCompNoDescRequestCmd}, args...), streams{strings.NewReader(""), &out, &errs}); code != exitDone {
+		t.Fatalf("%q: exit %d: %s", args, code, &errs)
+	}
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	const (
+		meterTypes = "fixed-window gcra sliding-counter sliding-log sliding-window srtcm token-bucket trtcm trtcm4115 tswtcm"
+		captures   = "pcap pcapng cap pcap.gz pcapng.gz cap.gz"
+		// Directives.
+		noFiles  = ":4"
+		files    = ":8" // with one of the extensions before
+		inOrder  = ":36"
+		goesOn   = ":38" // no space behind
+		anything = ":0"
+	)
+	for _, tt := range []struct {
+		line, want string
+	}{
+		{"re", "replay reload " + noFiles},
+		{"help re", "replay reload " + noFiles},
+		{"help budget ", "list show set unset drop " + noFiles},
+		{"completion ", "bash zsh fish " + noFiles},
+		{"run --ho", "--hook " + noFiles},
+		{"run eth0 --hook ", "auto tcx tc xdp " + inOrder},
+		{"run eth0 --hook t", "tcx tc " + inOrder},
+		{"run --hook=x", "xdp " + inOrder},
+		{"run --pacer ", "auto fq htb " + inOrder},
+		{"run --gso-limit ", "auto off " + inOrder},
+		{"run --direction ", "egress ingress both " + inOrder},
+		{"tap tap0 --direction ", "egress ingress both " + inOrder},
+		{"stats --direction ", "egress ingress " + inOrder},
+		{"replay in.pcap --engine ", "go bpf " + inOrder},
+		{"replay in.pcap --meter ", meterTypes + " " + goesOn},
+		{"compare in.pcap --meter tr", "trtcm trtcm4115 " + goesOn},
+		{"compare in.pcap --meter x --me", "--meter " + noFiles},
+		{"replay in.pcap --meter x --me", noFiles},
+		{"check --yellow ", "pass drop queue dscp= pcp= mpls= mark= ecn=ce " + goesOn},
+		{"check --red dr", "drop " + goesOn},
+		{"check --length ", "l3 l2 l1 base= " + goesOn},
+		{"check --queue ", "rate= limit= " + goesOn},
+		{"run eth0 --policy ", "yaml yml " + files},
+		{"run eth0 -p ", "yaml yml " + files},
+		{"budget list --policy ", "yaml yml " + files},
+		{"simulate --scenario ", "yaml yml " + files},
+		{"check ", "yaml yml " + files},
+		{"check a.yaml ", noFiles},
+		{"replay ", captures + " " + files},
+		{"compare ", captures + " " + files},
+		{"why ", captures + " " + files},
+		{"why in.pcap ", noFiles},
+		{"replay in.pcap -o ", captures + " " + files},
+		{"replay in.pcap --decisions ", "csv jsonl " + files},
+		{"replay in.pcap --report ", "html " + files},
+		{"compare in.pcap --picture ", "svg " + files},
+		{"budget list --store ", "redis:// rediss:// " + goesOn},
+		{"budget list --password-file ", anything},
+		{"budget show --policy ../../docs/shared.yaml ", "customer-42 " + noFiles},
+		{"budget set --policy ../../docs/shared.yaml customer-42 ", noFiles},
+		{"budget drop --policy none.yaml ", noFiles},
+		{"budget show ", noFiles},
+		{"run --for ", inOrder},
+		{"run --metrics ", inOrder},
+		{"version ", inOrder},
+		{"simulate ", inOrder},
+	} {
+		args := strings.Split(tt.line, " ") // a space at the end begins another word
+		if got := completed(t, args...); got != tt.want {
+			t.Errorf("%q: %s, want %s", tt.line, got, tt.want)
+		}
+	}
+}
+
+// TestCompleteInterfaces wants the interfaces that there are.
+func TestCompleteInterfaces(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"run", ""}, {"tap", "tap0", "--uplink", ""}} {
+		if got := strings.Fields(completed(t, args...)); !slices.Contains(got, "lo") || got[len(got)-1] != ":4" {
+			t.Errorf("%q: %q, want lo among them", args, got)
+		}
+	}
+	if got := completed(t, "run", "lo", ""); got != ":4" {
+		t.Errorf("a second argument: %s", got)
+	}
+}
+
+// TestCompleteShaped wants the interfaces of running shapers, in a network namespace
+// with one.
+func TestCompleteShaped(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	runtime.LockOSThread() // and never unlock it: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	take := func(_ struct{}, out *[]Snapshot) error {
+		for _, d := range []kernel.Hook{kernel.Egress, kernel.Ingress} {
+			*out = append(*out, Snapshot{About: kernel.About{Interface: "tap-complete", Direction: d}})
+		}
+		return nil
+	}
+	listener, err := serve(socketPrefix+"tap-complete", methods{"Take": method(take)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, command := range []string{"reload", "confirm", "detach", "status", "stats"} {
+		if got := completed(t, command, ""); got != "tap-complete :4" {
+			t.Errorf("%s: %s, want tap-complete", command, got)
+		}
+		if got := completed(t, command, "x", ""); got != ":4" {
+			t.Errorf("%s: a second argument: %s", command, got)
+		}
+	}
+}
+
+// TestHelpTexts holds what help, completions and man pages show to plain text, and flags
+// to a placeholder.
+func TestHelpTexts(t *testing.T) {
+	t.Parallel()
+	root := newRoot(streams{})
+	for path := range exitStatus {
+		if cmd, _, err := root.Find(strings.Fields(path)[1:]); err != nil || cmd.CommandPath() != path {
+			t.Errorf("the exit status is that of no command: %s", path)
+		}
+	}
+	for path := range argumentValues {
+		if cmd, _, err := root.Find(strings.Fields(path)[1:]); err != nil || cmd.CommandPath() != path {
+			t.Errorf("arguments of no command are completed: %s", path)
+		}
+	}
+	known := map[string]bool{}
+	walkCommands(root, func(cmd *cobra.Command) {
+		texts := []string{cmd.Short, cmd.Long, cmd.Example}
+		for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+			flags.VisitAll(func(flag *pflag.Flag) {
+				known[flag.Name] = true
+				texts = append(texts, flag.Usage)
+				if name := flag.Value.Type(); flag.NoOptDefVal == "" && strings.ToUpper(name[:1]) != name[:1] {
+					t.Errorf("%s --%s %s: want a placeholder in capitals", cmd.CommandPath(), flag.Name, name)
+				}
+			})
+		}
+		for _, text := range texts {
+			if strings.ContainsAny(text, "`\t") {
+				t.Errorf("%s: %q has a back quote or a tab", cmd.CommandPath(), text)
+			}
+		}
+	})
+	for name := range flagValues {
+		if !known[name] {
+			t.Errorf("values of no flag are completed: --%s", name)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// exitStatus describes the exit codes of commands, by path. Other commands have those
+// of shaper itself.
+var exitStatus = map[string]string{
+	"shaper": `  0  success
+  1  failure
+  2  wrong usage, or an error in a policy`,
+	"shaper run": `  0  detached as asked: by a signal, --for or shaper detach
+  1  failure, or the policy was not confirmed in time and rolled back
+  2  wrong usage, or an error in the policy`,
+	"shaper tap": `  0  ended as asked: by a signal, --for or shaper detach
+  1  failure
+  2  wrong usage, or an error in the policy`,
+	"shaper reload": `  0  success; with --confirm: the policy was confirmed
+  1  failure, or the policy was not confirmed in time and rolled back
+  2  wrong usage, or an error in the policy`,
+	"shaper replay": `  0  success, with or without warnings
+  1  failure; of a broken capture the part before the fault was replayed
+  2  wrong usage, or an error in the policy`,
+	"shaper compare": `  0  success, with or without warnings
+  1  failure; of a broken capture the part before the fault was compared
+  2  wrong usage`,
+	"shaper check": `  0  the policy compiles, with or without warnings
+  1  failure
+  2  wrong usage, or an error in the policy`,
+	"shaper simulate": `  0  success
+  1  failure, or the excess is above the bound
+  2  wrong usage, or an error in the scenario`,
+}
+
+// exitStatusOf describes the exit codes of a command.
+func exitStatusOf(cmd *cobra.Command) string {
+	if text, ok := exitStatus[cmd.CommandPath()]; ok {
+		return text
+	}
+	return exitStatus["shaper"]
+}
+
+// finishCommands adds to all commands what they have in common: placeholders of flags,
+// completions, the exit status in the help, and the exit code of wrong arguments.
+func finishCommands(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		help(cmd, args)
+		if text, ok := exitStatus[cmd.CommandPath()]; ok {
+			fmt.Fprintf(cmd.OutOrStdout(), "\nExit status:\n%s\n", text)
+		}
+	})
+	walkCommands(root, func(cmd *cobra.Command) {
+		cmd.SuggestionsMinimumDistance = 2
+		cmd.InitDefaultHelpFlag()
+		cmd.Flags().Lookup("help").Usage = "print this help"
+		for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+			flags.VisitAll(namePlaceholder)
+		}
+		completeValues(cmd)
+		if check := cmd.Args; check != nil {
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				err := check(cmd, args)
+				if err != nil && !errors.As(err, new(*usageError)) {
+					err = usagef("%w: see %s --help", err, cmd.CommandPath())
+				}
+				return err
+			}
+		}
+	})
+}
+
+func walkCommands(cmd *cobra.Command, do func(*cobra.Command)) {
+	do(cmd)
+	for _, sub := range cmd.Commands() {
+		walkCommands(sub, do)
+	}
+}
+
+// placeholder is a flag's value with the name of its values in the help, such as FILE.
+type placeholder struct {
+	pflag.Value
+	name string
+}
+
+func (p placeholder) Type() string { return p.name }
+
+// repeatable is the placeholder of a flag that may be given several times.
+type repeatable struct {
+	placeholder
+	pflag.SliceValue
+}
+
+// namePlaceholder takes the back quotes around a placeholder out of a flag's usage:
+// completions print usages as they are.
+func namePlaceholder(flag *pflag.Flag) {
+	name, usage := pflag.UnquoteUsage(flag)
+	if usage == flag.Usage {
+		return
+	}
+	named := placeholder{flag.Value, name}
+	flag.Usage, flag.Value = usage, named
+	if slice, ok := named.Value.(pflag.SliceValue); ok {
+		flag.Value = repeatable{named, slice}
+		if flag.DefValue == "[]" {
+			flag.DefValue = ""
+		}
+	}
+}
+
+// unknownCommand is the error of a name that no command has, with those that resemble
+// it, or nil. cobra would complain about the first flag behind it.
+func unknownCommand(root *cobra.Command, args []string) error {
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], "__") {
+		return nil
+	}
+	return noArgs(cmd, rest)
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if !cmd.HasSubCommands() {
+		return usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown command %q: did you mean %s?", args[0], strings.Join(near, ", "))
+	}
+	return usagef("unknown command %q: see %s --help", args[0], cmd.CommandPath())
+}

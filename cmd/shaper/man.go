@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newMan writes man pages; make man calls it.
+func newMan() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man FOLDER",
+		Hidden: true,
+		Short:  "Write a man page for each command to a folder",
+		Args:   oneArg("folder"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return plainPathError("folder", err)
+			}
+			var err error
+			walkCommands(cmd.Root(), func(cmd *cobra.Command) {
+				if err == nil && documented(cmd) {
+					err = os.WriteFile(filepath.Join(args[0], pageName(cmd)+".1"), []byte(manPage(cmd)), 0o644)
+				}
+			})
+			return err
+		},
+	}
+}
+
+// documented reports whether a command has a man page. Those of the shells of
+// completion would say what that of completion does.
+func documented(cmd *cobra.Command) bool {
+	return !cmd.HasParent() || cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Parent().Name() != "completion"
+}
+
+// pageName is the name of a command's page, such as shaper-budget-set.
+func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+// manPage is the page of a command, for man(7).
+func manPage(cmd *cobra.Command) string {
+	var m manWriter
+	m.printf(".TH %s 1 \"\" %q %q\n", strings.ToUpper(roff(pageName(cmd))), "shaper "+version(), "Shaper manual")
+	m.section("NAME")
+	m.printf("%s \\- %s\n", roff(pageName(cmd)), roff(strings.ToLower(cmd.Short[:1])+cmd.Short[1:]))
+	m.section("SYNOPSIS")
+	if use := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()); cmd.HasParent() && !cmd.HasAvailableSubCommands() {
+		m.printf(".B %s\n%s\n", roff(cmd.CommandPath()), roff(strings.TrimSpace(use)))
+	} else {
+		m.printf(".B %s\n.I command\n[flags]\n", roff(cmd.CommandPath()))
+	}
+	m.section("DESCRIPTION")
+	long := cmd.Long
+	if long == "" {
+		long = cmd.Short + "."
+	}
+	m.text(long)
+	m.commands(cmd)
+	m.flags("OPTIONS", cmd.LocalFlags())
+	if cmd.HasAvailableInheritedFlags() {
+		m.flags("OPTIONS OF ALL COMMANDS OF "+strings.ToUpper(roff(cmd.Parent().CommandPath())), cmd.InheritedFlags())
+	}
+	m.section("EXIT STATUS")
+	for line := range strings.Lines(exitStatusOf(cmd)) {
+		code, meaning, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		m.printf(".TP\n.B %s\n%s\n", code, roff(meaning))
+	}
+	if cmd.Example != "" {
+		m.section("EXAMPLES")
+		m.verbatim(cmd.Example)
+	}
+	m.section("SEE ALSO")
+	m.seeAlso(cmd)
+	return m.String()
+}
+
+// manWriter collects a page.
+type manWriter struct{ strings.Builder }
+
+func (m *manWriter) printf(format string, args ...any) { fmt.Fprintf(m, format, args...) }
+
+func (m *manWriter) section(name string) { m.printf(".SH %s\n", name) }
+
+var aligned = regexp.MustCompile(`(?m)^( |.*\S  +\S)`)
+
+// text writes paragraphs. One whose words are aligned keeps its lines.
+func (m *manWriter) text(text string) {
+	for i, paragraph := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if i > 0 {
+			m.printf(".PP\n")
+		}
+		if aligned.MatchString(paragraph) {
+			m.verbatim(paragraph)
+		} else {
+			m.printf("%s\n", roff(paragraph))
+		}
+	}
+}
+
+// verbatim keeps lines as they are.
+func (m *manWriter) verbatim(text string) { m.printf(".nf\n%s\n.fi\n", roff(strings.Trim(text, "\n"))) }
+
+// commands lists the subcommands, in their groups.
+func (m *manWriter) commands(cmd *cobra.Command) {
+	if !cmd.HasAvailableSubCommands() {
+		return
+	}
+	m.section("COMMANDS")
+	for _, group := range append(cmd.Groups(), &cobra.Group{Title: "Other:"}) {
+		if len(cmd.Groups()) > 0 {
+			m.printf(".SS %s\n", roff(strings.TrimSuffix(group.Title, ":")))
+		}
+		for _, sub := range cmd.Commands() {
+			if sub.GroupID == group.ID && sub.IsAvailableCommand() {
+				m.printf(".TP\n.B %s\n%s\n", roff(sub.Name()), roff(sub.Short))
+			}
+		}
+	}
+}
+
+// flags lists flags with the names of their values and their defaults.
+func (m *manWriter) flags(heading string, flags *pflag.FlagSet) {
+	if !flags.HasAvailableFlags() {
+		return
+	}
+	m.section(heading)
+	flags.VisitAll(func(flag *pflag.Flag) {
+		m.printf(".TP\n")
+		if flag.Shorthand != "" {
+			m.printf("\\fB%s\\fR, ", roff("-"+flag.Shorthand))
+		}
+		m.printf("\\fB%s\\fR", roff("--"+flag.Name))
+		if flag.NoOptDefVal == "" {
+			m.printf(" \\fI%s\\fR", roff(flag.Value.Type()))
+		}
+		m.printf("\n%s", roff(flag.Usage))
+		if d := flag.DefValue; flag.NoOptDefVal == "" && d != "" && d != "0" {
+			m.printf(" (default %s)", roff(d))
+		}
+		m.printf("\n")
+	})
+}
+
+// seeAlso names the pages above and below.
+func (m *manWriter) seeAlso(cmd *cobra.Command) {
+	var pages []string
+	for parent := cmd.Parent(); parent != nil; parent = parent.Parent() {
+		pages = append(pages, pageName(parent))
+	}
+	for _, sub := range cmd.Commands() {
+		if documented(sub) {
+			pages = append(pages, pageName(sub))
+		}
+	}
+	for i, page := range pages {
+		comma := ","
+		if i == len(pages)-1 {
+			comma = ""
+		}
+		m.printf(".BR %s (1)%s\n", roff(page), comma)
+	}
+}
+
+// roff escapes text: backslashes, hyphens, which roff would make typographic, and dots
+// and quotes that begin a line.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'", "^", `\(ha`, "~", `\(ti`).Replace(text)
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+		text = `\&` + text
+	}
+	return text
+}
