@@ -163,7 +163,7 @@ var faulty = []struct {
 	{"CoDel", "codel", "target", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.CoDel.Target = 1; return q }},
 	{"a priority without a link", "rate", "a link's", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Priority = 1; return q }},
 	{"a weight without a link", "rate", "a link's", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Weight = 2; return q }},
-	{"a rate and a link", "rate", "a link's", func(p *Policy) any { q := linked(p); q.Rate = mega; return q }},
+	{"a rate and a link", "rate", "the link's rate", func(p *Policy) any { q := linked(p); q.Rate = mega; return q }},
 	{"a priority below zero", "priority", "-1", func(p *Policy) any { q := linked(p); q.Priority = -1; return q }},
 	{"a priority too high", "priority", "8", func(p *Policy) any { q := linked(p); q.Priority = 8; return q }},
 	{"a weight below zero", "weight", "-1", func(p *Policy) any { q := linked(p); q.Weight = -1; return q }},

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
@@ -60,12 +62,12 @@ func completeInterfaces(*cobra.Command, []string, string) ([]string, cobra.Shell
 // completeShaped completes with the interfaces that have anything of shaper, or with all
 // completeInterfaces for a user who may not know.
 func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	v, err := look()
+	v, err := live.Look()
 	if err != nil {
 		return completeInterfaces(cmd, args, typed)
 	}
-	defer closeAll(v.list)
-	return v.names(), cobra.ShellCompDirectiveNoFileComp
+	defer live.CloseAll(v.List)
+	return v.Names(), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeBudgets completes with the names of the budgets on servers in the policy of --policy.
@@ -79,10 +81,8 @@ func completeBudgets(cmd *cobra.Command, _ []string, _ string) (names []string, 
 	if err != nil {
 		return nil, directive
 	}
-	for _, m := range policy.Policy.Budgets() {
-		if m.Budget.Store.URL != "" {
-			names = append(names, m.Budget.Name)
-		}
+	for _, s := range budgets.OnServers(policy.Plan) {
+		names = append(names, s.BudgetName)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), directive

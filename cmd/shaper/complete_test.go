@@ -12,7 +12,11 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
 // completed returns the words that a shell gets for a command line, without their
@@ -119,13 +123,15 @@ func TestCompleteShaped(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	take := func(_ struct{}, out *[]Snapshot) error {
-		for _, d := range []kernel.Hook{kernel.Egress, kernel.Ingress} {
-			*out = append(*out, Snapshot{About: kernel.About{Interface: "tap-complete", Direction: d}})
-		}
-		return nil
+	policy, err := policyfile.Source{Name: "p.yaml", Text: "classes: [{name: a}]"}.Compile()
+	if err != nil {
+		t.Fatal(err)
 	}
-	listener, err := serve(socketPrefix+"tap-complete", methods{"Take": method(take)})
+	var list []*live.Carried
+	for _, d := range []kernel.Hook{kernel.Egress, kernel.Ingress} {
+		list = append(list, live.NewCarried("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
+	}
+	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
