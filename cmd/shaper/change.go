@@ -79,7 +79,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		if i == 0 || policies[i] != policies[0] {
 			flags.warn(s.err, policies[i], sh.Info().Interface)
 		}
-		if confirm > 0 && sh.Info().Place.Method == live.ByTap {
+		if confirm > 0 && sh.Info().Place.Hook == live.ByTap {
 			return live.ErrNoConfirm
 		}
 		if owned, err := sh.Owned(); err == nil && !owned && budgets.OnServer(policies[i].Plan) {
@@ -291,7 +291,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 	}
 	directions := f.list
 	if directions == nil {
-		directions = []kernel.Hook{kernel.Egress, kernel.Ingress}
+		directions = []kernel.Direction{kernel.Egress, kernel.Ingress}
 	}
 	cleared, err := kernel.Clear(name, directions...)
 	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.What) > 0 {

@@ -128,7 +128,7 @@ func TestCompleteShaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list []*live.Carried
-	for _, d := range []kernel.Hook{kernel.Egress, kernel.Ingress} {
+	for _, d := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
 		list = append(list, live.NewCarried("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
 	}
 	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), nil, nil)

@@ -14,7 +14,7 @@ import (
 )
 
 // directions is a flag: egress, ingress or both.
-type directions struct{ list []kernel.Hook }
+type directions struct{ list []kernel.Direction }
 
 func (d *directions) String() string {
 	if len(d.list) == 2 {
@@ -31,11 +31,11 @@ func (d *directions) Type() string { return "DIRECTION" }
 func (d *directions) Set(s string) error {
 	switch s {
 	case "egress":
-		d.list = []kernel.Hook{kernel.Egress}
+		d.list = []kernel.Direction{kernel.Egress}
 	case "ingress":
-		d.list = []kernel.Hook{kernel.Ingress}
+		d.list = []kernel.Direction{kernel.Ingress}
 	case "both":
-		d.list = []kernel.Hook{kernel.Egress, kernel.Ingress}
+		d.list = []kernel.Direction{kernel.Egress, kernel.Ingress}
 	default:
 		return fmt.Errorf("want egress, ingress or both")
 	}

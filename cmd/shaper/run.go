@@ -33,7 +33,7 @@ type runFlags struct {
 }
 
 func newRun(s streams) *cobra.Command {
-	f := runFlags{directions: directions{[]kernel.Hook{kernel.Egress}}}
+	f := runFlags{directions: directions{[]kernel.Direction{kernel.Egress}}}
 	cmd := &cobra.Command{
 		Use:     "run IFACE",
 		GroupID: "shape",

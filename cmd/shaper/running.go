@@ -84,7 +84,7 @@ func (r *running) attach() error {
 	changes := map[*kernel.Shaper][]dataplane.Change{}
 	for _, direction := range r.flags.directions.list {
 		sh, changed, err := kernel.Attach(kernel.Config{
-			Interface: r.name, Direction: direction, Method: kernel.Method(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
+			Interface: r.name, Direction: direction, Hook: kernel.Hook(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
 			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: r.policy.Label(), Until: r.until, Guard: r.protect,
 		}, r.policy.Plan)
 		var active *kernel.ActiveError

@@ -146,10 +146,10 @@ queues:
 		} {
 			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, policy.Label()
 			about.Outline = *policy.Plan.Outline()
-			about.Place.Method = "tcx"
+			about.Place.Hook = "tcx"
 			var sh live.Shaper = &still{about: about}
 			if about.Peer != "" {
-				about.Place.Method = live.ByTap
+				about.Place.Hook = live.ByTap
 				sh = &still{about: about}
 			}
 			for _, n := range []int64{0, 1, 999_999, 1e9, 1e15, math.MaxInt64 / 16} {

@@ -61,7 +61,7 @@ func statusOf(sh live.Shaper) statusJSON {
 	attached, _ := sh.Attached()
 	out := statusJSON{
 		Interface: about.Interface, Direction: about.Direction.String(), State: live.State(sh), Attached: attached,
-		Hook: string(about.Place.Method), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
+		Hook: string(about.Place.Hook), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
 		Pacer: string(about.Pacer), GSOLimit: about.GSOLimit, Peer: about.Peer,
 		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
@@ -71,7 +71,7 @@ func statusOf(sh live.Shaper) statusJSON {
 	if l, err := policyfile.SourceOf(about.Label); err == nil {
 		out.Policy = l.Name
 		names := about.Budgets()
-		if about.Place.Method == live.ByTap {
+		if about.Place.Hook == live.ByTap {
 			names = onHost(&about.Outline)
 		}
 		out.Budgets = hostBudgets(names)
@@ -168,7 +168,7 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 	p = newPrinter(b)
 	defer func() { out.Folded(b.String()) }()
 	p.Printf("%s: %s\n", live.Name(about), st.State)
-	if about.Place.Method == live.ByTap {
+	if about.Place.Hook == live.ByTap {
 		p.Printf("  carried  between %s and %s\n", about.Interface, about.Peer)
 	} else {
 		p.Printf("  hook     %s, program %d, kernel %s\n", live.Hook(about), st.ProgramID, st.Kernel)

@@ -34,7 +34,7 @@ type tapFlags struct {
 }
 
 func newTap(s streams) *cobra.Command {
-	f := tapFlags{directions: directions{[]kernel.Hook{kernel.Egress}}}
+	f := tapFlags{directions: directions{[]kernel.Direction{kernel.Egress}}}
 	cmd := &cobra.Command{
 		Use:     "tap NAME --uplink IFACE",
 		GroupID: "shape",

@@ -11,7 +11,7 @@ import (
 )
 
 // String returns the direction as people spell it.
-func (h Hook) String() string {
+func (h Direction) String() string {
 	if h == Egress {
 		return "egress"
 	}
@@ -27,7 +27,7 @@ type About struct {
 	Interface string         // its name now
 	Index     int            // of the interface
 	Namespace uint64         // cookie of its network namespace when it was attached
-	Direction Hook           // Egress or Ingress
+	Direction Direction      // Egress or Ingress
 	Program   ebpf.ProgramID `json:"-"`
 	Since     time.Time      // when it was attached
 	Loaded    time.Time      // when its policy was

@@ -17,11 +17,11 @@ import (
 // Config says where and how a policy is attached.
 type Config struct {
 	Interface string
-	Direction Hook   // Egress or Ingress
-	Method    Method // "" is Auto
-	Pacer     Pacer  // what holds packets of queues; "" is what the kernel has
-	Dry       bool   // count, and let every packet pass as it is
-	Pin       bool   // stay when the process ends
+	Direction Direction // Egress or Ingress
+	Hook      Hook      // "" is Auto
+	Pacer     Pacer     // what holds packets of queues; "" is what the kernel has
+	Dry       bool      // count, and let every packet pass as it is
+	Pin       bool      // stay when the process ends
 	// GSOLimit is the most that the stack may hand to the device at once, in bytes:
 	// 0 for what suits the queues' rates, NoGSOLimit to leave the device as it is.
 	GSOLimit uint32
@@ -56,8 +56,8 @@ func (e *BusyError) Error() string {
 // plane refuses (dataplane.FieldErrors) changes nothing; after an *ActiveError the Shaper is
 // returned and active.
 func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
-	if cfg.Method == "" {
-		cfg.Method = Auto
+	if cfg.Hook == "" {
+		cfg.Hook = Auto
 	}
 	d, err := cfg.check(plan)
 	if err != nil {
@@ -117,14 +117,14 @@ func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
 	if err := plan.Length.Accepts(d.link); err != nil {
 		return nil, err
 	}
-	if cfg.Method == ByXDP && cfg.Direction == Egress {
+	if cfg.Hook == XDP && cfg.Direction == Egress {
 		return nil, UseIngress.errorf("XDP sees only packets that arrive")
 	}
 	if cfg.Pin && !haveBpffs() {
-		switch cfg.Method {
+		switch cfg.Hook {
 		case Auto:
-			cfg.Method = TC // a filter stays without a pin
-		case TCX, ByXDP:
+			cfg.Hook = TC // a filter stays without a pin
+		case TCX, XDP:
 			return nil, errNoBpffs
 		}
 	}
@@ -132,20 +132,20 @@ func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.ready, err = encode(plan, program(cfg.Direction, cfg.Method, pacer), pacer)
+	cfg.ready, err = encode(plan, entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
 	return d, err
 }
 
-// program is the one that a method attaches. What comes in waits in a device of
-// its own, which it leaves for the stack.
-func program(direction Hook, method Method, pacer Pacer) Hook {
+// entryOf returns the program for a hook. Packets that arrived are queued in a device of
+// their own, which they leave for the stack: by egress.
+func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
 	switch {
-	case method == ByXDP:
-		return XDP
+	case hook == XDP:
+		return xdpEntry
 	case pacer != "":
-		return Egress
+		return egressEntry
 	}
-	return direction
+	return entry(direction)
 }
 
 // takeOver gives a shaper that was left behind the policy. It returns nil where
@@ -166,7 +166,7 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 		s.Close()
 		return nil, nil, err
 	}
-	elsewhere := cfg.Method != Auto && cfg.Method != s.Place.Method || s.elsewhere(pacer, cfg.Dry)
+	elsewhere := cfg.Hook != Auto && cfg.Hook != s.Place.Hook || s.elsewhere(pacer, cfg.Dry)
 	if elsewhere || s.Pinned && !cfg.Pin { // what is of the old one outlives the process
 		err = st.protect()
 	}
@@ -217,7 +217,7 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shap
 	}
 	next := s.About
 	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
-	next.Asked, next.Label, next.Place.Method = cfg.Pacer, cfg.Label, cfg.Method
+	next.Asked, next.Label, next.Place.Hook = cfg.Pacer, cfg.Label, cfg.Hook
 	next.promise(cfg.before, cfg.Until)
 	if _, err = s.load(st, plan, &next); err != nil {
 		// What is new has to be whole.

@@ -23,7 +23,7 @@ type attachment struct {
 
 // attachments are those of an interface that shape one direction, at the
 // interface or at its ifb.
-func attachments(index int, direction Hook) ([]attachment, error) {
+func attachments(index int, direction Direction) ([]attachment, error) {
 	list, err := attachedTo(index, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) || direction == Egress {
 		return list, err
@@ -41,14 +41,14 @@ func attachments(index int, direction Hook) ([]attachment, error) {
 
 // attachedTo are the programs of ours at a device. With EPERM it returns those that
 // can be seen without CAP_SYS_ADMIN: tc filters.
-func attachedTo(index int, direction Hook) (out []attachment, err error) {
+func attachedTo(index int, direction Direction) (out []attachment, err error) {
 	list, err := filters(index, filterParent(direction))
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range list {
 		if ours(f) {
-			at := place{Method: TC, Index: index, Parent: f.Parent, Priority: f.Priority, Handle: f.Handle}
+			at := place{Hook: TC, Index: index, Parent: f.Parent, Priority: f.Priority, Handle: f.Handle}
 			out = append(out, attachment{at, ebpf.ProgramID(f.Id)})
 		}
 	}
@@ -65,7 +65,7 @@ func attachedTo(index int, direction Hook) (out []attachment, err error) {
 }
 
 // tcxOf are the programs of ours among those of TCX.
-func tcxOf(index int, direction Hook) ([]attachment, error) {
+func tcxOf(index int, direction Direction) ([]attachment, error) {
 	to := ebpf.AttachTCXEgress
 	if direction == Ingress {
 		to = ebpf.AttachTCXIngress
@@ -88,7 +88,7 @@ func tcxOf(index int, direction Hook) ([]attachment, error) {
 			return nil, err
 		}
 		if yes {
-			out = append(out, attachment{place{Method: TCX, Index: index, Link: id}, p.ID})
+			out = append(out, attachment{place{Hook: TCX, Index: index, Link: id}, p.ID})
 		}
 	}
 	return out, nil
@@ -111,7 +111,7 @@ func xdpOf(index int) ([]attachment, error) {
 	if yes, err := isOurs(id); err != nil || !yes {
 		return nil, err
 	}
-	at := place{Method: ByXDP, Mode: Driver, Index: index}
+	at := place{Hook: XDP, Mode: Driver, Index: index}
 	if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
 		at.Mode = Generic
 	}

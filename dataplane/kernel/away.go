@@ -16,7 +16,7 @@ import (
 // AwayError says that a process waits for an interface that is not there.
 type AwayError struct {
 	Interface string
-	Direction Hook
+	Direction Direction
 	Process   int
 	Policy    string // its name
 }
@@ -38,12 +38,12 @@ type Away struct{ marks []mark }
 
 type mark struct {
 	lock
-	direction Hook
+	direction Direction
 }
 
 // Wait sets the marks. It is an *AwayError if another process waits for the interface
 // in one of the directions.
-func Wait(name, policy string, directions ...Hook) (*Away, error) {
+func Wait(name, policy string, directions ...Direction) (*Away, error) {
 	here, err := namespace()
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func markAway(here uint64, e AwayError) (lock, error) {
 }
 
 // Directions are those in which no other process has ended the waiting.
-func (a *Away) Directions() (out []Hook) {
+func (a *Away) Directions() (out []Direction) {
 	for _, m := range a.marks {
 		if !m.ended() {
 			out = append(out, m.direction)

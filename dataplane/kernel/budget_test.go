@@ -39,7 +39,7 @@ func hostMaps(t testing.TB) (maps [2]*ebpf.Map) {
 
 // newBudgeted loads the program of a hook whose first meter is the budget in
 // budgetSlot.
-func newBudgeted(t testing.TB, m *dataplane.Meter, hook Hook, maps [2]*ebpf.Map, handed uint8) *hooked {
+func newBudgeted(t testing.TB, m *dataplane.Meter, hook entry, maps [2]*ebpf.Map, handed uint8) *hooked {
 	t.Helper()
 	policy := &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}}}
 	g, err := encodePolicy(policy, hook, "")
@@ -104,9 +104,9 @@ func TestBudgetOneTruth(t *testing.T) {
 	r := seeded(t)
 	maps := hostMaps(t)
 	aware := &dataplane.Meter{Params: meter.TokenBucket{Rate: bps(8), Burst: 1}, Aware: true, PreColor: dscpColors}
-	hooks := []*hooked{newBudgeted(t, aware, Egress, maps, 1)}
+	hooks := []*hooked{newBudgeted(t, aware, egressEntry, maps, 1)}
 	if !inVM { // loading a program takes seconds
-		hooks = append(hooks, newBudgeted(t, aware, XDP, maps, 1))
+		hooks = append(hooks, newBudgeted(t, aware, xdpEntry, maps, 1))
 	}
 	j, err := join(maps)
 	if err != nil {
@@ -366,7 +366,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	maps := hostMaps(t)
 	share := dataplane.Share{Num: 0, Den: 1}
 	m := &dataplane.Meter{Params: params[0], Initial: share}
-	h := newBudgeted(t, m, Egress, maps, 0)
+	h := newBudgeted(t, m, egressEntry, maps, 0)
 	j, err := join(maps)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ type budgetUser struct {
 	Namespace uint64
 	Index     int    // of the interface; 0 for a plane in user space
 	Interface string // its name
-	Direction Hook
+	Direction Direction
 }
 
 func (u *budgetUser) name() string { return u.Interface + " " + u.Direction.String() }
@@ -30,7 +30,7 @@ func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.n
 func (u *budgetUser) half() string { return iface{u.Namespace, u.Index}.half(u.Direction) }
 
 // half names the interface, so that status can attribute the file if its writer is killed.
-func (at iface) half(direction Hook) string {
+func (at iface) half(direction Direction) string {
 	return at.file(direction.String()+"-"+registryFile) + temporary
 }
 

@@ -59,17 +59,17 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 	}
 	spare := maps // whichever will not be used
 	defer func() { spare.closeBut(s.shared) }()
-	kind := program(s.Direction, next.Place.Method, g.pacer)
+	to := entryOf(s.Direction, next.Place.Hook, g.pacer)
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.load(spec, programs[kind], maps.given())
+	c, err := g.load(spec, programs[to], maps.given())
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	p := c.Programs[programs[kind]]
+	p := c.Programs[programs[to]]
 	next.Version, next.Begun, next.Loaded = recordVersion, true, time.Now().Round(0)
 	next.record(g)
 	about, err := newAbout(next, len(s.Label)) // there is room to note what was before
@@ -95,7 +95,7 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 		err = shares.claim(st, s.Program, next.Program)
 	}
 	if err == nil && s.hook == nil {
-		s.hook, next.Place, err = st.attach(d, p, kind, next.Place.Method)
+		s.hook, next.Place, err = st.attach(d, p, Direction(to), next.Place.Hook)
 	} else if err == nil {
 		err = s.hook.replace(p)
 	}

@@ -20,7 +20,7 @@ type Cleared struct {
 
 // Clear removes everything of ours from an interface in some directions, whoever
 // made it, and what is left of interfaces that are gone.
-func Clear(name string, directions ...Hook) (out Cleared, err error) {
+func Clear(name string, directions ...Direction) (out Cleared, err error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		if !absent(err) {
@@ -52,7 +52,7 @@ func Clear(name string, directions ...Hook) (out Cleared, err error) {
 
 // Rescue does what a process that was killed can do no more: it clears the
 // directions in which nobody shapes, unless another process has taken over.
-func Rescue(at Identity, directions ...Hook) error {
+func Rescue(at Identity, directions ...Direction) error {
 	st, err := openSite(iface(at))
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func Rescue(at Identity, directions ...Hook) error {
 }
 
 // rescue clears a direction, but for a shaper that is to stay.
-func (st *site) rescue(direction Hook) error {
+func (st *site) rescue(direction Direction) error {
 	s, err := find(st.iface, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) {
 		return err

@@ -84,7 +84,7 @@ func (c *hammered) run(t *testing.T, cpus []int) error {
 	share := dataplane.Share{Num: 0, Den: 1} // a full bucket would overflow until all have begun
 	m := &dataplane.Meter{Params: c.params, Aware: true, PreColor: dscpColors, Initial: share}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}
-	h := newHooked(t, policy, Egress, func(c *bpf.ShaperConstants) { c.Handed = 0 })
+	h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed = 0 })
 	frame := func(color meter.Color) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 0, byte(color)<<2, 6, length-20, 0, from4, to4)
 		return append(b, make([]byte, length-20)...)

@@ -83,7 +83,7 @@ func Postpone(until time.Time, list ...*Shaper) error {
 // Pending returns the shapers of an interface whose rollback is armed. The caller
 // closes them.
 func Pending(at Identity) (out []*Shaper, err error) {
-	for _, direction := range []Hook{Egress, Ingress} {
+	for _, direction := range []Direction{Egress, Ingress} {
 		s, err := find(iface(at), direction)
 		if err != nil {
 			for _, s := range out {
@@ -158,7 +158,7 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		if err := s.lift(st); err != nil {
 			return err
 		}
-		next.Place = place{Method: s.Place.Method} // load attaches it there
+		next.Place = place{Hook: s.Place.Hook} // load attaches it there
 	}
 	_, err = s.load(st, plan, &next)
 	return err

@@ -142,7 +142,7 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 	}
 	tcx, xdp := info.TCX(), info.XDP()
 	if (tcx == nil || tcx.Ifindex == 0) && (xdp == nil || xdp.Ifindex == 0) {
-		i.add(hookGone, CallRepair, "the %s link of the program was detached", at.Method)
+		i.add(hookGone, CallRepair, "the %s link of the program was detached", at.Hook)
 		return 0, nil
 	}
 	if tcx == nil {

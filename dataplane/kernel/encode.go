@@ -21,13 +21,21 @@ const (
 	maxBounds  = 1 << 16
 )
 
-// Hook is a place in the kernel where packets are metered.
-type Hook uint8
+// Direction is that of the packets that a shaper meters.
+type Direction uint8
 
 const (
-	Egress  Hook = iota // tc, what leaves through the interface
-	Ingress             // tc, what came in through it
-	XDP                 // what came in, before the kernel made an skb of it
+	Egress  Direction = iota // packets that are sent through the interface
+	Ingress                  // packets that arrived by it
+)
+
+// entry is one of the programs: for tc, by direction, or for XDP.
+type entry uint8
+
+const (
+	egressEntry  = entry(Egress)
+	ingressEntry = entry(Ingress)
+	xdpEntry     = ingressEntry + 1 // packets that arrived, before the kernel made an skb of them
 )
 
 var programs = [...]string{bpf.ShaperProgShaperEgress, bpf.ShaperProgShaperIngress, bpf.ShaperProgShaperXdp}
@@ -45,7 +53,7 @@ type image struct {
 	ring      int // entries of all rings
 
 	plan    *dataplane.Plan
-	hook    Hook
+	entry   entry
 	asked   Pacer    // for which it was encoded
 	pacer   Pacer    // "" if nothing is queued
 	feeders []feeder // by queue
@@ -53,11 +61,11 @@ type image struct {
 	from    dataplane.Succession
 }
 
-// encode encodes a plan for a hook, and for what holds packets of queues, if
+// encode encodes a plan for a program, and for what holds packets of queues, if
 // anything does. The error joins all that is wrong with it, as
 // dataplane.FieldErrors. Slots are left to the caller.
-func encode(plan *dataplane.Plan, hook Hook, pacer Pacer) (*image, error) {
-	e := encoder{image: &image{plan: plan, hook: hook, asked: pacer, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
+func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
+	e := encoder{image: &image{plan: plan, entry: to, asked: pacer, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
 	c := &e.constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], major
@@ -112,7 +120,7 @@ const noMark = "an XDP program has no skb mark"
 func (e *encoder) class(i int) {
 	c := &e.plan.Classes[i]
 	out := bpf.ShaperClass{Stage: int32(c.Stage)}
-	if e.hook == XDP && len(c.Source.Match.Mark) > 0 {
+	if e.entry == xdpEntry && len(c.Source.Match.Mark) > 0 {
 		e.refuse(&c.Source.Match, "mark", noMark, UseTC)
 	}
 	depth := 0
@@ -130,7 +138,7 @@ func (e *encoder) class(i int) {
 
 func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
 	out := bpf.ShaperAction{Drop: flag(a.Drop), Ecn: uint8(a.ECN), Queue: int32(a.Queue)}
-	if e.hook == XDP && a.Queue >= 0 {
+	if e.entry == xdpEntry && a.Queue >= 0 {
 		e.refuse(a.Source, "queue", "is not possible in XDP, which cannot hold a packet", UseTC)
 	}
 	for _, m := range a.Marks {
@@ -146,7 +154,7 @@ func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
 			out.Tc = uint8(m.Value)
 		case dataplane.SKBMark:
 			out.Mark = m.Value
-			if e.hook == XDP {
+			if e.entry == xdpEntry {
 				e.refuse(a.Source, "mark", noMark, UseTC)
 			}
 		}
@@ -161,7 +169,7 @@ func (e *encoder) stage(i int) {
 		e.faults = append(e.faults, err)
 	}
 	if from.Envelope >= 0 {
-		e.refuse(from.Source, "envelope", "is not possible in the kernel", UseUserSpace)
+		e.refuse(from.Source, "envelope", "cannot run in the kernel", UseUserSpace)
 	}
 	s := bpf.ShaperStage{Profile: profile, Packets: flag(from.Packets), Aware: flag(from.Aware), From: uint8(from.Input.From), Then: int32(from.Then), Table: storePrivate}
 	if from.Keyed() {
@@ -188,7 +196,13 @@ func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
 	numbers, err := s.Profile.Integers()
 	var fault *meter.FieldError
 	if errors.As(err, &fault) {
-		reason := fault.Reason + ", and the kernel plane keeps no more"
+		reason := fault.Reason
+		switch fault.Field {
+		case "type":
+			reason = s.Kind.String() + " cannot run in the kernel"
+		case "Warmup":
+			reason = "cannot run in the kernel"
+		}
 		err = &RemedyError{&dataplane.FieldError{Object: s.Source, Field: strings.ToLower(fault.Field), Reason: reason}, UseUserSpace}
 	}
 	return encodeProfile(numbers), err
@@ -229,7 +243,7 @@ func flag(b bool) uint8 {
 }
 
 func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *dataplane.PlanStage) {
-	if e.hook == XDP && from.Input.From == dataplane.SKBMark {
+	if e.entry == xdpEntry && from.Input.From == dataplane.SKBMark {
 		e.refuse(from.Source, "precolor", noMark, UseTC)
 	}
 	for v, color := range from.Input.Low {

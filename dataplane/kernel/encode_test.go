@@ -68,23 +68,23 @@ func TestRefusals(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		policy *dataplane.Policy
-		hooks  []Hook // that refuse it
+		hooks  []entry // that refuse it
 		field  string
 		object any    // its type
 		reason string // a part of it
 	}{
-		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []Hook{XDP}, "queue", &dataplane.Action{}, string(UseTC)},
-		{"classes", classes(MaxClasses+1, 0), allHooks, "classes", &dataplane.Policy{}, "1025 are more than the 1024"},
-		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain + 1)}), allHooks, "then", &dataplane.Meter{}, "chain of 9"},
-		{"meters", classes(maxStates/2/3+1, 3), allHooks, "meters", &dataplane.Policy{}, "2049 are more than the 2048"},
-		{"match mark", oneClass(dataplane.Class{Match: byMark}), []Hook{XDP}, "mark", &dataplane.Match{}, string(UseTC)},
-		{"write mark", oneClass(dataplane.Class{Red: toMark}), []Hook{XDP}, "mark", &dataplane.Action{}, string(UseTC)},
-		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []Hook{XDP}, "precolor", &dataplane.Meter{}, string(UseTC)},
-		{"precolor mark behind", oneClass(dataplane.Class{Meter: behind}), []Hook{XDP}, "precolor", &dataplane.Meter{}, string(UseTC)},
-		{"bounds", hosts(maxBounds/2+1, false), allHooks, "classes", &dataplane.Policy{}, "bounds"},
-		{"bounds of IPv6", hosts(maxBounds/2+1, true), allHooks, "classes", &dataplane.Policy{}, "bounds"},
+		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []entry{xdpEntry}, "queue", &dataplane.Action{}, string(UseTC)},
+		{"classes", classes(MaxClasses+1, 0), allEntries, "classes", &dataplane.Policy{}, "1025 are more than the 1024"},
+		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain + 1)}), allEntries, "then", &dataplane.Meter{}, "chain of 9"},
+		{"meters", classes(maxStates/2/3+1, 3), allEntries, "meters", &dataplane.Policy{}, "2049 are more than the 2048"},
+		{"match mark", oneClass(dataplane.Class{Match: byMark}), []entry{xdpEntry}, "mark", &dataplane.Match{}, string(UseTC)},
+		{"write mark", oneClass(dataplane.Class{Red: toMark}), []entry{xdpEntry}, "mark", &dataplane.Action{}, string(UseTC)},
+		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
+		{"precolor mark behind", oneClass(dataplane.Class{Meter: behind}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
+		{"bounds", hosts(maxBounds/2+1, false), allEntries, "classes", &dataplane.Policy{}, "bounds"},
+		{"bounds of IPv6", hosts(maxBounds/2+1, true), allEntries, "classes", &dataplane.Policy{}, "bounds"},
 	} {
-		for _, hook := range allHooks {
+		for _, hook := range allEntries {
 			_, err := encodePolicy(test.policy, hook, "")
 			if !slices.Contains(test.hooks, hook) {
 				if err != nil {
@@ -104,7 +104,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-var allHooks = []Hook{Egress, Ingress, XDP}
+var allEntries = []entry{egressEntry, ingressEntry, xdpEntry}
 
 func withLength(rule dataplane.LengthRule) *dataplane.Policy {
 	policy := oneClass(dataplane.Class{})
@@ -120,7 +120,7 @@ func TestAllFaults(t *testing.T) {
 		Meter: chained(MaxChain + 1),
 		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}},
 	})
-	_, err := encodePolicy(policy, XDP, "")
+	_, err := encodePolicy(policy, xdpEntry, "")
 	var got []string
 	for _, f := range fieldErrors(err) {
 		got = append(got, f.Field)
@@ -180,10 +180,10 @@ func TestLoads(t *testing.T) {
 	policies["queues"] = allInto(askingAll)
 	const most = 1_000_000 // which the kernel takes
 	for name, policy := range policies {
-		for _, hook := range allHooks {
+		for _, hook := range allEntries {
 			for _, link := range []dataplane.LinkType{dataplane.LinkEthernet, dataplane.LinkRaw} {
-				if hook == XDP && usesMark(policy) || policy.Length.Accepts(link) != nil ||
-					inVM && (hook != Egress || link == dataplane.LinkRaw || name != "frames" && name != "all" && name != "queues") {
+				if hook == xdpEntry && usesMark(policy) || policy.Length.Accepts(link) != nil ||
+					inVM && (hook != egressEntry || link == dataplane.LinkRaw || name != "frames" && name != "all" && name != "queues") {
 					continue
 				}
 				begin := time.Now()

@@ -33,7 +33,7 @@ func TestExpiry(t *testing.T) {
 		{0, end, false},
 	}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Drop: true}}}}
-	for _, hook := range allHooks {
+	for _, hook := range allEntries {
 		h := newHooked(t, policy, hook, nil)
 		dropped := int64(0)
 		for i, r := range rows {

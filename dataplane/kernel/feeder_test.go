@@ -35,7 +35,7 @@ func TestFeeder(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			about := &About{}
 			for _, classes := range test.classes {
-				g, err := encodePolicy(&dataplane.Policy{Classes: classes}, Egress, HTB)
+				g, err := encodePolicy(&dataplane.Policy{Classes: classes}, egressEntry, HTB)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -28,13 +28,13 @@ func TestRefreshGone(t *testing.T) {
 	t.Parallel()
 	plan := compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	for _, row := range []struct {
-		direction Hook
-		method    Method
-	}{{Egress, TCX}, {Egress, TC}, {Ingress, TC}, {Ingress, ByXDP}} {
+		direction Direction
+		method    Hook
+	}{{Egress, TCX}, {Egress, TC}, {Ingress, TC}, {Ingress, XDP}} {
 		t.Run(fmt.Sprintf("%s-%d", row.method, row.direction), func(t *testing.T) {
 			w := newWire(t)
 			w.do(func() error {
-				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Method: row.method}, plan)
+				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Hook: row.method}, plan)
 				if errors.Is(err, errNoTCX) {
 					t.Skip(err)
 				}

@@ -111,7 +111,7 @@ func queuesRest(plan *dataplane.Plan) bool {
 
 // setGSO has a direction ask for a limit, 0 for none any more. The last one puts
 // back what was before, unless somebody else has changed it meanwhile.
-func (st *site) setGSO(direction Hook, limit uint32) error {
+func (st *site) setGSO(direction Direction, limit uint32) error {
 	if limit == 0 && (st.GSO == nil || st.GSO.Limits[direction] == 0) {
 		return nil
 	}

@@ -121,7 +121,7 @@ func TestSegments(t *testing.T) {
 		}
 		bytes.Aware = true
 		policy := &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all", Meter: packets}}}
-		for _, hook := range []Hook{Egress, Ingress} {
+		for _, hook := range []entry{egressEntry, ingressEntry} {
 			t.Run(fmt.Sprintf("%+v/%d", rule, hook), func(t *testing.T) {
 				h := newHooked(t, policy, hook, nil)
 				pipeline, err := dataplane.New(policy)
@@ -157,7 +157,7 @@ func TestSegments(t *testing.T) {
 
 func segmented(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeline) {
 	c := cuttables[r.IntN(len(cuttables))]
-	if c.tunnel && h.hook == Ingress {
+	if c.tunnel && h.hook == ingressEntry {
 		return // nobody says what the headers inside are
 	}
 	n := r.IntN(3400)
@@ -191,7 +191,7 @@ func segmented(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeli
 		context.GSOSegs = 0
 	}
 	// wire_len counts the headers of all segments, at egress.
-	if h.hook == Egress && (c.tunnel || r.IntN(2) == 0) {
+	if h.hook == egressEntry && (c.tunnel || r.IntN(2) == 0) {
 		context.WireLen = uint32(wire + removed*len(leave))
 	}
 	var v dataplane.Verdict

@@ -13,16 +13,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Method is how a program is attached to an interface.
-type Method string
+// Hook is how a program is attached to an interface.
+type Hook string
 
-// Methods, as people spell them. Auto is TCX, or TC where the kernel does not
-// have it.
+// Hooks, as people spell them. Auto is TCX, or TC if the kernel does not have TCX.
 const (
-	Auto  Method = "auto"
-	TCX   Method = "tcx" // a link; kernel 6.6
-	TC    Method = "tc"  // a filter of the clsact qdisc
-	ByXDP Method = "xdp" // a link; ingress only
+	Auto Hook = "auto"
+	TCX  Hook = "tcx" // a link; kernel 6.6
+	TC   Hook = "tc"  // a filter of the clsact qdisc
+	XDP  Hook = "xdp" // a link; ingress only
 )
 
 // Where an XDP program runs.
@@ -33,7 +32,7 @@ const (
 
 // place is where a program is attached.
 type place struct {
-	Method   Method
+	Hook     Hook
 	Mode     string  // of XDP: Driver or Generic
 	Index    int     // of the device: the interface, or its ifb
 	Link     link.ID `json:"-"`
@@ -49,17 +48,17 @@ type hook interface {
 	program() (ebpf.ProgramID, error) // 0 if none is attached any more
 }
 
-// attach attaches a program by a method, the first in line of its kind: one
-// that lets packets pass hands them on to those behind it.
-func (st *site) attach(d *device, p *ebpf.Program, direction Hook, method Method) (hook, place, error) {
-	switch method {
-	case ByXDP:
+// attach attaches a program to a hook, in front of all others there: if it lets a packet
+// pass, those see it next.
+func (st *site) attach(d *device, p *ebpf.Program, direction Direction, to Hook) (hook, place, error) {
+	switch to {
+	case XDP:
 		return attachXDP(d, p)
 	case TC:
 		return st.attachFilter(d, p, direction)
 	}
 	h, at, err := attachTCX(d, p, direction)
-	if errors.Is(err, errNoTCX) && method == Auto {
+	if errors.Is(err, errNoTCX) && to == Auto {
 		return st.attachFilter(d, p, direction)
 	}
 	return h, at, err
@@ -67,7 +66,7 @@ func (st *site) attach(d *device, p *ebpf.Program, direction Hook, method Method
 
 var errNoTCX = UseTC.errorf("this kernel has no TCX, which begins with 6.6")
 
-func attachTCX(d *device, p *ebpf.Program, direction Hook) (hook, place, error) {
+func attachTCX(d *device, p *ebpf.Program, direction Direction) (hook, place, error) {
 	to := ebpf.AttachTCXEgress
 	if direction == Ingress {
 		to = ebpf.AttachTCXIngress
@@ -79,14 +78,14 @@ func attachTCX(d *device, p *ebpf.Program, direction Hook) (hook, place, error) 
 		}
 		return nil, place{}, explain(err)
 	}
-	return linked(l, place{Method: TCX, Index: d.Index})
+	return linked(l, place{Hook: TCX, Index: d.Index})
 }
 
 func attachXDP(d *device, p *ebpf.Program) (hook, place, error) {
 	if d.link != dataplane.LinkEthernet {
 		return nil, place{}, UseTC.errorf("interface %s has no Ethernet header, which XDP needs", d.name)
 	}
-	at := place{Method: ByXDP, Mode: Driver, Index: d.Index}
+	at := place{Hook: XDP, Mode: Driver, Index: d.Index}
 	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: d.Index, Flags: link.XDPDriverMode})
 	if err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EPERM) {
 		at.Mode = Generic
@@ -150,13 +149,13 @@ func isOurFilter(f netlink.Filter) bool {
 // filterHook is a filter of clsact. It stays when its process ends.
 type filterHook struct{ at place }
 
-func (st *site) attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, place, error) {
+func (st *site) attachFilter(d *device, p *ebpf.Program, direction Direction) (hook, place, error) {
 	info, err := p.Info()
 	if err != nil {
 		return nil, place{}, err
 	}
 	id, _ := info.ID()
-	h := &filterHook{place{Method: TC, Index: d.Index, Parent: filterParent(direction)}}
+	h := &filterHook{place{Hook: TC, Index: d.Index, Parent: filterParent(direction)}}
 	if d.Index == st.Index {
 		if err := st.addClsact(); err != nil {
 			return nil, place{}, err
@@ -186,7 +185,7 @@ func (st *site) attachFilter(d *device, p *ebpf.Program, direction Hook) (hook, 
 	return nil, place{}, fmt.Errorf("tc filter on %s: it is not there after it was added", d.name)
 }
 
-func filterParent(direction Hook) uint32 {
+func filterParent(direction Direction) uint32 {
 	if direction == Ingress {
 		return netlink.HANDLE_MIN_INGRESS
 	}
@@ -288,7 +287,7 @@ func (h *filterHook) remove() error {
 
 // reopen finds a program again.
 func (at place) reopen() (hook, error) {
-	if at.Method == TC {
+	if at.Hook == TC {
 		return &filterHook{at}, nil
 	}
 	l, err := link.NewFromID(at.Link)

@@ -21,7 +21,7 @@ func generation(t *testing.T, name string) *image {
 			Meter: &dataplane.Meter{Name: fmt.Sprint(name, i), Params: params, Then: then},
 		})
 	}
-	g, err := encodePolicy(policy, Egress, "")
+	g, err := encodePolicy(policy, egressEntry, "")
 	if err != nil {
 		t.Fatal(err)
 	}

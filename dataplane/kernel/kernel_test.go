@@ -64,7 +64,7 @@ type engine interface {
 // time. A walker reads what comes out.
 type hooked struct {
 	Walker
-	hook Hook
+	hook entry
 	room []byte // for the bytes that come out
 }
 
@@ -79,7 +79,7 @@ func (h *hooked) cut(p *dataplane.Packet) bool {
 	if p.Link != link {
 		return false
 	}
-	if h.hook == XDP {
+	if h.hook == xdpEntry {
 		p.Data = p.Data[:min(len(p.Data), 70_000)] // in fragments
 		return len(p.Data) >= 14
 	}
@@ -113,7 +113,7 @@ func planned(t testing.TB, m *dataplane.Meter) *dataplane.PlanStage {
 }
 
 // encodePolicy compiles and encodes a policy.
-func encodePolicy(policy *dataplane.Policy, hook Hook, pacer Pacer) (*image, error) {
+func encodePolicy(policy *dataplane.Policy, hook entry, pacer Pacer) (*image, error) {
 	plan, err := dataplane.Compile(policy)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func newWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
 
 // newHooked loads the program of a hook as attaching does, after change has
 // had its way with the constants.
-func newHooked(t testing.TB, policy *dataplane.Policy, hook Hook, change func(*bpf.ShaperConstants)) *hooked {
+func newHooked(t testing.TB, policy *dataplane.Policy, hook entry, change func(*bpf.ShaperConstants)) *hooked {
 	t.Helper()
 	g, err := encodePolicy(policy, hook, "")
 	if err != nil {
@@ -195,7 +195,7 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	}
 	var after skb
 	options := ebpf.RunOptions{Data: p.Data, DataOut: h.room[:len(p.Data)+256]}
-	if h.hook != XDP {
+	if h.hook != xdpEntry {
 		context.Mark = p.Mark
 		options.Context, options.ContextOut = context, &after
 	}
@@ -209,7 +209,7 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	h.verdict(&record, p, v)
 	drop := v.Done.Dropped() && h.constants.Dry == 0
 	want := h.code(drop)
-	if drop && v.Reason == dataplane.CoDel && h.hook == Egress {
+	if drop && v.Reason == dataplane.CoDel && h.hook == egressEntry {
 		want = 7 // TC_ACT_REDIRECT, to no device
 	}
 	if code != want {
@@ -220,7 +220,7 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	}
 	copy(p.Data, options.DataOut)
 	p.Mark = record.Mark
-	if h.hook != XDP && h.constants.Dry == 0 && after.Mark != p.Mark {
+	if h.hook != xdpEntry && h.constants.Dry == 0 && after.Mark != p.Mark {
 		return fmt.Errorf("the skb left with mark %d: want %d", after.Mark, p.Mark)
 	}
 	return nil
@@ -230,9 +230,9 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 // XDP_PASS.
 func (h *hooked) code(drop bool) uint32 {
 	switch {
-	case h.hook == XDP && drop:
+	case h.hook == xdpEntry && drop:
 		return 1
-	case h.hook == XDP || drop:
+	case h.hook == xdpEntry || drop:
 		return 2
 	}
 	return math.MaxUint32

@@ -31,7 +31,7 @@ func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
 	e.constants.Keyed, e.constants.Elsewhere = 1, 1
 	e.keyed++
 	if from.Idle {
-		e.refuse(from.Source, "evict", "idle is not possible in the kernel, which evicts the least recently used key: write evict: lru", UseUserSpace)
+		e.refuse(from.Source, "evict", "idle cannot run in the kernel, which evicts the least recently used key: write evict: lru", UseUserSpace)
 	}
 	switch from.Key.By {
 	case dataplane.BySrc, dataplane.ByDst:

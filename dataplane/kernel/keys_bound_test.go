@@ -283,7 +283,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 	cpus := allowedCPUs(t)
 	behind := &dataplane.Meter{Name: "behind", Params: meter.TokenBucket{Rate: bps(80e6), Burst: 50_000}, Aware: true}
 	m := &dataplane.Meter{Params: meter.SRTCM{CIR: bps(1e6), CBS: 3000, EBS: 3000}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 1, Then: behind}
-	h := newHooked(t, oneClass(dataplane.Class{Meter: m}), Egress, func(c *bpf.ShaperConstants) { c.Handed = 0 })
+	h := newHooked(t, oneClass(dataplane.Class{Meter: m}), egressEntry, func(c *bpf.ShaperConstants) { c.Handed = 0 })
 	first, seed := clock(t), seeded(t).Uint64()
 	var ends []<-chan error
 	for i, cpu := range cpus {

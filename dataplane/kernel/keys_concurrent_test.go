@@ -70,7 +70,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 		m.Per, m.Keys = dataplane.Key{By: dataplane.BySrc}, 1
 	}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}
-	h := newHooked(t, policy, Egress, func(c *bpf.ShaperConstants) { c.Handed = 0 })
+	h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed = 0 })
 	frame := func(color meter.Color) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 0, byte(color)<<2, 6, length-20, 0, from4, to4)
 		return append(b, make([]byte, length-20)...)

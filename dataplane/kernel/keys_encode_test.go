@@ -31,9 +31,9 @@ func keyedChain() *dataplane.Meter {
 func TestStack(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	for _, hook := range allHooks {
+	for _, hook := range allEntries {
 		policy := oneClass(dataplane.Class{Meter: keyedChain(), Red: &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 1}, {Field: dataplane.PCP, Value: 1}}}})
-		if hook != XDP {
+		if hook != xdpEntry {
 			policy.Classes[0].Yellow = &dataplane.Action{Queue: &dataplane.Queue{Config: askingAll}}
 		}
 		g, err := encodePolicy(policy, hook, "")
@@ -96,18 +96,18 @@ func TestKeyRefusals(t *testing.T) {
 		name, field, reason string
 		policy              *dataplane.Policy
 	}{
-		{"sliding-window", "type", "sliding-window has more state", one(dataplane.Meter{Params: meter.SlidingWindow{Limit: 1, Window: time.Second, Slots: 10}})},
-		{"sliding-log", "type", "sliding-log has more state", one(dataplane.Meter{Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 10}})},
-		{"tswtcm", "type", "tswtcm has more state", one(dataplane.Meter{Params: meter.TSWTCM{CIR: rate, PIR: rate, Window: time.Second}})},
-		{"warmup", "warmup", "has more state", one(dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: 9000, Warmup: time.Second}})},
+		{"sliding-window", "type", "sliding-window cannot run in the kernel", one(dataplane.Meter{Params: meter.SlidingWindow{Limit: 1, Window: time.Second, Slots: 10}})},
+		{"sliding-log", "type", "sliding-log cannot run in the kernel", one(dataplane.Meter{Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 10}})},
+		{"tswtcm", "type", "tswtcm cannot run in the kernel", one(dataplane.Meter{Params: meter.TSWTCM{CIR: rate, PIR: rate, Window: time.Second}})},
+		{"warmup", "warmup", "cannot run in the kernel", one(dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: 9000, Warmup: time.Second}})},
 		{"burst", "burst", "of 1073741824 bytes exceeds the largest burst that 64 bits count exactly at this rate, 437256155 bytes", one(dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Per(1<<30, 24*time.Hour), Burst: 1 << 30}})},
 		{"pbs", "pbs", "of 72057595 bytes", one(dataplane.Meter{Params: meter.TRTCM{CIR: rate, CBS: 9000, PIR: bps(1e9 + 1), PBS: 72057595}})},
 		{"unlimited", "ebs", "has an unlimited rate", one(dataplane.Meter{Params: meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: meter.Unlimited, EBS: 1}})},
-		{"envelope", "envelope", "is not possible in the kernel", one(dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1})},
+		{"envelope", "envelope", "cannot run in the kernel", one(dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1})},
 		{"idle", "evict", "evict: lru", one(dataplane.Meter{Params: flow, Per: dataplane.Key{By: dataplane.BySrc}, Idle: true})},
 		{"tables", "meters", "65 with a meter for each key are more than the 64", tables},
 	} {
-		for _, hook := range allHooks {
+		for _, hook := range allEntries {
 			_, err := encodePolicy(test.policy, hook, "")
 			faults := fieldErrors(err)
 			if len(faults) != 1 || faults[0].Field != test.field || !strings.Contains(faults[0].Reason, test.reason) {
@@ -120,7 +120,7 @@ func TestKeyRefusals(t *testing.T) {
 		}
 	}
 	tables.Classes = tables.Classes[1:]
-	if _, err := encodePolicy(tables, XDP, ""); err != nil {
+	if _, err := encodePolicy(tables, xdpEntry, ""); err != nil {
 		t.Errorf("%d tables: %v", MaxTables, err)
 	}
 }
@@ -153,7 +153,7 @@ func TestTableSlots(t *testing.T) {
 				policy.Classes[i].Meter = one
 			}
 		}
-		g, err := encodePolicy(policy, Egress, "")
+		g, err := encodePolicy(policy, egressEntry, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ type following struct {
 	leases
 }
 
-func newFollowing(t testing.TB, hook Hook, handed uint8) *following {
+func newFollowing(t testing.TB, hook entry, handed uint8) *following {
 	t.Helper()
 	f := &following{hooked: newHooked(t, leasedPolicy(leasedTypes[0]), hook, func(c *bpf.ShaperConstants) { c.Handed = handed })}
 	f.leases.states = f.shared.leases
@@ -87,8 +87,8 @@ func TestLeaseOneTruth(t *testing.T) {
 	r := seeded(t)
 	var seen [3]int
 	installs := 0
-	for _, hook := range []Hook{Egress, XDP} {
-		if inVM && hook == XDP { // loading a program takes seconds
+	for _, hook := range []entry{egressEntry, xdpEntry} {
+		if inVM && hook == xdpEntry { // loading a program takes seconds
 			continue
 		}
 		f := newFollowing(t, hook, 1)
@@ -158,7 +158,7 @@ func TestLeaseOneTruth(t *testing.T) {
 func TestLeased(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	f := newFollowing(t, Egress, 1)
+	f := newFollowing(t, egressEntry, 1)
 	reads := func(what string, at int64, now, last dataplane.Limits) {
 		t.Helper()
 		gotNow, gotLast, err := leased(f.states, 0, uint64(at))
@@ -197,7 +197,7 @@ func TestLeaseBound(t *testing.T) {
 	}
 	t.Parallel()
 	r := seeded(t)
-	f := newFollowing(t, Egress, 1)
+	f := newFollowing(t, egressEntry, 1)
 	passed := 0
 	for k := range rounds(200) {
 		params := leasedTypes[k%len(leasedTypes)]
@@ -309,7 +309,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 		t.Skip("there is but one CPU")
 	}
 	const length = 1500
-	f := newFollowing(t, Egress, 0)
+	f := newFollowing(t, egressEntry, 0)
 	stage := f.stage(t, leasedTypes[0])
 	frame := framed(meter.Green, length, 0)
 	frame.Data = append(frame.Data, make([]byte, frame.WireLen-len(frame.Data))...)

@@ -256,7 +256,7 @@ func TestLiveRefusals(t *testing.T) {
 		"link wred": {"classes:\n  - name: a\n    red: {queue: q}\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 1s, codel: true}}", `:5:\d+: codel is not done .*`, nil},
 		"xdp mark":  {"classes:\n  - name: a\n    green: {mark: 7}", `:3:\d+: .*mark.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
 		"xdp match": {"classes:\n  - name: a\n    match: {mark: 7}", `:3:\d+: .*mark.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
-		"log":       {"classes:\n  - name: a\n    meter: {type: sliding-log, limit: 10kB, window: 1s}", `:3:\d+: type sliding-log has more state .*`, nil},
+		"log":       {"classes:\n  - name: a\n    meter: {type: sliding-log, limit: 10kB, window: 1s}", `:3:\d+: type sliding-log cannot run in the kernel: .*`, nil},
 		"idle keys": {"classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000, per: src, evict: idle}", `:3:\d+: evict .*`, nil},
 	} {
 		path := file(t, c.policy)

@@ -30,7 +30,7 @@ func TestLiveLease(t *testing.T) {
 	var s *kernel.Shaper
 	p.near.Do(func() {
 		var err error
-		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Method: kernel.TC}, planOf(t, leasing(1)))
+		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TC}, planOf(t, leasing(1)))
 		if err != nil {
 			t.Fatal(err)
 		}

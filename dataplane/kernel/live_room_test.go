@@ -60,7 +60,7 @@ func TestLiveRoom(t *testing.T) {
 	}
 	var s *kernel.Shaper
 	inNear(func() (err error) {
-		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Method: kernel.TCX}, planOf(t, ofMany(1)))
+		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TCX}, planOf(t, ofMany(1)))
 		return err
 	})
 	other := find()

@@ -22,16 +22,16 @@ var errLocked = errors.New("locked")
 
 // ownerLock is held by the process that shapes; it is errLocked if there is
 // one.
-func ownerLock(at iface, direction Hook) (lock, error) {
+func ownerLock(at iface, direction Direction) (lock, error) {
 	return takeLock(at.ownerFile(direction), unix.LOCK_EX|unix.LOCK_NB)
 }
 
 // ownerFile is the lock that the process holds which shapes a direction.
-func (at iface) ownerFile(direction Hook) string { return at.file(direction.String() + "-owner") }
+func (at iface) ownerFile(direction Direction) string { return at.file(direction.String() + "-owner") }
 
 // owned says whether a process holds the owner lock. It makes no file. Those that
 // look share a lock, so that none takes another for the owner.
-func owned(at iface, direction Hook) (bool, error) {
+func owned(at iface, direction Direction) (bool, error) {
 	file, err := tryLock(at.ownerFile(direction), unix.LOCK_SH)
 	file.Close()
 	if err == errLocked {

@@ -42,7 +42,7 @@ type joined struct {
 // NewMember returns a member, who is called by the name of a device and a direction.
 // clock is that of the plane's packets, in ns: it runs as CLOCK_MONOTONIC does, from
 // any time on. The caller closes the member after the last packet.
-func NewMember(device string, direction Hook, clock func() int64) *Member {
+func NewMember(device string, direction Direction, clock func() int64) *Member {
 	return &Member{user: budgetUser{Process: os.Getpid(), Interface: device, Direction: direction}, clock: clock}
 }
 

@@ -27,7 +27,7 @@ func haveBpffs() bool {
 }
 
 // pin is where the link of a direction is pinned.
-func (at iface) pin(direction Hook) string {
+func (at iface) pin(direction Direction) string {
 	return filepath.Join(pinDir, at.file(direction.String()))
 }
 

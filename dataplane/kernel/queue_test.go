@@ -306,7 +306,7 @@ func (h *hooked) held(t *testing.T, p dataplane.Packet, in skbHeld) (v dataplane
 // paced loads the program that leaves packets to a pacer.
 func paced(t *testing.T, policy *dataplane.Policy, pacer Pacer, dry bool) *hooked {
 	t.Helper()
-	return newHooked(t, policy, Egress, func(c *bpf.ShaperConstants) { c.Pacer, c.Dry = pacerNumber[pacer], flag(dry) })
+	return newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Pacer, c.Dry = pacerNumber[pacer], flag(dry) })
 }
 
 // TestQueueDepartures holds that for fq a packet has its time, unless its sender
@@ -505,7 +505,7 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 		t.Run(test.name, func(t *testing.T) {
 			nettest.Steady(t, func() (starved error) {
 				policy := oneClass(dataplane.Class{Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: test.cfg}}})
-				h := newHooked(t, policy, Egress, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, pacerNumber[HTB] })
+				h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, pacerNumber[HTB] })
 				frame := func(meter.Color) []byte { return datagram(0, 0, length).Data }
 				c := &hammered{}
 				first := clock(t)
@@ -626,7 +626,7 @@ func TestQueueRefusals(t *testing.T) {
 		{"too many", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 are more than the 256"},
 	} {
 		for _, pacer := range []Pacer{FQ, HTB} {
-			_, err := encodePolicy(test.policy, Egress, pacer)
+			_, err := encodePolicy(test.policy, egressEntry, pacer)
 			faults := fieldErrors(err)
 			if !slices.Contains(test.pacers, pacer) {
 				if err != nil && test.pacers == nil {
@@ -664,7 +664,7 @@ func TestQueueTree(t *testing.T) {
 			Fair: dataplane.Key{By: dataplane.ByFlow},
 		}}},
 	}}
-	g, err := encodePolicy(policy, Egress, HTB)
+	g, err := encodePolicy(policy, egressEntry, HTB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -732,7 +732,7 @@ func TestQueueTurns(t *testing.T) {
 			add(fmt.Sprint("q", i), w, 1)
 		}
 		add("of another priority", 1, 0)
-		g, err := encodePolicy(policy, Egress, HTB)
+		g, err := encodePolicy(policy, egressEntry, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -749,11 +749,11 @@ func TestQueueTurns(t *testing.T) {
 // successor is the program of a policy that takes the place of another's.
 func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy) *hooked {
 	t.Helper()
-	g, err := encodePolicy(policy, Egress, "")
+	g, err := encodePolicy(policy, egressEntry, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now}, hook: Egress, room: make([]byte, 1<<17)}
+	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now}, hook: egressEntry, room: make([]byte, 1<<17)}
 	next.constants.Handed, next.constants.Link = 1, uint8(dataplane.LinkEthernet)
 	next.inherit(about)
 	maps, err := h.shared.of(g, about, nil)
@@ -824,7 +824,7 @@ func TestQueueInherits(t *testing.T) {
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {
-			h := newHooked(t, test.before, Egress, nil)
+			h := newHooked(t, test.before, egressEntry, nil)
 			l, err := dataplane.New(test.before)
 			if err != nil {
 				t.Fatal(err)
@@ -907,7 +907,7 @@ func TestQueueSlots(t *testing.T) {
 		{"x y z", ""},
 		{"a", ""},
 	} {
-		g, err := encodePolicy(policyOf(strings.Fields(step.names)...), Egress, HTB)
+		g, err := encodePolicy(policyOf(strings.Fields(step.names)...), egressEntry, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -949,7 +949,7 @@ func TestQueueSlots(t *testing.T) {
 		for i := range MaxQueues {
 			names = append(names, fmt.Sprint(prefix, i))
 		}
-		g, err := encodePolicy(policyOf(names...), Egress, HTB)
+		g, err := encodePolicy(policyOf(names...), egressEntry, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,12 +7,12 @@ import "fmt"
 type Remedy string
 
 const (
-	UseTC        Remedy = "use method TC"
-	UseTCX       Remedy = "use method TCX, or remove the other program"
+	UseTC        Remedy = "use hook TC"
+	UseTCX       Remedy = "use hook TCX, or remove the other program"
 	UseIngress   Remedy = "use direction Ingress"
 	UseHTB       Remedy = "use pacer HTB"
 	UseUserSpace Remedy = "meter in user space, by dataplane.Pipeline"
-	MountBpffs   Remedy = "mount -t bpf -o mode=0700 bpf " + bpffs + ", or use method TC"
+	MountBpffs   Remedy = "mount -t bpf -o mode=0700 bpf " + bpffs + ", or use hook TC"
 	MoveBack     Remedy = "move the interface back, or call Detach"
 	CallDetach   Remedy = "call Detach"
 	CallRepair   Remedy = "call Repair, or Detach and then Attach"

@@ -99,7 +99,7 @@ func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) 
 		limits := st.GSO.Limits
 		st.GSO = nil // what somebody set comes back at the end
 		for direction, limit := range limits {
-			err = errors.Join(err, st.setGSO(Hook(direction), limit))
+			err = errors.Join(err, st.setGSO(Direction(direction), limit))
 		}
 	}
 	return err
@@ -139,7 +139,7 @@ func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
 	old := s.hook
 	s.hook = nil
 	next := s.About
-	next.Place = place{Method: s.Place.Method}
+	next.Place = place{Hook: s.Place.Hook}
 	_, err := s.load(st, plan, &next)
 	if s.hook == nil {
 		s.hook = old

@@ -41,7 +41,7 @@ func TestRoom(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
 	policy := sized("a", 3, 2)
-	h := newHooked(t, policy, Egress, nil)
+	h := newHooked(t, policy, egressEntry, nil)
 	about := &About{}
 	about.record(h.image)
 	pipeline, err := dataplane.New(policy)

@@ -110,7 +110,7 @@ func (s *Shaper) Guarded() bool { return guarded(s.iface()) }
 // Outlives says whether something stays that the kernel does not remove when the
 // process is killed.
 func (s *Shaper) Outlives() bool {
-	return !s.Pinned && (s.Place.Method == TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) || !s.Until.IsZero()
+	return !s.Pinned && (s.Place.Hook == TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) || !s.Until.IsZero()
 }
 
 // site takes the change lock of the interface.
@@ -168,10 +168,10 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 	if a.elsewhere(pacer, a.Dry) {
 		return nil, Reattach.errorf("%s ingress: queues need a device of their own", a.Interface)
 	}
-	hook := program(a.Direction, a.Place.Method, pacer)
+	to := entryOf(a.Direction, a.Place.Hook, pacer)
 	g := ready
-	if g == nil || g.plan != plan || g.hook != hook || g.asked != pacer {
-		g, err = encode(plan, hook, pacer)
+	if g == nil || g.plan != plan || g.entry != to || g.asked != pacer {
+		g, err = encode(plan, to, pacer)
 	}
 	if err == nil && a.Dry {
 		g.pacer, g.constants.Pacer = "", 0 // nothing waits

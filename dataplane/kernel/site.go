@@ -106,11 +106,11 @@ func again(f func() error) (err error) {
 
 // clear removes everything of ours in one direction, and puts back what was
 // there before. If it cannot see what there is it changes nothing.
-func (st *site) clear(direction Hook) error {
+func (st *site) clear(direction Direction) error {
 	return again(func() error { return st.clearOnce(direction) })
 }
 
-func (st *site) clearOnce(direction Hook) error {
+func (st *site) clearOnce(direction Direction) error {
 	list, err := attachments(st.Index, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) { // who may not look has made no link that stays
 		return err
@@ -123,7 +123,7 @@ func (st *site) clearOnce(direction Hook) error {
 			errs = append(errs, err)
 			continue
 		}
-		st.removed("%s %v: program %d by %s", st.name(), direction, a.program, a.Method)
+		st.removed("%s %v: program %d by %s", st.name(), direction, a.program, a.Hook)
 	}
 	errs = append(errs, st.unpace(direction), st.setGSO(direction, 0), st.removeClsact())
 	errs = append(errs, removePin(st.pin(direction)))
@@ -156,7 +156,7 @@ func (st *site) adopt(a attachment) {
 	}
 	var old struct {
 		Version   int
-		Direction Hook
+		Direction Direction
 		Qdiscs    *qdiscs
 		GSO       *struct{ Limit, Max, MaxIPv4 uint32 }
 		Place     struct{ Clsact bool }
@@ -179,7 +179,7 @@ func (st *site) adopt(a attachment) {
 const drain = time.Second
 
 // unpace removes what holds packets. It does nothing if there is nothing.
-func (st *site) unpace(direction Hook) error {
+func (st *site) unpace(direction Direction) error {
 	if direction == Ingress {
 		return st.removeIFB()
 	}

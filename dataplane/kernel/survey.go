@@ -25,7 +25,7 @@ type Survey struct {
 // cannot read.
 type Left struct {
 	Interface string
-	Direction Hook
+	Direction Direction
 	What      string
 }
 
@@ -94,7 +94,7 @@ func Look() (*Survey, error) {
 // look adds what there is at an interface.
 func (v *Survey) look(at iface, name string) error {
 	var found [2]*Shaper
-	for _, direction := range []Hook{Egress, Ingress} {
+	for _, direction := range []Direction{Egress, Ingress} {
 		list, err := attachments(at.Index, direction)
 		if err != nil {
 			return err
@@ -108,13 +108,13 @@ func (v *Survey) look(at iface, name string) error {
 				return err
 			}
 			if err != nil {
-				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: %v", a.program, a.Method, err)})
+				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: %v", a.program, a.Hook, err)})
 				continue
 			}
 			s.Interface = name // it may have been renamed
 			if found[direction] != nil {
 				s.Close()
-				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: a second one", a.program, a.Method)})
+				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: a second one", a.program, a.Hook)})
 				continue
 			}
 			found[direction] = s
@@ -148,7 +148,7 @@ func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error
 	defer change.Close()
 	for direction, s := range found {
 		if s == nil {
-			if now, err := find(at, Hook(direction)); err != nil {
+			if now, err := find(at, Direction(direction)); err != nil {
 				return nil, err
 			} else if now != nil { // it was attached meanwhile: the next look shows it
 				now.Close()
@@ -167,10 +167,10 @@ func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error
 
 // leftovers are what is of ours at an interface beside its shapers.
 func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
-	add := func(direction Hook, format string, args ...any) {
+	add := func(direction Direction, format string, args ...any) {
 		out = append(out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
 	}
-	paced := func(direction Hook) bool { return found[direction] != nil && found[direction].Pacer != "" }
+	paced := func(direction Direction) bool { return found[direction] != nil && found[direction].Pacer != "" }
 	ours, err := oursAtRoot(at.Index)
 	if err != nil {
 		return nil, err
@@ -202,8 +202,8 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 			out = append(out, l)
 		}
 	}
-	for _, direction := range []Hook{Egress, Ingress} {
-		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Method == TC) {
+	for _, direction := range []Direction{Egress, Ingress} {
+		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Hook == TC) {
 			add(direction, "pin %s", at.pin(direction))
 		}
 		if half := filepath.Join(StateDir, at.half(direction)); exists(half) { // of a process that was killed
@@ -218,14 +218,14 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 	} else if err != nil {
 		return nil, err
 	} else {
-		for _, direction := range []Hook{Egress, Ingress} {
+		for _, direction := range []Direction{Egress, Ingress} {
 			if j.GSO != nil && j.GSO.Limits[direction] != 0 && (found[direction] == nil || found[direction].GSOLimit == 0) {
 				add(direction, "GSO limit of %d bytes", j.GSO.Limits[direction])
 			}
 		}
 		idle := j.Qdiscs != nil && !ours && !paced(Egress)
 		filtered := slices.ContainsFunc(found[:], func(s *Shaper) bool {
-			return s != nil && (s.Place.Method == TC || s.Place.Index != at.Index)
+			return s != nil && (s.Place.Hook == TC || s.Place.Index != at.Index)
 		})
 		if j.Clsact && !filtered {
 			there, err := haveClsact(at.Index)
@@ -267,7 +267,7 @@ func List() ([]*Shaper, error) {
 
 // find returns the shaper of an interface in a direction, or nil, also for one
 // whose record is unusable: that can only be cleared.
-func find(at iface, direction Hook) (*Shaper, error) {
+func find(at iface, direction Direction) (*Shaper, error) {
 	list, err := attachments(at.Index, direction)
 	if err != nil {
 		return nil, err

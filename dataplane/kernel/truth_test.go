@@ -30,17 +30,17 @@ type plane struct {
 }
 
 var planes = slices.DeleteFunc([]plane{
-	{"egress", true, false, at(Egress, dataplane.LinkEthernet)},
-	{"ingress", true, true, at(Ingress, dataplane.LinkEthernet)},
-	{"xdp", false, false, at(XDP, dataplane.LinkEthernet)},
-	{"egress-raw", true, true, at(Egress, dataplane.LinkRaw)},
-	{"xdp-raw", false, true, at(XDP, dataplane.LinkRaw)},
+	{"egress", true, false, at(egressEntry, dataplane.LinkEthernet)},
+	{"ingress", true, true, at(ingressEntry, dataplane.LinkEthernet)},
+	{"xdp", false, false, at(xdpEntry, dataplane.LinkEthernet)},
+	{"egress-raw", true, true, at(egressEntry, dataplane.LinkRaw)},
+	{"xdp-raw", false, true, at(xdpEntry, dataplane.LinkRaw)},
 	{"walk-1", true, true, walker(1)},
 	{"walk-7", true, false, walker(7)},
 	{"walk-512", true, true, walker(512)},
 }, func(p plane) bool { return p.slow && inVM })
 
-func at(hook Hook, link dataplane.LinkType) func(t testing.TB, p *dataplane.Policy) engine {
+func at(hook entry, link dataplane.LinkType) func(t testing.TB, p *dataplane.Policy) engine {
 	return func(t testing.TB, p *dataplane.Policy) engine {
 		t.Helper()
 		return newHooked(t, p, hook, func(c *bpf.ShaperConstants) { c.Link = uint8(link) })
@@ -258,7 +258,7 @@ func TestOneTruth(t *testing.T) {
 
 // usesMark says that a policy cannot be had at XDP.
 func usesMark(policy *dataplane.Policy) bool {
-	_, err := encodePolicy(policy, XDP, "")
+	_, err := encodePolicy(policy, xdpEntry, "")
 	return err != nil
 }
 
@@ -359,11 +359,11 @@ func TestDry(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	r := seeded(t)
-	for _, hook := range allHooks {
-		if inVM && hook == Ingress {
+	for _, hook := range allEntries {
+		if inVM && hook == ingressEntry {
 			continue
 		}
-		policy := randomPolicy(r, hook != XDP)
+		policy := randomPolicy(r, hook != xdpEntry)
 		policy.Length = dataplane.LengthRule{}
 		pipeline, err := dataplane.New(policy)
 		if err != nil {

@@ -47,7 +47,7 @@ func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 		}
 		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time"}, UseUserSpace}
 	}
-	g, err := encode(plan, Ingress, "")
+	g, err := encode(plan, ingressEntry, "")
 	if err != nil {
 		return nil, err
 	}

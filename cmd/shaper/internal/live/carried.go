@@ -20,7 +20,7 @@ import (
 )
 
 // ByTap stands for the hook of what a process carries by itself.
-const ByTap kernel.Method = "tap"
+const ByTap kernel.Hook = "tap"
 
 // Carried is one direction of a shaper tap of this process.
 type Carried struct {
@@ -32,12 +32,12 @@ type Carried struct {
 	plan  *dataplane.Plan
 }
 
-func NewCarried(name, peer string, direction kernel.Hook, shaper *tap.Shaper, policy *policyfile.Compiled) *Carried {
+func NewCarried(name, peer string, direction kernel.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *Carried {
 	now := time.Now().Round(0)
 	c := &Carried{Shaper: shaper, plan: policy.Plan, about: kernel.About{
 		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
 	}}
-	c.about.Place.Method = ByTap
+	c.about.Place.Hook = ByTap
 	return c
 }
 
@@ -125,7 +125,7 @@ func (c *tapControl) Take(_ struct{}, out *[]Snapshot) error {
 
 // Policy is a policy for one direction.
 type Policy struct {
-	Direction kernel.Hook
+	Direction kernel.Direction
 	Label     json.RawMessage
 }
 

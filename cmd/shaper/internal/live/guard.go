@@ -32,7 +32,7 @@ type Guard struct {
 type duty struct {
 	Parent     int // process
 	At         kernel.Identity
-	Directions []kernel.Hook
+	Directions []kernel.Direction
 
 	Last  *Instructions // nil until it acts
 	Tries time.Duration // that failed
@@ -48,7 +48,7 @@ type Instructions struct {
 	Now   bool // do not wait for the end of the process
 }
 
-func StartGuard(name string, directions []kernel.Hook) (*Guard, error) {
+func StartGuard(name string, directions []kernel.Direction) (*Guard, error) {
 	at, err := kernel.Identify(name)
 	if err != nil {
 		return nil, err

@@ -50,8 +50,8 @@ func Look() (*Survey, error) {
 }
 
 // Narrow leaves what belongs to an interface, "" for all, and to directions, nil for both.
-func (v *Survey) Narrow(name string, directions []kernel.Hook) {
-	other := func(of string, direction kernel.Hook) bool {
+func (v *Survey) Narrow(name string, directions []kernel.Direction) {
+	other := func(of string, direction kernel.Direction) bool {
 		return name != "" && of != name || directions != nil && !slices.Contains(directions, direction)
 	}
 	v.List = slices.DeleteFunc(v.List, func(sh Shaper) bool {
@@ -99,7 +99,7 @@ func Name(a *kernel.About) string { return a.Interface + " " + a.Direction.Strin
 
 // Hook says how a shaper is attached.
 func Hook(a *kernel.About) string {
-	hook := string(a.Place.Method)
+	hook := string(a.Place.Hook)
 	if a.Place.Mode != "" {
 		hook += " " + a.Place.Mode
 	}
@@ -130,7 +130,7 @@ func State(s Shaper) string {
 	switch {
 	case !about.Until.IsZero() && !owned && !guarded(s):
 		return "left behind: no process is there to roll it back: shaper reload or detach"
-	case about.Place.Method == ByTap:
+	case about.Place.Hook == ByTap:
 		return fmt.Sprintf("carried by process %d", about.Process)
 	case about.Pinned && !owned:
 		text = "attached, pinned"

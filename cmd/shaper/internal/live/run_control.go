@@ -37,7 +37,7 @@ func (c *runControl) methods() methods {
 }
 
 // Take answers with the budgets of a direction.
-func (c *runControl) Take(direction kernel.Hook, out *[]budgets.State) error {
+func (c *runControl) Take(direction kernel.Direction, out *[]budgets.State) error {
 	*out = c.shares.States(budgets.HostName(c.iface, direction.String()))
 	return nil
 }
@@ -113,7 +113,7 @@ func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
 	if process != 0 {
 		var answered bool
 		why = fmt.Sprintf("process %d does not answer", process)
-		if out, answered = askRun[kernel.Hook, []budgets.State](process, "Take", sh.Direction); answered {
+		if out, answered = askRun[kernel.Direction, []budgets.State](process, "Take", sh.Direction); answered {
 			why = fmt.Sprintf("process %d has not asked for it yet", process)
 		}
 	}

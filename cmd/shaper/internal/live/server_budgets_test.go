@@ -68,18 +68,18 @@ func TestServerBudget(t *testing.T) {
 func TestAskRun(t *testing.T) {
 	t.Parallel()
 	const process = -7 // of nobody
-	if _, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Egress); ok {
+	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Egress); ok {
 		t.Error("a process answered that is not there")
 	}
 	listener, err := ServeRun(process, budgets.New(kernel.Now, t.Logf), "eth0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
+	if out, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
 		t.Errorf("%v, %v: want an answer without budgets", out, ok)
 	}
 	listener.Close()
-	if _, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Ingress); ok {
+	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Ingress); ok {
 		t.Error("a process answered that does not serve any more")
 	}
 }

@@ -35,6 +35,6 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 }
 
 // Absent is the observation of a shaper that is not attached now.
-func Absent(name string, direction kernel.Hook, why string) Observation {
+func Absent(name string, direction kernel.Direction, why string) Observation {
 	return Observation{About: kernel.About{Interface: name, Direction: direction}, problem: why}
 }
