@@ -30,6 +30,7 @@ var rooms = []struct {
 	{"meter/shared", []string{"meter"}},
 	{"meter", nil},
 	{"bpf", nil},
+	{"internal/nettest", nil},
 }
 
 // TestRooms holds the direction of imports, meter to the standard library, and Redis

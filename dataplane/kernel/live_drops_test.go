@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 )
 
 // drops is what shaper stats says of dropped packets.

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 )
 
 // A policy that drops the packets of probe and queues all others in a link.

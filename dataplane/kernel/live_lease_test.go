@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )

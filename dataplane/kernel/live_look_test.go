@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 )
 
 // scrape reads what --metrics serves, a number by name and labels.

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 )
 
 // queued is what shaper stats says of queues.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 )
 
 // TestLiveOneRate offers UDP at twice the rate of run --rate, and routing traffic

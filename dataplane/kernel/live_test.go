@@ -25,7 +25,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 )
 
 // inVM says that the test runs in an emulated machine, about ten times slower.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/internal/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
