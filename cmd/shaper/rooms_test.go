@@ -5,45 +5,52 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
 
 const module = "github.com/a-seed-32e5a53f/shaper/"
 
-// rooms says what each room may import of this module, beside its own
-// folders. Imports go one way; what is not named here is refused.
+// rooms says what each room may import of this module, beside its own folders, and
+// what its tests may import beside that: never a room above it. Imports go one way;
+// what is not named here is refused.
 var rooms = []struct {
-	room string
-	may  []string
+	room       string
+	may, tests []string
 }{
-	{"cmd/shaper/internal/oracle", nil}, // a second opinion shares nothing
-	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}},
-	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}},
-	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}},
-	{"cmd/shaper", []string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"}},
-	{"dataplane/replay", []string{"dataplane"}},
-	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}},
-	{"dataplane/tap", []string{"dataplane", "meter"}},
-	{"dataplane", []string{"marker", "meter", "queue"}},
-	{"queue", []string{"meter"}},
-	{"marker", []string{"meter"}},
-	{"meter/shared", []string{"meter"}},
-	{"meter", nil},
-	{"bpf", nil},
+	{"cmd/shaper/internal/oracle", nil, nil}, // a second opinion shares nothing
+	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, nil},
+	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
+	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}, nil},
+	{
+		"cmd/shaper",
+		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
+		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},
+	},
+	{"dataplane/nettest", nil, nil},
+	{"dataplane/replay", []string{"dataplane"}, []string{"meter", "queue"}},
+	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest"}},
+	{"dataplane/tap", []string{"dataplane", "meter"}, []string{"dataplane/nettest", "queue"}},
+	{"dataplane", []string{"marker", "meter", "queue"}, nil},
+	{"queue", []string{"meter"}, nil},
+	{"marker", []string{"meter"}, nil},
+	{"meter/shared", []string{"meter"}, nil},
+	{"meter", nil, nil},
+	{"bpf", nil, nil},
 }
 
-// TestRooms holds the direction of imports, meter to the standard library, and Redis
-// to meter/shared.
+// TestRooms holds the direction of imports, of tests as well, meter to the standard
+// library, and Redis to meter/shared.
 func TestRooms(t *testing.T) {
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p struct {
-			ImportPath string
-			Imports    []string
+			ImportPath                         string
+			Imports, TestImports, XTestImports []string
 		}
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return
@@ -51,7 +58,7 @@ func TestRooms(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := strings.TrimPrefix(p.ImportPath, module)
-		room, may := roomOf(t, path)
+		room, may, tests := roomOf(t, path)
 		for _, i := range p.Imports {
 			if local, ours := strings.CutPrefix(i, module); ours {
 				if !allowed(local, room, may) {
@@ -63,17 +70,22 @@ func TestRooms(t *testing.T) {
 				t.Errorf("%s imports %s: only meter/shared knows Redis", path, i)
 			}
 		}
+		for _, i := range slices.Concat(p.TestImports, p.XTestImports) {
+			if local, ours := strings.CutPrefix(i, module); ours && local != room && !allowed(local, room, slices.Concat(may, tests)) {
+				t.Errorf("a test of %s imports %s", path, local)
+			}
+		}
 	}
 }
 
-func roomOf(t *testing.T, path string) (string, []string) {
+func roomOf(t *testing.T, path string) (room string, may, tests []string) {
 	for _, r := range rooms {
 		if path == r.room || strings.HasPrefix(path, r.room+"/") {
-			return r.room, r.may
+			return r.room, r.may, r.tests
 		}
 	}
 	t.Errorf("%s belongs to no room", path)
-	return path, nil
+	return path, nil, nil
 }
 
 func allowed(local, room string, may []string) bool {

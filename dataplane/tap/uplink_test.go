@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // datagram returns a UDP frame of 64 bytes with a complete checksum, to port

@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/nettest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // UDP ports of probes.

@@ -1,0 +1,131 @@
+package livetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// leasing is a policy whose meter follows the leases of a budget, with other classes
+// behind it.
+func leasing(classes int) *dataplane.Policy {
+	p := ofMany(classes)
+	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1e6}}
+	m.Budget = &dataplane.Budget{Name: "customer", Store: dataplane.Store{URL: "redis://server"}}
+	match := dataplane.Match{Proto: []dataplane.Range{{First: 253, Last: 253}}}
+	p.Classes = append([]dataplane.Class{{Name: "customer", Match: match, Meter: m}}, p.Classes...)
+	return p
+}
+
+// TestLiveLease holds that a meter passes what its lease says, that a reload keeps lease
+// and tokens, even into larger maps, and that the lease ends though nobody is there.
+func TestLiveLease(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	var s *kernel.Shaper
+	p.near.Do(func() {
+		var err error
+		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TC}, planOf(t, leasing(1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	passes := func(n, want int) {
+		t.Helper()
+		before := p.sentBy("v0")
+		p.near.Inject("v0", budgetFrames[:n]...)
+		if got := int(p.sentBy("v0")-before) / budgetFrame; got != want {
+			t.Errorf("%d of %d frames passed: want %d", got, n, want)
+		}
+	}
+	give := func(until int64, first, then dataplane.Limit) {
+		t.Helper()
+		l := dataplane.Lease{Limits: [3]dataplane.Limits{{first}, {then}, {}}, Until: [2]int64{until, until + 1e12}}
+		if err := s.SetLease("customer", l); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SetLease("of another", l); err != nil {
+			t.Error(err)
+		}
+	}
+	asked := func(green, red uint64) {
+		t.Helper()
+		got, err := s.Asked("customer")
+		if want := [3]uint64{green, 0, red}; err != nil || got != want {
+			t.Errorf("asked for %v, %v: want %v", got, err, want)
+		}
+	}
+	tokens := func(most int64) {
+		t.Helper()
+		got, err := s.Tokens()
+		if err != nil || len(got) == 0 || got[0][0] > most+budgetFrame/10 || got[0][0] < most-budgetFrame/10 {
+			t.Errorf("tokens %v, %v: want about %d", got, err, most)
+		}
+	}
+	const never = int64(1) << 62
+	quick, slow := dataplane.Limit{Rate: 8e12, Burst: 3 * budgetFrame}, dataplane.Limit{Rate: 8, Burst: 3 * budgetFrame}
+	passes(1, 0) // before the first lease
+	asked(0, budgetFrame)
+	give(never, quick, slow)
+	time.Sleep(time.Millisecond) // it fills at once
+	give(never, slow, slow)
+	passes(2, 2)
+	tokens(budgetFrame)
+	reload := func(policy *dataplane.Policy) {
+		t.Helper()
+		p.near.Do(func() {
+			if _, err := s.Reload(planOf(t, policy), nil, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	reload(leasing(3))
+	tokens(budgetFrame)
+	many := leasing(1)
+	for i := range 40 { // budgets of others, for which the map has no room
+		m := *many.Classes[0].Meter
+		m.Budget = &dataplane.Budget{Name: "another" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Store: m.Budget.Store}
+		many.Classes = append(many.Classes, dataplane.Class{Name: m.Budget.Name, Match: many.Classes[0].Match, Meter: &m})
+	}
+	reload(many)
+	tokens(budgetFrame)
+	passes(2, 1)
+	asked(3*budgetFrame, 2*budgetFrame)
+
+	// It ends by itself, into what is to come then.
+	nettest.Steady(t, func() error {
+		until := monotonic(t) + 300e6
+		give(until, quick, slow)
+		time.Sleep(time.Millisecond)
+		passes(3, 3)
+		time.Sleep(time.Millisecond)
+		if monotonic(t) > until {
+			return errors.New("the machine stood still until the phase had ended")
+		}
+		time.Sleep(time.Duration(until - monotonic(t)))
+		passes(6, 3) // that it held
+		passes(3, 0)
+		return nil
+	})
+	p.near.Do(func() {
+		if err := s.Detach(); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
+}
+
+// planOf is the plan of a policy.
+func planOf(t *testing.T, policy *dataplane.Policy) *dataplane.Plan {
+	t.Helper()
+	plan, err := dataplane.Compile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}

@@ -1,0 +1,300 @@
+package livetest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// connect returns a function that connects to --metrics of a process.
+func (p *pair) connect(r *process) func() (net.Conn, error) {
+	p.t.Helper()
+	r.err.await(p.t, `shaper: metrics at http://\S+/metrics\n`)
+	_, address, _ := strings.Cut(r.err.String(), "http://")
+	address, _, _ = strings.Cut(address, "/")
+	return func() (conn net.Conn, err error) {
+		p.near.Do(func() { conn, err = net.Dial("tcp", address) })
+		return conn, err
+	}
+}
+
+// TestLiveMetricsIdle has shaping, its commands and metrics go on beside many
+// more idle connections than the process may have descriptors.
+func TestLiveMetricsIdle(t *testing.T) {
+	hereOnly(t)
+	const limit, clients = 256, 2000
+	p := newPair(t)
+	path := file(t, "classes: [{name: a, meter: {type: srtcm, count: packets, cir: 1p/1000s, cbs: 3, ebs: 0}}]")
+	cmd := p.command("run", "v0", "--policy", path, "--metrics", ":0")
+	cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit)}, cmd.Args...)
+	cmd.Path = "/bin/sh"
+	r := p.startCmd(cmd)
+	r.attached()
+	connect := p.connect(r)
+	for range clients {
+		conn, err := connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid)); err != nil || len(open) > limit/2 {
+		t.Errorf("%d descriptors of %d open: %v", len(open), limit, err)
+	}
+	_, at := p.addresses(methods[0], false)
+	in := listen(t, p.far, at)
+	send(t, sender(t, p.near, at, 0, 0), 5, 100)
+	if got := len(in.take()); got != 3 {
+		t.Errorf("%d packets passed: want 3", got)
+	}
+	r.signal(syscall.SIGHUP)
+	r.out.await(t, "reloaded")
+	if got := p.scrape(r)[`shaper_dropped_packets_total{class="a",color="red",direction="egress",interface="v0",reason="color"}`]; got != 2 {
+		t.Errorf("metrics count %v dropped packets: want 2", got)
+	}
+	if got := strings.Count(r.err.String(), "\n"); got != 1 {
+		t.Errorf("stderr %q: want where the metrics are", &r.err)
+	}
+	r.term()
+}
+
+// lateness waits until the only shaper is detached, and returns how long after its
+// deadline that was.
+func (p *pair) lateness() time.Duration {
+	p.t.Helper()
+	var deadline uint64
+	var index int
+	eventually(p.t, func() (err error) {
+		var list []*kernel.Shaper
+		p.near.Do(func() { list, err = kernel.List() })
+		if err != nil || len(list) != 1 {
+			return fmt.Errorf("%d shapers, %w: want one", len(list), err)
+		}
+		deadline, index = list[0].Expires, list[0].Place.Index
+		list[0].Close()
+		if deadline == 0 {
+			return fmt.Errorf("it has no deadline yet")
+		}
+		return nil
+	})
+	var now unix.Timespec
+	clock := func() int64 {
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			p.t.Fatal(err)
+		}
+		return now.Nano()
+	}
+	p.near.Do(func() { // as often as can be, and nothing but that
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress})
+			if err == nil && len(r.Programs) == 0 {
+				return
+			}
+			if err != nil || time.Now().After(end) {
+				p.t.Fatalf("it is still attached: %v, %v", r, err)
+			}
+		}
+	})
+	return time.Duration(clock() - int64(deadline)).Round(time.Millisecond)
+}
+
+// TestLiveMetricsScrapes has --for end in time while many scrape as many classes
+// as there may be, without end, and some of them read nothing.
+func TestLiveMetricsScrapes(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	var b strings.Builder
+	b.WriteString("classes:\n")
+	for i := range 1024 {
+		fmt.Fprintf(&b, "  - {name: c%d, match: {dport: %d}, meter: {type: trtcm, cir: 1mbit, cbs: 10kB, pir: 2mbit, pbs: 20kB}}\n", i, 1+i)
+	}
+	r := p.run("--policy", file(t, b.String()), "--metrics", ":0", "--for", "4s")
+	begin := time.Now()
+	connect := p.connect(r)
+	var clients sync.WaitGroup
+	answered := make(chan int64, 1<<16)
+	for i := range 200 {
+		clients.Go(func() {
+			for {
+				conn, err := connect()
+				if err != nil {
+					return // it has ended
+				}
+				_ = conn.SetDeadline(time.Now().Add(patience))
+				_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+				if i%10 == 0 {
+					defer conn.Close() // and read nothing
+					continue
+				}
+				if n, err := io.Copy(io.Discard, conn); err == nil {
+					select {
+					case answered <- n:
+					default:
+					}
+				}
+				conn.Close()
+			}
+		})
+	}
+	late := p.lateness()
+	t.Logf("detached %v after its time", late)
+	r.wait()
+	t.Logf("ended after %v, peak memory %v MiB, %d scrapes", time.Since(begin), r.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss/1024, len(answered))
+	clients.Wait()
+	close(answered)
+	whole := 0
+	for n := range answered {
+		if n > 1<<20 {
+			whole++
+		}
+	}
+	if whole == 0 {
+		t.Error("no scrape was answered")
+	}
+	if !strings.Contains(r.out.String(), "v0 egress: detached\n") {
+		t.Errorf("not detached: %.300q, stderr %.300q", &r.out, &r.err)
+	}
+}
+
+// TestLiveMetricsBusy holds that a port that is taken is a warning, no reason not
+// to shape, and served once it is free. An address that is none is an error.
+func TestLiveMetricsBusy(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	var listener net.Listener
+	var err error
+	p.near.Do(func() { listener, err = net.Listen("tcp", "127.0.0.1:9090") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	before := p.attached()
+	p.fails(2, `--metrics "9090": want an address such as 127.0.0.1:9190`, "run", "v0", "--metrics", "9090", "--meter", never)
+	p.unchanged(before)
+	r := p.run("--metrics", ":9090", "--meter", never)
+	const warning = `^shaper: --metrics: listen tcp 127\.0\.0\.1:9090: bind: address already in use: shaping continues, trying again every 3s\n`
+	r.err.await(t, warning+"$")
+	listener.Close()
+	r.err.await(t, warning+`shaper: metrics at http://127\.0\.0\.1:9090/metrics\n$`)
+	if got := p.scrape(r)[`shaper_attached{direction="egress",interface="v0"}`]; got != 1 {
+		t.Errorf("attached is %v: want 1", got)
+	}
+	r.term()
+}
+
+// TestLiveMetricsState holds what metrics say of a shaper that is unconfirmed,
+// has another policy, or waits for its interface.
+func TestLiveMetricsState(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	r := p.run("--metrics", ":0", "--policy", file(t, "classes: [{name: a}]"), "--confirm", "10min")
+	const labels = `{direction="egress",interface="v0"}`
+	want := func(attached, unconfirmed float64, class string) {
+		t.Helper()
+		eventually(t, func() error {
+			got := p.scrape(r)
+			classes := ""
+			for name := range got {
+				if rest, ok := strings.CutPrefix(name, `shaper_packets_total{class="`); ok {
+					classes, _, _ = strings.Cut(rest, `"`)
+				}
+			}
+			a, e, u := got["shaper_attached"+labels], got["shaper_effective"+labels], got["shaper_unconfirmed"+labels]
+			if a != attached || e != attached || u != unconfirmed || classes != class {
+				return fmt.Errorf("attached %v, effective %v, unconfirmed %v, class %q: want %v, %[5]v, %v, %q", a, e, u, classes, attached, unconfirmed, class)
+			}
+			return nil
+		})
+	}
+	want(1, 1, "a")
+	p.do(0, "confirm")
+	want(1, 0, "a")
+	p.do(0, "reload", "--policy", file(t, "classes: [{name: b}]"))
+	want(1, 0, "b")
+	p.near.Delete("v0")
+	want(0, 0, "")
+	p.near.Veth(p.far)
+	want(1, 0, "b")
+	r.term()
+}
+
+// TestLiveMetrics holds that Prometheus gets the numbers, on loopback.
+func TestLiveMetrics(t *testing.T) {
+	p := newPair(t)
+	r := p.run("--metrics", ":0", "--direction", "both", "--policy", file(t, `
+classes:
+  - name: voice
+    match: {dscp: af21}
+    meter: {type: srtcm, count: packets, cir: 1p/1000s, cbs: 3, ebs: 2}
+    yellow: {dscp: af12}
+    red: drop
+  - name: strict
+    match: {proto: udp}
+    green: {ecn: ce, else: drop}
+`))
+	r.out.await(t, "v0 ingress")
+	r.err.await(t, `^shaper: metrics at http://127\.0\.0\.1:\d+/metrics\n$`)
+	_, at := p.addresses(methods[0], false)
+	listen(t, p.far, at)
+	send(t, sender(t, p.near, at, af21, 0), 8, 100)
+	send(t, sender(t, p.near, at, 0, 0), 2, 300)
+	p.near.Inject("v0", append(tagged(1)[:12:12], make([]byte, 48)...))
+	got := p.scrape(r)
+	s := p.stats("--direction", "egress")
+	for name, want := range map[string]float64{
+		`packets_total{class="voice",color="green",`:                         3,
+		`packets_total{class="voice",color="yellow",`:                        2,
+		`packets_total{class="voice",color="red",`:                           3,
+		`bytes_total{class="voice",color="red",`:                             300,
+		`marked_packets_total{class="voice",color="yellow",`:                 2,
+		`marked_packets_total{class="voice",color="green",`:                  0,
+		`dropped_packets_total{class="voice",color="red",reason="color",`:    3,
+		`dropped_packets_total{class="strict",color="green",reason="ecn",`:   2,
+		`dropped_bytes_total{class="strict",color="green",reason="ecn",`:     600,
+		`dropped_packets_total{class="strict",color="green",reason="color",`: 0,
+		`unclassified_packets_total{`:                                        1,
+		`tokens{bucket="Tc",class="voice",meter="voice",stage="0",`:          0,
+		`burst{bucket="Te",class="voice",meter="voice",stage="0",`:           2,
+	} {
+		// Labels are in alphabetical order.
+		value, ok := -1.0, false
+		for full, v := range got {
+			if sameMetric(full, "shaper_"+name+`direction="egress",interface="v0"}`) {
+				value, ok = v, true
+			}
+		}
+		if !ok || value != want {
+			t.Errorf("%s is %v, there %v: want %v", name, value, ok, want)
+		}
+	}
+	found := 0
+	for name, v := range got {
+		if strings.HasPrefix(name, "shaper_info{") && strings.Contains(name, fmt.Sprintf(`program_id="%d"`, s.ProgramID)) && v == 1 {
+			found++
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d infos of program %d in %v: want one", found, s.ProgramID, got)
+	}
+	var err error
+	var conn net.Conn
+	address := "10.0.0.1" + r.err.String()[strings.LastIndex(r.err.String(), ":"):strings.LastIndex(r.err.String(), "/")]
+	p.near.Do(func() { conn, err = net.Dial("tcp", address) })
+	if err == nil {
+		conn.Close()
+		t.Errorf("%s is served, too: want loopback only", address)
+	}
+	r.term()
+}

@@ -1,0 +1,286 @@
+package livetest
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLiveReloadReplaced holds that a reload that waits says so when another one
+// takes its place.
+func TestLiveReloadReplaced(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	r := p.run("--meter", never)
+	first := p.start("reload", "v0", "--confirm", "60s", "--meter", "token-bucket rate=1mbit burst=9000")
+	first.out.await(t, "waiting 1m0s for shaper confirm v0")
+	second := p.start("reload", "v0", "--confirm", "1s", "--meter", "token-bucket rate=2mbit burst=9000")
+	if code := first.wait(); code != 1 || !strings.Contains(first.err.String(), "not confirmed: another policy that waits for shaper confirm replaced it") {
+		t.Errorf("the first reload: exit %d, stderr %q", code, &first.err)
+	}
+	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "not confirmed in time: rolled back") {
+		t.Errorf("the second reload: exit %d, stderr %q", code, &second.err)
+	}
+	if s := p.stats(); s.Policy != "--meter "+never {
+		t.Errorf("policy %q: want the first", s.Policy)
+	}
+	r.term()
+	p.nothing()
+}
+
+// TestLiveHUP holds that SIGHUP reads the policy file again, and that a broken
+// one changes nothing.
+func TestLiveHUP(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	path := file(t, "classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 9000}}]")
+	r := p.run("--policy", path)
+	rewrite(t, path, "classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 5000}}, {name: b}]")
+	r.signal(syscall.SIGHUP)
+	r.out.await(t, `v0 egress: reloaded, program \d+, policy .*policy.yaml\nv0 egress: class a: kept\nv0 egress: class b: new\n`)
+	s := p.stats()
+	if b := s.class(t, "a").Meters[0].Buckets[0]; b.Burst != 5000 {
+		t.Errorf("burst %d: want 5000", b.Burst)
+	}
+	program := s.ProgramID
+	rewrite(t, path, "classes: [{name: a, metre: 1}]")
+	r.signal(syscall.SIGHUP)
+	r.err.await(t, `^shaper: .*policy\.yaml:1:21: .*: the policy stays as it was\n$`)
+	rewrite(t, path, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 9p}}")
+	r.signal(syscall.SIGHUP)
+	r.err.await(t, `\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy stays as it was\n$`)
+	if s := p.stats(); s.ProgramID != program || len(s.Classes) != 3 {
+		t.Errorf("status %+v: want it as before", s)
+	}
+	r.term()
+}
+
+// TestLiveReload holds that classes that keep their name keep their counters
+// and tokens, cut to a smaller burst, and that a policy with a fault changes
+// nothing.
+func TestLiveReload(t *testing.T) {
+	hereOnly(t)
+	for _, m := range methods {
+		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
+			m.need(t)
+			p := newPair(t)
+			from, to := p.sides(m)
+			_, at := p.addresses(m, false)
+			path := file(t, `
+classes:
+  - {name: af, match: {dscp: af11}, meter: {type: token-bucket, rate: 1B/1000s, burst: 1000}}
+  - {name: wide, match: {dscp: af12}, meter: {type: token-bucket, rate: 1B/1000s, burst: 9000}}
+  - {name: old}
+`)
+			r := p.run(m.args("--policy", path)...)
+			in := listen(t, to, at)
+			send(t, sender(t, from, at, af11, 0), 3, 200)
+			send(t, sender(t, from, at, af12, 0), 1, 200)
+			send(t, sender(t, from, at, 0, 0), 1, 200)
+			in.take()
+			rewrite(t, path, `
+classes:
+  - {name: new, match: {dscp: af21}}
+  - {name: wide, match: {dscp: af12}, meter: {type: token-bucket, rate: 1B/1000s, burst: 500}}
+  - {name: af, match: {dscp: af11}, meter: {type: token-bucket, rate: 1B/1000s, burst: 2000}}
+`)
+			out, _ := p.do(0, "reload", "v0")
+			for _, want := range []string{"class new: new", "class wide: kept", "class af: kept", "class old: gone"} {
+				if !strings.Contains(out, "v0 "+m.direction+": "+want+"\n") {
+					t.Errorf("reload says %q: want %q", out, want)
+				}
+			}
+			s := p.stats()
+			af, wide := s.class(t, "af"), s.class(t, "wide")
+			if af.count != (count{3, 600}) || wide.count != (count{1, 200}) || s.class(t, "new").count != (count{}) {
+				t.Errorf("counted %+v: want the counters kept", s.Classes)
+			}
+			for c, want := range map[*classStats]int64{af: 400, wide: 500} {
+				if got := c.Meters[0].Buckets[0].Tokens; got != want {
+					t.Errorf("class %s has %d tokens: want %d", c.Name, got, want)
+				}
+			}
+			send(t, sender(t, from, at, af11, 0), 3, 200)
+			if got := len(in.take()); got != 2 {
+				t.Errorf("%d packets passed on 400 tokens: want 2", got)
+			}
+			rewrite(t, path, "classes:\n  - {name: af, metre: x}\n")
+			p.fails(2, `.*policy\.yaml:2:16: .*metre.*`, "reload")
+			now := p.stats()
+			if now.ProgramID != s.ProgramID || now.class(t, "af").count != (count{6, 1200}) {
+				t.Errorf("status %+v: want it as before", now)
+			}
+			rewrite(t, path, "classes: [{name: af, match: {dscp: af11}}]")
+			out, _ = p.do(0, "reload", "--json")
+			if !regexp.MustCompile(`^\{"interface":"v0","direction":"\w+","program_id":\d+,"policy":".*policy.yaml","classes":\[\{"class":"af","change":"kept"\},.*\]\}\n$`).MatchString(out) {
+				t.Errorf("reload --json says %q", out)
+			}
+			r.term()
+		})
+	}
+}
+
+// TestLiveReloadUnderLoad holds that while the policy changes again and again
+// no packet goes unmetered and none is lost.
+func TestLiveReloadUnderLoad(t *testing.T) {
+	for _, m := range methods {
+		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
+			m.need(t)
+			p := newPair(t)
+			from, to := p.sides(m)
+			_, at := p.addresses(m, false)
+			policies := [2]string{}
+			for i := range policies {
+				policies[i] = fmt.Sprintf(`
+classes:
+  - {name: all, meter: {type: trtcm, cir: %d00gbit, cbs: 1GB, pir: 900gbit, pbs: 1GB}, green: {dscp: %d}, yellow: {dscp: %[2]d}}
+`, i+1, i+10)
+			}
+			path := file(t, policies[0])
+			r := p.run(m.args("--policy", path)...)
+			in := listen(t, to, at)
+			conn := sender(t, from, at, 0, 0)
+			var stop, done atomic.Bool
+			var came atomic.Int64
+			result := make(chan int64)
+			go func() {
+				defer done.Store(true)
+				sent := int64(0)
+				packet := make([]byte, 72)
+				for !stop.Load() && sent < 500_000 {
+					if sent-came.Load() >= 64 { // veth queues at most 256 packets for XDP
+						time.Sleep(time.Millisecond / 10)
+						continue
+					}
+					if _, err := conn.Write(packet); err != nil {
+						t.Errorf("send: %v", err)
+						break
+					}
+					if sent++; sent%16 == 0 {
+						time.Sleep(time.Millisecond / 4)
+					}
+				}
+				result <- sent
+			}()
+			arrived := make(chan map[int]int64)
+			go func() {
+				tos := map[int]int64{}
+				for d := range in.until(done.Load) {
+					tos[d.tos]++
+					came.Add(1)
+				}
+				arrived <- tos
+			}()
+			reloads := 50
+			switch {
+			case inVM:
+				reloads = 2
+			case m != methods[0]:
+				reloads = 5
+			}
+			for i := range reloads {
+				rewrite(t, path, policies[(i+1)%2])
+				r.signal(syscall.SIGHUP)
+				eventually(t, func() error {
+					if n := strings.Count(r.out.String(), "reloaded"); n != i+1 {
+						return fmt.Errorf("reloaded %d times: want %d: stderr %q", n, i+1, &r.err)
+					}
+					return nil
+				})
+			}
+			stop.Store(true)
+			sent, tos := <-result, <-arrived
+			s := p.stats()
+			total, want := s.sum(), count{sent, sent * 100}
+			if total != want || s.class(t, "all").count != want || s.class(t, "all").Marked != want {
+				t.Errorf("counted %+v, %+v: want %+v", total, s.class(t, "all"), want)
+			}
+			if tos[10<<2] == 0 || tos[11<<2] == 0 || tos[10<<2]+tos[11<<2] != sent {
+				t.Errorf("by TOS %v arrived of %d sent: want all, marked by one policy or the other", tos, sent)
+			}
+			r.term()
+		})
+	}
+}
+
+// TestLiveReloadKeepsBound holds that a reload which changes a meter gives no
+// more than the meter allows and what passes while programs are swapped, which is
+// up to 20 ms (XDP).
+func TestLiveReloadKeepsBound(t *testing.T) {
+	hereOnly(t)
+	for _, m := range methods {
+		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
+			m.need(t)
+			p := newPair(t)
+			from, to := p.sides(m)
+			_, at := p.addresses(m, false)
+			path := file(t, "classes: [{name: a, meter: {type: token-bucket, rate: 1MB/s, burst: 500000}}]")
+			r := p.run(m.args("--policy", path)...)
+			in := listen(t, to, at)
+			conn := sender(t, from, at, 0, 0)
+			begin := time.Now()
+			reloads := 0
+			// What a bucket passes of what this machine has time to send.
+			tokens, model, last := 500000.0, 0.0, begin
+			for i := 0; time.Since(begin) < 1500*time.Millisecond; i++ {
+				now := time.Now()
+				tokens = min(500000, tokens+1e6*now.Sub(last).Seconds())
+				last = now
+				model += min(tokens, 10_000)
+				tokens -= min(tokens, 10_000)
+				send(t, conn, 10, 1000)
+				time.Sleep(time.Millisecond)
+				if i%200 == 0 {
+					reloads++
+					rewrite(t, path, fmt.Sprintf("classes: [{name: a, meter: {type: token-bucket, rate: 1MB/s, burst: %d}}]", 499999+reloads%2))
+					r.signal(syscall.SIGHUP)
+				}
+			}
+			took := time.Since(begin).Seconds()
+			got := float64(len(in.take())) * 1000
+			bound := 500000 + 1e6*(took+0.02*float64(reloads))
+			if got > bound || !inVM && got < model*0.9 {
+				t.Errorf("%.0f bytes passed in %.3f s: want at most %.0f, and nearly %.0f", got, took, bound, model)
+			}
+			r.term()
+		})
+	}
+}
+
+// TestLiveReloadAllOrNone holds that a policy which one direction cannot do
+// changes none.
+func TestLiveReloadAllOrNone(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	const m = "token-bucket rate=1gbit burst=1MiB"
+	p.run("--direction", "egress", "--meter", m)
+	p.run("--direction", "ingress", "--hook", "xdp", "--meter", m)
+	before, _ := p.do(0, "status", "--json")
+	p.fails(2, `--green:1:6: mark an XDP program has no skb mark: use --hook tc`, "reload", "v0", "--meter", m, "--green", "mark=7")
+	if after, _ := p.do(0, "status", "--json"); after != before || strings.Count(after, "\n") != 2 {
+		t.Errorf("%s\nbefore %s", after, before)
+	}
+}
+
+// TestLiveReloadOwnPolicy holds that reload without flags gives each direction
+// the file that it was started with.
+func TestLiveReloadOwnPolicy(t *testing.T) {
+	hereOnly(t)
+	p := newPair(t)
+	p.withBpffs()
+	a, b := file(t, "classes: [{name: a}]"), file(t, "classes: [{name: b}]")
+	p.do(0, "run", "v0", "--background", "--policy", a)
+	p.do(0, "run", "v0", "--background", "--policy", b, "--direction", "ingress")
+	p.do(0, "reload", "v0")
+	for _, s := range p.status() {
+		if want := map[string]string{"egress": a, "ingress": b}[s.Direction]; s.Policy != want {
+			t.Errorf("%s has policy %s: want %s", s.Direction, s.Policy, want)
+		}
+	}
+	p.do(0, "detach", "v0")
+	p.nothing()
+}

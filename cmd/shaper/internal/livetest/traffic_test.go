@@ -1,0 +1,279 @@
+package livetest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
+)
+
+// Code points as they stand in the TOS byte.
+const (
+	af11 = 10 << 2
+	af12 = 12 << 2
+	af21 = 18 << 2
+)
+
+// TestLiveUDP holds that real datagrams are colored, marked and dropped in the
+// order they are sent, with checksums that the receiver believes.
+func TestLiveUDP(t *testing.T) {
+	for _, m := range methods {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s-%s-v6=%v", m.hook, m.direction, v6), func(t *testing.T) {
+				m.need(t)
+				liveUDP(t, m, v6, !v6) // the device sums IPv4's
+			})
+		}
+	}
+}
+
+func liveUDP(t *testing.T, m method, v6, offload bool) {
+	p := newPair(t)
+	from, to := p.sides(m)
+	_, at := p.addresses(m, v6)
+	if !offload {
+		from.Offload("v0", "tx-checksum", false)
+	}
+	before := p.attached()
+	r := p.run(m.args("--meter", ladder, "--green", "dscp=af11", "--yellow", "dscp=af12", "--red", "drop")...)
+	in := listen(t, to, at)
+	sniffer := to.Sniff("v0")
+	send(t, sender(t, from, at, 1, 0), 8, 200)
+	got := in.take()
+	if len(got) != 5 {
+		t.Fatalf("%d of 8 packets arrived: want 5", len(got))
+	}
+	for i, d := range got {
+		want := datagram{tos: af11 | 1, number: byte(i)}
+		if i >= 3 {
+			want.tos = af12 | 1
+		}
+		if d != want {
+			t.Errorf("packet %d came as %+v: want %+v", i, d, want)
+		}
+	}
+	for i, f := range sniffer.Stop() { // before tc ingress
+		ip := f.Data[14:]
+		if err := checkSums(ip, offload); err != nil {
+			t.Errorf("packet %d: %v", i, err)
+		}
+		if want := got[min(i, 4)].tos; (m.direction == "egress" || m.hook == "xdp") && tosOf(ip) != want {
+			t.Errorf("packet %d has TOS %#x on the wire: want %#x", i, tosOf(ip), want)
+		}
+	}
+	s := p.stats()
+	c := s.class(t, "all")
+	if c.Green.count != (count{3, 600}) || c.Yellow.count != (count{2, 400}) || c.Red.count != (count{3, 600}) {
+		t.Errorf("counted %+v %+v %+v: want 3, 2 and 3 packets of 200 bytes", c.Green.count, c.Yellow.count, c.Red.count)
+	}
+	if c.Dropped != (count{3, 600}) || c.Red.Dropped["color"] != (count{3, 600}) || c.Marked != (count{5, 1000}) {
+		t.Errorf("dropped %+v (%+v), marked %+v: want 3 and 5 packets", c.Dropped, c.Red.Dropped, c.Marked)
+	}
+	if s.Hook != m.hook || s.Direction != m.direction || !s.Attached || s.Process != r.cmd.Process.Pid {
+		t.Errorf("status %+v: want %+v, attached, by process %d", s, m, r.cmd.Process.Pid)
+	}
+	if m.hook == "xdp" && s.XDPMode != "driver" {
+		t.Errorf("XDP mode %q on veth: want driver", s.XDPMode)
+	}
+	r.out.await(t, fmt.Sprintf(`v0 %s: attached by %s( driver)?, program %d, kernel \d+\.\d+\S*, policy --meter %s \(1 class\)`, m.direction, m.hook, s.ProgramID, ladder))
+	r.term()
+	r.out.await(t, "v0 "+m.direction+": detached")
+	p.unchanged(before)
+	send(t, sender(t, from, at, 1, 0), 3, 200)
+	if got := in.take(); len(got) != 3 || got[0].tos != 1 {
+		t.Errorf("after the end %+v arrived: want 3 packets as sent", got)
+	}
+}
+
+// TestLiveTCP holds that a TCP stream is marked and arrives, whatever the
+// device does for the stack.
+func TestLiveTCP(t *testing.T) {
+	for _, m := range methods {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s-%s-v6=%v", m.hook, m.direction, v6), func(t *testing.T) {
+				m.need(t)
+				p := newPair(t)
+				from, to := p.sides(m)
+				_, at := p.addresses(m, v6)
+				if v6 {
+					from.Offload("v0", "tx-checksum", false) // and with it, segmentation
+				}
+				r := p.run(m.args("--meter", never, "--green", "dscp=af21")...)
+				sniffer := to.Sniff("v0")
+				stream(t, from, to, at, 300_000)
+				packets := int64(0)
+				for i, f := range sniffer.Stop() {
+					packets++
+					if err := checkSums(f.Data[14:], !v6); err != nil {
+						t.Errorf("packet %d: %v", i, err)
+					}
+					if got := tosOf(f.Data[14:]) &^ 3; (m.direction == "egress" || m.hook == "xdp") && got != af21 {
+						t.Errorf("packet %d has TOS %#x: want %#x", i, got, af21)
+					}
+				}
+				s := p.stats()
+				if c := s.class(t, "all"); c.Marked != c.count || c.Packets < packets || c.Bytes < 300_000 {
+					t.Errorf("counted %+v, marked %+v, %d frames arrived: want all marked", c.count, c.Marked, packets)
+				}
+				r.term()
+			})
+		}
+	}
+}
+
+// stream sends bytes over TCP, and wants all of them to arrive as they are.
+func stream(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
+	t.Helper()
+	var listener *net.TCPListener
+	var err error
+	to.Do(func() { listener, err = net.ListenTCP(network("tcp", at), &net.TCPAddr{IP: at, Port: 6000}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	got := make(chan []byte, 1)
+	go func() {
+		defer close(got)
+		conn, err := listener.AcceptTCP()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		b, err := io.ReadAll(conn)
+		if err == nil {
+			got <- b
+		}
+	}()
+	var conn *net.TCPConn
+	from.Do(func() { conn, err = net.DialTCP(network("tcp", at), nil, &net.TCPAddr{IP: at, Port: 6000}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(i * 7 >> 3)
+	}
+	if _, err := conn.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case b := <-got:
+		if !bytes.Equal(b, data) {
+			t.Errorf("%d bytes arrived that are not the %d sent", len(b), size)
+		}
+	case <-time.After(patience):
+		t.Fatal("the stream did not arrive")
+	}
+	// The kernel acknowledges the far end's FIN before it reports the end of the
+	// stream. After that it sends nothing more.
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	time.Sleep(moment)
+}
+
+// TestLiveBound holds that of UDP offered above PIR passes what the meter
+// allows, no byte more and hardly one less.
+func TestLiveBound(t *testing.T) {
+	hereOnly(t)
+	const (
+		pir, pbs = 2_500_000, 128 << 10 // bytes
+		cir, cbs = 1_250_000, 64 << 10
+		size     = 1000
+	)
+	for _, m := range methods {
+		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
+			m.need(t)
+			p := newPair(t)
+			from, to := p.sides(m)
+			_, at := p.addresses(m, false)
+			r := p.run(m.args("--meter", "trtcm cir=1250kB/s cbs=64KiB pir=2500kB/s pbs=128KiB", "--green", "dscp=af11", "--yellow", "dscp=af12")...)
+			in := listen(t, to, at)
+			received := make(chan []datagram)
+			var done atomic.Bool
+			go func() { received <- slices.Collect(in.until(done.Load)) }()
+			conn := sender(t, from, at, 0, 0)
+			begin := time.Now()
+			sent := int64(0)
+			for time.Since(begin) < 2*time.Second {
+				for due := int64(time.Since(begin).Seconds() * 2 * pir / size); sent < due; sent++ {
+					send(t, conn, 1, size)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			took := time.Since(begin).Seconds()
+			done.Store(true)
+			bytes := map[int]float64{}
+			all := <-received
+			for _, d := range all {
+				bytes[d.tos] += size
+			}
+			bounded := func(what string, got, bound float64) {
+				t.Helper()
+				if got > bound || !inVM && got < 0.98*bound {
+					t.Errorf("%s: %.0f bytes passed of %d sent in %.3f s: want at most %.0f and at least 98%% of that", what, got, sent*size, took, bound)
+				}
+			}
+			bounded("green", bytes[af11], cbs+cir*took)
+			bounded("green and yellow", bytes[af11]+bytes[af12], pbs+pir*took)
+			s := p.stats()
+			c := s.class(t, "all")
+			if c.Packets != sent || c.Packets-c.Dropped.Packets != int64(len(all)) {
+				t.Errorf("counted %d packets, %d dropped: want %d sent and %d arrived", c.Packets, c.Dropped.Packets, sent, len(all))
+			}
+			r.term()
+		})
+	}
+}
+
+// TestLiveECN holds that a packet that understands congestion is told of it,
+// and that one that does not is dropped where the policy says so.
+func TestLiveECN(t *testing.T) {
+	for _, m := range methods {
+		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
+			m.need(t)
+			p := newPair(t)
+			from, to := p.sides(m)
+			r := p.run(m.args("--policy", file(t, `
+classes:
+  - name: strict
+    match: {dscp: af11}
+    green: {ecn: ce, else: drop}
+  - name: lenient
+    green: {ecn: ce}
+`))...)
+			for _, v6 := range []bool{false, true} {
+				_, at := p.addresses(m, v6)
+				in := listen(t, to, at)
+				for _, tos := range []int{0, 1, 2, 3, af11, af11 | 2} {
+					send(t, sender(t, from, at, tos, 0), 1, 100)
+				}
+				var got []int
+				for _, d := range in.take() {
+					got = append(got, d.tos)
+				}
+				if want := []int{0, 3, 3, 3, af11 | 3}; !slices.Equal(got, want) {
+					t.Errorf("v6 %v: TOS %v arrived: want %v", v6, got, want)
+				}
+			}
+			s := p.stats()
+			if c := s.class(t, "strict"); c.Green.Dropped["ecn"].Packets != 2 || c.Packets != 4 {
+				t.Errorf("counted %+v: want 4 packets, 2 dropped for ECN", c)
+			}
+			r.term()
+		})
+	}
+}
