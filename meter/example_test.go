@@ -61,7 +61,7 @@ func ExampleMeter_Explain() {
 	m.Color(0, 1000, meter.Green)
 	fmt.Println(m.Explain(100_000, 700, meter.Green))
 	// Output:
-	// 700 B green -> yellow, Tc 600 -> 600, Te 3000 -> 2300 (RFC 2697 §3: green before, Tc < B and Te >= B: yellow, Te -= B)
+	// 700 B green -> yellow, Tc 600 -> 600, Te 3000 -> 2300 (RFC 2697 §3: input green, Tc < B and Te >= B: yellow, Te -= B)
 }
 
 // New parameters keep what the buckets hold.
