@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 )
 
 // TestShards has several goroutines with a common clock, each of which meters all keys. No key
@@ -237,14 +238,15 @@ func TestTableErrors(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
+	const state = 24 + int(unsafe.Sizeof(uintptr(0)))
 	for _, test := range []struct {
 		params compiler
 		want   int
 	}{
-		{TokenBucket{Rate: BitRate(8e6), Burst: 10}, 32},
-		{FixedWindow{10, 1e9}, 32},
-		{SlidingWindow{10, 1e9, 10}, 32 + 160},
-		{SlidingLog{10, 1e9, 1000}, 32 + 16000},
+		{TokenBucket{Rate: BitRate(8e6), Burst: 10}, state},
+		{FixedWindow{10, 1e9}, state},
+		{SlidingWindow{10, 1e9, 10}, state + 160},
+		{SlidingLog{10, 1e9, 1000}, state + 16000},
 	} {
 		if got := compile(t, test.params).Memory(); got != test.want {
 			t.Errorf("%+v: %d, want %d", test.params, got, test.want)
