@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// The contract of a Meter: whatever is called in whatever order, each call gives
-// what a model in exact fractions gives, and what it took is at most the burst and
-// what the rate brings.
+// The contract of a Meter: in any order of calls, each call returns what a model in exact
+// fractions returns, and the bytes taken are at most the burst and what the rate brings.
 
-// contract is a model of a meter that is also asked: the first call that has a time
-// begins its clock.
+// contract is a model of a meter with all its calls. The first call that has a time begins
+// its clock.
 type contract struct {
 	params compiler
 	begun  bool
 	slow   slow
 }
 
-// exactly is the slow model of buckets of any meter, which may hold less than
+// exactly is the slow model of any meter of buckets. Its buckets may hold less than
 // nothing.
 type exactly struct{ *oracle }
 
@@ -54,7 +53,7 @@ func newContract(params compiler, tc, te int64) *contract {
 	return &contract{params: params, slow: b}
 }
 
-// ask is what a model that is a copy says.
+// ask returns a copy of the model, so that a call does not change it.
 func (c *contract) ask(now int64) *contract {
 	c.begin(now)
 	own := *c
@@ -63,7 +62,7 @@ func (c *contract) ask(now int64) *contract {
 		o := *s.oracle
 		o.tc, o.te = new(big.Rat).Set(o.tc), new(big.Rat).Set(o.te)
 		own.slow = exactly{&o}
-	default: // their numbers are replaced, never changed
+	default: // models of big.Rat: numbers are replaced, never changed
 		p := reflect.New(reflect.TypeOf(s).Elem())
 		p.Elem().Set(reflect.ValueOf(s).Elem())
 		own.slow = p.Interface().(slow)
@@ -83,7 +82,7 @@ func (c *contract) color(now int64, n int, in Color) Color {
 	return c.slow.color(now, n, in)
 }
 
-// at is what a copy holds at a time.
+// at returns the tokens of a copy at a time.
 func (c *contract) at(now int64) slow {
 	own := c.ask(now)
 	own.slow.color(now, 0, Red)
@@ -102,11 +101,11 @@ func (c *contract) remaining(now int64) int64 {
 
 func (c *contract) green(now int64, n int) bool { return c.ask(now).color(now, n, Green) == Green }
 
-// debit takes n bytes of a bucket, reserved ahead.
+// debit takes n bytes from a bucket ahead of time.
 func (c *contract) debit(n int64) { c.slow.(exactly).tc.Sub(c.slow.(exactly).tc, whole(n)) }
 
-// counts says whether a bucket that lacks n bytes more still counts them: up to 2^61
-// units, or bytes of a wide one.
+// counts reports whether a bucket can owe n more bytes: it counts up to 2^61 units, or bytes
+// if it is wide.
 func (c *contract) counts(p *Profile, now int64, n int) bool {
 	b := c.at(now).(exactly)
 	lacks := new(big.Rat).Sub(b.cbs, b.tc)
@@ -117,14 +116,14 @@ func (c *contract) counts(p *Profile, now int64, n int) bool {
 	return lacks.Cmp(whole(1<<61)) <= 0
 }
 
-// credit gives them back.
+// credit returns them.
 func (c *contract) credit(n int64) {
 	b := c.slow.(exactly)
 	b.tc = lesser(b.tc.Add(b.tc, whole(n)), b.cbs)
 	b.oracle.tc = b.tc
 }
 
-// wideParams are buckets of which one or both need more than 64 bits.
+// wideParams returns buckets of which at least one needs more than 64 bits.
 func wideParams(r *rand.Rand) compiler {
 	rate := func() Rate {
 		return pick(r, BitRate(99_999_999_999), BitRate(1+r.Int64N(400e9)), Rate{1 << 30, 24 * time.Hour}, Rate{1, math.MaxInt64},
@@ -137,7 +136,7 @@ func wideParams(r *rand.Rand) compiler {
 		a, b := rate(), rate()
 		var c compiler
 		switch r.IntN(8) {
-		case 7: // wide beside its bucket
+		case 7: // a rule beside its bucket
 			c = TokenBucket{Rate: BitRate(1 + r.Int64N(400e9)), Burst: 1 + r.Int64N(3.8e6), Warmup: time.Duration(1+r.Int64N(1e7)) * 100}
 		case 0, 1:
 			c = TokenBucket{Rate: a, Burst: burst(), GCRA: r.IntN(2) == 0}
@@ -150,7 +149,7 @@ func wideParams(r *rand.Rand) compiler {
 			c = TRTCM{a, burst(), b, burst()}
 		case 4, 5:
 			c = TRTCM4115{pick(r, a, Rate{}), burst(), b, burst() - 1, r.IntN(2) == 0}
-		case 6: // P would be too large for a unit of C's
+		case 6: // P is too large for a common unit with C
 			c = TRTCM{Rate{999_999_937, 7999999993}, burst(), Rate{1, 1}, 1 << 50}
 		}
 		if p, err := c.Profile(); err == nil && p.rule != nil {
@@ -166,7 +165,7 @@ func contractParams(r *rand.Rand) compiler {
 	return anyParams(r)
 }
 
-// rates are what fills the buckets from which green is taken, and their bursts.
+// rates returns the rate and burst of the bucket that green packets take from.
 func rates(params compiler) (rate Rate, burst int64, buckets bool) {
 	switch t := params.(type) {
 	case TokenBucket:
@@ -181,8 +180,8 @@ func rates(params compiler) (rate Rate, burst int64, buckets bool) {
 	return Rate{}, 0, false
 }
 
-// hold calls a meter in any order, and the model beside it. Where the clock goes
-// back a meter may give less than the model, and only the bound is held.
+// hold makes random calls of a meter and its model, and compares them. If the clock goes
+// backwards, a meter may give less than the model, and only the bound is checked.
 func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 	t.Helper()
 	p := compile(t, params)
@@ -194,7 +193,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 	}
 	model := newContract(params, tc, te)
 	now := pick(r, 0, -1, 1e18, r.Int64(), -r.Int64()/2, math.MaxInt64-1e9, -1<<63+1<<55+2+r.Int64N(1e12), -1<<63+1<<55+2)
-	begin, granted := int64(0), new(big.Rat) // since when, what was green
+	begin, granted := int64(0), new(big.Rat) // start of the bound, bytes that were green since
 	latest := int64(math.MinInt64)
 	var last Reservation
 	var lastBytes int64
@@ -221,10 +220,10 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 		}
 		begin = min(begin, at)
 		latest = max(latest, at)
-		seen := latest // by the model
+		seen := latest // latest time that the model has seen
 		n := nextLength(r, params, model.remaining(seen), second(model.tokens(seen)), c)
 		if p.kind == kindTSWTCM {
-			n = int(min(int64(n), 1<<40)) // an average ends at 2^46 bytes
+			n = int(min(int64(n), 1<<40)) // an average counts up to 2^46 bytes
 		}
 		in := Color(max(r.IntN(8)-5, 0))
 		call, got, want := "", "", ""
@@ -275,7 +274,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 					got, want = say(true), say(model.color(seen, n, Green) != Red)
 					take(n)
 				} else if after == 0 && ever && n >= 0 {
-					model.color(seen, n, Green) // a draw, or a packet
+					model.color(seen, n, Green) // draws a random number, or logs a packet
 				}
 				break
 			}
@@ -293,11 +292,11 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 				model.slow.color(seen, 0, Red)
 				model.debit(int64(n))
 				last, lastBytes = res, int64(n)
-				buckets = false // what was reserved ahead counts at its time: TestReserve
+				buckets = false // reserved bytes count at their time: see TestReserve
 			}
 		case 9:
 			call = "Cancel"
-			m.Tokens(at) // as the model was asked
+			m.Tokens(at) // as the model did
 			m.Cancel(at, last)
 			if last.OK && at < last.at {
 				model.credit(lastBytes)
@@ -349,14 +348,14 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 			p = compile(t, params)
 			m.SetProfile(at, p)
 			model = model.become(t, params, &m, at)
-			lastBytes = 0 // and so have reservations ended
+			lastBytes = 0 // reservations have ended
 			rate, burst, _ = rates(params)
 			single = p.kind == kindTokenBucket || p.kind == kindGCRA
 			c, _ = p.Bursts()
 			begin, granted = latest, new(big.Rat)
 		}
 		if got != want && !back {
-			t.Fatalf("%+v begun with %d, %d; call %d: %s at %d (latest %d) of %d B, %v before: %s; model: %s", params, tc, te, i, call, at, now, n, in, got, want)
+			t.Fatalf("%+v starting with %d, %d; call %d: %s at %d (latest %d) of %d B, input %v: %s; model: %s", params, tc, te, i, call, at, now, n, in, got, want)
 		}
 		next := nextTime(r, params, now)
 		if r.IntN(20) == 0 {
@@ -369,7 +368,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 	}
 }
 
-// bucketParams are parameters of buckets without a warm-up.
+// randomBuckets returns parameters of buckets without a warm-up.
 func randomBuckets(r *rand.Rand) compiler {
 	for {
 		params := contractParams(r)
@@ -382,9 +381,9 @@ func randomBuckets(r *rand.Rand) compiler {
 	}
 }
 
-// become is the model of a meter that got other parameters: it holds what it did,
-// cut to the bursts, but less than a unit that the new rate cannot express. How much
-// that is it takes over.
+// become returns the model of a meter after SetProfile: it keeps its tokens, up to the
+// bursts, less a part of a unit that the new rate cannot express. The model copies the size
+// of that part from the meter.
 func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *contract {
 	held := c.at(now).(exactly)
 	next := newContract(params, 0, 0)
@@ -407,8 +406,8 @@ func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *c
 	return next
 }
 
-// retryWant is the answer of RetryAfter where the model bears it out: green then,
-// and not a ns before.
+// retryWant returns the result of RetryAfter if the model confirms it: green then, and not a
+// ns earlier.
 func retryWant(r *rand.Rand, model *contract, p *Profile, at int64, n int, after time.Duration, ok bool) string {
 	if p.kind == kindTSWTCM {
 		return fmt.Sprint(after, ok)
@@ -424,7 +423,7 @@ func retryWant(r *rand.Rand, model *contract, p *Profile, at int64, n int, after
 	}
 	then := at + int64(after)
 	switch {
-	case then < at: // beyond all times
+	case then < at: // past the largest time
 	case !model.green(then, n):
 		return "not green then"
 	case after > 0 && !warm && model.green(then-1, n):
@@ -450,9 +449,9 @@ func FuzzContract(f *testing.F) {
 	})
 }
 
-// TestFarApart makes all calls at times as far apart as an int64 has them, forth and
-// back: nothing panics, nothing is above the burst, and an earlier time sees no more
-// than the latest.
+// TestFarApart makes all calls at times as far apart as an int64 allows, forwards and
+// backwards. Nothing panics, tokens never exceed the burst, and an earlier time finds no
+// more tokens than the latest.
 func TestFarApart(t *testing.T) {
 	r := logged(t)
 	times := []int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 2, firstWindow - 1, firstWindow, -1 << 62, -1, 0, 1, 1 << 62, math.MaxInt64 - 1e9, math.MaxInt64}
@@ -473,7 +472,7 @@ func TestFarApart(t *testing.T) {
 				if r.IntN(2) == 0 && (then >= -1<<63+1<<55+2 || p.rule != nil) {
 					m = NewWithTokens(p, c/2, e/2)
 				}
-				for i := range int64(3) { // into windows that follow each other
+				for i := range int64(3) { // in consecutive windows
 					m.Color(then+i*max(period(params), 1000), int(c/4), Green)
 				}
 				latest := m.Clone()
@@ -482,7 +481,7 @@ func TestFarApart(t *testing.T) {
 					t.Errorf("%+v: %d tokens at %d, after %d, when there were %d", params, early, now, then, late)
 				}
 				_, warm := p.rule.(warmUp)
-				if full, _ := m.Tokens(now); now > then && uint64(now)-uint64(then) > 1<<62 && !warm && full < c-c/1e6 { // an average has most of it
+				if full, _ := m.Tokens(now); now > then && uint64(now)-uint64(then) > 1<<62 && !warm && full < c-c/1e6 { // an average has decayed for the most part
 					t.Errorf("%+v: %d of %d tokens at %d, after %d", params, full, c, now, then)
 				}
 				m.Peek(now, 10, Yellow)
@@ -505,7 +504,7 @@ func TestFarApart(t *testing.T) {
 			}
 		}
 	}
-	// Windows begin where they do at any time.
+	// Windows are aligned at any time.
 	m := New(compile(t, FixedWindow{100, time.Second}))
 	for _, now := range []int64{math.MinInt64, -1 << 62, 0} {
 		if n := m.TakeUpTo(now, 200); n != 100 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestDecide holds a decision to the calls that it is made of.
+// TestDecide compares a decision with the calls that it replaces.
 func TestDecide(t *testing.T) {
 	r := logged(t)
 	for range 3000 {
@@ -34,8 +34,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideByHand: a byte a microsecond, for each kind the first 60 of a burst of
-// 100, then 60 more.
+// TestDecideByHand has rows worked out by hand: each kind at a byte per microsecond with a
+// burst of 100, for 60 bytes and 60 more.
 func TestDecideByHand(t *testing.T) {
 	const µs = time.Microsecond
 	for _, test := range []struct {

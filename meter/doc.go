@@ -25,11 +25,11 @@
 //
 // # Exactness
 //
-// Refill is continuous and exact. After dt ns a bucket has gained exactly dt * rate
-// tokens, fractions included, for any rate from 1 bit/s to 400 Gbit/s, without drift
-// after any number of packets and any idle time. The RFCs add whole bytes at each tick
-// of a clock; the two readings differ by less than a byte. A packet as long as the tokens
-// conforms, in RFC 4115 too, where Figure 1 and the text differ.
+// Refill is continuous and exact, for any rate from 1 bit/s to 400 Gbit/s: a bucket gains
+// every fraction of a token, and does not drift after any number of packets or any idle
+// time. The RFCs add whole bytes at each tick of a clock; the two readings differ by less
+// than a byte. A packet conforms if its length equals the tokens, also in RFC 4115, whose
+// Figure 1 and text disagree.
 //
 // The meter does not read a clock, mark headers, drop packets or subtract link headers.
 // RFC 2697 §1 counts the bytes of the IP packet.
@@ -54,8 +54,8 @@
 // # Tools around meters
 //
 // [Meter.Explain] returns a verdict with its reason, a [Clause] of an RFC. [Kind] and
-// [KindInfo] describe each kind of meter, so that a program can read and print its
-// parameters without knowing it; [Field] and [WithField] access them by name.
+// [KindInfo] describe each kind of meter. A program can read and print the parameters of
+// all kinds by them; [Field] and [WithField] access parameters by name.
 // [Profile.Integers] returns the constants of a meter for an implementation in another
 // language.
 package meter

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// slowEnvelope is the rules of MEF 10.3 §12 in exact arithmetic, in the numbering
-// of the standard: rank n is the highest, 1 the lowest.
+// slowEnvelope implements MEF 10.3 §12 in exact arithmetic. Ranks are numbered as in the
+// standard: n is the highest, 1 the lowest.
 type slowEnvelope struct {
 	params EnvelopeParams
 	tc, te []*big.Rat
@@ -25,7 +25,7 @@ func newSlowEnvelope(t EnvelopeParams) *slowEnvelope {
 	return e
 }
 
-// receive adds min(rate * dt + others, limit * dt) to a bucket, and returns what overflows.
+// receive adds min(rate * dt + others, limit * dt) to a bucket, and returns the overflow.
 func receive(bucket *big.Rat, size int64, dt *big.Rat, rate Rate, limit *Rate, others ...*big.Rat) *big.Rat {
 	tokens := new(big.Rat).Mul(rational(rate), dt)
 	for _, o := range others {
@@ -55,7 +55,7 @@ func (e *slowEnvelope) color(flow int, now int64, n int, in Color) Color {
 		return e.params.Flows[at(rank)].Buckets.Coupling
 	}
 	none := new(big.Rat)
-	green, yellow := make([]*big.Rat, ranks+2), make([]*big.Rat, ranks+2) // what overflows, by rank
+	green, yellow := make([]*big.Rat, ranks+2), make([]*big.Rat, ranks+2) // overflow by rank
 	green[ranks+1], yellow[ranks+1] = none, none
 	for rank := ranks; rank >= 1; rank-- {
 		f, above := e.params.Flows[at(rank)], green[rank+1]
@@ -107,7 +107,7 @@ func compareEnvelope(t *testing.T, r *rand.Rand, params EnvelopeParams, packets 
 	t.Helper()
 	e, err := NewEnvelope(params)
 	if err != nil {
-		return // more than is exact
+		return // more than 64 bits count exactly
 	}
 	o := newSlowEnvelope(params)
 	for i, f := range params.Flows {
@@ -135,7 +135,7 @@ func compareEnvelope(t *testing.T, r *rand.Rand, params EnvelopeParams, packets 
 			got = e.Color(flow, now, n, in)
 		}
 		if want := o.color(flow, now, n, in); got != want {
-			t.Fatalf("%+v packet %d: flow %d, %d B at %d, %v before: %v, model %v", params, i, flow, n, now, in, got, want)
+			t.Fatalf("%+v packet %d: flow %d, %d B at %d, input %v: %v, model %v", params, i, flow, n, now, in, got, want)
 		}
 		for j := range params.Flows {
 			tc, te := e.Tokens(j, now)
@@ -157,8 +157,8 @@ func TestEnvelope(t *testing.T) {
 	}
 }
 
-// TestEnvelopeFlags has every combination of the coupling flags of an envelope and
-// its flows: [R150] of MEF 10.3 refuses some, and nothing else does.
+// TestEnvelopeFlags tries every combination of the coupling flags of an envelope and its
+// flows. Exactly those that [R150] of MEF 10.3 forbids are rejected.
 func TestEnvelopeFlags(t *testing.T) {
 	r := logged(t)
 	for n := 1; n <= 4; n++ {
@@ -181,9 +181,9 @@ func TestEnvelopeFlags(t *testing.T) {
 	}
 }
 
-// TestEnvelopeAtItsBounds has as many units as are exact, in many flows that
-// have all been idle: what each passes on adds up.
-func TestEnvelopeAtItsBounds(t *testing.T) {
+// TestEnvelopeBounds has the largest number of units, in many idle flows: the overflow
+// of each adds to that of the next.
+func TestEnvelopeBounds(t *testing.T) {
 	r := logged(t)
 	for _, flows := range []int{2, 8, 16, 17, 64} {
 		for _, coupling := range []string{"none", "flows", "envelope"} {
@@ -226,7 +226,7 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// of is an envelope of flows, from the highest rank to the lowest, without limits.
+// of returns an envelope without limits. Flows are from the highest rank to the lowest.
 func of(flows ...TRTCM4115) (params EnvelopeParams) {
 	for _, f := range flows {
 		params.Flows = append(params.Flows, EnvelopeFlow{Buckets: f})
@@ -234,7 +234,7 @@ func of(flows ...TRTCM4115) (params EnvelopeParams) {
 	return params
 }
 
-// TestEnvelopeTrace is worked out by hand: 8 Mbit/s is a byte a µs.
+// TestEnvelopeTrace has rows worked out by hand. 8 Mbit/s is a byte per µs.
 func TestEnvelopeTrace(t *testing.T) {
 	const µs = 1000
 	mega := BitRate(8e6)
@@ -267,7 +267,7 @@ func TestEnvelopeTrace(t *testing.T) {
 		params EnvelopeParams
 		rows   []row
 	}{
-		{"what overflows goes to the next rank, color by color", of(high, low), []row{
+		{"overflow goes to the next rank, color by color", of(high, low), []row{
 			{1, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
 			{1, 0, 50, Green, Yellow, [4]int64{100, 50, 0, 0}},
 			{0, 0, 30, Green, Green, [4]int64{70, 50, 0, 0}},
@@ -276,7 +276,7 @@ func TestEnvelopeTrace(t *testing.T) {
 			{1, 31 * µs, 2, Green, Yellow, [4]int64{100, 50, 1, 29}},
 			{1, 31 * µs, 1, Green, Green, [4]int64{100, 50, 0, 29}},
 		}},
-		{"with coupling green overflows into its own yellow, yellow to the next", of(coupled, low), []row{
+		{"with coupling, green overflows into its own yellow, yellow into the next", of(coupled, low), []row{
 			{1, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
 			{1, 0, 50, Yellow, Yellow, [4]int64{100, 50, 0, 0}},
 			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 0, 0}},
@@ -288,28 +288,28 @@ func TestEnvelopeTrace(t *testing.T) {
 			{0, 0, 50, Green, Yellow, [4]int64{0, 0, 100, 50}},
 			{0, 40 * µs, 21, Green, Red, [4]int64{20, 10, 100, 50}},
 		}},
-		{"a cap of one flow is for what it passes on, too", one, []row{
+		{"a cap of a flow also limits what it passes on", one, []row{
 			{1, 0, 100, Green, Green, [4]int64{100, 50, 100, 50}},
 			{2, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
 			{2, 0, 50, Green, Yellow, [4]int64{100, 50, 0, 0}},
-			{0, 400 * µs, 0, Red, Red, [4]int64{100, 50, 0, 0}},  // 400 overflow the first, the second takes its 100
-			{0, 440 * µs, 0, Red, Red, [4]int64{100, 50, 10, 0}}, // of 40 the second passes on 10
+			{0, 400 * µs, 0, Red, Red, [4]int64{100, 50, 0, 0}},  // 400 overflow the first, the second holds 100
+			{0, 440 * µs, 0, Red, Red, [4]int64{100, 50, 10, 0}}, // of 40, 10 overflow the second
 		}},
-		{"without CF0 green that overflows the lowest rank is lost", wasted, []row{
+		{"without CF0, green that overflows the lowest rank is discarded", wasted, []row{
 			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 50}},
 			{1, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 0}},
 			{0, 10 * µs, 0, Red, Red, [4]int64{100, 0, 100, 0}},
 		}},
-		{"with CF0 it becomes yellow of the highest rank", cf0, []row{
+		{"with CF0, it becomes yellow of the highest rank", cf0, []row{
 			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 50}},
 			{1, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 0}},
 			{1, 0, 15, Green, Green, [4]int64{100, 0, 85, 0}},
-			{0, 10 * µs, 0, Red, Red, [4]int64{100, 5, 100, 0}},   // 20 for the lowest, which takes 15
-			{0, 40 * µs, 0, Red, Red, [4]int64{100, 50, 100, 15}}, // 60: 45 fill the yellow, 15 go on
+			{0, 10 * µs, 0, Red, Red, [4]int64{100, 5, 100, 0}},   // 20 for the lowest, which holds 15
+			{0, 40 * µs, 0, Red, Red, [4]int64{100, 50, 100, 15}}, // 60: 45 fill the yellow bucket, 15 overflow
 			{0, 40 * µs, 100, Green, Green, [4]int64{0, 50, 100, 15}},
-			{0, 50 * µs, 0, Red, Red, [4]int64{10, 50, 100, 25}}, // only the CIR of the lowest is left over
+			{0, 50 * µs, 0, Red, Red, [4]int64{10, 50, 100, 25}}, // only the CIR of the lowest remains
 		}},
-		{"as far as EIRMax of the highest lets it", halved, []row{
+		{"up to EIRMax of the highest rank", halved, []row{
 			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 50}},
 			{1, 0, 50, Yellow, Yellow, [4]int64{100, 0, 100, 0}},
 			{0, 10 * µs, 0, Red, Red, [4]int64{100, 5, 100, 0}},
@@ -332,7 +332,7 @@ func TestEnvelopeTrace(t *testing.T) {
 	}
 }
 
-func TestEnvelopeRefusals(t *testing.T) {
+func TestEnvelopeErrors(t *testing.T) {
 	one := TRTCM4115{CIR: BitRate(8e9), CBS: 1000, EIR: BitRate(8e9), EBS: 0}
 	limits := of(one)
 	limits.Flows[0].CIRMax, limits.Flows[0].EIRMax = &Rate{-1, 1}, &Rate{1, 0}

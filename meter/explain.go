@@ -83,7 +83,7 @@ func (k Kind) explain(n int, in Color, tokens func() (tc, te int64), color func(
 	return x
 }
 
-// String returns one line of text.
+// String returns the explanation in one line.
 func (x Explanation) String() string {
 	return fmt.Sprintf("%d B %v -> %v, Tc %d -> %d, Te %d -> %d (%v)",
 		x.Length, x.In, x.Color, x.TcBefore, x.TcAfter, x.TeBefore, x.TeAfter, x.Clause.Text())

@@ -2,19 +2,18 @@ package meter
 
 import "math/big"
 
-// slow is a meter in exact rational arithmetic, written from the rules and
-// sharing nothing with the package but the parameter structs and Color. Time is
-// that of the pipeline: the largest so far.
+// slow is a meter in exact rational arithmetic. It is written from the rules and shares only
+// the parameter structs and Color with the package. Time never goes backwards.
 type slow interface {
-	// color meters a packet at a time that is not before that of the last.
+	// color meters a packet at a time that is not before the latest.
 	color(now int64, n int, in Color) Color
-	// tokens is Meter.Tokens at the time of the last packet.
+	// tokens is Meter.Tokens at the time of the latest packet.
 	tokens() (tc, te int64)
-	// idle says whether the meter is as good as new at now.
+	// idle reports whether the meter is as good as new at now.
 	idle(now int64) bool
 }
 
-// newSlow is a model of a meter that begins with tokens, at most the burst.
+// newSlow returns the model of a meter that begins with tokens, at most the burst.
 func newSlow(params compiler, tokens int64) slow {
 	switch t := params.(type) {
 	case TokenBucket:
@@ -40,17 +39,17 @@ func newSlow(params compiler, tokens int64) slow {
 	panic("no model")
 }
 
-// taken is what counts as taken where tokens are left of a limit.
+// taken returns the bytes taken if tokens are left of a limit.
 func taken(limit, tokens int64) int64 { return limit - min(max(tokens, 0), limit) }
 
 func since(now, then int64) *big.Int { return new(big.Int).Sub(big.NewInt(now), big.NewInt(then)) }
 
-// windowOf is floor(now / length).
+// windowOf returns floor(now / length).
 func windowOf(now, length int64) *big.Int {
 	return new(big.Int).Div(big.NewInt(now), big.NewInt(length)) // Euclidean: floor for length > 0
 }
 
-// slowBucket is the oracle of a token bucket, as it begins.
+// slowBucket is the oracle of a token bucket.
 type slowBucket struct{ oracle }
 
 func newSlowBucket(t TokenBucket, tokens int64) *slowBucket {
@@ -79,13 +78,13 @@ func (b *slowBucket) idle(now int64) bool {
 type slowWarm struct {
 	rate, burst, warmup *big.Rat
 	level               *big.Rat
-	stairs              []*big.Rat // the area before each step
+	stairs              []*big.Rat // area before each step
 	begin, last         int64
 	begun               bool
 }
 
-// area is the integral of f from the begin to w, where f is the share of the
-// rate: the steps before w's, and the part of its own.
+// area returns the integral of the share of the rate from the start of the warm-up to w: the
+// steps before that of w, and the part of its own step.
 func (b *slowWarm) area(w *big.Rat) *big.Rat {
 	if b.stairs == nil {
 		sum := new(big.Rat)
@@ -142,7 +141,7 @@ func (b *slowWarm) idle(now int64) bool { return b.paused(now) && b.at(now).Cmp(
 type slowWindow struct {
 	limit   int64
 	length  int64
-	carried int64 // taken before the first packet, or in this window
+	carried int64 // bytes taken before the first packet, or in this window
 	window  *big.Int
 }
 

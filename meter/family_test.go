@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// The wider family of meters against the models of family_oracle_test.go.
+// The meters that are not in RFC 2697, 2698 or 4115, compared with their models.
 
-// logged is a source of random numbers whose seed the test's log tells.
+// logged returns random numbers, and logs their seed.
 func logged(t testing.TB) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// clone is a copy that shares no memory with m.
+// clone returns a copy that shares no memory with m.
 func clone(m *Meter) Meter {
 	own := *m.profile
 	own.log = slices.Clone(own.log)
@@ -27,8 +27,8 @@ func clone(m *Meter) Meter {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// familyParams are parameters that compile, of a kind that has a model, with
-// numbers small enough for their bounds to be met often.
+// familyParams returns valid parameters of a kind that has a model. The numbers are small, so
+// that their bounds are reached often.
 func familyParams(r *rand.Rand) compiler {
 	rate := pick(r, BitRate(8e6), Rate{1, 7}, Rate{3, 1}, BitRate(1+r.Int64N(1e9)), ByteRate(1+r.Int64N(1000)), Rate{1 + r.Int64N(100), time.Duration(1 + r.Int64N(1e4))})
 	burst := 1 + r.Int64N(pick[int64](r, 3, 300, 5000))
@@ -53,7 +53,7 @@ func familyParams(r *rand.Rand) compiler {
 	return TSWTCM{rate, pir, window, r.Uint64()}
 }
 
-// period is what the borders of a meter are multiples of, in ns.
+// period returns the ns of which the borders of a meter are multiples.
 func period(params compiler) int64 {
 	switch t := params.(type) {
 	case TokenBucket:
@@ -72,13 +72,13 @@ func period(params compiler) int64 {
 	return 1000
 }
 
-// firstTime is a time for the first packet, not before -2^61.
+// firstTime returns a time for the first packet, not before -2^61.
 func firstTime(r *rand.Rand, params compiler) int64 {
 	p := period(params)
 	return pick(r, 0, -1, 1, p, p-1, -p, -p-1, 1e18, 1e18/p*p, -1e18/p*p-1, -1<<61, r.Int64N(1e18))
 }
 
-// nextTime is a time after now: at once, soon, around a border, years later.
+// nextTime returns a time after now: at once, soon, near a border, or years later.
 func nextTime(r *rand.Rand, params compiler, now int64) int64 {
 	p := period(params)
 	border := now - now%p
@@ -97,20 +97,20 @@ func nextTime(r *rand.Rand, params compiler, now int64) int64 {
 	return next
 }
 
-// nextLength aims at what is there, and at the bounds.
+// nextLength returns a length near the tokens, or near the bounds.
 func nextLength(r *rand.Rand, params compiler, tc, te, burst int64) int {
 	n := pick(r, tc+r.Int64N(3)-1, te+r.Int64N(3)-1, burst+r.Int64N(3)-1, r.Int64N(burst+1), r.Int64N(burst/8+2), r.Int64N(burst/8+2), 0)
 	if r.IntN(30) == 0 {
 		n = pick[int64](r, -1, math.MinInt64, math.MaxInt64, math.MinInt64+1, 1<<47)
-		if _, ok := params.(TSWTCM); ok { // whose average ends at 2^46 bytes
+		if _, ok := params.(TSWTCM); ok { // an average counts up to 2^46 bytes
 			n = pick[int64](r, -1, math.MinInt64, 1<<40)
 		}
 	}
 	return int(n)
 }
 
-// compare meters a stream with a Meter and a model. A time that steps back may
-// give less than the latest in some kinds, and does not exist for the others.
+// compare meters a stream with a Meter and a model. If the time goes backwards, some kinds
+// may give less than at the latest time, and the others count it as the latest.
 func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 	t.Helper()
 	p := compile(t, params)
@@ -137,10 +137,10 @@ func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 			stamp = now - pick(r, 1, r.Int64N(1e9), period(params), 1<<61)
 			early, late := clone(&m), clone(&m)
 			if tc, _ := early.Tokens(stamp); tc > first(late.Tokens(now)) {
-				t.Fatalf("%+v begun with %d: %d tokens at %d, before the latest, %d", params, begin, tc, stamp, now)
+				t.Fatalf("%+v starting with %d: %d tokens at %d, before the latest, %d", params, begin, tc, stamp, now)
 			}
 			if a, b := early.Color(stamp, n, in), late.Color(now, n, in); a < b {
-				t.Fatalf("%+v begun with %d: %v at %d, %v at the latest, %d", params, begin, a, stamp, b, now)
+				t.Fatalf("%+v starting with %d: %v at %d, %v at the latest, %d", params, begin, a, stamp, b, now)
 			}
 			if less {
 				stamp = now
@@ -150,7 +150,7 @@ func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 		tc, te = m.Tokens(stamp)
 		wantC, wantE := o.tokens()
 		if got != want || tc != wantC || te != wantE {
-			t.Fatalf("%+v begun with %d, packet %d: %d B at %d (%d), %v before: %v with %d, %d left; model: %v with %d, %d",
+			t.Fatalf("%+v starting with %d, packet %d: %d B at %d (%d), input %v: %v with %d, %d left; model: %v with %d, %d",
 				params, begin, i, n, stamp, now, in, got, tc, te, want, wantC, wantE)
 		}
 		if tc > c || te > e || tc < 0 || te < 0 || got < in {
@@ -169,7 +169,7 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// TestAsGoodAsNew holds what idle eviction and ResetAfter go by to the models.
+// TestAsGoodAsNew compares the condition of idle eviction and ResetAfter with the models.
 func TestAsGoodAsNew(t *testing.T) {
 	r := logged(t)
 	for range 1000 {
@@ -194,7 +194,7 @@ func TestAsGoodAsNew(t *testing.T) {
 	}
 }
 
-// FuzzFamily reads parameters and the stream from the fuzzer.
+// FuzzFamily compares parameters and streams of the fuzzer with the models.
 func FuzzFamily(f *testing.F) {
 	for kind := range uint8(8) {
 		f.Add(kind, int64(3), int64(100), int64(1000), int64(7), []byte("\x00\x01\x02\x03 seed of a stream of some packets, 8 bytes each"))
@@ -227,7 +227,7 @@ func FuzzFamily(f *testing.F) {
 			got, want := m.Color(now, n, in), o.color(now, n, in)
 			tc, te := m.Tokens(now)
 			if wantC, wantE := o.tokens(); got != want || tc != wantC || te != wantE {
-				t.Fatalf("%+v: %d B at %d, %v before: %v with %d, %d; model %v with %d, %d", params, n, now, in, got, tc, te, want, wantC, wantE)
+				t.Fatalf("%+v: %d B at %d, input %v: %v with %d, %d; model %v with %d, %d", params, n, now, in, got, tc, te, want, wantC, wantE)
 			}
 		}
 	})

@@ -2,8 +2,8 @@ package meter
 
 import "testing"
 
-// TestFamilyTrace walks the wider family along rows worked out by hand, as
-// TestTrace does the meters of the RFCs.
+// TestFamilyTrace has rows worked out by hand for the other meters, as TestTrace does for
+// those of the RFCs.
 func TestFamilyTrace(t *testing.T) {
 	const µs = 1000
 	mega := BitRate(8e6)
@@ -12,7 +12,7 @@ func TestFamilyTrace(t *testing.T) {
 		n    int
 		in   Color
 		want Color
-		tc   int64 // after
+		tc   int64 // tokens after the packet
 	}
 	for _, test := range []struct {
 		name   string
@@ -27,7 +27,7 @@ func TestFamilyTrace(t *testing.T) {
 			{1 * µs, 1, Green, Green, 0},
 			{500 * µs, -1, Green, Red, 100},
 		}},
-		{"a warm-up begins with a third, at a third of the rate", TokenBucket{Rate: Rate{3, 1}, Burst: 3000, Warmup: 100 * µs}, []row{
+		{"a warm-up starts with a third of the burst, at a third of the rate", TokenBucket{Rate: Rate{3, 1}, Burst: 3000, Warmup: 100 * µs}, []row{
 			{0, 1001, Green, Red, 1000},
 			{0, 1000, Green, Green, 0},
 			{1 * µs, 1001, Green, Red, 1000},
@@ -36,12 +36,12 @@ func TestFamilyTrace(t *testing.T) {
 			{2 * µs, 1020, Green, Green, 0},
 			{2*µs - 1, 1, Green, Red, 0},
 			{100 * µs, 3000, Green, Green, 0},
-			{100*µs + 1, 3, Green, Green, 0}, // warm: all of the rate
+			{100*µs + 1, 3, Green, Green, 0}, // warm: the full rate
 			{200 * µs, 3000, Green, Green, 0},
-			{300*µs - 1, 0, Green, Green, 3000}, // a ns too early for a pause
+			{300*µs - 1, 0, Green, Green, 3000}, // a ns less than a pause
 			{400*µs - 1, 1001, Green, Red, 1000},
 		}},
-		{"a fixed window begins anew at its border", FixedWindow{100, 10 * µs}, []row{
+		{"a fixed window is empty at its border", FixedWindow{100, 10 * µs}, []row{
 			{3 * µs, 101, Green, Red, 100},
 			{3 * µs, 60, Green, Green, 40},
 			{10*µs - 1, 41, Green, Red, 40},
@@ -51,13 +51,13 @@ func TestFamilyTrace(t *testing.T) {
 			{9 * µs, 1, Green, Red, 0},
 			{20 * µs, 1, Red, Red, 100},
 		}},
-		{"windows before time 0 are aligned, too", FixedWindow{100, 10 * µs}, []row{
+		{"windows before time 0 are also aligned", FixedWindow{100, 10 * µs}, []row{
 			{-10*µs - 1, 100, Green, Green, 0},
 			{-10 * µs, 100, Green, Green, 0},
 			{-1, 1, Green, Red, 0},
 			{0, 100, Green, Green, 0},
 		}},
-		{"a slot leaves the view a window after its begin", SlidingWindow{100, 10 * µs, 10}, []row{
+		{"a slot leaves the window one window after it began", SlidingWindow{100, 10 * µs, 10}, []row{
 			{1*µs + 999, 60, Green, Green, 40},
 			{2 * µs, 40, Green, Green, 0},
 			{11*µs - 1, 1, Green, Red, 0},
@@ -68,7 +68,7 @@ func TestFamilyTrace(t *testing.T) {
 			{5 * µs, 1, Green, Red, 0},
 			{22 * µs, 0, Red, Red, 100},
 		}},
-		{"of the window before counts what is in view, rounded up", SlidingCounter{100, 10 * µs}, []row{
+		{"the share of the window before is rounded up", SlidingCounter{100, 10 * µs}, []row{
 			{9 * µs, 100, Green, Green, 0},
 			{10 * µs, 1, Green, Red, 0},
 			{10*µs + 99, 1, Green, Red, 0},
@@ -79,13 +79,13 @@ func TestFamilyTrace(t *testing.T) {
 			{20 * µs, 50, Green, Green, 0},
 			{40 * µs, 100, Green, Green, 0}, // the window between was empty
 		}},
-		{"a packet is remembered for a window, with an entry a ns", SlidingLog{100, 10 * µs, 2}, []row{
+		{"a packet counts for a window; each ns has an entry", SlidingLog{100, 10 * µs, 2}, []row{
 			{0, 10, Green, Green, 90},
 			{0, 10, Yellow, Yellow, 80},
 			{5 * µs, 10, Green, Green, 70},
-			{5 * µs, 10, Green, Green, 60}, // shares its entry
+			{5 * µs, 10, Green, Green, 60}, // shares an entry
 			{6 * µs, 1, Green, Red, 0},     // no entry is free
-			{6 * µs, 0, Green, Green, 0},   // needs none
+			{6 * µs, 0, Green, Green, 0},   // needs no entry
 			{10*µs - 1, 1, Green, Red, 0},
 			{10 * µs, 81, Green, Red, 80},
 			{10 * µs, 80, Green, Green, 0},
@@ -96,7 +96,7 @@ func TestFamilyTrace(t *testing.T) {
 			{0, 100, Green, Green, 0},
 			{100 * µs, 100, Red, Red, 50},
 			{100 * µs, 100, Green, Green, 0},
-			{100 * µs, 50, Yellow, Yellow, 0}, // u = .88: the third above PIR is spared
+			{100 * µs, 50, Yellow, Yellow, 0}, // u = .88: the third above PIR is not selected
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestFamilyTrace(t *testing.T) {
 			for i, r := range test.rows {
 				got := m.Color(r.at, r.n, r.in)
 				if tc, _ := m.Tokens(r.at); got != r.want || tc != r.tc {
-					t.Fatalf("row %d: %d B at %d, %v before: %v with %d left; want %v with %d", i, r.n, r.at, r.in, got, tc, r.want, r.tc)
+					t.Fatalf("row %d: %d B at %d, input %v: %v with %d left; want %v with %d", i, r.n, r.at, r.in, got, tc, r.want, r.tc)
 				}
 			}
 		})

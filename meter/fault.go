@@ -7,8 +7,8 @@ import (
 
 // FieldError is the error of one parameter.
 type FieldError struct {
-	Field  string // of the struct: CIR, CBS, EBS, PIR, PBS, EIR; Rate, Burst, Limit, ...
-	Reason string
+	Field  string // name of the parameter, such as CIR, CBS, Rate or Limit
+	Reason string // continues a sentence that begins with Field
 }
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Reason }

@@ -22,14 +22,14 @@ const (
 	kindTSWTCM                     // RFC 2859
 )
 
-// State is the sort of state that a meter keeps. It decides where a kind can run: the
-// kernel plane has room for buckets and counts only.
+// State is the sort of state that a kind of meter keeps. It decides where a kind can run:
+// the kernel plane supports buckets and counts only.
 type State uint8
 
 const (
 	StateBuckets State = iota // one or two buckets: two 64-bit words and a time
 	StateCounts               // counts of aligned windows: the same words
-	StateLog                  // as many entries as its parameters say
+	StateLog                  // a log, whose size is a parameter
 	StateAverage              // a moving average and a count of random numbers; no tokens
 )
 
@@ -71,11 +71,11 @@ var kinds = [...]KindInfo{
 		Name: "trtcm", Source: "RFC 2698 §3", rule: "rfc2698", Peak: true,
 		Defaults: TRTCM{}, Required: []string{"cir", "cbs", "pir", "pbs"},
 		texts: [...]string{
-			"green before, Tp >= B and Tc >= B: green, Tp -= B, Tc -= B",
-			"green before, Tp >= B and Tc < B: yellow, Tp -= B",
+			"input green, Tp >= B and Tc >= B: green, Tp -= B, Tc -= B",
+			"input green, Tp >= B and Tc < B: yellow, Tp -= B",
 			"Tp < B: red, nothing debited",
-			"yellow before and Tp >= B: yellow, Tp -= B",
-			"red before: red, nothing debited",
+			"input yellow and Tp >= B: yellow, Tp -= B",
+			"input red: red, nothing debited",
 		},
 	},
 	kindTRTCM4115: {
@@ -91,43 +91,43 @@ var kinds = [...]KindInfo{
 	kindFixedWindow: {
 		Name: "fixed-window", State: StateCounts,
 		Defaults: FixedWindow{}, Required: []string{"limit", "window"},
-		texts: twoColors("fixed window", "B fits what is left in this window", "B is more than what is left in this window"),
+		texts: twoColors("fixed window", "B fits the rest of the limit in this window", "B exceeds the rest of the limit in this window"),
 	},
 	kindSlidingWindow: {
 		Name: "sliding-window", State: StateLog,
 		Defaults: SlidingWindow{Slots: 10}, Required: []string{"limit", "window"}, Optional: []string{"slots"},
-		texts: twoColors("sliding window", "B fits what is left in the slots in view", "B is more than what is left in the slots in view"),
+		texts: twoColors("sliding window", "B fits the rest of the limit in the slots of the window", "B exceeds the rest of the limit in the slots of the window"),
 	},
 	kindSlidingCounter: {
 		Name: "sliding-counter", State: StateCounts,
 		Defaults: SlidingCounter{}, Required: []string{"limit", "window"},
-		texts: twoColors("sliding window counter", "B fits what is left beside the share of the window before", "B is more than what is left beside the share of the window before"),
+		texts: twoColors("sliding window counter", "B fits the limit beside the counts of this window and the share of the one before", "B exceeds the limit beside the counts of this window and the share of the one before"),
 	},
 	kindSlidingLog: {
 		Name: "sliding-log", State: StateLog,
 		Defaults: SlidingLog{Entries: 65536}, Required: []string{"limit", "window"}, Optional: []string{"entries"},
-		texts: twoColors("sliding log", "B fits what is left in view", "B is more than what is left in view, or no entry is free"),
+		texts: twoColors("sliding log", "B fits the rest of the limit in the window", "B exceeds the rest of the limit in the window, or no entry is free"),
 	},
 	kindTSWTCM: {
 		Name: "tswtcm", Source: "RFC 2859 §4", State: StateAverage, Peak: true,
 		Defaults: TSWTCM{}, Required: []string{"cir", "pir", "window"}, Optional: []string{"seed"},
 		texts: [...]string{
-			"the average is at most CTR, or the draw spared the packet: green",
-			"the average is above CTR, and the draw took the packet: yellow",
-			"the average is above PTR, and the draw took the packet: red",
-			"yellow before: no better than yellow",
-			"red before: red, not averaged",
+			"the average is at most CIR, or the packet was not selected at random: green",
+			"the average is above CIR, and the packet was selected at random: yellow",
+			"the average is above PIR, and the packet was selected at random: red",
+			"input yellow: yellow, not selected for red",
+			"input red: red, not averaged",
 		},
 	},
 }
 
 // excessTexts are the clauses of a meter whose packets take from C or from E.
 var excessTexts = [...]string{
-	"green before and Tc >= B: green, Tc -= B",
-	"green before, Tc < B and Te >= B: yellow, Te -= B",
+	"input green and Tc >= B: green, Tc -= B",
+	"input green, Tc < B and Te >= B: yellow, Te -= B",
 	"no bucket that its color may use holds B: red, nothing debited",
-	"yellow before and Te >= B: yellow, Te -= B",
-	"red before: red, nothing debited",
+	"input yellow and Te >= B: yellow, Te -= B",
+	"input red: red, nothing debited",
 }
 
 // twoColors returns the clauses of a meter of two colors. Nothing turns yellow there.
@@ -136,8 +136,8 @@ func twoColors(name, fits, not string) [len(clauseColor)]string {
 		name + ": " + fits + ": green, B is debited",
 		"",
 		name + ": " + not + ": red, nothing debited",
-		name + ": yellow before and " + fits + ": yellow, B is debited",
-		name + ": red before: red, nothing debited",
+		name + ": input yellow and " + fits + ": yellow, B is debited",
+		name + ": input red: red, nothing debited",
 	}
 }
 

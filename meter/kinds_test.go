@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// allKinds are parameters of each kind with bursts of 100, in the order of Kind.
+// allKinds has parameters of each kind with bursts of 100, in the order of Kind.
 var allKinds = []compiler{
 	TokenBucket{Rate: BitRate(8e6), Burst: 100},
 	SRTCM{BitRate(8e6), 100, 100},
@@ -20,11 +20,11 @@ var allKinds = []compiler{
 	SlidingCounter{100, 1e9},
 	SlidingLog{100, 1e9, 10},
 	TSWTCM{BitRate(8e6), BitRate(16e6), 100_000, 1},
-	TokenBucket{Rate: BitRate(8e6), Burst: 100, Warmup: 1e6}, // with a warm-up, beside the kinds
+	TokenBucket{Rate: BitRate(8e6), Burst: 100, Warmup: 1e6}, // with a warm-up, after all kinds
 }
 
-// TestSetProfileOfAll keeps what there is, cut to the burst, between all kinds.
-func TestSetProfileOfAll(t *testing.T) {
+// TestSetProfileBetweenKinds changes each kind to each kind. Tokens are kept, up to the burst.
+func TestSetProfileBetweenKinds(t *testing.T) {
 	for _, from := range allKinds {
 		for _, to := range allKinds {
 			for _, took := range []int{0, 30, 100} {
@@ -41,7 +41,7 @@ func TestSetProfileOfAll(t *testing.T) {
 				case p.Kind() == kindTSWTCM && old.Kind() != kindTSWTCM:
 					want = 100 // an average begins anew
 				case from != to && p.rule != nil && p.Kind() == kindTokenBucket:
-					want = min(had, 33) // as cold as with its first packet
+					want = min(had, 33) // as cold as at its first packet
 				}
 				if got != want || m.Profile().Kind() != p.Kind() {
 					t.Errorf("%+v to %+v: %d tokens, then %d, want %d; %v", from, to, had, got, want, m.Profile().Kind())
@@ -49,14 +49,14 @@ func TestSetProfileOfAll(t *testing.T) {
 				if x := m.Explain(now, 1, Green); x.Clause != p.Kind().Clause(Green, x.Color) {
 					t.Errorf("%+v to %+v: %v", from, to, x.Clause)
 				}
-				// Nor more at a time before.
+				// An earlier time gains nothing.
 				stale := New(compile(t, from))
 				stale.Color(now, took, Green)
 				stale.SetProfile(now-1e12, p)
 				if got, _ := stale.Tokens(now); p.Kind() != kindTSWTCM && got > want {
 					t.Errorf("%+v to %+v at an earlier time: %d tokens, want at most %d", from, to, got, want)
 				}
-				// The clock of one that waits for its first call begins.
+				// SetProfile begins a clock that has not begun.
 				empty, asked := NewWithTokens(compile(t, from), 0, 0), NewWithTokens(p, 0, 0)
 				empty.SetProfile(now, p)
 				asked.Color(now, 0, Red)
@@ -71,20 +71,20 @@ func TestSetProfileOfAll(t *testing.T) {
 			}
 		}
 	}
-	// The same numbers mean another kind.
+	// The same numbers in another kind mean something else.
 	m := New(compile(t, SlidingWindow{100, 1000, 1000}))
 	m.SetProfile(0, compile(t, SlidingLog{100, 1000, 1000}))
 	if got := m.Profile().Kind(); got != kindSlidingLog {
 		t.Errorf("a sliding window became %v", got)
 	}
-	// Cut to the new limit.
+	// Tokens are limited to the new limit.
 	m.SetProfile(0, compile(t, FixedWindow{40, 1e9}))
 	if tc, _ := m.Tokens(0); tc != 40 {
 		t.Errorf("%d tokens of 40", tc)
 	}
 }
 
-// TestClauses reaches each clause of each kind by packets.
+// TestClauses reaches each clause of each kind with packets.
 func TestClauses(t *testing.T) {
 	seen := map[Clause]bool{}
 	for i, params := range allKinds[:kindTSWTCM+1] {
@@ -134,13 +134,13 @@ func TestClauses(t *testing.T) {
 	}
 }
 
-// TestFamilyRefusals has each fault, both sides of each bound.
-func TestFamilyRefusals(t *testing.T) {
+// TestFamilyErrors has each error, on both sides of each bound.
+func TestFamilyErrors(t *testing.T) {
 	ok := BitRate(8e6)
 	const day = 24 * time.Hour
 	for _, test := range []struct {
 		params compiler
-		want   string // all that is wrong; empty where nothing is
+		want   string // all errors; empty if there is none
 	}{
 		{TokenBucket{Rate: ok, Burst: 1, Warmup: day, GCRA: true}, "Warmup does not go with GCRA"},
 		{TokenBucket{}, "Rate must be above zero\nBurst must be above zero"},
@@ -149,8 +149,8 @@ func TestFamilyRefusals(t *testing.T) {
 		{TokenBucket{Rate: ok, Burst: 1, Warmup: -1}, "Warmup of -1ns is not between 1µs and 24h0m0s"},
 		{TokenBucket{Rate: ok, Burst: 1, Warmup: 1000}, ""},
 		{TokenBucket{Rate: ok, Burst: 1, Warmup: day}, ""},
-		// 2^62 units: 8e9 a byte, of 150 parts each where the warm-up is a multiple of
-		// 100 ns, of 15000 where it is none of 2 nor of 5.
+		// 2^62 units: 8e9 per byte, of 150 parts each if the warm-up is a multiple of 100 ns,
+		// of 15000 if it is a multiple of neither 2 nor 5.
 		{TokenBucket{Rate: BitRate(1), Burst: 3843072, Warmup: day}, "Burst of 3843072 bytes exceeds the largest burst that 64 bits count exactly at this rate with a warm-up of 24h0m0s, 3843071 bytes"},
 		{TokenBucket{Rate: BitRate(1), Burst: 3843071, Warmup: day}, ""},
 		{TokenBucket{Rate: BitRate(1), Burst: 38431, Warmup: 1001}, "Burst of 38431 bytes exceeds the largest burst that 64 bits count exactly at this rate with a warm-up of 1.001µs, 38430 bytes"},
@@ -189,14 +189,14 @@ func TestFamilyRefusals(t *testing.T) {
 			t.Errorf("%+v: %v\nwant %s", test.params, err, test.want)
 		default:
 			if field := new(FieldError); !errors.As(err, &field) {
-				t.Errorf("%v is no FieldError", err)
+				t.Errorf("%v is not a FieldError", err)
 			}
 		}
 	}
 }
 
-func TestIntegersOfAll(t *testing.T) {
-	// Each bucket fits with a unit of its own, both do not with one.
+func TestIntegersOfAllKinds(t *testing.T) {
+	// Each bucket fits 64 bits with its own unit, but not with a common one.
 	apart, err := compile(t, TRTCM{BitRate(1e9 - 1), 1 << 26, BitRate(1e9), 1 << 50}).Integers()
 	if want := (Integers{[2]int64{8e9, 8}, [2]int64{1e9 - 1, 1}, [2]int64{1 << 26, 1 << 50}, true, false, true, Green, 0, false}); err != nil || apart != want {
 		t.Errorf("%+v, %v, want %+v", apart, err, want)
@@ -212,7 +212,7 @@ func TestIntegersOfAll(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", allKinds[i], got, err)
 		}
 		if field := new(FieldError); err != nil && !errors.As(err, &field) {
-			t.Errorf("%v is no FieldError", err)
+			t.Errorf("%v is not a FieldError", err)
 		}
 	}
 }

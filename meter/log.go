@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// SlidingLog is a two-color meter that lets exactly Limit bytes through in any Window. It
-// logs each packet that it lets through. Packets with the same time share an entry. If all
-// Entries are in use a packet is red.
+// SlidingLog is a two-color meter that lets Limit bytes through in any Window, wherever it
+// begins. It logs each packet that it lets through. Packets with the same time share an
+// entry. If all Entries are in use, a packet is red.
 type SlidingLog struct {
 	Limit   int64
 	Window  time.Duration

@@ -107,7 +107,7 @@ func (m *Meter) Profile() *Profile { return m.profile }
 //
 // now is in nanoseconds on any clock. A time earlier than the latest so far refills
 // nothing and finds no more tokens than the latest did. n is the length in bytes. A packet
-// conforms if n is equal to the tokens, and never if n is negative. in is the input color:
+// conforms if n is at most the tokens; a negative n never conforms. in is the input color:
 // the color before this meter in color-aware mode, always Green in color-blind mode. The
 // result is never better than in.
 //

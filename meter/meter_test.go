@@ -25,9 +25,8 @@ func compile(t testing.TB, c compiler) *Profile {
 	return p
 }
 
-// TestTrace walks each meter along rows worked out by hand from the RFC's
-// text, at every bound and one byte to either side of it. 8 Mbit/s is one
-// byte per microsecond.
+// TestTrace has rows worked out by hand from the text of the RFCs, at every bound and one
+// byte to either side of it. 8 Mbit/s is one byte per microsecond.
 func TestTrace(t *testing.T) {
 	const µs = 1000
 	mega := BitRate(8e6)
@@ -36,7 +35,7 @@ func TestTrace(t *testing.T) {
 		n      int
 		in     Color
 		want   Color
-		tc, te int64 // after; te is Tp for trTCM
+		tc, te int64 // tokens after the packet; te is Tp for trTCM
 	}
 	for _, test := range []struct {
 		name   string
@@ -146,7 +145,7 @@ func TestTrace(t *testing.T) {
 				got := m.Color(r.at, r.n, r.in)
 				tc, te := m.Tokens(r.at)
 				if got != r.want || tc != r.tc || te != r.te {
-					t.Fatalf("row %d: %d B at %d, %v before: %v with %d, %d left; want %v with %d, %d",
+					t.Fatalf("row %d: %d B at %d, input %v: %v with %d, %d left; want %v with %d, %d",
 						i, r.n, r.at, r.in, got, tc, te, r.want, r.tc, r.te)
 				}
 			}
@@ -154,8 +153,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// randomParams are parameters that compile, of every kind and with rates
-// from 1 bit/s to 400 Gbit/s.
+// randomParams returns valid parameters of the meters in RFCs, with rates from 1 bit/s to
+// 400 Gbit/s.
 func randomParams(r *rand.Rand) compiler {
 	rate := func() Rate {
 		switch r.IntN(5) {
@@ -201,7 +200,7 @@ func randomParams(r *rand.Rand) compiler {
 	}
 }
 
-// against meters one random stream with both a Meter and the oracle.
+// against meters a random stream with a Meter and the oracle, and compares them.
 func against(t testing.TB, r *rand.Rand, params compiler, packets int) {
 	t.Helper()
 	p, err := params.Profile()
@@ -216,7 +215,7 @@ func against(t testing.TB, r *rand.Rand, params compiler, packets int) {
 	}
 	for i := range packets {
 		n := r.IntN(1600)
-		if r.IntN(8) == 0 { // aim at what is there
+		if r.IntN(8) == 0 { // near the tokens
 			tc, te := o.tokens()
 			n = max(int([]int64{tc, te, cbs, ebs}[r.IntN(4)])+r.IntN(3)-1, 0)
 		}
@@ -225,18 +224,18 @@ func against(t testing.TB, r *rand.Rand, params compiler, packets int) {
 		tc, te := m.Tokens(now)
 		wantC, wantE := o.tokens()
 		if got != want || tc != wantC || te != wantE {
-			t.Fatalf("%+v packet %d: %d B at %d, %v before: %v with %d, %d left; oracle: %v with %d, %d",
+			t.Fatalf("%+v packet %d: %d B at %d, input %v: %v with %d, %d left; oracle: %v with %d, %d",
 				params, i, n, now, in, got, tc, te, want, wantC, wantE)
 		}
 		now = later(r, now)
 	}
 }
 
-// later is a time after now: usually soon, sometimes centuries on.
+// later returns a time after now: usually soon, sometimes centuries later.
 func later(r *rand.Rand, now int64) int64 {
 	spans := []int64{1, 100, 10_000, 1e6, 1e7, 1e9, 1e12, 1e15, math.MaxInt64}
 	dt := r.Int64N(spans[min(r.IntN(len(spans)), r.IntN(len(spans)))])
-	return max(now, now+dt) // no time beyond int64
+	return max(now, now+dt) // at most the largest int64
 }
 
 func TestAgainstOracle(t *testing.T) {
@@ -274,14 +273,14 @@ func FuzzMeter(f *testing.F) {
 				now += dt
 			}
 			if got, want := m.Color(now, n, in), o.color(now, n, in); got != want {
-				t.Fatalf("%+v: %d B at %d, %v before: %v, oracle %v", c, n, now, in, got, want)
+				t.Fatalf("%+v: %d B at %d, input %v: %v, oracle %v", c, n, now, in, got, want)
 			}
 		}
 	})
 }
 
-// TestLongRun holds the tokens granted to the closed form CBS + CIR*t over a
-// backlogged stream, for rates whose units are as odd as they come.
+// TestLongRun compares the tokens granted to a backlogged stream with the closed form
+// CBS + CIR*t, at the oddest rates.
 func TestLongRun(t *testing.T) {
 	for _, bps := range []int64{1, 7, 64_000, 9_700_001, 999_999_999, 1e9, 9_999_999_999, 100e9, 399_999_999_999, 400e9} {
 		t.Run(BitRate(bps).String(), func(t *testing.T) {
@@ -289,7 +288,7 @@ func TestLongRun(t *testing.T) {
 			rate := BitRate(bps)
 			const cbs, n = 15_000, 1500
 			m := New(compile(t, TokenBucket{Rate: rate, Burst: cbs}))
-			step := max(8e9*n/bps/3, 1) + 1 // three packets offered for one that fits
+			step := max(8e9*n/bps/3, 1) + 1 // three times as many packets as fit
 			var granted, now int64
 			for i := range int64(2e6) {
 				now = i * step
@@ -333,7 +332,7 @@ func TestProperties(t *testing.T) {
 			for i := range lengths {
 				lengths[i], colors[i] = r.IntN(1600), Color(r.IntN(3))
 			}
-			if r.IntN(4) == 0 { // a stale time, for both
+			if r.IntN(4) == 0 { // an earlier time, for both
 				now -= r.Int64N(1000)
 			}
 			first, latest = min(first, now), max(latest, now)
@@ -450,7 +449,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestErrors(t *testing.T) {
 	ok := BitRate(1e6)
 	for _, test := range []struct {
 		params compiler
@@ -475,7 +474,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", test.params, err, test.want)
 		}
 	}
-	// The largest compile.
+	// The largest values are valid.
 	compile(t, TokenBucket{Rate: BitRate(1), Burst: 1 << 59})
 	compile(t, TRTCM{Rate{1, math.MaxInt64}, 1 << 59, Rate{math.MaxInt64, 1}, 1 << 59})
 }
@@ -524,12 +523,12 @@ func TestParseColor(t *testing.T) {
 		}
 	}
 	if _, err := ParseColor("amber"); err == nil {
-		t.Error("amber is no color")
+		t.Error("amber is not a color")
 	}
 }
 
-// TestLocked offers far more than the rate from several goroutines, each with
-// its own view of time, and holds what passed to the bound.
+// TestLocked offers far more than the rate from several goroutines, each with its own clock
+// reading, and checks the bytes that passed against the bound.
 func TestLocked(t *testing.T) {
 	p := compile(t, TRTCM{BitRate(80e6), 10_000, BitRate(160e6), 20_000})
 	l := NewLocked(p)

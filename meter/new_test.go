@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// TestRestore: what is restored has refilled since it was saved, as the original
-// has, but for less than a byte of each bucket.
+// TestRestore restores meters. They have refilled since they were saved, as the originals
+// have, less a part of a byte in each bucket.
 func TestRestore(t *testing.T) {
-	p := compile(t, SRTCM{BitRate(8e6), 5000, 3000}) // a byte a µs
+	p := compile(t, SRTCM{BitRate(8e6), 5000, 3000}) // a byte per µs
 	m := Restore(p, 1_000_000, 2500, 0)
 	if tc, te := m.Tokens(2_234_567); tc != 3734 || te != 0 {
 		t.Errorf("%d, %d tokens, 1234.567 µs after there were 2500 and 0", tc, te)
@@ -37,7 +37,7 @@ func TestRestore(t *testing.T) {
 			buckets = false
 		}
 		tc, te = m.Tokens(now)
-		if c, e := again.Tokens(now); buckets && (c > tc || c < tc-1 || e > te || e < te-2) { // E has what C overflows by, too
+		if c, e := again.Tokens(now); buckets && (c > tc || c < tc-1 || e > te || e < te-2) { // E also gains the overflow of C
 			t.Fatalf("%+v: %d, %d tokens restored, %d, %d not, %d ns later", params, c, e, tc, te, now-saved)
 		}
 	}
@@ -64,8 +64,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestColorsBefore: what the slice of results held is no color before.
-func TestColorsBefore(t *testing.T) {
+// TestInputColors checks that the old contents of the result slice are not input colors.
+func TestInputColors(t *testing.T) {
 	p := compile(t, SRTCM{BitRate(8e6), 100, 100})
 	table, err := NewTable[int](p, TableConfig{Keys: 4})
 	if err != nil {
@@ -110,7 +110,7 @@ func TestColorsBefore(t *testing.T) {
 	}
 }
 
-// TestNoProfile: a meter that was never made says so.
+// TestNoProfile checks the panic of a meter that New has not made.
 func TestNoProfile(t *testing.T) {
 	for name, f := range map[string]func(){
 		"New":           func() { New(nil) },
@@ -146,7 +146,7 @@ func panicOf(f func()) (message any) {
 	return nil
 }
 
-// TestZeroTable checks that the zero Table and the zero Shards say how to make one.
+// TestZeroTable checks that the panics of the zero Table and Shards name their functions.
 func TestZeroTable(t *testing.T) {
 	var table Table[int]
 	var shards Shards[int]
@@ -213,7 +213,7 @@ func TestUnlimited(t *testing.T) {
 			t.Errorf("%+v: %+v", params, d)
 		}
 	}
-	// No packet is red for its peak rate, and none is green beyond CIR.
+	// No packet is red by the peak rate, and none is green beyond CIR.
 	m := New(compile(t, TRTCM{BitRate(8e6), 1500, Unlimited, 9000}))
 	for i, want := range []Color{Green, Yellow, Yellow} {
 		if got := m.Color(0, 1500, Green); got != want {
@@ -239,7 +239,7 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestVetFindsCopies: go vet reports what copies meters.
+// TestVetFindsCopies checks that go vet reports copies of meters.
 func TestVetFindsCopies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs go vet")
@@ -252,7 +252,7 @@ import "github.com/a-seed-32e5a53f/shaper/meter"
 func main() {
 	meters := make([]meter.Meter, 3)
 	for i := range meters {
-		meters[i] = meter.New(nil) // fine
+		meters[i] = meter.New(nil) // not a copy
 	}
 	for _, m := range meters {
 		m.Color(0, 1, meter.Green)
@@ -271,12 +271,12 @@ func main() {
 	}
 }
 
-// TestShortSlices has room behind the ends of slices, which is not the callers':
-// they are refused before anything is metered.
+// TestShortSlices passes slices that are too short but have capacity behind their ends. The
+// calls panic before anything is metered.
 func TestShortSlices(t *testing.T) {
 	p := compile(t, TokenBucket{Rate: BitRate(8), Burst: 10})
 	three := []int{1, 1, 1}
-	m, locked := New(p), NewLocked(p) // which a panic leaves unlocked
+	m, locked := New(p), NewLocked(p) // a panic must not leave it locked
 	table, err := NewTable[int](p, TableConfig{Keys: 4})
 	if err != nil {
 		t.Fatal(err)

@@ -4,9 +4,9 @@ import (
 	"math/big"
 )
 
-// oracle is the meters of RFC 2697 §3, RFC 2698 §3, RFC 4115 §3 and MEF 10.3
-// §12 in exact rational arithmetic, written from the texts and sharing
-// nothing with the package but the parameter structs and Color.
+// oracle implements the meters of RFC 2697 §3, RFC 2698 §3, RFC 4115 §3 and MEF 10.3 §12 in
+// exact rational arithmetic. It is written from the texts and shares only the parameter
+// structs and Color with the package.
 type oracle struct {
 	refill  func(o *oracle, dt *big.Rat)
 	verdict func(o *oracle, b *big.Rat, in Color) Color
@@ -77,8 +77,7 @@ func grow(level, rate, dt, limit *big.Rat) (next, over *big.Rat) {
 }
 
 // "If Tc is less than CBS, Tc is incremented by one, else if Te is less than
-// EBS, Te is incremented by one": in continuous time, E gets what C had no
-// room for.
+// EBS, Te is incremented by one": in continuous time, E gains what overflows C.
 func refillSRTCM(o *oracle, dt *big.Rat) {
 	var over *big.Rat
 	o.tc, over = grow(o.tc, o.cir, dt, o.cbs)

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// reservable is a meter that reserves ahead, and its rate.
+// reservable returns a meter that can reserve ahead of time, and its rate.
 func reservable(r *rand.Rand) (compiler, Rate) {
 	rate := pick(r, BitRate(8e6), Rate{1, 7}, BitRate(1+r.Int64N(1e9)), Rate{3, 2})
 	burst := 1 + r.Int64N(3000)
 	return TokenBucket{Rate: rate, Burst: burst, GCRA: r.IntN(2) == 0}, rate
 }
 
-// TestReserve holds what was granted, at the times when it may be used, to the
-// bound of the bucket; in order, and no later than it has to be.
+// TestReserve checks the bytes granted, at the times at which they may be used, against the
+// bound of the bucket. They are granted in order, and no later than necessary.
 func TestReserve(t *testing.T) {
 	r := logged(t)
 	delayed := 0
@@ -63,14 +63,17 @@ func TestReserve(t *testing.T) {
 		}
 	}
 	if delayed < 1000 {
-		t.Errorf("%d delayed: the test asked for too little", delayed)
+		t.Errorf("%d delayed: the test covered too little", delayed)
 	}
 }
 
-// TestReserveAhead reserves whole bursts until the meter cannot count more: four of
-// the largest burst, more of smaller ones; and one more for each that is paid.
+// TestReserveAhead reserves whole bursts until the meter cannot count more: four of the
+// largest burst, more of smaller ones, and one more for each that has refilled.
 func TestReserveAhead(t *testing.T) {
 	t.Parallel()
+	if math.MaxInt < 1<<59 {
+		t.Skip("an int of 32 bits has no lengths that reach the bound")
+	}
 	for _, row := range []struct {
 		rate  Rate
 		burst int64
@@ -80,7 +83,7 @@ func TestReserveAhead(t *testing.T) {
 		{Rate{1 << 50, 1}, 1 << 59, 4},
 		{ByteRate(math.MaxInt64), 1 << 59, 4},
 		{Rate{math.MaxInt64 - 1, 1}, 1 << 59, 4},
-		{Rate{1, 8}, 1 << 56, 4}, // eight units a byte
+		{Rate{1, 8}, 1 << 56, 4}, // eight units per byte
 		{ByteRate(1e9), 1 << 58, 8},
 		{Rate{math.MaxInt64 - 1, 1}, 1 << 58, 8},
 	} {
@@ -102,12 +105,11 @@ func TestReserveAhead(t *testing.T) {
 		}
 		most := time.Duration(row.most)
 		now += int64((after + most - 1) / most)
-		reserve(max(1, int(int64(most)/int64(after)))) // a ns may bring several
+		reserve(max(1, int(int64(most)/int64(after)))) // several bytes may arrive in a ns
 	}
 }
 
-// TestCancelRestores holds a meter that reserved and canceled to one that did
-// not.
+// TestCancelRestores compares a meter that reserved and canceled with one that did not.
 func TestCancelRestores(t *testing.T) {
 	r := logged(t)
 	for range 2000 {
@@ -135,15 +137,15 @@ func TestCancelRestores(t *testing.T) {
 				t.Fatalf("%+v: %d tokens and %v, without the reservation %d and %v", params, a, x, b, y)
 			}
 		}
-		// Too late, nothing comes back.
+		// After the delay, Cancel returns nothing.
 		res = m.Reserve(now, int(burst), math.MaxInt64)
 		over := now + int64(res.Delay)
 		late := m.Clone()
 		late.Cancel(over, res)
 		if late != m {
-			t.Fatalf("%+v: canceled when its delay was over", params)
+			t.Fatalf("%+v: canceled after its delay", params)
 		}
-		// Nor of what was free at once, or never made.
+		// Nor if there was no delay, or no reservation.
 		m.Cancel(now, Reservation{})
 		now = over + 1e15
 		m.Cancel(now, m.Reserve(now, 1, 0))
@@ -153,8 +155,8 @@ func TestCancelRestores(t *testing.T) {
 	}
 }
 
-// TestCancelNeverOverfills cancels in any order: there are never more tokens
-// than the burst, and never more granted than burst and rate allow.
+// TestCancelNeverOverfills cancels in any order. Tokens never exceed the burst, and no more
+// is granted than burst and rate allow.
 func TestCancelNeverOverfills(t *testing.T) {
 	r := logged(t)
 	for range 2000 {
@@ -191,8 +193,8 @@ func TestCancelNeverOverfills(t *testing.T) {
 	}
 }
 
-// TestSetProfileEndsReservations: Cancel gives nothing back under other
-// parameters, nor under the same ones, that forgave what was reserved.
+// TestSetProfileEndsReservations cancels after SetProfile, with other or equal parameters.
+// Cancel returns nothing, as SetProfile has returned the bytes.
 func TestSetProfileEndsReservations(t *testing.T) {
 	begin := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100})
 	for _, to := range []compiler{
@@ -225,8 +227,8 @@ func TestSetProfileEndsReservations(t *testing.T) {
 	}
 }
 
-// TestReserveOfOthers: all other meters promise only what is green now.
-func TestReserveOfOthers(t *testing.T) {
+// TestReserveOtherKinds checks that all other meters reserve only bytes that are green now.
+func TestReserveOtherKinds(t *testing.T) {
 	r := logged(t)
 	for range 1000 {
 		params := anyParams(r)
@@ -237,7 +239,7 @@ func TestReserveOfOthers(t *testing.T) {
 		tc, _ := m.Tokens(now)
 		n := int(pick(r, tc, tc+1, 1, 0, r.Int64N(3000)))
 		if n == 0 && m.profile.kind == kindTSWTCM {
-			continue // of which the average decides
+			continue // its average decides
 		}
 		before, again := clone(m), clone(m)
 		after, ok := m.RetryAfter(now, n)
@@ -258,8 +260,8 @@ func TestReserveOfOthers(t *testing.T) {
 	}
 }
 
-// TestCancelOfMany cancels two that each waited for one before, which is gone.
-func TestCancelOfMany(t *testing.T) {
+// TestCancelInTurn cancels reservations whose predecessors have been canceled.
+func TestCancelInTurn(t *testing.T) {
 	const µs = 1000
 	m := New(compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100}))
 	m.Color(0, 100, Green)

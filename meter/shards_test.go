@@ -5,14 +5,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 )
 
-// TestShards has goroutines with a clock in common, each of which meters all
-// keys: what a key got is no more than its burst and rate, and with fewer keys
-// than fit in each shard no less.
+// TestShards has several goroutines with a common clock, each of which meters all keys. No key
+// gets more than its burst and rate; with fewer keys than fit in each shard none gets
+// less.
 func TestShards(t *testing.T) {
 	const keys, burst, packets = 50, 1000, 20_000
-	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: burst}) // a byte a µs
+	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: burst}) // a byte per µs
 	shards, err := NewShards[uint64](p, TableConfig{Keys: 8 * keys * 4}, 8)
 	if err != nil {
 		t.Fatal(err)
@@ -46,12 +47,12 @@ func TestShards(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if shards.Color(1000, 0, 0, Red) != Red || shards.Stats().Keys != keys {
-		t.Error("a red packet makes no key")
+		t.Error("a red packet added a key")
 	}
 }
 
-// TestShardsBound has more keys than fit: no more than Keys are known, and all
-// shards are used.
+// TestShardsBound has more keys than fit. At most Keys are in the table, and all shards are
+// used.
 func TestShardsBound(t *testing.T) {
 	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
 	for _, c := range []struct{ keys, shards int }{{10, 4}, {1, 1}, {7, 7}, {1000, 16}, {5, 3}} {
@@ -69,8 +70,7 @@ func TestShardsBound(t *testing.T) {
 	}
 }
 
-// TestShardsKeys holds all that is asked of one key, and of all, to a map of
-// meters.
+// TestShardsKeys compares all calls for one key, and for all keys, with a map of meters.
 func TestShardsKeys(t *testing.T) {
 	r := logged(t)
 	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
@@ -122,10 +122,10 @@ func TestShardsKeys(t *testing.T) {
 		seen := map[string]bool{}
 		for key, m := range shards.All() {
 			if want := model[key]; seen[key] || want == nil || tokensOf(m, now) != tokensOf(want, now) {
-				t.Fatalf("step %d: key %q has %v, seen before: %v, want %+v", i, key, tokensOf(m, now), seen[key], want)
+				t.Fatalf("step %d: key %q has %v, seen twice: %v, want %+v", i, key, tokensOf(m, now), seen[key], want)
 			}
 			seen[key] = true
-			shards.Peek(key, now, 1, Green) // no lock is held here
+			shards.Peek(key, now, 1, Green) // would deadlock if a lock were held
 			if len(seen) == 90 {
 				break
 			}
@@ -144,9 +144,9 @@ func TestShardsKeys(t *testing.T) {
 	}
 }
 
-// TestShardsTogether has goroutines do all of it to the same keys at once: what
-// is there in the end is what All says, and can be deleted.
-func TestShardsTogether(t *testing.T) {
+// TestShardsConcurrent makes all calls for the same keys from several goroutines. At the end All
+// returns the keys that are in the table, and they can be deleted.
+func TestShardsConcurrent(t *testing.T) {
 	p := compile(t, SlidingLog{1000, 1e9, 5})
 	shards, err := NewShards[uint64](p, TableConfig{Keys: 64}, 4)
 	if err != nil {
@@ -188,7 +188,7 @@ func TestShardsTogether(t *testing.T) {
 	n := shards.Len()
 	for key := range shards.All() {
 		if !shards.Delete(key) {
-			t.Errorf("All has %d, which is not known", key)
+			t.Errorf("All has %d, which is not in the table", key)
 		}
 		n--
 	}
@@ -197,8 +197,8 @@ func TestShardsTogether(t *testing.T) {
 	}
 }
 
-// TestTableRefusals is what a table cannot be.
-func TestTableRefusals(t *testing.T) {
+// TestTableErrors has each error of a table.
+func TestTableErrors(t *testing.T) {
 	bucket := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
 	log := compile(t, SlidingLog{10, 1e9, 1 << 20})
 	for _, test := range []struct {
@@ -238,14 +238,15 @@ func TestTableRefusals(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
+	const state = 24 + int(unsafe.Sizeof(uintptr(0)))
 	for _, test := range []struct {
 		params compiler
 		want   int
 	}{
-		{TokenBucket{Rate: BitRate(8e6), Burst: 10}, 32},
-		{FixedWindow{10, 1e9}, 32},
-		{SlidingWindow{10, 1e9, 10}, 32 + 160},
-		{SlidingLog{10, 1e9, 1000}, 32 + 16000},
+		{TokenBucket{Rate: BitRate(8e6), Burst: 10}, state},
+		{FixedWindow{10, 1e9}, state},
+		{SlidingWindow{10, 1e9, 10}, state + 160},
+		{SlidingLog{10, 1e9, 1000}, state + 16000},
 	} {
 		if got := compile(t, test.params).Memory(); got != test.want {
 			t.Errorf("%+v: %d, want %d", test.params, got, test.want)
@@ -261,7 +262,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestFamilyAllocatesNothing once it is made, evictions included.
+// TestFamilyAllocatesNothing meters by each kind, in tables with evictions.
 func TestFamilyAllocatesNothing(t *testing.T) {
 	for _, params := range []compiler{
 		TokenBucket{Rate: BitRate(8e6), Burst: 1000},

@@ -5,15 +5,59 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// limited lets each client's address make a request a second, and three at once.
-// now is a clock in ns that does not go back.
+// A meter for each source address. The least recently used address is evicted for a new
+// one.
+func ExampleTable() {
+	profile, _ := meter.TokenBucket{Rate: meter.BitRate(8_000_000), Burst: 1500}.Profile()
+	table, err := meter.NewTable[netip.Addr](profile, meter.TableConfig{Keys: 2})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, source := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8::1", "192.0.2.1"} {
+		fmt.Println(source, table.Color(netip.MustParseAddr(source), 0, 1000, meter.Green))
+	}
+	fmt.Printf("%+v\n", table.Stats())
+	// Output:
+	// 192.0.2.1 green
+	// 192.0.2.1 red
+	// 192.0.2.2 green
+	// 2001:db8::1 green
+	// 192.0.2.1 green
+	// {Keys:2 Evicted:2 Refused:0}
+}
+
+// Shards is a Table for several goroutines.
+func ExampleShards() {
+	profile, _ := meter.TokenBucket{Rate: meter.BitRate(8_000_000), Burst: 1500}.Profile()
+	table, err := meter.NewShards[netip.Addr](profile, meter.TableConfig{Keys: 1 << 20}, 1024)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var workers sync.WaitGroup
+	for i := range 100 {
+		workers.Go(func() {
+			source := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+			table.Color(source, 0, 1000, meter.Green)
+		})
+	}
+	workers.Wait()
+	fmt.Println(table.Len(), "sources")
+	// Output:
+	// 100 sources
+}
+
+// limited allows each client address one request a second, and three at once. now is a
+// monotonic clock in ns.
 func limited(next http.Handler, now func() int64) (http.Handler, error) {
-	profile, err := meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}.Profile()
+	profile, err := meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 3}.Profile()
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +83,7 @@ func limited(next http.Handler, now func() int64) (http.Handler, error) {
 	}), nil
 }
 
-// A handler that limits each client's address, and says when to come again.
+// A handler that limits each client address, with Retry-After.
 func ExampleShards_Decide() {
 	var now int64
 	handler, err := limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() int64 { return now })
@@ -65,7 +109,7 @@ func ExampleShards_Decide() {
 	// 192.0.2.1:5004 200, 0 left, retry after "" s
 }
 
-// What a table knows can be looked at, and forgotten.
+// The keys of a table can be listed, tested and deleted.
 func ExampleTable_All() {
 	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
 	table, _ := meter.NewTable[string](profile, meter.TableConfig{Keys: 100})

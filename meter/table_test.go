@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// slowTable is a meter a key, in a slice in the order of use.
+// slowTable has a meter for each key, in a slice in the order of use.
 type slowTable[K comparable] struct {
 	profile *Profile
 	config  TableConfig
-	meters  []*keyed[K] // that used longest ago first
+	meters  []*keyed[K] // least recently used first
 	rest    Meter
 	stats   TableStats
 }
@@ -33,7 +33,7 @@ func (t *slowTable[K]) fresh() Meter {
 		return NewWithTokens(t.profile, 0, 0)
 	}
 	c, e := t.profile.Bursts()
-	return NewWithTokens(t.profile, c, e) // its clock begins with its first packet
+	return NewWithTokens(t.profile, c, e) // the clock begins with the first packet
 }
 
 func (t *slowTable[K]) find(key K) *Meter {
@@ -66,7 +66,7 @@ func (t *slowTable[K]) use(key K, now int64) *Meter {
 	return t.find(key)
 }
 
-// would is a clone of the meter that a packet of a key would find.
+// would returns a clone of the meter that would meter a packet of the key.
 func (t *slowTable[K]) would(key K, now int64) Meter {
 	if m := t.find(key); m != nil {
 		return m.Clone()
@@ -90,7 +90,7 @@ func (t *slowTable[K]) delete(key K) bool {
 	return false
 }
 
-// tableParams are a kind that a table may have.
+// tableParams returns parameters of a kind that a table can have.
 func tableParams(r *rand.Rand) compiler {
 	for {
 		c := anyParams(r)
@@ -104,7 +104,8 @@ func tableParams(r *rand.Rand) compiler {
 	}
 }
 
-// compareTable meters a stream with both. Keys are from a few more than fit.
+// compareTable meters a stream with a table and the model. There are a few more keys than
+// fit.
 func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K, packets int) {
 	t.Helper()
 	params := tableParams(r)
@@ -177,7 +178,7 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 			got = fast.Color(key, now, n, in)
 		}
 		if got != want || fast.Stats() != slow.stats {
-			t.Fatalf("%+v %+v packet %d: key %v, %d B at %d, %v before: %v, model %v; %+v, model %+v",
+			t.Fatalf("%+v %+v packet %d: key %v, %d B at %d, input %v: %v, model %v; %+v, model %+v",
 				params, config, i, key, n, now, in, got, want, fast.Stats(), slow.stats)
 		}
 		key = make(r.Uint64N(keys))
@@ -190,7 +191,7 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 			}
 		}
 		if a, b := tokensOf(fast.Rest(), now), tokensOf(&slow.rest, now); a != b {
-			t.Fatalf("%+v packet %d: those without a key have %v, model %v", params, i, a, b)
+			t.Fatalf("%+v packet %d: the shared meter has %v, model %v", params, i, a, b)
 		}
 		entries := 0
 		for _, v := range fast.index {
@@ -205,21 +206,21 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 	}
 }
 
-// compareAll holds what All returns to the model, and that it hands out clones.
+// compareAll compares All with the model, and checks that it returns clones.
 func compareAll[K comparable](t testing.TB, fast *Table[K], slow *slowTable[K], now int64) {
 	t.Helper()
 	seen := map[K]bool{}
 	for key, m := range fast.All() {
 		want := slow.find(key)
 		if seen[key] || want == nil || m.state != want.state || tokensOf(m, now) != tokensOf(want, now) || tokensOf(m, now+1000) != tokensOf(want, now+1000) {
-			t.Fatalf("All has key %v (seen before: %v) with %v, model %+v", key, seen[key], tokensOf(m, now), want)
+			t.Fatalf("All has key %v (seen twice: %v) with %v, model %+v", key, seen[key], tokensOf(m, now), want)
 		}
 		seen[key] = true
 		for range 3 {
 			m.Color(now, 1, Green)
 		}
 		if tc, te, _ := fast.Tokens(key, now); [2]int64{tc, te} != tokensOf(want, now) {
-			t.Fatalf("what was done to the clone of key %v is seen in the table", key)
+			t.Fatalf("a change of the clone of key %v changed the table", key)
 		}
 	}
 	if len(seen) != len(slow.meters) {
@@ -254,7 +255,7 @@ func FuzzTable(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed, uint8(seed))
 	}
-	f.Add(uint64(527), uint8('Z')) // the same log anew
+	f.Add(uint64(527), uint8('Z')) // the same log again
 	f.Fuzz(func(t *testing.T, seed uint64, kind uint8) {
 		r := rand.New(rand.NewPCG(seed, uint64(kind)))
 		switch kind % 3 {
@@ -268,8 +269,8 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// TestTableLRU is a table large enough for the oldest to be looked out by
-// samples, used in patterns that make them poor.
+// TestTableLRU compares the keys that a large table evicts with the exact order of use, in
+// several patterns of use.
 func TestTableLRU(t *testing.T) {
 	r := logged(t)
 	const keys = 5000
@@ -279,7 +280,7 @@ func TestTableLRU(t *testing.T) {
 		t.Fatal(err)
 	}
 	lastUse := map[uint64]int{}
-	order := []uint64{} // of uses, with those that were used since
+	order := []uint64{} // keys by use; a key may be in it more than once
 	oldest := 0
 	use := func(key uint64) {
 		_, known := lastUse[key]
@@ -291,10 +292,10 @@ func TestTableLRU(t *testing.T) {
 			delete(lastUse, gone)
 			table.Color(key, 0, 1, Green)
 			if _, _, known := table.Tokens(gone, 0); known {
-				t.Fatalf("key %d, used longest ago, is known", gone)
+				t.Fatalf("key %d, the least recently used, was not evicted", gone)
 			}
 			if _, _, known := table.Tokens(order[len(order)-1], 0); !known {
-				t.Fatal("the key before is forgotten")
+				t.Fatal("the previous key was evicted")
 			}
 		} else {
 			table.Color(key, 0, 1, Green)
@@ -311,7 +312,7 @@ func TestTableLRU(t *testing.T) {
 				use(next - 1 - r.Uint64N(min(next, keys)))
 			}
 		}
-		for i := range uint64(keys) { // what the samples see is young
+		for i := range uint64(keys) { // use the keys in groups
 			if i%uint64(2+round%4) == 0 && next > keys {
 				use(next - keys + i)
 			}
@@ -322,13 +323,13 @@ func TestTableLRU(t *testing.T) {
 	}
 }
 
-// TestTableAllocatesNothing while keys come, go and come back: not even the first
-// time that all were used since they came, those last whose numbers are even.
+// TestTableAllocatesNothing adds, evicts and uses keys, at last those with even numbers, so
+// that the order of all of them has changed.
 func TestTableAllocatesNothing(t *testing.T) {
 	const keys = 1 << 17
 	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
 	var tables []*Table[uint64]
-	for range 2 { // AllocsPerRun runs once before it counts
+	for range 2 { // AllocsPerRun makes one uncounted call first
 		table, err := NewTable[uint64](p, TableConfig{Keys: keys})
 		if err != nil {
 			t.Fatal(err)
@@ -357,8 +358,8 @@ func TestTableAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestTableSpray: who sends from ever new keys takes nothing from those whose
-// meters lack tokens where Idle protects them. LRU does not.
+// TestTableSpray has a sender that uses ever new keys. With Idle it cannot evict keys whose
+// meters lack tokens; without Idle it can.
 func TestTableSpray(t *testing.T) {
 	p := compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
 	for _, idle := range []bool{true, false} {
@@ -369,7 +370,7 @@ func TestTableSpray(t *testing.T) {
 		now := int64(0)
 		var busy int64
 		spray := uint64(1000)
-		for range 2000 { // a second
+		for range 2000 { // one second
 			now += 500_000
 			for key := range uint64(10) {
 				if table.Color(key, now, 100, Green) == Green {
@@ -381,15 +382,15 @@ func TestTableSpray(t *testing.T) {
 				table.Color(spray, now, 100, Green)
 			}
 		}
-		most := int64(10 * 1900) // burst and rate, in whole packets
+		most := int64(10 * 1900) // whole packets of burst and rate
 		switch got := table.Stats(); {
 		case idle && (busy != most || got.Refused == 0 || got.Keys != 100):
 			t.Errorf("idle: %d of %d green, %+v", busy, most, got)
 		case !idle && busy <= 10*most:
-			t.Errorf("LRU: %d of %d green: the spray did not make the busy ones forgotten, %+v", busy, most, got)
+			t.Errorf("LRU: %d of %d green: the spray did not evict the busy keys, %+v", busy, most, got)
 		}
 	}
-	// With LRU, fewer other keys than Keys between two packets leave one known.
+	// Without Idle, a key stays if fewer than Keys other keys come between two of its packets.
 	table, _ := NewTable[uint64](p, TableConfig{Keys: 100})
 	spray := uint64(1000)
 	for i := range 1000 {
@@ -403,7 +404,7 @@ func TestTableSpray(t *testing.T) {
 	}
 }
 
-func TestTableOfNaN(t *testing.T) {
+func TestTableNaN(t *testing.T) {
 	table, _ := NewTable[float64](compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 4})
 	green := 0
 	for range 100 {
@@ -421,8 +422,8 @@ func tokensOf(m *Meter, now int64) [2]int64 {
 	return [2]int64{tc, te}
 }
 
-// TestTableColorEach holds bursts to single packets, with keys that come twice in
-// a burst, and that are forgotten and known again within it.
+// TestTableColorEach compares bursts with single packets. Some keys are in a burst twice, and
+// some are evicted and added again within it.
 func TestTableColorEach(t *testing.T) {
 	r := logged(t)
 	for range 300 {

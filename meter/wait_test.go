@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bubble is the clock of a bubble of synctest, from its begin.
+// bubble returns the clock of a synctest bubble.
 func bubble() func() int64 {
 	begin := time.Now()
 	return func() int64 { return int64(time.Since(begin)) }
@@ -25,7 +25,7 @@ func TestWaitInOrder(t *testing.T) {
 			var order []int
 			var at []int64
 			var wg sync.WaitGroup
-			for i, n := range []int{10, 1, 5, 10, 2} { // large and small, one after the other
+			for i, n := range []int{10, 1, 5, 10, 2} { // alternately large and small
 				wg.Go(func() {
 					if err := l.Wait(t.Context(), clock, n); err != nil {
 						t.Error(err)
@@ -47,7 +47,8 @@ func TestWaitInOrder(t *testing.T) {
 	}
 }
 
-// TestWait is for every kind whose tokens come back in time: n bytes are there when it returns, and taken.
+// TestWait waits for every kind that refills: n bytes are available when Wait returns, and
+// taken.
 func TestWait(t *testing.T) {
 	for _, params := range []compiler{
 		TokenBucket{Rate: ByteRate(1000), Burst: 10},
@@ -72,7 +73,7 @@ func TestWait(t *testing.T) {
 				for range 5 {
 					for _, n := range []int{10, 3, 0} {
 						if err := l.Wait(ctx, clock, n); err != nil {
-							t.Fatalf("%+v, begun with %d: %d B: %v", params, begin, n, err)
+							t.Fatalf("%+v, starting with %d: %d B: %v", params, begin, n, err)
 						}
 						taken += int64(n)
 					}
@@ -85,7 +86,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestWaitAfterPause: a cold meter holds a third, and more in a moment.
+// TestWaitAfterPause waits for a cold meter, which holds a third of its burst.
 func TestWaitAfterPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
@@ -112,24 +113,24 @@ func TestWaitFails(t *testing.T) {
 			}
 		}
 
-		// A deadline that comes before fails at once, and takes nothing.
+		// If the deadline is too early, Wait fails at once and takes nothing.
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Millisecond)
 		defer cancel()
 		if err := l.Wait(ctx, clock, 10); !errors.Is(err, context.DeadlineExceeded) || clock() != 0 {
 			t.Errorf("%v after %d ns", err, clock())
 		}
 		if after, ok := retry(l, 0, 10); after != 10*time.Millisecond || !ok {
-			t.Errorf("what failed took tokens: %v, %v", after, ok)
+			t.Errorf("a failed Wait took tokens: %v, %v", after, ok)
 		}
 
-		// One just in time does not.
+		// A deadline just in time does not fail.
 		ctx, cancel = context.WithTimeout(t.Context(), 11*time.Millisecond)
 		defer cancel()
 		if err := l.Wait(ctx, clock, 10); err != nil || clock() != 10e6 {
 			t.Errorf("%v after %d ns", err, clock())
 		}
 
-		// A context that is over fails, though the tokens are there.
+		// A context that has ended fails although there are tokens.
 		time.Sleep(time.Second)
 		why := errors.New("why")
 		over, end := context.WithCancelCause(t.Context())
@@ -148,7 +149,7 @@ func retry(l *Locked, now int64, n int) (after time.Duration, ok bool) {
 	return after, ok
 }
 
-// TestWaitCanceled gives back what was reserved to those who come later.
+// TestWaitCanceled cancels a Wait: its bytes go to calls that arrive later.
 func TestWaitCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := bubble()
@@ -160,7 +161,7 @@ func TestWaitCanceled(t *testing.T) {
 		go func() { done <- l.Wait(ctx, clock, 10) }()
 		synctest.Wait()
 		if after, _ := retry(l, 0, 10); after != 20*time.Millisecond {
-			t.Errorf("behind one that waits: %v", after)
+			t.Errorf("behind a waiting call: %v", after)
 		}
 		time.Sleep(4 * time.Millisecond)
 		cancel(why)
@@ -168,7 +169,7 @@ func TestWaitCanceled(t *testing.T) {
 			t.Errorf("%v after %d ns", err, clock())
 		}
 		if after, _ := retry(l, 4e6, 10); after != 6*time.Millisecond {
-			t.Errorf("when it gave up: %v", after)
+			t.Errorf("after the cancellation: %v", after)
 		}
 		if tc, _ := l.m.Tokens(4e6); tc != 4 {
 			t.Errorf("%d tokens", tc)
@@ -176,9 +177,9 @@ func TestWaitCanceled(t *testing.T) {
 	})
 }
 
-// TestWaitOfMany is for the race detector, too: what all got in a time is no
+// TestWaitConcurrent waits in many goroutines, also for the race detector. Together they get no
 // more than burst and rate.
-func TestWaitOfMany(t *testing.T) {
+func TestWaitConcurrent(t *testing.T) {
 	for _, params := range []compiler{TokenBucket{Rate: ByteRate(1000), Burst: 10}, FixedWindow{10, 10 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := bubble()

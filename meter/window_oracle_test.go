@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// slowCounter is a sliding window counter: what was taken by window.
+// slowCounter is a sliding window counter. It counts bytes by window.
 type slowCounter struct {
 	limit, length int64
-	carried       int64       // taken before the first packet
-	packets       []slowTaken // in windows
-	now           int64       // time of the last packet
+	carried       int64       // bytes taken before the first packet
+	packets       []slowTaken // by window
+	now           int64       // time of the latest packet
 	begun         bool
 }
 
-// slowTaken is what a packet took.
+// slowTaken is the bytes that a packet took.
 type slowTaken struct {
-	at *big.Int // a window, slot or ns
+	at *big.Int // window, slot or ns
 	n  int64
 }
 
-// left is the exact number of bytes that would fit at now; it may be negative.
+// left returns the exact number of bytes that fit at now. It may be negative.
 func (w *slowCounter) left(now int64) *big.Rat {
 	at := windowOf(now, w.length)
 	left := whole(w.limit)
@@ -46,7 +46,7 @@ func (w *slowCounter) color(now int64, n int, in Color) Color {
 	}
 	w.now, w.begun = now, true
 	for len(w.packets) > 0 && new(big.Int).Sub(at, w.packets[0].at).Cmp(big.NewInt(1)) > 0 {
-		w.packets = w.packets[1:] // out of view
+		w.packets = w.packets[1:] // outside the window
 	}
 	if in == Red || n < 0 || whole(int64(n)).Cmp(w.left(now)) > 0 {
 		return Red
@@ -72,11 +72,12 @@ func (w *slowCounter) idle(now int64) bool {
 	return true
 }
 
-// slowLog is a sliding window in slots, or of a ns each with a bound of entries.
+// slowLog is a sliding window in slots, or a sliding log: slots of a ns, with a bound on the
+// entries.
 type slowLog struct {
 	limit, slot, length int64
-	entries             int   // 0 is no bound
-	first               int64 // taken before the first packet
+	entries             int   // 0 means no bound
+	first               int64 // bytes taken before the first packet
 	packets             []slowTaken
 	now                 *big.Int
 }
@@ -127,13 +128,13 @@ func (w *slowLog) idle(now int64) bool {
 	return used == 0
 }
 
-// slowTSW is RFC 2859 with the project's integers.
+// slowTSW is RFC 2859 in the integers that METERS.md defines.
 type slowTSW struct {
 	average, committed, peak *big.Int
 	window                   *big.Int
 	last                     *big.Int
 	seed, drawn              uint64
-	now                      int64 // of the latest packet of any color
+	now                      int64 // time of the latest packet of any color
 }
 
 func newSlowTSW(t TSWTCM) *slowTSW {
@@ -149,7 +150,7 @@ func newSlowTSW(t TSWTCM) *slowTSW {
 }
 
 func (s *slowTSW) color(now int64, n int, in Color) Color {
-	if in == Red || n < 0 { // neither counted nor a beginning
+	if in == Red || n < 0 { // not counted, and does not begin the clock
 		s.now = now
 		return Red
 	}
@@ -184,7 +185,7 @@ func (s *slowTSW) color(now int64, n int, in Color) Color {
 	return in
 }
 
-// pause is how long an average decays: no longer than an int64 of ns.
+// pause returns the ns for which an average decays, at most an int64.
 func pause(from *big.Int, to int64) *big.Int {
 	span := new(big.Int).Sub(big.NewInt(to), from)
 	if most := big.NewInt(math.MaxInt64); span.Cmp(most) > 0 {

@@ -40,11 +40,11 @@ func (b *buckets) decide(now, cost *big.Rat, in color) color {
 	b.refill(now)
 	switch b.kind {
 	case "srtcm":
-		return b.rfc2697(cost, in)
+		return b.committedOrExcess(cost, in)
 	case "trtcm":
 		return b.rfc2698(cost, in)
 	case "trtcm4115":
-		return b.rfc4115(cost, in)
+		return b.committedOrExcess(cost, in)
 	}
 	return b.tokenBucket(cost, in)
 }
@@ -88,8 +88,9 @@ func (b *buckets) refill(now *big.Rat) {
 	}
 }
 
-// rfc2697 is RFC 2697 §3, in color-aware mode.
-func (b *buckets) rfc2697(cost *big.Rat, pre color) color {
+// committedOrExcess is RFC 2697 §3 in color-aware mode, and Figure 1 of RFC 4115 §3. A packet
+// equal to the tokens conforms.
+func (b *buckets) committedOrExcess(cost *big.Rat, pre color) color {
 	switch {
 	case pre == green && b.c.fits(cost):
 		b.c.take(cost)
@@ -113,19 +114,6 @@ func (b *buckets) rfc2698(cost *big.Rat, pre color) color {
 	b.p.take(cost)
 	b.c.take(cost)
 	return green
-}
-
-// rfc4115 is Figure 1 of RFC 4115 §3: a packet equal to the tokens conforms.
-func (b *buckets) rfc4115(cost *big.Rat, pre color) color {
-	switch {
-	case pre == green && b.c.fits(cost):
-		b.c.take(cost)
-		return green
-	case pre != red && b.e.fits(cost):
-		b.e.take(cost)
-		return yellow
-	}
-	return red
 }
 
 // tokenBucket has two colors of its own: what conforms keeps its color.

@@ -32,7 +32,7 @@ type member struct {
 
 func (m *member) decide(now, cost *big.Rat, in color) color {
 	m.refill(now)
-	return m.flow.rfc4115(cost, in)
+	return m.flow.committedOrExcess(cost, in)
 }
 
 // refill gives all flows the tokens of the time since the last packet of any.

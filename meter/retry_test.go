@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// anyParams are parameters of any kind.
+// anyParams returns parameters of any kind.
 func anyParams(r *rand.Rand) compiler {
 	if r.IntN(2) == 0 {
 		return randomParams(r)
@@ -15,7 +15,7 @@ func anyParams(r *rand.Rand) compiler {
 	return familyParams(r)
 }
 
-// used is a meter with some history, and the time of its latest packet.
+// used returns a meter with some history, and the time of its latest packet.
 func used(t testing.TB, r *rand.Rand, params compiler) (m *Meter, now int64) {
 	p := compile(t, params)
 	c, e := p.Bursts()
@@ -58,7 +58,7 @@ func TestPeek(t *testing.T) {
 			t.Fatalf("%+v: Peek changed the meter", params)
 		}
 		if got := m.Color(now, n, in); got != peeked {
-			t.Fatalf("%+v: %d B, %v before: Peek %v, Color %v", params, n, in, peeked, got)
+			t.Fatalf("%+v: %d B, input %v: Peek %v, Color %v", params, n, in, peeked, got)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestTakeUpTo(t *testing.T) {
 	}
 }
 
-// TestRetryAfter asks for a time, and looks at it and a ns before it.
+// TestRetryAfter checks the color at the time that it returns, and a ns before.
 func TestRetryAfter(t *testing.T) {
 	r := logged(t)
 	never, later := 0, 0
@@ -100,7 +100,7 @@ func TestRetryAfter(t *testing.T) {
 		c, _ := m.profile.Bursts()
 		n := int(pick(r, tc, tc+1, tc+1+r.Int64N(c+1), c, c+1, 0, 1, -1))
 		if n == 0 && at < now && m.profile.kind == kindSlidingCounter {
-			continue // more than the limit may be in view before the latest time
+			continue // before the latest time, more than the limit may be within the window
 		}
 		before := clone(m)
 		after, ok := m.RetryAfter(at, n)
@@ -131,14 +131,14 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 	if never < 100 || later < 500 {
-		t.Errorf("%d never, %d later: the test asked for too little", never, later)
+		t.Errorf("%d never, %d later: the test covered too little", never, later)
 	}
 }
 
-// TestRetryAfterTSW: a time at which the average leaves room.
+// TestRetryAfterTSW has times at which the average is low enough.
 func TestRetryAfterTSW(t *testing.T) {
 	p := compile(t, TSWTCM{BitRate(8e6), BitRate(16e6), time.Millisecond, 1})
-	m := New(p) // 1000 bytes a window
+	m := New(p) // 1000 bytes per window
 	m.Color(0, 3000, Green)
 	after, ok := m.RetryAfter(0, 100)
 	if !ok || after < 2*time.Millisecond || after > 4*time.Millisecond {
@@ -148,13 +148,13 @@ func TestRetryAfterTSW(t *testing.T) {
 		t.Errorf("%v after %v", got, after)
 	}
 	if _, ok := m.RetryAfter(0, 1001); ok {
-		t.Error("more than CIR in a window is never sure to be green")
+		t.Error("more than CIR in a window is never certain to be green")
 	}
 }
 
-// TestRetryAfterOfUnbegun: what begins to refill with its first packet is asked
-// for with one. All kinds agree.
-func TestRetryAfterOfUnbegun(t *testing.T) {
+// TestRetryAfterBeforeBegin calls RetryAfter and ResetAfter before the clock has begun. They
+// begin it, in all kinds alike.
+func TestRetryAfterBeforeBegin(t *testing.T) {
 	µs := int64(time.Microsecond)
 	for _, test := range []struct {
 		params       compiler
@@ -186,8 +186,8 @@ func TestRetryAfterOfUnbegun(t *testing.T) {
 	}
 }
 
-// asNew says by what can be seen whether a meter is as a new one at now: both
-// hold the same, and give the same to what comes.
+// asNew reports whether a meter behaves like a new one at now: both have the same tokens, and
+// give the same colors.
 func asNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
 	old, fresh := clone(m), New(m.profile)
 	if _, ok := params.(TokenBucket); ok && m.profile.rule != nil {
@@ -198,7 +198,7 @@ func asNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
 	if tc != c || te != e || !m.profile.rested(m.state, m.profile.log, now) {
 		return false
 	}
-	now = max(now, latest) // before, a new one may be in another window
+	now = max(now, latest) // earlier, a new meter may be in another window
 	for range 10 {
 		n, in := nextLength(r, params, c, e, c+1), Color(r.IntN(3))
 		if old.Color(now, n, in) != fresh.Color(now, n, in) {
@@ -209,7 +209,8 @@ func asNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
 	return true
 }
 
-// newSlowWarmIdle reads the state of a warm-up, whose tokens are cut when asked.
+// newSlowWarmIdle returns the model of a warm-up with the exact state of a meter: Tokens
+// rounds down.
 func newSlowWarmIdle(m *Meter, now int64) bool {
 	w := m.profile.rule.(warmUp)
 	fine := int64(w.rate / uint64(w.num))
@@ -243,18 +244,18 @@ func TestResetAfter(t *testing.T) {
 				t.Fatalf("%+v: never resets", params)
 			}
 			if asNew(m, r, params, at+1e17, now) {
-				t.Fatalf("%+v: is as new after all", params)
+				t.Fatalf("%+v: is as good as new after all", params)
 			}
 		case after < 0 || !asNew(m, r, params, at+int64(after), now):
-			t.Fatalf("%+v: %v after %d it is not as new, state %+v", params, after, at, m.state)
+			t.Fatalf("%+v: %v after %d it is not as good as new, state %+v", params, after, at, m.state)
 		case after > 0 && asNew(m, r, params, at+int64(after)-1, now):
-			t.Fatalf("%+v: a ns before %v after %d it is as new, state %+v", params, after, at, m.state)
+			t.Fatalf("%+v: a ns before %v after %d it is as good as new, state %+v", params, after, at, m.state)
 		case after > 0:
 			later++
 		}
 	}
 	if never < 10 || later < 500 {
-		t.Errorf("%d never, %d later: the test asked for too little", never, later)
+		t.Errorf("%d never, %d later: the test covered too little", never, later)
 	}
 }
 
@@ -275,7 +276,7 @@ func TestNoPanicAtTheEndsOfTime(t *testing.T) {
 	}
 }
 
-// TestGapsOfCenturies is longer than an int64 has ns.
+// TestGapsOfCenturies has pauses longer than an int64 of ns.
 func TestGapsOfCenturies(t *testing.T) {
 	r := logged(t)
 	for range 500 {
@@ -287,7 +288,7 @@ func TestGapsOfCenturies(t *testing.T) {
 			continue
 		}
 		if m.profile.kind == kindTSWTCM {
-			continue // whose average fades, and never ends
+			continue // an average decays, but never ends
 		}
 		want := c
 		if w, ok := params.(TokenBucket); ok && w.Warmup > 0 {
