@@ -47,8 +47,8 @@ type found struct {
 	state []int64 // numbers that the algorithm's script replied
 }
 
-// take removes the numbers of the next key from a reply.
-func (l *Limiter) take(c *call) found {
+// nextState removes the numbers of the next key from a reply.
+func (l *Limiter) nextState(c *call) found {
 	n := algorithms[l.kind].replies
 	f := found{l, c.us, c.reply[:n]}
 	c.reply = c.reply[n:]
@@ -110,17 +110,18 @@ func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// bucketAfter implements after for a bucket that lacks so many ticks to be full.
+// bucketAfter implements after for a bucket that lacks a number of ticks to be
+// full.
 func (l *Limiter) bucketAfter(lacks, rest int64) (remaining, retry, reset int64) {
 	burst := l.args[0]
 	remaining = (burst - lacks) / l.den
 	if rest > remaining && rest <= l.most {
-		retry = up(lacks+rest*l.den-burst, l.per)
+		retry = divideUp(lacks+rest*l.den-burst, l.per)
 	}
-	return remaining, retry, up(lacks, l.per)
+	return remaining, retry, divideUp(lacks, l.per)
 }
 
-func up(a, b int64) int64 { return (a + b - 1) / b }
+func divideUp(a, b int64) int64 { return (a + b - 1) / b }
 
 // windowAfter implements after for the window with number at.
 func (l *Limiter) windowAfter(us, at, used, rest int64) (remaining, retry, reset int64) {
