@@ -34,7 +34,7 @@ type Decision struct {
 	Taken      int64         // amount taken: N, 0, or with Part a part of N
 	Remaining  int64         // amount that would fit now
 	RetryAfter time.Duration // time until the rest of N fits: 0 if Allowed, meter.Never if it is above the limit
-	ResetAfter time.Duration // time until the limit is whole again
+	ResetAfter time.Duration // time until the limit is full again
 	Time       time.Time     // time of the decision, on the server's clock if Source is FromStore
 	Source     Source
 	Err        error // reason for a Source other than FromStore, else nil; contains no password
@@ -94,7 +94,7 @@ func (f found) decision(taken, rest int64, allowed bool) Decision {
 }
 
 // after returns the amount that remains after taken, the µs until rest fits, and the µs until
-// the limit is whole again. retry is undefined if rest is above the limit.
+// the limit is full again. retry is undefined if rest is above the limit.
 func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 	s := f.state
 	switch f.kind {

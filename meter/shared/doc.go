@@ -53,7 +53,7 @@
 //
 // Each key follows the clock of its server. If that clock goes back, for instance because a
 // failover moved the key to a server whose clock is behind, amounts taken stay taken. A limit
-// then refuses for at most the time in which it becomes whole, a window for at most two windows. A
+// then refuses for at most the time it needs to become full; a window, for at most two windows. A
 // bucket may start full if the clock goes back by half of its cycle, usually 1.2 hours.
 //
 // The server must be a 64-bit build of Redis 7.0 or Valkey 7.2, or later.

@@ -27,8 +27,8 @@ import (
 //	redis://host:26379?master_name=main&addr=other:26379   the primary named by Sentinels
 //	redis://host:6379?addr=other:6379                      a cluster, by some of its nodes
 //
-// The user and the password are those of the server. Sentinels have sentinel_username and
-// sentinel_password. With skip_verify=true, TLS accepts any certificate. Password files
+// The user and the password are those of the server. Those of Sentinels are
+// sentinel_username and sentinel_password. With skip_verify=true, TLS accepts any certificate. Password files
 // have one line, the others are PEM.
 type Server struct {
 	URL          string

@@ -45,7 +45,7 @@ type BudgetInfo struct {
 	Called   time.Duration  // time since the last call of any host
 	Interval time.Duration  // time between calls of a host
 	Deadline time.Duration  // time limit of a call
-	Lease    time.Duration  // after its last call for this long, a host holds at most its rescue share
+	Lease    time.Duration  // a host that has not called for this long holds at most its rescue share
 	Hosts    []HostInfo     // sorted by name
 }
 
@@ -149,7 +149,7 @@ func SetBudget(ctx context.Context, client redis.UniversalClient, name string, s
 	return nil
 }
 
-// UnsetBudget returns the choice of a budget's size to the hosts' policies. It
+// UnsetBudget removes the size set by SetBudget: the hosts' policies decide again. It
 // reports whether a size was set.
 func UnsetBudget(ctx context.Context, client redis.UniversalClient, name string) (bool, error) {
 	if err := checkMember(name); err != nil {
