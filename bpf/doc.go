@@ -1,18 +1,19 @@
-// Package bpf has the eBPF programs of the kernel plane, compiled. Their text
-// is in src: one header a stage, the same names and order as in dataplane.
+// Package bpf has the compiled eBPF programs of the kernel plane. Their source is in
+// src: one header per stage, with the names and the order of package dataplane.
 //
-//	policy.h    constants and maps, what user space hands in
+//	policy.h    constants and maps, shared with user space
 //	packet.h    a packet, and how its bytes are read at each hook
 //	parse.h     headers
-//	length.h    what a packet counts, with its segments
-//	classify.h  the first class that takes it
+//	length.h    the metered length of a packet and its segments
+//	classify.h  the first class that matches
 //	bucket.h    RFC 2697, RFC 2698, RFC 4115, for any number of CPUs at once
 //	meter.h     a packet through a chain of meters
+//	queue.h     departure times and early drops of queues
 //	act.h       marks, counts
-//	shape.h     all of it, in this order
+//	shape.h     all stages in order
 //	shaper.c    the programs: tc egress, tc ingress, XDP
 //	walk.c      the program that meters packets of a capture
-//	share.c     the programs by which user space takes part in budgets
+//	share.c     the programs by which user space uses budgets
 //
 // make generate compiles them; using this package needs no compiler.
 package bpf

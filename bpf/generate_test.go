@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestGenerated compiles the programs again, in a copy, and holds that the
-// objects and the Go in the repository are what comes out.
+// TestGenerated compiles the programs again, in a copy, and compares the result with the
+// objects and the Go files in the repository.
 func TestGenerated(t *testing.T) {
 	for _, tool := range []string{"clang-14", "llvm-strip-14"} {
 		if _, err := exec.LookPath(tool); err != nil {

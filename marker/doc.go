@@ -3,9 +3,9 @@
 // of a VLAN tag (IEEE 802.1Q), and the traffic class of an MPLS label stack
 // entry (RFC 5462).
 //
-// Functions take the header as a slice that begins with its first byte and is
-// long enough for its fixed part; they write in place, allocate nothing and
-// leave the length as it is. IPv4 header checksums are updated by RFC 1624, so
-// a right checksum stays right and a wrong one stays wrong. A mark that changes
+// Functions take the header as a slice that starts at its first byte and is at
+// least as long as its fixed part. They write in place, do not allocate, and never
+// change the length. IPv4 header checksums are updated incrementally (RFC 1624): a
+// correct checksum stays correct, and a wrong one stays wrong. A mark that changes
 // nothing leaves every byte as it is.
 package marker

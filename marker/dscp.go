@@ -7,9 +7,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// AF returns the default map from DSCP to color, RFC 2597: the drop
-// precedence of an assured forwarding codepoint is its color, AFx1 green, AFx2
-// yellow, AFx3 red. All other codepoints are green.
+// AF returns the default map from DSCP to color of RFC 2597: the color of an
+// assured forwarding codepoint is its drop precedence, AFx1 green, AFx2 yellow,
+// AFx3 red. All other codepoints are green.
 func AF() [64]meter.Color {
 	var colors [64]meter.Color
 	for class := 1; class <= 4; class++ {
@@ -33,9 +33,9 @@ var dscpNames = func() map[string]uint8 {
 	return names
 }()
 
-// ParseDSCP reads a codepoint: a number from 0 to 63, or one of the names
-// af11 to af43, cs0 to cs7, ef, va, le, be, default (RFC 2474, 2597, 3246,
-// 5865, 8622).
+// ParseDSCP parses a codepoint: a number from 0 to 63, or one of the names af11
+// to af43, cs0 to cs7, ef, va, le, be, default (RFC 2474, 2597, 3246, 5865,
+// 8622).
 func ParseDSCP(s string) (uint8, error) {
 	if v, ok := dscpNames[s]; ok {
 		return v, nil
@@ -47,7 +47,7 @@ func ParseDSCP(s string) (uint8, error) {
 	return uint8(v), nil
 }
 
-// DSCPName returns the name of a codepoint, or its number.
+// DSCPName returns the name of a codepoint, or its number if it has none.
 func DSCPName(dscp uint8) string {
 	switch class, precedence := int(dscp/8), int(dscp%8/2); {
 	case dscp == 0:

@@ -35,8 +35,8 @@ func SetDSCPv4(ip []byte, dscp uint8) { setTOS(ip, dscp<<2|ip[1]&3) }
 // flow label.
 func SetDSCPv6(ip []byte, dscp uint8) { setTrafficClass(ip, dscp<<2|trafficClass(ip)&3) }
 
-// SetCEv4 sets Congestion Experienced where the IPv4 packet is ECN-capable,
-// and says whether it is.
+// SetCEv4 sets Congestion Experienced if the IPv4 packet is ECN-capable, and
+// reports whether it is.
 func SetCEv4(ip []byte) bool {
 	if ip[1]&3 == NotECT {
 		return false
@@ -45,8 +45,8 @@ func SetCEv4(ip []byte) bool {
 	return true
 }
 
-// SetCEv6 sets Congestion Experienced where the IPv6 packet is ECN-capable,
-// and says whether it is.
+// SetCEv6 sets Congestion Experienced if the IPv6 packet is ECN-capable, and
+// reports whether it is.
 func SetCEv6(ip []byte) bool {
 	tc := trafficClass(ip)
 	if tc&3 == NotECT {
@@ -56,10 +56,10 @@ func SetCEv6(ip []byte) bool {
 	return true
 }
 
-// setTOS writes the second byte of an IPv4 header and corrects the checksum
-// by RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'). Where the byte stays as it
-// is so does the checksum: the equation would turn 0xffff, which is 0 by another
-// name, into 0.
+// setTOS writes the second byte of an IPv4 header and updates the checksum by
+// RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'). If the byte does not change,
+// neither does the checksum. The equation would turn 0xffff, the other
+// representation of 0, into 0.
 func setTOS(ip []byte, tos uint8) {
 	if ip[1] == tos {
 		return
@@ -72,7 +72,8 @@ func setTOS(ip []byte, tos uint8) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
 }
 
-// trafficClass straddles the first two bytes, between version and flow label.
+// trafficClass extracts the field, which spans the first two bytes between
+// version and flow label.
 func trafficClass(ip []byte) uint8 { return ip[0]<<4 | ip[1]>>4 }
 
 func setTrafficClass(ip []byte, tc uint8) {

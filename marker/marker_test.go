@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// checksum is the plain sum of RFC 1071 over a header whose checksum field
-// counts as it stands: 0 where it is right.
+// checksum is the checksum of RFC 1071 over a header that includes its checksum
+// field: 0 if that is correct.
 func checksum(header []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(header); i += 2 {
@@ -38,13 +38,13 @@ func TestIPv4KeepsChecksumAndECN(t *testing.T) {
 	for range 2000 {
 		h := randomIPv4(r)
 		if checksum(h) != 0 {
-			t.Fatal("the test's own header is wrong")
+			t.Fatal("the test's own checksum is wrong")
 		}
 		for dscp := range uint8(64) {
 			before := bytes.Clone(h)
 			SetDSCPv4(h, dscp)
 			if DSCPv4(h) != dscp || h[1]&3 != before[1]&3 || checksum(h) != 0 {
-				t.Fatalf("dscp %d: % x became % x", dscp, before, h)
+				t.Fatalf("DSCP %d: % x became % x", dscp, before, h)
 			}
 			once := bytes.Clone(h)
 			SetDSCPv4(h, dscp)
@@ -53,18 +53,18 @@ func TestIPv4KeepsChecksumAndECN(t *testing.T) {
 			}
 			once[1], once[10], once[11] = before[1], before[10], before[11]
 			if !bytes.Equal(once, before) {
-				t.Fatalf("dscp %d touched other bytes: % x, before % x", dscp, once, before)
+				t.Fatalf("DSCP %d changed other bytes: % x, before % x", dscp, once, before)
 			}
 		}
 		capable := h[1]&3 != NotECT
 		if SetCEv4(h) != capable || capable && h[1]&3 != CE || checksum(h) != 0 {
-			t.Fatalf("CE on % x", h)
+			t.Fatalf("SetCE: % x", h)
 		}
 	}
 }
 
-// RFC 1624 §3 is about the sum that goes through zero, which RFC 1141 turned
-// into 0xffff. Every checksum occurs here once.
+// TestNoNegativeZero checks the case of RFC 1624 §3: a sum that passes zero,
+// for which RFC 1141 gives 0xffff. Every checksum occurs once.
 func TestNoNegativeZero(t *testing.T) {
 	h := make([]byte, IPv4HeaderLen)
 	h[0], h[1] = 0x45, 0x00
@@ -82,9 +82,10 @@ func TestNoNegativeZero(t *testing.T) {
 	}
 }
 
-// TestEveryChecksum holds each change of the second byte, by DSCP, CE or both, to
-// equation 3 of RFC 1624 §3 as arithmetic modulo 0xffff, over every checksum that
-// a header can have, right or wrong. What changes nothing changes no byte.
+// TestEveryChecksum compares each change of the second byte, by DSCP, CE or
+// both, with equation 3 of RFC 1624 §3 as arithmetic modulo 0xffff, for every
+// checksum a header can have, correct or not. A mark that changes nothing must
+// not change a byte.
 func TestEveryChecksum(t *testing.T) {
 	for _, test := range []struct{ tos, dscp uint8 }{
 		{0x00, 0}, {0x00, 46}, {0xff, 63}, {0xff, 0}, {0xfc, 63}, {0xfc, 0}, {0x03, 0}, {0x01, 0}, {0x02, 63}, {0xb9, 46}, {0xb9, 12}, {0xfd, 63},
@@ -104,8 +105,8 @@ func TestEveryChecksum(t *testing.T) {
 				SetDSCPv4(h, test.dscp)
 				want := sum
 				if tos != uint32(test.tos) {
-					// The sum of ~HC, ~m and m' is above 0, so that it is never 0 in one's
-					// complement, but 0xffff.
+					// The sum of ~HC, ~m and m' is above 0, so in one's
+					// complement it is never 0, but 0xffff.
 					inverse := (0xffff - sum + 0xffff - uint32(test.tos) + tos) % 0xffff
 					if inverse == 0 {
 						inverse = 0xffff
@@ -120,7 +121,7 @@ func TestEveryChecksum(t *testing.T) {
 	}
 }
 
-func TestIPv6KeepsTheRest(t *testing.T) {
+func TestIPv6KeepsOtherFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
 	for range 2000 {
 		h := make([]byte, IPv6HeaderLen)
@@ -134,11 +135,11 @@ func TestIPv6KeepsTheRest(t *testing.T) {
 		word, old := binary.BigEndian.Uint32(h), binary.BigEndian.Uint32(before)
 		const field = 0x0fc00000
 		if word&^field != old&^field || word>>22&63 != uint32(dscp) || DSCPv6(h) != dscp {
-			t.Fatalf("dscp %d: %08x became %08x", dscp, old, word)
+			t.Fatalf("DSCP %d: %08x became %08x", dscp, old, word)
 		}
 		capable := old>>20&3 != NotECT
 		if SetCEv6(h) != capable || capable != (binary.BigEndian.Uint32(h)>>20&3 == CE) {
-			t.Fatalf("CE on %08x", word)
+			t.Fatalf("SetCE: %08x", word)
 		}
 		if !bytes.Equal(h[4:], before[4:]) {
 			t.Fatal("bytes after the first word changed")
@@ -201,12 +202,12 @@ func TestDSCPNames(t *testing.T) {
 	}
 	for _, name := range []string{"", "64", "-1", "af14", "af51", "cs8", "AF11", "0x2e"} {
 		if got, err := ParseDSCP(name); err == nil {
-			t.Errorf("%q was read as %d", name, got)
+			t.Errorf("%q was parsed as %d", name, got)
 		}
 	}
 	for dscp := range uint8(64) {
 		if got, err := ParseDSCP(DSCPName(dscp)); got != dscp || err != nil {
-			t.Errorf("%d is named %s, which reads as %d", dscp, DSCPName(dscp), got)
+			t.Errorf("%d has the name %s, which parses as %d", dscp, DSCPName(dscp), got)
 		}
 	}
 }
@@ -222,7 +223,8 @@ func FuzzSetDSCPv4(f *testing.F) {
 		before := checksum(h)
 		was := bytes.Clone(h)
 		SetDSCPv4(h, dscp)
-		// A wrong sum stays wrong by as much; 0 and 0xffff are one number.
+		// A wrong sum stays wrong by the same difference; 0 and 0xffff are the
+		// same number.
 		if after := checksum(h); after != before && after^before != 0xffff {
 			t.Fatalf("% x had sum %04x, now % x has %04x", was, before, h, after)
 		}
@@ -240,6 +242,6 @@ func TestAllocations(t *testing.T) {
 		SetDSCPv6(v6, 46)
 		SetCEv6(v6)
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }

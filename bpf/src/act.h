@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done to a packet: marks, as marker/ writes them, and counts. */
+/* Actions: marks, as in marker/, and counts. */
 #pragma once
 
 #include "parse.h"
@@ -8,12 +8,12 @@
 #define VLAN_DEI 0x1000
 #define VLAN_PCP_SHIFT 13
 
-/* set_tos writes the second byte of an IPv4 header and corrects the checksum
- * by RFC 1624 section 3, equation 3: HC' = ~(~HC + ~m + m'). */
+/* set_tos writes the second byte of an IPv4 header and updates the checksum by
+ * RFC 1624 section 3, equation 3: HC' = ~(~HC + ~m + m'). */
 static __always_inline void set_tos(struct packet *p, __u8 tos)
 {
-	/* The bytes up to the checksum; writing them all keeps the sum over the
-	 * packet as it was, which is what CHECKSUM_COMPLETE counts. */
+	/* The bytes up to the checksum. Writing all of them keeps the sum over the
+	 * packet, which CHECKSUM_COMPLETE relies on. */
 	struct {
 		__u8 version_size, tos;
 		__be16 words[4];
@@ -34,8 +34,8 @@ static __always_inline void set_tos(struct packet *p, __u8 tos)
 	store(p, p->l3, &head, sizeof(head));
 }
 
-/* set_traffic_class writes the field that straddles the first two bytes of an
- * IPv6 header, between version and flow label. */
+/* set_traffic_class writes the field of an IPv6 header that spans its first two
+ * bytes, between version and flow label. */
 static __always_inline void set_traffic_class(struct packet *p, __u8 tc)
 {
 	__be32 *old = bytes(p, p->l3, 4), new;
@@ -46,8 +46,7 @@ static __always_inline void set_traffic_class(struct packet *p, __u8 tc)
 	store(p, p->l3, &new, sizeof(new));
 }
 
-/* set_tci writes the outer VLAN tag, which the kernel may keep beside the
- * packet. */
+/* set_tci writes the outer VLAN tag, which the kernel may store outside of the packet. */
 static __always_inline void set_tci(struct packet *p, __u16 tci)
 {
 	__be16 new = bpf_htons(tci);
@@ -80,8 +79,8 @@ static __always_inline void add(struct count *c, __u32 packets, __u32 bytes)
 	c->bytes += bytes;
 }
 
-/* mark writes what an action asks for, where the packet has the field, and
- * says whether it had any. */
+/* mark writes the marks of an action to the fields that the packet has, and
+ * returns MARKED if there was any. */
 static __always_inline __u8 mark(struct packet *p, const struct action *a, __u8 tos)
 {
 	__u8 ip = p->kind >= IPV4, done = 0;
@@ -124,7 +123,7 @@ static __always_inline __u8 mark(struct packet *p, const struct action *a, __u8 
 	return done;
 }
 
-/* drop counts a packet that does not leave. */
+/* drop counts a dropped packet. */
 static __always_inline __u8 drop(struct packet *p, struct counts *counts, __u64 color, __u8 cause, __u32 n)
 {
 	p->cause = cause;
@@ -132,7 +131,7 @@ static __always_inline __u8 drop(struct packet *p, struct counts *counts, __u64 
 	return 0;
 }
 
-/* enqueue takes the packet into a queue, and returns its fate. */
+/* enqueue adds the packet to a queue, and returns its fate. */
 static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u8 tos, __u32 n)
 {
 	const struct queue *q = bpf_map_lookup_elem(&queues, &i);
@@ -152,7 +151,7 @@ static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u
 	return out & 7;
 }
 
-/* act does what the class does to the packet's color, and counts it. */
+/* act applies the class's action for the packet's color, and counts it. */
 static __always_inline __u8 act(struct packet *p, const struct class *class, __u64 color, __u32 n)
 {
 	__u32 slot = class->slot;

@@ -1,66 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The meters of RFC 2697, RFC 2698 and RFC 4115, and those that count in windows;
+/* The meters of RFC 2697, RFC 2698 and RFC 4115, and the meters that count in windows:
  * meter/meter.go and meter/window.go in C, for any number of CPUs at once.
  *
- * A bucket is one word: the time, in its own units, at which it would have
- * been empty. At now it holds v - word of v = now * num, but no more than its
- * size. Refilling therefore changes nothing, and a packet takes its cost by
- * one compare-and-swap:
+ * A bucket is one word: the time, in its own units, at which it was last empty. At
+ * time v = now * num it holds v - word, at most its size. So refilling changes
+ * nothing, and a packet takes its cost by one compare-and-swap:
  *
  *	word = v - min(v - word, size) + cost
  *
- * What this grants is bounded whatever the order in which CPUs come: a swap
- * starts from a word of at least v - size and ends at one of at most v, so the
- * costs of all swaps between two times add up to no more than size + num * dt.
- * A CPU whose now is late sees less in the bucket. A packet that finds too
- * little writes nothing.
+ * The sum of these costs is bounded in any order of CPUs: a swap starts from a word of
+ * at least v - size and ends at a word of at most v, so the costs of all swaps between
+ * two times add up to at most size + num * dt. A CPU with an old now sees a lower
+ * level. A packet that does not fit writes nothing.
  *
- * v and word are known modulo 2^64, which is enough while word was written
- * less than horizon ns ago. The state's stamp is a time since which both words
- * were written. When that is too long ago, the first to notice takes the lock,
- * closes both words by their lowest bit (units are halved for it), so that
- * swaps that are under way fail, brings them up to date and opens them. A CPU
- * that finds a word closed, or loses too many swaps, waits for the lock too.
+ * v and word are known modulo 2^64. That suffices while word was written less than
+ * horizon ns ago. The state's stamp is a time since which both words were written. If
+ * it is too old, the first CPU to notice takes the lock. It closes both words by their
+ * lowest bit (units are halved for it), so that swaps in progress fail, brings them up
+ * to date and opens them. A CPU that finds a word closed, or loses too many swaps,
+ * also waits for the lock.
  *
- * A word is read before the stamp and the stamp is written before the words:
- * a word that was opened late is never taken for one of the time before.
+ * A word is read before the stamp, and the stamp is written before the words. So a
+ * word opened later is never combined with an old stamp.
  *
- * The parameters of a budget may change while packets go through it. What changes
- * them closes the words first, writes the parameters, counts their version, and
- * opens the words, in the new units, last. A packet reads the version before the
- * parameters, and again after a word: words in other units than its own are closed
- * when it looks, or of another version, or closed before its swap, which fails. */
+ * The parameters of a budget can change while packets are metered. The writer first
+ * closes the words, then writes the parameters and increments their version, and opens
+ * the words, in the new units, last. A packet reads the version before the parameters,
+ * and again after a word. A word in other units than its own is then closed, or has
+ * another version, or is closed before its swap, which fails. */
 #pragma once
 
 #include "policy.h"
 
 #define CLOSED 1ULL
 #define NEVER (1LL << 62)	 /* more than any bucket holds, units */
-#define NOT_BEGUN (1ULL << 63)	 /* stamp of a meter that waits for its first packet */
+#define NOT_BEGUN (1ULL << 63)	 /* stamp of a meter before its first packet */
 #define TRIES 4
 
-/* refill is what a bucket that held units at a stamp dt ago holds now, unless
- * it overflowed. */
+/* refill returns the level of a bucket that held units at a stamp dt ago, not
+ * limited to its size. */
 static __always_inline __s64 refill(const struct bucket *b, __s64 units, __u64 dt)
 {
 	return dt >= b->full ? NEVER : units + (__s64)(dt * b->num);
 }
 
-/* take is what happens to a word: it gets credit, and then gives cost where it
- * holds that much. Otherwise it gives nothing, and stays as it is unless units
- * move. What C overflows by is its spill. */
+/* take is an operation on a word: it adds credit, and then takes cost if the
+ * bucket holds that much. Otherwise it takes nothing, and the word changes only
+ * if credit or spill does. spill is the overflow of C. */
 struct take {
-	__u64 word;    /* in, and out */
+	__u64 word;    /* in and out */
 	__s64 cost;    /* units */
 	__s64 credit;  /* units */
 	__s64 spill;   /* out: units */
 	__u32 fits;    /* out */
-	__u32 writes;  /* out: the word is to be written */
-	__u32 version; /* of the profile whose units these are */
-	__u32 n;       /* bytes of which cost is that, in a budget */
+	__u32 writes;  /* out: the word has changed */
+	__u32 version; /* of the profile with these units */
+	__u32 n;       /* bytes with this cost, in a budget */
 };
 
-/* cost_of is that of n bytes, in units of a bucket. */
+/* cost_of is the cost of n bytes, in units of a bucket. */
 static __always_inline __s64 cost_of(const struct bucket *b, __u64 n)
 {
 	return (n < b->over ? n : b->over) * b->den;
@@ -84,13 +82,14 @@ static __always_inline void apply(struct take *t, const struct bucket *b, __u64 
 	t->word = v - holds + (t->fits ? t->cost : 0);
 }
 
-/* words are those of a state, and its stamp, while a CPU has them. */
+/* words are the words and the stamp of a state while only one CPU accesses it. */
 struct words {
 	__u64 c, e;
 	__u64 stamp;
 };
 
-/* bring brings words that have begun to now, which may be any time after their stamp. */
+/* bring brings words to now, which may be any time after their stamp. The stamp
+ * must not be NOT_BEGUN. */
 static __always_inline void bring(struct words *w, const struct profile *m, __u64 now)
 {
 	__u64 dt = now - w->stamp;
@@ -111,7 +110,7 @@ static __always_inline void bring(struct words *w, const struct profile *m, __u6
 	w->e = now * m->buckets[1].num - in_e;
 }
 
-/* settle is draw on words that no other CPU has. */
+/* settle is draw for words that no other CPU accesses. */
 static __always_inline void settle(struct words *w, const struct profile *m, __u32 i, __u64 now, struct take *t)
 {
 	if (w->stamp == NOT_BEGUN) {
@@ -133,9 +132,9 @@ static __always_inline void settle(struct words *w, const struct profile *m, __u
 	}
 }
 
-/* exclusive is draw under the lock. Parameters of a budget may have changed since
- * the packet read them: here they are those of the state, but what overflowed the
- * other bucket is in units of those before, and is lost. */
+/* exclusive is draw under the lock. The parameters of a budget may have changed
+ * since the packet read them; the current ones apply. A credit, the overflow of
+ * the other bucket in units of the old ones, is lost. */
 static __always_inline void exclusive(struct state *s, struct budget *b, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct take *t)
 {
 	struct words w;
@@ -157,7 +156,7 @@ static __always_inline void exclusive(struct state *s, struct budget *b, struct 
 	bpf_spin_unlock(lock);
 }
 
-/* draw takes bytes from bucket i of a meter, if it holds that much after credit
+/* draw takes bytes from bucket i of a meter if it holds that much after credit
  * was added. */
 static __always_inline void draw(struct state *s, struct budget *budget, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct take *t)
 {
@@ -194,7 +193,7 @@ static __always_inline struct product multiply(__u64 a, __u64 b)
 	return p;
 }
 
-/* begins is where the window of a time starts, which may be before 0. */
+/* begins returns the start of the window that contains a time. It may be before 0. */
 static __always_inline __u64 begins(__u64 now, __u64 length)
 {
 	__u64 into;
@@ -206,7 +205,8 @@ static __always_inline __u64 begins(__u64 now, __u64 length)
 }
 
 /* counted is the verdict of meter.FixedWindow and meter.SlidingCounter on words
- * that no other CPU has: c is what was taken in this window, e in the one before. */
+ * that no other CPU accesses: c is the amount taken in this window, e in the
+ * previous one. */
 static __always_inline __u32 counted(struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
 {
 	__u64 limit = m->buckets[0].size, length = m->window, since = now - w->stamp, view, left;
@@ -253,12 +253,12 @@ static __always_inline __u32 windowed(struct state *s, struct bpf_spin_lock *loc
 	return color;
 }
 
-#define WHOLE 16000000000ULL /* units in a byte that the dens of rates in whole bit/s divide */
+#define WHOLE 16000000000ULL /* units per byte; a multiple of the den of every rate in whole bit/s */
 
-/* carried is what a bucket that holds units of one profile has in units of another,
- * rounded down and cut to the new burst. A part of a byte is kept if both rates are
- * whole bit/s. It holds less than nothing if another CPU has taken what came after
- * this one's now. */
+/* carried converts units of one profile's bucket to units of another's, rounded
+ * down and capped at the new burst. A fraction of a byte is kept if both rates
+ * are whole bit/s. The level is negative if another CPU has taken tokens from
+ * after this CPU's now. */
 static __always_inline __s64 carried(const struct bucket *from, const struct bucket *to, __s64 units)
 {
 	__u64 den = from->den, next = to->den, bytes, rest;
@@ -275,8 +275,8 @@ static __always_inline __s64 carried(const struct bucket *from, const struct buc
 	return bytes * next + rest;
 }
 
-/* carry makes words of one profile those of another of the same kind. Of a window
- * whose length changes nothing is left. */
+/* carry converts words of one profile to another of the same kind. A window
+ * whose length changes is used up. */
 static __always_inline void carry(struct words *w, const struct profile *from, const struct profile *to, __u64 now)
 {
 	__u64 limit = to->buckets[0].size;
@@ -307,10 +307,10 @@ static __always_inline void carry(struct words *w, const struct profile *from, c
 	w->e = now * to->buckets[1].num - e;
 }
 
-/* buckets is the verdict of a meter of buckets: on a state that CPUs share, or on
- * words that this one has. RFC 2698 section 3 asks P first, and what takes from C
- * took from P. RFC 2697 and RFC 4115 section 3 ask C, and what does not fit there
- * may take from E. */
+/* buckets is the verdict of a meter of buckets: on a state shared by CPUs, or
+ * on words that only this CPU accesses. RFC 2698 section 3 checks P first, and
+ * C only if P fits. RFC 2697 and RFC 4115 section 3 check C, and then E if C
+ * does not fit. */
 static __always_inline __u32 buckets(struct state *s, struct budget *b, struct bpf_spin_lock *lock, struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
 {
 	struct take t = {};
@@ -352,7 +352,7 @@ static __always_inline __u32 buckets(struct state *s, struct budget *b, struct b
 	return fits ? in : t.fits ? YELLOW : RED;
 }
 
-/* enter puts the next phase in force at a time. */
+/* enter starts the next phase at a time. */
 static __always_inline void enter(struct leased *l, struct words *w, __u64 at)
 {
 	__u32 phase = l->phase;
@@ -363,7 +363,7 @@ static __always_inline void enter(struct leased *l, struct words *w, __u64 at)
 	l->phase = phase + 1;
 }
 
-/* due says whether a phase ends by now. */
+/* due reports whether a phase ends by now. */
 static __always_inline int due(struct leased *l, __u64 now)
 {
 	__u32 phase = READ(l->phase);
@@ -371,8 +371,9 @@ static __always_inline int due(struct leased *l, __u64 now)
 	return phase < PHASES - 1 && (__s64)(now - READ(l->until[phase])) >= 0;
 }
 
-/* pass puts the phases in force that have begun. Each begins when the one before ended,
- * but not before the words' stamp: a lease grants nothing for the time before it. */
+/* pass starts the phases that have begun by now. Each begins at the end of the
+ * previous one, but not before the words' stamp: a lease grants nothing for the
+ * time before it. */
 static __always_inline void pass(struct leased *l, struct words *w, __u64 now)
 {
 	for (int i = 0; i < PHASES - 1; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first class that takes a packet; dataplane/classify.go in C. */
+/* The first class that matches a packet: dataplane/classify.go in C. */
 #pragma once
 
 #include "packet.h"
@@ -18,13 +18,13 @@ static __always_inline __u64 word(__u32 i)
 	return w ? *w : 0;
 }
 
-/* at returns the vector of a field's value, or that of packets without it. */
+/* at returns the vector of a field's value, or of packets without the field. */
 static __always_inline __u32 at(const enum match field, __u32 v, __u32 ok)
 {
 	return table(policy.table[field] + (ok ? v : policy.last[field]));
 }
 
-/* facts are what a packet is classified by. */
+/* facts are the fields by which a packet is classified. */
 struct facts {
 	struct addr src, dst;
 	__u32 mark, length;
@@ -33,8 +33,7 @@ struct facts {
 	__u8 has_ethertype, has_ports;
 };
 
-/* What follows are functions of their own so that the verifier looks at each
- * once. */
+/* The following are global functions, so the verifier verifies each once. */
 
 /* search32 finds the last bound that is not above v. The first bound is 0. */
 __noinline __u32 search32(__u32 which, __u32 v)
@@ -59,7 +58,7 @@ __noinline __u32 search32(__u32 which, __u32 v)
 	return table(s->vectors + base);
 }
 
-/* search128 is search32 for addresses of IPv6. */
+/* search128 is search32 for IPv6 addresses. */
 __noinline __u32 search128(__u32 base, __u32 n, __u64 hi, __u64 lo)
 {
 	struct bound *b;
@@ -86,7 +85,7 @@ static __always_inline __u32 address(enum search_of v4, const volatile struct se
 	return v6->none;
 }
 
-/* lowest is the index of the lowest bit that is set. */
+/* lowest returns the index of the lowest set bit. */
 static __always_inline __u32 lowest(__u64 w)
 {
 	__u32 n = 0;
@@ -101,14 +100,14 @@ static __always_inline __u32 lowest(__u64 w)
 	return n;
 }
 
-/* sets are the vectors that a packet's values select: by not being IP, and by
- * each field in use. Where a vector is one word they are intersected at once. */
+/* sets are the vectors selected by a packet's values: one for non-IP packets,
+ * and one for each field in use. Vectors of one word are intersected at once. */
 struct sets {
-	__u32 ip; /* all classes take it */
+	__u32 ip; /* all classes match IP packets */
 	__u32 by[MATCHES];
 };
 
-/* common is the intersection of all sets at word w of their vectors. */
+/* common returns the intersection of all sets at word w. */
 static __always_inline __u64 common(const struct sets *s, __u32 w)
 {
 	__u64 all = s->ip ? ~0ULL : word(policy.not_ip + w);
@@ -120,8 +119,8 @@ static __always_inline __u64 common(const struct sets *s, __u32 w)
 	return all;
 }
 
-/* first is the lowest bit that all vectors have, or -1. A vector begins with a
- * summary of its words. */
+/* first returns the lowest bit set in all vectors, or -1. The first word of a
+ * vector is a summary of the others. */
 __noinline int first(const struct sets *s)
 {
 	__u64 summary;
@@ -140,7 +139,7 @@ __noinline int first(const struct sets *s)
 	return -1;
 }
 
-/* lookup returns the index of the first class that takes the packet, or -1. */
+/* lookup returns the index of the first class that matches the packet, or -1. */
 __noinline int lookup(const struct facts *p)
 {
 	struct sets s = {};
@@ -178,9 +177,9 @@ __noinline int lookup(const struct facts *p)
 	return all ? (int)lowest(all) : -1;
 }
 
-/* classify returns the index of the first class that takes the packet, or -1.
- * n is its metered length. Without a field to ask for, the first class takes
- * all that is IP. */
+/* classify returns the index of the first class that matches the packet, or -1.
+ * n is its metered length. If no class has a match field, the first class
+ * matches all IP packets. */
 static __always_inline __s32 classify(const struct packet *p, __u32 n)
 {
 	struct facts f = {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a packet counts. */
+/* The metered length of a packet. */
 #pragma once
 
 #include "parse.h"
 
-/* segments works out what leaves where the device or the stack will cut a
- * packet up: n packets, each with its own headers. */
+/* segments computes the segments into which the device or the stack will split
+ * a packet: n packets, each with its own headers. */
 static __always_inline void segments(struct packet *p)
 {
 	struct __sk_buff *skb = p->ctx;
@@ -25,11 +25,11 @@ static __always_inline void segments(struct packet *p)
 	}
 	if (headers >= len)
 		return;
-	if (!n) /* its sender did not say */
+	if (!n) /* the sender did not set it */
 		n = (len - headers + size - 1) / size;
 	if (n < 2)
 		return;
-	/* At egress the kernel has counted the headers of all segments, with
+	/* At egress, the kernel has included the headers of all segments, also
 	 * those inside a tunnel. */
 	if (p->egress && skb->wire_len > len)
 		headers = (skb->wire_len - len) / (n - 1);
@@ -37,13 +37,13 @@ static __always_inline void segments(struct packet *p)
 	segment = headers + size + 4 * p->outside;
 	wire = len - p->removed + (n - 1) * headers + 4 * n * p->outside;
 	if ((__u64)(n - 1) * segment >= wire)
-		return; /* it cannot be so many */
+		return; /* inconsistent */
 	p->segments = n;
 	p->segment = segment;
 	p->wire = wire;
 }
 
-/* count_segments is segments, after which all ways are one. */
+/* count_segments is segments; the verifier merges all its paths. */
 static __always_inline void count_segments(struct packet *p)
 {
 	segments(p);
@@ -62,15 +62,16 @@ static __always_inline __u64 rule(__u32 frame, __u32 l3_len)
 	if (policy.base == L2)
 		n = frame;
 	else if (policy.base == L1)
-		n = (__s64)(frame > 60 ? frame : 60) + 24; /* FCS 4, preamble and start 8, gap 12 */
+		n = (__s64)(frame > 60 ? frame : 60) + 24; /* FCS 4, preamble and start delimiter
+							    * 8, gap 12 */
 	n += policy.overhead;
 	if (n < policy.mpu)
 		n = policy.mpu;
 	return n < 0 ? 0 : n;
 }
 
-/* length is the metered length of a packet, the sum over its segments; no more
- * than 32 bits hold. */
+/* length returns the metered length of a packet, the sum over its segments,
+ * limited to 32 bits. */
 static __always_inline __u32 length(const struct packet *p)
 {
 	__u32 link = p->l3 + 4 * p->outside, last;

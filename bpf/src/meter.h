@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A packet through a chain of meters, each with the state that is its own, its key's
- * or its budget's. */
+/* A packet through a chain of meters. The state of each is its own, that of the
+ * packet's key, or a budget. */
 #pragma once
 
 #include "bucket.h"
 #include "packet.h"
 
-#define NO_ROOM 3 /* beside the colors */
+#define NO_ROOM 3 /* not a color */
 
 /* color_of_budget is color_of for a budget. */
 __noinline __u32 color_of_budget(__u32 slot, __u64 now, __u32 n, __u32 in)
@@ -14,8 +14,8 @@ __noinline __u32 color_of_budget(__u32 slot, __u64 now, __u32 n, __u32 in)
 	return in >= RED ? RED : shared(slot, now, n, in);
 }
 
-/* pass_lease puts the limits in force that a lease has by now. It is a function of its
- * own because the stack of color_of_lease is full. */
+/* pass_lease starts the phases of a lease that have begun by now. It is a
+ * separate function because the stack of color_of_lease is full. */
 __noinline int pass_lease(__u32 slot, __u64 now)
 {
 	struct leased *l = bpf_map_lookup_elem(&leases, &slot);
@@ -35,8 +35,7 @@ __noinline int pass_lease(__u32 slot, __u64 now)
 	return 0;
 }
 
-/* color_of_lease is color_of for a meter whose limits end by themselves, after
- * pass_lease. */
+/* color_of_lease is color_of for a meter with a lease, after pass_lease. */
 __noinline __u32 color_of_lease(__u32 slot, __u64 now, __u32 n, __u32 in)
 {
 	struct leased *l = bpf_map_lookup_elem(&leases, &slot);
@@ -48,7 +47,7 @@ __noinline __u32 color_of_lease(__u32 slot, __u64 now, __u32 n, __u32 in)
 		return RED;
 	bpf_spin_lock(&l->lock);
 	phase = l->phase;
-	if (phase < PHASES && !due(l, now)) { /* a lease may have come since */
+	if (phase < PHASES && !due(l, now)) { /* a new lease may have come since pass_lease */
 		m = &l->phases[phase];
 		if (m->buckets[0].den) {
 			w.c = l->word[0];
@@ -67,13 +66,13 @@ __noinline __u32 color_of_lease(__u32 slot, __u64 now, __u32 n, __u32 in)
 
 /* color_of is meter.Meter.Color.
  *
- * It is a function of its own so that the verifier looks at it once. */
+ * It is a global function, so the verifier verifies it once. */
 __noinline __u32 color_of(__u32 stage, __u64 now, __u32 n, __u32 in)
 {
 	const struct stage *m = bpf_map_lookup_elem(&stages, &stage);
 	struct state *s;
 
-	/* Red takes nothing. Where packets are handed in it begins a meter's clock. */
+	/* Red takes nothing. With records, it starts a meter's clock. */
 	if (!m || (in >= RED && !policy.handed))
 		return RED;
 	s = bpf_map_lookup_elem(&states, &m->slot);
@@ -85,10 +84,10 @@ __noinline __u32 color_of(__u32 stage, __u64 now, __u32 n, __u32 in)
 }
 
 #define SPINS 256
-#define TAGGED 0x8000 /* beside a VLAN id */
+#define TAGGED 0x8000 /* a bit outside of VLAN IDs */
 
-/* note_key keeps what keys are made of. It is done before the packet is classified:
- * nobody needs its addresses after that. */
+/* note_key stores the fields that keys consist of. It runs before the packet is
+ * classified, because its addresses are not needed after that. */
 static __always_inline void note_key(struct packet *p)
 {
 	__u32 first = 0;
@@ -98,7 +97,7 @@ static __always_inline void note_key(struct packet *p)
 		return;
 	x->packet.src = p->src;
 	x->packet.dst = p->dst;
-	/* All fragments of a packet have one key. */
+	/* All fragments of a packet have the same key. */
 	x->packet.sport = p->fragment ? 0 : p->sport;
 	x->packet.dport = p->fragment ? 0 : p->dport;
 	x->packet.vlan = (p->tci & 0x0fff) | (p->tags ? TAGGED : 0);
@@ -106,7 +105,7 @@ static __always_inline void note_key(struct packet *p)
 	x->packet.proto = p->fragment ? p->fragment : p->proto;
 }
 
-/* key_of makes the packet's key, or says that it has none. */
+/* key_of makes the packet's key, or returns 0 if it has none. */
 static __always_inline __u32 key_of(struct scratch *x, const struct stage *m)
 {
 	__u32 kind = x->packet.tag & 3;
@@ -124,7 +123,7 @@ static __always_inline __u32 key_of(struct scratch *x, const struct stage *m)
 	return m->tagged ? x->packet.vlan & TAGGED : kind >= IPV4;
 }
 
-/* known_of returns the state of a key, which it may make. */
+/* known_of returns the state of a key. It creates the state if the key is new. */
 static __always_inline struct known *known_of(void *table, struct scratch *x, const struct stage *m, __u64 now)
 {
 	struct known *s = bpf_map_lookup_elem(table, &x->key);
@@ -144,11 +143,12 @@ static __always_inline struct known *known_of(void *table, struct scratch *x, co
 	return bpf_map_lookup_elem(table, &x->key);
 }
 
-/* color_of_key is meter.Table.Color for the packet in scratch. It says where it has
- * no key, the table no room at all, or another CPU does not let go of its state: a
- * virtual CPU may be stopped while it has it, and to drop what conforms would be
- * worse than to meter it with the packets that have no key. The kernel may give a
- * state to another key while it is held: then that one pays. */
+/* color_of_key is meter.Table.Color for the packet in scratch. It returns
+ * NO_ROOM if the packet has no key, the table has no room, or another CPU does
+ * not release the key's state: a virtual CPU may be stopped while it holds it.
+ * Dropping conforming packets would be worse than metering them with the
+ * packets that have no key. The kernel may reassign a state to another key
+ * while it is held; then that key is charged. */
 __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 {
 	const struct stage *m = bpf_map_lookup_elem(&stages, &stage);
@@ -186,7 +186,7 @@ __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 	return in;
 }
 
-/* value reads a field, or says that the packet does not have it. */
+/* value reads a field, or returns 0 if the packet does not have it. */
 static __always_inline __u32 value(struct packet *p, __u8 field, __u32 *v)
 {
 	__u8 *entry;
@@ -216,7 +216,7 @@ static __always_inline __u32 value(struct packet *p, __u8 field, __u32 *v)
 	return 0;
 }
 
-/* precolor reads the color that the packet came with. */
+/* precolor reads the packet's input color. */
 static __always_inline __u8 precolor(struct packet *p, const struct stage *m, __u32 stage)
 {
 	struct high key = {.stage = stage};
@@ -233,11 +233,11 @@ static __always_inline __u8 precolor(struct packet *p, const struct stage *m, __
 }
 
 struct metered {
-	__s32 stage; /* that decided */
+	__s32 stage; /* stage that decided */
 	__u8 pre, in, color;
 };
 
-/* meter takes the packet through a chain. A red packet skips what follows. */
+/* meter passes the packet through a chain. A red packet skips the rest. */
 static __always_inline struct metered meter(struct packet *p, __s32 first, __u32 n)
 {
 	struct metered out = {.stage = first};

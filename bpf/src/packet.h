@@ -5,7 +5,7 @@
 
 #include "policy.h"
 
-/* The source of a packet. It is a constant in each program. */
+/* The source of a packet, a constant in each program. */
 enum source { FROM_SKB, FROM_XDP, FROM_FRAMES };
 
 enum link { LINK_ETHERNET = 1, LINK_RAW = 101, LINK_IPV4 = 228, LINK_IPV6 = 229 };
@@ -14,31 +14,31 @@ enum kind { MALFORMED, OTHER, IPV4, IPV6 };
 
 #define FRAGMENT 0x100
 
-/* packet has the fields of dataplane.Packet, and what only live ones have. */
+/* packet has the fields of dataplane.Packet, and those that only live packets have. */
 struct packet {
 	void *ctx;
-	void *data, *end; /* linear bytes; of all frames FROM_FRAMES */
+	void *data, *end; /* linear bytes; FROM_FRAMES: of all frames */
 	__u64 now;
 	enum source source;
 	__u32 egress;
-	__u32 start;	/* FROM_FRAMES: where this one begins */
-	__u32 captured; /* bytes that can be read */
+	__u32 start;	/* FROM_FRAMES: offset of this packet */
+	__u32 captured; /* number of readable bytes */
 	__u32 wire;	/* bytes on the wire, of all segments */
-	__u32 segments; /* that it leaves as */
-	__u32 segment;	/* wire bytes of each but the last, where it has several */
+	__u32 segments; /* number of segments */
+	__u32 segment;	/* wire bytes of each segment except the last, if there are several */
 	__u32 mark;
 
 	__u32 l3;     /* offset of the network header */
-	__u32 l3_len; /* bytes of the network packet on the wire */
+	__u32 l3_len; /* length of the network packet on the wire */
 	__u32 removed; /* bytes of headers that its segments lack */
-	__u32 l4;     /* offset of the transport header, 0 where none was found */
+	__u32 l4;     /* offset of the transport header, 0: none found */
 	__u32 tag;    /* offset of the outer VLAN tag's TCI */
-	__u32 mpls;   /* offset of the top label stack entry, 0 without one */
+	__u32 mpls;   /* offset of the top label stack entry, 0: none */
 	__u16 tci;    /* of the outer VLAN tag */
 	__u16 ethertype, sport, dport;
 	__u16 link;
-	__u16 fragment; /* FRAGMENT | the protocol that all fragments of a packet name, or 0 */
-	__u8 outside; /* the outer VLAN tag is beside the bytes, not in them */
+	__u16 fragment; /* FRAGMENT | the protocol in all fragments of the packet, or 0 */
+	__u8 outside; /* the outer VLAN tag is not among the bytes */
 	__u8 tags;
 	__u8 kind;
 	__u8 proto;
@@ -47,26 +47,26 @@ struct packet {
 	__u8 traffic_class; /* DSCP and ECN */
 	struct addr src, dst;
 
-	__u8 cause;    /* of a drop */
-	__u64 wait;    /* ns, in a queue */
-	__u64 nothing; /* 0; FORGET adds it */
-	void *copy;    /* room for MAX_READ bytes that are not linear */
+	__u8 cause;    /* reason of a drop */
+	__u64 wait;    /* queueing delay, ns */
+	__u64 nothing; /* 0, for FORGET */
+	void *copy;    /* buffer of MAX_READ bytes for nonlinear data */
 };
 
-/* Direct access ends here, because the verifier's does. */
+/* Limit of direct access, because the verifier has one. */
 #define LINEAR 0xf000
 
-/* The largest n for which bytes are read: an IPv6 header. */
+/* The largest n for bytes: an IPv6 header. */
 #define MAX_READ 40
 
 #define FRAMES (1 << 20)
 
-/* The bytes of packets that are handed in, one after the other. */
+/* The bytes of the packets passed in, one after the other. */
 struct frames {
 	__u8 bytes[FRAMES];
 };
 
-/* bytes returns n bytes of the packet at off, or NULL where it ends before. */
+/* bytes returns n bytes of the packet at off, or NULL if it ends before. */
 static __always_inline void *bytes(struct packet *p, __u64 off, const __u32 n)
 {
 	void *at;
@@ -92,16 +92,15 @@ static __always_inline void *bytes(struct packet *p, __u64 off, const __u32 n)
 	return bpf_xdp_load_bytes(p->ctx, off, p->copy, n) ? NULL : p->copy;
 }
 
-/* Always 0, which the verifier does not know. */
+/* Always 0, unknown to the verifier. */
 static volatile __u64 nothing;
 
-/* FORGET makes the verifier forget what it knows of a number, so that the ways
- * that led there become one. Otherwise it would follow each of them through
- * all that comes after. */
+/* FORGET makes the verifier forget the value of a number, so that it merges the
+ * states of all paths to this point. Otherwise it would follow each path to the
+ * end. */
 #define FORGET(p, x) ((x) += (p)->nothing)
 
-/* refresh finds the bytes of a packet again after the kernel may have moved
- * them. */
+/* refresh finds the bytes of a packet again after the kernel may have moved them. */
 static __always_inline void refresh(struct packet *p)
 {
 	if (p->source == FROM_SKB) {
@@ -112,14 +111,14 @@ static __always_inline void refresh(struct packet *p)
 	}
 }
 
-/* store writes n bytes at off, where bytes has read as many. What bytes has
- * returned before is void then. */
+/* store writes n bytes at off, which bytes could read. Pointers returned by
+ * bytes before are invalid after that. */
 static __always_inline void store(struct packet *p, __u32 off, void *from, const __u32 n)
 {
 	void *at;
 
 	if (p->source == FROM_SKB) {
-		/* Keeps a checksum of CHECKSUM_COMPLETE right. */
+		/* Keeps a CHECKSUM_COMPLETE checksum correct. */
 		bpf_skb_store_bytes(p->ctx, off, from, n, BPF_F_RECOMPUTE_CSUM);
 		refresh(p);
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The headers of a packet; dataplane/parse.go in C. */
+/* The headers of a packet: dataplane/parse.go in C. */
 #pragma once
 
 #include "packet.h"
@@ -56,8 +56,8 @@ static __always_inline struct addr addr128(const __be32 *a)
 	};
 }
 
-/* version is the kind by the IP version at l3, otherwise where that is neither
- * 4 nor 6. */
+/* version returns the kind by the IP version at l3, or otherwise if that is
+ * neither 4 nor 6. */
 static __always_inline __u8 version(struct packet *p, __u8 otherwise)
 {
 	__u8 *first = bytes(p, p->l3, 1);
@@ -73,8 +73,8 @@ static __always_inline __u8 version(struct packet *p, __u8 otherwise)
 	return otherwise;
 }
 
-/* parse_mpls walks a label stack (RFC 3032 section 2.1). The first nibble
- * behind it says what it carries (RFC 4928 section 3). */
+/* parse_mpls walks a label stack (RFC 3032 section 2.1). The first nibble after
+ * it is the payload's IP version (RFC 4928 section 3). */
 static __always_inline __u8 parse_mpls(struct packet *p)
 {
 	__u32 top = p->l3;
@@ -93,8 +93,8 @@ static __always_inline __u8 parse_mpls(struct packet *p)
 	return OTHER;
 }
 
-/* parse_pppoe reads a session header and the PPP protocol (RFC 2516 sections
- * 4 and 7): two bytes, or one where that is odd (RFC 1661 section 6.5). */
+/* parse_pppoe reads a session header and the PPP protocol (RFC 2516 sections 4
+ * and 7): two bytes, or one if it is odd (RFC 1661 section 6.5). */
 static __always_inline __u8 parse_pppoe(struct packet *p)
 {
 	__u8 *header = bytes(p, p->l3, 7);
@@ -120,7 +120,7 @@ static __always_inline __u8 parse_pppoe(struct packet *p)
 	return OTHER;
 }
 
-/* parse_network goes on at l3 with what the EtherType says is there. */
+/* parse_network continues at l3 by the EtherType. */
 static __always_inline __u8 parse_network(struct packet *p)
 {
 	p->has_ethertype = 1;
@@ -161,7 +161,7 @@ static __always_inline __u8 parse_network(struct packet *p)
 	return OTHER;
 }
 
-/* parse_link finds the network header and what the link header says it is. */
+/* parse_link finds the network header and its kind by the link header. */
 static __always_inline void parse_link(struct packet *p)
 {
 	__be16 *ethertype;
@@ -190,16 +190,16 @@ static __always_inline void parse_link(struct packet *p)
 	}
 }
 
-/* trim cuts link-layer padding off the l3 length: of short frames only, or a
- * forged total length would cheat the meter. */
+/* trim removes link-layer padding from the l3 length. It applies to short
+ * frames only, or a forged total length would reduce the metered length. */
 static __always_inline void trim(struct packet *p, __u32 header, __u32 total)
 {
 	if (p->link == LINK_ETHERNET && p->wire <= 60 + 4 * p->tags && header <= total && total <= p->l3_len)
 		p->l3_len = total;
 }
 
-/* parse_ports reads the ports at off in the network packet, where they are not
- * padding and a class asks for them. */
+/* parse_ports reads the ports at off in the network packet, unless they are
+ * padding or no class needs them. */
 static __always_inline void parse_ports(struct packet *p, __u32 off)
 {
 	__be16 *ports;
@@ -235,7 +235,7 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 	if (!ip || ip->version_size >> 4 != 4)
 		return MALFORMED;
 	size = (ip->version_size & 0x0f) * 4;
-	if (size < sizeof(*ip) || size > p->l3_len) /* not all of it need be captured */
+	if (size < sizeof(*ip) || size > p->l3_len) /* it need not be captured whole */
 		return MALFORMED;
 	trim(p, size, bpf_ntohs(ip->total));
 	p->traffic_class = ip->tos;
@@ -244,27 +244,27 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 		p->dst.lo = bpf_ntohl(ip->dst);
 	}
 	p->proto = ip->proto;
-	if (ip->fragment & bpf_htons(0x3fff)) /* with the bit of more fragments */
+	if (ip->fragment & bpf_htons(0x3fff)) /* including the more-fragments bit */
 		p->fragment = FRAGMENT | ip->proto;
 	if (!(ip->fragment & bpf_htons(0x1fff)))
 		parse_ports(p, size);
 	return IPV4;
 }
 
-/* chain is where a chain of extension headers ends. */
+/* chain is the end of a chain of extension headers. */
 struct chain {
-	__u32 off; /* in the network packet */
+	__u32 off; /* offset in the network packet */
 	__u8 proto;
-	__u32 is; /* fragment, as in struct packet, and what follows */
+	__u32 is; /* fragment, as in struct packet, with the flags below */
 };
 
-#define CUT 0x200     /* before it came to an upper layer */
-#define REMOVED 0x400 /* segmentation takes its first header away, 8 bytes */
+#define CUT 0x200     /* the chain ended before an upper-layer header */
+#define REMOVED 0x400 /* segmentation removes its first header, 8 bytes */
 
 #define JUMBO 0xc2 /* option of RFC 2675 */
 
-/* extensions walks the extension headers of IPv6 (RFC 8200 section 4), which
- * begin behind the fixed header and end before end. */
+/* extensions walks the IPv6 extension headers (RFC 8200 section 4). They start
+ * after the fixed header and end before end. */
 static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32 end, __u8 proto)
 {
 	struct chain c = {.off = sizeof(struct ipv6), .proto = proto, .is = CUT};
@@ -295,19 +295,19 @@ static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32
 		header = bytes(p, l3 + c.off, 8);
 		if (!header)
 			return c;
-		/* BIG TCP puts more than 64 KiB behind a header that says so. The kernel
-		 * takes it away when it cuts the packet up (ipv6_has_hopopt_jumbo). */
+		/* BIG TCP marks more than 64 KiB of payload by this header. The kernel
+		 * removes it when it segments the packet (ipv6_has_hopopt_jumbo). */
 		if (!i && !c.proto && header[0] == PROTO_TCP && !header[1] && header[2] == JUMBO && end > 1 << 16)
 			c.is |= REMOVED;
 		if (c.proto == 44) {
 			__u32 place = header[2] << 8 | header[3];
 
 			c.proto = header[0];
-			if (!(c.is & FRAGMENT) && place & ~6) /* with the bit of more fragments */
+			if (!(c.is & FRAGMENT) && place & ~6) /* including the more-fragments bit */
 				c.is |= FRAGMENT | c.proto;
 			c.off += 8;
 			if (place & ~7)
-				return c; /* not the first */
+				return c; /* not the first fragment */
 		} else {
 			c.proto = header[0];
 			c.off += unit * (header[1] + extra);
@@ -317,8 +317,8 @@ static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32
 	return c;
 }
 
-/* The walk is a function of its own at each hook so that the verifier looks at
- * it once; what it returns fits a register. */
+/* The walk is a global function for each hook, so the verifier verifies it
+ * once. Its result fits in a register. */
 
 static __always_inline __u64 packed(struct chain c)
 {
@@ -357,8 +357,8 @@ __noinline __u64 xdp_extensions(struct xdp_md *ctx, __u32 l3, __u32 end, __u32 p
 
 __u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 end, __u32 proto); /* walk.c */
 
-/* parse_ipv6 reads the fixed header and what the extension headers lead to. A
- * chain that is cut short ends there, without ports. */
+/* parse_ipv6 reads the fixed header and the header after the extension headers.
+ * If the chain is truncated, the packet has no ports. */
 static __always_inline __u8 parse_ipv6(struct packet *p)
 {
 	struct ipv6 *ip = bytes(p, p->l3, sizeof(*ip));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What user space and the programs share: constants, maps and their layout.
- * The Go side is generated from here. */
+/* Constants, maps and their layout, shared by user space and the programs. The
+ * Go side is generated from this file. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -8,18 +8,18 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define MAX_CLASSES 1024 /* of a policy */
-#define MAX_CHAIN 8	 /* meters that one packet goes through */
-#define MAX_TABLES 128	 /* of keys: those of a policy and of the one before */
-#define MAX_LENGTH 0xfffff /* bytes that a packet takes of a queue, at most */
-#define MAX_AHEAD 2000000000ULL /* ns that a sender asks a packet to be held, at most */
+#define MAX_CLASSES 1024 /* classes of a policy */
+#define MAX_CHAIN 8	 /* meters that one packet passes */
+#define MAX_TABLES 128	 /* tables of keys: of a policy and of the previous one */
+#define MAX_LENGTH 0xfffff /* maximum length that a queue charges for a packet, bytes */
+#define MAX_AHEAD 2000000000ULL /* maximum delay that a sender can request for a packet, ns */
 
 #define READ(x) (*(volatile typeof(x) *)&(x))
 #define WRITE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 #define BARRIER() asm volatile("" ::: "memory")
 
-/* HERE makes the compiler compute x once and keep what is checked of it, as the
- * verifier wants to see it. */
+/* HERE makes the compiler compute x once and keep the checks of it, as the
+ * verifier requires. */
 #define HERE(x) asm volatile("" : "+r"(x))
 
 enum color { GREEN, YELLOW, RED };
@@ -27,26 +27,26 @@ enum cause { CAUSE_COLOR, CAUSE_ECN, CAUSE_QUEUE, CAUSE_WRED, CAUSE_CODEL, CAUSE
 enum ecn { NO_ECN, CE, CE_OR_DROP };
 enum base { L3, L2, L1 };
 
-/* Fields of dataplane.Field; a set of them has bit 1 << FIELD. */
+/* Numbers of dataplane.Field. In a set, a field is bit 1 << FIELD. */
 enum field { DSCP, PCP, DEI, MPLS_TC, SKB_MARK };
 
-/* Where the state of a meter is: for each key in a table, in leases, in budgets, or in
- * states. */
+/* Where the state of a meter is stored. Numbers from 0 are tables with a state
+ * for each key. LEASED: in leases, SHARED: in budgets, PRIVATE: in states. */
 enum store { LEASED = -3, SHARED = -2, PRIVATE = -1 };
 
 /* Done of dataplane.Verdict. */
 enum done { PASS = 1, ECN_SET = 2, MARKED = 4, QUEUED = 8 };
 
-/* What holds packets in queues. */
+/* Qdisc that holds queued packets. */
 enum pacer { NO_PACER, FQ, HTB };
 
-/* What the backlog of a queue is measured by, queue.Axis. */
+/* Quantity in which the backlog of a queue is measured, queue.Axis. */
 enum axis { BY_TIME, BY_BYTES, BY_PACKETS };
 
 /* queue.Fate. */
 enum fate { FULL, THIN, STALE, ADMIT, ADMIT_CE };
 
-/* Fields that a class may match; a set of them has bit 1 << MATCH. */
+/* Fields that a class can match. In a set, a field is bit 1 << MATCH. */
 enum match {
 	BY_PROTO, BY_SPORT, BY_DPORT, BY_DSCP, BY_VLAN, BY_PCP, BY_ETHERTYPE, /* by table */
 	TABLES,
@@ -54,10 +54,10 @@ enum match {
 	MATCHES,
 };
 
-/* search is a field whose vector is found by binary search. bounds, vectors
- * and jump are indexes into tables: of the bounds, of the vectors that belong to
- * them, and of a jump table. Its entry i is the last bound that is not above low
- * + i << shift, 0 for i = 0; last is the largest i that has an entry after it. */
+/* search is a field whose vector is found by binary search. bounds, vectors and
+ * jump are indexes into tables: of the bounds, of their vectors, and of a jump
+ * table. Entry i of the jump table is the last bound not above low + i <<
+ * shift, and 0 for i = 0. last is the largest i with an entry after it. */
 struct search {
 	__u32 bounds;
 	__u32 vectors;
@@ -73,7 +73,7 @@ enum search_of { MARK, LENGTH, SRC4, DST4, SEARCHES };
 struct search6 {
 	__u32 first;
 	__u32 count;
-	__u32 none; /* the vector of packets without an address */
+	__u32 none; /* vector of packets without an address */
 };
 
 struct bound {
@@ -82,27 +82,27 @@ struct bound {
 	__u32 pad;
 };
 
-/* constants of a policy. The verifier knows them and removes
- * what they rule out. */
+/* constants of a policy. The verifier knows their values, so it removes dead
+ * code. */
 struct constants {
-	__u8 handed; /* time, length and link type come from record, verdicts go there */
-	__u8 dry;    /* count, and let every packet pass as it is */
+	__u8 handed; /* time, length and link type come from a record; the verdict goes there */
+	__u8 dry;    /* count packets and pass them unchanged */
 	__u8 link;   /* link type of the interface: LINK_ETHERNET or LINK_RAW */
 	__u8 base;   /* enum base */
 	__s32 overhead;
 	__u32 mpu;
-	__u8 queues;	     /* there are any */
-	__u8 keyed;	     /* some meter is one for each key */
-	__u8 drop_untaken;   /* packets that no class takes */
-	__u8 elsewhere;	     /* some meter's state is not in states */
+	__u8 queues;	     /* the policy has queues */
+	__u8 keyed;	     /* some meter has a state per key */
+	__u8 drop_untaken;   /* drop unclassified packets */
+	__u8 elsewhere;	     /* the state of some meter is not in states */
 	__u32 pacer;	     /* enum pacer */
-	__u32 major;	     /* of HTB: upper half of its class ids */
-	__u32 fields;	     /* that any class matches */
-	__u32 reads;	     /* and those that keys are made of */
-	__u32 stride;	     /* words of a vector, the summary first */
-	__u32 not_ip;	     /* vector of packets that are not IP; all classes take those that are */
-	__u32 table[TABLES]; /* first entry of each field's table in tables */
-	__u32 last[TABLES];  /* index of the entry for packets without the field */
+	__u32 major;	     /* of HTB: upper half of its class IDs */
+	__u32 fields;	     /* set of fields that classes match */
+	__u32 reads;	     /* fields plus those that keys consist of */
+	__u32 stride;	     /* length of a vector in words; the first one is the summary */
+	__u32 not_ip;	     /* vector of non-IP packets; all classes match IP packets */
+	__u32 table[TABLES]; /* index in tables of each field's table */
+	__u32 last[TABLES];  /* index in the table of the entry for packets without the field */
 	struct search search[SEARCHES];
 	struct search6 src6, dst6;
 };
@@ -116,86 +116,86 @@ struct action {
 	__u8 dscp, pcp, dei, tc;
 	__u8 pad;
 	__u32 mark;
-	__s32 queue; /* -1 for none */
+	__s32 queue; /* -1: none */
 };
 
 struct class {
 	__u32 slot;  /* of its counters */
-	__s32 stage; /* its first meter, -1 for none */
+	__s32 stage; /* its first meter, -1: none */
 	struct action actions[3];
 };
 
-/* bucket holds the constants of one bucket, in units of 1/(2*den) byte: a
- * half, because the lowest bit of a state's word is its lock. */
+/* bucket has the constants of a bucket, in units of 1/(2*den) byte: halved,
+ * because the lowest bit of a word is its lock. */
 struct bucket {
-	__u64 num;  /* units in a nanosecond */
-	__u64 den;  /* units in a byte */
+	__u64 num;  /* units per ns */
+	__u64 den;  /* units per byte */
 	__s64 size; /* units */
-	__u64 over; /* bytes: longer packets cost this */
-	__u64 full; /* ns after which it is full whatever it held */
+	__u64 over; /* bytes; longer packets have the cost of this length */
+	__u64 full; /* ns until the bucket is full, whatever its level */
 };
 
 struct addr {
-	__u64 hi, lo; /* IPv4 is in the low 32 bits */
+	__u64 hi, lo; /* IPv4: in the low 32 bits */
 };
 
-/* key is what of a packet has a meter of its own; what has not is zero. */
+/* key has the packet fields that select a meter's state. Unused fields are zero. */
 struct key {
 	struct addr src, dst;
 	__u16 sport, dport;
-	__u16 vlan; /* id */
-	__u8 tag;   /* enum kind, and above its two bits the DSCP */
+	__u16 vlan; /* VLAN ID */
+	__u8 tag;   /* enum kind in the lowest two bits, DSCP above */
 	__u8 proto;
 };
 
-/* profile is the parameters of a meter. */
+/* profile has the parameters of a meter. */
 struct profile {
 	struct bucket buckets[2]; /* C, then E or P */
-	__u64 horizon;		  /* ns after a state's stamp in which its words can be told apart */
+	__u64 horizon;		  /* ns after the stamp for which words of a state are unambiguous */
 	__u64 window;		  /* ns, of a meter that counts in windows; 0 for buckets */
-	__u8 coupled;		  /* what overflows C goes into E */
+	__u8 coupled;		  /* overflow of C goes to E */
 	__u8 peak;		  /* RFC 2698 */
-	__u8 excess;		  /* there is an E */
-	__u8 limit;		  /* the worst color before that may take from C */
-	__u8 sliding;		  /* what was taken in the window before counts, too */
+	__u8 excess;		  /* the meter has an E bucket */
+	__u8 limit;		  /* the worst input color that may use C */
+	__u8 sliding;		  /* the previous window counts, too */
 	__u8 pad[3];
 };
 
-/* stage is a meter with what stands around it in a policy. */
+/* stage is a meter with its connections in a policy. */
 struct stage {
 	struct profile profile;
-	struct key mask[2]; /* of a key: the bits that count, of IPv6 the second */
-	__u64 yellow, red;  /* the color before, by values below 64: sets */
-	__u32 slot;	    /* of its state; with keys that of packets without one */
-	__s32 then;	    /* -1 for none */
-	__s32 table;	    /* of keys, or an enum store */
-	__u8 packets;	    /* count packets */
+	struct key mask[2]; /* bits of a key that count: [1] for IPv6, [0] otherwise */
+	__u64 yellow, red;  /* sets of values below 64 with these input colors */
+	__u32 slot;	    /* of its state; with keys, of the state of packets without a key */
+	__s32 then;	    /* next stage, -1: none */
+	__s32 table;	    /* table of keys, or an enum store */
+	__u8 packets;	    /* count packets, not bytes */
 	__u8 aware;
-	__u8 from;   /* enum field */
-	__u8 high;   /* the map highs has colors of larger values */
-	__u8 tagged; /* the key is that of packets with a VLAN tag, else of IP */
-	__u8 empty;  /* new keys begin so */
+	__u8 from;   /* enum field of the input color */
+	__u8 high;   /* the map highs has input colors of larger values */
+	__u8 tagged; /* packets with a VLAN tag have a key, otherwise IP packets */
+	__u8 empty;  /* states of new keys start empty */
 	__u8 pad[6];
 };
 
 /* state of a meter. A word is the time, in units, at which its bucket was last
- * empty: it holds now * num - word, at most its size. bucket.h has the rest. Of a
- * window the words are what was taken in it and in the one before, in bytes, and
- * the stamp is its begin. */
+ * empty: the bucket holds now * num - word, at most its size. See bucket.h. For
+ * windows, the words are the amounts taken in the current and the previous
+ * window, in bytes, and the stamp is the start of the current one. */
 struct state {
 	__u64 word[2];
-	__u64 stamp; /* ns: both words were written since */
+	__u64 stamp; /* ns: both words were written since then */
 	struct bpf_spin_lock lock;
 };
 
-/* budget is the state of a meter that several shapers share, with its parameters.
- * It begins as a state does, but its lock is in locks: user space maps budgets into
- * memory, which the kernel refuses for values with a lock. */
+/* budget is the state of a meter that several shapers share, with its
+ * parameters. It starts like a state, but its lock is in locks: user space maps
+ * budgets into memory, which the kernel refuses for values with a lock. */
 struct budget {
 	__u64 word[2];
 	__u64 stamp;
 	__u32 unused;
-	__u32 version; /* of the profile: it counts changes */
+	__u32 version; /* of the profile: the number of changes */
 	struct profile profile;
 };
 
@@ -205,71 +205,72 @@ struct guard {
 
 #define PHASES 3
 
-/* leased is the state of a meter whose limits end by themselves. A phase is in force
- * until its time, the last one without end. One without a den lets nothing through.
- * Words are not shared: whoever has the lock has them, and their lowest bits. */
+/* leased is the state of a meter whose limits expire. A phase is in force until
+ * its time, the last one indefinitely. A phase with den 0 passes nothing. Only
+ * the holder of the lock accesses the words, so their lowest bits are not
+ * locks. */
 struct leased {
 	__u64 word[2];
 	__u64 stamp;
 	struct bpf_spin_lock lock;
-	__u32 phase; /* in force */
+	__u32 phase; /* phase in force */
 	__u64 until[PHASES - 1]; /* ns */
-	__u64 asked[4];		 /* tokens, by the color that they got */
+	__u64 asked[4];		 /* requested tokens, by resulting color */
 	struct profile phases[PHASES];
 };
 
-/* known is the state of a key. Values of an LRU hash have no spin locks. */
+/* known is the state of a key. Values of an LRU hash cannot have spin locks. */
 struct known {
 	__u64 word[2];
 	__u64 stamp;
-	__u64 lock; /* 1 while a CPU has it */
+	__u64 lock; /* 1 while a CPU uses it */
 };
 
-/* early is queue.Early; max 0 is none. */
+/* early is queue.Early; max 0: none. */
 struct early {
 	__u64 min, max;
-	__u64 probability; /* of 2^24 */
+	__u64 probability; /* in units of 1/2^24 */
 };
 
 /* queue is queue.Config. A byte takes ns + rest/den. */
 struct queue {
 	__u64 ns, rest, den;
-	__u64 time;	/* limits; 0 for none */
+	__u64 time;	/* limits; 0: none */
 	__u64 bytes;
-	__u64 capacity; /* packets */
+	__u64 capacity; /* maximum backlog, packets */
 	__u64 mask;	/* of its ring in waiting, whose length is a power of two */
 	__u64 seed;
-	__u64 target, interval; /* of CoDel, ns; 0 for none */
+	__u64 target, interval; /* of CoDel, ns; 0: none */
 	struct early wred[3];
 	__u32 ring;	/* its first entry in waiting */
 	__u32 slot;	/* of its backlog */
-	__u32 class_id; /* of its leaf of HTB */
+	__u32 class_id; /* of its HTB leaf */
 	__u8 axis;	/* enum axis */
 	__u8 ecn;
-	__u8 linked; /* HTB decides all of it */
+	__u8 linked; /* HTB queues the packets and decides drops */
 	__u8 pad;
 };
 
 /* backlog is the state of a queue. */
 struct backlog {
-	__u64 next; /* ns, when the queue is free, whole part */
-	__u64 frac; /* and the rest, ns/den */
-	__u64 drawn; /* random numbers */
-	__u64 end;   /* packets that ever waited: the ring ends there */
-	__u64 bytes; /* theirs */
+	__u64 next; /* time at which the queue is free, whole ns */
+	__u64 frac; /* and the fraction, ns/den */
+	__u64 drawn; /* random numbers drawn */
+	__u64 end;   /* packets queued so far; the ring ends there */
+	__u64 bytes; /* bytes queued so far */
 	__u64 first_above, drop_next; /* of CoDel, ns */
 	__u32 count, last_count;
 	__u8 begun;
-	__u8 above; /* first_above holds */
+	__u8 above; /* first_above is set */
 	__u8 dropping;
 	__u8 pad;
 	struct bpf_spin_lock lock;
 };
 
-/* departure is a packet in a queue. */
+/* departure is a queued packet. */
 struct departure {
-	__u64 at;     /* ns, when it leaves */
-	__u64 before; /* bytes that ever waited, when it came */
+	__u64 at;     /* departure time, ns */
+	__u64 before; /* bytes queued before it, since the start */
 };
 
 struct count {
@@ -290,25 +291,25 @@ struct high {
 	__u32 value;
 };
 
-/* record hands one packet in and its verdict out. */
+/* record passes one packet in and its verdict out. */
 struct record {
 	__u64 time; /* ns */
 	__u32 wire;
 	__u32 captured;
-	__u32 start; /* of its bytes in frames */
+	__u32 start; /* start of its bytes in frames */
 	__u32 mark;
 	__u16 link;
 	/* verdict */
 	__s16 class;
-	__s32 stage; /* that decided, -1 for none */
+	__s32 stage; /* stage that decided, -1: none */
 	__u32 length;
 	__u8 done;
 	__u8 pre, color;
-	__u8 in; /* the color before the stage that decided */
+	__u8 in; /* input color of the stage that decided */
 	__u8 kind;
 	__u8 dscp_in, dscp_out;
-	__u8 cause; /* of a drop */
-	__u64 wait; /* ns, where it was queued */
+	__u8 cause; /* reason of a drop */
+	__u64 wait; /* queueing delay, ns */
 };
 
 /* Maps of a policy: written before the program runs, then only read by it. */
@@ -358,7 +359,7 @@ struct {
 	__type(value, struct stage);
 } stages SEC(".maps");
 
-/* stage and skb mark of 64 and more -> the color before. */
+/* stage and skb mark of 64 and more -> input color. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_RDONLY_PROG);
@@ -376,8 +377,9 @@ struct {
 	__type(value, struct queue);
 } queues SEC(".maps");
 
-/* index -> departure: a ring for each queue that counts what waits. Written by
- * the programs, an entry by whoever took its place under the queue's lock. */
+/* index -> departure: a ring for each queue with a limit in packets or bytes.
+ * Written by the programs; each entry by the CPU that reserved it under the
+ * queue's lock. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -385,11 +387,11 @@ struct {
 	__type(value, struct departure);
 } waiting SEC(".maps");
 
-/* Maps that outlive a policy. Those by slot have as many as user space found that
- * a policy and the one before need. */
+/* Maps that outlive a policy. User space sizes the maps indexed by slot for a
+ * policy and the previous one. */
 
-/* slot -> backlog. Written by the programs under its lock; by user space before
- * a slot is in use. */
+/* slot -> backlog. Written by the programs under its lock, and by user space
+ * before a slot is in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -397,8 +399,8 @@ struct {
 	__type(value, struct backlog);
 } backlogs SEC(".maps");
 
-/* slot -> state. Written by the programs by compare-and-swap, or under its
- * lock; by user space before a slot is in use. */
+/* slot -> state. Written by the programs by compare-and-swap or under its lock,
+ * and by user space before a slot is in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -406,10 +408,10 @@ struct {
 	__type(value, struct state);
 } states SEC(".maps");
 
-/* slot -> budget. All shapers of the host with shared meters have one such map; the
- * others have one of their own that they do not use. Words are written by the
- * programs and by user space by compare-and-swap; all else by the programs under the
- * lock of the same slot, and by user space before a slot is in use. */
+/* slot -> budget. All shapers of the host with shared meters have the same map;
+ * the others have an unused one. Words are written by the programs and by user
+ * space by compare-and-swap. All other fields are written by the programs under
+ * the lock of the same slot, and by user space before a slot is in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -426,8 +428,8 @@ struct {
 	__type(value, struct guard);
 } locks SEC(".maps");
 
-/* slot -> leased. Written by the programs under its lock; by user space before a slot
- * is in use. */
+/* slot -> leased. Written by the programs under its lock, and by user space
+ * before a slot is in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -435,8 +437,8 @@ struct {
 	__type(value, struct leased);
 } leases SEC(".maps");
 
-/* slot -> table of keys, whose least recently used ones go. Written by the
- * programs, a value by whoever has its lock; the slots by user space before they
+/* slot -> table of keys, of which the least recently used is evicted. Values
+ * are written by the programs under their lock, slots by user space before they
  * are in use. */
 struct keys {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -452,9 +454,9 @@ struct {
 	__array(values, struct keys);
 } known_keys SEC(".maps");
 
-/* 0 -> what is too large for the stack: all of a packet that keys are made of, its
- * key, and the state that it may begin with. Each CPU writes its own, from note_key
- * to color_of_key. */
+/* 0 -> data too large for the stack: the packet fields that keys consist of,
+ * the packet's key, and the initial state of a key. Each CPU writes its own,
+ * from note_key to color_of_key. */
 struct scratch {
 	struct key packet;
 	struct key key;
@@ -468,7 +470,7 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
-/* slot -> counts; slot 0 has what no class took. Each CPU writes its own. */
+/* slot -> counts; slot 0 counts unclassified packets. Each CPU writes its own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -476,8 +478,8 @@ struct {
 	__type(value, struct counts);
 } counters SEC(".maps");
 
-/* 0 -> ns of bpf_ktime_get_ns from which packets pass as if no program were
- * there, 0 for never. Written by user space, read by the programs. */
+/* 0 -> time of bpf_ktime_get_ns in ns from which all packets pass as if there
+ * were no program; 0: never. Written by user space, read by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_RDONLY_PROG);
@@ -486,7 +488,7 @@ struct {
 	__type(value, __u64);
 } expiry SEC(".maps");
 
-/* index -> record, where packets are handed in. One program at a time. */
+/* index -> record, if time and length are passed in. One program at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

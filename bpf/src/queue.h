@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leaky buckets as queues; queue/leaky.go and queue/early.go in C, for any
- * number of CPUs at once.
+/* Leaky buckets as queues: queue/leaky.go and queue/early.go in C, for any number of
+ * CPUs at once.
  *
- * The program decides when a packet leaves, and which packets do not; the
- * kernel holds it until then. What waits is known from departure times alone:
- * a packet has left when its time is over. All of a decision is made under the
- * queue's lock but for counting what waits, which needs other maps: where CPUs
- * meet, that may miss the packets of the moment. */
+ * The program decides the departure time of each packet, and which packets are dropped.
+ * The kernel holds a packet until it departs. The backlog follows from departure times:
+ * a packet has departed when its time has passed. A decision is made under the queue's
+ * lock, except for counting the backlog, which accesses other maps. If several CPUs
+ * enqueue at the same moment, the count may miss the newest packets. */
 #pragma once
 
 #include "packet.h"
 
-#define LOG_RING 16 /* of the packets that a queue keeps count of at most */
+#define LOG_RING 16 /* of the maximum number of packets counted in a queue */
 #define GOLDEN 0x9e3779b97f4a7c15ULL
 
-/* backlogged is what waits before a packet. */
+/* backlogged is the backlog before a packet. */
 struct backlogged {
 	__u64 packets;
 	__u64 bytes;
 };
 
-/* count_waiting looks for the first packet that has not left. Departures are in
- * order. */
+/* count_waiting counts the backlog. It finds the first packet that has not
+ * departed by binary search, because departures are in order. */
 static __always_inline struct backlogged count_waiting(const struct queue *q, struct backlog *b, __u64 now)
 {
 	struct backlogged out = {};
@@ -63,13 +63,13 @@ static __always_inline __u64 draw24(const struct queue *q, struct backlog *b)
 	return (z ^ z >> 31) >> 40;
 }
 
-/* root is the square root of n < 2^63, rounded down, bit by bit. */
+/* square_root returns the square root of n < 2^63, rounded down, computed bit by bit. */
 static __always_inline __u64 square_root(__u64 n)
 {
 	__u64 root = 0;
 
 	for (__u64 bit = 1ULL << 62; bit; bit >>= 2) {
-		__u64 less = (__s64)(n - root - bit) >> 63; /* all ones where it does not fit */
+		__u64 less = (__s64)(n - root - bit) >> 63; /* all ones if n < root + bit */
 
 		n -= (root + bit) & ~less;
 		root = (root >> 1) + (bit & ~less);
@@ -77,8 +77,8 @@ static __always_inline __u64 square_root(__u64 n)
 	return root;
 }
 
-/* codel says whether a packet that leaves at now after a wait is dropped, or
- * marked. */
+/* codel returns whether a packet that departs at now after a delay is to be
+ * dropped or marked. */
 static __always_inline __u32 codel(const struct queue *q, struct backlog *b, __u64 now, __u64 wait)
 {
 	__u32 again;
@@ -112,12 +112,12 @@ static __always_inline __u32 codel(const struct queue *q, struct backlog *b, __u
 	return 1;
 }
 
-/* early is what WRED does to a packet that finds a backlog. */
+/* early returns the fate that WRED decides for a packet that arrives at a backlog. */
 static __always_inline __u32 early(const struct queue *q, struct backlog *b, __u64 color, __u64 behind)
 {
 	const struct early *e;
 
-	HERE(color); /* before 6.8 the verifier forgets the bound of a copy */
+	HERE(color); /* before Linux 6.8 the verifier forgets the bound of a copy */
 	if (color > RED)
 		return FULL;
 	e = &q->wred[color];
@@ -130,10 +130,10 @@ static __always_inline __u32 early(const struct queue *q, struct backlog *b, __u
 	return q->ecn ? ADMIT_CE : THIN;
 }
 
-/* admit is queue.Leaky.Admit. It returns the fate, and in the bits above it the
- * ns that the packet waits.
+/* admit is queue.Leaky.Admit. It returns the fate in the low 3 bits, and the
+ * packet's queueing delay in ns above them.
  *
- * It is a function of its own so that the verifier looks at it once. */
+ * It is a global function, so the verifier verifies it once. */
 __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capable)
 {
 	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
@@ -192,8 +192,8 @@ out:
 	return wait << 3 | fate;
 }
 
-/* hold has the kernel keep a packet until it may leave: by its time, for fq, or
- * in the leaf of HTB that has the rate. */
+/* hold makes the kernel hold a packet until it departs: by its time, for fq, or
+ * in an HTB leaf with the rate. */
 static __always_inline void hold(struct packet *p, const struct queue *q, __u64 at)
 {
 	struct __sk_buff *skb = p->ctx;
@@ -202,8 +202,9 @@ static __always_inline void hold(struct packet *p, const struct queue *q, __u64 
 		return;
 	if (policy.pacer == HTB)
 		skb->priority = q->class_id;
-	/* A sender may want it later still; a stamp far off is on another clock. */
+	/* A later time set by the sender is kept, but a distant one is on another clock. */
 	else if (policy.pacer == FQ && skb->tstamp - at > MAX_AHEAD &&
 		 bpf_skb_set_tstamp(skb, at, BPF_SKB_TSTAMP_DELIVERY_MONO))
-		skb->tstamp = at; /* what is not IP; elsewhere the kernel knows that it is no time of arrival */
+		skb->tstamp = at; /* for non-IP packets; for others the kernel must know that it is
+				   * a delivery time */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One packet through the policy; dataplane/pipeline.go in C. */
+/* One packet through the policy: dataplane/pipeline.go in C. */
 #pragma once
 
 #include "act.h"
@@ -8,8 +8,8 @@
 #include "meter.h"
 #include "parse.h"
 
-/* shape is parse, classify, meter, act. It returns what was done: 0 is a drop.
- * r is NULL unless packets are handed in. */
+/* shape is parse, classify, meter, act. It returns the set of enum done; 0 is a
+ * drop. r is NULL unless records are used. */
 static __always_inline __u8 shape(struct packet *p, struct record *r)
 {
 	struct metered m = {.stage = -1};

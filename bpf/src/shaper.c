@@ -4,13 +4,12 @@
 #include "shape.h"
 
 enum {
-	TC_NEXT = -1, /* those behind us see it, too */
+	TC_NEXT = -1, /* continue with the next program */
 	TC_DROP = 2,
 };
 
-/* arrive fills in what does not come with the packet. Where packets are handed
- * in, a record stands for the clock and the wire; the link type stays the
- * interface's. */
+/* arrive sets the fields that are not in the context. If records are used, the
+ * record has the time and the length; the link type is still the interface's. */
 static __always_inline struct record *arrive(struct packet *p)
 {
 	__u32 first = 0;
@@ -30,8 +29,8 @@ static __always_inline struct record *arrive(struct packet *p)
 	return r;
 }
 
-/* expired reports whether the policy has ended. It ends here, too, so that it
- * does even if no process of user space lives to remove it. */
+/* expired reports whether the policy has expired. The program checks it, so
+ * that a policy ends even if no user-space process is left to remove it. */
 static __always_inline int expired(__u64 now)
 {
 	__u32 first = 0;
@@ -65,14 +64,15 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 	r = arrive(&p);
 	if (expired(p.now))
 		return TC_NEXT;
-	/* A sender's priority selects no leaf of ours. */
+	/* A sender's priority must not select one of our leaves. */
 	if (policy.pacer == HTB && skb->priority >> 16 == policy.major)
 		skb->priority = 0;
 	if (shape(&p, r))
 		return TC_NEXT;
-	/* TCP on this host hears at once of what is dropped here, has not lost it, and
-	 * sends it again: with CoDel it then stays below the rate. What CoDel drops
-	 * goes to no device instead, a loss as where a queue is served. */
+	/* TCP on this host notices a drop at this point at once, does not count it
+	 * as a loss, and retransmits; with CoDel it would then stay below the rate.
+	 * So packets dropped by CoDel are redirected to no device, which TCP sees
+	 * as a loss. */
 	if (egress && p.cause == CAUSE_CODEL)
 		return bpf_redirect(0, 0);
 	return TC_DROP;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The programs by which user space takes part in budgets. It runs them by
- * BPF_PROG_RUN: under a lock of the kernel nothing stays half done when a process
- * ends. */
+/* The programs by which user space uses budgets. It runs them with
+ * BPF_PROG_RUN: no operation under a kernel lock is left incomplete if a
+ * process ends. */
 #include "bucket.h"
 
-/* 0 -> the parameters that a budget gets. Written by user space before a run. */
+/* 0 -> the new parameters of a budget. Written by user space before a run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -12,14 +12,14 @@ struct {
 	__type(value, struct profile);
 } incoming SEC(".maps");
 
-/* A packet is in the context of a run: slot in cb[0], time in cb[1] and, the upper
- * half, cb[2], bytes in cb[3]. */
+/* The packet is in the context of a run: slot in cb[0], time in cb[1] and
+ * (upper half) cb[2], bytes in cb[3]. */
 static __always_inline __u64 time_of(struct __sk_buff *skb)
 {
 	return (__u64)skb->cb[2] << 32 | skb->cb[1];
 }
 
-/* shaper_share meters a packet whose color before is cb[4], and returns its color. */
+/* shaper_share meters a packet with input color cb[4], and returns its color. */
 SEC("tc")
 int shaper_share(struct __sk_buff *skb)
 {
@@ -28,9 +28,10 @@ int shaper_share(struct __sk_buff *skb)
 	return shared(skb->cb[0], time_of(skb), skb->cb[3], skb->cb[4]);
 }
 
-/* shaper_draw draws the bytes from a bucket, and returns whether they fit. cb[0] is the
- * slot and, the lowest bit, the bucket. Before that the bucket gets a credit of mark
- * and, the upper half, priority units of the profile of version cb[4]. */
+/* shaper_draw takes bytes from a bucket, and returns whether they fit. cb[0] is
+ * the slot and, in the lowest bit, the bucket. Before that, the bucket gets a
+ * credit of mark and (upper half) priority, in units of the profile with
+ * version cb[4]. */
 SEC("tc")
 int shaper_draw(struct __sk_buff *skb)
 {
@@ -50,9 +51,10 @@ int shaper_draw(struct __sk_buff *skb)
 	return t.fits;
 }
 
-/* shaper_change gives the budget in slot cb[0] other parameters, now or at the time of
- * the context, if it has one. Buckets keep their whole tokens, cut to the new bursts; a
- * window keeps what was taken in it, unless its length changes: then it is used up. */
+/* shaper_change changes the parameters of the budget in slot cb[0], now or at
+ * the time in the context, if there is one. Buckets keep their whole tokens,
+ * capped at the new bursts. A window keeps the amount taken in it, unless its
+ * length changes: then it is used up. */
 SEC("tc")
 int shaper_change(struct __sk_buff *skb)
 {
@@ -87,8 +89,8 @@ int shaper_change(struct __sk_buff *skb)
 	return 0;
 }
 
-/* 0 -> the lease that a meter gets. Written by user space before a run: phases and
- * their times. */
+/* 0 -> the new lease of a meter: phases and their times. Written by user space
+ * before a run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -96,9 +98,9 @@ struct {
 	__type(value, struct leased);
 } granted SEC(".maps");
 
-/* shaper_lease gives the meter in slot cb[0] of leases another lease, now or at the time
- * of the context, if it has one. Up to then it has the limits before; its buckets keep
- * their tokens, cut to the new bursts. */
+/* shaper_lease replaces the lease of the meter in slot cb[0] of leases, now or
+ * at the time in the context, if there is one. Until then the previous limits
+ * apply. Buckets keep their tokens, capped at the new bursts. */
 SEC("tc")
 int shaper_lease(struct __sk_buff *skb)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The program that meters packets of a capture: one run takes many. */
+/* The program that meters packets of a capture, many per run. */
 #include "shape.h"
 
-/* 0 -> the bytes of the packets. Written by user space, marks by the program. */
+/* 0 -> the bytes of the packets. Written by user space, and by the program for marks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -44,7 +44,8 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 	return 0;
 }
 
-/* shaper_walk meters as many records as the packet of the run has mark. */
+/* shaper_walk meters the first skb->mark records. User space passes the number
+ * as the test packet's mark. */
 SEC("tc")
 int shaper_walk(struct __sk_buff *skb)
 {

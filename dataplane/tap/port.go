@@ -33,8 +33,8 @@ type Device interface {
 	Close() error
 }
 
-// Port is one queue of a device. One goroutine may call Read and Wait, and one,
-// possibly another, Write. No method allocates memory.
+// Port is one queue of a device. Read and Wait must be called by one goroutine, and
+// Write by one, which may be another. No method allocates memory.
 type Port interface {
 	// Read reads frames that have arrived, without waiting. Each buffer must
 	// have a capacity of at least MaxFrame; Read fills it with a header and a

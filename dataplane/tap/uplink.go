@@ -23,9 +23,8 @@ const (
 // the calling thread. OpenUplink needs CAP_NET_RAW and CAP_NET_ADMIN.
 //
 // The ports read copies, and the host still receives its own packets. So the
-// interface should have no addresses and no other use. VLAN tags that the
-// kernel has removed are inserted again; the offsets in the virtio header
-// follow.
+// interface should have no addresses and no other use. VLAN tags that the kernel has
+// removed are inserted again, and the offsets in the virtio header adjusted.
 func OpenUplink(name string, queues int) (*Interface, error) {
 	i, err := openUplink(name, queues)
 	if err != nil {

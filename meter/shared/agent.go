@@ -16,62 +16,64 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// Meter is a host's meter of a budget: it lets through what a plan allows.
+// Meter is a host's meter of a budget. It passes the amounts of a plan.
 type Meter interface {
-	// Apply has the meter follow a plan from now on. It returns when packets do.
+	// Apply makes the meter follow a plan. It returns once the plan is in
+	// effect.
 	Apply(lease.Plan) error
-	// Counts returns the tokens that packets asked for, by color.
+	// Counts returns the tokens requested by packets, by color.
 	Counts() (lease.Counts, error)
 }
 
 // Budget is one of an Agent's budgets.
 type Budget struct {
 	Name  string
-	Host  string // the name of this host's meter, which no other meter of the budget has
+	Host  string // name of this host's meter, unique within the budget
 	Terms lease.Terms
 }
 
-// AgentConfig are the parameters of an Agent.
+// AgentConfig is the configuration of an Agent.
 type AgentConfig struct {
-	Clock  func() int64 // ns of the clock that plans are in; it must never stop or go back
-	Notify func(Event)  // called by the agent, one at a time; it must not call the agent. nil for nobody
-	Store  string       // in errors, such as Server.String; "" for none
+	Clock  func() int64 // clock of plans, ns; it must never stop or go back
+	Notify func(Event)  // called by the agent, one call at a time; it must not call the agent; nil: not called
+	Store  string       // name of the store in errors, such as Server.String; "": none
 }
 
-// Agent calls a store for the budgets of a process, once in an interval for all of
-// them, and has their meters follow. No packet waits for it. Its methods may be called
-// by any goroutine, but Start and Run by one only.
+// Agent calls a store for the budgets of a process, once per interval for all
+// of them, and makes their meters follow. No packet waits for it. Its methods
+// are safe for concurrent use, except Start and Run, which one goroutine at a
+// time may call.
 type Agent struct {
 	client             redis.UniversalClient
 	script             *redis.Script
 	config             AgentConfig
 	interval, deadline time.Duration
 
-	turn    sync.Mutex // a call, Bind, Replace and Leave hold it
+	turn    sync.Mutex // held by a call, Bind, Replace and Leave
 	lines   map[string]*line
-	mu      sync.Mutex // of what follows; it is written with both
+	mu      sync.Mutex // guards members and their status; writers hold both locks
 	members []*member
 }
 
 // member is a budget of an agent.
 type member struct {
 	Budget
-	host    *lease.Host
-	meter   Meter
-	applied lease.Plan   // by the meter
-	read    lease.Counts // of the meter
-	counts  lease.Counts // of all meters that the budget had
-	fault   error        // of the meter, in the last call
-	status  Status
-	started bool // it has been Joined, Lost or Refused
-	told    told // not of mu: calls alone use it
+	host     *lease.Host
+	meter    Meter
+	applied  lease.Plan   // plan that the meter follows
+	read     lease.Counts // last counts of the meter
+	counts   lease.Counts // sum over all meters that the budget has had
+	fault    error        // error of the meter in the last call
+	status   Status
+	started  bool     // whether the budget is Joined, Lost or Refused
+	reported reported // used by calls only, not guarded by mu
 
-	stranger lease.Amounts // the rescue share that the store does not know of
-	unknown  int64         // until then, ns of the clock
+	stranger lease.Amounts // rescue share unknown to the store
+	unknown  int64         // end of stranger, ns of the clock
 }
 
-// NewAgent returns an agent of budgets that have the same interval and deadline. It
-// does not call the store yet. The client should be one of Open.
+// NewAgent returns an agent for budgets with the same interval and deadline. It
+// does not call the store yet. The client should be one returned by Open.
 func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*Agent, error) {
 	if len(budgets) == 0 {
 		return nil, errors.New("an agent needs a budget")
@@ -99,15 +101,15 @@ func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*A
 	return a, nil
 }
 
-// instance is a number that no other process has, below 2^53.
+// instance returns a number unique to this process, below 2^53.
 func instance() int64 {
 	var b [8]byte
 	_, _ = crand.Read(b[:]) // never fails
 	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
 }
 
-// Bind gives the budgets their meters, in the order of NewAgent or Replace, or nil where
-// there is none. They take the plans of the moment.
+// Bind assigns meters to the budgets, in the order of NewAgent or Replace; nil
+// is no meter. The meters follow the current plans.
 func (a *Agent) Bind(meters []Meter) error {
 	a.turn.Lock()
 	defer a.turn.Unlock()
@@ -126,9 +128,9 @@ func (a *Agent) Bind(meters []Meter) error {
 	return nil
 }
 
-// Start calls the store until every budget has a share, or is Lost or Refused: the error
-// is the first of those. A store that learns gives no shares for the length of a lease.
-// Whatever it returns, Run goes on from there.
+// Start calls the store until every budget has a share, or is Lost or Refused;
+// it returns the first error of those. A store that learns grants no shares for
+// the length of a lease. Run continues from there, even after an error.
 func (a *Agent) Start(ctx context.Context) error {
 	for {
 		begin := time.Now()
@@ -143,7 +145,8 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 }
 
-// Await is Start for budgets that Replace has brought, while Run calls the store.
+// Await waits like Start for budgets added by Replace, while Run calls the
+// store.
 func (a *Agent) Await(ctx context.Context) error {
 	for {
 		done, err := a.started()
@@ -156,7 +159,8 @@ func (a *Agent) Await(ctx context.Context) error {
 	}
 }
 
-// started reports whether nothing is left to wait for, and the first budget's error.
+// started reports whether all budgets have started, and returns the first
+// budget's error.
 func (a *Agent) started() (done bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,10 +174,10 @@ func (a *Agent) started() (done bool, err error) {
 	return done, err
 }
 
-// Run calls the store once in an interval until ctx ends. Call Leave then, when the
-// meters let nothing through any more.
+// Run calls the store once per interval until ctx ends. Call Leave afterwards,
+// when the meters no longer pass packets.
 func (a *Agent) Run(ctx context.Context) {
-	// Agents that start together call at different times, and go on so.
+	// Agents that start together call at different times from here on.
 	next := time.Now().Add(rand.N(a.interval))
 	for sleep(ctx, time.Until(next)) {
 		a.call(ctx)
@@ -181,8 +185,8 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// Leave gives back what the host holds. Its meters must let nothing through any more.
-// Without an answer until ctx ends, the leases end all the same.
+// Leave returns the host's shares. Its meters must not pass packets any more.
+// If there is no answer before ctx ends, the leases end by themselves.
 func (a *Agent) Leave(ctx context.Context) error {
 	a.turn.Lock()
 	defer a.turn.Unlock()
@@ -191,7 +195,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 
 func (a *Agent) leave(ctx context.Context, members []*member) error {
 	for _, l := range a.lines {
-		l.settle(ctx) // a request that arrives after this one would be of a new host
+		l.waitIdle(ctx) // a request that arrives after this one would register the host again
 	}
 	requests := make([]lease.Request, len(members))
 	for i, m := range members {
@@ -216,7 +220,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// call is one call for all budgets.
+// call makes one call for all budgets.
 func (a *Agent) call(ctx context.Context) {
 	a.turn.Lock()
 	defer a.turn.Unlock()
@@ -227,10 +231,10 @@ func (a *Agent) call(ctx context.Context) {
 		m.fault = m.count()
 		r := m.host.Request(sent, m.counts)
 		if err := m.apply(); err != nil {
-			// The meter lets more through than the request says.
+			// The meter passes more than the request reports.
 			m.fault = err
 			m.host.Lost(sent)
-			a.note(m, sent, &answer{err: err, skipped: true})
+			a.record(m, sent, &answer{err: err, skipped: true})
 			continue
 		}
 		asked, requests = append(asked, m), append(requests, r)
@@ -250,11 +254,11 @@ func (a *Agent) call(ctx context.Context) {
 			m.host.Reply(now, r.Reply, r.kept)
 		}
 		m.fault = cmp.Or(m.apply(), m.fault)
-		a.note(m, now, r)
+		a.record(m, now, r)
 	}
 }
 
-// count adds up what packets asked the member's meters for.
+// count adds the tokens requested since the last call to counts.
 func (m *member) count() error {
 	if m.meter == nil {
 		return nil
@@ -264,13 +268,13 @@ func (m *member) count() error {
 		return err
 	}
 	for i, n := range counts {
-		m.counts[i] += max(n, m.read[i]) - m.read[i] // a meter that began again has less
+		m.counts[i] += max(n, m.read[i]) - m.read[i] // a meter that was reset has lower counts
 	}
 	m.read = counts
 	return nil
 }
 
-// apply has the meter follow the host's plan.
+// apply makes the meter follow the host's plan.
 func (m *member) apply() error {
 	plan := m.host.Plan()
 	if m.meter == nil || plan == m.applied {

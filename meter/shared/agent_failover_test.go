@@ -15,12 +15,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// sentinelURL is the URL of what Sentinels watch.
+// sentinelURL is the URL of a primary watched by Sentinels.
 func sentinelURL(w *storetest.Sentinels) string {
 	return "redis://" + w.Addrs()[0] + "?master_name=" + w.Name + "&addr=" + strings.Join(w.Addrs()[1:], "&addr=")
 }
 
-// TestAgentSentinel has Sentinels replace a primary whose replica has everything.
+// TestAgentSentinel makes Sentinels replace a primary whose replica has all
+// data.
 func TestAgentSentinel(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
@@ -32,15 +33,15 @@ func TestAgentSentinel(t *testing.T) {
 		g.rescued(t, "no primary")
 		g.full(t, "the replica")
 		for i := range g.agents {
-			g.tells(t, i, Found)
+			g.event(t, i, Found)
 		}
-		if n := g.told(0, Reset); n > 0 {
+		if n := g.count(0, Reset); n > 0 {
 			t.Error("the replica lost the budget")
 		}
 	})
 }
 
-// TestWait has an answer not wait for a replica that gets nothing: only its increase does.
+// TestWait checks that a call waits for a replica only if it has an increase.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
@@ -70,7 +71,7 @@ func TestWait(t *testing.T) {
 		r = send(time.Minute)
 		select {
 		case err := <-r.replica:
-			t.Errorf("the replica that gets nothing answered: %v", err)
+			t.Errorf("the replica without replication answered: %v", err)
 		default:
 		}
 		r = send(time.Millisecond)
@@ -87,7 +88,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// pair is a primary, a replica behind a link, and a way to either.
+// pair is a primary, a replica behind a link, and a proxy to either.
 type pair struct {
 	primary, replica *storetest.Server
 	link             *storetest.TCPProxy
@@ -111,13 +112,13 @@ func (p *pair) follows(t *testing.T) {
 	})
 }
 
-// promote has the replica be a primary.
+// promote makes the replica a primary.
 func (p *pair) promote(t *testing.T) {
 	t.Helper()
 	must(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 }
 
-// shift has one host want everything, and the others nothing.
+// shift makes one host want everything, and the others nothing.
 func (g *group) shift(to int) {
 	for i, m := range g.meters {
 		m.offer(0)
@@ -127,8 +128,8 @@ func (g *group) shift(to int) {
 	}
 }
 
-// TestReplicaBehind has a replica that gets nothing any more: hosts use no increase, but
-// keep their shares. Then it takes over, and the budget holds.
+// TestReplicaBehind stops replication: hosts use no increases, but keep their
+// shares. Then the replica takes over, and the budget holds.
 func TestReplicaBehind(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
@@ -146,7 +147,7 @@ func TestReplicaBehind(t *testing.T) {
 		begin := g.agents[1].Status()[0].Calls
 		for n := begin; n < begin+10; n = g.agents[1].Status()[0].Calls {
 			if rate := g.meters[1].rate(); rate > max(held, budget/30) {
-				t.Fatalf("host 1 uses %d, which no replica knows", rate)
+				t.Fatalf("host 1 uses %d, unknown to all replicas", rate)
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -169,8 +170,8 @@ func TestReplicaBehind(t *testing.T) {
 	})
 }
 
-// TestUnguarded has a replica take over that is behind, without the right to know of it.
-// The excess is within its bound: once the budget for a lease.
+// TestUnguarded fails over to a replica that is behind, without the right to
+// notice it. The excess must be within its bound: the budget for one lease.
 func TestUnguarded(t *testing.T) {
 	t.Parallel()
 	rights := strings.Fields(strings.Replace(Rights, "+info ", "", 1))
@@ -186,7 +187,7 @@ func TestUnguarded(t *testing.T) {
 		p.follows(t)
 		p.link.Stall(storetest.Both)
 		g.shift(1)
-		storetest.Until(t, "host 1 has it, which the replica does not know", func() bool { return g.meters[1].rate() > full })
+		storetest.Until(t, "host 1 has it, unknown to the replica", func() bool { return g.meters[1].rate() > full })
 		p.promote(t)
 		way.Redirect(p.replica.Addr)
 		g.shift(2)
@@ -194,7 +195,7 @@ func TestUnguarded(t *testing.T) {
 		g.do(func() {
 			terms := terms()
 			if bound := float64(budget) / 8 * float64(terms.Lease()) / 1e9; g.excess > bound {
-				t.Errorf("%.0f bytes beyond the budget, the bound is %.0f", g.excess, bound)
+				t.Errorf("%.0f bytes beyond the budget, bound %.0f", g.excess, bound)
 			}
 			t.Logf("%.0f bytes beyond the budget", g.excess)
 		})
@@ -208,8 +209,9 @@ func anys(words []string) (out []any) {
 	return out
 }
 
-// TestSplitBrain has two primaries, each with half of the hosts. Neither half exceeds the
-// budget. If the old primary wants a replica, its half falls to the rescue share.
+// TestSplitBrain runs two primaries, each with half of the hosts. Neither half
+// exceeds the budget. If the old primary requires a replica, its half falls to
+// the rescue share.
 func TestSplitBrain(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
@@ -233,16 +235,16 @@ func TestSplitBrain(t *testing.T) {
 		other.until(t, "the new primary's half has all but the rescue share of the others", budget*94/100, budget*95/100)
 		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-max-lag", "1").Err())
 		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
-		old.until(t, "the old primary takes no writes", budget/20-rounding, budget/20)
-		old.says(t, 0, "too few replicas")
+		old.until(t, "the old primary accepts no writes", budget/20-rounding, budget/20)
+		old.hasError(t, 0, "too few replicas")
 		ways[0].Redirect(p.replica.Addr)
 		old.until(t, "half of the budget again", budget*49/100, budget*51/100)
 		other.until(t, "half of the budget again", budget*49/100, budget*51/100)
 	})
 }
 
-// TestAgentCluster has agents with budgets in three slots of a cluster, in which a primary
-// fails, a slot moves, and another is about to.
+// TestAgentCluster runs agents with budgets in three slots of a cluster. A
+// primary fails, a slot moves, and another is being moved.
 func TestAgentCluster(t *testing.T) {
 	t.Parallel()
 	for _, kind := range storetest.Kinds(t) {
@@ -287,7 +289,7 @@ func TestAgentCluster(t *testing.T) {
 			begin := time.Now()
 			groups[2].full(t, "its replica")
 			if took := time.Since(begin); took > 40*time.Second {
-				t.Errorf("the dead primary was called for %v", took)
+				t.Errorf("calls to the dead primary continued for %v", took)
 			}
 			for i, g := range groups {
 				g.full(t, "at the end: "+names[i])
@@ -300,12 +302,12 @@ func TestAgentCluster(t *testing.T) {
 	}
 }
 
-// primaryOf is the index of the primary that has a budget's slot.
+// primaryOf returns the index of the primary that owns a budget's slot.
 func primaryOf(nodes *storetest.Nodes, budget string) int {
 	return nodes.Slot(key(budget)) * 3 / 16384
 }
 
-// spread are the names of three budgets, one at each primary.
+// spread returns the names of three budgets, one at each primary.
 func spread(nodes *storetest.Nodes) []string {
 	var names [3]string
 	for i := 0; names[0] == "" || names[1] == "" || names[2] == ""; i++ {
@@ -317,7 +319,7 @@ func spread(nodes *storetest.Nodes) []string {
 	return names[:]
 }
 
-// joinAll has n hosts share several budgets. The groups have the same agents.
+// joinAll makes n hosts share several budgets. The groups have the same agents.
 func joinAll(t *testing.T, n int, names []string, server Server) (groups []*group) {
 	t.Helper()
 	for range names {

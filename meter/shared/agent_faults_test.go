@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// TestFlushed has a store lose a budget. While it learns, no share grows.
+// TestFlushed makes a store lose a budget. While it learns, no share may grow.
 func TestFlushed(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -26,11 +26,11 @@ func TestFlushed(t *testing.T) {
 				rate := g.meters[i].rate()
 				b, err := ShowBudget(t.Context(), s.Client(), "b")
 				if learns = err != nil || b.Learning; learns && rate > held {
-					t.Fatalf("a host grows from %d to %d while the store learns", held, rate)
+					t.Fatalf("a share grows from %d to %d while the store learns", held, rate)
 				}
 			}
 			storetest.Until(t, "one has it alone", func() bool { return g.meters[i].rate() > full })
-			g.tells(t, i, Reset)
+			g.event(t, i, Reset)
 			for _, m := range g.meters {
 				m.offer(budget)
 			}
@@ -38,14 +38,16 @@ func TestFlushed(t *testing.T) {
 		}
 		g.full(t, "after")
 
-		must(t, s.Client().ScriptFlush(t.Context()).Err())
+		// In this order: an agent may load the script again at once.
 		must(t, s.Client().ConfigResetStat(t.Context()).Err())
+		must(t, s.Client().ScriptFlush(t.Context()).Err())
 		storetest.Until(t, "the script is there again", func() bool { return s.Info("commandstats", "cmdstat_eval") != "" })
 		g.full(t, "without a script")
 	})
 }
 
-// TestRestarted has a server restart with its data and without, also after many leases.
+// TestRestarted restarts a server with its data and without, also after many
+// leases.
 func TestRestarted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -73,15 +75,15 @@ func TestRestarted(t *testing.T) {
 				}
 				s.Restart()
 				g.full(t, "restarted after many leases")
-				if n := g.told(0, Reset); n > test.resets || test.resets == 0 && n > 0 {
-					t.Errorf("told of %d resets, want %d", n, test.resets)
+				if n := g.count(0, Reset); n > test.resets || test.resets == 0 && n > 0 {
+					t.Errorf("%d Reset events, want %d", n, test.resets)
 				}
 			}, test.options...)
 		})
 	}
 }
 
-// TestPartition has one host lose the network in one direction or both: it falls to its
+// TestPartition partitions one host in one direction or both. It falls to its
 // rescue share by its own clock, and the others get the rest.
 func TestPartition(t *testing.T) {
 	t.Parallel()
@@ -109,7 +111,7 @@ func TestPartition(t *testing.T) {
 				storetest.Until(t, "the host falls to its rescue share", func() bool { return g.meters[0].rate() == rescue })
 				storetest.Until(t, "the others have the rest", func() bool { return g.sum(1, 2) > (budget-rescue)*99/100 })
 				if sum := g.sum(1, 2); sum > budget-rescue {
-					t.Errorf("the others may use %d", sum)
+					t.Errorf("the other hosts may use %d", sum)
 				}
 				p.Heal()
 				storetest.Until(t, "equal shares again", func() bool { return g.meters[0].rate() > budget*33/100 })
@@ -119,8 +121,9 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestShrinkFirst has a host that needs less hear the answers late: others may use what it
-// no more needs as soon as it has told the store, so it must have given that up before.
+// TestShrinkFirst delays the answers to a host whose demand falls. Others may
+// use the released amount as soon as the store knows of it, so the host must
+// have released it before.
 func TestShrinkFirst(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -136,15 +139,15 @@ func TestShrinkFirst(t *testing.T) {
 				b, err := ShowBudget(t.Context(), s.Client(), "b")
 				must(t, err)
 				if uses, says := g.meters[0].rate(), b.Hosts[0].Share.Rate[0]; uses > says {
-					t.Fatalf("host 0 may use %d, the store knows of %d", uses, says)
+					t.Fatalf("host 0 may use %d, but the store counts %d", uses, says)
 				}
 			}
-			g.full(t, "both hear the store")
+			g.full(t, "both receive answers")
 		}
 	})
 }
 
-// TestStopped has a host's process stop: its meter follows the plan that it has.
+// TestStopped stops a host's process: its meter follows the last plan.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -157,8 +160,8 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// TestClockJumps has the store's clock jump. The script adds to it, so that it jumps for
-// this budget alone.
+// TestClockJumps makes the store's clock jump, by a change of the script, so
+// that only this budget is affected.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	const read = "local time = redis.call('TIME')\n"
@@ -186,10 +189,10 @@ func TestClockJumps(t *testing.T) {
 			storetest.Until(t, "one has it alone", func() bool { return g.meters[i%3].rate() > full })
 			g.full(t, "after a jump")
 		}
-		if n := g.told(1, Reset); n > 0 {
+		if n := g.count(1, Reset); n > 0 {
 			t.Error("the budget is lost")
 		}
-		// What a host holds that is cut off is not known to be held after a jump.
+		// After a jump, the store does not know what a partitioned host holds.
 		g.shift(0)
 		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].rate() > full })
 		p.Stall(storetest.Both)
@@ -201,15 +204,15 @@ func TestClockJumps(t *testing.T) {
 		terms := terms()
 		g.do(func() {
 			if bound := float64(budget) / 8 * float64(terms.Lease()) / 1e9; g.excess > bound {
-				t.Errorf("%.0f bytes beyond the budget, the bound is %.0f", g.excess, bound)
+				t.Errorf("%.0f bytes beyond the budget, bound %.0f", g.excess, bound)
 			}
 			t.Logf("%.0f bytes beyond the budget", g.excess)
 		})
 	})
 }
 
-// TestAgentFaults has all of it at random, while the store keeps its data: never may all
-// together use more than the budget.
+// TestAgentFaults causes all failures at random, while the store keeps its
+// data. All hosts together must never use more than the budget.
 func TestAgentFaults(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -257,7 +260,7 @@ func TestAgentFaults(t *testing.T) {
 			time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
 			g.do(func() {
 				if g.most > budget {
-					t.Fatalf("all together might use %d", g.most)
+					t.Fatalf("all hosts together could use %d", g.most)
 				}
 			})
 		}

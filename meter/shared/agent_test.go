@@ -25,23 +25,24 @@ func terms() lease.Terms {
 	return lease.Terms{
 		Size:   lease.Amounts{Rate: [2]int64{budget}, Burst: [2]int64{1 << 20}},
 		Weight: 1, Floor: 3028, Rescue: 100_000, Interval: 100e6, Deadline: 90e6,
-		Hosts: 1 << 40, // a host that was never heard has no rescue share, which would be beyond the budget
+		Hosts: 1 << 40, // the rescue share of a host that never received a reply would be in addition to the budget
 	}
 }
 
-// group is several hosts of budget b, each with an agent and senders that offer a rate
-// all the time. It looks at every instant at what all together may use.
+// group is several hosts of budget b, each with an agent and senders that offer
+// a constant rate. It records the sum of the amounts that the hosts may use, at
+// every instant.
 type group struct {
 	agents []*Agent
 	meters []*fluid
-	stop   []func() // ends an agent's calls; its meter stays
-	first  int      // host's number
+	stop   []func() // end an agent's calls; its meter stays
+	first  int      // number of the first host
 
-	mu     sync.Mutex // of the meters, too
+	mu     sync.Mutex // also guards the meters
 	at     int64
-	most   int64   // rate that all together might use at an instant
+	most   int64   // largest rate that all hosts together could use at an instant
 	over   float64 // tokens that could have passed beyond the budget by now
-	excess float64 // the most of it
+	excess float64 // maximum of over
 	events []Event
 }
 
@@ -55,7 +56,7 @@ type fluid struct {
 	fail   error
 }
 
-// pass lets time pass. The caller has the lock.
+// pass advances time. The caller must hold the lock.
 func (g *group) pass() {
 	now := clock()
 	for g.at < now {
@@ -82,7 +83,7 @@ func (g *group) pass() {
 	}
 }
 
-// do calls f at an instant.
+// do calls f at one instant.
 func (g *group) do(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -108,13 +109,13 @@ func (f *fluid) Counts() (c lease.Counts, err error) {
 
 func (f *fluid) offer(rate int64) { f.do(func() { f.offers = rate }) }
 
-// rate is what the host may use now.
+// rate returns the rate that the host may use now.
 func (f *fluid) rate() (rate int64) {
 	f.do(func() { rate = f.plan.At(f.at).Rate[0] })
 	return rate
 }
 
-// sum is what all hosts, or some, may use now.
+// sum returns the rate that all hosts, or some, may use now.
 func (g *group) sum(which ...int) (sum int64) {
 	g.do(func() {
 		for i, m := range g.meters {
@@ -126,7 +127,7 @@ func (g *group) sum(which ...int) (sum int64) {
 	return sum
 }
 
-// join has n hosts share the budget at a server.
+// join makes n hosts share the budget at a server.
 func join(t *testing.T, n int, server Server) *group {
 	t.Helper()
 	g := &group{at: clock()}
@@ -136,7 +137,7 @@ func join(t *testing.T, n int, server Server) *group {
 	return g
 }
 
-// add has one more host run, whose senders offer the whole budget.
+// add adds a host whose senders offer the whole budget, and runs its agent.
 func (g *group) add(t *testing.T, terms lease.Terms, server Server) *Agent {
 	t.Helper()
 	a := g.make(t, fmt.Sprint("host-", g.first+len(g.agents)), terms, server)
@@ -144,7 +145,7 @@ func (g *group) add(t *testing.T, terms lease.Terms, server Server) *Agent {
 	return a
 }
 
-// run has an agent call the store.
+// run makes an agent call the store.
 func (g *group) run(t *testing.T, a *Agent) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -173,14 +174,14 @@ func (g *group) make(t *testing.T, name string, terms lease.Terms, server Server
 	return a
 }
 
-// until waits until all hosts together may use between least and most, and fails if they
-// may use more than the budget meanwhile.
-func (g *group) until(t *testing.T, what string, least, most int64) {
+// until waits until all hosts together may use between least and most, and
+// fails if they may use more than the budget before that.
+func (g *group) until(t *testing.T, name string, least, most int64) {
 	t.Helper()
-	storetest.Until(t, what, func() bool {
+	storetest.Until(t, name, func() bool {
 		sum, top := g.sum(), int64(0)
 		if g.do(func() { top = g.most }); top > budget {
-			t.Fatalf("%s: all together might use %d", what, top)
+			t.Fatalf("%s: all hosts together could use %d", name, top)
 		}
 		return least <= sum && sum <= most
 	})
@@ -188,23 +189,23 @@ func (g *group) until(t *testing.T, what string, least, most int64) {
 
 const full = budget * 99 / 100
 
-// rescued is how much rescue shares of all hosts are off by rounding.
+// rounding is the rounding error of the sum of all rescue shares.
 const rounding = 20
 
-// full waits until all of the budget is shared out.
-func (g *group) full(t *testing.T, what string) {
+// full waits until the whole budget is granted.
+func (g *group) full(t *testing.T, name string) {
 	t.Helper()
-	g.until(t, what, full, budget)
+	g.until(t, name, full, budget)
 }
 
-// rescued waits until all hosts have their rescue share.
-func (g *group) rescued(t *testing.T, what string) {
+// rescued waits until all hosts are at their rescue shares.
+func (g *group) rescued(t *testing.T, name string) {
 	t.Helper()
-	g.until(t, what, budget/10-rounding, budget/10)
+	g.until(t, name, budget/10-rounding, budget/10)
 }
 
-// told counts the events of a kind of a host.
-func (g *group) told(host int, kind EventKind) (n int) {
+// count returns the number of a host's events of a kind.
+func (g *group) count(host int, kind EventKind) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range g.events {
@@ -215,8 +216,8 @@ func (g *group) told(host int, kind EventKind) (n int) {
 	return n
 }
 
-// says waits until a host's status has an error with these words.
-func (g *group) says(t *testing.T, host int, words ...string) {
+// hasError waits until a host's status has an error with these words.
+func (g *group) hasError(t *testing.T, host int, words ...string) {
 	t.Helper()
 	var err error
 	storetest.Until(t, words[0], func() bool {
@@ -232,8 +233,8 @@ func (g *group) starts(t *testing.T, host int) {
 	storetest.Until(t, "Start", func() bool { return g.agents[host].Start(t.Context()) == nil })
 }
 
-// tells waits for an event of a host.
-func (g *group) tells(t *testing.T, host int, kind EventKind) (e Event) {
+// event waits for an event of a host.
+func (g *group) event(t *testing.T, host int, kind EventKind) (e Event) {
 	t.Helper()
 	storetest.Until(t, kind.String(), func() bool {
 		g.mu.Lock()
@@ -247,7 +248,8 @@ func (g *group) tells(t *testing.T, host int, kind EventKind) (e Event) {
 	return e
 }
 
-// TestMain has more tests run at once than usual: they wait for servers most of the time.
+// TestMain runs more tests in parallel than usual, because they mostly wait for
+// servers.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if p := flag.Lookup("test.parallel"); p.Value.(flag.Getter).Get().(int) < 8 {
@@ -267,17 +269,17 @@ func TestAgents(t *testing.T) {
 		g.meters[0].offer(2 * budget)
 		storetest.Until(t, "one has it alone", func() bool { return g.meters[0].rate() > full })
 		s.Pause()
-		g.rescued(t, "the store stands still")
-		storetest.Until(t, "all say so", func() bool {
+		g.rescued(t, "the store is stopped")
+		storetest.Until(t, "all statuses have the error", func() bool {
 			st := g.agents[0].Status()[0]
 			return st.Rescued && st.Err != nil && st.Hosts == 5
 		})
 		s.Resume()
 		g.full(t, "the store is back")
 		for i := range g.agents {
-			g.tells(t, i, Joined)
-			g.tells(t, i, Lost)
-			g.tells(t, i, Found)
+			g.event(t, i, Joined)
+			g.event(t, i, Lost)
+			g.event(t, i, Found)
 		}
 	})
 }
@@ -290,8 +292,8 @@ func write(t *testing.T, text string) string {
 	return name
 }
 
-// TestManyAgents has 100 agents in one process. Each calls once in an interval, and the
-// server sees no other calls.
+// TestManyAgents runs 100 agents in one process. Each makes one call per
+// interval, and the server receives no other calls.
 func TestManyAgents(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -316,7 +318,7 @@ func TestManyAgents(t *testing.T) {
 			calls += n
 		}
 		var served uint64
-		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil || served > calls || served < calls*9/10 { // the last may be under way
+		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil || served > calls || served < calls*9/10 { // the last call may be in progress
 			t.Errorf("the server had %d calls, the agents made %d: %v", served, calls, err)
 		}
 	})

@@ -11,32 +11,33 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// answer is a reply, or why there is none.
+// answer is a reply, or the reason why there is none.
 type answer struct {
 	lease.Reply
-	kept    bool  // its increase may be used: a replica has it, or there is no replica
+	kept    bool  // an increase in it may be used: a replica has it, or there is no replica
 	err     error // no reply
-	pending bool  // no reply in time: the call goes on, or it has ended late
+	pending bool  // no reply in time: the call continues, or it has ended late
 	skipped bool  // no call was made
 }
 
-// ask sends a request for each of the members, and waits for the answers until ctx ends.
+// ask sends a request for each member and waits for the answers until ctx ends.
 func (a *Agent) ask(ctx context.Context, members []*member, requests []lease.Request) []answer {
-	// A replica has less time, so that the rest of the answer is not late.
+	// The wait for a replica ends earlier, so that the answer itself is not
+	// late.
 	early, cancel := context.WithTimeout(ctx, a.deadline*3/4)
 	defer cancel()
 	out := make([]answer, len(members))
 	var lines []*line
-	all := len(members) // budgets that one call is for
+	all := len(members) // number of budgets per call
 	if _, cluster := a.client.(*redis.ClusterClient); cluster {
-		all = 1 // each has a slot of its own
+		all = 1 // each has its own slot
 	}
 	for i := 0; i < len(members); i += all {
 		l := a.line(members[i])
 		lines = append(lines, l)
 		if !l.idle() {
 			for j := range all {
-				out[i+j] = answer{err: l.reason(), pending: true, skipped: true}
+				out[i+j] = answer{err: l.noAnswer(), pending: true, skipped: true}
 			}
 			continue
 		}
@@ -44,24 +45,24 @@ func (a *Agent) ask(ctx context.Context, members []*member, requests []lease.Req
 		if l.replicaFree() {
 			c.wait = a.deadline / 2
 		}
-		l.begin(func(ctx context.Context) *result { return c.send(ctx, a.client) })
+		l.start(func(ctx context.Context) *result { return c.send(ctx, a.client) })
 	}
 	for i := range out {
 		l := lines[i/all]
 		switch {
 		case out[i].skipped:
-		case l.settle(ctx):
+		case l.waitIdle(ctx):
 			l.waitReplica(early)
 			out[i] = l.result.answers[i%all]
 		default:
-			out[i] = answer{err: l.reason(), pending: true}
+			out[i] = answer{err: l.noAnswer(), pending: true}
 		}
 		out[i].err = a.explain(out[i].err)
 	}
 	return out
 }
 
-// explain puts an error of a call into words.
+// explain describes an error of a call.
 func (a *Agent) explain(err error) error {
 	var timeout net.Error
 	var network *net.OpError
@@ -80,7 +81,8 @@ func (a *Agent) explain(err error) error {
 	return err
 }
 
-// line is the line of a member: its own in a cluster, otherwise that of all.
+// line returns the line of a member: its own in a cluster, otherwise one for
+// all.
 func (a *Agent) line(m *member) *line {
 	name := ""
 	if _, cluster := a.client.(*redis.ClusterClient); cluster {

@@ -63,17 +63,17 @@ func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error
 	s.run(ctx, calls)
 	for i, b := range batches {
 		if err := calls[i].err; err != nil {
-			if cause := ended(ctx); cause != nil {
+			if cause := contextError(ctx); cause != nil {
 				return nil, cause
 			}
-			for _, at := range b.at {
-				decisions[at] = s.without(requests[at], err, true)
+			for _, at := range b.indexes {
+				decisions[at] = s.decideLocally(requests[at], err, true)
 			}
-			s.local.Add(uint64(len(b.at)))
+			s.local.Add(uint64(len(b.indexes)))
 			continue
 		}
-		for _, at := range b.at {
-			found := b.limiter.take(calls[i])
+		for _, at := range b.indexes {
+			found := b.limiter.nextState(calls[i])
 			decisions[at] = found.verdict(requests[at].N, requests[at].Part)
 		}
 	}
@@ -102,9 +102,9 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 		case r.Part:
 			return nil, fault("Part", "is set: All takes everything or nothing")
 		case seen[key]:
-			return nil, fault("Key", "%q comes twice with limit %q: add the two requests up", r.Key, l.limit.Name)
+			return nil, fault("Key", "%q occurs twice for limit %q: combine the two requests", r.Key, l.limit.Name)
 		case len(requests) > maxBatch:
-			return nil, fault("Requests", "are %d: All decides about %d at most", len(requests), maxBatch)
+			return nil, fault("Requests", "are %d: the maximum of All is %d", len(requests), maxBatch)
 		}
 		seen[key] = true
 		c.keys = append(c.keys, key)
@@ -113,16 +113,16 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 	}
 	s.run(ctx, []*call{c})
 	if c.err != nil {
-		if cause := ended(ctx); cause != nil {
+		if cause := contextError(ctx); cause != nil {
 			return nil, cause
 		}
 		s.local.Add(uint64(len(requests)))
-		return s.allWithout(requests, c.err), nil
+		return s.allLocally(requests, c.err), nil
 	}
 	found := make([]found, len(requests))
 	all := true
 	for i, r := range requests {
-		found[i] = r.Limiter.take(c)
+		found[i] = r.Limiter.nextState(c)
 		all = all && found[i].fits(r.N)
 	}
 	decisions := make([]Decision, len(requests))
@@ -138,15 +138,15 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 
 // check returns an error for invalid requests.
 func (s *Store) check(ctx context.Context, requests []Request) error {
-	if err := ended(ctx); err != nil {
+	if err := contextError(ctx); err != nil {
 		return err
 	}
 	for _, r := range requests {
 		switch {
 		case r.Limiter == nil:
-			return fault("Limiter", "is missing: Store.Limiter makes one")
+			return fault("Limiter", "is missing: use Store.Limiter")
 		case r.Limiter.store != s:
-			return fault("Limiter", "%q is of another store", r.Limiter.limit.Name)
+			return fault("Limiter", "%q belongs to another store", r.Limiter.limit.Name)
 		case r.N < 0:
 			return fault("N", "of %d is negative", r.N)
 		}
@@ -165,7 +165,7 @@ type batch struct {
 	limiter *Limiter
 	budget  string
 	part    bool
-	at      []int // indexes of the requests
+	indexes []int // of the requests
 	keys    []string
 	args    []any
 }
@@ -190,7 +190,7 @@ func (s *Store) batches(requests []Request) []*batch {
 			b = &batch{limiter: l, budget: r.Budget, part: r.Part, args: []any{l.args[0], l.args[1], l.args[2]}}
 			batches, last[g] = append(batches, b), b
 		}
-		b.at = append(b.at, i)
+		b.indexes = append(b.indexes, i)
 		b.keys = append(b.keys, l.key(r.Budget, r.Key))
 		b.args = append(b.args, l.amount(r.N))
 	}
@@ -290,13 +290,13 @@ func (c *call) answer(cmd *redis.Cmd) {
 	for word := range strings.SplitSeq(text, " ") {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
-			c.err = fmt.Errorf("the script replied %q: %w", text, err)
+			c.err = fmt.Errorf("unexpected reply of the script: %q: %w", text, err)
 			return
 		}
 		c.reply = append(c.reply, n)
 	}
 	if len(c.reply) != c.want+2 {
-		c.err = fmt.Errorf("the script replied %d numbers, not %d", len(c.reply), c.want+2)
+		c.err = fmt.Errorf("the script replied with %d numbers, want %d", len(c.reply), c.want+2)
 		return
 	}
 	c.us = c.reply[0]*1e6 + c.reply[1]
@@ -308,14 +308,14 @@ func (c *call) answer(cmd *redis.Cmd) {
 func (s *Store) failed(caller context.Context, c *call) {
 	lost := cannotDecide(c.err)
 	c.err = s.explain(c.place.addr, c.err)
-	if lost && ended(caller) == nil {
+	if lost && contextError(caller) == nil {
 		s.lose(c.place, c.budget, c.err)
 	}
 }
 
-// ended is why a context has ended, or nil. A connection may notice a deadline before the
-// context does.
-func ended(ctx context.Context) error {
+// contextError returns why a context has ended, or nil. A connection may notice
+// a deadline before the context does.
+func contextError(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}

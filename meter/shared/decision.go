@@ -34,7 +34,7 @@ type Decision struct {
 	Taken      int64         // amount taken: N, 0, or with Part a part of N
 	Remaining  int64         // amount that would fit now
 	RetryAfter time.Duration // time until the rest of N fits: 0 if Allowed, meter.Never if it is above the limit
-	ResetAfter time.Duration // time until the limit is whole again
+	ResetAfter time.Duration // time until the limit is full again
 	Time       time.Time     // time of the decision, on the server's clock if Source is FromStore
 	Source     Source
 	Err        error // reason for a Source other than FromStore, else nil; contains no password
@@ -47,8 +47,8 @@ type found struct {
 	state []int64 // numbers that the algorithm's script replied
 }
 
-// take removes the numbers of the next key from a reply.
-func (l *Limiter) take(c *call) found {
+// nextState removes the numbers of the next key from a reply.
+func (l *Limiter) nextState(c *call) found {
 	n := algorithms[l.kind].replies
 	f := found{l, c.us, c.reply[:n]}
 	c.reply = c.reply[n:]
@@ -94,7 +94,7 @@ func (f found) decision(taken, rest int64, allowed bool) Decision {
 }
 
 // after returns the amount that remains after taken, the µs until rest fits, and the µs until
-// the limit is whole again. retry is undefined if rest is above the limit.
+// the limit is full again. retry is undefined if rest is above the limit.
 func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 	s := f.state
 	switch f.kind {
@@ -110,17 +110,18 @@ func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// bucketAfter implements after for a bucket that lacks so many ticks to be full.
+// bucketAfter implements after for a bucket that lacks a number of ticks to be
+// full.
 func (l *Limiter) bucketAfter(lacks, rest int64) (remaining, retry, reset int64) {
 	burst := l.args[0]
 	remaining = (burst - lacks) / l.den
 	if rest > remaining && rest <= l.most {
-		retry = up(lacks+rest*l.den-burst, l.per)
+		retry = divideUp(lacks+rest*l.den-burst, l.per)
 	}
-	return remaining, retry, up(lacks, l.per)
+	return remaining, retry, divideUp(lacks, l.per)
 }
 
-func up(a, b int64) int64 { return (a + b - 1) / b }
+func divideUp(a, b int64) int64 { return (a + b - 1) / b }
 
 // windowAfter implements after for the window with number at.
 func (l *Limiter) windowAfter(us, at, used, rest int64) (remaining, retry, reset int64) {

@@ -12,8 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// handed are the scripts with a time that is handed in, and keys that expire a day later
-// than they would: the time of a test does not pass by itself.
+// handed are the scripts with the time as an argument, and keys that expire one
+// day later, because the server's time does not follow the test's.
 var handed = makeScripts(strings.NewReplacer(
 	"call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}",
 	"ARGV[5]", "(#ARGV > 6 and ARGV[5] or nil)", // a unit, not the time
@@ -22,7 +22,7 @@ var handed = makeScripts(strings.NewReplacer(
 	"call('PEXPIRE', key, ", "call('PEXPIRE', key, 86400000 + ",
 ))
 
-// virtual is a store whose time a test sets.
+// virtual is a store whose time the test sets.
 type virtual struct {
 	*Store
 	t      *testing.T
@@ -51,13 +51,13 @@ func (v *virtual) limiter(name string, p Params) *Limiter {
 	return l
 }
 
-// twin is a limit at the store and a meter of the same parameters.
+// twin is a limit at the store and a meter with the same parameters.
 type twin struct {
 	params Params
 	l      *Limiter
 	m      meter.Meter
 	key    string
-	full   int64 // µs: when nothing is left to remember
+	full   int64 // µs: time at which the state is empty
 }
 
 func (v *virtual) twin(name string, p Params) *twin {
@@ -68,8 +68,8 @@ func (v *virtual) twin(name string, p Params) *twin {
 	return &twin{params: p, l: v.limiter(name, p), m: meter.New(profile), key: name}
 }
 
-// pass lets time pass for a twin: its key expires, some ms after its state means nothing, or
-// earlier.
+// pass advances time for a twin: its key expires some ms after its state is
+// empty, or earlier.
 func (v *virtual) pass(tw *twin, random *rand.Rand) {
 	if v.us > tw.full && (v.us > tw.full+2000 || random.IntN(2) == 0) {
 		if err := v.server.Client().Del(context.Background(), tw.l.key("b", tw.key)).Err(); err != nil {
@@ -78,7 +78,8 @@ func (v *virtual) pass(tw *twin, random *rand.Rand) {
 	}
 }
 
-// same compares a decision with the meter's, and has the meter take the same.
+// same compares a decision with the meter's, and makes the meter take the same
+// amount.
 func (tw *twin) same(d Decision, us, n int64, part bool) error {
 	now := us * 1000
 	var want Decision
@@ -90,7 +91,7 @@ func (tw *twin) same(d Decision, us, n int64, part bool) error {
 	return tw.after(d, want, us, n)
 }
 
-// after compares all of a decision with the meter's state after it.
+// after compares all fields of a decision with the meter's state after it.
 func (tw *twin) after(d, want Decision, us, n int64) error {
 	now := us * 1000
 	after := tw.m.Decide(now, 0)
@@ -108,7 +109,7 @@ func (tw *twin) after(d, want Decision, us, n int64) error {
 	return nil
 }
 
-// micro is rounded up to a microsecond.
+// micro rounds up to a microsecond.
 func micro(d time.Duration, ever bool) time.Duration {
 	if !ever || d == meter.Never {
 		return meter.Never
@@ -116,7 +117,8 @@ func micro(d time.Duration, ever bool) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
-// randomParams are those of any limit, often small ones, near their bounds or odd.
+// randomParams returns random parameters of any limit, often small ones, near
+// their bounds or unusual.
 func randomParams(random *rand.Rand) Params {
 	pick := func(v ...int64) int64 { return v[random.IntN(len(v))] }
 	limit := pick(1, 2, 3, 5, 10, 100, 1+random.Int64N(1000), 1+random.Int64N(1_000_000))
@@ -134,8 +136,8 @@ func randomParams(random *rand.Rand) Params {
 	return meter.TokenBucket{Rate: rate, Burst: limit, GCRA: random.IntN(2) == 0}
 }
 
-// TestSameAsMeter holds every decision of the store to that of package meter, with the same
-// times, microsecond by microsecond: allowed, also in part, remaining, retry after and
+// TestSameAsMeter compares every decision of the store with package meter at
+// the same microsecond: allowed, partly allowed, remaining, retry after and
 // reset after.
 func TestSameAsMeter(t *testing.T) {
 	t.Parallel()
@@ -184,9 +186,9 @@ func TestSameAsMeter(t *testing.T) {
 			}
 		}
 		for _, p := range []Params{meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{}} {
-			for _, what := range []string{"allowed", "in part", "refused"} {
-				if name := fmt.Sprintf("%T %s", p, what); counted[name] < 10 {
-					t.Errorf("seed %d: %d decisions were %s, want 10 at least", seed, counted[name], name)
+			for _, kind := range []string{"allowed", "in part", "refused"} {
+				if name := fmt.Sprintf("%T %s", p, kind); counted[name] < 10 {
+					t.Errorf("seed %d: %d decisions were %s, want at least 10", seed, counted[name], name)
 				}
 			}
 		}
@@ -194,8 +196,8 @@ func TestSameAsMeter(t *testing.T) {
 	})
 }
 
-// step is how long to wait: often until the very microsecond at which something changes, or
-// one to each side of it.
+// step returns a waiting time: often exactly until a change, or one microsecond
+// to each side of it.
 func step(d Decision, l *Limiter, random *rand.Rand) int64 {
 	at := int64(0)
 	switch random.IntN(6) {

@@ -21,10 +21,10 @@
 // # Leases
 //
 // A decision at the server takes a round trip, which is too long for a packet. An [Agent]
-// asks the server once in an interval for a share of a budget's rate and burst, and has the
-// meters of this host ([Meter]) follow. The sum of all hosts' shares never exceeds the
-// budget; package lease has the protocol. ListBudgets, ShowBudget, SetBudget, UnsetBudget
-// and DropHost are for operators.
+// requests a share of a budget's rate and burst from the server once per interval, and makes
+// the meters of this host ([Meter]) follow. The sum of all hosts' shares never exceeds the
+// budget; package lease describes the protocol. ListBudgets, ShowBudget, SetBudget,
+// UnsetBudget and DropHost are for operators.
 //
 // # Keys
 //
@@ -35,8 +35,8 @@
 //
 // The part in braces is the hash tag, which places all keys of a budget in one slot of a
 // cluster. The third part is the algorithm with the unit of the state. If a new configuration
-// changes it, the limit starts full. A key expires when its state means nothing any more: when the
-// bucket is full, or the window is over.
+// changes it, the limit starts full. A key expires when its limit is full again: when the bucket is
+// full, or the window is over.
 //
 // # Fail modes
 //
@@ -45,15 +45,15 @@
 // locally and at once, by its fail mode, and Decision.Err gives the reason. A monitor
 // probes the server; after its first success the store decides again.
 //
-// Local meters start full. So what a host allows during an outage is its share of rate and
-// burst, on top of what the server allowed before. Keep the sum of all hosts' shares at
-// most 1.
+// Local meters start full. So during an outage a host allows its share of rate and burst, in
+// addition to the amounts that the server allowed before. Keep the sum of all hosts' shares
+// at most 1.
 //
 // # Clocks
 //
 // Each key follows the clock of its server. If that clock goes back, for instance because a
 // failover moved the key to a server whose clock is behind, amounts taken stay taken. A limit
-// then refuses for at most the time in which it becomes whole, a window for at most two windows. A
+// then refuses for at most the time it needs to become full; a window, for at most two windows. A
 // bucket may start full if the clock goes back by half of its cycle, usually 1.2 hours.
 //
 // The server must be a 64-bit build of Redis 7.0 or Valkey 7.2, or later.

@@ -1,6 +1,6 @@
--- Removes the host ARGV[1] from the budget KEYS[1], unless it called within its lease.
--- Returns how long ago it called, in microseconds, the lease, and whether it is removed;
--- false if there is no such host.
+-- Removes the host ARGV[1] from the budget KEYS[1], unless it called within its
+-- lease. Returns the time since its last call and the lease, both in
+-- microseconds, and whether it was removed; false if there is no such host.
 
 local name = '@' .. ARGV[1]
 local got = redis.call('HMGET', KEYS[1], '=', name)
@@ -13,7 +13,7 @@ local ago = max(time[1] * 1000000 + time[2] + s[SHIFT], s[TIME]) - m[CALLED]
 if ago < s[LEASE] then
 	return {ago, s[LEASE], 0}
 end
-forget(s, m)
+uncount(s, m)
 s[COUNT] = s[COUNT] - 1
 redis.call('HDEL', KEYS[1], name)
 redis.call('HSET', KEYS[1], '=', cmsgpack.pack(s))

@@ -9,16 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rights are the ACL rules of a user that makes decisions.
+// rights are the ACL rules needed to make decisions.
 const rights = "~{shaper:* +evalsha +eval +time +get +set"
 
-// logRights are those that sliding logs need in addition.
+// logRights are needed for sliding logs in addition.
 const logRights = "+llen +lindex +ltrim +lset +rpush +del +pexpire"
 
 const grant = "ACL SETUSER … " + rights + ", for sliding logs also " + logRights
 
-// cannotDecide reports whether an error concerns the server or the network, rather than one
-// key or algorithm.
+// cannotDecide reports whether an error concerns the server or the network, and
+// not only one key or algorithm.
 func cannotDecide(err error) bool {
 	var reply redis.Error
 	return !errors.As(err, &reply) || troubleOf(err) >= 0

@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// limit lets a customer take 3 an hour, on however many hosts.
+// limit lets a customer take 3 per hour, on any number of hosts.
 func limit(ctx context.Context, w io.Writer, url string) error {
 	client, err := shared.Open(shared.Server{URL: url})
 	if err != nil {
@@ -51,7 +51,7 @@ func Example() {
 	fmt.Print(out.String())
 }
 
-// Nobody listens at this port: the local share decides, 1 of 3.
+// No server listens at this port, so the local share decides: 1 of 3.
 func Example_rescue() {
 	var out bytes.Buffer
 	if err := limit(context.Background(), &out, "redis://127.0.0.1:1"); err != nil {
@@ -65,7 +65,7 @@ func Example_rescue() {
 	// rescue: allowed false, 0 left, retry after 50m0s
 }
 
-// TestExample runs Example at real servers.
+// TestExample runs Example with real servers.
 func TestExample(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {

@@ -14,19 +14,19 @@ import (
 
 var leaseScript = redis.NewScript(layoutScript + storeScript)
 
-// exchange is a call of one server for some budgets.
+// exchange is one call of a server for some budgets.
 type exchange struct {
 	script   *redis.Script
 	keys     []string
 	args     []any
 	requests []lease.Request
-	wait     time.Duration // for a replica; 0 not to
+	wait     time.Duration // time limit for a replica; 0: do not wait
 }
 
-// result is how a call ended.
+// result is the result of a call.
 type result struct {
 	answers []answer
-	replica chan error // gets nil if a replica has the increases; it is nil if nothing waits for that
+	replica chan error // receives nil once a replica has the increases; nil: no wait in progress
 }
 
 func newExchange(script *redis.Script, members []*member, requests []lease.Request) *exchange {
@@ -46,10 +46,10 @@ func (c *exchange) send(ctx context.Context, client redis.UniversalClient) *resu
 	case *redis.ClusterClient:
 		return c.sendCluster(ctx, client)
 	}
-	return c.failed(fmt.Errorf("%T is no client of Open", client))
+	return c.failed(fmt.Errorf("%T is not a client returned by Open", client))
 }
 
-// sendCluster has the primary answer that has the slot of the call's only key.
+// sendCluster calls the primary that owns the slot of the call's only key.
 func (c *exchange) sendCluster(ctx context.Context, cluster *redis.ClusterClient) *result {
 	primary, err := cluster.MasterForKey(ctx, c.keys[0])
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *exchange) sendCluster(ctx context.Context, cluster *redis.ClusterClient
 	return r
 }
 
-// node is the primary with an address, or nil.
+// node returns the primary with an address, or nil.
 func node(ctx context.Context, cluster *redis.ClusterClient, addr string) (found *redis.Client) {
 	if addr == "" {
 		return nil
@@ -87,16 +87,16 @@ func node(ctx context.Context, cluster *redis.ClusterClient, addr string) (found
 	return found
 }
 
-// sendTo has one server answer. asking is for a node of a cluster that is about to get
+// sendTo calls one server. asking is for a cluster node that is about to get
 // the slot.
 func (c *exchange) sendTo(ctx context.Context, client *redis.Client, asking bool) *result {
-	conn := client.Conn() // WAIT is about what its connection has written
+	conn := client.Conn() // WAIT covers writes of the same connection
 	list, err := c.run(ctx, conn, asking, c.script.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		list, err = c.run(ctx, conn, asking, c.script.Eval)
 	}
 	if err == nil && len(list) != len(c.keys) {
-		err = fmt.Errorf("the store answered for %d of %d budgets", len(list), len(c.keys))
+		err = fmt.Errorf("the store replied for %d of %d budgets", len(list), len(c.keys))
 	}
 	r := c.failed(err)
 	all := true
@@ -146,10 +146,11 @@ func (c *exchange) run(ctx context.Context, conn *redis.Conn, asking bool, scrip
 	return cmd.Slice()
 }
 
-var errNoReplica = errors.New("no replica has it yet")
+var errNoReplica = errors.New("no replica has stored it yet")
 
-// waitReplica waits until a replica has what a connection has written. A server without
-// other work looks at the time only ten times a second, so that it may take longer.
+// waitReplica waits until a replica has stored the writes of a connection. An
+// idle server checks the time limit only ten times a second, so this can take
+// longer.
 func waitReplica(conn *redis.Conn, atMost time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), atMost+time.Second)
 	defer cancel()
@@ -160,8 +161,8 @@ func waitReplica(conn *redis.Conn, atMost time.Duration) error {
 	return err
 }
 
-// waited notes the end of the wait for a replica. Without the right to wait nothing would
-// ever grow, so that is an error of the call.
+// waited records the end of the wait for a replica. Without the right to WAIT
+// no share could grow, so that is an error of the call.
 func (r *result) waited(err error) {
 	r.replica = nil
 	for i := range r.answers {

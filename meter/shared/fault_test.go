@@ -20,7 +20,7 @@ import (
 
 const secretWord = "s3cr3t-w0rd"
 
-// open returns a client as Open does, which ends with the test.
+// open returns a client from Open that is closed when the test ends.
 func open(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
 	client, err := Open(Server{URL: url})
@@ -29,7 +29,7 @@ func open(t testing.TB, url string) redis.UniversalClient {
 	return client
 }
 
-// losses counts what a Store reports.
+// losses counts the calls of OnLost and OnFound.
 type losses struct {
 	mu          sync.Mutex
 	lost, found []Loss
@@ -49,8 +49,8 @@ func (l *losses) counts() (lost, found int) {
 	return len(l.lost), len(l.found)
 }
 
-// TestFaults has every way in which a server cannot decide: the decision says so, with the
-// remedy and without the password.
+// TestFaults covers every way in which a server cannot decide. The decision's
+// error must have the remedy and no password.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.NotFoundHandler())
@@ -67,27 +67,27 @@ func TestFaults(t *testing.T) {
 			gone.Kill()
 			full := storetest.Start(t, kind, storetest.MaxMemory("1")) // byte
 			for _, f := range []struct {
-				what, url string
+				name, url string
 				want      []string
 			}{
-				{"nobody listens", gone.URL(), []string{gone.Addr, "refused"}},
+				{"no listener", gone.URL(), []string{gone.Addr, "refused"}},
 				{"another server", strings.Replace(web.URL, "http:", "redis:", 1), []string{strings.TrimPrefix(web.URL, "http://")}},
 				{"no such host", "redis://store.invalid:6379", []string{"store.invalid"}},
-				{"TLS where there is none", strings.Replace(full.URL(), "redis:", "rediss:", 1), []string{full.Addr}},
+				{"server without TLS", strings.Replace(full.URL(), "redis:", "rediss:", 1), []string{full.Addr}},
 				{"wrong password", guarded.URLOf("", "not-"+secretWord), []string{"WRONGPASS", "check the user name and the password"}},
-				{"no password", "redis://" + guarded.Addr, []string{"NOAUTH", "give the client a user name"}},
+				{"no password", "redis://" + guarded.Addr, []string{"NOAUTH", "set a user name"}},
 				{"no right for EVALSHA", guarded.URLOf("reader", secretWord), []string{"NOPERM", "+evalsha"}},
 				{"no right for the keys", guarded.URLOf("other", secretWord), []string{"NOPERM", rights}},
 				{"out of memory", full.URL(), []string{"OOM", "raise maxmemory"}},
 				{"read-only replica", replica.URL(), []string{"READONLY", "connect to the primary"}},
 				{"node of a cluster", single.URL(), []string{"CLUSTERDOWN"}},
 			} {
-				t.Run(f.what, func(t *testing.T) {
+				t.Run(f.name, func(t *testing.T) {
 					t.Parallel()
 					var l losses
 					config := l.config()
 					if strings.HasPrefix(f.url, "rediss:") {
-						config.Deadline = 200 * time.Millisecond // the server waits for more
+						config.Deadline = 200 * time.Millisecond // the server waits for more bytes
 					}
 					s, err := New(open(t, f.url), config)
 					must(t, err)
@@ -102,11 +102,11 @@ func TestFaults(t *testing.T) {
 						}
 					}
 					if text := fmt.Sprintf("%v %+v", d.Err, s.Stats()); strings.Contains(text, secretWord) {
-						t.Errorf("%s: has the password", text)
+						t.Errorf("%s: contains the password", text)
 					}
 					s.Close()
 					if lost, found := l.counts(); lost != 1 || found != 0 {
-						t.Errorf("%d losses and %d ends, want 1 and 0", lost, found)
+						t.Errorf("%d losses and %d recoveries, want 1 and 0", lost, found)
 					}
 				})
 			}
@@ -114,7 +114,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestDecisionRights has a user with the rights that the message of NOPERM names, and no others.
+// TestDecisionRights uses a user with only the rights that the message of
+// NOPERM lists.
 func TestDecisionRights(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -147,7 +148,7 @@ func TestDecisionRights(t *testing.T) {
 		storetest.User("bucket", secretWord, strings.Fields(rights)...))
 }
 
-// TestTLS has a server that speaks only TLS.
+// TestTLS uses a server that accepts only TLS.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -164,8 +165,8 @@ func TestTLS(t *testing.T) {
 	}, storetest.TLS(), storetest.Password(secretWord))
 }
 
-// TestForeignKey has a key of a limit hold something else: that is no reason to take the store
-// for lost.
+// TestForeignKey stores another type under the key of a limit. The store must
+// not count as lost.
 func TestForeignKey(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -187,7 +188,7 @@ func TestForeignKey(t *testing.T) {
 	})
 }
 
-// requests counts what goes to the server.
+// counting counts the requests to the server.
 type counting struct{ n atomic.Int64 }
 
 func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -199,8 +200,8 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
 }
 
-// TestLost kills the server: the first decision learns it, and from then on each limit
-// decides as it fails, without asking.
+// TestLost kills the server: the first decision notices, and from then on each
+// limit decides by its fail mode, without a call.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -209,7 +210,7 @@ func TestLost(t *testing.T) {
 		client.AddHook(&asked)
 		var l losses
 		config := l.config()
-		config.Retry = time.Minute // so that few requests are the monitor's
+		config.Retry = time.Minute // so that the monitor makes few requests
 		s := store(t, client, config)
 		limits := map[Fail]*Limiter{}
 		for fail, name := range map[Fail]string{FailClosed: "closed", FailOpen: "open", FailRescue: "rescue"} {
@@ -223,7 +224,7 @@ func TestLost(t *testing.T) {
 			}
 		}
 		server.Kill()
-		const first = 20 // decisions at once, none of which knows of the loss
+		const first = 20 // concurrent decisions that do not know of the loss
 		var done sync.WaitGroup
 		for range first {
 			done.Go(func() {
@@ -249,14 +250,15 @@ func TestLost(t *testing.T) {
 			}
 		}
 		if allowed[FailClosed] != 0 || allowed[FailOpen] != decisions || allowed[FailRescue] != 10 {
-			t.Errorf("allowed %v of %d, want none, all, and 10 that are a tenth of 100", allowed, decisions)
+			t.Errorf("allowed %v of %d, want none, all, and a tenth of 100", allowed, decisions)
 		}
-		// The monitor asks beside the decisions: not as often as they are made.
+		// The monitor's requests are additional, but far fewer than the
+		// decisions.
 		if n := asked.n.Load() - before; n > decisions/10 {
 			t.Errorf("%d requests to a lost server for %d decisions", n, 3*decisions)
 		}
 		if lost, found := l.counts(); found != 0 || lost > 1 {
-			t.Errorf("%d losses and %d ends, want 1 and 0", lost, found)
+			t.Errorf("%d losses and %d recoveries, want 1 and 0", lost, found)
 		}
 		stats := s.Stats()
 		if stats.Lost != 1 || stats.Local != 3*decisions+first || len(stats.Losses) != 1 || stats.Losses[0].Addr != server.Addr {
@@ -265,13 +267,13 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestFoundAgain has a server that ends, stops, is cut off or has no memory, and comes back.
+// TestFoundAgain ends, stops, partitions or fills a server, and restores it.
 func TestFoundAgain(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		proxy := storetest.Proxy(t, server.Addr)
 		for _, f := range []struct {
-			what       string
+			name       string
 			begin, end func()
 		}{
 			{"killed", server.Kill, server.Restart},
@@ -282,7 +284,7 @@ func TestFoundAgain(t *testing.T) {
 		} {
 			var l losses
 			config := l.config()
-			config.Deadline = 50 * time.Millisecond // for what ends only at the deadline
+			config.Deadline = 50 * time.Millisecond // for failures that end only at the deadline
 			client := open(t, "redis://"+proxy.Addr)
 			var asked counting
 			client.AddHook(&asked)
@@ -296,19 +298,20 @@ func TestFoundAgain(t *testing.T) {
 				}
 			}
 			for i := 1; i <= 2; i++ {
-				storetest.Until(t, f.what+": the store decides", from(FromStore))
+				storetest.Until(t, f.name+": the store decides", from(FromStore))
 				f.begin()
-				storetest.Until(t, f.what+": the store is lost", from(FromOpen))
-				// Only the monitor asks now, and it does not take the store for found.
+				storetest.Until(t, f.name+": the store is lost", from(FromOpen))
+				// Now only the monitor makes requests, and it must not consider
+				// the store found.
 				lost, _ := l.counts()
 				before, stats := asked.n.Load(), s.Stats()
-				storetest.Until(t, f.what+": the monitor asks", func() bool { return asked.n.Load() >= before+3 })
+				storetest.Until(t, f.name+": the monitor asks", func() bool { return asked.n.Load() >= before+3 })
 				if now := s.Stats(); now.Found != stats.Found || len(now.Losses) != 1 {
-					t.Errorf("%s: %+v", f.what, now)
+					t.Errorf("%s: %+v", f.name, now)
 				}
 				f.end()
-				storetest.Until(t, f.what+": the store is found", from(FromStore))
-				storetest.Until(t, f.what+": so it says", func() bool {
+				storetest.Until(t, f.name+": the store is found", from(FromStore))
+				storetest.Until(t, f.name+": OnFound was called", func() bool {
 					nowLost, nowFound := l.counts()
 					return nowLost >= max(lost, i) && nowFound == nowLost && s.Stats().Losses == nil
 				})
@@ -317,7 +320,7 @@ func TestFoundAgain(t *testing.T) {
 			l.mu.Lock()
 			for i, found := range l.found {
 				if found.Since != l.lost[i].Since || found.After <= 0 || found.Err == nil || found.Addr != proxy.Addr {
-					t.Errorf("%s: %+v was found as %+v", f.what, l.lost[i], found)
+					t.Errorf("%s: OnLost with %+v, OnFound with %+v", f.name, l.lost[i], found)
 				}
 			}
 			l.mu.Unlock()
@@ -325,12 +328,12 @@ func TestFoundAgain(t *testing.T) {
 	})
 }
 
-// TestDeadline has calls that would never end: each ends at its deadline.
+// TestDeadline makes calls that would never end: each ends at its deadline.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	server := storetest.Start(t, storetest.Kinds(t)[0])
 	for _, f := range []struct {
-		what  string
+		name  string
 		begin func(p *storetest.TCPProxy, c *redis.Client)
 	}{
 		{"no answer on an open connection", func(p *storetest.TCPProxy, c *redis.Client) {
@@ -345,7 +348,7 @@ func TestDeadline(t *testing.T) {
 			storetest.Until(t, "the connection is in use", func() bool { return c.PoolStats().IdleConns == 0 })
 		}},
 	} {
-		t.Run(f.what, func(t *testing.T) {
+		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			proxy := storetest.Proxy(t, server.Addr)
 			client := redis.NewClient(&redis.Options{
@@ -367,13 +370,13 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestCallerGivesUp has the caller's context end: that is its error, and the store is not
-// lost.
+// TestCallerGivesUp ends the caller's context: Decide returns its error, and
+// the store is not lost.
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	server := storetest.Start(t, storetest.Kinds(t)[0])
 	proxy := storetest.Proxy(t, server.Addr)
-	// go-redis sees a canceled context only at the deadline.
+	// go-redis notices a canceled context only at the deadline.
 	s := store(t, open(t, "redis://"+proxy.Addr), Config{Deadline: time.Second})
 	l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
 	_, err := l.Decide(ctx, "customer-42", 1)
@@ -387,7 +390,7 @@ func TestCallerGivesUp(t *testing.T) {
 	if _, err := l.Decide(short, "customer-42", 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a context that has ended: %v", err)
 	}
-	reason := errors.New("the client is gone")
+	reason := errors.New("the client disconnected")
 	canceled, give := context.WithCancelCause(ctx)
 	stalled := proxy.Bytes(storetest.ToClient)
 	go func() {
@@ -406,7 +409,7 @@ func TestCallerGivesUp(t *testing.T) {
 	}
 }
 
-// TestSentinelFailover has the primary die: the replica decides next.
+// TestSentinelFailover kills the primary: the replica decides next.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	kinds := storetest.Kinds(t)
@@ -420,7 +423,7 @@ func TestSentinelFailover(t *testing.T) {
 	testFailover(t, url, primary.Kill)
 }
 
-// TestClusterFailover has one of three primaries die: only its budgets are lost.
+// TestClusterFailover kills one of three primaries: only its budgets are lost.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	nodes := storetest.Cluster(t, storetest.Kinds(t)[0], 3)
@@ -432,7 +435,8 @@ func TestClusterFailover(t *testing.T) {
 	storetest.Until(t, "the primary counts as found", func() bool { stats := s.Stats(); return stats.Found == stats.Lost })
 }
 
-// testFailover kills what decides about customer-42 and waits until another server does.
+// testFailover kills the server that decides about customer-42 and waits until
+// another one does.
 func testFailover(t *testing.T, url string, kill func()) *Store {
 	t.Helper()
 	var l losses

@@ -17,16 +17,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// policy is a limit as a handler announces it: quota in window seconds.
+// policy is a limit in RateLimit-Policy: quota in window seconds.
 type policy struct {
 	name          string
 	quota, window int64
 	limiter       *shared.Limiter
 }
 
-// limited lets a client make a request if all policies have room for it, and tells it what is
-// left, by the fields of draft-ietf-httpapi-ratelimit-headers-11. While the store is lost and a
-// limit is closed, the status is 503.
+// limited lets a client make a request if all policies have room for it. It
+// reports the remaining quotas in the fields of
+// draft-ietf-httpapi-ratelimit-headers-11. While the store is lost and a limit
+// is closed, the status is 503.
 func limited(store *shared.Store, policies []policy, next http.Handler) http.Handler {
 	var announced []string
 	for _, p := range policies {
@@ -43,7 +44,7 @@ func limited(store *shared.Store, policies []policy, next http.Handler) http.Han
 			requests = append(requests, shared.Request{Limiter: p.limiter, Budget: budget, N: 1})
 		}
 		decisions, err := store.All(r.Context(), requests)
-		if err != nil { // the client is gone
+		if err != nil { // the client has disconnected
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -51,7 +52,8 @@ func limited(store *shared.Store, policies []policy, next http.Handler) http.Han
 		status, wait := http.StatusOK, time.Duration(0)
 		var limits, violated []string
 		for i, d := range decisions {
-			// Until t nothing more may be used than r. It must not be later than Retry-After.
+			// No more than r may be used until t. It must not be later than
+			// Retry-After.
 			t := d.ResetAfter
 			if !d.Allowed {
 				t = d.RetryAfter
@@ -92,8 +94,8 @@ func limited(store *shared.Store, policies []policy, next http.Handler) http.Han
 	})
 }
 
-// client is whose budget a request is of: an IPv4 address, or the 64-bit prefix of an IPv6
-// address, of which one client has as many as it likes.
+// client returns the budget of a request: an IPv4 address, or the 64-bit prefix
+// of an IPv6 address, because one client can use all addresses of its prefix.
 func client(r *http.Request) (string, error) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -108,8 +110,8 @@ func client(r *http.Request) (string, error) {
 
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// A handler that limits each client by two limits: 2 requests at once, of which one comes
-// back in a minute, and 3 a day.
+// A handler that limits each client twice: 2 requests at once, one of which
+// refills per minute, and 3 per day.
 func ExampleStore_All() {
 	store, handler, err := service("redis://127.0.0.1:6379", shared.FailClosed)
 	if err != nil {
@@ -144,7 +146,7 @@ func service(url string, fail shared.Fail) (*shared.Store, http.Handler, error) 
 	})), nil
 }
 
-// TestHandler runs the handler of ExampleStore_All at real servers.
+// TestHandler runs the handler of ExampleStore_All with real servers.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -163,7 +165,7 @@ func TestHandler(t *testing.T) {
 		const announced = `"burst";q=2;w=120, "daily";q=3;w=86400`
 		const exceeded = `{"title":"Too Many Requests","type":"https://iana.org/assignments/http-problem-types#quota-exceeded","violated-policies":["burst"]}`
 		var fault string
-		storetest.Until(t, "five requests take less than a second, which is what t is in", func() bool {
+		storetest.Until(t, "five requests take less than a second, the unit of t", func() bool {
 			server.Flush()
 			fault = ""
 			begin := time.Now()

@@ -33,9 +33,10 @@ type Limit struct {
 	Name   string // part of its keys: 1 to 64 bytes
 	Params Params
 	Fail   Fail
-	// Share is the part of the limit that this process allows by itself while the store
-	// is lost: above 0, at most 1, and only with FailRescue. With ten hosts, 0.1 keeps
-	// their sum within the limit. Bursts and limits are rounded down.
+	// Share is the part of the limit that this process allows by itself while
+	// the store is lost: above 0, at most 1, and only with FailRescue. With ten
+	// hosts, 0.1 keeps their sum within the limit. Bursts and limits are
+	// rounded down.
 	Share float64
 }
 
@@ -43,8 +44,8 @@ const (
 	maxName    = 64  // bytes of a limit's name
 	maxKey     = 256 // bytes of a budget or key
 	maxEntries = 1 << 16
-	// maxExact bounds the numbers that scripts divide. A double counts exactly up to
-	// 2^53; half of that keeps floor and ceil of quotients exact, too.
+	// maxExact bounds the numbers that scripts divide. A double counts exactly
+	// up to 2^53; half of that keeps floor and ceil of quotients exact, too.
 	maxExact = 1 << 52
 )
 
@@ -53,17 +54,18 @@ type Limiter struct {
 	store  *Store
 	limit  Limit
 	kind   kind
-	prefix string   // of its keys, after the budget
+	prefix string   // prefix of its keys, after the budget
 	most   int64    // burst or limit
-	den    int64    // ticks in a token of a bucket, else 1
-	per    int64    // ticks in a µs, of a bucket
+	den    int64    // ticks per token of a bucket, else 1
+	per    int64    // ticks per µs of a bucket
 	window int64    // µs
 	args   [3]int64 // parameters of the script
 	rescue *rescue  // with FailRescue, else nil
 }
 
-// Limiter returns a limiter. The error joins all *meter.FieldErrors of the limit. Beside what
-// package meter rejects, these are numbers too large for the exact arithmetic of a script.
+// Limiter returns a limiter. The error joins all *meter.FieldErrors of the
+// limit. In addition to the checks of package meter, it rejects numbers too
+// large for the exact arithmetic of a script.
 func (s *Store) Limiter(limit Limit) (*Limiter, error) {
 	l := &Limiter{store: s, limit: limit, den: 1}
 	errs := []error{checkName("Name", limit.Name, maxName, ":")}
@@ -94,7 +96,7 @@ func (l *Limiter) compile() error {
 	switch p := l.limit.Params.(type) {
 	case meter.TokenBucket:
 		if p.Warmup != 0 {
-			return fault("Warmup", "cannot run at a store: leave it out")
+			return fault("Warmup", "is not supported by a store: leave it out")
 		}
 		err = l.bucket(p.Rate, p.Burst)
 	case meter.FixedWindow:
@@ -103,21 +105,21 @@ func (l *Limiter) compile() error {
 		err = l.counter(p.Limit, p.Window)
 	case meter.SlidingLog:
 		if p.Entries > maxEntries {
-			return fault("Entries", "%d are more than %d: use meter.SlidingCounter", p.Entries, maxEntries)
+			return fault("Entries", "%d are above %d: use meter.SlidingCounter", p.Entries, maxEntries)
 		}
 		err = l.windowed(logKind, "log", p.Limit, p.Window)
 		l.args[2] = int64(p.Entries)
 	default:
-		return fault("Params", "%T cannot run at a store: use TokenBucket, FixedWindow, SlidingCounter or SlidingLog", p)
+		return fault("Params", "%T is not supported by a store: use TokenBucket, FixedWindow, SlidingCounter or SlidingLog", p)
 	}
 	return err
 }
 
-// bucket compiles a token bucket that gains per/den tokens in a µs, a reduced fraction. A tick
-// is 1/per µs, in which the bucket gains 1/den token.
+// bucket compiles a token bucket that gains per/den tokens per µs, a reduced
+// fraction. A tick is 1/per µs, in which the bucket gains 1/den token.
 func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	if rate == meter.Unlimited {
-		return fault("Rate", "is unlimited: a store would decide nothing")
+		return fault("Rate", "is unlimited: there is nothing to decide")
 	}
 	r := big.NewRat(rate.Bytes, int64(rate.Period))
 	r.Mul(r, big.NewRat(int64(time.Microsecond), 1))
@@ -187,17 +189,19 @@ func (l *Limiter) key(budget, key string) string {
 	return "{shaper:" + budget + "}:" + l.prefix + ":" + key
 }
 
-// amount is n in units of the script. Anything above the limit counts as one more than it.
+// amount returns n in units of the script. All amounts above the limit count as
+// one more than the limit.
 func (l *Limiter) amount(n int64) int64 { return min(n, l.most+1) * l.den }
 
-// checkName rejects empty names, except of Key, and names that could form the key of another.
+// checkName rejects empty names, except of Key, and names that could form
+// another key.
 func checkName(field, name string, longest int, not string) error {
 	if name != "" && len(name) <= longest && plain(name, not) {
 		return nil
 	}
 	switch {
 	case len(name) > longest:
-		return fault(field, "has %d bytes: use %d at most", len(name), longest)
+		return fault(field, "has %d bytes: the maximum is %d", len(name), longest)
 	case strings.ContainsAny(name, "{}"+not):
 		return fault(field, "%q contains one of %s, which separate the parts of a key: leave them out", name, strings.Join(strings.Split("{}"+not, ""), " "))
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
@@ -208,7 +212,8 @@ func checkName(field, name string, longest int, not string) error {
 	return nil
 }
 
-// plain reports whether a name is of printable ASCII and without separators, as most are.
+// plain reports whether a name consists of printable ASCII without separators,
+// as most names do.
 func plain(name, not string) bool {
 	for i := range len(name) {
 		if c := name[i]; c < ' ' || c > '~' || c == '{' || c == '}' || not != "" && c == not[0] {
@@ -218,7 +223,8 @@ func plain(name, not string) bool {
 	return true
 }
 
-// mulDiv returns a*b/c rounded down, which must fit an int64, and whether there is a remainder.
+// mulDiv returns a*b/c rounded down, which must fit an int64, and whether there
+// is a remainder.
 func mulDiv(a, b, c int64) (int64, bool) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, rest := bits.Div64(hi, lo, uint64(c))

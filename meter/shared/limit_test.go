@@ -14,26 +14,27 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// idle is a store that never connects.
+// idle returns a store that never connects.
 func idle(t testing.TB) *Store {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	return store(t, client, Config{})
 }
 
-// TestLimitFaults has limits that a script cannot count exactly, and names that are none: the
-// error names the field and the remedy. A limit at the bound is fine.
+// TestLimitFaults checks limits that a script cannot count exactly, and invalid
+// names. The error must have the field and the remedy. A limit at the bound is
+// valid.
 func TestLimitFaults(t *testing.T) {
 	t.Parallel()
 	s := idle(t)
 	fine := meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1}
 	for _, c := range []struct {
 		limit Limit
-		want  []string // none if it is fine
+		want  []string // none if the limit is valid
 	}{
 		{Limit{Name: "a", Params: fine}, nil},
 		{Limit{Name: strings.Repeat("a", 64), Params: fine}, nil},
-		{Limit{Name: strings.Repeat("a", 65), Params: fine}, []string{"Name has 65 bytes", "use 64 at most"}},
+		{Limit{Name: strings.Repeat("a", 65), Params: fine}, []string{"Name has 65 bytes", "the maximum is 64"}},
 		{Limit{Name: "", Params: fine}, []string{"Name is empty"}},
 		{Limit{Name: "a}b", Params: fine}, []string{"Name", "leave them out"}},
 		{Limit{Name: "a{b", Params: fine}, []string{"Name", "leave them out"}},
@@ -46,7 +47,7 @@ func TestLimitFaults(t *testing.T) {
 		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1, Warmup: time.Second}}, []string{"Warmup", "leave it out"}},
 		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Unlimited, Burst: 1}}, []string{"Rate is unlimited"}},
 
-		// 1/1000000 token per µs: 10^6 ticks a token, of 2^50.
+		// 1/1000000 token per µs: 10^6 ticks per token, and at most 2^50 ticks.
 		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1<<50/1_000_000 + 0}}, nil},
 		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1<<50/1_000_000 + 1}}, []string{"Burst of 1125899907 is above 1125899906", "1/1000000 tokens per µs", "smaller Burst"}},
 		{Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(1<<36, time.Microsecond), Burst: 1}}, nil},
@@ -60,12 +61,12 @@ func TestLimitFaults(t *testing.T) {
 		{Limit{Name: "a", Params: meter.SlidingCounter{Limit: 853_999_616, Window: 24 * time.Hour}}, nil},
 		{Limit{Name: "a", Params: meter.SlidingCounter{Limit: 853_999_617, Window: 24 * time.Hour}}, []string{"Limit of 853999617 is above 853999616", "24h0m0s", "shorter Window"}},
 		{Limit{Name: "a", Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 1 << 16}}, nil},
-		{Limit{Name: "a", Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 1<<16 + 1}}, []string{"Entries 65537 are more than 65536", "use meter.SlidingCounter"}},
+		{Limit{Name: "a", Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 1<<16 + 1}}, []string{"Entries 65537 are above 65536", "use meter.SlidingCounter"}},
 
 		{Limit{Name: "a", Params: fine, Fail: 3}, []string{"Fail 3"}},
 		{Limit{Name: "a", Params: fine, Share: 0.5}, []string{"Share of 0.5 needs FailRescue"}},
 		{Limit{Name: "a", Params: fine, Fail: FailRescue, Share: 1}, nil},
-		{Limit{Name: "a", Params: fine, Fail: FailRescue}, []string{"Share of 0 is not above 0 and at most 1"}},
+		{Limit{Name: "a", Params: fine, Fail: FailRescue}, []string{"Share of 0 must be above 0 and at most 1"}},
 		{Limit{Name: "a", Params: fine, Fail: FailRescue, Share: 1.1}, []string{"Share of 1.1"}},
 		{Limit{Name: "a", Params: fine, Fail: FailRescue, Share: math.NaN()}, []string{"Share of NaN"}},
 		{Limit{Name: "a", Params: fine, Fail: FailRescue, Share: 0.5}, []string{"Share of 0.5 leaves less than 1 of 1", "larger share"}},
@@ -88,7 +89,7 @@ func TestLimitFaults(t *testing.T) {
 	}
 }
 
-// TestRequestFaults has requests that no limit can decide about, without a store.
+// TestRequestFaults checks invalid requests, without a store.
 func TestRequestFaults(t *testing.T) {
 	t.Parallel()
 	s := idle(t)
@@ -103,14 +104,14 @@ func TestRequestFaults(t *testing.T) {
 		{false, []Request{{Limiter: l, Budget: "", N: 1}}, "Budget is empty"},
 		{false, []Request{fine, {Limiter: l, Budget: "b}c", N: 1}}, "Budget"},
 		{false, []Request{{Limiter: l, Budget: "b\r\nc", N: 1}}, `Budget "b\r\nc" contains a line break`},
-		{false, []Request{{Limiter: l, Budget: strings.Repeat("b", 257), N: 1}}, "Budget has 257 bytes: use 256 at most"},
+		{false, []Request{{Limiter: l, Budget: strings.Repeat("b", 257), N: 1}}, "Budget has 257 bytes: the maximum is 256"},
 		{false, []Request{{Limiter: l, Budget: "b", Key: "{", N: 1}}, "Key"},
 		{false, []Request{{Limiter: l, Budget: "b", N: -1}}, "N of -1 is negative"},
 		{false, []Request{{Budget: "b"}}, "Limiter is missing"},
-		{false, []Request{{Limiter: other, Budget: "b"}}, "of another store"},
+		{false, []Request{{Limiter: other, Budget: "b"}}, "belongs to another store"},
 		{true, []Request{fine, {Limiter: l, Budget: "c"}}, `"b" and "c" differ`},
 		{true, []Request{{Limiter: l, Budget: "b", Part: true}}, "Part is set"},
-		{true, []Request{fine, fine}, "comes twice"},
+		{true, []Request{fine, fine}, "occurs twice"},
 		{true, make257(l), "Requests are 257"},
 	} {
 		decide := s.Each
@@ -130,7 +131,7 @@ func TestRequestFaults(t *testing.T) {
 		}
 	}
 	if stats := s.Stats(); stats.Lost != 0 {
-		t.Errorf("%+v: the store was asked", stats)
+		t.Errorf("%+v: the store was called", stats)
 	}
 }
 
@@ -141,7 +142,7 @@ func make257(l *Limiter) (r []Request) {
 	return r
 }
 
-// TestNewFaults has clients and configurations that New refuses.
+// TestNewFaults checks clients and configurations that New rejects.
 func TestNewFaults(t *testing.T) {
 	t.Parallel()
 	patient := redis.NewClient(&redis.Options{})
@@ -170,22 +171,22 @@ func TestNewFaults(t *testing.T) {
 	}
 }
 
-// TestOpenFaults has URLs that are none. The error does not have the password.
+// TestOpenFaults checks invalid URLs. The error must not contain the password.
 func TestOpenFaults(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
-		"":                      "does not begin with redis://",
-		"http://127.0.0.1:6379": "does not begin with redis://",
-		"127.0.0.1:6379":        "cannot be read",
-		"redis://host:port":     "cannot be read",
-		"redis://host:port?sentinel_password=" + secretWord:                "cannot be read",
+		"":                      "does not start with redis://",
+		"http://127.0.0.1:6379": "does not start with redis://",
+		"127.0.0.1:6379":        "cannot be parsed",
+		"redis://host:port":     "cannot be parsed",
+		"redis://host:port?sentinel_password=" + secretWord:                "cannot be parsed",
 		"redis://host:6379/database":                                       `database "database" is not a number`,
-		"redis://host:6379?unknown=1":                                      `unknown parameter "unknown"`,
-		"redis://user:" + secretWord + "/x@host:6379":                      "are written as",
-		"redis://user:" + secretWord + "#x@host":                           "are written as",
-		"redis://user:" + secretWord + "%zz@host":                          "are written as",
-		"redis://user:x@" + secretWord + ":6379x":                          "are written as",
-		"redis://host?master_name=a&password=" + secretWord + "&unknown=1": "unknown parameter",
+		"redis://host:6379?unknown=1":                                      `unknown URL parameter "unknown"`,
+		"redis://user:" + secretWord + "/x@host:6379":                      "in a password, write",
+		"redis://user:" + secretWord + "#x@host":                           "in a password, write",
+		"redis://user:" + secretWord + "%zz@host":                          "in a password, write",
+		"redis://user:x@" + secretWord + ":6379x":                          "in a password, write",
+		"redis://host?master_name=a&password=" + secretWord + "&unknown=1": "unknown URL parameter",
 	} {
 		client, err := Open(Server{URL: url})
 		if err == nil {
@@ -194,13 +195,13 @@ func TestOpenFaults(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secretWord) {
-			t.Errorf("%s: %v, want %q and no password", url, err, want)
+			t.Errorf("%s: %v, want %q without a password", url, err, want)
 		}
 	}
 }
 
-// FuzzKeys holds that each limit, budget and key that is accepted has a name of its own, whose
-// hash tag is the budget's.
+// FuzzKeys checks that all accepted limits, budgets and keys have different
+// names, with the budget as hash tag.
 func FuzzKeys(f *testing.F) {
 	f.Add("limit", "customer-42", "alice", "limit", "customer-42", "")
 	f.Add("a", "b", "c", "a:b", "b}:a", "c")
@@ -231,20 +232,20 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// FuzzBounds holds that no number of an accepted limit's script is above 2^53, whatever is
-// asked, and that no quotient of it is rounded to a whole number that it is not.
+// FuzzBounds checks that no number in the script of an accepted limit is above
+// 2^53, and that no quotient is wrongly rounded to a whole number.
 func FuzzBounds(f *testing.F) {
 	f.Add(int64(3), int64(time.Second), int64(100), int64(time.Minute), int64(7))
 	f.Add(int64(1<<36), int64(time.Microsecond), int64(1), int64(24*time.Hour), int64(1))
 	s := idle(f)
 	exact := big.NewInt(1 << 53)
-	product := func(t *testing.T, what string, factors ...int64) {
+	product := func(t *testing.T, name string, factors ...int64) {
 		p := big.NewInt(1)
 		for _, n := range factors {
 			p.Mul(p, big.NewInt(n))
 		}
 		if p.Cmp(exact) > 0 {
-			t.Errorf("%s %d is above 2^53", what, p)
+			t.Errorf("%s %d is above 2^53", name, p)
 		}
 	}
 	f.Fuzz(func(t *testing.T, bytes, period, burst, window, n int64) {
@@ -258,7 +259,8 @@ func FuzzBounds(f *testing.F) {
 			if amount := l.amount(max(n, 0)); amount < 0 || amount > ticks+l.den {
 				t.Errorf("amount %d for %d", amount, n)
 			}
-			// What a token costs is exact: num * den ticks in the time of Bytes tokens.
+			// The cost of a token is exact: num * den ticks in the time of
+			// Bytes tokens.
 			left := new(big.Int).Mul(big.NewInt(period), big.NewInt(per))
 			right := new(big.Int).Mul(big.NewInt(1000*l.den), big.NewInt(bytes))
 			if left.Cmp(right) != 0 && bytes > 0 {

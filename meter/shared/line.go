@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// line is the way to the server of some budgets. One call at a time is on it. Without an
-// answer by the deadline the call goes on until the line loses patience: a connection
-// may take longer than a deadline to make, and a server that is slow would not recover
-// from new connections at each deadline. Nothing of a late answer is used.
+// line is the connection to a server for some budgets, with one call at a time.
+// A call without an answer by its deadline continues until the line's patience
+// ends. Otherwise a connection that takes longer than a deadline would never be
+// made, and new connections at each deadline would keep a slow server from
+// recovering. Late answers are not used.
 type line struct {
 	deadline time.Duration
 
-	ended    chan struct{} // of the call under way; nil if there is none
-	result   *result       // of the last call that ended
-	took     time.Duration // likewise
-	replica  chan error    // of the last call that waited for a replica, nil if that is over
+	ended    chan struct{} // closed at the end of the call in progress; nil: no call
+	result   *result       // result of the last call that ended
+	took     time.Duration // its duration
+	replica  chan error    // replica wait of the last call that started one; nil: none in progress
 	patience time.Duration
-	err      error // of the last call that ended
+	err      error // error of the last call that ended
 }
 
-// mostPatience is how long a call goes on at most. Calls that fail are made again in the
-// next interval: a store that lost all data learns for a lease only, and must hear of all
-// rescue shares meanwhile.
+// mostPatience is the maximum duration of a call. A failed call is repeated in
+// the next interval: a store that lost all data learns for one lease only, and
+// must receive all rescue shares within it.
 const mostPatience = 2 * time.Second
 
 func newLine(deadline time.Duration) *line {
@@ -32,38 +33,39 @@ func newLine(deadline time.Duration) *line {
 	return l
 }
 
-// leastPatience is enough for a first call on a connection, three round trips. If the
-// connection is dead, a new one is there before the lease ends.
+// leastPatience suffices for the first call on a connection, three round trips.
+// If the connection is dead, it is replaced before the lease ends.
 func (l *line) leastPatience() time.Duration { return 3 * l.deadline }
 
-// idle reports whether no call is under way.
+// idle reports whether no call is in progress.
 func (l *line) idle() bool {
 	if l.ended == nil {
 		return true
 	}
 	select {
 	case <-l.ended:
-		l.end()
+		l.finish()
 		return true
 	default:
 		return false
 	}
 }
 
-func (l *line) begin(send func(context.Context) *result) {
-	ended, began := make(chan struct{}), time.Now()
+func (l *line) start(send func(context.Context) *result) {
+	ended, started := make(chan struct{}), time.Now()
 	l.ended, l.result = ended, nil
 	ctx, cancel := context.WithTimeout(context.Background(), l.patience)
 	go func() {
 		defer cancel()
 		l.result = send(ctx)
-		l.took = time.Since(began)
+		l.took = time.Since(started)
 		close(ended)
 	}()
 }
 
-// settle waits until no call is under way, and reports whether that was before ctx ended.
-func (l *line) settle(ctx context.Context) bool {
+// waitIdle waits until no call is in progress, and reports whether that was
+// before ctx ended.
+func (l *line) waitIdle(ctx context.Context) bool {
 	if l.ended != nil {
 		select {
 		case <-l.ended:
@@ -73,7 +75,8 @@ func (l *line) settle(ctx context.Context) bool {
 	return l.idle()
 }
 
-// waitReplica waits until a replica has the increases of the last call, or ctx ends.
+// waitReplica waits until a replica has the increases of the last call, or ctx
+// ends.
 func (l *line) waitReplica(ctx context.Context) {
 	if l.result.replica == nil {
 		return
@@ -86,7 +89,7 @@ func (l *line) waitReplica(ctx context.Context) {
 	}
 }
 
-// replicaFree reports whether no earlier call still waits for a replica.
+// replicaFree reports whether no wait for a replica is in progress.
 func (l *line) replicaFree() bool {
 	if l.replica != nil {
 		select {
@@ -98,8 +101,8 @@ func (l *line) replicaFree() bool {
 	return l.replica == nil
 }
 
-// end notes how a call ended.
-func (l *line) end() {
+// finish records the end of a call.
+func (l *line) finish() {
 	l.ended = nil
 	if l.result.replica != nil {
 		l.replica = l.result.replica
@@ -116,8 +119,9 @@ func (l *line) end() {
 	}
 }
 
-// reason is why there is no answer: the error of the last call if there is one.
-func (l *line) reason() error {
+// noAnswer returns the reason why there is no answer: the error of the last
+// call, if it failed.
+func (l *line) noAnswer() error {
 	if l.err != nil {
 		return l.err
 	}
@@ -125,5 +129,5 @@ func (l *line) reason() error {
 }
 
 func late(took, deadline time.Duration) error {
-	return fmt.Errorf("the answer took %v, longer than the deadline of %v: give all hosts a longer interval", took.Round(time.Millisecond), deadline)
+	return fmt.Errorf("the answer took %v, longer than the deadline of %v: use a longer interval on all hosts", took.Round(time.Millisecond), deadline)
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// slow are terms with deadlines that a busy machine keeps.
+// slow returns terms with deadlines that a busy machine can meet.
 func slow() lease.Terms {
 	t := terms()
 	t.Interval, t.Deadline = 300e6, 150e6
 	return t
 }
 
-// TestSlowWay has a way to the store on which a connection takes longer than a deadline,
-// and then each answer.
+// TestSlowWay uses a network on which connecting takes longer than a deadline,
+// and then each answer does.
 func TestSlowWay(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -33,7 +33,7 @@ func TestSlowWay(t *testing.T) {
 		g.full(t, "a slow connection")
 		p.Delay(storetest.Both, 110*time.Millisecond)
 		g.rescued(t, "slow answers")
-		g.says(t, 0, "longer than the deadline of 150ms", "longer interval")
+		g.hasError(t, 0, "longer than the deadline of 150ms", "longer interval")
 		calls := a.Status()[0].Calls
 		storetest.Until(t, "calls", func() bool { return a.Status()[0].Calls > calls+5 })
 		p.Heal()
@@ -44,8 +44,8 @@ func TestSlowWay(t *testing.T) {
 	}, storetest.TLS())
 }
 
-// TestConnections has agents make one connection each, and another for a call while one
-// waits for a replica.
+// TestConnections checks that agents use one connection each, and a second one
+// for calls during a wait for a replica.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -69,8 +69,8 @@ func TestConnections(t *testing.T) {
 	})
 }
 
-// TestMeterFails has a meter that takes no plans: its host does not tell the store of
-// shares that it does not keep to.
+// TestMeterFails uses a meter that rejects plans: its host must not report
+// shares that the meter exceeds.
 func TestMeterFails(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -78,7 +78,7 @@ func TestMeterFails(t *testing.T) {
 		g.full(t, "two hosts")
 		m := g.meters[0]
 		g.do(func() { m.fail, m.offers = errors.New("no memory"), 0 })
-		says(t, g.tells(t, 0, Failed).Err, "no memory")
+		says(t, g.event(t, 0, Failed).Err, "no memory")
 		g.until(t, "the lease of its last plan ends", budget*95/100-rounding, budget*95/100+budget/10)
 		storetest.Until(t, "the other has the rest", func() bool { return g.meters[1].rate() > budget*90/100 })
 		storetest.Until(t, "it has its rescue share", func() bool { return g.meters[0].rate() == budget/20 })
@@ -88,7 +88,8 @@ func TestMeterFails(t *testing.T) {
 	})
 }
 
-// TestRebind has a host get another meter, whose counts begin at 0, and those begin anew.
+// TestRebind replaces a host's meter by one whose counts start at 0, and then
+// resets the counts.
 func TestRebind(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -99,13 +100,13 @@ func TestRebind(t *testing.T) {
 			b, err := ShowBudget(t.Context(), s.Client(), "b")
 			return err == nil && b.Hosts[0].Demand[0] == 0
 		})
-		demands := func(what string) {
+		demands := func(name string) {
 			t.Helper()
 			calls := func() uint64 { return g.agents[0].Status()[0].Calls }
 			for until, now := calls()+3, uint64(0); now < until; now = calls() {
 				b, err := ShowBudget(t.Context(), s.Client(), "b")
 				if must(t, err); b.Hosts[0].Demand[0] != 0 {
-					t.Fatalf("%s has a demand of %d", what, b.Hosts[0].Demand[0])
+					t.Fatalf("%s has a demand of %d", name, b.Hosts[0].Demand[0])
 				}
 				time.Sleep(time.Millisecond)
 			}
@@ -123,11 +124,11 @@ func TestRebind(t *testing.T) {
 			return err == nil && b.Hosts[0].Demand[0] == 0
 		})
 		g.do(func() { m.counts = [3]float64{} })
-		demands("a meter that begins anew")
+		demands("a reset meter")
 	})
 }
 
-// TestReplace has an agent get other budgets while it runs.
+// TestReplace changes an agent's budgets while it runs.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -144,7 +145,7 @@ func TestReplace(t *testing.T) {
 		must(t, a.Replace([]Budget{{"c", "host-0", terms()}}))
 		b, err := ShowBudget(t.Context(), s.Client(), "b")
 		if err != nil || len(b.Hosts) > 0 {
-			t.Errorf("the budget that it left: %+v, %v", b, err)
+			t.Errorf("the budget left by the agent: %+v, %v", b, err)
 		}
 		says(t, a.Replace([]Budget{{"c", "host-0", slow()}}), "300ms differs from 100ms")
 		if len(a.Status()) != 1 {
@@ -153,7 +154,7 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// TestSpread has agents that start at once call at different times.
+// TestSpread checks that agents that start together call at different times.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -184,26 +185,27 @@ func TestSpread(t *testing.T) {
 	cancel()
 	running.Wait()
 	if d := time.Duration(slices.Max(first) - slices.Min(first)); d < 150*time.Millisecond {
-		t.Errorf("they call within %v", d)
+		t.Errorf("all calls are within %v", d)
 	}
 }
 
-// TestPatience has a line wait longer and longer for a server that does not answer.
+// TestPatience checks that a line waits increasingly long for a server that
+// does not answer.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	l := newLine(80 * time.Millisecond)
 	call := func(result func(context.Context) *result) {
 		if !l.idle() {
-			t.Error("a call is under way")
+			t.Error("a call is in progress")
 		}
-		l.begin(result)
+		l.start(result)
 		now, cancel := context.WithCancel(t.Context())
 		cancel()
-		_ = l.settle(now) // does not wait
+		_ = l.waitIdle(now) // does not wait
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if !l.settle(ctx) || !l.idle() {
-			t.Error("it does not end")
+		if !l.waitIdle(ctx) || !l.idle() {
+			t.Error("the call does not end")
 		}
 	}
 	fails := func(err error) *result { return &result{answers: []answer{{err: err}}} }
@@ -219,15 +221,15 @@ func TestPatience(t *testing.T) {
 			call(silent)
 		} else {
 			l.ended, l.result, l.took = nil, fails(errDown), want
-			l.end()
+			l.finish()
 		}
-		if l.err == nil || l.reason() == nil {
+		if l.err == nil || l.noAnswer() == nil {
 			t.Error("no error")
 		}
 	}
 	call(func(context.Context) *result { return fails(errDown) })
-	if !errors.Is(l.reason(), errDown) || l.patience != mostPatience {
-		t.Errorf("%v, patience %v", l.reason(), l.patience)
+	if !errors.Is(l.noAnswer(), errDown) || l.patience != mostPatience {
+		t.Errorf("%v, patience %v", l.noAnswer(), l.patience)
 	}
 	call(func(context.Context) *result { return fails(nil) })
 	if l.patience != 240*time.Millisecond || newLine(time.Second).patience != 3*time.Second {

@@ -19,29 +19,30 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Server says where a Redis or Valkey server is, and who asks.
+// Server is the address of a Redis or Valkey server, with credentials.
 //
 //	redis://user:password@host:6379/0                      one server, database 0
-//	rediss://host:6379                                     by TLS
+//	rediss://host:6379                                     with TLS
 //	unix://user:password@/run/redis/redis.sock?db=0        on this host
-//	redis://host:26379?master_name=main&addr=other:26379   the primary that Sentinels name
+//	redis://host:26379?master_name=main&addr=other:26379   the primary named by Sentinels
 //	redis://host:6379?addr=other:6379                      a cluster, by some of its nodes
 //
-// The user and the password are those of the server, not of Sentinels, which have
-// sentinel_username and sentinel_password. skip_verify=true has TLS accept any
-// certificate. Files have one line, or PEM.
+// The user and the password are those of the server. Those of Sentinels are
+// sentinel_username and sentinel_password. With skip_verify=true, TLS accepts any certificate. Password files
+// have one line, the others are PEM.
 type Server struct {
 	URL          string
-	PasswordFile string // "" for the URL's password, if any
-	CAFile       string // of the server's certificate; "" for the system's
-	CertFile     string // of the client
+	PasswordFile string // "": the URL's password, if any
+	CAFile       string // authority of the server's certificate; "": the system's
+	CertFile     string // client certificate
 	KeyFile      string
 }
 
-// Client is a client of one server, of a primary that Sentinels name, or of a cluster.
+// Client is a client of one server, of a primary named by Sentinels, or of a
+// cluster.
 type Client = redis.UniversalClient
 
-// String is the address without a user and a password.
+// String returns the address without user and password.
 func (s Server) String() string {
 	u, err := url.Parse(s.URL)
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
@@ -62,12 +63,12 @@ var (
 	parameters = []string{"addr", "master_name", "db", "skip_verify", "sentinel_username", "sentinel_password"}
 )
 
-// dialTimeout is of a connection. Calls have deadlines of their own, and a connection
-// that takes longer than one is there for a later call.
+// dialTimeout limits the time to connect. Calls have their own deadlines. A
+// connection that takes longer than a call is used by a later one.
 const dialTimeout = 2 * time.Second
 
-// noConn is a connection that could not be made. go-redis, if it knew of the error, would
-// after several of them try again only once a second.
+// noConn is a failed connection. It hides the error from go-redis, which after
+// several failures would retry only once a second.
 type noConn struct{ err error }
 
 func (c noConn) Read([]byte) (int, error)       { return 0, c.err }
@@ -79,7 +80,7 @@ func (noConn) SetDeadline(time.Time) error      { return nil }
 func (noConn) SetReadDeadline(time.Time) error  { return nil }
 func (noConn) SetWriteDeadline(time.Time) error { return nil }
 
-// dial connects, by TLS if there is a configuration.
+// dial connects, with TLS if c is not nil.
 func dial(ctx context.Context, network, addr string, c *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -98,7 +99,7 @@ func dial(ctx context.Context, network, addr string, c *tls.Config) (net.Conn, e
 	return t, nil
 }
 
-// handshakeError is one of TLS.
+// handshakeError is an error of the TLS handshake.
 type handshakeError struct {
 	addr string
 	err  error
@@ -107,7 +108,7 @@ type handshakeError struct {
 func (e *handshakeError) Error() string { return "TLS with " + e.addr + ": " + e.err.Error() }
 func (e *handshakeError) Unwrap() error { return e.err }
 
-// Open returns a client. It does not connect yet. Errors do not show a password.
+// Open returns a client. It does not connect yet. Errors contain no passwords.
 func Open(s Server) (redis.UniversalClient, error) {
 	o, err := s.options()
 	if err != nil {
@@ -118,37 +119,38 @@ func Open(s Server) (redis.UniversalClient, error) {
 		return redis.NewFailoverClient(o.Failover()), nil
 	case o.IsClusterMode:
 		c := o.Cluster()
-		c.MaxRedirects = 3                         // Store's decisions follow MOVED and ASK by it; an Agent does so itself
-		c.ClusterStateReloadInterval = time.Second // only then is a failover noticed; the default is a minute
+		c.MaxRedirects = 3                         // decisions of a Store follow MOVED and ASK with it; an Agent does so itself
+		c.ClusterStateReloadInterval = time.Second // time to notice a failover; the default is one minute
 		return redis.NewClusterClient(c), nil
 	}
 	return redis.NewClient(o.Simple()), nil
 }
 
-// In a program that imports this package go-redis logs nothing: what goes wrong is in the
-// errors of calls, and it has no logger for one client.
+// A program that imports this package gets no log output of go-redis. Its
+// errors are in the results of calls, and it has no logger per client.
 func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// options are those of a client that tries each call once, on one connection.
+// options returns the options of a client that tries each call once, on one
+// connection.
 func (s Server) options() (*redis.UniversalOptions, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		return nil, errors.New("the URL cannot be read: in a password, @ / : # ? % are written as %40 %2F %3A %23 %3F %25")
+		return nil, errors.New("the URL cannot be parsed: in a password, write @ / : # ? % as %40 %2F %3A %23 %3F %25")
 	}
 	if !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
-		return nil, errors.New("the URL does not begin with redis://, rediss:// or unix://")
+		return nil, errors.New("the URL does not start with redis://, rediss:// or unix://")
 	}
 	q := u.Query()
 	for name, values := range q {
 		if !slices.Contains(parameters, name) {
-			return nil, fmt.Errorf("the URL has an unknown parameter %q", name)
+			return nil, fmt.Errorf("unknown URL parameter %q", name)
 		}
 		if name != "addr" && len(values) > 1 {
-			return nil, fmt.Errorf("the URL has parameter %q twice", name)
+			return nil, fmt.Errorf("duplicate URL parameter %q", name)
 		}
 	}
 	o := &redis.UniversalOptions{
@@ -201,7 +203,7 @@ func (s Server) options() (*redis.UniversalOptions, error) {
 	return o, nil
 }
 
-// tls is the configuration of TLS.
+// tls returns the TLS configuration.
 func (s Server) tls() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.CAFile != "" {
@@ -211,7 +213,7 @@ func (s Server) tls() (*tls.Config, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca-file: %s has no certificate in PEM", s.CAFile)
+			return nil, fmt.Errorf("ca-file: %s has no PEM certificate", s.CAFile)
 		}
 	}
 	if s.CertFile != "" {

@@ -31,38 +31,38 @@ var (
 	ErrNoHost   = errors.New("the budget has no such host")
 )
 
-// BudgetInfo is what a store knows of a budget.
+// BudgetInfo is a store's view of a budget.
 type BudgetInfo struct {
 	Name     string
 	Size     lease.Amounts  // in force
-	Set      *lease.Amounts // by SetBudget; nil if the hosts' policies decide
+	Set      *lease.Amounts // set by SetBudget; nil: the hosts' policies decide
 	Smallest string         // host whose policy has the smallest size, "" if all agree
-	Held     lease.Amounts  // what all hosts together can hold at most
-	Late     int            // hosts
-	Learning bool           // no share grows until all leases of before are over
-	Replicas int64          // of the server, -1 if it does not say
-	Began    time.Time      // when the store first heard of the budget, by its own clock
-	Called   time.Duration  // since the last call of any host
-	Interval time.Duration  // between the calls of a host
-	Deadline time.Duration  // of a call
-	Lease    time.Duration  // after its last call a host holds at most its rescue share
-	Hosts    []HostInfo     // by name
+	Held     lease.Amounts  // the most that all hosts together can hold
+	Late     int            // number of late hosts
+	Learning bool           // no share grows until all earlier leases have ended
+	Replicas int64          // number of the server's replicas, -1: unknown
+	Began    time.Time      // first call for the budget, by the store's clock
+	Called   time.Duration  // time since the last call of any host
+	Interval time.Duration  // time between calls of a host
+	Deadline time.Duration  // time limit of a call
+	Lease    time.Duration  // a host that has not called for this long holds at most its rescue share
+	Hosts    []HostInfo     // sorted by name
 }
 
-// HostInfo is what a store knows of a host of a budget.
+// HostInfo is a store's view of a host of a budget.
 type HostInfo struct {
 	Name   string
-	Share  lease.Amounts // it can hold at most
-	Rescue lease.Amounts // it falls to
-	Size   lease.Amounts // of its policy
+	Share  lease.Amounts // the most that it can hold
+	Rescue lease.Amounts // its rescue share
+	Size   lease.Amounts // size in its policy
 	Demand [2]int64      // rates
 	Weight int64
 	Floor  int64         // lease.Terms.Floor
-	Called time.Duration // since its last call
-	Late   bool          // it has not heard of the store in three intervals
+	Called time.Duration // time since its last call
+	Late   bool          // it has received no reply for three intervals
 }
 
-// ListBudgets returns the names of the budgets that a store has, sorted.
+// ListBudgets returns the names of the budgets in a store, sorted.
 func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	var mu sync.Mutex
 	var names []string
@@ -82,7 +82,7 @@ func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, e
 	case *redis.Client:
 		err = scan(ctx, c)
 	default:
-		err = fmt.Errorf("%T is no client of Open", client)
+		err = fmt.Errorf("%T is not a client returned by Open", client)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list budgets: %w", explain(err, operateRights))
@@ -91,7 +91,7 @@ func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, e
 	return slices.Compact(names), nil
 }
 
-// ShowBudget returns what a store knows of a budget. Its hosts' times are those of now.
+// ShowBudget returns a store's current view of a budget.
 func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) (*BudgetInfo, error) {
 	fail := func(err error) (*BudgetInfo, error) {
 		return nil, fmt.Errorf("show budget %s: %w", name, explain(err, operateRights))
@@ -134,9 +134,10 @@ func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) 
 	return b, nil
 }
 
-// SetBudget has a size hold for all hosts of a budget, whatever their policies say, until
-// UnsetBudget. It is in force after an interval; what is taken from a host that is late
-// is free when its lease ends. The budget need not have hosts yet.
+// SetBudget sets the size of a budget for all hosts, overriding their policies,
+// until UnsetBudget. It takes effect within one interval. If the size shrinks,
+// the part held by a late host becomes free when its lease ends. The budget
+// need not have hosts yet.
 func SetBudget(ctx context.Context, client redis.UniversalClient, name string, size lease.Amounts) error {
 	if err := cmp.Or(checkMember(name), size.Check()); err != nil {
 		return err
@@ -148,8 +149,8 @@ func SetBudget(ctx context.Context, client redis.UniversalClient, name string, s
 	return nil
 }
 
-// UnsetBudget has the hosts' policies decide about the size of a budget again. It reports
-// whether a size was set.
+// UnsetBudget removes the size set by SetBudget: the hosts' policies decide again. It
+// reports whether a size was set.
 func UnsetBudget(ctx context.Context, client redis.UniversalClient, name string) (bool, error) {
 	if err := checkMember(name); err != nil {
 		return false, err
@@ -161,9 +162,9 @@ func UnsetBudget(ctx context.Context, client redis.UniversalClient, name string)
 	return was, nil
 }
 
-// DropHost has a store forget a host that is gone, so that others may use its rescue
-// share. It is an error if the host has called within a lease. A host that lives, but
-// does not reach the store, uses its rescue share all the same.
+// DropHost removes a host from a store, which frees its rescue share for
+// others. It fails if the host has called within a lease. A host that runs, but
+// cannot reach the store, still uses its rescue share.
 func DropHost(ctx context.Context, client redis.UniversalClient, budget, host string) error {
 	fail := func(err error) error {
 		return fmt.Errorf("drop host %s of budget %s: %w", host, budget, explain(err, operateRights))
@@ -181,7 +182,7 @@ func DropHost(ctx context.Context, client redis.UniversalClient, budget, host st
 	l := list{values: v}
 	ago, within, dropped := l.duration(), l.duration(), l.number() == 1
 	if l.err == nil && !dropped {
-		l.err = fmt.Errorf("it called %v ago; stop its shaper, and try again after %v", ago.Round(time.Millisecond), within)
+		l.err = fmt.Errorf("it called %v ago: stop its shaper, then retry after %v", ago.Round(time.Millisecond), within)
 	}
 	if l.err != nil {
 		return fail(l.err)

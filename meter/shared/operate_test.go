@@ -10,7 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// TestOperate has an operator look at a budget, give it another size, and drop a host.
+// TestOperate inspects a budget as an operator, changes its size, and drops a
+// host.
 func TestOperate(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -27,7 +28,7 @@ func TestOperate(t *testing.T) {
 			t.Errorf("%+v, %v", b, err)
 		}
 		if ttl := client.TTL(ctx, key("b")).Val(); ttl != -1 {
-			t.Errorf("a size that is set lasts %v", ttl)
+			t.Errorf("the key of a set size expires after %v", ttl)
 		}
 		g := join(t, 3, Server{URL: s.URL()})
 		g.until(t, "the size that is set", budget/4*99/100, budget/4)
@@ -37,7 +38,7 @@ func TestOperate(t *testing.T) {
 			t.Fatalf("%+v, %v", b, err)
 		}
 		if since := time.Since(b.Began); since < 0 || since > time.Minute {
-			t.Errorf("it began %v ago", since)
+			t.Errorf("Began is %v ago", since)
 		}
 		var sum lease.Amounts
 		for i, h := range b.Hosts {
@@ -56,17 +57,17 @@ func TestOperate(t *testing.T) {
 		}
 		g.full(t, "the policies' size")
 		if was, err = UnsetBudget(ctx, client, "b"); err != nil || was {
-			t.Errorf("no size was set: %v, %v", was, err)
+			t.Errorf("UnsetBudget without a size: %v, %v", was, err)
 		}
 		if ttl := client.TTL(ctx, key("b")).Val(); ttl < time.Hour {
-			t.Errorf("a budget lasts %v", ttl)
+			t.Errorf("the key of a budget expires after %v", ttl)
 		}
 
 		if err := DropHost(ctx, client, "b", "host-0"); err == nil || !strings.Contains(err.Error(), "stop its shaper") {
-			t.Errorf("a host that calls is dropped: %v", err)
+			t.Errorf("a running host was dropped: %v", err)
 		}
 		if err := DropHost(ctx, client, "b", "host-9"); !errors.Is(err, ErrNoHost) {
-			t.Errorf("a host that is not there: %v", err)
+			t.Errorf("drop of an unknown host: %v", err)
 		}
 		g.stop[2]()
 		rescue := budget / 30
@@ -75,7 +76,7 @@ func TestOperate(t *testing.T) {
 			return err == nil && b.Late == 1 && b.Hosts[2].Late && b.Hosts[2].Share.Rate[0] == rescue && b.Hosts[2].Called > b.Lease
 		})
 		if two := b.Hosts[0].Share.Plus(b.Hosts[1].Share).Rate[0]; two > budget-rescue {
-			t.Errorf("the others hold %d", two)
+			t.Errorf("the other hosts hold %d", two)
 		}
 		must(t, DropHost(ctx, client, "b", "host-2"))
 		storetest.Until(t, "the others have all of it", func() bool {
@@ -109,7 +110,7 @@ func TestOperate(t *testing.T) {
 			must(t, client.Close())
 		}
 		if err := SetBudget(ctx, client, "a", lease.Amounts{Rate: [2]int64{-1}}); err == nil {
-			t.Error("a negative rate is set")
+			t.Error("a negative rate was accepted")
 		}
 	}, storetest.User("agent", "s3cr3t", strings.Fields(Rights)...), storetest.User("operator", "s3cr3t", strings.Fields(Rights+" +scan +eval_ro")...))
 }

@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// Replace gives the agent other budgets of the same interval. Those that it had, by
-// name and host, keep their shares and meters; the others are left, and their meters
-// must let nothing through any more. The new ones have no meters yet: see Bind.
+// Replace changes the agent's budgets. Their interval and deadline must not
+// change. Budgets that it already had, by name and host, keep their shares and
+// meters. The host leaves the others, whose meters must not pass packets any
+// more. New budgets have no meters yet; see Bind.
 func (a *Agent) Replace(budgets []Budget) error {
 	next, err := NewAgent(a.client, budgets, a.config)
 	if err != nil {
@@ -36,7 +37,7 @@ func (a *Agent) Replace(budgets []Budget) error {
 	if len(left) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), a.deadline)
 		defer cancel()
-		_ = a.leave(ctx, left) // their leases end all the same
+		_ = a.leave(ctx, left) // otherwise their leases end by themselves
 		for _, m := range left {
 			delete(a.lines, m.Name)
 		}

@@ -20,15 +20,15 @@ func handedLeases(t *testing.T) *redis.Script {
 		{"local info = redis.pcall('INFO', 'replication')", "local info = 'master_replid:' .. ARGV[#ARGV - 1] .. string.rep(' state=online', ARGV[#ARGV])"},
 	} {
 		if strings.Count(text, change[0]) != 1 {
-			t.Fatalf("store.lua has not one %q", change[0])
+			t.Fatalf("store.lua does not contain %q exactly once", change[0])
 		}
 		text = strings.Replace(text, change[0], change[1], 1)
 	}
 	return redis.NewScript(text)
 }
 
-// TestScriptAgainstStore has random hosts call a server and lease.Store, which must
-// answer the same, number by number.
+// TestScriptAgainstStore makes random calls to a server and to lease.Store. All
+// numbers in the replies must be equal.
 func TestScriptAgainstStore(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -109,9 +109,9 @@ func TestScriptAgainstStore(t *testing.T) {
 				}
 			}
 		}
-		for _, what := range []string{"granted", "learning", lease.NameUsed.String(), lease.Interval.String(), lease.Stale.String()} {
-			if calls[what] == 0 {
-				t.Errorf("no call was answered %s: %v", what, calls)
+		for _, outcome := range []string{"granted", "learning", lease.NameUsed.String(), lease.Interval.String(), lease.Stale.String()} {
+			if calls[outcome] == 0 {
+				t.Errorf("no call had the outcome %s: %v", outcome, calls)
 			}
 		}
 		t.Log(calls)

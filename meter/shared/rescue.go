@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	rescueKeys   = 1 << 16 // keys with a local meter of their own, for each limit
+	rescueKeys   = 1 << 16 // maximum number of keys with their own local meter, per limit
 	rescueShards = 1 << 6
 	rescueLog    = 1 << 20 // log entries of all local meters of a limit
 )
 
-// rescue holds the local meters of a limit, one for each key. If there are too many keys, the
-// others share one meter.
+// rescue has the local meters of a limit, one per key. If there are too many
+// keys, the remaining ones share a meter.
 type rescue struct {
 	meters *meter.Shards[string]
 }
@@ -26,13 +26,13 @@ func (l *Limiter) makeRescue() error {
 	share := l.limit.Share
 	switch {
 	case l.limit.Fail > FailRescue:
-		return fault("Fail", "%d is not one of FailClosed, FailOpen and FailRescue", l.limit.Fail)
+		return fault("Fail", "%d is unknown: use FailClosed, FailOpen or FailRescue", l.limit.Fail)
 	case l.limit.Fail != FailRescue && share != 0:
 		return fault("Share", "of %v needs FailRescue", share)
 	case l.limit.Fail != FailRescue:
 		return nil
-	case !(share > 0 && share <= 1): // also not a number
-		return fault("Share", "of %v is not above 0 and at most 1: set the part of the limit that this process may allow without the store", share)
+	case !(share > 0 && share <= 1): // also not NaN
+		return fault("Share", "of %v must be above 0 and at most 1: it is the part of the limit that this process allows without the store", share)
 	}
 	params, err := shareOf(l.limit.Params, share)
 	if err != nil {
@@ -46,7 +46,8 @@ func (l *Limiter) makeRescue() error {
 	if p, ok := params.(meter.SlidingLog); ok {
 		keys = min(keys, max(rescueLog/p.Entries, rescueShards))
 	}
-	// Idle, because otherwise a sender of many keys could evict its own and regain their bursts.
+	// Idle, because otherwise a sender with many keys could evict its own and
+	// regain their bursts.
 	meters, err := meter.NewShards[string](profile, meter.TableConfig{Keys: keys, Idle: true}, rescueShards)
 	if err != nil {
 		return fault("Share", "of %v: %v", share, err)
@@ -91,9 +92,9 @@ func shareOf(params Params, share float64) (Params, error) {
 	return params, err
 }
 
-// without decides by the limit's fail mode, because of an error of the store. It takes nothing
-// if taking is false.
-func (s *Store) without(r Request, err error, taking bool) Decision {
+// decideLocally decides by the limit's fail mode, because of an error of the
+// store. It takes nothing if taking is false.
+func (s *Store) decideLocally(r Request, err error, taking bool) Decision {
 	l := r.Limiter
 	d := Decision{Time: time.Now(), Err: err}
 	switch l.limit.Fail {
@@ -111,15 +112,16 @@ func (s *Store) without(r Request, err error, taking bool) Decision {
 	return d
 }
 
-// allWithout makes the decisions of All by the limits' fail modes. It looks first and takes
-// then. If another goroutine takes in between, all requests are refused although some have
-// been taken, so the sum stays within the shares.
-func (s *Store) allWithout(requests []Request, err error) []Decision {
+// allLocally makes the decisions of All by the limits' fail modes. It first
+// checks and then takes. If another goroutine takes in between, all requests
+// are refused although some have been taken, so the sum stays within the
+// shares.
+func (s *Store) allLocally(requests []Request, err error) []Decision {
 	decisions := make([]Decision, len(requests))
 	all := true
 	for _, taking := range []bool{false, true} {
 		for i, r := range requests {
-			decisions[i] = s.without(r, err, taking)
+			decisions[i] = s.decideLocally(r, err, taking)
 			all = all && decisions[i].Allowed
 		}
 		if !all {
@@ -135,7 +137,7 @@ func (s *Store) allWithout(requests []Request, err error) []Decision {
 	return decisions
 }
 
-// decide fills in a decision by the local meter of a key.
+// decide fills in a decision with the local meter of a key.
 func (m *rescue) decide(d *Decision, key string, n int64, part, taking bool) {
 	now := meter.Now()
 	m.meters.Do(key, func(t *meter.Table[string]) {
@@ -143,9 +145,9 @@ func (m *rescue) decide(d *Decision, key string, n int64, part, taking bool) {
 		if part {
 			take = min(n, t.Decide(key, now, 0).Remaining)
 		}
-		fits := t.Peek(key, now, whole(take), meter.Green) == meter.Green
+		fits := t.Peek(key, now, toInt(take), meter.Green) == meter.Green
 		if fits && taking {
-			t.Color(key, now, whole(take), meter.Green)
+			t.Color(key, now, toInt(take), meter.Green)
 			d.Taken = take
 		}
 		d.Allowed = fits && take == n
@@ -153,12 +155,13 @@ func (m *rescue) decide(d *Decision, key string, n int64, part, taking bool) {
 		d.Remaining, d.ResetAfter = after.Remaining, after.ResetAfter
 		if !d.Allowed {
 			var ever bool
-			if d.RetryAfter, ever = t.RetryAfter(key, now, whole(n-d.Taken)); !ever {
+			if d.RetryAfter, ever = t.RetryAfter(key, now, toInt(n-d.Taken)); !ever {
 				d.RetryAfter = meter.Never
 			}
 		}
 	})
 }
 
-// whole is n as an int. A 32-bit int may cut it, but not to less than a limit.
-func whole(n int64) int { return int(min(n, math.MaxInt)) }
+// toInt converts n to an int. A 32-bit int may truncate it, but not below a
+// limit.
+func toInt(n int64) int { return int(min(n, math.MaxInt)) }

@@ -11,7 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// TestRescue has limits of each kind decide by a share of 0.4 without a store.
+// TestRescue makes limits of each kind decide by a share of 0.4, without a
+// store.
 func TestRescue(t *testing.T) {
 	t.Parallel()
 	server := storetest.Start(t, storetest.Kinds(t)[0])
@@ -51,15 +52,15 @@ func TestRescue(t *testing.T) {
 	closed := limiter(t, s, Limit{Name: "closed", Params: family[0]})
 	opened := limiter(t, s, Limit{Name: "open", Params: family[0], Fail: FailOpen})
 	for _, c := range []struct {
-		what     string
+		name     string
 		limiters []*Limiter
 		n        int64
 		want     bool
 	}{
-		{"more than one has", all, 3, false},
+		{"more than one limit allows", all, 3, false},
 		{"with a closed one", append([]*Limiter{closed}, all...), 1, false},
 		{"with an open one", append([]*Limiter{opened}, all...), 1, true},
-		{"what is left", all, 1, true},
+		{"the remainder", all, 1, true},
 		{"when nothing is left", all, 1, false},
 	} {
 		var requests []Request
@@ -70,14 +71,14 @@ func TestRescue(t *testing.T) {
 		must(t, err)
 		for i, d := range decisions {
 			if d.Allowed != c.want || d.Taken != c.n*btoi(c.want) || d.Source == FromStore {
-				t.Errorf("%s: %T: %+v, want %v", c.what, c.limiters[i].limit.Params, d, c.want)
+				t.Errorf("%s: %T: %+v, want %v", c.name, c.limiters[i].limit.Params, d, c.want)
 			}
 		}
 	}
 }
 
-// TestRescueKeys has more keys than there are local meters: the others share one in each shard,
-// instead of a new burst each.
+// TestRescueKeys uses more keys than there are local meters: the remaining keys
+// share one per shard, and do not get new bursts.
 func TestRescueKeys(t *testing.T) {
 	t.Parallel()
 	s := idle(t)
@@ -93,11 +94,11 @@ func TestRescueKeys(t *testing.T) {
 		allowed += int(d.Taken)
 	}
 	if allowed < rescueKeys/2 || allowed > rescueKeys+rescueShards {
-		t.Errorf("%d of %d keys have a burst, want %d at most", allowed, len(requests), rescueKeys+rescueShards)
+		t.Errorf("%d of %d keys have a burst, want at most %d", allowed, len(requests), rescueKeys+rescueShards)
 	}
 }
 
-// TestShare has rates and bursts of rescue be rounded down, exactly.
+// TestShare checks that rescue rates and bursts are rounded down exactly.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -69,7 +69,7 @@ const (
 var algorithms = [kinds]struct {
 	lua     string
 	params  string // names of the limit's parameters
-	replies int    // numbers in the reply for a key
+	replies int    // numbers in the reply per key
 }{
 	{bucketLua, "burst, per, cycle", 1},
 	{windowLua, "limit, window, _", 2},
@@ -77,7 +77,7 @@ var algorithms = [kinds]struct {
 	{logLua, "limit, window, entries", 4},
 }
 
-// scripts are those of a Store.
+// scripts are the scripts of a Store.
 type scripts struct {
 	one  [kinds]*redis.Script
 	each [kinds]*redis.Script

@@ -1,5 +1,6 @@
--- Sets the size of the budget KEYS[1] to the four numbers of ARGV, or without them has
--- the hosts' policies decide again. Returns whether there was a size before.
+-- Sets the size of the budget KEYS[1] to the four numbers of ARGV. Without
+-- numbers, the hosts' policies decide again. Returns whether there was a size
+-- before.
 
 if #ARGV == 0 then
 	redis.call('PEXPIRE', KEYS[1], DAY)

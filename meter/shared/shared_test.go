@@ -27,8 +27,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// store returns a store of a client, which ends with the test. No call of it ends at its
-// deadline only because the machine is busy.
+// store returns a store that is closed when the test ends. Its deadline is long
+// enough for a busy machine.
 func store(t testing.TB, client redis.UniversalClient, config Config) *Store {
 	t.Helper()
 	if config.Deadline == 0 {
@@ -47,7 +47,7 @@ func limiter(t testing.TB, s *Store, l Limit) *Limiter {
 	return made
 }
 
-// family has a limit of each kind, of 5 in 10 s.
+// family has a limit of each kind, of 5 per 10 s.
 var family = []Params{
 	meter.TokenBucket{Rate: meter.Every(2 * time.Second), Burst: 5},
 	meter.TokenBucket{Rate: meter.Every(2 * time.Second), Burst: 5, GCRA: true},
@@ -91,8 +91,8 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-// TestKeys has one key for each limit of a budget, which expires when it means nothing. A
-// refusal makes no key.
+// TestKeys checks that each limit of a budget has one key, which expires when
+// its state is empty. A refusal creates no key.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -116,7 +116,7 @@ func TestKeys(t *testing.T) {
 			}
 			expires := time.UnixMilli(c.PExpireTime(ctx, keys[0]).Val().Milliseconds())
 			if after := expires.Sub(d.Time.Add(d.ResetAfter)); after < 0 || after > 3*time.Millisecond {
-				t.Errorf("%T: the key expires %v after it means nothing, want 0 to 3 ms", p, after)
+				t.Errorf("%T: the key expires %v after its state is empty, want 0 to 3 ms", p, after)
 			}
 		}
 		short := limiter(t, s, Limit{Name: "short", Params: meter.TokenBucket{Rate: meter.Every(20 * time.Millisecond), Burst: 1}})
@@ -153,7 +153,7 @@ func TestEach(t *testing.T) {
 				t.Fatalf("%+v: %+v", requests[i], d)
 			}
 		}
-		// Two of each limit, of which none knew its script the first time.
+		// Two calls per limit; the first time the script is unknown.
 		if made := calls(server) - before; made != 2*2*len(limiters) {
 			t.Errorf("%d calls, want %d", made, 2*2*len(limiters))
 		}
@@ -166,14 +166,14 @@ func TestEach(t *testing.T) {
 			taken = append(taken, d.Taken)
 		}
 		if want := []int64{2, 2, 1, 0}; !reflect.DeepEqual(taken, want) {
-			t.Errorf("2 of the same 5 four times: took %v, want %v", taken, want)
+			t.Errorf("four times 2 of the same 5: took %v, want %v", taken, want)
 		}
 		all := same
 		same.Budget, all.Budget, all.Part = "mixed", "mixed", false
 		decisions, err = s.Each(ctx, []Request{same, same, all, same})
 		must(t, err)
 		if d := decisions; d[0].Taken != 2 || d[1].Taken != 2 || d[2].Taken != 0 || d[3].Taken != 1 {
-			t.Errorf("2 of the same 5, in part and whole in turn: %+v", d)
+			t.Errorf("2 of the same 5, alternating with and without Part: %+v", d)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func btoi(b bool) int64 {
 	return 0
 }
 
-// calls is how many scripts a server was asked to run, also in vain.
+// calls returns the number of script calls to a server, including failed ones.
 func calls(server *storetest.Server) int {
 	n := 0
 	for _, command := range []string{"evalsha", "eval"} {
@@ -197,7 +197,8 @@ func calls(server *storetest.Server) int {
 	return n
 }
 
-// TestAll takes from several limits or from none, as meters do of which each is asked first.
+// TestAll takes from several limits or from none, and compares the result with
+// meters that are all peeked at first.
 func TestAll(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -258,8 +259,8 @@ func TestAll(t *testing.T) {
 	})
 }
 
-// TestClockGoesBack has the server's clock go back: nothing is gained by it, and nobody is
-// locked out for longer than a limit takes to be whole again.
+// TestClockGoesBack sets the server's clock back. Nothing is gained, and no key
+// is refused for longer than its limit needs to become full.
 func TestClockGoesBack(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -281,7 +282,7 @@ func TestClockGoesBack(t *testing.T) {
 				v.us -= back.Microseconds()
 				d := decide()
 				if d.Allowed || d.Remaining != 0 || d.ResetAfter > 30*time.Second {
-					t.Errorf("%T, %v back: %+v, want a refusal for 30 s at most", p, back, d)
+					t.Errorf("%T, %v back: %+v, want a refusal for at most 30 s", p, back, d)
 				}
 				v.us += d.RetryAfter.Microseconds() - 1
 				if d := decide(); d.Allowed {
@@ -296,8 +297,8 @@ func TestClockGoesBack(t *testing.T) {
 	})
 }
 
-// TestClockGoesBackALittle has the clock go back by less than a window after something was
-// taken: as for a meter, no time has passed then.
+// TestClockGoesBackALittle sets the clock back by less than a window: as for a
+// meter, no time has passed.
 func TestClockGoesBackALittle(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -336,7 +337,7 @@ func TestClockGoesBackALittle(t *testing.T) {
 	})
 }
 
-// TestFlushedScripts has the server forget the scripts between calls.
+// TestFlushedScripts makes the server forget its scripts between calls.
 func TestFlushedScripts(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -355,8 +356,8 @@ func TestFlushedScripts(t *testing.T) {
 	})
 }
 
-// TestCluster has limits of budgets in all slots of a cluster, one script call for the keys
-// of each budget, and slots that move meanwhile.
+// TestCluster uses limits of budgets in all slots of a cluster, with one script
+// call for the keys of each budget, while slots move.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	nodes := storetest.Cluster(t, storetest.Kinds(t)[0], 0)
@@ -386,7 +387,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	if made := all() - before; made != 1 {
-		t.Errorf("64 keys of a budget are %d calls, want 1", made)
+		t.Errorf("64 keys of a budget took %d calls, want 1", made)
 	}
 	for i := range requests {
 		requests[i].Budget, requests[i].Key = "customer-"+strconv.Itoa(i), ""
@@ -399,7 +400,8 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	// While a slot moves, keys that are not there yet are asked for by ASK, and after it by MOVED.
+	// While a slot moves, missing keys are redirected by ASK; afterwards, all
+	// keys by MOVED.
 	slot := nodes.Slot(l.key("customer-99", ""))
 	_, to := nodes.Owner(slot)
 	decide := func(when string, l *Limiter, want int64) {
@@ -431,8 +433,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestConcurrent has many goroutines take from one limit: together they get all of it, and
-// no more.
+// TestConcurrent makes many goroutines take from one limit: together they get
+// exactly its amount.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {

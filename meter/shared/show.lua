@@ -1,5 +1,5 @@
 -- Reads the budget KEYS[1] and changes nothing. Returns false if there is none,
--- otherwise its state, the size that an operator set, and then each host.
+-- otherwise its state, the size set by an operator, and then each host.
 
 local got = redis.call('HMGET', KEYS[1], '=', '+')
 if not got[1] and not got[2] then
@@ -29,8 +29,8 @@ for n = 1, #all, 2 do
 		end
 		local host = {string.sub(all[n], 2), now - m[CALLED], is_late and 1 or 0, m[WEIGHT], m[FLOOR], m[DEMAND + 1], m[DEMAND + 2]}
 		for i = 1, 4 do
-			host[7 + i], host[11 + i], host[15 + i] = held(s, m, i), m[RESCUE + i], m[SIZE + i]
-			sum[i] = sum[i] + held(s, m, i)
+			host[7 + i], host[11 + i], host[15 + i] = most_held(s, m, i), m[RESCUE + i], m[SIZE + i]
+			sum[i] = sum[i] + most_held(s, m, i)
 		end
 		replies[#replies + 1] = host
 	end

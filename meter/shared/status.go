@@ -8,32 +8,32 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// Event is something that an operator wants to know.
+// Event is a change of a budget's state, for an operator.
 type Event struct {
 	Budget string
 	Host   string
 	Kind   EventKind
-	Err    error // of Lost, Refused and Failed, in one line that names the store; no password is in it
+	Err    error // error of Lost, Refused and Failed: one line with the store's name, without passwords
 	Status Status
 }
 
-// EventKind says what happened. Each is reported once, when it begins, and those from
-// Failed on no more than once a minute. A budget that is Lost again within a minute is
-// not Found before it has been well for a while, so that Lost and Found take turns, but
-// not often.
+// EventKind is the kind of an Event. Each condition is reported once, when it
+// starts; the kinds from Failed on at most once a minute. If a budget is Lost
+// again within a minute, it is Found only after it has worked for a while. So
+// Lost and Found alternate, but not often.
 type EventKind uint8
 
 // Kinds of events.
 const (
 	nothing   EventKind = iota
 	Joined              // the first share arrived
-	Lost                // the lease is over: the rescue share holds
+	Lost                // the lease has ended: the rescue share applies
 	Found               // the store answers again
-	Refused             // the store refuses this host: the rescue share holds
-	Failed              // the meter did not take a plan, or its counts could not be read
+	Refused             // the store refuses this host: the rescue share applies
+	Failed              // the meter rejected a plan, or its counts could not be read
 	Reset               // the store lost its state
-	Disagreed           // another host gave a smaller size, Status.Smallest
-	Crowded             // Status.Crowded
+	Disagreed           // another host's policy has a smaller size; see Status.Smallest
+	Crowded             // see Status.Crowded
 	Unguarded           // Status.Replicas is -1
 	eventKinds
 )
@@ -42,46 +42,47 @@ var kindNames = [eventKinds]string{"nothing", "joined", "lost", "found", "refuse
 
 func (k EventKind) String() string { return kindNames[k] }
 
-// Status is what an agent knows of a budget.
+// Status is an agent's view of a budget.
 type Status struct {
 	Budget, Host string
 	Floor        int64         // Terms.Floor
 	Heard        bool          // the store has answered
-	Rescued      bool          // the lease is over
-	Learning     bool          // the store learns what hosts hold: no share grows
-	Crowded      bool          // a host without demand has a burst below one packet: too many hosts for the budget's burst
-	Size         lease.Amounts // that is in force
-	Share        lease.Amounts // that this host may use now
-	Rescue       lease.Amounts // that it falls to
+	Rescued      bool          // the lease has ended
+	Learning     bool          // the store is learning: no share grows
+	Crowded      bool          // without demand, a host's burst is below one packet: there are too many hosts for the budget's burst
+	Size         lease.Amounts // size of the budget in force
+	Share        lease.Amounts // share of this host
+	Rescue       lease.Amounts // rescue share of this host
 	Hosts, Late  int64
-	Replicas     int64         // of the server; -1: the user lacks the right to INFO, and a failover may exceed the budget
-	Smallest     string        // host that gave the smallest size, "" if all agree
-	Refused      lease.Refusal // of the last call
-	Bound        lease.Bound   // of all hosts together, this one among them, if the store keeps its data
-	Without      lease.Bound   // the same if no host reaches the store
-	Calls, Lost  uint64        // calls made, and those of them without an answer in time
-	Err          error         // of the last call, nil if it was answered and not refused
+	Replicas     int64         // number of the server's replicas; -1: the user lacks the right to INFO, and a failover may exceed the budget
+	Smallest     string        // host whose policy has the smallest size, "" if all agree
+	Refused      lease.Refusal // refusal in the last call
+	Bound        lease.Bound   // of all hosts together, if the store keeps its data
+	Without      lease.Bound   // of all hosts together, if no host reaches the store
+	Calls, Lost  uint64        // number of calls, and of calls without an answer in time
+	Err          error         // error of the last call; nil if it was answered and not refused
 }
 
-// told is what was reported of a member. Times are in ns of the agent's clock.
-type told struct {
-	began  int64 // first call
-	joined bool
-	out    EventKind // Lost or Refused, otherwise nothing
-	ill    int64     // when it was last Lost or Refused, whether or not that was reported
-	calm   int64     // so long after ill it is Found
-	found  int64     // when it last was
-	named  int64     // when the host's name was first refused, 0 if it is not
+// reported is the state of a member's events. Times are in ns of the agent's
+// clock.
+type reported struct {
+	firstCall   int64 // first call
+	joined      bool
+	state       EventKind // Lost or Refused if that is the current state, otherwise nothing
+	lastLoss    int64     // last time the member was Lost or Refused, reported or not
+	calmTime    int64     // minimum time from lastLoss to Found
+	lastFound   int64     // last time it was Found
+	nameRefused int64     // time at which the host's name was first refused, 0: not refused
 
-	epoch int64
-	holds [eventKinds]bool  // the condition of a kind holds, and was reported
-	at    [eventKinds]int64 // when it was last reported
+	epoch      int64
+	active     [eventKinds]bool  // the condition of a kind holds and was reported
+	reportedAt [eventKinds]int64 // time of the last report
 }
 
 const minute = int64(time.Minute)
 
-// note keeps what a call has brought, and reports what is new.
-func (a *Agent) note(m *member, now int64, r *answer) {
+// record stores the result of a call and reports changes.
+func (a *Agent) record(m *member, now int64, r *answer) {
 	last, heard := m.host.Heard()
 	plan := m.host.Plan()
 	a.mu.Lock()
@@ -104,22 +105,23 @@ func (a *Agent) note(m *member, now int64, r *answer) {
 	m.bound(now)
 	a.mu.Unlock()
 
-	t := &m.told
-	a.turns(m, now, r)
+	t := &m.reported
+	a.reportState(m, now, r)
 	a.mu.Lock()
-	m.started = t.joined || t.out != nothing
+	m.started = t.joined || t.state != nothing
 	a.mu.Unlock()
-	a.once(m, now, Failed, m.fault != nil, m.fault)
-	a.once(m, now, Reset, t.epoch != 0 && t.epoch != last.Epoch, nil)
-	a.once(m, now, Disagreed, s.Smallest != "", nil)
-	a.once(m, now, Crowded, s.Crowded, nil)
-	a.once(m, now, Unguarded, s.Replicas < 0, nil)
+	a.reportCondition(m, now, Failed, m.fault != nil, m.fault)
+	a.reportCondition(m, now, Reset, t.epoch != 0 && t.epoch != last.Epoch, nil)
+	a.reportCondition(m, now, Disagreed, s.Smallest != "", nil)
+	a.reportCondition(m, now, Crowded, s.Crowded, nil)
+	a.reportCondition(m, now, Unguarded, s.Replicas < 0, nil)
 	t.epoch = last.Epoch
 }
 
-// bound finds the bounds of the present. The size is that of the last reply. A host that
-// uses its rescue share without the store's knowledge adds it, also for a while after the
-// store has met it: the others must make room first.
+// bound computes the current bounds, for the size in the last reply. If a host
+// uses its rescue share without the store's knowledge, the share is added. It
+// is also added for a while after the store has met the host, until the others
+// have made room.
 func (m *member) bound(now int64) {
 	s, terms := &m.status, m.Terms
 	terms.Size = s.Size
@@ -136,8 +138,9 @@ func (m *member) bound(now int64) {
 	s.Bound.Sum, s.Without.Sum = s.Bound.Sum.Plus(m.stranger), s.Without.Sum.Plus(m.stranger)
 }
 
-// crowded reports whether a host without demand cannot send a packet. The floors of all
-// hosts together are a quarter of the burst, and that of one is two packets at most.
+// crowded reports whether a host without demand cannot send a packet. The
+// floors of all hosts together are a quarter of the burst, and the floor of one
+// host is at most two packets.
 func crowded(t *lease.Terms, r *lease.Reply) bool {
 	for _, burst := range r.Size.Burst {
 		if packet := t.Floor / 2; burst >= packet && burst/(4*max(r.Hosts, 1)) < packet {
@@ -147,65 +150,65 @@ func crowded(t *lease.Terms, r *lease.Reply) bool {
 	return false
 }
 
-// turns reports Joined, and Lost or Refused and Found in turns.
-func (a *Agent) turns(m *member, now int64, r *answer) {
-	s, t := &m.status, &m.told
-	if t.began == 0 {
-		t.began = now
+// reportState reports Joined, and alternates between Lost or Refused and Found.
+func (a *Agent) reportState(m *member, now int64, r *answer) {
+	s, t := &m.status, &m.reported
+	if t.firstCall == 0 {
+		t.firstCall = now
 	}
 	if r.err == nil && r.Refused != lease.NameUsed {
-		t.named = 0
-	} else if r.Refused == lease.NameUsed && t.named == 0 {
-		t.named = now
+		t.nameRefused = 0
+	} else if r.Refused == lease.NameUsed && t.nameRefused == 0 {
+		t.nameRefused = now
 	}
-	switch ill := t.illness(m, now, r); {
-	case ill != nothing:
-		t.ill = now
-		if ill == t.out || t.out == Refused {
+	switch kind := t.lossKind(m, now, r); {
+	case kind != nothing:
+		t.lastLoss = now
+		if kind == t.state || t.state == Refused {
 			return
 		}
-		if t.out == nothing && t.found != 0 && now-t.found < minute {
-			t.calm = min(max(2*t.calm, int64(time.Second)), minute)
-		} else if t.out == nothing {
-			t.calm = 0
+		if t.state == nothing && t.lastFound != 0 && now-t.lastFound < minute {
+			t.calmTime = min(max(2*t.calmTime, int64(time.Second)), minute)
+		} else if t.state == nothing {
+			t.calmTime = 0
 		}
-		t.out = ill
-		a.notify(m, ill, s.Err)
-	case s.Rescued || now-t.ill < t.calm:
+		t.state = kind
+		a.notify(m, kind, s.Err)
+	case s.Rescued || now-t.lastLoss < t.calmTime:
 	case !t.joined && !s.Learning:
-		t.joined, t.out, t.found = true, nothing, now
+		t.joined, t.state, t.lastFound = true, nothing, now
 		a.notify(m, Joined, nil)
-	case t.joined && t.out != nothing:
-		t.out, t.found = nothing, now
+	case t.joined && t.state != nothing:
+		t.state, t.lastFound = nothing, now
 		a.notify(m, Found, nil)
 	}
 }
 
-// illness is Lost or Refused if the member has no more than its rescue share, otherwise
-// nothing. For a lease it may be that a host waits for its first answer, or for
-// the end of the lease of a process that used its name before.
-func (t *told) illness(m *member, now int64, r *answer) EventKind {
+// lossKind returns Lost or Refused if the member has only its rescue share,
+// otherwise nothing. For the duration of a lease, a host may also wait for its
+// first answer, or for the lease of an earlier process with its name to end.
+func (t *reported) lossKind(m *member, now int64, r *answer) EventKind {
 	switch s, patience := &m.status, m.Terms.Lease()+m.Terms.Interval; {
 	case !s.Rescued:
 		return nothing
-	case r.err == nil && r.Refused == lease.NameUsed && now-t.named < patience:
+	case r.err == nil && r.Refused == lease.NameUsed && now-t.nameRefused < patience:
 		return nothing
 	case r.err == nil && r.Refused != lease.Stale:
 		return Refused
-	case r.pending && !s.Heard && now-t.began < patience:
+	case r.pending && !s.Heard && now-t.firstCall < patience:
 		return nothing
 	}
 	return Lost
 }
 
-// once reports a condition when it begins, but no more than once a minute.
-func (a *Agent) once(m *member, now int64, kind EventKind, holds bool, err error) {
-	t := &m.told
-	if holds && !t.holds[kind] && (t.at[kind] == 0 || now-t.at[kind] >= minute) {
-		t.holds[kind], t.at[kind] = true, now
+// reportCondition reports a condition when it starts, at most once a minute.
+func (a *Agent) reportCondition(m *member, now int64, kind EventKind, holds bool, err error) {
+	t := &m.reported
+	if holds && !t.active[kind] && (t.reportedAt[kind] == 0 || now-t.reportedAt[kind] >= minute) {
+		t.active[kind], t.reportedAt[kind] = true, now
 		a.notify(m, kind, err)
 	}
-	t.holds[kind] = t.holds[kind] && holds
+	t.active[kind] = t.active[kind] && holds
 }
 
 func (a *Agent) notify(m *member, kind EventKind, err error) {
@@ -223,16 +226,17 @@ type refused struct {
 func (r refused) Error() string {
 	switch r.Refusal {
 	case lease.NameUsed:
-		return fmt.Sprintf("another shaper uses the host name %s: give each a name of its own", r.host)
+		return fmt.Sprintf("another shaper uses the host name %s: use a unique name for each", r.host)
 	case lease.Interval:
-		return "other hosts of the budget use another interval: give all the same"
+		return "other hosts of the budget use another interval: use the same interval on all hosts"
 	case lease.TooMany:
-		return fmt.Sprintf("the budget has %d hosts: drop those that are gone", lease.MaxHosts)
+		return fmt.Sprintf("the budget has the maximum of %d hosts: drop hosts that are gone", lease.MaxHosts)
 	}
 	return r.String()
 }
 
-// Status returns what the agent knew after its last call, in the order of its budgets.
+// Status returns the state after the agent's last call, in the order of its
+// budgets.
 func (a *Agent) Status() []Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()

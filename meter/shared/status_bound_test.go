@@ -6,15 +6,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// TestStatusBound computes the bounds of Status by hand.
+// TestStatusBound compares the bounds in Status with values computed by hand.
 func TestStatusBound(t *testing.T) {
 	t.Parallel()
 	const second = int64(1e9)
 	one := func(rate, burst int64) lease.Amounts {
 		return lease.Amounts{Rate: [2]int64{rate}, Burst: [2]int64{burst}}
 	}
-	// The policy has 80 Mbit/s and a rescue share of a tenth for 4 hosts; the store says 40
-	// Mbit/s, and a rescue share of 1 Mbit/s. A lease is 0.4 s, and passes 2,000,000 bytes.
+	// The policy has 80 Mbit/s and a rescue share of a tenth for 4 hosts. The
+	// store reports 40 Mbit/s and a rescue share of 1 Mbit/s. A lease is 0.4 s
+	// and passes 2,000,000 bytes.
 	terms := lease.Terms{Size: one(80e6, 800_000), Rescue: 100_000, Hosts: 4, Weight: 1, Interval: second / 10, Deadline: second / 20}
 	policy, size, rescue := one(80e6, 800_000), one(40e6, 400_000), one(1e6, 10_000)
 	for _, row := range []struct {
@@ -37,19 +38,20 @@ func TestStatusBound(t *testing.T) {
 		m := &member{Budget: Budget{Terms: terms}, status: row.s}
 		m.bound(7 * second)
 		if got := &m.status; got.Bound.Sum != row.sum || got.Bound.Once != [2]int64{row.once, 0} || got.Without.Sum != row.without {
-			t.Errorf("%s: %+v and once %d, %+v without the store: want %+v, %d, %+v",
+			t.Errorf("%s: %+v and once %d, %+v without the store; want %+v, %d, %+v",
 				row.what, got.Bound.Sum, got.Bound.Once, got.Without.Sum, row.sum, row.once, row.without)
 		}
 	}
 
-	// A host that the store has just met counts on top for a lease and half an interval.
+	// A host that the store has just met is counted in addition, for a lease
+	// and half an interval.
 	m := &member{Budget: Budget{Terms: terms}, status: Status{Size: policy, Rescued: true, Rescue: one(2e6, 20_000)}}
 	m.bound(7 * second)
 	m.status = Status{Size: size, Heard: true, Rescue: rescue}
 	for _, row := range []struct{ after, rate int64 }{{second / 10, 42e6}, {second*45/100 - 1, 42e6}, {second * 45 / 100, 40e6}, {second, 40e6}} {
 		m.bound(7*second + row.after)
 		if got := m.status.Bound.Sum.Rate[0]; got != row.rate {
-			t.Errorf("%d ns later the bound is %d bit/s: want %d", row.after, got, row.rate)
+			t.Errorf("bound %[2]d bit/s after %[1]d ns, want %[3]d", row.after, got, row.rate)
 		}
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// notes are the notes of one host in virtual time. The store is the model that store.lua
-// is held to.
+// notes records the events of one host in virtual time. The store is the Go
+// model of store.lua.
 type notes struct {
 	*Agent
 	now    int64
 	store  lease.Store
 	server lease.Server
-	told   []string
+	events []string
 }
 
 func newNotes(t *testing.T, terms lease.Terms) *notes {
@@ -27,7 +27,7 @@ func newNotes(t *testing.T, terms lease.Terms) *notes {
 	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	notify := func(e Event) { n.told = append(n.told, e.Kind.String()) }
+	notify := func(e Event) { n.events = append(n.events, e.Kind.String()) }
 	n.Agent, err = NewAgent(client, []Budget{{"b", "h", terms}}, AgentConfig{Clock: func() int64 { return n.now }, Notify: notify})
 	must(t, err)
 	must(t, n.Bind([]Meter{nil}))
@@ -36,7 +36,7 @@ func newNotes(t *testing.T, terms lease.Terms) *notes {
 
 var errDown = errors.New("down")
 
-// call is a call with a result of its own, nil for the store's.
+// call makes a call with the given result; nil: the store's.
 func (n *notes) call(result *answer) {
 	m := n.members[0]
 	q := m.host.Request(n.now, m.counts)
@@ -48,11 +48,11 @@ func (n *notes) call(result *answer) {
 	} else {
 		m.host.Reply(n.now, result.Reply, result.kept)
 	}
-	n.note(m, n.now, result)
+	n.record(m, n.now, result)
 	n.now += m.Terms.Interval
 }
 
-// calls are calls for a time.
+// calls makes calls for a time.
 func (n *notes) calls(d time.Duration, result *answer) {
 	for end := n.now + int64(d); n.now < end; {
 		var r *answer
@@ -64,13 +64,13 @@ func (n *notes) calls(d time.Duration, result *answer) {
 	}
 }
 
-// tells checks what was told since the last time.
-func (n *notes) tells(t *testing.T, what string, want ...string) {
+// expect compares the events since the last time.
+func (n *notes) expect(t *testing.T, name string, want ...string) {
 	t.Helper()
-	if !slices.Equal(n.told, want) {
-		t.Errorf("%s: %v, want %v", what, n.told, want)
+	if !slices.Equal(n.events, want) {
+		t.Errorf("%s: %v, want %v", name, n.events, want)
 	}
-	n.told = nil
+	n.events = nil
 }
 
 func TestEvents(t *testing.T) {
@@ -81,20 +81,20 @@ func TestEvents(t *testing.T) {
 		t.Parallel()
 		n := newNotes(t, terms())
 		n.calls(time.Minute, nil)
-		n.tells(t, "a store", "joined")
+		n.expect(t, "a store", "joined")
 		n.call(down)
 		n.call(down)
-		n.tells(t, "two calls are lost")
+		n.expect(t, "two calls are lost")
 		if st := n.Status()[0]; st.Rescued || st.Lost != 2 || !errors.Is(st.Err, errDown) {
 			t.Errorf("%+v", st)
 		}
 		n.calls(10*time.Minute, down)
-		n.tells(t, "no store", "lost")
+		n.expect(t, "no store", "lost")
 		if st := n.Status()[0]; !st.Rescued || st.Share != st.Rescue || st.Rescue.Rate[0] != budget/10 {
 			t.Errorf("%+v", st)
 		}
 		n.calls(10*time.Minute, nil)
-		n.tells(t, "the store is back", "found")
+		n.expect(t, "the store is back", "found")
 		if st := n.Status()[0]; st.Rescued || st.Err != nil || st.Learning {
 			t.Errorf("%+v", st)
 		}
@@ -103,14 +103,14 @@ func TestEvents(t *testing.T) {
 		t.Parallel()
 		n := newNotes(t, terms())
 		n.calls(500*time.Millisecond, pending)
-		n.tells(t, "no answer yet")
+		n.expect(t, "no answer yet")
 		n.calls(10*time.Minute, pending)
-		n.tells(t, "no answer", "lost")
+		n.expect(t, "no answer", "lost")
 		n.calls(10*time.Minute, nil)
-		n.tells(t, "the store is there", "joined")
+		n.expect(t, "the store is there", "joined")
 		n = newNotes(t, terms())
 		n.call(down)
-		n.tells(t, "a failed call", "lost")
+		n.expect(t, "a failed call", "lost")
 	})
 	t.Run("flapping", func(t *testing.T) {
 		t.Parallel()
@@ -120,28 +120,28 @@ func TestEvents(t *testing.T) {
 			n.calls(time.Second, down)
 			n.calls(time.Second, nil)
 		}
-		if len(n.told) > 20 || n.told[len(n.told)-1] != "lost" {
-			t.Errorf("%d events in 10 minutes: %v", len(n.told), n.told)
+		if len(n.events) > 20 || n.events[len(n.events)-1] != "lost" {
+			t.Errorf("%d events in 10 minutes: %v", len(n.events), n.events)
 		}
-		for i, kind := range n.told[1:] {
+		for i, kind := range n.events[1:] {
 			if want := [2]string{"lost", "found"}[i%2]; kind != want {
-				t.Fatalf("event %d is %s in %v", i, kind, n.told)
+				t.Fatalf("event %d is %s in %v", i, kind, n.events)
 			}
 		}
-		n.told = nil
+		n.events = nil
 		n.calls(2*time.Minute, nil)
-		n.tells(t, "no flapping", "found")
+		n.expect(t, "no flapping", "found")
 	})
 	t.Run("flapping every minute", func(t *testing.T) {
 		t.Parallel()
 		n := newNotes(t, terms())
 		n.calls(2*time.Minute, nil)
-		n.told = nil
+		n.events = nil
 		for range 3 {
 			n.calls(time.Second, down)
 			n.calls(2*time.Minute, nil)
 		}
-		n.tells(t, "losses that are far apart", "lost", "found", "lost", "found", "lost", "found")
+		n.expect(t, "losses that are far apart", "lost", "found", "lost", "found", "lost", "found")
 	})
 	t.Run("reset", func(t *testing.T) {
 		t.Parallel()
@@ -153,10 +153,10 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		n.calls(time.Minute, nil)
-		n.tells(t, "a store that lost its state", "joined", "reset")
+		n.expect(t, "a store that lost its state", "joined", "reset")
 		n.server.ID = "b"
 		n.calls(time.Minute, nil)
-		n.tells(t, "another server that has it")
+		n.expect(t, "another server that has it")
 	})
 	t.Run("disagreement", func(t *testing.T) {
 		t.Parallel()
@@ -173,7 +173,7 @@ func TestEvents(t *testing.T) {
 		if st := n.Status()[0]; st.Smallest != "other" || st.Size != small.Size || st.Hosts != 2 {
 			t.Errorf("%+v", st)
 		}
-		n.tells(t, "a smaller size", "joined", "disagreed")
+		n.expect(t, "a smaller size", "joined", "disagreed")
 	})
 	t.Run("refusal", func(t *testing.T) {
 		t.Parallel()
@@ -182,21 +182,21 @@ func TestEvents(t *testing.T) {
 			n.calls(10*time.Minute, refused(r))
 			n.calls(time.Minute, down)
 			n.calls(time.Minute, refused(r))
-			n.tells(t, r.String(), "refused")
+			n.expect(t, r.String(), "refused")
 			if st := n.Status()[0]; st.Refused != r || !st.Rescued || st.Err == nil || st.Heard {
 				t.Errorf("%+v", st)
 			}
 			n.calls(10*time.Minute, nil)
-			n.tells(t, "granted", "joined")
+			n.expect(t, "granted", "joined")
 		}
 		n := newNotes(t, terms())
 		n.calls(500*time.Millisecond, refused(lease.NameUsed))
 		n.calls(time.Minute, nil)
-		n.tells(t, "the process was started again", "joined")
+		n.expect(t, "the process was started again", "joined")
 		n.calls(10*time.Minute, refused(lease.NameUsed))
-		n.tells(t, "another process has the name", "refused")
+		n.expect(t, "another process has the name", "refused")
 		n.calls(10*time.Minute, nil)
-		n.tells(t, "it is gone", "found")
+		n.expect(t, "it is gone", "found")
 	})
 	t.Run("a meter fails", func(t *testing.T) {
 		t.Parallel()
@@ -209,7 +209,7 @@ func TestEvents(t *testing.T) {
 		}
 		n.members[0].fault = nil
 		n.calls(10*time.Minute, nil)
-		n.tells(t, "a meter", "joined", "failed")
+		n.expect(t, "a meter", "joined", "failed")
 	})
 	t.Run("crowded, unguarded", func(t *testing.T) {
 		t.Parallel()
@@ -218,18 +218,18 @@ func TestEvents(t *testing.T) {
 		n := newNotes(t, few)
 		n.server.Replicas = -1
 		n.calls(10*time.Minute, nil)
-		n.tells(t, "a host", "crowded", "unguarded", "joined")
+		n.expect(t, "a host", "crowded", "unguarded", "joined")
 		if st := n.Status()[0]; !st.Crowded || st.Replicas != -1 {
 			t.Errorf("%+v", st)
 		}
 		few.Size.Burst[0]++
 		n = newNotes(t, few)
 		n.calls(10*time.Minute, nil)
-		n.tells(t, "a packet's burst", "joined")
+		n.expect(t, "a packet's burst", "joined")
 	})
 }
 
-// TestKinds has a name for each kind of event.
+// TestKinds checks that each kind of event has a name.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for k := range eventKinds {

@@ -13,16 +13,18 @@ import (
 
 // Config holds the options of a Store. The zero Config is the default.
 type Config struct {
-	// Deadline bounds the time of each call, and so of each decision: 1 ms to 10 s.
-	// 0 is 50 ms.
+	// Deadline limits the time of each call, and so of each decision: 1 ms to
+	// 10 s. 0: 50 ms.
 	Deadline time.Duration
-	// Retry is the longest pause between two attempts to reach a lost store: 10 ms to a
-	// minute. 0 is 1 s. The first pause is 10 ms and each doubles the one before. Each
-	// is shortened at random by up to a half, so that hosts do not retry in step.
+	// Retry is the longest pause between two attempts to reach a lost store: 10
+	// ms to 1 minute. 0: 1 s. The first pause is 10 ms and each doubles the
+	// previous one. Each is shortened at random by up to a half, so that hosts
+	// do not retry in step.
 	Retry time.Duration
-	// OnLost is called when decisions become local, OnFound when the store makes them
-	// again: once for each loss, one after the other, in a goroutine of their own. The
-	// primaries of a cluster are lost and found independently.
+	// OnLost is called when decisions become local, OnFound when the store
+	// makes them again. Each is called once per outage, one after the other, in
+	// a separate goroutine. The primaries of a cluster are lost and found
+	// independently.
 	OnLost  func(Loss)
 	OnFound func(Loss)
 }
@@ -88,7 +90,7 @@ func newStore(client redis.UniversalClient, config Config, s *scripts, clock fun
 	}
 	var errs []error
 	if client == nil {
-		errs = append(errs, fault("Client", "is missing: Open makes one"))
+		errs = append(errs, fault("Client", "is missing: use Open"))
 	} else if !endsCalls(client) {
 		errs = append(errs, fault("Client", "does not end calls at their deadline: set ContextTimeoutEnabled in its options"))
 	}
@@ -146,7 +148,7 @@ func (s *Store) Stats() Stats {
 // unknown is the place of all keys while the slots of a cluster are unknown.
 const unknown = "cluster"
 
-// place returns the server of a key: in a cluster the primary of its slot.
+// place returns the server of a key: in a cluster, the primary of its slot.
 func (s *Store) place(ctx context.Context, key string) (*place, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:
@@ -200,7 +202,7 @@ func (s *Store) monitor(p *place, loss *Loss, budget string) {
 			return
 		}
 		if c, ok := s.client.(*redis.ClusterClient); ok {
-			c.ReloadState(s.closing) // otherwise it asks a dead primary for ClusterStateReloadInterval
+			c.ReloadState(s.closing) // otherwise it calls a dead primary for ClusterStateReloadInterval
 		}
 		if s.probe(budget) == nil {
 			break
@@ -215,8 +217,8 @@ func (s *Store) monitor(p *place, loss *Loss, budget string) {
 	p.loss.Store(nil) // after OnFound, so that the next OnLost cannot overtake it
 }
 
-// probe makes a decision about a key of its own in the budget's slot. It writes the key,
-// because a full or read-only server counts as lost.
+// probe makes a decision about its own key in the budget's slot. It writes the
+// key, because a full or read-only server counts as lost.
 func (s *Store) probe(budget string) error {
 	ctx, cancel := context.WithTimeout(s.closing, s.config.Deadline)
 	defer cancel()

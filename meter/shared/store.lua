@@ -1,9 +1,9 @@
--- The store's side of the lease protocol: Store.Call of lease/store.go, step by step
--- and in the same arithmetic, for each budget in KEYS. ARGV has ARGS values for each.
--- Times are in microseconds. All whole numbers are below 2^53.
+-- The store's side of the lease protocol, for each budget in KEYS: the steps
+-- and the arithmetic of Store.Call in lease/store.go. ARGV has ARGS values for
+-- each budget. Times are in microseconds. All whole numbers are below 2^53.
 
--- server is the replication ID and the number of replicas that have all data: '' and -1
--- without the right to ask.
+-- server returns the replication ID and the number of replicas that are online:
+-- '' and -1 without the right to ask.
 local function server()
 	local info = redis.pcall('INFO', 'replication')
 	if type(info) ~= 'string' then
@@ -86,8 +86,9 @@ local function curbs(s, present, free)
 	end
 end
 
--- look is Store.look. mine is the host that calls, which is not in the hash yet.
-local function look(s, now, key, name, mine, set)
+-- survey is Store.survey. mine is the calling host, which is not in the hash
+-- yet.
+local function survey(s, now, key, name, mine, set)
 	local id, replicas = server()
 	if id ~= s[SERVER] then
 		s[SERVER], s[LEARNS] = id, now + s[LEASE]
@@ -111,7 +112,7 @@ local function look(s, now, key, name, mine, set)
 			s[COUNT] = s[COUNT] + 1
 			local late = now - m[SEEN] >= 3 * s[EVERY]
 			for i = 1, 4 do
-				local holds = held(s, m, i)
+				local holds = most_held(s, m, i)
 				s[SUM + i] = s[SUM + i] + holds
 				if late then
 					reserved[i] = reserved[i] + holds
@@ -217,12 +218,12 @@ local function serve(key, at, now)
 		if now - m[CALLED] < s[LEASE] then
 			return keep(s, {NAME_USED})
 		end
-		forget(s, m)
+		uncount(s, m)
 		m = {instance, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	elseif sequence <= m[SEQUENCE] then
 		return keep(s, {STALE})
 	else
-		forget(s, m)
+		uncount(s, m)
 	end
 	if ARGV[at + 24] == '1' then
 		s[COUNT] = s[COUNT] - 1
@@ -251,9 +252,9 @@ local function serve(key, at, now)
 			s[TOTAL + i] = min(s[TOTAL + i], m[SIZE + i])
 		end
 	end
-	local looks = now - s[TICK] >= floor(s[EVERY] / 2)
-	if looks then
-		look(s, now, key, name, m, set)
+	local surveying = now - s[TICK] >= floor(s[EVERY] / 2)
+	if surveying then
+		survey(s, now, key, name, m, set)
 		before1, before2 = m[DEMAND + 1], m[DEMAND + 2]
 	end
 	local want, learning = {}, now < s[LEARNS]
@@ -287,10 +288,10 @@ local function serve(key, at, now)
 		s[RESCUES + i] = s[RESCUES + i] + m[RESCUE + i]
 	end
 	add(s, m)
-	redis.call('HSET', key, '=', cmsgpack.pack(s), name, cmsgpack.pack(m)) -- first: later writes are not refused if memory is full
-	if looks and set then
+	redis.call('HSET', key, '=', cmsgpack.pack(s), name, cmsgpack.pack(m)) -- the first write: later ones are not refused if memory is full
+	if surveying and set then
 		redis.call('PERSIST', key)
-	elseif looks then
+	elseif surveying then
 		redis.call('PEXPIRE', key, DAY)
 	end
 	return {

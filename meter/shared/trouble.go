@@ -13,14 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Rights are what the server must allow the user of an Agent, as in
+// Rights are the ACL rules that the user of an Agent needs on the server:
 //
 //	ACL SETUSER shaper on >password ~{shaper:*}:lease +evalsha +eval …
 //
-// Without info an agent does not notice a failover, and without info or wait it uses
+// Without +info an agent does not notice a failover, and without +info or +wait it uses
 // increases that no replica has. A database other than 0 needs +select, a cluster
-// +cluster|shards and +cluster|slots. The functions for operators need +scan and
-// +eval_ro as well.
+// +cluster|shards and +cluster|slots. The functions for operators also need +scan and
+// +eval_ro.
 const Rights = "~{shaper:*}:lease +evalsha +eval +time +info +wait +hmget +hget +hset +hdel +hgetall +persist +pexpire"
 
 const (
@@ -28,22 +28,22 @@ const (
 	operateRights = leaseRights + " +scan +eval_ro"
 )
 
-// trouble lists the error replies of a server that cannot serve, each with the remedy.
-// Without a remedy it recovers by itself.
+// trouble lists the error replies of a server that cannot serve, each with its
+// remedy. A server without a remedy recovers automatically.
 var trouble = []struct{ prefix, what, remedy string }{
 	{"WRONGPASS", "wrong user name or password", "check the user name and the password, in the URL or in the password file"},
-	{"NOAUTH", "the server wants a password", "give the client a user name and a password, in the URL or in a password file"},
-	{"Protocol error: unauthenticated", "the server wants a password", "give the client a user name and a password, in the URL or in a password file"},
+	{"NOAUTH", "the server requires a password", "set a user name and a password, in the URL or in a password file"},
+	{"Protocol error: unauthenticated", "the server requires a password", "set a user name and a password, in the URL or in a password file"},
 	{"NOPERM", lacksRight, ""},
 	{"OOM", "the server's memory is full", "raise maxmemory of the server"},
-	{"MISCONF", "the server cannot save its data", "free its disk, or see its log"},
+	{"MISCONF", "the server cannot save its data", "free disk space, or check the server's log"},
 	{"READONLY", "the server is a read-only replica", "connect to the primary, or through Sentinels (master_name)"},
 	{"MOVED", nodeOfCluster, addNode},
 	{"ASK", nodeOfCluster, addNode},
 	{"CROSSSLOT", nodeOfCluster, addNode},
-	{"NOREPLICAS", "the server has too few replicas", "see min-replicas-to-write of the server"},
+	{"NOREPLICAS", "the server has too few replicas", "check min-replicas-to-write of the server"},
 	{"max number of clients", "the server has too many clients", "raise maxclients of the server"},
-	{"LOADING", "the server still loads its data", ""},
+	{"LOADING", "the server is loading its data", ""},
 	{"MASTERDOWN", "the server lost its primary", ""},
 	{"CLUSTERDOWN", "the cluster is down", ""},
 	{"TRYAGAIN", "the cluster moves the slot", ""},
@@ -56,7 +56,7 @@ const (
 	addNode       = "add another node to the URL, ?addr=host:port, or use redis.NewClusterClient"
 )
 
-// troubleOf is the index of an error's trouble, or -1.
+// troubleOf returns the index of an error's trouble, or -1.
 func troubleOf(err error) int {
 	for i := range trouble {
 		if redis.HasErrorPrefix(err, trouble[i].prefix) {
@@ -66,15 +66,16 @@ func troubleOf(err error) int {
 	return -1
 }
 
-// Trouble is an error of a server or of the way to it.
+// Trouble is an error of a server or of the connection to it.
 type Trouble struct {
-	What   string // went wrong
-	Remedy string // "" if it may pass by itself, or nothing is known
-	Err    error  // that the server or the network gave
+	What   string // description
+	Remedy string // "" if it may pass by itself, or is unknown
+	Err    error  // error of the server or the network
 }
 
 func (t *Trouble) Error() string {
-	// What a server answers may have several lines, and ends in the place in a script.
+	// A server's error may have several lines, and ends with the position in a
+	// script.
 	first, _, _ := strings.Cut(t.Err.Error(), "\n")
 	if at := strings.LastIndex(first, " script: "); at > 0 && strings.Contains(first[at:], "@user_script") {
 		first = first[:at]
@@ -91,8 +92,9 @@ func (t *Trouble) Error() string {
 
 func (t *Trouble) Unwrap() error { return t.Err }
 
-// explain puts an error of a server or a client into words that say what to do, in one
-// line. It returns others as they are. acl is how to give the user its rights.
+// explain describes an error of a server or a client with its remedy, in one
+// line. It returns other errors unchanged. acl is the command that grants the
+// user its rights.
 func explain(err error, acl string) error {
 	if i := troubleOf(err); i >= 0 {
 		t := &Trouble{trouble[i].what, trouble[i].remedy, err}
@@ -116,21 +118,21 @@ func explain(err error, acl string) error {
 	case errors.As(err, &answer):
 		return &Trouble{"the script failed", "", err}
 	case errors.As(err, &authority):
-		return &Trouble{"the server's certificate is of an unknown authority", "set ca-file", err}
+		return &Trouble{"the server's certificate is from an unknown authority", "set ca-file", err}
 	case errors.As(err, &host):
-		return &Trouble{"the server's certificate is for another name", "use a name of it in the URL", err}
+		return &Trouble{"the server's certificate is for another name", "use a name from the certificate in the URL", err}
 	case errors.As(err, &invalid):
 		return &Trouble{"the server's certificate is not valid", "renew it, or check the clocks", err}
-	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS
-		return &Trouble{"the server refuses TLS", "set cert-file and key-file if it wants a certificate", err}
+	case errors.As(err, &network) && network.Op == "remote error": // a TLS alert
+		return &Trouble{"the server refuses TLS", "if it requires a client certificate, set cert-file and key-file", err}
 	case errors.As(err, &header), errors.As(err, &handshake) && errors.Is(err, context.DeadlineExceeded):
-		return &Trouble{"the server does not speak TLS", "use redis:// in the URL if it has none", err}
+		return &Trouble{"the server does not speak TLS", "use redis:// in the URL", err}
 	case errors.As(err, &dns):
 		return &Trouble{"the server's name has no address", "check the URL", err}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return &Trouble{"connection refused", "check the URL, and that the server runs", err}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return &Trouble{"the server closed the connection", "use rediss:// in the URL if it wants TLS", err}
+		return &Trouble{"the server closed the connection", "if it requires TLS, use rediss:// in the URL", err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return &Trouble{"no answer in time", "", err}
 	}

@@ -14,7 +14,7 @@ import (
 
 const secret = "s3cr3t/@word"
 
-// says checks that an error is one line that has all of these and no password.
+// says checks that an error has all of these words, one line and no password.
 func says(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -33,8 +33,8 @@ func says(t *testing.T, err error, words ...string) {
 	}
 }
 
-// fails has a host find a store that does not serve. Start returns, the rescue share
-// holds, and status says why.
+// fails runs a host with a store that cannot serve. Start must return, the
+// rescue share must apply, and the status must have the error.
 func fails(t *testing.T, server Server, words ...string) {
 	t.Helper()
 	g := &group{at: clock()}
@@ -43,16 +43,16 @@ func fails(t *testing.T, server Server, words ...string) {
 	a := g.make(t, "host-0", terms, server)
 	says(t, a.Start(t.Context()), "budget b: ", server.String())
 	if rate := g.meters[0].rate(); rate != budget/10/16 {
-		t.Errorf("it may use %d", rate)
+		t.Errorf("the host may use %d", rate)
 	}
 	st := a.Status()[0]
 	if !st.Rescued || st.Heard || st.Err == nil || st.Rescue.Rate[0] != budget/10/16 || st.Share != st.Rescue {
 		t.Errorf("%+v", st)
 	}
-	if g.told(0, Lost) != 1 || len(g.events) != 1 {
+	if g.count(0, Lost) != 1 || len(g.events) != 1 {
 		t.Errorf("%+v", g.events)
 	}
-	// On a busy machine there may be no answer at first.
+	// On a busy machine the first calls may get no answer.
 	for end := time.Now().Add(20 * time.Second); !strings.Contains(st.Err.Error(), words[0]) && time.Now().Before(end); st = a.Status()[0] {
 		a.call(t.Context())
 		time.Sleep(10 * time.Millisecond)
@@ -70,7 +70,7 @@ func TestTrouble(t *testing.T) {
 	}{
 		{"no password", []storetest.Option{storetest.Password("s3cr3t")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: "redis://" + s.Addr}
-		}, []string{"wants a password", "password file"}},
+		}, []string{"requires a password", "password file"}},
 		{"wrong password", []storetest.Option{storetest.Password("s3cr3t")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URLOf("", "wrong-word")}
 		}, []string{"wrong user name or password", "check the user name and the password"}},
@@ -111,7 +111,7 @@ func TestTrouble(t *testing.T) {
 		{"too many clients", []storetest.Option{storetest.Config("maxclients 1")}, func(t *testing.T, s *storetest.Server) Server {
 			must(t, s.Client().Ping(t.Context()).Err())
 			return Server{URL: s.URL()}
-		}, []string{"the server "}}, // the answer that it has too many may be lost
+		}, []string{"the server "}}, // the reply about too many clients may be lost
 		{"stopped", nil, func(_ *testing.T, s *storetest.Server) Server {
 			s.Pause()
 			return Server{URL: s.URL()}
@@ -138,7 +138,7 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
-// TestServers has each kind of URL reach its server.
+// TestServers connects to a server by each kind of URL.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	file := write(t, secret+"\nsecond line\n")
@@ -156,7 +156,7 @@ func TestServers(t *testing.T) {
 				t.Errorf("%v: %v", server, err)
 			}
 			if text := fmt.Sprintf("%v %+v %s", server, server, server); strings.Contains(text, "s3cr3t") || !strings.Contains(text, s.Addr) {
-				t.Errorf("it is shown as %q", text)
+				t.Errorf("String returns %q", text)
 			}
 		}
 	}, storetest.TLS(), storetest.User("a", secret))
@@ -170,13 +170,13 @@ func TestOpenErrors(t *testing.T) {
 		says   []string
 	}{
 		{Server{URL: "redis://u:s3cr3t/x@h"}, []string{"%2F"}},
-		{Server{URL: "redis://u:s3cr3t%zz@h"}, []string{"cannot be read"}},
+		{Server{URL: "redis://u:s3cr3t%zz@h"}, []string{"cannot be parsed"}},
 		{Server{URL: "h:6379:s3cr3t"}, []string{"redis://"}},
 		{Server{URL: "http://u:s3cr3t@h"}, []string{"redis://"}},
 		{Server{URL: "redis://u:s3cr3t@"}, []string{"no host"}},
 		{Server{URL: "redis://u:s3cr3t@h/one"}, []string{`"one" is not a number`}},
 		{Server{URL: "redis://u:s3cr3t@h?timeout=3"}, []string{`"timeout"`}},
-		{Server{URL: "redis://u:s3cr3t@h?db=1&db=2"}, []string{`"db" twice`}},
+		{Server{URL: "redis://u:s3cr3t@h?db=1&db=2"}, []string{`duplicate URL parameter "db"`}},
 		{Server{URL: "redis://u:s3cr3t@h?addr=other"}, []string{"host:port"}},
 		{Server{URL: "redis://u@h", PasswordFile: empty}, []string{"password-file", "first line", empty}},
 		{Server{URL: "redis://u@h", PasswordFile: empty + "-none"}, []string{"password-file", "no such file"}},
@@ -213,8 +213,8 @@ func TestAgentErrors(t *testing.T) {
 	}
 }
 
-// TestRights has hosts of a user with the documented rights only, with replicas and
-// without, and without the rights that may be left out.
+// TestRights runs hosts of a user with only the documented rights, with
+// replicas and without, and without the optional rights.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	without := func(right string) []string {
@@ -229,7 +229,7 @@ func TestRights(t *testing.T) {
 		}
 		g = join(t, 2, url("no-info"))
 		g.full(t, "without info")
-		g.tells(t, 0, Unguarded)
+		g.event(t, 0, Unguarded)
 		if st := g.agents[0].Status()[0]; st.Replicas != -1 || st.Err != nil {
 			t.Errorf("%+v", st)
 		}
@@ -239,20 +239,20 @@ func TestRights(t *testing.T) {
 		storetest.Replica(t, s)
 		g = join(t, 2, url("shaper"))
 		g.full(t, "with a replica")
-		if st := g.agents[0].Status()[0]; st.Replicas != 1 || st.Err != nil || g.told(0, Unguarded) > 0 {
+		if st := g.agents[0].Status()[0]; st.Replicas != 1 || st.Err != nil || g.count(0, Unguarded) > 0 {
 			t.Errorf("%+v", st)
 		}
 		a := g.add(t, terms(), url("no-wait"))
-		g.tells(t, 2, Lost)
-		g.says(t, 2, "lacks a right", "wait", s.Addr)
+		g.event(t, 2, Lost)
+		g.hasError(t, 2, "lacks a right", "wait", s.Addr)
 		if share := a.Status()[0].Share.Rate[0]; share > budget/10 {
-			t.Errorf("without the right to wait it has %d", share)
+			t.Errorf("without the right to WAIT the host has %d", share)
 		}
 	}, storetest.User("shaper", "s3cr3t", strings.Fields(Rights)...),
 		storetest.User("no-info", "s3cr3t", without("+info")...), storetest.User("no-wait", "s3cr3t", without("+wait")...))
 }
 
-// TestRefusals has hosts that a store refuses, and hosts that do not agree.
+// TestRefusals runs hosts that a store refuses, and hosts that disagree.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -271,20 +271,20 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		}
-		refused("host-1", terms(), lease.NameUsed, "host name host-1", "name of its own")
+		refused("host-1", terms(), lease.NameUsed, "host name host-1", "unique name")
 		slow := terms()
 		slow.Interval *= 2
-		refused("host-2", slow, lease.Interval, "another interval", "give all the same")
+		refused("host-2", slow, lease.Interval, "another interval", "same interval on all hosts")
 
 		small := terms()
 		small.Size.Rate[0] /= 2
 		g.add(t, small, server)
-		if e := g.tells(t, 0, Disagreed); e.Status.Smallest != "host-2" || e.Status.Size != small.Size {
+		if e := g.event(t, 0, Disagreed); e.Status.Smallest != "host-2" || e.Status.Size != small.Size {
 			t.Errorf("%+v", e)
 		}
 		g.until(t, "the smallest size", full/2, budget/2)
 
-		// Hosts that are gone: as many as there may be.
+		// Add hosts up to the maximum.
 		state := s.Client().HGet(t.Context(), key("b"), "@host-0").Val()
 		fields := make([]any, 0, 2*lease.MaxHosts)
 		for i := range lease.MaxHosts - 3 {
@@ -295,14 +295,14 @@ func TestRefusals(t *testing.T) {
 			must(t, s.Client().Eval(t.Context(), pack, []string{key("b")}, some...).Err())
 		}
 		refused("host-3", terms(), lease.TooMany, "4096 hosts", "drop")
-		if e := g.tells(t, 0, Crowded); !e.Status.Crowded {
+		if e := g.event(t, 0, Crowded); !e.Status.Crowded {
 			t.Errorf("%+v", e)
 		}
 	})
 }
 
-// TestRestartedProcess has a process start again with its name before its lease is over:
-// that is no fault.
+// TestRestartedProcess restarts a process with its name before its lease has
+// ended. That must not be reported as an error.
 func TestRestartedProcess(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -310,9 +310,9 @@ func TestRestartedProcess(t *testing.T) {
 		g.full(t, "alone")
 		g.stop[0]()
 		g.make(t, "host-0", terms(), Server{URL: s.URL()})
-		must(t, g.meters[0].Apply(lease.Plan{})) // its process is gone
+		must(t, g.meters[0].Apply(lease.Plan{})) // its process has ended
 		g.starts(t, 1)
-		if g.told(1, Refused) > 0 || g.agents[1].Status()[0].Share.Rate[0] == 0 {
+		if g.count(1, Refused) > 0 || g.agents[1].Status()[0].Share.Rate[0] == 0 {
 			t.Errorf("%+v", g.agents[1].Status())
 		}
 		must(t, g.agents[1].Leave(t.Context()))
@@ -322,8 +322,8 @@ func TestRestartedProcess(t *testing.T) {
 	})
 }
 
-// TestRightsDocumented has the documentation name the rights that users need, each of
-// which other tests show to be enough.
+// TestRightsDocumented checks that the documentation lists the rights that
+// users need. Other tests show that they suffice.
 func TestRightsDocumented(t *testing.T) {
 	for page, rights := range map[string][]string{
 		"SHARING.md":   {Rights, "+scan +eval_ro"},
@@ -336,7 +336,7 @@ func TestRightsDocumented(t *testing.T) {
 		plain := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(text))), " ")
 		for _, r := range rights {
 			if !strings.Contains(plain, r) {
-				t.Errorf("%s does not have %q", page, r)
+				t.Errorf("%s does not contain %q", page, r)
 			}
 		}
 	}

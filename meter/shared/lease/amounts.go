@@ -5,21 +5,21 @@ import (
 	"math/bits"
 )
 
-// Amounts are the two buckets of a budget, or of a host's part of it: C first, then E
-// or P. Rates are in eighths of a token per second, which is bit/s if tokens are
-// bytes; bursts in tokens.
+// Amounts are the rates and bursts of the two buckets of a budget, or of a
+// host's share: C first, then E or P. Rates are in eighths of a token per
+// second, which is bit/s if tokens are bytes. Bursts are in tokens.
 type Amounts struct {
 	Rate, Burst [2]int64
 }
 
-// The largest amounts of a budget. Sums over all its hosts are exact in the
-// numbers of Lua, which are IEEE 754 doubles.
+// The largest amounts of a budget. Sums over all its hosts are exact in Lua,
+// whose numbers are IEEE 754 doubles: 2^40 times 4096 hosts is 2^52.
 const (
 	MaxRate  = 1 << 40 // 1.1 Tbit/s
 	MaxBurst = 1 << 40
 )
 
-// each calls f with the four numbers of a and b.
+// each returns f of each pair of numbers of a and b.
 func each(a, b Amounts, f func(a, b int64) int64) Amounts {
 	for i := range a.Rate {
 		a.Rate[i], a.Burst[i] = f(a.Rate[i], b.Rate[i]), f(a.Burst[i], b.Burst[i])
@@ -27,27 +27,27 @@ func each(a, b Amounts, f func(a, b int64) int64) Amounts {
 	return a
 }
 
-// Plus is the sum of each number.
+// Plus returns the sum of each number.
 func (a Amounts) Plus(b Amounts) Amounts {
 	return each(a, b, func(a, b int64) int64 { return a + b })
 }
 
-// Minus is the difference of each number.
+// Minus returns the difference of each number.
 func (a Amounts) Minus(b Amounts) Amounts {
 	return each(a, b, func(a, b int64) int64 { return a - b })
 }
 
-// Min is the smaller of each number.
+// Min returns the smaller of each number.
 func (a Amounts) Min(b Amounts) Amounts {
 	return each(a, b, func(a, b int64) int64 { return min(a, b) })
 }
 
-// Max is the larger of each number.
+// Max returns the larger of each number.
 func (a Amounts) Max(b Amounts) Amounts {
 	return each(a, b, func(a, b int64) int64 { return max(a, b) })
 }
 
-// Part is num/den of each number, rounded down; 0 <= num <= den.
+// Part returns num/den of each number, rounded down; 0 <= num <= den.
 func (a Amounts) Part(num, den int64) Amounts {
 	return each(a, a, func(a, _ int64) int64 {
 		hi, lo := bits.Mul64(uint64(a), uint64(num))
@@ -56,7 +56,7 @@ func (a Amounts) Part(num, den int64) Amounts {
 	})
 }
 
-// Check returns what is wrong with the amounts of a budget.
+// Check returns an error if the amounts are out of range for a budget.
 func (a Amounts) Check() error {
 	for i := range a.Rate {
 		if r := a.Rate[i]; r < 0 || r > MaxRate {

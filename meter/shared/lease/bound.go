@@ -1,34 +1,38 @@
 package lease
 
-// Case is what can happen to a store: a row of the table of bounds in docs/SHARING.md.
+// Case is a failure of a store: a row of the table of bounds in
+// docs/SHARING.md.
 type Case int
 
 // Cases.
 const (
-	Kept     Case = iota // it keeps its data; hosts, links and the server itself may fail
-	Gone                 // no host reaches it for longer than a lease
-	Promoted             // a replica took over that had all increases
-	Behind               // a replica took over that lacked some
-	Lost                 // all its data
-	Ahead                // its clock jumped ahead
-	Back                 // its clock jumped back
-	Split                // two servers answer, each some of the hosts
+	Kept     Case = iota // the store keeps its data; hosts, links and the server process may fail
+	Gone                 // no host reaches the store for longer than a lease
+	Promoted             // a replica with all increases took over
+	Behind               // a replica that lacks some increases took over
+	Lost                 // the store lost all its data
+	Ahead                // the store's clock jumped ahead
+	Back                 // the store's clock jumped back
+	Split                // two servers answer, each for some of the hosts
 )
 
-// Bound is the most that all hosts of a budget let through.
+// Bound is the most that all hosts of a budget pass together.
 type Bound struct {
-	// Sum is what all hosts that the store knows can use together, at any time.
+	// Sum is the most that all hosts known to the store can use at any time.
 	Sum Amounts
-	// Once is how many tokens they let through beyond Sum, for each time that it happens.
+	// Once is the number of tokens that they pass in addition to Sum, each time
+	// the case occurs.
 	Once [2]int64
-	// Stranger is what a host uses besides, for as long as the store does not know it and
-	// for another lease and half an interval: one that started and never heard of the
-	// store, is refused, or has not reached a store since that lost its data. If the host
-	// has heard of a store, its own rescue share takes the place of this.
+	// Stranger is what a host uses in addition while the store does not know
+	// it, and for one lease and half an interval after that. Such a host has
+	// started and never received a reply, or is refused, or has not reached the
+	// store since it lost its data. If the host has received a reply before,
+	// its own rescue share applies instead.
 	Stranger Amounts
 }
 
-// Bound is the bound of a case. by is how far a clock jumped, ns; other cases have none.
+// Bound returns the bound in a case. by is the size of a clock jump in ns;
+// other cases ignore it.
 func (t *Terms) Bound(c Case, by int64) Bound {
 	b := Bound{Sum: t.Size, Stranger: t.rescue(t.Hosts)}
 	switch rescue := t.Size.Part(t.Rescue, million); c {
@@ -39,7 +43,7 @@ func (t *Terms) Bound(c Case, by int64) Bound {
 	case Behind:
 		b.Once = during(t.Size, t.Lease())
 	case Ahead:
-		if by <= 2*t.Interval { // further ones are noticed
+		if by <= 2*t.Interval { // larger jumps are detected
 			b.Once = during(t.Size, by)
 		}
 	case Back:
@@ -48,7 +52,8 @@ func (t *Terms) Bound(c Case, by int64) Bound {
 	return b
 }
 
-// during is how many tokens a passes in a time, if it is full when that begins.
+// during returns the tokens that a passes in a time, starting with full
+// buckets.
 func during(a Amounts, ns int64) (tokens [2]int64) {
 	for i := range tokens {
 		tokens[i] = a.Burst[i] + int64(float64(a.Rate[i])*float64(ns)/8e9)

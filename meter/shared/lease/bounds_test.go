@@ -9,7 +9,8 @@ import (
 
 const gbit = 1_000_000_000
 
-// settled is a world of hosts that all want the whole budget, after two seconds.
+// settled returns a world after two seconds, in which all hosts want the whole
+// budget.
 func settled(hosts int, rescue int64, changes ...func(*world.Config)) *world.World {
 	c := world.Config{
 		Hosts: hosts, Delay: ms, Drift: 1e-4, Start: 100 * ms,
@@ -33,19 +34,19 @@ func offer(w *world.World, hosts []*world.Host, rate int64) {
 	}
 }
 
-// wait runs a world on.
+// wait advances a world by a time.
 func wait(w *world.World, time int64) { w.Run(w.Now + time) }
 
-// within checks that hosts let through no more than their bound.
+// within checks that hosts pass no more than their bound.
 func within(t *testing.T, w *world.World) {
 	t.Helper()
 	if w.Stats.Excess[0] > w.Stats.Bound[0] {
-		t.Errorf("%.0f tokens beyond the budget, the bound is %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
+		t.Errorf("%.0f tokens beyond the budget, bound %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
 	}
 }
 
-// TestBoundKept has the sum stand at the budget, and never above, when part of the hosts
-// are at their rescue shares.
+// TestBoundKept checks that the sum reaches the budget, and never exceeds it,
+// while some hosts are at their rescue shares.
 func TestBoundKept(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 500_000)
@@ -60,19 +61,19 @@ func TestBoundKept(t *testing.T) {
 	wait(w, 3*second)
 	for _, h := range w.Hosts[:6] {
 		if got := h.Allowed().Rate[0]; got != gbit/20 {
-			t.Errorf("%s has %d at its rescue share", h.Name, got)
+			t.Errorf("%s uses %d at its rescue share", h.Name, got)
 		}
 	}
 	least := int64(gbit - gbit/20) // the crashed host's rescue share is reserved
 	if sum := w.Sum().Rate[0]; sum > least || sum < least*99/100 {
-		t.Errorf("the hosts have %d together", sum)
+		t.Errorf("the hosts use %d together", sum)
 	}
 	if w.Stats.Excess != [2]float64{} {
 		t.Errorf("excess %v", w.Stats.Excess)
 	}
 }
 
-// TestBoundGone has the store vanish for half a minute.
+// TestBoundGone makes the store unreachable for half a minute.
 func TestBoundGone(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 100_000)
@@ -80,29 +81,29 @@ func TestBoundGone(t *testing.T) {
 	w.Down = true
 	wait(w, w.Terms.Lease()+ms)
 	if sum := w.Sum().Rate[0]; sum > bound.Sum.Rate[0] {
-		t.Errorf("after a lease the hosts have %d, the bound is %d", sum, bound.Sum.Rate[0])
+		t.Errorf("after a lease the hosts use %d, bound %d", sum, bound.Sum.Rate[0])
 	}
 	wait(w, second)
 	passed := w.Stats.Passed
 	wait(w, 29*second)
 	if rate := (w.Stats.Passed - passed) * 8 / 29; rate > gbit/10*1.0001 || rate < gbit/10*0.99 {
-		t.Errorf("without the store the hosts pass %.0f bit/s, the rescue share is %d", rate, gbit/10)
+		t.Errorf("without the store the hosts pass %.0f bit/s, rescue share %d", rate, gbit/10)
 	}
 	w.Boot(w.Join(""))
 	w.Boot(w.Join(""))
 	wait(w, second)
 	if sum, most := w.Sum(), bound.Sum.Plus(bound.Stranger).Plus(bound.Stranger); sum.Min(most) != sum || sum.Rate[0] <= bound.Sum.Rate[0] {
-		t.Errorf("with two new hosts all have %v, the bound is %v", sum, most)
+		t.Errorf("with two new hosts all use %v, bound %v", sum, most)
 	}
 	w.Down = false
 	wait(w, second)
 	if used := float64(w.Sum().Rate[0]) / gbit; used < 0.98 {
-		t.Errorf("a second after the store is back the hosts have %.4f of the budget", used)
+		t.Errorf("one second after the store is back the hosts use %.4f of the budget", used)
 	}
 	within(t, w)
 }
 
-// TestBoundFailover has a replica take over that lacks what happened last.
+// TestBoundFailover fails over to a replica that lacks the latest data.
 func TestBoundFailover(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -111,11 +112,12 @@ func TestBoundFailover(t *testing.T) {
 		behind         int64
 		least, most    float64
 	}{
-		// Hosts have not used the increases that the replica does not have.
+		// Hosts have not used the increases that the replica lacks.
 		{"waits", false, false, 20 * ms, 0, 0},
-		// The server knows that it has no replica, and the other one that it took over.
+		// The primary knows that it has no replica, and the replica that it
+		// took over.
 		{"noticed", true, false, 160 * ms, 0, 0},
-		// Neither says anything.
+		// Neither knows.
 		{"blind", false, true, 50 * ms, gbit / 8 / 100, gbit},
 	} {
 		worst := 0.0
@@ -141,7 +143,7 @@ func TestBoundFailover(t *testing.T) {
 	}
 }
 
-// TestBoundSplit has hosts go on calling a server that was replaced.
+// TestBoundSplit makes some hosts call a server that was replaced.
 func TestBoundSplit(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 100_000, func(c *world.Config) { c.Replica = true })
@@ -155,20 +157,20 @@ func TestBoundSplit(t *testing.T) {
 	within(t, w)
 	bound := w.Terms.Bound(lease.Split, 0)
 	if sum := w.Sum(); sum.Min(bound.Sum) != sum || sum.Rate[0] < gbit*3/2 {
-		t.Errorf("with two servers the hosts have %v, the bound is %v", sum, bound.Sum)
+		t.Errorf("with two servers the hosts use %v, bound %v", sum, bound.Sum)
 	}
 	for _, h := range w.Hosts[:5] {
 		w.Stray(h, false)
 	}
 	wait(w, second)
 	if sum := w.Sum().Rate[0]; sum > gbit {
-		t.Errorf("with one server again the hosts have %d", sum)
+		t.Errorf("with one server again the hosts use %d", sum)
 	}
 	within(t, w)
 }
 
-// TestBoundLost has the store lose its data, while all hosts reach it and while one
-// does not.
+// TestBoundLost makes the store lose its data, while all hosts reach it and
+// while one does not.
 func TestBoundLost(t *testing.T) {
 	t.Parallel()
 	w := settled(8, 500_000)
@@ -180,10 +182,10 @@ func TestBoundLost(t *testing.T) {
 	offer(w, w.Hosts[:4], gbit)
 	wait(w, 3*second)
 	if w.Stats.Excess != [2]float64{} {
-		t.Errorf("excess %v with all hosts there", w.Stats.Excess)
+		t.Errorf("excess %v while all hosts reach the store", w.Stats.Excess)
 	}
 	if used := float64(w.Sum().Rate[0]) / gbit; used < 0.98 {
-		t.Errorf("the hosts have %.4f of the budget", used)
+		t.Errorf("the hosts use %.4f of the budget", used)
 	}
 	w.Hosts[0].Cut = [2]bool{true, true}
 	wait(w, second/20)
@@ -191,12 +193,13 @@ func TestBoundLost(t *testing.T) {
 	wait(w, 3*second)
 	within(t, w)
 	if w.Stats.Excess[0] < gbit/8/16 {
-		t.Errorf("excess %v: a host that the store does not know has its rescue share besides", w.Stats.Excess)
+		t.Errorf("excess %v, although a host unknown to the store adds its rescue share", w.Stats.Excess)
 	}
 }
 
-// TestBoundGoneAfterLost has a store lose its data and then vanish: no host has got a
-// larger rescue share because the store did not know the others.
+// TestBoundGoneAfterLost makes a store lose its data and then become
+// unreachable: no host's rescue share may have grown because the store did not
+// know the others.
 func TestBoundGoneAfterLost(t *testing.T) {
 	t.Parallel()
 	for after := range int64(20) {
@@ -206,13 +209,13 @@ func TestBoundGoneAfterLost(t *testing.T) {
 		w.Down = true
 		wait(w, 3*second)
 		if sum := w.Sum().Rate[0]; sum > gbit/2 {
-			t.Errorf("%d ms after it lost its data: the hosts have %d together", after*25, sum)
+			t.Errorf("%d ms after it lost its data: the hosts use %d together", after*25, sum)
 		}
 	}
 }
 
-// TestBoundAhead has the clock jump while a host that holds all is cut off. A jump of
-// more than two intervals is noticed.
+// TestBoundAhead moves the clock ahead while a host that holds everything is
+// cut off. A jump of more than two intervals is detected.
 func TestBoundAhead(t *testing.T) {
 	t.Parallel()
 	for jump := int64(10 * ms); jump <= 800*ms; jump += 10 * ms {
@@ -227,14 +230,15 @@ func TestBoundAhead(t *testing.T) {
 		within(t, w)
 		switch excess := w.Stats.Excess[0]; {
 		case jump == 190*ms && excess < gbit/8/20:
-			t.Errorf("a jump of %d ms: excess %.0f is no test of the bound %.0f", jump/ms, excess, w.Stats.Bound[0])
+			t.Errorf("jump of %d ms: excess %.0f does not approach the bound %.0f", jump/ms, excess, w.Stats.Bound[0])
 		case jump > 200*ms && excess > 0:
-			t.Errorf("a jump of %d ms: excess %.0f", jump/ms, excess)
+			t.Errorf("jump of %d ms: excess %.0f", jump/ms, excess)
 		}
 	}
 }
 
-// TestBoundBack has the clock jump back over a time in which nobody reached the store.
+// TestBoundBack moves the clock back over a time in which no host reached the
+// store.
 func TestBoundBack(t *testing.T) {
 	t.Parallel()
 	worst := 0.0
@@ -252,22 +256,22 @@ func TestBoundBack(t *testing.T) {
 				w.Down = false
 				w.Jump(-jump)
 				wait(w, 200*ms)
-				w.Down = true // it does not hear what the store sees then
+				w.Down = true // the host does not receive the store's view of that time
 				wait(w, 2*second)
 				within(t, w)
 				worst = max(worst, w.Stats.Excess[0])
 				if gone >= 1000*ms && jump > gone && w.Stats.Excess[0] > 0 {
-					t.Errorf("no lease was left after %d ms, and the clock went back: excess %v", gone/ms, w.Stats.Excess)
+					t.Errorf("clock back after %d ms, when no lease was left: excess %v", gone/ms, w.Stats.Excess)
 				}
 			}
 		}
 	}
 	if worst < gbit/8/100 {
-		t.Errorf("excess %.0f is no test of the bound", worst)
+		t.Errorf("excess %.0f does not approach the bound", worst)
 	}
 }
 
-// TestClockBack has a host vanish when the server's clock is an hour behind.
+// TestClockBack cuts off a host while the server's clock is an hour behind.
 func TestClockBack(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 500_000)
@@ -281,17 +285,18 @@ func TestClockBack(t *testing.T) {
 		t.Errorf("excess %v", w.Stats.Excess)
 	}
 	if sum := w.Sum().Rate[0]; sum < gbit*98/100 {
-		t.Errorf("the hosts have %d together", sum)
+		t.Errorf("the hosts use %d together", sum)
 	}
 }
 
-// TestBoundStranger has hosts that the store does not know besides those that use all.
+// TestBoundStranger adds hosts unknown to the store to hosts that use the whole
+// budget.
 func TestBoundStranger(t *testing.T) {
 	t.Parallel()
-	for what, begin := range map[string]func(*world.World, *world.Host){
-		"never reaches it": func(w *world.World, h *world.Host) { h.Cut[0] = true },
-		"never hears":      func(w *world.World, h *world.Host) { h.Cut[1] = true },
-		"name is used":     func(w *world.World, h *world.Host) { h.Name = "host-0" },
+	for name, begin := range map[string]func(*world.World, *world.Host){
+		"never reaches it":   func(w *world.World, h *world.Host) { h.Cut[0] = true },
+		"never gets a reply": func(w *world.World, h *world.Host) { h.Cut[1] = true },
+		"name is used":       func(w *world.World, h *world.Host) { h.Name = "host-0" },
 		"first call lost": func(w *world.World, h *world.Host) {
 			h.Cut[0] = true
 			w.At(90*ms, func() { h.Cut[0] = false })
@@ -304,14 +309,14 @@ func TestBoundStranger(t *testing.T) {
 		wait(w, 2*second)
 		within(t, w)
 		if w.Stats.Excess[0] == 0 {
-			t.Errorf("%s: no excess", what)
+			t.Errorf("%s: no excess", name)
 		}
 		sum, stranger := w.Sum(), w.Terms.Bound(lease.Kept, 0).Stranger
 		if most := w.Terms.Size.Plus(stranger); sum.Min(most) != sum {
-			t.Errorf("%s: the hosts have %v, the bound is %v", what, sum, most)
+			t.Errorf("%s: the hosts use %v, bound %v", name, sum, most)
 		}
-		if (what == "never hears" || what == "first call lost") && sum.Min(w.Terms.Size) != sum {
-			t.Errorf("%s: the hosts have %v, though the store knows them all", what, sum)
+		if (name == "never gets a reply" || name == "first call lost") && sum.Min(w.Terms.Size) != sum {
+			t.Errorf("%s: the hosts use %v, although the store knows them all", name, sum)
 		}
 	}
 }

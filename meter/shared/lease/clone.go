@@ -1,6 +1,6 @@
 package lease
 
-// Clone returns a copy that shares nothing with s, as a replica of a server has it.
+// Clone returns a deep copy of s, such as the data of a replica.
 func (s *Store) Clone() Store {
 	c := *s
 	if s.set != nil {

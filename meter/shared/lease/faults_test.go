@@ -15,18 +15,19 @@ const (
 	second = 1000 * ms
 )
 
-// What can happen in a play. The store keeps its data in the first ones.
+// Failures that play can cause. In all but the last two groups the store keeps
+// its data.
 const (
-	links    = "rRhRoOdzy" // requests, replies, healed, offered, nothing offered, store down, hung, delays
-	hosts    = "cljn"      // crash, leave, join, join by a name that is used
-	replicas = "spf"       // stall unnoticed, resume, failover
-	losses   = "tFx"       // stall noticed, flush, calls the server that was replaced
+	links    = "rRhRoOdzy" // requests, replies, all lost messages end, offered, nothing offered, store down, stopped, delays
+	hosts    = "cljn"      // crash, leave, join, join with a name in use
+	replicas = "spf"       // replication stops unnoticed, resumes, failover
+	losses   = "tFx"       // replication stops and is noticed, flush, calls to a replaced server
 	clocks   = "ab"        // ahead, back
 )
 
-// play runs a world in which happens what data says, 4 bytes each time, and checks that
-// the hosts never use more than they may.
-func play(t *testing.T, seed uint64, what string, data []byte) {
+// play runs a world with failures from data, 4 bytes each, and checks that the
+// hosts never exceed their bounds.
+func play(t *testing.T, seed uint64, kinds string, data []byte) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 3))
 	pick := func(of ...int64) int64 { return of[r.IntN(len(of))] }
@@ -41,14 +42,14 @@ func play(t *testing.T, seed uint64, what string, data []byte) {
 	kept := true
 	check := func(err error) {
 		if err != nil {
-			t.Fatalf("seed %d, %q, at %.4f s: %v", seed, what, float64(w.Now)/1e9, err)
+			t.Fatalf("seed %d, %q, at %.4f s: %v", seed, kinds, float64(w.Now)/1e9, err)
 		}
 	}
 	w.Check = func() { check(counted(w, kept)) }
 	w.Run(3 * second)
 	for ; len(data) >= 4; data = data[4:] {
 		h, x := w.Hosts[int(data[1])%len(w.Hosts)], int64(data[3])
-		op := what[int(data[0])%len(what)]
+		op := kinds[int(data[0])%len(kinds)]
 		switch op {
 		case 'r':
 			h.Cut[0] = !h.Cut[0]
@@ -59,7 +60,7 @@ func play(t *testing.T, seed uint64, what string, data []byte) {
 		case 'z':
 			h.Hung = !h.Hung
 			w.At(x*10*ms, func() { h.Hung = false })
-		case 'y': // of requests and replies, up to the deadline twice
+		case 'y': // of requests and replies, up to twice the deadline
 			delays := [2]int64{x >> 4 * 6 * ms, x & 15 * 6 * ms}
 			w.Travel = func(other *world.Host, reply bool) int64 {
 				switch {
@@ -123,17 +124,18 @@ func play(t *testing.T, seed uint64, what string, data []byte) {
 	check(bounded(w))
 }
 
-// bounded compares what hosts could have used with the bounds.
+// bounded compares the amounts that hosts could have used with the bounds.
 func bounded(w *world.World) error {
 	for i, excess := range w.Stats.Excess {
 		if bound := w.Stats.Bound[i]; excess > 0 && excess > bound+1 || bound == 0 && excess > 0 {
-			return fmt.Errorf("%.0f tokens of bucket %d are beyond the budget, and %.0f the bound", excess, i, bound)
+			return fmt.Errorf("%.0f tokens of bucket %d are beyond the budget, bound %.0f", excess, i, bound)
 		}
 	}
 	return nil
 }
 
-// counted compares what the store counts, just after a call, with what the hosts may use.
+// counted compares the store's sums, just after a call, with the amounts that
+// the hosts may use.
 func counted(w *world.World, kept bool) error {
 	type process struct {
 		name     string
@@ -146,21 +148,21 @@ func counted(w *world.World, kept bool) error {
 		sum, rescues = sum.Plus(holds), rescues.Plus(rescue)
 	})
 	if s, r := w.Store.Sums(); s != sum || r != rescues {
-		return fmt.Errorf("the store counts %v and %v, of its hosts are %v and %v", s, r, sum, rescues)
+		return fmt.Errorf("the store has the sums %v and %v, but its hosts add up to %v and %v", s, r, sum, rescues)
 	}
 	for _, h := range w.Hosts {
 		if m, ok := held[process{h.Name, h.Instance()}]; ok && kept && h.Allowed().Min(m) != h.Allowed() {
-			return fmt.Errorf("%s may use %v, and the store counts %v", h.Name, h.Allowed(), m)
+			return fmt.Errorf("%s may use %v, but the store counts %v", h.Name, h.Allowed(), m)
 		}
 	}
 	return nil
 }
 
-// TestRandomFaults has everything happen at random times.
+// TestRandomFaults causes failures at random times.
 func TestRandomFaults(t *testing.T) {
 	for _, tt := range []struct {
-		name, what string
-		seeds      uint64
+		name, kinds string
+		seeds       uint64
 	}{
 		{"links", links, 40},
 		{"hosts", links + hosts, 40},
@@ -177,22 +179,23 @@ func TestRandomFaults(t *testing.T) {
 				for i := 0; i < len(data); i += 8 {
 					binary.LittleEndian.PutUint64(data[i:], r.Uint64())
 				}
-				play(t, seed, tt.what, data)
+				play(t, seed, tt.kinds, data)
 			}
 		})
 	}
 }
 
-// FuzzFaults looks for an order of faults in which hosts use more than they may.
+// FuzzFaults searches for an order of failures in which hosts exceed their
+// bounds.
 func FuzzFaults(f *testing.F) {
 	f.Add(uint64(1), uint8(0), []byte{0, 0, 255, 0, 4, 1, 255, 200, 0, 1, 200, 0})
 	f.Add(uint64(2), uint8(1), []byte{7, 0, 100, 50, 5, 1, 100, 0, 4, 2, 255, 255})
 	f.Add(uint64(3), uint8(2), []byte{11, 0, 50, 0, 4, 1, 40, 200, 13, 0, 30, 0, 4, 2, 255, 200})
-	f.Fuzz(func(t *testing.T, seed uint64, what uint8, data []byte) {
+	f.Fuzz(func(t *testing.T, seed uint64, kinds uint8, data []byte) {
 		if len(data) > 4*300 {
 			return
 		}
 		all := []string{links, links + hosts, links + hosts + replicas, links + hosts + replicas + losses, links + hosts + replicas + losses + clocks}
-		play(t, seed, all[int(what)%len(all)], data)
+		play(t, seed, all[int(kinds)%len(all)], data)
 	})
 }

@@ -5,97 +5,102 @@ import (
 	"math/bits"
 )
 
-// Terms are what a budget is to one of its hosts. Times are in ns.
+// Terms are the parameters of a budget at one of its hosts. Times are in ns.
 type Terms struct {
 	Size     Amounts
-	Beside   bool  // the second rate comes on top of the first (RFC 4115)
-	Weight   int64 // of this host's share
+	Beside   bool  // the second rate is in addition to the first (RFC 4115)
+	Weight   int64 // weight of this host's share
 	Floor    int64 // burst that a host without demand keeps if the budget has room for it, tokens
-	Rescue   int64 // part of the budget that all hosts have together without the store, millionths
+	Rescue   int64 // part of the budget that all hosts share without the store, millionths
 	Hosts    int64 // number of hosts assumed until the store has reported it
-	Interval int64 // between calls
-	Deadline int64 // of a call
+	Interval int64 // time between calls
+	Deadline int64 // time limit of a call
 }
 
-// Lease is how long a share is valid, counted from before the call that brought it.
+// Lease returns the validity of a share, counted from before the call that
+// returned it.
 func (t *Terms) Lease() int64 { return 3*t.Interval + 2*t.Deadline }
 
-// Grow is how long after the end of its lease a host may rise to its rescue share. A
-// store takes a host for late no more than four intervals after the last call whose
-// reply the host has heard; leases of others that were granted before that have ended
-// by then. A quarter of an interval is for clocks that run at different speeds.
+// Grow returns the time from the end of its lease until a host may rise to its
+// rescue share. The store considers a host late at most four intervals after
+// the last call whose reply the host has received. By the end of Grow, leases
+// granted to other hosts before that have ended. A quarter of an interval
+// allows for clocks that run at different speeds.
 func (t *Terms) Grow() int64 { return 4*t.Interval + t.Deadline + t.Interval/4 }
 
-// rescue is this host's part of the rescue share, of n hosts of equal weight.
+// rescue returns this host's part of the rescue share of n hosts with equal
+// weights.
 func (t *Terms) rescue(n int64) Amounts {
 	return t.Size.Part(t.Rescue, million).Part(1, max(n, 1))
 }
 
 const million = 1_000_000
 
-// Request is a call of one host for one budget. Times are in µs, as the store's.
+// Request is a call of one host for one budget. Times are on the store's clock,
+// in µs.
 type Request struct {
 	Host     string
-	Instance int64 // tells processes apart that have the same name
-	Sequence int64 // rises with each request of an instance
-	Seen     int64 // Reply.Time of the last reply that was heard, 0 for none
+	Instance int64 // distinguishes processes with the same name
+	Sequence int64 // increases with each request of an instance
+	Seen     int64 // Reply.Time of the last reply received, 0: none
 	Terms    Terms
-	Holds    Amounts  // the most that the host uses, but for its rescue share after the lease
-	Rescue   Amounts  // share
+	Holds    Amounts  // the most that the host uses, except for its rescue share after the lease
+	Rescue   Amounts  // rescue share
 	Demand   [2]int64 // rates that it could use
-	Leave    bool     // the host uses nothing any more and ends
+	Leave    bool     // the host uses nothing any more and exits
 }
 
 // Reply is the store's answer.
 type Reply struct {
 	Refused  Refusal
-	Time     int64 // of the store, µs
-	Epoch    int64 // changes if the store lost its state
+	Time     int64 // store's clock, µs
+	Epoch    int64 // changes if the store loses its state
 	Share    Amounts
 	Rescue   Amounts
-	Spare    [2]int64 // rates that the host may keep beside its demand
-	Size     Amounts  // of the budget: the smallest that a host gave, or what an operator set
-	Hosts    int64    // that the store knows
-	Late     int64    // those of them that it has not heard of
+	Spare    [2]int64 // rates that the host may keep in addition to its demand
+	Size     Amounts  // size of the budget: set by an operator, or the smallest of all hosts' policies
+	Hosts    int64    // number of hosts known to the store
+	Late     int64    // number of those hosts that are late
 	Learning bool
-	Replicas int64  // of the server, -1 if it does not say
-	Smallest string // the host that gave the smallest size, "" if all agree
+	Replicas int64  // number of the server's replicas, -1: unknown
+	Smallest string // host with the smallest size, "" if all agree
 }
 
-// Refusal is why a store gives a host nothing.
+// Refusal is the reason for which a store grants a host nothing.
 type Refusal int64
 
 // Refusals.
 const (
 	Granted  Refusal = iota
 	NameUsed         // another process uses the host's name
-	Interval         // the hosts of the budget have another Interval or Deadline
-	TooMany          // hosts
-	Stale            // a later request of the host was there before
+	Interval         // the other hosts of the budget have another Interval or Deadline
+	TooMany          // the budget has MaxHosts hosts
+	Stale            // a later request of the host arrived before
 )
 
 var refusals = [...]string{
 	"granted", "another shaper uses the same host name", "other hosts of the budget use another interval or deadline",
-	"the budget has too many hosts", "a later request arrived before",
+	"the budget has too many hosts", "a later request of this host arrived before",
 }
 
 func (r Refusal) String() string { return refusals[r] }
 
-// MaxHosts is the most hosts that a budget has.
+// MaxHosts is the maximum number of hosts of a budget.
 const MaxHosts = 4096
 
-// Counts are the tokens that packets asked a host's meter for, by their color, since it
-// began.
+// Counts are the tokens requested from a host's meter since it started, by the
+// color of the packets.
 type Counts [3]uint64
 
-// Plan is what a host may use from now on if it hears nothing: Phase i until Until[i],
-// the last from then on. Times are in ns of the host's monotonic clock.
+// Plan is the amounts that a host may use from now on if it receives no further
+// reply: Phase[i] until Until[i], the last phase after that. Times are on the
+// host's monotonic clock, in ns.
 type Plan struct {
 	Phase [3]Amounts
 	Until [2]int64
 }
 
-// At is what the plan allows at a time.
+// At returns the amounts at a time.
 func (p *Plan) At(now int64) Amounts {
 	switch {
 	case now < p.Until[0]:
@@ -106,23 +111,24 @@ func (p *Plan) At(now int64) Amounts {
 	return p.Phase[2]
 }
 
-// Host is the state of one host of one budget. The caller gives it the time, ns of one
-// monotonic clock, and calls Request, and then Reply or Lost, in turn. After each of
-// them it applies Plan before it does anything else.
+// Host is the state of one host of one budget. The caller provides the time, ns
+// on one monotonic clock, and alternates between Request and either Reply or
+// Lost. After each call it applies Plan before anything else.
 type Host struct {
 	terms    Terms
-	request  Request // the last one
+	request  Request // the last request
 	plan     Plan
 	rescue   Amounts
-	last     Reply // the last that was heard
+	last     Reply // the last reply received
 	heard    bool
-	sent     int64 // ns, when the last request was made
+	sent     int64 // time of the last request, ns
 	counts   Counts
-	counted  int64 // ns, when counts were read
+	counted  int64 // time at which counts were read, ns
 	measured bool
 }
 
-// NewHost returns a host that holds nothing. Instance must differ between processes.
+// NewHost returns a host that holds nothing. Instance must differ between
+// processes.
 func NewHost(name string, instance int64, t Terms) *Host {
 	return &Host{
 		terms:   t,
@@ -131,7 +137,7 @@ func NewHost(name string, instance int64, t Terms) *Host {
 	}
 }
 
-// SetTerms changes the terms. Interval and Deadline must be the same.
+// SetTerms changes the terms. Interval and Deadline must not change.
 func (h *Host) SetTerms(t Terms) {
 	h.terms, h.request.Terms = t, t
 	for i, a := range h.plan.Phase {
@@ -139,16 +145,17 @@ func (h *Host) SetTerms(t Terms) {
 	}
 }
 
-// Plan is what the host may use.
+// Plan returns the amounts that the host may use.
 func (h *Host) Plan() Plan { return h.plan }
 
-// Heard returns the last reply, and whether there was one.
+// Heard returns the last reply received, and whether there was one.
 func (h *Host) Heard() (Reply, bool) { return h.last, h.heard }
 
-// Rescued reports whether the lease is over.
+// Rescued reports whether the lease has ended.
 func (h *Host) Rescued(now int64) bool { return now >= h.plan.Until[0] }
 
-// Request begins a call. What the host does not need is given up before.
+// Request begins a call. It first releases the amounts that the host does not
+// need.
 func (h *Host) Request(now int64, counts Counts) Request {
 	demand := h.demand(now, counts)
 	if share := &h.plan.Phase[0]; !h.Rescued(now) {
@@ -165,9 +172,9 @@ func (h *Host) Request(now int64, counts Counts) Request {
 	return h.request
 }
 
-// demand is what the packets since the last request would have needed, as rates. A
-// bucket that refused some is asked for half more than the share: senders that adapt
-// to the share never show what they could send.
+// demand returns the rates that the packets since the last request needed. If a
+// bucket lacked tokens, the demand is at least one and a half times the share:
+// senders that adapt to the share never show how much more they could send.
 func (h *Host) demand(now int64, counts Counts) (demand [2]int64) {
 	elapsed, before := now-h.counted, h.counts
 	h.counted, h.counts = now, counts
@@ -192,7 +199,8 @@ func (h *Host) demand(now int64, counts Counts) (demand [2]int64) {
 	return demand
 }
 
-// perSecond is the rate of n tokens in a time, in eighths per second, at most MaxRate.
+// perSecond returns the rate of n tokens in a time, in eighths per second, at
+// most MaxRate.
 func perSecond(n uint64, ns int64) int64 {
 	hi, lo := bits.Mul64(n, 8_000_000_000)
 	if hi >= uint64(ns) {
@@ -202,8 +210,9 @@ func perSecond(n uint64, ns int64) int64 {
 	return int64(min(q, MaxRate))
 }
 
-// Reply ends a call. An increase is used only if increase is set, which says that
-// enough replicas have it; it is in the next request again. A refusal is no share.
+// Reply ends a call. increase reports whether enough replicas have stored an
+// increase; if not, the host does not use it yet. A refusal counts as a lost
+// call.
 func (h *Host) Reply(now int64, r Reply, increase bool) {
 	if now-h.sent > h.terms.Deadline || r.Refused != Granted {
 		h.Lost(now)
@@ -222,15 +231,15 @@ func (h *Host) Reply(now int64, r Reply, increase bool) {
 	}
 }
 
-// Lost ends a call without a reply. A host that never heard of the store has its
-// rescue share from the first failure on.
+// Lost ends a call without a reply. A host that has never received a reply uses
+// its rescue share after its first failed call.
 func (h *Host) Lost(int64) {
 	if !h.heard {
 		h.plan.Phase[2] = h.rescue
 	}
 }
 
-// Leave is the last request: the host uses nothing any more.
+// Leave returns the last request. The host uses nothing any more.
 func (h *Host) Leave() Request {
 	h.plan = Plan{}
 	h.request.Sequence++
@@ -238,7 +247,7 @@ func (h *Host) Leave() Request {
 	return h.request
 }
 
-// Check returns what is wrong with the terms.
+// Check returns an error if the terms are invalid.
 func (t *Terms) Check() error {
 	if err := t.Size.Check(); err != nil {
 		return err
@@ -247,9 +256,9 @@ func (t *Terms) Check() error {
 	case t.Weight < 1 || t.Weight > maxWeight:
 		return fmt.Errorf("weight %d is not between 1 and %d", t.Weight, maxWeight)
 	case t.Rescue < 0 || t.Rescue > million:
-		return fmt.Errorf("rescue of %d millionths is not between 0 and all", t.Rescue)
+		return fmt.Errorf("rescue of %d millionths is not between 0 and %d", t.Rescue, million)
 	case t.Interval < 1e6 || t.Deadline < 1e5 || t.Deadline > t.Interval:
-		return fmt.Errorf("an interval of %d ns and a deadline of %d ns do not go together", t.Interval, t.Deadline)
+		return fmt.Errorf("interval %d ns, deadline %d ns: the interval must be at least 1ms, the deadline at least 100µs and at most the interval", t.Interval, t.Deadline)
 	}
 	return nil
 }

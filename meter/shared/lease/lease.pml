@@ -1,25 +1,26 @@
 /*
  * Three hosts share a budget by leases: host.go and store.go in small numbers, for spin.
- * TestSpin visits all states: what the hosts may use never exceeds the budget.
+ * TestSpin visits all states and checks that the hosts together never use more than the
+ * budget.
  *
- * A step is half an interval. A deadline is one step. A host calls every other step, 0 and 2
- * in the even ones, 1 in the odd ones. In each call it wants all that it can get or nothing,
- * which is any demand. So many faults as FAULTS happen at any step, in any order: a
- * host's requests or replies are lost from then on, or heard again; nobody reaches the store, or
- * all do again; a host crashes and starts again; the replica gets nothing any more, and
- * takes over at some time or gets everything again.
+ * A step is half an interval, and a deadline is one step. A host calls every other step:
+ * hosts 0 and 2 in even steps, host 1 in odd ones. In each call its demand is either
+ * everything or nothing, which covers any demand. At most FAULTS failures happen, at any
+ * step and in any order. A host's requests or replies are lost from then on, or arrive
+ * again. No host reaches the store, or all do again. A host crashes and restarts. The
+ * replica stops receiving data, and later takes over or resumes.
  *
- * What is slow in the protocol is as slow as it can be: a host is late one step after LATE, the
- * store looks at all hosts in a call or, if the last look was in the step before, does not. A
- * call takes no time; instead a host uses its lease as if the reply had been sent at once, and
- * rises to its rescue share as if the request had taken a whole deadline.
+ * Slow parts of the protocol are as slow as possible. A host is late one step after LATE.
+ * The store surveys all hosts in a call, or does not if the last survey was in the previous
+ * step. A call takes no time; instead, a host uses its lease as if the reply had been sent
+ * at once, and rises to its rescue share as if the request had taken a whole deadline.
  *
- * Not here: the arithmetic of shares (a host gets all that is free, or its part if more is
- * handed out than there is), the second bucket and bursts, which are amounts like rates,
- * clocks that drift, messages that take longer than a call, changes of the budget's size,
- * the rescue share of a host that never heard of the store, which is beyond the budget,
- * a store that loses its data or its time, and what it learns after a silence of all hosts.
- * The tests in Go have all of these.
+ * Not modeled: the arithmetic of shares (a host gets everything that is free, or its part if
+ * more is granted than the budget has); the second bucket and bursts, which are amounts like
+ * rates; clock drift; messages that take longer than a call; changes of the budget's size;
+ * the rescue share of a host that has never received a reply, which is in addition to the
+ * budget; a store that loses its data or time; and learning after a time without calls. The
+ * Go tests cover all of these.
  */
 
 #define N       3
@@ -37,64 +38,65 @@
 #define LATE    6       /* 3 intervals */
 #endif
 #define SEEN    (LATE + 1)
-#define OVER    (LEASE + 1)             /* after its last call a host has no lease for sure */
+#define OVER    (LEASE + 1)             /* after its last call, a host has no lease for certain */
 #define RISE    (LEASE + max(GROW - 1, 1))
 #ifndef SPARE
-#define SPARE   0       /* what a host without demand may keep */
+#define SPARE   0       /* amount that a host without demand may keep */
 #endif
 #define min(a, b) ((a) < (b) -> (a) : (b))
 #define max(a, b) ((a) > (b) -> (a) : (b))
 
 /* A host. */
-byte share[N];          /* granted, and not given up */
-byte age[N] = RISE;     /* since the last reply that it heard, at most RISE */
-bit  heard[N];          /* a reply since it started; before, it uses nothing here */
-bit  mine[N];           /* the store knows this process, not one before it */
+byte share[N];          /* granted and not released */
+byte age[N] = RISE;     /* time since the last reply that it received, at most RISE */
+bit  heard[N];          /* it received a reply since it started; before that it uses nothing here */
+bit  mine[N];           /* the store knows this process, not a previous one */
 
-/* The store, for each host. */
+/* The store's fields for each host. */
 bit  known[N];
 byte holds[N];          /* the most that it holds by its lease */
-byte seen[N] = SEEN;    /* since the last reply that it is known to have heard, at most SEEN */
-byte called[N] = OVER;  /* since its last call, at most OVER */
-byte counts[N];         /* 0: holds, 1: it is late, the larger of holds and R, 2: R */
+byte seen[N] = SEEN;    /* time since the last reply known to have arrived, at most SEEN */
+byte called[N] = OVER;  /* time since its last call, at most OVER */
+byte counts[N];         /* counted by the store: 0: holds, 1: late, max(holds, R), 2: R */
 bit  demand[N];         /* at its last call */
-byte part[N];           /* what it may have while more is handed out than there is */
-byte looked;            /* since the last look, at most 2 */
-byte learns;            /* steps for which no share grows */
-bit  moved;             /* the server is another one, which the next look sees */
+byte part[N];           /* its share while more is granted than the budget has */
+byte surveyed;          /* time since the last survey, at most 2 */
+byte learns;            /* number of steps in which no share grows */
+bit  moved;             /* a replica took over; the next survey notices */
 
-/* Faults. A budget of them keeps the states few enough to visit them all. */
+/* Failures. Their number is limited to keep the state space small enough to
+ * visit all of it. */
 #ifndef FAULTS
 #define FAULTS  3
 #endif
 byte faults;
 byte link[N];           /* 1: requests are lost, 2: replies are */
-bit  down;              /* nobody reaches the store */
-bit  behind;            /* the replica gets nothing any more */
+bit  down;              /* no host reaches the store */
+bit  behind;            /* the replica receives no data */
 
 bit  even;
 
 #define uses(h) (!heard[h] -> 0 : (age[h] <= LEASE -> share[h] : (age[h] < RISE -> min(share[h], R) : R)))
-#define held(h) (!known[h] -> 0 : (counts[h] == 0 -> holds[h] : (counts[h] == 1 -> max(holds[h], R) : R)))
+#define mostHeld(h) (!known[h] -> 0 : (counts[h] == 0 -> holds[h] : (counts[h] == 1 -> max(holds[h], R) : R)))
 #define isLate(h) (seen[h] >= SEEN)
 
-/* Scratch, always 0 between steps. */
+/* Temporary variables, always 0 between steps. */
 short sum, free, keep;
 byte  i, has, grant, present;
-bit   deaf, first, wants, looks;
+bit   deaf, first, wants, surveying;
 
 inline add() {
 	sum = 0;
 	i = 0;
 	do
-	:: i < N -> sum = sum + held(i); i++
+	:: i < N -> sum = sum + mostHeld(i); i++
 	:: else -> break
 	od;
 	i = 0
 }
 
-inline look() {
-	looked = 0;
+inline survey() {
+	surveyed = 0;
 	if
 	:: moved -> moved = 0; learns = OVER
 	:: else
@@ -115,7 +117,7 @@ inline look() {
 	do
 	:: i < N ->
 		if
-		:: known[i] && isLate(i) -> free = free - held(i)
+		:: known[i] && isLate(i) -> free = free - mostHeld(i)
 		:: known[i] && !isLate(i) -> keep = keep + min(holds[i], R); present = present + demand[i]
 		:: else
 		fi;
@@ -143,24 +145,24 @@ inline look() {
 	free = 0; keep = 0; present = 0; sum = 0; i = 0
 }
 
-/* call is one of host h that reaches the store. */
+/* call is a call of host h that reaches the store. */
 inline call(h) {
 	if
 	:: wants = 1
 	:: wants = 0
 	fi;
 	if
-	:: looked >= 1 -> looks = 1
-	:: looked < 2 -> looks = 0
+	:: surveyed >= 1 -> surveying = 1
+	:: surveyed < 2 -> surveying = 0
 	fi;
 	d_step {
 		if
 		:: wants
-		:: else -> share[h] = min(share[h], SPARE)    /* it gives up before it says so */
+		:: else -> share[h] = min(share[h], SPARE)    /* it releases before it reports */
 		fi;
 		has = uses(h);
 		if
-		:: known[h] && !mine[h] && called[h] < OVER    /* the name is used */
+		:: known[h] && !mine[h] && called[h] < OVER    /* the name is in use */
 		:: else ->
 			first = !known[h] || !mine[h];
 			if
@@ -183,7 +185,7 @@ inline call(h) {
 			:: else
 			fi;
 			if
-			:: looks -> look()
+			:: surveying -> survey()
 			:: else
 			fi;
 			add();
@@ -206,7 +208,7 @@ inline call(h) {
 			:: else -> heard[h] = 1; age[h] = 0; share[h] = (behind -> min(grant, has) : grant)
 			fi
 		fi;
-		has = 0; wants = 0; looks = 0; grant = 0; sum = 0; free = 0; deaf = 0; first = 0
+		has = 0; wants = 0; surveying = 0; grant = 0; sum = 0; free = 0; deaf = 0; first = 0
 	}
 }
 
@@ -214,13 +216,14 @@ inline crash(h) {
 	heard[h] = 0; mine[h] = 0; share[h] = 0; age[h] = RISE
 }
 
-/* failover is to a replica that knows of each host no more than what it uses. The
- * replica's last look was the same, or one before it, and the next call looks. */
+/* failover is to a replica that has for each host no more than the host uses.
+ * The replica's last survey is the same as the primary's, or one earlier, and
+ * the next call surveys. */
 inline failover() {
 	moved = 1;
 	behind = 0;
 	if
-	:: looked = 2
+	:: surveyed = 2
 	:: skip
 	fi;
 	i = 0;
@@ -254,7 +257,7 @@ inline pass() {
 	:: else -> break
 	od;
 	i = 0;
-	looked = min(looked + 1, 2);
+	surveyed = min(surveyed + 1, 2);
 	learns = (learns > 0 -> learns - 1 : 0);
 	even = !even
 	}
@@ -306,7 +309,7 @@ active proctype world() {
 		assert(uses(0) + uses(1) + uses(2) <= B);
 		pass();
 		assert(uses(0) + uses(1) + uses(2) <= B);
-#ifdef REACH    /* that a host is at its rescue share, and the others use all the rest */
+#ifdef REACH    /* a state in which a host is at its rescue share and the others use all the rest */
 		assert(!(heard[0] && age[0] == RISE && uses(0) + uses(1) + uses(2) == B && share[1] > R))
 #endif
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease/world"
 )
 
-// TestRoomForSilent has others make room at once for a host that the store hears and
-// that does not hear the store.
+// TestRoomForSilent checks that other hosts shrink at once for a host that
+// reaches the store but receives no replies.
 func TestRoomForSilent(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 500_000)
@@ -18,12 +18,12 @@ func TestRoomForSilent(t *testing.T) {
 	w.Boot(h)
 	wait(w, 210*ms)
 	if sum := w.Sum().Rate[0]; sum > gbit {
-		t.Errorf("after two calls of each the hosts have %d together", sum)
+		t.Errorf("after two calls of each the hosts use %d together", sum)
 	}
 }
 
-// TestRescueShares has hosts join and lose the store one after the other: each is told a
-// rescue share for fewer hosts than there are in the end.
+// TestRescueShares makes hosts join and lose the store one after the other.
+// Each is granted a rescue share for fewer hosts than there are in the end.
 func TestRescueShares(t *testing.T) {
 	t.Parallel()
 	w := settled(0, 500_000)
@@ -36,15 +36,15 @@ func TestRescueShares(t *testing.T) {
 	}
 	wait(w, 2*second)
 	if sum := w.Sum().Rate[0]; sum > gbit || sum < gbit*9/10 {
-		t.Errorf("the hosts have %d together", sum)
+		t.Errorf("the hosts use %d together", sum)
 	}
 	if w.Stats.Excess != [2]float64{} {
 		t.Errorf("excess %v", w.Stats.Excess)
 	}
 }
 
-// TestTwoSilent has a second host fall silent while others make room for the first: it
-// does not give back what they count on.
+// TestTwoSilent makes a second host silent while others shrink for the first.
+// The amount that it will not release must not be redistributed.
 func TestTwoSilent(t *testing.T) {
 	t.Parallel()
 	for after := int64(0); after < 400*ms; after += 10 * ms {
@@ -60,13 +60,13 @@ func TestTwoSilent(t *testing.T) {
 			w.Down = true
 			wait(w, 2*second)
 			if w.Stats.Excess != [2]float64{} {
-				t.Errorf("the second is silent after %d ms, the store gone after %d: excess %v", after/ms, gone/ms, w.Stats.Excess)
+				t.Errorf("second host silent after %d ms, store unreachable after %d ms: excess %v", after/ms, gone/ms, w.Stats.Excess)
 			}
 		}
 	}
 }
 
-// TestShiftingDemand has demand change all the time while a host comes and goes.
+// TestShiftingDemand changes demand continuously while a host joins and leaves.
 func TestShiftingDemand(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
@@ -88,8 +88,8 @@ func TestShiftingDemand(t *testing.T) {
 	}
 }
 
-// TestSlowMessages has the calls arrive at the times at which a store sees latest that
-// a host is late.
+// TestSlowMessages delays calls such that the store notices as late as possible
+// that a host is late.
 func TestSlowMessages(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -105,13 +105,13 @@ func TestSlowMessages(t *testing.T) {
 			case h == first:
 				return 49 * ms // its lease ends early
 			}
-			late = 49*ms - late // every other call is soon after the one before
+			late = 49*ms - late // every other call is soon after the previous one
 			return late
 		}
 		wait(w, second+r.Int64N(200*ms))
 		first.Cut[1] = true
 		wait(w, 250*ms+r.Int64N(200*ms))
-		w.Down = true // the second does not hear of it
+		w.Down = true // the second host is not told
 		wait(w, 2*second)
 		if w.Stats.Excess != [2]float64{} {
 			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
@@ -119,7 +119,7 @@ func TestSlowMessages(t *testing.T) {
 	}
 }
 
-// TestHung has a host's process stand still: packets go on by its last plan.
+// TestHung stops a host's process: packets continue by its last plan.
 func TestHung(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -136,13 +136,13 @@ func TestHung(t *testing.T) {
 			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
 		}
 		if got := w.Hosts[0].Allowed().Rate[0]; got != gbit/8 {
-			t.Errorf("seed %d: the host has %d, its rescue share is %d", seed, got, gbit/8)
+			t.Errorf("seed %d: the host uses %d, rescue share %d", seed, got, gbit/8)
 		}
 	}
 }
 
-// TestOtherServer has a store replaced by an empty one with a clock of its own, while a
-// host hears nothing: what it heard before means nothing to the new one.
+// TestOtherServer replaces a store by an empty one with another clock while a
+// host receives no replies. The new store must ignore times of the old one.
 func TestOtherServer(t *testing.T) {
 	t.Parallel()
 	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
@@ -154,13 +154,13 @@ func TestOtherServer(t *testing.T) {
 		r := h.Request((i+1)*100*ms, lease.Counts{})
 		s.Call(1_000_000_000+i*100_000, lease.Server{ID: "b"}, &r)
 		if held, _ := s.Sums(); held.Rate[0] != gbit/2 {
-			t.Errorf("call %d: the store counts %d, the host may rise to %d", i, held.Rate[0], gbit/2)
+			t.Errorf("call %d: the store counts %d, but the host may rise to %d", i, held.Rate[0], gbit/2)
 		}
 	}
 }
 
-// TestInterval has a budget's interval change when no host with another has called for a
-// lease.
+// TestInterval changes a budget's interval after no host with another interval
+// has called for a lease.
 func TestInterval(t *testing.T) {
 	t.Parallel()
 	var s lease.Store
@@ -192,12 +192,12 @@ func TestInterval(t *testing.T) {
 			t.Fatalf("after %d ms: %v", after/ms, r.Refused)
 		}
 		if r.Share.Rate[0] > 0 {
-			t.Fatalf("after %d ms: the old host may be at its rescue share, and the other gets %v", after/ms, r.Share)
+			t.Fatalf("after %d ms: the new host is granted %v while the old one may be at its rescue share", after/ms, r.Share)
 		}
 	}
 }
 
-// TestIncrease has a host not use what no replica has.
+// TestIncrease checks that a host does not use an increase that no replica has.
 func TestIncrease(t *testing.T) {
 	t.Parallel()
 	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
@@ -222,7 +222,7 @@ func TestIncrease(t *testing.T) {
 	}
 }
 
-// TestDeadline has a reply that comes later than the deadline change nothing.
+// TestDeadline checks that a reply after the deadline changes nothing.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}

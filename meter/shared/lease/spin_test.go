@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSpin has spin visit all states of lease.pml, a model of the protocol. It must find
-// no violation, and one in each variant that breaks a rule.
+// TestSpin makes spin visit all states of lease.pml, a model of the protocol.
+// It must find no violation, except in each variant that breaks a rule.
 func TestSpin(t *testing.T) {
 	t.Parallel()
 	model, err := filepath.Abs("lease.pml")
@@ -24,18 +24,18 @@ func TestSpin(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, define string
-		states       int // at least, if there is no violation
+		states       int // minimum number of visited states, if there is no violation
 	}{
 		{"all faults", "", 2_000_000},
-		{"a host keeps what it does not need", "SPARE=1 SILENCE", 400_000},
+		{"a host keeps some unused capacity", "SPARE=1 SILENCE", 400_000},
 		{"found: rescue share and full use", "FAULTS=1 REACH", 0},
 		{"found: Grow is 0", "FAULTS=1 GROW=0", 0},
 		{"found: Grow is short by half an interval", "FAULTS=2 GROW=8", 0},
-		{"found: a host is late half an interval later", "FAULTS=2 LATE=7", 0},
-		{"found: a host that hears nothing is not late", "FAULTS=1 NOTDEAF", 0},
-		{"found: nobody gives back", "FAULTS=1 OVERCOMMIT", 0},
-		{"found: what a reply takes is free at once", "FAULTS=1 ATONCE", 0},
-		{"found: silent hosts are counted on", "SPARE=1 SILENCE NOCURB", 0},
+		{"found: LATE is half an interval longer", "FAULTS=2 LATE=7", 0},
+		{"found: a host without replies is not late", "FAULTS=1 NOTDEAF", 0},
+		{"found: no host gives back", "FAULTS=1 OVERCOMMIT", 0},
+		{"found: released capacity is free at once", "FAULTS=1 ATONCE", 0},
+		{"found: silent hosts are expected to give back", "SPARE=1 SILENCE NOCURB", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,11 +61,11 @@ func TestSpin(t *testing.T) {
 			run("gcc", optimize, "-w", "-DSAFETY", "-o", "pan", "pan.c")
 			out := run("./pan", "-m10000")
 			if found := strings.Contains(out, "assertion violated"); found != strings.HasPrefix(tt.name, "found") {
-				t.Errorf("violation: %t\n%s", found, out)
+				t.Errorf("violation found: %t\n%s", found, out)
 			}
 			n := regexp.MustCompile(`(?m)^ *([0-9]+) states, stored`).FindStringSubmatch(out)
 			if n == nil || strings.Contains(out, "max search depth") {
-				t.Fatalf("no complete search\n%s", out)
+				t.Fatalf("the search is incomplete\n%s", out)
 			}
 			states, _ := strconv.Atoi(n[1])
 			if states < tt.states {

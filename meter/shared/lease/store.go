@@ -2,41 +2,41 @@ package lease
 
 import "cmp"
 
-// Store is the state that a store keeps of one budget. Call is what store.lua does on
-// a server, step by step, in the same arithmetic; times are in µs. The zero Store is
-// one that has lost its state.
+// Store is the state of one budget in a store. Call has the same steps and the
+// same arithmetic as store.lua on a server. Times are in µs. The zero Store has
+// lost its state.
 type Store struct {
-	epoch              int64 // when it began
-	time               int64 // of the last call; it never goes back
-	shift              int64 // of time, beyond the server's clock
-	learns             int64 // until then nothing is granted that a host does not hold
-	tick               int64 // when all hosts were last looked at; what follows is of that time
+	epoch              int64 // time of its first call
+	time               int64 // time of the last call; it never goes back
+	shift              int64 // difference of time from the server's clock
+	learns             int64 // end of learning: until then no host is granted more than it holds
+	tick               int64 // time of the last survey of all hosts; the fields below are as of then
 	interval, deadline int64
 	size               Amounts
-	set                *Amounts   // the size, by an operator
+	set                *Amounts   // size set by an operator
 	smallest           string     // host with the smallest size, "" if all agree
-	sum                Amounts    // of what all hosts can hold at most; kept up to date
-	rescues            Amounts    // sum of the rescue shares to which hosts may rise; kept up to date
-	level              [2]float64 // rate by weight of hosts whose demand is larger
-	spare              [2]float64 // rate by weight beside it
+	sum                Amounts    // the most that all hosts can hold; updated by each call
+	rescues            Amounts    // sum of the rescue shares that hosts may rise to; updated by each call
+	level              [2]float64 // rate per weight of hosts with a larger demand
+	spare              [2]float64 // rate per weight in addition to the demand
 	floor              [2]float64 // burst of a host without a rate
-	burst              [2]float64 // burst by rate beside it
-	rescue             amounts    // by weight
-	curb               amounts    // of what hosts want beyond what they keep in any case
-	present, late      int64      // hosts
-	server             string     // its replication ID
+	burst              [2]float64 // burst per rate, in addition to floor
+	rescue             amounts    // rescue share per weight
+	curb               amounts    // part of the demand beyond the amounts that hosts keep in any case
+	present, late      int64      // numbers of hosts
+	server             string     // the server's replication ID
 	replicas           int64
 	hosts              map[string]*member
 }
 
-// amounts by weight are fractions.
+// amounts are fractional rates and bursts.
 type amounts struct{ rate, burst [2]float64 }
 
-// member is what the store knows of a host.
+// member is a host as the store knows it.
 type member struct {
 	name                string
 	instance, sequence  int64
-	seen                int64 // time of the last reply that the host is known to have heard
+	seen                int64 // time of the last reply that the host is known to have received
 	called              int64 // time of its last call
 	weight, floor       int64
 	part                int64 // Terms.Rescue
@@ -44,15 +44,16 @@ type member struct {
 	demand              [2]int64
 }
 
-// Server is what a store says of itself.
+// Server is a server's description of itself.
 type Server struct {
 	ID       string // changes if a replica takes over
 	Replicas int64
 }
 
-// held is the most that m can hold, as of the tick: what it said, and when it is late
-// also its rescue share, to which it may rise.
-func (s *Store) held(m *member) Amounts {
+// mostHeld returns the most that m can hold at the last survey. That is the
+// amount it reported. If the host is late, it may also rise to its rescue
+// share.
+func (s *Store) mostHeld(m *member) Amounts {
 	switch {
 	case m.called >= s.tick || s.tick-m.seen < s.lateness():
 		return m.holds
@@ -64,10 +65,10 @@ func (s *Store) held(m *member) Amounts {
 
 func (s *Store) lateness() int64 { return 3 * s.interval }
 
-// lease is after which time a lease is over on any host's clock.
+// lease returns the time after which a lease has ended on any host's clock.
 func (s *Store) lease() int64 { return 3*s.interval + 2*s.deadline + s.interval/4 }
 
-// Call is a host's request at a time of the server's clock.
+// Call processes a host's request at a time of the server's clock.
 func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	interval, deadline := r.Terms.Interval/1000, r.Terms.Deadline/1000
 	if s.epoch == 0 {
@@ -98,12 +99,12 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		if now-m.called < s.lease() {
 			return Reply{Refused: NameUsed}
 		}
-		s.forget(m)
+		s.uncount(m)
 		*m = member{name: r.Host, instance: r.Instance}
 	case r.Sequence <= m.sequence:
 		return Reply{Refused: Stale}
 	default:
-		s.forget(m)
+		s.uncount(m)
 	}
 	if r.Leave {
 		delete(s.hosts, r.Host)
@@ -111,7 +112,7 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	}
 	before, first := m.demand, m.sequence == 0
 	m.sequence, m.called = r.Sequence, now
-	if r.Seen <= now { // or it was a reply of another store, or before this one lost its data
+	if r.Seen <= now { // otherwise it is a reply of another store, or of this one before it lost its data
 		m.seen = max(m.seen, r.Seen)
 	}
 	m.weight, m.floor, m.part = r.Terms.Weight, r.Terms.Floor, r.Terms.Rescue
@@ -125,7 +126,7 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 		s.size = s.size.Min(m.size)
 	}
 	if now-s.tick >= s.interval/2 {
-		s.look(now, server)
+		s.survey(now, server)
 		before = m.demand
 	}
 	learning := now < s.learns
@@ -144,10 +145,10 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	}
 }
 
-// clock is the time of a call. It never goes back: if the server's clock does, time
-// goes on from the last call. Hosts call all the time, so a long time without a call is
-// a jump of the clock, or nobody could call: neither says anything about hosts that did
-// not.
+// clock returns the time of a call. It never goes back: if the server's clock
+// does, time continues from the last call. Hosts call all the time. So after a
+// long time without a call, either the clock has jumped or no host could call,
+// and a silent host does not count as late.
 func (s *Store) clock(server int64) int64 {
 	now := server + s.shift
 	switch {
@@ -162,9 +163,9 @@ func (s *Store) clock(server int64) int64 {
 	return now
 }
 
-// look goes through all hosts, twice in an interval: it costs a call as much however
-// many hosts there are.
-func (s *Store) look(now int64, server Server) {
+// survey examines all hosts. It runs twice per interval, so the average cost of
+// a call does not depend on the number of hosts.
+func (s *Store) survey(now int64, server Server) {
 	if server.ID != s.server {
 		s.server, s.learns = server.ID, now+s.lease()
 	}
@@ -175,7 +176,7 @@ func (s *Store) look(now int64, server Server) {
 	var smallest *member
 	same := true
 	for _, m := range s.hosts {
-		holds := s.held(m)
+		holds := s.mostHeld(m)
 		s.sum = s.sum.Plus(holds)
 		weights += m.weight
 		if now-m.seen >= s.lateness() {
@@ -206,7 +207,7 @@ func (s *Store) look(now int64, server Server) {
 	for i := range 2 {
 		reserve := free.Rate[i] / 200
 		rest := s.fill(i, float64(free.Rate[i]-reserve), float64(weight))
-		rest = float64(rest*float64(s.present+1)) / float64(2*max(s.present, 1)) // of many hosts half is left for who needs it first
+		rest = float64(rest*float64(s.present+1)) / float64(2*max(s.present, 1)) // with many hosts, half of the rest is kept for hosts whose demand rises first
 		s.spare[i] = (float64(reserve) + rest) / float64(max(weight, 1))
 		s.floor[i] = float64(min(floor, free.Burst[i]/(4*max(s.present, 1))))
 		s.burst[i] = (float64(free.Burst[i]) - float64(s.present)*s.floor[i]) / float64(max(free.Rate[s.paid(i)], 1))
@@ -219,9 +220,10 @@ func (s *Store) look(now int64, server Server) {
 	}
 }
 
-// curbs finds how much hosts may have while more is handed out than there is. A host
-// whose lease ends without a word keeps the smaller of its share and its rescue share
-// until it rises to that: nobody may count on its giving back more.
+// curbs computes the shares if more is granted than the budget has. If the
+// lease of a host ends without another call, the host keeps the smaller of its
+// share and its rescue share until it rises to the rescue share. So no more
+// than the difference can be redistributed.
 func (s *Store) curbs(free Amounts) {
 	var keep, beyond Amounts
 	for _, m := range s.hosts {
@@ -241,7 +243,7 @@ func (s *Store) curbs(free Amounts) {
 	}
 }
 
-// less orders hosts by the size that they gave.
+// less orders hosts by the sizes in their policies.
 func less(a, b *member) bool {
 	x, y := a.size, b.size
 	return cmp.Or(
@@ -250,7 +252,8 @@ func less(a, b *member) bool {
 	) < 0
 }
 
-// paid is the rate that bucket i is filled by: that of C where it has none (RFC 2697).
+// paid returns the index of the rate that fills bucket i: that of C if E has
+// none (RFC 2697).
 func (s *Store) paid(i int) int {
 	if s.size.Rate[i] == 0 {
 		return 0
@@ -258,8 +261,9 @@ func (s *Store) paid(i int) int {
 	return i
 }
 
-// fill finds the level of rate i: what each host gets by weight that wants more, while
-// all others get their demand (max-min fair). It returns what nobody wants.
+// fill computes the level of rate i: the rate per weight of the hosts that want
+// more, while all others get their demand (max-min fair). It returns the rate
+// that no host wants.
 func (s *Store) fill(i int, rate, weight float64) float64 {
 	level := rate / max(weight, 1)
 	for range maxRounds {
@@ -286,11 +290,11 @@ func (s *Store) fill(i int, rate, weight float64) float64 {
 	return 0
 }
 
-// maxRounds bounds the search for a level. Each round satisfies one more host at least;
-// what is left after so many is handed out as free.
+// maxRounds limits the search for a level. Each round satisfies at least one
+// more host. A remainder after that counts as free.
 const maxRounds = 16
 
-// fair is the part of a host with a demand.
+// fair returns the share of a host with a demand.
 func (s *Store) fair(m *member, demand [2]int64) (a Amounts) {
 	spare := s.spareOf(m)
 	for i := range 2 {
@@ -303,7 +307,7 @@ func (s *Store) fair(m *member, demand [2]int64) (a Amounts) {
 	return a
 }
 
-// spareOf is what a host may keep beside its demand.
+// spareOf returns the rates that a host may keep in addition to its demand.
 func (s *Store) spareOf(m *member) (spare [2]int64) {
 	for i := range spare {
 		spare[i] = int64(float64(m.weight) * s.spare[i])
@@ -311,9 +315,10 @@ func (s *Store) spareOf(m *member) (spare [2]int64) {
 	return spare
 }
 
-// rescueOf is the rescue share of a host that has one already. All rescue shares
-// together stay within the budget: hosts that are late keep what they were given when
-// there were fewer hosts. A store that learns does not know all hosts yet.
+// rescueOf returns the new rescue share of a host that has one of has. All
+// rescue shares together stay within the budget: late hosts keep a share
+// granted when there were fewer hosts. A store that learns does not know all
+// hosts yet.
 func (s *Store) rescueOf(m *member, has Amounts, learning bool) (a Amounts) {
 	for i := range 2 {
 		a.Rate[i] = int64(float64(m.weight) * s.rescue.rate[i])
@@ -325,15 +330,16 @@ func (s *Store) rescueOf(m *member, has Amounts, learning bool) (a Amounts) {
 	return a.Min(s.size.Minus(s.rescues).Max(Amounts{}))
 }
 
-// forget takes what a host holds from the sums.
-func (s *Store) forget(m *member) {
-	s.sum, s.rescues = s.sum.Minus(s.held(m)), s.rescues.Minus(m.rescue)
+// uncount subtracts a host from the sums.
+func (s *Store) uncount(m *member) {
+	s.sum, s.rescues = s.sum.Minus(s.mostHeld(m)), s.rescues.Minus(m.rescue)
 }
 
-// grant is the share of a host that holds at most so much. before is the demand by
-// which the level was found. Of what is handed out beyond the budget, because a late
-// host may rise to its rescue share, every host gives its part back.
-func (s *Store) grant(m *member, holds Amounts, before [2]int64, still bool) Amounts {
+// grant returns the share of a host that holds at most holds. before is the
+// demand for which the level was computed. More may be granted than the budget
+// has, if a late host may rise to its rescue share; then every host gives back
+// its part.
+func (s *Store) grant(m *member, holds Amounts, before [2]int64, frozen bool) Amounts {
 	free := s.size.Minus(s.sum)
 	want := s.fair(m, m.demand)
 	must := s.fair(m, before)
@@ -344,7 +350,7 @@ func (s *Store) grant(m *member, holds Amounts, before [2]int64, still bool) Amo
 				must = keep + int64(curb*float64(must-keep))
 			}
 			return min(want, must, holds)
-		case still:
+		case frozen:
 			return min(want, holds)
 		}
 		return min(want, counted+free)

@@ -3,8 +3,8 @@
 -- through string.format('%d', n), because tostring and .. keep only 14 digits.
 --
 -- An algorithm follows, either at the top level or in a function. Its variables are
---   key, n    what to take, and from where
---   take      whether to take it, or only look
+--   key, n    the key, and the amount to take from it
+--   take      whether to take n, or only check
 --   unit      if not all of n fits, take as many whole units as fit; nil takes nothing
 --   and three parameters of the limit.
 -- It sets n to the amount that fits, and reply to the state before, numbers with spaces between.

@@ -14,16 +14,16 @@ const slots = 16384
 
 // Nodes are the servers of a cluster.
 type Nodes struct {
-	Primaries []*Server // each with its part of the slots, in order
-	Replicas  []*Server // the i-th is one of the primary i modulo their number
+	Primaries []*Server // each with a range of slots, in order
+	Replicas  []*Server // the i-th replicates primary i modulo the number of primaries
 
 	t      testing.TB
 	client *redis.ClusterClient
 }
 
-// Cluster starts a cluster of three primaries that share all slots, and as many replicas,
-// and waits until all of them agree. A node is taken for down after 1 s. kind is one
-// that Kinds returns.
+// Cluster starts a cluster of three primaries that share all slots, and a
+// number of replicas, and waits until all of them agree. A node counts as down
+// after 1 s. kind is one returned by Kinds.
 func Cluster(t testing.TB, kind string, replicas int, opts ...Option) *Nodes {
 	t.Helper()
 	c := &Nodes{t: t}
@@ -60,8 +60,8 @@ func Cluster(t testing.TB, kind string, replicas int, opts ...Option) *Nodes {
 	return c
 }
 
-// agree waits until every node says that the cluster is ok, and sees n nodes and the
-// same replicas.
+// agree waits until every node reports that the cluster is ok, and knows n
+// nodes and the same replicas.
 func (c *Nodes) agree(n int) {
 	c.t.Helper()
 	Until(c.t, "cluster agrees", func() bool {
@@ -80,12 +80,12 @@ func (c *Nodes) agree(n int) {
 	})
 }
 
-// All are the primaries, then the replicas.
+// All returns the primaries, then the replicas.
 func (c *Nodes) All() []*Server {
 	return append(append([]*Server(nil), c.Primaries...), c.Replicas...)
 }
 
-// Addrs are the addresses of all nodes.
+// Addrs returns the addresses of all nodes.
 func (c *Nodes) Addrs() []string {
 	var addrs []string
 	for _, s := range c.All() {
@@ -94,8 +94,8 @@ func (c *Nodes) Addrs() []string {
 	return addrs
 }
 
-// Options are those of Client. go-redis learns of a failover only when it loads the
-// cluster's state again, which it does once a minute by default.
+// Options returns the options of Client. go-redis notices a failover only when
+// it reloads the cluster's state, by default once a minute.
 func (c *Nodes) Options() *redis.ClusterOptions {
 	p := c.Primaries[0]
 	return &redis.ClusterOptions{
@@ -105,7 +105,7 @@ func (c *Nodes) Options() *redis.ClusterOptions {
 	}
 }
 
-// Client is a client of the cluster, which is closed when the test ends.
+// Client returns a client of the cluster, which is closed when the test ends.
 func (c *Nodes) Client() *redis.ClusterClient {
 	if c.client == nil {
 		c.client = redis.NewClusterClient(c.Options())
@@ -114,13 +114,13 @@ func (c *Nodes) Client() *redis.ClusterClient {
 	return c.client
 }
 
-// ID is the id of a node.
+// ID returns the ID of a node.
 func (c *Nodes) ID(s *Server) string {
 	c.t.Helper()
 	return fmt.Sprint(c.do(s, "CLUSTER", "MYID"))
 }
 
-// Slot is the slot of a key.
+// Slot returns the slot of a key.
 func (c *Nodes) Slot(key string) int {
 	c.t.Helper()
 	for _, s := range c.All() {
@@ -132,7 +132,8 @@ func (c *Nodes) Slot(key string) int {
 	return 0
 }
 
-// Owner is the primary that owns a slot by its own word, and another primary.
+// Owner returns the primary that owns a slot by its own account, and another
+// primary.
 func (c *Nodes) Owner(slot int) (owner, other *Server) {
 	c.t.Helper()
 	for _, s := range c.Primaries {
@@ -148,8 +149,8 @@ func (c *Nodes) Owner(slot int) (owner, other *Server) {
 	return owner, other
 }
 
-// Begin begins to move a slot to another primary: from then on the owner answers ASK for
-// keys of the slot that it does not have.
+// Begin starts moving a slot to another primary: from then on the owner answers
+// ASK for keys of the slot that it does not have.
 func (c *Nodes) Begin(slot int, to *Server) {
 	c.t.Helper()
 	from, _ := c.Owner(slot)
@@ -157,8 +158,8 @@ func (c *Nodes) Begin(slot int, to *Server) {
 	c.do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ID(to))
 }
 
-// Move moves a slot with its keys to another primary, whether or not Begin was called:
-// from then on the old owner answers MOVED. All nodes know it when Move returns.
+// Move moves a slot with its keys to another primary, with or without Begin:
+// from then on the old owner answers MOVED. When Move returns, all nodes know.
 func (c *Nodes) Move(slot int, to *Server) {
 	c.t.Helper()
 	from, _ := c.Owner(slot)
@@ -187,7 +188,7 @@ func (c *Nodes) Move(slot int, to *Server) {
 	})
 }
 
-// ownerOf is the id of the primary that owns a slot, as one node sees it.
+// ownerOf returns the ID of the primary that owns a slot, as one node sees it.
 func (s *Server) ownerOf(slot int) string {
 	shards, _ := s.Client().ClusterShards(context.Background()).Result()
 	for _, shard := range shards {

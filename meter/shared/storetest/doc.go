@@ -7,9 +7,9 @@
 //		...
 //	})
 //
-// A test without an installed server is skipped, or fails if the environment
-// variable CI is set. Nothing here sleeps for a fixed time: what a function has
-// started is ready when it returns. Servers die with the test process. go-redis logs
+// If no server is installed, a test is skipped; it fails instead if the environment
+// variable CI is set. No function sleeps for a fixed time: when a function returns,
+// everything that it started is ready. Servers die with the test process. go-redis logs
 // nothing in a test that imports this package.
 package storetest
 
@@ -21,7 +21,8 @@ import (
 
 func init() { redis.SetLogger(quiet{}) }
 
-// quiet discards what go-redis logs of servers that are gone, which tests want.
+// quiet discards go-redis's logs about servers that are gone, which tests cause
+// on purpose.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Option changes how a server is configured. Without options it has no password, no
-// TLS, no limit of memory, and keeps nothing on disk.
+// Option changes the configuration of a server. By default it has no password,
+// no TLS, no memory limit, and stores nothing on disk.
 type Option func(*options)
 
 type options struct {
@@ -35,8 +35,8 @@ func Password(password string) Option {
 	return func(o *options) { o.password = password }
 }
 
-// User adds a user with ACL rules, such as "~*", "+@all", "-evalsha". Without rules it
-// may do everything.
+// User adds a user with ACL rules, such as "~*", "+@all", "-evalsha". Without
+// rules it has all rights.
 func User(name, password string, rules ...string) Option {
 	if rules == nil {
 		rules = []string{"~*", "&*", "+@all"}
@@ -44,8 +44,8 @@ func User(name, password string, rules ...string) Option {
 	return Config(fmt.Sprintf("user %s on >%s %s", name, password, strings.Join(rules, " ")))
 }
 
-// TLS has the server accept only TLS, with a certificate for 127.0.0.1 of an authority
-// made for the test: see Server.TLS and Server.CertFile.
+// TLS makes the server accept only TLS, with a certificate for 127.0.0.1 from
+// an authority made for the test; see Server.TLS and Server.CertFile.
 func TLS() Option {
 	return func(o *options) { o.tls = true }
 }
@@ -55,8 +55,8 @@ func MaxMemory(limit string) Option {
 	return Config("maxmemory "+limit, "maxmemory-policy noeviction")
 }
 
-// Persist keeps the data over Restart, in an append-only file that each write reaches
-// before its answer.
+// Persist keeps the data across Restart, in an append-only file that is synced
+// before each write is answered.
 func Persist() Option {
 	return Config("appendonly yes", "appendfsync always")
 }
@@ -66,7 +66,7 @@ func Config(lines ...string) Option {
 	return func(o *options) { o.lines = append(o.lines, lines...) }
 }
 
-// lines is the configuration file.
+// lines returns the configuration file.
 func (s *Server) lines() string {
 	lines := []string{"bind 127.0.0.1", "dir " + s.dir}
 	if s.certs == nil {
@@ -87,7 +87,8 @@ func (s *Server) lines() string {
 	return strings.Join(append(lines, s.options.lines...), "\n") + "\n"
 }
 
-// CertFile is the certificate of the authority that signed the server's, in PEM.
+// CertFile returns the file with the certificate of the authority that signed
+// the server's, in PEM.
 func (s *Server) CertFile() string { return s.certs.path("ca.crt") }
 
 // certs are the files of a server with TLS.

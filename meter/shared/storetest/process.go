@@ -18,8 +18,9 @@ type process struct {
 	output *buffer
 }
 
-// spawn starts a process that the kernel kills when this one dies. It does so when
-// the thread ends that started it, so one thread stays for the process.
+// spawn starts a process that the kernel kills when this one dies. The kernel
+// also kills it when the thread that started it ends, so one thread is kept for
+// the process.
 func spawn(name string, args ...string) (*process, error) {
 	p := &process{ended: make(chan struct{}), output: new(buffer)}
 	started := make(chan error)
@@ -43,19 +44,19 @@ func spawn(name string, args ...string) (*process, error) {
 }
 
 // Until polls until the condition holds. It fails the test after a minute.
-func Until(t testing.TB, what string, condition func() bool) {
+func Until(t testing.TB, event string, condition func() bool) {
 	t.Helper()
 	for end, wait := time.Now().Add(time.Minute), time.Millisecond; !condition(); wait = min(2*wait, 20*time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited for a minute: %s", what)
+			t.Fatalf("waited for a minute: %s", event)
 		}
 		time.Sleep(wait)
 	}
 }
 
-// reserve returns a free port that stays the test's until it ends. A bound socket that
-// does not listen holds it: the kernel gives the port to nobody who asks for any port,
-// and to a server that asks for this one.
+// reserve returns a free port that stays reserved until the test ends. It is
+// held by a bound socket that does not listen: the kernel does not assign the
+// port to others, but lets a server bind it.
 func reserve(t testing.TB) int {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -65,7 +66,7 @@ func reserve(t testing.TB) int {
 	t.Cleanup(func() { _ = syscall.Close(fd) })
 	err = errors.Join(
 		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
-		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), // after Bind, which would share the port
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), // after Bind, which would otherwise share the port
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,7 @@ func reserve(t testing.TB) int {
 	return addr.(*syscall.SockaddrInet4).Port
 }
 
-// buffer is what a process prints.
+// buffer is the output of a process.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

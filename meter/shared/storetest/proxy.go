@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Direction is one way through a proxy, or both.
+// Direction is one direction through a proxy, or both.
 type Direction int
 
 const (
@@ -17,11 +17,11 @@ const (
 	Both = ToServer | ToClient
 )
 
-// TCPProxy passes connections on to a server, unless it is told to behave like a broken
-// network. Its methods may be called at any time, and apply to open connections and to
-// new ones.
+// TCPProxy forwards connections to a server, and can behave like a broken
+// network. Its methods are safe for concurrent use, and apply to open
+// connections and to new ones.
 type TCPProxy struct {
-	Addr string // where it listens, host:port
+	Addr string // listening address, host:port
 
 	listener net.Listener
 
@@ -64,15 +64,15 @@ func Proxy(t testing.TB, addr string) *TCPProxy {
 	return p
 }
 
-// Stall holds all bytes of a direction until Heal, as a network does that loses packets
-// for a while: nothing is lost in the end, but all of it is late.
+// Stall holds all bytes of a direction until Heal, like a network that loses
+// packets for a while: all bytes arrive in the end, but late.
 func (p *TCPProxy) Stall(d Direction) { p.change(func() { p.stalled |= d }) }
 
-// Cut discards all bytes of a direction until Heal. Connections that lost bytes are closed
-// then.
+// Cut discards all bytes of a direction until Heal. Then connections that have
+// lost bytes are closed.
 func (p *TCPProxy) Cut(d Direction) { p.change(func() { p.cut |= d }) }
 
-// Delay has bytes of a direction arrive later, by so much.
+// Delay delays the bytes of a direction.
 func (p *TCPProxy) Delay(d Direction, by time.Duration) {
 	p.change(func() {
 		for _, one := range []Direction{ToServer, ToClient} {
@@ -89,7 +89,7 @@ func (p *TCPProxy) Refuse() {
 	p.Break()
 }
 
-// Break closes all connections. New ones pass.
+// Break closes all connections. New ones work.
 func (p *TCPProxy) Break() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,14 +116,14 @@ func (p *TCPProxy) Heal() {
 	})
 }
 
-// Accepted is how many connections the proxy has accepted.
+// Accepted returns the number of connections accepted.
 func (p *TCPProxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
 }
 
-// Bytes is how many bytes have arrived at the proxy in a direction.
+// Bytes returns the number of bytes received in a direction.
 func (p *TCPProxy) Bytes(d Direction) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,7 @@ func (p *TCPProxy) accept(done *sync.WaitGroup) {
 	}
 }
 
-// connect passes one connection on to a server until either side closes it.
+// connect forwards one connection to a server until either side closes it.
 func (p *TCPProxy) connect(client net.Conn, target string) {
 	server, err := net.DialTimeout("tcp", target, 10*time.Second)
 	if err != nil {
@@ -183,14 +183,14 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// chunk is what was read at once.
+// chunk is the data of one read.
 type chunk struct {
 	data []byte
 	due  time.Time
 }
 
-// pass copies one direction of a connection. What is late does not keep what follows from
-// being read.
+// pass copies one direction of a connection. A delayed chunk does not delay
+// reading the next.
 func (p *TCPProxy) pass(l *link, d Direction, to io.Writer, from io.Reader) {
 	defer l.close()
 	chunks := make(chan chunk, 1024)
@@ -222,7 +222,8 @@ func (p *TCPProxy) pass(l *link, d Direction, to io.Writer, from io.Reader) {
 	writer.Wait()
 }
 
-// mayPass waits until a direction is not stalled, and says whether its bytes pass.
+// mayPass waits until a direction is not stalled, and reports whether its bytes
+// pass.
 func (p *TCPProxy) mayPass(l *link, d Direction) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

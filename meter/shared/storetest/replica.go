@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica starts a replica of a primary, of the same kind and with the same password,
-// and waits until it has the primary's data. It is read-only.
+// Replica starts a replica of a primary, of the same kind and with the same
+// password, and waits until it has the primary's data. It is read-only.
 func Replica(t testing.TB, primary *Server, opts ...Option) *Server {
 	t.Helper()
 	opts = append(primary.inherit(), append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))...)
@@ -21,8 +21,8 @@ func Replica(t testing.TB, primary *Server, opts ...Option) *Server {
 	return r
 }
 
-// follows waits until a replica has the data of its primary, which sends it all writes
-// from then on.
+// follows waits until a replica has the data of its primary and receives all
+// further writes.
 func (s *Server) follows(r *Server) {
 	s.t.Helper()
 	Until(s.t, "replica is up", func() bool { return r.Info("replication", "master_link_status") == "up" })
@@ -37,7 +37,7 @@ func (s *Server) follows(r *Server) {
 	})
 }
 
-// inherit is what a replica has in common with its primary.
+// inherit returns the options that a replica has in common with its primary.
 func (s *Server) inherit() []Option {
 	opts := []Option{Password(s.options.password)}
 	if s.certs != nil {
@@ -46,21 +46,22 @@ func (s *Server) inherit() []Option {
 	return opts
 }
 
-// Role is "master" or "slave", or "" if the server does not answer.
+// Role returns "master" or "slave", or "" if the server does not answer.
 func (s *Server) Role() string { return s.Info("replication", "role") }
 
 // Sentinels watch one primary.
 type Sentinels struct {
-	Name    string // of the primary
+	Name    string // name of the primary
 	Servers []*Server
 
 	t       testing.TB
 	primary *Server
 }
 
-// Sentinel starts n Sentinels that watch a primary, and waits until all of them know
-// each other and the primary's replicas. They take a primary for down after 500 ms, and
-// fail over if more than half of them agree. Start the replicas first.
+// Sentinel starts n Sentinels that watch a primary, and waits until all of them
+// know each other and the primary's replicas. They consider a primary down
+// after 500 ms, and fail over if more than half of them agree. Start the
+// replicas first.
 func Sentinel(t testing.TB, primary *Server, n int) *Sentinels {
 	t.Helper()
 	w := &Sentinels{Name: "shaper", t: t, primary: primary}
@@ -93,7 +94,7 @@ func startSentinel(t testing.TB, kind string, lines []string) *Server {
 	return start(t, kind, func(o *options) { o.sentinel = true }, Config(lines...))
 }
 
-// master is what a Sentinel says of a primary.
+// master returns a Sentinel's view of a primary.
 func (s *Server) master(name string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -102,7 +103,7 @@ func (s *Server) master(name string) (map[string]string, error) {
 	return client.Master(ctx, name).Result()
 }
 
-// Addrs are the addresses of the Sentinels.
+// Addrs returns the addresses of the Sentinels.
 func (w *Sentinels) Addrs() []string {
 	var addrs []string
 	for _, s := range w.Servers {
@@ -111,7 +112,8 @@ func (w *Sentinels) Addrs() []string {
 	return addrs
 }
 
-// Options are those of a client that asks the Sentinels for the primary.
+// Options returns the options of a client that asks the Sentinels for the
+// primary.
 func (w *Sentinels) Options() *redis.FailoverOptions {
 	return &redis.FailoverOptions{
 		MasterName: w.Name, SentinelAddrs: w.Addrs(), Password: w.primary.options.password,
@@ -119,8 +121,8 @@ func (w *Sentinels) Options() *redis.FailoverOptions {
 	}
 }
 
-// Primary is the address of the primary that more than half of the Sentinels name, or ""
-// if they do not agree.
+// Primary returns the address of the primary according to more than half of the
+// Sentinels, or "" if they do not agree.
 func (w *Sentinels) Primary() string {
 	votes := map[string]int{}
 	for _, s := range w.Servers {
@@ -136,7 +138,7 @@ func (w *Sentinels) Primary() string {
 	return ""
 }
 
-// Failover waits until the Sentinels name another primary than old.
+// Failover waits until the Sentinels have replaced old.
 func (w *Sentinels) Failover(old *Server) {
 	w.t.Helper()
 	Until(w.t, "Sentinels fail over", func() bool {

@@ -28,20 +28,20 @@ var programs = []struct{ name, install string }{
 	{"valkey", "install valkey-server"},
 }
 
-// Server is one running server.
+// Server is a running server.
 type Server struct {
 	Kind string // "redis" or "valkey"
 	Addr string // host:port
 	Port int
 
-	bus     int // port that the nodes of a cluster talk by
+	bus     int // port of the cluster bus
 	t       testing.TB
 	options options
 	dir     string
-	certs   *certs // nil without TLS
+	certs   *certs // nil: no TLS
 
 	mu     sync.Mutex
-	proc   *process // the latest
+	proc   *process // the latest process
 	client *redis.Client
 }
 
@@ -56,8 +56,8 @@ func Each(t *testing.T, f func(t *testing.T, s *Server), opts ...Option) {
 	}
 }
 
-// Kinds returns the installed servers, "redis" and "valkey". It skips the test if
-// there is none.
+// Kinds returns the installed servers, "redis" and "valkey". It skips the test
+// if there is none.
 func Kinds(t testing.TB) []string {
 	t.Helper()
 	var kinds []string
@@ -84,7 +84,7 @@ func Valkey(t testing.TB, opts ...Option) *Server {
 	return start(t, "valkey", opts...)
 }
 
-// Start starts a server of a kind that Kinds returns.
+// Start starts a server of a kind returned by Kinds.
 func Start(t testing.TB, kind string, opts ...Option) *Server {
 	t.Helper()
 	return start(t, kind, opts...)
@@ -166,8 +166,8 @@ func (s *Server) launch() {
 	})
 }
 
-// answers says whether the server answers PING: with PONG, or with an error that
-// does not say that it is loading.
+// answers reports whether the server answers PING with PONG, or with an error
+// other than that it is loading.
 func (s *Server) answers() bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -185,21 +185,22 @@ func (s *Server) answers() bool {
 	return err == nil && !strings.HasPrefix(line, "-LOADING")
 }
 
-// PID is the process id of the running server.
+// PID returns the process ID of the running server.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// Output is what the running server has printed.
+// Output returns the output of the running server.
 func (s *Server) Output() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.output.String()
 }
 
-// Kill ends the server by SIGKILL. When it returns, the port refuses connections.
+// Kill ends the server with SIGKILL. When it returns, the port refuses
+// connections.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	p := s.proc
@@ -216,15 +217,16 @@ func (s *Server) Kill() {
 	<-p.ended
 }
 
-// Restart ends the server by SIGKILL and starts it again on its port. It keeps its
-// data only with the option Persist.
+// Restart ends the server with SIGKILL and starts it again on its port. It
+// keeps its data only with the option Persist.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	s.launch()
 }
 
-// Pause stops the server by SIGSTOP: its connections stay open and nothing answers.
+// Pause stops the server with SIGSTOP: its connections stay open, and nothing
+// answers.
 func (s *Server) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -244,7 +246,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// state is the process state of proc(5), such as "S" or "T".
+// state returns the process state from proc(5), such as "S" or "T".
 func (s *Server) state() string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
 	if err != nil {
@@ -262,9 +264,9 @@ func (s *Server) Flush() {
 	}
 }
 
-// Client is a client of the default user, which is closed when the test ends. It
-// heeds the deadline of a context, and retries as go-redis does, but dials only once
-// each time.
+// Client returns a client of the default user, which is closed when the test
+// ends. It respects the deadline of a context, and retries like go-redis by
+// default, but dials only once each time.
 func (s *Server) Client() *redis.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +276,7 @@ func (s *Server) Client() *redis.Client {
 	return s.client
 }
 
-// Options are those of Client.
+// Options returns the options of Client.
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{
 		Addr: s.Addr, Password: s.options.password, TLSConfig: s.TLS(),
@@ -282,10 +284,10 @@ func (s *Server) Options() *redis.Options {
 	}
 }
 
-// URL is how a program reaches the server as its default user.
+// URL returns the server's URL for its default user.
 func (s *Server) URL() string { return s.URLOf("", s.options.password) }
 
-// URLOf is how a program reaches the server as a user of the option User.
+// URLOf returns the server's URL for a user of the option User.
 func (s *Server) URLOf(user, password string) string {
 	u := url.URL{Scheme: "redis", Host: s.Addr}
 	if s.certs != nil {
@@ -297,8 +299,8 @@ func (s *Server) URLOf(user, password string) string {
 	return u.String()
 }
 
-// TLS is a client's configuration that trusts the server, or nil without the option
-// TLS.
+// TLS returns a client configuration that trusts the server, or nil without the
+// option TLS.
 func (s *Server) TLS() *tls.Config {
 	if s.certs == nil {
 		return nil
@@ -306,7 +308,8 @@ func (s *Server) TLS() *tls.Config {
 	return s.certs.client()
 }
 
-// Info is one field of INFO, or "" if there is none or the server does not answer.
+// Info returns one field of INFO, or "" if there is none or the server does not
+// answer.
 func (s *Server) Info(section, field string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 
 var ctx = context.Background()
 
-// TestServer has each way to end, stop and configure a server do what it says.
+// TestServer checks all ways to end, stop and configure a server.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -56,7 +56,7 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// TestOptions has a password, a user, TLS, persistence and a limit of memory at once.
+// TestOptions combines a password, a user, TLS, persistence and a memory limit.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	opts := []storetest.Option{
@@ -91,7 +91,7 @@ func TestOptions(t *testing.T) {
 	}, opts...)
 }
 
-// TestSentinel has Sentinels replace a killed primary by its replica.
+// TestSentinel makes Sentinels replace a killed primary by its replica.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
@@ -119,7 +119,7 @@ func TestSentinel(t *testing.T) {
 	}, storetest.Password("secret"))
 }
 
-// TestCluster has a cluster take keys, move a slot and fail over.
+// TestCluster writes keys to a cluster, moves a slot and fails over.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	for _, kind := range storetest.Kinds(t) {
@@ -134,7 +134,7 @@ func TestCluster(t *testing.T) {
 			from, to := nodes.Owner(slot)
 			nodes.Begin(slot, to)
 			if err := from.Client().Get(ctx, "{key1}absent").Err(); err == nil || !strings.HasPrefix(err.Error(), "ASK") {
-				t.Errorf("GET of a key that is not there while its slot moves: %v, want ASK", err)
+				t.Errorf("GET of a missing key while its slot moves: %v, want ASK", err)
 			}
 			nodes.Move(slot, to)
 			if err := from.Client().Get(ctx, "key1").Err(); err == nil || !strings.HasPrefix(err.Error(), "MOVED") {
@@ -156,7 +156,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestProxy has each fault of a proxy in front of an echo server.
+// TestProxy causes each failure with a proxy in front of an echo server.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
@@ -178,7 +178,8 @@ func TestProxy(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	// ask returns the echo of a word, or the error that reading it had within so long.
+	// ask returns the echo of a word, or an error if it does not arrive in
+	// time.
 	ask := func(c net.Conn, word string, within time.Duration) (string, error) {
 		_, err := c.Write([]byte(word))
 		if err != nil {
@@ -200,7 +201,7 @@ func TestProxy(t *testing.T) {
 		}
 		p.Heal()
 		if got, err := ask(c, "!", time.Minute); got != "l" || err != nil {
-			t.Errorf("direction %d healed: %q, %v, want the bytes that were late", d, got, err)
+			t.Errorf("direction %d healed: %q, %v, want the delayed bytes", d, got, err)
 		}
 		rest := make([]byte, 4)
 		if _, err := io.ReadFull(c, rest); !bytes.Equal(rest, []byte("ate!")) {
@@ -221,7 +222,7 @@ func TestProxy(t *testing.T) {
 	p.Delay(storetest.ToServer, 30*time.Millisecond)
 	begin := time.Now()
 	if _, err := ask(c, "slow", time.Minute); err != nil || time.Since(begin) < 30*time.Millisecond {
-		t.Errorf("%v after %v, want 30 ms at least", err, time.Since(begin))
+		t.Errorf("%v after %v, want at least 30 ms", err, time.Since(begin))
 	}
 	p.Refuse()
 	if _, err := ask(c, "refused", time.Minute); err == nil {

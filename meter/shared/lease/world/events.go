@@ -1,11 +1,11 @@
 package world
 
-// event is something that happens at a time.
+// event is an event of the simulation.
 type event struct {
 	at    int64
-	order uint64 // of events of one time
+	order uint64 // order among events of the same time
 	host  int32
-	index int32 // of a message or of a function
+	index int32 // of a message or a function
 	call  uint32
 	kind  kind
 }
@@ -13,16 +13,16 @@ type event struct {
 type kind uint8
 
 const (
-	call    kind = iota // of a function
-	timer               // of a host: its next call
-	arrival             // of a request at the store
-	answer              // the reply arrives
-	lost                // the deadline ends
-	expiry              // of a lease, or of what follows it
+	call    kind = iota // calls a function
+	timer               // a host's next call
+	arrival             // a request arrives at the store
+	answer              // a reply arrives at the host
+	lost                // a call reaches its deadline
+	expiry              // a phase of a host's plan ends
 )
 
-// events are a heap of which each node has four children: a world of 1,000 hosts pushes
-// and pops a hundred million events in an hour.
+// events is a heap whose nodes have four children. A world of 1,000 hosts
+// pushes and pops a hundred million events per hour.
 type events struct {
 	heap  []event
 	order uint64

@@ -7,20 +7,20 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// storeTime is the server's clock, µs.
+// storeTime returns the time of the server's clock, µs.
 func (w *World) storeTime() int64 { return epoch + (w.Now+w.clock)/1000 }
 
-// epoch is what the server's clock shows when the world begins, µs.
+// epoch is the server's time at the start of the world, µs.
 const epoch = 1_700_000_000_000_000
 
-// Flush has the store lose its data.
+// Flush makes the store lose its data.
 func (w *World) Flush() {
 	w.Store = lease.Store{}
 	w.lose(map[string]known{})
 }
 
-// Stall has the replica get nothing any more. If the server has noticed, it counts it
-// no longer, and hosts use increases without it.
+// Stall stops replication. If the primary notices, it reports no replica, so
+// hosts use increases that the replica lacks.
 func (w *World) Stall(noticed bool) {
 	if !w.stalled {
 		w.stalled, w.replica, w.copied = true, w.Store.Clone(), maps.Clone(w.known)
@@ -30,7 +30,7 @@ func (w *World) Stall(noticed bool) {
 	}
 }
 
-// Resume has a stalled replica get all that the store has.
+// Resume restarts replication, and the replica receives all data.
 func (w *World) Resume() {
 	w.stalled, w.replica, w.copied = false, lease.Store{}, nil
 	if w.Replica && !w.Blind {
@@ -38,8 +38,8 @@ func (w *World) Resume() {
 	}
 }
 
-// Failover has the replica take over, with all data or with what it had when it
-// stalled.
+// Failover makes the replica take over, with all data or with its data from
+// when it stalled.
 func (w *World) Failover() {
 	w.former.Store, w.former.Server = w.Store.Clone(), w.server
 	if id, err := strconv.Atoi(w.server.ID); err == nil {
@@ -47,7 +47,7 @@ func (w *World) Failover() {
 	}
 	if w.stalled {
 		w.Store = w.replica
-		if w.server.Replicas <= 0 { // it lacks increases
+		if w.server.Replicas <= 0 { // it lacks increases that hosts use
 			w.fault(lease.Behind, 0)
 			w.copied = map[string]known{}
 		}
@@ -56,15 +56,15 @@ func (w *World) Failover() {
 	w.Resume()
 }
 
-// former is a server that was replaced, and does not know it.
+// former is a server that was replaced at a failover but still answers.
 type former struct {
 	lease.Store
 	lease.Server
-	hosts int // that call it, or did until their leases end
+	hosts int // number of hosts that call it, or whose leases from it are valid
 }
 
-// Stray has a host call the server that was replaced at the last failover, which answers
-// all the same, or no longer.
+// Stray makes a host call the server that was replaced at the last failover,
+// which still answers, or return to the current one.
 func (w *World) Stray(h *Host, strays bool) {
 	switch {
 	case strays && !h.strays:
@@ -75,7 +75,7 @@ func (w *World) Stray(h *Host, strays bool) {
 	h.strays = strays
 }
 
-// Jump moves the clock of the store's server.
+// Jump moves the server's clock by a time in ns.
 func (w *World) Jump(by int64) {
 	w.clock += by
 	if by > 0 {
@@ -85,7 +85,7 @@ func (w *World) Jump(by int64) {
 	}
 }
 
-// fault adds what may pass beyond the budget because of a fault.
+// fault adds the amount that may pass beyond the budget because of a failure.
 func (w *World) fault(c lease.Case, by int64) {
 	once := w.Terms.Bound(c, by).Once
 	for i := range once {
@@ -93,8 +93,8 @@ func (w *World) fault(c lease.Case, by int64) {
 	}
 }
 
-// served notes what a call has changed in whom the store knows.
-func (w *World) served(h *Host, m *message) {
+// granted notes that a call has made a host known to the store.
+func (w *World) granted(h *Host, m *message) {
 	if h.strays {
 		return
 	}
@@ -104,20 +104,20 @@ func (w *World) served(h *Host, m *message) {
 	}
 	if name := m.request.Host; w.known[name].instance != m.request.Instance {
 		w.known[name] = known{m.request.Instance, w.Now + w.regard()}
-		w.look(name)
-		w.At(w.regard(), func() { w.look(name) })
+		w.refresh(name)
+		w.At(w.regard(), func() { w.refresh(name) })
 	}
 	if w.Check != nil {
 		w.Check()
 	}
 }
 
-// regard is how long it takes until all leases are over that are from before the store
-// knew of a host, or from before it looked at it.
+// regard returns the time after which all leases have ended that were granted
+// before the store knew of a host, or before its next survey.
 func (w *World) regard() int64 { return w.Terms.Lease() + w.Terms.Interval/2 }
 
-// look finds strangers again among the hosts of a name, or all.
-func (w *World) look(name string) {
+// refresh recomputes which hosts of a name, or of all names, are strangers.
+func (w *World) refresh(name string) {
 	for _, h := range w.Hosts {
 		if name == "" || h.Name == name {
 			w.flow(h)
@@ -126,25 +126,26 @@ func (w *World) look(name string) {
 	}
 }
 
-// stranger is what a host may use beyond what the store counts: it never heard of the
-// store, the store does not know it, or other hosts' leases are from before it did. A
-// store that has lost its data gives nobody more than he has for a lease.
+// stranger returns the amount that a host may use in addition to the store's
+// sum. The host has never received a reply, the store does not know it, or
+// there are leases from before the store knew it. A store that has lost its
+// data grants no host more than it holds, for one lease.
 func (w *World) stranger(h *Host) lease.Amounts {
 	k := w.known[h.Name]
 	_, heard := h.Heard()
 	switch {
 	case !heard, k.instance != h.instance && w.Now >= h.unknown:
-		h.strange, h.began = true, h.Plan().Phase[2]
+		h.strange, h.initial = true, h.Plan().Phase[2]
 	case k.instance != h.instance, w.Now >= k.until:
 		h.strange = false
 	}
 	if h.strange {
-		return h.began
+		return h.initial
 	}
 	return lease.Amounts{}
 }
 
-// lose has the store know no more than some of the hosts.
+// lose reduces the hosts known to the store to left.
 func (w *World) lose(left map[string]known) {
 	ends := w.Now + w.Terms.Lease()
 	for _, h := range w.Hosts {
@@ -153,12 +154,12 @@ func (w *World) lose(left map[string]known) {
 		}
 	}
 	w.known = left
-	w.look("")
-	w.At(w.Terms.Lease(), func() { w.look("") })
+	w.refresh("")
+	w.At(w.Terms.Lease(), func() { w.refresh("") })
 }
 
-// known is the process that the store's data has under a name.
+// known is the process that the store knows under a name.
 type known struct {
 	instance int64
-	until    int64 // when leases that were given without regard to it are over
+	until    int64 // end of the leases granted before the store knew it, ns
 }

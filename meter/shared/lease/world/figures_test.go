@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// ten is a world of hosts that want twice the budget together, after two seconds.
+// ten returns a world after two seconds in which the hosts want twice the
+// budget together.
 func ten(hosts int, seed uint64, rescue int64) *World {
 	t := terms()
 	t.Rescue = rescue
@@ -18,15 +19,15 @@ func ten(hosts int, seed uint64, rescue int64) *World {
 	return w
 }
 
-// passed is what has passed until now.
+// passed returns the tokens passed until now.
 func (w *World) passed() float64 {
 	w.Run(w.Now)
 	return w.Stats.Passed
 }
 
-// TestShiftingWindows has one of ten shapers stop and another start, every second: no
-// second has more bytes than the budget, and none 5 % less. What shifts is not used
-// for about two intervals and a half.
+// TestShiftingWindows stops one of ten shapers and starts another, every
+// second. No second has more bytes than the budget, and none 5 % less.
+// Bandwidth that moves is unused for about two and a half intervals.
 func TestShiftingWindows(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -45,7 +46,7 @@ func TestShiftingWindows(t *testing.T) {
 		least, most := 2.0, 0.0
 		for range 60 * 100 {
 			w.Run(w.Now + 10*ms)
-			if at = append(at, w.Stats.Passed); len(at) > 200 { // since the first shift
+			if at = append(at, w.Stats.Passed); len(at) > 200 { // after the first change
 				share := (at[len(at)-1] - at[len(at)-101]) / 125e6
 				least, most = min(least, share), max(most, share)
 			}
@@ -57,8 +58,8 @@ func TestShiftingWindows(t *testing.T) {
 	}
 }
 
-// TestRescueShareIsFree has hosts that are all there use the budget, whatever the rescue
-// share.
+// TestRescueShareIsFree checks that hosts use the whole budget if all are
+// present, whatever the rescue share.
 func TestRescueShareIsFree(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{1, 2, 10, 200} {
@@ -67,13 +68,14 @@ func TestRescueShareIsFree(t *testing.T) {
 			before := w.passed()
 			w.Run(w.Now + 5*second)
 			if used := (w.Stats.Passed - before) / (5 * 125e6); used < 0.99 || used > 1.0001 {
-				t.Errorf("%d hosts use %.4f of the budget at a rescue share of %d millionths", hosts, used, rescue)
+				t.Errorf("%d hosts use %.4f of the budget with a rescue share of %d millionths", hosts, used, rescue)
 			}
 		}
 	}
 }
 
-// TestFreedBandwidth has one shaper stop: the others use all of its bandwidth soon.
+// TestFreedBandwidth stops one shaper: the others soon use all of its
+// bandwidth.
 func TestFreedBandwidth(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{2, 10} {
@@ -95,13 +97,13 @@ func TestFreedBandwidth(t *testing.T) {
 		slices.Sort(times)
 		t.Logf("%d hosts: %.2f intervals [%.2f..%.2f]", hosts, times[20], times[0], times[40])
 		if times[20] > 3 || times[40] > 4 {
-			t.Errorf("of %d hosts others use what one does not after %.2f intervals, at most %.2f", hosts, times[20], times[40])
+			t.Errorf("%d hosts: freed bandwidth is used after %.2f intervals, at most %.2f", hosts, times[20], times[40])
 		}
 	}
 }
 
-// TestThousandHosts has a thousand hosts, a crash and a partition every second: nothing
-// passes beyond the bound of hosts that start.
+// TestThousandHosts runs a thousand hosts with a crash and a partition every
+// second: nothing passes beyond the bound for hosts that start.
 func TestThousandHosts(t *testing.T) {
 	t.Parallel()
 	w := ten(1000, 1, 100_000)
@@ -117,7 +119,7 @@ func TestThousandHosts(t *testing.T) {
 	})
 	w.Run(w.Now + 20*second)
 	if w.Stats.Excess[0] > w.Stats.Bound[0] {
-		t.Errorf("%.0f tokens are beyond the budget, and %.0f the bound", w.Stats.Excess[0], w.Stats.Bound[0])
+		t.Errorf("%.0f tokens beyond the budget, bound %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
 	}
 	if used := w.Stats.Passed / w.Stats.Could; used < 0.97 {
 		t.Errorf("the hosts use %.4f of the budget", used)

@@ -2,50 +2,50 @@ package world
 
 import "github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 
-// Host is a host in the world.
+// Host is a host of a World.
 type Host struct {
 	*lease.Host
 	Name    string
 	Up      bool
-	Offered int64   // rate, eighths per second; set it by World.Offer
-	Cut     [2]bool // its requests, its replies are lost
-	Hung    bool    // it makes no calls, and packets pass by its last plan
+	Offered int64   // offered rate, eighths per second; set by World.Offer
+	Cut     [2]bool // whether its requests, its replies are lost
+	Hung    bool    // its process is stopped: it makes no calls, and packets pass by its last plan
 	Passed  float64 // tokens
 	Refused float64 // tokens
 
 	index    int32
 	instance int64
 	strays   bool    // it calls the server that was replaced
-	begins   int64   // of its clock
-	speed    float64 // of its clock
-	calls    uint32  // that began; an event of an earlier one is void
-	open     bool    // a call is under way
-	ends     int64   // when the call is lost
-	wakes    int64   // of its next expiry, 0 for none
-	until    int64   // accounted until
+	begins   int64   // start of its clock, ns of World.Now
+	speed    float64 // of its clock, relative to World.Now
+	calls    uint32  // number of calls started; events of earlier calls are void
+	open     bool    // a call is in progress
+	ends     int64   // deadline of the call
+	wakes    int64   // time of its next expiry event, 0: none
+	until    int64   // traffic is accounted up to then
 	allowed  lease.Amounts
-	extra    lease.Amounts // of strange
-	unknown  int64         // from then on it is a stranger if the store has not met it again
-	strange  bool          // the store does not count what it may use
-	began    lease.Amounts // its rescue share when it was a stranger
+	extra    lease.Amounts // part of allowed that counts as a stranger's
+	unknown  int64         // time from which it is a stranger unless the store knows it again
+	strange  bool          // the store does not count its amounts
+	initial  lease.Amounts // its rescue share when it became a stranger
 	level    float64       // tokens in its bucket
 	counts   [3]float64
 }
 
-// Instance tells processes of one name apart.
+// Instance distinguishes processes with the same name.
 func (h *Host) Instance() int64 { return h.instance }
 
-// Allowed is what the host may use now.
+// Allowed returns the amounts that the host may use now.
 func (h *Host) Allowed() lease.Amounts { return h.allowed }
 
-// message is a request under way, and then its reply.
+// message is a request in transit, and later its reply.
 type message struct {
 	request  lease.Request
 	reply    lease.Reply
 	increase bool
 }
 
-// Boot starts a host, or starts it again with nothing in its memory.
+// Boot starts a host, or restarts it with empty memory.
 func (w *World) Boot(h *Host) {
 	w.flow(h)
 	if !h.Up {
@@ -60,7 +60,7 @@ func (w *World) Boot(h *Host) {
 	w.call(h)
 }
 
-// Crash ends a host, and what it let through.
+// Crash stops a host and its traffic.
 func (w *World) Crash(h *Host) {
 	if !h.Up {
 		return
@@ -71,7 +71,7 @@ func (w *World) Crash(h *Host) {
 	w.apply(h)
 }
 
-// Leave ends a host that says so to the store, if its message arrives.
+// Leave stops a host, which tells the store if its message arrives.
 func (w *World) Leave(h *Host) {
 	if !h.Up {
 		return
@@ -86,7 +86,7 @@ func (w *World) Leave(h *Host) {
 	}
 }
 
-// Offer changes what a host's senders offer, a rate in eighths per second.
+// Offer changes the rate that a host's senders offer, in eighths per second.
 func (w *World) Offer(h *Host, rate int64) {
 	w.flow(h)
 	if h.Up {
@@ -95,15 +95,15 @@ func (w *World) Offer(h *Host, rate int64) {
 	h.Offered = rate
 }
 
-// now is the host's own clock.
+// now returns the time of the host's own clock.
 func (w *World) now(h *Host) int64 { return int64(float64(w.Now-h.begins) * h.speed) }
 
-// local is how long it takes until a host's clock has gone on by d.
+// local returns the time in which a host's clock advances by d.
 func (w *World) local(h *Host, d int64) int64 { return int64(float64(d)/h.speed) + 1 }
 
 func (w *World) drops() bool { return w.Loss > 0 && w.rand.Float64() < w.Loss }
 
-// travel is how long a message of a host takes.
+// travel returns the delay of a message of a host.
 func (w *World) travel(h *Host, reply bool) int64 {
 	if w.Travel != nil {
 		return w.Travel(h, reply)
@@ -114,7 +114,7 @@ func (w *World) travel(h *Host, reply bool) int64 {
 	return w.upTo(w.Delay)
 }
 
-// call has a host begin its next call.
+// call starts a host's next call.
 func (w *World) call(h *Host) {
 	h.calls++
 	w.push(h, timer, w.Now+w.local(h, w.Terms.Interval-w.upTo(w.Terms.Interval/20)), 0)
@@ -144,7 +144,7 @@ func (w *World) push(h *Host, k kind, at int64, index int32) {
 	w.events.push(event{at: at, kind: k, host: h.index, call: h.calls, index: index})
 }
 
-// message is a place for one.
+// message allocates a message and returns its index.
 func (w *World) message() int32 {
 	if n := len(w.unused); n > 0 {
 		i := w.unused[n-1]
@@ -155,10 +155,10 @@ func (w *World) message() int32 {
 	return int32(len(w.messages) - 1)
 }
 
-// arrive has the store answer a request.
+// arrive makes the store answer a request.
 func (w *World) arrive(e event) {
 	h, m := w.Hosts[e.host], &w.messages[e.index]
-	open := h.Up && h.open && h.calls == e.call && w.Now < h.ends // the host waits for it
+	open := h.Up && h.open && h.calls == e.call && w.Now < h.ends // the host still expects the reply
 	if !w.Down {
 		store, server := &w.Store, w.server
 		if h.strays {
@@ -166,7 +166,7 @@ func (w *World) arrive(e event) {
 		}
 		m.reply = store.Call(w.storeTime(), server, &m.request)
 		m.increase = server.Replicas > 0 && !w.stalled && !h.strays || m.reply.Replicas <= 0
-		w.served(h, m)
+		w.granted(h, m)
 		if at := w.Now + w.travel(h, true); open && !h.Cut[1] && !w.drops() && at <= h.ends {
 			w.push(h, answer, at, e.index)
 			return
@@ -178,7 +178,7 @@ func (w *World) arrive(e event) {
 	}
 }
 
-// answer has a host hear a reply.
+// answer delivers a reply to a host.
 func (w *World) answer(e event) {
 	w.unused = append(w.unused, e.index)
 	if h := w.Hosts[e.host]; h.Up && h.open && h.calls == e.call {
@@ -190,7 +190,7 @@ func (w *World) answer(e event) {
 	}
 }
 
-// giveUp has a host give up a call.
+// giveUp ends a host's call without a reply.
 func (w *World) giveUp(e event) {
 	if h := w.Hosts[e.host]; h.Up && h.open && h.calls == e.call {
 		h.open = false
@@ -201,7 +201,7 @@ func (w *World) giveUp(e event) {
 	}
 }
 
-// apply brings what a host may use up to date, and sees to it at the next change.
+// apply updates the amounts that a host may use, and schedules the next change.
 func (w *World) apply(h *Host) {
 	w.sum, w.strange = w.sum.Minus(h.allowed), w.strange.Minus(h.extra)
 	h.allowed, h.extra = lease.Amounts{}, lease.Amounts{}
@@ -225,7 +225,7 @@ func (w *World) apply(h *Host) {
 	h.level = min(h.level, float64(h.allowed.Burst[0]))
 }
 
-// flow is the host's traffic since it was last looked at, as a fluid through its
+// flow accounts a host's traffic since the last time, as a fluid through its
 // bucket.
 func (w *World) flow(h *Host) {
 	dt := float64(w.Now-h.until) / 8e9

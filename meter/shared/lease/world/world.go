@@ -1,6 +1,6 @@
-// Package world runs the hosts and the store of one budget in virtual time, over a
-// network that delays, loses and parts. It is deterministic: the same Config and the
-// same faults give the same result.
+// Package world runs the hosts and the store of one budget in virtual time,
+// over a network that delays, loses and partitions messages. It is
+// deterministic: the same Config and the same failures give the same result.
 package world
 
 import (
@@ -10,71 +10,71 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// Config is a world as it begins. Times are in ns of virtual time.
+// Config is the initial state of a world. Times are in ns of virtual time.
 type Config struct {
 	Hosts   int
 	Terms   lease.Terms
 	Seed    uint64
-	Delay   int64   // of a message, at most
-	Loss    float64 // part of the messages that are lost, each way by itself
+	Delay   int64   // maximum delay of a message
+	Loss    float64 // part of the messages that are lost, in each direction
 	Late    float64 // part of the messages that take up to 20 intervals
-	Drift   float64 // by which hosts' clocks are fast or slow, at most, such as 1e-4
-	Replica bool    // the store has one; hosts use an increase only if it has it
-	Blind   bool    // the store does not see which server it is, nor whether it has replicas
-	Start   int64   // hosts start by then, each at a time of its own
+	Drift   float64 // maximum relative error of the hosts' clocks, such as 1e-4
+	Replica bool    // the store has a replica; hosts use an increase only after the replica has it
+	Blind   bool    // the store knows neither its server's identity nor its replicas
+	Start   int64   // hosts start at random times up to this one
 }
 
-// World is a running world. No method may be called by two goroutines at once.
+// World is a running world. It is for one goroutine at a time.
 type World struct {
 	Config
 	Now   int64
 	Hosts []*Host
 	Store lease.Store
 	Stats Stats
-	Down  bool // nobody reaches the store
-	// Travel is how long a message takes, ns, if it is not nil and messages do not take
-	// a time at random.
+	Down  bool // no host reaches the store
+	// Travel returns the delay of a message in ns. nil: random delays.
 	Travel func(h *Host, reply bool) int64
-	Check  func() // after each call that the store has granted, nil for none
+	Check  func() // called after each call that the store has granted; nil: none
 
 	rand     *rand.Rand
 	events   events
 	messages []message
-	unused   []int32 // messages
+	unused   []int32 // indexes of free messages
 	calls    []func()
-	free     []int32 // calls
-	serial   int64   // instances
+	free     []int32 // indexes of free calls
+	serial   int64   // last instance
 
 	server  lease.Server
-	clock   int64 // of the server, beyond Now
+	clock   int64 // difference of the server's clock from Now, ns
 	former  former
-	stalled bool             // the replica gets nothing any more
-	replica lease.Store      // if it is stalled
-	known   map[string]known // by name, whom the store's data has
-	copied  map[string]known // whom the stalled replica's data has
+	stalled bool             // replication is stopped
+	replica lease.Store      // the replica's data while stalled
+	known   map[string]known // hosts known to the store, by name
+	copied  map[string]known // hosts known to the stalled replica, by name
 
-	sum, strange lease.Amounts // what all hosts may use now, what strangers may
-	over         [2]float64    // eighths of a token that could have passed beyond the budget
-	bound        [2]float64    // tokens, of faults and by the rates of strangers so far
-	burst        [2]int64      // most bursts of strangers so far
-	peak         int64         // of sum's first rate
-	wanted       int64         // what senders of hosts that are up offer, eighths per second
+	sum, strange lease.Amounts // amounts that all hosts may use now, and strangers among them
+	over         [2]float64    // tokens that could have passed beyond the budget, in eighths
+	bound        [2]float64    // tokens allowed by failures and by the rates of strangers so far
+	burst        [2]int64      // largest sum of strangers' bursts so far
+	peak         int64         // maximum of sum's first rate since the last call of Peak
+	wanted       int64         // rate offered to running hosts, eighths per second
 }
 
-// Stats are what the world has seen.
+// Stats are the measurements of a world.
 type Stats struct {
 	Calls, Lost, Refused int64
-	// Excess is the most tokens that all hosts together could ever have let through
-	// beyond the budget's burst and rate, by bucket: an upper bound, whatever they sent.
+	// Excess is an upper bound for the tokens that all hosts together passed
+	// beyond the budget's burst and rate, by bucket. It holds for any traffic.
 	Excess [2]float64
-	// Bound is the most that Excess may be after the faults so far (lease.Terms.Bound).
+	// Bound is the maximum allowed for Excess after the failures so far
+	// (lease.Terms.Bound).
 	Bound [2]float64
-	// Bytes passed; bytes offered to hosts that were up; and the most that could have
-	// passed, by the smaller of the offered and the budget's rate.
+	// Bytes passed, bytes offered to running hosts, and bytes that could have
+	// passed at the smaller of the offered and the budget's rate.
 	Passed, Offered, Could float64
 }
 
-// New makes a world.
+// New returns a world at time 0.
 func New(c Config) *World {
 	w := &World{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 1)), server: lease.Server{ID: "0"}, known: map[string]known{}}
 	w.Resume()
@@ -88,8 +88,8 @@ func New(c Config) *World {
 	return w
 }
 
-// Join adds a host, which is not up before Boot. Without a name it gets one that no
-// other host has.
+// Join adds a host, which Boot starts. An empty name is replaced by a unique
+// one.
 func (w *World) Join(name string) *Host {
 	h := &Host{Name: name, index: int32(len(w.Hosts))}
 	if name == "" {
@@ -99,24 +99,23 @@ func (w *World) Join(name string) *Host {
 	return h
 }
 
-// Sum is what all hosts may use now.
+// Sum returns the amounts that all hosts together may use now.
 func (w *World) Sum() lease.Amounts { return w.sum }
 
-// Peak is the most that all hosts could use at the same time since it was asked last:
-// the first rate of Sum.
+// Peak returns the maximum of Sum's first rate since the last call of Peak.
 func (w *World) Peak() int64 {
 	peak := max(w.peak, w.sum.Rate[0])
 	w.peak = w.sum.Rate[0]
 	return peak
 }
 
-// Rescued says whether a host has no lease.
+// Rescued reports whether a host has no lease.
 func (w *World) Rescued(h *Host) bool { return h.Host.Rescued(w.now(h)) }
 
-// upTo is a random number of 0 to n.
+// upTo returns a random number from 0 to n.
 func (w *World) upTo(n int64) int64 { return w.rand.Int64N(n + 1) }
 
-// At calls f at a time from now.
+// At calls f after a time.
 func (w *World) At(after int64, f func()) {
 	i := int32(len(w.calls))
 	if n := len(w.free); n > 0 {
@@ -128,7 +127,7 @@ func (w *World) At(after int64, f func()) {
 	w.events.push(event{at: w.Now + after, kind: call, index: i})
 }
 
-// Every calls f after each period until it returns false.
+// Every calls f after each period until f returns false.
 func (w *World) Every(period int64, f func() bool) {
 	var again func()
 	again = func() {
@@ -139,7 +138,7 @@ func (w *World) Every(period int64, f func() bool) {
 	w.At(period, again)
 }
 
-// Run runs the world until a time.
+// Run advances the world to a time.
 func (w *World) Run(until int64) {
 	for len(w.events.heap) > 0 && w.events.heap[0].at <= until {
 		e := w.events.pop()
@@ -171,14 +170,15 @@ func (w *World) Run(until int64) {
 	w.Settle()
 }
 
-// Settle brings what passed up to date, within a function that the world calls.
+// Settle brings the statistics up to date, within a function called by the
+// world.
 func (w *World) Settle() {
 	for _, h := range w.Hosts {
 		w.flow(h)
 	}
 }
 
-// pass lets time pass in which nothing changes.
+// pass advances time without events.
 func (w *World) pass(now int64) {
 	dt := float64(now-w.Now) / 1e9
 	w.Now = now

@@ -18,7 +18,8 @@ func terms() lease.Terms {
 	}
 }
 
-// TestNothingFails has all hosts want more than there is, and then one alone.
+// TestNothingFails runs hosts that all want more than the budget, and then a
+// single one.
 func TestNothingFails(t *testing.T) {
 	t.Parallel()
 	w := New(Config{Hosts: 10, Terms: terms(), Seed: 1, Delay: 2 * ms, Drift: 1e-4})
@@ -29,7 +30,7 @@ func TestNothingFails(t *testing.T) {
 	before := w.Stats.Passed
 	w.Run(12 * second)
 	if used := (w.Stats.Passed - before) / (125e6 * 10); used < 0.99 {
-		t.Errorf("all together use %.4f of the budget", used)
+		t.Errorf("all hosts together use %.4f of the budget", used)
 	}
 	for _, h := range w.Hosts[1:] {
 		w.Offer(h, 0)
@@ -39,7 +40,7 @@ func TestNothingFails(t *testing.T) {
 	before = w.Stats.Passed
 	w.Run(23 * second)
 	if used := (w.Stats.Passed - before) / (125e6 * 10); used < 0.99 {
-		t.Errorf("one alone uses %.4f of the budget", used)
+		t.Errorf("a single host uses %.4f of the budget", used)
 	}
 	if w.Stats.Excess != [2]float64{} {
 		t.Errorf("excess %v", w.Stats.Excess)
