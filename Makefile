@@ -36,7 +36,7 @@ bin/man: bin/shaper
 # Names of methods that a program looks up at run time, as text/template and net/rpc do,
 # keep the linker from dropping unused methods: 8 MB.
 size: ## fail if the stripped binary is above 17 MB
-	@out=$$(mktemp); trap 'rm -f $$out' EXIT; \
+	@set -e; out=$$(mktemp); trap 'rm -f $$out' EXIT; \
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $$out ./cmd/shaper; \
 	size=$$(stat -c %s $$out); echo "$$size bytes"; test $$size -le 17000000
 

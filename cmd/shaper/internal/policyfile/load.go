@@ -1,12 +1,8 @@
 package policyfile
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -18,6 +14,8 @@ import (
 type Error struct {
 	Place  string // file:line:column
 	Reason string
+
+	at position // for the order
 }
 
 func (e *Error) Error() string { return e.Place + ": " + e.Reason }
@@ -56,7 +54,7 @@ func (f *File) PlacedWith(err error, advice func(error) string) error {
 	for _, err := range unjoin(err) {
 		var e *dataplane.FieldError
 		if errors.As(err, &e) {
-			err = &Error{f.loader.place(e.Object, e.Field), e.Field + " " + e.Reason + advice(err)}
+			err = f.loader.errorAt(f.loader.node(e.Object, e.Field), e.Field+" "+e.Reason+advice(err))
 		}
 		if text := err.Error(); !seen[text] {
 			seen[text] = true
@@ -66,7 +64,22 @@ func (f *File) PlacedWith(err error, advice func(error) string) error {
 			break
 		}
 	}
+	slices.SortStableFunc(out, inOrder)
 	return errors.Join(out...)
+}
+
+// inOrder compares errors by their places; those without one come last.
+func inOrder(a, b error) int {
+	var e, f *Error
+	switch first, second := errors.As(a, &e), errors.As(b, &f); {
+	case first && second:
+		return e.at.compare(f.at)
+	case first:
+		return -1
+	case second:
+		return 1
+	}
+	return 0
 }
 
 func unjoin(err error) []error {
@@ -86,47 +99,6 @@ func Load(name string, text []byte) (*File, error) {
 	return l.policy(root)
 }
 
-// read parses a file of a kind, such as a policy.
-func read(name string, text []byte, what string) (*loader, *yaml.Node, error) {
-	if reason := tooLarge(text); reason != "" {
-		return nil, nil, &Error{name + ":1:1", "the " + what + reason}
-	}
-	var doc, second yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	if err := decoder.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, nil, &Error{name + ":1:1", "the " + what + " is empty"}
-		}
-		return nil, nil, syntaxError(name, text, err)
-	}
-	l := newLoader(func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", name, n.Line, n.Column) })
-	l.what = what
-	switch err := decoder.Decode(&second); {
-	case err == nil:
-		l.fail(second.Content[0], "a second document begins: a %s is one document", what)
-	case err != io.EOF:
-		return nil, nil, syntaxError(name, text, err)
-	}
-	return l, doc.Content[0], nil
-}
-
-var syntaxLine = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`)
-
-// syntaxError gives a fault of YAML the form of ours.
-func syntaxError(name string, text []byte, err error) error {
-	m := syntaxLine.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
-	line, _ := strconv.Atoi(m[1])
-	line = max(line, 1)
-	reason := m[2]
-	for i, l := range bytes.Split(text, []byte("\n")) {
-		if indent := len(l) - len(bytes.TrimLeft(l, " \t")); bytes.IndexByte(l[:indent], '\t') >= 0 {
-			line, reason = i+1, "a tab indents this line: YAML wants spaces"
-			break
-		}
-	}
-	return &Error{fmt.Sprintf("%s:%d:1", name, line), reason}
-}
-
 // policy reads the whole. Links, queues and meters come before what names them,
 // wherever they stand in the file.
 func (l *loader) policy(root *yaml.Node) (*File, error) {
@@ -136,7 +108,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		return nil, l.faults()
 	}
 	var classes, meters, queues, links, envelopes *yaml.Node
-	l.mapping(root, "a policy", keys{
+	known := keys{
 		"classes": func(n *yaml.Node) { classes = n },
 		"meters":  func(n *yaml.Node) { meters = n },
 		"queues":  func(n *yaml.Node) { queues = n },
@@ -148,6 +120,11 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 			p.DropUnclassified = word == "drop"
 		},
 		"envelopes": func(n *yaml.Node) { envelopes = n },
+	}
+	l.entries(root, "a policy", func(key, value *yaml.Node) {
+		if !strings.HasPrefix(key.Value, "x-") { // a holder of anchors
+			l.known(key, value, "a policy", known)
+		}
 	})
 	for _, parts := range []struct {
 		what string

@@ -160,8 +160,7 @@ func TestProbability(t *testing.T) {
 }
 
 // TestFaults holds each fault of a policy to its place and to what the error
-// tells. A place is that of the value, or of the mapping where a key lacks; the
-// parser of YAML knows no column, so that there any will do.
+// says. The place is that of the value, or of the mapping if a key is missing.
 func TestFaults(t *testing.T) {
 	srtcm := "{type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB}"
 	class := func(keys string) string { return "classes:\n  - name: a\n    " + keys + "\n" }
@@ -200,11 +199,11 @@ func TestFaults(t *testing.T) {
 		{"merge key", "classes: [{name: a, match: &m {proto: udp}}, {name: b, match: {<<: *m}}]\n", "1:64", []string{`"<<"`}},
 		{"second document", class("green: pass") + "---\nclasses: []\n", "5:1", []string{"second document"}},
 		{"tab", "classes:\n\t- name: a\n", "2:1", []string{"tab"}},
-		{"no colon", "classes:\n  - name: a\n  length\n", "", nil},
-		{"open bracket", "classes: [\n", "", nil},
-		{"unknown anchor", "classes: *c\n", "", []string{"anchor"}},
-		{"control character", "classes: \x01\n", "", nil},
-		{"no UTF-8", "classes: \xff\n", "", nil},
+		{"no colon", "classes:\n  - name: a\n  length\n", "3:3", []string{`":" is missing after the key "length"`}},
+		{"open bracket", "classes: [\n", "1:10", []string{"never closed"}},
+		{"unknown anchor", "classes: *c\n", "1:10", []string{"anchor"}},
+		{"control character", "classes: \x01\n", "1:10", []string{"U+0001"}},
+		{"no UTF-8", "classes: \xff\n", "1:10", []string{"UTF-8"}},
 		// Match.
 		{"match a scalar", class("match: udp"), "3:12", []string{"mapping"}},
 		{"match list empty", class("match: {proto: []}"), "3:20", []string{"matches nothing"}},
@@ -543,6 +542,11 @@ func FuzzLoad(f *testing.F) {
 		"classes: [{name: a, meter: {type: trtcm4115, cir: 1bit, cbs: 1, eir: 1bit, ebs: 1, envelope: e, rank: 1}}]\nenvelopes: {e: {cirmax: 1p/1s}}",
 	} {
 		f.Add(text)
+	}
+	for _, tt := range syntaxFaults {
+		if len(tt.text) < 100 {
+			f.Add(tt.text)
+		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		_, err := compiled(text)

@@ -17,9 +17,9 @@ import (
 type loader struct {
 	what   string // is loaded: a policy
 	label  func(*yaml.Node) string
-	errs   []error
-	more   int                // faults beyond maxFaults
-	last   *yaml.Node         // of those
+	errs   []*Error           // the first maxFaults by their places, in order
+	more   int                // those behind them
+	last   *yaml.Node         // of the last fault
 	where  map[any]*yaml.Node // the mapping of each part
 	meters map[string]*dataplane.Meter
 	queues map[string]*dataplane.Queue
@@ -49,34 +49,53 @@ func newLoader(label func(*yaml.Node) string) *loader {
 	return l
 }
 
+// fail adds a fault at a node.
 func (l *loader) fail(n *yaml.Node, format string, args ...any) {
-	if len(l.errs) < maxFaults {
-		l.errs = append(l.errs, &Error{l.label(n), fmt.Sprintf(format, args...)})
-		return
+	at := position{n.Line, n.Column}
+	i := sort.Search(len(l.errs), func(i int) bool { return at.compare(l.errs[i].at) < 0 })
+	if l.last == nil || at.compare(position{l.last.Line, l.last.Column}) > 0 {
+		l.last = n
 	}
-	l.more++
-	l.last = n
+	if i < maxFaults {
+		l.errs = slices.Insert(l.errs, i, l.errorAt(n, fmt.Sprintf(format, args...)))
+	}
+	if i == maxFaults || len(l.errs) > maxFaults {
+		l.more++
+		l.errs = l.errs[:maxFaults]
+	}
 }
 
-// faults joins what was found.
+// faults joins the faults, in the order of their places.
 func (l *loader) faults() error {
-	if l.more > 0 {
-		return errors.Join(append(l.errs, &Error{l.label(l.last), fmt.Sprintf("and %d more faults up to here", l.more)})...)
+	var out []error
+	for _, e := range l.errs {
+		out = append(out, e)
 	}
-	return errors.Join(l.errs...)
+	if l.more > 0 {
+		out = append(out, l.errorAt(l.last, fmt.Sprintf("and %d more faults up to here", l.more)))
+	}
+	return errors.Join(out...)
 }
 
-func (l *loader) place(object any, key string) string {
+// errorAt is a fault at a node.
+func (l *loader) errorAt(n *yaml.Node, reason string) *Error {
+	return &Error{l.label(n), reason, position{n.Line, n.Column}}
+}
+
+// place is where an object has a key, or begins if it has not.
+func (l *loader) place(object any, key string) string { return l.label(l.node(object, key)) }
+
+func (l *loader) node(object any, key string) *yaml.Node {
 	n := l.where[object]
 	if n == nil {
 		n = l.where[l.file.Policy]
 	}
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return l.label(n.Content[i+1])
+			return n.Content[i+1]
 		}
 	}
-	return l.label(n)
+	return n
 }
 
 // keys are the keys that a mapping may have, with what reads their values.
@@ -84,14 +103,17 @@ type keys map[string]func(*yaml.Node)
 
 // mapping reads a mapping whose keys are known. what names it in errors.
 func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
-	return l.entries(n, what, func(key, value *yaml.Node) {
-		read, ok := known[key.Value]
-		if !ok {
-			l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(sorted(known), ", "))
-			return
-		}
-		read(value)
-	})
+	return l.entries(n, what, func(key, value *yaml.Node) { l.known(key, value, what, known) })
+}
+
+// known reads the value of a key that must be known.
+func (l *loader) known(key, value *yaml.Node, what string, known keys) {
+	read, ok := known[key.Value]
+	if !ok {
+		l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(sorted(known), ", "))
+		return
+	}
+	read(value)
 }
 
 // entries reads a mapping and refuses a key that comes twice.

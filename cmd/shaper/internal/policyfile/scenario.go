@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -215,7 +216,7 @@ func (l *loader) event(n *yaml.Node) Event {
 		},
 		"store": func(n *yaml.Node) {
 			word, _ := l.word(n, "store", "down", "flush")
-			does(word, n)
+			does(cmp.Or(word, "store"), n)
 		},
 		"failover": func(n *yaml.Node) {
 			does("failover", n)

@@ -1,0 +1,206 @@
+package policyfile
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// position is a place in a text. Both numbers are from 1, columns count characters.
+type position struct{ line, column int }
+
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
+}
+
+// parse parses one document of YAML. Its errors are those of the library; a panic in the
+// library is one, too.
+func parse(decoder *yaml.Decoder, n *yaml.Node) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the YAML parser failed: %v", v)
+		}
+	}()
+	return decoder.Decode(n)
+}
+
+// syntaxFault is what the library found wrong with a text, and where.
+type syntaxFault struct {
+	what    string // is parsed, such as a policy
+	lines   []string
+	problem string   // in the library's words
+	context string   // what it was reading
+	begins  position // of the context
+	at      position // of the problem
+	open    position // innermost open collection; zero if it is not known
+}
+
+// syntaxError turns an error of the library into one of ours, with the exact place.
+func syntaxError(name string, text []byte, what string, decoder *yaml.Decoder, err error) error {
+	f := &syntaxFault{what: what, lines: strings.Split(string(text), "\n")}
+	f.read(decoder, err)
+	at, reason := f.explain()
+	if found, why := unreadable(text); why != "" {
+		at, reason = found, why
+	}
+	return &Error{fmt.Sprintf("%s:%d:%d", name, at.line, at.column), reason, at}
+}
+
+var (
+	libraryError  = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`)
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+)
+
+// read takes the problem and the places from the decoder. The library's errors have only
+// a line, which may be that of the context. If another version of the library keeps
+// places elsewhere, the line remains.
+func (f *syntaxFault) read(decoder *yaml.Decoder, err error) {
+	m := libraryError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
+	line, _ := strconv.Atoi(m[1])
+	f.problem, f.at = m[2], position{max(line, 1), 1}
+	f.begins = f.at
+	parser := field(reflect.ValueOf(decoder), "parser")
+	scanner := field(parser, "parser")
+	if unknownAnchor.MatchString(f.problem) {
+		if at, ok := positionOf(field(parser, "event", "start_mark")); ok {
+			f.at = at
+		}
+		return
+	}
+	at, ok := positionOf(field(scanner, "problem_mark"))
+	begins, also := positionOf(field(scanner, "context_mark"))
+	if !ok || !also {
+		return
+	}
+	f.at, f.begins, f.context = at, begins, field(scanner, "context").String()
+	if marks := field(scanner, "marks"); marks.Kind() == reflect.Slice && marks.Len() > 0 {
+		f.open, _ = positionOf(marks.Index(marks.Len() - 1))
+	}
+}
+
+// field returns a field of a field of a struct, or an invalid value.
+func field(v reflect.Value, names ...string) reflect.Value {
+	for _, name := range names {
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		if v.Kind() != reflect.Struct {
+			return reflect.Value{}
+		}
+		v = v.FieldByName(name)
+	}
+	return v
+}
+
+// positionOf converts a mark of the library, which counts from 0.
+func positionOf(mark reflect.Value) (position, bool) {
+	line, column := field(mark, "line"), field(mark, "column")
+	if !line.IsValid() || !line.CanInt() || !column.IsValid() || !column.CanInt() {
+		return position{}, false
+	}
+	return position{int(line.Int()) + 1, int(column.Int()) + 1}, true
+}
+
+// unreadable finds the first character that no YAML may have. why is empty if there is
+// none.
+func unreadable(text []byte) (at position, why string) {
+	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
+		return position{1, 1}, "the text is UTF-16 with an error: save it as UTF-8"
+	}
+	at = position{1, 1}
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			return at, fmt.Sprintf("byte 0x%02x is not UTF-8: save the text as UTF-8", text[0])
+		case r == '\n':
+			at = position{at.line + 1, 0}
+		case r < ' ' && r != '\t' && r != '\r', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
+			return at, fmt.Sprintf("character %U is not allowed", r)
+		}
+		text = text[size:]
+		at.column++
+	}
+	return at, ""
+}
+
+// line returns a line without its end; those beyond the text are empty.
+func (f *syntaxFault) line(n int) string {
+	if n < 1 || n > len(f.lines) {
+		return ""
+	}
+	return strings.TrimSuffix(f.lines[n-1], "\r")
+}
+
+// around returns the parts of a line before and from a place.
+func (f *syntaxFault) around(at position) (before, rest string) {
+	runes := []rune(f.line(at.line))
+	i := max(0, min(at.column-1, len(runes)))
+	return string(runes[:i]), string(runes[i:])
+}
+
+// sample is the word at a place, quoted, and not too long.
+func (f *syntaxFault) sample(at position) string {
+	_, rest := f.around(at)
+	word, _, _ := strings.Cut(rest, " ")
+	if runes := []rune(word); len(runes) > 20 {
+		word = string(runes[:20]) + "…"
+	}
+	return strconv.Quote(word)
+}
+
+// character is the character at a place, quoted.
+func (f *syntaxFault) character(at position) string {
+	_, rest := f.around(at)
+	r, size := utf8.DecodeRuneInString(rest)
+	if size == 0 {
+		return "the end of the line"
+	}
+	return strconv.Quote(string(r))
+}
+
+// ends reports whether the text has nothing from a place on.
+func (f *syntaxFault) ends(at position) bool {
+	_, rest := f.around(at)
+	for n := at.line; strings.TrimSpace(rest) == ""; {
+		if n++; n > len(f.lines) {
+			return true
+		}
+		rest = f.line(n)
+	}
+	return false
+}
+
+// read parses a file of a kind, such as a policy.
+func read(name string, text []byte, what string) (*loader, *yaml.Node, error) {
+	first := position{1, 1}
+	if reason := tooLarge(text); reason != "" {
+		return nil, nil, &Error{name + ":1:1", "the " + what + reason, first}
+	}
+	var doc, second yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err := parse(decoder, &doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil, &Error{name + ":1:1", "the " + what + " is empty", first}
+		}
+		return nil, nil, syntaxError(name, text, what, decoder, err)
+	}
+	l := newLoader(func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", name, n.Line, n.Column) })
+	l.what = what
+	switch err := parse(decoder, &second); {
+	case err == nil:
+		l.fail(second.Content[0], "a second document begins: a %s is one document", what)
+	case err != io.EOF:
+		return nil, nil, syntaxError(name, text, what, decoder, err)
+	}
+	return l, doc.Content[0], nil
+}
