@@ -88,7 +88,7 @@ race: ## all tests under the race detector that it could find something in
 
 # What 6.12 has that the kernel at hand may lack, and 6.1 lacks, is fq and qdiscs beside TCX.
 vm: ## the kernel plane's tests on Debian's 6.1 kernel, in qemu, and those of queues on 6.12
-	.ci/vm -k '6.1,6.12=Loads|Truth|Queue|Qdisc|IFB|NoTCX' ./dataplane/kernel ./cmd/shaper/internal/livetest ./dataplane/nettest
+	.ci/vm -k '6.1,6.12=Loads|Truth|Queue|Qdisc|IFB|NoTCX' ./dataplane/kernel ./dataplane/kernel/internal/qdisc ./cmd/shaper/internal/livetest ./dataplane/nettest
 
 # It takes hours. SHAPER_CHAOS_BUDGET=20m has it take a part, chosen by the seed.
 chaos: ## kill the command at every system call, fail every one once, and 1,000 random kills

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Config says where and how a policy is attached.
@@ -202,7 +203,7 @@ func unpinned(path string) error {
 		return nil
 	}
 	if err != nil {
-		return explain(err)
+		return cause.Of(err)
 	}
 	return errors.Join(os.Remove(path), l.Detach(), l.Close())
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // budgetUser is a shaper that meters packets by a budget. It is there as long as one
@@ -48,7 +50,7 @@ func (u *budgetUser) gone() (bool, error) {
 		case errors.Is(err, unix.EPERM):
 			return u.goneUnseen()
 		case !errors.Is(err, unix.ENOENT):
-			return false, fmt.Errorf("program %d of %s: %w", id, u.name(), explain(err))
+			return false, fmt.Errorf("program %d of %s: %w", id, u.name(), cause.Of(err))
 		}
 	}
 	return true, nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Of enum store in bpf/src/policy.h: what stages without keys have in place of a
@@ -179,7 +180,7 @@ func (b *budgets) open() (err error) {
 	for i, name := range budgetMaps {
 		spec.Maps[name].MaxEntries = maxBudgets
 		if b.maps[i], err = ebpf.NewMap(spec.Maps[name]); err != nil {
-			return fmt.Errorf("map %s of %d entries: %w", name, maxBudgets, explain(err))
+			return fmt.Errorf("map %s of %d entries: %w", name, maxBudgets, cause.Of(err))
 		}
 		if b.Maps[i], err = mapID(b.maps[i]); err != nil {
 			return err
@@ -213,7 +214,7 @@ func (b *budgets) pin() error {
 			return errors.New("budgets of the host need bpffs, or CAP_SYS_ADMIN: mount -t bpf -o mode=0700 bpf " + bpffs)
 		}
 		m.Close()
-		return explain(err)
+		return cause.Of(err)
 	}
 	for i, name := range budgetMaps {
 		path := budgetPin(name)
@@ -224,7 +225,7 @@ func (b *budgets) pin() error {
 			return fmt.Errorf("budgets of the host need a folder in bpffs: %w", err)
 		}
 		if err := b.maps[i].Pin(path); err != nil {
-			return fmt.Errorf("pin %s: %w", path, explain(err))
+			return fmt.Errorf("pin %s: %w", path, cause.Of(err))
 		}
 	}
 	return nil

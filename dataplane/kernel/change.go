@@ -10,6 +10,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // load encodes a plan and puts it in the place of the one before, or attaches it if
@@ -77,7 +78,7 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 		return nil, err
 	}
 	defer func() { about.Close() }() // of whichever is not used
-	if err := errors.Join(explain(p.BindMap(about)), maps.counters.bind(p)); err != nil {
+	if err := errors.Join(cause.Of(p.BindMap(about)), maps.counters.bind(p)); err != nil {
 		return nil, err
 	}
 	if err := named(p, about); err != nil {
@@ -116,7 +117,7 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 		}
 		s.Lost.add(st.Lost)
 	} else {
-		errs = append(errs, g.tree(d).prune(d.Index))
+		errs = append(errs, g.tree(d).Prune(d.Index))
 	}
 	errs = append(errs, s.finish(st))
 	if err := errors.Join(errs...); err != nil {

@@ -9,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
 // classifier is a tc filter of any kind.
@@ -43,7 +45,7 @@ func classifiers(index int, parent uint32) ([]classifier, error) {
 	var out []classifier
 	for _, b := range list {
 		m := nl.DeserializeTcMsg(b)
-		attrs, err := attributes(b[nl.SizeofTcMsg:])
+		attrs, err := qdisc.Attributes(b[nl.SizeofTcMsg:])
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
 // Problem is something that another program changed around an attached shaper.
@@ -245,7 +247,7 @@ func (i *inspection) tree() error {
 		return nil
 	}
 	index := i.Place.Index // of the interface, or of its ifb device
-	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	root, err := qdisc.Root(index)
 	if err != nil {
 		return err
 	}
@@ -253,31 +255,27 @@ func (i *inspection) tree() error {
 	if i.Redirected() {
 		on = " of " + ifbName(i.Index)
 	}
-	switch root := rootOf(list); {
+	switch {
 	case root == nil:
 		i.add(rootReplaced, CallRepair, "there is no root qdisc%s", on)
 		return nil
 	case root.Handle == 0:
 		i.add(rootReplaced, CallRepair, "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
 		return nil
-	case root.Handle != major<<16 || root.Kind != string(i.Pacer):
+	case !root.Ours() || root.Kind != string(i.Pacer):
 		i.add(rootReplaced, CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
 		return nil
 	}
 	if i.Pacer != HTB {
 		return nil
 	}
-	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
+	there, err := qdisc.Classes(index)
 	if err != nil {
 		return err
 	}
-	there := map[uint32]bool{}
-	for _, c := range classes {
-		there[c.Handle] = c.Kind == string(HTB)
-	}
 	var missing []string
 	for name, id := range i.expected() {
-		if !there[id] || id&over == 0 && !there[id|over] && !i.inLink(id) {
+		if !there[id] || id&qdisc.Over == 0 && !there[id|qdisc.Over] && !i.inLink(id) {
 			missing = append(missing, name)
 		}
 	}
@@ -296,7 +294,7 @@ func (i *inspection) expected() map[string]uint32 {
 		out["queue "+i.Outline.Queues[at].Name] = q.ClassId
 	}
 	for at, id := range i.Links {
-		out["link "+i.Outline.Links[at]] = classID(id)
+		out["link "+i.Outline.Links[at]] = qdisc.Handle(id)
 	}
 	return out
 }

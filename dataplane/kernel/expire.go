@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Expire ends the policy at a time: from then on packets pass as if nothing were
@@ -53,7 +55,7 @@ func (s *Shaper) expire() error {
 		}
 	}
 	if err := s.shared.expiry.Put(uint32(0), deadline); err != nil {
-		return fmt.Errorf("expiry: %w", explain(err))
+		return fmt.Errorf("expiry: %w", cause.Of(err))
 	}
 	return nil
 }

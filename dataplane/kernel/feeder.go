@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -48,7 +49,7 @@ func (f feeder) and(other feeder) feeder {
 // countBehind adds to counters what HTB dropped of packets that the program let
 // into its queues. The kernel counts packets there and no bytes; one that is
 // still to be segmented is one.
-func (a *About) countBehind(stats []dataplane.ClassStats, leaves map[uint16]queueStats) {
+func (a *About) countBehind(stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
 	for _, q := range a.Queued {
 		dropped := int64(leaves[uint16(q.ClassId)].Drops)
 		for i := range a.Outline.Classes {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // A program's maps have its counters and, in one called about, its record: what
@@ -29,7 +31,7 @@ func newAbout(a *About, room int) (*ebpf.Map, error) {
 		Name: aboutMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(text) + room + aboutRoom), MaxEntries: 1,
 	})
 	if err != nil {
-		return nil, explain(err)
+		return nil, cause.Of(err)
 	}
 	return m, writeAbout(m, a)
 }
@@ -44,7 +46,7 @@ func writeAbout(m *ebpf.Map, a *About) error {
 	}
 	padded := make([]byte, m.ValueSize())
 	copy(padded, text)
-	return explain(m.Put(uint32(0), padded))
+	return cause.Of(m.Put(uint32(0), padded))
 }
 
 // recordVersion is the format of a record: of About, and of what bpf/src/policy.h
@@ -111,7 +113,7 @@ func readAbout(m *ebpf.Map) (*About, error) {
 	for try := 0; ; try++ {
 		text, err := m.LookupBytes(uint32(0))
 		if err != nil {
-			return nil, explain(err)
+			return nil, cause.Of(err)
 		}
 		a, err := parse(bytes.TrimRight(text, "\x00"))
 		if err == nil || errors.As(err, new(*VersionError)) || try == tries {

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // interrupted is a hook during whose look something happens.
@@ -32,8 +33,8 @@ func TestRefreshGone(t *testing.T) {
 		method    Hook
 	}{{Egress, TCX}, {Egress, TC}, {Ingress, TC}, {Ingress, XDP}} {
 		t.Run(fmt.Sprintf("%s-%d", row.method, row.direction), func(t *testing.T) {
-			w := newWire(t)
-			w.do(func() error {
+			w := nettest.NewWire(t)
+			w.Do(func() error {
 				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Hook: row.method}, plan)
 				if errors.Is(err, errNoTCX) {
 					t.Skip(err)
@@ -44,12 +45,12 @@ func TestRefreshGone(t *testing.T) {
 				defer s.Close()
 				defer func() { _ = s.Detach() }()
 				if row.method == TC {
-					w.near.Run("tc", "filter", "del", "dev", "v0", fmt.Sprint(row.direction))
+					w.Near.Run("tc", "filter", "del", "dev", "v0", fmt.Sprint(row.direction))
 					if err := s.Refresh(); errors.Is(err, ErrGone) || !errors.Is(err, ErrDetached) {
 						t.Errorf("with the filter removed: %v: want %v", err, ErrDetached)
 					}
 				}
-				s.hook = &interrupted{s.hook, func() { w.near.Delete("v0") }}
+				s.hook = &interrupted{s.hook, func() { w.Near.Delete("v0") }}
 				if err := s.Refresh(); !errors.Is(err, ErrGone) || !errors.Is(err, ErrDetached) {
 					t.Errorf("with the interface deleted: %v: want %v", err, ErrGone)
 				}

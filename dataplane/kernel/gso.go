@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -77,7 +78,7 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 func (g *image) gsoSize(mtu int) int64 {
 	slowest, sum := int64(math.MaxInt64), int64(0)
 	rate := func(r meter.Rate) {
-		bytes := int64(min(perSecond(r), fastest))
+		bytes := int64(min(perSecond(r), qdisc.Fastest))
 		slowest, sum = min(slowest, bytes), sum+bytes
 	}
 	for i := range g.plan.Links {

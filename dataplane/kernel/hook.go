@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Hook is how a program is attached to an interface.
@@ -76,7 +77,7 @@ func attachTCX(d *device, p *ebpf.Program, direction Direction) (hook, place, er
 		if version, e := features.LinuxVersionCode(); errors.Is(err, ebpf.ErrNotSupported) || e == nil && version < 6<<16|6<<8 {
 			return nil, place{}, errNoTCX
 		}
-		return nil, place{}, explain(err)
+		return nil, place{}, cause.Of(err)
 	}
 	return linked(l, place{Hook: TCX, Index: d.Index})
 }
@@ -95,7 +96,7 @@ func attachXDP(d *device, p *ebpf.Program) (hook, place, error) {
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
 		return nil, place{}, UseTC.errorf("interface %s has an XDP program already, and takes one", d.name)
 	case err != nil:
-		return nil, place{}, explain(err)
+		return nil, place{}, cause.Of(err)
 	}
 	return linked(l, at)
 }
@@ -113,7 +114,7 @@ func linked(l link.Link, at place) (hook, place, error) {
 
 type linkHook struct{ link.Link }
 
-func (h *linkHook) replace(p *ebpf.Program) error { return explain(h.Update(p)) }
+func (h *linkHook) replace(p *ebpf.Program) error { return cause.Of(h.Update(p)) }
 
 func (h *linkHook) remove() error {
 	err := h.Detach()
@@ -161,7 +162,7 @@ func (st *site) attachFilter(d *device, p *ebpf.Program, direction Direction) (h
 			return nil, place{}, err
 		}
 	} else if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(d.Index), QdiscType: "clsact"}); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, place{}, explain(fmt.Errorf("clsact on %s: %w", d.name, err)) // of an ifb, which goes with it
+		return nil, place{}, cause.Of(fmt.Errorf("clsact on %s: %w", d.name, err)) // of an ifb, which goes with it
 	}
 	if h.at.Priority, err = before(d, h.at.Parent); err != nil {
 		return nil, place{}, err
@@ -170,7 +171,7 @@ func (st *site) attachFilter(d *device, p *ebpf.Program, direction Direction) (h
 		return nil, place{}, err
 	}
 	if err := netlink.FilterAdd(h.filter(p)); err != nil {
-		return nil, place{}, explain(fmt.Errorf("tc filter on %s: %w", d.name, err))
+		return nil, place{}, cause.Of(fmt.Errorf("tc filter on %s: %w", d.name, err))
 	}
 	list, err := filters(d.Index, h.at.Parent)
 	if err != nil {
@@ -269,7 +270,7 @@ func (h *filterHook) program() (ebpf.ProgramID, error) {
 }
 
 func (h *filterHook) replace(p *ebpf.Program) error {
-	return explain(netlink.FilterReplace(h.filter(p)))
+	return cause.Of(netlink.FilterReplace(h.filter(p)))
 }
 
 func (h *filterHook) remove() error {
@@ -282,7 +283,7 @@ func (h *filterHook) remove() error {
 	if id, e := h.program(); e == nil && id == 0 {
 		return nil // clsact is gone, which the kernel calls invalid
 	}
-	return explain(fmt.Errorf("tc filter: %w", err))
+	return cause.Of(fmt.Errorf("tc filter: %w", err))
 }
 
 // reopen finds a program again.

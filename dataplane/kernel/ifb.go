@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // At ingress nothing can wait. So packets that come in are redirected through an
@@ -54,7 +56,7 @@ func (st *site) addIFB() (device int, err error) {
 	fresh := err != nil
 	defer func() {
 		if err != nil && fresh {
-			err = errors.Join(explain(err), st.removeIFB())
+			err = errors.Join(cause.Of(err), st.removeIFB())
 		}
 	}()
 	ours, others, err := redirectsAndOthers(st.Index)
@@ -160,7 +162,7 @@ func (st *site) removeRedirect() error {
 			f.Attrs().Handle = 0 // all of the priority, or its table would stay
 		}
 		if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) && !absent(err) {
-			return explain(fmt.Errorf("tc filter: %w", err))
+			return cause.Of(fmt.Errorf("tc filter: %w", err))
 		}
 	}
 	return nil
@@ -186,7 +188,7 @@ func (st *site) removeIFB() error {
 	}
 	st.drain(device.Attrs().Index)
 	if err := netlink.LinkDel(device); err != nil && !absent(err) {
-		return explain(fmt.Errorf("device %s: %w", ifbName(st.Index), err))
+		return cause.Of(fmt.Errorf("device %s: %w", ifbName(st.Index), err))
 	}
 	st.removed("%s ingress: device %s", st.name(), ifbName(st.Index))
 	return st.removeClsact()

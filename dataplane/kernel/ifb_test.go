@@ -16,8 +16,14 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
+
+// wire is a veth pair; far's v0 may have an ifb before it.
+type wire struct{ *nettest.Wire }
+
+func newWire(t *testing.T) *wire { return &wire{nettest.NewWire(t)} }
 
 // shadowed is a wire with an ifb before far's v0.
 type shadowed struct {
@@ -34,20 +40,20 @@ func newShadowed(t *testing.T) *shadowed {
 }
 
 func (w *wire) shadow() (index, device int) {
-	w.t.Helper()
-	index = w.far.Index("v0")
+	w.T.Helper()
+	index = w.Far.Index("v0")
 	w.inFar(func() error {
 		return changed(index, func(st *site) (err error) {
 			device, err = st.addIFB()
 			return err
 		})
 	})
-	w.t.Cleanup(func() { w.unshadow(index) })
+	w.T.Cleanup(func() { w.unshadow(index) })
 	return index, device
 }
 
 func (w *wire) unshadow(index int) {
-	w.t.Helper()
+	w.T.Helper()
 	w.inFar(func() error { return changed(index, (*site).removeIFB) })
 }
 
@@ -65,29 +71,29 @@ func changed(index int, f func(*site) error) error {
 }
 
 func (w *wire) inFar(f func() error) {
-	w.t.Helper()
+	w.T.Helper()
 	var err error
-	w.far.Do(func() { err = f() })
+	w.Far.Do(func() { err = f() })
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // pace makes all that comes in wait for a rate. The program would select the
 // class, here a filter does.
 func (s *shadowed) pace(rate uint64) {
-	s.t.Helper()
+	s.T.Helper()
 	s.inFar(func() error {
-		_, err := (&tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: rate, Credit: credit}}}).install(s.device)
-		return err
+		tree := &qdisc.Tree{Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: credit}}}
+		return tree.Plant(s.device, nil)
 	})
-	s.far.Run("tc", "filter", "add", "dev", ifbName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
+	s.Far.Run("tc", "filter", "add", "dev", ifbName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
 }
 
-func (s *shadowed) stats() (stats queueStats) {
-	s.t.Helper()
+func (s *shadowed) stats() (stats qdisc.Counts) {
+	s.T.Helper()
 	s.inFar(func() error {
-		all, err := leafStats(s.device)
+		all, err := qdisc.LeafCounts(s.device)
 		stats = all[1]
 		return err
 	})
@@ -96,15 +102,15 @@ func (s *shadowed) stats() (stats queueStats) {
 
 // farShown is what there is of qdiscs, filters and devices.
 func (w *wire) farShown() string {
-	w.t.Helper()
-	return w.far.Run("tc", "qdisc", "show", "dev", "v0") +
-		w.far.Run("tc", "filter", "show", "dev", "v0", "ingress") +
-		w.far.Run("ip", "-o", "link", "show", "type", "ifb")
+	w.T.Helper()
+	return w.Far.Run("tc", "qdisc", "show", "dev", "v0") +
+		w.Far.Run("tc", "filter", "show", "dev", "v0", "ingress") +
+		w.Far.Run("ip", "-o", "link", "show", "type", "ifb")
 }
 
 // receive collects what far gets on a UDP port, with room for all of a test.
 func (w *wire) receive(port int) *net.UDPConn {
-	w.t.Helper()
+	w.T.Helper()
 	var conn *net.UDPConn
 	w.inFar(func() (err error) {
 		conn, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
@@ -120,7 +126,7 @@ func (w *wire) receive(port int) *net.UDPConn {
 		})
 		return errors.Join(failed, err)
 	})
-	w.t.Cleanup(func() { conn.Close() })
+	w.T.Cleanup(func() { conn.Close() })
 	return conn
 }
 
@@ -136,7 +142,7 @@ func TestIFBUndone(t *testing.T) {
 		t.Run(script, func(t *testing.T) {
 			w := newWire(t)
 			if script != "" {
-				w.far.Run("sh", "-c", script)
+				w.Far.Run("sh", "-c", script)
 			}
 			before := w.farShown()
 			i, _ := w.shadow()
@@ -157,9 +163,9 @@ func TestIFBUndone(t *testing.T) {
 				}
 			}
 			w.shadow()
-			w.far.Delete("v0")
+			w.Far.Delete("v0")
 			w.unshadow(i)
-			if got := w.far.Run("ip", "-o", "link", "show", "type", "ifb"); got != "" {
+			if got := w.Far.Run("ip", "-o", "link", "show", "type", "ifb"); got != "" {
 				t.Errorf("without the interface, %s stays", got)
 			}
 		})
@@ -179,7 +185,7 @@ func TestIFBClsact(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	index := w.far.Index("v0")
+	index := w.Far.Index("v0")
 	w.inFar(func() error {
 		return changed(index, func(st *site) error {
 			h, _, err := st.attachFilter(&device{name: "v0", iface: st.iface}, program, Egress)
@@ -199,12 +205,12 @@ func TestIFBClsact(t *testing.T) {
 func TestIFBRefused(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	w.far.Run("tc", "qdisc", "add", "dev", "v0", "clsact")
-	w.far.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "1", "protocol", "ip", "u32", "match", "u32", "0", "0", "action", "mirred", "egress", "mirror", "dev", "lo")
+	w.Far.Run("tc", "qdisc", "add", "dev", "v0", "clsact")
+	w.Far.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "1", "protocol", "ip", "u32", "match", "u32", "0", "0", "action", "mirred", "egress", "mirror", "dev", "lo")
 	before := w.farShown()
 	var err error
-	index := w.far.Index("v0")
-	w.far.Do(func() {
+	index := w.Far.Index("v0")
+	w.Far.Do(func() {
 		err = changed(index, func(st *site) error {
 			_, err := st.addIFB()
 			return err
@@ -256,14 +262,14 @@ func arrival(t *testing.T, conn *net.UDPConn) time.Time {
 
 // TestIFBRate holds that what comes in waits, and then comes in.
 func TestIFBRate(t *testing.T) {
-	rate, n := scaled(20_000_000, 3200)
+	rate, n := nettest.Scaled(20_000_000, 3200)
 	const first = 100 // from then on
 	nettest.Steady(t, func() error {
 		s := newShadowed(t)
 		s.pace(rate)
 		conn := s.receive(9)
 		stamped(t, conn)
-		defer fill(s.socket(9, 0))()
+		defer nettest.Fill(s.Socket(9, 0))()
 		var begin, end time.Time // by the kernel: a reader may be late
 		for i := range first + n {
 			if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -276,7 +282,7 @@ func TestIFBRate(t *testing.T) {
 		}
 		want, got := float64(rate), float64((n-1)*1514)/end.Sub(begin).Seconds()
 		t.Logf("%.0f byte/s, %+.3f %%", got, 100*(got/want-1))
-		if !nearly(got, want) {
+		if !nettest.Nearly(got, want) {
 			return fmt.Errorf("%.0f byte/s: want %.0f", got, want)
 		}
 		return nil
@@ -309,7 +315,7 @@ func TestIFBStream(t *testing.T) {
 	}()
 	for _, host := range append([]string{"10.0.0.2", "fd00::2"}, s.vlan()...) {
 		var conn net.Conn
-		s.do(func() (err error) {
+		s.Do(func() (err error) {
 			conn, err = net.Dial("tcp", net.JoinHostPort(host, "7"))
 			return err
 		})
@@ -334,14 +340,14 @@ func TestIFBStream(t *testing.T) {
 
 // vlan makes a VLAN, where the kernel has any, and returns far's address there.
 func (w *wire) vlan() []string {
-	w.t.Helper()
-	for i, n := range []*nettest.Namespace{w.near, w.far} {
+	w.T.Helper()
+	for i, n := range []*nettest.Namespace{w.Near, w.Far} {
 		var err error
 		n.Do(func() {
 			err = exec.Command("ip", "link", "add", "link", "v0", "name", "v5", "type", "vlan", "id", "5").Run()
 		})
 		if err != nil {
-			w.t.Log("no VLANs here")
+			w.T.Log("no VLANs here")
 			return nil
 		}
 		n.Run("ip", "addr", "add", fmt.Sprintf("10.5.0.%d/24", i+1), "dev", "v5")
@@ -358,16 +364,16 @@ func TestIFBFrames(t *testing.T) {
 	s.pace(1_000_000)
 	// Taps of v0 see frames before the ifb only: a bridge takes them on.
 	behind := nettest.New(t)
-	s.far.VethNamed("x0", behind, "v0")
+	s.Far.VethNamed("x0", behind, "v0")
 	var out []byte
 	var err error
-	s.far.Do(func() { out, err = exec.Command("ip", "link", "add", "b0", "up", "type", "bridge").CombinedOutput() })
+	s.Far.Do(func() { out, err = exec.Command("ip", "link", "add", "b0", "up", "type", "bridge").CombinedOutput() })
 	if err != nil {
 		t.Skipf("make a bridge: %s", out)
 	}
-	s.far.Run("ip", "link", "set", "v0", "master", "b0")
-	s.far.Run("ip", "link", "set", "x0", "master", "b0")
-	s.far.Run("ip", "link", "set", "b0", "type", "bridge", "forward_delay", "0")
+	s.Far.Run("ip", "link", "set", "v0", "master", "b0")
+	s.Far.Run("ip", "link", "set", "x0", "master", "b0")
+	s.Far.Run("ip", "link", "set", "b0", "type", "bridge", "forward_delay", "0")
 	head := []byte{2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1}
 	payload := bytes.Repeat([]byte{0xa5}, 100)
 	sent := [][]byte{
@@ -377,7 +383,7 @@ func TestIFBFrames(t *testing.T) {
 		append(be16(bytes.Clone(head), 0x8100, 0x6005, 0x88b5), bytes.Repeat(payload, 15)...),
 	}
 	sniffer := behind.Sniff("v0")
-	s.near.Inject("v0", sent...)
+	s.Near.Inject("v0", sent...)
 	sniffer.Wait(len(sent), patient)
 	var came [][]byte
 	for _, f := range sniffer.Stop() {
@@ -400,7 +406,7 @@ func TestIFBTraffic(t *testing.T) {
 	t.Parallel()
 	s := newShadowed(t)
 	conn := s.receive(9)
-	from := s.socket(9, 0)
+	from := s.Socket(9, 0)
 	number := 0
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
 // journal says what an interface was before shaper changed it: the kernel does not
@@ -17,9 +19,9 @@ import (
 // comes last, the process itself, its guard or another command.
 type journal struct {
 	Version int
-	Qdiscs  *qdiscs `json:",omitempty"` // at the root before ours; nil: not noted
-	GSO     *gso    `json:",omitempty"` // nil: the device is as it was
-	Clsact  bool    `json:",omitempty"` // the clsact qdisc is ours
+	Qdiscs  *qdisc.Saved `json:",omitempty"` // at the root before ours; nil: not noted
+	GSO     *gso         `json:",omitempty"` // nil: the device is as it was
+	Clsact  bool         `json:",omitempty"` // the clsact qdisc is ours
 
 	Restoring bool `json:",omitempty"` // Qdiscs are being put back
 

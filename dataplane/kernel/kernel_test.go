@@ -16,6 +16,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -29,7 +30,7 @@ func needRoot(t testing.TB) {
 
 // inVM says that the test runs in an emulated machine, about ten times slower
 // and with clocks that are worth little.
-var inVM = os.Getenv("SHAPER_VM") != ""
+var inVM = nettest.InVM
 
 // rounds is n, or a tenth of it in a VM.
 func rounds(n int) int {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // known is struct known of bpf/src/policy.h.
@@ -85,7 +86,7 @@ func newTable(size uint32) (*ebpf.Map, error) {
 		KeySize: uint32(unsafe.Sizeof(bpf.ShaperKey{})), ValueSize: uint32(unsafe.Sizeof(known{})),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("table of %d keys: %w", size, explain(err))
+		return nil, fmt.Errorf("table of %d keys: %w", size, cause.Of(err))
 	}
 	return m, nil
 }
@@ -142,7 +143,7 @@ func (g *image) settleTables(before *About, to *shared) error {
 		}
 		to.keep(s.Table, table)
 		if err := to.keys.Put(uint32(s.Table), table); err != nil {
-			return fmt.Errorf("tables of keys: %w", explain(err))
+			return fmt.Errorf("tables of keys: %w", cause.Of(err))
 		}
 	}
 	for i := range g.stages {
@@ -243,7 +244,7 @@ func openTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
 	}
 	m, err := ebpf.NewMapFromID(id)
 	if err != nil {
-		return nil, fmt.Errorf("table of keys: %w", explain(err))
+		return nil, fmt.Errorf("table of keys: %w", cause.Of(err))
 	}
 	return m, nil
 }

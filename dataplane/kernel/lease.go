@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -90,7 +91,7 @@ func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) erro
 		granted.Until[i] = uint64(max(until, 0))
 	}
 	if err := l.loaded.Maps[bpf.ShareMapGranted].Put(uint32(0), &granted); err != nil {
-		return fmt.Errorf("lease: %w", explain(err))
+		return fmt.Errorf("lease: %w", cause.Of(err))
 	}
 	r := testRun{}
 	r.Cb = [5]uint32{stage.slot, uint32(now), uint32(now >> 32)}
@@ -99,7 +100,7 @@ func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) erro
 		err = fmt.Errorf("there is no slot %d", stage.slot)
 	}
 	if err != nil {
-		return fmt.Errorf("lease: %w", explain(err))
+		return fmt.Errorf("lease: %w", cause.Of(err))
 	}
 	return nil
 }
@@ -160,7 +161,7 @@ func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
 
 func leaseIn(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error) {
 	if err := states.LookupWithFlags(slot, &state, ebpf.LookupLock); err != nil {
-		return state, fmt.Errorf("leases: %w", explain(err))
+		return state, fmt.Errorf("leases: %w", cause.Of(err))
 	}
 	return state, nil
 }

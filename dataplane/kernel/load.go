@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // shared are the maps that outlive a policy.
@@ -109,7 +110,7 @@ func newShared() (*shared, error) {
 		}
 		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
 			s.close()
-			return nil, explain(err)
+			return nil, cause.Of(err)
 		}
 	}
 	return s, nil
@@ -143,7 +144,7 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string
 		func() error { return g.fillHighs(own, spec) },
 	} {
 		if err := fill(); err != nil {
-			return nil, explain(err)
+			return nil, cause.Of(err)
 		}
 	}
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
@@ -160,7 +161,7 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string
 		options.Programs.LogDisabled = false
 		c, err = ebpf.NewCollectionWithOptions(spec, options)
 	}
-	return c, explain(err)
+	return c, cause.Of(err)
 }
 
 // array makes a map of the policy that the program can only read.

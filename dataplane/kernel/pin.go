@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Links that are to outlive their process are pinned in a folder of bpffs.
@@ -69,7 +71,7 @@ func pinLink(l link.Link, path string) error {
 		}
 		// The last pin of another process may take the folder along.
 		if err := l.Pin(path); !errors.Is(err, fs.ErrNotExist) || try == tries {
-			return explain(err)
+			return cause.Of(err)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -338,11 +339,11 @@ func TestQueueDepartures(t *testing.T) {
 		{40, 0, func() int64 { return 0 }},
 		{0, 0, func() int64 { return d }},
 	} {
-		v, out := h.held(t, datagram(now, r.tos, 1000), skbHeld{Tstamp: uint64(r.tstamp), Priority: classID(1)})
+		v, out := h.held(t, datagram(now, r.tos, 1000), skbHeld{Tstamp: uint64(r.tstamp), Priority: qdisc.Handle(1)})
 		if want := r.want(); int64(out.Tstamp) != want {
 			t.Errorf("row %d: tstamp %d became %d: want %d", i, r.tstamp, int64(out.Tstamp), want)
 		}
-		if out.Priority != classID(1) {
+		if out.Priority != qdisc.Handle(1) {
 			t.Errorf("row %d: priority became %#x", i, out.Priority)
 		}
 		if r.tos == 40 {
@@ -380,18 +381,18 @@ func TestQueueLeaves(t *testing.T) {
 	}{
 		{0, 0, func(h *hooked) uint32 { return h.queues[0].ClassId }},
 		{0, 7, func(h *hooked) uint32 { return h.queues[0].ClassId }},
-		{4, classID(99), func(h *hooked) uint32 { return h.queues[1].ClassId }},
+		{4, qdisc.Handle(99), func(h *hooked) uint32 { return h.queues[1].ClassId }},
 		{12, 0, func(*hooked) uint32 { return 0 }}, // of a class without a queue
 		{12, 7, func(*hooked) uint32 { return 7 }},
-		{12, classID(1), func(*hooked) uint32 { return 0 }},
-		{12, classID(0xffff), func(*hooked) uint32 { return 0 }},
+		{12, qdisc.Handle(1), func(*hooked) uint32 { return 0 }},
+		{12, qdisc.Handle(0xffff), func(*hooked) uint32 { return 0 }},
 		{12, 0x5adf0001, func(*hooked) uint32 { return 0x5adf0001 }},
 		{12, 0x00015ade, func(*hooked) uint32 { return 0x00015ade }},
-		{80, classID(2), func(*hooked) uint32 { return 0 }}, // of no class
+		{80, qdisc.Handle(2), func(*hooked) uint32 { return 0 }}, // of no class
 		{80, 6, func(*hooked) uint32 { return 6 }},
 	}
 	h := paced(t, policy, HTB, false)
-	if a, b := h.queues[0].ClassId, h.queues[1].ClassId; a == b || a>>16 != major || b>>16 != major {
+	if a, b := h.queues[0].ClassId, h.queues[1].ClassId; a == b || a>>16 != qdisc.Major || b>>16 != qdisc.Major {
 		t.Fatalf("classes %#x and %#x", a, b)
 	}
 	dry := paced(t, policy, "", true)
@@ -419,8 +420,8 @@ func TestQueueDry(t *testing.T) {
 	for i, want := range []string{"0", "1000000", "2000000 ce", "queue-full"} {
 		p := datagram(0, 1, 1000)
 		before := slices.Clone(p.Data)
-		v, out := h.held(t, p, skbHeld{Tstamp: 5, Priority: classID(1)})
-		if fate(&v) != want || out.Tstamp != 5 || out.Priority != classID(1) || !slices.Equal(p.Data, before) {
+		v, out := h.held(t, p, skbHeld{Tstamp: 5, Priority: qdisc.Handle(1)})
+		if fate(&v) != want || out.Tstamp != 5 || out.Priority != qdisc.Handle(1) || !slices.Equal(p.Data, before) {
 			t.Errorf("packet %d: %s: want %s; tstamp %d, priority %#x", i, fate(&v), want, out.Tstamp, out.Priority)
 		}
 	}
@@ -671,16 +672,16 @@ func TestQueueTree(t *testing.T) {
 	g.inherit(&About{})
 	got := g.tree(&device{mtu: 1500, link: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.queues[i].ClassId) }
-	want := &tree{
-		Pacer: HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []treeLink{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: credit}},
-		Leaves: []treeLeaf{
+	want := &qdisc.Tree{
+		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: credit}},
+		Leaves: []qdisc.Leaf{
 			{ID: id(0), Rate: 4, Credit: credit, Limit: 4*1500*3/2 + 64<<10},
 			{ID: id(1), Parent: g.linkIDs[0], Quantum: 1514, Limit: 5000},
 			{ID: id(2), Parent: g.linkIDs[0], Priority: 3, Quantum: 1514, Limit: 100_000},
 			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},
 		},
 	}
-	if f, want := *got.Leaves[3].Fair, (fair{queue.CoDel{Target: 5, Interval: 6}, true, 1500}); f != want {
+	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true, Packets: 1500}); f != want {
 		t.Errorf("a fair queue is %+v, want %+v", f, want)
 	}
 	got.Leaves[3].Fair = nil
@@ -917,7 +918,7 @@ func TestQueueSlots(t *testing.T) {
 			usedSlots[q.Slot] = "before"
 		}
 		for at, id := range g.linkIDs {
-			usedClasses[classID(id)] = g.plan.Links[at].Name
+			usedClasses[qdisc.Handle(id)] = g.plan.Links[at].Name
 		}
 		kept := strings.Fields(step.slots)
 		for j := range g.queues {
@@ -930,7 +931,7 @@ func TestQueueSlots(t *testing.T) {
 				t.Errorf("step %d: %s has slot %d of %s", i, name, q.Slot, other)
 			}
 			usedSlots[q.Slot] = name
-			if other, ok := usedClasses[q.ClassId]; ok || q.ClassId>>16 != major || q.ClassId&0xffff == 0 {
+			if other, ok := usedClasses[q.ClassId]; ok || q.ClassId>>16 != qdisc.Major || q.ClassId&0xffff == 0 {
 				t.Errorf("step %d: %s has class %#x of %q", i, name, q.ClassId, other)
 			}
 			usedClasses[q.ClassId] = name
@@ -971,7 +972,7 @@ func TestQueuePacers(t *testing.T) {
 	plan := compiled(t, allInto(queue.Config{Rate: mega, Packets: 1}))
 	for _, p := range []Pacer{FQ, HTB} {
 		got, err := choosePacer(p, plan)
-		if have := haveQdisc(string(p)); fmt.Sprint(have) != fmt.Sprint(err) || got != p {
+		if have := qdisc.Have(string(p)); fmt.Sprint(have) != fmt.Sprint(err) || got != p {
 			t.Errorf("%s: %v, %v: want %v", p, got, err, have)
 		}
 		if err != nil && !strings.Contains(err.Error(), "this kernel has no "+string(p)+" qdisc") {
@@ -982,7 +983,7 @@ func TestQueuePacers(t *testing.T) {
 		t.Errorf("without queues %q, %v", got, err)
 	}
 	got, err := choosePacer("", plan)
-	if want := map[bool]Pacer{true: FQ, false: HTB}[haveQdisc(string(FQ)) == nil]; got != want || !errors.Is(err, haveQdisc(string(want))) && err != nil {
+	if want := map[bool]Pacer{true: FQ, false: HTB}[qdisc.Have(string(FQ)) == nil]; got != want || !errors.Is(err, qdisc.Have(string(want))) && err != nil {
 		t.Errorf("%q, %v: want %s", got, err, want)
 	}
 }

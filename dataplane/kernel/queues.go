@@ -13,8 +13,18 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// Pacer is the root qdisc that holds queued packets until they leave.
+type Pacer string
+
+const (
+	FQ  Pacer = qdisc.FQ  // a packet's departure time is in skb->tstamp
+	HTB Pacer = qdisc.HTB // the class of a packet's queue is in skb->priority
 )
 
 // pacerNumber is enum pacer of bpf/src/policy.h.
@@ -42,14 +52,14 @@ func choosePacer(asked Pacer, plan *dataplane.Plan) (Pacer, error) {
 	switch {
 	case len(plan.Queues) == 0:
 		return "", nil
-	case asked == "" && linked == nil && haveQdisc(string(FQ)) == nil:
+	case asked == "" && linked == nil && qdisc.Have(string(FQ)) == nil:
 		return FQ, nil
 	case asked == "":
 		asked = HTB
 	}
-	err := haveQdisc(string(asked))
+	err := qdisc.Have(string(asked))
 	if err == nil && fair != nil && asked == HTB {
-		if err = haveQdisc(fqCoDel); err != nil {
+		if err = qdisc.Have(qdisc.FQCoDel); err != nil {
 			err = fmt.Errorf("queue %s is fair: %w", fair.Name, err)
 		}
 	}
@@ -167,9 +177,9 @@ func room(bytes int64) uint32 {
 }
 
 // tree is what the queues need at the root of a device.
-func (g *image) tree(d *device) *tree {
+func (g *image) tree(d *device) *qdisc.Tree {
 	length := g.plan.Length
-	t := &tree{Pacer: g.pacer, Overhead: length.Overhead, MTU: d.mtu}
+	t := &qdisc.Tree{Kind: string(g.pacer), Overhead: length.Overhead, MTU: d.mtu}
 	switch length.Base {
 	case dataplane.L3:
 		if d.link == dataplane.LinkEthernet {
@@ -180,11 +190,11 @@ func (g *image) tree(d *device) *tree {
 	}
 	longest := cmp.Or(d.mtu, 1500) + 14 // bytes of a frame
 	for i, id := range g.linkIDs {
-		t.Links = append(t.Links, treeLink{ID: id, Rate: perSecond(g.plan.Links[i].Rate), Credit: credit})
+		t.Links = append(t.Links, qdisc.Link{ID: id, Rate: perSecond(g.plan.Links[i].Rate), Credit: credit})
 	}
 	for i := range g.plan.Queues {
 		q := &g.plan.Queues[i]
-		leaf := treeLeaf{ID: uint16(g.queues[i].ClassId)}
+		leaf := qdisc.Leaf{ID: uint16(g.queues[i].ClassId)}
 		t.Horizon = max(t.Horizon, horizon(q))
 		if q.Link < 0 {
 			leaf.Rate = perSecond(q.Drain)
@@ -197,7 +207,7 @@ func (g *image) tree(d *device) *tree {
 		leaf.Parent, leaf.Priority = g.linkIDs[q.Link], uint32(q.Priority)
 		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(q.Bytes, math.MaxUint32))
 		if q.Fair {
-			leaf.Fair = &fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity())}
+			leaf.Fair = &qdisc.Fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity())}
 		}
 		t.Leaves = append(t.Leaves, leaf)
 	}
@@ -249,11 +259,11 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 }
 
 // leaves returns what HTB counts, by class; nothing where it holds no packets.
-func (s *Shaper) leaves() (map[uint16]queueStats, error) {
+func (s *Shaper) leaves() (map[uint16]qdisc.Counts, error) {
 	if s.Pacer != HTB {
 		return s.last, nil
 	}
-	return leafStats(s.Place.Index)
+	return qdisc.LeafCounts(s.Place.Index)
 }
 
 // inheritQueues gives queues their slots, and queues and links their classes of HTB.
@@ -278,7 +288,7 @@ func (g *image) inheritQueues(before *About) {
 		q := &g.queues[i]
 		feeder := feederOf(outline, i)
 		if from < 0 {
-			q.ClassId, q.Slot = classID(uint16(classes.free())), slots.free()
+			q.ClassId, q.Slot = qdisc.Handle(uint16(classes.free())), slots.free()
 		} else {
 			was := &before.Queued[from]
 			q.ClassId, feeder = was.ClassId, feeder.and(was.feeder)
@@ -321,7 +331,7 @@ func (g *image) newRings() (*ebpf.Map, error) {
 	s := spec.Maps[bpf.ShaperMapWaiting]
 	s.MaxEntries = uint32(max(g.ring, 1))
 	m, err := ebpf.NewMap(s)
-	return m, explain(err)
+	return m, cause.Of(err)
 }
 
 // keepWaiting copies what waits in the rings of queues that stay as they are to

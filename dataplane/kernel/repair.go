@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Repair puts back what Problems found displaced. compile makes the plan of
@@ -112,7 +113,7 @@ func setUp(index int) error {
 		err = netlink.LinkSetUp(l)
 	}
 	if err != nil {
-		return explain(fmt.Errorf("device %d: %w", index, err))
+		return cause.Of(fmt.Errorf("device %d: %w", index, err))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // leastSlots is how many slots a map has at least: so that most small policies
@@ -66,7 +67,7 @@ func (s *shared) grow(g *image) error {
 		spec.Maps[name].MaxEntries = min(max(2*need, leastSlots), most)
 		m, err := ebpf.NewMap(spec.Maps[name])
 		if err != nil {
-			return fmt.Errorf("map %s of %d entries: %w", name, spec.Maps[name].MaxEntries, explain(err))
+			return fmt.Errorf("map %s of %d entries: %w", name, spec.Maps[name].MaxEntries, cause.Of(err))
 		}
 		if at == &s.counters.Map && *at != nil {
 			s.counters = s.counters.before()
@@ -139,7 +140,7 @@ func (c counterMaps) clear(slot uint32) error {
 func (c counterMaps) bind(p *ebpf.Program) error {
 	var errs []error
 	for _, m := range c.older {
-		errs = append(errs, explain(p.BindMap(m)))
+		errs = append(errs, cause.Of(p.BindMap(m)))
 	}
 	return errors.Join(errs...)
 }

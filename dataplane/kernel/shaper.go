@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
 // Shaper is a policy attached to an interface, in one direction. Attach makes
@@ -21,10 +22,10 @@ type Shaper struct {
 	about  *ebpf.Map
 	shared *shared
 	hook   hook
-	owner  lock                  // where this process attached it
-	guard  func() error          // Config.Guard
-	seen   []byte                // the record as it was read last
-	last   map[uint16]queueStats // what HTB counted until Detach
+	owner  lock                    // where this process attached it
+	guard  func() error            // Config.Guard
+	seen   []byte                  // the record as it was read last
+	last   map[uint16]qdisc.Counts // what HTB counted until Detach
 	leases leases
 	ready  *image // of the plan that Check was given last; nil once it is used
 

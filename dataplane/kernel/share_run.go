@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // changeBudget gives a budget other parameters while packets go through it.
@@ -29,7 +30,7 @@ func runChange(c *ebpf.Collection, slot uint32, to *bpf.ShaperProfile, now uint6
 	if err == nil && code != 0 {
 		err = fmt.Errorf("there is no slot %d", slot)
 	}
-	return explain(err)
+	return cause.Of(err)
 }
 
 // loadShare loads a program of share.c, with the maps of budgets or of leases.
@@ -54,7 +55,7 @@ func loadShare(program string, given map[string]*ebpf.Map) (*ebpf.Collection, er
 	}
 	clear(spec.Variables) // the policy's, which these programs do not read
 	c, err := ebpf.NewCollectionWithOptions(spec, options)
-	return c, explain(err)
+	return c, cause.Of(err)
 }
 
 // byName are the maps of budgets by their names.

@@ -9,6 +9,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
 // site is an interface that is being changed: the change lock is held. All that
@@ -157,7 +160,7 @@ func (st *site) adopt(a attachment) {
 	var old struct {
 		Version   int
 		Direction Direction
-		Qdiscs    *qdiscs
+		Qdiscs    *qdisc.Saved
 		GSO       *struct{ Limit, Max, MaxIPv4 uint32 }
 		Place     struct{ Clsact bool }
 	}
@@ -187,20 +190,20 @@ func (st *site) unpace(direction Direction) error {
 		st.Qdiscs = nil
 		return nil
 	}
-	ours, err := oursAtRoot(st.Index)
+	root, err := qdisc.Root(st.Index)
 	if err != nil {
 		return err
 	}
-	if ours || st.Restoring {
+	if root.Ours() || st.Restoring {
 		st.drain(st.Index)
 		st.Restoring = true
 		if err := st.save(st.iface); err != nil {
 			return err
 		}
-		if err := st.Qdiscs.restore(st.Index); err != nil {
+		if err := st.Qdiscs.Restore(st.Index); err != nil {
 			return err
 		}
-		st.removed("%s egress: root qdisc %x:", st.name(), major)
+		st.removed("%s egress: root qdisc %x:", st.name(), qdisc.Major)
 	}
 	if st.Qdiscs == nil && !st.Restoring {
 		return nil
@@ -211,7 +214,7 @@ func (st *site) unpace(direction Direction) error {
 
 // drain waits until queued packets have left, for a while.
 func (st *site) drain(index int) {
-	for end := time.Now().Add(drain); time.Now().Before(end) && queuedAt(index) > 0; {
+	for end := time.Now().Add(drain); time.Now().Before(end) && queued(index); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err := st.Lost.discard(index); err != nil {
@@ -219,43 +222,38 @@ func (st *site) drain(index int) {
 	}
 }
 
-// queuedAt is how many packets a tree of ours holds.
-func queuedAt(index int) uint32 {
-	list, err := dump(unix.RTM_GETQDISC, index, 0)
-	root := rootOf(list)
-	if err != nil || root == nil || root.Handle != major<<16 {
-		return 0
-	}
-	s, _ := root.counted()
-	return s.Waiting
+// queued says whether a tree of ours holds packets.
+func queued(index int) bool {
+	n, _ := qdisc.Queued(index) // on an error Discard fails as well, and says so
+	return n > 0
 }
 
 // pace makes the tree stand at the root of a device: of the interface, or of its
 // ifb. Leaves that it has already keep their packets.
-func (st *site) pace(t *tree, index int) error {
-	ours, err := oursAtRoot(index)
+func (st *site) pace(t *qdisc.Tree, index int) error {
+	root, err := qdisc.Root(index)
 	if err != nil {
 		return err
 	}
-	if ours {
-		return t.grow(index)
+	if root.Ours() {
+		return t.Grow(index)
 	}
-	before, err := standing(index)
+	before, err := qdisc.Save(index)
 	if err != nil {
 		return err
 	}
 	if index == st.Index { // an ifb goes with its qdiscs
-		st.Qdiscs = &qdiscs{before}
+		st.Qdiscs = before
 		if err := st.note(); err != nil {
 			return err
 		}
 	}
-	return t.plant(index, &qdiscs{before})
+	return t.Plant(index, before)
 }
 
 // addClsact makes the qdisc of filters, unless there is one.
 func (st *site) addClsact() error {
-	if there, err := haveClsact(st.Index); err != nil || there {
+	if there, err := qdisc.HasClsact(st.Index); err != nil || there {
 		return err
 	}
 	st.Clsact = true
@@ -264,16 +262,9 @@ func (st *site) addClsact() error {
 	}
 	err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(st.Index), QdiscType: "clsact"})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return explain(fmt.Errorf("clsact on %s: %w", st.name(), err))
+		return cause.Of(fmt.Errorf("clsact on %s: %w", st.name(), err))
 	}
 	return nil
-}
-
-// haveClsact says whether there is a clsact qdisc, or ingress, which does as well for
-// that direction.
-func haveClsact(index int) (bool, error) {
-	list, err := dump(unix.RTM_GETQDISC, index, 0)
-	return slices.ContainsFunc(list, func(o object) bool { return o.Parent == netlink.HANDLE_INGRESS }), err
 }
 
 // removeClsact removes the qdisc if it is ours and nobody uses it any more. That

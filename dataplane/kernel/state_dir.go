@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // StateDir is the folder of locks and journals. /run is the same for ip netns exec.
@@ -41,7 +43,7 @@ func safeDir(path string) (owner uint32, err error) {
 func withHint(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w, and with a %s of its own (RuntimeDirectory=shaper)", explain(unix.EPERM), StateDir)
+		return fmt.Errorf("%w, and with a %s of its own (RuntimeDirectory=shaper)", cause.Of(unix.EPERM), StateDir)
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w: locks and journals are kept in %s: mount a tmpfs there", err, StateDir)
 	}

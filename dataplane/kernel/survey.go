@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
 // Survey is everything of ours in this network namespace.
@@ -171,12 +173,13 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		out = append(out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
 	}
 	paced := func(direction Direction) bool { return found[direction] != nil && found[direction].Pacer != "" }
-	ours, err := oursAtRoot(at.Index)
+	root, err := qdisc.Root(at.Index)
 	if err != nil {
 		return nil, err
 	}
+	ours := root.Ours()
 	if ours && !paced(Egress) {
-		add(Egress, "root qdisc %x:", major)
+		add(Egress, "root qdisc %x:", qdisc.Major)
 	}
 	if !paced(Ingress) {
 		switch device, err := netlink.LinkByName(ifbName(at.Index)); {
@@ -228,7 +231,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 			return s != nil && (s.Place.Hook == TC || s.Place.Index != at.Index)
 		})
 		if j.Clsact && !filtered {
-			there, err := haveClsact(at.Index)
+			there, err := qdisc.HasClsact(at.Index)
 			if err != nil {
 				return nil, err
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -134,7 +135,7 @@ func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 		n := w.hand(packets)
 		context := struct{ Len, Type, Mark uint32 }{Mark: uint32(n)}
 		if _, err := w.program.Run(&ebpf.RunOptions{Data: make([]byte, 14), Context: context}); err != nil {
-			return explain(err)
+			return cause.Of(err)
 		}
 		for i := range n {
 			w.take(&w.records[i], &packets[i], &verdicts[i])

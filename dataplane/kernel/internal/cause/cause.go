@@ -1,4 +1,6 @@
-package kernel
+// Package cause finds what is behind an error of the bpf system call or of netlink,
+// and how a user removes it.
+package cause
 
 import (
 	"errors"
@@ -14,8 +16,10 @@ import (
 // LINUX_VERSION_CODE: 5.18, bpf_xdp_load_bytes. What is older was not tried.
 const oldest = 5<<16 | 18<<8
 
-// explain says what is to be done about an error of the bpf system call.
-func explain(err error) error {
+// Of returns the error, or one that names the cause and the cure where both are
+// known: too few file descriptors, an old kernel, a missing capability, a kernel
+// built without eBPF. Of nil is nil.
+func Of(err error) error {
 	if err == nil {
 		return nil
 	}

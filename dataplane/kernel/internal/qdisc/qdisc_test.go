@@ -1,14 +1,11 @@
-package kernel
+package qdisc
 
 import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,56 +16,36 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// wire is two namespaces joined by a veth pair, v0 in both. Trees are for near.
-type wire struct {
-	t         *testing.T
-	near, far *nettest.Namespace
-	index     int // of near's v0
-}
+// wire is a veth pair with trees on v0 of Near.
+type wire struct{ *nettest.Wire }
 
-func newWire(t *testing.T) *wire {
-	t.Helper()
-	w := &wire{t: t, near: nettest.New(t), far: nettest.New(t)}
-	w.near.Veth(w.far)
-	w.index = w.near.Index("v0")
-	return w
-}
-
-// do runs f in near, which must not fail.
-func (w *wire) do(f func() error) {
-	w.t.Helper()
-	var err error
-	w.near.Do(func() { err = f() })
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
+func newWire(t *testing.T) *wire { return &wire{nettest.NewWire(t)} }
 
 // install makes a tree stand at a device as site.pace does, but for the journal.
-func (t *tree) install(index int) (*qdiscs, error) {
-	ours, err := oursAtRoot(index)
+func (t *Tree) install(index int) (*Saved, error) {
+	root, err := Root(index)
 	if err != nil {
 		return nil, err
 	}
-	if ours {
-		if err := removeRoot(index); err != nil {
+	if root.Ours() {
+		if err := Remove(index); err != nil {
 			return nil, err
 		}
 	}
-	before, err := standing(index)
+	before, err := Save(index)
 	if err != nil {
 		return nil, err
 	}
-	return &qdiscs{before}, t.plant(index, &qdiscs{before})
+	return before, t.Plant(index, before)
 }
 
-func (w *wire) install(tree *tree) (q *qdiscs) {
-	w.t.Helper()
-	w.do(func() (err error) {
-		if err := haveQdisc(string(tree.Pacer)); err != nil {
-			w.t.Skip(err)
+func (w *wire) install(tree *Tree) (q *Saved) {
+	w.T.Helper()
+	w.Do(func() (err error) {
+		if err := Have(tree.Kind); err != nil {
+			w.T.Skip(err)
 		}
-		q, err = tree.install(w.index)
+		q, err = tree.install(w.Index)
 		return err
 	})
 	return q
@@ -76,139 +53,30 @@ func (w *wire) install(tree *tree) (q *qdiscs) {
 
 // change puts another tree in the place of the one that stands. Packets wait on
 // in the leaves that stay, under the same link. Between two pacers none do.
-func (q *qdiscs) change(index int, t *tree) error {
-	if err := t.grow(index); err != nil {
+func (s *Saved) change(index int, t *Tree) error {
+	if err := t.Grow(index); err != nil {
 		return err
 	}
-	return t.prune(index)
+	return t.Prune(index)
 }
 
-func (w *wire) change(q *qdiscs, tree *tree) {
-	w.t.Helper()
-	w.do(func() error { return q.change(w.index, tree) })
+func (w *wire) change(q *Saved, tree *Tree) {
+	w.T.Helper()
+	w.Do(func() error { return q.change(w.Index, tree) })
 }
 
-func (w *wire) stats() (s map[uint16]queueStats) {
-	w.t.Helper()
-	w.do(func() (err error) {
-		s, err = leafStats(w.index)
+func (w *wire) stats() (s map[uint16]Counts) {
+	w.T.Helper()
+	w.Do(func() (err error) {
+		s, err = LeafCounts(w.Index)
 		return err
 	})
 	return s
 }
 
-// shown is what tc says of the qdiscs and classes of v0, with all details.
-func (w *wire) shown() string {
-	w.t.Helper()
-	lines := strings.Split(w.near.Run("tc", "-d", "qdisc", "show", "dev", "v0"), "\n")
-	for _, m := range regexp.MustCompile(`qdisc \w+ ([0-9a-f]+:)`).FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
-		if m[1] != "0:" { // by qdisc: of all at once the kernel leaves some out
-			lines = append(lines, strings.Split(w.near.Run("tc", "-d", "class", "show", "dev", "v0", "parent", m[1]), "\n")...)
-		}
-	}
-	slices.Sort(lines)
-	return strings.TrimSpace(strings.Join(lines, "\n"))
-}
-
-// tc runs lines of tc's. It skips the test where the kernel lacks what they need.
-func (w *wire) tc(lines ...string) {
-	w.t.Helper()
-	for _, line := range lines {
-		cmd := exec.Command("tc", strings.Fields(line)...)
-		var out []byte
-		var err error
-		w.near.Do(func() { out, err = cmd.CombinedOutput() })
-		if err != nil && strings.Contains(string(out), "qdisc kind is unknown") {
-			w.t.Skipf("tc %s: %s", line, out)
-		}
-		if err != nil {
-			w.t.Fatalf("tc %s: %v: %s", line, err, out)
-		}
-	}
-}
-
-// sender sends from near to a port of far. It is not connected: nobody listens
-// there, and no error is to come back.
-type sender struct {
-	*net.UDPConn
-	to *net.UDPAddr
-}
-
-func (s *sender) Write(b []byte) (int, error) { return s.WriteTo(b, s.to) }
-
-// socket sends into a class.
-func (w *wire) socket(port int, class uint16) *sender {
-	w.t.Helper()
-	conn := &sender{to: &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: port}}
-	w.do(func() (err error) {
-		conn.UDPConn, err = net.ListenUDP("udp4", nil)
-		if err != nil {
-			return err
-		}
-		raw, err := conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		failed := raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16<<20)
-			if err == nil && class != 0 {
-				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, int(classID(class)))
-			}
-		})
-		return errors.Join(failed, err)
-	})
-	w.t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
-// fill keeps a queue full until it is stopped or the test ends.
-func fill(conn *sender) (stop func()) {
-	payload := make([]byte, 1472)
-	go func() {
-		for {
-			if _, err := conn.Write(payload); errors.Is(err, net.ErrClosed) {
-				return
-			}
-		}
-	}()
-	return func() { conn.Close() }
-}
-
-// portOf is the UDP port that a frame goes to, 0 for none.
-func portOf(f nettest.Frame) int {
-	if len(f.Data) < 38 || f.Data[23] != unix.IPPROTO_UDP {
-		return 0
-	}
-	return int(binary.BigEndian.Uint16(f.Data[36:]))
-}
-
-// speed is that of frames, in bytes/s.
-func speed(frames []nettest.Frame) float64 {
-	n := 0
-	for _, f := range frames[1:] {
-		n += len(f.Data)
-	}
-	return float64(n) / time.Duration(frames[len(frames)-1].Time-frames[0].Time).Seconds()
-}
-
 func bitRate(n uint64) uint64 { return n / 8 }
 
-// scaled returns a rate in bytes/s and the number of frames to measure it by, both a
-// tenth in a VM: on a busy machine it cannot send at the full rate.
-func scaled(bits uint64, frames int) (rate uint64, n int) {
-	if inVM {
-		return bitRate(bits) / 10, frames / 10
-	}
-	return bitRate(bits), frames
-}
-
-// nearly allows 1 percent. In a VM timers are later than HTB makes up for.
-func nearly(got, want float64) bool {
-	if inVM {
-		return got > want/4 && got < want*1.05
-	}
-	return got > want*0.99 && got < want*1.01
-}
+const credit = 10 * time.Millisecond
 
 // TestQdiscRate holds that a leaf has its rate, whatever it counts.
 func TestQdiscRate(t *testing.T) {
@@ -224,18 +92,18 @@ func TestQdiscRate(t *testing.T) {
 		{100_000_000, -14, 8000},
 	} {
 		t.Run(fmt.Sprintf("%d with %d", rows.bits, rows.overhead), func(t *testing.T) {
-			rate, n := scaled(rows.bits, rows.frames)
+			rate, n := nettest.Scaled(rows.bits, rows.frames)
 			nettest.Steady(t, func() error {
 				w := newWire(t)
-				w.install(&tree{Pacer: HTB, Overhead: rows.overhead, Leaves: []treeLeaf{{ID: 1, Rate: rate, Credit: credit}}})
-				sniffer := w.far.Sniff("v0")
-				defer fill(w.socket(9, 1))()
+				w.install(&Tree{Kind: HTB, Overhead: rows.overhead, Leaves: []Leaf{{ID: 1, Rate: rate, Credit: credit}}})
+				sniffer := w.Far.Sniff("v0")
+				defer nettest.Fill(w.Socket(9, Handle(1)))()
 				sniffer.Wait(n, time.Minute)
 				frames := sniffer.Stop()
 				want := float64(rate) * 1514 / float64(1514+rows.overhead)
-				got := speed(frames[len(frames)/8:]) // the first are those of the credit
+				got := nettest.Speed(frames[len(frames)/8:]) // the first are those of the credit
 				t.Logf("%.0f byte/s, %+.3f %%", got, 100*(got/want-1))
-				if !nearly(got, want) {
+				if !nettest.Nearly(got, want) {
 					return fmt.Errorf("%.0f byte/s: want %.0f", got, want)
 				}
 				return nil
@@ -248,9 +116,9 @@ func TestQdiscRate(t *testing.T) {
 func TestQdiscUnqueued(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	w.install(&tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: 1000}}})
-	sniffer := w.far.Sniff("v0")
-	slow, fast := w.socket(9, 1), w.socket(10, 0)
+	w.install(&Tree{Kind: HTB, Leaves: []Leaf{{ID: 1, Rate: 1000}}})
+	sniffer := w.Far.Sniff("v0")
+	slow, fast := w.Socket(9, Handle(1)), w.Socket(10, 0)
 	for range 20 {
 		_, _ = slow.Write(make([]byte, 1000))
 		_, _ = fast.Write(make([]byte, 1000))
@@ -258,7 +126,7 @@ func TestQdiscUnqueued(t *testing.T) {
 	sniffer.Wait(21, time.Minute)
 	ports := map[int]int{}
 	for _, f := range sniffer.Stop() {
-		ports[portOf(f)]++
+		ports[nettest.PortOf(f)]++
 	}
 	if ports[10] != 20 || ports[9] > 2 {
 		t.Errorf("%v: want 20 to port 10", ports)
@@ -271,31 +139,31 @@ func TestQdiscUnqueued(t *testing.T) {
 // TestQdiscLink holds that queues share a link by priority, then by quantum.
 func TestQdiscLink(t *testing.T) {
 	allow := 0.01
-	if inVM {
+	if nettest.InVM {
 		allow = 0.1
 	}
-	link, n := scaled(40_000_000, 6000)
+	link, n := nettest.Scaled(40_000_000, 6000)
 	nettest.Steady(t, func() error {
 		w := newWire(t)
-		w.install(&tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: link, Credit: credit}}, Leaves: []treeLeaf{
+		w.install(&Tree{Kind: HTB, Links: []Link{{ID: 0x100, Rate: link, Credit: credit}}, Leaves: []Leaf{
 			{ID: 1, Parent: 0x100, Rate: link / 4},
 			{ID: 2, Parent: 0x100, Priority: 1, Quantum: 3 * 1514},
 			{ID: 3, Parent: 0x100, Priority: 1, Quantum: 1514},
 			{ID: 4, Parent: 0x100, Priority: 2},
 		}})
 		for id := range uint16(4) {
-			defer fill(w.socket(int(id)+1, id+1))()
+			defer nettest.Fill(w.Socket(int(id)+1, Handle(id+1)))()
 		}
 		time.Sleep(200 * time.Millisecond) // all are full
-		sniffer := w.far.Sniff("v0")
+		sniffer := w.Far.Sniff("v0")
 		sniffer.Wait(n, time.Minute)
 		frames := sniffer.Stop()
-		if got := speed(frames); !nearly(got, float64(link)) {
+		if got := nettest.Speed(frames); !nettest.Nearly(got, float64(link)) {
 			return fmt.Errorf("%.0f byte/s in all: want %d", got, link)
 		}
 		shares := map[int]float64{}
 		for _, f := range frames {
-			shares[portOf(f)] += 1 / float64(len(frames))
+			shares[nettest.PortOf(f)] += 1 / float64(len(frames))
 		}
 		t.Log(shares)
 		for port, want := range map[int]float64{1: 0.25, 2: 0.5625, 3: 0.1875, 4: 0} {
@@ -310,25 +178,27 @@ func TestQdiscLink(t *testing.T) {
 // TestQdiscFair sends a flood beside a flow that keeps to its part: that loses
 // nothing where the queue is fair.
 func TestQdiscFair(t *testing.T) {
-	needRoot(t)
-	if err := haveQdisc(fqCoDel); err != nil {
-		t.Skip(err)
-	}
+	newWire(t).Do(func() error {
+		if err := Have(FQCoDel); err != nil {
+			t.Skip(err)
+		}
+		return nil
+	})
 	for _, isFair := range []bool{false, true} {
 		t.Run(fmt.Sprint(isFair), func(t *testing.T) {
 			t.Parallel()
 			var w *wire
-			var q *qdiscs
-			leaf := treeLeaf{ID: 1, Parent: 0x100, Quantum: 1514, Limit: 100_000}
+			var q *Saved
+			leaf := Leaf{ID: 1, Parent: 0x100, Quantum: 1514, Limit: 100_000}
 			if isFair {
-				leaf.Fair = &fair{CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}, Packets: 5000}
+				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}, Packets: 5000}
 			}
 			nettest.Steady(t, func() error {
 				w = newWire(t)
-				q = w.install(&tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []treeLeaf{leaf}})
-				sniffer := w.far.Sniff("v0")
-				flood, calm := w.socket(1, 1), w.socket(2, 1)
-				defer fill(flood)()
+				q = w.install(&Tree{Kind: HTB, Links: []Link{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []Leaf{leaf}})
+				sniffer := w.Far.Sniff("v0")
+				flood, calm := w.Socket(1, Handle(1)), w.Socket(2, Handle(1))
+				defer nettest.Fill(flood)()
 				const sent = 50
 				for range sent { // 0.8 of 4 Mbit/s at most
 					if _, err := calm.Write(make([]byte, 958)); err != nil {
@@ -339,7 +209,7 @@ func TestQdiscFair(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				ports := map[int]int{}
 				for _, f := range sniffer.Stop() {
-					ports[portOf(f)]++
+					ports[nettest.PortOf(f)]++
 				}
 				if isFair != (ports[2] == sent) || ports[1] < sent {
 					return fmt.Errorf("%d of %d, and %d of the flood", ports[2], sent, ports[1])
@@ -351,11 +221,11 @@ func TestQdiscFair(t *testing.T) {
 			})
 			leaf.Limit, leaf.Fair = 50_000, nil
 			if isFair {
-				leaf.Fair = &fair{CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true, Packets: 100}
+				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true, Packets: 100}
 			}
-			w.change(q, &tree{Pacer: HTB, Links: []treeLink{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []treeLeaf{leaf}})
-			if want := "qdisc fq_codel .* parent 5ade:1 limit 100p .* target \\S+ interval 10ms memory_limit 100000b ecn"; isFair && !regexp.MustCompile(want).MatchString(w.shown()) {
-				t.Errorf("%s\nwant %s", w.shown(), want)
+			w.change(q, &Tree{Kind: HTB, Links: []Link{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []Leaf{leaf}})
+			if want := "qdisc fq_codel .* parent 5ade:1 limit 100p .* target \\S+ interval 10ms memory_limit 100000b ecn"; isFair && !regexp.MustCompile(want).MatchString(w.Shown()) {
+				t.Errorf("%s\nwant %s", w.Shown(), want)
 			}
 		})
 	}
@@ -365,29 +235,29 @@ func TestQdiscFair(t *testing.T) {
 func TestQdiscChange(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	q := w.install(&tree{
-		Pacer: HTB,
-		Links: []treeLink{{ID: 0x100, Rate: bitRate(100_000)}},
-		Leaves: []treeLeaf{
+	q := w.install(&Tree{
+		Kind:  HTB,
+		Links: []Link{{ID: 0x100, Rate: bitRate(100_000)}},
+		Leaves: []Leaf{
 			{ID: 1, Rate: bitRate(100_000), Limit: 100_000},
 			{ID: 2, Parent: 0x100, Priority: 3, Quantum: 2000},
 			{ID: 3, Rate: bitRate(8000)},
 			{ID: 4, Rate: bitRate(8000)},
 		},
 	})
-	sniffer := w.far.Sniff("v0")
+	sniffer := w.Far.Sniff("v0")
 	for id := range uint16(4) {
-		conn := w.socket(int(id)+1, id+1)
+		conn := w.Socket(int(id)+1, Handle(id+1))
 		for range 50 {
 			if _, err := conn.Write(make([]byte, 958)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	next := &tree{
-		Pacer: HTB, Overhead: -14,
-		Links: []treeLink{{ID: 0x100, Rate: bitRate(20_000_000)}, {ID: 0x101, Rate: bitRate(9_000_000)}},
-		Leaves: []treeLeaf{
+	next := &Tree{
+		Kind: HTB, Overhead: -14,
+		Links: []Link{{ID: 0x100, Rate: bitRate(20_000_000)}, {ID: 0x101, Rate: bitRate(9_000_000)}},
+		Leaves: []Leaf{
 			{ID: 1, Rate: bitRate(10_000_000)},
 			{ID: 2, Parent: 0x100, Priority: 1, Quantum: 1514, Limit: 1000},
 			{ID: 4, Parent: 0x101}, // as good as new
@@ -401,26 +271,26 @@ func TestQdiscChange(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	ports := map[int]int{}
 	for _, f := range sniffer.Stop() {
-		ports[portOf(f)]++
+		ports[nettest.PortOf(f)]++
 	}
 	if ports[1] != 50 || ports[2] != 50 || ports[3] > 2 || ports[4] > 2 {
 		t.Errorf("%v: want 50 of 1 and 2, of 3 and 4 what came before the change", ports)
 	}
-	changed := w.shown()
+	changed := w.Shown()
 	for _, text := range []string{"class htb 5ade:1 parent 5ade:8001 ", "class htb 5ade:2 parent 5ade:100 ", "rate 20Mbit ceil 20Mbit", "class htb 5ade:5 parent 5ade:101 "} {
 		if !strings.Contains(changed, text) {
 			t.Errorf("no %q after the change in\n%s", text, changed)
 		}
 	}
 	// What comes of a change is what comes of installing the same.
-	w.do(func() error { return q.restore(w.index) })
+	w.Do(func() error { return q.Restore(w.Index) })
 	w.install(next)
-	if fresh := w.shown(); handles(fresh) != handles(changed) {
+	if fresh := w.Shown(); handles(fresh) != handles(changed) {
 		t.Errorf("changed:\n%s\nwant\n%s", changed, fresh)
 	}
 	for range 2 { // to nothing, and so it stays
-		w.change(q, &tree{Pacer: HTB})
-		if got := w.shown(); strings.Contains(got, "class") || !strings.Contains(got, "qdisc htb 5ade: root") {
+		w.change(q, &Tree{Kind: HTB})
+		if got := w.Shown(); strings.Contains(got, "class") || !strings.Contains(got, "qdisc htb 5ade: root") {
 			t.Errorf("of an empty tree there is\n%s", got)
 		}
 	}
@@ -489,8 +359,8 @@ func TestQdiscRestore(t *testing.T) {
 		{"qdisc add dev v0 root handle 1: mq"},
 		{"qdisc add dev v0 root handle 1: mq", "qdisc replace dev v0 parent 1:1 handle 5: pfifo limit 33"},
 	} {
-		for _, pacer := range []Pacer{HTB, FQ} {
-			if pacer == FQ && i > 3 || inVM && i%3 != 1 { // what comes back does not depend on the pacer
+		for _, pacer := range []string{HTB, FQ} {
+			if pacer == FQ && i > 3 || nettest.InVM && i%3 != 1 { // what comes back does not depend on the pacer
 				continue
 			}
 			t.Run(fmt.Sprint(pacer, script), func(t *testing.T) {
@@ -498,29 +368,29 @@ func TestQdiscRestore(t *testing.T) {
 				if len(script) > 0 && strings.HasSuffix(script[0], "mq") {
 					w.manyQueues()
 				}
-				w.tc(script...)
-				before := w.shown()
-				q := w.install(&tree{Pacer: pacer, Horizon: time.Second, Overhead: -14, Leaves: []treeLeaf{{ID: 1, Rate: 1000}}})
-				if during := w.shown(); !strings.Contains(during, fmt.Sprintf("qdisc %s 5ade: root", pacer)) {
+				w.TC(script...)
+				before := w.Shown()
+				q := w.install(&Tree{Kind: pacer, Horizon: time.Second, Overhead: -14, Leaves: []Leaf{{ID: 1, Rate: 1000}}})
+				if during := w.Shown(); !strings.Contains(during, fmt.Sprintf("qdisc %s 5ade: root", pacer)) {
 					t.Errorf("there is no tree in %q", during)
 				}
 				text, err := json.Marshal(q)
 				if err != nil {
 					t.Fatal(err)
 				}
-				q = new(qdiscs)
+				q = new(Saved)
 				if err := json.Unmarshal(text, q); err != nil {
 					t.Fatal(err)
 				}
 				for range 2 { // the second time there is nothing to do
-					w.do(func() error {
-						err := q.restore(w.index)
+					w.Do(func() error {
+						err := q.Restore(w.Index)
 						if err != nil {
 							t.Logf("of %s: %v", text, q.Before)
 						}
 						return err
 					})
-					if after := w.shown(); after != before {
+					if after := w.Shown(); after != before {
 						t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
 					}
 				}
@@ -531,12 +401,12 @@ func TestQdiscRestore(t *testing.T) {
 
 // manyQueues makes v0 a device of four queues.
 func (w *wire) manyQueues() {
-	w.t.Helper()
-	w.near.Delete("v0")
-	w.near.Run("ip", "link", "add", "v0", "numtxqueues", "4", "type", "veth", "peer", "name", "v1")
-	w.near.Run("ip", "link", "set", "v0", "up")
-	w.near.Run("ip", "link", "set", "v1", "up")
-	w.index = w.near.Index("v0")
+	w.T.Helper()
+	w.Near.Delete("v0")
+	w.Near.Run("ip", "link", "add", "v0", "numtxqueues", "4", "type", "veth", "peer", "name", "v1")
+	w.Near.Run("ip", "link", "set", "v0", "up")
+	w.Near.Run("ip", "link", "set", "v1", "up")
+	w.Index = w.Near.Index("v0")
 }
 
 // TestQdiscRefused holds that nothing is changed where it could not be undone.
@@ -575,14 +445,14 @@ func TestQdiscRefused(t *testing.T) {
 			if strings.Contains(row.script[0], "distribution") {
 				row.script[0], _, _ = strings.Cut(row.script[0], " distribution") // its table is a file
 			}
-			w.tc(row.script...)
-			before := w.shown()
+			w.TC(row.script...)
+			before := w.Shown()
 			var err error
-			w.near.Do(func() { _, err = (&tree{Pacer: HTB}).install(w.index) })
+			w.Near.Do(func() { _, err = (&Tree{Kind: HTB}).install(w.Index) })
 			if fmt.Sprint(err) != row.want {
 				t.Errorf("%v: want %q", err, row.want)
 			}
-			if after := w.shown(); after != before {
+			if after := w.Shown(); after != before {
 				t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
 			}
 		})
@@ -594,60 +464,60 @@ func TestQdiscRefused(t *testing.T) {
 func TestQdiscForeign(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	small := &tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: 1000}}}
-	fresh := w.shown()
+	small := &Tree{Kind: HTB, Leaves: []Leaf{{ID: 1, Rate: 1000}}}
+	fresh := w.Shown()
 	w.install(small)
 	q := w.install(small)
 	if len(q.Before) > 0 {
 		t.Errorf("%+v is what stood before: want nothing, it was ours", q)
 	}
-	w.tc("qdisc replace dev v0 root handle 8: pfifo limit 9")
-	theirs := w.shown()
-	w.do(func() error {
-		if ours, err := oursAtRoot(w.index); ours || err != nil {
+	w.TC("qdisc replace dev v0 root handle 8: pfifo limit 9")
+	theirs := w.Shown()
+	w.Do(func() error {
+		if root, err := Root(w.Index); root.Ours() || err != nil {
 			t.Errorf("theirs is ours: %v", err)
 		}
-		if err := q.change(w.index, small); !errors.Is(err, errForeign) {
+		if err := q.change(w.Index, small); !errors.Is(err, errForeign) {
 			t.Errorf("change: %v: want %v", err, errForeign)
 		}
-		return q.restore(w.index)
+		return q.Restore(w.Index)
 	})
-	if got := w.shown(); got != theirs {
+	if got := w.Shown(); got != theirs {
 		t.Errorf("there is\n%s\nafter it, before there was\n%s", got, theirs)
 	}
 	q = w.install(small)
-	w.do(func() error {
-		ours, err := oursAtRoot(w.index)
-		if !ours {
+	w.Do(func() error {
+		root, err := Root(w.Index)
+		if !root.Ours() {
 			t.Errorf("ours is not ours: %v", err)
 		}
 		return err
 	})
-	w.tc("qdisc del dev v0 root")
-	w.do(func() error { return q.restore(w.index) })
-	if got := w.shown(); got != fresh {
+	w.TC("qdisc del dev v0 root")
+	w.Do(func() error { return q.Restore(w.Index) })
+	if got := w.Shown(); got != fresh {
 		t.Errorf("there is\n%s\nafter it, before there was\n%s", got, fresh)
 	}
-	w.near.Delete("v0")
-	w.do(func() error { return q.restore(w.index) })
+	w.Near.Delete("v0")
+	w.Do(func() error { return q.Restore(w.Index) })
 }
 
 // TestQdiscPacers holds that asking for a pacer makes nothing.
 func TestQdiscPacers(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	show := func() string { return w.near.Run("tc", "qdisc", "show", "dev", "lo") }
+	show := func() string { return w.Near.Run("tc", "qdisc", "show", "dev", "lo") }
 	for _, script := range []string{"qdisc show dev lo", "qdisc add dev lo root handle 3: pfifo limit 3"} {
-		w.tc(script)
+		w.TC(script)
 		before := show()
-		w.do(func() error {
-			for _, p := range []Pacer{HTB, FQ} {
-				t.Log(p, haveQdisc(string(p)))
+		w.Do(func() error {
+			for _, p := range []string{HTB, FQ} {
+				t.Log(p, Have(p))
 			}
-			if err := haveQdisc("nosuch"); fmt.Sprint(err) != "this kernel has no nosuch qdisc, and no module sch_nosuch" {
+			if err := Have("nosuch"); fmt.Sprint(err) != "this kernel has no nosuch qdisc, and no module sch_nosuch" {
 				t.Error(err)
 			}
-			return haveQdisc(string(HTB))
+			return Have(HTB)
 		})
 		if after := show(); after != before {
 			t.Errorf("%q after it, %q before", after, before)
@@ -662,11 +532,11 @@ func TestQdiscDeparture(t *testing.T) {
 }
 
 func departures(w *wire) error {
-	t := w.t
+	t := w.T
 	t.Helper()
-	q := w.install(&tree{Pacer: FQ, Horizon: time.Second})
+	q := w.install(&Tree{Kind: FQ, Horizon: time.Second})
 	const n, gap = 1000, 2 * time.Millisecond
-	conn := w.socket(9, 0)
+	conn := w.Socket(9, 0)
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -678,24 +548,24 @@ func departures(w *wire) error {
 	}); e != nil || err != nil {
 		t.Fatal(e, err)
 	}
-	sniffer := w.far.Sniff("v0")
-	begin, err := monotonic()
-	if err != nil {
+	sniffer := w.Far.Sniff("v0")
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		t.Fatal(err)
 	}
-	begin += uint64(500 * time.Millisecond)
+	begin := uint64(now.Nano()) + uint64(500*time.Millisecond)
 	for i := range n {
 		control := make([]byte, unix.CmsgSpace(8))
 		binary.NativeEndian.PutUint64(control, uint64(unix.CmsgLen(8)))
 		binary.NativeEndian.PutUint32(control[8:], unix.SOL_SOCKET)
 		binary.NativeEndian.PutUint32(control[12:], unix.SCM_TXTIME)
 		binary.NativeEndian.PutUint64(control[unix.CmsgLen(0):], begin+uint64(i)*uint64(gap))
-		if _, _, err := conn.WriteMsgUDP(make([]byte, 100), control, conn.to); err != nil {
+		if _, _, err := conn.WriteMsgUDP(make([]byte, 100), control, conn.To); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.change(q, &tree{Pacer: FQ, Horizon: 20 * time.Second})
-	if got := w.shown(); !strings.Contains(got, "horizon 22.5s horizon_cap") {
+	w.change(q, &Tree{Kind: FQ, Horizon: 20 * time.Second})
+	if got := w.Shown(); !strings.Contains(got, "horizon 22.5s horizon_cap") {
 		t.Errorf("the horizon did not change: %s", got)
 	}
 	sniffer.Wait(n, time.Minute)
@@ -715,19 +585,19 @@ func departures(w *wire) error {
 func TestQdiscPacerChange(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	before := w.shown()
-	htb := &tree{Pacer: HTB, Leaves: []treeLeaf{{ID: 1, Rate: 1000}}}
-	q := w.install(&tree{Pacer: FQ})
+	before := w.Shown()
+	htb := &Tree{Kind: HTB, Leaves: []Leaf{{ID: 1, Rate: 1000}}}
+	q := w.install(&Tree{Kind: FQ})
 	w.change(q, htb)
-	if got := w.shown(); !strings.Contains(got, "class htb 5ade:1 parent 5ade:8001 ") {
+	if got := w.Shown(); !strings.Contains(got, "class htb 5ade:1 parent 5ade:8001 ") {
 		t.Errorf("there is\n%s\nwant HTB with its class", got)
 	}
-	w.change(q, &tree{Pacer: FQ})
-	if got := w.shown(); !strings.HasPrefix(got, "qdisc fq 5ade: root") {
+	w.change(q, &Tree{Kind: FQ})
+	if got := w.Shown(); !strings.HasPrefix(got, "qdisc fq 5ade: root") {
 		t.Errorf("there is\n%s\nwant FQ", got)
 	}
-	w.do(func() error { return q.restore(w.index) })
-	if got := w.shown(); got != before {
+	w.Do(func() error { return q.Restore(w.Index) })
+	if got := w.Shown(); got != before {
 		t.Errorf("there is\n%s\nafter it, before there was\n%s", got, before)
 	}
 }

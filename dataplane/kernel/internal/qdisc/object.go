@@ -1,0 +1,138 @@
+package qdisc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Object is a qdisc or a class as netlink describes it.
+type Object struct {
+	Class   bool `json:",omitempty"`
+	Parent  uint32
+	Handle  uint32
+	Kind    string
+	Options []byte `json:",omitempty"`
+	Stab    []byte `json:",omitempty"` // the size table
+	stats   []byte
+}
+
+func (o *Object) String() string {
+	what := "the qdisc"
+	if o.Class {
+		what = "the class"
+	}
+	return fmt.Sprintf("%s %s %x:%x", what, o.Kind, o.Handle>>16, o.Handle&0xffff)
+}
+
+// inOrder puts parents before children.
+func inOrder(list []Object) {
+	type key struct {
+		class  bool
+		handle uint32
+	}
+	byKey := map[key]*Object{}
+	for _, o := range slices.Clone(list) {
+		byKey[key{o.Class, o.Handle}] = &o
+	}
+	var depth func(o *Object) int
+	depth = func(o *Object) int {
+		parent := byKey[key{true, o.Parent}]
+		switch {
+		case parent != nil:
+		case o.Class:
+			parent = byKey[key{false, o.Handle &^ 0xffff}]
+		default:
+			parent = byKey[key{false, o.Parent &^ 0xffff}]
+		}
+		if parent == nil {
+			return 0
+		}
+		return depth(parent) + 1
+	}
+	slices.SortStableFunc(list, func(a, b Object) int { return depth(&a) - depth(&b) })
+}
+
+// add makes the object, or changes the one that is there.
+func (o *Object) add(index, flags int) error {
+	message := unix.RTM_NEWQDISC
+	if o.Class {
+		message = unix.RTM_NEWTCLASS
+	}
+	return o.send(message, unix.NLM_F_CREATE|flags, index)
+}
+
+func (o *Object) send(message, flags, index int) error {
+	r := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
+	r.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: o.Parent, Handle: o.Handle})
+	if o.Kind != "" {
+		r.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(o.Kind)))
+	}
+	if o.Options != nil {
+		r.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, o.Options))
+	}
+	if o.Stab != nil {
+		r.AddData(nl.NewRtAttr(nl.TCA_STAB, o.Stab))
+	}
+	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// dump returns the qdiscs, the classes or the filters of an interface.
+func dump(message, index int, parent uint32) ([]Object, error) {
+	var list [][]byte
+	var err error = netlink.ErrDumpInterrupted
+	for errors.Is(err, netlink.ErrDumpInterrupted) { // something changed during the dump
+		r := nl.NewNetlinkRequest(message, unix.NLM_F_DUMP)
+		r.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
+		list, err = r.Execute(unix.NETLINK_ROUTE, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list qdiscs: %w", err)
+	}
+	var out []Object
+	for _, b := range list {
+		m := nl.DeserializeTcMsg(b)
+		if int(m.Ifindex) != index {
+			continue
+		}
+		attrs, err := Attributes(b[nl.SizeofTcMsg:])
+		if err != nil {
+			return nil, err
+		}
+		kind, _, _ := bytes.Cut(attrs[nl.TCA_KIND], []byte{0})
+		out = append(out, Object{
+			Class: message == unix.RTM_GETTCLASS, Parent: m.Parent, Handle: m.Handle, Kind: string(kind),
+			Options: attrs[nl.TCA_OPTIONS], Stab: attrs[nl.TCA_STAB], stats: attrs[nl.TCA_STATS2],
+		})
+	}
+	return out, nil
+}
+
+// Attributes returns the attributes of a message by type.
+func Attributes(b []byte) (map[uint16][]byte, error) {
+	list, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	out := map[uint16][]byte{}
+	for _, a := range list {
+		out[a.Attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER)] = a.Value
+	}
+	return out, nil
+}
+
+func number(kind int, v uint32) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(v)) }
+
+// nest returns the value of an attribute that contains others.
+func nest(attrs ...*nl.RtAttr) (out []byte) {
+	for _, a := range attrs {
+		out = append(out, a.Serialize()...)
+	}
+	return out
+}

@@ -1,0 +1,88 @@
+// Package qdisc builds the qdisc trees that pace packets, fq or HTB with leaves, at
+// the root of an interface. It saves what stood there before and puts it back. The
+// index of an interface is that in the network namespace of the calling thread.
+package qdisc
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+)
+
+// Kinds of qdiscs, as tc names them.
+const (
+	FQ      = "fq"       // a packet's departure time is in skb->tstamp
+	HTB     = "htb"      // the class of a packet's queue is in skb->priority
+	FQCoDel = "fq_codel" // in a leaf of HTB that keeps flows apart
+)
+
+// Major is the major number of our root's handle. It marks a tree as ours, also after
+// the process that made it was killed.
+const Major = 0x5ade
+
+// Root returns the root qdisc of an interface, nil if there is none. The kernel's
+// default has handle 0.
+func Root(index int) (*Object, error) {
+	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	if err != nil {
+		return nil, err
+	}
+	return rootOf(list), nil
+}
+
+func rootOf(list []Object) *Object {
+	i := slices.IndexFunc(list, func(o Object) bool { return o.Parent == netlink.HANDLE_ROOT && !o.Class })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// Ours says whether a root qdisc is one of our trees; nil is not.
+func (o *Object) Ours() bool { return o != nil && o.Handle == Major<<16 }
+
+// Remove removes the root qdisc, so that the kernel's default takes its place.
+func Remove(index int) error {
+	root := &Object{Parent: netlink.HANDLE_ROOT}
+	err := root.send(unix.RTM_DELQDISC, 0, index)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// HasClsact says whether an interface has a clsact qdisc, or an ingress qdisc, which
+// serves that direction as well.
+func HasClsact(index int) (bool, error) {
+	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	return slices.ContainsFunc(list, func(o Object) bool { return o.Parent == netlink.HANDLE_INGRESS }), err
+}
+
+// Have returns nil if the kernel has a kind of qdisc, or why it has not. The kernel may
+// load a module for it.
+func Have(kind string) error {
+	// Each kind refuses this option, so no qdisc is made: fq has fewer buckets, HTB
+	// misses its own options, fq_codel needs at least one flow.
+	option := number(nl.TCA_FQ_BUCKETS_LOG, math.MaxUint32)
+	if kind == FQCoDel {
+		option = number(nl.TCA_FQ_CODEL_FLOWS, 0)
+	}
+	wrong := &Object{Parent: netlink.HANDLE_ROOT, Kind: kind, Options: nest(option)}
+	err := wrong.add(loopback, unix.NLM_F_REPLACE|unix.NLM_F_EXCL)
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("this kernel has no %s qdisc, and no module sch_%[1]s", kind)
+	}
+	return cause.Of(err)
+}
+
+const loopback = 1 // its index in every namespace
