@@ -47,7 +47,8 @@ func ParseDSCP(s string) (uint8, error) {
 	return uint8(v), nil
 }
 
-// DSCPName returns the name of a codepoint, or its number if it has none.
+// DSCPName returns the name of a codepoint, be, cs1 to cs7, af11 to af43 or ef, or
+// else its number.
 func DSCPName(dscp uint8) string {
 	switch class, precedence := int(dscp/8), int(dscp%8/2); {
 	case dscp == 0:

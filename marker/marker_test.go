@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -208,6 +209,25 @@ func TestDSCPNames(t *testing.T) {
 	for dscp := range uint8(64) {
 		if got, err := ParseDSCP(DSCPName(dscp)); got != dscp || err != nil {
 			t.Errorf("%d has the name %s, which parses as %d", dscp, DSCPName(dscp), got)
+		}
+	}
+}
+
+// TestDSCPNameOfEach compares the names of all codepoints with the tables of RFC 2474,
+// RFC 2597 and RFC 3246. le, va and default are parsed, but not returned.
+func TestDSCPNameOfEach(t *testing.T) {
+	names := map[uint8]string{
+		0: "be", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7",
+		10: "af11", 12: "af12", 14: "af13", 18: "af21", 20: "af22", 22: "af23",
+		26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43", 46: "ef",
+	}
+	for dscp := range uint8(64) {
+		want := names[dscp]
+		if want == "" {
+			want = strconv.Itoa(int(dscp))
+		}
+		if got := DSCPName(dscp); got != want {
+			t.Errorf("%d has the name %s, want %s", dscp, got, want)
 		}
 	}
 }

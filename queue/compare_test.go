@@ -66,7 +66,7 @@ func (pick choices) config(rate meter.Rate) Config {
 	c := Config{ECN: pick.n(2) == 0, Seed: uint64(pick.n(65536)) << (16 * pick.n(4))}
 	for c.Time == 0 && c.Bytes == 0 && c.Packets == 0 {
 		if pick.n(2) == 0 {
-			c.Time = time.Duration(ceil(sendTime(rate, pick.bytes())))
+			c.Time = time.Duration(ceil(sendTime(rate, int64(pick.bytes()))))
 		}
 		if pick.n(3) == 0 {
 			c.Bytes = int64(pick.bytes())
@@ -93,7 +93,7 @@ func (pick choices) config(rate meter.Rate) Config {
 		}
 	}
 	if pick.n(2) == 0 {
-		during := func() time.Duration { return time.Duration(max(ceil(sendTime(rate, pick.bytes())), 1)) }
+		during := func() time.Duration { return time.Duration(max(ceil(sendTime(rate, int64(pick.bytes()))), 1)) }
 		c.CoDel = CoDel{Target: during(), Interval: min(during(), maxInterval)}
 	}
 	return c
@@ -120,9 +120,9 @@ func (pick choices) gap(rate meter.Rate, p Packet) int64 {
 	case kind == 2:
 		return int64(pick.n(3))
 	case kind == 3:
-		return max(ceil(sendTime(rate, p.Bytes))-int64(pick.n(3)), 0)
+		return max(ceil(sendTime(rate, int64(p.Bytes)))-int64(pick.n(3)), 0)
 	}
-	return ceil(sendTime(rate, pick.n(2000)))
+	return ceil(sendTime(rate, int64(pick.n(2000))))
 }
 
 // sameLeaky compares a Leaky with its model and checks properties that every
@@ -296,7 +296,7 @@ func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 		}
 		before = append(before, s)
 		if !s.fate.Dropped() {
-			free = new(big.Rat).Add(free, sendTime(rate, s.bytes))
+			free = new(big.Rat).Add(free, sendTime(rate, int64(s.bytes)))
 		}
 	}
 }

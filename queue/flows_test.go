@@ -186,6 +186,34 @@ func TestFlow(t *testing.T) {
 	}
 }
 
+// TestRewindBounds checks the times of a level on both sides of the rewind threshold:
+// differences within the level stay the same, and other levels do not change.
+func TestRewindBounds(t *testing.T) {
+	for _, test := range []struct {
+		now    int64
+		starts [3]int64 // the last queue is of another priority
+		want   int64
+		after  [3]int64
+	}{
+		{1<<61 - 1, [3]int64{1<<61 + 4, 0, 7}, 1<<61 - 1, [3]int64{1<<61 + 4, 0, 7}},
+		{1 << 61, [3]int64{1<<61 + 5, 0, 7}, 0, [3]int64{5, -1 << 61, 7}},
+		{1<<61 + 1, [3]int64{1<<61 + 5, 1, 7}, 0, [3]int64{4, -1 << 61, 7}},
+		{1<<61 + 1, [3]int64{1<<61 + 1, 0, 7}, 0, [3]int64{0, -1 << 61, 7}}, // limited
+	} {
+		l := openLink(t, meter.BitRate(8e6), Share{}, Share{}, Share{Priority: 1})
+		v := &l.levels[0]
+		v.now, v.latest = test.now, test.now+9
+		for i := range l.queues {
+			l.queues[i].start = test.starts[i]
+		}
+		l.rewind(0)
+		after := [3]int64{l.queues[0].start, l.queues[1].start, l.queues[2].start}
+		if v.now != test.want || v.latest != test.want+9 || after != test.after {
+			t.Errorf("at %d: now %d, latest %d, starts %d; want %d, %d, %d", test.now, v.now, v.latest, after, test.want, test.want+9, test.after)
+		}
+	}
+}
+
 // TestRewind starts virtual time near the rewind threshold and compares the
 // decisions with those of a link that starts at 0.
 func TestRewind(t *testing.T) {

@@ -139,6 +139,9 @@ func TestErrors(t *testing.T) {
 	}{
 		{Config{Time: 1}, []string{"rate"}, "rate must be above zero"},
 		{Config{Time: 1, Rate: meter.Rate{Bytes: -1, Period: 1}}, []string{"rate"}, "rate must be above zero"},
+		{Config{Time: 1, Rate: meter.Rate{Bytes: 0, Period: 1}}, []string{"rate"}, "rate must be above zero"},
+		{Config{Time: 1, Rate: meter.Rate{Bytes: 1, Period: 0}}, []string{"rate"}, "rate must be above zero"},
+		{Config{Time: 1, Rate: meter.Rate{Bytes: 1, Period: -1}}, []string{"rate"}, "rate must be above zero"},
 		{Config{Rate: meter.Rate{Bytes: math.MaxInt64, Period: 2}, Time: 1}, []string{"rate"}, "too fine"},
 		{Config{Rate: meter.Unlimited, Time: 1}, []string{"rate"}, "rate must not be unlimited: a queue needs a finite rate"},
 		{Config{Rate: meter.Rate{Bytes: maxTerm, Period: 1}, Time: 1}, nil, ""},
@@ -202,7 +205,7 @@ func TestCapacity(t *testing.T) {
 func TestEndOfTime(t *testing.T) {
 	q := open(t, Config{Rate: meter.BitRate(1), Time: math.MaxInt64})
 	for range 3 {
-		q.Admit(math.MaxInt64-10, Packet{Bytes: math.MaxInt64}) // must not overflow
+		q.Admit(math.MaxInt64-10, Packet{Bytes: math.MaxInt}) // must not overflow
 	}
 	if at, f := q.Admit(math.MaxInt64-10, Packet{}); f.Dropped() || at != math.MaxInt64-10 {
 		t.Errorf("departs at %d, fate %v", at, f)

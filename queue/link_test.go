@@ -182,9 +182,6 @@ func TestLinkTrace(t *testing.T) {
 		{"a limit in time is converted to bytes, rounded down", mega, []Share{limited(Config{Time: 150*µs + 999})}, []in{
 			{0, 0, 151, Full}, {0, 0, 150, Admit}, {0, 0, 100, Admit}, {0, 0, 51, Full}, {0, 0, 50, Admit},
 		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}}},
-		{"the longest packet", meter.Rate{Bytes: 1 << 30, Period: 1}, []Share{{Fair: true}}, []in{
-			{0, 0, MaxBytes, Admit}, {0, 0, MaxBytes, Admit}, {0, 0, MaxBytes + 1, Full}, {0, 0, 1, Admit},
-		}, []out{{0, 0, Admit}, {1, 4, Admit}, {3, 8, Admit}}},
 		{"each queue has its own limits", mega, []Share{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 100, Full}, {0, 1, 100, Admit}, {0, 1, 1, Full},
 		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {1, 200 * µs, Admit}}},
@@ -252,6 +249,27 @@ func TestLinkTrace(t *testing.T) {
 				t.Errorf("got\n%v, want\n%v", got, test.out)
 			}
 		})
+	}
+}
+
+// TestLinkLongest checks both sides of the maximum length of a packet.
+func TestLinkLongest(t *testing.T) {
+	longest := int64(MaxBytes)
+	if longest > math.MaxInt {
+		t.Skip("an int of 32 bits cannot hold the length")
+	}
+	l := openLink(t, meter.Rate{Bytes: 1 << 30, Period: 1}, Share{Fair: true})
+	for i, in := range []struct {
+		n    int64
+		want Fate
+	}{{longest, Admit}, {longest, Admit}, {longest + 1, Full}, {1, Admit}} {
+		if f := l.Admit(0, 0, Packet{Bytes: int(in.n)}, i); f != in.want {
+			t.Errorf("packet %d: %v, want %v", i, f, in.want)
+		}
+	}
+	want := []Decision[int]{{0, 0, Admit}, {1, 4, Admit}, {3, 8, Admit}}
+	if got := decided(l, math.MaxInt64); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -361,7 +379,10 @@ func TestResolve(t *testing.T) {
 		{Config{Time: 3999, WRED: wred}, Config{Bytes: 3, WRED: [3]Early{meter.Yellow: {1, 2, 7}}}},
 		{Config{Time: 3000, Bytes: 2, Packets: 1}, Config{Bytes: 2, Packets: 1}},
 		{Config{Time: 3000, Bytes: 4}, Config{Bytes: 3}},
-		{Config{Time: math.MaxInt64}, Config{Bytes: min(math.MaxInt64/1000, maxThreshold-1)}},
+		{Config{Time: math.MaxInt64}, Config{Bytes: 1<<39 - 1}},
+		{Config{Time: (1<<39 - 2) * time.Microsecond}, Config{Bytes: 1<<39 - 2}},
+		{Config{Time: (1<<39 - 1) * time.Microsecond}, Config{Bytes: 1<<39 - 1}},
+		{Config{Time: 1 << 39 * time.Microsecond}, Config{Bytes: 1<<39 - 1}},
 	} {
 		if test.in.Packets > 0 && test.in.WRED != [3]Early{} {
 			test.in.WRED[meter.Yellow] = Early{1, 5, 7}

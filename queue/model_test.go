@@ -20,8 +20,8 @@ func ceil(r *big.Rat) int64 {
 }
 
 // sendTime is the time in ns that a rate takes to send a packet.
-func sendTime(r meter.Rate, bytes int) *big.Rat {
-	t := whole(int64(bytes))
+func sendTime(r meter.Rate, bytes int64) *big.Rat {
+	t := whole(bytes)
 	return t.Mul(t, big.NewRat(int64(r.Period), r.Bytes))
 }
 
@@ -189,7 +189,7 @@ func (m *model) admit(now int64, p Packet) (int64, Fate) {
 		return 0, f
 	}
 	m.admitted = append(m.admitted, departure{depart, int64(p.Bytes)})
-	m.next = new(big.Rat).Add(start, sendTime(m.Rate, p.Bytes))
+	m.next = new(big.Rat).Add(start, sendTime(m.Rate, int64(p.Bytes)))
 	return depart, f
 }
 
@@ -386,7 +386,7 @@ func (m *modelLink) choose() {
 		level.bytes, m.busy = int64(w.Bytes), level
 		flow.deficit -= w.Bytes
 		q.chosen = nil
-		m.free = new(big.Rat).Add(m.free, sendTime(m.rate, w.Bytes))
+		m.free = new(big.Rat).Add(m.free, sendTime(m.rate, int64(w.Bytes)))
 	}
 	m.decided = append(m.decided, Decision[int]{w.value, depart, f})
 }

@@ -63,8 +63,8 @@ func (p *pace) due() int64 {
 	return p.next
 }
 
-// after returns the pace advanced by n bytes, or false if an int64 cannot hold
-// it.
+// after returns the pace advanced by n bytes. It returns false if n bytes take more
+// than MaxInt64-1 ns, or end after MaxInt64-1, which leaves due room to round up.
 func (p pace) after(n int) (pace, bool) {
 	hi, lo := bits.Mul64(uint64(max(n, 0)), p.num)
 	lo, carry := bits.Add64(lo, p.frac, 0)

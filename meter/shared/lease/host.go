@@ -36,13 +36,12 @@ func (t *Terms) rescue(n int64) Amounts {
 
 const million = 1_000_000
 
-// Request is a call of one host for one budget. Times are on the store's clock,
-// in µs.
+// Request is a call of one host for one budget.
 type Request struct {
 	Host     string
 	Instance int64 // distinguishes processes with the same name
 	Sequence int64 // increases with each request of an instance
-	Seen     int64 // Reply.Time of the last reply received, 0: none
+	Seen     int64 // Reply.Time of the last reply received, µs; 0: none
 	Terms    Terms
 	Holds    Amounts  // the most that the host uses, except for its rescue share after the lease
 	Rescue   Amounts  // rescue share

@@ -172,7 +172,9 @@ func TestProxy(t *testing.T) {
 		}
 	}()
 	p := storetest.Proxy(t, echo.Addr().String())
+	dialed := 0
 	dial := func() net.Conn {
+		dialed++
 		c, err := net.Dial("tcp", p.Addr)
 		must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
@@ -208,15 +210,17 @@ func TestProxy(t *testing.T) {
 			t.Errorf("direction %d healed: %q, %v", d, rest, err)
 		}
 
-		p.Cut(d)
-		lossy := dial()
-		if _, err := ask(lossy, "lost", 20*time.Millisecond); !os.IsTimeout(err) {
-			t.Errorf("direction %d cut: %v, want a timeout", d, err)
-		}
-		p.Heal()
-		if _, err := ask(lossy, "!", time.Minute); err == nil || os.IsTimeout(err) {
-			t.Errorf("direction %d healed: %v, want a closed connection", d, err)
-		}
+		// On a busy machine, the proxy may read the bytes only after Heal.
+		storetest.Until(t, "a connection that has lost bytes is closed", func() bool {
+			p.Cut(d)
+			lossy := dial()
+			if _, err := ask(lossy, "lost", 20*time.Millisecond); !os.IsTimeout(err) {
+				t.Errorf("direction %d cut: %v, want a timeout", d, err)
+			}
+			p.Heal()
+			_, err := ask(lossy, "!", time.Minute)
+			return err != nil && !os.IsTimeout(err)
+		})
 	}
 	c = dial()
 	p.Delay(storetest.ToServer, 30*time.Millisecond)
@@ -235,8 +239,8 @@ func TestProxy(t *testing.T) {
 	if got, err := ask(dial(), "healed", time.Minute); got != "healed" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if n := p.Accepted(); n != 7 {
-		t.Errorf("%d connections accepted, want 7", n)
+	if n := p.Accepted(); n != dialed {
+		t.Errorf("%d connections accepted, want %d", n, dialed)
 	}
 }
 
