@@ -33,25 +33,25 @@ func (e *FieldError) Error() string {
 	return e.Field + ": " + e.Reason
 }
 
-// faults collects what is wrong with a policy.
-type faults []error
+// errorList collects the errors of a policy.
+type errorList []error
 
-func (f *faults) add(object any, field, reason string) {
-	*f = append(*f, &FieldError{object, field, reason})
+func (l *errorList) add(object any, field, reason string) {
+	*l = append(*l, &FieldError{object, field, reason})
 }
 
 // join adds an error of meter or queue, whose field errors keep their field.
-func (f *faults) join(object any, field string, err error) {
+func (l *errorList) join(object any, field string, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
-			f.join(object, field, err)
+			l.join(object, field, err)
 		}
 		return
 	}
 	var e *meter.FieldError
 	if errors.As(err, &e) {
-		f.add(object, strings.ToLower(e.Field), e.Reason)
+		l.add(object, strings.ToLower(e.Field), e.Reason)
 		return
 	}
-	f.add(object, field, err.Error())
+	l.add(object, field, err.Error())
 }

@@ -22,8 +22,8 @@ type Pipeline struct {
 // paced is the state of a queue of the plan: a leaky bucket, or a share of a link.
 type paced struct {
 	leaky *queue.Leaky
-	share int    // index among the queues of the link
-	fair  *keyed // of a fair queue
+	share int       // index among the queues of the link
+	fair  keyReader // of a fair queue
 	plan  *PlanQueue
 }
 
@@ -60,7 +60,7 @@ func NewPipeline(plan *Plan) *Pipeline {
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
 			q.leaky, _ = queue.New(q.plan.Config) // it has compiled
 		} else if q.plan.Fair {
-			q.fair = newKeyed(q.plan.Key)
+			q.fair = newKeyReader(q.plan.Key)
 		}
 	}
 	for i := range plan.Links {
@@ -206,7 +206,7 @@ func (l *Pipeline) enqueue(q *paced, p *Packet, v *Verdict) {
 	if q.leaky != nil {
 		v.Departure, f = q.leaky.Admit(l.now, packet)
 	} else {
-		if q.fair != nil {
+		if q.plan.Fair {
 			packet.Flow = q.fair.flow(p, q.plan.Seed)
 		}
 		f = l.links[q.plan.Link].Admit(l.now, q.share, packet, *v)

@@ -60,18 +60,18 @@ func (r LengthRule) of(p *Packet) int {
 
 func atMost(n int) int { return int(min(int64(n), maxLength)) }
 
-func (r *LengthRule) check(f *faults) {
+func (r *LengthRule) check(errs *errorList) {
 	if r.Base > L1 {
-		f.add(r, "base", "is not known")
+		errs.add(r, "base", "is not known")
 	}
 	if r.Overhead < -maxAdded || r.Overhead > maxAdded {
-		f.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
+		errs.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
 	}
 	switch {
 	case r.MPU < 0:
-		f.add(r, "mpu", "is negative")
+		errs.add(r, "mpu", "is negative")
 	case r.MPU > maxAdded:
-		f.add(r, "mpu", fmt.Sprintf("%d is above %d bytes", r.MPU, maxAdded))
+		errs.add(r, "mpu", fmt.Sprintf("%d is above %d bytes", r.MPU, maxAdded))
 	}
 }
 
@@ -229,6 +229,30 @@ type Action struct {
 	Queue *Queue
 }
 
+// check adds the errors of an action.
+func (a *Action) check(errs *errorList) {
+	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
+		errs.add(a, "drop", "goes with nothing else")
+	}
+	if a.ECN > CEOrDrop {
+		errs.add(a, "ecn", "is not known")
+	}
+	seen := map[Field]bool{}
+	for _, m := range a.Marks {
+		if !m.Field.known() {
+			errs.add(a, "mark", fmt.Sprintf("%v is not known", m.Field))
+			continue
+		}
+		if m.Value > fieldMax[m.Field] {
+			errs.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
+		}
+		if seen[m.Field] {
+			errs.add(a, m.Field.String(), "is marked twice")
+		}
+		seen[m.Field] = true
+	}
+}
+
 // Queue is a paced queue: one with a rate of its own, or one of a link. Actions
 // that point to the same one share it.
 type Queue struct {
@@ -290,26 +314,3 @@ func (c *Class) actions() [3]Action {
 
 // Action returns what the class does to packets of a color, defaults resolved.
 func (c *Class) Action(color meter.Color) Action { return c.actions()[color] }
-
-func (f *faults) action(a *Action) {
-	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
-		f.add(a, "drop", "goes with nothing else")
-	}
-	if a.ECN > CEOrDrop {
-		f.add(a, "ecn", "is not known")
-	}
-	seen := map[Field]bool{}
-	for _, m := range a.Marks {
-		if !m.Field.known() {
-			f.add(a, "mark", fmt.Sprintf("%v is not known", m.Field))
-			continue
-		}
-		if m.Value > fieldMax[m.Field] {
-			f.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
-		}
-		if seen[m.Field] {
-			f.add(a, m.Field.String(), "is marked twice")
-		}
-		seen[m.Field] = true
-	}
-}

@@ -5,7 +5,7 @@ import "github.com/a-seed-32e5a53f/shaper/meter"
 // stage is the state of a stage of the plan.
 type stage struct {
 	meter.Meter                 // unless one of the next four is there
-	keyed       *keyed          // a meter for each key
+	keyed       *keyTable       // a meter for each key
 	shared      Shared          // meters packets in its place
 	envelope    *meter.Envelope // of which it is a flow
 	leased      *leased         // of a budget on a server
@@ -18,7 +18,7 @@ func (s *stage) begin(p *PlanStage) {
 	switch {
 	case p.Envelope >= 0:
 	case p.Keyed():
-		s.keyed = newKeyed(p.Key)
+		s.keyed = &keyTable{keyReader: newKeyReader(p.Key)}
 		s.keyed.table, _ = meter.NewTable[packetKey](p.Profile, p.table()) // it has compiled
 	case p.Leased:
 		s.leased = new(leased)
@@ -95,8 +95,8 @@ func (s *stage) inherit(was *stage, now int64) {
 	case s.keyed != nil && was.keyed != nil:
 		p, q := s.plan, was.plan
 		same := p.Key == q.Key && p.Keys == q.Keys && p.Idle == q.Idle && p.Initial == q.Initial
-		if same && !was.keyed.left && was.keyed.table.SetProfile(now, p.Profile) == nil {
-			s.keyed.table, was.keyed.left = was.keyed.table, true
+		if same && !was.keyed.moved && was.keyed.table.SetProfile(now, p.Profile) == nil {
+			s.keyed.table, was.keyed.moved = was.keyed.table, true
 		}
 	case s.leased != nil && was.leased != nil && s.plan.BudgetName == was.plan.BudgetName:
 		s.leased = was.leased // a policy names a budget once
