@@ -58,42 +58,42 @@ func (b Budget) Resolved() Budget {
 func (b *Budget) OnHost() bool { return b.Store.URL == "" }
 
 // check returns the errors of a budget, and of the meter as one that can share it.
-func (b *Budget) check(f *faults, m *Meter, kind meter.Kind) {
+func (b *Budget) check(errs *errorList, m *Meter, kind meter.Kind) {
 	if reason := nameFault(b.Name); reason != "" {
-		f.add(b, "budget", reason)
+		errs.add(b, "budget", reason)
 	}
 	state := kind.Info().State
 	switch {
 	case m.Per.By != NoKey:
-		f.add(m, "share", "does not go with per: a budget has one meter, not one for each key")
+		errs.add(m, "share", "does not go with per: a budget has one meter, not one for each key")
 	case m.Envelope != nil:
-		f.add(m, "share", "does not go with an envelope")
+		errs.add(m, "share", "does not go with an envelope")
 	case state != meter.StateBuckets && state != meter.StateCounts:
-		f.add(m, "share", "needs a meter of buckets, fixed-window or sliding-counter, not "+kind.String())
+		errs.add(m, "share", "needs a meter of buckets, fixed-window or sliding-counter, not "+kind.String())
 	}
 	if b.OnHost() {
 		return
 	}
 	if state == meter.StateCounts {
-		f.add(m, "share", "needs a meter of buckets: the shares of a window's limit do not add up, use token-bucket or store: host")
+		errs.add(m, "share", "needs a meter of buckets: the shares of a window's limit do not add up, use token-bucket or store: host")
 	}
 	if t, ok := m.Params.(meter.TokenBucket); ok && t.Warmup > 0 {
-		f.add(m, "warmup", "does not go with a budget on a server: the server sets the rate")
+		errs.add(m, "warmup", "does not go with a budget on a server: the server sets the rate")
 	}
 	if m.Initial.Den != 0 {
-		f.add(m, "initial", "does not go with a budget on a server: a share begins empty")
+		errs.add(m, "initial", "does not go with a budget on a server: a share begins empty")
 	}
 	if b.Interval != 0 && (b.Interval < MinInterval || b.Interval > MaxInterval) {
-		f.add(b, "interval", fmt.Sprintf("%v is not between %v and %v", b.Interval, MinInterval, MaxInterval))
+		errs.add(b, "interval", fmt.Sprintf("%v is not between %v and %v", b.Interval, MinInterval, MaxInterval))
 	}
 	if !b.Rescue.valid() {
-		f.add(b, "rescue", "must be between nothing and all of the budget")
+		errs.add(b, "rescue", "must be between nothing and all of the budget")
 	}
 	if b.Weight < 0 || b.Weight > MaxWeight {
-		f.add(b, "weight", fmt.Sprintf("%d is not between 1 and %d", b.Weight, MaxWeight))
+		errs.add(b, "weight", fmt.Sprintf("%d is not between 1 and %d", b.Weight, MaxWeight))
 	}
 	if b.Hosts < 0 || b.Hosts > MaxHosts {
-		f.add(b, "hosts", fmt.Sprintf("%d is not between 1 and %d", b.Hosts, MaxHosts))
+		errs.add(b, "hosts", fmt.Sprintf("%d is not between 1 and %d", b.Hosts, MaxHosts))
 	}
 }
 
@@ -113,3 +113,16 @@ func nameFault(name string) string {
 	}
 	return ""
 }
+
+// Shared meters packets in place of a meter of the policy whose state is not the
+// pipeline's alone, such as a budget of the host. One goroutine at a time calls it.
+type Shared interface {
+	// Color is that of meter.Meter. It allocates nothing.
+	Color(now int64, n int, in meter.Color) meter.Color
+	// Tokens is that of meter.Meter.
+	Tokens(now int64) (tc, te int64)
+}
+
+// Share has s meter the packets of a stage of the plan from now on. Without it a meter
+// with a budget of the host is one of the pipeline's own.
+func (l *Pipeline) Share(stage int, s Shared) { l.stages[stage].shared = s }

@@ -67,7 +67,7 @@ func (c *Classifier) Classify(p *Packet, n int) int {
 	}
 	for f, t := range &c.Direct {
 		if t != nil {
-			found.add(t.at(MatchFields[f].value(p, n)))
+			found.add(t.at(matchFields[f].value(p, n)))
 		}
 	}
 	if r := &c.Mark; r.Bounds != nil {

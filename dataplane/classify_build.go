@@ -139,7 +139,7 @@ func (b *builder) sweepField(f field, matches []Match) Ranged[uint32] {
 		}
 		for _, r := range list {
 			edges = append(edges, edge[uint32]{r.First, i, true})
-			if r.Last < MatchFields[f].Max {
+			if r.Last < matchFields[f].Max {
 				edges = append(edges, edge[uint32]{r.Last + 1, i, false})
 			}
 		}
@@ -156,8 +156,8 @@ func (b *builder) table(f field, matches []Match) Direct {
 	if r.Bounds == nil {
 		return nil
 	}
-	t := make(Direct, MatchFields[f].Max+2)
-	for v := range t[:MatchFields[f].Max+1] {
+	t := make(Direct, matchFields[f].Max+2)
+	for v := range t[:matchFields[f].Max+1] {
 		t[v] = search32(&r, uint32(v))
 	}
 	t[len(t)-1] = b.set(func(i int) bool { return len(f.ranges(&matches[i])) == 0 })

@@ -21,7 +21,7 @@ func Compile(policy *Policy) (*Plan, error) {
 	case n > MaxClasses:
 		c.add(policy, "classes", fmt.Sprintf("%d are more than %d", n, MaxClasses))
 	}
-	policy.Length.check(&c.faults)
+	policy.Length.check(&c.errorList)
 	names := map[string]bool{}
 	matches := make([]Match, len(policy.Classes))
 	for i := range policy.Classes {
@@ -33,16 +33,16 @@ func Compile(policy *Policy) (*Plan, error) {
 			c.add(cl, "name", fmt.Sprintf("%q names an earlier class too", cl.Name))
 		}
 		names[cl.Name] = true
-		c.match(&cl.Match)
+		cl.Match.check(&c.errorList)
 		matches[i] = cl.Match
 		c.class(cl)
 	}
 	c.finish()
-	if c.faults == nil {
-		c.faults = policy.unused(c)
+	if c.errorList == nil {
+		c.errorList = policy.unused(c)
 	}
-	if c.faults != nil {
-		return nil, errors.Join(c.faults...)
+	if c.errorList != nil {
+		return nil, errors.Join(c.errorList...)
 	}
 	c.plan.Classifier = NewClassifier(matches)
 	return c.plan, nil
@@ -50,7 +50,7 @@ func Compile(policy *Policy) (*Plan, error) {
 
 // unused returns the errors of the named parts of a policy that no class leads to: they
 // are compiled apart.
-func (p *Policy) unused(used *compiler) faults {
+func (p *Policy) unused(used *compiler) errorList {
 	c := newCompiler()
 	for _, m := range p.Meters {
 		if _, ok := used.stages[m]; !ok {
@@ -68,13 +68,13 @@ func (p *Policy) unused(used *compiler) faults {
 		}
 	}
 	c.finish()
-	return c.faults
+	return c.errorList
 }
 
 // compiler fills a Plan and collects errors. A part is compiled once, however many
 // others point to it.
 type compiler struct {
-	faults
+	errorList
 	plan      *Plan
 	stages    map[*Meter]int
 	queues    map[*Queue]int
@@ -109,7 +109,7 @@ func (c *compiler) class(cl *Class) {
 	for _, a := range sources {
 		if a != nil && !c.checked[a] {
 			c.checked[a] = true
-			c.action(a)
+			a.check(&c.errorList)
 		}
 	}
 	for color, a := range cl.actions() {
@@ -161,7 +161,7 @@ func (c *compiler) state(s *PlanStage, m *Meter, p *meter.Profile) {
 		s.Buckets = append(s.Buckets, BucketOutline{b.TokensName, b.Burst})
 	}
 	if b := m.Budget; b != nil {
-		b.check(&c.faults, m, s.Kind)
+		b.check(&c.errorList, m, s.Kind)
 		if c.budgets[b.Name] {
 			c.add(b, "budget", fmt.Sprintf("%q is that of another meter of this policy: let both classes name one meter under meters:", b.Name))
 		}

@@ -82,22 +82,27 @@ type packetKey struct {
 	proto        uint8
 }
 
-// keyed reads the keys of packets, and has a meter for each.
-type keyed struct {
+// keyReader reads the key of a packet.
+type keyReader struct {
 	key   Key
 	mask4 uint64
 	mask6 Addr
-	table *meter.Table[packetKey] // nil in a fair queue
-	left  bool                    // another pipeline has the table
 }
 
-func newKeyed(k Key) *keyed {
-	return &keyed{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
+func newKeyReader(k Key) keyReader {
+	return keyReader{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
+}
+
+// keyTable is a meter for each key.
+type keyTable struct {
+	keyReader
+	table *meter.Table[packetKey]
+	moved bool // another pipeline has inherited the table
 }
 
 // flow is the flow of a packet in a fair queue.
-func (k *keyed) flow(p *Packet, seed uint64) uint16 {
-	key, ok := k.of(p)
+func (k *keyReader) flow(p *Packet, seed uint64) uint16 {
+	key, ok := k.packetKey(p)
 	if !ok {
 		key = packetKey{}
 	}
@@ -112,8 +117,8 @@ func (k *keyed) flow(p *Packet, seed uint64) uint16 {
 		uint64(key.sport)<<32|uint64(key.dport)<<16|uint64(key.proto)<<8|version)
 }
 
-// of returns the key of a packet, or false where it has none.
-func (k *keyed) of(p *Packet) (out packetKey, ok bool) {
+// packetKey returns the key of a packet, or false where it has none.
+func (k *keyReader) packetKey(p *Packet) (out packetKey, ok bool) {
 	switch k.key.By {
 	case BySrc:
 		out.src, out.kind = k.prefix(p.Kind, p.Src), p.Kind
@@ -141,23 +146,23 @@ func (k *keyed) of(p *Packet) (out packetKey, ok bool) {
 	return out, p.IsIP()
 }
 
-func (k *keyed) prefix(kind Kind, a Addr) Addr {
+func (k *keyReader) prefix(kind Kind, a Addr) Addr {
 	if kind == IPv4 {
 		return Addr{Lo: a.Lo & k.mask4}
 	}
 	return Addr{a.Hi & k.mask6.Hi, a.Lo & k.mask6.Lo}
 }
 
-func (k *keyed) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
-	key, ok := k.of(p)
+func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
+	key, ok := k.packetKey(p)
 	if !ok && in != meter.Red {
 		return k.table.Rest().Color(now, n, in)
 	}
 	return k.table.Color(key, now, n, in)
 }
 
-func (k *keyed) explain(p *Packet, now int64, n int, in meter.Color) (string, meter.Explanation) {
-	key, ok := k.of(p)
+func (k *keyTable) explain(p *Packet, now int64, n int, in meter.Color) (string, meter.Explanation) {
+	key, ok := k.packetKey(p)
 	if !ok && in != meter.Red {
 		return "", k.table.Rest().Explain(now, n, in)
 	}
@@ -165,7 +170,7 @@ func (k *keyed) explain(p *Packet, now int64, n int, in meter.Color) (string, me
 }
 
 // text is a key for people.
-func (k *keyed) text(key packetKey) string {
+func (k *keyReader) text(key packetKey) string {
 	switch k.key.By {
 	case BySrc:
 		return "src " + k.address(key.kind, key.src)
@@ -179,7 +184,7 @@ func (k *keyed) text(key packetKey) string {
 	return fmt.Sprintf("dscp %d", key.src.Lo)
 }
 
-func (k *keyed) address(kind Kind, a Addr) string {
+func (k *keyReader) address(kind Kind, a Addr) string {
 	addr, bits := a.netip(kind), k.key.V6
 	if kind == IPv4 {
 		bits = k.key.V4

@@ -70,7 +70,9 @@ const (
 )
 
 // MatchFields are all fields.
-var MatchFields = [...]MatchField{
+var MatchFields = matchFields[:]
+
+var matchFields = [...]MatchField{
 	proto: {
 		"proto", 0xff, func(m *Match) *[]Range { return &m.Proto },
 		func(p *Packet, _ int) (uint32, bool) { return uint32(p.Proto), p.IsIP() },
@@ -118,28 +120,28 @@ func (f field) ranges(m *Match) []Range {
 	if f == proto {
 		return m.protocols()
 	}
-	return *MatchFields[f].List(m)
+	return *matchFields[f].List(m)
 }
 
-// match collects the faults of a Match.
-func (f *faults) match(m *Match) {
-	for _, field := range MatchFields {
+// check adds the errors of a match.
+func (m *Match) check(errs *errorList) {
+	for _, field := range matchFields {
 		for _, r := range *field.List(m) {
 			if r.First > r.Last {
-				f.add(m, field.Name, fmt.Sprintf("range %d-%d is empty: the smaller number goes first", r.First, r.Last))
+				errs.add(m, field.Name, fmt.Sprintf("range %d-%d is empty: the smaller number goes first", r.First, r.Last))
 			} else if r.Last > field.Max {
-				f.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
+				errs.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
 			}
 		}
 	}
-	f.prefixes(m, "src", m.Src)
-	f.prefixes(m, "dst", m.Dst)
+	m.checkPrefixes(errs, "src", m.Src)
+	m.checkPrefixes(errs, "dst", m.Dst)
 }
 
-func (f *faults) prefixes(m *Match, name string, list []netip.Prefix) {
+func (m *Match) checkPrefixes(errs *errorList, name string, list []netip.Prefix) {
 	for _, p := range list {
 		if !p.IsValid() {
-			f.add(m, name, "is not a valid prefix")
+			errs.add(m, name, "is not a valid prefix")
 		}
 	}
 }
@@ -150,7 +152,7 @@ func (m *Match) Covers(other *Match) bool {
 	if !m.below() && other.below() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
 		return false // other takes packets without an IP header
 	}
-	for f := range MatchFields {
+	for f := range matchFields {
 		if f := field(f); !coversRanges(f.ranges(m), f.ranges(other)) {
 			return false
 		}
@@ -186,14 +188,14 @@ func (m *Match) Misses(p *Packet, n int) string {
 	case !p.within(m.Dst, p.Dst):
 		return "dst"
 	}
-	for f := range MatchFields {
+	for f := range matchFields {
 		list := field(f).ranges(m)
 		if len(list) == 0 {
 			continue
 		}
-		v, ok := MatchFields[f].Value(p, n)
+		v, ok := matchFields[f].Value(p, n)
 		if !ok || !slices.ContainsFunc(list, func(r Range) bool { return r.First <= v && v <= r.Last }) {
-			return MatchFields[f].Name
+			return matchFields[f].Name
 		}
 	}
 	if !p.IsIP() && !m.below() {

@@ -3,75 +3,9 @@ package dataplane
 import (
 	"math"
 
-	"github.com/a-seed-32e5a53f/shaper/marker"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
-
-// Done says what happened to a packet. The zero Done is a drop.
-type Done uint8
-
-const (
-	Pass    Done = 1 << iota // left, alone where nothing else was done
-	ECNSet                   // CE was set
-	Marked                   // a mark was written, changed or not
-	Queued                   // left at Departure
-	Waiting                  // in a link's queue: Settle says what becomes of it
-)
-
-// Dropped says that the packet does not leave.
-func (d Done) Dropped() bool { return d == 0 }
-
-// Reason says what decided a verdict: a meter's clause, or one of those below.
-type Reason uint8
-
-const (
-	NoMeter Reason = Reason(meter.NumClauses) + iota
-	NotIP
-	BadPacket
-	QueueFull
-	WRED
-	CoDel
-)
-
-// String returns the reason as decisions spell it.
-func (r Reason) String() string {
-	switch r {
-	case NoMeter:
-		return "no-meter"
-	case NotIP:
-		return "not-ip"
-	case BadPacket:
-		return "malformed"
-	case QueueFull:
-		return "queue-full"
-	case WRED:
-		return "wred"
-	case CoDel:
-		return "codel"
-	}
-	return meter.Clause(r).String()
-}
-
-// Verdict is what became of one packet. The zero Verdict is a drop.
-type Verdict struct {
-	Now       int64 // ns: the clock, the largest time seen
-	Departure int64 // ns; valid unless dropped or waiting
-	ID        int64 // the packet's
-	Length    int   // metered bytes
-	Packets   int   // that it leaves as
-	Class     int32 // index into Policy.Classes, -1 where no class took it
-	Done      Done
-	Pre       meter.Color // before the first meter; valid where Class >= 0
-	Color     meter.Color // after the last meter; valid where Class >= 0
-	Reason    Reason
-	HasDSCP   bool // there is an IP header
-	DSCPIn    uint8
-	DSCPOut   uint8 // valid unless dropped
-}
-
-// count is what the packet adds to counters.
-func (v *Verdict) count() Count { return Count{int64(v.Packets), int64(v.Length)} }
 
 // Pipeline is a Plan with its state: tokens, backlogs and counters. One goroutine owns it.
 // Process allocates nothing, except as queue.Leaky.Admit and queue.Link.Admit say.
@@ -85,21 +19,11 @@ type Pipeline struct {
 	steps  *[]Step      // for Explain, else nil
 }
 
-// stage is the state of a stage of the plan.
-type stage struct {
-	meter.Meter                 // unless one of the next four is there
-	keyed       *keyed          // a meter for each key
-	shared      Shared          // meters packets in its place
-	envelope    *meter.Envelope // of which it is a flow
-	leased      *leased         // of a budget on a server
-	plan        *PlanStage
-}
-
 // paced is the state of a queue of the plan: a leaky bucket, or a share of a link.
 type paced struct {
 	leaky *queue.Leaky
-	share int    // index among the queues of the link
-	fair  *keyed // of a fair queue
+	share int       // index among the queues of the link
+	fair  keyReader // of a fair queue
 	plan  *PlanQueue
 }
 
@@ -136,7 +60,7 @@ func NewPipeline(plan *Plan) *Pipeline {
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
 			q.leaky, _ = queue.New(q.plan.Config) // it has compiled
 		} else if q.plan.Fair {
-			q.fair = newKeyed(q.plan.Key)
+			q.fair = newKeyReader(q.plan.Key)
 		}
 	}
 	for i := range plan.Links {
@@ -149,24 +73,6 @@ func NewPipeline(plan *Plan) *Pipeline {
 		l.links = append(l.links, link)
 	}
 	return l
-}
-
-// begin makes the meter of a stage, unless it is a flow of an envelope.
-func (s *stage) begin(p *PlanStage) {
-	s.plan = p
-	switch {
-	case p.Envelope >= 0:
-	case p.Keyed():
-		s.keyed = newKeyed(p.Key)
-		s.keyed.table, _ = meter.NewTable[packetKey](p.Profile, p.table()) // it has compiled
-	case p.Leased:
-		s.leased = new(leased)
-	case p.Initial.Den != 0:
-		cb, eb := p.Profile.Bursts()
-		s.Meter = meter.NewWithTokens(p.Profile, p.Initial.Of(cb), p.Initial.Of(eb))
-	default:
-		s.Meter = meter.New(p.Profile)
-	}
 }
 
 // Plan returns the plan.
@@ -236,28 +142,6 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 	}
 }
 
-// color meters a packet.
-func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
-	switch {
-	case s.keyed != nil:
-		return s.keyed.color(p, now, n, in)
-	case s.shared != nil:
-		return s.shared.Color(now, n, in)
-	case s.envelope != nil:
-		return s.envelope.Color(s.plan.Flow, now, n, in)
-	case s.leased != nil:
-		return s.leased.color(now, n, in)
-	}
-	return s.Color(now, n, in)
-}
-
-// Step is one meter's part in a verdict.
-type Step struct {
-	Stage int    // index in the plan
-	Key   string // as people read it; "" if the meter has none, or the packet
-	meter.Explanation
-}
-
 // Explain is Process with the grounds of its verdict: a step for each meter that
 // the packet went through.
 func (l *Pipeline) Explain(p *Packet, v *Verdict) []Step {
@@ -266,23 +150,6 @@ func (l *Pipeline) Explain(p *Packet, v *Verdict) []Step {
 	l.Process(p, v)
 	l.steps = nil
 	return steps
-}
-
-func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) (step Step) {
-	switch {
-	case s.keyed != nil:
-		step.Key, step.Explanation = s.keyed.explain(p, now, n, in)
-	case s.shared != nil:
-		step.Length, step.In, step.Color = n, in, s.shared.Color(now, n, in)
-		step.Clause = s.plan.Kind.Clause(in, step.Color)
-	case s.envelope != nil:
-		step.Explanation = s.envelope.Explain(s.plan.Flow, now, n, in)
-	case s.leased != nil:
-		step.Explanation = s.leased.explain(now, n, in, s.plan.Kind)
-	default:
-		step.Explanation = s.Explain(now, n, in)
-	}
-	return step
 }
 
 // of is the input color of a packet.
@@ -295,25 +162,6 @@ func (c *InputColors) of(p *Packet) meter.Color {
 		return c.Low[value]
 	}
 	return c.High[value]
-}
-
-// Field reads a field that input colors come from and marks go to, or returns false if the
-// packet lacks it.
-func (p *Packet) Field(f Field) (value uint32, ok bool) {
-	switch {
-	case f == SKBMark:
-		return p.Mark, true
-	case f == DSCP:
-		dscp, ok := p.DSCP()
-		return uint32(dscp), ok
-	case f == PCP && p.Tags > 0:
-		return uint32(marker.PCP(p.Data[p.Tag:])), true
-	case f == DEI && p.Tags > 0:
-		return uint32(marker.DEI(p.Data[p.Tag:])), true
-	case f == MPLSTC && p.MPLS > 0:
-		return uint32(marker.TC(p.Data[p.MPLS:])), true
-	}
-	return 0, false
 }
 
 // act does what the class does to the packet's color, and counts it.
@@ -358,7 +206,7 @@ func (l *Pipeline) enqueue(q *paced, p *Packet, v *Verdict) {
 	if q.leaky != nil {
 		v.Departure, f = q.leaky.Admit(l.now, packet)
 	} else {
-		if q.fair != nil {
+		if q.plan.Fair {
 			packet.Flow = q.fair.flow(p, q.plan.Seed)
 		}
 		f = l.links[q.plan.Link].Admit(l.now, q.share, packet, *v)
@@ -428,38 +276,6 @@ func (l *Pipeline) Due() (at int64, ok bool) {
 	return at, ok
 }
 
-// mark writes a mark, and says whether the packet has the field.
-func (p *Packet) mark(m Mark) bool {
-	switch m.Field {
-	case DSCP:
-		switch p.Kind {
-		case IPv4:
-			marker.SetDSCPv4(p.Data[p.L3:], uint8(m.Value))
-		case IPv6:
-			marker.SetDSCPv6(p.Data[p.L3:], uint8(m.Value))
-		default:
-			return false
-		}
-	case PCP, DEI:
-		if p.Tags == 0 {
-			return false
-		}
-		if m.Field == PCP {
-			marker.SetPCP(p.Data[p.Tag:], uint8(m.Value))
-		} else {
-			marker.SetDEI(p.Data[p.Tag:], uint8(m.Value))
-		}
-	case MPLSTC:
-		if p.MPLS == 0 {
-			return false
-		}
-		marker.SetTC(p.Data[p.MPLS:], uint8(m.Value))
-	case SKBMark:
-		p.Mark = m.Value
-	}
-	return true
-}
-
 // Stats returns the counters: one entry a class in the policy's order, and a
 // last one for what no class took. They go on counting.
 func (l *Pipeline) Stats() []ClassStats { return l.stats }
@@ -472,25 +288,6 @@ func (l *Pipeline) Tokens(stage int) (tc, te int64) {
 		return 0, 0
 	}
 	return l.stages[stage].tokens(l.now)
-}
-
-func (s *stage) tokens(now int64) (tc, te int64) {
-	m := &s.Meter
-	switch {
-	case s.keyed != nil:
-		m = s.keyed.table.Rest()
-	case s.shared != nil:
-		return s.shared.Tokens(now)
-	case s.envelope != nil:
-		return s.envelope.Tokens(s.plan.Flow, now)
-	case s.leased != nil:
-		return s.leased.tokens(now)
-	}
-	if !m.Begun() { // packets begin its clock, not who looks at it
-		look := m.Clone()
-		m = &look
-	}
-	return m.Tokens(now)
 }
 
 // Keys counts the keys of a stage of the plan; all zero if it has one meter for all, and

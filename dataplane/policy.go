@@ -2,11 +2,8 @@ package dataplane
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"math"
 	"math/bits"
-	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/marker"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -63,18 +60,18 @@ func (r LengthRule) of(p *Packet) int {
 
 func atMost(n int) int { return int(min(int64(n), maxLength)) }
 
-func (r *LengthRule) check(f *faults) {
+func (r *LengthRule) check(errs *errorList) {
 	if r.Base > L1 {
-		f.add(r, "base", "is not known")
+		errs.add(r, "base", "is not known")
 	}
 	if r.Overhead < -maxAdded || r.Overhead > maxAdded {
-		f.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
+		errs.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
 	}
 	switch {
 	case r.MPU < 0:
-		f.add(r, "mpu", "is negative")
+		errs.add(r, "mpu", "is negative")
 	case r.MPU > maxAdded:
-		f.add(r, "mpu", fmt.Sprintf("%d is above %d bytes", r.MPU, maxAdded))
+		errs.add(r, "mpu", fmt.Sprintf("%d is above %d bytes", r.MPU, maxAdded))
 	}
 }
 
@@ -189,32 +186,6 @@ func (s Share) Of(n int64) int64 {
 	return int64(share)
 }
 
-// Field is a place in a packet that colors are read from and marks written to.
-type Field uint8
-
-const (
-	DSCP Field = iota
-	PCP
-	DEI
-	MPLSTC
-	SKBMark
-)
-
-var (
-	fieldNames = [...]string{"dscp", "pcp", "dei", "mpls", "mark"}
-	fieldMax   = [...]uint32{63, 7, 1, 7, math.MaxUint32}
-)
-
-// String returns the name as policies spell it.
-func (f Field) String() string {
-	if f.known() {
-		return fieldNames[f]
-	}
-	return fmt.Sprintf("Field(%d)", uint8(f))
-}
-
-func (f Field) known() bool { return int(f) < len(fieldNames) }
-
 // PreColor is where an aware meter finds the color before. Values that Map
 // does not name, and packets without the header, are green. The zero PreColor
 // is the DSCP with the default of marker.AF.
@@ -240,12 +211,6 @@ func (p PreColor) Table() map[uint32]meter.Color {
 	return table
 }
 
-// Mark writes Value into a field, where the packet has it.
-type Mark struct {
-	Field Field
-	Value uint32
-}
-
 // ECN says what an action does by explicit congestion notification (RFC 3168).
 type ECN uint8
 
@@ -262,6 +227,30 @@ type Action struct {
 	ECN   ECN
 	Marks []Mark
 	Queue *Queue
+}
+
+// check adds the errors of an action.
+func (a *Action) check(errs *errorList) {
+	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
+		errs.add(a, "drop", "goes with nothing else")
+	}
+	if a.ECN > CEOrDrop {
+		errs.add(a, "ecn", "is not known")
+	}
+	seen := map[Field]bool{}
+	for _, m := range a.Marks {
+		if !m.Field.known() {
+			errs.add(a, "mark", fmt.Sprintf("%v is not known", m.Field))
+			continue
+		}
+		if m.Value > fieldMax[m.Field] {
+			errs.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
+		}
+		if seen[m.Field] {
+			errs.add(a, m.Field.String(), "is marked twice")
+		}
+		seen[m.Field] = true
+	}
 }
 
 // Queue is a paced queue: one with a rate of its own, or one of a link. Actions
@@ -312,31 +301,6 @@ type Link struct {
 	Rate meter.Rate
 }
 
-// FieldError is a fault of a policy.
-type FieldError struct {
-	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope or *Budget
-	Field  string // the key in it, in the spelling of the policy file
-	Reason string
-}
-
-func (e *FieldError) Error() string {
-	switch o := e.Object.(type) {
-	case *Class:
-		return fmt.Sprintf("class %q: %s: %s", o.Name, e.Field, e.Reason)
-	case *Meter:
-		return fmt.Sprintf("meter %q: %s: %s", o.Name, e.Field, e.Reason)
-	case *Queue:
-		return fmt.Sprintf("queue %q: %s: %s", o.Name, e.Field, e.Reason)
-	case *Link:
-		return fmt.Sprintf("link %q: %s: %s", o.Name, e.Field, e.Reason)
-	case *Envelope:
-		return fmt.Sprintf("envelope %q: %s: %s", o.Name, e.Field, e.Reason)
-	case *Budget:
-		return fmt.Sprintf("budget %q: %s: %s", o.Name, e.Field, e.Reason)
-	}
-	return e.Field + ": " + e.Reason
-}
-
 // actions returns the class's actions by color, with the defaults.
 func (c *Class) actions() [3]Action {
 	actions := [3]Action{meter.Red: {Drop: true}}
@@ -350,49 +314,3 @@ func (c *Class) actions() [3]Action {
 
 // Action returns what the class does to packets of a color, defaults resolved.
 func (c *Class) Action(color meter.Color) Action { return c.actions()[color] }
-
-// faults collects what is wrong with a policy.
-type faults []error
-
-func (f *faults) add(object any, field, reason string) {
-	*f = append(*f, &FieldError{object, field, reason})
-}
-
-// join adds an error of meter or queue, whose field errors keep their field.
-func (f *faults) join(object any, field string, err error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range joined.Unwrap() {
-			f.join(object, field, err)
-		}
-		return
-	}
-	var e *meter.FieldError
-	if errors.As(err, &e) {
-		f.add(object, strings.ToLower(e.Field), e.Reason)
-		return
-	}
-	f.add(object, field, err.Error())
-}
-
-func (f *faults) action(a *Action) {
-	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
-		f.add(a, "drop", "goes with nothing else")
-	}
-	if a.ECN > CEOrDrop {
-		f.add(a, "ecn", "is not known")
-	}
-	seen := map[Field]bool{}
-	for _, m := range a.Marks {
-		if !m.Field.known() {
-			f.add(a, "mark", fmt.Sprintf("%v is not known", m.Field))
-			continue
-		}
-		if m.Value > fieldMax[m.Field] {
-			f.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
-		}
-		if seen[m.Field] {
-			f.add(a, m.Field.String(), "is marked twice")
-		}
-		seen[m.Field] = true
-	}
-}

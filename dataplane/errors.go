@@ -1,0 +1,57 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// FieldError is a fault of a policy.
+type FieldError struct {
+	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope or *Budget
+	Field  string // the key in it, in the spelling of the policy file
+	Reason string
+}
+
+func (e *FieldError) Error() string {
+	switch o := e.Object.(type) {
+	case *Class:
+		return fmt.Sprintf("class %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Meter:
+		return fmt.Sprintf("meter %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Queue:
+		return fmt.Sprintf("queue %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Link:
+		return fmt.Sprintf("link %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Envelope:
+		return fmt.Sprintf("envelope %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Budget:
+		return fmt.Sprintf("budget %q: %s: %s", o.Name, e.Field, e.Reason)
+	}
+	return e.Field + ": " + e.Reason
+}
+
+// errorList collects the errors of a policy.
+type errorList []error
+
+func (l *errorList) add(object any, field, reason string) {
+	*l = append(*l, &FieldError{object, field, reason})
+}
+
+// join adds an error of meter or queue, whose field errors keep their field.
+func (l *errorList) join(object any, field string, err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			l.join(object, field, err)
+		}
+		return
+	}
+	var e *meter.FieldError
+	if errors.As(err, &e) {
+		l.add(object, strings.ToLower(e.Field), e.Reason)
+		return
+	}
+	l.add(object, field, err.Error())
+}

@@ -1,0 +1,91 @@
+package dataplane
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/a-seed-32e5a53f/shaper/marker"
+)
+
+// Field is a place in a packet that colors are read from and marks written to.
+type Field uint8
+
+const (
+	DSCP Field = iota
+	PCP
+	DEI
+	MPLSTC
+	SKBMark
+)
+
+var (
+	fieldNames = [...]string{"dscp", "pcp", "dei", "mpls", "mark"}
+	fieldMax   = [...]uint32{63, 7, 1, 7, math.MaxUint32}
+)
+
+// String returns the name as policies spell it.
+func (f Field) String() string {
+	if f.known() {
+		return fieldNames[f]
+	}
+	return fmt.Sprintf("Field(%d)", uint8(f))
+}
+
+func (f Field) known() bool { return int(f) < len(fieldNames) }
+
+// Mark writes Value into a field, where the packet has it.
+type Mark struct {
+	Field Field
+	Value uint32
+}
+
+// Field reads a field that input colors come from and marks go to, or returns false if the
+// packet lacks it.
+func (p *Packet) Field(f Field) (value uint32, ok bool) {
+	switch {
+	case f == SKBMark:
+		return p.Mark, true
+	case f == DSCP:
+		dscp, ok := p.DSCP()
+		return uint32(dscp), ok
+	case f == PCP && p.Tags > 0:
+		return uint32(marker.PCP(p.Data[p.Tag:])), true
+	case f == DEI && p.Tags > 0:
+		return uint32(marker.DEI(p.Data[p.Tag:])), true
+	case f == MPLSTC && p.MPLS > 0:
+		return uint32(marker.TC(p.Data[p.MPLS:])), true
+	}
+	return 0, false
+}
+
+// mark writes a mark, and says whether the packet has the field.
+func (p *Packet) mark(m Mark) bool {
+	switch m.Field {
+	case DSCP:
+		switch p.Kind {
+		case IPv4:
+			marker.SetDSCPv4(p.Data[p.L3:], uint8(m.Value))
+		case IPv6:
+			marker.SetDSCPv6(p.Data[p.L3:], uint8(m.Value))
+		default:
+			return false
+		}
+	case PCP, DEI:
+		if p.Tags == 0 {
+			return false
+		}
+		if m.Field == PCP {
+			marker.SetPCP(p.Data[p.Tag:], uint8(m.Value))
+		} else {
+			marker.SetDEI(p.Data[p.Tag:], uint8(m.Value))
+		}
+	case MPLSTC:
+		if p.MPLS == 0 {
+			return false
+		}
+		marker.SetTC(p.Data[p.MPLS:], uint8(m.Value))
+	case SKBMark:
+		p.Mark = m.Value
+	}
+	return true
+}
