@@ -3,13 +3,14 @@
 GO       ?= go
 FUZZTIME ?= 10s
 ROUNDS   ?= 31
+PKG      ?= ./meter
 PREFIX   ?= /usr/local
 LDFLAGS  ?= -s -w
 
 # One static binary, the same on each machine. Its version is that of the commit.
 BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-.PHONY: help setup build man size install generate third-party pictures fmt lint test race vm chaos fuzz golden bench bench-peers clean
+.PHONY: help setup build man size install generate third-party pictures fmt lint test race vm chaos fuzz mutants golden bench bench-peers clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +108,14 @@ fuzz: ## every fuzz target for FUZZTIME
 			fuzz; \
 		done; \
 	done
+
+# It takes an hour and more, and works on a copy of the last commit without the packages
+# below PKG. Mutants that time out loop or block, and count as killed.
+mutants: ## change the code of PKG in small ways, and list the changes that no test notices
+	@set -e; dir=$$(mktemp -d); trap 'rm -rf $$dir' EXIT; git archive HEAD | tar -x -C $$dir; cd $$dir; \
+		find $(PKG) -mindepth 1 -maxdepth 1 -type d ! -name testdata -exec rm -rf {} +; \
+		GOFLAGS=-count=1 nice -n 19 $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash \
+			--workers 1 --test-cpu 1 --timeout-coefficient 4 -S lct $(PKG)
 
 golden: ## hold the program to the reference model, row by row, on all captures
 	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
