@@ -128,3 +128,29 @@ func BenchmarkFamily(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkColor meters packets of one length.
+func BenchmarkColor(b *testing.B) {
+	for _, c := range []compiler{
+		TokenBucket{Rate: BitRate(1e9), Burst: 65536},
+		SRTCM{BitRate(1e9), 65536, 65536},
+		TRTCM{BitRate(1e9), 65536, BitRate(2e9), 65536},
+		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, false},
+		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, true},
+		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
+		TRTCM{BitRate(999_999_999), 65536, BitRate(1e9), 1e9},
+	} {
+		p := compile(b, c)
+		name := p.Kind().String()
+		if p.rule != nil {
+			name += "-wide"
+		}
+		b.Run(name, func(b *testing.B) {
+			m, now := New(p), int64(0)
+			for b.Loop() {
+				now += 1600
+				m.Color(now, 594, Green)
+			}
+		})
+	}
+}

@@ -5,123 +5,12 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"reflect"
 	"testing"
 	"time"
 )
 
 // The contract of a Meter: in any order of calls, each call returns what a model in exact
 // fractions returns, and the bytes taken are at most the burst and what the rate brings.
-
-// contract is a model of a meter with all its calls. The first call that has a time begins
-// its clock.
-type contract struct {
-	params compiler
-	begun  bool
-	slow   slow
-}
-
-// exactly is the slow model of any meter of buckets. Its buckets may hold less than
-// nothing.
-type exactly struct{ *oracle }
-
-func (b exactly) color(now int64, n int, in Color) Color {
-	if n < 0 {
-		b.oracle.color(now, 0, Red)
-		return Red
-	}
-	return b.oracle.color(now, n, in)
-}
-
-func (b exactly) tokens() (tc, te int64) { return max(floor(b.tc), 0), max(floor(b.te), 0) }
-
-func (b exactly) idle(int64) bool { return b.tc.Cmp(b.cbs) == 0 && b.te.Cmp(b.ebs) == 0 }
-
-func newContract(params compiler, tc, te int64) *contract {
-	switch t := params.(type) {
-	case TokenBucket:
-		if t.Warmup > 0 {
-			return &contract{params: params, slow: newSlow(params, tc)}
-		}
-	case SRTCM, TRTCM, TRTCM4115:
-	default:
-		return &contract{params: params, slow: newSlow(params, tc)}
-	}
-	b := exactly{newOracle(params)}
-	b.tc = lesser(whole(max(tc, 0)), b.cbs)
-	b.te = lesser(whole(max(te, 0)), b.ebs)
-	return &contract{params: params, slow: b}
-}
-
-// ask returns a copy of the model, so that a call does not change it.
-func (c *contract) ask(now int64) *contract {
-	c.begin(now)
-	own := *c
-	switch s := c.slow.(type) {
-	case exactly:
-		o := *s.oracle
-		o.tc, o.te = new(big.Rat).Set(o.tc), new(big.Rat).Set(o.te)
-		own.slow = exactly{&o}
-	default: // models of big.Rat: numbers are replaced, never changed
-		p := reflect.New(reflect.TypeOf(s).Elem())
-		p.Elem().Set(reflect.ValueOf(s).Elem())
-		own.slow = p.Interface().(slow)
-	}
-	return &own
-}
-
-func (c *contract) begin(now int64) {
-	if _, average := c.slow.(*slowTSW); !c.begun && !average {
-		c.slow.color(now, 0, Red)
-	}
-	c.begun = true
-}
-
-func (c *contract) color(now int64, n int, in Color) Color {
-	c.begun = true
-	return c.slow.color(now, n, in)
-}
-
-// at returns the tokens of a copy at a time.
-func (c *contract) at(now int64) slow {
-	own := c.ask(now)
-	own.slow.color(now, 0, Red)
-	return own.slow
-}
-
-func (c *contract) tokens(now int64) (tc, te int64) { return c.at(now).tokens() }
-
-func (c *contract) remaining(now int64) int64 {
-	tc, te := c.tokens(now)
-	if _, peak := c.params.(TRTCM); peak {
-		return min(tc, te)
-	}
-	return tc
-}
-
-func (c *contract) green(now int64, n int) bool { return c.ask(now).color(now, n, Green) == Green }
-
-// debit takes n bytes from a bucket ahead of time.
-func (c *contract) debit(n int64) { c.slow.(exactly).tc.Sub(c.slow.(exactly).tc, whole(n)) }
-
-// counts reports whether a bucket can owe n more bytes: it counts up to 2^61 units, or bytes
-// if it is wide.
-func (c *contract) counts(p *Profile, now int64, n int) bool {
-	b := c.at(now).(exactly)
-	lacks := new(big.Rat).Sub(b.cbs, b.tc)
-	lacks.Add(lacks, whole(int64(n)))
-	if p.rule == nil {
-		lacks.Mul(lacks, whole(p.den))
-	}
-	return lacks.Cmp(whole(1<<61)) <= 0
-}
-
-// credit returns them.
-func (c *contract) credit(n int64) {
-	b := c.slow.(exactly)
-	b.tc = lesser(b.tc.Add(b.tc, whole(n)), b.cbs)
-	b.oracle.tc = b.tc
-}
 
 // wideParams returns buckets of which at least one needs more than 64 bits.
 func wideParams(r *rand.Rand) compiler {
@@ -379,31 +268,6 @@ func randomBuckets(r *rand.Rand) compiler {
 			return params
 		}
 	}
-}
-
-// become returns the model of a meter after SetProfile: it keeps its tokens, up to the
-// bursts, less a part of a unit that the new rate cannot express. The model copies the size
-// of that part from the meter.
-func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *contract {
-	held := c.at(now).(exactly)
-	next := newContract(params, 0, 0)
-	next.begin(now)
-	b := next.slow.(exactly)
-	w := m.profile.wide()
-	l := m.profile.levels(m.state, m.profile.log, now)
-	for i, bucket := range []wideBucket{w.c, w.e} {
-		exact := lesser([]*big.Rat{held.tc, held.te}[i], []*big.Rat{b.cbs, b.ebs}[i])
-		if exact.Sign() < 0 {
-			exact.SetInt64(0)
-		}
-		got := new(big.Rat).Add(whole(l.at[i].bytes), big.NewRat(l.at[i].units, bucket.den))
-		lost := new(big.Rat).Sub(exact, got)
-		if lost.Sign() < 0 || lost.Cmp(big.NewRat(1, bucket.den)) >= 0 {
-			t.Fatalf("%+v became %+v: bucket %d holds %v of %v bytes", c.params, params, i, got, exact)
-		}
-		[]*big.Rat{b.tc, b.te}[i].Set(got)
-	}
-	return next
 }
 
 // retryWant returns the result of RetryAfter if the model confirms it: green then, and not a
