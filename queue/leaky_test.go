@@ -202,7 +202,7 @@ func TestCapacity(t *testing.T) {
 func TestEndOfTime(t *testing.T) {
 	q := open(t, Config{Rate: meter.BitRate(1), Time: math.MaxInt64})
 	for range 3 {
-		q.Admit(math.MaxInt64-10, Packet{Bytes: math.MaxInt64}) // must not overflow
+		q.Admit(math.MaxInt64-10, Packet{Bytes: math.MaxInt}) // must not overflow
 	}
 	if at, f := q.Admit(math.MaxInt64-10, Packet{}); f.Dropped() || at != math.MaxInt64-10 {
 		t.Errorf("departs at %d, fate %v", at, f)

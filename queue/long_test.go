@@ -203,15 +203,16 @@ func TestOverflowIsBounded(t *testing.T) {
 }
 
 // TestLongPackets checks that a selection takes no longer for packets much
-// longer than a quantum: captures may claim lengths up to 4 GB.
+// longer than a quantum: captures may claim lengths up to 4 GB, or what an int holds.
 func TestLongPackets(t *testing.T) {
+	const longest = min(math.MaxUint32, math.MaxInt)
 	l := openLink(t, meter.BitRate(10e9), Share{}, Share{})
 	for i := range 100 {
-		l.Admit(0, i%2, Packet{Bytes: math.MaxUint32}, i)
+		l.Admit(0, i%2, Packet{Bytes: longest}, i)
 	}
 	begin := time.Now()
 	for i, d := range decided(l, math.MaxInt64) {
-		if want := ceil(sendTime(meter.BitRate(10e9), i*math.MaxUint32)); d.Value != i || d.Depart != want {
+		if want := ceil(sendTime(meter.BitRate(10e9), int64(i)*longest)); d.Value != i || d.Depart != want {
 			t.Fatalf("decision %d: %+v, want %d", i, d, want)
 		}
 	}

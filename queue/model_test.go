@@ -20,7 +20,7 @@ func ceil(r *big.Rat) int64 {
 }
 
 // sendTime is the time in ns that a rate takes to send a packet.
-func sendTime(r meter.Rate, bytes int) *big.Rat {
+func sendTime[N int | int64](r meter.Rate, bytes N) *big.Rat {
 	t := whole(int64(bytes))
 	return t.Mul(t, big.NewRat(int64(r.Period), r.Bytes))
 }
