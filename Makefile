@@ -10,10 +10,10 @@ LDFLAGS  ?= -s -w
 # One static binary, the same on each machine. Its version is that of the commit.
 BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-.PHONY: help setup build man size install generate third-party pictures fmt lint test race vm chaos fuzz mutants golden bench bench-peers clean
+.PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-peers clean
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
 	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server/bookworm-backports spin gcc
@@ -81,6 +81,12 @@ lint: ## gofumpt, go vet, staticcheck, go mod tidy
 test: setup ## all tests
 	$(GO) test -timeout 30m -parallel $$((2 * $$(nproc))) $$($(GO) list ./... | grep -v /internal/chaos)
 	$(GO) test -timeout 30m ./dataplane/kernel/internal/chaos
+
+test-386: ## tests of the packages to embed, on a 32-bit platform
+	GOARCH=386 CGO_ENABLED=0 $(GO) test -short ./marker ./meter ./queue ./dataplane ./dataplane/replay
+
+apidiff: ## print how the API differs from the last tagged version
+	@.ci/apidiff
 
 # Left out is what runs the command, which is built without it, and what has one
 # goroutine at length: comparisons with a model, loading programs, qdiscs.

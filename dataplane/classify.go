@@ -147,7 +147,7 @@ func (a *Addresses) lookup(k Kind, addr Addr) uint32 {
 func search32(r *Ranged[uint32], v uint32) uint32 {
 	above := int64(v) - int64(r.Low)
 	above &^= above >> 63
-	top := min(int(above>>(r.Shift&63)), len(r.Jump)-2)
+	top := int(min(above>>(r.Shift&63), int64(len(r.Jump)-2)))
 	base := int(r.Jump[top])
 	for n := int(r.Jump[top+1]) - base + 1; n > 1; {
 		half := n / 2

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -499,7 +500,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(cat(eth(etherPPPoE), pppoe(pppIPv6), v6{next: 0}.packet(extension(44, 8), fragment(protoTCP, 0), udp)), uint16(LinkEthernet), 1500)
 	f.Add(cat([]byte{0x86, 0xdd}, make([]byte, 18), v6{next: 51}.packet(extension(60, 16), extension(protoUDP, 8), udp)), uint16(LinkSLL2), 0)
 	f.Add(cat([]byte{2, 0, 0, 0}, v4{proto: protoSCTP}.packet(udp)), uint16(LinkNull), -1)
-	f.Add(v4{proto: protoTCP}.packet(udp), uint16(LinkRaw), 1<<40)
+	f.Add(v4{proto: protoTCP}.packet(udp), uint16(LinkRaw), min(1<<40, math.MaxInt))
 	f.Fuzz(func(t *testing.T, data []byte, link uint16, wire int) {
 		p := Packet{Data: slices.Clip(bytes.Clone(data)), WireLen: wire, Link: LinkType(link)}
 		Parse(&p)

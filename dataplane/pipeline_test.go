@@ -406,7 +406,11 @@ func TestPreColor(t *testing.T) {
 	colors := func(pairs ...any) map[uint32]meter.Color {
 		m := map[uint32]meter.Color{}
 		for i := 0; i < len(pairs); i += 2 {
-			m[uint32(pairs[i].(int))] = pairs[i+1].(meter.Color)
+			value, ok := pairs[i].(uint32)
+			if !ok {
+				value = uint32(pairs[i].(int))
+			}
+			m[value] = pairs[i+1].(meter.Color)
 		}
 		return m
 	}
@@ -445,9 +449,9 @@ func TestPreColor(t *testing.T) {
 		{"MPLS, top label", PreColor{From: MPLSTC, Map: colors(5, yellow, 3, red)}, labeled, 0, yellow},
 		{"MPLS, default", PreColor{From: MPLSTC}, labeled, 0, green},
 		{"MPLS, no label", PreColor{From: MPLSTC, Map: colors(0, red)}, ip(14, 20), 0, green},
-		{"mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, 1<<32-1, yellow)}, arp, 7, yellow},
-		{"mark 64", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, 1<<32-1, yellow)}, arp, 64, red},
-		{"largest mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, 1<<32-1, yellow)}, arp, 1<<32 - 1, yellow},
+		{"mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 7, yellow},
+		{"mark 64", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 64, red},
+		{"largest mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 1<<32 - 1, yellow},
 		{"mark, not named", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red)}, arp, 65, green},
 		{"mark, default", PreColor{From: SKBMark}, ip(14, 20), 65, green},
 	} {
@@ -479,12 +483,13 @@ func TestMarks(t *testing.T) {
 	}
 	dscp, tagged, labeled := []Mark{{DSCP, 46}}, []Mark{{PCP, 5}, {DEI, 1}}, []Mark{{MPLSTC, 6}}
 	for _, test := range []struct {
-		name       string
-		action     Action
-		frame      []byte
-		want       []byte
-		done       Done
-		dscp, mark int // dscp out (-1 without IP), skb mark
+		name   string
+		action Action
+		frame  []byte
+		want   []byte
+		done   Done
+		dscp   int // out, -1 without IP
+		mark   uint32
 	}{
 		{"DSCP of IPv4 keeps ECN", Action{Marks: dscp}, plain(0x2b), plain(46<<2 | 3), Marked, 46, 0},
 		{"DSCP of IPv6 keeps ECN and flow label", Action{Marks: dscp}, six(0x2a), six(46<<2 | 2), Marked, 46, 0},
@@ -515,7 +520,7 @@ func TestMarks(t *testing.T) {
 			if !bytes.Equal(p.Data, test.want) {
 				t.Errorf("got  % x\nwant % x", p.Data, test.want)
 			}
-			if v.Done&^Pass != test.done&^Pass || v.Done.Dropped() != test.done.Dropped() || p.Mark != uint32(test.mark) {
+			if v.Done&^Pass != test.done&^Pass || v.Done.Dropped() != test.done.Dropped() || p.Mark != test.mark {
 				t.Errorf("done %04b, want %04b; mark %d, want %d", v.Done, test.done, p.Mark, test.mark)
 			}
 			if v.HasDSCP != (test.dscp >= 0) || v.HasDSCP && int(v.DSCPOut) != test.dscp {
@@ -529,8 +534,8 @@ func TestLengthRule(t *testing.T) {
 	for _, test := range []struct {
 		rule  LengthRule
 		frame []byte
-		wire  int
-		want  int
+		wire  int64
+		want  int64
 	}{
 		{LengthRule{}, ip(0, 29), 60, 29},
 		{LengthRule{}, ip(0, 1000), 0, 1000},
@@ -556,13 +561,17 @@ func TestLengthRule(t *testing.T) {
 		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 24, 1<<32 - 1}, // no more than 32 bits hold
 		{LengthRule{Base: L1, Overhead: 1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 - 1},
 		{LengthRule{Base: L1, Overhead: -1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 + 23 - 1<<15},
+		{LengthRule{Base: L1, Overhead: 1 << 15}, ip(0, 20), math.MaxInt32, min(math.MaxInt32+24+1<<15, math.MaxInt)},
 		{LengthRule{Overhead: 1 << 15, MPU: 1 << 15}, ip(0, 20), 0, 20 + 1<<15},
 		{LengthRule{Overhead: -1 << 15, MPU: 1 << 15}, ip(0, 20), 0, 1 << 15},
 	} {
+		if int64(int(test.wire)) != test.wire {
+			continue // an int has 32 bits
+		}
 		l := build(t, &Policy{Length: test.rule, Classes: []Class{{Name: "a", Match: Match{Length: is(uint32(test.want))}}}})
-		v := verdictOf(l, &Packet{Data: test.frame, WireLen: test.wire, Link: LinkEthernet})
-		if v.Length != test.want || v.Class != 0 || l.Stats()[0].Colors[meter.Green] != (Count{1, int64(test.want)}) {
-			t.Errorf("%+v, frame of %d: %d (class %d, %+v), want %d", test.rule, max(len(test.frame), test.wire), v.Length, v.Class, l.Stats()[0], test.want)
+		v := verdictOf(l, &Packet{Data: test.frame, WireLen: int(test.wire), Link: LinkEthernet})
+		if int64(v.Length) != test.want || v.Class != 0 || l.Stats()[0].Colors[meter.Green] != (Count{1, test.want}) {
+			t.Errorf("%+v, frame of %d: %d (class %d, %+v), want %d", test.rule, max(int64(len(test.frame)), test.wire), v.Length, v.Class, l.Stats()[0], test.want)
 		}
 	}
 }

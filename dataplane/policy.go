@@ -3,6 +3,7 @@ package dataplane
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/bits"
 
 	"github.com/a-seed-32e5a53f/shaper/marker"
@@ -52,13 +53,15 @@ const (
 // of is the metered length in bytes, the sum over the packet's segments.
 func (r LengthRule) of(p *Packet) int {
 	if p.Segments <= 1 {
-		return atMost(r.frame(p.WireLen, p.L3Len))
+		return atMost(r.frame(int64(p.WireLen), int64(p.L3Len)))
 	}
-	last := p.WireLen - (p.Segments-1)*p.Segment
-	return atMost((p.Segments-1)*r.frame(p.Segment, p.Segment-p.L3) + r.frame(last, last-p.L3))
+	full, size, l3 := int64(p.Segments-1), int64(p.Segment), int64(p.L3)
+	last := int64(p.WireLen) - full*size
+	return atMost(full*r.frame(size, size-l3) + r.frame(last, last-l3))
 }
 
-func atMost(n int) int { return int(min(int64(n), maxLength)) }
+// atMost limits a length to what 32 bits hold, and an int.
+func atMost(n int64) int { return int(min(n, min(maxLength, math.MaxInt))) }
 
 func (r *LengthRule) check(errs *errorList) {
 	if r.Base > L1 {
@@ -76,7 +79,7 @@ func (r *LengthRule) check(errs *errorList) {
 }
 
 // frame is the metered length of one frame in bytes, never negative.
-func (r LengthRule) frame(wire, l3 int) int {
+func (r LengthRule) frame(wire, l3 int64) int64 {
 	n := l3
 	switch r.Base {
 	case L2:
@@ -84,7 +87,7 @@ func (r LengthRule) frame(wire, l3 int) int {
 	case L1:
 		n = max(60, wire) + 24 // FCS 4, preamble and start 8, gap 12
 	}
-	return max(n+r.Overhead, r.MPU, 0)
+	return max(n+int64(r.Overhead), int64(r.MPU), 0)
 }
 
 // Accepts says why packets of a link type have no such length, or nil.

@@ -203,7 +203,7 @@ func TestOverflowIsBounded(t *testing.T) {
 }
 
 // TestLongPackets checks that a selection takes no longer for packets much
-// longer than a quantum: captures may claim lengths up to 4 GB.
+// longer than a quantum: captures may claim lengths up to 4 GB, or what an int holds.
 func TestLongPackets(t *testing.T) {
 	const packets = 1000
 	rate := meter.BitRate(10e9)

@@ -44,10 +44,11 @@ func (f *pcap) next(r *record) error {
 		}
 		return f.w.broken(err, fmt.Sprintf("the last packet's header has %d of %d bytes", len(h), pcapRecord))
 	}
-	captured := int(f.order.u32(h[8:]))
-	if captured > maxRecord-pcapRecord {
-		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a packet claims %d captured bytes", captured)}
+	claimed := f.order.u32(h[8:])
+	if claimed > maxRecord-pcapRecord {
+		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a packet claims %d captured bytes", claimed)}
 	}
+	captured := int(claimed)
 	raw, err := f.w.peek(pcapRecord + captured)
 	if err != nil {
 		return f.w.broken(err, fmt.Sprintf("the last packet has %d of %d captured bytes", len(raw)-pcapRecord, captured))
@@ -57,7 +58,7 @@ func (f *pcap) next(r *record) error {
 	r.raw, r.data, r.offset, r.packet, r.link = raw, raw[pcapRecord:], pcapRecord, true, f.link
 	r.time = int64(f.order.u32(raw))*1e9 + fraction
 	r.overflow = fraction >= 1e9
-	r.wire = int(f.order.u32(raw[12:]))
+	r.wire = wireLength(f.order.u32(raw[12:]))
 	r.withoutFCS(f.fcs)
 	return nil
 }

@@ -237,7 +237,7 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 	r.packet, r.iface, r.link = true, i, i.link
 	r.time, r.outOfRange = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
 	r.data, r.offset = body[20:20+captured], enhancedHeader
-	r.wire = int(f.order.u32(body[16:]))
+	r.wire = wireLength(f.order.u32(body[16:]))
 	padded := 20 + (int(captured)+3)&^3
 	r.withoutFCS(f.packetFCS(i, body[min(padded, len(body)):]))
 	return ""
@@ -259,7 +259,7 @@ func (f *pcapng) simple(r *record, body []byte) string {
 	r.packet, r.iface, r.link, r.untimed = true, i, i.link, true
 	r.time, r.outOfRange = i.ns(0)
 	r.data, r.offset = body[4:4+captured], simpleHeader
-	r.wire = int(wire)
+	r.wire = wireLength(wire)
 	r.withoutFCS(i.fcs)
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -49,6 +50,10 @@ type record struct {
 	network dataplane.Kind
 	l3      int
 }
+
+// wireLength converts the original length that a capture claims: on a 32-bit machine
+// it is at most 2^31-1.
+func wireLength(n uint32) int { return int(min(int64(n), math.MaxInt)) }
 
 // withoutFCS removes an FCS of n bytes at the end of the packet from both
 // lengths.
