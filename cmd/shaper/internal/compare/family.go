@@ -39,7 +39,7 @@ func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string,
 	limit, _ := rate.Burst(window)
 	burst, _ := rate.Burst(window / burstShare)
 	if burst == 0 {
-		return nil, fmt.Errorf("--rate %s brings %d bytes in a tenth of --window %s, which is the burst of its meters: give a longer window, or each --meter", rateText, burst, windowText)
+		return nil, fmt.Errorf("--rate %s allows %d bytes in a tenth of --window %s, the burst of the meters: give a longer window, or each --meter", rateText, burst, windowText)
 	}
 	words := strings.NewReplacer("$rate", rateText, "$window", windowText, "$limit", sizeText(limit), "$burst", sizeText(burst),
 		"$entries", fmt.Sprint(min(limit/smallPacket+1, mostEntries)))

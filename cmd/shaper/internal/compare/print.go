@@ -127,7 +127,7 @@ func (c *Comparison) WriteTable(w io.Writer, s replay.Summary) error {
 	all := c.offered.Plus(c.unmetered)
 	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", drawn, say.Grouped(all.Packets), say.Grouped(c.offered.Bytes), say.Seconds(s.Last-s.First))
 	if c.unmetered.Packets > 0 && err == nil {
-		_, err = fmt.Fprintf(w, "%s packets were not metered and passed: they are not IP, or malformed\n", say.Grouped(c.unmetered.Packets))
+		_, err = fmt.Fprintf(w, "%s packets were not metered, and passed: not IP, or malformed\n", say.Grouped(c.unmetered.Packets))
 	}
 	return err
 }

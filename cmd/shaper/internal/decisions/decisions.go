@@ -71,7 +71,7 @@ func csvText(name string) string {
 func (d *Writer) Packet(time int64, v *dataplane.Verdict) error {
 	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
 		if len(d.pending) == d.room {
-			return fmt.Errorf("packet %d is still queued after %d packets, and rows are in order: replay without --decisions", d.pending[0].verdict.ID, d.room)
+			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions", d.pending[0].verdict.ID, d.room)
 		}
 		d.pending = append(d.pending, pending{time, *v})
 		return nil

@@ -75,7 +75,7 @@ func TestPendingRowsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := packet(108, 0)
-	if err == nil || !strings.Contains(err.Error(), "100 packets") || !strings.Contains(err.Error(), "packet 8 ") {
-		t.Errorf("%v, want an error that says which packet the rows wait for", err)
+	if err == nil || !strings.Contains(err.Error(), "100 more packets") || !strings.Contains(err.Error(), "packet 8 ") {
+		t.Errorf("%v, want an error that names the packet that delays the rows", err)
 	}
 }

@@ -74,7 +74,7 @@ func (l *linter) control() {
 	}
 	for i := range classes {
 		if victims[i] != nil && drops(&classes[i]) && (mixed[i] || !spares(&classes[i])) {
-			l.add(Warning, &classes[i], "name", "class %s drops packets and takes %s: give control traffic a class before it, without a meter",
+			l.add(Warning, &classes[i], "name", "class %s can drop %s: put an unmetered class for control traffic before it",
 				classes[i].Name, strings.Join(victims[i], ", "))
 		}
 	}

@@ -98,7 +98,7 @@ func (l *linter) bursts() {
 			key := strings.ToLower(b.BurstName)
 			switch {
 			case b.Burst > 0 && b.Burst < l.MTU:
-				l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, however idle the link%s", b.BurstName, b.Burst, l.MTU, clause(key))
+				l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, clause(key))
 			case b.Burst >= l.MTU && b.Burst < gsoMax:
 				if first == nil {
 					first, firstKey = m, key
@@ -108,7 +108,7 @@ func (l *linter) bursts() {
 		}
 	}
 	if small != nil {
-		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel hands down up to %d bytes at once, and those never fit", strings.Join(small, ", "), gsoMax)
+		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel sends packets of up to %d bytes, which never fit", strings.Join(small, ", "), gsoMax)
 	}
 }
 
@@ -125,7 +125,7 @@ func (l *linter) fates(c *dataplane.Class) {
 	colors := policyfile.Colors(c)
 	for i, color := range colors[1:] {
 		if before := colors[i]; same(c.Action(before), c.Action(color)) && !queuedApart(c, before, color) {
-			l.add(Note, c, color.String(), "class %s does the same to %v and %v: the meter's difference between them is lost", c.Name, before, color)
+			l.add(Note, c, color.String(), "class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name, before, color)
 		}
 	}
 }
@@ -158,7 +158,8 @@ func (l *linter) tcp(c *dataplane.Class) {
 	rate, burst, key := limit(c.Meter.Params)
 	need, ok := rate.Burst(l.RTT)
 	if ok && burst < need {
-		l.add(Warning, c.Meter, key, "class %s lets %d bytes through at once; a TCP flow that fills %v at an RTT of %v has %d in flight and will not reach the rate", c.Name, burst, rate, l.RTT, need)
+		l.add(Warning, c.Meter, key, "class %s has a burst of %s bytes; a TCP flow needs %s bytes in flight to fill %v at a %v RTT and will fall short",
+			c.Name, say.Grouped(burst), say.Grouped(need), rate, l.RTT)
 	}
 }
 
@@ -196,7 +197,7 @@ func (l *linter) unused() {
 	led := l.plan.Meters()
 	for _, m := range l.File.Policy.Meters {
 		if !slices.Contains(led, m) {
-			l.add(Note, m, "", "meter %s is used by no class", m.Name)
+			l.add(Note, m, "", "no class uses meter %s", m.Name)
 		}
 	}
 	for _, q := range l.File.Policy.Queues {
@@ -204,10 +205,10 @@ func (l *linter) unused() {
 			continue
 		}
 		if l.Flags { // whose actions police where a queue was wanted
-			l.add(Warning, q, "", "--queue is named by no action: add --red queue or --green queue")
+			l.add(Warning, q, "", "no action uses --queue: add --red queue or --green queue")
 			continue
 		}
-		l.add(Note, q, "", "queue %s is used by no action", q.Name)
+		l.add(Note, q, "", "no action uses queue %s", q.Name)
 	}
 	for _, e := range l.File.Policy.Envelopes {
 		flows := 0
@@ -220,7 +221,7 @@ func (l *linter) unused() {
 		case flows == 0:
 			l.add(Note, e, "", "envelope %s has no flow", e.Name)
 		case flows == 1 && e.Coupling:
-			l.add(Note, e, "coupling", "coupling of envelope %s, which has one flow, is that of the flow: MEF 10.3 [R142] wants it there", e.Name)
+			l.add(Note, e, "coupling", "envelope %s has coupling, but only one flow: set coupling on that flow (MEF 10.3 [R142])", e.Name)
 		}
 	}
 }

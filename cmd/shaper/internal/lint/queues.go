@@ -22,7 +22,7 @@ func (l *linter) queues() {
 	for _, link := range l.File.Policy.Links {
 		l.starved(link)
 		if !slices.ContainsFunc(l.File.Policy.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
-			l.add(Note, link, "", "link %s is shared by no queue", link.Name)
+			l.add(Note, link, "", "no queue uses link %s", link.Name)
 		}
 	}
 }
@@ -43,15 +43,15 @@ func (l *linter) room(q *dataplane.Queue) {
 	r := q.Drain()
 	need := l.packet(r)
 	if q.Bytes > 0 && q.Bytes < l.MTU {
-		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never gets into queue %s", q.Bytes, l.MTU, q.Name)
+		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never enters queue %s", q.Bytes, l.MTU, q.Name)
 	}
 	switch {
 	case q.Time == 0:
 	case q.Link == nil && q.Time < need:
-		l.add(Warning, q, "limit", "limit of %v is less than the %v that a packet of %d bytes takes at %v: the next right behind it is always dropped", q.Time, need, l.MTU, r)
+		l.add(Warning, q, "limit", "limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped", q.Time, need, l.MTU, r)
 	case q.Link != nil:
 		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
-			l.add(Warning, q, "limit", "limit of %v is %d B at the link's rate, below the MTU: a packet of %d bytes never gets into queue %s", q.Time, bytes, l.MTU, q.Name)
+			l.add(Warning, q, "limit", "limit of %v is %d B at the link's rate, below the MTU: a packet of %d bytes never enters queue %s", q.Time, bytes, l.MTU, q.Name)
 		}
 	}
 }
@@ -60,8 +60,8 @@ func (l *linter) room(q *dataplane.Queue) {
 // packet on its way out.
 func (l *linter) target(q *dataplane.Queue) {
 	if need := l.packet(q.Drain()); q.CoDel.Target > 0 && q.CoDel.Target < need {
-		l.add(Warning, q, "codel", "codel's target of %v is less than a packet of %d bytes takes at %v, %v: a queue of one packet would count as a bad one (RFC 8289 wants at least an MTU)",
-			q.CoDel.Target, l.MTU, q.Drain(), need)
+		l.add(Warning, q, "codel", "codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
+			q.CoDel.Target, need, l.MTU, q.Drain())
 	}
 }
 
@@ -77,11 +77,11 @@ func (l *linter) early(q *dataplane.Queue) {
 		switch {
 		case reach[color]:
 			if better >= 0 && harsher(q.WRED[better], e) {
-				l.add(Warning, q, "wred", "wred drops %v before %v in queue %s: the worse color should go first (RFC 2597 §2)", meter.Color(better), meter.Color(color), q.Name)
+				l.add(Warning, q, "wred", "wred drops %v before %v in queue %s: the worse color should be dropped first (RFC 2597 §2)", meter.Color(better), meter.Color(color), q.Name)
 			}
 			better = color
 		case e != queue.Early{}:
-			l.add(Note, q, "wred", "wred of %v is without effect: no %[1]v packet gets into queue %s", meter.Color(color), q.Name)
+			l.add(Note, q, "wred", "wred of %v has no effect: no %[1]v packet enters queue %s", meter.Color(color), q.Name)
 		}
 	}
 }
@@ -128,10 +128,10 @@ func (l *linter) starved(link *dataplane.Link) {
 		n, class := l.most(q)
 		switch taken.Add(taken, n); {
 		case class != "":
-			l.add(Warning, q, "priority", "queue %s is served before %s, and no meter bounds what class %s sends there: it can starve the others of link %s", q.Name, last.Name, class, link.Name)
+			l.add(Warning, q, "priority", "queue %s is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s", q.Name, last.Name, class, link.Name)
 			return
 		case taken.Cmp(whole) >= 0:
-			l.add(Warning, q, "priority", "queue %s is served before %s, and meters let the whole %v of link %s through to it and to what comes before it: the others can starve", q.Name, last.Name, link.Rate, link.Name)
+			l.add(Warning, q, "priority", "queue %s is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve", q.Name, last.Name, link.Rate, link.Name)
 			return
 		}
 	}

@@ -78,6 +78,6 @@ func (l *linter) otherwise() {
 		}
 	}
 	if others != nil {
-		l.add(Note, p, "otherwise", "otherwise: drop drops %s: give those that you use a class without a meter", strings.Join(others, ", "))
+		l.add(Note, p, "otherwise", "otherwise: drop drops %s: add an unmetered class for those that you use", strings.Join(others, ", "))
 	}
 }

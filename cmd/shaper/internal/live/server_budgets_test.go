@@ -43,7 +43,7 @@ func TestServerBudget(t *testing.T) {
 		{two, false, "40 Mbit/s + 50 Mbit/s of 80 Mbit/s + 100 Mbit/s, 3 hosts, 1 late; all together at most 80 Mbit/s + 100 Mbit/s"},
 		{lost, false, "the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server; last call: no answer within 50ms"},
 		{falls, false, "500 kbit/s, then the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server"},
-		{learns, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts; all together at most 100 Mbit/s; the server learns what hosts hold: no share grows; hosts disagree about the size: gw2:eth0:egress has the smallest"},
+		{learns, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts; all together at most 100 Mbit/s; the server is learning the hosts' shares: no share grows; hosts disagree about the size: gw2:eth0:egress has the smallest"},
 		{behind, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s, and once 7 MiB after a failover"},
 		{shared.Status{Rescued: true}, false, "no share"},
 	} {

@@ -42,7 +42,7 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 		l.fail(n, "share needs a store: host for the interfaces of this host, or the URL of a server, such as redis://10.0.0.1:6379")
 	case b.OnHost():
 		for _, key := range sorted(server) {
-			l.fail(server[key], "%s is for a budget on a server: store: host needs none", key)
+			l.fail(server[key], "%s is only for a budget on a server, not for store: host", key)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (l *loader) storeURL(s *dataplane.Store, n *yaml.Node) {
 	case err != nil || u.Scheme == "" || u.Host == "" && u.Path == "":
 		l.fail(n, "store is neither host nor a URL such as redis://10.0.0.1:6379")
 	case !slices.Contains(storeSchemes, u.Scheme):
-		l.fail(n, "store: %q is not a kind of store: want one of redis://, rediss:// (TLS), unix://", u.Scheme)
+		l.fail(n, "unknown store %q: want redis://, rediss:// (TLS) or unix://", u.Scheme)
 	default:
 		s.URL = text
 	}

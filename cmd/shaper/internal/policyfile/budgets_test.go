@@ -48,7 +48,7 @@ func TestBudgetErrors(t *testing.T) {
 		{"braces", shared("{budget: 'a{b}', store: host}"), "", []string{`"a{b}"`, "letters, digits"}},
 		{"line break", shared(`{budget: "a\nb", store: host}`), "", []string{`"a\nb"`, "letters, digits"}},
 		{"long name", shared("{budget: " + strings.Repeat("a", 65) + ", store: host}"), "", []string{"1 to 64 characters"}},
-		{"interval of a host", shared("{budget: a, store: host, interval: 1s}"), "3:100", []string{"interval is for a budget on a server"}},
+		{"interval of a host", shared("{budget: a, store: host, interval: 1s}"), "3:100", []string{"interval is only for a budget on a server"}},
 		{"short interval", shared("{budget: a, store: 'redis://h', interval: 9ms}"), "", []string{"9ms is not between 10ms and 10s"}},
 		{"rescue", shared("{budget: a, store: 'redis://h', rescue: 101%}"), "3:105", []string{"101%"}},
 		{"weight", shared("{budget: a, store: 'redis://h', weight: 0}"), "3:105", []string{"0 is not between 1 and 1000"}},

@@ -42,7 +42,7 @@ func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 			return
 		}
 		if _, twice := p.Map[v]; twice {
-			l.fail(key, "map: the value of %s comes twice", key.Value)
+			l.fail(key, "map: duplicate value %s", key.Value)
 		}
 		if c, ok := parsed(l, value, "map", meter.ParseColor); ok {
 			p.Map[v] = c

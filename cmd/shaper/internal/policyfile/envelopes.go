@@ -31,10 +31,10 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 				return
 			}
 			if to.Bytes == 0 {
-				l.fail(n, "%s must be above zero: leave it out for no limit", what)
+				l.fail(n, "%s must be above zero: omit it for no limit", what)
 			}
 			if before := e.Packets; limits > 0 && before != packets {
-				l.fail(n, "%s counts %s, and the rate before it %s: both count what the flows do", what, unitOf(packets), unitOf(before))
+				l.fail(n, "%s counts %s, the rate before it %s: both must use the unit of the flows", what, unitOf(packets), unitOf(before))
 			}
 			e.Packets = packets
 			limits++
@@ -58,7 +58,7 @@ func (l *loader) flow(m *dataplane.Meter, d *draft) {
 	if envelope == nil {
 		for _, word := range envelopeWords {
 			if n := d.values[word]; n != nil {
-				l.fail(n, "%s is of a flow in an envelope: say which by envelope:", word)
+				l.fail(n, "%s is only for a flow in an envelope: add envelope: NAME", word)
 				return
 			}
 		}
@@ -67,7 +67,7 @@ func (l *loader) flow(m *dataplane.Meter, d *draft) {
 	m.CIRMax, m.EIRMax = l.limit(d, "cirmax"), l.limit(d, "eirmax")
 	switch {
 	case rank == nil:
-		l.fail(envelope, "a flow in an envelope needs a rank, such as rank: 2: the larger is served first")
+		l.fail(envelope, "a flow in an envelope needs a rank, such as rank: 2 (larger ranks are served first)")
 	default:
 		m.Rank, _ = parsed(l, rank, "rank", parseInt)
 	}

@@ -101,7 +101,7 @@ func (f *syntaxFault) afterEnd() (position, string) {
 	}
 	for n := f.at.line - 1; n > 0; n-- {
 		if strings.HasPrefix(f.line(n), "...") {
-			return f.at, fmt.Sprintf(`this line is behind "...", which ends the %s`, f.what)
+			return f.at, fmt.Sprintf(`this line is after "...", which ends the %s`, f.what)
 		}
 	}
 	return f.at, "this line is indented less than the first one"
@@ -120,7 +120,7 @@ func (f *syntaxFault) noValue() (position, string) {
 	case f.inBrackets() && (f.ends(f.at) || strings.HasPrefix(rest, "---")):
 		return f.open, f.character(f.open) + " is never closed"
 	case f.inBrackets() && strings.HasPrefix(rest, "- "):
-		return f.at, `a list within brackets has no "- ": separate its entries by commas`
+		return f.at, `a list in brackets uses commas instead of "- "`
 	case !f.inBrackets() && f.closer() != "":
 		return f.at, fmt.Sprintf("%s closes nothing: put a value that begins with it in quotes", f.closer())
 	}

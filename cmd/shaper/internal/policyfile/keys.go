@@ -37,7 +37,7 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 		}
 		for _, word := range []string{"keys", "new", "evict"} {
 			if n := d.values[word]; n != nil {
-				l.fail(n, "%s is of a meter for each key: say which, such as per: src", word)
+				l.fail(n, "%s needs a key, such as per: src", word)
 				return
 			}
 		}
@@ -45,7 +45,7 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 	}
 	m.Per, _ = parsed(l, per, "per", parseKey)
 	if initial != nil {
-		l.fail(initial, "initial does not go with per: write new: full or new: empty, for what a new key begins with")
+		l.fail(initial, "initial cannot be combined with per: write new: full or new: empty for new keys")
 	}
 	if n := d.values["keys"]; n != nil {
 		var ok bool

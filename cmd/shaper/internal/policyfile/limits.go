@@ -23,7 +23,7 @@ const (
 // a text that is hardly a policy.
 func tooLarge(text []byte) string {
 	if len(text) > MaxSize {
-		return fmt.Sprintf(" is larger than %d MiB, the most that one may have", MaxSize>>20)
+		return fmt.Sprintf(" is larger than %d MiB, the maximum", MaxSize>>20)
 	}
 	separators := 0
 	for _, c := range []string{",", "[", "{", "\n"} {
@@ -43,12 +43,12 @@ func (l *loader) expand(root *yaml.Node) bool {
 	walk = func(n, alias *yaml.Node) bool {
 		at := cmp.Or(alias, n)
 		if nodes++; nodes > maxNodes {
-			l.fail(at, "the %s has more than %d values, those of aliases counted each time", l.what, maxNodes)
+			l.fail(at, "the %s has more than %d values, counting an alias at each use", l.what, maxNodes)
 			return false
 		}
 		if n.Kind == yaml.AliasNode {
 			if open[n.Alias] {
-				l.fail(at, "alias %q is within what it stands for", n.Value)
+				l.fail(at, "alias %q contains itself", n.Value)
 				return false
 			}
 			n, alias = n.Alias, at
@@ -77,7 +77,7 @@ func (l *loader) count(n *yaml.Node, what string) bool {
 		}
 	}
 	if len(parts) > maxParts {
-		l.fail(parts[maxParts], "%d %s are more than %d", len(parts), what, maxParts)
+		l.fail(parts[maxParts], "%d %s: at most %d are allowed", len(parts), what, maxParts)
 		return false
 	}
 	return true

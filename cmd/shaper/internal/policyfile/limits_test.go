@@ -49,11 +49,11 @@ func TestLimits(t *testing.T) {
 		{"lines", class + strings.Repeat("\n", 999_997), class + strings.Repeat("\n", 999_999), "1:1", "more than 1000000 lines and entries"},
 		{"list", "classes: [{name: a, match: {sport: [" + strings.Repeat("1,", 999_988) + "1]}}]", "classes: [{name: a, match: {sport: [" + strings.Repeat("1,", 1_000_000) + "1]}}]", "1:1", "more than 1000000"},
 		{"values of aliases", aliases(most, 0), aliases(most+1, 0), fmt.Sprintf("%d:31", most+2), "more than 1000000 values"},
-		{"classes", classes(4096), classes(4097), "4098:3", "4097 classes are more than 4096"},
-		{"meters", parts("meters", "{type: gcra, rate: 1mbit, burst: 9000}", 4096), parts("meters", "{type: gcra, rate: 1mbit, burst: 9000}", 4097), "4099:3", "4097 meters are more than 4096"},
-		{"queues", parts("queues", "{rate: 1mbit, limit: 1s}", 4096), parts("queues", "{rate: 1mbit, limit: 1s}", 4097), "4099:3", "4097 queues are more than 4096"},
-		{"links", parts("links", "{rate: 1mbit}", 4096), parts("links", "{rate: 1mbit}", 4097), "4099:3", "4097 links are more than 4096"},
-		{"envelopes", parts("envelopes", "{cirmax: 1mbit}", 4096), parts("envelopes", "{cirmax: 1mbit}", 4097), "4099:3", "4097 envelopes are more than 4096"},
+		{"classes", classes(4096), classes(4097), "4098:3", "4097 classes: at most 4096 are allowed"},
+		{"meters", parts("meters", "{type: gcra, rate: 1mbit, burst: 9000}", 4096), parts("meters", "{type: gcra, rate: 1mbit, burst: 9000}", 4097), "4099:3", "4097 meters: at most 4096 are allowed"},
+		{"queues", parts("queues", "{rate: 1mbit, limit: 1s}", 4096), parts("queues", "{rate: 1mbit, limit: 1s}", 4097), "4099:3", "4097 queues: at most 4096 are allowed"},
+		{"links", parts("links", "{rate: 1mbit}", 4096), parts("links", "{rate: 1mbit}", 4097), "4099:3", "4097 links: at most 4096 are allowed"},
+		{"envelopes", parts("envelopes", "{cirmax: 1mbit}", 4096), parts("envelopes", "{cirmax: 1mbit}", 4097), "4099:3", "4097 envelopes: at most 4096 are allowed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := Load("p.yaml", []byte(test.passes)); err != nil {
@@ -74,15 +74,15 @@ func TestLimits(t *testing.T) {
 func TestAliasWithinItself(t *testing.T) {
 	for _, text := range []string{"classes: &c [*c]", "a: &a [b, *a]", "classes: [{name: a, match: &m {sport: [1, {x: *m}]}}]"} {
 		_, err := Load("p.yaml", []byte(text))
-		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "is within what it stands for") {
-			t.Errorf("%s: %v, want that an alias is within itself", text, err)
+		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "contains itself") {
+			t.Errorf("%s: %v, want that an alias contains itself", text, err)
 		}
 	}
 }
 
 // TestManyFaults tells the first hundred, and how many more there are.
 func TestManyFaults(t *testing.T) {
-	for faults, more := range map[int]string{100: "", 101: "p.yaml:1:%d: and 1 more faults up to here", 1000: "p.yaml:1:%d: and 900 more faults up to here"} {
+	for faults, more := range map[int]string{100: "", 101: "p.yaml:1:%d: and 1 more errors up to here", 1000: "p.yaml:1:%d: and 900 more errors up to here"} {
 		text := "classes: [{name: a, match: {sport: [" + strings.Repeat("x,", faults-1) + "x]}}]"
 		_, err := Load("p.yaml", []byte(text))
 		if err == nil {

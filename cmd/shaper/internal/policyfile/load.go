@@ -209,13 +209,13 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	switch {
 	case inline == nil:
 		if then != nil {
-			l.fail(then, "then needs a meter before it")
+			l.fail(then, "then needs a meter")
 		}
 		return
 	case inline.Kind == yaml.ScalarNode:
 		c.Meter = l.named(inline)
 		if then != nil {
-			l.fail(then, "then belongs to meter %q: write it there", inline.Value)
+			l.fail(then, "then belongs to meter %q: move it there", inline.Value)
 		}
 		return
 	}
@@ -223,7 +223,7 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	l.meter(c.Meter, inline)
 	if then != nil {
 		if c.Meter.Then != nil {
-			l.fail(then, "then comes twice, here and in the meter")
+			l.fail(then, "duplicate then, here and in the meter")
 		}
 		c.Meter.Then = l.named(then)
 	}
@@ -237,7 +237,7 @@ func (l *loader) named(n *yaml.Node) *dataplane.Meter {
 	}
 	m := l.meters[name]
 	if m == nil {
-		l.fail(n, "no meter named %q: write it under meters:", name)
+		l.fail(n, "no meter named %q: define it under meters:", name)
 	}
 	return m
 }

@@ -42,8 +42,8 @@ func newLoader(label func(*yaml.Node) string) *loader {
 
 		envelopes: map[string]*dataplane.Envelope{},
 
-		queueHint:    "write it under queues:",
-		envelopeHint: "write it under envelopes:",
+		queueHint:    "define it under queues:",
+		envelopeHint: "define it under envelopes:",
 	}
 	l.file = &File{Policy: &dataplane.Policy{}, loader: l}
 	return l
@@ -72,7 +72,7 @@ func (l *loader) faults() error {
 		out = append(out, e)
 	}
 	if l.more > 0 {
-		out = append(out, l.errorAt(l.last, fmt.Sprintf("and %d more faults up to here", l.more)))
+		out = append(out, l.errorAt(l.last, fmt.Sprintf("and %d more errors up to here", l.more)))
 	}
 	return errors.Join(out...)
 }
@@ -126,7 +126,7 @@ func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.N
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if seen[key.Value] {
-			l.fail(key, "key %q comes twice in %s", key.Value, what)
+			l.fail(key, "duplicate key %q in %s", key.Value, what)
 			continue
 		}
 		seen[key.Value] = true
@@ -176,7 +176,7 @@ func (l *loader) text(n *yaml.Node, what string) (string, bool) {
 func (l *loader) name(n *yaml.Node) string {
 	s, _ := l.text(n, "name")
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		l.fail(n, "name %q has characters that cannot be printed", s)
+		l.fail(n, "name %q has unprintable characters", s)
 	}
 	return s
 }
@@ -212,7 +212,7 @@ func (l *loader) list(n *yaml.Node, read func(*yaml.Node)) {
 		return
 	}
 	if len(n.Content) == 0 {
-		l.fail(n, "an empty list matches nothing: leave the key out to match all")
+		l.fail(n, "an empty list matches nothing: omit the key to match all")
 	}
 	for _, entry := range n.Content {
 		if entry.Kind == yaml.AliasNode {

@@ -39,8 +39,8 @@ func (o OneLiner) Load() (*File, error) {
 		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))
 	})
 	l.file.Flags = true
-	l.queueHint = `give it by --queue "rate=... limit=..."`
-	l.envelopeHint = "flows that share one need a policy file"
+	l.queueHint = `define it with --queue "rate=... limit=..."`
+	l.envelopeHint = "an envelope needs a policy file"
 	// A node's line tells the flag, its column the place in it.
 	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
 
@@ -124,7 +124,7 @@ func (l *loader) oneAction(words []*yaml.Node, line int) *yaml.Node {
 		case strings.Contains(w.Value, "="):
 			l.assign(action, w)
 		default:
-			l.fail(w, "%q is not an action: want pass or drop alone, or any of queue, dscp=af12, ecn=ce and the like", w.Value)
+			l.fail(w, "unknown action %q: want pass, drop, or a list such as queue,dscp=af12", w.Value)
 		}
 	}
 	return action

@@ -75,13 +75,13 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	case !ok:
 		return
 	case rate == nil && link == nil:
-		l.fail(n, "queue %q needs a rate, such as rate: 20mbit, or a link that it shares", name)
+		l.fail(n, "queue %q needs a rate, such as rate: 20mbit, or a link", name)
 	case rate != nil && link != nil:
-		l.fail(link, "queue %q has a rate of its own, or a link's, not both", name)
+		l.fail(link, "queue %q has both a rate and a link: remove one", name)
 	case link != nil:
 		l.linked(q, link)
 	case share != nil:
-		l.fail(share, "priority and weight are of queues that share a link: queue %q has a rate of its own", name)
+		l.fail(share, "priority and weight need a link: queue %q has its own rate", name)
 	case fair != nil:
 		l.alone(q, rate)
 	}
@@ -107,14 +107,14 @@ func (l *loader) linked(q *dataplane.Queue, n *yaml.Node) {
 		return
 	}
 	if q.Link = l.links[name]; q.Link == nil {
-		l.fail(n, "no link named %q: write it under links:", name)
+		l.fail(n, "no link named %q: define it under links:", name)
 	}
 }
 
 // alone gives a queue the link that it needs to be fair.
 func (l *loader) alone(q *dataplane.Queue, rate *yaml.Node) {
 	if l.links[q.Name] != nil {
-		l.fail(rate, "queue %q is fair, so it has a link of its name, but that is the name of another: rename one of them, or write link: %[1]s", q.Name)
+		l.fail(rate, "fair queue %q gets a link of the same name, but another link has that name: rename one, or write link: %[1]s", q.Name)
 		return
 	}
 	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
@@ -181,7 +181,7 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 					has[i] = true
 					if a, ok := l.amount(n, key); ok {
 						if a.axis != limit.axis && a.n != 0 {
-							l.fail(n, "%s must be %s, as the queue's limit is", key, axisNames[limit.axis])
+							l.fail(n, "%s must be %s, like the queue's limit", key, axisNames[limit.axis])
 						}
 						*to = a.n
 					}
@@ -199,13 +199,13 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 			switch {
 			case len(l.errs) > faults:
 			case has != [3]bool{true, true, true}:
-				l.fail(n, "wred wants all of min, max and probability, such as {min: 30ms, max: 80ms, probability: 0.1}")
+				l.fail(n, "wred needs min, max and probability, such as {min: 30ms, max: 80ms, probability: 0.1}")
 			case e.Max == 0:
-				l.fail(n, "wred wants a max above zero")
+				l.fail(n, "wred needs a max above zero")
 			case e.Min > e.Max:
 				l.fail(n, "wred has min above max: it begins to drop at min, and drops all from max on")
 			case e.Max > limit.n:
-				l.fail(n, "wred has a max above the queue's limit, where all is dropped anyway")
+				l.fail(n, "wred has a max above the queue's limit, at which all packets are dropped anyway")
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func (l *loader) byRate(n *yaml.Node) *yaml.Node {
 		return nil
 	}
 	if r.Cmp(meter.BitRate(leastRate)) < 0 {
-		l.fail(n, "rate: %s is below %v, the least for --rate: give a queue of your own by --queue, or a policy file", n.Value, meter.BitRate(leastRate))
+		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value, meter.BitRate(leastRate))
 		return nil
 	}
 	limit := max(rateLimit, lasts(rateRoom, r), min(lasts(4*rateGSO, r), slowLimit))

@@ -169,7 +169,7 @@ func ParseWho(s string) (Who, error) {
 			return w, nil
 		}
 	}
-	return w, fmt.Errorf("%q says no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
+	return w, fmt.Errorf("%q selects no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
 }
 
 // event reads what happens, and when.
@@ -221,7 +221,7 @@ func (l *loader) event(n *yaml.Node) Event {
 		"failover": func(n *yaml.Node) {
 			does("failover", n)
 			if n.Value != "current" {
-				e.Behind, _ = parsed(l, n, "failover: current, or how far the replica is behind", ParseDuration)
+				e.Behind, _ = parsed(l, n, "failover (current, or the lag of the replica)", ParseDuration)
 			}
 		},
 		"clock": func(n *yaml.Node) {
@@ -259,7 +259,7 @@ var goWith = map[string]string{
 
 func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Node) {
 	if e.Does == "" {
-		l.fail(n, "an event needs what happens: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
+		l.fail(n, "an event needs an action: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
 		return
 	}
 	if options["at"] == nil && options["every"] == nil {
@@ -269,11 +269,11 @@ func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Nod
 		e.At = e.Every
 	}
 	if options["until"] != nil && options["every"] == nil {
-		l.fail(options["until"], "until goes with every")
+		l.fail(options["until"], "until needs every")
 	}
 	for _, option := range sorted(goWith) {
 		if at := options[option]; at != nil && !strings.Contains(", "+goWith[option]+",", ", "+e.Does+",") {
-			l.fail(at, "%s does not go with %s", option, e.Does)
+			l.fail(at, "%s cannot be combined with %s", option, e.Does)
 		}
 	}
 	if e.Does == "demand" && options["hosts"] == nil {
@@ -283,7 +283,7 @@ func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Nod
 		e.Ways = [2]bool{true, true}
 	}
 	if options["waits"] != nil && e.Behind == 0 {
-		l.fail(options["waits"], "waits goes with a replica that is behind")
+		l.fail(options["waits"], "waits needs a failover to a replica that is behind")
 	}
 }
 

@@ -70,9 +70,9 @@ func ParsePacketRate(s string) (meter.Rate, error) {
 	}
 	amount, period, ok := strings.Cut(s, "/")
 	if !ok {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets takes one such as 100p/1s", s)
+		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets needs one such as 100p/1s", s)
 	}
-	return parseFraction(s, amount, period, map[string]int64{"p": 1}, "a number of packets, such as 100p, where packets are counted")
+	return parseFraction(s, amount, period, map[string]int64{"p": 1}, "a number of packets, such as 100p, for a meter that counts packets")
 }
 
 func parseFraction(s, amount, period string, units map[string]int64, want string) (meter.Rate, error) {
@@ -86,7 +86,7 @@ func parseFraction(s, amount, period string, units map[string]int64, want string
 		return meter.Rate{}, refuseRate(number, unit)
 	}
 	if !ok || !known {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate: before the slash goes %s", s, want)
+		return meter.Rate{}, fmt.Errorf("%q is not a rate: want %s before the slash", s, want)
 	}
 	if period != "" && (period[0] < '0' || '9' < period[0]) {
 		period = "1" + period
@@ -127,7 +127,7 @@ func ParseSize(s string) (int64, error) {
 		if err := ambiguousSize(number, unit); err != nil {
 			return 0, err
 		}
-		return 0, fmt.Errorf("%q has no size unit: write one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms", s)
+		return 0, fmt.Errorf("%q is not a size: write a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms", s)
 	}
 	return wholeNumber(s, value.Mul(value, big.NewRat(factor, 1)))
 }
@@ -204,7 +204,7 @@ func ambiguousSize(number, unit string) error {
 		return nil
 	}
 	if bitUnits[strings.ToLower(unit)] != 0 {
-		return fmt.Errorf("%q is a rate, and a size is wanted: write bytes, such as 64KiB, or a time, such as 20ms", unit)
+		return fmt.Errorf("%q is a unit of rate, not of size: write bytes, such as 64KiB, or a time, such as 20ms", unit)
 	}
 	if m[1] == "" {
 		return fmt.Errorf("%q is ambiguous: bits or bytes: write %sB for bytes", unit, number)

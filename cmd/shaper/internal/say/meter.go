@@ -38,7 +38,7 @@ func describeBudget(b *dataplane.Budget) string {
 		return "budget " + b.Name + " of this host"
 	}
 	r := b.Resolved()
-	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s of all hosts together", b.Name, shared.Server(b.Store), r.Interval, portionOf(r.Rescue))
+	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s for all hosts together", b.Name, shared.Server(b.Store), r.Interval, portionOf(r.Rescue))
 	if r.Weight != 1 {
 		text += fmt.Sprintf(", weight %d", r.Weight)
 	}

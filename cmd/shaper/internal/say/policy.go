@@ -57,7 +57,7 @@ func Match(m *dataplane.Match) string {
 		add(f.Name, ranges(f.Name, list), more)
 	}
 	if parts == nil {
-		return "all that is left (IP)"
+		return "all remaining IP packets"
 	}
 	return strings.Join(parts, "; ")
 }

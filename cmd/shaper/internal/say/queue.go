@@ -43,9 +43,9 @@ func QueueParts(q *dataplane.Queue) []Part {
 	if q.Fair.By != dataplane.NoKey {
 		own := ""
 		if q.CoDel != (queue.CoDel{}) {
-			own = ", and codel of its own"
+			own = ", with its own codel"
 		}
-		add("fair", "%v: each has an even part%s", q.Fair, own)
+		add("fair", "%v: an equal share for each%s", q.Fair, own)
 	}
 	wred := resolved(q)
 	for color, e := range q.WRED {
@@ -75,7 +75,7 @@ func describeLimit(q *dataplane.Queue) string {
 	rate, c := q.Drain(), resolved(q)
 	switch q.Axis() {
 	case queue.ByPackets:
-		return fmt.Sprintf("%d packets (%s where each has 1500 B)", q.Packets, FillTime(q.Packets*1500, rate))
+		return fmt.Sprintf("%d packets (%s if each has 1500 B)", q.Packets, FillTime(q.Packets*1500, rate))
 	case queue.ByBytes:
 		return fmt.Sprintf("%d B (%s), at most %d packets", q.Bytes, FillTime(q.Bytes, rate), c.Capacity())
 	}
@@ -187,7 +187,7 @@ func atMost(ns *big.Rat) string {
 		digit *= 10
 	}
 	up := (n + digit - 1) / digit * digit
-	return duration(new(big.Rat).SetUint64(up)) + " at most"
+	return "at most " + duration(new(big.Rat).SetUint64(up))
 }
 
 // Parts are lines about it.
@@ -203,12 +203,12 @@ func (s Service) Parts(q *dataplane.Queue) []Part {
 		}
 		before := strings.Join(names, ", ")
 		gets += " while " + before + " sends nothing"
-		waits += ", plus the time in which " + before + " sends"
+		waits += ", plus the time during which " + before + " sends"
 	}
 	if s.Wait == nil {
 		return []Part{{"gets", gets}}
 	}
-	return []Part{{"gets", gets}, {"waits", waits}}
+	return []Part{{"gets", gets}, {"delay", waits}}
 }
 
 // Level writes what part of a rate each queue gets while all of its

@@ -104,7 +104,7 @@ func (w *waits) decide() {
 
 // TestAtMost rounds a bound up.
 func TestAtMost(t *testing.T) {
-	for ns, want := range map[int64]string{26e6: "26 ms at most", 139_333_334: "140 ms at most", 20_006_000_000: "20.1 s at most", 999_100: "1 ms at most", 12: "12 ns at most"} {
+	for ns, want := range map[int64]string{26e6: "at most 26 ms", 139_333_334: "at most 140 ms", 20_006_000_000: "at most 20.1 s", 999_100: "at most 1 ms", 12: "at most 12 ns"} {
 		if got := atMost(new(big.Rat).SetInt64(ns)); got != want {
 			t.Errorf("%d ns are %q, want %q", ns, got, want)
 		}
@@ -114,7 +114,7 @@ func TestAtMost(t *testing.T) {
 // TestFairIsDescribed tells what a fair queue does, and nothing more: packets of
 // other flows go before, so no wait is the longest.
 func TestFairIsDescribed(t *testing.T) {
-	for codel, want := range map[queue.CoDel]string{{}: "each has an even part", {Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}: "each has an even part, and codel of its own"} {
+	for codel, want := range map[queue.CoDel]string{{}: "an equal share for each", {Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}: "an equal share for each, with its own codel"} {
 		q := &dataplane.Queue{
 			Config: queue.Config{Bytes: 1 << 20, CoDel: codel}, Link: &dataplane.Link{Rate: meter.BitRate(1e6)},
 			Fair: dataplane.Key{By: dataplane.ByFlow},
@@ -123,8 +123,8 @@ func TestFairIsDescribed(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		for _, p := range ServiceOf(q, []*dataplane.Queue{q}, 1500).Parts(q) {
-			if p.Key == "waits" {
-				t.Errorf("a fair queue waits %s", p.Text)
+			if p.Key == "delay" {
+				t.Errorf("a fair queue has a delay of %s", p.Text)
 			}
 		}
 	}
