@@ -75,7 +75,7 @@ func TestLiveReloadReplaced(t *testing.T) {
 	first := p.start("reload", "v0", "--confirm", "60s", "--meter", "token-bucket rate=1mbit burst=9000")
 	first.out.await(t, "waiting 1m0s for shaper confirm v0")
 	second := p.start("reload", "v0", "--confirm", "1s", "--meter", "token-bucket rate=2mbit burst=9000")
-	if code := first.wait(); code != 1 || !strings.Contains(first.err.String(), "not confirmed: another policy that waits for shaper confirm replaced it") {
+	if code := first.wait(); code != 1 || !strings.Contains(first.err.String(), "not confirmed: replaced by another policy with --confirm") {
 		t.Errorf("the first reload: exit %d, stderr %q", code, &first.err)
 	}
 	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "not confirmed in time: rolled back") {
@@ -97,7 +97,7 @@ func TestLiveConfirmOneDirection(t *testing.T) {
 			p := newPair(t)
 			r := p.run("--hook", hook, "--both", "--confirm", "8s", "--meter", never)
 			p.do(0, "confirm", "v0", "--direction", "egress")
-			r.err.await(t, "not confirmed in time: rolled back, but for what was confirmed")
+			r.err.await(t, "not confirmed in time: rolled back, except the direction that was confirmed")
 			if now := p.directions(); !slices.Equal(now, []string{"egress"}) {
 				t.Errorf("attached are %v: want egress", now)
 			}

@@ -35,7 +35,7 @@ func TestLiveKilled(t *testing.T) {
 				}
 				r.kill()
 				p.soonUnchanged(before)
-				p.fails(1, "no interface is shaped: .*", "stats")
+				p.fails(1, "no shaper is attached: .*", "stats")
 				r = p.run(args...)
 				r.term()
 				p.unchanged(before)
@@ -234,11 +234,11 @@ func TestLiveRefusals(t *testing.T) {
 	hereOnly(t)
 	p := newPair(t)
 	before := p.attached()
-	p.fails(1, "there is no interface v7: --wait waits for it to appear", "run", "v7", "--meter", never)
+	p.fails(1, "there is no interface v7: use --wait to wait for it", "run", "v7", "--meter", never)
 	for _, command := range []string{"detach", "stats", "reload", "confirm"} {
 		p.fails(1, "there is no interface v7", command, "v7")
 	}
-	p.fails(2, "--hook xdp sees only what comes in: .*", "run", "v0", "--hook", "xdp", "--meter", never)
+	p.fails(2, "--hook xdp sees only arriving packets: .*", "run", "v0", "--hook", "xdp", "--meter", never)
 	p.fails(2, "a policy is missing: .*", "run", "v0")
 	p.fails(2, `--meter:1:\d+: .*`, "run", "v0", "--meter", "token-bucket rate=1kbps burst=1")
 

@@ -21,7 +21,7 @@ func TestLiveDryRun(t *testing.T) {
 			from, to := p.sides(m)
 			_, at := p.addresses(m, false)
 			r := p.run(m.args("--dry-run", "--meter", ladder, "--green", "dscp=af11", "--yellow", "ecn=ce", "--red", "drop")...)
-			r.out.await(t, "dry run: packets are counted and pass as they are")
+			r.out.await(t, "dry run: packets are counted, not changed")
 			in := listen(t, to, at)
 			send(t, sender(t, from, at, af21|2, 0), 8, 100)
 			got := in.take()
@@ -109,7 +109,7 @@ func TestLiveConfirm(t *testing.T) {
 			before := p.attached()
 			for _, pin := range []string{"--pin=false", "--pin"} {
 				r := p.run("--hook", hook, "--confirm", "700ms", pin, "--meter", never)
-				r.out.await(t, "shaper confirm v0 within 700ms keeps it")
+				r.out.await(t, "rolls back in 700ms unless you run shaper confirm v0")
 				if code := r.wait(); code != 1 || r.err.String() != "shaper: not confirmed in time: rolled back\n" {
 					t.Errorf("%s: exit %d, stderr %q: want 1 and one line", pin, code, &r.err)
 				}
@@ -281,10 +281,10 @@ func TestLiveHUP(t *testing.T) {
 	program := s.ProgramID
 	rewrite(t, path, "classes: [{name: a, metre: 1}]")
 	r.signal(syscall.SIGHUP)
-	r.err.await(t, `^shaper: .*policy\.yaml:1:21: .*: the policy stays as it was\n$`)
+	r.err.await(t, `^shaper: .*policy\.yaml:1:21: .*: the policy is unchanged\n$`)
 	rewrite(t, path, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 9p}}")
 	r.signal(syscall.SIGHUP)
-	r.err.await(t, `\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy stays as it was\n$`)
+	r.err.await(t, `\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy is unchanged\n$`)
 	if s := p.stats(); s.ProgramID != program || len(s.Classes) != 3 {
 		t.Errorf("status %+v: want it as before", s)
 	}

@@ -21,7 +21,7 @@ func TestLiveWait(t *testing.T) {
 	hereOnly(t)
 	p := newPair(t)
 	p.near.Delete("v0")
-	p.fails(1, "there is no interface v0: --wait waits for it to appear", "run", "v0", "--meter", ladder)
+	p.fails(1, "there is no interface v0: use --wait to wait for it", "run", "v0", "--meter", ladder)
 	for code, args := range map[int][]string{0: nil, 1: {"--background"}} {
 		r := p.start(append([]string{"run", "v0", "--wait", "--meter", ladder}, args...)...)
 		r.err.await(t, "^shaper: there is no interface v0 yet: waiting for it to appear\n$")

@@ -173,7 +173,7 @@ func (w *world) carry(name string, args ...string) *process {
 		if _, state, _ := strings.Cut(string(stat), ") "); err == nil && strings.HasPrefix(state, "Z") {
 			w.t.Fatalf("%v ended: %q, stderr %q", r.cmd.Args, &r.out, &r.err)
 		}
-		if !strings.Contains(r.out.String(), "carried to and from") {
+		if !strings.Contains(r.out.String(), "moving frames to and from") {
 			return fmt.Errorf("nothing is carried: %q, stderr %q", &r.out, &r.err)
 		}
 		return nil
@@ -363,7 +363,7 @@ const (
 func TestLiveTap(t *testing.T) {
 	w := newWorld(t)
 	r := w.tap("--uplink", "v0", "--direction", "both", "--meter", ladder, "--yellow", "dscp=af12")
-	r.out.await(t, `^t0 egress: carried to and from v0, policy .* \(1 class\)\nt0 ingress: carried to and from v0, .*\n$`)
+	r.out.await(t, `^t0 egress: moving frames to and from v0, policy .* \(1 class\)\nt0 ingress: moving frames to and from v0, .*\n$`)
 	far, near := w.far.Sniff("v0"), w.near.Sniff("t0")
 	w.near.Inject("t0", packets(7, 100)...)
 	w.far.Inject("v0", packets(4, 200)...)
@@ -383,7 +383,7 @@ func TestLiveTap(t *testing.T) {
 		}
 	}
 	status, _ := w.do(0, "status")
-	matches(t, status, fmt.Sprintf(`^t0 egress: carried by process %d\n  carried  between t0 and v0\n  policy   .*\(1 class\),\s+loaded .*\n  since .*\n\nt0 ingress: carried by process %[1]d\n`, r.cmd.Process.Pid))
+	matches(t, status, fmt.Sprintf(`^t0 egress: running in process %d\n  between  t0 and v0\n  policy   .*\(1 class\),\s+loaded .*\n  since .*\n\nt0 ingress: running in process %[1]d\n`, r.cmd.Process.Pid))
 	out, _ := w.do(0, "status", "t0", "--json")
 	matches(t, out, `"interface":"t0","direction":"egress".*"hook":"tap".*"peer":"v0"`)
 	table, _ := w.do(0, "stats", "t0")
@@ -409,7 +409,7 @@ func TestLiveTap(t *testing.T) {
 	if w.exists("t0") {
 		t.Error("t0 is there still")
 	}
-	w.fails(1, "no interface is shaped: .*", "stats")
+	w.fails(1, "no shaper is attached: .*", "stats")
 }
 
 // TestLiveTapKeys counts the keys of a meter that has one for each source.
@@ -475,7 +475,7 @@ func TestLiveTapReload(t *testing.T) {
 	w.counted(4)
 	rewrite(t, path, "classes:\n  - name: all\n    metre: {}\n")
 	r.signal(syscall.SIGHUP)
-	r.err.await(t, `shaper: .*policy\.yaml:3:5: .*: the policy stays as it was\n`)
+	r.err.await(t, `shaper: .*policy\.yaml:3:5: .*: the policy is unchanged\n`)
 	w.fails(2, `.*policy\.yaml:3:5: .*`, "reload")
 	w.near.Inject("t0", packets(1, 100)...)
 	w.counted(5)
@@ -490,7 +490,7 @@ func TestLiveTapReload(t *testing.T) {
 		t.Errorf("detach says %q", out)
 	}
 	r.wait(0)
-	w.fails(1, "no interface is shaped: .*", "detach")
+	w.fails(1, "no shaper is attached: .*", "detach")
 }
 
 // TestLiveTapConfirm holds that what it cannot promise changes nothing.
@@ -736,7 +736,7 @@ func TestLiveTapGone(t *testing.T) {
 	r = w.start(w.command("tap", "t0", "--uplink", "v0", "--wait", "--meter", never))
 	r.err.await(t, "waiting")
 	w.near.Veth(w.far)
-	r.out.await(t, "carried to and from v0")
+	r.out.await(t, "moving frames to and from v0")
 	r.term()
 }
 
@@ -764,7 +764,7 @@ func TestLiveTapDrain(t *testing.T) {
 			if len(frames) < least || least < 15 && lost == 0 {
 				t.Errorf("%d packets came, want %d or more", len(frames), least)
 			}
-			if text := fmt.Sprintf("t0 egress: lost %d packets waiting when it ended\n", lost); lost > 0 != strings.Contains(r.out.String(), text) {
+			if text := fmt.Sprintf("t0 egress: lost %d packets still queued at the end\n", lost); lost > 0 != strings.Contains(r.out.String(), text) {
 				t.Errorf("%q: %d are lost", &r.out, lost)
 			}
 			for i := 1; i < len(frames); i++ { // none early
