@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// budgets finds budgets whose parts are too small for a packet.
-func (l *linter) budgets() {
+// rescueShares finds budgets whose rescue share is too small for a packet.
+func (l *linter) rescueShares() {
 	for _, m := range l.plan.Meters() {
 		if m.Budget == nil || m.Budget.OnHost() || m.Packets {
 			continue

@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// ample is a meter with bursts that no lint minds at an RTT of 50 ms.
+// ample is a meter whose bursts cause no findings at an RTT of 50 ms.
 const ample = "{type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB}"
 
 func lint(t *testing.T, text string, o Options) []Finding {
@@ -27,15 +27,16 @@ func lint(t *testing.T, text string, o Options) []Finding {
 	return Policy(f, p, o)
 }
 
-// TestFindings holds each lint to where it speaks and where it is silent. A
-// finding is written as place, level and a part of its text.
+// TestFindings checks each lint on policies with and without its mistake. A finding is
+// written as place, level and a part of its text.
 func TestFindings(t *testing.T) {
 	const (
 		udp  = "match: {proto: udp, dport: 5000}, "
 		mild = ", yellow: {dscp: af12}, red: {dscp: af13}"
 	)
 	class := func(keys string) string { return "classes: [{name: a, " + keys + "}]\n" }
-	// A queue q that green gets into, one that all colors do, and two queues of a link.
+	// A queue q that only green packets enter, one that all colors enter, and two queues of
+	// a link.
 	const wan = "links: {wan: {rate: 12mbit}}\n"
 	queued := func(keys string) string {
 		return class(udp+"green: {queue: q}") + "queues: {q: {" + keys + "}}\n"
@@ -47,7 +48,7 @@ func TestFindings(t *testing.T) {
 		return "classes: [{name: a, " + udp + first + "}, {name: b, match: {proto: esp}, green: {queue: b}}]\n" +
 			"queues: {a: {" + strings.TrimPrefix(a+", link: wan, limit: 1s}", ", ") + ", b: {" + strings.TrimPrefix(b+", link: wan, limit: 1s}}\n", ", ") + wan
 	}
-	// Two flows of one envelope, the lower of which is served first.
+	// Two flows of one envelope; the class of the lower one comes first.
 	flow := func(cir, rank string) string {
 		return "meter: {type: trtcm4115, cir: " + cir + ", cbs: 64KiB, eir: 1mbit, ebs: 64KiB, envelope: e, rank: " + rank + "}, "
 	}
@@ -55,7 +56,7 @@ func TestFindings(t *testing.T) {
 		return "classes: [{name: a, " + udp + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: a}}, {name: b, match: {proto: esp}, " + flow(high, "2") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
 			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {}}\n" + wan
 	}
-	// The higher of them first, with what is done to yellow.
+	// The same with the higher one first, and an action for yellow.
 	lentBack := func(low, yellow, flags string) string {
 		return "classes: [{name: a, " + udp + flow("5mbit", "2") + "green: {queue: a}, yellow: " + yellow + "}, {name: b, match: {proto: esp}, " + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
 			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {" + flags + "}}\n" + wan
@@ -76,14 +77,14 @@ func TestFindings(t *testing.T) {
 		{"packets are not bytes", class(udp + "meter: {type: token-bucket, rate: 1p/1s, burst: 9, count: packets}" + mild), nil},
 		{"a meter of two classes, once", "classes: [{name: a, " + udp + "meter: m" + mild + "}, {name: b, match: {proto: esp}, meter: m" + mild + "}]\nmeters: {m: {type: token-bucket, rate: 1mbit, burst: 9}}\n", []string{"p.yaml:2:54 warning burst of 9 B"}},
 		{"a meter of a chain", class(udp+"meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, then: m}"+mild) + "meters: {m: {type: token-bucket, rate: 1mbit, burst: 9, color: aware}}\n", []string{"p.yaml:2:54 warning burst of 9 B"}},
-		// Reach.
+		// Classes that are never reached.
 		{"never reached", "classes: [{name: a, match: {proto: udp}}, {name: b, match: {proto: udp, dport: 53}}]", []string{"p.yaml:1:60 warning class b is never reached: class a"}},
 		{"never reached behind all", "classes: [{name: a}, {name: b, match: {src: 10.0.0.0/8}}]", []string{"p.yaml:1:39 warning class b is never reached"}},
 		{"never reached, no match", "classes: [{name: a}, {name: b}]", []string{"p.yaml:1:22 warning class b is never reached"}},
 		{"reached, in part", "classes: [{name: a, match: {proto: udp, dport: 53}}, {name: b, match: {proto: udp}}]", nil},
 		{"reached, other prefix", "classes: [{name: a, match: {src: 10.0.0.0/8}}, {name: b, match: {src: 11.0.0.0/8}}]", nil},
 		{"reached, non-IP", "classes: [{name: a}, {name: b, match: {ethertype: arp}}]", nil},
-		// Fates.
+		// Colors that are treated alike.
 		{"yellow as green", class(udp + "meter: " + ample), []string{"p.yaml:1:11 note class a treats green and yellow alike"}},
 		{"red as yellow", class(udp + "meter: " + ample + ", yellow: drop, red: drop"), []string{"note class a treats yellow and red alike"}},
 		{"all alike", class(udp + "meter: " + ample + ", red: pass"), []string{"note green and yellow", "note yellow and red"}},
@@ -115,12 +116,12 @@ func TestFindings(t *testing.T) {
 		{"BFD and LDP", class("match: {proto: udp}, green: drop"), []string{"warning can drop BFD, LDP:"}},
 		{"IS-IS", class("match: {length: 0-1500}, green: drop"), []string{"warning IS-IS"}},
 		{"none of it", class("match: {src: 10.0.0.0/8}, green: drop"), nil},
-		// What is not used.
+		// Unused parts.
 		{"meter not used", class("green: pass") + "meters: {m: " + ample + "}\n", []string{"p.yaml:2:13 note no class uses meter m"}},
 		{"meter used in a chain", class(udp+"meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, then: m}"+mild) + "meters: {m: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, color: aware}}\n", nil},
 		{"queue not used", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:2:13 note no action uses queue q"}},
 		{"link not shared", class("green: pass") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:14 note no queue uses link wan"}},
-		// Queues. 12 Mbit/s is a packet of 1500 bytes a millisecond.
+		// Queues. 12 Mbit/s is one packet of 1500 bytes per millisecond.
 		{"limit at the MTU", queued("rate: 12mbit, limit: 1500"), nil},
 		{"limit a byte below the MTU", queued("rate: 12mbit, limit: 1499"), []string{"p.yaml:2:35 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never enters queue q"}},
 		{"limit of a packet's time", queued("rate: 12mbit, limit: 1ms"), nil},
@@ -171,7 +172,7 @@ func TestFindings(t *testing.T) {
 		{"first higher in a coupled envelope, green", lentBack("6mbit", "{dscp: 0}", "coupling: true"), nil},
 		{"coupled envelope of one flow", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", []string{"p.yaml:2:27 note MEF 10.3 [R142]"}},
 		{"coupled envelope of two flows", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}, {name: b, match: {proto: esp}, " + flow("1mbit", "2") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", nil},
-		// What the types do.
+		// Properties of meter types.
 		{"fixed window", class(udp + "meter: {type: fixed-window, limit: 125kB, window: 1s}"), []string{"p.yaml:1:69 warning a fixed window can pass twice its limit, 250000 B, across the border of two windows"}},
 		{"fixed window in packets", class(udp + "meter: {type: fixed-window, limit: 100, window: 1s, count: packets}"), []string{"warning twice its limit, 200 packets, across"}},
 		{"other windows", class(udp+"meter: {type: sliding-window, limit: 125kB, window: 1s, then: m}"+mild) + "meters: {m: {type: sliding-counter, limit: 125kB, window: 1s, color: aware, then: n}, n: {type: sliding-log, limit: 125kB, window: 1s, color: aware}}\n", nil},
@@ -220,9 +221,9 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestReachedEffort looks at classes while their lists can be compared in
-// reasonable time, and says where it stopped.
-func TestReachedEffort(t *testing.T) {
+// TestUnreachedEffort checks that the comparison of long lists is limited, and that a note
+// names the first class that was not checked.
+func TestUnreachedEffort(t *testing.T) {
 	policy := func(classes, values int, last func(class int) string) string {
 		var b strings.Builder
 		b.WriteString("classes:\n")
@@ -234,7 +235,7 @@ func TestReachedEffort(t *testing.T) {
 	o := Options{MTU: 1500, RTT: 50 * time.Millisecond}
 	found := lint(t, policy(20, 3000, func(i int) string { return strconv.Itoa(i + 2) }), o)
 	if len(found) != 1 || found[0].Level != Note || !strings.Contains(found[0].Text, "not checked whether class c") {
-		t.Errorf("long lists: %q, want a note that not all classes were looked at", found)
+		t.Errorf("long lists: %q, want a note that not all classes were checked", found)
 	}
 	found = lint(t, policy(20, 300, func(i int) string { return strconv.Itoa(i + 2) }), o)
 	if len(found) != 0 {
@@ -246,22 +247,22 @@ func TestReachedEffort(t *testing.T) {
 	}
 }
 
-// TestOtherwise holds that a policy which drops what no class takes is warned of
-// where the link would lose its neighbours, until it has the classes that the
-// warning names.
-func TestOtherwise(t *testing.T) {
+// TestDropUnclassified checks the warnings about policies that drop unclassified packets,
+// if the link would lose its neighbours. With the classes that the warnings suggest, there
+// are none.
+func TestDropUnclassified(t *testing.T) {
 	const arp, nd = "{name: arp, match: {ethertype: arp}}", "{name: nd, match: {proto: icmpv6}}"
 	const rest = "{name: web, match: {proto: tcp, dport: 443}}"
 	for _, test := range []struct {
 		classes, otherwise string
-		arp, nd            bool // there is a warning
+		arp, nd            bool // a warning is expected
 	}{
 		{rest, "pass", false, false},
 		{rest, "drop", true, true},
 		{arp + ", " + rest, "drop", false, true},
 		{nd + ", " + rest, "drop", true, false},
 		{arp + ", " + nd + ", " + rest, "drop", false, false},
-		{"{name: all}", "drop", true, false}, // of IP
+		{"{name: all}", "drop", true, false}, // matches IP only
 		{"{name: all, match: {ethertype: 0-0xffff}}", "drop", false, false},
 	} {
 		found := lint(t, "otherwise: "+test.otherwise+"\nclasses: ["+test.classes+"]", Options{MTU: 1500, RTT: time.Millisecond})
@@ -276,7 +277,7 @@ func TestOtherwise(t *testing.T) {
 	}
 }
 
-// TestUnclassified names what no class takes.
+// TestUnclassified checks the descriptions of unclassified packets.
 func TestUnclassified(t *testing.T) {
 	for classes, want := range map[string]string{
 		"{name: a}":                    "non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags",
@@ -298,7 +299,7 @@ func TestUnclassified(t *testing.T) {
 	}
 }
 
-// TestOptions holds that the MTU and the RTT are the caller's.
+// TestOptions checks that findings depend on the caller's MTU and RTT.
 func TestOptions(t *testing.T) {
 	text := "classes: [{name: a, match: {proto: tcp, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 70000}}]"
 	for _, test := range []struct {
