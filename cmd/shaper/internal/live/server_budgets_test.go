@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// TestServerBudget has a process tell another of a budget, which prints it.
+// TestServerBudget checks the text of a budget that another process reports.
 func TestServerBudget(t *testing.T) {
 	t.Parallel()
 	const store = "redis://127.0.0.1:6379"
@@ -63,11 +63,11 @@ func TestServerBudget(t *testing.T) {
 	}
 }
 
-// TestAskRun wants an answer of a process that serves, and none of one that is not there or
-// has ended.
+// TestAskRun checks that a process that serves answers, and that a process that does not
+// exist or has ended does not.
 func TestAskRun(t *testing.T) {
 	t.Parallel()
-	const process = -7 // of nobody
+	const process = -7 // no process has this ID
 	if _, ok := askRun[kernel.Hook, []budgets.State](process, "Take", kernel.Egress); ok {
 		t.Error("a process answered that is not there")
 	}

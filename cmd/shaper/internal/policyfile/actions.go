@@ -6,10 +6,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// action reads pass, drop, or a mapping of what to do.
+// action reads pass, drop, or a mapping of several actions.
 func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	a := &dataplane.Action{}
-	l.where[a] = n
+	l.nodes[a] = n
 	if n.Kind == yaml.ScalarNode {
 		switch s, ok := l.text(n, "an action"); {
 		case ok && s != "pass" && s != "drop":
@@ -50,6 +50,7 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	return a
 }
 
+// namedQueue returns the queue of a name.
 func (l *loader) namedQueue(n *yaml.Node) *dataplane.Queue {
 	name, ok := l.text(n, "queue")
 	if !ok {

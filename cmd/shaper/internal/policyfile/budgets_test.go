@@ -66,7 +66,7 @@ func TestBudgetErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			oneFault(t, test.text, test.place, test.says)
+			oneError(t, test.text, test.place, test.says)
 			if _, err := compiled(test.text); err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("%v: shows a password", err)
 			}

@@ -21,8 +21,8 @@ func compiled(text string) (*File, error) {
 	return f, err
 }
 
-// example is the policy of the interface's description.
-const example = `classes:                       # first match wins; a class without match takes the rest
+// example has every part of a policy.
+const example = `classes:                       # first match wins; a class without match matches the rest
   - name: voice
     match: {dscp: ef}
     meter: {type: srtcm, cir: 2mbit, cbs: 16KiB, ebs: 32KiB}
@@ -36,7 +36,7 @@ const example = `classes:                       # first match wins; a class with
   - name: per-host
     match: {src: 192.0.2.0/24}
     meter: {type: srtcm, cir: 1mbit, cbs: 20ms, ebs: 40ms, per: src, keys: 65536}
-    then: total                # chain: this color is the color before of the next meter
+    then: total                # chain: this color is the input color of the next meter
   - name: rest
     meter: {type: token-bucket, rate: 50mbit, burst: 20ms}
     red: {queue: bulk}
@@ -74,7 +74,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestQueues holds the keys of queues and links to their exact values.
+// TestQueues checks the exact values of queues and links.
 func TestQueues(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	f, err := compiled(`classes: [{name: a, green: {queue: time}, yellow: {queue: voice}, red: {queue: web}}]
@@ -131,7 +131,7 @@ links:
 	}
 }
 
-// TestProbability rounds to the nearest 1/2^24, half up.
+// TestProbability checks that probabilities are rounded to the nearest 1/2^24, half up.
 func TestProbability(t *testing.T) {
 	for _, test := range []struct {
 		text string
@@ -159,9 +159,9 @@ func TestProbability(t *testing.T) {
 	}
 }
 
-// TestFaults holds each fault of a policy to its place and to what the error
-// says. The place is that of the value, or of the mapping if a key is missing.
-func TestFaults(t *testing.T) {
+// TestErrors checks the place and the text of each error. The place is that of the value,
+// or of the mapping if a key is missing.
+func TestErrors(t *testing.T) {
 	srtcm := "{type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB}"
 	class := func(keys string) string { return "classes:\n  - name: a\n    " + keys + "\n" }
 	queued := func(keys string) string {
@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 		name, text, place string
 		says              []string
 	}{
-		// Form.
+		// Syntax.
 		{"empty", "", "1:1", []string{"empty"}},
 		{"only a comment", "# nothing\n", "1:1", []string{"empty"}},
 		{"null", "---\n", "2:1", []string{"mapping"}},
@@ -370,14 +370,13 @@ func TestFaults(t *testing.T) {
 		{"mpu below zero", class("green: pass") + "length: {mpu: -1}\n", "4:15", []string{"negative"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			oneFault(t, test.text, test.place, test.says)
+			oneError(t, test.text, test.place, test.says)
 		})
 	}
 }
 
-// oneFault holds a policy to one error, at a place if that is known, and to what
-// it says.
-func oneFault(t *testing.T, text, place string, says []string) {
+// oneError checks that a policy has one error, its place unless that is "", and its text.
+func oneError(t *testing.T, text, place string, says []string) {
 	t.Helper()
 	_, err := compiled(text)
 	if err == nil {
@@ -386,7 +385,7 @@ func oneFault(t *testing.T, text, place string, says []string) {
 	lines := strings.Split(err.Error(), "\n")
 	line := lines[0]
 	if len(lines) > 1 {
-		t.Errorf("%d errors for one fault: %q", len(lines), lines)
+		t.Errorf("%d errors for one error: %q", len(lines), lines)
 	}
 	if !placed.MatchString(line) || place != "" && !strings.HasPrefix(line, "p.yaml:"+place+": ") {
 		t.Errorf("%s: want it at p.yaml:%s", line, cmp.Or(place, "line:column"))
@@ -398,8 +397,8 @@ func oneFault(t *testing.T, text, place string, says []string) {
 	}
 }
 
-// TestAllFaultsAtOnce joins faults of form, each on its line.
-func TestAllFaultsAtOnce(t *testing.T) {
+// TestAllErrorsAtOnce checks that all errors are reported, each on its own line.
+func TestAllErrorsAtOnce(t *testing.T) {
 	_, err := compiled("classes:\n  - nam: a\n  - name: b\n    green: {queue: q}\n    red: no\nlength: l5\n")
 	if err == nil {
 		t.Fatal("no error")
@@ -410,9 +409,9 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// TestSharedFaultOnce tells a fault of a meter once, however many classes use
+// TestSharedErrorOnce checks that an error of a meter is reported once if several classes use
 // the meter.
-func TestSharedFaultOnce(t *testing.T) {
+func TestSharedErrorOnce(t *testing.T) {
 	for name, meters := range map[string]string{
 		"blind": "  m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, then: n}\n  n: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB}\n",
 		"loop":  "  m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, then: m}\n",
@@ -425,7 +424,7 @@ func TestSharedFaultOnce(t *testing.T) {
 	}
 }
 
-// TestForms holds the forms that a policy may take.
+// TestForms checks different spellings of the same policy.
 func TestForms(t *testing.T) {
 	for _, test := range []struct{ name, text string }{
 		{"the least", "classes: [{name: a}]"},
@@ -480,8 +479,8 @@ func TestOneLiner(t *testing.T) {
 	}
 }
 
-// TestOneLinerFaults holds that a place names the flag and the column in it.
-func TestOneLinerFaults(t *testing.T) {
+// TestOneLinerErrors checks that a place names the flag and the column in it.
+func TestOneLinerErrors(t *testing.T) {
 	good := "srtcm cir=1mbit cbs=2kB ebs=2kB"
 	for _, test := range []struct {
 		name  string
@@ -531,8 +530,7 @@ func TestOneLinerFaults(t *testing.T) {
 
 var placed = regexp.MustCompile(`^p\.yaml:\d+:\d+: .`)
 
-// FuzzLoad takes any text for a policy: it compiles, or every line of the
-// error has a place.
+// FuzzLoad checks that any text compiles, or that every line of its error has a place.
 func FuzzLoad(f *testing.F) {
 	for _, text := range []string{
 		example, "", "classes: [{name: a}]", "a: &a [*a]", "classes: &c [*c]", "{", "\t", "---\n---\n",
@@ -543,7 +541,7 @@ func FuzzLoad(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	for _, tt := range syntaxFaults {
+	for _, tt := range syntaxErrors {
 		if len(tt.text) < 100 {
 			f.Add(tt.text)
 		}

@@ -66,8 +66,8 @@ events:
 	}
 }
 
-// TestScenarioFaults has each fault of a scenario told with its place.
-func TestScenarioFaults(t *testing.T) {
+// TestScenarioErrors checks the place and the text of each error of a scenario.
+func TestScenarioErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                                       "s.yaml:1:1: the scenario is empty",
