@@ -42,7 +42,7 @@ func adviceOn(err error) string {
 	case errors.As(err, &r):
 		return ": " + adviceOf(r.Remedy, "")
 	case errors.As(err, &busy):
-		return ": shaper reload gives it a new policy, shaper detach ends it"
+		return ": use shaper reload to change its policy, or shaper detach to end it"
 	}
 	return ""
 }

@@ -31,11 +31,11 @@ func newBudget(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "budget",
 		GroupID: "look",
-		Short:   "Look at budgets that hosts share on a server, and change them",
-		Long: `Look at the budgets on a Redis or Valkey server, set their size for all hosts, or
-drop a host that is gone for good: until then its rescue share is kept for it.
-The server is that of --store, or of the budgets of --policy. A password belongs
-into --password-file or the policy: everybody can see a command's arguments.`,
+		Short:   "Show and change budgets that hosts share on a server",
+		Long: `Show the budgets on a Redis or Valkey server, set their size for all hosts, or drop a
+host that will not return: until then the server reserves its rescue share. Name the
+server with --store, or with a --policy whose budgets are on it. Put a password into
+--password-file or the policy: every user can see a command's arguments.`,
 		Example: `  shaper budget list --store redis://10.0.0.1:6379
   shaper budget set customer-42 rate=200mbit --policy docs/shared.yaml`,
 		Args: noArgs,
@@ -45,9 +45,9 @@ into --password-file or the policy: everybody can see a command's arguments.`,
 	flags.StringVar(&f.store.URL, "store", "", "`URL` of the server, such as redis://10.0.0.1:6379 or rediss://… for TLS")
 	flags.StringVar(&f.store.PasswordFile, "password-file", "", "read the password from `FILE`")
 	flags.StringVar(&f.store.CAFile, "ca-file", "", "trust the certificates in `FILE` (PEM)")
-	flags.StringVar(&f.store.CertFile, "cert-file", "", "show the certificate in `FILE` (PEM)")
-	flags.StringVar(&f.store.KeyFile, "key-file", "", "with its key in `FILE` (PEM)")
-	flags.StringVarP(&f.policy, "policy", "p", "", "take the server from the budgets of policy `FILE`")
+	flags.StringVar(&f.store.CertFile, "cert-file", "", "authenticate with the certificate in `FILE` (PEM)")
+	flags.StringVar(&f.store.KeyFile, "key-file", "", "private key of --cert-file, in `FILE` (PEM)")
+	flags.StringVarP(&f.policy, "policy", "p", "", "use the server of the budgets in policy `FILE`")
 	sub := func(use, short, example string, args cobra.PositionalArgs, run func(ctx context.Context, c shared.Client, args []string) error) *cobra.Command {
 		sub := &cobra.Command{Use: use, Short: short, Example: "  shaper budget " + example, Args: args}
 		sub.RunE = func(cmd *cobra.Command, args []string) error {
@@ -73,19 +73,19 @@ into --password-file or the policy: everybody can see a command's arguments.`,
 		cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, one line per budget")
 	}
 	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, whatever their policies say",
-		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", cobra.MinimumNArgs(2),
+		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", wantArgs(2, true, "a budget and its parameters"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return setBudget(ctx, s, c, args[0], args[1:])
 		})
-	sub("unset NAME", "Have the policies of the hosts decide about the size again", "unset customer-42 --store redis://10.0.0.1:6379", oneArg("budget"),
+	sub("unset NAME", "Let the policies of the hosts decide the size again", "unset customer-42 --store redis://10.0.0.1:6379", oneArg("budget"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			was, err := shared.UnsetBudget(ctx, c, args[0])
 			if err == nil && !was {
 				err = fmt.Errorf("budget %s: no size was set", args[0])
 			}
-			return s.done(err, "budget %s: the smallest size of the hosts' policies holds\n", args[0])
+			return s.done(err, "budget %s: the smallest size in the hosts' policies applies\n", args[0])
 		})
-	sub("drop NAME HOST", "Drop a host that is gone for good, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", cobra.ExactArgs(2),
+	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", wantArgs(2, false, "a budget and a host"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return s.done(shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
 		})
@@ -119,7 +119,7 @@ func (f *storeFlags) open() (shared.Client, error) {
 	}
 	if u, err := url.Parse(f.store.URL); err == nil {
 		if _, ok := u.User.Password(); ok {
-			return nil, usagef("--store with a password is seen by everybody who lists processes: use --password-file, or --policy")
+			return nil, usagef("--store has a password, which every user can see in the list of processes: use --password-file or --policy")
 		}
 	}
 	client, err := shared.Open(f.store)
@@ -143,7 +143,7 @@ func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
 	case 1:
 		return shared.Open(shared.Server(stores[0]))
 	}
-	return nil, usagef("the budgets of the policy are on several servers: name one by --store")
+	return nil, usagef("the budgets of the policy are on several servers: name one with --store")
 }
 
 // budgetJSON is what list and show print with --json, a line a budget. Rates are in
@@ -229,7 +229,7 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 		p.Printf("  hosts disagree about the size: %s has the smallest\n", b.Smallest)
 	}
 	if b.Learning {
-		p.Printf("  the store learns what hosts hold: no share grows\n")
+		p.Printf("  the server is learning the hosts' shares: no share grows\n")
 	}
 	if len(b.Hosts) > 0 {
 		g := &say.Table{Header: []any{"host", "share", "burst", "demand", "rescue", "weight", "called"}, First: 2, Names: []int{0}}
@@ -276,7 +276,7 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 	} else if !rates[0] || !bursts[0] {
 		return fmt.Errorf("%w: give its rate and its burst", unknown)
 	}
-	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s hold for all hosts\n", name, u.Rates(size), u.Bursts(size))
+	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n", name, u.Rates(size), u.Bursts(size))
 }
 
 // packetRate matches a rate in packets, such as rate=100p/1s.
@@ -301,7 +301,7 @@ func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bur
 			size.Burst[i], err = u.ParseBurst(value)
 			bursts[i] = true
 		default:
-			err = fmt.Errorf("want a parameter of a meter: rate, burst, cir, cbs, pir, pbs, eir or ebs")
+			err = fmt.Errorf("unknown parameter: want rate, burst, cir, cbs, pir, pbs, eir or ebs")
 		}
 		if err != nil {
 			return size, rates, bursts, usagef("%s: %w", a, err)

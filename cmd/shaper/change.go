@@ -27,17 +27,18 @@ func newReload(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "reload [IFACE]",
 		GroupID: "shape",
-		Short:   "Give a running shaper a new policy",
-		Long: `Replace the policy of a running shaper, at once: no packet sees a part of it.
-Classes that keep their name keep their counters, and the tokens of their meters,
-capped at the new bursts. A policy that does not compile changes nothing. Without
---policy, --rate or --meter the policy that it was started with is read again.`,
+		Short:   "Replace the policy of a running shaper",
+		Long: `Replace the policy of a running shaper in one step: each packet is handled by the old
+policy or by the new one. A class that keeps its name keeps its counters, and its
+meters keep their tokens, capped at the new bursts. A policy that does not compile
+changes nothing. Without --policy, --rate or --meter, read the policy file again that
+the shaper was started with.`,
 		Example: `  shaper reload eth0 --policy docs/uplink.yaml
   shaper reload eth0 --policy docs/uplink.yaml --confirm 60s`,
 		Args: atMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all.all && confirm > 0 {
-				return usagef("--confirm waits for one interface: name it")
+				return usagef("--confirm needs one interface: name it instead of --all")
 			}
 			return all.each(&f, func(cmd *cobra.Command, args []string) error {
 				own := policy // each may have a file of its own
@@ -46,10 +47,10 @@ capped at the new bursts. A policy that does not compile changes nothing. Withou
 		},
 	}
 	f.add(cmd)
-	all.addAll(cmd, &f, "reload all interfaces that are shaped")
+	all.addAll(cmd, &f, "reload all shaped interfaces")
 	policy.add(cmd)
-	cmd.Flags().Var(newSpan(&confirm, 0), "confirm", "wait, and roll back to the policy before unless you run shaper confirm within `TIME`")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print what became of each class as JSON")
+	cmd.Flags().Var(newSpan(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the change of each class as JSON")
 	return cmd
 }
 
@@ -83,7 +84,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 			return live.ErrNoConfirm
 		}
 		if owned, err := sh.Owned(); err == nil && !owned && budgets.OnServer(policies[i].Plan) {
-			return usagef("%s has no process that could renew shares of a budget on a server: shaper run takes it over", live.Name(sh.Info()))
+			return usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
 		}
 	}
 	if ctx.Err() != nil {
@@ -203,7 +204,7 @@ func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (boo
 			replaced = replaced || err == nil && !now.Equal(until) && !now.IsZero()
 		}
 		if confirmed && replaced {
-			return true, errors.New("not confirmed: another policy that waits for shaper confirm replaced it")
+			return true, errors.New("not confirmed: replaced by another policy with --confirm")
 		}
 		if confirmed {
 			return true, nil
@@ -239,7 +240,7 @@ func newConfirm(s streams) *cobra.Command {
 				p.Printf("%s: confirmed\n", live.Name(sh.Info()))
 			}
 			if err == nil && len(confirmed) == 0 {
-				err = fmt.Errorf("%s: nothing to confirm: no policy waits for it; one that did was confirmed before, or rolled back in time", list[0].Info().Interface)
+				err = fmt.Errorf("%s: nothing to confirm: confirmed already, rolled back, or applied without --confirm", list[0].Info().Interface)
 			}
 			return errors.Join(err, p.Err)
 		},
@@ -260,7 +261,7 @@ func newDetach(s streams) *cobra.Command {
 		RunE:    all.each(&f, func(_ *cobra.Command, args []string) error { return f.detach(s, named(args)) }),
 	}
 	f.add(cmd)
-	all.addAll(cmd, &f, "detach all interfaces that are shaped, and those where something is left behind")
+	all.addAll(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
 	return cmd
 }
 
@@ -287,7 +288,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 	var errs []error
 	for _, a := range v.Away {
 		errs = append(errs, kernel.EndAway(a))
-		p.Printf("%s %v: process %d does not wait for it any more\n", a.Interface, a.Direction, a.Process)
+		p.Printf("%s %v: process %d no longer waits for it\n", a.Interface, a.Direction, a.Process)
 	}
 	directions := f.list
 	if directions == nil {
@@ -313,10 +314,10 @@ func (f *liveFlags) detach(s streams, name string) error {
 	}
 	if len(v.List) == 0 {
 		for _, what := range cleared.What {
-			p.Printf("removed what was left behind: %s\n", what)
+			p.Printf("cleaned up: %s\n", what)
 		}
 		if len(cleared.What) == 0 && len(v.Left) > 0 && err == nil {
-			p.Printf("%s: removed what was left behind\n", name)
+			p.Printf("%s: cleaned up\n", name)
 		}
 	}
 	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.What) == 0 && err == nil {

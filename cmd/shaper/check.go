@@ -21,10 +21,10 @@ func newCheck(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "check POLICY",
 		GroupID: "plan",
-		Short:   "Compile a policy, show what it resolved to, and lint it",
-		Long: `Compile a policy file, or a policy given by --rate or --meter, and print what it resolved
-to in exact units, with warnings and their reasons. A policy that does not compile
-exits 2 with the place of each fault.`,
+		Short:   "Compile a policy, show it in exact units, and lint it",
+		Long: `Compile a policy file, or a policy given by --rate or --meter, and print it in exact
+units, with warnings and their reasons. If the policy does not compile, print each
+error with its position.`,
 		Example: `  shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12
   shaper check --rate 50mbit`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -47,8 +47,8 @@ exits 2 with the place of each fault.`,
 	}
 	f.addOneLiner(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&asJSON, "json", false, "print as JSON")
-	flags.Var(newSpan(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` of the TCP flows that a burst should carry")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.Var(newSpan(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
 	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "largest IP packet of the link, in `BYTES`")
 	return cmd
 }
@@ -129,7 +129,7 @@ func (p *printer) link(link *dataplane.Link, queues []*dataplane.Queue) {
 	for i, l := range say.Levels(link, queues) {
 		of := ""
 		if i > 0 {
-			of = ", of what is left"
+			of = ", of the rest"
 		}
 		p.Printf("  priority %d %s%s\n", l.Priority, say.Level(l, link.Rate), of)
 	}

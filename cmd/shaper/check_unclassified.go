@@ -29,7 +29,7 @@ func (p *printer) unclassified(policy *policyfile.Compiled) {
 	}
 	action := "drop"
 	if u.Action == "pass" {
-		action = "pass unmetered; otherwise: drop in the policy drops them"
+		action = "pass unmetered (to drop them, add otherwise: drop to the policy)"
 	}
 	p.Printf("\nunclassified (row -)\n  packets %s\n  action  %s\n", strings.Join(u.Packets, ", "), action)
 }

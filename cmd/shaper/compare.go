@@ -30,20 +30,20 @@ func newCompare(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "compare IN",
 		GroupID: "look",
-		Short:   "Take the same capture through several meters, side by side",
-		Long: `Take a capture through any number of meters at once, each as if it were alone: green
-and yellow packets pass, red ones are dropped. IN is pcap or pcapng, gzipped or
-not, or - for the standard input.
+		Short:   "Run a capture through several meters side by side",
+		Long: `Run a capture through several meters side by side, independently of each other: green
+and yellow packets pass, red ones are dropped. IN is pcap or pcapng, gzipped or not; - is
+the standard input.
 
-Each --meter is one of them. --rate without --meter is the whole family at one
-rate: windows with the limit that the rate brings in --window, buckets with a
-burst of a tenth of that, and a log with room for its limit in packets of 40 bytes.
+Add each meter with --meter. Without --meter, --rate compares one meter of each kind at
+that rate. Each window has as its limit the bytes that the rate allows in --window, each
+bucket a tenth of that as its burst, and the log has room for its limit in packets of
+40 bytes.
 
-worst    the most bytes that passed in any span as long as --window, wherever it
-         begins, and with --rate how many times what the rate brings in it
-starved  the longest time in which packets came and none passed: from the first
-         to the last of a run of dropped packets
-state    the bytes that one meter keeps`,
+worst    most bytes that passed in any span as long as --window; with --rate, also as
+         a multiple of the bytes that the rate allows in that span
+starved  longest run of dropped packets, from the first to the last
+state    memory of one meter, in bytes`,
 		Example: `  shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture compare.svg
   shaper compare testdata/pcaps/bursts.pcap --window 100ms --report compare.html \
     --meter "token-bucket rate=10mbit burst=64KiB" \
@@ -53,12 +53,12 @@ state    the bytes that one meter keeps`,
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.meters, "meter", nil, "a `METER` to compare, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
-	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at a `RATE`, such as 10mbit; with --meter, only what the worst span is a multiple of")
-	flags.Var(newSpan(&f.window, time.Second), "window", "the `TIME` of the family's windows and of the worst span")
-	flags.StringVar(&f.length, "length", "", "`RULE` of what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
+	flags.Var(newSpan(&f.window, time.Second), "window", "length of the family's windows and of the worst span, as a `TIME`")
+	flags.StringVar(&f.length, "length", "", "length `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
-	flags.StringVar(&f.picture, "picture", "", "draw what passed over time to `FILE.svg`")
-	flags.BoolVar(&f.json, "json", false, "print as JSON")
+	flags.StringVar(&f.picture, "picture", "", "draw the rate that passed over time to `FILE.svg`")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
 
@@ -68,13 +68,13 @@ func (f *compareFlags) check() error {
 	case len(f.meters) == 0 && f.rate == "":
 		return usagef("nothing to compare: give --rate 10mbit for all kinds of meters, or --meter \"token-bucket rate=10mbit burst=20ms\" for each")
 	case len(f.meters) > compare.MaxMeters:
-		return usagef("%d meters are more than %d, which is the most", len(f.meters), compare.MaxMeters)
+		return usagef("%d meters: at most %d can be compared", len(f.meters), compare.MaxMeters)
 	case f.window <= 0:
 		return usagef("--window must be above zero")
 	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
-		return usagef("picture %q: a picture ends in .svg", f.picture)
+		return usagef("picture %q: the name must end in .svg", f.picture)
 	case f.report == "-" && f.json:
-		return usagef("only one of --report - and --json can have the standard output")
+		return usagef("only one of --report - and --json can write to the standard output")
 	case f.report != "" && f.picture != "" && absolute(f.report) == absolute(f.picture) && !isDevice(f.report):
 		return usagef("report and picture are both %q: choose two names", f.report)
 	}

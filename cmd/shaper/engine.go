@@ -29,7 +29,7 @@ func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 		return goEngine{replay.Go{Pipeline: pipeline}, budgets.NewReplayStore(pipeline)}, nil
 	}
 	if budgets.OnServer(policy.Plan) {
-		return nil, usagef("--engine bpf has no store for budgets on servers: --engine go simulates one")
+		return nil, usagef("--engine bpf does not support budgets on servers: use --engine go, which simulates a server")
 	}
 	batch := 0
 	if f.report != "" {

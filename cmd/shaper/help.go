@@ -15,20 +15,20 @@ var exitStatus = map[string]string{
 	"shaper": `  0  success
   1  failure
   2  wrong usage, or an error in a policy`,
-	"shaper run": `  0  detached as asked: by a signal, --for or shaper detach
+	"shaper run": `  0  detached by a signal, --for or shaper detach
   1  failure, or the policy was not confirmed in time and rolled back
   2  wrong usage, or an error in the policy`,
-	"shaper tap": `  0  ended as asked: by a signal, --for or shaper detach
+	"shaper tap": `  0  ended by a signal, --for or shaper detach
   1  failure
   2  wrong usage, or an error in the policy`,
 	"shaper reload": `  0  success; with --confirm: the policy was confirmed
   1  failure, or the policy was not confirmed in time and rolled back
   2  wrong usage, or an error in the policy`,
 	"shaper replay": `  0  success, with or without warnings
-  1  failure; of a broken capture the part before the fault was replayed
+  1  failure; if the capture is broken, the packets before the error were replayed
   2  wrong usage, or an error in the policy`,
 	"shaper compare": `  0  success, with or without warnings
-  1  failure; of a broken capture the part before the fault was compared
+  1  failure; if the capture is broken, the packets before the error were compared
   2  wrong usage`,
 	"shaper check": `  0  the policy compiles, with or without warnings
   1  failure

@@ -48,8 +48,8 @@ func tooManyKeys(plan *dataplane.Plan, e engine) (warnings []string, err error) 
 		}
 		if n > 0 {
 			s := &plan.Stages[i]
-			warnings = append(warnings, fmt.Sprintf("meter %s met more than its %s: above that the kernel forgets others than --engine go does, "+
-				"and colors may differ from there and from live ones; give it more keys", s.Name, say.Count(s.Keys, "key")))
+			warnings = append(warnings, fmt.Sprintf("meter %s saw more than its %s: then the kernel evicts other keys than --engine go, "+
+				"and colors may differ from --engine go and from live traffic; increase keys", s.Name, say.Count(s.Keys, "key")))
 		}
 	}
 	return warnings, nil

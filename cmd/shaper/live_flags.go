@@ -50,7 +50,7 @@ type liveFlags struct {
 }
 
 func (f *liveFlags) add(cmd *cobra.Command) {
-	cmd.Flags().Var(&f.directions, "direction", "only one `DIRECTION`: egress or ingress (default: those that are shaped)")
+	cmd.Flags().Var(&f.directions, "direction", "only this `DIRECTION`: egress or ingress (default: all that are shaped)")
 }
 
 // atMostOne wants an interface, or nothing where there is only one shaped.
@@ -77,7 +77,7 @@ func (f *liveFlags) choose(args []string) ([]live.Shaper, error) {
 		live.CloseAll(v.List)
 		return nil, f.severalError(names)
 	case len(v.Away) > 0:
-		return nil, fmt.Errorf("%w; kill -HUP %d has it read its policy again", v.Away[0], v.Away[0].Process)
+		return nil, fmt.Errorf("%w; kill -HUP %d makes it read its policy again", v.Away[0], v.Away[0].Process)
 	}
 	return nil, f.noneError(named(args))
 }
@@ -96,12 +96,12 @@ func (f *liveFlags) severalError(names []string) error {
 // noneError says that no shaper is there, and how to start one.
 func (f *liveFlags) noneError(name string) error {
 	if name == "" {
-		return fmt.Errorf("no interface is shaped%s: start with shaper run IFACE --policy FILE", f.which())
+		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE", f.which())
 	}
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err
 	}
-	return fmt.Errorf("%s is not shaped%s: start with shaper run %[1]s --policy FILE", name, f.which())
+	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name, f.which())
 }
 
 func (f *liveFlags) which() string {

@@ -164,7 +164,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef("no help about %q: see shaper --help", strings.Join(args, " "))
+				return usagef("no help for %q: see shaper --help", strings.Join(args, " "))
 			}
 			cmd.InitDefaultHelpFlag()
 			cmd.InitDefaultVersionFlag()
@@ -202,6 +202,17 @@ func tidyCompletion(root *cobra.Command) {
 			shell.Long += " It needs the package bash-completion."
 		}
 		shell.Example = "  shaper completion " + shell.Name() + " >" + file
+	}
+}
+
+// wantArgs checks the number of arguments: least, or more if many is set. names describes
+// them in errors.
+func wantArgs(least int, many bool, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > least && !many {
+			return usagef("want %s, got %s: see %s --help", names, say.Count(len(args), "argument"), cmd.CommandPath())
+		}
+		return nil
 	}
 }
 

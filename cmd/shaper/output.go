@@ -70,7 +70,7 @@ func followable(path string) error {
 			return nil // what is wrong with it is found when it is opened
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && int(uid) != os.Geteuid() {
-			return fmt.Errorf("%s is a symbolic link of user %d: name the file that it leads to", path, uid)
+			return fmt.Errorf("%s is a symbolic link of user %d: use the name of its target", path, uid)
 		}
 		target, err := os.Readlink(path)
 		if err != nil {

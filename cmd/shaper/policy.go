@@ -33,13 +33,13 @@ func (p *policyFlags) add(cmd *cobra.Command) {
 
 func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.one.Rate, "rate", "", "shape everything to `RATE`, such as 50mbit, by one queue with CoDel; control traffic is sent first")
+	f.StringVar(&p.one.Rate, "rate", "", "shape everything to `RATE`, such as 50mbit, through one queue with CoDel; control traffic is sent first")
 	f.StringVar(&p.one.Meter, "meter", "", "one `METER` for all packets, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
 	f.StringVar(&p.one.Green, "green", "", "`ACTION` for green packets: pass, drop, dscp=af11, queue and others (default pass)")
 	f.StringVar(&p.one.Yellow, "yellow", "", "`ACTION` for yellow packets (default pass)")
 	f.StringVar(&p.one.Red, "red", "", "`ACTION` for red packets (default drop)")
-	f.StringVar(&p.one.Queue, "queue", "", "the `QUEUE` that actions name, such as \"rate=20mbit limit=100ms\"")
-	f.StringVar(&p.one.Length, "length", "", "`RULE` of what counts: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	f.StringVar(&p.one.Queue, "queue", "", "the `QUEUE` used by the queue action, such as \"rate=20mbit limit=100ms\"")
+	f.StringVar(&p.one.Length, "length", "", "length `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 }
 
 // span is a flag that takes a time as policies spell it. Where there is none by
@@ -89,9 +89,9 @@ func (p *policyFlags) load() (*policyfile.Compiled, error) {
 	rest.Rate, rest.Length = "", ""
 	switch none := (policyfile.OneLiner{}); {
 	case p.file != "" && o != none:
-		return nil, usagef("give --policy FILE or a policy by --rate or --meter with its actions, not both")
+		return nil, usagef("--policy cannot be combined with --rate, --meter, --green, --yellow, --red, --queue or --length")
 	case o.Rate != "" && rest != none:
-		return nil, usagef("--rate is a whole policy: it goes with --length, and not with --meter, --green, --yellow, --red or --queue")
+		return nil, usagef("--rate is a whole policy: combine it only with --length, not with --meter, --green, --yellow, --red or --queue")
 	case p.file != "":
 	case o.Rate != "":
 		return policyfile.Source{Name: say.Printable("--rate " + o.Rate), One: &p.one}.Compile()
@@ -102,7 +102,7 @@ func (p *policyFlags) load() (*policyfile.Compiled, error) {
 	case o.Green != "":
 		return policyfile.Source{Name: say.Printable("--green " + o.Green), One: &p.one}.Compile()
 	case o.Queue != "":
-		return nil, usagef("--queue is named by no action: add --green queue, or --meter \"...\" --red queue")
+		return nil, usagef("no action uses --queue: add --green queue, or --meter \"...\" --red queue")
 	default:
 		return nil, errNoPolicy
 	}
@@ -126,7 +126,7 @@ func readText(what, path string) ([]byte, error) {
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, policyfile.MaxSize+1))
 	if len(text) > policyfile.MaxSize {
-		return nil, fmt.Errorf("%s %q is larger than %d MiB, the most that a %s may have", what, path, policyfile.MaxSize>>20, what)
+		return nil, fmt.Errorf("%s %q is larger than %d MiB, the maximum", what, path, policyfile.MaxSize>>20)
 	}
 	return text, plainPathError(what, err)
 }
@@ -153,7 +153,7 @@ func plainPathError(what string, err error) error {
 type both struct{ *directions }
 
 func (d *directions) addBoth(cmd *cobra.Command) {
-	cmd.Flags().VarPF(both{d}, "both", "", "shape both directions: --direction both").NoOptDefVal = "true"
+	cmd.Flags().VarPF(both{d}, "both", "", "shape both directions (same as --direction both)").NoOptDefVal = "true"
 }
 
 func (b both) String() string { return "false" }

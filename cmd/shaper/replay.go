@@ -34,11 +34,11 @@ func newReplay(s streams) *cobra.Command {
 		GroupID: "shape",
 		Short:   "Meter a capture in virtual time and write it as it would have left",
 		Long: `Meter the packets of a capture by their own timestamps and print totals by class
-and color. IN is pcap or pcapng, gzipped or not, or - for the standard input.
+and color. IN is pcap or pcapng, gzipped or not; - is the standard input.
 
-With -o the capture is written as it would have left: dropped packets gone, marks
-in the headers, queued packets at their departure time. It has the format of IN,
-gzipped where its name ends in .gz.`,
+With -o, write the capture as it would have left the box: without dropped packets, with
+marks in the headers, and with queued packets at their departure times. It has the
+format of IN, and is gzipped if its name ends in .gz.`,
 		Example: `  shaper replay testdata/pcaps/bursts.pcap -o left.pcap \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
 		Args: oneArg("capture"),
@@ -46,12 +46,12 @@ gzipped where its name ends in .gz.`,
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&f.out, "output", "o", "", "write the capture as it left to `OUT`, - for the standard output")
-	flags.StringVar(&f.decisions, "decisions", "", "write a row for every packet to `FILE`: CSV, or JSON lines where it ends in .jsonl")
+	flags.StringVarP(&f.out, "output", "o", "", "write the resulting capture to `OUT`, or - for the standard output")
+	flags.StringVar(&f.decisions, "decisions", "", "write one row per packet to `FILE`: CSV, or JSON lines if it ends in .jsonl")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.engine, "engine", "go", "metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
-	flags.Var(newSpan(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn of a packet whose stamp is more than `TIME` ahead of all before it")
+	flags.Var(newSpan(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn if a timestamp is more than `TIME` ahead of all earlier ones")
 	return cmd
 }
 
@@ -65,7 +65,7 @@ func (f *replayFlags) check() error {
 	}
 	switch {
 	case stdout > 1:
-		return usagef("only one of -o -, --decisions -, --report - and --json can have the standard output")
+		return usagef("only one of -o -, --decisions -, --report - and --json can write to the standard output")
 	case f.maxGap <= 0:
 		return usagef("--max-gap must be above zero")
 	case f.engine != "go" && f.engine != "bpf":

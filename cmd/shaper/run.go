@@ -38,11 +38,11 @@ func newRun(s streams) *cobra.Command {
 		Use:     "run IFACE",
 		GroupID: "shape",
 		Short:   "Shape live traffic on an interface, in the kernel",
-		Long: `Attach a policy to an interface and shape what leaves through it, or what comes in.
-shaper stays in the foreground and detaches when it ends; with --pin the policy stays
-in force. Either way shaper stats, reload, confirm and detach reach it from another
-terminal, and SIGHUP reads the policy file again. It needs root, or CAP_NET_ADMIN,
-CAP_BPF and CAP_PERFMON.`,
+		Long: `Attach a policy to an interface and shape the packets that leave through it, or those
+that arrive. shaper stays in the foreground and detaches when it ends; with --pin the
+policy stays in force. Either way shaper stats, reload, confirm and detach can reach it
+from another terminal, and SIGHUP makes it read the policy file again. It needs root, or
+CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 		Example: `  shaper run eth0 --rate 50mbit
   shaper run eth0 --policy docs/uplink.yaml
   shaper run eth0 --direction ingress --dry-run --meter "token-bucket rate=50mbit burst=1MiB"
@@ -52,19 +52,19 @@ CAP_BPF and CAP_PERFMON.`,
 	}
 	f.policyFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.Var(&f.directions, "direction", "shape one `DIRECTION` or both: egress, ingress or both; each has meters of its own")
+	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each direction has its own meters")
 	f.addBoth(cmd)
-	flags.StringVar(&f.hook, "hook", "auto", "attach by `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
+	flags.StringVar(&f.hook, "hook", "auto", "attach at `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
 	flags.StringVar(&f.pacer, "pacer", "auto", "queue packets in `QDISC`: fq (departure times) or htb; auto is fq if the kernel has it and no link needs htb")
-	flags.BoolVar(&f.pin, "pin", false, "leave the policy in force when shaper ends")
+	flags.BoolVar(&f.pin, "pin", false, "keep the policy in force when shaper ends")
 	flags.BoolVar(&f.background, "background", false, "attach, pin (as --pin) and exit")
 	flags.BoolVar(&f.await, "wait", false, "wait for the interface to appear")
-	flags.BoolVar(&f.dry, "dry-run", false, "count what would happen, and change no packet")
-	flags.BoolVar(&f.repair, "repair", false, "put the shaper back if another program displaces it")
+	flags.BoolVar(&f.dry, "dry-run", false, "count the packets that would be dropped or marked, and change none")
+	flags.BoolVar(&f.repair, "repair", false, "restore the shaper if another program displaces it")
 	flags.Var(newSpan(&f.span, 0), "for", "detach after `TIME`")
-	flags.Var(newSpan(&f.confirm, 0), "confirm", "roll back to what was there before unless you run shaper confirm within `TIME`")
-	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host: loopback only")
-	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES`, or leave it: off; auto caps it where packets queue at egress, at 1 ms of the slowest rate; restored at the end")
+	flags.Var(newSpan(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
+	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
+	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES`; off sets no cap, auto caps it at 1 ms of the slowest rate if packets queue at egress; restored at the end")
 	return cmd
 }
 
@@ -85,7 +85,7 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != "" || f.repair):
 		return usagef("--background leaves no process for --for, --confirm, --metrics or --repair")
 	case f.hook == "xdp" && f.directions.String() != "ingress":
-		return usagef("--hook xdp sees only what comes in: add --direction ingress")
+		return usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
 	if f.gsoLimit, err = parseGSOLimit(f.gso); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return usagef("a budget on a server needs a process that renews its share: run without --background")
 	}
 	if budgets.OnServer(policy.Plan) && f.dry {
-		return usagef("--dry-run would take a share of a budget from hosts that need it: shaper replay tries a policy on a capture")
+		return usagef("--dry-run would take a share of a budget from hosts that need it: test the policy on a capture with shaper replay")
 	}
 	f.pin = f.pin || f.background
 	r := newRunning(f, s, notify, name, policy)

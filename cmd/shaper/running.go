@@ -64,7 +64,7 @@ func (r *running) start(ctx context.Context) (bool, error) {
 		return err == nil, err
 	}
 	if !r.flags.await {
-		return false, fmt.Errorf("%w: --wait waits for it to appear", err)
+		return false, fmt.Errorf("%w: use --wait to wait for it", err)
 	}
 	r.warn("there is no interface %s yet: waiting for it to appear", r.name)
 	return r.await(ctx, nil)
@@ -95,7 +95,7 @@ func (r *running) attach() error {
 		changes[sh] = changed
 		r.plans[direction] = loadedPlan{sh.Loaded, r.policy.Plan}
 		for _, what := range sh.Removed {
-			r.warn("removed what was left behind: %s", what)
+			r.warn("cleaned up: %s", what)
 		}
 		r.notes(sh)
 		if active != nil {
@@ -224,7 +224,7 @@ func (r *running) leave() error {
 		if !slices.ContainsFunc(v.Shapers, func(o *kernel.Shaper) bool {
 			return o.Interface == sh.Interface && o.Direction == sh.Direction && o.Program == sh.Program
 		}) {
-			return fmt.Errorf("%s: it is not attached any more: another process detached it", live.Name(&sh.About))
+			return fmt.Errorf("%s: no longer attached: another process detached it", live.Name(&sh.About))
 		}
 	}
 	return nil
@@ -260,11 +260,11 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 				return errors.Join(rolledBack(back), err)
 			}
 			if len(back) > 0 {
-				r.warn("%v, but for what was confirmed", errRolledBack)
+				r.warn("%v, except the direction that was confirmed", errRolledBack)
 			}
 		case <-hup:
 			if err := r.notify.reload(r.status(), func() error { return r.again(ctx) }); err != nil {
-				r.warn("%v: the policy stays as it was", err)
+				r.warn("%v: the policy is unchanged", err)
 			}
 		case <-r.board.Asked():
 			asked = true

@@ -26,7 +26,7 @@ func (r *running) look() found {
 		if err != nil {
 			if text := err.Error(); text != r.trouble {
 				r.trouble = text
-				r.warn("%s: cannot look: %v", live.Name(&sh.About), err)
+				r.warn("%s: cannot check the shaper: %v", live.Name(&sh.About), err)
 			}
 			return well
 		}
@@ -71,7 +71,7 @@ func (r *running) lookAt(sh *kernel.Shaper) (found, error) {
 		return gone, nil
 	case errors.Is(err, kernel.ErrDetached) && r.flags.repair && !sh.Ended():
 	case errors.Is(err, kernel.ErrDetached):
-		by := "another program removed its program: detached"
+		by := "detached: another program removed the eBPF program"
 		if sh.Ended() {
 			by = "detached by another process"
 		}

@@ -16,18 +16,18 @@ func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
 	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", live.Name(&sh.About), live.Hook(&sh.About), sh.Program,
 		live.KernelRelease(), r.policy.Name, say.Count(len(sh.Classes), "class"))
 	if sh.Place.Mode == kernel.Generic {
-		p.Printf("%s: the driver has no XDP of its own: the kernel's generic form is slower than tc\n", live.Name(&sh.About))
+		p.Printf("%s: the driver does not support XDP: the kernel's generic XDP is slower than tc\n", live.Name(&sh.About))
 	}
 	if sh.Pacer != "" {
-		p.Printf("%s: queues wait in %s\n", live.Name(&sh.About), live.Pacer(&sh.About))
+		p.Printf("%s: packets are queued in %s\n", live.Name(&sh.About), live.Pacer(&sh.About))
 	}
 	p.gso(&sh.About)
 	if r.flags.dry {
-		p.Printf("%s: dry run: packets are counted and pass as they are\n", live.Name(&sh.About))
+		p.Printf("%s: dry run: packets are counted, not changed\n", live.Name(&sh.About))
 	}
 	p.changes(&sh.About, changes)
 	if !r.until.IsZero() {
-		p.Printf("%s: shaper confirm %s within %v keeps it\n", live.Name(&sh.About), sh.Interface, r.flags.confirm)
+		p.Printf("%s: rolls back in %v unless you run shaper confirm %s\n", live.Name(&sh.About), r.flags.confirm, sh.Interface)
 	}
 }
 
@@ -46,7 +46,7 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 		p.Printf("\n%s\n", countersOf(&sh.Outline, stats, r.colored))
 	}
 	if queues, err := sh.Queues(); err == nil && live.Unassigned(queues) > 0 {
-		p.Printf("%s more packets dropped in queues that several classes feed\n", say.Grouped(live.Unassigned(queues)))
+		p.Printf("%s more packets were dropped in queues that several classes use\n", say.Grouped(live.Unassigned(queues)))
 	}
 	switch {
 	case stays:

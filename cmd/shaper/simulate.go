@@ -42,15 +42,15 @@ func newSimulate(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "simulate",
 		GroupID: "plan",
-		Short:   "Simulate hosts that share a budget on a server, and what can go wrong",
-		Long: `Run many shapers that share a budget on one store, in virtual time: the protocol is
-the one that shapers speak with Redis or Valkey. Without --scenario each host's
-senders offer between nothing and three times its part of the budget, and every
-second one host in a hundred draws another rate. A scenario has hosts crash, lose the
-network and join, and the store vanish, lose its data, or be replaced by a replica.
+		Short:   "Simulate hosts that share a budget on a server, with failures",
+		Long: `Run many shapers that share a budget on one store, in virtual time, with the protocol
+that shapers use with Redis or Valkey. Without --scenario, each host's senders offer
+between nothing and three times the host's part of the budget, and every second one host
+in a hundred changes to another rate. In a scenario, hosts can crash, join and lose the
+network, and the store can disappear, lose its data, or be replaced by a replica.
 
 worst excess  bytes that could have passed beyond the budget's rate and burst; the
-              bound is the one that docs/SHARING.md gives for the failures so far
+              bound is the one in docs/SHARING.md for the failures so far
 utilization   bytes passed, divided by the smaller of the offered and the budget's
               bytes
 fairness      Jain's index of each host's bytes divided by its max-min fair share
@@ -67,22 +67,22 @@ The same seed gives the same result.`,
 	flags := cmd.Flags()
 	flags.IntVar(&f.hosts, "hosts", defaultSimulated, "`NUMBER` of hosts")
 	flags.StringVar(&f.budget, "budget", "", "`RATE` that the hosts share, such as 10gbit")
-	flags.StringVar(&f.burst, "burst", "", "`SIZE` of the budget's burst, such as 1MiB (default what the rate brings in 20ms)")
-	flags.StringVar(&f.scenario, "scenario", "", "what happens, by a `FILE` (YAML)")
+	flags.StringVar(&f.burst, "burst", "", "`SIZE` of the budget's burst, such as 1MiB (default 20ms at the budget's rate)")
+	flags.StringVar(&f.scenario, "scenario", "", "read the scenario from `FILE` (YAML)")
 	flags.Var(newSpan(&f.duration, time.Minute), "duration", "virtual `TIME` that is simulated")
 	flags.Var(newSpan(&f.interval, dataplane.DefaultInterval), "interval", "`TIME` between two reports of a host")
-	flags.StringVar(&f.rescue, "rescue", "10%", "`PART` of the budget that hosts have without the store")
-	flags.Var(newSpan(&f.delay, time.Millisecond), "delay", "`TIME` that a message takes at most")
+	flags.StringVar(&f.rescue, "rescue", "10%", "`PART` of the budget that all hosts together may use without the store")
+	flags.Var(newSpan(&f.delay, time.Millisecond), "delay", "maximum `TIME` that a message takes")
 	flags.StringVar(&f.loss, "loss", "0%", "`PART` of the messages that are lost")
-	flags.Uint64Var(&f.seed, "seed", 1, "`NUMBER` that random choices begin with")
-	flags.StringVar(&f.picture, "picture", "", "draw use and shares over time to `FILE.svg`")
-	flags.BoolVar(&f.asJSON, "json", false, "print as JSON")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of the random choices, a `NUMBER`")
+	flags.StringVar(&f.picture, "picture", "", "draw utilization and shares over time to `FILE.svg`")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 	if f.picture != "" && filepath.Ext(f.picture) != ".svg" {
-		return usagef("picture %q: a picture ends in .svg", f.picture)
+		return usagef("picture %q: the name must end in .svg", f.picture)
 	}
 	c, err := f.config()
 	if err != nil {
@@ -117,7 +117,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		err = f.print(s, c, r)
 	}
 	if err == nil && r.Excess > r.Bound+1 {
-		err = fmt.Errorf("the excess is beyond the documented bound: please report it with the scenario and seed %d", c.Seed)
+		err = fmt.Errorf("the excess exceeds the documented bound: please report it with the scenario and seed %d", c.Seed)
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	case rate.Period == 0:
 		return c, usagef("a budget is missing: give --budget RATE, such as 10gbit, or a scenario that has one")
 	case rate.Bytes == 0:
-		return c, usagef("a budget of 0 has nothing to share")
+		return c, usagef("the budget is 0: give a rate above zero")
 	case c.Hosts < 1 || c.Hosts > dataplane.MaxHosts:
 		return c, usagef("--hosts: %d is not between 1 and %d", c.Hosts, dataplane.MaxHosts)
 	case f.interval < dataplane.MinInterval || f.interval > dataplane.MaxInterval:

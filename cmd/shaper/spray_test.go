@@ -165,7 +165,7 @@ meters: {m: {type: token-bucket, rate: 20kbit, burst: 300, per: dst, keys: 1, ne
 		t.Fatal(err)
 	}
 	for sources, want := range map[int]string{
-		1: "", 16: "", 17: "shaper: warning: meter a met more than its 16 keys: ", 5000: "shaper: warning: meter a met more than its 16 keys: ",
+		1: "", 16: "", 17: "shaper: warning: meter a saw more than its 16 keys: ", 5000: "shaper: warning: meter a saw more than its 16 keys: ",
 	} {
 		c := newIPCapture()
 		for i := range 20_000 {

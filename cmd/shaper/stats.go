@@ -26,9 +26,9 @@ func newStats(s streams) *cobra.Command {
 		Use:     "stats [IFACE]",
 		GroupID: "look",
 		Short:   "Show counters, rates and tokens of a running shaper",
-		Long: `Show the counters of a running shaper by class and color, the current rates, and
-what the meters hold. Bytes are metered length, as the policy's length rule counts.
-Without IFACE all interfaces that are shaped are shown.`,
+		Long: `Show the counters of a running shaper by class and color, the current rates, and the
+tokens of the meters. Bytes are counted by the policy's length rule. Without IFACE, show
+all shaped interfaces.`,
 		Example: `  shaper stats eth0
   shaper stats eth0 --watch`,
 		Args: atMostOne,
@@ -40,9 +40,9 @@ Without IFACE all interfaces that are shaped are shown.`,
 		},
 	}
 	f.add(cmd)
-	all.addAll(cmd, &f, "show all interfaces that are shaped, as without IFACE")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, a line a shaper")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, once a second")
+	all.addAll(cmd, &f, "show all shaped interfaces (the default without IFACE)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per shaper")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh every second")
 	return cmd
 }
 

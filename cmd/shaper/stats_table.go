@@ -93,7 +93,7 @@ func (v *interval) traffic(p *printer) *say.Table {
 				dropped := b.UntakenDropped.Packets
 				g.Add(say.Unclassified, "", say.Number(n.Packets), say.Number(n.Bytes), say.Speed(offered), say.Speed(passed),
 					say.Number(dropped), say.Number(v.perSecond(a.UntakenDropped.Packets, dropped)))
-				g.Foot = say.Unclassified + " counts packets that no class matches\n"
+				g.Foot = say.Unclassified + " counts unclassified packets\n"
 			}
 			break
 		}
@@ -211,7 +211,7 @@ func (v *interval) queues() *say.Table {
 		}
 	}
 	if several != nil {
-		g.Foot = "the class of packets that the qdisc dropped is not known for " + strings.Join(several, ", ") + "\n"
+		g.Foot = "the class of packets dropped by the qdisc is unknown for " + strings.Join(several, ", ") + "\n"
 	}
 	return g
 }

@@ -205,7 +205,7 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.Compile()
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,
 		`(?m)^ b +0 +0 +0 +0 +0 +0$`,
 		`(?m)^ - +7 +700 +5.6 k +5.6 k +0 +0$`,
-		`(?m)^- counts packets that no class matches$`,
+		`(?m)^- counts unclassified packets$`,
 		`(?m)^ a +green +dropped: wred +500 +500,000 +500$`,
 		`(?m)^ +red +dropped: color +600 +600,000 +600$`,
 		`(?m)^ q +0s +0$`,

@@ -138,7 +138,7 @@ func printSurvey(v *live.Survey, s streams, asJSON bool) error {
 		return printRemains(v, s)
 	}
 	for _, a := range v.Away {
-		p.Printf("%s %v: away: process %d waits for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
+		p.Printf("%s %v: away: process %d is waiting for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
 	}
 	for _, l := range v.Left {
 		p.Printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
@@ -169,13 +169,13 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 	defer func() { out.Folded(b.String()) }()
 	p.Printf("%s: %s\n", live.Name(about), st.State)
 	if about.Place.Hook == live.ByTap {
-		p.Printf("  carried  between %s and %s\n", about.Interface, about.Peer)
+		p.Printf("  between  %s and %s\n", about.Interface, about.Peer)
 	} else {
 		p.Printf("  hook     %s, program %d, kernel %s\n", live.Hook(about), st.ProgramID, st.Kernel)
 	}
 	p.effect(st)
 	if about.Pacer != "" {
-		p.Printf("  queues   wait in %s\n", live.Pacer(about))
+		p.Printf("  queues   in %s\n", live.Pacer(about))
 	}
 	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"), st.Loaded.Format(time.DateTime))
 	for _, b := range st.Budgets {
@@ -186,7 +186,7 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 	}
 	p.Printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
 	if st.DryRun {
-		p.Printf("  dry run  packets are counted and pass as they are\n")
+		p.Printf("  dry run  packets are counted, not changed\n")
 	}
 	if about.GSOLimit != 0 {
 		why := ""
@@ -196,6 +196,6 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 		p.Printf("  gso      capped at %s bytes%s\n", say.Grouped(int64(about.GSOLimit)), why)
 	}
 	if st.Unconfirmed != nil {
-		p.Printf("  waits    for shaper confirm %s until %s\n", about.Interface, st.Unconfirmed.Format(time.DateTime))
+		p.Printf("  confirm  by %s with shaper confirm %s, or it rolls back\n", st.Unconfirmed.Format(time.DateTime), about.Interface)
 	}
 }

@@ -39,12 +39,12 @@ func newTap(s streams) *cobra.Command {
 		Use:     "tap NAME --uplink IFACE",
 		GroupID: "shape",
 		Short:   "Shape between a TAP device and an interface, in user space",
-		Long: `Make a TAP device and carry frames between it and an interface, or a second TAP
-device, through a policy: egress is what leaves by the uplink, ingress what comes
-back. shaper stays in the foreground; shaper stats, status, reload and detach find
-it by the device's name, and SIGHUP reads the policy file again. When it ends,
-packets that wait still leave, for as long as --drain says. It needs CAP_NET_ADMIN
-and, for an uplink, CAP_NET_RAW.`,
+		Long: `Create a TAP device and move frames between it and an interface, or a second TAP device,
+through a policy. Egress is traffic that leaves through the uplink, ingress is traffic
+that arrives there. shaper stays in the foreground; shaper stats, status, reload and
+detach find it by the device's name, and SIGHUP makes it read the policy file again. When
+it ends, queued packets get the time of --drain to leave. It needs CAP_NET_ADMIN and, for
+an uplink, CAP_NET_RAW.`,
 		Example: `  shaper tap tap0 --uplink eth0 --policy docs/uplink.yaml
   shaper tap tap0 --peer tap1 --meter "token-bucket rate=50mbit burst=1MiB"`,
 		Args: oneArg("TAP device"),
@@ -52,17 +52,17 @@ and, for an uplink, CAP_NET_RAW.`,
 	}
 	f.policyFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.uplink, "uplink", "", "carry frames to and from `IFACE`")
+	flags.StringVar(&f.uplink, "uplink", "", "move frames to and from interface `IFACE`")
 	flags.BoolVar(&f.await, "wait", false, "wait for the uplink to appear")
-	flags.StringVar(&f.peer, "peer", "", "carry frames to and from a second TAP device, `NAME`")
-	flags.Var(&f.directions, "direction", "shape one `DIRECTION` or both: egress, ingress or both; each has meters of its own")
+	flags.StringVar(&f.peer, "peer", "", "move frames to and from a second TAP device, `NAME`")
+	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each direction has its own meters")
 	f.addBoth(cmd)
-	flags.IntVar(&f.queues, "queues", 1, "have `N` queues, each with a thread of its own in each direction")
+	flags.IntVar(&f.queues, "queues", 1, "use `N` queues, each with its own thread per direction")
 	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
-	flags.StringVar(&f.memory, "memory", "256MiB", "let packets that wait take `SIZE`, each direction")
-	flags.Var(newSpan(&f.drain, time.Second), "drain", "let packets that wait leave for `TIME` at the end")
+	flags.StringVar(&f.memory, "memory", "256MiB", "memory for queued packets, per direction, as a `SIZE`")
+	flags.Var(newSpan(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
 	flags.Var(newSpan(&f.span, 0), "for", "end after `TIME`")
-	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host: loopback only")
+	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
 	return cmd
 }
 
@@ -144,7 +144,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	}
 	defer control.Close()
 	for _, sh := range c.list {
-		fmt.Fprintf(s.out, "%s: carried to and from %s, policy %s (%s)\n", live.Name(sh.Info()), f.uplink+f.peer, policy.Name,
+		fmt.Fprintf(s.out, "%s: moving frames to and from %s, policy %s (%s)\n", live.Name(sh.Info()), f.uplink+f.peer, policy.Name,
 			say.Count(len(policy.Policy.Classes), "class"))
 	}
 	c.notify.ready(c.status())
@@ -277,7 +277,7 @@ func (c *carrying) serve(ctx context.Context, hup <-chan os.Signal) {
 			c.board.Publish(c.observe())
 		case <-hup:
 			if err := c.notify.reload(c.status(), func() error { return c.again(ctx) }); err != nil {
-				fmt.Fprintf(c.s.err, "shaper: %v: the policy stays as it was\n", err)
+				fmt.Fprintf(c.s.err, "shaper: %v: the policy is unchanged\n", err)
 			}
 		}
 	}

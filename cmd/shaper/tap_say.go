@@ -16,9 +16,9 @@ func (p *printer) lost(about *kernel.About, lost tap.Lost) {
 		dataplane.Count
 		why string
 	}{
-		{lost.Refused, "refused by the device behind"},
-		{lost.Memory, "for want of memory to wait in"},
-		{lost.Ended, "waiting when it ended"},
+		{lost.Refused, "rejected by the other device"},
+		{lost.Memory, "for lack of memory (--memory)"},
+		{lost.Ended, "still queued at the end"},
 	} {
 		if n.Packets > 0 {
 			p.Folded(fmt.Sprintf("%s: lost %s packets %s\n", live.Name(about), say.Grouped(n.Packets), n.why))

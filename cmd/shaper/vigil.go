@@ -167,7 +167,7 @@ func (w *watched) put(sh *kernel.Shaper, say func(string, ...any)) (repaired boo
 		return false
 	case len(w.repairs) == repairsPerMinute:
 		w.gaveUp = true
-		say("displaced again after %d repairs within a minute: giving up until the other program puts it right, or is stopped and shaper is run again", repairsPerMinute)
+		say("displaced again after %d repairs within a minute: giving up until the other program restores the order, or you stop it and run shaper again", repairsPerMinute)
 		return false
 	}
 	err := sh.Repair(policyfile.PlanOf)
@@ -240,7 +240,7 @@ func (st *statusJSON) effect(sh live.Shaper) {
 func (p *printer) effect(st *statusJSON) {
 	for _, problem := range st.Problems {
 		if st.Effective == nil {
-			p.Printf("  unknown whether it is effective: %s\n", problem)
+			p.Printf("  cannot tell whether it is effective: %s\n", problem)
 		} else {
 			p.Printf("  not effective: %s\n", problem)
 		}

@@ -39,7 +39,7 @@ func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool
 		return nil
 	}
 	if !wait {
-		return fmt.Errorf("%w: --wait waits for it to appear", &kernel.NoInterfaceError{Name: name})
+		return fmt.Errorf("%w: use --wait to wait for it", &kernel.NoInterfaceError{Name: name})
 	}
 	fmt.Fprintf(s.err, "shaper: there is no interface %s yet: waiting for it to appear\n", name)
 	n.ready("waiting for " + name)

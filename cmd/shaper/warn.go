@@ -48,6 +48,6 @@ func (p *policyFlags) warn(w io.Writer, policy *policyfile.Compiled, device stri
 		fmt.Fprintf(w, "shaper: warning: %s\n", line)
 	}
 	if more > 0 {
-		fmt.Fprintf(w, "shaper: warning: %s more: shaper check prints all\n", say.Count(more, "warning"))
+		fmt.Fprintf(w, "shaper: warning: %s not shown: shaper check prints all\n", say.Count(more, "warning"))
 	}
 }

@@ -25,32 +25,27 @@ func newWhy(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "why IN N",
 		GroupID: "look",
-		Short:   "Tell every step of one packet's verdict",
-		Long: `Replay a capture up to packet N, counted from 1 as in replay --decisions, and tell
-every step of its verdict: when it came, what it is, how long it counts, the class
-and the rule that took it, what the classes before it missed, each meter's tokens
-before and after with the clause of the RFC, the action, the queue, and what became
-of it. IN is pcap or pcapng, gzipped or not, or - for the standard input.`,
+		Short:   "Explain one packet's verdict step by step",
+		Long: `Replay a capture up to packet N, counted from 1 as in replay --decisions, and explain
+its verdict step by step: its arrival, headers and metered length, the class that matched
+and why earlier classes did not, each meter's tokens before and after with the clause of
+the RFC, the action, the queue, and the outcome. IN is pcap or pcapng, gzipped or not; -
+is the standard input.`,
 		Example: `  shaper why testdata/pcaps/voice-bulk.pcapng 38 --policy docs/customer.yaml
   shaper why testdata/pcaps/bursts.pcap 400 \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef("want a capture and the number of a packet, got %d arguments: see %s --help", len(args), cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: wantArgs(2, false, "a capture and a packet number"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0], args[1]) },
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
 
 func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 1 {
-		return usagef("packet %q: want its number, from 1", number)
+		return usagef("packet number must be 1 or more, not %q", number)
 	}
 	policy, err := f.load()
 	if err != nil {
@@ -70,7 +65,7 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	case err != nil:
 		return err
 	case summary.Packets < n && cut != nil:
-		return fmt.Errorf("%s: %w: the %d packets before that do not have packet %d", input.name, cut, summary.Packets, n)
+		return fmt.Errorf("%s: %w: packet %d is not among the %d packets before that", input.name, cut, n, summary.Packets)
 	case summary.Packets < n:
 		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Packets, "packet"))
 	}
@@ -83,7 +78,7 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 		return e
 	}
 	if cut != nil {
-		return fmt.Errorf("%s: %w: packet %d was still queued then, and was settled as if nothing came after", input.name, cut, n)
+		return fmt.Errorf("%s: %w: packet %d was still queued then, and was decided as if no packet arrived later", input.name, cut, n)
 	}
 	return nil
 }

@@ -1,35 +1,35 @@
-// Package bins sums up series over a time axis of bounded memory: bins double in width when
-// a capture outgrows them.
+// Package bins collects time series in bounded memory. If a capture is longer than all
+// bins, they double in width.
 package bins
 
-// Bins start narrow and double in width whenever the capture outgrows them, so
-// that memory does not grow with it.
 const (
-	maxBins       = 512
-	fewBins       = 96
-	firstBin      = 10_000 // ns
-	packetsPerBin = 8
+	maxBins       = 512    // bins of an axis
+	fewBins       = 96     // bins that Fit keeps, however few packets they have
+	firstBin      = 10_000 // initial width, ns; a multiple of a µs for Area
+	packetsPerBin = 8      // packets that Fit aims at
 )
 
 // Axis is the time axis that all series of a report share.
 type Axis struct {
 	begun  bool
-	Start  int64 // ns
-	Width  int64 // ns
-	n      int   // bins in use
+	Start  int64 // time of the first bin, ns
+	Width  int64 // width of a bin, ns
+	n      int   // number of bins in use
 	series []*Series
 }
 
-// Series is one value a bin.
+// Series has one value per bin.
 type Series struct {
 	values []int64
-	blank  int64
+	blank  int64 // value of an empty bin
 	merge  func(a, b int64) int64
 }
 
+// Sum, Lowest and Highest merge two values of a bin. For Lowest and Highest, -1 is an empty
+// bin.
 func Sum(a, b int64) int64 { return a + b }
 
-// Lowest and highest take -1 for no value.
+// Lowest returns the smaller value that is not -1.
 func Lowest(a, b int64) int64 {
 	if a < 0 || b >= 0 && b < a {
 		return b
@@ -37,8 +37,10 @@ func Lowest(a, b int64) int64 {
 	return a
 }
 
+// Highest returns the larger value.
 func Highest(a, b int64) int64 { return max(a, b) }
 
+// Add adds a series to the axis. blank is the value of an empty bin; merge combines values.
 func (x *Axis) Add(blank int64, merge func(a, b int64) int64) *Series {
 	s := &Series{make([]int64, maxBins), blank, merge}
 	for i := range s.values {
@@ -48,7 +50,8 @@ func (x *Axis) Add(blank int64, merge func(a, b int64) int64) *Series {
 	return s
 }
 
-// Bin returns the bin of a time, which is not before the first one's.
+// Bin returns the index of the bin of time t, in ns. The first call sets the start of the
+// axis; t must not be before it.
 func (x *Axis) Bin(t int64) int {
 	if !x.begun {
 		x.begun, x.Start, x.Width = true, t, firstBin
@@ -71,14 +74,15 @@ func (x *Axis) widen() {
 	x.n = (x.n + 1) / 2
 }
 
-// Fit widens the bins until they have packetsPerBin packets each, or are few.
+// Fit widens the bins until they have packetsPerBin packets on average, or until there are
+// at most fewBins.
 func (x *Axis) Fit(packets int64) {
 	for x.n > fewBins && packets < packetsPerBin*int64(x.n) {
 		x.widen()
 	}
 }
 
-// Used are the values of the bins in use.
+// Used returns the values of the bins in use.
 func (x *Axis) Used(s *Series) []int64 { return s.values[:x.n] }
 
 func (s *Series) halve() {
@@ -90,21 +94,23 @@ func (s *Series) halve() {
 	}
 }
 
+// Put merges a value into a bin.
 func (s *Series) Put(bin int, v int64) { s.values[bin] = s.merge(s.values[bin], v) }
 
-// Area is what bytes times waits comes to in each bin. It keeps two sums of the
-// bytes that come, less those that leave: plain, and times when that was. Those
-// up to the end of a bin tell what had waited by then. So a long wait costs no
-// more than a short one, and the order of packets does not matter. The second
-// sum may wrap; differences between bins do so only where 1 GB waits for hours.
+// Area averages a backlog over each bin. For each bin it sums the bytes that arrive minus
+// those that depart, and these bytes times their times. From both sums, Means computes the
+// integral of the backlog up to the end of each bin. A long queueing delay therefore costs
+// no more than a short one, and the order of packets does not matter. The second sum may
+// wrap; the difference between bins wraps only if 1 GB is queued for hours.
 type Area struct{ bytes, moment *Series }
 
+// AddArea adds an area to the axis.
 func (x *Axis) AddArea() Area { return Area{x.Add(0, Sum), x.Add(0, Sum)} }
 
-// micros is a time on the axis.
+// micros converts a time to µs since the start of the axis.
 func (x *Axis) micros(t int64) int64 { return int64((uint64(t) - uint64(x.Start)) / 1000) }
 
-// Put adds n bytes that wait between two times.
+// Put adds n bytes that are queued between two times, in ns.
 func (a Area) Put(x *Axis, from, to, n int64) {
 	for _, end := range [2]struct{ at, n int64 }{{from, n}, {to, -n}} {
 		i := x.Bin(end.at)
@@ -113,10 +119,10 @@ func (a Area) Put(x *Axis, from, to, n int64) {
 	}
 }
 
-// Means are the bytes that waited in each bin, averaged over it.
+// Means returns the backlog in bytes, averaged over each bin.
 func (a Area) Means(x *Axis) []int64 {
 	out := make([]int64, x.n)
-	width := x.Width / 1000 // whole, as firstBin is
+	width := x.Width / 1000 // µs
 	var bytes, moment, before int64
 	for i := range out {
 		bytes += a.bytes.values[i]

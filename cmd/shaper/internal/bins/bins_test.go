@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestArea compares the bytes that wait in each bin with their definition: over
-// all packets, the bytes times the part of the wait that is in the bin.
+// TestArea compares the backlog in each bin with its definition: the sum over all packets of
+// the bytes times the part of the bin during which the packet is queued.
 func TestArea(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

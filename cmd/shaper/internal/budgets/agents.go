@@ -324,13 +324,13 @@ func (s *Agents) report(e shared.Event) {
 	case shared.Failed:
 		s.say("budget %s: %v", e.Budget, e.Err)
 	case shared.Reset:
-		s.say("budget %s: the store had lost its state: shares grow again when all hosts have reported theirs", e.Budget)
+		s.say("budget %s: the store lost its state: shares grow again when all hosts have reported theirs", e.Budget)
 	case shared.Crowded:
-		s.say("budget %s: %s share a burst of %s: a host without traffic has less than a packet's", e.Budget, say.Count(st.Hosts, "host"), UnitOf(st.Floor).Bursts(st.Size))
+		s.say("budget %s: %s share a burst of %s: an idle host gets less than one packet of it", e.Budget, say.Count(st.Hosts, "host"), UnitOf(st.Floor).Bursts(st.Size))
 	case shared.Unguarded:
-		s.say("budget %s: the user of the store lacks the right +info: a failover of the server may exceed the budget for a moment", e.Budget)
+		s.say("budget %s: the server's user lacks the permission +info: a failover may exceed the budget for a moment", e.Budget)
 	case shared.Disagreed:
-		s.say("budget %s: %s gave a smaller size, which holds for all hosts: %s", e.Budget, st.Smallest, share(st.Size))
+		s.say("budget %s: %s has a smaller size, which applies to all hosts: %s", e.Budget, st.Smallest, share(st.Size))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// leased keeps what a shaper is told.
+// leased records the leases that a shaper gets.
 type leased struct {
 	lock sync.Mutex
 	of   map[string]dataplane.Lease
@@ -32,15 +32,15 @@ func (l *leased) SetLease(budget string, lease dataplane.Lease) error {
 
 func (*leased) Asked(string) (asked [3]uint64, err error) { return asked, nil }
 
-// rate is what a meter may let through now, bit/s.
+// rate returns the rate that a meter may pass now, in bit/s.
 func (l *leased) rate(budget string) int64 {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	return l.of[budget].Limits[0][0].Rate
 }
 
-// TestSharesPrepare has a budget that a reload brings have its share at the moment in which
-// the policy is in force, and lose it if the reload does not happen.
+// TestSharesPrepare checks that a new budget in a reload has its share as soon as the policy
+// is in force, and loses it if the reload does not happen.
 func TestSharesPrepare(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "store")

@@ -84,7 +84,7 @@ func (b *State) String() string {
 		}
 	}
 	if b.Learning {
-		printf("; the server learns what hosts hold: no share grows")
+		printf("; the server is learning the hosts' shares: no share grows")
 	}
 	if b.Smallest != "" {
 		printf("; hosts disagree about the size: %s has the smallest", b.Smallest)

@@ -9,25 +9,26 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Comparison is a replay.Engine that takes each packet through every meter.
+// Comparison is a replay.Engine that runs each packet through every meter.
 type Comparison struct {
 	meters  []compared
-	rate    string // as given, or ""
-	window  time.Duration
-	allowed int64 // bytes that the rate brings in a window, 0 without a rate
+	rate    string        // reference rate as given, or ""
+	window  time.Duration // length of the worst span
+	allowed int64         // bytes that the rate allows in a window; 0 without a rate
 
 	measured  []measured // by meter
 	spans     spans
-	offered   dataplane.Count // what was metered
-	unmetered dataplane.Count // what was not: it passes
+	offered   dataplane.Count // metered packets
+	unmetered dataplane.Count // packets that were not metered, and passed
 	bins.Axis
 	offeredBins *bins.Series
 	passedBins  []*bins.Series // by meter
 }
 
-// New compiles meters, one-liners as --meter takes them, with a length rule as
-// --length takes it. The rate is that of the "worst" column, or "". Without meters the
-// comparison has one of each kind at that rate. Errors are those of usage.
+// New returns a comparison of meters, which are one-liners as for --meter, with a length
+// rule as for --length. rateText is the reference rate of the "worst" column, or "". Without
+// meters, the comparison has one meter of each kind at that rate. All errors are errors of
+// usage.
 func New(specs []string, length, rateText string, window time.Duration) (*Comparison, error) {
 	c := &Comparison{rate: rateText, window: window, spans: spans{width: int64(window)}}
 	if rateText != "" {
@@ -37,7 +38,7 @@ func New(specs []string, length, rateText string, window time.Duration) (*Compar
 		}
 		fits := false
 		if c.allowed, fits = rate.Burst(window); !fits {
-			return nil, fmt.Errorf("--rate %s brings more than 2^63 bytes in --window %s", rateText, spanText(window))
+			return nil, fmt.Errorf("--rate %s allows more than 2^63 bytes in --window %s", rateText, spanText(window))
 		}
 		if specs == nil {
 			if specs, err = familyAt(rate, rateText, window); err != nil {
@@ -57,7 +58,7 @@ func New(specs []string, length, rateText string, window time.Duration) (*Compar
 	return c, nil
 }
 
-// Accepts asks any meter: all have one length rule.
+// Accepts asks the first meter, because all have the same length rule.
 func (c *Comparison) Accepts(link dataplane.LinkType) error {
 	return c.meters[0].pipeline.Accepts(link)
 }
@@ -65,10 +66,10 @@ func (c *Comparison) Accepts(link dataplane.LinkType) error {
 // Batch is 1.
 func (*Comparison) Batch() int { return 1 }
 
-// Settle has nothing: no meter has a queue.
+// Settle returns nothing, because no meter has a queue.
 func (*Comparison) Settle(int64, *dataplane.Verdict) bool { return false }
 
-// Process takes packets through every meter. The verdicts are those of the last.
+// Process runs packets through every meter. The verdicts are those of the last meter.
 func (c *Comparison) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for i := range packets {
 		c.packet(&packets[i], &verdicts[i])

@@ -1,3 +1,3 @@
-// Package compare runs a capture through several meters side by side, each as if it were
-// alone, and measures what passes.
+// Package compare runs a capture through several meters side by side, independently of each
+// other, and measures the traffic that each passes.
 package compare

@@ -11,9 +11,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// family is every kind of meter at one rate, as one-liners. $rate is that rate,
-// $window the window, $limit what the rate brings in a window, and $burst in a
-// tenth of one. $entries are enough for a limit of small packets.
+// family has every kind of meter at one rate, as one-liners. $rate is that rate, $window the
+// window, $limit the bytes that the rate allows in a window, and $burst a tenth of that.
+// $entries is enough for a limit of small packets.
 var family = []string{
 	"token-bucket rate=$rate burst=$burst",
 	"gcra rate=$rate burst=$burst",
@@ -27,19 +27,19 @@ var family = []string{
 }
 
 const (
-	burstShare  = 10      // of a window are a burst
-	smallPacket = 40      // bytes: an acknowledgement of TCP without options
-	mostEntries = 1 << 20 // that a log can have
+	burstShare  = 10      // a burst is 1/10 of a window
+	smallPacket = 40      // size of a TCP acknowledgement without options, bytes
+	mostEntries = 1 << 20 // maximum entries of a log
 )
 
-// familyAt writes the family's one-liners for a rate, which is given as policies
-// spell it too.
+// familyAt returns the one-liners of the family for a rate. rateText is the rate as the
+// user spelled it.
 func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string, error) {
 	windowText := spanText(window)
 	limit, _ := rate.Burst(window)
 	burst, _ := rate.Burst(window / burstShare)
 	if burst == 0 {
-		return nil, fmt.Errorf("--rate %s brings %d bytes in a tenth of --window %s, which is the burst of its meters: give a longer window, or each --meter", rateText, burst, windowText)
+		return nil, fmt.Errorf("--rate %s allows %d bytes in a tenth of --window %s, the burst of the meters: give a longer window, or each --meter", rateText, burst, windowText)
 	}
 	words := strings.NewReplacer("$rate", rateText, "$window", windowText, "$limit", sizeText(limit), "$burst", sizeText(burst),
 		"$entries", fmt.Sprint(min(limit/smallPacket+1, mostEntries)))
@@ -50,8 +50,8 @@ func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string,
 	return specs, nil
 }
 
-// sizeText writes bytes as policies spell them, in the largest decimal unit
-// that is exact.
+// sizeText writes bytes in the syntax of policies, in the largest decimal unit that is
+// exact.
 func sizeText(n int64) string {
 	unit := "B"
 	for _, larger := range []string{"kB", "MB", "GB"} {
@@ -63,7 +63,7 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%d%s", n, unit)
 }
 
-// spanText writes a time as policies spell it, in the largest unit that is exact.
+// spanText writes a time in the syntax of policies, in the largest unit that is exact.
 func spanText(d time.Duration) string {
 	n, unit := int64(d), "ns"
 	for _, larger := range []string{"us", "ms", "s"} {
@@ -75,13 +75,13 @@ func spanText(d time.Duration) string {
 	return fmt.Sprintf("%d%s", n, unit)
 }
 
-// compared is one meter of a comparison: a policy of its own.
+// compared is one meter of a comparison. It has its own policy.
 type compared struct {
-	spec     string // the one-liner
+	spec     string // one-liner
 	pipeline *dataplane.Pipeline
-	name     string // its type, and a number where the type comes twice
-	params   string // the rest of the one-liner
-	state    int    // bytes that the meter keeps
+	name     string // type, with a number if several meters have it
+	params   string // rest of the one-liner
+	state    int    // memory of the meter, bytes
 }
 
 // compareMeters compiles one-liners.
@@ -91,7 +91,7 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 	for i, spec := range specs {
 		plan, err := compileOne(policyfile.OneLiner{Meter: spec, Length: length})
 		if err != nil {
-			// There are several: name the one, on every line.
+			// There are several meters: name this one on every line.
 			return nil, errors.New(strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
 		}
 		m := compared{spec: spec, pipeline: dataplane.NewPipeline(plan), state: plan.Stages[0].Profile.Memory()}
@@ -99,12 +99,12 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 		types[m.name]++
 		meters[i] = m
 	}
-	nth := map[string]int{}
+	number := map[string]int{}
 	for i := range meters {
 		m := &meters[i]
 		if kind := m.name; types[kind] > 1 {
-			nth[kind]++
-			m.name = fmt.Sprintf("%s-%d", kind, nth[kind])
+			number[kind]++
+			m.name = fmt.Sprintf("%s-%d", kind, number[kind])
 		}
 	}
 	return meters, nil
@@ -118,8 +118,8 @@ func compileOne(one policyfile.OneLiner) (*dataplane.Plan, error) {
 	return file.Compile()
 }
 
-// nameOf takes the type out of a one-liner that compiled. A warm-up makes a
-// meter of another character, so it is named.
+// nameOf splits a one-liner that compiled into its type and the rest. The name of a meter
+// with a warm-up says so, because it behaves differently.
 func nameOf(spec string) (name, params string) {
 	var rest []string
 	warm := ""

@@ -7,11 +7,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// MaxMeters is how many meters one comparison takes: spans.passed has a bit
-// for each.
+// MaxMeters is the maximum number of meters in a comparison: sighting.passed has one bit
+// per meter.
 const MaxMeters = 64
 
-// measured is what one meter of a comparison did.
+// measured is the result of one meter.
 type measured struct {
 	colors  [3]dataplane.Count
 	passed  dataplane.Count
@@ -20,7 +20,7 @@ type measured struct {
 	starved starvation
 }
 
-// packet counts a packet that the meter colored.
+// packet counts a packet of n bytes with the color that the meter gave it.
 func (m *measured) packet(now, n int64, c meter.Color, passes bool) {
 	one := dataplane.Count{Packets: 1, Bytes: n}
 	m.colors[c] = m.colors[c].Plus(one)
@@ -32,32 +32,32 @@ func (m *measured) packet(now, n int64, c meter.Color, passes bool) {
 	m.starved.packet(now, passes)
 }
 
-// peak is the most bytes that passed in any span of a given width.
+// peak is the largest number of bytes that passed in any span of a given width.
 type peak struct {
 	now   int64 // bytes in the span that ends with the latest packet
-	bytes int64 // the most so far
-	from  int64 // ns: the first packet of that span
+	bytes int64 // largest number so far
+	from  int64 // time of the first packet of that span, ns
 }
 
-// spans keeps the packets of the latest span of time, which every meter's peak
-// shares, and no more: a ring.
+// spans has the packets of the latest span of time in a ring. The peaks of all meters share
+// it.
 type spans struct {
-	width int64 // ns; two packets less than this apart are in one span
+	width int64 // length of a span, ns; packets at both ends are not in one span
 	ring  []sighting
-	head  uint64 // of all packets: the first in the ring
-	tail  uint64 // and behind the last
+	head  uint64 // number of the first packet in the ring
+	tail  uint64 // number after the last packet
 }
 
-// sighting is a packet of the ring, or several of one stamp.
+// sighting is a packet in the ring, or several with one timestamp.
 type sighting struct {
 	at, n  int64  // ns, bytes
-	passed uint64 // a bit a meter
+	passed uint64 // one bit per meter
 }
 
-// packet adds a packet, which is not before the one before it.
+// packet adds a packet. Its time must not be before that of the previous one.
 func (s *spans) packet(p sighting, meters []measured) {
 	for ; s.head < s.tail; s.head++ {
-		old := s.at(s.head)
+		old := s.entry(s.head)
 		if uint64(p.at)-uint64(old.at) < uint64(s.width) {
 			break
 		}
@@ -69,16 +69,16 @@ func (s *spans) packet(p sighting, meters []measured) {
 	for rest := p.passed; rest != 0; rest &= rest - 1 {
 		b := &meters[bits.TrailingZeros64(rest)].burst
 		if b.now += p.n; b.now > b.bytes {
-			b.bytes, b.from = b.now, s.at(s.head).at
+			b.bytes, b.from = b.now, s.entry(s.head).at
 		}
 	}
 }
 
-// add puts a packet into the ring. Packets of one stamp that the same meters
-// passed share an entry, so that a capture cannot fill the memory with them.
+// add adds a packet to the ring. Packets with one timestamp that the same meters passed
+// share an entry, so a capture cannot fill the memory with them.
 func (s *spans) add(p sighting) {
 	if s.tail > s.head {
-		if last := s.at(s.tail - 1); last.at == p.at && last.passed == p.passed {
+		if last := s.entry(s.tail - 1); last.at == p.at && last.passed == p.passed {
 			last.n += p.n
 			return
 		}
@@ -86,28 +86,28 @@ func (s *spans) add(p sighting) {
 	if s.tail-s.head == uint64(len(s.ring)) {
 		s.grow()
 	}
-	*s.at(s.tail) = p
+	*s.entry(s.tail) = p
 	s.tail++
 }
 
-func (s *spans) at(i uint64) *sighting { return &s.ring[i&uint64(len(s.ring)-1)] }
+func (s *spans) entry(i uint64) *sighting { return &s.ring[i&uint64(len(s.ring)-1)] }
 
-// grow doubles the ring; its length is a power of two.
+// grow doubles the ring. Its length is a power of two.
 func (s *spans) grow() {
 	bigger := spans{ring: make([]sighting, max(64, 2*len(s.ring)))}
 	for i := s.head; i < s.tail; i++ {
-		*bigger.at(i) = *s.at(i)
+		*bigger.entry(i) = *s.entry(i)
 	}
 	s.ring = bigger.ring
 }
 
-// starvation is the longest run of dropped packets, as a time: from the first to
-// the last of those between which none passed. A pause before or after them is
-// no fault of the meter's.
+// starvation is the longest run of dropped packets: the time from the first to the last of
+// successive packets that were all dropped. A pause before or after them does not count,
+// because the meter does not cause it.
 type starvation struct {
-	ns, from int64 // the longest so far, and when it began
-	dry      bool  // the packet before was dropped
-	since    int64 // ns: the first of the run
+	ns, from int64 // longest run so far, and its beginning, ns
+	dry      bool  // the previous packet was dropped
+	since    int64 // beginning of the current run, ns
 }
 
 func (s *starvation) packet(now int64, passes bool) {

@@ -8,14 +8,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// seen is a packet as one meter treated it.
+// seen is a packet and its treatment by one meter.
 type seen struct {
 	at, n  int64
 	passes bool
 }
 
-// worstOf is the definition: for every packet, what passed less than width after
-// it, and when the first of the largest spans begins.
+// worstOf computes the worst span by its definition: for every packet, the bytes that passed
+// less than width after it. from is the beginning of the first of the largest spans.
 func worstOf(packets []seen, width int64) (bytes int64) {
 	for i, first := range packets {
 		sum := int64(0)
@@ -29,8 +29,8 @@ func worstOf(packets []seen, width int64) (bytes int64) {
 	return bytes
 }
 
-// starvedOf is the definition: over all pairs of dropped packets between which
-// none passed, the time between them.
+// starvedOf computes the starvation by its definition: the longest time between two dropped
+// packets between which none passed.
 func starvedOf(packets []seen) (ns int64) {
 	for i, first := range packets {
 		for _, last := range packets[i:] {
@@ -72,7 +72,7 @@ func TestMeasures(t *testing.T) {
 			if want := worstOf(packets[i], width); got[i].burst.bytes != want {
 				t.Errorf("worst of meter %d in %d ns: %d bytes, want %d", i, width, got[i].burst.bytes, want)
 			}
-			// The span that was named has them.
+			// The reported span has these bytes.
 			var named int64
 			for _, p := range packets[i] {
 				if since := p.at - got[i].burst.from; p.passes && 0 <= since && since < width {
@@ -92,8 +92,8 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
-// TestSpansForget holds that the ring has no more than a window of packets.
-func TestSpansForget(t *testing.T) {
+// TestSpansAreBounded checks that the ring has at most the packets of one window.
+func TestSpansAreBounded(t *testing.T) {
 	s := spans{width: 100}
 	m := make([]measured, 1)
 	for at := range int64(1_000_000) {
@@ -107,8 +107,8 @@ func TestSpansForget(t *testing.T) {
 	}
 }
 
-// TestSpansOfOneStamp holds that any number of packets with one stamp, of which
-// a capture of a few bytes may have millions, take no more room than a few.
+// TestSpansOfOneStamp checks that millions of packets with one timestamp need no more memory
+// than a few. A small capture can have so many.
 func TestSpansOfOneStamp(t *testing.T) {
 	s := spans{width: 100}
 	m := make([]measured, 2)

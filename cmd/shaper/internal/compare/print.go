@@ -16,14 +16,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Result are what compare --json prints.
+// Result is the output of compare --json.
 type Result struct {
 	dataplane.Count
 	DurationNS int64           `json:"duration_ns"`
-	Unmetered  dataplane.Count `json:"unmetered"` // among packets and bytes
+	Unmetered  dataplane.Count `json:"unmetered"` // included in packets and bytes
 	WindowNS   int64           `json:"window_ns"`
 	Rate       string          `json:"rate,omitempty"`
-	Allowed    int64           `json:"allowed_bytes,omitempty"` // what the rate brings in a window
+	Allowed    int64           `json:"allowed_bytes,omitempty"` // bytes that the rate allows in a window
 	Meters     []meterTotals   `json:"meters"`
 	Warnings   []string        `json:"warnings"`
 }
@@ -47,6 +47,7 @@ type meterTotals struct {
 	State int `json:"state_bytes"`
 }
 
+// Totals returns the result as for compare --json.
 func (c *Comparison) Totals(s replay.Summary) Result {
 	t := Result{
 		Count:      c.offered.Plus(c.unmetered),
@@ -75,7 +76,8 @@ func (c *Comparison) Totals(s replay.Summary) Result {
 	return t
 }
 
-// ratio is how many times what the rate brings in a window.
+// ratio returns bytes as a multiple of the bytes that the rate allows in a window, or 0
+// without a rate.
 func (c *Comparison) ratio(bytes int64) float64 {
 	if c.allowed == 0 {
 		return 0
@@ -83,17 +85,17 @@ func (c *Comparison) ratio(bytes int64) float64 {
 	return float64(bytes) / float64(c.allowed)
 }
 
-// wrapped breaks text into lines of a width.
+// wrapped breaks text into lines of at most width characters.
 func wrapped(s string, width int) string {
 	lines := strings.Split(text.WrapSoft(s, width), "\n")
 	for i, line := range lines {
-		lines[i] = strings.TrimRight(line, " ") // WrapSoft fills them
+		lines[i] = strings.TrimRight(line, " ") // WrapSoft pads lines
 	}
 	return strings.Join(lines, "\n")
 }
 
-// table draws the result for people: two lines or more a meter, packets over
-// bytes, parameters in lines of a width.
+// table draws the result for people, with two or more lines per meter: packets above bytes.
+// Parameters are broken into lines of width characters.
 func (c *Comparison) table(width int) string {
 	t := say.NewTable(2, "meter", "passed\nbytes", "dropped\n%", "worst "+spanText(c.window), "starved", "state")
 	for i := range c.meters {
@@ -117,7 +119,8 @@ func (c *Comparison) table(width int) string {
 	return t.Render()
 }
 
-// WriteTable prints a table that fits a terminal, as far as its numbers do.
+// WriteTable prints the table. It is at most 80 columns wide unless its numbers are too
+// long.
 func (c *Comparison) WriteTable(w io.Writer, s replay.Summary) error {
 	const terminal, most, least = 80, 28, 20
 	drawn := c.table(most)
@@ -127,12 +130,12 @@ func (c *Comparison) WriteTable(w io.Writer, s replay.Summary) error {
 	all := c.offered.Plus(c.unmetered)
 	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", drawn, say.Grouped(all.Packets), say.Grouped(c.offered.Bytes), say.Seconds(s.Last-s.First))
 	if c.unmetered.Packets > 0 && err == nil {
-		_, err = fmt.Fprintf(w, "%s packets were not metered and passed: they are not IP, or malformed\n", say.Grouped(c.unmetered.Packets))
+		_, err = fmt.Fprintf(w, "%s packets were not metered, and passed: not IP, or malformed\n", say.Grouped(c.unmetered.Packets))
 	}
 	return err
 }
 
-// Report returns the data of the page and the picture, of a capture by its path.
+// Report returns the data for the HTML page and the picture. in is the path of the capture.
 func (c *Comparison) Report(in, version string, s replay.Summary) report.Comparison {
 	c.Fit(c.offered.Packets)
 	d := report.Comparison{

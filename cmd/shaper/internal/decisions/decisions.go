@@ -16,28 +16,30 @@ var decisionFields = [...]string{
 	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns", "reason",
 }
 
-// Writer writes a row a packet, as CSV or as JSON lines.
+// Writer writes one row per packet, as CSV or as JSON lines.
 type Writer struct {
-	w       *bufio.Writer
-	classes []string // names, quoted as the form needs it
-	json    bool
-	row     []byte
-	column  int
-	pending []pending // rows from the first on that is not decided
-	room    int       // for rows in pending
+	w          *bufio.Writer
+	classes    []string // names, quoted for the format
+	json       bool
+	row        []byte
+	column     int
+	pending    []pending // rows from the first undecided packet on
+	maxPending int
 }
 
-// maxPending bounds the rows kept behind one of a queued packet. A list that
-// grows to it takes less than 1 GiB. At 10 Gbit/s of IMIX they arrive in 1.3 s.
+// maxPending bounds the rows that wait for the row of a queued packet. They take less than
+// 1 GiB. At 10 Gbit/s of IMIX so many packets arrive in 1.3 s.
 const maxPending = 1 << 22
 
+// pending is the row of a packet that follows an undecided one, or is undecided itself.
 type pending struct {
-	time    int64
+	time    int64 // timestamp of the packet, ns
 	verdict dataplane.Verdict
 }
 
+// New returns a writer of rows, for a plan's classes. It writes the CSV header first.
 func New(w io.Writer, plan *dataplane.Plan, asJSON bool) *Writer {
-	d := &Writer{w: bufio.NewWriterSize(w, 1<<16), json: asJSON, room: maxPending}
+	d := &Writer{w: bufio.NewWriterSize(w, 1<<16), json: asJSON, maxPending: maxPending}
 	for i := range plan.Classes {
 		name := plan.Classes[i].Name
 		if asJSON {
@@ -54,8 +56,8 @@ func New(w io.Writer, plan *dataplane.Plan, asJSON bool) *Writer {
 	return d
 }
 
-// csvText writes a name as a cell. A spreadsheet would take one that begins as
-// these do for a formula.
+// csvText returns a name as a CSV cell. It puts an apostrophe before a name that a
+// spreadsheet would read as a formula.
 func csvText(name string) string {
 	if strings.ContainsAny(name[:min(1, len(name))], "=+-@") {
 		name = "'" + name
@@ -66,12 +68,12 @@ func csvText(name string) string {
 	return name
 }
 
-// Packet adds the row of a packet. Rows are in the order of packets: they wait
-// for one that is not decided.
+// Packet adds the row of a packet. Rows have the order of the packets, so rows after an
+// undecided packet are written later. time is the packet's own timestamp.
 func (d *Writer) Packet(time int64, v *dataplane.Verdict) error {
 	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
-		if len(d.pending) == d.room {
-			return fmt.Errorf("packet %d is still queued after %d packets, and rows are in order: replay without --decisions", d.pending[0].verdict.ID, d.room)
+		if len(d.pending) == d.maxPending {
+			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions", d.pending[0].verdict.ID, d.maxPending)
 		}
 		d.pending = append(d.pending, pending{time, *v})
 		return nil
@@ -79,7 +81,7 @@ func (d *Writer) Packet(time int64, v *dataplane.Verdict) error {
 	return d.write(time, v)
 }
 
-// Settled completes the row of a packet that was waiting.
+// Settled completes the row of an undecided packet.
 func (d *Writer) Settled(v *dataplane.Verdict) error {
 	d.pending[v.ID-d.pending[0].verdict.ID].verdict = *v
 	for len(d.pending) > 0 && d.pending[0].verdict.Done&dataplane.Waiting == 0 {
@@ -91,7 +93,7 @@ func (d *Writer) Settled(v *dataplane.Verdict) error {
 	return nil
 }
 
-// write writes the row of one packet, whose own stamp is time.
+// write writes the row of one packet. time is its own timestamp.
 func (d *Writer) write(time int64, v *dataplane.Verdict) error {
 	class, pre, color := "-", "", ""
 	if v.Class >= 0 {
@@ -99,7 +101,7 @@ func (d *Writer) write(time int64, v *dataplane.Verdict) error {
 	}
 	departure := v.Departure
 	if v.Done&dataplane.Queued == 0 {
-		departure = time // its own stamp, also where the clock is ahead
+		departure = time // even if the clock of the meters is ahead
 	}
 	d.row, d.column = d.row[:0], 0
 	d.number(v.ID, true)
@@ -133,7 +135,7 @@ func (d *Writer) next() {
 	d.column++
 }
 
-// number writes a number; without one the column is empty, null in JSON.
+// number writes a number. If ok is false, the column is empty, or null in JSON.
 func (d *Writer) number(n int64, ok bool) {
 	d.next()
 	switch {
@@ -155,7 +157,7 @@ func (d *Writer) text(s string) {
 	d.row = append(d.row, s...)
 }
 
-// actionNames are the actions by what was done, joined in the order done.
+// actionNames are the names of all combinations of actions, joined in their order.
 var actionNames = func() (names [16]string) {
 	for done := range names {
 		name := ""
@@ -180,5 +182,5 @@ var actionNames = func() (names [16]string) {
 	return names
 }()
 
-// Flush writes what is buffered.
+// Flush writes buffered rows.
 func (d *Writer) Flush() error { return d.w.Flush() }

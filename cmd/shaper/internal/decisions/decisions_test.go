@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// TestNoFormulas holds that a spreadsheet takes no class name for a formula,
-// that names are in JSON as they are, and that numbers and the lone - stay.
+// TestNoFormulas checks that no class name in CSV looks like a formula to a spreadsheet, and
+// that names in JSON, numbers, and the class - are unchanged.
 func TestNoFormulas(t *testing.T) {
 	names := []string{`=cmd|'/C calc'!A0`, "+1+1", "-2", "@SUM(A1,A2)", `=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
 	cells := []string{`'=cmd|'/C calc'!A0`, "'+1+1", "'-2", "'@SUM(A1,A2)", `'=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
@@ -54,12 +54,12 @@ func TestNoFormulas(t *testing.T) {
 	}
 }
 
-// TestPendingRowsAreBounded holds that rows do not gather without end behind one
-// of a packet that is queued.
+// TestPendingRowsAreBounded checks that the number of rows that wait for the row of a queued
+// packet is bounded.
 func TestPendingRowsAreBounded(t *testing.T) {
 	var out strings.Builder
 	d := New(&out, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all"}}}, false)
-	d.room = 100
+	d.maxPending = 100
 	packet := func(id int64, done dataplane.Done) error {
 		return d.Packet(0, &dataplane.Verdict{ID: id, Done: done})
 	}
@@ -71,11 +71,11 @@ func TestPendingRowsAreBounded(t *testing.T) {
 	if err := d.Settled(&dataplane.Verdict{ID: 7, Done: dataplane.Queued}); err != nil {
 		t.Fatal(err)
 	}
-	if err := packet(107, 0); err != nil { // in the room that packet 7 left
+	if err := packet(107, 0); err != nil { // in place of packet 7
 		t.Fatal(err)
 	}
 	err := packet(108, 0)
-	if err == nil || !strings.Contains(err.Error(), "100 packets") || !strings.Contains(err.Error(), "packet 8 ") {
-		t.Errorf("%v, want an error that says which packet the rows wait for", err)
+	if err == nil || !strings.Contains(err.Error(), "100 more packets") || !strings.Contains(err.Error(), "packet 8 ") {
+		t.Errorf("%v, want an error that names the packet that delays the rows", err)
 	}
 }

@@ -1,3 +1,3 @@
-// Package decisions writes one row for each packet of a replay, in CSV or JSON: its class,
-// its colors, the action and the reason.
+// Package decisions writes one row per packet of a replay, as CSV or JSON lines: its class,
+// colors, action and reason.
 package decisions

@@ -125,9 +125,9 @@ func (w *Witness) Explain() *Explanation {
 		t.Missed = append(t.Missed, w.missed(c))
 	}
 	if v.Class < 0 {
-		t.Why = untakenText[v.Reason] + ": it passes, unmetered"
+		t.Why = untakenText[v.Reason] + ": passed unmetered"
 		if v.Done.Dropped() {
-			t.Why = untakenText[v.Reason] + ": it is dropped, because of otherwise: drop"
+			t.Why = untakenText[v.Reason] + ": dropped by otherwise: drop"
 		}
 		return t
 	}
@@ -191,7 +191,7 @@ func (w *Witness) meter(i int) metered {
 	}
 	switch {
 	case i > 0:
-		out.Because = "as meter " + w.plan.Stages[w.steps[i-1].Stage].Name + " left it"
+		out.Because = "the output of meter " + w.plan.Stages[w.steps[i-1].Stage].Name
 	case !m.Aware:
 		out.Because = "color-blind"
 	default:
@@ -237,36 +237,36 @@ func (w *Witness) early(i int) string {
 	case e == (queue.Early{}) || v.Reason == dataplane.QueueFull || backlog < e.Min:
 		return ""
 	case backlog >= e.Max:
-		return fmt.Sprintf("%s is at the max for %v: a drop for certain", found, v.Color)
+		return fmt.Sprintf("%s is at or above the max for %v: dropped", found, v.Color)
 	}
 	chance := 100 * say.Probability(e) * float64(backlog-e.Min) / float64(e.Max-e.Min)
-	outcome := "it was spared"
+	outcome := "not dropped"
 	switch marked := v.Done&dataplane.ECNSet != 0 && q.ECN; {
 	case v.Reason == dataplane.WRED:
-		outcome = "it was drawn"
+		outcome = "dropped"
 	case marked && q.CoDel == (queue.CoDel{}):
 		outcome = "CE is set instead"
 	case marked:
 		outcome = "CE is set instead, for this or by CoDel"
 	}
-	return fmt.Sprintf("%s gives a %v packet a chance of %.3g %% of a drop: %s", found, v.Color, chance, outcome)
+	return fmt.Sprintf("%s, drop probability %.3g %% for %v: %s", found, chance, v.Color, outcome)
 }
 
 // amount is a backlog on the axis of a queue's limit, also for people.
 func (b backlog) amount(c *queue.Config) (n int64, text string) {
 	switch c.Axis() {
 	case queue.ByTime:
-		return int64(b.delay), "a wait of " + b.delay.String()
+		return int64(b.delay), "delay " + b.delay.String()
 	case queue.ByBytes:
-		return b.bytes, say.Grouped(b.bytes) + " B"
+		return b.bytes, "backlog " + say.Grouped(b.bytes) + " B"
 	}
-	return b.packets, say.Count(b.packets, "packet")
+	return b.packets, "backlog " + say.Count(b.packets, "packet")
 }
 
 var untakenText = map[dataplane.Reason]string{
-	dataplane.NotIP:     "no class takes it, and it has no IP header",
-	dataplane.BadPacket: "no class takes it, and it is malformed",
-	dataplane.NoMeter:   "no class takes it",
+	dataplane.NotIP:     "unclassified, without an IP header",
+	dataplane.BadPacket: "unclassified and malformed",
+	dataplane.NoMeter:   "unclassified",
 }
 
 // why is the verdict in a sentence.
@@ -283,13 +283,13 @@ func (w *Witness) why(a *dataplane.Action) string {
 	case v.Reason == dataplane.WRED:
 		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
 	case v.Reason == dataplane.CoDel:
-		return fmt.Sprintf("queue %s: waits were above CoDel's target of %v for %v or more", a.Queue.Name, a.Queue.CoDel.Target, a.Queue.CoDel.Interval)
+		return fmt.Sprintf("queue %s: the delay stayed above CoDel's target of %v for %v or more", a.Queue.Name, a.Queue.CoDel.Target, a.Queue.CoDel.Interval)
 	case v.Done.Dropped():
 		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Done&dataplane.Queued != 0:
-		return fmt.Sprintf("leaves %s, %v after it came", stamp(v.Departure), time.Duration(v.Departure-v.Now))
+		return fmt.Sprintf("sent at %s, %v after its arrival", stamp(v.Departure), time.Duration(v.Departure-v.Now))
 	}
-	return "leaves at once"
+	return "sent at once"
 }
 
 // full names the limit that the packet would break.
@@ -299,24 +299,24 @@ func (w *Witness) full(i int) string {
 	name := "queue " + c.Name + " is full: "
 	switch capacity := int64(c.Capacity()); {
 	case c.Fair && (c.Bytes == 0 || n <= c.Bytes):
-		return "queue " + c.Name + " was full when a later packet came, and dropped this one, the first of the flow with the most bytes"
+		return "queue " + c.Name + " was full when a later packet arrived, and dropped this one, the first of the flow with the largest backlog"
 	case c.Fair:
-		return name + fmt.Sprintf("%s B are above the limit of %s", say.Grouped(n), say.Grouped(c.Bytes))
+		return name + fmt.Sprintf("%s B exceed the limit of %s B", say.Grouped(n), say.Grouped(c.Bytes))
 	case c.Time > 0 && b.delay > c.Time:
-		return name + fmt.Sprintf("a wait of %v is above the limit of %v", b.delay, c.Time)
+		return name + fmt.Sprintf("a delay of %v exceeds the limit of %v", b.delay, c.Time)
 	case c.Bytes > 0 && b.bytes+n > c.Bytes:
-		return name + fmt.Sprintf("%s B wait, %s more are %s, above the limit of %s", say.Grouped(b.bytes), say.Grouped(n), say.Grouped(b.bytes+n), say.Grouped(c.Bytes))
+		return name + fmt.Sprintf("its backlog of %s B and this packet's %s B are %s B, above the limit of %s B", say.Grouped(b.bytes), say.Grouped(n), say.Grouped(b.bytes+n), say.Grouped(c.Bytes))
 	case capacity > 0 && b.packets >= capacity:
-		return name + fmt.Sprintf("%s wait, and it holds no more", say.Count(b.packets, "packet"))
+		return name + fmt.Sprintf("its backlog of %s is the maximum", say.Count(b.packets, "packet"))
 	}
-	return name + "the packet would leave after the end of time"
+	return name + "the departure time is out of range"
 }
 
 // acted is what an action did, part by part, before any queue.
 func acted(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out []string) {
 	left := ""
 	if v.Done.Dropped() {
-		left = ", had it left"
+		left = ", if it were sent"
 	}
 	capable, ce := p.ECNCapable(), "ecn "+ecnText(p)+" -> ce"
 	switch {
@@ -334,7 +334,7 @@ func acted(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out 
 		if old, has := p.Field(m.Field); has {
 			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, fieldValue(m.Field, old), value, left))
 		} else {
-			out = append(out, fmt.Sprintf("%s: nothing is marked with %v %s", fieldText(p, m.Field), m.Field, value))
+			out = append(out, fmt.Sprintf("%s: %v %s is not set", fieldText(p, m.Field), m.Field, value))
 		}
 	}
 	return out

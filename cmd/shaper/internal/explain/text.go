@@ -96,7 +96,7 @@ func (t *Explanation) Write(out io.Writer, colored bool) error {
 
 // came is when a packet came.
 func (t *Explanation) came() []string {
-	line := fmt.Sprintf("%d came %s", t.Packet, stamp(t.TimeNS))
+	line := fmt.Sprintf("%d arrived %s", t.Packet, stamp(t.TimeNS))
 	switch since := time.Duration(t.TimeNS - t.FirstNS); {
 	case since < 0:
 		line += fmt.Sprintf(", %v before packet 1", -since)
@@ -106,7 +106,7 @@ func (t *Explanation) came() []string {
 	if t.ClockNS == t.TimeNS {
 		return []string{line}
 	}
-	return []string{line, fmt.Sprintf("its stamp is %v behind the clock, which packet %d set to %s: meters and queues go by the clock",
+	return []string{line, fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
 		time.Duration(t.ClockNS-t.TimeNS), t.ClockPacket, stamp(t.ClockNS))}
 }
 
@@ -126,7 +126,7 @@ func (t *Explanation) counts() string {
 const mostMissed = 4
 
 func (t *Explanation) taken() []string {
-	first := "-: no class takes it"
+	first := "-: no class matches"
 	if t.Class != say.Unclassified {
 		first = fmt.Sprintf("%s (%s): %s", t.Class, short(t.Place), t.Matched)
 	}
@@ -136,7 +136,7 @@ func (t *Explanation) taken() []string {
 	lines := []string{first}
 	for i, m := range t.Missed {
 		if i == mostMissed {
-			lines = append(lines, fmt.Sprintf("nor %d more before it", len(t.Missed)-mostMissed))
+			lines = append(lines, fmt.Sprintf("nor %d more classes before it", len(t.Missed)-mostMissed))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("not %s (%s): wants %s, has %s", m.Class, short(m.Place), m.Wants, m.Has))
@@ -156,7 +156,7 @@ func (w *teller) meters(t *Explanation) {
 		w.step(name, m.lines(w)...)
 	}
 	for _, m := range t.Skipped {
-		w.step("", fmt.Sprintf("not %s: a red packet skips what follows", m))
+		w.step("", fmt.Sprintf("not %s: a red packet skips later meters", m))
 	}
 }
 
@@ -164,9 +164,9 @@ func (m *metered) lines(w *teller) []string {
 	name := fmt.Sprintf("%s (%s): %s, %s: %s", m.Name, short(m.Place), m.Type, m.Mode, m.Settings)
 	lines := []string{name}
 	if m.Key != "" {
-		lines = append(lines, "the meter of "+m.Key)
+		lines = append(lines, "key "+m.Key)
 	}
-	lines = append(lines, fmt.Sprintf("%s before (%s); B = %d %s", w.color(m.In), m.Because, m.Length, m.Count))
+	lines = append(lines, fmt.Sprintf("input color %s (%s); B = %d %s", w.color(m.In), m.Because, m.Length, m.Count))
 	for i, b := range m.Buckets {
 		s := fmt.Sprintf("%s %s -> %s of %s", b.Name, say.Grouped(b.Before), say.Grouped(b.After), say.Grouped(b.Burst))
 		if lacks := int64(m.Length) - b.Before; lacks > 0 && m.asks(i) {
@@ -189,21 +189,21 @@ func (m *metered) asks(bucket int) bool {
 }
 
 func (q *QueuedJSON) lines(dropped bool) []string {
-	found := "found nothing waiting"
+	found := "backlog 0 packets"
 	if q.Packets > 0 {
-		found = fmt.Sprintf("found %s, %s B waiting", say.Count(q.Packets, "packet"), say.Grouped(q.Bytes))
+		found = fmt.Sprintf("backlog %s, %s B", say.Count(q.Packets, "packet"), say.Grouped(q.Bytes))
 	}
 	if more := q.LinkPackets - q.Packets; more > 0 {
-		found += fmt.Sprintf(", and %s, %s B in other queues of the link", say.Count(more, "packet"), say.Grouped(q.LinkBytes-q.Bytes))
+		found += fmt.Sprintf("; %s, %s B in other queues of the link", say.Count(more, "packet"), say.Grouped(q.LinkBytes-q.Bytes))
 	}
 	switch {
 	case q.WaitNS == nil:
 	case *q.WaitNS == 0:
-		found += "; no wait"
+		found += "; no delay"
 	case dropped:
-		found += fmt.Sprintf("; it would wait %v", time.Duration(*q.WaitNS))
+		found += fmt.Sprintf("; its delay would be %v", time.Duration(*q.WaitNS))
 	default:
-		found += fmt.Sprintf("; it waits %v", time.Duration(*q.WaitNS))
+		found += fmt.Sprintf("; its delay is %v", time.Duration(*q.WaitNS))
 	}
 	lines := []string{fmt.Sprintf("%s (%s): %s", q.Name, short(q.Place), strings.Join(q.Settings, "; ")), found}
 	if q.Early != "" {

@@ -32,7 +32,7 @@ func headersOf(p *dataplane.Packet) string {
 		add("mpls label %d tc %d", binary.BigEndian.Uint32(p.Data[p.MPLS:])>>12, marker.TC(p.Data[p.MPLS:]))
 	}
 	if !p.IsIP() {
-		kind := map[dataplane.Kind]string{dataplane.Other: "not IP", dataplane.Malformed: "malformed: a header is cut short or contradicts the one before"}[p.Kind]
+		kind := map[dataplane.Kind]string{dataplane.Other: "not IP", dataplane.Malformed: "malformed: a header is truncated or contradicts the one before it"}[p.Kind]
 		add("%s, %s", kind, hasOf(p, "ethertype", 0))
 		return strings.Join(parts, ", ")
 	}
@@ -47,9 +47,9 @@ func headersOf(p *dataplane.Packet) string {
 	add("%s", ecnText(p))
 	switch {
 	case p.Fragment:
-		add("a later fragment")
+		add("fragment, not the first")
 	case p.Fragmented:
-		add("a first fragment")
+		add("first fragment")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -102,7 +102,7 @@ func lacks(p *dataplane.Packet, key string) string {
 	case !p.IsIP():
 		return "no IP header"
 	case p.Fragment:
-		return "no ports: a later fragment"
+		return "no ports: not the first fragment"
 	}
 	return "no ports"
 }
@@ -202,5 +202,5 @@ func wantsOf(m *dataplane.Match, key string) string {
 		}
 		return say.Match(&only)
 	}
-	return "tcp or udp, by its ports"
+	return "tcp or udp, because it has ports"
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// control is traffic that a network needs to stay up. Each is a real frame, so
-// that the same parser and classifier decide about it as about any other.
+// control is traffic that a network needs to stay up. Each entry is a real frame, so the
+// parser and the classifier treat it like any other.
 var control = []probe{
 	{"ARP", frame(0x0806, make([]byte, 28))},
 	{"IPv6 neighbour discovery", frame(0x86dd, ipv6(58, []byte{135, 0, 0, 0}))},
@@ -24,8 +24,8 @@ var control = []probe{
 	{"IS-IS", frame(0x0026, []byte{0xfe, 0xfe, 0x03, 0x83})},
 }
 
-// ordinary is traffic that no network needs to stay up: a class that takes none
-// of it is for control traffic alone.
+// ordinary is traffic that no network needs to stay up. A class that matches none of it is
+// for control traffic alone.
 var ordinary = [][]byte{
 	frame(0x0800, ipv4(6, []byte{0x13, 0x88, 0x13, 0x88})),
 	frame(0x0800, ipv4(17, []byte{0x13, 0x88, 0x13, 0x88})),
@@ -33,11 +33,11 @@ var ordinary = [][]byte{
 
 func init() {
 	for _, f := range ordinary {
-		f[15] = 0 // DSCP
+		f[15] = 0 // TOS byte, with the DSCP
 	}
 }
 
-const cs6 = 48 << 2 // routing protocols' own DSCP (RFC 4594 §3.1), in a TOS byte
+const cs6 = 48 << 2 // DSCP of routing protocols (RFC 4594 §3.1), in a TOS byte
 
 func frame(etherType uint16, payload []byte) []byte {
 	b := append(make([]byte, 12), byte(etherType>>8), byte(etherType))
@@ -56,8 +56,8 @@ func ipv6(proto byte, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-// control says which classes that drop something take control traffic.
-func (l *linter) control() {
+// controlTraffic finds classes that can drop control traffic.
+func (l *linter) controlTraffic() {
 	classes := l.File.Policy.Classes
 	c := l.plan.Classifier
 	victims := make([][]string, len(classes))
@@ -73,24 +73,24 @@ func (l *linter) control() {
 		}
 	}
 	for i := range classes {
-		if victims[i] != nil && drops(&classes[i]) && (mixed[i] || !spares(&classes[i])) {
-			l.add(Warning, &classes[i], "name", "class %s drops packets and takes %s: give control traffic a class before it, without a meter",
+		if victims[i] != nil && canDrop(&classes[i]) && (mixed[i] || !passesGreen(&classes[i])) {
+			l.add(Warning, &classes[i], "name", "class %s can drop %s: put an unmetered class for control traffic before it",
 				classes[i].Name, strings.Join(victims[i], ", "))
 		}
 	}
 }
 
-// spares says whether a class passes green packets at once, and drops others only
-// by a queue: it bounds what goes first.
-func spares(c *dataplane.Class) bool {
+// passesGreen reports whether a class passes green packets at once and drops others only
+// in a queue. Such a class bounds the control traffic that is sent first.
+func passesGreen(c *dataplane.Class) bool {
 	return !slices.ContainsFunc(policyfile.Colors(c), func(color meter.Color) bool {
 		a := c.Action(color)
 		return a.Drop || a.ECN == dataplane.CEOrDrop || color == meter.Green && a.Queue != nil
 	})
 }
 
-// drops says whether a class can drop a packet.
-func drops(c *dataplane.Class) bool {
+// canDrop reports whether a class can drop a packet.
+func canDrop(c *dataplane.Class) bool {
 	return slices.ContainsFunc(policyfile.Colors(c), func(color meter.Color) bool {
 		a := c.Action(color)
 		return a.Drop || a.Queue != nil || a.ECN == dataplane.CEOrDrop

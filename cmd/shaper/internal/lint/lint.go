@@ -1,6 +1,6 @@
-// Package lint finds what compiles and is probably not meant: bursts that no
-// packet fits, classes that are never reached, control traffic that is dropped,
-// queues that starve others.
+// Package lint finds likely mistakes in policies that compile: bursts too small for a
+// packet, classes that are never reached, control traffic that can be dropped, and queues
+// that can starve others.
 package lint
 
 import (
@@ -15,29 +15,29 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Level says how much a finding matters.
+// Level is the severity of a finding.
 type Level string
 
 const (
-	Warning Level = "warning" // traffic suffers
-	Note    Level = "note"    // worth knowing
+	Warning Level = "warning" // traffic may suffer
+	Note    Level = "note"    // probably harmless
 )
 
-// Finding is something about a policy, at its place.
+// Finding is a likely mistake in a policy.
 type Finding struct {
-	Place string `json:"place"`
+	Place string `json:"place"` // file:line:column
 	Level Level  `json:"level"`
 	Text  string `json:"text"`
 }
 
-// Options are what lints depend on.
+// Options are properties of the network.
 type Options struct {
-	MTU int64 // bytes of the largest IP packet
-	RTT time.Duration
+	MTU int64         // largest IP packet, bytes
+	RTT time.Duration // round-trip time of TCP flows
 }
 
-// gsoMax is the largest packet that the kernel hands down in one piece unless
-// told otherwise (GSO_LEGACY_MAX_SIZE).
+// gsoMax is the default maximum size of a GSO packet in the kernel, in bytes
+// (GSO_LEGACY_MAX_SIZE).
 const gsoMax = 65536
 
 // linter collects findings.
@@ -46,28 +46,28 @@ type linter struct {
 	Options
 	plan   *dataplane.Plan
 	found  []Finding
-	effort int // of reached so far
+	effort int // comparisons made in unreached so far
 }
 
-// Policy lints a policy and its plan.
+// Policy returns the findings about a policy and its plan.
 func Policy(f *policyfile.File, plan *dataplane.Plan, o Options) []Finding {
 	l := &linter{File: f, Options: o, plan: plan}
 	l.bursts()
-	l.budgets()
-	l.meters()
-	l.reached()
+	l.rescueShares()
+	l.meterTypes()
+	l.unreached()
 	for i := range f.Policy.Classes {
-		l.fates(&f.Policy.Classes[i])
-		l.tcp(&f.Policy.Classes[i])
+		l.sameActions(&f.Policy.Classes[i])
+		l.tcpBurst(&f.Policy.Classes[i])
 	}
-	l.control()
-	l.otherwise()
+	l.controlTraffic()
+	l.dropUnclassified()
 	l.queues()
 	l.unused()
 	return l.found
 }
 
-// Summary counts findings for people.
+// Summary writes the number of warnings and notes.
 func Summary(found []Finding) string {
 	warnings := 0
 	for _, f := range found {
@@ -85,7 +85,7 @@ func (l *linter) add(level Level, object any, key, format string, args ...any) {
 	l.found = append(l.found, Finding{l.Place(object, key), level, fmt.Sprintf(format, args...)})
 }
 
-// bursts looks for what no packet fits.
+// bursts finds bursts too small for a packet of the MTU, or for a GSO packet.
 func (l *linter) bursts() {
 	var small []string // below a GSO packet
 	var first *dataplane.Meter
@@ -98,7 +98,7 @@ func (l *linter) bursts() {
 			key := strings.ToLower(b.BurstName)
 			switch {
 			case b.Burst > 0 && b.Burst < l.MTU:
-				l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, however idle the link%s", b.BurstName, b.Burst, l.MTU, clause(key))
+				l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, burstClause(key))
 			case b.Burst >= l.MTU && b.Burst < gsoMax:
 				if first == nil {
 					first, firstKey = m, key
@@ -108,35 +108,35 @@ func (l *linter) bursts() {
 		}
 	}
 	if small != nil {
-		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel hands down up to %d bytes at once, and those never fit", strings.Join(small, ", "), gsoMax)
+		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel sends packets of up to %d bytes, which never fit", strings.Join(small, ", "), gsoMax)
 	}
 }
 
-// clause is what wants a burst of an MTU. Windows are in no RFC.
-func clause(key string) string {
+// burstClause cites the RFC that wants a burst of at least the MTU. Windows have no RFC.
+func burstClause(key string) string {
 	if key == "limit" {
 		return ""
 	}
 	return " (RFC 2697 §2)"
 }
 
-// fates looks for two colors that end alike.
-func (l *linter) fates(c *dataplane.Class) {
+// sameActions finds colors that a class treats alike.
+func (l *linter) sameActions(c *dataplane.Class) {
 	colors := policyfile.Colors(c)
 	for i, color := range colors[1:] {
-		if before := colors[i]; same(c.Action(before), c.Action(color)) && !queuedApart(c, before, color) {
-			l.add(Note, c, color.String(), "class %s does the same to %v and %v: the meter's difference between them is lost", c.Name, before, color)
+		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) && !differentWRED(c, before, color) {
+			l.add(Note, c, color.String(), "class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name, before, color)
 		}
 	}
 }
 
-// queuedApart says whether the queue of two colors tells them apart.
-func queuedApart(c *dataplane.Class, a, b meter.Color) bool {
+// differentWRED reports whether the queue of two colors drops them differently.
+func differentWRED(c *dataplane.Class, a, b meter.Color) bool {
 	q := c.Action(a).Queue
 	return q != nil && q.WRED[a] != q.WRED[b]
 }
 
-func same(a, b dataplane.Action) bool {
+func sameAction(a, b dataplane.Action) bool {
 	if a.Drop != b.Drop || a.ECN != b.ECN || a.Queue != b.Queue || len(a.Marks) != len(b.Marks) {
 		return false
 	}
@@ -148,23 +148,24 @@ func same(a, b dataplane.Action) bool {
 	return true
 }
 
-// tcp compares the depth of what passes with what TCP has in flight. A flow
-// that fills a rate keeps rate * RTT in flight; a policer that holds less
-// drops before TCP gets there.
-func (l *linter) tcp(c *dataplane.Class) {
-	if c.Meter == nil || c.Meter.Packets || !c.Action(meter.Red).Drop || !takesTCP(&c.Match) {
+// tcpBurst compares the burst of a policer with the bytes that TCP has in flight. A flow
+// that fills a rate keeps rate * RTT in flight. If the burst is smaller, the policer drops
+// packets before TCP reaches the rate.
+func (l *linter) tcpBurst(c *dataplane.Class) {
+	if c.Meter == nil || c.Meter.Packets || !c.Action(meter.Red).Drop || !matchesTCP(&c.Match) {
 		return
 	}
-	rate, burst, key := limit(c.Meter.Params)
+	rate, burst, key := redLimit(c.Meter.Params)
 	need, ok := rate.Burst(l.RTT)
 	if ok && burst < need {
-		l.add(Warning, c.Meter, key, "class %s lets %d bytes through at once; a TCP flow that fills %v at an RTT of %v has %d in flight and will not reach the rate", c.Name, burst, rate, l.RTT, need)
+		l.add(Warning, c.Meter, key, "class %s has a burst of %s bytes; a TCP flow needs %s bytes in flight to fill %v at a %v RTT and will fall short",
+			c.Name, say.Grouped(burst), say.Grouped(need), rate, l.RTT)
 	}
 }
 
-// limit returns the rate and depth beyond which a meter gives red, and the name of the
-// burst. An average has no depth.
-func limit(p dataplane.Params) (meter.Rate, int64, string) {
+// redLimit returns the rate and the burst beyond which packets are red, and the name of the
+// burst. An average has no burst.
+func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 	kind, buckets := p.Kind().Info(), p.Buckets()
 	if kind.State == meter.StateAverage {
 		return meter.Rate{}, 0, ""
@@ -179,7 +180,7 @@ func limit(p dataplane.Params) (meter.Rate, int64, string) {
 	return b.Rate, b.Burst, strings.ToLower(b.BurstName)
 }
 
-func takesTCP(m *dataplane.Match) bool {
+func matchesTCP(m *dataplane.Match) bool {
 	if m.Proto == nil {
 		return true
 	}
@@ -191,27 +192,27 @@ func takesTCP(m *dataplane.Match) bool {
 	return false
 }
 
-// unused looks for meters, queues and envelopes that nothing leads to.
+// unused finds meters, queues and envelopes that no class uses.
 func (l *linter) unused() {
-	led := l.plan.Meters()
+	used := l.plan.Meters()
 	for _, m := range l.File.Policy.Meters {
-		if !slices.Contains(led, m) {
-			l.add(Note, m, "", "meter %s is used by no class", m.Name)
+		if !slices.Contains(used, m) {
+			l.add(Note, m, "", "no class uses meter %s", m.Name)
 		}
 	}
 	for _, q := range l.File.Policy.Queues {
 		if slices.ContainsFunc(l.plan.Queues, func(p dataplane.PlanQueue) bool { return p.Source == q }) {
 			continue
 		}
-		if l.Flags { // whose actions police where a queue was wanted
-			l.add(Warning, q, "", "--queue is named by no action: add --red queue or --green queue")
+		if l.Flags { // --queue was given, but the default actions police
+			l.add(Warning, q, "", "no action uses --queue: add --red queue or --green queue")
 			continue
 		}
-		l.add(Note, q, "", "queue %s is used by no action", q.Name)
+		l.add(Note, q, "", "no action uses queue %s", q.Name)
 	}
 	for _, e := range l.File.Policy.Envelopes {
 		flows := 0
-		for _, m := range led {
+		for _, m := range used {
 			if m.Envelope == e {
 				flows++
 			}
@@ -220,7 +221,7 @@ func (l *linter) unused() {
 		case flows == 0:
 			l.add(Note, e, "", "envelope %s has no flow", e.Name)
 		case flows == 1 && e.Coupling:
-			l.add(Note, e, "coupling", "coupling of envelope %s, which has one flow, is that of the flow: MEF 10.3 [R142] wants it there", e.Name)
+			l.add(Note, e, "coupling", "envelope %s has coupling, but only one flow: set coupling on that flow (MEF 10.3 [R142])", e.Name)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// ample is a meter with bursts that no lint minds at an RTT of 50 ms.
+// ample is a meter whose bursts cause no findings at an RTT of 50 ms.
 const ample = "{type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB}"
 
 func lint(t *testing.T, text string, o Options) []Finding {
@@ -27,15 +27,16 @@ func lint(t *testing.T, text string, o Options) []Finding {
 	return Policy(f, p, o)
 }
 
-// TestFindings holds each lint to where it speaks and where it is silent. A
-// finding is written as place, level and a part of its text.
+// TestFindings checks each lint on policies with and without its mistake. A finding is
+// written as place, level and a part of its text.
 func TestFindings(t *testing.T) {
 	const (
 		udp  = "match: {proto: udp, dport: 5000}, "
 		mild = ", yellow: {dscp: af12}, red: {dscp: af13}"
 	)
 	class := func(keys string) string { return "classes: [{name: a, " + keys + "}]\n" }
-	// A queue q that green gets into, one that all colors do, and two queues of a link.
+	// A queue q that only green packets enter, one that all colors enter, and two queues of
+	// a link.
 	const wan = "links: {wan: {rate: 12mbit}}\n"
 	queued := func(keys string) string {
 		return class(udp+"green: {queue: q}") + "queues: {q: {" + keys + "}}\n"
@@ -47,7 +48,7 @@ func TestFindings(t *testing.T) {
 		return "classes: [{name: a, " + udp + first + "}, {name: b, match: {proto: esp}, green: {queue: b}}]\n" +
 			"queues: {a: {" + strings.TrimPrefix(a+", link: wan, limit: 1s}", ", ") + ", b: {" + strings.TrimPrefix(b+", link: wan, limit: 1s}}\n", ", ") + wan
 	}
-	// Two flows of one envelope, the lower of which is served first.
+	// Two flows of one envelope; the class of the lower one comes first.
 	flow := func(cir, rank string) string {
 		return "meter: {type: trtcm4115, cir: " + cir + ", cbs: 64KiB, eir: 1mbit, ebs: 64KiB, envelope: e, rank: " + rank + "}, "
 	}
@@ -55,7 +56,7 @@ func TestFindings(t *testing.T) {
 		return "classes: [{name: a, " + udp + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: a}}, {name: b, match: {proto: esp}, " + flow(high, "2") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
 			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {}}\n" + wan
 	}
-	// The higher of them first, with what is done to yellow.
+	// The same with the higher one first, and an action for yellow.
 	lentBack := func(low, yellow, flags string) string {
 		return "classes: [{name: a, " + udp + flow("5mbit", "2") + "green: {queue: a}, yellow: " + yellow + "}, {name: b, match: {proto: esp}, " + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
 			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {" + flags + "}}\n" + wan
@@ -76,16 +77,16 @@ func TestFindings(t *testing.T) {
 		{"packets are not bytes", class(udp + "meter: {type: token-bucket, rate: 1p/1s, burst: 9, count: packets}" + mild), nil},
 		{"a meter of two classes, once", "classes: [{name: a, " + udp + "meter: m" + mild + "}, {name: b, match: {proto: esp}, meter: m" + mild + "}]\nmeters: {m: {type: token-bucket, rate: 1mbit, burst: 9}}\n", []string{"p.yaml:2:54 warning burst of 9 B"}},
 		{"a meter of a chain", class(udp+"meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, then: m}"+mild) + "meters: {m: {type: token-bucket, rate: 1mbit, burst: 9, color: aware}}\n", []string{"p.yaml:2:54 warning burst of 9 B"}},
-		// Reach.
+		// Classes that are never reached.
 		{"never reached", "classes: [{name: a, match: {proto: udp}}, {name: b, match: {proto: udp, dport: 53}}]", []string{"p.yaml:1:60 warning class b is never reached: class a"}},
 		{"never reached behind all", "classes: [{name: a}, {name: b, match: {src: 10.0.0.0/8}}]", []string{"p.yaml:1:39 warning class b is never reached"}},
 		{"never reached, no match", "classes: [{name: a}, {name: b}]", []string{"p.yaml:1:22 warning class b is never reached"}},
 		{"reached, in part", "classes: [{name: a, match: {proto: udp, dport: 53}}, {name: b, match: {proto: udp}}]", nil},
 		{"reached, other prefix", "classes: [{name: a, match: {src: 10.0.0.0/8}}, {name: b, match: {src: 11.0.0.0/8}}]", nil},
 		{"reached, non-IP", "classes: [{name: a}, {name: b, match: {ethertype: arp}}]", nil},
-		// Fates.
-		{"yellow as green", class(udp + "meter: " + ample), []string{"p.yaml:1:11 note class a does the same to green and yellow"}},
-		{"red as yellow", class(udp + "meter: " + ample + ", yellow: drop, red: drop"), []string{"note class a does the same to yellow and red"}},
+		// Colors that are treated alike.
+		{"yellow as green", class(udp + "meter: " + ample), []string{"p.yaml:1:11 note class a treats green and yellow alike"}},
+		{"red as yellow", class(udp + "meter: " + ample + ", yellow: drop, red: drop"), []string{"note class a treats yellow and red alike"}},
 		{"all alike", class(udp + "meter: " + ample + ", red: pass"), []string{"note green and yellow", "note yellow and red"}},
 		{"marked alike", class(udp + "meter: " + ample + ", green: {dscp: ef}, yellow: {dscp: ef}, red: {dscp: 0}"), []string{"note green and yellow"}},
 		{"a token bucket has no yellow", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {dscp: 0}"), nil},
@@ -94,62 +95,62 @@ func TestFindings(t *testing.T) {
 		{"no meter, no colors", class(udp + "green: pass"), nil},
 		// TCP.
 		{"TCP fills what it needs", class("match: {proto: tcp, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 625000}"), nil},
-		{"TCP lacks a byte", class("match: {proto: tcp, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 624999}"), []string{"warning class a lets 624999 bytes through at once; a TCP flow that fills 100mbit at an RTT of 50ms has 625000"}},
+		{"TCP lacks a byte", class("match: {proto: tcp, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 624999}"), []string{"warning class a has a burst of 624,999 bytes; a TCP flow needs 625,000 bytes in flight to fill 100mbit at a 50ms RTT and will fall short"}},
 		{"TCP within a range", class("match: {proto: 1-6, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 70000}"), []string{"warning TCP flow"}},
 		{"both bursts of srTCM count", class("match: {proto: tcp, dport: 80}, meter: {type: srtcm, cir: 100mbit, cbs: 312500, ebs: 312500}, yellow: {dscp: af12}"), nil},
-		{"the peak of trTCM counts", class("match: {proto: tcp, dport: 80}, meter: {type: trtcm, cir: 1mbit, cbs: 64KiB, pir: 100mbit, pbs: 64KiB}, yellow: {dscp: af12}"), []string{"warning fills 100mbit"}},
+		{"the peak of trTCM counts", class("match: {proto: tcp, dport: 80}, meter: {type: trtcm, cir: 1mbit, cbs: 64KiB, pir: 100mbit, pbs: 64KiB}, yellow: {dscp: af12}"), []string{"warning to fill 100mbit"}},
 		{"no TCP", class(udp + "meter: {type: token-bucket, rate: 100mbit, burst: 70000}"), nil},
 		{"red is not dropped", class("match: {proto: tcp, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 70000}, red: {dscp: 0}"), nil},
 		// Control traffic.
-		{"routing in a class that drops", class("meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}"), []string{"p.yaml:1:18 warning class a drops packets and takes IPv6 neighbour discovery, OSPF, BGP"}},
-		{"routing in a class that queues", class("green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:1:18 warning takes IPv6 neighbour discovery"}},
+		{"routing in a class that drops", class("meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}"), []string{"p.yaml:1:18 warning class a can drop IPv6 neighbour discovery, OSPF, BGP"}},
+		{"routing in a class that queues", class("green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:1:18 warning can drop IPv6 neighbour discovery"}},
 		{"routing in a class that drops what has no ECN", class("green: {ecn: ce, else: drop}"), []string{"warning OSPF"}},
 		{"routing that passes", class("green: {dscp: 0}"), nil},
 		{"routing in a class before", "classes: [{name: control, match: {dscp: cs6}}, {name: a, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}}]", nil},
 		{"routing in a class of its own that queues the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", nil},
-		{"routing in a class of its own that drops the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1gbit, burst: 64MiB}, red: drop"), []string{"warning takes IPv6 neighbour discovery"}},
-		{"routing in a class of its own that queues all", class("match: {dscp: cs6}, green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning takes IPv6 neighbour discovery"}},
-		{"routing with TCP in a class that queues the excess", class("match: {proto: tcp}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning takes BGP:"}},
-		{"ARP", class("match: {ethertype: arp}, green: drop"), []string{"warning takes ARP:"}},
-		{"BGP", class("match: {dport: 179}, green: drop"), []string{"warning takes BGP:"}},
-		{"BFD and LDP", class("match: {proto: udp}, green: drop"), []string{"warning takes BFD, LDP:"}},
+		{"routing in a class of its own that drops the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1gbit, burst: 64MiB}, red: drop"), []string{"warning can drop IPv6 neighbour discovery"}},
+		{"routing in a class of its own that queues all", class("match: {dscp: cs6}, green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning can drop IPv6 neighbour discovery"}},
+		{"routing with TCP in a class that queues the excess", class("match: {proto: tcp}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning can drop BGP:"}},
+		{"ARP", class("match: {ethertype: arp}, green: drop"), []string{"warning can drop ARP:"}},
+		{"BGP", class("match: {dport: 179}, green: drop"), []string{"warning can drop BGP:"}},
+		{"BFD and LDP", class("match: {proto: udp}, green: drop"), []string{"warning can drop BFD, LDP:"}},
 		{"IS-IS", class("match: {length: 0-1500}, green: drop"), []string{"warning IS-IS"}},
 		{"none of it", class("match: {src: 10.0.0.0/8}, green: drop"), nil},
-		// What is not used.
-		{"meter not used", class("green: pass") + "meters: {m: " + ample + "}\n", []string{"p.yaml:2:13 note meter m is used by no class"}},
+		// Unused parts.
+		{"meter not used", class("green: pass") + "meters: {m: " + ample + "}\n", []string{"p.yaml:2:13 note no class uses meter m"}},
 		{"meter used in a chain", class(udp+"meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, then: m}"+mild) + "meters: {m: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, color: aware}}\n", nil},
-		{"queue not used", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:2:13 note queue q is used by no action"}},
-		{"link not shared", class("green: pass") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:14 note link wan is shared by no queue"}},
-		// Queues. 12 Mbit/s is a packet of 1500 bytes a millisecond.
+		{"queue not used", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:2:13 note no action uses queue q"}},
+		{"link not shared", class("green: pass") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:14 note no queue uses link wan"}},
+		// Queues. 12 Mbit/s is one packet of 1500 bytes per millisecond.
 		{"limit at the MTU", queued("rate: 12mbit, limit: 1500"), nil},
-		{"limit a byte below the MTU", queued("rate: 12mbit, limit: 1499"), []string{"p.yaml:2:35 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never gets into queue q"}},
+		{"limit a byte below the MTU", queued("rate: 12mbit, limit: 1499"), []string{"p.yaml:2:35 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never enters queue q"}},
 		{"limit of a packet's time", queued("rate: 12mbit, limit: 1ms"), nil},
-		{"limit a ns below a packet's time", queued("rate: 12mbit, limit: 999999ns"), []string{"p.yaml:2:35 warning limit of 999.999µs is less than the 1ms that a packet of 1500 bytes takes at 12mbit"}},
+		{"limit a ns below a packet's time", queued("rate: 12mbit, limit: 999999ns"), []string{"p.yaml:2:35 warning limit of 999.999µs is below the 1ms that a packet of 1500 bytes takes at 12mbit"}},
 		{"a packet's time is rounded up", queued("rate: 12345678bit, limit: 972000ns"), []string{"warning 972.001µs"}},
 		{"limit of one packet", queued("rate: 1bit, limit: 1p"), nil},
 		{"limit of a link at the MTU", queued("link: wan, limit: 1ms") + wan, nil},
 		{"limit of a link below the MTU", queued("link: wan, limit: 999us") + wan, []string{"p.yaml:2:32 warning limit of 999µs is 1498 B at the link's rate, below the MTU"}},
 		{"codel target of a packet's time", queued("rate: 12mbit, limit: 1s, codel: {target: 1ms}"), nil},
-		{"codel target below a packet's time", queued("rate: 12mbit, limit: 1s, codel: {target: 999us}"), []string{"p.yaml:2:46 warning codel's target of 999µs is less than a packet of 1500 bytes takes at 12mbit, 1ms"}},
-		{"codel on a slow link", queued("link: wan, limit: 1s, codel: true") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:43 warning codel's target of 5ms is less than a packet of 1500 bytes takes at 1mbit, 12ms"}},
+		{"codel target below a packet's time", queued("rate: 12mbit, limit: 1s, codel: {target: 999us}"), []string{"p.yaml:2:46 warning codel's target of 999µs is below the 1ms that a packet of 1500 bytes takes at 12mbit"}},
+		{"codel on a slow link", queued("link: wan, limit: 1s, codel: true") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:43 warning codel's target of 5ms is below the 12ms that a packet of 1500 bytes takes at 1mbit"}},
 		{"no codel on a slow queue", queued("rate: 1kbit, limit: 1min"), nil},
 		{"wred by color", colored("green: {min: 40ms, max: 80ms, probability: 0.1}, yellow: {min: 20ms, max: 40ms, probability: 0.2}, red: {min: 0, max: 20ms, probability: 1}"), nil},
-		{"wred alike", colored("green: {min: 4ms, max: 8ms, probability: 1}, yellow: {min: 4ms, max: 8ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"note same to green and yellow", "note same to yellow and red"}},
-		{"wred of the worst", colored("red: {min: 0, max: 20ms, probability: 1}"), []string{"note same to green and yellow"}},
-		{"wred of green alone", colored("green: {min: 0, max: 20ms, probability: 1}"), []string{"note same to yellow and red", "p.yaml:2:45 warning wred drops green before yellow in queue q"}},
-		{"wred begins early for green", colored("green: {min: 3ms, max: 8ms, probability: 1}, yellow: {min: 4ms, max: 8ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"note same to yellow and red", "warning wred drops green before yellow"}},
+		{"wred alike", colored("green: {min: 4ms, max: 8ms, probability: 1}, yellow: {min: 4ms, max: 8ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"note green and yellow alike", "note yellow and red alike"}},
+		{"wred of the worst", colored("red: {min: 0, max: 20ms, probability: 1}"), []string{"note green and yellow alike"}},
+		{"wred of green alone", colored("green: {min: 0, max: 20ms, probability: 1}"), []string{"note yellow and red alike", "p.yaml:2:45 warning wred drops green before yellow in queue q"}},
+		{"wred begins early for green", colored("green: {min: 3ms, max: 8ms, probability: 1}, yellow: {min: 4ms, max: 8ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"note yellow and red alike", "warning wred drops green before yellow"}},
 		{"wred ends early for yellow", colored("yellow: {min: 4ms, max: 7ms, probability: 1}, red: {min: 4ms, max: 8ms, probability: 1}"), []string{"warning wred drops yellow before red"}},
 		{"wred drops more of yellow", colored("yellow: {min: 4ms, max: 8ms, probability: 0.2}, red: {min: 4ms, max: 8ms, probability: 0.1}"), []string{"warning wred drops yellow before red"}},
-		{"wred of a color that never comes", queued("rate: 12mbit, limit: 1s, wred: {red: {min: 0, max: 20ms, probability: 1}}"), []string{"p.yaml:2:45 note wred of red is without effect: no red packet gets into queue q"}},
+		{"wred of a color that never comes", queued("rate: 12mbit, limit: 1s, wred: {red: {min: 0, max: 20ms, probability: 1}}"), []string{"p.yaml:2:45 note wred of red has no effect: no red packet enters queue q"}},
 		{"wred of the color that comes", queued("rate: 12mbit, limit: 1s, wred: {green: {min: 0, max: 20ms, probability: 1}}"), nil},
 		// Links.
 		{"one priority starves nobody", shared("green: {queue: a}", "weight: 9", ""), nil},
-		{"first without a meter", shared("green: {queue: a}", "", "priority: 1"), []string{"p.yaml:2:13 warning queue a is served before b, and no meter bounds what class a sends there"}},
+		{"first without a meter", shared("green: {queue: a}", "", "priority: 1"), []string{"p.yaml:2:13 warning queue a is served before b, and no meter limits the packets of class a in it"}},
 		{"first by number", shared("green: {queue: a}", "priority: 3", "priority: 7"), []string{"p.yaml:2:24 warning queue a is served before b"}},
-		{"last without a meter", shared("green: {queue: a}", "priority: 1", "priority: 0"), []string{"p.yaml:2:64 warning queue b is served before a, and no meter bounds what class b sends there"}},
+		{"last without a meter", shared("green: {queue: a}", "priority: 1", "priority: 0"), []string{"p.yaml:2:64 warning queue b is served before a, and no meter limits the packets of class b in it"}},
 		{"first metered", shared("meter: {type: token-bucket, rate: 11999999bit, burst: 64KiB}, green: {queue: a}", "", "priority: 1"), nil},
-		{"first metered to the whole", shared("meter: {type: token-bucket, rate: 12mbit, burst: 64KiB}, green: {queue: a}", "", "priority: 1"), []string{"p.yaml:2:13 warning meters let the whole 12mbit of link wan through"}},
-		{"first takes red", shared("meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, green: pass, red: {queue: a}", "", "priority: 1"), []string{"warning no meter bounds"}},
+		{"first metered to the whole", shared("meter: {type: token-bucket, rate: 12mbit, burst: 64KiB}, green: {queue: a}", "", "priority: 1"), []string{"p.yaml:2:13 warning pass the whole 12mbit of link wan"}},
+		{"first takes red", shared("meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, green: pass, red: {queue: a}", "", "priority: 1"), []string{"warning no meter limits"}},
 		{"first takes green of trTCM", shared("meter: {type: trtcm, cir: 11mbit, cbs: 64KiB, pir: 13mbit, pbs: 64KiB}, green: {queue: a}, yellow: {dscp: 0}", "", "priority: 1"), nil},
 		{"first takes yellow of trTCM", shared("meter: {type: trtcm, cir: 11mbit, cbs: 64KiB, pir: 13mbit, pbs: 64KiB}, green: {dscp: 0, queue: a}, yellow: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
 		{"first takes both of RFC 4115", shared("meter: {type: trtcm4115, cir: 6mbit, cbs: 64KiB, eir: 6mbit, ebs: 64KiB}, green: {dscp: 0, queue: a}, yellow: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
@@ -161,7 +162,7 @@ func TestFindings(t *testing.T) {
 		{"first of a smaller window", shared("meter: {type: sliding-log, limit: 149999, window: 100ms}, green: {queue: a}", "", "priority: 1"), nil},
 		{"first takes green of an average", shared("meter: {type: tswtcm, cir: 11mbit, pir: 13mbit, window: 1s}, green: {queue: a}, yellow: {dscp: 0}", "", "priority: 1"), nil},
 		{"first takes yellow of an average", shared("meter: {type: tswtcm, cir: 11mbit, pir: 13mbit, window: 1s}, green: {dscp: 0, queue: a}, yellow: {queue: a}", "", "priority: 1"), []string{"warning the whole 12mbit"}},
-		{"first with a meter for each key", shared("meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, evict: idle}, green: {queue: a}", "", "priority: 1"), []string{"warning no meter bounds what class a sends there"}},
+		{"first with a meter for each key", shared("meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, evict: idle}, green: {queue: a}", "", "priority: 1"), []string{"warning no meter limits the packets of class a in it"}},
 		{"first with a meter for the sum", shared("meter: {type: gcra, rate: 20mbit, burst: 125kB, per: src, new: empty, then: m}, green: {queue: a}", "", "priority: 1") + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
 		{"first lower in an envelope", lent("5mbit", "7mbit"), []string{"warning the whole 12mbit"}},
 		{"first lower in a smaller envelope", lent("5mbit", "6mbit"), nil},
@@ -171,33 +172,33 @@ func TestFindings(t *testing.T) {
 		{"first higher in a coupled envelope, green", lentBack("6mbit", "{dscp: 0}", "coupling: true"), nil},
 		{"coupled envelope of one flow", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", []string{"p.yaml:2:27 note MEF 10.3 [R142]"}},
 		{"coupled envelope of two flows", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}, {name: b, match: {proto: esp}, " + flow("1mbit", "2") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", nil},
-		// What the types do.
-		{"fixed window", class(udp + "meter: {type: fixed-window, limit: 125kB, window: 1s}"), []string{"p.yaml:1:69 warning a fixed window lets twice its limit through at the border of two windows, 250000 B at once"}},
-		{"fixed window in packets", class(udp + "meter: {type: fixed-window, limit: 100, window: 1s, count: packets}"), []string{"warning 200 packets at once"}},
+		// Properties of meter types.
+		{"fixed window", class(udp + "meter: {type: fixed-window, limit: 125kB, window: 1s}"), []string{"p.yaml:1:69 warning a fixed window can pass twice its limit, 250000 B, across the border of two windows"}},
+		{"fixed window in packets", class(udp + "meter: {type: fixed-window, limit: 100, window: 1s, count: packets}"), []string{"warning twice its limit, 200 packets, across"}},
 		{"other windows", class(udp+"meter: {type: sliding-window, limit: 125kB, window: 1s, then: m}"+mild) + "meters: {m: {type: sliding-counter, limit: 125kB, window: 1s, color: aware, then: n}, n: {type: sliding-log, limit: 125kB, window: 1s, color: aware}}\n", nil},
-		{"limit below the MTU", class(udp + "meter: {type: sliding-counter, limit: 1499, window: 1s}"), []string{"p.yaml:1:93 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never fits, however idle the link"}},
+		{"limit below the MTU", class(udp + "meter: {type: sliding-counter, limit: 1499, window: 1s}"), []string{"p.yaml:1:93 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never fits, even on an idle link"}},
 		{"limit below GSO", class(udp + "meter: {type: sliding-window, limit: 65535, window: 1s}"), []string{"p.yaml:1:92 note smaller than a GSO packet: a.limit (65535 B)"}},
 		{"limit in packets", class(udp + "meter: {type: sliding-counter, limit: 1, window: 1s, count: packets}"), nil},
 		{"an average has no burst", class(udp + "meter: {type: tswtcm, cir: 8bit, pir: 16bit, window: 1s}" + mild), nil},
-		{"TCP in a window", class("match: {proto: tcp, dport: 80}, meter: {type: sliding-counter, limit: 125kB, window: 10ms}"), []string{"warning class a lets 125000 bytes through at once; a TCP flow that fills 100mbit at an RTT of 50ms has 625000"}},
+		{"TCP in a window", class("match: {proto: tcp, dport: 80}, meter: {type: sliding-counter, limit: 125kB, window: 10ms}"), []string{"warning class a has a burst of 125,000 bytes; a TCP flow needs 625,000 bytes in flight to fill 100mbit at a 50ms RTT"}},
 		{"TCP in a window of an RTT", class("match: {proto: tcp, dport: 80}, meter: {type: sliding-counter, limit: 625kB, window: 50ms}"), nil},
-		{"TCP and GCRA", class("match: {proto: tcp, dport: 80}, meter: {type: gcra, rate: 100mbit, burst: 624999}"), []string{"warning 625000"}},
+		{"TCP and GCRA", class("match: {proto: tcp, dport: 80}, meter: {type: gcra, rate: 100mbit, burst: 624999}"), []string{"warning 625,000"}},
 		{"TCP and an average", class("match: {proto: tcp, dport: 80}, meter: {type: tswtcm, cir: 100mbit, pir: 200mbit, window: 1ms}, yellow: {dscp: af12}"), nil},
-		{"entries run out", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 1953}"), []string{"p.yaml:1:117 warning 1953 packets of 64 bytes use up the entries of meter a when 124992 B have passed, and the next are red before its limit of 125000 B"}},
+		{"entries run out", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 1953}"), []string{"p.yaml:1:117 warning the entries of meter a are full after 124992 B in packets of 64 bytes: further packets are red although the limit is 125000 B"}},
 		{"entries suffice", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 1954}"), nil},
-		{"entries run out in packets", class(udp + "meter: {type: sliding-log, limit: 100, window: 1s, entries: 99, count: packets}"), []string{"warning 99 packets use up the entries of meter a when 99 packets have passed"}},
+		{"entries run out in packets", class(udp + "meter: {type: sliding-log, limit: 100, window: 1s, entries: 99, count: packets}"), []string{"warning the entries of meter a are full after 99 packets: further packets are red although the limit is 100 packets"}},
 		{"entries suffice in packets", class(udp + "meter: {type: sliding-log, limit: 100, window: 1s, entries: 100, count: packets}"), nil},
 		{"entries of many keys", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 2048, per: src, keys: 2049, evict: idle}"), []string{"p.yaml:1:139 warning the entries of meter a take 64 MiB of memory"}},
 		{"entries of fewer keys", class(udp + "meter: {type: sliding-log, limit: 125kB, window: 1s, entries: 2048, per: src, keys: 2048, evict: idle}"), nil},
 		{"slots of many keys", class(udp + "meter: {type: sliding-window, limit: 125kB, window: 1s, slots: 100, per: src, evict: idle}"), []string{"warning the slots of meter a take 100 MiB"}},
-		{"a third below the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 4499, warmup: 10s}"), []string{"note GSO", "p.yaml:1:103 warning after a pause of 10s the bucket holds a third of its burst, 1499 B, below the MTU"}},
+		{"a third below the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 4499, warmup: 10s}"), []string{"note GSO", "p.yaml:1:103 warning after a pause of 10s the bucket holds only a third of its burst, 1499 B, below the MTU"}},
 		{"a third at the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 4500, warmup: 10s}"), []string{"note GSO"}},
 		{"all of it below the MTU", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 9, warmup: 10s}"), []string{"warning burst of 9 B"}},
 		{"a third in packets", class(udp + "meter: {type: token-bucket, rate: 10p/1s, burst: 9, warmup: 10s, count: packets}"), nil},
-		{"keys sprayed", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src/24}"), []string{"p.yaml:1:107 warning a sender that sprays keys (per src/24) gets a new burst with each: let new keys begin empty (new: empty), and put a meter for the sum behind it (then:)"}},
+		{"keys sprayed", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src/24}"), []string{"p.yaml:1:107 warning a sender that sprays keys (per src/24) gets a full burst with each new key: start new keys empty (new: empty), and chain an aggregate meter behind it (then:)"}},
 		{"keys sprayed, empty", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, new: empty}"), nil},
 		{"keys sprayed, idle", class(udp + "meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, evict: idle}"), nil},
-		{"keys sprayed, a sum behind", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", []string{"p.yaml:1:107 note a sender that sprays keys (per src) gets a new burst with each, and so takes what meter m lets through from those who are known: let new keys begin empty (new: empty)"}},
+		{"keys sprayed, a sum behind", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", []string{"p.yaml:1:107 note a sender that sprays keys (per src) gets a full burst with each new key, and so uses up the tokens of meter m that known keys need: start new keys empty (new: empty)"}},
 		{"keys sprayed, empty, a sum behind", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, per: src, new: empty, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware}}\n", nil},
 		{"keys sprayed at the end of a chain", class(udp+"meter: {type: gcra, rate: 1mbit, burst: 64KiB, then: m}"+mild) + "meters: {m: {type: gcra, rate: 1mbit, burst: 64KiB, color: aware, per: src}}\n", []string{"p.yaml:2:72 warning sprays"}},
 		{"an envelope without flows", class("green: pass") + "envelopes: {e: {cirmax: 1mbit}}\n", []string{"p.yaml:2:16 note envelope e has no flow"}},
@@ -220,9 +221,9 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestReachedEffort looks at classes while their lists can be compared in
-// reasonable time, and says where it stopped.
-func TestReachedEffort(t *testing.T) {
+// TestUnreachedEffort checks that the comparison of long lists is limited, and that a note
+// names the first class that was not checked.
+func TestUnreachedEffort(t *testing.T) {
 	policy := func(classes, values int, last func(class int) string) string {
 		var b strings.Builder
 		b.WriteString("classes:\n")
@@ -234,7 +235,7 @@ func TestReachedEffort(t *testing.T) {
 	o := Options{MTU: 1500, RTT: 50 * time.Millisecond}
 	found := lint(t, policy(20, 3000, func(i int) string { return strconv.Itoa(i + 2) }), o)
 	if len(found) != 1 || found[0].Level != Note || !strings.Contains(found[0].Text, "not checked whether class c") {
-		t.Errorf("long lists: %q, want a note that not all classes were looked at", found)
+		t.Errorf("long lists: %q, want a note that not all classes were checked", found)
 	}
 	found = lint(t, policy(20, 300, func(i int) string { return strconv.Itoa(i + 2) }), o)
 	if len(found) != 0 {
@@ -246,22 +247,22 @@ func TestReachedEffort(t *testing.T) {
 	}
 }
 
-// TestOtherwise holds that a policy which drops what no class takes is warned of
-// where the link would lose its neighbours, until it has the classes that the
-// warning names.
-func TestOtherwise(t *testing.T) {
+// TestDropUnclassified checks the warnings about policies that drop unclassified packets,
+// if the link would lose its neighbours. With the classes that the warnings suggest, there
+// are none.
+func TestDropUnclassified(t *testing.T) {
 	const arp, nd = "{name: arp, match: {ethertype: arp}}", "{name: nd, match: {proto: icmpv6}}"
 	const rest = "{name: web, match: {proto: tcp, dport: 443}}"
 	for _, test := range []struct {
 		classes, otherwise string
-		arp, nd            bool // there is a warning
+		arp, nd            bool // a warning is expected
 	}{
 		{rest, "pass", false, false},
 		{rest, "drop", true, true},
 		{arp + ", " + rest, "drop", false, true},
 		{nd + ", " + rest, "drop", true, false},
 		{arp + ", " + nd + ", " + rest, "drop", false, false},
-		{"{name: all}", "drop", true, false}, // of IP
+		{"{name: all}", "drop", true, false}, // matches IP only
 		{"{name: all, match: {ethertype: 0-0xffff}}", "drop", false, false},
 	} {
 		found := lint(t, "otherwise: "+test.otherwise+"\nclasses: ["+test.classes+"]", Options{MTU: 1500, RTT: time.Millisecond})
@@ -276,7 +277,7 @@ func TestOtherwise(t *testing.T) {
 	}
 }
 
-// TestUnclassified names what no class takes.
+// TestUnclassified checks the descriptions of unclassified packets.
 func TestUnclassified(t *testing.T) {
 	for classes, want := range map[string]string{
 		"{name: a}":                    "non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags",
@@ -298,7 +299,7 @@ func TestUnclassified(t *testing.T) {
 	}
 }
 
-// TestOptions holds that the MTU and the RTT are the caller's.
+// TestOptions checks that findings depend on the caller's MTU and RTT.
 func TestOptions(t *testing.T) {
 	text := "classes: [{name: a, match: {proto: tcp, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 70000}}]"
 	for _, test := range []struct {

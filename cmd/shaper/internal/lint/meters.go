@@ -11,54 +11,54 @@ import (
 
 const (
 	smallest  = 64       // bytes of the smallest Ethernet frame
-	muchBytes = 64 << 20 // of memory
+	muchBytes = 64 << 20 // of memory; beyond it there is a warning
 )
 
-// meters looks for what the types do that people may not expect.
-func (l *linter) meters() {
+// meterTypes finds surprising properties of meter types.
+func (l *linter) meterTypes() {
 	for _, m := range l.plan.Meters() {
 		switch t := m.Params.(type) {
 		case meter.FixedWindow:
-			l.add(Warning, m, "type", "a fixed window lets twice its limit through at the border of two windows, %s at once: sliding-counter does not, and takes no more memory", amount(2*t.Limit, m.Packets))
+			l.add(Warning, m, "type", "a fixed window can pass twice its limit, %s, across the border of two windows: use a sliding-counter, which cannot and needs no more memory", tokens(2*t.Limit, m.Packets))
 		case meter.SlidingLog:
-			l.log(m, t)
+			l.logEntries(m, t)
 		case meter.TokenBucket:
 			if third := t.Burst / 3; t.Warmup > 0 && !m.Packets && t.Burst >= l.MTU && third < l.MTU {
-				l.add(Warning, m, "burst", "after a pause of %v the bucket holds a third of its burst, %d B, below the MTU: the first packet of %d bytes is red each time", t.Warmup, third, l.MTU)
+				l.add(Warning, m, "burst", "after a pause of %v the bucket holds only a third of its burst, %d B, below the MTU: a first packet of %d bytes is always red", t.Warmup, third, l.MTU)
 			}
 		}
 		if n, entries := policyfile.Memory(m); n > muchBytes {
-			l.add(Warning, m, "keys", "the %s of meter %s take %d MiB of memory, in use or not: give it fewer, or a sliding-counter, which needs none", entries, m.Name, n>>20)
+			l.add(Warning, m, "keys", "the %s of meter %s take %d MiB of memory, used or not: reduce them, or use a sliding-counter, which has none", entries, m.Name, n>>20)
 		}
-		l.sprayed(m)
+		l.sprayedKeys(m)
 	}
 }
 
-// log looks for entries that run out before the limit.
-func (l *linter) log(m *dataplane.Meter, t meter.SlidingLog) {
-	lets, each := int64(t.Entries)*smallest, " of 64 bytes"
+// logEntries finds logs whose entries run out before the limit.
+func (l *linter) logEntries(m *dataplane.Meter, t meter.SlidingLog) {
+	full, size := int64(t.Entries)*smallest, " in packets of 64 bytes"
 	if m.Packets {
-		lets, each = int64(t.Entries), ""
+		full, size = int64(t.Entries), ""
 	}
-	if lets < t.Limit {
-		l.add(Warning, m, "entries", "%d packets%s use up the entries of meter %s when %s have passed, and the next are red before its limit of %s: give it more entries",
-			t.Entries, each, m.Name, amount(lets, m.Packets), amount(t.Limit, m.Packets))
+	if full < t.Limit {
+		l.add(Warning, m, "entries", "the entries of meter %s are full after %s%s: further packets are red although the limit is %s; increase entries",
+			m.Name, tokens(full, m.Packets), size, tokens(t.Limit, m.Packets))
 	}
 }
 
-// sprayed looks for meters that one sender gets as many of as he has addresses.
-func (l *linter) sprayed(m *dataplane.Meter) {
-	full, forgets := m.Initial.Den == 0, !m.Idle
+// sprayedKeys finds per-key meters of which a sender with many addresses gets many.
+func (l *linter) sprayedKeys(m *dataplane.Meter) {
+	full, evicts := m.Initial.Den == 0, !m.Idle
 	switch {
-	case m.Per.By == dataplane.NoKey || !full || !forgets:
+	case m.Per.By == dataplane.NoKey || !full || !evicts:
 	case m.Then == nil:
-		l.add(Warning, m, "per", "a sender that sprays keys (per %v) gets a new burst with each: let new keys begin empty (new: empty), and put a meter for the sum behind it (then:)", m.Per)
+		l.add(Warning, m, "per", "a sender that sprays keys (per %v) gets a full burst with each new key: start new keys empty (new: empty), and chain an aggregate meter behind it (then:)", m.Per)
 	default:
-		l.add(Note, m, "per", "a sender that sprays keys (per %v) gets a new burst with each, and so takes what meter %s lets through from those who are known: let new keys begin empty (new: empty)", m.Per, m.Then.Name)
+		l.add(Note, m, "per", "a sender that sprays keys (per %v) gets a full burst with each new key, and so uses up the tokens of meter %s that known keys need: start new keys empty (new: empty)", m.Per, m.Then.Name)
 	}
 }
 
-func amount(n int64, packets bool) string {
+func tokens(n int64, packets bool) string {
 	if packets {
 		return say.Count(n, "packet")
 	}

@@ -12,23 +12,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// queues looks at every queue and every link.
+// queues checks every queue and every link.
 func (l *linter) queues() {
 	for _, q := range l.File.Policy.Queues {
-		l.room(q)
-		l.target(q)
-		l.early(q)
+		l.queueLimit(q)
+		l.codelTarget(q)
+		l.wredOrder(q)
 	}
 	for _, link := range l.File.Policy.Links {
-		l.starved(link)
+		l.starvation(link)
 		if !slices.ContainsFunc(l.File.Policy.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
-			l.add(Note, link, "", "link %s is shared by no queue", link.Name)
+			l.add(Note, link, "", "no queue uses link %s", link.Name)
 		}
 	}
 }
 
-// packet is how long a packet of the MTU takes, rounded up.
-func (l *linter) packet(r meter.Rate) time.Duration {
+// packetTime returns the time that a packet of the MTU takes at a rate, rounded up.
+func (l *linter) packetTime(r meter.Rate) time.Duration {
 	ns := big.NewInt(l.MTU)
 	ns.Mul(ns, big.NewInt(int64(r.Period))).Add(ns, big.NewInt(r.Bytes-1)).Quo(ns, big.NewInt(r.Bytes))
 	if !ns.IsInt64() {
@@ -37,57 +37,55 @@ func (l *linter) packet(r meter.Rate) time.Duration {
 	return time.Duration(ns.Int64())
 }
 
-// room looks for limits that a packet of the MTU breaks: alone, or behind one
-// other.
-func (l *linter) room(q *dataplane.Queue) {
+// queueLimit finds limits that a packet of the MTU exceeds, alone or behind another one.
+func (l *linter) queueLimit(q *dataplane.Queue) {
 	r := q.Drain()
-	need := l.packet(r)
+	need := l.packetTime(r)
 	if q.Bytes > 0 && q.Bytes < l.MTU {
-		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never gets into queue %s", q.Bytes, l.MTU, q.Name)
+		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never enters queue %s", q.Bytes, l.MTU, q.Name)
 	}
 	switch {
 	case q.Time == 0:
 	case q.Link == nil && q.Time < need:
-		l.add(Warning, q, "limit", "limit of %v is less than the %v that a packet of %d bytes takes at %v: the next right behind it is always dropped", q.Time, need, l.MTU, r)
+		l.add(Warning, q, "limit", "limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped", q.Time, need, l.MTU, r)
 	case q.Link != nil:
 		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
-			l.add(Warning, q, "limit", "limit of %v is %d B at the link's rate, below the MTU: a packet of %d bytes never gets into queue %s", q.Time, bytes, l.MTU, q.Name)
+			l.add(Warning, q, "limit", "limit of %v is %d B at the link's rate, below the MTU: a packet of %d bytes never enters queue %s", q.Time, bytes, l.MTU, q.Name)
 		}
 	}
 }
 
-// target looks for a wait that CoDel takes for a bad queue where it is only a
-// packet on its way out.
-func (l *linter) target(q *dataplane.Queue) {
-	if need := l.packet(q.Drain()); q.CoDel.Target > 0 && q.CoDel.Target < need {
-		l.add(Warning, q, "codel", "codel's target of %v is less than a packet of %d bytes takes at %v, %v: a queue of one packet would count as a bad one (RFC 8289 wants at least an MTU)",
-			q.CoDel.Target, l.MTU, q.Drain(), need)
+// codelTarget finds targets of CoDel that one packet being sent exceeds.
+func (l *linter) codelTarget(q *dataplane.Queue) {
+	if need := l.packetTime(q.Drain()); q.CoDel.Target > 0 && q.CoDel.Target < need {
+		l.add(Warning, q, "codel", "codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
+			q.CoDel.Target, need, l.MTU, q.Drain())
 	}
 }
 
-// early looks for WRED that drops a color before a worse one, and for WRED of
-// colors that never come.
-func (l *linter) early(q *dataplane.Queue) {
-	reach := l.reach(q)
-	if reach == [3]bool{} {
-		return // unused says so
+// wredOrder finds WRED that drops a color before a worse one, and WRED of colors that never
+// enter the queue.
+func (l *linter) wredOrder(q *dataplane.Queue) {
+	enters := l.colorsOf(q)
+	if enters == [3]bool{} {
+		return // unused reports the queue
 	}
 	better := -1
 	for color, e := range q.WRED {
 		switch {
-		case reach[color]:
+		case enters[color]:
 			if better >= 0 && harsher(q.WRED[better], e) {
-				l.add(Warning, q, "wred", "wred drops %v before %v in queue %s: the worse color should go first (RFC 2597 §2)", meter.Color(better), meter.Color(color), q.Name)
+				l.add(Warning, q, "wred", "wred drops %v before %v in queue %s: the worse color should be dropped first (RFC 2597 §2)", meter.Color(better), meter.Color(color), q.Name)
 			}
 			better = color
 		case e != queue.Early{}:
-			l.add(Note, q, "wred", "wred of %v is without effect: no %[1]v packet gets into queue %s", meter.Color(color), q.Name)
+			l.add(Note, q, "wred", "wred of %v has no effect: no %[1]v packet enters queue %s", meter.Color(color), q.Name)
 		}
 	}
 }
 
-// harsher says whether WRED begins or ends earlier for a color than for a worse
-// one, or drops more of it between the same thresholds.
+// harsher reports whether WRED begins or ends earlier for a color than for a worse one, or
+// drops more of it between the same thresholds.
 func harsher(better, worse queue.Early) bool {
 	none := queue.Early{}
 	switch {
@@ -99,8 +97,8 @@ func harsher(better, worse queue.Early) bool {
 	return better.Min == worse.Min && better.Max == worse.Max && better.Probability > worse.Probability
 }
 
-// reach says which colors' packets get into a queue.
-func (l *linter) reach(q *dataplane.Queue) (colors [3]bool) {
+// colorsOf returns the colors of the packets that enter a queue.
+func (l *linter) colorsOf(q *dataplane.Queue) (colors [3]bool) {
 	for i := range l.File.Policy.Classes {
 		c := &l.File.Policy.Classes[i]
 		for _, color := range policyfile.Colors(c) {
@@ -110,8 +108,9 @@ func (l *linter) reach(q *dataplane.Queue) (colors [3]bool) {
 	return colors
 }
 
-// starved looks for queues of a link that leave nothing to those behind them.
-func (l *linter) starved(link *dataplane.Link) {
+// starvation finds queues that can take the whole rate of a link from queues of lower
+// priority.
+func (l *linter) starvation(link *dataplane.Link) {
 	var shared []*dataplane.Queue
 	for _, q := range l.File.Policy.Queues {
 		if q.Link == link {
@@ -119,35 +118,35 @@ func (l *linter) starved(link *dataplane.Link) {
 		}
 	}
 	slices.SortStableFunc(shared, func(a, b *dataplane.Queue) int { return a.Priority - b.Priority })
-	taken, whole := new(big.Rat), ratio(link.Rate)
+	used, whole := new(big.Rat), bytesPerNS(link.Rate)
 	for _, q := range shared {
 		last := shared[len(shared)-1]
 		if q.Priority == last.Priority {
-			return // which comes before none
+			return // it is served before no other
 		}
-		n, class := l.most(q)
-		switch taken.Add(taken, n); {
+		n, class := l.maxRateInto(q)
+		switch used.Add(used, n); {
 		case class != "":
-			l.add(Warning, q, "priority", "queue %s is served before %s, and no meter bounds what class %s sends there: it can starve the others of link %s", q.Name, last.Name, class, link.Name)
+			l.add(Warning, q, "priority", "queue %s is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s", q.Name, last.Name, class, link.Name)
 			return
-		case taken.Cmp(whole) >= 0:
-			l.add(Warning, q, "priority", "queue %s is served before %s, and meters let the whole %v of link %s through to it and to what comes before it: the others can starve", q.Name, last.Name, link.Rate, link.Name)
+		case used.Cmp(whole) >= 0:
+			l.add(Warning, q, "priority", "queue %s is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve", q.Name, last.Name, link.Rate, link.Name)
 			return
 		}
 	}
 }
 
-func ratio(r meter.Rate) *big.Rat {
+func bytesPerNS(r meter.Rate) *big.Rat {
 	if r.Bytes == 0 {
 		return new(big.Rat)
 	}
 	return big.NewRat(r.Bytes, int64(r.Period))
 }
 
-// most is the rate, in bytes a ns, that meters let into a queue, or the name of
-// a class that none bounds.
-func (l *linter) most(q *dataplane.Queue) (*big.Rat, string) {
-	colors := map[*dataplane.Meter]meter.Color{} // the worst that gets in, by meter
+// maxRateInto returns the rate, in bytes per ns, that meters pass into a queue. If no meter
+// bounds a class, it returns the name of that class.
+func (l *linter) maxRateInto(q *dataplane.Queue) (*big.Rat, string) {
+	colors := map[*dataplane.Meter]meter.Color{} // worst color that enters the queue, by meter
 	for i := range l.File.Policy.Classes {
 		c := &l.File.Policy.Classes[i]
 		for _, color := range policyfile.Colors(c) {
@@ -161,17 +160,17 @@ func (l *linter) most(q *dataplane.Queue) (*big.Rat, string) {
 		}
 	}
 	sum := new(big.Rat)
-	for m, color := range l.lent(colors) {
+	for m, color := range l.withLenders(colors) {
 		if _, ok := colors[m]; ok {
-			sum.Add(sum, l.least(m, color))
+			sum.Add(sum, l.chainRate(m, color))
 		} else {
-			sum.Add(sum, l.passes(m, color))
+			sum.Add(sum, l.meterRate(m, color))
 		}
 	}
 	return sum, ""
 }
 
-// bounded says whether a chain has a meter for all of its packets together.
+// bounded reports whether a chain has a meter for all of its packets together.
 func bounded(m *dataplane.Meter) bool {
 	for m != nil && m.Per.By != dataplane.NoKey {
 		m = m.Then
@@ -179,24 +178,24 @@ func bounded(m *dataplane.Meter) bool {
 	return m != nil
 }
 
-// least is what the strictest meter of a chain lets through.
-func (l *linter) least(m *dataplane.Meter, color meter.Color) *big.Rat {
+// chainRate returns the rate that the strictest meter of a chain passes.
+func (l *linter) chainRate(m *dataplane.Meter, color meter.Color) *big.Rat {
 	var least *big.Rat
 	for ; m != nil; m = m.Then {
 		if m.Per.By != dataplane.NoKey {
 			continue
 		}
-		if n := l.passes(m, color); least == nil || n.Cmp(least) < 0 {
+		if n := l.meterRate(m, color); least == nil || n.Cmp(least) < 0 {
 			least = n
 		}
 	}
 	return least
 }
 
-// lent adds to meters and their colors those whose tokens may go to them: in an
-// envelope the flows of a higher rank, and where it is coupled what is green of
-// all others to yellow.
-func (l *linter) lent(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
+// withLenders adds the meters that can lend tokens to the given ones. In an envelope these
+// are the flows of higher ranks. With coupling, green tokens of all other flows can become
+// yellow ones.
+func (l *linter) withLenders(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
 	out := maps.Clone(colors)
 	for to, color := range colors {
 		for _, from := range l.plan.Meters() {
@@ -212,16 +211,17 @@ func (l *linter) lent(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Me
 	return out
 }
 
-// passes is the rate, in bytes a ns, at which a meter gives a color or better.
-func (l *linter) passes(m *dataplane.Meter, worst meter.Color) *big.Rat {
+// meterRate returns the rate, in bytes per ns, of packets with the worst color or a better
+// one.
+func (l *linter) meterRate(m *dataplane.Meter, worst meter.Color) *big.Rat {
 	kind, buckets := m.Params.Kind().Info(), m.Params.Buckets()
-	n := ratio(buckets[0].Rate)
+	n := bytesPerNS(buckets[0].Rate)
 	switch {
 	case worst == meter.Green:
 	case kind.Peak:
-		n = ratio(buckets[1].Rate)
+		n = bytesPerNS(buckets[1].Rate)
 	case kind.Beside:
-		n.Add(n, ratio(buckets[1].Rate))
+		n.Add(n, bytesPerNS(buckets[1].Rate))
 	}
 	if m.Packets {
 		n.Mul(n, big.NewRat(l.MTU, 1))

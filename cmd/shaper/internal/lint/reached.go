@@ -4,15 +4,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// maxEffort is how many comparisons of values reached makes at most: about a
-// second of them.
+// maxEffort is the maximum number of comparisons of values in unreached. They take about a
+// second.
 const maxEffort = 100_000_000
 
-// few is how many values a match has whose comparison takes no time.
-const few = 8
+// shortMatch is the number of values up to which comparing matches takes no time.
+const shortMatch = 8
 
-// reached looks for classes whose packets an earlier class takes, all of them.
-func (l *linter) reached() {
+// unreached finds classes all of whose packets match an earlier class.
+func (l *linter) unreached() {
 	classes := l.File.Policy.Classes
 	long := make([]bool, len(classes))
 	for i := range classes {
@@ -21,7 +21,7 @@ func (l *linter) reached() {
 		for _, f := range dataplane.MatchFields {
 			n += len(*f.List(m))
 		}
-		long[i] = n > few
+		long[i] = n > shortMatch
 	}
 	for i := range classes {
 		for j := range i {
@@ -32,20 +32,20 @@ func (l *linter) reached() {
 				covers = a.Covers(b)
 			}
 			if !ok {
-				l.add(Note, &classes[i], "match", "not checked whether class %s and those after it are reached: the lists of the policy are too long", classes[i].Name)
+				l.add(Note, &classes[i], "match", "not checked whether class %s and later classes are ever reached: the lists of the policy are too long", classes[i].Name)
 				return
 			}
 			if covers {
-				l.add(Warning, &classes[i], "match", "class %s is never reached: class %s before it takes all that it would", classes[i].Name, classes[j].Name)
+				l.add(Warning, &classes[i], "match", "class %s is never reached: class %s before it matches all of its packets", classes[i].Name, classes[j].Name)
 				break
 			}
 		}
 	}
 }
 
-// covers says whether a takes all that b does, or not ok if that would take too
-// long. What a takes all of, it takes the first values of: most matches differ
-// there already.
+// covers reports whether a matches all packets that b matches. If that would take too long,
+// ok is false. It compares the first values first, because most matches differ there
+// already.
 func (l *linter) covers(a, b *dataplane.Match) (covers, ok bool) {
 	first := *b
 	first.Src, first.Dst = b.Src[:min(len(b.Src), 1)], b.Dst[:min(len(b.Dst), 1)]

@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// probe is a frame of packets that classes are easily written without.
+// probe is a frame of a kind of traffic that is easily forgotten in a policy.
 type probe struct {
 	name  string
 	frame []byte
@@ -22,21 +22,21 @@ var (
 
 	fourTags  = append(bytes.Repeat([]byte{0x81, 0, 0, 1}, 4), 8, 0)
 	forgotten = []probe{
-		{nonIP, frame(0x88b5, make([]byte, 46))}, // an EtherType for experiments
+		{nonIP, frame(0x88b5, make([]byte, 46))}, // an EtherType for experiments (IEEE 802)
 		{arp.name, arp.frame},
 		{"malformed packets", frame(0x0800, ipv4(17, nil)[:12])},
 		{"packets with more than 3 VLAN tags", append(append(make([]byte, 12), fourTags...), ipv4(17, nil)...)},
 	}
 )
 
-// classOf returns the first class that takes a frame, or -1.
+// classOf returns the index of the first class that matches a frame, or -1.
 func classOf(c *dataplane.Classifier, frame []byte) int {
 	p := dataplane.Packet{Data: slices.Clone(frame), WireLen: max(len(frame), 60), Link: dataplane.LinkEthernet}
 	dataplane.Parse(&p)
 	return c.Classify(&p, p.L3Len)
 }
 
-// Unclassified names the packets that no class of a plan matches.
+// Unclassified describes the packets that no class of a plan matches.
 func Unclassified(plan *dataplane.Plan) []string {
 	var out []string
 	all := func(c dataplane.PlanClass) bool { return c.Source.Match.Covers(&dataplane.Match{}) }
@@ -57,9 +57,9 @@ func Unclassified(plan *dataplane.Plan) []string {
 	return out
 }
 
-// otherwise warns where a link would lose its neighbours, and of other control
-// traffic that no class takes.
-func (l *linter) otherwise() {
+// dropUnclassified warns about otherwise: drop if the link would lose its neighbours, and
+// notes other unclassified control traffic.
+func (l *linter) dropUnclassified() {
 	p := l.File.Policy
 	if !p.DropUnclassified {
 		return
@@ -78,6 +78,6 @@ func (l *linter) otherwise() {
 		}
 	}
 	if others != nil {
-		l.add(Note, p, "otherwise", "otherwise: drop drops %s: give those that you use a class without a meter", strings.Join(others, ", "))
+		l.add(Note, p, "otherwise", "otherwise: drop drops %s: add an unmetered class for those that you use", strings.Join(others, ", "))
 	}
 }

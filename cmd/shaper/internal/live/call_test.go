@@ -15,7 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// callee is served by both ends of the tests: through methods, and by net/rpc.
+// callee is served in two ways: through methods, and by net/rpc.
 type callee struct{}
 
 func (*callee) Double(in []int, out *[]int) error {
@@ -41,8 +41,8 @@ func (c *callee) methods() methods {
 	return methods{"Double": method(c.Double), "Empty": method(c.Empty), "Fail": method(c.Fail), "Snapshot": method(c.Snapshot)}
 }
 
-// TestCall calls all methods with each kind of caller and of server: processes of
-// different versions may call each other, and earlier ones used net/rpc.
+// TestCall calls all methods with each kind of caller and of server. Processes of different
+// versions may call each other, and earlier versions used net/rpc.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	old := rpc.NewServer()
@@ -93,7 +93,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestCallsTakeTurns wants each of many calls at once to get its own answer.
+// TestCallsTakeTurns checks that each of many concurrent calls gets its own answer.
 func TestCallsTakeTurns(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
@@ -112,7 +112,7 @@ func TestCallsTakeTurns(t *testing.T) {
 	all.Wait()
 }
 
-// TestCallEnds wants calls to fail if the other process ends before or during them, or
+// TestCallEnds checks that a call fails if the other process ends before or during it, or
 // does not answer in time.
 func TestCallEnds(t *testing.T) {
 	t.Parallel()

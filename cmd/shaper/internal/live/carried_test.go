@@ -7,7 +7,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// TestOtherVersion: counters of a process of another version are not read as zeros.
+// TestOtherVersion checks that counters of a process of another version are an error, not
+// zeros.
 func TestOtherVersion(t *testing.T) {
 	r := &Remote{Snapshot: Snapshot{Version: snapshotVersion + 1, About: kernel.About{Process: 77}}}
 	if _, err := Read(r); err == nil || !strings.Contains(err.Error(), "process 77 is another version of shaper") {

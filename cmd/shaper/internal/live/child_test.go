@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestChild kills processes: the next one gets the latest instruction, until none is
-// needed any more.
+// TestChild kills processes and checks that each new one gets the latest instruction, until
+// none is needed any more.
 func TestChild(t *testing.T) {
 	dir := t.TempDir()
 	started := 0 // only one start at a time

@@ -108,9 +108,9 @@ func Hook(a *kernel.About) string {
 
 // Pacer says what holds the packets of queues.
 func Pacer(s *kernel.About) string {
-	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure times", kernel.HTB: "HTB, in a leaf each"}[s.Pacer]
+	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure time", kernel.HTB: "HTB, one leaf class per queue"}[s.Pacer]
 	if s.Redirected() {
-		out += ", on a device of their own"
+		out += ", on an ifb device"
 	}
 	return out
 }
@@ -129,9 +129,9 @@ func State(s Shaper) string {
 	owned = owned || err != nil // what is not known is not called left behind
 	switch {
 	case !about.Until.IsZero() && !owned && !guarded(s):
-		return "left behind: no process is there to roll it back: shaper reload or detach"
+		return "left behind: no process can roll it back: use shaper reload or detach"
 	case about.Place.Hook == ByTap:
-		return fmt.Sprintf("carried by process %d", about.Process)
+		return fmt.Sprintf("running in process %d", about.Process)
 	case about.Pinned && !owned:
 		text = "attached, pinned"
 	case about.Pinned:
@@ -141,7 +141,7 @@ func State(s Shaper) string {
 	case !about.Until.IsZero():
 		text = "attached until it is confirmed or rolled back"
 	default:
-		return "left behind by a process that was killed: shaper detach removes it"
+		return "left behind by a killed process: shaper detach removes it"
 	}
 	if about.Begun {
 		text += ", its last change was interrupted: shaper reload completes it"

@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// TestServerBudget has a process tell another of a budget, which prints it.
+// TestServerBudget checks the text of a budget that another process reports.
 func TestServerBudget(t *testing.T) {
 	t.Parallel()
 	const store = "redis://127.0.0.1:6379"
@@ -43,7 +43,7 @@ func TestServerBudget(t *testing.T) {
 		{two, false, "40 Mbit/s + 50 Mbit/s of 80 Mbit/s + 100 Mbit/s, 3 hosts, 1 late; all together at most 80 Mbit/s + 100 Mbit/s"},
 		{lost, false, "the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server; last call: no answer within 50ms"},
 		{falls, false, "500 kbit/s, then the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server"},
-		{learns, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts; all together at most 100 Mbit/s; the server learns what hosts hold: no share grows; hosts disagree about the size: gw2:eth0:egress has the smallest"},
+		{learns, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts; all together at most 100 Mbit/s; the server is learning the hosts' shares: no share grows; hosts disagree about the size: gw2:eth0:egress has the smallest"},
 		{behind, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s, and once 7 MiB after a failover"},
 		{shared.Status{Rescued: true}, false, "no share"},
 	} {
@@ -63,11 +63,11 @@ func TestServerBudget(t *testing.T) {
 	}
 }
 
-// TestAskRun wants an answer of a process that serves, and none of one that is not there or
-// has ended.
+// TestAskRun checks that a process that serves answers, and that a process that does not
+// exist or has ended does not.
 func TestAskRun(t *testing.T) {
 	t.Parallel()
-	const process = -7 // of nobody
+	const process = -7 // no process has this ID
 	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Egress); ok {
 		t.Error("a process answered that is not there")
 	}

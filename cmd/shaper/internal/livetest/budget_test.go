@@ -65,7 +65,7 @@ func TestLiveBudgetPlanes(t *testing.T) {
 	policy := budgetPolicy(t, budgetMeter)
 	nettest.Steady(t, func() error {
 		carried := p.start("tap", "t0", "--peer", "t1", "--policy", policy)
-		carried.out.await(t, "carried to and from")
+		carried.out.await(t, "moving frames to and from")
 		ingress := p.attach("v0", policy, "--direction", "ingress", "--hook", "xdp")
 		egress := p.attach("v1", policy, "--hook", "tcx")
 		before := p.sentBy("v1")
@@ -217,7 +217,7 @@ func TestLiveBudgetLife(t *testing.T) {
 	p.do(0, "run", "v1", "--policy", policy, "--background")
 	p.near.Delete("v1")
 	carried := p.start("tap", "t0", "--peer", "t1", "--policy", policy)
-	carried.out.await(t, "carried to and from")
+	carried.out.await(t, "moving frames to and from")
 	carried.signal(syscall.SIGKILL)
 	carried.wait()
 	p.leftAt("t0")

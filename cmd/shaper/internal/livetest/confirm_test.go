@@ -65,7 +65,7 @@ func TestLiveConfirmOneDirection(t *testing.T) {
 			p := newPair(t)
 			r := p.run("--hook", hook, "--both", "--confirm", "8s", "--meter", never)
 			p.do(0, "confirm", "v0", "--direction", "egress")
-			r.err.await(t, "not confirmed in time: rolled back, but for what was confirmed")
+			r.err.await(t, "not confirmed in time: rolled back, except the direction that was confirmed")
 			if now := p.directions(); !slices.Equal(now, []string{"egress"}) {
 				t.Errorf("attached are %v: want egress", now)
 			}
@@ -87,7 +87,7 @@ func TestLiveConfirm(t *testing.T) {
 			before := p.attached()
 			for _, pin := range []string{"--pin=false", "--pin"} {
 				r := p.run("--hook", hook, "--confirm", "700ms", pin, "--meter", never)
-				r.out.await(t, "shaper confirm v0 within 700ms keeps it")
+				r.out.await(t, "rolls back in 700ms unless you run shaper confirm v0")
 				if code := r.wait(); code != 1 || r.err.String() != "shaper: not confirmed in time: rolled back\n" {
 					t.Errorf("%s: exit %d, stderr %q: want 1 and one line", pin, code, &r.err)
 				}

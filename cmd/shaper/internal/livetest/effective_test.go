@@ -107,7 +107,7 @@ func TestLiveRemoved(t *testing.T) {
 			}
 			r := p.startDisplaced(&d)
 			d.do(p)
-			if code := r.wait(); code != 0 || !strings.Contains(r.err.String(), "another program removed its program: detached\n") {
+			if code := r.wait(); code != 0 || !strings.Contains(r.err.String(), "detached: another program removed the eBPF program\n") {
 				t.Errorf("exit %d, stderr %q: want that it was detached", code, &r.err)
 			}
 			p.ends(&d, before)

@@ -95,7 +95,7 @@ func TestLiveTornJournal(t *testing.T) {
 			}
 			p.run("--policy", policy, "--gso-limit", "off").killBoth()
 			rewrite(t, notes[0], text)
-			if out, _ := p.do(0, "detach", "v0"); !strings.Contains(out, "removed what was left behind") {
+			if out, _ := p.do(0, "detach", "v0"); !strings.Contains(out, "cleaned up") {
 				t.Errorf("detach says %q", out)
 			}
 			if now := p.attached(); now != before || p.qdiscs() != qdiscs {
@@ -172,7 +172,7 @@ func TestLiveAwayDirections(t *testing.T) {
 	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "v0 is away: process") {
 		t.Errorf("a second run ends by %d: %q", code, second.err.String())
 	}
-	if out, _ := p.do(0, "status"); !regexp.MustCompile(`^v0 egress: away: process \d+ waits for it, .*\nv0 ingress: away: .*\n$`).MatchString(out) {
+	if out, _ := p.do(0, "status"); !regexp.MustCompile(`^v0 egress: away: process \d+ is waiting for it, .*\nv0 ingress: away: .*\n$`).MatchString(out) {
 		t.Errorf("status says %q: want both directions", out)
 	}
 	p.do(0, "detach", "v0", "--direction", "ingress")
@@ -200,7 +200,7 @@ func TestLiveUnreadable(t *testing.T) {
 		}
 		p.do(0, "stats")
 		p.do(0, "reload", "v0", "--meter", never)
-		if out, _ := p.do(0, "detach", "w0"); !strings.Contains(out, "removed what was left behind: w0 egress: program") {
+		if out, _ := p.do(0, "detach", "w0"); !strings.Contains(out, "cleaned up: w0 egress: program") {
 			t.Errorf("record %s: detach says %q", record, out)
 		}
 		if list := p.status(); len(list) != 1 {

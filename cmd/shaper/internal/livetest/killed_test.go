@@ -28,7 +28,7 @@ func TestLiveKilled(t *testing.T) {
 				}
 				r.kill()
 				p.soonUnchanged(before)
-				p.fails(1, "no interface is shaped: .*", "stats")
+				p.fails(1, "no shaper is attached: .*", "stats")
 				r = p.run(args...)
 				r.term()
 				p.unchanged(before)

@@ -115,7 +115,7 @@ queues:
 	r.term()
 	for _, text := range []string{
 		fmt.Sprintf(`\n +%d +\n`, lost(18, 20)),
-		fmt.Sprintf(`\n%d more packets dropped in queues that several classes feed\n`, lost(10, 12, 14)),
+		fmt.Sprintf(`\n%d more packets were dropped in queues that several classes use\n`, lost(10, 12, 14)),
 	} {
 		if !regexp.MustCompile(text).MatchString(r.out.String()) {
 			t.Errorf("the last table lacks %s: %s", text, &r.out)

@@ -57,7 +57,7 @@ func TestLiveQueueRate(t *testing.T) {
 					if s.Pacer != pacer || len(s.Queues) != 1 || s.Queues[0].Name != "q" || s.Queues[0].Bytes != 0 {
 						t.Errorf("status %+v: want %s, and an empty queue", s, pacer)
 					}
-					if out, _ := p.do(0, "status"); !strings.Contains(out, "  queues   wait in "+map[string]string{"fq": "fq, by departure times", "htb": "HTB, in a leaf each"}[pacer]+"\n") {
+					if out, _ := p.do(0, "status"); !strings.Contains(out, "  queues   in "+map[string]string{"fq": "fq, by departure time", "htb": "HTB, one leaf class per queue"}[pacer]+"\n") {
 						t.Errorf("status says %q", out)
 					}
 					if now := p.qdiscs(); !strings.Contains(now, "qdisc "+pacer+" 5ade: root") {
@@ -84,7 +84,7 @@ func TestLiveQueueBoth(t *testing.T) {
 			before, qdiscs := p.attached(), p.qdiscs()
 			r := p.run("--hook", hook, "--direction", "both", "--policy", file(t, fmt.Sprintf(slowQueue, "500ms")))
 			r.out.await(t, "v0 ingress: attached")
-			if r.out.await(t, "v0 ingress: queues wait in .*, on a device of their own"); !strings.Contains(p.qdiscs(), "shaper-") {
+			if r.out.await(t, "v0 ingress: packets are queued in .*, on an ifb device"); !strings.Contains(p.qdiscs(), "shaper-") {
 				t.Errorf("there is no ifb: %s", p.qdiscs())
 			}
 			type ended struct {

@@ -19,7 +19,7 @@ func TestLiveReloadReplaced(t *testing.T) {
 	first := p.start("reload", "v0", "--confirm", "60s", "--meter", "token-bucket rate=1mbit burst=9000")
 	first.out.await(t, "waiting 1m0s for shaper confirm v0")
 	second := p.start("reload", "v0", "--confirm", "1s", "--meter", "token-bucket rate=2mbit burst=9000")
-	if code := first.wait(); code != 1 || !strings.Contains(first.err.String(), "not confirmed: another policy that waits for shaper confirm replaced it") {
+	if code := first.wait(); code != 1 || !strings.Contains(first.err.String(), "not confirmed: replaced by another policy with --confirm") {
 		t.Errorf("the first reload: exit %d, stderr %q", code, &first.err)
 	}
 	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "not confirmed in time: rolled back") {
@@ -49,10 +49,10 @@ func TestLiveHUP(t *testing.T) {
 	program := s.ProgramID
 	rewrite(t, path, "classes: [{name: a, metre: 1}]")
 	r.signal(syscall.SIGHUP)
-	r.err.await(t, `^shaper: .*policy\.yaml:1:21: .*: the policy stays as it was\n$`)
+	r.err.await(t, `^shaper: .*policy\.yaml:1:21: .*: the policy is unchanged\n$`)
 	rewrite(t, path, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 9p}}")
 	r.signal(syscall.SIGHUP)
-	r.err.await(t, `\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy stays as it was\n$`)
+	r.err.await(t, `\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy is unchanged\n$`)
 	if s := p.stats(); s.ProgramID != program || len(s.Classes) != 3 {
 		t.Errorf("status %+v: want it as before", s)
 	}

@@ -85,11 +85,11 @@ func TestLiveRefusals(t *testing.T) {
 	hereOnly(t)
 	p := newPair(t)
 	before := p.attached()
-	p.fails(1, "there is no interface v7: --wait waits for it to appear", "run", "v7", "--meter", never)
+	p.fails(1, "there is no interface v7: use --wait to wait for it", "run", "v7", "--meter", never)
 	for _, command := range []string{"detach", "stats", "reload", "confirm"} {
 		p.fails(1, "there is no interface v7", command, "v7")
 	}
-	p.fails(2, "--hook xdp sees only what comes in: .*", "run", "v0", "--hook", "xdp", "--meter", never)
+	p.fails(2, "--hook xdp sees only arriving packets: .*", "run", "v0", "--hook", "xdp", "--meter", never)
 	p.fails(2, "a policy is missing: .*", "run", "v0")
 	p.fails(2, `--meter:1:\d+: .*`, "run", "v0", "--meter", "token-bucket rate=1kbps burst=1")
 
@@ -167,7 +167,7 @@ func TestLiveDryRun(t *testing.T) {
 			from, to := p.sides(m)
 			_, at := p.addresses(m, false)
 			r := p.run(m.args("--dry-run", "--meter", ladder, "--green", "dscp=af11", "--yellow", "ecn=ce", "--red", "drop")...)
-			r.out.await(t, "dry run: packets are counted and pass as they are")
+			r.out.await(t, "dry run: packets are counted, not changed")
 			in := listen(t, to, at)
 			send(t, sender(t, from, at, af21|2, 0), 8, 100)
 			got := in.take()
@@ -319,7 +319,7 @@ func TestLiveWait(t *testing.T) {
 	hereOnly(t)
 	p := newPair(t)
 	p.near.Delete("v0")
-	p.fails(1, "there is no interface v0: --wait waits for it to appear", "run", "v0", "--meter", ladder)
+	p.fails(1, "there is no interface v0: use --wait to wait for it", "run", "v0", "--meter", ladder)
 	for code, args := range map[int][]string{0: nil, 1: {"--background"}} {
 		r := p.start(append([]string{"run", "v0", "--wait", "--meter", ladder}, args...)...)
 		r.err.await(t, "^shaper: there is no interface v0 yet: waiting for it to appear\n$")

@@ -18,8 +18,8 @@ func TestLiveChoice(t *testing.T) {
 	p := newPair(t)
 	commands := [][]string{{"stats"}, {"confirm"}, {"reload", "--meter", never}, {"detach"}}
 	for _, c := range commands {
-		p.fails(1, "no interface is shaped: start with shaper run IFACE --policy FILE", c...)
-		p.fails(1, "v0 is not shaped: start with shaper run v0 --policy FILE", append(c, "v0")...)
+		p.fails(1, "no shaper is attached: start one with shaper run IFACE --policy FILE", c...)
+		p.fails(1, "v0 is not shaped: start a shaper with shaper run v0 --policy FILE", append(c, "v0")...)
 	}
 	if out, _ := p.do(0, "status"); out != "no shaper is attached in this network namespace\n" {
 		t.Errorf("status says %q", out)
@@ -74,14 +74,14 @@ func TestLiveChoice(t *testing.T) {
 		t.Errorf("status --json says %q: want v0 only", out)
 	}
 	far := pair{t: t, near: p.far, far: p.near}
-	far.fails(1, "no interface is shaped: .*", "stats") // another namespace
+	far.fails(1, "no shaper is attached: .*", "stats") // another namespace
 	again := p.start("run", "v1", "--meter", never)
 	again.attached()
 	p.do(0, "detach", "--all")
 	again.wait()
 	r.wait()
 	for _, c := range []string{"reload", "detach"} {
-		p.fails(1, "no interface is shaped: .*", c, "--all")
+		p.fails(1, "no shaper is attached: .*", c, "--all")
 	}
 }
 

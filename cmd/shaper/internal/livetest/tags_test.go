@@ -134,7 +134,7 @@ func TestLiveGenericXDP(t *testing.T) {
 	p := newPair(t)
 	r := p.start("run", "lo", "--direction", "ingress", "--hook", "xdp", "--meter", "token-bucket count=packets rate=1p/1000s burst=3")
 	r.attached()
-	r.out.await(t, `lo ingress: attached by xdp generic, .*\n.*the kernel's generic form is slower than tc\n`)
+	r.out.await(t, `lo ingress: attached by xdp generic, .*\n.*the kernel's generic XDP is slower than tc\n`)
 	p.near.Do(func() {
 		conn, err := net.Dial("udp", "127.0.0.1:9")
 		if err != nil {

@@ -105,7 +105,7 @@ func TestLiveTapGone(t *testing.T) {
 	r = p.start("tap", "t0", "--uplink", "v0", "--wait", "--meter", never)
 	r.err.await(t, "waiting")
 	p.near.Veth(p.far)
-	r.out.await(t, "carried to and from v0")
+	r.out.await(t, "moving frames to and from v0")
 	r.term()
 }
 
@@ -130,7 +130,7 @@ func TestLiveTapDrain(t *testing.T) {
 			if len(frames) < least || least < 15 && lost == 0 {
 				t.Errorf("%d packets came, want %d or more", len(frames), least)
 			}
-			if text := fmt.Sprintf("t0 egress: lost %d packets waiting when it ended\n", lost); lost > 0 != strings.Contains(r.out.String(), text) {
+			if text := fmt.Sprintf("t0 egress: lost %d packets still queued at the end\n", lost); lost > 0 != strings.Contains(r.out.String(), text) {
 				t.Errorf("%q: %d are lost", &r.out, lost)
 			}
 			for i := 1; i < len(frames); i++ { // none early

@@ -36,7 +36,7 @@ func TestLiveTapReload(t *testing.T) {
 	p.carried(4)
 	rewrite(t, path, "classes:\n  - name: all\n    metre: {}\n")
 	r.signal(syscall.SIGHUP)
-	r.err.await(t, `shaper: .*policy\.yaml:3:5: .*: the policy stays as it was\n`)
+	r.err.await(t, `shaper: .*policy\.yaml:3:5: .*: the policy is unchanged\n`)
 	p.fails(2, `.*policy\.yaml:3:5: .*`, "reload")
 	p.near.Inject("t0", packets(1, 100)...)
 	p.carried(5)

@@ -12,7 +12,7 @@ import (
 func TestLiveTap(t *testing.T) {
 	p := newTAPPair(t)
 	r := p.tap("--uplink", "v0", "--direction", "both", "--meter", ladder, "--yellow", "dscp=af12")
-	r.out.await(t, `^t0 egress: carried to and from v0, policy .* \(1 class\)\nt0 ingress: carried to and from v0, .*\n$`)
+	r.out.await(t, `^t0 egress: moving frames to and from v0, policy .* \(1 class\)\nt0 ingress: moving frames to and from v0, .*\n$`)
 	far, near := p.far.Sniff("v0"), p.near.Sniff("t0")
 	p.near.Inject("t0", packets(7, 100)...)
 	p.far.Inject("v0", packets(4, 200)...)
@@ -32,7 +32,7 @@ func TestLiveTap(t *testing.T) {
 		}
 	}
 	status, _ := p.do(0, "status")
-	matches(t, status, fmt.Sprintf(`^t0 egress: carried by process %d\n  carried  between t0 and v0\n  policy   .*\(1 class\),\s+loaded .*\n  since .*\n\nt0 ingress: carried by process %[1]d\n`, r.cmd.Process.Pid))
+	matches(t, status, fmt.Sprintf(`^t0 egress: running in process %d\n  between  t0 and v0\n  policy   .*\(1 class\),\s+loaded .*\n  since .*\n\nt0 ingress: running in process %[1]d\n`, r.cmd.Process.Pid))
 	out, _ := p.do(0, "status", "t0", "--json")
 	matches(t, out, `"interface":"t0","direction":"egress".*"hook":"tap".*"peer":"v0"`)
 	table, _ := p.do(0, "stats", "t0")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// owner publishes numbered snapshots when the board asks, and counts them.
+// owner publishes a numbered snapshot whenever the board asks for one, and counts them.
 func owner(ctx context.Context, b *Board, takes time.Duration) (published *atomic.Int32) {
 	published = new(atomic.Int32)
 	go func() {
@@ -28,8 +28,8 @@ func owner(ctx context.Context, b *Board, takes time.Duration) (published *atomi
 	return published
 }
 
-// TestBoardOncePerSecond has many scrapes share a snapshot a second, and an
-// owner that nobody asks publish nothing.
+// TestBoardOncePerSecond checks that many scrapes share one snapshot per second, and that the
+// owner publishes nothing without a scrape.
 func TestBoardOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -64,8 +64,8 @@ func TestBoardOncePerSecond(t *testing.T) {
 	})
 }
 
-// TestBoardLateOwner has the last snapshot answer for an owner that is late,
-// until it is too old; and an error where there is none.
+// TestBoardLateOwner checks that the last snapshot is used if the owner is late, until it is
+// too old. Without a snapshot there is an error.
 func TestBoardLateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBoard()
@@ -97,7 +97,7 @@ func TestBoardLateOwner(t *testing.T) {
 	})
 }
 
-// TestBoardAsksAgain has an owner that drops a request get another one, and none
+// TestBoardAsksAgain checks that an owner that ignores a request gets another one, and none
 // after it has published.
 func TestBoardAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestBoardAsksAgain(t *testing.T) {
 	})
 }
 
-// TestBoardNil has a command without --metrics ignore it.
+// TestBoardNil checks the nil board of a command without --metrics.
 func TestBoardNil(t *testing.T) {
 	var b *Board
 	b.Publish(nil, nil)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// TestConnectionsVictim says which connection is closed for a new one, and when.
+// TestConnectionsVictim checks which connection is closed for a new one, and when.
 func TestConnectionsVictim(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		states []http.ConnState // of the connections, a second apart, since the last one ten seconds
+		states []http.ConnState // states of the connections, set one second apart; the last one ten seconds ago
 		victim int
 	}{
 		{"all new", []http.ConnState{http.StateNew, http.StateNew, http.StateNew}, 0},
@@ -55,13 +55,13 @@ func TestConnectionsVictim(t *testing.T) {
 	}
 }
 
-// TestConnectionsGrace has a new connection wait until another one had its time,
-// or ends.
+// TestConnectionsGrace checks that a new connection waits until another one has had its
+// grace period, or ends.
 func TestConnectionsGrace(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		state http.ConnState
-		after time.Duration // the connection ends, 0 for never
+		after time.Duration // time after which the connection ends; 0: never
 		want  time.Duration
 	}{
 		{"new", http.StateNew, 0, connectionGrace},

@@ -19,10 +19,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// patient is a limit for what should take no time.
+// patient is a time limit for actions that should take no time.
 const patient = time.Minute
 
-// notes is what a server prints.
+// notes collects the output of a server.
 type notes struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -49,7 +49,7 @@ func eventually(t *testing.T, what string, try func() bool) {
 	}
 }
 
-// metricsFor serves a policy at a free port. An owner publishes when asked.
+// metricsFor serves the metrics of a policy on a free port. An owner publishes when asked.
 func metricsFor(t *testing.T, policy string) (address string, b *Board) {
 	t.Helper()
 	o := observed(t, policy)
@@ -85,7 +85,7 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// ask sends a request as it is, and returns the response with its body.
+// ask sends a request unchanged, and returns the response with its body.
 func ask(t *testing.T, address, request string) (*http.Response, string) {
 	t.Helper()
 	conn := dial(t, address)
@@ -107,7 +107,7 @@ func ask(t *testing.T, address, request string) (*http.Response, string) {
 
 const scrapeRequest = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
-// scrapes wants the metrics.
+// scrapes checks that a scrape returns the metrics.
 func scrapes(t *testing.T, address string) {
 	t.Helper()
 	response, body := ask(t, address, scrapeRequest)
@@ -116,7 +116,7 @@ func scrapes(t *testing.T, address string) {
 	}
 }
 
-// TestMetricsRequests holds what the server answers to which request.
+// TestMetricsRequests checks the answers to requests.
 func TestMetricsRequests(t *testing.T) {
 	t.Parallel()
 	address, _ := metricsFor(t, "classes: [{name: a}]")
@@ -172,7 +172,7 @@ func TestMetricsRequests(t *testing.T) {
 	}
 }
 
-// TestMetricsGivenHost accepts the host that --metrics names.
+// TestMetricsGivenHost checks that the host in --metrics is accepted.
 func TestMetricsGivenHost(t *testing.T) {
 	h := hostNames("Metrics.Example")
 	for host, want := range map[string]bool{"metrics.example": true, "METRICS.example:9090": true, "example": false, "x.metrics.example": false} {
@@ -182,7 +182,7 @@ func TestMetricsGivenHost(t *testing.T) {
 	}
 }
 
-// TestMetricsGzip compresses for those that accept it.
+// TestMetricsGzip checks that the answer is compressed for clients that accept it.
 func TestMetricsGzip(t *testing.T) {
 	t.Parallel()
 	address, _ := metricsFor(t, "classes: [{name: a}]")
@@ -220,8 +220,8 @@ func closedBy(conns []net.Conn) (n int) {
 	return n
 }
 
-// TestMetricsIdleClients has a scrape answered beside many clients that never
-// send a request, send a part of one, or keep their connections.
+// TestMetricsIdleClients checks that a scrape is answered while many clients send no request,
+// send a part of one, or keep their connections.
 func TestMetricsIdleClients(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"", "GET /metrics HTTP/1.1\r\nHost: ", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
@@ -235,7 +235,7 @@ func TestMetricsIdleClients(t *testing.T) {
 				clients = append(clients, conn)
 			}
 			scrapes(t, address)
-			for _, c := range clients { // what the landing page says
+			for _, c := range clients { // the landing page
 				_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 				_, _ = io.Copy(io.Discard, c)
 			}
@@ -245,8 +245,8 @@ func TestMetricsIdleClients(t *testing.T) {
 	}
 }
 
-// TestMetricsNeverReading has a scrape answered beside clients that ask for much
-// and read nothing, which are closed in the end.
+// TestMetricsNeverReading checks that a scrape is answered while other clients request a lot
+// and read nothing. Their connections are closed in the end.
 func TestMetricsNeverReading(t *testing.T) {
 	t.Parallel()
 	address, _ := metricsFor(t, manyClasses())
@@ -262,7 +262,7 @@ func TestMetricsNeverReading(t *testing.T) {
 	scrapes(t, address)
 	eventually(t, "all are closed", func() bool {
 		n := 0
-		for _, c := range clients { // an answer cut short is closed without end
+		for _, c := range clients { // an incomplete answer
 			if _, err := c.Write([]byte{0}); err != nil {
 				n++
 			}
@@ -271,7 +271,7 @@ func TestMetricsNeverReading(t *testing.T) {
 	})
 }
 
-// TestMetricsSlowRequest closes a client that sends a byte now and then.
+// TestMetricsSlowRequest checks that a client that sends a byte now and then is closed.
 func TestMetricsSlowRequest(t *testing.T) {
 	t.Parallel()
 	address, _ := metricsFor(t, "classes: [{name: a}]")
@@ -284,8 +284,7 @@ func TestMetricsSlowRequest(t *testing.T) {
 	})
 }
 
-// TestMetricsOwnerLate answers that there are no counters, where the owner of the
-// shapers does not publish.
+// TestMetricsOwnerLate checks the answer if the owner of the shapers does not publish.
 func TestMetricsOwnerLate(t *testing.T) {
 	t.Parallel()
 	out := &notes{}
@@ -299,10 +298,11 @@ func TestMetricsOwnerLate(t *testing.T) {
 	}
 }
 
-// TestMetricsPortTaken warns once, and serves as soon as the port is free.
+// TestMetricsPortTaken checks that the server warns once, and serves as soon as the port is
+// free.
 func TestMetricsPortTaken(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.1.2.3:0") // an address that no client connects from
+	taken, err := net.Listen("tcp", "127.1.2.3:0") // an address that no client uses
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,8 +323,8 @@ func TestMetricsPortTaken(t *testing.T) {
 	scrapes(t, address)
 }
 
-// TestMetricsClose ends at once: while it waits for a port, with clients that do
-// nothing, and with a terminal that is stopped.
+// TestMetricsClose checks that Close returns at once: while the server waits for a port, with
+// idle clients, and with a stopped terminal.
 func TestMetricsClose(t *testing.T) {
 	t.Parallel()
 	address, b := metricsFor(t, "classes: [{name: a}]")
@@ -344,7 +344,7 @@ func TestMetricsClose(t *testing.T) {
 	scrapes(t, address)
 }
 
-// TestMetricsAddress holds which values of --metrics are wrong.
+// TestMetricsAddress checks wrong values of --metrics.
 func TestMetricsAddress(t *testing.T) {
 	for text, want := range map[string]Address{
 		":9090": {"127.0.0.1", "9090"}, "127.0.0.1:9090": {"127.0.0.1", "9090"}, "[::1]:0": {"::1", "0"}, "0.0.0.0:http": {"0.0.0.0", "http"},

@@ -22,7 +22,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// observed is a shaper with a policy, that has counted nothing yet.
+// observed is a shaper with a policy and no counts.
 func observed(t testing.TB, text string) Observation {
 	t.Helper()
 	file, err := policyfile.Load("a.yaml", []byte(text))
@@ -41,8 +41,8 @@ func observed(t testing.TB, text string) Observation {
 	return o
 }
 
-// parse reads the text format with Prometheus' own parser: the value of each
-// sample, by name and labels.
+// parse parses the text with Prometheus' own parser and returns the value of each sample, by
+// name and labels.
 func parse(t testing.TB, text []byte) map[string]float64 {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -72,7 +72,7 @@ func parse(t testing.TB, text []byte) map[string]float64 {
 	return out
 }
 
-// TestMetricsShares reads the metrics of a budget on a server.
+// TestMetricsShares checks the metrics of a budget on a server.
 func TestMetricsShares(t *testing.T) {
 	t.Parallel()
 	o := observed(t, `
@@ -107,7 +107,7 @@ classes:
 	}
 }
 
-// TestMetricsText reads all metrics of two directions as Prometheus does.
+// TestMetricsText checks all metrics of two directions with Prometheus' parser.
 func TestMetricsText(t *testing.T) {
 	o := observed(t, `
 classes:
@@ -128,7 +128,7 @@ classes:
 	o.sample.Tokens[0] = [2]int64{2999, 1000}
 	o.sample.Keys = []meter.TableStats{{}, {Keys: 4, Evicted: 5, Refused: 6}}
 	o.sample.Queues = []dataplane.QueueState{{Name: "slow", Delay: 1500 * time.Microsecond, Bytes: 1234, Dropped: 8}}
-	o.About.Pacer = kernel.HTB // which does not tell whose packets of a shared queue it dropped
+	o.About.Pacer = kernel.HTB // which does not know the class of a packet that it dropped from a shared queue
 	st.Behind.Packets = 5
 	o.About.Program, o.About.Dry, o.unconfirmed = 77, true, true
 	text := expose([]Observation{o, Absent("eth0", kernel.Ingress, "the interface is gone")})
@@ -192,7 +192,7 @@ classes:
 	}
 }
 
-// TestMetricsEscape holds that a label's value may be anything.
+// TestMetricsEscape checks that any value of a label is escaped.
 func TestMetricsEscape(t *testing.T) {
 	const name = "a\\b\"c\nd{}\xff,\t "
 	got := parse(t, expose([]Observation{Absent(name, kernel.Egress, "")}))
@@ -202,7 +202,7 @@ func TestMetricsEscape(t *testing.T) {
 	}
 }
 
-// manyClasses is the most that a policy may have.
+// manyClasses is the maximum number of classes in a policy.
 func manyClasses() string {
 	var b strings.Builder
 	b.WriteString("classes:\n")
@@ -212,7 +212,7 @@ func manyClasses() string {
 	return b.String()
 }
 
-// TestMetricsRenderOnce has all scrapes of a snapshot share its text.
+// TestMetricsRenderOnce checks that all scrapes of a snapshot share its text.
 func TestMetricsRenderOnce(t *testing.T) {
 	s := &snapshot{shapers: []Observation{observed(t, "classes: [{name: a}]")}}
 	text, packed := s.body(), s.compressed()

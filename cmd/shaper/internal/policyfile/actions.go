@@ -6,13 +6,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// action reads pass, drop, or a mapping of what to do.
+// action reads pass, drop, or a mapping of several actions.
 func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	a := &dataplane.Action{}
-	l.where[a] = n
+	l.nodes[a] = n
 	if n.Kind == yaml.ScalarNode {
-		s, _ := l.word(n, "an action", "pass", "drop")
-		a.Drop = s == "drop"
+		switch s, ok := l.text(n, "an action"); {
+		case ok && s != "pass" && s != "drop":
+			l.fail(n, "unknown action %q: want pass, drop or a map such as {dscp: af12}", s)
+		default:
+			a.Drop = s == "drop"
+		}
 		return a
 	}
 	var otherwise *yaml.Node
@@ -38,7 +42,7 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 		s, _ := l.word(otherwise, "else", "pass", "drop")
 		switch {
 		case a.ECN == dataplane.NoECN:
-			l.fail(otherwise, "else says what packets get that are not ECN-capable: it goes with ecn: ce")
+			l.fail(otherwise, "else is the action for packets that are not ECN-capable: it needs ecn: ce")
 		case s == "drop":
 			a.ECN = dataplane.CEOrDrop
 		}
@@ -46,6 +50,7 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	return a
 }
 
+// namedQueue returns the queue of a name.
 func (l *loader) namedQueue(n *yaml.Node) *dataplane.Queue {
 	name, ok := l.text(n, "queue")
 	if !ok {

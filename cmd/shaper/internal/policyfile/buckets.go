@@ -7,12 +7,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// EntryBytes is the memory of an entry of a log, or of a slot of a window.
+// EntryBytes is the memory of a log entry or of a slot of a window, in bytes.
 const EntryBytes = 16
 
-// Memory returns the bytes that the log entries of a meter take, those of all its keys
-// together, and the name of the parameter that sets their number. A meter without a log
-// has 0.
+// Memory returns the memory of a meter's log entries or slots, in bytes for all keys
+// together, and the name of the parameter that sets their number. Other meters need 0.
 func Memory(m *dataplane.Meter) (bytes int64, name string) {
 	for _, name := range m.Params.Kind().Info().Optional {
 		if entries, ok := meter.Field(m.Params, name).(int); ok {
@@ -22,7 +21,7 @@ func Memory(m *dataplane.Meter) (bytes int64, name string) {
 	return 0, ""
 }
 
-// Keys returns the largest number of keys in a meter's table; 1 if it has none.
+// Keys returns the maximum number of keys of a meter; 1 if it is not a per-key meter.
 func Keys(m *dataplane.Meter) int {
 	if m.Per.By == dataplane.NoKey {
 		return 1

@@ -10,16 +10,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// storeSchemes are those of servers that keep budgets.
+// storeSchemes are the URL schemes of servers.
 var storeSchemes = []string{"redis", "rediss", "unix"}
 
-// budget reads share: of a meter.
+// budget reads the key share of a meter.
 func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	b := &dataplane.Budget{}
 	m.Budget = b
-	l.where[b] = n
+	l.nodes[b] = n
 	var store bool
-	server := map[string]*yaml.Node{} // keys that only budgets on a server have
+	server := map[string]*yaml.Node{} // keys that are only for budgets on a server
 	known := keys{
 		"budget":   func(n *yaml.Node) { b.Name, _ = l.text(n, "budget") },
 		"store":    func(n *yaml.Node) { store = true; l.store(&b.Store, n) },
@@ -42,7 +42,7 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 		l.fail(n, "share needs a store: host for the interfaces of this host, or the URL of a server, such as redis://10.0.0.1:6379")
 	case b.OnHost():
 		for _, key := range sorted(server) {
-			l.fail(server[key], "%s is for a budget on a server: store: host needs none", key)
+			l.fail(server[key], "%s is only for a budget on a server, not for store: host", key)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (l *loader) store(s *dataplane.Store, n *yaml.Node) {
 	}
 }
 
-// storeURL reads host or a URL. Errors do not repeat a URL, which may have a password.
+// storeURL reads host or a URL. Errors do not show the URL, because it may have a password.
 func (l *loader) storeURL(s *dataplane.Store, n *yaml.Node) {
 	text, ok := l.text(n, "store")
 	if !ok || text == "host" {
@@ -86,13 +86,13 @@ func (l *loader) storeURL(s *dataplane.Store, n *yaml.Node) {
 	case err != nil || u.Scheme == "" || u.Host == "" && u.Path == "":
 		l.fail(n, "store is neither host nor a URL such as redis://10.0.0.1:6379")
 	case !slices.Contains(storeSchemes, u.Scheme):
-		l.fail(n, "store: %q is not a kind of store: want one of redis://, rediss:// (TLS), unix://", u.Scheme)
+		l.fail(n, "unknown store %q: want redis://, rediss:// (TLS) or unix://", u.Scheme)
 	default:
 		s.URL = text
 	}
 }
 
-// positive reads a number from 1 to most.
+// positive reads a number between 1 and most.
 func (l *loader) positive(n *yaml.Node, what string, most int) int {
 	v, ok := parsed(l, n, what, parseInt)
 	if ok && (v < 1 || v > most) {

@@ -48,7 +48,7 @@ func TestBudgetErrors(t *testing.T) {
 		{"braces", shared("{budget: 'a{b}', store: host}"), "", []string{`"a{b}"`, "letters, digits"}},
 		{"line break", shared(`{budget: "a\nb", store: host}`), "", []string{`"a\nb"`, "letters, digits"}},
 		{"long name", shared("{budget: " + strings.Repeat("a", 65) + ", store: host}"), "", []string{"1 to 64 characters"}},
-		{"interval of a host", shared("{budget: a, store: host, interval: 1s}"), "3:100", []string{"interval is for a budget on a server"}},
+		{"interval of a host", shared("{budget: a, store: host, interval: 1s}"), "3:100", []string{"interval is only for a budget on a server"}},
 		{"short interval", shared("{budget: a, store: 'redis://h', interval: 9ms}"), "", []string{"9ms is not between 10ms and 10s"}},
 		{"rescue", shared("{budget: a, store: 'redis://h', rescue: 101%}"), "3:105", []string{"101%"}},
 		{"weight", shared("{budget: a, store: 'redis://h', weight: 0}"), "3:105", []string{"0 is not between 1 and 1000"}},
@@ -66,7 +66,7 @@ func TestBudgetErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			oneFault(t, test.text, test.place, test.says)
+			oneError(t, test.text, test.place, test.says)
 			if _, err := compiled(test.text); err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("%v: shows a password", err)
 			}

@@ -12,10 +12,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// fields are the places of colors and marks.
+// fields are the header fields that can hold colors and marks.
 var fields = [...]dataplane.Field{dataplane.DSCP, dataplane.PCP, dataplane.DEI, dataplane.MPLSTC, dataplane.SKBMark}
 
-// preColor reads {from: dscp, map: {af11: green}}.
+// preColor reads a source of input colors, such as {from: dscp, map: {af11: green}}.
 func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 	var p dataplane.PreColor
 	var table *yaml.Node
@@ -42,7 +42,7 @@ func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 			return
 		}
 		if _, twice := p.Map[v]; twice {
-			l.fail(key, "map: the value of %s comes twice", key.Value)
+			l.fail(key, "map: duplicate value %s", key.Value)
 		}
 		if c, ok := parsed(l, value, "map", meter.ParseColor); ok {
 			p.Map[v] = c
@@ -51,7 +51,7 @@ func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 	return p
 }
 
-// fieldValue reads a value of a header field, with the DSCP's names.
+// fieldValue reads a value of a header field. A DSCP may be a name.
 func fieldValue(f dataplane.Field, s string) (uint32, error) {
 	if f == dataplane.DSCP {
 		v, err := marker.ParseDSCP(s)

@@ -1,4 +1,4 @@
 package policyfile
 
-// MeterTypes returns the words that type: takes in a meter, sorted.
+// MeterTypes returns the names of all meter types, sorted.
 func MeterTypes() []string { return sorted(meterTypes) }

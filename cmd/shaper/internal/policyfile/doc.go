@@ -1,4 +1,4 @@
-// Package policyfile reads policies as people write them, from YAML and from
-// one-liners on the command line, into dataplane.Policy. Units are exact and
-// ambiguous ones are refused. Every error has its place.
+// Package policyfile reads policies from YAML files and from command-line flags into
+// dataplane.Policy. Numbers are exact, and ambiguous units are rejected. Every error has a
+// place: file, line and column, or flag and column.
 package policyfile

@@ -9,16 +9,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// envelopeWords make a meter a flow of an envelope. Every type may have them
-// here: that only one can be a flow is the pipeline's rule, and its error.
+// envelopeWords are the keys of a meter that make it a flow of an envelope. This package
+// accepts them for every type; dataplane.Compile rejects them for types that cannot be
+// flows.
 var envelopeWords = []string{"envelope", "rank", "cirmax", "eirmax"}
 
-// envelope reads an entry of envelopes:. Its rates count what its flows count.
+// envelope reads an entry of envelopes. Its rates have the unit of its flows, bytes or
+// packets.
 func (l *loader) envelope(name string, n *yaml.Node) {
 	e := &dataplane.Envelope{Name: name}
 	l.envelopes[name] = e
 	l.file.Policy.Envelopes = append(l.file.Policy.Envelopes, e)
-	l.where[e] = n
+	l.nodes[e] = n
 	limits := 0
 	rate := func(what string, to *meter.Rate) func(*yaml.Node) {
 		return func(n *yaml.Node) {
@@ -31,10 +33,10 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 				return
 			}
 			if to.Bytes == 0 {
-				l.fail(n, "%s must be above zero: leave it out for no limit", what)
+				l.fail(n, "%s must be above zero: omit it for no limit", what)
 			}
 			if before := e.Packets; limits > 0 && before != packets {
-				l.fail(n, "%s counts %s, and the rate before it %s: both count what the flows do", what, unitOf(packets), unitOf(before))
+				l.fail(n, "%s counts %s, the rate before it %s: both must use the unit of the flows", what, unitOf(packets), unitOf(before))
 			}
 			e.Packets = packets
 			limits++
@@ -46,7 +48,7 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 	})
 }
 
-// isPacketRate says whether a rate is one such as 100p/1s.
+// isPacketRate reports whether a rate counts packets, such as 100p/1s.
 func isPacketRate(s string) bool {
 	amount, _, cut := strings.Cut(s, "/")
 	return cut && strings.HasSuffix(amount, "p")
@@ -58,16 +60,16 @@ func (l *loader) flow(m *dataplane.Meter, d *draft) {
 	if envelope == nil {
 		for _, word := range envelopeWords {
 			if n := d.values[word]; n != nil {
-				l.fail(n, "%s is of a flow in an envelope: say which by envelope:", word)
+				l.fail(n, "%s is only for a flow in an envelope: add envelope: NAME", word)
 				return
 			}
 		}
 		return
 	}
-	m.CIRMax, m.EIRMax = l.limit(d, "cirmax"), l.limit(d, "eirmax")
+	m.CIRMax, m.EIRMax = l.flowRate(d, "cirmax"), l.flowRate(d, "eirmax")
 	switch {
 	case rank == nil:
-		l.fail(envelope, "a flow in an envelope needs a rank, such as rank: 2: the larger is served first")
+		l.fail(envelope, "a flow in an envelope needs a rank, such as rank: 2 (larger ranks are served first)")
 	default:
 		m.Rank, _ = parsed(l, rank, "rank", parseInt)
 	}
@@ -81,8 +83,8 @@ func (l *loader) flow(m *dataplane.Meter, d *draft) {
 	}
 }
 
-// limit reads a rate of a flow, or nil where the flow has none of its own.
-func (l *loader) limit(d *draft, word string) *meter.Rate {
+// flowRate reads a rate of a flow, or returns nil if the flow does not have it.
+func (l *loader) flowRate(d *draft, word string) *meter.Rate {
 	n, parse := d.values[word], ParseRate
 	if d.packets {
 		parse = ParsePacketRate

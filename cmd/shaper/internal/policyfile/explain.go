@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// explain describes a fault in our words, with the likely cause, and says where that is.
-// Problems of other versions of the library keep its words.
-func (f *syntaxFault) explain() (position, string) {
+// explain returns the place of the likely cause and its description. A problem that is not
+// listed here keeps the description of the library.
+func (f *syntaxProblem) explain() (position, string) {
 	switch f.problem {
 	case "mapping values are not allowed in this context":
 		return f.secondColon()
@@ -64,8 +64,8 @@ func (f *syntaxFault) explain() (position, string) {
 	return f.at, f.problem
 }
 
-// secondColon explains a key where none can be.
-func (f *syntaxFault) secondColon() (position, string) {
+// secondColon explains a key in a place that cannot have one.
+func (f *syntaxProblem) secondColon() (position, string) {
 	before, _ := f.around(f.at)
 	if strings.Contains(before, ": ") {
 		return f.at, `a second ":" in one value: put a value that contains ": " in quotes`
@@ -86,50 +86,50 @@ func (f *syntaxFault) secondColon() (position, string) {
 }
 
 // noColon explains a key without a colon.
-func (f *syntaxFault) noColon(key position) (position, string) {
+func (f *syntaxProblem) noColon(key position) (position, string) {
 	if word := f.sample(key); strings.Contains(word, ":") {
 		return key, fmt.Sprintf(`a space is missing after ":" in %s`, word)
 	}
 	return key, fmt.Sprintf(`":" is missing after the key %s`, f.sample(key))
 }
 
-// afterEnd explains text behind the outermost value.
-func (f *syntaxFault) afterEnd() (position, string) {
+// afterEnd explains text after the end of the outermost value.
+func (f *syntaxProblem) afterEnd() (position, string) {
 	before, _ := f.around(f.at)
 	if strings.TrimSpace(before) != "" || f.closer() != "" {
 		return f.unexpected("")
 	}
 	for n := f.at.line - 1; n > 0; n-- {
 		if strings.HasPrefix(f.line(n), "...") {
-			return f.at, fmt.Sprintf(`this line is behind "...", which ends the %s`, f.what)
+			return f.at, fmt.Sprintf(`this line is after "...", which ends the %s`, f.what)
 		}
 	}
 	return f.at, "this line is indented less than the first one"
 }
 
 // inBrackets reports whether the innermost open collection has brackets.
-func (f *syntaxFault) inBrackets() bool {
+func (f *syntaxProblem) inBrackets() bool {
 	c := f.character(f.open)
 	return c == `"["` || c == `"{"`
 }
 
 // noValue explains a missing value.
-func (f *syntaxFault) noValue() (position, string) {
+func (f *syntaxProblem) noValue() (position, string) {
 	_, rest := f.around(f.at)
 	switch {
 	case f.inBrackets() && (f.ends(f.at) || strings.HasPrefix(rest, "---")):
 		return f.open, f.character(f.open) + " is never closed"
 	case f.inBrackets() && strings.HasPrefix(rest, "- "):
-		return f.at, `a list within brackets has no "- ": separate its entries by commas`
+		return f.at, `a list in brackets uses commas instead of "- "`
 	case !f.inBrackets() && f.closer() != "":
 		return f.at, fmt.Sprintf("%s closes nothing: put a value that begins with it in quotes", f.closer())
 	}
 	return f.at, fmt.Sprintf("a value is missing before %s", f.character(f.at))
 }
 
-// unexpected explains text that fits neither its line nor the lines above. inColumn is
-// the explanation if it begins in the same column as those.
-func (f *syntaxFault) unexpected(inColumn string) (position, string) {
+// unexpected explains text that fits neither its line nor the lines above. inColumn is the
+// explanation if both begin in the same column.
+func (f *syntaxProblem) unexpected(inColumn string) (position, string) {
 	before, _ := f.around(f.at)
 	before = strings.TrimSpace(before)
 	switch {
@@ -146,7 +146,7 @@ func (f *syntaxFault) unexpected(inColumn string) (position, string) {
 }
 
 // bracket explains a list or mapping in brackets without its end.
-func (f *syntaxFault) bracket(end string) (position, string) {
+func (f *syntaxProblem) bracket(end string) (position, string) {
 	_, rest := f.around(f.at)
 	switch {
 	case f.ends(f.at):
@@ -161,8 +161,8 @@ func (f *syntaxFault) bracket(end string) (position, string) {
 	return f.at, fmt.Sprintf(`"," or "%s" is missing before %s`, end, f.sample(f.at))
 }
 
-// closer is the closing bracket at the problem, quoted, or empty.
-func (f *syntaxFault) closer() string {
+// closer returns the closing bracket at the problem, quoted, or "".
+func (f *syntaxProblem) closer() string {
 	if c := f.character(f.at); c == `"]"` || c == `"}"` {
 		return c
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestFamily holds the keys of the meters beside the RFCs' three to their exact
-// values, in a file and in a one-liner.
+// TestFamily checks the exact parameters of all meter types but those of RFC 2697, 2698 and
+// 4115, in files and in one-liners.
 func TestFamily(t *testing.T) {
 	const srtcm = "type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 3kB"
 	mbit := meter.Rate{Bytes: 1, Period: 8000}
@@ -78,7 +78,7 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// TestEnvelopes holds envelopes and their flows to their exact values.
+// TestEnvelopes checks the exact values of envelopes and their flows.
 func TestEnvelopes(t *testing.T) {
 	f, err := compiled(`classes:
   - {name: a, match: {dscp: ef}, meter: {type: trtcm4115, cir: 1mbit, cbs: 2kB, eir: 0bit, ebs: 0, envelope: customer, rank: 64}}
@@ -133,8 +133,8 @@ envelopes:
 	}
 }
 
-// TestFamilyFaults is TestFaults for the same keys.
-func TestFamilyFaults(t *testing.T) {
+// TestFamilyErrors is TestErrors for the keys of TestFamily.
+func TestFamilyErrors(t *testing.T) {
 	const (
 		srtcm  = "type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB"
 		bucket = "type: token-bucket, rate: 1mbit, burst: 2kB"
@@ -146,7 +146,7 @@ func TestFamilyFaults(t *testing.T) {
 		packet = "type: trtcm4115, cir: 1p/1s, cbs: 2, eir: 1p/1s, ebs: 2, count: packets"
 	)
 	for _, test := range []struct {
-		name, keys, at string // what has the fault, or "" for all of the meter
+		name, keys, at string // part with the error, or "" for the whole meter
 		says           []string
 	}{
 		// GCRA and warm-up.
@@ -211,7 +211,7 @@ func TestFamilyFaults(t *testing.T) {
 		{"tswtcm initial", tsw + ", window: 1s, initial: empty", "empty", []string{"initial", "RFC 2859"}},
 		{"tswtcm rates in bytes where packets count", "type: tswtcm, cir: 1p/1s, pir: 1mbit, window: 1s, count: packets", "1mbit", []string{"100p/1s"}},
 		{"seed of a bucket", bucket + ", seed: 5", "seed: 5", []string{`"seed"`}},
-		// A meter for each key.
+		// Per-key meters.
 		{"keys without per", srtcm + ", keys: 100", "100", []string{"keys", "per: src"}},
 		{"new without per", srtcm + ", new: full", "full", []string{"new", "per: src"}},
 		{"evict without per", srtcm + ", evict: idle", "idle", []string{"evict", "per: src"}},
@@ -258,9 +258,9 @@ func TestFamilyFaults(t *testing.T) {
 		{"flow in packets of an envelope in bytes", packet + ", envelope: bytes, rank: 1", "packets, env", []string{"count", "differs", `"bytes"`}},
 		{"flow in bytes of an envelope in packets", flow + ", envelope: packets, rank: 1", "", []string{"count", "differs", `"packets"`}},
 		{"flow with per", flow + ", envelope: e, rank: 1, per: src", "src", []string{"per", "envelope"}},
-		{"cirmax without envelope", flow + ", cirmax: 2mbit", "2mbit", []string{"cirmax is of a flow", "envelope:"}},
-		{"eirmax without envelope", flow + ", eirmax: 0bit", "0bit", []string{"eirmax is of a flow", "envelope:"}},
-		{"cirmax of srtcm", srtcm + ", cirmax: 2mbit", "2mbit", []string{"cirmax is of a flow"}},
+		{"cirmax without envelope", flow + ", cirmax: 2mbit", "2mbit", []string{"cirmax is only for a flow", "envelope:"}},
+		{"eirmax without envelope", flow + ", eirmax: 0bit", "0bit", []string{"eirmax is only for a flow", "envelope:"}},
+		{"cirmax of srtcm", srtcm + ", cirmax: 2mbit", "2mbit", []string{"cirmax is only for a flow"}},
 		{"cirmax without unit", flow + ", envelope: e, rank: 1, cirmax: 1000", "1000", []string{"cirmax", "1000bit"}},
 		{"cirmax in packets", flow + ", envelope: e, rank: 1, cirmax: 1p/1s", "1p/1s", []string{"cirmax"}},
 		{"eirmax negative", flow + ", envelope: e, rank: 1, eirmax: -1bit", "-1bit", []string{"eirmax"}},
@@ -273,20 +273,20 @@ func TestFamilyFaults(t *testing.T) {
 			if test.at != "" {
 				column += 1 + strings.LastIndex(test.keys+"}", test.at)
 			}
-			oneFault(t, text, fmt.Sprintf("3:%d", column), test.says)
+			oneError(t, text, fmt.Sprintf("3:%d", column), test.says)
 		})
 	}
 }
 
-// TestEnvelopeFaults is that for what stands under envelopes:.
-func TestEnvelopeFaults(t *testing.T) {
+// TestEnvelopeErrors is TestErrors for entries of envelopes.
+func TestEnvelopeErrors(t *testing.T) {
 	for _, test := range []struct {
 		name, text, at string
 		says           []string
 	}{
 		{"a list", "[e]", "[e]", []string{"mapping"}},
 		{"one a scalar", "{e: 1mbit}", "1mbit", []string{"mapping"}},
-		{"twice", "{e: {}, e: {}}", "e: {}}", []string{`"e"`, "twice"}},
+		{"twice", "{e: {}, e: {}}", "e: {}}", []string{`duplicate key "e"`}},
 		{"unknown key", "{e: {pirmax: 1mbit}}", "pirmax", []string{`"pirmax"`, "cirmax, coupling, eirmax"}},
 		{"rate without unit", "{e: {cirmax: 1000}}", "1000", []string{"1000bit"}},
 		{"rate zero", "{e: {cirmax: 1mbit, eirmax: 0bit}}", "0bit", []string{"eirmax", "no limit"}},
@@ -305,13 +305,13 @@ func TestEnvelopeFaults(t *testing.T) {
 				class = "{name: b, match: {proto: udp}, meter: {" + flow + "two, rank: 2, coupling: true}}, {name: a, meter: {" + flow + "two, rank: 1}}"
 			}
 			place := fmt.Sprintf("2:%d", len(before)+1+strings.LastIndex(test.text, test.at))
-			oneFault(t, "classes: ["+class+"]\n"+before+test.text+"\n", place, test.says)
+			oneError(t, "classes: ["+class+"]\n"+before+test.text+"\n", place, test.says)
 		})
 	}
 }
 
-// TestFamilyOneLinerFaults holds faults that only a one-liner can have.
-func TestFamilyOneLinerFaults(t *testing.T) {
+// TestFamilyOneLinerErrors checks errors that only a one-liner can have.
+func TestFamilyOneLinerErrors(t *testing.T) {
 	const gcra = "gcra rate=1mbit burst=2kB"
 	for _, test := range []struct {
 		name, meter, place string

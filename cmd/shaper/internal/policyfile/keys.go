@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// keyWords are the keys of a meter that say what it begins with, and for whom.
+// keyWords are the YAML keys that all meters may have for initial tokens and for tables.
 var keyWords = []string{"initial", "per", "keys", "new", "evict"}
 
 var keyFields = map[string]dataplane.KeyField{
@@ -20,13 +20,11 @@ var keyFields = map[string]dataplane.KeyField{
 }
 
 // fairFields are the keys of fair queues.
-var fairFields = with(keyFields, "hosts", dataplane.ByHosts)
-
-func with[M ~map[K]V, K comparable, V any](m M, k K, v V) M {
-	m = maps.Clone(m)
-	m[k] = v
-	return m
-}
+var fairFields = func() map[string]dataplane.KeyField {
+	fields := maps.Clone(keyFields)
+	fields["hosts"] = dataplane.ByHosts
+	return fields
+}()
 
 // keys reads the keyWords of a meter.
 func (l *loader) keys(m *dataplane.Meter, d *draft) {
@@ -37,7 +35,7 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 		}
 		for _, word := range []string{"keys", "new", "evict"} {
 			if n := d.values[word]; n != nil {
-				l.fail(n, "%s is of a meter for each key: say which, such as per: src", word)
+				l.fail(n, "%s needs a key, such as per: src", word)
 				return
 			}
 		}
@@ -45,7 +43,7 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 	}
 	m.Per, _ = parsed(l, per, "per", parseKey)
 	if initial != nil {
-		l.fail(initial, "initial does not go with per: write new: full or new: empty, for what a new key begins with")
+		l.fail(initial, "initial cannot be combined with per: write new: full or new: empty for new keys")
 	}
 	if n := d.values["keys"]; n != nil {
 		var ok bool
@@ -96,8 +94,8 @@ func prefixLength(key, s, family string, most uint64) (uint8, error) {
 	return uint8(v), nil
 }
 
-// joinPrefixes makes one value of per or fair: src/24,64 where a mapping in braces has
-// it: there YAML takes the comma for the end of the value, and 64 for a key.
+// joinPrefixes repairs per or fair: src/24,64 in a mapping in braces. In braces, YAML ends
+// the value at the comma and reads 64 as a key.
 func joinPrefixes(n *yaml.Node) {
 	for i := 0; i+3 < len(n.Content); i += 2 {
 		key, value, next, nothing := n.Content[i], n.Content[i+1], n.Content[i+2], n.Content[i+3]

@@ -10,20 +10,20 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Limits of a policy's text, so that none takes much time or memory.
+// Limits of a policy's text. They bound the time and memory for reading it.
 const (
-	MaxSize   = 4 << 20              // bytes
-	maxNodes  = 1_000_000            // values of YAML, those of aliases counted each time
-	maxParts  = dataplane.MaxClasses // classes, and as many of meters, queues, links and envelopes
-	maxFaults = 100                  // that are told
+	MaxSize   = 4 << 20              // size of the text, bytes
+	maxNodes  = 1_000_000            // YAML values, counting an alias at each use
+	maxParts  = dataplane.MaxClasses // classes; also meters, queues, links and envelopes
+	maxErrors = 100                  // errors that are reported
 )
 
-// tooLarge says what a text has too much of, before it is parsed. Each entry of a
-// collection has a separator before it, so that many of those make many nodes, or
-// a text that is hardly a policy.
+// tooLarge returns the limit that a text exceeds, or "". It runs before the text is parsed:
+// each entry of a collection has a separator before it, so the number of separators bounds
+// the number of nodes.
 func tooLarge(text []byte) string {
 	if len(text) > MaxSize {
-		return fmt.Sprintf(" is larger than %d MiB, the most that one may have", MaxSize>>20)
+		return fmt.Sprintf(" is larger than %d MiB, the maximum", MaxSize>>20)
 	}
 	separators := 0
 	for _, c := range []string{",", "[", "{", "\n"} {
@@ -35,20 +35,20 @@ func tooLarge(text []byte) string {
 	return ""
 }
 
-// expand counts nodes as they are read, the target of an alias each time, and
-// refuses an alias within itself.
-func (l *loader) expand(root *yaml.Node) bool {
+// checkAliases counts the nodes, including the target of an alias at each use, and rejects
+// an alias that contains itself.
+func (l *loader) checkAliases(root *yaml.Node) bool {
 	nodes, open := 0, map[*yaml.Node]bool{}
-	var walk func(n, alias *yaml.Node) bool // alias is the outermost that leads to n, or nil
+	var walk func(n, alias *yaml.Node) bool // alias is the outermost one that leads to n, or nil
 	walk = func(n, alias *yaml.Node) bool {
 		at := cmp.Or(alias, n)
 		if nodes++; nodes > maxNodes {
-			l.fail(at, "the %s has more than %d values, those of aliases counted each time", l.what, maxNodes)
+			l.fail(at, "the %s has more than %d values, counting an alias at each use", l.what, maxNodes)
 			return false
 		}
 		if n.Kind == yaml.AliasNode {
 			if open[n.Alias] {
-				l.fail(at, "alias %q is within what it stands for", n.Value)
+				l.fail(at, "alias %q contains itself", n.Value)
 				return false
 			}
 			n, alias = n.Alias, at
@@ -67,8 +67,8 @@ func (l *loader) expand(root *yaml.Node) bool {
 	return walk(root, nil)
 }
 
-// count refuses more parts of a kind than a policy may have.
-func (l *loader) count(n *yaml.Node, what string) bool {
+// checkCount rejects more parts of a kind than a policy may have.
+func (l *loader) checkCount(n *yaml.Node, what string) bool {
 	parts := n.Content
 	if n.Kind == yaml.MappingNode { // keys and values
 		parts = make([]*yaml.Node, 0, len(n.Content)/2)
@@ -77,7 +77,7 @@ func (l *loader) count(n *yaml.Node, what string) bool {
 		}
 	}
 	if len(parts) > maxParts {
-		l.fail(parts[maxParts], "%d %s are more than %d", len(parts), what, maxParts)
+		l.fail(parts[maxParts], "%d %s: at most %d are allowed", len(parts), what, maxParts)
 		return false
 	}
 	return true

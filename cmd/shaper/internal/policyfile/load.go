@@ -10,12 +10,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Error is a fault of a policy at its place, on one line.
+// Error is an error in a policy. Its text has one line.
 type Error struct {
 	Place  string // file:line:column
 	Reason string
 
-	at position // for the order
+	at position // by which errors are sorted
 }
 
 func (e *Error) Error() string { return e.Place + ": " + e.Reason }
@@ -23,28 +23,29 @@ func (e *Error) Error() string { return e.Place + ": " + e.Reason }
 // File is a policy with the places of its parts.
 type File struct {
 	Policy *dataplane.Policy
-	Flags  bool // whether it was given by flags
+	Flags  bool // the policy was given by flags
 
 	loader *loader
 }
 
-// Place returns where a part of the policy (a *dataplane.Class, *Meter,
-// *Match, *Action, *Queue, *Link or *Envelope) has key, or begins where it does not have it.
+// Place returns the place of a key in a part of the policy: a *dataplane.Class, *Meter,
+// *Match, *Action, *Queue, *Link or *Envelope. If the part does not have the key, it
+// returns the place where the part begins.
 func (f *File) Place(object any, key string) string { return f.loader.place(object, key) }
 
-// Compile compiles the policy. Errors have their place.
+// Compile compiles the policy. Its errors have places.
 func (f *File) Compile() (*dataplane.Plan, error) {
 	plan, err := dataplane.Compile(f.Policy)
 	return plan, f.Placed(err)
 }
 
-// Placed gives the faults that a plane finds in the policy their places, each
-// once: parts that --rate makes have one place.
+// Placed adds places to errors in the policy that dataplane or a plane found. It removes
+// duplicates, because all parts of a policy by --rate have the same place.
 func (f *File) Placed(err error) error {
 	return f.PlacedWith(err, func(error) string { return "" })
 }
 
-// PlacedWith is Placed with advice that is added to each error.
+// PlacedWith is like Placed and adds advice to each error.
 func (f *File) PlacedWith(err error, advice func(error) string) error {
 	if err == nil {
 		return nil
@@ -60,16 +61,16 @@ func (f *File) PlacedWith(err error, advice func(error) string) error {
 			seen[text] = true
 			out = append(out, err)
 		}
-		if len(out) == maxFaults {
+		if len(out) == maxErrors {
 			break
 		}
 	}
-	slices.SortStableFunc(out, inOrder)
+	slices.SortStableFunc(out, compareErrors)
 	return errors.Join(out...)
 }
 
-// inOrder compares errors by their places; those without one come last.
-func inOrder(a, b error) int {
+// compareErrors compares errors by their places. Errors without a place are last.
+func compareErrors(a, b error) int {
 	var e, f *Error
 	switch first, second := errors.As(a, &e), errors.As(b, &f); {
 	case first && second:
@@ -89,8 +90,8 @@ func unjoin(err error) []error {
 	return []error{err}
 }
 
-// Load reads a policy file. name is what errors call it. The error joins all
-// faults of form; Compile finds those of meaning.
+// Load reads a policy file. Errors use name for the file. The returned error joins all
+// errors of syntax and units; Compile finds the others.
 func Load(name string, text []byte) (*File, error) {
 	l, root, err := read(name, text, "policy")
 	if err != nil {
@@ -99,13 +100,13 @@ func Load(name string, text []byte) (*File, error) {
 	return l.policy(root)
 }
 
-// policy reads the whole. Links, queues and meters come before what names them,
-// wherever they stand in the file.
+// policy reads a whole policy. It reads links, queues and meters before the parts that name
+// them, in any order of the file.
 func (l *loader) policy(root *yaml.Node) (*File, error) {
 	p := l.file.Policy
-	l.where[p] = root
-	if !l.expand(root) {
-		return nil, l.faults()
+	l.nodes[p] = root
+	if !l.checkAliases(root) {
+		return nil, l.joined()
 	}
 	var classes, meters, queues, links, envelopes *yaml.Node
 	known := keys{
@@ -123,15 +124,15 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 	}
 	l.entries(root, "a policy", func(key, value *yaml.Node) {
 		if !strings.HasPrefix(key.Value, "x-") { // a holder of anchors
-			l.known(key, value, "a policy", known)
+			l.knownKey(key, value, "a policy", known)
 		}
 	})
 	for _, parts := range []struct {
 		what string
 		n    *yaml.Node
 	}{{"classes", classes}, {"meters", meters}, {"queues", queues}, {"links", links}, {"envelopes", envelopes}} {
-		if parts.n != nil && !l.count(parts.n, parts.what) {
-			return nil, l.faults()
+		if parts.n != nil && !l.checkCount(parts.n, parts.what) {
+			return nil, l.joined()
 		}
 	}
 	if envelopes != nil {
@@ -164,7 +165,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		}
 	}
 	if l.errs != nil {
-		return nil, l.faults()
+		return nil, l.joined()
 	}
 	return l.file, nil
 }
@@ -173,7 +174,7 @@ var lengthBases = map[string]dataplane.LengthBase{"l3": dataplane.L3, "l2": data
 
 func (l *loader) lengthRule(n *yaml.Node) {
 	rule := &l.file.Policy.Length
-	l.where[rule] = n
+	l.nodes[rule] = n
 	base := func(n *yaml.Node) {
 		if s, ok := l.word(n, "length", "l3", "l2", "l1"); ok {
 			rule.Base = lengthBases[s]
@@ -191,7 +192,7 @@ func (l *loader) lengthRule(n *yaml.Node) {
 }
 
 func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
-	l.where[c] = n
+	l.nodes[c] = n
 	var inline *yaml.Node
 	var then *yaml.Node
 	ok := l.mapping(n, "a class", keys{
@@ -209,13 +210,13 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	switch {
 	case inline == nil:
 		if then != nil {
-			l.fail(then, "then needs a meter before it")
+			l.fail(then, "then needs a meter")
 		}
 		return
 	case inline.Kind == yaml.ScalarNode:
-		c.Meter = l.named(inline)
+		c.Meter = l.namedMeter(inline)
 		if then != nil {
-			l.fail(then, "then belongs to meter %q: write it there", inline.Value)
+			l.fail(then, "then belongs to meter %q: move it there", inline.Value)
 		}
 		return
 	}
@@ -223,21 +224,21 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	l.meter(c.Meter, inline)
 	if then != nil {
 		if c.Meter.Then != nil {
-			l.fail(then, "then comes twice, here and in the meter")
+			l.fail(then, "duplicate then, here and in the meter")
 		}
-		c.Meter.Then = l.named(then)
+		c.Meter.Then = l.namedMeter(then)
 	}
 }
 
-// named finds a meter under meters:.
-func (l *loader) named(n *yaml.Node) *dataplane.Meter {
+// namedMeter returns the meter of a name.
+func (l *loader) namedMeter(n *yaml.Node) *dataplane.Meter {
 	name, ok := l.text(n, "a meter's name")
 	if !ok {
 		return nil
 	}
 	m := l.meters[name]
 	if m == nil {
-		l.fail(n, "no meter named %q: write it under meters:", name)
+		l.fail(n, "no meter named %q: define it under meters:", name)
 	}
 	return m
 }

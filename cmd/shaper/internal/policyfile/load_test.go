@@ -21,8 +21,8 @@ func compiled(text string) (*File, error) {
 	return f, err
 }
 
-// example is the policy of the interface's description.
-const example = `classes:                       # first match wins; a class without match takes the rest
+// example has every part of a policy.
+const example = `classes:                       # first match wins; a class without match matches the rest
   - name: voice
     match: {dscp: ef}
     meter: {type: srtcm, cir: 2mbit, cbs: 16KiB, ebs: 32KiB}
@@ -36,7 +36,7 @@ const example = `classes:                       # first match wins; a class with
   - name: per-host
     match: {src: 192.0.2.0/24}
     meter: {type: srtcm, cir: 1mbit, cbs: 20ms, ebs: 40ms, per: src, keys: 65536}
-    then: total                # chain: this color is the color before of the next meter
+    then: total                # chain: this color is the input color of the next meter
   - name: rest
     meter: {type: token-bucket, rate: 50mbit, burst: 20ms}
     red: {queue: bulk}
@@ -74,7 +74,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestQueues holds the keys of queues and links to their exact values.
+// TestQueues checks the exact values of queues and links.
 func TestQueues(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	f, err := compiled(`classes: [{name: a, green: {queue: time}, yellow: {queue: voice}, red: {queue: web}}]
@@ -131,7 +131,7 @@ links:
 	}
 }
 
-// TestProbability rounds to the nearest 1/2^24, half up.
+// TestProbability checks that probabilities are rounded to the nearest 1/2^24, half up.
 func TestProbability(t *testing.T) {
 	for _, test := range []struct {
 		text string
@@ -159,9 +159,9 @@ func TestProbability(t *testing.T) {
 	}
 }
 
-// TestFaults holds each fault of a policy to its place and to what the error
-// says. The place is that of the value, or of the mapping if a key is missing.
-func TestFaults(t *testing.T) {
+// TestErrors checks the place and the text of each error. The place is that of the value,
+// or of the mapping if a key is missing.
+func TestErrors(t *testing.T) {
 	srtcm := "{type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB}"
 	class := func(keys string) string { return "classes:\n  - name: a\n    " + keys + "\n" }
 	queued := func(keys string) string {
@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 		name, text, place string
 		says              []string
 	}{
-		// Form.
+		// Syntax.
 		{"empty", "", "1:1", []string{"empty"}},
 		{"only a comment", "# nothing\n", "1:1", []string{"empty"}},
 		{"null", "---\n", "2:1", []string{"mapping"}},
@@ -193,9 +193,9 @@ func TestFaults(t *testing.T) {
 		{"unknown key of an action", class("green: {color: red}"), "3:13", []string{`"color"`, "dscp"}},
 		{"unknown key of a queue", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 1s, delay: 1s}}\n", "4:38", []string{`"delay"`}},
 		{"unknown key of length", class("green: pass") + "length: {base: l2, fcs: 4}\n", "4:20", []string{`"fcs"`}},
-		{"key twice", class("match: {}\n    match: {}"), "4:5", []string{`"match"`, "twice"}},
-		{"key twice in the policy", "length: l3\nclasses: []\nlength: l2\n", "3:1", []string{`"length"`, "twice"}},
-		{"queue twice", class("green: pass") + "queues:\n  q: {rate: 1mbit, limit: 1s}\n  q: {rate: 1mbit, limit: 1s}\n", "6:3", []string{`"q"`, "twice"}},
+		{"key twice", class("match: {}\n    match: {}"), "4:5", []string{`duplicate key "match"`}},
+		{"key twice in the policy", "length: l3\nclasses: []\nlength: l2\n", "3:1", []string{`duplicate key "length"`}},
+		{"queue twice", class("green: pass") + "queues:\n  q: {rate: 1mbit, limit: 1s}\n  q: {rate: 1mbit, limit: 1s}\n", "6:3", []string{`duplicate key "q"`}},
 		{"merge key", "classes: [{name: a, match: &m {proto: udp}}, {name: b, match: {<<: *m}}]\n", "1:64", []string{`"<<"`}},
 		{"second document", class("green: pass") + "---\nclasses: []\n", "5:1", []string{"second document"}},
 		{"tab", "classes:\n\t- name: a\n", "2:1", []string{"tab"}},
@@ -261,12 +261,12 @@ func TestFaults(t *testing.T) {
 		{"precolor color", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, precolor: {map: {af11: blue}}}"), "3:95", []string{"blue"}},
 		{"precolor value", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, precolor: {from: pcp, map: {8: red}}}"), "3:82", []string{"8 is above 7"}},
 		{"precolor name", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, precolor: {from: pcp, map: {af11: red}}}"), "3:100", []string{"af11"}},
-		{"precolor value twice", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, precolor: {map: {af11: red, 10: green}}}"), "3:100", []string{"twice"}},
+		{"precolor value twice", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, precolor: {map: {af11: red, 10: green}}}"), "3:100", []string{"duplicate value 10"}},
 		// Chains.
-		{"then without meter", class("then: total") + "meters: {total: " + srtcm + "}\n", "3:11", []string{"meter before"}},
+		{"then without meter", class("then: total") + "meters: {total: " + srtcm + "}\n", "3:11", []string{"then needs a meter"}},
 		{"then beside a named meter", class("meter: m\n    then: m") + "meters: {m: " + srtcm + "}\n", "4:11", []string{`"m"`}},
 		{"then unknown", class("meter: " + srtcm + "\n    then: total"), "4:11", []string{`"total"`, "meters:"}},
-		{"then twice", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, then: m}\n    then: m") + "meters: {m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware}}\n", "4:11", []string{"twice"}},
+		{"then twice", class("meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, then: m}\n    then: m") + "meters: {m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware}}\n", "4:11", []string{"duplicate then"}},
 		{"then to a blind meter", class("meter: "+srtcm+"\n    then: m") + "meters: {m: " + srtcm + "}\n", "3:12", []string{"color: aware"}},
 		{"then loops", class("meter: m") + "meters:\n  m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, then: n}\n  n: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, then: m}\n", "6:72", []string{`"m"`, "must end"}},
 		{"then itself", class("meter: m") + "meters:\n  m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, then: m}\n", "5:72", []string{`"m"`, "must end"}},
@@ -302,7 +302,7 @@ func TestFaults(t *testing.T) {
 		{"queue limit below a byte of a link", queued("link: slow, limit: 9ms"), "4:33", []string{"less than a byte", "800bit"}},
 		{"queue rate too fine", queued("rate: 1234567890.123456789bit, limit: 1s"), "4:20", []string{"too fine"}},
 		// Links.
-		{"link and rate", queued("rate: 1mbit, link: wan, limit: 1s"), "4:33", []string{`"q"`, "not both"}},
+		{"link and rate", queued("rate: 1mbit, link: wan, limit: 1s"), "4:33", []string{`"q"`, "both a rate and a link"}},
 		{"link unknown", queued("link: lan, limit: 1s"), "4:20", []string{`"lan"`, "links:"}},
 		{"link a list", queued("link: [wan], limit: 1s"), "4:20", []string{"single value"}},
 		{"link nothing", queued("link: , limit: 1s"), "4:20", []string{"single value"}},
@@ -319,7 +319,7 @@ func TestFaults(t *testing.T) {
 		{"link without rate", class("green: pass") + "links: {wan: {}}\n", "4:14", []string{`"wan"`, "rate"}},
 		{"link a scalar", class("green: pass") + "links: {wan: 1mbit}\n", "4:14", []string{"mapping"}},
 		{"links a list", class("green: pass") + "links: [wan]\n", "4:8", []string{"mapping"}},
-		{"link twice", class("green: pass") + "links:\n  wan: {rate: 1mbit}\n  wan: {rate: 1mbit}\n", "6:3", []string{`"wan"`, "twice"}},
+		{"link twice", class("green: pass") + "links:\n  wan: {rate: 1mbit}\n  wan: {rate: 1mbit}\n", "6:3", []string{`duplicate key "wan"`}},
 		{"unknown key of a link", class("green: pass") + "links: {wan: {rate: 1mbit, limit: 1s}}\n", "4:28", []string{`"limit"`, "rate"}},
 		{"link rate zero", class("green: {queue: q}") + "queues: {q: {link: l, limit: 1s}}\nlinks: {l: {rate: 0bit}}\n", "5:19", []string{"above zero"}},
 		{"link rate zero, not used", class("green: pass") + "links: {l: {rate: 0bit}}\n", "4:19", []string{"above zero"}},
@@ -352,7 +352,7 @@ func TestFaults(t *testing.T) {
 		{"codel a word", queued("rate: 1mbit, limit: 1s, codel: yes"), "4:45", []string{`"yes"`, "true, false", "{target: 5ms, interval: 100ms}"}},
 		{"codel nothing", queued("rate: 1mbit, limit: 1s, codel: "), "4:45", []string{"codel", "nothing"}},
 		{"codel a list", queued("rate: 1mbit, limit: 1s, codel: [5ms]"), "4:45", []string{"mapping"}},
-		{"codel target zero", queued("rate: 1mbit, limit: 1s, codel: {target: 0ms}"), "4:45", []string{"codel", "codel target and interval must be above zero"}},
+		{"codel target zero", queued("rate: 1mbit, limit: 1s, codel: {target: 0ms}"), "4:45", []string{"codel", "target and interval must be above zero"}},
 		{"codel interval zero", queued("rate: 1mbit, limit: 1s, codel: {interval: 0s}"), "4:45", []string{"above zero"}},
 		{"codel interval over 3s", queued("rate: 1mbit, limit: 1s, codel: {interval: 3000000001ns}"), "4:45", []string{"at most 3s"}},
 		{"codel target a size", queued("rate: 1mbit, limit: 1s, codel: {target: 5}"), "4:54", []string{"target", "not a time"}},
@@ -370,14 +370,13 @@ func TestFaults(t *testing.T) {
 		{"mpu below zero", class("green: pass") + "length: {mpu: -1}\n", "4:15", []string{"negative"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			oneFault(t, test.text, test.place, test.says)
+			oneError(t, test.text, test.place, test.says)
 		})
 	}
 }
 
-// oneFault holds a policy to one error, at a place if that is known, and to what
-// it says.
-func oneFault(t *testing.T, text, place string, says []string) {
+// oneError checks that a policy has one error, its place unless that is "", and its text.
+func oneError(t *testing.T, text, place string, says []string) {
 	t.Helper()
 	_, err := compiled(text)
 	if err == nil {
@@ -386,7 +385,7 @@ func oneFault(t *testing.T, text, place string, says []string) {
 	lines := strings.Split(err.Error(), "\n")
 	line := lines[0]
 	if len(lines) > 1 {
-		t.Errorf("%d errors for one fault: %q", len(lines), lines)
+		t.Errorf("%d errors for one error: %q", len(lines), lines)
 	}
 	if !placed.MatchString(line) || place != "" && !strings.HasPrefix(line, "p.yaml:"+place+": ") {
 		t.Errorf("%s: want it at p.yaml:%s", line, cmp.Or(place, "line:column"))
@@ -398,8 +397,8 @@ func oneFault(t *testing.T, text, place string, says []string) {
 	}
 }
 
-// TestAllFaultsAtOnce joins faults of form, each on its line.
-func TestAllFaultsAtOnce(t *testing.T) {
+// TestAllErrorsAtOnce checks that all errors are reported, each on its own line.
+func TestAllErrorsAtOnce(t *testing.T) {
 	_, err := compiled("classes:\n  - nam: a\n  - name: b\n    green: {queue: q}\n    red: no\nlength: l5\n")
 	if err == nil {
 		t.Fatal("no error")
@@ -410,9 +409,9 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// TestSharedFaultOnce tells a fault of a meter once, however many classes use
+// TestSharedErrorOnce checks that an error of a meter is reported once if several classes use
 // the meter.
-func TestSharedFaultOnce(t *testing.T) {
+func TestSharedErrorOnce(t *testing.T) {
 	for name, meters := range map[string]string{
 		"blind": "  m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, then: n}\n  n: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB}\n",
 		"loop":  "  m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, then: m}\n",
@@ -425,7 +424,7 @@ func TestSharedFaultOnce(t *testing.T) {
 	}
 }
 
-// TestForms holds the forms that a policy may take.
+// TestForms checks different spellings of the same policy.
 func TestForms(t *testing.T) {
 	for _, test := range []struct{ name, text string }{
 		{"the least", "classes: [{name: a}]"},
@@ -480,8 +479,8 @@ func TestOneLiner(t *testing.T) {
 	}
 }
 
-// TestOneLinerFaults holds that a place names the flag and the column in it.
-func TestOneLinerFaults(t *testing.T) {
+// TestOneLinerErrors checks that a place names the flag and the column in it.
+func TestOneLinerErrors(t *testing.T) {
 	good := "srtcm cir=1mbit cbs=2kB ebs=2kB"
 	for _, test := range []struct {
 		name  string
@@ -496,7 +495,7 @@ func TestOneLinerFaults(t *testing.T) {
 		{"burst left out", OneLiner{Meter: "srtcm cir=1mbit cbs=2kB"}, "--meter:1:1", []string{"ebs is missing"}},
 		{"PIR below CIR", OneLiner{Meter: "trtcm cir=2mbit cbs=2kB pir=1mbit pbs=2kB"}, "--meter:1:29", []string{"below", "RFC 2698"}},
 		{"unknown key", OneLiner{Meter: good + " mtu=9000"}, "--meter:1:33", []string{`"mtu"`}},
-		{"key twice", OneLiner{Meter: good + " cir=2mbit"}, "--meter:1:33", []string{"twice"}},
+		{"key twice", OneLiner{Meter: good + " cir=2mbit"}, "--meter:1:33", []string{`duplicate key "cir"`}},
 		{"no value", OneLiner{Meter: good + " aware"}, "--meter:1:33", []string{"key=value"}},
 		{"no such meter", OneLiner{Meter: good + " then=total"}, "--meter:1:38", []string{`"total"`}},
 		{"action", OneLiner{Meter: good, Green: "keep"}, "--green:1:1", []string{"keep", "pass"}},
@@ -531,8 +530,7 @@ func TestOneLinerFaults(t *testing.T) {
 
 var placed = regexp.MustCompile(`^p\.yaml:\d+:\d+: .`)
 
-// FuzzLoad takes any text for a policy: it compiles, or every line of the
-// error has a place.
+// FuzzLoad checks that any text compiles, or that every line of its error has a place.
 func FuzzLoad(f *testing.F) {
 	for _, text := range []string{
 		example, "", "classes: [{name: a}]", "a: &a [*a]", "classes: &c [*c]", "{", "\t", "---\n---\n",
@@ -543,7 +541,7 @@ func FuzzLoad(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	for _, tt := range syntaxFaults {
+	for _, tt := range syntaxErrors {
 		if len(tt.text) < 100 {
 			f.Add(tt.text)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// valueNames are the names of protocols (IANA) and EtherTypes (IEEE) that policies may
-// use, by field.
+// valueNames are the names of protocols (IANA) and EtherTypes (IEEE) that policies can use,
+// by field.
 var valueNames = map[string]map[string]uint32{
 	"proto": {
 		"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "udp": 17, "dccp": 33, "rsvp": 46, "gre": 47,
@@ -26,8 +26,9 @@ var valueNames = map[string]map[string]uint32{
 	},
 }
 
+// match reads the match of a class.
 func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
-	l.where[m] = n
+	l.nodes[m] = n
 	prefixes := func(list *[]netip.Prefix, what string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			l.list(n, func(n *yaml.Node) {
@@ -42,7 +43,7 @@ func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
 		list := f.List(m)
 		known[f.Name] = func(n *yaml.Node) {
 			l.list(n, func(n *yaml.Node) {
-				if r, ok := parsed(l, n, f.Name, rangeOf(valueOf(f.Name))); ok {
+				if r, ok := parsed(l, n, f.Name, rangeParser(valueParser(f.Name))); ok {
 					*list = append(*list, r)
 				}
 			})
@@ -51,12 +52,12 @@ func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
 	l.mapping(n, "match", known)
 }
 
-// valueOf reads a value of a field.
-func valueOf(field string) func(string) (uint32, error) {
+// valueParser returns the parser of a field's values.
+func valueParser(field string) func(string) (uint32, error) {
 	if field == "dscp" {
 		return func(s string) (uint32, error) { v, err := marker.ParseDSCP(s); return uint32(v), err }
 	}
-	return named(valueNames[field])
+	return numberOrName(valueNames[field])
 }
 
 // ValueName returns the name of a value of a match field, or "" if it has none.
@@ -72,8 +73,8 @@ func ValueName(field string, v uint32) string {
 	return ""
 }
 
-// named reads a number, decimal or 0x hexadecimal, or one of the names.
-func named(names map[string]uint32) func(string) (uint32, error) {
+// numberOrName returns a parser of numbers, decimal or hexadecimal with 0x, and of names.
+func numberOrName(names map[string]uint32) func(string) (uint32, error) {
 	return func(s string) (uint32, error) {
 		if v, ok := names[s]; ok {
 			return v, nil
@@ -89,8 +90,8 @@ func named(names map[string]uint32) func(string) (uint32, error) {
 	}
 }
 
-// rangeOf reads a value, or two with a dash between.
-func rangeOf(value func(string) (uint32, error)) func(string) (dataplane.Range, error) {
+// rangeParser returns a parser of a single value, or of two values with a dash between.
+func rangeParser(value func(string) (uint32, error)) func(string) (dataplane.Range, error) {
 	return func(s string) (dataplane.Range, error) {
 		if v, err := value(s); err == nil {
 			return dataplane.Range{First: v, Last: v}, nil
@@ -119,7 +120,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return p, fmt.Errorf("%q is not an address or a prefix such as 192.0.2.0/24", s)
 	}
 	if m := p.Masked(); m != p {
-		return p, fmt.Errorf("%v has bits beyond its length: write %v, or %v for the one address", p, m, p.Addr())
+		return p, fmt.Errorf("%v has bits beyond its length: write %v, or %v for the single address", p, m, p.Addr())
 	}
 	return p, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// meterTypes are the kinds of meter by name.
+// meterTypes are the meter types by name.
 var meterTypes = func() map[string]meter.KindInfo {
 	types := map[string]meter.KindInfo{}
 	for _, k := range meter.Kinds() {
@@ -25,12 +25,12 @@ type draft struct {
 	params  meter.Params
 	packets bool
 	node    *yaml.Node
-	values  map[string]*yaml.Node // of parameters, keyWords and envelopeWords
+	values  map[string]*yaml.Node // by parameter, keyWords and envelopeWords
 }
 
-// meter reads a meter into m.
+// meter reads a meter from n into m.
 func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
-	l.where[m] = n
+	l.nodes[m] = n
 	if n.Kind != yaml.MappingNode {
 		l.fail(n, "a meter must be a mapping, not %s", kindName(n))
 		return
@@ -47,7 +47,7 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 		"count":    func(n *yaml.Node) { s, _ := l.word(n, "count", "bytes", "packets"); d.packets = s == "packets" },
 		"color":    func(n *yaml.Node) { s, _ := l.word(n, "color", "blind", "aware"); m.Aware = s == "aware" },
 		"precolor": func(n *yaml.Node) { preColor = n; m.PreColor = l.preColor(n) },
-		"then":     func(n *yaml.Node) { m.Then = l.named(n) },
+		"then":     func(n *yaml.Node) { m.Then = l.namedMeter(n) },
 		"share":    func(n *yaml.Node) { l.budget(m, n) },
 	}
 	for _, name := range slices.Concat(d.Required, d.Optional, keyWords, envelopeWords) {
@@ -64,7 +64,7 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 	m.Params = d.params
 }
 
-// meterType returns the kind that type: names.
+// meterType returns the meter type that the key type names.
 func (l *loader) meterType(n *yaml.Node) (kind meter.KindInfo, ok bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value != "type" {

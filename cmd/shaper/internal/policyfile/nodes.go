@@ -13,14 +13,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// loader walks the nodes of a policy and collects faults.
+// loader reads the nodes of a file and collects errors.
 type loader struct {
-	what   string // is loaded: a policy
-	label  func(*yaml.Node) string
-	errs   []*Error           // the first maxFaults by their places, in order
-	more   int                // those behind them
-	last   *yaml.Node         // of the last fault
-	where  map[any]*yaml.Node // the mapping of each part
+	what   string                  // kind of the file, such as policy
+	label  func(*yaml.Node) string // place of a node, as text
+	errs   []*Error                // first maxErrors errors, in the order of their places
+	more   int                     // number of further errors
+	last   *yaml.Node              // place of the last error
+	nodes  map[any]*yaml.Node      // node of each part of the policy
 	meters map[string]*dataplane.Meter
 	queues map[string]*dataplane.Queue
 	links  map[string]*dataplane.Link
@@ -28,67 +28,70 @@ type loader struct {
 
 	envelopes map[string]*dataplane.Envelope
 
-	queueHint, envelopeHint string // where they are written
+	queueHint, envelopeHint string // advice if a name is not defined
 }
 
 func newLoader(label func(*yaml.Node) string) *loader {
 	l := &loader{
 		what:   "policy",
 		label:  label,
-		where:  map[any]*yaml.Node{},
+		nodes:  map[any]*yaml.Node{},
 		meters: map[string]*dataplane.Meter{},
 		queues: map[string]*dataplane.Queue{},
 		links:  map[string]*dataplane.Link{},
 
 		envelopes: map[string]*dataplane.Envelope{},
 
-		queueHint:    "write it under queues:",
-		envelopeHint: "write it under envelopes:",
+		queueHint:    "define it under queues:",
+		envelopeHint: "define it under envelopes:",
 	}
 	l.file = &File{Policy: &dataplane.Policy{}, loader: l}
 	return l
 }
 
-// fail adds a fault at a node.
+// fail adds an error at a node.
 func (l *loader) fail(n *yaml.Node, format string, args ...any) {
 	at := position{n.Line, n.Column}
 	i := sort.Search(len(l.errs), func(i int) bool { return at.compare(l.errs[i].at) < 0 })
 	if l.last == nil || at.compare(position{l.last.Line, l.last.Column}) > 0 {
 		l.last = n
 	}
-	if i < maxFaults {
+	if i < maxErrors {
 		l.errs = slices.Insert(l.errs, i, l.errorAt(n, fmt.Sprintf(format, args...)))
 	}
-	if i == maxFaults || len(l.errs) > maxFaults {
+	if i == maxErrors || len(l.errs) > maxErrors {
 		l.more++
-		l.errs = l.errs[:maxFaults]
+		l.errs = l.errs[:maxErrors]
 	}
 }
 
-// faults joins the faults, in the order of their places.
-func (l *loader) faults() error {
+// joined returns all errors as one, in the order of their places; nil if there is none.
+func (l *loader) joined() error {
 	var out []error
 	for _, e := range l.errs {
 		out = append(out, e)
 	}
-	if l.more > 0 {
-		out = append(out, l.errorAt(l.last, fmt.Sprintf("and %d more faults up to here", l.more)))
+	switch {
+	case l.more == 1:
+		out = append(out, l.errorAt(l.last, "and 1 more error here"))
+	case l.more > 1:
+		out = append(out, l.errorAt(l.last, fmt.Sprintf("and %d more errors up to here", l.more)))
 	}
 	return errors.Join(out...)
 }
 
-// errorAt is a fault at a node.
+// errorAt returns an error at a node.
 func (l *loader) errorAt(n *yaml.Node, reason string) *Error {
 	return &Error{l.label(n), reason, position{n.Line, n.Column}}
 }
 
-// place is where an object has a key, or begins if it has not.
+// place returns the place of a key of a part, or of the part if it does not have the key.
 func (l *loader) place(object any, key string) string { return l.label(l.node(object, key)) }
 
 func (l *loader) node(object any, key string) *yaml.Node {
-	n := l.where[object]
+	n := l.nodes[object]
 	if n == nil {
-		n = l.where[l.file.Policy]
+		n = l.nodes[l.file.Policy]
 	}
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -98,16 +101,16 @@ func (l *loader) node(object any, key string) *yaml.Node {
 	return n
 }
 
-// keys are the keys that a mapping may have, with what reads their values.
+// keys are the keys that a mapping may have, with the readers of their values.
 type keys map[string]func(*yaml.Node)
 
-// mapping reads a mapping whose keys are known. what names it in errors.
+// mapping reads a mapping that may have only the known keys. what describes it in errors.
 func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
-	return l.entries(n, what, func(key, value *yaml.Node) { l.known(key, value, what, known) })
+	return l.entries(n, what, func(key, value *yaml.Node) { l.knownKey(key, value, what, known) })
 }
 
-// known reads the value of a key that must be known.
-func (l *loader) known(key, value *yaml.Node, what string, known keys) {
+// knownKey reads the value of a key, which must be one of the known ones.
+func (l *loader) knownKey(key, value *yaml.Node, what string, known keys) {
 	read, ok := known[key.Value]
 	if !ok {
 		l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(sorted(known), ", "))
@@ -116,7 +119,7 @@ func (l *loader) known(key, value *yaml.Node, what string, known keys) {
 	read(value)
 }
 
-// entries reads a mapping and refuses a key that comes twice.
+// entries reads a mapping and rejects duplicate keys.
 func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.Node)) bool {
 	if n.Kind != yaml.MappingNode {
 		l.fail(n, "%s must be a mapping, not %s", what, kindName(n))
@@ -126,7 +129,7 @@ func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.N
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if seen[key.Value] {
-			l.fail(key, "key %q comes twice in %s", key.Value, what)
+			l.fail(key, "duplicate key %q in %s", key.Value, what)
 			continue
 		}
 		seen[key.Value] = true
@@ -172,16 +175,16 @@ func (l *loader) text(n *yaml.Node, what string) (string, bool) {
 	return n.Value, true
 }
 
-// name reads a name that can stand in a table.
+// name reads a name of printable characters.
 func (l *loader) name(n *yaml.Node) string {
 	s, _ := l.text(n, "name")
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		l.fail(n, "name %q has characters that cannot be printed", s)
+		l.fail(n, "name %q has unprintable characters", s)
 	}
 	return s
 }
 
-// parsed reads a scalar with one of the parsers of units.
+// parsed reads a scalar with a parser such as ParseRate.
 func parsed[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, error)) (v T, ok bool) {
 	s, ok := l.text(n, what)
 	if !ok {
@@ -195,7 +198,7 @@ func parsed[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, 
 	return v, true
 }
 
-// word reads a scalar that is one of a few words.
+// word reads a scalar that must be one of the given words.
 func (l *loader) word(n *yaml.Node, what string, words ...string) (string, bool) {
 	s, ok := l.text(n, what)
 	if ok && !slices.Contains(words, s) {
@@ -205,14 +208,14 @@ func (l *loader) word(n *yaml.Node, what string, words ...string) (string, bool)
 	return s, ok
 }
 
-// list calls read for the entries of a list, or for a single value.
+// list calls read for each entry of a list, or for a single value.
 func (l *loader) list(n *yaml.Node, read func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
 		read(n)
 		return
 	}
 	if len(n.Content) == 0 {
-		l.fail(n, "an empty list matches nothing: leave the key out to match all")
+		l.fail(n, "an empty list matches nothing: omit the key to match all")
 	}
 	for _, entry := range n.Content {
 		if entry.Kind == yaml.AliasNode {

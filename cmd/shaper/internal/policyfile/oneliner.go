@@ -7,24 +7,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// OneLiner is a policy as flags give it: one class, or a rate for all traffic.
-// Empty parts were not given.
+// OneLiner is a policy that is given by flags: one class, or a rate for all traffic.
+// Flags that were not given are empty.
 type OneLiner struct {
-	Rate               string `json:",omitempty"` // "50mbit": with no other part but Length
+	Rate               string `json:",omitempty"` // "50mbit"; of the other flags only Length may be set
 	Meter              string // "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"; without one all packets are green
 	Green, Yellow, Red string // "drop", "dscp=af12,queue"
 	Queue              string // "rate=20mbit limit=100ms"
 	Length             string // "l2", "base=l2,overhead=4"
 }
 
-// Names of what a one-liner makes.
+// Names of the parts of a one-liner.
 const (
 	oneClass = "all"
 	oneQueue = "queue"
 )
 
-// Load turns the flags into the nodes that a file would have had, and reads
-// those: there is one reader of policies.
+// Load converts the flags into the nodes of a file and reads those, so that files and flags
+// have one reader.
 func (o OneLiner) Load() (*File, error) {
 	flags := []struct{ name, text string }{
 		{"--meter", o.Meter},
@@ -39,14 +39,14 @@ func (o OneLiner) Load() (*File, error) {
 		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))
 	})
 	l.file.Flags = true
-	l.queueHint = `give it by --queue "rate=... limit=..."`
-	l.envelopeHint = "flows that share one need a policy file"
-	// A node's line tells the flag, its column the place in it.
+	l.queueHint = `define it with --queue "rate=... limit=..."`
+	l.envelopeHint = "an envelope needs a policy file"
+	// A node's line is the number of the flag, its column the column in the flag.
 	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
 
 	var root *yaml.Node
 	if o.Rate != "" {
-		root = l.byRate(scalar(o.Rate, 7, 1))
+		root = l.ratePolicy(scalar(o.Rate, 7, 1))
 	} else {
 		root = l.oneClass(words, o)
 	}
@@ -62,13 +62,13 @@ func (o OneLiner) Load() (*File, error) {
 		put(root, scalar("length", 6, 1), length)
 	}
 	if root == nil {
-		return nil, l.faults()
+		return nil, l.joined()
 	}
 	return l.policy(root)
 }
 
-// oneClass is the policy of all flags but --rate and --length. words are those
-// of a flag.
+// oneClass returns the policy of all flags except --rate and --length. words returns the
+// words of a flag.
 func (l *loader) oneClass(words func(flag int) []*yaml.Node, o OneLiner) *yaml.Node {
 	at := 1 // --meter
 	if o.Meter == "" {
@@ -111,7 +111,7 @@ func (l *loader) oneClass(words func(flag int) []*yaml.Node, o OneLiner) *yaml.N
 
 func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// oneAction turns words such as dscp=af12 and queue into an action.
+// oneAction converts words such as dscp=af12 and queue into an action.
 func (l *loader) oneAction(words []*yaml.Node, line int) *yaml.Node {
 	if len(words) == 1 && (words[0].Value == "pass" || words[0].Value == "drop") {
 		return words[0]
@@ -124,13 +124,13 @@ func (l *loader) oneAction(words []*yaml.Node, line int) *yaml.Node {
 		case strings.Contains(w.Value, "="):
 			l.assign(action, w)
 		default:
-			l.fail(w, "%q is not an action: want pass or drop alone, or any of queue, dscp=af12, ecn=ce and the like", w.Value)
+			l.fail(w, "unknown action %q: want pass, drop, or a list such as queue,dscp=af12", w.Value)
 		}
 	}
 	return action
 }
 
-// assign puts a word key=value into a mapping.
+// assign adds a word key=value to a mapping.
 func (l *loader) assign(m, word *yaml.Node) {
 	key, value, ok := strings.Cut(word.Value, "=")
 	if !ok {
@@ -140,7 +140,7 @@ func (l *loader) assign(m, word *yaml.Node) {
 	put(m, scalar(key, word.Line, word.Column), scalar(value, word.Line, word.Column+len(key)+1))
 }
 
-// splitWords cuts a flag at spaces and commas.
+// splitWords splits the value of a flag at spaces and commas.
 func splitWords(s string, line int) []*yaml.Node {
 	var words []*yaml.Node
 	for i := 0; i < len(s); {

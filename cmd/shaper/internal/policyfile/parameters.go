@@ -28,7 +28,7 @@ func (l *loader) parameters(d *draft) {
 	}
 }
 
-// parameter reads the value of a parameter, in the unit that its Go type stands for.
+// parameter reads the value of a parameter. Its Go type determines the unit.
 func (l *loader) parameter(d *draft, name string, n *yaml.Node) (v any, ok bool) {
 	switch meter.Field(d.params, name).(type) {
 	case meter.Rate:
@@ -56,7 +56,7 @@ func (l *loader) parameter(d *draft, name string, n *yaml.Node) (v any, ok bool)
 	panic("meter type " + d.Name + " has a parameter of unknown unit: " + name)
 }
 
-// depth reads a burst or a limit. A burst may be a time at its rate.
+// depth reads a burst or a limit. A burst may be given as a time at its rate.
 func (l *loader) depth(d *draft, name string, n *yaml.Node) (any, bool) {
 	rate, isBurst := d.rateOf(name)
 	s, single := l.text(n, name)
@@ -71,7 +71,7 @@ func (l *loader) depth(d *draft, name string, n *yaml.Node) (any, bool) {
 		}
 		r := meter.Field(d.params, rate).(meter.Rate)
 		if r == (meter.Rate{}) {
-			return nil, false // it has an error of its own
+			return nil, false // the rate has an error already
 		}
 		return l.burstOf(n, name, r, span)
 	case d.packets:
@@ -93,7 +93,7 @@ func (d *draft) rateOf(burst string) (rate string, ok bool) {
 	return "", false
 }
 
-// burstOf returns the bytes that a rate brings in a time.
+// burstOf returns the bytes of a rate in a time.
 func (l *loader) burstOf(n *yaml.Node, burst string, r meter.Rate, span time.Duration) (int64, bool) {
 	b, ok := r.Burst(span)
 	switch {
@@ -105,7 +105,7 @@ func (l *loader) burstOf(n *yaml.Node, burst string, r meter.Rate, span time.Dur
 	return b, ok && b > 0
 }
 
-// suggest returns what a missing parameter could be.
+// suggest returns advice on a missing parameter.
 func (d *draft) suggest(name string) string {
 	switch meter.Field(d.params, name).(type) {
 	case meter.Rate:
@@ -127,8 +127,8 @@ func (d *draft) suggest(name string) string {
 	return "give a number, such as " + name + ": 10"
 }
 
-// suggestBurst suggests 20 ms at the rate of the bucket, but at least two packets of
-// 1500 bytes.
+// suggestBurst suggests 20 ms at the rate of the bucket, or two packets of 1500 bytes if
+// that is more.
 func (d *draft) suggestBurst(name string, r meter.Rate) string {
 	if d.packets {
 		return fmt.Sprintf("give a number of packets, such as %s: 10", name)

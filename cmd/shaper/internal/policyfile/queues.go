@@ -12,11 +12,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
+// link reads an entry of links.
 func (l *loader) link(name string, n *yaml.Node) {
 	link := &dataplane.Link{Name: name}
 	l.links[name] = link
 	l.file.Policy.Links = append(l.file.Policy.Links, link)
-	l.where[link] = n
+	l.nodes[link] = n
 	rate := false
 	ok := l.mapping(n, "a link", keys{
 		"rate": func(n *yaml.Node) {
@@ -29,11 +30,12 @@ func (l *loader) link(name string, n *yaml.Node) {
 	}
 }
 
+// queue reads an entry of queues.
 func (l *loader) queue(name string, n *yaml.Node) {
 	q := &dataplane.Queue{Name: name}
 	l.queues[name] = q
 	l.file.Policy.Queues = append(l.file.Policy.Queues, q)
-	l.where[q] = n
+	l.nodes[q] = n
 	var rate, limit, wred, link, share, fair, codel *yaml.Node
 	number := func(what string, least int, to *int) func(*yaml.Node) {
 		return func(n *yaml.Node) {
@@ -75,15 +77,15 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	case !ok:
 		return
 	case rate == nil && link == nil:
-		l.fail(n, "queue %q needs a rate, such as rate: 20mbit, or a link that it shares", name)
+		l.fail(n, "queue %q needs a rate, such as rate: 20mbit, or a link", name)
 	case rate != nil && link != nil:
-		l.fail(link, "queue %q has a rate of its own, or a link's, not both", name)
+		l.fail(link, "queue %q has both a rate and a link: remove one", name)
 	case link != nil:
-		l.linked(q, link)
+		l.setLink(q, link)
 	case share != nil:
-		l.fail(share, "priority and weight are of queues that share a link: queue %q has a rate of its own", name)
+		l.fail(share, "priority and weight need a link: queue %q has its own rate", name)
 	case fair != nil:
-		l.alone(q, rate)
+		l.addLink(q, rate)
 	}
 	if limit == nil {
 		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
@@ -94,43 +96,43 @@ func (l *loader) queue(name string, n *yaml.Node) {
 			l.fail(limit, "limit must be above zero")
 			return
 		}
-		a.limit(&q.Config)
+		a.setLimit(&q.Config)
 		if wred != nil {
 			l.wred(q, a, wred)
 		}
 	}
 }
 
-func (l *loader) linked(q *dataplane.Queue, n *yaml.Node) {
+func (l *loader) setLink(q *dataplane.Queue, n *yaml.Node) {
 	name, ok := l.text(n, "link")
 	if !ok {
 		return
 	}
 	if q.Link = l.links[name]; q.Link == nil {
-		l.fail(n, "no link named %q: write it under links:", name)
+		l.fail(n, "no link named %q: define it under links:", name)
 	}
 }
 
-// alone gives a queue the link that it needs to be fair.
-func (l *loader) alone(q *dataplane.Queue, rate *yaml.Node) {
+// addLink adds a link for a fair queue with its own rate: only queues of links can be fair.
+func (l *loader) addLink(q *dataplane.Queue, rate *yaml.Node) {
 	if l.links[q.Name] != nil {
-		l.fail(rate, "queue %q is fair, so it has a link of its name, but that is the name of another: rename one of them, or write link: %[1]s", q.Name)
+		l.fail(rate, "fair queue %q gets a link of the same name, but another link has that name: rename one, or write link: %[1]s", q.Name)
 		return
 	}
 	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
 	q.Rate = meter.Rate{}
 	l.file.Policy.Links = append(l.file.Policy.Links, q.Link)
-	l.where[q.Link] = l.where[q]
+	l.nodes[q.Link] = l.nodes[q]
 }
 
-// amount is how much waits in a queue.
+// amount is a size of a backlog.
 type amount struct {
 	axis queue.Axis
 	n    int64 // ns, bytes or packets
 }
 
-// limit makes it the limit of a queue.
-func (a amount) limit(c *queue.Config) {
+// setLimit makes the amount the limit of a queue.
+func (a amount) setLimit(c *queue.Config) {
 	switch a.axis {
 	case queue.ByTime:
 		c.Time = time.Duration(a.n)
@@ -141,13 +143,13 @@ func (a amount) limit(c *queue.Config) {
 	}
 }
 
-// amount reads a time, a size, or packets as in 100p.
+// amount reads a time, a size, or a number of packets such as 100p.
 func (l *loader) amount(n *yaml.Node, what string) (amount, bool) {
 	s, ok := l.text(n, what)
 	if !ok {
 		return amount{}, false
 	}
-	_, unit, _, known := split(s)
+	_, unit, _, known := splitQuantity(s)
 	switch {
 	case isDuration(s), unit == "m":
 		d, ok := parsed(l, n, what, ParseDuration)
@@ -161,7 +163,7 @@ func (l *loader) amount(n *yaml.Node, what string) (amount, bool) {
 }
 
 func parsePacketCount(s string) (int64, error) {
-	number, _, value, _ := split(s)
+	number, _, value, _ := splitQuantity(s)
 	if !value.IsInt() || !value.Num().IsInt64() {
 		return 0, fmt.Errorf("%s is not a whole number of packets", number)
 	}
@@ -170,7 +172,7 @@ func parsePacketCount(s string) (int64, error) {
 
 var axisNames = [...]string{queue.ByTime: "a time", queue.ByBytes: "a size", queue.ByPackets: "packets, such as 20p"}
 
-// wred reads thresholds by color, which are measured as the limit is.
+// wred reads thresholds by color. They have the unit of the limit.
 func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 	known := keys{}
 	for color := meter.Green; color <= meter.Red; color++ {
@@ -181,13 +183,13 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 					has[i] = true
 					if a, ok := l.amount(n, key); ok {
 						if a.axis != limit.axis && a.n != 0 {
-							l.fail(n, "%s must be %s, as the queue's limit is", key, axisNames[limit.axis])
+							l.fail(n, "%s must be %s, like the queue's limit", key, axisNames[limit.axis])
 						}
 						*to = a.n
 					}
 				}
 			}
-			e, faults := &q.WRED[color], len(l.errs)
+			e, before := &q.WRED[color], len(l.errs)
 			l.mapping(n, "wred of a color", keys{
 				"min": bound(0, "min", &e.Min),
 				"max": bound(1, "max", &e.Max),
@@ -197,15 +199,15 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 				},
 			})
 			switch {
-			case len(l.errs) > faults:
+			case len(l.errs) > before:
 			case has != [3]bool{true, true, true}:
-				l.fail(n, "wred wants all of min, max and probability, such as {min: 30ms, max: 80ms, probability: 0.1}")
+				l.fail(n, "wred needs min, max and probability, such as {min: 30ms, max: 80ms, probability: 0.1}")
 			case e.Max == 0:
-				l.fail(n, "wred wants a max above zero")
+				l.fail(n, "wred needs a max above zero")
 			case e.Min > e.Max:
 				l.fail(n, "wred has min above max: it begins to drop at min, and drops all from max on")
 			case e.Max > limit.n:
-				l.fail(n, "wred has a max above the queue's limit, where all is dropped anyway")
+				l.fail(n, "wred has a max above the queue's limit, at which all packets are dropped anyway")
 			}
 		}
 	}
@@ -214,7 +216,7 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 
 // parseProbability rounds to the nearest 1/queue.Certain.
 func parseProbability(s string) (uint32, error) {
-	_, unit, value, ok := split(s)
+	_, unit, value, ok := splitQuantity(s)
 	if !ok || unit != "" || value.Cmp(big.NewRat(1, 1)) > 0 {
 		return 0, fmt.Errorf("%q is not a number between 0 and 1", s)
 	}
@@ -222,8 +224,8 @@ func parseProbability(s string) (uint32, error) {
 	return uint32(new(big.Int).Quo(value.Num(), value.Denom()).Uint64()), nil
 }
 
-// codel reads true, which nil is, too, or target and interval, whose defaults
-// are those of RFC 8289 §4.
+// codel reads true or false, or target and interval, whose defaults are those of RFC 8289
+// §4. A nil node means true.
 func (l *loader) codel(q *dataplane.Queue, n *yaml.Node) {
 	q.CoDel = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	if n == nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// ratePolicy is the policy of --rate: one queue for everything, with control
-// traffic before it. The meter bounds control traffic, so that a sender cannot
-// get around the rate by marking packets CS6; the excess is queued like the rest.
-// DHCP, BGP, DHCPv6, LDP, BFD and multihop BFD are known by their ports (IANA).
-const ratePolicy = `
+// ratePolicyText is the policy of --rate: one queue for everything except control traffic,
+// which is sent at once. A meter bounds control traffic, because a sender could otherwise
+// bypass the rate by marking packets CS6; the excess is queued like the rest. The ports are
+// those of DHCP, BGP, DHCPv6, LDP, BFD and multihop BFD (IANA).
+const ratePolicyText = `
 classes:
   - {name: control-dscp, match: {dscp: [cs6, cs7]}, meter: control, red: {queue: all}}
   - {name: control-proto, match: {proto: [igmp, icmpv6, eigrp, ospf, pim, vrrp]}, meter: control, red: {queue: all}}
@@ -28,55 +28,55 @@ queues:
 `
 
 const (
-	// leastRate is the rate whose target needs the longest interval that CoDel
-	// may have, 3 s.
-	leastRate = 16_000 // bit/s
+	// leastRate is the minimum of --rate, in bit/s. At lower rates CoDel's interval would
+	// exceed its maximum of 3 s.
+	leastRate = 16_000
 
-	// The kernel hands down up to 64 KiB of TCP at once, at any rate where the RTT
-	// is short. CoDel must not take one of them that is sent, and one behind it, for
-	// a bad queue, or TCP does not reach the rate; the limit leaves room for four.
-	// That would be long at low rates: there it is slowTarget and slowLimit.
+	// The kernel sends GSO packets of up to 64 KiB. If one is being sent and another is
+	// queued, CoDel must not drop, or TCP does not reach the rate: the target is the time
+	// of two GSO packets, and the limit that of four. At low rates these would be too
+	// long, and slowTarget and slowLimit bound them.
 	rateGSO    = 64 << 10 // bytes
 	slowTarget = 250 * time.Millisecond
 	slowLimit  = 500 * time.Millisecond
 
-	// At any rate there is room for a GSO packet, the headers of its 45 segments,
-	// and eight packets of an MTU.
-	rateRoom = 80 << 10 // bytes
+	// rateRoom is the minimum limit, in bytes: a GSO packet, the headers of its 45
+	// segments, and eight packets of the MTU.
+	rateRoom = 80 << 10
 
-	rateMTU      = 1500 // bytes
-	rateLimit    = 100 * time.Millisecond
-	codelTarget  = 5 * time.Millisecond   // RFC 8289 §4.4
-	codelNeed    = 100 * time.Millisecond // an interval, RFC 8289 §4.3
-	controlShare = 20                     // part of the rate that control traffic has
+	rateMTU       = 1500 // bytes
+	rateLimit     = 100 * time.Millisecond
+	codelTarget   = 5 * time.Millisecond   // RFC 8289 §4.4
+	codelInterval = 100 * time.Millisecond // RFC 8289 §4.3
+	controlPart   = 20                     // control traffic gets 1/20 of the rate
 )
 
-// byRate reads the policy of --rate, whose faults are at n.
-func (l *loader) byRate(n *yaml.Node) *yaml.Node {
+// ratePolicy returns the nodes of the policy of --rate. Their place is that of n.
+func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 	r, ok := parsed(l, n, "rate", ParseRate)
 	if !ok {
 		return nil
 	}
 	if r.Cmp(meter.BitRate(leastRate)) < 0 {
-		l.fail(n, "rate: %s is below %v, the least for --rate: give a queue of your own by --queue, or a policy file", n.Value, meter.BitRate(leastRate))
+		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value, meter.BitRate(leastRate))
 		return nil
 	}
-	limit := max(rateLimit, lasts(rateRoom, r), min(lasts(4*rateGSO, r), slowLimit))
-	target := max(codelTarget, lasts(2*rateMTU, r), min(lasts(2*rateGSO, r), slowTarget))
-	interval := max(codelNeed, 2*target)
+	limit := max(rateLimit, timeOf(rateRoom, r), min(timeOf(4*rateGSO, r), slowLimit))
+	target := max(codelTarget, timeOf(2*rateMTU, r), min(timeOf(2*rateGSO, r), slowTarget))
+	interval := max(codelInterval, 2*target)
 
 	var doc yaml.Node
-	text := fmt.Sprintf(ratePolicy, max(bitsOf(r)/controlShare, leastRate), n.Value, limit.Milliseconds(), target.Milliseconds(), interval.Milliseconds())
+	text := fmt.Sprintf(ratePolicyText, max(bitRate(r)/controlPart, leastRate), n.Value, limit.Milliseconds(), target.Milliseconds(), interval.Milliseconds())
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		panic(err) // the text is ours, and the rate is one
+		panic(err) // the text is constant, and the rate was parsed
 	}
 	root := doc.Content[0]
-	moved(root, n)
+	setPlace(root, n)
 	return root
 }
 
-// lasts is how long bytes take at a rate, rounded up to a ms.
-func lasts(bytes int64, r meter.Rate) time.Duration {
+// timeOf returns the time that bytes take at a rate, rounded up to a ms.
+func timeOf(bytes int64, r meter.Rate) time.Duration {
 	ns := big.NewInt(bytes)
 	ns.Mul(ns, big.NewInt(int64(r.Period)))
 	ms := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(int64(time.Millisecond)))
@@ -84,8 +84,8 @@ func lasts(bytes int64, r meter.Rate) time.Duration {
 	return time.Duration(ns.Int64()) * time.Millisecond
 }
 
-// bitsOf is a rate in bit/s, rounded down, or the most that an int64 holds.
-func bitsOf(r meter.Rate) int64 {
+// bitRate returns a rate in bit/s, rounded down, but at most the largest int64.
+func bitRate(r meter.Rate) int64 {
 	bits := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(8e9))
 	if bits.Quo(bits, big.NewInt(int64(r.Period))); bits.IsInt64() {
 		return bits.Int64()
@@ -93,10 +93,10 @@ func bitsOf(r meter.Rate) int64 {
 	return 1<<63 - 1
 }
 
-// moved gives all nodes of a tree the place of another.
-func moved(n, to *yaml.Node) {
-	n.Line, n.Column = to.Line, to.Column
-	for _, c := range n.Content {
-		moved(c, to)
+// setPlace sets the place of all nodes of a tree to that of another node.
+func setPlace(tree, to *yaml.Node) {
+	tree.Line, tree.Column = to.Line, to.Column
+	for _, c := range tree.Content {
+		setPlace(c, to)
 	}
 }

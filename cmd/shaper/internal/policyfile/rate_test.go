@@ -22,11 +22,10 @@ func byRate(t *testing.T, rate string) *File {
 	return f
 }
 
-// TestRate holds what --rate resolves to, where T is how long bytes take. The
-// limit is 100 ms, T of 80 KiB, or the lesser of T of 256 KiB and 500 ms, whichever
-// is most. CoDel's target is 5 ms, T of 3000 B, or the lesser of T of 128 KiB and
-// 250 ms, and its interval two targets or 100 ms. Control traffic has a twentieth
-// or 16 kbit/s.
+// TestRate checks the policy of --rate. T(n) is the time that n bytes take. The limit is
+// max(100 ms, T(80 KiB), min(T(256 KiB), 500 ms)). CoDel's target is max(5 ms, T(3000 B),
+// min(T(128 KiB), 250 ms)), its interval max(100 ms, two targets). Control traffic has a
+// twentieth of the rate, but at least 16 kbit/s.
 func TestRate(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -72,8 +71,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRateHoldsGSO sends a GSO packet of 64 KiB and eight packets right behind it
-// through the queue, at rates that span all.
+// TestRateHoldsGSO checks at low and high rates that the queue has room for a GSO packet of
+// 64 KiB and eight packets right behind it.
 func TestRateHoldsGSO(t *testing.T) {
 	for _, rate := range []string{"16kbit", "64kbit", "1mbit", "5mbit", "6553600bit", "50mbit", "1gbit", "100gbit"} {
 		q, err := queue.New(byRate(t, rate).Policy.Queues[0].Config)
@@ -92,7 +91,7 @@ func TestRateHoldsGSO(t *testing.T) {
 	}
 }
 
-// TestRateControl holds which packets go first.
+// TestRateControl checks which packets bypass the queue.
 func TestRateControl(t *testing.T) {
 	f := byRate(t, "50mbit")
 	matches := make([]dataplane.Match, len(f.Policy.Classes))
@@ -144,7 +143,7 @@ func TestRateControl(t *testing.T) {
 	}
 }
 
-func TestRateFaults(t *testing.T) {
+func TestRateErrors(t *testing.T) {
 	for _, test := range []struct{ rate, says string }{
 		{"50", "50bit"},
 		{"50mbps", "50mbit or 50MB/s"},
@@ -169,7 +168,7 @@ func TestRateFaults(t *testing.T) {
 	}
 }
 
-// TestWithoutMeter is a class that only queues.
+// TestWithoutMeter checks a class that has only a queue.
 func TestWithoutMeter(t *testing.T) {
 	f, err := OneLiner{Green: "queue", Queue: "rate=50mbit limit=100ms"}.Load()
 	if err != nil {

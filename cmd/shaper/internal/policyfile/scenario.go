@@ -13,60 +13,61 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Scenario is a simulation of hosts that share a budget. Zero values are left out.
+// Scenario is a simulation of hosts that share a budget. Keys that the file does not have
+// are zero.
 type Scenario struct {
 	Hosts    int
 	Rate     meter.Rate // of the budget
 	Burst    int64      // of the budget, bytes
 	Interval time.Duration
 	Rescue   *dataplane.Share
-	Assumed  int           // number of hosts assumed by one that never heard of the store
+	Assumed  int           // number of hosts that a host assumes before its first reply
 	Duration time.Duration // of the simulation
 	Seed     *uint64
-	Delay    *time.Duration // of a message between a host and the store, at most
-	Loss     *dataplane.Share
-	Demand   *Demand // of each host, in the beginning
+	Delay    *time.Duration   // maximum delay of a message between a host and the store
+	Loss     *dataplane.Share // part of the messages that are lost
+	Demand   *Demand          // of each host, at the start
 	Events   []Event
 }
 
-// Demand is what the senders of a host offer: a rate that each host draws between two.
+// Demand is a range of rates. Each host draws one, which its senders offer.
 type Demand struct{ Least, Most meter.Rate }
 
-// Event is something that happens in a simulation.
+// Event is an event of a simulation.
 type Event struct {
-	Place  string        // where it is written
-	At     time.Duration // for the first time
-	Every  time.Duration // 0 is once
-	Until  time.Duration // 0 is the end of the simulation
-	For    time.Duration // then it is undone; 0 is never
-	Does   string        // one of the words of an event
+	Place  string        // place in the file
+	At     time.Duration // time of the first occurrence
+	Every  time.Duration // interval of further occurrences; 0: none
+	Until  time.Duration // time of the last occurrence; 0: the end of the simulation
+	For    time.Duration // time after which the event is undone; 0: never
+	Does   string        // action, such as crash
 	Who    Who
 	Demand Demand
-	Ways   [2]bool       // of a partition: requests, replies
-	Behind time.Duration // of a failover: how long the replica has stood still
-	Blind  bool          // of a failover: hosts used increases that the replica did not have
-	Jump   time.Duration // of the store's clock
+	Ways   [2]bool       // partition: lost requests, lost replies
+	Behind time.Duration // failover: lag of the replica
+	Blind  bool          // failover: hosts used increases that the replica did not have
+	Jump   time.Duration // jump of the store's clock
 }
 
-// Who says which hosts something happens to: a number or a part of them, at random, or
-// one by its name.
+// Who selects the hosts of an event: a number or a part of them, at random, or one by its
+// name.
 type Who struct {
 	Number int
 	Part   *dataplane.Share
 	Name   string
 }
 
-// LoadScenario reads a scenario. The error joins all faults, with their places.
+// LoadScenario reads a scenario. The returned error joins all errors, with their places.
 func LoadScenario(name string, text []byte) (*Scenario, error) {
 	l, root, err := read(name, text, "scenario")
 	if err != nil {
 		return nil, err
 	}
 	s := &Scenario{}
-	if l.expand(root) {
+	if l.checkAliases(root) {
 		l.scenario(s, root)
 	}
-	if err := l.faults(); err != nil {
+	if err := l.joined(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -116,7 +117,7 @@ func ParsePart(s string) (dataplane.Share, error) {
 	return share, nil
 }
 
-// size reads a budget: a rate, or a mapping with a burst.
+// size reads the size of a budget: a rate, or a mapping with rate and burst.
 func (l *loader) size(s *Scenario, n *yaml.Node) {
 	rate := func(n *yaml.Node) { s.Rate, _ = parsed(l, n, "rate", ParseRate) }
 	if n.Kind == yaml.ScalarNode {
@@ -129,7 +130,7 @@ func (l *loader) size(s *Scenario, n *yaml.Node) {
 	})
 }
 
-// demand reads a rate, or a list of two between which each host draws one.
+// demand reads a rate, or a list of the lowest and the highest rate.
 func (l *loader) demand(n *yaml.Node) (d Demand, ok bool) {
 	if n.Kind != yaml.SequenceNode {
 		d.Least, ok = parsed(l, n, "demand", ParseRate)
@@ -148,7 +149,7 @@ func (l *loader) demand(n *yaml.Node) (d Demand, ok bool) {
 	return Demand{least, most}, ok && ok2
 }
 
-// ParseWho reads which hosts something happens to: 3, 10%, all, or host-7.
+// ParseWho reads a selection of hosts: 3, 10%, all, or host-7.
 func ParseWho(s string) (Who, error) {
 	var w Who
 	switch n, err := strconv.ParseUint(s, 10, 16); {
@@ -169,10 +170,10 @@ func ParseWho(s string) (Who, error) {
 			return w, nil
 		}
 	}
-	return w, fmt.Errorf("%q says no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
+	return w, fmt.Errorf("%q selects no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
 }
 
-// event reads what happens, and when.
+// event reads an event.
 func (l *loader) event(n *yaml.Node) Event {
 	e := Event{Place: l.label(n)}
 	options := map[string]*yaml.Node{}
@@ -221,7 +222,7 @@ func (l *loader) event(n *yaml.Node) Event {
 		"failover": func(n *yaml.Node) {
 			does("failover", n)
 			if n.Value != "current" {
-				e.Behind, _ = parsed(l, n, "failover: current, or how far the replica is behind", ParseDuration)
+				e.Behind, _ = parsed(l, n, "failover (current, or the lag of the replica)", ParseDuration)
 			}
 		},
 		"clock": func(n *yaml.Node) {
@@ -249,8 +250,9 @@ func (l *loader) event(n *yaml.Node) Event {
 	return e
 }
 
-// goWith says which words of an event have which options, beside at, every and until.
-var goWith = map[string]string{
+// actionsOf are the actions that each option can be combined with. at, every and until can
+// be combined with all.
+var actionsOf = map[string]string{
 	"hosts": "demand",
 	"for":   "demand, crash, hang, partition, stray, down",
 	"ways":  "partition",
@@ -259,7 +261,7 @@ var goWith = map[string]string{
 
 func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Node) {
 	if e.Does == "" {
-		l.fail(n, "an event needs what happens: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
+		l.fail(n, "an event needs an action: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
 		return
 	}
 	if options["at"] == nil && options["every"] == nil {
@@ -269,11 +271,11 @@ func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Nod
 		e.At = e.Every
 	}
 	if options["until"] != nil && options["every"] == nil {
-		l.fail(options["until"], "until goes with every")
+		l.fail(options["until"], "until needs every")
 	}
-	for _, option := range sorted(goWith) {
-		if at := options[option]; at != nil && !strings.Contains(", "+goWith[option]+",", ", "+e.Does+",") {
-			l.fail(at, "%s does not go with %s", option, e.Does)
+	for _, option := range sorted(actionsOf) {
+		if at := options[option]; at != nil && !strings.Contains(", "+actionsOf[option]+",", ", "+e.Does+",") {
+			l.fail(at, "%s cannot be combined with %s", option, e.Does)
 		}
 	}
 	if e.Does == "demand" && options["hosts"] == nil {
@@ -283,11 +285,11 @@ func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Nod
 		e.Ways = [2]bool{true, true}
 	}
 	if options["waits"] != nil && e.Behind == 0 {
-		l.fail(options["waits"], "waits goes with a replica that is behind")
+		l.fail(options["waits"], "waits needs a failover to a replica that is behind")
 	}
 }
 
-// parseJump reads how far a clock jumps, such as 5s or -5s.
+// parseJump reads a jump of a clock, such as 5s or -5s.
 func parseJump(s string) (time.Duration, error) {
 	rest, back := strings.CutPrefix(s, "-")
 	d, err := ParseDuration(strings.TrimPrefix(rest, "+"))

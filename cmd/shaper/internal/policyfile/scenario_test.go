@@ -66,8 +66,8 @@ events:
 	}
 }
 
-// TestScenarioFaults has each fault of a scenario told with its place.
-func TestScenarioFaults(t *testing.T) {
+// TestScenarioErrors checks the place and the text of each error of a scenario.
+func TestScenarioErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                                       "s.yaml:1:1: the scenario is empty",
@@ -82,21 +82,21 @@ func TestScenarioFaults(t *testing.T) {
 		"demand: [2mbit, 1mbit]":                 "s.yaml:1:9: demand: 1mbit is less than 2mbit",
 		"events: 3":                              `s.yaml:1:9: events must be a list, not "3"`,
 		"events:\n- 3":                           `s.yaml:2:3: an event must be a mapping, not "3"`,
-		"events:\n- {at: 1s}":                    "s.yaml:2:3: an event needs what happens: one of clock, ",
+		"events:\n- {at: 1s}":                    "s.yaml:2:3: an event needs an action: one of clock, ",
 		"events:\n- {crash: 1}":                  "s.yaml:2:3: an event needs a time: at or every",
 		"events:\n- {at: 1s, crash: 1, hang: 1}": "s.yaml:2:28: an event does one thing: crash or hang",
-		"events:\n- {at: 1s, crash: some}":       `s.yaml:2:19: crash: "some" says no hosts: write a number, a part such as 10%, all, or a name such as host-7`,
-		"events:\n- {at: 1s, crash: 0}":          `s.yaml:2:19: crash: "0" says no hosts`,
+		"events:\n- {at: 1s, crash: some}":       `s.yaml:2:19: crash: "some" selects no hosts: write a number, a part such as 10%, all, or a name such as host-7`,
+		"events:\n- {at: 1s, crash: 0}":          `s.yaml:2:19: crash: "0" selects no hosts`,
 		"events:\n- {at: 1s, crash: 101%}":       `s.yaml:2:19: crash: "101%" is not a part`,
-		"events:\n- {at: 1s, until: 2s, crash: 1}":          "s.yaml:2:19: until goes with every",
+		"events:\n- {at: 1s, until: 2s, crash: 1}":          "s.yaml:2:19: until needs every",
 		"events:\n- {every: 999us, crash: 1}":               "s.yaml:2:11: every: 999us is less than 1ms",
 		"events:\n- {every: 0s, crash: 1}":                  "s.yaml:2:11: every must be above zero",
-		"events:\n- {at: 1s, join: 2, for: 1s}":             "s.yaml:2:26: for does not go with join",
-		"events:\n- {at: 1s, crash: 2, ways: both}":         "s.yaml:2:28: ways does not go with crash",
-		"events:\n- {at: 1s, crash: 2, hosts: 3}":           "s.yaml:2:29: hosts does not go with crash",
+		"events:\n- {at: 1s, join: 2, for: 1s}":             "s.yaml:2:26: for cannot be combined with join",
+		"events:\n- {at: 1s, crash: 2, ways: both}":         "s.yaml:2:28: ways cannot be combined with crash",
+		"events:\n- {at: 1s, crash: 2, hosts: 3}":           "s.yaml:2:29: hosts cannot be combined with crash",
 		"events:\n- {at: 1s, store: gone}":                  `s.yaml:2:19: store: "gone" is not one of down, flush`,
-		"events:\n- {at: 1s, failover: now}":                `s.yaml:2:22: failover: current, or how far the replica is behind: "now" is not a time`,
-		"events:\n- {at: 1s, failover: current, waits: no}": "s.yaml:2:38: waits goes with a replica that is behind",
+		"events:\n- {at: 1s, failover: now}":                `s.yaml:2:22: failover (current, or the lag of the replica): "now" is not a time`,
+		"events:\n- {at: 1s, failover: current, waits: no}": "s.yaml:2:38: waits needs a failover to a replica that is behind",
 		"events:\n- {at: 1s, clock: soon}":                  `s.yaml:2:19: clock: "soon" is not a time`,
 		"hosts: [\n":                                        "s.yaml:",
 	} {

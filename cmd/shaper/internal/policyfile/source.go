@@ -8,13 +8,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Source is a policy as a user gave it. A shaper keeps it as its label, so that other
-// processes can read the policy.
+// Source is the text of a policy, or its flags. A running shaper keeps it as its label, so
+// other processes can read the policy.
 type Source struct {
-	Name string    `json:"name"`           // for people
-	Path string    `json:"path,omitempty"` // absolute, of a file
-	Text string    `json:"text,omitempty"`
-	One  *OneLiner `json:"one,omitempty"`
+	Name string    `json:"name"`           // name for people
+	Path string    `json:"path,omitempty"` // absolute path of the file; "" for flags
+	Text string    `json:"text,omitempty"` // text of the file
+	One  *OneLiner `json:"one,omitempty"`  // flags; nil for a file
 }
 
 // Compiled is a policy with its source and its plan.
@@ -24,7 +24,7 @@ type Compiled struct {
 	Plan *dataplane.Plan
 }
 
-// InvalidError says that a policy cannot be used as it is written.
+// InvalidError means that a policy does not compile.
 type InvalidError struct{ Err error }
 
 func (e *InvalidError) Error() string { return e.Err.Error() }
@@ -50,7 +50,7 @@ func (s Source) load() (*File, error) {
 	return Load(s.Name, []byte(s.Text))
 }
 
-// Label returns the source as a shaper keeps it.
+// Label returns the label of a shaper with this source.
 func (s Source) Label() json.RawMessage {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s Source) Label() json.RawMessage {
 	return raw
 }
 
-// SourceOf reads a label, without compiling the policy.
+// SourceOf returns the source in a label. It does not compile the policy.
 func SourceOf(label json.RawMessage) (s Source, err error) {
 	if err := json.Unmarshal(label, &s); err != nil {
 		return s, fmt.Errorf("the shaper was attached by another version: %w", err)
@@ -79,7 +79,7 @@ func CompileLabel(label json.RawMessage) (*Compiled, error) {
 	return s.Compile()
 }
 
-// PlanOf returns the plan of a label.
+// PlanOf compiles the policy of a label and returns its plan.
 func PlanOf(label json.RawMessage) (*dataplane.Plan, error) {
 	c, err := CompileLabel(label)
 	if err != nil {

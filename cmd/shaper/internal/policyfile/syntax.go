@@ -15,15 +15,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// position is a place in a text. Both numbers are from 1, columns count characters.
+// position is a place in a text. Lines and columns count from 1, columns in characters.
 type position struct{ line, column int }
 
 func (p position) compare(q position) int {
 	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
 }
 
-// parse parses one document of YAML. Its errors are those of the library; a panic in the
-// library is one, too.
+// parse parses one YAML document. It returns the errors of the library, and an error if the
+// library panics.
 func parse(decoder *yaml.Decoder, n *yaml.Node) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -33,20 +33,21 @@ func parse(decoder *yaml.Decoder, n *yaml.Node) (err error) {
 	return decoder.Decode(n)
 }
 
-// syntaxFault is what the library found wrong with a text, and where.
-type syntaxFault struct {
-	what    string // is parsed, such as a policy
+// syntaxProblem is an error that the library found in a text.
+type syntaxProblem struct {
+	what    string // kind of the text, such as policy
 	lines   []string
-	problem string   // in the library's words
-	context string   // what it was reading
-	begins  position // of the context
-	at      position // of the problem
-	open    position // innermost open collection; zero if it is not known
+	problem string   // description by the library
+	context string   // construct that the library was reading, in its words
+	begins  position // beginning of the context
+	at      position // place of the problem
+	open    position // beginning of the innermost open collection; zero if unknown
 }
 
-// syntaxError turns an error of the library into one of ours, with the exact place.
+// syntaxError converts an error of the library into one with the exact place and the likely
+// cause.
 func syntaxError(name string, text []byte, what string, decoder *yaml.Decoder, err error) error {
-	f := &syntaxFault{what: what, lines: strings.Split(string(text), "\n")}
+	f := &syntaxProblem{what: what, lines: strings.Split(string(text), "\n")}
 	f.read(decoder, err)
 	at, reason := f.explain()
 	if found, why := unreadable(text); why != "" {
@@ -60,10 +61,10 @@ var (
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// read takes the problem and the places from the decoder. The library's errors have only
-// a line, which may be that of the context. If another version of the library keeps
-// places elsewhere, the line remains.
-func (f *syntaxFault) read(decoder *yaml.Decoder, err error) {
+// read reads the problem and its places from the decoder. The library's error has only a
+// line, which may be that of the context. If another version of the library stores the
+// places elsewhere, that line is used.
+func (f *syntaxProblem) read(decoder *yaml.Decoder, err error) {
 	m := libraryError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
 	line, _ := strconv.Atoi(m[1])
 	f.problem, f.at = m[2], position{max(line, 1), 1}
@@ -87,7 +88,7 @@ func (f *syntaxFault) read(decoder *yaml.Decoder, err error) {
 	}
 }
 
-// field returns a field of a field of a struct, or an invalid value.
+// field returns a field of nested structs, or an invalid value if it does not exist.
 func field(v reflect.Value, names ...string) reflect.Value {
 	for _, name := range names {
 		if v.Kind() == reflect.Pointer {
@@ -101,7 +102,7 @@ func field(v reflect.Value, names ...string) reflect.Value {
 	return v
 }
 
-// positionOf converts a mark of the library, which counts from 0.
+// positionOf converts a mark of the library. Marks count from 0.
 func positionOf(mark reflect.Value) (position, bool) {
 	line, column := field(mark, "line"), field(mark, "column")
 	if !line.IsValid() || !line.CanInt() || !column.IsValid() || !column.CanInt() {
@@ -110,7 +111,7 @@ func positionOf(mark reflect.Value) (position, bool) {
 	return position{int(line.Int()) + 1, int(column.Int()) + 1}, true
 }
 
-// unreadable finds the first character that no YAML may have. why is empty if there is
+// unreadable finds the first character that YAML does not allow. why is empty if there is
 // none.
 func unreadable(text []byte) (at position, why string) {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
@@ -133,23 +134,23 @@ func unreadable(text []byte) (at position, why string) {
 	return at, ""
 }
 
-// line returns a line without its end; those beyond the text are empty.
-func (f *syntaxFault) line(n int) string {
+// line returns a line without its end. Lines beyond the text are empty.
+func (f *syntaxProblem) line(n int) string {
 	if n < 1 || n > len(f.lines) {
 		return ""
 	}
 	return strings.TrimSuffix(f.lines[n-1], "\r")
 }
 
-// around returns the parts of a line before and from a place.
-func (f *syntaxFault) around(at position) (before, rest string) {
+// around returns the parts of a line before a place and from it on.
+func (f *syntaxProblem) around(at position) (before, rest string) {
 	runes := []rune(f.line(at.line))
 	i := max(0, min(at.column-1, len(runes)))
 	return string(runes[:i]), string(runes[i:])
 }
 
-// sample is the word at a place, quoted, and not too long.
-func (f *syntaxFault) sample(at position) string {
+// sample returns the word at a place, quoted and shortened.
+func (f *syntaxProblem) sample(at position) string {
 	_, rest := f.around(at)
 	word, _, _ := strings.Cut(rest, " ")
 	if runes := []rune(word); len(runes) > 20 {
@@ -158,8 +159,8 @@ func (f *syntaxFault) sample(at position) string {
 	return strconv.Quote(word)
 }
 
-// character is the character at a place, quoted.
-func (f *syntaxFault) character(at position) string {
+// character returns the character at a place, quoted.
+func (f *syntaxProblem) character(at position) string {
 	_, rest := f.around(at)
 	r, size := utf8.DecodeRuneInString(rest)
 	if size == 0 {
@@ -168,8 +169,8 @@ func (f *syntaxFault) character(at position) string {
 	return strconv.Quote(string(r))
 }
 
-// ends reports whether the text has nothing from a place on.
-func (f *syntaxFault) ends(at position) bool {
+// ends reports whether only white space follows a place.
+func (f *syntaxProblem) ends(at position) bool {
 	_, rest := f.around(at)
 	for n := at.line; strings.TrimSpace(rest) == ""; {
 		if n++; n > len(f.lines) {
@@ -180,7 +181,7 @@ func (f *syntaxFault) ends(at position) bool {
 	return false
 }
 
-// read parses a file of a kind, such as a policy.
+// read parses a file of some kind, such as policy.
 func read(name string, text []byte, what string) (*loader, *yaml.Node, error) {
 	first := position{1, 1}
 	if reason := tooLarge(text); reason != "" {

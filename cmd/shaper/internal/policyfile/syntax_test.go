@@ -12,10 +12,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// syntaxFaults has a text for each fault that the YAML library finds. library is a part
-// of its words, which no error of ours has.
-var syntaxFaults = []struct{ text, library, want string }{
-	// A key where none can be.
+// syntaxErrors has a text for each error that the YAML library finds. library is a part of
+// the library's description, which our errors must not have.
+var syntaxErrors = []struct{ text, library, want string }{
+	// Keys in places that cannot have one.
 	{"name: a: b\n", "mapping values are not allowed", `1:8: a second ":" in one value: put a value that contains ": " in quotes`},
 	{"classes:\n  - name: a\n     red: drop\n", "mapping values are not allowed", "3:6: this line is indented too far: keys of one mapping begin in the same column"},
 	{"length: l3\n# text\n  otherwise: drop\n", "expected key", "3:3: the indentation of this line fits none of the lines above"},
@@ -48,7 +48,7 @@ var syntaxFaults = []struct{ text, library, want string }{
 	{"\xff\xfe\x00\xd8", "incomplete UTF-16 surrogate pair", "1:1: the text is UTF-16 with an error"},
 	{"\xfe\xff\xd8\x00\x00a", "expected low surrogate area", "1:1: the text is UTF-16 with an error"},
 
-	// Quotes, and text of several lines.
+	// Quotes, and text with several lines.
 	{"length: l3\nname: \"a\n", "unexpected end of stream", "2:7: this quote is never closed"},
 	{"name: 'a\nred: drop\n", "unexpected end of stream", "1:7: this quote is never closed"},
 	{"name: 'a\n---\n", "unexpected document indicator", "1:7: this quote is never closed"},
@@ -85,11 +85,11 @@ var syntaxFaults = []struct{ text, library, want string }{
 	{"%TAG !x! tag:x`\n", "expected whitespace or line break", "1:1: a line that begins with %"},
 	{"%TAG ! tag:x\n%TAG ! tag:x\n---\n", "duplicate %TAG directive", "2:1: a line that begins with %"},
 
-	// Text that fits nowhere.
+	// Unexpected text.
 	{"{a: b} c\n", "expected <document start>", `1:8: unexpected "c" after a value: put the whole value in quotes`},
 	{"{a: b}}\n", "expected <document start>", `1:7: "}" closes nothing`},
 	{"  classes: []\nqueues: {}\n", "expected <document start>", "2:1: this line is indented less than the first one"},
-	{"length: l3\n...\nclasses: []\n", "expected <document start>", `3:1: this line is behind "...", which ends the policy`},
+	{"length: l3\n...\nclasses: []\n", "expected <document start>", `3:1: this line is after "...", which ends the policy`},
 	{"name: 'it's'\n", "expected key", `1:11: unexpected "s'" after the closing quote`},
 	{"name: \"a\", red: drop\n", "expected key", `1:10: unexpected "," after the closing quote`},
 	{"dport: [1] 2\n", "expected key", `1:12: unexpected "2" after a value: put the whole value in quotes`},
@@ -106,7 +106,7 @@ var syntaxFaults = []struct{ text, library, want string }{
 	{"dport: ]\n", "expected node content", `1:8: "]" closes nothing: put a value that begins with it in quotes`},
 	{"dport: ,\n", "expected node content", `1:8: a value is missing before ","`},
 	{"a: 1\ndport: [\n", "expected node content", `2:8: "[" is never closed`},
-	{"classes: [\n  - name: a]\n", "expected node content", `2:3: a list within brackets has no "- ": separate its entries by commas`},
+	{"classes: [\n  - name: a]\n", "expected node content", `2:3: a list in brackets uses commas instead of "- "`},
 	{"match: {dport: ]}\n", "expected node content", `1:16: a value is missing before "]"`},
 	{"dport: [1, 2\n", "expected ',' or ']'", `1:8: "[" is never closed`},
 	{"dport: [1, 2\n# end\n\n", "expected ',' or ']'", `1:8: "[" is never closed`},
@@ -125,9 +125,9 @@ var syntaxFaults = []struct{ text, library, want string }{
 	{"a: 1\n---\nname: a: b\n", "mapping values are not allowed", `3:8: a second ":" in one value`},
 }
 
-func TestSyntaxFaults(t *testing.T) {
-	for _, tt := range syntaxFaults {
-		if err := libraryFault(tt.text); err == nil || !strings.Contains(err.Error(), tt.library) {
+func TestSyntaxErrors(t *testing.T) {
+	for _, tt := range syntaxErrors {
+		if err := firstLibraryError(tt.text); err == nil || !strings.Contains(err.Error(), tt.library) {
 			t.Errorf("%.60q: the library finds %v, not %q", tt.text, err, tt.library)
 		}
 		_, err := Load("p.yaml", []byte(tt.text))
@@ -144,22 +144,22 @@ func TestSyntaxFaults(t *testing.T) {
 	}
 }
 
-// libraryFault is the first error that the library has in any document of a text.
-func libraryFault(text string) (err error) {
+// firstLibraryError returns the first error of the library in any document of a text.
+func firstLibraryError(text string) (err error) {
 	for decoder := yaml.NewDecoder(strings.NewReader(text)); err == nil; {
 		err = parse(decoder, new(yaml.Node))
 	}
 	return err
 }
 
-// TestSyntaxComplete compares the words that the library's source has for problems with
-// those of the faults above: a new version may bring others.
+// TestSyntaxComplete checks that syntaxErrors has every problem in the library's source. A
+// new version may add others.
 func TestSyntaxComplete(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "go.yaml.in/yaml/v3").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of the internal state, or of a reader: neither can occur.
+	// Errors of the internal state or of a reader, which cannot occur.
 	const impossible = `expected <stream-start>|input error: `
 	seen := 0
 	for _, file := range []string{"scannerc.go", "parserc.go", "readerc.go"} {
@@ -185,7 +185,7 @@ func TestSyntaxComplete(t *testing.T) {
 }
 
 func known(problem string) bool {
-	for _, tt := range syntaxFaults {
+	for _, tt := range syntaxErrors {
 		if strings.Contains(problem, tt.library) {
 			return true
 		}
@@ -193,8 +193,8 @@ func known(problem string) bool {
 	return false
 }
 
-// TestSyntaxUnknown holds that problems of another version of the library keep its words
-// and its line.
+// TestSyntaxUnknown checks that unknown problems keep the description and the line of the
+// library.
 func TestSyntaxUnknown(t *testing.T) {
 	for text, want := range map[string]string{
 		"yaml: line 7: something new":                           "p.yaml:7:1: something new",
@@ -214,7 +214,7 @@ func TestSyntaxUnknown(t *testing.T) {
 	}
 }
 
-// TestSyntaxPanic holds that a panic of the library is an error.
+// TestSyntaxPanic checks that a panic of the library is an error.
 func TestSyntaxPanic(t *testing.T) {
 	if err := parse(&yaml.Decoder{}, new(yaml.Node)); err == nil || !strings.HasPrefix(err.Error(), "the YAML parser failed: ") {
 		t.Errorf("a decoder without a parser: %v", err)
@@ -225,7 +225,7 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// TestAnchorHolders accepts keys that begin with x- at the top of a policy.
+// TestAnchorHolders checks that keys that begin with x- are accepted at the top of a policy.
 func TestAnchorHolders(t *testing.T) {
 	f, err := compiled(`x-meters:
   - &small {type: token-bucket, rate: 1mbit, burst: 3kB}
@@ -247,7 +247,7 @@ classes:
 	}
 }
 
-// TestLineOrder wants faults in the order of their places, whatever finds them first.
+// TestLineOrder checks that errors have the order of their places.
 func TestLineOrder(t *testing.T) {
 	form := `classes:
   - {name: a, meter: none, red: 3}
@@ -279,7 +279,7 @@ queues: {q: {rate: 0bit, limit: 1s}}
 			line, column = l, c
 		}
 		if line < 4 {
-			t.Errorf("the last fault is at line %d of\n%v", line, err)
+			t.Errorf("the last error is at line %d of\n%v", line, err)
 		}
 	}
 }

@@ -23,8 +23,8 @@ var (
 
 var quantity = regexp.MustCompile(`^([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)$`)
 
-// split takes a quantity apart into its exact number and its unit.
-func split(s string) (number, unit string, value *big.Rat, ok bool) {
+// splitQuantity splits a quantity into its exact number and its unit.
+func splitQuantity(s string) (number, unit string, value *big.Rat, ok bool) {
 	m := quantity.FindStringSubmatch(s)
 	if m == nil {
 		return "", "", nil, false
@@ -33,18 +33,18 @@ func split(s string) (number, unit string, value *big.Rat, ok bool) {
 	return m[1], m[2], value, ok
 }
 
-// digits is a number that is longer than any that is read exactly.
-var digits = regexp.MustCompile(`[0-9]{19}`)
+// tooManyDigits matches a number with more digits than quantity accepts.
+var tooManyDigits = regexp.MustCompile(`[0-9]{19}`)
 
 func tooLong(s string) error {
-	if !digits.MatchString(s) {
+	if !tooManyDigits.MatchString(s) {
 		return nil
 	}
 	return fmt.Errorf("%q has a number of more than 18 digits", s)
 }
 
-// ParseRate reads a rate: bits per second with one of bit, kbit, mbit, gbit,
-// tbit (decimal), or an amount in a time, such as 125MB/s or 10kB/1min.
+// ParseRate reads a rate: bits per second with the unit bit, kbit, mbit, gbit or tbit
+// (decimal), or an amount per time, such as 125MB/s or 10kB/1min.
 func ParseRate(s string) (meter.Rate, error) {
 	if err := tooLong(s); err != nil {
 		return meter.Rate{}, err
@@ -52,7 +52,7 @@ func ParseRate(s string) (meter.Rate, error) {
 	if amount, period, ok := strings.Cut(s, "/"); ok {
 		return parseFraction(s, amount, period, sizeUnits, "a size with a unit, such as 10kB")
 	}
-	number, unit, value, ok := split(s)
+	number, unit, value, ok := splitQuantity(s)
 	if !ok {
 		return meter.Rate{}, fmt.Errorf("%q is not a rate: write a number with a unit, such as 10mbit or 1.25MB/s", s)
 	}
@@ -60,7 +60,7 @@ func ParseRate(s string) (meter.Rate, error) {
 	if !ok {
 		return meter.Rate{}, refuseRate(number, unit)
 	}
-	return rate(s, value.Mul(value, big.NewRat(factor, 8e9)))
+	return exactRate(s, value.Mul(value, big.NewRat(factor, 8e9)))
 }
 
 // ParsePacketRate reads a rate in packets, such as 100p/1s.
@@ -70,13 +70,13 @@ func ParsePacketRate(s string) (meter.Rate, error) {
 	}
 	amount, period, ok := strings.Cut(s, "/")
 	if !ok {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets takes one such as 100p/1s", s)
+		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets needs one such as 100p/1s", s)
 	}
-	return parseFraction(s, amount, period, map[string]int64{"p": 1}, "a number of packets, such as 100p, where packets are counted")
+	return parseFraction(s, amount, period, map[string]int64{"p": 1}, "a number of packets, such as 100p, for a meter that counts packets")
 }
 
 func parseFraction(s, amount, period string, units map[string]int64, want string) (meter.Rate, error) {
-	number, unit, value, ok := split(amount)
+	number, unit, value, ok := splitQuantity(amount)
 	factor, known := units[unit]
 	if bits := bitUnits[unit]; bits != 0 && units["B"] != 0 {
 		factor, known = bits, true
@@ -86,7 +86,7 @@ func parseFraction(s, amount, period string, units map[string]int64, want string
 		return meter.Rate{}, refuseRate(number, unit)
 	}
 	if !ok || !known {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate: before the slash goes %s", s, want)
+		return meter.Rate{}, fmt.Errorf("%q is not a rate: want %s before the slash", s, want)
 	}
 	if period != "" && (period[0] < '0' || '9' < period[0]) {
 		period = "1" + period
@@ -98,24 +98,24 @@ func parseFraction(s, amount, period string, units map[string]int64, want string
 	if d == 0 {
 		return meter.Rate{}, fmt.Errorf("%q is not a rate: its time is zero", s)
 	}
-	return rate(s, value.Mul(value, big.NewRat(factor, int64(d))))
+	return exactRate(s, value.Mul(value, big.NewRat(factor, int64(d))))
 }
 
-// rate turns bytes per ns into a Rate.
-func rate(s string, r *big.Rat) (meter.Rate, error) {
+// exactRate converts a rate s of r bytes per ns.
+func exactRate(s string, r *big.Rat) (meter.Rate, error) {
 	if !r.Num().IsInt64() || !r.Denom().IsInt64() {
 		return meter.Rate{}, fmt.Errorf("%q has more digits than an exact rate can hold", s)
 	}
 	return meter.Rate{Bytes: r.Num().Int64(), Period: time.Duration(r.Denom().Int64())}, nil
 }
 
-// ParseSize reads a number of bytes: B, kB, MB, GB are decimal, KiB, MiB, GiB
-// binary, a bare number is bytes.
+// ParseSize reads a number of bytes. B, kB, MB, GB and TB are decimal, KiB, MiB, GiB and
+// TiB are binary, a bare number is bytes.
 func ParseSize(s string) (int64, error) {
 	if err := tooLong(s); err != nil {
 		return 0, err
 	}
-	number, unit, value, ok := split(s)
+	number, unit, value, ok := splitQuantity(s)
 	if !ok {
 		return 0, fmt.Errorf("%q is not a size: write a number of bytes, or one with a unit such as 64KiB or 20ms", s)
 	}
@@ -127,7 +127,7 @@ func ParseSize(s string) (int64, error) {
 		if err := ambiguousSize(number, unit); err != nil {
 			return 0, err
 		}
-		return 0, fmt.Errorf("%q has no size unit: write one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms", s)
+		return 0, fmt.Errorf("%q is not a size: write a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms", s)
 	}
 	return wholeNumber(s, value.Mul(value, big.NewRat(factor, 1)))
 }
@@ -139,19 +139,19 @@ func wholeNumber(s string, r *big.Rat) (int64, error) {
 	return r.Num().Int64(), nil
 }
 
-// isDuration says whether a quantity has a unit of time.
+// isDuration reports whether a quantity has a unit of time.
 func isDuration(s string) bool {
-	_, unit, _, ok := split(s)
+	_, unit, _, ok := splitQuantity(s)
 	_, known := timeUnits[unit]
 	return ok && known
 }
 
-// ParseDuration reads a time with one of ns us ms s min h d.
+// ParseDuration reads a time with the unit ns, us, ms, s, min, h or d.
 func ParseDuration(s string) (time.Duration, error) {
 	if err := tooLong(s); err != nil {
 		return 0, err
 	}
-	number, unit, value, ok := split(s)
+	number, unit, value, ok := splitQuantity(s)
 	factor, known := timeUnits[unit]
 	if ok && unit == "m" {
 		return 0, fmt.Errorf("%q is ambiguous: m is minutes or milli: write %smin or %sms", s, number, number)
@@ -166,7 +166,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return time.Duration(value.Num().Int64()), nil
 }
 
-// scale is a prefix of units, in the readings that a short form mixes up.
+// scale has the possible meanings of a prefix in an ambiguous unit such as kb.
 var scale = map[byte]struct{ bits, decimal, binary, word string }{
 	'k': {"kbit", "kB", "KiB", "kilo"},
 	'm': {"mbit", "MB", "MiB", "mega"},
@@ -176,7 +176,8 @@ var scale = map[byte]struct{ bits, decimal, binary, word string }{
 
 var short = regexp.MustCompile(`^(?i)([kmgt])?i?(b|bp|bps|bits?|bits?/s|bytes?)?$`)
 
-// refuseRate explains a rate's unit that different tools read differently.
+// refuseRate returns the error of a unit that is not a rate, or that tools interpret
+// differently.
 func refuseRate(number, unit string) error {
 	if unit == "" {
 		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second", number, number, number)
@@ -196,15 +197,15 @@ func refuseRate(number, unit string) error {
 		unit, s.word, s.word, number, s.bits, number, s.decimal)
 }
 
-// ambiguousSize explains a size's unit that different tools read differently,
-// or returns nil where it is none of those.
+// ambiguousSize returns the error of a size unit that tools interpret differently, or nil
+// for other units.
 func ambiguousSize(number, unit string) error {
 	m := short.FindStringSubmatch(unit)
 	if m == nil || unit == "" {
 		return nil
 	}
 	if bitUnits[strings.ToLower(unit)] != 0 {
-		return fmt.Errorf("%q is a rate, and a size is wanted: write bytes, such as 64KiB, or a time, such as 20ms", unit)
+		return fmt.Errorf("%q is a unit of rate, not of size: write bytes, such as 64KiB, or a time, such as 20ms", unit)
 	}
 	if m[1] == "" {
 		return fmt.Errorf("%q is ambiguous: bits or bytes: write %sB for bytes", unit, number)

@@ -85,7 +85,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// TestRefusedUnits holds that what tools read differently is refused with the
+// TestRefusedUnits checks that units that tools interpret differently are rejected, with the
 // spellings to choose from.
 func TestRefusedUnits(t *testing.T) {
 	rate := func(s string) error { _, err := ParseRate(s); return err }
@@ -208,7 +208,7 @@ func TestRefusedUnits(t *testing.T) {
 	}
 }
 
-// TestSuggestionsParse holds that what an error says to write can be written.
+// TestSuggestionsParse checks that the spellings that errors suggest are accepted.
 func TestSuggestionsParse(t *testing.T) {
 	for _, unit := range []string{"", "k", "K", "m", "M", "g", "G", "t", "T", "b", "kb", "Mb", "gB", "bps", "kbps", "MBps", "Mbit", "kib", "KB"} {
 		if _, err := ParseRate("7" + unit); err != nil {
@@ -253,8 +253,8 @@ func TestParseShare(t *testing.T) {
 	}
 }
 
-// FuzzUnits holds that a rate that parses is exact and stays so when it is
-// written and read again, and that no text makes a parser panic.
+// FuzzUnits checks that a rate is the same after it is written and read again, and that no
+// text makes a parser panic.
 func FuzzUnits(f *testing.F) {
 	for _, s := range []string{"10mbit", "1.5mbit", "10kB/1min", "1B/8s", "64KiB", "20ms", "100p/1s", "10kbps", "50%", "0bit", "1m", "999999999999999999tbit"} {
 		f.Add(s)

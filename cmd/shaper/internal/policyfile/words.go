@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// parseLimit reads the bytes of a window. People who know buckets try to give a rate
-// or a time.
+// parseLimit reads the limit of a window, in bytes. It explains the limit to users who give a
+// rate or a time, as for a bucket.
 func parseLimit(s string) (int64, error) {
 	if _, err := ParseRate(s); err == nil || isDuration(s) {
 		return 0, fmt.Errorf("%q is not a size: write the bytes that pass in a window, such as 125kB, and how long that is as window: 1s", s)
@@ -37,7 +37,7 @@ func parseInt(s string) (int, error) {
 	return int(n), nil
 }
 
-// parseShare reads full, empty, or a percentage.
+// parseShare reads full, empty, or a percentage such as 50%.
 func parseShare(s string) (dataplane.Share, error) {
 	switch s {
 	case "full":
@@ -45,7 +45,7 @@ func parseShare(s string) (dataplane.Share, error) {
 	case "empty":
 		return dataplane.Share{Num: 0, Den: 1}, nil
 	}
-	_, unit, value, ok := split(s)
+	_, unit, value, ok := splitQuantity(s)
 	if !ok || unit != "%" {
 		return dataplane.Share{}, fmt.Errorf("%q is not full, empty, or a share such as 50%%", s)
 	}

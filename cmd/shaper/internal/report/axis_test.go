@@ -37,8 +37,8 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestTicksAnywhere checks the number, the distance and the end of ticks over the
-// whole range of axes.
+// TestTicksAnywhere checks the number, the distance and the end of the ticks for short and
+// long axes.
 func TestTicksAnywhere(t *testing.T) {
 	for high := 1e-9; high < 1e30; high *= 1.0371 {
 		for _, count := range []int{1, 2, 3, 12} {

@@ -20,17 +20,17 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// shots is where TestBrowser leaves screenshots; empty is nowhere.
+// shots is the folder for screenshots of TestBrowser; "" for none.
 var shots = os.Getenv("REPORT_SHOTS")
 
-// browser is one tab, and what went wrong in it.
+// browser is one tab of Chromium, and the errors in it.
 type browser struct {
 	ctx context.Context
 	dir string
 
 	mu       sync.Mutex
-	page     string // file URL: the one request that is no fault
-	requests int    // of page
+	page     string // file URL, the only allowed request
+	requests int    // number of requests of page
 	faults   []string
 }
 
@@ -74,8 +74,8 @@ func newBrowser(t *testing.T) *browser {
 	return b
 }
 
-// event collects what must not happen: any request but that of the page, any
-// message on the console, any exception.
+// event collects errors: a request other than that of the page, a message on the console, or
+// an exception.
 func (b *browser) event(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,13 +118,13 @@ func (b *browser) load(t *testing.T, name, text string) {
 	b.settle(t)
 }
 
-// settle waits for two frames: charts draw in the first.
+// settle waits for two frames. Charts are drawn in the first.
 func (b *browser) settle(t *testing.T) {
 	t.Helper()
 	evaluate[bool](t, b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 }
 
-// quiet fails on what event collected since open.
+// quiet fails if event collected errors since open.
 func (b *browser) quiet(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()
@@ -156,7 +156,7 @@ func (b *browser) width(t *testing.T, px int64) {
 	b.settle(t)
 }
 
-// mouse acts on the first chart, at a fraction of its width.
+// mouse sends a mouse event to the first chart, at a fraction of its width.
 func (b *browser) mouse(t *testing.T, kind input.DispatchMouseEventType, at float64) {
 	t.Helper()
 	p := evaluate[struct{ X, Y float64 }](t, b, fmt.Sprintf(`(() => {

@@ -13,8 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// sampleComparison is what is offered in sample through a meter that passes all,
-// one that passes half, and one that passes nothing.
+// sampleComparison is the offered traffic of sample through three meters: one passes
+// everything, one half, and one nothing.
 func sampleComparison() Comparison {
 	d := sample()
 	c := Comparison{
@@ -88,7 +88,7 @@ func TestBrowserCompare(t *testing.T) {
 		b.scheme(t, "light", "")
 		b.width(t, 900)
 		b.load(t, "compare.svg", string(picture(t, c)))
-		// All text is within the picture.
+		// All texts are within the picture.
 		if out := evaluate[[]string](t, b, `(() => {
 			const all = document.documentElement.getBoundingClientRect();
 			return [...document.querySelectorAll("text")].filter((e) => {
@@ -98,7 +98,7 @@ func TestBrowserCompare(t *testing.T) {
 		})()`); len(out) > 0 {
 			t.Errorf("outside the picture: %q", out)
 		}
-		// No text is on top of another, or of a panel.
+		// No text overlaps another one or a panel.
 		if over := evaluate[[]string](t, b, `(() => {
 			const boxes = [...document.querySelectorAll("text, .grid")].map((e) => [e.getBoundingClientRect(), e.textContent]);
 			const out = [];

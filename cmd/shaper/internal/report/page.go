@@ -40,7 +40,7 @@ type page struct {
 	version  string
 }
 
-// begin writes everything before the first header line.
+// begin writes the beginning of the page up to the header's first line.
 func (p *page) begin(title string) {
 	policy := "default-src 'none'; script-src " + source(uplotJS) + " " + source(p.script) +
 		"; style-src " + source(uplotCSS) + " " + source(pageCSS) + "; base-uri 'none'; form-action 'none'"
@@ -110,8 +110,8 @@ func (p *page) charts(heading, note string) {
 `, heading, note)
 }
 
-// chart is the place of a chart, of a kind and an index that the script knows. Empty
-// notes are left out.
+// chart writes the place of a chart. The script draws it by kind and index. Empty notes are
+// omitted.
 func (p *page) chart(kind string, index int, name string, notes ...string) {
 	p.printf(`<figure data-chart="%s" data-index="%d">`, kind, index)
 	if name != "" {
@@ -137,7 +137,7 @@ func (p *page) warnings(list []string) {
 	p.printf("</ul>\n</section>\n")
 }
 
-// tile is one number of the heading.
+// tile is one number at the top of the page.
 type tile struct{ label, value, detail, swatch string }
 
 func (p *page) tiles(tiles []tile) {
@@ -216,7 +216,7 @@ func (p *page) table(kind string, rows []row) {
 	p.printf("</tbody>\n</table>\n</div>\n")
 }
 
-// counted is the cell of a count, with its share of some bytes.
+// counted returns the cell of a count, with its share of the bytes of.
 func counted(label, swatch string, n dataplane.Count, of int64) cell {
 	c := cell{label: label, swatch: swatch, value: say.Grouped(n.Packets), zero: n.Packets == 0}
 	if !c.zero {

@@ -13,8 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// inkScript counts the pixels of every canvas that differ from its most
-// frequent color, and the colors.
+// inkScript counts, for every canvas, the colors and the pixels that differ from the most
+// frequent color.
 const inkScript = `[...document.querySelectorAll("figure")].map((figure) => {
 	const canvas = figure.querySelector("canvas");
 	if (!canvas || !canvas.width || !canvas.height) return { chart: figure.dataset.chart, width: 0, ink: 0, colors: 0 };
@@ -35,8 +35,7 @@ type chartInk struct {
 	Ink, Colors int
 }
 
-// contrastScript is the lowest WCAG 2 contrast of any text in the page, and
-// that text.
+// contrastScript returns the lowest WCAG 2 contrast of any text in the page, and that text.
 const contrastScript = `(() => {
 	const parse = (s) => s.match(/[\d.]+/g).map(Number);
 	const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
@@ -118,7 +117,7 @@ func TestBrowser(t *testing.T) {
 	})
 
 	t.Run("narrow", func(t *testing.T) {
-		b.width(t, 360) // resizes the page that was wide
+		b.width(t, 360) // makes the wide page narrow
 		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
 		b.fits(t)
 		b.shot(t, "narrow-dark")
@@ -245,7 +244,7 @@ func TestBrowser(t *testing.T) {
 		b.quiet(t)
 	})
 
-	// A page that wanted to load something could not.
+	// A page could not load anything.
 	t.Run("policy", func(t *testing.T) {
 		var mu sync.Mutex
 		hits := 0

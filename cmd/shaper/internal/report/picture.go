@@ -50,8 +50,8 @@ type key struct {
 	class, text string
 }
 
-// drawPicture draws a whole picture. since names the origin of the time axis. Without
-// panels or bins the picture says empty.
+// drawPicture draws a whole picture. since describes the origin of the time axis. Without
+// panels or bins, the picture has only the text empty.
 func drawPicture(title, since, empty string, keys []key, bins int, seconds float64, panels []panel) *figure {
 	f := &figure{seconds: seconds}
 	if bins == 0 || len(panels) == 0 {
@@ -117,11 +117,11 @@ func (f *figure) heading(title string, keys []key) {
 	}
 }
 
-// x is the place of a time in seconds.
+// x returns the position of a time in seconds.
 func (f *figure) x(seconds float64) px { return f.left + f.width*px(seconds/f.seconds) }
 
-// at is the height of a rate in bit/s.
-func (p *panel) at(rate float64) px { return p.y + panelHeight*px(1-rate/p.top) }
+// height returns the position of a rate in bit/s.
+func (p *panel) height(rate float64) px { return p.y + panelHeight*px(1-rate/p.top) }
 
 // caption writes the panel's name, description and result above it.
 func (p *panel) caption() {
@@ -144,29 +144,29 @@ func (p *panel) grid(rates, times []tick) {
 	f := p.figure
 	f.printf(`<path class="grid" d="`)
 	for _, t := range rates {
-		f.printf("M%v %vh%v", f.left, p.at(t.at), f.width)
+		f.printf("M%v %vh%v", f.left, p.height(t.at), f.width)
 	}
 	for _, t := range times {
 		f.printf("M%v %vv%d", f.x(t.at), p.y, panelHeight)
 	}
 	f.printf(`"/>` + "\n")
 	for _, t := range rates {
-		f.text(f.left-6, p.at(t.at)+4, right, "note", t.label)
+		f.text(f.left-6, p.height(t.at)+4, right, "note", t.label)
 	}
 }
 
-// area fills the space below values, each of which holds for its bin. Its upper edge
-// has a line where the class has one.
+// area fills the space below values, one per bin. Its upper edge has a line if the class has
+// a stroke.
 func (p *panel) area(class string, values []float64) {
 	f := p.figure
-	path := steps(f.left, f.width/px(len(values)), values, p.at)
-	f.printf(`<path class="%s" d="%sV%vH%vZ"/>`+"\n", class, path, p.at(0), f.left)
+	path := steps(f.left, f.width/px(len(values)), values, p.height)
+	f.printf(`<path class="%s" d="%sV%vH%vZ"/>`+"\n", class, path, p.height(0), f.left)
 }
 
-// line draws values, each of which holds for its bin.
+// line draws values, one per bin.
 func (p *panel) line(class string, values []float64) {
 	f := p.figure
-	f.printf(`<path class="%s" d="%s"/>`+"\n", class, steps(f.left, f.width/px(len(values)), values, p.at))
+	f.printf(`<path class="%s" d="%s"/>`+"\n", class, steps(f.left, f.width/px(len(values)), values, p.height))
 }
 
 // band fills the space between two lines.
@@ -175,21 +175,21 @@ func (p *panel) band(class string, low, high []float64) {
 	step := f.width / px(len(low))
 	back := slices.Clone(low)
 	slices.Reverse(back)
-	// The way back begins where the way there ends.
-	f.printf(`<path class="%s" d="%s%sZ"/>`+"\n", class, steps(f.left, step, high, p.at), "L"+steps(f.left+f.width, -step, back, p.at)[1:])
+	// The lower line is drawn backwards from the end of the upper one.
+	f.printf(`<path class="%s" d="%s%sZ"/>`+"\n", class, steps(f.left, step, high, p.height), "L"+steps(f.left+f.width, -step, back, p.height)[1:])
 }
 
 // limit draws a rate, unless it is 0.
 func (p *panel) limit(rate float64) {
 	if rate > 0 {
-		p.figure.printf(`<path class="limit" d="M%v %vh%v"/>`+"\n", p.figure.left, p.at(rate), p.figure.width)
+		p.figure.printf(`<path class="limit" d="M%v %vh%v"/>`+"\n", p.figure.left, p.height(rate), p.figure.width)
 	}
 }
 
-// drawEvents draws a line for each event, and names it if a row has room.
+// drawEvents draws a line for each event, and its name if a row has room.
 func (p *panel) drawEvents() {
 	f := p.figure
-	var free [eventRows]px // from here on a row has room
+	var free [eventRows]px // beginning of the free space of each row
 	for _, e := range p.events {
 		x := f.x(e.At)
 		f.printf(`<path class="event" d="M%v %vv%d"/>`+"\n", x, p.y, panelHeight)
@@ -242,7 +242,7 @@ func (c Comparison) draw() *figure {
 	return drawPicture(c.title(), since, "no packet was metered", keys, len(offered), float64(len(offered))*width, panels)
 }
 
-// result is what a meter did, in a few words.
+// result summarizes the result of a meter.
 func (c Comparison) result(m Compared) string {
 	worst := c.times(m.Worst)
 	if worst == "" {

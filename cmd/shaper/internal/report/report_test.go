@@ -51,7 +51,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// The page must not name anything to load.
+// TestSelfContained checks that the page refers to nothing that must be loaded.
 func TestSelfContained(t *testing.T) {
 	html := write(t, sample())
 	html = strings.ReplaceAll(html, uplotJS, "")
@@ -120,7 +120,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-func TestCheckJoinsFaults(t *testing.T) {
+func TestCheckJoinsErrors(t *testing.T) {
 	d := sample()
 	d.BinWidth = 0
 	d.Passed[2] = d.Passed[2][1:]
@@ -188,7 +188,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// The files of uplot/ are the published ones.
+// TestUplotUnchanged checks that the files of uplot/ are the published ones.
 func TestUplotUnchanged(t *testing.T) {
 	readme, err := os.ReadFile("uplot/README.md")
 	if err != nil {

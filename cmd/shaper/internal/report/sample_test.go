@@ -50,7 +50,7 @@ func sample() Data {
 	}
 
 	rng := rand.New(rand.NewPCG(1, 2))
-	var free int64 // when the shaper of bulk has sent what it holds
+	var free int64 // time at which the backlog of bulk is sent
 	const end = sampleBins * sampleBin
 	for at := int64(0); at < end; at += second / 2000 {
 		phase := float64(at) / float64(end)
@@ -133,7 +133,7 @@ func newSampleBucket(name string, rate, size int64) *sampleBucket {
 	return &sampleBucket{name: name, rate: rate, size: size, level: size, lowest: noBins()}
 }
 
-// spill refills the bucket and is what overflowed.
+// spill refills the bucket and returns the overflow.
 func (b *sampleBucket) spill(at int64) int64 {
 	b.level += b.rate * (at - b.last) / (8 * second)
 	b.last = at
@@ -161,7 +161,7 @@ func (b *sampleBucket) see(at int64) {
 
 func (b *sampleBucket) Bucket() Bucket { return Bucket{b.name, b.size, b.lowest} }
 
-// hostile is names that would run as script if any of them were not escaped.
+// hostile has names that would run as a script if they were not escaped.
 const hostile = "</script><img src=x onerror=\"alert(1)\"><!--<script>alert('2')</script>{{.}}&amp;\u2028"
 
 // hostileSample is sample with hostile text everywhere.
@@ -180,7 +180,7 @@ func hostileSample() Data {
 	return d
 }
 
-// singleBin is a capture of one packet.
+// singleBin is the report of a capture with one packet.
 func singleBin() Data {
 	one := func(n int64) []int64 { return []int64{n} }
 	d := Data{

@@ -32,7 +32,7 @@ func TestSimulation(t *testing.T) {
 			t.Errorf("the picture does not say %q", text)
 		}
 	}
-	for _, text := range []string{">clock<", ">failover<"} { // there is no room for them
+	for _, text := range []string{">clock<", ">failover<"} { // these do not fit
 		if strings.Contains(svg, text) {
 			t.Errorf("the picture says %q", text)
 		}

@@ -8,7 +8,7 @@ import (
 // svg is a picture. Lengths are in pixels from the top left corner.
 type svg struct{ document }
 
-// px is a length that is written to a tenth.
+// px is a length in pixels, which is written with one decimal.
 type px float64
 
 func (p px) String() string {
@@ -17,8 +17,8 @@ func (p px) String() string {
 
 const fontSize = px(12)
 
-// begin writes the root with the styles, and a white background, so that the
-// picture can be read on a dark page.
+// begin writes the root element with the styles, and a white background: the picture must
+// be readable on a dark page.
 func (s *svg) begin(width, height px, title string) {
 	s.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%v" height="%v" viewBox="0 0 %[1]v %[2]v" role="img">
 <title>%s</title>
@@ -45,7 +45,7 @@ text { font: 12px Liberation Sans, Arial, Helvetica, sans-serif; fill: #1b1f24; 
 .event { fill: none; stroke: #a03f82; stroke-width: .7; }
 `
 
-// anchor is the end of a text that its position means.
+// anchor is the point of a text that its position refers to.
 type anchor string
 
 const (
@@ -64,7 +64,7 @@ func (s *svg) text(x, y px, at anchor, class, text string) {
 		x, y, string(at), class, textWidth(class, text), text)
 }
 
-// fitted shortens a text to a width.
+// fitted shortens a text to a maximum width.
 func fitted(class, text string, width px) string {
 	if textWidth(class, text) <= width {
 		return text
@@ -98,7 +98,8 @@ func textWidth(class, text string) px {
 	return px(sum) / 1000 * size * bold
 }
 
-// glyphWidths are of the characters from space to tilde, 1/1000 of the font size.
+// glyphWidths are the widths of the characters from space to tilde, in 1/1000 of the font
+// size.
 var glyphWidths = [...]int16{
 	278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278,
 	556, 556, 556, 556, 556, 556, 556, 556, 556, 556, 278, 278, 584, 584, 584, 556,
@@ -118,7 +119,7 @@ func glyphWidth(r rune) int {
 	return 1000
 }
 
-// steps returns the path of values that hold for step each, from x on. y maps a
+// steps returns the path of a step function from x on. Each value is step wide; y maps a
 // value to a height.
 func steps(x, step px, values []float64, y func(float64) px) string {
 	var path strings.Builder

@@ -1,3 +1,3 @@
-// Package say writes numbers, policies and tables for people: one way to write a count, a
-// rate, a time, a match, a meter and a queue.
+// Package say formats numbers, policies and tables for people. All commands write counts,
+// rates, times, matches, meters and queues with it, so they look the same everywhere.
 package say

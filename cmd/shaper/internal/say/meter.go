@@ -32,32 +32,32 @@ func Meter(m *dataplane.Meter) string {
 	return strings.Join(parts, ", ")
 }
 
-// describeBudget says with whom a meter shares its budget.
+// describeBudget names a budget, and its server unless it belongs to this host.
 func describeBudget(b *dataplane.Budget) string {
 	if b.OnHost() {
 		return "budget " + b.Name + " of this host"
 	}
 	r := b.Resolved()
-	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s of all hosts together", b.Name, shared.Server(b.Store), r.Interval, portionOf(r.Rescue))
+	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s for all hosts together", b.Name, shared.Server(b.Store), r.Interval, portionOf(r.Rescue))
 	if r.Weight != 1 {
 		text += fmt.Sprintf(", weight %d", r.Weight)
 	}
 	return text
 }
 
-// portionOf writes a share, exactly.
+// portionOf writes a share exactly, in percent.
 func portionOf(s dataplane.Share) string {
 	r := new(big.Rat).SetFrac64(s.Num*100, s.Den)
 	text := strings.TrimRight(r.FloatString(7), "0")
 	return strings.TrimSuffix(text, ".") + "%"
 }
 
-// describeParams writes the parameters in the order of the table of kinds, each after
-// its name. Bursts have the time that they take to fill.
+// describeParams writes names and values of the parameters, in the order of the table of
+// kinds. A burst has the time that it takes to fill.
 func describeParams(m *dataplane.Meter) []string {
 	kind := m.Params.Kind().Info()
 	bursts := map[string]meter.Bucket{}
-	names := map[string]string{} // CIR, but rate
+	names := map[string]string{} // as RFCs spell them: CIR, but rate
 	for _, b := range m.Params.Buckets() {
 		bursts[strings.ToLower(b.BurstName)] = b
 		names[strings.ToLower(b.RateName)], names[strings.ToLower(b.BurstName)] = b.RateName, b.BurstName
@@ -69,7 +69,7 @@ func describeParams(m *dataplane.Meter) []string {
 		case meter.Rate:
 			text += " " + Rate(v, m.Packets)
 		case int64:
-			text += " " + amount(v, m.Packets)
+			text += " " + tokens(v, m.Packets)
 			if kind.State == meter.StateBuckets {
 				text += fmt.Sprintf(" (%s)", FillTime(v, bursts[name].Rate))
 			}
@@ -92,7 +92,7 @@ func describeParams(m *dataplane.Meter) []string {
 	return parts
 }
 
-// describeKeys writes the key of a meter for each, and its table.
+// describeKeys writes the key of a per-key meter, and the properties of its table.
 func describeKeys(m *dataplane.Meter) string {
 	fresh, evicts := "full", "evicts the least recently used"
 	if m.Initial.Den != 0 {
@@ -108,7 +108,7 @@ func describeKeys(m *dataplane.Meter) string {
 	return text
 }
 
-// Mode says where a meter gets the color before.
+// Mode names the source of a meter's input color.
 func Mode(m *dataplane.Meter) string {
 	switch {
 	case !m.Aware:

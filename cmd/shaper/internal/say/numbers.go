@@ -30,7 +30,7 @@ func Grouped(n int64) string {
 	return s
 }
 
-// Percent writes a part of a whole in percent, "" if there is no whole.
+// Percent writes a part of a whole in percent, or "" if the whole is 0.
 func Percent(part, whole int64) string {
 	if whole == 0 {
 		return ""
@@ -38,19 +38,19 @@ func Percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f", 100*float64(part)/float64(whole))
 }
 
-// amount writes an amount of tokens, which are bytes or packets.
-func amount(n int64, packets bool) string {
+// tokens writes a number of tokens, which are bytes or packets.
+func tokens(n int64, packets bool) string {
 	if packets {
 		return fmt.Sprintf("%d p", n)
 	}
 	return fmt.Sprintf("%d B", n)
 }
 
-// Bytes writes bytes of memory, with four digits.
+// Bytes writes a size of memory with four digits.
 func Bytes(n int64) string { return Scaled(n, 1024, "B", "KiB", "MiB", "GiB") }
 
-// Scaled writes n with four digits, in the largest unit of which it is at least one. Each
-// unit is factor times the one before.
+// Scaled writes n with four digits, in the largest unit that is not larger than n. Each
+// unit is factor times the previous one.
 func Scaled(n int64, factor float64, units ...string) string {
 	v := float64(n)
 	for len(units) > 1 && v >= factor {
@@ -59,7 +59,7 @@ func Scaled(n int64, factor float64, units ...string) string {
 	return fmt.Sprintf("%.4g %s", v, units[0])
 }
 
-// Speed writes bit/s with three digits, without the unit.
+// Speed writes a rate in bit/s with three digits and a prefix such as M, without the unit.
 func Speed(bits int64) string {
 	v := float64(bits)
 	for _, unit := range []string{"", "k", "M", "G", "T"} {
@@ -79,7 +79,7 @@ func Rate(r meter.Rate, packets bool) string {
 	return r.String()
 }
 
-// FillTime writes how long a rate takes to bring n bytes, with three digits.
+// FillTime writes the time in which a rate fills n bytes, with three digits.
 func FillTime(n int64, r meter.Rate) string {
 	if r.Bytes == 0 {
 		return "never refills"
@@ -105,5 +105,5 @@ func duration(ns *big.Rat) string {
 // Seconds writes a time in ns in seconds.
 func Seconds(ns int64) string { return fmt.Sprintf("%.3f s", float64(ns)/1e9) }
 
-// Unclassified is the name of the row of packets that match no class.
+// Unclassified is the name of the row of unclassified packets.
 const Unclassified = "-"

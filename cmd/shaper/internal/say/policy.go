@@ -48,26 +48,26 @@ func Match(m *dataplane.Match) string {
 			parts = append(parts, key+" "+strings.Join(values, ","))
 		}
 	}
-	src, moreSrc := few(m.Src)
-	dst, moreDst := few(m.Dst)
+	src, moreSrc := firstValues(m.Src)
+	dst, moreDst := firstValues(m.Dst)
 	add("src", prefixes(src), moreSrc)
 	add("dst", prefixes(dst), moreDst)
 	for _, f := range dataplane.MatchFields {
-		list, more := few(*f.List(m))
+		list, more := firstValues(*f.List(m))
 		add(f.Name, ranges(f.Name, list), more)
 	}
 	if parts == nil {
-		return "all that is left (IP)"
+		return "all remaining IP packets"
 	}
 	return strings.Join(parts, "; ")
 }
 
-// mostValues is how many values of a list are written. Aliases make lists of a
-// thousand in each of a thousand classes.
+// mostValues is the number of values of a list that are written. With aliases a short
+// policy can have a thousand classes with a thousand values each.
 const mostValues = 16
 
-// few is the beginning of a list, and how many more there are.
-func few[T any](list []T) (first []T, more int) {
+// firstValues returns the beginning of a list, and the number of other values.
+func firstValues[T any](list []T) (first []T, more int) {
 	first = list[:min(len(list), mostValues)]
 	return first, len(list) - len(first)
 }

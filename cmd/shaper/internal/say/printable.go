@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// Printable escapes the control characters, the characters that change the
-// direction of text, and the bytes that are no UTF-8 in a name that somebody
-// else may have chosen, such as a file's. A terminal would obey them.
+// Printable escapes control characters, characters that change the direction of
+// text, and bytes that are not UTF-8. Use it for names that other people may choose, such
+// as file names, because a terminal would obey those characters.
 func Printable(name string) string {
-	odd := func(r rune) bool { return !unicode.IsPrint(r) }
-	if utf8.ValidString(name) && !strings.ContainsFunc(name, odd) {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, unprintable) {
 		return name
 	}
 	quoted := strconv.Quote(name)

@@ -6,20 +6,20 @@ import (
 	"io"
 )
 
-// Printer keeps the first error of many writes.
+// Printer prints to W until a write fails, and keeps that error.
 type Printer struct {
 	W   io.Writer
 	Err error
 }
 
-// Printf prints, unless there was an error.
+// Printf prints unless an earlier write failed.
 func (p *Printer) Printf(format string, args ...any) {
 	if p.Err == nil {
 		_, p.Err = fmt.Fprintf(p.W, format, args...)
 	}
 }
 
-// WriteJSON writes a value on one line.
+// WriteJSON writes a value as JSON on one line.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

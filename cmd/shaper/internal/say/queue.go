@@ -12,16 +12,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// resolved is what a queue that compiled holds: on a link, times are bytes.
+// resolved returns the limits of a compiled queue. On a link, times have become bytes.
 func resolved(q *dataplane.Queue) queue.Config {
 	s, _ := q.Resolve()
 	return s.Config
 }
 
-// Part is a line about a queue.
+// Part is a line of a description.
 type Part struct{ Key, Text string }
 
-// Queue writes all about a queue on one line.
+// Queue writes a queue on one line.
 func Queue(q *dataplane.Queue) string {
 	var out []string
 	for _, p := range QueueParts(q) {
@@ -43,9 +43,9 @@ func QueueParts(q *dataplane.Queue) []Part {
 	if q.Fair.By != dataplane.NoKey {
 		own := ""
 		if q.CoDel != (queue.CoDel{}) {
-			own = ", and codel of its own"
+			own = ", with its own codel"
 		}
-		add("fair", "%v: each has an even part%s", q.Fair, own)
+		add("fair", "%v: an equal share for each%s", q.Fair, own)
 	}
 	wred := resolved(q)
 	for color, e := range q.WRED {
@@ -67,15 +67,16 @@ func QueueParts(q *dataplane.Queue) []Part {
 	return parts
 }
 
+// Probability returns the drop probability of WRED at its maximum threshold.
 func Probability(e queue.Early) float64 { return float64(e.Probability) / queue.Certain }
 
-// describeLimit also tells what a limit comes to: a time in bytes, bytes in time
-// and packets.
+// describeLimit writes a limit with its equivalents: a time in bytes, bytes in time and
+// packets.
 func describeLimit(q *dataplane.Queue) string {
 	rate, c := q.Drain(), resolved(q)
 	switch q.Axis() {
 	case queue.ByPackets:
-		return fmt.Sprintf("%d packets (%s where each has 1500 B)", q.Packets, FillTime(q.Packets*1500, rate))
+		return fmt.Sprintf("%d packets (%s if each has 1500 B)", q.Packets, FillTime(q.Packets*1500, rate))
 	case queue.ByBytes:
 		return fmt.Sprintf("%d B (%s), at most %d packets", q.Bytes, FillTime(q.Bytes, rate), c.Capacity())
 	}
@@ -88,8 +89,8 @@ func describeLimit(q *dataplane.Queue) string {
 	return q.Time.String()
 }
 
-// describeBacklog writes a threshold as the policy does, and on a link what a
-// time comes to.
+// describeBacklog writes a threshold in the unit of the policy. On a link a time has its
+// bytes in parentheses.
 func describeBacklog(q *dataplane.Queue, n, bytes int64) string {
 	switch q.Axis() {
 	case queue.ByBytes:
@@ -103,14 +104,14 @@ func describeBacklog(q *dataplane.Queue, n, bytes int64) string {
 	return time.Duration(n).String()
 }
 
-// PriorityLevel is the queues of a link that have the same priority.
+// PriorityLevel has the queues of a link with one priority.
 type PriorityLevel struct {
 	Priority int
 	Queues   []*dataplane.Queue
-	weights  int // their sum
+	weights  int // sum
 }
 
-// Levels are those of a link, in the order in which they are served.
+// Levels returns the priorities of a link in the order of service.
 func Levels(link *dataplane.Link, queues []*dataplane.Queue) []PriorityLevel {
 	var out []PriorityLevel
 	for priority := range queue.MaxPriority + 1 {
@@ -128,18 +129,18 @@ func Levels(link *dataplane.Link, queues []*dataplane.Queue) []PriorityLevel {
 	return out
 }
 
-// Service is what a queue of a link gets for sure, of what the queues served
-// before it leave.
+// Service is the guaranteed service of a queue of a link while the queues served before it
+// send nothing.
 type Service struct {
-	Part   *big.Rat // of the link's rate
-	Wait   *big.Rat // ns, at most; the queue is full, and others are busy. Nil for a fair queue
-	Before []*dataplane.Queue
+	Part   *big.Rat           // guaranteed part of the link's rate
+	Wait   *big.Rat           // maximum queueing delay, ns, if all queues are busy; nil for a fair queue
+	Before []*dataplane.Queue // queues of higher priority
 }
 
-// ServiceOf follows from what queue.Link promises, with packets of up to mtu
-// bytes. A queue that shares its priority pays for the packet that it has just
-// sent, too: that may have gone at once, ahead of its part. In a fair queue
-// packets of other flows go first, so nothing bounds the wait.
+// ServiceOf derives the service of a queue from the guarantees of queue.Link, for packets
+// of up to mtu bytes. The bound of a queue that shares its priority includes the packet it
+// sent last, because that packet may have been sent ahead of the queue's part. In a fair
+// queue, packets of other flows are sent first, so its delay has no bound.
 func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service {
 	var s Service
 	paid, sending := int64(0), mtu // bytes
@@ -148,7 +149,7 @@ func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service
 		case l.Priority < q.Priority:
 			s.Before = append(s.Before, l.Queues...)
 		case l.Priority > q.Priority:
-			sending += paid // one of theirs may be on its way first
+			sending += paid // a packet of lower priority may be on the link already
 		default:
 			s.Part = big.NewRat(int64(q.Share().Weight), int64(l.weights))
 			if len(l.Queues) > 1 {
@@ -170,7 +171,7 @@ func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service
 	return s
 }
 
-// WholeNS is a time in ns, rounded up, at most what an int64 holds.
+// WholeNS rounds a time in ns up, to at most the largest int64.
 func WholeNS(ns *big.Rat) int64 {
 	n := new(big.Int).Add(ns.Num(), ns.Denom())
 	n.Sub(n, big.NewInt(1)).Quo(n, ns.Denom())
@@ -187,14 +188,14 @@ func atMost(ns *big.Rat) string {
 		digit *= 10
 	}
 	up := (n + digit - 1) / digit * digit
-	return duration(new(big.Rat).SetUint64(up)) + " at most"
+	return "at most " + duration(new(big.Rat).SetUint64(up))
 }
 
-// Parts are lines about it.
+// Parts describes the service of q.
 func (s Service) Parts(q *dataplane.Queue) []Part {
-	gets, waits := "at least "+portion(q.Link.Rate, s.Part), ""
+	gets, delay := "at least "+portion(q.Link.Rate, s.Part), ""
 	if s.Wait != nil {
-		waits = atMost(s.Wait)
+		delay = atMost(s.Wait)
 	}
 	if s.Before != nil {
 		var names []string
@@ -203,16 +204,15 @@ func (s Service) Parts(q *dataplane.Queue) []Part {
 		}
 		before := strings.Join(names, ", ")
 		gets += " while " + before + " sends nothing"
-		waits += ", plus the time in which " + before + " sends"
+		delay += ", plus the time during which " + before + " sends"
 	}
 	if s.Wait == nil {
 		return []Part{{"gets", gets}}
 	}
-	return []Part{{"gets", gets}, {"waits", waits}}
+	return []Part{{"gets", gets}, {"delay", delay}}
 }
 
-// Level writes what part of a rate each queue gets while all of its
-// priority are busy.
+// Level writes each queue's part of a rate while all queues of the priority are busy.
 func Level(l PriorityLevel, rate meter.Rate) string {
 	var out []string
 	for _, q := range l.Queues {
@@ -226,8 +226,7 @@ func Level(l PriorityLevel, rate meter.Rate) string {
 	return strings.Join(out, ", ")
 }
 
-// portion is a part of a rate, to three digits where it is no whole number of
-// bits.
+// portion writes a part of a rate, with three digits if it is not a whole number of bit/s.
 func portion(r meter.Rate, share *big.Rat) string {
 	bits := big.NewRat(r.Bytes, int64(r.Period))
 	bits.Mul(bits, share).Mul(bits, big.NewRat(8e9, 1))

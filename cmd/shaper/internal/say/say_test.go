@@ -30,7 +30,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// TestDescribeMeter holds what people read of a meter.
+// TestDescribeMeter checks the text of each type of meter.
 func TestDescribeMeter(t *testing.T) {
 	for text, want := range map[string]string{
 		"srtcm cir=1mbit cbs=2kB ebs=0":                                        "CIR 1mbit, CBS 2000 B (16 ms), EBS 0 B (0 ns)",
@@ -60,7 +60,7 @@ func TestDescribeMeter(t *testing.T) {
 	}
 }
 
-// TestShortened: large numbers have four digits.
+// TestShortened checks that large numbers have four digits.
 func TestShortened(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0", 999_999: "999,999", 1e6: "1.000 M", 9_999_499: "9.999 M", 9_999_500: "10.00 M", 99_994_999: "99.99 M", 99_995_000: "100.0 M",
@@ -72,7 +72,7 @@ func TestShortened(t *testing.T) {
 	}
 }
 
-// TestGrouped has a comma every three digits.
+// TestGrouped checks the commas between thousands.
 func TestGrouped(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0", 999: "999", 1000: "1,000", -999: "-999", -1000: "-1,000",
@@ -84,7 +84,7 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
-// TestCount has the plural of everything but one.
+// TestCount checks singular and plural.
 func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 classes", 1: "1 class", 2: "2 classes", 1234: "1,234 classes"} {
 		if got := Count(n, "class"); got != want {

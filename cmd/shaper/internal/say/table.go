@@ -11,26 +11,26 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// columns is the width of what people look at.
+// columns is the maximum width of output for people, in characters.
 const columns = 80
 
-// Number is a cell that may be shortened to fit the width.
+// Number is a cell that is shortened if the table is too wide.
 type Number int64
 
-// Table is a table that fits the width: first with numbers in full, then with
-// large numbers shortened, and on a terminal with names cut.
+// Table is a table that fits 80 columns. If it is too wide, large numbers are
+// shortened. If it is still too wide on a terminal, names are cut.
 type Table struct {
 	Header []any
-	First  int   // column of numbers, from 1
-	Names  []int // columns, from 0, that may be cut
+	First  int   // first column of numbers, from 1
+	Names  []int // columns that may be cut, from 0
 	Rows   [][]any
-	Foot   string // lines below it
+	Foot   string // lines below the table
 }
 
 // Add adds a row.
 func (g *Table) Add(cells ...any) { g.Rows = append(g.Rows, cells) }
 
-// narrowest is what is left of a name that is cut, in characters.
+// narrowest is the minimum width of a name that is cut, in characters.
 const narrowest = 6
 
 // Render draws the table.
@@ -59,8 +59,8 @@ func (g *Table) Render(terminal bool) string {
 	return g.draw(shortened, most)
 }
 
-// draw renders the table with numbers as write has them, and names of at most
-// so many characters by column.
+// draw renders the table. write formats its numbers; most has the maximum widths of
+// names, by column.
 func (g *Table) draw(write func(int64) string, most map[int]int) string {
 	t := NewTable(g.First, g.Header...)
 	t.SuppressTrailingSpaces()
@@ -81,6 +81,7 @@ func (g *Table) draw(write func(int64) string, most map[int]int) string {
 	return t.Render()
 }
 
+// WidthOf returns the width of the longest line, in characters.
 func WidthOf(lines string) int {
 	width := 0
 	for line := range strings.Lines(lines) {
@@ -89,7 +90,7 @@ func WidthOf(lines string) int {
 	return width
 }
 
-// shortened writes a count of a million and more with four digits.
+// shortened writes a count of a million or more with four digits.
 func shortened(n int64) string {
 	if n < 1e6 {
 		return Grouped(n)
@@ -109,11 +110,11 @@ func shortened(n int64) string {
 	return Grouped(n)
 }
 
-// labels is the width of the labels of status, with the spaces around them.
+// labels is the width of the labels of shaper status, including spaces.
 const labels = 11
 
-// Folded prints lines, and continues on the next line what is too wide. On a
-// terminal a word that is wider than a line, such as a path, loses its front.
+// Folded prints lines and breaks those that are too wide. On a terminal, a word that is
+// wider than a line, such as a path, is cut at its front.
 func (p *Printer) Folded(lines string) {
 	for line := range strings.Lines(lines) {
 		line = strings.TrimRight(line, "\n")
@@ -145,7 +146,7 @@ func (p *Printer) Folded(lines string) {
 	}
 }
 
-// NewTable makes a table for people. Columns from first on are numbers.
+// NewTable returns an empty table. Columns from first on, counted from 1, are numbers.
 func NewTable(first int, header ...any) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
@@ -163,7 +164,7 @@ func NewTable(first int, header ...any) table.Writer {
 
 var paint = [...]text.Color{meter.Green: text.FgGreen, meter.Yellow: text.FgYellow, meter.Red: text.FgRed}
 
-// Color writes a color in its color.
+// Color writes the name of a color, in that color if colored.
 func Color(c meter.Color, colored bool) string {
 	if !colored {
 		return c.String()

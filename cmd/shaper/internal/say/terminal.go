@@ -11,19 +11,20 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal says whether people look at a stream.
+// IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Colored says whether a stream gets colors (https://no-color.org).
+// Colored reports whether output to a stream has colors: on a terminal, unless NO_COLOR is
+// set (https://no-color.org).
 func Colored(stream any) bool { return IsTerminal(stream) && os.Getenv("NO_COLOR") == "" }
 
-// progressDelay is how long work goes on before it shows how far it is.
+// progressDelay is the time before work shows its progress.
 const progressDelay = time.Second
 
-// MeteredReader counts what was read.
+// MeteredReader counts the bytes that were read.
 type MeteredReader struct {
 	io.Reader
 	n atomic.Int64
@@ -35,21 +36,21 @@ func (r *MeteredReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Work is something that can take long.
+// Work is a task whose progress can be shown.
 type Work struct {
 	Name  string
 	Units progress.Units
-	Done  *atomic.Int64
-	All   int64 // 0 if it is not known
+	Done  *atomic.Int64 // units done so far
+	All   int64         // units in total; 0 if unknown
 }
 
-// Reading is the work of reading size bytes from r.
+// Reading returns the task of reading size bytes from r; 0 if the size is unknown.
 func (r *MeteredReader) Reading(size int64) Work {
 	return Work{"replaying", progress.UnitsBytes, &r.n, size}
 }
 
-// ShowProgress draws a bar on stderr while work is done, if that takes long and people
-// look. The returned function ends it.
+// ShowProgress draws a progress bar on stderr if it is a terminal and the work takes more
+// than a second. The returned function removes the bar.
 func ShowProgress(stderr io.Writer, on Work) func() {
 	terminal, ok := stderr.(*os.File)
 	if !ok || !IsTerminal(stderr) {
@@ -109,5 +110,5 @@ func drawProgress(terminal *os.File, on Work, stop chan struct{}) {
 	}
 	w.Stop()
 	<-finished
-	fmt.Fprint(terminal, "\x1b[1A\r\x1b[2K") // the bar ends with a new line
+	fmt.Fprint(terminal, "\x1b[1A\r\x1b[2K") // the bar ends with a newline
 }

@@ -1,8 +1,8 @@
-// Command screenshot draws a part of a report as a PNG, for README:
+// Command screenshot writes a part of a report as a PNG, for the README:
 //
 //	screenshot [-from SELECTOR] [-to SELECTOR] PAGE.html OUT.png
 //
-// The part reaches from the top of one element to the bottom of another. It needs
+// The part extends from the top of one element to the bottom of another. The command needs
 // Chromium.
 package main
 
@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	width   = 1000 // of the page, px: about that of a README on GitHub
-	margin  = 12   // around the part, px
+	width   = 1000 // width of the page, px: about that of a README on GitHub
+	margin  = 12   // margin around the part, px
 	timeout = time.Minute
 )
 
@@ -49,7 +49,7 @@ func run(page, out, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(page); err != nil { // Chromium would draw its error page
+	if _, err := os.Stat(page); err != nil { // Chromium would show its error page
 		return err
 	}
 	full, part, err := capture((&url.URL{Scheme: "file", Path: page}).String(), from, to)
@@ -90,7 +90,7 @@ func capture(page, from, to string) (full []byte, part image.Rectangle, err erro
 		return nil, part, err
 	}
 	type span struct{ Top, Bottom float64 }
-	// Charts draw in the first frame.
+	// Charts are drawn in the first frame.
 	s, err := chromedp.Run(ctx, chromedp.Evaluate[span](fmt.Sprintf(`new Promise((done, fail) =>
 		requestAnimationFrame(() => requestAnimationFrame(() => {
 			const first = document.querySelector(%q), last = document.querySelector(%q);

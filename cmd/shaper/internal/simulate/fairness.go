@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// fairness compares what hosts got with what they would have got if the budget were
-// shared max-min fair at any time.
+// fairness compares the bytes that hosts passed with their max-min fair shares of the
+// budget.
 type fairness struct {
-	fair   []float64 // bytes by host
-	before []float64 // bytes that had passed when it began
-	wants  []int64
+	fair   []float64 // fair share in bytes, by host
+	before []float64 // bytes passed before the start, by host
+	wants  []int64   // offered rates, bit/s; scratch space of add
 }
 
 func (f *fairness) start(s *simulation) {
@@ -40,7 +40,8 @@ func (f *fairness) add(s *simulation) {
 	}
 }
 
-// level is what each gets at most if a rate is shared max-min fair. It sorts wants.
+// level returns the maximum that each host gets if a rate is shared max-min fair. It sorts
+// wants.
 func level(wants []int64, rate int64) int64 {
 	slices.Sort(wants)
 	for i, w := range wants {
@@ -53,8 +54,8 @@ func level(wants []int64, rate int64) int64 {
 	return math.MaxInt64
 }
 
-// index is Jain's index of what hosts got in parts of their fair shares: 1 if all are
-// the same.
+// index returns Jain's index of the hosts' bytes divided by their fair shares: 1 if all
+// quotients are equal.
 func (f *fairness) index(s *simulation) float64 {
 	sum, squares, n := 0.0, 0.0, 0.0
 	for i, fair := range f.fair {

@@ -7,30 +7,31 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// Series are what happened over time, a value for each bin. Rates are in bit/s.
+// Series is the course of a simulation. Each series has one value per bin. Rates are in
+// bit/s.
 type Series struct {
-	Width               time.Duration // of a bin
-	Offered             []float64     // to all hosts that were up
+	Width               time.Duration // width of a bin
+	Offered             []float64     // rate offered to all hosts that were up
 	Passed              []float64
-	Allowed             []float64 // the most that all hosts could use at the same time
-	Least, Median, Most []float64 // of the shares of hosts that were up, at the end of the bin
-	Up, Rescued         []int     // hosts, at its end; those without a lease
+	Allowed             []float64 // maximum rate that all hosts together could use
+	Least, Median, Most []float64 // shares of the hosts that were up, at the end of the bin
+	Up, Rescued         []int     // hosts that were up, and those of them without a lease, at the end of the bin
 	Marks               []Mark
 }
 
-// Mark is when something happened.
+// Mark is the time of an event.
 type Mark struct {
 	At   time.Duration
 	What string
 }
 
-// bins is how many a series has at most.
+// bins is the maximum number of bins.
 const bins = 600
 
 // recorder makes a Series.
 type recorder struct {
 	Series
-	passed, offered float64 // bytes before the bin
+	passed, offered float64 // bytes before the current bin
 	shares          []int64
 }
 
@@ -74,7 +75,7 @@ func (r *recorder) bin(s *simulation) {
 	r.Up, r.Rescued = append(r.Up, len(r.shares)), append(r.Rescued, rescued)
 }
 
-// note marks an event that does not come again and again.
+// note marks an event, unless it is repeated.
 func (r *recorder) note(s *simulation, e *policyfile.Event) {
 	if e.Every == 0 {
 		r.Marks = append(r.Marks, Mark{time.Duration(s.Now - s.begin), e.Does})

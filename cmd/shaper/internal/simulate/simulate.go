@@ -1,5 +1,5 @@
-// Package simulate runs many shapers that share a budget on one store in virtual time,
-// and measures what they do.
+// Package simulate runs many shapers that share a budget on one store, in virtual time, and
+// measures excess, utilization and fairness.
 package simulate
 
 import (
@@ -15,57 +15,58 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease/world"
 )
 
-// Config is a simulation.
+// Config describes a simulation.
 type Config struct {
-	Hosts    int
+	Hosts    int // number of hosts at the start
 	Terms    lease.Terms
 	Duration time.Duration
 	Seed     uint64
-	Delay    time.Duration // of a message, at most
-	Loss     float64       // part of the messages
+	Delay    time.Duration // maximum delay of a message
+	Loss     float64       // part of the messages that are lost
 	Demand   policyfile.Demand
 	Events   []policyfile.Event
-	Progress func(time.Duration) // how much is done; nil for nobody
+	Progress func(time.Duration) // called with the simulated time; may be nil
 }
 
-// Result is what a simulation has measured.
+// Result is the result of a simulation.
 type Result struct {
 	Excess      float64 // bytes that could have passed beyond the budget
-	Bound       float64 // bytes, the most that Excess may be after what happened
-	Utilization float64 // of what could have passed at best
-	Fairness    float64 // Jain's index of the parts that hosts got of their max-min fair shares
-	Calls       int64   // of the store
-	Lost        int64   // calls without a reply, at most Calls: some were under way when it began
-	Refused     int64   // calls
+	Bound       float64 // upper bound of Excess for the events that occurred, bytes
+	Utilization float64 // bytes passed, divided by the most that could have passed
+	Fairness    float64 // Jain's index of each host's bytes divided by its max-min fair share
+	Calls       int64   // calls to the store
+	Lost        int64   // calls without a reply; at most Calls, although a few may be from before the start
+	Refused     int64   // calls that the store rejected
 	Passed      float64 // bytes
-	Hosts       int     // that were there
+	Hosts       int     // number of hosts, including those that joined
 	Time        time.Duration
 	Series      Series
 }
 
-// CallsPerSecond is the rate of calls of the store.
+// CallsPerSecond returns the rate of calls to the store.
 func (r *Result) CallsPerSecond() float64 { return float64(r.Calls) / r.Time.Seconds() }
 
-// maxHosts bounds the memory of hosts that join. A store has lease.MaxHosts at a time.
+// maxHosts bounds the memory of hosts that join. A store has at most lease.MaxHosts at a
+// time.
 const maxHosts = 4 * lease.MaxHosts
 
-// warmUp is for how many leases the world runs before a simulation begins: a new store
-// learns for one.
+// warmUp is the number of leases for which the world runs before a simulation begins. A new
+// store learns the hosts' shares for one.
 const warmUp = 3
 
-// simulation is a running one.
+// simulation is a simulation in progress.
 type simulation struct {
 	Config
 	*world.World
-	rand  *rand.Rand
-	begin int64 // ns of the world
-	err   error
-	fair  fairness
-	over  recorder
+	rand   *rand.Rand
+	begin  int64 // time of the world at the start, ns
+	err    error
+	fair   fairness
+	record recorder
 }
 
-// Run runs a simulation to its end, or until ctx ends, which is an error. The same
-// Config gives the same result.
+// Run runs a simulation to its end. If ctx ends before, it returns an error. The same Config
+// gives the same result.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	s := &simulation{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 2))}
 	s.World = world.New(world.Config{
@@ -73,7 +74,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		Replica: hasReplica(c.Events),
 	})
 	for _, h := range s.World.Hosts {
-		s.Offer(h, s.draw(c.Demand))
+		s.Offer(h, s.drawRate(c.Demand))
 	}
 	s.World.Run(warmUp * c.Terms.Lease())
 	s.begin = s.Now
@@ -81,7 +82,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	for i := range c.Events {
 		s.schedule(&c.Events[i])
 	}
-	s.over.start(s)
+	s.record.start(s)
 	s.fair.start(s)
 	for end := s.begin + int64(c.Duration); s.Now < end; {
 		s.World.Run(min(s.Now+int64(time.Second), end))
@@ -97,7 +98,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	r := &Result{
 		Excess: s.Stats.Excess[0], Bound: s.Stats.Bound[0], Utilization: 1, Fairness: s.fair.index(s), Hosts: len(s.World.Hosts),
 		Calls: s.Stats.Calls - before.Calls, Lost: min(s.Stats.Lost-before.Lost, s.Stats.Calls-before.Calls), Refused: s.Stats.Refused - before.Refused,
-		Passed: s.Stats.Passed - before.Passed, Time: c.Duration, Series: s.over.Series,
+		Passed: s.Stats.Passed - before.Passed, Time: c.Duration, Series: s.record.Series,
 	}
 	if could := s.Stats.Could - before.Could; could > 0 {
 		r.Utilization = min(r.Passed/could, 1)
@@ -114,21 +115,21 @@ func hasReplica(events []policyfile.Event) bool {
 	return false
 }
 
-// draw is a rate of a demand, in bit/s.
-func (s *simulation) draw(d policyfile.Demand) int64 {
-	least, most := bitsOf(d.Least), bitsOf(d.Most)
+// drawRate draws a rate of a demand, in bit/s.
+func (s *simulation) drawRate(d policyfile.Demand) int64 {
+	least, most := bitRate(d.Least), bitRate(d.Most)
 	return least + s.rand.Int64N(most-least+1)
 }
 
-// bitsOf is a rate in bit/s, rounded down, at most the largest of a budget.
-func bitsOf(r meter.Rate) int64 {
+// bitRate returns a rate in bit/s, rounded down, but at most the maximum of a budget.
+func bitRate(r meter.Rate) int64 {
 	if r.Period == 0 {
 		return 0
 	}
 	return int64(min(math.Floor(float64(r.Bytes)*8e9/float64(r.Period)), lease.MaxRate))
 }
 
-// schedule has an event happen at its times.
+// schedule schedules all occurrences of an event.
 func (s *simulation) schedule(e *policyfile.Event) {
 	until := s.Duration
 	if e.Until > 0 {
@@ -143,7 +144,7 @@ func (s *simulation) schedule(e *policyfile.Event) {
 			s.after(at-e.Behind, func() { s.Stall(e.Blind) })
 		}
 		s.after(at, func() {
-			s.happen(e)
+			s.apply(e)
 			if e.Every > 0 {
 				next(at + e.Every)
 			}
@@ -152,17 +153,17 @@ func (s *simulation) schedule(e *policyfile.Event) {
 	next(e.At)
 }
 
-// after calls f at a time of the simulation, or now if that is over.
+// after calls f at a time of the simulation, or now if that has passed.
 func (s *simulation) after(at time.Duration, f func()) {
 	s.At(max(s.begin+int64(at)-s.Now, 0), f)
 }
 
-// happen has an event happen now.
-func (s *simulation) happen(e *policyfile.Event) {
+// apply applies an event now.
+func (s *simulation) apply(e *policyfile.Event) {
 	if s.err != nil {
-		return // the world runs on for a moment
+		return // Run returns the error after this step
 	}
-	s.over.note(s, e)
+	s.record.note(s, e)
 	switch e.Does {
 	case "join":
 		if len(s.World.Hosts)+e.Who.Number > maxHosts {
@@ -171,7 +172,7 @@ func (s *simulation) happen(e *policyfile.Event) {
 		}
 		for range e.Who.Number {
 			h := s.Join("")
-			s.Offer(h, s.draw(s.Demand))
+			s.Offer(h, s.drawRate(s.Demand))
 			s.Boot(h)
 		}
 	case "down":
@@ -184,18 +185,18 @@ func (s *simulation) happen(e *policyfile.Event) {
 	case "clock":
 		s.Jump(int64(e.Jump))
 	default:
-		for _, h := range s.who(e) {
-			s.one(e, h)
+		for _, h := range s.selectHosts(e) {
+			s.applyTo(e, h)
 		}
 	}
 }
 
-// one has an event happen to a host.
-func (s *simulation) one(e *policyfile.Event, h *world.Host) {
+// applyTo applies an event to a host.
+func (s *simulation) applyTo(e *policyfile.Event, h *world.Host) {
 	switch e.Does {
 	case "demand":
 		before := h.Offered
-		s.Offer(h, s.draw(e.Demand))
+		s.Offer(h, s.drawRate(e.Demand))
 		s.undo(e, func() { s.Offer(h, before) })
 	case "crash":
 		instance := h.Instance()
@@ -221,23 +222,23 @@ func (s *simulation) one(e *policyfile.Event, h *world.Host) {
 	}
 }
 
-// undo calls f after the event's For, if it has one.
+// undo calls f after the event's For. If For is 0, the event is never undone.
 func (s *simulation) undo(e *policyfile.Event, f func()) {
 	if e.For > 0 {
 		s.At(int64(e.For), f)
 	}
 }
 
-// who selects the hosts of an event at random, among the hosts that are up; heal takes
-// only partitioned hosts.
-func (s *simulation) who(e *policyfile.Event) []*world.Host {
-	var can []*world.Host
+// selectHosts selects the hosts of an event at random, among the hosts that are up. heal
+// selects only partitioned hosts.
+func (s *simulation) selectHosts(e *policyfile.Event) []*world.Host {
+	var candidates []*world.Host
 	for _, h := range s.World.Hosts {
 		switch {
 		case e.Who.Name == h.Name:
 			return []*world.Host{h}
 		case h.Up && (e.Does != "heal" || h.Cut[0] || h.Cut[1]):
-			can = append(can, h)
+			candidates = append(candidates, h)
 		}
 	}
 	n := e.Who.Number
@@ -246,15 +247,15 @@ func (s *simulation) who(e *policyfile.Event) []*world.Host {
 		s.err = fmt.Errorf("%s: no host is named %s at %v", e.Place, e.Who.Name, time.Duration(s.Now-s.begin))
 		return nil
 	case part != nil:
-		n = int(part.Of(int64(len(can))))
+		n = int(part.Of(int64(len(candidates))))
 		if n == 0 && part.Of(math.MaxInt64) > 0 {
 			n = 1
 		}
 	}
-	n = min(n, len(can))
+	n = min(n, len(candidates))
 	for i := range n {
-		j := i + s.rand.IntN(len(can)-i)
-		can[i], can[j] = can[j], can[i]
+		j := i + s.rand.IntN(len(candidates)-i)
+		candidates[i], candidates[j] = candidates[j], candidates[i]
 	}
-	return can[:n]
+	return candidates[:n]
 }

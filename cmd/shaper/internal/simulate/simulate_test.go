@@ -15,7 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// config is a simulation of hosts on 1 Gbit/s, with the events of a scenario.
+// config returns a simulation of hosts that share 1 Gbit/s, with the events of a scenario.
 func config(t *testing.T, events string) Config {
 	t.Helper()
 	c := Config{
@@ -45,10 +45,10 @@ func run(t *testing.T, c Config) *Result {
 	return r
 }
 
-// TestEvents has each event do what it says, by what it leaves to be seen.
+// TestEvents checks the effect of each event on the series.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	const at = 10 // s of the event
+	const at = 10 // time of the event, s
 	for _, tt := range []struct {
 		event string
 		sees  func(r *Result, before, after func([]float64) float64) bool
@@ -63,7 +63,7 @@ func TestEvents(t *testing.T) {
 			return r.Series.Up[len(r.Series.Up)-1] == 20 && after(r.Series.Median) > 49e6
 		}},
 		{"- {at: 10s, leave: 50%}", func(r *Result, _, after func([]float64) float64) bool {
-			return r.Series.Up[len(r.Series.Up)-1] == 10 && after(r.Series.Median) > 95e6 // no rescue share is kept
+			return r.Series.Up[len(r.Series.Up)-1] == 10 && after(r.Series.Median) > 95e6 // no rescue share is reserved
 		}},
 		{"- {at: 10s, join: 20}", func(r *Result, _, after func([]float64) float64) bool {
 			return r.Hosts == 40 && r.Series.Up[len(r.Series.Up)-1] == 40 && after(r.Series.Median) < 26e6
@@ -131,7 +131,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestSameSeed has a simulation be the same again, and another with another seed.
+// TestSameSeed checks that the same seed gives the same result, and another seed another one.
 func TestSameSeed(t *testing.T) {
 	t.Parallel()
 	c := config(t, "- {every: 1s, crash: 2, for: 1s}\n- {every: 1s, demand: [0bit, 200mbit], hosts: 3}")
@@ -168,7 +168,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFairness has hosts of which some never get anything.
+// TestFairness checks hosts of which some pass nothing.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	c := config(t, "- {at: 0s, partition: 50%}")
@@ -192,7 +192,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestParts has a part of the hosts be at least one.
+// TestParts checks that a part of the hosts is at least one host.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	c := config(t, "- {at: 1s, crash: 1%}\n- {at: 2s, crash: 0%}")
@@ -204,7 +204,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// FuzzScenario runs any scenario, briefly: what hosts let through is within its bound.
+// FuzzScenario runs any scenario briefly and checks that the excess is within its bound.
 func FuzzScenario(f *testing.F) {
 	docs, err := os.ReadFile("../../../../docs/simulate.yaml")
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command thirdparty writes the licenses of everything that is linked into a program:
-// of its modules, the Go standard library, and files that are embedded.
+// Command thirdparty writes the licenses of all parts of a program: its modules, the Go
+// standard library, and embedded files.
 //
 //	thirdparty -o THIRD_PARTY ./cmd/shaper Name=folder ...
 //
-// Name is a part that is not a Go module, and folder has its license. The command needs
-// no network: go list reads the module cache.
+// Name is a part that is not a Go module; folder has its license. The command needs no
+// network, because go list reads the module cache.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 
 func run(out string, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want a package")
+		return errors.New("usage: thirdparty [-o FILE] PACKAGE [NAME=FOLDER...]")
 	}
 	parts, err := linked(args[0])
 	if err != nil {
@@ -57,19 +57,18 @@ func run(out string, args []string) error {
 	return os.WriteFile(out, text.Bytes(), 0o644)
 }
 
-// part is something that is linked, with its license files.
+// part is a part of the program, with its license files.
 type part struct {
-	name  string // with the version, if it has one
+	name  string // name, and version if it has one
 	files []licenseFile
 }
 
 type licenseFile struct{ path, text string }
 
-// architectures are those that shaper runs on. Together they link every part.
+// architectures are the supported architectures. A part may be linked on one of them only.
 var architectures = []string{"amd64", "arm64"}
 
-// linked returns the modules of a program, in order of their names, and the standard
-// library.
+// linked returns the standard library and the modules of a program, sorted by name.
 func linked(program string) ([]*part, error) {
 	modules := map[string]*part{}
 	var goroot string
@@ -119,7 +118,7 @@ func linked(program string) ([]*part, error) {
 
 var isLicense = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// add adds the license files of a folder and of those above it, up to the root.
+// add adds the license files of a folder and of its parents up to root.
 func (p *part) add(root, folder string) error {
 	for ; strings.HasPrefix(folder, root); folder = filepath.Dir(folder) {
 		entries, err := os.ReadDir(folder)
@@ -147,7 +146,7 @@ func (p *part) add(root, folder string) error {
 	return nil
 }
 
-// clean removes what differs between checkouts: carriage returns, spaces at the end of
+// clean removes differences between checkouts: carriage returns, spaces at the ends of
 // lines, and empty lines around the text.
 func clean(text string) string {
 	var out strings.Builder
@@ -157,8 +156,8 @@ func clean(text string) string {
 	return strings.Trim(out.String(), "\n") + "\n"
 }
 
-// write writes a list of all parts, and then each text once, below the names of the
-// parts that have it. A part without a license is an error.
+// write writes a list of all parts. Then it writes each license once, below the names of its
+// parts. It returns an error if a part has no license.
 func write(w io.Writer, parts []*part) error {
 	fmt.Fprint(w, "The program shaper contains these parts. Their licenses follow.\n\n")
 	owners := map[string][]string{}

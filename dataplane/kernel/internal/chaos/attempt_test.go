@@ -209,7 +209,7 @@ func (a *attempt) hangup(policy string) {
 		return
 	}
 	if !soon(patience, func() bool {
-		return !a.victim.alive() || strings.Contains(a.victim.stdout(), "reloaded") || strings.Contains(a.victim.stderr(), "the policy stays as it was")
+		return !a.victim.alive() || strings.Contains(a.victim.stdout(), "reloaded") || strings.Contains(a.victim.stderr(), "the policy is unchanged")
 	}) {
 		a.wrong("hang: SIGHUP has no effect")
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestWaitsAtMost has packets come to a link at the worst of times, and none
-// waits longer than check says.
-func TestWaitsAtMost(t *testing.T) {
-	t.Run("one queue goes first, and then last", func(t *testing.T) {
+// TestDelayBound admits packets to a link at the worst times. No packet is queued longer
+// than the bound that check prints.
+func TestDelayBound(t *testing.T) {
+	t.Run("one queue is served first, and then last", func(t *testing.T) {
 		var shares []dataplane.Queue
 		for range 10 {
 			shares = append(shares, dataplane.Queue{Config: queue.Config{Bytes: 4500}, Weight: 1})
 		}
 		shares[9].Bytes = 1500
-		l := newWaits(t, 12_000_000, shares)
+		l := newDelays(t, 12_000_000, shares)
 		l.admit(0, 9, 1500)
 		for q := range 9 {
 			for range 3 {
@@ -32,7 +32,7 @@ func TestWaitsAtMost(t *testing.T) {
 		l.admit(2000, 9, 1500)
 		l.decide()
 		if l.longest[9] != 19e6-2000 {
-			t.Errorf("the packet waited %d ns, want %d", l.longest[9], int64(19e6-2000))
+			t.Errorf("the packet was queued %d ns, want %d", l.longest[9], int64(19e6-2000))
 		}
 	})
 	for seed := range uint64(300) {
@@ -46,7 +46,7 @@ func TestWaitsAtMost(t *testing.T) {
 				}
 				shares = append(shares, dataplane.Queue{Config: queue.Config{Bytes: 1500 * (1 + r.Int64N(3))}, Weight: weight, Priority: r.IntN(4) / 3})
 			}
-			l := newWaits(t, 12_000_000, shares)
+			l := newDelays(t, 12_000_000, shares)
 			now := int64(0)
 			for range 2000 {
 				now += r.Int64N(2) * r.Int64N(1_500_000)
@@ -61,15 +61,16 @@ func TestWaitsAtMost(t *testing.T) {
 	}
 }
 
-type waits struct {
+// delays measures the longest queueing delay of each queue of a link.
+type delays struct {
 	t       *testing.T
-	link    *queue.Link[[2]int64] // when a packet came, and its queue
+	link    *queue.Link[[2]int64] // a packet is its time of arrival and its queue
 	queues  []*dataplane.Queue
-	longest map[int64]int64
+	longest map[int64]int64 // ns, by queue
 }
 
-func newWaits(t *testing.T, bits int64, queues []dataplane.Queue) *waits {
-	w := &waits{t: t, longest: map[int64]int64{}}
+func newDelays(t *testing.T, bits int64, queues []dataplane.Queue) *delays {
+	w := &delays{t: t, longest: map[int64]int64{}}
 	on := &dataplane.Link{Name: "l", Rate: meter.BitRate(bits)}
 	var shares []queue.Share
 	for i := range queues {
@@ -84,37 +85,37 @@ func newWaits(t *testing.T, bits int64, queues []dataplane.Queue) *waits {
 	return w
 }
 
-func (w *waits) admit(now int64, q, n int) {
+func (w *delays) admit(now int64, q, n int) {
 	w.link.Admit(now, q, queue.Packet{Bytes: n}, [2]int64{now, int64(q)})
 }
 
-// decide sends what waits, and compares what a queue waited that no other was
-// served before.
-func (w *waits) decide() {
+// decide sends all packets, and compares the delays of queues of the highest priority with
+// their bounds.
+func (w *delays) decide() {
 	for d, ok := w.link.Decide(1 << 60); ok; d, ok = w.link.Decide(1 << 60) {
 		w.longest[d.Value[1]] = max(w.longest[d.Value[1]], d.Depart-d.Value[0])
 	}
 	for i, q := range w.queues {
 		s := ServiceOf(q, w.queues, 1500)
 		if s.Before == nil && w.longest[int64(i)] > WholeNS(s.Wait) {
-			w.t.Errorf("queue %d waited %d ns, %d at most said check", i, w.longest[int64(i)], WholeNS(s.Wait))
+			w.t.Errorf("queue %d has a delay of %d ns, the bound is %d", i, w.longest[int64(i)], WholeNS(s.Wait))
 		}
 	}
 }
 
-// TestAtMost rounds a bound up.
+// TestAtMost checks that a bound is rounded up.
 func TestAtMost(t *testing.T) {
-	for ns, want := range map[int64]string{26e6: "26 ms at most", 139_333_334: "140 ms at most", 20_006_000_000: "20.1 s at most", 999_100: "1 ms at most", 12: "12 ns at most"} {
+	for ns, want := range map[int64]string{26e6: "at most 26 ms", 139_333_334: "at most 140 ms", 20_006_000_000: "at most 20.1 s", 999_100: "at most 1 ms", 12: "at most 12 ns"} {
 		if got := atMost(new(big.Rat).SetInt64(ns)); got != want {
 			t.Errorf("%d ns are %q, want %q", ns, got, want)
 		}
 	}
 }
 
-// TestFairIsDescribed tells what a fair queue does, and nothing more: packets of
-// other flows go before, so no wait is the longest.
+// TestFairIsDescribed checks the text of a fair queue. It has no bound on the delay, because
+// packets of other flows are sent first.
 func TestFairIsDescribed(t *testing.T) {
-	for codel, want := range map[queue.CoDel]string{{}: "each has an even part", {Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}: "each has an even part, and codel of its own"} {
+	for codel, want := range map[queue.CoDel]string{{}: "an equal share for each", {Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}: "an equal share for each, with its own codel"} {
 		q := &dataplane.Queue{
 			Config: queue.Config{Bytes: 1 << 20, CoDel: codel}, Link: &dataplane.Link{Rate: meter.BitRate(1e6)},
 			Fair: dataplane.Key{By: dataplane.ByFlow},
@@ -123,8 +124,8 @@ func TestFairIsDescribed(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		for _, p := range ServiceOf(q, []*dataplane.Queue{q}, 1500).Parts(q) {
-			if p.Key == "waits" {
-				t.Errorf("a fair queue waits %s", p.Text)
+			if p.Key == "delay" {
+				t.Errorf("a fair queue has a delay of %s", p.Text)
 			}
 		}
 	}
