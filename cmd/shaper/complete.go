@@ -60,7 +60,7 @@ func completeInterfaces(*cobra.Command, []string, string) ([]string, cobra.Shell
 }
 
 // completeShaped completes with the interfaces that have anything of shaper, or with all
-// completeInterfaces for a user who may not know.
+// interfaces for a user who may not know.
 func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	v, err := live.Look()
 	if err != nil {
