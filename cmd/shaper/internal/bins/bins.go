@@ -25,11 +25,10 @@ type Series struct {
 	merge  func(a, b int64) int64
 }
 
-// Sum, Lowest and Highest merge two values of a bin. For Lowest and Highest, -1 is an empty
-// bin.
+// Sum merges two values of a bin by addition.
 func Sum(a, b int64) int64 { return a + b }
 
-// Lowest returns the smaller value that is not -1.
+// Lowest returns the smaller of two values of a bin, where -1 is an empty bin.
 func Lowest(a, b int64) int64 {
 	if a < 0 || b >= 0 && b < a {
 		return b
