@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// frame returns an Ethernet frame with an IPv4 packet of n bytes in it.
+// frame returns an Ethernet frame with an IPv4 packet of n bytes.
 func frame(n int) []byte {
 	b := make([]byte, 14+n)
 	b[12], b[13] = 0x08, 0x00
@@ -38,24 +38,24 @@ func Example() {
 		fmt.Println(packet.Time, v.Color, "dropped:", v.Done.Dropped(), "DSCP:", data[15]>>2, v.Reason)
 	}
 	all := pipeline.Stats()[0]
-	fmt.Println(all.Total().Packets, "came,", dataplane.Sum(all.Marked[:]).Packets, "marked,", all.Dropped(meter.Red).Packets, "dropped")
+	fmt.Println(all.Total().Packets, "received,", dataplane.Sum(all.Marked[:]).Packets, "marked,", all.Dropped(meter.Red).Packets, "dropped")
 	// Output:
 	// 0 green dropped: false DSCP: 0 rfc2697-green
 	// 100000 green dropped: false DSCP: 0 rfc2697-green
 	// 200000 yellow dropped: false DSCP: 12 rfc2697-yellow
 	// 300000 red dropped: true DSCP: 0 rfc2697-red
 	// 400000 red dropped: true DSCP: 0 rfc2697-red
-	// 5 came, 1 marked, 2 dropped
+	// 5 received, 1 marked, 2 dropped
 }
 
-// All faults of a policy are found at once.
-func ExampleNew_faults() {
-	_, err := dataplane.New(&dataplane.Policy{Classes: []dataplane.Class{
+// All errors of a policy are found at once.
+func ExampleCompile_errors() {
+	_, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "voice", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 46, Last: 64}}}},
 		{Name: "voice"},
 	}})
 	fmt.Println(err)
 	// Output:
 	// dscp: 64 is above 63
-	// class "voice": name: "voice" names an earlier class too
+	// class "voice": name: "voice" is the name of an earlier class: class names must differ
 }
