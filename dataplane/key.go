@@ -167,10 +167,13 @@ func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Colo
 // explain is color with an explanation and the key.
 func (k *keyTable) explain(p *Packet, now int64, n int, in meter.Color) (string, meter.Explanation) {
 	key, ok := k.packetKey(p)
-	if !ok && in != meter.Red {
+	switch {
+	case ok:
+		return k.keyText(key), k.table.Explain(key, now, n, in)
+	case in != meter.Red:
 		return "", k.table.Rest().Explain(now, n, in)
 	}
-	return k.keyText(key), k.table.Explain(key, now, n, in)
+	return "", k.table.Explain(key, now, n, in)
 }
 
 // keyText returns a key in words, such as "src 10.0.0.0/8".

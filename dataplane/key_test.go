@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"bytes"
+	"math"
 	"testing"
 	"time"
 
@@ -176,5 +178,50 @@ func TestForeignMeter(t *testing.T) {
 	}
 	if n := build(t, &Policy{Classes: []Class{{Name: "a", Meter: own}}}).Keys(0); n != (meter.TableStats{}) {
 		t.Errorf("keys %+v before the first packet, want none", n)
+	}
+}
+
+// TestExplainKeys checks the keys in the steps of Explain, also of packets that are red before
+// the meter, and of packets that have no key.
+func TestExplainKeys(t *testing.T) {
+	tagged := cat(eth(etherVLAN), tag(0, 0, 7, etherIPv6), v6{class: 46 << 2, next: protoTCP}.packet(ports(1000, 80), make([]byte, 16)))
+	packet := cat(eth(etherIPv4), v4{tos: 10 << 2, proto: protoUDP}.packet(udp))
+	for _, test := range []struct {
+		key   Key
+		frame []byte
+		want  string
+	}{
+		{Key{By: BySrc}, packet, "src 192.0.2.1"},
+		{Key{By: BySrc, V4: 24}, packet, "src 192.0.2.0/24"},
+		{Key{By: BySrc, V4: 24}, tagged, "src 2001:db8::1"},
+		{Key{By: BySrc, V6: 32}, tagged, "src 2001:db8::/32"},
+		{Key{By: BySrc, V6: 32}, packet, "src 192.0.2.1"},
+		{Key{By: ByDst}, packet, "dst 198.51.100.2"},
+		{Key{By: ByDst, V4: 1, V6: 127}, tagged, "dst 2001:db8:ffff::2/127"},
+		{Key{By: ByDst, V4: 8}, packet, "dst 198.0.0.0/8"},
+		{Key{By: ByFlow}, packet, "flow 192.0.2.1:1000 > 198.51.100.2:2000 proto 17"},
+		{Key{By: ByFlow}, tagged, "flow 2001:db8::1:1000 > 2001:db8:ffff::2:80 proto 6"},
+		{Key{By: ByVLAN}, tagged, "vlan 7"},
+		{Key{By: ByVLAN}, packet, ""},
+		{Key{By: ByDSCP}, packet, "dscp 10"},
+		{Key{By: ByDSCP}, tagged, "dscp 46"},
+		{Key{By: ByDSCP}, arp, ""},
+		{Key{By: BySrc}, arp, ""},
+		{Key{By: ByFlow}, arp, ""},
+	} {
+		l := build(t, &Policy{Classes: []Class{{
+			Name: "a", Match: Match{Length: []Range{{0, math.MaxUint32}}},
+			Meter: &Meter{
+				Params: meter.TokenBucket{Rate: mega, Burst: 1500}, Per: test.key,
+				Aware: true, PreColor: PreColor{From: SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
+			},
+		}}})
+		for mark, want := range []meter.Color{meter.Green, meter.Red} {
+			var v Verdict
+			steps := l.Explain(&Packet{Data: bytes.Clone(test.frame), Link: LinkEthernet, Mark: uint32(mark)}, &v)
+			if len(steps) != 1 || steps[0].Key != test.want || steps[0].Color != want {
+				t.Errorf("key %v, frame of %d bytes, input color %v: steps %+v, want key %q", test.key, len(test.frame), want, steps, test.want)
+			}
+		}
 	}
 }
