@@ -8,17 +8,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Budget is a limit that several meters share: those of one host, or those of all
-// hosts that reach a server.
+// Budget is a limit that several meters share: meters of one host, or of all hosts that use
+// the same server.
 type Budget struct {
 	Name  string
 	Store Store
 
-	// The rest is for budgets on a server. Zero values are the defaults below.
-	Interval time.Duration // between two reports to the server
-	Rescue   Share         // of the budget, for all hosts together while none reaches the server
-	Weight   int           // of this host's share, 1 to MaxWeight; 0 is 1
-	Hosts    int           // number of hosts, assumed until the server has reported it
+	// For a budget on a server. Zero values mean the defaults below.
+	Interval time.Duration // time between two reports to the server
+	Rescue   Share         // share of the budget that all hosts together may use while the server is unreachable
+	Weight   int           // weight of this host, 1 to MaxWeight; 0 means 1
+	Hosts    int           // number of hosts, until the server reports it
 }
 
 // Defaults and bounds of a Budget.
@@ -29,23 +29,23 @@ const (
 	DefaultHosts    = 16
 	MaxHosts        = 4096
 	MaxWeight       = 1000
-	maxBudgetName   = 64
+	maxBudgetName   = 64 // bytes
 )
 
-// DefaultRescue is the Rescue of a Budget that has none.
+// DefaultRescue is the default for Rescue.
 var DefaultRescue = Share{10, 100}
 
-// Store is where the state of a budget is kept: in the kernel of this host if URL is
-// empty, otherwise on a Redis or Valkey server. The files have one line each.
+// Store is the place of a budget's state: a Redis or Valkey server, or the kernel of this
+// host if URL is empty.
 type Store struct {
-	URL          string // rediss://user:password@host:6379/0
-	PasswordFile string
-	CAFile       string // of the server's certificate, PEM
-	CertFile     string // of the client, PEM
-	KeyFile      string
+	URL          string // such as rediss://user:password@host:6379/0
+	PasswordFile string // file with the password in one line
+	CAFile       string // file with the certificates of trusted CAs, PEM
+	CertFile     string // file with the client's certificate, PEM
+	KeyFile      string // file with the client's private key, PEM
 }
 
-// Resolved returns the budget with its defaults.
+// Resolved returns the budget with defaults filled in.
 func (b Budget) Resolved() Budget {
 	b.Interval = cmp.Or(b.Interval, DefaultInterval)
 	b.Rescue = cmp.Or(b.Rescue, DefaultRescue)
@@ -54,40 +54,40 @@ func (b Budget) Resolved() Budget {
 	return b
 }
 
-// OnHost reports whether the meters of one host share the budget.
+// OnHost reports whether the budget is in the kernel of this host.
 func (b *Budget) OnHost() bool { return b.Store.URL == "" }
 
-// check returns the errors of a budget, and of the meter as one that can share it.
+// check adds the errors of the budget, and those of a meter of some kind that uses it.
 func (b *Budget) check(errs *errorList, m *Meter, kind meter.Kind) {
-	if reason := nameFault(b.Name); reason != "" {
+	if reason := invalidName(b.Name); reason != "" {
 		errs.add(b, "budget", reason)
 	}
 	state := kind.Info().State
 	switch {
 	case m.Per.By != NoKey:
-		errs.add(m, "share", "does not go with per: a budget has one meter, not one for each key")
+		errs.add(m, "share", "cannot be combined with per: a budget is one meter, not one per key")
 	case m.Envelope != nil:
-		errs.add(m, "share", "does not go with an envelope")
+		errs.add(m, "share", "cannot be combined with envelope")
 	case state != meter.StateBuckets && state != meter.StateCounts:
-		errs.add(m, "share", "needs a meter of buckets, fixed-window or sliding-counter, not "+kind.String())
+		errs.add(m, "share", "is not supported by type "+kind.String()+": use token buckets, fixed-window or sliding-counter")
 	}
 	if b.OnHost() {
 		return
 	}
 	if state == meter.StateCounts {
-		errs.add(m, "share", "needs a meter of buckets: the shares of a window's limit do not add up, use token-bucket or store: host")
+		errs.add(m, "share", "cannot use a server with type "+kind.String()+": shares of a window's limit do not add up; use token-bucket, or store: host")
 	}
 	if t, ok := m.Params.(meter.TokenBucket); ok && t.Warmup > 0 {
-		errs.add(m, "warmup", "does not go with a budget on a server: the server sets the rate")
+		errs.add(m, "warmup", "cannot be combined with a budget on a server: the server sets the rate")
 	}
 	if m.Initial.Den != 0 {
-		errs.add(m, "initial", "does not go with a budget on a server: a share begins empty")
+		errs.add(m, "initial", "cannot be combined with a budget on a server: each share begins empty")
 	}
 	if b.Interval != 0 && (b.Interval < MinInterval || b.Interval > MaxInterval) {
 		errs.add(b, "interval", fmt.Sprintf("%v is not between %v and %v", b.Interval, MinInterval, MaxInterval))
 	}
 	if !b.Rescue.valid() {
-		errs.add(b, "rescue", "must be between nothing and all of the budget")
+		errs.add(b, "rescue", "must be between 0 and 100 % of the budget")
 	}
 	if b.Weight < 0 || b.Weight > MaxWeight {
 		errs.add(b, "weight", fmt.Sprintf("%d is not between 1 and %d", b.Weight, MaxWeight))
@@ -97,32 +97,32 @@ func (b *Budget) check(errs *errorList, m *Meter, kind meter.Kind) {
 	}
 }
 
-// nameFault is why a budget or host cannot have a name, or "". Names are parts of keys
-// on servers, where braces select the slot, and of file names.
-func nameFault(name string) string {
+// invalidName returns the reason why a budget cannot have a name, or "". Names are part of
+// file names, and of keys on servers, where braces would select the slot of a cluster.
+func invalidName(name string) string {
 	if name == "" || len(name) > maxBudgetName {
-		return fmt.Sprintf("%.80q is not a name of 1 to %d characters", name, maxBudgetName)
+		return fmt.Sprintf("%.80q must have 1 to %d characters", name, maxBudgetName)
 	}
 	for i, r := range name {
 		switch {
 		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
 		case i > 0 && (r == '.' || r == '_' || r == '-' || r == ':' || r == '@'):
 		default:
-			return fmt.Sprintf("%q: a name has letters, digits and . _ - : @ and begins with a letter or digit", name)
+			return fmt.Sprintf("%q contains other characters than letters, digits and . _ - : @, or does not begin with a letter or digit", name)
 		}
 	}
 	return ""
 }
 
-// Shared meters packets in place of a meter of the policy whose state is not the
-// pipeline's alone, such as a budget of the host. One goroutine at a time calls it.
+// Shared is a meter whose state is outside the pipeline, such as a budget of the host. It
+// need not be safe for concurrent use.
 type Shared interface {
-	// Color is that of meter.Meter. It allocates nothing.
+	// Color is meter.Meter.Color. It must not allocate.
 	Color(now int64, n int, in meter.Color) meter.Color
-	// Tokens is that of meter.Meter.
+	// Tokens is meter.Meter.Tokens.
 	Tokens(now int64) (tc, te int64)
 }
 
-// Share has s meter the packets of a stage of the plan from now on. Without it a meter
-// with a budget of the host is one of the pipeline's own.
+// Share replaces the meter of a stage of the plan with s. By default a stage whose budget
+// is on the host has a meter of its own.
 func (l *Pipeline) Share(stage int, s Shared) { l.stages[stage].shared = s }

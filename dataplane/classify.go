@@ -2,63 +2,69 @@ package dataplane
 
 import "math/bits"
 
-// Classifier finds the first of many matches that takes a packet.
+// Classifier finds the first match of a list that a packet matches.
 //
-// Every field has, for each of its values, the set of matches that accept it,
-// as a bit vector. The intersection of the packet's sets has the first match
-// as its lowest bit. Time grows with the fields in use and the logarithm of
-// the addresses, hardly with the number of matches: each vector begins with a
-// summary of its words, so that only words that may hold the answer are read.
+// For each value of each field there is a bit vector of the matches that accept the value.
+// A packet selects one vector per field. The lowest bit that all of them have set is the
+// first match. The first word of a vector is a summary: its bit i is set if word i of the
+// rest is not zero. So only words that can contain the result are read, and the time
+// depends on the number of fields and the logarithm of the number of addresses, and hardly
+// on the number of matches.
 type Classifier struct{ Tables }
 
-// Tables are a Classifier in plain numbers, for planes that search them in
-// another language.
+// Tables is a Classifier as plain numbers, for planes that search it in another language.
+// Vectors are given as offsets into Words.
 type Tables struct {
-	Stride int      // words of a vector, the summary first
-	Words  []uint64 // all vectors, one after the other
-	IsIP   [2]uint32
-	Direct [numFields]Direct // proto, sport, dport, dscp, vlan, pcp, ethertype; nil where no match asks for it
+	Stride int       // length of a vector, words, the summary included
+	Words  []uint64  // all vectors, one after the other
+	IsIP   [2]uint32 // vectors of packets that are not IP, and of those that are
+	// Direct contains a table for proto, sport, dport, dscp, vlan, pcp and ethertype;
+	// nil if no match uses the field.
+	Direct [numFields]Direct
 	Mark   Ranged[uint32]
 	Length Ranged[uint32]
 	Src    Addresses
 	Dst    Addresses
 }
 
-// Direct finds a vector by value: one entry a value, and a last one for
-// packets that do not have the field. Entries are offsets into Words.
+// Direct contains the vector of each value of a field, and a last one for packets that do
+// not have the field.
 type Direct []uint32
 
-// Ranged finds a vector by binary search: a value belongs to the last bound
-// that is not above it. The first bound is 0; there is none where no match
-// asks for the field.
+// Ranged contains the vectors of ranges of values, for binary search. Offset[i] is the
+// vector of the values from Bounds[i] to below Bounds[i+1], or to the largest value. The
+// first bound is 0. Bounds is nil if no match uses the field.
 type Ranged[K any] struct {
 	Bounds []K
 	Offset []uint32
-	// Of numbers: Jump[i] is the last bound that is not above Low + i<<Shift.
-	// It is 0 for i = 0, and what is below Low belongs there.
+
+	// Jump shortens the search for numbers: Jump[i] is the index of the last bound
+	// that is at most Low + i<<Shift. Jump[0] is 0, for all values below Low.
 	Low   uint32
 	Shift uint8
 	Jump  []uint32
 }
 
-// jumps is how many steps a jump table has at most: it covers the values from
-// the second bound to the last, however close they are, in 16 KiB.
-const jumps = 1 << 12
+// maxJumps bounds the length of a jump table, which is then at most 16 KiB. The table
+// covers the values from the second bound to the last.
+const maxJumps = 1 << 12
 
-// Addresses are apart by family: 192.0.2.1 and ::192.0.2.1 are not the same.
+// Addresses contains the vectors of addresses. The families are separate: 192.0.2.1 and
+// ::192.0.2.1 are different addresses.
 type Addresses struct {
 	V4   Ranged[uint32]
 	V6   Ranged[Addr]
-	None uint32 // the vector of packets without an address
+	None uint32 // vector of packets that are not IP
 }
 
-// MaxClasses bounds a policy: the summary of a vector is one word of bits.
+// MaxClasses is the maximum number of classes of a policy. The summary of a vector is one
+// word, with a bit for each of 64 words of 64 classes.
 const MaxClasses = 64 * 64
 
-// Classify returns the index of the first match that takes the packet, or -1.
-// n is its metered length.
+// Classify returns the index of the first match of a parsed packet with metered length n,
+// or -1.
 func (c *Classifier) Classify(p *Packet, n int) int {
-	var found sets
+	var found vectorSet
 	ip := p.IsIP()
 	if ip {
 		found.add(c.IsIP[1])
@@ -67,7 +73,7 @@ func (c *Classifier) Classify(p *Packet, n int) int {
 	}
 	for f, t := range &c.Direct {
 		if t != nil {
-			found.add(t.at(matchFields[f].value(p, n)))
+			found.add(t.vector(matchFields[f].value(p, n)))
 		}
 	}
 	if r := &c.Mark; r.Bounds != nil {
@@ -77,33 +83,33 @@ func (c *Classifier) Classify(p *Packet, n int) int {
 		found.add(search32(r, uint32(n)))
 	}
 	if c.Src.V4.Bounds != nil {
-		found.add(c.Src.lookup(p.Kind, p.Src))
+		found.add(c.Src.vector(p.Kind, p.Src))
 	}
 	if c.Dst.V4.Bounds != nil {
-		found.add(c.Dst.lookup(p.Kind, p.Dst))
+		found.add(c.Dst.vector(p.Kind, p.Dst))
 	}
-	return c.first(found.list[:found.n])
+	return c.firstMatch(found.list[:found.n])
 }
 
-// maxVectors is how many vectors a packet may select: one by being IP or not,
-// one a field with a table, mark, length, and both addresses.
+// maxVectors is the maximum number of vectors that a packet selects: one of IsIP, one for
+// each direct table, mark and length, and two addresses.
 const maxVectors = 1 + int(numFields) + 2 + 2
 
-// sets are the vectors that a packet's values select: offsets into words.
-type sets struct {
+// vectorSet contains the vectors that a packet selects.
+type vectorSet struct {
 	list [maxVectors]uint32
 	n    int
 }
 
-func (s *sets) add(offset uint32) {
+func (s *vectorSet) add(offset uint32) {
 	s.list[s.n] = offset
 	s.n++
 }
 
-// first is the lowest bit that all vectors have, or -1.
-func (c *Classifier) first(vectors []uint32) int {
+// firstMatch returns the lowest bit that is set in all vectors, or -1.
+func (c *Classifier) firstMatch(vectors []uint32) int {
 	summary := ^uint64(0)
-	if c.Stride > 2 { // a single word needs no summary
+	if c.Stride > 2 { // a vector of one word needs no summary
 		for _, v := range vectors {
 			summary &= c.Words[v]
 		}
@@ -123,15 +129,16 @@ func (c *Classifier) first(vectors []uint32) int {
 	return -1
 }
 
-// at returns the vector of a value, or that of packets without the field.
-func (t Direct) at(v uint32, ok bool) uint32 {
+// vector returns the vector of value v, or that of packets without the field.
+func (t Direct) vector(v uint32, ok bool) uint32 {
 	if !ok {
 		v = uint32(len(t) - 1)
 	}
 	return t[v]
 }
 
-func (a *Addresses) lookup(k Kind, addr Addr) uint32 {
+// vector returns the vector of an address of a packet of kind k.
+func (a *Addresses) vector(k Kind, addr Addr) uint32 {
 	switch k {
 	case IPv4:
 		return search32(&a.V4, uint32(addr.Lo))
@@ -141,9 +148,9 @@ func (a *Addresses) lookup(k Kind, addr Addr) uint32 {
 	return a.None
 }
 
-// search32 finds the last bound that is not above v. The first bound is 0. A
-// branch would be mispredicted at every other step, so the choice is a mask:
-// -1 where v is below the bound in the middle, or below Low.
+// search32 returns the vector of v: that of the last bound that is at most v. A branch
+// would be mispredicted at every other step. Instead, each comparison makes a mask, which
+// is -1 if v is below Low or below the middle bound, and 0 otherwise.
 func search32(r *Ranged[uint32], v uint32) uint32 {
 	above := int64(v) - int64(r.Low)
 	above &^= above >> 63
@@ -158,7 +165,7 @@ func search32(r *Ranged[uint32], v uint32) uint32 {
 	return r.Offset[base]
 }
 
-// search128 is search32 for addresses of IPv6.
+// search128 is search32 for IPv6 addresses, without a jump table.
 func search128(r *Ranged[Addr], v Addr) uint32 {
 	base, n := 0, len(r.Bounds)
 	for n > 1 {

@@ -8,31 +8,31 @@ import (
 	"slices"
 )
 
-// NewClassifier compiles matches, at most MaxClasses, in order of precedence.
+// NewClassifier compiles at most MaxClasses matches. Earlier matches take precedence.
 func NewClassifier(matches []Match) *Classifier {
-	b := builder{Classifier: &Classifier{}, count: len(matches), known: map[string]uint32{}}
+	b := builder{Classifier: &Classifier{}, count: len(matches), offsets: map[string]uint32{}}
 	b.Stride = 1 + max(1, (len(matches)+63)/64)
-	b.IsIP[1] = b.set(func(int) bool { return true })
-	b.IsIP[0] = b.set(func(i int) bool { return matches[i].below() })
+	b.IsIP[1] = b.addVector(func(int) bool { return true })
+	b.IsIP[0] = b.addVector(func(i int) bool { return matches[i].matchesNonIP() })
 	for f := range b.Direct {
-		b.Direct[f] = b.table(field(f), matches)
+		b.Direct[f] = b.directTable(fieldIndex(f), matches)
 	}
 	b.Mark = b.sweepField(mark, matches)
 	b.Length = b.sweepField(length, matches)
-	b.Src = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Src })
-	b.Dst = b.addresses(matches, func(m *Match) []netip.Prefix { return m.Dst })
+	b.Src = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Src })
+	b.Dst = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Dst })
 	return b.Classifier
 }
 
 // builder fills a Classifier. Equal vectors are stored once.
 type builder struct {
 	*Classifier
-	count int // of matches
-	known map[string]uint32
+	count   int               // number of matches
+	offsets map[string]uint32 // vectors stored so far, by content
 }
 
-// set stores the vector of the matches for which has is true.
-func (b *builder) set(has func(i int) bool) uint32 {
+// addVector stores the vector of the matches for which has returns true.
+func (b *builder) addVector(has func(i int) bool) uint32 {
 	v := make([]uint64, b.Stride)
 	for i := range b.count {
 		if has(i) {
@@ -43,33 +43,34 @@ func (b *builder) set(has func(i int) bool) uint32 {
 	return b.intern(v)
 }
 
+// intern stores a vector, or returns the offset of an equal one.
 func (b *builder) intern(v []uint64) uint32 {
 	key := make([]byte, 0, 8*len(v))
 	for _, w := range v {
 		key = binary.LittleEndian.AppendUint64(key, w)
 	}
-	offset, ok := b.known[string(key)]
+	offset, ok := b.offsets[string(key)]
 	if !ok {
 		offset = uint32(len(b.Words))
 		b.Words = append(b.Words, v...)
-		b.known[string(key)] = offset
+		b.offsets[string(key)] = offset
 	}
 	return offset
 }
 
-// edge says that match i begins or ends to accept values at a bound.
+// edge is the first value of a range of a match, or the first value after it.
 type edge[K any] struct {
-	at     K
+	bound  K
 	match  int
 	begins bool
 }
 
-// sweep walks the edges in order and returns the bounds between which the set
-// of accepting matches stays the same.
+// sweep returns the vectors of all values. It visits the edges in order: between two edges
+// all values have the same vector. Matches in open accept every value.
 func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order func(a, b K) int) Ranged[K] {
-	slices.SortFunc(edges, func(x, y edge[K]) int { return order(x.at, y.at) })
+	slices.SortFunc(edges, func(x, y edge[K]) int { return order(x.bound, y.bound) })
 	v := make([]uint64, b.Stride)
-	depth := make([]int, b.count) // ranges of a match that cover the place
+	depth := make([]int, b.count) // number of ranges of each match that contain the current bound
 	add := func(i, n int) {
 		depth[i] += n
 		w, bit := 1+i/64, uint64(1)<<(i%64)
@@ -87,9 +88,9 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 		add(i, 1)
 	}
 	var r Ranged[K]
-	at := zero
+	bound := zero
 	for k := 0; ; {
-		for k < len(edges) && edges[k].at == at {
+		for k < len(edges) && edges[k].bound == bound {
 			if edges[k].begins {
 				add(edges[k].match, 1)
 			} else {
@@ -97,39 +98,39 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 			}
 			k++
 		}
-		r.Bounds = append(r.Bounds, at)
+		r.Bounds = append(r.Bounds, bound)
 		r.Offset = append(r.Offset, b.intern(v))
 		if k == len(edges) {
 			return r
 		}
-		at = edges[k].at
+		bound = edges[k].bound
 	}
 }
 
-// sweep32 is sweep for numbers, with the jump table that speeds their search.
+// sweep32 is sweep for numbers. It adds the jump table.
 func (b *builder) sweep32(edges []edge[uint32], open []int) Ranged[uint32] {
 	r := sweep(b, 0, edges, open, cmp.Compare[uint32])
 	last := len(r.Bounds) - 1
 	first, end := r.Bounds[min(1, last)], r.Bounds[last]
-	for (end-first)>>r.Shift >= jumps-2 {
+	for (end-first)>>r.Shift >= maxJumps-2 {
 		r.Shift++
 	}
 	r.Low = first - min(first, 1<<r.Shift)
 	r.Jump = make([]uint32, (end-r.Low)>>r.Shift+2)
-	at := 0
+	index := 0
 	for i := range r.Jump {
-		for at < last && uint64(r.Bounds[at+1]) <= uint64(r.Low)+uint64(i)<<r.Shift {
-			at++
+		for index < last && uint64(r.Bounds[index+1]) <= uint64(r.Low)+uint64(i)<<r.Shift {
+			index++
 		}
-		r.Jump[i] = uint32(at)
+		r.Jump[i] = uint32(index)
 	}
 	r.Jump[0], r.Jump[len(r.Jump)-1] = 0, uint32(last)
 	return r
 }
 
-// sweepField returns the ranges of a field's values, none where no match asks
-// for it.
-func (b *builder) sweepField(f field, matches []Match) Ranged[uint32] {
+// sweepField returns the vectors of the values of a field, or the zero Ranged if no match
+// uses the field.
+func (b *builder) sweepField(f fieldIndex, matches []Match) Ranged[uint32] {
 	var edges []edge[uint32]
 	var open []int
 	for i := range matches {
@@ -150,8 +151,8 @@ func (b *builder) sweepField(f field, matches []Match) Ranged[uint32] {
 	return b.sweep32(edges, open)
 }
 
-// table spreads the ranges of a field out over all its values.
-func (b *builder) table(f field, matches []Match) Direct {
+// directTable returns the vector of each value of a field.
+func (b *builder) directTable(f fieldIndex, matches []Match) Direct {
 	r := b.sweepField(f, matches)
 	if r.Bounds == nil {
 		return nil
@@ -160,11 +161,13 @@ func (b *builder) table(f field, matches []Match) Direct {
 	for v := range t[:matchFields[f].Max+1] {
 		t[v] = search32(&r, uint32(v))
 	}
-	t[len(t)-1] = b.set(func(i int) bool { return len(f.ranges(&matches[i])) == 0 })
+	t[len(t)-1] = b.addVector(func(i int) bool { return len(f.ranges(&matches[i])) == 0 })
 	return t
 }
 
-func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) Addresses {
+// addressTables returns the vectors of addresses, or the zero Addresses if no match has
+// prefixes.
+func (b *builder) addressTables(matches []Match, list func(*Match) []netip.Prefix) Addresses {
 	var open []int
 	var v4 []edge[uint32]
 	var v6 []edge[Addr]
@@ -173,7 +176,7 @@ func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) A
 			open = append(open, i)
 		}
 		for _, prefix := range list(&matches[i]) {
-			first, above := span(prefix)
+			first, above := prefixBounds(prefix)
 			if prefix.Addr().Is4() {
 				v4 = append(v4, edge[uint32]{uint32(first.Lo), i, true})
 				if above.Lo < 1<<32 {
@@ -193,13 +196,13 @@ func (b *builder) addresses(matches []Match, list func(*Match) []netip.Prefix) A
 	return Addresses{
 		V4:   b.sweep32(v4, open),
 		V6:   sweep(b, Addr{}, v6, open, Addr.compare),
-		None: b.set(func(i int) bool { return len(list(&matches[i])) == 0 }),
+		None: b.addVector(func(i int) bool { return len(list(&matches[i])) == 0 }),
 	}
 }
 
-// span returns the first address of a prefix and the one after its last, which
-// is zero behind the last of IPv6.
-func span(p netip.Prefix) (first, above Addr) {
+// prefixBounds returns the first address of a prefix and the one after its last. The one
+// after the last IPv6 address is zero.
+func prefixBounds(p netip.Prefix) (first, above Addr) {
 	p = p.Masked()
 	host := p.Addr().BitLen() - p.Bits()
 	if p.Addr().Is4() {

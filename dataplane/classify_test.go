@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// seeded returns a random source whose seed is in the log of a failed test.
+// seeded returns a random source. A failed test logs the seed.
 func seeded(t testing.TB) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// sample is a packet as who sends it knows it: what it is, not where its bytes
-// are. The tests below match it by the words of the documentation of Match.
+// sample is a packet as values instead of bytes. matches classifies it by the words of the
+// documentation of Match.
 type sample struct {
 	kind         Kind
 	src, dst     netip.Addr
 	proto        uint8
-	ports        bool // TCP, UDP or the like, and not a later fragment
+	ports        bool // has ports: TCP, UDP or similar, and not a later fragment
 	sport, dport uint16
 	dscp         uint8
 	tagged       bool
 	vlan         uint16
 	pcp          uint8
 	mark         uint32
-	ethertype    uint16 // 0: none, in a link header that nobody knows
+	ethertype    uint16 // 0: none, an unknown link type
 	length       int
 }
 
-// taken says by a plain reading of Match whether it takes the sample.
-func (s *sample) taken(m *Match) bool {
+// matches reports whether the sample matches m.
+func (s *sample) matches(m *Match) bool {
 	holds := func(list []Range, has bool, value uint32) bool {
 		if len(list) == 0 {
 			return true
@@ -47,8 +47,8 @@ func (s *sample) taken(m *Match) bool {
 		return len(list) == 0 || slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	ip := s.kind == IPv4 || s.kind == IPv6
-	asked := len(m.EtherType) + len(m.VLAN) + len(m.PCP) + len(m.Length)
-	if !ip && asked == 0 {
+	matchesNonIP := len(m.EtherType) + len(m.VLAN) + len(m.PCP) + len(m.Length)
+	if !ip && matchesNonIP == 0 {
 		return false
 	}
 	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 && s.proto != protoTCP && s.proto != protoUDP {
@@ -64,7 +64,7 @@ func (s *sample) taken(m *Match) bool {
 		holds(m.Length, true, uint32(s.length))
 }
 
-// packet returns the sample as bytes, parsed.
+// packet returns the sample as a parsed packet.
 func (s *sample) packet() *Packet {
 	var ip, head []byte
 	p := &Packet{Link: LinkEthernet, Mark: s.mark}
@@ -100,7 +100,7 @@ func (s *sample) packet() *Packet {
 	return p
 }
 
-// near is a value at or next to a bound of the list, or any at all.
+// near returns a value at or next to a bound of the list, or a random one.
 func near(r *rand.Rand, list []Range, bound uint32) uint32 {
 	if len(list) == 0 || r.IntN(8) == 0 {
 		return uint32(r.Uint64N(uint64(bound) + 1))
@@ -110,7 +110,7 @@ func near(r *rand.Rand, list []Range, bound uint32) uint32 {
 	return min(v, bound)
 }
 
-// randomAddr is an address at or next to the bounds of a prefix in the list.
+// randomAddr returns an address at or next to the bounds of a prefix in the list.
 func randomAddr(r *rand.Rand, list []netip.Prefix, six bool) netip.Addr {
 	list = slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return p.Addr().Is6() != six })
 	if len(list) == 0 || r.IntN(8) == 0 {
@@ -118,7 +118,7 @@ func randomAddr(r *rand.Rand, list []netip.Prefix, six bool) netip.Addr {
 	}
 	p := list[r.IntN(len(list))].Masked()
 	b := p.Addr().AsSlice()
-	if r.IntN(2) == 0 { // the last one
+	if r.IntN(2) == 0 { // the last address
 		for i := p.Bits(); i < 8*len(b); i++ {
 			b[i/8] |= 1 << (7 - i%8)
 		}
@@ -131,7 +131,7 @@ func randomAddr(r *rand.Rand, list []netip.Prefix, six bool) netip.Addr {
 	return a
 }
 
-// randomPrefix comes from a small world, in which prefixes contain each other.
+// randomPrefix returns one of few prefixes, so that many contain each other.
 func randomPrefix(r *rand.Rand, six bool) netip.Prefix {
 	base := []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("255.255.255.255"), netip.MustParseAddr("0.0.0.0")}[r.IntN(3)]
 	if six {
@@ -149,18 +149,17 @@ func randomPrefix(r *rand.Rand, six bool) netip.Prefix {
 	case 2:
 		bits = base.BitLen() / 2
 	}
-	return netip.PrefixFrom(base, bits) // host bits may be set: they mean nothing
+	return netip.PrefixFrom(base, bits) // host bits may be set, and have no effect
 }
 
-// bounds are the largest values of the numeric fields, in the order of
-// lists.
+// bounds contains the largest values of the numeric fields, in the order of lists.
 var bounds = [...]uint32{0xff, 0xffff, 0xffff, 63, 0xfff, 7, math.MaxUint32, 0xffff, math.MaxUint32}
 
 func lists(m *Match) [9]*[]Range {
 	return [...]*[]Range{&m.Proto, &m.SPort, &m.DPort, &m.DSCP, &m.VLAN, &m.PCP, &m.Mark, &m.EtherType, &m.Length}
 }
 
-// randomRanges are up to four ranges, which may overlap, touch and repeat.
+// randomRanges returns up to four ranges, which may overlap, touch and repeat.
 func randomRanges(r *rand.Rand, bound uint32) []Range {
 	list := make([]Range, 1+r.IntN(4))
 	for i := range list {
@@ -178,7 +177,7 @@ func randomRanges(r *rand.Rand, bound uint32) []Range {
 	return list
 }
 
-// randomMatch asks for a field with a chance of 1 in sparse.
+// randomMatch returns a match that uses each field with probability 1/sparse.
 func randomMatch(r *rand.Rand, sparse int) Match {
 	var m Match
 	for i, list := range lists(&m) {
@@ -203,7 +202,7 @@ func randomMatch(r *rand.Rand, sparse int) Match {
 	return m
 }
 
-// aimed is a packet at the bounds of a match, of any kind.
+// aimed returns a sample of any kind, with values at the bounds of a match.
 func aimed(r *rand.Rand, m *Match) *sample {
 	s := &sample{
 		kind:  []Kind{IPv4, IPv4, IPv6, IPv6, Other, Malformed}[r.IntN(6)],
@@ -221,7 +220,7 @@ func aimed(r *rand.Rand, m *Match) *sample {
 	switch s.proto {
 	case protoTCP, protoUDP, protoSCTP, protoDCCP, protoUDPLite:
 		s.ports = r.IntN(6) != 0
-	case 0, 43, 44, 51, 60, 135, 139, 140: // in IPv6 these go on to another header
+	case 0, 43, 44, 51, 60, 135, 139, 140: // extension headers of IPv6
 		s.proto = 1
 	}
 	switch s.kind {
@@ -241,7 +240,7 @@ func aimed(r *rand.Rand, m *Match) *sample {
 	if s.kind < IPv4 {
 		s.proto, s.ports = 0, false
 		if s.kind == Other && !s.tagged && r.IntN(4) == 0 {
-			s.ethertype = 0 // a link header that nobody knows
+			s.ethertype = 0 // an unknown link type
 		}
 	} else {
 		s.src = randomAddr(r, m.Src, s.kind == IPv6)
@@ -250,7 +249,7 @@ func aimed(r *rand.Rand, m *Match) *sample {
 	return s
 }
 
-// againstScan compares the classifier with a linear scan.
+// againstScan compares the classifier with a linear scan of the matches.
 func againstScan(t testing.TB, r *rand.Rand, rules, packets int) {
 	t.Helper()
 	matches := make([]Match, rules)
@@ -263,16 +262,17 @@ func againstScan(t testing.TB, r *rand.Rand, rules, packets int) {
 		s := aimed(r, &matches[r.IntN(rules)])
 		p := s.packet()
 		if p.Kind != s.kind {
-			t.Fatalf("the test's own packet %+v is %s", s, describe(p))
+			t.Fatalf("sample %+v is parsed as %s", s, describe(p))
 		}
-		want := slices.IndexFunc(matches, func(m Match) bool { return s.taken(&m) })
+		want := slices.IndexFunc(matches, func(m Match) bool { return s.matches(&m) })
 		if got := c.Classify(p, s.length); got != want {
-			t.Fatalf("%d rules: %s, length %d, is taken by %d, a linear scan says %d%s",
+			t.Fatalf("%d rules: %s, length %d: first match %d, want %d by linear scan%s",
 				rules, describe(p), s.length, got, want, ruleText(matches, got, want))
 		}
 	}
 }
 
+// ruleText lists some matches.
 func ruleText(matches []Match, which ...int) string {
 	var b strings.Builder
 	for _, i := range which {
@@ -291,27 +291,27 @@ func TestClassifierAgainstScan(t *testing.T) {
 	for range 20 {
 		againstScan(t, r, 1+r.IntN(300), 500)
 	}
-	for _, rules := range []int{63, 64, 65, 127, 128, 129} { // words of a vector
+	for _, rules := range []int{63, 64, 65, 127, 128, 129} { // at and next to the bits of a word
 		againstScan(t, r, rules, 500)
 	}
 }
 
-// noPanic turns a panic into a failure, so that the other tests run.
+// noPanic turns a panic into a failure, so that other tests continue.
 func noPanic(t *testing.T) {
 	if x := recover(); x != nil {
 		t.Errorf("panic: %v", x)
 	}
 }
 
-func TestClassifierOfNothing(t *testing.T) {
+func TestClassifierWithoutMatches(t *testing.T) {
 	defer noPanic(t)
 	s := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4}
 	if got := NewClassifier(nil).Classify(s.packet(), 24); got != -1 {
-		t.Errorf("taken by %d of no matches", got)
+		t.Errorf("match %d of none", got)
 	}
 }
 
-// The last class of the largest policy is found.
+// TestClassifierMaxClasses finds the last class of the largest policy.
 func TestClassifierMaxClasses(t *testing.T) {
 	matches := make([]Match, MaxClasses)
 	for i := range matches {
@@ -321,7 +321,7 @@ func TestClassifierMaxClasses(t *testing.T) {
 	for _, port := range []uint16{0, 63, 64, 4031, 4032, MaxClasses - 1} {
 		s := sample{kind: IPv4, ethertype: etherIPv4, proto: protoTCP, ports: true, sport: port, src: src4, dst: dst4}
 		if got := c.Classify(s.packet(), 24); got != int(port) {
-			t.Errorf("port %d is taken by %d", port, got)
+			t.Errorf("port %d is in class %d", port, got)
 		}
 	}
 }

@@ -11,15 +11,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Compile compiles a policy. The error joins all errors of the policy, as FieldErrors.
+// Compile checks a policy and returns its plan. It reports all errors at once: the error
+// joins a FieldError for each (errors.Join). Compile keeps pointers into the policy, which
+// must not change afterwards.
 func Compile(policy *Policy) (*Plan, error) {
 	c := newCompiler()
 	c.plan.Source, c.plan.Length, c.plan.DropUnclassified = policy, policy.Length, policy.DropUnclassified
 	switch n := len(policy.Classes); {
 	case n == 0:
-		c.add(policy, "classes", "a policy needs at least one class")
+		c.add(policy, "classes", "must contain at least one class")
 	case n > MaxClasses:
-		c.add(policy, "classes", fmt.Sprintf("%d are more than %d", n, MaxClasses))
+		c.add(policy, "classes", fmt.Sprintf("must contain at most %d classes, not %d", MaxClasses, n))
 	}
 	policy.Length.check(&c.errorList)
 	names := map[string]bool{}
@@ -27,19 +29,21 @@ func Compile(policy *Policy) (*Plan, error) {
 	for i := range policy.Classes {
 		cl := &policy.Classes[i]
 		switch {
-		case cl.Name == "" || cl.Name == "-":
-			c.add(cl, "name", fmt.Sprintf("%q cannot name a class", cl.Name))
+		case cl.Name == "":
+			c.add(cl, "name", "is empty: give the class a name")
+		case cl.Name == "-":
+			c.add(cl, "name", `"-" is reserved for unclassified packets`)
 		case names[cl.Name]:
-			c.add(cl, "name", fmt.Sprintf("%q names an earlier class too", cl.Name))
+			c.add(cl, "name", fmt.Sprintf("%q is the name of an earlier class: class names must differ", cl.Name))
 		}
 		names[cl.Name] = true
 		cl.Match.check(&c.errorList)
 		matches[i] = cl.Match
-		c.class(cl)
+		c.compileClass(cl)
 	}
-	c.finish()
+	c.compileEnvelopes()
 	if c.errorList == nil {
-		c.errorList = policy.unused(c)
+		c.errorList = policy.checkUnused(c)
 	}
 	if c.errorList != nil {
 		return nil, errors.Join(c.errorList...)
@@ -48,31 +52,31 @@ func Compile(policy *Policy) (*Plan, error) {
 	return c.plan, nil
 }
 
-// unused returns the errors of the named parts of a policy that no class leads to: they
-// are compiled apart.
-func (p *Policy) unused(used *compiler) errorList {
+// checkUnused returns the errors of the named parts that no class uses. It compiles them
+// into a plan that is discarded.
+func (p *Policy) checkUnused(used *compiler) errorList {
 	c := newCompiler()
 	for _, m := range p.Meters {
 		if _, ok := used.stages[m]; !ok {
-			c.meter(m)
+			c.compileMeter(m)
 		}
 	}
 	for _, q := range p.Queues {
 		if _, ok := used.queues[q]; !ok {
-			c.queue(q)
+			c.compileQueue(q)
 		}
 	}
 	for _, l := range p.Links {
 		if _, ok := used.links[l]; !ok {
-			c.link(l)
+			c.compileLink(l)
 		}
 	}
-	c.finish()
+	c.compileEnvelopes()
 	return c.errorList
 }
 
-// compiler fills a Plan and collects errors. A part is compiled once, however many
-// others point to it.
+// compiler fills a Plan and collects errors. Each part is compiled once, even if several
+// others point to it. The maps from parts contain their indexes in the plan.
 type compiler struct {
 	errorList
 	plan      *Plan
@@ -80,30 +84,31 @@ type compiler struct {
 	queues    map[*Queue]int
 	links     map[*Link]int
 	envelopes map[*Envelope]int
-	budgets   map[string]bool // by name
-	checked   map[*Action]bool
-	open      map[*Meter]bool // whose chain is being compiled
+	budgets   map[string]bool  // names of budgets so far
+	checked   map[*Action]bool // actions checked so far
+	chain     map[*Meter]bool  // meters of the chain that is being compiled
 }
 
 func newCompiler() *compiler {
 	return &compiler{
 		plan:   &Plan{},
 		stages: map[*Meter]int{}, queues: map[*Queue]int{}, links: map[*Link]int{}, envelopes: map[*Envelope]int{},
-		budgets: map[string]bool{}, checked: map[*Action]bool{}, open: map[*Meter]bool{},
+		budgets: map[string]bool{}, checked: map[*Action]bool{}, chain: map[*Meter]bool{},
 	}
 }
 
-// finish compiles what can be compiled only when all of its parts are known.
-func (c *compiler) finish() {
+// compileEnvelopes compiles the envelopes. All meters must have been compiled, because
+// meters point to envelopes and not the other way round.
+func (c *compiler) compileEnvelopes() {
 	for i := range c.plan.Envelopes {
-		c.flows(&c.plan.Envelopes[i])
+		c.compileFlows(&c.plan.Envelopes[i])
 	}
 }
 
-func (c *compiler) class(cl *Class) {
+func (c *compiler) compileClass(cl *Class) {
 	out := PlanClass{Name: cl.Name, Stage: -1, Source: cl}
 	if cl.Meter != nil {
-		out.Stage = c.meter(cl.Meter)
+		out.Stage = c.compileMeter(cl.Meter)
 	}
 	sources := [3]*Action{cl.Green, cl.Yellow, cl.Red}
 	for _, a := range sources {
@@ -112,16 +117,17 @@ func (c *compiler) class(cl *Class) {
 			a.check(&c.errorList)
 		}
 	}
-	for color, a := range cl.actions() {
+	for color, a := range cl.resolvedActions() {
 		out.Actions[color] = PlanAction{a.Drop, a.ECN, a.Marks, -1, sources[color]}
 		if a.Queue != nil {
-			out.Actions[color].Queue = c.queue(a.Queue)
+			out.Actions[color].Queue = c.compileQueue(a.Queue)
 		}
 	}
 	c.plan.Classes = append(c.plan.Classes, out)
 }
 
-func (c *compiler) meter(m *Meter) int {
+// compileMeter compiles a meter and the rest of its chain, and returns its stage.
+func (c *compiler) compileMeter(m *Meter) int {
 	if i, ok := c.stages[m]; ok {
 		return i
 	}
@@ -132,15 +138,15 @@ func (c *compiler) meter(m *Meter) int {
 		Aware:        m.Aware, Input: InputColors{From: m.PreColor.From}, Envelope: -1, Source: m,
 	}
 	if !m.Initial.valid() {
-		c.add(m, "initial", "must be between nothing and all of the burst")
+		c.add(m, "initial", "must be between 0 and 100 % of the burst")
 	}
-	c.inputColors(&s.Input, m)
+	c.compileInputColors(&s.Input, m)
 	if m.Params == nil {
-		c.add(m, "type", "is missing: a meter needs parameters")
+		c.add(m, "type", "is missing: give the meter a type and its parameters")
 	} else if p, err := m.Params.Profile(); err != nil {
-		c.join(m, "type", err)
+		c.addError(m, "type", err)
 	} else {
-		c.state(&s, m, p)
+		c.compileTokens(&s, m, p)
 	}
 	c.plan.Stages = append(c.plan.Stages, s)
 	if s.Envelope >= 0 {
@@ -148,14 +154,15 @@ func (c *compiler) meter(m *Meter) int {
 		e.Stages = append(e.Stages, i)
 	}
 	if m.Then != nil {
-		then := c.then(m) // which moves the stages
+		then := c.compileThen(m) // may reallocate Stages, so it comes first
 		c.plan.Stages[i].Then = then
 	}
 	return i
 }
 
-// state compiles what a stage has for its tokens.
-func (c *compiler) state(s *PlanStage, m *Meter, p *meter.Profile) {
+// compileTokens compiles the buckets of a meter, and the budget, envelope or keys that they
+// belong to.
+func (c *compiler) compileTokens(s *PlanStage, m *Meter, p *meter.Profile) {
 	s.Profile, s.Kind = p, p.Kind()
 	for _, b := range m.Params.Buckets() {
 		s.Buckets = append(s.Buckets, BucketOutline{b.TokensName, b.Burst})
@@ -163,7 +170,7 @@ func (c *compiler) state(s *PlanStage, m *Meter, p *meter.Profile) {
 	if b := m.Budget; b != nil {
 		b.check(&c.errorList, m, s.Kind)
 		if c.budgets[b.Name] {
-			c.add(b, "budget", fmt.Sprintf("%q is that of another meter of this policy: let both classes name one meter under meters:", b.Name))
+			c.add(b, "budget", fmt.Sprintf("%q belongs to another meter of this policy: define one meter under meters: and name it in both classes", b.Name))
 		}
 		c.budgets[b.Name] = true
 		resolved := b.Resolved()
@@ -171,53 +178,55 @@ func (c *compiler) state(s *PlanStage, m *Meter, p *meter.Profile) {
 	}
 	given := m.Initial.valid() && m.Initial.Den != 0
 	if given && s.Kind.Info().State == meter.StateAverage && m.Per.By == NoKey {
-		c.add(m, "initial", "needs tokens, and RFC 2859 has an average")
+		c.add(m, "initial", "cannot be combined with type "+s.Kind.String()+": it has an average rate instead of tokens (RFC 2859)")
 	}
 	switch {
 	case m.Envelope != nil:
-		s.Envelope = c.envelope(m.Envelope)
+		s.Envelope = c.envelopeIndex(m.Envelope)
 		if _, ok := m.Params.(meter.TRTCM4115); !ok {
-			c.add(m, "envelope", "takes meters of type trtcm4115, not "+s.Kind.String())
+			c.add(m, "envelope", "needs a meter of type trtcm4115, not "+s.Kind.String())
 		}
 		if m.Per.By != NoKey {
-			c.add(m, "per", "does not go with an envelope")
+			c.add(m, "per", "cannot be combined with envelope")
 		}
 		if m.Rank < 1 || m.Rank > maxRank {
-			c.add(m, "rank", fmt.Sprintf("%d is not between 1 and %d, the highest", m.Rank, maxRank))
+			c.add(m, "rank", fmt.Sprintf("%d is not between 1 and %d", m.Rank, maxRank))
 		}
 	case m.CIRMax != nil || m.EIRMax != nil:
-		c.add(m, "envelope", "is missing: cirmax and eirmax are of a flow in an envelope")
+		c.add(m, "envelope", "is missing: cirmax and eirmax limit a flow of an envelope")
 	case m.Per.By != NoKey:
-		c.keys(s, m, given)
+		c.compileKeys(s, m, given)
 	}
 }
 
-// keys compiles the table of a meter for each key.
-func (c *compiler) keys(s *PlanStage, m *Meter, given bool) {
+// compileKeys compiles the table of a meter per key. given means that Initial is not the
+// default.
+func (c *compiler) compileKeys(s *PlanStage, m *Meter, given bool) {
 	s.Keys = cmp.Or(m.Keys, DefaultKeys)
-	switch reason := m.Per.fault(); {
+	switch reason := m.Per.invalidReason(); {
 	case s.Kind.Info().State == meter.StateAverage:
-		c.add(m, "per", "does not go with "+s.Kind.String()+": an average has no end, and so no key could be forgotten")
+		c.add(m, "per", "cannot be combined with type "+s.Kind.String()+": an average never becomes idle, so no key could be evicted")
 		return
 	case reason != "":
 		c.add(m, "per", reason)
 	case m.Per.By == ByHosts:
-		c.add(m, "per", "has no key hosts: only queues have, by fair")
+		c.add(m, "per", "hosts is for fair queues only: use src, dst or flow")
 	}
 	if given && m.Initial.Num != 0 {
 		c.add(m, "new", "must be full or empty")
 	}
-	if err := s.table().Validate(s.Profile); err != nil {
-		c.join(m, "per", err)
+	if err := s.tableConfig().Validate(s.Profile); err != nil {
+		c.addError(m, "per", err)
 	}
 }
 
-// table is how the stage keeps its keys.
-func (s *PlanStage) table() meter.TableConfig {
+// tableConfig returns the configuration of the stage's key table.
+func (s *PlanStage) tableConfig() meter.TableConfig {
 	return meter.TableConfig{Keys: s.Keys, Empty: s.Initial.Den != 0, Idle: s.Idle}
 }
 
-func (c *compiler) envelope(e *Envelope) int {
+// envelopeIndex returns the index of an envelope in the plan.
+func (c *compiler) envelopeIndex(e *Envelope) int {
 	i, ok := c.envelopes[e]
 	if !ok {
 		i = len(c.plan.Envelopes)
@@ -227,8 +236,8 @@ func (c *compiler) envelope(e *Envelope) int {
 	return i
 }
 
-// flows compiles an envelope when all its flows are known.
-func (c *compiler) flows(out *PlanEnvelope) {
+// compileFlows compiles an envelope and orders its flows by rank.
+func (c *compiler) compileFlows(out *PlanEnvelope) {
 	envelope := out.Source
 	source := func(i int) *Meter { return c.plan.Stages[out.Stages[i]].Source }
 	slices.SortStableFunc(out.Stages, func(a, b int) int { return c.plan.Stages[b].Source.Rank - c.plan.Stages[a].Source.Rank })
@@ -237,44 +246,44 @@ func (c *compiler) flows(out *PlanEnvelope) {
 		m := source(i)
 		flow, ok := m.Params.(meter.TRTCM4115)
 		if !ok || !m.Initial.valid() {
-			return // state and meter have said why
+			return // compileMeter or compileTokens has added the error
 		}
 		c.plan.Stages[stage].Flow = i
 		cirmax, eirmax := m.Limits()
 		out.Flows = append(out.Flows, meter.EnvelopeFlow{Buckets: flow, CIRMax: cirmax, EIRMax: eirmax})
 		if i > 0 && m.Rank == source(i-1).Rank {
-			c.add(m, "rank", fmt.Sprintf("%d is that of another flow in envelope %q", m.Rank, envelope.Name))
+			c.add(m, "rank", fmt.Sprintf("%d is also the rank of another flow of envelope %q: ranks must differ", m.Rank, envelope.Name))
 		}
 		if m.Packets != source(0).Packets {
-			c.add(m, "count", fmt.Sprintf("differs from that of another flow in envelope %q", envelope.Name))
+			c.add(m, "count", fmt.Sprintf("differs from that of another flow of envelope %q: count bytes in all, or packets in all", envelope.Name))
 		}
 		if capped := envelope.CIRMax.Bytes > 0 || envelope.EIRMax.Bytes > 0; capped && m.Packets != envelope.Packets {
-			c.add(m, "count", fmt.Sprintf("differs from what the limits of envelope %q count", envelope.Name))
+			c.add(m, "count", fmt.Sprintf("differs from the unit of the limits of envelope %q: use bytes for both, or packets for both", envelope.Name))
 		}
 	}
 	if _, err := meter.NewEnvelope(out.EnvelopeParams); err != nil {
-		c.join(envelope, "cirmax", err)
+		c.addError(envelope, "cirmax", err)
 	}
 }
 
-// then compiles what follows a meter.
-func (c *compiler) then(m *Meter) int {
-	c.open[m] = true
-	defer delete(c.open, m)
-	if c.open[m.Then] {
+// compileThen compiles the rest of the chain after a meter, and returns its stage.
+func (c *compiler) compileThen(m *Meter) int {
+	c.chain[m] = true
+	defer delete(c.chain, m)
+	if c.chain[m.Then] {
 		c.add(m, "then", fmt.Sprintf("leads back to meter %q: a chain must end", m.Then.Name))
 		return -1
 	}
 	if !m.Then.Aware {
-		c.add(m, "then", fmt.Sprintf("leads to meter %q, which is color-blind and would forget the color before: give it color: aware", m.Then.Name))
+		c.add(m, "then", fmt.Sprintf("leads to meter %q, which is color-blind and would ignore the color from this meter: give it color: aware", m.Then.Name))
 	}
-	return c.meter(m.Then)
+	return c.compileMeter(m.Then)
 }
 
-// inputColors compiles the table of input colors.
-func (c *compiler) inputColors(in *InputColors, m *Meter) {
-	if !in.From.known() {
-		c.add(m, "precolor", fmt.Sprintf("%v is not known", in.From))
+// compileInputColors fills the table of input colors of a meter.
+func (c *compiler) compileInputColors(in *InputColors, m *Meter) {
+	if !in.From.valid() {
+		c.add(m, "precolor", fmt.Sprintf("%v is not a known field", in.From))
 		return
 	}
 	table := m.PreColor.Table()
@@ -282,7 +291,7 @@ func (c *compiler) inputColors(in *InputColors, m *Meter) {
 		color := table[v]
 		switch {
 		case v > fieldMax[in.From]:
-			c.add(m, "precolor", fmt.Sprintf("%d is above %d", v, fieldMax[in.From]))
+			c.add(m, "precolor", fmt.Sprintf("%d is above %d, the largest %v", v, fieldMax[in.From], in.From))
 		case color > meter.Red:
 			c.add(m, "precolor", fmt.Sprintf("%v is not a color", color))
 		case v < uint32(len(in.Low)):
@@ -296,7 +305,8 @@ func (c *compiler) inputColors(in *InputColors, m *Meter) {
 	}
 }
 
-func (c *compiler) queue(q *Queue) int {
+// compileQueue compiles a queue and its link, and returns its index.
+func (c *compiler) compileQueue(q *Queue) int {
 	if i, ok := c.queues[q]; ok {
 		return i
 	}
@@ -306,38 +316,39 @@ func (c *compiler) queue(q *Queue) int {
 	if q.Link == nil {
 		out.Config = q.Config
 		if _, err := queue.New(q.Config); err != nil {
-			c.join(q, "rate", err)
+			c.addError(q, "rate", err)
 		}
 		if q.Priority != 0 || q.Weight < 0 || q.Weight > 1 {
-			c.add(q, "rate", "goes with no priority and no weight: they are a link's")
+			c.add(q, "rate", "cannot be combined with priority or weight: they are for queues of a link")
 		}
 		if q.Fair.By != NoKey {
-			c.add(q, "fair", "is for queues of a link: flows have no departure time before their turn comes")
+			c.add(q, "fair", "needs a queue of a link: a queue with a rate fixes each departure on arrival, before later flows arrive")
 		}
 	} else {
-		c.share(&out, i)
+		c.compileShare(&out, i)
 	}
 	c.plan.Queues = append(c.plan.Queues, out)
 	return i
 }
 
-// share compiles a queue as one of its link.
-func (c *compiler) share(out *PlanQueue, i int) {
+// compileShare compiles queue i as a share of its link.
+func (c *compiler) compileShare(out *PlanQueue, i int) {
 	q := out.Source
-	out.Link, out.Key = c.link(q.Link), q.Fair
+	out.Link, out.Key = c.compileLink(q.Link), q.Fair
 	link := &c.plan.Links[out.Link]
 	link.Queues = append(link.Queues, i)
 	if _, _, err := queue.Pace(link.Rate); err == nil {
 		if out.Share, err = q.Resolve(); err != nil {
-			c.join(q, "limit", err)
+			c.addError(q, "limit", err)
 		}
 	}
-	if reason := q.Fair.fault(); reason != "" {
+	if reason := q.Fair.invalidReason(); reason != "" {
 		c.add(q, "fair", reason)
 	}
 }
 
-func (c *compiler) link(l *Link) int {
+// compileLink compiles a link and returns its index.
+func (c *compiler) compileLink(l *Link) int {
 	if i, ok := c.links[l]; ok {
 		return i
 	}
@@ -345,7 +356,7 @@ func (c *compiler) link(l *Link) int {
 	c.links[l] = i
 	c.plan.Links = append(c.plan.Links, PlanLink{Name: l.Name, Rate: l.Rate, Source: l})
 	if _, _, err := queue.Pace(l.Rate); err != nil {
-		c.join(l, "rate", err)
+		c.addError(l, "rate", err)
 	}
 	return i
 }

@@ -1,42 +1,48 @@
-// Package dataplane is the core that every plane shares: what happens to one
-// packet. It has no privilege, no clock and no input or output of its own.
+// Package dataplane decides about one packet at a time. All planes share it: replay,
+// kernel and TAP. It needs no privilege, reads no clock and does no input or output.
 //
 //	source -> parse -> classify -> meter -> act {pass | mark | queue | drop} -> sink
 //
-// A Policy says what should happen; New compiles it to a Pipeline, which does
-// it, a Packet at a time. The packet arrives at a known time, is classified
-// once, colored once, acted on once, and leaves at a known time: the Verdict.
+// A Policy is plain data: classes, meters, actions and queues. Compile checks it and
+// returns a Plan, which is immutable. NewPipeline adds the state: tokens, backlogs and
+// counters. Process takes one Packet, which arrives at a known time. The packet is
+// classified once, colored once and acted on once. The result is a Verdict, with the
+// time at which the packet departs.
 //
-//	pipeline, err := dataplane.New(&policy)
+//	plan, err := dataplane.Compile(&policy)
 //	...
+//	pipeline := dataplane.NewPipeline(plan)
 //	packet := dataplane.Packet{Data: frame, WireLen: len(frame), Time: now, Link: dataplane.LinkEthernet}
-//	pipeline.Process(&packet, &verdict) // marks are written into frame
+//	pipeline.Process(&packet, &verdict) // writes marks into frame
 //
-// # The l3 length
+// Pipelines can share a plan; each has its own tokens, backlogs and counters. To change
+// the policy, make a new pipeline and let it Inherit the state of the old one. If
+// packets are queued in a link, Settle returns their departures later.
 //
-// RFC 2697 §1 counts the bytes of the IP packet, header included, without the
-// link header. Of a real frame that is the frame's length on the wire less the
-// link header with its VLAN tags, MPLS labels and PPPoE. It is not the total
-// length that the IP header claims: a sender could claim little and send much.
-// Only a frame so short that Ethernet had to pad it (60 bytes, plus 4 for each
-// VLAN tag) is cut to the claim, because there the rest is padding.
+// # Lengths
 //
-// # What is read of a packet
+// By default a packet counts its l3 length. RFC 2697 §1 counts the bytes of the IP
+// packet, header included, without the link header. So the l3 length is the length on
+// the wire, minus the link header with its VLAN tags, MPLS labels and PPPoE. It is not
+// the total length in the IP header: a sender could claim little and send much. There
+// is one exception. Ethernet pads short frames to 60 bytes, plus 4 for each VLAN tag. A
+// frame of at most that length counts the total length of the IP header, because the
+// rest is padding.
 //
-// Before the IP header: the link header, up to 3 VLAN tags, then up to 16 MPLS
-// labels or a PPPoE session header with a PPP protocol of two bytes or one (RFC
-// 1661 §6.5). All else is not IP: the reason is NotIP.
+// # Headers
 //
-// A capture may hold less of a packet than the wire had. Where the cut is before
-// the end of the fixed IP header, 20 or 40 bytes, nobody knows the addresses, or
-// whether there is IP at all: the packet is malformed, as one is whose headers
-// contradict each other, and the reason is BadPacket. Where it is behind, the
-// packet is IP and metered by its length on the wire. Then what was cut is not
-// known: there are no ports; the protocol of IPv4 is known, that of IPv6 is the
-// last one that a captured header names.
+// Parse reads the link header, up to 3 VLAN tags, then up to 16 MPLS labels or a PPPoE
+// session header, and the IP header. The PPP protocol has one byte or two (RFC 1661
+// §6.5). A packet with any other headers is not IP.
 //
-// A first fragment has ports, which matches see; later ones have none. A flow is
-// all fragments of a packet, so none of them has ports in its key, and their
-// protocol is the one that all of them name: that of the IPv4 header or of the
-// IPv6 fragment header.
+// A capture may contain only the beginning of a packet. If it ends within the fixed IP
+// header (20 or 40 bytes), the packet is malformed, like a packet whose headers
+// contradict each other. If it ends later, the packet is IP and is metered by its length
+// on the wire. Such a packet has no ports if they were cut off, and the protocol of an
+// IPv6 packet is the last one that a captured header names.
+//
+// The first fragment of a packet has ports, and matches see them. Later fragments have
+// none. All fragments of a packet belong to one flow. So the flow key of a fragment
+// has no ports, and its protocol is the one that every fragment names, in the IPv4
+// header or in the IPv6 fragment header.
 package dataplane

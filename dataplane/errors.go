@@ -8,11 +8,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// FieldError is a fault of a policy.
+// FieldError is an error in one field of a policy.
 type FieldError struct {
-	Object any    // what has the fault: a *Policy, *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope or *Budget
-	Field  string // the key in it, in the spelling of the policy file
-	Reason string
+	// Object is the part of the policy that contains the error: a *Policy,
+	// *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope or
+	// *Budget.
+	Object any
+	Field  string // key within the object, as spelled in policy files
+	Reason string // a phrase that continues Field, such as "is missing"
 }
 
 func (e *FieldError) Error() string {
@@ -40,11 +43,12 @@ func (l *errorList) add(object any, field, reason string) {
 	*l = append(*l, &FieldError{object, field, reason})
 }
 
-// join adds an error of meter or queue, whose field errors keep their field.
-func (l *errorList) join(object any, field string, err error) {
+// addError adds an error of package meter or queue. Each meter.FieldError in it keeps
+// its own field; any other error is an error of the given field.
+func (l *errorList) addError(object any, field string, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
-			l.join(object, field, err)
+			l.addError(object, field, err)
 		}
 		return
 	}

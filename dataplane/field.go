@@ -7,15 +7,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// Field is a place in a packet that colors are read from and marks written to.
+// Field is a part of a packet that input colors are read from and marks are written to.
 type Field uint8
 
 const (
-	DSCP Field = iota
-	PCP
-	DEI
-	MPLSTC
-	SKBMark
+	DSCP    Field = iota // of the outer IP header
+	PCP                  // of the outer VLAN tag
+	DEI                  // of the outer VLAN tag
+	MPLSTC               // traffic class of the top MPLS label
+	SKBMark              // Packet.Mark
 )
 
 var (
@@ -23,24 +23,25 @@ var (
 	fieldMax   = [...]uint32{63, 7, 1, 7, math.MaxUint32}
 )
 
-// String returns the name as policies spell it.
+// String returns the name as spelled in policy files.
 func (f Field) String() string {
-	if f.known() {
+	if f.valid() {
 		return fieldNames[f]
 	}
 	return fmt.Sprintf("Field(%d)", uint8(f))
 }
 
-func (f Field) known() bool { return int(f) < len(fieldNames) }
+func (f Field) valid() bool { return int(f) < len(fieldNames) }
 
-// Mark writes Value into a field, where the packet has it.
+// Mark writes Value to a field of the packets that have it. Other packets stay as they
+// are.
 type Mark struct {
 	Field Field
 	Value uint32
 }
 
-// Field reads a field that input colors come from and marks go to, or returns false if the
-// packet lacks it.
+// Field returns the value of a field, or false if the packet does not have it. The
+// packet must have been parsed.
 func (p *Packet) Field(f Field) (value uint32, ok bool) {
 	switch {
 	case f == SKBMark:
@@ -58,7 +59,7 @@ func (p *Packet) Field(f Field) (value uint32, ok bool) {
 	return 0, false
 }
 
-// mark writes a mark, and says whether the packet has the field.
+// mark writes a mark and reports whether the packet has the field.
 func (p *Packet) mark(m Mark) bool {
 	switch m.Field {
 	case DSCP:

@@ -2,9 +2,10 @@ package dataplane
 
 import "math"
 
-// Inherit gives a new pipeline the counters, tokens and backlogs of another one, whose
-// place it takes, as Plan.Succeed says. Packets in the queues of links are to be settled
-// before, by Settle(math.MaxInt64, v).
+// Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which
+// takes its place. Plan.Succeed defines which part continues which. First settle all
+// packets that are queued in links of the old pipeline: call Settle(math.MaxInt64, v)
+// until it returns false. Afterwards the old pipeline must not process packets.
 func (l *Pipeline) Inherit(before *Pipeline) []Change {
 	s := l.plan.Succeed(before.plan.Outline())
 	l.now = before.now
@@ -32,8 +33,8 @@ func (l *Pipeline) Inherit(before *Pipeline) []Change {
 	return s.Changes
 }
 
-// inherit makes a queue free when another would have been, whose place it takes.
-func (q *paced) inherit(was *paced) {
+// inherit makes the queue free at the time at which its predecessor would have been.
+func (q *pacedQueue) inherit(was *pacedQueue) {
 	switch {
 	case q.leaky == nil || was.leaky == nil:
 	case q.plan.Config == was.plan.Config:

@@ -9,32 +9,32 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// KeyField is what of a packet has a meter of its own.
+// KeyField is the part of a packet that is its key: packets with different keys have
+// different meters, or are different flows of a fair queue.
 type KeyField uint8
 
 const (
-	NoKey  KeyField = iota // one meter for all
-	BySrc                  // source address
-	ByDst                  // destination address
-	ByFlow                 // addresses, protocol and ports, 0 where there are none and in fragments
-	ByVLAN                 // id of the outer tag
-	ByDSCP
-	ByHosts // both addresses; in fair queues only
+	NoKey   KeyField = iota // one meter for all packets
+	BySrc                   // source address
+	ByDst                   // destination address
+	ByFlow                  // addresses, protocol and ports; the ports are 0 if there are none, and in fragments
+	ByVLAN                  // ID of the outer VLAN tag
+	ByDSCP                  // DSCP of the outer IP header
+	ByHosts                 // both addresses; for fair queues only
 )
 
 var keyNames = [...]string{"", "src", "dst", "flow", "vlan", "dscp", "hosts"}
 
-// Key is a field of packets, and how much of an address counts: the leading V4
-// or V6 bits; 0 is all of it.
+// Key defines the keys of a meter or a fair queue.
 type Key struct {
 	By     KeyField
-	V4, V6 uint8
+	V4, V6 uint8 // prefix lengths of addresses, bits; 0 means the whole address
 }
 
-// DefaultKeys is how many keys a meter knows that says nothing else.
+// DefaultKeys is the default for the maximum number of keys of a meter.
 const DefaultKeys = 65536
 
-// String returns the key as policies spell it, such as src/24,64.
+// String returns the key as spelled in policy files, such as src/24,64.
 func (k Key) String() string {
 	if int(k.By) >= len(keyNames) {
 		return fmt.Sprintf("KeyField(%d)", uint8(k.By))
@@ -49,23 +49,23 @@ func (k Key) String() string {
 	}
 }
 
-// fault says what makes the key unusable, or nothing.
-func (k Key) fault() string {
+// invalidReason returns the reason why the key is invalid, or "".
+func (k Key) invalidReason() string {
 	switch {
 	case k.By > ByHosts:
-		return "is not known"
+		return "is unknown: use src, dst, flow, vlan, dscp or hosts"
 	case (k.V4 > 0 || k.V6 > 0) && k.By != BySrc && k.By != ByDst:
-		return "has a prefix, and is no address"
+		return "has a prefix length, but only src and dst can have one"
 	case k.V4 > 32 || k.V6 > 128:
-		return "has a prefix longer than its address"
+		return "has a prefix length above 32 for IPv4 or 128 for IPv6"
 	}
 	return ""
 }
 
-// Mask4 and Mask6 are the bits of an address that count.
+// Mask4 returns the mask of an IPv4 address: ones for the prefix, zeros for the rest.
 func (k Key) Mask4() uint32 { return ^uint32(0) << (32 - cmp.Or(k.V4, 32)) }
 
-// Mask6 is Mask4 for IPv6.
+// Mask6 returns the mask of an IPv6 address.
 func (k Key) Mask6() Addr {
 	bits := cmp.Or(k.V6, 128)
 	if bits <= 64 {
@@ -74,15 +74,15 @@ func (k Key) Mask6() Addr {
 	return Addr{Hi: ^uint64(0), Lo: ^uint64(0) << (128 - bits)}
 }
 
-// packetKey is the value of a Key. Fields that it does not name are zero.
+// packetKey is the key of one packet. Fields that are not part of the key are zero.
 type packetKey struct {
-	src, dst     Addr // a VLAN id or DSCP is in src
+	src, dst     Addr // src contains a VLAN ID or DSCP
 	sport, dport uint16
 	kind         Kind
 	proto        uint8
 }
 
-// keyReader reads the key of a packet.
+// keyReader reads the keys of packets.
 type keyReader struct {
 	key   Key
 	mask4 uint64
@@ -100,8 +100,9 @@ type keyTable struct {
 	moved bool // another pipeline has inherited the table
 }
 
-// flow is the flow of a packet in a fair queue.
-func (k *keyReader) flow(p *Packet, seed uint64) uint16 {
+// flowNumber returns the flow of a packet in a fair queue. All packets without a key are
+// one flow.
+func (k *keyReader) flowNumber(p *Packet, seed uint64) uint16 {
 	key, ok := k.packetKey(p)
 	if !ok {
 		key = packetKey{}
@@ -117,13 +118,13 @@ func (k *keyReader) flow(p *Packet, seed uint64) uint16 {
 		uint64(key.sport)<<32|uint64(key.dport)<<16|uint64(key.proto)<<8|version)
 }
 
-// packetKey returns the key of a packet, or false where it has none.
+// packetKey returns the key of a packet, or false if the packet has none.
 func (k *keyReader) packetKey(p *Packet) (out packetKey, ok bool) {
 	switch k.key.By {
 	case BySrc:
-		out.src, out.kind = k.prefix(p.Kind, p.Src), p.Kind
+		out.src, out.kind = k.maskAddr(p.Kind, p.Src), p.Kind
 	case ByDst:
-		out.dst, out.kind = k.prefix(p.Kind, p.Dst), p.Kind
+		out.dst, out.kind = k.maskAddr(p.Kind, p.Dst), p.Kind
 	case ByHosts:
 		out.src, out.dst, out.kind = p.Src, p.Dst, p.Kind
 	case ByFlow:
@@ -146,13 +147,15 @@ func (k *keyReader) packetKey(p *Packet) (out packetKey, ok bool) {
 	return out, p.IsIP()
 }
 
-func (k *keyReader) prefix(kind Kind, a Addr) Addr {
+// maskAddr clears the bits of an address that are not part of the key.
+func (k *keyReader) maskAddr(kind Kind, a Addr) Addr {
 	if kind == IPv4 {
 		return Addr{Lo: a.Lo & k.mask4}
 	}
 	return Addr{a.Hi & k.mask6.Hi, a.Lo & k.mask6.Lo}
 }
 
+// color meters a packet by the meter of its key, or by one for all packets without a key.
 func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 	key, ok := k.packetKey(p)
 	if !ok && in != meter.Red {
@@ -161,30 +164,34 @@ func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Colo
 	return k.table.Color(key, now, n, in)
 }
 
+// explain is color with an explanation and the key.
 func (k *keyTable) explain(p *Packet, now int64, n int, in meter.Color) (string, meter.Explanation) {
 	key, ok := k.packetKey(p)
-	if !ok && in != meter.Red {
+	switch {
+	case ok:
+		return k.keyText(key), k.table.Explain(key, now, n, in)
+	case in != meter.Red:
 		return "", k.table.Rest().Explain(now, n, in)
 	}
-	return k.text(key), k.table.Explain(key, now, n, in)
+	return "", k.table.Explain(key, now, n, in)
 }
 
-// text is a key for people.
-func (k *keyReader) text(key packetKey) string {
+// keyText returns a key in words, such as "src 10.0.0.0/8".
+func (k *keyReader) keyText(key packetKey) string {
 	switch k.key.By {
 	case BySrc:
-		return "src " + k.address(key.kind, key.src)
+		return "src " + k.addrText(key.kind, key.src)
 	case ByDst:
-		return "dst " + k.address(key.kind, key.dst)
+		return "dst " + k.addrText(key.kind, key.dst)
 	case ByFlow:
-		return fmt.Sprintf("flow %s:%d > %s:%d proto %d", k.address(key.kind, key.src), key.sport, k.address(key.kind, key.dst), key.dport, key.proto)
+		return fmt.Sprintf("flow %s:%d > %s:%d proto %d", k.addrText(key.kind, key.src), key.sport, k.addrText(key.kind, key.dst), key.dport, key.proto)
 	case ByVLAN:
 		return fmt.Sprintf("vlan %d", key.src.Lo)
 	}
 	return fmt.Sprintf("dscp %d", key.src.Lo)
 }
 
-func (k *keyReader) address(kind Kind, a Addr) string {
+func (k *keyReader) addrText(kind Kind, a Addr) string {
 	addr, bits := a.netip(kind), k.key.V6
 	if kind == IPv4 {
 		bits = k.key.V4

@@ -1,28 +1,30 @@
 package dataplane
 
 import (
+	"bytes"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// shares is a policy of classes a and b, of DSCP 0 and 1, with a meter that is one
-// or two.
-func shares(apart bool, m Meter) *Policy {
+// sharedMeter returns a policy of classes a and b, for DSCP 0 and 1. They share one meter, or
+// have one each if separate.
+func sharedMeter(separate bool, m Meter) *Policy {
 	list := classes("a", "b")
 	first, second := m, m
 	list[0].Meter, list[1].Meter = &first, &second
-	if !apart {
+	if !separate {
 		list[1].Meter = &first
 	}
 	return &Policy{Classes: list}
 }
 
-// TestFlowOfFragments holds that all fragments of a packet have one budget, which
-// that of whole packets of the same addresses and protocol with ports is not.
+// TestFlowOfFragments checks that all fragments of a packet belong to one flow, and that
+// whole packets with the same addresses, protocol and ports belong to another.
 func TestFlowOfFragments(t *testing.T) {
-	inFragments := func(offsets ...uint16) [][]byte { // in units of 8 bytes; the last says that no more follow
+	inFragments := func(offsets ...uint16) [][]byte { // in units of 8 bytes; all but the last have More Fragments set
 		var out [][]byte
 		for i, offset := range offsets {
 			frag := offset | 0x2000
@@ -33,7 +35,7 @@ func TestFlowOfFragments(t *testing.T) {
 		}
 		return out
 	}
-	behind := func(first []byte, next byte) [][]byte { // an IPv6 packet whose fragment header names next
+	inFragments6 := func(first []byte, next byte) [][]byte { // an IPv6 packet in fragments; the fragment header names protocol next
 		return [][]byte{
 			v6{next: 44}.packet(fragment(next, 0), first),
 			v6{next: 44}.packet(fragment(next, 7), udp),
@@ -41,11 +43,11 @@ func TestFlowOfFragments(t *testing.T) {
 		}
 	}
 	for name, packets := range map[string][][]byte{
-		"IPv4":                          inFragments(0, 1, 185),
-		"IPv4, in any order":            {inFragments(0, 1)[1], inFragments(0, 1)[0]},
-		"IPv6":                          behind(udp, protoUDP),
-		"IPv6, more extension headers":  behind(cat(extension(protoUDP, 8), udp), 60),
-		"IPv6, extension headers apart": {v6{next: 0}.packet(extension(44, 8), fragment(60, 0), extension(protoUDP, 8), udp), behind(udp, 60)[1]},
+		"IPv4":                           inFragments(0, 1, 185),
+		"IPv4, last fragment first":      {inFragments(0, 1)[1], inFragments(0, 1)[0]},
+		"IPv6":                           inFragments6(udp, protoUDP),
+		"IPv6, another extension header": inFragments6(cat(extension(protoUDP, 8), udp), 60),
+		"IPv6, extension headers before and after": {v6{next: 0}.packet(extension(44, 8), fragment(60, 0), extension(protoUDP, 8), udp), inFragments6(udp, 60)[1]},
 	} {
 		m := &Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true, Per: Key{By: ByFlow}}
 		l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: m}}})
@@ -62,50 +64,50 @@ func TestFlowOfFragments(t *testing.T) {
 			whole = v6{next: protoUDP}.packet(udp)
 		}
 		if l.Process(&Packet{Data: whole, Link: LinkRaw}, &v); v.Done.Dropped() {
-			t.Errorf("%s: a whole packet of the ports is of the same flow", name)
+			t.Errorf("%s: a whole packet with these ports is in the same flow", name)
 		}
 	}
-	// A match by port takes the first fragment all the same.
+	// A match by port still matches the first fragment.
 	l := build(t, &Policy{Classes: []Class{{Name: "port", Match: Match{DPort: []Range{{2000, 2000}}}}, {Name: "rest"}}})
 	for i, data := range inFragments(0, 1) {
 		var v Verdict
 		if l.Process(&Packet{Data: data, Link: LinkRaw}, &v); int(v.Class) != i {
-			t.Errorf("fragment %d is taken by class %d", i, v.Class)
+			t.Errorf("fragment %d is in class %d", i, v.Class)
 		}
 	}
 }
 
-// TestInheritApart holds that two meters which were one do not share what they
-// keep of it: a log, or a table of keys.
-func TestInheritApart(t *testing.T) {
+// TestInheritSplit checks that two meters that continue the same one do not share its
+// state, such as a log or a table of keys.
+func TestInheritSplit(t *testing.T) {
 	for name, m := range map[string]Meter{
 		"log":    {Params: meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 100}},
 		"slots":  {Params: meter.SlidingWindow{Limit: 1000, Window: time.Second, Slots: 10}},
 		"keys":   {Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}, Per: Key{By: BySrc}},
 		"bucket": {Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}},
 	} {
-		before := build(t, shares(false, m))
-		process(before, 0, ip(0, 400)) // 600 are left to both
-		l, _ := inherited(t, before, shares(true, m))
+		before := build(t, sharedMeter(false, m))
+		process(before, 0, ip(0, 400)) // leaves 600 bytes to both
+		l, _ := inherited(t, before, sharedMeter(true, m))
 		for i, want := range []meter.Color{meter.Green, meter.Red} {
 			if v, _ := process(l, 1, ip(0, 500)); v.Color != want {
-				t.Errorf("%s: packet %d of a is %v: want %v", name, i, v.Color, want)
+				t.Errorf("%s: packet %d of class a is %v, want %v", name, i, v.Color, want)
 			}
 		}
-		v, _ := process(l, 2, ip(1, 300)) // b has its own 600, or with keys its own 1000
+		v, _ := process(l, 2, ip(1, 300)) // class b has 600 bytes of its own; with keys, 1000
 		if v.Color != meter.Green {
-			t.Errorf("%s: b is %v", name, v.Color)
+			t.Errorf("%s: the packet of class b is %v, want green", name, v.Color)
 		}
 		if name == "log" || name == "slots" {
 			if v, _ := process(l, int64(2*time.Second), ip(0, 1000)); v.Color != meter.Green {
-				t.Errorf("%s: nothing is in view, and a is %v", name, v.Color)
+				t.Errorf("%s: the packet of class a is %v in an empty window, want green", name, v.Color)
 			}
 		}
 	}
 }
 
-// TestInheritKeys holds that keys stay where they are found and bounded as before,
-// also at another rate.
+// TestInheritKeys checks that keys are inherited if the key and the bound of the table are
+// the same, even if the burst differs.
 func TestInheritKeys(t *testing.T) {
 	policy := func(burst int64, keys int) *Policy {
 		m := &Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: burst}, Per: Key{By: BySrc}, Keys: keys}
@@ -115,22 +117,22 @@ func TestInheritKeys(t *testing.T) {
 	process(before, 0, ip(0, 400))
 	same, _ := inherited(t, before, policy(700, 5))
 	if v, _ := process(same, 0, ip(0, 601)); v.Color != meter.Red {
-		t.Errorf("601 bytes of 600 are %v", v.Color)
+		t.Errorf("601 bytes with 600 tokens are %v, want red", v.Color)
 	}
 	if v, _ := process(same, 0, ip(0, 600)); v.Color != meter.Green {
-		t.Errorf("600 bytes of 600 are %v", v.Color)
+		t.Errorf("600 bytes with 600 tokens are %v, want green", v.Color)
 	}
 	if n := same.Keys(0); n.Keys != 1 {
-		t.Errorf("%+v", n)
+		t.Errorf("keys %+v, want 1", n)
 	}
 	other, _ := inherited(t, same, policy(700, 6))
 	if v, _ := process(other, 0, ip(0, 700)); v.Color != meter.Green {
-		t.Errorf("with other keys, 700 bytes of 700 are %v", v.Color)
+		t.Errorf("700 bytes with a new table are %v, want green", v.Color)
 	}
 }
 
-// TestInheritEnvelope holds that a flow keeps its tokens, and that its clock runs
-// on: what comes from then on is counted.
+// TestInheritEnvelope checks that a flow keeps its tokens, and that it gains tokens from
+// then on.
 func TestInheritEnvelope(t *testing.T) {
 	flow := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000}
 	alone := &Policy{Classes: []Class{{Name: "a", Meter: &Meter{Params: flow}}}}
@@ -144,17 +146,17 @@ func TestInheritEnvelope(t *testing.T) {
 		process(before, 0, ip(0, 1000))
 		l, _ := inherited(t, before, policies[1])
 		if v, _ := process(l, int64(100*time.Millisecond), ip(0, 101)); v.Color != meter.Red {
-			t.Errorf("%s an envelope: 101 bytes of 100 are %v", name, v.Color)
+			t.Errorf("%s an envelope: 101 bytes with 100 tokens are %v, want red", name, v.Color)
 		}
 		if v, _ := process(l, int64(100*time.Millisecond), ip(0, 100)); v.Color != meter.Green {
-			t.Errorf("%s an envelope: 100 bytes of 100 are %v", name, v.Color)
+			t.Errorf("%s an envelope: 100 bytes with 100 tokens are %v, want green", name, v.Color)
 		}
 	}
 }
 
-// TestMetersOfOthers: a meter that no class leads to has no tokens and no keys, and
-// not those of the policy's first.
-func TestMetersOfOthers(t *testing.T) {
+// TestForeignMeter checks that a meter that no class uses has no tokens and no keys, rather
+// than those of the first stage.
+func TestForeignMeter(t *testing.T) {
 	params := meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}
 	own := &Meter{Params: params, Per: Key{By: BySrc}}
 	foreign := &Meter{Params: params}
@@ -167,14 +169,59 @@ func TestMetersOfOthers(t *testing.T) {
 		process(l, 0, ip(0, 400))
 		for _, m := range []*Meter{foreign, nil} {
 			if tc, te := tokensOf(l, m); tc != 0 || te != 0 {
-				t.Errorf("%s: %d and %d tokens", name, tc, te)
+				t.Errorf("%s: %d and %d tokens, want none", name, tc, te)
 			}
 			if n := l.Keys(l.plan.Stage(m)); n != (meter.TableStats{}) {
-				t.Errorf("%s: %+v", name, n)
+				t.Errorf("%s: keys %+v, want none", name, n)
 			}
 		}
 	}
 	if n := build(t, &Policy{Classes: []Class{{Name: "a", Meter: own}}}).Keys(0); n != (meter.TableStats{}) {
-		t.Errorf("%+v before the first packet", n)
+		t.Errorf("keys %+v before the first packet, want none", n)
+	}
+}
+
+// TestExplainKeys checks the keys in the steps of Explain, also of packets that are red before
+// the meter, and of packets that have no key.
+func TestExplainKeys(t *testing.T) {
+	tagged := cat(eth(etherVLAN), tag(0, 0, 7, etherIPv6), v6{class: 46 << 2, next: protoTCP}.packet(ports(1000, 80), make([]byte, 16)))
+	packet := cat(eth(etherIPv4), v4{tos: 10 << 2, proto: protoUDP}.packet(udp))
+	for _, test := range []struct {
+		key   Key
+		frame []byte
+		want  string
+	}{
+		{Key{By: BySrc}, packet, "src 192.0.2.1"},
+		{Key{By: BySrc, V4: 24}, packet, "src 192.0.2.0/24"},
+		{Key{By: BySrc, V4: 24}, tagged, "src 2001:db8::1"},
+		{Key{By: BySrc, V6: 32}, tagged, "src 2001:db8::/32"},
+		{Key{By: BySrc, V6: 32}, packet, "src 192.0.2.1"},
+		{Key{By: ByDst}, packet, "dst 198.51.100.2"},
+		{Key{By: ByDst, V4: 1, V6: 127}, tagged, "dst 2001:db8:ffff::2/127"},
+		{Key{By: ByDst, V4: 8}, packet, "dst 198.0.0.0/8"},
+		{Key{By: ByFlow}, packet, "flow 192.0.2.1:1000 > 198.51.100.2:2000 proto 17"},
+		{Key{By: ByFlow}, tagged, "flow 2001:db8::1:1000 > 2001:db8:ffff::2:80 proto 6"},
+		{Key{By: ByVLAN}, tagged, "vlan 7"},
+		{Key{By: ByVLAN}, packet, ""},
+		{Key{By: ByDSCP}, packet, "dscp 10"},
+		{Key{By: ByDSCP}, tagged, "dscp 46"},
+		{Key{By: ByDSCP}, arp, ""},
+		{Key{By: BySrc}, arp, ""},
+		{Key{By: ByFlow}, arp, ""},
+	} {
+		l := build(t, &Policy{Classes: []Class{{
+			Name: "a", Match: Match{Length: []Range{{0, math.MaxUint32}}},
+			Meter: &Meter{
+				Params: meter.TokenBucket{Rate: mega, Burst: 1500}, Per: test.key,
+				Aware: true, PreColor: PreColor{From: SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
+			},
+		}}})
+		for mark, want := range []meter.Color{meter.Green, meter.Red} {
+			var v Verdict
+			steps := l.Explain(&Packet{Data: bytes.Clone(test.frame), Link: LinkEthernet, Mark: uint32(mark)}, &v)
+			if len(steps) != 1 || steps[0].Key != test.want || steps[0].Color != want {
+				t.Errorf("key %v, frame of %d bytes, input color %v: steps %+v, want key %q", test.key, len(test.frame), want, steps, test.want)
+			}
+		}
 	}
 }

@@ -6,28 +6,29 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Limits are the rates and bursts of a meter's buckets: C, then E or P.
+// Limits contains the rates and bursts of the buckets of a meter: C, then E or P.
 type Limits [2]Limit
 
-// Limit is that of one bucket.
+// Limit is the rate and burst of one bucket.
 type Limit struct {
-	Rate  int64 // eighths of a token per second: bit/s of a meter that counts bytes
+	Rate  int64 // eighths of a token per second: bit/s for a meter that counts bytes
 	Burst int64 // tokens: bytes, or packets
 }
 
-// Lease is what a meter may let through whose budget is on a server: Limits[0] until
-// Until[0], Limits[1] until Until[1], and Limits[2] from then on. Times are in ns of
-// the pipeline's clock. A second time before the first counts as the first.
+// Lease limits a meter whose budget is on a server. It has three phases, each with its own
+// limits.
 type Lease struct {
 	Limits [3]Limits
-	Until  [2]int64
+	// Until contains the ends of the first two phases, in ns of the pipeline's clock.
+	// A second end before the first counts as the first.
+	Until [2]int64
 }
 
-// Ends returns when the first two limits end, in ns: the second never before the first.
+// Ends returns the ends of the first two phases, in ns, in order.
 func (l *Lease) Ends() [2]int64 { return [2]int64{l.Until[0], max(l.Until[0], l.Until[1])} }
 
-// LimitsOf returns the limits of a meter of buckets, rates rounded down. A rate that
-// two buckets share counts for the first.
+// LimitsOf returns the limits of a meter with token buckets, with rates rounded down. If
+// two buckets share a rate, the second has rate 0.
 func LimitsOf(p Params) (l Limits) {
 	before := ""
 	for i, b := range p.Buckets() {
@@ -40,16 +41,17 @@ func LimitsOf(p Params) (l Limits) {
 	return l
 }
 
+// eighths returns a rate in eighths of a token per second, rounded down.
 func eighths(r meter.Rate) int64 {
 	n := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(8e9))
 	return n.Div(n, big.NewInt(int64(max(r.Period, 1)))).Int64()
 }
 
-// With returns the parameters of a meter of buckets with other limits. They need not
-// compile: a zero rate or burst lets nothing through.
+// With returns the parameters of a meter with token buckets with its limits replaced by l.
+// The result may be invalid, such as with a zero rate or burst: then nothing passes.
 func (l Limits) With(p Params) Params {
 	if p.Kind().Info().Peak {
-		l[0].Rate = min(l[0].Rate, l[1].Rate) // PIR is at least CIR, RFC 2698 §2
+		l[0].Rate = min(l[0].Rate, l[1].Rate) // PIR must be at least CIR (RFC 2698 §2)
 	}
 	before := ""
 	for i, b := range p.Buckets() {
@@ -62,32 +64,30 @@ func (l Limits) With(p Params) Params {
 	return p
 }
 
-// leased is a meter whose limits change with its lease. Its zero value lets nothing
-// through.
+// leased is a meter with a lease. The zero value, without a lease, colors all packets red.
 type leased struct {
-	meter    meter.Meter       // of profiles[phase], unless that is nil
-	profiles [3]*meter.Profile // nil: nothing passes, and tokens are lost
-	until    [2]int64          // ns
+	meter    meter.Meter       // has profiles[phase]; the zero Meter if that is nil
+	profiles [3]*meter.Profile // by phase; nil if no packet passes, and tokens are lost
+	until    [2]int64          // ends of the first two phases, ns
 	phase    int
-	since    int64     // ns, of the lease: phases that were over by then grant nothing
-	asked    [3]uint64 // tokens, by the color that they got
+	start    int64     // time at which the lease was set, ns; phases that ended before grant nothing
+	asked    [3]uint64 // tokens requested, by the color of the packet
 }
 
-// set gives the meter a new lease at a time. Each bucket keeps its tokens, cut to the
-// new burst.
-func (l *leased) set(now int64, of Params, lease *Lease) {
-	l.pass(now)
+// setLease starts a new lease. Each bucket keeps its tokens, up to the new burst.
+func (l *leased) setLease(now int64, params Params, lease *Lease) {
+	l.enterPhases(now)
 	for i, limits := range lease.Limits {
-		if l.profiles[i], _ = limits.With(of).Profile(); i == 0 {
-			l.use(now, l.profiles[0])
+		if l.profiles[i], _ = limits.With(params).Profile(); i == 0 {
+			l.setProfile(now, l.profiles[0])
 		}
 	}
-	l.phase, l.until, l.since = 0, lease.Ends(), now
-	l.pass(now)
+	l.phase, l.until, l.start = 0, lease.Ends(), now
+	l.enterPhases(now)
 }
 
-// use puts another profile in force.
-func (l *leased) use(now int64, p *meter.Profile) {
+// setProfile changes the profile of the meter; nil stops all packets.
+func (l *leased) setProfile(now int64, p *meter.Profile) {
 	switch {
 	case p == nil:
 		l.meter = meter.Meter{}
@@ -98,17 +98,17 @@ func (l *leased) use(now int64, p *meter.Profile) {
 	}
 }
 
-// pass enters the phases that have begun.
-func (l *leased) pass(now int64) {
+// enterPhases enters the phases that have begun.
+func (l *leased) enterPhases(now int64) {
 	for l.phase < len(l.until) && now >= l.until[l.phase] {
 		l.phase++
-		l.use(max(l.until[l.phase-1], l.since), l.profiles[l.phase])
+		l.setProfile(max(l.until[l.phase-1], l.start), l.profiles[l.phase])
 	}
 }
 
 // color is meter.Meter.Color.
 func (l *leased) color(now int64, n int, in meter.Color) meter.Color {
-	l.pass(now)
+	l.enterPhases(now)
 	out := meter.Red
 	if l.meter.Profile() != nil {
 		out = l.meter.Color(now, n, in)
@@ -117,8 +117,9 @@ func (l *leased) color(now int64, n int, in meter.Color) meter.Color {
 	return out
 }
 
+// explain is meter.Meter.Explain.
 func (l *leased) explain(now int64, n int, in meter.Color, kind meter.Kind) meter.Explanation {
-	l.pass(now)
+	l.enterPhases(now)
 	x := meter.Explanation{Length: n, In: in, Color: meter.Red, Clause: kind.Clause(in, meter.Red)}
 	if l.meter.Profile() != nil {
 		x = l.meter.Explain(now, n, in)
@@ -127,6 +128,7 @@ func (l *leased) explain(now int64, n int, in meter.Color, kind meter.Kind) mete
 	return x
 }
 
+// tokens is meter.Meter.Tokens.
 func (l *leased) tokens(now int64) (tc, te int64) {
 	if l.meter.Profile() == nil {
 		return 0, 0
@@ -134,27 +136,27 @@ func (l *leased) tokens(now int64) (tc, te int64) {
 	return l.meter.Tokens(now)
 }
 
-// SetLease gives the meter of a budget on a server its limits from the pipeline's time
-// on, or from now (ns) if that is later. Before the first lease nothing passes. It
-// does nothing if no class leads to such a meter.
+// SetLease sets the lease of the meter with a budget on a server. It takes effect at the
+// pipeline's clock, or at now (ns) if that is later. Before the first lease no packet
+// passes. SetLease does nothing if the plan has no such meter.
 func (l *Pipeline) SetLease(now int64, budget string, lease Lease) {
-	if s := l.leased(budget); s != nil {
-		s.leased.set(max(now, l.now), s.plan.Source.Params, &lease)
+	if s := l.leasedStage(budget); s != nil {
+		s.leased.setLease(max(now, l.now), s.plan.Source.Params, &lease)
 	}
 }
 
-// Asked returns the tokens that packets asked the meter of a budget on a server for, by
-// the color that they got, since the pipeline was made or the one before that it
-// inherits from.
+// Asked returns the number of tokens that packets requested from the meter with a budget on
+// a server, by the color of the packets. The count includes pipelines that this one
+// inherited from.
 func (l *Pipeline) Asked(budget string) [3]uint64 {
-	if s := l.leased(budget); s != nil {
+	if s := l.leasedStage(budget); s != nil {
 		return s.leased.asked
 	}
 	return [3]uint64{}
 }
 
-// leased is the stage of a budget on a server, or nil.
-func (l *Pipeline) leased(budget string) *stage {
+// leasedStage returns the stage with a budget on a server, or nil.
+func (l *Pipeline) leasedStage(budget string) *stage {
 	for i := range l.stages {
 		if s := &l.stages[i]; s.leased != nil && s.plan.BudgetName == budget {
 			return s

@@ -9,11 +9,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
+// leasedPolicy returns a policy with one meter, which has a budget on a server.
 func leasedPolicy(p Params) (*Policy, *Meter) {
 	m := &Meter{Name: "m", Params: p, Budget: &Budget{Name: "b", Store: Store{URL: "redis://h"}}}
 	return &Policy{Classes: []Class{{Name: "a", Match: Match{}, Meter: m}}}, m
 }
 
+// TestLimitsOf checks that With restores the limits that LimitsOf returns, and that rates
+// are rounded down.
 func TestLimitsOf(t *testing.T) {
 	t.Parallel()
 	bit := meter.BitRate
@@ -30,12 +33,12 @@ func TestLimitsOf(t *testing.T) {
 	}
 	odd := LimitsOf(meter.TokenBucket{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Burst: 1})
 	if odd[0].Rate != 26 { // 80/3 bit/s
-		t.Errorf("10 bytes in 3 s are %d bit/s", odd[0].Rate)
+		t.Errorf("10 bytes in 3 s are %d bit/s, want 26", odd[0].Rate)
 	}
 }
 
-// TestLease holds a leased token bucket to exact fractions over random leases: it never
-// lets through what they have not, and lacks less than a byte for each change.
+// TestLease compares a leased token bucket with exact fractions over random leases. It never
+// passes more than the leases allow, and loses less than a byte per change of limits.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -73,7 +76,7 @@ func TestLease(t *testing.T) {
 						return
 					}
 					changes++
-					fill(until, lease.Limits[i+1][0]) // cut
+					fill(until, lease.Limits[i+1][0]) // cap at the new burst
 				}
 			}
 			if at < now {
@@ -104,20 +107,20 @@ func TestLease(t *testing.T) {
 			want := new(big.Rat).SetInt64(n)
 			switch color := s.color(nil, now, int(n), meter.Green); {
 			case color == meter.Green && level.Cmp(want) < 0:
-				t.Fatalf("seed %d: %d bytes passed of %v", seed, n, level.FloatString(3))
+				t.Fatalf("seed %d: %d bytes passed with %v tokens", seed, n, level.FloatString(3))
 			case color == meter.Green:
 				level.Sub(level, want)
 			case level.Cmp(want.Add(want, new(big.Rat).SetInt64(changes))) >= 0:
-				t.Fatalf("seed %d: %d bytes did not pass of %v, after %d changes", seed, n, level.FloatString(3), changes)
+				t.Fatalf("seed %d: %d bytes did not pass with %v tokens, after %d changes", seed, n, level.FloatString(3), changes)
 			}
 		}
 		if got := l.Asked("b"); got[0] == 0 || got[2] == 0 {
-			t.Fatalf("seed %d: %v were asked for", seed, got)
+			t.Fatalf("seed %d: %v tokens were requested, want some green and some red", seed, got)
 		}
 	}
 }
 
-func TestLeaseAllocates(t *testing.T) {
+func TestLeaseAllocatesNothing(t *testing.T) {
 	policy, m := leasedPolicy(meter.TRTCM{CIR: meter.BitRate(1e6), CBS: 2000, PIR: meter.BitRate(2e6), PBS: 3000})
 	l, err := New(policy)
 	if err != nil {
@@ -128,12 +131,12 @@ func TestLeaseAllocates(t *testing.T) {
 	l.SetLease(0, "b", Lease{Limits: [3]Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
 	s := &l.stages[l.plan.Stage(m)]
 	if n := testing.AllocsPerRun(1000, func() { now += 10000; s.color(nil, now, 100, meter.Green) }); n > 0 {
-		t.Errorf("a packet allocates %v times", n)
+		t.Errorf("%v allocations per packet", n)
 	}
 }
 
-// TestLeaseStays has a reload keep the lease and the tokens.
-func TestLeaseStays(t *testing.T) {
+// TestInheritLease checks that a new pipeline keeps the lease and the tokens.
+func TestInheritLease(t *testing.T) {
 	t.Parallel()
 	policy, _ := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	l, err := New(policy)
@@ -149,15 +152,15 @@ func TestLeaseStays(t *testing.T) {
 	}
 	next.Inherit(l)
 	if tc, _ := tokensOf(next, again); tc != 2000 {
-		t.Errorf("it has %d tokens", tc)
+		t.Errorf("%d tokens, want 2000", tc)
 	}
 	if c := next.stages[next.plan.Stage(again)].color(nil, 2e9, 2001, meter.Green); c != meter.Red {
-		t.Errorf("more than it has is %v", c)
+		t.Errorf("2001 bytes with 2000 tokens are %v, want red", c)
 	}
 }
 
-// TestInheritFromLease: a meter that no longer has a budget on a server begins with the
-// tokens of its lease, not with a full bucket.
+// TestInheritFromLease checks that a meter whose budget is removed starts with the tokens of
+// its lease, not with a full bucket.
 func TestInheritFromLease(t *testing.T) {
 	policy, _ := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	l := build(t, policy)
@@ -167,6 +170,6 @@ func TestInheritFromLease(t *testing.T) {
 	m.Budget = nil
 	next, _ := inherited(t, l, policy)
 	if tc, _ := tokensOf(next, m); tc != 2000 {
-		t.Errorf("it has %d tokens, want the 2000 of its lease", tc)
+		t.Errorf("%d tokens, want the 2000 of the lease", tc)
 	}
 }

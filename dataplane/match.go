@@ -9,31 +9,29 @@ import (
 // Range is an inclusive range of values.
 type Range struct{ First, Last uint32 }
 
-// Match says which packets a class takes. A list means any of; several lists
-// mean all of; an empty list asks nothing. The zero Match takes every IP
-// packet.
+// Match is the condition for a packet to belong to a class. A packet must match every list
+// that is not empty. It matches a list if it matches any entry, so a packet without the
+// field does not match. The zero Match matches every IP packet.
 //
-// Ports without Proto match TCP and UDP, and never a fragment that is not the
-// first. VLAN and PCP are the outer tag's. Length is the metered length.
-// A packet that is not IP, or malformed, is taken only by a Match with
-// EtherType, VLAN, PCP or Length.
+// A packet that is not IP, or is malformed, matches only if EtherType, VLAN, PCP or Length
+// is set.
 type Match struct {
 	Src, Dst     []netip.Prefix
-	Proto        []Range
-	SPort, DPort []Range
+	Proto        []Range // upper-layer protocol; default TCP and UDP if a port is set
+	SPort, DPort []Range // ports; only the first fragment of a packet has them
 	DSCP         []Range
-	VLAN, PCP    []Range
-	Mark         []Range
-	EtherType    []Range
-	Length       []Range
+	VLAN, PCP    []Range // of the outer VLAN tag
+	Mark         []Range // skb mark
+	EtherType    []Range // after VLAN tags
+	Length       []Range // metered length, bytes
 }
 
-// below names what a Match may ask of a packet without an IP header.
-func (m *Match) below() bool {
+// matchesNonIP reports whether packets without a valid IP header can match.
+func (m *Match) matchesNonIP() bool {
 	return len(m.EtherType)+len(m.VLAN)+len(m.PCP)+len(m.Length) > 0
 }
 
-// protocols is Proto, or what ports imply in its absence.
+// protocols returns Proto with its default.
 func (m *Match) protocols() []Range {
 	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 {
 		return []Range{{protoTCP, protoTCP}, {protoUDP, protoUDP}}
@@ -41,22 +39,22 @@ func (m *Match) protocols() []Range {
 	return m.Proto
 }
 
-// MatchField is a number that packets are matched by. Addresses are apart.
+// MatchField describes a numeric field of Match.
 type MatchField struct {
-	Name string                  // in policies
-	Max  uint32                  // largest value
-	List func(m *Match) *[]Range // its ranges in a match
-	// value of a packet of metered length n, or false if the packet lacks the field.
+	Name  string                  // as spelled in policy files
+	Max   uint32                  // largest value
+	List  func(m *Match) *[]Range // returns the ranges of the field
 	value func(p *Packet, n int) (v uint32, ok bool)
 }
 
-// field is an index of MatchFields.
-type field uint8
+// fieldIndex is an index into matchFields.
+type fieldIndex uint8
 
-// Every packet has a mark and a length, of 32 bits; the fields before them are
-// small enough for a table, and a packet may lack them.
+// The fields up to ethertype have at most 16 bits, so the classifier has a table of their
+// values; some packets do not have them. Every packet has a mark and a length. Both have
+// 32 bits, so the classifier searches them.
 const (
-	proto field = iota
+	proto fieldIndex = iota
 	sport
 	dport
 	dscp
@@ -69,7 +67,7 @@ const (
 	length = numFields + 1
 )
 
-// MatchFields are all fields.
+// MatchFields describes the numeric fields of Match. Do not change it.
 var MatchFields = matchFields[:]
 
 var matchFields = [...]MatchField{
@@ -111,24 +109,24 @@ var matchFields = [...]MatchField{
 	},
 }
 
-// Value returns the value of a packet that was parsed, of metered length n, or false if
-// the packet lacks the field.
+// Value returns the field of a parsed packet with metered length n, or false if the packet
+// does not have the field.
 func (f *MatchField) Value(p *Packet, n int) (v uint32, ok bool) { return f.value(p, n) }
 
-// ranges are those that a match asks for, also by other fields.
-func (f field) ranges(m *Match) []Range {
+// ranges returns the ranges of the field in a match, with the default.
+func (f fieldIndex) ranges(m *Match) []Range {
 	if f == proto {
 		return m.protocols()
 	}
 	return *matchFields[f].List(m)
 }
 
-// check adds the errors of a match.
+// check adds the errors of the match.
 func (m *Match) check(errs *errorList) {
 	for _, field := range matchFields {
 		for _, r := range *field.List(m) {
 			if r.First > r.Last {
-				errs.add(m, field.Name, fmt.Sprintf("range %d-%d is empty: the smaller number goes first", r.First, r.Last))
+				errs.add(m, field.Name, fmt.Sprintf("range %d-%d is empty: put the smaller number first", r.First, r.Last))
 			} else if r.Last > field.Max {
 				errs.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
 			}
@@ -141,19 +139,19 @@ func (m *Match) check(errs *errorList) {
 func (m *Match) checkPrefixes(errs *errorList, name string, list []netip.Prefix) {
 	for _, p := range list {
 		if !p.IsValid() {
-			errs.add(m, name, "is not a valid prefix")
+			errs.add(m, name, "contains an invalid prefix")
 		}
 	}
 }
 
-// Covers says whether m takes every packet that other takes. It may miss a
-// cover that takes several of m's entries together.
+// Covers reports whether m matches every packet that other matches. It may return false
+// although it does, if an entry of other is covered only by several entries of m together.
 func (m *Match) Covers(other *Match) bool {
-	if !m.below() && other.below() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
-		return false // other takes packets without an IP header
+	if !m.matchesNonIP() && other.matchesNonIP() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
+		return false // other matches packets without an IP header
 	}
 	for f := range matchFields {
-		if f := field(f); !coversRanges(f.ranges(m), f.ranges(other)) {
+		if f := fieldIndex(f); !coversRanges(f.ranges(m), f.ranges(other)) {
 			return false
 		}
 	}
@@ -178,18 +176,18 @@ func coversPrefixes(a, b []netip.Prefix) bool {
 	})
 }
 
-// Misses returns the first key that keeps m from taking p, which was parsed; ""
-// where m takes it, and "ip" where all that is wrong is that p has no IP header.
-// n is the metered length. Classifier is the fast way to the same answer.
+// Misses returns the key of the first list that a parsed packet with metered length n does
+// not match. It returns "" if the packet matches, and "ip" if it fails only because it
+// has no IP header. To classify packets, use a Classifier, which is faster.
 func (m *Match) Misses(p *Packet, n int) string {
 	switch {
-	case !p.within(m.Src, p.Src):
+	case !p.matchesPrefixes(m.Src, p.Src):
 		return "src"
-	case !p.within(m.Dst, p.Dst):
+	case !p.matchesPrefixes(m.Dst, p.Dst):
 		return "dst"
 	}
 	for f := range matchFields {
-		list := field(f).ranges(m)
+		list := fieldIndex(f).ranges(m)
 		if len(list) == 0 {
 			continue
 		}
@@ -198,14 +196,14 @@ func (m *Match) Misses(p *Packet, n int) string {
 			return matchFields[f].Name
 		}
 	}
-	if !p.IsIP() && !m.below() {
+	if !p.IsIP() && !m.matchesNonIP() {
 		return "ip"
 	}
 	return ""
 }
 
-// within says whether a list asks nothing, or holds one of the packet's
-// addresses.
-func (p *Packet) within(list []netip.Prefix, a Addr) bool {
+// matchesPrefixes reports whether a list of prefixes is empty or contains an address of
+// the packet.
+func (p *Packet) matchesPrefixes(list []netip.Prefix, a Addr) bool {
 	return len(list) == 0 || p.IsIP() && slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Contains(a.netip(p.Kind)) })
 }

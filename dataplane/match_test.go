@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// is returns ranges of one value each.
 func is(values ...uint32) []Range {
 	list := make([]Range, len(values))
 	for i, v := range values {
@@ -21,7 +22,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// TestMatch spells the rules out that a field-by-field reading would miss.
+// TestMatch has rows for the rules that involve several fields.
 func TestMatch(t *testing.T) {
 	tcp := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4, proto: protoTCP, ports: true, sport: 1000, dport: 80}
 	with := func(edit func(*sample)) sample {
@@ -43,26 +44,26 @@ func TestMatch(t *testing.T) {
 		yes   []sample
 		no    []sample
 	}{
-		{"nothing asked: IP", Match{}, []sample{tcp, sctp, later, six, tagged}, []sample{arp, taggedARP, malformed, unknown}},
-		{"empty lists ask nothing", Match{
+		{"zero match: IP", Match{}, []sample{tcp, sctp, later, six, tagged}, []sample{arp, taggedARP, malformed, unknown}},
+		{"empty lists", Match{
 			Src: []netip.Prefix{}, Dst: []netip.Prefix{}, Proto: []Range{}, SPort: []Range{}, DPort: []Range{}, DSCP: []Range{},
 			VLAN: []Range{}, PCP: []Range{}, Mark: []Range{}, EtherType: []Range{}, Length: []Range{},
 		}, []sample{tcp, sctp, later, six, tagged}, []sample{arp, taggedARP, malformed, unknown}},
 		{"port", Match{DPort: is(80)}, []sample{tcp, six}, []sample{sctp, later, arp, malformed}},
-		{"port with its protocol", Match{DPort: is(80), Proto: is(protoSCTP)}, []sample{sctp}, []sample{tcp, later}},
-		{"port with any protocol", Match{DPort: is(80), Proto: []Range{{0, 255}}}, []sample{tcp, sctp}, []sample{later}},
-		{"all ports are not all packets", Match{SPort: []Range{{0, 65535}}}, []sample{tcp, six}, []sample{sctp, later, arp}},
-		{"0.0.0.0/0 is all of IPv4", Match{Src: prefixes("0.0.0.0/0")}, []sample{tcp, tagged}, []sample{six, arp}},
-		{"::/0 is all of IPv6", Match{Dst: prefixes("::/0")}, []sample{six}, []sample{tcp, arp}},
-		{"both families in a list", Match{Src: prefixes("192.0.2.1/32", "2001:db8::/32")}, []sample{tcp, six}, nil},
-		{"an IPv4 address is none of IPv6", Match{Src: prefixes("::192.0.2.1/128", "::ffff:192.0.2.1/128")}, nil, []sample{tcp, six}},
+		{"port and its protocol", Match{DPort: is(80), Proto: is(protoSCTP)}, []sample{sctp}, []sample{tcp, later}},
+		{"port and any protocol", Match{DPort: is(80), Proto: []Range{{0, 255}}}, []sample{tcp, sctp}, []sample{later}},
+		{"all ports: only packets with ports", Match{SPort: []Range{{0, 65535}}}, []sample{tcp, six}, []sample{sctp, later, arp}},
+		{"0.0.0.0/0: all of IPv4", Match{Src: prefixes("0.0.0.0/0")}, []sample{tcp, tagged}, []sample{six, arp}},
+		{"::/0: all of IPv6", Match{Dst: prefixes("::/0")}, []sample{six}, []sample{tcp, arp}},
+		{"both address families", Match{Src: prefixes("192.0.2.1/32", "2001:db8::/32")}, []sample{tcp, six}, nil},
+		{"IPv4 addresses in IPv6 notation", Match{Src: prefixes("::192.0.2.1/128", "::ffff:192.0.2.1/128")}, nil, []sample{tcp, six}},
 		{"VLAN", Match{VLAN: is(100)}, []sample{tagged, taggedARP}, []sample{tcp, arp}},
 		{"PCP", Match{PCP: is(5)}, []sample{tagged, taggedARP}, []sample{tcp}},
 		{"VLAN and DSCP", Match{VLAN: is(100), DSCP: is(0)}, []sample{tagged}, []sample{tcp, taggedARP}},
 		{"EtherType", Match{EtherType: is(0x0806)}, []sample{arp, taggedARP}, []sample{tcp, malformed, unknown}},
-		{"EtherType takes malformed packets", Match{EtherType: is(etherIPv4)}, []sample{tcp, malformed}, []sample{six, unknown}},
-		{"length takes whatever it is", Match{Length: []Range{{0, 46}}}, []sample{tcp, arp, malformed, unknown}, nil},
-		{"mark alone takes IP", Match{Mark: is(7, 0)}, []sample{tcp, six}, []sample{malformed, unknown, arp}},
+		{"EtherType of malformed packets", Match{EtherType: is(etherIPv4)}, []sample{tcp, malformed}, []sample{six, unknown}},
+		{"length: packets of all kinds", Match{Length: []Range{{0, 46}}}, []sample{tcp, arp, malformed, unknown}, nil},
+		{"mark: IP", Match{Mark: is(7, 0)}, []sample{tcp, six}, []sample{malformed, unknown, arp}},
 		{"mark and length", Match{Mark: is(7), Length: []Range{{0, 46}}}, []sample{malformed, unknown}, []sample{tcp, arp}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -72,10 +73,10 @@ func TestMatch(t *testing.T) {
 				for _, s := range samples {
 					p := s.packet()
 					if got := c.Classify(p, s.length) + 1; got != want {
-						t.Errorf("%s, length %d: %d, want %d", describe(p), s.length, got, want)
+						t.Errorf("%s, length %d: matched %d times, want %d", describe(p), s.length, got, want)
 					}
-					if s.taken(&test.match) != (want == 1) {
-						t.Errorf("%s, length %d: the linear scan of the tests disagrees", describe(p), s.length)
+					if s.matches(&test.match) != (want == 1) {
+						t.Errorf("%s, length %d: sample.matches disagrees", describe(p), s.length)
 					}
 				}
 			}
@@ -92,21 +93,21 @@ func TestCovers(t *testing.T) {
 	}{
 		{"itself", udp5000, udp5000, true},
 		{"all IP", Match{}, udp5000, true},
-		{"not the other way", udp5000, Match{}, false},
+		{"the reverse", udp5000, Match{}, false},
 		{"range in range", Match{DPort: []Range{{1, 6000}}}, Match{DPort: []Range{{5, 7}, {100, 6000}}}, true},
-		{"range beyond range", Match{DPort: []Range{{1, 6000}}}, Match{DPort: []Range{{5, 6001}}}, false},
+		{"range beyond a range", Match{DPort: []Range{{1, 6000}}}, Match{DPort: []Range{{5, 6001}}}, false},
 		{"prefix in prefix", Match{Dst: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.1.0.0/16", "10.2.3.4/32")}, true},
-		{"prefix beyond prefix", Match{Dst: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.0.0.0/7")}, false},
-		{"the other family", Match{Dst: prefixes("0.0.0.0/0")}, Match{Dst: prefixes("::/0")}, false},
+		{"prefix beyond a prefix", Match{Dst: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.0.0.0/7")}, false},
+		{"the other address family", Match{Dst: prefixes("0.0.0.0/0")}, Match{Dst: prefixes("::/0")}, false},
 		{"source is not destination", Match{Src: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.0.0.0/8")}, false},
 		{"ports imply TCP and UDP", Match{Proto: is(protoTCP, protoUDP)}, Match{SPort: is(53)}, true},
 		{"ports without protocol miss SCTP", Match{SPort: is(53)}, Match{SPort: is(53), Proto: is(protoSCTP)}, false},
 		{"IP does not cover ARP", Match{}, Match{EtherType: is(0x0806)}, false},
-		{"nor malformed IP", Match{}, Match{EtherType: is(etherIPv4)}, false},
-		{"nor all of a VLAN", Match{}, Match{VLAN: is(7)}, false},
+		{"IP does not cover malformed IP", Match{}, Match{EtherType: is(etherIPv4)}, false},
+		{"IP does not cover all of a VLAN", Match{}, Match{VLAN: is(7)}, false},
 		{"IP covers the IP in a VLAN", Match{}, Match{VLAN: is(7), DSCP: is(46)}, true},
-		{"a VLAN covers what is in it", Match{VLAN: is(7)}, Match{VLAN: is(7), EtherType: is(0x0806)}, true},
-		{"every length is every packet", Match{Length: []Range{{0, 1<<32 - 1}}}, Match{EtherType: is(0x0806), Length: is(60)}, true},
+		{"a VLAN covers one EtherType in it", Match{VLAN: is(7)}, Match{VLAN: is(7), EtherType: is(0x0806)}, true},
+		{"all lengths cover all packets", Match{Length: []Range{{0, 1<<32 - 1}}}, Match{EtherType: is(0x0806), Length: is(60)}, true},
 	} {
 		if got := test.a.Covers(&test.b); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
@@ -114,14 +115,13 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestCoversAgainstScan holds every cover that is claimed to packets at the
-// bounds of what is said to be covered.
+// TestCoversAgainstScan checks reported covers with samples at the bounds of both matches.
 func TestCoversAgainstScan(t *testing.T) {
 	r := seeded(t)
 	claims := 0
 	for range 20_000 {
 		a, b := randomMatch(r, 2+r.IntN(12)), randomMatch(r, 2+r.IntN(12))
-		if r.IntN(2) == 0 { // a is b with some of its demands dropped
+		if r.IntN(2) == 0 { // a is b without some of its lists
 			a = b
 			for _, list := range lists(&a) {
 				if r.IntN(3) == 0 {
@@ -141,17 +141,17 @@ func TestCoversAgainstScan(t *testing.T) {
 			if r.IntN(2) == 0 {
 				m = &a
 			}
-			if s := aimed(r, m); s.taken(&b) && !s.taken(&a) {
-				t.Fatalf("%+v is said to cover %+v, but not %s of length %d", a, b, describe(s.packet()), s.length)
+			if s := aimed(r, m); s.matches(&b) && !s.matches(&a) {
+				t.Fatalf("%+v does not cover %+v: it does not match %s of length %d", a, b, describe(s.packet()), s.length)
 			}
 		}
 	}
 	if claims < 500 {
-		t.Errorf("only %d covers were claimed: this test shows nothing", claims)
+		t.Errorf("only %d covers were reported, too few for this test", claims)
 	}
 }
 
-// TestMisses spells out which key is named.
+// TestMisses checks the key that Misses returns.
 func TestMisses(t *testing.T) {
 	tcp := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4, proto: protoTCP, ports: true, sport: 1000, dport: 80}
 	arp := sample{kind: Other, ethertype: 0x0806, length: 46}
@@ -176,31 +176,31 @@ func TestMisses(t *testing.T) {
 		{Match{VLAN: is(7)}, tcp, "vlan"},
 	} {
 		if got := test.match.Misses(test.s.packet(), test.s.length); got != test.want {
-			t.Errorf("%+v, %s: misses %q, want %q", test.match, describe(test.s.packet()), got, test.want)
+			t.Errorf("%+v, %s: missed %q, want %q", test.match, describe(test.s.packet()), got, test.want)
 		}
 	}
 }
 
-// TestMissesAgainstClassifier holds that Misses takes what the classifier takes.
+// TestMissesAgainstClassifier checks that Misses and the classifier agree.
 func TestMissesAgainstClassifier(t *testing.T) {
 	r := seeded(t)
-	taken := 0
-	for range 20_000 {
+	matched := 0
+	for range 2_000 {
 		m := randomMatch(r, 2+r.IntN(12))
 		c := NewClassifier([]Match{m})
-		for range 5 {
+		for range 50 {
 			s := aimed(r, &m)
 			p := s.packet()
 			key := m.Misses(p, s.length)
 			if (key == "") != (c.Classify(p, s.length) == 0) {
-				t.Fatalf("%+v, %s of length %d: misses %q, the classifier does not agree", m, describe(p), s.length, key)
+				t.Fatalf("%+v, %s of length %d: missed %q, but the classifier disagrees", m, describe(p), s.length, key)
 			}
 			if key == "" {
-				taken++
+				matched++
 			}
 		}
 	}
-	if taken < 5000 {
-		t.Errorf("only %d packets were taken: this test shows nothing", taken)
+	if matched < 5000 {
+		t.Errorf("only %d packets matched, too few for this test", matched)
 	}
 }

@@ -2,8 +2,9 @@ package dataplane
 
 import "github.com/a-seed-32e5a53f/shaper/meter"
 
-// Outline is the part of a Plan by which people read the counters of its shaper: names
-// and sizes. It is plain data, to be kept beside a running shaper.
+// Outline contains the names and sizes of a plan, by which people read the counters of a
+// shaper. It is plain data: a running shaper keeps it as JSON, so that its counters can be
+// printed without compiling the policy. Indexes are those of the plan.
 type Outline struct {
 	DropUnclassified bool `json:",omitempty"`
 	Classes          []ClassOutline
@@ -15,21 +16,21 @@ type Outline struct {
 // ClassOutline is a class of an Outline.
 type ClassOutline struct {
 	Name   string
-	Stage  int    // first meter of its chain, or -1
-	Queues [3]int // by color: the queue of its packets, or -1; -1 for colors that no packet of the class has
+	Stage  int    // index of the first meter of the chain, or -1
+	Queues [3]int // index of the queue of each color; -1 for none, and for colors that cannot occur
 }
 
 // StageOutline is a meter of an Outline.
 type StageOutline struct {
 	Name    string
 	Kind    meter.Kind
-	Packets bool `json:",omitempty"` // it counts packets instead of bytes
-	Then    int  // next meter of the chain, or -1
+	Packets bool `json:",omitempty"` // the meter counts packets instead of bytes
+	Then    int  // index of the next meter of the chain, or -1
 	Buckets []BucketOutline
 
-	// Of a meter for each key.
+	// For a meter per key.
 	Key     Key   `json:",omitzero"`
-	Keys    int   `json:",omitempty"` // bound of the table
+	Keys    int   `json:",omitempty"` // maximum number of keys
 	Initial Share `json:",omitzero"`
 	Idle    bool  `json:",omitempty"`
 
@@ -40,9 +41,9 @@ type StageOutline struct {
 // Keyed reports whether the stage has a meter for each key.
 func (s *StageOutline) Keyed() bool { return s.Key.By != NoKey }
 
-// BucketOutline is a bucket of a meter, or its limit.
+// BucketOutline is a bucket of a meter, or the limit of a meter without buckets.
 type BucketOutline struct {
-	Name string // Tc, Te or Tp, or as meter.Bucket has it
+	Name string // of its tokens: Tc, Te or Tp, or meter.Bucket.TokensName
 	Size int64  // tokens
 }
 
@@ -52,8 +53,7 @@ type QueueOutline struct {
 	Link int // index of its link, or -1
 }
 
-// Chain returns the stages of a class, in the order in which its packets go through
-// them.
+// Chain returns the stages that the packets of a class pass, in order.
 func (o *Outline) Chain(class int) (stages []int) {
 	for i := o.Classes[class].Stage; i >= 0; i = o.Stages[i].Then {
 		stages = append(stages, i)
@@ -61,7 +61,7 @@ func (o *Outline) Chain(class int) (stages []int) {
 	return stages
 }
 
-// Feeds returns how many colors of classes a queue has packets of.
+// Feeds returns how many pairs of class and color send packets to a queue.
 func (o *Outline) Feeds(queue int) (n int) {
 	for i := range o.Classes {
 		for _, q := range o.Classes[i].Queues {
@@ -73,31 +73,31 @@ func (o *Outline) Feeds(queue int) (n int) {
 	return n
 }
 
-// Valid reports whether all indexes are in range, and all chains end.
+// Valid reports whether all indexes are in range and all chains end.
 func (o *Outline) Valid() bool {
-	in := func(i, n int) bool { return -1 <= i && i < n }
+	inRange := func(i, n int) bool { return -1 <= i && i < n }
 	for i := range o.Classes {
 		c := &o.Classes[i]
-		if !in(c.Stage, len(o.Stages)) {
+		if !inRange(c.Stage, len(o.Stages)) {
 			return false
 		}
 		for _, q := range c.Queues {
-			if !in(q, len(o.Queues)) {
+			if !inRange(q, len(o.Queues)) {
 				return false
 			}
 		}
 	}
-	ends := make([]bool, len(o.Stages))
+	ends := make([]bool, len(o.Stages)) // the chain from this stage ends
 	for i := range o.Stages {
-		for at, n := i, 0; at >= 0 && !ends[at]; at, n = o.Stages[at].Then, n+1 {
-			if n == len(o.Stages) || !in(o.Stages[at].Then, len(o.Stages)) {
+		for stage, n := i, 0; stage >= 0 && !ends[stage]; stage, n = o.Stages[stage].Then, n+1 {
+			if n == len(o.Stages) || !inRange(o.Stages[stage].Then, len(o.Stages)) {
 				return false
 			}
 		}
 		ends[i] = true
 	}
 	for _, q := range o.Queues {
-		if !in(q.Link, len(o.Links)) {
+		if !inRange(q.Link, len(o.Links)) {
 			return false
 		}
 	}

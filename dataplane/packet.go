@@ -9,26 +9,26 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// LinkType is a link-layer header type as captures number it (LINKTYPE_ and
-// DLT_ values of the pcap registry).
+// LinkType is the number of a link-layer header type in captures: a LINKTYPE_ or
+// DLT_ value of the pcap registry.
 type LinkType uint16
 
-// Link types that Parse understands. All others are Other packets whose link
-// header is unknown.
+// Link types that Parse supports. A packet of any other link type is of Kind Other, and
+// all of it counts as the network packet.
 const (
-	LinkNull     LinkType = 0 // BSD loopback, address family in either byte order
+	LinkNull     LinkType = 0 // BSD loopback; the address family may be in either byte order
 	LinkEthernet LinkType = 1
 	LinkRawBSD   LinkType = 12 // DLT_RAW
 	LinkRawOBSD  LinkType = 14 // DLT_RAW on OpenBSD
 	LinkRaw      LinkType = 101
-	LinkLoop     LinkType = 108 // OpenBSD loopback, address family in network byte order
+	LinkLoop     LinkType = 108 // OpenBSD loopback; the address family is in network byte order
 	LinkSLL      LinkType = 113 // Linux cooked v1
 	LinkIPv4     LinkType = 228
 	LinkIPv6     LinkType = 229
 	LinkSLL2     LinkType = 276 // Linux cooked v2
 )
 
-// Known says whether Parse understands the link type.
+// Known reports whether Parse supports the link type.
 func (l LinkType) Known() bool {
 	switch l {
 	case LinkNull, LinkEthernet, LinkRawBSD, LinkRawOBSD, LinkRaw, LinkLoop, LinkSLL, LinkIPv4, LinkIPv6, LinkSLL2:
@@ -37,8 +37,7 @@ func (l LinkType) Known() bool {
 	return false
 }
 
-// linkNames are the names that the pcap registry gives to link types, those
-// that people meet.
+// linkNames are the names of common link types in the pcap registry.
 var linkNames = map[LinkType]string{
 	LinkNull: "NULL", LinkEthernet: "ETHERNET", LinkRawBSD: "RAW", LinkRawOBSD: "RAW", LinkRaw: "RAW", LinkLoop: "LOOP",
 	LinkSLL: "LINUX_SLL", LinkIPv4: "IPV4", LinkIPv6: "IPV6", LinkSLL2: "LINUX_SLL2",
@@ -46,7 +45,7 @@ var linkNames = map[LinkType]string{
 	189: "USB_LINUX", 195: "IEEE802_15_4_WITHFCS", 201: "BLUETOOTH_HCI_H4_WITH_PHDR", 220: "USB_LINUX_MMAPPED", 239: "NFLOG",
 }
 
-// String returns the number and the name.
+// String returns the number, and the name if the link type is a common one.
 func (l LinkType) String() string {
 	if name := linkNames[l]; name != "" {
 		return fmt.Sprintf("%d (%s)", uint16(l), name)
@@ -54,63 +53,63 @@ func (l LinkType) String() string {
 	return strconv.Itoa(int(l))
 }
 
-// Kind says what Parse found behind the link header.
+// Kind is the kind of packet that follows the link header.
 type Kind uint8
 
 const (
-	Malformed Kind = iota // a header is cut short or contradicts the one before it
+	Malformed Kind = iota // a header is truncated, or contradicts the previous one
 	Other                 // not IP
 	IPv4
 	IPv6
 )
 
-// Untaken is the reason of a packet that no class takes.
+// Untaken returns the reason of an unclassified packet.
 func (k Kind) Untaken() Reason {
 	return [...]Reason{Malformed: BadPacket, Other: NotIP, IPv4: NoMeter, IPv6: NoMeter}[k]
 }
 
-// Addr is an address as a 128-bit number; IPv4 is in its low 32 bits. The
-// packet's Kind tells the two apart.
+// Addr is an IP address as a 128-bit number. An IPv4 address is in the low 32 bits;
+// Packet.Kind tells the address family.
 type Addr struct{ Hi, Lo uint64 }
 
-// Packet is one packet on its way through the program. Its source fills in
-// the first group of fields, Parse the second.
+// Packet is one packet. The caller sets the first group of fields, Parse the second.
 type Packet struct {
-	Data    []byte // captured bytes from the link header on, without FCS; marks are written here
-	WireLen int    // bytes on the wire from the link header on, without FCS, at least len(Data)
-	Time    int64  // ns
+	Data    []byte // captured bytes, from the link header on, without FCS; marks are written here
+	WireLen int    // length on the wire, from the link header on, without FCS; Parse raises it to len(Data)
+	Time    int64  // arrival time, ns
 	Link    LinkType
 	Mark    uint32 // skb mark
-	ID      int64  // the source's own; verdicts have it
-	// A GSO packet leaves as Segments packets of Segment bytes each from the
-	// link header on, the last may be shorter; WireLen is their sum. 0 is one.
+	ID      int64  // any number; copied to Verdict.ID
+	// Segments is the number of packets that a GSO packet is split into, each with its
+	// own link header; 0 means 1. Each is Segment bytes long, but the last may be
+	// shorter. WireLen is the sum of their lengths.
 	Segments, Segment int
 
 	Kind         Kind
-	Proto        uint8  // upper-layer protocol, valid for IPv4 and IPv6
-	Fragment     bool   // a fragment that is not the first: no ports
-	Fragmented   bool   // any fragment of several, the first too
+	Proto        uint8  // upper-layer protocol; valid for IPv4 and IPv6
+	Fragment     bool   // a fragment other than the first, without ports
+	Fragmented   bool   // any fragment, the first included
 	HasPorts     bool   // SrcPort and DstPort are valid
-	Tags         uint8  // VLAN tags, at most 3
+	Tags         uint8  // number of VLAN tags, at most 3
 	HasEtherType bool   // EtherType is valid
-	EtherType    uint16 // what comes after the VLAN tags; an 802.3 length stands as it is
-	Tag          int    // offset of the outer VLAN tag's TCI, valid where Tags > 0
-	MPLS         int    // offset of the top label stack entry, 0 without one
-	L3           int    // offset of the network header: the length of the link header
-	L3Len        int    // bytes of the network packet on the wire (SPEC: l3 length)
+	EtherType    uint16 // EtherType after the VLAN tags, or the length field of an 802.3 frame
+	Tag          int    // offset of the TCI of the outer VLAN tag, bytes; valid if Tags > 0
+	MPLS         int    // offset of the top label stack entry, bytes; 0 if there is none
+	L3           int    // offset of the network header, bytes: the length of all headers before it
+	L3Len        int    // l3 length: the network packet on the wire, bytes; see Lengths in the package doc
 	SrcPort      uint16
 	DstPort      uint16
 	Src, Dst     Addr // valid for IPv4 and IPv6
-	// FragmentProto is the protocol that each fragment of a packet names, in the
-	// IPv4 header or the IPv6 fragment header. Of an IPv6 packet whose first
-	// fragment has more extension headers it is not Proto. Valid where Fragmented.
+	// FragmentProto is the protocol named by every fragment of a packet, in the IPv4
+	// header or the IPv6 fragment header. It differs from Proto if more extension
+	// headers follow the IPv6 fragment header. Valid if Fragmented.
 	FragmentProto uint8
 }
 
-// IsIP says whether the packet has an IP header.
+// IsIP reports whether the packet has a valid IP header.
 func (p *Packet) IsIP() bool { return p.Kind >= IPv4 }
 
-// DSCP returns the codepoint of the outer IP header, or false without one.
+// DSCP returns the DSCP of the outer IP header, or false if the packet is not IP.
 func (p *Packet) DSCP() (uint8, bool) {
 	switch p.Kind {
 	case IPv4:
@@ -121,8 +120,8 @@ func (p *Packet) DSCP() (uint8, bool) {
 	return 0, false
 }
 
-// ECNCapable says whether the packet's sender understands marks of congestion
-// (RFC 3168 §5), or one was set already.
+// ECNCapable reports whether the packet may be marked instead of dropped: its ECN field
+// is ECT(0), ECT(1) or CE (RFC 3168 §5).
 func (p *Packet) ECNCapable() bool {
 	switch p.Kind {
 	case IPv4:
@@ -133,8 +132,8 @@ func (p *Packet) ECNCapable() bool {
 	return false
 }
 
-// SetCE sets Congestion Experienced, and says whether the packet is
-// ECN-capable.
+// SetCE marks the packet Congestion Experienced if it is ECN-capable, and reports
+// whether it is.
 func (p *Packet) SetCE() bool {
 	switch p.Kind {
 	case IPv4:
@@ -145,7 +144,7 @@ func (p *Packet) SetCE() bool {
 	return false
 }
 
-// VLAN returns the outer VLAN id, or false without a tag.
+// VLAN returns the ID of the outer VLAN tag, or false if the packet has no tag.
 func (p *Packet) VLAN() (uint16, bool) {
 	if p.Tags == 0 {
 		return 0, false
@@ -153,7 +152,7 @@ func (p *Packet) VLAN() (uint16, bool) {
 	return be16(p.Data[p.Tag:]) & 0x0fff, true
 }
 
-// PCP returns the priority of the outer VLAN tag, or false without a tag.
+// PCP returns the priority of the outer VLAN tag, or false if the packet has no tag.
 func (p *Packet) PCP() (uint8, bool) {
 	if p.Tags == 0 {
 		return 0, false
@@ -161,10 +160,11 @@ func (p *Packet) PCP() (uint8, bool) {
 	return marker.PCP(p.Data[p.Tag:]), true
 }
 
-// Addresses returns the addresses of an IP packet.
+// Addresses returns the addresses of an IP packet. For any other packet they are
+// meaningless.
 func (p *Packet) Addresses() (src, dst netip.Addr) { return p.Src.netip(p.Kind), p.Dst.netip(p.Kind) }
 
-// netip is the address as the standard library has it.
+// netip converts the address of a packet of kind k.
 func (a Addr) netip(k Kind) netip.Addr {
 	if k == IPv4 {
 		var b [4]byte

@@ -2,7 +2,7 @@ package dataplane
 
 import "encoding/binary"
 
-// EtherTypes and protocol numbers that Parse acts on (IEEE and IANA numbers).
+// EtherTypes, PPP protocols and IP protocols that Parse interprets.
 const (
 	etherIPv4    = 0x0800
 	etherVLAN    = 0x8100
@@ -16,6 +16,7 @@ const (
 	pppIPv4 = 0x0021
 	pppIPv6 = 0x0057
 
+	// Protocols with ports in the first 4 bytes of their header.
 	protoTCP     = 6
 	protoUDP     = 17
 	protoDCCP    = 33
@@ -23,7 +24,8 @@ const (
 	protoUDPLite = 136
 )
 
-// Limits on what a header chain may hold.
+// Maximum numbers of headers. They bound the loops, in the kernel too. A packet with more
+// VLAN tags or labels is not IP; a packet with more extension headers has no ports.
 const (
 	maxTags       = 3
 	maxLabels     = 16
@@ -34,12 +36,11 @@ func be16(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
 func be32(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 
-// Parse fills in what p.Data says: the offsets of its headers, the fields that
-// classes match, and the l3 length. It reads nothing beyond len(p.Data),
-// allocates nothing and cannot fail: a packet whose headers are cut short up to
-// the fixed part of the IP header (20 or 40 bytes) is Malformed, one that does
-// not carry IP is Other. Where the cut is behind, in the options of IPv4, the
-// extension headers of IPv6 or the ports, the packet is IP without ports.
+// Parse reads the headers in p.Data and sets the second group of fields of p: kind,
+// offsets, l3 length, addresses, protocol and ports. It reads nothing beyond len(p.Data),
+// does not allocate and cannot fail. A packet without IP is Other. A packet that ends
+// within the fixed IP header (20 or 40 bytes), or earlier, is Malformed. A packet that ends
+// later, in IPv4 options, IPv6 extension headers or ports, is IP without ports.
 func Parse(p *Packet) {
 	p.Kind, p.Proto, p.Fragment, p.Fragmented, p.HasPorts = Malformed, 0, false, false, false
 	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
@@ -57,7 +58,7 @@ func Parse(p *Packet) {
 	}
 }
 
-// parseLink finds the network header and what the link header says it is.
+// parseLink finds the network header, and its kind as given by the link header.
 func (p *Packet) parseLink() {
 	switch p.Link {
 	case LinkEthernet:
@@ -65,7 +66,7 @@ func (p *Packet) parseLink() {
 	case LinkSLL:
 		p.parseEtherType(14)
 	case LinkSLL2:
-		// The protocol comes first in this header (LINKTYPE_LINUX_SLL2).
+		// The EtherType is in the first two bytes of this header (LINKTYPE_LINUX_SLL2).
 		p.L3 = 20
 		if len(p.Data) >= 20 {
 			p.parseNetwork(be16(p.Data))
@@ -90,8 +91,8 @@ func (p *Packet) parseLink() {
 	}
 }
 
-// parseEtherType goes on from a link header whose last two bytes, at off, are
-// an EtherType.
+// parseEtherType continues after a link header whose last two bytes, at off, are the
+// EtherType.
 func (p *Packet) parseEtherType(off int) {
 	p.L3 = off + 2
 	if p.L3 > len(p.Data) {
@@ -100,8 +101,8 @@ func (p *Packet) parseEtherType(off int) {
 	p.parseNetwork(be16(p.Data[off:]))
 }
 
-// parseFamily reads the address family of a loopback header. AF_INET is 2
-// everywhere; AF_INET6 is 24, 28 or 30, by system.
+// parseFamily reads the address family of a loopback header. AF_INET is 2 on all systems.
+// AF_INET6 is 24 on NetBSD and OpenBSD, 28 on FreeBSD and 30 on macOS.
 func (p *Packet) parseFamily() {
 	family := be32(p.Data)
 	if p.Link == LinkNull && family > 0xffff {
@@ -117,7 +118,8 @@ func (p *Packet) parseFamily() {
 	}
 }
 
-// setKind sets the kind where no EtherType did, and the EtherType it implies.
+// setKind sets the kind of a packet whose link header has no EtherType, and the EtherType
+// of that kind.
 func (p *Packet) setKind(k Kind) {
 	p.Kind = k
 	switch k {
@@ -128,7 +130,7 @@ func (p *Packet) setKind(k Kind) {
 	}
 }
 
-// parseNetwork goes on at p.L3 with what EtherType t says is there.
+// parseNetwork continues at p.L3 with the header that EtherType t announces.
 func (p *Packet) parseNetwork(t uint16) {
 	p.HasEtherType = true
 	for {
@@ -167,8 +169,8 @@ func (p *Packet) parseNetwork(t uint16) {
 	}
 }
 
-// parseMPLS walks a label stack (RFC 3032 §2.1). Nothing in it says what it
-// carries, so the first nibble behind it does (RFC 4928 §3).
+// parseMPLS reads a label stack (RFC 3032 §2.1). Labels do not tell the kind of the
+// payload; its first four bits do (RFC 4928 §3).
 func (p *Packet) parseMPLS() {
 	top := p.L3
 	for range maxLabels {
@@ -186,8 +188,8 @@ func (p *Packet) parseMPLS() {
 	p.Kind = Other
 }
 
-// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7): two
-// bytes, or one where that is odd (RFC 1661 §6.5).
+// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7). The protocol
+// has two bytes, or one if its first byte is odd (RFC 1661 §6.5).
 func (p *Packet) parsePPPoE() {
 	if p.L3+7 > len(p.Data) {
 		return
@@ -210,8 +212,8 @@ func (p *Packet) parsePPPoE() {
 	}
 }
 
-// version is the kind by the IP version at p.L3, otherwise where that is
-// neither 4 nor 6.
+// version returns the kind for the IP version at p.L3, or otherwise if it is neither 4 nor
+// 6.
 func (p *Packet) version(otherwise Kind) Kind {
 	if p.L3 >= len(p.Data) {
 		return Malformed
@@ -225,8 +227,8 @@ func (p *Packet) version(otherwise Kind) Kind {
 	return otherwise
 }
 
-// parseIPv4 reads the fixed header (RFC 791 §3.1). Its options need not have been
-// captured, but the wire must have had them.
+// parseIPv4 reads the fixed header (RFC 791 §3.1). Its options must have been on the wire,
+// but need not have been captured.
 func (p *Packet) parseIPv4() {
 	h := p.Data[min(p.L3, len(p.Data)):]
 	if len(h) < 20 || h[0]>>4 != 4 {
@@ -243,15 +245,14 @@ func (p *Packet) parseIPv4() {
 	p.Dst = Addr{Lo: uint64(be32(h[16:]))}
 	p.Proto, p.FragmentProto = h[9], h[9]
 	p.Fragment = be16(h[6:])&0x1fff != 0
-	p.Fragmented = be16(h[6:])&0x3fff != 0 // with the bit of more fragments
+	p.Fragmented = be16(h[6:])&0x3fff != 0 // offset or More Fragments
 	if !p.Fragment {
 		p.parsePorts(h, size)
 	}
 }
 
-// parseIPv6 reads the fixed header and walks the extension headers (RFC 8200
-// §4) to the upper-layer protocol. A chain that is cut short ends there,
-// without ports.
+// parseIPv6 reads the fixed header and follows the extension headers (RFC 8200 §4) to the
+// upper-layer protocol. If the chain is truncated, the packet has no ports.
 func (p *Packet) parseIPv6() {
 	h := p.Data[min(p.L3, len(p.Data)):]
 	if len(h) < 40 || h[0]>>4 != 6 {
@@ -272,7 +273,7 @@ func (p *Packet) parseIPv6() {
 			}
 			p.Proto = h[off]
 			off += 8 * (int(h[off+1]) + 1)
-		case 51: // authentication: its unit is 4 bytes (RFC 4302 §2.2)
+		case 51: // authentication: its length is in units of 4 bytes (RFC 4302 §2.2)
 			if off+8 > len(h) {
 				return
 			}
@@ -284,7 +285,7 @@ func (p *Packet) parseIPv6() {
 			}
 			p.Proto = h[off]
 			p.Fragment = be16(h[off+2:])&^7 != 0
-			if !p.Fragmented && be16(h[off+2:])&^6 != 0 { // with the bit of more fragments
+			if !p.Fragmented && be16(h[off+2:])&^6 != 0 { // offset or More Fragments
 				p.Fragmented, p.FragmentProto = true, p.Proto
 			}
 			off += 8
@@ -298,8 +299,8 @@ func (p *Packet) parseIPv6() {
 	}
 }
 
-// parsePorts reads the ports at off in the network packet h, where they were
-// captured and are not padding.
+// parsePorts reads the ports at off in the network packet h, if they were captured and are
+// not padding.
 func (p *Packet) parsePorts(h []byte, off int) {
 	switch p.Proto {
 	case protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite:
@@ -310,9 +311,9 @@ func (p *Packet) parsePorts(h []byte, off int) {
 	}
 }
 
-// trim cuts link-layer padding off the l3 length. Ethernet pads short frames
-// to 60 bytes; a longer frame has no padding, and one whose IP header claims
-// to be shorter than it is would cheat the meter.
+// trim removes link-layer padding from the l3 length. Ethernet pads short frames to 60
+// bytes, plus 4 for each VLAN tag. Longer frames have no padding: one whose IP header
+// claims a smaller length would cheat the meter.
 func (p *Packet) trim(header, total int) {
 	switch p.Link {
 	case LinkEthernet, LinkSLL, LinkSLL2:

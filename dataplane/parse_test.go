@@ -21,34 +21,36 @@ import (
 	"github.com/google/gopacket/pcapgo"
 )
 
-// Frames are put together from parts, outermost first, as in
+// Frames are built from parts, outermost first, such as
 // cat(eth(etherVLAN), tag(5, 0, 100, etherIPv4), v4{proto: protoUDP}.packet(udp)).
 
 func cat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
+// eth returns an Ethernet header.
 func eth(t uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}, t)
 }
 
-// tag is a VLAN tag's control information and the EtherType behind it.
+// tag returns the control information of a VLAN tag and the next EtherType.
 func tag(pcp, dei, vid, t uint16) []byte {
 	b := binary.BigEndian.AppendUint16(nil, pcp<<13|dei<<12|vid)
 	return binary.BigEndian.AppendUint16(b, t)
 }
 
-// label is a label stack entry; bottom is 1 in the last one.
+// label returns a label stack entry; bottom is 1 for the last one.
 func label(n, tc, bottom uint32) []byte {
 	return binary.BigEndian.AppendUint32(nil, n<<12|tc<<9|bottom<<8|64)
 }
 
-// compressed is pppoe with a protocol of one byte, RFC 1661 §6.5.
+// compressed is pppoe with a protocol of one byte (RFC 1661 §6.5).
 func compressed(proto byte) []byte { return []byte{0x11, 0, 0, 9, 0, 42, proto} }
 
+// pppoe returns a PPPoE session header and the PPP protocol.
 func pppoe(proto uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{0x11, 0, 0, 9, 0, 42}, proto)
 }
 
-// ports begins every transport header; udp is one of 8 bytes.
+// ports returns the first 4 bytes of a transport header; udp is a header of 8 bytes.
 func ports(src, dst uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), dst)
 }
@@ -60,7 +62,7 @@ var (
 	src6, dst6 = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8:ffff::2")
 )
 
-// v4 is an IPv4 header; the addresses have src4 and dst4 as default.
+// v4 is an IPv4 header; the default addresses are src4 and dst4.
 type v4 struct {
 	tos, proto byte
 	frag       uint16 // flags and offset
@@ -68,7 +70,7 @@ type v4 struct {
 	src, dst   netip.Addr
 }
 
-// packet returns header and payload with the right total length and checksum.
+// packet returns header and payload, with a valid total length and checksum.
 func (h v4) packet(payload []byte) []byte {
 	b := make([]byte, 20+h.options)
 	b[0], b[1], b[8], b[9] = 0x40|byte(len(b)/4), h.tos, 64, h.proto
@@ -83,7 +85,7 @@ func (h v4) packet(payload []byte) []byte {
 	return cat(b, payload)
 }
 
-// v6 is an IPv6 header; the addresses have src6 and dst6 as default.
+// v6 is an IPv6 header; the default addresses are src6 and dst6.
 type v6 struct {
 	class, next byte
 	src, dst    netip.Addr
@@ -105,20 +107,20 @@ func or(a, b netip.Addr) netip.Addr {
 	return b
 }
 
-// extension is an extension header of the given bytes, whose unit is 8.
+// extension returns an extension header of size bytes, a multiple of 8.
 func extension(next byte, size int) []byte {
 	b := make([]byte, size)
 	b[0], b[1] = next, byte(size/8-1)
 	return b
 }
 
-// fragment is an IPv6 fragment header; offset is in units of 8 bytes.
+// fragment returns an IPv6 fragment header with More Fragments; offset is in units of 8
+// bytes.
 func fragment(next byte, offset uint16) []byte {
 	return binary.BigEndian.AppendUint32([]byte{next, 0, byte(offset >> 5), byte(offset<<3 | 1)}, 7)
 }
 
-// checksum is the plain sum of RFC 1071: 0 over a header whose checksum is
-// right.
+// checksum returns the checksum of RFC 1071. Over a header with a valid checksum it is 0.
 func checksum(header []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(header); i += 2 {
@@ -130,27 +132,27 @@ func checksum(header []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// pad fills a frame with bytes that are not zero, so that padding read as a
-// header shows.
+// pad extends a frame to size with bytes that are not zero: a header read from padding
+// changes the result.
 func pad(frame []byte, size int) []byte {
 	return cat(frame, bytes.Repeat([]byte{0xee}, size-len(frame)))
 }
 
-// patch overwrites bytes, for headers that lie.
+// patch returns the frame with some bytes replaced, for invalid headers.
 func patch(frame []byte, at int, b ...byte) []byte {
 	frame = bytes.Clone(frame)
 	copy(frame[at:], b)
 	return frame
 }
 
-// describe writes down all that Parse found and that is valid:
+// describe returns the valid results of Parse as text, such as
 //
 //	ipv6 18+28 0800 tags 1@14 mpls 18 proto 17 first of 60 1000>2000
 //
-// are kind, offset and l3 length, EtherType, number of tags and offset of the
-// outer one, offset of the top label, protocol, that this is the first of several
-// fragments, or a later fragment, and what protocol all of them name if another,
-// ports. Addresses stand behind, unless they are the defaults above.
+// These are the kind, offset and l3 length, the EtherType, the number of tags and the offset
+// of the outer one, the offset of the top label, the protocol, "first" or "fragment" for a
+// first or later fragment, the protocol that all fragments name if it differs, and the
+// ports. Addresses follow, unless they are the defaults above.
 func describe(p *Packet) string {
 	b := fmt.Appendf(nil, "%s %d+%d", [...]string{"malformed", "other", "ipv4", "ipv6"}[p.Kind], p.L3, p.L3Len)
 	if p.HasEtherType {
@@ -184,6 +186,7 @@ func describe(p *Packet) string {
 	return string(b)
 }
 
+// address converts an address, independently of Addr.netip.
 func address(k Kind, a Addr) netip.Addr {
 	if k == IPv4 {
 		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(a.Lo))))
@@ -225,10 +228,10 @@ func TestParse(t *testing.T) {
 		{"null, IPv6 of NetBSD", LinkNull, cat([]byte{24, 0, 0, 0}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
 		{"null, IPv6 of FreeBSD", LinkNull, cat([]byte{0, 0, 0, 28}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
 		{"null, IPv6 of macOS", LinkNull, cat([]byte{30, 0, 0, 0}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
-		{"null, other family", LinkNull, cat([]byte{7, 0, 0, 0}, v4udp), "other 4+28"},
+		{"null, another address family", LinkNull, cat([]byte{7, 0, 0, 0}, v4udp), "other 4+28"},
 		{"null, cut", LinkNull, []byte{2, 0, 0}, "malformed 3+0"},
 		{"loop", LinkLoop, cat([]byte{0, 0, 0, 24}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
-		{"loop is never little-endian", LinkLoop, cat([]byte{2, 0, 0, 0}, v4udp), "other 4+28"},
+		{"loop, little-endian", LinkLoop, cat([]byte{2, 0, 0, 0}, v4udp), "other 4+28"},
 		{"raw, IPv4", LinkRaw, v4udp, "ipv4 0+28 0800 proto 17 1000>2000"},
 		{"raw, IPv6", LinkRawBSD, v6udp, "ipv6 0+48 86dd proto 17 1000>2000"},
 		{"raw of OpenBSD", LinkRawOBSD, v4udp, "ipv4 0+28 0800 proto 17 1000>2000"},
@@ -253,23 +256,23 @@ func TestParse(t *testing.T) {
 		// MPLS, RFC 3032.
 		{"label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1), long4), "ipv4 18+100 8847 mpls 14 proto 17 1000>2000"},
 		{"multicast label", LinkEthernet, cat(eth(etherMPLSMC), label(16, 5, 1), long6), "ipv6 18+120 8848 mpls 14 proto 17 1000>2000"},
-		{"three labels behind a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 1, etherMPLS), label(1, 1, 0), label(2, 2, 0), label(3, 3, 1), long4), "ipv4 30+100 8847 tags 1@14 mpls 18 proto 17 1000>2000"},
+		{"three labels after a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 1, etherMPLS), label(1, 1, 0), label(2, 2, 0), label(3, 3, 1), long4), "ipv4 30+100 8847 tags 1@14 mpls 18 proto 17 1000>2000"},
 		{"pseudowire", LinkEthernet, cat(eth(etherMPLS), label(16, 0, 1), make([]byte, 4), v4eth), "other 18+118 8847 mpls 14"},
 		{"sixteen labels", LinkEthernet, cat(eth(etherMPLS), bytes.Repeat(label(1, 0, 0), 15), label(1, 0, 1), long4), "ipv4 78+100 8847 mpls 14 proto 17 1000>2000"},
 		{"seventeen labels", LinkEthernet, cat(eth(etherMPLS), bytes.Repeat(label(1, 0, 0), 16), label(1, 0, 1), long4), "other 78+104 8847 mpls 14"},
 		{"label cut", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1)[:3]), "malformed 14+3 8847"},
-		{"nothing behind the label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1)), "malformed 18+0 8847 mpls 14"},
-		{"IPv4 cut behind the label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1), long4[:19]), "malformed 18+19 8847 mpls 14"},
+		{"nothing after the label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1)), "malformed 18+0 8847 mpls 14"},
+		{"IPv4 cut after the label", LinkEthernet, cat(eth(etherMPLS), label(16, 5, 1), long4[:19]), "malformed 18+19 8847 mpls 14"},
 
 		// PPPoE, RFC 2516.
 		{"PPPoE, IPv4", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), long4), "ipv4 22+100 8864 proto 17 1000>2000"},
-		{"PPPoE, IPv6 behind a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), pppoe(pppIPv6), long6), "ipv6 26+120 8864 tags 1@14 proto 17 1000>2000"},
+		{"PPPoE, IPv6 after a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), pppoe(pppIPv6), long6), "ipv6 26+120 8864 tags 1@14 proto 17 1000>2000"},
 		{"PPPoE, LCP", LinkEthernet, cat(eth(etherPPPoE), pppoe(0xc021), make([]byte, 60)), "other 22+60 8864"},
 		{"PPPoE, cut", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4)[:6]), "malformed 14+6 8864"},
 		{"PPPoE, one byte of protocol, IPv4", LinkEthernet, cat(eth(etherPPPoE), compressed(0x21), long4), "ipv4 21+100 8864 proto 17 1000>2000"},
-		{"PPPoE, one byte of protocol, IPv6 behind a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), compressed(0x57), long6), "ipv6 25+120 8864 tags 1@14 proto 17 1000>2000"},
+		{"PPPoE, one byte of protocol, IPv6 after a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), compressed(0x57), long6), "ipv6 25+120 8864 tags 1@14 proto 17 1000>2000"},
 		{"PPPoE, one byte of protocol, MPLS", LinkEthernet, cat(eth(etherPPPoE), compressed(0xfd), make([]byte, 60)), "other 21+60 8864"},
-		{"PPPoE, one byte of protocol, cut behind", LinkEthernet, cat(eth(etherPPPoE), compressed(0x21)), "malformed 21+0 8864"},
+		{"PPPoE, one byte of protocol, cut after it", LinkEthernet, cat(eth(etherPPPoE), compressed(0x21)), "malformed 21+0 8864"},
 		{"PPPoE, cut in two bytes of protocol", LinkEthernet, cat(eth(etherPPPoE), compressed(0)), "malformed 14+7 8864"},
 		{"PPPoE discovery", LinkEthernet, cat(eth(0x8863), make([]byte, 60)), "other 14+60 8863"},
 
@@ -284,22 +287,22 @@ func TestParse(t *testing.T) {
 		{"last fragment", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0x1fff}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
 		{"don't fragment, reserved bit", LinkEthernet, cat(eth(etherIPv4), v4{proto: protoUDP, frag: 0xc000}.packet(pad(udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
 		{"IPv4 in IPv4", LinkRaw, v4{proto: 4}.packet(v4{proto: protoUDP, src: dst4, dst: src4}.packet(udp)), "ipv4 0+48 0800 proto 4"},
-		{"other addresses", LinkRaw, v4{proto: 1, src: dst4, dst: netip.MustParseAddr("255.255.255.255")}.packet(nil), "ipv4 0+20 0800 proto 1 198.51.100.2>255.255.255.255"},
+		{"addresses", LinkRaw, v4{proto: 1, src: dst4, dst: netip.MustParseAddr("255.255.255.255")}.packet(nil), "ipv4 0+20 0800 proto 1 198.51.100.2>255.255.255.255"},
 
 		// Ports.
 		{"TCP", LinkRaw, v4{proto: protoTCP}.packet(cat(ports(65535, 1), make([]byte, 16))), "ipv4 0+40 0800 proto 6 65535>1"},
 		{"SCTP", LinkRaw, v6{next: protoSCTP}.packet(ports(7, 9)), "ipv6 0+44 86dd proto 132 7>9"},
 		{"DCCP", LinkRaw, v4{proto: protoDCCP}.packet(ports(7, 9)), "ipv4 0+24 0800 proto 33 7>9"},
 		{"UDP-Lite", LinkRaw, v4{proto: protoUDPLite}.packet(ports(7, 9)), "ipv4 0+24 0800 proto 136 7>9"},
-		{"ICMP has none", LinkRaw, v4{proto: 1}.packet(udp), "ipv4 0+28 0800 proto 1"},
+		{"ICMP has no ports", LinkRaw, v4{proto: 1}.packet(udp), "ipv4 0+28 0800 proto 1"},
 		{"ports cut", LinkRaw, v4{proto: protoUDP}.packet(ports(7, 9)[:3]), "ipv4 0+23 0800 proto 17"},
-		{"padding is no ports", LinkEthernet, pad(cat(eth(etherIPv4), v4{proto: protoUDP}.packet(nil)), 60), "ipv4 14+20 0800 proto 17"},
-		{"padding is no ports in IPv6", LinkEthernet, pad(cat(eth(etherIPv6), v6{next: protoUDP}.packet(nil)), 60), "ipv6 14+40 86dd proto 17"},
+		{"padding instead of ports", LinkEthernet, pad(cat(eth(etherIPv4), v4{proto: protoUDP}.packet(nil)), 60), "ipv4 14+20 0800 proto 17"},
+		{"padding instead of ports in IPv6", LinkEthernet, pad(cat(eth(etherIPv6), v6{next: protoUDP}.packet(nil)), 60), "ipv6 14+40 86dd proto 17"},
 
 		// IPv6, RFC 8200.
 		{"hop-by-hop, routing, destination", LinkRaw, v6{next: 0}.packet(extension(43, 8), extension(60, 24), extension(protoUDP, 256), udp), "ipv6 0+336 86dd proto 17 1000>2000"},
 		{"mobility, HIP, shim6", LinkRaw, v6{next: 135}.packet(extension(139, 8), extension(140, 16), extension(protoTCP, 8), udp), "ipv6 0+80 86dd proto 6 1000>2000"},
-		{"authentication counts in 4 bytes", LinkRaw, v6{next: 51}.packet([]byte{protoUDP, 4}, make([]byte, 22), udp), "ipv6 0+72 86dd proto 17 1000>2000"},
+		{"authentication, in units of 4 bytes", LinkRaw, v6{next: 51}.packet([]byte{protoUDP, 4}, make([]byte, 22), udp), "ipv6 0+72 86dd proto 17 1000>2000"},
 		{"no next header", LinkRaw, v6{next: 59}.packet(udp), "ipv6 0+48 86dd proto 59"},
 		{"ESP", LinkRaw, v6{next: 50}.packet(udp), "ipv6 0+48 86dd proto 50"},
 		{"first fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 0), udp), "ipv6 0+56 86dd proto 17 first 1000>2000"},
@@ -308,7 +311,7 @@ func TestParse(t *testing.T) {
 		{"fragment of a fragment", LinkRaw, v6{next: 44}.packet(fragment(44, 0), fragment(protoUDP, 1), udp), "ipv6 0+64 86dd proto 17 fragment of 44"},
 		{"second fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 1), udp), "ipv6 0+56 86dd proto 17 fragment"},
 		{"last fragment", LinkRaw, v6{next: 44}.packet(fragment(60, 0x1fff), udp), "ipv6 0+56 86dd proto 60 fragment"},
-		{"fragment behind hop-by-hop", LinkRaw, v6{next: 0}.packet(extension(44, 8), fragment(protoTCP, 9), udp), "ipv6 0+64 86dd proto 6 fragment"},
+		{"fragment after hop-by-hop", LinkRaw, v6{next: 0}.packet(extension(44, 8), fragment(protoTCP, 9), udp), "ipv6 0+64 86dd proto 6 fragment"},
 		{"extension cut", LinkRaw, v6{next: 0}.packet(extension(protoUDP, 8)[:7]), "ipv6 0+47 86dd proto 0"},
 		{"extension longer than the packet", LinkRaw, v6{next: 0}.packet([]byte{protoUDP, 9, 0, 0, 0, 0, 0, 0}, udp), "ipv6 0+56 86dd proto 17"},
 		{"sixteen extensions", LinkRaw, v6{next: 60}.packet(bytes.Repeat(extension(60, 8), 15), extension(protoUDP, 8), udp), "ipv6 0+176 86dd proto 17"},
@@ -323,14 +326,14 @@ func TestParse(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			if known := test.link != 127; test.link.Known() != known {
-				t.Errorf("Known is %v", !known)
+				t.Errorf("Known is %v, want %v", !known, known)
 			}
 		})
 	}
 }
 
-// TestL3Length holds the rule by which padding is cut: only where Ethernet may
-// have padded, and only to a length that the frame can have.
+// TestL3Length checks that padding is not counted: only if Ethernet may have padded the
+// frame, and only if the IP header has a possible length.
 func TestL3Length(t *testing.T) {
 	claim := func(total int) []byte { // an IPv4 packet without payload that claims a total length
 		return patch(v4{proto: 1}.packet(nil), 2, byte(total>>8), byte(total))
@@ -356,54 +359,54 @@ func TestL3Length(t *testing.T) {
 		wire int
 		want int
 	}{
-		{"60 bytes are padded", LinkEthernet, cat(eth(etherIPv4), claim(29)), 60, 29},
-		{"61 are not", LinkEthernet, cat(eth(etherIPv4), claim(29)), 61, 47},
-		{"as its sender sees it", LinkEthernet, cat(eth(etherIPv4), claim(29)), 43, 29},
+		{"60 bytes, padded", LinkEthernet, cat(eth(etherIPv4), claim(29)), 60, 29},
+		{"61 bytes, not padded", LinkEthernet, cat(eth(etherIPv4), claim(29)), 61, 47},
+		{"below 60 bytes, before padding", LinkEthernet, cat(eth(etherIPv4), claim(29)), 43, 29},
 		{"no padding", LinkEthernet, cat(eth(etherIPv4), claim(46)), 60, 46},
-		{"header alone", LinkEthernet, cat(eth(etherIPv4), claim(20)), 60, 20},
-		{"below its header", LinkEthernet, cat(eth(etherIPv4), claim(19)), 60, 46},
-		{"below its header with options", LinkEthernet, cat(eth(etherIPv4), patch(opt, 2, 0, 39)), 60, 46},
-		{"equal to its header with options", LinkEthernet, cat(eth(etherIPv4), opt), 60, 40},
+		{"only a header", LinkEthernet, cat(eth(etherIPv4), claim(20)), 60, 20},
+		{"total length below the header", LinkEthernet, cat(eth(etherIPv4), claim(19)), 60, 46},
+		{"total length below the header with options", LinkEthernet, cat(eth(etherIPv4), patch(opt, 2, 0, 39)), 60, 46},
+		{"total length of the header with options", LinkEthernet, cat(eth(etherIPv4), opt), 60, 40},
 		{"total length 0", LinkEthernet, cat(eth(etherIPv4), claim(0)), 60, 46},
 		{"total length 0, segmentation offload", LinkEthernet, cat(eth(etherIPv4), claim(0)), 131086, 131072},
-		{"one more than is there", LinkEthernet, cat(eth(etherIPv4), claim(47)), 60, 46},
-		{"forged", LinkEthernet, cat(eth(etherIPv4), claim(20)), 1014, 1000},
-		{"64 with a tag", LinkEthernet, cat(tags(1, etherIPv4), claim(29)), 64, 29},
-		{"65 with a tag", LinkEthernet, cat(tags(1, etherIPv4), claim(29)), 65, 47},
-		{"68 with two", LinkEthernet, cat(tags(2, etherIPv4), claim(29)), 68, 29},
-		{"69 with two", LinkEthernet, cat(tags(2, etherIPv4), claim(29)), 69, 47},
-		{"72 with three", LinkEthernet, cat(tags(3, etherIPv4), claim(29)), 72, 29},
-		{"73 with three", LinkEthernet, cat(tags(3, etherIPv4), claim(29)), 73, 47},
-		{"60 with a label", LinkEthernet, cat(eth(etherMPLS), label(1, 0, 1), claim(29)), 60, 29},
-		{"a label moves no bound", LinkEthernet, cat(eth(etherMPLS), label(1, 0, 1), claim(29)), 61, 43},
-		{"60 with PPPoE", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), claim(29)), 60, 29},
+		{"total length above the frame", LinkEthernet, cat(eth(etherIPv4), claim(47)), 60, 46},
+		{"total length too small", LinkEthernet, cat(eth(etherIPv4), claim(20)), 1014, 1000},
+		{"64 bytes with a tag", LinkEthernet, cat(tags(1, etherIPv4), claim(29)), 64, 29},
+		{"65 bytes with a tag", LinkEthernet, cat(tags(1, etherIPv4), claim(29)), 65, 47},
+		{"68 bytes with two tags", LinkEthernet, cat(tags(2, etherIPv4), claim(29)), 68, 29},
+		{"69 bytes with two tags", LinkEthernet, cat(tags(2, etherIPv4), claim(29)), 69, 47},
+		{"72 bytes with three tags", LinkEthernet, cat(tags(3, etherIPv4), claim(29)), 72, 29},
+		{"73 bytes with three tags", LinkEthernet, cat(tags(3, etherIPv4), claim(29)), 73, 47},
+		{"60 bytes with a label", LinkEthernet, cat(eth(etherMPLS), label(1, 0, 1), claim(29)), 60, 29},
+		{"61 bytes with a label", LinkEthernet, cat(eth(etherMPLS), label(1, 0, 1), claim(29)), 61, 43},
+		{"60 bytes with PPPoE", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), claim(29)), 60, 29},
 		{"IPv6, 60", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 60, 40},
 		{"IPv6, 61", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 61, 47},
-		{"IPv6, all that is there", LinkEthernet, cat(eth(etherIPv6), claim6(6)), 60, 46},
-		{"IPv6, one more", LinkEthernet, cat(eth(etherIPv6), claim6(7)), 60, 46},
+		{"IPv6, payload of the frame", LinkEthernet, cat(eth(etherIPv6), claim6(6)), 60, 46},
+		{"IPv6, payload above the frame", LinkEthernet, cat(eth(etherIPv6), claim6(7)), 60, 46},
 		{"IPv6, BIG TCP", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 70014, 70000},
 		{"ARP", LinkEthernet, eth(0x0806), 60, 46},
 		{"cooked, 60", LinkSLL, cat(make([]byte, 14), []byte{8, 0}, claim(20)), 60, 20},
 		{"cooked, 61", LinkSLL, cat(make([]byte, 14), []byte{8, 0}, claim(20)), 61, 45},
 		{"cooked v2, 60", LinkSLL2, cat([]byte{8, 0}, make([]byte, 18), claim(20)), 60, 20},
 		{"cooked v2, 61", LinkSLL2, cat([]byte{8, 0}, make([]byte, 18), claim(20)), 61, 41},
-		{"raw is never padded", LinkRaw, claim(20), 46, 46},
-		{"nor is loopback", LinkNull, cat([]byte{2, 0, 0, 0}, claim(20)), 46, 42},
+		{"raw, not padded", LinkRaw, claim(20), 46, 46},
+		{"loopback, not padded", LinkNull, cat([]byte{2, 0, 0, 0}, claim(20)), 46, 42},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// The capture may hold all of the frame or just its headers.
+			// The capture may contain the whole frame or only its headers.
 			for _, captured := range []int{len(test.head), min(test.wire, 2000)} {
 				p := Packet{Data: pad(test.head, captured), WireLen: test.wire, Link: test.link}
 				if Parse(&p); p.L3Len != test.want {
-					t.Errorf("%d bytes captured: %d, want %d", captured, p.L3Len, test.want)
+					t.Errorf("%d bytes captured: l3 length %d, want %d", captured, p.L3Len, test.want)
 				}
 			}
 		})
 	}
 }
 
-// TestParseCut takes a snap length behind every byte of deep frames. Behind
-// the cut there is memory that Parse must not read.
+// TestParseCut truncates frames with many headers after every byte. Parse must not read the
+// memory after the end.
 func TestParseCut(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -436,21 +439,21 @@ func TestParseCut(t *testing.T) {
 				got := describe(&p)
 				q := Packet{Data: pad(test.frame[:n], 200)[:n], WireLen: len(test.frame), Link: test.link}
 				if Parse(&q); describe(&q) != got {
-					t.Errorf("%d bytes: %s, but %s with other memory behind it", n, got, describe(&q))
+					t.Errorf("%d bytes: %s, but %s with other memory after it", n, got, describe(&q))
 				}
 				if whole := n >= test.ip; p.IsIP() != whole || !whole && p.Kind != Malformed {
-					t.Errorf("%d bytes: %s, want IP from %d on, malformed below", n, got, test.ip)
+					t.Errorf("%d bytes: %s, want IP from %d bytes on, malformed below", n, got, test.ip)
 				}
 				if n >= test.l3+1 && (p.L3 != test.l3 || p.L3Len != len(test.frame)-test.l3) {
-					t.Errorf("%d bytes: %s, want the l3 length of the wire", n, got)
+					t.Errorf("%d bytes: %s, want the l3 length on the wire", n, got)
 				}
 			}
 		})
 	}
 }
 
-// TestOptionsCut takes a snap length behind every byte of the options of an IPv4
-// header, whose length is held to the wire's.
+// TestOptionsCut truncates a packet after every byte of its IPv4 options. The options must fit
+// the length on the wire.
 func TestOptionsCut(t *testing.T) {
 	packet := v4{tos: 0xb8, proto: protoUDP, options: 40}.packet(pad(udp, 100))
 	for captured := range 65 {
@@ -470,14 +473,14 @@ func TestOptionsCut(t *testing.T) {
 				t.Errorf("%d of %d bytes captured: %s, want %s", captured, wire, describe(&p), want)
 			}
 			if dscp, ok := p.DSCP(); p.IsIP() && (!ok || dscp != 46) {
-				t.Errorf("%d of %d bytes captured: DSCP %d, %v", captured, wire, dscp, ok)
+				t.Errorf("%d of %d bytes captured: DSCP %d (valid %v), want 46", captured, wire, dscp, ok)
 			}
 		}
 	}
 }
 
-// A packet that is parsed again after another one keeps nothing of it.
-func TestParseForgets(t *testing.T) {
+// TestParseResets checks that Parse overwrites the results of an earlier Parse.
+func TestParseResets(t *testing.T) {
 	p := Packet{Data: cat(eth(etherVLAN), tag(1, 1, 1, etherMPLS), label(1, 1, 1), v4{proto: protoUDP}.packet(pad(udp, 80)))}
 	p.Link = LinkEthernet
 	Parse(&p)
@@ -512,22 +515,22 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s: %d bytes on the wire, want the larger of %d and %d", once, p.WireLen, wire, len(data))
 		}
 		if p.L3 < 0 || p.L3Len < 0 || p.L3+p.L3Len > p.WireLen {
-			t.Fatalf("%s: out of the frame's %d bytes", once, p.WireLen)
+			t.Fatalf("%s: outside of the %d bytes of the frame", once, p.WireLen)
 		}
 		if size := [...]int{IPv4: 20, IPv6: 40}[max(p.Kind, IPv4)]; p.IsIP() && p.L3+size > len(data) {
-			t.Fatalf("%s: no header of %d bytes in %d", once, size, len(data))
+			t.Fatalf("%s: a header of %d bytes in a capture of %d", once, size, len(data))
 		}
 		if p.IsIP() && (p.L3Len < 20 || data[p.L3]>>4 != map[Kind]byte{IPv4: 4, IPv6: 6}[p.Kind]) {
-			t.Fatalf("%s: that is no such packet: % x", once, data)
+			t.Fatalf("%s: wrong version or length: % x", once, data)
 		}
 		if p.Tags > maxTags || p.Tags > 0 && p.Tag+2 > len(data) || p.MPLS != 0 && p.MPLS+4 > len(data) {
-			t.Fatalf("%s: tag or label beyond %d bytes", once, len(data))
+			t.Fatalf("%s: tag or label outside of the %d bytes", once, len(data))
 		}
 		if p.HasPorts && (!p.IsIP() || p.Fragment) {
-			t.Fatalf("%s: has no ports to read", once)
+			t.Fatalf("%s: a fragment or no IP, but with ports", once)
 		}
 		if Parse(&p); describe(&p) != once {
-			t.Fatalf("once %s\nthen %s", once, describe(&p))
+			t.Fatalf("first %s\nsecond %s", once, describe(&p))
 		}
 	})
 }
@@ -550,13 +553,12 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// TestAgainstGopacket compares with a parser that others wrote, wherever that
-// one decodes the layer.
+// TestAgainstGopacket compares Parse with gopacket, for the layers that gopacket decodes.
 func TestAgainstGopacket(t *testing.T) {
 	for _, dir := range []string{"../testdata/pcaps", "../../shared/pcaps"} {
 		files, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
 		if files == nil {
-			t.Logf("no captures in %s: what others recorded is not compared", dir)
+			t.Logf("no captures in %s to compare", dir)
 		}
 		for _, file := range files {
 			t.Run(filepath.Base(file), func(t *testing.T) {
@@ -574,7 +576,7 @@ func TestAgainstGopacket(t *testing.T) {
 	}
 }
 
-// capture calls do with each packet of a file that pcapgo can read.
+// capture calls do for each packet of a file that pcapgo can read.
 func capture(t *testing.T, file string, do func(*Packet)) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -608,25 +610,25 @@ func capture(t *testing.T, file string, do func(*Packet)) {
 		data, ci, err := source.ReadPacketData()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				t.Logf("pcapgo stops: %v", err)
+				t.Logf("pcapgo stopped: %v", err)
 			}
 			return
 		}
 		link := LinkType(linkOf(ci))
-		if link == LinkSLL2&0xff { // its LinkType has 8 bits
+		if link == LinkSLL2&0xff { // pcapgo keeps 8 bits of the link type
 			link = LinkSLL2
 		}
 		do(&Packet{Data: data, WireLen: ci.Length, Time: ci.Timestamp.UnixNano(), Link: link})
 	}
 }
 
-// outside are the layers that may stand before the outer IP header.
+// outside contains the layers that may precede the outer IP header.
 var outside = map[gopacket.LayerType]bool{
 	layers.LayerTypeEthernet: true, layers.LayerTypeLinuxSLL: true, layers.LayerTypeLoopback: true,
 	layers.LayerTypeDot1Q: true, layers.LayerTypeMPLS: true, layers.LayerTypePPPoE: true, layers.LayerTypePPP: true,
 }
 
-// agree compares packet i, and says whether gopacket found an IP header.
+// agree compares packet i and reports whether gopacket found an IP header.
 func agree(t *testing.T, i int, p *Packet) bool {
 	data := p.Data
 	var first gopacket.Decoder
@@ -638,9 +640,9 @@ func agree(t *testing.T, i int, p *Packet) bool {
 	case LinkNull, LinkLoop:
 		first = layers.LayerTypeLoopback
 		if len(data) >= 4 && max(data[0], data[3]) == 10 {
-			return false // AF_INET6 of Linux, which the registry of link types does not list
+			return false // AF_INET6 of Linux, which is not in the registry of link types
 		}
-	case LinkSLL2: // gopacket does not know it, but what it carries
+	case LinkSLL2: // gopacket supports only its payload
 		if len(data) < 20 {
 			return false
 		}
@@ -659,14 +661,14 @@ func agree(t *testing.T, i int, p *Packet) bool {
 	}
 	check := func(what string, got, want any) {
 		if got != want {
-			t.Errorf("packet %d: %s is %v, gopacket says %v (%s)", i, what, got, want, describe(p))
+			t.Errorf("packet %d: %s is %v, in gopacket %v (%s)", i, what, got, want, describe(p))
 		}
 	}
 	stack := gopacket.NewPacket(data, first, gopacket.NoCopy).Layers()
 	n := len(stack)
 	failed := n > 1 && stack[n-1].LayerType() == gopacket.LayerTypeDecodeFailure
 	if failed {
-		stack = stack[:n-2] // the one before may be what it failed at, half filled in
+		stack = stack[:n-2] // the last layer but one may be the one that failed
 	}
 	tags := 0
 	for len(stack) > 0 && outside[stack[0].LayerType()] {
@@ -689,7 +691,7 @@ func agree(t *testing.T, i int, p *Packet) bool {
 	switch ip := stack[0].(type) {
 	case *layers.IPv4:
 		if ip.Version != 4 || tags > maxTags {
-			return false // gopacket does not look at the version
+			return false // gopacket does not check the version
 		}
 		check("kind", p.Kind, IPv4)
 		check("source", address(IPv4, p.Src).String(), ip.SrcIP.String())
@@ -721,7 +723,7 @@ func agree(t *testing.T, i int, p *Packet) bool {
 		case *layers.IPv6Destination:
 			proto = l.NextHeader
 		case *layers.IPSecAH:
-			if p.Kind == IPv6 { // upper layer to IPv4
+			if p.Kind == IPv6 { // an upper-layer protocol in IPv4
 				proto = l.NextHeader
 			}
 		case *layers.IPv6Fragment:

@@ -7,27 +7,28 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Pipeline is a Plan with its state: tokens, backlogs and counters. One goroutine owns it.
-// Process allocates nothing, except as queue.Leaky.Admit and queue.Link.Admit say.
+// Pipeline is a Plan with its state: tokens, backlogs and counters. It is for one goroutine
+// at a time. Process allocates memory only when a queue needs more of it, see
+// queue.Leaky.Admit and queue.Link.Admit.
 type Pipeline struct {
 	plan   *Plan
 	stages []stage
-	queues []paced
+	queues []pacedQueue
 	links  []*queue.Link[Verdict]
-	stats  []ClassStats // by class, then unclassified packets
-	now    int64        // ns, the largest time seen
-	steps  *[]Step      // for Explain, else nil
+	stats  []ClassStats // by class; the last one counts unclassified packets
+	now    int64        // the latest arrival time, ns
+	steps  *[]Step      // result of Explain; nil during Process
 }
 
-// paced is the state of a queue of the plan: a leaky bucket, or a share of a link.
-type paced struct {
-	leaky *queue.Leaky
-	share int       // index among the queues of the link
-	fair  keyReader // of a fair queue
+// pacedQueue is the state of a queue of the plan: a leaky bucket, or a share of a link.
+type pacedQueue struct {
+	leaky *queue.Leaky // nil for a queue of a link
+	share int          // index among the queues of the link
+	flows keyReader    // reads flow keys; valid if the queue is fair
 	plan  *PlanQueue
 }
 
-// New compiles a policy, and returns its pipeline. Errors are those of Compile.
+// New compiles a policy and returns a pipeline for it. Errors are those of Compile.
 func New(policy *Policy) (*Pipeline, error) {
 	plan, err := Compile(policy)
 	if err != nil {
@@ -36,21 +37,21 @@ func New(policy *Policy) (*Pipeline, error) {
 	return NewPipeline(plan), nil
 }
 
-// NewPipeline returns a pipeline whose meters are as the plan says and whose queues are
-// empty.
+// NewPipeline returns a pipeline with the initial tokens of the plan and empty queues. Its
+// clock starts with the first packet.
 func NewPipeline(plan *Plan) *Pipeline {
 	l := &Pipeline{
 		plan: plan, now: math.MinInt64, stats: make([]ClassStats, len(plan.Classes)+1),
-		stages: make([]stage, len(plan.Stages)), queues: make([]paced, len(plan.Queues)),
+		stages: make([]stage, len(plan.Stages)), queues: make([]pacedQueue, len(plan.Queues)),
 	}
 	for i := range plan.Stages {
-		l.stages[i].begin(&plan.Stages[i])
+		l.stages[i].initialize(&plan.Stages[i])
 	}
 	for i := range plan.Envelopes {
 		p := &plan.Envelopes[i]
-		e, _ := meter.NewEnvelope(p.EnvelopeParams) // it has compiled
-		for flow, at := range p.Stages {
-			s := &l.stages[at]
+		e, _ := meter.NewEnvelope(p.EnvelopeParams) // Compile has checked it
+		for flow, stage := range p.Stages {
+			s := &l.stages[stage]
 			s.envelope = e
 			e.SetTokens(flow, s.plan.Initial.Of(p.Flows[flow].Buckets.CBS), s.plan.Initial.Of(p.Flows[flow].Buckets.EBS))
 		}
@@ -58,36 +59,37 @@ func NewPipeline(plan *Plan) *Pipeline {
 	for i := range plan.Queues {
 		q := &l.queues[i]
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
-			q.leaky, _ = queue.New(q.plan.Config) // it has compiled
+			q.leaky, _ = queue.New(q.plan.Config) // Compile has checked it
 		} else if q.plan.Fair {
-			q.fair = newKeyReader(q.plan.Key)
+			q.flows = newKeyReader(q.plan.Key)
 		}
 	}
 	for i := range plan.Links {
 		p := &plan.Links[i]
 		shares := make([]queue.Share, len(p.Queues))
-		for share, at := range p.Queues {
-			shares[share], l.queues[at].share = plan.Queues[at].Share, share
+		for share, q := range p.Queues {
+			shares[share], l.queues[q].share = plan.Queues[q].Share, share
 		}
-		link, _ := queue.NewLink[Verdict](p.Rate, shares) // it has compiled
+		link, _ := queue.NewLink[Verdict](p.Rate, shares) // Compile has checked it
 		l.links = append(l.links, link)
 	}
 	return l
 }
 
-// Plan returns the plan.
+// Plan returns the plan of the pipeline.
 func (l *Pipeline) Plan() *Plan { return l.plan }
 
-// Accepts says why the policy cannot meter packets of a link type, or nil.
+// Accepts returns an error if the policy cannot meter packets of a link type, see
+// LengthRule.Accepts.
 func (l *Pipeline) Accepts(link LinkType) error { return l.plan.Length.Accepts(link) }
 
-// Process takes one packet through the policy: parse, classify, meter, act. It
-// writes what became of it to v, and marks into p.Data. The pipeline's clock is
-// the largest p.Time it has seen.
+// Process applies the policy to one packet: parse, classify, meter, act. It writes the
+// verdict to v and marks into p.Data. The pipeline's clock is the largest p.Time so far;
+// an earlier packet is treated as if it arrived at that time.
 func (l *Pipeline) Process(p *Packet, v *Verdict) {
 	Parse(p)
 	l.now = max(l.now, p.Time)
-	n := l.plan.Length.of(p)
+	n := l.plan.Length.packetLength(p)
 	*v = Verdict{Now: l.now, Departure: l.now, ID: p.ID, Length: n, Packets: max(p.Segments, 1)}
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
@@ -113,11 +115,12 @@ func (l *Pipeline) Process(p *Packet, v *Verdict) {
 	l.act(&class.Actions[v.Color], p, v)
 }
 
-// meter takes the packet through a chain. A red packet skips what follows.
+// meter colors the packet by a chain of meters, from stage i on. A red packet skips the
+// rest of the chain.
 func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 	s := &l.stages[i]
 	if s.plan.Aware {
-		v.Pre = s.plan.Input.of(p)
+		v.Pre = s.plan.Input.color(p)
 	}
 	v.Color = v.Pre
 	for {
@@ -142,8 +145,8 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 	}
 }
 
-// Explain is Process with the grounds of its verdict: a step for each meter that
-// the packet went through.
+// Explain is Process with an explanation of the verdict: a step for each meter that the
+// packet passed, in order. It allocates.
 func (l *Pipeline) Explain(p *Packet, v *Verdict) []Step {
 	var steps []Step
 	l.steps = &steps
@@ -152,8 +155,8 @@ func (l *Pipeline) Explain(p *Packet, v *Verdict) []Step {
 	return steps
 }
 
-// of is the input color of a packet.
-func (c *InputColors) of(p *Packet) meter.Color {
+// color returns the input color of a packet.
+func (c *InputColors) color(p *Packet) meter.Color {
 	value, ok := p.Field(c.From)
 	switch {
 	case !ok:
@@ -164,7 +167,7 @@ func (c *InputColors) of(p *Packet) meter.Color {
 	return c.High[value]
 }
 
-// act does what the class does to the packet's color, and counts it.
+// act applies the action for the packet's color and counts the packet.
 func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 	stats := &l.stats[v.Class]
 	stats.Colors[v.Color].add(v.count())
@@ -195,49 +198,49 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 		l.enqueue(&l.queues[a.Queue], p, v)
 		return
 	}
-	l.leave(v)
+	l.countSent(v)
 }
 
-// enqueue takes the packet into a queue, unless that drops it.
-func (l *Pipeline) enqueue(q *paced, p *Packet, v *Verdict) {
+// enqueue puts the packet into a queue, which may drop it.
+func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict) {
 	v.Done |= Queued
 	packet := queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()}
-	var f queue.Fate
+	var fate queue.Fate
 	if q.leaky != nil {
-		v.Departure, f = q.leaky.Admit(l.now, packet)
+		v.Departure, fate = q.leaky.Admit(l.now, packet)
 	} else {
 		if q.plan.Fair {
-			packet.Flow = q.fair.flow(p, q.plan.Seed)
+			packet.Flow = q.flows.flowNumber(p, q.plan.Seed)
 		}
-		f = l.links[q.plan.Link].Admit(l.now, q.share, packet, *v)
-		if !f.Dropped() {
+		fate = l.links[q.plan.Link].Admit(l.now, q.share, packet, *v)
+		if !fate.Dropped() {
 			v.Done |= Waiting
 			return
 		}
 	}
-	l.decided(f, v)
+	l.applyFate(fate, v)
 	if v.Done&ECNSet != 0 {
 		p.SetCE()
 	}
 }
 
-// decided is what a queue made of a packet.
-func (l *Pipeline) decided(f queue.Fate, v *Verdict) {
-	if f.Dropped() {
-		cause := [...]Cause{queue.Full: CauseQueue, queue.Thin: CauseWRED, queue.Stale: CauseCoDel}[f]
+// applyFate completes a verdict with the decision of a queue, and counts the packet.
+func (l *Pipeline) applyFate(fate queue.Fate, v *Verdict) {
+	if fate.Dropped() {
+		cause := [...]Cause{queue.Full: CauseQueue, queue.Thin: CauseWRED, queue.Stale: CauseCoDel}[fate]
 		l.stats[v.Class].Drops[v.Color][cause].add(v.count())
 		v.Departure, v.DSCPOut = v.Now, v.DSCPIn
-		v.Done, v.Reason = 0, [...]Reason{queue.Full: QueueFull, queue.Thin: WRED, queue.Stale: CoDel}[f]
+		v.Done, v.Reason = 0, [...]Reason{queue.Full: QueueFull, queue.Thin: WRED, queue.Stale: CoDel}[fate]
 		return
 	}
-	if f == queue.AdmitCE {
+	if fate == queue.AdmitCE {
 		v.Done |= ECNSet
 	}
-	l.leave(v)
+	l.countSent(v)
 }
 
-// leave counts a packet that is not dropped.
-func (l *Pipeline) leave(v *Verdict) {
+// countSent counts what was done to a packet that is sent.
+func (l *Pipeline) countSent(v *Verdict) {
 	stats := &l.stats[v.Class]
 	if v.Done&Queued != 0 {
 		stats.Queued[v.Color].add(v.count())
@@ -250,39 +253,40 @@ func (l *Pipeline) leave(v *Verdict) {
 	}
 }
 
-// Settle writes to v what became, by now (ns), of a packet that was Waiting:
-// its departure, or its drop. It says false where nothing else was decided by
-// then. The caller finds the packet by v.ID, and where v.Done has ECNSet calls
-// its SetCE.
+// Settle returns the decision about a packet that was Waiting: it completes its verdict in
+// v, with the departure or the drop. It returns false if there are no more decisions up
+// to now, in ns. The caller finds the packet by v.ID, and must call its SetCE if v.Done
+// contains ECNSet.
 func (l *Pipeline) Settle(now int64, v *Verdict) bool {
 	for _, link := range l.links {
 		if d, ok := link.Decide(now); ok {
 			*v = d.Value
 			v.Departure = d.Depart
-			l.decided(d.Fate, v)
+			l.applyFate(d.Fate, v)
 			return true
 		}
 	}
 	return false
 }
 
-// Due is when Settle has something next, in ns, or false where nothing waits.
+// Due returns the time of the next decision of Settle, in ns, or false if no packet is
+// queued in a link.
 func (l *Pipeline) Due() (at int64, ok bool) {
 	for _, link := range l.links {
-		if t, waits := link.Due(); waits && (!ok || t < at) {
+		if t, queued := link.Due(); queued && (!ok || t < at) {
 			at, ok = t, true
 		}
 	}
 	return at, ok
 }
 
-// Stats returns the counters: one entry a class in the policy's order, and a
-// last one for what no class took. They go on counting.
+// Stats returns the counters: one entry for each class, in the order of the policy, and a
+// last one for unclassified packets. Later packets change the returned slice.
 func (l *Pipeline) Stats() []ClassStats { return l.stats }
 
-// Tokens returns the tokens of a stage of the plan at the pipeline's time, as
-// meter.Meter.Tokens does. Of a meter for each key it returns those of the meter for
-// packets without a key. It returns 0 for stage -1.
+// Tokens returns the tokens of a stage of the plan at the pipeline's clock, see
+// meter.Meter.Tokens. For a meter per key they are the tokens of the meter for packets
+// without a key. For stage -1 they are 0.
 func (l *Pipeline) Tokens(stage int) (tc, te int64) {
 	if stage < 0 {
 		return 0, 0
@@ -290,8 +294,8 @@ func (l *Pipeline) Tokens(stage int) (tc, te int64) {
 	return l.stages[stage].tokens(l.now)
 }
 
-// Keys counts the keys of a stage of the plan; all zero if it has one meter for all, and
-// for stage -1.
+// Keys returns the counters of the key table of a stage of the plan. They are zero if the
+// stage has no keys, and for stage -1.
 func (l *Pipeline) Keys(stage int) meter.TableStats {
 	if stage < 0 || l.stages[stage].keyed == nil {
 		return meter.TableStats{}
@@ -299,9 +303,9 @@ func (l *Pipeline) Keys(stage int) meter.TableStats {
 	return l.stages[stage].keyed.table.Stats()
 }
 
-// Queues returns what waits, in the order in which actions name the queues: in
-// those with a rate at a time (ns) that is not before the pipeline's, in those
-// of links as Settle left them.
+// Queues returns the backlogs of the plan's queues. For a queue with a rate it is the
+// backlog at now (ns), which must not be before the pipeline's clock. For a queue of a
+// link it is the backlog after the latest Settle.
 func (l *Pipeline) Queues(now int64) []QueueState {
 	out := make([]QueueState, len(l.queues))
 	for i := range l.queues {
@@ -317,5 +321,6 @@ func (l *Pipeline) Queues(now int64) []QueueState {
 	return out
 }
 
-// Now returns the largest time seen, in ns.
+// Now returns the pipeline's clock: the latest arrival time, in ns, or math.MinInt64 before
+// the first packet.
 func (l *Pipeline) Now() int64 { return l.now }

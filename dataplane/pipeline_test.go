@@ -14,18 +14,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// At mega, a byte arrives in a microsecond.
+// mega is one byte per microsecond.
 var mega = meter.BitRate(8e6)
 
 const µs = 1000
 
-// ip is a frame whose IPv4 packet has n bytes.
+// ip returns a frame with an IPv4 packet of n bytes.
 func ip(dscp uint8, n int) []byte {
 	return cat(eth(etherIPv4), v4{tos: dscp << 2, proto: protoUDP}.packet(make([]byte, n-20)))
 }
 
 var arp = pad(cat(eth(0x0806), make([]byte, 28)), 60)
 
+// build compiles a policy.
 func build(t testing.TB, policy *Policy) *Pipeline {
 	t.Helper()
 	l, err := New(policy)
@@ -38,22 +39,25 @@ func build(t testing.TB, policy *Policy) *Pipeline {
 // tokensOf returns the tokens of a meter of the policy.
 func tokensOf(l *Pipeline, m *Meter) (tc, te int64) { return l.Tokens(l.plan.Stage(m)) }
 
+// verdictOf processes a packet.
 func verdictOf(l *Pipeline, p *Packet) (v Verdict) {
 	l.Process(p, &v)
 	return v
 }
 
-// process takes a copy of an Ethernet frame through the pipeline.
+// process processes a copy of an Ethernet frame that arrives at a time, and returns the
+// marked copy too.
 func process(l *Pipeline, at int64, frame []byte) (Verdict, []byte) {
 	p := Packet{Data: bytes.Clone(frame), Time: at, Link: LinkEthernet}
 	return verdictOf(l, &p), p.Data
 }
 
-// verdict writes a Verdict down:
+// verdict returns a Verdict as text:
 //
 //	class pre>color done reason
 //
-// with the new DSCP behind mark and the departure behind queue, or wait.
+// done contains the new DSCP after mark, and the departure after queue, or wait for a packet
+// that is queued in a link.
 func verdict(policy *Policy, v Verdict) string {
 	if v.Class < 0 {
 		return fmt.Sprintf("- %s %v", done(v), v.Reason)
@@ -61,6 +65,7 @@ func verdict(policy *Policy, v Verdict) string {
 	return fmt.Sprintf("%s %v>%v %s %v", policy.Classes[v.Class].Name, v.Pre, v.Color, done(v), v.Reason)
 }
 
+// done returns Verdict.Done as text.
 func done(v Verdict) string {
 	if v.Done.Dropped() {
 		return "drop"
@@ -84,11 +89,11 @@ func done(v Verdict) string {
 	return strings.Join(b, "+")
 }
 
-// tally counts verdicts, to be compared with a Pipeline's Stats.
+// tally counts verdicts, for comparison with the Stats of a pipeline.
 type tally struct {
 	policy *Policy
 	stats  []ClassStats
-	passed [][3]Count
+	sent   [][3]Count // by class and color
 }
 
 func newTally(policy *Policy) *tally {
@@ -111,7 +116,7 @@ func (c *tally) add(v Verdict) {
 	}
 }
 
-// settle counts what became of a packet, perhaps of one that waited.
+// settle counts the outcome of a packet: a verdict that is not Waiting.
 func (c *tally) settle(v Verdict) {
 	s := &c.stats[v.Class]
 	if v.Done.Dropped() {
@@ -129,7 +134,7 @@ func (c *tally) settle(v Verdict) {
 		s.Drops[v.Color][cause].add(v.count())
 		return
 	}
-	c.passed[v.Class][v.Color].add(v.count())
+	c.sent[v.Class][v.Color].add(v.count())
 	if v.Done&Marked != 0 {
 		s.Marked[v.Color].add(v.count())
 	}
@@ -141,23 +146,24 @@ func (c *tally) settle(v Verdict) {
 	}
 }
 
+// check compares the counters of a pipeline with the verdicts.
 func (c *tally) check(t testing.TB, l *Pipeline) {
 	t.Helper()
 	stats := l.Stats()
 	if len(stats) != len(c.stats) {
-		t.Fatalf("%d rows of stats for %d classes", len(stats), len(c.passed))
+		t.Fatalf("%d counters for %d classes", len(stats), len(c.sent))
 	}
 	for i := range stats {
 		if stats[i] != c.stats[i] {
-			t.Errorf("class %d counts %+v, the verdicts add up to %+v", i, stats[i], c.stats[i])
+			t.Errorf("class %d: counters %+v, the sum of the verdicts is %+v", i, stats[i], c.stats[i])
 		}
 	}
-	for i, passed := range c.passed {
+	for i, sent := range c.sent {
 		var in Count
 		for color := meter.Green; color <= meter.Red; color++ {
 			in = in.Plus(stats[i].Colors[color])
-			if sum := passed[color].Plus(stats[i].Dropped(color)); stats[i].Colors[color] != sum {
-				t.Errorf("class %d, %v: %v in, %v passed and dropped", i, color, stats[i].Colors[color], sum)
+			if sum := sent[color].Plus(stats[i].Dropped(color)); stats[i].Colors[color] != sum {
+				t.Errorf("class %d, %v: %v received, %v sent and dropped", i, color, stats[i].Colors[color], sum)
 			}
 		}
 		if stats[i].Total() != in {
@@ -168,7 +174,7 @@ func (c *tally) check(t testing.TB, l *Pipeline) {
 
 func TestZeroVerdict(t *testing.T) {
 	if !(Verdict{}).Done.Dropped() {
-		t.Error("the zero Verdict is no drop")
+		t.Error("the zero Verdict is not a drop")
 	}
 	for _, d := range []Done{Pass, ECNSet, Marked, Queued, Waiting} {
 		if d.Dropped() {
@@ -215,7 +221,7 @@ func TestPipeline(t *testing.T) {
 		{"no meter: the green action", one(Class{Green: &Action{Drop: true}}), []step{
 			{0, ip(0, 100), "a green>green drop no-meter"},
 		}},
-		{"no class", one(Class{Match: Match{DSCP: is(46)}, Green: &Action{Drop: true}}), []step{
+		{"unclassified packets", one(Class{Match: Match{DSCP: is(46)}, Green: &Action{Drop: true}}), []step{
 			{0, ip(46, 100), "a green>green drop no-meter"},
 			{0, ip(0, 100), "- pass no-meter"},
 			{0, cat(eth(etherIPv6), v6{}.packet()), "- pass no-meter"},
@@ -223,7 +229,7 @@ func TestPipeline(t *testing.T) {
 			{0, ip(46, 100)[:33], "- pass malformed"},
 			{0, nil, "- pass malformed"},
 		}},
-		{"the first class has it", []Class{
+		{"the first matching class", []Class{
 			{Name: "ef", Match: Match{DSCP: is(46)}, Red: &Action{}},
 			{Name: "low", Match: Match{DSCP: []Range{{0, 46}}}, Green: &Action{Drop: true}},
 			{Name: "rest"},
@@ -243,25 +249,25 @@ func TestPipeline(t *testing.T) {
 			{0, ip(46, 400), "ef green>yellow pass rfc2697-yellow"},
 			{0, ip(0, 20), "rest green>red pass rfc2697-red"},
 		}},
-		{"packets are counted", one(Class{Meter: &Meter{Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 2}, Packets: true}}), []step{
+		{"a meter of packets", one(Class{Meter: &Meter{Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 2}, Packets: true}}), []step{
 			{0, ip(0, 9000), "a green>green pass token-bucket-green"},
 			{0, ip(0, 20), "a green>green pass token-bucket-green"},
 			{0, ip(0, 20), "a green>red drop token-bucket-red"},
 			{1e9 - 1, ip(0, 20), "a green>red drop token-bucket-red"},
 			{1e9, ip(0, 9000), "a green>green pass token-bucket-green"},
 		}},
-		{"a bucket that starts empty begins with its first packet", one(Class{Meter: &Meter{Params: srTCM, Initial: Share{0, 1}}}), []step{
+		{"a bucket that starts empty gains tokens from its first packet on", one(Class{Meter: &Meter{Params: srTCM, Initial: Share{0, 1}}}), []step{
 			{5e9, ip(0, 20), "a green>red drop rfc2697-red"},
 			{5e9 + 19*µs, ip(0, 20), "a green>red drop rfc2697-red"},
 			{5e9 + 20*µs, ip(0, 20), "a green>green pass rfc2697-green"},
 		}},
-		{"a share is rounded down", one(Class{Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 101, EBS: 99}, Initial: Share{1, 2}}}), []step{
+		{"initial tokens are rounded down", one(Class{Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 101, EBS: 99}, Initial: Share{1, 2}}}), []step{
 			{0, ip(0, 51), "a green>red drop rfc2697-red"},
 			{0, ip(0, 50), "a green>green pass rfc2697-green"},
 			{0, ip(0, 50), "a green>red drop rfc2697-red"},
 			{0, ip(0, 49), "a green>yellow pass rfc2697-yellow"},
 		}},
-		{"a clock that steps back stands still", one(Class{Meter: &Meter{Params: srTCM}, Green: paced(queue.Config{Rate: mega, Time: time.Second})}), []step{
+		{"a timestamp that goes backwards", one(Class{Meter: &Meter{Params: srTCM}, Green: paced(queue.Config{Rate: mega, Time: time.Second})}), []step{
 			{1000 * µs, ip(0, 1000), "a green>green queue@1000000 rfc2697-green"},
 			{0, ip(0, 1000), "a green>yellow pass rfc2697-yellow"},
 			{0, ip(0, 20), "a green>red drop rfc2697-red"},
@@ -281,7 +287,7 @@ func TestPipeline(t *testing.T) {
 			{0, ip(0, 1000), "a green>green queue@1000000 no-meter"},
 			{0, ip(0, 20), "a green>green drop queue-full"},
 		}},
-		{"queue: two colors of two classes share one", []Class{
+		{"queue: two colors of two classes share a queue", []Class{
 			{Name: "ef", Match: Match{DSCP: is(46)}, Green: pool},
 			{Name: "rest", Meter: &Meter{Params: meter.TokenBucket{Rate: mega, Burst: 20}}, Red: pool},
 		}, []step{
@@ -291,11 +297,11 @@ func TestPipeline(t *testing.T) {
 			{0, ip(0, 500), "rest green>red drop queue-full"},
 			{0, ip(0, 20), "rest green>green pass token-bucket-green"},
 		}},
-		{"a full queue is no mark", one(Class{Green: &Action{Marks: []Mark{{DSCP, 10}}, Queue: pool.Queue}}), []step{
+		{"a packet dropped by a queue is not marked", one(Class{Green: &Action{Marks: []Mark{{DSCP, 10}}, Queue: pool.Queue}}), []step{
 			{0, ip(0, 1001), "a green>green mark=10+queue@0 no-meter"},
 			{0, ip(0, 20), "a green>green drop queue-full"},
 		}},
-		{"all at once", one(Class{Match: everything, Green: &Action{ECN: CE, Marks: []Mark{{DSCP, 10}}, Queue: pool.Queue}}), []step{
+		{"ECN, mark and queue", one(Class{Match: everything, Green: &Action{ECN: CE, Marks: []Mark{{DSCP, 10}}, Queue: pool.Queue}}), []step{
 			{0, cat(eth(etherIPv4), v4{tos: 2}.packet(nil)), "a green>green ecn+mark=10+queue@0 no-meter"},
 			{0, cat(eth(etherIPv4), v4{tos: 0}.packet(nil)), "a green>green mark=10+queue@20000 no-meter"},
 			{0, arp, "a green>green queue@40000 no-meter"},
@@ -305,10 +311,10 @@ func TestPipeline(t *testing.T) {
 			{0, cat(eth(etherIPv6), v6{class: 4}.packet()), "a green>green drop no-meter"},
 			{0, arp, "a green>green drop no-meter"},
 		}},
-		{"marking with what is there", one(Class{Green: af(10)}), []step{
+		{"marking with the present DSCP", one(Class{Green: af(10)}), []step{
 			{0, ip(10, 20), "a green>green mark=10 no-meter"},
 		}},
-		{"a class of all frames meters those too that are not IP", one(Class{Match: everything, Meter: &Meter{Params: srTCM, Aware: true}, Green: af(10)}), []step{
+		{"a class of all frames includes frames without IP", one(Class{Match: everything, Meter: &Meter{Params: srTCM, Aware: true}, Green: af(10)}), []step{
 			{0, arp, "a green>green pass rfc2697-green"},
 			{0, nil, "a green>green pass rfc2697-green"},
 			{0, ip(12, 20), "a yellow>yellow pass rfc2697-pre-yellow"},
@@ -326,7 +332,7 @@ func TestPipeline(t *testing.T) {
 					t.Errorf("step %d: got %q, want %q", i, got, s.want)
 				}
 				if now = max(now, s.at); l.Now() != now || v.Done == Pass && v.Departure != now {
-					t.Errorf("step %d: the clock is at %d, departure %d, want %d", i, l.Now(), v.Departure, now)
+					t.Errorf("step %d: clock %d, departure %d, want %d", i, l.Now(), v.Departure, now)
 				}
 			}
 			sum.check(t, l)
@@ -334,8 +340,8 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// TestDropUnclassified holds that what no class takes is dropped where the policy
-// says so, and keeps its reason.
+// TestDropUnclassified checks that DropUnclassified drops unclassified packets, with their
+// reasons.
 func TestDropUnclassified(t *testing.T) {
 	policy := &Policy{DropUnclassified: true, Classes: []Class{
 		{Name: "ef", Match: Match{DSCP: is(46)}},
@@ -363,11 +369,11 @@ func TestDropUnclassified(t *testing.T) {
 	}
 	sum.check(t, l)
 	if got, all := l.Stats()[2].UntakenDropped.Packets, l.Stats()[2].AllDropped().Packets; got != 5 || all != 5 {
-		t.Errorf("%d of %d dropped packets were unclassified: want all 5", got, all)
+		t.Errorf("%d of %d dropped packets were unclassified, want 5 of 5", got, all)
 	}
 }
 
-// TestChain shows both meters' tokens after each packet.
+// TestChain checks the tokens of both meters of a chain after each packet.
 func TestChain(t *testing.T) {
 	total := &Meter{Name: "total", Params: meter.SRTCM{CIR: mega, CBS: 500, EBS: 400}, Aware: true, PreColor: PreColor{Map: map[uint32]meter.Color{0: meter.Red}}}
 	first := &Meter{Name: "first", Params: meter.TRTCM{CIR: mega, CBS: 1000, PIR: mega, PBS: 1200}, Aware: true, Then: total}
@@ -379,15 +385,15 @@ func TestChain(t *testing.T) {
 		tc, tp         int64 // of first
 		totalC, totalE int64
 	}{
-		// What the first meter has taken stays taken though the second is red.
+		// Red by the second meter: the first one has still taken its tokens.
 		{ip(0, 600), "a green>red drop rfc2697-red", 400, 600, 500, 400},
-		// Red by the first: the second never sees it.
+		// Red by the first meter: the second is skipped.
 		{ip(0, 601), "a green>red drop rfc2698-red", 400, 600, 500, 400},
-		// The color before of the second is what the first gave, not the DSCP.
+		// The input color of the second meter is the color from the first, not that of the DSCP.
 		{ip(0, 400), "a green>green pass rfc2697-green", 0, 200, 100, 400},
-		// Yellow by the first takes from Te of the second.
+		// Yellow by the first meter takes tokens from Te of the second.
 		{ip(0, 50), "a green>yellow pass rfc2697-pre-yellow", 0, 150, 100, 350},
-		// pre is what came into the first.
+		// The input color of a verdict is that of the first meter.
 		{ip(12, 60), "a yellow>yellow pass rfc2697-pre-yellow", 0, 90, 100, 290},
 		{ip(14, 20), "a red>red drop rfc2698-pre-red", 0, 90, 100, 290},
 	} {
@@ -395,7 +401,7 @@ func TestChain(t *testing.T) {
 		tc, tp := tokensOf(l, first)
 		totalC, totalE := tokensOf(l, total)
 		if got := verdict(policy, v); got != row.want || tc != row.tc || tp != row.tp || totalC != row.totalC || totalE != row.totalE {
-			t.Errorf("row %d: %q with %d, %d and %d, %d left; want %q with %d, %d and %d, %d",
+			t.Errorf("row %d: %q with %d, %d and %d, %d tokens; want %q with %d, %d and %d, %d",
 				i, got, tc, tp, totalC, totalE, row.want, row.tc, row.tp, row.totalC, row.totalE)
 		}
 	}
@@ -436,10 +442,10 @@ func TestPreColor(t *testing.T) {
 		{"malformed", PreColor{Map: colors(0, red)}, ip(0, 20)[:33], 0, green},
 		{"own map", PreColor{Map: colors(0, yellow, 63, red)}, ip(0, 20), 0, yellow},
 		{"own map, last value", PreColor{Map: colors(0, yellow, 63, red)}, ip(63, 20), 0, red},
-		{"own map, not named", PreColor{Map: colors(0, yellow, 63, red)}, ip(14, 20), 0, green},
+		{"own map, missing value", PreColor{Map: colors(0, yellow, 63, red)}, ip(14, 20), 0, green},
 		{"empty map", PreColor{Map: colors()}, ip(14, 20), 0, green},
 		{"PCP", PreColor{From: PCP, Map: colors(1, yellow, 7, red)}, tagged(1, 0), 0, yellow},
-		{"PCP, not named", PreColor{From: PCP, Map: colors(1, yellow, 7, red)}, tagged(2, 0), 0, green},
+		{"PCP, missing value", PreColor{From: PCP, Map: colors(1, yellow, 7, red)}, tagged(2, 0), 0, green},
 		{"PCP, default", PreColor{From: PCP}, tagged(1, 0), 0, green},
 		{"PCP, no tag", PreColor{From: PCP, Map: colors(0, red)}, ip(14, 20), 0, green},
 		{"DEI, default", PreColor{From: DEI}, tagged(0, 1), 0, yellow},
@@ -452,7 +458,7 @@ func TestPreColor(t *testing.T) {
 		{"mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 7, yellow},
 		{"mark 64", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 64, red},
 		{"largest mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 1<<32 - 1, yellow},
-		{"mark, not named", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red)}, arp, 65, green},
+		{"mark, missing value", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red)}, arp, 65, green},
 		{"mark, default", PreColor{From: SKBMark}, ip(14, 20), 65, green},
 	} {
 		for _, aware := range []bool{true, false} {
@@ -466,14 +472,14 @@ func TestPreColor(t *testing.T) {
 			}
 			v := verdictOf(l, &Packet{Data: test.frame, Link: LinkEthernet, Mark: test.mark})
 			if v.Pre != want || v.Color != want {
-				t.Errorf("%s, aware %v: %v before, %v after, want %v", test.name, aware, v.Pre, v.Color, want)
+				t.Errorf("%s, aware %v: input color %v, color %v, want %v", test.name, aware, v.Pre, v.Color, want)
 			}
 		}
 	}
 }
 
-// TestMarks compares all bytes of the frame with one that was made with the
-// mark in it.
+// TestMarks compares all bytes of the marked frame with a frame that was built with the
+// mark.
 func TestMarks(t *testing.T) {
 	payload := pad(udp, 80)
 	plain := func(tos byte) []byte { return cat(eth(etherIPv4), v4{tos: tos, options: 8}.packet(payload)) }
@@ -488,12 +494,12 @@ func TestMarks(t *testing.T) {
 		frame  []byte
 		want   []byte
 		done   Done
-		dscp   int // out, -1 without IP
+		dscp   int // on departure, -1 without IP
 		mark   uint32
 	}{
 		{"DSCP of IPv4 keeps ECN", Action{Marks: dscp}, plain(0x2b), plain(46<<2 | 3), Marked, 46, 0},
 		{"DSCP of IPv6 keeps ECN and flow label", Action{Marks: dscp}, six(0x2a), six(46<<2 | 2), Marked, 46, 0},
-		{"the same DSCP is a mark", Action{Marks: dscp}, plain(46 << 2), plain(46 << 2), Marked, 46, 0},
+		{"the same DSCP counts as a mark", Action{Marks: dscp}, plain(46 << 2), plain(46 << 2), Marked, 46, 0},
 		{"DSCP 0", Action{Marks: []Mark{{DSCP, 0}}}, plain(0xff), plain(3), Marked, 0, 0},
 		{"DSCP, no IP", Action{Marks: dscp}, arp, arp, Pass, -1, 0},
 		{"DSCP, malformed", Action{Marks: dscp}, plain(0)[:40], plain(0)[:40], Pass, -1, 0},
@@ -504,8 +510,8 @@ func TestMarks(t *testing.T) {
 		{"MPLS, the top label", Action{Marks: labeled}, deep(2, 0, 1, 8), deep(2, 0, 6, 8), Marked, 2, 0},
 		{"MPLS, no label", Action{Marks: labeled}, plain(8), plain(8), Pass, 2, 0},
 		{"skb mark", Action{Marks: []Mark{{SKBMark, 1<<32 - 1}}}, arp, arp, Marked, -1, 1<<32 - 1},
-		{"all of them", Action{ECN: CE, Marks: []Mark{{SKBMark, 7}, {MPLSTC, 6}, {DEI, 1}, {PCP, 5}, {DSCP, 46}}}, deep(2, 0, 1, 9), deep(5, 1, 6, 46<<2|3), Marked | ECNSet, 46, 7},
-		{"some of them", Action{Marks: []Mark{{MPLSTC, 6}, {DSCP, 46}, {PCP, 5}}}, plain(8), plain(46 << 2), Marked, 46, 0},
+		{"all fields", Action{ECN: CE, Marks: []Mark{{SKBMark, 7}, {MPLSTC, 6}, {DEI, 1}, {PCP, 5}, {DSCP, 46}}}, deep(2, 0, 1, 9), deep(5, 1, 6, 46<<2|3), Marked | ECNSet, 46, 7},
+		{"fields that the packet does not have", Action{Marks: []Mark{{MPLSTC, 6}, {DSCP, 46}, {PCP, 5}}}, plain(8), plain(46 << 2), Marked, 46, 0},
 		{"ECT(0)", Action{ECN: CE}, plain(46<<2 | 2), plain(46<<2 | 3), ECNSet, 46, 0},
 		{"ECT(1)", Action{ECN: CE}, six(46<<2 | 1), six(46<<2 | 3), ECNSet, 46, 0},
 		{"CE", Action{ECN: CEOrDrop}, plain(46<<2 | 3), plain(46<<2 | 3), ECNSet, 46, 0},
@@ -524,12 +530,13 @@ func TestMarks(t *testing.T) {
 				t.Errorf("done %04b, want %04b; mark %d, want %d", v.Done, test.done, p.Mark, test.mark)
 			}
 			if v.HasDSCP != (test.dscp >= 0) || v.HasDSCP && int(v.DSCPOut) != test.dscp {
-				t.Errorf("DSCP out %d (%v), want %d", v.DSCPOut, v.HasDSCP, test.dscp)
+				t.Errorf("DSCP on departure %d (valid %v), want %d", v.DSCPOut, v.HasDSCP, test.dscp)
 			}
 		})
 	}
 }
 
+// TestLengthRule has rows at and next to each bound of the rule.
 func TestLengthRule(t *testing.T) {
 	for _, test := range []struct {
 		rule  LengthRule
@@ -558,7 +565,7 @@ func TestLengthRule(t *testing.T) {
 		{LengthRule{}, arp, 0, 46},
 		{LengthRule{Base: L2}, ip(0, 20), 1<<32 - 1, 1<<32 - 1},
 		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 25, 1<<32 - 1},
-		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 24, 1<<32 - 1}, // no more than 32 bits hold
+		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 24, 1<<32 - 1}, // capped at 32 bits
 		{LengthRule{Base: L1, Overhead: 1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 - 1},
 		{LengthRule{Base: L1, Overhead: -1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 + 23 - 1<<15},
 		{LengthRule{Base: L1, Overhead: 1 << 15}, ip(0, 20), math.MaxInt32, min(math.MaxInt32+24+1<<15, math.MaxInt)},
@@ -571,7 +578,7 @@ func TestLengthRule(t *testing.T) {
 		l := build(t, &Policy{Length: test.rule, Classes: []Class{{Name: "a", Match: Match{Length: is(uint32(test.want))}}}})
 		v := verdictOf(l, &Packet{Data: test.frame, WireLen: int(test.wire), Link: LinkEthernet})
 		if int64(v.Length) != test.want || v.Class != 0 || l.Stats()[0].Colors[meter.Green] != (Count{1, test.want}) {
-			t.Errorf("%+v, frame of %d: %d (class %d, %+v), want %d", test.rule, max(int64(len(test.frame)), test.wire), v.Length, v.Class, l.Stats()[0], test.want)
+			t.Errorf("%+v, frame of %d bytes: length %d (class %d, counters %+v), want %d", test.rule, max(int64(len(test.frame)), test.wire), v.Length, v.Class, l.Stats()[0], test.want)
 		}
 	}
 }
@@ -583,14 +590,13 @@ func TestAccepts(t *testing.T) {
 		for _, link := range links {
 			want := rule.Base == L3 || link == LinkEthernet
 			if err := l.Accepts(link); (err == nil) != want {
-				t.Errorf("%+v on link type %d: %v, want accepted %v", rule, link, err, want)
+				t.Errorf("%+v on link type %d: error %v, want accepted %v", rule, link, err, want)
 			}
 		}
 	}
 }
 
-// randomMeter is a meter of any kind, whose buckets hold a few packets, and
-// sometimes one behind it.
+// randomMeter returns a meter with token buckets for a few packets, or a chain of them.
 func randomMeter(r *rand.Rand, aware bool) *Meter {
 	rate := func() meter.Rate { return meter.BitRate(1 + r.Int64N(20e6)) }
 	burst := func() int64 { return 1 + r.Int64N(6000) }
@@ -631,8 +637,8 @@ func randomAction(r *rand.Rand, queues []*Queue) *Action {
 	return a
 }
 
-// randomPolicy has the same meters, classes and actions for the same source,
-// whether its meters are aware or not.
+// randomPolicy returns a policy. It makes the same meters, classes and actions from the same
+// random numbers, whether the meters are color-aware or not.
 func randomPolicy(r *rand.Rand, aware bool, from func() PreColor) *Policy {
 	policy := &Policy{Length: LengthRule{LengthBase(r.IntN(3)), r.IntN(60) - 30, r.IntN(80)}}
 	meters := []*Meter{nil, randomMeter(r, aware), randomMeter(r, aware), randomMeter(r, aware)}
@@ -663,7 +669,7 @@ func randomPolicy(r *rand.Rand, aware bool, from func() PreColor) *Policy {
 	return policy
 }
 
-// anyField is a random place to read the color before from.
+// anyField returns a source of random PreColors.
 func anyField(r *rand.Rand) func() PreColor {
 	return func() PreColor {
 		from := PreColor{From: Field(r.IntN(len(fieldMax)))}
@@ -677,7 +683,7 @@ func anyField(r *rand.Rand) func() PreColor {
 	}
 }
 
-// randomFrame is a frame of any kind that the tests know to make.
+// randomFrame returns a frame with random headers, sometimes truncated.
 func randomFrame(r *rand.Rand) []byte {
 	payload := pad(ports(uint16(r.Uint32()), uint16(r.Uint32())), 8+r.IntN(1400))
 	proto := []byte{protoTCP, protoUDP, protoSCTP, 1}[r.IntN(4)]
@@ -708,13 +714,14 @@ func randomFrame(r *rand.Rand) []byte {
 	return frame
 }
 
-// waits is a packet that waits, and the frame that it came as.
-type waits struct {
+// queuedPacket is a packet that is queued in a link, and the frame as it arrived.
+type queuedPacket struct {
 	p     Packet
 	frame []byte
 }
 
-// TestProperties holds any policy to what is true of all of them.
+// TestProperties checks the properties of all policies on random ones: colors get no better,
+// departures are not before arrivals, marks change nothing else, counters add up.
 func TestProperties(t *testing.T) {
 	r := seeded(t)
 	var seen Done
@@ -722,18 +729,18 @@ func TestProperties(t *testing.T) {
 	for range 150 {
 		policy := randomPolicy(r, true, anyField(r))
 		l, sum := build(t, policy), newTally(policy)
-		waiting := map[int64]waits{}
+		waiting := map[int64]queuedPacket{}
 		settle := func(now int64) {
 			for v := (Verdict{}); l.Settle(now, &v); {
 				w, ok := waiting[v.ID]
 				if delete(waiting, v.ID); !ok {
-					t.Fatalf("packet %d did not wait: %+v", v.ID, v)
+					t.Fatalf("packet %d was not queued: %+v", v.ID, v)
 				}
 				sum.settle(v)
 				seen |= v.Done
 				reasons[v.Reason]++
 				if !v.Done.Dropped() && (v.Departure < v.Now || v.Departure > now) {
-					t.Fatalf("settled by %d: came at %d and leaves at %d", now, v.Now, v.Departure)
+					t.Fatalf("settled by %d: arrived at %d and departs at %d", now, v.Now, v.Departure)
 				}
 				if v.Done&ECNSet != 0 {
 					w.p.SetCE()
@@ -753,7 +760,7 @@ func TestProperties(t *testing.T) {
 			before := describe(&p)
 			if v.Class < 0 {
 				if v.Done != Pass || !bytes.Equal(p.Data, frame) {
-					t.Fatalf("%s: no class took it, but it has done %04b", before, v.Done)
+					t.Fatalf("%s: unclassified, but done is %04b", before, v.Done)
 				}
 				continue
 			}
@@ -761,10 +768,10 @@ func TestProperties(t *testing.T) {
 				t.Fatalf("%s: %v became %v", before, v.Pre, v.Color)
 			}
 			if v.Departure < l.Now() {
-				t.Fatalf("%s: leaves at %d, before it came at %d", before, v.Departure, l.Now())
+				t.Fatalf("%s: departs at %d, before its arrival at %d", before, v.Departure, l.Now())
 			}
 			if v.Done&Waiting != 0 {
-				waiting[i] = waits{p, frame}
+				waiting[i] = queuedPacket{p, frame}
 			} else {
 				action := policy.Classes[v.Class].Action(v.Color)
 				checkMarked(t, action, &p, frame, v)
@@ -778,20 +785,20 @@ func TestProperties(t *testing.T) {
 			settle(max(at, l.Now()))
 		}
 		if len(waiting) > 0 {
-			t.Fatalf("nothing became of %d packets", len(waiting))
+			t.Fatalf("%d packets were not settled", len(waiting))
 		}
 		sum.check(t, l)
 	}
 	if seen != Pass|ECNSet|Marked|Queued|Waiting {
-		t.Errorf("this test misses a case: done %05b", seen)
+		t.Errorf("a case did not occur: done %05b", seen)
 	}
 	if reasons[QueueFull] == 0 || reasons[WRED]+reasons[CoDel] == 0 {
-		t.Errorf("this test misses a case: %v", reasons)
+		t.Errorf("a case did not occur: reasons %v", reasons)
 	}
 }
 
-// checkMarked says what marking leaves alone: the length, everything that
-// Parse finds, a right checksum, and the ECN field unless CE was asked for.
+// checkMarked checks that marking keeps the length, the results of Parse, a valid checksum,
+// and the ECN field unless the action or the queue sets CE.
 func checkMarked(t *testing.T, action Action, p *Packet, frame []byte, v Verdict) {
 	t.Helper()
 	q := Packet{Data: frame, Link: LinkEthernet}
@@ -803,7 +810,7 @@ func checkMarked(t *testing.T, action Action, p *Packet, frame []byte, v Verdict
 	if p.Kind == IPv4 {
 		h := p.Data[p.L3:]
 		if checksum(h[:4*int(h[0]&15)]) != 0 {
-			t.Fatalf("%s: checksum is wrong after %+v", before, action)
+			t.Fatalf("%s: wrong checksum after %+v", before, action)
 		}
 	}
 	ecn := func(p *Packet) byte {
@@ -823,24 +830,25 @@ func checkMarked(t *testing.T, action Action, p *Packet, frame []byte, v Verdict
 		t.Fatalf("%s: ECN %d became %d by %+v", before, ecn(&q), ecn(p), action)
 	}
 	if dscp, ok := p.DSCP(); ok && !v.Done.Dropped() && dscp != v.DSCPOut {
-		t.Fatalf("%s: DSCP %d, the verdict says %d", before, dscp, v.DSCPOut)
+		t.Fatalf("%s: DSCP %d, but %d in the verdict", before, dscp, v.DSCPOut)
 	}
 	if v.Done == Pass && !bytes.Equal(p.Data, frame) {
 		t.Fatalf("%s passed, but changed", before)
 	}
 }
 
-// checkAgain does what was done once more, which must change nothing.
+// checkAgain checks that applying an action a second time changes nothing.
 func checkAgain(t *testing.T, action Action, marked []byte) {
 	t.Helper()
 	action.Queue = nil
 	l := build(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, math.MaxUint32}}}, Green: &action}}})
 	if _, again := process(l, 0, marked); !bytes.Equal(again, marked) {
-		t.Fatalf("%+v twice: % x, once: % x", action, again, marked)
+		t.Fatalf("%+v applied twice: % x, once: % x", action, again, marked)
 	}
 }
 
-// A color-blind policy is the aware one for which all packets come green.
+// TestBlindIsAwareWithGreen checks that a color-blind policy is the color-aware one with
+// green input colors.
 func TestBlindIsAwareWithGreen(t *testing.T) {
 	r := seeded(t)
 	for range 100 {
@@ -858,14 +866,14 @@ func TestBlindIsAwareWithGreen(t *testing.T) {
 			got, gotFrame := process(blind, now, frame)
 			want, wantFrame := process(aware, now, frame)
 			if got != want || !bytes.Equal(gotFrame, wantFrame) {
-				t.Fatalf("packet %d: blind %+v, aware %+v", i, got, want)
+				t.Fatalf("packet %d: color-blind %+v, color-aware %+v", i, got, want)
 			}
 		}
 	}
 }
 
-// workload is a policy of 16 classes with all that a policy may have, and
-// frames that go through all of it.
+// workload returns a pipeline of 16 classes that uses all features, and frames that reach
+// all of them.
 func workload(t testing.TB) (*Pipeline, [][]byte) {
 	total := &Meter{Name: "total", Params: meter.TRTCM{CIR: meter.BitRate(80e6), CBS: 1 << 20, PIR: meter.BitRate(100e6), PBS: 2 << 20}, Aware: true}
 	bulk := &Queue{Name: "bulk", Config: queue.Config{Rate: meter.BitRate(20e6), Time: 100 * time.Millisecond}}
@@ -916,10 +924,10 @@ func TestProcessAllocatesNothing(t *testing.T) {
 		process()
 	}
 	if allocs := testing.AllocsPerRun(5000, process); allocs != 0 {
-		t.Errorf("%v allocations a packet", allocs)
+		t.Errorf("%v allocations per packet", allocs)
 	}
 	if seen != Pass|ECNSet|Marked|Queued|Waiting || !dropped || !rest {
-		t.Errorf("this test misses a case: done %05b, dropped %v, last class %v", seen, dropped, rest)
+		t.Errorf("a case did not occur: done %05b, dropped %v, last class %v", seen, dropped, rest)
 	}
 }
 

@@ -7,80 +7,86 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Plan is a compiled Policy: defaults filled in, limits resolved, and every
-// reference an index, -1 for none. It is immutable, and may be shared by any number of
-// pipelines and goroutines. Compile makes one.
+// Plan is a compiled Policy. Defaults are filled in, limits are resolved, and each
+// reference to another part is an index, or -1 for none. A Plan is immutable: any number
+// of pipelines and goroutines may share it. Compile makes a Plan.
+//
+// Each part has a Source, the part of the policy that it was compiled from, for use in
+// error messages.
 type Plan struct {
-	Source           *Policy // to name in errors
+	Source           *Policy
 	Length           LengthRule
 	DropUnclassified bool
 	Classes          []PlanClass
-	Stages           []PlanStage    // meters that classes lead to, in that order
+	Stages           []PlanStage    // meters that classes use, in the order of their first use
 	Envelopes        []PlanEnvelope // in the order of their first flow
-	Queues           []PlanQueue    // in the order in which actions name them
+	Queues           []PlanQueue    // queues that actions use, in the order of their first use
 	Links            []PlanLink     // in the order of their first queue
 	Classifier       *Classifier
 }
 
-// PlanClass is a Class of a Plan.
+// PlanClass is a compiled Class.
 type PlanClass struct {
 	Name    string
-	Stage   int // first meter of its chain
-	Actions [3]PlanAction
-	Source  *Class // of the policy, to name in errors
+	Stage   int           // index of the first meter of the chain, or -1
+	Actions [3]PlanAction // by color
+	Source  *Class
 }
 
-// PlanAction is the action of a class for one color.
+// PlanAction is the compiled action of a class for one color.
 type PlanAction struct {
 	Drop   bool
 	ECN    ECN
 	Marks  []Mark
-	Queue  int
-	Source *Action // of the policy, to name in errors; nil for a default
+	Queue  int     // index, or -1
+	Source *Action // nil for a default action
 }
 
-// PlanStage is a Meter of a Plan.
+// PlanStage is a compiled Meter.
 type PlanStage struct {
 	StageOutline
 	Profile  *meter.Profile
-	Aware    bool
-	Input    InputColors
-	Envelope int
-	Flow     int     // index in the envelope
-	Budget   *Budget // with its defaults; nil for none
-	Source   *Meter  // of the policy, to name in errors
+	Aware    bool        // the meter is color-aware
+	Input    InputColors // valid if Aware
+	Envelope int         // index of the envelope, or -1
+	Flow     int         // index of the flow within the envelope
+	Budget   *Budget     // with its defaults; nil for none
+	Source   *Meter
 }
 
-// InputColors are the input colors of an aware meter, by the value of a field. A value
-// that High does not have, and a packet without the field, is green.
+// InputColors maps the values of a field to the input colors of a color-aware meter. A
+// value above 63 that High does not contain is green, as is a packet that does not have
+// the field.
 type InputColors struct {
 	From Field
-	Low  [64]meter.Color        // by values below 64
-	High map[uint32]meter.Color // by other values; nil if there are none
+	Low  [64]meter.Color        // colors of values below 64
+	High map[uint32]meter.Color // colors of larger values; nil if there are none
 }
 
-// PlanEnvelope is an Envelope of a Plan.
+// PlanEnvelope is a compiled Envelope.
 type PlanEnvelope struct {
 	meter.EnvelopeParams
-	Stages []int     // by flow
-	Source *Envelope // of the policy, to name in errors
+	Stages []int // stage of each flow
+	Source *Envelope
 }
 
-// PlanQueue is a Queue of a Plan.
+// PlanQueue is a compiled Queue.
 type PlanQueue struct {
 	QueueOutline
-	queue.Share            // of a queue of a link: limits in time are in bytes. Otherwise Config alone
-	Drain       meter.Rate // at which it is emptied at best: its own rate, or its link's
-	Key         Key        // of its flows, if it is fair
-	Source      *Queue     // of the policy, to name in errors
+	// Share has limits in bytes or packets if the queue has a link. Otherwise only its
+	// Config is set.
+	queue.Share
+	Drain  meter.Rate // maximum rate at which packets leave: that of the queue or its link
+	Key    Key        // flow key; valid if Fair
+	Source *Queue
 }
 
-// PlanLink is a Link of a Plan.
+// PlanLink is a compiled Link.
 type PlanLink struct {
 	Name   string
 	Rate   meter.Rate
-	Queues []int
-	Source *Link // of the policy, to name in errors
+	Queues []int // indexes of its queues
+	Source *Link
 }
 
 // Outline returns the outline of the plan.
@@ -109,12 +115,12 @@ func (p *Plan) Outline() *Outline {
 	return o
 }
 
-// Stage returns the index of a meter of the policy, or -1 if no class leads to it.
+// Stage returns the stage of a meter of the policy, or -1 if no class uses the meter.
 func (p *Plan) Stage(m *Meter) int {
 	return slices.IndexFunc(p.Stages, func(s PlanStage) bool { return s.Source == m })
 }
 
-// Meters returns the meters of the policy that classes lead to, by stage.
+// Meters returns the meters of the policy that classes use, by stage.
 func (p *Plan) Meters() []*Meter {
 	out := make([]*Meter, len(p.Stages))
 	for i := range p.Stages {
@@ -123,7 +129,7 @@ func (p *Plan) Meters() []*Meter {
 	return out
 }
 
-// Budgets returns the stages that share a budget.
+// Budgets returns the stages whose meters have a budget.
 func (p *Plan) Budgets() (stages []int) {
 	for i := range p.Stages {
 		if p.Stages[i].Budget != nil {

@@ -22,10 +22,10 @@ func compile(t testing.TB, policy *Policy) *Plan {
 	return plan
 }
 
-// outlined is a policy of classes that are written as "name: meter > meter", where a
-// meter may be one of packets ("meter#"), one with a budget on the host ("meter=budget"),
-// or one with a budget on a server ("meter@budget").
-func outlined(text string, queues ...*Queue) *Policy {
+// policyOf returns a policy of classes, each on a line "name: meter > meter". A meter may
+// count packets ("meter#"), or have a budget on the host ("meter=budget") or on a server
+// ("meter@budget"). Each queue gets a class of its own.
+func policyOf(text string, queues ...*Queue) *Policy {
 	p := &Policy{}
 	meters := map[string]*Meter{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -58,30 +58,30 @@ func outlined(text string, queues ...*Queue) *Policy {
 	return p
 }
 
-// TestSucceed has one row for each rule of a succession.
+// TestSucceed has a row for each rule of a succession.
 func TestSucceed(t *testing.T) {
 	for _, test := range []struct {
 		name, before, after string
 		classes, stages     []int
 		changes             string
 	}{
-		{"the same", "a: m > n\nb: o", "a: m > n\nb: o", []int{0, 1}, []int{0, 1, 2}, "a kept, b kept"},
-		{"by name, not by place", "a: m\nb: o", "b: x\na: y", []int{1, 0}, []int{1, 0}, "b kept, a kept"},
-		{"new and gone", "a: m", "b: m", []int{-1}, []int{-1}, "b new, a gone"},
-		{"place by place of a chain", "a: m > n", "a: n > m > o", []int{0}, []int{0, 1, -1}, "a kept"},
+		{"same policy", "a: m > n\nb: o", "a: m > n\nb: o", []int{0, 1}, []int{0, 1, 2}, "a kept, b kept"},
+		{"classes by name, not by position", "a: m\nb: o", "b: x\na: y", []int{1, 0}, []int{1, 0}, "b kept, a kept"},
+		{"a new class and a removed one", "a: m", "b: m", []int{-1}, []int{-1}, "b new, a gone"},
+		{"meters by their position in the chain", "a: m > n", "a: n > m > o", []int{0}, []int{0, 1, -1}, "a kept"},
 		{"a shorter chain", "a: m > n", "a: n", []int{0}, []int{0}, "a kept"},
-		{"bytes are no packets", "a: m > n#", "a: m# > n#", []int{0}, []int{-1, 1}, "a kept"},
-		{"one meter for two classes continues the first", "a: m\nb: n", "a: o\nb: o", []int{0, 1}, []int{0}, "a kept, b kept"},
-		{"the second, if the first counts something else", "a: m#\nb: n", "a: o\nb: o", []int{0, 1}, []int{1}, "a kept, b kept"},
-		{"two meters continue one", "a: m\nb: m", "a: x\nb: y", []int{0, 1}, []int{0, 0}, "a kept, b kept"},
+		{"bytes do not continue packets", "a: m > n#", "a: m# > n#", []int{0}, []int{-1, 1}, "a kept"},
+		{"a meter of two classes continues that of the first", "a: m\nb: n", "a: o\nb: o", []int{0, 1}, []int{0}, "a kept, b kept"},
+		{"that of the second, if the first has another unit", "a: m#\nb: n", "a: o\nb: o", []int{0, 1}, []int{1}, "a kept, b kept"},
+		{"two meters continue the same one", "a: m\nb: m", "a: x\nb: y", []int{0, 1}, []int{0, 0}, "a kept, b kept"},
 		{"a class without a meter", "a: m\nb", "a\nb: n", []int{0, 1}, []int{-1}, "a kept, b kept"},
-		{"a budget on a server wherever it is", "a: m@x\nb: n@y", "c: o@y\na: p@x", []int{-1, 0}, []int{1, 0}, "c new, a kept, b gone"},
+		{"a budget on a server at any position", "a: m@x\nb: n@y", "c: o@y\na: p@x", []int{-1, 0}, []int{1, 0}, "c new, a kept, b gone"},
 		{"another budget on a server", "a: m@x", "a: m@y", []int{0}, []int{0}, "a kept"},
-		{"a budget that counts something else", "a: m@x", "b: m#@x", []int{-1}, []int{0}, "b new, a gone"},
-		{"a budget of the host by its class", "a: m=x\nb: n=y", "b: m=x\na: n=y", []int{1, 0}, []int{1, 0}, "b kept, a kept"},
+		{"a budget on a server, another unit", "a: m@x", "b: m#@x", []int{-1}, []int{0}, "b new, a gone"},
+		{"a budget of the host by class", "a: m=x\nb: n=y", "b: m=x\na: n=y", []int{1, 0}, []int{1, 0}, "b kept, a kept"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := compile(t, outlined(test.after)).Succeed(compile(t, outlined(test.before)).Outline())
+			s := compile(t, policyOf(test.after)).Succeed(compile(t, policyOf(test.before)).Outline())
 			var changes []string
 			for _, c := range s.Changes {
 				changes = append(changes, c.Class+" "+c.What)
@@ -93,7 +93,8 @@ func TestSucceed(t *testing.T) {
 	}
 }
 
-// TestSucceedQueues: queues and links continue those of their names, each one.
+// TestSucceedQueues checks that queues and links continue those of the same name, each
+// only once.
 func TestSucceedQueues(t *testing.T) {
 	wan, lan := &Link{Name: "wan", Rate: mega}, &Link{Name: "lan", Rate: mega}
 	own := func(name string) *Queue {
@@ -102,23 +103,23 @@ func TestSucceedQueues(t *testing.T) {
 	of := func(name string, l *Link) *Queue {
 		return &Queue{Name: name, Link: l, Config: queue.Config{Time: time.Second}}
 	}
-	before := compile(t, outlined("a", own("x"), own("x"), of("y", wan), own("z"))).Outline()
-	after := compile(t, outlined("a", of("z", lan), of("y", wan), own("x"), own("x"), own("x"), own("w")))
+	before := compile(t, policyOf("a", own("x"), own("x"), of("y", wan), own("z"))).Outline()
+	after := compile(t, policyOf("a", of("z", lan), of("y", wan), own("x"), own("x"), own("x"), own("w")))
 	s := after.Succeed(before)
 	if !slices.Equal(s.Queues, []int{3, 2, 0, 1, -1, -1}) || !slices.Equal(s.Links, []int{-1, 0}) {
 		t.Errorf("queues %v, links %v", s.Queues, s.Links)
 	}
 }
 
-// TestSucceedNothing: a plan after no other begins everything.
-func TestSucceedNothing(t *testing.T) {
-	s := compile(t, outlined("a: m > n\nb", &Queue{Name: "q", Link: &Link{Name: "l", Rate: mega}, Config: queue.Config{Bytes: 9000}})).Succeed(&Outline{})
+// TestSucceedNone checks that all parts of a first plan start anew.
+func TestSucceedNone(t *testing.T) {
+	s := compile(t, policyOf("a: m > n\nb", &Queue{Name: "q", Link: &Link{Name: "l", Rate: mega}, Config: queue.Config{Bytes: 9000}})).Succeed(&Outline{})
 	if !slices.Equal(s.Classes, []int{-1, -1, -1}) || !slices.Equal(s.Stages, []int{-1, -1}) || !slices.Equal(s.Queues, []int{-1}) || !slices.Equal(s.Links, []int{-1}) {
-		t.Errorf("%+v", s)
+		t.Errorf("succession %+v, want -1 for each part", s)
 	}
 }
 
-// TestPlanIsShared runs two pipelines of one plan, and finds it as it was.
+// TestPlanIsShared runs two pipelines with one plan, which must not change.
 func TestPlanIsShared(t *testing.T) {
 	r := seeded(t)
 	for range 20 {
@@ -136,52 +137,52 @@ func TestPlanIsShared(t *testing.T) {
 			t.Fatal("the plan has changed")
 		}
 		if !plan.Outline().Valid() {
-			t.Errorf("%+v is not valid", plan.Outline())
+			t.Errorf("outline %+v is not valid", plan.Outline())
 		}
 	}
 }
 
-// TestOutline reads the parts of an outline.
+// TestOutline checks the parts of an outline, and invalid outlines.
 func TestOutline(t *testing.T) {
 	q := &Queue{Name: "q", Config: queue.Config{Rate: mega, Time: time.Second}}
-	policy := outlined("a: m > n\nb")
+	policy := policyOf("a: m > n\nb")
 	policy.Classes[0].Yellow, policy.Classes[1].Green, policy.Classes[1].Red = &Action{Queue: q}, &Action{Queue: q}, &Action{Queue: q}
 	o := compile(t, policy).Outline()
 	if got := o.Chain(0); !slices.Equal(got, []int{0, 1}) || o.Chain(1) != nil {
-		t.Errorf("chains %v, %v", got, o.Chain(1))
+		t.Errorf("chains %v and %v, want [0 1] and none", got, o.Chain(1))
 	}
 	if o.Classes[0].Queues != [3]int{-1, 0, -1} || o.Classes[1].Queues != [3]int{0, -1, -1} || o.Feeds(0) != 2 {
-		t.Errorf("%+v, %d feed the queue", o.Classes, o.Feeds(0))
+		t.Errorf("classes %+v, %d colors feed the queue, want 2", o.Classes, o.Feeds(0))
 	}
 	if b := o.Stages[0].Buckets; len(b) != 1 || b[0] != (BucketOutline{"Tc", 1000}) {
-		t.Errorf("buckets %+v", b)
+		t.Errorf("buckets %+v, want Tc of 1000", b)
 	}
 	for name, bad := range map[string]Outline{
-		"class":   {Classes: []ClassOutline{{Stage: 0}}},
-		"queue":   {Classes: []ClassOutline{{Stage: -1, Queues: [3]int{0, -1, -1}}}},
-		"stage":   {Stages: []StageOutline{{Then: 1}}},
-		"below":   {Stages: []StageOutline{{Then: -2}}},
-		"itself":  {Stages: []StageOutline{{Then: 0}}},
-		"circle":  {Stages: []StageOutline{{Then: 1}, {Then: 2}, {Then: 0}}},
-		"a link":  {Queues: []QueueOutline{{Link: 0}}},
-		"no link": {Queues: []QueueOutline{{Link: -2}}},
+		"class":     {Classes: []ClassOutline{{Stage: 0}}},
+		"queue":     {Classes: []ClassOutline{{Stage: -1, Queues: [3]int{0, -1, -1}}}},
+		"stage":     {Stages: []StageOutline{{Then: 1}}},
+		"then -2":   {Stages: []StageOutline{{Then: -2}}},
+		"loop of 1": {Stages: []StageOutline{{Then: 0}}},
+		"loop of 3": {Stages: []StageOutline{{Then: 1}, {Then: 2}, {Then: 0}}},
+		"link":      {Queues: []QueueOutline{{Link: 0}}},
+		"link -2":   {Queues: []QueueOutline{{Link: -2}}},
 	} {
 		if bad.Valid() {
-			t.Errorf("%s: %+v is valid", name, bad)
+			t.Errorf("invalid %s: %+v is valid", name, bad)
 		}
 	}
 }
 
-// TestUnusedParts: a meter, a queue and a link that no class leads to are checked, too,
-// and are no part of the plan.
+// TestUnusedParts checks that a meter, a queue and a link that no class uses are compiled
+// for their errors, but are not part of the plan.
 func TestUnusedParts(t *testing.T) {
 	good := &Meter{Name: "good", Params: meter.TokenBucket{Rate: mega, Burst: 1}}
-	policy := outlined("a: m")
+	policy := policyOf("a: m")
 	policy.Meters = []*Meter{policy.Classes[0].Meter, good}
 	policy.Queues = []*Queue{{Name: "q", Config: queue.Config{Rate: mega, Bytes: 1}}}
 	policy.Links = []*Link{{Name: "l", Rate: mega}}
 	if plan := compile(t, policy); len(plan.Stages) != 1 || len(plan.Queues)+len(plan.Links) != 0 || plan.Stage(good) != -1 {
-		t.Errorf("%+v", plan.Outline())
+		t.Errorf("unused parts are in the plan: %+v", plan.Outline())
 	}
 	bad := *policy
 	m, q, l := &Meter{Name: "m", Params: meter.TokenBucket{Rate: mega}}, &Queue{Name: "q"}, &Link{Name: "l"}
@@ -197,6 +198,6 @@ func TestUnusedParts(t *testing.T) {
 		}
 	}
 	if !slices.Equal(objects, []any{m, q, l}) {
-		t.Errorf("errors of %v: %v", objects, err)
+		t.Errorf("errors of %v, want those of meter, queue and link: %v", objects, err)
 	}
 }

@@ -11,138 +11,140 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Policy says what happens to packets. It is plain data. Compile makes a Plan of it, New
-// a Pipeline. Classes and chains share a meter, and actions a queue, by pointing to the
-// same one.
+// Policy defines the treatment of packets, as plain data for Compile. Classes and chains
+// that point to the same Meter share it, as do actions that point to the same Queue and
+// queues that point to the same Link.
 type Policy struct {
 	Length  LengthRule
-	Classes []Class // a packet belongs to the first class that matches it
-	// DropUnclassified drops packets that no class matches; otherwise they pass
-	// unmetered.
+	Classes []Class // in order: a packet belongs to the first class that matches it
+	// DropUnclassified drops packets that no class matches. By default they pass
+	// without metering.
 	DropUnclassified bool
 
-	// Named parts, in order. No class need lead to them; Compile checks those, too.
+	// The parts that have a name of their own, in order. Compile also checks parts
+	// that no class uses. Parts that classes use need not be listed.
 	Meters    []*Meter
 	Queues    []*Queue
 	Links     []*Link
 	Envelopes []*Envelope
 }
 
-// LengthBase is the part of a frame that is metered.
+// LengthBase is the part of a frame whose bytes are counted.
 type LengthBase uint8
 
 const (
-	L3 LengthBase = iota // the IP packet, RFC 2697 §1
+	L3 LengthBase = iota // the IP packet (RFC 2697 §1); see Lengths in the package doc
 	L2                   // the Ethernet frame without FCS
-	L1                   // what it takes on the wire: max(60, frame) + 24
+	L1                   // the Ethernet frame as it occupies the wire: max(60, L2) + 24
 )
 
-// LengthRule says how many bytes a packet counts: its base, plus Overhead
-// (-32768 to 32768), but at least MPU (0 to 32768), and at most 2^32-1.
+// LengthRule is the rule for the metered length of a packet: its base plus Overhead, but
+// at least MPU and at most 2^32-1 bytes.
 type LengthRule struct {
 	Base     LengthBase
-	Overhead int
-	MPU      int
+	Overhead int // bytes, -32768 to 32768
+	MPU      int // minimum packet unit, bytes, 0 to 32768
 }
 
 const (
-	maxAdded  = 1 << 15   // bytes of Overhead and of MPU
-	maxLength = 1<<32 - 1 // bytes that a packet counts, also in the kernel
+	maxAdded  = 1 << 15   // bound of Overhead and MPU, bytes; far above any real header or frame
+	maxLength = 1<<32 - 1 // bound of the metered length, bytes; the kernel plane counts in 32 bits
 )
 
-// of is the metered length in bytes, the sum over the packet's segments.
-func (r LengthRule) of(p *Packet) int {
+// packetLength returns the metered length of a packet, bytes: the sum over its segments.
+func (r LengthRule) packetLength(p *Packet) int {
 	if p.Segments <= 1 {
-		return atMost(r.frame(int64(p.WireLen), int64(p.L3Len)))
+		return capLength(r.frameLength(int64(p.WireLen), int64(p.L3Len)))
 	}
 	full, size, l3 := int64(p.Segments-1), int64(p.Segment), int64(p.L3)
 	last := int64(p.WireLen) - full*size
-	return atMost(full*r.frame(size, size-l3) + r.frame(last, last-l3))
+	return capLength(full*r.frameLength(size, size-l3) + r.frameLength(last, last-l3))
 }
 
-// atMost limits a length to what 32 bits hold, and an int.
-func atMost(n int64) int { return int(min(n, min(maxLength, math.MaxInt))) }
+// capLength caps a length at 32 bits, and at the largest int.
+func capLength(n int64) int { return int(min(n, min(maxLength, math.MaxInt))) }
 
 func (r *LengthRule) check(errs *errorList) {
 	if r.Base > L1 {
-		errs.add(r, "base", "is not known")
+		errs.add(r, "base", "is unknown: use L3, L2 or L1")
 	}
 	if r.Overhead < -maxAdded || r.Overhead > maxAdded {
 		errs.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
 	}
 	switch {
 	case r.MPU < 0:
-		errs.add(r, "mpu", "is negative")
+		errs.add(r, "mpu", fmt.Sprintf("%d is negative", r.MPU))
 	case r.MPU > maxAdded:
 		errs.add(r, "mpu", fmt.Sprintf("%d is above %d bytes", r.MPU, maxAdded))
 	}
 }
 
-// frame is the metered length of one frame in bytes, never negative.
-func (r LengthRule) frame(wire, l3 int64) int64 {
+// frameLength returns the metered length of one frame, bytes. It is never negative.
+func (r LengthRule) frameLength(wire, l3 int64) int64 {
 	n := l3
 	switch r.Base {
 	case L2:
 		n = wire
 	case L1:
-		n = max(60, wire) + 24 // FCS 4, preamble and start 8, gap 12
+		n = max(60, wire) + 24 // FCS 4, preamble and start delimiter 8, interframe gap 12
 	}
 	return max(n+int64(r.Overhead), int64(r.MPU), 0)
 }
 
-// Accepts says why packets of a link type have no such length, or nil.
+// Accepts returns an error if the rule does not apply to packets of a link type: L2 and
+// L1 apply to Ethernet only.
 func (r LengthRule) Accepts(link LinkType) error {
 	if r.Base != L3 && link != LinkEthernet {
-		return fmt.Errorf("the policy's length rule counts Ethernet frames, and link type %v is not Ethernet: use length: l3", link)
+		return fmt.Errorf("the policy's length rule counts Ethernet frames, but link type %v is not Ethernet: use length: l3", link)
 	}
 	return nil
 }
 
-// Class is what happens to the packets that Match takes.
+// Class defines the treatment of the packets that match it.
 type Class struct {
 	Name  string
 	Match Match
-	Meter *Meter // nil: green
-	// What is done by color; nil is to pass green and yellow and drop red.
+	Meter *Meter // nil: all packets are green
+	// Actions by color. The default for nil passes green and yellow, and drops red.
 	Green, Yellow, Red *Action
 }
 
 // Params are the parameters of a meter, such as meter.SRTCM.
 type Params = meter.Params
 
-// Meter is a meter in a policy. Classes and chains that point to the same one
-// share its tokens.
+// Meter is a meter of a policy. Classes and chains that point to the same Meter share its
+// tokens.
 type Meter struct {
 	Name   string
 	Params Params
-	// Aware takes the color before from PreColor, or from the meter before
-	// in a chain. Otherwise every packet is green before.
+	// Aware makes the meter color-aware. The input color of a packet is then the color
+	// from the previous meter of the chain; for the first meter it comes from
+	// PreColor. Otherwise the input color is green.
 	Aware    bool
 	PreColor PreColor
-	Initial  Share
+	Initial  Share  // tokens at the start, as a share of each burst
 	Packets  bool   // count packets instead of bytes
-	Then     *Meter // meters the packet next, unless it is red
+	Then     *Meter // next meter of the chain, for packets that are not red; it must be Aware
 
-	// Per makes it a meter for each key, of at most Keys; 0 is DefaultKeys.
-	// Initial is full or empty, for a new key. Idle is that of
-	// meter.TableConfig.
+	// Per makes a meter for each key. Initial is then for new keys, and must be all or
+	// nothing.
 	Per  Key
-	Keys int
-	Idle bool
+	Keys int  // maximum number of keys; 0 means DefaultKeys
+	Idle bool // evict only idle keys, see meter.TableConfig
 
-	// Envelope shares bandwidth between the flows that point to it, which are
-	// meters of RFC 4115. Those of a larger Rank, 1 to 64, are before others.
-	// CIRMax and EIRMax are those of the flow; nil is that of the envelope.
+	// Envelope makes the meter a flow of an envelope. Params must be
+	// meter.TRTCM4115.
 	Envelope       *Envelope
-	Rank           int
-	CIRMax, EIRMax *meter.Rate
+	Rank           int         // 1 to 64, different for each flow; flows of a larger rank go first
+	CIRMax, EIRMax *meter.Rate // limits of the flow, see meter.EnvelopeFlow; nil: those of the envelope
 
-	// Budget makes it one meter with all others that name the same budget.
+	// Budget shares the tokens with the meters of other policies that have a budget of
+	// the same name in the same store. A policy may contain each budget once.
 	Budget *Budget
 }
 
-// Limits returns CIRMax and EIRMax of a flow in an envelope, its own or those of
-// the envelope. Nil is no limit.
+// Limits returns CIRMax and EIRMax of the meter, by default those of its envelope. Nil
+// means no limit.
 func (m *Meter) Limits() (cirmax, eirmax *meter.Rate) {
 	if m.Envelope != nil {
 		cirmax, eirmax = m.Envelope.Limits()
@@ -150,18 +152,16 @@ func (m *Meter) Limits() (cirmax, eirmax *meter.Rate) {
 	return cmp.Or(m.CIRMax, cirmax), cmp.Or(m.EIRMax, eirmax)
 }
 
-// Envelope is a bandwidth profile envelope, MEF 10.3 §12.
+// Envelope is a bandwidth profile envelope (MEF 10.3 §12): its flows share bandwidth by
+// rank.
 type Envelope struct {
-	Name string
-	// CIRMax and EIRMax are those of each flow that has none of its own; a zero rate
-	// is no limit.
-	CIRMax, EIRMax meter.Rate
-	Packets        bool // they count packets
-	// Coupling is the flag CF0 of meter.EnvelopeParams.
-	Coupling bool
+	Name           string
+	CIRMax, EIRMax meter.Rate // limits of each flow without limits of its own; a zero rate means no limit
+	Packets        bool       // CIRMax and EIRMax count packets instead of bytes
+	Coupling       bool       // coupling flag CF0, see meter.EnvelopeParams
 }
 
-// Limits returns CIRMax and EIRMax. Nil is no limit.
+// Limits returns CIRMax and EIRMax. Nil means no limit.
 func (e *Envelope) Limits() (cirmax, eirmax *meter.Rate) {
 	if e.CIRMax.Bytes != 0 {
 		cirmax = &e.CIRMax
@@ -172,14 +172,16 @@ func (e *Envelope) Limits() (cirmax, eirmax *meter.Rate) {
 	return cirmax, eirmax
 }
 
+// maxRank is the largest Rank. Ranks differ, so an envelope has at most 64 flows. Each
+// packet refills all of them.
 const maxRank = 64
 
-// Share is a part of a whole, Num/Den. The zero Share is all of it.
+// Share is the fraction Num/Den of a whole. The zero Share is the whole.
 type Share struct{ Num, Den int64 }
 
 func (s Share) valid() bool { return 0 <= s.Num && s.Num <= s.Den }
 
-// Of is a valid share of n, rounded down.
+// Of returns the share of n, rounded down. The share must be between 0 and 1.
 func (s Share) Of(n int64) int64 {
 	if s.Den == 0 {
 		return n
@@ -189,15 +191,18 @@ func (s Share) Of(n int64) int64 {
 	return int64(share)
 }
 
-// PreColor is where an aware meter finds the color before. Values that Map
-// does not name, and packets without the header, are green. The zero PreColor
-// is the DSCP with the default of marker.AF.
+// PreColor is the source of the input colors of a color-aware meter: a field, and the
+// color for each of its values. The color is green if Map does not contain the value, or
+// if the packet does not have the field. The zero PreColor reads the drop precedence of
+// AF classes from the DSCP (marker.AF).
 type PreColor struct {
 	From Field
-	Map  map[uint32]meter.Color // nil: marker.AF for DSCP, DEI 1 yellow, else all green
+	// Map contains the colors by value. The default for nil is marker.AF for DSCP,
+	// yellow for DEI 1, and green for everything else.
+	Map map[uint32]meter.Color
 }
 
-// Table returns the colors that are not green, by value, with the default.
+// Table returns the colors by value, with the default if Map is nil.
 func (p PreColor) Table() map[uint32]meter.Color {
 	if p.Map != nil {
 		return p.Map
@@ -214,17 +219,17 @@ func (p PreColor) Table() map[uint32]meter.Color {
 	return table
 }
 
-// ECN says what an action does by explicit congestion notification (RFC 3168).
+// ECN is the use of explicit congestion notification (RFC 3168) in an action.
 type ECN uint8
 
 const (
 	NoECN    ECN = iota
-	CE           // CE on ECN-capable packets; others pass
-	CEOrDrop     // CE on ECN-capable packets; others are dropped
+	CE           // mark ECN-capable packets Congestion Experienced; pass others
+	CEOrDrop     // mark ECN-capable packets Congestion Experienced; drop others
 )
 
-// Action is what happens to a packet of one color: Drop alone, or any of the
-// others, always done in the order ECN, Marks, Queue.
+// Action is the treatment of packets of one color: Drop alone, or any of ECN, Marks and
+// Queue, which are applied in that order. The zero Action passes the packet.
 type Action struct {
 	Drop  bool
 	ECN   ECN
@@ -232,46 +237,48 @@ type Action struct {
 	Queue *Queue
 }
 
-// check adds the errors of an action.
+// check adds the errors of the action.
 func (a *Action) check(errs *errorList) {
 	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
-		errs.add(a, "drop", "goes with nothing else")
+		errs.add(a, "drop", "cannot be combined with other actions")
 	}
 	if a.ECN > CEOrDrop {
-		errs.add(a, "ecn", "is not known")
+		errs.add(a, "ecn", "is unknown: use NoECN, CE or CEOrDrop")
 	}
 	seen := map[Field]bool{}
 	for _, m := range a.Marks {
-		if !m.Field.known() {
-			errs.add(a, "mark", fmt.Sprintf("%v is not known", m.Field))
+		if !m.Field.valid() {
+			errs.add(a, "mark", fmt.Sprintf("%v is not a known field", m.Field))
 			continue
 		}
 		if m.Value > fieldMax[m.Field] {
 			errs.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
 		}
 		if seen[m.Field] {
-			errs.add(a, m.Field.String(), "is marked twice")
+			errs.add(a, m.Field.String(), "is set twice")
 		}
 		seen[m.Field] = true
 	}
 }
 
-// Queue is a paced queue: one with a rate of its own, or one of a link. Actions
-// that point to the same one share it.
+// Queue is a paced queue. It has a Rate of its own, or shares the rate of a Link. Actions
+// that point to the same Queue share it.
 type Queue struct {
 	Name string
 	queue.Config
-	// A queue of a link has no Rate, but what queue.Share says; 0 is a weight
-	// of one.
+
+	// For a queue of a link. Priority and Weight are those of queue.Share; weight 0
+	// means 1.
 	Link             *Link
 	Priority, Weight int
-	// Fair parts a link's queue evenly between the flows of its packets (RFC 8290):
-	// those that share a key are one, as are those that have none. CoDel is
-	// each flow's own.
+	// Fair divides the queue of a link evenly among flows (RFC 8290). Packets with the
+	// same key are one flow, as are all packets without a key. CoDel works on each
+	// flow separately.
 	Fair Key
 }
 
-// Drain returns the rate at which the queue is emptied at best: its own, or its link's.
+// Drain returns the maximum rate at which packets leave the queue: its own, or that of
+// its link.
 func (q *Queue) Drain() meter.Rate {
 	if q.Link != nil {
 		return q.Link.Rate
@@ -279,9 +286,9 @@ func (q *Queue) Drain() meter.Rate {
 	return q.Rate
 }
 
-// Resolve returns the queue with its limits resolved: those of a queue of a link in
-// bytes instead of times. Otherwise Config alone is set. Errors are those of
-// queue.Share.Resolve.
+// Resolve returns the queue as a share of its link, with limits in time converted to
+// bytes at the link's rate. Without a link it returns Config as it is. Errors are those
+// of queue.Share.Resolve.
 func (q *Queue) Resolve() (queue.Share, error) {
 	if q.Link == nil {
 		return queue.Share{Config: q.Config}, nil
@@ -289,7 +296,7 @@ func (q *Queue) Resolve() (queue.Share, error) {
 	return q.Share().Resolve(q.Link.Rate)
 }
 
-// Share is the queue as one of its link.
+// Share returns the queue as a share of its link, with the default weight.
 func (q *Queue) Share() queue.Share {
 	s := queue.Share{Config: q.Config, Priority: q.Priority, Weight: q.Weight, Fair: q.Fair.By != NoKey}
 	if s.Weight == 0 {
@@ -298,14 +305,14 @@ func (q *Queue) Share() queue.Share {
 	return s
 }
 
-// Link is a rate that queues share. Those that point to the same one do.
+// Link is a rate that several queues share: all that point to the same Link.
 type Link struct {
 	Name string
 	Rate meter.Rate
 }
 
-// actions returns the class's actions by color, with the defaults.
-func (c *Class) actions() [3]Action {
+// resolvedActions returns the actions of the class by color, with the defaults.
+func (c *Class) resolvedActions() [3]Action {
 	actions := [3]Action{meter.Red: {Drop: true}}
 	for color, a := range [3]*Action{c.Green, c.Yellow, c.Red} {
 		if a != nil {
@@ -315,5 +322,5 @@ func (c *Class) actions() [3]Action {
 	return actions
 }
 
-// Action returns what the class does to packets of a color, defaults resolved.
-func (c *Class) Action(color meter.Color) Action { return c.actions()[color] }
+// Action returns the action for packets of a color, with the defaults.
+func (c *Class) Action(color meter.Color) Action { return c.resolvedActions()[color] }

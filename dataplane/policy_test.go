@@ -14,8 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// soundPolicy has one of everything and no fault.
-func soundPolicy() *Policy {
+// validPolicy returns a policy with one of everything.
+func validPolicy() *Policy {
 	total := &Meter{Name: "total", Params: meter.TokenBucket{Rate: mega, Burst: 9000}, Aware: true}
 	return &Policy{Classes: []Class{
 		{
@@ -28,57 +28,57 @@ func soundPolicy() *Policy {
 	}}
 }
 
-// fieldErrors takes a joined error apart.
+// fieldErrors returns the errors that err joins.
 func fieldErrors(t *testing.T, err error) []*FieldError {
 	t.Helper()
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
-		t.Fatalf("%v (%T) does not join faults", err, err)
+		t.Fatalf("%v (%T) does not join errors", err, err)
 	}
 	var list []*FieldError
 	for _, err := range joined.Unwrap() {
 		var e *FieldError
 		if !errors.As(err, &e) {
-			t.Fatalf("%v (%T) is no FieldError", err, err)
+			t.Fatalf("%v (%T) is not a FieldError", err, err)
 		}
 		list = append(list, e)
 	}
 	return list
 }
 
-// faulty are policies with one fault each: spoil breaks a sound policy, and
-// returns the object that has the fault.
-var faulty = []struct {
+// invalid contains policies with one error each.
+var invalid = []struct {
 	name  string
 	field string
-	text  string // a part of the message
-	spoil func(p *Policy) (object any)
+	text  string                       // part of the message
+	spoil func(p *Policy) (object any) // makes a valid policy invalid, and returns the object with the error
 }{
-	{"no class", "classes", "at least one", func(p *Policy) any { p.Classes = nil; return p }},
-	{"too many classes", "classes", "4097", func(p *Policy) any {
+	{"no classes", "classes", "at least one", func(p *Policy) any { p.Classes = nil; return p }},
+	{"too many classes", "classes", "at most 4096 classes, not 4097", func(p *Policy) any {
 		p.Classes = manyClasses(MaxClasses + 1)
 		return p
 	}},
-	{"overhead above", "overhead", "32769 is not between -32768 and 32768", func(p *Policy) any { p.Length.Overhead = 32769; return &p.Length }},
-	{"overhead below", "overhead", "-32769 is not between", func(p *Policy) any { p.Length.Overhead = -32769; return &p.Length }},
-	{"overhead far below", "overhead", "is not between", func(p *Policy) any { p.Length.Overhead = math.MinInt; return &p.Length }},
-	{"large mpu", "mpu", "32769 is above 32768", func(p *Policy) any { p.Length.MPU = 32769; return &p.Length }},
-	{"negative mpu", "mpu", "negative", func(p *Policy) any { p.Length.MPU = -1; return &p.Length }},
+	{"overhead above the maximum", "overhead", "32769 is not between -32768 and 32768", func(p *Policy) any { p.Length.Overhead = 32769; return &p.Length }},
+	{"overhead below the minimum", "overhead", "-32769 is not between", func(p *Policy) any { p.Length.Overhead = -32769; return &p.Length }},
+	{"smallest integer as overhead", "overhead", "is not between", func(p *Policy) any { p.Length.Overhead = math.MinInt; return &p.Length }},
+	{"mpu above the maximum", "mpu", "32769 is above 32768", func(p *Policy) any { p.Length.MPU = 32769; return &p.Length }},
+	{"negative mpu", "mpu", "-1 is negative", func(p *Policy) any { p.Length.MPU = -1; return &p.Length }},
+	{"unknown base", "base", "L3, L2 or L1", func(p *Policy) any { p.Length.Base = L1 + 1; return &p.Length }},
 
-	{"no name", "name", `""`, func(p *Policy) any { p.Classes[1].Name = ""; return &p.Classes[1] }},
-	{"the name of the rest", "name", `"-"`, func(p *Policy) any { p.Classes[1].Name = "-"; return &p.Classes[1] }},
-	{"a name twice", "name", `"voice"`, func(p *Policy) any { p.Classes[1].Name = "voice"; return &p.Classes[1] }},
+	{"empty class name", "name", "is empty", func(p *Policy) any { p.Classes[1].Name = ""; return &p.Classes[1] }},
+	{"reserved class name", "name", `"-" is reserved`, func(p *Policy) any { p.Classes[1].Name = "-"; return &p.Classes[1] }},
+	{"duplicate class name", "name", `"voice" is the name of an earlier class`, func(p *Policy) any { p.Classes[1].Name = "voice"; return &p.Classes[1] }},
 
-	{"range upside down", "dport", "2-1", func(p *Policy) any { p.Classes[0].Match.DPort = []Range{{1, 2}, {2, 1}}; return &p.Classes[0].Match }},
+	{"reversed range", "dport", "range 2-1 is empty", func(p *Policy) any { p.Classes[0].Match.DPort = []Range{{1, 2}, {2, 1}}; return &p.Classes[0].Match }},
 	{"proto", "proto", "256 is above 255", func(p *Policy) any { p.Classes[0].Match.Proto = is(256); return &p.Classes[0].Match }},
 	{"sport", "sport", "65536 is above 65535", func(p *Policy) any { p.Classes[0].Match.SPort = is(65536); return &p.Classes[0].Match }},
 	{"dscp", "dscp", "64 is above 63", func(p *Policy) any { p.Classes[0].Match.DSCP = []Range{{0, 64}}; return &p.Classes[0].Match }},
 	{"vlan", "vlan", "4096 is above 4095", func(p *Policy) any { p.Classes[1].Match.VLAN = is(4096); return &p.Classes[1].Match }},
 	{"pcp", "pcp", "8 is above 7", func(p *Policy) any { p.Classes[1].Match.PCP = is(8); return &p.Classes[1].Match }},
 	{"ethertype", "ethertype", "65536 is above 65535", func(p *Policy) any { p.Classes[1].Match.EtherType = is(1 << 16); return &p.Classes[1].Match }},
-	{"prefix", "dst", "prefix", func(p *Policy) any { p.Classes[1].Match.Dst = []netip.Prefix{{}}; return &p.Classes[1].Match }},
+	{"invalid prefix", "dst", "invalid prefix", func(p *Policy) any { p.Classes[1].Match.Dst = []netip.Prefix{{}}; return &p.Classes[1].Match }},
 
-	{"meter parameter", "cbs", "negative", func(p *Policy) any {
+	{"negative burst", "cbs", "negative", func(p *Policy) any {
 		m := p.Classes[0].Meter
 		m.Params = meter.SRTCM{CIR: mega, CBS: -1, EBS: 1}
 		return m
@@ -88,70 +88,70 @@ var faulty = []struct {
 		m.Params = meter.TRTCM{CIR: mega, CBS: 1, PIR: meter.BitRate(1), PBS: 1}
 		return m
 	}},
-	{"parameter of a later stage", "burst", "above zero", func(p *Policy) any {
+	{"second meter of a chain", "burst", "above zero", func(p *Policy) any {
 		m := p.Classes[1].Meter
 		m.Params = meter.TokenBucket{Rate: mega}
 		return m
 	}},
-	{"no parameters", "type", "", func(p *Policy) any { p.Classes[0].Meter.Params = nil; return p.Classes[0].Meter }},
-	{"more than all", "initial", "", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{3, 2}; return p.Classes[0].Meter }},
-	{"less than nothing", "initial", "", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{-1, 2}; return p.Classes[0].Meter }},
-	{"share without a whole", "initial", "", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{1, 0}; return p.Classes[0].Meter }},
-	{"precolor", "precolor", "64 is above 63", func(p *Policy) any {
+	{"no parameters", "type", "is missing", func(p *Policy) any { p.Classes[0].Meter.Params = nil; return p.Classes[0].Meter }},
+	{"initial share above 1", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{3, 2}; return p.Classes[0].Meter }},
+	{"negative initial share", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{-1, 2}; return p.Classes[0].Meter }},
+	{"initial share with denominator 0", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{1, 0}; return p.Classes[0].Meter }},
+	{"precolor of DSCP 64", "precolor", "64 is above 63, the largest dscp", func(p *Policy) any {
 		m := p.Classes[0].Meter
 		m.PreColor.Map = map[uint32]meter.Color{64: meter.Red}
 		return m
 	}},
-	{"precolor of DEI", "precolor", "2 is above 1", func(p *Policy) any {
+	{"precolor of DEI 2", "precolor", "2 is above 1, the largest dei", func(p *Policy) any {
 		m := p.Classes[0].Meter
 		m.PreColor = PreColor{From: DEI, Map: map[uint32]meter.Color{2: meter.Red}}
 		return m
 	}},
-	{"precolor of no field", "precolor", "", func(p *Policy) any {
+	{"precolor of an unknown field", "precolor", "Field(5) is not a known field", func(p *Policy) any {
 		m := p.Classes[0].Meter
 		m.PreColor = PreColor{From: SKBMark + 1, Map: map[uint32]meter.Color{2: meter.Red}}
 		return m
 	}},
-	{"chain that loops", "then", "must end", func(p *Policy) any {
+	{"chain that returns to its first meter", "then", "must end", func(p *Policy) any {
 		m := p.Classes[0].Meter
 		m.Aware, m.Then = true, m
 		return m
 	}},
-	{"chain that loops later", "then", `"first"`, func(p *Policy) any {
+	{"chain with a loop", "then", `"first"`, func(p *Policy) any {
 		first, total := p.Classes[0].Meter, p.Classes[1].Meter
 		p.Classes = p.Classes[:1]
 		first.Aware = true
 		total.Then = first
 		return total
 	}},
-	{"blind later stage", "then", "aware", func(p *Policy) any { p.Classes[1].Meter.Aware = false; return p.Classes[0].Meter }},
-	{"blind later stage of a meter that two classes share", "then", "aware", func(p *Policy) any {
+	{"color-blind second meter", "then", "aware", func(p *Policy) any { p.Classes[1].Meter.Aware = false; return p.Classes[0].Meter }},
+	{"color-blind second meter of two classes", "then", "aware", func(p *Policy) any {
 		p.Classes[1].Meter.Aware = false
 		p.Classes[1].Meter = p.Classes[0].Meter
 		return p.Classes[0].Meter
 	}},
 
-	{"drop and mark", "drop", "nothing else", func(p *Policy) any {
+	{"drop and mark", "drop", "other actions", func(p *Policy) any {
 		p.Classes[0].Red.Drop, p.Classes[0].Red.Queue = true, nil
 		return p.Classes[0].Red
 	}},
-	{"drop and queue", "drop", "nothing else", func(p *Policy) any {
+	{"drop and queue", "drop", "other actions", func(p *Policy) any {
 		p.Classes[0].Red.Drop, p.Classes[0].Red.Marks = true, nil
 		return p.Classes[0].Red
 	}},
-	{"drop and ECN", "drop", "nothing else", func(p *Policy) any {
+	{"drop and ECN", "drop", "other actions", func(p *Policy) any {
 		p.Classes[1].Green = &Action{Drop: true, ECN: CE}
 		return p.Classes[1].Green
 	}},
-	{"marked twice", "dscp", "twice", func(p *Policy) any {
+	{"duplicate mark", "dscp", "twice", func(p *Policy) any {
 		p.Classes[1].Yellow = &Action{Marks: []Mark{{DSCP, 1}, {DSCP, 1}}}
 		return p.Classes[1].Yellow
 	}},
-	{"mark too large", "mpls", "8 is above 7", func(p *Policy) any {
+	{"mark above the maximum", "mpls", "8 is above 7", func(p *Policy) any {
 		p.Classes[1].Green = &Action{Marks: []Mark{{MPLSTC, 8}}}
 		return p.Classes[1].Green
 	}},
-	{"mark of no field", "mark", "", func(p *Policy) any {
+	{"mark of an unknown field", "mark", "Field(5) is not a known field", func(p *Policy) any {
 		p.Classes[1].Green = &Action{Marks: []Mark{{SKBMark + 1, 0}}}
 		return p.Classes[1].Green
 	}},
@@ -161,15 +161,15 @@ var faulty = []struct {
 	{"queue with too many packets", "limit", "65536", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Packets = queue.MaxPackets + 1; return q }},
 	{"WRED", "wred", "limit", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.WRED[2].Max = int64(q.Time) + 1; return q }},
 	{"CoDel", "codel", "target", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.CoDel.Target = 1; return q }},
-	{"a priority without a link", "rate", "a link's", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Priority = 1; return q }},
-	{"a weight without a link", "rate", "a link's", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Weight = 2; return q }},
-	{"a rate and a link", "rate", "the link's rate", func(p *Policy) any { q := linked(p); q.Rate = mega; return q }},
-	{"a priority below zero", "priority", "-1", func(p *Policy) any { q := linked(p); q.Priority = -1; return q }},
-	{"a priority too high", "priority", "8", func(p *Policy) any { q := linked(p); q.Priority = 8; return q }},
-	{"a weight below zero", "weight", "-1", func(p *Policy) any { q := linked(p); q.Weight = -1; return q }},
-	{"a weight too high", "weight", "1001", func(p *Policy) any { q := linked(p); q.Weight = 1001; return q }},
-	{"a limit of less than a byte", "limit", "less than a byte", func(p *Policy) any { q := linked(p); q.Time = 999; return q }},
-	{"CoDel of a link's queue", "codel", "target", func(p *Policy) any { q := linked(p); q.CoDel.Interval = 1; return q }},
+	{"priority without a link", "rate", "priority or weight", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Priority = 1; return q }},
+	{"weight without a link", "rate", "priority or weight", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Weight = 2; return q }},
+	{"rate and link", "rate", "the link's rate", func(p *Policy) any { q := linked(p); q.Rate = mega; return q }},
+	{"negative priority", "priority", "-1", func(p *Policy) any { q := linked(p); q.Priority = -1; return q }},
+	{"priority above the maximum", "priority", "8", func(p *Policy) any { q := linked(p); q.Priority = 8; return q }},
+	{"negative weight", "weight", "-1", func(p *Policy) any { q := linked(p); q.Weight = -1; return q }},
+	{"weight above the maximum", "weight", "1001", func(p *Policy) any { q := linked(p); q.Weight = 1001; return q }},
+	{"limit below one byte", "limit", "less than a byte", func(p *Policy) any { q := linked(p); q.Time = 999; return q }},
+	{"CoDel of a queue of a link", "codel", "target", func(p *Policy) any { q := linked(p); q.CoDel.Interval = 1; return q }},
 	{"link without rate", "rate", "above zero", func(p *Policy) any { q := linked(p); q.Link.Rate = meter.Rate{}; return q.Link }},
 	{"link with a rate too fine", "rate", "too fine", func(p *Policy) any {
 		q := linked(p)
@@ -179,18 +179,18 @@ var faulty = []struct {
 	{"queue without rate", "rate", "above zero", func(p *Policy) any { p.Classes[0].Red.Queue.Rate = meter.Rate{}; return p.Classes[0].Red.Queue }},
 }
 
-// linked makes the queue of a policy a link's.
+// linked gives the queue of a policy a link, and returns the queue.
 func linked(p *Policy) *Queue {
 	q := p.Classes[0].Red.Queue
 	q.Rate, q.Link = meter.Rate{}, &Link{Name: "wan", Rate: mega}
 	return q
 }
 
-func TestNewRefuses(t *testing.T) {
-	for _, test := range faulty {
+func TestCompileRejects(t *testing.T) {
+	for _, test := range invalid {
 		t.Run(test.name, func(t *testing.T) {
 			defer noPanic(t)
-			p := soundPolicy()
+			p := validPolicy()
 			object := test.spoil(p)
 			l, err := New(p)
 			if err == nil || l != nil {
@@ -198,7 +198,7 @@ func TestNewRefuses(t *testing.T) {
 			}
 			list := fieldErrors(t, err)
 			if len(list) != 1 {
-				t.Fatalf("%d faults, want one:\n%v", len(list), err)
+				t.Fatalf("%d errors, want one:\n%v", len(list), err)
 			}
 			if e := list[0]; e.Object != object || e.Field != test.field || !strings.Contains(e.Reason, test.text) {
 				t.Errorf("%T %p, %s: %s\nwant %T %p, %s: …%s…", e.Object, e.Object, e.Field, e.Reason, object, object, test.field, test.text)
@@ -210,10 +210,10 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// All faults are said at once, in the same order every time, with the names of
-// what has them.
-func TestNewJoinsFaults(t *testing.T) {
-	p := soundPolicy()
+// TestCompileJoinsErrors expects all errors at once, always in the same order, with the
+// names of the objects.
+func TestCompileJoinsErrors(t *testing.T) {
+	p := validPolicy()
 	p.Length.MPU = -1
 	p.Classes[0].Match.Src = []netip.Prefix{{}}
 	p.Classes[0].Match.Dst = []netip.Prefix{{}}
@@ -227,7 +227,7 @@ func TestNewJoinsFaults(t *testing.T) {
 		fields[e.Field]++
 	}
 	if want := map[string]int{"mpu": 1, "src": 1, "dst": 1, "proto": 2, "cbs": 1, "ebs": 1, "rate": 1, "limit": 1, "name": 1}; fmt.Sprint(fields) != fmt.Sprint(want) {
-		t.Errorf("faults %v, want %v:\n%v", fields, want, err)
+		t.Errorf("errors by field %v, want %v:\n%v", fields, want, err)
 	}
 	for _, part := range []string{`meter "first": cbs: `, `queue "bulk": rate: `, `class "-": name: `} {
 		if !strings.Contains(err.Error(), part) {
@@ -236,31 +236,31 @@ func TestNewJoinsFaults(t *testing.T) {
 	}
 	for range 30 {
 		if _, again := New(p); again.Error() != err.Error() {
-			t.Fatalf("faults come in another order:\n%v\n\n%v", err, again)
+			t.Fatalf("the order of errors differs:\n%v\n\n%v", err, again)
 		}
 	}
 }
 
-func TestNewAccepts(t *testing.T) {
+func TestCompileAccepts(t *testing.T) {
 	for name, edit := range map[string]func(p *Policy){
-		"as it is": func(*Policy) {},
+		"unchanged": func(*Policy) {},
 		"largest values": func(p *Policy) {
 			p.Classes[0].Match = Match{Proto: is(255), SPort: is(65535), DSCP: is(63), VLAN: is(4095), PCP: is(7), Mark: is(1<<32 - 1), EtherType: is(65535), Length: is(1<<32 - 1)}
 		},
-		"all of the burst":     func(p *Policy) { p.Classes[0].Meter.Initial = Share{2, 2} },
-		"nothing of the burst": func(p *Policy) { p.Classes[0].Meter.Initial = Share{0, 2} },
-		"negative overhead":    func(p *Policy) { p.Length.Overhead = -100 },
-		"least overhead":       func(p *Policy) { p.Length.Overhead = -32768 },
-		"most overhead":        func(p *Policy) { p.Length.Overhead, p.Length.MPU = 32768, 32768 },
-		"most classes":         func(p *Policy) { p.Classes = manyClasses(MaxClasses) },
+		"initial share 1":           func(p *Policy) { p.Classes[0].Meter.Initial = Share{2, 2} },
+		"initial share 0":           func(p *Policy) { p.Classes[0].Meter.Initial = Share{0, 2} },
+		"negative overhead":         func(p *Policy) { p.Length.Overhead = -100 },
+		"smallest overhead":         func(p *Policy) { p.Length.Overhead = -32768 },
+		"largest overhead":          func(p *Policy) { p.Length.Overhead, p.Length.MPU = 32768, 32768 },
+		"largest number of classes": func(p *Policy) { p.Classes = manyClasses(MaxClasses) },
 		"largest marks": func(p *Policy) {
 			p.Classes[0].Red.Marks = []Mark{{DSCP, 63}, {PCP, 7}, {DEI, 1}, {MPLSTC, 7}, {SKBMark, 1<<32 - 1}}
 		},
-		"a link":                  func(p *Policy) { linked(p) },
-		"a link's lowest":         func(p *Policy) { q := linked(p); q.Priority, q.Weight, q.Time = 7, 1000, 1000 },
-		"drop with an empty list": func(p *Policy) { p.Classes[0].Red = &Action{Drop: true, Marks: []Mark{}} },
+		"queue of a link":                 func(p *Policy) { linked(p) },
+		"queue of a link, bounds":         func(p *Policy) { q := linked(p); q.Priority, q.Weight, q.Time = 7, 1000, 1000 },
+		"drop and an empty list of marks": func(p *Policy) { p.Classes[0].Red = &Action{Drop: true, Marks: []Mark{}} },
 	} {
-		p := soundPolicy()
+		p := validPolicy()
 		edit(p)
 		if _, err := New(p); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -286,7 +286,7 @@ func TestDefaultActions(t *testing.T) {
 	}
 }
 
-// TestShare compares with exact fractions; a share is rounded down.
+// TestShare compares with exact fractions, rounded down.
 func TestShare(t *testing.T) {
 	r := seeded(t)
 	for range 10_000 {

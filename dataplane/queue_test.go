@@ -12,12 +12,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// ect is a frame whose IPv4 packet has n bytes and is ECN-capable.
+// ect returns a frame with an ECN-capable IPv4 packet of n bytes.
 func ect(dscp uint8, n int) []byte {
 	return cat(eth(etherIPv4), v4{tos: dscp<<2 | 2, proto: protoUDP}.packet(make([]byte, n-20)))
 }
 
-// settled is what became of packets by now: "number class pre>color done reason".
+// settled returns the packets that are settled by now, each as its ID and verdict.
 func settled(policy *Policy, l *Pipeline, now int64) (list []string) {
 	for v := (Verdict{}); l.Settle(now, &v); {
 		list = append(list, fmt.Sprint(v.ID, " ", verdict(policy, v)))
@@ -25,7 +25,7 @@ func settled(policy *Policy, l *Pipeline, now int64) (list []string) {
 	return list
 }
 
-// TestLink sends packets, numbered from 1, into queues of a link of a byte a
+// TestLink sends packets, numbered from 1, to queues of a link with a rate of one byte per
 // microsecond.
 func TestLink(t *testing.T) {
 	link := func(edit func(*Queue)) *Queue {
@@ -46,16 +46,16 @@ func TestLink(t *testing.T) {
 		at      int64
 		frame   []byte
 		want    string
-		settled []string // by then
+		settled []string // packets settled by that time
 	}
 	for _, test := range []struct {
 		name    string
 		classes []Class
 		steps   []step
-		rest    []string // after the last
+		rest    []string // packets settled at the end
 	}{
 		{
-			"an idle link sends at once, a busy one by priority",
+			"an idle link sends immediately, a busy one by priority",
 			[]Class{
 				{Name: "ef", Match: ef, Green: to(plain)},
 				{Name: "rest", Green: to(beside(plain, func(q *Queue) { q.Priority = 1 }))},
@@ -71,7 +71,7 @@ func TestLink(t *testing.T) {
 			[]string{"4 rest green>green queue@1700000 no-meter"},
 		},
 		{
-			"several classes into one queue, limited together",
+			"several classes share a queue and its limit",
 			[]Class{
 				{Name: "ef", Match: ef, Green: to(plain)},
 				{Name: "rest", Green: to(plain)},
@@ -84,7 +84,7 @@ func TestLink(t *testing.T) {
 			[]string{"2 rest green>green queue@1000000 no-meter", "3 ef green>green queue@2000000 no-meter"},
 		},
 		{
-			"yellow alone waits",
+			"only yellow packets are queued",
 			[]Class{{Name: "a", Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 1000, EBS: 1000}}, Yellow: to(plain)}},
 			[]step{
 				{0, ip(0, 1000), "a green>green pass rfc2697-green", nil},
@@ -97,7 +97,7 @@ func TestLink(t *testing.T) {
 			nil,
 		},
 		{
-			"a mark is written as the packet comes, and told as it leaves",
+			"a mark is written on arrival and counted on departure",
 			[]Class{{Name: "a", Green: &Action{ECN: CE, Queue: plain, Marks: []Mark{{DSCP, 10}}}}},
 			[]step{
 				{0, ect(0, 1000), "a green>green ecn+mark=10+wait no-meter", []string{"1 a green>green ecn+mark=10+queue@0 no-meter"}},
@@ -126,7 +126,7 @@ func TestLink(t *testing.T) {
 			[]string{"2 a green>green queue@1000000 no-meter"},
 		},
 		{
-			"CoDel drops as the link is free",
+			"CoDel drops when the link becomes free",
 			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.CoDel = codel }), Mark{DSCP, 10})}},
 			[]step{
 				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
@@ -141,7 +141,7 @@ func TestLink(t *testing.T) {
 			[]string{"5 a green>green mark=10+queue@3000000 no-meter", "6 a green>green mark=10+queue@4000000 no-meter"},
 		},
 		{
-			"CoDel marks where it may",
+			"CoDel marks ECN-capable packets",
 			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.CoDel, q.ECN = codel, true }))}},
 			[]step{
 				{0, ect(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
@@ -157,7 +157,7 @@ func TestLink(t *testing.T) {
 			},
 		},
 		{
-			"of two links, each has its own time",
+			"two links are independent",
 			[]Class{
 				{Name: "ef", Match: ef, Green: to(link(func(q *Queue) { q.Link.Rate = meter.BitRate(80e6) }))},
 				{Name: "rest", Green: to(plain)},
@@ -172,7 +172,7 @@ func TestLink(t *testing.T) {
 			[]string{"2 rest green>green queue@1000000 no-meter"},
 		},
 		{
-			"a clock that steps back stands still",
+			"a timestamp that goes backwards",
 			[]Class{{Name: "a", Green: to(plain)}},
 			[]step{
 				{500 * µs, ip(0, 100), "a green>green wait no-meter", []string{"1 a green>green queue@500000 no-meter"}},
@@ -184,14 +184,14 @@ func TestLink(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			policy := &Policy{Classes: test.classes}
 			l, sum := build(t, policy), newTally(policy)
-			again := build(t, policy) // settled from due time to due time, for the counts
+			again := build(t, policy) // settled at each due time, for the counters
 			for i, s := range test.steps {
 				v := verdictOf(l, &Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: LinkEthernet, ID: int64(i + 1)})
 				if got := verdict(policy, v); got != s.want {
 					t.Errorf("packet %d: %q, want %q", i+1, got, s.want)
 				}
 				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
-					t.Errorf("packet %d is dropped, but its DSCP is %d and it leaves at %d", i+1, v.DSCPOut, v.Departure)
+					t.Errorf("packet %d is dropped, but has DSCP %d and departure %d", i+1, v.DSCPOut, v.Departure)
 				}
 				if got := settled(policy, l, l.Now()); !slices.Equal(got, s.settled) {
 					t.Errorf("after packet %d: %q, want %q", i+1, got, s.settled)
@@ -202,15 +202,15 @@ func TestLink(t *testing.T) {
 				t.Errorf("at the end: %q, want %q", got, test.rest)
 			}
 			if at, ok := l.Due(); ok {
-				t.Errorf("due at %d, but nothing waits", at)
+				t.Errorf("due at %d, but nothing is queued", at)
 			}
 			var v Verdict
 			for at, ok := again.Due(); ok; at, ok = again.Due() {
 				if !again.Settle(at, &v) {
-					t.Fatalf("not due at %d", at)
+					t.Fatalf("nothing is settled at %d, the due time", at)
 				}
 				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
-					t.Errorf("packet %d is dropped, but its DSCP is %d and it leaves at %d", v.ID, v.DSCPOut, v.Departure)
+					t.Errorf("packet %d is dropped, but has DSCP %d and departure %d", v.ID, v.DSCPOut, v.Departure)
 				}
 				sum.settle(v)
 			}
@@ -219,8 +219,8 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// TestQueueMarks holds that CE of a queue is in the packet, where that leaves
-// at once, and in the verdict once.
+// TestQueueMarks checks that a queue with a rate of its own writes CE to the packet, also if
+// the action has set CE already.
 func TestQueueMarks(t *testing.T) {
 	q := &Queue{Name: "q", Config: queue.Config{
 		Rate: mega, Packets: 9, ECN: true,
@@ -238,14 +238,14 @@ func TestQueueMarks(t *testing.T) {
 		if want := cat(eth(etherIPv4), v4{tos: 10<<2 | 3, proto: protoUDP}.packet(make([]byte, 980))); !bytes.Equal(frame, want) {
 			t.Errorf("action %d: got\n% x, want\n% x", action, frame[:40], want[:40])
 		}
-		v, _ = process(l, 0, ip(7, 1000)) // would leave at 3 ms
+		v, _ = process(l, 0, ip(7, 1000)) // would depart at 3 ms
 		if got := verdict(policy, v); got != "a green>green drop codel" || v.DSCPOut != 7 || v.Departure != 0 {
-			t.Errorf("action %d: %s, DSCP %d, leaves at %d", action, got, v.DSCPOut, v.Departure)
+			t.Errorf("action %d: %s, DSCP %d, departure %d", action, got, v.DSCPOut, v.Departure)
 		}
 	}
 }
 
-// TestPipelineDue asks for the first of two links.
+// TestPipelineDue checks the due time of two links, which is the earlier one.
 func TestPipelineDue(t *testing.T) {
 	queues := [2]*Queue{}
 	for i, rate := range []meter.Rate{mega, meter.BitRate(80e6)} {
@@ -258,7 +258,7 @@ func TestPipelineDue(t *testing.T) {
 	due := func(want int64, wantOK bool) {
 		t.Helper()
 		if at, ok := l.Due(); ok != wantOK || at != want {
-			t.Errorf("due at %d (%v), want %d (%v)", at, ok, want, wantOK)
+			t.Errorf("due at %d (queued %v), want %d (%v)", at, ok, want, wantOK)
 		}
 	}
 	var v Verdict
@@ -273,14 +273,14 @@ func TestPipelineDue(t *testing.T) {
 	l.Settle(5, &v)
 	due(5+100*µs, true)
 	if l.Settle(4+100*µs, &v) || !l.Settle(5+100*µs, &v) {
-		t.Error("not settled when it is due")
+		t.Error("the packet is not settled exactly at its due time")
 	}
 	due(5+1000*µs, true)
 	l.Settle(math.MaxInt64, &v)
 	due(0, false)
 }
 
-// TestQueues asks what waits in a queue and in one of a link.
+// TestQueues checks the backlogs of a queue with a rate and of a queue of a link.
 func TestQueues(t *testing.T) {
 	alone := &Queue{Name: "alone", Config: queue.Config{Rate: mega, Time: time.Second}}
 	shared := &Queue{Name: "shared", Config: queue.Config{Packets: 9}, Link: &Link{Rate: mega}}
@@ -300,7 +300,7 @@ func TestQueues(t *testing.T) {
 		process(l, 0, ip(0, 1000))
 		process(l, 0, ip(46, 500))
 	}
-	check(0, 2000*µs, 2000, 500) // the first is under way
+	check(0, 2000*µs, 2000, 500) // one of two packets on the link is being sent
 	check(1, 2000*µs-1, 1999, 500)
 	process(l, 1000*µs, arp)
 	settled(&Policy{Classes: make([]Class, 2)}, l, 1000*µs)
@@ -308,8 +308,8 @@ func TestQueues(t *testing.T) {
 	check(2001*µs, 0, 0, 0)
 }
 
-// TestSegments holds that a GSO packet counts as the packets that it leaves as,
-// of 1514, 1514 and last bytes.
+// TestSegments checks that a GSO packet counts as its segments: two of 1514 bytes and a last
+// one.
 func TestSegments(t *testing.T) {
 	for _, test := range []struct {
 		rule       LengthRule
@@ -317,7 +317,7 @@ func TestSegments(t *testing.T) {
 	}{
 		{LengthRule{}, 60, 1500 + 1500 + 46},
 		{LengthRule{}, 1514, 4500},
-		{LengthRule{}, 54, 1500 + 1500 + 40}, // not on the wire yet: no padding
+		{LengthRule{}, 54, 1500 + 1500 + 40}, // no padding before segmentation
 		{LengthRule{Base: L2}, 54, 1514 + 1514 + 54},
 		{LengthRule{Base: L1}, 54, 1538 + 1538 + 84},
 		{LengthRule{Base: L1}, 60, 1538 + 1538 + 84},
@@ -332,24 +332,24 @@ func TestSegments(t *testing.T) {
 		l := build(t, policy)
 		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 2*1514 + test.last, Link: LinkEthernet, Segments: 3, Segment: 1514})
 		if v.Length != test.want || v.Packets != 3 || l.Stats()[0].Colors[meter.Green] != (Count{3, int64(test.want)}) {
-			t.Errorf("%+v: %d B in %d packets, counted as %v; want %d B in 3", test.rule, v.Length, v.Packets, l.Stats()[0].Colors[meter.Green], test.want)
+			t.Errorf("%+v: %d bytes in %d packets, counted as %v; want %d bytes in 3", test.rule, v.Length, v.Packets, l.Stats()[0].Colors[meter.Green], test.want)
 		}
 	}
 	most := build(t, &Policy{Length: LengthRule{Base: L1, Overhead: 1 << 15}, Classes: []Class{{Name: "a"}}})
 	if v := verdictOf(most, &Packet{Data: ip(0, 40), WireLen: 1 << 20, Link: LinkEthernet, Segments: 1 << 18, Segment: 4}); v.Length != min(1<<32-1, math.MaxInt) {
-		t.Errorf("a sum of more than 32 bits, or than an int holds, is %d", v.Length)
+		t.Errorf("a sum above 32 bits, or above the largest int, counts %d bytes", v.Length)
 	}
 	for segments := range 2 {
 		l := build(t, &Policy{Length: LengthRule{MPU: 64}, Classes: []Class{{Name: "a"}}})
 		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 1014, Link: LinkEthernet, Segments: segments, Segment: 1000})
 		if v.Length != 1000 || v.Packets != 1 {
-			t.Errorf("%d segments: %d B in %d packets", segments, v.Length, v.Packets)
+			t.Errorf("%d segments: %d bytes in %d packets, want 1000 in 1", segments, v.Length, v.Packets)
 		}
 	}
 }
 
-// TestSegmentsAreMetered takes GSO packets of two segments through a meter of
-// packets, and a queue.
+// TestSegmentsAreMetered meters and queues GSO packets of two segments with a meter of
+// packets.
 func TestSegmentsAreMetered(t *testing.T) {
 	q := &Queue{Config: queue.Config{Rate: mega, Time: time.Second}}
 	policy := &Policy{Classes: []Class{{
@@ -365,13 +365,13 @@ func TestSegmentsAreMetered(t *testing.T) {
 		}
 		sum.add(v)
 	}
-	v, _ := process(l, 0, ip(0, 40)) // the third token, behind 2000 B
+	v, _ := process(l, 0, ip(0, 40)) // takes the third token; departs after 2000 bytes
 	if got := verdict(policy, v); got != "a green>green queue@2000000 token-bucket-green" {
-		t.Error(got)
+		t.Errorf("third packet: %s", got)
 	}
 	sum.add(v)
 	sum.check(t, l)
 	if got := l.Stats()[0].Colors; got != [3]Count{meter.Green: {3, 2040}, meter.Red: {2, 2000}} {
-		t.Errorf("counted %v", got)
+		t.Errorf("counters %v, want 3 green and 2 red packets", got)
 	}
 }

@@ -2,24 +2,25 @@ package dataplane
 
 import "github.com/a-seed-32e5a53f/shaper/meter"
 
-// stage is the state of a stage of the plan.
+// stage is the state of a stage of the plan. Its tokens are in Meter, unless one of the
+// next four fields is set.
 type stage struct {
-	meter.Meter                 // unless one of the next four is there
-	keyed       *keyTable       // a meter for each key
-	shared      Shared          // meters packets in its place
-	envelope    *meter.Envelope // of which it is a flow
-	leased      *leased         // of a budget on a server
-	plan        *PlanStage
+	meter.Meter
+	keyed    *keyTable       // a meter for each key
+	shared   Shared          // set by Pipeline.Share
+	envelope *meter.Envelope // the envelope of this flow
+	leased   *leased         // the lease of a budget on a server
+	plan     *PlanStage
 }
 
-// begin makes the meter of a stage, unless it is a flow of an envelope.
-func (s *stage) begin(p *PlanStage) {
+// initialize sets the initial state. The caller sets the envelope of a flow.
+func (s *stage) initialize(p *PlanStage) {
 	s.plan = p
 	switch {
 	case p.Envelope >= 0:
 	case p.Keyed():
 		s.keyed = &keyTable{keyReader: newKeyReader(p.Key)}
-		s.keyed.table, _ = meter.NewTable[packetKey](p.Profile, p.table()) // it has compiled
+		s.keyed.table, _ = meter.NewTable[packetKey](p.Profile, p.tableConfig()) // Compile has checked it
 	case p.Leased:
 		s.leased = new(leased)
 	case p.Initial.Den != 0:
@@ -30,7 +31,7 @@ func (s *stage) begin(p *PlanStage) {
 	}
 }
 
-// color meters a packet.
+// color meters n bytes or packets of a packet with input color in, and returns the color.
 func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 	switch {
 	case s.keyed != nil:
@@ -45,13 +46,14 @@ func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 	return s.Color(now, n, in)
 }
 
-// Step is one meter's part in a verdict.
+// Step is the decision of one meter about a packet.
 type Step struct {
-	Stage int    // index in the plan
-	Key   string // as people read it; "" if the meter has none, or the packet
+	Stage int    // index in Plan.Stages
+	Key   string // the packet's key, for people; "" if the meter has no keys, or the packet has no key
 	meter.Explanation
 }
 
+// explain is color with an explanation.
 func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) (step Step) {
 	switch {
 	case s.keyed != nil:
@@ -69,6 +71,8 @@ func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) (step Step)
 	return step
 }
 
+// tokens returns the tokens of the meter at a time, ns. For a meter per key they are those
+// of the meter for packets without a key.
 func (s *stage) tokens(now int64) (tc, te int64) {
 	m := &s.Meter
 	switch {
@@ -81,15 +85,15 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 	case s.leased != nil:
 		return s.leased.tokens(now)
 	}
-	if !m.Begun() { // packets begin its clock, not who looks at it
+	if !m.Begun() { // only a packet may start its clock
 		look := m.Clone()
 		m = &look
 	}
 	return m.Tokens(now)
 }
 
-// inherit gives a stage the tokens of another, whose place it takes. Keys stay if they
-// are found and bounded in the same way.
+// inherit takes over the tokens of the stage's predecessor. A table of keys is taken over
+// if neither the key nor the bounds of the table have changed.
 func (s *stage) inherit(was *stage, now int64) {
 	switch {
 	case s.keyed != nil && was.keyed != nil:
@@ -99,10 +103,11 @@ func (s *stage) inherit(was *stage, now int64) {
 			s.keyed.table, was.keyed.moved = was.keyed.table, true
 		}
 	case s.leased != nil && was.leased != nil && s.plan.BudgetName == was.plan.BudgetName:
-		s.leased = was.leased // a policy names a budget once
-	case s.keyed != nil || s.leased != nil || s.shared != nil: // they begin, or have tokens of others
-	case s.envelope == nil && was.plain():
-		s.Meter = was.Clone() // more than one may be made of it
+		s.leased = was.leased // no other stage takes it: a policy contains each budget once
+	case s.keyed != nil || s.leased != nil || s.shared != nil:
+		// A new table or lease, or tokens that are not the pipeline's.
+	case s.envelope == nil && was.ownMeter():
+		s.Meter = was.Clone() // several stages may continue the same one
 		s.SetProfile(now, s.plan.Profile)
 	default:
 		tc, te := was.tokens(now)
@@ -111,11 +116,11 @@ func (s *stage) inherit(was *stage, now int64) {
 		} else {
 			s.Meter = meter.NewWithTokens(s.plan.Profile, tc, te)
 		}
-		s.color(nil, now, 0, meter.Red) // its clock runs on
+		s.color(nil, now, 0, meter.Red) // starts its clock; a red packet takes no tokens
 	}
 }
 
-// plain reports whether the stage has one meter of its own.
-func (s *stage) plain() bool {
+// ownMeter reports whether the tokens of the stage are in its Meter.
+func (s *stage) ownMeter() bool {
 	return s.keyed == nil && s.shared == nil && s.envelope == nil && s.leased == nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Count is packets and their metered bytes.
+// Count counts packets and their metered bytes.
 type Count struct {
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
@@ -17,62 +17,66 @@ func (c *Count) add(d Count) {
 	c.Bytes += d.Bytes
 }
 
-// Plus returns the sum.
+// Plus returns the sum of both counts.
 func (c Count) Plus(d Count) Count { return Count{c.Packets + d.Packets, c.Bytes + d.Bytes} }
 
-// Cause says why a packet was dropped.
+// Cause is the cause of a drop.
 type Cause uint8
 
 const (
-	CauseColor Cause = iota // its color's action is drop
-	CauseECN                // not ECN-capable where the action asks for CE or drop
+	CauseColor Cause = iota // the action of the packet's color is drop
+	CauseECN                // the action is CEOrDrop, and the packet is not ECN-capable
 	CauseQueue              // the queue was full
-	CauseWRED               // WRED, before it was
-	CauseCoDel              // CoDel
-	Causes                  // how many there are
+	CauseWRED               // dropped early by WRED
+	CauseCoDel              // dropped early by CoDel
+	Causes                  // the number of causes
 )
 
-// Unclassified names the cause of ClassStats.UntakenDropped, beside those of
-// colors.
+// Unclassified is the name of the cause of ClassStats.UntakenDropped in tables. It is not a
+// Cause, because unclassified packets have no color.
 const Unclassified = "unclassified"
 
-// String returns the cause as tables spell it.
+// String returns the cause as it is spelled in tables.
 func (c Cause) String() string {
 	return [...]string{"color", "ecn", QueueFull.String(), WRED.String(), CoDel.String()}[c]
 }
 
-// ClassStats counts the packets of one class.
+// ClassStats counts the packets of one class, or unclassified packets. Arrays are
+// indexed by color.
 type ClassStats struct {
-	Colors  [3]Count         // by color after the meter
-	Drops   [3][Causes]Count // by color
-	Marked  [3]Count         // by color: a header field was written
-	CE      [3]Count         // by color: Congestion Experienced was set
-	Queued  [3]Count         // by color
-	Untaken Count            // packets without a color: only for what no class took
-	// UntakenDropped is what was dropped of Untaken, by Policy.DropUnclassified.
-	UntakenDropped Count
-	// Behind is what the kernel's qdisc dropped of packets of unknown color, in
-	// packets only. Of a known color it is in Drops.
+	Colors [3]Count         // all packets, by color after the last meter
+	Drops  [3][Causes]Count // dropped packets, by cause
+	Marked [3]Count         // sent packets with a mark
+	CE     [3]Count         // sent packets marked Congestion Experienced
+	Queued [3]Count         // sent packets that were queued
+
+	Untaken        Count // unclassified packets; zero for a class
+	UntakenDropped Count // unclassified packets dropped by Policy.DropUnclassified
+
+	// Behind counts packets of unknown color that the kernel's qdisc dropped. It has
+	// no bytes. If the color is known, the packets are in Drops.
 	Behind Count
 }
 
-// QueueState is what waits in a queue.
+// QueueState is the backlog of a queue.
 type QueueState struct {
 	Name  string
-	Delay time.Duration // that a packet would have to wait; 0 in a queue of a link
-	Bytes int64         // that wait
-	// Dropped is how many packets the kernel's qdisc had no room for. They are
-	// also counted as queued, and as dropped, by Class: the only one whose packets
-	// ever entered the queue, "" where there were several.
+	Delay time.Duration // queueing delay of a packet that arrives now; 0 for a queue of a link
+	Bytes int64         // backlog, bytes
+
+	// Dropped is the number of packets that the kernel's qdisc dropped because it was
+	// full. They are also counted as queued, and as dropped by Class: the only class
+	// that ever sent packets to the queue, or "" if there are several.
 	Dropped int64
 	Class   string
-	Sent    Count // by HTB, in bytes as it counts; zero elsewhere
+
+	Sent Count // packets sent by HTB, with bytes as HTB counts them; zero without HTB
 }
 
-// Dropped is what was dropped of a color, whatever the cause.
+// Dropped returns the dropped packets of a color, for all causes.
 func (s *ClassStats) Dropped(c meter.Color) Count { return Sum(s.Drops[c][:]) }
 
-// AllDropped is what was dropped of the class.
+// AllDropped returns all dropped packets, unclassified ones included.
 func (s *ClassStats) AllDropped() Count {
 	sum := s.Behind.Plus(s.UntakenDropped)
 	for c := range s.Drops {
@@ -81,10 +85,10 @@ func (s *ClassStats) AllDropped() Count {
 	return sum
 }
 
-// Total is all packets of the class.
+// Total returns all packets of the class, or all unclassified packets.
 func (s *ClassStats) Total() Count { return Sum(s.Colors[:]).Plus(s.Untaken) }
 
-// Sum adds up counts, such as those of the colors.
+// Sum returns the sum of counts, such as one for each color.
 func Sum(counts []Count) Count {
 	var sum Count
 	for _, c := range counts {

@@ -1,34 +1,36 @@
 package dataplane
 
-// Change says what became of a class when a policy took the place of another.
+// Change is the effect of a new policy on a class.
 type Change struct {
 	Class string `json:"class"`
 	What  string `json:"change"` // kept, new or gone
 }
 
-// Succession says which part of a plan continues which part of the one before: by index,
-// the index of the part before, or -1 for a part that begins.
+// Succession defines which part of a plan continues which part of the previous plan. For
+// each part it contains the index of the previous part, or -1 for a part that starts
+// anew.
 type Succession struct {
-	Classes []int // keep their counters
-	Stages  []int // keep their tokens, cut to the new bursts; several may continue one
-	Queues  []int // are free when the queue before would have been
-	Links   []int // likewise
+	Classes []int // continued classes keep their counters
+	Stages  []int // continued meters keep their tokens, capped at the new bursts; several may continue the same one
+	Queues  []int // continued queues become free at the same time as before
+	Links   []int // continued links become free at the same time as before
 	Changes []Change
 }
 
-// Succeed returns the succession of a plan after another one.
+// Succeed returns the succession of the plan to the previous one.
 //
-// A class continues the class of its name. The meters of its chain continue those of
-// the chain before, place by place, if they count the same; a meter that several classes
-// lead to continues the first. A meter whose budget is on a server continues that of the
-// budget, wherever it is. Queues and links continue those of their names.
+// A class continues the class of the same name. The meters of its chain continue the
+// meters of the previous chain at the same position, if both count bytes or both count
+// packets. If several classes use a meter, the first such predecessor counts. A meter with a
+// budget on a server continues the meter with the same budget, at any position. Queues
+// and links continue those of the same name.
 func (p *Plan) Succeed(before *Outline) Succession {
 	s := Succession{
-		Classes: begun(len(p.Classes)), Stages: begun(len(p.Stages)),
-		Queues: begun(len(p.Queues)), Links: begun(len(p.Links)),
+		Classes: noPredecessors(len(p.Classes)), Stages: noPredecessors(len(p.Stages)),
+		Queues: noPredecessors(len(p.Queues)), Links: noPredecessors(len(p.Links)),
 	}
-	classes := indexes(len(before.Classes), func(i int) string { return before.Classes[i].Name })
-	leases := indexes(len(before.Stages), func(i int) string {
+	classes := indexNames(len(before.Classes), func(i int) string { return before.Classes[i].Name })
+	leases := indexNames(len(before.Stages), func(i int) string {
 		if !before.Stages[i].Leased {
 			return ""
 		}
@@ -36,44 +38,45 @@ func (p *Plan) Succeed(before *Outline) Succession {
 	})
 	for i := range p.Stages {
 		if b := &p.Stages[i]; b.Leased {
-			if was := leases.take(b.BudgetName); was >= 0 && b.Packets == before.Stages[was].Packets {
+			if was := leases.takeNext(b.BudgetName); was >= 0 && b.Packets == before.Stages[was].Packets {
 				s.Stages[i] = was
 			}
 		}
 	}
 	for i := range p.Classes {
 		name := p.Classes[i].Name
-		was := classes.take(name)
+		was := classes.takeNext(name)
 		if s.Classes[i] = was; was < 0 {
 			s.Changes = append(s.Changes, Change{name, "new"})
 			continue
 		}
 		s.Changes = append(s.Changes, Change{name, "kept"})
-		from := before.Classes[was].Stage
-		for at := p.Classes[i].Stage; at >= 0 && from >= 0; at, from = p.Stages[at].Then, before.Stages[from].Then {
-			if s.Stages[at] < 0 && p.Stages[at].Packets == before.Stages[from].Packets {
-				s.Stages[at] = from
+		stage, from := p.Classes[i].Stage, before.Classes[was].Stage
+		for stage >= 0 && from >= 0 {
+			if s.Stages[stage] < 0 && p.Stages[stage].Packets == before.Stages[from].Packets {
+				s.Stages[stage] = from
 			}
+			stage, from = p.Stages[stage].Then, before.Stages[from].Then
 		}
 	}
 	for i := range before.Classes {
-		if name := before.Classes[i].Name; classes.take(name) >= 0 {
+		if name := before.Classes[i].Name; classes.takeNext(name) >= 0 {
 			s.Changes = append(s.Changes, Change{name, "gone"})
 		}
 	}
-	queues := indexes(len(before.Queues), func(i int) string { return before.Queues[i].Name })
+	queues := indexNames(len(before.Queues), func(i int) string { return before.Queues[i].Name })
 	for i := range p.Queues {
-		s.Queues[i] = queues.take(p.Queues[i].Name)
+		s.Queues[i] = queues.takeNext(p.Queues[i].Name)
 	}
-	links := indexes(len(before.Links), func(i int) string { return before.Links[i] })
+	links := indexNames(len(before.Links), func(i int) string { return before.Links[i] })
 	for i := range p.Links {
-		s.Links[i] = links.take(p.Links[i].Name)
+		s.Links[i] = links.takeNext(p.Links[i].Name)
 	}
 	return s
 }
 
-// begun is the succession of n parts that continue none.
-func begun(n int) []int {
+// noPredecessors returns n times -1.
+func noPredecessors(n int) []int {
 	out := make([]int, n)
 	for i := range out {
 		out[i] = -1
@@ -81,19 +84,20 @@ func begun(n int) []int {
 	return out
 }
 
-// indices has the parts of a name, in order: names of queues need not differ.
-type indices map[string][]int
+// nameIndex contains the indexes of the parts of each name, in order. Queues may have the
+// same name.
+type nameIndex map[string][]int
 
-func indexes(n int, name func(i int) string) indices {
-	out := indices{}
+func indexNames(n int, name func(i int) string) nameIndex {
+	out := nameIndex{}
 	for i := range n {
 		out[name(i)] = append(out[name(i)], i)
 	}
 	return out
 }
 
-// take returns the first part of a name that was not taken yet, or -1.
-func (x indices) take(name string) int {
+// takeNext returns the first part of a name that it has not returned yet, or -1.
+func (x nameIndex) takeNext(name string) int {
 	list := x[name]
 	if len(list) == 0 {
 		return -1

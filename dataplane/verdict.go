@@ -2,33 +2,34 @@ package dataplane
 
 import "github.com/a-seed-32e5a53f/shaper/meter"
 
-// Done says what happened to a packet. The zero Done is a drop.
+// Done is the set of things that were done to a packet. The zero Done is a drop.
 type Done uint8
 
 const (
-	Pass    Done = 1 << iota // left, alone where nothing else was done
-	ECNSet                   // CE was set
-	Marked                   // a mark was written, changed or not
-	Queued                   // left at Departure
-	Waiting                  // in a link's queue: Settle says what becomes of it
+	Pass    Done = 1 << iota // sent; the only bit if nothing else was done
+	ECNSet                   // marked Congestion Experienced
+	Marked                   // a mark was written, even if it changed no bit
+	Queued                   // departs at Verdict.Departure
+	Waiting                  // queued in a link; Settle returns its departure or drop
 )
 
-// Dropped says that the packet does not leave.
+// Dropped reports whether the packet is dropped.
 func (d Done) Dropped() bool { return d == 0 }
 
-// Reason says what decided a verdict: a meter's clause, or one of those below.
+// Reason is the reason for a verdict: a clause of the last meter (meter.Clause), or one
+// of the reasons below.
 type Reason uint8
 
 const (
-	NoMeter Reason = Reason(meter.NumClauses) + iota
-	NotIP
-	BadPacket
-	QueueFull
-	WRED
-	CoDel
+	NoMeter   Reason = Reason(meter.NumClauses) + iota // the class has no meter, or an IP packet is unclassified
+	NotIP                                              // unclassified, and not IP
+	BadPacket                                          // unclassified, and malformed
+	QueueFull                                          // dropped: the queue is full
+	WRED                                               // dropped early by WRED
+	CoDel                                              // dropped early by CoDel
 )
 
-// String returns the reason as decisions spell it.
+// String returns the reason as it is spelled in decision files.
 func (r Reason) String() string {
 	switch r {
 	case NoMeter:
@@ -47,22 +48,22 @@ func (r Reason) String() string {
 	return meter.Clause(r).String()
 }
 
-// Verdict is what became of one packet. The zero Verdict is a drop.
+// Verdict is the outcome for one packet. The zero Verdict is a drop.
 type Verdict struct {
-	Now       int64 // ns: the clock, the largest time seen
-	Departure int64 // ns; valid unless dropped or waiting
-	ID        int64 // the packet's
-	Length    int   // metered bytes
-	Packets   int   // that it leaves as
-	Class     int32 // index into Policy.Classes, -1 where no class took it
+	Now       int64 // the pipeline's clock at arrival, ns
+	Departure int64 // departure time, ns; valid unless dropped or Waiting
+	ID        int64 // Packet.ID
+	Length    int   // metered length, bytes
+	Packets   int   // number of packets on the wire: the segments of a GSO packet, or 1
+	Class     int32 // index into Policy.Classes; -1 if unclassified
 	Done      Done
-	Pre       meter.Color // before the first meter; valid where Class >= 0
-	Color     meter.Color // after the last meter; valid where Class >= 0
+	Pre       meter.Color // input color of the first meter; valid if Class >= 0
+	Color     meter.Color // color after the last meter; valid if Class >= 0
 	Reason    Reason
-	HasDSCP   bool // there is an IP header
-	DSCPIn    uint8
-	DSCPOut   uint8 // valid unless dropped
+	HasDSCP   bool  // the packet has an IP header, and so a DSCP
+	DSCPIn    uint8 // DSCP on arrival
+	DSCPOut   uint8 // DSCP on departure; not valid if dropped
 }
 
-// count is what the packet adds to counters.
+// count returns the packets and bytes that the verdict adds to counters.
 func (v *Verdict) count() Count { return Count{int64(v.Packets), int64(v.Length)} }

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Inject sends Ethernet frames out of a device, in order, from the destination
-// address on. They pass tc egress and the queueing discipline, which may drop
-// them: that is no failure. A frame may be as long as the MTU with an Ethernet
-// header and one VLAN tag, so QinQ has 4 bytes less for its payload.
+// Inject sends Ethernet frames from a device, in order. Each frame starts with the
+// destination address. The frames pass tc egress and the qdisc; if these drop a frame,
+// that is not an error. The maximum length is the MTU plus an Ethernet header and one VLAN
+// tag, so a frame with two tags has room for 4 bytes less payload.
 func (n *Namespace) Inject(dev string, frames ...[]byte) {
 	n.t.Helper()
 	index := n.Index(dev)
@@ -25,11 +25,11 @@ func (n *Namespace) Inject(dev string, frames ...[]byte) {
 	}
 }
 
-// inject runs in the namespace.
+// inject sends frames. The caller must be in the namespace.
 func inject(index int, frames [][]byte) error {
-	// A veth pair hands frames over by a queue for each CPU, and so keeps the
-	// order only of what one CPU sends.
-	unpin, err := pin()
+	// A veth pair has a queue for each CPU, so only frames sent on one CPU keep their
+	// order.
+	unpin, err := pinThread()
 	if err != nil {
 		return err
 	}
@@ -42,9 +42,9 @@ func inject(index int, frames [][]byte) error {
 	return sendAll(fd, index, frames)
 }
 
-// Injector returns what sends frames out of a device as Inject does, without making a
-// socket each time. Frames that are sent on several CPUs have no order. One goroutine
-// at a time calls it.
+// Injector returns a function that sends frames like Inject, but with one socket for all
+// calls. The order of frames is undefined if the calls run on several CPUs. The function is
+// for one goroutine at a time.
 func (n *Namespace) Injector(dev string) (send func(frames ...[]byte) error) {
 	n.t.Helper()
 	index, fd := n.Index(dev), -1
@@ -63,8 +63,8 @@ func openInjector() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// Frames that wait in a queueing discipline fill the buffer, and a full one
-	// would hold back the rest.
+	// Frames in a qdisc count against the send buffer. If it were full, later frames
+	// would not be sent.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer); err != nil {
 		unix.Close(fd)
 		return -1, err
@@ -72,6 +72,7 @@ func openInjector() (int, error) {
 	return fd, nil
 }
 
+// sendAll sends frames from the device with an index.
 func sendAll(fd, index int, frames [][]byte) error {
 	for i, frame := range frames {
 		if len(frame) < macsLen+2 {
@@ -82,15 +83,15 @@ func sendAll(fd, index int, frames [][]byte) error {
 		for errors.Is(err, unix.EINTR) {
 			err = unix.Sendto(fd, frame, 0, &to)
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: dropped on its way out
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: dropped by the qdisc
 			return fmt.Errorf("frame %d of %d bytes: %w", i, len(frame), err)
 		}
 	}
 	return nil
 }
 
-// pin keeps the thread on the CPU that it is on.
-func pin() (unpin func(), err error) {
+// pinThread binds the thread to its current CPU.
+func pinThread() (unpin func(), err error) {
 	var cpu uint32
 	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
 		return nil, fmt.Errorf("getcpu: %w", errno)
@@ -103,10 +104,10 @@ func pin() (unpin func(), err error) {
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		return nil, fmt.Errorf("sched_setaffinity: %w", err)
 	}
-	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil // the thread just ran there
+	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil // cannot fail: the thread ran there before
 }
 
-// networkOrder is htons.
+// networkOrder is htons(3).
 func networkOrder(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }

@@ -1,13 +1,12 @@
 //go:build linux
 
-// Package nettest makes network namespaces and veth pairs for tests, on the
-// real kernel. It needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), /proc and the
-// veth module, and no program besides.
+// Package nettest creates network namespaces and veth pairs for tests, in the real kernel.
+// It needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), /proc and the veth module. Wire.TC and
+// Wire.Shown need tc.
 //
-// A namespace has no name: file descriptors, sockets and processes hold it, and
-// it is gone when they are. Whatever goes wrong ends the test by t.Fatal, so
-// methods are for the goroutine of the test that New was given, unless they say
-// otherwise.
+// A namespace has no name. It exists as long as file descriptors, sockets or processes
+// refer to it. Errors end the test by t.Fatal, so methods must be called in the goroutine
+// of the test that was given to New, unless their documentation allows others.
 package nettest
 
 import (
@@ -26,12 +25,12 @@ import (
 )
 
 const (
-	runLimit  = time.Minute      // for a command of Run
-	waitLimit = 20 * time.Second // for the kernel to settle
-	waitDelay = time.Second      // for the pipes of a dead command, which its children may hold
+	runLimit  = time.Minute      // maximum duration of a command of Run
+	waitLimit = 20 * time.Second // maximum time until the kernel reaches an expected state
+	waitDelay = time.Second      // time to read the pipes of an ended command, which its children may keep open
 )
 
-// Namespace is a network namespace. Its loopback device is up.
+// Namespace is a network namespace with lo up.
 type Namespace struct {
 	t      testing.TB
 	fd     int
@@ -39,7 +38,7 @@ type Namespace struct {
 	handle *netlink.Handle
 }
 
-// quiet keeps devices that are made later from talking IPv6 on their own.
+// quiet contains the sysctls that keep new devices from sending IPv6 packets on their own.
 var quiet = map[string]string{
 	"ipv6/conf/default/accept_dad":           "0",
 	"ipv6/conf/default/accept_ra":            "0",
@@ -47,25 +46,25 @@ var quiet = map[string]string{
 	"ipv6/conf/default/router_solicitations": "0",
 }
 
-// New makes a network namespace that goes away with the test. It skips the test
-// where privilege is missing, but fails it where CI=true and the user is root.
+// New creates a network namespace that is deleted when the test ends. Without the privilege
+// it skips the test, or fails it if CI=true and the user is root.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	n := &Namespace{t: t, fd: -1}
 	back, err := lockThread()
 	if err != nil {
-		t.Fatalf("open the thread's network namespace: %v: is /proc mounted?", err)
+		t.Fatalf("open the network namespace of the thread: %v: is /proc mounted?", err)
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		unix.Close(back)
 		runtime.UnlockOSThread()
 		if errors.Is(err, unix.EPERM) && (os.Getenv("CI") != "true" || os.Geteuid() != 0) {
-			t.Skipf("make a network namespace: %v: run the tests as root", err)
+			t.Skipf("create a network namespace: %v: run the tests as root", err)
 		}
-		t.Fatalf("make a network namespace: %v", err)
+		t.Fatalf("create a network namespace: %v", err)
 	}
 	defer n.restore(back)
-	if n.fd, err = open(); err != nil {
+	if n.fd, err = openNamespace(); err != nil {
 		t.Fatalf("open the new network namespace: %v", err)
 	}
 	t.Cleanup(func() { unix.Close(n.fd) })
@@ -80,7 +79,7 @@ func New(t testing.TB) *Namespace {
 	t.Cleanup(n.handle.Close)
 	for key, value := range quiet {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net", key), []byte(value), 0); err != nil {
-			t.Fatalf("silence IPv6: %v", err)
+			t.Fatalf("set sysctl %s: %v", key, err)
 		}
 	}
 	if err := n.handle.LinkSetUp(n.link("lo")); err != nil {
@@ -89,16 +88,16 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// Do runs f in the namespace, on the caller's goroutine. Sockets opened and
-// processes started in f belong to the namespace; goroutines started in f do not
-// run in it. Calls may nest, and may be made from several goroutines, where a
-// failure to enter or leave ends the goroutine. After f, however it ends, the
-// goroutine is where it was before.
+// Do runs f in the namespace, in the caller's goroutine. Sockets opened by f and processes
+// started by f belong to the namespace. Goroutines started by f do not run in it. Calls may
+// be nested. Several goroutines may call Do; a failure to enter or leave the namespace ends
+// the goroutine. After f returns, panics or exits, the goroutine is in its previous
+// namespace again.
 func (n *Namespace) Do(f func()) {
 	n.t.Helper()
 	back, err := lockThread()
 	if err != nil {
-		n.t.Fatalf("open the thread's network namespace: %v", err)
+		n.t.Fatalf("open the network namespace of the thread: %v", err)
 	}
 	defer n.restore(back)
 	if err := unix.Setns(n.fd, unix.CLONE_NEWNET); err != nil {
@@ -107,10 +106,10 @@ func (n *Namespace) Do(f func()) {
 	f()
 }
 
-// Inode is the namespace's inode number, as in /proc/PID/ns/net.
+// Inode returns the inode number of the namespace, as in /proc/PID/ns/net.
 func (n *Namespace) Inode() uint64 { return n.inode }
 
-// Cookie is the number of the namespace that the kernel never uses again.
+// Cookie returns the cookie of the namespace, a number that the kernel never reuses.
 func (n *Namespace) Cookie() (cookie uint64) {
 	n.t.Helper()
 	var err error
@@ -122,19 +121,19 @@ func (n *Namespace) Cookie() (cookie uint64) {
 		}
 	})
 	if err != nil {
-		n.t.Fatalf("cookie of the network namespace: %v", err)
+		n.t.Fatalf("get the cookie of the network namespace: %v", err)
 	}
 	return cookie
 }
 
-// Run executes a command in the namespace and returns its standard output. A
-// command fails the test where it fails or takes longer than a minute.
+// Run runs a command in the namespace and returns its standard output. If the command fails
+// or takes longer than a minute, the test fails.
 func (n *Namespace) Run(name string, args ...string) string {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = waitLimit // it has no children, but a busy machine may be slow
+	cmd.WaitDelay = waitLimit // the command has no children, but a busy machine is slow
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	var err error
@@ -145,9 +144,9 @@ func (n *Namespace) Run(name string, args ...string) string {
 	return stdout.String()
 }
 
-// Start starts a command in the namespace. When the test ends the process, but
-// none of its children, is killed and waited for. The test may wait for it
-// itself, in one goroutine that is done by then.
+// Start starts a command in the namespace. When the test ends, the process is killed and
+// waited for, but not its children. The test may also wait for the process, in one
+// goroutine that must end before the test.
 func (n *Namespace) Start(cmd *exec.Cmd) {
 	n.t.Helper()
 	if cmd.WaitDelay == 0 {
@@ -159,23 +158,23 @@ func (n *Namespace) Start(cmd *exec.Cmd) {
 		n.t.Fatalf("start %v: %v", cmd.Args, err)
 	}
 	n.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()         // it was killed
+		_ = cmd.Process.Kill() // the process may have ended
+		_ = cmd.Wait()         // reports the kill
 	})
 }
 
-// lockThread locks the goroutine to its thread and returns the network namespace
-// to restore.
+// lockThread locks the goroutine to its thread and returns the present network namespace,
+// for restore.
 func lockThread() (back int, err error) {
 	runtime.LockOSThread()
-	if back, err = open(); err != nil {
+	if back, err = openNamespace(); err != nil {
 		runtime.UnlockOSThread()
 	}
 	return back, err
 }
 
-// restore undoes lockThread. Where it cannot, the goroutine ends, and its thread
-// with it, because it is still locked.
+// restore undoes lockThread. If it cannot, it ends the goroutine. The thread ends too,
+// because the goroutine is still locked to it.
 func (n *Namespace) restore(back int) {
 	defer unix.Close(back)
 	if err := unix.Setns(back, unix.CLONE_NEWNET); err != nil {
@@ -184,12 +183,12 @@ func (n *Namespace) restore(back int) {
 	runtime.UnlockOSThread()
 }
 
-// open opens the network namespace of the calling thread.
-func open() (int, error) {
+// openNamespace opens the network namespace of the calling thread.
+func openNamespace() (int, error) {
 	return unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// await fails the test where ready does not hold within waitLimit.
+// await waits until ready returns true. After waitLimit it fails the test.
 func (n *Namespace) await(what string, ready func() bool) {
 	n.t.Helper()
 	for deadline := time.Now().Add(waitLimit); !ready(); time.Sleep(time.Millisecond) {

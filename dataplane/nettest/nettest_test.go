@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair is two namespaces joined by v0 and v0.
+// pair returns two namespaces connected by v0 and v0.
 func pair(t testing.TB) (a, b *Namespace) {
 	t.Helper()
 	a, b = New(t), New(t)
@@ -29,8 +29,8 @@ func pair(t testing.TB) (a, b *Namespace) {
 	return a, b
 }
 
-// here is the inode number of the calling thread's network namespace.
-func here(t testing.TB) uint64 {
+// currentInode returns the inode number of the calling thread's network namespace.
+func currentInode(t testing.TB) uint64 {
 	t.Helper()
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &stat); err != nil {
@@ -39,7 +39,8 @@ func here(t testing.TB) uint64 {
 	return stat.Ino
 }
 
-// ethernet is a frame from a to b, with headers from the first type or tag on.
+// ethernet returns a frame of n bytes from a to b. headers are its VLAN tags and EtherType, in
+// units of 16 bits.
 func ethernet(n int, headers ...uint16) []byte {
 	f := append(bytes.Clone(ends[1].mac), ends[0].mac...)
 	for _, h := range headers {
@@ -53,37 +54,37 @@ func ethernet(n int, headers ...uint16) []byte {
 
 func TestDo(t *testing.T) {
 	a, b := New(t), New(t)
-	outside := here(t)
+	outside := currentInode(t)
 	if a.Inode() == b.Inode() || a.Inode() == outside {
-		t.Fatalf("inodes %d, %d, outside %d: want three", a.Inode(), b.Inode(), outside)
+		t.Fatalf("inodes %d, %d, outside %d: want three different ones", a.Inode(), b.Inode(), outside)
 	}
 	a.Do(func() {
-		if got := here(t); got != a.Inode() {
+		if got := currentInode(t); got != a.Inode() {
 			t.Errorf("in a: inode %d, want %d", got, a.Inode())
 		}
 		b.Do(func() {
-			if got := here(t); got != b.Inode() {
+			if got := currentInode(t); got != b.Inode() {
 				t.Errorf("in b: inode %d, want %d", got, b.Inode())
 			}
 		})
-		if got := here(t); got != a.Inode() {
+		if got := currentInode(t); got != a.Inode() {
 			t.Errorf("back in a: inode %d, want %d", got, a.Inode())
 		}
 	})
-	if got := here(t); got != outside {
+	if got := currentInode(t); got != outside {
 		t.Errorf("after Do: inode %d, want %d", got, outside)
 	}
 }
 
 func TestDoPanic(t *testing.T) {
 	n := New(t)
-	outside := here(t)
+	outside := currentInode(t)
 	func() {
 		defer func() {
 			if got := recover(); got != "oops" {
 				t.Errorf("recovered %v, want oops", got)
 			}
-			if got := here(t); got != outside {
+			if got := currentInode(t); got != outside {
 				t.Errorf("after a panic: inode %d, want %d", got, outside)
 			}
 		}()
@@ -94,22 +95,22 @@ func TestDoPanic(t *testing.T) {
 func TestDoGoexit(t *testing.T) {
 	n := New(t)
 	t.Run("skip", func(t *testing.T) {
-		outside := here(t)
+		outside := currentInode(t)
 		t.Cleanup(func() {
-			if got := here(t); got != outside {
+			if got := currentInode(t); got != outside {
 				t.Errorf("after Goexit: inode %d, want %d", got, outside)
 			}
 			if !t.Skipped() {
-				t.Error("the caller went on")
+				t.Error("the caller continued after SkipNow")
 			}
 		})
 		n.Do(func() { t.SkipNow() })
-		t.Error("the caller went on")
+		t.Error("the caller continued after SkipNow")
 	})
 }
 
-// TestEcho sends a datagram there and back over IPv4 and IPv6, and finds it and
-// its answer alone on the wire.
+// TestEcho sends a datagram and its reply over IPv4 and IPv6, and checks that the wire carries
+// no other frames.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -145,7 +146,7 @@ func TestEcho(t *testing.T) {
 			t.Errorf("%s: read %q, %v, want ping", network, buf[:n], err)
 		}
 		if there, back := toB.Stop(), toA.Stop(); len(there) != 1 || len(back) != 1 {
-			t.Errorf("%s: %d frames there and %d back, want 1 and 1", network, len(there), len(back))
+			t.Errorf("%s: %d frames sent and %d returned, want 1 and 1", network, len(there), len(back))
 		}
 	}
 }
@@ -189,25 +190,26 @@ func TestSniff(t *testing.T) {
 		before = f.Time
 	}
 	if got := own.Stop(); len(got) != 0 {
-		t.Errorf("%d frames arrived where they were sent, want 0", len(got))
+		t.Errorf("captured %d frames on the sending device, want 0", len(got))
 	}
 	if again := s.Stop(); len(again) != len(sent) {
-		t.Errorf("stopped again: %d frames, want %d", len(again), len(sent))
+		t.Errorf("second Stop: %d frames, want %d", len(again), len(sent))
 	}
 }
 
-// fatalTB keeps what Fatalf said, and only ends the goroutine.
+// fatalTB records the message of Fatalf, which ends only the goroutine.
 type fatalTB struct {
 	testing.TB
-	said string
+	message string
 }
 
 func (t *fatalTB) Fatalf(format string, args ...any) {
-	t.said = fmt.Sprintf(format, args...)
+	t.message = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
-// TestSniffDrops keeps the sniffer from reading until its buffer overflows.
+// TestSniffDrops checks that a capture with drops fails: it stops the reader until the buffer
+// overflows.
 func TestSniffDrops(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -229,12 +231,12 @@ func TestSniffDrops(t *testing.T) {
 	var wait sync.WaitGroup
 	wait.Go(func() { s.Stop() })
 	wait.Wait()
-	if !strings.Contains(fatal.said, "of 100 frames") {
-		t.Errorf("failed with %q, want the number of drops", fatal.said)
+	if !strings.Contains(fatal.message, "of 100 frames") {
+		t.Errorf("failed with %q, want the number of drops", fatal.message)
 	}
 }
 
-// TestQuiet looks for frames nobody sent, from the first moment of the pair.
+// TestQuiet checks that a new pair carries no frames that the test did not send.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -250,7 +252,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// transfer sends n bytes by TCP from a to b, and returns the frames that b saw.
+// transfer sends n bytes by TCP from a to b, and returns the frames that arrive at b.
 func transfer(t *testing.T, a, b *Namespace, addr string, n int) []Frame {
 	t.Helper()
 	var listener net.Listener
@@ -272,7 +274,7 @@ func transfer(t *testing.T, a, b *Namespace, addr string, n int) []Frame {
 	}
 	defer server.Close()
 	go func() {
-		_, _ = client.Write(make([]byte, n)) // the reader counts
+		_, _ = client.Write(make([]byte, n)) // the reader checks the number of bytes
 		client.Close()
 	}()
 	_ = server.SetDeadline(time.Now().Add(waitLimit))
@@ -282,6 +284,7 @@ func transfer(t *testing.T, a, b *Namespace, addr string, n int) []Frame {
 	return s.Stop()
 }
 
+// longest returns the length of the longest frame, bytes.
 func longest(frames []Frame) (n int) {
 	for _, f := range frames {
 		n = max(n, len(f.Data))
@@ -305,10 +308,10 @@ func TestOffload(t *testing.T) {
 		a.Offload("v0", feature, false)
 		a.Offload("v0", feature, true)
 	}
-	// Without the checksum offload frames carry what receivers would verify.
+	// Without checksum offload frames have a valid checksum.
 	a.Offload("v0", "tx-checksum", false)
 	for _, f := range transfer(t, a, b, "10.0.0.2", 1000) {
-		segment := f.Data[34:] // behind Ethernet and IPv4, of its total length
+		segment := f.Data[34:] // after the Ethernet and IPv4 headers
 		sum := uint32(unix.IPPROTO_TCP) + uint32(len(segment))
 		for _, b := range [][]byte{f.Data[26:34], segment} {
 			for i := range b {
@@ -337,13 +340,13 @@ func TestIndexDelete(t *testing.T) {
 	a.Delete("left")
 	b.Do(func() { device, err = net.InterfaceByName("right") })
 	if err == nil {
-		t.Error("right is there without left")
+		t.Error("right exists without left")
 	}
 	a.VethNamed("left", b, "right")
 }
 
-// TestRunStart also shows that what is started belongs to the namespace, and is
-// gone after the test.
+// TestRunStart checks that commands run in the namespace, and that a started one has ended after
+// the test.
 func TestRunStart(t *testing.T) {
 	t.Parallel()
 	n := New(t)
@@ -365,12 +368,11 @@ func TestRunStart(t *testing.T) {
 	}
 }
 
-// TestCleanup shows that a namespace with sockets, a process and a sniffer is
-// gone after its test: the other end of its veth pair goes too, and nothing
-// holds its inode.
+// TestCleanup checks that a namespace with sockets, a process and a sniffer is deleted after its
+// test: the other end of its veth pair disappears, and no process refers to its inode.
 func TestCleanup(t *testing.T) {
 	outer := New(t)
-	outer.Sniff("lo").Stop() // opens what stays open
+	outer.Sniff("lo").Stop() // opens descriptors that stay open
 	descriptors := count(t, "/proc/self/fd")
 	var inode uint64
 	t.Run("inner", func(t *testing.T) {
@@ -381,13 +383,13 @@ func TestCleanup(t *testing.T) {
 		inner.Start(exec.Command("sleep", "100"))
 		outer.Inject("v0", ethernet(60, 0x0800))
 		if left := holders(t, inode); len(left) == 0 {
-			t.Error("found none that holds the namespace")
+			t.Error("found no reference to the namespace")
 		}
 	})
-	for _, who := range holders(t, inode) {
-		t.Errorf("%s holds the namespace", who)
+	for _, path := range holders(t, inode) {
+		t.Errorf("%s refers to the namespace", path)
 	}
-	outer.await("v0 to go", func() bool {
+	outer.await("deletion of v0", func() bool {
 		links, err := outer.handle.LinkList()
 		if err != nil {
 			t.Fatal(err)
@@ -399,6 +401,7 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
+// count returns the number of entries of a directory.
 func count(t *testing.T, dir string) int {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -408,8 +411,7 @@ func count(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-// holders lists the threads in a network namespace and the file descriptors on
-// it.
+// holders returns the threads and file descriptors that refer to a network namespace.
 func holders(t *testing.T, inode uint64) (paths []string) {
 	t.Helper()
 	for _, pattern := range []string{"/proc/[0-9]*/task/*/ns/net", "/proc/[0-9]*/fd/*"} {
@@ -426,8 +428,8 @@ func holders(t *testing.T, inode uint64) (paths []string) {
 	return paths
 }
 
-// TestParallel has pairs with the same names and addresses side by side, and
-// goroutines of one test in both namespaces of each.
+// TestParallel uses pairs with the same names and addresses in parallel, and several goroutines in
+// both namespaces of each.
 func TestParallel(t *testing.T) {
 	for i := range 4 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
@@ -439,7 +441,7 @@ func TestParallel(t *testing.T) {
 					for range 1000 {
 						n.Do(func() {
 							runtime.Gosched()
-							if got := here(t); got != n.Inode() {
+							if got := currentInode(t); got != n.Inode() {
 								t.Errorf("inode %d, want %d", got, n.Inode())
 							}
 						})

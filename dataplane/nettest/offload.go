@@ -15,11 +15,11 @@ import (
 const (
 	ethSSFeatures  = 4  // ETH_SS_FEATURES, linux/ethtool.h
 	ethGStringLen  = 32 // ETH_GSTRING_LEN, bytes
-	stringsHeader  = 3  // u32s of struct ethtool_gstrings before its data
-	featuresHeader = 2  // u32s of struct ethtool_gfeatures and of ethtool_sfeatures before theirs
+	stringsHeader  = 3  // header of struct ethtool_gstrings, 32-bit words
+	featuresHeader = 2  // header of struct ethtool_gfeatures and of ethtool_sfeatures, 32-bit words
 )
 
-// offloads says which of the kernel's features a short name stands for.
+// offloads selects the kernel's features by a short name.
 var offloads = map[string]func(string) bool{
 	"tso":         func(s string) bool { return strings.HasPrefix(s, "tx-tcp") },
 	"gso":         func(s string) bool { return s == "tx-generic-segmentation" },
@@ -27,10 +27,9 @@ var offloads = map[string]func(string) bool{
 	"tx-checksum": func(s string) bool { return strings.HasPrefix(s, "tx-checksum-") },
 }
 
-// Offload switches a feature of a device, as ethtool -K does: "tso", "gso",
-// "gro", "tx-checksum", or any one that ethtool -k spells in full, such as
-// "tx-udp-segmentation". The kernel turns segmentation off along with
-// tx-checksum, on which it depends.
+// Offload turns a feature of a device on or off, like ethtool -K. The feature is "tso",
+// "gso", "gro", "tx-checksum", or any full name in the output of ethtool -k, such as
+// "tx-udp-segmentation". Without tx-checksum the kernel turns segmentation off too.
 func (n *Namespace) Offload(dev, feature string, on bool) {
 	n.t.Helper()
 	match := offloads[feature]
@@ -52,7 +51,7 @@ func (n *Namespace) Offload(dev, feature string, on bool) {
 		if names, err = featureNames(fd, dev, len(before)); err != nil {
 			return
 		}
-		set := make([]uint32, featuresHeader+2*len(before)) // then {valid, requested} a block
+		set := make([]uint32, featuresHeader+2*len(before)) // then {valid, requested} per block
 		set[0], set[1] = unix.ETHTOOL_SFEATURES, uint32(len(before))
 		for i, name := range names {
 			block, bit := i/32, uint32(1)<<(i%32)
@@ -80,24 +79,24 @@ func (n *Namespace) Offload(dev, feature string, on bool) {
 		}
 		found = true
 		if active := after[block].active&bit != 0; active != on {
-			n.t.Fatalf("set feature %s of device %q: asked %s to be %v, it is %v", feature, dev, name, on, active)
+			n.t.Fatalf("set feature %s of device %q: %s is %v after setting it to %v", feature, dev, name, active, on)
 		}
 	}
 	if !found {
-		n.t.Fatalf("set feature %s of device %q: it cannot be changed", feature, dev)
+		n.t.Fatalf("set feature %s of device %q: the device does not have it, or it cannot be changed", feature, dev)
 	}
 }
 
-// featureBlock is part of struct ethtool_get_features_block: 32 features.
+// featureBlock contains two words of struct ethtool_get_features_block, for 32 features.
 type featureBlock struct{ available, active uint32 }
 
 func getFeatures(fd int, dev string) ([]featureBlock, error) {
 	size := []uint32{unix.ETHTOOL_GFEATURES, 0}
-	if err := ethtool(fd, dev, size); err != nil { // says how many blocks there are
+	if err := ethtool(fd, dev, size); err != nil { // returns the number of blocks
 		return nil, err
 	}
 	blocks := int(size[1])
-	get := make([]uint32, featuresHeader+4*blocks) // then {available, requested, active, never_changed} a block
+	get := make([]uint32, featuresHeader+4*blocks) // then {available, requested, active, never_changed} per block
 	get[0], get[1] = unix.ETHTOOL_GFEATURES, uint32(blocks)
 	if err := ethtool(fd, dev, get); err != nil {
 		return nil, err
@@ -109,7 +108,7 @@ func getFeatures(fd int, dev string) ([]featureBlock, error) {
 	return features, nil
 }
 
-// featureNames returns what the bits of the feature blocks stand for.
+// featureNames returns the names of the bits of the feature blocks.
 func featureNames(fd int, dev string, blocks int) ([]string, error) {
 	data := make([]uint32, stringsHeader+32*blocks*ethGStringLen/4)
 	data[0], data[1] = unix.ETHTOOL_GSTRINGS, ethSSFeatures
@@ -125,7 +124,7 @@ func featureNames(fd int, dev string, blocks int) ([]string, error) {
 	return names, nil
 }
 
-// ethtool does one SIOCETHTOOL on a command with its data, see netdevice(7).
+// ethtool calls ioctl SIOCETHTOOL with a command and its data, see netdevice(7).
 func ethtool(fd int, dev string, command []uint32) error {
 	var ifreq struct {
 		name [unix.IFNAMSIZ]byte

@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	socketBuffer = 64 << 20  // bytes, as the kernel accounts frames
-	maxFrame     = 256 << 10 // bytes, above what any offload makes by default
-	macsLen      = 12        // bytes before an Ethernet type or VLAN tag
+	socketBuffer = 64 << 20  // socket buffer, bytes; the kernel counts its overhead per frame too
+	maxFrame     = 256 << 10 // maximum frame length, bytes; the default maximum of all offloads is below
+	macsLen      = 12        // length of the addresses before an EtherType or VLAN tag, bytes
 )
 
 // Frame is a captured frame.
 type Frame struct {
-	Time int64  // ns since the epoch, of arrival
-	Data []byte // from the Ethernet header on, VLAN tags included
+	Time int64  // arrival time, ns since 1970
+	Data []byte // bytes from the Ethernet header on, with all VLAN tags
 }
 
-// Sniffer captures the frames that arrive on a device. Wait and Stop are for the
-// test's goroutine.
+// Sniffer captures the frames that arrive at a device. Wait and Stop must be called in the
+// goroutine of the test.
 type Sniffer struct {
 	t       testing.TB
 	file    *os.File
 	conn    syscall.RawConn
 	buf     []byte
 	oob     []byte
-	done    chan struct{} // closed when nothing reads anymore
+	done    chan struct{} // closed when the reader has ended
 	stopped bool
 
 	mu     sync.Mutex
@@ -45,10 +45,10 @@ type Sniffer struct {
 	err    error
 }
 
-// Sniff captures what arrives on a device from now on, whoever it is for, and
-// not what the device sends. It sees a frame after XDP and before tc ingress.
-// The kernel gives the times. A frame is as the device received it: longer than
-// the MTU, without checksum, where the sender offloads (see Offload).
+// Sniff captures all frames that arrive at a device from now on, for any destination, but not
+// the frames that the device sends. It captures after XDP and before tc ingress, with the
+// kernel's timestamps. If the sender offloads segmentation or checksums (see Offload),
+// frames are longer than the MTU or have no checksum.
 func (n *Namespace) Sniff(dev string) *Sniffer {
 	n.t.Helper()
 	index := n.Index(dev)
@@ -71,14 +71,14 @@ func (n *Namespace) Sniff(dev string) *Sniffer {
 	}
 	go func() {
 		defer close(s.done)
-		_ = s.conn.Read(func(fd uintptr) bool { return !s.drain(int(fd)) }) // ends by Stop or Close
+		_ = s.conn.Read(func(fd uintptr) bool { return !s.drain(int(fd)) }) // ends on Stop or Close
 	}()
 	return s
 }
 
-// openSniffer opens a packet socket, see packet(7). It runs in the namespace.
+// openSniffer opens a packet socket, see packet(7). The caller must be in the namespace.
 func openSniffer(index int) (fd int, err error) {
-	// With protocol 0 the socket hears nothing until it is bound.
+	// With protocol 0 the socket receives nothing until it is bound.
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, err
@@ -104,20 +104,20 @@ func openSniffer(index int) (fd int, err error) {
 	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: index})
 }
 
-// keepTimestamps makes the kernel stamp what arrives for as long as the process
-// runs. It begins a moment after the first socket asks, which on a busy machine
-// is seconds: better once than with every sniffer.
+// keepTimestamps makes the kernel timestamp all arrivals until the process ends. The kernel
+// starts some time after the first socket requests it, seconds on a busy machine. So this
+// is done once, and not for every sniffer.
 var keepTimestamps = sync.OnceValue(func() error {
 	result := make(chan error)
-	go func() { // outside of all namespaces: the socket would hold one
+	go func() { // outside of test namespaces: the socket would keep one alive
 		_, err := timestamped()
 		result <- err
 	}()
 	return <-result
 })
 
-// timestamped opens a UDP socket whose control messages say when a datagram
-// arrived, and nothing where the kernel did not stamp it.
+// timestamped opens a UDP socket whose control messages contain the arrival time of a
+// datagram, if the kernel has timestamped it.
 func timestamped() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -131,8 +131,8 @@ func timestamped() (fd int, err error) {
 	return fd, nil
 }
 
-// awaitTimestamps returns once the kernel stamps what arrives: until then
-// SO_TIMESTAMPNS gives the time of reading. A datagram to oneself shows it.
+// awaitTimestamps sends datagrams to itself until the kernel timestamps arrivals. Before
+// that, SO_TIMESTAMPNS would return the time of reading.
 func awaitTimestamps() error {
 	if err := keepTimestamps(); err != nil {
 		return err
@@ -165,10 +165,10 @@ func awaitTimestamps() error {
 			return nil
 		}
 	}
-	return errors.New("the kernel stamps no arrivals")
+	return fmt.Errorf("the kernel does not timestamp arrivals within %v", waitLimit)
 }
 
-// drain reads what has arrived, and says whether more may come.
+// drain reads the frames that have arrived. It returns false after an error.
 func (s *Sniffer) drain(fd int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,10 +182,10 @@ func (s *Sniffer) drain(fd int) bool {
 		case err != nil:
 			s.err = fmt.Errorf("receive: %w", err)
 		case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
-			s.err = fmt.Errorf("a frame is larger than %d bytes", len(s.buf))
+			s.err = fmt.Errorf("a frame is longer than %d bytes", len(s.buf))
 		default:
 			var f Frame
-			if f, s.err = frame(s.buf[:n], s.oob[:oobn]); s.err == nil {
+			if f, s.err = frameOf(s.buf[:n], s.oob[:oobn]); s.err == nil {
 				s.frames = append(s.frames, f)
 			}
 		}
@@ -193,9 +193,9 @@ func (s *Sniffer) drain(fd int) bool {
 	return false
 }
 
-// frame makes a frame of what recvmsg returned: it takes the time from the
-// control messages, and puts the VLAN tag that the kernel took out back in.
-func frame(data, oob []byte) (Frame, error) {
+// frameOf returns the frame that recvmsg received. It reads the time from the control
+// messages, and inserts the VLAN tag that the kernel removed.
+func frameOf(data, oob []byte) (Frame, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return Frame{}, err
@@ -225,8 +225,8 @@ func frame(data, oob []byte) (Frame, error) {
 	return f, nil
 }
 
-// Wait returns once n frames have been captured, or limit has passed, and says
-// whether there are n.
+// Wait waits until n frames have been captured, but no longer than limit. It reports whether
+// there are n frames.
 func (s *Sniffer) Wait(n int, limit time.Duration) bool {
 	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
@@ -238,8 +238,8 @@ func (s *Sniffer) Wait(n int, limit time.Duration) bool {
 	}
 }
 
-// Stop ends the capture and returns all of it, in order of arrival. The test
-// fails where the kernel had to drop frames. Stop may be called again.
+// Stop ends the capture and returns all frames, in order of arrival. If the kernel has
+// dropped frames, the test fails. Stop may be called again.
 func (s *Sniffer) Stop() []Frame {
 	s.t.Helper()
 	if s.stopped {

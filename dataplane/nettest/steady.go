@@ -2,8 +2,8 @@ package nettest
 
 import "testing"
 
-// Steady measures until one measurement is right, five times at most: a busy machine
-// may stall in some, but what is wrong is wrong in all.
+// Steady repeats a measurement until it succeeds, at most five times. A stall of a busy machine
+// makes some attempts fail, a defect all of them.
 func Steady(t *testing.T, measure func() error) {
 	t.Helper()
 	var err error

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// end is what is fixed about one end of a veth pair.
+// end contains the addresses of one end of a veth pair.
 type end struct {
 	mac   net.HardwareAddr
 	addrs []string
@@ -21,22 +21,22 @@ var ends = [2]end{
 	{mac: net.HardwareAddr{2, 0, 0, 0, 0, 2}, addrs: []string{"10.0.0.2/24", "fd00::2/64"}},
 }
 
-// Veth is VethNamed with v0 for both names.
+// Veth connects two namespaces by VethNamed, with the name v0 for both ends.
 func (n *Namespace) Veth(other *Namespace) {
 	n.t.Helper()
 	n.VethNamed("v0", other, "v0")
 }
 
-// VethNamed joins two namespaces by a veth pair. Both ends are up, have an MTU
-// of 1500 bytes, and, in every pair,
+// VethNamed connects two namespaces by a veth pair. Both ends are up and have an MTU of 1500
+// bytes. Every pair has the same addresses:
 //
 //	n      02:00:00:00:00:01  10.0.0.1/24  fd00::1/64
 //	other  02:00:00:00:00:02  10.0.0.2/24  fd00::2/64
 //
-// Only what the test sends crosses the pair: each end knows the other as a
-// permanent neighbour and neither asks nor answers, by ARP or by neighbour
-// discovery (IFF_NOARP). That flag is also why fd00:: joins no multicast group,
-// and so reports none. A device set down loses its neighbours and fd00::.
+// The pair carries only packets that the test sends. Each end has the other as a permanent
+// neighbour, and sends no ARP and no neighbour discovery (IFF_NOARP). With that flag the
+// devices also join no multicast groups, and so send no reports. A device that is set down
+// loses its neighbours and its fd00:: address.
 func (n *Namespace) VethNamed(name string, other *Namespace, otherName string) {
 	n.t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -44,21 +44,21 @@ func (n *Namespace) VethNamed(name string, other *Namespace, otherName string) {
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerHardwareAddr, veth.PeerNamespace = otherName, ends[1].mac, netlink.NsFd(other.fd)
 	if err := n.handle.LinkAdd(veth); err != nil {
-		n.t.Fatalf("make veth pair %q, %q: %v: is the veth module loaded?", name, otherName, err)
+		n.t.Fatalf("create veth pair %q, %q: %v: is the veth module loaded?", name, otherName, err)
 	}
-	n.up(name)
-	other.up(otherName)
-	n.address(name, ends[0], ends[1])
-	other.address(otherName, ends[1], ends[0])
+	n.setUp(name)
+	other.setUp(otherName)
+	n.addAddresses(name, ends[0], ends[1])
+	other.addAddresses(otherName, ends[1], ends[0])
 }
 
-// Index returns a device's interface index.
+// Index returns the interface index of a device.
 func (n *Namespace) Index(name string) int {
 	n.t.Helper()
 	return n.link(name).Attrs().Index
 }
 
-// Delete removes a device, and the other end of a veth pair with it.
+// Delete deletes a device. The other end of a veth pair is deleted with it.
 func (n *Namespace) Delete(name string) {
 	n.t.Helper()
 	if err := n.handle.LinkDel(n.link(name)); err != nil {
@@ -75,8 +75,9 @@ func (n *Namespace) link(name string) netlink.Link {
 	return link
 }
 
-// up sets a device up that must never join a solicited-node group.
-func (n *Namespace) up(name string) {
+// setUp sets a device up. It turns ARP off first, so that the device never joins a
+// solicited-node multicast group.
+func (n *Namespace) setUp(name string) {
 	n.t.Helper()
 	link := n.link(name)
 	if err := n.handle.LinkSetARPOff(link); err != nil {
@@ -87,11 +88,11 @@ func (n *Namespace) up(name string) {
 	}
 }
 
-// address gives a device its own addresses and the peer's as neighbours.
-func (n *Namespace) address(name string, own, peer end) {
+// addAddresses adds a device's own addresses, and those of its peer as neighbours.
+func (n *Namespace) addAddresses(name string, own, peer end) {
 	n.t.Helper()
-	// The kernel notices the carrier in its own time. Until then the device
-	// drops what it should send.
+	// The kernel detects the carrier with a delay. Until then the device drops all
+	// packets.
 	n.await("carrier on "+name, func() bool { return n.link(name).Attrs().OperState == netlink.OperUp })
 	link := n.link(name)
 	for _, s := range own.addrs {
@@ -103,7 +104,7 @@ func (n *Namespace) address(name string, own, peer end) {
 			n.t.Fatalf("add %s to device %q: %v", s, name, err)
 		}
 	}
-	n.await("addresses of "+name, func() bool { return n.settled(link) })
+	n.await("addresses of "+name, func() bool { return n.addressesReady(link) })
 	for _, s := range peer.addrs {
 		addr, err := netlink.ParseAddr(s)
 		if err != nil {
@@ -121,11 +122,12 @@ func (n *Namespace) address(name string, own, peer end) {
 	}
 }
 
-// settled says that no address of a device is tentative: a socket can bind each.
-func (n *Namespace) settled(link netlink.Link) bool {
+// addressesReady reports whether no address of a device is tentative: sockets can bind to all
+// of them.
+func (n *Namespace) addressesReady(link netlink.Link) bool {
 	n.t.Helper()
 	addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
-	if errors.Is(err, netlink.ErrDumpInterrupted) { // they changed meanwhile
+	if errors.Is(err, netlink.ErrDumpInterrupted) { // the addresses changed during the dump
 		return false
 	}
 	if err != nil {

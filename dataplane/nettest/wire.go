@@ -17,14 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wire is two namespaces joined by a veth pair, v0 in both. Packets go from Near to Far.
+// Wire is two namespaces connected by a veth pair, v0 in both. Packets are sent from Near to
+// Far.
 type Wire struct {
 	T         *testing.T
 	Near, Far *Namespace
-	Index     int // of v0 in Near
+	Index     int // interface index of v0 in Near
 }
 
-// NewWire makes a Wire, which ends with the test.
+// NewWire creates a Wire that is deleted when the test ends.
 func NewWire(t *testing.T) *Wire {
 	t.Helper()
 	w := &Wire{T: t, Near: New(t), Far: New(t)}
@@ -33,7 +34,7 @@ func NewWire(t *testing.T) *Wire {
 	return w
 }
 
-// Do runs f in Near. The test fails if f does.
+// Do runs f in Near. If f returns an error, the test fails.
 func (w *Wire) Do(f func() error) {
 	w.T.Helper()
 	var err error
@@ -43,12 +44,12 @@ func (w *Wire) Do(f func() error) {
 	}
 }
 
-// Shown is what tc shows of the qdiscs and classes of v0, with all details.
+// Shown returns the output of tc for the qdiscs and classes of v0, with all details, sorted.
 func (w *Wire) Shown() string {
 	w.T.Helper()
 	lines := strings.Split(w.Near.Run("tc", "-d", "qdisc", "show", "dev", "v0"), "\n")
 	for _, m := range regexp.MustCompile(`qdisc \w+ ([0-9a-f]+:)`).FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
-		if m[1] != "0:" { // by qdisc: of all at once the kernel leaves some out
+		if m[1] != "0:" { // one qdisc at a time: a dump of all classes is incomplete
 			lines = append(lines, strings.Split(w.Near.Run("tc", "-d", "class", "show", "dev", "v0", "parent", m[1]), "\n")...)
 		}
 	}
@@ -56,7 +57,8 @@ func (w *Wire) Shown() string {
 	return strings.TrimSpace(strings.Join(lines, "\n"))
 }
 
-// TC runs tc with the words of each line. It skips the test if the kernel lacks a qdisc.
+// TC runs tc for each line, with its words as arguments. If the kernel does not have a qdisc,
+// the test is skipped.
 func (w *Wire) TC(lines ...string) {
 	w.T.Helper()
 	for _, line := range lines {
@@ -73,8 +75,8 @@ func (w *Wire) TC(lines ...string) {
 	}
 }
 
-// Sender sends from Near to a port of Far. It is not connected, because nobody listens
-// there and no error may come back.
+// Sender sends UDP datagrams from Near to a port of Far. The socket is not connected: no
+// process listens on the port, and a connected socket would return errors for that.
 type Sender struct {
 	*net.UDPConn
 	To *net.UDPAddr
@@ -83,7 +85,7 @@ type Sender struct {
 // Write sends a datagram.
 func (s *Sender) Write(b []byte) (int, error) { return s.WriteTo(b, s.To) }
 
-// Socket makes a sender whose packets have an skb priority, 0 for none.
+// Socket returns a sender. Its packets have an skb priority; 0 means none.
 func (w *Wire) Socket(port int, priority uint32) *Sender {
 	w.T.Helper()
 	conn := &Sender{To: &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: port}}
@@ -108,7 +110,7 @@ func (w *Wire) Socket(port int, priority uint32) *Sender {
 	return conn
 }
 
-// Fill sends without a pause, until it is stopped or the test ends.
+// Fill sends full-size datagrams without a pause until stop is called or the test ends.
 func Fill(conn *Sender) (stop func()) {
 	payload := make([]byte, 1472)
 	go func() {
@@ -121,7 +123,7 @@ func Fill(conn *Sender) (stop func()) {
 	return func() { conn.Close() }
 }
 
-// PortOf is the UDP port that a frame goes to, 0 for none.
+// PortOf returns the destination port of a UDP frame, or 0 for other frames.
 func PortOf(f Frame) int {
 	if len(f.Data) < 38 || f.Data[23] != unix.IPPROTO_UDP {
 		return 0
@@ -129,7 +131,7 @@ func PortOf(f Frame) int {
 	return int(binary.BigEndian.Uint16(f.Data[36:]))
 }
 
-// Speed is the rate of the frames after the first, in bytes/s.
+// Speed returns the rate of the frames after the first one, in bytes/s.
 func Speed(frames []Frame) float64 {
 	n := 0
 	for _, f := range frames[1:] {
@@ -138,11 +140,12 @@ func Speed(frames []Frame) float64 {
 	return float64(n) / time.Duration(frames[len(frames)-1].Time-frames[0].Time).Seconds()
 }
 
-// InVM says that the test runs in an emulated machine, about ten times slower.
+// InVM is true if the test runs in an emulated machine, which is about ten times slower.
 var InVM = os.Getenv("SHAPER_VM") != ""
 
-// Scaled returns a rate in bytes/s and the number of frames to measure it by, both a
-// tenth in a VM: on a busy machine it cannot send at the full rate.
+// Scaled converts a rate from bit/s to bytes/s. In a VM it returns a tenth of the rate and of
+// the number of frames for its measurement: a VM on a busy machine cannot send at the full
+// rate.
 func Scaled(bits uint64, frames int) (rate uint64, n int) {
 	if InVM {
 		return bits / 80, frames / 10
@@ -150,7 +153,8 @@ func Scaled(bits uint64, frames int) (rate uint64, n int) {
 	return bits / 8, frames
 }
 
-// Nearly allows 1 percent. In a VM timers are later than HTB makes up for.
+// Nearly reports whether got is within 1 % of want. In a VM got may be much smaller, because
+// timers are later than HTB compensates for.
 func Nearly(got, want float64) bool {
 	if InVM {
 		return got > want/4 && got < want*1.05

@@ -57,7 +57,7 @@ func TestBudgetErrors(t *testing.T) {
 		{"no URL", shared("{budget: a, store: 'h:6379:secret'}"), "3:84", []string{"neither host nor a URL"}},
 		{"half a certificate", shared("{budget: a, store: {url: 'rediss://h', cert-file: c}}"), "3:84", []string{"go together"}},
 		{"certificate without TLS", shared("{budget: a, store: {url: 'redis://h', ca-file: c}}"), "3:84", []string{"rediss://"}},
-		{"keys", class + "{type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, per: src, share: {budget: a, store: host}}\n", "", []string{"does not go with per"}},
+		{"keys", class + "{type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, per: src, share: {budget: a, store: host}}\n", "", []string{"cannot be combined with per"}},
 		{"a log", class + "{type: sliding-log, limit: 2kB, window: 1s, share: {budget: a, store: host}}\n", "", []string{"sliding-log"}},
 		{"a window on a server", class + "{type: fixed-window, limit: 2kB, window: 1s, share: {budget: a, store: 'redis://h'}}\n", "", []string{"do not add up"}},
 		{"warm-up", class + "{type: token-bucket, rate: 1mbit, burst: 2kB, warmup: 1s, share: {budget: a, store: 'redis://h'}}\n", "", []string{"warmup"}},
