@@ -95,7 +95,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		signal.Ignore(syscall.SIGHUP) // the terminal may be what the new policy cuts off
 		guard, err := live.StartGuard(name, nil)
 		if err == nil {
-			err = guard.Tell(live.Instructions{Stays: true})
+			err = guard.Instruct(live.Instructions{Stays: true})
 		}
 		if err != nil {
 			return err

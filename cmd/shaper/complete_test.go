@@ -127,9 +127,9 @@ func TestCompleteShaped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []*live.Carried
+	var list []*live.LocalTap
 	for _, d := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
-		list = append(list, live.NewCarried("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
+		list = append(list, live.NewLocalTap("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
 	}
 	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), nil, nil)
 	if err != nil {

@@ -202,7 +202,7 @@ func (r *running) instruct() error {
 			return err
 		}
 	}
-	return r.guard.Tell(live.Instructions{Stays: r.flags.pin})
+	return r.guard.Instruct(live.Instructions{Stays: r.flags.pin})
 }
 
 // leave ends a shaper run --background: what is attached stays. It is looked for

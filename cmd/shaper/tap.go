@@ -70,7 +70,7 @@ an uplink, CAP_NET_RAW.`,
 type carrying struct {
 	plane  tap.Plane
 	name   string
-	list   []*live.Carried
+	list   []*live.LocalTap
 	flags  *tapFlags
 	s      streams
 	notify notifier
@@ -189,7 +189,7 @@ func (c *carrying) join(policy *policyfile.Compiled, memory int64) error {
 		if err := shaper.Join(member); err != nil {
 			return explainIn(policy, err)
 		}
-		c.list = append(c.list, live.NewCarried(c.name, f.uplink+f.peer, direction, shaper, policy))
+		c.list = append(c.list, live.NewLocalTap(c.name, f.uplink+f.peer, direction, shaper, policy))
 		c.list[i].Notes = func() { c.notes(member) }
 		if direction == kernel.Egress {
 			c.plane.Egress = shaper
@@ -206,7 +206,7 @@ func (c *carrying) share(ctx context.Context) (err error) {
 	var list []budgets.Shaper
 	var shapers []budgets.Leaser
 	for _, sh := range c.list {
-		list = append(list, sh.Share())
+		list = append(list, sh.BudgetShaper())
 		shapers = append(shapers, sh.Shaper)
 	}
 	if c.shares == nil {

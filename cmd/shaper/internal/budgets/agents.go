@@ -16,24 +16,24 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// Leaser is a shaper in which the meters of budgets on servers follow leases.
+// Leaser is a shaper whose meters can follow leases of budgets on servers.
 type Leaser interface {
 	SetLease(budget string, l dataplane.Lease) error
 	Asked(budget string) ([3]uint64, error)
 }
 
-// Agents keeps a process's shares of budgets on servers: an agent for each server and
-// interval, which runs until the end.
+// Agents manages a process's shares of budgets on servers. It has one agent per server and
+// interval. Its methods may be called concurrently.
 type Agents struct {
-	clock  func() int64
-	say    func(format string, args ...any)
-	lock   sync.Mutex // of what follows
-	begun  bool
-	ended  bool
-	agents []*sharing
-	list   []Shaper  // of the last follow
-	bound  []Leaser  // likewise
-	ahead  time.Time // when budgets were prepared for a policy that is not in force yet; 0 for none
+	clock    func() int64
+	notify   func(format string, args ...any)
+	lock     sync.Mutex // protects the fields below
+	followed bool       // Follow was called
+	ended    bool       // End was called
+	agents   []*sharing
+	list     []Shaper  // of the last Follow
+	bound    []Leaser  // of the last Follow
+	prepared time.Time // time of the last Prepare whose policy is not in force yet; 0: none
 }
 
 // sharing is an agent with its budgets.
@@ -41,64 +41,65 @@ type sharing struct {
 	*shared.Agent
 	server  shared.Server
 	budgets []shared.Budget
-	of      []int // by budget: the index of its shaper
+	shaper  []int // index of the shaper, by budget
 	stop    func()
 }
 
-// Shaper is a budget of the shaper of a policy, by a name that no other shaper has.
+// Shaper is the plan of a shaper, with a unique name.
 type Shaper struct {
 	Plan *dataplane.Plan
-	Name string // among the hosts of its budgets
+	Name string // name of the shaper among the hosts of its budgets
 }
 
-// New returns the shares of no shapers. Plans are in times of the clock; say is
-// told what an operator wants to know.
-func New(clock func() int64, say func(string, ...any)) *Agents {
-	return &Agents{clock: clock, say: say}
+// New returns Agents without shapers. Leases have times of the clock, in ns. notify prints
+// events for the operator.
+func New(clock func() int64, notify func(string, ...any)) *Agents {
+	return &Agents{clock: clock, notify: notify}
 }
 
-// Follow has the meters of these shapers, which may have other policies than before,
-// follow their leases; a shaper is nil while it is gone. Budgets that stay keep their
-// shares. The first time it waits until the new ones have theirs, or their rescue
-// shares, so that what is attached then lets packets through at once.
+// Follow makes the meters of these shapers follow their leases. list has their current plans;
+// an entry of shapers is nil while the shaper is not attached. Budgets that were there before
+// keep their shares. The first call waits until all budgets have their shares or rescue
+// shares, so a shaper that is attached afterwards passes packets at once.
 func (s *Agents) Follow(ctx context.Context, list []Shaper, shapers []Leaser) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.list, s.bound, s.ahead = list, shapers, time.Time{}
-	wait := !s.begun
-	s.begun = true
-	return s.turn(ctx, list, shapers, wait)
+	s.list, s.bound, s.prepared = list, shapers, time.Time{}
+	wait := !s.followed
+	s.followed = true
+	return s.update(ctx, list, shapers, wait)
 }
 
-// Prepare waits until budgets that policies bring have their shares, or their rescue
-// shares: at most a second. A reload then lets their packets through at once. It must be
-// followed by follow, whatever becomes of the reload. Budgets that only move to another
-// server, or get another interval, are not prepared.
+// Prepare waits until new budgets in these policies have their shares or rescue shares, at
+// most a second. After a reload their meters then pass packets at once. The caller must call
+// Follow afterwards, even if the reload fails. Prepare does nothing for budgets that only
+// change their server or interval.
 func (s *Agents) Prepare(ctx context.Context, policies ...Shaper) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.ahead = time.Now()
+	s.prepared = time.Now()
 	shapers := append(slices.Clone(s.bound), make([]Leaser, len(policies))...)
-	return s.turn(ctx, append(slices.Clone(s.list), policies...), shapers, true)
+	return s.update(ctx, append(slices.Clone(s.list), policies...), shapers, true)
 }
 
-// Abandoned says that budgets were prepared for a reload that did not happen.
+// Abandoned reports whether budgets were prepared for a reload that did not happen.
 func (s *Agents) Abandoned() bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return !s.ahead.IsZero() && time.Since(s.ahead) > aheadTimeout
+	return !s.prepared.IsZero() && time.Since(s.prepared) > prepareTimeout
 }
 
-// aheadTimeout is longer than a reload takes: the program is verified in a second or two.
-const aheadTimeout = 10 * time.Second
+// prepareTimeout is longer than a reload takes. The kernel verifies the program in a second
+// or two.
+const prepareTimeout = 10 * time.Second
 
-// turn has agents for the budgets of these policies, and the meters of those whose shaper
-// is there follow them. The caller has the lock.
-func (s *Agents) turn(ctx context.Context, list []Shaper, shapers []Leaser, wait bool) error {
+// update starts and stops agents so that they have exactly the budgets of list, and binds
+// them to the meters of the attached shapers. The caller holds the lock.
+func (s *Agents) update(ctx context.Context, list []Shaper, shapers []Leaser, wait bool) error {
 	if s.ended {
 		return nil
 	}
-	groups := group(list)
+	groups := groupBudgets(list)
 	var added, kept []*sharing
 	for _, g := range groups {
 		at := slices.IndexFunc(s.agents, func(a *sharing) bool {
@@ -112,7 +113,7 @@ func (s *Agents) turn(ctx context.Context, list []Shaper, shapers []Leaser, wait
 			kept = append(kept, g)
 			continue
 		}
-		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a core would have the password
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a core dump would contain the password
 		client, err := shared.Open(g.server)
 		if err == nil {
 			g.Agent, err = shared.NewAgent(client, g.budgets, shared.AgentConfig{Store: g.server.String(), Clock: s.clock, Notify: s.report})
@@ -132,9 +133,9 @@ func (s *Agents) turn(ctx context.Context, list []Shaper, shapers []Leaser, wait
 	defer end()
 	for _, g := range added {
 		if wait {
-			_ = g.Start(starting) // report tells of an error
+			_ = g.Start(starting) // report prints errors
 		}
-		g.begin()
+		g.start()
 	}
 	for _, g := range kept {
 		if wait {
@@ -144,7 +145,7 @@ func (s *Agents) turn(ctx context.Context, list []Shaper, shapers []Leaser, wait
 	for _, a := range s.agents {
 		meters := make([]shared.Meter, len(a.budgets))
 		for i, b := range a.budgets {
-			if sh := shapers[a.of[i]]; sh != nil {
+			if sh := shapers[a.shaper[i]]; sh != nil {
 				meters[i] = leasedMeter{sh, b.Name}
 			}
 		}
@@ -155,8 +156,8 @@ func (s *Agents) turn(ctx context.Context, list []Shaper, shapers []Leaser, wait
 	return nil
 }
 
-// begin starts the agent.
-func (a *sharing) begin() {
+// start runs the agent in a goroutine.
+func (a *sharing) start() {
 	running, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	a.stop = func() { cancel(); <-ended }
@@ -166,8 +167,8 @@ func (a *sharing) begin() {
 	}()
 }
 
-// end stops the agent. It gives back what its shapers held if they let nothing through
-// any more.
+// end stops the agent. If leave is set, it returns the shares to the server: the shapers must
+// not pass packets any more.
 func (a *sharing) end(leave bool) {
 	a.stop()
 	if !leave {
@@ -175,25 +176,25 @@ func (a *sharing) end(leave bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	_ = a.Leave(ctx) // the lease ends all the same
+	_ = a.Leave(ctx) // otherwise the lease expires
 }
 
-// Statuses returns the state of the budgets of a shaper.
+// Statuses returns the status of the budgets of a shaper.
 func (s *Agents) Statuses(iface, direction string) (out []shared.Status) {
-	s.each(HostName(iface, direction), func(_ *sharing, st *shared.Status) { out = append(out, *st) })
+	s.eachStatus(HostName(iface, direction), func(_ *sharing, st *shared.Status) { out = append(out, *st) })
 	return out
 }
 
-// States is of for other processes, by the shaper's name.
+// States returns the state of the budgets of a shaper, by its name, for other processes.
 func (s *Agents) States(host string) (out []State) {
-	s.each(host, func(a *sharing, st *shared.Status) {
+	s.eachStatus(host, func(a *sharing, st *shared.Status) {
 		out = append(out, StateOf(st, a.server.String()))
 	})
 	return out
 }
 
-// each calls f with the state of the budgets of a shaper, by its name.
-func (s *Agents) each(host string, f func(a *sharing, st *shared.Status)) {
+// eachStatus calls f with the status of each budget of a shaper, by its name.
+func (s *Agents) eachStatus(host string, f func(a *sharing, st *shared.Status)) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, a := range s.agents {
@@ -205,8 +206,8 @@ func (s *Agents) each(host string, f func(a *sharing, st *shared.Status)) {
 	}
 }
 
-// End is the end of all agents. What shapers hold that go on is not given back: their
-// leases end, and leave them their rescue shares.
+// End stops all agents. If leave is set, it returns all shares to the servers. Otherwise the
+// leases expire, and shapers that are still attached fall to their rescue shares.
 func (s *Agents) End(leave bool) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -216,13 +217,13 @@ func (s *Agents) End(leave bool) {
 	s.agents, s.ended = nil, true
 }
 
-// startTimeout is how long a shaper waits for its first share: ten intervals of a
-// budget that has the default.
+// startTimeout is the time that a shaper waits for its first share: ten intervals of the
+// default length.
 const startTimeout = time.Second
 
-// group sorts the budgets on servers by server and interval. Of several with the same
-// name and shaper, the first counts.
-func group(list []Shaper) (out []*sharing) {
+// groupBudgets groups the budgets by server and interval. Of several budgets with the same
+// name in one shaper, it uses the first.
+func groupBudgets(list []Shaper) (out []*sharing) {
 	type id struct{ budget, host string }
 	seen := map[id]bool{}
 	for i, sh := range list {
@@ -241,13 +242,13 @@ func group(list []Shaper) (out []*sharing) {
 			}
 			g := out[at]
 			g.budgets = append(g.budgets, shared.Budget{Name: s.BudgetName, Host: sh.Name, Terms: t})
-			g.of = append(g.of, i)
+			g.shaper = append(g.shaper, i)
 		}
 	}
 	return out
 }
 
-// TermsOf is what a budget on a server is to its stage.
+// TermsOf returns the terms of a stage's budget on a server.
 func TermsOf(s *dataplane.PlanStage) lease.Terms {
 	b := s.Budget
 	return lease.Terms{
@@ -257,8 +258,8 @@ func TermsOf(s *dataplane.PlanStage) lease.Terms {
 	}
 }
 
-// HostName is the name of a shaper among those of its budgets: host, interface and
-// direction. Characters that no name has become underscores.
+// HostName returns the name of a shaper among the hosts of its budgets: host name, interface
+// and direction. Characters that are not allowed in names become underscores.
 func HostName(iface, direction string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -272,15 +273,16 @@ func HostName(iface, direction string) string {
 	}, host+":"+iface+":"+direction)
 }
 
+// leaveTimeout is the time that a shaper waits for the server when it ends.
 const leaveTimeout = time.Second
 
-// leasedMeter is the meter of a budget in a shaper.
+// leasedMeter is a shaper's meter of a budget.
 type leasedMeter struct {
 	Leaser
 	budget string
 }
 
-// AmountsOf converts limits of a meter for package lease.
+// AmountsOf converts the limits of a meter to amounts of package lease.
 func AmountsOf(l dataplane.Limits) (a lease.Amounts) {
 	for i := range l {
 		a.Rate[i], a.Burst[i] = l[i].Rate, l[i].Burst
@@ -288,7 +290,7 @@ func AmountsOf(l dataplane.Limits) (a lease.Amounts) {
 	return a
 }
 
-// leaseOf is a plan in the form of meters.
+// leaseOf converts a plan of package lease to the lease of a meter.
 func leaseOf(p lease.Plan) dataplane.Lease {
 	l := dataplane.Lease{Until: p.Until}
 	for i, a := range p.Phase {
@@ -299,38 +301,38 @@ func leaseOf(p lease.Plan) dataplane.Lease {
 	return l
 }
 
-// Apply has the meter follow a plan.
+// Apply makes the meter follow a plan.
 func (m leasedMeter) Apply(p lease.Plan) error { return m.SetLease(m.budget, leaseOf(p)) }
 
-// Counts returns what the meter was asked for.
+// Counts returns the amounts that packets requested of the meter.
 func (m leasedMeter) Counts() (lease.Counts, error) {
 	c, err := m.Asked(m.budget)
 	return lease.Counts(c), err
 }
 
-// report tells an operator of an event, in a line.
+// report prints an event on one line.
 func (s *Agents) report(e shared.Event) {
 	st := e.Status
 	share := UnitOf(st.Floor).Rates
 	switch e.Kind {
 	case shared.Joined:
-		s.say("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
+		s.notify("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
 	case shared.Lost:
-		s.say("budget %s: %v: limited to the rescue share of %s", e.Budget, e.Err, share(st.Rescue))
+		s.notify("budget %s: %v: limited to the rescue share of %s", e.Budget, e.Err, share(st.Rescue))
 	case shared.Found:
-		s.say("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
+		s.notify("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
 	case shared.Refused:
-		s.say("budget %s: %v", e.Budget, e.Err)
+		s.notify("budget %s: %v", e.Budget, e.Err)
 	case shared.Failed:
-		s.say("budget %s: %v", e.Budget, e.Err)
+		s.notify("budget %s: %v", e.Budget, e.Err)
 	case shared.Reset:
-		s.say("budget %s: the store lost its state: shares grow again when all hosts have reported theirs", e.Budget)
+		s.notify("budget %s: the store lost its state: shares grow again when all hosts have reported theirs", e.Budget)
 	case shared.Crowded:
-		s.say("budget %s: %s share a burst of %s: an idle host gets less than one packet of it", e.Budget, say.Count(st.Hosts, "host"), UnitOf(st.Floor).Bursts(st.Size))
+		s.notify("budget %s: %s share a burst of %s: an idle host gets less than one packet of it", e.Budget, say.Count(st.Hosts, "host"), UnitOf(st.Floor).Bursts(st.Size))
 	case shared.Unguarded:
-		s.say("budget %s: the server's user lacks the permission +info: a failover may exceed the budget for a moment", e.Budget)
+		s.notify("budget %s: the server's user lacks the permission +info: a failover may exceed the budget for a moment", e.Budget)
 	case shared.Disagreed:
-		s.say("budget %s: %s has a smaller size, which applies to all hosts: %s", e.Budget, st.Smallest, share(st.Size))
+		s.notify("budget %s: %s has a smaller size, which applies to all hosts: %s", e.Budget, st.Smallest, share(st.Size))
 	}
 }
 

@@ -1,3 +1,3 @@
-// Package budgets keeps a process's shares of budgets on servers: it runs the agents, and
-// has the meters of shapers follow their leases.
+// Package budgets manages a process's shares of budgets on servers. It runs the agents, and
+// applies their leases to the meters of shapers.
 package budgets

@@ -5,26 +5,25 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// ReplayStore is the store of a replay: budgets on servers of which this host is the only
-// one, in the capture's time. What it shares was there for a while when the capture
-// begins.
+// ReplayStore simulates the server in a replay. This host is the only host of each budget,
+// and has been for a while when the capture begins. Times are those of the capture.
 type ReplayStore struct {
 	pipeline *dataplane.Pipeline
 	budgets  []*ownBudget
 	begun    bool
 }
 
-// ownBudget is a budget that nobody else has.
+// ownBudget is a budget with this host only.
 type ownBudget struct {
 	name  string
 	host  *lease.Host
 	store lease.Store
-	start int64 // ns, of the store's clock
-	next  int64 // ns, when the host calls next
-	every int64 // ns
+	start int64 // time at which the store's clock is 0, ns
+	next  int64 // time of the host's next call, ns
+	every int64 // interval between calls, ns
 }
 
-// NewReplayStore returns the store of a pipeline, nil if it has no budgets on servers.
+// NewReplayStore returns the store of a pipeline, or nil if no budget is on a server.
 func NewReplayStore(p *dataplane.Pipeline) *ReplayStore {
 	var a *ReplayStore
 	for _, s := range OnServers(p.Plan()) {
@@ -37,15 +36,12 @@ func NewReplayStore(p *dataplane.Pipeline) *ReplayStore {
 	return a
 }
 
-// Intervals before the first packet, by which the store has learned that there is
-// nobody else and the buckets are full, and the most that are gone through without a
-// packet.
 const (
-	intervalsBefore  = 100
-	intervalsBetween = 1000
+	intervalsBefore  = 100  // intervals before the first packet, in which the store learns that there is one host and the buckets fill
+	intervalsBetween = 1000 // maximum number of intervals that are simulated between two packets
 )
 
-// Until lets the host call the store until a time, ns of the capture's.
+// Until simulates the calls of the host until a time of the capture, in ns.
 func (a *ReplayStore) Until(now int64) {
 	if a == nil {
 		return

@@ -9,33 +9,34 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// State is a shaper's share of a budget on a server: in status --json, and as one
-// process tells another. Amounts are those of budgetStateJSON.
+// State is a shaper's share of a budget on a server, for status --json and for other
+// processes. Rates are in bit/s, bursts in bytes. If Packets is set, rates are in eighths of
+// a packet per second, and bursts in packets.
 type State struct {
 	Name     string   `json:"name"`
-	Store    string   `json:"store"` // without a password
-	Host     string   `json:"host"`  // the shaper's name there
+	Store    string   `json:"store"` // URL without a password
+	Host     string   `json:"host"`  // name of the shaper among the hosts
 	Packets  bool     `json:"packets"`
-	Renewed  bool     `json:"renewed"` // a process renews it; otherwise only share, rescue and the policy's size are known
+	Renewed  bool     `json:"renewed"` // a process renews the share; otherwise only share, rescue and the policy's size are known
 	Heard    bool     `json:"heard"`
 	Rescued  bool     `json:"rescued"`
 	Learning bool     `json:"learning"`
 	Share    Amounts  `json:"share"`
 	Rescue   Amounts  `json:"rescue"`
 	Size     Amounts  `json:"size"`
-	Bound    Amounts  `json:"bound,omitzero"`                // of all hosts together
-	Once     [2]int64 `json:"once,omitzero"`                 // tokens beyond it after a failover
-	Without  Amounts  `json:"bound_without_server,omitzero"` // of all hosts, if none reaches the server; while rescued
+	Bound    Amounts  `json:"bound,omitzero"`                // upper bound for all hosts together
+	Once     [2]int64 `json:"once,omitzero"`                 // tokens beyond the bound after a failover
+	Without  Amounts  `json:"bound_without_server,omitzero"` // upper bound if no host reaches the server; set while rescued
 	Hosts    int64    `json:"hosts"`
 	Late     int64    `json:"late"`
 	Replicas int64    `json:"replicas"`
 	Smallest string   `json:"smallest,omitempty"`
 	Calls    uint64   `json:"calls"`
 	Lost     uint64   `json:"lost_calls"`
-	Error    string   `json:"error,omitempty"` // of the last call
+	Error    string   `json:"error,omitempty"` // error of the last call
 }
 
-// StateOf is the state of a budget in words for other processes.
+// StateOf converts the status of a budget.
 func StateOf(st *shared.Status, store string) State {
 	b := State{
 		Name: st.Budget, Store: store, Host: st.Host, Packets: bool(UnitOf(st.Floor)), Renewed: true,
@@ -56,7 +57,7 @@ func StateOf(st *shared.Status, store string) State {
 // rates writes rates in the budget's unit.
 func (b *State) rates(a Amounts) string { return Unit(b.Packets).Rates(lease.Amounts(a)) }
 
-// String is a line without the budget's name.
+// String describes the state on one line, without the budget's name.
 func (b *State) String() string {
 	var out strings.Builder
 	printf := func(format string, args ...any) { fmt.Fprintf(&out, format, args...) }
@@ -98,6 +99,7 @@ func (b *State) String() string {
 	return out.String()
 }
 
+// Amounts are the rates and bursts of both buckets.
 type Amounts struct {
 	Rate  [2]int64 `json:"rate"`
 	Burst [2]int64 `json:"burst"`

@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// Unit is the unit of a server budget's tokens: bytes or packets.
+// Unit is the unit of the tokens of a budget on a server: bytes or packets.
 type Unit bool
 
 const (
@@ -15,8 +15,8 @@ const (
 	InPackets Unit = true
 )
 
-// Floor is the burst that an idle host keeps if the budget is large enough: two packets.
-// The server stores it, so shaper budget can derive the unit from it.
+// Floor returns the burst that an idle host keeps if the budget is large enough: two
+// packets. The server stores it, so shaper budget can derive the unit from it.
 func (u Unit) Floor() int64 {
 	if u == InPackets {
 		return 2
@@ -27,10 +27,11 @@ func (u Unit) Floor() int64 {
 // UnitOf returns the unit that has this floor.
 func UnitOf(floor int64) Unit { return Unit(floor == InPackets.Floor()) }
 
-// Rates writes the rates of buckets that have one, two of them with a plus.
+// Rates writes the rate of the first bucket, and with a plus that of the second if it has
+// one.
 func (u Unit) Rates(a lease.Amounts) string { return byBucket(a.Rate, u.rate) }
 
-// Bursts writes the bursts of buckets that have one.
+// Bursts writes the bursts in the same way.
 func (u Unit) Bursts(a lease.Amounts) string { return byBucket(a.Burst, u.burst) }
 
 func byBucket(n [2]int64, write func(int64) string) string {
@@ -55,6 +56,7 @@ func (u Unit) rate(n int64) string {
 	return say.Scaled(n, 1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s")
 }
 
+// ParseRate reads a rate in the syntax of policies.
 func (u Unit) ParseRate(s string) (meter.Rate, error) {
 	if u == InPackets {
 		return policyfile.ParsePacketRate(s)
@@ -62,6 +64,7 @@ func (u Unit) ParseRate(s string) (meter.Rate, error) {
 	return policyfile.ParseRate(s)
 }
 
+// ParseBurst reads a burst in the syntax of policies.
 func (u Unit) ParseBurst(s string) (int64, error) {
 	if u == InPackets {
 		return policyfile.ParsePackets(s)

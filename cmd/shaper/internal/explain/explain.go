@@ -13,34 +13,34 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Explanation is what why --json prints: a packet's row of replay --decisions, and the
-// grounds of it in the order of the steps.
+// Explanation is the output of why --json: a packet's row of replay --decisions, and the
+// reasons for it in the order of the steps.
 type Explanation struct {
 	Row
-	ClockNS     int64  `json:"clock_ns"`     // of meters and queues
-	ClockPacket int64  `json:"clock_packet"` // whose stamp that is
-	FirstNS     int64  `json:"first_ns"`     // stamp of packet 1
+	ClockNS     int64  `json:"clock_ns"`     // clock of meters and queues
+	ClockPacket int64  `json:"clock_packet"` // packet whose timestamp that is
+	FirstNS     int64  `json:"first_ns"`     // timestamp of packet 1
 	Headers     string `json:"headers"`
-	Captured    int    `json:"captured"`    // bytes
-	Wire        int    `json:"wire"`        // bytes, with the link header
+	Captured    int    `json:"captured"`    // captured length, bytes
+	Wire        int    `json:"wire"`        // original length with the link header, bytes
 	LinkHeader  int    `json:"link_header"` // bytes
-	L3          int    `json:"l3"`          // bytes
+	L3          int    `json:"l3"`          // length of the network packet, bytes
 	LengthRule  string `json:"length_rule"`
-	Place       string `json:"place"`   // of the class
-	Match       string `json:"match"`   // of the class
-	Matched     string `json:"matched"` // of each list, the entries that take the packet
+	Place       string `json:"place"`   // place of the class
+	Match       string `json:"match"`   // match of the class
+	Matched     string `json:"matched"` // match without list entries that do not match the packet
 
-	Missed  []missed    `json:"missed"`       // classes before it
-	Meters  []metered   `json:"meters"`       // that it went through
-	Skipped []string    `json:"skipped"`      // meters that a red packet does not reach
-	Act     string      `json:"action_rule"`  // the action of its color
-	ActAt   string      `json:"action_place"` // its place, "" for a default
-	Acted   []string    `json:"action_steps"` // what came of it
+	Missed  []missed    `json:"missed"`       // earlier classes
+	Meters  []metered   `json:"meters"`       // meters that the packet went through
+	Skipped []string    `json:"skipped"`      // later meters, which a red packet skips
+	Act     string      `json:"action_rule"`  // action for the packet's color
+	ActAt   string      `json:"action_place"` // place of the action, "" for a default
+	Acted   []string    `json:"action_steps"` // effects of the action
 	Queue   *QueuedJSON `json:"queue"`
 	Why     string      `json:"why"`
 }
 
-// Row is a row of decisions.
+// Row is a row of replay --decisions.
 type Row struct {
 	Packet      int64  `json:"packet"`
 	TimeNS      int64  `json:"time_ns"`
@@ -55,7 +55,7 @@ type Row struct {
 	Reason      string `json:"reason"`
 }
 
-// missed is a class that did not take the packet, by the first key that fails.
+// missed is an earlier class, with the first key that does not match the packet.
 type missed struct {
 	Class string `json:"class"`
 	Place string `json:"place"`
@@ -64,23 +64,24 @@ type missed struct {
 	Has   string `json:"has"`
 }
 
+// metered is a step through a meter.
 type metered struct {
 	Name     string   `json:"name"`
 	Place    string   `json:"place"`
 	Type     string   `json:"type"`
 	Mode     string   `json:"mode"`
 	Settings string   `json:"settings"`
-	Key      string   `json:"key"` // of a meter for each key
+	Key      string   `json:"key"` // key of a per-key meter
 	Count    string   `json:"count"`
-	Length   int      `json:"length"` // B, as it counts
-	In       string   `json:"in"`
-	Because  string   `json:"because"` // of In
+	Length   int      `json:"length"`  // metered length (B in the RFCs), in the unit Count
+	In       string   `json:"in"`      // input color
+	Because  string   `json:"because"` // source of the input color
 	Buckets  []bucket `json:"buckets"`
 	Color    string   `json:"color"`
 	Clause   string   `json:"clause"`
 	Text     string   `json:"text"`
 
-	average bool // it has no tokens
+	average bool // the meter has no tokens
 }
 
 type bucket struct {
@@ -90,22 +91,23 @@ type bucket struct {
 	Burst  int64  `json:"burst"`
 }
 
-// QueuedJSON is the queue as the packet found it.
+// QueuedJSON is the queue at the packet's arrival.
 type QueuedJSON struct {
 	Name     string   `json:"name"`
 	Place    string   `json:"place"`
 	Settings []string `json:"settings"`
-	Packets  int64    `json:"packets"` // waiting
-	Bytes    int64    `json:"bytes"`   // waiting
-	// Waiting in all queues of its link, 0 where it has a rate of its own.
+	Packets  int64    `json:"packets"` // backlog
+	Bytes    int64    `json:"bytes"`   // backlog
+	// Backlog of all queues of the link; 0 for a queue with its own rate.
 	LinkPackets int64 `json:"link_packets"`
 	LinkBytes   int64 `json:"link_bytes"`
 
-	WaitNS *int64 `json:"wait_ns"` // its own; null where a link dropped it
-	Early  string `json:"early"`   // what WRED had to say
+	WaitNS *int64 `json:"wait_ns"` // queueing delay of the packet; null if a link dropped it
+	Early  string `json:"early"`   // decision of WRED, "" if it had none
 }
 
-// Explain puts together what the witness saw.
+// Explain returns the explanation, once the replay has ended with ErrSeen or at the end of
+// the capture.
 func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
 	t := &Explanation{
@@ -125,9 +127,9 @@ func (w *Witness) Explain() *Explanation {
 		t.Missed = append(t.Missed, w.missed(c))
 	}
 	if v.Class < 0 {
-		t.Why = untakenText[v.Reason] + ": passed unmetered"
+		t.Why = unclassifiedText[v.Reason] + ": passed unmetered"
 		if v.Done.Dropped() {
-			t.Why = untakenText[v.Reason] + ": dropped by otherwise: drop"
+			t.Why = unclassifiedText[v.Reason] + ": dropped by otherwise: drop"
 		}
 		return t
 	}
@@ -146,7 +148,7 @@ func (w *Witness) Explain() *Explanation {
 	}
 	a := c.Action(v.Color)
 	t.Act = say.Action(a)
-	t.Acted = append(t.Acted, acted(&a, p, v)...)
+	t.Acted = append(t.Acted, actionSteps(&a, p, v)...)
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
 		t.Queue = w.queue(w.plan.Classes[v.Class].Actions[v.Color].Queue)
 	}
@@ -154,7 +156,7 @@ func (w *Witness) Explain() *Explanation {
 	return t
 }
 
-// missed is a class that did not take the packet.
+// missed returns the reason why a class does not match the packet.
 func (w *Witness) missed(c *dataplane.Class) missed {
 	p, n := &w.packet, w.verdict.Length
 	key := c.Match.Misses(p, n)
@@ -165,17 +167,18 @@ func (w *Witness) missed(c *dataplane.Class) missed {
 	return missed{c.Name, place, key, wantsOf(&c.Match, key), hasOf(p, key, n)}
 }
 
-// row is the packet's row, by the same code that writes the decisions.
+// row returns the packet's row. The code for --decisions writes it.
 func (w *Witness) row() Row {
 	var text bytes.Buffer
 	d := decisions.New(&text, w.plan, true)
 	var row Row
-	_ = d.Packet(w.packet.Time, &w.verdict) // a Buffer takes all
+	_ = d.Packet(w.packet.Time, &w.verdict) // writing to a Buffer cannot fail
 	_ = d.Flush()
-	_ = json.Unmarshal(text.Bytes(), &row) // that it can be read is tested
+	_ = json.Unmarshal(text.Bytes(), &row) // tests check that it is valid
 	return row
 }
 
+// meter describes step i through the chain of meters.
 func (w *Witness) meter(i int) metered {
 	s := &w.steps[i]
 	stage := &w.plan.Stages[s.Stage]
@@ -204,10 +207,11 @@ func (w *Witness) meter(i int) metered {
 	return out
 }
 
+// queue describes queue i at the packet's arrival.
 func (w *Witness) queue(i int) *QueuedJSON {
 	v, b, plan := &w.verdict, w.queues[i], w.plan
 	q := &plan.Queues[i]
-	out := &QueuedJSON{Name: q.Name, Place: w.file.Place(q.Source, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.early(i)}
+	out := &QueuedJSON{Name: q.Name, Place: w.file.Place(q.Source, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.wredText(i)}
 	for _, p := range say.QueueParts(q.Source) {
 		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}
@@ -228,11 +232,11 @@ func (w *Witness) queue(i int) *QueuedJSON {
 	return out
 }
 
-// early is what WRED thought of the backlog, or nothing.
-func (w *Witness) early(i int) string {
+// wredText describes the decision of WRED, or returns "" if it had none.
+func (w *Witness) wredText(i int) string {
 	v, b, q := &w.verdict, w.queues[i], &w.plan.Queues[i]
 	e := q.WRED[v.Color]
-	backlog, found := b.amount(&q.Config)
+	backlog, found := b.size(&q.Config)
 	switch {
 	case e == (queue.Early{}) || v.Reason == dataplane.QueueFull || backlog < e.Min:
 		return ""
@@ -252,8 +256,8 @@ func (w *Witness) early(i int) string {
 	return fmt.Sprintf("%s, drop probability %.3g %% for %v: %s", found, chance, v.Color, outcome)
 }
 
-// amount is a backlog on the axis of a queue's limit, also for people.
-func (b backlog) amount(c *queue.Config) (n int64, text string) {
+// size returns a backlog in the unit of the queue's limit, and as text.
+func (b backlog) size(c *queue.Config) (n int64, text string) {
 	switch c.Axis() {
 	case queue.ByTime:
 		return int64(b.delay), "delay " + b.delay.String()
@@ -263,23 +267,21 @@ func (b backlog) amount(c *queue.Config) (n int64, text string) {
 	return b.packets, "backlog " + say.Count(b.packets, "packet")
 }
 
-var untakenText = map[dataplane.Reason]string{
+var unclassifiedText = map[dataplane.Reason]string{
 	dataplane.NotIP:     "unclassified, without an IP header",
 	dataplane.BadPacket: "unclassified and malformed",
 	dataplane.NoMeter:   "unclassified",
 }
 
-// why is the verdict in a sentence.
+// why explains the verdict in one sentence.
 func (w *Witness) why(a *dataplane.Action) string {
 	v := &w.verdict
 	class := w.plan.Source.Classes[v.Class].Name
 	switch {
 	case a.Drop:
 		return fmt.Sprintf("class %s drops %v packets", class, v.Color)
-	case v.Done.Dropped() && a.Queue == nil:
-		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Reason == dataplane.QueueFull:
-		return w.full(w.plan.Classes[v.Class].Actions[v.Color].Queue)
+		return w.fullText(w.plan.Classes[v.Class].Actions[v.Color].Queue)
 	case v.Reason == dataplane.WRED:
 		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
 	case v.Reason == dataplane.CoDel:
@@ -287,13 +289,13 @@ func (w *Witness) why(a *dataplane.Action) string {
 	case v.Done.Dropped():
 		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Done&dataplane.Queued != 0:
-		return fmt.Sprintf("sent at %s, %v after its arrival", stamp(v.Departure), time.Duration(v.Departure-v.Now))
+		return fmt.Sprintf("sent at %s, %v after its arrival", timestamp(v.Departure), time.Duration(v.Departure-v.Now))
 	}
 	return "sent at once"
 }
 
-// full names the limit that the packet would break.
-func (w *Witness) full(i int) string {
+// fullText names the limit that the packet would exceed.
+func (w *Witness) fullText(i int) string {
 	b, c := w.queues[i], &w.plan.Queues[i]
 	n := int64(w.verdict.Length)
 	name := "queue " + c.Name + " is full: "
@@ -312,18 +314,18 @@ func (w *Witness) full(i int) string {
 	return name + "the departure time is out of range"
 }
 
-// acted is what an action did, part by part, before any queue.
-func acted(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out []string) {
-	left := ""
+// actionSteps describes the effects of an action before any queue.
+func actionSteps(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out []string) {
+	dropped := ""
 	if v.Done.Dropped() {
-		left = ", if it were sent"
+		dropped = ", if it were sent"
 	}
 	capable, ce := p.ECNCapable(), "ecn "+ecnText(p)+" -> ce"
 	switch {
 	case a.ECN == dataplane.CEOrDrop && !capable:
 		return []string{"not ECN-capable: dropped"}
 	case a.ECN != dataplane.NoECN && capable:
-		out = append(out, ce+left)
+		out = append(out, ce+dropped)
 	case a.ECN != dataplane.NoECN:
 		out = append(out, "not ECN-capable: CE is not set")
 	case v.Done&dataplane.ECNSet != 0:
@@ -332,7 +334,7 @@ func acted(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out 
 	for _, m := range a.Marks {
 		value := fieldValue(m.Field, m.Value)
 		if old, has := p.Field(m.Field); has {
-			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, fieldValue(m.Field, old), value, left))
+			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, fieldValue(m.Field, old), value, dropped))
 		} else {
 			out = append(out, fmt.Sprintf("%s: %v %s is not set", fieldText(p, m.Field), m.Field, value))
 		}
@@ -340,5 +342,7 @@ func acted(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict) (out 
 	return out
 }
 
-// stamp is a time for people, exact.
-func stamp(ns int64) string { return time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000000000Z") }
+// timestamp writes a time exactly.
+func timestamp(ns int64) string {
+	return time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000000000Z")
+}

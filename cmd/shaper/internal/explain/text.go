@@ -13,21 +13,20 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// The text of why has a column of steps, and lines that end where those of a
-// terminal do.
+// The text has a column with the names of the steps, and fits a terminal.
 const (
 	whyColumn = 10
 	Width     = 80
 )
 
-// teller writes steps.
-type teller struct {
+// stepWriter writes steps.
+type stepWriter struct {
 	say.Printer
 	colored bool
 }
 
-// step writes lines beside the name of a step.
-func (w *teller) step(name string, lines ...string) {
+// step writes the name of a step, and its lines beside it.
+func (w *stepWriter) step(name string, lines ...string) {
 	for _, line := range lines {
 		for _, part := range hanging(line, Width-whyColumn) {
 			w.Printf("%-*s%s\n", whyColumn, name, part)
@@ -36,7 +35,7 @@ func (w *teller) step(name string, lines ...string) {
 	}
 }
 
-// hanging breaks a line at spaces. What does not fit goes on, indented.
+// hanging breaks a line at spaces and indents all lines except the first.
 func hanging(line string, width int) []string {
 	var out []string
 	now := ""
@@ -54,8 +53,8 @@ func hanging(line string, width int) []string {
 	return append(out, now)
 }
 
-// short is a place without the line of a flag, which has but one.
-func short(place string) string {
+// shortPlace removes line and column from a place in a flag.
+func shortPlace(place string) string {
 	if strings.HasPrefix(place, "--") {
 		place, _, _ = strings.Cut(place, ":")
 	}
@@ -63,7 +62,7 @@ func short(place string) string {
 }
 
 // color paints the name of a color.
-func (w *teller) color(name string) string {
+func (w *stepWriter) color(name string) string {
 	for c := meter.Green; c <= meter.Red; c++ {
 		if c.String() == name {
 			return say.Color(c, w.colored)
@@ -72,16 +71,16 @@ func (w *teller) color(name string) string {
 	return name
 }
 
-// Write tells people.
+// Write writes the explanation for people, with colors if colored.
 func (t *Explanation) Write(out io.Writer, colored bool) error {
-	w := &teller{say.Printer{W: out}, colored}
-	w.step("packet", t.came()...)
+	w := &stepWriter{say.Printer{W: out}, colored}
+	w.step("packet", t.arrivalLines()...)
 	w.step("headers", t.Headers)
-	w.step("length", fmt.Sprintf("%d bytes by %s", t.Length, t.LengthRule), t.counts())
-	w.step("class", t.taken()...)
+	w.step("length", fmt.Sprintf("%d bytes by %s", t.Length, t.LengthRule), t.lengthText())
+	w.step("class", t.classLines()...)
 	w.meters(t)
 	if t.Act != "" {
-		w.step("action", append([]string{fmt.Sprintf("%s: %s (%s)", w.color(t.Color), t.Act, cmp.Or(short(t.ActAt), "the default"))}, t.Acted...)...)
+		w.step("action", append([]string{fmt.Sprintf("%s: %s (%s)", w.color(t.Color), t.Act, cmp.Or(shortPlace(t.ActAt), "the default"))}, t.Acted...)...)
 	}
 	if t.Queue != nil {
 		w.step("queue", t.Queue.lines(t.DepartureNS == nil)...)
@@ -94,9 +93,9 @@ func (t *Explanation) Write(out io.Writer, colored bool) error {
 	return w.Err
 }
 
-// came is when a packet came.
-func (t *Explanation) came() []string {
-	line := fmt.Sprintf("%d arrived %s", t.Packet, stamp(t.TimeNS))
+// arrivalLines describes the time of arrival.
+func (t *Explanation) arrivalLines() []string {
+	line := fmt.Sprintf("%d arrived %s", t.Packet, timestamp(t.TimeNS))
 	switch since := time.Duration(t.TimeNS - t.FirstNS); {
 	case since < 0:
 		line += fmt.Sprintf(", %v before packet 1", -since)
@@ -107,11 +106,11 @@ func (t *Explanation) came() []string {
 		return []string{line}
 	}
 	return []string{line, fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
-		time.Duration(t.ClockNS-t.TimeNS), t.ClockPacket, stamp(t.ClockNS))}
+		time.Duration(t.ClockNS-t.TimeNS), t.ClockPacket, timestamp(t.ClockNS))}
 }
 
-// counts is where the bytes of a packet are.
-func (t *Explanation) counts() string {
+// lengthText describes the parts of the packet's length.
+func (t *Explanation) lengthText() string {
 	s := fmt.Sprintf("%d on the wire: %d link header, %d network packet", t.Wire, t.LinkHeader, t.L3)
 	if padding := t.Wire - t.LinkHeader - t.L3; padding > 0 {
 		s += fmt.Sprintf(", %d padding", padding)
@@ -122,13 +121,14 @@ func (t *Explanation) counts() string {
 	return s
 }
 
-// mostMissed is how many of the classes before are told.
+// mostMissed is the maximum number of earlier classes that are shown.
 const mostMissed = 4
 
-func (t *Explanation) taken() []string {
+// classLines describes the class of the packet and the earlier classes.
+func (t *Explanation) classLines() []string {
 	first := "-: no class matches"
 	if t.Class != say.Unclassified {
-		first = fmt.Sprintf("%s (%s): %s", t.Class, short(t.Place), t.Matched)
+		first = fmt.Sprintf("%s (%s): %s", t.Class, shortPlace(t.Place), t.Matched)
 	}
 	if t.Matched != t.Match {
 		first += " (other entries left out)"
@@ -139,12 +139,12 @@ func (t *Explanation) taken() []string {
 			lines = append(lines, fmt.Sprintf("nor %d more classes before it", len(t.Missed)-mostMissed))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("not %s (%s): wants %s, has %s", m.Class, short(m.Place), m.Wants, m.Has))
+		lines = append(lines, fmt.Sprintf("not %s (%s): wants %s, has %s", m.Class, shortPlace(m.Place), m.Wants, m.Has))
 	}
 	return lines
 }
 
-func (w *teller) meters(t *Explanation) {
+func (w *stepWriter) meters(t *Explanation) {
 	if t.Act != "" && len(t.Meters) == 0 {
 		w.step("meter", "none: every packet is "+w.color("green"))
 	}
@@ -160,8 +160,8 @@ func (w *teller) meters(t *Explanation) {
 	}
 }
 
-func (m *metered) lines(w *teller) []string {
-	name := fmt.Sprintf("%s (%s): %s, %s: %s", m.Name, short(m.Place), m.Type, m.Mode, m.Settings)
+func (m *metered) lines(w *stepWriter) []string {
+	name := fmt.Sprintf("%s (%s): %s, %s: %s", m.Name, shortPlace(m.Place), m.Type, m.Mode, m.Settings)
 	lines := []string{name}
 	if m.Key != "" {
 		lines = append(lines, "key "+m.Key)
@@ -169,7 +169,7 @@ func (m *metered) lines(w *teller) []string {
 	lines = append(lines, fmt.Sprintf("input color %s (%s); B = %d %s", w.color(m.In), m.Because, m.Length, m.Count))
 	for i, b := range m.Buckets {
 		s := fmt.Sprintf("%s %s -> %s of %s", b.Name, say.Grouped(b.Before), say.Grouped(b.After), say.Grouped(b.Burst))
-		if lacks := int64(m.Length) - b.Before; lacks > 0 && m.asks(i) {
+		if lacks := int64(m.Length) - b.Before; lacks > 0 && m.tests(i) {
 			s += fmt.Sprintf(", %s short of B", say.Grouped(lacks))
 		}
 		lines = append(lines, s)
@@ -177,9 +177,9 @@ func (m *metered) lines(w *teller) []string {
 	return append(lines, fmt.Sprintf("%s by %s: %s", w.color(m.Color), m.Clause, m.Text))
 }
 
-// asks says whether the verdict hung on a bucket that is short: that of the
-// committed rate only for packets that were green before.
-func (m *metered) asks(bucket int) bool {
+// tests reports whether the color depends on a bucket. The bucket of the committed rate is
+// tested only if the input color is green.
+func (m *metered) tests(bucket int) bool {
 	first := bucket == 0 && len(m.Buckets) == 2
 	switch {
 	case m.average, m.Color == "green", m.In == "red":
@@ -205,7 +205,7 @@ func (q *QueuedJSON) lines(dropped bool) []string {
 	default:
 		found += fmt.Sprintf("; its delay is %v", time.Duration(*q.WaitNS))
 	}
-	lines := []string{fmt.Sprintf("%s (%s): %s", q.Name, short(q.Place), strings.Join(q.Settings, "; ")), found}
+	lines := []string{fmt.Sprintf("%s (%s): %s", q.Name, shortPlace(q.Place), strings.Join(q.Settings, "; ")), found}
 	if q.Early != "" {
 		lines = append(lines, "WRED: "+q.Early)
 	}

@@ -10,59 +10,59 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// ErrSeen ends a replay whose packet is settled.
+// ErrSeen ends a replay once the packet is decided.
 var ErrSeen = errors.New("seen")
 
-// Witness is a replay.Engine that remembers what one packet found when it came,
-// and what became of it.
+// Witness is a replay.Engine that records the state of the pipeline at the arrival of one
+// packet, and the packet's verdict.
 type Witness struct {
 	*dataplane.Pipeline
 	file    *policyfile.File
 	plan    *dataplane.Plan
-	number  int64
-	until   func(now int64)     // is called before each packet, with its time
-	first   int64               // ns, stamp of packet 1
-	ahead   int64               // the packet whose stamp is the clock
-	waiting []backlog           // by queue of the plan
-	settled []dataplane.Verdict // that Settle has yet to return
+	number  int64               // number of the packet, from 1
+	until   func(now int64)     // called before each packet with its time, ns
+	first   int64               // timestamp of packet 1, ns
+	ahead   int64               // number of the packet with the latest timestamp, which is the clock
+	backlog []backlog           // by queue of the plan
+	settled []dataplane.Verdict // verdicts that Settle must still return
 
-	packet  dataplane.Packet // as it came, parsed
-	steps   []dataplane.Step
-	queues  []backlog // as the packet found them
+	packet  dataplane.Packet // parsed, before any change
+	steps   []dataplane.Step // through the meters
+	queues  []backlog        // backlogs at the packet's arrival
 	verdict dataplane.Verdict
-	seen    bool // verdict is there
-	ending  bool // nothing comes any more
+	seen    bool // verdict is set
+	ending  bool // the capture has ended
 }
 
-// New returns the witness of a packet, by its number from 1. The file has the policy
-// of the pipeline. until is called before each packet, with its time in ns.
+// New returns the witness of a packet, by its number from 1. file is the policy of the
+// pipeline. until is called before each packet, with its time in ns.
 func New(file *policyfile.File, pipeline *dataplane.Pipeline, number int64, until func(now int64)) *Witness {
 	plan := pipeline.Plan()
-	return &Witness{Pipeline: pipeline, file: file, plan: plan, number: number, until: until, waiting: make([]backlog, len(plan.Queues))}
+	return &Witness{Pipeline: pipeline, file: file, plan: plan, number: number, until: until, backlog: make([]backlog, len(plan.Queues))}
 }
 
-// backlog is what waits in a queue.
+// backlog is the backlog of a queue. A queue of a link has neither delay nor departures.
 type backlog struct {
 	packets, bytes int64
-	delay          time.Duration // of a packet that comes now, unless it is a link's
-	leaving        []departing   // in order, unless it is a link's
+	delay          time.Duration // of a packet that arrives now
+	departures     []departure   // in order
 }
 
-type departing struct{ at, bytes int64 }
+type departure struct{ at, bytes int64 } // ns, bytes
 
-// leave forgets what has left by now.
-func (b *backlog) leave(now int64) {
-	for len(b.leaving) > 0 && b.leaving[0].at <= now {
+// removeDeparted removes the packets that have departed by now.
+func (b *backlog) removeDeparted(now int64) {
+	for len(b.departures) > 0 && b.departures[0].at <= now {
 		b.packets--
-		b.bytes -= b.leaving[0].bytes
-		b.leaving = b.leaving[1:]
+		b.bytes -= b.departures[0].bytes
+		b.departures = b.departures[1:]
 	}
 }
 
 // Batch is 1.
 func (*Witness) Batch() int { return 1 }
 
-// Process takes packets through the pipeline, and looks at the one of interest.
+// Process runs packets through the pipeline.
 func (w *Witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for i := range packets {
 		p, v := &packets[i], &verdicts[i]
@@ -74,25 +74,25 @@ func (w *Witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdi
 		}
 		w.until(p.Time)
 		if p.ID == w.number {
-			w.look(p, v)
+			w.observe(p, v)
 		} else {
 			w.Pipeline.Process(p, v)
 		}
-		w.queued(v)
+		w.countQueued(v)
 	}
 	return nil
 }
 
-// look settles what a link decides before the packet comes, so that the queues
-// are as it finds them.
-func (w *Witness) look(p *dataplane.Packet, v *dataplane.Verdict) {
+// observe records the packet and the queues at its arrival. First it lets links decide up to
+// that time.
+func (w *Witness) observe(p *dataplane.Packet, v *dataplane.Verdict) {
 	now := max(w.Now(), p.Time)
 	for d := (dataplane.Verdict{}); w.settle(now, &d); {
 		w.settled = append(w.settled, d)
 	}
 	for i, q := range w.Queues(now) {
-		b := &w.waiting[i]
-		b.leave(now)
+		b := &w.backlog[i]
+		b.removeDeparted(now)
 		w.queues = append(w.queues, backlog{packets: b.packets, bytes: b.bytes, delay: q.Delay})
 	}
 	w.packet = *p
@@ -101,13 +101,13 @@ func (w *Witness) look(p *dataplane.Packet, v *dataplane.Verdict) {
 	w.steps = w.Pipeline.Explain(p, v)
 }
 
-// backlogOf is the backlog of the queue of a packet's action, which names one.
+// backlogOf returns the backlog of the queue in a packet's action. The action must have one.
 func (w *Witness) backlogOf(v *dataplane.Verdict) *backlog {
-	return &w.waiting[w.plan.Classes[v.Class].Actions[v.Color].Queue]
+	return &w.backlog[w.plan.Classes[v.Class].Actions[v.Color].Queue]
 }
 
-// queued counts a packet that waits.
-func (w *Witness) queued(v *dataplane.Verdict) {
+// countQueued adds a packet to the backlog, if it is queued.
+func (w *Witness) countQueued(v *dataplane.Verdict) {
 	linked := v.Done&dataplane.Waiting != 0
 	if v.Done&dataplane.Queued == 0 || !linked && v.Departure <= v.Now {
 		return
@@ -116,12 +116,12 @@ func (w *Witness) queued(v *dataplane.Verdict) {
 	b.packets++
 	b.bytes += int64(v.Length)
 	if !linked {
-		b.leave(v.Now)
-		b.leaving = append(b.leaving, departing{v.Departure, int64(v.Length)})
+		b.removeDeparted(v.Now)
+		b.departures = append(b.departures, departure{v.Departure, int64(v.Length)})
 	}
 }
 
-// Settle returns what look has settled first.
+// Settle returns the verdicts that observe has settled, and then those of the pipeline.
 func (w *Witness) Settle(now int64, v *dataplane.Verdict) bool {
 	w.ending = now == math.MaxInt64
 	if len(w.settled) > 0 {
@@ -141,7 +141,7 @@ func (w *Witness) settle(now int64, v *dataplane.Verdict) bool {
 	return true
 }
 
-// Each ends the replay with the packet, unless it waits.
+// Each ends the replay after the packet, unless a link must still decide it.
 func (w *Witness) Each(p *dataplane.Packet, v *dataplane.Verdict) error {
 	switch {
 	case w.seen:
@@ -152,8 +152,8 @@ func (w *Witness) Each(p *dataplane.Packet, v *dataplane.Verdict) error {
 	return nil
 }
 
-// Settled ends the replay where it was the packet that left, or was dropped. At the
-// end of the capture it leaves the error to what ended that.
+// Settled ends the replay if the decided packet is the packet of interest. At the end of the
+// capture it returns nil, so that the replay reports an error of the capture.
 func (w *Witness) Settled(v *dataplane.Verdict) error {
 	if v.ID != w.number {
 		return nil

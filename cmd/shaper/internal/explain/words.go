@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// headersOf is what a parsed packet is, outermost header first.
+// headersOf describes the headers of a parsed packet, outermost first.
 func headersOf(p *dataplane.Packet) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -54,7 +54,7 @@ func headersOf(p *dataplane.Packet) string {
 	return strings.Join(parts, ", ")
 }
 
-// ecnText is the ECN field of a packet with an IP header (RFC 3168 §5).
+// ecnText returns the ECN field of a packet with an IP header (RFC 3168 §5).
 func ecnText(p *dataplane.Packet) string {
 	ecn := uint8(marker.NotECT)
 	switch p.Kind {
@@ -66,7 +66,7 @@ func ecnText(p *dataplane.Packet) string {
 	return [...]string{marker.NotECT: "not-ect", marker.ECT1: "ect(1)", marker.ECT0: "ect(0)", marker.CE: "ce"}[ecn]
 }
 
-// hasOf is the value that a packet has for a key of a match, or why it has none.
+// hasOf writes a packet's value for a key of a match, or the reason why it has none.
 func hasOf(p *dataplane.Packet, key string, n int) string {
 	for _, f := range dataplane.MatchFields {
 		if f.Name != key {
@@ -74,7 +74,7 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 		}
 		v, ok := f.Value(p, n)
 		if !ok {
-			return lacks(p, key)
+			return missingHeader(p, key)
 		}
 		text := key + " " + say.Value(key, v)
 		if name := policyfile.ValueName(key, v); name != "" && key != "dscp" {
@@ -83,7 +83,7 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 		return text
 	}
 	if !p.IsIP() {
-		return lacks(p, key)
+		return missingHeader(p, key)
 	}
 	src, dst := p.Addresses()
 	if key == "src" {
@@ -92,8 +92,8 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 	return "dst " + dst.String()
 }
 
-// lacks is the header that a packet lacks for a key of a match.
-func lacks(p *dataplane.Packet, key string) string {
+// missingHeader names the header that a packet does not have for a key of a match.
+func missingHeader(p *dataplane.Packet, key string) string {
 	switch {
 	case key == "ethertype":
 		return "no ethertype"
@@ -114,7 +114,7 @@ func fieldValue(f dataplane.Field, v uint32) string {
 	return fmt.Sprint(v)
 }
 
-// fieldText is a field with its value, or says that the packet lacks it.
+// fieldText writes a field with its value, or names the missing header.
 func fieldText(p *dataplane.Packet, f dataplane.Field) string {
 	v, ok := p.Field(f)
 	switch {
@@ -128,14 +128,14 @@ func fieldText(p *dataplane.Packet, f dataplane.Field) string {
 	return "no VLAN tag"
 }
 
-// list is one key of a match, with its entries as a match each.
+// list is the list of one key of a match. Each entry is a match of its own.
 type list struct {
 	key     string
 	entries []dataplane.Match
-	set     func(m *dataplane.Match, entries []dataplane.Match) // gives m these alone
+	set     func(m *dataplane.Match, entries []dataplane.Match) // replaces the list of m
 }
 
-// listOf is a list of a match, found by pick.
+// listOf returns the list of a match that pick selects.
 func listOf[T any](m *dataplane.Match, key string, pick func(*dataplane.Match) *[]T) list {
 	l := list{key: key, set: func(m *dataplane.Match, entries []dataplane.Match) {
 		*pick(m) = nil
@@ -151,7 +151,7 @@ func listOf[T any](m *dataplane.Match, key string, pick func(*dataplane.Match) *
 	return l
 }
 
-// lists are those of a match, by key.
+// lists returns the lists of a match.
 func lists(m *dataplane.Match) []list {
 	out := []list{
 		listOf(m, "src", func(m *dataplane.Match) *[]netip.Prefix { return &m.Src }),
@@ -163,29 +163,28 @@ func lists(m *dataplane.Match) []list {
 	return out
 }
 
-// narrowed is a match that takes a packet, without the entries of its lists that
-// do not.
+// narrowed returns a match without the list entries that do not match a packet.
 func narrowed(m *dataplane.Match, p *dataplane.Packet, n int) *dataplane.Match {
 	out := *m
 	for _, l := range lists(m) {
-		var takes []dataplane.Match
+		var matching []dataplane.Match
 		for _, e := range l.entries {
 			if l.key == "sport" || l.key == "dport" {
-				e.Proto = []dataplane.Range{{Last: 255}} // otherwise ports ask for TCP or UDP
+				e.Proto = []dataplane.Range{{Last: 255}} // ports without proto match only TCP and UDP
 			}
 			if key := e.Misses(p, n); key != l.key {
-				takes = append(takes, e)
+				matching = append(matching, e)
 			}
 		}
-		l.set(&out, takes)
+		l.set(&out, matching)
 	}
 	return &out
 }
 
-// mostWanted is how many entries of a list are told.
+// mostWanted is the maximum number of list entries that are shown.
 const mostWanted = 3
 
-// wantsOf is what a match asks for by a key that Misses names.
+// wantsOf writes the requirement of a match for a key that Misses returned.
 func wantsOf(m *dataplane.Match, key string) string {
 	if key == "ip" {
 		return "an IP header"

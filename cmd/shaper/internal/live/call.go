@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// Processes call each other in the format of net/rpc: a header and a body each way, in
-// gob. net/rpc itself finds methods by reflection. A program that contains it keeps every
-// exported method of every type, which would add 8 MB to shaper.
+// Processes call each other in the format of net/rpc: a header and a body in each direction,
+// in gob. net/rpc itself is not used because it finds methods by reflection. A program that
+// contains it keeps every exported method of every type, which would add 8 MB to shaper.
 
-// callHeader begins a call, and its answer.
+// callHeader is the header of a call and of its answer.
 type callHeader struct {
 	ServiceMethod string
 	Seq           uint64
-	Error         string // of an answer, which has an empty body then
+	Error         string // error of an answer, whose body is then empty
 }
 
-// servicePrefix begins the names of all methods.
+// servicePrefix is the beginning of all methods' names.
 const servicePrefix = "control."
 
 // methods are the methods that a process serves, by name.
 type methods map[string]func(in *gob.Decoder) (out any, err error)
 
-// method makes a function one of the methods.
+// method converts a function for use in methods.
 func method[In, Out any](f func(In, *Out) error) func(*gob.Decoder) (any, error) {
 	return func(body *gob.Decoder) (any, error) {
 		var in In
@@ -43,8 +43,8 @@ func method[In, Out any](f func(In, *Out) error) func(*gob.Decoder) (any, error)
 	}
 }
 
-// serve answers calls, one after the other, until the caller closes the connection or
-// sends something else.
+// serve answers calls, one after the other, until the caller closes the connection or sends
+// something that is not a call.
 func (m methods) serve(conn net.Conn) {
 	defer conn.Close()
 	in, buffer := gob.NewDecoder(conn), bufio.NewWriter(conn)
@@ -72,7 +72,7 @@ func (m methods) call(name string, in *gob.Decoder) (any, error) {
 	return method(in)
 }
 
-// caller calls the methods of another process. Calls at the same time take turns.
+// caller calls the methods of another process. Concurrent calls wait for each other.
 type caller struct {
 	mu   sync.Mutex
 	conn net.Conn
@@ -92,12 +92,12 @@ func newCaller(conn net.Conn) *caller {
 
 func (c *caller) Close() error { return c.conn.Close() }
 
-// within has calls fail that are not answered in time.
+// within sets a deadline: calls that are not answered within d fail.
 func (c *caller) within(d time.Duration) { _ = c.conn.SetDeadline(time.Now().Add(d)) }
 
-// call calls a method and decodes the answer into out, a pointer. Its errors are that of
-// the method, errProcessEnded, or another of the connection. After one of the connection
-// it must not be used again.
+// call calls a method and decodes the answer into out, a pointer. It returns the error of the
+// method, errProcessEnded, or another error of the connection. After an error of the
+// connection, the caller must not be used again.
 func (c *caller) call(method string, in, out any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

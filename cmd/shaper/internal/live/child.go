@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// child is a process that reads instructions as JSON. If it dies, another one is
-// started and gets the latest instruction.
+// child is a process that reads instructions as JSON. If it dies, a new one is started and
+// gets the latest instruction.
 type child struct {
-	command func() *exec.Cmd // returns a command to start
+	command func() *exec.Cmd // returns a new command to start
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // protects the fields below
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	last  any           // latest instruction, nil for none
+	last  any           // latest instruction; nil: none
 	ended bool          // no process is needed any more
 	end   chan struct{} // closed when ended
-	gone  chan struct{} // closed when the last process has been reaped
+	gone  chan struct{} // closed when the last process has been waited for
 }
 
-// restartPause is the least time between two starts: a process that always dies at
-// once must not take all of a CPU.
+// restartPause is the minimum time between two starts. A process that always dies at once
+// must not use a whole CPU.
 const restartPause = time.Second
 
 func startChild(command func() *exec.Cmd) (*child, error) {
@@ -57,8 +57,8 @@ func (c *child) start() error {
 	return c.write(c.last)
 }
 
-// write sends an instruction. It is no error if the process has died: the next one
-// gets it.
+// write sends an instruction. It is not an error if the process has died, because the next
+// process gets the instruction.
 func (c *child) write(v any) error {
 	if v == nil {
 		return nil
@@ -70,13 +70,13 @@ func (c *child) write(v any) error {
 	return err
 }
 
-// watch reaps the process, and starts another one until none is needed.
+// watch waits for the process to end and starts another one, until none is needed.
 func (c *child) watch() {
 	defer close(c.gone)
 	for {
 		started := time.Now()
 		_ = c.cmd.Wait() // only watch replaces cmd
-		for again := true; again; {
+		for retry := true; retry; {
 			select {
 			case <-c.end:
 				return
@@ -84,7 +84,7 @@ func (c *child) watch() {
 			}
 			started = time.Now()
 			err := c.start()
-			if again = err != nil; again {
+			if retry = err != nil; retry {
 				fmt.Fprintf(os.Stderr, "shaper: the guard process died, and cannot be started again: %v\n", err)
 			}
 		}
@@ -105,8 +105,8 @@ func (c *child) kill() { c.stop(func() { _ = c.cmd.Process.Kill() }) }
 // finish ends the input of the process and waits until it has acted.
 func (c *child) finish() { c.stop(func() { _ = c.input.Close() }) }
 
-// endTime is what a process may take to end. One that needs longer outlives this
-// one, and acts after it.
+// endTime is the time that stop waits for the process to end. A process that needs longer
+// continues after this one has ended.
 const endTime = 10 * time.Second
 
 func (c *child) stop(how func()) {

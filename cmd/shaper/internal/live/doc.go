@@ -1,4 +1,4 @@
-// Package live finds running shapers, those in the kernel and those of a shaper tap, and
-// talks to the processes that run them. It has the guard, which cleans up after a process
-// that is killed.
+// Package live finds running shapers in the kernel and in shaper tap processes, and
+// communicates with their processes. It also has the guard process, which cleans up after a
+// process that is killed.
 package live

@@ -5,7 +5,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// Dropped counts all packets that were dropped, by classes and by queues.
+// Dropped returns the count of all dropped packets, in classes and queues.
 func (s *Sample) Dropped() (sum dataplane.Count) {
 	for i := range s.Stats {
 		sum = sum.Plus(s.Stats[i].AllDropped())
@@ -14,8 +14,8 @@ func (s *Sample) Dropped() (sum dataplane.Count) {
 	return sum
 }
 
-// Unassigned counts the packets that the qdisc dropped in queues that several
-// classes feed: no class counts them.
+// Unassigned returns the number of packets that the qdisc dropped in queues that several
+// classes use. No class counts them.
 func Unassigned(queues []dataplane.QueueState) (packets int64) {
 	for _, q := range queues {
 		if q.Class == "" {
@@ -25,14 +25,14 @@ func Unassigned(queues []dataplane.QueueState) (packets int64) {
 	return packets
 }
 
-// Uncolored counts packets of unknown color that the qdisc dropped.
+// Uncolored is a number of packets of unknown color that the qdisc dropped.
 type Uncolored struct {
-	Class   string // "" if that is not known either
+	Class   string // "" if unknown
 	Packets int64
 }
 
-// Uncolored returns what the qdisc dropped of packets of unknown color: by class, and last
-// of unknown class. It is nil unless the shaper's queues are in HTB.
+// Uncolored returns the packets of unknown color that the qdisc dropped: by class, and last
+// those of unknown class. It returns nil unless the queues are in HTB.
 func (s *Sample) Uncolored(about *kernel.About) (out []Uncolored) {
 	if about.Pacer != kernel.HTB {
 		return nil

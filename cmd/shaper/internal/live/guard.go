@@ -18,36 +18,35 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// Guard is a process that does what is left to do after one that was killed:
-// qdiscs, tc filters and the limits of a device outlive whoever set them, and a
-// policy that nobody confirms must be rolled back. It acts when its input ends; one
-// that has nothing to do any more is killed.
+// Guard is a process that cleans up after its parent process is killed. Qdiscs, tc filters
+// and the limits of a device outlive the process that set them, and a policy that is not
+// confirmed must be rolled back. The guard acts when its input ends. If there is nothing to
+// clean up any more, the guard is killed.
 type Guard struct {
 	*child
 	at kernel.Identity
 }
 
-// duty is what a guard is for. It is in its environment, which no fault can keep
-// from it.
+// duty has the tasks of a guard. It is passed in the guard's environment, which cannot fail.
 type duty struct {
-	Parent     int // process
+	Parent     int // process ID
 	At         kernel.Identity
 	Directions []kernel.Direction
 
-	Last  *Instructions // nil until it acts
-	Tries time.Duration // that failed
+	Last  *Instructions // last instructions; nil until the guard acts
+	Tries time.Duration // number of failed tries
 }
 
-// dutyVariable has the duty as JSON.
+// dutyVariable is the environment variable with the duty as JSON.
 const dutyVariable = "SHAPER_GUARD"
 
-// Instructions are a guard's input, as often as something changes: the last ones
-// count.
+// Instructions are the input of a guard. Later instructions replace earlier ones.
 type Instructions struct {
-	Stays bool // the policy stays when the process ends, unless a rollback is due
+	Stays bool // keep the policy after the process ends, unless a rollback is due
 	Now   bool // do not wait for the end of the process
 }
 
+// StartGuard starts a guard for the directions of an interface; nil means both.
 func StartGuard(name string, directions []kernel.Direction) (*Guard, error) {
 	at, err := kernel.Identify(name)
 	if err != nil {
@@ -59,7 +58,7 @@ func StartGuard(name string, directions []kernel.Direction) (*Guard, error) {
 		cmd.Args[0] = "shaper"
 		cmd.Env = d.environ()
 		cmd.Stderr = os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not ended by the terminal
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal does not end it
 		return cmd
 	})
 	if err != nil {
@@ -68,15 +67,15 @@ func StartGuard(name string, directions []kernel.Direction) (*Guard, error) {
 	return &Guard{c, at}, c.tell(Instructions{})
 }
 
-// Tell gives the guard new instructions. A nil guard needs none.
-func (g *Guard) Tell(i Instructions) error {
+// Instruct gives the guard new instructions. A nil guard ignores them.
+func (g *Guard) Instruct(i Instructions) error {
 	if g == nil {
 		return nil
 	}
 	return g.child.tell(i)
 }
 
-// End ends the guard after all is clean.
+// End ends the guard. There must be nothing to clean up.
 func (g *Guard) End() {
 	if g != nil {
 		g.kill()
@@ -84,61 +83,61 @@ func (g *Guard) End() {
 	}
 }
 
-// Release has the guard do now what this process could not.
+// Release makes the guard act now, after this process failed to clean up.
 func (g *Guard) Release() {
 	if g != nil {
-		_ = g.Tell(Instructions{Now: true})
+		_ = g.Instruct(Instructions{Now: true})
 		g.finish()
 	}
 }
 
-// firstTime is what a parent may take to send the first instructions.
-const firstTime = 10 * time.Second
+// firstTimeout is the time for the parent to send the first instructions.
+const firstTimeout = 10 * time.Second
 
-// guardTries is how often a guard tries what fails, within 2 s.
+// guardTries is the number of times that a guard retries, within about 2 s.
 const guardTries = 9
 
-// RunGuard is a guard's life: it waits for its parent to end, and does what is left to do.
+// RunGuard runs a guard: it waits for the end of its parent, and cleans up.
 func RunGuard(input io.Reader) error {
 	var d duty
 	if err := json.Unmarshal([]byte(os.Getenv(dutyVariable)), &d); err != nil {
 		return fmt.Errorf("%s: %w: only shaper run starts a guard", dutyVariable, err)
 	}
-	if mark, e := kernel.Guard(d.At); e == nil { // without it only status is worse off
+	if mark, e := kernel.Guard(d.At); e == nil { // only shaper status needs it
 		defer mark.Close()
 	}
 	if d.Last == nil {
 		d.await(input)
 	}
-	for { // nobody comes after the guard
-		err := d.do(d.Last.Stays)
+	for { // nothing else cleans up
+		err := d.cleanUp(d.Last.Stays)
 		if err == nil || d.Tries == guardTries {
 			return err
 		}
 		d.Tries++
 		time.Sleep(d.Tries * 50 * time.Millisecond)
-		// What a process without memory found out about the kernel it does not
-		// forget: the next try is a new one's.
+		// A failed probe of kernel features, for example for lack of memory, is cached.
+		// Therefore a new process tries again.
 		_ = syscall.Exec("/proc/self/exe", os.Args, d.environ())
 	}
 }
 
-// environ is the environment of a guard.
+// environ returns the environment of a guard.
 func (d *duty) environ() []string {
-	text, _ := json.Marshal(d) // it has nothing that cannot be written
+	text, _ := json.Marshal(d) // its fields can always be marshaled
 	isOurs := func(v string) bool { return strings.HasPrefix(v, dutyVariable+"=") }
 	return append(slices.DeleteFunc(os.Environ(), isOurs), dutyVariable+"="+string(text))
 }
 
-// await reads instructions until the parent has ended, or says that it is time.
+// await reads instructions until the parent has ended, or instructs the guard to act now.
 func (d *duty) await(input io.Reader) {
 	parent, err := unix.PidfdOpen(d.Parent, 0)
 	patience := -1
-	if os.Getppid() != d.Parent { // it has ended: the number may be another's by now
+	if os.Getppid() != d.Parent { // it has ended, and its ID may belong to another process
 		patience = 1000 // ms
 	}
-	// A parent that could not see that the guard started waits for its end.
-	late := time.AfterFunc(firstTime, func() { os.Exit(1) })
+	// A parent that did not notice that the guard started waits for it to end.
+	late := time.AfterFunc(firstTimeout, func() { os.Exit(1) })
 	d.Last = &Instructions{}
 	for in := json.NewDecoder(input); in.Decode(d.Last) == nil; {
 		late.Stop()
@@ -147,27 +146,27 @@ func (d *duty) await(input io.Reader) {
 	if d.Last.Now {
 		return
 	}
-	// The kernel closes the pipe, and gives this process another parent, before the
-	// last thread of the old one has released what it held: locks and links.
+	// The kernel closes the pipe and assigns a new parent before the last thread of the old
+	// parent has released its locks and links. So wait for the process itself.
 	for err != nil && os.Getppid() == d.Parent {
 		time.Sleep(10 * time.Millisecond)
 	}
-	for again := err == nil; again; {
+	for retry := err == nil; retry; {
 		_, err = unix.Poll([]unix.PollFd{{Fd: int32(parent), Events: unix.POLLIN}}, patience)
-		again = errors.Is(err, unix.EINTR)
+		retry = errors.Is(err, unix.EINTR)
 	}
 }
 
-// do is what the guard is there for. A policy that was to end with its process is
-// rolled back at once. A rollback that another process armed is that one's.
-func (d duty) do(stays bool) error {
+// cleanUp cleans up after the parent. If the policy was to end with the parent, it is rolled
+// back at once. A rollback timer of another process is left alone.
+func (d duty) cleanUp(stays bool) error {
 	list, err := kernel.Pending(d.At)
 	defer CloseAll(list)
 	switch {
 	case errors.Is(err, os.ErrPermission) && stays:
-		return nil // what is there cannot be told from what is left, nor could it be confirmed
+		return nil // without permission neither leftovers nor a confirmation can be detected
 	case err != nil && !errors.Is(err, os.ErrPermission):
-		return err // what is not known must not be cleared away
+		return err // do not remove anything if the state is unknown
 	}
 	for _, sh := range list {
 		if d.Directions != nil {
@@ -175,7 +174,7 @@ func (d duty) do(stays bool) error {
 			if err != nil {
 				return err
 			}
-			if taken { // over, by another process
+			if taken { // by another process
 				continue
 			}
 		}
@@ -190,7 +189,7 @@ func (d duty) do(stays bool) error {
 	return kernel.Rescue(d.At, d.Directions...)
 }
 
-// awaitDeadline waits until a policy is confirmed, or its time is over.
+// awaitDeadline waits until a policy is confirmed or its rollback is due.
 func awaitDeadline(sh *kernel.Shaper) {
 	for until := sh.Until; time.Now().Before(until); time.Sleep(PollInterval) {
 		if err := sh.Refresh(); errors.Is(err, kernel.ErrDetached) {

@@ -13,8 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// Shaper is a running shaper: in the kernel, or in a process that carries the
-// frames itself.
+// Shaper is one direction of a running shaper, in the kernel or in a shaper tap process.
 type Shaper interface {
 	Info() *kernel.About
 	Attached() (bool, error)
@@ -29,13 +28,14 @@ type Shaper interface {
 	Close()
 }
 
-// Survey is everything of ours in this network namespace.
+// Survey has everything of shaper in this network namespace.
 type Survey struct {
-	List []Shaper
-	Left []kernel.Left
-	Away []*kernel.AwayError
+	List []Shaper            // running shapers, by name
+	Left []kernel.Left       // state left behind by killed processes
+	Away []*kernel.AwayError // processes that wait for an interface
 }
 
+// Look returns a survey. The caller must close its shapers.
 func Look() (*Survey, error) {
 	v, err := kernel.Look()
 	if err != nil {
@@ -49,10 +49,11 @@ func Look() (*Survey, error) {
 	return out, nil
 }
 
-// Narrow leaves what belongs to an interface, "" for all, and to directions, nil for both.
+// Narrow removes everything that does not belong to an interface ("" for all) and to
+// directions (nil for both).
 func (v *Survey) Narrow(name string, directions []kernel.Direction) {
-	other := func(of string, direction kernel.Direction) bool {
-		return name != "" && of != name || directions != nil && !slices.Contains(directions, direction)
+	other := func(iface string, direction kernel.Direction) bool {
+		return name != "" && iface != name || directions != nil && !slices.Contains(directions, direction)
 	}
 	v.List = slices.DeleteFunc(v.List, func(sh Shaper) bool {
 		skip := other(sh.Info().Interface, sh.Info().Direction)
@@ -67,6 +68,7 @@ func (v *Survey) Narrow(name string, directions []kernel.Direction) {
 	})
 }
 
+// Names returns the interfaces of shapers, sorted.
 func Names(list []Shaper) (out []string) {
 	for _, sh := range list {
 		out = append(out, sh.Info().Interface)
@@ -75,7 +77,7 @@ func Names(list []Shaper) (out []string) {
 	return slices.Compact(out)
 }
 
-// Names are those of all interfaces that have anything of ours.
+// Names returns all interfaces in the survey, sorted.
 func (v *Survey) Names() []string {
 	out := Names(v.List)
 	for _, l := range v.Left {
@@ -88,16 +90,17 @@ func (v *Survey) Names() []string {
 	return slices.Compact(out)
 }
 
+// CloseAll closes all elements of a list.
 func CloseAll[S interface{ Close() }](list []S) {
 	for _, s := range list {
 		s.Close()
 	}
 }
 
-// Name names a shaper.
+// Name returns the name of a shaper: interface and direction.
 func Name(a *kernel.About) string { return a.Interface + " " + a.Direction.String() }
 
-// Hook says how a shaper is attached.
+// Hook returns the hook of a shaper, and its mode if it has one.
 func Hook(a *kernel.About) string {
 	hook := string(a.Place.Hook)
 	if a.Place.Mode != "" {
@@ -106,7 +109,7 @@ func Hook(a *kernel.About) string {
 	return hook
 }
 
-// Pacer says what holds the packets of queues.
+// Pacer describes the qdisc of a shaper's queues.
 func Pacer(s *kernel.About) string {
 	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure time", kernel.HTB: "HTB, one leaf class per queue"}[s.Pacer]
 	if s.Redirected() {
@@ -115,18 +118,18 @@ func Pacer(s *kernel.About) string {
 	return out
 }
 
-// guarded says whether a guard will roll a shaper back, or has since s was read.
+// guarded reports whether a guard will roll a shaper back, or has done so since s was read.
 func guarded(s Shaper) bool {
 	k, ok := s.(*kernel.Shaper)
 	return ok && (k.Guarded() || k.Refresh() == nil && k.Until.IsZero())
 }
 
-// State says in words how it is with a shaper.
+// State describes the state of a shaper.
 func State(s Shaper) string {
 	about := s.Info()
 	text := ""
 	owned, err := s.Owned()
-	owned = owned || err != nil // what is not known is not called left behind
+	owned = owned || err != nil // if unknown, do not report it as left behind
 	switch {
 	case !about.Until.IsZero() && !owned && !guarded(s):
 		return "left behind: no process can roll it back: use shaper reload or detach"
@@ -149,7 +152,7 @@ func State(s Shaper) string {
 	return text
 }
 
-// KernelRelease is the version of the running kernel.
+// KernelRelease returns the version of the running kernel.
 func KernelRelease() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -158,5 +161,5 @@ func KernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// PollInterval is how often a process looks at an interface.
+// PollInterval is the interval at which a process checks an interface.
 const PollInterval = 200 * time.Millisecond

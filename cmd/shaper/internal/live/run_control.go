@@ -13,8 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
-// runPrefix begins the abstract names of the sockets by which a shaper run tells of its
-// budgets on servers. The rest is its process ID.
+// runPrefix is the beginning of the abstract socket name of a shaper run. The rest is its
+// process ID.
 const runPrefix = "@shaper-run:"
 
 func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
@@ -22,12 +22,12 @@ func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 // runControl has the methods of a shaper run that other processes may call.
 type runControl struct {
 	shares *budgets.Agents
-	iface  string // as among the names of hosts
-	wake   chan<- chan struct{}
+	iface  string               // interface in the names of hosts
+	wake   chan<- chan struct{} // receives a channel to close after the next check of the shapers
 }
 
-// ServeRun has other processes call the shaper run with a process ID. An element of wake
-// asks for a look at the shapers, and is closed after it.
+// ServeRun lets other processes call the shaper run with a process ID. It sends a channel on
+// wake to request a check of the shapers; the receiver closes the channel after the check.
 func ServeRun(process int, shares *budgets.Agents, iface string, wake chan<- chan struct{}) (io.Closer, error) {
 	return serve(runSocket(process), (&runControl{shares, iface, wake}).methods())
 }
@@ -36,14 +36,14 @@ func (c *runControl) methods() methods {
 	return methods{"Take": method(c.Take), "Prepare": method(c.Prepare), "Look": method(c.Look)}
 }
 
-// Take answers with the budgets of a direction.
+// Take returns the budgets of a direction.
 func (c *runControl) Take(direction kernel.Direction, out *[]budgets.State) error {
 	*out = c.shares.States(budgets.HostName(c.iface, direction.String()))
 	return nil
 }
 
-// Prepare is to be called before a direction gets another policy: its new budgets have
-// shares then.
+// Prepare must be called before a direction gets another policy, so that new budgets have
+// shares.
 func (c *runControl) Prepare(in Policy, _ *struct{}) error {
 	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
@@ -52,7 +52,8 @@ func (c *runControl) Prepare(in Policy, _ *struct{}) error {
 	return c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(c.iface, in.Direction.String())})
 }
 
-// Look is to be called after that. When it returns the new meters follow their leases.
+// Look must be called after a direction got another policy. When it returns, the new meters
+// follow their leases.
 func (c *runControl) Look(struct{}, *struct{}) error {
 	looked, late := make(chan struct{}), time.After(askTimeout)
 	select {
@@ -67,11 +68,11 @@ func (c *runControl) Look(struct{}, *struct{}) error {
 	return nil
 }
 
-// askTimeout is how long another process is waited for, which may be stopped. It may take
-// a second to answer.
+// askTimeout is the time to wait for another process, which may be stopped. An answer may
+// take a second.
 const askTimeout = 3 * time.Second
 
-// askRun calls a method of a shaper run, and says whether it answered.
+// askRun calls a method of a shaper run. ok reports whether it answered.
 func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 	client := connect(runSocket(process), process)
 	if client == nil {
@@ -85,15 +86,14 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 	return out, true
 }
 
-// PrepareRun has the process of a shaper prepare for a policy that it is about to get, if
-// it is there: without that, packets of new budgets have no share for a moment. The
-// function that it returns is to be called when the shaper has the policy.
+// PrepareRun prepares the process of a shaper for a new policy, if it has one. Without that,
+// new budgets would have no share for a moment. The caller must call done after the reload.
 func PrepareRun(sh Shaper, policy *policyfile.Compiled) (done func()) {
 	k, ok := sh.(*kernel.Shaper)
 	if !ok || !budgets.OnServer(policy.Plan) {
 		return func() {}
 	}
-	if owned, err := k.Owned(); err != nil || !owned { // its ID may be another process's by now
+	if owned, err := k.Owned(); err != nil || !owned { // its ID may belong to another process
 		return func() {}
 	}
 	if _, ok := askRun[Policy, struct{}](k.Process, "Prepare", Policy{k.Direction, policy.Label()}); !ok {
@@ -102,8 +102,8 @@ func PrepareRun(sh Shaper, policy *policyfile.Compiled) (done func()) {
 	return func() { askRun[struct{}, struct{}](k.Process, "Look", struct{}{}) }
 }
 
-// ServerBudgets are those of a shaper in the kernel: as its process knows them, 0 for
-// none, or else as the kernel does.
+// ServerBudgets returns the budgets on servers of a shaper in the kernel, as its process
+// reports them. If the process does not answer or is 0, it returns the data in the kernel.
 func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
 	names := sh.OnServers()
 	if len(names) == 0 {
@@ -117,19 +117,19 @@ func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
 			why = fmt.Sprintf("process %d has not asked for it yet", process)
 		}
 	}
-	known := func(name string) bool {
+	reported := func(name string) bool {
 		return slices.ContainsFunc(out, func(b budgets.State) bool { return b.Name == name })
 	}
 	out = slices.DeleteFunc(out, func(b budgets.State) bool { return !slices.Contains(names, b.Name) })
-	if !slices.ContainsFunc(names, func(name string) bool { return !known(name) }) {
+	if !slices.ContainsFunc(names, func(name string) bool { return !reported(name) }) {
 		return out
 	}
 	policy, err := policyfile.CompileLabel(sh.Label)
 	if err != nil {
-		return out // statusOf says as little
+		return out // statusOf omits the budgets, too
 	}
 	for _, s := range budgets.OnServers(policy.Plan) {
-		if known(s.BudgetName) {
+		if reported(s.BudgetName) {
 			continue
 		}
 		b := budgets.State{

@@ -7,15 +7,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Sample is what a shaper counted at a time.
+// Sample has the counters of a shaper at one time.
 type Sample struct {
 	At     time.Time
 	Stats  []dataplane.ClassStats
 	Tokens [][2]int64         // by stage and bucket
-	Keys   []meter.TableStats // by stage; nil in the kernel, which does not count them
+	Keys   []meter.TableStats // by stage; nil for a shaper in the kernel, which does not count keys
 	Queues []dataplane.QueueState
 }
 
+// Read reads the counters of a shaper.
 func Read(sh Shaper) (Sample, error) {
 	out := Sample{At: time.Now()}
 	var err error

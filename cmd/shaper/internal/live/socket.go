@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serve has other processes call methods at an abstract socket: those of root, and of
-// the process's own user. Its name belongs to the network namespace and ends with the
-// process.
+// serve lets processes of root and of this process's user call methods at an abstract
+// socket. The name belongs to the network namespace and ends with the process.
 func serve(name string, methods methods) (net.Listener, error) {
 	listener, err := net.Listen("unix", name)
 	if err != nil {
@@ -32,9 +31,9 @@ func serve(name string, methods methods) (net.Listener, error) {
 	return listener, nil
 }
 
-// trusted reports whether the other end of a socket belongs to root, to this process's
-// own user, or to the process with an ID, 0 for none: anybody may make a socket of that
-// name.
+// trusted reports whether the other end of a socket belongs to root, to this process's user,
+// or to the process with the given ID (0: none). It must be checked because anybody may
+// create a socket of that name.
 func trusted(conn net.Conn, process int) bool {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -47,8 +46,8 @@ func trusted(conn net.Conn, process int) bool {
 	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || process != 0 && int(peer.Pid) == process
 }
 
-// connect connects to a process that serves, if it can be trusted; otherwise it returns
-// nil. It can if it has the ID, 0 for any, or belongs to root or this process's own user.
+// connect connects to a process that serves. It returns nil if there is none, or if it is
+// not trusted.
 func connect(name string, process int) *caller {
 	conn, err := net.Dial("unix", name)
 	if err != nil {

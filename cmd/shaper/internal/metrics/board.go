@@ -10,39 +10,39 @@ import (
 )
 
 const (
-	freshFor  = time.Second      // a snapshot younger than this answers at once
-	publishIn = 3 * time.Second  // time the owner has to publish a new snapshot
-	usableFor = 15 * time.Second // age up to which the last snapshot answers if the owner is late
+	freshFor  = time.Second      // age up to which a snapshot is used without asking the owner
+	publishIn = 3 * time.Second  // time for the owner to publish a new snapshot
+	usableFor = 15 * time.Second // age up to which the last snapshot is used if the owner is late
 )
 
-// Board passes snapshots of shapers from the goroutine that owns them to HTTP
-// handlers. Neither waits for the other: the owner publishes when it is asked,
-// at most once per freshFor, and a handler waits at most publishIn. A nil board
-// is never asked for a snapshot.
+// Board passes snapshots of shapers from the goroutine that owns them to HTTP handlers. The
+// owner never waits: it publishes when it is asked, at most once per freshFor. A handler
+// waits for at most publishIn. A nil board never asks.
 type Board struct {
-	ask chan struct{} // has an element if a snapshot is wanted
+	ask chan struct{} // has an element if a handler wants a snapshot
 
 	mu   sync.Mutex
-	next chan struct{} // closed by the next snapshot
+	next chan struct{} // closed when the next snapshot is published
 	last *snapshot
 }
 
-// snapshot is what the shapers of one command counted at one moment.
+// snapshot has the counters of all shapers of a command at one moment.
 type snapshot struct {
 	taken   time.Time
 	shapers []Observation
-	err     error // if the shapers could not be read
+	err     error // error of reading the shapers
 
 	render, pack sync.Once
 	text, packed []byte
 }
 
+// NewBoard returns a board without a snapshot.
 func NewBoard() *Board {
 	return &Board{ask: make(chan struct{}, 1), next: make(chan struct{})}
 }
 
-// Asked returns the channel that wakes the owner when it must publish. That of
-// a nil board blocks indefinitely.
+// Asked returns a channel that receives when the owner must publish. The channel of a nil
+// board blocks indefinitely.
 func (b *Board) Asked() <-chan struct{} {
 	if b == nil {
 		return nil
@@ -50,8 +50,8 @@ func (b *Board) Asked() <-chan struct{} {
 	return b.ask
 }
 
-// Publish hands over a snapshot, which answers all that asked until now. The
-// owner must not change it afterwards.
+// Publish publishes a snapshot, or the error of reading it. The owner must not change the
+// snapshot afterwards.
 func (b *Board) Publish(shapers []Observation, err error) {
 	if b == nil {
 		return
@@ -67,8 +67,7 @@ func (b *Board) Publish(shapers []Observation, err error) {
 	}
 }
 
-// latest returns a snapshot that is fresh, or the last one if the owner does not
-// publish in time.
+// latest returns a fresh snapshot, or the last one if the owner does not publish in time.
 func (b *Board) latest(ctx context.Context) (*snapshot, error) {
 	b.mu.Lock()
 	if b.last != nil && time.Since(b.last.taken) < freshFor {
@@ -77,7 +76,7 @@ func (b *Board) latest(ctx context.Context) (*snapshot, error) {
 	}
 	select {
 	case b.ask <- struct{}{}:
-	default: // it is asked already
+	default: // another handler has asked
 	}
 	next := b.next
 	b.mu.Unlock()
@@ -98,7 +97,7 @@ func (b *Board) latest(ctx context.Context) (*snapshot, error) {
 	return b.last, b.last.err
 }
 
-// peek returns the last snapshot, nil if there is none.
+// peek returns the last snapshot, or nil.
 func (b *Board) peek() *snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *snapshot) body() []byte {
 	return s.text
 }
 
-// compressed returns the text compressed by gzip.
+// compressed returns the text compressed with gzip. The first caller compresses it.
 func (s *snapshot) compressed() []byte {
 	s.pack.Do(func() {
 		var b bytes.Buffer

@@ -13,8 +13,8 @@ import (
 // Limits of connections to the metrics server.
 const (
 	connectionsMax  = 64
-	connectionGrace = 25 * time.Millisecond // to send a request, before a newer connection may take the place
-	responseGrace   = time.Second           // to read the response, likewise
+	connectionGrace = 25 * time.Millisecond // time to send a request, before a newer connection may replace this one
+	responseGrace   = time.Second           // time to read the response, likewise
 )
 
 // maxConnections is connectionsMax, or a quarter of the descriptors that the
@@ -27,36 +27,35 @@ func maxConnections() int {
 	return int(min(connectionsMax, max(1, limit.Cur/4)))
 }
 
-// connections are those that an HTTP server has open, oldest change of state
-// first. If there are as many as may be, a new one takes the place of another:
-// of the oldest that is idle or has not sent a complete request, else of the
-// oldest whose response takes longer than responseGrace.
+// connections are the open connections of an HTTP server, oldest change of state first. At
+// the limit, a new connection replaces the oldest one that is idle or has not sent a complete
+// request. If there is none, it replaces the oldest one whose response takes longer than
+// responseGrace.
 type connections struct {
 	max int
 
 	mu    sync.Mutex
 	open  []connection
-	ended chan struct{} // has an element after one was closed
+	ended chan struct{} // has an element after a connection was closed
 }
 
 type connection struct {
 	net.Conn
-	busy  bool // has sent a request, whose response is not complete
-	since time.Time
+	busy  bool      // a request was received and its response is not complete
+	since time.Time // last change of state
 }
 
 func newConnections(limit int) *connections {
 	return &connections{max: limit, ended: make(chan struct{}, 1)}
 }
 
-// changed is the server's ConnState. A state other than StateClosed moves the
-// connection to the end.
+// changed is the server's ConnState callback. It moves an open connection to the end.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.open, func(o connection) bool { return o.Conn == conn })
 	if i < 0 {
-		return // it was closed for a newer one
+		return // it was replaced
 	}
 	c.open = slices.Delete(c.open, i, i+1)
 	switch state {
@@ -70,7 +69,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// admit adds a connection, once there is room.
+// admit adds a connection as soon as there is room.
 func (c *connections) admit(conn net.Conn) {
 	for {
 		wait := c.try(conn)
@@ -84,7 +83,7 @@ func (c *connections) admit(conn net.Conn) {
 	}
 }
 
-// try adds a connection, or returns how long to wait until one may be closed.
+// try adds a connection, or returns the time until another one may be replaced.
 func (c *connections) try(conn net.Conn) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,14 +97,13 @@ func (c *connections) try(conn net.Conn) time.Duration {
 		if t, ok := victim.(*net.TCPConn); ok {
 			_ = t.SetLinger(0) // unsent data would stay in the kernel's memory
 		}
-		_ = victim.Close() // the server finds out
+		_ = victim.Close() // the server notices
 	}
 	c.open = append(c.open, connection{conn, false, time.Now()})
 	return 0
 }
 
-// victim returns the connection to close for a new one, and how long it is safe
-// from that.
+// victim returns the index of the connection to replace, and the time until that is allowed.
 func (c *connections) victim() (int, time.Duration) {
 	best, least := 0, time.Duration(1<<63-1)
 	for _, busy := range []bool{false, true} {

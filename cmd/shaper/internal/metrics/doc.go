@@ -1,3 +1,3 @@
-// Package metrics serves the counters of shapers to Prometheus. The process that owns the
-// shapers publishes them on a board; HTTP handlers read only that.
+// Package metrics serves the counters of shapers to Prometheus. The owner of the shapers
+// publishes snapshots on a board, and HTTP handlers read only the board.
 package metrics

@@ -17,20 +17,20 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
-// Limits of the metrics server. They bound what a client that never sends,
-// never reads or never ends can hold.
+// Limits of the metrics server. They bound the resources of clients that never send, read or
+// close.
 const (
-	requestTime    = 5 * time.Second  // to send a request
-	responseTime   = 10 * time.Second // to produce and read a response, with publishIn
-	keepAliveTime  = 5 * time.Second  // between requests of a connection
-	headerBytes    = 8 << 10
-	listenInterval = 3 * time.Second // between attempts to listen
+	requestTime    = 5 * time.Second  // time to send a request
+	responseTime   = 10 * time.Second // time to produce and read a response, including publishIn
+	keepAliveTime  = 5 * time.Second  // time between requests of a connection
+	headerBytes    = 8 << 10          // size of a request's header
+	listenInterval = 3 * time.Second  // time between attempts to listen
 )
 
 // Address is the value of --metrics.
 type Address struct{ host, port string }
 
-// ParseAddress reads the value of --metrics. Without a host it is loopback.
+// ParseAddress reads the value of --metrics. Without a host it is a loopback address.
 func ParseAddress(text string) (Address, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err == nil && port != "" {
@@ -45,7 +45,7 @@ func ParseAddress(text string) (Address, error) {
 	return Address{host, port}, nil
 }
 
-// validHost says whether a host is empty, an IP address or could be a name.
+// validHost reports whether a host is empty, an IP address or a possible name.
 func validHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || host == "" {
 		return true
@@ -60,9 +60,9 @@ type metricsServer struct {
 	stop context.CancelFunc
 }
 
-// Serve serves a board at an address, and says so on out. While the
-// address cannot be used it warns, and tries again: metrics must not decide
-// whether an interface is shaped. Call it once the shapers are attached.
+// Serve serves a board at an address and prints the URL on out. If the address cannot be
+// used, it prints a warning and retries, because shaping must not depend on metrics. Call it
+// after the shapers are attached.
 func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &metricsServer{stop: stop}
@@ -76,7 +76,7 @@ func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 		IdleTimeout:                  keepAliveTime,
 		MaxHeaderBytes:               headerBytes,
 		ConnState:                    conns.changed,
-		ErrorLog:                     log.New(io.Discard, "", 0), // clients cause most, and as many as they like
+		ErrorLog:                     log.New(io.Discard, "", 0), // clients could fill the log
 	}
 	go func() {
 		listener := at.listen(ctx, out)
@@ -84,22 +84,22 @@ func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 			return
 		}
 		defer listener.Close()
-		go func() { _ = s.http.Serve(&limitedListener{listener, conns}) }() // it ends with Close
+		go func() { _ = s.http.Serve(&limitedListener{listener, conns}) }() // returns after Close
 		fmt.Fprintf(out, "shaper: metrics at http://%s/metrics\n", listener.Addr())
 		<-ctx.Done()
 	}()
 	return s
 }
 
-// Close stops the server and closes all connections. It waits for nothing: the
-// terminal that the server prints to may be stopped.
+// Close stops the server and closes all connections. It does not wait for the goroutine that
+// prints, because its terminal may be stopped.
 func (s *metricsServer) Close() {
 	s.stop()
 	_ = s.http.Close() // the listener is closed anyway
 }
 
-// listen listens at the address, as soon as that is possible. It returns nil if
-// the context ends before.
+// listen listens at the address as soon as possible. It returns nil if the context ends
+// before.
 func (at Address) listen(ctx context.Context, out io.Writer) net.Listener {
 	var config net.ListenConfig
 	for last := ""; ; {
@@ -119,7 +119,7 @@ func (at Address) listen(ctx context.Context, out io.Writer) net.Listener {
 	}
 }
 
-// metricsHandler answers requests for a host, as given by --metrics.
+// metricsHandler answers requests. host is the host in --metrics.
 func metricsHandler(host string, b *Board) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
@@ -162,7 +162,7 @@ func respond(w http.ResponseWriter, r *http.Request, kind string, body []byte) {
 	}
 }
 
-// acceptsGzip says whether a client accepts a compressed answer.
+// acceptsGzip reports whether a client accepts an answer compressed with gzip.
 func acceptsGzip(h http.Header) bool {
 	for _, coding := range strings.Split(h.Get("Accept-Encoding"), ",") {
 		name, q, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
@@ -173,8 +173,7 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// landing is the page at the root: a link to the metrics, and why a shaper does
-// not shape.
+// landing returns the page at the root: a link to the metrics, and the problems of shapers.
 func landing(now *snapshot) []byte {
 	var b strings.Builder
 	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\"><head><title>shaper</title></head><body>\n<h1>shaper</h1>\n<p><a href=\"/metrics\">Metrics</a></p>\n")
@@ -189,9 +188,8 @@ func landing(now *snapshot) []byte {
 	return []byte(b.String())
 }
 
-// hosts are the names under which a browser may reach the server. Any other one
-// could be of a web page that had its name resolve to this address, to read the
-// metrics (DNS rebinding).
+// hosts are the host names that requests may use. With any other name, the request may come
+// from a web page whose name was made to resolve to this address (DNS rebinding).
 type hosts map[string]bool
 
 func hostNames(given string) hosts {
@@ -202,7 +200,7 @@ func hostNames(given string) hosts {
 	return h
 }
 
-// accept checks a Host header. Browsers always send one.
+// accept reports whether a Host header is allowed. Browsers always send one.
 func (h hosts) accept(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

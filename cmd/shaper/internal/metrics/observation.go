@@ -7,20 +7,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
-// Observation is one shaper at one moment, with all that its metrics need.
+// Observation is the state of one shaper at one moment, for its metrics.
 type Observation struct {
 	About       kernel.About
-	name        string      // of the policy
-	sample      live.Sample // nothing is counted unless it is attached
+	name        string      // name of the policy
+	sample      live.Sample // empty unless the shaper is attached
 	attached    bool
-	effective   bool   // packets really go through the program
-	problem     string // why they do not
-	unconfirmed bool   // it rolls back unless confirmed
+	effective   bool   // all packets go through the program
+	problem     string // reason why they do not, "" if effective
+	unconfirmed bool   // the policy rolls back unless it is confirmed
 	Shares      []shared.Status
 }
 
-// Observe reads a shaper. problem is why not all packets go through it, "" if they
-// do.
+// Observe reads a shaper. problem is the reason why not all packets go through it, or "".
 func Observe(sh live.Shaper, problem string) (Observation, error) {
 	about := sh.Info()
 	l, err := policyfile.SourceOf(about.Label)
@@ -34,7 +33,7 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 	return out, err
 }
 
-// Absent is the observation of a shaper that is not attached now.
+// Absent returns the observation of a shaper that is not attached now.
 func Absent(name string, direction kernel.Direction, why string) Observation {
 	return Observation{About: kernel.About{Interface: name, Direction: direction}, problem: why}
 }

@@ -15,11 +15,11 @@ import (
 // metricsType is the Content-Type of Prometheus' text format.
 const metricsType = "text/plain; version=0.0.4; charset=utf-8"
 
-// metricFamily is the metrics of one name. Its samples follow each other in the text.
+// metricFamily is a metric. In the text all its samples are in one block.
 type metricFamily struct {
 	name, help string
 	labels     []string
-	order      []int // of labels in the text: alphabetical
+	order      []int // indices of labels in alphabetical order
 }
 
 var (
@@ -33,40 +33,40 @@ var (
 	perBudget = with(perShaper, "budget")
 )
 
-// families are in the order of the text.
+// families has all metrics in the order of the text.
 var (
 	families []*metricFamily
 
-	descInfo        = describe("shaper_info", "1 for each shaper, with its properties.", with(perShaper, "hook", "program_id", "policy", "dry_run"))
-	descAttached    = describe("shaper_attached", "1 if the shaper is attached, 0 while it waits for its interface.", perShaper)
-	descEffective   = describe("shaper_effective", "1 if packets go through the shaper, 0 if something on the interface makes them bypass it.", perShaper)
-	descUnconfirmed = describe("shaper_unconfirmed", "1 if the policy is rolled back unless it is confirmed.", perShaper)
-	descSince       = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.", perShaper)
-	descPackets     = describe("shaper_packets_total", "Packets by color after the meter.", perColor)
-	descBytes       = describe("shaper_bytes_total", "Metered bytes by color after the meter.", perColor)
-	descDropped     = describe("shaper_dropped_packets_total", "Dropped packets by color and reason.", perCause)
-	descLost        = describe("shaper_dropped_bytes_total", "Metered bytes of dropped packets by color and reason.", perCause)
-	descMarked      = describe("shaper_marked_packets_total", "Marked packets by color.", perColor)
-	descQueued      = describe("shaper_queued_packets_total", "Queued packets by color.", perColor)
-	descCE          = describe("shaper_ce_marked_packets_total", "Packets in which Congestion Experienced was set (RFC 3168), by color.", perColor)
-	descDelay       = describe("shaper_queue_delay_seconds", "Current queueing delay; 0 for a queue of a link.", perQueue)
-	descWaiting     = describe("shaper_queue_bytes", "Bytes queued now.", perQueue)
-	descBehind      = describe("shaper_queue_dropped_packets_total", "Packets dropped by the qdisc; also included in shaper_dropped_packets_total.", perQueue)
-	descUntaken     = describe("shaper_unclassified_packets_total", "Packets that match no class.", perShaper)
-	descTokens      = describe("shaper_tokens", "Tokens in a bucket, or the rest of a limit, in bytes (packets if the meter counts packets).", perBucket)
-	descBurst       = describe("shaper_burst", "Size of a bucket, or the limit, in bytes (packets if the meter counts packets).", perBucket)
-	descKeys        = describe("shaper_keys", "Keys in the per-key table; not counted in the kernel.", perStage)
-	descEvicted     = describe("shaper_keys_evicted_total", "Keys evicted from the per-key table.", perStage)
-	descShare       = describe("shaper_budget_share", "Rate that this host may use of a budget on a server, in bit/s (eighths of a packet per second if the meter counts packets).", with(perBudget, "bucket"))
-	descSize        = describe("shaper_budget_size", "Rate of the whole budget, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
-	descBound       = describe("shaper_budget_bound", "Upper bound of the rate that all hosts of the budget use together now, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
-	descRescued     = describe("shaper_budget_rescued", "1 if the host is limited to its rescue share because the server does not answer.", perBudget)
-	descHosts       = describe("shaper_budget_hosts", "Hosts that share the budget, according to the server's last reply.", perBudget)
-	descLate        = describe("shaper_budget_late_hosts", "Hosts of the budget that no longer call the server.", perBudget)
-	descCalls       = describe("shaper_budget_calls_total", "Calls to the server for the budget.", perBudget)
-	descLostCalls   = describe("shaper_budget_lost_calls_total", "Calls to the server without an answer in time.", perBudget)
-	descSmallest    = describe("shaper_budget_smallest", "1 if hosts disagree about the budget's size; host has the smallest size, which applies.", with(perBudget, "host"))
-	descRefused     = describe("shaper_keys_refused_total", "Packets whose key found no room in the per-key table.", perStage)
+	descInfo         = describe("shaper_info", "1 for each shaper, with its properties.", with(perShaper, "hook", "program_id", "policy", "dry_run"))
+	descAttached     = describe("shaper_attached", "1 if the shaper is attached, 0 while it waits for its interface.", perShaper)
+	descEffective    = describe("shaper_effective", "1 if packets go through the shaper, 0 if something on the interface makes them bypass it.", perShaper)
+	descUnconfirmed  = describe("shaper_unconfirmed", "1 if the policy is rolled back unless it is confirmed.", perShaper)
+	descSince        = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.", perShaper)
+	descPackets      = describe("shaper_packets_total", "Packets by color after the meter.", perColor)
+	descBytes        = describe("shaper_bytes_total", "Metered bytes by color after the meter.", perColor)
+	descDropped      = describe("shaper_dropped_packets_total", "Dropped packets by color and reason.", perCause)
+	descLost         = describe("shaper_dropped_bytes_total", "Metered bytes of dropped packets by color and reason.", perCause)
+	descMarked       = describe("shaper_marked_packets_total", "Marked packets by color.", perColor)
+	descQueued       = describe("shaper_queued_packets_total", "Queued packets by color.", perColor)
+	descCE           = describe("shaper_ce_marked_packets_total", "Packets in which Congestion Experienced was set (RFC 3168), by color.", perColor)
+	descDelay        = describe("shaper_queue_delay_seconds", "Current queueing delay; 0 for a queue of a link.", perQueue)
+	descBacklog      = describe("shaper_queue_bytes", "Bytes queued now.", perQueue)
+	descQdiscDropped = describe("shaper_queue_dropped_packets_total", "Packets dropped by the qdisc; also included in shaper_dropped_packets_total.", perQueue)
+	descUnclassified = describe("shaper_unclassified_packets_total", "Packets that match no class.", perShaper)
+	descTokens       = describe("shaper_tokens", "Tokens in a bucket, or the rest of a limit, in bytes (packets if the meter counts packets).", perBucket)
+	descBurst        = describe("shaper_burst", "Size of a bucket, or the limit, in bytes (packets if the meter counts packets).", perBucket)
+	descKeys         = describe("shaper_keys", "Keys in the per-key table; not counted in the kernel.", perStage)
+	descEvicted      = describe("shaper_keys_evicted_total", "Keys evicted from the per-key table.", perStage)
+	descShare        = describe("shaper_budget_share", "Rate that this host may use of a budget on a server, in bit/s (eighths of a packet per second if the meter counts packets).", with(perBudget, "bucket"))
+	descSize         = describe("shaper_budget_size", "Rate of the whole budget, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
+	descBound        = describe("shaper_budget_bound", "Upper bound of the rate that all hosts of the budget use together now, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
+	descRescued      = describe("shaper_budget_rescued", "1 if the host is limited to its rescue share because the server does not answer.", perBudget)
+	descHosts        = describe("shaper_budget_hosts", "Hosts that share the budget, according to the server's last reply.", perBudget)
+	descLate         = describe("shaper_budget_late_hosts", "Hosts of the budget that no longer call the server.", perBudget)
+	descCalls        = describe("shaper_budget_calls_total", "Calls to the server for the budget.", perBudget)
+	descLostCalls    = describe("shaper_budget_lost_calls_total", "Calls to the server without an answer in time.", perBudget)
+	descSmallest     = describe("shaper_budget_smallest", "1 if hosts disagree about the budget's size; host has the smallest size, which applies.", with(perBudget, "host"))
+	descRefused      = describe("shaper_keys_refused_total", "Packets whose key found no room in the per-key table.", perStage)
 )
 
 func with(labels []string, more ...string) []string {
@@ -83,9 +83,9 @@ func describe(name, help string, labels []string) *metricFamily {
 	return f
 }
 
-// exposition is the samples of each family so far, in Prometheus' text format. For
-// 1,024 classes Prometheus' own library takes twelve times the CPU time of this, and 75 MB
-// of garbage a scrape: too much beside a shaper. Tests hold the text to its parser.
+// exposition has the samples of each family in Prometheus' text format. It replaces
+// Prometheus' own library, which for 1,024 classes takes twelve times the CPU time and leaves
+// 75 MB of garbage per scrape. Tests check the text with Prometheus' parser.
 type exposition map[*metricFamily][]byte
 
 // expose returns the metrics of all shapers.
@@ -109,11 +109,11 @@ func expose(shapers []Observation) []byte {
 	return out
 }
 
-// escaper quotes a label's value.
+// escaper escapes a label's value.
 var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
-// name begins a sample.
-func (e exposition) name(f *metricFamily, labels []string) []byte {
+// begin returns the text of a family with the name and the labels of a new sample.
+func (e exposition) begin(f *metricFamily, labels []string) []byte {
 	out := append(e[f], f.name...)
 	sep := byte('{')
 	for _, i := range f.order {
@@ -124,12 +124,13 @@ func (e exposition) name(f *metricFamily, labels []string) []byte {
 	return append(out, "} "...)
 }
 
+// count, gauge and flag add a sample.
 func (e exposition) count(f *metricFamily, v int64, labels ...string) {
-	e[f] = append(strconv.AppendInt(e.name(f, labels), v, 10), '\n')
+	e[f] = append(strconv.AppendInt(e.begin(f, labels), v, 10), '\n')
 }
 
 func (e exposition) gauge(f *metricFamily, v float64, labels ...string) {
-	e[f] = append(strconv.AppendFloat(e.name(f, labels), v, 'g', -1, 64), '\n')
+	e[f] = append(strconv.AppendFloat(e.begin(f, labels), v, 'g', -1, 64), '\n')
 }
 
 func (e exposition) flag(f *metricFamily, v bool, labels ...string) {
@@ -153,14 +154,14 @@ func (e exposition) collect(o *Observation) {
 	stats := o.sample.Stats
 	e.gauge(descInfo, 1, name, direction, live.Hook(about), strconv.Itoa(int(about.Program)), o.name, strconv.FormatBool(about.Dry))
 	e.gauge(descSince, float64(about.Since.UnixMilli())/1000, name, direction)
-	untook := &stats[len(stats)-1]
-	e.count(descUntaken, untook.Untaken.Packets, name, direction)
-	e.count(descDropped, untook.UntakenDropped.Packets, name, direction, say.Unclassified, "", dataplane.Unclassified)
-	e.count(descLost, untook.UntakenDropped.Bytes, name, direction, say.Unclassified, "", dataplane.Unclassified)
+	rest := &stats[len(stats)-1] // unclassified packets
+	e.count(descUnclassified, rest.Untaken.Packets, name, direction)
+	e.count(descDropped, rest.UntakenDropped.Packets, name, direction, say.Unclassified, "", dataplane.Unclassified)
+	e.count(descLost, rest.UntakenDropped.Bytes, name, direction, say.Unclassified, "", dataplane.Unclassified)
 	for _, q := range o.sample.Queues {
 		e.gauge(descDelay, q.Delay.Seconds(), name, direction, q.Name)
-		e.count(descWaiting, q.Bytes, name, direction, q.Name)
-		e.count(descBehind, q.Dropped, name, direction, q.Name)
+		e.count(descBacklog, q.Bytes, name, direction, q.Name)
+		e.count(descQdiscDropped, q.Dropped, name, direction, q.Name)
 	}
 	for _, d := range o.sample.Uncolored(about) {
 		e.count(descDropped, d.Packets, name, direction, d.Class, "", dataplane.CauseQueue.String())
@@ -183,12 +184,12 @@ func (e exposition) collect(o *Observation) {
 		e.meters(o, i)
 	}
 	for _, st := range o.Shares {
-		e.share(&st, name, direction, st.Budget)
+		e.budget(&st, name, direction, st.Budget)
 	}
 }
 
-// share adds the samples of a budget on a server.
-func (e exposition) share(st *shared.Status, labels ...string) {
+// budget adds the samples of a budget on a server.
+func (e exposition) budget(st *shared.Status, labels ...string) {
 	for i, bucket := range []string{"C", "E"} {
 		if st.Size.Rate[i] > 0 {
 			e.count(descShare, st.Share.Rate[i], with(labels, bucket)...)

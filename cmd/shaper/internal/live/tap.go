@@ -19,57 +19,58 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// ByTap stands for the hook of what a process carries by itself.
+// ByTap is the hook of a shaper tap, whose process moves the frames itself.
 const ByTap kernel.Hook = "tap"
 
-// Carried is one direction of a shaper tap of this process.
-type Carried struct {
+// LocalTap is one direction of this process's shaper tap.
+type LocalTap struct {
 	Shaper *tap.Shaper
-	Notes  func() // prints what a reload meant for budgets of the host
+	Notes  func() // prints the effects of a reload on budgets of the host
 
-	lock  sync.Mutex // of what a reload changes
+	lock  sync.Mutex // protects the fields below, which a reload changes
 	about kernel.About
 	plan  *dataplane.Plan
 }
 
-func NewCarried(name, peer string, direction kernel.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *Carried {
+// NewLocalTap returns one direction of a shaper tap between name and peer.
+func NewLocalTap(name, peer string, direction kernel.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *LocalTap {
 	now := time.Now().Round(0)
-	c := &Carried{Shaper: shaper, plan: policy.Plan, about: kernel.About{
+	c := &LocalTap{Shaper: shaper, plan: policy.Plan, about: kernel.About{
 		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
 	}}
 	c.about.Place.Hook = ByTap
 	return c
 }
 
-// Info returns a copy: a reload may come at any time.
-func (c *Carried) Info() *kernel.About {
+// Info returns a copy, because a reload can change the original at any time.
+func (c *LocalTap) Info() *kernel.About {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	about := c.about
 	return &about
 }
 
-// Host is the name of this direction in budgets on servers.
-func (c *Carried) Host() string {
+// Host returns the name of this direction among the hosts of budgets on servers.
+func (c *LocalTap) Host() string {
 	return budgets.HostName(c.about.Interface, c.about.Direction.String())
 }
 
-// Share is the part of this direction in budgets on servers.
-func (c *Carried) Share() budgets.Shaper {
+// BudgetShaper returns the current plan with the name of this direction.
+func (c *LocalTap) BudgetShaper() budgets.Shaper {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	return budgets.Shaper{Plan: c.plan, Name: c.Host()}
 }
 
-// Snapshot is all of one moment: no reload comes between.
-func (c *Carried) Snapshot() Snapshot {
+// Snapshot returns a consistent state, without a reload in between.
+func (c *LocalTap) Snapshot() Snapshot {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	return Snapshot{Version: snapshotVersion, About: c.about, Now: c.Shaper.Snapshot()}
 }
 
-// Reload gives the direction another policy.
-func (c *Carried) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
+// Reload replaces the policy of this direction.
+func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	changes, err := c.Shaper.Reload(policy.Plan)
@@ -80,21 +81,21 @@ func (c *Carried) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]
 	return changes, err
 }
 
-// socketPrefix begins the abstract names of the sockets by which shaper tap is
-// found. They belong to its network namespace and end with it.
+// socketPrefix is the beginning of the abstract socket names of shaper tap. The names belong
+// to its network namespace and end with it.
 const socketPrefix = "@shaper-tap:"
 
-// tapControl is what others may ask of a shaper tap.
+// tapControl has the methods of a shaper tap that other processes may call.
 type tapControl struct {
-	list    []*Carried
+	list    []*LocalTap
 	stop    func()
-	changed func() error // after another policy
+	changed func() error // called after a reload
 	shares  *budgets.Agents
 }
 
-// ServeTap has other processes call the shaper tap of a device. They may end it by stop.
-// changed is called after another policy.
-func ServeTap(device string, list []*Carried, shares *budgets.Agents, stop func(), changed func() error) (io.Closer, error) {
+// ServeTap lets other processes call the shaper tap of a device. stop ends it; changed is
+// called after each reload.
+func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, stop func(), changed func() error) (io.Closer, error) {
 	return serve(socketPrefix+device, (&tapControl{list, stop, changed, shares}).methods())
 }
 
@@ -102,10 +103,11 @@ func (c *tapControl) methods() methods {
 	return methods{"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End)}
 }
 
-// snapshotVersion is the format of a Snapshot; that of processes which say none is 0.
+// snapshotVersion is the version of the format of Snapshot. Processes before version 1 send
+// none, which is read as 0.
 const snapshotVersion = 1
 
-// Snapshot is a direction as it is.
+// Snapshot is the state of one direction.
 type Snapshot struct {
 	Version int // snapshotVersion
 	About   kernel.About
@@ -113,7 +115,7 @@ type Snapshot struct {
 	Shares  []budgets.State
 }
 
-// Take answers with all directions.
+// Take returns the snapshots of all directions.
 func (c *tapControl) Take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
 		s := sh.Snapshot()
@@ -123,13 +125,13 @@ func (c *tapControl) Take(_ struct{}, out *[]Snapshot) error {
 	return nil
 }
 
-// Policy is a policy for one direction.
+// Policy is a policy for one direction, as the label of a shaper.
 type Policy struct {
 	Direction kernel.Direction
 	Label     json.RawMessage
 }
 
-// Reload gives a direction another policy.
+// Reload replaces the policy of a direction.
 func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
@@ -152,15 +154,16 @@ func (c *tapControl) End(struct{}, *struct{}) error {
 	return nil
 }
 
-// Remote is one direction of a shaper tap of another process, as live.
+// Remote is one direction of another process's shaper tap. It implements Shaper.
 type Remote struct {
 	Snapshot
 	client *caller
 }
 
+// ErrNoConfirm means that a policy with a rollback timer was given to a shaper tap.
 var ErrNoConfirm = errors.New("--confirm is not supported by shaper tap")
 
-// listTaps returns those of this network namespace.
+// listTaps returns all directions of shaper taps in this network namespace.
 func listTaps() []Shaper {
 	file, err := os.Open("/proc/thread-self/net/unix")
 	if err != nil {
@@ -180,7 +183,7 @@ func listTaps() []Shaper {
 	return out
 }
 
-// openTap returns the directions of a shaper tap: none where it is just ending.
+// openTap returns the directions of a shaper tap; none if it is just ending.
 func openTap(name string) (out []Shaper) {
 	client := connect(socketPrefix+name, 0)
 	if client == nil {
@@ -192,7 +195,7 @@ func openTap(name string) (out []Shaper) {
 		return nil
 	}
 	for _, s := range list {
-		if client == nil { // each is closed by itself
+		if client == nil { // each direction needs its own connection
 			if client = connect(socketPrefix+name, 0); client == nil {
 				break
 			}
@@ -211,7 +214,8 @@ func (r *Remote) Stats() ([]dataplane.ClassStats, error)  { return r.Now.Stats, 
 func (r *Remote) Queues() ([]dataplane.QueueState, error) { return r.Now.Queues, r.readable() }
 func (r *Remote) Tokens() ([][2]int64, error)             { return r.Now.Tokens, r.readable() }
 
-// readable returns an error if the process is of a version whose counters cannot be read.
+// readable returns an error if the process has another version, whose counters cannot be
+// read.
 func (r *Remote) readable() error {
 	if r.Version != snapshotVersion {
 		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it", r.About.Process)
@@ -219,10 +223,10 @@ func (r *Remote) readable() error {
 	return nil
 }
 
-// Check has nothing to refuse: what compiles can be carried.
+// Check accepts every policy that compiles.
 func (r *Remote) Check(*dataplane.Plan) error { return nil }
 
-// Refresh asks again.
+// Refresh reads the state again.
 func (r *Remote) Refresh() error {
 	var list []Snapshot
 	if err := r.client.call("Take", struct{}{}, &list); err != nil {
@@ -236,6 +240,7 @@ func (r *Remote) Refresh() error {
 	return nil
 }
 
+// Reload replaces the policy of the direction. It does not support rollback timers.
 func (r *Remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
 	if !until.IsZero() {
 		return nil, ErrNoConfirm
