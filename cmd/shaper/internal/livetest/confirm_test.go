@@ -59,6 +59,7 @@ func TestLiveConfirmLate(t *testing.T) {
 // TestLiveConfirmOneDirection holds that the direction that is confirmed stays,
 // and the other one is rolled back.
 func TestLiveConfirmOneDirection(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
@@ -78,6 +79,7 @@ func TestLiveConfirmOneDirection(t *testing.T) {
 // TestLiveConfirm holds that what nobody confirms goes, with exit code 1, that
 // what is confirmed stays, and that what was before comes back.
 func TestLiveConfirm(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
@@ -140,6 +142,7 @@ func TestLiveConfirm(t *testing.T) {
 // TestLiveConfirmTakesOver holds that a run that is not confirmed leaves what
 // was pinned before it.
 func TestLiveConfirmTakesOver(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			method{hook, ""}.need(t)
@@ -183,6 +186,7 @@ func TestLiveConfirmEnded(t *testing.T) {
 // TestLiveConfirmHUP holds that neither a terminal that is cut off nor another
 // policy confirms.
 func TestLiveConfirmHUP(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, how := range []string{"SIGHUP", "reload"} {
 		t.Run(how, func(t *testing.T) {
@@ -283,6 +287,7 @@ func TestLiveConfirmRace(t *testing.T) {
 // TestLiveConfirmKilledOverPinned holds that a pinned policy comes back at once if
 // a run that was to replace it, on probation, is killed.
 func TestLiveConfirmKilledOverPinned(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {

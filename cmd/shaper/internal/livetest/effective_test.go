@@ -17,6 +17,7 @@ import (
 // TestLiveDisplaced holds that what another program does to a shaper is noticed,
 // said once, and shown by status, and that the end is as that program wants it.
 func TestLiveDisplaced(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, d := range displacements() {
 		if d.ends {
@@ -63,6 +64,7 @@ func TestLiveDisplaced(t *testing.T) {
 // TestLiveRepaired holds that --repair puts back whatever was displaced, once, and
 // that packets are shaped as before.
 func TestLiveRepaired(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, d := range displacements() {
 		t.Run(d.name, func(t *testing.T) {
@@ -93,6 +95,7 @@ func TestLiveRepaired(t *testing.T) {
 // TestLiveRemoved holds that a shaper whose program is removed ends, and puts back
 // what was there before.
 func TestLiveRemoved(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, d := range displacements() {
 		if !d.ends {
@@ -121,6 +124,7 @@ func TestLiveRemoved(t *testing.T) {
 // TestLiveInterfaceChanges holds that shaper survives what happens to an
 // interface, and says what it is.
 func TestLiveInterfaceChanges(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run("renamed "+hook, func(t *testing.T) {
@@ -177,6 +181,7 @@ func TestLiveInterfaceChanges(t *testing.T) {
 // TestLiveNoFalseAlarm holds that nothing is reported in normal operation: while
 // policies change, in both directions, with programs of others behind ours.
 func TestLiveNoFalseAlarm(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, hook := range []string{"auto", "tc"} {
 		t.Run(hook, func(t *testing.T) {

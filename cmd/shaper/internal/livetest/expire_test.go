@@ -54,6 +54,7 @@ func family(t *testing.T, pid int) []int {
 // TestLiveExpire holds that a policy ends at its deadline while every process of
 // shaper is stopped, and that it is back when the deadline is lifted.
 func TestLiveExpire(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			m.need(t)
@@ -101,6 +102,7 @@ func TestLiveExpire(t *testing.T) {
 // TestLiveExpireQueue holds that packets beyond the deadline are not queued,
 // though the qdisc is still there.
 func TestLiveExpireQueue(t *testing.T) {
+	t.Parallel()
 	for _, direction := range []string{"egress", "ingress"} {
 		t.Run(direction, func(t *testing.T) {
 			p := newPair(t)

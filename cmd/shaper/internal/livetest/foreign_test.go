@@ -33,6 +33,7 @@ func TestLiveForeignInClsact(t *testing.T) {
 // TestLiveForeign holds that programs of others before and behind ours still
 // see the packets that pass, and stay when ours goes.
 func TestLiveForeign(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		if m.hook == "xdp" {
 			continue
@@ -134,6 +135,7 @@ func TestLiveForeignXDP(t *testing.T) {
 // TestLiveForeignNetlinkXDP is the same for one attached without a link, as ip
 // does.
 func TestLiveForeignNetlinkXDP(t *testing.T) {
+	t.Parallel()
 	for _, flags := range []int{0, unix.XDP_FLAGS_SKB_MODE} {
 		t.Run(fmt.Sprint(flags), func(t *testing.T) {
 			p := newPair(t)
@@ -156,6 +158,7 @@ func TestLiveForeignNetlinkXDP(t *testing.T) {
 
 // TestLiveClsactStays holds that a clsact qdisc that was there before stays.
 func TestLiveClsactStays(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed=%v", killed), func(t *testing.T) {

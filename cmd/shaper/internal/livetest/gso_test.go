@@ -10,6 +10,7 @@ import (
 // TestLiveGSO holds that the limits of a device come back, whichever way the
 // shapers of both directions end.
 func TestLiveGSO(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, how := range []string{"TERM", "INT", "kill", "detach", "background", "two", "one then other"} {
 		t.Run(how, func(t *testing.T) {
@@ -67,6 +68,7 @@ func TestLiveGSO(t *testing.T) {
 // their slowest rate at once, that this follows a reload, and that the limits of the
 // device come back, whichever way it ends.
 func TestLiveGSOByRate(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	const queue = "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: %s, limit: 50ms}}"
 	const shared = `classes: [{name: a, match: {proto: udp}, green: {queue: a}}, {name: b, green: {queue: b}}, {name: c, green: {queue: c}}]

@@ -116,8 +116,10 @@ func (o *output) await(t *testing.T, text string) {
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	err := try()
+	pause := 5 * time.Millisecond
 	for end := time.Now().Add(patience); err != nil && time.Now().Before(end); err = try() {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
+		pause = min(2*pause, 100*time.Millisecond) // most tries start a process
 	}
 	if err != nil {
 		t.Fatal(err)

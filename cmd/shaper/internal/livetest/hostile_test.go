@@ -11,6 +11,7 @@ import (
 // TestLiveHostileFiles holds that root follows no link, and uses no folder, that
 // another user could have made.
 func TestLiveHostileFiles(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	queues := file(t, fmt.Sprintf(slowQueue, "50ms"))
 	for _, row := range []struct {
@@ -72,6 +73,7 @@ func TestLiveHostileFiles(t *testing.T) {
 // TestLiveStrangeFile holds that a file that is none of ours stops the commands of one
 // interface at most, and is named.
 func TestLiveStrangeFile(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, kind := range []string{"journal", "change"} {
 		t.Run(kind, func(t *testing.T) {

@@ -37,6 +37,7 @@ func TestLiveSlowChange(t *testing.T) {
 // TestLiveMadeAgain holds that an interface that was deleted and made again is
 // shaped: the pin of its predecessor is in nobody's way.
 func TestLiveMadeAgain(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, how := range []string{"--background", "--pin"} {
 		t.Run(how, func(t *testing.T) {
@@ -72,6 +73,7 @@ func TestLiveMadeAgain(t *testing.T) {
 // TestLiveTornJournal holds that a journal that cannot be read is named and set
 // aside, and stops no command.
 func TestLiveTornJournal(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, text := range []string{"", "{", `{"Version":99}`, "\x00\x00\x00"} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
@@ -109,6 +111,7 @@ func TestLiveTornJournal(t *testing.T) {
 // TestLiveRenamed holds that a shaper is found by the new name of its interface,
 // and that nobody shapes it a second time.
 func TestLiveRenamed(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, queues := range []bool{false, true} {
 		t.Run(fmt.Sprint("queues=", queues), func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 // TestLiveKeysTakenOver holds that keys stay with a pinned shaper, for commands
 // and for the process that takes it over.
 func TestLiveKeysTakenOver(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			method{hook, ""}.need(t)

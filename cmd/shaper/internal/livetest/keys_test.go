@@ -17,6 +17,7 @@ import (
 // same meter they stay where they are, with another rate or burst they keep what
 // they have, cut to the burst, and with other keys they begin anew.
 func TestLiveKeysReload(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, m := range []method{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
@@ -184,6 +185,7 @@ func TestLiveKeysReloadKeepsBound(t *testing.T) {
 // TestLiveKeysTags holds that the key of a VLAN is the id of the outer tag,
 // whether it is in the frame or beside it, and whatever its priority.
 func TestLiveKeysTags(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, m := range []method{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {

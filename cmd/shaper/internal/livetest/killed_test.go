@@ -11,6 +11,7 @@ import (
 // TestLiveKilled holds that an interface is as it was after shaper is killed,
 // with its children.
 func TestLiveKilled(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		for _, gso := range []string{"", "9000"} {
 			t.Run(m.hook+"-"+m.direction+"-"+gso, func(t *testing.T) {
@@ -51,6 +52,7 @@ func TestLiveKilledBoth(t *testing.T) {
 // TestLiveKilledTwo holds that two shapers of an interface each leave what is
 // the other's, and the last one leaves nothing.
 func TestLiveKilledTwo(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed=%v", killed), func(t *testing.T) {
@@ -82,6 +84,7 @@ func TestLiveKilledTwo(t *testing.T) {
 // TestLivePinned holds that a pinned shaper goes on when its process ends,
 // however it does: stats find it, run takes it over, and detach ends it.
 func TestLivePinned(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		for _, killed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s-%s-killed=%v", m.hook, m.direction, killed), func(t *testing.T) {
@@ -153,6 +156,7 @@ func TestLiveWithoutBpffs(t *testing.T) {
 // TestLiveInterfaceGone holds that run waits for an interface that vanished
 // and shapes it when it is back.
 func TestLiveInterfaceGone(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			m.need(t)
@@ -193,6 +197,7 @@ func TestLiveInterfaceGone(t *testing.T) {
 // TestLiveGuardDies holds that run starts another guard if its own dies, which has
 // the same instructions, and leaves no zombie.
 func TestLiveGuardDies(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, end := range []string{"kill", "term"} {
 		t.Run(end, func(t *testing.T) {

@@ -215,6 +215,7 @@ func (p *pair) as(who string, args ...string) *process {
 // TestLivePrivileges holds that three capabilities are enough to run, and that
 // without them there is one line that says which.
 func TestLivePrivileges(t *testing.T) {
+	t.Parallel()
 	for who := range privileges {
 		if inVM {
 			break

@@ -51,6 +51,7 @@ func endQueued(t *testing.T, hooks []string, queue string, packets int, ended fu
 // TestLiveQueueDrains holds that packets that wait when shaper ends still leave: 60 of
 // 1000 bytes at 1 Mbit/s take 0.48 s.
 func TestLiveQueueDrains(t *testing.T) {
+	t.Parallel()
 	const sent = 400
 	endQueued(t, []string{"tcx", "tc"}, "{rate: 1mbit, limit: 60p}", sent, func(t *testing.T, _, out string, arrived int64) {
 		found := regexp.MustCompile(`a +green +400 +[\d.]+ +[\d,]+ +(\d+) `).FindStringSubmatch(out)
@@ -68,6 +69,7 @@ func TestLiveQueueDrains(t *testing.T) {
 // counted: each packet was sent, or was lost. One takes 0.8 ms, so that some would be
 // sent while the queue is removed; all take 3.2 s.
 func TestLiveQueueLost(t *testing.T) {
+	t.Parallel()
 	const sent = 4000
 	endQueued(t, []string{"tcx"}, "{rate: 10mbit, limit: 10s}", sent, func(t *testing.T, pacer, out string, arrived int64) {
 		found := regexp.MustCompile(`: lost (at most )?([\d,]+) packets that were still queued\n`).FindStringSubmatch(out)
@@ -106,6 +108,7 @@ func TestLiveQueueLarge(t *testing.T) {
 // limit, however long it overflows. A machine that stands still for a moment has
 // HTB fall behind: then more waits, within the bound of docs/OPERATING.md.
 func TestLiveQueueOverflow(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	const most = 30
 	for _, test := range []struct {
@@ -177,6 +180,7 @@ func TestLiveQueueOffPath(t *testing.T) {
 // TestLiveQueueTimestamps holds that who asks when a packet came is not told
 // when it was to leave.
 func TestLiveQueueTimestamps(t *testing.T) {
+	t.Parallel()
 	for _, pacer := range pacers(t) {
 		t.Run(pacer, func(t *testing.T) {
 			m := method{"", "ingress"}
@@ -262,6 +266,7 @@ func TestLiveQueueHorizon(t *testing.T) {
 
 // TestLiveQueueGone deletes an interface in whose queue packets wait.
 func TestLiveQueueGone(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		if m.hook == "xdp" {
 			continue

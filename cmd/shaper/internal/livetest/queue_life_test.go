@@ -11,6 +11,7 @@ import (
 // TestLiveQueueBefore holds that what stood at the root comes back, whichever
 // way shaper ends.
 func TestLiveQueueBefore(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for name, lines := range map[string][]string{
 		"nothing": nil,
@@ -89,6 +90,7 @@ func TestLiveQueueBefore(t *testing.T) {
 // TestLiveQueueKilled holds that the guard cleans up after its process, and the
 // next command after both.
 func TestLiveQueueKilled(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		if m.hook == "xdp" {
 			continue
@@ -148,6 +150,7 @@ func TestLiveQueueKilled(t *testing.T) {
 // TestLiveQueueKilledAfterReload holds that the guard knows of queues that a
 // reload brought, and of those that it took away.
 func TestLiveQueueKilledAfterReload(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	with, without := fmt.Sprintf(slowQueue, "50ms"), "classes: [{name: a}]"
 	for _, hook := range []string{"tcx", "tc"} {
@@ -180,6 +183,7 @@ func TestLiveQueueKilledAfterReload(t *testing.T) {
 // TestLiveQueuePinned holds that queues go on when a process ends, and are taken
 // over.
 func TestLiveQueuePinned(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		if m.hook == "xdp" {
 			continue
@@ -235,6 +239,7 @@ func TestLiveQueuePinned(t *testing.T) {
 // TestLiveQueueTakesOver holds that a policy of another kind takes the place of
 // one that was left.
 func TestLiveQueueTakesOver(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	with, without := fmt.Sprintf(slowQueue, "50ms"), "classes: [{name: a}]"
 	for _, direction := range []string{"egress", "ingress"} {
@@ -289,6 +294,7 @@ func TestLiveQueueTakesOver(t *testing.T) {
 // TestLiveQueueConfirm holds that what nobody confirms goes, with its qdiscs,
 // and that what was before comes back.
 func TestLiveQueueConfirm(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	with, without := fmt.Sprintf(slowQueue, "50ms"), "classes: [{name: a}]"
 	slower := strings.Replace(with, "10mbit", "5mbit", 1)

@@ -12,6 +12,7 @@ import (
 // TestLiveQueueReload changes the rate under load, and nothing is lost but what
 // the policy drops.
 func TestLiveQueueReload(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, direction := range []string{"egress", "ingress"} {
 		t.Run(direction, func(t *testing.T) {
@@ -82,6 +83,7 @@ func TestLiveQueueReload(t *testing.T) {
 // TestLiveQueueReloadKind goes from a policy without queues to one with, and
 // back: where packets leave, at once; where they come in, it is refused.
 func TestLiveQueueReloadKind(t *testing.T) {
+	t.Parallel()
 	notOlder(t)
 	for _, pacer := range pacers(t) {
 		t.Run(pacer, func(t *testing.T) {
@@ -157,6 +159,7 @@ func TestLiveQueueRefused(t *testing.T) {
 // TestLiveQueueDry holds that a dry run has no packet wait, with and without a
 // limit of the device.
 func TestLiveQueueDry(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, direction := range []string{"egress", "ingress"} {
 		t.Run(direction, func(t *testing.T) {
@@ -186,6 +189,7 @@ func TestLiveQueueDry(t *testing.T) {
 
 // TestLiveQueueReloadConfirm is the same for a reload.
 func TestLiveQueueReloadConfirm(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	with, without := fmt.Sprintf(slowQueue, "50ms"), "classes: [{name: a}]"
 	for i, order := range [][2]string{{with, without}, {without, with}} {

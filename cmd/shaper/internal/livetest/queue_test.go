@@ -201,6 +201,7 @@ queues: {q: {rate: 10mbit, limit: 800ms, wred: {yellow: {min: 50ms, max: 200ms, 
 // TestLiveQueueECN holds that who understands congestion is told of it, with
 // checksums that hold.
 func TestLiveQueueECN(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, what := range []string{"wred: {green: {min: 0ms, max: 60ms, probability: 1}}", "codel: {target: 1ms, interval: 10ms}"} {
 		for _, v6 := range []bool{false, true} {
@@ -250,6 +251,7 @@ queues: {q: {rate: 10mbit, limit: 60ms, ecn: true, `+what+`}}
 // TestLiveQueueBehind has packets wait behind a mark, of one color only, and of
 // several classes in one queue.
 func TestLiveQueueBehind(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, direction := range []string{"egress", "ingress"} {
 		t.Run(direction, func(t *testing.T) {

@@ -63,6 +63,7 @@ func TestLiveHUP(t *testing.T) {
 // and tokens, cut to a smaller burst, and that a policy with a fault changes
 // nothing.
 func TestLiveReload(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
@@ -127,6 +128,7 @@ classes:
 // TestLiveReloadUnderLoad holds that while the policy changes again and again
 // no packet goes unmetered and none is lost.
 func TestLiveReloadUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			m.need(t)

@@ -64,6 +64,7 @@ func TestLiveSecondRun(t *testing.T) {
 
 // TestLiveDetached holds that run ends when another process detaches it.
 func TestLiveDetached(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			m.need(t)
@@ -159,6 +160,7 @@ func TestLiveNoTCX(t *testing.T) {
 // TestLiveDryRun holds that a dry run counts what would happen, and touches no
 // packet.
 func TestLiveDryRun(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
@@ -191,6 +193,7 @@ func TestLiveDryRun(t *testing.T) {
 
 // TestLiveBoth holds that both directions have meters of their own.
 func TestLiveBoth(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
@@ -224,6 +227,7 @@ func TestLiveBoth(t *testing.T) {
 
 // TestLiveFor holds that --for ends it, pinned or not.
 func TestLiveFor(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
@@ -246,6 +250,7 @@ func TestLiveFor(t *testing.T) {
 // TestLiveStoppedTerminal holds that --for and SIGTERM detach in time though
 // nobody reads what shaper prints.
 func TestLiveStoppedTerminal(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	var policy strings.Builder
 	policy.WriteString("classes:\n")

@@ -18,6 +18,7 @@ import (
 // segmentation removes. Where the stack cuts it up after the program, the far end
 // sees the packets; where the device is said to do so, it sees the super-packets.
 func TestLiveBigTCP(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	const size = 256 << 10
 	for _, v6 := range []bool{false, true} {
@@ -61,6 +62,7 @@ func TestLiveBigTCP(t *testing.T) {
 // where the stack cuts it up after the program, the far end sees these; where
 // the device is said to do so, their number follows from the segment size.
 func TestLiveSegments(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
 		for _, v6 := range []bool{false, true} {
 			for _, tso := range []bool{true, false} {
@@ -147,6 +149,7 @@ func segmentsOf(ip []byte) (packets, bytes int64) {
 // TestLiveUDPSegments holds the same for datagrams that the sender hands down
 // as one.
 func TestLiveUDPSegments(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
 		for _, offload := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s-offload=%v", hook, offload), func(t *testing.T) {

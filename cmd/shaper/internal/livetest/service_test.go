@@ -73,6 +73,7 @@ func microseconds(t *testing.T) int64 {
 // TestLiveNotify holds what a service manager is notified of, by a socket with a
 // path and by an abstract one.
 func TestLiveNotify(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	for name, address := range map[string]string{"path": filepath.Join(t.TempDir(), "notify"), "abstract": "@shaper-notify-test"} {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 // where they are: inside the frame at egress and XDP, beside it at tc ingress,
 // and in the outer tag of two.
 func TestLiveTags(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			m.need(t)
@@ -91,6 +92,7 @@ length: l2
 // TestLiveMark holds that skb marks match and are set: at egress for programs
 // behind, at ingress for sockets.
 func TestLiveMark(t *testing.T) {
+	t.Parallel()
 	policy := `
 classes:
   - name: five

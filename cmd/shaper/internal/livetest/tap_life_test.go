@@ -112,6 +112,7 @@ func TestLiveTapGone(t *testing.T) {
 // TestLiveTapDrain holds that what waits at the end leaves, for as long as it
 // may, and that the rest is told.
 func TestLiveTapDrain(t *testing.T) {
+	t.Parallel()
 	for drain, least := range map[string]int{"20s": 15, "250ms": 2, "0s": 0} {
 		t.Run(drain, func(t *testing.T) {
 			p := newTAPPair(t)

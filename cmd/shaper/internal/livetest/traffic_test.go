@@ -23,6 +23,7 @@ const (
 // TestLiveUDP holds that real datagrams are colored, marked and dropped in the
 // order they are sent, with checksums that the receiver believes.
 func TestLiveUDP(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s-%s-v6=%v", m.hook, m.direction, v6), func(t *testing.T) {
@@ -94,6 +95,7 @@ func liveUDP(t *testing.T, m method, v6, offload bool) {
 // TestLiveTCP holds that a TCP stream is marked and arrives, whatever the
 // device does for the stack.
 func TestLiveTCP(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s-%s-v6=%v", m.hook, m.direction, v6), func(t *testing.T) {
@@ -188,6 +190,7 @@ func stream(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
 // TestLiveBound holds that of UDP offered above PIR passes what the meter
 // allows, no byte more and hardly one less.
 func TestLiveBound(t *testing.T) {
+	t.Parallel()
 	hereOnly(t)
 	const (
 		pir, pbs = 2_500_000, 128 << 10 // bytes
@@ -242,6 +245,7 @@ func TestLiveBound(t *testing.T) {
 // TestLiveECN holds that a packet that understands congestion is told of it,
 // and that one that does not is dropped where the policy says so.
 func TestLiveECN(t *testing.T) {
+	t.Parallel()
 	for _, m := range methods {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			m.need(t)
