@@ -207,7 +207,7 @@ func TestForeignLinks(t *testing.T) {
 			if owner == 0 && (code != exitDone || string(text) == "precious") {
 				t.Errorf("%s: exit %d: %s", out, code, &stderr)
 			}
-			if owner != 0 && (code != exitUsage || string(text) != "precious" || !strings.Contains(stderr.String(), "is a symbolic link of user 65534: name the file that it leads to")) {
+			if owner != 0 && (code != exitUsage || string(text) != "precious" || !strings.Contains(stderr.String(), "is a symbolic link of user 65534: use the name of its target")) {
 				t.Errorf("%s: exit %d: %q; the file has %d bytes", out, code, &stderr, len(text))
 			}
 		}
