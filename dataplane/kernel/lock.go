@@ -133,35 +133,47 @@ func tryChangeLock(at iface) (lock, error) {
 	return takeLock(at.file("change"), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// lockTime is how long a process waits for another one that changes an interface.
-// A change takes less than a second; a process that is stopped must not keep
-// others from detaching.
+// lockTime is how long a process waits while the same other process holds a lock. A change
+// takes less than a second; a process that is stopped must not keep others from detaching.
 const lockTime = 10 * time.Second
 
-func takeLock(name string, how int) (lock, error) {
-	for end := time.Now().Add(lockTime); ; {
+func takeLock(name string, how int) (lock, error) { return waitLock(name, how, lockTime) }
+
+// waitLock takes a lock. It waits as long as others take turns, and fails if one holder
+// keeps the lock for longer than patience. Each holder makes a file of its own.
+func waitLock(name string, how int, patience time.Duration) (lock, error) {
+	var holder os.FileInfo
+	var end time.Time
+	for {
 		file, err := openState(name, os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return lock{}, err
 		}
 		switch err := flock(file, how|unix.LOCK_NB); {
-		case err == unix.EWOULDBLOCK && how&unix.LOCK_NB == 0 && time.Now().Before(end):
+		case err == nil && stillThere(file):
+			return lock{file}, nil
+		case err == nil: // its owner removed it meanwhile
 			file.Close()
-			time.Sleep(2 * time.Millisecond)
 			continue
-		case err == unix.EWOULDBLOCK && how&unix.LOCK_NB == 0:
-			file.Close()
-			return lock{}, fmt.Errorf("another process has changed the interface for %v and not ended: is it stopped? (lock %s)", lockTime, file.Name())
-		case err == unix.EWOULDBLOCK:
-			file.Close()
-			return lock{}, errLocked
-		case err != nil:
+		case err != unix.EWOULDBLOCK:
 			file.Close()
 			return lock{}, err
-		case stillThere(file):
-			return lock{file}, nil
+		case how&unix.LOCK_NB != 0:
+			file.Close()
+			return lock{}, errLocked
 		}
-		file.Close() // its owner removed it meanwhile
+		now, err := file.Stat()
+		file.Close()
+		if err != nil {
+			return lock{}, err
+		}
+		if holder == nil || !os.SameFile(holder, now) || !holder.ModTime().Equal(now.ModTime()) {
+			holder, end = now, time.Now().Add(patience)
+		}
+		if time.Now().After(end) {
+			return lock{}, fmt.Errorf("another process has held the lock %s for %v: is it stopped?", file.Name(), patience)
+		}
+		time.Sleep(2 * time.Millisecond)
 	}
 }
 

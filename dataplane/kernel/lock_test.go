@@ -4,8 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,6 +100,54 @@ func TestOwned(t *testing.T) {
 		t.Errorf("an owner is seen %d times of 4000, where there is none", n)
 	}
 	if err := owner.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLockTurns checks that a process waits for a lock as long as its holders change, and
+// not longer than its patience for one holder.
+func TestLockTurns(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	at := iface{Namespace: 1, Index: 1<<30 + 2}
+	const patience = time.Second
+	hold := func(name string) lock {
+		l, err := takeLock(at.file(name), unix.LOCK_EX)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	holder := hold("change")
+	begin, taken := time.Now(), make(chan error, 1)
+	go func() {
+		l, err := waitLock(at.file("change"), unix.LOCK_EX, patience)
+		if err == nil {
+			err = l.Close()
+		}
+		taken <- err
+	}()
+	for range 6 { // the next holder's file replaces the last one's, so it is never free
+		time.Sleep(patience / 3)
+		next := hold("next")
+		if err := os.Rename(next.Name(), filepath.Join(StateDir, at.file("change"))); err != nil {
+			t.Fatal(err)
+		}
+		holder.File.Close()
+		holder = next
+	}
+	if _, err := waitLock(at.file("change"), unix.LOCK_EX, patience/10); err == nil || !strings.Contains(err.Error(), "for 100ms: is it stopped?") {
+		t.Errorf("a lock that one process holds: %v", err)
+	}
+	select {
+	case err := <-taken:
+		t.Errorf("after %v the wait ended: %v", time.Since(begin), err)
+	default:
+	}
+	if err := errors.Join(os.Remove(filepath.Join(StateDir, at.file("change"))), holder.File.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-taken; err != nil {
 		t.Error(err)
 	}
 }

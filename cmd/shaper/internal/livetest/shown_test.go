@@ -233,12 +233,12 @@ func (p *pair) nothing() {
 		if left := p.status(); len(left) > 0 {
 			return fmt.Errorf("status says %+v", left)
 		}
-		return nil
+		files, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*", p.near.Cookie()))
+		if err == nil && len(files) > 0 {
+			err = fmt.Errorf("left are %v", files)
+		}
+		return err
 	})
-	files, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*", p.near.Cookie()))
-	if err != nil || len(files) > 0 {
-		p.t.Errorf("left are %v %v", files, err)
-	}
 }
 
 // closed drops every IP packet.
