@@ -11,13 +11,13 @@ import (
 
 const module = "github.com/a-seed-32e5a53f/shaper/"
 
-// rooms says what each room may import of this module, beside its own
-// folders. Imports go one way; what is not named here is refused.
+// rooms has the packages of this module that each room may import, besides those in its own
+// folders. All other imports are errors.
 var rooms = []struct {
 	room string
 	may  []string
 }{
-	{"cmd/shaper/internal/oracle", nil}, // a second opinion shares nothing
+	{"cmd/shaper/internal/oracle", nil}, // the model shares no code
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}},
@@ -33,8 +33,8 @@ var rooms = []struct {
 	{"bpf", nil},
 }
 
-// TestRooms holds the direction of imports, meter to the standard library, and Redis
-// to meter/shared.
+// TestRooms checks the direction of imports, that meter imports only the standard library, and
+// that only meter/shared imports Redis.
 func TestRooms(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...").Output()
 	if err != nil {
