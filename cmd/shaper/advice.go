@@ -7,8 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// advice says by which flags and commands a user follows a remedy. IFACE is the
-// interface.
+// advice has the flags and commands for each remedy. IFACE stands for the interface.
 var advice = map[kernel.Remedy]string{
 	kernel.UseTC:        "use --hook tc",
 	kernel.UseTCX:       "use --hook tcx, or remove it",
@@ -22,7 +21,7 @@ var advice = map[kernel.Remedy]string{
 	kernel.Reattach:     "shaper detach IFACE, then run it again",
 }
 
-// adviceOf is the advice for an interface, "" for any.
+// adviceOf returns the advice for an interface; "" for any.
 func adviceOf(r kernel.Remedy, name string) string {
 	text, known := advice[r]
 	if !known {
@@ -34,7 +33,7 @@ func adviceOf(r kernel.Remedy, name string) string {
 	return strings.ReplaceAll(text, "IFACE", name)
 }
 
-// adviceOn is the advice on an error, with a colon before it, or "".
+// adviceOn returns the advice on an error, after a colon, or "".
 func adviceOn(err error) string {
 	var r *kernel.RemedyError
 	var busy *kernel.BusyError
@@ -53,7 +52,8 @@ type advisedError struct{ error }
 func (e *advisedError) Error() string { return e.error.Error() + adviceOn(e.error) }
 func (e *advisedError) Unwrap() error { return e.error }
 
-// advised adds the advice on an error, or on each of joined ones, once.
+// advised adds the advice to an error, or to each joined error. It does nothing if the advice
+// is there already.
 func advised(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var out []error

@@ -8,20 +8,20 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
-// everything is the flag --all of commands that else want one interface.
-type everything struct {
-	all  bool
-	left bool // --all includes interfaces where only something is left behind
+// allFlag is the flag --all of commands that otherwise work on one interface.
+type allFlag struct {
+	all         bool
+	includeLeft bool // --all includes interfaces on which something is only left behind
 }
 
-func (e *everything) addAll(cmd *cobra.Command, f *liveFlags, what string) {
+func (e *allFlag) addAll(cmd *cobra.Command, f *liveFlags, what string) {
 	f.orAll = " or give --all"
 	cmd.Flags().BoolVar(&e.all, "all", false, what)
 }
 
-// names checks the arguments, and returns the interfaces to be worked on one
-// after the other: those given, or with --all those of shaper.
-func (e *everything) names(f *liveFlags, args []string) ([][]string, error) {
+// argumentLists checks the arguments and returns one list of arguments for each run of the
+// command: the given arguments, or with --all each shaped interface.
+func (e *allFlag) argumentLists(f *liveFlags, args []string) ([][]string, error) {
 	if !e.all {
 		return [][]string{args}, nil
 	}
@@ -35,7 +35,7 @@ func (e *everything) names(f *liveFlags, args []string) ([][]string, error) {
 	v.Narrow("", f.list)
 	defer live.CloseAll(v.List)
 	names := live.Names(v.List)
-	if e.left {
+	if e.includeLeft {
 		names = v.Names()
 	}
 	if len(names) == 0 {
@@ -48,16 +48,16 @@ func (e *everything) names(f *liveFlags, args []string) ([][]string, error) {
 	return out, nil
 }
 
-// each does the work of a command for its argument, or with --all for each
-// interface that is shaped. One that fails does not keep the others from it.
-func (e *everything) each(f *liveFlags, do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+// each runs a command for its argument, or with --all for each shaped interface. An error on
+// one interface does not stop the others.
+func (e *allFlag) each(f *liveFlags, do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		names, err := e.names(f, args)
+		lists, err := e.argumentLists(f, args)
 		if err != nil {
 			return err
 		}
 		var errs []error
-		for _, args := range names {
+		for _, args := range lists {
 			errs = append(errs, do(cmd, args))
 		}
 		return errors.Join(errs...)

@@ -19,7 +19,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// storeFlags say which server keeps budgets.
+// storeFlags name a server of budgets.
 type storeFlags struct {
 	store  shared.Server
 	policy string
@@ -83,20 +83,20 @@ server with --store, or with a --policy whose budgets are on it. Put a password 
 			if err == nil && !was {
 				err = fmt.Errorf("budget %s: no size was set", args[0])
 			}
-			return s.done(err, "budget %s: the smallest size in the hosts' policies applies\n", args[0])
+			return s.print(err, "budget %s: the smallest size in the hosts' policies applies\n", args[0])
 		})
 	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", wantArgs(2, false, "a budget and a host"),
 		func(ctx context.Context, c shared.Client, args []string) error {
-			return s.done(shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
+			return s.print(shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
 		})
 	return cmd
 }
 
-// storeTimeout is how long a command waits for a server.
+// storeTimeout is the time that a command waits for a server.
 const storeTimeout = 5 * time.Second
 
-// done prints a line unless there was an error.
-func (s streams) done(err error, format string, args ...any) error {
+// print prints a line unless there was an error.
+func (s streams) print(err error, format string, args ...any) error {
 	if err == nil {
 		_, err = fmt.Fprintf(s.out, format, args...)
 	}
@@ -129,7 +129,7 @@ func (f *storeFlags) open() (shared.Client, error) {
 	return client, nil
 }
 
-// openStoreOf returns a client of the server of a plan's budgets.
+// openStoreOf returns a client of the server of a plan's budgets. They must have one server.
 func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
 	var stores []dataplane.Store
 	for _, s := range budgets.OnServers(plan) {
@@ -146,14 +146,14 @@ func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
 	return nil, usagef("the budgets of the policy are on several servers: name one with --store")
 }
 
-// budgetJSON is what list and show print with --json, a line a budget. Rates are in
-// bit/s, bursts in bytes; of budgets that count packets in eighths of a packet per second
-// and packets.
+// budgetStateJSON is the output of list --json and show --json, one line per budget. Rates are
+// in bit/s, bursts in bytes. If Packets is set, rates are in eighths of a packet per second,
+// and bursts in packets.
 type budgetStateJSON struct {
 	Name     string           `json:"name"`
 	Packets  bool             `json:"packets"`
 	Size     budgets.Amounts  `json:"size"`
-	Set      bool             `json:"set"` // by shaper budget set
+	Set      bool             `json:"set"` // the size was set by shaper budget set
 	Held     budgets.Amounts  `json:"held"`
 	Learning bool             `json:"learning"`
 	Late     int              `json:"late"`
@@ -206,9 +206,9 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 		return nil
 	}
 	if len(names) == 0 {
-		return s.done(nil, "the server has no budgets\n")
+		return s.print(nil, "the server has no budgets\n")
 	}
-	return s.done(nil, "%s\n", g.Render(say.Colored(s.out)))
+	return s.print(nil, "%s\n", g.Render(say.Colored(s.out)))
 }
 
 func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name string) error {
@@ -246,12 +246,12 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 	return p.Err
 }
 
-// unitOfBudget is the unit of a budget that has hosts, of any other it is bytes.
+// unitOfBudget returns the unit of a budget; bytes if the budget has no hosts.
 func unitOfBudget(b *shared.BudgetInfo) budgets.Unit {
 	return budgets.Unit(slices.ContainsFunc(b.Hosts, func(h shared.HostInfo) bool { return budgets.UnitOf(h.Floor) == budgets.InPackets }))
 }
 
-// setBudget changes the parameters that are given; the others stay as they are.
+// setBudget changes the given parameters of a budget and keeps the others.
 func setBudget(ctx context.Context, s streams, c shared.Client, name string, assigns []string) error {
 	b, unknown := shared.ShowBudget(ctx, c, name)
 	u := budgets.Unit(slices.ContainsFunc(assigns, packetRate.MatchString))
@@ -276,13 +276,13 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 	} else if !rates[0] || !bursts[0] {
 		return fmt.Errorf("%w: give its rate and its burst", unknown)
 	}
-	return s.done(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n", name, u.Rates(size), u.Bursts(size))
+	return s.print(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n", name, u.Rates(size), u.Bursts(size))
 }
 
 // packetRate matches a rate in packets, such as rate=100p/1s.
 var packetRate = regexp.MustCompile(`=[0-9.]+p/`)
 
-// parseSize reads parameters of meters, and says which were given.
+// parseSize reads parameters such as rate=10mbit. rates and bursts report which were given.
 func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {
 	for _, a := range assigns {
 		key, value, _ := strings.Cut(a, "=")

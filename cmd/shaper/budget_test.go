@@ -14,8 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// TestBudgetCommands looks at budgets on a real server, and changes them, in bytes and in
-// packets.
+// TestBudgetCommands shows and changes budgets on a real server, in bytes and in packets.
 func TestBudgetCommands(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "store")
@@ -30,8 +29,8 @@ func TestBudgetCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
-	s := budgets.New(kernel.Now, func(format string, args ...any) { newPrinter(&said).Printf(format+"\n", args...) })
+	var notes bytes.Buffer
+	s := budgets.New(kernel.Now, func(format string, args ...any) { newPrinter(&notes).Printf(format+"\n", args...) })
 	if err := s.Follow(t.Context(), []budgets.Shaper{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{nobody{}}); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func TestBudgetCommands(t *testing.T) {
 		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...), streams{nil, &out, &errs})
 		return code, strings.Join(strings.Fields(out.String()+errs.String()), " ")
 	}
-	says := func(code int, args string, want ...string) {
+	prints := func(code int, args string, want ...string) {
 		t.Helper()
 		got, text := command(args)
 		for _, w := range want {
@@ -54,37 +53,37 @@ func TestBudgetCommands(t *testing.T) {
 		_, p := command("show p")
 		return strings.Contains(b, "held 80 Mbit/s + 100 Mbit/s") && strings.Contains(p, "held 100 packets/s")
 	})
-	says(0, "list", "b 80 Mbit/s + 100 Mbit/s 1 MiB + 2 MiB 80 Mbit/s + 100 Mbit/s 1 0", "p 100 packets/s 400 packets")
-	says(0, "list --json", `{"name":"p","packets":true,"size":{"rate":[800,0],"burst":[400,0]}`, `{"name":"b","packets":false,"size":{"rate":[80000000,100000000]`)
-	says(0, "show p", "budget p rate 100 packets/s, the smallest of the hosts' policies burst 400 packets held", "host 100 packets/s")
-	says(0, "set p rate=50p/1s", "budget p: rate 50 packets/s, burst 400 packets for all hosts")
+	prints(0, "list", "b 80 Mbit/s + 100 Mbit/s 1 MiB + 2 MiB 80 Mbit/s + 100 Mbit/s 1 0", "p 100 packets/s 400 packets")
+	prints(0, "list --json", `{"name":"p","packets":true,"size":{"rate":[800,0],"burst":[400,0]}`, `{"name":"b","packets":false,"size":{"rate":[80000000,100000000]`)
+	prints(0, "show p", "budget p rate 100 packets/s, the smallest of the hosts' policies burst 400 packets held", "host 100 packets/s")
+	prints(0, "set p rate=50p/1s", "budget p: rate 50 packets/s, burst 400 packets for all hosts")
 	storetest.Until(t, "the rate that is set is in force", func() bool {
 		_, text := command("show p")
 		return strings.Contains(text, "rate 50 packets/s, set by shaper budget set")
 	})
-	says(2, "set p rate=50mbit", `rate=50mbit: "50mbit" is not a rate in packets`)
-	says(2, "set b rate=50p/1s", `rate=50p/1s: "50p/1s" is not a rate`)
-	says(0, "set b pir=90mbit cbs=500kB", "budget b: rate 80 Mbit/s + 90 Mbit/s, burst 488.3 KiB + 2 MiB for all hosts")
-	says(0, "set new rate=10p/1s burst=20", "budget new: rate 10 packets/s, burst 20 packets for all hosts")
-	says(1, "set other rate=10mbit", "the store has no such budget: give its rate and its burst")
-	says(2, "set b color=red", "color=red: unknown parameter: want rate, ")
-	says(0, "unset b", "budget b: the smallest size in the hosts' policies applies")
-	says(1, "unset b", "budget b: no size was set")
+	prints(2, "set p rate=50mbit", `rate=50mbit: "50mbit" is not a rate in packets`)
+	prints(2, "set b rate=50p/1s", `rate=50p/1s: "50p/1s" is not a rate`)
+	prints(0, "set b pir=90mbit cbs=500kB", "budget b: rate 80 Mbit/s + 90 Mbit/s, burst 488.3 KiB + 2 MiB for all hosts")
+	prints(0, "set new rate=10p/1s burst=20", "budget new: rate 10 packets/s, burst 20 packets for all hosts")
+	prints(1, "set other rate=10mbit", "the store has no such budget: give its rate and its burst")
+	prints(2, "set b color=red", "color=red: unknown parameter: want rate, ")
+	prints(0, "unset b", "budget b: the smallest size in the hosts' policies applies")
+	prints(1, "unset b", "budget b: no size was set")
 	s.End(false)
 	storetest.Until(t, "the host is dropped after its lease", func() bool {
 		code, text := command("drop p host")
 		return code == 0 && text == "budget p: dropped host host"
 	})
-	says(1, "drop p host", "the budget has no such host")
-	says(1, "show nothing", "the store has no such budget")
+	prints(1, "drop p host", "the budget has no such host")
+	prints(1, "show nothing", "the store has no such budget")
 	for _, want := range []string{`budget b: .* Mbit/s of 80 Mbit/s \+ 100 Mbit/s, with 1 host\n`, `budget p: .* packets/s of \d+ packets/s, with 1 host\n`} {
-		if !regexp.MustCompile(want).MatchString(said.String()) {
-			t.Errorf("it says %q: want %q", said.String(), want)
+		if !regexp.MustCompile(want).MatchString(notes.String()) {
+			t.Errorf("it says %q: want %q", notes.String(), want)
 		}
 	}
 }
 
-// nobody follows no lease.
+// nobody ignores leases.
 type nobody struct{}
 
 func (nobody) SetLease(string, dataplane.Lease) error { return nil }

@@ -20,7 +20,7 @@ import (
 
 func newReload(s streams) *cobra.Command {
 	var f liveFlags
-	var all everything
+	var all allFlag
 	var policy policyFlags
 	var confirm time.Duration
 	asJSON := false
@@ -41,7 +41,7 @@ the shaper was started with.`,
 				return usagef("--confirm needs one interface: name it instead of --all")
 			}
 			return all.each(&f, func(cmd *cobra.Command, args []string) error {
-				own := policy // each may have a file of its own
+				own := policy // each interface may have its own file
 				return f.reload(cmd.Context(), s, args, &own, confirm, asJSON)
 			})(cmd, args)
 		},
@@ -49,12 +49,12 @@ the shaper was started with.`,
 	f.add(cmd)
 	all.addAll(cmd, &f, "reload all shaped interfaces")
 	policy.add(cmd)
-	cmd.Flags().Var(newSpan(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
+	cmd.Flags().Var(newTimeFlag(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the change of each class as JSON")
 	return cmd
 }
 
-// changed is what reload --json prints, a line a shaper.
+// changed is the output of reload --json, one line per shaper.
 type changed struct {
 	Interface string             `json:"interface"`
 	Direction string             `json:"direction"`
@@ -74,7 +74,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		return err
 	}
 	for i, sh := range list {
-		if err := suits(policies[i], []live.Shaper{sh}); err != nil {
+		if err := checkPolicy(policies[i], []live.Shaper{sh}); err != nil {
 			return err
 		}
 		if i == 0 || policies[i] != policies[0] {
@@ -92,7 +92,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	}
 	name, until, settled := list[0].Info().Interface, time.Time{}, false
 	if confirm > 0 {
-		signal.Ignore(syscall.SIGHUP) // the terminal may be what the new policy cuts off
+		signal.Ignore(syscall.SIGHUP) // the new policy may cut off the terminal
 		guard, err := live.StartGuard(name, nil)
 		if err == nil {
 			err = guard.Instruct(live.Instructions{Stays: true})
@@ -104,10 +104,10 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 			if settled {
 				guard.End()
 			} else {
-				guard.Release() // rolls back what is not confirmed
+				guard.Release() // rolls back unless confirmed
 			}
 		}()
-		// A terminal that is stopped must not keep it from rolling back.
+		// A stopped terminal must not prevent the rollback.
 		out := newOutbox(s.out)
 		s.out = out
 		defer func() { err = errors.Join(err, out.Flush()) }()
@@ -149,8 +149,8 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	return errors.Join(append(incomplete, p.Err)...)
 }
 
-// loadFor reads the policy that the flags give, or for each shaper the file again
-// that it was started with.
+// loadFor returns a policy for each shaper: the policy in the flags, or the one that the
+// shaper was started with, whose file is read again.
 func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, err error) {
 	read := map[string]*policyfile.Compiled{} // by path
 	for _, sh := range list {
@@ -178,7 +178,7 @@ func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, e
 	return out, nil
 }
 
-// inKernel are the shapers that the kernel plane runs.
+// inKernel returns the shapers in the kernel.
 func inKernel(list []live.Shaper) (out []*kernel.Shaper) {
 	for _, sh := range list {
 		if k, ok := sh.(*kernel.Shaper); ok {
@@ -188,8 +188,8 @@ func inKernel(list []live.Shaper) (out []*kernel.Shaper) {
 	return out
 }
 
-// awaitConfirm waits until the new policy is confirmed, or goes back to the one
-// before: at the time, and on a signal. It says whether one of them is done.
+// awaitConfirm waits until the new policy is confirmed. At the deadline, or on a signal, it
+// rolls back. done reports that the policy was confirmed or rolled back.
 func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (bool, error) {
 	timeout := time.After(time.Until(until))
 	for {
@@ -216,7 +216,7 @@ func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (boo
 		case <-timeout:
 		}
 		back, err := kernel.RollBack(policyfile.PlanOf, until, inKernel(list)...)
-		return err == nil, errors.Join(rolledBack(back), err) // or it was confirmed at the last moment
+		return err == nil, errors.Join(rolledBack(back), err) // back is empty if it was confirmed just now
 	}
 }
 
@@ -251,22 +251,22 @@ func newConfirm(s streams) *cobra.Command {
 
 func newDetach(s streams) *cobra.Command {
 	var f liveFlags
-	all := everything{left: true}
+	all := allFlag{includeLeft: true}
 	cmd := &cobra.Command{
 		Use:     "detach [IFACE]",
 		GroupID: "shape",
 		Short:   "Detach a running shaper, or clean up after one that died",
 		Example: "  shaper detach eth0",
 		Args:    atMostOne,
-		RunE:    all.each(&f, func(_ *cobra.Command, args []string) error { return f.detach(s, named(args)) }),
+		RunE:    all.each(&f, func(_ *cobra.Command, args []string) error { return f.detach(s, interfaceArg(args)) }),
 	}
 	f.add(cmd)
 	all.addAll(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
 	return cmd
 }
 
-// detach removes everything of ours from an interface, or from the only one that
-// has anything.
+// detach removes everything of shaper from an interface, or from the only one that has
+// something.
 func (f *liveFlags) detach(s streams, name string) error {
 	v, err := live.Look()
 	if err != nil {

@@ -34,7 +34,7 @@ error with its position.`,
 			return oneArg("policy file")(cmd, args)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			defer interrupted.abruptly()()
+			defer interrupted.allowExit()()
 			if len(args) == 1 {
 				f.file = args[0]
 			}
@@ -48,7 +48,7 @@ error with its position.`,
 	f.addOneLiner(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.Var(newSpan(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
+	flags.Var(newTimeFlag(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
 	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "largest IP packet of the link, in `BYTES`")
 	return cmd
 }
@@ -97,15 +97,15 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 	return p.Err
 }
 
-// printer prints about policies and shapers.
+// printer prints descriptions of policies and shapers.
 type printer struct{ *say.Printer }
 
 func newPrinter(w io.Writer) *printer { return &printer{&say.Printer{W: w}} }
 
-// mostChained is how many meters of a chain are printed.
+// mostChained is the maximum number of meters of a chain that are printed.
 const mostChained = 16
 
-// meters prints a chain.
+// meters prints a chain of meters.
 func (p *printer) meters(m *dataplane.Meter) {
 	if m == nil {
 		p.Printf("  meter   none: every packet is green\n")
@@ -123,7 +123,7 @@ func (p *printer) meters(m *dataplane.Meter) {
 	}
 }
 
-// link prints a link and its queues in the order in which they are served.
+// link prints a link and its queues in the order of service.
 func (p *printer) link(link *dataplane.Link, queues []*dataplane.Queue) {
 	p.Printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
 	for i, l := range say.Levels(link, queues) {
@@ -135,7 +135,7 @@ func (p *printer) link(link *dataplane.Link, queues []*dataplane.Queue) {
 	}
 }
 
-// checkJSON is what check --json prints.
+// checkJSON is the output of check --json.
 type checkJSON struct {
 	Length   string           `json:"length"`
 	Classes  []checkClassJSON `json:"classes"`
@@ -165,10 +165,10 @@ type checkMeterJSON struct {
 	Envelope string           `json:"envelope,omitempty"`
 	Rank     int              `json:"rank,omitempty"`
 	Budget   *checkBudgetJSON `json:"budget,omitempty"`
-	checkWordsJSON
+	checkOptionsJSON
 }
 
-// checkBucketJSON has its rate as bytes (or packets) in a period of ns.
+// checkBucketJSON has its rate as bytes (or packets) per period.
 type checkBucketJSON struct {
 	Name     string `json:"name"`
 	Burst    int64  `json:"burst"`
@@ -176,25 +176,25 @@ type checkBucketJSON struct {
 	PeriodNS int64  `json:"rate_period_ns"`
 }
 
-// checkQueueJSON has the thresholds of wred on the axis of the limit that is
-// there. On a link, a limit in time has become one in bytes.
+// checkQueueJSON has the thresholds of WRED in the unit of the limit. On a link, a limit in
+// time is given in bytes.
 type checkQueueJSON struct {
 	Name     string                   `json:"name"`
 	Link     string                   `json:"link,omitempty"`
-	Amount   int64                    `json:"rate_amount"` // the link's, where there is one
+	Amount   int64                    `json:"rate_amount"` // rate of the queue, or of its link
 	PeriodNS int64                    `json:"rate_period_ns"`
 	Priority int                      `json:"priority"`
 	Weight   int                      `json:"weight"`
 	LimitNS  int64                    `json:"limit_ns,omitempty"`
 	Bytes    int64                    `json:"limit_bytes,omitempty"`
-	Packets  int                      `json:"limit_packets,omitempty"` // that of a limit in bytes, too
+	Packets  int                      `json:"limit_packets,omitempty"` // also set for a limit in bytes
 	WRED     map[string]checkWREDJSON `json:"wred"`                    // by color
 	CoDel    *checkCoDelJSON          `json:"codel"`
 	ECN      bool                     `json:"ecn"`
 	Seed     uint64                   `json:"seed"`
 	Fair     string                   `json:"fair,omitempty"`
 
-	// On a link, while the queues served before it send nothing.
+	// On a link, while the queues in After send nothing.
 	Guaranteed float64  `json:"guaranteed_bps,omitempty"`
 	WaitNS     int64    `json:"worst_delay_ns,omitempty"`
 	After      []string `json:"served_after,omitempty"`
@@ -203,7 +203,7 @@ type checkQueueJSON struct {
 type checkWREDJSON struct {
 	Min         int64   `json:"min"`
 	Max         int64   `json:"max"`
-	Probability float64 `json:"probability"` // exact: a multiple of 1/2^24
+	Probability float64 `json:"probability"` // exact multiple of 1/2^24
 }
 
 type checkCoDelJSON struct {
@@ -211,7 +211,7 @@ type checkCoDelJSON struct {
 	IntervalNS int64 `json:"interval_ns"`
 }
 
-// checkLinkJSON names its queues in the order in which they are served.
+// checkLinkJSON has its queues in the order of service.
 type checkLinkJSON struct {
 	Name     string   `json:"name"`
 	Amount   int64    `json:"rate_amount"`
@@ -221,7 +221,7 @@ type checkLinkJSON struct {
 
 func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQueueJSON {
 	rate := q.Drain()
-	c, _ := q.Resolve() // it has compiled
+	c, _ := q.Resolve() // cannot fail after compiling
 	out := checkQueueJSON{
 		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.Share().Weight,
 		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,

@@ -11,17 +11,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
-// checkKeysJSON is of a meter for each key.
+// checkKeysJSON has the properties of a per-key meter.
 type checkKeysJSON struct {
 	Per   string `json:"per"`
-	Keys  int    `json:"keys"` // at most
+	Keys  int    `json:"keys"` // maximum
 	New   string `json:"new"`
 	Evict string `json:"evict"`
 }
 
-// checkWordsJSON is what some types have beside buckets. A limit and its window
-// are a bucket, too, that of a target rate what it brings in the window.
-type checkWordsJSON struct {
+// checkOptionsJSON has parameters of some types other than buckets. A limit and its window
+// are also a bucket; a target rate is a bucket with the bytes that it allows in the window.
+type checkOptionsJSON struct {
 	WindowNS int64   `json:"window_ns,omitempty"`
 	Slots    int     `json:"slots,omitempty"`
 	Entries  int     `json:"entries,omitempty"`
@@ -29,10 +29,10 @@ type checkWordsJSON struct {
 	Seed     *uint64 `json:"seed,omitempty"`
 }
 
-// checkEnvelopeJSON names its flows from the highest rank to the lowest.
+// checkEnvelopeJSON has its flows from the highest rank to the lowest.
 type checkEnvelopeJSON struct {
 	Name     string          `json:"name"`
-	CIRMax   *checkRateJSON  `json:"cirmax"` // null is no limit
+	CIRMax   *checkRateJSON  `json:"cirmax"` // null: no limit
 	EIRMax   *checkRateJSON  `json:"eirmax"`
 	Coupling bool            `json:"coupling,omitempty"`
 	Flows    []checkFlowJSON `json:"flows"`
@@ -43,7 +43,7 @@ type checkRateJSON struct {
 	PeriodNS int64 `json:"rate_period_ns"`
 }
 
-// checkFlowJSON has no limits where the flow has those of the envelope.
+// checkFlowJSON has only those limits that differ from the limits of the envelope.
 type checkFlowJSON struct {
 	Meter  string         `json:"meter"`
 	Rank   int            `json:"rank"`
@@ -51,12 +51,12 @@ type checkFlowJSON struct {
 	EIRMax *checkRateJSON `json:"eirmax,omitempty"`
 }
 
-// checkBudgetJSON has only a name and a store, "host", if the budget is this host's.
+// checkBudgetJSON has only a name and the store "host" if the budget belongs to this host.
 type checkBudgetJSON struct {
 	Name       string  `json:"name"`
-	Store      string  `json:"store"` // without a password
+	Store      string  `json:"store"` // URL without a password
 	IntervalNS int64   `json:"interval_ns,omitempty"`
-	Rescue     float64 `json:"rescue,omitempty"` // of the budget, all hosts together
+	Rescue     float64 `json:"rescue,omitempty"` // part of the budget, for all hosts together
 	Weight     int     `json:"weight,omitempty"`
 }
 
@@ -69,7 +69,7 @@ func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 }
 
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
-	out := checkMeterJSON{Name: m.Name, Type: m.Params.Kind().String(), Aware: m.Aware, Packets: m.Packets, checkWordsJSON: wordsJSON(m.Params)}
+	out := checkMeterJSON{Name: m.Name, Type: m.Params.Kind().String(), Aware: m.Aware, Packets: m.Packets, checkOptionsJSON: optionsJSON(m.Params)}
 	for _, b := range m.Params.Buckets() {
 		out.Buckets = append(out.Buckets, checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
 	}
@@ -91,7 +91,7 @@ func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	return out
 }
 
-func wordsJSON(p dataplane.Params) (out checkWordsJSON) {
+func optionsJSON(p dataplane.Params) (out checkOptionsJSON) {
 	kind := p.Kind().Info()
 	for _, name := range slices.Concat(kind.Required, kind.Optional) {
 		switch v := meter.Field(p, name); name {
@@ -111,8 +111,7 @@ func wordsJSON(p dataplane.Params) (out checkWordsJSON) {
 	return out
 }
 
-// flows are the meters of an envelope that classes lead to, from the highest
-// rank to the lowest.
+// flowsOf returns the used flows of an envelope, from the highest rank to the lowest.
 func flowsOf(plan *dataplane.Plan, e *dataplane.Envelope) []*dataplane.Meter {
 	flows := slices.DeleteFunc(plan.Meters(), func(m *dataplane.Meter) bool { return m.Envelope != e })
 	slices.SortFunc(flows, func(a, b *dataplane.Meter) int { return b.Rank - a.Rank })

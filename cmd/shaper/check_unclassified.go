@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// checkUnclassifiedJSON is what becomes of packets that no class takes.
+// checkUnclassifiedJSON describes unclassified packets and their action.
 type checkUnclassifiedJSON struct {
 	Packets []string `json:"packets"`
 	Action  string   `json:"action"` // pass or drop
@@ -21,7 +21,7 @@ func unclassified(policy *policyfile.Compiled) checkUnclassifiedJSON {
 	return out
 }
 
-// unclassified prints what becomes of packets that no class takes.
+// unclassified prints unclassified packets and their action, if there are any.
 func (p *printer) unclassified(policy *policyfile.Compiled) {
 	u := unclassified(policy)
 	if len(u.Packets) == 0 {

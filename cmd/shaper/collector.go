@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// collector gathers what the report shows, packet by packet.
+// collector collects the series of the report, packet by packet.
 type collector struct {
 	bins.Axis
 	policy          *policyfile.Compiled
@@ -25,9 +25,9 @@ type collector struct {
 	queues          []*queueSeries
 }
 
-// classSeries are the series that a class's packets add to.
+// classSeries has the series to which packets of a class are added.
 type classSeries struct {
-	chain  []*meterSeries
+	meters []*meterSeries  // of the chain
 	queues [3]*queueSeries // by color
 }
 
@@ -39,8 +39,8 @@ type meterSeries struct {
 type queueSeries struct {
 	queue   *dataplane.PlanQueue
 	delay   *bins.Series
-	waiting bins.Area
-	// What the queue dropped, by reason.
+	backlog bins.Area
+	// Dropped packets, by reason.
 	full, early, stale dataplane.Count
 }
 
@@ -55,19 +55,19 @@ func newCollector(policy *policyfile.Compiled, e engine) *collector {
 	meters := make([]*meterSeries, len(plan.Stages))
 	for i := range meters {
 		if plan.Stages[i].Keyed() {
-			continue // there are as many levels as keys
+			continue // each key has its own level
 		}
 		meters[i] = &meterSeries{i, [2]*bins.Series{c.Add(-1, bins.Lowest), c.Add(-1, bins.Lowest)}}
 		c.meters = append(c.meters, meters[i])
 	}
 	for i := range plan.Queues {
-		c.queues = append(c.queues, &queueSeries{queue: &plan.Queues[i], delay: c.Add(-1, bins.Highest), waiting: c.AddArea()})
+		c.queues = append(c.queues, &queueSeries{queue: &plan.Queues[i], delay: c.Add(-1, bins.Highest), backlog: c.AddArea()})
 	}
 	for i := range plan.Classes {
 		var s classSeries
 		for at := plan.Classes[i].Stage; at >= 0; at = plan.Stages[at].Then {
 			if meters[at] != nil {
-				s.chain = append(s.chain, meters[at])
+				s.meters = append(s.meters, meters[at])
 			}
 		}
 		for color, a := range plan.Classes[i].Actions {
@@ -80,7 +80,7 @@ func newCollector(policy *policyfile.Compiled, e engine) *collector {
 	return c
 }
 
-// packet adds one packet.
+// packet adds a packet.
 func (c *collector) packet(v *dataplane.Verdict) error {
 	now, n := v.Now, int64(v.Length)
 	if v.Class < 0 {
@@ -92,7 +92,7 @@ func (c *collector) packet(v *dataplane.Verdict) error {
 	at := c.Bin(now)
 	c.offered[v.Color].Put(at, n)
 	class := &c.classes[v.Class]
-	for _, m := range class.chain {
+	for _, m := range class.meters {
 		tc, te, err := c.engine.Tokens(m.stage)
 		if err != nil {
 			return err
@@ -101,13 +101,13 @@ func (c *collector) packet(v *dataplane.Verdict) error {
 		m.level[1].Put(at, te)
 	}
 	if v.Done&dataplane.Waiting == 0 {
-		c.left(v)
+		c.outcome(v)
 	}
 	return nil
 }
 
-// left adds what became of a packet that a class took.
-func (c *collector) left(v *dataplane.Verdict) {
+// outcome adds the outcome of a packet with a class.
+func (c *collector) outcome(v *dataplane.Verdict) {
 	q := c.classes[v.Class].queues[v.Color]
 	if v.Done.Dropped() {
 		if q != nil {
@@ -116,16 +116,16 @@ func (c *collector) left(v *dataplane.Verdict) {
 		return
 	}
 	n := int64(v.Length)
-	left := c.Bin(v.Departure)
-	c.passed[v.Color].Put(left, n)
+	at := c.Bin(v.Departure)
+	c.passed[v.Color].Put(at, n)
 	if v.Done&dataplane.Queued != 0 {
-		q.delay.Put(left, v.Departure-v.Now)
-		q.waiting.Put(&c.Axis, v.Now, v.Departure, n)
+		q.delay.Put(at, v.Departure-v.Now)
+		q.backlog.Put(&c.Axis, v.Now, v.Departure, n)
 	}
 }
 
-// dropped adds a packet that a queue may have dropped. On a link, CoDel drops it
-// after it has waited.
+// dropped adds a dropped packet, if the queue dropped it. On a link, CoDel drops it after it
+// was queued.
 func (q *queueSeries) dropped(x *bins.Axis, v *dataplane.Verdict) {
 	var to *dataplane.Count
 	switch v.Reason {
@@ -136,7 +136,7 @@ func (q *queueSeries) dropped(x *bins.Axis, v *dataplane.Verdict) {
 	case dataplane.CoDel:
 		to = &q.stale
 		if q.queue.Link >= 0 {
-			q.waiting.Put(x, v.Now, v.Departure, int64(v.Length))
+			q.backlog.Put(x, v.Now, v.Departure, int64(v.Length))
 		}
 	default:
 		return
@@ -144,7 +144,7 @@ func (q *queueSeries) dropped(x *bins.Axis, v *dataplane.Verdict) {
 	*to = to.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
 }
 
-// write renders the report, in bins wide enough to have some packets each.
+// write writes the report. It first widens the bins until they have enough packets.
 func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	c.Fit(n.Packets)
 	plan := c.policy.Plan
@@ -181,7 +181,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	for _, q := range c.queues {
 		d.Queues = append(d.Queues, report.Queue{
 			Name: q.queue.Name, Params: say.Queue(q.queue.Source),
-			Delay: c.Used(q.delay), Waiting: q.waiting.Means(&c.Axis),
+			Delay: c.Used(q.delay), Waiting: q.backlog.Means(&c.Axis),
 			Full: q.full, WRED: q.early, CoDel: q.stale,
 		})
 	}

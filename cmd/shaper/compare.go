@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -54,7 +53,7 @@ state    memory of one meter, in bytes`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.meters, "meter", nil, "a `METER` to compare, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
 	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
-	flags.Var(newSpan(&f.window, time.Second), "window", "length of the family's windows and of the worst span, as a `TIME`")
+	flags.Var(newTimeFlag(&f.window, time.Second), "window", "length of the family's windows and of the worst span, as a `TIME`")
 	flags.StringVar(&f.length, "length", "", "length `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.picture, "picture", "", "draw the rate that passed over time to `FILE.svg`")
@@ -62,7 +61,7 @@ state    memory of one meter, in bytes`,
 	return cmd
 }
 
-// check refuses flags that contradict each other.
+// check rejects contradictory flags.
 func (f *compareFlags) check() error {
 	switch {
 	case len(f.meters) == 0 && f.rate == "":
@@ -107,21 +106,19 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	data := c.Report(in, version(), summary)
 	if page != nil {
-		if e := page.fault(report.WriteComparison(page, data)); e != nil {
+		if e := page.wrap(report.WriteComparison(page, data)); e != nil {
 			return e
 		}
 	}
 	if picture != nil {
-		if e := picture.fault(report.WritePicture(picture, data)); e != nil {
+		if e := picture.wrap(report.WritePicture(picture, data)); e != nil {
 			return e
 		}
 	}
 	if e := errors.Join(page.commit(), picture.commit()); e != nil {
 		return e
 	}
-	for _, w := range summary.Warnings {
-		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
-	}
+	input.warn(s, summary)
 	if e := f.print(s, c, summary); e != nil {
 		return e
 	}
@@ -131,14 +128,9 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	return nil
 }
 
-// create opens the outputs; nil where not asked for.
+// create creates the outputs. An output without a flag is nil.
 func (f *compareFlags) create(s streams, input *input) (page, picture *output, err error) {
-	taken := map[string]os.FileInfo{}
-	if file, ok := input.Reader.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			taken["the capture "+input.name] = info
-		}
-	}
+	taken := input.taken()
 	if f.report != "" {
 		if page, err = create("report", f.report, s.out, taken); err != nil {
 			return nil, nil, err
@@ -153,7 +145,7 @@ func (f *compareFlags) create(s streams, input *input) (page, picture *output, e
 	return page, picture, nil
 }
 
-// print writes the result where nothing else is.
+// print writes the result, on stderr if the report is on stdout.
 func (f *compareFlags) print(s streams, c *compare.Comparison, summary replay.Summary) error {
 	if f.json {
 		return say.WriteJSON(s.out, c.Totals(summary))

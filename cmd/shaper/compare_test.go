@@ -24,8 +24,8 @@ func compareJSON(t *testing.T, args ...string) compare.Result {
 	return got
 }
 
-// TestCompareAsReplay holds that each meter of a comparison does what it does in
-// a replay of its own.
+// TestCompareAsReplay checks that each meter of a comparison has the same counts as in its own
+// replay.
 func TestCompareAsReplay(t *testing.T) {
 	specs := []string{
 		"token-bucket rate=1mbit burst=20ms",
@@ -56,8 +56,8 @@ func TestCompareAsReplay(t *testing.T) {
 	}
 }
 
-// TestFamily holds that every kind of meter compares, by its own closed form: no
-// span of border.pcap may have more than it grants.
+// TestFamily compares every kind of meter with its closed form: no span of border.pcap may
+// have more bytes than that allows.
 func TestFamily(t *testing.T) {
 	got := compareJSON(t, "../../testdata/pcaps/border.pcap", "--rate", "800kbit")
 	most := map[string]float64{
@@ -68,7 +68,7 @@ func TestFamily(t *testing.T) {
 		"sliding-window":      2,
 		"sliding-counter":     2,
 		"sliding-log":         1,
-		"tswtcm":              4, // an average: it bounds no span
+		"tswtcm":              4, // an average does not bound spans
 		"token-bucket+warmup": 1.1,
 	}
 	if len(got.Meters) != len(most) {
@@ -84,8 +84,7 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// TestComparePicture compares the picture in the docs with what the command beside it
-// draws.
+// TestComparePicture compares the picture in the docs with the output of its command.
 func TestComparePicture(t *testing.T) {
 	drawn := filepath.Join(t.TempDir(), "compare.svg")
 	compareJSON(t, "../../testdata/pcaps/border.pcap", "--rate", "800kbit", "--picture", drawn)

@@ -75,7 +75,7 @@ for engine in go bpf; do (counted replay-$engine; ./shaper replay $capture --pol
 	}
 }
 
-// lineOf is the place of the first line of a file with some text, as in a profile.
+// lineOf returns the place of the first line of a file with some text, as in a profile.
 func lineOf(t *testing.T, path, text string) string {
 	t.Helper()
 	source, err := os.ReadFile(path)
@@ -89,7 +89,7 @@ func lineOf(t *testing.T, path, text string) string {
 	return module + strings.TrimPrefix(path, "../../") + ":" + strconv.Itoa(bytes.Count(before, []byte("\n"))+1) + "."
 }
 
-// ranAt is how often the block that begins at a place ran.
+// ranAt returns how often the block at a place ran.
 func ranAt(t *testing.T, profile []byte, place string) int {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(place) + `\d+,\S+ \d+ (\d+)$`).FindSubmatch(profile)

@@ -13,21 +13,21 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// fixedWords completes with fixed words.
+// fixedWords completes with the given words.
 func fixedWords(list ...string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 
-// filesWith completes with names of files that have one of some extensions.
+// filesWith completes with the names of files that have one of the extensions.
 func filesWith(extensions ...string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return extensions, cobra.ShellCompDirectiveFilterFileExt
 	}
 }
 
-// wordStarts completes with words that the user continues, such as dscp=.
+// wordStarts completes with beginnings of words, such as dscp=.
 func wordStarts(list ...string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveKeepOrder
@@ -44,7 +44,7 @@ func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// anyFile completes with all names of files.
+// anyFile completes with the names of all files.
 func anyFile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
 }
@@ -52,15 +52,15 @@ func anyFile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirecti
 // completeInterfaces completes with the network interfaces.
 func completeInterfaces(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	list, _ := net.Interfaces() // without them there is nothing to offer
+	list, _ := net.Interfaces() // after an error there are no completions
 	for _, i := range list {
 		names = append(names, i.Name)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeShaped completes with the interfaces that have anything of shaper, or with all
-// interfaces for a user who may not know.
+// completeShaped completes with the interfaces that have something of shaper. If the user
+// lacks the permission to see them, it completes with all interfaces.
 func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	v, err := live.Look()
 	if err != nil {
@@ -70,7 +70,7 @@ func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, 
 	return v.Names(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeBudgets completes with the names of the budgets on servers in the policy of --policy.
+// completeBudgets completes with the budgets on servers in the policy of --policy.
 func completeBudgets(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp
 	flag := cmd.Flag("policy")
@@ -94,7 +94,7 @@ var (
 	actionWords  = wordStarts("pass", "drop", "queue", "dscp=", "pcp=", "mpls=", "mark=", "ecn=ce")
 )
 
-// argumentValues complete the arguments of commands, by path. Others have none.
+// argumentValues has the completions of arguments, by command path.
 var argumentValues = map[string]cobra.CompletionFunc{
 	"shaper run":          firstArgument(completeInterfaces),
 	"shaper reload":       firstArgument(completeShaped),
@@ -112,7 +112,7 @@ var argumentValues = map[string]cobra.CompletionFunc{
 	"shaper budget drop":  firstArgument(completeBudgets),
 }
 
-// flagValues complete the values of flags, by name. Others have none.
+// flagValues has the completions of flags' values, by flag.
 var flagValues = map[string]cobra.CompletionFunc{
 	"policy":   policyFiles,
 	"scenario": policyFiles,
@@ -140,7 +140,7 @@ var flagValues = map[string]cobra.CompletionFunc{
 	"password-file": anyFile,
 }
 
-// matching leaves of the words of f those that begin as typed.
+// matching filters the words of f by the typed text.
 func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		list, directive := f(cmd, args, typed)
@@ -151,7 +151,7 @@ func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// completeValues has a command's arguments and flags completed.
+// completeValues adds the completions of a command's arguments and flags.
 func completeValues(cmd *cobra.Command) {
 	switch f := argumentValues[cmd.CommandPath()]; {
 	case f != nil:
@@ -172,8 +172,8 @@ func completeValues(cmd *cobra.Command) {
 			case f == nil:
 				f = fixedWords()
 			}
-			if flag.NoOptDefVal == "" { // it takes a value
-				_ = cmd.RegisterFlagCompletionFunc(flag.Name, matching(f)) // fails for one that has some
+			if flag.NoOptDefVal == "" { // it needs a value
+				_ = cmd.RegisterFlagCompletionFunc(flag.Name, matching(f)) // fails if the flag has completions already
 			}
 		})
 	}

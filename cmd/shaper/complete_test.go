@@ -19,8 +19,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// completed returns the words that a shell gets for a command line, without their
-// descriptions, and the directive, such as :4.
+// completed returns the words that a shell gets for a command line, without descriptions, and
+// the directive, such as :4.
 func completed(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -36,11 +36,11 @@ func TestComplete(t *testing.T) {
 		meterTypes = "fixed-window gcra sliding-counter sliding-log sliding-window srtcm token-bucket trtcm trtcm4115 tswtcm"
 		captures   = "pcap pcapng cap pcap.gz pcapng.gz cap.gz"
 		// Directives.
-		noFiles  = ":4"
-		files    = ":8" // with one of the extensions before
-		inOrder  = ":36"
-		goesOn   = ":38" // no space behind
-		anything = ":0"
+		noFiles   = ":4"
+		files     = ":8" // files with one of the extensions
+		inOrder   = ":36"
+		continues = ":38" // no space behind
+		anything  = ":0"
 	)
 	for _, tt := range []struct {
 		line, want string
@@ -59,14 +59,14 @@ func TestComplete(t *testing.T) {
 		{"tap tap0 --direction ", "egress ingress both " + inOrder},
 		{"stats --direction ", "egress ingress " + inOrder},
 		{"replay in.pcap --engine ", "go bpf " + inOrder},
-		{"replay in.pcap --meter ", meterTypes + " " + goesOn},
-		{"compare in.pcap --meter tr", "trtcm trtcm4115 " + goesOn},
+		{"replay in.pcap --meter ", meterTypes + " " + continues},
+		{"compare in.pcap --meter tr", "trtcm trtcm4115 " + continues},
 		{"compare in.pcap --meter x --me", "--meter " + noFiles},
 		{"replay in.pcap --meter x --me", noFiles},
-		{"check --yellow ", "pass drop queue dscp= pcp= mpls= mark= ecn=ce " + goesOn},
-		{"check --red dr", "drop " + goesOn},
-		{"check --length ", "l3 l2 l1 base= " + goesOn},
-		{"check --queue ", "rate= limit= " + goesOn},
+		{"check --yellow ", "pass drop queue dscp= pcp= mpls= mark= ecn=ce " + continues},
+		{"check --red dr", "drop " + continues},
+		{"check --length ", "l3 l2 l1 base= " + continues},
+		{"check --queue ", "rate= limit= " + continues},
 		{"run eth0 --policy ", "yaml yml " + files},
 		{"run eth0 -p ", "yaml yml " + files},
 		{"budget list --policy ", "yaml yml " + files},
@@ -81,7 +81,7 @@ func TestComplete(t *testing.T) {
 		{"replay in.pcap --decisions ", "csv jsonl " + files},
 		{"replay in.pcap --report ", "html " + files},
 		{"compare in.pcap --picture ", "svg " + files},
-		{"budget list --store ", "redis:// rediss:// " + goesOn},
+		{"budget list --store ", "redis:// rediss:// " + continues},
 		{"budget list --password-file ", anything},
 		{"budget show --policy ../../docs/shared.yaml ", "customer-42 " + noFiles},
 		{"budget set --policy ../../docs/shared.yaml customer-42 ", noFiles},
@@ -92,14 +92,14 @@ func TestComplete(t *testing.T) {
 		{"version ", inOrder},
 		{"simulate ", inOrder},
 	} {
-		args := strings.Split(tt.line, " ") // a space at the end begins another word
+		args := strings.Split(tt.line, " ") // a space at the end begins a new word
 		if got := completed(t, args...); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.line, got, tt.want)
 		}
 	}
 }
 
-// TestCompleteInterfaces wants the interfaces that there are.
+// TestCompleteInterfaces checks the completion with network interfaces.
 func TestCompleteInterfaces(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"run", ""}, {"tap", "tap0", "--uplink", ""}} {
@@ -112,8 +112,8 @@ func TestCompleteInterfaces(t *testing.T) {
 	}
 }
 
-// TestCompleteShaped wants the interfaces of running shapers, in a network namespace
-// with one.
+// TestCompleteShaped checks the completion with shaped interfaces, in a network namespace with
+// a shaper tap.
 func TestCompleteShaped(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -146,8 +146,8 @@ func TestCompleteShaped(t *testing.T) {
 	}
 }
 
-// TestHelpTexts holds what help, completions and man pages show to plain text, and flags
-// to a placeholder.
+// TestHelpTexts checks that texts of help, completions and man pages have no markup, and that
+// flags with a value have a placeholder.
 func TestHelpTexts(t *testing.T) {
 	t.Parallel()
 	root := newRoot(streams{})

@@ -15,8 +15,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// TestCountsAreTheRows holds what replay --json counts of a class to the rows of
-// its decisions, which other tests hold to the reference model.
+// TestCountsAreTheRows compares the counts of replay --json with the rows of --decisions, which
+// other tests compare with the reference model.
 func TestCountsAreTheRows(t *testing.T) {
 	capture, path := randomCapture(t, rand.New(rand.NewPCG(1, 0))), filepath.Join(t.TempDir(), "policy.yaml")
 	engines := []string{"go"}
@@ -95,8 +95,7 @@ func countRows(t *testing.T, path string) map[string]map[string]int64 {
 	return out
 }
 
-// TestTableShowsCE holds that replay's table has a column for CE marks where
-// there are any.
+// TestTableShowsCE checks that the table of replay has a column for CE marks if there are any.
 func TestTableShowsCE(t *testing.T) {
 	capture := randomCapture(t, rand.New(rand.NewPCG(1, 0)))
 	for action, want := range map[string]bool{"pass": false, "ecn=ce": true} {

@@ -14,11 +14,10 @@ import (
 
 // TestDocs runs every command of README and docs in a copy of the checkout.
 //
-// In a block marked sh each line is a command. In a block marked console a
-// line with $ is one, and what it prints must be what stands behind it; a line
-// of ... stands for any lines. Commands of make are only looked up; a block marked
-// shell changes the system, and is not run. They find an
-// interface eth0 in a network namespace of their own.
+// In a block marked sh, each line is a command. In a block marked console, a line with $ is a
+// command, and the lines after it must be its output; a line of ... stands for any lines.
+// Targets of make must exist, but are not run. A block marked shell changes the system and is
+// not run. Commands run in their own network namespace with an interface eth0.
 func TestDocs(t *testing.T) {
 	needRoot(t)
 	root, err := filepath.Abs("../..")
@@ -53,7 +52,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// checkout copies the tree, so that commands write there.
+// checkout copies the tree, so that commands write to the copy.
 func checkout(t *testing.T, root string) string {
 	dir := t.TempDir()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -85,7 +84,7 @@ func checkout(t *testing.T, root string) string {
 	return dir
 }
 
-// uplink makes a network namespace with an interface eth0.
+// uplink creates a network namespace with an interface eth0.
 func uplink(t *testing.T, page string) string {
 	name := fmt.Sprintf("shaper-docs-%d-%s", os.Getpid(), strings.TrimSuffix(page, ".md"))
 	for _, args := range [][]string{
@@ -103,11 +102,11 @@ func uplink(t *testing.T, page string) string {
 	return name
 }
 
-// docCommand is a command of a page.
+// docCommand is a command in a page.
 type docCommand struct {
 	text  string
 	want  string
-	check bool // compare what it prints
+	check bool // compare its output
 }
 
 var docBlock = regexp.MustCompile("(?ms)^```(sh|console)\n(.*?)^```")
@@ -142,7 +141,7 @@ func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
-	// A command that the page shows failing says so by its output.
+	// A command that fails has its error in the output on the page.
 	if err != nil && !(c.check && bytes.Contains(out, []byte("shaper: "))) {
 		t.Errorf("%s: %s\n%v: %s", page, text, err, out)
 		return
@@ -152,7 +151,7 @@ func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 	}
 }
 
-// printed compares output with a page; spaces at the end of lines do not count.
+// printed compares output with a page, ignoring spaces at the ends of lines.
 func printed(got, want string) bool {
 	var pattern strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(want)) {

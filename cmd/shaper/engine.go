@@ -9,20 +9,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// engine is what meters a replay, and says afterwards what it counted.
+// engine meters a replay and has its counters.
 type engine interface {
 	replay.Engine
 	Stats() ([]dataplane.ClassStats, error)
-	// Tokens, Keys and Over are those of a stage of the plan.
+	// Tokens returns the tokens of a stage of the plan.
 	Tokens(stage int) (tc, te int64, err error)
+	// Keys returns the counts of a stage's table. counted is false if the engine does not
+	// count keys.
 	Keys(stage int) (counts meter.TableStats, counted bool)
-	// Over is how many keys a meter knows if they are more than its bound: from
-	// then on another engine may forget others, and give other colors.
-	Over(stage int) (keys int, err error)
+	// KeysOverBound returns the number of keys of a stage if it is above the bound of the
+	// policy, and 0 otherwise. Above the bound, engines may evict different keys and return
+	// different colors.
+	KeysOverBound(stage int) (keys int, err error)
 	Close()
 }
 
-// newEngine makes the engine that the flags ask for.
+// newEngine returns the engine in the flags.
 func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 	if f.engine == "go" {
 		pipeline := dataplane.NewPipeline(policy.Plan)
@@ -42,17 +45,17 @@ func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 	return kernelEngine{w, policy.Plan}, nil
 }
 
-// kernelEngine is the kernel's program as an engine.
+// kernelEngine runs packets through the eBPF program.
 type kernelEngine struct {
 	*kernel.Walker
 	plan *dataplane.Plan
 }
 
-// Keys has nothing: the kernel does not count the keys of a table.
+// Keys returns nothing, because the kernel does not count keys.
 func (kernelEngine) Keys(int) (meter.TableStats, bool) { return meter.TableStats{}, false }
 
-// Over asks the table of a meter.
-func (e kernelEngine) Over(stage int) (int, error) {
+// KeysOverBound reads the table of a stage, which has room for more keys than the bound.
+func (e kernelEngine) KeysOverBound(stage int) (int, error) {
 	n, err := e.Walker.Keys(stage)
 	if n <= e.plan.Stages[stage].Keys {
 		n = 0
@@ -60,13 +63,13 @@ func (e kernelEngine) Over(stage int) (int, error) {
 	return n, err
 }
 
-// goEngine is a pipeline as an engine, which cannot fail.
+// goEngine runs packets through a pipeline. It cannot fail.
 type goEngine struct {
 	replay.Go
 	store *budgets.ReplayStore
 }
 
-// Process is replay.Go's, in the time of the packets.
+// Process advances the simulated server to the time of the packet, and processes the packet.
 func (e goEngine) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	if len(packets) > 0 {
 		e.store.Until(packets[0].Time) // Batch is 1
@@ -83,7 +86,7 @@ func (e goEngine) Tokens(stage int) (tc, te int64, err error) {
 
 func (e goEngine) Keys(stage int) (meter.TableStats, bool) { return e.Go.Keys(stage), true }
 
-// Over is never: the bound is exact.
-func (goEngine) Over(int) (int, error) { return 0, nil }
+// KeysOverBound returns 0, because the bound is exact.
+func (goEngine) KeysOverBound(int) (int, error) { return 0, nil }
 
 func (goEngine) Close() {}

@@ -24,9 +24,9 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// TestEngines holds the kernel's program to the pipeline in Go: the same rows,
-// totals and packets out, on every capture, for written and random policies.
-// dataplane/kernel has more of it, without the command around.
+// TestEngines compares the eBPF program with the pipeline in Go: rows, totals and outputs must
+// be identical for every capture, for written and random policies. dataplane/kernel has more
+// such tests, without the command.
 func TestEngines(t *testing.T) {
 	needRoot(t)
 	seed := uint64(time.Now().UnixNano())
@@ -57,11 +57,10 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// keyCounts are what the kernel does not count.
+// keyCounts matches counts that the kernel does not have.
 var keyCounts = regexp.MustCompile(`"meters":\[[^]]*\],`)
 
-// sameByBoth replays a capture through both engines and returns how many rows
-// were the same.
+// sameByBoth replays a capture through both engines and returns the number of identical rows.
 func sameByBoth(t *testing.T, policy, capture string) int {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,11 +107,10 @@ func sameByBoth(t *testing.T, policy, capture string) int {
 	if !bytes.Equal(inKernel.left, inGo.left) {
 		t.Errorf("%s: the captures that left differ", capture)
 	}
-	return len(got) - 2 // the header, and what follows the last newline
+	return len(got) - 2 // without the header and the empty string after the last newline
 }
 
-// TestWithoutBTF holds that the programs load where the kernel does not tell
-// its types.
+// TestWithoutBTF checks that the programs load on a kernel without BTF.
 func TestWithoutBTF(t *testing.T) {
 	needRoot(t)
 	const script = `mount -t tmpfs none /sys/kernel/btf 2>/dev/null; test ! -e /sys/kernel/btf/vmlinux &&
@@ -123,14 +121,14 @@ exec shaper replay --engine bpf ../../testdata/pcaps/bursts.pcap --meter "srtcm 
 	}
 }
 
-// TestNoPrivilege holds that what needs privilege says so in one line.
+// TestNoPrivilege checks that commands that need privileges report that in one line.
 func TestNoPrivilege(t *testing.T) {
 	needRoot(t)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "shaper-nobody-") // that nobody can enter
+	dir, err := os.MkdirTemp("", "shaper-nobody-") // which the user nobody cannot enter
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +149,7 @@ func TestNoPrivilege(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"run", "lo", "--rate", "1gbit"}, // of which check has no warnings
+		{"run", "lo", "--rate", "1gbit"}, // a policy without warnings
 		{"replay", "-", "--engine", "bpf", "--meter", "token-bucket rate=1gbit burst=1MiB"},
 		{"stats"},
 		{"status"},
@@ -164,20 +162,20 @@ func TestNoPrivilege(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		err := cmd.Run()
-		if said := stderr.String(); cmd.ProcessState.ExitCode() != exitFailed || strings.Count(said, "\n") != 1 || !strings.Contains(said, "root") {
-			t.Errorf("%v: %v: %s", args, err, said)
+		if message := stderr.String(); cmd.ProcessState.ExitCode() != exitFailed || strings.Count(message, "\n") != 1 || !strings.Contains(message, "root") {
+			t.Errorf("%v: %v: %s", args, err, message)
 		}
 	}
 }
 
-// TestRateOverWrap holds that a counter which begins anew at 2^63 has a rate.
+// TestRateOverWrap checks the rate of a counter that wraps at 2^63.
 func TestRateOverWrap(t *testing.T) {
 	before := dataplane.Count{Bytes: math.MaxInt64 - 499}
 	after := dataplane.Count{Bytes: 500}
-	if got := rate(before, after, time.Second); got != 8000 {
+	if got := bitRate(before, after, time.Second); got != 8000 {
 		t.Errorf("%d bit/s: want 8000", got)
 	}
-	if got := rate(after, after, 0); got != 0 {
+	if got := bitRate(after, after, 0); got != 0 {
 		t.Errorf("%d bit/s in no time", got)
 	}
 }

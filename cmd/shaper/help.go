@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -9,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// exitStatus describes the exit codes of commands, by path. Other commands have those
-// of shaper itself.
+// exitStatus describes the exit codes of commands, by command path. Commands that are not
+// listed have the exit codes of shaper.
 var exitStatus = map[string]string{
 	"shaper": `  0  success
   1  failure
@@ -38,7 +37,7 @@ var exitStatus = map[string]string{
   2  wrong usage, or an error in the scenario`,
 }
 
-// exitStatusOf describes the exit codes of a command.
+// exitStatusOf returns the description of a command's exit codes.
 func exitStatusOf(cmd *cobra.Command) string {
 	if text, ok := exitStatus[cmd.CommandPath()]; ok {
 		return text
@@ -46,8 +45,8 @@ func exitStatusOf(cmd *cobra.Command) string {
 	return exitStatus["shaper"]
 }
 
-// finishCommands adds to all commands what they have in common: placeholders of flags,
-// completions, the exit status in the help, and the exit code of wrong arguments.
+// finishCommands adds placeholders of flags, completions, and the exit status in the help to
+// all commands.
 func finishCommands(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -64,18 +63,10 @@ func finishCommands(root *cobra.Command) {
 			flags.VisitAll(namePlaceholder)
 		}
 		completeValues(cmd)
-		if check := cmd.Args; check != nil {
-			cmd.Args = func(cmd *cobra.Command, args []string) error {
-				err := check(cmd, args)
-				if err != nil && !errors.As(err, new(*usageError)) {
-					err = usagef("%w: see %s --help", err, cmd.CommandPath())
-				}
-				return err
-			}
-		}
 	})
 }
 
+// walkCommands calls do for a command and all of its subcommands.
 func walkCommands(cmd *cobra.Command, do func(*cobra.Command)) {
 	do(cmd)
 	for _, sub := range cmd.Commands() {
@@ -83,7 +74,7 @@ func walkCommands(cmd *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-// placeholder is a flag's value with the name of its values in the help, such as FILE.
+// placeholder is the value of a flag, with a name for values in the help, such as FILE.
 type placeholder struct {
 	pflag.Value
 	name string
@@ -91,14 +82,14 @@ type placeholder struct {
 
 func (p placeholder) Type() string { return p.name }
 
-// repeatable is the placeholder of a flag that may be given several times.
+// repeatable is the placeholder of a flag that can be given several times.
 type repeatable struct {
 	placeholder
 	pflag.SliceValue
 }
 
-// namePlaceholder takes the back quotes around a placeholder out of a flag's usage:
-// completions print usages as they are.
+// namePlaceholder removes the back quotes around a placeholder from a flag's usage, because
+// completions print usages unchanged.
 func namePlaceholder(flag *pflag.Flag) {
 	name, usage := pflag.UnquoteUsage(flag)
 	if usage == flag.Usage {
@@ -114,8 +105,8 @@ func namePlaceholder(flag *pflag.Flag) {
 	}
 }
 
-// unknownCommand is the error of a name that no command has, with those that resemble
-// it, or nil. cobra would complain about the first flag behind it.
+// unknownCommand returns an error if the command does not exist, with suggestions. cobra
+// would report the first flag after the name instead.
 func unknownCommand(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
 	if err != nil || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], "__") {
@@ -124,6 +115,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	return noArgs(cmd, rest)
 }
 
+// noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// onHost are the names of a plan's budgets of the host.
+// onHost returns the names of a plan's budgets of this host.
 func onHost(plan *dataplane.Outline) (names []string) {
 	for i := range plan.Stages {
 		if s := &plan.Stages[i]; s.BudgetName != "" && !s.Leased {
@@ -17,21 +17,21 @@ func onHost(plan *dataplane.Outline) (names []string) {
 	return names
 }
 
-// hostBudgetJSON is a budget of the host, as it is in force.
+// hostBudgetJSON is a budget of the host with the parameters in force.
 type hostBudgetJSON struct {
 	Name   string   `json:"name"`
-	Params string   `json:"parameters"` // as --meter takes them
-	Users  []string `json:"users"`      // this shaper among them
+	Params string   `json:"parameters"` // in the syntax of --meter
+	Users  []string `json:"users"`      // all users, including this shaper
 }
 
-// hostBudgets are those with some names.
+// hostBudgets returns the budgets of the host with the given names.
 func hostBudgets(names []string) (out []hostBudgetJSON) {
 	if len(names) == 0 {
 		return nil
 	}
 	all, err := kernel.Budgets()
 	if err != nil {
-		return nil // attaching and detaching say why
+		return nil // attaching and detaching report the error
 	}
 	for _, b := range all {
 		if slices.Contains(names, b.Name) {

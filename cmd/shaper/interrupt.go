@@ -7,40 +7,40 @@ import (
 	"sync"
 )
 
-// interrupt decides what a signal does. It ends the process at once while nothing
-// is begun that would have to be undone or finished, such as while a policy is
-// compiled; otherwise the command sees it in its context.
+// interrupt decides the effect of a signal. While there is nothing to undo or finish, such as
+// while a policy is compiled, a signal ends the process at once. Otherwise it cancels the
+// command's context.
 type interrupt struct {
-	lock    sync.Mutex
-	nothing int // how many say that nothing is begun
-	came    bool
-	err     io.Writer
+	lock     sync.Mutex
+	exitable int // number of callers that allow an immediate exit
+	received bool
+	err      io.Writer
 }
 
 var interrupted interrupt
 
-// abruptly says that a signal may end the process until end is called. One that
-// came before ends it now.
-func (i *interrupt) abruptly() (end func()) {
+// allowExit allows a signal to end the process, until end is called. If a signal was received
+// before, the process ends now.
+func (i *interrupt) allowExit() (end func()) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
-	i.nothing++
-	if i.came {
+	i.exitable++
+	if i.received {
 		i.exit()
 	}
 	return func() {
 		i.lock.Lock()
 		defer i.lock.Unlock()
-		i.nothing--
+		i.exitable--
 	}
 }
 
-// signal says that a signal came.
+// signal handles a signal. err is for the message.
 func (i *interrupt) signal(err io.Writer) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
-	i.came, i.err = true, err
-	if i.nothing > 0 {
+	i.received, i.err = true, err
+	if i.exitable > 0 {
 		i.exit()
 	}
 }

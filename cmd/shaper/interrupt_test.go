@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestInterruptedCompile ends commands by a signal while they read their policy:
-// at once, with exit code 1, and with nothing left.
+// TestInterruptedCompile sends a signal to commands while they compile their policy. They must
+// end at once with exit code 1, and leave nothing behind.
 func TestInterruptedCompile(t *testing.T) {
 	for name, args := range map[string][]string{
 		"check":  {"check", "/dev/stdin"},
@@ -42,7 +42,7 @@ func TestInterruptedCompile(t *testing.T) {
 				if _, err := in.Write(bytes.Repeat([]byte("# a comment\n"), sent/12)); err != nil {
 					t.Fatalf("%v: %s", err, &stderr)
 				}
-				for read := int64(0); read < sent/2; { // so it is at it
+				for read := int64(0); read < sent/2; { // until it has begun to read
 					info, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", cmd.Process.Pid))
 					if err != nil || ctx.Err() != nil {
 						t.Fatal(err, ctx.Err(), &stderr)

@@ -8,13 +8,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// keyTotals counts the keys of a meter for each key.
+// keyTotals has the counts of a per-key meter.
 type keyTotals struct {
 	Name    string `json:"name"`
-	Keys    int    `json:"keys"` // in the table now
-	Evicted uint64 `json:"evicted"`
-	Refused uint64 `json:"refused"` // packets
-	most    int    // keys
+	Keys    int    `json:"keys"`    // keys in the table now
+	Evicted uint64 `json:"evicted"` // keys
+	Refused uint64 `json:"refused"` // packets whose key found no room
+	most    int    // maximum number of keys
 	stage   int
 }
 
@@ -22,12 +22,12 @@ func newKeyTotals(s *dataplane.StageOutline, stage int, n meter.TableStats) *key
 	return &keyTotals{s.Name, n.Keys, n.Evicted, n.Refused, s.Keys, stage}
 }
 
-// String is for people.
+// String describes the counts.
 func (k *keyTotals) String() string {
 	return fmt.Sprintf("%s of %s, %d evicted, %d refused", say.Grouped(int64(k.Keys)), say.Count(k.most, "key"), k.Evicted, k.Refused)
 }
 
-// keysOf asks an engine for the keys of all meters that have them, by stage.
+// keysOf returns the counts of all per-key meters, if the engine counts keys.
 func keysOf(plan *dataplane.Plan, e engine) (out []*keyTotals) {
 	for i := range plan.Stages {
 		s := &plan.Stages[i]
@@ -38,11 +38,10 @@ func keysOf(plan *dataplane.Plan, e engine) (out []*keyTotals) {
 	return out
 }
 
-// tooManyKeys warns of meters that saw more keys than their tables hold, if the engine evicts
-// in its own way then.
+// tooManyKeys returns a warning for each meter that saw more keys than its bound.
 func tooManyKeys(plan *dataplane.Plan, e engine) (warnings []string, err error) {
 	for i := range plan.Stages {
-		n, err := e.Over(i)
+		n, err := e.KeysOverBound(i)
 		if err != nil {
 			return nil, err
 		}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// linkPolicy sends each color into a queue of its own of one link, at a rate
-// that no packet divides into whole nanoseconds.
+// linkPolicy puts each color into its own queue of one link. At the link's rate, no packet
+// takes a whole number of nanoseconds.
 const linkPolicy = `classes:
   - name: all
     meter: {type: trtcm, cir: 3mbit, cbs: 16KiB, pir: 6mbit, pbs: 32KiB}
@@ -29,7 +29,7 @@ links:
   wan: {rate: 7mbit}
 `
 
-// linkRow is a row of decisions.
+// linkRow is a row of --decisions.
 type linkRow struct {
 	number, now, length, departure int64
 	color, reason                  string
@@ -65,7 +65,7 @@ func linkRows(t *testing.T, text string) []linkRow {
 	return rows
 }
 
-// TestLink holds what is true of a link whatever its queues decide.
+// TestLink checks properties of a link that do not depend on the decisions of its queues.
 func TestLink(t *testing.T) {
 	dir := t.TempDir()
 	policy, out := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "out.pcap")
@@ -107,7 +107,7 @@ func TestLink(t *testing.T) {
 		}
 	}
 
-	// What comes leaves or is dropped, and is counted so.
+	// Each packet is sent or dropped, and counted.
 	file, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestLink(t *testing.T) {
 		t.Errorf("%d rows, %d leave, %d are written (%v); counted %+v", len(rows), len(left), written, err, all)
 	}
 
-	// The link sends one packet after the other, and does not rest while one waits.
+	// The link sends one packet after the other, and is never idle while a packet is queued.
 	byDeparture := slices.Clone(left)
 	slices.SortStableFunc(byDeparture, func(a, b linkRow) int { return int(a.departure - b.departure) })
 	free := new(big.Rat).SetInt64(byDeparture[0].now)
@@ -132,7 +132,7 @@ func TestLink(t *testing.T) {
 		free.Add(free, big.NewRat(r.length*8e9, 7e6))
 	}
 
-	// A queue keeps the order; gold never waits for a packet that begins later.
+	// A queue keeps the order. gold is never sent after a packet of lower priority that started later.
 	last := map[string]int64{}
 	for _, r := range left {
 		if r.departure <= last[r.color] {
@@ -147,7 +147,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// ceil is a rational rounded up.
+// ceil rounds a rational up.
 func ceil(r *big.Rat) int64 {
 	n := new(big.Int).Add(r.Num(), new(big.Int).Sub(r.Denom(), big.NewInt(1)))
 	return n.Div(n, r.Denom()).Int64()

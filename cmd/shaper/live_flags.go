@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// directions is a flag: egress, ingress or both.
+// directions is the value of a flag: egress, ingress or both.
 type directions struct{ list []kernel.Direction }
 
 func (d *directions) String() string {
@@ -42,18 +42,18 @@ func (d *directions) Set(s string) error {
 	return nil
 }
 
-// liveFlags choose among the shapers of this network namespace.
+// liveFlags select shapers of this network namespace.
 type liveFlags struct {
 	directions
-	several bool   // interfaces may be chosen at once
-	orAll   string // for the message where they may not
+	several bool   // shapers of several interfaces can be selected
+	orAll   string // part of the error if several is not set, such as " or give --all"
 }
 
 func (f *liveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Var(&f.directions, "direction", "only this `DIRECTION`: egress or ingress (default: all that are shaped)")
 }
 
-// atMostOne wants an interface, or nothing where there is only one shaped.
+// atMostOne accepts an interface, or no argument.
 func atMostOne(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return usagef("want one interface, got %d: see %s --help", len(args), cmd.CommandPath())
@@ -61,14 +61,14 @@ func atMostOne(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// choose returns the shapers of the interface named, or of the only one that
-// has any. The caller closes them.
+// choose returns the shapers of the named interface, or of the only shaped interface. The
+// caller must close them.
 func (f *liveFlags) choose(args []string) ([]live.Shaper, error) {
 	v, err := live.Look()
 	if err != nil {
 		return nil, err
 	}
-	v.Narrow(named(args), f.list)
+	v.Narrow(interfaceArg(args), f.list)
 	names := live.Names(v.List)
 	switch {
 	case len(names) == 1 || len(names) > 1 && f.several:
@@ -79,10 +79,11 @@ func (f *liveFlags) choose(args []string) ([]live.Shaper, error) {
 	case len(v.Away) > 0:
 		return nil, fmt.Errorf("%w; kill -HUP %d makes it read its policy again", v.Away[0], v.Away[0].Process)
 	}
-	return nil, f.noneError(named(args))
+	return nil, f.noneError(interfaceArg(args))
 }
 
-func named(args []string) string {
+// interfaceArg returns the interface in the arguments, or "".
+func interfaceArg(args []string) string {
 	if len(args) > 0 {
 		return args[0]
 	}
@@ -93,27 +94,27 @@ func (f *liveFlags) severalError(names []string) error {
 	return usagef("several interfaces are shaped, name one%s: %s", f.orAll, strings.Join(names, ", "))
 }
 
-// noneError says that no shaper is there, and how to start one.
+// noneError is the error that there is no shaper, with the command to start one.
 func (f *liveFlags) noneError(name string) error {
 	if name == "" {
-		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE", f.which())
+		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE", f.atDirection())
 	}
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err
 	}
-	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name, f.which())
+	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name, f.atDirection())
 }
 
-func (f *liveFlags) which() string {
+// atDirection is the part of an error that names the direction, if one was given.
+func (f *liveFlags) atDirection() string {
 	if f.list == nil {
 		return ""
 	}
 	return " at " + f.String()
 }
 
-// suits says what is wrong with a policy for any of these shapers, before one of
-// them gets it.
-func suits[S interface{ Check(*dataplane.Plan) error }](c *policyfile.Compiled, list []S) error {
+// checkPolicy returns an error if any of the shapers cannot run a policy.
+func checkPolicy[S interface{ Check(*dataplane.Plan) error }](c *policyfile.Compiled, list []S) error {
 	for _, sh := range list {
 		if err := sh.Check(c.Plan); err != nil {
 			return explainIn(c, err)

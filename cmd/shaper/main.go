@@ -1,6 +1,6 @@
-// Command shaper meters traffic by RFC 2697, RFC 2698 and RFC 4115 and drops,
-// queues or marks it by color. This folder has the words for people: verbs,
-// flags, tables and reports. What they do is in dataplane and below.
+// Command shaper meters traffic by RFC 2697, RFC 2698 and RFC 4115 and drops, queues or marks
+// it by color. This folder has the user interface: commands, flags, tables and reports. The
+// data path is in package dataplane.
 package main
 
 import (
@@ -25,10 +25,10 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
-	exitPipe   = 128 + int(syscall.SIGPIPE) // nobody reads the standard output
+	exitPipe   = 128 + int(syscall.SIGPIPE) // the reader of the standard output closed it
 )
 
-// The main goroutine is on the main thread until it is unlocked.
+// The main goroutine stays on the main thread until main or dropPrivileges unlocks it.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -43,13 +43,13 @@ func main() {
 	os.Exit(code)
 }
 
-// streams are what a command reads and writes.
+// streams are the standard streams of a command.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// usageError is a fault of the command line or a policy.
+// usageError is an error in the command line or in a policy.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -57,10 +57,10 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// errInterrupted is the cause of a context that a signal ended.
+// errInterrupted is the cause of a context that was canceled by a signal.
 var errInterrupted = errors.New("interrupted")
 
-// run is main without the process: it returns the exit code.
+// run runs a command and returns the exit code.
 func run(args []string, s streams) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -70,7 +70,7 @@ func run(args []string, s streams) int {
 		<-signals
 		cancel(errInterrupted)
 		interrupted.signal(s.err)
-		die(<-signals) // a second one ends the process
+		die(<-signals) // a second signal ends the process
 	}()
 	out := &stdout{Writer: s.out, closed: func() { cancel(errClosed) }}
 	if !say.IsTerminal(s.out) {
@@ -83,12 +83,12 @@ func run(args []string, s streams) int {
 	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}
-	fault := out.fault()
+	writeErr := out.firstError()
 	switch {
-	case errors.Is(fault, syscall.EPIPE) && onlyClosed(err):
+	case errors.Is(writeErr, syscall.EPIPE) && onlyClosed(err):
 		return exitPipe
-	case fault != nil && (err == nil || err == fault):
-		err = fmt.Errorf("standard output: %w", withoutPath(fault))
+	case writeErr != nil && (err == nil || err == writeErr):
+		err = fmt.Errorf("standard output: %w", withoutPath(writeErr))
 	case err == nil:
 		return exitDone
 	}
@@ -101,7 +101,7 @@ func run(args []string, s streams) int {
 	return exitFailed
 }
 
-// Help lists commands in the order in which they are added.
+// Help lists commands in the order of AddCommand.
 func init() { cobra.EnableCommandSorting = false }
 
 func newRoot(s streams) *cobra.Command {
@@ -123,7 +123,7 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 		},
 	}
 	root.SetIn(s.in)
-	root.SetOut(s.out) // before the completion command, which keeps it
+	root.SetOut(s.out) // before InitDefaultCompletionCmd, which copies it
 	root.SetErr(s.err)
 	root.AddGroup(
 		&cobra.Group{ID: "shape", Title: "Shape:"},
@@ -146,7 +146,7 @@ RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color
 	return root
 }
 
-// newHelp is cobra's help command, but for a wrong name it fails.
+// newHelp replaces cobra's help command, which does not fail for an unknown command.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -173,9 +173,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// tidyCompletion makes cobra's completion command refuse what it does not know, and
-// describe itself as a man page can show it. shaper runs on Linux, which has no use for
-// PowerShell.
+// tidyCompletion makes cobra's completion command reject unknown shells, and gives it texts
+// that suit a man page. It removes PowerShell, because shaper runs on Linux.
 func tidyCompletion(root *cobra.Command) {
 	completion, _, err := root.Find([]string{"completion"})
 	if err != nil {
@@ -226,7 +225,7 @@ func oneArg(name string) cobra.PositionalArgs {
 	}
 }
 
-// isUsage reports whether an error is one of usage: of the command line, or of a policy.
+// isUsage reports whether an error is in the command line or in a policy.
 func isUsage(err error) bool {
 	return errors.As(err, new(*usageError)) || errors.As(err, new(*policyfile.InvalidError))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newMan writes man pages; make man calls it.
+// newMan returns the command that writes man pages, for make man.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man FOLDER",
@@ -33,16 +33,16 @@ func newMan() *cobra.Command {
 	}
 }
 
-// documented reports whether a command has a man page. Those of the shells of
-// completion would say what that of completion does.
+// documented reports whether a command has a man page. The subcommands of completion are in
+// the page of completion.
 func documented(cmd *cobra.Command) bool {
 	return !cmd.HasParent() || cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Parent().Name() != "completion"
 }
 
-// pageName is the name of a command's page, such as shaper-budget-set.
+// pageName returns the name of a command's page, such as shaper-budget-set.
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage is the page of a command, for man(7).
+// manPage returns the page of a command in the format of man(7).
 func manPage(cmd *cobra.Command) string {
 	var m manWriter
 	m.printf(".TH %s 1 \"\" %q %q\n", strings.ToUpper(roff(pageName(cmd))), "shaper "+version(), "Shaper manual")
@@ -79,7 +79,7 @@ func manPage(cmd *cobra.Command) string {
 	return m.String()
 }
 
-// manWriter collects a page.
+// manWriter collects the text of a page.
 type manWriter struct{ strings.Builder }
 
 func (m *manWriter) printf(format string, args ...any) { fmt.Fprintf(m, format, args...) }
@@ -88,7 +88,7 @@ func (m *manWriter) section(name string) { m.printf(".SH %s\n", name) }
 
 var aligned = regexp.MustCompile(`(?m)^( |.*\S  +\S)`)
 
-// text writes paragraphs. One whose words are aligned keeps its lines.
+// text writes paragraphs. Paragraphs with aligned columns keep their lines.
 func (m *manWriter) text(text string) {
 	for i, paragraph := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		if i > 0 {
@@ -102,7 +102,7 @@ func (m *manWriter) text(text string) {
 	}
 }
 
-// verbatim keeps lines as they are.
+// verbatim writes lines unchanged.
 func (m *manWriter) verbatim(text string) { m.printf(".nf\n%s\n.fi\n", roff(strings.Trim(text, "\n"))) }
 
 // commands lists the subcommands, in their groups.
@@ -123,7 +123,7 @@ func (m *manWriter) commands(cmd *cobra.Command) {
 	}
 }
 
-// flags lists flags with the names of their values and their defaults.
+// flags lists flags with placeholders and defaults.
 func (m *manWriter) flags(heading string, flags *pflag.FlagSet) {
 	if !flags.HasAvailableFlags() {
 		return
@@ -146,7 +146,7 @@ func (m *manWriter) flags(heading string, flags *pflag.FlagSet) {
 	})
 }
 
-// seeAlso names the pages above and below.
+// seeAlso lists the pages of the parents and the subcommands.
 func (m *manWriter) seeAlso(cmd *cobra.Command) {
 	var pages []string
 	for parent := cmd.Parent(); parent != nil; parent = parent.Parent() {
@@ -166,8 +166,8 @@ func (m *manWriter) seeAlso(cmd *cobra.Command) {
 	}
 }
 
-// roff escapes text: backslashes, hyphens, which roff would make typographic, and dots
-// and quotes that begin a line.
+// roff escapes text: backslashes, hyphens and other characters that roff replaces by
+// typographic ones, and dots and quotes at the beginning of a line.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'", "^", `\(ha`, "~", `\(ti`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

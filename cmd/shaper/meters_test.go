@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// TestMetersOf leaves out the tokens of a meter for each key: each has its own.
+// TestMetersOf checks that a per-key meter has no tokens, because each key has its own.
 func TestMetersOf(t *testing.T) {
 	f, err := policyfile.Load("p.yaml", []byte(`classes:
   - {name: a, meter: {type: gcra, rate: 1mbit, burst: 2kB, per: src/24, then: sum}}
@@ -24,10 +24,10 @@ meters: {sum: {type: tswtcm, cir: 1mbit, pir: 2mbit, window: 1s, color: aware, t
 	if m := got[0]; m.Per != "src/24" || m.Buckets == nil || len(m.Buckets) != 0 {
 		t.Errorf("%+v", m)
 	}
-	if b := got[1].Buckets; got[1].Per != "" || len(b) != 2 || b[0] != (bucketOfJSON{"below CIR", 2, 125000}) || b[1] != (bucketOfJSON{"below PIR", 3, 250000}) {
+	if b := got[1].Buckets; got[1].Per != "" || len(b) != 2 || b[0] != (bucketStatJSON{"below CIR", 2, 125000}) || b[1] != (bucketStatJSON{"below PIR", 3, 250000}) {
 		t.Errorf("%+v", got[1])
 	}
-	if b := got[2].Buckets; len(b) != 1 || b[0] != (bucketOfJSON{"left", 4, 7}) {
+	if b := got[2].Buckets; len(b) != 1 || b[0] != (bucketStatJSON{"left", 4, 7}) {
 		t.Errorf("%+v", got[2])
 	}
 }

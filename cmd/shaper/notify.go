@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier reports the state of a service to its manager: sd_notify(3). It does
-// nothing if there is no manager, and errors are ignored: shaping does not depend
-// on it.
+// notifier reports the state of a service to its manager: sd_notify(3). It does nothing if
+// there is no manager. Errors are ignored, because shaping does not depend on the manager.
 type notifier struct{ socket string }
 
-// newNotifier takes the socket out of the environment, so that the guard does not
-// speak for its parent.
+// newNotifier removes the socket from the environment, so that the guard process does not
+// inherit it.
 func newNotifier() notifier {
 	n := notifier{os.Getenv("NOTIFY_SOCKET")}
 	_ = os.Unsetenv("NOTIFY_SOCKET")
@@ -35,12 +34,12 @@ func (n notifier) send(assignments ...string) {
 	_, _ = conn.Write([]byte(strings.Join(assignments, "\n")))
 }
 
-// ready reports that the service is up, and a line that systemctl status shows.
+// ready reports that the service is ready. systemctl status shows the status line.
 func (n notifier) ready(status string) {
 	n.send("READY=1", "STATUS="+strings.ReplaceAll(status, "\n", "; "))
 }
 
-// reload reports a reload around do, and why it failed.
+// reload reports the begin and the end of do, which reloads, and its error.
 func (n notifier) reload(status string, do func() error) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

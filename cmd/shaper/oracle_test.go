@@ -17,11 +17,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
 )
 
-// sharedPcaps are real captures beside the checkout, where there are any.
+// sharedPcaps is a folder of real captures beside the checkout, which may not exist.
 const sharedPcaps = "../../../shared/pcaps"
 
-// captures returns the captures that tests replay: ours, and the real ones
-// where they are there.
+// captures returns the captures that tests replay: those of this repository, and the real ones
+// if they exist.
 func captures(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -43,9 +43,8 @@ func captures(t *testing.T) []string {
 	return out
 }
 
-// TestAgainstOracle replays every capture through every policy and holds each
-// row of the decisions to the reference model, which shares no code with the
-// program.
+// TestAgainstOracle replays every capture through every policy and compares each row of
+// --decisions with the reference model, which shares no code with the program.
 func TestAgainstOracle(t *testing.T) {
 	policies, err := filepath.Glob("internal/oracle/testdata/*.yaml")
 	if err != nil || len(policies) == 0 {
@@ -65,8 +64,8 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// againstModel replays a capture through a policy, whose file is at path, and
-// compares each row with the model. It returns how many there were.
+// againstModel replays a capture through the policy in the file at path and compares each row
+// with the model. It returns the number of rows.
 func againstModel(t *testing.T, policy, path, capture string) int {
 	t.Helper()
 	want, wantErr := oracle.Decide([]byte(policy), capture)
@@ -87,8 +86,8 @@ func againstModel(t *testing.T, policy, path, capture string) int {
 	return len(want)
 }
 
-// outputAgainstModel compares what leaves, where the model has an answer, with
-// the model. The capture is a classic one.
+// outputAgainstModel compares the resulting capture with the model, if the model supports the
+// policy. The capture must be pcap.
 func outputAgainstModel(t *testing.T, policy, path, capture string) {
 	t.Helper()
 	want, err := oracle.Output([]byte(policy), capture)
@@ -121,8 +120,8 @@ func outputAgainstModel(t *testing.T, policy, path, capture string) {
 	}
 }
 
-// TestFarStamps holds rows to the model, and to the kernel's program, where the stamps
-// of a capture are centuries apart, also before or after the years that count.
+// TestFarStamps compares rows with the model and with the eBPF program for timestamps that are
+// centuries apart, also outside the supported range.
 func TestFarStamps(t *testing.T) {
 	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
 	capture := filepath.Join(t.TempDir(), "far.pcapng")
@@ -135,7 +134,7 @@ func TestFarStamps(t *testing.T) {
 		order := binary.BigEndian
 		raw := []byte{0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 28}
 		seconds := []int64{-1e18, -1, 0, 1, 1e9, 9_214_646_398, 9_214_646_399, 9_214_646_400, math.MinInt64, math.MaxInt64}
-		for i := range seconds { // an interface each, in ns
+		for i := range seconds { // one interface each, in ns
 			raw = append(raw, 0, 0, 0, 1, 0, 0, 0, 44, 0, 1, 0, 0, 0, 0, 0, 0, 0, 14, 0, 8)
 			raw = order.AppendUint64(raw, uint64(seconds[i]))
 			raw = append(raw, 0, 9, 0, 1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 44)

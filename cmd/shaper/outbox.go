@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// outboxSize is how many bytes an outbox holds for a reader that is slow.
+// outboxSize is the maximum number of bytes that an outbox buffers.
 const outboxSize = 1 << 20
 
-// outbox is a writer that never blocks: a terminal that is stopped, or a pipe
-// that nobody reads, must not keep a shaper from being detached in time. Bytes
-// beyond its size are lost. Flush waits for the reader.
+// outbox is a writer that never blocks: a stopped terminal, or a pipe that is not read, must
+// not delay the detaching of a shaper. Bytes beyond its size are lost. Flush waits for the
+// reader.
 type outbox struct {
 	to io.Writer
 
 	mu      sync.Mutex
 	changed sync.Cond
 	pending []byte
-	busy    bool // the goroutine is writing
+	busy    bool // drain is running
 	err     error
 }
 
@@ -56,7 +56,7 @@ func (o *outbox) drain() {
 	o.changed.Broadcast()
 }
 
-// Flush waits until all is written, and returns the first error of that.
+// Flush waits until all bytes are written, and returns the first error of writing.
 func (o *outbox) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,21 +11,22 @@ import (
 	"syscall"
 )
 
-// output is a file that appears whole or not at all: it is written beside its
-// name and renamed at the end. What is no regular file (a pipe, /dev/null) is
-// written to directly.
+// output is a file that is replaced as a whole: it is written to a temporary file in the same
+// directory, which is renamed at the end. Other files, such as pipes and /dev/null, are
+// written directly.
 type output struct {
 	io.Writer
-	what string // for errors
-	path string // as the user wrote it, "-" for the standard output
+	what string // kind of output, for errors
+	path string // path as given by the user; "-" for the standard output
 	file *os.File
-	temp string      // name until commit, or ""
+	temp string      // name before commit, or ""
 	goal string      // name after commit
-	old  os.FileInfo // the file to be replaced, or nil
+	old  os.FileInfo // file to replace, or nil
 	gzip *gzip.Writer
 }
 
-// create opens an output. It refuses the file that taken names.
+// create creates an output. It returns an error if the file is one of taken, whose keys
+// describe the files.
 func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (*output, error) {
 	o := &output{what: what, path: path, Writer: stdout}
 	if path == "-" {
@@ -61,13 +62,13 @@ func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 	return o, nil
 }
 
-// followable refuses a link that neither this user nor root made: it would have this
-// user replace whatever file another one chooses.
+// followable returns an error if path leads through a symbolic link of another user than this
+// one or root. That user could make this process replace any file.
 func followable(path string) error {
-	for range 40 { // as many as the kernel follows
+	for range 40 { // as many links as the kernel follows
 		info, err := os.Lstat(path)
 		if err != nil || info.Mode()&os.ModeSymlink == 0 {
-			return nil // what is wrong with it is found when it is opened
+			return nil // opening the file reports errors
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && int(uid) != os.Geteuid() {
 			return fmt.Errorf("%s is a symbolic link of user %d: use the name of its target", path, uid)
@@ -84,8 +85,8 @@ func followable(path string) error {
 	return nil
 }
 
-// createTemp makes the file beside its place. One that replaces another is its
-// owner's alone until it is complete.
+// createTemp creates the temporary file. If it will replace another file, only its owner can
+// read it until it is complete.
 func (o *output) createTemp(old os.FileInfo) (err error) {
 	o.goal, o.old = absolute(o.path), old
 	mode := os.FileMode(0o666) // less the umask
@@ -99,19 +100,19 @@ func (o *output) createTemp(old os.FileInfo) (err error) {
 	return err
 }
 
-// inherit gives the file the owner, the group and the mode of the one that it
-// replaces, as far as that is permitted.
+// inherit copies the owner, the group and the mode of the file to replace, as far as that is
+// permitted.
 func (o *output) inherit() {
 	mode := o.old.Mode().Perm()
 	stat := o.old.Sys().(*syscall.Stat_t)
 	uid, gid := int(stat.Uid), int(stat.Gid)
 	if o.file.Chown(uid, gid) != nil && o.file.Chown(-1, gid) != nil {
-		mode = mode&^0o070 | mode&0o007<<3 // another group may do what all others may
+		mode = mode&^0o070 | mode&0o007<<3 // a different group gets the permissions of others
 	}
 	_ = o.file.Chmod(mode)
 }
 
-// commit ends the output and gives it its name.
+// commit closes the output and renames it.
 func (o *output) commit() error {
 	if o == nil || o.file == nil {
 		return nil
@@ -124,7 +125,7 @@ func (o *output) commit() error {
 		o.inherit()
 	}
 	if err == nil && o.temp != "" {
-		err = o.file.Sync() // or a crash could leave the name with half of its bytes
+		err = o.file.Sync() // otherwise a crash could leave an incomplete file of that name
 	}
 	err = errors.Join(err, o.file.Close())
 	if err == nil && o.temp != "" {
@@ -139,7 +140,7 @@ func (o *output) commit() error {
 	return nil
 }
 
-// abort removes what was written. After commit it does nothing.
+// abort removes an incomplete output. After commit it does nothing.
 func (o *output) abort() {
 	if o == nil || o.file == nil {
 		return
@@ -152,15 +153,11 @@ func (o *output) abort() {
 	}
 }
 
-// fault names the output in an error of writing to it.
-func (o *output) fault(err error) error {
+// wrap adds the name of the output to an error of writing to it. nil stays nil.
+func (o *output) wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	return o.wrap(err)
-}
-
-func (o *output) wrap(err error) error {
 	err = withoutPath(err)
 	if o.temp == "" {
 		return fmt.Errorf("%s %q: %w", o.what, o.path, err)
@@ -168,7 +165,7 @@ func (o *output) wrap(err error) error {
 	return fmt.Errorf("%s %q: %w: nothing was written", o.what, o.path, err)
 }
 
-// withoutPath is the reason of an error that names a file.
+// withoutPath returns the reason in an error that names a file.
 func withoutPath(err error) error {
 	var path *os.PathError
 	var link *os.LinkError
@@ -181,7 +178,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// absolute is the one spelling of a path.
+// absolute returns a path without symbolic links, so that paths can be compared.
 func absolute(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

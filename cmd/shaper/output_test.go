@@ -18,7 +18,7 @@ import (
 
 var passing = []string{"--meter", "token-bucket rate=10mbit burst=64KiB", "--red", "pass"}
 
-// largeCapture is a capture that no pipe holds.
+// largeCapture returns a capture that is larger than the buffer of a pipe.
 func largeCapture(t *testing.T) string {
 	t.Helper()
 	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap")
@@ -32,7 +32,7 @@ func largeCapture(t *testing.T) string {
 	return path
 }
 
-// entries are the names in a directory.
+// entries returns the names in a directory.
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
@@ -45,8 +45,8 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// stuck starts a replay that writes to a pipe which nobody reads, and waits
-// until it has made its temporary files.
+// stuck starts a replay that writes to a pipe that is not read, and waits until it has created
+// its temporary files.
 func stuck(t *testing.T) (cmd *exec.Cmd, out io.ReadCloser, dir string, stderr *bytes.Buffer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -66,14 +66,14 @@ func stuck(t *testing.T) (cmd *exec.Cmd, out io.ReadCloser, dir string, stderr *
 	for len(entries(t, dir)) < 2 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	// A byte of output comes after all files were made.
+	// The first byte of output is written after all files are created.
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fatal(err, stderr)
 	}
 	return cmd, out, dir, stderr
 }
 
-// diedBy is the signal that ended a process, or 0.
+// diedBy returns the signal that ended a process, or 0.
 func diedBy(err error) syscall.Signal {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
@@ -82,8 +82,8 @@ func diedBy(err error) syscall.Signal {
 	return 0
 }
 
-// TestClosedPipe closes the standard output before all is written: the process
-// dies by SIGPIPE as others do, without a word, and no file stays.
+// TestClosedPipe closes the standard output before everything is written. The process must die
+// by SIGPIPE without a message, and leave no file.
 func TestClosedPipe(t *testing.T) {
 	cmd, out, dir, stderr := stuck(t)
 	out.Close()
@@ -98,10 +98,10 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
-// TestKilledWhileWriting ends a process by signals while it cannot write. SIGHUP
-// ends it at once, the others do when they come again.
+// TestKilledWhileWriting sends signals to a process that cannot write. SIGHUP ends it at once,
+// other signals the second time.
 func TestKilledWhileWriting(t *testing.T) {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup the child would ignore it, too
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // otherwise, under nohup, the child would ignore it
 	defer signal.Reset(syscall.SIGHUP)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	}
 }
 
-// TestNohup holds that a process started with SIGHUP ignored still ignores it.
+// TestNohup checks that a process that is started with SIGHUP ignored keeps ignoring it.
 func TestNohup(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "nohup", append([]string{"shaper", "replay", "-", "-o", "out.pcap"}, passing...)...)
@@ -166,8 +166,8 @@ func TestNohup(t *testing.T) {
 	}
 }
 
-// TestPlantedLinks puts links where temporary files were once made by name and
-// process. No output goes through them.
+// TestPlantedLinks puts links at predictable names of temporary files. No output may follow
+// them.
 func TestPlantedLinks(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -187,8 +187,8 @@ func TestPlantedLinks(t *testing.T) {
 	}
 }
 
-// TestForeignLinks holds that an output goes through links of root and of this user,
-// and through none of others.
+// TestForeignLinks checks that an output follows links of root and of this user, and no links
+// of others.
 func TestForeignLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving files away needs root: run the tests as root")
@@ -214,8 +214,7 @@ func TestForeignLinks(t *testing.T) {
 	}
 }
 
-// TestNewTemp holds that a temporary file is new, hidden, and known until it is
-// forgotten.
+// TestNewTemp checks that a temporary file is new and hidden, and in temps until forgetTemp.
 func TestNewTemp(t *testing.T) {
 	dir := t.TempDir()
 	a, err := newTemp(dir, 0o600)
@@ -253,7 +252,7 @@ func mustRun(t *testing.T, args ...string) {
 	}
 }
 
-// TestLongNames writes files with the longest names that a directory holds.
+// TestLongNames writes files with the longest names that a directory allows.
 func TestLongNames(t *testing.T) {
 	dir := t.TempDir()
 	for _, length := range []int{250, 255} {
@@ -268,8 +267,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestOwnerIsKept replaces files of another owner and of modes that no umask
-// gives.
+// TestOwnerIsKept checks that replacing a file keeps its owner and its mode.
 func TestOwnerIsKept(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving files away needs root: run the tests as root")
@@ -284,8 +282,8 @@ func TestOwnerIsKept(t *testing.T) {
 	}
 }
 
-// TestOwnerThatCannotBeKept replaces a file whose owner and group a process may
-// not give away. What the group was allowed is not allowed to another group.
+// TestOwnerThatCannotBeKept replaces a file whose owner and group cannot be kept. The new group
+// must not get the permissions of the old one.
 func TestOwnerThatCannotBeKept(t *testing.T) {
 	if _, err := exec.LookPath("setpriv"); os.Geteuid() != 0 || err != nil {
 		t.Skip("needs root and setpriv of util-linux")
@@ -318,7 +316,7 @@ func wantOwner(t *testing.T, path string, uid, gid int, mode os.FileMode) {
 	}
 }
 
-// TestFullOutput holds that no command ends well whose output is lost.
+// TestFullOutput checks that a command fails if its output is lost.
 func TestFullOutput(t *testing.T) {
 	capture := "../../testdata/pcaps/bursts.pcap"
 	for _, args := range [][]string{

@@ -15,14 +15,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// policyFlags are how a command is given its policy: a file or a one-liner.
+// policyFlags are the flags for a policy: a file or a one-liner.
 type policyFlags struct {
 	file string
 	one  policyfile.OneLiner
 
-	device string   // interface that is shaped
-	warned []string // warnings that were printed last
-	loaded bool     // so that something may have begun
+	device string   // shaped interface
+	warned []string // warnings printed last
+	loaded bool     // load was called; the command may have started since
 }
 
 func (p *policyFlags) add(cmd *cobra.Command) {
@@ -42,28 +42,28 @@ func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f.StringVar(&p.one.Length, "length", "", "length `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 }
 
-// span is a flag that takes a time as policies spell it. Where there is none by
-// default, 0 is refused: it would not mean a short time, but none.
-type span struct {
+// timeFlag is the value of a flag: a time in the syntax of policies. If the default is none,
+// 0 is rejected, because it would mean none instead of a short time.
+type timeFlag struct {
 	*time.Duration
-	text  string
-	above bool // zero
+	text     string
+	positive bool // 0 is rejected
 }
 
-func newSpan(to *time.Duration, otherwise time.Duration) *span {
-	*to = otherwise
-	if otherwise == 0 {
-		return &span{Duration: to, above: true}
+func newTimeFlag(to *time.Duration, byDefault time.Duration) *timeFlag {
+	*to = byDefault
+	if byDefault == 0 {
+		return &timeFlag{Duration: to, positive: true}
 	}
-	return &span{Duration: to, text: otherwise.String()}
+	return &timeFlag{Duration: to, text: byDefault.String()}
 }
 
-func (s *span) String() string { return s.text }
-func (s *span) Type() string   { return "TIME" }
+func (s *timeFlag) String() string { return s.text }
+func (s *timeFlag) Type() string   { return "TIME" }
 
-func (s *span) Set(text string) error {
+func (s *timeFlag) Set(text string) error {
 	d, err := policyfile.ParseDuration(text)
-	if err == nil && d == 0 && s.above {
+	if err == nil && d == 0 && s.positive {
 		err = errors.New("it must be above zero")
 	}
 	if err == nil {
@@ -72,16 +72,16 @@ func (s *span) Set(text string) error {
 	return err
 }
 
-// errNoPolicy says how a policy is given.
+// errNoPolicy is the error of a command without a policy.
 var errNoPolicy = usagef("a policy is missing: give --policy FILE, --rate RATE or --meter \"...\"")
 
-// given says whether the flags have a policy, or a part of one.
+// given reports whether any of the flags was given.
 func (p *policyFlags) given() bool { return p.file != "" || p.one != policyfile.OneLiner{} }
 
 // load reads and compiles the policy.
 func (p *policyFlags) load() (*policyfile.Compiled, error) {
 	if !p.loaded {
-		defer interrupted.abruptly()()
+		defer interrupted.allowExit()()
 		p.loaded = true
 	}
 	o := p.one
@@ -116,8 +116,8 @@ func (p *policyFlags) load() (*policyfile.Compiled, error) {
 // readPolicy reads the text of a policy.
 func readPolicy(path string) ([]byte, error) { return readText("policy", path) }
 
-// readText reads a file, but no more of it than a policy may have: it may be a
-// device that does not end.
+// readText reads a file of at most the maximum size of a policy. The file may be a device that
+// does not end.
 func readText(what, path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -131,8 +131,8 @@ func readText(what, path string) ([]byte, error) {
 	return text, plainPathError(what, err)
 }
 
-// explainIn gives the errors that a plane finds in the policy their places, and what
-// avoids them. Such errors are errors of usage.
+// explainIn adds places and advice to errors that a plane finds in the policy. Such errors are
+// errors of usage.
 func explainIn(c *policyfile.Compiled, err error) error {
 	if errors.As(err, new(*dataplane.FieldError)) {
 		return &usageError{c.PlacedWith(err, adviceOn)}
@@ -140,7 +140,7 @@ func explainIn(c *policyfile.Compiled, err error) error {
 	return advised(err)
 }
 
-// plainPathError says which file could not be used, once.
+// plainPathError writes the path of an error once, after what.
 func plainPathError(what string, err error) error {
 	var e *os.PathError
 	if errors.As(err, &e) {
@@ -149,7 +149,7 @@ func plainPathError(what string, err error) error {
 	return err
 }
 
-// both is the flag --both: the same as --direction both.
+// both is the value of the flag --both, which is short for --direction both.
 type both struct{ *directions }
 
 func (d *directions) addBoth(cmd *cobra.Command) {

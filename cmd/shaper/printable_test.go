@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestFileNamesAreEscaped gives commands files whose names would control a
-// terminal. Neither output nor a message has a character that does.
+// TestFileNamesAreEscaped uses files whose names would control a terminal. Output and messages
+// must not have such characters.
 func TestFileNamesAreEscaped(t *testing.T) {
 	const evil = "\x1b]0;owned\a\n\u202e\u009b2J\xff"
 	dir := t.TempDir()
@@ -22,7 +22,7 @@ func TestFileNamesAreEscaped(t *testing.T) {
 		}
 		return path
 	}
-	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap") // draws a warning
+	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap") // causes a warning
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestFileNamesAreEscaped(t *testing.T) {
 	}
 }
 
-// unprintable is where a text has a character that people do not see, or -1.
+// unprintable returns the index of the first unprintable character, or -1.
 func unprintable(text string) int {
 	for i, r := range text {
 		if r != '\n' && !unicode.IsPrint(r) || r == utf8.RuneError {

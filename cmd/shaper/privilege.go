@@ -12,24 +12,24 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// Capabilities, as bits.
+// Capabilities that run and tap keep, as bits.
 const (
-	// CAP_SYS_ADMIN opens programs by their number, to see what another process
+	// CAP_SYS_ADMIN is needed to open programs by their ID, which other processes may have
 	// reloaded, confirmed or left behind.
 	runCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON | 1<<unix.CAP_SYS_ADMIN
 	tapCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
 )
 
-// dropPrivileges restarts a command of root in the same process, with no
-// capabilities but those in keep, and so that no program it starts can gain any.
+// dropPrivileges executes a command of root again in the same process, with only the
+// capabilities in keep, and with NoNewPrivs, so that no program it starts can gain any.
 //
-// A thread can only change its own capabilities, and Go cannot do so in all of
-// its threads if it is linked with cgo. A process has after exec what the calling
-// thread had. It has to be the main thread: while another one calls exec, the process
-// looks like a zombie. A process of another user has nothing to drop: exec would
-// only lose capabilities that the file gave it.
+// A thread can only change its own capabilities, and Go cannot change those of all its
+// threads if it is linked with cgo. After exec, a process has the capabilities of the
+// calling thread. That must be the main thread: while another thread calls exec, the process
+// looks like a zombie. A process of another user has nothing to drop, and would lose file
+// capabilities by exec.
 func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string) {
-	defer runtime.UnlockOSThread() // main locked it
+	defer runtime.UnlockOSThread() // locked by init
 	nameProcess()
 	if os.Geteuid() != 0 {
 		return
@@ -42,12 +42,12 @@ func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string)
 	}
 }
 
-// nameProcess sets the name that ps and pgrep show. After executing /proc/self/exe
-// it is exe.
+// nameProcess sets the name that ps and pgrep show. After executing /proc/self/exe it would be
+// exe.
 func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte("shaper"), 0) }
 
-// restartWith returns nil if there is nothing to drop. Otherwise it returns only
-// if it failed.
+// restartWith restarts the process with the capabilities in keep. It returns nil if there is
+// nothing to drop, and an error if it fails; otherwise it does not return.
 func restartWith(keep uint64, policy string) error {
 	now, err := capabilities()
 	if err != nil {
@@ -57,7 +57,7 @@ func restartWith(keep uint64, policy string) error {
 	if err != nil {
 		return fmt.Errorf("PR_GET_NO_NEW_PRIVS: %w", err)
 	}
-	if keep, err = readable(now, keep, policy); err != nil {
+	if keep, err = withFileAccess(now, keep, policy); err != nil {
 		return err
 	}
 	if now.permitted&^keep == 0 && none == 1 {
@@ -67,8 +67,8 @@ func restartWith(keep uint64, policy string) error {
 		if keep&(1<<c) != 0 {
 			continue
 		}
-		// EPERM: without CAP_SETPCAP no_new_privs has exec keep to what is permitted
-		// now. EINVAL: the kernel is older than this capability.
+		// EPERM: no CAP_SETPCAP; then no_new_privs limits exec to the capabilities that
+		// are permitted now. EINVAL: the kernel does not know this capability.
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
 		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("PR_CAPBSET_DROP %d: %w", c, err)
@@ -81,15 +81,15 @@ func restartWith(keep uint64, policy string) error {
 		return fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
 	}
 	kept := now.permitted & keep
-	if err := (sets{effective: kept, permitted: kept}).set(); err != nil {
+	if err := (capabilitySets{effective: kept, permitted: kept}).set(); err != nil {
 		return err
 	}
 	return fmt.Errorf("exec: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// readable adds to keep what root needs for files of other users: a policy in
-// their home directory, the runtime directory of a service.
-func readable(now sets, keep uint64, policy string) (uint64, error) {
+// withFileAccess adds the capabilities that root needs for files of other users: a policy in
+// a home directory, or the runtime directory of a service.
+func withFileAccess(now capabilitySets, keep uint64, policy string) (uint64, error) {
 	without := now
 	without.effective &= keep
 	if err := without.set(); err != nil {
@@ -104,25 +104,26 @@ func readable(now sets, keep uint64, policy string) (uint64, error) {
 	return keep, now.set()
 }
 
-// sets are the capabilities of a thread.
-type sets struct{ effective, permitted, inheritable uint64 }
+// capabilitySets are the capabilities of a thread, as bits.
+type capabilitySets struct{ effective, permitted, inheritable uint64 }
 
-func capabilities() (sets, error) {
+// capabilities returns those of the calling thread.
+func capabilities() (capabilitySets, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // the low and the high 32 bits
 	if err := unix.Capget(&header, &data[0]); err != nil {
-		return sets{}, fmt.Errorf("capget: %w", err)
+		return capabilitySets{}, fmt.Errorf("capget: %w", err)
 	}
 	join := func(low, high uint32) uint64 { return uint64(high)<<32 | uint64(low) }
-	return sets{
+	return capabilitySets{
 		join(data[0].Effective, data[1].Effective),
 		join(data[0].Permitted, data[1].Permitted),
 		join(data[0].Inheritable, data[1].Inheritable),
 	}, nil
 }
 
-// set gives the thread these capabilities.
-func (s sets) set() error {
+// set sets the capabilities of the calling thread.
+func (s capabilitySets) set() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{
 		{Effective: uint32(s.effective), Permitted: uint32(s.permitted), Inheritable: uint32(s.inheritable)},

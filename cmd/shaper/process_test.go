@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestInterrupted ends a process that reads a slow capture by a signal: what
-// came before is in the outputs, and the exit code is 1.
+// TestInterrupted sends a signal to a process that reads a slow capture. The outputs must have
+// the packets before the signal, and the exit code must be 1.
 func TestInterrupted(t *testing.T) {
 	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap")
 	if err != nil {
@@ -74,7 +74,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptedBeforeTheHeader leaves no output: an empty file is no capture.
+// TestInterruptedBeforeTheHeader checks that there is no output, because an empty file is not
+// a capture.
 func TestInterruptedBeforeTheHeader(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -91,7 +92,7 @@ func TestInterruptedBeforeTheHeader(t *testing.T) {
 	if _, err := in.Write([]byte{0xd4}); err != nil {
 		t.Fatal(err)
 	}
-	for open := false; !open; { // it has made its temporary file
+	for open := false; !open; { // until it has created its temporary file
 		entries, err := os.ReadDir(dir)
 		if err != nil || ctx.Err() != nil {
 			t.Fatal(err, ctx.Err())
@@ -111,7 +112,7 @@ func TestInterruptedBeforeTheHeader(t *testing.T) {
 	}
 }
 
-// taken waits until a process waits for more input than it was given.
+// taken waits until a process has read all of its input so far.
 func taken(t *testing.T, pid int) {
 	t.Helper()
 	for range 1000 {
@@ -120,7 +121,7 @@ func taken(t *testing.T, pid int) {
 		if err != nil {
 			t.Skipf("needs /proc to see what a process has read: %v", err)
 		}
-		// rchar counts what was read from the pipe, and a little at the start.
+		// rchar counts the bytes read from the pipe, and a few at the start.
 		var rchar int64
 		if fmt.Sscanf(string(info), "rchar: %d", &rchar); rchar > 24+500*(16+64) {
 			time.Sleep(50 * time.Millisecond)
@@ -135,8 +136,8 @@ func lastLine(s string) string {
 	return lines[len(lines)-1]
 }
 
-// TestFullDisk fills a disk while the output is written: an error, an exit
-// code of 1, and neither the output nor a temporary file.
+// TestFullDisk fills a disk while the output is written. There must be an error, exit code 1,
+// and neither an output nor a temporary file.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small tmpfs needs root: run the tests as root")

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// randomEnvelope writes an envelope, unless the meters are for the kernel's program, and
-// returns what makes random meters, of which some are members.
+// randomEnvelope writes an envelope, unless the meters are for the eBPF program, and returns a
+// function for random meters, some of which are flows of the envelope.
 func randomEnvelope(r *rand.Rand, b *strings.Builder, kernel bool) func() string {
 	if kernel {
 		return func() string { return randomMeter(r, true) }
@@ -23,7 +23,7 @@ func randomEnvelope(r *rand.Rand, b *strings.Builder, kernel bool) func() string
 	if packets {
 		size, count = func() string { return fmt.Sprint(1 + r.IntN(20)) }, ", count: packets"
 	}
-	caps := "" // which are in bytes
+	caps := "" // in bytes
 	if !packets {
 		c, e := randomRate(r), pick(r, randomRate(r), "999kbit")
 		caps = pick(r, "", "cirmax: "+c, "eirmax: "+e, "cirmax: "+c+", eirmax: "+e)
@@ -52,7 +52,7 @@ func randomInitial(r *rand.Rand) string {
 	return pick(r, "", "", ", initial: empty", ", initial: 33.3%")
 }
 
-// randomMeter is a meter of any type, or of one that the kernel's program knows.
+// randomMeter returns a meter of any type, or of one that the eBPF program supports.
 func randomMeter(r *rand.Rand, kernel bool) string {
 	var meter string
 	switch kinds := r.IntN(3); {
@@ -72,8 +72,8 @@ func randomMeter(r *rand.Rand, kernel bool) string {
 	return meter + randomInitial(r)
 }
 
-// randomKeys has few keys, so that they are evicted. The kernel's program is exact only
-// where they are not.
+// randomKeys returns a small table, so that keys are evicted. For the eBPF program the table is
+// large, because it is exact only without evictions.
 func randomKeys(r *rand.Rand, kernel bool) string {
 	per := "per: " + pick(r, "src", "dst", "src/31", "'src/24,64'", "dst/9", "flow", "vlan", "dscp")
 	if kernel {
@@ -83,7 +83,7 @@ func randomKeys(r *rand.Rand, kernel bool) string {
 		pick(r, ", keys: 1", ", keys: 2", ", keys: 5", ", keys: 64")
 }
 
-// randomBuckets is one of the meters of the RFCs, or a token bucket.
+// randomBuckets returns one of the meters of the RFCs, or a token bucket.
 func randomBuckets(r *rand.Rand) string {
 	burst := func() string { return pick(r, "1500", "3000", "9KiB", "64", "100kB", "1") }
 	rate := fmt.Sprint(1 + r.IntN(10_000_000))
@@ -103,7 +103,7 @@ func randomBuckets(r *rand.Rand) string {
 	return fmt.Sprintf("type: token-bucket, rate: %s, burst: %s", randomRate(r), burst())
 }
 
-// randomFamily is one of the other meters that every plane knows.
+// randomFamily returns one of the other meters that every plane supports.
 func randomFamily(r *rand.Rand) string {
 	switch r.IntN(3) {
 	case 0:
@@ -114,10 +114,10 @@ func randomFamily(r *rand.Rand) string {
 	return fmt.Sprintf("type: %s, %s, window: %s", pick(r, "fixed-window", "sliding-counter"), randomLimit(r), randomTime(r))
 }
 
-// randomSlow is one of the meters that the kernel's program does not know.
+// randomSlow returns one of the meters that the eBPF program does not support.
 func randomSlow(r *rand.Rand) string {
 	switch r.IntN(6) {
-	case 5: // a burst that 64 bits do not hold exactly
+	case 5: // a burst that does not fit 64 bits exactly
 		odd, small := fmt.Sprintf("%dbit", 2*r.IntN(5_000_000)+1), pick(r, "1500", "3000", "64")
 		return pick(r,
 			fmt.Sprintf("type: srtcm, cir: %s, cbs: %s, ebs: 5GiB", odd, small),
@@ -145,7 +145,7 @@ func randomSlow(r *rand.Rand) string {
 	return fmt.Sprintf("type: tswtcm, cir: %dB/s, pir: %dB/s, window: %s%s", cir, cir+r.IntN(2*cir+1), pick(r, randomTime(r), "70ms", "777777ns"), pick(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64))))
 }
 
-// randomTime is for windows and warm-ups.
+// randomTime returns a window or a warm-up.
 func randomTime(r *rand.Rand) string {
 	return fmt.Sprintf("%dns", 1000+r.Int64N([]int64{1, 1e5, 1e7, 1e8, 1e9}[r.IntN(5)]))
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestRandomPolicies replays captures through policies that nobody would write
-// and holds every row, and what leaves, to the reference model.
+// TestRandomPolicies replays captures through random policies and compares every row and the
+// resulting capture with the reference model.
 func TestRandomPolicies(t *testing.T) {
 	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
 	all := captures(t)
@@ -39,8 +39,8 @@ func TestRandomPolicies(t *testing.T) {
 	t.Logf("%d rows were compared", rows)
 }
 
-// TestRandomQueues holds the kernel's program to the pipeline in Go where much
-// is queued.
+// TestRandomQueues compares the eBPF program with the pipeline in Go for policies that queue
+// many packets.
 func TestRandomQueues(t *testing.T) {
 	needRoot(t)
 	r := seeded(t)
@@ -58,29 +58,29 @@ func TestRandomQueues(t *testing.T) {
 	t.Logf("%d rows were compared", rows)
 }
 
-// policies is how many random policies a test makes.
+// policies is the number of random policies of a test.
 var policies = flag.Int("policies", 60, "random policies to test")
 
-// seeded returns a random source whose seed is in the log of a failed test.
+// seeded returns a random source and logs its seed.
 func seeded(t *testing.T) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// randomCapture writes a capture of bursts, of which some packets are
-// ECN-capable and have colors in their DSCP, and returns its path.
+// randomCapture writes a capture of bursts and returns its path. Some packets are ECN-capable
+// or have a color in their DSCP.
 func randomCapture(t *testing.T, r *rand.Rand) string {
 	t.Helper()
 	little, network := binary.LittleEndian, binary.BigEndian
-	raw := little.AppendUint32(nil, 0xa1b23c4d) // stamps in ns
+	raw := little.AppendUint32(nil, 0xa1b23c4d) // timestamps in ns
 	raw = append(raw, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	fcs := 4 * r.IntN(2)
-	raw = append(raw, 0xff, 0xff, 0, 0, 1, 0, 0, byte(fcs)<<3|byte(fcs)) // Ethernet, which may have an FCS
+	raw = append(raw, 0xff, 0xff, 0, 0, 1, 0, 0, byte(fcs)<<3|byte(fcs)) // Ethernet, with the length of the FCS
 	now := int64(1e18)
 	for range 100 + r.IntN(900) {
 		switch r.IntN(100) {
-		default: // with the one before
+		default: // at the same time as the previous packet
 		case 0:
 			now += r.Int64N(300e6)
 		case 1:
@@ -104,7 +104,7 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 		packet = append(packet, 0, 0, fragment, byte(r.IntN(10)/9), 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
 		packet = network.AppendUint16(packet, uint16(r.Uint32()))
 		packet = append(packet, 0, 53, 0, 0, 0, 0)
-		if r.IntN(3) == 0 { // captured whole
+		if r.IntN(3) == 0 { // not truncated
 			packet = append(packet, make([]byte, 14+size-len(packet))...)
 			if fcs > 0 {
 				packet = little.AppendUint32(packet, crc32.ChecksumIEEE(packet)&^uint32(r.IntN(10)/9))
@@ -123,11 +123,11 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 	return path
 }
 
-// pick chooses one of some words.
+// pick returns one of the words at random.
 func pick(r *rand.Rand, words ...string) string { return words[r.IntN(len(words))] }
 
-// randomPolicy has queues with rates of their own, and of the links named. Without links
-// it has only what the kernel's program knows.
+// randomPolicy returns a policy with queues with their own rates and queues of the given links.
+// Without links, the eBPF program supports the policy.
 func randomPolicy(r *rand.Rand, links ...string) string {
 	var b strings.Builder
 	if links != nil {
@@ -143,7 +143,7 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 	}
 	meter := randomEnvelope(r, &b, links == nil)
 	b.WriteString("meters:\n")
-	for i := range 3 { // each may lead to a later one
+	for i := range 3 { // each may chain a later one
 		then := ""
 		if i < 2 && r.IntN(2) == 0 {
 			then = fmt.Sprintf(", then: m%d", i+1+r.IntN(2-i))
@@ -242,7 +242,7 @@ func randomMatch(r *rand.Rand) string {
 	return strings.Join(parts, ", ")
 }
 
-// randomAction may have what the reference model does not know.
+// randomAction returns an action. The reference model may not support it.
 func randomAction(r *rand.Rand, queues []string, unknown bool) string {
 	if r.IntN(3) == 0 {
 		return pick(r, "pass", "drop")

@@ -14,8 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
 )
 
-// rate20 is what --rate 20mbit means, written out. The model has no meters that
-// classes name: each has one that is never short, and then the one they share.
+// rate20 is the policy of --rate 20mbit. The model has no meters that several classes name, so
+// each class has its own meter that is never short, and chains the shared one.
 const rate20 = `
 classes:
   - name: control-dscp
@@ -50,7 +50,7 @@ queues:
 // BGP segment every 10 ms and, in the second second, 10 Mbit/s marked CS6.
 func rateCapture(t *testing.T) string {
 	t.Helper()
-	file := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // nanoseconds
+	file := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // timestamps in ns
 	file = append(file, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0)
 	add := func(at time.Duration, proto, tos byte, dport uint16, length int) {
 		frame := make([]byte, 14+length)
@@ -61,7 +61,7 @@ func rateCapture(t *testing.T) string {
 		binary.BigEndian.PutUint16(ip[20:], 40000)
 		binary.BigEndian.PutUint16(ip[22:], dport)
 		if proto == 6 {
-			ip[32] = 0x50 // 20 bytes of header
+			ip[32] = 0x50 // header of 20 bytes
 		} else {
 			binary.BigEndian.PutUint16(ip[24:], uint16(length-20))
 		}
@@ -72,7 +72,7 @@ func rateCapture(t *testing.T) string {
 	}
 	r := rand.New(rand.NewPCG(10, 16))
 	for at := time.Duration(0); at < 2*time.Second; at += 100 * time.Microsecond {
-		add(at, 17, byte(r.IntN(2)*2), 5000, 500) // half of it ECN-capable
+		add(at, 17, byte(r.IntN(2)*2), 5000, 500) // half of the packets are ECN-capable
 		if at%(10*time.Millisecond) == 0 {
 			add(at, 6, 0, 179, 60)
 		}
@@ -87,9 +87,9 @@ func rateCapture(t *testing.T) string {
 	return path
 }
 
-// TestRateReplay holds replay --rate to the reference model, row by row, the sum
-// of what is queued to the rate, and control traffic to its share: within that it
-// is not queued.
+// TestRateReplay compares replay --rate with the reference model, row by row. It checks that
+// the rate of queued packets is at most the given one, and that control traffic within its
+// share is not queued.
 func TestRateReplay(t *testing.T) {
 	capture := rateCapture(t)
 	want, err := oracle.Decide([]byte(rate20), capture)
@@ -138,7 +138,7 @@ func TestRateReplay(t *testing.T) {
 	if rate := float64(queued) * 8 / (float64(last-first) / 1e9); rate < 19.9e6 || rate > 20.1e6 {
 		t.Errorf("%.0f bit/s leave the queue, want 20 Mbit/s", rate)
 	}
-	// 100 segments of BGP in the first second; in the second all that the meter has.
+	// 100 segments of BGP in the first second; in the second one, as many bytes as the meter allows.
 	if most := int64(100*60 + 65536 + 1e6/8); control > most || control < most-1500 {
 		t.Errorf("%d bytes pass before the queue, want %d, the share of control traffic", control, most)
 	}

@@ -51,11 +51,11 @@ format of IN, and is gzipped if its name ends in .gz.`,
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.engine, "engine", "go", "metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
-	flags.Var(newSpan(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn if a timestamp is more than `TIME` ahead of all earlier ones")
+	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn if a timestamp is more than `TIME` ahead of all earlier ones")
 	return cmd
 }
 
-// check refuses flags that contradict each other.
+// check rejects contradictory flags.
 func (f *replayFlags) check() error {
 	stdout := 0
 	for _, use := range []bool{f.out == "-", f.decisions == "-", f.report == "-", f.json} {
@@ -93,7 +93,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	defer input.Close()
 
-	files, err := f.create(s, in, input)
+	files, err := f.create(s, input)
 	if err != nil {
 		return err
 	}
@@ -119,16 +119,16 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 				}
 			}
 			if rows != nil {
-				return files.decisions.fault(rows.Packet(p.Time, v))
+				return files.decisions.wrap(rows.Packet(p.Time, v))
 			}
 			return nil
 		}
 		cfg.Settled = func(v *dataplane.Verdict) error {
 			if series != nil {
-				series.left(v)
+				series.outcome(v)
 			}
 			if rows != nil {
-				return files.decisions.fault(rows.Settled(v))
+				return files.decisions.wrap(rows.Settled(v))
 			}
 			return nil
 		}
@@ -138,7 +138,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	var failed *replay.OutputError
 	switch {
 	case errors.As(err, &failed):
-		return files.out.fault(failed.Err)
+		return files.out.wrap(failed.Err)
 	case err != nil:
 		return err
 	}
@@ -153,12 +153,12 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return e
 	}
 	if rows != nil {
-		if e := files.decisions.fault(rows.Flush()); e != nil {
+		if e := files.decisions.wrap(rows.Flush()); e != nil {
 			return e
 		}
 	}
 	if series != nil {
-		if e := files.report.fault(series.write(files.report, in, version(), n)); e != nil {
+		if e := files.report.wrap(series.write(files.report, in, version(), n)); e != nil {
 			return e
 		}
 	}
@@ -166,9 +166,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return e
 	}
 	f.warn(s.err, policy, "")
-	for _, w := range summary.Warnings {
-		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", input.name, w)
-	}
+	input.warn(s, summary)
 	for _, w := range over {
 		fmt.Fprintf(s.err, "shaper: warning: %s\n", w)
 	}
@@ -181,13 +179,12 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	return nil
 }
 
-// partial says whether an error left a result that people want: all that came
-// before it.
-func partial(err error) bool {
+// isPartial reports whether the result up to an error is useful.
+func isPartial(err error) bool {
 	return errors.As(err, new(*replay.BrokenError)) || errors.Is(err, errInterrupted)
 }
 
-// print writes the totals where nothing else is.
+// print writes the totals, on stderr if another output is on stdout.
 func (f *replayFlags) print(s streams, policy *policyfile.Compiled, n replayed) error {
 	if f.json {
 		return say.WriteJSON(s.out, totalsOf(policy.Plan.Outline(), n))
@@ -202,9 +199,9 @@ func (f *replayFlags) print(s streams, policy *policyfile.Compiled, n replayed) 
 // input is a capture to read.
 type input struct {
 	io.Reader
-	name string // printable
-	file *os.File
-	size int64 // bytes, 0 where it is not known
+	name string   // printable
+	file *os.File // nil for the standard input
+	size int64    // bytes; 0 if unknown
 }
 
 func openInput(path string, stdin io.Reader) (*input, error) {
@@ -227,17 +224,35 @@ func openInput(path string, stdin io.Reader) (*input, error) {
 	return in, nil
 }
 
-// replay replays the capture, with a progress bar. cut is what ended it early with a
-// result; after any other error there is none.
+// replay replays the capture with a progress bar. cut is an error that ended it early with a
+// useful result; if err is set, there is none.
 func (i *input) replay(ctx context.Context, s streams, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
 	reader := &say.MeteredReader{Reader: i}
 	endProgress := say.ShowProgress(s.err, reader.Reading(i.size))
 	summary, cut = replay.Run(ctx, reader, e, cfg)
 	endProgress()
-	if cut != nil && !(summary.Began && partial(cut)) {
+	if cut != nil && !(summary.Began && isPartial(cut)) {
 		return summary, nil, fmt.Errorf("%s: %w", i.name, cut)
 	}
 	return summary, cut, nil
+}
+
+// taken returns the file of the capture, if it is a regular file, by a description.
+func (i *input) taken() map[string]os.FileInfo {
+	taken := map[string]os.FileInfo{}
+	if file, ok := i.Reader.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			taken["the capture "+i.name] = info
+		}
+	}
+	return taken
+}
+
+// warn prints the warnings of a replay.
+func (i *input) warn(s streams, summary replay.Summary) {
+	for _, w := range summary.Warnings {
+		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", i.name, w)
+	}
 }
 
 func (i *input) Close() error {
@@ -247,16 +262,12 @@ func (i *input) Close() error {
 	return i.file.Close()
 }
 
-// replayFiles are the outputs of a replay; nil where not asked for.
+// replayFiles are the outputs of a replay. An output without a flag is nil.
 type replayFiles struct{ out, decisions, report *output }
 
-func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, error) {
-	taken := map[string]os.FileInfo{}
-	if file, ok := input.Reader.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			taken["the capture "+input.name] = info
-		}
-	}
+// create creates the outputs.
+func (f *replayFlags) create(s streams, input *input) (*replayFiles, error) {
+	taken := input.taken()
 	if info, err := os.Stat(f.file); err == nil && info.Mode().IsRegular() {
 		taken["the policy "+say.Printable(f.file)] = info
 	}
@@ -283,8 +294,8 @@ func (f *replayFlags) create(s streams, in string, input *input) (*replayFiles, 
 	return files, nil
 }
 
-// isDevice says whether a path is there and no regular file: /dev/null takes
-// any number of outputs.
+// isDevice reports whether a path exists and is not a regular file. /dev/null can be several
+// outputs at once.
 func isDevice(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular()

@@ -12,14 +12,13 @@ import (
 
 const module = "github.com/a-seed-32e5a53f/shaper/"
 
-// rooms says what each room may import of this module, beside its own folders, and
-// what its tests may import beside that: never a room above it. Imports go one way;
-// what is not named here is refused.
+// rooms has the packages of this module that each room may import, besides those in its
+// own folders, and those that its tests may import as well. All other imports are errors.
 var rooms = []struct {
 	room       string
 	may, tests []string
 }{
-	{"cmd/shaper/internal/oracle", nil, nil}, // a second opinion shares nothing
+	{"cmd/shaper/internal/oracle", nil, nil}, // the model shares no code
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, nil},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}, nil},
@@ -42,8 +41,8 @@ var rooms = []struct {
 	{"bpf", nil, nil},
 }
 
-// TestRooms holds the direction of imports, of tests as well, meter to the standard
-// library, and Redis to meter/shared.
+// TestRooms checks the direction of imports, also of tests, that meter imports only the
+// standard library, and that only meter/shared imports Redis.
 func TestRooms(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"...").Output()
 	if err != nil {

@@ -23,13 +23,13 @@ type runFlags struct {
 	hook, pacer string
 	pin, dry    bool
 	background  bool
-	await       bool // for the interface to appear
+	await       bool // wait for the interface to appear
 	repair      bool
 	span        time.Duration
 	confirm     time.Duration
 	metrics     string
 	gso         string
-	gsoLimit    uint32 // that gso means
+	gsoLimit    uint32 // parsed gso
 }
 
 func newRun(s streams) *cobra.Command {
@@ -61,8 +61,8 @@ CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.BoolVar(&f.await, "wait", false, "wait for the interface to appear")
 	flags.BoolVar(&f.dry, "dry-run", false, "count the packets that would be dropped or marked, and change none")
 	flags.BoolVar(&f.repair, "repair", false, "restore the shaper if another program displaces it")
-	flags.Var(newSpan(&f.span, 0), "for", "detach after `TIME`")
-	flags.Var(newSpan(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
+	flags.Var(newTimeFlag(&f.span, 0), "for", "detach after `TIME`")
+	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
 	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES`; off sets no cap, auto caps it at 1 ms of the slowest rate if packets queue at egress; restored at the end")
 	return cmd
@@ -118,15 +118,15 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	defer func() { err = errors.Join(err, r.end()) }()
+	defer func() { err = errors.Join(err, r.detach()) }()
 	if attached, err := r.start(ctx); err != nil || !attached {
 		if err == nil && f.background {
-			err = context.Cause(ctx) // nothing stays
+			err = context.Cause(ctx) // nothing was attached
 		}
 		return err
 	}
 	if f.background {
-		return r.leave()
+		return r.exitBackground()
 	}
 	if f.metrics != "" {
 		r.board = metrics.NewBoard()
@@ -135,7 +135,7 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	return r.watch(ctx, hup)
 }
 
-// parseGSOLimit reads what kernel.Config takes.
+// parseGSOLimit reads a value of --gso-limit for kernel.Config.
 func parseGSOLimit(text string) (uint32, error) {
 	switch text {
 	case "auto":

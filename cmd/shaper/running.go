@@ -18,37 +18,38 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// running is a shaper run. One goroutine owns it and waits for nobody: neither a
-// reader of the metrics nor a stopped terminal can delay its end.
+// running is a shaper run. One goroutine owns it and never blocks on others: neither a client
+// of the metrics nor a stopped terminal can delay the detaching.
 type running struct {
-	flags    *runFlags
-	name     string               // of the interface
-	policy   *policyfile.Compiled // the last one given to it
-	list     []*kernel.Shaper
-	guard    *live.Guard
-	until    time.Time // of the rollback that --confirm arms
-	over     time.Time // when --for ends it
-	out, err *outbox
-	colored  bool
-	notify   notifier
-	started  bool           // the policy was attached in all directions
-	trouble  string         // the last error of a look at the interface
-	board    *metrics.Board // nil without --metrics
-	plans    [2]loadedPlan  // by direction
-	vigil    vigil
-	shares   *budgets.Agents
-	control  io.Closer          // by which others ask, nil for none
-	told     bool               // control was served, or cannot be
-	wake     chan chan struct{} // another process has reloaded the policy; closed after a look
-	host     string             // the interface's name among those of the budgets, which a rename does not change
+	flags     *runFlags
+	name      string               // name of the interface
+	policy    *policyfile.Compiled // last policy
+	list      []*kernel.Shaper
+	guard     *live.Guard
+	until     time.Time // time of the rollback by --confirm
+	end       time.Time // time of the end by --for
+	out, err  *outbox
+	colored   bool
+	notify    notifier
+	started   bool           // the policy was attached in all directions
+	lastError string         // last error of checking the interface
+	board     *metrics.Board // nil without --metrics
+	plans     [2]loadedPlan  // by direction
+	watchdog  watchdog
+	shares    *budgets.Agents
+	control   io.Closer          // control socket for other processes; nil: none
+	served    bool               // control was opened, or cannot be
+	wake      chan chan struct{} // requests to check the shapers; the received channel is closed afterwards
+	host      string             // interface in the names of hosts of budgets; a rename does not change it
 }
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *policyfile.Compiled) *running {
-	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, vigil: vigil{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: say.Colored(s.out)}
+	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, watchdog: watchdog{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: say.Colored(s.out)}
 	r.shares, r.wake = budgets.New(kernel.Now, r.warn), make(chan chan struct{})
 	return r
 }
 
+// print returns a printer on stdout.
 func (r *running) print() *printer { return newPrinter(r.out) }
 
 // warn prints a line on stderr.
@@ -56,8 +57,8 @@ func (r *running) warn(format string, args ...any) {
 	fmt.Fprintf(r.err, "shaper: "+format+"\n", args...)
 }
 
-// start attaches the policy for the first time, with --wait as soon as there is the
-// interface. It says whether it did: false is the end.
+// start attaches the policy for the first time. With --wait, it waits for the interface. It
+// returns false if shaper run must end before it is attached.
 func (r *running) start(ctx context.Context) (bool, error) {
 	err := r.attach()
 	if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
@@ -67,16 +68,16 @@ func (r *running) start(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("%w: use --wait to wait for it", err)
 	}
 	r.warn("there is no interface %s yet: waiting for it to appear", r.name)
-	return r.await(ctx, nil)
+	return r.attachWhenPresent(ctx, nil)
 }
 
-// attach attaches the policy in each direction, and says so when all are.
+// attach attaches the policy in each direction, and then prints it.
 func (r *running) attach() error {
-	if err := r.share(); err != nil { // before packets need a share
+	if err := r.followLeases(); err != nil { // before packets need a share
 		return err
 	}
 	if r.flags.confirm > 0 {
-		if err := r.protect(); err != nil {
+		if err := r.startGuard(); err != nil {
 			return err
 		}
 		r.until = time.Now().Add(r.flags.confirm)
@@ -85,7 +86,7 @@ func (r *running) attach() error {
 	for _, direction := range r.flags.directions.list {
 		sh, changed, err := kernel.Attach(kernel.Config{
 			Interface: r.name, Direction: direction, Hook: kernel.Hook(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
-			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: r.policy.Label(), Until: r.until, Guard: r.protect,
+			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: r.policy.Label(), Until: r.until, Guard: r.startGuard,
 		}, r.policy.Plan)
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
@@ -97,42 +98,42 @@ func (r *running) attach() error {
 		for _, what := range sh.Removed {
 			r.warn("cleaned up: %s", what)
 		}
-		r.notes(sh)
+		r.printNotes(sh)
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
 	}
-	if r.flags.confirm > 0 { // the time begins now
+	if r.flags.confirm > 0 { // start the rollback timer now
 		until := time.Now().Add(r.flags.confirm)
 		if err := kernel.Postpone(until, r.list...); err != nil {
-			return err // the end rolls back what waits until the time before
+			return err // detach rolls back the shapers with the earlier time
 		}
 		r.until = until
 	}
-	if r.flags.span > 0 && r.over.IsZero() {
-		r.over = time.Now().Add(r.flags.span)
+	if r.flags.span > 0 && r.end.IsZero() {
+		r.end = time.Now().Add(r.flags.span)
 	}
 	for _, sh := range r.list {
-		if !r.over.IsZero() {
-			if err := sh.Expire(r.over); err != nil { // whatever becomes of this process
+		if !r.end.IsZero() {
+			if err := sh.Expire(r.end); err != nil { // holds even if this process dies
 				return err
 			}
 		}
 	}
-	if err := errors.Join(r.instruct(), r.share()); err != nil {
+	if err := errors.Join(r.instructGuard(), r.followLeases()); err != nil {
 		return err
 	}
 	r.started = true
 	for _, sh := range r.list {
-		r.say(sh, changes[sh])
+		r.printAttached(sh, changes[sh])
 	}
 	r.notify.ready(r.status())
 	return nil
 }
 
-// share has the meters of budgets on servers follow their leases, in the directions
+// followLeases makes the meters of budgets on servers follow their leases, in the directions
 // that are attached.
-func (r *running) share() error {
+func (r *running) followLeases() error {
 	var list []budgets.Shaper
 	var shapers []budgets.Leaser
 	for _, direction := range r.flags.directions.list {
@@ -148,35 +149,35 @@ func (r *running) share() error {
 		}
 		list, shapers = append(list, budgets.Shaper{Plan: plan, Name: budgets.HostName(r.host, direction.String())}), append(shapers, shaper)
 	}
-	defer r.tell()
+	defer r.serveControl()
 	return r.shares.Follow(context.Background(), list, shapers)
 }
 
-// loadedPlan is the plan of a shaper since a time.
+// loadedPlan is the plan of a shaper, with the time at which it was loaded.
 type loadedPlan struct {
 	loaded time.Time
 	plan   *dataplane.Plan
 }
 
-// planOf returns the plan of a shaper that has budgets on servers, and an empty one of
-// others. It compiles only what another process has loaded.
+// planOf returns the plan of a shaper with budgets on servers, and an empty plan of other
+// shapers. It compiles the policy only if another process has loaded it.
 func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
 	if len(sh.OnServers()) == 0 {
 		return &dataplane.Plan{}, nil
 	}
-	known := &r.plans[sh.Direction]
-	if !known.loaded.Equal(sh.Loaded) {
+	cached := &r.plans[sh.Direction]
+	if !cached.loaded.Equal(sh.Loaded) {
 		plan, err := policyfile.PlanOf(sh.Label)
 		if err != nil {
 			return nil, err
 		}
-		*known = loadedPlan{sh.Loaded, plan}
+		*cached = loadedPlan{sh.Loaded, plan}
 	}
-	return known.plan, nil
+	return cached.plan, nil
 }
 
-// prepare has budgets that a policy brings have shares when it takes over.
-func (r *running) prepare(ctx context.Context, policy *policyfile.Compiled) error {
+// prepareBudgets gets shares for the new budgets of a policy, before it is in force.
+func (r *running) prepareBudgets(ctx context.Context, policy *policyfile.Compiled) error {
 	var list []budgets.Shaper
 	for _, sh := range r.list {
 		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(r.host, sh.Direction.String())})
@@ -184,30 +185,31 @@ func (r *running) prepare(ctx context.Context, policy *policyfile.Compiled) erro
 	return r.shares.Prepare(ctx, list...)
 }
 
-// status is what the service manager shows.
+// status returns the line that the service manager shows.
 func (r *running) status() string { return "shaping " + r.name + " " + r.flags.directions.String() }
 
-// protect starts the guard, unless there is one.
-func (r *running) protect() (err error) {
+// startGuard starts the guard unless it runs already.
+func (r *running) startGuard() (err error) {
 	if r.guard == nil {
 		r.guard, err = live.StartGuard(r.name, r.flags.directions.list)
 	}
 	return err
 }
 
-// instruct has the guard know what is to be done if this process is killed now.
-func (r *running) instruct() error {
+// instructGuard gives the guard instructions for the case that this process is killed. It
+// starts a guard if something attached outlives this process.
+func (r *running) instructGuard() error {
 	if slices.ContainsFunc(r.list, (*kernel.Shaper).Outlives) {
-		if err := r.protect(); err != nil {
+		if err := r.startGuard(); err != nil {
 			return err
 		}
 	}
 	return r.guard.Instruct(live.Instructions{Stays: r.flags.pin})
 }
 
-// leave ends a shaper run --background: what is attached stays. It is looked for
-// as any other command would.
-func (r *running) leave() error {
+// exitBackground ends a shaper run --background and leaves the policy attached. It checks that
+// other commands can find the shapers.
+func (r *running) exitBackground() error {
 	list := r.list
 	r.list = nil
 	live.CloseAll(list)
@@ -230,32 +232,33 @@ func (r *running) leave() error {
 	return nil
 }
 
-// errRolledBack says that nobody confirmed.
+// errRolledBack means that the policy was not confirmed.
 var errRolledBack = errors.New("not confirmed in time: rolled back")
 
-// watch waits for the end, and does what is asked for meanwhile.
+// watch waits for the end. Until then it checks the shapers, reloads on SIGHUP and publishes
+// metrics.
 func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
-	var over, late <-chan time.Time
-	if !r.over.IsZero() {
-		over = time.After(time.Until(r.over))
+	var end, rollback <-chan time.Time
+	if !r.end.IsZero() {
+		end = time.After(time.Until(r.end))
 	}
 	if !r.until.IsZero() {
-		late = time.After(time.Until(r.until))
+		rollback = time.After(time.Until(r.until))
 	}
-	poll, stop := r.vigil.poll(live.PollInterval)
+	poll, stop := r.watchdog.poll(live.PollInterval)
 	defer stop()
 	asked := false
 	for {
-		var looked chan struct{}
+		var checked chan struct{}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-over:
+		case <-end:
 			r.flags.pin = false
 			return nil
-		case <-late:
+		case <-rollback:
 			back, err := r.rollBack()
-			r.until = time.Time{} // whatever is left is confirmed, or another process's to confirm
+			r.until = time.Time{} // the others are confirmed, or another process has armed their rollback
 			if err != nil || len(r.list) == 0 {
 				return errors.Join(rolledBack(back), err)
 			}
@@ -263,30 +266,30 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 				r.warn("%v, except the direction that was confirmed", errRolledBack)
 			}
 		case <-hup:
-			if err := r.notify.reload(r.status(), func() error { return r.again(ctx) }); err != nil {
+			if err := r.notify.reload(r.status(), func() error { return r.rereadPolicy(ctx) }); err != nil {
 				r.warn("%v: the policy is unchanged", err)
 			}
 		case <-r.board.Asked():
 			asked = true
 		case <-poll:
-		case looked = <-r.wake:
+		case checked = <-r.wake:
 		}
-		if r.due(live.PollInterval) {
-			continue // a deadline must find nobody at work
+		if r.deadlineWithin(live.PollInterval) {
+			continue // a check must not delay it
 		}
-		switch r.look() {
+		switch r.check() {
 		case detached:
 			return nil
-		case gone:
-			if back, err := r.wait(ctx, over); err != nil || !back {
+		case interfaceGone:
+			if back, err := r.waitForInterface(ctx, end); err != nil || !back {
 				return err
 			}
 			if !r.until.IsZero() {
-				late = time.After(time.Until(r.until))
+				rollback = time.After(time.Until(r.until))
 			}
 		}
-		if looked != nil {
-			close(looked)
+		if checked != nil {
+			close(checked)
 		}
 		if asked {
 			asked = false
@@ -295,7 +298,7 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 	}
 }
 
-// observe reads each shaper for the metrics.
+// observe reads all shapers for the metrics.
 func (r *running) observe() (out []metrics.Observation, err error) {
 	if len(r.list) == 0 {
 		for _, direction := range r.flags.directions.list {
@@ -303,7 +306,7 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 		}
 	}
 	for _, sh := range r.list {
-		o, err := metrics.Observe(sh, r.vigil.problem(sh))
+		o, err := metrics.Observe(sh, r.watchdog.problem(sh))
 		if err != nil {
 			return nil, err
 		}
@@ -313,53 +316,53 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 	return out, nil
 }
 
-// again reads the policy file and gives it to the kernel.
-func (r *running) again(ctx context.Context) error {
+// rereadPolicy reads the policy file again and reloads all shapers.
+func (r *running) rereadPolicy(ctx context.Context) error {
 	policy, err := r.flags.load()
 	if err != nil {
 		return err
 	}
 	r.flags.warn(r.err, policy, "")
-	if err := suits(policy, r.list); err != nil {
+	if err := checkPolicy(policy, r.list); err != nil {
 		return err
 	}
-	if err := r.prepare(ctx, policy); err != nil {
-		return errors.Join(err, r.share())
+	if err := r.prepareBudgets(ctx, policy); err != nil {
+		return errors.Join(err, r.followLeases())
 	}
 	for _, sh := range r.list {
 		changes, err := sh.Reload(policy.Plan, policy.Label(), time.Time{})
 		var active *kernel.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return errors.Join(explainIn(policy, err), r.share())
+			return errors.Join(explainIn(policy, err), r.followLeases())
 		}
 		r.plans[sh.Direction] = loadedPlan{sh.Loaded, policy.Plan}
 		r.print().reloaded(&sh.About, policy, changes)
-		r.notes(sh)
+		r.printNotes(sh)
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
 	}
 	r.policy = policy
-	return errors.Join(r.share(), r.instruct())
+	return errors.Join(r.followLeases(), r.instructGuard())
 }
 
-// rollBack returns to what was before, in all directions, unless it was
-// confirmed. What came back is not this process's any more.
+// rollBack rolls back all directions that are not confirmed, and returns their shapers. They
+// do not belong to this process any more.
 func (r *running) rollBack() ([]*kernel.Shaper, error) {
 	back, err := kernel.RollBack(policyfile.PlanOf, r.until, r.list...)
 	for _, sh := range back {
-		r.drop(sh)
+		r.release(sh)
 	}
 	return back, err
 }
 
-// drop releases a shaper that is not this process's any more.
-func (r *running) drop(sh *kernel.Shaper) {
+// release closes a shaper that does not belong to this process any more.
+func (r *running) release(sh *kernel.Shaper) {
 	r.list = slices.DeleteFunc(r.list, func(o *kernel.Shaper) bool { return o == sh })
 	sh.Close()
 }
 
-// rolledBack says that something was, or nil.
+// rolledBack returns errRolledBack if shapers were rolled back.
 func rolledBack(back []*kernel.Shaper) error {
 	if len(back) == 0 {
 		return nil
@@ -367,9 +370,9 @@ func rolledBack(back []*kernel.Shaper) error {
 	return errRolledBack
 }
 
-// end detaches, unless the policy is to stay. It prints nothing before that, and
-// waits for nobody.
-func (r *running) end() error {
+// detach detaches the shapers, unless the policy stays. Before that it prints nothing and
+// waits for nothing.
+func (r *running) detach() error {
 	var errs []error
 	tookOver := slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return sh.Before != nil })
 	if !r.until.IsZero() && (r.flags.pin || tookOver) {
@@ -388,21 +391,21 @@ func (r *running) end() error {
 		case !stays:
 			err = sh.Detach()
 			clean = clean && err == nil
-		case !r.over.IsZero(): // ended before its time, it stays without one
+		case !r.end.IsZero(): // ended before --for: it stays without a deadline
 			err = sh.Expire(time.Time{})
 		}
 		stay[sh], failed[sh] = stays, err
 		errs = append(errs, err)
 	}
 	for _, sh := range r.list {
-		errs = append(errs, r.sayEnd(sh, stay[sh], failed[sh]))
+		errs = append(errs, r.printEnd(sh, stay[sh], failed[sh]))
 	}
 	r.notify.stopping()
 	if r.control != nil {
 		errs = append(errs, r.control.Close())
 	}
 	r.shares.End(!slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
-	live.CloseAll(r.list) // before the guard, which leaves alone what has an owner
+	live.CloseAll(r.list) // before the guard acts, which skips shapers with an owner
 	r.list = nil
 	if clean {
 		r.guard.End()
@@ -412,13 +415,13 @@ func (r *running) end() error {
 	return errors.Join(errs...)
 }
 
-// tell has status see the budgets on servers, and a reload prepare those that it brings.
-// Without that the shaper works as well.
-func (r *running) tell() {
-	if r.told {
+// serveControl opens the control socket. With it, shaper status shows budgets on servers and
+// shaper reload prepares new ones. The shaper works without it, too.
+func (r *running) serveControl() {
+	if r.served {
 		return
 	}
-	r.told = true
+	r.served = true
 	control, err := live.ServeRun(os.Getpid(), r.shares, r.host, r.wake)
 	switch {
 	case err == nil:

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"shaper": main})
 }
 
-// TestScript runs testdata/script. Beside testscript's own commands:
+// TestScript runs testdata/script. Besides testscript's own commands there are:
 //
 //	exits CODE ARG...   runs shaper with the arguments and wants the exit code
 //	packets N FILE      wants N packets in a capture, read by gopacket
@@ -49,8 +49,8 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// exits also holds that each line on stderr is shaper's, and that an exit code
-// other than zero comes with an error.
+// exits also checks that each line on stderr begins with shaper:, and that a command with an
+// exit code other than 0 prints an error.
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -128,10 +128,10 @@ func lone(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// loaded finds what a page would load from elsewhere.
+// loaded matches parts of a page that a browser would load from elsewhere.
 var loaded = regexp.MustCompile(`(?i)(src|href|action|data)\s*=\s*["']?\s*(https?:)?//|@import|url\(\s*["']?(https?:)?//|fetch\(|XMLHttpRequest|WebSocket\(`)
 
-// TestReportLoadsNothing holds that a report is one file.
+// TestReportLoadsNothing checks that a report is self-contained.
 func TestReportLoadsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.html")
 	var out, stderr bytes.Buffer

@@ -20,8 +20,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// simulateFlags are the flags of shaper simulate. A flag that is given holds against the
-// scenario.
+// simulateFlags are the flags of shaper simulate. A given flag overrides the scenario.
 type simulateFlags struct {
 	hosts                       int
 	budget, burst, rescue, loss string
@@ -29,7 +28,7 @@ type simulateFlags struct {
 	seed                        uint64
 	scenario, picture           string
 	asJSON                      bool
-	given                       func(flag string) bool
+	given                       func(flag string) bool // reports whether a flag was given
 }
 
 const (
@@ -69,10 +68,10 @@ The same seed gives the same result.`,
 	flags.StringVar(&f.budget, "budget", "", "`RATE` that the hosts share, such as 10gbit")
 	flags.StringVar(&f.burst, "burst", "", "`SIZE` of the budget's burst, such as 1MiB (default 20ms at the budget's rate)")
 	flags.StringVar(&f.scenario, "scenario", "", "read the scenario from `FILE` (YAML)")
-	flags.Var(newSpan(&f.duration, time.Minute), "duration", "virtual `TIME` that is simulated")
-	flags.Var(newSpan(&f.interval, dataplane.DefaultInterval), "interval", "`TIME` between two reports of a host")
+	flags.Var(newTimeFlag(&f.duration, time.Minute), "duration", "virtual `TIME` that is simulated")
+	flags.Var(newTimeFlag(&f.interval, dataplane.DefaultInterval), "interval", "`TIME` between two reports of a host")
 	flags.StringVar(&f.rescue, "rescue", "10%", "`PART` of the budget that all hosts together may use without the store")
-	flags.Var(newSpan(&f.delay, time.Millisecond), "delay", "maximum `TIME` that a message takes")
+	flags.Var(newTimeFlag(&f.delay, time.Millisecond), "delay", "maximum `TIME` that a message takes")
 	flags.StringVar(&f.loss, "loss", "0%", "`PART` of the messages that are lost")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the random choices, a `NUMBER`")
 	flags.StringVar(&f.picture, "picture", "", "draw utilization and shares over time to `FILE.svg`")
@@ -104,7 +103,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		return err
 	}
 	if picture != nil {
-		if err := picture.fault(report.WriteSimulation(picture, f.pictured(c, r))); err != nil {
+		if err := picture.wrap(report.WriteSimulation(picture, f.pictureData(c, r))); err != nil {
 			return err
 		}
 		if err := picture.commit(); err != nil {
@@ -122,7 +121,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 	return err
 }
 
-// config puts flags and scenario together.
+// config combines flags and scenario.
 func (f *simulateFlags) config() (c simulate.Config, err error) {
 	fail := func(flag string, err error) (simulate.Config, error) { return c, usagef("--%s: %w", flag, err) }
 	file := &policyfile.Scenario{}
@@ -200,7 +199,7 @@ const (
 	maxSimulated = 30 * 24 * time.Hour
 )
 
-// demand is that of the scenario, or one that goes up and down.
+// demand sets the demand of the scenario, or one that goes up and down.
 func (f *simulateFlags) demand(c *simulate.Config, file *policyfile.Scenario, rate meter.Rate) {
 	most := rate
 	most.Bytes, most.Period = 3*rate.Bytes, rate.Period*time.Duration(c.Hosts)
@@ -215,13 +214,14 @@ func (f *simulateFlags) demand(c *simulate.Config, file *policyfile.Scenario, ra
 	}
 }
 
-// override sets to from the scenario, unless a flag is given or the scenario omits it.
+// override sets to from the scenario, unless the flag was given or the scenario omits it.
 func override[T comparable](flag bool, to *T, scenario T) {
 	if !flag {
 		*to = cmp.Or(scenario, *to)
 	}
 }
 
+// overrideBy is override for values that are nil if the scenario omits them.
 func overrideBy[T any](flag bool, to *T, scenario *T) {
 	if !flag && scenario != nil {
 		*to = *scenario

@@ -40,7 +40,7 @@ func (f *simulateFlags) totals(c simulate.Config, r *simulate.Result) simulateTo
 	}
 }
 
-// wholeBytes rounds an amount up, but not for an error of floating point.
+// wholeBytes rounds bytes up, ignoring errors of floating point.
 func wholeBytes(v float64) int64 { return int64(math.Ceil(v - 1e-3)) }
 
 func round6(v float64) float64 { return math.Round(v*1e6) / 1e6 }
@@ -62,12 +62,12 @@ func (f *simulateFlags) print(s streams, c simulate.Config, r *simulate.Result) 
 	return err
 }
 
-// titleOf names a simulation, such as 10 hosts on 1gbit.
+// titleOf returns the title of a simulation, such as 10 hosts on 1gbit.
 func titleOf(c simulate.Config, r *simulate.Result) string {
 	return say.Count(r.Hosts, "host") + " on " + budgetRate(c)
 }
 
-// budgetRate is the rate of the budget, such as 1gbit.
+// budgetRate writes the rate of the budget, such as 1gbit.
 func budgetRate(c simulate.Config) string { return meter.BitRate(c.Terms.Size.Rate[0]).String() }
 
 func percentOf(part, whole int64) string {
@@ -77,8 +77,8 @@ func percentOf(part, whole int64) string {
 	return fmt.Sprintf("%.2f %%", 100*float64(part)/float64(whole))
 }
 
-// pictured returns the picture's data.
-func (f *simulateFlags) pictured(c simulate.Config, r *simulate.Result) report.Simulation {
+// pictureData returns the data of the picture.
+func (f *simulateFlags) pictureData(c simulate.Config, r *simulate.Result) report.Simulation {
 	name := titleOf(c, r)
 	if f.scenario != "" {
 		name = filepath.Base(say.Printable(f.scenario)) + ": " + name

@@ -18,12 +18,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// ipCapture is a capture of UDP packets over IPv4, of which only the headers were
-// captured.
+// ipCapture is a capture of UDP packets over IPv4 with a snap length that cuts the payload.
 type ipCapture struct{ file []byte }
 
 func newIPCapture() *ipCapture {
-	file := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // nanoseconds
+	file := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // timestamps in ns
 	return &ipCapture{append(file, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 101, 0, 0, 0)}
 }
 
@@ -38,17 +37,17 @@ func (c *ipCapture) add(at time.Duration, source uint32, length int) {
 	c.file = append(c.file, ip[:]...)
 }
 
-// Who sends in sprayed, by the upper byte of the address.
+// Senders in sprayed, by the upper byte of the address.
 const (
-	large   = iota + 10 // 500 bytes each
-	pausing             // the same, for a second of three
-	small               // as long as those of the spray
-	spray               // some of 2^24 addresses
+	large   = iota + 10 // packets of 500 bytes
+	pausing             // packets of 500 bytes, during one second of three
+	small               // packets as small as those of the spray
+	spray               // random addresses
 	senders = spray + 1
 )
 
-// sprayed is a spray of packets of 55 bytes, each at a random time from a random one of a million
-// addresses, and 20 honest hosts of each sort that send 75 kbit/s while they do.
+// sprayed is a spray of packets of 55 bytes, each at a random time from one of a million random
+// addresses, and 20 honest hosts of each sort, which send 75 kbit/s meanwhile.
 func sprayed(perSecond int, length time.Duration) []byte {
 	type packet struct {
 		at      time.Duration
@@ -84,15 +83,15 @@ func sprayed(perSecond int, length time.Duration) []byte {
 	return c.file
 }
 
-// TestSpray holds the figures of docs/METERS.md: how many packets of honest hosts are lost while
-// somebody sprays source addresses, by what a policy does about it, in both planes.
+// TestSpray checks the figures of docs/METERS.md: the loss of honest hosts while a sender sprays
+// source addresses, for several policies, in both planes.
 func TestSpray(t *testing.T) {
 	capture := sprayed(125_000, 5*time.Second)
-	// Behind then: 59.5 Mbit/s want 50, and who has large packets finds the bucket too
-	// low. With new: empty a host loses what comes before its bucket fills, once
-	// or after each pause, and of the spray passes who comes again while he is known:
-	// keys of a million.
-	type share struct{ least, most float64 } // % lost
+	// The meter behind then: is offered 59.5 Mbit/s and passes 50, and large packets find too
+	// few tokens. With new: empty, a host loses the packets that arrive before its bucket has
+	// filled, once or after each pause. A packet of the spray passes only if its key is still
+	// in the table; the probability is keys / 1,000,000.
+	type share struct{ least, most float64 } // loss in %
 	for _, test := range []struct {
 		options, then string
 		want          [senders]share
@@ -152,8 +151,8 @@ func TestSpray(t *testing.T) {
 	}
 }
 
-// TestKeysOver holds that replay says where more keys came than a meter is to know, by the kernel's
-// program, which forgets in its own way then; and that with no more the rows are those of Go.
+// TestKeysOver checks that replay --engine bpf warns if a meter saw more keys than its bound,
+// because the kernel then evicts other keys. Up to the bound, the rows are those of --engine go.
 func TestKeysOver(t *testing.T) {
 	needRoot(t)
 	const policy = `classes: [{name: a, meter: {type: token-bucket, rate: 10kbit, burst: 300, per: src, keys: 16, new: empty, then: m}}]

@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Intervals at which rates are measured.
+// Intervals over which rates are measured.
 const (
 	onceInterval  = 250 * time.Millisecond
 	watchInterval = time.Second
@@ -20,7 +20,7 @@ const (
 
 func newStats(s streams) *cobra.Command {
 	f := liveFlags{several: true}
-	var all everything
+	var all allFlag
 	asJSON, watch := false, false
 	cmd := &cobra.Command{
 		Use:     "stats [IFACE]",
@@ -46,8 +46,8 @@ all shaped interfaces.`,
 	return cmd
 }
 
-// rate is the speed between two samples, in bit/s. Counters may have wrapped.
-func rate(before, after dataplane.Count, dt time.Duration) int64 {
+// bitRate returns the rate between two samples, in bit/s. Counters may have wrapped.
+func bitRate(before, after dataplane.Count, dt time.Duration) int64 {
 	if dt <= 0 {
 		return 0
 	}
@@ -82,7 +82,7 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 	}
 }
 
-// round samples all shapers, and prints from the second time on.
+// round samples all shapers. From the second round on, it prints.
 func (f *liveFlags) round(s streams, list []live.Shaper, last map[string]live.Sample, asJSON bool, round int, watch bool) error {
 	p := newPrinter(s.out)
 	for i, sh := range list {
@@ -97,7 +97,7 @@ func (f *liveFlags) round(s streams, list []live.Shaper, last map[string]live.Sa
 		case round == 0:
 			continue
 		case !ok:
-			before = now // another policy was loaded
+			before = now // the policy was reloaded
 		}
 		if asJSON {
 			if err := say.WriteJSON(s.out, statsOf(sh, before, now)); err != nil {
@@ -115,7 +115,7 @@ func (f *liveFlags) round(s streams, list []live.Shaper, last map[string]live.Sa
 	return p.Err
 }
 
-// statsJSON is what stats --json prints, a line a shaper.
+// statsJSON is the output of stats --json, one line per shaper.
 type statsJSON struct {
 	statusJSON
 	Dropped dataplane.Count  `json:"dropped"` // by all classes and queues
@@ -125,11 +125,11 @@ type statsJSON struct {
 
 type queueStatJSON struct {
 	Name    string `json:"name"`
-	DelayNS int64  `json:"delay_ns"`             // that a packet would have to wait; 0 in a queue of a link
-	Bytes   int64  `json:"bytes"`                // that wait
-	Dropped int64  `json:"dropped"`              // packets that the qdisc dropped, which classes count as queued
-	Sent    *int64 `json:"sent_bit_s,omitempty"` // as HTB counts
-	Class   string `json:"class"`                // that counts them as dropped, too; "" where several classes feed the queue
+	DelayNS int64  `json:"delay_ns"`             // current queueing delay; 0 for a queue of a link
+	Bytes   int64  `json:"bytes"`                // backlog
+	Dropped int64  `json:"dropped"`              // packets dropped by the qdisc, which classes count as queued
+	Sent    *int64 `json:"sent_bit_s,omitempty"` // as counted by HTB
+	Class   string `json:"class"`                // class that also counts these drops; "" if several classes use the queue
 }
 
 type classStatsJSON struct {
@@ -149,29 +149,30 @@ type classStatsJSON struct {
 type colorStatsJSON struct {
 	dataplane.Count
 	Rate    int64                      `json:"rate_bit_s"`
-	Passed  *int64                     `json:"passed_bit_s"` // null where others share the link's queue
+	Passed  *int64                     `json:"passed_bit_s"` // null if several classes or colors use a link's queue
 	Dropped map[string]dataplane.Count `json:"dropped"`      // by reason
 	Marked  dataplane.Count            `json:"marked"`
 	Queued  dataplane.Count            `json:"queued"`
-	CE      dataplane.Count            `json:"ce"` // Congestion Experienced was set, which is not marked
+	CE      dataplane.Count            `json:"ce"` // packets in which Congestion Experienced was set; not included in Marked
 }
 
 type meterStatJSON struct {
-	Name    string         `json:"name"`
-	Type    string         `json:"type"`
-	Packets bool           `json:"counts_packets"`
-	Per     string         `json:"per,omitempty"` // the key, where there is one
-	Budget  string         `json:"budget,omitempty"`
-	Keys    *keyTotals     `json:"keys,omitempty"` // null in the kernel
-	Buckets []bucketOfJSON `json:"buckets"`        // none where each key has its own
+	Name    string           `json:"name"`
+	Type    string           `json:"type"`
+	Packets bool             `json:"counts_packets"`
+	Per     string           `json:"per,omitempty"` // key of a per-key meter
+	Budget  string           `json:"budget,omitempty"`
+	Keys    *keyTotals       `json:"keys,omitempty"` // not counted in the kernel
+	Buckets []bucketStatJSON `json:"buckets"`        // none for a per-key meter
 }
 
-type bucketOfJSON struct {
-	Name   string `json:"name"` // Tc, Te or Tp; left of a window, below CIR or PIR of an average
+type bucketStatJSON struct {
+	Name   string `json:"name"` // Tc, Te or Tp; left for a window; below CIR or below PIR for an average
 	Tokens int64  `json:"tokens"`
 	Burst  int64  `json:"burst"`
 }
 
+// statsOf returns the counters of a shaper, and its rates between two samples.
 func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
 	out := statsJSON{statusJSON: statusOf(sh)}
 	out.Queues = []queueStatJSON{}
@@ -184,12 +185,12 @@ func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
 	dt := now.At.Sub(before.At)
 	for i := range now.Stats {
 		a, b := &before.Stats[i], &now.Stats[i]
-		row := classStatsJSON{Name: say.Unclassified, Count: b.Total(), Rate: rate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
+		row := classStatsJSON{Name: say.Unclassified, Count: b.Total(), Rate: bitRate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
 		if i < len(plan.Classes) {
 			row.Name = plan.Classes[i].Name
 		}
 		for color, to := range map[meter.Color]*colorStatsJSON{meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red} {
-			to.Count, to.Rate = b.Colors[color], rate(a.Colors[color], b.Colors[color], dt)
+			to.Count, to.Rate = b.Colors[color], bitRate(a.Colors[color], b.Colors[color], dt)
 			to.Passed = seen.passed(i, color)
 			to.Marked, to.Queued, to.CE = b.Marked[color], b.Queued[color], b.CE[color]
 			to.Dropped = map[string]dataplane.Count{}
@@ -207,11 +208,12 @@ func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
 	return out
 }
 
+// metersOf returns the state of a class's chain of meters.
 func metersOf(plan *dataplane.Outline, class int, now *live.Sample) []meterStatJSON {
 	out := []meterStatJSON{}
 	for _, i := range plan.Chain(class) {
 		m := &plan.Stages[i]
-		row := meterStatJSON{Name: m.Name, Type: m.Kind.String(), Packets: m.Packets, Budget: m.BudgetName, Buckets: []bucketOfJSON{}}
+		row := meterStatJSON{Name: m.Name, Type: m.Kind.String(), Packets: m.Packets, Budget: m.BudgetName, Buckets: []bucketStatJSON{}}
 		if m.Keyed() {
 			row.Per = m.Key.String()
 			if now.Keys != nil {
@@ -221,7 +223,7 @@ func metersOf(plan *dataplane.Outline, class int, now *live.Sample) []meterStatJ
 			continue
 		}
 		for b, bucket := range m.Buckets {
-			row.Buckets = append(row.Buckets, bucketOfJSON{bucket.Name, now.Tokens[i][b], bucket.Size})
+			row.Buckets = append(row.Buckets, bucketStatJSON{bucket.Name, now.Tokens[i][b], bucket.Size})
 		}
 		out = append(out, row)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// interval is a shaper between two samples.
+// interval has two samples of a shaper.
 type interval struct {
 	about       *kernel.About
 	before, now *live.Sample
@@ -23,7 +23,7 @@ func (v *interval) plan() *dataplane.Outline { return &v.about.Outline }
 
 func (v *interval) dt() time.Duration { return v.now.At.Sub(v.before.At) }
 
-// perSecond is how many packets came in a second. Counters may have wrapped.
+// perSecond returns the rate of a counter per second. Counters may have wrapped.
 func (v *interval) perSecond(before, after int64) int64 {
 	if v.dt() <= 0 {
 		return 0
@@ -31,18 +31,18 @@ func (v *interval) perSecond(before, after int64) int64 {
 	return int64(float64((after-before)&math.MaxInt64)/v.dt().Seconds() + 0.5)
 }
 
-// sent is what HTB sent of a queue, in bit/s; nil where there is no HTB.
+// sent returns the rate at which HTB sent from a queue, in bit/s; nil without HTB.
 func (v *interval) sent(queue int) *int64 {
 	if v.about.Pacer != kernel.HTB || queue >= len(v.before.Queues) {
 		return nil
 	}
-	bits := rate(v.before.Queues[queue].Sent, v.now.Queues[queue].Sent, v.dt())
+	bits := bitRate(v.before.Queues[queue].Sent, v.now.Queues[queue].Sent, v.dt())
 	return &bits
 }
 
-// passed is what left of a class and color, in bit/s. What HTB drops of a link's
-// queue it counts without bytes: then it is what the queue sent, and nil if
-// others feed the queue, too.
+// passed returns the rate at which packets of a class and color passed, in bit/s. HTB counts
+// drops in a link's queue without bytes. Then passed is the rate of the queue, and nil if
+// several classes or colors use the queue.
 func (v *interval) passed(class int, color meter.Color) *int64 {
 	a, b := &v.before.Stats[class], &v.now.Stats[class]
 	if plan := v.plan(); class < len(plan.Classes) && v.about.Pacer == kernel.HTB {
@@ -53,10 +53,10 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 			return nil
 		}
 	}
-	left := func(s *dataplane.ClassStats) dataplane.Count {
+	passed := func(s *dataplane.ClassStats) dataplane.Count {
 		return dataplane.Count{Bytes: s.Colors[color].Bytes - s.Dropped(color).Bytes}
 	}
-	bits := rate(left(a), left(b), v.dt())
+	bits := bitRate(passed(a), passed(b), v.dt())
 	return &bits
 }
 
@@ -65,7 +65,7 @@ func (p *printer) stats(sh live.Shaper, before, now live.Sample) {
 	st := statusOf(sh)
 	p.status(sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
-	for _, g := range []*say.Table{v.traffic(p), v.done(p), v.meters(), v.queues()} {
+	for _, g := range []*say.Table{v.traffic(p), v.actions(p), v.meters(), v.queues()} {
 		if len(g.Rows) > 0 {
 			p.Printf("\n%s\n", g.Render(say.IsTerminal(p.W)))
 		}
@@ -76,7 +76,7 @@ func (p *printer) stats(sh live.Shaper, before, now live.Sample) {
 	}
 }
 
-// traffic is what came, passed and was dropped, by class and color.
+// traffic returns the table of offered, passed and dropped packets, by class and color.
 func (v *interval) traffic(p *printer) *say.Table {
 	g := &say.Table{
 		Header: []any{"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets", "dropped\nper s"},
@@ -86,7 +86,7 @@ func (v *interval) traffic(p *printer) *say.Table {
 		a, b := &v.before.Stats[i], &v.now.Stats[i]
 		if i == len(v.plan().Classes) {
 			if n := b.Untaken; n.Packets > 0 {
-				offered, passed := rate(a.Untaken, n, v.dt()), int64(0)
+				offered, passed := bitRate(a.Untaken, n, v.dt()), int64(0)
 				if !v.plan().DropUnclassified {
 					passed = offered
 				}
@@ -110,7 +110,7 @@ func (v *interval) traffic(p *printer) *say.Table {
 				passed = say.Speed(*bits)
 			}
 			dropped := b.Dropped(color).Packets
-			g.Add(name, say.Color(color, say.Colored(p.W)), say.Number(n.Packets), say.Number(n.Bytes), say.Speed(rate(a.Colors[color], n, v.dt())), passed,
+			g.Add(name, say.Color(color, say.Colored(p.W)), say.Number(n.Packets), say.Number(n.Bytes), say.Speed(bitRate(a.Colors[color], n, v.dt())), passed,
 				say.Number(dropped), say.Number(v.perSecond(a.Dropped(color).Packets, dropped)))
 			name = ""
 		}
@@ -121,22 +121,22 @@ func (v *interval) traffic(p *printer) *say.Table {
 	return g
 }
 
-// done is what was done to packets but to let them pass, and why.
-func (v *interval) done(p *printer) *say.Table {
+// actions returns the table of actions other than pass, with reasons of drops.
+func (v *interval) actions(p *printer) *say.Table {
 	g := &say.Table{Header: []any{"class", "color", "action", "packets", "bytes", "per s"}, First: 4, Names: []int{0}}
 	for i := range v.plan().Classes {
 		a, b := &v.before.Stats[i], &v.now.Stats[i]
 		name := v.plan().Classes[i].Name
-		said := ""
+		shown := ""
 		add := func(action string, before, now dataplane.Count) {
 			if now.Packets == 0 {
 				return
 			}
-			g.Add(name, said, action, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
-			name, said = "", ""
+			g.Add(name, shown, action, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
+			name, shown = "", ""
 		}
 		for color := meter.Green; color <= meter.Red; color++ {
-			said = say.Color(color, say.Colored(p.W))
+			shown = say.Color(color, say.Colored(p.W))
 			for cause := range dataplane.Causes {
 				add("dropped: "+cause.String(), a.Drops[color][cause], b.Drops[color][cause])
 			}
@@ -144,7 +144,7 @@ func (v *interval) done(p *printer) *say.Table {
 			add("CE", a.CE[color], b.CE[color])
 			add("queued", a.Queued[color], b.Queued[color])
 		}
-		said = ""
+		shown = ""
 		add("dropped: "+dataplane.CauseQueue.String(), a.Behind, b.Behind)
 	}
 	last := len(v.plan().Classes)
@@ -154,7 +154,7 @@ func (v *interval) done(p *printer) *say.Table {
 	return g
 }
 
-// meters is what the meters hold.
+// meters returns the table of tokens.
 func (v *interval) meters() *say.Table {
 	g := &say.Table{Header: []any{"class", "meter", "bucket", "tokens", "burst"}, First: 4, Names: []int{0, 1}}
 	for i := range v.plan().Classes {
@@ -181,8 +181,8 @@ func (v *interval) meters() *say.Table {
 	return g
 }
 
-// queues is what the queues hold. The delay of a link's queue is not known: it
-// depends on the others.
+// queues returns the table of delays and backlogs. The delay of a link's queue is unknown,
+// because it depends on the other queues.
 func (v *interval) queues() *say.Table {
 	g := &say.Table{Header: []any{"queue", "delay", "backlog\nbytes"}, First: 2, Names: []int{0}}
 	inHTB := v.about.Pacer == kernel.HTB

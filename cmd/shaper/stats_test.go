@@ -23,7 +23,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// still is a shaper that does nothing.
+// still is a shaper whose counters do not change.
 type still struct {
 	live.Shaper
 	about kernel.About
@@ -33,7 +33,7 @@ func (s *still) Info() *kernel.About     { return &s.about }
 func (s *still) Attached() (bool, error) { return true, nil }
 func (s *still) Owned() (bool, error)    { return true, nil }
 
-// onTerminal returns what is written to a terminal.
+// onTerminal returns the output on a terminal.
 func onTerminal(t *testing.T, write func(w *os.File)) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -55,7 +55,7 @@ func onTerminal(t *testing.T, write func(w *os.File)) string {
 	got := make(chan []byte)
 	go func() {
 		var out bytes.Buffer
-		_, _ = out.ReadFrom(master) // ends in an error: the other side is closed
+		_, _ = out.ReadFrom(master) // the error at the end is that the other side is closed
 		got <- out.Bytes()
 	}()
 	write(terminal)
@@ -63,8 +63,8 @@ func onTerminal(t *testing.T, write func(w *os.File)) string {
 	return strings.ReplaceAll(string(<-got), "\r\n", "\n")
 }
 
-// sampled makes samples of a policy in which every counter is n, a second after
-// it was 0.
+// sampled returns two samples of a policy, one second apart. All counters are 0 in the first
+// and n in the second.
 func sampled(t *testing.T, policy *policyfile.Compiled, n int64) (before, now live.Sample) {
 	t.Helper()
 	count := dataplane.Count{Packets: n, Bytes: n}
@@ -105,8 +105,8 @@ func widest(text string) (line string) {
 	return line
 }
 
-// TestStatsFits holds that no line of stats is wider than 80 columns: in a pipe
-// whatever is counted, and on a terminal whatever the names are.
+// TestStatsFits checks that no line of stats is wider than 80 columns: in a pipe for any
+// counts, on a terminal also for any names.
 func TestStatsFits(t *testing.T) {
 	const text = `
 classes:
@@ -183,8 +183,8 @@ queues:
 	}
 }
 
-// TestStatsTable reads the table of a second in which a million bytes came, of
-// which the half was dropped.
+// TestStatsTable checks the table of a second in which a million bytes arrived and half of them
+// were dropped.
 func TestStatsTable(t *testing.T) {
 	policy, err := policyfile.Source{Name: "p.yaml", Text: `
 classes: [{name: a, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 3000}}, {name: b, match: {dscp: 1}, green: {queue: q}}]
@@ -216,8 +216,8 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.Compile()
 	}
 }
 
-// TestPassed holds that what passes a link's queue in HTB is what HTB sent, where
-// only one color of one class feeds the queue.
+// TestPassed checks that the passed rate of a link's queue in HTB is the rate at which HTB sent,
+// if only one color of one class uses the queue.
 func TestPassed(t *testing.T) {
 	policy, err := policyfile.Source{Name: "p.yaml", Text: `
 classes:

@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// statusJSON is what status --json prints, a line a shaper.
+// statusJSON is the output of status --json, one line per shaper.
 type statusJSON struct {
 	Interface   string     `json:"interface"`
 	Direction   string     `json:"direction"`
@@ -30,22 +30,22 @@ type statusJSON struct {
 	Loaded      time.Time  `json:"loaded"`
 	DryRun      bool       `json:"dry_run"`
 	Pinned      bool       `json:"pinned"`
-	Process     int        `json:"process"` // 0 if none holds it
+	Process     int        `json:"process"` // process ID; 0: none
 	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
 	Peer        string     `json:"peer,omitempty"`
 
-	Budgets []hostBudgetJSON `json:"budgets,omitempty"` // of the host
-	Shares  []budgets.State  `json:"shares,omitempty"`  // of budgets on servers
+	Budgets []hostBudgetJSON `json:"budgets,omitempty"` // budgets of the host
+	Shares  []budgets.State  `json:"shares,omitempty"`  // shares of budgets on servers
 
-	Effective *bool    `json:"effective"` // null if it could not be found out
+	Effective *bool    `json:"effective"` // null if unknown
 	Problems  []string `json:"problems,omitempty"`
 	Notes     []string `json:"notes,omitempty"`
 
 	classes int
 }
 
-// remainsJSON is what status --json prints of what is no shaper: something left
-// behind, or a process that waits for its interface.
+// remainsJSON is the output of status --json for other entries: state left behind, or a
+// process that waits for its interface.
 type remainsJSON struct {
 	Interface string `json:"interface"`
 	Direction string `json:"direction,omitempty"`
@@ -56,6 +56,7 @@ type remainsJSON struct {
 	Policy    string `json:"policy,omitempty"`
 }
 
+// statusOf returns the status of a shaper.
 func statusOf(sh live.Shaper) statusJSON {
 	about := sh.Info()
 	attached, _ := sh.Attached()
@@ -104,7 +105,7 @@ func newStatus(s streams) *cobra.Command {
 				return err
 			}
 			defer func() { live.CloseAll(v.List) }()
-			v.Narrow(named(args), f.list)
+			v.Narrow(interfaceArg(args), f.list)
 			if len(v.Names()) == 0 && len(args) > 0 {
 				return f.noneError(args[0])
 			}
@@ -162,7 +163,7 @@ func printRemains(v *live.Survey, s streams) error {
 	return nil
 }
 
-// status prints what a shaper is.
+// status prints the status of a shaper.
 func (p *printer) status(about *kernel.About, st *statusJSON) {
 	out, b := p, &strings.Builder{}
 	p = newPrinter(b)

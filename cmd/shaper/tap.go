@@ -30,7 +30,7 @@ type tapFlags struct {
 	memory       string
 	span, drain  time.Duration
 	metrics      string
-	await        bool // for the uplink to appear
+	await        bool // wait for the uplink to appear
 }
 
 func newTap(s streams) *cobra.Command {
@@ -60,14 +60,14 @@ an uplink, CAP_NET_RAW.`,
 	flags.IntVar(&f.queues, "queues", 1, "use `N` queues, each with its own thread per direction")
 	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
 	flags.StringVar(&f.memory, "memory", "256MiB", "memory for queued packets, per direction, as a `SIZE`")
-	flags.Var(newSpan(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
-	flags.Var(newSpan(&f.span, 0), "for", "end after `TIME`")
+	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
+	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
 	return cmd
 }
 
-// carrying is a shaper tap at work.
-type carrying struct {
+// runningTap is a shaper tap.
+type runningTap struct {
 	plane  tap.Plane
 	name   string
 	list   []*live.LocalTap
@@ -77,7 +77,7 @@ type carrying struct {
 	board  *metrics.Board // nil without --metrics
 	shares *budgets.Agents
 
-	members []*kernel.Member // of budgets of the host, by direction
+	members []*kernel.Member // members of budgets of the host, by direction
 }
 
 func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
@@ -108,12 +108,12 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		capabilities |= runCapabilities
 	}
 	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics)
-	c := &carrying{name: name, flags: f, s: s, notify: newNotifier()}
+	c := &runningTap{name: name, flags: f, s: s, notify: newNotifier()}
 	if f.metrics != "" {
 		c.board = metrics.NewBoard()
 	}
-	defer func() { err = errors.Join(err, c.leave()) }()
-	if err := c.join(policy, memory); err != nil {
+	defer func() { err = errors.Join(err, c.leaveBudgets()) }()
+	if err := c.addDirections(policy, memory); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -134,11 +134,11 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, c.plane.Inside.Close(), c.plane.Outside.Close()) }()
-	if err := c.share(ctx); err != nil {
+	if err := c.followLeases(ctx); err != nil {
 		return err
 	}
 	defer c.shares.End(true)
-	control, err := live.ServeTap(name, c.list, c.shares, stop, func() error { return c.share(ctx) })
+	control, err := live.ServeTap(name, c.list, c.shares, stop, func() error { return c.followLeases(ctx) })
 	if err != nil {
 		return err
 	}
@@ -157,12 +157,12 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		defer end()
 	}
 	go c.serve(ctx, hup)
-	err = c.carry(ctx)
-	return errors.Join(err, c.end())
+	err = c.moveFrames(ctx)
+	return errors.Join(err, c.printEnd())
 }
 
-// leave leaves the budgets of the host.
-func (c *carrying) leave() error {
+// leaveBudgets leaves the budgets of the host.
+func (c *runningTap) leaveBudgets() error {
 	var errs []error
 	for _, m := range c.members {
 		errs = append(errs, m.Close())
@@ -170,16 +170,16 @@ func (c *carrying) leave() error {
 	return errors.Join(errs...)
 }
 
-// notes prints what a policy means for budgets that others use.
-func (c *carrying) notes(m *kernel.Member) {
+// printNotes prints the effects of a policy on budgets that other shapers use.
+func (c *runningTap) printNotes(m *kernel.Member) {
 	for _, note := range m.Notes {
 		fmt.Fprintf(c.s.err, "shaper: %s: %s\n", c.name, note)
 	}
 }
 
-// join makes a shaper for each direction, which takes part in the budgets of the host.
-func (c *carrying) join(policy *policyfile.Compiled, memory int64) error {
-	defer interrupted.abruptly()()
+// addDirections creates a shaper for each direction, and joins the budgets of the host.
+func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) error {
+	defer interrupted.allowExit()()
 	f := c.flags
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
 	for i, direction := range f.directions.list {
@@ -190,7 +190,7 @@ func (c *carrying) join(policy *policyfile.Compiled, memory int64) error {
 			return explainIn(policy, err)
 		}
 		c.list = append(c.list, live.NewLocalTap(c.name, f.uplink+f.peer, direction, shaper, policy))
-		c.list[i].Notes = func() { c.notes(member) }
+		c.list[i].Notes = func() { c.printNotes(member) }
 		if direction == kernel.Egress {
 			c.plane.Egress = shaper
 		} else {
@@ -201,8 +201,8 @@ func (c *carrying) join(policy *policyfile.Compiled, memory int64) error {
 	return nil
 }
 
-// share has the meters of budgets on servers follow what they are given.
-func (c *carrying) share(ctx context.Context) (err error) {
+// followLeases makes the meters of budgets on servers follow their leases.
+func (c *runningTap) followLeases(ctx context.Context) (err error) {
 	var list []budgets.Shaper
 	var shapers []budgets.Leaser
 	for _, sh := range c.list {
@@ -215,13 +215,13 @@ func (c *carrying) share(ctx context.Context) (err error) {
 	return c.shares.Follow(ctx, list, shapers)
 }
 
-// status is what the service manager shows.
-func (c *carrying) status() string {
+// status returns the line that the service manager shows.
+func (c *runningTap) status() string {
 	return "shaping between " + c.name + " and " + c.flags.uplink + c.flags.peer
 }
 
 // open opens both devices.
-func (c *carrying) open() error {
+func (c *runningTap) open() error {
 	inside, err := tap.Open(tap.Config{Name: c.name, Queues: c.flags.queues, MTU: c.flags.mtu})
 	if err != nil {
 		return err
@@ -240,8 +240,8 @@ func (c *carrying) open() error {
 	return nil
 }
 
-// carry carries frames, and waits for an uplink that is gone.
-func (c *carrying) carry(ctx context.Context) error {
+// moveFrames moves frames until ctx ends. If the uplink disappears, it waits for it.
+func (c *runningTap) moveFrames(ctx context.Context) error {
 	for {
 		err := c.plane.Run(ctx)
 		var gone *tap.GoneError
@@ -250,7 +250,7 @@ func (c *carrying) carry(ctx context.Context) error {
 		}
 		fmt.Fprintf(c.s.err, "shaper: %s is gone: waiting for it to come back\n", gone.Device)
 		c.notify.ready("waiting for " + gone.Device)
-		_ = c.plane.Outside.Close() // there is no device that could fail
+		_ = c.plane.Outside.Close() // the device is gone
 		for {
 			select {
 			case <-ctx.Done():
@@ -267,8 +267,8 @@ func (c *carrying) carry(ctx context.Context) error {
 	}
 }
 
-// serve reads the policy again on each SIGHUP, and publishes for the metrics.
-func (c *carrying) serve(ctx context.Context, hup <-chan os.Signal) {
+// serve reads the policy again on each SIGHUP, and publishes metrics.
+func (c *runningTap) serve(ctx context.Context, hup <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -276,14 +276,15 @@ func (c *carrying) serve(ctx context.Context, hup <-chan os.Signal) {
 		case <-c.board.Asked():
 			c.board.Publish(c.observe())
 		case <-hup:
-			if err := c.notify.reload(c.status(), func() error { return c.again(ctx) }); err != nil {
+			if err := c.notify.reload(c.status(), func() error { return c.rereadPolicy(ctx) }); err != nil {
 				fmt.Fprintf(c.s.err, "shaper: %v: the policy is unchanged\n", err)
 			}
 		}
 	}
 }
 
-func (c *carrying) again(ctx context.Context) error {
+// rereadPolicy reads the policy file again and reloads all directions.
+func (c *runningTap) rereadPolicy(ctx context.Context) error {
 	policy, err := c.flags.load()
 	if err != nil {
 		return err
@@ -296,21 +297,21 @@ func (c *carrying) again(ctx context.Context) error {
 		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: sh.Host()})
 	}
 	if err := c.shares.Prepare(ctx, list...); err != nil {
-		return errors.Join(err, c.share(ctx))
+		return errors.Join(err, c.followLeases(ctx))
 	}
 	for _, sh := range c.list {
 		changes, err := sh.Reload(policy, policy.Label())
 		if err != nil && !errors.As(err, new(*tap.ActiveError)) {
-			return errors.Join(explainIn(policy, err), c.share(ctx))
+			return errors.Join(explainIn(policy, err), c.followLeases(ctx))
 		}
 		p.reloaded(sh.Info(), policy, changes)
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, c.share(ctx), p.Err)...)
+	return errors.Join(append(errs, c.followLeases(ctx), p.Err)...)
 }
 
-// observe reads each direction for the metrics.
-func (c *carrying) observe() (out []metrics.Observation, err error) {
+// observe reads all directions for the metrics.
+func (c *runningTap) observe() (out []metrics.Observation, err error) {
 	for _, sh := range c.list {
 		o, err := metrics.Observe(&live.Remote{Snapshot: sh.Snapshot()}, "")
 		if err != nil {
@@ -322,8 +323,8 @@ func (c *carrying) observe() (out []metrics.Observation, err error) {
 	return out, nil
 }
 
-// end says what was counted.
-func (c *carrying) end() error {
+// printEnd prints the counters of all directions.
+func (c *runningTap) printEnd() error {
 	p := newPrinter(c.s.out)
 	for _, sh := range c.list {
 		now := sh.Snapshot()

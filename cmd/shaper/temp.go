@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// temps are the temporary files of this process. A signal that ends the process
-// removes them first.
+// temps are the temporary files of this process. They are removed if a signal ends the
+// process.
 var temps = struct {
 	sync.Mutex
 	paths map[string]bool
 }{paths: map[string]bool{}}
 
-// newTemp makes a file of its own in a directory. The name is random and the
-// file must be new, so nobody else can put a link in its place.
+// newTemp creates a temporary file in a directory. The name is random and the file must not
+// exist, so nobody can put a link in its place.
 func newTemp(dir string, mode os.FileMode) (*os.File, error) {
 	removeAtHangup()
 	path := filepath.Join(dir, ".shaper-"+rand.Text())
@@ -32,15 +32,15 @@ func newTemp(dir string, mode os.FileMode) (*os.File, error) {
 	return f, err
 }
 
-// forgetTemp says that a temporary file was renamed, or removed.
+// forgetTemp removes the name of a temporary file that was renamed or removed from temps.
 func forgetTemp(path string) {
 	temps.Lock()
 	delete(temps.paths, path)
 	temps.Unlock()
 }
 
-// removeAtHangup handles SIGHUP, unless the process was started with it
-// ignored, as by nohup. Commands without temporary files handle it themselves.
+// removeAtHangup handles SIGHUP, unless it is ignored, as by nohup. Commands without temporary
+// files handle it themselves.
 var removeAtHangup = sync.OnceFunc(func() {
 	if signal.Ignored(syscall.SIGHUP) {
 		return
@@ -50,10 +50,10 @@ var removeAtHangup = sync.OnceFunc(func() {
 	go func() { die(<-hangup) }()
 })
 
-// die removes the temporary files and ends the process by a signal, so that
-// whoever waits for it sees which.
+// die removes the temporary files and ends the process by a signal, which the parent process
+// can see.
 func die(sig os.Signal) {
-	temps.Lock() // for good: no more are made
+	temps.Lock() // not unlocked: no more files are created
 	for path := range temps.paths {
 		os.Remove(path)
 	}

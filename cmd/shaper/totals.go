@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// classTotals are the counts of a class. Packets and Bytes are all of them.
+// classTotals has the counts of a class. Packets and Bytes are the sums over all colors.
 type classTotals struct {
 	Name string `json:"name"`
 	dataplane.Count
@@ -22,19 +22,19 @@ type classTotals struct {
 	Dropped dataplane.Count `json:"dropped"`
 	Marked  dataplane.Count `json:"marked"`
 	Queued  dataplane.Count `json:"queued"`
-	CE      dataplane.Count `json:"ce"` // Congestion Experienced was set, which is not marked
+	CE      dataplane.Count `json:"ce"` // packets in which Congestion Experienced was set; not included in Marked
 }
 
-// totals are what replay --json prints.
+// totals is the output of replay --json.
 type totals struct {
 	dataplane.Count
 	DurationNS int64         `json:"duration_ns"`
 	Classes    []classTotals `json:"classes"`
-	Meters     []*keyTotals  `json:"meters,omitempty"` // those with a key
+	Meters     []*keyTotals  `json:"meters,omitempty"` // per-key meters
 	Warnings   []string      `json:"warnings"`
 }
 
-// replayed is what there is to tell after a replay.
+// replayed is the result of a replay.
 type replayed struct {
 	replay.Summary
 	stats []dataplane.ClassStats
@@ -67,8 +67,8 @@ func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	return t
 }
 
-// countersOf draws counters for people: a line a class and color. CE marks have a
-// column where there are any.
+// countersOf draws the counters, one line per class and color. If packets got CE, it has a
+// column.
 func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored bool) string {
 	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
 	ce := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
@@ -81,7 +81,7 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 		all := st.Total()
 		if i == len(plan.Classes) {
 			if all.Packets > 0 {
-				t.AppendRow(table.Row{say.Unclassified, "", say.Grouped(all.Packets), say.Percent(all.Packets, all.Packets), say.Grouped(all.Bytes), orNothing(st.UntakenDropped), "", ""})
+				t.AppendRow(table.Row{say.Unclassified, "", say.Grouped(all.Packets), say.Percent(all.Packets, all.Packets), say.Grouped(all.Bytes), orEmpty(st.UntakenDropped), "", ""})
 			}
 			break
 		}
@@ -96,22 +96,22 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 			}
 			row := table.Row{
 				name, say.Color(color, colored), say.Grouped(n.Packets), say.Percent(n.Packets, all.Packets), say.Grouped(n.Bytes),
-				orNothing(st.Dropped(color)), orNothing(st.Marked[color]), orNothing(st.Queued[color]),
+				orEmpty(st.Dropped(color)), orEmpty(st.Marked[color]), orEmpty(st.Queued[color]),
 			}
 			if ce {
-				row = append(row, orNothing(st.CE[color]))
+				row = append(row, orEmpty(st.CE[color]))
 			}
 			t.AppendRow(row)
 			name = ""
 		}
-		if st.Behind.Packets > 0 { // of which color is not known
+		if st.Behind.Packets > 0 { // dropped by the qdisc, color unknown
 			t.AppendRow(table.Row{name, "", "", "", "", say.Grouped(st.Behind.Packets), "", ""})
 		}
 	}
 	return t.Render()
 }
 
-// writeTotals prints the table and the sums of a replay.
+// writeTotals prints the table and the totals of a replay.
 func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool) error {
 	j := totalsOf(plan, n)
 	p := newPrinter(w)
@@ -123,7 +123,7 @@ func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool)
 	return p.Err
 }
 
-func orNothing(c dataplane.Count) string {
+func orEmpty(c dataplane.Count) string {
 	if c.Packets == 0 {
 		return ""
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// installed installs the unit and a stand-in for the command.
+// installed installs the unit, and a script in place of the command.
 func installed(t *testing.T) (prefix, unit string) {
 	t.Helper()
 	if _, err := exec.LookPath("make"); err != nil {
@@ -42,8 +42,7 @@ func installed(t *testing.T) (prefix, unit string) {
 	return prefix, filepath.Join(prefix, "lib/systemd/system/shaper@.service")
 }
 
-// TestUnit holds that the unit is what systemd understands, and that its commands
-// are those of shaper.
+// TestUnit checks that systemd accepts the unit, and that its commands are commands of shaper.
 func TestUnit(t *testing.T) {
 	prefix, unit := installed(t)
 	text, err := os.ReadFile(unit)
@@ -84,11 +83,11 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestCheckUnprivileged holds that a service without any privilege can check its
-// policy before it reloads: it fails if the policy is wrong.
+// TestCheckUnprivileged checks that a service without privileges can check its policy before a
+// reload, which fails if the policy is wrong.
 func TestCheckUnprivileged(t *testing.T) {
 	needRoot(t)
-	dir, err := os.MkdirTemp("", "shaper-unit-test-") // readable for all, unlike t.TempDir
+	dir, err := os.MkdirTemp("", "shaper-unit-test-") // readable for all users, unlike t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +98,7 @@ func TestCheckUnprivileged(t *testing.T) {
 	path := filepath.Join(dir, "eth0.yaml")
 	for policy, want := range map[string]int{
 		"classes: [{name: a}]": exitDone,
-		// Only a warning: ARP and the like are dropped.
+		// Causes only a warning: ARP and other control traffic is dropped.
 		"classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 100}}]": exitDone,
 		"classes: [{name: a, meter: {type: token-bucket, rate: 1}}]":                 exitUsage,
 		"classes: [{name: a},,": exitUsage,
@@ -107,7 +106,7 @@ func TestCheckUnprivileged(t *testing.T) {
 		if err := os.WriteFile(path, []byte(policy), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("/proc/self/exe", "check", path) // TestMain makes it shaper
+		cmd := exec.Command("/proc/self/exe", "check", path) // TestMain runs shaper
 		cmd.Args[0] = "shaper"
 		cmd.Dir = "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

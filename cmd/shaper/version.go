@@ -22,7 +22,7 @@ func newVersion(s streams) *cobra.Command {
 	}
 }
 
-// version is that of the module, or the commit.
+// version returns the version of the module, or the commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -31,8 +31,8 @@ func version() string {
 	return versionOf(info)
 }
 
-// versionOf is the version of a tag, such as v0.1.0, or the time and ID of a commit, as
-// go build sets it. A build from files that differ from the commit has +dirty.
+// versionOf returns the version of a tag, such as v0.1.0, or the time and the ID of the commit.
+// If files differ from the commit, it ends in +dirty.
 func versionOf(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v

@@ -14,16 +14,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// missing says whether there is no interface of that name. Other errors are
-// those of whatever uses it next.
-func missing(name string) bool {
+// isMissing reports whether there is no interface of that name. It ignores other errors: the
+// next use of the interface reports them.
+func isMissing(name string) bool {
 	_, err := netlink.LinkByName(name)
 	return errors.As(err, new(netlink.LinkNotFoundError))
 }
 
-// awaitInterface returns when there is an interface of that name, or ctx is done.
+// awaitInterface returns when an interface of that name exists, or when ctx is done.
 func awaitInterface(ctx context.Context, name string) {
-	for missing(name) {
+	for isMissing(name) {
 		select {
 		case <-ctx.Done():
 			return
@@ -32,10 +32,10 @@ func awaitInterface(ctx context.Context, name string) {
 	}
 }
 
-// awaitNew is awaitInterface for one that has not been there yet. Without wait it
-// has to be there.
+// awaitNew waits for an interface that does not exist yet. If wait is false, it returns an
+// error instead.
 func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool) error {
-	if !missing(name) {
+	if !isMissing(name) {
 		return nil
 	}
 	if !wait {
@@ -47,17 +47,18 @@ func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool
 	return nil
 }
 
-// wait clears away what belonged to an interface that is gone, and attaches
-// the policy again when it comes back. It says whether it did: false is the end.
-func (r *running) wait(ctx context.Context, over <-chan time.Time) (bool, error) {
+// waitForInterface cleans up after an interface that is gone, and attaches the policy again
+// when it is back. It returns false if shaper run must end before that. end is the time of
+// --for.
+func (r *running) waitForInterface(ctx context.Context, end <-chan time.Time) (bool, error) {
 	r.warn("%s is gone (deleted, or moved to another network namespace): waiting for it to come back", r.name)
-	r.forget()
-	return r.await(ctx, over)
+	r.dropShapers()
+	return r.attachWhenPresent(ctx, end)
 }
 
-// await attaches the policy as soon as there is the interface. It says whether it
-// did: false is the end.
-func (r *running) await(ctx context.Context, over <-chan time.Time) (bool, error) {
+// attachWhenPresent attaches the policy as soon as the interface exists. It returns false if
+// shaper run must end before that.
+func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (bool, error) {
 	r.notify.ready("waiting for " + r.name)
 	away, err := kernel.Wait(r.name, r.policy.Name, r.flags.directions.list...)
 	if err != nil {
@@ -69,7 +70,7 @@ func (r *running) await(ctx context.Context, over <-chan time.Time) (bool, error
 		select {
 		case <-ctx.Done():
 			return false, nil
-		case <-over:
+		case <-end:
 			return false, nil
 		case <-r.board.Asked():
 			r.board.Publish(r.observe())
@@ -86,13 +87,13 @@ func (r *running) await(ctx context.Context, over <-chan time.Time) (bool, error
 		if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
 			return err == nil, err
 		}
-		r.forget()
+		r.dropShapers()
 	}
 }
 
-// forget detaches from an interface that is gone. The policy is the last one,
-// which another process may have given.
-func (r *running) forget() {
+// dropShapers cleans up after an interface that is gone. It keeps the last policy, which
+// another process may have loaded.
+func (r *running) dropShapers() {
 	for _, sh := range r.list {
 		if policy, err := policyfile.CompileLabel(sh.Label); err == nil {
 			r.policy = policy
@@ -102,7 +103,7 @@ func (r *running) forget() {
 		}
 		sh.Close()
 	}
-	r.vigil.forget()
+	r.watchdog.reset()
 	if len(r.list) > 0 && !slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return !sh.Until.IsZero() }) {
 		r.until, r.flags.confirm = time.Time{}, 0 // it was confirmed
 	}

@@ -12,19 +12,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-// What lints assume unless they are told otherwise.
+// Defaults of lints.
 const (
 	defaultRTT = 50 * time.Millisecond
 	defaultMTU = 1500 // bytes
 )
 
-// mostWarnings is how many lines of warnings a command prints that was asked for
-// something else. check prints all.
+// mostWarnings is the maximum number of warnings that a command other than check prints.
 const mostWarnings = 10
 
-// warn prints the warnings that check has about a policy, but not again while
-// they stay the same: a policy is read at each SIGHUP. The interface that is
-// shaped says the MTU; "" is that of the last call.
+// warn prints the warnings of check about a policy, unless they are the same as before: a
+// policy is read again on each SIGHUP. device is the shaped interface, whose MTU is used; ""
+// is the device of the last call.
 func (p *policyFlags) warn(w io.Writer, policy *policyfile.Compiled, device string) {
 	if device != "" {
 		p.device = device

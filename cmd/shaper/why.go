@@ -69,12 +69,12 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	case summary.Packets < n:
 		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Packets, "packet"))
 	}
-	told := w.Explain()
+	explanation := w.Explain()
 	if f.json {
-		if e := say.WriteJSON(s.out, told); e != nil {
+		if e := say.WriteJSON(s.out, explanation); e != nil {
 			return e
 		}
-	} else if e := told.Write(s.out, say.Colored(s.out)); e != nil {
+	} else if e := explanation.Write(s.out, say.Colored(s.out)); e != nil {
 		return e
 	}
 	if cut != nil {

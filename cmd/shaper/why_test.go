@@ -33,7 +33,7 @@ func whyJSON(t *testing.T, capture string, n int, policy ...string) *explain.Exp
 	return &out
 }
 
-// decisionsOf are the rows of a replay.
+// decisionsOf returns the rows of a replay.
 func decisionsOf(t *testing.T, capture string, policy ...string) (rows []explain.Row) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
@@ -56,8 +56,8 @@ func decisionsOf(t *testing.T, capture string, policy ...string) (rows []explain
 	return rows
 }
 
-// TestWhyAgainstDecisions holds why to the rows of a replay, packet by packet,
-// and its grounds to what the row says came of them.
+// TestWhyAgainstDecisions compares the output of why with the rows of a replay, packet by
+// packet, and checks that its explanations agree with the rows.
 func TestWhyAgainstDecisions(t *testing.T) {
 	links := filepath.Join(t.TempDir(), "links.yaml")
 	if err := os.WriteFile(links, []byte(linkPolicy), 0o600); err != nil {
@@ -81,7 +81,7 @@ func TestWhyAgainstDecisions(t *testing.T) {
 	for _, policy := range policies {
 		for name, step := range map[string]int{"edges.pcap": 5, "cooked.pcapng": 7, "back.pcap": 4, "bursts.pcap": 71, "voice-bulk.pcapng": 73, "tags.pcap": 23} {
 			if name == "cooked.pcapng" && strings.Contains(policy, "ethernet") {
-				continue // a replay refuses it
+				continue // replay rejects the capture
 			}
 			rows := whyAgainstDecisions(t, policy, filepath.Join("../../testdata/pcaps", name), step)
 			for _, row := range rows {
@@ -91,7 +91,7 @@ func TestWhyAgainstDecisions(t *testing.T) {
 	}
 }
 
-// TestWhyRandom is the same for policies that nobody would write.
+// TestWhyRandom is TestWhyAgainstDecisions for random policies.
 func TestWhyRandom(t *testing.T) {
 	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
 	for range *policies / 20 {
@@ -106,26 +106,25 @@ func TestWhyRandom(t *testing.T) {
 	}
 }
 
-// whyAgainstDecisions asks for one packet in every so many. It returns their
-// rows.
+// whyAgainstDecisions checks every step-th packet, and returns the rows of these packets.
 func whyAgainstDecisions(t *testing.T, policy, capture string, step int) (asked []explain.Row) {
 	t.Helper()
 	rows := decisionsOf(t, capture, "--policy", policy)
 	for n := 1; n <= len(rows); n += step {
 		asked = append(asked, rows[n-1])
-		told := whyJSON(t, capture, n, "--policy", policy)
-		if !reflect.DeepEqual(told.Row, rows[n-1]) {
-			t.Errorf("%s, %s, packet %d:\n%+v, decided\n%+v", policy, capture, n, told.Row, rows[n-1])
+		got := whyJSON(t, capture, n, "--policy", policy)
+		if !reflect.DeepEqual(got.Row, rows[n-1]) {
+			t.Errorf("%s, %s, packet %d:\n%+v, decided\n%+v", policy, capture, n, got.Row, rows[n-1])
 		}
-		for _, fault := range faultsOf(told) {
-			t.Errorf("%s, %s, packet %d: %s: %+v", policy, capture, n, fault, told)
+		for _, fault := range contradictions(got) {
+			t.Errorf("%s, %s, packet %d: %s: %+v", policy, capture, n, fault, got)
 		}
 	}
 	return asked
 }
 
-// faultsOf returns what contradicts a packet's row in its explanation.
-func faultsOf(t *explain.Explanation) (out []string) {
+// contradictions returns the parts of an explanation that contradict the packet's row.
+func contradictions(t *explain.Explanation) (out []string) {
 	expect := func(ok bool, what string) {
 		if !ok {
 			out = append(out, what)
@@ -158,7 +157,7 @@ func faultsOf(t *explain.Explanation) (out []string) {
 	for line := range strings.Lines(page.String()) {
 		line = strings.TrimSuffix(line, "\n")
 		words := strings.Fields(line)
-		long := utf8.RuneCountInString(line) > explain.Width && len(words) > 2 // a word alone may be longer
+		long := utf8.RuneCountInString(line) > explain.Width && len(words) > 2 // a single word may be longer
 		expect(!long, fmt.Sprintf("a line of %d: %q", utf8.RuneCountInString(line), line))
 		expect(line == strings.TrimRight(line, " "), "spaces at the end of a line")
 	}

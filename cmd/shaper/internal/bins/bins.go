@@ -25,10 +25,10 @@ type Series struct {
 	merge  func(a, b int64) int64
 }
 
-// Sum merges two values of a bin by addition.
+// Sum merges the values of a bin to their sum. It is for Add.
 func Sum(a, b int64) int64 { return a + b }
 
-// Lowest returns the smaller of two values of a bin, where -1 is an empty bin.
+// Lowest merges the values of a bin to the lowest one. -1 is an empty bin.
 func Lowest(a, b int64) int64 {
 	if a < 0 || b >= 0 && b < a {
 		return b
@@ -36,10 +36,11 @@ func Lowest(a, b int64) int64 {
 	return a
 }
 
-// Highest returns the larger value.
+// Highest merges the values of a bin to the highest one. -1 is an empty bin.
 func Highest(a, b int64) int64 { return max(a, b) }
 
-// Add adds a series to the axis. blank is the value of an empty bin; merge combines values.
+// Add adds a series to the axis. blank is the value of an empty bin. merge combines two values
+// of a bin: Sum, Lowest or Highest.
 func (x *Axis) Add(blank int64, merge func(a, b int64) int64) *Series {
 	s := &Series{make([]int64, maxBins), blank, merge}
 	for i := range s.values {

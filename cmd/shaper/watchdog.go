@@ -13,38 +13,38 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// vigil watches whether shapers are effective, for as long as shaper run runs: it
-// reports each change once, and repairs if asked to.
-type vigil struct {
+// watchdog checks whether the shapers of a shaper run are effective: whether all packets go
+// through them. It reports each change once, and repairs with --repair.
+type watchdog struct {
 	repair  bool
-	watcher *kernel.Watcher // nil if netlink announces nothing: looking once a second must do
-	changes atomic.Uint64   // that netlink announced
-	known   map[*kernel.Shaper]*watched
+	watcher *kernel.Watcher // nil if netlink cannot be used; then the check once a second must suffice
+	changes atomic.Uint64   // changes announced by netlink
+	shapers map[*kernel.Shaper]*watched
 }
 
-// watched is what vigil knows of a shaper.
+// watched is the state of a shaper, as last checked.
 type watched struct {
-	changes  uint64    // announced before the last look
-	last     time.Time // the last look
-	problems string    // that were reported, "" for none
-	notes    string    // likewise
-	failed   string    // the last error that was reported, "" for none
-	repairs  []time.Time
+	changes  uint64      // changes announced before the last check
+	last     time.Time   // time of the last check
+	problems string      // last reported problems, "" for none
+	notes    string      // last reported notes, "" for none
+	failed   string      // last reported error, "" for none
+	repairs  []time.Time // within the last minute
 	gaveUp   bool
-	wait     time.Duration // after a repair that failed
-	retry    time.Time
+	wait     time.Duration // pause after a failed repair
+	retry    time.Time     // end of that pause
 }
 
 const (
-	lookInterval     = time.Second // the order of TCX programs is not announced
-	repairsPerMinute = 5           // then another program fights for the place
+	checkInterval    = time.Second // the kernel does not announce the order of TCX programs
+	repairsPerMinute = 5           // more repairs would be a fight with another program
 	maxRepairWait    = time.Minute
 )
 
-// poll returns a channel that receives a value every interval, and as soon as
-// something near a shaper changes.
-func (v *vigil) poll(interval time.Duration) (look <-chan struct{}, stop func()) {
-	v.known = map[*kernel.Shaper]*watched{}
+// poll returns a channel that receives a value every interval, and when netlink announces a
+// change.
+func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func()) {
+	v.shapers = map[*kernel.Shaper]*watched{}
 	announced := make(<-chan struct{})
 	watcher, err := kernel.Watch()
 	if err == nil {
@@ -77,44 +77,44 @@ func (v *vigil) poll(interval time.Duration) (look <-chan struct{}, stop func())
 	}
 }
 
-// look returns lines to print, and whether it changed what is to be undone. It
-// does nothing if nothing was announced and the last look was less than a second
-// ago.
-func (v *vigil) look(sh *kernel.Shaper) (lines []string, repaired bool) {
-	w := v.known[sh]
+// check checks a shaper and returns lines to print. repaired reports that the setup changed,
+// and the guard needs new instructions. If nothing was announced, check does nothing within a
+// second of the last check.
+func (v *watchdog) check(sh *kernel.Shaper) (lines []string, repaired bool) {
+	w := v.shapers[sh]
 	if w == nil {
 		w = &watched{}
-		v.known[sh] = w
+		v.shapers[sh] = w
 	}
 	if v.watcher != nil {
 		v.watcher.Add(sh)
 	}
 	changes := v.changes.Load()
-	if w.changes == changes && time.Since(w.last) < lookInterval {
+	if w.changes == changes && time.Since(w.last) < checkInterval {
 		return nil, false
 	}
-	say := func(format string, args ...any) {
+	report := func(format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("%s: %s", live.Name(&sh.About), fmt.Sprintf(format, args...)))
 	}
-	if !w.inspect(sh, v.repair, say) {
+	if !w.inspect(sh, v.repair, report) {
 		return lines, false
 	}
 	w.changes, w.last = changes, time.Now()
 	if w.problems == "" || !v.repair {
 		return lines, false
 	}
-	return lines, w.put(sh, say)
+	return lines, w.restore(sh, report)
 }
 
-// inspect looks once and reports what has changed. It returns false if there is
-// to be another look soon.
-func (w *watched) inspect(sh *kernel.Shaper, repair bool, say func(string, ...any)) bool {
+// inspect reads the problems of a shaper and reports changes. It returns false if the shaper is
+// just changing and must be checked again soon.
+func (w *watched) inspect(sh *kernel.Shaper, repair bool, report func(string, ...any)) bool {
 	list, err := sh.Problems()
 	if errors.Is(err, kernel.ErrChanging) {
 		return false
 	}
 	if err != nil {
-		w.fail(err, say)
+		w.reportError(err, report)
 		return true
 	}
 	var found, remedies, notes []string
@@ -130,34 +130,34 @@ func (w *watched) inspect(sh *kernel.Shaper, repair bool, say func(string, ...an
 	}
 	if text := strings.Join(notes, "; "); text != w.notes {
 		if w.notes = text; text != "" {
-			say("%s", text)
+			report("%s", text)
 		}
 	}
 	text := strings.Join(found, "; ")
 	switch {
 	case text == w.problems:
 	case text == "":
-		say("shaping again")
+		report("shaping again")
 		w.gaveUp, w.failed, w.wait = false, "", 0
 	case repair || len(remedies) == 0:
-		say("not shaping: %s", text)
+		report("not shaping: %s", text)
 	default:
-		say("not shaping: %s: %s", text, strings.Join(remedies, "; "))
+		report("not shaping: %s: %s", text, strings.Join(remedies, "; "))
 	}
 	w.problems = text
 	return true
 }
 
-// fail reports an error once.
-func (w *watched) fail(err error, say func(string, ...any)) {
+// reportError reports an error once.
+func (w *watched) reportError(err error, report func(string, ...any)) {
 	if text := err.Error(); text != w.failed {
 		w.failed = text
-		say("%s", text)
+		report("%s", text)
 	}
 }
 
-// put puts the shaper back, not too often.
-func (w *watched) put(sh *kernel.Shaper, say func(string, ...any)) (repaired bool) {
+// restore repairs the setup of a shaper, but not too often.
+func (w *watched) restore(sh *kernel.Shaper, report func(string, ...any)) (repaired bool) {
 	now := time.Now()
 	for len(w.repairs) > 0 && now.Sub(w.repairs[0]) > time.Minute {
 		w.repairs = w.repairs[1:]
@@ -167,47 +167,47 @@ func (w *watched) put(sh *kernel.Shaper, say func(string, ...any)) (repaired boo
 		return false
 	case len(w.repairs) == repairsPerMinute:
 		w.gaveUp = true
-		say("displaced again after %d repairs within a minute: giving up until the other program restores the order, or you stop it and run shaper again", repairsPerMinute)
+		report("displaced again after %d repairs within a minute: giving up until the other program restores the order, or you stop it and run shaper again", repairsPerMinute)
 		return false
 	}
 	err := sh.Repair(policyfile.PlanOf)
 	switch {
 	case errors.Is(err, kernel.ErrChanging), errors.Is(err, kernel.ErrDetached):
-		return false // the next look sees what became of it
+		return false // the next check sees the result
 	case err != nil:
-		w.fail(fmt.Errorf("cannot repair: %w", err), say)
-		w.wait = min(max(2*w.wait, lookInterval), maxRepairWait)
+		w.reportError(fmt.Errorf("cannot repair: %w", err), report)
+		w.wait = min(max(2*w.wait, checkInterval), maxRepairWait)
 		w.retry = now.Add(w.wait)
-		return true // it may have repaired a part
+		return true // a part may be repaired
 	}
 	w.repairs = append(w.repairs, now)
-	w.inspect(sh, true, say)
+	w.inspect(sh, true, report)
 	return true
 }
 
-// problem is why packets do not all go through a shaper, by the last look.
-func (v *vigil) problem(sh *kernel.Shaper) string {
-	if w := v.known[sh]; w != nil {
+// problem returns the reason why not all packets go through a shaper, as of the last check; ""
+// if they do.
+func (v *watchdog) problem(sh *kernel.Shaper) string {
+	if w := v.shapers[sh]; w != nil {
 		return w.problems
 	}
 	return ""
 }
 
-// forget drops what belongs to shapers that are closed.
-func (v *vigil) forget() { clear(v.known) }
+// reset forgets all shapers.
+func (v *watchdog) reset() { clear(v.shapers) }
 
-// problemsOf says why packets do not all go through a shaper, nothing if they
-// do, and what else is unusual about its interface. An error says that this is
-// not known.
+// problemsOf returns the reasons why not all packets go through a shaper, and notes about its
+// interface. If it returns an error, this is unknown.
 func problemsOf(sh live.Shaper) (problems, notes []string, err error) {
 	s, ok := sh.(interface {
 		Problems() ([]kernel.Problem, error)
 	})
 	if !ok {
-		return nil, nil, nil // shaper tap carries the frames itself
+		return nil, nil, nil // shaper tap moves the frames itself
 	}
 	list, err := s.Problems()
-	for try := 0; errors.Is(err, kernel.ErrChanging) && try < 40; try++ { // a reload takes less
+	for try := 0; errors.Is(err, kernel.ErrChanging) && try < 40; try++ { // a reload takes less than 2 s
 		time.Sleep(50 * time.Millisecond)
 		list, err = s.Problems()
 	}
@@ -225,7 +225,7 @@ func problemsOf(sh live.Shaper) (problems, notes []string, err error) {
 	return problems, notes, err
 }
 
-// effect notes whether a shaper is effective.
+// effect sets the fields about whether a shaper is effective.
 func (st *statusJSON) effect(sh live.Shaper) {
 	problems, notes, err := problemsOf(sh)
 	if err != nil {
@@ -236,7 +236,7 @@ func (st *statusJSON) effect(sh live.Shaper) {
 	st.Effective, st.Problems, st.Notes = &effective, problems, notes
 }
 
-// effect prints why a shaper is not effective, if it is not.
+// effect prints the problems and notes of a shaper.
 func (p *printer) effect(st *statusJSON) {
 	for _, problem := range st.Problems {
 		if st.Effective == nil {

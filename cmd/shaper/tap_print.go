@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// lost says what did not reach the other device.
+// lost prints the numbers of lost packets, by reason.
 func (p *printer) lost(about *kernel.About, lost tap.Lost) {
 	for _, n := range []struct {
 		dataplane.Count

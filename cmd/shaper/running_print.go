@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// say prints what was attached.
-func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
+// printAttached prints how a shaper is attached.
+func (r *running) printAttached(sh *kernel.Shaper, changes []dataplane.Change) {
 	p := r.print()
 	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", live.Name(&sh.About), live.Hook(&sh.About), sh.Program,
 		live.KernelRelease(), r.policy.Name, say.Count(len(sh.Classes), "class"))
@@ -31,15 +31,15 @@ func (r *running) say(sh *kernel.Shaper, changes []dataplane.Change) {
 	}
 }
 
-// notes prints what a policy means for budgets that others use.
-func (r *running) notes(sh *kernel.Shaper) {
+// printNotes prints the effects of a policy on budgets that other shapers use.
+func (r *running) printNotes(sh *kernel.Shaper) {
 	for _, note := range sh.Notes {
 		r.warn("%s: %s", live.Name(&sh.About), note)
 	}
 }
 
-// sayEnd prints what was counted, and what became of the shaper.
-func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
+// printEnd prints the counters of a shaper, and whether it stays attached.
+func (r *running) printEnd(sh *kernel.Shaper, stays bool, failed error) error {
 	p := r.print()
 	stats, err := sh.Stats()
 	if err == nil {
@@ -57,7 +57,7 @@ func (r *running) sayEnd(sh *kernel.Shaper, stays bool, failed error) error {
 	return err
 }
 
-// detached says that a shaper has ended, and what that cost.
+// detached prints that a shaper is detached, and the number of lost packets.
 func (p *printer) detached(about *kernel.About) {
 	if n := about.Lost.Packets; n > 0 {
 		most := ""
@@ -69,7 +69,7 @@ func (p *printer) detached(about *kernel.About) {
 	p.Printf("%s: detached\n", live.Name(about))
 }
 
-// reloaded says that a shaper has a new policy.
+// reloaded prints that a shaper has a new policy.
 func (p *printer) reloaded(about *kernel.About, policy *policyfile.Compiled, changes []dataplane.Change) {
 	p.Printf("%s: reloaded, ", live.Name(about))
 	if about.Program != 0 {
@@ -80,14 +80,14 @@ func (p *printer) reloaded(about *kernel.About, policy *policyfile.Compiled, cha
 	p.changes(about, changes)
 }
 
-// gso says that the device hands down less at once, where nobody asked for that.
+// gso prints the cap of the device's GSO size, unless the user set it.
 func (p *printer) gso(about *kernel.About) {
 	if about.GSOLimit != 0 && about.AskedGSO == 0 {
 		p.Printf("%s: gso capped at %s bytes, by the rate of the slowest queue\n", live.Name(about), say.Grouped(int64(about.GSOLimit)))
 	}
 }
 
-// changes says what became of each class, where there was a policy before.
+// changes prints the change of each class, if there was a policy before.
 func (p *printer) changes(about *kernel.About, changes []dataplane.Change) {
 	if !slices.ContainsFunc(changes, func(c dataplane.Change) bool { return c.What != "new" }) {
 		return

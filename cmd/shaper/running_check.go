@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// condition is the result of a check.
+type condition int
+
+const (
+	attached      condition = iota
+	interfaceGone           // the interface does not exist any more
+	detached                // another process detached the shaper
+)
+
+// check checks whether the shapers are still attached. It prints an error once and returns
+// attached, because the next check may succeed.
+func (r *running) check() condition {
+	for _, sh := range slices.Clone(r.list) {
+		state, err := r.checkShaper(sh)
+		if err != nil {
+			if text := err.Error(); text != r.lastError {
+				r.lastError = text
+				r.warn("%s: cannot check the shaper: %v", live.Name(&sh.About), err)
+			}
+			return attached
+		}
+		if state == detached {
+			at, direction := sh.Identity(), sh.Direction
+			r.release(sh)
+			if err := kernel.Rescue(at, direction); err != nil { // its qdisc may still be there
+				r.warn("%s %v: %v", r.name, direction, err)
+			}
+			if len(r.list) == 0 {
+				return detached
+			}
+			continue // the other direction continues
+		}
+		if state != attached {
+			return state
+		}
+	}
+	r.lastError = ""
+	if r.shares.Abandoned() {
+		if err := r.followLeases(); err != nil {
+			r.warn("%v", err)
+		}
+	}
+	return attached
+}
+
+// checkShaper checks one shaper, and adopts changes that other processes made.
+func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
+	name := sh.Interface
+	switch gone, err := sh.Gone(); {
+	case err != nil:
+		return attached, err
+	case gone:
+		return interfaceGone, nil
+	case sh.Interface != name:
+		r.warn("%s is now called %s", name, sh.Interface)
+		r.name = sh.Interface
+	}
+	loaded := sh.Loaded
+	switch err := sh.Refresh(); {
+	case errors.Is(err, kernel.ErrGone):
+		return interfaceGone, nil
+	case errors.Is(err, kernel.ErrDetached) && r.flags.repair && !sh.Ended():
+	case errors.Is(err, kernel.ErrDetached):
+		by := "detached: another program removed the eBPF program"
+		if sh.Ended() {
+			by = "detached by another process"
+		}
+		r.warn("%s: %s", live.Name(&sh.About), by)
+		return detached, nil
+	case err != nil:
+		return attached, err
+	}
+	if r.deadlineWithin(0) {
+		return attached, nil
+	}
+	lines, repaired := r.watchdog.check(sh)
+	if len(lines) > 0 { // they are wrong if the interface has disappeared meanwhile
+		if gone, err := sh.Gone(); gone && err == nil {
+			return interfaceGone, nil
+		}
+	}
+	for _, line := range lines {
+		r.warn("%s", line)
+	}
+	if repaired || !sh.Loaded.Equal(loaded) { // or another process reloaded it
+		if err := r.instructGuard(); err != nil {
+			r.warn("%s: cannot start the guard: %v", live.Name(&sh.About), err)
+		}
+		if err := r.followLeases(); err != nil {
+			r.warn("%s: %v", live.Name(&sh.About), err)
+		}
+	}
+	return attached, nil
+}
+
+// deadlineWithin reports whether a deadline passes within a time, or has passed.
+func (r *running) deadlineWithin(span time.Duration) bool {
+	then := time.Now().Add(span)
+	return !r.end.IsZero() && !then.Before(r.end) || !r.until.IsZero() && !then.Before(r.until)
+}
