@@ -1,0 +1,169 @@
+package dataplane
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/marker"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// queuedPacket is a packet that is queued in a link, and the frame as it arrived.
+type queuedPacket struct {
+	p     Packet
+	frame []byte
+}
+
+// TestProperties checks the properties of all policies on random ones: colors get no better,
+// departures are not before arrivals, marks change nothing else, counters add up.
+func TestProperties(t *testing.T) {
+	r := seeded(t)
+	var seen Done
+	reasons := map[Reason]int{}
+	for range 150 {
+		policy := randomPolicy(r, true, anyField(r))
+		l, sum := build(t, policy), newTally(policy)
+		waiting := map[int64]queuedPacket{}
+		settle := func(now int64) {
+			for v := (Verdict{}); l.Settle(now, &v); {
+				w, ok := waiting[v.ID]
+				if delete(waiting, v.ID); !ok {
+					t.Fatalf("packet %d was not queued: %+v", v.ID, v)
+				}
+				sum.settle(v)
+				seen |= v.Done
+				reasons[v.Reason]++
+				if !v.Done.Dropped() && (v.Departure < v.Now || v.Departure > now) {
+					t.Fatalf("settled by %d: arrived at %d and departs at %d", now, v.Now, v.Departure)
+				}
+				if v.Done&ECNSet != 0 {
+					w.p.SetCE()
+				}
+				checkMarked(t, policy.Classes[v.Class].Action(v.Color), &w.p, w.frame, v)
+			}
+		}
+		var now int64
+		for i := range int64(150) {
+			now += r.Int64N(2e6) - 1e5
+			frame := randomFrame(r)
+			p := Packet{Data: bytes.Clone(frame), Time: now, Link: LinkEthernet, Mark: r.Uint32N(3), ID: i}
+			v := verdictOf(l, &p)
+			sum.add(v)
+			seen |= v.Done
+			reasons[v.Reason]++
+			before := describe(&p)
+			if v.Class < 0 {
+				if v.Done != Pass || !bytes.Equal(p.Data, frame) {
+					t.Fatalf("%s: unclassified, but done is %04b", before, v.Done)
+				}
+				continue
+			}
+			if v.Color < v.Pre {
+				t.Fatalf("%s: %v became %v", before, v.Pre, v.Color)
+			}
+			if v.Departure < l.Now() {
+				t.Fatalf("%s: departs at %d, before its arrival at %d", before, v.Departure, l.Now())
+			}
+			if v.Done&Waiting != 0 {
+				waiting[i] = queuedPacket{p, frame}
+			} else {
+				action := policy.Classes[v.Class].Action(v.Color)
+				checkMarked(t, action, &p, frame, v)
+				checkAgain(t, action, p.Data)
+			}
+			if r.IntN(3) > 0 {
+				settle(l.Now())
+			}
+		}
+		for at, ok := l.Due(); ok; at, ok = l.Due() {
+			settle(max(at, l.Now()))
+		}
+		if len(waiting) > 0 {
+			t.Fatalf("%d packets were not settled", len(waiting))
+		}
+		sum.check(t, l)
+	}
+	if seen != Pass|ECNSet|Marked|Queued|Waiting {
+		t.Errorf("a case did not occur: done %05b", seen)
+	}
+	if reasons[QueueFull] == 0 || reasons[WRED]+reasons[CoDel] == 0 {
+		t.Errorf("a case did not occur: reasons %v", reasons)
+	}
+}
+
+// checkMarked checks that marking keeps the length, the results of Parse, a valid checksum,
+// and the ECN field unless the action or the queue sets CE.
+func checkMarked(t *testing.T, action Action, p *Packet, frame []byte, v Verdict) {
+	t.Helper()
+	q := Packet{Data: frame, Link: LinkEthernet}
+	Parse(&q)
+	before := describe(&q)
+	if Parse(p); describe(p) != before || len(p.Data) != len(frame) {
+		t.Fatalf("%s became %s by %+v", before, describe(p), action)
+	}
+	if p.Kind == IPv4 {
+		h := p.Data[p.L3:]
+		if checksum(h[:4*int(h[0]&15)]) != 0 {
+			t.Fatalf("%s: wrong checksum after %+v", before, action)
+		}
+	}
+	ecn := func(p *Packet) byte {
+		switch p.Kind {
+		case IPv4:
+			return p.Data[p.L3+1] & 3
+		case IPv6:
+			return p.Data[p.L3+1] >> 4 & 3
+		}
+		return 0
+	}
+	want := ecn(&q)
+	if (action.ECN != NoECN || v.Done&ECNSet != 0) && want != marker.NotECT {
+		want = marker.CE
+	}
+	if ecn(p) != want || v.Done&ECNSet != 0 && want != marker.CE {
+		t.Fatalf("%s: ECN %d became %d by %+v", before, ecn(&q), ecn(p), action)
+	}
+	if dscp, ok := p.DSCP(); ok && !v.Done.Dropped() && dscp != v.DSCPOut {
+		t.Fatalf("%s: DSCP %d, but %d in the verdict", before, dscp, v.DSCPOut)
+	}
+	if v.Done == Pass && !bytes.Equal(p.Data, frame) {
+		t.Fatalf("%s passed, but changed", before)
+	}
+}
+
+// checkAgain checks that applying an action a second time changes nothing.
+func checkAgain(t *testing.T, action Action, marked []byte) {
+	t.Helper()
+	action.Queue = nil
+	l := build(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, math.MaxUint32}}}, Green: &action}}})
+	if _, again := process(l, 0, marked); !bytes.Equal(again, marked) {
+		t.Fatalf("%+v applied twice: % x, once: % x", action, again, marked)
+	}
+}
+
+// TestBlindIsAwareWithGreen checks that a color-blind policy is the color-aware one with
+// green input colors.
+func TestBlindIsAwareWithGreen(t *testing.T) {
+	r := seeded(t)
+	for range 100 {
+		seed := r.Uint64()
+		policy := func(aware bool) *Policy {
+			return randomPolicy(rand.New(rand.NewPCG(seed, 0)), aware, func() PreColor {
+				return PreColor{Map: map[uint32]meter.Color{}}
+			})
+		}
+		blind, aware := build(t, policy(false)), build(t, policy(true))
+		var now int64
+		for i := range 100 {
+			now += r.Int64N(2e6)
+			frame := randomFrame(r)
+			got, gotFrame := process(blind, now, frame)
+			want, wantFrame := process(aware, now, frame)
+			if got != want || !bytes.Equal(gotFrame, wantFrame) {
+				t.Fatalf("packet %d: color-blind %+v, color-aware %+v", i, got, want)
+			}
+		}
+	}
+}
