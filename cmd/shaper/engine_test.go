@@ -29,6 +29,7 @@ func needRoot(t *testing.T) {
 // dataplane/kernel has more of it, without the command around.
 func TestEngines(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -124,6 +124,7 @@ func outputAgainstModel(t *testing.T, policy, path, capture string) {
 // TestFarStamps holds rows to the model, and to the kernel's program, where the stamps
 // of a capture are centuries apart, also before or after the years that count.
 func TestFarStamps(t *testing.T) {
+	t.Parallel()
 	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
 	capture := filepath.Join(t.TempDir(), "far.pcapng")
 	rows := 0

@@ -87,6 +87,7 @@ func sprayed(perSecond int, length time.Duration) []byte {
 // TestSpray holds the figures of docs/METERS.md: how many packets of honest hosts are lost while
 // somebody sprays source addresses, by what a policy does about it, in both planes.
 func TestSpray(t *testing.T) {
+	t.Parallel()
 	capture := sprayed(125_000, 5*time.Second)
 	// Behind then: 59.5 Mbit/s want 50, and who has large packets finds the bucket too
 	// low. With new: empty a host loses what comes before its bucket fills, once
@@ -156,6 +157,7 @@ func TestSpray(t *testing.T) {
 // program, which forgets in its own way then; and that with no more the rows are those of Go.
 func TestKeysOver(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	const policy = `classes: [{name: a, meter: {type: token-bucket, rate: 10kbit, burst: 300, per: src, keys: 16, new: empty, then: m}}]
 meters: {m: {type: token-bucket, rate: 20kbit, burst: 300, per: dst, keys: 1, new: empty, color: aware}}
 `

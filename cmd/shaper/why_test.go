@@ -57,6 +57,7 @@ func decisionsOf(t *testing.T, capture string, policy ...string) (rows []decided
 // TestWhyAgainstDecisions holds why to the rows of a replay, packet by packet,
 // and its grounds to what the row says came of them.
 func TestWhyAgainstDecisions(t *testing.T) {
+	t.Parallel()
 	links := filepath.Join(t.TempDir(), "links.yaml")
 	if err := os.WriteFile(links, []byte(linkPolicy), 0o600); err != nil {
 		t.Fatal(err)
