@@ -20,12 +20,13 @@ import (
 // not run. Commands run in their own network namespace with an interface eth0.
 func TestDocs(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "shaper"), ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(bin, "shaper"), ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
@@ -38,14 +39,18 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir, namespace := "", ""
-		for _, c := range docCommands(string(text)) {
-			if dir == "" {
-				dir, namespace = checkout(t, root), uplink(t, filepath.Base(page))
-			}
-			commands++
-			c.run(t, filepath.Base(page), dir, bin, namespace)
+		list := docCommands(string(text))
+		if commands += len(list); len(list) == 0 {
+			continue
 		}
+		name, _ := filepath.Rel(root, page)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, namespace := checkout(t, root), uplink(t, strings.ReplaceAll(name, "/", "-"))
+			for _, c := range list {
+				c.run(t, name, dir, bin, namespace)
+			}
+		})
 	}
 	if commands < 10 {
 		t.Errorf("only %d commands found in the docs", commands)
@@ -139,7 +144,8 @@ func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 	}
 	cmd := exec.Command("ip", "netns", "exec", namespace, "bash", "-c", text)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	// The build cache is that of the checkout, whatever folder its copy is in.
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "GOFLAGS=-trimpath")
 	out, err := cmd.CombinedOutput()
 	// A command that fails has its error in the output on the page.
 	if err != nil && !(c.check && bytes.Contains(out, []byte("shaper: "))) {

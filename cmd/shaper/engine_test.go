@@ -29,6 +29,7 @@ func needRoot(t *testing.T) {
 // such tests, without the command.
 func TestEngines(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

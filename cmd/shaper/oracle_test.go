@@ -123,6 +123,7 @@ func outputAgainstModel(t *testing.T, policy, path, capture string) {
 // TestFarStamps compares rows with the model and with the eBPF program for timestamps that are
 // centuries apart, also outside the supported range.
 func TestFarStamps(t *testing.T) {
+	t.Parallel()
 	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
 	capture := filepath.Join(t.TempDir(), "far.pcapng")
 	rows := 0

@@ -16,6 +16,7 @@ import (
 // TestRandomPolicies replays captures through random policies and compares every row and the
 // resulting capture with the reference model.
 func TestRandomPolicies(t *testing.T) {
+	t.Parallel()
 	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
 	all := captures(t)
 	rows := 0
@@ -43,6 +44,7 @@ func TestRandomPolicies(t *testing.T) {
 // many packets.
 func TestRandomQueues(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	r := seeded(t)
 	rows := 0
 	for range *policies / 10 {

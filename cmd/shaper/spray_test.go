@@ -86,6 +86,7 @@ func sprayed(perSecond int, length time.Duration) []byte {
 // TestSpray checks the figures of docs/METERS.md: the loss of honest hosts while a sender sprays
 // source addresses, for several policies, in both planes.
 func TestSpray(t *testing.T) {
+	t.Parallel()
 	capture := sprayed(125_000, 5*time.Second)
 	// The meter behind then: is offered 59.5 Mbit/s and passes 50, and large packets find too
 	// few tokens. With new: empty, a host loses the packets that arrive before its bucket has
@@ -155,6 +156,7 @@ func TestSpray(t *testing.T) {
 // because the kernel then evicts other keys. Up to the bound, the rows are those of --engine go.
 func TestKeysOver(t *testing.T) {
 	needRoot(t)
+	t.Parallel()
 	const policy = `classes: [{name: a, meter: {type: token-bucket, rate: 10kbit, burst: 300, per: src, keys: 16, new: empty, then: m}}]
 meters: {m: {type: token-bucket, rate: 20kbit, burst: 300, per: dst, keys: 1, new: empty, color: aware}}
 `

@@ -59,6 +59,7 @@ func decisionsOf(t *testing.T, capture string, policy ...string) (rows []explain
 // TestWhyAgainstDecisions compares the output of why with the rows of a replay, packet by
 // packet, and checks that its explanations agree with the rows.
 func TestWhyAgainstDecisions(t *testing.T) {
+	t.Parallel()
 	links := filepath.Join(t.TempDir(), "links.yaml")
 	if err := os.WriteFile(links, []byte(linkPolicy), 0o600); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 // TestChild kills processes and checks that each new one gets the latest instruction, until
 // none is needed any more.
 func TestChild(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	started := 0 // only one start at a time
 	c, err := startChild(func() *exec.Cmd {
