@@ -30,6 +30,7 @@ var rooms = []struct {
 	{"dataplane/nettest", nil, nil},
 	{"dataplane/replay", []string{"dataplane"}, []string{"meter", "queue"}},
 	{"dataplane/kernel/internal/qdisc", []string{"dataplane/kernel/internal/cause", "queue"}, []string{"dataplane/nettest"}},
+	{"dataplane/kernel/internal/hook", []string{"dataplane/kernel/internal/cause", "dataplane/kernel/internal/qdisc"}, nil},
 	{"dataplane/kernel/internal/cause", nil, nil},
 	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest"}},
 	{"dataplane/tap", []string{"dataplane", "meter"}, []string{"dataplane/nettest", "queue"}},

@@ -62,7 +62,7 @@ func statusOf(sh live.Shaper) statusJSON {
 	attached, _ := sh.Attached()
 	out := statusJSON{
 		Interface: about.Interface, Direction: about.Direction.String(), State: live.State(sh), Attached: attached,
-		Hook: string(about.Place.Hook), XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
+		Hook: about.Place.Hook, XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
 		Pacer: string(about.Pacer), GSOLimit: about.GSOLimit, Peer: about.Peer,
 		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}

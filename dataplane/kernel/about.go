@@ -8,6 +8,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
 // String returns the direction as people spell it.
@@ -44,7 +45,7 @@ type About struct {
 	AskedGSO uint32    `json:",omitempty"` // Config.GSOLimit
 	GSOLimit uint32    `json:",omitempty"` // bytes that the stack hands down at once at most, as this shaper asks; 0 for any
 
-	Place   place
+	Place   hook.Place
 	Outline dataplane.Outline // of the policy
 	Classes []bpf.ShaperClass // by class of the outline; so are the next
 	Stages  []stageRecord

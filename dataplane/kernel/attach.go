@@ -8,12 +8,29 @@ import (
 	"os"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
+
+// Hook is a way to attach a program to an interface.
+type Hook string
+
+// Auto is TCX, or TC if the kernel does not have TCX.
+const (
+	Auto Hook = "auto"
+	TCX  Hook = hook.TCX // a link, since kernel 6.6
+	TC   Hook = hook.TC  // a filter of the clsact qdisc
+	XDP  Hook = hook.XDP // a link, at ingress only
+)
+
+// Generic is the mode of an XDP program that runs in the kernel, since the driver has no
+// XDP. That is slow.
+const Generic = hook.Generic
 
 // Config says where and how a policy is attached.
 type Config struct {
@@ -167,7 +184,7 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 		s.Close()
 		return nil, nil, err
 	}
-	elsewhere := cfg.Hook != Auto && cfg.Hook != s.Place.Hook || s.elsewhere(pacer, cfg.Dry)
+	elsewhere := cfg.Hook != Auto && string(cfg.Hook) != s.Place.Hook || s.elsewhere(pacer, cfg.Dry)
 	if elsewhere || s.Pinned && !cfg.Pin { // what is of the old one outlives the process
 		err = st.protect()
 	}
@@ -218,7 +235,7 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shap
 	}
 	next := s.About
 	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
-	next.Asked, next.Label, next.Place.Hook = cfg.Pacer, cfg.Label, cfg.Hook
+	next.Asked, next.Label, next.Place.Hook = cfg.Pacer, cfg.Label, string(cfg.Hook)
 	next.promise(cfg.before, cfg.Until)
 	if _, err = s.load(st, plan, &next); err != nil {
 		// What is new has to be whole.
@@ -236,4 +253,48 @@ func plain(err error) error {
 		return active.Err
 	}
 	return err
+}
+
+// attach attaches a program before all others of a hook: if it lets a packet pass, the
+// next program sees it. The device is the interface or its ifb.
+func (st *site) attach(d *device, p *ebpf.Program, direction Direction, to Hook) (hook.Hook, hook.Place, error) {
+	ingress := direction == Ingress
+	switch to {
+	case XDP:
+		if d.link != dataplane.LinkEthernet {
+			return nil, hook.Place{}, UseTC.errorf("interface %s has no Ethernet header, which XDP needs", d.name)
+		}
+		h, at, err := hook.AttachXDP(d.Index, p)
+		if errors.Is(err, hook.ErrXDPTaken) {
+			err = UseTC.errorf("interface %s %w", d.name, err)
+		}
+		return h, at, err
+	case TC:
+		return st.attachFilter(d, p, ingress)
+	}
+	h, at, err := hook.AttachTCX(d.Index, ingress, p)
+	switch {
+	case errors.Is(err, hook.ErrNoTCX) && to == Auto:
+		return st.attachFilter(d, p, ingress)
+	case errors.Is(err, hook.ErrNoTCX):
+		err = UseTC.errorf("%w", err)
+	}
+	return h, at, err
+}
+
+func (st *site) attachFilter(d *device, p *ebpf.Program, ingress bool) (hook.Hook, hook.Place, error) {
+	var err error
+	if d.Index == st.Index {
+		err = st.addClsact()
+	} else { // the ifb takes its clsact with it
+		err = hook.AddClsact(d.Index)
+	}
+	if err != nil {
+		return nil, hook.Place{}, err
+	}
+	h, at, err := hook.AttachFilter(d.Index, ingress, p, st.protect)
+	if err != nil {
+		err = fmt.Errorf("tc filter on %s: %w", d.name, err)
+	}
+	return h, at, err
 }

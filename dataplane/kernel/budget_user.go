@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
 // budgetUser is a shaper that meters packets by a budget. It is there as long as one
@@ -66,9 +67,12 @@ func (u *budgetUser) goneUnseen() (bool, error) {
 	if err != nil || here != u.Namespace || exists(at.pin(u.Direction)) {
 		return false, err
 	}
-	list, err := filters(u.Index, filterParent(u.Direction))
-	if err != nil && !absent(err) {
+	list, err := hook.Filters(u.Index, hook.Parent(u.Direction == Ingress))
+	if err != nil && !cause.NoDevice(err) {
 		return false, err
 	}
-	return !slices.ContainsFunc(list, func(f *netlink.BpfFilter) bool { return slices.Contains(u.Programs, ebpf.ProgramID(f.Id)) }), nil
+	return !slices.ContainsFunc(list, func(f netlink.Filter) bool {
+		b, ok := f.(*netlink.BpfFilter)
+		return ok && slices.Contains(u.Programs, ebpf.ProgramID(b.Id))
+	}), nil
 }

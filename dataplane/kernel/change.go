@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
 // load encodes a plan and puts it in the place of the one before, or attaches it if
@@ -60,7 +61,7 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 	}
 	spare := maps // whichever will not be used
 	defer func() { spare.closeBut(s.shared) }()
-	to := entryOf(s.Direction, next.Place.Hook, g.pacer)
+	to := entryOf(s.Direction, Hook(next.Place.Hook), g.pacer)
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		return nil, err
@@ -96,9 +97,9 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 		err = shares.claim(st, s.Program, next.Program)
 	}
 	if err == nil && s.hook == nil {
-		s.hook, next.Place, err = st.attach(d, p, Direction(to), next.Place.Hook)
+		s.hook, next.Place, err = st.attach(d, p, Direction(to), Hook(next.Place.Hook))
 	} else if err == nil {
-		err = s.hook.replace(p)
+		err = s.hook.Replace(p)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.shared.retire(g.stages, s.stages()))
@@ -151,7 +152,7 @@ func (s *Shaper) pace(st *site, g *image, d *device) (*device, error) {
 		if err != nil {
 			return nil, err
 		}
-		d = &device{iface{d.Namespace, index}, ifbName(d.Index), d.mtu, d.link}
+		d = &device{iface{d.Namespace, index}, hook.IFBName(d.Index), d.mtu, d.link}
 	}
 	return d, st.pace(g.tree(d), d.Index)
 }
@@ -170,7 +171,7 @@ func (s *Shaper) finish(st *site) error {
 	st.Removed = before // a limit that ends was the policy's before, nothing left behind
 	path := st.pin(s.Direction)
 	stays := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
-	if l, ok := s.hook.(*linkHook); ok && stays {
+	if l, ok := s.hook.(*hook.Link); ok && stays {
 		if err := pinLink(l, path); err != nil {
 			return fmt.Errorf("pin %s: %w", path, err)
 		}
@@ -180,7 +181,7 @@ func (s *Shaper) finish(st *site) error {
 	} else if err := removePin(path); err != nil {
 		return err
 	}
-	if id, err := s.hook.program(); err != nil || id != s.Program {
+	if id, err := s.hook.Program(); err != nil || id != s.Program {
 		return errors.Join(fmt.Errorf("%s %v: the program is not there after it was attached", s.Interface, s.Direction), err)
 	}
 	s.Begun = false

@@ -9,6 +9,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
 // Cleared is what a command took away.
@@ -23,7 +26,7 @@ type Cleared struct {
 func Clear(name string, directions ...Direction) (out Cleared, err error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
-		if !absent(err) {
+		if !cause.NoDevice(err) {
 			return out, fmt.Errorf("interface %s: %w", name, err)
 		}
 		out.What, err = sweep()
@@ -105,8 +108,8 @@ func sweep() (removed []string, err error) {
 	}
 	var errs []error
 	for _, l := range links {
-		if of := ifbOf(l); of != 0 && !there[of] {
-			if err := netlink.LinkDel(l); err != nil && !absent(err) {
+		if of := hook.InterfaceOf(l); of != 0 && !there[of] {
+			if err := netlink.LinkDel(l); err != nil && !cause.NoDevice(err) {
 				errs = append(errs, fmt.Errorf("device %s: %w", l.Attrs().Name, err))
 				continue
 			}

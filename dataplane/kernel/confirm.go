@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
 // promise arms a rollback to before at a time, zero for none. The goal of one that
@@ -158,7 +159,7 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		if err := s.lift(st); err != nil {
 			return err
 		}
-		next.Place = place{Hook: s.Place.Hook} // load attaches it there
+		next.Place = hook.Place{Hook: s.Place.Hook} // load attaches it there
 	}
 	_, err = s.load(st, plan, &next)
 	return err

@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
@@ -92,8 +93,8 @@ func (i *inspection) add(f fault, remedy Remedy, format string, args ...any) {
 func (s *Shaper) inspect() ([]Problem, error) {
 	i := &inspection{Shaper: s}
 	l, err := netlink.LinkByIndex(s.Index)
-	if absent(err) {
-		if id, _ := s.hook.program(); id != 0 && !s.Redirected() {
+	if cause.NoDevice(err) {
+		if id, _ := s.hook.Program(); id != 0 && !s.Redirected() {
 			i.add(away, MoveBack, "interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
 		} else {
 			i.add(away, "", "interface %s is gone", s.Interface)
@@ -134,7 +135,7 @@ func (s *Shaper) inspect() ([]Problem, error) {
 // program looks at the hook. It returns the ID of the program there, 0 for none.
 func (i *inspection) program() (ebpf.ProgramID, error) {
 	at := i.Place
-	h, linked := i.hook.(*linkHook)
+	h, linked := i.hook.(*hook.Link)
 	if !linked {
 		return i.filter()
 	}
@@ -150,7 +151,7 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 	if tcx == nil {
 		return info.Program, nil // XDP takes one program
 	}
-	programs, err := tcxPrograms(at.Index, ebpf.AttachType(tcx.AttachType))
+	programs, err := hook.TCXPrograms(at.Index, ebpf.AttachType(tcx.AttachType) == ebpf.AttachTCXIngress)
 	if err != nil {
 		return 0, err
 	}
@@ -161,7 +162,7 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 		}
 	}
 	if len(programs) > 0 {
-		i.add(notFirst, CallRepair, "%s before ours, which sees only packets that reach it", runs(programs))
+		i.add(notFirst, CallRepair, "%s before ours, which sees only packets that reach it", hook.DescribeRun(programs))
 	}
 	return info.Program, nil
 }
@@ -169,19 +170,16 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 // filter looks at a hook that is a tc filter.
 func (i *inspection) filter() (ebpf.ProgramID, error) {
 	at := i.Place
-	ebpfAt := ebpf.AttachTCXEgress
-	if at.Parent == netlink.HANDLE_MIN_INGRESS {
-		ebpfAt = ebpf.AttachTCXIngress
-	}
-	if err := i.tcxAhead(at.Index, ebpfAt, "our tc filter", UseTCX); err != nil {
+	ingress := at.Parent == netlink.HANDLE_MIN_INGRESS
+	if err := i.tcxAhead(at.Index, ingress, "our tc filter", UseTCX); err != nil {
 		return 0, err
 	}
-	list, err := classifiers(at.Index, at.Parent)
+	list, err := hook.FiltersInOrder(at.Index, at.Parent)
 	if err != nil {
 		return 0, err
 	}
-	ours := slices.IndexFunc(list, func(c classifier) bool {
-		return c.kind == "bpf" && c.priority == at.Priority && c.handle == at.Handle
+	ours := slices.IndexFunc(list, func(f hook.Filter) bool {
+		return f.Kind == "bpf" && f.Priority == at.Priority && f.Handle == at.Handle
 	})
 	if ours < 0 {
 		i.add(hookGone, CallRepair, "the tc filter of shaper, pref %d, was removed", at.Priority)
@@ -190,7 +188,7 @@ func (i *inspection) filter() (ebpf.ProgramID, error) {
 	if ours > 0 {
 		i.add(notFirst, CallRepair, "%v runs before ours, which sees only packets that reach it", list[0])
 	}
-	id, err := i.hook.program()
+	id, err := i.hook.Program()
 	if err == nil && id == 0 {
 		err = fmt.Errorf("tc filter pref %d: its program is not shown", at.Priority)
 	}
@@ -198,16 +196,13 @@ func (i *inspection) filter() (ebpf.ProgramID, error) {
 }
 
 // tcxAhead looks for TCX programs in front of a tc filter.
-func (i *inspection) tcxAhead(index int, at ebpf.AttachType, ours string, remedy Remedy) error {
-	programs, err := tcxPrograms(index, at)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
-		return nil // a kernel without TCX
-	}
+func (i *inspection) tcxAhead(index int, ingress bool, ours string, remedy Remedy) error {
+	programs, err := hook.TCXPrograms(index, ingress)
 	if err != nil {
 		return err
 	}
 	if len(programs) > 0 {
-		i.add(ahead, remedy, "%s before %s, which sees only packets that reach it", runs(programs), ours)
+		i.add(ahead, remedy, "%s before %s, which sees only packets that reach it", hook.DescribeRun(programs), ours)
 	}
 	return nil
 }
@@ -216,29 +211,29 @@ func (i *inspection) tcxAhead(index int, at ebpf.AttachType, ours string, remedy
 // the device is there.
 func (i *inspection) device() (bool, error) {
 	l, err := netlink.LinkByIndex(i.Place.Index)
-	if absent(err) {
-		i.add(deviceGone, CallRepair, "device %s is gone, and with it all packets that are redirected to it", ifbName(i.Index))
+	if cause.NoDevice(err) {
+		i.add(deviceGone, CallRepair, "device %s is gone, and with it all packets that are redirected to it", hook.IFBName(i.Index))
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("device %s: %w", ifbName(i.Index), err)
+		return false, fmt.Errorf("device %s: %w", hook.IFBName(i.Index), err)
 	}
 	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
 		i.add(deviceDown, CallRepair, "device %s is down and drops all packets", l.Attrs().Name)
 	}
-	list, err := classifiers(i.Index, netlink.HANDLE_MIN_INGRESS)
+	list, err := hook.FiltersInOrder(i.Index, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return false, err
 	}
-	ours := slices.IndexFunc(list, classifier.redirects)
+	ours := slices.IndexFunc(list, hook.Filter.Redirects)
 	switch {
 	case ours < 0:
 		i.add(redirectGone, CallRepair, "the filter that redirects packets to %s was removed", l.Attrs().Name)
 	case ours > 0:
-		i.add(ahead, Remedy(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].priority)),
+		i.add(ahead, Remedy(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].Priority)),
 			"%v runs before the redirect to %s", list[0], l.Attrs().Name)
 	}
-	return true, i.tcxAhead(i.Index, ebpf.AttachTCXIngress, "the redirect to "+l.Attrs().Name, "remove it")
+	return true, i.tcxAhead(i.Index, true, "the redirect to "+l.Attrs().Name, "remove it")
 }
 
 // tree looks at what holds the packets of queues.
@@ -253,7 +248,7 @@ func (i *inspection) tree() error {
 	}
 	on := ""
 	if i.Redirected() {
-		on = " of " + ifbName(i.Index)
+		on = " of " + hook.IFBName(i.Index)
 	}
 	switch {
 	case root == nil:
@@ -303,47 +298,4 @@ func (i *inspection) expected() map[string]uint32 {
 // own over it.
 func (i *inspection) inLink(handle uint32) bool {
 	return slices.ContainsFunc(i.Queued, func(q queueRecord) bool { return q.ClassId == handle && q.Linked != 0 })
-}
-
-// tcxPrograms are those of a device in one direction, first to run first.
-func tcxPrograms(index int, at ebpf.AttachType) ([]link.AttachedProgram, error) {
-	for {
-		r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
-		if errors.Is(err, unix.ENOSPC) {
-			continue // one was attached between counting and listing
-		}
-		if errors.Is(err, unix.ENOENT) {
-			return nil, nil // none was ever attached
-		}
-		if err != nil {
-			return nil, err
-		}
-		return r.Programs, nil
-	}
-}
-
-// runs names programs, with a verb.
-func runs(programs []link.AttachedProgram) string {
-	var names []string
-	for _, p := range programs {
-		names = append(names, programName(p.ID))
-	}
-	if len(names) == 1 {
-		return "TCX program " + names[0] + " runs"
-	}
-	return "TCX programs " + strings.Join(names, ", ") + " run"
-}
-
-// programName is the ID of a program, with its name where that may be read.
-func programName(id ebpf.ProgramID) string {
-	p, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		return fmt.Sprint(id)
-	}
-	defer p.Close()
-	info, err := p.Info()
-	if err != nil || info.Name == "" {
-		return fmt.Sprint(id)
-	}
-	return fmt.Sprintf("%d (%s)", id, info.Name)
 }

@@ -125,7 +125,7 @@ func readAbout(m *ebpf.Map) (*About, error) {
 // record is the text that a shaper keeps beside its program. It is nil if the
 // program is not ours but for its name.
 func (a attachment) record() ([]byte, error) {
-	p, err := ebpf.NewProgramFromID(a.program)
+	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 // open returns the shaper of an attachment, or nil if the program is not ours but
 // for its name. An unusable one can only be detached.
 func (a attachment) open() (*Shaper, error) {
-	p, err := ebpf.NewProgramFromID(a.program)
+	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {
 		return nil, err
 	}
@@ -215,12 +215,12 @@ func (a attachment) open() (*Shaper, error) {
 	}
 	if err == nil {
 		s.About = *about
-		s.hook, err = a.reopen()
+		s.hook, err = a.Open()
 	}
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.Program, s.Place = a.program, a.place
+	s.Program, s.Place = a.Program, a.Place
 	return s, nil
 }

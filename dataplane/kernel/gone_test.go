@@ -8,18 +8,19 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // interrupted is a hook during whose look something happens.
 type interrupted struct {
-	hook
+	hook.Hook
 	during func()
 }
 
-func (i *interrupted) program() (ebpf.ProgramID, error) {
+func (i *interrupted) Program() (ebpf.ProgramID, error) {
 	i.during()
-	return i.hook.program()
+	return i.Hook.Program()
 }
 
 // TestRefreshGone checks that a shaper whose interface vanishes while Refresh reads
@@ -36,7 +37,7 @@ func TestRefreshGone(t *testing.T) {
 			w := nettest.NewWire(t)
 			w.Do(func() error {
 				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Hook: row.method}, plan)
-				if errors.Is(err, errNoTCX) {
+				if errors.Is(err, hook.ErrNoTCX) {
 					t.Skip(err)
 				}
 				if err != nil {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // iface is an interface, as the kernel knows it: a name may change, and name
@@ -48,7 +49,7 @@ type device struct {
 
 func findDevice(name string) (*device, error) {
 	l, err := netlink.LinkByName(name)
-	if absent(err) {
+	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{name}
 	}
 	if err != nil {
@@ -64,7 +65,7 @@ func findDevice(name string) (*device, error) {
 // deviceAt is findDevice for an interface that is known.
 func deviceAt(at iface) (*device, error) {
 	l, err := netlink.LinkByIndex(at.Index)
-	if absent(err) {
+	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{fmt.Sprint(at.Index)}
 	}
 	if err != nil {
@@ -102,12 +103,6 @@ func linkList() ([]netlink.Link, error) {
 type NoInterfaceError struct{ Name string }
 
 func (e *NoInterfaceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
-
-// absent says whether netlink found no such device; any other error says nothing
-// about it.
-func absent(err error) bool {
-	return errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV)
-}
 
 // Identity is an interface, whatever it is called.
 type Identity iface

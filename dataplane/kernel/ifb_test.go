@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
@@ -87,7 +88,7 @@ func (s *shadowed) pace(rate uint64) {
 		tree := &qdisc.Tree{Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: credit}}}
 		return tree.Plant(s.device, nil)
 	})
-	s.Far.Run("tc", "filter", "add", "dev", ifbName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
+	s.Far.Run("tc", "filter", "add", "dev", hook.IFBName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
 }
 
 func (s *shadowed) stats() (stats qdisc.Counts) {
@@ -147,7 +148,7 @@ func TestIFBUndone(t *testing.T) {
 			before := w.farShown()
 			i, _ := w.shadow()
 			during := w.farShown()
-			for _, text := range []string{"pref 1 u32", "Redirect to device " + ifbName(i), "mtu 1500", "state U"} {
+			for _, text := range []string{"pref 1 u32", "Redirect to device " + hook.IFBName(i), "mtu 1500", "state U"} {
 				if !strings.Contains(during, text) {
 					t.Errorf("no %q in\n%s", text, during)
 				}
@@ -188,12 +189,12 @@ func TestIFBClsact(t *testing.T) {
 	index := w.Far.Index("v0")
 	w.inFar(func() error {
 		return changed(index, func(st *site) error {
-			h, _, err := st.attachFilter(&device{name: "v0", iface: st.iface}, program, Egress)
+			h, _, err := st.attachFilter(&device{name: "v0", iface: st.iface}, program, false)
 			if err != nil {
 				return err
 			}
 			_, err = st.addIFB()
-			return errors.Join(err, h.remove(), st.removeIFB())
+			return errors.Join(err, h.Remove(), st.removeIFB())
 		})
 	})
 	if after := w.farShown(); after != before {
@@ -216,7 +217,7 @@ func TestIFBRefused(t *testing.T) {
 			return err
 		})
 	})
-	want := "interface v0 has a u32 filter of priority 1 at ingress, where ours has to be: give it a higher one, or remove it, by tc filter del dev v0 ingress pref 1"
+	want := "interface v0 has a u32 filter of priority 1 at ingress, which ours needs: give it a higher one, or remove it, by tc filter del dev v0 ingress pref 1"
 	if fmt.Sprint(err) != want {
 		t.Errorf("%v: want %s", err, want)
 	}

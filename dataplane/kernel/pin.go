@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
 // Links that are to outlive their process are pinned in a folder of bpffs.
@@ -121,7 +122,7 @@ func sweepPins() (removed []string, err error) {
 		if err != nil {
 			continue
 		}
-		id, err := (&linkHook{l}).program()
+		id, err := (&hook.Link{Link: l}).Program()
 		l.Close()
 		if err == nil && id == 0 {
 			errs = append(errs, removePin(path))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
 // Repair puts back what Problems found displaced. compile makes the plan of
@@ -71,13 +72,13 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) 
 // reread is Refresh for a program that is attached no more, whose record is still
 // there. Another process may have replaced the program of the link just before.
 func (s *Shaper) reread() error {
-	if h, ok := s.hook.(*linkHook); ok {
+	if h, ok := s.hook.(*hook.Link); ok {
 		info, err := h.Info()
 		if err != nil {
 			return err
 		}
 		if info.Program != s.Program {
-			return s.adopt(attachment{s.Place, info.Program})
+			return s.adopt(attachment{hook.Attached{Place: s.Place, Program: info.Program}})
 		}
 	}
 	return s.read()
@@ -140,16 +141,16 @@ func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
 	old := s.hook
 	s.hook = nil
 	next := s.About
-	next.Place = place{Hook: s.Place.Hook}
+	next.Place = hook.Place{Hook: s.Place.Hook}
 	_, err := s.load(st, plan, &next)
 	if s.hook == nil {
 		s.hook = old
 		return err
 	}
-	if id, e := old.program(); e == nil && id == s.Program {
+	if id, e := old.Program(); e == nil && id == s.Program {
 		return err // a new filter where the old one was removed
 	}
-	return errors.Join(err, old.remove())
+	return errors.Join(err, old.Remove())
 }
 
 // end notes in the record of an attached program that it is being detached: a

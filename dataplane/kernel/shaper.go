@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
@@ -21,7 +23,7 @@ type Shaper struct {
 	About
 	about  *ebpf.Map
 	shared *shared
-	hook   hook
+	hook   hook.Hook
 	owner  lock                    // where this process attached it
 	guard  func() error            // Config.Guard
 	seen   []byte                  // the record as it was read last
@@ -40,7 +42,7 @@ type Shaper struct {
 // Close releases what this process holds. A shaper that it attached and that
 // is not pinned ends with it, unless it is a tc filter: Detach ends all.
 func (s *Shaper) Close() {
-	if l, ok := s.hook.(*linkHook); ok {
+	if l, ok := s.hook.(*hook.Link); ok {
 		l.Close()
 	}
 	s.leases.close()
@@ -62,7 +64,7 @@ func (s *Shaper) Attached() (bool, error) {
 	if s.hook == nil {
 		return false, nil
 	}
-	id, err := s.hook.program()
+	id, err := s.hook.Program()
 	if err != nil || id == 0 {
 		return false, err
 	}
@@ -88,7 +90,7 @@ func (s *Shaper) Gone() (bool, error) {
 func (s *Shaper) link() (netlink.Link, error) {
 	l, err := netlink.LinkByIndex(s.Index)
 	switch {
-	case absent(err):
+	case cause.NoDevice(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("interface %s: %w", s.Interface, err)
@@ -111,7 +113,7 @@ func (s *Shaper) Guarded() bool { return guarded(s.iface()) }
 // Outlives says whether something stays that the kernel does not remove when the
 // process is killed.
 func (s *Shaper) Outlives() bool {
-	return !s.Pinned && (s.Place.Hook == TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) || !s.Until.IsZero()
+	return !s.Pinned && (s.Place.Hook == hook.TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) || !s.Until.IsZero()
 }
 
 // site takes the change lock of the interface.
@@ -127,7 +129,7 @@ func (s *Shaper) site() (*site, error) {
 // what was there before. The counters can still be read, until Close.
 func (s *Shaper) Detach() error {
 	if s.hook != nil { // at once, and whoever holds a lock
-		if err := s.hook.remove(); err == nil {
+		if err := s.hook.Remove(); err == nil {
 			s.hook = nil
 		}
 	}
@@ -142,7 +144,7 @@ func (s *Shaper) Detach() error {
 func (s *Shaper) lift(st *site) error {
 	var err error
 	if s.hook != nil {
-		err = s.hook.remove() // at once, and without a look at what else is there
+		err = s.hook.Remove() // at once, and without a look at what else is there
 	}
 	s.last, _ = s.leaves() // they go with HTB
 	err = errors.Join(err, st.clear(s.Direction))
@@ -169,7 +171,7 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 	if a.elsewhere(pacer, a.Dry) {
 		return nil, Reattach.errorf("%s ingress: queues need a device of their own", a.Interface)
 	}
-	to := entryOf(a.Direction, a.Place.Hook, pacer)
+	to := entryOf(a.Direction, Hook(a.Place.Hook), pacer)
 	g := ready
 	if g == nil || g.plan != plan || g.entry != to || g.asked != pacer {
 		g, err = encode(plan, to, pacer)
@@ -254,7 +256,7 @@ func (s *Shaper) refresh() error {
 	if s.hook == nil {
 		return s.detached()
 	}
-	id, err := s.hook.program()
+	id, err := s.hook.Program()
 	if err != nil {
 		return err
 	}
@@ -264,7 +266,7 @@ func (s *Shaper) refresh() error {
 	if id == s.Program {
 		return s.read()
 	}
-	err = s.adopt(attachment{s.Place, id})
+	err = s.adopt(attachment{hook.Attached{Place: s.Place, Program: id}})
 	if errors.Is(err, unix.EPERM) {
 		return nil // who may not look cannot have been overtaken by another
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
@@ -57,7 +58,7 @@ func lockedSite(at iface, change lock) (*site, error) {
 			st.Notes = append(st.Notes, broken)
 		}
 		_, err = netlink.LinkByIndex(at.Index)
-		if absent(err) {
+		if cause.NoDevice(err) {
 			st.gone, err = true, nil
 		}
 	}
@@ -122,11 +123,11 @@ func (st *site) clearOnce(direction Direction) error {
 	for _, a := range list {
 		st.adopt(a)
 		a.end()
-		if err := a.remove(); err != nil {
+		if err := a.Remove(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		st.removed("%s %v: program %d by %s", st.name(), direction, a.program, a.Hook)
+		st.removed("%s %v: program %d by %s", st.name(), direction, a.Program, a.Hook)
 	}
 	errs = append(errs, st.unpace(direction), st.setGSO(direction, 0), st.removeClsact())
 	errs = append(errs, removePin(st.pin(direction)))
@@ -260,9 +261,8 @@ func (st *site) addClsact() error {
 	if err := st.note(); err != nil {
 		return err
 	}
-	err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsactOf(st.Index), QdiscType: "clsact"})
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return cause.Of(fmt.Errorf("clsact on %s: %w", st.name(), err))
+	if err := hook.AddClsact(st.Index); err != nil {
+		return fmt.Errorf("%s: %w", st.name(), err)
 	}
 	return nil
 }
@@ -276,20 +276,19 @@ func (st *site) removeClsact() error {
 	foreign := false
 	if !st.gone {
 		for _, parent := range []uint32{netlink.HANDLE_MIN_EGRESS, netlink.HANDLE_MIN_INGRESS} {
-			list, err := allFilters(st.Index, parent)
+			list, err := hook.Filters(st.Index, parent)
 			if err != nil {
 				return err
 			}
-			if slices.ContainsFunc(list, isOurFilter) {
+			if slices.ContainsFunc(list, hook.IsOurs) {
 				return nil
 			}
 			foreign = foreign || len(list) > 0
 		}
 	}
 	if !st.gone && !foreign { // others that use it by now keep it
-		err := netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: clsactOf(st.Index), QdiscType: "clsact"})
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !absent(err) {
-			return fmt.Errorf("clsact on %s: %w", st.name(), err)
+		if err := hook.RemoveClsact(st.Index); err != nil {
+			return fmt.Errorf("%s: %w", st.name(), err)
 		}
 	}
 	st.Clsact = false

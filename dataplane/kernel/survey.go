@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
@@ -62,7 +64,7 @@ func Look() (*Survey, error) {
 	}
 	for _, l := range links {
 		name, at := l.Attrs().Name, iface{here, l.Attrs().Index}
-		if of := ifbOf(l); of != 0 {
+		if of := hook.InterfaceOf(l); of != 0 {
 			if !known[of] {
 				v.Left = append(v.Left, Left{name, Ingress, "device of an interface that is gone"})
 			}
@@ -110,13 +112,13 @@ func (v *Survey) look(at iface, name string) error {
 				return err
 			}
 			if err != nil {
-				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: %v", a.program, a.Hook, err)})
+				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err)})
 				continue
 			}
 			s.Interface = name // it may have been renamed
 			if found[direction] != nil {
 				s.Close()
-				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: a second one", a.program, a.Hook)})
+				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: a second one", a.Program, a.Hook)})
 				continue
 			}
 			found[direction] = s
@@ -182,18 +184,18 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		add(Egress, "root qdisc %x:", qdisc.Major)
 	}
 	if !paced(Ingress) {
-		switch device, err := netlink.LinkByName(ifbName(at.Index)); {
+		switch device, err := netlink.LinkByName(hook.IFBName(at.Index)); {
 		case err == nil && device.Type() == "ifb":
 			add(Ingress, "device %s", device.Attrs().Name)
-		case err != nil && !absent(err):
+		case err != nil && !cause.NoDevice(err):
 			return nil, err
 		}
-		redirect, err := redirects(at.Index)
+		redirected, err := hook.HasRedirect(at.Index)
 		if err != nil {
 			return nil, err
 		}
-		if len(redirect) > 0 {
-			add(Ingress, "filter that redirects to %s", ifbName(at.Index))
+		if redirected {
+			add(Ingress, "filter that redirects to %s", hook.IFBName(at.Index))
 		}
 	}
 	budgets, err := leftBudgets(at.Namespace, func(index int) bool { return index == at.Index })
@@ -206,7 +208,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		}
 	}
 	for _, direction := range []Direction{Egress, Ingress} {
-		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Hook == TC) {
+		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Hook == hook.TC) {
 			add(direction, "pin %s", at.pin(direction))
 		}
 		if half := filepath.Join(StateDir, at.half(direction)); exists(half) { // of a process that was killed
@@ -228,7 +230,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		}
 		idle := j.Qdiscs != nil && !ours && !paced(Egress)
 		filtered := slices.ContainsFunc(found[:], func(s *Shaper) bool {
-			return s != nil && (s.Place.Hook == TC || s.Place.Index != at.Index)
+			return s != nil && (s.Place.Hook == hook.TC || s.Place.Index != at.Index)
 		})
 		if j.Clsact && !filtered {
 			there, err := qdisc.HasClsact(at.Index)

@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
@@ -36,7 +37,7 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		w.Add(&Shaper{About: About{Place: place{Index: n.Index("d0")}}})
+		w.Add(&Shaper{About: About{Place: hook.Place{Index: n.Index("d0")}}})
 		announced := func() bool {
 			select {
 			case <-w.C:

@@ -102,7 +102,7 @@ func Name(a *kernel.About) string { return a.Interface + " " + a.Direction.Strin
 
 // Hook returns the hook of a shaper, and its mode if it has one.
 func Hook(a *kernel.About) string {
-	hook := string(a.Place.Hook)
+	hook := a.Place.Hook
 	if a.Place.Mode != "" {
 		hook += " " + a.Place.Mode
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // ByTap is the hook of a shaper tap, whose process moves the frames itself.
-const ByTap kernel.Hook = "tap"
+const ByTap = "tap"
 
 // LocalTap is one direction of this process's shaper tap.
 type LocalTap struct {

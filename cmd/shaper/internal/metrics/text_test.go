@@ -35,7 +35,7 @@ func observed(t testing.TB, text string) Observation {
 	}
 	o := Observation{name: "a.yaml", attached: true, effective: true}
 	o.About.Outline = *plan.Outline()
-	o.About.Interface, o.About.Since, o.About.Place.Hook = "eth0", time.Unix(1700000000, 250e6), kernel.TCX
+	o.About.Interface, o.About.Since, o.About.Place.Hook = "eth0", time.Unix(1700000000, 250e6), "tcx"
 	o.sample.Stats = make([]dataplane.ClassStats, len(file.Policy.Classes)+1)
 	o.sample.Tokens = make([][2]int64, len(plan.Stages))
 	return o

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -97,4 +98,10 @@ func missingCapabilities() (names []string) {
 		names = append(names, "CAP_PERFMON")
 	}
 	return names
+}
+
+// NoDevice says whether a netlink request failed because there is no such device. Any
+// other error says nothing about the device.
+func NoDevice(err error) bool {
+	return errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV)
 }
