@@ -117,7 +117,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		err = f.print(s, c, r)
 	}
 	if err == nil && r.Excess > r.Bound+1 {
-		err = fmt.Errorf("the excess exceeds the documented bound: please report it with the scenario and seed %d", c.Seed)
+		err = fmt.Errorf("the excess is above the documented bound: please report it with the scenario and seed %d", c.Seed)
 	}
 	return err
 }
