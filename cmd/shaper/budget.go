@@ -32,21 +32,22 @@ func newBudget(s streams) *cobra.Command {
 		Use:     "budget",
 		GroupID: "look",
 		Short:   "Show and change budgets that hosts share on a server",
-		Long: `Show the budgets on a Redis or Valkey server, set their size for all hosts, or drop a
-host that will not return: until then the server reserves its rescue share. Name the
-server with --store, or with a --policy whose budgets are on it. Put a password into
---password-file or the policy: every user can see a command's arguments.`,
+		Long: `Show the budgets on a Redis or Valkey server, set their size for all hosts, or
+drop a host that will not return: until then the server reserves its rescue
+share. Name the server with --store, or with a --policy whose budgets are on it.
+Put a password into --password-file or the policy, because every user can see a
+command's arguments.`,
 		Example: `  shaper budget list --store redis://10.0.0.1:6379
   shaper budget set customer-42 rate=200mbit --policy docs/shared.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&f.store.URL, "store", "", "`URL` of the server, such as redis://10.0.0.1:6379 or rediss://… for TLS")
+	flags.StringVar(&f.store.URL, "store", "", "connect to the server at `URL`, such as redis://10.0.0.1:6379 or rediss://… for TLS")
 	flags.StringVar(&f.store.PasswordFile, "password-file", "", "read the password from `FILE`")
 	flags.StringVar(&f.store.CAFile, "ca-file", "", "trust the certificates in `FILE` (PEM)")
 	flags.StringVar(&f.store.CertFile, "cert-file", "", "authenticate with the certificate in `FILE` (PEM)")
-	flags.StringVar(&f.store.KeyFile, "key-file", "", "private key of --cert-file, in `FILE` (PEM)")
+	flags.StringVar(&f.store.KeyFile, "key-file", "", "use the private key in `FILE` (PEM) with --cert-file")
 	flags.StringVarP(&f.policy, "policy", "p", "", "use the server of the budgets in policy `FILE`")
 	sub := func(use, short, example string, args cobra.PositionalArgs, run func(ctx context.Context, c shared.Client, args []string) error) *cobra.Command {
 		sub := &cobra.Command{Use: use, Short: short, Example: "  shaper budget " + example, Args: args}

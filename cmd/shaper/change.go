@@ -28,11 +28,11 @@ func newReload(s streams) *cobra.Command {
 		Use:     "reload [IFACE]",
 		GroupID: "shape",
 		Short:   "Replace the policy of a running shaper",
-		Long: `Replace the policy of a running shaper in one step: each packet is handled by the old
-policy or by the new one. A class that keeps its name keeps its counters, and its
-meters keep their tokens, capped at the new bursts. A policy that does not compile
-changes nothing. Without --policy, --rate or --meter, read the policy file again that
-the shaper was started with.`,
+		Long: `Replace the policy of a running shaper in one step: each packet is handled by
+the old policy or by the new one. A class that keeps its name keeps its
+counters, and its meters keep their tokens, capped at the new bursts. A policy
+that does not compile changes nothing. Without --policy, --rate or --meter, read
+the policy file again that the shaper was started with.`,
 		Example: `  shaper reload eth0 --policy docs/uplink.yaml
   shaper reload eth0 --policy docs/uplink.yaml --confirm 60s`,
 		Args: atMostOne,
@@ -226,6 +226,9 @@ func newConfirm(s streams) *cobra.Command {
 		Use:     "confirm [IFACE]",
 		GroupID: "shape",
 		Short:   "Make a policy applied with --confirm permanent",
+		Long: `Make a policy that was applied with --confirm permanent. Run it from a new
+session: that proves that you can still log in. It fails if the policy was
+rolled back already.`,
 		Example: "  shaper confirm eth0",
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -256,6 +259,9 @@ func newDetach(s streams) *cobra.Command {
 		Use:     "detach [IFACE]",
 		GroupID: "shape",
 		Short:   "Detach a running shaper, or clean up after one that died",
+		Long: `Detach the shaper from an interface and restore the previous qdiscs and limits.
+It does the same for state that a killed shaper left behind, and ends a shaper
+that waits for its interface. Without IFACE, there must be only one.`,
 		Example: "  shaper detach eth0",
 		Args:    atMostOne,
 		RunE:    all.each(&f, func(_ *cobra.Command, args []string) error { return f.detach(s, interfaceArg(args)) }),

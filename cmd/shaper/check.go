@@ -22,9 +22,9 @@ func newCheck(s streams) *cobra.Command {
 		Use:     "check POLICY",
 		GroupID: "plan",
 		Short:   "Compile a policy, show it in exact units, and lint it",
-		Long: `Compile a policy file, or a policy given by --rate or --meter, and print it in exact
-units, with warnings and their reasons. If the policy does not compile, print each
-error with its position.`,
+		Long: `Compile a policy file, or a policy given by --rate or --meter, and print it in
+exact units, with warnings and their reasons. If the policy does not compile,
+print each error with its position.`,
 		Example: `  shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12
   shaper check --rate 50mbit`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -49,7 +49,7 @@ error with its position.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.Var(newTimeFlag(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
-	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "largest IP packet of the link, in `BYTES`")
+	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "MTU assumed by warnings, in `BYTES`")
 	return cmd
 }
 

@@ -30,17 +30,17 @@ func newCompare(s streams) *cobra.Command {
 		Use:     "compare IN",
 		GroupID: "look",
 		Short:   "Run a capture through several meters side by side",
-		Long: `Run a capture through several meters side by side, independently of each other: green
-and yellow packets pass, red ones are dropped. IN is pcap or pcapng, gzipped or not; - is
-the standard input.
+		Long: `Run a capture through several meters side by side, independently of each other:
+green and yellow packets pass, red ones are dropped. IN is pcap or pcapng,
+gzipped or not; - is the standard input.
 
-Add each meter with --meter. Without --meter, --rate compares one meter of each kind at
-that rate. Each window has as its limit the bytes that the rate allows in --window, each
-bucket a tenth of that as its burst, and the log has room for its limit in packets of
-40 bytes.
+Add each meter with --meter. Without --meter, --rate compares one meter of each
+kind at that rate. The limit of a window is the number of bytes that the rate
+allows in --window, and the burst of a bucket is a tenth of that. A log has
+entries for its limit in packets of 40 bytes.
 
-worst    most bytes that passed in any span as long as --window; with --rate, also as
-         a multiple of the bytes that the rate allows in that span
+worst    most bytes that passed in any span as long as --window; with --rate,
+         also as a multiple of the bytes that the rate allows in that span
 starved  longest run of dropped packets, from the first to the last
 state    memory of one meter, in bytes`,
 		Example: `  shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture compare.svg
@@ -51,10 +51,10 @@ state    memory of one meter, in bytes`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.meters, "meter", nil, "a `METER` to compare, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
+	flags.StringArrayVar(&f.meters, "meter", nil, "compare `METER`, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
 	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
-	flags.Var(newTimeFlag(&f.window, time.Second), "window", "length of the family's windows and of the worst span, as a `TIME`")
-	flags.StringVar(&f.length, "length", "", "length `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	flags.Var(newTimeFlag(&f.window, time.Second), "window", "set the length of windows and of the worst span to `TIME`")
+	flags.StringVar(&f.length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.picture, "picture", "", "draw the rate that passed over time to `FILE.svg`")
 	flags.BoolVar(&f.json, "json", false, "print JSON")

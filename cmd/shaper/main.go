@@ -109,7 +109,8 @@ func newRoot(s streams) *cobra.Command {
 		Use:   "shaper",
 		Short: "Meter, mark, queue and drop traffic by RFC 2697 and RFC 2698, exactly",
 		Long: `shaper meters packets by the single-rate and two-rate three-color markers of
-RFC 2697, RFC 2698 and RFC 4115 and passes, marks, queues or drops them by color.`,
+RFC 2697, RFC 2698 and RFC 4115, and passes, marks, queues or drops them by
+color.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,

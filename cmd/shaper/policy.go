@@ -27,19 +27,19 @@ type policyFlags struct {
 
 func (p *policyFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&p.file, "policy", "p", "", "policy `FILE` (YAML)")
+	f.StringVarP(&p.file, "policy", "p", "", "use the policy in `FILE` (YAML)")
 	p.addOneLiner(cmd)
 }
 
 func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.one.Rate, "rate", "", "shape everything to `RATE`, such as 50mbit, through one queue with CoDel; control traffic is sent first")
-	f.StringVar(&p.one.Meter, "meter", "", "one `METER` for all packets, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
-	f.StringVar(&p.one.Green, "green", "", "`ACTION` for green packets: pass, drop, dscp=af11, queue and others (default pass)")
-	f.StringVar(&p.one.Yellow, "yellow", "", "`ACTION` for yellow packets (default pass)")
-	f.StringVar(&p.one.Red, "red", "", "`ACTION` for red packets (default drop)")
+	f.StringVar(&p.one.Meter, "meter", "", "meter all packets with `METER`, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
+	f.StringVar(&p.one.Green, "green", "", "apply `ACTION` to green packets: pass, drop, dscp=af11, queue and others (default pass)")
+	f.StringVar(&p.one.Yellow, "yellow", "", "apply `ACTION` to yellow packets (default pass)")
+	f.StringVar(&p.one.Red, "red", "", "apply `ACTION` to red packets (default drop)")
 	f.StringVar(&p.one.Queue, "queue", "", "the `QUEUE` used by the queue action, such as \"rate=20mbit limit=100ms\"")
-	f.StringVar(&p.one.Length, "length", "", "length `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	f.StringVar(&p.one.Length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 }
 
 // timeFlag is the value of a flag: a time in the syntax of policies. If the default is none,

@@ -32,13 +32,13 @@ func newReplay(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "replay IN",
 		GroupID: "shape",
-		Short:   "Meter a capture in virtual time and write it as it would have left",
+		Short:   "Meter a capture in virtual time and write the result",
 		Long: `Meter the packets of a capture by their own timestamps and print totals by class
 and color. IN is pcap or pcapng, gzipped or not; - is the standard input.
 
-With -o, write the capture as it would have left the box: without dropped packets, with
-marks in the headers, and with queued packets at their departure times. It has the
-format of IN, and is gzipped if its name ends in .gz.`,
+With -o, write the capture as it would have left the box: without dropped
+packets, with marks in the headers, and with queued packets at their departure
+times. It has the format of IN, and is gzipped if its name ends in .gz.`,
 		Example: `  shaper replay testdata/pcaps/bursts.pcap -o left.pcap \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
 		Args: oneArg("capture"),

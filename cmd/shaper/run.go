@@ -38,11 +38,11 @@ func newRun(s streams) *cobra.Command {
 		Use:     "run IFACE",
 		GroupID: "shape",
 		Short:   "Shape live traffic on an interface, in the kernel",
-		Long: `Attach a policy to an interface and shape the packets that leave through it, or those
-that arrive. shaper stays in the foreground and detaches when it ends; with --pin the
-policy stays in force. Either way shaper stats, reload, confirm and detach can reach it
-from another terminal, and SIGHUP makes it read the policy file again. It needs root, or
-CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
+		Long: `Attach a policy to an interface and shape the packets that leave through it, or
+those that arrive. shaper stays in the foreground and detaches when it ends;
+with --pin the policy stays in force. Either way shaper stats, reload, confirm
+and detach can reach it from another terminal, and SIGHUP makes it read the
+policy file again. It needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 		Example: `  shaper run eth0 --rate 50mbit
   shaper run eth0 --policy docs/uplink.yaml
   shaper run eth0 --direction ingress --dry-run --meter "token-bucket rate=50mbit burst=1MiB"
@@ -52,7 +52,7 @@ CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	}
 	f.policyFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each direction has its own meters")
+	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
 	f.addBoth(cmd)
 	flags.StringVar(&f.hook, "hook", "auto", "attach at `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
 	flags.StringVar(&f.pacer, "pacer", "auto", "queue packets in `QDISC`: fq (departure times) or htb; auto is fq if the kernel has it and no link needs htb")
@@ -64,7 +64,7 @@ CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.Var(newTimeFlag(&f.span, 0), "for", "detach after `TIME`")
 	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
-	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES`; off sets no cap, auto caps it at 1 ms of the slowest rate if packets queue at egress; restored at the end")
+	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }
 

@@ -42,16 +42,17 @@ func newSimulate(s streams) *cobra.Command {
 		Use:     "simulate",
 		GroupID: "plan",
 		Short:   "Simulate hosts that share a budget on a server, with failures",
-		Long: `Run many shapers that share a budget on one store, in virtual time, with the protocol
-that shapers use with Redis or Valkey. Without --scenario, each host's senders offer
-between nothing and three times the host's part of the budget, and every second one host
-in a hundred changes to another rate. In a scenario, hosts can crash, join and lose the
-network, and the store can disappear, lose its data, or be replaced by a replica.
+		Long: `Run many shapers that share a budget on one store, in virtual time, with the
+protocol that shapers use with Redis or Valkey. Without --scenario, each host's
+senders offer between nothing and three times the host's part of the budget, and
+every second one host in a hundred changes to another rate. In a scenario, hosts
+can crash, join and lose the network, and the store can disappear, lose its
+data, or be replaced by a replica.
 
-worst excess  bytes that could have passed beyond the budget's rate and burst; the
-              bound is the one in docs/SHARING.md for the failures so far
-utilization   bytes passed, divided by the smaller of the offered and the budget's
-              bytes
+worst excess  bytes that could have passed beyond the budget's rate and burst;
+              the bound is the one in docs/SHARING.md for the failures so far
+utilization   bytes passed, divided by the smaller of the offered and the
+              budget's bytes
 fairness      Jain's index of each host's bytes divided by its max-min fair share
 
 The same seed gives the same result.`,
@@ -64,16 +65,16 @@ The same seed gives the same result.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.hosts, "hosts", defaultSimulated, "`NUMBER` of hosts")
-	flags.StringVar(&f.budget, "budget", "", "`RATE` that the hosts share, such as 10gbit")
-	flags.StringVar(&f.burst, "burst", "", "`SIZE` of the budget's burst, such as 1MiB (default 20ms at the budget's rate)")
+	flags.IntVar(&f.hosts, "hosts", defaultSimulated, "simulate this `NUMBER` of hosts")
+	flags.StringVar(&f.budget, "budget", "", "share `RATE`, such as 10gbit")
+	flags.StringVar(&f.burst, "burst", "", "share a burst of `SIZE`, such as 1MiB (default 20ms at the budget's rate)")
 	flags.StringVar(&f.scenario, "scenario", "", "read the scenario from `FILE` (YAML)")
-	flags.Var(newTimeFlag(&f.duration, time.Minute), "duration", "virtual `TIME` that is simulated")
-	flags.Var(newTimeFlag(&f.interval, dataplane.DefaultInterval), "interval", "`TIME` between two reports of a host")
-	flags.StringVar(&f.rescue, "rescue", "10%", "`PART` of the budget that all hosts together may use without the store")
-	flags.Var(newTimeFlag(&f.delay, time.Millisecond), "delay", "maximum `TIME` that a message takes")
-	flags.StringVar(&f.loss, "loss", "0%", "`PART` of the messages that are lost")
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of the random choices, a `NUMBER`")
+	flags.Var(newTimeFlag(&f.duration, time.Minute), "duration", "simulate `TIME`")
+	flags.Var(newTimeFlag(&f.interval, dataplane.DefaultInterval), "interval", "let each host report every `TIME`")
+	flags.StringVar(&f.rescue, "rescue", "10%", "let all hosts together use `PART` of the budget without the store")
+	flags.Var(newTimeFlag(&f.delay, time.Millisecond), "delay", "delay messages by up to `TIME`")
+	flags.StringVar(&f.loss, "loss", "0%", "lose `PART` of the messages")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed random choices with `NUMBER`")
 	flags.StringVar(&f.picture, "picture", "", "draw utilization and shares over time to `FILE.svg`")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
@@ -116,7 +117,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		err = f.print(s, c, r)
 	}
 	if err == nil && r.Excess > r.Bound+1 {
-		err = fmt.Errorf("the excess exceeds the documented bound: please report it with the scenario and seed %d", c.Seed)
+		err = fmt.Errorf("the excess is above the documented bound: please report it with the scenario and seed %d", c.Seed)
 	}
 	return err
 }

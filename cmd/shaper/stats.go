@@ -26,9 +26,9 @@ func newStats(s streams) *cobra.Command {
 		Use:     "stats [IFACE]",
 		GroupID: "look",
 		Short:   "Show counters, rates and tokens of a running shaper",
-		Long: `Show the counters of a running shaper by class and color, the current rates, and the
-tokens of the meters. Bytes are counted by the policy's length rule. Without IFACE, show
-all shaped interfaces.`,
+		Long: `Show the counters of a running shaper by class and color, the current rates, and
+the tokens of the meters. Bytes are counted by the policy's length rule. Without
+IFACE, show all shaped interfaces.`,
 		Example: `  shaper stats eth0
   shaper stats eth0 --watch`,
 		Args: atMostOne,

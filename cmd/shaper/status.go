@@ -97,6 +97,9 @@ func newStatus(s streams) *cobra.Command {
 		Use:     "status [IFACE]",
 		GroupID: "look",
 		Short:   "Show what is attached, and where",
+		Long: `Show the shapers in this network namespace: hook, policy, budgets, and whether
+all packets go through them. Also show state that a killed shaper left behind,
+and shapers that wait for their interface.`,
 		Example: "  shaper status",
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -39,12 +39,12 @@ func newTap(s streams) *cobra.Command {
 		Use:     "tap NAME --uplink IFACE",
 		GroupID: "shape",
 		Short:   "Shape between a TAP device and an interface, in user space",
-		Long: `Create a TAP device and move frames between it and an interface, or a second TAP device,
-through a policy. Egress is traffic that leaves through the uplink, ingress is traffic
-that arrives there. shaper stays in the foreground; shaper stats, status, reload and
-detach find it by the device's name, and SIGHUP makes it read the policy file again. When
-it ends, queued packets get the time of --drain to leave. It needs CAP_NET_ADMIN and, for
-an uplink, CAP_NET_RAW.`,
+		Long: `Create a TAP device and move frames between it and an interface, or a second TAP
+device, through a policy. Egress is traffic that leaves through the uplink,
+ingress is traffic that arrives there. shaper stays in the foreground; shaper
+stats, status, reload and detach find it by the device's name, and SIGHUP makes
+it read the policy file again. When it ends, queued packets get the time of
+--drain to leave. It needs CAP_NET_ADMIN and, for an uplink, CAP_NET_RAW.`,
 		Example: `  shaper tap tap0 --uplink eth0 --policy docs/uplink.yaml
   shaper tap tap0 --peer tap1 --meter "token-bucket rate=50mbit burst=1MiB"`,
 		Args: oneArg("TAP device"),
@@ -55,11 +55,11 @@ an uplink, CAP_NET_RAW.`,
 	flags.StringVar(&f.uplink, "uplink", "", "move frames to and from interface `IFACE`")
 	flags.BoolVar(&f.await, "wait", false, "wait for the uplink to appear")
 	flags.StringVar(&f.peer, "peer", "", "move frames to and from a second TAP device, `NAME`")
-	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each direction has its own meters")
+	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
 	f.addBoth(cmd)
 	flags.IntVar(&f.queues, "queues", 1, "use `N` queues, each with its own thread per direction")
 	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
-	flags.StringVar(&f.memory, "memory", "256MiB", "memory for queued packets, per direction, as a `SIZE`")
+	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
 	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
 	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")

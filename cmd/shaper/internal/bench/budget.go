@@ -19,18 +19,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A budget of two interfaces, in both directions. Its burst is neither full when the
-// senders begin nor if the machine stalls.
+// A budget of two interfaces, in both directions. Its burst is not full when the senders begin,
+// and does not become full if the machine stalls.
 const (
 	sharedRate   = 20_000_000 // bytes per second
 	sharedBurst  = 40_000_000
-	sharedFrame  = 1000 // metered
+	sharedFrame  = 1000 // metered length, bytes
 	sharedPolicy = `classes: [{name: all, match: {proto: 253}, meter: {type: token-bucket, rate: 160mbit, burst: 40MB, initial: 50%, share: {budget: bench, store: host}}}]`
 )
 
-// A budget on a server, of which this host is the only one.
+// A budget on a server with one host.
 const (
-	lostRescue = 2_000_000 // bytes per second, without the server
+	lostRescue = 2_000_000 // rate without the server, bytes per second
 	lostPolicy = `classes: [{name: all, match: {proto: 253}, meter: {type: token-bucket, rate: 160mbit, burst: 100kB, share: {budget: bench, store: "unix://%s", rescue: 10%%}}}]`
 )
 
@@ -52,8 +52,8 @@ func budgetFigures(get func() (*wire, error)) []figure {
 	}, nil)}
 }
 
-// budget has four shapers, each with a process of its own, pass what four senders
-// offer, and returns how many packets that is beside what their budget allows.
+// budget runs four shapers, each in its own process, which meter the packets of four senders.
+// It returns the number of packets that passed beyond the budget.
 func (w *wire) budget(d time.Duration) (beside float64, err error) {
 	path := filepath.Join(w.dir, "budget.yaml")
 	if err := os.WriteFile(path, []byte(sharedPolicy), 0o600); err != nil {
@@ -102,7 +102,7 @@ func (w *wire) budget(d time.Duration) (beside float64, err error) {
 	return max(allowed(at[2]-at[1])-float64(passed), 0) / sharedFrame, nil
 }
 
-// passed is how many bytes the first classes of all shapers let through.
+// passed returns the bytes that the first classes of all shapers passed.
 func (w *wire) passed() (bytes int64, err error) {
 	out, err := w.in(w.a, w.shaper, "stats", "--json")
 	for line := range strings.Lines(string(out)) {
@@ -117,8 +117,8 @@ func (w *wire) passed() (bytes int64, err error) {
 	return bytes, err
 }
 
-// lost offers twice the rescue share of a budget whose server was killed, for a while,
-// and returns how many bytes passed beside it, in percent.
+// lost kills the server of a budget and then offers twice the rescue share. It returns the
+// bytes that passed beyond the rescue share, in percent.
 func (w *wire) lost(d time.Duration) (percent float64, err error) {
 	socket := filepath.Join(w.dir, "store")
 	client, kill, err := startServer("redis-server", "--unixsocket", socket)
@@ -179,7 +179,7 @@ func (w *wire) lost(d time.Duration) (percent float64, err error) {
 		return 0, err
 	}
 	go func() { _, _ = io.Copy(io.Discard, said) }()
-	time.Sleep(time.Second) // for the rest of the burst
+	time.Sleep(time.Second) // until the rest of the burst is used
 	var passed, at [2]float64
 	for i := range passed {
 		before := monotonic()
@@ -208,8 +208,8 @@ func floodBudget(fd, n int) error {
 	return nil
 }
 
-// fillBudget sends a packet between the first two times, floods for a while, and sends
-// more between the last two than the bucket holds then.
+// fillBudget sends a packet between the first two times and then floods for a while. Between
+// the last two times it sends more packets than the bucket holds then.
 func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	at[0] = monotonic()
 	err = floodBudget(senders[0], 1)
@@ -228,7 +228,7 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	ended := monotonic()
 	stop.Store(true)
 	all.Wait()
-	// What arrives on the other side of a veth pair is metered a little later.
+	// Packets that arrive on the other side of a veth pair are metered a little later.
 	time.Sleep(50 * time.Millisecond)
 	at[2] = monotonic()
 	err = errors.Join(err, floodBudget(senders[0], int((at[2]-ended)*sharedRate/1e9/sharedFrame)+100))
@@ -236,7 +236,7 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	return at, errors.Join(append(errs, err)...)
 }
 
-// sendFrames opens a socket that sends out of a device of a namespace.
+// sendFrames opens a socket that sends from a device of a namespace.
 func sendFrames(ns, dev string) (fd int, err error) {
 	err = inside(ns, func() error {
 		link, err := net.InterfaceByName(dev)
@@ -246,12 +246,12 @@ func sendFrames(ns, dev string) (fd int, err error) {
 		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index}) // without a protocol: it receives nothing
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index}) // protocol 0: it receives nothing
 	})
 	return fd, err
 }
 
-// monotonic is the clock of the kernel's programs, ns.
+// monotonic returns the time of the clock that eBPF programs use, in ns.
 func monotonic() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

@@ -14,10 +14,10 @@ import (
 const (
 	fewRules  = 16
 	manyRules = 1000
-	looked    = 1 << 14 // packets in a pass
+	looked    = 1 << 14 // packets per pass
 )
 
-// rule is a 5-tuple rule, for IPv4, as a scan of a list compares it.
+// rule is a 5-tuple rule for IPv4. The linear scan compares packets with it.
 type rule struct {
 	src, dst, srcMask, dstMask uint32
 	sport, dport, proto        dataplane.Range
@@ -73,7 +73,7 @@ func randomRule(r *rand.Rand) rule {
 	return out
 }
 
-// packet makes a packet that the rule takes.
+// packet returns a packet that matches the rule.
 func (r *rule) packet(random *rand.Rand) dataplane.Packet {
 	in := func(span dataplane.Range) uint32 { return span.First + random.Uint32N(span.Last-span.First+1) }
 	return dataplane.Packet{
@@ -84,8 +84,8 @@ func (r *rule) packet(random *rand.Rand) dataplane.Packet {
 	}
 }
 
-// lookups are a list of rules and packets for all of them in turn, at random,
-// with one in eight that no rule was asked for.
+// lookups has a list of rules, and packets that match random rules. One in eight packets
+// matches no rule.
 type lookups struct {
 	rules      []rule
 	packets    []dataplane.Packet
@@ -123,7 +123,7 @@ func newLookups(n int) (*lookups, error) {
 	return l, nil
 }
 
-// scan compares rule by rule.
+// scan compares packets with one rule after the other.
 func (l *lookups) scan(p *dataplane.Packet) int {
 	for i := range l.rules {
 		if l.rules[i].takes(p) {

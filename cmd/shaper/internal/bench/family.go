@@ -15,14 +15,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// window holds some 10,000 packets of the stream, of which a third pass.
+// window is the time of about 10,000 packets of the stream, a third of which pass.
 const window = 10 * time.Millisecond
 
-// windowLimit is what byteRate brings in a window.
+// windowLimit is the number of bytes that byteRate allows in a window.
 const windowLimit = int64(byteRate * window / time.Second)
 
-// family is every kind of meter that kinds has not, at a third of the stream's
-// rate.
+// family has every kind of meter that kinds does not have, at a third of the stream's rate.
 var family = []kind{
 	{"token-bucket", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}.Profile())},
 	{"gcra", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, GCRA: true}.Profile())},
@@ -31,12 +30,12 @@ var family = []kind{
 	{"sliding-counter", must(meter.SlidingCounter{Limit: windowLimit, Window: window}.Profile())},
 	{"sliding-log", must(meter.SlidingLog{Limit: windowLimit, Window: window, Entries: 1 << 14}.Profile())},
 	{"tswtcm", must(meter.TSWTCM{CIR: meter.BitRate(1e9), PIR: meter.BitRate(2e9), Window: window, Seed: 2859}.Profile())},
-	// Half of the stream comes while it warms up.
+	// Half of the stream arrives during the warm-up.
 	{"token-bucket with a warm-up", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, Warmup: 2 * time.Second}.Profile())},
 }
 
-// thread is the CPU time of f for each of n packets, in ns. Others may want the
-// core meanwhile.
+// thread returns the CPU time of f per packet, in ns. CPU time does not depend on other
+// processes.
 func thread(n int, f func()) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -64,8 +63,7 @@ func enveloped(s arrivals) {
 	}
 }
 
-// decides says whether a meter made a difference: none of green and the rest
-// is rare.
+// decides reports whether a meter matters: neither green nor other colors are rare.
 func decides(what string, colors []meter.Color) error {
 	n := count(colors)
 	if green := float64(n[meter.Green]) / float64(len(colors)); green < 0.1 || green > 0.9 {
@@ -91,7 +89,7 @@ func familyFigures() []figure {
 	return append(figures, throttledFigures()...)
 }
 
-// allocated is what all meters of the family allocate for a packet.
+// allocated returns the number of allocations of all meters of the family per packet.
 func allocated() (float64, error) {
 	const packets = 1 << 14
 	s := stream()
@@ -112,13 +110,13 @@ func allocated() (float64, error) {
 const (
 	fewNames       = 8
 	manyNames      = 10_000
-	numAsked       = 1 << 20 // requests in a run
+	numAsked       = 1 << 20 // requests per run
 	requestsAtOnce = 100
 )
 
-// requests are a million names, at random.
+// requests has a million names and a random sequence of them.
 type requests struct {
-	all  []string // that there are
+	all  []string // all names
 	each []string
 }
 
@@ -134,13 +132,12 @@ func newRequests(n int) *requests {
 	return r
 }
 
-// perRequest is a rate that is rarely too slow for a request after another.
-// throttled counts requests by whole ns.
+// perRequest is a rate that rejects few requests. throttled counts requests in whole ns.
 const perRequest = 10 * time.Nanosecond
 
 var requestRate = kind{"gcra", must(meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: perRequest}, Burst: requestsAtOnce}.Profile())}
 
-// given meters requests with times at hand.
+// given meters requests whose times are given.
 func (r *requests) given() (float64, error) {
 	m, passed := meter.New(requestRate.profile), 0
 	times := stream().ns[:len(r.each)]
@@ -168,7 +165,7 @@ func (r *requests) locked() (float64, error) {
 	return ns, r.check(passed)
 }
 
-// sharded reads the clock, and looks the name up.
+// sharded reads the clock and looks up the name.
 func (r *requests) sharded() (float64, error) {
 	m, err := meter.NewShards[string](requestRate.profile, meter.TableConfig{Keys: 2 * manyNames}, 8)
 	if err != nil {
@@ -188,8 +185,8 @@ func (r *requests) sharded() (float64, error) {
 	return ns, r.check(passed)
 }
 
-// throttled asks throttled, whose store has as many names as ours at most, or
-// no bound where bound is 0.
+// throttled meters requests with throttled. Its store has at most as many names as ours, or no
+// bound if bound is 0.
 func (r *requests) throttled(bound int) (float64, error) {
 	store, err := memstore.NewCtx(bound)
 	if err != nil {
@@ -215,7 +212,8 @@ func (r *requests) throttled(bound int) (float64, error) {
 	return ns, r.check(passed)
 }
 
-// check says whether most requests passed: that is the more work for throttled.
+// check reports whether most requests passed, which is more work for throttled than rejecting
+// them.
 func (r *requests) check(passed int) error {
 	if passed < len(r.each)/2 {
 		return fmt.Errorf("only %d of %d requests passed", passed, len(r.each))

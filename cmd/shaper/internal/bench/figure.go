@@ -14,20 +14,20 @@ type side func() (float64, error)
 // figure is one row of the table.
 type figure struct {
 	what     string
-	bar, aim float64 // noAim where there is none
-	unit     string  // of measured
+	bar, aim float64 // noAim if there is none
+	unit     string  // unit of measured
 	each     string  // unit of the sides
 	ours     side
-	other    side                              // nil where nothing is compared
-	measured func(ours, other float64) float64 // of one round
-	more     bool                              // more is better
-	most     int                               // rounds; 0 for as many as there are
+	other    side                              // nil if there is no comparison
+	measured func(ours, other float64) float64 // result of one round
+	more     bool                              // larger is better
+	most     int                               // maximum number of rounds; 0: the default
 }
 
 // noAim is the aim of a figure that has only a bar.
 const noAim = -1
 
-// timeRatio is our time in theirs; less is better.
+// timeRatio is our time divided by theirs; smaller is better.
 func timeRatio(what string, bar, aim float64, ours, other side) figure {
 	return figure{
 		what: what, bar: bar, aim: aim, unit: "x", each: " ns", ours: ours, other: other,
@@ -35,14 +35,14 @@ func timeRatio(what string, bar, aim float64, ours, other side) figure {
 	}
 }
 
-// speedRatio is their time in ours; more is better.
+// speedRatio is their time divided by ours; larger is better.
 func speedRatio(what string, bar, aim float64, ours, other side) figure {
 	f := timeRatio(what, bar, aim, ours, other)
 	f.measured, f.more = func(ours, other float64) float64 { return other / ours }, true
 	return f
 }
 
-// amount is a figure of ours alone. Where other is given it stands beside it.
+// amount is a figure of ours alone. If other is given, the table shows it, too.
 func amount(what string, bar, aim float64, unit string, ours, other side) figure {
 	return figure{
 		what: what, bar: bar, aim: aim, unit: unit, each: unit, ours: ours, other: other,
@@ -50,7 +50,7 @@ func amount(what string, bar, aim float64, unit string, ours, other side) figure
 	}
 }
 
-// row measures, one side after the other, round by round.
+// row measures both sides alternately, round by round.
 func (f *figure) row(rounds int) string {
 	var ours, other, measured []float64
 	if f.most > 0 {
@@ -68,7 +68,7 @@ func (f *figure) row(rounds int) string {
 			}
 		}
 		if round == 0 {
-			continue // warms up
+			continue // warm-up
 		}
 		ours, other, measured = append(ours, a), append(other, b), append(measured, f.measured(a, b))
 	}
@@ -92,7 +92,7 @@ func (f *figure) failed(err error) string {
 
 func (f *figure) barText() string {
 	if math.IsInf(f.bar, 0) {
-		return "" // it has none
+		return "" // noAim
 	}
 	return number(f.bar) + f.unit
 }
@@ -117,5 +117,5 @@ func median(v []float64) float64 {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
 
-// since is the time since start for each of n packets, in ns.
+// since returns the time since start divided by n packets, in ns.
 func since(start time.Time, n int) float64 { return float64(time.Since(start)) / float64(n) }

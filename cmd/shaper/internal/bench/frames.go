@@ -9,12 +9,12 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// numFrames is small enough for their headers to stay in a core's cache, as
-// they do behind a network card.
+// numFrames is small enough for the headers to stay in a core's cache, as they do after DMA by
+// a network card.
 const numFrames = 4096
 
-// frames are Ethernet frames without FCS: IMIX, 70 % IPv4 and 30 % IPv6, 55 %
-// TCP and 40 % UDP, a fifth with a VLAN tag.
+// frames are Ethernet frames without FCS: IMIX, 70 % IPv4 and 30 % IPv6, 55 % TCP and 40 % UDP,
+// a fifth with a VLAN tag.
 var frames = sync.OnceValue(func() [][]byte {
 	r := rand.New(rand.NewPCG(791, 8200))
 	all := make([][]byte, numFrames)
@@ -24,10 +24,10 @@ var frames = sync.OnceValue(func() [][]byte {
 	return all
 })
 
-// services are the ports that classes name, among others.
+// services are some of the ports that classes match.
 var services = [...]uint16{22, 25, 53, 80, 80, 443, 443, 443, 443, 500, 587, 993, 3306, 5060, 8080, 16500, 51820}
 
-// codepoints are the DSCPs of what comes in.
+// codepoints are the DSCPs of arriving packets.
 var codepoints = [...]uint8{0, 0, 0, 0, 0, 0, 0, 8, 34, 36, 46, 48}
 
 var (
@@ -47,7 +47,7 @@ func address6(r *rand.Rand) net.IP {
 	return ip
 }
 
-// frame makes one frame of size bytes, or as long as its headers need.
+// frame returns a frame of size bytes, or longer if its headers need more.
 func frame(r *rand.Rand, size int) []byte {
 	eth := &layers.Ethernet{
 		SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2},

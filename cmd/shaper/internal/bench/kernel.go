@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is two network namespaces, a and b, joined by a veth pair v0, and the
-// command that shapes it.
+// wire is two network namespaces, a and b, joined by a veth pair v0, and the shaper command.
 type wire struct {
 	dir, shaper string
 	a, b        string
@@ -49,8 +48,8 @@ func newWire(dir string) (*wire, error) {
 	return w, nil
 }
 
-// wireOf makes a wire when it is first asked for; end takes away what is there
-// of it and on it, at any time.
+// wireOf returns a function that creates a wire on its first call. end removes the wire and
+// everything on it, and can be called at any time.
 func wireOf(dir string) (get func() (*wire, error), end func()) {
 	get = sync.OnceValues(func() (*wire, error) { return newWire(dir) })
 	return get, func() {
@@ -61,7 +60,7 @@ func wireOf(dir string) (get func() (*wire, error), end func()) {
 
 func nsName(end string) string { return fmt.Sprintf("shaper-bench-%d-%s", os.Getpid(), end) }
 
-// close ends what runs in the namespaces, which is all ours, and deletes them.
+// close ends all processes in the namespaces and deletes them.
 func (w *wire) close() {
 	for _, ns := range []string{w.a, w.b} {
 		w.in(ns, w.shaper, "detach", "v0")
@@ -75,7 +74,7 @@ func (w *wire) close() {
 	}
 }
 
-// in runs a command in a namespace.
+// in returns a command that runs in a namespace.
 func (w *wire) in(ns string, args ...string) ([]byte, error) {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", ns}, args...)...)
 	out, err := cmd.Output()
@@ -89,7 +88,7 @@ func (w *wire) in(ns string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// shape attaches a policy for as long as f runs.
+// shape attaches a policy while f runs.
 func (w *wire) shape(policy string, f func() (float64, error)) (float64, error) {
 	path := filepath.Join(w.dir, "policy.yaml")
 	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
@@ -103,7 +102,7 @@ func (w *wire) shape(policy string, f func() (float64, error)) (float64, error) 
 	return v, errors.Join(err, e)
 }
 
-// program is the program that a policy attaches.
+// program returns the program that a policy attaches.
 func (w *wire) program(policy string) (p *ebpf.Program, err error) {
 	_, err = w.shape(policy, func() (float64, error) {
 		out, err := w.in(w.a, w.shaper, "status", "--json")
@@ -129,19 +128,19 @@ var small = func() []byte {
 	return f
 }()
 
-// costOf is the time of a run of a program, in ns.
+// costOf returns the time of one run of a program, in ns.
 func costOf(p *ebpf.Program) (float64, error) {
 	_, d, err := p.Benchmark(small, 500_000, nil)
 	return float64(d), err
 }
 
-// onCPUs is the median time of a run while as many CPUs run it at once.
+// onCPUs returns the median time of one run while n CPUs run the program concurrently.
 func onCPUs(p *ebpf.Program, n int) (float64, error) {
 	var all sync.WaitGroup
 	costs, errs := make([]float64, n), make([]error, n)
 	for i := range n {
 		all.Go(func() {
-			runtime.LockOSThread() // for good: the thread is pinned
+			runtime.LockOSThread() // not unlocked, because the thread is pinned
 			var set unix.CPUSet
 			set.Set(i)
 			if errs[i] = unix.SchedSetaffinity(0, &set); errs[i] == nil {
@@ -155,11 +154,11 @@ func onCPUs(p *ebpf.Program, n int) (float64, error) {
 
 const marked = `green: {dscp: af11}, yellow: {dscp: af12}`
 
-// oneClass takes everything, at rates that the offered load passes.
+// oneClass has one class for all packets, at rates above the offered load.
 const oneClass = `classes: [{name: all, meter: {type: trtcm, cir: 1gbit, cbs: 64KiB, pir: 2gbit, pbs: 64KiB}, ` + marked + `}]`
 
-// classesOf has n classes by address, protocol and port; the last takes the
-// frame.
+// classesOf returns a policy with n classes by address, protocol and port. The last class
+// matches the frame.
 func classesOf(n int) string {
 	var b strings.Builder
 	b.WriteString("classes:\n")
@@ -238,7 +237,7 @@ func kernelFigures(get func() (*wire, error)) []figure {
 	return figures
 }
 
-// iperf is the time of a byte of TCP from a to b, in ns, as b counts them.
+// iperf returns the time per byte of TCP from a to b, in ns, counted at b.
 func (w *wire) iperf() (float64, error) {
 	server := exec.Command("ip", "netns", "exec", w.b, "iperf3", "-s", "-1")
 	if err := server.Start(); err != nil {
@@ -264,7 +263,7 @@ func (w *wire) iperf() (float64, error) {
 	return 8e9 / result.End.Received.BitsPerSecond, nil
 }
 
-// htb has the device send through one class of HTB, made by hand.
+// htb makes the device send through one hand-configured HTB class.
 func (w *wire) htb(class string, f func() (float64, error)) (float64, error) {
 	for _, line := range []string{
 		"qdisc add dev v0 root handle 1: htb default 10",
@@ -279,14 +278,14 @@ func (w *wire) htb(class string, f func() (float64, error)) (float64, error) {
 	return v, errors.Join(err, e)
 }
 
-// blasted is what a blast did.
+// blasted is the result of a blast.
 type blasted struct {
 	Packets int
-	CPU     time.Duration // of the thread that sent
+	CPU     time.Duration // CPU time of the sending thread
 }
 
-// blast sends UDP from a to b: bytes a packet, and packets a second, 0 for as
-// many as go.
+// blast sends UDP from a to b. It sends packets of a given length at a given rate; 0 is as fast
+// as possible.
 func (w *wire) blast(size, rate int, d time.Duration) (b blasted, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -340,9 +339,9 @@ func (w *wire) cpuPerPacket() (float64, error) {
 	return float64(b.CPU) / float64(b.Packets), err
 }
 
-// overload offers twice the PIR and compares what passed with what the bucket
-// and the rate allow, in percent. The times are those of the packets that
-// passed, by the clock of the kernel.
+// overload offers twice the PIR. It returns the difference between the bytes that passed and
+// the bytes that burst and rate allow, in percent. The times are those of passed packets by the
+// kernel's clock.
 func (w *wire) overload() (float64, error) {
 	const (
 		pir, pbs = 50_000_000, 64 << 10

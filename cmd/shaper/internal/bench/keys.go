@@ -18,10 +18,10 @@ const (
 	numShards = 1024
 )
 
-// keyProfile is that of each key.
+// keyProfile is the profile of each key's meter.
 var keyProfile = family[1].profile
 
-// newKeys returns a table with all keys in use.
+// newKeys returns a table in which all keys are in use.
 func newKeys() (*meter.Table[uint64], error) {
 	t, err := meter.NewTable[uint64](keyProfile, meter.TableConfig{Keys: numKeys})
 	if err != nil {
@@ -39,7 +39,7 @@ func newKeys() (*meter.Table[uint64], error) {
 func tableFigures() []figure {
 	table := sync.OnceValues(newKeys)
 	shards := sync.OnceValues(func() (*meter.Shards[uint64], error) {
-		// Keys do not spread evenly: each shard has room for a few more.
+		// Keys do not spread evenly, so each shard has room for a few more.
 		t, err := meter.NewShards[uint64](keyProfile, meter.TableConfig{Keys: numKeys + numKeys/4}, numShards)
 		if err != nil {
 			return nil, err
@@ -50,7 +50,7 @@ func tableFigures() []figure {
 		return t, nil
 	})
 	full := sync.OnceValues(newKeys)
-	next := uint64(numKeys) // a key that full has not seen
+	next := uint64(numKeys) // a key that the table has not seen
 	hits := func() (float64, error) {
 		t, err := table()
 		if err != nil {
@@ -96,8 +96,8 @@ func tableFigures() []figure {
 			return ns, nil
 		}
 	}
-	// evict meters packets of new keys, and returns the time of those that took
-	// longest, too.
+	// evict meters packets of new keys. It returns the mean time and that of the slowest
+	// packets.
 	evict := func() (each, longest float64, err error) {
 		t, err := full()
 		if err != nil {
@@ -109,7 +109,7 @@ func tableFigures() []figure {
 			for i, now := range s.ns {
 				t.Color(next, now, s.lengths[i], meter.Green)
 				next++
-				if i%4096 == 4095 { // the clock is read rarely
+				if i%4096 == 4095 { // read the clock rarely
 					end := threadTime()
 					longest, begin = max(longest, float64(end-begin)), end
 				}
@@ -139,7 +139,7 @@ func tableFigures() []figure {
 	}
 }
 
-// shareKeys has goroutines meter the stream, a burst of it each in turn.
+// shareKeys lets goroutines meter the bursts of the stream in turn.
 func shareKeys(t *meter.Shards[uint64], goroutines int) float64 {
 	s := stream().first(limited)
 	start := time.Now()
@@ -158,7 +158,7 @@ func shareKeys(t *meter.Shards[uint64], goroutines int) float64 {
 	return since(start, len(s.ns))
 }
 
-// keyMemory is the heap that a table has more in use than none, for each key.
+// keyMemory returns the heap memory of a full table per key.
 func keyMemory() (float64, error) {
 	stream()
 	before := heap()
@@ -171,17 +171,16 @@ func keyMemory() (float64, error) {
 	return (after - before) / numKeys, nil
 }
 
-// heap is how many bytes are in use, in spans of the heap.
+// heap returns the bytes in use in the heap's spans.
 func heap() float64 {
 	runtime.GC()
-	runtime.GC() // what the first one left to sweep
+	runtime.GC() // sweeps after the first one
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapInuse)
 }
 
-// sources is a policy at work in the kernel, and packets from a million source
-// addresses.
+// sources is a policy loaded into the kernel, with packets from a million source addresses.
 type sources struct {
 	*kernel.Walker
 	packets  []dataplane.Packet
@@ -189,7 +188,7 @@ type sources struct {
 	now      int64
 }
 
-// newSources loads a policy of one meter, or one for each source.
+// newSources loads a policy with one meter, or with one meter per source.
 func newSources(per dataplane.Key) (*sources, error) {
 	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
 	if per.By != dataplane.NoKey {
@@ -215,7 +214,7 @@ func newSources(per dataplane.Key) (*sources, error) {
 	return s, nil
 }
 
-// process meters a batch, with a source for each.
+// process meters a batch, with the given sources.
 func (s *sources) process(source func(i int) uint32) error {
 	for i := range s.packets {
 		p := &s.packets[i]
@@ -234,7 +233,7 @@ func (s *sources) process(source func(i int) uint32) error {
 	return nil
 }
 
-// random is the time of a packet from any of the sources.
+// random returns the time of a packet from a random source.
 func (s *sources) random() (float64, error) {
 	pick := stream().pick[:limited]
 	var wrong error

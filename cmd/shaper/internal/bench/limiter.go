@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	limited = 1 << 20 // packets in a run
+	limited = 1 << 20 // packets per run
 	sharers = 2       // goroutines that share a meter
 )
 
-// times are the stream's arrivals as x/time/rate takes them.
+// times are the stream's arrivals as time.Time, for x/time/rate.
 var times = sync.OnceValue(func() []time.Time {
 	base, out := time.Now(), make([]time.Time, limited)
 	for i := range out {
@@ -56,7 +56,7 @@ func allow(s arrivals, at []time.Time) float64 {
 	return since(start, limited)
 }
 
-// allowShared gives all packets of a burst its first time.
+// allowShared uses the time of a burst's first packet for the whole burst.
 func allowShared(s arrivals, at []time.Time, burst int) float64 {
 	l := newLimiter()
 	return share(func(from int) {
@@ -93,8 +93,8 @@ func (k *kind) sharedBursts(s arrivals) float64 {
 	}, burst)
 }
 
-// share runs f in every goroutine, from its first burst on, and returns the
-// ns that a packet of the stream took.
+// share runs f in every goroutine from its first burst on, and returns the time per packet of
+// the stream, in ns.
 func share(f func(from int), burst int) float64 {
 	start := time.Now()
 	var done sync.WaitGroup

@@ -1,5 +1,5 @@
-// Command bench measures shaper against other programs and libraries, as
-// ratios in one run, and prints them as a Markdown table.
+// Command bench compares shaper with other programs and libraries. It measures both sides in
+// one run, interleaved, and prints the ratios as a Markdown table.
 package main
 
 import (

@@ -12,22 +12,22 @@ const (
 	streamLen = 4 << 20
 	numMeters = 1 << 20
 	burst     = 32
-	byteRate  = 1e9 / 8 // bytes in a second
+	byteRate  = 1e9 / 8 // bytes per second
 	bucket    = 64 << 10
 )
 
-// imix is what of twelve packets has which length.
+// imix has the number of packets per length, of twelve packets.
 var imix = [12]int{64, 64, 64, 64, 64, 64, 64, 594, 594, 594, 594, 1518}
 
 // arrivals is a stream of packets.
 type arrivals struct {
 	ns      []int64
 	lengths []int
-	pick    []uint32      // a meter for each
-	colors  []meter.Color // what they got
+	pick    []uint32      // index of a meter for each packet
+	colors  []meter.Color // results
 }
 
-// stream is random IMIX of 3 Gbit/s. The picks are those of rte_meter.c.
+// stream returns random IMIX of 3 Gbit/s. The picks are those of rte_meter.c.
 var stream = sync.OnceValue(func() arrivals {
 	r := rand.New(rand.NewPCG(2697, 2698))
 	s := arrivals{make([]int64, streamLen), make([]int, streamLen), make([]uint32, streamLen), make([]meter.Color, streamLen)}
@@ -44,12 +44,12 @@ var stream = sync.OnceValue(func() arrivals {
 	return s
 })
 
-// first is the first n packets.
+// first returns the first n packets.
 func (s arrivals) first(n int) arrivals {
 	return arrivals{s.ns[:n], s.lengths[:n], s.pick[:n], s.colors[:n]}
 }
 
-// kind is a meter to compare.
+// kind is a kind of meter to compare.
 type kind struct {
 	name    string
 	profile *meter.Profile
@@ -67,7 +67,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// count is how many packets were green, yellow and red.
+// count returns the numbers of green, yellow and red packets.
 func count(colors []meter.Color) (n [3]int) {
 	for _, c := range colors {
 		n[c]++
@@ -75,7 +75,7 @@ func count(colors []meter.Color) (n [3]int) {
 	return n
 }
 
-// one meters a packet at a time.
+// one meters one packet at a time.
 func (k *kind) one(s arrivals) float64 {
 	m := meter.New(k.profile)
 	lengths, colors := s.lengths[:len(s.ns)], s.colors[:len(s.ns)]
@@ -86,7 +86,7 @@ func (k *kind) one(s arrivals) float64 {
 	return since(start, len(s.ns))
 }
 
-// bursts meters 32 packets with one time.
+// bursts meters 32 packets with the same time.
 func (k *kind) bursts(s arrivals) float64 {
 	m := meter.New(k.profile)
 	start := time.Now()
@@ -96,7 +96,7 @@ func (k *kind) bursts(s arrivals) float64 {
 	return since(start, len(s.ns))
 }
 
-// many meters 32 packets with one time, each by another meter at random.
+// many meters 32 packets with the same time, each with a random meter.
 func (k *kind) many(s arrivals, all []meter.Meter) float64 {
 	for i := range all {
 		all[i] = meter.New(k.profile)

@@ -26,16 +26,16 @@ const (
 	evenRate     = 50_000_000 // bit/s
 )
 
-// queued has all IP packets wait in one queue.
+// queued is a policy that puts all IP packets into one queue.
 func queued(rate int, length string) string {
 	return fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: 100ms}}\nlength: %s\n", rate, length)
 }
 
-// byHand is the class of HTB that one would make for a rate, in frames.
+// byHand writes the hand-configured HTB class for a rate that counts frames.
 func byHand(rate int) string { return fmt.Sprintf("rate %dbit", rate) }
 
-// inside runs f on a thread that is in a namespace: sockets stay where they
-// were opened.
+// inside runs f on a thread in a namespace. Sockets stay in the namespace in which they were
+// opened.
 func inside(ns string, f func() error) error {
 	errs := make(chan error)
 	go func() {
@@ -56,14 +56,14 @@ func inside(ns string, f func() error) error {
 			err = f()
 		}
 		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread() // else the thread ends with the goroutine
+			runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
 		}
 		errs <- err
 	}()
 	return <-errs
 }
 
-// udp opens a UDP socket in a namespace, with room for all that a round sends.
+// udp opens a UDP socket in a namespace, with a buffer for all packets of a round.
 func udp(ns string) (fd int, err error) {
 	err = inside(ns, func() (err error) {
 		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -78,11 +78,11 @@ func udp(ns string) (fd int, err error) {
 	return fd, err
 }
 
-// errBehind says that now and then nothing waited.
+// errBehind means that the queue was empty at times.
 var errBehind = errors.New("the sender fell behind: the machine is busy")
 
-// paced offers UDP a fifth faster than a rate in bit/s and returns when the
-// packets came, in ns by the kernel's clock.
+// paced offers UDP at a fifth more than a rate in bit/s. It returns the packets' times of
+// arrival, in ns of the kernel's clock.
 func (w *wire) paced(rate int) (at []int64, err error) {
 	for range 3 {
 		if at, err = w.pacedOnce(rate); !errors.Is(err, errBehind) {
@@ -93,8 +93,8 @@ func (w *wire) paced(rate int) (at []int64, err error) {
 }
 
 func (w *wire) pacedOnce(rate int) ([]int64, error) {
-	// At a gigabit a core is not fast enough for single packets: then 16 are
-	// sent as one that is cut behind the queue, and come at the same time.
+	// At 1 Gbit/s a core is too slow for single packets. There, 16 packets are sent as one GSO
+	// packet, which is split after the queue; they arrive at the same time.
 	segments := 1
 	if rate > 500_000_000 {
 		segments = 16
@@ -120,7 +120,7 @@ func (w *wire) pacedOnce(rate int) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The first packet finds the neighbor, and has the kernel stamp.
+	// The first packet resolves the neighbor and enables timestamps in the kernel.
 	if _, err := unix.Write(out, make([]byte, 1)); err != nil {
 		return nil, err
 	}
@@ -140,11 +140,11 @@ func (w *wire) pacedOnce(rate int) ([]int64, error) {
 	return at, err
 }
 
-// offer sends for pacedTime. So that something waits from the start, the first
-// 20 ms of it go at once.
+// offer sends for pacedTime. It sends the first 20 ms at once, so that the queue is never
+// empty.
 func offer(fd, rate, segments int) error {
 	data, sent := make([]byte, segments*pacedPayload), 0
-	perSecond := float64(rate) / 8 / pacedFrame // which leave
+	perSecond := float64(rate) / 8 / pacedFrame // packets sent per second
 	for begin := time.Now(); time.Since(begin) < pacedTime; time.Sleep(time.Millisecond) {
 		if sent > 0 && float64(sent) < perSecond*time.Since(begin).Seconds() {
 			return errBehind
@@ -158,8 +158,8 @@ func offer(fd, rate, segments int) error {
 	return nil
 }
 
-// stampsOf reads until nothing comes for as long as the socket waits, and
-// returns a time for each packet with the payload of a paced one.
+// stampsOf reads until no packet arrives within the socket's timeout. It returns the time of
+// each paced packet.
 func stampsOf(fd int) (at []int64, err error) {
 	buf, oob := make([]byte, 1<<16), make([]byte, 256)
 	for {
@@ -187,7 +187,7 @@ func stampsOf(fd int) (at []int64, err error) {
 	}
 }
 
-// gaps are what lies between packets at evenRate, but for the first 100, in µs.
+// gaps returns the gaps between packets at evenRate, without the first 100, in µs.
 func (w *wire) gaps() ([]float64, error) {
 	at, err := w.paced(evenRate)
 	if err != nil {
@@ -214,7 +214,7 @@ func deviation(v []float64) float64 {
 	return math.Sqrt(squares / float64(len(v)))
 }
 
-// spread is how far 99 % of the gaps are at most from the ideal one.
+// spread returns the largest deviation from the ideal gap of 99 % of the gaps.
 func spread(gaps []float64) float64 {
 	const ideal = pacedFrame * 8e6 / evenRate
 	off := make([]float64, len(gaps))
@@ -225,9 +225,9 @@ func spread(gaps []float64) float64 {
 	return off[len(off)*99/100]
 }
 
-// rateError compares with a rate, in percent, the bytes that came after a
-// packet, or those that came with it, until the last. In the 200 ms before that
-// packet HTB sends what it saved.
+// rateError compares a rate with the bytes that arrived after the packet at 200 ms, up to the
+// last one, in percent. Before that time HTB sends the credit of its burst. Packets with the
+// same time as that one are not counted.
 func (w *wire) rateError(rate int) (float64, error) {
 	at, err := w.paced(rate)
 	if err != nil {
@@ -240,12 +240,12 @@ func (w *wire) rateError(rate int) (float64, error) {
 	return off(measured, float64(rate)), nil
 }
 
-// off is the distance from the ideal in percent.
+// off returns the deviation from the ideal in percent.
 func off(measured, ideal float64) float64 { return 100 * math.Abs(measured-ideal) / ideal }
 
-// goodput compares what TCP gets of a rate with what is left of it after the
-// headers, in percent. length is what a full packet counts. iperf3 would count
-// what waits at the end to one side or the other.
+// goodput compares TCP's goodput with the rate less headers, in percent. length is the metered
+// length of a full packet. iperf3 is not used, because it would count the backlog at the end
+// for one side or the other.
 func (w *wire) goodput(rate, length int) (float64, error) {
 	in, out, err := w.tcp(rate)
 	if err != nil {
@@ -290,8 +290,8 @@ func (w *wire) goodput(rate, length int) (float64, error) {
 	return off(float64(received)*8/last.Sub(first).Seconds(), float64(rate)*1448/float64(length)), nil
 }
 
-// tcp connects a with b by cubic, which many hosts have, with a window of about
-// 50 ms at a rate: half of what may wait.
+// tcp connects a with b. It uses cubic, which is a common default, with a window of about 50 ms
+// at the rate: half of the queue's limit.
 func (w *wire) tcp(rate int) (in, out int, err error) {
 	var heard int
 	err = inside(w.b, func() (err error) {
@@ -335,7 +335,7 @@ func (w *wire) tcp(rate int) (in, out int, err error) {
 	return in, out, err
 }
 
-// Of the live figures.
+// Live figures.
 var liveRates = []struct {
 	rate int
 	name string
@@ -343,7 +343,7 @@ var liveRates = []struct {
 
 var goodputRates = liveRates[2:]
 
-// on runs a measurement on a wire.
+// on returns a side that runs a measurement on a wire.
 func on(get func() (*wire, error), f func(*wire) (float64, error)) side {
 	return func() (float64, error) {
 		w, err := get()
@@ -354,14 +354,14 @@ func on(get func() (*wire, error), f func(*wire) (float64, error)) side {
 	}
 }
 
-// handMade is a measurement with HTB by hand.
+// handMade returns a side with hand-configured HTB.
 func handMade(get func() (*wire, error), rate int, f func(*wire) (float64, error)) side {
 	return on(get, func(w *wire) (float64, error) {
 		return w.htb(byHand(rate), func() (float64, error) { return f(w) })
 	})
 }
 
-// gapsBy makes a measurement of how the gaps are.
+// gapsBy returns a side that measures the gaps.
 func gapsBy(how func([]float64) float64) func(*wire) (float64, error) {
 	return func(w *wire) (float64, error) {
 		gaps, err := w.gaps()
@@ -372,8 +372,8 @@ func gapsBy(how func([]float64) float64) func(*wire) (float64, error) {
 	}
 }
 
-// rates are the figures of a plane at several rates: what it is off by, beside
-// HTB by hand. run makes a side of a policy.
+// rates returns the figures of a plane at several rates: its error, compared with
+// hand-configured HTB. run returns the side of a policy.
 func rates(plane string, get func() (*wire, error), run func(policy string, f func(*wire) (float64, error)) side) (figures []figure) {
 	for _, l := range liveRates {
 		f := func(w *wire) (float64, error) { return w.rateError(l.rate) }
@@ -405,7 +405,7 @@ func pacingFigures(get func() (*wire, error)) []figure {
 		even("p99 of what gaps are off", spread),
 	}
 	figures = append(figures, rates("kernel", get, run)...)
-	// All of them wait, for less than the limit.
+	// All packets are queued, below the limit.
 	const (
 		waits  = "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2gbit, limit: 1s}}"
 		passes = "classes: [{name: all, green: pass}]"
@@ -432,7 +432,7 @@ func pacingFigures(get func() (*wire, error)) []figure {
 	return append(figures, over)
 }
 
-// exactRates are those that the closed form is compared at, in bit/s.
+// exactRates are the rates at which departures are compared with the closed form, in bit/s.
 var exactRates = []int64{1e3, 9_600, 64e3, 1e6, 9_700_001, 10e6, 33_333_333, 100e6, 123_456_789, 999_999_937, 1e9}
 
 const (
@@ -440,7 +440,7 @@ const (
 	exactBatch   = 512
 )
 
-// engine takes packets through a policy.
+// engine runs packets through a policy.
 type engine interface {
 	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
 }
@@ -455,14 +455,14 @@ func (p pipelined) Process(packets []dataplane.Packet, verdicts []dataplane.Verd
 	return nil
 }
 
-// departures is how far the rate at which a million packets of IMIX leave a
-// queue is from the one it has, in percent. All of them come at once.
+// departures returns the difference between the rate at which a million packets of IMIX depart
+// from a queue and the queue's rate, in percent. All packets arrive at once.
 func departures(e engine, rate int64) (float64, error) {
 	const begin = int64(1e9)
 	all := frames()
 	packets, verdicts := make([]dataplane.Packet, exactBatch), make([]dataplane.Verdict, exactBatch)
-	bytes := int64(0)              // in front of the next packet
-	exact, last := begin, int64(0) // departures of the last one
+	bytes := int64(0)              // bytes before the next packet
+	exact, last := begin, int64(0) // departures of the last packet
 	for i := 0; i < exactPackets; i += exactBatch {
 		n := min(exactBatch, exactPackets-i)
 		for j := range n {
@@ -484,7 +484,7 @@ func departures(e engine, rate int64) (float64, error) {
 	return off(float64(last-begin), float64(exact-begin)), nil
 }
 
-// worst is the largest error of all rates.
+// worst returns the largest error over all rates.
 func worst(start func(*dataplane.Policy) (engine, func(), error)) side {
 	return func() (float64, error) {
 		most := 0.0

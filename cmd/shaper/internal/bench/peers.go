@@ -19,7 +19,7 @@ import (
 //go:embed peers/rte_meter.c
 var rteMeter []byte
 
-// peer is the C program at work.
+// peer is the running C program.
 type peer struct {
 	in  io.Writer
 	out *bufio.Reader
@@ -27,7 +27,7 @@ type peer struct {
 
 var errNoDPDK = errors.New("apt-get install libdpdk-dev pkg-config gcc")
 
-// newPeer compiles rte_meter.c and starts it on the stream.
+// newPeer compiles rte_meter.c and starts it with the stream.
 func newPeer(dir string) (*peer, error) {
 	flags, err := exec.Command("pkg-config", "--cflags", "libdpdk").Output()
 	if err != nil {
@@ -71,7 +71,7 @@ func writeStream(path string) error {
 	return os.WriteFile(path, b, 0o600)
 }
 
-// run returns the ns per packet of one run, and the colors.
+// run returns the time per packet of one run, in ns, and the colors.
 func (p *peer) run(name string) (ns float64, colors [3]int, err error) {
 	if _, err = fmt.Fprintln(p.in, name); err != nil {
 		return 0, colors, err
@@ -112,7 +112,7 @@ func peerFigures(dir string) []figure {
 				ns, theirs, err := p.run(k.name + f.run)
 				for c := range colors {
 					if diff := colors[c] - theirs[c]; err == nil && max(diff, -diff) > streamLen/1000 {
-						// rte_meter rounds its period to cycles.
+						// rte_meter rounds its period to CPU cycles.
 						err = fmt.Errorf("colors differ: %v, rte_meter %v", colors, theirs)
 					}
 				}

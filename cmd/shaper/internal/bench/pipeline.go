@@ -30,14 +30,14 @@ func prefixes(list ...string) []netip.Prefix {
 	return out
 }
 
-// office is a policy of 16 classes. Every class marks every color with
-// codepoints that leave its packets in it, so that frames can come again.
+// office is a policy with 16 classes. Every class marks every color with a codepoint that the
+// class matches, so the same frames can be processed again.
 func office() *dataplane.Policy {
 	tcp, udp := ports(6), ports(17)
 	matches := []struct {
 		name  string
 		match dataplane.Match
-		af    uint32 // the codepoint of green
+		af    uint32 // codepoint of green
 	}{
 		{"control", dataplane.Match{DSCP: span(48, 63)}, 48},
 		{"video", dataplane.Match{DSCP: ports(34, 36, 38)}, 34},
@@ -77,10 +77,10 @@ func office() *dataplane.Policy {
 	return policy
 }
 
-// passes is how often a run sees every frame.
+// number of times that a run processes every frame
 const passes = 64
 
-// officePipeline is the policy at work.
+// officePipeline is the pipeline of the policy.
 type officePipeline struct {
 	*dataplane.Pipeline
 	packet  dataplane.Packet
@@ -88,7 +88,7 @@ type officePipeline struct {
 	now     int64
 }
 
-// process takes one frame as it comes at 3 Gbit/s.
+// process processes one frame of 3 Gbit/s.
 func (o *officePipeline) process(frame []byte) {
 	p := &o.packet
 	p.Data, p.WireLen, p.Time, p.Link = frame, len(frame), o.now, dataplane.LinkEthernet
@@ -96,7 +96,7 @@ func (o *officePipeline) process(frame []byte) {
 	o.Process(p, &o.verdict)
 }
 
-// check says whether every class had packets and most of them every color.
+// check reports whether every class had packets, and most classes all colors.
 func (o *officePipeline) check() error {
 	var colors [3]int
 	for i, s := range o.Stats()[:16] {

@@ -18,12 +18,12 @@ import (
 const (
 	captured      = 4_000_000 // packets
 	capturedShort = captured / 10
-	captureSpace  = 1_700_000_000 // bytes, both captures
+	captureSpace  = 1_700_000_000 // bytes, for both captures
 )
 
 var replayArgs = []string{"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64KiB pir=2gbit pbs=64KiB", "--yellow", "dscp=af12"}
 
-// captures are two files of the same traffic and the programs that read them.
+// captures has two files with the same traffic, and the programs that read them.
 type captures struct {
 	long, short string
 	shaper      string
@@ -40,7 +40,7 @@ func newCaptures(dir string) (*captures, error) {
 	if _, err := exec.LookPath("tcpdump"); err != nil {
 		return nil, errors.New("apt-get install tcpdump")
 	}
-	// tcpdump reads as a user of its own.
+	// tcpdump reads as its own user.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -54,8 +54,7 @@ func newCaptures(dir string) (*captures, error) {
 	return c, nil
 }
 
-// writeCapture writes n of the frames at random, at 3 Gbit/s, with stamps in
-// nanoseconds.
+// writeCapture writes n random frames at 3 Gbit/s, with timestamps in nanoseconds.
 func writeCapture(path string, n int) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -69,7 +68,7 @@ func writeCapture(path string, n int) error {
 	b = le.AppendUint16(b, 4)
 	b = append(b, make([]byte, 8)...)
 	b = le.AppendUint32(b, 65535)
-	b = le.AppendUint32(b, 1) // Ethernet
+	b = le.AppendUint32(b, 1) // link type Ethernet
 	w.Write(b)
 	r := rand.New(rand.NewPCG(4, 2))
 	all, now := frames(), int64(1.7e18)
@@ -86,7 +85,7 @@ func writeCapture(path string, n int) error {
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// elapsed runs a program and returns the ns that each captured packet took.
+// elapsed runs a program and returns the time per captured packet, in ns.
 func elapsed(name string, args ...string) (float64, error) {
 	start := time.Now()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
@@ -95,9 +94,8 @@ func elapsed(name string, args ...string) (float64, error) {
 	return since(start, captured), nil
 }
 
-// memory runs a program and returns the most memory it had, in MiB. It asks
-// /proc while the program runs: what wait(2) tells is at least the memory of
-// this process, before the exec.
+// memory runs a program and returns its peak memory, in MiB. It reads /proc while the program
+// runs, because the value of wait(2) includes the memory of this process before exec.
 func memory(name string, args ...string) (float64, error) {
 	cmd := exec.Command(name, args...)
 	if err := cmd.Start(); err != nil {

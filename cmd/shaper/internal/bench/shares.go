@@ -16,37 +16,37 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// A budget that hosts share by leases. Each host is an agent with a meter that packets
-// flow through like a fluid.
+// A budget that hosts share by leases. Each host is an agent with a meter through which traffic
+// flows like a fluid.
 const (
 	shareRate     = 1_000_000_000 // bit/s
 	shareBurst    = 1_000_000     // bytes
 	shareInterval = 100 * time.Millisecond
-	shareRescue   = 100_000 // millionths
+	shareRescue   = 100_000 // millionths of the budget
 	shareHosts    = 10
-	shareRounds   = 5 // a round takes seconds
+	shareRounds   = 5 // a round takes several seconds
 )
 
-// sharing are hosts of a budget on a server.
+// sharing has the hosts of a budget on a server.
 type sharing struct {
 	client *redis.Client
 	kill   func()
-	end    func() // of the agents
+	end    func() // stops the agents
 	agents []*shared.Agent
 	begin  time.Time
 
 	mu    sync.Mutex
 	hosts []*sharer
-	at    int64   // ns
-	most  float64 // of the rates of all hosts at an instant
+	at    int64   // time, ns
+	most  float64 // largest sum of the rates of all hosts at one time
 }
 
-// sharer is a host's meter.
+// sharer is the meter of a host.
 type sharer struct {
 	*sharing
 	plan   lease.Plan
-	offers float64 // bit/s
-	level  float64 // bytes
+	offers float64 // offered rate, bit/s
+	level  float64 // tokens, bytes
 	passed float64
 	counts [3]float64
 }
@@ -59,8 +59,8 @@ func shareTerms() lease.Terms {
 	}
 }
 
-// startSharing starts a server and hosts, each an agent with a connection of its own if
-// each is 1, or with so many of the hosts. All offer the whole budget.
+// startSharing starts a server and hosts. each is the number of hosts per agent. All hosts
+// offer the whole budget.
 func startSharing(program string, hosts, each int, terms lease.Terms) (*sharing, error) {
 	client, kill, err := startServer(program)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *sharing) stop() {
 
 func (s *sharing) clock() int64 { return int64(time.Since(s.begin)) }
 
-// do lets time pass, and calls f then.
+// do calls f after some time.
 func (s *sharing) do(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (h *sharer) Counts() (c lease.Counts, err error) {
 	return c, nil
 }
 
-// rate is what all hosts, or one, may use now.
+// rate returns the rate that all hosts, or one host, may use now.
 func (s *sharing) rate(which ...int) (sum float64) {
 	s.do(func() {
 		for i, h := range s.hosts {
@@ -173,7 +173,7 @@ func (s *sharing) passed() (bytes float64, at int64) {
 
 func (s *sharing) offer(host int, rate float64) { s.do(func() { s.hosts[host].offers = rate }) }
 
-// until waits until all hosts may use between least and most.
+// until waits until all hosts together may use a rate between least and most.
 func (s *sharing) until(least, most float64, which ...int) error {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		if rate := s.rate(which...); least <= rate && rate <= most {
@@ -185,16 +185,16 @@ func (s *sharing) until(least, most float64, which ...int) error {
 	}
 }
 
-// sharesRun are the figures of one run.
+// sharesRun has the figures of one run.
 type sharesRun struct {
-	lacks, excess float64 // of bytes in a window of 1 s, percent of the budget
-	used          float64 // of the budget if all want it, percent
-	freed         float64 // until freed bandwidth is used, intervals
-	calls         float64 // of a host in an interval
+	lacks, excess float64 // largest lack and excess of bytes in a window of 1 s, percent of the budget
+	used          float64 // used part of the budget if all hosts want it, percent
+	freed         float64 // time until freed bandwidth is used, intervals
+	calls         float64 // calls per host and interval
 	err           error
 }
 
-// runShares has ten hosts share a budget for some seconds.
+// runShares runs ten hosts that share a budget for some seconds.
 func runShares() (r sharesRun) {
 	s, err := startSharing("redis-server", shareHosts, 1, shareTerms())
 	if err != nil {
@@ -204,7 +204,7 @@ func runShares() (r sharesRun) {
 	fail := func(err error) sharesRun { return sharesRun{err: err} }
 
 	time.Sleep(5 * shareInterval)
-	const second = float64(shareRate) / 8 // bytes
+	const second = float64(shareRate) / 8 // bytes per second
 	before, begin := s.passed()
 	if err := s.client.ConfigResetStat(context.Background()).Err(); err != nil {
 		return fail(err)
@@ -241,9 +241,9 @@ func runShares() (r sharesRun) {
 	return r
 }
 
-// windows has the demand shift: every second one host begins to want the whole budget, or
-// nothing any more. It returns how many bytes a window of 1 s lacks at most, and has beyond
-// the budget at most, in percent.
+// windows shifts the demand: every second one host starts to offer the whole budget, or stops.
+// It returns the largest lack and the largest excess of bytes in a window of 1 s, in percent of
+// the budget.
 func (s *sharing) windows() (lacks, excess float64) {
 	type point struct {
 		at    int64
@@ -274,8 +274,8 @@ func (s *sharing) windows() (lacks, excess float64) {
 	return lacks, excess
 }
 
-// manyAgents is the CPU time of a call in µs, of 200 agents in this process, and how often
-// each calls in an interval.
+// manyAgents returns the CPU time per call, in µs, of 200 agents in this process, and the
+// number of calls per agent and interval.
 func manyAgents() (us, calls float64, err error) {
 	s, err := startSharing("redis-server", 200, 1, shareTerms())
 	if err != nil {
@@ -298,12 +298,12 @@ func manyAgents() (us, calls float64, err error) {
 	return float64(after-before) / 1e3 / n, math.Round(100*n/200/(float64(took)/float64(shareInterval))) / 100, err
 }
 
-// hostTime is the server's time for a host's request, in ns, with so many hosts of a
-// budget. Ten of them share a call, so that few connections do.
+// hostTime returns the server's time per request of a host, in ns, for a budget with a number
+// of hosts. Ten hosts share a call, to need fewer connections.
 func hostTime(hosts int) (float64, error) {
 	const each = 10
 	terms := shareTerms()
-	terms.Interval = int64(time.Duration(hosts) * time.Millisecond / 4) // 400 calls a second
+	terms.Interval = int64(time.Duration(hosts) * time.Millisecond / 4) // 400 calls per second
 	terms.Interval = max(terms.Interval, int64(20*time.Millisecond))
 	terms.Deadline = terms.Interval
 	s, err := startSharing("redis-server", hosts, each, terms)
@@ -321,7 +321,7 @@ func hostTime(hosts int) (float64, error) {
 
 func shareFigures() []figure {
 	var runs []sharesRun
-	// of is a figure of the runs, which are made once for all of them.
+	// of returns a figure of the runs. All figures use the same runs.
 	of := func(what string, bar, aim float64, unit string, more bool, value func(*sharesRun) float64) figure {
 		i := 0
 		f := amount("shares of 10 hosts: "+what, bar, aim, unit, func() (float64, error) {

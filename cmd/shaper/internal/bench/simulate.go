@@ -18,8 +18,8 @@ events:
   - {every: 1min, at: 30s, partition: 1, for: 20s}
 `
 
-// simulateFigures simulate once: it takes more than a minute, and the result is the same
-// each time.
+// simulateFigures simulates once, because that takes more than a minute and the result is
+// always the same.
 func simulateFigures() []figure {
 	run := sync.OnceValues(func() (*simulate.Result, error) {
 		s, err := policyfile.LoadScenario("hour", []byte(hour))

@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/pcapgo"
 )
 
-// stamps counts the packets of a capture, and returns the times of the first
-// and the last.
+// stamps returns the number of packets of a capture, and the times of the first and the last
+// one.
 func stamps(path string) (n int, first, last time.Duration, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	storeCalls  = 100 // of each side in a row
-	storeBlocks = 20  // in a round, in turn
-	storeKeys   = 64  // in one script
+	storeCalls  = 100 // calls of each side in succession
+	storeBlocks = 20  // blocks per round, alternating sides
+	storeKeys   = 64  // keys per script
 	storeRate   = 1_000_000
 )
 
-// stored is a server, and both sides' limiters of it.
+// stored has a server and the limiters of both sides.
 type stored struct {
 	client  *redis.Client
 	store   *shared.Store
@@ -36,8 +36,8 @@ type stored struct {
 	many    []shared.Request
 }
 
-// storeFigures compares decisions at a server with those of redis_rate. All are allowed, which
-// is the more work.
+// storeFigures compares decisions at a server with those of redis_rate. All requests are
+// allowed, which is more work.
 func storeFigures() []figure {
 	var figures []figure
 	for _, name := range []string{"redis", "valkey"} {
@@ -51,7 +51,7 @@ func storeFigures() []figure {
 	return figures
 }
 
-// serve starts a server with what both sides need.
+// serve starts a server with the limiters of both sides.
 func serve(program string) (*stored, error) {
 	client, _, err := startServer(program)
 	if err != nil {
@@ -107,7 +107,7 @@ func startServer(program string, options ...string) (client *redis.Client, kill 
 	return client, kill, nil
 }
 
-// commandStat is how often a command ran on a server, and how long in all, in µs.
+// commandStat returns the number of calls of a command on a server, and their total time in µs.
 func commandStat(client *redis.Client, command string) (calls, us float64, err error) {
 	info, err := client.Info(context.Background(), "commandstats").Result()
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *stored) theirs() (int, error) {
 	return 1, err
 }
 
-// serverTime is what f takes the server, in ns: for how long its scripts ran.
+// serverTime returns the server's time for f, in ns: the time of its scripts.
 func (s *stored) serverTime(f func() error) (float64, error) {
 	ctx := context.Background()
 	if err := s.client.ConfigResetStat(ctx).Err(); err != nil {
@@ -167,8 +167,7 @@ func wallTime(_ *stored, f func() error) (float64, error) {
 	return float64(time.Since(begin)), err
 }
 
-// inTurn has both sides of a figure run in turn within a round, so that a neighbor that wants
-// the machine slows both.
+// inTurn alternates both sides within a round, so that other load on the machine slows both.
 func inTurn(f figure, server func() (*stored, error), ours, other func(*stored) (int, error), clock func(*stored, func() error) (float64, error)) figure {
 	var beside float64
 	f.ours = func() (float64, error) {

@@ -18,9 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forward runs a program in a that makes the TAP device tap0, and tap1 where
-// that is far, for as long as f does. The addresses of a and b are those of
-// tap0 and far meanwhile.
+// forward runs a program in a that creates the TAP device tap0, and far if that is tap1, while
+// f runs. Meanwhile a and b have their addresses on tap0 and far.
 func (w *wire) forward(far string, f func(pid int) (float64, error), args ...string) (v float64, err error) {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", w.a}, args...)...)
 	var wrong bytes.Buffer
@@ -33,7 +32,7 @@ func (w *wire) forward(far string, f func(pid int) (float64, error), args ...str
 		return 0, err
 	}
 	r := bufio.NewReader(out)
-	_, err = r.ReadString('\n') // it is at work
+	_, err = r.ReadString('\n') // it has started
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
@@ -61,7 +60,7 @@ func (w *wire) forward(far string, f func(pid int) (float64, error), args ...str
 	return f(cmd.Process.Pid)
 }
 
-// address gives the addresses of a and b to a device of each.
+// address assigns the addresses of a and b to the given devices.
 func (w *wire) address(a, b string) error {
 	for _, end := range []struct{ ns, dev, address string }{{w.a, a, "10.0.0.1/24"}, {w.b, b, "10.0.0.2/24"}} {
 		for _, line := range []string{
@@ -75,7 +74,7 @@ func (w *wire) address(a, b string) error {
 	return nil
 }
 
-// carried has shaper tap carry frames between tap0 and v0, or a tap1 in b.
+// carried runs shaper tap between tap0 and v0, or between tap0 and a tap1 in b.
 func (w *wire) carried(far, policy string, f func(pid int) (float64, error)) (float64, error) {
 	path := filepath.Join(w.dir, "tap.yaml")
 	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
@@ -88,7 +87,7 @@ func (w *wire) carried(far, policy string, f func(pid int) (float64, error)) (fl
 	return w.forward(far, f, w.shaper, "tap", "tap0", to, far, "--policy", path)
 }
 
-// relayed has a plain loop carry frames between tap0 and a tap1 in b.
+// relayed runs a plain loop between tap0 and a tap1 in b.
 func (w *wire) relayed(f func(pid int) (float64, error)) (float64, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -97,8 +96,8 @@ func (w *wire) relayed(f func(pid int) (float64, error)) (float64, error) {
 	return w.forward("tap1", f, exe, "-relay")
 }
 
-// relay is the plain loop: it carries frames between tap0 and tap1, one at a
-// time, until the process ends.
+// relay is the plain loop. It moves frames between tap0 and tap1, one at a time, until the
+// process ends.
 func relay() error {
 	var devices [2]*os.File
 	for i := range devices {
@@ -126,7 +125,7 @@ func relay() error {
 				errs <- err
 				return
 			}
-			to.Write(buf[:n]) // what it refuses is lost
+			to.Write(buf[:n]) // rejected frames are lost
 		}
 	}
 	go pass(devices[0], devices[1])
@@ -136,16 +135,15 @@ func relay() error {
 }
 
 const (
-	floodSize  = 64 // bytes of payload
-	floodBatch = 64 // packets of one system call
-	floodPort  = 9  // the first
+	floodSize  = 64 // payload, bytes
+	floodBatch = 64 // packets per system call
+	floodPort  = 9  // first port
 	floodTime  = time.Second
 )
 
-// flood sends UDP to b as fast as it goes, of several flows in turn, and
-// returns the time and the CPU time of a process for each packet that came to
-// its socket, in ns. The sockets are full and nobody reads them, so that two
-// cores do: one for the sender, the other for the process.
+// flood sends UDP to b as fast as possible, alternating several flows. It returns the time and
+// a process's CPU time per packet that reached b's sockets, in ns. The sockets are full and not
+// read, so two cores suffice: one for the sender, one for the process.
 func (w *wire) flood(pid, flows int) (elapsed, cpu float64, err error) {
 	for i := range flows {
 		fd, err := udp(w.b)
@@ -195,7 +193,7 @@ func (w *wire) flood(pid, flows int) (elapsed, cpu float64, err error) {
 	return elapsed / float64(packets), float64(used) / float64(packets), nil
 }
 
-// sendAll sends until it is to stop.
+// sendAll sends until it is stopped.
 func sendAll(fd, flows int, stop *atomic.Bool) error {
 	var messages [floodBatch]unix.Mmsghdr
 	var to [floodBatch]unix.RawSockaddrInet4
@@ -215,7 +213,7 @@ func sendAll(fd, flows int, stop *atomic.Bool) error {
 	return nil
 }
 
-// refused is how many packets came to a full UDP socket of b.
+// refused returns the number of packets that arrived at full UDP sockets of b.
 func (w *wire) refused() (n int64, err error) {
 	var text []byte
 	err = inside(w.b, func() (err error) {
@@ -245,8 +243,8 @@ func (w *wire) refused() (n int64, err error) {
 	return 0, errors.New("/proc/net/snmp has no RcvbufErrors")
 }
 
-// processTime is the CPU time of a process, with that of interrupts it was held
-// up by: what it writes to a TAP device is received there and then.
+// processTime returns the CPU time of a process, including interrupts: a frame that it writes
+// to a TAP device is received at once, in its context.
 func processTime(pid int) (time.Duration, error) {
 	const schedClock = 2 // CPUCLOCK_SCHED, see clock_getcpuclockid(3)
 	var t unix.Timespec
@@ -302,7 +300,7 @@ func tapFigures(get func() (*wire, error)) []figure {
 	return append(figures, tcp)
 }
 
-// wheelFigures are those of a benchmark beside the code.
+// wheelFigures has figures of a Go benchmark in the tree.
 func wheelFigures() []figure {
 	bench := func(pattern, unit string) side {
 		return func() (float64, error) {

@@ -17,20 +17,20 @@ type State struct {
 	Store    string   `json:"store"` // URL without a password
 	Host     string   `json:"host"`  // name of the shaper among the hosts
 	Packets  bool     `json:"packets"`
-	Renewed  bool     `json:"renewed"` // a process renews the share; otherwise only share, rescue and the policy's size are known
-	Heard    bool     `json:"heard"`
-	Rescued  bool     `json:"rescued"`
-	Learning bool     `json:"learning"`
+	Renewed  bool     `json:"renewed"`  // a process renews the share; otherwise only share, rescue and the policy's size are known
+	Heard    bool     `json:"heard"`    // the server has answered
+	Rescued  bool     `json:"rescued"`  // limited to the rescue share
+	Learning bool     `json:"learning"` // the server is learning the hosts' shares: no share grows
 	Share    Amounts  `json:"share"`
 	Rescue   Amounts  `json:"rescue"`
 	Size     Amounts  `json:"size"`
 	Bound    Amounts  `json:"bound,omitzero"`                // upper bound for all hosts together
 	Once     [2]int64 `json:"once,omitzero"`                 // tokens beyond the bound after a failover
 	Without  Amounts  `json:"bound_without_server,omitzero"` // upper bound if no host reaches the server; set while rescued
-	Hosts    int64    `json:"hosts"`
-	Late     int64    `json:"late"`
+	Hosts    int64    `json:"hosts"`                         // number of hosts
+	Late     int64    `json:"late"`                          // hosts that no longer call the server
 	Replicas int64    `json:"replicas"`
-	Smallest string   `json:"smallest,omitempty"`
+	Smallest string   `json:"smallest,omitempty"` // host with the smallest size, if hosts disagree
 	Calls    uint64   `json:"calls"`
 	Lost     uint64   `json:"lost_calls"`
 	Error    string   `json:"error,omitempty"` // error of the last call

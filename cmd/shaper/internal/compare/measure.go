@@ -7,8 +7,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// MaxMeters is the maximum number of meters in a comparison: sighting.passed has one bit
-// per meter.
+// MaxMeters is the maximum number of meters in a comparison, which stores one bit per meter
+// and packet.
 const MaxMeters = 64
 
 // measured is the result of one meter.

@@ -13,10 +13,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// The text has a column with the names of the steps, and fits a terminal.
 const (
-	whyColumn = 10
-	Width     = 80
+	whyColumn = 10 // width of the column with the names of the steps
+	Width     = 80 // maximum width of the text, in characters
 )
 
 // stepWriter writes steps.

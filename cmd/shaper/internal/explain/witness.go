@@ -121,7 +121,8 @@ func (w *Witness) countQueued(v *dataplane.Verdict) {
 	}
 }
 
-// Settle returns the verdicts that observe has settled, and then those of the pipeline.
+// Settle returns the verdicts of links. It first returns those that were settled before the
+// packet of interest arrived.
 func (w *Witness) Settle(now int64, v *dataplane.Verdict) bool {
 	w.ending = now == math.MaxInt64
 	if len(w.settled) > 0 {

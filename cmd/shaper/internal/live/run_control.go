@@ -26,8 +26,9 @@ type runControl struct {
 	wake   chan<- chan struct{} // receives a channel to close after the next check of the shapers
 }
 
-// ServeRun lets other processes call the shaper run with a process ID. It sends a channel on
-// wake to request a check of the shapers; the receiver closes the channel after the check.
+// ServeRun lets other processes call this shaper run, whose process ID is process. It sends a
+// channel on wake to request a check of the shapers; the receiver closes the channel after the
+// check.
 func ServeRun(process int, shares *budgets.Agents, iface string, wake chan<- chan struct{}) (io.Closer, error) {
 	return serve(runSocket(process), (&runControl{shares, iface, wake}).methods())
 }

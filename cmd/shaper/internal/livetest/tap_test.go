@@ -58,7 +58,7 @@ func TestLiveTap(t *testing.T) {
 	if p.exists("t0") {
 		t.Error("t0 is there still")
 	}
-	p.fails(1, "no interface is shaped: .*", "stats")
+	p.fails(1, "no shaper is attached: .*", "stats")
 }
 
 // TestLiveTapKeys counts the keys of a meter that has one for each source.

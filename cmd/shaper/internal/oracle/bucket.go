@@ -2,14 +2,14 @@ package oracle
 
 import "math/big"
 
-// bucket holds tokens up to size, and gains rate tokens a nanosecond.
+// bucket holds at most size tokens, and gains rate tokens per nanosecond.
 type bucket struct {
 	rate   *big.Rat
 	size   *big.Rat
 	tokens *big.Rat
 }
 
-// add puts n tokens into the bucket and returns what did not fit.
+// add adds n tokens to the bucket and returns the overflow.
 func (b *bucket) add(n *big.Rat) (overflow *big.Rat) {
 	sum := new(big.Rat).Add(b.tokens, n)
 	if sum.Cmp(b.size) <= 0 {
@@ -20,20 +20,20 @@ func (b *bucket) add(n *big.Rat) (overflow *big.Rat) {
 	return sum.Sub(sum, b.size)
 }
 
-// fits says whether the tokens are enough for the cost: equal is enough.
+// fits reports whether the bucket has at least cost tokens.
 func (b *bucket) fits(cost *big.Rat) bool { return b.tokens.Cmp(cost) >= 0 }
 
 func (b *bucket) take(cost *big.Rat) { b.tokens = new(big.Rat).Sub(b.tokens, cost) }
 
-// buckets is the state of every meter that is made of plain buckets. Bucket c is the
-// committed one and the only one of a token bucket; e is the excess bucket of RFC 2697
-// and RFC 4115; p is the peak bucket of RFC 2698.
+// buckets is the state of every meter with plain buckets. c is the committed bucket, and the
+// only one of a token bucket. e is the excess bucket of RFC 2697 and RFC 4115. p is the peak
+// bucket of RFC 2698.
 type buckets struct {
 	kind     string // srtcm, trtcm, trtcm4115, token-bucket or gcra
-	coupling bool   // RFC 4115 only: what overflows c goes into e
+	coupling bool   // RFC 4115 only: the overflow of c goes into e
 	c, e, p  *bucket
 
-	last *big.Rat // the time of the last refill; nil before the first packet
+	last *big.Rat // time of the last refill; nil before the first packet
 }
 
 func (b *buckets) decide(now, cost *big.Rat, in color) color {
@@ -49,7 +49,7 @@ func (b *buckets) decide(now, cost *big.Rat, in color) color {
 	return b.tokenBucket(cost, in)
 }
 
-// likeNew may refill: that is exact, so it does not matter how often.
+// likeNew may refill the buckets. A refill is exact, so the number of refills does not matter.
 func (b *buckets) likeNew(now *big.Rat) bool {
 	b.refill(now)
 	for _, x := range []*bucket{b.c, b.e, b.p} {
@@ -60,8 +60,8 @@ func (b *buckets) likeNew(now *big.Rat) bool {
 	return true
 }
 
-// refill gives the tokens of the time since the last packet. The clock begins
-// with the first packet.
+// refill adds the tokens for the time since the last packet. The clock starts with the first
+// packet.
 func (b *buckets) refill(now *big.Rat) {
 	if b.last == nil {
 		b.last = now
@@ -88,8 +88,8 @@ func (b *buckets) refill(now *big.Rat) {
 	}
 }
 
-// committedOrExcess is RFC 2697 §3 in color-aware mode, and Figure 1 of RFC 4115 §3. A packet
-// equal to the tokens conforms.
+// committedOrExcess implements RFC 2697 §3, color-aware, and Figure 1 of RFC 4115 §3. A packet of
+// exactly the available tokens conforms.
 func (b *buckets) committedOrExcess(cost *big.Rat, pre color) color {
 	switch {
 	case pre == green && b.c.fits(cost):
@@ -102,7 +102,7 @@ func (b *buckets) committedOrExcess(cost *big.Rat, pre color) color {
 	return red
 }
 
-// rfc2698 is RFC 2698 §3, in color-aware mode.
+// rfc2698 implements RFC 2698 §3, color-aware.
 func (b *buckets) rfc2698(cost *big.Rat, pre color) color {
 	switch {
 	case pre == red || !b.p.fits(cost):
@@ -116,7 +116,7 @@ func (b *buckets) rfc2698(cost *big.Rat, pre color) color {
 	return green
 }
 
-// tokenBucket has two colors of its own: what conforms keeps its color.
+// tokenBucket has two colors of its own. A conforming packet keeps its input color.
 func (b *buckets) tokenBucket(cost *big.Rat, pre color) color {
 	if pre == red || !b.c.fits(cost) {
 		return red

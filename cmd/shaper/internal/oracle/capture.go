@@ -15,15 +15,15 @@ import (
 // packet is one record of a capture.
 type packet struct {
 	time     *big.Int // ns since the epoch
-	section  int      // of a pcapng file
+	section  int      // number of the section in a pcapng file
 	linkType int
 	wire     int64 // bytes on the wire, without FCS
 	data     []byte
 	fcs      int64  // bytes of FCS on the wire
-	check    []byte // what was captured of them, behind data
+	check    []byte // captured part of the FCS, after data
 }
 
-// withoutFCS takes the frame check sequence, the last n bytes on the wire, from the packet.
+// withoutFCS removes the frame check sequence, the last n bytes on the wire, from the packet.
 func (p packet) withoutFCS(n int64) packet {
 	p.fcs = min(n, p.wire)
 	p.wire -= p.fcs
@@ -34,8 +34,8 @@ func (p packet) withoutFCS(n int64) packet {
 
 var errCut = errors.New("capture breaks off")
 
-// readCapture reads a pcap or pcapng file, perhaps gzipped. With an error it returns
-// the packets before the fault.
+// readCapture reads a pcap or pcapng file, which may be gzipped. With an error, it also returns
+// the packets before the error.
 func readCapture(path string) ([]packet, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -66,7 +66,7 @@ func readPcap(data []byte) ([]packet, error) {
 		return nil, errCut
 	}
 	var order binary.ByteOrder
-	var tick int64 // ns of one unit of the fraction
+	var tick int64 // unit of the fraction, ns
 	switch binary.BigEndian.Uint32(data) {
 	case 0xa1b2c3d4:
 		order, tick = binary.BigEndian, 1000
@@ -118,7 +118,7 @@ const (
 	blockEnhanced  = 6
 )
 
-// Stamps before 1970 or after 2261 count as the nearest time between, UTC.
+// Timestamps before 1970 or after 2261 count as the nearest supported time, UTC.
 var (
 	earliest = new(big.Int)
 	latest   = big.NewInt(time.Date(2261, 12, 31, 23, 59, 59, 999_999_999, time.UTC).UnixNano())
@@ -128,8 +128,8 @@ var (
 type iface struct {
 	linkType int
 	snapLen  int64
-	fcs      int64    // bytes at the end of each packet
-	tick     *big.Rat // ns of one unit of time
+	fcs      int64    // bytes of FCS at the end of each packet
+	tick     *big.Rat // unit of time, ns
 	offset   *big.Int // ns
 }
 
@@ -137,7 +137,7 @@ func readPcapng(data []byte) ([]packet, error) {
 	var packets []packet
 	var order binary.ByteOrder
 	var ifaces []iface
-	last := new(big.Int) // the time of the packet before
+	last := new(big.Int) // time of the previous packet
 	section := 0
 
 	for len(data) > 0 {
@@ -176,7 +176,7 @@ func readPcapng(data []byte) ([]packet, error) {
 			continue
 		}
 
-		// The fields of the three blocks that hold a packet, at their offsets.
+		// The fields of the three blocks that contain packets, at their offsets.
 		var id, captured, original int64
 		var stamp *big.Int
 		var content []byte
@@ -254,7 +254,7 @@ func readInterface(order binary.ByteOrder, body []byte) (iface, error) {
 	i := iface{
 		linkType: int(order.Uint16(body)),
 		snapLen:  int64(order.Uint32(body[4:])),
-		tick:     whole(1000), // microseconds, unless an option says otherwise
+		tick:     whole(1000), // default: microseconds
 		offset:   new(big.Int),
 	}
 	complete := eachOption(order, body[8:], func(code int, value []byte) {
@@ -266,7 +266,7 @@ func readInterface(order binary.ByteOrder, body []byte) (iface, error) {
 			}
 			units := new(big.Int).Exp(big.NewInt(base), big.NewInt(exponent), nil)
 			i.tick = new(big.Rat).SetFrac(big.NewInt(1e9), units)
-		case code == 13 && len(value) == 1: // if_fcslen, in bits, but a few bytes are bytes
+		case code == 13 && len(value) == 1: // if_fcslen, in bits; some writers give bytes
 			if i.fcs = int64(value[0]); i.fcs >= 8 {
 				i.fcs /= 8
 			}
@@ -281,7 +281,7 @@ func readInterface(order binary.ByteOrder, body []byte) (iface, error) {
 	return i, nil
 }
 
-// eachOption says false where the last option is cut.
+// eachOption returns false if the last option is truncated.
 func eachOption(order binary.ByteOrder, options []byte, do func(code int, value []byte)) bool {
 	for len(options) >= 4 {
 		code, size := int(order.Uint16(options)), int(order.Uint16(options[2:]))

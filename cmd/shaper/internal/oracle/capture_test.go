@@ -17,7 +17,7 @@ import (
 
 const sharedCaptures = "../../../../../shared/pcaps"
 
-// captureIndex is INDEX.tsv as maps from column to value.
+// captureIndex returns the rows of INDEX.tsv, as maps from column to value.
 func captureIndex(t *testing.T) []map[string]string {
 	t.Helper()
 	file, err := os.Open(filepath.Join(sharedCaptures, "INDEX.tsv"))
@@ -45,7 +45,7 @@ func captureIndex(t *testing.T) []map[string]string {
 	return rows
 }
 
-// TestSharedCaptures compares what is read with what the index says of each file.
+// TestSharedCaptures compares each file with the index.
 func TestSharedCaptures(t *testing.T) {
 	for _, row := range captureIndex(t) {
 		t.Run(row["file"], func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestSharedCaptures(t *testing.T) {
 			}
 			expect("wire_min", wireMin)
 			expect("wire_max", wireMax)
-			if !strings.HasPrefix(row["file"], "pcapngtest-be-test010") { // no stamps there
+			if !strings.HasPrefix(row["file"], "pcapngtest-be-test010") { // no timestamps there
 				expect("equal_ts", int64(equal))
 			}
 			last := packets[len(packets)-1].time
@@ -104,7 +104,7 @@ func TestSharedCaptures(t *testing.T) {
 	}
 }
 
-// TestAgainstGopacket parses the headers of the same captures with another parser.
+// TestAgainstGopacket parses the headers of the same captures with gopacket.
 func TestAgainstGopacket(t *testing.T) {
 	for _, row := range captureIndex(t) {
 		t.Run(row["file"], func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestAgainstGopacket(t *testing.T) {
 	}
 }
 
-// compareHeaders looks at the outer IP header and at the ports behind it.
+// compareHeaders compares the outer IP header and the ports after it.
 func compareHeaders(t *testing.T, number int, p packet) {
 	if p.linkType != linkEthernet && p.linkType != linkSLL {
 		return
@@ -162,7 +162,7 @@ func compareHeaders(t *testing.T, number int, p packet) {
 	}
 }
 
-// pcapng puts blocks together in the byte order that is asked for.
+// pcapng builds blocks in a given byte order.
 type pcapng struct {
 	order binary.AppendByteOrder
 	bytes []byte
@@ -187,7 +187,7 @@ func (w *pcapng) section(order binary.AppendByteOrder) {
 	w.block(blockSection, order.AppendUint64(body, 1<<64-1))
 }
 
-// iface describes an interface; a resolution of 6 and an offset of 0 are left out.
+// iface writes an interface; a resolution of 6 and an offset of 0 are omitted.
 func (w *pcapng) iface(link uint16, snapLen uint32, resolution byte, offset int64) {
 	body := w.order.AppendUint16(nil, link)
 	body = w.order.AppendUint16(body, 0)
@@ -250,7 +250,7 @@ func TestPcapngBlocks(t *testing.T) {
 	want := []seen{
 		{1_500_000_000, 1, 7, "seven.."},
 		{1_500_000_000, 1, 3, "abc"},
-		{1_000_976_562, 101, 100, "four"}, // 2049/1024 s - 1 s, cut to ns
+		{1_000_976_562, 101, 100, "four"}, // 2049/1024 s - 1 s, rounded down to ns
 		{0, 101, 9, "oldish"},
 		{0, 113, 10, "ab"},
 		{5001, 113, 1, "p"},
@@ -281,7 +281,7 @@ func TestPcapngBlocks(t *testing.T) {
 	}
 }
 
-// TestFCS holds what is left of packets of 8 bytes, 7 of them captured.
+// TestFCS checks packets of 8 bytes, 7 of them captured, with different lengths of the FCS.
 func TestFCS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fcs.pcapng")
 	for _, test := range []struct {
@@ -318,12 +318,13 @@ func TestFCS(t *testing.T) {
 			t.Errorf("%+v: %d bytes, %q and %q", test, p.wire, p.data, p.check)
 		}
 	}
-	if got := ethernetFCS([]byte("123456789")); string(got) != "\x26\x39\xf4\xcb" { // the check value of CRC-32
+	if got := ethernetFCS([]byte("123456789")); string(got) != "\x26\x39\xf4\xcb" { // check value of CRC-32
 		t.Errorf("% x", got)
 	}
 }
 
-// pcapHeader is the file header; the link type's high bits say that there is an FCS of 10 bytes.
+// pcapHeader returns the file header. The high bits of the link type mean that there is an FCS
+// of 10 bytes.
 func pcapHeader(order binary.AppendByteOrder, magic uint32) []byte {
 	data := order.AppendUint32(nil, magic)
 	data = order.AppendUint32(data, 2|4<<16)
@@ -337,7 +338,7 @@ func TestPcapFormats(t *testing.T) {
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
 		for magic, want := range map[uint32]int64{0xa1b2c3d4: 5_002_000_000, 0xa1b23c4d: 3_002_000_000} {
 			data := pcapHeader(order, magic)
-			for _, field := range []uint32{3, 2_002_000, 4, 60} { // more than a second of us
+			for _, field := range []uint32{3, 2_002_000, 4, 60} { // more than a second in µs
 				if magic == 0xa1b23c4d && field == 2_002_000 {
 					field = 2_000_000
 				}

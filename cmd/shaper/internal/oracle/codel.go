@@ -8,17 +8,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// codel is the state of RFC 8289 for one queue. Times are ns.
+// codel is the state of RFC 8289 for one queue. Times are in ns.
 type codel struct {
 	target, interval *big.Int
 
-	firstAbove       *big.Int // nil is none
+	firstAbove       *big.Int // nil: none
 	dropping         bool
 	dropNext         *big.Int
 	count, lastCount int64
 }
 
-// victim says whether a packet that leaves at t after having waited is to be dropped.
+// victim reports whether a packet that departs at t after a queueing delay must be dropped.
 func (c *codel) victim(t, wait *big.Int) bool {
 	above := false
 	switch {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// writePcap writes a little-endian capture of nanosecond stamps.
+// writePcap writes a little-endian capture with nanosecond timestamps.
 func writePcap(t *testing.T, link uint32, records []packetRecord) string {
 	t.Helper()
 	order := binary.LittleEndian
@@ -37,8 +37,8 @@ type packetRecord struct {
 	data []byte
 }
 
-// TestRows has whole rows by hand: IPv4 packets of 28 bytes and more, at 8 kbit/s, which
-// is a byte each ms.
+// TestRows checks whole rows that were computed by hand: IPv4 packets of 28 bytes and more, at
+// 8 kbit/s, which is one byte per ms.
 func TestRows(t *testing.T) {
 	afx1 := raw(t, macs, "0800", udp4)                                       // DSCP 10, ECN 1
 	notECN := raw(t, macs, "0800", strings.Replace(udp4, "4529", "4528", 1)) // DSCP 10, ECN 0
@@ -50,7 +50,7 @@ func TestRows(t *testing.T) {
 	tests := []struct {
 		name, policy string
 		records      []packetRecord
-		want         string // fields 3 to 11 of each row, blank is a comma
+		want         string // fields 3 to 11 of each row; a blank is a comma
 	}{
 		{
 			"mark and default actions",
@@ -142,7 +142,7 @@ classes:
     red: {ecn: ce, dscp: af13, queue: q}
 queues:
   q: {rate: 8kbit, limit: 2p, ecn: true, seed: 7, wred: {yellow: {min: 0p, max: 0p, probability: 0}, red: {min: 0p, max: 2p, probability: 1}}}`,
-			// Red draws alone: number 1 of seed 7 with nothing waiting, 2 is below 1/2, 3 is not.
+			// Only red draws: number 1 of seed 7 with an empty queue; 2 is below 1/2, 3 is not.
 			[]packetRecord{
 				{1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, notECN}, {1000, 0, afx1}, {1000, 0, afx1},
 			},
@@ -169,10 +169,10 @@ queues:
 			[]packetRecord{
 				{1000, 0, afx1},
 				{1000, 0, notECN},
-				{1000, 0, notECN}, // a victim at 56 ms; the next is at 84 or later
+				{1000, 0, notECN}, // a victim at 56 ms; the next one is at 84 ms or later
 				{1000, 0, afx1},
 				{1000, 0, afx1}, // a victim at 112 ms
-				{1000, 0, afx1}, // is spared: nothing waits behind it
+				{1000, 0, afx1}, // not dropped: nothing is queued behind it
 				{56_002_000, 0, afx2},
 				{56_002_000, 0, afx2},
 			},
@@ -205,7 +205,7 @@ queues:
 	}
 }
 
-// traffic is bursts of packets of many kinds, 64 to 1500 bytes, over about 4 s.
+// traffic returns bursts of packets of many kinds, 64 to 1500 bytes, over about 4 s.
 func traffic(t *testing.T) []packetRecord {
 	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
@@ -264,8 +264,8 @@ func traffic(t *testing.T) []packetRecord {
 	return records
 }
 
-// TestPolicies runs every policy of testdata over the traffic: all of them must show all
-// colors and drops, and together every action and reason.
+// TestPolicies runs every policy of testdata over the traffic. Each must have all colors and
+// drops, and all together every action and reason.
 func TestPolicies(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -323,7 +323,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// checkRow holds what is true of every row.
+// checkRow checks properties of every row.
 func checkRow(t *testing.T, row []string) {
 	t.Helper()
 	if len(row) != 11 {
@@ -346,7 +346,8 @@ func checkRow(t *testing.T, row []string) {
 	}
 }
 
-// TestBlindIsAwareWithGreen: a blind meter is an aware one whose packets are all green.
+// TestBlindIsAwareWithGreen checks that a blind meter decides like an aware one whose packets
+// are all green.
 func TestBlindIsAwareWithGreen(t *testing.T) {
 	capture := writePcap(t, 1, traffic(t))
 	for _, meter := range []string{

@@ -9,21 +9,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// envelope is the bandwidth that ranked flows share, MEF 10.3 §12. All of them are
-// refilled together: what one has no room for goes to the next lower rank.
+// envelope is the bandwidth that ranked flows share, MEF 10.3 §12. All flows are refilled
+// together. The overflow of a flow goes to the next lower rank.
 type envelope struct {
-	cirmax, eirmax *big.Rat  // of flows that have none of their own; nil is none
-	coupling       bool      // CF0: green of the lowest rank that finds no room is yellow of the highest
-	unit           string    // bytes or packets; "" is not known yet
-	flows          []*member // the highest rank first
+	cirmax, eirmax *big.Rat  // limits of flows without their own; nil: none
+	coupling       bool      // CF0: green overflow of the lowest rank becomes yellow of the highest
+	unit           string    // bytes or packets; "" if not yet known
+	flows          []*member // highest rank first
 
 	last *big.Rat // nil before the first packet
 }
 
-// member is one flow of an envelope, which decides as RFC 4115.
+// member is one flow of an envelope. It decides as RFC 4115.
 type member struct {
 	*envelope
-	cirmax, eirmax *big.Rat // nil is that of the envelope
+	cirmax, eirmax *big.Rat // nil: those of the envelope
 
 	rank uint64
 	unit string
@@ -35,7 +35,7 @@ func (m *member) decide(now, cost *big.Rat, in color) color {
 	return m.flow.committedOrExcess(cost, in)
 }
 
-// refill gives all flows the tokens of the time since the last packet of any.
+// refill adds the tokens for the time since the last packet of any flow.
 func (e *envelope) refill(now *big.Rat) {
 	if e.last == nil {
 		e.last = now
@@ -43,10 +43,10 @@ func (e *envelope) refill(now *big.Rat) {
 	dt := new(big.Rat).Sub(now, e.last)
 	e.last = now
 
-	// Green, down the ranks. What a flow has no room for is lost, unless the next rank or
-	// an excess bucket takes it.
+	// Green, from the highest rank to the lowest. The overflow of a flow is lost unless the
+	// next rank or an excess bucket gets it.
 	fallen := new(big.Rat)
-	excess := make([]*big.Rat, len(e.flows)) // what each excess bucket is given beside its rate
+	excess := make([]*big.Rat, len(e.flows)) // tokens for each excess bucket in addition to its rate
 	for i, m := range e.flows {
 		excess[i] = new(big.Rat)
 		in := new(big.Rat).Mul(m.flow.c.rate, dt)
@@ -59,7 +59,7 @@ func (e *envelope) refill(now *big.Rat) {
 	if e.coupling {
 		excess[0].Add(excess[0], fallen)
 	}
-	// Yellow, down the ranks.
+	// Yellow, from the highest rank to the lowest.
 	fallen = new(big.Rat)
 	for i, m := range e.flows {
 		in := new(big.Rat).Mul(m.flow.e.rate, dt)
@@ -69,7 +69,7 @@ func (e *envelope) refill(now *big.Rat) {
 	}
 }
 
-// limitOf is the limit of a flow, or else that of its envelope.
+// limitOf returns the limit of a flow, or else that of its envelope.
 func limitOf(own, shared *big.Rat) *big.Rat {
 	if own != nil {
 		return own
@@ -77,7 +77,7 @@ func limitOf(own, shared *big.Rat) *big.Rat {
 	return shared
 }
 
-// capped is at most what a rate gives in dt. A rate of nil has no bound.
+// capped limits tokens to those of a rate in dt. A nil rate is no limit.
 func capped(tokens, rate, dt *big.Rat) *big.Rat {
 	if rate == nil {
 		return tokens
@@ -85,10 +85,10 @@ func capped(tokens, rate, dt *big.Rat) *big.Rat {
 	return least(tokens, new(big.Rat).Mul(rate, dt))
 }
 
-// join makes the flow exist: meters that no class leads to have no part in the envelope.
+// join adds the flow to the envelope. Meters that no class uses do not take part.
 func (m *member) join() error {
 	if slices.Contains(m.flows, m) {
-		return nil // two classes lead to it
+		return nil // two classes use the flow
 	}
 	for _, other := range m.flows {
 		if other.rank == m.rank {
@@ -103,7 +103,7 @@ func (m *member) join() error {
 	return nil
 }
 
-// counts says what the envelope is counted in: all its rates and flows have the same.
+// counts sets the unit of the envelope. All of its rates and flows must have the same.
 func (e *envelope) counts(unit string) error {
 	if e.unit == "" {
 		e.unit = unit
@@ -114,8 +114,8 @@ func (e *envelope) counts(unit string) error {
 	return nil
 }
 
-// flags says whether MEF 10.3 has such coupling: no flow is coupled where its envelope is
-// ([R150]).
+// flags checks the coupling by MEF 10.3: a flow of a coupled envelope must not be coupled
+// itself ([R150]).
 func (e *envelope) flags() error {
 	for _, m := range e.flows {
 		if e.coupling && m.flow.coupling {

@@ -6,18 +6,17 @@ import (
 	"testing"
 )
 
-// flowStep is a packet at one of the flows of an envelope, and the tokens of all of them
-// after it.
+// flowStep is a packet of one flow of an envelope, and the tokens of all flows after it.
 type flowStep struct {
 	flow   int
-	at     int64 // ns
+	at     int64 // time, ns
 	length int64
 	in     color
 	reason string
 	tokens string // C and E of each flow
 }
 
-// flows hands packets to the first meters of a policy's classes.
+// flows runs packets through the first meters of a policy's classes.
 func flows(t *testing.T, policy string, steps []flowStep) {
 	t.Helper()
 	p, err := parsePolicy([]byte(policy))
@@ -39,7 +38,7 @@ func flows(t *testing.T, policy string, steps []flowStep) {
 }
 
 func TestEnvelopeByRank(t *testing.T) {
-	// All comes in at the highest rank, and falls from one to the next.
+	// All tokens enter at the highest rank and overflow from one rank to the next.
 	flows(t, `
 envelopes: {e: {}}
 classes:
@@ -47,11 +46,11 @@ classes:
   - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 2B/1ns, ebs: 5, envelope: e, rank: 64, color: aware}}
   - {name: mid, meter: {type: trtcm4115, cir: 0bit, cbs: 8, eir: 0bit, ebs: 8, envelope: e, rank: 7, initial: 50%}}
 `, []flowStep{
-		{0, 50, 1, green, "rfc4115-red", "0 0, 10 5, 4 4"}, // the clock begins
+		{0, 50, 1, green, "rfc4115-red", "0 0, 10 5, 4 4"}, // the clock starts
 		{0, 53, 3, green, "rfc4115-red", "0 2, 10 5, 7 8"},
 		{0, 60, 7, green, "rfc4115-yellow", "6 9, 10 5, 8 8"},
 		{1, 60, 10, green, "rfc4115-green", "6 9, 0 5, 8 8"},
-		{1, 70, 11, green, "rfc4115-red", "6 29, 10 5, 8 8"}, // C just full: nothing falls
+		{1, 70, 11, green, "rfc4115-red", "6 29, 10 5, 8 8"}, // C just full: no overflow
 		{1, 71, 1, red, "rfc4115-pre-red", "7 31, 10 5, 8 8"},
 		{2, 71, 8, green, "rfc4115-green", "7 31, 10 5, 0 8"},
 		{0, 71, 7, green, "rfc4115-green", "0 31, 10 5, 0 8"},
@@ -61,7 +60,7 @@ classes:
 }
 
 func TestEnvelopeCaps(t *testing.T) {
-	// The highest rank is coupled: what its C has no room for stays with it, as E.
+	// The highest rank is coupled: the overflow of its C stays with it, as E.
 	flows(t, `
 envelopes: {e: {cirmax: 1B/1ns, eirmax: 3B/2ns}}
 classes:
@@ -69,7 +68,7 @@ classes:
   - {name: low, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 20, eir: 1B/1ns, ebs: 30, envelope: e, rank: 8, initial: empty}}
 `, []flowStep{
 		{1, 100, 1, green, "rfc4115-red", "0 0, 0 0"},
-		{1, 108, 99, green, "rfc4115-red", "8 5, 8 11"},   // E: 8, of which 3 fall; 8 + 3
+		{1, 108, 99, green, "rfc4115-red", "8 5, 8 11"},   // E: 8, of which 3 overflow; 8 + 3
 		{1, 118, 99, green, "rfc4115-red", "10 5, 18 26"}, // C: 8 too many; E: 10 + 8 is capped to 15; 10 + 15 too
 		{1, 128, 99, green, "rfc4115-red", "10 5, 20 30"},
 		{0, 128, 10, green, "rfc4115-green", "0 5, 20 30"},
@@ -77,7 +76,7 @@ classes:
 		{1, 128, 30, green, "rfc4115-yellow", "0 5, 0 0"},
 		{0, 129, 2, green, "rfc4115-yellow", "1 3, 1 3/2"}, // C: 2 is capped to 1; E: 1 of 1 falls; 2 is capped to 3/2
 	})
-	// Without a cap, too: nothing of its C falls to the C below.
+	// Also without a cap, no overflow of its C goes to the C below.
 	flows(t, `
 envelopes: {e: {}}
 classes:
@@ -88,7 +87,7 @@ classes:
 		{0, 12, 11, green, "rfc4115-red", "10 2, 0 0"},
 		{1, 22, 8, green, "rfc4115-red", "10 5, 0 7"},
 	})
-	// A cap holds for what falls, too, and lets a fraction through.
+	// A cap also applies to overflow, and passes fractions.
 	flows(t, `
 envelopes: {e: {cirmax: 1B/3ns}}
 classes:
@@ -97,13 +96,13 @@ classes:
 `, []flowStep{
 		{0, 0, 1, green, "rfc4115-green", "0 0, 0 0"},
 		{0, 1, 1, green, "rfc4115-red", "1/3 0, 1/3 0"},
-		{0, 5, 1, green, "rfc4115-green", "0 0, 5/3 0"}, // 1/3 + 4/3: 2/3 fall, but 4/3 + 2/3 is capped to 4/3
+		{0, 5, 1, green, "rfc4115-green", "0 0, 5/3 0"}, // 1/3 + 4/3: 2/3 overflow, but 4/3 + 2/3 is capped to 4/3
 	})
 }
 
 func TestEnvelopeOwnCaps(t *testing.T) {
-	// That of the flow is instead of that of the envelope, larger or smaller; zero lets nothing in,
-	// and so nothing on.
+	// The cap of a flow replaces that of the envelope, larger or smaller. With zero, no tokens
+	// enter, and so none overflow.
 	flows(t, `
 envelopes: {e: {cirmax: 2B/1ns, eirmax: 2B/1ns}}
 classes:
@@ -113,9 +112,9 @@ classes:
 `, []flowStep{
 		{0, 0, 1, green, "rfc4115-red", "0 0, 0 0, 0 0"},
 		{0, 2, 99, green, "rfc4115-red", "8 4, 0 0, 1 1"},
-		{0, 4, 99, green, "rfc4115-red", "10 8, 2 0, 2 2"},    // 6 fall from high, of which mid takes 2
-		{0, 8, 99, green, "rfc4115-red", "10 10, 5 0, 5 4"},   // 16 fall, 4 are let in, 1 falls, 1 + 2
-		{0, 12, 99, green, "rfc4115-red", "10 10, 5 0, 11 6"}, // 4 fall from mid, 4 + 2
+		{0, 4, 99, green, "rfc4115-red", "10 8, 2 0, 2 2"},    // 6 overflow from high, of which mid gets 2
+		{0, 8, 99, green, "rfc4115-red", "10 10, 5 0, 5 4"},   // 16 overflow, 4 pass the cap, 1 overflows, 1 + 2
+		{0, 12, 99, green, "rfc4115-red", "10 10, 5 0, 11 6"}, // 4 overflow from mid, 4 + 2
 	})
 }
 
@@ -128,12 +127,12 @@ classes:
 `, []flowStep{
 		{0, 0, 1, green, "rfc4115-red", "0 0, 0 0"},
 		{0, 10, 99, green, "rfc4115-red", "10 0, 10 5"},
-		{0, 12, 99, green, "rfc4115-red", "10 0, 10 7"},  // 4 of low are left for high, which takes 1 of them
-		{1, 12, 10, green, "rfc4115-green", "10 0, 0 7"}, // high needs its own again
-		{0, 16, 99, green, "rfc4115-red", "10 0, 4 11"},  // 4 of low, 2 of which are taken
+		{0, 12, 99, green, "rfc4115-red", "10 0, 10 7"},  // 4 of low are left for high, which gets 1 of them
+		{1, 12, 10, green, "rfc4115-green", "10 0, 0 7"}, // high needs its own tokens again
+		{0, 16, 99, green, "rfc4115-red", "10 0, 4 11"},  // 4 of low, 2 of which are used
 		{0, 30, 99, green, "rfc4115-red", "10 5, 10 20"}, // 14 into high, where 9 have room
 	})
-	// Without the flag they are lost.
+	// Without the flag the overflow is lost.
 	flows(t, `
 envelopes: {e: {coupling: false}}
 classes:
@@ -147,7 +146,7 @@ classes:
 }
 
 func TestEnvelopeMembers(t *testing.T) {
-	// A meter that two classes lead to is one flow; one that none leads to is no flow.
+	// A meter that two classes use is one flow; a meter that no class uses is not a flow.
 	flows(t, `
 envelopes: {e: {cirmax: 10p/1ns}}
 meters:
@@ -159,12 +158,12 @@ classes:
   - {name: c, meter: {type: trtcm4115, cir: 0p/1ns, cbs: 9, eir: 0p/1ns, ebs: 0, envelope: e, rank: 1, count: packets, initial: empty}}
 `, []flowStep{
 		{2, 0, 9, green, "rfc4115-red", "0 0"},
-		{2, 3, 9, green, "rfc4115-green", "2 0"}, // only what falls from late
+		{2, 3, 9, green, "rfc4115-green", "2 0"}, // only the overflow of late
 		{2, 3, 9, green, "rfc4115-green", "1 0"},
 	})
 }
 
-// TestEnvelopeOfOne is RFC 4115, coupled and not.
+// TestEnvelopeOfOne compares an envelope of one flow with RFC 4115, with and without coupling.
 func TestEnvelopeOfOne(t *testing.T) {
 	capture := writePcap(t, 1, traffic(t))
 	for _, options := range []string{"", ", coupling: true", ", initial: 20%, color: aware"} {

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// flow is the packets of one flow that wait in a fair queue. A queue that is not fair
-// has one flow.
+// flow has the queued packets of one flow of a fair queue. A queue that is not fair has one
+// flow.
 type flow struct {
 	number  uint64
 	waiting []*queued
 	deficit int64
-	codel   *codel // nil is none
+	codel   *codel // nil: none
 	listed  bool
 }
 
-// fullFrame is what a flow may send in a turn, and what CoDel lets wait.
+// fullFrame is the quantum of a flow per turn, and the backlog below which CoDel does not drop.
 const fullFrame = 1514
 
-// of is the flow of a packet.
+// of returns the flow of a packet.
 func (q *queue) of(p *queued) *flow {
 	number := uint64(0)
 	if q.key != nil {
@@ -42,7 +42,7 @@ func (q *queue) of(p *queued) *flow {
 	return f
 }
 
-// leaves is the packet's frame with the class's mark, as the queue sees it.
+// leaves returns the packet's frame with the class's marks, as the queue sees it.
 func (r *row) leaves() frame {
 	f := r.frame
 	if r.action.dscp >= 0 {
@@ -60,7 +60,7 @@ func flowNumber(seed uint64, words [5]uint64) uint64 {
 	return h % 1024
 }
 
-// take puts a packet at the end of its flow.
+// take appends a packet to its flow.
 func (q *queue) take(p *queued) {
 	f := q.of(p)
 	if !f.listed {
@@ -71,7 +71,7 @@ func (q *queue) take(p *queued) {
 	q.waiting = append(q.waiting, p)
 }
 
-// remove takes the first packet of a flow out.
+// remove removes the first packet of a flow.
 func (q *queue) remove(p *queued) {
 	f := q.of(p)
 	f.waiting = f.waiting[1:]
@@ -106,7 +106,7 @@ func (q *queue) shed() {
 	p.drop("queue-full")
 }
 
-// flow is the flow whose packet is next. It stays so until that has left.
+// flow returns the flow whose packet is next. It stays the same until that packet is removed.
 func (q *queue) flow() *flow {
 	for q.turn == nil {
 		from := &q.fresh
@@ -131,8 +131,8 @@ func (q *queue) flow() *flow {
 	return q.turn
 }
 
-// standing is the wait that CoDel sees of a packet that leaves at t: none where less than a
-// frame waits behind it.
+// standing returns the queueing delay that CoDel sees for a packet that departs at t. It is
+// zero if less than a frame is queued behind it.
 func (f *flow) standing(p *queued, t *big.Int) *big.Int {
 	if f.bytes() <= fullFrame {
 		return new(big.Int)
@@ -140,7 +140,7 @@ func (f *flow) standing(p *queued, t *big.Int) *big.Int {
 	return new(big.Int).Sub(t, p.arrival)
 }
 
-// parseFair reads what the packets of a flow share, as five words.
+// parseFair returns the key of a fair queue as five words.
 func parseFair(s string) (func(frame) [5]uint64, error) {
 	what, sizes, isPrefix := strings.Cut(s, "/")
 	bits4, bits6 := 32, 128
@@ -201,7 +201,8 @@ func parseFair(s string) (func(frame) [5]uint64, error) {
 	return nil, fmt.Errorf("fair: %q is unknown", s)
 }
 
-// halves are the leading bits of an address in two words; one of IPv4 is in the lower.
+// halves returns the leading bits of an address in two words. An IPv4 address is in the lower
+// word.
 func halves(a netip.Addr, bits4, bits6 int) (high, low uint64) {
 	bits := bits6
 	if a.Is4() {

@@ -15,34 +15,34 @@ const (
 	ipv6
 )
 
-// frame is what the headers of a captured packet say.
+// frame has the fields of a captured packet's headers.
 type frame struct {
 	kind   kind
 	wire   int64 // bytes on the wire, without FCS
-	header int64 // bytes of link header, as far as it was understood
-	l3     int64 // bytes of the IP packet, or of what follows the link header
+	header int64 // bytes of link header, as far as it was parsed
+	l3     int64 // bytes of the IP packet, or of the data after the link header
 
 	ethernet bool
 	cooked   bool
 
-	tags         int // VLAN tags
+	tags         int // number of VLAN tags
 	hasVLAN      bool
 	vlan, pcp    int   // of the outer tag
-	tagAt        int64 // where it is
+	tagAt        int64 // offset of the outer tag
 	hasMPLS      bool
 	mplsTC       int   // of the outer label
-	labelAt      int64 // where it is
+	labelAt      int64 // offset of the outer label
 	hasEthertype bool
 	ethertype    int // after the VLAN tags
 
-	// The IP header; only where isIP.
+	// Fields of the IP header; only if isIP.
 	trafficClass byte
 	src, dst     netip.Addr
 	proto        int
 	hasPorts     bool
 	sport, dport int
 
-	// Of a fragment, the first too: the protocol that all fragments of the packet name.
+	// In any fragment, also the first: the protocol that all fragments of the packet name.
 	fragmented    bool
 	fragmentProto int
 }
@@ -81,16 +81,16 @@ func parseFrame(linkType int, data []byte, wire int64) frame {
 	return p.frame
 }
 
-// parser walks the captured bytes from the outside in.
+// parser walks through the captured bytes, outermost header first.
 type parser struct {
 	frame
 	data []byte
 }
 
-// rest is the captured bytes behind the link header.
+// rest returns the captured bytes after the link header.
 func (p *parser) rest() []byte { return p.data[p.header:] }
 
-// has says whether n more captured bytes are there; without them the packet is malformed.
+// has reports whether n more captured bytes exist; otherwise the packet is malformed.
 func (p *parser) has(n int) bool {
 	if len(p.rest()) < n {
 		p.kind = malformed
@@ -139,8 +139,8 @@ func (p *parser) link(linkType int) {
 	}
 }
 
-// behind goes on behind a link header of n bytes with its type field at typeAt. A
-// header that is cut has its size all the same: the link type says it.
+// behind continues after a link header of n bytes with its type field at typeAt. A truncated
+// header still has its full size, which the link type determines.
 func (p *parser) behind(n int64, typeAt int) {
 	if !p.has(int(n)) {
 		p.header = min(n, p.wire)
@@ -151,10 +151,10 @@ func (p *parser) behind(n int64, typeAt int) {
 	p.ether(proto)
 }
 
-// implied sets the ethertype of a link layer that has no such field.
+// implied sets the ethertype of a link layer without a type field.
 func (p *parser) implied(ethertype int) { p.hasEthertype, p.ethertype = true, ethertype }
 
-// ether goes on behind a type field that said proto.
+// ether continues after a type field with the value proto.
 func (p *parser) ether(proto int) {
 	p.hasEthertype, p.ethertype = true, proto
 	for p.tags < 3 && (proto == 0x8100 || proto == 0x88a8 || proto == 0x9100) {
@@ -218,7 +218,7 @@ func (p *parser) mpls() {
 	p.ipByNibble(nonIP)
 }
 
-// ipByNibble takes the IP version from the packet itself; any other version is otherwise.
+// ipByNibble reads the IP version from the packet; otherwise is for any other version.
 func (p *parser) ipByNibble(otherwise kind) {
 	if !p.has(1) {
 		return
@@ -298,7 +298,7 @@ func (p *parser) ip6() {
 			return
 		}
 		if n == 0 || len(rest) < 8 {
-			return // cut: the protocol stays that of the header that is not there
+			return // truncated: the protocol is that of the missing header
 		}
 		laterFragment := p.proto == 44 && be16(rest[2:])>>3 != 0
 		anyFragment := laterFragment || p.proto == 44 && rest[3]&1 == 1
@@ -306,15 +306,15 @@ func (p *parser) ip6() {
 		if anyFragment && !p.fragmented {
 			p.fragmented, p.fragmentProto = true, p.proto
 		}
-		rest = rest[min(n, len(rest)):] // what comes next is named, there or not
+		rest = rest[min(n, len(rest)):] // the next header is known, even if it is truncated
 		if laterFragment {
 			return
 		}
 	}
 }
 
-// setL3 trims padding to the IP header's own total length where a frame is so short
-// that Ethernet had to pad it, and the total length is plausible.
+// setL3 trims padding to the total length of the IP header, if the frame is so short that
+// Ethernet had to pad it, and the total length is plausible.
 func (p *parser) setL3(headerLength, total int64) {
 	p.l3 = max(0, p.wire-p.header)
 	short := p.wire <= 60+4*int64(p.tags)
@@ -323,7 +323,7 @@ func (p *parser) setL3(headerLength, total int64) {
 	}
 }
 
-// packet is the captured bytes of the IP packet, without padding.
+// packet returns the captured bytes of the IP packet, without padding.
 func (p *parser) packet() []byte {
 	return p.rest()[:min(int64(len(p.rest())), p.l3)]
 }
@@ -340,10 +340,10 @@ func (p *parser) ports(transport []byte) {
 
 func be16(b []byte) int { return int(binary.BigEndian.Uint16(b)) }
 
-// mostLength is the length of what is longer, too.
+// mostLength is the maximum of a length.
 const mostLength = 1<<32 - 1
 
-// lengthRule says how many bytes of a frame are metered.
+// lengthRule determines the metered bytes of a frame.
 type lengthRule struct {
 	base     string // l3, l2 or l1
 	overhead int64

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// raw joins hexadecimal pieces; blanks are for the eye.
+// raw joins hexadecimal pieces. Blanks are ignored.
 func raw(t *testing.T, pieces ...string) []byte {
 	t.Helper()
 	data, err := hex.DecodeString(strings.ReplaceAll(strings.Join(pieces, ""), " ", ""))
@@ -137,8 +137,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestCutFrames cuts a frame behind every byte: what is left is malformed, or the headers
-// that are there say the same as those of the whole frame.
+// TestCutFrames truncates a frame after every byte. The rest is malformed, or its headers are
+// the same as those of the whole frame.
 func TestCutFrames(t *testing.T) {
 	for _, pieces := range []string{
 		macs + "0800" + udp4,

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// table holds the states of a meter per key, of which there are at most so many.
+// table holds the states of a per-key meter, up to a maximum number.
 type table struct {
-	key  func(frame) (string, bool) // false where the packet has none
+	key  func(frame) (string, bool) // false if the packet has no key
 	most int
-	idle bool // a key goes only if nothing is lost
+	idle bool // evict a key only if nothing is lost
 	make func() keyable
 
-	shared keyable // of the packets without a key
-	known  []entry // the one used longest ago first
+	shared keyable // state of packets without a key
+	known  []entry // least recently used first
 }
 
 type entry struct {
@@ -25,14 +25,14 @@ type entry struct {
 	state keyable
 }
 
-// keyable is a state that there may be one of per key.
+// keyable is a state of which each key can have one.
 type keyable interface {
 	state
-	// likeNew says whether a used state decides, from now on, as a full new one.
+	// likeNew reports whether a used state decides from now on like a full new one.
 	likeNew(now *big.Rat) bool
 }
 
-// of is the state for a packet, whose key is the one used last from now on.
+// of returns the state for a packet, and makes its key the most recently used one.
 func (t *table) of(f frame, now *big.Rat) state {
 	key, ok := t.key(f)
 	if !ok {
@@ -56,7 +56,7 @@ func (t *table) of(f frame, now *big.Rat) state {
 	return e.state
 }
 
-// parseTable reads a meter with `per`, of a type whose state parse reads.
+// parseTable reads a meter with `per`. parse reads the state of its type.
 func parseTable(o *options, parse func(*options) func() state) *table {
 	if o.has("initial") {
 		o.fail("initial beside per")
@@ -88,7 +88,7 @@ func parseTable(o *options, parse func(*options) func() state) *table {
 	return t
 }
 
-// parseKey reads what `per` names. A key is unlike every other key of the same meter.
+// parseKey reads the value of `per`. Different keys of a meter have different texts.
 func parseKey(s string) (func(frame) (string, bool), error) {
 	what, sizes, isPrefix := strings.Cut(s, "/")
 	bits4, bits6 := 32, 128
@@ -118,7 +118,8 @@ func parseKey(s string) (func(frame) (string, bool), error) {
 	return nil, fmt.Errorf("per: %q is unknown", s)
 }
 
-// parseSizes reads the bits of "24" or "24,64". Without the second, v6 addresses count whole.
+// parseSizes reads the bits of "24" or "24,64". Without the second number, the whole v6 address
+// is the key.
 func parseSizes(s string) (bits4, bits6 int, err error) {
 	v4, v6, both := strings.Cut(s, ",")
 	if !both {
@@ -132,7 +133,7 @@ func parseSizes(s string) (bits4, bits6 int, err error) {
 	return int(a), int(b), nil
 }
 
-// prefix is "" for an address that is not there.
+// prefix returns "" for a missing address.
 func prefix(addr netip.Addr, bits4, bits6 int) string {
 	bits := bits6
 	if addr.Is4() {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// from is a packet from an address; from "" is none of IP.
+// from returns a packet with a source address; "" is a packet without an IP header.
 func from(src string) frame {
 	if src == "" {
 		return frame{}
@@ -17,7 +17,7 @@ func from(src string) frame {
 	return f
 }
 
-// keyedStep is a packet of one token from 10.0.0.x, or without a key for x = 0.
+// keyedStep is a packet of one token from 10.0.0.x, or without a key if x is 0.
 type keyedStep struct {
 	at   int64 // ns
 	x    byte
@@ -39,22 +39,23 @@ func keyed(t *testing.T, text string, steps []keyedStep) {
 	}
 }
 
-// A new key has one token, which nothing gives back: so green shows that it was not known.
+// A new key has one token, and nothing refills it. So green shows that the key was not in the
+// table.
 func TestLRU(t *testing.T) {
 	keyed(t, "{type: token-bucket, rate: 1B/1h, burst: 1, per: src, keys: 2, color: aware}", []keyedStep{
 		{0, 1, green, green},
 		{0, 2, green, green},
 		{0, 1, green, red}, // a red packet uses its key
 		{0, 3, green, green},
-		{0, 1, green, red}, // 2 went
+		{0, 1, green, red}, // 2 was evicted
 		{0, 2, yellow, yellow},
-		{0, 1, red, red}, // red before: no use of it
+		{0, 1, red, red}, // red input: does not use its key
 		{0, 3, green, green},
 		{0, 1, green, green},
-		{0, 4, red, red}, // and no new key
+		{0, 4, red, red}, // nor adds a key
 		{0, 3, green, red},
 		{0, 1, green, red},
-		{0, 0, green, green}, // shared, and outside of the bound
+		{0, 0, green, green}, // shared, not limited by the bound
 		{0, 0, green, red},
 		{0, 3, green, red},
 		{0, 1, green, red},
@@ -64,23 +65,23 @@ func TestLRU(t *testing.T) {
 func TestIdleEviction(t *testing.T) {
 	keyed(t, "{type: token-bucket, rate: 1B/1us, burst: 1, per: src, keys: 1, evict: idle}", []keyedStep{
 		{0, 1, green, green},
-		{1, 2, green, green}, // by the shared meter: key 1 is not full
+		{1, 2, green, green}, // by the shared meter, because key 1 is not full
 		{1, 2, green, red},
-		{1, 0, green, red}, // that of packets without a key
+		{1, 0, green, red}, // shared meter of packets without a key
 		{999, 3, green, red},
 		{999, 1, green, red},
-		{1000, 2, green, green}, // key 1 is full, and goes
+		{1000, 2, green, green}, // key 1 is full, and evicted
 		{1000, 2, green, red},
 		{1000, 1, green, red}, // shared, at 0.999
 		{1001, 1, green, green},
 		{1001, 0, green, red},
 	})
-	// The one used longest ago decides, also where another one is idle.
+	// The least recently used key decides, even if another one is idle.
 	keyed(t, "{type: fixed-window, limit: 1, window: 1us, per: src, keys: 2, evict: idle}", []keyedStep{
 		{0, 1, green, green},
 		{0, 2, green, green},
 		{1000, 1, green, green}, // 2 is like new
-		{1000, 3, green, green}, // so 2 goes
+		{1000, 3, green, green}, // so 2 is evicted
 		{1000, 2, green, green}, // shared: 1 is not like new
 		{1000, 2, green, red},
 		{1000, 3, green, red},
@@ -88,7 +89,7 @@ func TestIdleEviction(t *testing.T) {
 }
 
 func TestNewEmpty(t *testing.T) {
-	// The clock of a key begins with its first packet.
+	// The clock of a key starts with its first packet.
 	keyed(t, "{type: token-bucket, rate: 1B/1us, burst: 1, per: src, new: empty, color: aware}", []keyedStep{
 		{0, 1, red, red}, // not with this one
 		{500, 1, green, red},
@@ -107,8 +108,7 @@ func TestNewEmpty(t *testing.T) {
 	})
 }
 
-// TestLikeNew: after one packet of a byte at 500 ns, a meter is like new at some time, and
-// not a ns before.
+// TestLikeNew checks when a meter is like new after one packet of a byte at 500 ns, to the ns.
 func TestLikeNew(t *testing.T) {
 	for _, test := range []struct {
 		meter string
@@ -190,7 +190,7 @@ func TestKeys(t *testing.T) {
 		{"dscp", marked(0), marked(1), false},
 		{"dscp", marked(0), from("10.0.0.1"), true}, // v4 or v6
 		{"dscp", marked(0), frame{}, false},
-		{"src", from(""), tagged(1), true}, // both without
+		{"src", from(""), tagged(1), true}, // both without a key
 		{"vlan", from("10.0.0.1"), from("10.0.0.2"), true},
 	} {
 		m := meterOf(t, `{type: token-bucket, rate: 1bit, burst: 1, per: "`+test.per+`"}`)
@@ -201,7 +201,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestSharedKeys: classes that share a meter share its keys.
+// TestSharedKeys checks that classes that share a meter share its keys.
 func TestSharedKeys(t *testing.T) {
 	p, err := parsePolicy([]byte(`
 meters:

@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// link sends the packets of its queues, one at a time: by priority, and among the queues
-// of one priority by WF2Q+.
+// link sends the packets of its queues one at a time: by priority, and by WF2Q+ among the
+// queues of one priority.
 type link struct {
-	rate   *big.Rat // bytes a nanosecond
-	free   *big.Rat // when it has sent what it was given; nil before the first packet
+	rate   *big.Rat // bytes per nanosecond
+	free   *big.Rat // end of the transmission so far; nil before the first packet
 	levels [8]level // by priority
-	busy   *level   // of the packet that it sends
+	busy   *level   // priority of the packet being sent
 }
 
-// level is the queues of one priority. Its times are virtual, in 1/2^20 of a byte for each
-// weight.
+// level has the queues of one priority. Its times are virtual, in 1/2^20 of a byte per weight.
 type level struct {
 	queues    []*queue // in the order in which actions name them
-	now, last *big.Int // last is the largest finish
+	now, last *big.Int // last is the largest finish time
 	sending   int64    // bytes
 }
 
@@ -30,7 +29,7 @@ func newLink(rate *big.Rat) *link {
 	return l
 }
 
-// share adds a queue to its link, once.
+// share adds a queue to its link once.
 func (q *queue) share() {
 	if q.link == nil {
 		return
@@ -41,7 +40,7 @@ func (q *queue) share() {
 	}
 }
 
-// grains is a length in units of virtual time.
+// grains converts a length to units of virtual time.
 func grains(length int64) *big.Int { return new(big.Int).Lsh(big.NewInt(length), 20) }
 
 func (v *level) weights() *big.Int {
@@ -91,8 +90,8 @@ func (l *link) offer(q *queue, p *queued) {
 	l.run(now)
 }
 
-// room says whether a queue of a link has room for a packet, or makes it: a fair one may
-// always do that, but for a packet that alone is too long.
+// room reports whether a queue of a link has room for a packet. A fair queue makes room, unless
+// the packet alone is too long.
 func (q *queue) room(p *queued) bool {
 	backlog, packets := q.backlog(q.waiting, nil), len(q.waiting)
 	if q.key != nil {
@@ -105,7 +104,7 @@ func (q *queue) room(p *queued) bool {
 	return true
 }
 
-// run makes the choices up to a time, or all where that is nil.
+// run makes all choices up to a time; nil: all choices.
 func (l *link) run(until *big.Rat) {
 	for l.free != nil && (until == nil || l.free.Cmp(until) <= 0) {
 		if l.busy != nil {
@@ -121,7 +120,7 @@ func (l *link) run(until *big.Rat) {
 	}
 }
 
-// next is the first priority with packets.
+// next returns the first priority with packets.
 func (l *link) next() *level {
 	for i := range l.levels {
 		if l.levels[i].waits() {
@@ -131,7 +130,7 @@ func (l *link) next() *level {
 	return nil
 }
 
-// send takes out the packet of a priority that is next, and sends it, unless CoDel drops it.
+// send removes the next packet of a priority, and sends it unless CoDel drops it.
 func (l *link) send(v *level) {
 	q, finish := v.choose()
 	f := q.flow()
@@ -150,7 +149,7 @@ func (l *link) send(v *level) {
 	q.turn = nil
 }
 
-// choose says which queue is next, and when its packet finishes.
+// choose returns the next queue, and the finish time of its packet.
 func (v *level) choose() (best *queue, finish *big.Int) {
 	var first *big.Int
 	for _, q := range v.queues {

@@ -132,7 +132,7 @@ queues: {a: {link: wan, limit: 1p}, b: {link: wan, limit: 2p}}`, `
 			1000000 a 1    green queue-full  b was chosen now
 			2000000 a 1000 green 4000000
 			2000000 a 1    green queue-full`},
-		// 1001 ns are 375.375 bytes, which hold 18 packets.
+		// 1001 ns are 375.375 bytes, which allow 18 packets.
 		{"limit in time", "links: {wan: {rate: 3gbit}}\nqueues: {q: {link: wan, limit: 1001ns}}", `
 			0 q 376 green queue-full
 			0 q 375 green 0
@@ -161,7 +161,7 @@ queues: {q: {link: wan, limit: 4ms, wred: {yellow: {min: 1ms, max: 2ms, probabil
 			0 q 1    yellow  wred         2000: max
 			0 q 2000 green   3000000
 			0 q 1    green   queue-full`},
-		// The victims of a cost neither time nor its turn: it was due since 3028 and 4542.
+		// Victims of a cost neither time nor its turn: it has been due since 3028 and 4542.
 		{"CoDel", `
 links: {wan: {rate: 12112kbit}}
 queues: {a: {link: wan, limit: 10p, codel: {target: 1ms, interval: 2ms}}, b: {link: wan, limit: 10p}}`, `
@@ -189,7 +189,7 @@ queues: {q: {link: wan, limit: 10p, ecn: true, codel: {target: 1ms, interval: 1m
 			0       q 1000 green  codel    at 3 ms
 			0       q 1000 green  3000000
 			0       q 1000 green  4000000`},
-		// All of one flow, since these packets have no addresses.
+		// All are in one flow, because these packets have no addresses.
 		{"fair, full", `
 queues: {q: {rate: 8mbit, limit: 2000, fair: flow}}`, `
 			0      q 2001 green queue-full
@@ -200,8 +200,8 @@ queues: {q: {rate: 8mbit, limit: 2000, fair: flow}}`, `
 	})
 }
 
-// TestSections: what waits at the end of a section leaves as if nothing else came, and
-// the link goes on from there.
+// TestSections checks that packets that are queued at the end of a section are sent as if no
+// other packet arrived, and that the link continues from there.
 func TestSections(t *testing.T) {
 	const policy = `
 classes:
@@ -215,7 +215,7 @@ queues: {hi: {link: wan, limit: 9p}, lo: {link: wan, limit: 9p, priority: 1}}`
 	past := raw(t, strings.Replace(udp4, "4529", "4500", 1))
 	for _, test := range []struct {
 		sections   int
-		departures []string // ms of each packet
+		departures []string // departure of each packet, ms
 		order      []int
 	}{
 		{1, []string{"0", "56", "84", "28", "2", "112"}, []int{1, 5, 4, 2, 3, 6}},
@@ -262,8 +262,8 @@ queues: {hi: {link: wan, limit: 9p}, lo: {link: wan, limit: 9p, priority: 1}}`
 	}
 }
 
-// TestOutput has the order, stamps and marks of an output. An IPv4 packet takes 28 ms, one
-// of IPv6 28.28.
+// TestOutput checks order, timestamps and marks of an output. An IPv4 packet takes 28 ms, an
+// IPv6 packet 28.28 ms.
 func TestOutput(t *testing.T) {
 	const policy = `
 classes:
@@ -273,12 +273,12 @@ classes:
 length: {overhead: 1972}
 links: {wan: {rate: 2000B/28ms}}
 queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28ms}}}`
-	// DSCP 10 and ECT(1), the right checksum and one that is not.
+	// DSCP 10 and ECT(1), with the right checksum and a wrong one.
 	good := macs + "0800" + strings.Replace(udp4, "40110000", "4011aea6", 1)
 	wrong := macs + "8100 6064 0800" + udp4
 	packets := []packetRecord{
 		{0, 0, raw(t, good)},
-		{0, 0, raw(t, wrong)}, // waits 28 ms: above the target from 56 ms on
+		{0, 0, raw(t, wrong)}, // queued 28 ms: above the target from 56 ms on
 		{0, 0, raw(t, good)},  // 56 ms: CE
 		{0, 0, raw(t, good)},  // 84 ms: CE
 		{1000, 0, raw(t, macs, "0800", strings.Replace(udp4, "4529", "4500", 1))}, // dropped
@@ -286,7 +286,7 @@ queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28m
 		{500, 0, raw(t, macs, "88a8 e001 8100 0002 8847 00010e40 00010140", strings.Replace(udp4, "4529", "4531", 1))},
 		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 112 ms
 		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 140.28 ms: CE
-		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // spared, as the last
+		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // not dropped, as the last packet
 	}
 	want := []packetRecord{
 		{0, 1, raw(t, macs, "0800", strings.NewReplacer("4529", "4551", "40110000", "4011ae7e").Replace(udp4))},
@@ -309,7 +309,7 @@ queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28m
 	if len(got) != len(want) {
 		t.Fatalf("%d packets, want %d", len(got), len(want))
 	}
-	for i := range want { // wire is the packet's number here
+	for i := range want { // wire is the number of the packet here
 		if !reflect.DeepEqual(got[i], want[i]) {
 			t.Errorf("sent %d:\n%d ns, packet %d, %x; want\n%d ns, packet %d, %x",
 				i+1, got[i].ns, got[i].wire, got[i].data, want[i].ns, want[i].wire, want[i].data)

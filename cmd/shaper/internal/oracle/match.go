@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// span is a range of numbers, both ends included.
+// span is a range of numbers, inclusive.
 type span struct{ low, high uint64 }
 
 func contains(spans []span, n int) bool {
@@ -21,14 +21,14 @@ func contains(spans []span, n int) bool {
 	return false
 }
 
-// match holds the conditions of a class by key. All keys must fit, one of a key's
-// spans or prefixes is enough.
+// match has the conditions of a class by key. All keys must match; of each key, one span or
+// prefix must match.
 type match struct {
 	numbers  map[string][]span
 	prefixes map[string][]netip.Prefix
 }
 
-// takesNonIP says whether packets without a sound IP header come into question.
+// takesNonIP reports whether packets without a valid IP header can match.
 func (m match) takesNonIP() bool {
 	for _, key := range []string{"ethertype", "vlan", "pcp", "length"} {
 		if _, ok := m.numbers[key]; ok {
@@ -38,7 +38,7 @@ func (m match) takesNonIP() bool {
 	return false
 }
 
-// classify returns the first class that fits, or nil.
+// classify returns the first class that matches, or nil.
 func (p *policy) classify(f frame, length int64) *class {
 	for _, c := range p.classes {
 		if !f.isIP() && !c.match.takesNonIP() {
@@ -67,7 +67,7 @@ func (m match) fits(f frame, length int64) bool {
 			return false
 		}
 	}
-	// Ports alone mean those of TCP and UDP.
+	// Ports without proto match TCP and UDP.
 	_, sport := m.numbers["sport"]
 	_, dport := m.numbers["dport"]
 	_, proto := m.numbers["proto"]
@@ -86,7 +86,7 @@ func inAny(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// field is the value that a key looks at, or false where the packet has none.
+// field returns the packet's value for a key, or false if it has none.
 func (f frame) field(key string, length int64) (int, bool) {
 	switch key {
 	case "proto":
@@ -106,7 +106,7 @@ func (f frame) field(key string, length int64) (int, bool) {
 	case "length":
 		return int(length), true
 	}
-	return 0, key == "mark" // which is 0 in a replay
+	return 0, key == "mark" // 0 in a replay
 }
 
 // Names of values, by key.
@@ -132,7 +132,7 @@ func dscpNames() map[string]int {
 	return names
 }
 
-// keyRange is the largest value and the names of each key with numbers.
+// keyRange has the largest value and the names of each key with numbers.
 var keyRange = map[string]struct {
 	largest uint64
 	names   map[string]int
@@ -149,7 +149,7 @@ var keyRange = map[string]struct {
 	"length":    {1<<32 - 1, nil},
 }
 
-// parseNumber reads one value of a key: a name, decimal, or hexadecimal after 0x.
+// parseNumber reads one value of a key: a name, decimal, or hexadecimal with 0x.
 func parseNumber(key, s string) (uint64, error) {
 	if n, ok := keyRange[key].names[s]; ok {
 		return uint64(n), nil

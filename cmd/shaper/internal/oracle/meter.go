@@ -12,21 +12,21 @@ const (
 
 func (c color) String() string { return [...]string{"green", "yellow", "red"}[c] }
 
-// meter is one stage of a chain: a state that decides, or one for each key.
+// meter is one stage of a chain. It has one state, or one per key.
 type meter struct {
 	kind     string
 	aware    bool
 	precolor precolor
 	packets  bool   // a packet costs one token, whatever its length
-	then     string // the next meter of the chain, or ""
+	then     string // next meter of the chain, or ""
 
-	state state  // where there are no keys
-	keys  *table // nil is none
+	state state  // nil for a per-key meter
+	keys  *table // nil: none
 }
 
-// state is what a meter remembers, and how it decides. Its clock never goes back.
+// state is the state of a meter, with its decision rule. Its clock never goes back.
 type state interface {
-	// decide colors a packet and takes its cost.
+	// decide colors a packet and debits its cost.
 	decide(now, cost *big.Rat, in color) color
 }
 

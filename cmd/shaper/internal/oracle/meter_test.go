@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// step is one packet at a meter: its time in ms, its length, the color before, and
-// what must come of it, with the tokens left in c and in e (or p).
+// step is a packet at a meter: its time in ms, its length, its input color, and the expected
+// outcome with the tokens left in c and in e (or p).
 type step struct {
 	at     int64
 	length int64
@@ -30,7 +30,7 @@ func meterOf(t *testing.T, text string) *meter {
 	return m
 }
 
-// The rates are such that a millisecond is one byte (8kbit) or an eighth (1kbit).
+// At these rates a millisecond is one byte (8kbit) or an eighth of a byte (1kbit).
 func TestMeterByHand(t *testing.T) {
 	tests := []struct {
 		name, meter string
@@ -48,7 +48,7 @@ func TestMeterByHand(t *testing.T) {
 			{99999, 1001, green, "rfc2697-red", "1000", "500"},
 		}},
 		{"rfc2697 E gets only the overflow", "{type: srtcm, cir: 8kbit, cbs: 10, ebs: 10, initial: empty}", []step{
-			{5000, 1, green, "rfc2697-red", "0", "0"}, // the clock begins here
+			{5000, 1, green, "rfc2697-red", "0", "0"}, // the clock starts here
 			{5010, 11, green, "rfc2697-red", "10", "0"},
 			{5013, 11, green, "rfc2697-red", "10", "3"},
 			{5013, 10, green, "rfc2697-green", "0", "3"},
@@ -64,7 +64,7 @@ func TestMeterByHand(t *testing.T) {
 		{"rfc2697 blind does not look", "{type: srtcm, cir: 8kbit, cbs: 10, ebs: 0}", []step{
 			{0, 10, red, "rfc2697-green", "0", "0"},
 			{9, 10, yellow, "rfc2697-red", "9", "0"},
-			{8, 10, yellow, "rfc2697-red", "9", "0"}, // a step back gives nothing
+			{8, 10, yellow, "rfc2697-red", "9", "0"}, // a step back adds no tokens
 			{10, 10, yellow, "rfc2697-green", "0", "0"},
 		}},
 		{"rfc2697 without C", "{type: srtcm, cir: 8kbit, cbs: 0, ebs: 10}", []step{
@@ -107,7 +107,7 @@ func TestMeterByHand(t *testing.T) {
 			{0, 1, red, "rfc4115-pre-red", "500", "1000"},
 			{0, 1000, yellow, "rfc4115-pre-yellow", "500", "0"},
 			{0, 1, yellow, "rfc4115-red", "500", "0"},
-			{1000, 501, green, "rfc4115-yellow", "500", "499"}, // C was full: nothing spills
+			{1000, 501, green, "rfc4115-yellow", "500", "499"}, // C was full: no overflow
 		}},
 		{"rfc4115 coupled", "{type: trtcm4115, cir: 8kbit, cbs: 10, eir: 0bit, ebs: 10, coupling: true}", []step{
 			{0, 10, green, "rfc4115-green", "0", "10"},

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// meterKinds has what every type of meter has of its own: its keys beside those of all
-// meters, and how its state is read from them.
+// meterKinds has the keys of each meter type, other than those of all meters, and the parser of
+// its state.
 var meterKinds = map[string]struct {
 	keys  string
 	parse func(*options) func() state
@@ -31,12 +31,12 @@ var meterKinds = map[string]struct {
 
 const commonKeys = "type color precolor count then per keys new evict"
 
-// options reads the map of a meter. Mistakes are gathered in err: with one, what was read
-// means nothing.
+// options reads the mapping of a meter. It collects mistakes in err; after a mistake the values
+// are meaningless.
 type options struct {
 	kind      string
-	packets   bool     // it counts packets
-	share     *big.Rat // of the tokens, at the start
+	packets   bool     // the meter counts packets
+	share     *big.Rat // initial part of the tokens
 	entries   map[string]*yaml.Node
 	envelopes map[string]*envelope
 	err       error
@@ -100,7 +100,7 @@ func (o *options) text(key, otherwise string) string {
 	return s
 }
 
-// choice is one of some words, the first where none is given.
+// choice returns one of some words; the first by default.
 func (o *options) choice(key string, words ...string) string {
 	s := o.text(key, words[0])
 	if !slices.Contains(words, s) {
@@ -117,7 +117,7 @@ func (o *options) integer(key, otherwise string, low, high uint64) uint64 {
 	return i
 }
 
-// duration is whole ns, at least 1 us.
+// duration reads a time in whole ns, at least 1 us.
 func (o *options) duration(key string, most *big.Rat) *big.Int {
 	t, isTime, err := parseTime(o.text(key, ""))
 	if err != nil || !isTime || !t.IsInt() || t.Cmp(whole(1e3)) < 0 || t.Cmp(most) > 0 {
@@ -136,7 +136,7 @@ func (o *options) rate(key string) *big.Rat {
 	return rate
 }
 
-// bucket reads one bucket; a burst that is given as a time is at the bucket's own rate.
+// bucket reads one bucket. A burst that is a time is converted at the bucket's own rate.
 func (o *options) bucket(rateKey, burstKey string) *bucket {
 	rate := o.rate(rateKey)
 	size, err := parseBurst(o.text(burstKey, ""), rate, o.packets)
@@ -147,12 +147,12 @@ func (o *options) bucket(rateKey, burstKey string) *bucket {
 	return &bucket{rate: rate, size: size, tokens: o.initial(size)}
 }
 
-// initial is what a meter has at its start of a size or limit.
+// initial returns the initial part of a size or limit.
 func (o *options) initial(of *big.Rat) *big.Rat {
 	return new(big.Rat).SetInt(floor(new(big.Rat).Mul(of, o.share)))
 }
 
-// parseBuckets reads the state of the meters that are made of buckets.
+// parseBuckets reads the state of the meters with plain buckets.
 func parseBuckets(o *options) func() state {
 	if o.has("warmup") {
 		return parseWarmBucket(o)
@@ -181,7 +181,7 @@ func parseBuckets(o *options) func() state {
 		}
 		return b
 	}
-	build() // for its mistakes
+	build() // reports mistakes
 	if o.has("envelope") || o.has("rank") || o.has("cirmax") || o.has("eirmax") {
 		return parseMember(o, build)
 	}

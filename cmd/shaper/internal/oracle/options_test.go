@@ -2,7 +2,7 @@ package oracle
 
 import "testing"
 
-// TestMeterLimits has what is just allowed and, beside it, just not.
+// TestMeterLimits checks values at the limits, and the next ones beyond.
 func TestMeterLimits(t *testing.T) {
 	for _, test := range [][2]string{
 		{"type: gcra, rate: 8bit, burst: 9", "type: gcra, rate: 8bit"},

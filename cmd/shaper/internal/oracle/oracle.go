@@ -1,9 +1,9 @@
-// Package oracle is a slow reference model of `shaper replay`: it decides every
-// packet of a capture by the rules of the specification, in exact fractions, one
-// rule after the other. Tests compare the program with it.
+// Package oracle is a slow reference model of `shaper replay`. It decides every packet of a
+// capture by the rules of the specification, in exact fractions, one rule after the other.
+// Tests compare the program with it.
 //
-// It knows every type of meter, alone, per key and in envelopes, chains, markings, and
-// queues with WRED and CoDel, at rates of their own or on links.
+// It supports every meter type, alone, per key and in envelopes, chains, marks, and queues with
+// WRED and CoDel, with their own rates or on links.
 package oracle
 
 import (
@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// Decide reads a policy (YAML text) and a capture file (pcap or pcapng, perhaps
-// gzipped) and returns the rows of `shaper replay --decisions`, as CSV fields in
-// the documented order, header not included, one per packet.
+// Decide reads a policy (YAML text) and a capture file (pcap or pcapng, which may be gzipped).
+// It returns the rows of `shaper replay --decisions` as CSV fields in the documented order, one
+// row per packet, without the header.
 //
-// A capture that breaks off gives the rows of what could be read, and the error.
+// If the capture is broken, it returns the rows of the packets before the error, and the error.
 func Decide(policy []byte, capture string) ([][]string, error) {
 	rows, err := replay(policy, capture)
 	var out [][]string
@@ -27,7 +27,7 @@ func Decide(policy []byte, capture string) ([][]string, error) {
 	return out, err
 }
 
-// replay decides the whole capture: only then has every packet left its queue.
+// replay decides the whole capture. At its end, every packet has left its queue.
 func replay(text []byte, capture string) ([]*row, error) {
 	p, err := parsePolicy(text)
 	if err != nil {
@@ -36,13 +36,13 @@ func replay(text []byte, capture string) ([]*row, error) {
 	packets, err := readCapture(capture)
 
 	var rows []*row
-	var clock *big.Int // the largest stamp so far
+	var clock *big.Int // largest timestamp so far
 	for i, packet := range packets {
 		if clock == nil || packet.time.Cmp(clock) > 0 {
 			clock = packet.time
 		}
 		if i > 0 && packet.section != packets[i-1].section {
-			p.empty() // a new section ends the waiting
+			p.empty() // at the end of a section the queues are emptied
 		}
 		r, failed := p.decide(packet, clock)
 		if failed != nil {
@@ -55,14 +55,14 @@ func replay(text []byte, capture string) ([]*row, error) {
 	return rows, err
 }
 
-// empty lets everything leave that waits for a link.
+// empty sends all packets that are queued on links.
 func (p *policy) empty() {
 	for _, l := range p.links {
 		l.run(nil)
 	}
 }
 
-// row is what was decided about one packet. Empty strings stay empty fields.
+// row is the decision about one packet. Empty strings are empty fields.
 type row struct {
 	packet  packet
 	frame   frame
@@ -72,13 +72,13 @@ type row struct {
 	color   string
 	action  action
 	dropped bool
-	ecn     bool // has got CE
+	ecn     bool // CE was set
 	marked  bool
 	queued  bool
 	reason  string
 
 	departure *big.Int
-	sent      *big.Int // the departure on the clock, which its own stamp may be behind
+	sent      *big.Int // departure on the clock, which may be later than the packet's own timestamp
 }
 
 func (r *row) drop(reason string) {
@@ -86,7 +86,7 @@ func (r *row) drop(reason string) {
 	r.reason = reason
 }
 
-// leave ends the waiting in a queue.
+// leave completes the row of a packet that leaves its queue.
 func (r *row) leave(t *big.Int) { r.departure, r.sent = t, t }
 
 func (r *row) fields(number int) []string {
@@ -116,7 +116,7 @@ func (r *row) fields(number int) []string {
 	}
 }
 
-// actions names what was done, in the order in which it is done.
+// actions joins the names of the actions in their order.
 func (r *row) actions() string {
 	if r.dropped {
 		return "drop"
@@ -137,7 +137,7 @@ func (r *row) actions() string {
 	return strings.Join(done, "+")
 }
 
-// decide takes one packet through classify, meter and act.
+// decide classifies, meters and acts on one packet.
 func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	f := parseFrame(packet.linkType, packet.data, packet.wire)
 	length, err := p.length.of(f)
@@ -170,8 +170,8 @@ func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	return r, nil
 }
 
-// meter sends the packet through the class's chain of meters. A red packet skips
-// the later ones, and the last one that saw the packet gives the reason.
+// meter runs the packet through the class's chain of meters. A red packet skips later meters.
+// The reason is that of the last meter that saw the packet.
 func (c *class) meter(f frame, now *big.Rat, length int64) (pre, after color, reason string) {
 	if len(c.chain) == 0 {
 		return green, green, "no-meter"
@@ -191,7 +191,7 @@ func (c *class) meter(f frame, now *big.Rat, length int64) (pre, after color, re
 	return pre, after, reason
 }
 
-// act does what the class says for the color, in the order ecn, mark, queue.
+// act applies the action for the color, in the order ecn, mark, queue.
 func (p *policy) act(r *row, c color, clock *big.Int) {
 	a, f := r.action, r.frame
 	capable := f.isIP() && f.ecn() != 0
@@ -200,7 +200,7 @@ func (p *policy) act(r *row, c color, clock *big.Int) {
 		return
 	}
 	r.ecn = a.ecn && capable
-	r.marked = a.mark >= 0 || // a mark beside the packet has no header to miss
+	r.marked = a.mark >= 0 || // an skb mark needs no header
 		a.dscp >= 0 && f.isIP() ||
 		a.pcp >= 0 && f.hasVLAN ||
 		a.mpls >= 0 && f.hasMPLS
@@ -210,13 +210,13 @@ func (p *policy) act(r *row, c color, clock *big.Int) {
 	}
 }
 
-// floor is the largest whole number that is not above x.
+// floor returns the largest integer that is not above x.
 func floor(x *big.Rat) *big.Int {
 	// Div is Euclidean: with a positive divisor it rounds down.
 	return new(big.Int).Div(x.Num(), x.Denom())
 }
 
-// ceil is the smallest whole number that is not below x.
+// ceil returns the smallest integer that is not below x.
 func ceil(x *big.Rat) *big.Int {
 	n := floor(new(big.Rat).Neg(x))
 	return n.Neg(n)

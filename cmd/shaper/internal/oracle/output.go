@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// Sent is a packet of the output capture.
+// Sent is a packet of the resulting capture.
 type Sent struct {
-	Packet int      // its number in the input
-	Time   *big.Int // its departure
-	Data   []byte   // what was captured of it, with its marks and FCS
+	Packet int      // number in the input
+	Time   *big.Int // departure
+	Data   []byte   // captured bytes, with marks and FCS
 }
 
-// Output is the capture that `shaper replay -o` writes, from the same input as that of
-// Decide: in the order of departures, section by section.
+// Output returns the capture that `shaper replay -o` writes for the input of Decide, in the
+// order of departures, section by section.
 func Output(policy []byte, capture string) ([]Sent, error) {
 	rows, err := replay(policy, capture)
 	numbers := map[*row]int{}
@@ -34,8 +34,8 @@ func Output(policy []byte, capture string) ([]Sent, error) {
 	return out, err
 }
 
-// sealed is the frame with its FCS. One of Ethernet that was captured whole, and right, is
-// that of the frame as it leaves.
+// sealed returns the frame with its FCS. If the whole frame was captured and its FCS is right,
+// an Ethernet FCS is computed again.
 func (r *row) sealed(data []byte) []byte {
 	p := r.packet
 	check := p.check
@@ -45,7 +45,7 @@ func (r *row) sealed(data []byte) []byte {
 	return slices.Concat(data, check)
 }
 
-// ethernetFCS is the remainder of the frame by the polynomial of IEEE 802.3, §3.2.9.
+// ethernetFCS returns the remainder of the frame by the polynomial of IEEE 802.3, §3.2.9.
 func ethernetFCS(frame []byte) []byte {
 	sum := ^uint32(0)
 	for _, b := range frame {
@@ -60,7 +60,7 @@ func ethernetFCS(frame []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, ^sum)
 }
 
-// marks is the packet with CE and what the action writes into headers that are there.
+// marks returns the packet with CE and the action's marks, in headers that exist.
 func (r *row) marks() []byte {
 	data := slices.Clone(r.packet.data)
 	if f := r.frame; f.isIP() {
@@ -84,8 +84,8 @@ func (r *row) marks() []byte {
 	return data
 }
 
-// writeTrafficClass sets it in an IP header, and corrects an IPv4 checksum by the
-// difference (RFC 1624, equation 3): one that was wrong stays wrong.
+// writeTrafficClass sets the traffic class in an IP header. It updates an IPv4 checksum by the
+// difference (RFC 1624, equation 3), so a wrong checksum stays wrong.
 func writeTrafficClass(ip []byte, k kind, class byte) {
 	if k == ipv6 {
 		ip[0] = ip[0]&0xf0 | class>>4

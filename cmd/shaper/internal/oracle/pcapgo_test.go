@@ -15,7 +15,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 )
 
-// TestAgainstPcapgo reads the same captures with another reader, as far as that goes.
+// TestAgainstPcapgo compares with pcapgo, for the captures that it supports.
 func TestAgainstPcapgo(t *testing.T) {
 	for _, row := range captureIndex(t) {
 		t.Run(row["file"], func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAgainstPcapgo(t *testing.T) {
 				if !bytes.Equal(data, p.data) || int64(info.Length) != p.wire {
 					t.Fatalf("packet %d: %d of %d bytes, pcapgo has %d of %d", i+1, len(p.data), p.wire, len(data), info.Length)
 				}
-				// A simple packet block has no time: pcapgo gives the zero one.
+				// A simple packet block has no time; pcapgo returns zero.
 				if !info.Timestamp.IsZero() && p.time.Cmp(big.NewInt(info.Timestamp.UnixNano())) != 0 {
 					t.Errorf("packet %d: stamp %s, pcapgo has %d", i+1, p.time, info.Timestamp.UnixNano())
 				}

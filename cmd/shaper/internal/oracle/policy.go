@@ -15,7 +15,7 @@ type policy struct {
 	queues    map[string]*queue
 	links     map[string]*link
 	length    lengthRule
-	closed    bool // what no class takes is dropped
+	closed    bool // unclassified packets are dropped
 }
 
 type class struct {
@@ -25,7 +25,7 @@ type class struct {
 	actions [3]action // by color
 }
 
-// action is what happens to a packet of one color. A marking of -1 is none.
+// action is the action for packets of one color. A mark of -1 is none.
 type action struct {
 	drop                  bool
 	ecn, elseDrop         bool
@@ -40,7 +40,7 @@ func at(n *yaml.Node, err error) error {
 	return fmt.Errorf("line %d: %w", n.Line, err)
 }
 
-// mapping gives the entries of a YAML map. With names given, no other key may occur.
+// mapping returns the entries of a YAML mapping. If names are given, other keys are errors.
 func mapping(n *yaml.Node, names ...string) (map[string]*yaml.Node, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, at(n, errors.New("not a map"))
@@ -66,7 +66,7 @@ func scalar(n *yaml.Node) (string, error) {
 	return n.Value, nil
 }
 
-// optional is the scalar under a key, or otherwise where the key is not there.
+// optional returns the scalar of a key, or otherwise if the key is missing.
 func optional(entries map[string]*yaml.Node, key, otherwise string) (string, error) {
 	if entries[key] == nil {
 		return otherwise, nil
@@ -190,7 +190,7 @@ func parsePolicy(text []byte) (*policy, error) {
 	return p, nil
 }
 
-// mostAdded bounds the overhead, either way, and mpu; bytes.
+// mostAdded is the maximum of overhead, in both directions, and of mpu, in bytes.
 const mostAdded = 32768
 
 func parseLength(n *yaml.Node) (lengthRule, error) {

@@ -7,13 +7,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// precolor reads the color before the first meter from a header.
+// precolor reads the input color of the first meter from a header.
 type precolor struct {
 	from   string // dscp, pcp, mpls or mark
 	colors map[uint64]color
 }
 
-// defaultPrecolor is AFx1 green, AFx2 yellow, AFx3 red, all other green.
+// defaultPrecolor: AFx1 is green, AFx2 yellow, AFx3 red, everything else green.
 func defaultPrecolor() precolor {
 	p := precolor{from: "dscp", colors: map[uint64]color{}}
 	for class := uint64(1); class <= 4; class++ {
@@ -23,7 +23,7 @@ func defaultPrecolor() precolor {
 	return p
 }
 
-// of is green where the header is missing or the map does not name its value.
+// of returns green if the header is missing or the map does not have its value.
 func (p precolor) of(f frame) color {
 	switch {
 	case p.from == "dscp" && f.isIP():
@@ -38,8 +38,8 @@ func (p precolor) of(f frame) color {
 	return green
 }
 
-// parsePrecolor reads {from: dscp, map: {...}}, or the map of codepoints alone. What
-// the map does not name is green.
+// parsePrecolor reads {from: dscp, map: {...}}, or the map of codepoints alone. Values that are
+// not in the map are green.
 func parsePrecolor(n *yaml.Node) (precolor, error) {
 	entries, err := mapping(n)
 	if err != nil {

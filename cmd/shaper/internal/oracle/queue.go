@@ -10,59 +10,59 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What a queue's limit is measured in.
+// Units of a queue's limit.
 const (
 	inTime    = "time"
 	inBytes   = "bytes"
 	inPackets = "packets"
 )
 
-// holdsAtMost is the number of packets that no queue goes beyond.
+// holdsAtMost is the maximum number of packets of any queue.
 const holdsAtMost = 65536
 
-// queue is where packets wait: paced at a rate of its own, or served by a link.
+// queue is a queue with its own rate, or a queue of a link.
 type queue struct {
 	axis  string
 	limit *big.Rat // ns, bytes or packets
-	wred  [3]*wred // by color, nil is none
-	codel *codel   // nil is none
-	ecn   bool     // victims that are ECN-capable get CE and stay
+	wred  [3]*wred // by color; nil: none
+	codel *codel   // nil: none
+	ecn   bool     // ECN-capable victims get CE instead of being dropped
 	seed  uint64
-	drawn uint64 // random numbers so far
+	drawn uint64 // number of random numbers drawn
 
-	// With a rate of its own.
-	rate   *big.Rat // bytes a nanosecond
-	next   *big.Rat // when the next packet may leave; nil before the first
+	// With its own rate.
+	rate   *big.Rat // bytes per nanosecond
+	next   *big.Rat // earliest departure of the next packet; nil before the first packet
 	inside []*queued
 
-	// Of a link.
+	// On a link.
 	link     *link
 	priority int
 	weight   int64
-	waiting  []*queued             // in the order in which they came
-	start    *big.Int              // virtual, of the first of them
-	key      func(frame) [5]uint64 // of a fair queue: what its flows share
+	waiting  []*queued             // in the order of arrival
+	start    *big.Int              // virtual start time of the first packet
+	key      func(frame) [5]uint64 // key of a fair queue's flows
 	flows    map[uint64]*flow
-	fresh    []*flow // that begin, in their turn
-	old      []*flow // in their turn
-	turn     *flow   // whose packet is next; nil where that is open
+	fresh    []*flow // new flows, in their turn
+	old      []*flow // old flows, in their turn
+	turn     *flow   // flow of the next packet; nil if not yet chosen
 }
 
 // wred is the early drop of one color.
 type wred struct {
-	min, max *big.Rat // on the axis of the limit
-	share    *big.Int // the probability at max, in 1/2^24
+	min, max *big.Rat // in the unit of the limit
+	share    *big.Int // probability at max, in 1/2^24
 }
 
-// queued is a packet in a queue. What happens to it is written into its row.
+// queued is a packet in a queue. Its outcome is written to its row.
 type queued struct {
 	*row
 	arrival *big.Int // on the clock
-	capable bool     // of ECN
+	capable bool     // ECN-capable
 	color   color
 }
 
-// offer hands a packet to the queue.
+// offer passes an arriving packet to the queue.
 func (q *queue) offer(p *queued) {
 	if q.link != nil {
 		q.link.offer(q, p)
@@ -93,7 +93,7 @@ func (q *queue) offer(p *queued) {
 	q.inside = append(q.inside, p)
 }
 
-// backlog measures the packets that wait, on the axis of the limit.
+// backlog returns the backlog in the unit of the limit.
 func (q *queue) backlog(waiting []*queued, wait *big.Int) *big.Rat {
 	switch q.axis {
 	case inTime:
@@ -108,9 +108,9 @@ func (q *queue) backlog(waiting []*queued, wait *big.Int) *big.Rat {
 	return whole(bytes)
 }
 
-// breaks says whether a packet breaks the limit behind a backlog of so many packets.
+// breaks reports whether a packet exceeds the limit with a given backlog.
 func (q *queue) breaks(p *queued, backlog *big.Rat, packets int) bool {
-	with := new(big.Rat).Set(backlog) // this packet included
+	with := new(big.Rat).Set(backlog) // including this packet
 	switch q.axis {
 	case inBytes:
 		with.Add(with, whole(p.length))
@@ -120,13 +120,14 @@ func (q *queue) breaks(p *queued, backlog *big.Rat, packets int) bool {
 	return with.Cmp(q.limit) > 0 || q.axis != inTime && int64(packets)+1 > q.holds()
 }
 
-// early is WRED by the backlog before the packet: false if it dropped the packet.
+// early applies WRED to the backlog before the packet. It returns false if the packet is
+// dropped.
 func (q *queue) early(p *queued, backlog *big.Rat) bool {
 	w := q.wred[p.color]
 	switch {
 	case w == nil || backlog.Cmp(w.min) < 0:
 		return true
-	case backlog.Cmp(w.max) >= 0: // ECN or not
+	case backlog.Cmp(w.max) >= 0: // whether ECN-capable or not
 		p.drop("wred")
 		return false
 	case w.hits(backlog, q.draw()):
@@ -135,7 +136,7 @@ func (q *queue) early(p *queued, backlog *big.Rat) bool {
 	return true
 }
 
-// holds is how many packets have room in a queue with a limit in bytes or packets.
+// holds returns the maximum number of packets of a queue with a limit in bytes or packets.
 func (q *queue) holds() int64 {
 	if q.axis == inPackets {
 		return holdsAtMost
@@ -147,8 +148,8 @@ func (q *queue) holds() int64 {
 	return min(holdsAtMost, max(1, twenties.Int64()))
 }
 
-// hits says whether a random number of 24 bits makes a victim at a backlog from min to max:
-// r / 2^24 is below the probability there, which rises in a line.
+// hits reports whether a random number r of 24 bits makes a victim at a backlog between min and
+// max: r / 2^24 is below the probability there, which rises linearly.
 func (w *wred) hits(backlog *big.Rat, r uint64) bool {
 	left := new(big.Rat).Sub(w.max, w.min)
 	left.Mul(left, whole(int64(r)))
@@ -157,7 +158,7 @@ func (w *wred) hits(backlog *big.Rat, r uint64) bool {
 	return left.Cmp(right) < 0
 }
 
-// draw gives the queue's next random number of 24 bits.
+// draw returns the queue's next random number of 24 bits.
 func (q *queue) draw() uint64 {
 	q.drawn++
 	return splitmix64(q.seed+q.drawn*0x9E3779B97F4A7C15) >> 40
@@ -169,13 +170,13 @@ func splitmix64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// control asks the CoDel of its flow about a packet that leaves a link at t: false if that
-// dropped the packet.
+// control asks the flow's CoDel about a packet that departs from a link at t. It returns false
+// if the packet is dropped.
 func (q *queue) control(p *queued, t *big.Int, f *flow) bool {
 	return f.codel == nil || !f.codel.victim(t, f.standing(p, t)) || q.strike(p, "codel")
 }
 
-// strike gives a victim CE where it can, and else drops it: then it is false.
+// strike sets CE in a victim if possible. Otherwise it drops the packet and returns false.
 func (q *queue) strike(p *queued, reason string) bool {
 	if q.ecn && p.capable {
 		p.ecn = true
@@ -185,7 +186,7 @@ func (q *queue) strike(p *queued, reason string) bool {
 	return false
 }
 
-// sending is the ns that a packet takes at a rate.
+// sending returns the time in ns that a packet takes at a rate.
 func sending(length int64, rate *big.Rat) *big.Rat {
 	return new(big.Rat).Quo(whole(length), rate)
 }
@@ -294,7 +295,7 @@ func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
 	return q, nil
 }
 
-// parseSpeed reads a rate in bytes a nanosecond, above zero.
+// parseSpeed reads a rate in bytes per nanosecond, above zero.
 func parseSpeed(n *yaml.Node) (*big.Rat, error) {
 	rate, err := parseRate(n.Value, false)
 	if err == nil && rate.Sign() == 0 {
@@ -306,7 +307,8 @@ func parseSpeed(n *yaml.Node) (*big.Rat, error) {
 	return rate, nil
 }
 
-// parseLevel reads a limit and how it is written. A time at a link is bytes at its rate.
+// parseLevel reads a limit and its unit. On a link, a time is converted to bytes at the link's
+// rate.
 func parseLevel(s string, l *link) (axis string, value *big.Rat, err error) {
 	if number, unit, err := split(s); err == nil && unit == "p" {
 		if !number.IsInt() {

@@ -24,9 +24,9 @@ func mustParse(t *testing.T, text string) *policy {
 	return p
 }
 
-// arrive offers packets, then lets the links run empty, and returns what became of each:
-// the departure, with ^ for CE, or the reason of the drop. A line is the time in ns, the
-// queue, the length, the color, with ^ for ECN-capable; what follows is not looked at.
+// arrive offers packets, then empties the links, and returns the outcome of each packet: the
+// departure, with ^ for CE, or the reason of the drop. A line has the time in ns, the queue,
+// the length, and the color, with ^ for ECN-capable. The rest of a line is ignored.
 func arrive(t *testing.T, p *policy, lines []string) []string {
 	t.Helper()
 	var rows []*row
@@ -58,7 +58,7 @@ func arrive(t *testing.T, p *policy, lines []string) []string {
 	return out
 }
 
-// byHand runs lines that end with what must become of the packet.
+// byHand runs lines that end with the expected outcome of the packet.
 func byHand(t *testing.T, policy, script string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(script), "\n")
@@ -69,7 +69,7 @@ func byHand(t *testing.T, policy, script string) {
 	}
 }
 
-// handTest is queues and links, and a script of them.
+// handTest has queues and links, and a script for them.
 type handTest struct{ name, policy, script string }
 
 func runByHand(t *testing.T, tests []handTest) {
@@ -134,7 +134,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestHolds is how many packets a queue has room for.
+// TestHolds checks the maximum number of packets of queues.
 func TestHolds(t *testing.T) {
 	for text, want := range map[string]int64{
 		"{rate: 8mbit, limit: 0}":         1,
@@ -143,8 +143,8 @@ func TestHolds(t *testing.T) {
 		"{rate: 8mbit, limit: 1310719}":   65535,
 		"{rate: 8mbit, limit: 1310720}":   65536,
 		"{rate: 8mbit, limit: 10GB}":      65536,
-		"{rate: 8mbit, limit: 3p}":        65536, // the limit itself is what holds it
-		"{link: wan, limit: 100us}":       5,     // of 100 bytes
+		"{rate: 8mbit, limit: 3p}":        65536, // the limit itself
+		"{link: wan, limit: 100us}":       5,     // packets of 100 bytes
 		"{link: wan, limit: 99999999s}":   65536,
 		"{link: wan, limit: 65536p}":      65536,
 		"{link: wan, limit: 9999999999s}": 65536,
@@ -156,8 +156,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestRandomNumbers has the published first outputs of splitmix64, and the 24 bits of
-// seeds, worked out apart from this code.
+// TestRandomNumbers checks the published first outputs of splitmix64, and the 24 bits of seeds,
+// computed independently of this code.
 func TestRandomNumbers(t *testing.T) {
 	for k, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423} {
 		if got := splitmix64(1234567 + uint64(k+1)*0x9E3779B97F4A7C15); got != want {
@@ -178,14 +178,14 @@ func TestRandomNumbers(t *testing.T) {
 	}
 }
 
-// As shares of 2^24: 0.883, 0.432, 0.026, 0.971, 0.106, 0.327, 0.174, 0.772.
+// As parts of 2^24: 0.883, 0.432, 0.026, 0.971, 0.106, 0.327, 0.174, 0.772.
 var seed0 = []uint64{14819496, 7239838, 443485, 16288696, 1784201, 5491615, 2917018, 12944403}
 
 func TestProbability(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1": 1 << 24, "1.000": 1 << 24, "0.5": 1 << 23,
 		"0.1":                         1677722, // 1677721.6
-		"0.0000000298023223876953125": 1,       // 2^-25: half is up
+		"0.0000000298023223876953125": 1,       // 2^-25: half is rounded up
 		"0.0000000298023223876953124": 0,
 		"0.99999998":                  1 << 24,
 	} {
@@ -206,7 +206,8 @@ func TestProbability(t *testing.T) {
 // Packets of 1000 bytes take 1 ms.
 func TestWRED(t *testing.T) {
 	runByHand(t, []handTest{
-		// Were numbers drawn below min or from max on, or not at min, others would be hit.
+		// If numbers were drawn below min or from max on, or not at min, other packets would be
+		// dropped.
 		{"packets", "queues: {q: {rate: 8mbit, limit: 10p, wred: {yellow: {min: 2p, max: 4p, probability: 1}}}}", `
 			0       q 1000 green   0
 			0       q 1000 green   1000000
@@ -231,7 +232,7 @@ func TestWRED(t *testing.T) {
 			0       q 1000 yellow  wred      4: number 3, not ECN-capable
 			0       q 1000 yellow^ 5000000   4: number 4 is not below 3/4
 			0       q 1000 yellow^ wred      5: max, capable or not`},
-		// Probability 0 draws all the same: red has number 5. At max it drops.
+		// Probability 0 also draws: red has number 5. At max everything is dropped.
 		{"probability 0", `queues: {q: {rate: 8mbit, limit: 10p, wred: {
 			yellow: {min: 0p, max: 4p, probability: 0}, red: {min: 0p, max: 4p, probability: 1}}}}`, `
 			0 q 1000 yellow 0
@@ -241,7 +242,8 @@ func TestWRED(t *testing.T) {
 			0 q 1000 red    wred
 			0 q 1000 yellow 4000000
 			0 q 1000 yellow wred`},
-		// At 2 ms of 1 to 3 the share is 838861 of 2^24: number 2 of seed 7 is below.
+		// At 2 ms, between 1 and 3, the probability is 838861 / 2^24: number 2 of seed 7 is
+		// below.
 		{"time", "queues: {q: {rate: 8mbit, limit: 5ms, seed: 7, wred: {red: {min: 1ms, max: 3ms, probability: 0.1}}}}", `
 			0 q 1000 red   0           waits 0
 			1 q 1    red   1000000     1 ns below min
@@ -280,7 +282,7 @@ func TestCodelByHand(t *testing.T) {
 		dropNext int64
 	}{
 		{0, 5*ms - 1, false, 0, 0},
-		{10 * ms, 5 * ms, false, 0, 0}, // the target itself is above it
+		{10 * ms, 5 * ms, false, 0, 0}, // exactly the target counts as above
 		{110*ms - 1, 9 * ms, false, 0, 0},
 		{110 * ms, 5 * ms, true, 1, 210 * ms},
 		{210*ms - 1, 5 * ms, false, 1, 210 * ms},
@@ -288,10 +290,10 @@ func TestCodelByHand(t *testing.T) {
 		{210 * ms, 5 * ms, false, 2, 280_710_678},
 		{280_710_678, 5 * ms, true, 3, 338_445_704}, // sqrt(3): 57.735026
 		{338_445_704, 5 * ms, true, 4, 388_445_704},
-		{350 * ms, 5*ms - 1, false, 4, 388_445_704}, // below: no dropping any more
+		{350 * ms, 5*ms - 1, false, 4, 388_445_704}, // below: dropping ends
 		{360 * ms, 5 * ms, false, 4, 388_445_704},
 		{459 * ms, 5 * ms, false, 4, 388_445_704},
-		{460 * ms, 5 * ms, true, 3, 517_735_026}, // again, soon: count goes on at 4 - 1
+		{460 * ms, 5 * ms, true, 3, 517_735_026}, // again, soon after: count continues at 4 - 1
 		{517_735_026, 5 * ms, true, 4, 567_735_026},
 		{568 * ms, 0, false, 4, 567_735_026},
 		{600 * ms, 5 * ms, false, 4, 567_735_026},
@@ -300,7 +302,7 @@ func TestCodelByHand(t *testing.T) {
 		{880 * ms, 5 * ms, true, 3, 928_445_704}, // late: the next time counts from drop_next
 		{890 * ms, 0, false, 3, 928_445_704},
 		{900 * ms, 5 * ms, false, 3, 928_445_704},
-		{2_528_445_704, 5 * ms, true, 1, 2_628_445_704}, // 16 intervals behind: from 1
+		{2_528_445_704, 5 * ms, true, 1, 2_628_445_704}, // 16 intervals later: from 1
 		{2_628_445_704, 5 * ms, true, 2, 2_699_156_382},
 		{2_700 * ms, 5 * ms, true, 3, 2_756_891_408},
 		{2_760 * ms, 0, false, 3, 2_756_891_408},
@@ -363,7 +365,7 @@ func TestCodelQueue(t *testing.T) {
 			0 q 1000 green  codel     at 18; again 4 / sqrt(5) later, at 18.93
 			0 q 1000 green^ 18000000
 			0 q 1000 green^ 19000000^`},
-		// Number 1 of seed 7, 0.39, is below 1/2; the CE of both is one.
+		// Number 1 of seed 7, 0.39, is below 1/2. WRED and CoDel set the same CE.
 		{"CE by both", "queues: {q: {rate: 8mbit, limit: 99p, ecn: true, seed: 7, wred: {yellow: {min: 4p, max: 6p, probability: 1}}, " + codel + "}}", `
 			0 q 1000 green   0
 			0 q 1000 green   1000000
@@ -389,8 +391,8 @@ func TestCodelQueue(t *testing.T) {
 	})
 }
 
-// TestQueueAsLink: a queue alone on a link is one at the link's rate, but for CoDel: only a
-// link knows what waits behind a packet.
+// TestQueueAsLink compares a queue that is alone on a link with a queue of that rate, except
+// for CoDel: only a link knows the backlog behind a packet.
 func TestQueueAsLink(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, options := range []string{

@@ -5,20 +5,20 @@ import "math/big"
 // tsw is the state of a time sliding window three-color marker, RFC 2859.
 type tsw struct {
 	window    *big.Rat // ns
-	committed *big.Int // what the window holds at cir, in units
-	peak      *big.Int // and at pir
+	committed *big.Int // units in a window at cir
+	peak      *big.Int // units in a window at pir
 	seed      uint64
 
-	average *big.Int // what the window holds, in units
-	last    *big.Rat // nil before the first packet that was not red
-	drawn   uint64   // random numbers so far
+	average *big.Int // units in the window
+	last    *big.Rat // nil before the first packet that is not red
+	drawn   uint64   // number of random numbers drawn
 }
 
-// tswUnits is how many units there are to a byte or packet.
+// tswUnits is the number of units per byte or packet.
 const tswUnits = 1 << 16
 
 func (s *tsw) decide(now, cost *big.Rat, in color) color {
-	if in == red { // neither counted nor a beginning
+	if in == red { // neither counted, nor the start of the clock
 		return red
 	}
 	if s.last == nil {
@@ -28,7 +28,7 @@ func (s *tsw) decide(now, cost *big.Rat, in color) color {
 	return max(in, s.mark())
 }
 
-// estimate is RFC 2859 §3.
+// estimate implements RFC 2859 §3.
 func (s *tsw) estimate(now, cost *big.Rat) {
 	units := new(big.Rat).Mul(cost, whole(tswUnits))
 	units.Add(units, new(big.Rat).SetInt(s.average))
@@ -38,7 +38,7 @@ func (s *tsw) estimate(now, cost *big.Rat) {
 	s.last = now
 }
 
-// mark is RFC 2859 §4, with one random number for both probabilities.
+// mark implements RFC 2859 §4, with one random number for both probabilities.
 func (s *tsw) mark() color {
 	if s.average.Cmp(s.committed) <= 0 {
 		return green
@@ -54,8 +54,8 @@ func (s *tsw) mark() color {
 	return green
 }
 
-// hits says whether a random number of 32 bits is below the share of the average that
-// is above a level.
+// hits reports whether a random number of 32 bits is below the part of the average that is
+// above a level.
 func (s *tsw) hits(u uint64, level *big.Int) bool {
 	left := new(big.Int).SetUint64(u)
 	left.Mul(left, s.average)

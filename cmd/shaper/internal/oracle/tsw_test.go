@@ -2,12 +2,12 @@ package oracle
 
 import "testing"
 
-// TestTSW has a window of 1000 bytes at cir and 2000 at pir. The random numbers of seed 0
-// are those of splitmix64: of 2^32, 0.883, 0.432, 0.026, 0.971, 0.106.
+// TestTSW has a window of 1000 bytes at cir and 2000 at pir. The random numbers of seed 0 are
+// those of splitmix64, as parts of 2^32: 0.883, 0.432, 0.026, 0.971, 0.106.
 func TestTSW(t *testing.T) {
 	const text = "{type: tswtcm, cir: 1B/1ns, pir: 2B/1ns, window: 1us, color: aware}"
 	m := verdicts(t, text, []verdict{
-		{0, 1000, green, "tswtcm-green"}, // equal to cir: nothing is drawn
+		{0, 1000, green, "tswtcm-green"}, // equal to cir: no number is drawn
 		{0, 1000, green, "tswtcm-green"}, // 2000 on average: yellow below 0.5
 		{0, 2000, green, "tswtcm-red"},   // 4000: red below 0.5
 		{0, 9999, red, "tswtcm-pre-red"}, // neither counted nor drawn
@@ -20,14 +20,14 @@ func TestTSW(t *testing.T) {
 	}
 	m = verdicts(t, text, []verdict{
 		{0, 1000, yellow, "tswtcm-pre-yellow"},
-		{1000, 1000, yellow, "tswtcm-pre-yellow"}, // again 1000 on average
-		{1000, 1000, yellow, "tswtcm-pre-yellow"}, // green by 0.883, which yellow stays
+		{1000, 1000, yellow, "tswtcm-pre-yellow"}, // 1000 on average again
+		{1000, 1000, yellow, "tswtcm-pre-yellow"}, // green by 0.883, but yellow stays yellow
 		{1000, 2000, yellow, "tswtcm-red"},
 	})
 	if drawn := m.state.(*tsw).drawn; drawn != 2 {
 		t.Errorf("%d drawn, want 2", drawn)
 	}
-	// The clock begins with the first packet that is not red before.
+	// The clock starts with the first packet whose input color is not red.
 	m = verdicts(t, text, []verdict{
 		{0, 9999, red, "tswtcm-pre-red"},
 		{1000, 1000, green, "tswtcm-green"},
@@ -36,7 +36,7 @@ func TestTSW(t *testing.T) {
 	if s := m.state.(*tsw); s.drawn != 0 || s.average.Int64() != 1000<<16 {
 		t.Errorf("%d drawn, %s on average", s.drawn, s.average)
 	}
-	// Packets: two are the rate, three are not, and of seed 0 the first number is large.
+	// Packets: two are the rate, three are above it. The first number of seed 0 is large.
 	verdicts(t, "{type: tswtcm, cir: 2p/1us, pir: 3p/1us, window: 1us, count: packets}", []verdict{
 		{0, 9000, red, "tswtcm-green"},
 		{0, 9000, red, "tswtcm-green"},
@@ -45,8 +45,8 @@ func TestTSW(t *testing.T) {
 	})
 }
 
-// TestTSWBounds: the first number of seed 0 is 0xe220a839. An average of 65536 bytes is
-// 2^32 units, so what it is compared with is 2^32 less the level in units.
+// TestTSWBounds: the first number of seed 0 is 0xe220a839. An average of 65536 bytes is 2^32
+// units, so it is compared with 2^32 minus the level in units.
 func TestTSWBounds(t *testing.T) {
 	const equal = "501176263B/65536s"
 	const below = "501176262B/65536s"
@@ -56,7 +56,7 @@ func TestTSWBounds(t *testing.T) {
 		{below, equal, "tswtcm-yellow"},
 		{below, below, "tswtcm-red"},
 		{"1B/s", below, "tswtcm-red"},
-		// One unit more on average than the levels is not yet enough for a draw of 0.883.
+		// One unit above the levels is not enough for a draw of 0.883.
 		{"65535B/s", "65535B/s", "tswtcm-green"},
 		{"65536B/s", "65536B/s", "tswtcm-green"},
 	} {
@@ -71,7 +71,7 @@ func TestTSWRounding(t *testing.T) {
 		t.Errorf("levels of %s and %s", s.committed, s.peak)
 	}
 	for i, step := range []struct{ at, length, average int64 }{
-		{5, 1, 65536}, // the clock begins here
+		{5, 1, 65536}, // the clock starts here
 		{6, 0, 65470}, // 65536 * 1000/1001 = 65470.5
 		{1006, 1, 65503},
 		{1006, 0, 65503},
@@ -84,13 +84,13 @@ func TestTSWRounding(t *testing.T) {
 	}
 }
 
-// TestTSWShares: in the long run the shares of the colors are those of RFC 2859 §4. At a
-// steady rate of r bytes a ns the average converges on r.
+// TestTSWShares checks that in the long run the parts of the colors are those of RFC 2859 §4.
+// At a steady rate of r bytes per ns, the average converges to r.
 func TestTSWShares(t *testing.T) {
 	m := meterOf(t, "{type: tswtcm, cir: 1B/1ns, pir: 2B/1ns, window: 100us, seed: 9}")
 	seen := [3]int{}
 	for i := range int64(30_000) {
-		color, _ := m.decide(frame{}, whole(i*100), 400, green) // 4 bytes a ns
+		color, _ := m.decide(frame{}, whole(i*100), 400, green) // 4 bytes per ns
 		if i >= 10_000 {
 			seen[color]++
 		}

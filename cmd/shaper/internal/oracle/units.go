@@ -9,7 +9,7 @@ import (
 
 var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([A-Za-zµ%]*)$`)
 
-// split cuts "1.5mbit" into an exact number and its unit.
+// split splits "1.5mbit" into an exact number and its unit.
 func split(s string) (*big.Rat, string, error) {
 	m := quantity.FindStringSubmatch(s)
 	if m == nil {
@@ -22,7 +22,7 @@ func split(s string) (*big.Rat, string, error) {
 	return n, m[2], nil
 }
 
-// Units in bytes, in bits and in nanoseconds. They are case-sensitive.
+// Units in bytes, bits and nanoseconds. They are case-sensitive.
 var (
 	sizeUnits = map[string]int64{
 		"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9,
@@ -37,7 +37,7 @@ var (
 	}
 )
 
-// parseRate gives tokens a nanosecond, where a token is a byte or a packet.
+// parseRate returns tokens per nanosecond. A token is a byte or a packet.
 func parseRate(s string, packets bool) (*big.Rat, error) {
 	amount, period, isFraction := strings.Cut(s, "/")
 	n, unit, err := split(amount)
@@ -63,7 +63,7 @@ func parseRate(s string, packets bool) (*big.Rat, error) {
 	return n.Quo(n, ns), nil
 }
 
-// parsePeriod gives the nanoseconds of "1min", or of "s", which is one second.
+// parsePeriod returns the nanoseconds of "1min", or of "s", which is one second.
 func parsePeriod(s string) (*big.Rat, error) {
 	if timeUnits[s] != 0 {
 		s = "1" + s
@@ -75,7 +75,7 @@ func parsePeriod(s string) (*big.Rat, error) {
 	return n, err
 }
 
-// parseTime gives nanoseconds, or false where the unit is not one of time.
+// parseTime returns nanoseconds, or false if the unit is not a unit of time.
 func parseTime(s string) (*big.Rat, bool, error) {
 	n, unit, err := split(s)
 	if err != nil || timeUnits[unit] == 0 {
@@ -84,7 +84,7 @@ func parseTime(s string) (*big.Rat, bool, error) {
 	return n.Mul(n, whole(timeUnits[unit])), true, nil
 }
 
-// parseSize gives whole bytes; a bare number is bytes.
+// parseSize returns whole bytes; a bare number is bytes.
 func parseSize(s string) (*big.Rat, error) {
 	n, unit, err := split(s)
 	if err != nil {
@@ -102,7 +102,7 @@ func parseSize(s string) (*big.Rat, error) {
 	return n, nil
 }
 
-// parseBurst gives whole tokens: a size, or a time at the rate, rounded down.
+// parseBurst returns whole tokens: a size, or a time at the rate, rounded down.
 func parseBurst(s string, rate *big.Rat, packets bool) (*big.Rat, error) {
 	ns, isTime, err := parseTime(s)
 	if err != nil {
@@ -121,7 +121,7 @@ func parseBurst(s string, rate *big.Rat, packets bool) (*big.Rat, error) {
 	return parseSize(s)
 }
 
-// parseShare gives the part of a bucket that is full at the start.
+// parseShare returns the initial part of a bucket.
 func parseShare(s string) (*big.Rat, error) {
 	switch s {
 	case "full":

@@ -2,14 +2,14 @@ package oracle
 
 import "math/big"
 
-// warmBucket is a token bucket whose rate climbs from a third to the whole in steps, over
-// the time of its warm-up, whenever it was not used for so long.
+// warmBucket is a token bucket whose rate rises in steps from a third to the full rate, during
+// its warm-up. It cools down if it is not used for that time.
 type warmBucket struct {
 	bucket
 	warmup *big.Rat // ns
 
-	begin *big.Rat // of the warm-up
-	last  *big.Rat // the latest packet; nil before the first
+	begin *big.Rat // beginning of the warm-up
+	last  *big.Rat // time of the last packet; nil before the first
 }
 
 const warmSteps = 100
@@ -37,8 +37,8 @@ func (b *warmBucket) cold(now *big.Rat) bool {
 	return b.last == nil || new(big.Rat).Sub(now, b.last).Cmp(b.warmup) >= 0
 }
 
-// level is the tokens at now, if nothing happens before: the area under the staircase of
-// the rate since the last packet, stair by stair.
+// level returns the tokens at now if no packet arrives before: the area under the steps of the
+// rate since the last packet, step by step.
 func (b *warmBucket) level(now *big.Rat) *big.Rat {
 	tokens := new(big.Rat).Set(b.tokens)
 	if b.last == nil {
@@ -59,7 +59,7 @@ func (b *warmBucket) level(now *big.Rat) *big.Rat {
 	return least(tokens, b.size)
 }
 
-// step is the number of the stair at a time.
+// step returns the number of the step at a time.
 func (b *warmBucket) step(t *big.Rat) int64 {
 	w := new(big.Rat).Sub(t, b.begin)
 	w.Mul(w, whole(warmSteps))
@@ -70,7 +70,7 @@ func (b *warmBucket) step(t *big.Rat) int64 {
 	return k.Int64()
 }
 
-// stair is the time at which a stair begins, which need not be a whole ns.
+// stair returns the time at which a step begins, which need not be a whole ns.
 func (b *warmBucket) stair(k int64) *big.Rat {
 	t := new(big.Rat).Mul(b.warmup, big.NewRat(k, warmSteps))
 	return t.Add(t, b.begin)
@@ -88,6 +88,6 @@ func parseWarmBucket(o *options) func() state {
 	build := func() *warmBucket {
 		return &warmBucket{bucket: *o.bucket("rate", "burst"), warmup: warmup}
 	}
-	build() // for its mistakes
+	build() // reports mistakes
 	return func() state { return build() }
 }

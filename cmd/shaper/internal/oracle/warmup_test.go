@@ -2,7 +2,7 @@ package oracle
 
 import "testing"
 
-// At step k of these meters a ns gives 1 + k/50 bytes, and 3 at the end.
+// At step k of these meters a ns adds 1 + k/50 bytes, and 3 at the end.
 func TestWarmup(t *testing.T) {
 	m := verdicts(t, "{type: token-bucket, rate: 3B/1ns, burst: 3000, warmup: 100us}", []verdict{
 		{0, 1001, green, "token-bucket-red"}, // a third of the burst
@@ -37,7 +37,7 @@ func TestWarmup(t *testing.T) {
 }
 
 func TestWarmupOfRed(t *testing.T) {
-	// Every packet keeps the meter warm, also one that is red before.
+	// Every packet keeps the meter warm, also one with red input.
 	verdicts(t, "{type: token-bucket, rate: 3B/1ns, burst: 3000, warmup: 1us, color: aware}", []verdict{
 		{0, 1000, yellow, "token-bucket-pre-yellow"},
 		{999, 1, red, "token-bucket-pre-red"},
@@ -46,7 +46,7 @@ func TestWarmupOfRed(t *testing.T) {
 		{3996, 3000, green, "token-bucket-green"},
 		{4996, 1001, green, "token-bucket-red"},
 	})
-	// And begins it.
+	// Such a packet also starts the clock.
 	verdicts(t, "{type: token-bucket, rate: 3B/1ns, burst: 3000, warmup: 1us, color: aware}", []verdict{
 		{0, 1, red, "token-bucket-pre-red"},
 		{10, 1011, green, "token-bucket-red"},

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// window is the state of the four meters that look back over a stretch of time. They
-// all cut time into places of equal length, and remember what was taken in each place
-// that is in view. They differ in the length of a place, and in how many are in view:
+// window is the state of the four meters that count over a span of time. They divide time into
+// places of equal length, and remember the amount that was taken in each place in view. They
+// differ in the length of a place and in the number of places in view:
 //
 //	fixed-window     a window   1
 //	sliding-window   a slot     slots
@@ -17,15 +17,15 @@ type window struct {
 	limit   *big.Rat
 	initial *big.Rat // counts as taken at the first packet
 	place   *big.Int // ns
-	view    *big.Int // places, that of now included
+	view    *big.Int // places, including the current one
 	weighed bool
-	most    int // places that are remembered
+	most    int // maximum number of remembered places
 
 	begun bool
 	taken []portion // oldest first, none of zero
 }
 
-// portion is what was taken in one place.
+// portion is the amount that was taken in one place.
 type portion struct {
 	place  *big.Int
 	tokens *big.Rat
@@ -53,7 +53,7 @@ func (w *window) likeNew(now *big.Rat) bool {
 	return len(w.taken) == 0
 }
 
-// look forgets what is out of view, and returns the place of now.
+// look removes places that are out of view, and returns the current place.
 func (w *window) look(now *big.Rat) *big.Int {
 	place := floor(new(big.Rat).Quo(now, new(big.Rat).SetInt(w.place)))
 	w.taken = slices.DeleteFunc(w.taken, func(p portion) bool {
@@ -62,7 +62,7 @@ func (w *window) look(now *big.Rat) *big.Int {
 	return place
 }
 
-// used is what counts of all that is in view.
+// used returns the counted amount of all places in view.
 func (w *window) used(now *big.Rat, place *big.Int) *big.Rat {
 	sum := new(big.Rat)
 	for _, p := range w.taken {
@@ -75,7 +75,7 @@ func (w *window) used(now *big.Rat, place *big.Int) *big.Rat {
 	return sum
 }
 
-// weight is how much of the window before is still in view.
+// weight returns the part of the previous window that is still in view.
 func (w *window) weight(now *big.Rat, place *big.Int) *big.Rat {
 	length := new(big.Rat).SetInt(w.place)
 	start := new(big.Rat).SetInt(new(big.Int).Mul(place, w.place))
@@ -83,12 +83,12 @@ func (w *window) weight(now *big.Rat, place *big.Int) *big.Rat {
 	return gone.Quo(gone.Sub(length, gone), length)
 }
 
-// room says whether a cost can be remembered.
+// room reports whether a cost can be remembered.
 func (w *window) room(place *big.Int, cost *big.Rat) bool {
 	return cost.Sign() == 0 || w.at(place) >= 0 || len(w.taken) < w.most
 }
 
-// at is the index of a place's portion, or -1.
+// at returns the index of a place's portion, or -1.
 func (w *window) at(place *big.Int) int {
 	return slices.IndexFunc(w.taken, func(p portion) bool { return p.place.Cmp(place) == 0 })
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// verdict is one packet at a meter: its time in ns, its length, the color before, and
-// what must come of it.
+// verdict is a packet at a meter: its time in ns, its length, its input color, and the expected
+// outcome.
 type verdict struct {
 	at     int64
 	length int64
@@ -14,7 +14,7 @@ type verdict struct {
 	reason string
 }
 
-// verdicts hands packets without headers to a meter.
+// verdicts runs packets without headers through a meter.
 func verdicts(t *testing.T, text string, want []verdict) *meter {
 	t.Helper()
 	m := meterOf(t, text)
@@ -50,7 +50,7 @@ func TestFixedWindow(t *testing.T) {
 		{5999, 500, green, "fixed-window-green"},
 		{6000, 1001, green, "fixed-window-green"},
 	})
-	// A red packet is a first packet too.
+	// A red packet can be the first packet, too.
 	verdicts(t, "{type: fixed-window, limit: 10, window: 1us, initial: empty, color: aware}", []verdict{
 		{5999, 1, red, "fixed-window-pre-red"},
 		{6000, 10, green, "fixed-window-green"},
@@ -66,7 +66,7 @@ func TestSlidingWindow(t *testing.T) {
 		{1250, 0, red, "sliding-window-pre-red"},
 		{1250, 0, green, "sliding-window-green"},
 		{1999, 1, green, "sliding-window-red"},
-		{2000, 7, green, "sliding-window-red"}, // the slot from 1000 is out
+		{2000, 7, green, "sliding-window-red"}, // the slot from 1000 is out of view
 		{2000, 6, green, "sliding-window-green"},
 		{2249, 1, green, "sliding-window-red"},
 		{2250, 5, green, "sliding-window-red"},
@@ -98,13 +98,13 @@ func TestSlidingCounter(t *testing.T) {
 		{2100, 1, green, "sliding-counter-green"}, // 9 + 1, equal
 		{2500, 5, green, "sliding-counter-red"},   // 5 + 1 + 5
 		{2500, 4, green, "sliding-counter-green"},
-		{3000, 6, green, "sliding-counter-red"}, // 5 of the window before
+		{3000, 6, green, "sliding-counter-red"}, // 5 of the previous window
 		{3000, 5, green, "sliding-counter-green"},
-		{5000, 10, green, "sliding-counter-green"}, // and nothing of the one before that
+		{5000, 10, green, "sliding-counter-green"}, // and nothing of the window before that
 	})
 	verdicts(t, "{type: sliding-counter, limit: 11, window: 1us, initial: 10%}", []verdict{
 		{1999, 2, green, "sliding-counter-red"},
-		{1999, 1, green, "sliding-counter-green"}, // now all 11 are taken
+		{1999, 1, green, "sliding-counter-green"}, // now all 11 are used
 		{2090, 1, green, "sliding-counter-red"},   // 10.01 + 1
 		{2091, 1, green, "sliding-counter-green"}, // 9.999 + 1
 	})
@@ -117,7 +117,7 @@ func TestSlidingLog(t *testing.T) {
 		{5001, 6, yellow, "sliding-log-pre-yellow"},
 		{5999, 1, green, "sliding-log-red"},
 		{5999, 0, red, "sliding-log-pre-red"},
-		{6000, 5, green, "sliding-log-red"}, // an entry just the window old is out
+		{6000, 5, green, "sliding-log-red"}, // an entry exactly as old as the window is out of view
 		{6000, 4, green, "sliding-log-green"},
 		{6001, 6, green, "sliding-log-green"},
 		{6001, 1, green, "sliding-log-red"},
@@ -130,8 +130,8 @@ func TestSlidingLog(t *testing.T) {
 		{999, 1, green, "sliding-log-red"},
 		{1000, 0, green, "sliding-log-green"},
 		{1000, 1, green, "sliding-log-green"},
-		{1000, 98, green, "sliding-log-green"}, // with the one before
-		{1000, 1, green, "sliding-log-red"},    // 100 are taken
+		{1000, 98, green, "sliding-log-green"}, // together with the previous one
+		{1000, 1, green, "sliding-log-red"},    // 100 are used
 		{1001, 1, green, "sliding-log-green"},
 	})
 	verdicts(t, "{type: sliding-log, limit: 3, window: 1us, entries: 1, initial: 50%}", []verdict{
@@ -142,7 +142,7 @@ func TestSlidingLog(t *testing.T) {
 		{1007, 3, green, "sliding-log-green"},
 	})
 	m := verdicts(t, "{type: sliding-log, limit: 3, window: 1us, entries: 2, count: packets}", []verdict{
-		{0, 0, green, "sliding-log-green"}, // a packet is one, however short
+		{0, 0, green, "sliding-log-green"}, // a packet counts one, however short
 		{0, 9, green, "sliding-log-green"},
 		{1, 9, green, "sliding-log-green"},
 		{1, 9, green, "sliding-log-red"},
@@ -152,7 +152,7 @@ func TestSlidingLog(t *testing.T) {
 	}
 }
 
-// TestWindowsAgree: the meters are one where they must be.
+// TestWindowsAgree compares meters that must be equal.
 func TestWindowsAgree(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"type: sliding-window, slots: 1", "type: fixed-window"},
@@ -174,7 +174,8 @@ func TestWindowsAgree(t *testing.T) {
 	}
 }
 
-// TestExactWindow: a fraction of a byte decides where no float can tell.
+// TestExactWindow checks decisions that depend on a fraction of a byte that a float cannot
+// represent.
 func TestExactWindow(t *testing.T) {
 	m := meterOf(t, "{type: sliding-counter, limit: 140737488355328, window: 8784h}")
 	last := int64(8784*3600e9 - 1)
@@ -186,7 +187,7 @@ func TestExactWindow(t *testing.T) {
 	}
 	step(last, 1<<47, green)
 	step(last+1, 1, red)
-	// 2^47 bytes leave in 31622400e9 ns: one in 224.7 ns.
+	// 2^47 bytes per 31622400e9 ns: one byte in 224.7 ns.
 	step(last+1+224, 1, red)
 	step(last+1+225, 1, green)
 }

@@ -17,16 +17,16 @@ import (
 // are zero.
 type Scenario struct {
 	Hosts    int
-	Rate     meter.Rate // of the budget
-	Burst    int64      // of the budget, bytes
+	Rate     meter.Rate // rate of the budget
+	Burst    int64      // burst of the budget, bytes
 	Interval time.Duration
 	Rescue   *dataplane.Share
 	Assumed  int           // number of hosts that a host assumes before its first reply
-	Duration time.Duration // of the simulation
+	Duration time.Duration // simulated time
 	Seed     *uint64
 	Delay    *time.Duration   // maximum delay of a message between a host and the store
 	Loss     *dataplane.Share // part of the messages that are lost
-	Demand   *Demand          // of each host, at the start
+	Demand   *Demand          // demand of each host at the start
 	Events   []Event
 }
 

@@ -13,7 +13,7 @@ import (
 // rate or a time, as for a bucket.
 func parseLimit(s string) (int64, error) {
 	if _, err := ParseRate(s); err == nil || isDuration(s) {
-		return 0, fmt.Errorf("%q is not a size: write the bytes that pass in a window, such as 125kB, and how long that is as window: 1s", s)
+		return 0, fmt.Errorf("%q is not a size: write a number of bytes, such as 125kB, and their time as window: 1s", s)
 	}
 	return ParseSize(s)
 }

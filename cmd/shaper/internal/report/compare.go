@@ -17,7 +17,7 @@ type Comparison struct {
 	Offered         []int64 // metered bytes that arrived in the bin
 
 	Window  int64  // ns, length of the worst span
-	Rate    string // that meters are compared with; may be empty
+	Rate    string // reference rate; may be empty
 	Allowed int64  // bytes that Rate allows in Window; 0 without a rate
 
 	Meters    []Compared

@@ -34,7 +34,7 @@ const maxCharts = 12
 type Data struct {
 	Input   string // capture file
 	Policy  string // policy file or one-liner
-	Version string // of shaper
+	Version string // version of shaper
 
 	Start    int64 // ns since the epoch, of the first bin
 	BinWidth int64 // ns, above 0 if there are bins

@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Simulation is how hosts used and shared a budget. Each series has one value per
-// bin, in bit/s.
+// Simulation is the use of a budget and the shares of its hosts over time. Each series
+// has one value per bin, in bit/s.
 type Simulation struct {
 	Name     string
-	Rate     float64 // of the budget, bit/s
+	Rate     float64 // rate of the budget, bit/s
 	RateText string
-	Width    float64 // of a bin, s
+	Width    float64 // width of a bin, s
 
 	Offered, Passed     []float64
 	Allowed             []float64 // most that all hosts together could use
@@ -32,7 +32,7 @@ type Mark struct {
 func (s Simulation) check() error {
 	var errs []error
 	if s.Width <= 0 {
-		errs = append(errs, fmt.Errorf("the width of a bin is %v s", s.Width))
+		errs = append(errs, fmt.Errorf("the width of a bin is %v s, want more than 0", s.Width))
 	}
 	for _, series := range []struct {
 		name   string

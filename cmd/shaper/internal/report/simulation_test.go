@@ -47,7 +47,7 @@ func TestSimulation(t *testing.T) {
 		change func(*Simulation)
 		want   string
 	}{
-		{func(s *Simulation) { s.Width = 0 }, "report: the width of a bin is 0 s"},
+		{func(s *Simulation) { s.Width = 0 }, "report: the width of a bin is 0 s, want more than 0"},
 		{func(s *Simulation) { s.Most = s.Most[1:] }, "report: Most has 299 bins, Offered has 300"},
 	} {
 		s := sampleSimulation()
