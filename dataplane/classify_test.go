@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -120,5 +121,89 @@ func BenchmarkClassify(b *testing.B) {
 				c.Classify(packets[i%len(packets)], 100)
 			}
 		})
+	}
+}
+
+// TestTables checks the documented structure of the tables, on which planes in other languages
+// rely: summaries, bounds and jump tables.
+func TestTables(t *testing.T) {
+	r := seeded(t)
+	for range 40 {
+		matches := make([]Match, 1+r.IntN(300))
+		for i := range matches {
+			matches[i] = randomMatch(r, 2+r.IntN(4))
+		}
+		c := NewClassifier(matches)
+		if want := 1 + (len(matches)+63)/64; c.Stride != want || len(c.Words)%want != 0 {
+			t.Fatalf("%d matches: vectors of %d words in %d, want %d", len(matches), c.Stride, len(c.Words), want)
+		}
+		seen := map[string]bool{}
+		for v := 0; v < len(c.Words); v += c.Stride {
+			vector := c.Words[v : v+c.Stride]
+			summary := uint64(0)
+			for i, word := range vector[1:] {
+				if word != 0 {
+					summary |= 1 << i
+				}
+			}
+			if vector[0] != summary {
+				t.Fatalf("vector %x: summary %x, want %x", vector[1:], vector[0], summary)
+			}
+			if text := fmt.Sprint(vector); seen[text] {
+				t.Fatalf("vector %x is stored twice", vector)
+			} else {
+				seen[text] = true
+			}
+		}
+		for _, ranged := range []*Ranged[uint32]{&c.Mark, &c.Length, &c.Src.V4, &c.Dst.V4} {
+			checkJumps(t, ranged)
+		}
+	}
+}
+
+// checkJumps checks the jump table of a field.
+func checkJumps(t *testing.T, r *Ranged[uint32]) {
+	t.Helper()
+	if r.Bounds == nil {
+		return
+	}
+	last := len(r.Bounds) - 1
+	if len(r.Offset) != last+1 || r.Bounds[0] != 0 || !slices.IsSorted(r.Bounds) {
+		t.Fatalf("%d bounds from %d on, %d offsets", last+1, r.Bounds[0], len(r.Offset))
+	}
+	if n := len(r.Jump); n > maxJumps || r.Jump[0] != 0 || r.Jump[n-1] != uint32(last) {
+		t.Fatalf("jump table of %d entries from %d to %d, want at most %d from 0 to %d", n, r.Jump[0], r.Jump[n-1], maxJumps, last)
+	}
+	for i, jump := range r.Jump[1 : len(r.Jump)-1] {
+		at := uint64(r.Low) + uint64(i+1)<<r.Shift
+		if uint64(r.Bounds[jump]) > at || int(jump) < last && uint64(r.Bounds[jump+1]) <= at {
+			t.Fatalf("jump %d to bound %d, which is not the last one up to %d", i+1, jump, at)
+		}
+	}
+}
+
+// TestJumpShift has rows at and next to the distance of bounds at which the steps of the jump
+// table double.
+func TestJumpShift(t *testing.T) {
+	for _, first := range []uint32{1, 2, 5, 1 << 31} {
+		for distance, shift := range map[uint32]uint8{
+			1: 0, maxJumps - 3: 0, maxJumps - 2: 1, 2*maxJumps - 5: 1, 2*maxJumps - 4: 2, 1 << 30: 19,
+		} {
+			c := NewClassifier([]Match{{Mark: []Range{{first, first + distance - 1}}}})
+			if c.Mark.Shift != shift || c.Mark.Low != first-min(first, 1<<shift) {
+				t.Errorf("bounds %d and %d: steps of 1<<%d from %d on, want 1<<%d", first, first+distance, c.Mark.Shift, c.Mark.Low, shift)
+			}
+			checkJumps(t, &c.Mark)
+			for _, mark := range []uint32{0, first - 1, first, first + distance - 1, first + distance, math.MaxUint32} {
+				want := -1
+				if mark >= first && mark < first+distance {
+					want = 0
+				}
+				s := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4, mark: mark}
+				if got := c.Classify(s.packet(), 20); got != want {
+					t.Errorf("bounds %d and %d: mark %d is in class %d, want %d", first, first+distance, mark, got, want)
+				}
+			}
+		}
 	}
 }

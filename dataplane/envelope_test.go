@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -62,5 +64,75 @@ func TestEnvelopeErrors(t *testing.T) {
 	}
 	if cirmax, eirmax := alone.Limits(); cirmax != nil || eirmax != alone.EIRMax {
 		t.Errorf("limits %v and %v, want none and 0", cirmax, eirmax)
+	}
+}
+
+// TestEnvelopeOrder checks that flows are ordered by rank, whatever the order of the classes.
+func TestEnvelopeOrder(t *testing.T) {
+	flow := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000}
+	for _, ranks := range [][]int{{1, 2, 3}, {3, 2, 1}, {2, 64, 1}, {64, 1, 63}} {
+		e := &Envelope{Name: "e"}
+		list := classes("a", "b", "c")
+		for i, rank := range ranks {
+			list[i].Meter = &Meter{Params: flow, Envelope: e, Rank: rank}
+		}
+		plan := compile(t, &Policy{Classes: list})
+		var got []int
+		for i, stage := range plan.Envelopes[0].Stages {
+			if plan.Stages[stage].Flow != i || plan.Stages[stage].Envelope != 0 {
+				t.Errorf("stage %d is flow %d of envelope %d, want flow %d of envelope 0", stage, plan.Stages[stage].Flow, plan.Stages[stage].Envelope, i)
+			}
+			got = append(got, plan.Stages[stage].Source.Rank)
+		}
+		if want := slices.Sorted(slices.Values(ranks)); !slices.Equal(got, []int{want[2], want[1], want[0]}) {
+			t.Errorf("ranks %v are ordered as %v", ranks, got)
+		}
+	}
+}
+
+// TestEnvelopeFields has rows at and next to the bounds of rank, and for each rule about the
+// fields of a flow, with the fields that have an error.
+func TestEnvelopeFields(t *testing.T) {
+	flow := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000}
+	policy := func(e Envelope, edit func(high, low *Meter)) *Policy {
+		high, low := &Meter{Params: flow, Envelope: &e, Rank: 2}, &Meter{Params: flow, Envelope: &e, Rank: 1}
+		edit(high, low)
+		list := classes("high", "low")
+		list[0].Meter, list[1].Meter = high, low
+		return &Policy{Classes: list}
+	}
+	packets := func(high, low *Meter) { high.Packets, low.Packets = true, true }
+	one := func(*Meter, *Meter) {}
+	for name, test := range map[string]struct {
+		policy *Policy
+		want   string
+	}{
+		"rank 0":                {policy(Envelope{}, func(high, _ *Meter) { high.Rank = 0 }), "rank"},
+		"rank 64":               {policy(Envelope{}, func(high, _ *Meter) { high.Rank = 64 }), ""},
+		"rank 65":               {policy(Envelope{}, func(high, _ *Meter) { high.Rank = 65 }), "rank"},
+		"equal ranks":           {policy(Envelope{}, func(high, _ *Meter) { high.Rank = 1 }), "rank"},
+		"bytes":                 {policy(Envelope{}, one), ""},
+		"packets":               {policy(Envelope{}, packets), ""},
+		"both units":            {policy(Envelope{}, func(high, _ *Meter) { high.Packets = true }), "count"},
+		"packets, CIRMax":       {policy(Envelope{CIRMax: mega}, packets), "count count"},
+		"packets, EIRMax":       {policy(Envelope{EIRMax: mega}, packets), "count count"},
+		"bytes, both limits":    {policy(Envelope{CIRMax: mega, EIRMax: mega}, one), ""},
+		"packets, both limits":  {policy(Envelope{CIRMax: mega, EIRMax: mega, Packets: true}, packets), ""},
+		"bytes, CIRMax packets": {policy(Envelope{CIRMax: mega, Packets: true}, one), "count count"},
+		"another type":          {policy(Envelope{}, func(high, _ *Meter) { high.Params = meter.SRTCM{CIR: mega, CBS: 1} }), "envelope"},
+		"keys":                  {policy(Envelope{}, func(high, _ *Meter) { high.Per = Key{By: BySrc} }), "per"},
+		"CIRMax, no envelope":   {policy(Envelope{}, func(high, _ *Meter) { high.Envelope, high.CIRMax = nil, &mega }), "envelope"},
+		"EIRMax, no envelope":   {policy(Envelope{}, func(high, _ *Meter) { high.Envelope, high.EIRMax = nil, &mega }), "envelope"},
+	} {
+		_, err := Compile(test.policy)
+		var fields []string
+		if err != nil {
+			for _, e := range fieldErrors(t, err) {
+				fields = append(fields, e.Field)
+			}
+		}
+		if !slices.Equal(fields, strings.Fields(test.want)) {
+			t.Errorf("%s: errors of %q, want %q: %v", name, fields, test.want, err)
+		}
 	}
 }

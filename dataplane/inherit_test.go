@@ -279,3 +279,51 @@ func TestTokensStartNoClock(t *testing.T) {
 		}
 	}
 }
+
+// TestInheritBetweenKinds checks the tokens of a meter that continues one with another kind of
+// state, and that a bucket of the same kind keeps fractions of a token.
+func TestInheritBetweenKinds(t *testing.T) {
+	bucket := meter.TokenBucket{Rate: mega, Burst: 1000}
+	profile, err := bucket.Profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := func() *Meter { return &Meter{Params: bucket} }
+	shared := func() *Meter { return &Meter{Params: bucket, Budget: &Budget{Name: "b"}} }
+	keyed := func() *Meter { return &Meter{Params: bucket, Per: Key{By: ByVLAN}} }
+	leased := func() *Meter { return &Meter{Params: bucket, Budget: &Budget{Name: "b", Store: server}} }
+	share := func(l *Pipeline, m *Meter) {
+		if m.Budget != nil && m.Budget.OnHost() {
+			l.Share(0, &outsideMeter{meter.New(profile)})
+		}
+	}
+	for name, test := range map[string]struct {
+		before, after *Meter
+		tokens        int64 // 1 µs after 400 bytes and half a microsecond more
+		half          int64 // whole tokens at half a microsecond
+	}{
+		"own":            {own(), own(), 601, 600},
+		"shared to own":  {shared(), own(), 600, 600}, // 600.5 tokens are read as 600
+		"keyed to own":   {keyed(), own(), 600, 600},
+		"own to keyed":   {own(), keyed(), 1000, 1000},
+		"own to shared":  {own(), shared(), 1000, 1000},
+		"own to leased":  {own(), leased(), 0, 0},
+		"leased to own":  {leased(), own(), 0, 0},
+		"keyed to keyed": {keyed(), keyed(), 601, 600},
+	} {
+		l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: test.before}}})
+		share(l, test.before)
+		process(l, 0, ip(0, 400))
+		process(l, µs/2, ip(9, 1001)) // red; moves the clock
+		next := build(t, &Policy{Classes: []Class{{Name: "a", Meter: test.after}}})
+		share(next, test.after)
+		next.Inherit(l)
+		if tc, _ := next.Tokens(0); tc != test.half {
+			t.Errorf("%s: %d tokens after the reload, want %d", name, tc, test.half)
+		}
+		process(next, µs, ip(0, 1001))
+		if tc, _ := next.Tokens(0); tc != test.tokens {
+			t.Errorf("%s: %d tokens half a microsecond later, want %d", name, tc, test.tokens)
+		}
+	}
+}

@@ -2,7 +2,9 @@ package dataplane
 
 import (
 	"bytes"
+	"cmp"
 	"math"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -222,6 +224,125 @@ func TestExplainKeys(t *testing.T) {
 			if len(steps) != 1 || steps[0].Key != test.want || steps[0].Color != want {
 				t.Errorf("key %v, frame of %d bytes, input color %v: steps %+v, want key %q", test.key, len(test.frame), want, steps, test.want)
 			}
+		}
+	}
+}
+
+// TestKeyString checks the spelling of keys.
+func TestKeyString(t *testing.T) {
+	for key, want := range map[Key]string{
+		{}:                           "",
+		{By: BySrc}:                  "src",
+		{By: ByHosts}:                "hosts",
+		{By: ByDst, V4: 24}:          "dst/24",
+		{By: ByDst, V4: 24, V6: 64}:  "dst/24,64",
+		{By: BySrc, V6: 64}:          "src/32,64",
+		{By: BySrc, V4: 1, V6: 1}:    "src/1,1",
+		{By: ByHosts + 1}:            "KeyField(7)",
+		{By: ByHosts + 1, V4: 1}:     "KeyField(7)",
+		{By: BySrc, V4: 32, V6: 128}: "src/32,128",
+	} {
+		if got := key.String(); got != want {
+			t.Errorf("%#v is %q, want %q", key, got, want)
+		}
+	}
+}
+
+// TestMasks compares the masks of all prefix lengths with the standard library.
+func TestMasks(t *testing.T) {
+	for bits := range uint8(129) {
+		ones, _ := netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").Prefix(int(cmp.Or(bits, 128)))
+		if got := (Key{V6: bits}).Mask6().netip(IPv6); got != ones.Addr() {
+			t.Errorf("/%d of IPv6: mask %v, want %v", bits, got, ones.Addr())
+		}
+		if bits > 32 {
+			continue
+		}
+		four, _ := netip.MustParseAddr("255.255.255.255").Prefix(int(cmp.Or(bits, 32)))
+		if got := (Addr{Lo: uint64((Key{V4: bits}).Mask4())}).netip(IPv4); got != four.Addr() {
+			t.Errorf("/%d of IPv4: mask %v, want %v", bits, got, four.Addr())
+		}
+	}
+}
+
+// TestPrefixKeys sends two packets with a budget for one packet per key: the second is red if
+// it has the same key.
+func TestPrefixKeys(t *testing.T) {
+	from := func(src, dst string) []byte {
+		a, b := netip.MustParseAddr(src), netip.MustParseAddr(dst)
+		if a.Is4() {
+			return v4{proto: 1, src: a, dst: b}.packet(nil)
+		}
+		return v6{next: 59, src: a, dst: b}.packet()
+	}
+	for _, test := range []struct {
+		key        Key
+		src1, src2 string
+		same       bool
+	}{
+		{Key{V4: 24, V6: 64}, "10.1.2.3", "10.1.2.255", true},
+		{Key{V4: 24, V6: 64}, "10.1.2.3", "10.1.3.3", false},
+		{Key{V4: 24}, "2001:db8::1", "2001:db8::2", false},
+		{Key{V4: 24, V6: 64}, "2001:db8::1", "2001:db8::ffff:0:0:1", true},
+		{Key{V4: 24, V6: 64}, "2001:db8::1", "2001:db8:0:1::1", false},
+		{Key{V6: 65}, "2001:db8::1", "2001:db8::7fff:0:0:1", true},
+		{Key{V6: 65}, "2001:db8::1", "2001:db8::8000:0:0:1", false},
+		{Key{V6: 63}, "2001:db8::1", "2001:db8:0:1::1", true},
+		{Key{V6: 63}, "2001:db8::1", "2001:db8:0:2::1", false},
+		{Key{}, "10.1.2.3", "10.1.2.3", true},
+		{Key{}, "10.1.2.3", "10.1.2.2", false},
+	} {
+		for _, by := range []KeyField{BySrc, ByDst} {
+			test.key.By = by
+			l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: &Meter{
+				Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true, Per: test.key,
+			}}}})
+			var v [2]Verdict
+			for i, addr := range []string{test.src1, test.src2} {
+				other := addr[:len(addr)-1] + string('4'+rune(i)) // the address that is not in the key
+				data := from(addr, other)
+				if by == ByDst {
+					data = from(other, addr)
+				}
+				l.Process(&Packet{Data: data, Link: LinkRaw}, &v[i])
+			}
+			want := meter.Green
+			if test.same {
+				want = meter.Red
+			}
+			if v[0].Color != meter.Green || v[1].Color != want {
+				t.Errorf("key %v of %s and %s: %v and %v, want green and %v", test.key, test.src1, test.src2, v[0].Color, v[1].Color, want)
+			}
+		}
+	}
+}
+
+// TestPacketsWithoutKey checks that packets without a key share one meter, whose tokens
+// Tokens returns, and add no key.
+func TestPacketsWithoutKey(t *testing.T) {
+	m := &Meter{
+		Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 100}, Per: Key{By: BySrc},
+		Aware: true, PreColor: PreColor{From: SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
+	}
+	l := build(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, 1500}}}, Meter: m}}})
+	for i, row := range []struct {
+		frame  []byte
+		mark   uint32
+		color  meter.Color
+		tokens int64 // of the meter without a key
+		keys   int
+	}{
+		{arp, 1, meter.Red, 100, 0},
+		{arp, 0, meter.Green, 54, 0}, // 46 bytes
+		{ip(0, 100), 0, meter.Green, 54, 1},
+		{ip(0, 20), 0, meter.Red, 54, 1},
+		{arp, 1, meter.Red, 54, 1},
+		{arp, 0, meter.Green, 8, 1},
+		{arp, 0, meter.Red, 8, 1},
+	} {
+		v := verdictOf(l, &Packet{Data: bytes.Clone(row.frame), Link: LinkEthernet, Mark: row.mark})
+		if tokens, _ := tokensOf(l, m); v.Color != row.color || tokens != row.tokens || l.Keys(0).Keys != row.keys {
+			t.Errorf("packet %d: %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, l.Keys(0).Keys, row.color, row.tokens, row.keys)
 		}
 	}
 }

@@ -78,10 +78,9 @@ type leased struct {
 func (l *leased) setLease(now int64, params Params, lease *Lease) {
 	l.enterPhases(now)
 	for i, limits := range lease.Limits {
-		if l.profiles[i], _ = limits.With(params).Profile(); i == 0 {
-			l.setProfile(now, l.profiles[0])
-		}
+		l.profiles[i], _ = limits.With(params).Profile()
 	}
+	l.setProfile(now, l.profiles[0])
 	l.phase, l.until, l.start = 0, lease.Ends(), now
 	l.enterPhases(now)
 }

@@ -173,3 +173,53 @@ func TestInheritFromLease(t *testing.T) {
 		t.Errorf("%d tokens, want the 2000 of the lease", tc)
 	}
 }
+
+// TestLeasePhases has a row at and next to the end of each phase.
+func TestLeasePhases(t *testing.T) {
+	bucket := meter.TokenBucket{Rate: meter.BitRate(8e9), Burst: 1000} // full after 1 µs
+	const start = 1000
+	limits := func(burst int64) Limits { return Limits{{8e9, burst}} }
+	for _, test := range []struct {
+		name  string
+		lease Lease
+		at    int64
+		want  int64 // tokens
+	}{
+		{"first phase", Lease{Limits: [3]Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 4999, 1000},
+		{"end of the first phase", Lease{Limits: [3]Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 5000, 500},
+		{"before the end of the second", Lease{Limits: [3]Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 7999, 500},
+		{"end of the second phase", Lease{Limits: [3]Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 8000, 200},
+		{"no second phase", Lease{Limits: [3]Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 0}}, 5000, 200},
+		{"second phase without tokens", Lease{Limits: [3]Limits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 5000, 0},
+		{"tokens are lost", Lease{Limits: [3]Limits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 8000, 0},
+		{"and arrive again", Lease{Limits: [3]Limits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 8199, 199},
+		{"all phases have ended", Lease{Limits: [3]Limits{limits(1000), limits(1000), {}}, Until: [2]int64{1, 2}}, 1001, 0},
+		{"phases that have ended grant nothing", Lease{Limits: [3]Limits{limits(1000), limits(1000), limits(1000)}, Until: [2]int64{1, 2}}, 1001, 1},
+	} {
+		policy, m := leasedPolicy(bucket)
+		l := build(t, policy)
+		if v, _ := process(l, start, ip(0, 20)); v.Color != meter.Red {
+			t.Fatalf("%s: the packet before the first lease is %v, want red", test.name, v.Color)
+		}
+		l.SetLease(0, "b", test.lease)
+		if v, _ := process(l, test.at, ip(0, 20)); (v.Color == meter.Green) != (test.want >= 20) {
+			t.Errorf("%s: 20 bytes with %d tokens are %v", test.name, test.want, v.Color)
+		} else if v.Color == meter.Green {
+			test.want -= 20
+		}
+		if tc, _ := tokensOf(l, m); tc != test.want {
+			t.Errorf("%s: %d tokens left, want %d", test.name, tc, test.want)
+		}
+	}
+}
+
+// TestLeaseOfOthers checks that a lease for an unknown budget changes nothing.
+func TestLeaseOfOthers(t *testing.T) {
+	policy, m := leasedPolicy(meter.TokenBucket{Rate: mega, Burst: 1000})
+	l := build(t, policy)
+	l.SetLease(0, "a", Lease{Limits: [3]Limits{{{8e6, 1000}}}, Until: [2]int64{1e9, 1e9}})
+	process(l, 5e8, ip(0, 20))
+	if tc, _ := tokensOf(l, m); tc != 0 || l.Asked("a") != [3]uint64{} || l.Asked("b") != [3]uint64{meter.Red: 20} {
+		t.Errorf("%d tokens, %v and %v requested; want 0, none and 20 red", tc, l.Asked("a"), l.Asked("b"))
+	}
+}

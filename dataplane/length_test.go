@@ -100,6 +100,13 @@ func TestSegments(t *testing.T) {
 	if v := verdictOf(most, &Packet{Data: ip(0, 40), WireLen: 1 << 20, Link: LinkEthernet, Segments: 1 << 18, Segment: 4}); v.Length != min(1<<32-1, math.MaxInt) {
 		t.Errorf("a sum above 32 bits, or above the largest int, counts %d bytes", v.Length)
 	}
+	for segments := range 2 { // padded by Ethernet: 29 bytes in a frame of 60
+		padded := build(t, &Policy{Classes: []Class{{Name: "a"}}})
+		v := verdictOf(padded, &Packet{Data: pad(ip(0, 29), 60), Link: LinkEthernet, Segments: segments, Segment: 1514})
+		if v.Length != 29 || v.Packets != 1 {
+			t.Errorf("%d segments: %d bytes in %d packets, want 29 in 1", segments, v.Length, v.Packets)
+		}
+	}
 	for segments := range 2 {
 		l := build(t, &Policy{Length: LengthRule{MPU: 64}, Classes: []Class{{Name: "a"}}})
 		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 1014, Link: LinkEthernet, Segments: segments, Segment: 1000})

@@ -98,6 +98,7 @@ func TestCovers(t *testing.T) {
 		{"range beyond a range", Match{DPort: []Range{{1, 6000}}}, Match{DPort: []Range{{5, 6001}}}, false},
 		{"prefix in prefix", Match{Dst: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.1.0.0/16", "10.2.3.4/32")}, true},
 		{"prefix beyond a prefix", Match{Dst: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.0.0.0/7")}, false},
+		{"the same prefix", Match{Src: prefixes("10.0.0.0/8")}, Match{Src: prefixes("10.0.0.0/8")}, true},
 		{"the other address family", Match{Dst: prefixes("0.0.0.0/0")}, Match{Dst: prefixes("::/0")}, false},
 		{"source is not destination", Match{Src: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.0.0.0/8")}, false},
 		{"ports imply TCP and UDP", Match{Proto: is(protoTCP, protoUDP)}, Match{SPort: is(53)}, true},
@@ -106,6 +107,9 @@ func TestCovers(t *testing.T) {
 		{"IP does not cover malformed IP", Match{}, Match{EtherType: is(etherIPv4)}, false},
 		{"IP does not cover all of a VLAN", Match{}, Match{VLAN: is(7)}, false},
 		{"IP covers the IP in a VLAN", Match{}, Match{VLAN: is(7), DSCP: is(46)}, true},
+		{"IP covers one protocol and source in a VLAN", Match{}, Match{VLAN: is(7), Proto: is(protoTCP), Src: prefixes("10.0.0.0/8")}, true},
+		{"IP covers one source and destination in a VLAN", Match{}, Match{VLAN: is(7), Src: prefixes("10.0.0.0/8"), Dst: prefixes("10.0.0.0/8")}, true},
+		{"IP covers one destination and DSCP in a VLAN", Match{}, Match{VLAN: is(7), Dst: prefixes("10.0.0.0/8"), DSCP: is(46)}, true},
 		{"a VLAN covers one EtherType in it", Match{VLAN: is(7)}, Match{VLAN: is(7), EtherType: is(0x0806)}, true},
 		{"all lengths cover all packets", Match{Length: []Range{{0, 1<<32 - 1}}}, Match{EtherType: is(0x0806), Length: is(60)}, true},
 	} {

@@ -44,9 +44,7 @@ func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 func Parse(p *Packet) {
 	p.Kind, p.Proto, p.Fragment, p.Fragmented, p.HasPorts = Malformed, 0, false, false, false
 	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
-	if len(p.Data) > p.WireLen {
-		p.WireLen = len(p.Data)
-	}
+	p.WireLen = max(p.WireLen, len(p.Data))
 	p.parseLink()
 	p.L3 = min(p.L3, p.WireLen)
 	p.L3Len = p.WireLen - p.L3

@@ -44,6 +44,9 @@ func TestParse(t *testing.T) {
 		{"null, IPv6 of FreeBSD", LinkNull, cat([]byte{0, 0, 0, 28}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
 		{"null, IPv6 of macOS", LinkNull, cat([]byte{30, 0, 0, 0}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
 		{"null, another address family", LinkNull, cat([]byte{7, 0, 0, 0}, v4udp), "other 4+28"},
+		{"cooked v2, only the header", LinkSLL2, sll2(etherIPv4), "malformed 20+0 0800"},
+		{"null, only the header", LinkNull, []byte{2, 0, 0, 0}, "malformed 4+0 0800"},
+		{"null, only the header of another family", LinkNull, []byte{7, 0, 0, 0}, "other 4+0"},
 		{"null, cut", LinkNull, []byte{2, 0, 0}, "malformed 3+0"},
 		{"loop", LinkLoop, cat([]byte{0, 0, 0, 24}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
 		{"loop, little-endian", LinkLoop, cat([]byte{2, 0, 0, 0}, v4udp), "other 4+28"},
@@ -83,6 +86,7 @@ func TestParse(t *testing.T) {
 		{"PPPoE, IPv4", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), long4), "ipv4 22+100 8864 proto 17 1000>2000"},
 		{"PPPoE, IPv6 after a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), pppoe(pppIPv6), long6), "ipv6 26+120 8864 tags 1@14 proto 17 1000>2000"},
 		{"PPPoE, LCP", LinkEthernet, cat(eth(etherPPPoE), pppoe(0xc021), make([]byte, 60)), "other 22+60 8864"},
+		{"PPPoE, only the header", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4)), "malformed 22+0 8864"},
 		{"PPPoE, cut", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4)[:6]), "malformed 14+6 8864"},
 		{"PPPoE, one byte of protocol, IPv4", LinkEthernet, cat(eth(etherPPPoE), compressed(0x21), long4), "ipv4 21+100 8864 proto 17 1000>2000"},
 		{"PPPoE, one byte of protocol, IPv6 after a tag", LinkEthernet, cat(eth(etherVLAN), tag(0, 0, 7, etherPPPoE), compressed(0x57), long6), "ipv6 25+120 8864 tags 1@14 proto 17 1000>2000"},
@@ -127,6 +131,11 @@ func TestParse(t *testing.T) {
 		{"second fragment", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 1), udp), "ipv6 0+56 86dd proto 17 fragment"},
 		{"last fragment", LinkRaw, v6{next: 44}.packet(fragment(60, 0x1fff), udp), "ipv6 0+56 86dd proto 60 fragment"},
 		{"fragment after hop-by-hop", LinkRaw, v6{next: 0}.packet(extension(44, 8), fragment(protoTCP, 9), udp), "ipv6 0+64 86dd proto 6 fragment"},
+		{"extension at the end", LinkRaw, v6{next: 0}.packet(extension(protoUDP, 8)), "ipv6 0+48 86dd proto 17"},
+		{"authentication at the end", LinkRaw, v6{next: 51}.packet([]byte{protoUDP, 0, 0, 0, 0, 0, 0, 0}), "ipv6 0+48 86dd proto 17"},
+		{"authentication cut", LinkRaw, v6{next: 51}.packet([]byte{protoUDP, 0, 0, 0, 0, 0, 0}), "ipv6 0+47 86dd proto 51"},
+		{"fragment header at the end", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 1)), "ipv6 0+48 86dd proto 17 fragment"},
+		{"fragment header cut", LinkRaw, v6{next: 44}.packet(fragment(protoUDP, 1)[:7]), "ipv6 0+47 86dd proto 44"},
 		{"extension cut", LinkRaw, v6{next: 0}.packet(extension(protoUDP, 8)[:7]), "ipv6 0+47 86dd proto 0"},
 		{"extension longer than the packet", LinkRaw, v6{next: 0}.packet([]byte{protoUDP, 9, 0, 0, 0, 0, 0, 0}, udp), "ipv6 0+56 86dd proto 17"},
 		{"sixteen extensions", LinkRaw, v6{next: 60}.packet(bytes.Repeat(extension(60, 8), 15), extension(protoUDP, 8), udp), "ipv6 0+176 86dd proto 17"},
@@ -144,6 +153,15 @@ func TestParse(t *testing.T) {
 				t.Errorf("Known is %v, want %v", !known, known)
 			}
 		})
+	}
+}
+
+// TestLinkTypeString checks the names of link types.
+func TestLinkTypeString(t *testing.T) {
+	for link, want := range map[LinkType]string{LinkEthernet: "1 (ETHERNET)", LinkSLL2: "276 (LINUX_SLL2)", 127: "127 (IEEE802_11_RADIOTAP)", 126: "126"} {
+		if got := link.String(); got != want {
+			t.Errorf("link type %d is %q, want %q", uint16(link), got, want)
+		}
 	}
 }
 
@@ -197,6 +215,7 @@ func TestL3Length(t *testing.T) {
 		{"60 bytes with PPPoE", LinkEthernet, cat(eth(etherPPPoE), pppoe(pppIPv4), claim(29)), 60, 29},
 		{"IPv6, 60", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 60, 40},
 		{"IPv6, 61", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 61, 47},
+		{"IPv6, shorter payload", LinkEthernet, cat(eth(etherIPv6), claim6(3)), 60, 43},
 		{"IPv6, payload of the frame", LinkEthernet, cat(eth(etherIPv6), claim6(6)), 60, 46},
 		{"IPv6, payload above the frame", LinkEthernet, cat(eth(etherIPv6), claim6(7)), 60, 46},
 		{"IPv6, BIG TCP", LinkEthernet, cat(eth(etherIPv6), claim6(0)), 70014, 70000},

@@ -239,7 +239,7 @@ func (l *Pipeline) applyFate(fate queue.Fate, v *Verdict) {
 	l.countSent(v)
 }
 
-// countSent counts what was done to a packet that is sent.
+// countSent adds a sent packet to the counters of queued, marked and CE packets.
 func (l *Pipeline) countSent(v *Verdict) {
 	stats := &l.stats[v.Class]
 	if v.Done&Queued != 0 {

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -240,9 +241,19 @@ func TestDropUnclassified(t *testing.T) {
 
 // TestChain checks the tokens of both meters of a chain after each packet.
 func TestChain(t *testing.T) {
+	for _, totalFirst := range []bool{false, true} {
+		testChain(t, totalFirst)
+	}
+}
+
+// testChain tests a chain whose last meter is used by an earlier class too, or by a later one.
+func testChain(t *testing.T, totalFirst bool) {
 	total := &Meter{Name: "total", Params: meter.SRTCM{CIR: mega, CBS: 500, EBS: 400}, Aware: true, PreColor: PreColor{Map: map[uint32]meter.Color{0: meter.Red}}}
 	first := &Meter{Name: "first", Params: meter.TRTCM{CIR: mega, CBS: 1000, PIR: mega, PBS: 1200}, Aware: true, Then: total}
 	policy := &Policy{Classes: []Class{{Name: "a", Meter: first}, {Name: "unused", Match: Match{DSCP: is(1)}, Meter: total}}}
+	if totalFirst {
+		slices.Reverse(policy.Classes)
+	}
 	l := build(t, policy)
 	for i, row := range []struct {
 		frame          []byte

@@ -97,6 +97,56 @@ var invalid = []struct {
 	{"initial share above 1", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{3, 2}; return p.Classes[0].Meter }},
 	{"negative initial share", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{-1, 2}; return p.Classes[0].Meter }},
 	{"initial share with denominator 0", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{1, 0}; return p.Classes[0].Meter }},
+	{"initial tokens of an average", "initial", "RFC 2859", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Params, m.Initial = meter.TSWTCM{CIR: mega, PIR: mega, Window: time.Second}, Share{1, 2}
+		return m
+	}},
+	{"initial tokens of an average per key", "per", "never becomes idle", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Params, m.Initial, m.Per = meter.TSWTCM{CIR: mega, PIR: mega, Window: time.Second}, Share{1, 2}, Key{By: BySrc}
+		return m
+	}},
+	{"partial initial tokens per key", "new", "full or empty", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Initial, m.Per = Share{1, 2}, Key{By: BySrc}
+		return m
+	}},
+	{"too many keys", "keys", "4194304", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Keys, m.Per = meter.MaxKeys+1, Key{By: BySrc}
+		return m
+	}},
+	{"unknown key", "per", "is unknown", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Per = Key{By: ByHosts + 1}
+		return m
+	}},
+	{"key of fair queues", "per", "fair queues only", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Per = Key{By: ByHosts}
+		return m
+	}},
+	{"IPv4 prefix of a flow", "per", "only src and dst", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Per = Key{By: ByFlow, V4: 1}
+		return m
+	}},
+	{"IPv6 prefix of a VLAN", "per", "only src and dst", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Per = Key{By: ByVLAN, V6: 1}
+		return m
+	}},
+	{"IPv4 prefix above 32", "per", "above 32", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Per = Key{By: BySrc, V4: 33}
+		return m
+	}},
+	{"IPv6 prefix above 128", "per", "128", func(p *Policy) any {
+		m := p.Classes[0].Meter
+		m.Per = Key{By: ByDst, V6: 129}
+		return m
+	}},
 	{"precolor of DSCP 64", "precolor", "64 is above 63, the largest dscp", func(p *Policy) any {
 		m := p.Classes[0].Meter
 		m.PreColor.Map = map[uint32]meter.Color{64: meter.Red}
@@ -163,6 +213,8 @@ var invalid = []struct {
 	{"CoDel", "codel", "target", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.CoDel.Target = 1; return q }},
 	{"priority without a link", "rate", "priority or weight", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Priority = 1; return q }},
 	{"weight without a link", "rate", "priority or weight", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Weight = 2; return q }},
+	{"unknown key of a fair queue", "fair", "is unknown", func(p *Policy) any { q := linked(p); q.Fair.By = ByHosts + 1; return q }},
+	{"fair queue without a link", "fair", "needs a queue of a link", func(p *Policy) any { q := p.Classes[0].Red.Queue; q.Fair.By = BySrc; return q }},
 	{"rate and link", "rate", "the link's rate", func(p *Policy) any { q := linked(p); q.Rate = mega; return q }},
 	{"negative priority", "priority", "-1", func(p *Policy) any { q := linked(p); q.Priority = -1; return q }},
 	{"priority above the maximum", "priority", "8", func(p *Policy) any { q := linked(p); q.Priority = 8; return q }},
@@ -256,8 +308,16 @@ func TestCompileAccepts(t *testing.T) {
 		"largest marks": func(p *Policy) {
 			p.Classes[0].Red.Marks = []Mark{{DSCP, 63}, {PCP, 7}, {DEI, 1}, {MPLSTC, 7}, {SKBMark, 1<<32 - 1}}
 		},
-		"queue of a link":                 func(p *Policy) { linked(p) },
-		"queue of a link, bounds":         func(p *Policy) { q := linked(p); q.Priority, q.Weight, q.Time = 7, 1000, 1000 },
+		"queue of a link":         func(p *Policy) { linked(p) },
+		"queue of a link, bounds": func(p *Policy) { q := linked(p); q.Priority, q.Weight, q.Time = 7, 1000, 1000 },
+		"hosts of a fair queue":   func(p *Policy) { linked(p).Fair = Key{By: ByHosts} },
+		"weight 1 without a link": func(p *Policy) { p.Classes[0].Red.Queue.Weight = 1 },
+		"longest prefixes": func(p *Policy) {
+			p.Classes[0].Meter.Per = Key{By: BySrc, V4: 32, V6: 128}
+		},
+		"shortest prefixes":               func(p *Policy) { p.Classes[0].Meter.Per = Key{By: ByDst, V4: 1, V6: 1} },
+		"most keys":                       func(p *Policy) { p.Classes[0].Meter.Per, p.Classes[0].Meter.Keys = Key{By: ByFlow}, meter.MaxKeys },
+		"empty new keys":                  func(p *Policy) { p.Classes[0].Meter.Per, p.Classes[0].Meter.Initial = Key{By: ByFlow}, Share{0, 1} },
 		"drop and an empty list of marks": func(p *Policy) { p.Classes[0].Red = &Action{Drop: true, Marks: []Mark{}} },
 	} {
 		p := validPolicy()

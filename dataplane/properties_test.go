@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/marker"
@@ -163,6 +164,88 @@ func TestBlindIsAwareWithGreen(t *testing.T) {
 			want, wantFrame := process(aware, now, frame)
 			if got != want || !bytes.Equal(gotFrame, wantFrame) {
 				t.Fatalf("packet %d: color-blind %+v, color-aware %+v", i, got, want)
+			}
+		}
+	}
+}
+
+// outsideMeter is a meter outside of a pipeline.
+type outsideMeter struct{ meter.Meter }
+
+// TestExplainIsProcess checks that Explain returns the same verdicts as Process, with steps that
+// lead from the input color to the color, for each kind of state.
+func TestExplainIsProcess(t *testing.T) {
+	r := seeded(t)
+	bucket := func() Params { return meter.TokenBucket{Rate: mega, Burst: 3000} }
+	envelope := &Envelope{Name: "e"}
+	flow := meter.TRTCM4115{CIR: mega, CBS: 3000, EIR: mega, EBS: 2000}
+	for i := range 60 {
+		policy := randomPolicy(r, true, anyField(r))
+		if i%2 == 0 {
+			list := classes("own", "keys", "budget", "lease", "high", "low", "none")
+			for j, m := range []*Meter{
+				{Params: bucket()},
+				{Params: bucket(), Per: Key{By: BySrc}},
+				{Params: bucket(), Budget: &Budget{Name: "h"}},
+				{Params: bucket(), Budget: &Budget{Name: "s", Store: server}},
+				{Params: flow, Envelope: envelope, Rank: 2},
+				{Params: flow, Envelope: envelope, Rank: 1, Then: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 2000, EBS: 500}, Aware: true}},
+			} {
+				list[j].Match, list[j].Meter = Match{DSCP: []Range{{uint32(9 * j), uint32(9*j + 8)}}}, m
+			}
+			policy = &Policy{Classes: list}
+		}
+		a, b := build(t, policy), build(t, policy)
+		if i%2 == 0 {
+			for _, l := range []*Pipeline{a, b} {
+				profile, err := bucket().Profile()
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Share(2, &outsideMeter{meter.New(profile)})
+				l.SetLease(0, "s", Lease{Limits: [3]Limits{{{8e6, 3000}}, {}, {{8e6, 1000}}}, Until: [2]int64{1e7, 2e7}})
+			}
+		}
+		now := int64(0)
+		for range 200 {
+			now += r.Int64N(3e5)
+			frame := randomFrame(r)
+			want, _ := process(a, now, frame)
+			var got Verdict
+			steps := b.Explain(&Packet{Data: bytes.Clone(frame), Time: now, Link: LinkEthernet}, &got)
+			if got != want {
+				t.Fatalf("verdict %+v, want %+v", got, want)
+			}
+			color, chain := got.Pre, []int(nil)
+			for _, step := range steps {
+				n := got.Length
+				if b.plan.Stages[step.Stage].Packets {
+					n = got.Packets
+				}
+				if step.In != color || step.Length != n || Reason(step.Clause) != Reason(b.plan.Stages[step.Stage].Kind.Clause(step.In, step.Color)) {
+					t.Fatalf("step %+v, input color %v, %d tokens", step, color, n)
+				}
+				color, chain = step.Color, append(chain, step.Stage)
+			}
+			if got.Class >= 0 && len(steps) > 0 {
+				whole := b.plan.Outline().Chain(int(got.Class))
+				if color != got.Color || got.Reason < NoMeter && Reason(steps[len(steps)-1].Clause) != got.Reason {
+					t.Fatalf("the last step is %+v, the verdict %+v", steps[len(steps)-1], got)
+				}
+				if !slices.Equal(chain, whole[:len(chain)]) || len(chain) < len(whole) && color != meter.Red {
+					t.Fatalf("stages %v of the chain %v, last color %v", chain, whole, color)
+				}
+			} else if len(steps) > 0 || got.Class >= 0 && b.plan.Classes[got.Class].Stage >= 0 {
+				t.Fatalf("%d steps for %+v", len(steps), got)
+			}
+		}
+		if !slices.Equal(a.Stats(), b.Stats()) {
+			t.Fatalf("counters %+v, want %+v", b.Stats(), a.Stats())
+		}
+		for stage := range a.stages {
+			wantC, wantE := a.Tokens(stage)
+			if tc, te := b.Tokens(stage); tc != wantC || te != wantE {
+				t.Fatalf("stage %d: %d and %d tokens, want %d and %d", stage, tc, te, wantC, wantE)
 			}
 		}
 	}

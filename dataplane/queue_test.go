@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -306,4 +308,92 @@ func TestQueues(t *testing.T) {
 	settled(&Policy{Classes: make([]Class, 2)}, l, 1000*µs)
 	check(1000*µs, 1000*µs, 1000, 0)
 	check(2001*µs, 0, 0, 0)
+}
+
+// TestFairQueue queues packets of two flows in one queue of a link: they are sent in turns. The
+// keys of other fields, or no key, make one flow, whose packets are sent in their order.
+func TestFairQueue(t *testing.T) {
+	from := func(src string, port uint16, n int) []byte {
+		return v4{proto: protoUDP, src: netip.MustParseAddr(src)}.packet(cat(ports(port, 53), make([]byte, n-24)))
+	}
+	const fifo, turns = "0 1 2 3", "0 2 1 3"
+	for _, test := range []struct {
+		key  Key
+		want string
+	}{
+		{Key{By: BySrc}, turns},
+		{Key{By: BySrc, V4: 8}, fifo},
+		{Key{By: BySrc, V6: 8}, turns},
+		{Key{By: ByDst}, fifo},
+		{Key{By: ByHosts}, turns},
+		{Key{By: ByFlow}, turns},
+		{Key{By: ByDSCP}, fifo},
+		{Key{By: ByVLAN}, fifo},
+		{Key{}, fifo},
+	} {
+		q := &Queue{Name: "q", Config: queue.Config{Bytes: 90_000}, Link: &Link{Name: "wan", Rate: mega}, Fair: test.key}
+		l := build(t, &Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: q}}}})
+		for i, data := range [][]byte{from("10.0.0.1", 1, 1514), from("10.0.0.1", 1, 1514), from("10.0.0.2", 1, 1514), from("10.0.0.2", 1, 1514)} {
+			verdictOf(l, &Packet{Data: data, Link: LinkRaw, ID: int64(i)})
+		}
+		var order []string
+		for v := (Verdict{}); l.Settle(math.MaxInt64, &v); {
+			order = append(order, fmt.Sprint(v.ID))
+		}
+		if got := strings.Join(order, " "); got != test.want {
+			t.Errorf("fair: %v: packets are sent in the order %s, want %s", test.key, got, test.want)
+		}
+	}
+}
+
+// TestFlowNumber computes the flow of a packet independently: IP version, addresses, ports and
+// protocol, without the fields that are not in the key.
+func TestFlowNumber(t *testing.T) {
+	be := func(a netip.Addr) (hi, lo uint64) {
+		b := a.As16()
+		if a.Is4() {
+			return 0, uint64(be32(b[12:]))
+		}
+		return be64(b[:8]), be64(b[8:])
+	}
+	seed := uint64(7)
+	for _, test := range []struct {
+		key      Key
+		kind     Kind
+		src, dst netip.Addr
+		ports    uint64 // source << 16 | destination
+		proto    uint64
+		version  uint64
+	}{
+		{Key{By: BySrc}, IPv4, src4, netip.Addr{}, 0, 0, 4},
+		{Key{By: ByDst}, IPv6, netip.Addr{}, dst6, 0, 0, 6},
+		{Key{By: ByHosts}, IPv4, src4, dst4, 0, 0, 4},
+		{Key{By: ByFlow}, IPv4, src4, dst4, 1000<<16 | 2000, protoUDP, 4},
+		{Key{By: ByFlow}, IPv6, src6, dst6, 1000<<16 | 2000, protoUDP, 6},
+		{Key{By: ByVLAN}, IPv4, netip.Addr{}, netip.Addr{}, 0, 0, 0},
+		{Key{By: BySrc}, Other, netip.Addr{}, netip.Addr{}, 0, 0, 0},
+	} {
+		data := v4{proto: protoUDP}.packet(udp)
+		link := LinkRaw
+		switch test.kind {
+		case IPv6:
+			data = v6{next: protoUDP}.packet(udp)
+		case Other:
+			link = 127
+		}
+		p := Packet{Data: data, Link: link}
+		Parse(&p)
+		var words [4]uint64
+		if test.src.IsValid() {
+			words[0], words[1] = be(test.src)
+		}
+		if test.dst.IsValid() {
+			words[2], words[3] = be(test.dst)
+		}
+		want := queue.Flow(seed, words[0], words[1], words[2], words[3], test.ports<<16|test.proto<<8|test.version)
+		reader := newKeyReader(test.key)
+		if got := reader.flowNumber(&p, seed); got != want {
+			t.Errorf("fair: %v, %s: flow %d, want %d", test.key, describe(&p), got, want)
+		}
+	}
 }
