@@ -80,8 +80,8 @@ func (c *contended) run(t *testing.T, cpus []int) {
 		t.Fatal(err)
 	}
 	hammer := hammered{before: c.before}
-	one := hammer.hammer(t, h.program, cpus[:1], frame, 50*time.Millisecond)
-	two := hammer.hammer(t, h.program, cpus, frame, 250*time.Millisecond)
+	one, _ := hammer.hammer(t, h.program, cpus[:1], frame, 10*time.Millisecond) // for the log
+	two, _ := hammer.hammer(t, h.program, cpus, frame, 250*time.Millisecond)
 
 	stage := &h.stages[0]
 	var rest bpf.ShaperState

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -36,8 +36,10 @@ func allInto(cfg queue.Config) *dataplane.Policy {
 }
 
 // datagram is a frame whose IPv4 packet has n bytes.
-func datagram(at int64, tos byte, n int) dataplane.Packet {
-	b := ipv4(be16(ethernet(), 0x800), 0, tos, 17, n-20, 0, from4, to4)
+func datagram(at int64, tos byte, n int) dataplane.Packet { return datagramTo(to4, at, tos, n) }
+
+func datagramTo(to [4]byte, at int64, tos byte, n int) dataplane.Packet {
+	b := ipv4(be16(ethernet(), 0x800), 0, tos, 17, n-20, 0, from4, to)
 	b = append(b, make([]byte, n-20)...)
 	return dataplane.Packet{Time: at, Data: b, WireLen: len(b), Link: dataplane.LinkEthernet}
 }
@@ -101,7 +103,7 @@ func TestQueueRows(t *testing.T) {
 		want string
 	}
 	certain := [3]queue.Early{meter.Yellow: {Min: 500, Max: 1500, Probability: queue.Certain}, meter.Red: {Min: 0, Max: 500, Probability: 0}}
-	for _, test := range []struct {
+	tests := []struct {
 		name string
 		cfg  queue.Config
 		rows []row
@@ -207,27 +209,41 @@ func TestQueueRows(t *testing.T) {
 			{0, yellow | capable, 1000, "2000000 ce"},
 			{0, green, 1000, "codel"}, // the second that CoDel takes
 		}},
-	} {
+	}
+	// All of them are queues of one policy, so that a program is loaded once; each has a
+	// second of its own.
+	to := func(i int) [4]byte { return [4]byte{10, 1, 0, byte(i)} }
+	policy := &dataplane.Policy{}
+	for i, test := range tests {
 		if test.cfg.Rate == (meter.Rate{}) {
 			test.cfg.Rate = mega
 		}
-		for _, plane := range canWait() {
-			if inVM && (plane.name == "egress" || test.name != "bytes" && test.name != "codel" && test.name != "ce instead") {
+		c := allInto(test.cfg).Classes[0]
+		c.Name, c.Green.Queue.Name = test.name, test.name
+		c.Match.Dst = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(to(i)), 32)}
+		policy.Classes = append(policy.Classes, c)
+	}
+	for _, plane := range canWait() {
+		if inVM && plane.name == "egress" {
+			continue
+		}
+		e := plane.open(t, policy)
+		for i, test := range tests {
+			if inVM && test.name != "bytes" && test.name != "codel" && test.name != "ce instead" {
 				continue
 			}
 			t.Run(test.name+"/"+plane.name, func(t *testing.T) {
-				e := plane.open(t, allInto(test.cfg))
-				for i, r := range test.rows {
+				for k, r := range test.rows {
 					var v [1]dataplane.Verdict
-					p := []dataplane.Packet{datagram(r.at, r.tos, r.n)}
+					p := []dataplane.Packet{datagramTo(to(i), int64(i)*int64(time.Second)+r.at, r.tos, r.n)}
 					if err := e.Process(p, v[:]); err != nil {
 						t.Fatal(err)
 					}
 					if got := fate(&v[0]); got != r.want {
-						t.Fatalf("row %d: %s, want %s", i, got, r.want)
+						t.Fatalf("row %d: %s, want %s", k, got, r.want)
 					}
 					if ce := p[0].Data[15]&3 == 3; ce != strings.HasSuffix(r.want, "ce") {
-						t.Errorf("row %d: %s, and TOS %#x", i, r.want, p[0].Data[15])
+						t.Errorf("row %d: %s, and TOS %#x", k, r.want, p[0].Data[15])
 					}
 				}
 			})
@@ -504,64 +520,62 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {
-			nettest.Steady(t, func() (starved error) {
-				policy := oneClass(dataplane.Class{Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: test.cfg}}})
-				h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, pacerNumber[HTB] })
-				frame := func(meter.Color) []byte { return datagram(0, 0, length).Data }
-				c := &hammered{}
-				first := clock(t)
-				c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
-				var b bpf.ShaperBacklog
-				if err := h.shared.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
+			policy := oneClass(dataplane.Class{Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: test.cfg}}})
+			h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, pacerNumber[HTB] })
+			frame := func(meter.Color) []byte { return datagram(0, 0, length).Data }
+			c := &hammered{}
+			first := clock(t)
+			_, busy := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
+			var b bpf.ShaperBacklog
+			if err := h.shared.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
+				t.Fatal(err)
+			}
+			end := clock(t)
+			all, err := h.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &all[0]
+			in, dropped := s.Queued[0], s.Dropped(0)
+			if total := in.Plus(dropped); total != s.Colors[0] || in.Bytes != in.Packets*length || in.Packets == 0 {
+				t.Errorf("%+v are queued, %+v dropped, of %+v", in, dropped, s.Colors[0])
+			}
+			// The one that leaves at once, and one that each CPU may miss.
+			most := perSecondOf(test.cfg.Rate)*float64(end-first)/1e9 + float64(test.limit) + 3*length
+			if float64(in.Bytes) > most {
+				t.Errorf("%d bytes were let in: want at most %.0f", in.Bytes, most)
+			}
+			// While a CPU is at it, the queue does not run empty.
+			if least := 0.5 * perSecondOf(test.cfg.Rate) * busy.Seconds(); !inVM && test.name != "idle" && test.name != "early" && float64(in.Bytes) < least {
+				t.Errorf("%d bytes were let in: want at least %.0f, for a CPU was at it for %v", in.Bytes, least, busy)
+			}
+			if late := int64(b.Next) - end; float64(late) > float64(test.limit+3*length)/perSecondOf(test.cfg.Rate)*1e9 {
+				t.Errorf("the queue is free %d ns later: more than its limit", late)
+			}
+			if test.cfg.Time > 0 {
+				return
+			}
+			if b.Bytes != b.End*length || b.End > uint64(in.Packets) {
+				t.Errorf("%d packets of %d bytes waited, of %d that were let in", b.End, b.Bytes, in.Packets)
+			}
+			q := &h.queues[0]
+			last := bpf.ShaperDeparture{}
+			n := 0
+			for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {
+				var w bpf.ShaperDeparture
+				if err := h.shared.waiting.Lookup(q.Ring+uint32(k&q.Mask), &w); err != nil {
 					t.Fatal(err)
 				}
-				end := clock(t)
-				all, err := h.Stats()
-				if err != nil {
-					t.Fatal(err)
+				if w.Before != k*length {
+					t.Fatalf("entry %d has %d bytes before it: want %d", k, w.Before, k*length)
 				}
-				s := &all[0]
-				in, dropped := s.Queued[0], s.Dropped(0)
-				if total := in.Plus(dropped); total != s.Colors[0] || in.Bytes != in.Packets*length || in.Packets == 0 {
-					t.Errorf("%+v are queued, %+v dropped, of %+v", in, dropped, s.Colors[0])
+				if gap := w.At - last.At; last.At != 0 && float64(gap) < length*1e9/perSecondOf(test.cfg.Rate)-1 {
+					t.Errorf("entry %d leaves %d ns after the one before", k, gap)
 				}
-				// The one that leaves at once, and one that each CPU may miss.
-				most := perSecondOf(test.cfg.Rate)*float64(end-first)/1e9 + float64(test.limit) + 3*length
-				if float64(in.Bytes) > most {
-					t.Errorf("%d bytes were let in: want at most %.0f", in.Bytes, most)
-				}
-				if !inVM && test.name != "idle" && test.name != "early" && float64(in.Bytes) < 0.5*most {
-					starved = fmt.Errorf("%d bytes were let in: want most of %.0f", in.Bytes, most)
-				}
-				if late := int64(b.Next) - end; float64(late) > float64(test.limit+3*length)/perSecondOf(test.cfg.Rate)*1e9 {
-					t.Errorf("the queue is free %d ns later: more than its limit", late)
-				}
-				if test.cfg.Time > 0 {
-					return starved
-				}
-				if b.Bytes != b.End*length || b.End > uint64(in.Packets) {
-					t.Errorf("%d packets of %d bytes waited, of %d that were let in", b.End, b.Bytes, in.Packets)
-				}
-				q := &h.queues[0]
-				last := bpf.ShaperDeparture{}
-				n := 0
-				for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {
-					var w bpf.ShaperDeparture
-					if err := h.shared.waiting.Lookup(q.Ring+uint32(k&q.Mask), &w); err != nil {
-						t.Fatal(err)
-					}
-					if w.Before != k*length {
-						t.Fatalf("entry %d has %d bytes before it: want %d", k, w.Before, k*length)
-					}
-					if gap := w.At - last.At; last.At != 0 && float64(gap) < length*1e9/perSecondOf(test.cfg.Rate)-1 {
-						t.Errorf("entry %d leaves %d ns after the one before", k, gap)
-					}
-					last = w
-					n++
-				}
-				t.Logf("%d of %d let in, %.4f of what may be, %d entries", in.Packets, s.Colors[0].Packets, float64(in.Bytes)/most, n)
-				return starved
-			})
+				last = w
+				n++
+			}
+			t.Logf("%d of %d let in, %.4f of what may be, %d entries", in.Packets, s.Colors[0].Packets, float64(in.Bytes)/most, n)
 		})
 	}
 }

@@ -2,8 +2,6 @@ package livetest
 
 import (
 	"fmt"
-	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -33,24 +31,6 @@ func (p *pair) expire(at time.Time) {
 	}
 }
 
-// family returns a process and its children.
-func family(t *testing.T, pid int) []int {
-	t.Helper()
-	out := []int{pid}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, field := range strings.Fields(string(text)) {
-		var child int
-		if _, err := fmt.Sscan(field, &child); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, child)
-	}
-	return out
-}
-
 // TestLiveExpire holds that a policy ends at its deadline while every process of
 // shaper is stopped, and that it is back when the deadline is lifted.
 func TestLiveExpire(t *testing.T) {
@@ -63,7 +43,7 @@ func TestLiveExpire(t *testing.T) {
 			from, to := p.sides(m)
 			_, at := p.addresses(m, false)
 			in, conn := listen(t, to, at), sender(t, from, at, 0, 0)
-			for _, pid := range family(t, r.cmd.Process.Pid) {
+			for _, pid := range append([]int{r.cmd.Process.Pid}, children(t, r.cmd.Process.Pid)...) {
 				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // inVM says that the test runs in an emulated machine, about ten times slower.
@@ -154,9 +156,9 @@ func (r *process) says(text string) {
 
 // ended says whether it is a zombie.
 func (r *process) ended() bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return err == nil && strings.HasPrefix(state, "Z")
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, r.cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
 }
 
 func (r *process) signal(s os.Signal) {
