@@ -61,7 +61,7 @@ func TestLiveChoice(t *testing.T) {
 	for _, c := range []string{"stats", "reload", "detach"} {
 		p.fails(2, "give v0 or --all, not both", c, "v0", "--all")
 	}
-	p.fails(2, "--confirm waits for one interface: name it", "reload", "--all", "--confirm", "9s")
+	p.fails(2, "--confirm needs one interface: name it instead of --all", "reload", "--all", "--confirm", "9s")
 	if out, _ := p.do(0, "reload", "--all", "--meter", "token-bucket rate=2gbit burst=1MiB"); strings.Count(out, "reloaded") != 2 {
 		t.Errorf("reload --all says %q: want two", out)
 	}

@@ -18,7 +18,7 @@ func TestLiveTapFor(t *testing.T) {
 	p := newTAPPair(t)
 	r := p.start("tap", "t0", "--uplink", "v0", "--meter", never, "--for", "300ms")
 	r.exits(0)
-	matches(t, r.out.String(), `(?s)^t0 egress: carried .*t0 egress: ended\n$`)
+	matches(t, r.out.String(), `(?s)^t0 egress: moving .*t0 egress: ended\n$`)
 	if r.err.String() != "" {
 		t.Errorf("stderr %q", &r.err)
 	}
@@ -51,7 +51,7 @@ func TestLiveTapUsage(t *testing.T) {
 		{2, `--metrics "9090": .*`, with("--metrics", "9090")},
 		{2, `a policy is missing.*`, []string{"tap", "t0", "--uplink", "v0"}},
 		{2, `.*nothing.*`, []string{"tap", "t0", "--uplink", "v0", "--meter", "nothing rate=1mbit"}},
-		{1, `open uplink: there is no interface eth9: --wait waits for it to appear`, []string{"tap", "t0", "--uplink", "eth9", "--meter", never}},
+		{1, `open uplink: there is no interface eth9: use --wait to wait for it`, []string{"tap", "t0", "--uplink", "eth9", "--meter", never}},
 		{1, `open tap "v0": there is a device of this name, of type veth: choose another name`, []string{"tap", "v0", "--uplink", "v0", "--meter", never}},
 		{1, `open tap "a23456789012345x": the name has 16 bytes: .*`, []string{"tap", "a23456789012345x", "--uplink", "v0", "--meter", never}},
 		{1, `open tap "t0": .*busy.*`, []string{"tap", "t0", "--peer", "t0", "--meter", never}},

@@ -25,7 +25,7 @@ func (p *pair) tap(args ...string) *process {
 func (p *pair) carry(name string, args ...string) *process {
 	p.t.Helper()
 	r := p.start(append([]string{"tap", name}, args...)...)
-	r.says("carried to and from")
+	r.says("moving frames to and from")
 	return r
 }
 

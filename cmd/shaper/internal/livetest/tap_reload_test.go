@@ -51,7 +51,7 @@ func TestLiveTapReload(t *testing.T) {
 		t.Errorf("detach says %q", out)
 	}
 	r.exits(0)
-	p.fails(1, "no interface is shaped: .*", "detach")
+	p.fails(1, "no shaper is attached: .*", "detach")
 }
 
 // TestLiveTapConfirm holds that what it cannot promise changes nothing.

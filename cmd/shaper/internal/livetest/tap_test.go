@@ -58,7 +58,7 @@ func TestLiveTap(t *testing.T) {
 	if p.exists("t0") {
 		t.Error("t0 is there still")
 	}
-	p.fails(1, "no interface is shaped: .*", "stats")
+	p.fails(1, "no shaper is attached: .*", "stats")
 }
 
 // TestLiveTapKeys counts the keys of a meter that has one for each source.
@@ -132,7 +132,7 @@ func TestLiveTapPeer(t *testing.T) {
 		t.Errorf("%d frames came", len(frames))
 	}
 	status, _ := p.do(0, "status", "t0")
-	matches(t, status, `between t0 and t1\n`)
+	matches(t, status, `between  t0 and t1\n`)
 	p.near.Delete("t1")
 	r.exits(1)
 	matches(t, r.err.String(), `^shaper: t1: the device is gone\n$`)
