@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -188,50 +187,6 @@ func (r *running) prepareBudgets(ctx context.Context, policy *policyfile.Compile
 // status returns the line that the service manager shows.
 func (r *running) status() string { return "shaping " + r.name + " " + r.flags.directions.String() }
 
-// startGuard starts the guard unless it runs already.
-func (r *running) startGuard() (err error) {
-	if r.guard == nil {
-		r.guard, err = live.StartGuard(r.name, r.flags.directions.list)
-	}
-	return err
-}
-
-// instructGuard gives the guard instructions for the case that this process is killed. It
-// starts a guard if something attached outlives this process.
-func (r *running) instructGuard() error {
-	if slices.ContainsFunc(r.list, (*kernel.Shaper).Outlives) {
-		if err := r.startGuard(); err != nil {
-			return err
-		}
-	}
-	return r.guard.Instruct(live.Instructions{Stays: r.flags.pin})
-}
-
-// exitBackground ends a shaper run --background and leaves the policy attached. It checks that
-// other commands can find the shapers.
-func (r *running) exitBackground() error {
-	list := r.list
-	r.list = nil
-	live.CloseAll(list)
-	r.guard.End()
-	v, err := kernel.Look()
-	if errors.Is(err, os.ErrPermission) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer v.Close()
-	for _, sh := range list {
-		if !slices.ContainsFunc(v.Shapers, func(o *kernel.Shaper) bool {
-			return o.Interface == sh.Interface && o.Direction == sh.Direction && o.Program == sh.Program
-		}) {
-			return fmt.Errorf("%s: no longer attached: another process detached it", live.Name(&sh.About))
-		}
-	}
-	return nil
-}
-
 // errRolledBack means that the policy was not confirmed.
 var errRolledBack = errors.New("not confirmed in time: rolled back")
 
@@ -344,75 +299,6 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 	}
 	r.policy = policy
 	return errors.Join(r.followLeases(), r.instructGuard())
-}
-
-// rollBack rolls back all directions that are not confirmed, and returns their shapers. They
-// do not belong to this process any more.
-func (r *running) rollBack() ([]*kernel.Shaper, error) {
-	back, err := kernel.RollBack(policyfile.PlanOf, r.until, r.list...)
-	for _, sh := range back {
-		r.release(sh)
-	}
-	return back, err
-}
-
-// release closes a shaper that does not belong to this process any more.
-func (r *running) release(sh *kernel.Shaper) {
-	r.list = slices.DeleteFunc(r.list, func(o *kernel.Shaper) bool { return o == sh })
-	sh.Close()
-}
-
-// rolledBack returns errRolledBack if shapers were rolled back.
-func rolledBack(back []*kernel.Shaper) error {
-	if len(back) == 0 {
-		return nil
-	}
-	return errRolledBack
-}
-
-// detach detaches the shapers, unless the policy stays. Before that it prints nothing and
-// waits for nothing.
-func (r *running) detach() error {
-	var errs []error
-	tookOver := slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return sh.Before != nil })
-	if !r.until.IsZero() && (r.flags.pin || tookOver) {
-		back, err := r.rollBack()
-		errs = append(errs, rolledBack(back), err)
-	}
-	clean := true
-	stay, failed := map[*kernel.Shaper]bool{}, map[*kernel.Shaper]error{}
-	for _, sh := range r.list {
-		stays, err := r.flags.pin && (r.started || sh.TookOver), error(nil)
-		if stays {
-			stays, err = sh.Attached()
-			stays = stays || err != nil
-		}
-		switch {
-		case !stays:
-			err = sh.Detach()
-			clean = clean && err == nil
-		case !r.end.IsZero(): // ended before --for: it stays without a deadline
-			err = sh.Expire(time.Time{})
-		}
-		stay[sh], failed[sh] = stays, err
-		errs = append(errs, err)
-	}
-	for _, sh := range r.list {
-		errs = append(errs, r.printEnd(sh, stay[sh], failed[sh]))
-	}
-	r.notify.stopping()
-	if r.control != nil {
-		errs = append(errs, r.control.Close())
-	}
-	r.shares.End(!slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
-	live.CloseAll(r.list) // before the guard acts, which skips shapers with an owner
-	r.list = nil
-	if clean {
-		r.guard.End()
-	} else {
-		r.guard.Release()
-	}
-	return errors.Join(errs...)
 }
 
 // serveControl opens the control socket. With it, shaper status shows budgets on servers and
