@@ -43,7 +43,7 @@ var shaper = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(built, "shaper")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput()
+	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, out)
 	}

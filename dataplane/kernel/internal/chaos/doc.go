@@ -14,7 +14,7 @@
 //	SHAPER_CHAOS_SEED=N     the sample's seed
 //	SHAPER_CHAOS_ONLY=NAME  scenarios whose names contain this, or one case,
 //	                        SCENARIO/FAULT as failures are printed
-//	SHAPER_CHAOS_BUDGET=30s time for the sample
+//	SHAPER_CHAOS_BUDGET=30s time, after which no more faults begin
 //	SHAPER_CHAOS_KILLS=N    random kills
 //	SHAPER_CHAOS_WORKERS=N  cases at once
 //	SHAPER_CHAOS_COMMAND=F  test this build of the command
