@@ -1,16 +1,11 @@
 package kernel
 
 import (
-	"fmt"
 	"math/big"
-	"runtime"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -139,82 +134,7 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 	}
 }
 
-// missing is what could have been granted, too, in bytes.
-func missing(params dataplane.Params, limits [2]*big.Rat, granted [3]int64) *big.Rat {
-	n := granted[meter.Green] + granted[meter.Yellow]
-	lost := new(big.Rat).Add(limits[0], limits[1])
-	if _, ok := params.(meter.TRTCM); ok {
-		lost.Set(limits[1])
-		// Only what came green may take from C.
-		if c := new(big.Rat).Sub(limits[0], new(big.Rat).SetInt64(granted[meter.Green])); c.Cmp(new(big.Rat).Sub(lost, new(big.Rat).SetInt64(n))) > 0 {
-			return c
-		}
-	}
-	return lost.Sub(lost, new(big.Rat).SetInt64(n))
-}
-
 func share64(n int64, lost *big.Rat) float64 {
 	f, _ := lost.Float64()
 	return float64(n) / (float64(n) + f)
-}
-
-// hammer runs the program on CPUs at once. It returns how long a packet took on each,
-// and for how long the one that other programs disturbed least was at it.
-func (c *hammered) hammer(t *testing.T, program *ebpf.Program, cpus []int, frame func(meter.Color) []byte, d time.Duration) (took []time.Duration, busy time.Duration) {
-	t.Helper()
-	took = make([]time.Duration, len(cpus))
-	each := make([]time.Duration, len(cpus))
-	faults := make([]error, len(cpus))
-	var ready, done sync.WaitGroup
-	for i, cpu := range cpus {
-		ready.Add(1)
-		done.Go(func() {
-			runtime.LockOSThread() // for good: the thread ends, pinned as it is
-			var set unix.CPUSet
-			set.Set(cpu)
-			if faults[i] = unix.SchedSetaffinity(0, &set); faults[i] != nil {
-				ready.Done()
-				return
-			}
-			data := frame(c.before[i])
-			ready.Done()
-			ready.Wait()
-			n := 0
-			before := threadTime()
-			for begin := time.Now(); time.Since(begin) < d; n++ {
-				_, packet, err := program.Benchmark(data, rounds(20_000), nil)
-				if err != nil {
-					faults[i] = fmt.Errorf("CPU %d: %w", cpu, err)
-					return
-				}
-				took[i] += packet
-			}
-			took[i] /= time.Duration(n)
-			each[i] = threadTime() - before
-		})
-	}
-	done.Wait()
-	for _, err := range faults {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return took, slices.Max(each)
-}
-
-// threadTime is how long the thread has had a CPU.
-func threadTime() time.Duration {
-	var at unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at) // each kernel has it
-	return time.Duration(at.Nano())
-}
-
-// clock is that of the programs.
-func clock(t *testing.T) int64 {
-	t.Helper()
-	now, err := monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(now)
 }

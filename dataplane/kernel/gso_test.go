@@ -21,11 +21,6 @@ type cuttable struct {
 	wire   int
 }
 
-var (
-	from4, to4 = [4]byte{192, 0, 2, 1}, [4]byte{192, 0, 2, 2}
-	from6, to6 = [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}, [16]byte{0x20, 1, 0xd, 0xb8, 15: 2}
-)
-
 var cuttables = []cuttable{
 	{name: "tcp4", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 0, 0, 6, 20+n, 0, from4, to4)

@@ -1,27 +1,17 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
-
-// bySource is an IPv4 frame of which only the source and a port say anything.
-func bySource(source uint32, port uint16, n int, now int64) dataplane.Packet {
-	b := ipv4(be16(ethernet(), 0x800), 0, 0, 17, n-20, 0, [4]byte(binary.BigEndian.AppendUint32(nil, source)), to4)
-	b = udp(b, 9, port, n-28)
-	return dataplane.Packet{Data: append(b, make([]byte, n-28)...), Link: dataplane.LinkEthernet, Time: now}
-}
 
 // TestKeysBound holds the programs to the pipeline where a table is full to its
 // last key, for a chain of eight such meters, too.
@@ -59,37 +49,6 @@ func TestKeysBound(t *testing.T) {
 			t.Run(plane.name, func(t *testing.T) { follow(t, policy, plane.open(t, policy), packets) })
 		}
 	}
-}
-
-// allowedCPUs are those that the test may use, two at most.
-func allowedCPUs(t *testing.T) (cpus []int) {
-	t.Helper()
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; len(cpus) < min(2, allowed.Count()); i++ {
-		if allowed.IsSet(i) {
-			cpus = append(cpus, i)
-		}
-	}
-	return cpus
-}
-
-// onCPU runs f on a CPU, and says what came of it.
-func onCPU(cpu int, f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends, pinned as it is
-		var set unix.CPUSet
-		set.Set(cpu)
-		err := unix.SchedSetaffinity(0, &set)
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return done
 }
 
 // TestKeysSpare holds that as many keys as a table is to know have room in it,

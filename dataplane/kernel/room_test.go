@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -99,50 +98,4 @@ func TestRoom(t *testing.T) {
 // anyOf is a packet of one of the first classes of a policy, or of none.
 func anyOf(r *rand.Rand, policy *dataplane.Policy, now int64) dataplane.Packet {
 	return datagram(now, byte(r.IntN(min(len(policy.Classes), 60)+1))<<2, 100+r.IntN(400))
-}
-
-func sameVerdict(t *testing.T, h *hooked, pipeline *dataplane.Pipeline, p dataplane.Packet) bool {
-	t.Helper()
-	var got, want dataplane.Verdict
-	same := p
-	same.Data = slices.Clone(p.Data)
-	if err := h.run(&p, &got, skb{}); err != nil {
-		t.Error(err)
-		return false
-	}
-	pipeline.Process(&same, &want)
-	if got != want {
-		t.Errorf("kernel   %+v\npipeline %+v", got, want)
-	}
-	return got == want
-}
-
-// TestCounterMaps holds that the newest counters are known whatever order the
-// kernel names them in.
-func TestCounterMaps(t *testing.T) {
-	needRoot(t)
-	t.Parallel()
-	s, err := newShared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.close)
-	for _, slot := range []uint32{3, 30, 300} {
-		if err := s.grow(&image{classes: []bpf.ShaperClass{{Slot: slot}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	all := append(slices.Clone(s.counters.older), s.counters.Map)
-	if len(all) != 3 {
-		t.Fatalf("%d generations of counters: want 3", len(all))
-	}
-	for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		var c counterMaps
-		for _, i := range order {
-			c.add(all[i])
-		}
-		if c.Map != s.counters.Map || len(c.older) != 2 || slices.Contains(c.older, c.Map) {
-			t.Errorf("order %v: the newest has %d slots of %d, and %d are older", order, c.MaxEntries(), s.counters.MaxEntries(), len(c.older))
-		}
-	}
 }

@@ -1,12 +1,10 @@
 package kernel
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -14,84 +12,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
-
-// counting is a meter that counts in windows, in integers of any size: what was
-// taken, by the number of the aligned window.
-type counting struct {
-	limit, window int64
-	sliding       bool
-	initial       dataplane.Share
-	taken         map[int64]int64
-	current       int64 // the latest window
-	begun         bool
-}
-
-func newCounting(params dataplane.Params, initial dataplane.Share) *counting {
-	c := &counting{initial: initial, taken: map[int64]int64{}}
-	switch p := params.(type) {
-	case meter.FixedWindow:
-		c.limit, c.window = p.Limit, int64(p.Window)
-	case meter.SlidingCounter:
-		c.limit, c.window, c.sliding = p.Limit, int64(p.Window), true
-	default:
-		return nil
-	}
-	return c
-}
-
-// counts is what counts at a time, times the window's length.
-func (c *counting) counts(now int64) *big.Int {
-	at, into := new(big.Int).DivMod(big.NewInt(now), big.NewInt(c.window), new(big.Int))
-	number := at.Int64()
-	switch {
-	case !c.begun:
-		c.begun, c.current = true, number
-		c.taken[number] = c.limit - c.initial.Of(c.limit)
-	case number > c.current:
-		c.current = number
-	case number < c.current: // a clock that is late: the window has just begun
-		into.SetInt64(0)
-	}
-	sum := new(big.Int).Mul(big.NewInt(c.taken[c.current]), big.NewInt(c.window))
-	if c.sliding {
-		view := new(big.Int).Sub(big.NewInt(c.window), into)
-		sum.Add(sum, view.Mul(view, big.NewInt(c.taken[c.current-1])))
-	}
-	return sum
-}
-
-func (c *counting) color(now, n int64, in meter.Color) meter.Color {
-	sum := c.counts(now)
-	sum.Add(sum, new(big.Int).Mul(big.NewInt(n), big.NewInt(c.window)))
-	if in == meter.Red || sum.Cmp(new(big.Int).Mul(big.NewInt(c.limit), big.NewInt(c.window))) > 0 {
-		return meter.Red
-	}
-	c.taken[c.current] += n
-	return in
-}
-
-// left is the largest packet that would conform.
-func (c *counting) left(now int64) int64 {
-	most := new(big.Int).Mul(big.NewInt(c.limit), big.NewInt(c.window))
-	most.Sub(most, c.counts(now))
-	return max(most.Div(most, big.NewInt(c.window)).Int64(), 0)
-}
-
-const (
-	year    = 366 * 24 * time.Hour
-	maximal = 1 << 47
-)
-
-// anyWindow is a window with a limit, of all magnitudes.
-func anyWindow(r *rand.Rand, sliding bool) dataplane.Params {
-	fast := func(most float64) int64 { return int64(math.Exp(r.Float64() * math.Log(most))) }
-	limit := pick(r, 1, 2, 1500, 1500+r.Int64N(1e5), 1<<31, 1<<32+1, maximal-1, maximal, fast(maximal), fast(1e6))
-	window := pick(r, time.Microsecond, 1001, time.Millisecond, time.Second, 86_028_121, 1<<32, 1<<32-1, time.Hour, year-1, year, time.Duration(1000+fast(float64(year-1000))))
-	if sliding {
-		return meter.SlidingCounter{Limit: limit, Window: window}
-	}
-	return meter.FixedWindow{Limit: limit, Window: window}
-}
 
 // TestWindows holds the kernel's windows to integers of any size, at the borders
 // of windows and of what is left, whatever the color before.
@@ -294,60 +214,6 @@ func TestWindowStates(t *testing.T) {
 			if verdict[0].Color != want {
 				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d bytes are %v: want %v", m.Params, m.Params, count, before, now-start, size, verdict[0].Color, want)
 			}
-		}
-	}
-}
-
-// TestWindowCarry holds that a meter which becomes another keeps what was left,
-// in whole bytes and units, cut to the new limit, if one of both has windows.
-func TestWindowCarry(t *testing.T) {
-	t.Parallel()
-	r := seeded(t)
-	for range rounds(20_000) {
-		var stages [2]bpf.ShaperProfile
-		var text [2]string
-		windows := r.IntN(2)
-		for i := range stages {
-			params := anyMeter(r, r.IntN(5)).Params
-			if i == windows || r.IntN(2) == 0 {
-				params = anyWindow(r, r.IntN(2) == 0)
-			}
-			profile, err := params.Profile()
-			if err != nil {
-				t.Fatal(err)
-			}
-			stages[i], text[i] = encodeProfile(integers(profile)), fmt.Sprintf("%T%+v", params, params)
-		}
-		from, to := &stages[0], &stages[1]
-		var l levels
-		for i := range l {
-			most := from.Buckets[i].Size
-			l[i] = min(most, pick(r, 0, 1, 2, most, r.Int64N(most+1)))
-		}
-		unit := int64(halves)
-		if to.Window > 0 {
-			unit = 1
-		}
-		got := l.carry(from, to)
-		for i := range got {
-			was, den := from.Buckets[i].Den, to.Buckets[i].Den
-			units := new(big.Int).Mul(big.NewInt(l[i]), new(big.Int).SetUint64(den))
-			units.Quo(units, new(big.Int).Mul(new(big.Int).SetUint64(was), big.NewInt(unit)))
-			if most := big.NewInt(to.Buckets[i].Size / unit); units.Cmp(most) > 0 {
-				units = most
-			}
-			if got[i] != unit*units.Int64() {
-				t.Fatalf("bucket %d: %d/%d bytes of %s became %d/%d of %s: want %d", i, l[i], was, text[0], got[i], den, text[1], unit*units.Int64())
-			}
-		}
-		now := r.Uint64N(1 << 61)
-		state := got.at(now, to)
-		if again := levelsAt(&state, to, now); again != got {
-			t.Fatalf("%v of %s at %d is read as %v", got, text[1], now, again)
-		}
-		waiting := got.waiting(to)
-		if again := levelsAt(&waiting, to, now); again != got {
-			t.Fatalf("%v of %s is read as %v while the clock waits", got, text[1], again)
 		}
 	}
 }

@@ -1,0 +1,198 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// engine is what meters packets by a program in the kernel.
+type engine interface {
+	Accepts(link dataplane.LinkType) error
+	Batch() int
+	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
+	Stats() ([]dataplane.ClassStats, error)
+	Tokens(stage int) (tc, te int64, err error)
+}
+
+// hooked runs the program of a hook on packets that are handed to it, one at a
+// time. A walker reads what comes out.
+type hooked struct {
+	Walker
+	hook entry
+	room []byte // for the bytes that come out
+}
+
+// cut makes a packet one that a test run at the hook takes, and says whether it
+// takes it at all. At tc the kernel refuses frames that end within what the
+// EtherType promises.
+func (h *hooked) cut(p *dataplane.Packet) bool {
+	link := dataplane.LinkType(h.constants.Link)
+	if link == dataplane.LinkRaw && p.Link == dataplane.LinkEthernet && len(p.Data) >= 14 {
+		p.Link, p.Data, p.WireLen = link, p.Data[14:], p.WireLen-14
+	}
+	if p.Link != link {
+		return false
+	}
+	if h.hook == xdpEntry {
+		p.Data = p.Data[:min(len(p.Data), 70_000)] // in fragments
+		return len(p.Data) >= 14
+	}
+	p.Data = p.Data[:min(len(p.Data), 3700)]
+	if len(p.Data) < 15 {
+		return false
+	}
+	switch binary.BigEndian.Uint16(p.Data[12:]) {
+	case 0x0800:
+		return len(p.Data) >= 14+20
+	case 0x86dd:
+		return len(p.Data) >= 14+40
+	}
+	return true
+}
+
+// newHooked loads the program of a hook as attaching does, after change has
+// had its way with the constants.
+func newHooked(t testing.TB, policy *dataplane.Policy, hook entry, change func(*bpf.ShaperConstants)) *hooked {
+	t.Helper()
+	g, err := encodePolicy(policy, hook, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17)}
+	t.Cleanup(h.Close)
+	h.constants.Handed, h.constants.Link = 1, uint8(dataplane.LinkEthernet)
+	if change != nil {
+		change(&h.constants)
+	}
+	if err := h.open(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *hooked) open() error {
+	spec, err := bpf.LoadShaper()
+	if err != nil {
+		return err
+	}
+	if h.shared, err = newShared(); err != nil {
+		return err
+	}
+	h.inherit(&About{})
+	if err := h.begin(h.shared); err != nil {
+		return err
+	}
+	h.loaded, err = h.load(spec, programs[h.hook], h.shared.given())
+	if err != nil {
+		return err
+	}
+	h.program = h.loaded.Programs[programs[h.hook]]
+	return nil
+}
+
+// skb is struct __sk_buff of linux/bpf.h.
+type skb struct {
+	_       [2]uint32
+	Mark    uint32
+	_       [33]uint32
+	_       [2]uint64 // flow_keys, tstamp
+	WireLen uint32
+	GSOSegs uint32
+	_       uint64 // sk
+	GSOSize uint32
+	_       uint32 // tstamp_type
+	_       uint64 // hwtstamp
+}
+
+// run hands one packet in and takes its verdict. context is what the kernel
+// knows of it, where the hook has an skb.
+func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) error {
+	h.now = max(h.now, p.Time)
+	record := bpf.ShaperRecord{Time: uint64(h.now), Wire: uint32(max(p.WireLen, len(p.Data))), Mark: p.Mark, Link: uint16(p.Link)}
+	records := h.loaded.Maps[bpf.ShaperMapRecords]
+	if err := records.Put(uint32(0), &record); err != nil {
+		return err
+	}
+	var after skb
+	options := ebpf.RunOptions{Data: p.Data, DataOut: h.room[:len(p.Data)+256]}
+	if h.hook != xdpEntry {
+		context.Mark = p.Mark
+		options.Context, options.ContextOut = context, &after
+	}
+	code, err := h.program.Run(&options)
+	if err != nil {
+		return fmt.Errorf("%d bytes: %w", len(p.Data), err)
+	}
+	if err := records.Lookup(uint32(0), &record); err != nil {
+		return err
+	}
+	h.verdict(&record, p, v)
+	drop := v.Done.Dropped() && h.constants.Dry == 0
+	want := h.code(drop)
+	if drop && v.Reason == dataplane.CoDel && h.hook == egressEntry {
+		want = 7 // TC_ACT_REDIRECT, to no device
+	}
+	if code != want {
+		return fmt.Errorf("the program returned %d where %v was done: want %d", int32(code), v.Done, int32(want))
+	}
+	if len(options.DataOut) != len(p.Data) {
+		return fmt.Errorf("%d bytes became %d", len(p.Data), len(options.DataOut))
+	}
+	copy(p.Data, options.DataOut)
+	p.Mark = record.Mark
+	if h.hook != xdpEntry && h.constants.Dry == 0 && after.Mark != p.Mark {
+		return fmt.Errorf("the skb left with mark %d: want %d", after.Mark, p.Mark)
+	}
+	return nil
+}
+
+// code is what the program returns: TC_ACT_SHOT or TCX_NEXT, XDP_DROP or
+// XDP_PASS.
+func (h *hooked) code(drop bool) uint32 {
+	switch {
+	case h.hook == xdpEntry && drop:
+		return 1
+	case h.hook == xdpEntry || drop:
+		return 2
+	}
+	return math.MaxUint32
+}
+
+func (h *hooked) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
+	for i := range packets {
+		if err := h.run(&packets[i], &verdicts[i], skb{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expires sets the deadline of the program.
+func (h *hooked) expires(t *testing.T, at uint64) {
+	t.Helper()
+	if err := h.shared.expiry.Put(uint32(0), at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// handable returns the packets that an engine can be given, each a copy.
+func handable(e engine, packets []dataplane.Packet) []dataplane.Packet {
+	h, _ := e.(*hooked)
+	var out []dataplane.Packet
+	for _, p := range packets {
+		p.WireLen = max(p.WireLen, len(p.Data))
+		if (h == nil || h.cut(&p)) && e.Accepts(p.Link) == nil {
+			p.Data = slices.Clone(p.Data)
+			out = append(out, p)
+		}
+	}
+	return out
+}

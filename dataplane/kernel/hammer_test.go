@@ -1,0 +1,97 @@
+package kernel
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// allowedCPUs are those that the test may use, two at most.
+func allowedCPUs(t *testing.T) (cpus []int) {
+	t.Helper()
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; len(cpus) < min(2, allowed.Count()); i++ {
+		if allowed.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus
+}
+
+// onCPU runs f on a CPU, and says what came of it.
+func onCPU(cpu int, f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends, pinned as it is
+		var set unix.CPUSet
+		set.Set(cpu)
+		err := unix.SchedSetaffinity(0, &set)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return done
+}
+
+// hammer runs the program on CPUs at once. It returns how long a packet took on each,
+// and for how long the one that other programs disturbed least was at it.
+func (c *hammered) hammer(t *testing.T, program *ebpf.Program, cpus []int, frame func(meter.Color) []byte, d time.Duration) (took []time.Duration, busy time.Duration) {
+	t.Helper()
+	took = make([]time.Duration, len(cpus))
+	each := make([]time.Duration, len(cpus))
+	faults := make([]error, len(cpus))
+	var ready, done sync.WaitGroup
+	for i, cpu := range cpus {
+		ready.Add(1)
+		done.Go(func() {
+			runtime.LockOSThread() // for good: the thread ends, pinned as it is
+			var set unix.CPUSet
+			set.Set(cpu)
+			if faults[i] = unix.SchedSetaffinity(0, &set); faults[i] != nil {
+				ready.Done()
+				return
+			}
+			data := frame(c.before[i])
+			ready.Done()
+			ready.Wait()
+			n := 0
+			before := threadTime()
+			for begin := time.Now(); time.Since(begin) < d; n++ {
+				_, packet, err := program.Benchmark(data, rounds(20_000), nil)
+				if err != nil {
+					faults[i] = fmt.Errorf("CPU %d: %w", cpu, err)
+					return
+				}
+				took[i] += packet
+			}
+			took[i] /= time.Duration(n)
+			each[i] = threadTime() - before
+		})
+	}
+	done.Wait()
+	for _, err := range faults {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return took, slices.Max(each)
+}
+
+// threadTime is how long the thread has had a CPU.
+func threadTime() time.Duration {
+	var at unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at) // each kernel has it
+	return time.Duration(at.Nano())
+}

@@ -1,0 +1,104 @@
+package kernel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// TestQueueConcurrent has two CPUs at one queue, with its own clock: departures
+// never overlap, and what is let in keeps to the rate and the limit.
+func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
+	needRoot(t)
+	cpus := allowedCPUs(t)
+	if len(cpus) < 2 {
+		t.Skip("there is but one CPU")
+	}
+	const length = 1000
+	for _, test := range []struct {
+		name  string
+		cfg   queue.Config
+		limit int64 // bytes
+	}{
+		{"time", queue.Config{Rate: bps(800e6), Time: 5 * time.Millisecond}, 500_000},
+		{"bytes", queue.Config{Rate: bps(800e6), Bytes: 50_000}, 50_000},
+		{"packets", queue.Config{Rate: bps(800e6), Packets: 100}, 100_000},
+		{"a few packets", queue.Config{Rate: bps(80e6), Packets: 3}, 3000},
+		{"fine", queue.Config{Rate: meter.Rate{Bytes: 100_000_007, Period: 999_999_937}, Packets: 64}, 64_000},
+		{"idle", queue.Config{Rate: bps(800e9), Packets: 64}, 64_000},
+		{"early", queue.Config{
+			Rate: bps(800e6), Bytes: 50_000, WRED: [3]queue.Early{{Min: 10_000, Max: 50_000, Probability: queue.Certain / 2}},
+			CoDel: queue.CoDel{Target: 100 * time.Microsecond, Interval: time.Millisecond},
+		}, 50_000},
+	} {
+		if inVM && test.name != "bytes" && test.name != "time" {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			policy := oneClass(dataplane.Class{Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: test.cfg}}})
+			h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, pacerNumber[HTB] })
+			frame := func(meter.Color) []byte { return datagram(0, 0, length).Data }
+			c := &hammered{}
+			first := clock(t)
+			_, busy := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
+			var b bpf.ShaperBacklog
+			if err := h.shared.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
+				t.Fatal(err)
+			}
+			end := clock(t)
+			all, err := h.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &all[0]
+			in, dropped := s.Queued[0], s.Dropped(0)
+			if total := in.Plus(dropped); total != s.Colors[0] || in.Bytes != in.Packets*length || in.Packets == 0 {
+				t.Errorf("%+v are queued, %+v dropped, of %+v", in, dropped, s.Colors[0])
+			}
+			// The one that leaves at once, and one that each CPU may miss.
+			most := perSecondOf(test.cfg.Rate)*float64(end-first)/1e9 + float64(test.limit) + 3*length
+			if float64(in.Bytes) > most {
+				t.Errorf("%d bytes were let in: want at most %.0f", in.Bytes, most)
+			}
+			// While a CPU is at it, the queue does not run empty.
+			if least := 0.5 * perSecondOf(test.cfg.Rate) * busy.Seconds(); !inVM && test.name != "idle" && test.name != "early" && float64(in.Bytes) < least {
+				t.Errorf("%d bytes were let in: want at least %.0f, for a CPU was at it for %v", in.Bytes, least, busy)
+			}
+			if late := int64(b.Next) - end; float64(late) > float64(test.limit+3*length)/perSecondOf(test.cfg.Rate)*1e9 {
+				t.Errorf("the queue is free %d ns later: more than its limit", late)
+			}
+			if test.cfg.Time > 0 {
+				return
+			}
+			if b.Bytes != b.End*length || b.End > uint64(in.Packets) {
+				t.Errorf("%d packets of %d bytes waited, of %d that were let in", b.End, b.Bytes, in.Packets)
+			}
+			q := &h.queues[0]
+			last := bpf.ShaperDeparture{}
+			n := 0
+			for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {
+				var w bpf.ShaperDeparture
+				if err := h.shared.waiting.Lookup(q.Ring+uint32(k&q.Mask), &w); err != nil {
+					t.Fatal(err)
+				}
+				if w.Before != k*length {
+					t.Fatalf("entry %d has %d bytes before it: want %d", k, w.Before, k*length)
+				}
+				if gap := w.At - last.At; last.At != 0 && float64(gap) < length*1e9/perSecondOf(test.cfg.Rate)-1 {
+					t.Errorf("entry %d leaves %d ns after the one before", k, gap)
+				}
+				last = w
+				n++
+			}
+			t.Logf("%d of %d let in, %.4f of what may be, %d entries", in.Packets, s.Colors[0].Packets, float64(in.Bytes)/most, n)
+		})
+	}
+}
+
+func perSecondOf(r meter.Rate) float64 { return float64(r.Bytes) * 1e9 / float64(r.Period) }

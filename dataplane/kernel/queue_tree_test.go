@@ -1,0 +1,110 @@
+package kernel
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// TestQueueTree holds that classes have the rates of queues and links, in whole
+// bytes a second, rounded up.
+func TestQueueTree(t *testing.T) {
+	t.Parallel()
+	wan := &dataplane.Link{Name: "wan", Rate: bps(80e6)}
+	policy := &dataplane.Policy{Length: dataplane.LengthRule{Base: dataplane.L1, Overhead: 3}, Classes: []dataplane.Class{
+		{
+			Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "own", Config: queue.Config{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Packets: 4}}},
+			Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "first", Config: queue.Config{Bytes: 5000}, Link: wan}},
+			Red:    &dataplane.Action{Queue: &dataplane.Queue{Name: "second", Config: queue.Config{Time: 10 * time.Millisecond}, Link: wan, Priority: 3, Weight: 7}},
+		},
+		{Name: "b", Green: &dataplane.Action{Queue: &dataplane.Queue{
+			Name: "fair", Config: queue.Config{Bytes: 30_000, CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true}, Link: wan, Priority: 1,
+			Fair: dataplane.Key{By: dataplane.ByFlow},
+		}}},
+	}}
+	g, err := encodePolicy(policy, egressEntry, HTB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.inherit(&About{})
+	got := g.tree(&device{mtu: 1500, link: dataplane.LinkEthernet})
+	id := func(i int) uint16 { return uint16(g.queues[i].ClassId) }
+	want := &qdisc.Tree{
+		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: credit}},
+		Leaves: []qdisc.Leaf{
+			{ID: id(0), Rate: 4, Credit: credit, Limit: 4*1500*3/2 + 64<<10},
+			{ID: id(1), Parent: g.linkIDs[0], Quantum: 1514, Limit: 5000},
+			{ID: id(2), Parent: g.linkIDs[0], Priority: 3, Quantum: 1514, Limit: 100_000},
+			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},
+		},
+	}
+	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true, Packets: 1500}); f != want {
+		t.Errorf("a fair queue is %+v, want %+v", f, want)
+	}
+	got.Leaves[3].Fair = nil
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		t.Errorf("the tree is\n%+v, want\n%+v", got, want)
+	}
+	for _, r := range []struct {
+		rule dataplane.LengthRule
+		link dataplane.LinkType
+		want int
+	}{
+		{dataplane.LengthRule{}, dataplane.LinkEthernet, -14},
+		{dataplane.LengthRule{}, dataplane.LinkRaw, 0},
+		{dataplane.LengthRule{Base: dataplane.L2, Overhead: 4}, dataplane.LinkEthernet, 4},
+		{dataplane.LengthRule{Base: dataplane.L1}, dataplane.LinkEthernet, 24},
+	} {
+		g.plan.Length = r.rule
+		if got := g.tree(&device{link: r.link}).Overhead; got != r.want {
+			t.Errorf("%+v of link type %v: overhead %d, want %d", r.rule, r.link, got, r.want)
+		}
+	}
+}
+
+// TestQueueTurns holds that turns are by the ratio of weights, and long enough
+// for the longest packet.
+func TestQueueTurns(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		weights []int
+		mtu     int
+		want    []uint32
+	}{
+		{[]int{1, 9}, 1500, []uint32{1514, 9 * 1514}},
+		{[]int{10, 90}, 1500, []uint32{1514, 9 * 1514}},
+		{[]int{100, 900}, 1500, []uint32{1514, 9 * 1514}},
+		{[]int{2, 3}, 1500, []uint32{1514, 2271}},
+		{[]int{3, 7}, 1500, []uint32{1514, 3533}}, // 3532.67
+		{[]int{1, 1000}, 65521, []uint32{65535, 65535000}},
+		{[]int{5, 5}, 9000, []uint32{9014, 9014}},
+		{[]int{5, 10}, 0, []uint32{1514, 3028}}, // not known
+	} {
+		link := &dataplane.Link{Name: "wan", Rate: mega}
+		policy := &dataplane.Policy{}
+		add := func(name string, weight, priority int) {
+			q := &dataplane.Queue{Name: name, Config: queue.Config{Bytes: 1e5}, Link: link, Weight: weight, Priority: priority}
+			policy.Classes = append(policy.Classes, dataplane.Class{Name: name, Green: &dataplane.Action{Queue: q}})
+		}
+		for i, w := range test.weights {
+			add(fmt.Sprint("q", i), w, 1)
+		}
+		add("of another priority", 1, 0)
+		g, err := encodePolicy(policy, egressEntry, HTB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.inherit(&About{})
+		leaves := g.tree(&device{mtu: test.mtu, link: dataplane.LinkEthernet}).Leaves
+		for i, want := range test.want {
+			if got := leaves[i].Quantum; got != want {
+				t.Errorf("weights %v, MTU %d: queue %d has a turn of %d B, want %d", test.weights, test.mtu, i, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// TestRefusals holds that what the programs cannot do is refused by the field
+// that asks for it, with a reason.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: bps(1e6), Packets: 10}}
+	toMark := &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}}
+	fromMark := &dataplane.Meter{Params: meter.TokenBucket{Rate: bps(1e6), Burst: 1e6}, Aware: true, PreColor: dataplane.PreColor{From: dataplane.SKBMark}}
+	byMark := dataplane.Match{Mark: []dataplane.Range{{First: 1, Last: 2}}}
+	behind := chained(2)
+	behind.Then.PreColor.From = dataplane.SKBMark
+	for _, test := range []struct {
+		name   string
+		policy *dataplane.Policy
+		hooks  []entry // that refuse it
+		field  string
+		object any    // its type
+		reason string // a part of it
+	}{
+		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []entry{xdpEntry}, "queue", &dataplane.Action{}, string(UseTC)},
+		{"classes", classes(MaxClasses+1, 0), allEntries, "classes", &dataplane.Policy{}, "1025 are more than the 1024"},
+		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain + 1)}), allEntries, "then", &dataplane.Meter{}, "chain of 9"},
+		{"meters", classes(maxStates/2/3+1, 3), allEntries, "meters", &dataplane.Policy{}, "2049 are more than the 2048"},
+		{"match mark", oneClass(dataplane.Class{Match: byMark}), []entry{xdpEntry}, "mark", &dataplane.Match{}, string(UseTC)},
+		{"write mark", oneClass(dataplane.Class{Red: toMark}), []entry{xdpEntry}, "mark", &dataplane.Action{}, string(UseTC)},
+		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
+		{"precolor mark behind", oneClass(dataplane.Class{Meter: behind}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
+		{"bounds", hosts(maxBounds/2+1, false), allEntries, "classes", &dataplane.Policy{}, "bounds"},
+		{"bounds of IPv6", hosts(maxBounds/2+1, true), allEntries, "classes", &dataplane.Policy{}, "bounds"},
+	} {
+		for _, hook := range allEntries {
+			_, err := encodePolicy(test.policy, hook, "")
+			if !slices.Contains(test.hooks, hook) {
+				if err != nil {
+					t.Errorf("%s at hook %d: %v", test.name, hook, err)
+				}
+				continue
+			}
+			faults := fieldErrors(err)
+			if len(faults) != 1 {
+				t.Errorf("%s at hook %d: %v: want one fault", test.name, hook, err)
+				continue
+			}
+			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s at hook %d: %T %s: %s: %s", test.name, hook, f.Object, f.Field, f.Reason, remedyOf(err))
+			}
+		}
+	}
+}
+
+// TestAllFaults holds that all that is wrong is said at once.
+func TestAllFaults(t *testing.T) {
+	t.Parallel()
+	policy := oneClass(dataplane.Class{
+		Match: dataplane.Match{Mark: []dataplane.Range{{First: 1, Last: 2}}},
+		Meter: chained(MaxChain + 1),
+		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}},
+	})
+	_, err := encodePolicy(policy, xdpEntry, "")
+	var got []string
+	for _, f := range fieldErrors(err) {
+		got = append(got, f.Field)
+	}
+	slices.Sort(got)
+	if want := []string{"mark", "mark", "then"}; !slices.Equal(got, want) {
+		t.Errorf("%v: want %v", got, want)
+	}
+}
+
+// TestKeyRefusals holds that what has more state than the kernel plane keeps is
+// refused by the field that asks for it, with what to do.
+func TestKeyRefusals(t *testing.T) {
+	t.Parallel()
+	rate := bps(1e6)
+	tables := &dataplane.Policy{}
+	for i := range MaxTables + 1 {
+		m := &dataplane.Meter{Name: fmt.Sprint(i), Params: meter.TokenBucket{Rate: rate, Burst: 9000}, Per: dataplane.Key{By: dataplane.ByFlow}, Keys: 1}
+		tables.Classes = append(tables.Classes, dataplane.Class{Name: m.Name, Meter: m, Match: dataplane.Match{Length: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}}})
+	}
+	one := func(m dataplane.Meter) *dataplane.Policy { return oneClass(dataplane.Class{Meter: &m}) }
+	flow := meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: rate, EBS: 9000}
+	for _, test := range []struct {
+		name, field, reason string
+		policy              *dataplane.Policy
+	}{
+		{"sliding-window", "type", "sliding-window cannot run in the kernel", one(dataplane.Meter{Params: meter.SlidingWindow{Limit: 1, Window: time.Second, Slots: 10}})},
+		{"sliding-log", "type", "sliding-log cannot run in the kernel", one(dataplane.Meter{Params: meter.SlidingLog{Limit: 1, Window: time.Second, Entries: 10}})},
+		{"tswtcm", "type", "tswtcm cannot run in the kernel", one(dataplane.Meter{Params: meter.TSWTCM{CIR: rate, PIR: rate, Window: time.Second}})},
+		{"warmup", "warmup", "cannot run in the kernel", one(dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: 9000, Warmup: time.Second}})},
+		{"burst", "burst", "of 1073741824 bytes exceeds the largest burst that 64 bits count exactly at this rate, 437256155 bytes", one(dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Per(1<<30, 24*time.Hour), Burst: 1 << 30}})},
+		{"pbs", "pbs", "of 72057595 bytes", one(dataplane.Meter{Params: meter.TRTCM{CIR: rate, CBS: 9000, PIR: bps(1e9 + 1), PBS: 72057595}})},
+		{"unlimited", "ebs", "has an unlimited rate", one(dataplane.Meter{Params: meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: meter.Unlimited, EBS: 1}})},
+		{"envelope", "envelope", "cannot run in the kernel", one(dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1})},
+		{"idle", "evict", "evict: lru", one(dataplane.Meter{Params: flow, Per: dataplane.Key{By: dataplane.BySrc}, Idle: true})},
+		{"tables", "meters", "65 with a meter for each key are more than the 64", tables},
+	} {
+		for _, hook := range allEntries {
+			_, err := encodePolicy(test.policy, hook, "")
+			faults := fieldErrors(err)
+			if len(faults) != 1 || faults[0].Field != test.field || !strings.Contains(faults[0].Reason, test.reason) {
+				t.Errorf("%s at hook %d: %v: want one fault in %s, %q", test.name, hook, err, test.field, test.reason)
+				continue
+			}
+			if r := remedyOf(err); test.name != "tables" && r != UseUserSpace {
+				t.Errorf("%s: %v: remedy %q", test.name, err, r)
+			}
+		}
+	}
+	tables.Classes = tables.Classes[1:]
+	if _, err := encodePolicy(tables, xdpEntry, ""); err != nil {
+		t.Errorf("%d tables: %v", MaxTables, err)
+	}
+}
+
+// TestQueueRefusals holds that what pacers cannot do is refused by the field
+// that asks for it.
+func TestQueueRefusals(t *testing.T) {
+	t.Parallel()
+	link := &dataplane.Link{Name: "l", Rate: mega}
+	ofLink := func(edit func(*dataplane.Queue)) *dataplane.Queue {
+		q := &dataplane.Queue{Name: "q", Config: queue.Config{Bytes: 10_000}, Link: link}
+		edit(q)
+		return q
+	}
+	own := func(cfg queue.Config) *dataplane.Queue {
+		if cfg.Rate == (meter.Rate{}) {
+			cfg.Rate = mega
+		}
+		return &dataplane.Queue{Name: "q", Config: cfg}
+	}
+	plain := func(*dataplane.Queue) {}
+	many := func(n int) *dataplane.Policy {
+		policy := &dataplane.Policy{}
+		for i := range n {
+			q := own(queue.Config{Packets: 2})
+			q.Name = fmt.Sprint("q", i)
+			policy.Classes = append(policy.Classes, dataplane.Class{Name: q.Name, Green: &dataplane.Action{Queue: q}})
+		}
+		return policy
+	}
+	one := func(q *dataplane.Queue) *dataplane.Policy {
+		return oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: q}, Red: &dataplane.Action{Queue: q}})
+	}
+	for _, test := range []struct {
+		name   string
+		policy *dataplane.Policy
+		pacers []Pacer // that refuse it
+		field  string
+		object any
+		reason string
+	}{
+		{"link", one(ofLink(plain)), []Pacer{FQ}, "link", &dataplane.Queue{}, string(UseHTB)},
+		{"link in time", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Time = 0, time.Second })), []Pacer{FQ}, "link", &dataplane.Queue{}, ""},
+		{"packets of a link", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Packets = 0, 9 })), []Pacer{HTB}, "limit", &dataplane.Queue{}, "in bytes"},
+		{"wred in a link", one(ofLink(func(q *dataplane.Queue) { q.WRED[1] = queue.Early{Max: 10, Probability: 1} })), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
+		{"codel in a link", one(ofLink(func(q *dataplane.Queue) { q.CoDel = queue.CoDel{Target: 1, Interval: 1} })), []Pacer{HTB}, "codel", &dataplane.Queue{}, "a rate of its own"},
+		{"fair by flow", one(ofLink(func(q *dataplane.Queue) {
+			q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByFlow}, queue.CoDel{Target: 1, Interval: 1}
+		})), []Pacer{FQ}, "link", &dataplane.Queue{}, string(UseHTB)},
+		{"fair by source", one(ofLink(func(q *dataplane.Queue) { q.Fair = dataplane.Key{By: dataplane.BySrc} })), []Pacer{HTB}, "fair", &dataplane.Queue{}, "write fair: flow"},
+		{"fair with wred", one(ofLink(func(q *dataplane.Queue) {
+			q.Fair, q.WRED[1] = dataplane.Key{By: dataplane.ByFlow}, queue.Early{Max: 10, Probability: 1}
+		})), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
+		{"an hour", one(own(queue.Config{Time: time.Hour})), nil, "", nil, ""},
+		{"above an hour", one(own(queue.Config{Time: time.Hour + 1})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "1h0m0s that fq holds it"},
+		{"an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3600})), nil, "", nil, ""},
+		{"above an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3601})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
+		{"years in bytes", one(own(queue.Config{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Bytes: 1 << 40})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
+		{"hours in packets", one(own(queue.Config{Rate: bps(8e3), Packets: 60})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
+		{"as many as there may be", many(MaxQueues), nil, "", nil, ""},
+		{"too many", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 are more than the 256"},
+	} {
+		for _, pacer := range []Pacer{FQ, HTB} {
+			_, err := encodePolicy(test.policy, egressEntry, pacer)
+			faults := fieldErrors(err)
+			if !slices.Contains(test.pacers, pacer) {
+				if err != nil && test.pacers == nil {
+					t.Errorf("%s by %s: %v", test.name, pacer, err)
+				}
+				continue
+			}
+			if len(faults) != 1 {
+				t.Errorf("%s by %s: %v: want one fault", test.name, pacer, err)
+				continue
+			}
+			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s by %s: %T %s: %s: %s", test.name, pacer, f.Object, f.Field, f.Reason, remedyOf(err))
+			}
+		}
+	}
+	if _, err := newWalker(one(ofLink(plain)), 0); len(fieldErrors(err)) != 1 || remedyOf(err) != UseUserSpace {
+		t.Errorf("a walker with a link: %v", err)
+	}
+}

@@ -1,0 +1,222 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// generation is a policy with as many classes and meters as there may be.
+func generation(t *testing.T, name string) *image {
+	t.Helper()
+	policy := &dataplane.Policy{}
+	for i := range MaxClasses {
+		params := meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 1500}
+		then := &dataplane.Meter{Name: fmt.Sprint("then ", i), Params: params, Aware: true}
+		policy.Classes = append(policy.Classes, dataplane.Class{
+			Name:  fmt.Sprint(name, i),
+			Meter: &dataplane.Meter{Name: fmt.Sprint(name, i), Params: params, Then: then},
+		})
+	}
+	g, err := encodePolicy(policy, egressEntry, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestSlots holds that there are slots for a policy beside the one before,
+// whatever came before that, and that no two share one.
+func TestSlots(t *testing.T) {
+	var about About
+	for _, name := range []string{"a", "b", "c", "c", "a"} {
+		g := generation(t, name)
+		changes := g.inherit(&about)
+		slots, states := map[uint32]bool{0: true}, map[uint32]bool{}
+		for _, c := range g.classes {
+			if slots[c.Slot] || c.Slot >= bySlot[bpf.ShaperMapCounters] {
+				t.Fatalf("%s: slot %d of the counters is taken, or beyond their end", name, c.Slot)
+			}
+			slots[c.Slot] = true
+		}
+		for _, s := range g.stages {
+			if states[s.Slot] || s.Slot >= bySlot[bpf.ShaperMapStates] {
+				t.Fatalf("%s: slot %d of the states is taken, or beyond their end", name, s.Slot)
+			}
+			states[s.Slot] = true
+		}
+		old := map[uint32]bool{}
+		for _, c := range about.Classes {
+			old[c.Slot] = true
+		}
+		for i, c := range g.classes {
+			if kept := len(about.Classes) > 0 && about.Outline.Classes[i].Name == g.plan.Classes[i].Name; old[c.Slot] != kept {
+				t.Fatalf("%s: class %d has a slot of the policy before: %v, want %v", name, i, old[c.Slot], kept)
+			}
+		}
+		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Classes)}[len(about.Classes) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
+			t.Fatalf("%s: %d changes: want %d", name, len(changes), want)
+		}
+		about.record(g)
+	}
+}
+
+// TestTableSlots holds that there are slots for as many tables as a policy may
+// have, beside those of the policy before, and that none is used twice.
+func TestTableSlots(t *testing.T) {
+	t.Parallel()
+	spec, err := bpf.LoadShaper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var about About
+	old := map[string]int32{}
+	for step, change := range []struct {
+		kept   int // of the classes
+		shared bool
+		burst  int64
+	}{{0, false, 3000}, {MaxTables, false, 3000}, {MaxTables / 2, false, 3000}, {MaxTables, false, 4000}, {MaxTables, true, 4000}, {MaxTables, false, 4000}, {0, false, 4000}} {
+		policy := &dataplane.Policy{}
+		one := &dataplane.Meter{Name: "one", Params: meter.TokenBucket{Rate: bps(1e6), Burst: change.burst}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 7}
+		for i := range MaxTables {
+			m := *one
+			name := fmt.Sprint("class ", i)
+			if i >= change.kept {
+				name = fmt.Sprint("step ", step, " class ", i)
+			}
+			policy.Classes = append(policy.Classes, dataplane.Class{Name: name, Meter: &m})
+			if change.shared {
+				policy.Classes[i].Meter = one
+			}
+		}
+		g, err := encodePolicy(policy, egressEntry, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.inherit(&about)
+		seen, now := map[int32]bool{}, map[string]int32{}
+		for i, c := range g.classes {
+			table, name := g.stages[c.Stage].Table, policy.Classes[i].Name
+			if table < 0 || uint32(table) >= spec.Maps[bpf.ShaperMapKnownKeys].MaxEntries || seen[table] && !change.shared {
+				t.Fatalf("step %d: class %s has table %d", step, name, table)
+			}
+			seen[table], now[name] = true, table
+		}
+		for name, was := range old {
+			table, kept := now[name]
+			same := step == 1 || step == 2 // the others have another burst, or shared one
+			if kept && same && table != was {
+				t.Errorf("step %d: %s had table %d and has %d", step, name, was, table)
+			}
+			if step == 3 && seen[was] {
+				t.Errorf("step %d: table %d stays, and its keys have another burst", step, was)
+			}
+		}
+		old = now
+		about.record(g)
+	}
+}
+
+// TestQueueSlots holds that queues keep their slots and classes as long as they
+// may, and that no two share one.
+func TestQueueSlots(t *testing.T) {
+	t.Parallel()
+	link := &dataplane.Link{Name: "l", Rate: mega}
+	policyOf := func(names ...string) *dataplane.Policy {
+		policy := &dataplane.Policy{}
+		for _, name := range names {
+			q := &dataplane.Queue{Name: strings.TrimRight(name, "+-/")}
+			q.Packets, q.Rate = 10, mega
+			switch {
+			case strings.HasSuffix(name, "+"):
+				q.Packets = 100
+			case strings.HasSuffix(name, "-"):
+				q.Rate = bps(1e6)
+			case strings.HasSuffix(name, "/"):
+				q.Link, q.Rate, q.Packets, q.Bytes = link, meter.Rate{}, 0, 10_000
+			}
+			policy.Classes = append(policy.Classes, dataplane.Class{Name: q.Name, Green: &dataplane.Action{Queue: q}})
+		}
+		return policy
+	}
+	var about About
+	slots, classes := map[string]uint32{}, map[string]uint32{}
+	for i, step := range []struct {
+		names string // + has another limit, - another rate, / is of a link
+		slots string // that are kept
+	}{
+		{"a b c", ""},
+		{"a b c", "a b c"},
+		{"a b- c", "a c"},
+		{"a b- c", "a b c"},
+		{"c a b-", "a b c"}, // another order of rings
+		{"c a+ b-", "b c"},
+		{"c a+ d", "a c"},
+		{"c a/ d", "c d"},
+		{"c a/ d", "a c d"},
+		{"x y z", ""},
+		{"a", ""},
+	} {
+		g, err := encodePolicy(policyOf(strings.Fields(step.names)...), egressEntry, HTB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.inherit(&about)
+		usedSlots, usedClasses := map[uint32]string{}, map[uint32]string{}
+		for _, q := range about.Queued {
+			usedSlots[q.Slot] = "before"
+		}
+		for at, id := range g.linkIDs {
+			usedClasses[qdisc.Handle(id)] = g.plan.Links[at].Name
+		}
+		kept := strings.Fields(step.slots)
+		for j := range g.queues {
+			q, name := &g.queues[j], g.plan.Queues[j].Name
+			if slices.Contains(kept, name) {
+				if q.Slot != slots[name] {
+					t.Errorf("step %d: %s has slot %d: want %d, as before", i, name, q.Slot, slots[name])
+				}
+			} else if other, ok := usedSlots[q.Slot]; ok {
+				t.Errorf("step %d: %s has slot %d of %s", i, name, q.Slot, other)
+			}
+			usedSlots[q.Slot] = name
+			if other, ok := usedClasses[q.ClassId]; ok || q.ClassId>>16 != qdisc.Major || q.ClassId&0xffff == 0 {
+				t.Errorf("step %d: %s has class %#x of %q", i, name, q.ClassId, other)
+			}
+			usedClasses[q.ClassId] = name
+			was := slices.ContainsFunc(about.Outline.Queues, func(q dataplane.QueueOutline) bool { return q.Name == name })
+			if was && q.ClassId != classes[name] {
+				t.Errorf("step %d: %s has class %#x: want %#x, as before", i, name, q.ClassId, classes[name])
+			}
+			slots[name], classes[name] = q.Slot, q.ClassId
+		}
+		about.record(g)
+	}
+	// There is room for as many queues as there may be, beside those before.
+	about = About{}
+	for _, prefix := range []string{"a", "b", "a", "b"} {
+		var names []string
+		for i := range MaxQueues {
+			names = append(names, fmt.Sprint(prefix, i))
+		}
+		g, err := encodePolicy(policyOf(names...), egressEntry, HTB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.inherit(&about)
+		used := map[uint32]bool{}
+		for _, q := range g.queues {
+			if q.Slot >= bySlot[bpf.ShaperMapBacklogs] || used[q.Slot] {
+				t.Fatalf("%s: slot %d is beyond the end, or taken", prefix, q.Slot)
+			}
+			used[q.Slot] = true
+		}
+		about.record(g)
+	}
+}

@@ -1,0 +1,154 @@
+package kernel
+
+import (
+	"fmt"
+	"math/big"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// TestCarry holds the change to another profile to exact arithmetic: each
+// bucket keeps its bytes, rounded down to its units and cut to its burst.
+func TestCarry(t *testing.T) {
+	t.Parallel()
+	r := seeded(t)
+	for range 20_000 {
+		var stages [2]bpf.ShaperProfile
+		var params [2]dataplane.Params
+		for i := range stages {
+			params[i] = anyMeter(r, r.IntN(5)).Params
+			profile, err := params[i].Profile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stages[i] = encodeProfile(integers(profile))
+		}
+		from, to := &stages[0], &stages[1]
+		var l levels
+		for i := range l {
+			most := from.Buckets[i].Size
+			l[i] = min(most, pick(r, 0, 1, 2, most, r.Int64N(most+1)))
+		}
+		got := l.carry(from, to)
+		for i := range got {
+			was, den := int64(from.Buckets[i].Den), int64(to.Buckets[i].Den)
+			want := new(big.Rat).SetFrac64(l[i], was)
+			want.Mul(want, new(big.Rat).SetInt64(den/halves)) // whole units of the new profile
+			units := new(big.Int).Quo(want.Num(), want.Denom())
+			if most := big.NewInt(to.Buckets[i].Size / halves); units.Cmp(most) > 0 {
+				units = most
+			}
+			if got[i] != halves*units.Int64() {
+				t.Fatalf("bucket %d: %d/%d bytes of %T%+v became %d/%d of %T%+v: want %d",
+					i, l[i], was, params[0], params[0], got[i], den, params[1], params[1], halves*units.Int64())
+			}
+		}
+		if same := l.carry(from, from); same != (levels{l[0] &^ 1, l[1] &^ 1}) {
+			t.Fatalf("%v of %T%+v became %v under the same profile", l, params[0], params[0], same)
+		}
+	}
+}
+
+// TestLevels holds that a state says the levels it was made of, at once and
+// later, where the lock's bit is set, and where its clock waits.
+func TestLevels(t *testing.T) {
+	t.Parallel()
+	r := seeded(t)
+	for range 20_000 {
+		m := anyMeter(r, r.IntN(5))
+		profile, err := m.Params.Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := encodeProfile(integers(profile))
+		var l levels
+		for i := range l {
+			most := s.Buckets[i].Size / halves
+			l[i] = halves * min(most, pick(r, 0, 1, r.Int64N(most+1), most))
+		}
+		now := r.Uint64N(1 << 62)
+		state := l.at(now, &s)
+		if got := levelsAt(&state, &s, now); got != l {
+			t.Fatalf("%T%+v: %v at %d is read as %v", m.Params, m.Params, l, now, got)
+		}
+		if got := levelsAt(&state, &s, now-r.Uint64N(now+1)); got != l {
+			t.Fatalf("%T%+v: %v at %d is read as %v before", m.Params, m.Params, l, now, got)
+		}
+		waiting := l.waiting(&s)
+		if got := levelsAt(&waiting, &s, now); got != l {
+			t.Fatalf("%T%+v: %v is read as %v while the clock waits", m.Params, m.Params, l, got)
+		}
+		dt := uint64(anyGap(r, &s, 1500))
+		for i := range state.Word {
+			state.Word[i] |= closed
+		}
+		model := newExact(m.Params, dataplane.Share{})
+		model.at(0)
+		for i := range l {
+			model.holds[i].SetFrac64(l[i], int64(s.Buckets[i].Den))
+		}
+		model.at(int64(dt))
+		got := levelsAt(&state, &s, now+dt)
+		for i, holds := range model.holds {
+			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(int64(s.Buckets[i].Den))); want.Cmp(new(big.Rat).SetInt64(got[i])) != 0 {
+				t.Fatalf("%T%+v: %v at %d is %v after %d ns: want %v in bucket %d", m.Params, m.Params, l, now, got, dt, want, i)
+			}
+		}
+	}
+}
+
+// TestWindowCarry holds that a meter which becomes another keeps what was left,
+// in whole bytes and units, cut to the new limit, if one of both has windows.
+func TestWindowCarry(t *testing.T) {
+	t.Parallel()
+	r := seeded(t)
+	for range rounds(20_000) {
+		var stages [2]bpf.ShaperProfile
+		var text [2]string
+		windows := r.IntN(2)
+		for i := range stages {
+			params := anyMeter(r, r.IntN(5)).Params
+			if i == windows || r.IntN(2) == 0 {
+				params = anyWindow(r, r.IntN(2) == 0)
+			}
+			profile, err := params.Profile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stages[i], text[i] = encodeProfile(integers(profile)), fmt.Sprintf("%T%+v", params, params)
+		}
+		from, to := &stages[0], &stages[1]
+		var l levels
+		for i := range l {
+			most := from.Buckets[i].Size
+			l[i] = min(most, pick(r, 0, 1, 2, most, r.Int64N(most+1)))
+		}
+		unit := int64(halves)
+		if to.Window > 0 {
+			unit = 1
+		}
+		got := l.carry(from, to)
+		for i := range got {
+			was, den := from.Buckets[i].Den, to.Buckets[i].Den
+			units := new(big.Int).Mul(big.NewInt(l[i]), new(big.Int).SetUint64(den))
+			units.Quo(units, new(big.Int).Mul(new(big.Int).SetUint64(was), big.NewInt(unit)))
+			if most := big.NewInt(to.Buckets[i].Size / unit); units.Cmp(most) > 0 {
+				units = most
+			}
+			if got[i] != unit*units.Int64() {
+				t.Fatalf("bucket %d: %d/%d bytes of %s became %d/%d of %s: want %d", i, l[i], was, text[0], got[i], den, text[1], unit*units.Int64())
+			}
+		}
+		now := r.Uint64N(1 << 61)
+		state := got.at(now, to)
+		if again := levelsAt(&state, to, now); again != got {
+			t.Fatalf("%v of %s at %d is read as %v", got, text[1], now, again)
+		}
+		waiting := got.waiting(to)
+		if again := levelsAt(&waiting, to, now); again != got {
+			t.Fatalf("%v of %s is read as %v while the clock waits", got, text[1], again)
+		}
+	}
+}
