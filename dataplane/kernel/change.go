@@ -17,7 +17,7 @@ import (
 // there is none. next is what the shaper becomes. Its record is
 // complete before the program is attached, but for Begun, so that the program can
 // be recognized and used if this process is killed.
-func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []dataplane.Change, err error) {
+func (s *Shaper) install(st *site, plan *dataplane.Plan, next *About) (changes []dataplane.Change, err error) {
 	d, err := deviceAt(s.iface())
 	if err != nil {
 		return nil, err
@@ -25,17 +25,17 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 	if err := plan.Length.Accepts(d.link); err != nil {
 		return nil, err
 	}
-	g, err := next.encode(plan, s.ready)
+	g, err := next.encode(plan, s.encoded)
 	if err != nil {
 		return nil, err
 	}
-	s.ready = nil
-	shares, err := s.share(g, next)
+	s.encoded = nil
+	shares, err := s.claimShares(g, next)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if e := shares.end(); e != nil {
+		if e := shares.unlock(); e != nil {
 			err = errors.Join(err, e)
 		}
 	}()
@@ -51,28 +51,28 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 			err = errors.Join(err, st.unpace(s.Direction))
 		}
 	}()
-	if d, err = s.pace(st, g, d); err != nil {
+	if d, err = s.buildQueues(st, g, d); err != nil {
 		return nil, err
 	}
-	maps, err := s.shared.of(g, &s.About, shares)
+	maps, err := s.maps.forPlan(g, &s.About, shares)
 	if err != nil {
 		return nil, err
 	}
 	spare := maps // whichever will not be used
-	defer func() { spare.closeBut(s.shared) }()
+	defer func() { spare.closeExcept(s.maps) }()
 	to := entryOf(s.Direction, next.Place.Hook, g.pacer)
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.load(spec, programs[to], maps.given())
+	c, err := g.loadProgram(spec, programs[to], maps.byName())
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	p := c.Programs[programs[to]]
 	next.Version, next.Begun, next.Loaded = recordVersion, true, time.Now().Round(0)
-	next.record(g)
+	next.recordImage(g)
 	about, err := newAbout(next, len(s.Label)) // there is room to note what was before
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 	if err := errors.Join(cause.Of(p.BindMap(about)), maps.counters.bind(p)); err != nil {
 		return nil, err
 	}
-	if err := named(p, about); err != nil {
+	if err := checkNames(p, about); err != nil {
 		return nil, err
 	}
 	info, err := p.Info()
@@ -91,9 +91,9 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 	next.Program, _ = info.ID()
 	s.leases.lock.Lock() // no lease is given to what is copied
 	defer s.leases.lock.Unlock()
-	err = g.settle(&s.About, s.shared, maps, shares)
+	err = g.populate(&s.About, s.maps, maps, shares)
 	if err == nil {
-		err = shares.claim(st, s.Program, next.Program)
+		err = shares.registerProgram(st, s.Program, next.Program)
 	}
 	if err == nil && s.hook == nil {
 		s.hook, next.Place, err = st.attach(d, p, Direction(to), next.Place.Hook)
@@ -101,14 +101,14 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 		err = s.hook.replace(p)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.shared.retire(g.stages, s.stages()))
+		return nil, errors.Join(err, s.maps.freeTables(g.stages, s.bpfStages()))
 	}
 	swapped = true
-	errs := []error{shares.take(next.Program), s.shared.retire(s.stages(), g.stages)}
+	errs := []error{shares.commitProgram(next.Program), s.maps.freeTables(s.bpfStages(), g.stages)}
 	s.Notes = shares.notes()
 	s.about, about = about, s.about
-	s.About, s.shared, spare = *next, maps, s.shared
-	s.leases.follow(s.shared.leases, &s.About)
+	s.About, s.maps, spare = *next, maps, s.maps
+	s.leases.useStages(s.maps.leases, &s.About)
 	if g.pacer == "" {
 		before := st.Removed
 		errs = append(errs, st.unpace(s.Direction))
@@ -119,7 +119,7 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 	} else {
 		errs = append(errs, g.tree(d).Prune(d.Index))
 	}
-	errs = append(errs, s.finish(st))
+	errs = append(errs, s.completeAttach(st))
 	if err := errors.Join(errs...); err != nil {
 		return changes, &ActiveError{err}
 	}
@@ -128,7 +128,7 @@ func (s *Shaper) load(st *site, plan *dataplane.Plan, next *About) (changes []da
 
 // named says whether program and record can be recognized: without memory for a
 // probe the library leaves out their names.
-func named(p *ebpf.Program, about *ebpf.Map) error {
+func checkNames(p *ebpf.Program, about *ebpf.Map) error {
 	program, err := p.Info()
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func named(p *ebpf.Program, about *ebpf.Map) error {
 
 // pace makes what holds the packets of queues, beside what is there already. It
 // returns the device where the program belongs.
-func (s *Shaper) pace(st *site, g *image, d *device) (*device, error) {
+func (s *Shaper) buildQueues(st *site, g *image, d *device) (*device, error) {
 	if g.pacer == "" {
 		return d, nil
 	}
@@ -159,8 +159,8 @@ func (s *Shaper) pace(st *site, g *image, d *device) (*device, error) {
 // finish does what comes after the program is attached: its deadline, the limit of
 // the device, and a pin or none. A pin that a rollback needs stays until that is confirmed.
 // Then it looks whether all is as the record says.
-func (s *Shaper) finish(st *site) error {
-	if err := s.expire(); err != nil {
+func (s *Shaper) completeAttach(st *site) error {
+	if err := s.writeDeadline(); err != nil {
 		return err
 	}
 	before := st.Removed

@@ -99,7 +99,7 @@ func (c *hammered) run(t *testing.T, cpus []int) error {
 
 	var state bpf.ShaperState
 	stage := &h.stages[0]
-	if err := h.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+	if err := h.maps.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 		t.Fatal(err)
 	}
 	end := clock(t)

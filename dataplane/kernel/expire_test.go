@@ -93,7 +93,7 @@ func TestExpiryQueue(t *testing.T) {
 // expires sets the deadline of the program.
 func (h *hooked) expires(t *testing.T, at uint64) {
 	t.Helper()
-	if err := h.shared.expiry.Put(uint32(0), at); err != nil {
+	if err := h.maps.expiry.Put(uint32(0), at); err != nil {
 		t.Fatal(err)
 	}
 }

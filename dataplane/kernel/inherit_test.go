@@ -37,13 +37,13 @@ func TestSlots(t *testing.T) {
 		changes := g.inherit(&about)
 		slots, states := map[uint32]bool{0: true}, map[uint32]bool{}
 		for _, c := range g.classes {
-			if slots[c.Slot] || c.Slot >= bySlot[bpf.ShaperMapCounters] {
+			if slots[c.Slot] || c.Slot >= maxSlots[bpf.ShaperMapCounters] {
 				t.Fatalf("%s: slot %d of the counters is taken, or beyond their end", name, c.Slot)
 			}
 			slots[c.Slot] = true
 		}
 		for _, s := range g.stages {
-			if states[s.Slot] || s.Slot >= bySlot[bpf.ShaperMapStates] {
+			if states[s.Slot] || s.Slot >= maxSlots[bpf.ShaperMapStates] {
 				t.Fatalf("%s: slot %d of the states is taken, or beyond their end", name, s.Slot)
 			}
 			states[s.Slot] = true
@@ -60,6 +60,6 @@ func TestSlots(t *testing.T) {
 		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Classes)}[len(about.Classes) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
 			t.Fatalf("%s: %d changes: want %d", name, len(changes), want)
 		}
-		about.record(g)
+		about.recordImage(g)
 	}
 }

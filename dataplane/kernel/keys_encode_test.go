@@ -177,6 +177,6 @@ func TestTableSlots(t *testing.T) {
 			}
 		}
 		old = now
-		about.record(g)
+		about.recordImage(g)
 	}
 }

@@ -365,7 +365,7 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 			colors[got]++
 		}
 		var state bpf.ShaperState
-		if err := w.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+		if err := w.maps.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 			t.Fatal(err)
 		}
 		l := levelsAt(&state, &stage.Profile, uint64(now))
@@ -525,7 +525,7 @@ func TestCarry(t *testing.T) {
 			most := from.Buckets[i].Size
 			l[i] = min(most, pick(r, 0, 1, 2, most, r.Int64N(most+1)))
 		}
-		got := l.carry(from, to)
+		got := l.convert(from, to)
 		for i := range got {
 			was, den := int64(from.Buckets[i].Den), int64(to.Buckets[i].Den)
 			want := new(big.Rat).SetFrac64(l[i], was)
@@ -539,7 +539,7 @@ func TestCarry(t *testing.T) {
 					i, l[i], was, params[0], params[0], got[i], den, params[1], params[1], halves*units.Int64())
 			}
 		}
-		if same := l.carry(from, from); same != (levels{l[0] &^ 1, l[1] &^ 1}) {
+		if same := l.convert(from, from); same != (levels{l[0] &^ 1, l[1] &^ 1}) {
 			t.Fatalf("%v of %T%+v became %v under the same profile", l, params[0], params[0], same)
 		}
 	}
@@ -563,14 +563,14 @@ func TestLevels(t *testing.T) {
 			l[i] = halves * min(most, pick(r, 0, 1, r.Int64N(most+1), most))
 		}
 		now := r.Uint64N(1 << 62)
-		state := l.at(now, &s)
+		state := l.state(now, &s)
 		if got := levelsAt(&state, &s, now); got != l {
 			t.Fatalf("%T%+v: %v at %d is read as %v", m.Params, m.Params, l, now, got)
 		}
 		if got := levelsAt(&state, &s, now-r.Uint64N(now+1)); got != l {
 			t.Fatalf("%T%+v: %v at %d is read as %v before", m.Params, m.Params, l, now, got)
 		}
-		waiting := l.waiting(&s)
+		waiting := l.unstartedState(&s)
 		if got := levelsAt(&waiting, &s, now); got != l {
 			t.Fatalf("%T%+v: %v is read as %v while the clock waits", m.Params, m.Params, l, got)
 		}
@@ -597,7 +597,7 @@ func TestLevels(t *testing.T) {
 func TestStatsWrap(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	shared, err := newShared()
+	shared, err := newStateMaps()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -625,7 +625,7 @@ func TestStatsWrap(t *testing.T) {
 	if err := shared.counters.Put(uint32(0), perCPU); err != nil {
 		t.Fatal(err)
 	}
-	got, err := stats(shared.counters, []bpf.ShaperClass{{Slot: 3}, {Slot: 1}})
+	got, err := readStats(shared.counters, []bpf.ShaperClass{{Slot: 3}, {Slot: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

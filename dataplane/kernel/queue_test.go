@@ -300,7 +300,7 @@ func (h *hooked) held(t *testing.T, p dataplane.Packet, in skbHeld) (v dataplane
 	if err := records.Lookup(uint32(0), &record); err != nil {
 		t.Fatal(err)
 	}
-	h.verdict(&record, &p, &v)
+	h.decodeVerdict(&record, &p, &v)
 	return v, out
 }
 
@@ -512,7 +512,7 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 				first := clock(t)
 				c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 				var b bpf.ShaperBacklog
-				if err := h.shared.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
+				if err := h.maps.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
 					t.Fatal(err)
 				}
 				end := clock(t)
@@ -547,7 +547,7 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 				n := 0
 				for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {
 					var w bpf.ShaperDeparture
-					if err := h.shared.waiting.Lookup(q.Ring+uint32(k&q.Mask), &w); err != nil {
+					if err := h.maps.departures.Lookup(q.Ring+uint32(k&q.Mask), &w); err != nil {
 						t.Fatal(err)
 					}
 					if w.Before != k*length {
@@ -673,9 +673,9 @@ func TestQueueTree(t *testing.T) {
 	got := g.tree(&device{mtu: 1500, link: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.queues[i].ClassId) }
 	want := &qdisc.Tree{
-		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: credit}},
+		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: leafCredit}},
 		Leaves: []qdisc.Leaf{
-			{ID: id(0), Rate: 4, Credit: credit, Limit: 4*1500*3/2 + 64<<10},
+			{ID: id(0), Rate: 4, Credit: leafCredit, Limit: 4*1500*3/2 + 64<<10},
 			{ID: id(1), Parent: g.linkIDs[0], Quantum: 1514, Limit: 5000},
 			{ID: id(2), Parent: g.linkIDs[0], Priority: 3, Quantum: 1514, Limit: 100_000},
 			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},
@@ -757,24 +757,24 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now}, hook: egressEntry, room: make([]byte, 1<<17)}
 	next.constants.Handed, next.constants.Link = 1, uint8(dataplane.LinkEthernet)
 	next.inherit(about)
-	maps, err := h.shared.of(g, about, nil)
+	maps, err := h.maps.forPlan(g, about, nil)
 	if err == nil {
-		err = g.settle(about, h.shared, maps, nil)
+		err = g.populate(about, h.maps, maps, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.shared = maps
+	next.maps = maps
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next.loaded, err = next.load(spec, programs[Egress], maps.given()); err != nil {
+	if next.loaded, err = next.loadProgram(spec, programs[Egress], maps.byName()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(next.loaded.Close)
 	next.program = next.loaded.Programs[programs[Egress]]
-	about.record(g)
+	about.recordImage(g)
 	return next
 }
 
@@ -831,7 +831,7 @@ func TestQueueInherits(t *testing.T) {
 				t.Fatal(err)
 			}
 			var about About
-			about.record(h.image)
+			about.recordImage(h.image)
 			r := rand.New(rand.NewPCG(1, 2))
 			at := int64(0)
 			same := func(h *hooked, l *dataplane.Pipeline, stage string) {
@@ -941,7 +941,7 @@ func TestQueueSlots(t *testing.T) {
 			}
 			slots[name], classes[name] = q.Slot, q.ClassId
 		}
-		about.record(g)
+		about.recordImage(g)
 	}
 	// There is room for as many queues as there may be, beside those before.
 	about = About{}
@@ -957,12 +957,12 @@ func TestQueueSlots(t *testing.T) {
 		g.inherit(&about)
 		used := map[uint32]bool{}
 		for _, q := range g.queues {
-			if q.Slot >= bySlot[bpf.ShaperMapBacklogs] || used[q.Slot] {
+			if q.Slot >= maxSlots[bpf.ShaperMapBacklogs] || used[q.Slot] {
 				t.Fatalf("%s: slot %d is beyond the end, or taken", prefix, q.Slot)
 			}
 			used[q.Slot] = true
 		}
-		about.record(g)
+		about.recordImage(g)
 	}
 }
 

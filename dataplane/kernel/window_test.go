@@ -175,12 +175,12 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 		}
 		colors[want]++
 		var state bpf.ShaperState
-		if err := w.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+		if err := w.maps.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 			t.Fatal(err)
 		}
 		for _, at := range []int64{late, now, now + r.Int64N(3*model.window)} {
 			probe := *model
-			if got, want := leftAt(&state, &stage.Profile, uint64(at))[0], probe.left(at); got != want {
+			if got, want := windowLevelsAt(&state, &stage.Profile, uint64(at))[0], probe.left(at); got != want {
 				t.Errorf("at %d, state of %d: %d are left: want %d", at, late, got, want)
 				return colors
 			}
@@ -275,13 +275,13 @@ func TestWindowStates(t *testing.T) {
 			if !model.sliding {
 				state.Word[1] = 0
 			}
-			if err := w.shared.states.Put(stage.Slot, state); err != nil {
+			if err := w.maps.states.Put(stage.Slot, state); err != nil {
 				t.Fatal(err)
 			}
 			now := start + pick(r, -1, 0, 1, model.window-1, model.window, model.window+1, 2*model.window-1, 2*model.window, r.Int64N(2*model.window))
 			probe := *model
 			left := probe.left(now)
-			if got := leftAt(&state, &stage.Profile, uint64(now))[0]; got != left {
+			if got := windowLevelsAt(&state, &stage.Profile, uint64(now))[0]; got != left {
 				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d are left: want %d", m.Params, m.Params, count, before, now-start, got, left)
 			}
 			size := max(min(left, 1<<31)+r.Int64N(3)-1, 0)
@@ -328,7 +328,7 @@ func TestWindowCarry(t *testing.T) {
 		if to.Window > 0 {
 			unit = 1
 		}
-		got := l.carry(from, to)
+		got := l.convert(from, to)
 		for i := range got {
 			was, den := from.Buckets[i].Den, to.Buckets[i].Den
 			units := new(big.Int).Mul(big.NewInt(l[i]), new(big.Int).SetUint64(den))
@@ -341,11 +341,11 @@ func TestWindowCarry(t *testing.T) {
 			}
 		}
 		now := r.Uint64N(1 << 61)
-		state := got.at(now, to)
+		state := got.state(now, to)
 		if again := levelsAt(&state, to, now); again != got {
 			t.Fatalf("%v of %s at %d is read as %v", got, text[1], now, again)
 		}
-		waiting := got.waiting(to)
+		waiting := got.unstartedState(to)
 		if again := levelsAt(&waiting, to, now); again != got {
 			t.Fatalf("%v of %s is read as %v while the clock waits", got, text[1], again)
 		}
