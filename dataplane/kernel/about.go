@@ -75,7 +75,7 @@ type Before struct {
 }
 
 // now is what it is.
-func (a *About) now() *Before {
+func (a *About) rollbackGoal() *Before {
 	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, AskedGSO: a.AskedGSO, Expires: a.Expires}
 }
 
@@ -90,7 +90,7 @@ type queueRecord struct {
 }
 
 // record notes which slots belong to whom.
-func (a *About) record(g *image) {
+func (a *About) recordImage(g *image) {
 	a.Outline, a.Classes, a.Stages, a.Queued = *g.plan.Outline(), g.classes, nil, nil
 	a.Links, a.Ring, a.Pacer = g.linkIDs, g.ring, g.pacer
 	for i, q := range g.queues {
@@ -106,7 +106,7 @@ func (a *About) record(g *image) {
 }
 
 // stages are those of the program.
-func (a *About) stages() []bpf.ShaperStage {
+func (a *About) bpfStages() []bpf.ShaperStage {
 	out := make([]bpf.ShaperStage, len(a.Stages))
 	for i, s := range a.Stages {
 		out[i] = s.ShaperStage

@@ -184,13 +184,13 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 		s.Close()
 		return nil, nil, err
 	}
-	elsewhere := cfg.Hook != Auto && string(cfg.Hook) != s.Place.Hook || s.elsewhere(pacer, cfg.Dry)
+	elsewhere := cfg.Hook != Auto && string(cfg.Hook) != s.Place.Hook || s.needsOtherDevice(pacer, cfg.Dry)
 	if elsewhere || s.Pinned && !cfg.Pin { // what is of the old one outlives the process
 		err = st.protect()
 	}
 	if elsewhere && err == nil {
-		cfg.before = s.now()
-		err = s.lift(st)
+		cfg.before = s.rollbackGoal()
+		err = s.detachLocked(st)
 	}
 	if elsewhere || err != nil {
 		s.Close()
@@ -200,12 +200,12 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 	if !s.Until.IsZero() { // whoever would have rolled back is gone
 		next.Before, next.Until = nil, time.Time{}
 	}
-	next.promise(s.now(), cfg.Until)
+	next.armRollback(s.rollbackGoal(), cfg.Until)
 	next.Namespace, next.Index = st.Namespace, st.Index
 	next.Asked, next.Dry, next.Pinned, next.AskedGSO = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Process, next.Label, next.Expires = os.Getpid(), cfg.Label, 0
-	s.TookOver, s.ready = true, cfg.ready
-	changes, err := s.load(st, plan, &next)
+	s.TookOver, s.encoded = true, cfg.ready
+	changes, err := s.install(st, plan, &next)
 	if err != nil && !errors.As(err, new(*ActiveError)) {
 		s.Close()
 		return nil, nil, err
@@ -229,17 +229,17 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shap
 	s = &Shaper{About: About{
 		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),
-	}, ready: cfg.ready}
-	if s.shared, err = newShared(); err != nil {
+	}, encoded: cfg.ready}
+	if s.maps, err = newStateMaps(); err != nil {
 		return nil, err
 	}
 	next := s.About
 	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Asked, next.Label, next.Place.Hook = cfg.Pacer, cfg.Label, string(cfg.Hook)
-	next.promise(cfg.before, cfg.Until)
-	if _, err = s.load(st, plan, &next); err != nil {
+	next.armRollback(cfg.before, cfg.Until)
+	if _, err = s.install(st, plan, &next); err != nil {
 		// What is new has to be whole.
-		err = errors.Join(plain(err), s.lift(st))
+		err = errors.Join(plain(err), s.detachLocked(st))
 		s.Close()
 		return nil, err
 	}

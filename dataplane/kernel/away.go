@@ -34,9 +34,9 @@ func (e *AwayError) orNil() error {
 
 // Away are the marks of a process that waits for its interface, one a direction, so
 // that others see it and can end it.
-type Away struct{ marks []mark }
+type Away struct{ marks []awayMark }
 
-type mark struct {
+type awayMark struct {
 	lock
 	direction Direction
 }
@@ -55,7 +55,7 @@ func Wait(name, policy string, directions ...Direction) (*Away, error) {
 			a.End()
 			return nil, err
 		}
-		a.marks = append(a.marks, mark{l, direction})
+		a.marks = append(a.marks, awayMark{l, direction})
 	}
 	return a, nil
 }
@@ -96,7 +96,7 @@ func (a *Away) Directions() (out []Direction) {
 	return out
 }
 
-func (m mark) ended() bool {
+func (m awayMark) ended() bool {
 	_, err := os.Lstat(m.Name())
 	return errors.Is(err, os.ErrNotExist)
 }

@@ -43,12 +43,12 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	share := dataplane.Share{Num: 0, Den: 1}
 	m := &dataplane.Meter{Params: params[0], Initial: share}
 	h := newBudgeted(t, m, egressEntry, maps, 0)
-	j, err := join(maps)
+	j, err := openMemberMaps(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	change, err := loadShare(bpf.ShareProgShaperChange, byName(maps))
+	change, err := loadBudgetProgram(bpf.ShareProgShaperChange, budgetMapsByName(maps))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 // in Go, on memory that the kernel's programs use, too. What takes the lock there is
 // done by a program here. One goroutine at a time uses it.
 type budgetMeter struct {
-	budget *bpf.ShaperBudget // in memory that other CPUs write
-	joined *joined           // keeps the memory
-	slot   uint32
-	late   int64 // ns, of the kernel's clock behind that of packets
+	budget      *bpf.ShaperBudget // in memory that other CPUs write
+	maps        *memberMaps       // keeps the memory
+	slot        uint32
+	clockOffset int64 // ns, of the kernel's clock behind that of packets
 
 	profile bpf.ShaperProfile // a copy of that of version
 	version uint32
@@ -30,16 +30,16 @@ type budgetMeter struct {
 // less than a run of the program, which takes microseconds.
 const maxSwaps = 64
 
-func (j *joined) meter(slot uint32, late int64) *budgetMeter {
+func (j *memberMaps) meter(slot uint32, late int64) *budgetMeter {
 	size := unsafe.Sizeof(bpf.ShaperBudget{})
-	m := &budgetMeter{budget: (*bpf.ShaperBudget)(unsafe.Pointer(&j.memory[uintptr(slot)*size])), joined: j, slot: slot, late: late}
+	m := &budgetMeter{budget: (*bpf.ShaperBudget)(unsafe.Pointer(&j.memory[uintptr(slot)*size])), maps: j, slot: slot, clockOffset: late}
 	m.version = atomic.LoadUint32(&m.budget.Version) - 1 // none
 	return m
 }
 
 // refresh reads the parameters again if they have changed. It says whether they can
 // be used.
-func (m *budgetMeter) refresh() bool {
+func (m *budgetMeter) refreshProfile() bool {
 	version := atomic.LoadUint32(&m.budget.Version)
 	if version == m.version {
 		return true
@@ -57,10 +57,10 @@ func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 	if in >= meter.Red || n < 0 {
 		return meter.Red
 	}
-	now -= m.late
+	now -= m.clockOffset
 	bytes := uint32(min(n, math.MaxUint32))
-	if !m.refresh() || m.profile.Window > 0 {
-		return meter.Color(m.whole(uint64(now), bytes, in))
+	if !m.refreshProfile() || m.profile.Window > 0 {
+		return meter.Color(m.colorByProgram(uint64(now), bytes, in))
 	}
 	p := &m.profile
 	first := int(p.Peak)
@@ -70,7 +70,7 @@ func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 	}
 	fits, spill, ok := m.draw(first, uint64(now), cost, 0)
 	if !ok { // nothing was written
-		return meter.Color(m.whole(uint64(now), bytes, in))
+		return meter.Color(m.colorByProgram(uint64(now), bytes, in))
 	}
 	if p.Peak != 0 {
 		if !fits {
@@ -92,7 +92,7 @@ func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 			bytes = 0
 		}
 	}
-	also := m.second(1-first, uint64(now), bytes, spill)
+	also := m.drawSecond(1-first, uint64(now), bytes, spill)
 	switch {
 	case p.Peak != 0 && also:
 		return meter.Green
@@ -147,7 +147,7 @@ func (m *budgetMeter) draw(i int, now uint64, cost, credit int64) (fits bool, sp
 }
 
 // second draws from the other bucket, after the first one has been written.
-func (m *budgetMeter) second(i int, now uint64, n uint32, credit int64) bool {
+func (m *budgetMeter) drawSecond(i int, now uint64, n uint32, credit int64) bool {
 	cost := int64(0)
 	if n > 0 {
 		cost = m.cost(i, n)
@@ -159,15 +159,15 @@ func (m *budgetMeter) second(i int, now uint64, n uint32, credit int64) bool {
 	r := &m.run
 	r.Mark, r.Priority = uint32(credit), uint32(uint64(credit)>>32)
 	r.Cb = [5]uint32{m.slot<<1 | uint32(i), uint32(now), uint32(now >> 32), n, m.version}
-	code, err := r.do(m.joined.loaded[1].Programs[bpf.ShareProgShaperDraw].FD())
+	code, err := r.run(m.maps.loaded[1].Programs[bpf.ShareProgShaperDraw].FD())
 	return err == nil && code == 1
 }
 
 // whole meters a packet by the program. What cannot be metered is red.
-func (m *budgetMeter) whole(now uint64, n uint32, in meter.Color) meter.Color {
+func (m *budgetMeter) colorByProgram(now uint64, n uint32, in meter.Color) meter.Color {
 	r := &m.run
 	r.Cb = [5]uint32{m.slot, uint32(now), uint32(now >> 32), n, uint32(in)}
-	code, err := r.do(m.joined.loaded[0].Programs[bpf.ShareProgShaperShare].FD())
+	code, err := r.run(m.maps.loaded[0].Programs[bpf.ShareProgShaperShare].FD())
 	if err != nil {
 		return meter.Red
 	}
@@ -177,14 +177,14 @@ func (m *budgetMeter) whole(now uint64, n uint32, in meter.Color) meter.Color {
 // Tokens is meter.Meter.Tokens.
 func (m *budgetMeter) Tokens(now int64) (tc, te int64) {
 	b := m.budget
-	for !m.refresh() { // for as long as a change of them takes
+	for !m.refreshProfile() { // for as long as a change of them takes
 		runtime.Gosched()
 	}
 	state := bpf.ShaperState{Stamp: atomic.LoadUint64(&b.Stamp)}
 	for i := range state.Word {
 		state.Word[i] = atomic.LoadUint64(&b.Word[i])
 	}
-	return levelsAt(&state, &m.profile, uint64(now-m.late)).tokens(&m.profile)
+	return levelsAt(&state, &m.profile, uint64(now-m.clockOffset)).tokens(&m.profile)
 }
 
 // testRun is a run of a program on a packet that has no bytes of interest: what it is
@@ -218,7 +218,7 @@ type testRunAttr struct {
 }
 
 // do runs a program and returns its code.
-func (r *testRun) do(program int) (uint32, error) {
+func (r *testRun) run(program int) (uint32, error) {
 	r.attr = testRunAttr{
 		program: uint32(program), dataSize: uint32(len(r.frame)), data: uint64(uintptr(unsafe.Pointer(&r.frame))), repeat: 1,
 		contextSize: uint32(unsafe.Sizeof(r.skbContext)), context: uint64(uintptr(unsafe.Pointer(&r.skbContext))),

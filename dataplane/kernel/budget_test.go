@@ -48,25 +48,25 @@ func newBudgeted(t testing.TB, m *dataplane.Meter, hook entry, maps [2]*ebpf.Map
 	t.Cleanup(h.Close)
 	h.constants.Handed, h.constants.Link, h.constants.Elsewhere = handed, uint8(dataplane.LinkEthernet), 1
 	h.stages[0].Table, h.stages[0].Slot = storeShared, budgetSlot
-	h.shared, err = newShared()
+	h.maps, err = newStateMaps()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, m := range [2]**ebpf.Map{&h.shared.budgets, &h.shared.locks} {
+	for i, m := range [2]**ebpf.Map{&h.maps.budgets, &h.maps.locks} {
 		(*m).Close()
 		if *m, err = maps[i].Clone(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.inherit(&About{})
-	if err := h.begin(h.shared); err != nil {
+	if err := h.initialize(h.maps); err != nil {
 		t.Fatal(err)
 	}
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.loaded, err = h.load(spec, programs[hook], h.shared.given()); err != nil {
+	if h.loaded, err = h.loadProgram(spec, programs[hook], h.maps.byName()); err != nil {
 		t.Fatal(err)
 	}
 	h.program = h.loaded.Programs[programs[hook]]
@@ -81,8 +81,8 @@ func beginBudget(t testing.TB, maps [2]*ebpf.Map, m *dataplane.Meter) *bpf.Shape
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &share{wish: &wish{budgetRecord: budgetRecord{Profile: p}}, record: &budgetRecord{Slot: budgetSlot}}
-	if err := (&shares{budgets: &budgets{maps: maps}}).begin(g, 0, initial(s, &p).waiting(&p)); err != nil {
+	g := &share{budgetRequest: &budgetRequest{budgetRecord: budgetRecord{Profile: p}}, record: &budgetRecord{Slot: budgetSlot}}
+	if err := (&shares{lockedRegistry: &lockedRegistry{maps: maps}}).writeInitialState(g, 0, initialLevels(s, &p).unstartedState(&p)); err != nil {
 		t.Fatal(err)
 	}
 	return &p
@@ -100,7 +100,7 @@ func TestBudgetOneTruth(t *testing.T) {
 	if !inVM { // loading a program takes seconds
 		hooks = append(hooks, newBudgeted(t, aware, xdpEntry, maps, 1))
 	}
-	j, err := join(maps)
+	j, err := openMemberMaps(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,9 @@ func TestBudgetOneTruth(t *testing.T) {
 	user := j.meter(budgetSlot, 0)
 	ways := []func(now int64, n int, in meter.Color) meter.Color{
 		user.Color,
-		func(now int64, n int, in meter.Color) meter.Color { return user.whole(uint64(now), uint32(n), in) },
+		func(now int64, n int, in meter.Color) meter.Color {
+			return user.colorByProgram(uint64(now), uint32(n), in)
+		},
 	}
 	for _, h := range hooks {
 		ways = append(ways, func(now int64, n int, in meter.Color) meter.Color {
@@ -201,7 +203,7 @@ func budgetStream(t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperP
 func TestBudgetSwaps(t *testing.T) {
 	needRoot(t)
 	maps := hostMaps(t)
-	j, err := join(maps)
+	j, err := openMemberMaps(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,7 @@ func TestBudgetSwaps(t *testing.T) {
 		now := int64(1e18)
 		j.meter(budgetSlot, 0).Color(now, 1, meter.Green) // begins its clock, under the lock
 		m := j.meter(budgetSlot, 0)
-		m.joined = nil // a run would panic
+		m.maps = nil // a run would panic
 		var seen [3]int
 		allocs := testing.AllocsPerRun(20_000, func() {
 			now += 100
@@ -242,12 +244,12 @@ func TestBudgetChange(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
 	maps := hostMaps(t)
-	change, err := loadShare(bpf.ShareProgShaperChange, byName(maps))
+	change, err := loadBudgetProgram(bpf.ShareProgShaperChange, budgetMapsByName(maps))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(change.Close)
-	j, err := join(maps)
+	j, err := openMemberMaps(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +272,7 @@ func TestBudgetChange(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !sameWords(p, &to) {
+				if !sameStateFormat(p, &to) {
 					continue
 				}
 				if err := runChange(change, budgetSlot, &to, uint64(now)); err != nil {

@@ -30,10 +30,12 @@ func (u *budgetUser) name() string { return u.Interface + " " + u.Direction.Stri
 func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.name(), u.Process) }
 
 // half is the name of the temporary file in which the user writes the registry.
-func (u *budgetUser) half() string { return iface{u.Namespace, u.Index}.half(u.Direction) }
+func (u *budgetUser) registryTemp() string {
+	return iface{u.Namespace, u.Index}.registryTemp(u.Direction)
+}
 
 // half names the interface, so that status can attribute the file if its writer is killed.
-func (at iface) half(direction Direction) string {
+func (at iface) registryTemp(direction Direction) string {
 	return at.file(direction.String()+"-"+registryFile) + temporary
 }
 
@@ -49,7 +51,7 @@ func (u *budgetUser) gone() (bool, error) {
 		case err == nil:
 			return false, p.Close()
 		case errors.Is(err, unix.EPERM):
-			return u.goneUnseen()
+			return u.goneUnprivileged()
 		case !errors.Is(err, unix.ENOENT):
 			return false, fmt.Errorf("program %d of %s: %w", id, u.name(), cause.Of(err))
 		}
@@ -58,7 +60,7 @@ func (u *budgetUser) gone() (bool, error) {
 }
 
 // goneUnseen is gone for those who may not look for programs.
-func (u *budgetUser) goneUnseen() (bool, error) {
+func (u *budgetUser) goneUnprivileged() (bool, error) {
 	at := iface{u.Namespace, u.Index}
 	if held, err := owned(at, u.Direction); held || err != nil {
 		return false, err

@@ -69,18 +69,18 @@ type budgetRecord struct {
 }
 
 // budgets is the registry while its lock is held.
-type budgets struct {
+type lockedRegistry struct {
 	lock
 	registry
-	text []byte // of the file
-	half string // name of the temporary file of the next registry
-	maps [2]*ebpf.Map
-	made bool   // the maps are to be pinned
-	left []Left // what prune took out
+	text     []byte // of the file
+	temp     string // name of the temporary file of the next registry
+	maps     [2]*ebpf.Map
+	unpinned bool   // the maps are to be pinned
+	pruned   []Left // what prune took out
 }
 
 // haveBudgets reports whether budgets, or a killed process's lock, may exist.
-func haveBudgets() bool {
+func registryExists() bool {
 	for _, name := range []string{registryFile, registryLock} {
 		if _, err := os.Lstat(filepath.Join(StateDir, name)); !errors.Is(err, fs.ErrNotExist) {
 			return true
@@ -91,15 +91,15 @@ func haveBudgets() bool {
 
 // openBudgets takes the lock and reads the registry. Users that are gone are taken
 // out of it. half is the name of the temporary file for the next registry.
-func openBudgets(half string) (*budgets, error) {
+func openRegistry(half string) (*lockedRegistry, error) {
 	l, err := takeLock(registryLock, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
-	b := &budgets{lock: l, half: half}
+	b := &lockedRegistry{lock: l, temp: half}
 	b.registry, b.text, err = readRegistry()
 	if err == nil {
-		err = b.prune()
+		err = b.pruneGone()
 	}
 	if err == nil && len(b.Budgets) > 0 && b.Version != registryVersion {
 		err = fmt.Errorf("the budgets of this host are in use by another version of shaper (%v): detach those first", b.Budgets[0].Users[0].String())
@@ -130,7 +130,7 @@ func readRegistry() (r registry, text []byte, err error) {
 }
 
 // prune takes out users that are gone, and budgets without users.
-func (b *budgets) prune() error {
+func (b *lockedRegistry) pruneGone() error {
 	known := map[string]bool{} // by file, whether it is gone
 	var errs []error
 	for _, r := range b.Budgets {
@@ -143,7 +143,7 @@ func (b *budgets) prune() error {
 				known[u.File] = gone
 			}
 			if gone {
-				b.left = append(b.left, r.left(&u))
+				b.pruned = append(b.pruned, r.leftover(&u))
 			}
 			return gone
 		})
@@ -153,21 +153,21 @@ func (b *budgets) prune() error {
 }
 
 // left is a budget with a user that is gone.
-func (r *budgetRecord) left(u *budgetUser) Left {
+func (r *budgetRecord) leftover(u *budgetUser) Left {
 	return Left{u.Interface, u.Direction, fmt.Sprintf("budget %s", r.Name)}
 }
 
-func (b *budgets) dropUnused() {
+func (b *lockedRegistry) dropUnused() {
 	b.Budgets = slices.DeleteFunc(b.Budgets, func(r *budgetRecord) bool { return len(r.Users) == 0 })
 }
 
 // open opens the maps, or makes them if no budget is in use.
-func (b *budgets) open() (err error) {
+func (b *lockedRegistry) openMaps() (err error) {
 	if b.maps[0] != nil {
 		return nil
 	}
 	if len(b.Budgets) > 0 {
-		if b.maps, err = b.find(); !errors.Is(err, unix.ENOENT) {
+		if b.maps, err = b.findMaps(); !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		b.Budgets = nil // nothing uses the maps, or they would be there
@@ -186,7 +186,7 @@ func (b *budgets) open() (err error) {
 			return err
 		}
 	}
-	b.made = true
+	b.unpinned = true
 	return nil
 }
 
@@ -203,11 +203,11 @@ func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 func budgetPin(name string) string { return filepath.Join(pinDir, "shared-"+name) }
 
 // pin pins new maps. Without a bpffs, processes with CAP_SYS_ADMIN find them by their IDs.
-func (b *budgets) pin() error {
-	if !b.made {
+func (b *lockedRegistry) pinMaps() error {
+	if !b.unpinned {
 		return nil
 	}
-	b.made = false
+	b.unpinned = false
 	if !haveBpffs() {
 		m, err := ebpf.NewMapFromID(b.Maps[0])
 		if errors.Is(err, unix.EPERM) {
@@ -232,7 +232,7 @@ func (b *budgets) pin() error {
 }
 
 // find opens the maps that are in use, by their pins or their numbers.
-func (b *budgets) find() (maps [2]*ebpf.Map, err error) {
+func (b *lockedRegistry) findMaps() (maps [2]*ebpf.Map, err error) {
 	for i, name := range budgetMaps {
 		m, e := ebpf.LoadPinnedMap(budgetPin(name), nil)
 		if e == nil {
@@ -265,7 +265,7 @@ func closeMaps(maps [2]*ebpf.Map) {
 // save writes the registry, or removes it and the pins if no budget is in use. The registry
 // is written before the pins and removed after them, so a killed process never leaves a pin
 // without a registry.
-func (b *budgets) save() error {
+func (b *lockedRegistry) save() error {
 	if len(b.Budgets) == 0 {
 		var errs []error
 		for _, name := range budgetMaps {
@@ -288,8 +288,8 @@ func (b *budgets) save() error {
 	return b.write(text)
 }
 
-func (b *budgets) write(text []byte) error {
-	if err := replaceState(registryFile, b.half, text); err != nil {
+func (b *lockedRegistry) write(text []byte) error {
+	if err := replaceState(registryFile, b.temp, text); err != nil {
 		return fmt.Errorf("registry of budgets: %w", err)
 	}
 	b.text = text
@@ -297,7 +297,7 @@ func (b *budgets) write(text []byte) error {
 }
 
 // close ends the lock, and closes the maps.
-func (b *budgets) close() error {
+func (b *lockedRegistry) close() error {
 	closeMaps(b.maps)
 	return b.lock.Close()
 }
@@ -308,10 +308,10 @@ func releaseBudgets(half string, users ...string) (left []Left, err error) {
 	if err := removeState(half); err != nil { // of a killed process
 		return nil, err
 	}
-	if !haveBudgets() {
+	if !registryExists() {
 		return nil, nil
 	}
-	b, err := openBudgets(half)
+	b, err := openRegistry(half)
 	if err != nil {
 		return nil, err
 	}
@@ -319,13 +319,13 @@ func releaseBudgets(half string, users ...string) (left []Left, err error) {
 		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
 			yes := slices.Contains(users, u.File)
 			if yes {
-				b.left = append(b.left, r.left(&u))
+				b.pruned = append(b.pruned, r.leftover(&u))
 			}
 			return yes
 		})
 	}
 	b.dropUnused()
-	return b.left, errors.Join(b.save(), b.close())
+	return b.pruned, errors.Join(b.save(), b.close())
 }
 
 // leftBudgets are budgets of users in a namespace that are gone, by the index of their
@@ -346,7 +346,7 @@ func leftBudgets(namespace uint64, of func(index int) bool) (left []Left, err er
 				return nil, err
 			}
 			if gone {
-				left = append(left, b.left(u))
+				left = append(left, b.leftover(u))
 			}
 		}
 	}

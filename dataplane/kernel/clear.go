@@ -121,7 +121,7 @@ func sweep() (removed []string, err error) {
 	for _, name := range pins {
 		removed = append(removed, fmt.Sprintf("pin %s of an interface that is gone", filepath.Join(pinDir, name)))
 	}
-	left, err := releaseBudgets(iface{here, 0}.half(Egress), pins...) // their programs are there for a moment more
+	left, err := releaseBudgets(iface{here, 0}.registryTemp(Egress), pins...) // their programs are there for a moment more
 	errs = append(errs, err)
 	for _, l := range left {
 		removed = append(removed, l.String())

@@ -91,7 +91,7 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 
 	var state bpf.ShaperState
 	stage := &h.stages[0]
-	if err := h.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+	if err := h.maps.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 		t.Fatal(err)
 	}
 	end := clock(t)

@@ -12,7 +12,7 @@ import (
 
 // promise arms a rollback to before at a time, zero for none. The goal of one that
 // is armed already stays.
-func (a *About) promise(before *Before, until time.Time) {
+func (a *About) armRollback(before *Before, until time.Time) {
 	if until.IsZero() {
 		return
 	}
@@ -48,7 +48,7 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 			return confirmed, fmt.Errorf("%s %v: too late: the time to confirm it ended %v ago", s.Interface, s.Direction, late.Round(time.Second/10))
 		}
 		s.Before, s.Until = nil, time.Time{}
-		if err := s.finish(st); err != nil {
+		if err := s.completeAttach(st); err != nil {
 			return confirmed, err
 		}
 		confirmed = append(confirmed, s)
@@ -72,7 +72,7 @@ func Postpone(until time.Time, list ...*Shaper) error {
 				return err
 			}
 			s.Until = until.Round(0)
-			return s.finish(st)
+			return s.completeAttach(st)
 		})
 		if err != nil {
 			return err
@@ -142,7 +142,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 
 func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
 	if was == nil {
-		return s.lift(st)
+		return s.detachLocked(st)
 	}
 	plan, err := compile(was.Label)
 	if err != nil {
@@ -155,12 +155,12 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 	if err != nil {
 		return err
 	}
-	if next.elsewhere(pacer, next.Dry) {
-		if err := s.lift(st); err != nil {
+	if next.needsOtherDevice(pacer, next.Dry) {
+		if err := s.detachLocked(st); err != nil {
 			return err
 		}
 		next.Place = hook.Place{Hook: s.Place.Hook} // load attaches it there
 	}
-	_, err = s.load(st, plan, &next)
+	_, err = s.install(st, plan, &next)
 	return err
 }

@@ -15,7 +15,7 @@ import (
 func TestStatsWrap(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	shared, err := newShared()
+	shared, err := newStateMaps()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestStatsWrap(t *testing.T) {
 	if err := shared.counters.Put(uint32(0), perCPU); err != nil {
 		t.Fatal(err)
 	}
-	got, err := stats(shared.counters, []bpf.ShaperClass{{Slot: 3}, {Slot: 1}})
+	got, err := readStats(shared.counters, []bpf.ShaperClass{{Slot: 3}, {Slot: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestStatsWrap(t *testing.T) {
 func TestCounterMaps(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	s, err := newShared()
+	s, err := newStateMaps()
 	if err != nil {
 		t.Fatal(err)
 	}

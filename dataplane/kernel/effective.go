@@ -120,7 +120,7 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	if id != 0 && id != s.Program {
 		return i.found, nil // reloaded by a process that we may not look into: what belongs to it is not known
 	}
-	if over, err := s.over(); err != nil {
+	if over, err := s.deadlinePassed(); err != nil {
 		return nil, err
 	} else if over {
 		i.add(expired, CallDetach, "its time is over, and packets pass unshaped")

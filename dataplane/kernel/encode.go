@@ -292,7 +292,7 @@ func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch
 	if r.Bounds == nil {
 		return bpf.ShaperSearch{}
 	}
-	e.bounded(len(r.Bounds))
+	e.checkBounds(len(r.Bounds))
 	e.constants.Fields |= 1 << field
 	add := func(list []uint32) uint32 {
 		at := len(e.tables)
@@ -306,7 +306,7 @@ func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch
 }
 
 func (e *encoder) search6(a *dataplane.Addresses) bpf.ShaperSearch6 {
-	e.bounded(len(a.V6.Bounds))
+	e.checkBounds(len(a.V6.Bounds))
 	s := bpf.ShaperSearch6{First: uint32(len(e.bounds)), Count: uint32(len(a.V6.Bounds)), None: a.None}
 	for i, b := range a.V6.Bounds {
 		e.bounds = append(e.bounds, bpf.ShaperBound{Hi: b.Hi, Lo: b.Lo, Vector: a.V6.Offset[i]})
@@ -315,7 +315,7 @@ func (e *encoder) search6(a *dataplane.Addresses) bpf.ShaperSearch6 {
 }
 
 // bounded refuses more bounds than the programs' searches look at.
-func (e *encoder) bounded(n int) {
+func (e *encoder) checkBounds(n int) {
 	if n > maxBounds {
 		e.fail(e.plan.Source, "classes", fmt.Sprintf("have prefixes or ranges with %d bounds: the kernel plane searches %d", n, maxBounds))
 	}

@@ -83,14 +83,14 @@ func (h *hooked) open() error {
 	if err != nil {
 		return err
 	}
-	if h.shared, err = newShared(); err != nil {
+	if h.maps, err = newStateMaps(); err != nil {
 		return err
 	}
 	h.inherit(&About{})
-	if err := h.begin(h.shared); err != nil {
+	if err := h.initialize(h.maps); err != nil {
 		return err
 	}
-	h.loaded, err = h.load(spec, programs[h.hook], h.shared.given())
+	h.loaded, err = h.loadProgram(spec, programs[h.hook], h.maps.byName())
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	if err := records.Lookup(uint32(0), &record); err != nil {
 		return err
 	}
-	h.verdict(&record, p, v)
+	h.decodeVerdict(&record, p, v)
 	drop := v.Done.Dropped() && h.constants.Dry == 0
 	want := h.code(drop)
 	if drop && v.Reason == dataplane.CoDel && h.hook == egressEntry {
@@ -178,7 +178,7 @@ func (h *hooked) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 // expires sets the deadline of the program.
 func (h *hooked) expires(t *testing.T, at uint64) {
 	t.Helper()
-	if err := h.shared.expiry.Put(uint32(0), at); err != nil {
+	if err := h.maps.expiry.Put(uint32(0), at); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -29,7 +29,7 @@ func (s *Shaper) Expire(at time.Time) error {
 	if s.Expires, err = clockAt(at); err != nil {
 		return err
 	}
-	return s.finish(st)
+	return s.completeAttach(st)
 }
 
 // clockAt is a time on the programs' clock, 0 for never.
@@ -43,7 +43,7 @@ func clockAt(at time.Time) (uint64, error) {
 }
 
 // expire gives the program the time from which it does nothing.
-func (s *Shaper) expire() error {
+func (s *Shaper) writeDeadline() error {
 	deadline := s.Expires
 	if s.Before == nil { // what is not confirmed ends
 		until, err := clockAt(s.Until)
@@ -54,16 +54,16 @@ func (s *Shaper) expire() error {
 			deadline = until
 		}
 	}
-	if err := s.shared.expiry.Put(uint32(0), deadline); err != nil {
+	if err := s.maps.expiry.Put(uint32(0), deadline); err != nil {
 		return fmt.Errorf("expiry: %w", cause.Of(err))
 	}
 	return nil
 }
 
 // over says whether the program does nothing since its deadline.
-func (s *Shaper) over() (bool, error) {
+func (s *Shaper) deadlinePassed() (bool, error) {
 	var deadline uint64
-	if err := s.shared.expiry.Lookup(uint32(0), &deadline); err != nil {
+	if err := s.maps.expiry.Lookup(uint32(0), &deadline); err != nil {
 		return false, fmt.Errorf("expiry: %w", err)
 	}
 	now, err := monotonic()

@@ -29,14 +29,14 @@ func feederOf(plan *dataplane.Outline, queue int) (out feeder) {
 			if !fed {
 				out, fed = this, true
 			}
-			out = out.and(this)
+			out = out.merge(this)
 		}
 	}
 	return out
 }
 
 // and is the feeder of a queue that had both.
-func (f feeder) and(other feeder) feeder {
+func (f feeder) merge(other feeder) feeder {
 	switch {
 	case f.Class != other.Class:
 		return feeder{}
@@ -49,7 +49,7 @@ func (f feeder) and(other feeder) feeder {
 // countBehind adds to counters what HTB dropped of packets that the program let
 // into its queues. The kernel counts packets there and no bytes; one that is
 // still to be segmented is one.
-func (a *About) countBehind(stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
+func (a *About) countQdiscDrops(stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
 	for _, q := range a.Queued {
 		dropped := int64(leaves[uint16(q.ClassId)].Drops)
 		for i := range a.Outline.Classes {

@@ -41,7 +41,7 @@ func TestFeeder(t *testing.T) {
 				}
 				g.inherit(about)
 				next := &About{}
-				next.record(g)
+				next.recordImage(g)
 				raw, err := json.Marshal(next) // as it is kept
 				if err != nil {
 					t.Fatal(err)

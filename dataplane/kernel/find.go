@@ -74,14 +74,14 @@ func unusable(err error) bool {
 }
 
 // parse reads a record. What it names is used only after check.
-func parse(text []byte) (*About, error) {
+func parseRecord(text []byte) (*About, error) {
 	a := &About{}
 	err := json.Unmarshal(text, a)
 	if a.Version != recordVersion && (err == nil || a.Version != 0) {
 		return a, &VersionError{a.Version}
 	}
 	if err == nil {
-		err = a.check()
+		err = a.validate()
 	}
 	if err != nil {
 		err = &DamageError{err}
@@ -90,7 +90,7 @@ func parse(text []byte) (*About, error) {
 }
 
 // check refuses a record that no shaper has written.
-func (a *About) check() error {
+func (a *About) validate() error {
 	o := &a.Outline
 	ok := (a.Direction == Egress || a.Direction == Ingress) && o.Valid() &&
 		len(o.Classes) == len(a.Classes) && len(o.Stages) == len(a.Stages) && len(o.Queues) == len(a.Queued) && len(o.Links) == len(a.Links)
@@ -115,7 +115,7 @@ func readAbout(m *ebpf.Map) (*About, error) {
 		if err != nil {
 			return nil, cause.Of(err)
 		}
-		a, err := parse(bytes.TrimRight(text, "\x00"))
+		a, err := parseRecord(bytes.TrimRight(text, "\x00"))
 		if err == nil || errors.As(err, new(*VersionError)) || try == tries {
 			return a, err
 		}
@@ -124,7 +124,7 @@ func readAbout(m *ebpf.Map) (*About, error) {
 
 // record is the text that a shaper keeps beside its program. It is nil if the
 // program is not ours but for its name.
-func (a attachment) record() ([]byte, error) {
+func (a attachment) recordText() ([]byte, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {
 		return nil, err
@@ -180,20 +180,20 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 
 // open returns the shaper of an attachment, or nil if the program is not ours but
 // for its name. An unusable one can only be detached.
-func (a attachment) open() (*Shaper, error) {
+func (a attachment) openShaper() (*Shaper, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	s := &Shaper{shared: &shared{made: new([MaxTables * 2]*ebpf.Map)}}
+	s := &Shaper{maps: &stateMaps{ownTables: new([MaxTables * 2]*ebpf.Map)}}
 	if err := eachMap(p, func(m *ebpf.Map, name string) bool {
-		to := s.shared.all()[name]
+		to := s.maps.mapFields()[name]
 		switch {
 		case name == aboutMap:
 			to = &s.about
-		case to == &s.shared.counters.Map:
-			s.shared.counters.add(m) // there may be several
+		case to == &s.maps.counters.Map:
+			s.maps.counters.add(m) // there may be several
 			return true
 		}
 		if to == nil || *to != nil {
@@ -210,7 +210,7 @@ func (a attachment) open() (*Shaper, error) {
 		return nil, nil
 	}
 	about, err := readAbout(s.about)
-	if err == nil && slices.Contains(slices.Collect(maps.Values(s.shared.given())), nil) {
+	if err == nil && slices.Contains(slices.Collect(maps.Values(s.maps.byName())), nil) {
 		err = &VersionError{about.Version}
 	}
 	if err == nil {

@@ -52,7 +52,7 @@ func TestParse(t *testing.T) {
 		`{"Version":99,"Classes":"of tomorrow"}`: 99,
 	} {
 		var e *VersionError
-		if _, err := parse([]byte(text)); !errors.As(err, &e) || e.Version != version {
+		if _, err := parseRecord([]byte(text)); !errors.As(err, &e) || e.Version != version {
 			t.Errorf("%s: %v: want version %d", text, err, version)
 		}
 	}
@@ -64,11 +64,11 @@ func TestParse(t *testing.T) {
 		`{"Version":4,"Outline":{"Stages":[{"Then":1},{"Then":0}]},"Stages":[{"Buckets":[{"Den":1},{"Den":1}]},{"Buckets":[{"Den":1},{"Den":1}]}]}`,
 		`{"Version":4,"Outline":{"Queues":[{"Link":-1}]},"Queued":[{}]}`, `{"Version":4,"Outline":{"Queues":[{"Link":0}]},"Queued":[{"Linked":1}]}`,
 	} {
-		if _, err := parse([]byte(text)); err == nil || errors.As(err, new(*VersionError)) {
+		if _, err := parseRecord([]byte(text)); err == nil || errors.As(err, new(*VersionError)) {
 			t.Errorf("%q: %v: want that it is damaged", text, err)
 		}
 	}
-	if _, err := parse([]byte(`{"Version":4,"Outline":{"Classes":[{"Stage":-1,"Queues":[-1,-1,-1]}]},"Classes":[{"Stage":-1}]}`)); err != nil {
+	if _, err := parseRecord([]byte(`{"Version":4,"Outline":{"Classes":[{"Stage":-1,"Queues":[-1,-1,-1]}]},"Classes":[{"Stage":-1}]}`)); err != nil {
 		t.Error(err)
 	}
 }

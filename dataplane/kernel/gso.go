@@ -56,7 +56,7 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 		return 0, nil
 	case next.AskedGSO != 0:
 		return next.AskedGSO, nil
-	case g.pacer == "" || next.Direction != Egress || !queuesRest(g.plan):
+	case g.pacer == "" || next.Direction != Egress || !queuesDefault(g.plan):
 		return 0, nil
 	}
 	limit := uint64(g.gsoSize(mtu)) + gsoHeaders
@@ -78,7 +78,7 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 func (g *image) gsoSize(mtu int) int64 {
 	slowest, sum := int64(math.MaxInt64), int64(0)
 	rate := func(r meter.Rate) {
-		bytes := int64(min(perSecond(r), qdisc.Fastest))
+		bytes := int64(min(bytesPerSecond(r), qdisc.Fastest))
 		slowest, sum = min(slowest, bytes), sum+bytes
 	}
 	for i := range g.plan.Links {
@@ -94,7 +94,7 @@ func (g *image) gsoSize(mtu int) int64 {
 
 // queuesRest says whether what no class asks for in particular waits, or is
 // dropped. Where it passes beside the queues it may be far faster than they are.
-func queuesRest(plan *dataplane.Plan) bool {
+func queuesDefault(plan *dataplane.Plan) bool {
 	for i := range plan.Classes {
 		c := &plan.Classes[i]
 		if !c.Source.Match.Covers(&dataplane.Match{}) {

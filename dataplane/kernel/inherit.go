@@ -13,7 +13,7 @@ import (
 // free ones to the others.
 func (g *image) inherit(before *About) []dataplane.Change {
 	g.from = g.plan.Succeed(&before.Outline)
-	counters := slots{used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
+	counters := slotAllocator{used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
 	for _, c := range before.Classes {
 		counters.used[c.Slot] = true
 	}
@@ -21,7 +21,7 @@ func (g *image) inherit(before *About) []dataplane.Change {
 		if was >= 0 {
 			g.classes[i].Slot = before.Classes[was].Slot
 		} else {
-			g.classes[i].Slot = counters.free()
+			g.classes[i].Slot = counters.take()
 		}
 	}
 	g.inheritQueues(before)
@@ -34,7 +34,7 @@ func (g *image) inherit(before *About) []dataplane.Change {
 // inheritStates gives meters their slots among the states. Several meters may continue
 // one: the first has its slot.
 func (g *image) inheritStates(before *About) {
-	states := slots{used: map[uint32]bool{}}
+	states := slotAllocator{used: map[uint32]bool{}}
 	for _, s := range before.Stages {
 		if inStates(s.Table) {
 			states.used[s.Slot] = true
@@ -54,18 +54,18 @@ func (g *image) inheritStates(before *About) {
 				continue
 			}
 		}
-		s.Slot = states.free()
+		s.Slot = states.take()
 	}
 }
 
 // slots are those of a map, which has room for two policies.
-type slots struct {
+type slotAllocator struct {
 	used map[uint32]bool
 	next uint32 // all before it are taken
 }
 
 // free returns the lowest slot that is not in use, and takes it.
-func (s *slots) free() uint32 {
+func (s *slotAllocator) take() uint32 {
 	for s.used[s.next] {
 		s.next++
 	}
@@ -84,8 +84,8 @@ func sameProfile(a, b *bpf.ShaperStage) bool {
 // classes that have a slot of their own. A meter whose parameters changed gets
 // the tokens that it has now. Where the maps of the policy before lacked room,
 // what goes on is copied from them.
-func (g *image) settle(before *About, from, to *shared, c *shares) error {
-	if err := g.settleTables(before, to); err != nil { // first: it takes long
+func (g *image) populate(before *About, from, to *stateMaps, c *shares) error {
+	if err := g.populateTables(before, to); err != nil { // first: it takes long
 		return err
 	}
 	known := map[uint32]bool{}
@@ -99,16 +99,16 @@ func (g *image) settle(before *About, from, to *shared, c *shares) error {
 			}
 		}
 	}
-	if err := g.settleQueues(before, from, to); err != nil {
+	if err := g.populateBacklogs(before, from, to); err != nil {
 		return err
 	}
-	if err := g.settleLeases(before, from, to); err != nil {
+	if err := g.populateLeases(before, from, to); err != nil {
 		return err
 	}
-	return g.settleStates(before, from, to, c) // last: packets from here to the swap take no tokens of what is copied
+	return g.populateStates(before, from, to, c) // last: packets from here to the swap take no tokens of what is copied
 }
 
-func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
+func (g *image) populateStates(before *About, from, to *stateMaps, c *shares) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
 		if inStates(s.Table) {
@@ -121,7 +121,7 @@ func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
 	}
 	for i := range g.stages {
 		s := &g.stages[i]
-		fresh := c.fresh(i)
+		fresh := c.newShareOf(i)
 		if !inStates(s.Table) && fresh == nil {
 			continue // its state is there, or settleLeases writes it
 		}
@@ -131,19 +131,19 @@ func (g *image) settleStates(before *About, from, to *shared, c *shares) error {
 			}
 			continue
 		}
-		state := initial(&g.plan.Stages[i], &s.Profile).at(now, &s.Profile)
+		state := initialLevels(&g.plan.Stages[i], &s.Profile).state(now, &s.Profile)
 		if fresh != nil {
-			state = fresh.waiting
+			state = fresh.initial
 		}
 		if at := g.from.Stages[i]; at >= 0 {
-			kept, p, err := held(from, &before.Stages[at].ShaperStage, now)
+			kept, p, err := readLevels(from, &before.Stages[at].ShaperStage, now)
 			if err != nil {
 				return err
 			}
-			state = kept.carry(p, &s.Profile).at(now, &s.Profile)
+			state = kept.convert(p, &s.Profile).state(now, &s.Profile)
 		}
 		if fresh != nil {
-			err = c.begin(fresh, now, state)
+			err = c.writeInitialState(fresh, now, state)
 		} else if err = to.states.Put(s.Slot, state); err != nil {
 			err = fmt.Errorf("states: %w", err)
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // known is struct known of bpf/src/policy.h.
-type known struct {
+type keyState struct {
 	Word        [2]uint64
 	Stamp, Lock uint64
 }
@@ -24,7 +24,7 @@ type known struct {
 // each keeps as many places for itself, and so another one may find none before
 // all are in use. So a table forgets nothing before it has more keys than its bound, and
 // from then on always has more.
-const spare = 128
+const spareKeys = 128
 
 // key encodes the key of a stage.
 func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
@@ -76,14 +76,14 @@ func tableSize(s *dataplane.PlanStage) uint32 {
 	if err != nil {
 		cpus = 1
 	}
-	return uint32(s.Keys + spare*cpus)
+	return uint32(s.Keys + spareKeys*cpus)
 }
 
 // newTable makes a table of keys.
 func newTable(size uint32) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "keys", Type: ebpf.LRUHash, MaxEntries: size,
-		KeySize: uint32(unsafe.Sizeof(bpf.ShaperKey{})), ValueSize: uint32(unsafe.Sizeof(known{})),
+		KeySize: uint32(unsafe.Sizeof(bpf.ShaperKey{})), ValueSize: uint32(unsafe.Sizeof(keyState{})),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("table of %d keys: %w", size, cause.Of(err))
@@ -94,7 +94,7 @@ func newTable(size uint32) (*ebpf.Map, error) {
 // inheritTables gives tables of keys their slots: those of the policy before
 // where they mean the same.
 func (g *image) inheritTables(before *About) {
-	tables := slots{used: map[uint32]bool{}}
+	tables := slotAllocator{used: map[uint32]bool{}}
 	for _, s := range before.Stages {
 		if s.Table >= 0 {
 			tables.used[uint32(s.Table)] = true
@@ -114,7 +114,7 @@ func (g *image) inheritTables(before *About) {
 				continue
 			}
 		}
-		s.Table = int32(tables.free())
+		s.Table = int32(tables.take())
 	}
 }
 
@@ -127,7 +127,7 @@ func sameKeys(a, b *bpf.ShaperStage) bool {
 // keys of the one before, with what tokens they have now. To make one takes tens
 // of ms, in which the kernel waits for programs: so all are made before any key
 // is read, whose packets are still taken from the one before.
-func (g *image) settleTables(before *About, to *shared) error {
+func (g *image) populateTables(before *About, to *stateMaps) error {
 	old := map[int32]bool{}
 	for _, s := range before.Stages {
 		old[s.Table] = true
@@ -141,7 +141,7 @@ func (g *image) settleTables(before *About, to *shared) error {
 		if err != nil {
 			return err
 		}
-		to.keep(s.Table, table)
+		to.setOwnTable(s.Table, table)
 		if err := to.keys.Put(uint32(s.Table), table); err != nil {
 			return fmt.Errorf("tables of keys: %w", cause.Of(err))
 		}
@@ -152,7 +152,7 @@ func (g *image) settleTables(before *About, to *shared) error {
 			continue
 		}
 		if from := g.from.Stages[i]; from >= 0 && sameKeys(s, &before.Stages[from].ShaperStage) {
-			if err := to.carryKeys(&before.Stages[from].ShaperStage, to.made[s.Table], s); err != nil {
+			if err := to.convertKeys(&before.Stages[from].ShaperStage, to.ownTables[s.Table], s); err != nil {
 				return err
 			}
 		}
@@ -161,7 +161,7 @@ func (g *image) settleTables(before *About, to *shared) error {
 }
 
 // carryKeys copies what the keys of one table have to another.
-func (s *shared) carryKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.ShaperStage) error {
+func (s *stateMaps) convertKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.ShaperStage) error {
 	was, err := s.table(from.Table)
 	if errors.Is(err, unix.EPERM) {
 		return nil // another process made it, and who may not look for maps cannot find it: its keys begin anew
@@ -172,7 +172,7 @@ func (s *shared) carryKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.Shape
 	defer was.Close()
 	const batch = 1 << 14
 	var cursor ebpf.MapBatchCursor
-	keys, values := make([]bpf.ShaperKey, batch), make([]known, batch)
+	keys, values := make([]bpf.ShaperKey, batch), make([]keyState, batch)
 	for {
 		now, err := monotonic()
 		if err != nil {
@@ -185,8 +185,8 @@ func (s *shared) carryKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.Shape
 		}
 		for i := range n {
 			v := &values[i]
-			state := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &from.Profile, now).carry(&from.Profile, &to.Profile).at(now, &to.Profile)
-			*v = known{Word: state.Word, Stamp: state.Stamp}
+			state := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &from.Profile, now).convert(&from.Profile, &to.Profile).state(now, &to.Profile)
+			*v = keyState{Word: state.Word, Stamp: state.Stamp}
 		}
 		if n > 0 {
 			if _, err := table.BatchUpdate(keys[:n], values[:n], nil); err != nil {
@@ -200,7 +200,7 @@ func (s *shared) carryKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.Shape
 }
 
 // count is how many keys a table has now.
-func (s *shared) count(slot int32) (int, error) {
+func (s *stateMaps) countKeys(slot int32) (int, error) {
 	table, err := s.table(slot)
 	if err != nil {
 		return 0, err
@@ -208,7 +208,7 @@ func (s *shared) count(slot int32) (int, error) {
 	defer table.Close()
 	const batch = 1 << 14
 	var cursor ebpf.MapBatchCursor
-	keys, values := make([]bpf.ShaperKey, batch), make([]known, batch)
+	keys, values := make([]bpf.ShaperKey, batch), make([]keyState, batch)
 	for all := 0; ; {
 		n, err := table.BatchLookup(&cursor, keys, values, nil)
 		all += n
@@ -223,15 +223,15 @@ func (s *shared) count(slot int32) (int, error) {
 
 // keep holds a table that this process made: it could not find it again
 // without CAP_SYS_ADMIN. Its slot may have been another's.
-func (s *shared) keep(slot int32, table *ebpf.Map) {
-	s.made[slot].Close()
-	s.made[slot] = table
+func (s *stateMaps) setOwnTable(slot int32, table *ebpf.Map) {
+	s.ownTables[slot].Close()
+	s.ownTables[slot] = table
 }
 
 // table returns the table of a slot, for the caller to close.
-func (s *shared) table(slot int32) (*ebpf.Map, error) {
+func (s *stateMaps) table(slot int32) (*ebpf.Map, error) {
 	m, err := openTable(s.keys, slot)
-	if made := s.made[slot]; errors.Is(err, unix.EPERM) && made != nil {
+	if made := s.ownTables[slot]; errors.Is(err, unix.EPERM) && made != nil {
 		return made.Clone()
 	}
 	return m, err
@@ -250,7 +250,7 @@ func openTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
 }
 
 // retire frees the tables of stages that others do not have.
-func (s *shared) retire(stages, others []bpf.ShaperStage) error {
+func (s *stateMaps) freeTables(stages, others []bpf.ShaperStage) error {
 	done := map[int32]bool{}
 	for _, o := range others {
 		done[o.Table] = true
@@ -261,7 +261,7 @@ func (s *shared) retire(stages, others []bpf.ShaperStage) error {
 			continue
 		}
 		done[table] = true
-		s.keep(table, nil)
+		s.setOwnTable(table, nil)
 		if err := s.keys.Delete(uint32(table)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("tables of keys: %w", err)
 		}

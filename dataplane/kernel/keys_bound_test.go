@@ -52,7 +52,7 @@ func TestKeysBound(t *testing.T) {
 }
 
 // TestKeysSpare holds that as many keys as a table is to know have room in it,
-// on whichever CPUs they come, and shows that they had none without the spare.
+// on whichever CPUs they come, and shows that they had none without the spare ones.
 func TestKeysSpare(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -73,7 +73,7 @@ func TestKeysSpare(t *testing.T) {
 			}
 			err := <-onCPU(cpus[i%len(cpus)], func() error {
 				for ; next < n; next++ {
-					if err := table.Put(key(next), &known{}); err != nil {
+					if err := table.Put(key(next), &keyState{}); err != nil {
 						return err
 					}
 				}
@@ -85,7 +85,7 @@ func TestKeysSpare(t *testing.T) {
 		}
 		gone := 0
 		for i := range keys {
-			if table.Lookup(key(i), &known{}) != nil {
+			if table.Lookup(key(i), &keyState{}) != nil {
 				gone++
 			}
 		}
@@ -94,10 +94,10 @@ func TestKeysSpare(t *testing.T) {
 	worst := map[int]int{}
 	for _, keys := range []int{1, 2, 3, 10, 63, 64, 65, 127, 128, 129, 200, 256, 1000, 5000} {
 		for _, first := range [][]int{nil, {1}, {0, 1}, {1, 1, 1, 1}, {keys / 2, 1, 1}, {1 + r.IntN(keys), 1 + r.IntN(keys), 1 + r.IntN(keys)}, {128, 1, 127}, {keys - 1, 0}} {
-			for _, perCPU := range []int{0, spare / 2, spare} {
+			for _, perCPU := range []int{0, spareKeys / 2, spareKeys} {
 				gone := lost(keys, perCPU, first)
 				worst[perCPU] = max(worst[perCPU], gone)
-				if gone > 0 && perCPU == spare {
+				if gone > 0 && perCPU == spareKeys {
 					t.Errorf("%d of %d keys are lost, inserted by turns of %v on CPUs %v", gone, keys, first, cpus)
 				}
 			}
@@ -217,7 +217,7 @@ func TestKeysSpray(t *testing.T) {
 		for range 512 { // the last batch
 			send(-1, source)
 		}
-		entries := knownKeys(t, w.shared, w.stages[w.plan.Stage(class.Meter)].Table)
+		entries := knownKeys(t, w.maps, w.stages[w.plan.Stage(class.Meter)].Table)
 		if most := int(tableSize(planned(t, class.Meter))); entries > most || entries <= min(keys, sprayed-1) {
 			t.Errorf("keys %d: the table has %d after %d: want more, and at most %d", keys, entries, sprayed, most)
 		}
@@ -274,13 +274,13 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 		t.Errorf("%d bytes passed: want at most %d", granted, most)
 	}
 	stage := &h.stages[h.plan.Stage(m)]
-	table, err := openTable(h.shared.keys, stage.Table)
+	table, err := openTable(h.maps.keys, stage.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer table.Close()
 	var key bpf.ShaperKey
-	var v known
+	var v keyState
 	n := 0
 	for entries := table.Iterate(); entries.Next(&key, &v); n++ {
 		l := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &stage.Profile, uint64(last))

@@ -85,7 +85,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 
 	stage := &h.stages[0]
 	var rest bpf.ShaperState
-	if err := h.shared.states.LookupWithFlags(stage.Slot, &rest, ebpf.LookupLock); err != nil {
+	if err := h.maps.states.LookupWithFlags(stage.Slot, &rest, ebpf.LookupLock); err != nil {
 		t.Fatal(err)
 	}
 	states := []bpf.ShaperState{rest}
@@ -162,13 +162,13 @@ func (c *contended) run(t *testing.T, cpus []int) {
 // onlyKey is the state of the only key of a table.
 func onlyKey(t *testing.T, h *hooked, slot int32) bpf.ShaperState {
 	t.Helper()
-	table, err := openTable(h.shared.keys, slot)
+	table, err := openTable(h.maps.keys, slot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer table.Close()
 	var key bpf.ShaperKey
-	var v known
+	var v keyState
 	n := 0
 	for all := table.Iterate(); all.Next(&key, &v); {
 		n++

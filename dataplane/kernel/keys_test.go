@@ -236,7 +236,7 @@ func TestKeys(t *testing.T) {
 				break
 			}
 			delete(models[i], "")
-			if n := knownKeys(t, w.shared, w.stages[w.plan.Stage(m)].Table); n != len(models[i]) {
+			if n := knownKeys(t, w.maps, w.stages[w.plan.Stage(m)].Table); n != len(models[i]) {
 				t.Errorf("meter %s knows %d keys: want %d, those of packets that did not come red", m.Name, n, len(models[i]))
 			}
 		}
@@ -250,7 +250,7 @@ func TestKeys(t *testing.T) {
 }
 
 // knownKeys is how many keys a table has, whose locks must be open.
-func knownKeys(t *testing.T, of *shared, slot int32) (n int) {
+func knownKeys(t *testing.T, of *stateMaps, slot int32) (n int) {
 	t.Helper()
 	table, err := openTable(of.keys, slot)
 	if err != nil {
@@ -258,7 +258,7 @@ func knownKeys(t *testing.T, of *shared, slot int32) (n int) {
 	}
 	defer table.Close()
 	var key bpf.ShaperKey
-	var v known
+	var v keyState
 	for all := table.Iterate(); all.Next(&key, &v); n++ {
 		if v.Lock != 0 {
 			t.Errorf("the lock of %+v was left closed", key)

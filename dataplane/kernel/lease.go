@@ -17,7 +17,7 @@ import (
 type leases struct {
 	lock   sync.Mutex // of all below: whoever gives leases does not wait for who reloads
 	states *ebpf.Map
-	of     map[string]leasedStage // by budget
+	stages map[string]leasedStage // by budget
 	loaded *ebpf.Collection       // what changes states; nil until it is needed
 }
 
@@ -30,16 +30,16 @@ type leasedStage struct {
 
 // follow turns to the meters of a policy, whose states are in a map. The caller has the
 // lock.
-func (l *leases) follow(states *ebpf.Map, a *About) {
+func (l *leases) useStages(states *ebpf.Map, a *About) {
 	if l.states != states && l.loaded != nil {
 		l.loaded.Close()
 		l.loaded = nil
 	}
-	l.states, l.of = states, map[string]leasedStage{}
+	l.states, l.stages = states, map[string]leasedStage{}
 	for i := range a.Stages {
 		if s := &a.Stages[i]; s.Table == storeLeased {
 			o := &a.Outline.Stages[i]
-			l.of[o.BudgetName] = leasedStage{s.Slot, o.Kind, s.Profile.Coupled != 0}
+			l.stages[o.BudgetName] = leasedStage{s.Slot, o.Kind, s.Profile.Coupled != 0}
 		}
 	}
 }
@@ -50,7 +50,7 @@ func (l *leases) close() {
 	if l.loaded != nil {
 		l.loaded.Close()
 	}
-	l.loaded, l.states, l.of = nil, nil, nil
+	l.loaded, l.states, l.stages = nil, nil, nil
 }
 
 // SetLease gives the meter of a budget on a server its limits from now on: up to now
@@ -63,20 +63,20 @@ func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
 	l := &s.leases
 	l.lock.Lock()
 	defer l.lock.Unlock()
-	stage, ok := l.of[budget]
+	stage, ok := l.stages[budget]
 	if !ok {
 		return nil
 	}
-	if err := l.load(); err != nil {
+	if err := l.loadProgram(); err != nil {
 		return err
 	}
 	return l.set(stage, &lease, 0)
 }
 
 // load loads the program that gives leases.
-func (l *leases) load() (err error) {
+func (l *leases) loadProgram() (err error) {
 	if l.loaded == nil {
-		l.loaded, err = loadShare(bpf.ShareProgShaperLease, map[string]*ebpf.Map{bpf.ShaperMapLeases: l.states})
+		l.loaded, err = loadBudgetProgram(bpf.ShareProgShaperLease, map[string]*ebpf.Map{bpf.ShaperMapLeases: l.states})
 	}
 	return err
 }
@@ -85,7 +85,7 @@ func (l *leases) load() (err error) {
 func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) error {
 	var granted bpf.ShaperLeased
 	for i, limits := range lease.Limits {
-		granted.Phases[i] = stage.phase(limits)
+		granted.Phases[i] = stage.profile(limits)
 	}
 	for i, until := range lease.Ends() {
 		granted.Until[i] = uint64(max(until, 0))
@@ -95,7 +95,7 @@ func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) erro
 	}
 	r := testRun{}
 	r.Cb = [5]uint32{stage.slot, uint32(now), uint32(now >> 32)}
-	code, err := r.do(l.loaded.Programs[bpf.ShareProgShaperLease].FD())
+	code, err := r.run(l.loaded.Programs[bpf.ShareProgShaperLease].FD())
 	if err == nil && code != 0 {
 		err = fmt.Errorf("there is no slot %d", stage.slot)
 	}
@@ -107,13 +107,13 @@ func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) erro
 
 // mostTokens is the largest burst that any rate in whole bit/s has in the kernel:
 // 2^59 units of 1/8,000,000,000.
-const mostTokens = 1 << 59 / 8_000_000_000
+const maxLeaseBurst = 1 << 59 / 8_000_000_000
 
 // phase is the profile of limits, which lets nothing through if they are those of no
 // meter.
-func (s leasedStage) phase(l dataplane.Limits) bpf.ShaperProfile {
+func (s leasedStage) profile(l dataplane.Limits) bpf.ShaperProfile {
 	for try := 0; ; try++ {
-		p, err := l.With(s.params()).Profile()
+		p, err := l.With(s.kindParams()).Profile()
 		if err != nil {
 			return bpf.ShaperProfile{}
 		}
@@ -125,13 +125,13 @@ func (s leasedStage) phase(l dataplane.Limits) bpf.ShaperProfile {
 			return bpf.ShaperProfile{}
 		}
 		for i := range l {
-			l[i].Burst = min(l[i].Burst, mostTokens)
+			l[i].Burst = min(l[i].Burst, maxLeaseBurst)
 		}
 	}
 }
 
 // params are those of the stage's type, without numbers.
-func (s leasedStage) params() dataplane.Params {
+func (s leasedStage) kindParams() dataplane.Params {
 	p := s.kind.Info().Defaults
 	if t, ok := p.(meter.TRTCM4115); ok {
 		t.Coupling = s.coupled
@@ -147,11 +147,11 @@ func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
 	l := &s.leases
 	l.lock.Lock()
 	defer l.lock.Unlock()
-	stage, ok := l.of[budget]
+	stage, ok := l.stages[budget]
 	if !ok {
 		return asked, nil
 	}
-	state, err := leaseIn(l.states, stage.slot)
+	state, err := readLease(l.states, stage.slot)
 	if err != nil {
 		return asked, err
 	}
@@ -159,7 +159,7 @@ func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
 	return asked, nil
 }
 
-func leaseIn(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error) {
+func readLease(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error) {
 	if err := states.LookupWithFlags(slot, &state, ebpf.LookupLock); err != nil {
 		return state, fmt.Errorf("leases: %w", cause.Of(err))
 	}
@@ -167,8 +167,8 @@ func leaseIn(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error) 
 }
 
 // heldLease reads what a meter holds now that follows a lease.
-func heldLease(states *ebpf.Map, slot uint32, now uint64) (levels, *bpf.ShaperProfile, error) {
-	s, err := leaseIn(states, slot)
+func leaseLevels(states *ebpf.Map, slot uint32, now uint64) (levels, *bpf.ShaperProfile, error) {
+	s, err := readLease(states, slot)
 	if err != nil {
 		return levels{}, nil, err
 	}
@@ -178,26 +178,26 @@ func heldLease(states *ebpf.Map, slot uint32, now uint64) (levels, *bpf.ShaperPr
 		from, to := &s.Phases[phase], &s.Phases[phase+1]
 		var l levels
 		if from.Buckets[0].Den > 0 && to.Buckets[0].Den > 0 {
-			l = levelsAt(&state, from, s.Until[phase]).carry(from, to)
+			l = levelsAt(&state, from, s.Until[phase]).convert(from, to)
 		}
-		state = l.at(s.Until[phase], to)
+		state = l.state(s.Until[phase], to)
 	}
 	p := &s.Phases[phase]
 	if p.Buckets[0].Den == 0 {
-		return levels{}, nothing(), nil
+		return levels{}, blockingProfile(), nil
 	}
 	return levelsAt(&state, p, now), p, nil
 }
 
 // nothing is the profile of a meter that lets nothing through.
-func nothing() *bpf.ShaperProfile {
+func blockingProfile() *bpf.ShaperProfile {
 	return &bpf.ShaperProfile{Buckets: [2]bpf.ShaperBucket{{Den: 1}, {Den: 1}}}
 }
 
 // inheritLeases gives meters of budgets on servers their slots: those of the policy
 // before if it has the budget, too.
 func (g *image) inheritLeases(before *About) {
-	free := slots{used: map[uint32]bool{}}
+	free := slotAllocator{used: map[uint32]bool{}}
 	for i := range before.Stages {
 		if s := &before.Stages[i]; s.Table == storeLeased {
 			free.used[s.Slot] = true
@@ -210,14 +210,14 @@ func (g *image) inheritLeases(before *About) {
 		case from >= 0 && before.Outline.Stages[from].BudgetName == g.plan.Stages[i].BudgetName && before.Stages[from].Table == storeLeased:
 			s.Slot = before.Stages[from].Slot
 		default:
-			s.Slot = free.free()
+			s.Slot = free.take()
 		}
 	}
 }
 
 // settleLeases writes the states of meters that have had no lease, and copies those
 // of others if their map was replaced.
-func (g *image) settleLeases(before *About, from, to *shared) error {
+func (g *image) populateLeases(before *About, from, to *stateMaps) error {
 	old := map[uint32]bool{}
 	for i := range before.Stages {
 		if s := &before.Stages[i]; s.Table == storeLeased {
@@ -248,15 +248,15 @@ func (g *image) settleLeases(before *About, from, to *shared) error {
 func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
 	for i := range s.Stages {
 		if at := &s.Stages[i]; at.Table == storeLeased && s.Outline.Stages[i].BudgetName == budget {
-			return leased(s.shared.leases, at.Slot, uint64(Now()))
+			return leaseLimits(s.maps.leases, at.Slot, uint64(Now()))
 		}
 	}
 	return now, last, nil
 }
 
 // leased is Leased of a slot, at a time (ns).
-func leased(states *ebpf.Map, slot uint32, at uint64) (now, last dataplane.Limits, err error) {
-	state, err := leaseIn(states, slot)
+func leaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last dataplane.Limits, err error) {
+	state, err := readLease(states, slot)
 	if err != nil {
 		return now, last, err
 	}

@@ -40,8 +40,8 @@ type following struct {
 func newFollowing(t testing.TB, hook entry, handed uint8) *following {
 	t.Helper()
 	f := &following{hooked: newHooked(t, leasedPolicy(leasedTypes[0]), hook, func(c *bpf.ShaperConstants) { c.Handed = handed })}
-	f.leases.states = f.shared.leases
-	if err := f.leases.load(); err != nil {
+	f.leases.states = f.maps.leases
+	if err := f.leases.loadProgram(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.leases.close)
@@ -69,7 +69,7 @@ func anyLease(r *rand.Rand, now int64) (l dataplane.Lease) {
 		for b := range l.Limits[i] {
 			l.Limits[i][b] = dataplane.Limit{
 				Rate:  pick(r, 0, 1, 8, 12345, 1e6, 1e9, r.Int64N(1e9), 8*r.Int64N(1e10)),
-				Burst: pick(r, 0, 1, 64, 1500, 3000, r.Int64N(100_000), mostTokens),
+				Burst: pick(r, 0, 1, 64, 1500, 3000, r.Int64N(100_000), maxLeaseBurst),
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func TestLeaseOneTruth(t *testing.T) {
 					t.Fatalf("%v, %T, packet %d of %d bytes, %v before, at %d: %v, want %v; lease %+v", hook, params, i, want.Length, want.Pre, now, got.Color, want.Color, lease)
 				}
 				seen[got.Color]++
-				l, held, err := heldLease(f.states, 0, uint64(now))
+				l, held, err := leaseLevels(f.states, 0, uint64(now))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -137,7 +137,7 @@ func TestLeaseOneTruth(t *testing.T) {
 					t.Fatalf("%v, %T, packet %d at %d: %d and %d tokens, want %d and %d; lease %+v", hook, params, i, now, tc, te, wantC, wantE, lease)
 				}
 			}
-			state, err := leaseIn(f.states, 0)
+			state, err := readLease(f.states, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func TestLeased(t *testing.T) {
 	f := newFollowing(t, egressEntry, 1)
 	reads := func(what string, at int64, now, last dataplane.Limits) {
 		t.Helper()
-		gotNow, gotLast, err := leased(f.states, 0, uint64(at))
+		gotNow, gotLast, err := leaseLimits(f.states, 0, uint64(at))
 		if err != nil || gotNow != now || gotLast != last {
 			t.Errorf("%s: %v, then %v, %v: want %v, then %v", what, gotNow, gotLast, err, now, last)
 		}
@@ -368,7 +368,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 		t.Fatal(err)
 	}
 	green := all[0].Colors[meter.Green].Bytes
-	state, err := leaseIn(f.states, 0)
+	state, err := readLease(f.states, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,57 +15,57 @@ import (
 )
 
 // shared are the maps that outlive a policy.
-type shared struct {
-	states, keys, backlogs, waiting, expiry *ebpf.Map
-	leases                                  *ebpf.Map
-	budgets, locks                          *ebpf.Map // those of the host, or some that are not used
-	counters                                counterMaps
-	made                                    *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
+type stateMaps struct {
+	states, keys, backlogs, departures, expiry *ebpf.Map
+	leases                                     *ebpf.Map
+	budgets, locks                             *ebpf.Map // those of the host, or some that are not used
+	counters                                   counterMaps
+	ownTables                                  *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
 }
 
 // all are the maps, by name.
-func (s *shared) all() map[string]**ebpf.Map {
+func (s *stateMaps) mapFields() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
-		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.waiting, bpf.ShaperMapExpiry: &s.expiry,
+		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.departures, bpf.ShaperMapExpiry: &s.expiry,
 		bpf.ShaperMapLeases: &s.leases, bpf.ShaperMapBudgets: &s.budgets, bpf.ShaperMapLocks: &s.locks,
 	}
 }
 
 // given are the maps as those of a program.
-func (s *shared) given() map[string]*ebpf.Map {
+func (s *stateMaps) byName() map[string]*ebpf.Map {
 	out := map[string]*ebpf.Map{}
-	for name, m := range s.all() {
+	for name, m := range s.mapFields() {
 		out[name] = *m
 	}
 	return out
 }
 
 // open are the maps that are open.
-func (s *shared) open() []*ebpf.Map {
-	return append(slices.Collect(maps.Values(s.given())), s.counters.older...)
+func (s *stateMaps) openMaps() []*ebpf.Map {
+	return append(slices.Collect(maps.Values(s.byName())), s.counters.older...)
 }
 
-func (s *shared) close() {
-	for _, m := range s.open() {
+func (s *stateMaps) close() {
+	for _, m := range s.openMaps() {
 		m.Close()
 	}
-	if s.made != nil {
-		s.release()
+	if s.ownTables != nil {
+		s.closeOwnTables()
 	}
 }
 
 // release lets go of the tables of keys that this process made.
-func (s *shared) release() {
-	for i := range s.made {
-		s.keep(int32(i), nil)
+func (s *stateMaps) closeOwnTables() {
+	for i := range s.ownTables {
+		s.setOwnTable(int32(i), nil)
 	}
 }
 
 // closeBut closes the maps that another set does not have.
-func (s *shared) closeBut(other *shared) {
-	kept := other.open()
-	for _, m := range s.open() {
+func (s *stateMaps) closeExcept(other *stateMaps) {
+	kept := other.openMaps()
+	for _, m := range s.openMaps() {
 		if !slices.Contains(kept, m) {
 			m.Close()
 		}
@@ -75,27 +75,27 @@ func (s *shared) closeBut(other *shared) {
 // of returns the maps for another policy: the same, with larger ones where they
 // lack room, and with rings of its own where those of the policy before do not
 // fit.
-func (s *shared) of(g *image, before *About, c *shares) (*shared, error) {
+func (s *stateMaps) forPlan(g *image, before *About, c *shares) (*stateMaps, error) {
 	out := *s
-	if err := out.join(c); err != nil {
-		out.closeBut(s)
+	if err := out.useBudgetMaps(c); err != nil {
+		out.closeExcept(s)
 		return nil, err
 	}
 	err := out.grow(g)
 	if err == nil && !g.sameRings(before) {
-		if out.waiting, err = g.newRings(); err == nil {
-			err = g.keepWaiting(before, s, out.waiting)
+		if out.departures, err = g.newRings(); err == nil {
+			err = g.copyDepartures(before, s, out.departures)
 		}
 	}
 	if err != nil {
-		out.closeBut(s)
+		out.closeExcept(s)
 		return nil, err
 	}
 	return &out, nil
 }
 
 // newShared makes the maps, except those whose size depends on the policy.
-func newShared() (*shared, error) {
+func newStateMaps() (*stateMaps, error) {
 	// Before 5.11 maps counted against RLIMIT_MEMLOCK; without privilege the
 	// maps say so themselves.
 	_ = rlimit.RemoveMemlock()
@@ -103,9 +103,9 @@ func newShared() (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{made: new([MaxTables * 2]*ebpf.Map)}
-	for name, m := range s.all() {
-		if bySlot[name] != 0 {
+	s := &stateMaps{ownTables: new([MaxTables * 2]*ebpf.Map)}
+	for name, m := range s.mapFields() {
+		if maxSlots[name] != 0 {
 			continue // grow makes it
 		}
 		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
@@ -119,7 +119,7 @@ func newShared() (*shared, error) {
 // load makes the program of a policy. It takes the maps that are given by name; those
 // of the policy are its own. The caller closes the collection; a program that
 // is attached keeps its maps.
-func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
+func (g *image) loadProgram(spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	for name := range spec.Programs {
 		if name != program {
 			delete(spec.Programs, name)
@@ -135,12 +135,12 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string
 		}
 	}()
 	for _, fill := range []func() error{
-		func() error { return array(own, spec, bpf.ShaperMapVectors, g.vectors) },
-		func() error { return array(own, spec, bpf.ShaperMapTables, g.tables) },
-		func() error { return array(own, spec, bpf.ShaperMapBounds6, g.bounds) },
-		func() error { return array(own, spec, bpf.ShaperMapClasses, g.classes) },
-		func() error { return array(own, spec, bpf.ShaperMapStages, g.stages) },
-		func() error { return array(own, spec, bpf.ShaperMapQueues, g.queues) },
+		func() error { return newArray(own, spec, bpf.ShaperMapVectors, g.vectors) },
+		func() error { return newArray(own, spec, bpf.ShaperMapTables, g.tables) },
+		func() error { return newArray(own, spec, bpf.ShaperMapBounds6, g.bounds) },
+		func() error { return newArray(own, spec, bpf.ShaperMapClasses, g.classes) },
+		func() error { return newArray(own, spec, bpf.ShaperMapStages, g.stages) },
+		func() error { return newArray(own, spec, bpf.ShaperMapQueues, g.queues) },
 		func() error { return g.fillHighs(own, spec) },
 	} {
 		if err := fill(); err != nil {
@@ -165,7 +165,7 @@ func (g *image) load(spec *ebpf.CollectionSpec, program string, given map[string
 }
 
 // array makes a map of the policy that the program can only read.
-func array[T any](own map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, values []T) error {
+func newArray[T any](own map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, values []T) error {
 	s := spec.Maps[name]
 	s.MaxEntries = uint32(max(len(values), 1))
 	m, err := ebpf.NewMap(s)

@@ -22,17 +22,17 @@ import (
 type Member struct {
 	Notes []string // what the last policy meant for budgets that others use, a line each
 
-	user   budgetUser
-	clock  func() int64
-	late   int64 // ns, of the kernel's clock behind the plane's; or a little more
-	lock   lock  // which shows others that the process lives; from the first budget on
-	joined *joined
-	left   *joined                       // that the policy in force may use still
-	before map[string]*bpf.ShaperProfile // of the policy in force, by budget
+	user        budgetUser
+	clock       func() int64
+	clockOffset int64 // ns, of the kernel's clock behind the plane's; or a little more
+	lock        lock  // which shows others that the process lives; from the first budget on
+	maps        *memberMaps
+	oldMaps     *memberMaps                   // that the policy in force may use still
+	profiles    map[string]*bpf.ShaperProfile // of the policy in force, by budget
 }
 
 // joined is what a member has of the maps of budgets.
-type joined struct {
+type memberMaps struct {
 	maps   [2]*ebpf.Map
 	id     ebpf.MapID
 	memory []byte // of the first map
@@ -54,7 +54,7 @@ var members atomic.Uint32
 // settle is called, when the new policy is in force; settle has to be called. The
 // meters are for one goroutine at a time.
 func (m *Member) Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error) {
-	wishes, err := m.wishes(plan)
+	wishes, err := m.requests(plan)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,15 +68,15 @@ func (m *Member) Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, se
 	if err != nil {
 		return nil, nil, err
 	}
-	meters, err = m.enter(s)
+	meters, err = m.register(s)
 	if err != nil {
-		return nil, nil, errors.Join(err, s.end())
+		return nil, nil, errors.Join(err, s.unlock())
 	}
-	return meters, func() error { return m.settle(s) }, nil
+	return meters, func() error { return m.commit(s) }, nil
 }
 
 // wishes are those of the stages of a plan.
-func (m *Member) wishes(plan *dataplane.Plan) (out []*wish, err error) {
+func (m *Member) requests(plan *dataplane.Plan) (out []*budgetRequest, err error) {
 	var errs []error
 	for _, i := range plan.Budgets() {
 		if plan.Stages[i].Leased {
@@ -87,8 +87,8 @@ func (m *Member) wishes(plan *dataplane.Plan) (out []*wish, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		w := wishFor(plan, i, &p)
-		w.before = m.before[w.Name]
+		w := budgetRequestFor(plan, i, &p)
+		w.previous = m.profiles[w.Name]
 		out = append(out, w)
 	}
 	return out, errors.Join(errs...)
@@ -102,7 +102,7 @@ func (m *Member) open() (err error) {
 	if m.user.Namespace, err = namespace(); err != nil {
 		return err
 	}
-	if m.late, err = behind(m.clock); err != nil {
+	if m.clockOffset, err = measureOffset(m.clock); err != nil {
 		return err
 	}
 	m.user.File = fmt.Sprintf("%s%d-%d", memberFile, os.Getpid(), members.Add(1))
@@ -113,7 +113,7 @@ func (m *Member) open() (err error) {
 // behind is how far the kernel's clock is behind another. A time of that clock, less
 // the result, is never a later one of the kernel's: tokens of the future are granted to
 // nobody.
-func behind(clock func() int64) (ns int64, err error) {
+func measureOffset(clock func() int64) (ns int64, err error) {
 	for best, try := uint64(math.MaxUint64), 0; try < 10; try++ {
 		before, err := monotonic()
 		if err != nil {
@@ -132,7 +132,7 @@ func behind(clock func() int64) (ns int64, err error) {
 }
 
 // enter opens the maps, and enters the member into the registry.
-func (m *Member) enter(s *shares) (map[int]dataplane.Shared, error) {
+func (m *Member) register(s *shares) (map[int]dataplane.Shared, error) {
 	if len(s.list) == 0 {
 		return nil, nil
 	}
@@ -141,46 +141,46 @@ func (m *Member) enter(s *shares) (map[int]dataplane.Shared, error) {
 		return nil, err
 	}
 	for _, g := range s.list {
-		if g.fresh {
-			if err := s.begin(g, now, g.waiting); err != nil {
+		if g.isNew {
+			if err := s.writeInitialState(g, now, g.initial); err != nil {
 				return nil, err
 			}
 		}
 	}
-	j := m.joined
+	j := m.maps
 	if j == nil || j.id != s.Maps[0] {
-		if j, err = join(s.maps); err != nil {
+		if j, err = openMemberMaps(s.maps); err != nil {
 			return nil, err
 		}
 	}
 	meters := map[int]dataplane.Shared{}
 	for _, g := range s.list {
-		meters[g.stage] = j.meter(g.record.Slot, m.late)
+		meters[g.stage] = j.meter(g.record.Slot, m.clockOffset)
 	}
-	if err = s.enter(); err != nil {
-		if j != m.joined {
+	if err = s.register(); err != nil {
+		if j != m.maps {
 			j.close()
 		}
 		return nil, err
 	}
-	if j != m.joined {
-		m.joined, m.left = j, m.joined
+	if j != m.maps {
+		m.maps, m.oldMaps = j, m.maps
 	}
 	return meters, nil
 }
 
-func (m *Member) settle(s *shares) error {
-	m.before = map[string]*bpf.ShaperProfile{}
+func (m *Member) commit(s *shares) error {
+	m.profiles = map[string]*bpf.ShaperProfile{}
 	for _, g := range s.list {
-		m.before[g.Name] = &g.Profile
+		m.profiles[g.Name] = &g.Profile
 	}
-	if m.left != nil {
-		m.left.close()
-		m.left = nil
+	if m.oldMaps != nil {
+		m.oldMaps.close()
+		m.oldMaps = nil
 	}
-	err := s.settle()
+	err := s.commit()
 	m.Notes = s.notes()
-	return errors.Join(err, s.end())
+	return errors.Join(err, s.unlock())
 }
 
 // Close leaves all budgets.
@@ -188,16 +188,16 @@ func (m *Member) Close() error {
 	if m.lock.File == nil {
 		return nil
 	}
-	if m.joined != nil {
-		m.joined.close()
+	if m.maps != nil {
+		m.maps.close()
 	}
-	_, err := releaseBudgets(m.user.half(), m.user.File)
+	_, err := releaseBudgets(m.user.registryTemp(), m.user.File)
 	return errors.Join(err, m.lock.Close())
 }
 
 // join opens what a member needs of maps.
-func join(maps [2]*ebpf.Map) (j *joined, err error) {
-	j = &joined{}
+func openMemberMaps(maps [2]*ebpf.Map) (j *memberMaps, err error) {
+	j = &memberMaps{}
 	defer func() {
 		if err != nil {
 			j.close()
@@ -212,7 +212,7 @@ func join(maps [2]*ebpf.Map) (j *joined, err error) {
 		}
 	}
 	for i, name := range []string{bpf.ShareProgShaperShare, bpf.ShareProgShaperDraw} {
-		if j.loaded[i], err = loadShare(name, byName(maps)); err != nil {
+		if j.loaded[i], err = loadBudgetProgram(name, budgetMapsByName(maps)); err != nil {
 			return j, err
 		}
 	}
@@ -225,7 +225,7 @@ func join(maps [2]*ebpf.Map) (j *joined, err error) {
 	return j, err
 }
 
-func (j *joined) close() {
+func (j *memberMaps) close() {
 	if j.memory != nil {
 		_ = unix.Munmap(j.memory)
 	}

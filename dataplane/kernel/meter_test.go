@@ -114,7 +114,7 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 			colors[got]++
 		}
 		var state bpf.ShaperState
-		if err := w.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+		if err := w.maps.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 			t.Fatal(err)
 		}
 		l := levelsAt(&state, &stage.Profile, uint64(now))

@@ -46,7 +46,7 @@ func (h *hooked) held(t *testing.T, p dataplane.Packet, in skbHeld) (v dataplane
 	if err := records.Lookup(uint32(0), &record); err != nil {
 		t.Fatal(err)
 	}
-	h.verdict(&record, &p, &v)
+	h.decodeVerdict(&record, &p, &v)
 	return v, out
 }
 

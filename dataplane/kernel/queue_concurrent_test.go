@@ -48,7 +48,7 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 			first := clock(t)
 			_, busy := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 			var b bpf.ShaperBacklog
-			if err := h.shared.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
+			if err := h.maps.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
 			end := clock(t)
@@ -84,7 +84,7 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 			n := 0
 			for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {
 				var w bpf.ShaperDeparture
-				if err := h.shared.waiting.Lookup(q.Ring+uint32(k&q.Mask), &w); err != nil {
+				if err := h.maps.departures.Lookup(q.Ring+uint32(k&q.Mask), &w); err != nil {
 					t.Fatal(err)
 				}
 				if w.Before != k*length {

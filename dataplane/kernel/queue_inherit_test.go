@@ -22,24 +22,24 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now}, hook: egressEntry, room: make([]byte, 1<<17)}
 	next.constants.Handed, next.constants.Link = 1, uint8(dataplane.LinkEthernet)
 	next.inherit(about)
-	maps, err := h.shared.of(g, about, nil)
+	maps, err := h.maps.forPlan(g, about, nil)
 	if err == nil {
-		err = g.settle(about, h.shared, maps, nil)
+		err = g.populate(about, h.maps, maps, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.shared = maps
+	next.maps = maps
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next.loaded, err = next.load(spec, programs[Egress], maps.given()); err != nil {
+	if next.loaded, err = next.loadProgram(spec, programs[Egress], maps.byName()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(next.loaded.Close)
 	next.program = next.loaded.Programs[programs[Egress]]
-	about.record(g)
+	about.recordImage(g)
 	return next
 }
 
@@ -96,7 +96,7 @@ func TestQueueInherits(t *testing.T) {
 				t.Fatal(err)
 			}
 			var about About
-			about.record(h.image)
+			about.recordImage(h.image)
 			r := rand.New(rand.NewPCG(1, 2))
 			at := int64(0)
 			same := func(h *hooked, l *dataplane.Pipeline, stage string) {

@@ -35,9 +35,9 @@ func TestQueueTree(t *testing.T) {
 	got := g.tree(&device{mtu: 1500, link: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.queues[i].ClassId) }
 	want := &qdisc.Tree{
-		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: credit}},
+		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: leafCredit}},
 		Leaves: []qdisc.Leaf{
-			{ID: id(0), Rate: 4, Credit: credit, Limit: 4*1500*3/2 + 64<<10},
+			{ID: id(0), Rate: 4, Credit: leafCredit, Limit: 4*1500*3/2 + 64<<10},
 			{ID: id(1), Parent: g.linkIDs[0], Quantum: 1514, Limit: 5000},
 			{ID: id(2), Parent: g.linkIDs[0], Priority: 3, Quantum: 1514, Limit: 100_000},
 			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},

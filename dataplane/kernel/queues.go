@@ -32,7 +32,7 @@ var pacerNumber = map[Pacer]uint32{FQ: 1, HTB: 2}
 
 // queueOf returns the first queue of a plan that is of a link, and the first that is
 // fair, or nil.
-func queueOf(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
+func linkedAndFair(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
 	for i := len(plan.Queues) - 1; i >= 0; i-- {
 		q := &plan.Queues[i]
 		if q.Link >= 0 {
@@ -48,7 +48,7 @@ func queueOf(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
 // choosePacer says what holds the packets of a plan's queues: what was asked
 // for, or what the kernel has; "" for a plan without queues.
 func choosePacer(asked Pacer, plan *dataplane.Plan) (Pacer, error) {
-	linked, fair := queueOf(plan)
+	linked, fair := linkedAndFair(plan)
 	switch {
 	case len(plan.Queues) == 0:
 		return "", nil
@@ -78,13 +78,13 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 	}
 	if q.Link >= 0 {
 		out.Capacity = 0
-		e.linked(q)
+		e.checkLinked(q)
 	} else {
 		num, den, _ := queue.Pace(q.Drain) // it has compiled
 		out.Ns, out.Rest, out.Den = num/den, num%den, den
 	}
-	if e.pacer == FQ && horizon(q) > maxHorizon {
-		e.refuse(q.Source, "limit", fmt.Sprintf("lets a packet wait longer than the %v that fq holds it", maxHorizon), UseHTB)
+	if e.pacer == FQ && maxDelay(q) > maxFQDelay {
+		e.refuse(q.Source, "limit", fmt.Sprintf("lets a packet wait longer than the %v that fq holds it", maxFQDelay), UseHTB)
 	}
 	if out.Capacity > 0 {
 		size := 1 << bits.Len64(out.Capacity-1)
@@ -95,7 +95,7 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 }
 
 // linked refuses what HTB does not do.
-func (e *encoder) linked(q *dataplane.PlanQueue) {
+func (e *encoder) checkLinked(q *dataplane.PlanQueue) {
 	if e.pacer == FQ {
 		e.refuse(q.Source, "link", "is scheduled by HTB", UseHTB)
 	}
@@ -115,21 +115,21 @@ func (e *encoder) linked(q *dataplane.PlanQueue) {
 }
 
 // maxHorizon is what fq can hold packets for: 2^32 µs, with room.
-const maxHorizon = time.Hour
+const maxFQDelay = time.Hour
 
 // horizon is the longest that a packet may wait.
-func horizon(q *dataplane.PlanQueue) time.Duration {
+func maxDelay(q *dataplane.PlanQueue) time.Duration {
 	switch {
 	case q.Link >= 0:
 		return 0
 	case q.Time > 0:
 		return q.Time
 	}
-	return lasting(q.Drain, mayWait(q, maxPacket))
+	return transmitTime(q.Drain, maxBacklog(q, maxPacket))
 }
 
 // lasting is how long bytes take at a rate.
-func lasting(r meter.Rate, bytes int64) time.Duration {
+func transmitTime(r meter.Rate, bytes int64) time.Duration {
 	t := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(r.Period)))
 	if t.Div(t, big.NewInt(r.Bytes)); !t.IsInt64() {
 		return math.MaxInt64
@@ -141,7 +141,7 @@ const maxPacket = 1 << 16 // bytes: GSO's most, but for BIG TCP
 
 // mayWait is how many bytes a queue's limit lets wait, where a packet has at
 // most so many.
-func mayWait(q *dataplane.PlanQueue, packet int) (bytes int64) {
+func maxBacklog(q *dataplane.PlanQueue, packet int) (bytes int64) {
 	switch {
 	case q.Time > 0:
 		bytes, _ = q.Drain.Burst(min(q.Time, time.Hour))
@@ -155,7 +155,7 @@ func mayWait(q *dataplane.PlanQueue, packet int) (bytes int64) {
 
 // perSecond is a rate in bytes per second, rounded up: what a queue lets in, its
 // program decides.
-func perSecond(r meter.Rate) uint64 {
+func bytesPerSecond(r meter.Rate) uint64 {
 	b := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(int64(time.Second)))
 	b.Add(b, big.NewInt(int64(r.Period)-1)).Div(b, big.NewInt(int64(r.Period)))
 	return b.Uint64()
@@ -166,13 +166,13 @@ func perSecond(r meter.Rate) uint64 {
 // No more comes to it than the program lets in. An idle queue saves its credit:
 // it is less than what may wait there, or nothing would.
 const (
-	credit  = 10 * time.Millisecond
-	surplus = 16384
+	leafCredit  = 10 * time.Millisecond
+	leafSurplus = 16384
 )
 
 // room is how many bytes the leaf of a queue holds at most where HTB has fallen
 // behind, of bytes that may wait.
-func room(bytes int64) uint32 {
+func leafLimit(bytes int64) uint32 {
 	return uint32(min(min(bytes, math.MaxInt32)*3/2, math.MaxInt32) + maxPacket)
 }
 
@@ -190,17 +190,17 @@ func (g *image) tree(d *device) *qdisc.Tree {
 	}
 	longest := cmp.Or(d.mtu, 1500) + 14 // bytes of a frame
 	for i, id := range g.linkIDs {
-		t.Links = append(t.Links, qdisc.Link{ID: id, Rate: perSecond(g.plan.Links[i].Rate), Credit: credit})
+		t.Links = append(t.Links, qdisc.Link{ID: id, Rate: bytesPerSecond(g.plan.Links[i].Rate), Credit: leafCredit})
 	}
 	for i := range g.plan.Queues {
 		q := &g.plan.Queues[i]
 		leaf := qdisc.Leaf{ID: uint16(g.queues[i].ClassId)}
-		t.Horizon = max(t.Horizon, horizon(q))
+		t.Horizon = max(t.Horizon, maxDelay(q))
 		if q.Link < 0 {
-			leaf.Rate = perSecond(q.Drain)
-			leaf.Rate += leaf.Rate / surplus
-			bytes := mayWait(q, cmp.Or(d.mtu, maxPacket))
-			leaf.Limit, leaf.Credit = room(bytes), min(credit, lasting(q.Drain, bytes)/4)
+			leaf.Rate = bytesPerSecond(q.Drain)
+			leaf.Rate += leaf.Rate / leafSurplus
+			bytes := maxBacklog(q, cmp.Or(d.mtu, maxPacket))
+			leaf.Limit, leaf.Credit = leafLimit(bytes), min(leafCredit, transmitTime(q.Drain, bytes)/4)
 			t.Leaves = append(t.Leaves, leaf)
 			continue
 		}
@@ -232,7 +232,7 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaves, err := s.leaves()
+	leaves, err := s.leafCounts()
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 			continue
 		}
 		var b bpf.ShaperBacklog
-		if err := s.shared.backlogs.LookupWithFlags(q.Slot, &b, ebpf.LookupLock); err != nil {
+		if err := s.maps.backlogs.LookupWithFlags(q.Slot, &b, ebpf.LookupLock); err != nil {
 			return nil, fmt.Errorf("backlogs: %w", err)
 		}
 		if wait := int64(b.Next - now); b.Begun != 0 && wait > 0 {
@@ -259,16 +259,16 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 }
 
 // leaves returns what HTB counts, by class; nothing where it holds no packets.
-func (s *Shaper) leaves() (map[uint16]qdisc.Counts, error) {
+func (s *Shaper) leafCounts() (map[uint16]qdisc.Counts, error) {
 	if s.Pacer != HTB {
-		return s.last, nil
+		return s.finalLeafCounts, nil
 	}
 	return qdisc.LeafCounts(s.Place.Index)
 }
 
 // inheritQueues gives queues their slots, and queues and links their classes of HTB.
 func (g *image) inheritQueues(before *About) {
-	slots, classes := slots{used: map[uint32]bool{}}, slots{used: map[uint32]bool{0: true}}
+	slots, classes := slotAllocator{used: map[uint32]bool{}}, slotAllocator{used: map[uint32]bool{0: true}}
 	for i := range before.Queued {
 		q := &before.Queued[i]
 		slots.used[q.Slot], classes.used[q.ClassId&math.MaxUint16] = true, true
@@ -280,7 +280,7 @@ func (g *image) inheritQueues(before *About) {
 		if was >= 0 {
 			g.linkIDs[i] = before.Links[was]
 		} else {
-			g.linkIDs[i] = uint16(classes.free())
+			g.linkIDs[i] = uint16(classes.take())
 		}
 	}
 	outline := g.plan.Outline()
@@ -288,12 +288,12 @@ func (g *image) inheritQueues(before *About) {
 		q := &g.queues[i]
 		feeder := feederOf(outline, i)
 		if from < 0 {
-			q.ClassId, q.Slot = qdisc.Handle(uint16(classes.free())), slots.free()
+			q.ClassId, q.Slot = qdisc.Handle(uint16(classes.take())), slots.take()
 		} else {
 			was := &before.Queued[from]
-			q.ClassId, feeder = was.ClassId, feeder.and(was.feeder)
+			q.ClassId, feeder = was.ClassId, feeder.merge(was.feeder)
 			if q.Slot = was.Slot; !sameQueue(q, &was.ShaperQueue) {
-				q.Slot = slots.free()
+				q.Slot = slots.take()
 			}
 		}
 		g.feeders = append(g.feeders, feeder)
@@ -336,7 +336,7 @@ func (g *image) newRings() (*ebpf.Map, error) {
 
 // keepWaiting copies what waits in the rings of queues that stay as they are to
 // their new places. A packet that comes meanwhile is not counted there.
-func (g *image) keepWaiting(before *About, from *shared, to *ebpf.Map) error {
+func (g *image) copyDepartures(before *About, from *stateMaps, to *ebpf.Map) error {
 	for i := range g.queues {
 		q := &g.queues[i]
 		at := slices.IndexFunc(before.Queued, func(r queueRecord) bool { return r.Slot == q.Slot })
@@ -349,7 +349,7 @@ func (g *image) keepWaiting(before *About, from *shared, to *ebpf.Map) error {
 		}
 		for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {
 			var w bpf.ShaperDeparture
-			err := from.waiting.Lookup(before.Queued[at].Ring+uint32(k&q.Mask), &w)
+			err := from.departures.Lookup(before.Queued[at].Ring+uint32(k&q.Mask), &w)
 			if err == nil {
 				err = to.Put(q.Ring+uint32(k&q.Mask), &w)
 			}
@@ -363,7 +363,7 @@ func (g *image) keepWaiting(before *About, from *shared, to *ebpf.Map) error {
 
 // settleQueues writes the backlogs that begin. A queue that changed is free when
 // the one before would have been.
-func (g *image) settleQueues(before *About, from, to *shared) error {
+func (g *image) populateBacklogs(before *About, from, to *stateMaps) error {
 	slots := map[uint32]bool{}
 	for _, q := range before.Queued {
 		slots[q.Slot] = true

@@ -38,7 +38,7 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) 
 		return ErrDetached
 	}
 	if err := s.Refresh(); errors.Is(err, ErrDetached) {
-		if err := s.reread(); err != nil {
+		if err := s.refreshDetached(); err != nil {
 			return err
 		}
 		if s.Ending {
@@ -71,17 +71,17 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) 
 
 // reread is Refresh for a program that is attached no more, whose record is still
 // there. Another process may have replaced the program of the link just before.
-func (s *Shaper) reread() error {
+func (s *Shaper) refreshDetached() error {
 	if h, ok := s.hook.(*hook.Link); ok {
 		info, err := h.Info()
 		if err != nil {
 			return err
 		}
 		if info.Program != s.Program {
-			return s.adopt(attachment{hook.Attached{Place: s.Place, Program: info.Program}})
+			return s.adoptAttached(attachment{hook.Attached{Place: s.Place, Program: info.Program}})
 		}
 	}
-	return s.read()
+	return s.readRecord()
 }
 
 func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) error {
@@ -95,7 +95,7 @@ func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) 
 	case faults[hookGone] || faults[notFirst] || faults[deviceGone] || faults[redirectGone]:
 		err = s.attachAgain(st, plan)
 	case faults[rootReplaced] || faults[classMissing]:
-		err = s.regrow(st, plan)
+		err = s.rebuildTree(st, plan)
 	}
 	if err == nil && faults[gsoRaised] && st.GSO != nil {
 		limits := st.GSO.Limits
@@ -121,7 +121,7 @@ func setUp(index int) error {
 
 // regrow puts back the tree alone: the program that selects its classes is still
 // in its place.
-func (s *Shaper) regrow(st *site, plan *dataplane.Plan) error {
+func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
 	d, err := deviceAt(s.iface())
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
 	s.hook = nil
 	next := s.About
 	next.Place = hook.Place{Hook: s.Place.Hook}
-	_, err := s.load(st, plan, &next)
+	_, err := s.install(st, plan, &next)
 	if s.hook == nil {
 		s.hook = old
 		return err
@@ -155,8 +155,8 @@ func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
 
 // end notes in the record of an attached program that it is being detached: a
 // process that holds it can tell that from a program that somebody else removed.
-func (a attachment) end() {
-	s, err := a.open()
+func (a attachment) markEnding() {
+	s, err := a.openShaper()
 	if s == nil || err != nil {
 		return
 	}

@@ -12,11 +12,11 @@ import (
 
 // leastSlots is how many slots a map has at least: so that most small policies
 // can be replaced by any other small one in place.
-const leastSlots = 16
+const minSlots = 16
 
 // bySlot are the maps whose size depends on the policy, with the most slots that
 // two policies can need. Slot 0 of the counters is for unclassified packets.
-var bySlot = map[string]uint32{
+var maxSlots = map[string]uint32{
 	bpf.ShaperMapCounters: 2*MaxClasses + 1,
 	bpf.ShaperMapStates:   maxStates,
 	bpf.ShaperMapLeases:   maxStates,
@@ -24,9 +24,9 @@ var bySlot = map[string]uint32{
 }
 
 // slots returns how many slots the policy needs of each of the maps.
-func (g *image) slots() map[string]uint32 {
+func (g *image) slotsNeeded() map[string]uint32 {
 	out := map[string]uint32{}
-	for name := range bySlot {
+	for name := range maxSlots {
 		out[name] = 1
 	}
 	need := func(name string, slot uint32) { out[name] = max(out[name], slot+1) }
@@ -53,18 +53,18 @@ func (g *image) slots() map[string]uint32 {
 //
 // The counters that are replaced stay open beside the new ones, because the
 // program before counts there until it is replaced. A class's count is the sum.
-func (s *shared) grow(g *image) error {
+func (s *stateMaps) grow(g *image) error {
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		return err
 	}
-	needs, all := g.slots(), s.all()
-	for name, most := range bySlot {
+	needs, all := g.slotsNeeded(), s.mapFields()
+	for name, most := range maxSlots {
 		at, need := all[name], needs[name]
 		if *at != nil && need <= (*at).MaxEntries() {
 			continue
 		}
-		spec.Maps[name].MaxEntries = min(max(2*need, leastSlots), most)
+		spec.Maps[name].MaxEntries = min(max(2*need, minSlots), most)
 		m, err := ebpf.NewMap(spec.Maps[name])
 		if err != nil {
 			return fmt.Errorf("map %s of %d entries: %w", name, spec.Maps[name].MaxEntries, cause.Of(err))
@@ -103,7 +103,7 @@ func (c *counterMaps) add(m *ebpf.Map) {
 }
 
 // of returns what is counted in a slot, by each CPU.
-func (c counterMaps) of(slot uint32) ([]bpf.ShaperCounts, error) {
+func (c counterMaps) perCPU(slot uint32) ([]bpf.ShaperCounts, error) {
 	var out []bpf.ShaperCounts
 	for _, m := range append([]*ebpf.Map{c.Map}, c.older...) {
 		if slot >= m.MaxEntries() {

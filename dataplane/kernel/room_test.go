@@ -42,7 +42,7 @@ func TestRoom(t *testing.T) {
 	policy := sized("a", 3, 2)
 	h := newHooked(t, policy, egressEntry, nil)
 	about := &About{}
-	about.record(h.image)
+	about.recordImage(h.image)
 	pipeline, err := dataplane.New(policy)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := int64(begin) + 3600*1000*ms
-	entries := []uint32{h.shared.counters.MaxEntries()}
+	entries := []uint32{h.maps.counters.MaxEntries()}
 	for step, next := range []*dataplane.Policy{
 		sized("a", 7, 3), sized("a", 40, 20), sized("b", 3, 2), sized("a", 300, 60), sized("b", 300, 200), sized("a", 2, 1), sized("a", 1024, 256), sized("a", 3, 2),
 	} {
@@ -71,8 +71,8 @@ func TestRoom(t *testing.T) {
 		}
 		after.Inherit(pipeline)
 		pipeline = after
-		before.shared.closeBut(h.shared)
-		entries = append(entries, h.shared.counters.MaxEntries())
+		before.maps.closeExcept(h.maps)
+		entries = append(entries, h.maps.counters.MaxEntries())
 		got, err := h.Stats()
 		if err != nil {
 			t.Fatal(err)
@@ -85,11 +85,11 @@ func TestRoom(t *testing.T) {
 		now += r.Int64N(3 * ms)
 		sameVerdict(t, h, pipeline, anyOf(r, policy, now))
 	}
-	if entries[0] != leastSlots || entries[1] != leastSlots || entries[len(entries)-1] != 2*MaxClasses+1 {
+	if entries[0] != minSlots || entries[1] != minSlots || entries[len(entries)-1] != 2*MaxClasses+1 {
 		t.Errorf("counters have had %d slots: want few for few classes", entries)
 	}
-	for name, most := range bySlot {
-		if n := (*h.shared.all()[name]).MaxEntries(); n > most {
+	for name, most := range maxSlots {
+		if n := (*h.maps.mapFields()[name]).MaxEntries(); n > most {
 			t.Errorf("%s has %d slots, of at most %d that are ever used", name, n, most)
 		}
 	}

@@ -21,15 +21,15 @@ import (
 // one, Look finds those of others. Close releases this process's part of it.
 type Shaper struct {
 	About
-	about  *ebpf.Map
-	shared *shared
-	hook   hook.Hook
-	owner  lock                    // where this process attached it
-	guard  func() error            // Config.Guard
-	seen   []byte                  // the record as it was read last
-	last   map[uint16]qdisc.Counts // what HTB counted until Detach
-	leases leases
-	ready  *image // of the plan that Check was given last; nil once it is used
+	about           *ebpf.Map
+	maps            *stateMaps
+	hook            hook.Hook
+	owner           lock                    // where this process attached it
+	guard           func() error            // Config.Guard
+	recordText      []byte                  // the record as it was read last
+	finalLeafCounts map[uint16]qdisc.Counts // what HTB counted until Detach
+	leases          leases
+	encoded         *image // of the plan that Check was given last; nil once it is used
 
 	// TookOver says that it was attached before, by another process.
 	TookOver bool
@@ -46,8 +46,8 @@ func (s *Shaper) Close() {
 		l.Close()
 	}
 	s.leases.close()
-	if s.shared != nil {
-		s.shared.close()
+	if s.maps != nil {
+		s.maps.close()
 	}
 	s.about.Close()
 	if s.owner.File != nil {
@@ -78,7 +78,7 @@ func (s *Shaper) Attached() (bool, error) {
 // Gone says whether the interface is there no more: it was deleted, or moved to
 // another network namespace. An error says nothing about it.
 func (s *Shaper) Gone() (bool, error) {
-	l, err := s.link()
+	l, err := s.netInterface()
 	if l == nil {
 		return err == nil, err
 	}
@@ -87,7 +87,7 @@ func (s *Shaper) Gone() (bool, error) {
 }
 
 // link returns the interface, or nil without an error if it is gone.
-func (s *Shaper) link() (netlink.Link, error) {
+func (s *Shaper) netInterface() (netlink.Link, error) {
 	l, err := netlink.LinkByIndex(s.Index)
 	switch {
 	case cause.NoDevice(err):
@@ -137,16 +137,16 @@ func (s *Shaper) Detach() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.lift(st), st.close())
+	return errors.Join(s.detachLocked(st), st.close())
 }
 
 // lift is Detach under the change lock.
-func (s *Shaper) lift(st *site) error {
+func (s *Shaper) detachLocked(st *site) error {
 	var err error
 	if s.hook != nil {
 		err = s.hook.Remove() // at once, and without a look at what else is there
 	}
-	s.last, _ = s.leaves() // they go with HTB
+	s.finalLeafCounts, _ = s.leafCounts() // they go with HTB
 	err = errors.Join(err, st.clear(s.Direction))
 	s.Lost.add(st.Lost)
 	s.hook, s.GSOLimit, s.Pacer = nil, 0, ""
@@ -155,10 +155,10 @@ func (s *Shaper) lift(st *site) error {
 
 // Check says what Reload would refuse, as dataplane.FieldErrors.
 func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
-	if s.ready, err = s.encode(plan, nil); err != nil {
+	if s.encoded, err = s.encode(plan, nil); err != nil {
 		return err
 	}
-	return s.checkShares(s.ready)
+	return s.checkShares(s.encoded)
 }
 
 // encode encodes a plan for where the shaper is. ready is an image of the plan that
@@ -168,7 +168,7 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.elsewhere(pacer, a.Dry) {
+	if a.needsOtherDevice(pacer, a.Dry) {
 		return nil, Reattach.errorf("%s ingress: queues need a device of their own", a.Interface)
 	}
 	to := entryOf(a.Direction, Hook(a.Place.Hook), pacer)
@@ -184,7 +184,7 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 
 // elsewhere says whether a program with this pacer belongs on another device. A
 // dry one has nothing wait.
-func (a *About) elsewhere(pacer Pacer, dry bool) bool {
+func (a *About) needsOtherDevice(pacer Pacer, dry bool) bool {
 	return a.Direction == Ingress && a.Place.Index != 0 && (pacer != "" && !dry) != a.Redirected()
 }
 
@@ -213,8 +213,8 @@ func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.
 	}
 	next := s.About
 	next.Label = label
-	next.promise(s.now(), until)
-	return s.load(st, plan, &next)
+	next.armRollback(s.rollbackGoal(), until)
+	return s.install(st, plan, &next)
 }
 
 // ErrDetached says that a shaper is no longer attached: another process detached
@@ -237,13 +237,13 @@ func (s *Shaper) detached() error {
 // Refresh reads again what another process may have changed. Any error but
 // ErrDetached says nothing about the shaper.
 func (s *Shaper) Refresh() error {
-	err := s.refresh()
+	err := s.refreshAttached()
 	if err == nil {
 		return nil
 	}
 	// The program of a deleted interface goes with it. Without this check it would
 	// look as if another process had removed the program.
-	switch l, e := s.link(); {
+	switch l, e := s.netInterface(); {
 	case e != nil:
 		return e
 	case l == nil:
@@ -252,7 +252,7 @@ func (s *Shaper) Refresh() error {
 	return err
 }
 
-func (s *Shaper) refresh() error {
+func (s *Shaper) refreshAttached() error {
 	if s.hook == nil {
 		return s.detached()
 	}
@@ -261,12 +261,12 @@ func (s *Shaper) refresh() error {
 		return err
 	}
 	if id == 0 {
-		return s.follow()
+		return s.findReattached()
 	}
 	if id == s.Program {
-		return s.read()
+		return s.readRecord()
 	}
-	err = s.adopt(attachment{hook.Attached{Place: s.Place, Program: id}})
+	err = s.adoptAttached(attachment{hook.Attached{Place: s.Place, Program: id}})
 	if errors.Is(err, unix.EPERM) {
 		return nil // who may not look cannot have been overtaken by another
 	}
@@ -274,9 +274,9 @@ func (s *Shaper) refresh() error {
 }
 
 // read reads the record again.
-func (s *Shaper) read() error {
+func (s *Shaper) readRecord() error {
 	text, err := s.about.LookupBytes(uint32(0))
-	if err == nil && bytes.Equal(text, s.seen) {
+	if err == nil && bytes.Equal(text, s.recordText) {
 		return nil
 	}
 	a, err := readAbout(s.about)
@@ -284,13 +284,13 @@ func (s *Shaper) read() error {
 		return err
 	}
 	a.Program, a.Place, a.Interface = s.Program, s.Place, s.Interface
-	s.About, s.seen = *a, text
+	s.About, s.recordText = *a, text
 	return nil
 }
 
 // adopt takes over what is attached now in place of the program before.
-func (s *Shaper) adopt(now attachment) error {
-	other, err := now.open()
+func (s *Shaper) adoptAttached(now attachment) error {
+	other, err := now.openShaper()
 	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
 		return s.detached()
 	}
@@ -298,18 +298,18 @@ func (s *Shaper) adopt(now attachment) error {
 		return err
 	}
 	other.Interface = s.Interface
-	s.About, s.about, other.about, s.seen = other.About, other.about, s.about, nil
+	s.About, s.about, other.about, s.recordText = other.About, other.about, s.about, nil
 	s.hook, other.hook = other.hook, s.hook
 	s.leases.lock.Lock()
-	s.shared, other.shared = other.shared, s.shared // with what this process made, which may have been replaced
-	s.leases.follow(s.shared.leases, &s.About)
+	s.maps, other.maps = other.maps, s.maps // with what this process made, which may have been replaced
+	s.leases.useStages(s.maps.leases, &s.About)
 	s.leases.lock.Unlock()
 	other.Close()
 	return nil
 }
 
 // follow finds the program again if another process attached it anew (Repair).
-func (s *Shaper) follow() error {
+func (s *Shaper) findReattached() error {
 	list, err := attachments(s.Index, s.Direction)
 	if errors.Is(err, unix.EPERM) {
 		return s.detached()
@@ -318,7 +318,7 @@ func (s *Shaper) follow() error {
 		return err
 	}
 	for _, a := range list {
-		other, err := a.open()
+		other, err := a.openShaper()
 		if err != nil && !unusable(err) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
@@ -328,7 +328,7 @@ func (s *Shaper) follow() error {
 		same := other.Since.Equal(s.Since) && other.iface() == s.iface()
 		other.Close()
 		if same {
-			return s.adopt(a)
+			return s.adoptAttached(a)
 		}
 	}
 	return s.detached()
@@ -337,12 +337,12 @@ func (s *Shaper) follow() error {
 // Stats returns the counters, as dataplane.Pipeline does, in the order of the
 // policy's classes.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
-	out, err := stats(s.shared.counters, s.Classes)
+	out, err := readStats(s.maps.counters, s.Classes)
 	if err != nil {
 		return nil, err
 	}
-	leaves, err := s.leaves()
-	s.countBehind(out, leaves)
+	leaves, err := s.leafCounts()
+	s.countQdiscDrops(out, leaves)
 	return out, err
 }
 
@@ -355,7 +355,7 @@ func (s *Shaper) Tokens() ([][2]int64, error) {
 	}
 	out := make([][2]int64, len(s.Stages))
 	for i := range s.Stages {
-		if out[i][0], out[i][1], err = tokens(s.shared, &s.Stages[i].ShaperStage, now); err != nil {
+		if out[i][0], out[i][1], err = readTokens(s.maps, &s.Stages[i].ShaperStage, now); err != nil {
 			return nil, err
 		}
 	}

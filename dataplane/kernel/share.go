@@ -14,27 +14,27 @@ import (
 )
 
 // wish is a meter that is to be a budget of the host.
-type wish struct {
+type budgetRequest struct {
 	budgetRecord                    // what the policy says; without slot and users
-	before       *bpf.ShaperProfile // what the user's policy before said; nil if it had no such budget
-	waiting      bpf.ShaperState    // of a meter that nobody has used yet
+	previous     *bpf.ShaperProfile // what the user's policy before said; nil if it had no such budget
+	initial      bpf.ShaperState    // of a meter that nobody has used yet
 	stage        int                // of the plan
 }
 
 // wishFor is the wish of a stage, nil if it is no budget of the host.
-func wishFor(plan *dataplane.Plan, stage int, p *bpf.ShaperProfile) *wish {
+func budgetRequestFor(plan *dataplane.Plan, stage int, p *bpf.ShaperProfile) *budgetRequest {
 	s := &plan.Stages[stage]
 	if s.Budget == nil || s.Leased {
 		return nil
 	}
-	return &wish{
-		budgetRecord: budgetRecord{Name: s.BudgetName, Packets: flag(s.Packets), Params: inWords(s.Source), Profile: *p},
-		waiting:      initial(s, p).waiting(p), stage: stage,
+	return &budgetRequest{
+		budgetRecord: budgetRecord{Name: s.BudgetName, Packets: flag(s.Packets), Params: formatParams(s.Source), Profile: *p},
+		initial:      initialLevels(s, p).unstartedState(p), stage: stage,
 	}
 }
 
 // inWords writes a meter's parameters as --meter takes them.
-func inWords(m *dataplane.Meter) string {
+func formatParams(m *dataplane.Meter) string {
 	kind := m.Params.Kind().Info()
 	words := []string{kind.Name}
 	for _, name := range slices.Concat(kind.Required, kind.Optional) {
@@ -67,9 +67,9 @@ func (e *BudgetError) Error() string {
 
 // share is a wish that is granted.
 type share struct {
-	*wish
+	*budgetRequest
 	record *budgetRecord
-	fresh  bool          // its state is to be written
+	isNew  bool          // its state is to be written
 	old    *budgetRecord // the budget of that name whose place it takes, or nil
 	change bool          // its parameters are to become those of the wish
 }
@@ -77,24 +77,24 @@ type share struct {
 // shares are the budgets of a shaper, while a policy is loaded. The registry is
 // locked meanwhile.
 type shares struct {
-	*budgets
-	user budgetUser
-	list []*share
-	undo []byte // the registry's text before
-	done bool
+	*lockedRegistry
+	user      budgetUser
+	list      []*share
+	undo      []byte // the registry's text before
+	committed bool
 }
 
 // newShares grants wishes, or says why not. Nothing is written yet. again says that a
 // change of the user before was interrupted: which parameters it wanted is not known.
-func newShares(user budgetUser, wishes []*wish, again bool) (*shares, error) {
-	b, err := openBudgets(user.half())
+func newShares(user budgetUser, wishes []*budgetRequest, again bool) (*shares, error) {
+	b, err := openRegistry(user.registryTemp())
 	if err != nil {
 		return nil, err
 	}
-	s := &shares{budgets: b, user: user}
+	s := &shares{lockedRegistry: b, user: user}
 	s.undo = b.text
 	if len(wishes) > 0 {
-		err = b.open()
+		err = b.openMaps()
 	}
 	for _, w := range wishes {
 		if err != nil {
@@ -117,27 +117,27 @@ func newShares(user budgetUser, wishes []*wish, again bool) (*shares, error) {
 // another limit by mistake. A user whose policy changes them changes them for all, so
 // that one reload after the other can. If its policy does not, those in force
 // stay: another one's reload has changed them before.
-func (s *shares) grant(w *wish, again bool) (*share, error) {
+func (s *shares) grant(w *budgetRequest, again bool) (*share, error) {
 	for _, r := range s.Budgets {
 		if r.Name != w.Name {
 			continue
 		}
-		same := r.Packets == w.Packets && sameWords(&r.Profile, &w.Profile)
+		same := r.Packets == w.Packets && sameStateFormat(&r.Profile, &w.Profile)
 		if r.Packets == w.Packets && r.Profile == w.Profile {
-			return &share{wish: w, record: r}, nil
+			return &share{budgetRequest: w, record: r}, nil
 		}
 		others := slices.DeleteFunc(slices.Clone(r.Users), func(u budgetUser) bool { return u.File == s.user.File })
 		mine := len(others) < len(r.Users)
 		switch {
 		case len(others) == 0 && same:
-			return &share{wish: w, record: r, change: true}, nil
+			return &share{budgetRequest: w, record: r, change: true}, nil
 		case len(others) == 0: // only now do its words mean something else
 			s.Budgets = slices.DeleteFunc(s.Budgets, func(o *budgetRecord) bool { return o == r })
-			return s.make(w, r)
-		case same && mine && w.before != nil && (again || *w.before != w.Profile):
-			return &share{wish: w, record: r, change: true}, nil
+			return s.newBudget(w, r)
+		case same && mine && w.previous != nil && (again || *w.previous != w.Profile):
+			return &share{budgetRequest: w, record: r, change: true}, nil
 		case same && mine:
-			return &share{wish: w, record: r}, nil
+			return &share{budgetRequest: w, record: r}, nil
 		}
 		e := &BudgetError{Name: w.Name, Ours: w.Params, Theirs: r.Params}
 		for i := range others {
@@ -145,37 +145,37 @@ func (s *shares) grant(w *wish, again bool) (*share, error) {
 		}
 		return nil, e
 	}
-	return s.make(w, nil)
+	return s.newBudget(w, nil)
 }
 
 // sameWords says whether the words of a state mean the same but for their units.
-func sameWords(a, b *bpf.ShaperProfile) bool {
+func sameStateFormat(a, b *bpf.ShaperProfile) bool {
 	return a.Coupled == b.Coupled && a.Peak == b.Peak && a.Excess == b.Excess && a.Limit == b.Limit && a.Sliding == b.Sliding &&
 		(a.Window > 0) == (b.Window > 0)
 }
 
 // make gives a wish a slot, beside that of the budget whose place it takes.
-func (s *shares) make(w *wish, old *budgetRecord) (*share, error) {
-	free := slots{used: map[uint32]bool{}}
+func (s *shares) newBudget(w *budgetRequest, old *budgetRecord) (*share, error) {
+	free := slotAllocator{used: map[uint32]bool{}}
 	if old != nil {
 		free.used[old.Slot] = true
 	}
 	for _, r := range s.Budgets {
 		free.used[r.Slot] = true
 	}
-	slot := free.free()
+	slot := free.take()
 	if slot >= maxBudgets {
 		return nil, fmt.Errorf("budget %q: %d others of this host are in use, which is as many as there is room for", w.Name, maxBudgets)
 	}
 	r := w.budgetRecord
 	r.Slot, r.Users = slot, nil
 	s.Budgets = append(s.Budgets, &r)
-	return &share{wish: w, record: &r, fresh: true, old: old}, nil
+	return &share{budgetRequest: w, record: &r, isNew: true, old: old}, nil
 }
 
 // begin writes the state of a budget that nobody uses yet. One that takes the place of
 // another keeps its tokens.
-func (s *shares) begin(g *share, now uint64, state bpf.ShaperState) error {
+func (s *shares) writeInitialState(g *share, now uint64, state bpf.ShaperState) error {
 	var was bpf.ShaperBudget
 	if g.old != nil {
 		if err := s.maps[0].Lookup(g.old.Slot, &was); err != nil {
@@ -183,9 +183,9 @@ func (s *shares) begin(g *share, now uint64, state bpf.ShaperState) error {
 		}
 		var l levels
 		if g.old.Packets == g.Packets {
-			l = levelsAt(&bpf.ShaperState{Word: was.Word, Stamp: was.Stamp}, &was.Profile, now).carry(&was.Profile, &g.Profile)
+			l = levelsAt(&bpf.ShaperState{Word: was.Word, Stamp: was.Stamp}, &was.Profile, now).convert(&was.Profile, &g.Profile)
 		}
-		state = l.at(now, &g.Profile)
+		state = l.state(now, &g.Profile)
 	}
 	if err := s.maps[0].Lookup(g.record.Slot, &was); err != nil {
 		return fmt.Errorf("budgets: %w", err)
@@ -199,7 +199,7 @@ func (s *shares) begin(g *share, now uint64, state bpf.ShaperState) error {
 
 // enter writes the user into the registry, in the budgets of the policy before and in
 // those of the new one: whichever program will be attached. Then new maps are pinned.
-func (s *shares) enter() error {
+func (s *shares) register() error {
 	for _, g := range s.list {
 		users := slices.DeleteFunc(g.record.Users, func(u budgetUser) bool { return u.File == s.user.File })
 		g.record.Users = append(users, s.user)
@@ -207,13 +207,13 @@ func (s *shares) enter() error {
 	if err := s.save(); err != nil {
 		return err
 	}
-	return s.pin()
+	return s.pinMaps()
 }
 
 // settle is called when the policy is in force: it changes what parameters are to
 // change, and takes the user out of budgets that the policy does not have.
-func (s *shares) settle() error {
-	s.done = true
+func (s *shares) commit() error {
+	s.committed = true
 	var errs []error
 	for _, g := range s.list {
 		if !g.change {
@@ -240,12 +240,12 @@ func (s *shares) settle() error {
 }
 
 // end unlocks the registry. Unless the shares are settled it is as it was.
-func (s *shares) end() error {
+func (s *shares) unlock() error {
 	if s == nil {
 		return nil
 	}
 	var err error
-	if !s.done {
+	if !s.committed {
 		err = s.restore()
 	}
 	return errors.Join(err, s.close())

@@ -9,21 +9,21 @@ import (
 // share claims the budgets of a policy for the shaper that it is loaded for, and marks
 // their stages. It is nil if there is nothing to claim or to leave. A dry run leaves
 // budgets alone: its meters are its own.
-func (s *Shaper) share(g *image, next *About) (*shares, error) {
-	var wishes []*wish
+func (s *Shaper) claimShares(g *image, next *About) (*shares, error) {
+	var wishes []*budgetRequest
 	for i := range g.stages {
-		w := wishFor(g.plan, i, &g.stages[i].Profile)
+		w := budgetRequestFor(g.plan, i, &g.stages[i].Profile)
 		if w == nil || next.Dry {
 			continue
 		}
 		for k := range s.Stages {
 			if s.Stages[k].Table == storeShared && s.Outline.Stages[k].BudgetName == w.Name {
-				w.before = &s.Stages[k].Profile
+				w.previous = &s.Stages[k].Profile
 			}
 		}
 		wishes = append(wishes, w)
 	}
-	if len(wishes) == 0 && !haveBudgets() {
+	if len(wishes) == 0 && !registryExists() {
 		return nil, nil
 	}
 	shares, err := newShares(budgetUser{
@@ -43,8 +43,8 @@ func (s *Shaper) share(g *image, next *About) (*shares, error) {
 
 // checkShares is share for one that changes nothing.
 func (s *Shaper) checkShares(g *image) error {
-	shares, err := s.share(g, &s.About)
-	return errors.Join(err, shares.end())
+	shares, err := s.claimShares(g, &s.About)
+	return errors.Join(err, shares.unlock())
 }
 
 // Budgets returns the names of the host budgets that the shaper uses.
@@ -63,7 +63,7 @@ func (a *About) budgetsIn(store int32) (names []string) {
 }
 
 // join takes the maps of budgets of the host.
-func (s *shared) join(c *shares) error {
+func (s *stateMaps) useBudgetMaps(c *shares) error {
 	if c == nil || len(c.list) == 0 {
 		return nil
 	}
@@ -83,12 +83,12 @@ func (s *shared) join(c *shares) error {
 }
 
 // fresh is the share of a stage whose budget nobody has used yet, or nil.
-func (s *shares) fresh(stage int) *share {
+func (s *shares) newShareOf(stage int) *share {
 	if s == nil {
 		return nil
 	}
 	for _, g := range s.list {
-		if g.stage == stage && g.fresh {
+		if g.stage == stage && g.isNew {
 			return g
 		}
 	}
@@ -96,7 +96,7 @@ func (s *shares) fresh(stage int) *share {
 }
 
 // claim enters the shaper with the programs that may be attached from now on.
-func (s *shares) claim(st *site, before, next ebpf.ProgramID) error {
+func (s *shares) registerProgram(st *site, before, next ebpf.ProgramID) error {
 	if s == nil || len(s.list) == 0 {
 		return nil
 	}
@@ -107,14 +107,14 @@ func (s *shares) claim(st *site, before, next ebpf.ProgramID) error {
 	if before != 0 {
 		s.user.Programs = append(s.user.Programs, before)
 	}
-	return s.enter()
+	return s.register()
 }
 
 // take settles the shares of a shaper whose program is attached.
-func (s *shares) take(program ebpf.ProgramID) error {
+func (s *shares) commitProgram(program ebpf.ProgramID) error {
 	if s == nil {
 		return nil
 	}
 	s.user.Programs = []ebpf.ProgramID{program}
-	return s.settle()
+	return s.commit()
 }

@@ -11,7 +11,7 @@ import (
 
 // changeBudget gives a budget other parameters while packets go through it.
 func changeBudget(maps [2]*ebpf.Map, slot uint32, to *bpf.ShaperProfile) error {
-	c, err := loadShare(bpf.ShareProgShaperChange, byName(maps))
+	c, err := loadBudgetProgram(bpf.ShareProgShaperChange, budgetMapsByName(maps))
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func runChange(c *ebpf.Collection, slot uint32, to *bpf.ShaperProfile, now uint6
 	}
 	r := testRun{}
 	r.Cb = [5]uint32{slot, uint32(now), uint32(now >> 32)}
-	code, err := r.do(c.Programs[bpf.ShareProgShaperChange].FD())
+	code, err := r.run(c.Programs[bpf.ShareProgShaperChange].FD())
 	if err == nil && code != 0 {
 		err = fmt.Errorf("there is no slot %d", slot)
 	}
@@ -34,7 +34,7 @@ func runChange(c *ebpf.Collection, slot uint32, to *bpf.ShaperProfile, now uint6
 }
 
 // loadShare loads a program of share.c, with the maps of budgets or of leases.
-func loadShare(program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
+func loadBudgetProgram(program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	spec, err := bpf.LoadShare()
 	if err != nil {
 		return nil, err
@@ -59,6 +59,6 @@ func loadShare(program string, given map[string]*ebpf.Map) (*ebpf.Collection, er
 }
 
 // byName are the maps of budgets by their names.
-func byName(maps [2]*ebpf.Map) map[string]*ebpf.Map {
+func budgetMapsByName(maps [2]*ebpf.Map) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{budgetMaps[0]: maps[0], budgetMaps[1]: maps[1]}
 }

@@ -122,7 +122,7 @@ func (st *site) clearOnce(direction Direction) error {
 	var errs []error
 	for _, a := range list {
 		st.adopt(a)
-		a.end()
+		a.markEnding()
 		if err := a.Remove(); err != nil {
 			errs = append(errs, err)
 			continue
@@ -134,7 +134,7 @@ func (st *site) clearOnce(direction Direction) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	left, err := releaseBudgets(st.half(direction), st.file(direction.String()))
+	left, err := releaseBudgets(st.registryTemp(direction), st.file(direction.String()))
 	for _, l := range left {
 		st.removed("%v", l)
 	}
@@ -154,7 +154,7 @@ func nameOf(index int) string {
 // adopt notes what a shaper of before records had a version remembered beside its
 // program.
 func (st *site) adopt(a attachment) {
-	text, err := a.record()
+	text, err := a.recordText()
 	if err != nil || text == nil {
 		return
 	}

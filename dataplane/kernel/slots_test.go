@@ -40,13 +40,13 @@ func TestSlots(t *testing.T) {
 		changes := g.inherit(&about)
 		slots, states := map[uint32]bool{0: true}, map[uint32]bool{}
 		for _, c := range g.classes {
-			if slots[c.Slot] || c.Slot >= bySlot[bpf.ShaperMapCounters] {
+			if slots[c.Slot] || c.Slot >= maxSlots[bpf.ShaperMapCounters] {
 				t.Fatalf("%s: slot %d of the counters is taken, or beyond their end", name, c.Slot)
 			}
 			slots[c.Slot] = true
 		}
 		for _, s := range g.stages {
-			if states[s.Slot] || s.Slot >= bySlot[bpf.ShaperMapStates] {
+			if states[s.Slot] || s.Slot >= maxSlots[bpf.ShaperMapStates] {
 				t.Fatalf("%s: slot %d of the states is taken, or beyond their end", name, s.Slot)
 			}
 			states[s.Slot] = true
@@ -63,7 +63,7 @@ func TestSlots(t *testing.T) {
 		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Classes)}[len(about.Classes) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
 			t.Fatalf("%s: %d changes: want %d", name, len(changes), want)
 		}
-		about.record(g)
+		about.recordImage(g)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestTableSlots(t *testing.T) {
 			}
 		}
 		old = now
-		about.record(g)
+		about.recordImage(g)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestQueueSlots(t *testing.T) {
 			}
 			slots[name], classes[name] = q.Slot, q.ClassId
 		}
-		about.record(g)
+		about.recordImage(g)
 	}
 	// There is room for as many queues as there may be, beside those before.
 	about = About{}
@@ -212,11 +212,11 @@ func TestQueueSlots(t *testing.T) {
 		g.inherit(&about)
 		used := map[uint32]bool{}
 		for _, q := range g.queues {
-			if q.Slot >= bySlot[bpf.ShaperMapBacklogs] || used[q.Slot] {
+			if q.Slot >= maxSlots[bpf.ShaperMapBacklogs] || used[q.Slot] {
 				t.Fatalf("%s: slot %d is beyond the end, or taken", prefix, q.Slot)
 			}
 			used[q.Slot] = true
 		}
-		about.record(g)
+		about.recordImage(g)
 	}
 }

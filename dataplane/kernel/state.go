@@ -21,7 +21,7 @@ const (
 type levels [2]int64
 
 // initial are the levels that a meter begins with.
-func initial(s *dataplane.PlanStage, p *bpf.ShaperProfile) levels {
+func initialLevels(s *dataplane.PlanStage, p *bpf.ShaperProfile) levels {
 	var l levels
 	for i, b := range p.Buckets {
 		l[i] = s.Initial.Of(b.Size/int64(b.Den)) * int64(b.Den)
@@ -30,7 +30,7 @@ func initial(s *dataplane.PlanStage, p *bpf.ShaperProfile) levels {
 }
 
 // waiting is the state of a meter whose clock begins with its first packet.
-func (l levels) waiting(p *bpf.ShaperProfile) bpf.ShaperState {
+func (l levels) unstartedState(p *bpf.ShaperProfile) bpf.ShaperState {
 	if p.Window > 0 {
 		return bpf.ShaperState{Word: [2]uint64{uint64(p.Buckets[0].Size - l[0])}, Stamp: notBegun}
 	}
@@ -38,7 +38,7 @@ func (l levels) waiting(p *bpf.ShaperProfile) bpf.ShaperState {
 }
 
 // at is the state of a meter that has these levels now.
-func (l levels) at(now uint64, p *bpf.ShaperProfile) bpf.ShaperState {
+func (l levels) state(now uint64, p *bpf.ShaperProfile) bpf.ShaperState {
 	if p.Window > 0 {
 		return bpf.ShaperState{Word: [2]uint64{uint64(p.Buckets[0].Size - l[0])}, Stamp: now - now%p.Window}
 	}
@@ -52,7 +52,7 @@ func (l levels) at(now uint64, p *bpf.ShaperProfile) bpf.ShaperState {
 // levelsAt reads a state, as exclusive in bpf/src/bucket.h does.
 func levelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
 	if p.Window > 0 {
-		return leftAt(state, p, now)
+		return windowLevelsAt(state, p, now)
 	}
 	var l levels
 	if state.Stamp == notBegun {
@@ -85,7 +85,7 @@ func levelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
 }
 
 // leftAt reads a state of a window, as counted in bpf/src/bucket.h does.
-func leftAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
+func windowLevelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
 	limit, count, before, since := p.Buckets[0].Size, int64(state.Word[0]), state.Word[1], now-state.Stamp
 	view := p.Window
 	switch {
@@ -113,7 +113,7 @@ func (l levels) tokens(p *bpf.ShaperProfile) (tc, te int64) {
 
 // carry gives the levels of one profile to another, cut to its bursts. What
 // its units cannot express is rounded down.
-func (l levels) carry(from, to *bpf.ShaperProfile) levels {
+func (l levels) convert(from, to *bpf.ShaperProfile) levels {
 	var out levels
 	for i, b := range to.Buckets {
 		den := from.Buckets[i].Den
@@ -133,7 +133,7 @@ func (l levels) carry(from, to *bpf.ShaperProfile) levels {
 
 // begin makes the maps that depend on the policy, and writes the states of all
 // meters, whose clocks wait for a packet.
-func (g *image) begin(to *shared) (err error) {
+func (g *image) initialize(to *stateMaps) (err error) {
 	if err := to.grow(g); err != nil {
 		return err
 	}
@@ -142,27 +142,27 @@ func (g *image) begin(to *shared) (err error) {
 		if !inStates(s.Table) {
 			continue
 		}
-		if err := to.states.Put(s.Slot, initial(&g.plan.Stages[i], &s.Profile).waiting(&s.Profile)); err != nil {
+		if err := to.states.Put(s.Slot, initialLevels(&g.plan.Stages[i], &s.Profile).unstartedState(&s.Profile)); err != nil {
 			return fmt.Errorf("states: %w", err)
 		}
 	}
-	if err := g.settleTables(&About{}, to); err != nil {
+	if err := g.populateTables(&About{}, to); err != nil {
 		return err
 	}
-	if err := g.settleLeases(&About{}, to, to); err != nil {
+	if err := g.populateLeases(&About{}, to, to); err != nil {
 		return err
 	}
-	to.waiting.Close()
-	to.waiting, err = g.newRings()
+	to.departures.Close()
+	to.departures, err = g.newRings()
 	return err
 }
 
 // held reads what a meter holds now, and the parameters that this is of. Those of a
 // budget may not be those of the policy.
-func held(maps *shared, s *bpf.ShaperStage, now uint64) (levels, *bpf.ShaperProfile, error) {
+func readLevels(maps *stateMaps, s *bpf.ShaperStage, now uint64) (levels, *bpf.ShaperProfile, error) {
 	switch s.Table {
 	case storeLeased:
-		return heldLease(maps.leases, s.Slot, now)
+		return leaseLevels(maps.leases, s.Slot, now)
 	case storeShared:
 		var b bpf.ShaperBudget
 		if err := maps.budgets.Lookup(s.Slot, &b); err != nil {
@@ -178,8 +178,8 @@ func held(maps *shared, s *bpf.ShaperStage, now uint64) (levels, *bpf.ShaperProf
 }
 
 // tokens reads what a meter holds now, in whole bytes.
-func tokens(maps *shared, s *bpf.ShaperStage, now uint64) (tc, te int64, err error) {
-	l, p, err := held(maps, s, now)
+func readTokens(maps *stateMaps, s *bpf.ShaperStage, now uint64) (tc, te int64, err error) {
+	l, p, err := readLevels(maps, s, now)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -31,7 +31,7 @@ func TestCarry(t *testing.T) {
 			most := from.Buckets[i].Size
 			l[i] = min(most, pick(r, 0, 1, 2, most, r.Int64N(most+1)))
 		}
-		got := l.carry(from, to)
+		got := l.convert(from, to)
 		for i := range got {
 			was, den := int64(from.Buckets[i].Den), int64(to.Buckets[i].Den)
 			want := new(big.Rat).SetFrac64(l[i], was)
@@ -45,7 +45,7 @@ func TestCarry(t *testing.T) {
 					i, l[i], was, params[0], params[0], got[i], den, params[1], params[1], halves*units.Int64())
 			}
 		}
-		if same := l.carry(from, from); same != (levels{l[0] &^ 1, l[1] &^ 1}) {
+		if same := l.convert(from, from); same != (levels{l[0] &^ 1, l[1] &^ 1}) {
 			t.Fatalf("%v of %T%+v became %v under the same profile", l, params[0], params[0], same)
 		}
 	}
@@ -69,14 +69,14 @@ func TestLevels(t *testing.T) {
 			l[i] = halves * min(most, pick(r, 0, 1, r.Int64N(most+1), most))
 		}
 		now := r.Uint64N(1 << 62)
-		state := l.at(now, &s)
+		state := l.state(now, &s)
 		if got := levelsAt(&state, &s, now); got != l {
 			t.Fatalf("%T%+v: %v at %d is read as %v", m.Params, m.Params, l, now, got)
 		}
 		if got := levelsAt(&state, &s, now-r.Uint64N(now+1)); got != l {
 			t.Fatalf("%T%+v: %v at %d is read as %v before", m.Params, m.Params, l, now, got)
 		}
-		waiting := l.waiting(&s)
+		waiting := l.unstartedState(&s)
 		if got := levelsAt(&waiting, &s, now); got != l {
 			t.Fatalf("%T%+v: %v is read as %v while the clock waits", m.Params, m.Params, l, got)
 		}
@@ -129,7 +129,7 @@ func TestWindowCarry(t *testing.T) {
 		if to.Window > 0 {
 			unit = 1
 		}
-		got := l.carry(from, to)
+		got := l.convert(from, to)
 		for i := range got {
 			was, den := from.Buckets[i].Den, to.Buckets[i].Den
 			units := new(big.Int).Mul(big.NewInt(l[i]), new(big.Int).SetUint64(den))
@@ -142,11 +142,11 @@ func TestWindowCarry(t *testing.T) {
 			}
 		}
 		now := r.Uint64N(1 << 61)
-		state := got.at(now, to)
+		state := got.state(now, to)
 		if again := levelsAt(&state, to, now); again != got {
 			t.Fatalf("%v of %s at %d is read as %v", got, text[1], now, again)
 		}
-		waiting := got.waiting(to)
+		waiting := got.unstartedState(to)
 		if again := levelsAt(&waiting, to, now); again != got {
 			t.Fatalf("%v of %s is read as %v while the clock waits", got, text[1], again)
 		}

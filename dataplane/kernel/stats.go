@@ -9,14 +9,14 @@ import (
 
 // stats adds up the counters of all CPUs: an entry a class, by slot, and a last
 // one for what no class took. Counters are modulo 2^63.
-func stats(counters counterMaps, classes []bpf.ShaperClass) ([]dataplane.ClassStats, error) {
+func readStats(counters counterMaps, classes []bpf.ShaperClass) ([]dataplane.ClassStats, error) {
 	out := make([]dataplane.ClassStats, len(classes)+1)
 	for i := range out {
 		slot := uint32(0)
 		if i < len(classes) {
 			slot = classes[i].Slot
 		}
-		perCPU, err := counters.of(slot)
+		perCPU, err := counters.perCPU(slot)
 		if err != nil {
 			return nil, err
 		}
@@ -24,18 +24,18 @@ func stats(counters counterMaps, classes []bpf.ShaperClass) ([]dataplane.ClassSt
 		for j := range perCPU {
 			c := &perCPU[j]
 			if i == len(classes) {
-				add(&s.Untaken, c.Colors[0].Packets, c.Colors[0].Bytes)
+				addCount(&s.Untaken, c.Colors[0].Packets, c.Colors[0].Bytes)
 				dropped := &c.Drops[0][dataplane.CauseColor]
-				add(&s.UntakenDropped, dropped.Packets, dropped.Bytes)
+				addCount(&s.UntakenDropped, dropped.Packets, dropped.Bytes)
 				continue
 			}
 			for color := range c.Colors {
-				add(&s.Colors[color], c.Colors[color].Packets, c.Colors[color].Bytes)
-				add(&s.Marked[color], c.Marked[color].Packets, c.Marked[color].Bytes)
-				add(&s.CE[color], c.Ce[color].Packets, c.Ce[color].Bytes)
-				add(&s.Queued[color], c.Queued[color].Packets, c.Queued[color].Bytes)
+				addCount(&s.Colors[color], c.Colors[color].Packets, c.Colors[color].Bytes)
+				addCount(&s.Marked[color], c.Marked[color].Packets, c.Marked[color].Bytes)
+				addCount(&s.CE[color], c.Ce[color].Packets, c.Ce[color].Bytes)
+				addCount(&s.Queued[color], c.Queued[color].Packets, c.Queued[color].Bytes)
 				for cause := range c.Drops[color] {
-					add(&s.Drops[color][cause], c.Drops[color][cause].Packets, c.Drops[color][cause].Bytes)
+					addCount(&s.Drops[color][cause], c.Drops[color][cause].Packets, c.Drops[color][cause].Bytes)
 				}
 			}
 		}
@@ -43,7 +43,7 @@ func stats(counters counterMaps, classes []bpf.ShaperClass) ([]dataplane.ClassSt
 	return out, nil
 }
 
-func add(to *dataplane.Count, packets, bytes uint64) {
+func addCount(to *dataplane.Count, packets, bytes uint64) {
 	to.Packets = (to.Packets + int64(packets)) & math.MaxInt64
 	to.Bytes = (to.Bytes + int64(bytes)) & math.MaxInt64
 }

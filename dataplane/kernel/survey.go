@@ -104,7 +104,7 @@ func (v *Survey) look(at iface, name string) error {
 			return err
 		}
 		for _, a := range list {
-			s, err := a.open()
+			s, err := a.openShaper()
 			if errors.Is(err, unix.ENOENT) || s == nil && err == nil {
 				continue // it went away meanwhile, or is not ours
 			}
@@ -211,7 +211,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Hook == hook.TC) {
 			add(direction, "pin %s", at.pin(direction))
 		}
-		if half := filepath.Join(StateDir, at.half(direction)); exists(half) { // of a process that was killed
+		if half := filepath.Join(StateDir, at.registryTemp(direction)); exists(half) { // of a process that was killed
 			add(direction, "registry of budgets %s", half)
 		}
 	}
@@ -278,7 +278,7 @@ func find(at iface, direction Direction) (*Shaper, error) {
 		return nil, err
 	}
 	for _, a := range list {
-		s, err := a.open()
+		s, err := a.openShaper()
 		if err != nil && !unusable(err) && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}

@@ -28,7 +28,7 @@ const maxBatch = 512
 // programs that meter live ones. One goroutine owns it; Close frees it.
 type Walker struct {
 	*image
-	shared  *shared
+	maps    *stateMaps
 	loaded  *ebpf.Collection
 	program *ebpf.Program
 	records []bpf.ShaperRecord
@@ -41,7 +41,7 @@ type Walker struct {
 // NewWalker loads the program of a plan into the kernel. batch is how many
 // packets are metered at a time, 0 for what is fast.
 func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
-	if q, fair := queueOf(plan); q != nil {
+	if q, fair := linkedAndFair(plan); q != nil {
 		field := "link"
 		if fair != nil {
 			q, field = fair, "fair"
@@ -68,16 +68,16 @@ func (w *Walker) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if w.shared, err = newShared(); err != nil {
+	if w.maps, err = newStateMaps(); err != nil {
 		return err
 	}
 	w.inherit(&About{})
-	if err := w.begin(w.shared); err != nil {
+	if err := w.initialize(w.maps); err != nil {
 		return err
 	}
 	w.constants.Handed = 1
 	spec.Maps[bpf.WalkMapRecords].MaxEntries = uint32(w.batch)
-	w.loaded, err = w.load(spec, bpf.WalkProgShaperWalk, w.shared.given())
+	w.loaded, err = w.loadProgram(spec, bpf.WalkProgShaperWalk, w.maps.byName())
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (w *Walker) Close() {
 	if w.loaded != nil {
 		w.loaded.Close()
 	}
-	if w.shared != nil {
-		w.shared.close()
+	if w.maps != nil {
+		w.maps.close()
 	}
 }
 
@@ -132,13 +132,13 @@ func (w *Walker) Accepts(link dataplane.LinkType) error {
 // seen.
 func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for len(packets) > 0 {
-		n := w.hand(packets)
+		n := w.writePackets(packets)
 		context := struct{ Len, Type, Mark uint32 }{Mark: uint32(n)}
 		if _, err := w.program.Run(&ebpf.RunOptions{Data: make([]byte, 14), Context: context}); err != nil {
 			return cause.Of(err)
 		}
 		for i := range n {
-			w.take(&w.records[i], &packets[i], &verdicts[i])
+			w.readVerdict(&w.records[i], &packets[i], &verdicts[i])
 		}
 		packets, verdicts = packets[n:], verdicts[n:]
 	}
@@ -147,7 +147,7 @@ func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 
 // hand writes packets where the program reads them, as many as there is room
 // for, and says how many.
-func (w *Walker) hand(packets []dataplane.Packet) int {
+func (w *Walker) writePackets(packets []dataplane.Packet) int {
 	start := 0
 	for i := range packets {
 		p := &packets[i]
@@ -168,8 +168,8 @@ func (w *Walker) hand(packets []dataplane.Packet) int {
 }
 
 // take reads a verdict and the marks of its packet.
-func (w *Walker) take(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
-	w.verdict(r, p, v)
+func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
+	w.decodeVerdict(r, p, v)
 	if v.Done&(dataplane.Marked|dataplane.ECNSet) != 0 {
 		copy(p.Data, w.frames[r.Start:r.Start+r.Captured])
 		p.Mark = r.Mark
@@ -180,7 +180,7 @@ func (w *Walker) take(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Ver
 // own HTB decides.
 func (w *Walker) Settle(int64, *dataplane.Verdict) bool { return false }
 
-func (w *Walker) verdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
+func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	kind := dataplane.Kind(r.Kind)
 	*v = dataplane.Verdict{
 		Now:       int64(r.Time),
@@ -209,7 +209,7 @@ func (w *Walker) verdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.
 
 // Stats returns the counters, as dataplane.Pipeline does.
 func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
-	return stats(w.shared.counters, w.classes)
+	return readStats(w.maps.counters, w.classes)
 }
 
 // Keys returns how many keys a stage of the plan knows; 0 if it has one meter for all,
@@ -221,7 +221,7 @@ func (w *Walker) Keys(stage int) (int, error) {
 	if stage < 0 || w.stages[stage].Table < 0 {
 		return 0, nil
 	}
-	return w.shared.count(w.stages[stage].Table)
+	return w.maps.countKeys(w.stages[stage].Table)
 }
 
 // Tokens returns the tokens of a stage of the plan at the largest time seen, in
@@ -230,5 +230,5 @@ func (w *Walker) Tokens(stage int) (tc, te int64, err error) {
 	if stage < 0 {
 		return 0, 0, nil
 	}
-	return tokens(w.shared, &w.stages[stage], uint64(w.now))
+	return readTokens(w.maps, &w.stages[stage], uint64(w.now))
 }

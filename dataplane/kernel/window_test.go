@@ -95,12 +95,12 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 		}
 		colors[want]++
 		var state bpf.ShaperState
-		if err := w.shared.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
+		if err := w.maps.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 			t.Fatal(err)
 		}
 		for _, at := range []int64{late, now, now + r.Int64N(3*model.window)} {
 			probe := *model
-			if got, want := leftAt(&state, &stage.Profile, uint64(at))[0], probe.left(at); got != want {
+			if got, want := windowLevelsAt(&state, &stage.Profile, uint64(at))[0], probe.left(at); got != want {
 				t.Errorf("at %d, state of %d: %d are left: want %d", at, late, got, want)
 				return colors
 			}
@@ -195,13 +195,13 @@ func TestWindowStates(t *testing.T) {
 			if !model.sliding {
 				state.Word[1] = 0
 			}
-			if err := w.shared.states.Put(stage.Slot, state); err != nil {
+			if err := w.maps.states.Put(stage.Slot, state); err != nil {
 				t.Fatal(err)
 			}
 			now := start + pick(r, -1, 0, 1, model.window-1, model.window, model.window+1, 2*model.window-1, 2*model.window, r.Int64N(2*model.window))
 			probe := *model
 			left := probe.left(now)
-			if got := leftAt(&state, &stage.Profile, uint64(now))[0]; got != left {
+			if got := windowLevelsAt(&state, &stage.Profile, uint64(now))[0]; got != left {
 				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d are left: want %d", m.Params, m.Params, count, before, now-start, got, left)
 			}
 			size := max(min(left, 1<<31)+r.Int64N(3)-1, 0)

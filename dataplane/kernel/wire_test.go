@@ -80,7 +80,7 @@ func (w *wire) inFar(f func() error) {
 func (s *shadowed) pace(rate uint64) {
 	s.T.Helper()
 	s.inFar(func() error {
-		tree := &qdisc.Tree{Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: credit}}}
+		tree := &qdisc.Tree{Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: leafCredit}}}
 		return tree.Plant(s.device, nil)
 	})
 	s.Far.Run("tc", "filter", "add", "dev", hook.IFBName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")

@@ -1,0 +1,298 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+)
+
+// install makes the shaper run a plan: it replaces the attached program, or attaches the
+// first one. next is the shaper's new About, except the fields that depend on the plan.
+//
+// Nothing that the attached program uses changes before the swap. If a step up to there
+// fails, that step and those before it are undone, last first. After the swap the new
+// policy is active, and any error is an *ActiveError.
+func (s *Shaper) install(st *site, plan *dataplane.Plan, next *About) ([]dataplane.Change, error) {
+	i := &installation{s: s, st: st, plan: plan, next: next}
+	defer i.closeUnused()
+	if err := i.run(
+		step{i.encodePlan, nil},
+		step{i.lockBudgets, i.restoreBudgets},
+		step{i.assignSlots, nil},
+		step{i.buildQueues, i.removeQueues},
+		step{i.makeMaps, nil},
+		step{i.loadProgram, nil},
+		step{i.makeRecord, nil},
+	); err != nil {
+		return nil, err
+	}
+	s.leases.lock.Lock() // a lease given to a state after it is copied would be lost
+	defer s.leases.lock.Unlock()
+	if err := i.run(
+		step{i.copyState, i.freeNewTables},
+		step{i.registerUser, nil}, // restoreBudgets undoes it
+		step{i.swap, nil},
+	); err != nil {
+		return nil, err
+	}
+	if err := i.complete(); err != nil {
+		return i.changes, &ActiveError{err}
+	}
+	return i.changes, nil
+}
+
+// installation is the state of one install.
+type installation struct {
+	s    *Shaper // runs the previous policy until complete
+	st   *site
+	plan *dataplane.Plan
+	next *About
+	undo []func() error // of the steps begun so far
+
+	device  *device // where the program is attached: the interface or its ifb
+	image   *image
+	shares  *shares // nil if neither policy has a budget of the host
+	changes []dataplane.Change
+	entry   entry
+	loaded  *ebpf.Collection
+	program *ebpf.Program // in loaded
+
+	// Of the new program; complete exchanges them for those of the previous one.
+	maps  *stateMaps
+	about *ebpf.Map
+}
+
+// step is a part of an installation.
+type step struct {
+	do   func() error
+	undo func() error // also undoes a step that failed halfway; nil if closeUnused suffices
+}
+
+// run takes steps in order. If one fails, run undoes it and all steps before it, those
+// of earlier calls included.
+func (i *installation) run(steps ...step) error {
+	for _, s := range steps {
+		if s.undo != nil {
+			i.undo = append(i.undo, s.undo)
+		}
+		if err := s.do(); err != nil {
+			for _, undo := range slices.Backward(i.undo) {
+				err = errors.Join(err, undo())
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// closeUnused closes the maps, the record and the program that this process does not
+// need: those of the policy before, or after an error those of the new one. The kernel
+// keeps the maps of an attached program.
+func (i *installation) closeUnused() {
+	i.about.Close()
+	if i.loaded != nil {
+		i.loaded.Close()
+	}
+	if i.maps != nil {
+		i.maps.closeExcept(i.s.maps)
+	}
+}
+
+func (i *installation) encodePlan() (err error) {
+	if i.device, err = deviceAt(i.s.iface()); err != nil {
+		return err
+	}
+	if err := i.plan.Length.Accepts(i.device.link); err != nil {
+		return err
+	}
+	if i.image, err = i.next.encode(i.plan, i.s.encoded); err != nil {
+		return err
+	}
+	i.s.encoded = nil
+	i.image.constants.Link, i.image.constants.Dry = uint8(i.device.link), flag(i.next.Dry)
+	return nil
+}
+
+// lockBudgets locks the registry of host budgets until the installation is complete, and
+// finds or makes the budgets of the plan.
+func (i *installation) lockBudgets() (err error) {
+	i.shares, err = i.s.claimShares(i.image, i.next)
+	return err
+}
+
+func (i *installation) restoreBudgets() error { return i.shares.unlock() }
+
+// assignSlots decides which parts of the new policy continue parts of the previous one.
+func (i *installation) assignSlots() (err error) {
+	i.changes = i.image.inherit(&i.s.About)
+	i.next.GSOLimit, err = i.st.gsoLimit(i.next, i.image, i.device.mtu)
+	return err
+}
+
+// buildQueues makes the qdiscs and classes of the plan's queues, beside those in use.
+// For ingress it first makes the ifb device, to which the program is then attached.
+func (i *installation) buildQueues() error {
+	if i.image.pacer == "" {
+		return nil
+	}
+	if i.s.Direction == Ingress {
+		index, err := i.st.addIFB()
+		if err != nil {
+			return err
+		}
+		d := i.device
+		i.device = &device{iface{d.Namespace, index}, hook.IFBName(d.Index), d.mtu, d.link}
+	}
+	return i.st.pace(i.image.tree(i.device), i.device.Index)
+}
+
+// removeQueues undoes buildQueues, unless the active policy has queues.
+func (i *installation) removeQueues() error {
+	if i.s.Pacer != "" {
+		return nil
+	}
+	return i.st.unpace(i.s.Direction)
+}
+
+func (i *installation) makeMaps() (err error) {
+	i.maps, err = i.s.maps.forPlan(i.image, &i.s.About, i.shares)
+	return err
+}
+
+func (i *installation) loadProgram() error {
+	spec, err := bpf.LoadShaper()
+	if err != nil {
+		return err
+	}
+	i.entry = entryOf(i.s.Direction, Hook(i.next.Place.Hook), i.image.pacer)
+	name := programs[i.entry]
+	if i.loaded, err = i.image.loadProgram(spec, name, i.maps.byName()); err != nil {
+		return err
+	}
+	i.program = i.loaded.Programs[name]
+	return nil
+}
+
+// makeRecord makes the new program's record and binds it to the program. The record is
+// complete except for Begun, so that another process can recognize and use the program
+// if this one is killed.
+func (i *installation) makeRecord() (err error) {
+	i.next.Version, i.next.Begun, i.next.Loaded = recordVersion, true, time.Now().Round(0)
+	i.next.recordImage(i.image)
+	if i.about, err = newAbout(i.next, len(i.s.Label)); err != nil { // with room for a Before
+		return err
+	}
+	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), i.maps.counters.bind(i.program)); err != nil {
+		return err
+	}
+	if err := checkNames(i.program, i.about); err != nil {
+		return err
+	}
+	info, err := i.program.Info()
+	if err != nil {
+		return err
+	}
+	i.next.Program, _ = info.ID()
+	return nil
+}
+
+// checkNames checks that other processes will recognize the program and its record. If
+// memory is short, the ebpf library omits their names: it takes the kernel for one that
+// does not support them.
+func checkNames(p *ebpf.Program, about *ebpf.Map) error {
+	program, err := p.Info()
+	if err != nil {
+		return err
+	}
+	record, err := about.Info()
+	if err == nil && (!slices.Contains(programs[:], program.Name) || record.Name != aboutMap) {
+		err = errors.New("the kernel did not name the program: out of memory, or too old")
+	}
+	return err
+}
+
+func (i *installation) copyState() error {
+	return i.image.populate(&i.s.About, i.s.maps, i.maps, i.shares)
+}
+
+// freeNewTables frees the tables of keys that copyState made.
+func (i *installation) freeNewTables() error {
+	return i.s.maps.freeTables(i.image.stages, i.s.bpfStages())
+}
+
+func (i *installation) registerUser() error {
+	return i.shares.registerProgram(i.st, i.s.Program, i.next.Program)
+}
+
+// swap replaces the attached program in one step, or attaches the first one.
+func (i *installation) swap() (err error) {
+	if i.s.hook != nil {
+		return i.s.hook.Replace(i.program)
+	}
+	i.s.hook, i.next.Place, err = i.st.attach(i.device, i.program, Direction(i.entry), Hook(i.next.Place.Hook))
+	return err
+}
+
+// complete updates the shaper after the swap, and removes the parts of the previous
+// policy that the new one does not use. It continues after an error.
+func (i *installation) complete() error {
+	s, st := i.s, i.st
+	errs := []error{i.shares.commitProgram(i.next.Program), s.maps.freeTables(s.bpfStages(), i.image.stages)}
+	s.Notes = i.shares.notes()
+	hadQueues := s.Pacer != ""
+	s.About = *i.next
+	s.about, i.about = i.about, s.about
+	s.maps, i.maps = i.maps, s.maps
+	s.leases.useStages(s.maps.leases, &s.About)
+	if i.image.pacer == "" {
+		removed := st.Removed
+		errs = append(errs, st.unpace(s.Direction))
+		if hadQueues { // of the previous policy, not leftovers
+			st.Removed = removed
+		}
+		s.Lost.add(st.Lost)
+	} else {
+		errs = append(errs, i.image.tree(i.device).Prune(i.device.Index))
+	}
+	errs = append(errs, s.completeAttach(st), i.shares.unlock())
+	return errors.Join(errs...)
+}
+
+// completeAttach follows each change of an attached shaper: it sets the program's
+// deadline, the device's GSO limit and the pin, checks that the program is attached, and
+// writes the record. A pin that a rollback needs stays until the policy is confirmed.
+func (s *Shaper) completeAttach(st *site) error {
+	if err := s.writeDeadline(); err != nil {
+		return err
+	}
+	removed := st.Removed
+	if err := st.setGSO(s.Direction, s.GSOLimit); err != nil {
+		return err
+	}
+	st.Removed = removed // a limit that ends is the previous policy's, not a leftover
+	path := st.pin(s.Direction)
+	pinned := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
+	if l, ok := s.hook.(*hook.Link); ok && pinned {
+		if err := pinLink(l, path); err != nil {
+			return fmt.Errorf("pin %s: %w", path, err)
+		}
+		if same, err := isPinned(l, path); err != nil || !same {
+			return errors.Join(fmt.Errorf("pin %s: missing after it was made", path), err)
+		}
+	} else if err := removePin(path); err != nil {
+		return err
+	}
+	if id, err := s.hook.Program(); err != nil || id != s.Program {
+		return errors.Join(fmt.Errorf("%s %v: the program is missing after it was attached", s.Interface, s.Direction), err)
+	}
+	s.Begun = false
+	return writeAbout(s.about, &s.About)
+}
