@@ -130,8 +130,9 @@ func TestTables(t *testing.T) {
 	r := seeded(t)
 	for range 40 {
 		matches := make([]Match, 1+r.IntN(300))
+		sparse := 1 + r.IntN(4) // 1: all matches use all fields, so most words are zero
 		for i := range matches {
-			matches[i] = randomMatch(r, 2+r.IntN(4))
+			matches[i] = randomMatch(r, sparse)
 		}
 		c := NewClassifier(matches)
 		if want := 1 + (len(matches)+63)/64; c.Stride != want || len(c.Words)%want != 0 {

@@ -318,13 +318,14 @@ func TestPrefixKeys(t *testing.T) {
 }
 
 // TestPacketsWithoutKey checks that packets without a key share one meter, whose tokens
-// Tokens returns, and add no key.
+// Tokens returns, and add no key, also during Explain.
 func TestPacketsWithoutKey(t *testing.T) {
 	m := &Meter{
 		Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 100}, Per: Key{By: BySrc},
 		Aware: true, PreColor: PreColor{From: SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
 	}
-	l := build(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, 1500}}}, Meter: m}}})
+	policy := &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, 1500}}}, Meter: m}}}
+	l, explained := build(t, policy), build(t, policy)
 	for i, row := range []struct {
 		frame  []byte
 		mark   uint32
@@ -343,6 +344,10 @@ func TestPacketsWithoutKey(t *testing.T) {
 		v := verdictOf(l, &Packet{Data: bytes.Clone(row.frame), Link: LinkEthernet, Mark: row.mark})
 		if tokens, _ := tokensOf(l, m); v.Color != row.color || tokens != row.tokens || l.Keys(0).Keys != row.keys {
 			t.Errorf("packet %d: %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, l.Keys(0).Keys, row.color, row.tokens, row.keys)
+		}
+		explained.Explain(&Packet{Data: bytes.Clone(row.frame), Link: LinkEthernet, Mark: row.mark}, &v)
+		if tokens, _ := tokensOf(explained, m); v.Color != row.color || tokens != row.tokens || explained.Keys(0).Keys != row.keys {
+			t.Errorf("packet %d, Explain: %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, explained.Keys(0).Keys, row.color, row.tokens, row.keys)
 		}
 	}
 }
