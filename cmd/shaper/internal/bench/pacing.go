@@ -147,7 +147,7 @@ func pacingFigures(get func() (*wire, error)) []figure {
 	}
 	figures := []figure{
 		even("standard deviation of gaps", deviation),
-		even("p99 of what gaps are off", spread),
+		even("p99 of the error of gaps", spread),
 	}
 	figures = append(figures, rates("kernel", get, run)...)
 	// All packets are queued, below the limit.

@@ -261,14 +261,14 @@ func tapFigures(get func() (*wire, error)) []figure {
 	uplink := func(policy string, f func(w *wire) (float64, error)) side {
 		return plane("v0", policy, func(w *wire, _ int) (float64, error) { return f(w) })
 	}
-	even := timeRatio("TAP: UDP 1472 B through a queue of 50 Mbit/s against HTB by hand, p99 of what gaps are off", 3, 1.3,
+	even := timeRatio("TAP: UDP 1472 B through a queue of 50 Mbit/s against HTB by hand, p99 of the error of gaps", 3, 1.3,
 		uplink(queued(evenRate, "l2"), gapsBy(spread)), handMade(get, evenRate, gapsBy(spread)))
 	even.each = " µs"
 	figures := append([]figure{even}, rates("TAP", get, uplink)...)
 	for _, m := range []struct {
 		flows int
 		name  string
-	}{{1, "one flow"}, {16, "16 flows in turn"}} {
+	}{{1, "one flow"}, {16, "16 flows alternating"}} {
 		flood := func(cpu bool) func(w *wire, pid int) (float64, error) {
 			return func(w *wire, pid int) (float64, error) {
 				elapsed, used, err := w.flood(pid, m.flows)

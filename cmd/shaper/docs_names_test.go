@@ -1,0 +1,83 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDocNames checks that the tests, files and headings that the docs name exist.
+func TestDocNames(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := testFunctions(t, root)
+	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "testdata/pcaps/README.md"} {
+		pages = append(pages, filepath.Join(root, name))
+	}
+	named := regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`)
+	linked := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	headed := regexp.MustCompile("\"([^\"]+)\" in `go doc (\\S+)`")
+	found := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllString(string(text), -1) {
+			found++
+			if !strings.Contains(tests, "\nfunc "+m) { // -run and -bench accept the beginning of a name
+				t.Errorf("%s: there is no test %s", page, m)
+			}
+		}
+		for _, m := range linked.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+		for _, m := range headed.FindAllStringSubmatch(string(text), -1) {
+			found++
+			command := exec.Command("go", "doc", m[2])
+			command.Dir = root
+			out, err := command.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "\n# "+m[1]+"\n") {
+				t.Errorf("%s: go doc %s has no heading %q (%v)", page, m[2], m[1], err)
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("only %d names found in the docs", found)
+	}
+}
+
+// testFunctions returns the lines of the tree that declare a function in a test file.
+func testFunctions(t *testing.T, root string) string {
+	var all strings.Builder
+	all.WriteByte('\n')
+	declared := regexp.MustCompile(`(?m)^func \w+`)
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, line := range declared.FindAll(text, -1) {
+			all.Write(append(line, '\n'))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
