@@ -12,7 +12,7 @@ BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
 .PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-peers clean
 
-help: ## say what can be made
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
@@ -34,8 +34,8 @@ bin/man: bin/shaper
 	bin/shaper completion zsh >bin/completions/_shaper
 	bin/shaper completion fish >bin/completions/shaper.fish
 
-# Names of methods that a program looks up at run time, as text/template and net/rpc do,
-# keep the linker from dropping unused methods: 8 MB.
+# If a package looks up methods by name at run time, as text/template and net/rpc do, the
+# linker cannot drop unused methods, and the binary is 8 MB larger.
 size: ## fail if the stripped binary is above 17 MB
 	@set -e; out=$$(mktemp); trap 'rm -f $$out' EXIT; \
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $$out ./cmd/shaper; \
@@ -56,10 +56,10 @@ generate: ## make the generated files again: the eBPF objects, the test captures
 	$(GO) generate ./bpf
 	$(GO) run ./dataplane/replay/internal/gencaps -o testdata/pcaps
 
-third-party: ## write THIRD_PARTY again: the licenses of all that the binary contains
+third-party: ## write THIRD_PARTY again: the licenses of all code in the binary
 	$(GO) run ./cmd/shaper/internal/thirdparty -o THIRD_PARTY ./cmd/shaper uPlot=cmd/shaper/internal/report/uplot
 
-# The docs show them; make test fails if compare.svg is not what the command draws now.
+# make test fails if compare.svg differs from the picture that the command draws.
 pictures: ## draw the pictures of the docs again
 	@.ci/packages chromium
 	$(GO) run ./cmd/shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture docs/compare.svg
@@ -76,8 +76,8 @@ lint: ## gofumpt, go vet, staticcheck, go mod tidy
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
-# Live tests wait more than they work, so more of them run at once than there are
-# CPUs. The faults come by themselves: beside them nothing that measures rates is right.
+# Live tests mostly wait, so twice as many run at once as there are CPUs. The chaos tests
+# run alone, because tests that measure rates would fail beside them.
 test: setup ## all tests
 	$(GO) test -timeout 30m -parallel $$((2 * $$(nproc))) $$($(GO) list ./... | grep -v /internal/chaos)
 	$(GO) test -timeout 30m ./dataplane/kernel/internal/chaos
@@ -88,21 +88,22 @@ test-386: ## tests of the packages to embed, on a 32-bit platform
 apidiff: ## print how the API differs from the last tagged version
 	@.ci/apidiff
 
-# Left out is what runs the command, which is built without it, and what has one
-# goroutine at length: comparisons with a model, loading programs, qdiscs.
-race: ## all tests under the race detector that it could find something in
+# Tests that run the command are skipped, because it is built without the detector. So are
+# long tests with a single goroutine: comparisons with models, loading programs, qdiscs.
+race: ## tests with several goroutines, under the race detector
 	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB|Spin)' ./...
 
-# What 6.12 has that the kernel at hand may lack, and 6.1 lacks, is fq and qdiscs beside TCX.
-vm: ## the kernel plane's tests on Debian's 6.1 kernel, in qemu, and those of queues on 6.12
+# 6.12 has fq, and qdiscs beside TCX; the running kernel may lack fq, and 6.1 lacks TCX.
+vm: ## the kernel plane's tests in qemu, on Debian's kernel 6.1, and the tests of queues on 6.12
 	.ci/vm -k '6.1,6.12=Loads|Truth|Queue|Qdisc|IFB|NoTCX' ./dataplane/kernel ./dataplane/kernel/internal/qdisc ./cmd/shaper/internal/livetest ./dataplane/nettest
 
-# It takes hours. SHAPER_CHAOS_BUDGET=20m has it take a part, chosen by the seed.
-chaos: ## kill the command at every system call, fail every one once, and 1,000 random kills
+# It takes hours. With SHAPER_CHAOS_BUDGET=20m it runs a part, chosen by the seed.
+chaos: ## kill the command at each system call, fail each call once, and kill it 1,000 times at random
 	SHAPER_CHAOS=all $(GO) test -count=1 -timeout 0 -v -run TestLiveFaults ./dataplane/kernel/internal/chaos
 
-# Where the time ends while a worker begins, Go calls that a failure: once more.
-fuzz: ## every fuzz target for FUZZTIME
+# If the time ends while a worker starts, go test reports a failure without an input. Then
+# the target runs once more.
+fuzz: ## run each fuzz target for FUZZTIME
 	@set -e; log=$$(mktemp); trap 'rm -f $$log' EXIT; for package in $$($(GO) list ./...); do \
 		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \
@@ -115,25 +116,25 @@ fuzz: ## every fuzz target for FUZZTIME
 		done; \
 	done
 
-# It takes an hour and more, and works on a copy of the last commit without the packages
-# below PKG. Mutants that time out loop or block, and count as killed. Those that LIVED need
-# a test or a reason. Go counts no coverage of case expressions, so gremlins tries none there.
-mutants: ## change the code of PKG in small ways, and list the changes that no test notices
+# It takes more than an hour, and uses a copy of the last commit without the packages below
+# PKG. Mutants that time out loop or block, and count as killed. Each one that LIVED needs a
+# test or a reason. Go counts no coverage of case expressions, so gremlins skips those.
+mutants: ## make small changes to the code of PKG, and list those that no test detects
 	@set -e; dir=$$(mktemp -d); trap 'rm -rf $$dir' EXIT; git archive HEAD | tar -x -C $$dir; cd $$dir; \
 		find $(PKG) -mindepth 1 -maxdepth 1 -type d ! -name testdata -exec rm -rf {} +; \
 		GOFLAGS=-count=1 nice -n 19 $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash \
 			--workers 1 --test-cpu 1 --timeout-coefficient 4 -S lct $(PKG)
 
-golden: ## hold the program to the reference model, row by row, on all captures
+golden: ## compare the program with the reference model, row by row, on all captures
 	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
-bench: ## ratios of docs/BENCHMARKS.md, those of the kernel as root
+bench: ## measure the ratios of docs/BENCHMARKS.md; those of the kernel need root
 	@.ci/packages tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -rounds $(ROUNDS)
 
-bench-peers: ## the same, with DPDK's rte_meter beside it
+bench-peers: ## the same, also against DPDK's rte_meter
 	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS)
 
-clean: ## remove what was built
+clean: ## remove bin
 	rm -rf bin
