@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 			}
 		}()
 		// A stopped terminal must not prevent the rollback.
-		out := newOutbox(s.out)
+		out := output.NewOutbox(s.out)
 		s.out = out
 		defer func() { err = errors.Join(err, out.Flush()) }()
 		until = time.Now().Add(confirm).Round(0)

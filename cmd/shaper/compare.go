@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"errors"
 	"fmt"
 	"io"
@@ -74,7 +75,7 @@ func (f *compareFlags) check() error {
 		return usagef("picture %q: the name must end in .svg", f.picture)
 	case f.report == "-" && f.json:
 		return usagef("only one of --report - and --json can write to the standard output")
-	case f.report != "" && f.picture != "" && absolute(f.report) == absolute(f.picture) && !isDevice(f.report):
+	case f.report != "" && f.picture != "" && output.Absolute(f.report) == output.Absolute(f.picture) && !isDevice(f.report):
 		return usagef("report and picture are both %q: choose two names", f.report)
 	}
 	return nil
@@ -97,8 +98,8 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err != nil {
 		return err
 	}
-	defer page.abort()
-	defer picture.abort()
+	defer page.Abort()
+	defer picture.Abort()
 
 	summary, cut, err := input.replay(cmd.Context(), s, c, replay.Config{})
 	if err != nil {
@@ -106,16 +107,16 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	data := c.Report(in, version(), summary)
 	if page != nil {
-		if e := page.wrap(report.WriteComparison(page, data)); e != nil {
+		if e := page.Wrap(report.WriteComparison(page, data)); e != nil {
 			return e
 		}
 	}
 	if picture != nil {
-		if e := picture.wrap(report.WritePicture(picture, data)); e != nil {
+		if e := picture.Wrap(report.WritePicture(picture, data)); e != nil {
 			return e
 		}
 	}
-	if e := errors.Join(page.commit(), picture.commit()); e != nil {
+	if e := errors.Join(page.Commit(), picture.Commit()); e != nil {
 		return e
 	}
 	input.warn(s, summary)
@@ -129,16 +130,16 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 }
 
 // create creates the outputs. An output without a flag is nil.
-func (f *compareFlags) create(s streams, input *input) (page, picture *output, err error) {
+func (f *compareFlags) create(s streams, input *input) (page, picture *output.File, err error) {
 	taken := input.taken()
 	if f.report != "" {
-		if page, err = create("report", f.report, s.out, taken); err != nil {
+		if page, err = output.Create("report", f.report, s.out, taken); err != nil {
 			return nil, nil, err
 		}
 	}
 	if f.picture != "" {
-		if picture, err = create("picture", f.picture, s.out, taken); err != nil {
-			page.abort()
+		if picture, err = output.Create("picture", f.picture, s.out, taken); err != nil {
+			page.Abort()
 			return nil, nil, err
 		}
 	}

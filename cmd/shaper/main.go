@@ -4,6 +4,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,17 @@ func main() {
 	os.Exit(code)
 }
 
+// handlePipe makes writing to a closed standard output an error. Otherwise Go would end the
+// process at once and leave temporary files.
+func handlePipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
+// diePipe ends the process by SIGPIPE, like a process that does not handle it.
+func diePipe() {
+	signal.Reset(syscall.SIGPIPE)
+	os.Stdout.WriteString("\n") // Go raises SIGPIPE
+	os.Exit(exitPipe)
+}
+
 // streams are the standard streams of a command.
 type streams struct {
 	in       io.Reader
@@ -70,9 +82,9 @@ func run(args []string, s streams) int {
 		<-signals
 		cancel(errInterrupted)
 		interrupted.signal(s.err)
-		die(<-signals) // a second signal ends the process
+		output.Die(<-signals) // a second signal ends the process
 	}()
-	out := &stdout{Writer: s.out, closed: func() { cancel(errClosed) }}
+	out := &output.Stdout{Writer: s.out, Closed: func() { cancel(output.ErrClosed) }}
 	if !say.IsTerminal(s.out) {
 		s.out = out
 	}
@@ -83,12 +95,12 @@ func run(args []string, s streams) int {
 	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}
-	writeErr := out.firstError()
+	writeErr := out.FirstError()
 	switch {
-	case errors.Is(writeErr, syscall.EPIPE) && onlyClosed(err):
+	case errors.Is(writeErr, syscall.EPIPE) && output.OnlyClosed(err):
 		return exitPipe
 	case writeErr != nil && (err == nil || err == writeErr):
-		err = fmt.Errorf("standard output: %w", withoutPath(writeErr))
+		err = fmt.Errorf("standard output: %w", output.WithoutPath(writeErr))
 	case err == nil:
 		return exitDone
 	}
@@ -228,5 +240,5 @@ func oneArg(name string) cobra.PositionalArgs {
 
 // isUsage reports whether an error is in the command line or in a policy.
 func isUsage(err error) bool {
-	return errors.As(err, new(*usageError)) || errors.As(err, new(*policyfile.InvalidError))
+	return errors.As(err, new(*usageError)) || errors.As(err, new(*output.NameError)) || errors.As(err, new(*policyfile.InvalidError))
 }

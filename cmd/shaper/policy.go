@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"errors"
 	"fmt"
 	"io"
@@ -110,7 +111,7 @@ func (p *policyFlags) load() (*policyfile.Compiled, error) {
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return policyfile.Source{Name: say.Printable(p.file), Path: absolute(p.file), Text: string(text)}.Compile()
+	return policyfile.Source{Name: say.Printable(p.file), Path: output.Absolute(p.file), Text: string(text)}.Compile()
 }
 
 // readPolicy reads the text of a policy.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"context"
 	"errors"
 	"fmt"
@@ -119,7 +120,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 				}
 			}
 			if rows != nil {
-				return files.decisions.wrap(rows.Packet(p.Time, v))
+				return files.decisions.Wrap(rows.Packet(p.Time, v))
 			}
 			return nil
 		}
@@ -128,7 +129,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 				series.outcome(v)
 			}
 			if rows != nil {
-				return files.decisions.wrap(rows.Settled(v))
+				return files.decisions.Wrap(rows.Settled(v))
 			}
 			return nil
 		}
@@ -138,7 +139,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	var failed *replay.OutputError
 	switch {
 	case errors.As(err, &failed):
-		return files.out.wrap(failed.Err)
+		return files.out.Wrap(failed.Err)
 	case err != nil:
 		return err
 	}
@@ -153,12 +154,12 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return e
 	}
 	if rows != nil {
-		if e := files.decisions.wrap(rows.Flush()); e != nil {
+		if e := files.decisions.Wrap(rows.Flush()); e != nil {
 			return e
 		}
 	}
 	if series != nil {
-		if e := files.report.wrap(series.write(files.report, in, version(), n)); e != nil {
+		if e := files.report.Wrap(series.write(files.report, in, version(), n)); e != nil {
 			return e
 		}
 	}
@@ -263,7 +264,7 @@ func (i *input) Close() error {
 }
 
 // replayFiles are the outputs of a replay. An output without a flag is nil.
-type replayFiles struct{ out, decisions, report *output }
+type replayFiles struct{ out, decisions, report *output.File }
 
 // create creates the outputs.
 func (f *replayFlags) create(s streams, input *input) (*replayFiles, error) {
@@ -275,18 +276,18 @@ func (f *replayFlags) create(s streams, input *input) (*replayFiles, error) {
 	paths := map[string]string{}
 	for _, o := range []struct {
 		what, path string
-		to         **output
+		to         **output.File
 	}{{"output", f.out, &files.out}, {"decisions", f.decisions, &files.decisions}, {"report", f.report, &files.report}} {
 		if o.path == "" {
 			continue
 		}
-		if other := paths[absolute(o.path)]; other != "" && !isDevice(o.path) {
+		if other := paths[output.Absolute(o.path)]; other != "" && !isDevice(o.path) {
 			files.abort()
 			return nil, usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
 		}
-		paths[absolute(o.path)] = o.what
+		paths[output.Absolute(o.path)] = o.what
 		var err error
-		if *o.to, err = create(o.what, o.path, s.out, taken); err != nil {
+		if *o.to, err = output.Create(o.what, o.path, s.out, taken); err != nil {
 			files.abort()
 			return nil, err
 		}
@@ -302,8 +303,8 @@ func isDevice(path string) bool {
 }
 
 func (f *replayFiles) commit() error {
-	for _, o := range []*output{f.out, f.decisions, f.report} {
-		if err := o.commit(); err != nil {
+	for _, o := range []*output.File{f.out, f.decisions, f.report} {
+		if err := o.Commit(); err != nil {
 			return err
 		}
 	}
@@ -311,7 +312,7 @@ func (f *replayFiles) commit() error {
 }
 
 func (f *replayFiles) abort() {
-	f.out.abort()
-	f.decisions.abort()
-	f.report.abort()
+	f.out.Abort()
+	f.decisions.Abort()
+	f.report.Abort()
 }

@@ -19,6 +19,7 @@ var rooms = []struct {
 	may, tests []string
 }{
 	{"cmd/shaper/internal/oracle", nil, nil}, // the model shares no code
+	{"cmd/shaper/internal/output", nil, nil},
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, nil},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}, nil},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ type running struct {
 	guard     *live.Guard
 	until     time.Time // time of the rollback by --confirm
 	end       time.Time // time of the end by --for
-	out, err  *outbox
+	out, err  *output.Outbox
 	colored   bool
 	notify    notifier
 	started   bool           // the policy was attached in all directions
@@ -43,7 +44,7 @@ type running struct {
 }
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *policyfile.Compiled) *running {
-	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, watchdog: watchdog{repair: f.repair}, out: newOutbox(s.out), err: newOutbox(s.err), colored: say.Colored(s.out)}
+	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, watchdog: watchdog{repair: f.repair}, out: output.NewOutbox(s.out), err: output.NewOutbox(s.err), colored: say.Colored(s.out)}
 	r.shares, r.wake = budgets.New(kernel.Now, r.warn), make(chan chan struct{})
 	return r
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"cmp"
 	"fmt"
 	"path/filepath"
@@ -88,12 +89,12 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 	if err != nil {
 		return err
 	}
-	var picture *output
+	var picture *output.File
 	if f.picture != "" {
-		if picture, err = create("picture", f.picture, s.out, nil); err != nil {
+		if picture, err = output.Create("picture", f.picture, s.out, nil); err != nil {
 			return err
 		}
-		defer picture.abort()
+		defer picture.Abort()
 	}
 	var done atomic.Int64
 	c.Progress = func(d time.Duration) { done.Store(int64(d / time.Second)) }
@@ -104,10 +105,10 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		return err
 	}
 	if picture != nil {
-		if err := picture.wrap(report.WriteSimulation(picture, f.pictureData(c, r))); err != nil {
+		if err := picture.Wrap(report.WriteSimulation(picture, f.pictureData(c, r))); err != nil {
 			return err
 		}
-		if err := picture.commit(); err != nil {
+		if err := picture.Commit(); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"compress/gzip"
@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// output is a file that is replaced as a whole: it is written to a temporary file in the same
+// File is a file that is replaced as a whole: it is written to a temporary file in the same
 // directory, which is renamed at the end. Other files, such as pipes and /dev/null, are
 // written directly.
-type output struct {
+type File struct {
 	io.Writer
 	what string // kind of output, for errors
 	path string // path as given by the user; "-" for the standard output
@@ -25,25 +25,34 @@ type output struct {
 	gzip *gzip.Writer
 }
 
-// create creates an output. It returns an error if the file is one of taken, whose keys
-// describe the files.
-func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (*output, error) {
-	o := &output{what: what, path: path, Writer: stdout}
+// NameError says that a file of this name cannot be an output.
+type NameError struct{ err error }
+
+func (e *NameError) Error() string { return e.err.Error() }
+func (e *NameError) Unwrap() error { return e.err }
+
+func nameErrorf(format string, args ...any) error { return &NameError{fmt.Errorf(format, args...)} }
+
+// Create creates an output, or returns stdout for the name "-". It returns a *NameError if
+// the file is a directory, one of taken, whose keys describe the files, or behind a symbolic
+// link of another user. what is the kind of output, for errors.
+func Create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (*File, error) {
+	o := &File{what: what, path: path, Writer: stdout}
 	if path == "-" {
 		return o, nil
 	}
 	if err := followable(path); err != nil {
-		return nil, usagef("%s %q: %w", what, path, err)
+		return nil, nameErrorf("%s %q: %w", what, path, err)
 	}
 	info, err := os.Stat(path)
 	if err == nil {
 		for name, other := range taken {
 			if os.SameFile(info, other) {
-				return nil, usagef("%s %q is the same file as %s: choose another name", what, path, name)
+				return nil, nameErrorf("%s %q is the same file as %s: choose another name", what, path, name)
 			}
 		}
 		if info.IsDir() {
-			return nil, usagef("%s %q is a directory", what, path)
+			return nil, nameErrorf("%s %q is a directory", what, path)
 		}
 	}
 	if err == nil && !info.Mode().IsRegular() {
@@ -52,7 +61,7 @@ func create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 		err = o.createTemp(info)
 	}
 	if err != nil {
-		return nil, o.wrap(err)
+		return nil, o.Wrap(err)
 	}
 	o.Writer = o.file
 	if strings.HasSuffix(path, ".gz") {
@@ -87,8 +96,8 @@ func followable(path string) error {
 
 // createTemp creates the temporary file. If it will replace another file, only its owner can
 // read it until it is complete.
-func (o *output) createTemp(old os.FileInfo) (err error) {
-	o.goal, o.old = absolute(o.path), old
+func (o *File) createTemp(old os.FileInfo) (err error) {
+	o.goal, o.old = Absolute(o.path), old
 	mode := os.FileMode(0o666) // less the umask
 	if old != nil {
 		mode = 0o600
@@ -102,7 +111,7 @@ func (o *output) createTemp(old os.FileInfo) (err error) {
 
 // inherit copies the owner, the group and the mode of the file to replace, as far as that is
 // permitted.
-func (o *output) inherit() {
+func (o *File) inherit() {
 	mode := o.old.Mode().Perm()
 	stat := o.old.Sys().(*syscall.Stat_t)
 	uid, gid := int(stat.Uid), int(stat.Gid)
@@ -112,8 +121,9 @@ func (o *output) inherit() {
 	_ = o.file.Chmod(mode)
 }
 
-// commit closes the output and renames it.
-func (o *output) commit() error {
+// Commit closes the output and gives a temporary file its name. After an error the file to
+// replace is unchanged. Commit of a nil File does nothing.
+func (o *File) Commit() error {
 	if o == nil || o.file == nil {
 		return nil
 	}
@@ -132,16 +142,16 @@ func (o *output) commit() error {
 		err = os.Rename(o.temp, o.goal)
 	}
 	if err != nil {
-		o.abort()
-		return o.wrap(err)
+		o.Abort()
+		return o.Wrap(err)
 	}
 	o.file = nil
 	forgetTemp(o.temp)
 	return nil
 }
 
-// abort removes an incomplete output. After commit it does nothing.
-func (o *output) abort() {
+// Abort removes an incomplete output. After Commit, and for a nil File, it does nothing.
+func (o *File) Abort() {
 	if o == nil || o.file == nil {
 		return
 	}
@@ -153,20 +163,21 @@ func (o *output) abort() {
 	}
 }
 
-// wrap adds the name of the output to an error of writing to it. nil stays nil.
-func (o *output) wrap(err error) error {
+// Wrap adds the kind and the name of the output to an error of writing to it. It returns nil
+// for nil.
+func (o *File) Wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	err = withoutPath(err)
+	err = WithoutPath(err)
 	if o.temp == "" {
 		return fmt.Errorf("%s %q: %w", o.what, o.path, err)
 	}
 	return fmt.Errorf("%s %q: %w: nothing was written", o.what, o.path, err)
 }
 
-// withoutPath returns the reason in an error that names a file.
-func withoutPath(err error) error {
+// WithoutPath returns the reason in an error that names a file.
+func WithoutPath(err error) error {
 	var path *os.PathError
 	var link *os.LinkError
 	switch {
@@ -178,8 +189,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-// absolute returns a path without symbolic links, so that paths can be compared.
-func absolute(path string) string {
+// Absolute returns a path without symbolic links, so that paths can be compared.
+func Absolute(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return path

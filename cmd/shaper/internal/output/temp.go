@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"crypto/rand"
@@ -47,12 +47,12 @@ var removeAtHangup = sync.OnceFunc(func() {
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	go func() { die(<-hangup) }()
+	go func() { Die(<-hangup) }()
 })
 
-// die removes the temporary files and ends the process by a signal, which the parent process
+// Die removes the temporary files and ends the process by a signal, which the parent process
 // can see.
-func die(sig os.Signal) {
+func Die(sig os.Signal) {
 	temps.Lock() // not unlocked: no more files are created
 	for path := range temps.paths {
 		os.Remove(path)
@@ -60,5 +60,5 @@ func die(sig os.Signal) {
 	signal.Reset(sig)
 	_ = syscall.Kill(os.Getpid(), sig.(syscall.Signal))
 	time.Sleep(time.Second) // the signal may arrive in another thread
-	os.Exit(exitFailed)
+	os.Exit(1)
 }

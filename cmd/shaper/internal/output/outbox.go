@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"io"
@@ -8,10 +8,10 @@ import (
 // outboxSize is the maximum number of bytes that an outbox buffers.
 const outboxSize = 1 << 20
 
-// outbox is a writer that never blocks: a stopped terminal, or a pipe that is not read, must
+// Outbox is a writer that never blocks: a stopped terminal, or a pipe that is not read, must
 // not delay the detaching of a shaper. Bytes beyond its size are lost. Flush waits for the
 // reader.
-type outbox struct {
+type Outbox struct {
 	to io.Writer
 
 	mu      sync.Mutex
@@ -21,14 +21,15 @@ type outbox struct {
 	err     error
 }
 
-func newOutbox(to io.Writer) *outbox {
-	o := &outbox{to: to}
+// NewOutbox returns an outbox that writes to to.
+func NewOutbox(to io.Writer) *Outbox {
+	o := &Outbox{to: to}
 	o.changed.L = &o.mu
 	return o
 }
 
 // Write never blocks and never fails.
-func (o *outbox) Write(b []byte) (int, error) {
+func (o *Outbox) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.pending)+len(b) <= outboxSize {
@@ -41,7 +42,7 @@ func (o *outbox) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (o *outbox) drain() {
+func (o *Outbox) drain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.pending) > 0 && o.err == nil {
@@ -57,7 +58,7 @@ func (o *outbox) drain() {
 }
 
 // Flush waits until all bytes are written, and returns the first error of writing.
-func (o *outbox) Flush() error {
+func (o *Outbox) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.busy {

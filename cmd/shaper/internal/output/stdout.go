@@ -1,0 +1,54 @@
+package output
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// Stdout is the standard output of a command. It keeps the first error of writing, because the
+// packages that write help and tables do not report errors. It is safe for concurrent use if
+// Writer is.
+type Stdout struct {
+	io.Writer
+	Closed func() // called when the reader has closed it
+	lock   sync.Mutex
+	err    error
+}
+
+func (s *Stdout) Write(b []byte) (int, error) {
+	n, err := s.Writer.Write(b)
+	if err != nil {
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		if s.err == nil {
+			s.err = err
+			if errors.Is(err, syscall.EPIPE) {
+				s.Closed()
+			}
+		}
+	}
+	return n, err
+}
+
+// FirstError returns the first error of writing.
+func (s *Stdout) FirstError() error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.err
+}
+
+// ErrClosed is the cause of a context that was canceled because the reader closed the standard
+// output.
+var ErrClosed = errors.New("standard output is closed")
+
+// OnlyClosed reports whether err has no errors other than those of writing to a closed
+// standard output.
+func OnlyClosed(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !OnlyClosed(err) })
+	}
+	return err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, ErrClosed)
+}
