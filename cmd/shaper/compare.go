@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/compare"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
