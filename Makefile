@@ -7,8 +7,11 @@ PKG      ?= ./meter
 PREFIX   ?= /usr/local
 LDFLAGS  ?= -s -w
 
-# One static binary, the same on each machine. Its version is that of the commit.
-BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+# One static binary, the same on each machine. Its version is that of the commit. Tests are
+# built with the same flags, so packages are compiled once for both.
+export CGO_ENABLED = 0
+export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
+BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 
 .PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-peers clean
 
@@ -38,7 +41,7 @@ bin/man: bin/shaper
 # linker cannot drop unused methods, and the binary is 8 MB larger.
 size: ## fail if the stripped binary is above 17 MB
 	@set -e; out=$$(mktemp); trap 'rm -f $$out' EXIT; \
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $$out ./cmd/shaper; \
+	$(GO) build -ldflags '-s -w' -o $$out ./cmd/shaper; \
 	size=$$(stat -c %s $$out); echo "$$size bytes"; test $$size -le 17000000
 
 install: bin/man ## install bin/shaper, its man pages, completions and systemd unit below PREFIX, in DESTDIR
@@ -83,13 +86,14 @@ test: setup ## all tests
 	$(GO) test -timeout 30m ./dataplane/kernel/internal/chaos
 
 test-386: ## tests of the packages to embed, on a 32-bit platform
-	GOARCH=386 CGO_ENABLED=0 $(GO) test -short ./marker ./meter ./queue ./dataplane ./dataplane/replay
+	GOARCH=386 $(GO) test -short ./marker ./meter ./queue ./dataplane ./dataplane/replay
 
 apidiff: ## print how the API differs from the last tagged version
 	@.ci/apidiff
 
 # Tests that run the command are skipped, because it is built without the detector. So are
 # long tests with a single goroutine: comparisons with models, loading programs, qdiscs.
+race: export CGO_ENABLED = 1
 race: ## tests with several goroutines, under the race detector
 	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB|Spin)' ./...
 
