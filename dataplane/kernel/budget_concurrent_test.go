@@ -48,7 +48,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	change, err := loadBudgetProgram(bpf.ShareProgShaperChange, budgetMapsByName(maps))
+	change, err := loadBudgetProgram(bpf.BudgetProgShaperChange, budgetMapsByName(maps))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		}
 	}
 	beginBudget(t, maps, m)
-	user := j.meter(budgetSlot, 0)
+	user := j.newBudgetMeter(budgetSlot, 0)
 	first := clock(t)
 	user.Color(first, 1, meter.Green) // begins its clock
 	var granted [3]int64

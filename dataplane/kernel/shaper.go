@@ -158,7 +158,7 @@ func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
 	if s.encoded, err = s.encode(plan, nil); err != nil {
 		return err
 	}
-	return s.checkShares(s.encoded)
+	return s.checkBudgets(s.encoded)
 }
 
 // encode encodes a plan for where the shaper is. ready is an image of the plan that
