@@ -17,12 +17,12 @@ import (
 // exists as long as one of its programs exists. A user without programs exists as long as
 // its process holds the lock File.
 type budgetUser struct {
-	File      string // name of its lock file, unique among users
-	Process   int    // process ID
+	File      string           // name of its lock file, unique among users
+	Process   int              // process ID
 	Programs  []ebpf.ProgramID `json:",omitempty"`
-	Namespace uint64 // cookie of the network namespace
-	Index     int    // index of the interface; 0 for a plane in user space
-	Interface string // name of the interface
+	Namespace uint64           // cookie of the network namespace
+	Index     int              // index of the interface; 0 for a plane in user space
+	Interface string           // name of the interface
 	Direction Direction
 }
 

@@ -280,7 +280,7 @@ func (s *Shaper) completeAttach(st *site) error {
 	st.Removed = removed // a limit that ends is the previous policy's, not a leftover
 	path := st.pin(s.Direction)
 	pinned := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
-	if l, ok := s.hook.(*hook.Link); ok && pinned {
+	if l, ok := s.hook.(*hook.BPFLink); ok && pinned {
 		if err := pinLink(l, path); err != nil {
 			return fmt.Errorf("pin %s: %w", path, err)
 		}

@@ -131,7 +131,7 @@ func TestQdiscUnqueued(t *testing.T) {
 	if ports[10] != 20 || ports[9] > 2 {
 		t.Errorf("%v: want 20 to port 10", ports)
 	}
-	if s := w.stats()[1]; s.Waiting+uint32(s.Packets) != 20 || s.Backlog != s.Waiting*1042 {
+	if s := w.stats()[1]; s.Queued+uint32(s.Packets) != 20 || s.Backlog != s.Queued*1042 {
 		t.Errorf("%+v: want 20 packets", s)
 	}
 }
