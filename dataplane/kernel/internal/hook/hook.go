@@ -54,7 +54,7 @@ type Hook interface {
 }
 
 // ErrNoTCX reports that the kernel lacks TCX.
-var ErrNoTCX = errors.New("this kernel has no TCX, which needs 6.6 or newer")
+var ErrNoTCX = errors.New("TCX needs kernel 6.6 or newer")
 
 // ErrXDPTaken reports that the interface has another XDP program. Its text continues the
 // interface's name.
