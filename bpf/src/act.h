@@ -145,9 +145,9 @@ static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u
 	FORGET(p, out);
 	if ((out & 7) < ADMIT)
 		return out & 7;
-	p->wait = out >> 3;
+	p->delay = out >> 3;
 	if (!policy.dry)
-		set_departure(p, q, p->now + p->wait);
+		set_departure(p, q, p->now + p->delay);
 	return out & 7;
 }
 

@@ -48,7 +48,7 @@ struct packet {
 	struct addr src, dst;
 
 	__u8 cause;    /* reason of a drop */
-	__u64 wait;    /* queueing delay, ns */
+	__u64 delay;    /* queueing delay, ns */
 	__u64 nothing; /* 0, for FORGET */
 	void *copy;    /* buffer of MAX_READ bytes for nonlinear data */
 };

@@ -309,5 +309,5 @@ struct record {
 	__u8 kind;
 	__u8 dscp_in, dscp_out;
 	__u8 cause; /* reason of a drop */
-	__u64 wait; /* queueing delay, ns */
+	__u64 delay; /* queueing delay, ns */
 };

@@ -79,14 +79,14 @@ static __always_inline __u64 square_root(__u64 n)
 
 /* codel_drops returns whether a packet that departs at now after a delay is to be
  * dropped or marked. */
-static __always_inline __u32 codel_drops(const struct queue *q, struct backlog *b, __u64 now, __u64 wait)
+static __always_inline __u32 codel_drops(const struct queue *q, struct backlog *b, __u64 now, __u64 delay)
 {
 	__u32 again;
 
 	if (!q->target)
 		return 0;
-	if (wait < q->target || !b->above) {
-		b->above = wait >= q->target;
+	if (delay < q->target || !b->above) {
+		b->above = delay >= q->target;
 		b->first_above = now + q->interval;
 		b->dropping = 0;
 		return 0;
@@ -138,7 +138,7 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 {
 	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
 	struct backlog_count before = {};
-	__u64 next, frac, wait, at;
+	__u64 next, frac, delay, at;
 	struct departure entry = {};
 	struct backlog *b;
 	__u32 fate, i;
@@ -164,14 +164,14 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 		frac = 0;
 	}
 	at = next + (frac > 0);
-	wait = at - now;
+	delay = at - now;
 	fate = FULL;
-	if (q->time && wait > q->time)
+	if (q->time && delay > q->time)
 		goto out;
-	fate = wred_fate(q, b, color, q->axis == BY_TIME ? wait : q->axis == BY_BYTES ? before.bytes : before.packets);
+	fate = wred_fate(q, b, color, q->axis == BY_TIME ? delay : q->axis == BY_BYTES ? before.bytes : before.packets);
 	if (fate == ADMIT_CE && !capable)
 		fate = THIN;
-	if (fate >= ADMIT && codel_drops(q, b, at, wait))
+	if (fate >= ADMIT && codel_drops(q, b, at, delay))
 		fate = q->ecn && capable ? ADMIT_CE : STALE;
 	if (fate < ADMIT)
 		goto out;
@@ -179,7 +179,7 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 	b->next = next + n * q->ns + frac / q->den;
 	b->frac = frac % q->den;
 	b->begun = 1;
-	if (q->capacity && wait) {
+	if (q->capacity && delay) {
 		entry.at = at;
 		entry.before = b->bytes;
 		i = q->ring + (b->end++ & q->mask);
@@ -189,7 +189,7 @@ out:
 	bpf_spin_unlock(&b->lock);
 	if (entry.at)
 		bpf_map_update_elem(&waiting, &i, &entry, 0);
-	return wait << 3 | fate;
+	return delay << 3 | fate;
 }
 
 /* set_departure makes the kernel hold a packet until it departs: by its time, for fq, or

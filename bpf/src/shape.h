@@ -59,7 +59,7 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		r->dscp_out = p->traffic_class >> 2;
 		r->mark = p->mark;
 		r->cause = p->cause;
-		r->wait = p->wait;
+		r->delay = p->delay;
 	}
 	return policy.dry ? PASS : done;
 }
