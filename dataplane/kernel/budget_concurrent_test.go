@@ -40,7 +40,7 @@ func TestBudgetConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	const length = 1500
 	maps := hostMaps(t)
-	share := dataplane.Share{Num: 0, Den: 1}
+	share := dataplane.Fraction{Num: 0, Den: 1}
 	m := &dataplane.Meter{Params: params[0], Initial: share}
 	h := newBudgeted(t, m, egressEntry, maps, 0)
 	j, err := openMemberMaps(maps)

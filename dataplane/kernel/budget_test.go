@@ -281,7 +281,7 @@ func TestBudgetChange(t *testing.T) {
 				if model.begun {
 					model.at(now)
 				}
-				after := newExact(next.Params, dataplane.Share{})
+				after := newExact(next.Params, dataplane.Fraction{})
 				for i, holds := range model.holds {
 					unit := int64(1) // of a byte
 					if is, becomes := int64(p.Buckets[i].Den), int64(to.Buckets[i].Den); 16e9%is == 0 && 16e9%becomes == 0 {
