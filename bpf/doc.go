@@ -1,19 +1,22 @@
-// Package bpf has the compiled eBPF programs of the kernel plane. Their source is in
-// src: one header per stage, with the names and the order of package dataplane.
+// Package bpf contains the compiled eBPF programs of the kernel plane. Their source is in
+// src: one header per stage, in the order of package dataplane.
 //
-//	policy.h    constants and maps, shared with user space
-//	packet.h    a packet, and how its bytes are read at each hook
-//	parse.h     headers
-//	length.h    the metered length of a packet and its segments
-//	classify.h  the first class that matches
-//	bucket.h    RFC 2697, RFC 2698, RFC 4115, for any number of CPUs at once
-//	meter.h     a packet through a chain of meters
-//	queue.h     departure times and early drops of queues
-//	act.h       marks, counts
-//	shape.h     all stages in order
-//	shaper.c    the programs: tc egress, tc ingress, XDP
-//	walk.c      the program that meters packets of a capture
-//	share.c     the programs by which user space uses budgets
+//	policy.h      constants and types, shared with user space
+//	maps.h        maps, shared with user space
+//	packet.h      a packet, and how its bytes are read at each hook
+//	headers.h     protocol numbers and header layouts
+//	extensions.h  IPv6 extension headers
+//	parse.h       headers
+//	length.h      the metered length of a packet and its segments
+//	classify.h    the first class that matches
+//	bucket.h      RFC 2697, RFC 2698, RFC 4115, for any number of CPUs at once
+//	meter.h       a packet through a chain of meters
+//	queue.h       departure times and early drops of queues
+//	act.h         marks, counts
+//	shape.h       all stages in order
+//	shaper.c      the programs: tc egress, tc ingress, XDP
+//	walk.c        the program that meters packets of a capture
+//	budget.c      the programs by which user space meters by budgets and sets leases
 //
 // make generate compiles them; using this package needs no compiler.
 package bpf
@@ -22,4 +25,4 @@ package bpf
 // part of the objects, which are committed.
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type constants -type search -type search6 -type bound -type action -type class -type bucket -type profile -type stage -type state -type budget -type leased -type key -type addr -type counts -type high -type early -type queue -type backlog -type departure -type record -output-stem shaper Shaper src/shaper.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem walk Walk src/walk.c
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem share Share src/share.c
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -output-stem budget Budget src/budget.c

@@ -240,7 +240,7 @@ type ShaperRecord struct {
 	DscpOut  uint8
 	Cause    uint8
 	_        [4]byte
-	Wait     uint64
+	Delay    uint64
 }
 
 type ShaperSearch struct {

@@ -16,7 +16,7 @@ type Budget struct {
 
 	// For a budget on a server. Zero values mean the defaults below.
 	Interval time.Duration // time between two reports to the server
-	Rescue   Share         // share of the budget that all hosts together may use while the server is unreachable
+	Rescue   Fraction      // share of the budget that all hosts together may use while the server is unreachable
 	Weight   int           // weight of this host, 1 to MaxWeight; 0 means 1
 	Hosts    int           // number of hosts, until the server reports it
 }
@@ -33,7 +33,7 @@ const (
 )
 
 // DefaultRescue is the default for Rescue.
-var DefaultRescue = Share{10, 100}
+var DefaultRescue = Fraction{10, 100}
 
 // Store is the place of a budget's state: a Redis or Valkey server, or the kernel of this
 // host if URL is empty.
@@ -123,6 +123,6 @@ type Shared interface {
 	Tokens(now int64) (tc, te int64)
 }
 
-// Share replaces the meter of a stage of the plan with s. By default a stage whose budget
+// ReplaceMeter replaces the meter of a stage of the plan with s. By default a stage whose budget
 // is on the host has a meter of its own.
-func (l *Pipeline) Share(stage int, s Shared) { l.stages[stage].shared = s }
+func (l *Pipeline) ReplaceMeter(stage int, s Shared) { l.stages[stage].shared = s }

@@ -44,10 +44,10 @@ func TestBudgetErrors(t *testing.T) {
 		"maximum interval":           {on(func(b *Budget) { b.Interval = 10 * time.Second }), ""},
 		"interval above the maximum": {on(func(b *Budget) { b.Interval = 10*time.Second + 1 }), "interval"},
 		"negative interval":          {on(func(b *Budget) { b.Interval = -1 }), "interval"},
-		"negative rescue":            {on(func(b *Budget) { b.Rescue = Share{-1, 2} }), "rescue"},
-		"rescue 0":                   {on(func(b *Budget) { b.Rescue = Share{0, 2} }), ""},
-		"rescue 1":                   {on(func(b *Budget) { b.Rescue = Share{2, 2} }), ""},
-		"rescue above 1":             {on(func(b *Budget) { b.Rescue = Share{3, 2} }), "rescue"},
+		"negative rescue":            {on(func(b *Budget) { b.Rescue = Fraction{-1, 2} }), "rescue"},
+		"rescue 0":                   {on(func(b *Budget) { b.Rescue = Fraction{0, 2} }), ""},
+		"rescue 1":                   {on(func(b *Budget) { b.Rescue = Fraction{2, 2} }), ""},
+		"rescue above 1":             {on(func(b *Budget) { b.Rescue = Fraction{3, 2} }), "rescue"},
 		"negative weight":            {on(func(b *Budget) { b.Weight = -1 }), "weight"},
 		"maximum weight":             {on(func(b *Budget) { b.Weight = MaxWeight }), ""},
 		"weight above the maximum":   {on(func(b *Budget) { b.Weight = MaxWeight + 1 }), "weight"},
@@ -67,9 +67,9 @@ func TestBudgetErrors(t *testing.T) {
 		"log on a server":                 {remote(meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 10}), "share"},
 		"warm-up on the host":             {host(warm), ""},
 		"warm-up on a server":             {remote(warm), "warmup"},
-		"initial tokens, host":            {with(host(bucket), func(m *Meter) { m.Initial = Share{1, 2} }), ""},
-		"initial tokens, server":          {with(remote(bucket), func(m *Meter) { m.Initial = Share{1, 2} }), "initial"},
-		"zero initial tokens, host":       {with(host(bucket), func(m *Meter) { m.Initial = Share{0, 1} }), ""},
+		"initial tokens, host":            {with(host(bucket), func(m *Meter) { m.Initial = Fraction{1, 2} }), ""},
+		"initial tokens, server":          {with(remote(bucket), func(m *Meter) { m.Initial = Fraction{1, 2} }), "initial"},
+		"zero initial tokens, host":       {with(host(bucket), func(m *Meter) { m.Initial = Fraction{0, 1} }), ""},
 	} {
 		_, err := Compile(test.policy)
 		var fields []string
@@ -115,11 +115,11 @@ func TestBudgetName(t *testing.T) {
 
 // TestResolved checks the defaults of a budget.
 func TestResolved(t *testing.T) {
-	want := Budget{Name: "b", Store: server, Interval: 100 * time.Millisecond, Rescue: Share{10, 100}, Weight: 1, Hosts: 16}
+	want := Budget{Name: "b", Store: server, Interval: 100 * time.Millisecond, Rescue: Fraction{10, 100}, Weight: 1, Hosts: 16}
 	if got := (Budget{Name: "b", Store: server}).Resolved(); got != want {
 		t.Errorf("defaults %+v, want %+v", got, want)
 	}
-	own := Budget{Name: "b", Interval: time.Second, Rescue: Share{0, 1}, Weight: 2, Hosts: 3}
+	own := Budget{Name: "b", Interval: time.Second, Rescue: Fraction{0, 1}, Weight: 2, Hosts: 3}
 	if got := own.Resolved(); got != own {
 		t.Errorf("%+v became %+v", own, got)
 	}

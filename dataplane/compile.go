@@ -325,20 +325,20 @@ func (c *compiler) compileQueue(q *Queue) int {
 			c.add(q, "fair", "needs a queue of a link: a queue with a rate fixes each departure on arrival, before later flows arrive")
 		}
 	} else {
-		c.compileShare(&out, i)
+		c.compileLinkQueue(&out, i)
 	}
 	c.plan.Queues = append(c.plan.Queues, out)
 	return i
 }
 
-// compileShare compiles queue i as a share of its link.
-func (c *compiler) compileShare(out *PlanQueue, i int) {
+// compileLinkQueue compiles queue i, which has a link.
+func (c *compiler) compileLinkQueue(out *PlanQueue, i int) {
 	q := out.Source
 	out.Link, out.Key = c.compileLink(q.Link), q.Fair
 	link := &c.plan.Links[out.Link]
 	link.Queues = append(link.Queues, i)
 	if _, _, err := queue.Pace(link.Rate); err == nil {
-		if out.Share, err = q.Resolve(); err != nil {
+		if out.LinkQueue, err = q.Resolve(); err != nil {
 			c.addError(q, "limit", err)
 		}
 	}

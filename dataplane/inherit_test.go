@@ -111,8 +111,8 @@ func TestInheritTokens(t *testing.T) {
 		"added meter":          {bucket(1000), then(bucket(1000), bucket(500)), [][2]int64{{600}, {500}}},
 		"removed meter":        {then(bucket(1000), bucket(500)), bucket(1000), [][2]int64{{600}}},
 		"chain":                {then(bucket(1000), bucket(500)), then(bucket(800), bucket(400)), [][2]int64{{600}, {100}}},
-		"from empty":           {with(bucket(1000), func(m *Meter) { m.Initial = Share{0, 1} }), bucket(1000), [][2]int64{{0}}},
-		"to empty":             {bucket(1000), with(bucket(1000), func(m *Meter) { m.Initial = Share{0, 1} }), [][2]int64{{600}}},
+		"from empty":           {with(bucket(1000), func(m *Meter) { m.Initial = Fraction{0, 1} }), bucket(1000), [][2]int64{{0}}},
+		"to empty":             {bucket(1000), with(bucket(1000), func(m *Meter) { m.Initial = Fraction{0, 1} }), [][2]int64{{600}}},
 		"from no meter":        {nil, bucket(1000), [][2]int64{{1000}}},
 		"to no meter":          {bucket(1000), nil, nil},
 		"second of a chain":    {then(packets(bucket(5)), bucket(500)), then(bucket(1000), bucket(500)), [][2]int64{{1000}, {100}}},
@@ -167,11 +167,11 @@ func TestInheritRefills(t *testing.T) {
 
 // TestInheritUnused checks that a pipeline without packets passes no tokens on.
 func TestInheritUnused(t *testing.T) {
-	policy := func(initial Share) *Policy {
+	policy := func(initial Fraction) *Policy {
 		return &Policy{Classes: []Class{{Name: "a", Meter: &Meter{Initial: initial, Params: meter.TokenBucket{Rate: mega, Burst: 1000}}}}}
 	}
-	next := policy(Share{1, 2})
-	l, changes := inherited(t, build(t, policy(Share{0, 1})), next)
+	next := policy(Fraction{1, 2})
+	l, changes := inherited(t, build(t, policy(Fraction{0, 1})), next)
 	if tc, _ := tokensOf(l, next.Classes[0].Meter); tc != 500 || len(changes) != 1 || changes[0].What != "kept" {
 		t.Errorf("%d tokens, changes %v; want 500 and a kept class", tc, changes)
 	}
@@ -251,9 +251,9 @@ func with(m *Meter, aware bool) *Meter {
 // earlier call of Tokens.
 func TestTokensStartNoClock(t *testing.T) {
 	for name, m := range map[string]*Meter{
-		"one":  {Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Initial: Share{0, 1}},
-		"keys": {Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Initial: Share{0, 1}, Per: Key{By: ByVLAN}, Keys: 1},
-		"wide": {Params: meter.SRTCM{CIR: mega, CBS: 1000, EBS: 1 << 59}, Initial: Share{0, 1}},
+		"one":  {Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Initial: Fraction{0, 1}},
+		"keys": {Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Initial: Fraction{0, 1}, Per: Key{By: ByVLAN}, Keys: 1},
+		"wide": {Params: meter.SRTCM{CIR: mega, CBS: 1000, EBS: 1 << 59}, Initial: Fraction{0, 1}},
 	} {
 		l := build(t, &Policy{Classes: []Class{
 			{Name: "other", Match: Match{DSCP: []Range{{46, 46}}}},
@@ -294,7 +294,7 @@ func TestInheritBetweenKinds(t *testing.T) {
 	leased := func() *Meter { return &Meter{Params: bucket, Budget: &Budget{Name: "b", Store: server}} }
 	share := func(l *Pipeline, m *Meter) {
 		if m.Budget != nil && m.Budget.OnHost() {
-			l.Share(0, &outsideMeter{meter.New(profile)})
+			l.ReplaceMeter(0, &outsideMeter{meter.New(profile)})
 		}
 	}
 	for name, test := range map[string]struct {

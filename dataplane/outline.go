@@ -29,10 +29,10 @@ type StageOutline struct {
 	Buckets []BucketOutline
 
 	// For a meter per key.
-	Key     Key   `json:",omitzero"`
-	Keys    int   `json:",omitempty"` // maximum number of keys
-	Initial Share `json:",omitzero"`
-	Idle    bool  `json:",omitempty"`
+	Key     Key      `json:",omitzero"`
+	Keys    int      `json:",omitempty"` // maximum number of keys
+	Initial Fraction `json:",omitzero"`
+	Idle    bool     `json:",omitempty"`
 
 	BudgetName string `json:",omitempty"` // "" for none
 	Leased     bool   `json:",omitempty"` // the budget is on a server

@@ -20,12 +20,12 @@ type Pipeline struct {
 	steps  *[]Step      // result of Explain; nil during Process
 }
 
-// pacedQueue is the state of a queue of the plan: a leaky bucket, or a share of a link.
+// pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
 type pacedQueue struct {
-	leaky *queue.Leaky // nil for a queue of a link
-	share int          // index among the queues of the link
-	flows keyReader    // reads flow keys; valid if the queue is fair
-	plan  *PlanQueue
+	leaky     *queue.Leaky // nil for a queue of a link
+	linkIndex int          // index among the queues of the link
+	flows     keyReader    // reads flow keys; valid if the queue is fair
+	plan      *PlanQueue
 }
 
 // New compiles a policy and returns a pipeline for it. Errors are those of Compile.
@@ -66,11 +66,11 @@ func NewPipeline(plan *Plan) *Pipeline {
 	}
 	for i := range plan.Links {
 		p := &plan.Links[i]
-		shares := make([]queue.Share, len(p.Queues))
-		for share, q := range p.Queues {
-			shares[share], l.queues[q].share = plan.Queues[q].Share, share
+		queues := make([]queue.LinkQueue, len(p.Queues))
+		for k, q := range p.Queues {
+			queues[k], l.queues[q].linkIndex = plan.Queues[q].LinkQueue, k
 		}
-		link, _ := queue.NewLink[Verdict](p.Rate, shares) // Compile has checked it
+		link, _ := queue.NewLink[Verdict](p.Rate, queues) // Compile has checked it
 		l.links = append(l.links, link)
 	}
 	return l
@@ -212,7 +212,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict) {
 		if q.plan.Fair {
 			packet.Flow = q.flows.flowNumber(p, q.plan.Seed)
 		}
-		fate = l.links[q.plan.Link].Admit(l.now, q.share, packet, *v)
+		fate = l.links[q.plan.Link].Admit(l.now, q.linkIndex, packet, *v)
 		if !fate.Dropped() {
 			v.Done |= Waiting
 			return
@@ -312,7 +312,7 @@ func (l *Pipeline) Queues(now int64) []QueueState {
 		q := &l.queues[i]
 		out[i].Name = q.plan.Name
 		if q.leaky == nil {
-			_, out[i].Bytes = l.links[q.plan.Link].Waiting(q.share)
+			_, out[i].Bytes = l.links[q.plan.Link].Backlog(q.linkIndex)
 			continue
 		}
 		out[i].Delay = q.leaky.Delay(now)

@@ -122,12 +122,12 @@ func TestPipeline(t *testing.T) {
 			{1e9 - 1, ip(0, 20), "a green>red drop token-bucket-red"},
 			{1e9, ip(0, 9000), "a green>green pass token-bucket-green"},
 		}},
-		{"a bucket that starts empty gains tokens from its first packet on", one(Class{Meter: &Meter{Params: srTCM, Initial: Share{0, 1}}}), []step{
+		{"a bucket that starts empty gains tokens from its first packet on", one(Class{Meter: &Meter{Params: srTCM, Initial: Fraction{0, 1}}}), []step{
 			{5e9, ip(0, 20), "a green>red drop rfc2697-red"},
 			{5e9 + 19*µs, ip(0, 20), "a green>red drop rfc2697-red"},
 			{5e9 + 20*µs, ip(0, 20), "a green>green pass rfc2697-green"},
 		}},
-		{"initial tokens are rounded down", one(Class{Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 101, EBS: 99}, Initial: Share{1, 2}}}), []step{
+		{"initial tokens are rounded down", one(Class{Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 101, EBS: 99}, Initial: Fraction{1, 2}}}), []step{
 			{0, ip(0, 51), "a green>red drop rfc2697-red"},
 			{0, ip(0, 50), "a green>green pass rfc2697-green"},
 			{0, ip(0, 50), "a green>red drop rfc2697-red"},

@@ -73,9 +73,9 @@ type PlanEnvelope struct {
 // PlanQueue is a compiled Queue.
 type PlanQueue struct {
 	QueueOutline
-	// Share has limits in bytes or packets if the queue has a link. Otherwise only its
+	// LinkQueue has limits in bytes or packets if the queue has a link. Otherwise only its
 	// Config is set.
-	queue.Share
+	queue.LinkQueue
 	Drain  meter.Rate // maximum rate at which packets leave: that of the queue or its link
 	Key    Key        // flow key; valid if Fair
 	Source *Queue

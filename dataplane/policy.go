@@ -122,9 +122,9 @@ type Meter struct {
 	// PreColor. Otherwise the input color is green.
 	Aware    bool
 	PreColor PreColor
-	Initial  Share  // tokens at the start, as a share of each burst
-	Packets  bool   // count packets instead of bytes
-	Then     *Meter // next meter of the chain, for packets that are not red; it must be Aware
+	Initial  Fraction // tokens at the start, as a fraction of each burst
+	Packets  bool     // count packets instead of bytes
+	Then     *Meter   // next meter of the chain, for packets that are not red; it must be Aware
 
 	// Per makes a meter for each key. Initial is then for new keys, and must be all or
 	// nothing.
@@ -176,19 +176,19 @@ func (e *Envelope) Limits() (cirmax, eirmax *meter.Rate) {
 // packet refills all of them.
 const maxRank = 64
 
-// Share is the fraction Num/Den of a whole. The zero Share is the whole.
-type Share struct{ Num, Den int64 }
+// Fraction is the fraction Num/Den of a whole. The zero Fraction is the whole.
+type Fraction struct{ Num, Den int64 }
 
-func (s Share) valid() bool { return 0 <= s.Num && s.Num <= s.Den }
+func (f Fraction) valid() bool { return 0 <= f.Num && f.Num <= f.Den }
 
-// Of returns the share of n, rounded down. The share must be between 0 and 1.
-func (s Share) Of(n int64) int64 {
-	if s.Den == 0 {
+// Of returns the fraction of n, rounded down. The fraction must be between 0 and 1.
+func (f Fraction) Of(n int64) int64 {
+	if f.Den == 0 {
 		return n
 	}
-	hi, lo := bits.Mul64(uint64(n), uint64(s.Num))
-	share, _ := bits.Div64(hi, lo, uint64(s.Den))
-	return int64(share)
+	hi, lo := bits.Mul64(uint64(n), uint64(f.Num))
+	part, _ := bits.Div64(hi, lo, uint64(f.Den))
+	return int64(part)
 }
 
 // PreColor is the source of the input colors of a color-aware meter: a field, and the
@@ -267,7 +267,7 @@ type Queue struct {
 	Name string
 	queue.Config
 
-	// For a queue of a link. Priority and Weight are those of queue.Share; weight 0
+	// For a queue of a link. Priority and Weight are those of queue.LinkQueue; weight 0
 	// means 1.
 	Link             *Link
 	Priority, Weight int
@@ -286,19 +286,19 @@ func (q *Queue) Drain() meter.Rate {
 	return q.Rate
 }
 
-// Resolve returns the queue as a share of its link, with limits in time converted to
+// Resolve returns the queue as its link sees it, with limits in time converted to
 // bytes at the link's rate. Without a link it returns Config as it is. Errors are those
-// of queue.Share.Resolve.
-func (q *Queue) Resolve() (queue.Share, error) {
+// of queue.LinkQueue.Resolve.
+func (q *Queue) Resolve() (queue.LinkQueue, error) {
 	if q.Link == nil {
-		return queue.Share{Config: q.Config}, nil
+		return queue.LinkQueue{Config: q.Config}, nil
 	}
-	return q.Share().Resolve(q.Link.Rate)
+	return q.LinkQueue().Resolve(q.Link.Rate)
 }
 
-// Share returns the queue as a share of its link, with the default weight.
-func (q *Queue) Share() queue.Share {
-	s := queue.Share{Config: q.Config, Priority: q.Priority, Weight: q.Weight, Fair: q.Fair.By != NoKey}
+// LinkQueue returns the queue as its link sees it, with the default weight.
+func (q *Queue) LinkQueue() queue.LinkQueue {
+	s := queue.LinkQueue{Config: q.Config, Priority: q.Priority, Weight: q.Weight, Fair: q.Fair.By != NoKey}
 	if s.Weight == 0 {
 		s.Weight = 1
 	}

@@ -94,22 +94,22 @@ var invalid = []struct {
 		return m
 	}},
 	{"no parameters", "type", "is missing", func(p *Policy) any { p.Classes[0].Meter.Params = nil; return p.Classes[0].Meter }},
-	{"initial share above 1", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{3, 2}; return p.Classes[0].Meter }},
-	{"negative initial share", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{-1, 2}; return p.Classes[0].Meter }},
-	{"initial share with denominator 0", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Share{1, 0}; return p.Classes[0].Meter }},
+	{"initial share above 1", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Fraction{3, 2}; return p.Classes[0].Meter }},
+	{"negative initial share", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Fraction{-1, 2}; return p.Classes[0].Meter }},
+	{"initial share with denominator 0", "initial", "between 0 and 100 %", func(p *Policy) any { p.Classes[0].Meter.Initial = Fraction{1, 0}; return p.Classes[0].Meter }},
 	{"initial tokens of an average", "initial", "RFC 2859", func(p *Policy) any {
 		m := p.Classes[0].Meter
-		m.Params, m.Initial = meter.TSWTCM{CIR: mega, PIR: mega, Window: time.Second}, Share{1, 2}
+		m.Params, m.Initial = meter.TSWTCM{CIR: mega, PIR: mega, Window: time.Second}, Fraction{1, 2}
 		return m
 	}},
 	{"initial tokens of an average per key", "per", "never becomes idle", func(p *Policy) any {
 		m := p.Classes[0].Meter
-		m.Params, m.Initial, m.Per = meter.TSWTCM{CIR: mega, PIR: mega, Window: time.Second}, Share{1, 2}, Key{By: BySrc}
+		m.Params, m.Initial, m.Per = meter.TSWTCM{CIR: mega, PIR: mega, Window: time.Second}, Fraction{1, 2}, Key{By: BySrc}
 		return m
 	}},
 	{"partial initial tokens per key", "new", "full or empty", func(p *Policy) any {
 		m := p.Classes[0].Meter
-		m.Initial, m.Per = Share{1, 2}, Key{By: BySrc}
+		m.Initial, m.Per = Fraction{1, 2}, Key{By: BySrc}
 		return m
 	}},
 	{"too many keys", "keys", "4194304", func(p *Policy) any {
@@ -299,8 +299,8 @@ func TestCompileAccepts(t *testing.T) {
 		"largest values": func(p *Policy) {
 			p.Classes[0].Match = Match{Proto: is(255), SPort: is(65535), DSCP: is(63), VLAN: is(4095), PCP: is(7), Mark: is(1<<32 - 1), EtherType: is(65535), Length: is(1<<32 - 1)}
 		},
-		"initial share 1":           func(p *Policy) { p.Classes[0].Meter.Initial = Share{2, 2} },
-		"initial share 0":           func(p *Policy) { p.Classes[0].Meter.Initial = Share{0, 2} },
+		"initial share 1":           func(p *Policy) { p.Classes[0].Meter.Initial = Fraction{2, 2} },
+		"initial share 0":           func(p *Policy) { p.Classes[0].Meter.Initial = Fraction{0, 2} },
 		"negative overhead":         func(p *Policy) { p.Length.Overhead = -100 },
 		"smallest overhead":         func(p *Policy) { p.Length.Overhead = -32768 },
 		"largest overhead":          func(p *Policy) { p.Length.Overhead, p.Length.MPU = 32768, 32768 },
@@ -317,7 +317,7 @@ func TestCompileAccepts(t *testing.T) {
 		},
 		"shortest prefixes":               func(p *Policy) { p.Classes[0].Meter.Per = Key{By: ByDst, V4: 1, V6: 1} },
 		"most keys":                       func(p *Policy) { p.Classes[0].Meter.Per, p.Classes[0].Meter.Keys = Key{By: ByFlow}, meter.MaxKeys },
-		"empty new keys":                  func(p *Policy) { p.Classes[0].Meter.Per, p.Classes[0].Meter.Initial = Key{By: ByFlow}, Share{0, 1} },
+		"empty new keys":                  func(p *Policy) { p.Classes[0].Meter.Per, p.Classes[0].Meter.Initial = Key{By: ByFlow}, Fraction{0, 1} },
 		"drop and an empty list of marks": func(p *Policy) { p.Classes[0].Red = &Action{Drop: true, Marks: []Mark{}} },
 	} {
 		p := validPolicy()
@@ -351,7 +351,7 @@ func TestShare(t *testing.T) {
 	r := seeded(t)
 	for range 10_000 {
 		den := 1 + r.Int64()>>r.IntN(63)
-		s := Share{r.Int64N(den) + r.Int64N(2), den}
+		s := Fraction{r.Int64N(den) + r.Int64N(2), den}
 		n := r.Int64N(1<<59) >> r.IntN(59)
 		want := new(big.Int).Mul(big.NewInt(n), big.NewInt(s.Num))
 		want.Quo(want, big.NewInt(den))

@@ -202,7 +202,7 @@ func TestExplainIsProcess(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.Share(2, &outsideMeter{meter.New(profile)})
+				l.ReplaceMeter(2, &outsideMeter{meter.New(profile)})
 				l.SetLease(0, "s", Lease{Limits: [3]Limits{{{8e6, 3000}}, {}, {{8e6, 1000}}}, Until: [2]int64{1e7, 2e7}})
 			}
 		}

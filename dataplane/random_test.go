@@ -13,7 +13,7 @@ import (
 func randomMeter(r *rand.Rand, aware bool) *Meter {
 	rate := func() meter.Rate { return meter.BitRate(1 + r.Int64N(20e6)) }
 	burst := func() int64 { return 1 + r.Int64N(6000) }
-	m := &Meter{Aware: aware, Packets: r.IntN(8) == 0, Initial: Share{r.Int64N(5), 4}}
+	m := &Meter{Aware: aware, Packets: r.IntN(8) == 0, Initial: Fraction{r.Int64N(5), 4}}
 	switch a, b := rate(), rate(); r.IntN(4) {
 	case 0:
 		m.Params = meter.SRTCM{CIR: a, CBS: burst(), EBS: burst()}

@@ -171,9 +171,9 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 // has.
 func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) {
 	rate := pick.rate()
-	shares := make([]Share, 1+pick.n(5))
+	shares := make([]LinkQueue, 1+pick.n(5))
 	for i := range shares {
-		shares[i] = Share{pick.config(rate), int(pick.oneOf(0, 0, 1, 1, MaxPriority)), int(pick.oneOf(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0}
+		shares[i] = LinkQueue{pick.config(rate), int(pick.oneOf(0, 0, 1, 1, MaxPriority)), int(pick.oneOf(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0}
 		if _, err := shares[i].Resolve(rate); err != nil {
 			t.Fatalf("%+v on a link of %v: %v", shares[i], rate, err)
 		}
@@ -230,7 +230,7 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 			collect(now, false)
 		}
 		q := m.queues[queue]
-		if packets, bytes := l.Waiting(queue); packets != int64(len(q.backlog)) || bytes != q.bytes() {
+		if packets, bytes := l.Backlog(queue); packets != int64(len(q.backlog)) || bytes != q.bytes() {
 			t.Fatalf("the backlog is %d packets, %d B; in the model %d, %d B", packets, bytes, len(q.backlog), q.bytes())
 		}
 		if l.backlog+l.decided.len+dropped+collected != i+1 {

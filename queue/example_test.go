@@ -31,7 +31,7 @@ func Example() {
 
 // Voice is sent first; the others share the remaining rate by weight.
 func ExampleLink() {
-	link, err := queue.NewLink[string](meter.BitRate(12_000_000), []queue.Share{
+	link, err := queue.NewLink[string](meter.BitRate(12_000_000), []queue.LinkQueue{
 		{Config: queue.Config{Packets: 10}, Priority: 0, Weight: 1},
 		{Config: queue.Config{Packets: 10}, Priority: 1, Weight: 2},
 		{Config: queue.Config{Packets: 10}, Priority: 1, Weight: 1},

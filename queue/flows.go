@@ -38,7 +38,7 @@ type flow[T any] struct {
 	listed  bool // whether the flow is in fresh or old
 }
 
-func newFlows[T any](s *Share) flows[T] {
+func newFlows[T any](s *LinkQueue) flows[T] {
 	n := 1
 	if s.Fair {
 		n = Flows

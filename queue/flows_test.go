@@ -130,7 +130,7 @@ func TestFairTrace(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := openLink(t, meter.BitRate(8e6), Share{Config: test.cfg, Fair: true})
+			l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: test.cfg, Fair: true})
 			var got []out
 			collect := func(now int64) {
 				for _, d := range decided(l, now) {
@@ -200,7 +200,7 @@ func TestRewindBounds(t *testing.T) {
 		{1<<61 + 1, [3]int64{1<<61 + 5, 1, 7}, 0, [3]int64{4, -1 << 61, 7}},
 		{1<<61 + 1, [3]int64{1<<61 + 1, 0, 7}, 0, [3]int64{0, -1 << 61, 7}}, // limited
 	} {
-		l := openLink(t, meter.BitRate(8e6), Share{}, Share{}, Share{Priority: 1})
+		l := openLink(t, meter.BitRate(8e6), LinkQueue{}, LinkQueue{}, LinkQueue{Priority: 1})
 		v := &l.levels[0]
 		v.now, v.latest = test.now, test.now+9
 		for i := range l.queues {
@@ -219,7 +219,7 @@ func TestRewindBounds(t *testing.T) {
 func TestRewind(t *testing.T) {
 	for range 50 {
 		r := seeded(t)
-		shares := []Share{{Weight: 1}, {Weight: 3}, {Weight: 1000}, {Weight: 5, Priority: 1}}
+		shares := []LinkQueue{{Weight: 1}, {Weight: 3}, {Weight: 1000}, {Weight: 5, Priority: 1}}
 		one, late := openLink(t, meter.BitRate(8e9), shares...), openLink(t, meter.BitRate(8e9), shares...)
 		const before = rewindAt - 3000*grain
 		v := &late.levels[0]

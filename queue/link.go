@@ -8,14 +8,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Bounds of a Share's priority and weight.
+// Bounds of a LinkQueue's priority and weight.
 const (
 	MaxPriority = 7
 	MaxWeight   = 1000
 )
 
-// Share is a queue of a Link. It is sent at the link's rate.
-type Share struct {
+// LinkQueue configures a queue of a Link. It is sent at the link's rate.
+type LinkQueue struct {
 	Config
 	Priority int  // 0 is served first, MaxPriority last
 	Weight   int  // weight among the queues of its priority, 1 to MaxWeight
@@ -30,16 +30,16 @@ type Share struct {
 // a time.
 type Link[T any] struct {
 	pace    pace
-	queues  []linkQueue[T]
+	queues  []queueState[T]
 	levels  [MaxPriority + 1]level
 	sending *level // level of the packet being sent
 	backlog int    // backlog of all queues, packets
 	decided ring[Decision[T]]
 }
 
-// linkQueue is a Share with its state.
-type linkQueue[T any] struct {
-	Share
+// queueState is a LinkQueue with its state.
+type queueState[T any] struct {
+	LinkQueue
 	flows[T]
 	capacity int
 	dice     dice
@@ -61,20 +61,20 @@ type Decision[T any] struct {
 }
 
 // NewLink returns an idle link. The error joins all errors, as
-// meter.FieldErrors of the link's rate and those of Share.Resolve.
-func NewLink[T any](rate meter.Rate, shares []Share) (*Link[T], error) {
+// meter.FieldErrors of the link's rate and those of LinkQueue.Resolve.
+func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 	p, err := newPace(rate)
 	if err != nil {
 		return nil, err
 	}
-	l := &Link[T]{pace: p, queues: make([]linkQueue[T], len(shares))}
-	for i, s := range shares {
+	l := &Link[T]{pace: p, queues: make([]queueState[T], len(queues))}
+	for i, s := range queues {
 		s, fault := s.Resolve(rate)
 		err = errors.Join(err, fault)
 		if fault != nil {
 			continue
 		}
-		l.queues[i] = linkQueue[T]{Share: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed}}
+		l.queues[i] = queueState[T]{LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed}}
 		l.levels[s.Priority].weight += int64(s.Weight)
 	}
 	if err != nil {
@@ -86,7 +86,7 @@ func NewLink[T any](rate meter.Rate, shares []Share) (*Link[T], error) {
 // Resolve converts limits in time to bytes at the rate of a link, which must be
 // valid. The error joins all errors, as meter.FieldErrors of rate, limit, wred,
 // codel, priority and weight.
-func (s Share) Resolve(rate meter.Rate) (Share, error) {
+func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
 	err := s.check()
 	field := func(field, reason string) {
 		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
@@ -173,7 +173,7 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 }
 
 // full reports whether a packet of n bytes would exceed a limit.
-func (q *linkQueue[T]) full(n int) bool {
+func (q *queueState[T]) full(n int) bool {
 	return q.Bytes > 0 && q.bytes+int64(n) > q.Bytes || q.packets >= q.capacity
 }
 
@@ -195,8 +195,8 @@ func (l *Link[T]) Due() (at int64, ok bool) {
 	return l.pace.due(), l.backlog > 0
 }
 
-// Waiting returns the backlog of a queue.
-func (l *Link[T]) Waiting(queue int) (packets, bytes int64) {
+// Backlog returns the backlog of a queue.
+func (l *Link[T]) Backlog(queue int) (packets, bytes int64) {
 	q := &l.queues[queue]
 	return int64(q.packets), q.bytes
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-func openLink(t testing.TB, rate meter.Rate, shares ...Share) *Link[int] {
+func openLink(t testing.TB, rate meter.Rate, shares ...LinkQueue) *Link[int] {
 	t.Helper()
 	for i := range shares {
 		shares[i].Weight = max(shares[i].Weight, 1)
@@ -40,8 +40,8 @@ func decided(l *Link[int], now int64) (list []Decision[int]) {
 func TestLinkTrace(t *testing.T) {
 	const µs = 1000
 	mega := meter.BitRate(8e6)
-	weighted := func(priority, weight int) Share { return Share{Priority: priority, Weight: weight} }
-	limited := func(c Config) Share { return Share{Config: c} }
+	weighted := func(priority, weight int) LinkQueue { return LinkQueue{Priority: priority, Weight: weight} }
+	limited := func(c Config) LinkQueue { return LinkQueue{Config: c} }
 	type in struct {
 		at    int64
 		queue int
@@ -56,26 +56,26 @@ func TestLinkTrace(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		rate   meter.Rate
-		shares []Share
+		shares []LinkQueue
 		in     []in
 		out    []out
 	}{
-		{"idle, busy, and just free", mega, []Share{{}}, []in{
+		{"idle, busy, and just free", mega, []LinkQueue{{}}, []in{
 			{0, 0, 100, Admit},
 			{99*µs + 999, 0, 100, Admit},
 			{200 * µs, 0, 100, Admit}, // just when the previous one has been sent
 			{301 * µs, 0, 100, Admit}, // 1 µs after
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 301 * µs, Admit}}},
-		{"fractions are rounded up in departures, but not carried over", meter.Rate{Bytes: 3, Period: 10}, []Share{{}}, []in{
+		{"fractions are rounded up in departures, but not carried over", meter.Rate{Bytes: 3, Period: 10}, []LinkQueue{{}}, []in{
 			{0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Admit}, {7, 0, 1, Admit}, {14, 0, 1, Admit},
 		}, []out{{0, 0, Admit}, {1, 4, Admit}, {2, 7, Admit}, {3, 10, Admit}, {4, 14, Admit}}},
-		{"a selection in the middle of a ns precedes arrivals at the next ns", meter.Rate{Bytes: 3, Period: 10}, []Share{{}, weighted(1, 1)}, []in{
+		{"a selection in the middle of a ns precedes arrivals at the next ns", meter.Rate{Bytes: 3, Period: 10}, []LinkQueue{{}, weighted(1, 1)}, []in{
 			{0, 0, 1, Admit},
 			{0, 1, 1, Admit}, // can go at 3 1/3
 			{3, 0, 1, Admit}, // arrives before that
 			{7, 0, 1, Admit}, // arrives after 6 2/3: packet 1 is being sent
 		}, []out{{0, 0, Admit}, {2, 4, Admit}, {1, 7, Admit}, {3, 10, Admit}}},
-		{"priorities, between packets", mega, []Share{weighted(0, 1), weighted(1, 1), weighted(7, 1)}, []in{
+		{"priorities, between packets", mega, []LinkQueue{weighted(0, 1), weighted(1, 1), weighted(7, 1)}, []in{
 			{0, 2, 100, Admit}, // the link is idle
 			{0, 2, 100, Admit},
 			{0, 1, 100, Admit},
@@ -83,7 +83,7 @@ func TestLinkTrace(t *testing.T) {
 			{60 * µs, 0, 100, Admit},  // likewise
 			{300 * µs, 0, 100, Admit}, // arrives when packet 1 would be next, but 2's queue was selected at that time
 		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {4, 200 * µs, Admit}, {2, 300 * µs, Admit}, {5, 400 * µs, Admit}, {1, 500 * µs, Admit}}},
-		{"weights 1 and 3 of one size", mega, []Share{weighted(0, 1), weighted(0, 3)}, []in{
+		{"weights 1 and 3 of one size", mega, []LinkQueue{weighted(0, 1), weighted(0, 3)}, []in{
 			{0, 0, 1514, Admit}, // sent at once, out of queue 0's share
 			{0, 0, 1514, Admit},
 			{0, 0, 1514, Admit},
@@ -105,7 +105,7 @@ func TestLinkTrace(t *testing.T) {
 			{3, 8 * 1514 * µs, Admit},
 		}},
 		// Comments are virtual times: bytes sent / 4, the sum of the weights.
-		{"weights 1 and 3 of mixed sizes", mega, []Share{weighted(0, 1), weighted(0, 3)}, []in{
+		{"weights 1 and 3 of mixed sizes", mega, []LinkQueue{weighted(0, 1), weighted(0, 3)}, []in{
 			{0, 0, 1000, Admit}, // 0 to 1000
 			{0, 0, 1000, Admit}, // 1000 to 2000
 			{0, 0, 1000, Admit}, // 2000 to 3000
@@ -126,7 +126,7 @@ func TestLinkTrace(t *testing.T) {
 			{8, 13085 * µs, Admit}, // at 3271.25
 			{4, 17626 * µs, Admit},
 		}},
-		{"the eligible packet with the smallest finish is sent", mega, []Share{weighted(0, 1), weighted(0, 1), weighted(0, 1)}, []in{
+		{"the eligible packet with the smallest finish is sent", mega, []LinkQueue{weighted(0, 1), weighted(0, 1), weighted(0, 1)}, []in{
 			{0, 2, 100, Admit},
 			{0, 0, 100, Admit}, // same finish as packet 2, but the lower queue
 			{0, 1, 100, Admit},
@@ -143,7 +143,7 @@ func TestLinkTrace(t *testing.T) {
 			{3, 500 * µs, Admit},
 			{4, 2014 * µs, Admit},
 		}},
-		{"a queue is not charged for using an idle link", mega, []Share{weighted(0, 1), weighted(0, 1)}, []in{
+		{"a queue is not charged for using an idle link", mega, []LinkQueue{weighted(0, 1), weighted(0, 1)}, []in{
 			{0, 1, 1000, Admit}, // alone, to 1000
 			{1000 * µs, 1, 1000, Admit},
 			{2000 * µs, 1, 1000, Admit}, // the link is idle: virtual time restarts
@@ -156,7 +156,7 @@ func TestLinkTrace(t *testing.T) {
 			{4, 3000 * µs, Admit}, // eligible since 2000
 			{3, 4001 * µs, Admit},
 		}},
-		{"backlog in bytes excludes the packet being sent", mega, []Share{limited(Config{Bytes: 150})}, []in{
+		{"backlog in bytes excludes the packet being sent", mega, []LinkQueue{limited(Config{Bytes: 150})}, []in{
 			{0, 0, 151, Full},
 			{0, 0, 150, Admit},
 			{0, 0, 100, Admit},
@@ -167,10 +167,10 @@ func TestLinkTrace(t *testing.T) {
 			{150 * µs, 0, 100, Admit},
 			{150 * µs, 0, 1, Full},
 		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}, {7, 300 * µs, Admit}}},
-		{"a limit in bytes allows one packet per 20 bytes", mega, []Share{limited(Config{Bytes: 59})}, []in{
+		{"a limit in bytes allows one packet per 20 bytes", mega, []LinkQueue{limited(Config{Bytes: 59})}, []in{
 			{0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Full},
 		}, []out{{0, 0, Admit}, {1, 1 * µs, Admit}, {2, 2 * µs, Admit}}},
-		{"backlog in packets", mega, []Share{limited(Config{Packets: 2})}, []in{
+		{"backlog in packets", mega, []LinkQueue{limited(Config{Packets: 2})}, []in{
 			{0, 0, 1000, Admit},
 			{0, 0, 1000, Admit},
 			{0, 0, 1000, Admit},
@@ -179,22 +179,22 @@ func TestLinkTrace(t *testing.T) {
 			{1000 * µs, 0, 1000, Admit},
 			{1000 * µs, 0, 0, Full},
 		}, []out{{0, 0, Admit}, {1, 1000 * µs, Admit}, {2, 2000 * µs, Admit}, {5, 3000 * µs, Admit}}},
-		{"a limit in time is converted to bytes, rounded down", mega, []Share{limited(Config{Time: 150*µs + 999})}, []in{
+		{"a limit in time is converted to bytes, rounded down", mega, []LinkQueue{limited(Config{Time: 150*µs + 999})}, []in{
 			{0, 0, 151, Full}, {0, 0, 150, Admit}, {0, 0, 100, Admit}, {0, 0, 51, Full}, {0, 0, 50, Admit},
 		}, []out{{1, 0, Admit}, {2, 150 * µs, Admit}, {4, 250 * µs, Admit}}},
-		{"each queue has its own limits", mega, []Share{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
+		{"each queue has its own limits", mega, []LinkQueue{limited(Config{Packets: 1}), limited(Config{Bytes: 100})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 100, Full}, {0, 1, 100, Admit}, {0, 1, 1, Full},
 		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {1, 200 * µs, Admit}}},
-		{"WRED by bytes", mega, []Share{limited(Config{Bytes: 1000, WRED: [3]Early{{100, 200, 0}}})}, []in{
+		{"WRED by bytes", mega, []LinkQueue{limited(Config{Bytes: 1000, WRED: [3]Early{{100, 200, 0}}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, // backlog 0
 			{0, 0, 99, Admit}, // backlog 100 B
 			{0, 0, 1, Admit},  // 199 B
 			{0, 0, 1, Thin},   // 200 B
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 299 * µs, Admit}}},
-		{"WRED by time", mega, []Share{limited(Config{Time: time.Millisecond, WRED: [3]Early{{100*µs + 999, 200*µs + 999, 0}}})}, []in{
+		{"WRED by time", mega, []LinkQueue{limited(Config{Time: time.Millisecond, WRED: [3]Early{{100*µs + 999, 200*µs + 999, 0}}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 99, Admit}, {0, 0, 1, Admit}, {0, 0, 1, Thin},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 299 * µs, Admit}}},
-		{"CoDel on selection", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+		{"CoDel on selection", mega, []LinkQueue{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit},  // delay 0
 			{0, 0, 100, Admit},  // 100 µs: the interval starts
 			{0, 0, 700, Admit},  // selected at 200 µs, dropped
@@ -213,7 +213,7 @@ func TestLinkTrace(t *testing.T) {
 			{6, 814 * µs, Admit},
 			{7, 1814 * µs, Admit},
 		}},
-		{"CoDel, a ns below the target", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+		{"CoDel, a ns below the target", mega, []LinkQueue{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit},
 			{1, 0, 100, Admit}, // delay 1 ns below the target
 			{1, 0, 614, Admit}, // 200 µs: the interval starts
@@ -221,16 +221,16 @@ func TestLinkTrace(t *testing.T) {
 			{1, 0, 1000, Admit},
 			{1, 0, 1000, Admit},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 814 * µs, Stale}, {4, 814 * µs, Admit}, {5, 1814 * µs, Admit}}},
-		{"CoDel, more than a frame queued behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+		{"CoDel, more than a frame queued behind", mega, []LinkQueue{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 10, Admit}, {0, 0, 1515, Admit},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Stale}, {3, 200 * µs, Admit}}},
-		{"CoDel, one frame queued behind", mega, []Share{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
+		{"CoDel, one frame queued behind", mega, []LinkQueue{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 11, Admit}, {0, 0, 1514, Admit},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 211 * µs, Admit}}},
-		{"a packet whose transmission exceeds int64", meter.Rate{Bytes: 1, Period: 1 << 40}, []Share{{}}, []in{
+		{"a packet whose transmission exceeds int64", meter.Rate{Bytes: 1, Period: 1 << 40}, []LinkQueue{{}}, []in{
 			{0, 0, 1 << 23, Admit}, {0, 0, 1, Admit},
 		}, []out{{0, 0, Full}, {1, 0, Admit}}},
-		{"negative times", mega, []Share{{}}, []in{
+		{"negative times", mega, []LinkQueue{{}}, []in{
 			{-1000 * µs, 0, 100, Admit}, {-1000 * µs, 0, 100, Admit},
 		}, []out{{0, -1000 * µs, Admit}, {1, -900 * µs, Admit}}},
 	} {
@@ -261,7 +261,7 @@ func TestLinkLongest(t *testing.T) {
 	if longest > math.MaxInt {
 		t.Skip("an int of 32 bits cannot hold the length")
 	}
-	l := openLink(t, meter.Rate{Bytes: 1 << 30, Period: 1}, Share{Fair: true})
+	l := openLink(t, meter.Rate{Bytes: 1 << 30, Period: 1}, LinkQueue{Fair: true})
 	for i, in := range []struct {
 		n    int64
 		want Fate
@@ -278,7 +278,7 @@ func TestLinkLongest(t *testing.T) {
 
 // TestLinkMarks checks that the decision includes the marks of WRED and CoDel.
 func TestLinkMarks(t *testing.T) {
-	l := openLink(t, meter.BitRate(8e6), Share{Config: Config{
+	l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: Config{
 		Packets: 9, ECN: true, Seed: 3, // first number 0.11
 		WRED:  [3]Early{meter.Yellow: {0, 2, Certain}},
 		CoDel: CoDel{2 * time.Millisecond, time.Millisecond},
@@ -301,7 +301,7 @@ func TestLinkMarks(t *testing.T) {
 
 // TestDue compares the time of the next decision with rows computed by hand.
 func TestDue(t *testing.T) {
-	l := openLink(t, meter.Rate{Bytes: 3, Period: 10}, Share{})
+	l := openLink(t, meter.Rate{Bytes: 3, Period: 10}, LinkQueue{})
 	due := func(want int64, wantOK bool) {
 		t.Helper()
 		if at, ok := l.Due(); ok != wantOK || ok && at != want {
@@ -340,32 +340,32 @@ func TestLinkErrors(t *testing.T) {
 	limited := Config{Packets: 1}
 	for _, test := range []struct {
 		rate   meter.Rate
-		share  Share
+		share  LinkQueue
 		fields []string
 	}{
-		{ok, Share{limited, 0, 1, false}, nil},
-		{ok, Share{limited, MaxPriority, MaxWeight, false}, nil},
-		{ok, Share{limited, -1, 1, false}, []string{"priority"}},
-		{ok, Share{limited, MaxPriority + 1, 1, false}, []string{"priority"}},
-		{ok, Share{limited, 0, 0, false}, []string{"weight"}},
-		{ok, Share{limited, 0, MaxWeight + 1, false}, []string{"weight"}},
-		{ok, Share{Config{Packets: 1, Rate: ok}, 0, 1, false}, []string{"rate"}},
-		{ok, Share{Config{}, 0, 1, false}, []string{"limit"}},
-		{ok, Share{Config{Time: 999}, 0, 1, false}, []string{"limit"}}, // less than a byte
-		{ok, Share{Config{Time: 1000}, 0, 1, false}, nil},
-		{ok, Share{Config{Time: math.MaxInt64}, 0, 1, false}, nil},
-		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, false}, []string{"wred"}}, // likewise
-		{ok, Share{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1, false}, nil},
-		{meter.Rate{}, Share{limited, 0, 1, false}, []string{"rate"}},
-		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, Share{limited, 0, 1, false}, []string{"rate"}},
-		{ok, Share{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0, false}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
+		{ok, LinkQueue{limited, 0, 1, false}, nil},
+		{ok, LinkQueue{limited, MaxPriority, MaxWeight, false}, nil},
+		{ok, LinkQueue{limited, -1, 1, false}, []string{"priority"}},
+		{ok, LinkQueue{limited, MaxPriority + 1, 1, false}, []string{"priority"}},
+		{ok, LinkQueue{limited, 0, 0, false}, []string{"weight"}},
+		{ok, LinkQueue{limited, 0, MaxWeight + 1, false}, []string{"weight"}},
+		{ok, LinkQueue{Config{Packets: 1, Rate: ok}, 0, 1, false}, []string{"rate"}},
+		{ok, LinkQueue{Config{}, 0, 1, false}, []string{"limit"}},
+		{ok, LinkQueue{Config{Time: 999}, 0, 1, false}, []string{"limit"}}, // less than a byte
+		{ok, LinkQueue{Config{Time: 1000}, 0, 1, false}, nil},
+		{ok, LinkQueue{Config{Time: math.MaxInt64}, 0, 1, false}, nil},
+		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, false}, []string{"wred"}}, // likewise
+		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1, false}, nil},
+		{meter.Rate{}, LinkQueue{limited, 0, 1, false}, []string{"rate"}},
+		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, LinkQueue{limited, 0, 1, false}, []string{"rate"}},
+		{ok, LinkQueue{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0, false}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
 	} {
-		_, err := NewLink[int](test.rate, []Share{test.share})
+		_, err := NewLink[int](test.rate, []LinkQueue{test.share})
 		if got := fields(t, err); !slices.Equal(got, test.fields) {
 			t.Errorf("%+v on %v: %v: fields %q, want %q", test.share, test.rate, err, got, test.fields)
 		}
 	}
-	_, err := NewLink[int](ok, []Share{{}, {Config: limited, Weight: 1}, {Config: limited, Priority: 8, Weight: 1}})
+	_, err := NewLink[int](ok, []LinkQueue{{}, {Config: limited, Weight: 1}, {Config: limited, Priority: 8, Weight: 1}})
 	if got := fields(t, err); !slices.Equal(got, []string{"limit", "weight", "priority"}) {
 		t.Errorf("several queues with errors: %v", err)
 	}
@@ -391,9 +391,9 @@ func TestResolve(t *testing.T) {
 			test.in.WRED[meter.Yellow] = Early{1, 5, 7}
 			test.want.WRED = test.in.WRED
 		}
-		in := Share{test.in, 3, 4, false}
+		in := LinkQueue{test.in, 3, 4, false}
 		got, err := in.Resolve(meter.BitRate(8e6))
-		if want := (Share{test.want, 3, 4, false}); err != nil || got != want {
+		if want := (LinkQueue{test.want, 3, 4, false}); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, want %+v: %v", in, got, want, err)
 		}
 	}
@@ -401,7 +401,7 @@ func TestResolve(t *testing.T) {
 
 func TestLinkAllocations(t *testing.T) {
 	early := Config{Bytes: 20_000, ECN: true, WRED: [3]Early{{1000, 10_000, Certain / 10}}, CoDel: CoDel{time.Millisecond, time.Millisecond}}
-	l := openLink(t, meter.BitRate(8e6), Share{Config: early}, Share{Config: early, Weight: 3}, Share{Config: Config{Packets: 9}, Priority: 1})
+	l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: early}, LinkQueue{Config: early, Weight: 3}, LinkQueue{Config: Config{Packets: 9}, Priority: 1})
 	var now int64
 	var seen [AdmitCE + 1]int
 	admit := func() {
@@ -435,7 +435,7 @@ func BenchmarkLink(b *testing.B) {
 		{"early", Config{Bytes: 1 << 16, WRED: [3]Early{{1000, 60_000, Certain / 10}}, CoDel: CoDel{5 * time.Millisecond, 100 * time.Millisecond}}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			l := openLink(b, meter.BitRate(1e9), Share{Config: bench.cfg}, Share{Config: bench.cfg, Priority: 1}, Share{Config: bench.cfg, Priority: 1, Weight: 3})
+			l := openLink(b, meter.BitRate(1e9), LinkQueue{Config: bench.cfg}, LinkQueue{Config: bench.cfg, Priority: 1}, LinkQueue{Config: bench.cfg, Priority: 1, Weight: 3})
 			now := int64(0)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

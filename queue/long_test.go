@@ -16,7 +16,7 @@ func TestLinkShares(t *testing.T) {
 	r := seeded(t)
 	for _, weights := range [][]int{{1, 1}, {1, 3}, {10, 30}, {1, 2, 5}, {1, 9, 90}, {1, 1000}, {7, 7, 7, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 100}} {
 		const longest = 1514
-		shares := make([]Share, len(weights))
+		shares := make([]LinkQueue, len(weights))
 		sum := 0
 		for i, w := range weights {
 			shares[i].Weight = w
@@ -68,7 +68,7 @@ func TestLinkFluid(t *testing.T) {
 	for range 200 {
 		const longest = 1514
 		scale := []int{1, 10, 50}[r.IntN(3)]
-		shares := make([]Share, 2+r.IntN(8))
+		shares := make([]LinkQueue, 2+r.IntN(8))
 		sum := 0
 		for i := range shares {
 			shares[i].Weight = []int{1, 1 + r.IntN(MaxWeight/50)}[r.IntN(2)] * scale
@@ -137,7 +137,7 @@ func TestRateError(t *testing.T) {
 				t.Fatalf("%v: packet %d of %s departs at %d, want %d", rate, i, name, depart, want)
 			}
 		}
-		q, l := open(t, Config{Rate: rate, Time: math.MaxInt64}), openLink(t, rate, Share{}, Share{Weight: 2})
+		q, l := open(t, Config{Rate: rate, Time: math.MaxInt64}), openLink(t, rate, LinkQueue{}, LinkQueue{Weight: 2})
 		var bytes, linked, now int64
 		for i := range 1_000_000 {
 			n := sizes[i%len(sizes)]
@@ -170,7 +170,7 @@ func TestOverflowIsBounded(t *testing.T) {
 	for _, cfg := range []Config{{Packets: 100}, {Bytes: 2000}, {Time: 100 * time.Microsecond}} {
 		c := cfg
 		c.Rate = mega
-		q, l := open(t, c), openLink(t, mega, Share{Config: cfg})
+		q, l := open(t, c), openLink(t, mega, LinkQueue{Config: cfg})
 		dropped, sent := 0, 0
 		most := 1
 		for most < max(cfg.Capacity(), 100) {
@@ -210,7 +210,7 @@ func TestLongPackets(t *testing.T) {
 	fastest := func(n int) time.Duration {
 		best := time.Hour
 		for range 5 {
-			l := openLink(t, rate, Share{}, Share{})
+			l := openLink(t, rate, LinkQueue{}, LinkQueue{})
 			begin := time.Now()
 			for i := range packets {
 				l.Admit(0, i%2, Packet{Bytes: n}, i)

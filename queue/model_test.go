@@ -213,7 +213,7 @@ type modelLevel struct {
 // modelShare is a queue with the packets of all flows in one list.
 type modelShare struct {
 	modelEarly
-	Share
+	LinkQueue
 	level        *modelLevel
 	start        int64
 	backlog      []modelQueued
@@ -235,10 +235,10 @@ type modelQueued struct {
 	value   int
 }
 
-func newModelLink(rate meter.Rate, shares []Share) *modelLink {
+func newModelLink(rate meter.Rate, shares []LinkQueue) *modelLink {
 	m := &modelLink{rate: rate}
 	for _, s := range shares {
-		q := &modelShare{modelEarly: newModelEarly(s.Config), Share: s}
+		q := &modelShare{modelEarly: newModelEarly(s.Config), LinkQueue: s}
 		if s.Time > 0 {
 			q.modelEarly.Time, q.modelEarly.Bytes = 0, bytesIn(rate, int64(s.Time))
 			if s.Bytes > 0 {

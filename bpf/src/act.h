@@ -18,7 +18,7 @@ static __always_inline void set_tos(struct packet *p, __u8 tos)
 		__u8 version_size, tos;
 		__be16 words[4];
 		__be16 checksum;
-	} head, *old = bytes(p, p->l3, sizeof(head));
+	} head, *old = load_bytes(p, p->l3, sizeof(head));
 	__u32 sum;
 
 	if (!old)
@@ -31,19 +31,19 @@ static __always_inline void set_tos(struct packet *p, __u8 tos)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum += sum >> 16;
 	head.checksum = bpf_htons(~sum);
-	store(p, p->l3, &head, sizeof(head));
+	store_bytes(p, p->l3, &head, sizeof(head));
 }
 
 /* set_traffic_class writes the field of an IPv6 header that spans its first two
  * bytes, between version and flow label. */
 static __always_inline void set_traffic_class(struct packet *p, __u8 tc)
 {
-	__be32 *old = bytes(p, p->l3, 4), new;
+	__be32 *old = load_bytes(p, p->l3, 4), new;
 
 	if (!old)
 		return;
 	new = bpf_htonl((bpf_ntohl(*old) & 0xf00fffff) | (__u32)tc << 20);
-	store(p, p->l3, &new, sizeof(new));
+	store_bytes(p, p->l3, &new, sizeof(new));
 }
 
 /* set_tci writes the outer VLAN tag, which the kernel may store outside of the packet. */
@@ -57,31 +57,31 @@ static __always_inline void set_tci(struct packet *p, __u16 tci)
 
 		bpf_skb_vlan_pop(skb);
 		bpf_skb_vlan_push(skb, proto, tci);
-		refresh(p);
+		reload_pointers(p);
 		return;
 	}
-	store(p, p->tag, &new, sizeof(new));
+	store_bytes(p, p->tag, &new, sizeof(new));
 }
 
 static __always_inline void set_tc(struct packet *p, __u8 tc)
 {
-	__u8 *entry = bytes(p, p->mpls, 4), new;
+	__u8 *entry = load_bytes(p, p->mpls, 4), new;
 
 	if (!entry)
 		return;
 	new = (entry[2] & ~0x0e) | tc << 1;
-	store(p, p->mpls + 2, &new, sizeof(new));
+	store_bytes(p, p->mpls + 2, &new, sizeof(new));
 }
 
-static __always_inline void add(struct count *c, __u32 packets, __u32 bytes)
+static __always_inline void add_count(struct count *c, __u32 packets, __u32 bytes)
 {
 	c->packets += packets;
 	c->bytes += bytes;
 }
 
-/* mark writes the marks of an action to the fields that the packet has, and
+/* write_marks writes the marks of an action to the fields that the packet has, and
  * returns MARKED if there was any. */
-static __always_inline __u8 mark(struct packet *p, const struct action *a, __u8 tos)
+static __always_inline __u8 write_marks(struct packet *p, const struct action *a, __u8 tos)
 {
 	__u8 ip = p->kind >= IPV4, done = 0;
 	__u16 tci = p->tci;
@@ -123,11 +123,11 @@ static __always_inline __u8 mark(struct packet *p, const struct action *a, __u8 
 	return done;
 }
 
-/* drop counts a dropped packet. */
-static __always_inline __u8 drop(struct packet *p, struct counts *counts, __u64 color, __u8 cause, __u32 n)
+/* count_drop counts a dropped packet. */
+static __always_inline __u8 count_drop(struct packet *p, struct counts *counts, __u64 color, __u8 cause, __u32 n)
 {
 	p->cause = cause;
-	add(&counts->drops[color][cause], p->segments, n);
+	add_count(&counts->drops[color][cause], p->segments, n);
 	return 0;
 }
 
@@ -145,9 +145,9 @@ static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u
 	FORGET(p, out);
 	if ((out & 7) < ADMIT)
 		return out & 7;
-	p->wait = out >> 3;
+	p->delay = out >> 3;
 	if (!policy.dry)
-		hold(p, q, p->now + p->wait);
+		set_departure(p, q, p->now + p->delay);
 	return out & 7;
 }
 
@@ -164,22 +164,22 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 	if (!counts || color > RED)
 		return PASS;
 	a = &class->actions[color];
-	add(&counts->colors[color], segments, n);
+	add_count(&counts->colors[color], segments, n);
 	if (a->drop)
-		return drop(p, counts, color, CAUSE_COLOR, n);
+		return count_drop(p, counts, color, CAUSE_COLOR, n);
 	if (a->ecn) {
 		if (p->kind >= IPV4 && tos & 3) {
 			tos |= 3;
 			done |= ECN_SET;
 		} else if (a->ecn == CE_OR_DROP) {
-			return drop(p, counts, color, CAUSE_ECN, n);
+			return count_drop(p, counts, color, CAUSE_ECN, n);
 		}
 	}
 	if (policy.queues && a->queue >= 0) {
 		__u32 fate = enqueue(p, a->queue, color, tos, n);
 
 		if (fate < ADMIT)
-			return drop(p, counts, color, CAUSE_QUEUE + fate, n);
+			return count_drop(p, counts, color, CAUSE_QUEUE + fate, n);
 		if (fate == ADMIT_CE) {
 			tos |= 3;
 			done |= ECN_SET;
@@ -187,14 +187,14 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 		done |= QUEUED;
 		FORGET(p, tos);
 		FORGET(p, done);
-		add(&counts->queued[color], segments, n);
+		add_count(&counts->queued[color], segments, n);
 	}
 	if (a->marks || done & ECN_SET)
-		done |= mark(p, a, tos);
+		done |= write_marks(p, a, tos);
 	FORGET(p, done);
 	if (done & MARKED)
-		add(&counts->marked[color], segments, n);
+		add_count(&counts->marked[color], segments, n);
 	if (done & ECN_SET)
-		add(&counts->ce[color], segments, n);
+		add_count(&counts->ce[color], segments, n);
 	return done;
 }

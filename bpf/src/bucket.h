@@ -30,24 +30,24 @@
  * another version, or is closed before its swap, which fails. */
 #pragma once
 
-#include "policy.h"
+#include "maps.h"
 
 #define CLOSED 1ULL
 #define NEVER (1LL << 62)	 /* more than any bucket holds, units */
 #define NOT_BEGUN (1ULL << 63)	 /* stamp of a meter before its first packet */
 #define TRIES 4
 
-/* refill returns the level of a bucket that held units at a stamp dt ago, not
+/* level_after returns the level of a bucket that held units at a stamp dt ago, not
  * limited to its size. */
-static __always_inline __s64 refill(const struct bucket *b, __s64 units, __u64 dt)
+static __always_inline __s64 level_after(const struct bucket *b, __s64 units, __u64 dt)
 {
 	return dt >= b->full ? NEVER : units + (__s64)(dt * b->num);
 }
 
-/* take is an operation on a word: it adds credit, and then takes cost if the
- * bucket holds that much. Otherwise it takes nothing, and the word changes only
- * if credit or spill does. spill is the overflow of C. */
-struct take {
+/* withdrawal is an operation on a word: it adds credit, and then takes cost if the
+ * bucket holds that much. Otherwise it takes nothing, and the word changes only if
+ * credit or spill is not 0. spill is the overflow of C. */
+struct withdrawal {
 	__u64 word;    /* in and out */
 	__s64 cost;    /* units */
 	__s64 credit;  /* units */
@@ -64,7 +64,7 @@ static __always_inline __s64 cost_of(const struct bucket *b, __u64 n)
 	return (n < b->over ? n : b->over) * b->den;
 }
 
-static __always_inline void apply(struct take *t, const struct bucket *b, __u64 v, __u32 spills)
+static __always_inline void withdraw(struct withdrawal *t, const struct bucket *b, __u64 v, __u32 spills)
 {
 	__s64 holds = v - t->word;
 
@@ -88,13 +88,13 @@ struct words {
 	__u64 stamp;
 };
 
-/* bring brings words to now, which may be any time after their stamp. The stamp
- * must not be NOT_BEGUN. */
-static __always_inline void bring(struct words *w, const struct profile *m, __u64 now)
+/* advance_words sets the stamp of words to now, any time after the present stamp. The
+ * stamp must not be NOT_BEGUN. */
+static __always_inline void advance_words(struct words *w, const struct profile *m, __u64 now)
 {
 	__u64 dt = now - w->stamp;
-	__s64 in_c = refill(&m->buckets[0], w->stamp * m->buckets[0].num - w->c, dt);
-	__s64 in_e = refill(&m->buckets[1], w->stamp * m->buckets[1].num - w->e, dt);
+	__s64 in_c = level_after(&m->buckets[0], w->stamp * m->buckets[0].num - w->c, dt);
+	__s64 in_e = level_after(&m->buckets[1], w->stamp * m->buckets[1].num - w->e, dt);
 
 	if (in_e > m->buckets[1].size)
 		in_e = m->buckets[1].size;
@@ -110,8 +110,8 @@ static __always_inline void bring(struct words *w, const struct profile *m, __u6
 	w->e = now * m->buckets[1].num - in_e;
 }
 
-/* settle is draw for words that no other CPU accesses. */
-static __always_inline void settle(struct words *w, const struct profile *m, __u32 i, __u64 now, struct take *t)
+/* draw_private is draw for words that no other CPU accesses. */
+static __always_inline void draw_private(struct words *w, const struct profile *m, __u32 i, __u64 now, struct withdrawal *t)
 {
 	if (w->stamp == NOT_BEGUN) {
 		w->stamp = now;
@@ -120,10 +120,10 @@ static __always_inline void settle(struct words *w, const struct profile *m, __u
 	} else if ((__s64)now < (__s64)w->stamp) {
 		now = w->stamp;
 	} else if (now - w->stamp >= m->horizon) {
-		bring(w, m, now);
+		advance_words(w, m, now);
 	}
 	t->word = i ? w->e : w->c;
-	apply(t, &m->buckets[i], now * m->buckets[i].num, i == 0 && m->coupled);
+	withdraw(t, &m->buckets[i], now * m->buckets[i].num, i == 0 && m->coupled);
 	if (t->writes) {
 		if (i)
 			w->e = t->word;
@@ -132,10 +132,10 @@ static __always_inline void settle(struct words *w, const struct profile *m, __u
 	}
 }
 
-/* exclusive is draw under the lock. The parameters of a budget may have changed
+/* draw_locked is draw under the lock. The parameters of a budget may have changed
  * since the packet read them; the current ones apply. A credit, the overflow of
  * the other bucket in units of the old ones, is lost. */
-static __always_inline void exclusive(struct state *s, struct budget *b, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct take *t)
+static __always_inline void draw_locked(struct state *s, struct budget *b, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct withdrawal *t)
 {
 	struct words w;
 
@@ -149,7 +149,7 @@ static __always_inline void exclusive(struct state *s, struct budget *b, struct 
 	w.c = __sync_fetch_and_or(&s->word[0], CLOSED) & ~CLOSED;
 	w.e = __sync_fetch_and_or(&s->word[1], CLOSED) & ~CLOSED;
 	w.stamp = s->stamp;
-	settle(&w, m, i, now, t);
+	draw_private(&w, m, i, now, t);
 	WRITE(s->stamp, w.stamp);
 	WRITE(s->word[0], w.c);
 	WRITE(s->word[1], w.e);
@@ -158,7 +158,7 @@ static __always_inline void exclusive(struct state *s, struct budget *b, struct 
 
 /* draw takes bytes from bucket i of a meter if it holds that much after credit
  * was added. */
-static __always_inline void draw(struct state *s, struct budget *budget, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct take *t)
+static __always_inline void draw(struct state *s, struct budget *budget, struct bpf_spin_lock *lock, const struct profile *m, __u32 i, __u64 now, struct withdrawal *t)
 {
 	const struct bucket *b = &m->buckets[i];
 	__u64 v = now * b->num;
@@ -169,11 +169,11 @@ static __always_inline void draw(struct state *s, struct budget *budget, struct 
 		if (word & CLOSED || now - READ(s->stamp) >= m->horizon || (budget && READ(budget->version) != t->version))
 			break;
 		t->word = word;
-		apply(t, b, v, i == 0 && m->coupled);
+		withdraw(t, b, v, i == 0 && m->coupled);
 		if (!t->writes || __sync_val_compare_and_swap(&s->word[i], word, t->word) == word)
 			return;
 	}
-	exclusive(s, budget, lock, m, i, now, t);
+	draw_locked(s, budget, lock, m, i, now, t);
 }
 
 /* product is a * b in 128 bits. */
@@ -193,8 +193,8 @@ static __always_inline struct product multiply(__u64 a, __u64 b)
 	return p;
 }
 
-/* begins returns the start of the window that contains a time. It may be before 0. */
-static __always_inline __u64 begins(__u64 now, __u64 length)
+/* window_start returns the start of the window that contains a time. It may be before 0. */
+static __always_inline __u64 window_start(__u64 now, __u64 length)
 {
 	__u64 into;
 
@@ -204,10 +204,10 @@ static __always_inline __u64 begins(__u64 now, __u64 length)
 	return into ? now - (length - into) : now;
 }
 
-/* counted is the verdict of meter.FixedWindow and meter.SlidingCounter on words
+/* window_color is the verdict of meter.FixedWindow and meter.SlidingCounter on words
  * that no other CPU accesses: c is the amount taken in this window, e in the
  * previous one. */
-static __always_inline __u32 counted(struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
+static __always_inline __u32 window_color(struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
 {
 	__u64 limit = m->buckets[0].size, length = m->window, since = now - w->stamp, view, left;
 	struct product before, room;
@@ -215,11 +215,11 @@ static __always_inline __u32 counted(struct words *w, const struct profile *m, _
 	if (!length)
 		return RED;
 	if (w->stamp == NOT_BEGUN) {
-		w->stamp = begins(now, length);
+		w->stamp = window_start(now, length);
 	} else if ((__s64)now >= (__s64)w->stamp && since >= length) {
 		w->e = m->sliding && since < 2 * length ? w->c : 0;
 		w->c = 0;
-		w->stamp = begins(now, length);
+		w->stamp = window_start(now, length);
 	}
 	if (in >= RED || n > limit - w->c)
 		return RED;
@@ -235,8 +235,8 @@ static __always_inline __u32 counted(struct words *w, const struct profile *m, _
 	return in;
 }
 
-/* windowed is counted under the lock. */
-static __always_inline __u32 windowed(struct state *s, struct bpf_spin_lock *lock, const struct profile *m, __u64 now, __u64 n, __u32 in)
+/* window_color_locked is window_color under the lock. */
+static __always_inline __u32 window_color_locked(struct state *s, struct bpf_spin_lock *lock, const struct profile *m, __u64 now, __u64 n, __u32 in)
 {
 	struct words w;
 	__u32 color;
@@ -245,7 +245,7 @@ static __always_inline __u32 windowed(struct state *s, struct bpf_spin_lock *loc
 	w.c = s->word[0];
 	w.e = s->word[1];
 	w.stamp = s->stamp;
-	color = counted(&w, m, now, n, in);
+	color = window_color(&w, m, now, n, in);
 	s->word[0] = w.c;
 	s->word[1] = w.e;
 	s->stamp = w.stamp;
@@ -255,11 +255,11 @@ static __always_inline __u32 windowed(struct state *s, struct bpf_spin_lock *loc
 
 #define WHOLE 16000000000ULL /* units per byte; a multiple of the den of every rate in whole bit/s */
 
-/* carried converts units of one profile's bucket to units of another's, rounded
+/* convert_level converts units of one profile's bucket to units of another's, rounded
  * down and capped at the new burst. A fraction of a byte is kept if both rates
  * are whole bit/s. The level is negative if another CPU has taken tokens from
  * after this CPU's now. */
-static __always_inline __s64 carried(const struct bucket *from, const struct bucket *to, __s64 units)
+static __always_inline __s64 convert_level(const struct bucket *from, const struct bucket *to, __s64 units)
 {
 	__u64 den = from->den, next = to->den, bytes, rest;
 
@@ -275,9 +275,9 @@ static __always_inline __s64 carried(const struct bucket *from, const struct buc
 	return bytes * next + rest;
 }
 
-/* carry converts words of one profile to another of the same kind. A window
+/* convert_words converts words of one profile to another of the same kind. A window
  * whose length changes is used up. */
-static __always_inline void carry(struct words *w, const struct profile *from, const struct profile *to, __u64 now)
+static __always_inline void convert_words(struct words *w, const struct profile *from, const struct profile *to, __u64 now)
 {
 	__u64 limit = to->buckets[0].size;
 	__s64 c, e;
@@ -287,33 +287,33 @@ static __always_inline void carry(struct words *w, const struct profile *from, c
 			w->c = limit;
 			w->e = 0;
 			if (w->stamp != NOT_BEGUN)
-				w->stamp = begins(now, to->window);
+				w->stamp = window_start(now, to->window);
 		}
 		if (w->c > limit)
 			w->c = limit;
 		return;
 	}
 	if (w->stamp == NOT_BEGUN) { /* its words stay closed */
-		w->c = -carried(&from->buckets[0], &to->buckets[0], -w->c) | CLOSED;
-		w->e = -carried(&from->buckets[1], &to->buckets[1], -w->e) | CLOSED;
+		w->c = -convert_level(&from->buckets[0], &to->buckets[0], -w->c) | CLOSED;
+		w->e = -convert_level(&from->buckets[1], &to->buckets[1], -w->e) | CLOSED;
 		return;
 	}
 	if ((__s64)now < (__s64)w->stamp)
 		now = w->stamp;
-	bring(w, from, now);
-	c = carried(&from->buckets[0], &to->buckets[0], now * from->buckets[0].num - w->c);
-	e = carried(&from->buckets[1], &to->buckets[1], now * from->buckets[1].num - w->e);
+	advance_words(w, from, now);
+	c = convert_level(&from->buckets[0], &to->buckets[0], now * from->buckets[0].num - w->c);
+	e = convert_level(&from->buckets[1], &to->buckets[1], now * from->buckets[1].num - w->e);
 	w->c = now * to->buckets[0].num - c;
 	w->e = now * to->buckets[1].num - e;
 }
 
-/* buckets is the verdict of a meter of buckets: on a state shared by CPUs, or
+/* bucket_color is the verdict of a meter of buckets: on a state shared by CPUs, or
  * on words that only this CPU accesses. RFC 2698 section 3 checks P first, and
  * C only if P fits. RFC 2697 and RFC 4115 section 3 check C, and then E if C
  * does not fit. */
-static __always_inline __u32 buckets(struct state *s, struct budget *b, struct bpf_spin_lock *lock, struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
+static __always_inline __u32 bucket_color(struct state *s, struct budget *b, struct bpf_spin_lock *lock, struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
 {
-	struct take t = {};
+	struct withdrawal t = {};
 	__u32 first, fits;
 
 	if (b) {
@@ -324,7 +324,7 @@ static __always_inline __u32 buckets(struct state *s, struct budget *b, struct b
 	first = m->peak & 1;
 	t.cost = in < RED && (m->peak || in <= m->limit) ? cost_of(&m->buckets[first], n) : NEVER;
 	if (w)
-		settle(w, m, first, now, &t);
+		draw_private(w, m, first, now, &t);
 	else
 		draw(s, b, lock, m, first, now, &t);
 	fits = t.fits;
@@ -344,7 +344,7 @@ static __always_inline __u32 buckets(struct state *s, struct budget *b, struct b
 	if (!m->peak && fits)
 		t.cost = 0;
 	if (w)
-		settle(w, m, !first, now, &t);
+		draw_private(w, m, !first, now, &t);
 	else
 		draw(s, b, lock, m, !first, now, &t);
 	if (m->peak)
@@ -352,41 +352,41 @@ static __always_inline __u32 buckets(struct state *s, struct budget *b, struct b
 	return fits ? in : t.fits ? YELLOW : RED;
 }
 
-/* enter starts the next phase at a time. */
-static __always_inline void enter(struct leased *l, struct words *w, __u64 at)
+/* start_phase starts the next phase at a time. */
+static __always_inline void start_phase(struct leased *l, struct words *w, __u64 at)
 {
 	__u32 phase = l->phase;
 
 	if (phase >= PHASES - 1)
 		return;
-	carry(w, &l->phases[phase], &l->phases[phase + 1], at);
+	convert_words(w, &l->phases[phase], &l->phases[phase + 1], at);
 	l->phase = phase + 1;
 }
 
-/* due reports whether a phase ends by now. */
-static __always_inline int due(struct leased *l, __u64 now)
+/* phase_ended reports whether a phase ends by now. */
+static __always_inline int phase_ended(struct leased *l, __u64 now)
 {
 	__u32 phase = READ(l->phase);
 
 	return phase < PHASES - 1 && (__s64)(now - READ(l->until[phase])) >= 0;
 }
 
-/* pass starts the phases that have begun by now. Each begins at the end of the
+/* start_due_phases starts the phases that have begun by now. Each begins at the end of the
  * previous one, but not before the words' stamp: a lease grants nothing for the
  * time before it. */
-static __always_inline void pass(struct leased *l, struct words *w, __u64 now)
+static __always_inline void start_due_phases(struct leased *l, struct words *w, __u64 now)
 {
 	for (int i = 0; i < PHASES - 1; i++) {
 		__u32 phase = l->phase;
 
-		if (phase >= PHASES - 1 || !due(l, now))
+		if (phase >= PHASES - 1 || !phase_ended(l, now))
 			return;
-		enter(l, w, l->until[phase]);
+		start_phase(l, w, l->until[phase]);
 	}
 }
 
-/* shared is the verdict of a budget. */
-static __always_inline __u32 shared(__u32 slot, __u64 now, __u32 n, __u32 in)
+/* budget_color is the verdict of a budget. */
+static __always_inline __u32 budget_color(__u32 slot, __u64 now, __u32 n, __u32 in)
 {
 	struct budget *b = bpf_map_lookup_elem(&budgets, &slot);
 	struct guard *g = bpf_map_lookup_elem(&locks, &slot);
@@ -394,6 +394,6 @@ static __always_inline __u32 shared(__u32 slot, __u64 now, __u32 n, __u32 in)
 	if (!b || !g)
 		return RED;
 	if (b->profile.window)
-		return windowed((struct state *)b, &g->lock, &b->profile, now, n, in);
-	return buckets((struct state *)b, b, &g->lock, NULL, &b->profile, now, n, in);
+		return window_color_locked((struct state *)b, &g->lock, &b->profile, now, n, in);
+	return bucket_color((struct state *)b, b, &g->lock, NULL, &b->profile, now, n, in);
 }

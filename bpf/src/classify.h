@@ -4,24 +4,24 @@
 
 #include "packet.h"
 
-static __always_inline __u32 table(__u32 i)
+static __always_inline __u32 table_entry(__u32 i)
 {
 	__u32 *entry = bpf_map_lookup_elem(&tables, &i);
 
 	return entry ? *entry : 0;
 }
 
-static __always_inline __u64 word(__u32 i)
+static __always_inline __u64 vector_word(__u32 i)
 {
 	__u64 *w = bpf_map_lookup_elem(&vectors, &i);
 
 	return w ? *w : 0;
 }
 
-/* at returns the vector of a field's value, or of packets without the field. */
-static __always_inline __u32 at(const enum match field, __u32 v, __u32 ok)
+/* vector_of returns the vector of a field's value, or of packets without the field. */
+static __always_inline __u32 vector_of(const enum match field, __u32 v, __u32 ok)
 {
-	return table(policy.table[field] + (ok ? v : policy.last[field]));
+	return table_entry(policy.table[field] + (ok ? v : policy.last[field]));
 }
 
 /* facts are the fields by which a packet is classified. */
@@ -46,16 +46,16 @@ __noinline __u32 search32(__u32 which, __u32 v)
 	if (top > s->last)
 		top = s->last;
 	top += s->jump;
-	base = table(top);
-	n = table(top + 1) - base + 1;
+	base = table_entry(top);
+	n = table_entry(top + 1) - base + 1;
 	for (int i = 0; i < 16 && n > 1; i++) {
 		__u32 half = n / 2;
 
-		if (table(bounds + base + half) <= v)
+		if (table_entry(bounds + base + half) <= v)
 			base += half;
 		n -= half;
 	}
-	return table(s->vectors + base);
+	return table_entry(s->vectors + base);
 }
 
 /* search128 is search32 for IPv6 addresses. */
@@ -75,7 +75,7 @@ __noinline __u32 search128(__u32 base, __u32 n, __u64 hi, __u64 lo)
 	return b ? b->vector : 0;
 }
 
-static __always_inline __u32 address(enum search_of v4, const volatile struct search6 *v6, const struct facts *p,
+static __always_inline __u32 address_vector(enum search_of v4, const volatile struct search6 *v6, const struct facts *p,
 				     const struct addr *a)
 {
 	if (p->kind == IPV4)
@@ -85,8 +85,8 @@ static __always_inline __u32 address(enum search_of v4, const volatile struct se
 	return v6->none;
 }
 
-/* lowest returns the index of the lowest set bit. */
-static __always_inline __u32 lowest(__u64 w)
+/* lowest_bit returns the index of the lowest set bit. */
+static __always_inline __u32 lowest_bit(__u64 w)
 {
 	__u32 n = 0;
 
@@ -107,15 +107,15 @@ struct sets {
 	__u32 by[MATCHES];
 };
 
-/* common returns the intersection of all sets at word w. */
-static __always_inline __u64 common(const struct sets *s, __u32 w)
+/* intersect returns the intersection of all sets at word w. */
+static __always_inline __u64 intersect(const struct sets *s, __u32 w)
 {
-	__u64 all = s->ip ? ~0ULL : word(policy.not_ip + w);
+	__u64 all = s->ip ? ~0ULL : vector_word(policy.not_ip + w);
 
 #pragma unroll
 	for (int i = 0; i < MATCHES; i++)
 		if (policy.fields & (1 << i))
-			all &= word(s->by[i] + w);
+			all &= vector_word(s->by[i] + w);
 	return all;
 }
 
@@ -127,13 +127,13 @@ __noinline int first(const struct sets *s)
 
 	if (!s)
 		return -1;
-	summary = common(s, 0);
+	summary = intersect(s, 0);
 	for (int k = 0; k < MAX_CLASSES / 64 && summary; k++) {
-		__u32 w = lowest(summary);
-		__u64 all = common(s, 1 + w);
+		__u32 w = lowest_bit(summary);
+		__u64 all = intersect(s, 1 + w);
 
 		if (all)
-			return 64 * w + lowest(all);
+			return 64 * w + lowest_bit(all);
 		summary &= summary - 1;
 	}
 	return -1;
@@ -155,26 +155,26 @@ __noinline int lookup(const struct facts *p)
 			break;                             \
 		s.by[field] = (vector);                    \
 		if (policy.stride == 2)                    \
-			all &= word(s.by[field] + 1);      \
+			all &= vector_word(s.by[field] + 1);      \
 	} while (0)
 
 	s.ip = ip;
-	all = ip ? ~0ULL : word(policy.not_ip + 1);
-	FIELD(BY_PROTO, at(BY_PROTO, p->proto, ip));
-	FIELD(BY_SPORT, at(BY_SPORT, p->sport, p->has_ports));
-	FIELD(BY_DPORT, at(BY_DPORT, p->dport, p->has_ports));
-	FIELD(BY_DSCP, at(BY_DSCP, p->traffic_class >> 2, ip));
-	FIELD(BY_VLAN, at(BY_VLAN, p->tci & 0x0fff, p->tags));
-	FIELD(BY_PCP, at(BY_PCP, p->tci >> 13, p->tags));
-	FIELD(BY_ETHERTYPE, at(BY_ETHERTYPE, p->ethertype, p->has_ethertype));
+	all = ip ? ~0ULL : vector_word(policy.not_ip + 1);
+	FIELD(BY_PROTO, vector_of(BY_PROTO, p->proto, ip));
+	FIELD(BY_SPORT, vector_of(BY_SPORT, p->sport, p->has_ports));
+	FIELD(BY_DPORT, vector_of(BY_DPORT, p->dport, p->has_ports));
+	FIELD(BY_DSCP, vector_of(BY_DSCP, p->traffic_class >> 2, ip));
+	FIELD(BY_VLAN, vector_of(BY_VLAN, p->tci & 0x0fff, p->tags));
+	FIELD(BY_PCP, vector_of(BY_PCP, p->tci >> 13, p->tags));
+	FIELD(BY_ETHERTYPE, vector_of(BY_ETHERTYPE, p->ethertype, p->has_ethertype));
 	FIELD(BY_MARK, search32(MARK, p->mark));
 	FIELD(BY_LENGTH, search32(LENGTH, p->length));
-	FIELD(BY_SRC, address(SRC4, &policy.src6, p, &p->src));
-	FIELD(BY_DST, address(DST4, &policy.dst6, p, &p->dst));
+	FIELD(BY_SRC, address_vector(SRC4, &policy.src6, p, &p->src));
+	FIELD(BY_DST, address_vector(DST4, &policy.dst6, p, &p->dst));
 #undef FIELD
 	if (policy.stride > 2)
 		return first(&s);
-	return all ? (int)lowest(all) : -1;
+	return all ? (int)lowest_bit(all) : -1;
 }
 
 /* classify returns the index of the first class that matches the packet, or -1.

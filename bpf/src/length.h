@@ -4,9 +4,9 @@
 
 #include "parse.h"
 
-/* segments computes the segments into which the device or the stack will split
+/* compute_segments computes the segments into which the device or the stack will split
  * a packet: n packets, each with its own headers. */
-static __always_inline void segments(struct packet *p)
+static __always_inline void compute_segments(struct packet *p)
 {
 	struct __sk_buff *skb = p->ctx;
 	__u32 size, n, len, headers, segment, wire;
@@ -19,7 +19,7 @@ static __always_inline void segments(struct packet *p)
 	len = skb->len;
 	headers = p->l4 + 8;
 	if (p->proto == PROTO_TCP) {
-		__u8 *offset = bytes(p, p->l4 + 12, 1);
+		__u8 *offset = load_bytes(p, p->l4 + 12, 1);
 
 		headers = p->l4 + (offset ? *offset >> 4 << 2 : 20);
 	}
@@ -43,10 +43,10 @@ static __always_inline void segments(struct packet *p)
 	p->wire = wire;
 }
 
-/* count_segments is segments; the verifier merges all its paths. */
+/* count_segments is compute_segments; the verifier merges all its paths. */
 static __always_inline void count_segments(struct packet *p)
 {
-	segments(p);
+	compute_segments(p);
 	if (p->source == FROM_SKB) {
 		FORGET(p, p->segments);
 		FORGET(p, p->segment);
@@ -54,8 +54,8 @@ static __always_inline void count_segments(struct packet *p)
 	}
 }
 
-/* rule is LengthRule.of for one frame. */
-static __always_inline __u64 rule(__u32 frame, __u32 l3_len)
+/* frame_length is LengthRule.frameLength. */
+static __always_inline __u64 frame_length(__u32 frame, __u32 l3_len)
 {
 	__s64 n = l3_len;
 
@@ -70,18 +70,18 @@ static __always_inline __u64 rule(__u32 frame, __u32 l3_len)
 	return n < 0 ? 0 : n;
 }
 
-/* length returns the metered length of a packet, the sum over its segments,
+/* metered_length returns the metered length of a packet, the sum over its segments,
  * limited to 32 bits. */
-static __always_inline __u32 length(const struct packet *p)
+static __always_inline __u32 metered_length(const struct packet *p)
 {
 	__u32 link = p->l3 + 4 * p->outside, last;
 	__u64 n;
 
 	if (p->segments == 1) {
-		n = rule(p->wire, p->l3_len);
+		n = frame_length(p->wire, p->l3_len);
 	} else {
 		last = p->wire - (p->segments - 1) * p->segment;
-		n = (p->segments - 1) * rule(p->segment, p->segment - link) + rule(last, last - link);
+		n = (p->segments - 1) * frame_length(p->segment, p->segment - link) + frame_length(last, last - link);
 	}
 	return n >> 32 ? ~0U : n;
 }

@@ -11,7 +11,7 @@
 /* color_of_budget is color_of for a budget. */
 __noinline __u32 color_of_budget(__u32 slot, __u64 now, __u32 n, __u32 in)
 {
-	return in >= RED ? RED : shared(slot, now, n, in);
+	return in >= RED ? RED : budget_color(slot, now, n, in);
 }
 
 /* pass_lease starts the phases of a lease that have begun by now. It is a
@@ -21,13 +21,13 @@ __noinline int pass_lease(__u32 slot, __u64 now)
 	struct leased *l = bpf_map_lookup_elem(&leases, &slot);
 	struct words w;
 
-	if (!l || !due(l, now))
+	if (!l || !phase_ended(l, now))
 		return 0;
 	bpf_spin_lock(&l->lock);
 	w.c = l->word[0];
 	w.e = l->word[1];
 	w.stamp = l->stamp;
-	pass(l, &w, now);
+	start_due_phases(l, &w, now);
 	l->word[0] = w.c;
 	l->word[1] = w.e;
 	l->stamp = w.stamp;
@@ -47,13 +47,13 @@ __noinline __u32 color_of_lease(__u32 slot, __u64 now, __u32 n, __u32 in)
 		return RED;
 	bpf_spin_lock(&l->lock);
 	phase = l->phase;
-	if (phase < PHASES && !due(l, now)) { /* a new lease may have come since pass_lease */
+	if (phase < PHASES && !phase_ended(l, now)) { /* a new lease may have been set since pass_lease */
 		m = &l->phases[phase];
 		if (m->buckets[0].den) {
 			w.c = l->word[0];
 			w.e = l->word[1];
 			w.stamp = l->stamp;
-			color = buckets(NULL, NULL, NULL, &w, m, now, n, in);
+			color = bucket_color(NULL, NULL, NULL, &w, m, now, n, in);
 			l->word[0] = w.c;
 			l->word[1] = w.e;
 			l->stamp = w.stamp;
@@ -79,8 +79,8 @@ __noinline __u32 color_of(__u32 stage, __u64 now, __u32 n, __u32 in)
 	if (!s)
 		return RED;
 	if (m->profile.window)
-		return windowed(s, &s->lock, &m->profile, now, n, in);
-	return buckets(s, NULL, &s->lock, NULL, &m->profile, now, n, in);
+		return window_color_locked(s, &s->lock, &m->profile, now, n, in);
+	return bucket_color(s, NULL, &s->lock, NULL, &m->profile, now, n, in);
 }
 
 #define SPINS 256
@@ -123,15 +123,15 @@ static __always_inline __u32 key_of(struct scratch *x, const struct stage *m)
 	return m->tagged ? x->packet.vlan & TAGGED : kind >= IPV4;
 }
 
-/* known_of returns the state of a key. It creates the state if the key is new. */
-static __always_inline struct known *known_of(void *table, struct scratch *x, const struct stage *m, __u64 now)
+/* key_state_of returns the state of a key. It creates the state if the key is new. */
+static __always_inline struct key_state *key_state_of(void *table, struct scratch *x, const struct stage *m, __u64 now)
 {
-	struct known *s = bpf_map_lookup_elem(table, &x->key);
+	struct key_state *s = bpf_map_lookup_elem(table, &x->key);
 
 	if (s)
 		return s;
 	if (m->profile.window) {
-		x->fresh.stamp = begins(now, m->profile.window);
+		x->fresh.stamp = window_start(now, m->profile.window);
 		x->fresh.word[0] = m->empty ? m->profile.buckets[0].size : 0;
 		x->fresh.word[1] = 0;
 	} else {
@@ -152,7 +152,7 @@ static __always_inline struct known *known_of(void *table, struct scratch *x, co
 __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 {
 	const struct stage *m = bpf_map_lookup_elem(&stages, &stage);
-	struct known *s = NULL;
+	struct key_state *s = NULL;
 	struct scratch *x;
 	struct words w;
 	__u32 at = 0;
@@ -167,7 +167,7 @@ __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 	at = m->table;
 	table = bpf_map_lookup_elem(&known_keys, &at);
 	if (table)
-		s = known_of(table, x, m, now);
+		s = key_state_of(table, x, m, now);
 	if (!s)
 		return NO_ROOM;
 	for (spin = 0; spin < SPINS; spin++)
@@ -178,7 +178,7 @@ __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 	w.c = s->word[0];
 	w.e = s->word[1];
 	w.stamp = s->stamp;
-	in = m->profile.window ? counted(&w, &m->profile, now, n, in) : buckets(NULL, NULL, NULL, &w, &m->profile, now, n, in);
+	in = m->profile.window ? window_color(&w, &m->profile, now, n, in) : bucket_color(NULL, NULL, NULL, &w, &m->profile, now, n, in);
 	s->word[0] = w.c;
 	s->word[1] = w.e;
 	s->stamp = w.stamp;
@@ -186,8 +186,8 @@ __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 	return in;
 }
 
-/* value reads a field, or returns 0 if the packet does not have it. */
-static __always_inline __u32 value(struct packet *p, __u8 field, __u32 *v)
+/* read_field reads a field, or returns 0 if the packet does not have it. */
+static __always_inline __u32 read_field(struct packet *p, __u8 field, __u32 *v)
 {
 	__u8 *entry;
 
@@ -207,7 +207,7 @@ static __always_inline __u32 value(struct packet *p, __u8 field, __u32 *v)
 	case MPLS_TC:
 		if (!p->mpls)
 			return 0;
-		entry = bytes(p, p->mpls, 4);
+		entry = load_bytes(p, p->mpls, 4);
 		if (!entry)
 			return 0;
 		*v = entry[2] >> 1 & 7;
@@ -216,13 +216,13 @@ static __always_inline __u32 value(struct packet *p, __u8 field, __u32 *v)
 	return 0;
 }
 
-/* precolor reads the packet's input color. */
-static __always_inline __u8 precolor(struct packet *p, const struct stage *m, __u32 stage)
+/* input_color reads the packet's input color. */
+static __always_inline __u8 input_color(struct packet *p, const struct stage *m, __u32 stage)
 {
 	struct high key = {.stage = stage};
 	__u32 *color;
 
-	if (!value(p, m->from, &key.value))
+	if (!read_field(p, m->from, &key.value))
 		return GREEN;
 	if (key.value < 64)
 		return (m->red >> key.value & 1) << 1 | (m->yellow >> key.value & 1);
@@ -249,7 +249,7 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 		if (!m)
 			break;
 		if (k == 0 && m->aware)
-			out.color = out.pre = precolor(p, m, i);
+			out.color = out.pre = input_color(p, m, i);
 		out.stage = i;
 		out.in = out.color;
 		cost = m->packets ? p->segments : n;

@@ -3,7 +3,7 @@
  * written at each hook. */
 #pragma once
 
-#include "policy.h"
+#include "maps.h"
 
 /* The source of a packet, a constant in each program. */
 enum source { FROM_SKB, FROM_XDP, FROM_FRAMES };
@@ -48,7 +48,7 @@ struct packet {
 	struct addr src, dst;
 
 	__u8 cause;    /* reason of a drop */
-	__u64 wait;    /* queueing delay, ns */
+	__u64 delay;    /* queueing delay, ns */
 	__u64 nothing; /* 0, for FORGET */
 	void *copy;    /* buffer of MAX_READ bytes for nonlinear data */
 };
@@ -56,7 +56,7 @@ struct packet {
 /* Limit of direct access, because the verifier has one. */
 #define LINEAR 0xf000
 
-/* The largest n for bytes: an IPv6 header. */
+/* The largest n for load_bytes: an IPv6 header. */
 #define MAX_READ 40
 
 #define FRAMES (1 << 20)
@@ -66,8 +66,8 @@ struct frames {
 	__u8 bytes[FRAMES];
 };
 
-/* bytes returns n bytes of the packet at off, or NULL if it ends before. */
-static __always_inline void *bytes(struct packet *p, __u64 off, const __u32 n)
+/* load_bytes returns n bytes of the packet at off, or NULL if it ends before. */
+static __always_inline void *load_bytes(struct packet *p, __u64 off, const __u32 n)
 {
 	void *at;
 
@@ -92,7 +92,7 @@ static __always_inline void *bytes(struct packet *p, __u64 off, const __u32 n)
 	return bpf_xdp_load_bytes(p->ctx, off, p->copy, n) ? NULL : p->copy;
 }
 
-/* Always 0, unknown to the verifier. */
+/* Always 0. The verifier does not know its value. */
 static volatile __u64 nothing;
 
 /* FORGET makes the verifier forget the value of a number, so that it merges the
@@ -100,8 +100,8 @@ static volatile __u64 nothing;
  * end. */
 #define FORGET(p, x) ((x) += (p)->nothing)
 
-/* refresh finds the bytes of a packet again after the kernel may have moved them. */
-static __always_inline void refresh(struct packet *p)
+/* reload_pointers finds the bytes of a packet again after the kernel may have moved them. */
+static __always_inline void reload_pointers(struct packet *p)
 {
 	if (p->source == FROM_SKB) {
 		struct __sk_buff *skb = p->ctx;
@@ -111,19 +111,19 @@ static __always_inline void refresh(struct packet *p)
 	}
 }
 
-/* store writes n bytes at off, which bytes could read. Pointers returned by
- * bytes before are invalid after that. */
-static __always_inline void store(struct packet *p, __u32 off, void *from, const __u32 n)
+/* store_bytes writes n bytes at off, after load_bytes has read them. Pointers that
+ * load_bytes returned before are invalid afterwards. */
+static __always_inline void store_bytes(struct packet *p, __u32 off, void *from, const __u32 n)
 {
 	void *at;
 
 	if (p->source == FROM_SKB) {
 		/* Keeps a CHECKSUM_COMPLETE checksum correct. */
 		bpf_skb_store_bytes(p->ctx, off, from, n, BPF_F_RECOMPUTE_CSUM);
-		refresh(p);
+		reload_pointers(p);
 		return;
 	}
-	at = bytes(p, off, n);
+	at = load_bytes(p, off, n);
 	if (!at)
 		return;
 	if (p->source == FROM_XDP && at == p->copy)

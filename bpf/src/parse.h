@@ -2,51 +2,7 @@
 /* The headers of a packet: dataplane/parse.go in C. */
 #pragma once
 
-#include "packet.h"
-
-enum {
-	ETHER_IPV4 = 0x0800,
-	ETHER_VLAN = 0x8100,
-	ETHER_IPV6 = 0x86dd,
-	ETHER_MPLS = 0x8847,
-	ETHER_MPLS_MC = 0x8848,
-	ETHER_PPPOE = 0x8864,
-	ETHER_QINQ = 0x88a8,
-	ETHER_QINQ_OLD = 0x9100,
-
-	PPP_IPV4 = 0x0021,
-	PPP_IPV6 = 0x0057,
-
-	PROTO_TCP = 6,
-	PROTO_UDP = 17,
-	PROTO_DCCP = 33,
-	PROTO_SCTP = 132,
-	PROTO_UDPLITE = 136,
-
-	MAX_TAGS = 3,
-	MAX_LABELS = 16,
-	MAX_EXTENSIONS = 16,
-};
-
-struct ipv4 {
-	__u8 version_size;
-	__u8 tos;
-	__be16 total;
-	__be16 id;
-	__be16 fragment;
-	__u8 ttl;
-	__u8 proto;
-	__be16 checksum;
-	__be32 src, dst;
-};
-
-struct ipv6 {
-	__be32 flow; /* version, traffic class, flow label */
-	__be16 payload;
-	__u8 next;
-	__u8 hops;
-	__be32 src[4], dst[4];
-};
+#include "extensions.h"
 
 static __always_inline struct addr addr128(const __be32 *a)
 {
@@ -56,11 +12,11 @@ static __always_inline struct addr addr128(const __be32 *a)
 	};
 }
 
-/* version returns the kind by the IP version at l3, or otherwise if that is
+/* kind_by_version returns the kind by the IP version at l3, or otherwise if that is
  * neither 4 nor 6. */
-static __always_inline __u8 version(struct packet *p, __u8 otherwise)
+static __always_inline __u8 kind_by_version(struct packet *p, __u8 otherwise)
 {
-	__u8 *first = bytes(p, p->l3, 1);
+	__u8 *first = load_bytes(p, p->l3, 1);
 
 	if (!first)
 		return MALFORMED;
@@ -80,7 +36,7 @@ static __always_inline __u8 parse_mpls(struct packet *p)
 	__u32 top = p->l3;
 
 	for (int i = 0; i < MAX_LABELS; i++) {
-		__u8 *entry = bytes(p, p->l3, 4);
+		__u8 *entry = load_bytes(p, p->l3, 4);
 
 		if (!entry)
 			return MALFORMED;
@@ -88,7 +44,7 @@ static __always_inline __u8 parse_mpls(struct packet *p)
 		p->l3 += 4;
 		FORGET(p, p->l3);
 		if (entry[2] & 1)
-			return version(p, OTHER);
+			return kind_by_version(p, OTHER);
 	}
 	return OTHER;
 }
@@ -97,14 +53,14 @@ static __always_inline __u8 parse_mpls(struct packet *p)
  * and 7): two bytes, or one if it is odd (RFC 1661 section 6.5). */
 static __always_inline __u8 parse_pppoe(struct packet *p)
 {
-	__u8 *header = bytes(p, p->l3, 7);
+	__u8 *header = load_bytes(p, p->l3, 7);
 	__u32 proto, size = 7;
 
 	if (!header)
 		return MALFORMED;
 	proto = header[6];
 	if (!(proto & 1)) {
-		header = bytes(p, p->l3 + 7, 1);
+		header = load_bytes(p, p->l3 + 7, 1);
 		if (!header)
 			return MALFORMED;
 		proto = proto << 8 | *header;
@@ -146,7 +102,7 @@ static __always_inline __u8 parse_network(struct packet *p)
 		}
 		if (p->tags >= MAX_TAGS)
 			return OTHER;
-		tag = bytes(p, p->l3, 4);
+		tag = load_bytes(p, p->l3, 4);
 		if (!tag)
 			return MALFORMED;
 		if (!p->tags) {
@@ -169,7 +125,7 @@ static __always_inline void parse_link(struct packet *p)
 	switch (p->link) {
 	case LINK_ETHERNET:
 		p->l3 = 14;
-		ethertype = bytes(p, 12, 2);
+		ethertype = load_bytes(p, 12, 2);
 		if (ethertype) {
 			p->ethertype = bpf_ntohs(*ethertype);
 			p->kind = parse_network(p);
@@ -182,7 +138,7 @@ static __always_inline void parse_link(struct packet *p)
 		p->kind = IPV6;
 		break;
 	default:
-		p->kind = version(p, MALFORMED);
+		p->kind = kind_by_version(p, MALFORMED);
 	}
 	if (p->kind != MALFORMED) {
 		p->ethertype = p->kind == IPV4 ? ETHER_IPV4 : ETHER_IPV6;
@@ -190,9 +146,9 @@ static __always_inline void parse_link(struct packet *p)
 	}
 }
 
-/* trim removes link-layer padding from the l3 length. It applies to short
+/* trim_padding removes link-layer padding from the l3 length. It applies to short
  * frames only, or a forged total length would reduce the metered length. */
-static __always_inline void trim(struct packet *p, __u32 header, __u32 total)
+static __always_inline void trim_padding(struct packet *p, __u32 header, __u32 total)
 {
 	if (p->link == LINK_ETHERNET && p->wire <= 60 + 4 * p->tags && header <= total && total <= p->l3_len)
 		p->l3_len = total;
@@ -219,7 +175,7 @@ static __always_inline void parse_ports(struct packet *p, __u32 off)
 	}
 	if (off + 4 > p->l3_len)
 		return;
-	ports = bytes(p, p->l4, 4);
+	ports = load_bytes(p, p->l4, 4);
 	if (!ports)
 		return;
 	p->sport = bpf_ntohs(ports[0]);
@@ -229,15 +185,15 @@ static __always_inline void parse_ports(struct packet *p, __u32 off)
 
 static __always_inline __u8 parse_ipv4(struct packet *p)
 {
-	struct ipv4 *ip = bytes(p, p->l3, sizeof(*ip));
+	struct ipv4 *ip = load_bytes(p, p->l3, sizeof(*ip));
 	__u32 size;
 
 	if (!ip || ip->version_size >> 4 != 4)
 		return MALFORMED;
 	size = (ip->version_size & 0x0f) * 4;
-	if (size < sizeof(*ip) || size > p->l3_len) /* it need not be captured whole */
+	if (size < sizeof(*ip) || size > p->l3_len) /* the capture may be shorter */
 		return MALFORMED;
-	trim(p, size, bpf_ntohs(ip->total));
+	trim_padding(p, size, bpf_ntohs(ip->total));
 	p->traffic_class = ip->tos;
 	if (policy.reads & (1 << BY_SRC | 1 << BY_DST)) {
 		p->src.lo = bpf_ntohl(ip->src);
@@ -251,122 +207,16 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 	return IPV4;
 }
 
-/* chain is the end of a chain of extension headers. */
-struct chain {
-	__u32 off; /* offset in the network packet */
-	__u8 proto;
-	__u32 is; /* fragment, as in struct packet, with the flags below */
-};
-
-#define CUT 0x200     /* the chain ended before an upper-layer header */
-#define REMOVED 0x400 /* segmentation removes its first header, 8 bytes */
-
-#define JUMBO 0xc2 /* option of RFC 2675 */
-
-/* extensions walks the IPv6 extension headers (RFC 8200 section 4). They start
- * after the fixed header and end before end. */
-static __always_inline struct chain extensions(struct packet *p, __u32 l3, __u32 end, __u8 proto)
-{
-	struct chain c = {.off = sizeof(struct ipv6), .proto = proto, .is = CUT};
-
-	for (int i = 0; i < MAX_EXTENSIONS; i++) {
-		__u32 unit = 8, extra = 1;
-		__u8 *header;
-
-		switch (c.proto) {
-		case 0: /* hop-by-hop */
-		case 43: /* routing */
-		case 44: /* fragment */
-		case 60: /* destination */
-		case 135: /* mobility */
-		case 139: /* HIP */
-		case 140: /* shim6 */
-			break;
-		case 51: /* authentication: its unit is 4 bytes (RFC 4302 section 2.2) */
-			unit = 4;
-			extra = 2;
-			break;
-		default:
-			c.is &= ~CUT;
-			return c;
-		}
-		if (c.off + 8 > end)
-			return c;
-		header = bytes(p, l3 + c.off, 8);
-		if (!header)
-			return c;
-		/* BIG TCP marks more than 64 KiB of payload by this header. The kernel
-		 * removes it when it segments the packet (ipv6_has_hopopt_jumbo). */
-		if (!i && !c.proto && header[0] == PROTO_TCP && !header[1] && header[2] == JUMBO && end > 1 << 16)
-			c.is |= REMOVED;
-		if (c.proto == 44) {
-			__u32 place = header[2] << 8 | header[3];
-
-			c.proto = header[0];
-			if (!(c.is & FRAGMENT) && place & ~6) /* including the more-fragments bit */
-				c.is |= FRAGMENT | c.proto;
-			c.off += 8;
-			if (place & ~7)
-				return c; /* not the first fragment */
-		} else {
-			c.proto = header[0];
-			c.off += unit * (header[1] + extra);
-		}
-		FORGET(p, c.off);
-	}
-	return c;
-}
-
-/* The walk is a global function for each hook, so the verifier verifies it
- * once. Its result fits in a register. */
-
-static __always_inline __u64 packed(struct chain c)
-{
-	return (__u64)c.off << 32 | c.is << 8 | c.proto;
-}
-
-__noinline __u64 skb_extensions(struct __sk_buff *skb, __u32 l3, __u32 end, __u32 proto)
-{
-	__u64 copy[MAX_READ / 8];
-	struct packet p = {
-		.source = FROM_SKB,
-		.nothing = nothing,
-		.ctx = skb,
-		.data = (void *)(long)skb->data,
-		.end = (void *)(long)skb->data_end,
-		.copy = copy,
-	};
-
-	return packed(extensions(&p, l3, end, proto));
-}
-
-__noinline __u64 xdp_extensions(struct xdp_md *ctx, __u32 l3, __u32 end, __u32 proto)
-{
-	__u64 copy[MAX_READ / 8];
-	struct packet p = {
-		.source = FROM_XDP,
-		.nothing = nothing,
-		.ctx = ctx,
-		.data = (void *)(long)ctx->data,
-		.end = (void *)(long)ctx->data_end,
-		.copy = copy,
-	};
-
-	return packed(extensions(&p, l3, end, proto));
-}
-
-__u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 end, __u32 proto); /* walk.c */
-
 /* parse_ipv6 reads the fixed header and the header after the extension headers.
  * If the chain is truncated, the packet has no ports. */
 static __always_inline __u8 parse_ipv6(struct packet *p)
 {
-	struct ipv6 *ip = bytes(p, p->l3, sizeof(*ip));
+	struct ipv6 *ip = load_bytes(p, p->l3, sizeof(*ip));
 	__u64 chain;
 
 	if (!ip || bpf_ntohl(ip->flow) >> 28 != 6)
 		return MALFORMED;
-	trim(p, sizeof(*ip), sizeof(*ip) + bpf_ntohs(ip->payload));
+	trim_padding(p, sizeof(*ip), sizeof(*ip) + bpf_ntohs(ip->payload));
 	p->traffic_class = bpf_ntohl(ip->flow) >> 20;
 	if (policy.reads & (1 << BY_SRC | 1 << BY_DST)) {
 		p->src = addr128(ip->src);

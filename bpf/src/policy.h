@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Constants, maps and their layout, shared by user space and the programs. The
- * Go side is generated from this file. */
+/* Constants of a policy and the layout of its data, shared by user space and the
+ * programs. The Go types are generated from this file. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -219,14 +219,14 @@ struct leased {
 	struct profile phases[PHASES];
 };
 
-/* known is the state of a key. Values of an LRU hash cannot have spin locks. */
-struct known {
+/* key_state is the state of a key. Values of an LRU hash cannot have spin locks. */
+struct key_state {
 	__u64 word[2];
 	__u64 stamp;
 	__u64 lock; /* 1 while a CPU uses it */
 };
 
-/* early is queue.Early; max 0: none. */
+/* wred_fate is queue.Early; max 0: none. */
 struct early {
 	__u64 min, max;
 	__u64 probability; /* in units of 1/2^24 */
@@ -309,190 +309,5 @@ struct record {
 	__u8 kind;
 	__u8 dscp_in, dscp_out;
 	__u8 cause; /* reason of a drop */
-	__u64 wait; /* queueing delay, ns */
+	__u64 delay; /* queueing delay, ns */
 };
-
-/* Maps of a policy: written before the program runs, then only read by it. */
-
-/* index -> word of a vector. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} vectors SEC(".maps");
-
-/* index -> entry of a table, bound, or index of a vector. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} tables SEC(".maps");
-
-/* index -> bound of an IPv6 search. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct bound);
-} bounds6 SEC(".maps");
-
-/* index of a class -> class. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct class);
-} classes SEC(".maps");
-
-/* index of a stage -> stage. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct stage);
-} stages SEC(".maps");
-
-/* stage and skb mark of 64 and more -> input color. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, struct high);
-	__type(value, __u32);
-} highs SEC(".maps");
-
-/* index -> queue. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct queue);
-} queues SEC(".maps");
-
-/* index -> departure: a ring for each queue with a limit in packets or bytes.
- * Written by the programs; each entry by the CPU that reserved it under the
- * queue's lock. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct departure);
-} waiting SEC(".maps");
-
-/* Maps that outlive a policy. User space sizes the maps indexed by slot for a
- * policy and the previous one. */
-
-/* slot -> backlog. Written by the programs under its lock, and by user space
- * before a slot is in use. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct backlog);
-} backlogs SEC(".maps");
-
-/* slot -> state. Written by the programs by compare-and-swap or under its lock,
- * and by user space before a slot is in use. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct state);
-} states SEC(".maps");
-
-/* slot -> budget. All shapers of the host with shared meters have the same map;
- * the others have an unused one. Words are written by the programs and by user
- * space by compare-and-swap. All other fields are written by the programs under
- * the lock of the same slot, and by user space before a slot is in use. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct budget);
-} budgets SEC(".maps");
-
-/* slot -> lock of the budget. Written by the programs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct guard);
-} locks SEC(".maps");
-
-/* slot -> leased. Written by the programs under its lock, and by user space
- * before a slot is in use. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct leased);
-} leases SEC(".maps");
-
-/* slot -> table of keys, of which the least recently used is evicted. Values
- * are written by the programs under their lock, slots by user space before they
- * are in use. */
-struct keys {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(struct key));
-	__uint(value_size, sizeof(struct known));
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, MAX_TABLES);
-	__type(key, __u32);
-	__array(values, struct keys);
-} known_keys SEC(".maps");
-
-/* 0 -> data too large for the stack: the packet fields that keys consist of,
- * the packet's key, and the initial state of a key. Each CPU writes its own,
- * from note_key to color_of_key. */
-struct scratch {
-	struct key packet;
-	struct key key;
-	struct known fresh;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch);
-} scratch SEC(".maps");
-
-/* slot -> counts; slot 0 counts unclassified packets. Each CPU writes its own. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct counts);
-} counters SEC(".maps");
-
-/* 0 -> time of bpf_ktime_get_ns in ns from which all packets pass as if there
- * were no program; 0: never. Written by user space, read by the programs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_RDONLY_PROG);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} expiry SEC(".maps");
-
-/* index -> record, if time and length are passed in. One program at a time. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct record);
-} records SEC(".maps");

@@ -14,17 +14,17 @@
 #define LOG_RING 16 /* of the maximum number of packets counted in a queue */
 #define GOLDEN 0x9e3779b97f4a7c15ULL
 
-/* backlogged is the backlog before a packet. */
-struct backlogged {
+/* backlog_count is the backlog in front of a packet. */
+struct backlog_count {
 	__u64 packets;
 	__u64 bytes;
 };
 
-/* count_waiting counts the backlog. It finds the first packet that has not
+/* count_backlog counts the backlog. It finds the first packet that has not
  * departed by binary search, because departures are in order. */
-static __always_inline struct backlogged count_waiting(const struct queue *q, struct backlog *b, __u64 now)
+static __always_inline struct backlog_count count_backlog(const struct queue *q, struct backlog *b, __u64 now)
 {
-	struct backlogged out = {};
+	struct backlog_count out = {};
 	__u64 end = READ(b->end), bytes = READ(b->bytes), low, high = end;
 	struct departure *w;
 	__u32 i;
@@ -53,8 +53,8 @@ static __always_inline struct backlogged count_waiting(const struct queue *q, st
 	return out;
 }
 
-/* draw24 returns 24 random bits: SplitMix64. */
-static __always_inline __u64 draw24(const struct queue *q, struct backlog *b)
+/* random24 returns 24 random bits: SplitMix64. */
+static __always_inline __u64 random24(const struct queue *q, struct backlog *b)
 {
 	__u64 z = q->seed + ++b->drawn * GOLDEN;
 
@@ -77,16 +77,16 @@ static __always_inline __u64 square_root(__u64 n)
 	return root;
 }
 
-/* codel returns whether a packet that departs at now after a delay is to be
+/* codel_drops returns whether a packet that departs at now after a delay is to be
  * dropped or marked. */
-static __always_inline __u32 codel(const struct queue *q, struct backlog *b, __u64 now, __u64 wait)
+static __always_inline __u32 codel_drops(const struct queue *q, struct backlog *b, __u64 now, __u64 delay)
 {
 	__u32 again;
 
 	if (!q->target)
 		return 0;
-	if (wait < q->target || !b->above) {
-		b->above = wait >= q->target;
+	if (delay < q->target || !b->above) {
+		b->above = delay >= q->target;
 		b->first_above = now + q->interval;
 		b->dropping = 0;
 		return 0;
@@ -112,8 +112,8 @@ static __always_inline __u32 codel(const struct queue *q, struct backlog *b, __u
 	return 1;
 }
 
-/* early returns the fate that WRED decides for a packet that arrives at a backlog. */
-static __always_inline __u32 early(const struct queue *q, struct backlog *b, __u64 color, __u64 behind)
+/* wred_fate returns the fate that WRED decides for a packet that arrives at a backlog. */
+static __always_inline __u32 wred_fate(const struct queue *q, struct backlog *b, __u64 color, __u64 behind)
 {
 	const struct early *e;
 
@@ -125,7 +125,7 @@ static __always_inline __u32 early(const struct queue *q, struct backlog *b, __u
 		return ADMIT;
 	if (behind >= e->max)
 		return THIN;
-	if (draw24(q, b) * (e->max - e->min) >= e->probability * (behind - e->min))
+	if (random24(q, b) * (e->max - e->min) >= e->probability * (behind - e->min))
 		return ADMIT;
 	return q->ecn ? ADMIT_CE : THIN;
 }
@@ -137,8 +137,8 @@ static __always_inline __u32 early(const struct queue *q, struct backlog *b, __u
 __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capable)
 {
 	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
-	struct backlogged before = {};
-	__u64 next, frac, wait, at;
+	struct backlog_count before = {};
+	__u64 next, frac, delay, at;
 	struct departure entry = {};
 	struct backlog *b;
 	__u32 fate, i;
@@ -151,7 +151,7 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 	if (n > MAX_LENGTH)
 		n = MAX_LENGTH;
 	if (q->capacity) {
-		before = count_waiting(q, b, now);
+		before = count_backlog(q, b, now);
 		if (before.packets >= q->capacity || (q->bytes && before.bytes + n > q->bytes))
 			return FULL;
 	}
@@ -164,14 +164,14 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 		frac = 0;
 	}
 	at = next + (frac > 0);
-	wait = at - now;
+	delay = at - now;
 	fate = FULL;
-	if (q->time && wait > q->time)
+	if (q->time && delay > q->time)
 		goto out;
-	fate = early(q, b, color, q->axis == BY_TIME ? wait : q->axis == BY_BYTES ? before.bytes : before.packets);
+	fate = wred_fate(q, b, color, q->axis == BY_TIME ? delay : q->axis == BY_BYTES ? before.bytes : before.packets);
 	if (fate == ADMIT_CE && !capable)
 		fate = THIN;
-	if (fate >= ADMIT && codel(q, b, at, wait))
+	if (fate >= ADMIT && codel_drops(q, b, at, delay))
 		fate = q->ecn && capable ? ADMIT_CE : STALE;
 	if (fate < ADMIT)
 		goto out;
@@ -179,7 +179,7 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 	b->next = next + n * q->ns + frac / q->den;
 	b->frac = frac % q->den;
 	b->begun = 1;
-	if (q->capacity && wait) {
+	if (q->capacity && delay) {
 		entry.at = at;
 		entry.before = b->bytes;
 		i = q->ring + (b->end++ & q->mask);
@@ -189,12 +189,12 @@ out:
 	bpf_spin_unlock(&b->lock);
 	if (entry.at)
 		bpf_map_update_elem(&waiting, &i, &entry, 0);
-	return wait << 3 | fate;
+	return delay << 3 | fate;
 }
 
-/* hold makes the kernel hold a packet until it departs: by its time, for fq, or
+/* set_departure makes the kernel hold a packet until it departs: by its time, for fq, or
  * in an HTB leaf with the rate. */
-static __always_inline void hold(struct packet *p, const struct queue *q, __u64 at)
+static __always_inline void set_departure(struct packet *p, const struct queue *q, __u64 at)
 {
 	struct __sk_buff *skb = p->ctx;
 

@@ -21,7 +21,7 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 	p->nothing = nothing;
 	parse(p);
 	count_segments(p);
-	n = length(p);
+	n = metered_length(p);
 	FORGET(p, n);
 	if (r) {
 		r->dscp_in = p->traffic_class >> 2;
@@ -41,11 +41,11 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		struct counts *counts = bpf_map_lookup_elem(&counters, &untaken);
 
 		if (counts)
-			add(&counts->colors[GREEN], p->segments, n);
+			add_count(&counts->colors[GREEN], p->segments, n);
 		if (policy.drop_untaken) {
 			done = 0;
 			if (counts)
-				add(&counts->drops[GREEN][CAUSE_COLOR], p->segments, n);
+				add_count(&counts->drops[GREEN][CAUSE_COLOR], p->segments, n);
 		}
 	}
 	if (r) {
@@ -59,7 +59,7 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		r->dscp_out = p->traffic_class >> 2;
 		r->mark = p->mark;
 		r->cause = p->cause;
-		r->wait = p->wait;
+		r->delay = p->delay;
 	}
 	return policy.dry ? PASS : done;
 }

@@ -8,9 +8,9 @@ enum {
 	TC_DROP = 2,
 };
 
-/* arrive sets the fields that are not in the context. If records are used, the
+/* init_packet sets the fields that are not in the context. If records are used, the
  * record has the time and the length; the link type is still the interface's. */
-static __always_inline struct record *arrive(struct packet *p)
+static __always_inline struct record *init_packet(struct packet *p)
 {
 	__u32 first = 0;
 	struct record *r;
@@ -29,9 +29,9 @@ static __always_inline struct record *arrive(struct packet *p)
 	return r;
 }
 
-/* expired reports whether the policy has expired. The program checks it, so
+/* policy_expired reports whether the policy has expired. The program checks it, so
  * that a policy ends even if no user-space process is left to remove it. */
-static __always_inline int expired(__u64 now)
+static __always_inline int policy_expired(__u64 now)
 {
 	__u32 first = 0;
 	const __u64 *at = bpf_map_lookup_elem(&expiry, &first);
@@ -61,8 +61,8 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 		p.tci = skb->vlan_tci;
 		p.wire += 4;
 	}
-	r = arrive(&p);
-	if (expired(p.now))
+	r = init_packet(&p);
+	if (policy_expired(p.now))
 		return TC_NEXT;
 	/* A sender's priority must not select one of our leaves. */
 	if (policy.pacer == HTB && skb->priority >> 16 == policy.major)
@@ -105,8 +105,8 @@ int shaper_xdp(struct xdp_md *ctx)
 	struct record *r;
 
 	p.wire = p.captured;
-	r = arrive(&p);
-	if (expired(p.now))
+	r = init_packet(&p);
+	if (policy_expired(p.now))
 		return XDP_PASS;
 	return shape(&p, r) ? XDP_PASS : XDP_DROP;
 }

@@ -22,7 +22,7 @@ __noinline __u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 
 		.captured = captured,
 	};
 
-	return p.data ? packed(extensions(&p, l3, end, proto)) : 0;
+	return p.data ? pack_chain(walk_extensions(&p, l3, end, proto)) : 0;
 }
 
 static long step(__u32 i, void *ctx __attribute__((unused)))

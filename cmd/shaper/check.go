@@ -223,7 +223,7 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 	rate := q.Drain()
 	c, _ := q.Resolve() // cannot fail after compiling
 	out := checkQueueJSON{
-		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.Share().Weight,
+		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.LinkQueue().Weight,
 		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
 		Fair: q.Fair.String(),
 	}

@@ -211,7 +211,7 @@ func (f *simulateFlags) demand(c *simulate.Config, file *policyfile.Scenario, ra
 	}
 	if f.scenario == "" {
 		c.Events = []policyfile.Event{{
-			At: time.Second, Every: time.Second, Does: "demand", Demand: c.Demand, Who: policyfile.Who{Part: &dataplane.Share{Num: 1, Den: 100}},
+			At: time.Second, Every: time.Second, Does: "demand", Demand: c.Demand, Who: policyfile.Who{Part: &dataplane.Fraction{Num: 1, Den: 100}},
 		}}
 	}
 }

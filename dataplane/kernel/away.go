@@ -136,7 +136,7 @@ func listAway(here uint64) (out []*AwayError, err error) {
 	}
 	for _, path := range names {
 		e, err := readAway(filepath.Base(path))
-		if err != nil && !errors.Is(err, errStrange) {
+		if err != nil && !errors.Is(err, errForeignFile) {
 			return nil, err
 		}
 		if e != nil {

@@ -40,7 +40,7 @@ func TestBudgetConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	const length = 1500
 	maps := hostMaps(t)
-	share := dataplane.Share{Num: 0, Den: 1}
+	share := dataplane.Fraction{Num: 0, Den: 1}
 	m := &dataplane.Meter{Params: params[0], Initial: share}
 	h := newBudgeted(t, m, egressEntry, maps, 0)
 	j, err := openMemberMaps(maps)
@@ -48,7 +48,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	change, err := loadBudgetProgram(bpf.ShareProgShaperChange, budgetMapsByName(maps))
+	change, err := loadBudgetProgram(bpf.BudgetProgShaperChange, budgetMapsByName(maps))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		}
 	}
 	beginBudget(t, maps, m)
-	user := j.meter(budgetSlot, 0)
+	user := j.newBudgetMeter(budgetSlot, 0)
 	first := clock(t)
 	user.Color(first, 1, meter.Green) // begins its clock
 	var granted [3]int64

@@ -6,53 +6,52 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// budgetMeter meters packets of this process by a budget of the host: bpf/src/bucket.h
-// in Go, on memory that the kernel's programs use, too. What takes the lock there is
-// done by a program here. One goroutine at a time uses it.
+// budgetMeter meters packets of this process against a budget of the host. It is
+// bpf/src/bucket.h in Go, on memory shared with the kernel's programs. Operations that
+// need the lock run in an eBPF program. A budgetMeter must not be used concurrently.
 type budgetMeter struct {
-	budget      *bpf.ShaperBudget // in memory that other CPUs write
-	maps        *memberMaps       // keeps the memory
+	budget      *bpf.ShaperBudget // shared memory, written by other CPUs
+	maps        *memberMaps       // owns the memory
 	slot        uint32
-	clockOffset int64 // ns, of the kernel's clock behind that of packets
+	clockOffset int64 // packet clock minus kernel clock, ns
 
-	profile bpf.ShaperProfile // a copy of that of version
-	version uint32
-	run     testRun
+	profile bpf.ShaperProfile // copy of the budget's profile
+	version uint32            // of profile
+	run     programRun
 }
 
-// maxSwaps is how often a packet tries to swap a word that others swap, too. It costs
-// less than a run of the program, which takes microseconds.
+// maxSwaps is the number of attempts to swap a word that other CPUs swap at the same time.
+// They take less time than one run of the program, which takes microseconds.
 const maxSwaps = 64
 
-func (j *memberMaps) meter(slot uint32, late int64) *budgetMeter {
+// newBudgetMeter returns a meter for the budget in a slot.
+func (m *memberMaps) newBudgetMeter(slot uint32, clockOffset int64) *budgetMeter {
 	size := unsafe.Sizeof(bpf.ShaperBudget{})
-	m := &budgetMeter{budget: (*bpf.ShaperBudget)(unsafe.Pointer(&j.memory[uintptr(slot)*size])), maps: j, slot: slot, clockOffset: late}
-	m.version = atomic.LoadUint32(&m.budget.Version) - 1 // none
-	return m
+	b := &budgetMeter{budget: (*bpf.ShaperBudget)(unsafe.Pointer(&m.memory[uintptr(slot)*size])), maps: m, slot: slot, clockOffset: clockOffset}
+	b.version = atomic.LoadUint32(&b.budget.Version) - 1 // no profile read yet
+	return b
 }
 
-// refresh reads the parameters again if they have changed. It says whether they can
-// be used.
+// refreshProfile reads the parameters again if they have changed. It returns false if they
+// are changing right now.
 func (m *budgetMeter) refreshProfile() bool {
 	version := atomic.LoadUint32(&m.budget.Version)
 	if version == m.version {
 		return true
 	}
 	m.profile = m.budget.Profile
-	if atomic.LoadUint32(&m.budget.Version) != version { // or they are half changed
+	if atomic.LoadUint32(&m.budget.Version) != version { // the copy may be half old, half new
 		return false
 	}
 	m.version = version
 	return true
 }
 
-// Color is meter.Meter.Color.
+// Color implements dataplane.Shared, as meter.Meter.Color.
 func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 	if in >= meter.Red || n < 0 {
 		return meter.Red
@@ -69,7 +68,7 @@ func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 		cost = m.cost(first, bytes)
 	}
 	fits, spill, ok := m.draw(first, uint64(now), cost, 0)
-	if !ok { // nothing was written
+	if !ok { // no word was written
 		return meter.Color(m.colorByProgram(uint64(now), bytes, in))
 	}
 	if p.Peak != 0 {
@@ -92,33 +91,35 @@ func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 			bytes = 0
 		}
 	}
-	also := m.drawSecond(1-first, uint64(now), bytes, spill)
+	secondFits := m.drawSecond(1-first, uint64(now), bytes, spill)
 	switch {
-	case p.Peak != 0 && also:
+	case p.Peak != 0 && secondFits:
 		return meter.Green
 	case p.Peak != 0:
 		return meter.Yellow
 	case fits:
 		return in
-	case also:
+	case secondFits:
 		return meter.Yellow
 	}
 	return meter.Red
 }
 
+// cost returns the cost of n bytes, in units of bucket i.
 func (m *budgetMeter) cost(i int, n uint32) int64 {
 	b := &m.profile.Buckets[i]
 	return int64(min(uint64(n), b.Over) * b.Den)
 }
 
-// draw takes a cost from a bucket, if it holds as much after it got a credit. It is not
-// ok if that takes the lock.
+// draw adds a credit to bucket i and then takes a cost, if the bucket holds that much.
+// spill is the overflow of a coupled bucket. All amounts are in units of the bucket. ok is
+// false if the operation needs the lock; then nothing was written.
 func (m *budgetMeter) draw(i int, now uint64, cost, credit int64) (fits bool, spill int64, ok bool) {
 	b := &m.profile.Buckets[i]
-	at := &m.budget.Word[i]
+	shared := &m.budget.Word[i]
 	v := now * b.Num
 	for range maxSwaps {
-		word := atomic.LoadUint64(at)
+		word := atomic.LoadUint64(shared)
 		if word&closed != 0 || atomic.LoadUint32(&m.budget.Version) != m.version || now-atomic.LoadUint64(&m.budget.Stamp) >= m.profile.Horizon {
 			return false, 0, false
 		}
@@ -139,14 +140,14 @@ func (m *budgetMeter) draw(i int, now uint64, cost, credit int64) (fits bool, sp
 		if fits {
 			next += uint64(cost)
 		}
-		if atomic.CompareAndSwapUint64(at, word, next) {
+		if atomic.CompareAndSwapUint64(shared, word, next) {
 			return fits, spill, true
 		}
 	}
 	return false, 0, false
 }
 
-// second draws from the other bucket, after the first one has been written.
+// drawSecond draws n bytes from bucket i, after the word of the other bucket was written.
 func (m *budgetMeter) drawSecond(i int, now uint64, n uint32, credit int64) bool {
 	cost := int64(0)
 	if n > 0 {
@@ -159,25 +160,25 @@ func (m *budgetMeter) drawSecond(i int, now uint64, n uint32, credit int64) bool
 	r := &m.run
 	r.Mark, r.Priority = uint32(credit), uint32(uint64(credit)>>32)
 	r.Cb = [5]uint32{m.slot<<1 | uint32(i), uint32(now), uint32(now >> 32), n, m.version}
-	code, err := r.run(m.maps.loaded[1].Programs[bpf.ShareProgShaperDraw].FD())
+	code, err := r.run(m.maps.loaded[1].Programs[bpf.BudgetProgShaperDraw].FD())
 	return err == nil && code == 1
 }
 
-// whole meters a packet by the program. What cannot be metered is red.
+// colorByProgram meters a packet by an eBPF program. It returns Red if the program fails.
 func (m *budgetMeter) colorByProgram(now uint64, n uint32, in meter.Color) meter.Color {
 	r := &m.run
 	r.Cb = [5]uint32{m.slot, uint32(now), uint32(now >> 32), n, uint32(in)}
-	code, err := r.run(m.maps.loaded[0].Programs[bpf.ShareProgShaperShare].FD())
+	code, err := r.run(m.maps.loaded[0].Programs[bpf.BudgetProgShaperColor].FD())
 	if err != nil {
 		return meter.Red
 	}
 	return meter.Color(code)
 }
 
-// Tokens is meter.Meter.Tokens.
+// Tokens implements dataplane.Shared, as meter.Meter.Tokens.
 func (m *budgetMeter) Tokens(now int64) (tc, te int64) {
 	b := m.budget
-	for !m.refreshProfile() { // for as long as a change of them takes
+	for !m.refreshProfile() { // a change takes microseconds
 		runtime.Gosched()
 	}
 	state := bpf.ShaperState{Stamp: atomic.LoadUint64(&b.Stamp)}
@@ -185,53 +186,4 @@ func (m *budgetMeter) Tokens(now int64) (tc, te int64) {
 		state.Word[i] = atomic.LoadUint64(&b.Word[i])
 	}
 	return levelsAt(&state, &m.profile, uint64(now-m.clockOffset)).tokens(&m.profile)
-}
-
-// testRun is a run of a program on a packet that has no bytes of interest: what it is
-// about is in its context. It allocates nothing.
-type testRun struct {
-	skbContext
-	frame [14]byte
-	attr  testRunAttr
-}
-
-// skbContext begins struct __sk_buff of linux/bpf.h.
-type skbContext struct {
-	_        [2]uint32
-	Mark     uint32
-	_        [5]uint32
-	Priority uint32
-	_        [3]uint32
-	Cb       [5]uint32
-	_        uint32
-}
-
-// testRunAttr is union bpf_attr of BPF_PROG_TEST_RUN.
-type testRunAttr struct {
-	program, code           uint32
-	dataSize, dataSizeOut   uint32
-	data, dataOut           uint64
-	repeat, duration        uint32
-	contextSize, contextOut uint32
-	context, contextOutAt   uint64
-	flags, cpu, batch, _    uint32
-}
-
-// do runs a program and returns its code.
-func (r *testRun) run(program int) (uint32, error) {
-	r.attr = testRunAttr{
-		program: uint32(program), dataSize: uint32(len(r.frame)), data: uint64(uintptr(unsafe.Pointer(&r.frame))), repeat: 1,
-		contextSize: uint32(unsafe.Sizeof(r.skbContext)), context: uint64(uintptr(unsafe.Pointer(&r.skbContext))),
-	}
-	for {
-		_, _, e := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&r.attr)), unsafe.Sizeof(r.attr))
-		runtime.KeepAlive(r)
-		switch e {
-		case 0:
-			return r.attr.code, nil
-		case unix.EINTR, unix.EAGAIN:
-		default:
-			return 0, e
-		}
-	}
 }

@@ -81,8 +81,8 @@ func beginBudget(t testing.TB, maps [2]*ebpf.Map, m *dataplane.Meter) *bpf.Shape
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &share{budgetRequest: &budgetRequest{budgetRecord: budgetRecord{Profile: p}}, record: &budgetRecord{Slot: budgetSlot}}
-	if err := (&shares{lockedRegistry: &lockedRegistry{maps: maps}}).writeInitialState(g, 0, initialLevels(s, &p).unstartedState(&p)); err != nil {
+	g := &budgetClaim{budgetRequest: &budgetRequest{budgetRecord: budgetRecord{Profile: p}}, record: &budgetRecord{Slot: budgetSlot}}
+	if err := (&budgetClaims{lockedRegistry: &lockedRegistry{maps: maps}}).writeInitialState(g, 0, initialLevels(s, &p).unstartedState(&p)); err != nil {
 		t.Fatal(err)
 	}
 	return &p
@@ -105,7 +105,7 @@ func TestBudgetOneTruth(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	user := j.meter(budgetSlot, 0)
+	user := j.newBudgetMeter(budgetSlot, 0)
 	ways := []func(now int64, n int, in meter.Color) meter.Color{
 		user.Color,
 		func(now int64, n int, in meter.Color) meter.Color {
@@ -216,8 +216,8 @@ func TestBudgetSwaps(t *testing.T) {
 	} {
 		beginBudget(t, maps, &dataplane.Meter{Params: params})
 		now := int64(1e18)
-		j.meter(budgetSlot, 0).Color(now, 1, meter.Green) // begins its clock, under the lock
-		m := j.meter(budgetSlot, 0)
+		j.newBudgetMeter(budgetSlot, 0).Color(now, 1, meter.Green) // begins its clock, under the lock
+		m := j.newBudgetMeter(budgetSlot, 0)
 		m.maps = nil // a run would panic
 		var seen [3]int
 		allocs := testing.AllocsPerRun(20_000, func() {
@@ -230,7 +230,7 @@ func TestBudgetSwaps(t *testing.T) {
 	}
 	// And a run of the program allocates nothing either.
 	beginBudget(t, maps, &dataplane.Meter{Params: meter.FixedWindow{Limit: 1e6, Window: 1e9}})
-	m := j.meter(budgetSlot, 0)
+	m := j.newBudgetMeter(budgetSlot, 0)
 	if allocs := testing.AllocsPerRun(1000, func() { m.Color(1e18, 64, meter.Green) }); allocs != 0 {
 		t.Errorf("a window: %v allocations a packet", allocs)
 	}
@@ -244,7 +244,7 @@ func TestBudgetChange(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
 	maps := hostMaps(t)
-	change, err := loadBudgetProgram(bpf.ShareProgShaperChange, budgetMapsByName(maps))
+	change, err := loadBudgetProgram(bpf.BudgetProgShaperChange, budgetMapsByName(maps))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestBudgetChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.close)
-	user := j.meter(budgetSlot, 0)
+	user := j.newBudgetMeter(budgetSlot, 0)
 	for k := range rounds(2000) {
 		kind := k % 5
 		m := anyMeter(r, kind)
@@ -281,7 +281,7 @@ func TestBudgetChange(t *testing.T) {
 				if model.begun {
 					model.at(now)
 				}
-				after := newExact(next.Params, dataplane.Share{})
+				after := newExact(next.Params, dataplane.Fraction{})
 				for i, holds := range model.holds {
 					unit := int64(1) // of a byte
 					if is, becomes := int64(p.Buckets[i].Den), int64(to.Buckets[i].Den); 16e9%is == 0 && 16e9%becomes == 0 {

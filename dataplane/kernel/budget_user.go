@@ -13,34 +13,37 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// budgetUser is a shaper that meters packets by a budget. It is there as long as one
-// of its programs, or if it has none, as long as its process holds the lock File.
+// budgetUser is a shaper, or a plane in user space, that meters packets by a budget. It
+// exists as long as one of its programs exists. A user without programs exists as long as
+// its process holds the lock File.
 type budgetUser struct {
-	File      string // of its lock; no other user has the same
-	Process   int
+	File      string           // name of its lock file, unique among users
+	Process   int              // process ID
 	Programs  []ebpf.ProgramID `json:",omitempty"`
-	Namespace uint64
-	Index     int    // of the interface; 0 for a plane in user space
-	Interface string // its name
+	Namespace uint64           // cookie of the network namespace
+	Index     int              // index of the interface; 0 for a plane in user space
+	Interface string           // name of the interface
 	Direction Direction
 }
 
+// name returns the interface and the direction.
 func (u *budgetUser) name() string { return u.Interface + " " + u.Direction.String() }
 
 func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.name(), u.Process) }
 
-// half is the name of the temporary file in which the user writes the registry.
+// registryTemp returns the name of the temporary file in which the user writes the registry.
 func (u *budgetUser) registryTemp() string {
 	return iface{u.Namespace, u.Index}.registryTemp(u.Direction)
 }
 
-// half names the interface, so that status can attribute the file if its writer is killed.
+// registryTemp returns a name that contains the interface, so a survey can attribute the
+// file to the interface if its writer was killed.
 func (at iface) registryTemp(direction Direction) string {
 	return at.file(direction.String()+"-"+registryFile) + temporary
 }
 
-// gone says whether a user is there no more. What cannot be found out without
-// CAP_SYS_ADMIN counts as there.
+// gone reports whether the user does not exist any more. Without CAP_SYS_ADMIN it may
+// report false for a user that is gone.
 func (u *budgetUser) gone() (bool, error) {
 	if len(u.Programs) == 0 {
 		return unlocked(u.File)
@@ -59,7 +62,7 @@ func (u *budgetUser) gone() (bool, error) {
 	return true, nil
 }
 
-// goneUnseen is gone for those who may not look for programs.
+// goneUnprivileged is gone for a process that may not open programs by ID.
 func (u *budgetUser) goneUnprivileged() (bool, error) {
 	at := iface{u.Namespace, u.Index}
 	if held, err := owned(at, u.Direction); held || err != nil {

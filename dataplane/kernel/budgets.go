@@ -18,26 +18,27 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// Of enum store in bpf/src/policy.h: what stages without keys have in place of a
-// table.
+// The map that contains the state of a stage without a table of keys: enum store in
+// bpf/src/policy.h.
 const (
-	storePrivate = -1
-	storeShared  = -2
-	storeLeased  = -3
+	storePrivate = -1 // states
+	storeShared  = -2 // budgets
+	storeLeased  = -3 // leases
 )
 
-// inStates says whether the state of a stage is in the map states, by its table.
+// inStates reports whether a stage with this table has a slot in the map states. A stage
+// with keys has one for packets without a key.
 func inStates(table int32) bool { return table != storeShared && table != storeLeased }
 
-// maxBudgets is how many budgets of a host there are room for: 600 kB.
+// maxBudgets is the maximum number of budgets of a host. Their maps take 600 kB.
 const maxBudgets = 4096
 
-// registry says which budgets of the host are in use, in which slots, and by whom.
-// It is a file in StateDir. The state of a budget is in maps, which are pinned so that
-// processes without CAP_SYS_ADMIN find them. With the last user all of it goes.
+// registry lists the budgets of the host that are in use, with their slots and users. It is
+// a file in StateDir. The states of budgets are in maps. The maps are pinned, so processes
+// without CAP_SYS_ADMIN can open them. The last user to leave removes file and pins.
 type registry struct {
 	Version int
-	Maps    [2]ebpf.MapID // as in budgetMaps
+	Maps    [2]ebpf.MapID // in the order of budgetMaps
 	Budgets []*budgetRecord
 }
 
@@ -45,41 +46,41 @@ type registry struct {
 // bpf/src/policy.h.
 const registryVersion = 1
 
-// The names of its file and of its lock, which has a file of its own because the registry
-// is replaced when it changes.
+// Names of the registry's file and of its lock file. They are separate because the
+// registry's file is replaced on each change.
 const (
 	registryFile = "budgets"
 	registryLock = registryFile + "-lock"
 )
 
-// budgetMaps are the maps of all budgets, with the names of their pins.
+// budgetMaps are the names of the maps of all budgets.
 var budgetMaps = [2]string{bpf.ShaperMapBudgets, bpf.ShaperMapLocks}
 
-// memberFile begins the names of locks that planes in user space hold.
+// memberFile is the prefix of the names of lock files held by planes in user space.
 const memberFile = registryFile + "-user-"
 
-// budgetRecord is a budget that somebody uses.
+// budgetRecord is a budget in use.
 type budgetRecord struct {
 	Name    string
-	Slot    uint32
-	Packets uint8  // it counts packets
-	Params  string // as --meter takes them
+	Slot    uint32 // in budgetMaps
+	Packets uint8  // 1: counts packets, not bytes
+	Params  string // of the meter, in the one-line form of policy files
 	Profile bpf.ShaperProfile
 	Users   []budgetUser
 }
 
-// budgets is the registry while its lock is held.
+// lockedRegistry is the registry while its lock is held.
 type lockedRegistry struct {
 	lock
 	registry
-	text     []byte // of the file
-	temp     string // name of the temporary file of the next registry
-	maps     [2]*ebpf.Map
-	unpinned bool   // the maps are to be pinned
-	pruned   []Left // what prune took out
+	text     []byte       // contents of the file
+	temp     string       // name of the temporary file for the next contents
+	maps     [2]*ebpf.Map // open if openMaps was called
+	unpinned bool         // the maps are new, and not pinned yet
+	pruned   []Left       // budgets of removed users
 }
 
-// haveBudgets reports whether budgets, or a killed process's lock, may exist.
+// registryExists reports whether the registry exists, or the lock file of a killed process.
 func registryExists() bool {
 	for _, name := range []string{registryFile, registryLock} {
 		if _, err := os.Lstat(filepath.Join(StateDir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -89,20 +90,20 @@ func registryExists() bool {
 	return false
 }
 
-// openBudgets takes the lock and reads the registry. Users that are gone are taken
-// out of it. half is the name of the temporary file for the next registry.
-func openRegistry(half string) (*lockedRegistry, error) {
+// openRegistry takes the lock, reads the registry and removes users that are gone from it.
+// temp is the name of the temporary file for the next contents.
+func openRegistry(temp string) (*lockedRegistry, error) {
 	l, err := takeLock(registryLock, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
-	b := &lockedRegistry{lock: l, temp: half}
+	b := &lockedRegistry{lock: l, temp: temp}
 	b.registry, b.text, err = readRegistry()
 	if err == nil {
 		err = b.pruneGone()
 	}
 	if err == nil && len(b.Budgets) > 0 && b.Version != registryVersion {
-		err = fmt.Errorf("the budgets of this host are in use by another version of shaper (%v): detach those first", b.Budgets[0].Users[0].String())
+		err = fmt.Errorf("budgets of this host are in use by another version of shaper (%v): detach it first", b.Budgets[0].Users[0].String())
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -124,23 +125,23 @@ func readRegistry() (r registry, text []byte, err error) {
 		return r, nil, err
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return r, text, fmt.Errorf("%s cannot be read (%w): detach all shapers that share budgets, and remove it", file.Name(), err)
+		return r, text, fmt.Errorf("%s cannot be read (%w): detach all shapers that use budgets of the host, then remove the file", file.Name(), err)
 	}
 	return r, text, nil
 }
 
-// prune takes out users that are gone, and budgets without users.
+// pruneGone removes users that are gone, and budgets without users.
 func (b *lockedRegistry) pruneGone() error {
-	known := map[string]bool{} // by file, whether it is gone
+	goneByFile := map[string]bool{}
 	var errs []error
 	for _, r := range b.Budgets {
 		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
-			gone, ok := known[u.File]
+			gone, ok := goneByFile[u.File]
 			if !ok {
 				var err error
 				gone, err = u.gone()
 				errs = append(errs, err)
-				known[u.File] = gone
+				goneByFile[u.File] = gone
 			}
 			if gone {
 				b.pruned = append(b.pruned, r.leftover(&u))
@@ -152,16 +153,17 @@ func (b *lockedRegistry) pruneGone() error {
 	return errors.Join(errs...)
 }
 
-// left is a budget with a user that is gone.
+// leftover describes a budget whose user u is gone.
 func (r *budgetRecord) leftover(u *budgetUser) Left {
 	return Left{u.Interface, u.Direction, fmt.Sprintf("budget %s", r.Name)}
 }
 
+// dropUnused removes budgets without users.
 func (b *lockedRegistry) dropUnused() {
 	b.Budgets = slices.DeleteFunc(b.Budgets, func(r *budgetRecord) bool { return len(r.Users) == 0 })
 }
 
-// open opens the maps, or makes them if no budget is in use.
+// openMaps opens the maps, or makes them if no budget is in use.
 func (b *lockedRegistry) openMaps() (err error) {
 	if b.maps[0] != nil {
 		return nil
@@ -170,9 +172,9 @@ func (b *lockedRegistry) openMaps() (err error) {
 		if b.maps, err = b.findMaps(); !errors.Is(err, unix.ENOENT) {
 			return err
 		}
-		b.Budgets = nil // nothing uses the maps, or they would be there
+		b.Budgets = nil // a map exists as long as a program uses it, so there are no users
 	}
-	_ = rlimit.RemoveMemlock() // as newShared
+	_ = rlimit.RemoveMemlock() // see newStateMaps
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		return err
@@ -180,7 +182,7 @@ func (b *lockedRegistry) openMaps() (err error) {
 	for i, name := range budgetMaps {
 		spec.Maps[name].MaxEntries = maxBudgets
 		if b.maps[i], err = ebpf.NewMap(spec.Maps[name]); err != nil {
-			return fmt.Errorf("map %s of %d entries: %w", name, maxBudgets, cause.Of(err))
+			return fmt.Errorf("create map %s with %d entries: %w", name, maxBudgets, cause.Of(err))
 		}
 		if b.Maps[i], err = mapID(b.maps[i]); err != nil {
 			return err
@@ -190,6 +192,7 @@ func (b *lockedRegistry) openMaps() (err error) {
 	return nil
 }
 
+// mapID returns the ID of a map.
 func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 	info, err := m.Info()
 	if err != nil {
@@ -199,10 +202,11 @@ func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 	return id, nil
 }
 
-// budgetPin is where a map of budgets is pinned.
+// budgetPin returns the path of the pin of one of budgetMaps.
 func budgetPin(name string) string { return filepath.Join(pinDir, "shared-"+name) }
 
-// pin pins new maps. Without a bpffs, processes with CAP_SYS_ADMIN find them by their IDs.
+// pinMaps pins new maps. Without a bpffs it requires CAP_SYS_ADMIN, with which processes
+// open the maps by ID.
 func (b *lockedRegistry) pinMaps() error {
 	if !b.unpinned {
 		return nil
@@ -218,11 +222,11 @@ func (b *lockedRegistry) pinMaps() error {
 	}
 	for i, name := range budgetMaps {
 		path := budgetPin(name)
-		if err := removePin(path); err != nil { // of maps that nobody uses
+		if err := removePin(path); err != nil { // left by a killed process
 			return err
 		}
 		if err := openPinDir(); err != nil {
-			return fmt.Errorf("budgets of the host need a folder in bpffs: %w", err)
+			return fmt.Errorf("budgets of the host need a directory in bpffs: %w", err)
 		}
 		if err := b.maps[i].Pin(path); err != nil {
 			return fmt.Errorf("pin %s: %w", path, cause.Of(err))
@@ -231,7 +235,7 @@ func (b *lockedRegistry) pinMaps() error {
 	return nil
 }
 
-// find opens the maps that are in use, by their pins or their numbers.
+// findMaps opens the maps in use, by their pins or their IDs.
 func (b *lockedRegistry) findMaps() (maps [2]*ebpf.Map, err error) {
 	for i, name := range budgetMaps {
 		m, e := ebpf.LoadPinnedMap(budgetPin(name), nil)
@@ -245,7 +249,7 @@ func (b *lockedRegistry) findMaps() (maps [2]*ebpf.Map, err error) {
 			m, err = ebpf.NewMapFromID(b.Maps[i])
 		}
 		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("%s, in which the budgets of this host are, is not pinned here: %w: it takes CAP_SYS_ADMIN, or the bpffs and the user of %s", name, err, b.Budgets[0].Users[0].String())
+			err = fmt.Errorf("map %s with the budgets of this host is not pinned here: %w: run with CAP_SYS_ADMIN, or with the bpffs and the user of %s", name, err, b.Budgets[0].Users[0].String())
 		}
 		if err != nil {
 			closeMaps(maps)
@@ -256,6 +260,7 @@ func (b *lockedRegistry) findMaps() (maps [2]*ebpf.Map, err error) {
 	return maps, nil
 }
 
+// closeMaps closes maps; nil maps are allowed.
 func closeMaps(maps [2]*ebpf.Map) {
 	for _, m := range maps {
 		m.Close()
@@ -288,57 +293,58 @@ func (b *lockedRegistry) save() error {
 	return b.write(text)
 }
 
+// write replaces the registry's file.
 func (b *lockedRegistry) write(text []byte) error {
 	if err := replaceState(registryFile, b.temp, text); err != nil {
-		return fmt.Errorf("registry of budgets: %w", err)
+		return fmt.Errorf("write the registry of budgets: %w", err)
 	}
 	b.text = text
 	return nil
 }
 
-// close ends the lock, and closes the maps.
+// close closes the maps and releases the lock.
 func (b *lockedRegistry) close() error {
 	closeMaps(b.maps)
 	return b.lock.Close()
 }
 
-// releaseBudgets takes users out of all budgets, by their files, and everybody who is
-// gone. It returns what it took out. half is as in openBudgets.
-func releaseBudgets(half string, users ...string) (left []Left, err error) {
-	if err := removeState(half); err != nil { // of a killed process
+// releaseBudgets removes users from all budgets, by their lock files, and users that are
+// gone. It returns the budgets of the removed users. temp is the argument of openRegistry.
+func releaseBudgets(temp string, users ...string) (left []Left, err error) {
+	if err := removeState(temp); err != nil { // left by a killed process
 		return nil, err
 	}
 	if !registryExists() {
 		return nil, nil
 	}
-	b, err := openRegistry(half)
+	b, err := openRegistry(temp)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range b.Budgets {
 		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
-			yes := slices.Contains(users, u.File)
-			if yes {
+			leaves := slices.Contains(users, u.File)
+			if leaves {
 				b.pruned = append(b.pruned, r.leftover(&u))
 			}
-			return yes
+			return leaves
 		})
 	}
 	b.dropUnused()
 	return b.pruned, errors.Join(b.save(), b.close())
 }
 
-// leftBudgets are budgets of users in a namespace that are gone, by the index of their
-// interface, 0 for planes in user space.
-func leftBudgets(namespace uint64, of func(index int) bool) (left []Left, err error) {
+// leftBudgets returns the budgets in a network namespace whose users are gone. accept
+// selects users by the index of their interface, 0 for planes in user space.
+func leftBudgets(namespace uint64, accept func(index int) bool) (left []Left, err error) {
 	r, _, err := readRegistry()
 	if err != nil {
-		return nil, nil // it is being replaced, or says so when it is used
+		return nil, nil // it is being replaced, or openRegistry will report the error
 	}
 	for _, b := range r.Budgets {
 		for i := range b.Users {
 			u := &b.Users[i]
-			if u.Namespace != namespace || !of(u.Index) {
+			if u.Namespace != namespace || !accept(u.Index) {
 				continue
 			}
 			gone, err := u.gone()

@@ -73,7 +73,7 @@ func TestConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 
 func (c *hammered) run(t *testing.T, cpus []int) {
 	const length = 1500
-	share := dataplane.Share{Num: 0, Den: 1} // a full bucket would overflow until all have begun
+	share := dataplane.Fraction{Num: 0, Den: 1} // a full bucket would overflow until all have begun
 	m := &dataplane.Meter{Params: c.params, Aware: true, PreColor: dscpColors, Initial: share}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}
 	h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed = 0 })

@@ -135,13 +135,13 @@ func (s *Shaper) inspect() ([]Problem, error) {
 // program looks at the hook. It returns the ID of the program there, 0 for none.
 func (i *inspection) program() (ebpf.ProgramID, error) {
 	at := i.Place
-	h, linked := i.hook.(*hook.Link)
+	h, linked := i.hook.(*hook.BPFLink)
 	if !linked {
 		return i.filter()
 	}
 	info, err := h.Info()
 	if err != nil {
-		return 0, fmt.Errorf("link %d: %w", at.Link, err)
+		return 0, fmt.Errorf("link %d: %w", at.LinkID, err)
 	}
 	tcx, xdp := info.TCX(), info.XDP()
 	if (tcx == nil || tcx.Ifindex == 0) && (xdp == nil || xdp.Ifindex == 0) {
@@ -156,7 +156,7 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 		return 0, err
 	}
 	for n := range programs {
-		if id, _ := programs[n].LinkID(); id == at.Link || programs[n].ID == info.Program {
+		if id, _ := programs[n].LinkID(); id == at.LinkID || programs[n].ID == info.Program {
 			programs = programs[:n]
 			break
 		}

@@ -18,7 +18,7 @@ type exact struct {
 	begun             bool
 }
 
-func newExact(params dataplane.Params, initial dataplane.Share) *exact {
+func newExact(params dataplane.Params, initial dataplane.Fraction) *exact {
 	e := &exact{}
 	set := func(i int, rate meter.Rate, burst int64) {
 		e.rate[i] = new(big.Rat)
@@ -170,13 +170,13 @@ func missing(params dataplane.Params, limits [2]*big.Rat, granted [3]int64) *big
 type counting struct {
 	limit, window int64
 	sliding       bool
-	initial       dataplane.Share
+	initial       dataplane.Fraction
 	taken         map[int64]int64
 	current       int64 // the latest window
 	begun         bool
 }
 
-func newCounting(params dataplane.Params, initial dataplane.Share) *counting {
+func newCounting(params dataplane.Params, initial dataplane.Fraction) *counting {
 	c := &counting{initial: initial, taken: map[int64]int64{}}
 	switch p := params.(type) {
 	case meter.FixedWindow:

@@ -98,7 +98,7 @@ func TestIFBRefused(t *testing.T) {
 			return err
 		})
 	})
-	want := "interface v0 has a u32 filter of priority 1 at ingress, which ours needs: give it a higher one, or remove it, by tc filter del dev v0 ingress pref 1"
+	want := "interface v0 has a u32 filter with priority 1 at ingress, but our redirect needs that priority: give the other filter a higher number, or remove it: tc filter del dev v0 ingress pref 1"
 	if fmt.Sprint(err) != want {
 		t.Errorf("%v: want %s", err, want)
 	}

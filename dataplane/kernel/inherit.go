@@ -84,7 +84,7 @@ func sameProfile(a, b *bpf.ShaperStage) bool {
 // classes that have a slot of their own. A meter whose parameters changed gets
 // the tokens that it has now. Where the maps of the policy before lacked room,
 // what goes on is copied from them.
-func (g *image) populate(before *About, from, to *stateMaps, c *shares) error {
+func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) error {
 	if err := g.populateTables(before, to); err != nil { // first: it takes long
 		return err
 	}
@@ -108,7 +108,7 @@ func (g *image) populate(before *About, from, to *stateMaps, c *shares) error {
 	return g.populateStates(before, from, to, c) // last: packets from here to the swap take no tokens of what is copied
 }
 
-func (g *image) populateStates(before *About, from, to *stateMaps, c *shares) error {
+func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClaims) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
 		if inStates(s.Table) {
@@ -121,7 +121,7 @@ func (g *image) populateStates(before *About, from, to *stateMaps, c *shares) er
 	}
 	for i := range g.stages {
 		s := &g.stages[i]
-		fresh := c.newShareOf(i)
+		fresh := c.newBudgetOf(i)
 		if !inStates(s.Table) && fresh == nil {
 			continue // its state is there, or settleLeases writes it
 		}

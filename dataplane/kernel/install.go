@@ -59,7 +59,7 @@ type installation struct {
 
 	device  *device // where the program is attached: the interface or its ifb
 	image   *image
-	shares  *shares // nil if neither policy has a budget of the host
+	claims  *budgetClaims // nil if neither policy has a budget of the host
 	changes []dataplane.Change
 	entry   entry
 	loaded  *ebpf.Collection
@@ -124,11 +124,11 @@ func (i *installation) encodePlan() (err error) {
 // lockBudgets locks the registry of host budgets until the installation is complete, and
 // finds or makes the budgets of the plan.
 func (i *installation) lockBudgets() (err error) {
-	i.shares, err = i.s.claimShares(i.image, i.next)
+	i.claims, err = i.s.claimBudgets(i.image, i.next)
 	return err
 }
 
-func (i *installation) restoreBudgets() error { return i.shares.unlock() }
+func (i *installation) restoreBudgets() error { return i.claims.unlock() }
 
 // assignSlots decides which parts of the new policy continue parts of the previous one.
 func (i *installation) assignSlots() (err error) {
@@ -163,7 +163,7 @@ func (i *installation) removeQueues() error {
 }
 
 func (i *installation) makeMaps() (err error) {
-	i.maps, err = i.s.maps.forPlan(i.image, &i.s.About, i.shares)
+	i.maps, err = i.s.maps.forPlan(i.image, &i.s.About, i.claims)
 	return err
 }
 
@@ -190,7 +190,7 @@ func (i *installation) makeRecord() (err error) {
 	if i.about, err = newAbout(i.next, len(i.s.Label)); err != nil { // with room for a Before
 		return err
 	}
-	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), i.maps.counters.bind(i.program)); err != nil {
+	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), i.maps.counters.bindOlder(i.program)); err != nil {
 		return err
 	}
 	if err := checkNames(i.program, i.about); err != nil {
@@ -220,7 +220,7 @@ func checkNames(p *ebpf.Program, about *ebpf.Map) error {
 }
 
 func (i *installation) copyState() error {
-	return i.image.populate(&i.s.About, i.s.maps, i.maps, i.shares)
+	return i.image.populate(&i.s.About, i.s.maps, i.maps, i.claims)
 }
 
 // freeNewTables frees the tables of keys that copyState made.
@@ -229,7 +229,7 @@ func (i *installation) freeNewTables() error {
 }
 
 func (i *installation) registerUser() error {
-	return i.shares.registerProgram(i.st, i.s.Program, i.next.Program)
+	return i.claims.registerProgram(i.st, i.s.Program, i.next.Program)
 }
 
 // swap replaces the attached program in one step, or attaches the first one.
@@ -245,8 +245,8 @@ func (i *installation) swap() (err error) {
 // policy that the new one does not use. It continues after an error.
 func (i *installation) complete() error {
 	s, st := i.s, i.st
-	errs := []error{i.shares.commitProgram(i.next.Program), s.maps.freeTables(s.bpfStages(), i.image.stages)}
-	s.Notes = i.shares.notes()
+	errs := []error{i.claims.commitProgram(i.next.Program), s.maps.freeTables(s.bpfStages(), i.image.stages)}
+	s.Notes = i.claims.notes()
 	hadQueues := s.Pacer != ""
 	s.About = *i.next
 	s.about, i.about = i.about, s.about
@@ -262,7 +262,7 @@ func (i *installation) complete() error {
 	} else {
 		errs = append(errs, i.image.tree(i.device).Prune(i.device.Index))
 	}
-	errs = append(errs, s.completeAttach(st), i.shares.unlock())
+	errs = append(errs, s.completeAttach(st), i.claims.unlock())
 	return errors.Join(errs...)
 }
 
@@ -280,7 +280,7 @@ func (s *Shaper) completeAttach(st *site) error {
 	st.Removed = removed // a limit that ends is the previous policy's, not a leftover
 	path := st.pin(s.Direction)
 	pinned := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
-	if l, ok := s.hook.(*hook.Link); ok && pinned {
+	if l, ok := s.hook.(*hook.BPFLink); ok && pinned {
 		if err := pinLink(l, path); err != nil {
 			return fmt.Errorf("pin %s: %w", path, err)
 		}

@@ -64,7 +64,7 @@ func peekJournal(at iface) (*journal, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &journal{}, nil
 	}
-	if errors.Is(err, errStrange) {
+	if errors.Is(err, errForeignFile) {
 		return nil, &tornError{at.journalPath(), err}
 	}
 	if err != nil {

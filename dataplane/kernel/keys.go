@@ -14,19 +14,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// known is struct known of bpf/src/policy.h.
+// keyState is struct key_state of bpf/src/policy.h.
 type keyState struct {
 	Word        [2]uint64
 	Stamp, Lock uint64
 }
 
-// spare is how many keys a table has room for beyond its bound, for each CPU:
-// each keeps as many places for itself, and so another one may find none before
-// all are in use. So a table forgets nothing before it has more keys than its bound, and
-// from then on always has more.
+// spareKeys is the number of entries that a table has for each CPU beyond its bound. Each
+// CPU reserves up to that many free entries of an LRU hash. With them a table evicts no key
+// before it has more keys than its bound.
 const spareKeys = 128
 
-// key encodes the key of a stage.
+// key encodes the key of a stage, and gives the stage a table.
 func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
 	s.Table, s.Empty = 0, flag(from.Initial.Den != 0)
 	e.constants.Keyed, e.constants.Elsewhere = 1, 1
@@ -40,7 +39,7 @@ func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
 	case dataplane.ByFlow:
 		e.constants.Reads |= 1<<bySrc | 1<<byDst | 1<<bySport
 	}
-	const kind, dscp = 0x03, 0xfc // of a tag
+	const kind, dscp = 0x03, 0xfc // bits of struct key's tag
 	for family := range s.Mask {
 		k := &s.Mask[family]
 		k.Tag = kind
@@ -60,6 +59,7 @@ func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
 	}
 }
 
+// addressMask returns the bits of an address that are part of the key. Family 0 is IPv4.
 func addressMask(k dataplane.Key, family int) (out bpf.ShaperAddr) {
 	if family == 0 {
 		out.Lo = uint64(k.Mask4())
@@ -70,7 +70,7 @@ func addressMask(k dataplane.Key, family int) (out bpf.ShaperAddr) {
 	return out
 }
 
-// tableSize is how many keys a stage's table has room for.
+// tableSize returns the number of entries of a stage's table.
 func tableSize(s *dataplane.PlanStage) uint32 {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -79,7 +79,7 @@ func tableSize(s *dataplane.PlanStage) uint32 {
 	return uint32(s.Keys + spareKeys*cpus)
 }
 
-// newTable makes a table of keys.
+// newTable makes a table of keys with a number of entries.
 func newTable(size uint32) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "keys", Type: ebpf.LRUHash, MaxEntries: size,
@@ -91,13 +91,13 @@ func newTable(size uint32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// inheritTables gives tables of keys their slots: those of the policy before
-// where they mean the same.
+// inheritTables assigns slots to tables of keys. A table of the previous policy is kept if
+// its keys and states have the same meaning in the new one.
 func (g *image) inheritTables(before *About) {
-	tables := slotAllocator{used: map[uint32]bool{}}
+	slots := slotAllocator{used: map[uint32]bool{}}
 	for _, s := range before.Stages {
 		if s.Table >= 0 {
-			tables.used[uint32(s.Table)] = true
+			slots.used[uint32(s.Table)] = true
 		}
 	}
 	taken := map[int32]bool{}
@@ -114,29 +114,32 @@ func (g *image) inheritTables(before *About) {
 				continue
 			}
 		}
-		s.Table = int32(tables.take())
+		s.Table = int32(slots.take())
 	}
 }
 
-// sameKeys says whether both have keys, and the same.
+// sameKeys reports whether both stages have keys, of the same packet fields.
 func sameKeys(a, b *bpf.ShaperStage) bool {
 	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.Tagged == b.Tagged && a.Empty == b.Empty && a.Packets == b.Packets
 }
 
-// settleTables makes the tables that begin. One whose parameters changed has the
-// keys of the one before, with what tokens they have now. To make one takes tens
-// of ms, in which the kernel waits for programs: so all are made before any key
-// is read, whose packets are still taken from the one before.
+// populateTables makes the new tables. A table whose parameters changed gets the keys of the
+// previous one, with their present tokens. All tables are made before any key is read:
+// making a table takes tens of ms, and packets of a key that was read meanwhile would still
+// be charged to the previous table.
 func (g *image) populateTables(before *About, to *stateMaps) error {
 	old := map[int32]bool{}
 	for _, s := range before.Stages {
 		old[s.Table] = true
 	}
+	var added []int // stages
 	for i := range g.stages {
-		s := &g.stages[i]
-		if s.Table < 0 || old[s.Table] {
-			continue
+		if table := g.stages[i].Table; table >= 0 && !old[table] {
+			added = append(added, i)
 		}
+	}
+	for _, i := range added {
+		s := &g.stages[i]
 		table, err := newTable(tableSize(&g.plan.Stages[i]))
 		if err != nil {
 			return err
@@ -146,11 +149,8 @@ func (g *image) populateTables(before *About, to *stateMaps) error {
 			return fmt.Errorf("tables of keys: %w", cause.Of(err))
 		}
 	}
-	for i := range g.stages {
+	for _, i := range added {
 		s := &g.stages[i]
-		if s.Table < 0 || old[s.Table] {
-			continue
-		}
 		if from := g.from.Stages[i]; from >= 0 && sameKeys(s, &before.Stages[from].ShaperStage) {
 			if err := to.convertKeys(&before.Stages[from].ShaperStage, to.ownTables[s.Table], s); err != nil {
 				return err
@@ -160,38 +160,62 @@ func (g *image) populateTables(before *About, to *stateMaps) error {
 	return nil
 }
 
-// carryKeys copies what the keys of one table have to another.
+// convertKeys copies the keys of one table to another, and converts their states.
 func (s *stateMaps) convertKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.ShaperStage) error {
 	was, err := s.table(from.Table)
 	if errors.Is(err, unix.EPERM) {
-		return nil // another process made it, and who may not look for maps cannot find it: its keys begin anew
+		return nil // another process made it, and CAP_SYS_ADMIN is missing to open it: start without keys
 	}
 	if err != nil {
 		return err
 	}
 	defer was.Close()
-	const batch = 1 << 14
-	var cursor ebpf.MapBatchCursor
-	keys, values := make([]bpf.ShaperKey, batch), make([]keyState, batch)
-	for {
+	return eachBatch(was, func(keys []bpf.ShaperKey, states []keyState) error {
 		now, err := monotonic()
 		if err != nil {
 			return err
 		}
-		n, err := was.BatchLookup(&cursor, keys, values, nil)
-		end := errors.Is(err, ebpf.ErrKeyNotExist)
-		if err != nil && !end {
-			return fmt.Errorf("table of keys: %w", err)
-		}
-		for i := range n {
-			v := &values[i]
+		for i := range states {
+			v := &states[i]
 			state := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &from.Profile, now).convert(&from.Profile, &to.Profile).state(now, &to.Profile)
 			*v = keyState{Word: state.Word, Stamp: state.Stamp}
 		}
-		if n > 0 {
-			if _, err := table.BatchUpdate(keys[:n], values[:n], nil); err != nil {
-				return fmt.Errorf("table of keys: %w", err)
+		_, err = table.BatchUpdate(keys, states, nil)
+		return err
+	})
+}
+
+// countKeys returns the number of keys in the table of a slot.
+func (s *stateMaps) countKeys(slot int32) (n int, err error) {
+	table, err := s.table(slot)
+	if err != nil {
+		return 0, err
+	}
+	defer table.Close()
+	err = eachBatch(table, func(keys []bpf.ShaperKey, _ []keyState) error {
+		n += len(keys)
+		return nil
+	})
+	return n, err
+}
+
+// eachBatch calls visit with the keys and states of a table, many at a time. visit may
+// change the slices.
+func eachBatch(table *ebpf.Map, visit func(keys []bpf.ShaperKey, states []keyState) error) error {
+	const batch = 1 << 14
+	var cursor ebpf.MapBatchCursor
+	keys, states := make([]bpf.ShaperKey, batch), make([]keyState, batch)
+	for {
+		n, err := table.BatchLookup(&cursor, keys, states, nil)
+		end := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err == nil || end {
+			err = nil
+			if n > 0 {
+				err = visit(keys[:n], states[:n])
 			}
+		}
+		if err != nil {
+			return fmt.Errorf("table of keys: %w", err)
 		}
 		if end {
 			return nil
@@ -199,36 +223,14 @@ func (s *stateMaps) convertKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.
 	}
 }
 
-// count is how many keys a table has now.
-func (s *stateMaps) countKeys(slot int32) (int, error) {
-	table, err := s.table(slot)
-	if err != nil {
-		return 0, err
-	}
-	defer table.Close()
-	const batch = 1 << 14
-	var cursor ebpf.MapBatchCursor
-	keys, values := make([]bpf.ShaperKey, batch), make([]keyState, batch)
-	for all := 0; ; {
-		n, err := table.BatchLookup(&cursor, keys, values, nil)
-		all += n
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return all, nil
-		}
-		if err != nil {
-			return 0, fmt.Errorf("table of keys: %w", err)
-		}
-	}
-}
-
-// keep holds a table that this process made: it could not find it again
-// without CAP_SYS_ADMIN. Its slot may have been another's.
+// setOwnTable keeps a table open that this process made, because opening it again takes
+// CAP_SYS_ADMIN. It closes the previous table of the slot.
 func (s *stateMaps) setOwnTable(slot int32, table *ebpf.Map) {
 	s.ownTables[slot].Close()
 	s.ownTables[slot] = table
 }
 
-// table returns the table of a slot, for the caller to close.
+// table opens the table of a slot. The caller closes it.
 func (s *stateMaps) table(slot int32) (*ebpf.Map, error) {
 	m, err := openTable(s.keys, slot)
 	if made := s.ownTables[slot]; errors.Is(err, unix.EPERM) && made != nil {
@@ -237,6 +239,7 @@ func (s *stateMaps) table(slot int32) (*ebpf.Map, error) {
 	return m, err
 }
 
+// openTable opens the table of a slot by its ID, which takes CAP_SYS_ADMIN.
 func openTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
 	var id ebpf.MapID
 	if err := tables.Lookup(uint32(slot), &id); err != nil {
@@ -249,18 +252,18 @@ func openTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// retire frees the tables of stages that others do not have.
-func (s *stateMaps) freeTables(stages, others []bpf.ShaperStage) error {
-	done := map[int32]bool{}
-	for _, o := range others {
-		done[o.Table] = true
+// freeTables frees the tables of stages, except those that inUse has, too.
+func (s *stateMaps) freeTables(stages, inUse []bpf.ShaperStage) error {
+	skip := map[int32]bool{}
+	for i := range inUse {
+		skip[inUse[i].Table] = true
 	}
 	for i := range stages {
 		table := stages[i].Table
-		if table < 0 || done[table] {
+		if table < 0 || skip[table] {
 			continue
 		}
-		done[table] = true
+		skip[table] = true
 		s.setOwnTable(table, nil)
 		if err := s.keys.Delete(uint32(table)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("tables of keys: %w", err)

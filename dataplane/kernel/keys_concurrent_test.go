@@ -60,7 +60,7 @@ func TestConcurrentKeys(t *testing.T) { // not parallel: the CPUs are for this
 
 func (c *contended) run(t *testing.T, cpus []int) {
 	const length = 1500
-	empty := dataplane.Share{Num: 0, Den: 1}
+	empty := dataplane.Fraction{Num: 0, Den: 1}
 	m := &dataplane.Meter{Params: c.params, Aware: true, PreColor: dscpColors}
 	windows := newCounting(c.params, empty)
 	if windows == nil {

@@ -169,7 +169,7 @@ func TestKeys(t *testing.T) {
 		} {
 			m := &dataplane.Meter{Name: fmt.Sprint(key, " ", i), Params: params, Per: key, Aware: r.IntN(3) > 0, PreColor: dscpColors}
 			if r.IntN(3) == 0 {
-				m.Initial = dataplane.Share{Num: 0, Den: 1}
+				m.Initial = dataplane.Fraction{Num: 0, Den: 1}
 			}
 			if r.IntN(6) == 0 {
 				m.Packets = true

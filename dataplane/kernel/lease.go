@@ -13,23 +13,24 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// leases are the meters of a shaper whose budgets are on servers.
+// leases are the meters of a shaper whose budgets are on servers. They have a lock of their
+// own, so setting a lease does not wait for the locks of a reload.
 type leases struct {
-	lock   sync.Mutex // of all below: whoever gives leases does not wait for who reloads
-	states *ebpf.Map
+	lock   sync.Mutex             // guards all fields
+	states *ebpf.Map              // the map leases
 	stages map[string]leasedStage // by budget
-	loaded *ebpf.Collection       // what changes states; nil until it is needed
+	loaded *ebpf.Collection       // the program that sets leases; nil until it is needed
 }
 
-// leasedStage is a stage that follows a lease.
+// leasedStage is a stage whose meter has a lease.
 type leasedStage struct {
 	slot    uint32
 	kind    meter.Kind
 	coupled bool
 }
 
-// follow turns to the meters of a policy, whose states are in a map. The caller has the
-// lock.
+// useStages replaces the meters by those of a policy. states is the map with their states.
+// The caller must hold the lock.
 func (l *leases) useStages(states *ebpf.Map, a *About) {
 	if l.states != states && l.loaded != nil {
 		l.loaded.Close()
@@ -53,12 +54,12 @@ func (l *leases) close() {
 	l.loaded, l.states, l.stages = nil, nil, nil
 }
 
-// SetLease gives the meter of a budget on a server its limits from now on: up to now
-// it has had those before. Its times are those of CLOCK_MONOTONIC, in ns. Phases
-// begin and end by the kernel's clock, whatever becomes of this process. Before the
-// first lease nothing passes. Bursts of more than 72,057,594 tokens are cut to that if
-// the meter cannot keep them exactly. It does nothing if no class leads to such a
-// meter. It may be called on any goroutine.
+// SetLease replaces the limits of a meter whose budget is on a server. The previous limits
+// apply until now. Times are in ns of CLOCK_MONOTONIC; Now returns it. Phases begin and end
+// by the kernel's clock, even if this process ends. Before the first lease all packets are
+// red. A burst of more than 72,057,594 tokens is capped at that if the kernel cannot count
+// it exactly. SetLease does nothing if no class uses the budget. It is safe for concurrent
+// use.
 func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
 	l := &s.leases
 	l.lock.Lock()
@@ -73,15 +74,15 @@ func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
 	return l.set(stage, &lease, 0)
 }
 
-// load loads the program that gives leases.
+// loadProgram loads the program that sets leases.
 func (l *leases) loadProgram() (err error) {
 	if l.loaded == nil {
-		l.loaded, err = loadBudgetProgram(bpf.ShareProgShaperLease, map[string]*ebpf.Map{bpf.ShaperMapLeases: l.states})
+		l.loaded, err = loadBudgetProgram(bpf.BudgetProgShaperLease, map[string]*ebpf.Map{bpf.ShaperMapLeases: l.states})
 	}
 	return err
 }
 
-// set gives a stage a lease at a time (ns), 0 for now.
+// set sets the lease of a stage at a time (ns of CLOCK_MONOTONIC), 0 for now.
 func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) error {
 	var granted bpf.ShaperLeased
 	for i, limits := range lease.Limits {
@@ -90,29 +91,23 @@ func (l *leases) set(stage leasedStage, lease *dataplane.Lease, now uint64) erro
 	for i, until := range lease.Ends() {
 		granted.Until[i] = uint64(max(until, 0))
 	}
-	if err := l.loaded.Maps[bpf.ShareMapGranted].Put(uint32(0), &granted); err != nil {
+	if err := l.loaded.Maps[bpf.BudgetMapGranted].Put(uint32(0), &granted); err != nil {
 		return fmt.Errorf("lease: %w", cause.Of(err))
 	}
-	r := testRun{}
-	r.Cb = [5]uint32{stage.slot, uint32(now), uint32(now >> 32)}
-	code, err := r.run(l.loaded.Programs[bpf.ShareProgShaperLease].FD())
-	if err == nil && code != 0 {
-		err = fmt.Errorf("there is no slot %d", stage.slot)
-	}
-	if err != nil {
-		return fmt.Errorf("lease: %w", cause.Of(err))
+	if err := runOnSlot(l.loaded.Programs[bpf.BudgetProgShaperLease], stage.slot, now); err != nil {
+		return fmt.Errorf("lease: %w", err)
 	}
 	return nil
 }
 
-// mostTokens is the largest burst that any rate in whole bit/s has in the kernel:
-// 2^59 units of 1/8,000,000,000.
+// maxLeaseBurst is the largest burst, in tokens, that a bucket of the kernel can have with
+// any rate in whole bit/s: 2^59 units of 1/8,000,000,000 token.
 const maxLeaseBurst = 1 << 59 / 8_000_000_000
 
-// phase is the profile of limits, which lets nothing through if they are those of no
-// meter.
+// profile returns the profile of a meter with these limits. Invalid limits return the zero
+// profile, which passes nothing.
 func (s leasedStage) profile(l dataplane.Limits) bpf.ShaperProfile {
-	for try := 0; ; try++ {
+	for capped := false; ; capped = true {
 		p, err := l.With(s.kindParams()).Profile()
 		if err != nil {
 			return bpf.ShaperProfile{}
@@ -121,7 +116,7 @@ func (s leasedStage) profile(l dataplane.Limits) bpf.ShaperProfile {
 		if err == nil {
 			return encodeProfile(numbers)
 		}
-		if try > 0 {
+		if capped {
 			return bpf.ShaperProfile{}
 		}
 		for i := range l {
@@ -130,7 +125,7 @@ func (s leasedStage) profile(l dataplane.Limits) bpf.ShaperProfile {
 	}
 }
 
-// params are those of the stage's type, without numbers.
+// kindParams returns the parameters of the stage's meter, without rates and bursts.
 func (s leasedStage) kindParams() dataplane.Params {
 	p := s.kind.Info().Defaults
 	if t, ok := p.(meter.TRTCM4115); ok {
@@ -140,9 +135,9 @@ func (s leasedStage) kindParams() dataplane.Params {
 	return p
 }
 
-// Asked returns the tokens that packets asked the meter of a budget on a server for, by
-// the color that they got, since the budget is in the policy. It may be called on any
-// goroutine.
+// Asked returns the tokens that packets have requested from the meter of a budget on a
+// server, by resulting color, since the budget was added to the policy. It returns zeros if
+// no class uses the budget. It is safe for concurrent use.
 func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
 	l := &s.leases
 	l.lock.Lock()
@@ -159,6 +154,7 @@ func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
 	return asked, nil
 }
 
+// readLease reads the state of a meter with a lease.
 func readLease(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error) {
 	if err := states.LookupWithFlags(slot, &state, ebpf.LookupLock); err != nil {
 		return state, fmt.Errorf("leases: %w", cause.Of(err))
@@ -166,7 +162,8 @@ func readLease(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error
 	return state, nil
 }
 
-// heldLease reads what a meter holds now that follows a lease.
+// leaseLevels returns the levels of a meter with a lease, at a time (ns of
+// CLOCK_MONOTONIC), and the profile in force then.
 func leaseLevels(states *ebpf.Map, slot uint32, now uint64) (levels, *bpf.ShaperProfile, error) {
 	s, err := readLease(states, slot)
 	if err != nil {
@@ -189,18 +186,18 @@ func leaseLevels(states *ebpf.Map, slot uint32, now uint64) (levels, *bpf.Shaper
 	return levelsAt(&state, p, now), p, nil
 }
 
-// nothing is the profile of a meter that lets nothing through.
+// blockingProfile returns the profile of a meter that passes nothing.
 func blockingProfile() *bpf.ShaperProfile {
 	return &bpf.ShaperProfile{Buckets: [2]bpf.ShaperBucket{{Den: 1}, {Den: 1}}}
 }
 
-// inheritLeases gives meters of budgets on servers their slots: those of the policy
-// before if it has the budget, too.
+// inheritLeases assigns slots to meters whose budgets are on servers. A budget that the
+// previous policy has keeps its slot.
 func (g *image) inheritLeases(before *About) {
-	free := slotAllocator{used: map[uint32]bool{}}
+	slots := slotAllocator{used: map[uint32]bool{}}
 	for i := range before.Stages {
 		if s := &before.Stages[i]; s.Table == storeLeased {
-			free.used[s.Slot] = true
+			slots.used[s.Slot] = true
 		}
 	}
 	for i, from := range g.from.Stages {
@@ -210,13 +207,13 @@ func (g *image) inheritLeases(before *About) {
 		case from >= 0 && before.Outline.Stages[from].BudgetName == g.plan.Stages[i].BudgetName && before.Stages[from].Table == storeLeased:
 			s.Slot = before.Stages[from].Slot
 		default:
-			s.Slot = free.take()
+			s.Slot = slots.take()
 		}
 	}
 }
 
-// settleLeases writes the states of meters that have had no lease, and copies those
-// of others if their map was replaced.
+// populateLeases writes the states of new meters with leases, and copies the others if their
+// map was replaced.
 func (g *image) populateLeases(before *About, from, to *stateMaps) error {
 	old := map[uint32]bool{}
 	for i := range before.Stages {
@@ -242,9 +239,9 @@ func (g *image) populateLeases(before *About, from, to *stateMaps) error {
 	return nil
 }
 
-// Leased returns the current limits of the meter of a budget on a server, and its limits
-// after the lease. Both are zero before the first lease, and if no class leads to such a
-// meter. Rates are rounded down. The leases may be given by another process.
+// Leased returns the present limits of the meter of a budget on a server, and those after
+// its lease. Both are zero before the first lease, and if no class uses the budget. Rates
+// are rounded down. Another process may have set the lease.
 func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
 	for i := range s.Stages {
 		if at := &s.Stages[i]; at.Table == storeLeased && s.Outline.Stages[i].BudgetName == budget {
@@ -254,7 +251,8 @@ func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
 	return now, last, nil
 }
 
-// leased is Leased of a slot, at a time (ns).
+// leaseLimits returns the limits of the meter in a slot, at a time (ns of CLOCK_MONOTONIC)
+// and after its lease.
 func leaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last dataplane.Limits, err error) {
 	state, err := readLease(states, slot)
 	if err != nil {
@@ -268,7 +266,7 @@ func leaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last dataplane.
 	return limitsOf(&state.Phases[phase]), limitsOf(&state.Phases[end]), nil
 }
 
-// limitsOf are the limits of a profile of phase.
+// limitsOf returns the limits of a profile.
 func limitsOf(p *bpf.ShaperProfile) (out dataplane.Limits) {
 	for i := range out {
 		b := &p.Buckets[i]

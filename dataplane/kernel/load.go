@@ -14,16 +14,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// shared are the maps that outlive a policy.
+// stateMaps are the maps that outlive a policy.
 type stateMaps struct {
 	states, keys, backlogs, departures, expiry *ebpf.Map
 	leases                                     *ebpf.Map
-	budgets, locks                             *ebpf.Map // those of the host, or some that are not used
+	budgets, locks                             *ebpf.Map // of the host, or unused maps
 	counters                                   counterMaps
-	ownTables                                  *[MaxTables * 2]*ebpf.Map // tables of keys, by slot: those of this process
+	ownTables                                  *[MaxTables * 2]*ebpf.Map // tables of keys that this process made, by slot
 }
 
-// all are the maps, by name.
+// mapFields returns the fields by the names of the maps in bpf/src/maps.h.
 func (s *stateMaps) mapFields() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
@@ -32,7 +32,7 @@ func (s *stateMaps) mapFields() map[string]**ebpf.Map {
 	}
 }
 
-// given are the maps as those of a program.
+// byName returns the maps by name.
 func (s *stateMaps) byName() map[string]*ebpf.Map {
 	out := map[string]*ebpf.Map{}
 	for name, m := range s.mapFields() {
@@ -41,7 +41,7 @@ func (s *stateMaps) byName() map[string]*ebpf.Map {
 	return out
 }
 
-// open are the maps that are open.
+// openMaps returns the open maps, except tables of keys.
 func (s *stateMaps) openMaps() []*ebpf.Map {
 	return append(slices.Collect(maps.Values(s.byName())), s.counters.older...)
 }
@@ -55,14 +55,14 @@ func (s *stateMaps) close() {
 	}
 }
 
-// release lets go of the tables of keys that this process made.
+// closeOwnTables closes the tables of keys that this process made.
 func (s *stateMaps) closeOwnTables() {
 	for i := range s.ownTables {
 		s.setOwnTable(int32(i), nil)
 	}
 }
 
-// closeBut closes the maps that another set does not have.
+// closeExcept closes the maps that other does not have.
 func (s *stateMaps) closeExcept(other *stateMaps) {
 	kept := other.openMaps()
 	for _, m := range s.openMaps() {
@@ -72,16 +72,15 @@ func (s *stateMaps) closeExcept(other *stateMaps) {
 	}
 }
 
-// of returns the maps for another policy: the same, with larger ones where they
-// lack room, and with rings of its own where those of the policy before do not
-// fit.
-func (s *stateMaps) forPlan(g *image, before *About, c *shares) (*stateMaps, error) {
+// forPlan returns the maps for the image of another plan: the same ones, except that maps
+// with too few slots are replaced by larger ones, and rings of departures by new ones if
+// their layout changes. claims are the plan's host budgets, or nil.
+func (s *stateMaps) forPlan(g *image, before *About, claims *budgetClaims) (*stateMaps, error) {
 	out := *s
-	if err := out.useBudgetMaps(c); err != nil {
-		out.closeExcept(s)
-		return nil, err
+	err := out.useBudgetMaps(claims)
+	if err == nil {
+		err = out.grow(g)
 	}
-	err := out.grow(g)
 	if err == nil && !g.sameRings(before) {
 		if out.departures, err = g.newRings(); err == nil {
 			err = g.copyDepartures(before, s, out.departures)
@@ -94,10 +93,10 @@ func (s *stateMaps) forPlan(g *image, before *About, c *shares) (*stateMaps, err
 	return &out, nil
 }
 
-// newShared makes the maps, except those whose size depends on the policy.
+// newStateMaps makes the maps, except those whose size depends on the policy.
 func newStateMaps() (*stateMaps, error) {
-	// Before 5.11 maps counted against RLIMIT_MEMLOCK; without privilege the
-	// maps say so themselves.
+	// Before Linux 5.11, maps count against RLIMIT_MEMLOCK. If it cannot be raised,
+	// making a map fails with the reason.
 	_ = rlimit.RemoveMemlock()
 	spec, err := bpf.LoadShaper()
 	if err != nil {
@@ -116,9 +115,9 @@ func newStateMaps() (*stateMaps, error) {
 	return s, nil
 }
 
-// load makes the program of a policy. It takes the maps that are given by name; those
-// of the policy are its own. The caller closes the collection; a program that
-// is attached keeps its maps.
+// loadProgram loads one program of a spec with the image's policy. given are the maps that
+// outlive a policy, by name; the policy's own maps are made here. The caller closes the
+// collection. An attached program keeps its maps open.
 func (g *image) loadProgram(spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	for name := range spec.Programs {
 		if name != program {
@@ -128,33 +127,19 @@ func (g *image) loadProgram(spec *ebpf.CollectionSpec, program string, given map
 	if err := spec.Variables[bpf.ShaperVarPolicy].Set(g.constants); err != nil {
 		return nil, err
 	}
-	own := map[string]*ebpf.Map{}
-	defer func() {
-		for _, m := range own {
-			m.Close()
-		}
-	}()
-	for _, fill := range []func() error{
-		func() error { return newArray(own, spec, bpf.ShaperMapVectors, g.vectors) },
-		func() error { return newArray(own, spec, bpf.ShaperMapTables, g.tables) },
-		func() error { return newArray(own, spec, bpf.ShaperMapBounds6, g.bounds) },
-		func() error { return newArray(own, spec, bpf.ShaperMapClasses, g.classes) },
-		func() error { return newArray(own, spec, bpf.ShaperMapStages, g.stages) },
-		func() error { return newArray(own, spec, bpf.ShaperMapQueues, g.queues) },
-		func() error { return g.fillHighs(own, spec) },
-	} {
-		if err := fill(); err != nil {
-			return nil, cause.Of(err)
-		}
-	}
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
-	for _, list := range []map[string]*ebpf.Map{own, given} {
-		for name, m := range list {
-			options.MapReplacements[name] = m
-			spec.Maps[name].MaxEntries = m.MaxEntries()
-		}
+	own, err := g.newPolicyMaps(spec)
+	defer closeAll(own) // the program has its own references
+	if err != nil {
+		return nil, err
 	}
-	// With a log the kernel takes a minute over a program that it does not reject.
+	maps.Copy(options.MapReplacements, own)
+	maps.Copy(options.MapReplacements, given)
+	for name, m := range options.MapReplacements {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+	}
+	// With a log, the verifier takes a minute for an accepted program. So the log is
+	// requested only after a rejection.
 	options.Programs.LogDisabled = true
 	c, err := ebpf.NewCollectionWithOptions(spec, options)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
@@ -164,15 +149,45 @@ func (g *image) loadProgram(spec *ebpf.CollectionSpec, program string, given map
 	return c, cause.Of(err)
 }
 
-// array makes a map of the policy that the program can only read.
-func newArray[T any](own map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, values []T) error {
+// newPolicyMaps makes the maps of a policy, which programs only read. If it fails it
+// returns the maps made so far with the error.
+func (g *image) newPolicyMaps(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
+	out := map[string]*ebpf.Map{}
+	for _, err := range []error{
+		addArray(out, spec, bpf.ShaperMapVectors, g.vectors),
+		addArray(out, spec, bpf.ShaperMapTables, g.tables),
+		addArray(out, spec, bpf.ShaperMapBounds6, g.bounds),
+		addArray(out, spec, bpf.ShaperMapClasses, g.classes),
+		addArray(out, spec, bpf.ShaperMapStages, g.stages),
+		addArray(out, spec, bpf.ShaperMapQueues, g.queues),
+		addHash(out, spec, bpf.ShaperMapHighs, g.highs),
+	} {
+		if err != nil {
+			return out, cause.Of(err)
+		}
+	}
+	return out, nil
+}
+
+// addMap makes a map with room for n entries and adds it to out.
+func addMap(out map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, n int) (*ebpf.Map, error) {
 	s := spec.Maps[name]
-	s.MaxEntries = uint32(max(len(values), 1))
+	s.MaxEntries = uint32(max(n, 1))
 	m, err := ebpf.NewMap(s)
 	if err != nil {
-		return fmt.Errorf("map %s of %d entries: %w", name, len(values), err)
+		return nil, fmt.Errorf("create map %s with %d entries: %w", name, n, err)
 	}
-	own[name] = m
+	out[name] = m
+	return m, nil
+}
+
+// addArray makes an array map with these values and adds it to out. The map is not frozen,
+// because the verifier would then read all values as constants.
+func addArray[T any](out map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, values []T) error {
+	m, err := addMap(out, spec, name, len(values))
+	if err != nil {
+		return err
+	}
 	const batch = 1 << 14
 	first := uint32(0)
 	for chunk := range slices.Chunk(values, batch) {
@@ -185,21 +200,25 @@ func newArray[T any](own map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name s
 			return fmt.Errorf("map %s: %w", name, err)
 		}
 	}
-	return nil // not frozen: the verifier would read all of it as constants, and cannot
+	return nil
 }
 
-func (g *image) fillHighs(own map[string]*ebpf.Map, spec *ebpf.CollectionSpec) error {
-	s := spec.Maps[bpf.ShaperMapHighs]
-	s.MaxEntries = uint32(max(len(g.highs), 1))
-	m, err := ebpf.NewMap(s)
+// addHash makes a hash map with these entries and adds it to out.
+func addHash[K comparable, V any](out map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, entries map[K]V) error {
+	m, err := addMap(out, spec, name, len(entries))
 	if err != nil {
 		return err
 	}
-	own[bpf.ShaperMapHighs] = m
-	for key, color := range g.highs {
-		if err := m.Put(key, color); err != nil {
-			return err
+	for key, value := range entries {
+		if err := m.Put(key, value); err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+func closeAll(maps map[string]*ebpf.Map) {
+	for _, m := range maps {
+		m.Close()
+	}
 }

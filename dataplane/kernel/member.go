@@ -15,67 +15,68 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Member is a plane in user space that takes part in the budgets of this host: its
-// packets and those of shapers in the kernel are metered by the same states, exactly.
-// It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. It is for one direction of one
-// plane.
+// Member lets one direction of a plane in user space use the budgets of this host. Its
+// packets and those of shapers in the kernel take tokens from the same states. It needs
+// CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. A Member must not be used concurrently.
 type Member struct {
-	Notes []string // what the last policy meant for budgets that others use, a line each
+	// Notes describe the effects of the last policy on other users of its budgets, one
+	// line each.
+	Notes []string
 
 	user        budgetUser
 	clock       func() int64
-	clockOffset int64 // ns, of the kernel's clock behind the plane's; or a little more
-	lock        lock  // which shows others that the process lives; from the first budget on
-	maps        *memberMaps
-	oldMaps     *memberMaps                   // that the policy in force may use still
+	clockOffset int64                         // from measureOffset, ns
+	lock        lock                          // shows other processes that this one is alive; taken on first use
+	maps        *memberMaps                   // nil before the first budget
+	oldMaps     *memberMaps                   // maps that the policy in force still uses, or nil
 	profiles    map[string]*bpf.ShaperProfile // of the policy in force, by budget
 }
 
-// joined is what a member has of the maps of budgets.
+// memberMaps are the maps and programs that a member uses.
 type memberMaps struct {
-	maps   [2]*ebpf.Map
-	id     ebpf.MapID
-	memory []byte // of the first map
+	maps   [2]*ebpf.Map // in the order of budgetMaps
+	id     ebpf.MapID   // ID of the first map
+	memory []byte       // contents of the first map
 	loaded [2]*ebpf.Collection
 }
 
-// NewMember returns a member, who is called by the name of a device and a direction.
-// clock is that of the plane's packets, in ns: it runs as CLOCK_MONOTONIC does, from
-// any time on. The caller closes the member after the last packet.
+// NewMember returns a member that other users see by the name of a device and a direction.
+// clock returns the time of the plane's packets, in ns. It must advance like
+// CLOCK_MONOTONIC; its origin does not matter. Close the member after the last packet.
 func NewMember(device string, direction Direction, clock func() int64) *Member {
 	return &Member{user: budgetUser{Process: os.Getpid(), Interface: device, Direction: direction}, clock: clock}
 }
 
-// members counts those of this process.
+// members is the number of members that this process has had.
 var members atomic.Uint32
 
-// Join claims the budgets of a plan, and returns what meters packets by them, by stage. It
-// refuses what Reload of a Shaper refuses. Budgets of the policy before stay until
-// settle is called, when the new policy is in force; settle has to be called. The
-// meters are for one goroutine at a time.
+// Join claims the host budgets of a plan, and returns their meters by stage. Its errors are
+// those of Shaper.Reload, such as *BudgetError. Call settle when the new plan is in force:
+// it leaves the budgets of the previous plan. Until then other processes cannot change
+// their budgets. A meter must not be used concurrently.
 func (m *Member) Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error) {
-	wishes, err := m.requests(plan)
+	requests, err := m.requests(plan)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(wishes) == 0 && m.lock.File == nil {
+	if len(requests) == 0 && m.lock.File == nil {
 		return nil, func() error { return nil }, nil
 	}
 	if err := m.open(); err != nil {
 		return nil, nil, err
 	}
-	s, err := newShares(m.user, wishes, false)
+	claims, err := newClaims(m.user, requests, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	meters, err = m.register(s)
+	meters, err = m.register(claims)
 	if err != nil {
-		return nil, nil, errors.Join(err, s.unlock())
+		return nil, nil, errors.Join(err, claims.unlock())
 	}
-	return meters, func() error { return m.commit(s) }, nil
+	return meters, func() error { return m.commit(claims) }, nil
 }
 
-// wishes are those of the stages of a plan.
+// requests returns the requests for the host budgets of a plan.
 func (m *Member) requests(plan *dataplane.Plan) (out []*budgetRequest, err error) {
 	var errs []error
 	for _, i := range plan.Budgets() {
@@ -87,14 +88,14 @@ func (m *Member) requests(plan *dataplane.Plan) (out []*budgetRequest, err error
 			errs = append(errs, err)
 			continue
 		}
-		w := budgetRequestFor(plan, i, &p)
-		w.previous = m.profiles[w.Name]
-		out = append(out, w)
+		request := budgetRequestFor(plan, i, &p)
+		request.previous = m.profiles[request.Name]
+		out = append(out, request)
 	}
 	return out, errors.Join(errs...)
 }
 
-// open takes the lock that shows that the process lives.
+// open takes the lock that shows other processes that this one is alive.
 func (m *Member) open() (err error) {
 	if m.lock.File != nil {
 		return nil
@@ -106,15 +107,15 @@ func (m *Member) open() (err error) {
 		return err
 	}
 	m.user.File = fmt.Sprintf("%s%d-%d", memberFile, os.Getpid(), members.Add(1))
-	m.lock, err = takeLock(m.user.File, unix.LOCK_EX) // no other member wants it, but sweep tries it
+	m.lock, err = takeLock(m.user.File, unix.LOCK_EX) // another process may hold it for a moment, in unlocked
 	return err
 }
 
-// behind is how far the kernel's clock is behind another. A time of that clock, less
-// the result, is never a later one of the kernel's: tokens of the future are granted to
-// nobody.
+// measureOffset returns an upper bound of clock minus the kernel's clock. So a time of clock
+// minus the result is never ahead of the kernel's clock, and a packet cannot take tokens
+// that do not exist yet.
 func measureOffset(clock func() int64) (ns int64, err error) {
-	for best, try := uint64(math.MaxUint64), 0; try < 10; try++ {
+	for shortest, try := uint64(math.MaxUint64), 0; try < 10; try++ {
 		before, err := monotonic()
 		if err != nil {
 			return 0, err
@@ -124,66 +125,68 @@ func measureOffset(clock func() int64) (ns int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if after-before < best {
-			best, ns = after-before, at-int64(before)
+		if after-before < shortest {
+			shortest, ns = after-before, at-int64(before)
 		}
 	}
 	return ns, nil
 }
 
-// enter opens the maps, and enters the member into the registry.
-func (m *Member) register(s *shares) (map[int]dataplane.Shared, error) {
-	if len(s.list) == 0 {
+// register writes the states of new budgets, opens the maps and writes the member into the
+// registry. It returns the meters by stage.
+func (m *Member) register(claims *budgetClaims) (map[int]dataplane.Shared, error) {
+	if len(claims.list) == 0 {
 		return nil, nil
 	}
 	now, err := monotonic()
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range s.list {
-		if g.isNew {
-			if err := s.writeInitialState(g, now, g.initial); err != nil {
+	for _, claim := range claims.list {
+		if claim.isNew {
+			if err := claims.writeInitialState(claim, now, claim.initial); err != nil {
 				return nil, err
 			}
 		}
 	}
-	j := m.maps
-	if j == nil || j.id != s.Maps[0] {
-		if j, err = openMemberMaps(s.maps); err != nil {
+	maps := m.maps
+	if maps == nil || maps.id != claims.Maps[0] {
+		if maps, err = openMemberMaps(claims.maps); err != nil {
 			return nil, err
 		}
 	}
 	meters := map[int]dataplane.Shared{}
-	for _, g := range s.list {
-		meters[g.stage] = j.meter(g.record.Slot, m.clockOffset)
+	for _, claim := range claims.list {
+		meters[claim.stage] = maps.newBudgetMeter(claim.record.Slot, m.clockOffset)
 	}
-	if err = s.register(); err != nil {
-		if j != m.maps {
-			j.close()
+	if err = claims.register(); err != nil {
+		if maps != m.maps {
+			maps.close()
 		}
 		return nil, err
 	}
-	if j != m.maps {
-		m.maps, m.oldMaps = j, m.maps
+	if maps != m.maps {
+		m.maps, m.oldMaps = maps, m.maps
 	}
 	return meters, nil
 }
 
-func (m *Member) commit(s *shares) error {
+// commit commits the claims and unlocks the registry.
+func (m *Member) commit(claims *budgetClaims) error {
 	m.profiles = map[string]*bpf.ShaperProfile{}
-	for _, g := range s.list {
-		m.profiles[g.Name] = &g.Profile
+	for _, claim := range claims.list {
+		m.profiles[claim.Name] = &claim.Profile
 	}
 	if m.oldMaps != nil {
 		m.oldMaps.close()
 		m.oldMaps = nil
 	}
-	err := s.commit()
-	m.Notes = s.notes()
-	return errors.Join(err, s.unlock())
+	err := claims.commit()
+	m.Notes = claims.notes()
+	return errors.Join(err, claims.unlock())
 }
 
-// Close leaves all budgets.
+// Close leaves all budgets. The meters of Join must not be used any more.
 func (m *Member) Close() error {
 	if m.lock.File == nil {
 		return nil
@@ -195,44 +198,45 @@ func (m *Member) Close() error {
 	return errors.Join(err, m.lock.Close())
 }
 
-// join opens what a member needs of maps.
-func openMemberMaps(maps [2]*ebpf.Map) (j *memberMaps, err error) {
-	j = &memberMaps{}
+// openMemberMaps opens the maps of budgets for a member, and loads the programs that use
+// them. maps may be closed afterwards.
+func openMemberMaps(maps [2]*ebpf.Map) (m *memberMaps, err error) {
+	m = &memberMaps{}
 	defer func() {
 		if err != nil {
-			j.close()
+			m.close()
 		}
 	}()
-	if j.id, err = mapID(maps[0]); err != nil {
-		return j, err
+	if m.id, err = mapID(maps[0]); err != nil {
+		return m, err
 	}
 	for i := range maps {
-		if j.maps[i], err = maps[i].Clone(); err != nil {
-			return j, err
+		if m.maps[i], err = maps[i].Clone(); err != nil {
+			return m, err
 		}
 	}
-	for i, name := range []string{bpf.ShareProgShaperShare, bpf.ShareProgShaperDraw} {
-		if j.loaded[i], err = loadBudgetProgram(name, budgetMapsByName(maps)); err != nil {
-			return j, err
+	for i, name := range []string{bpf.BudgetProgShaperColor, bpf.BudgetProgShaperDraw} {
+		if m.loaded[i], err = loadBudgetProgram(name, budgetMapsByName(maps)); err != nil {
+			return m, err
 		}
 	}
 	page := os.Getpagesize()
 	size := (maxBudgets*int(unsafe.Sizeof(bpf.ShaperBudget{})) + page - 1) &^ (page - 1)
-	j.memory, err = unix.Mmap(maps[0].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m.memory, err = unix.Mmap(maps[0].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		err = fmt.Errorf("map the budgets of the host into memory: %w", err)
 	}
-	return j, err
+	return m, err
 }
 
-func (j *memberMaps) close() {
-	if j.memory != nil {
-		_ = unix.Munmap(j.memory)
+func (m *memberMaps) close() {
+	if m.memory != nil {
+		_ = unix.Munmap(m.memory)
 	}
-	for _, c := range j.loaded {
+	for _, c := range m.loaded {
 		if c != nil {
 			c.Close()
 		}
 	}
-	closeMaps(j.maps)
+	closeMaps(m.maps)
 }

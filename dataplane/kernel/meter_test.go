@@ -154,7 +154,7 @@ func TestFirstPacket(t *testing.T) {
 			mark, now := uint32(len(meters)), int64(len(meters))*1e9
 			meters = append(meters, &dataplane.Meter{
 				Name:   fmt.Sprintf("%T, %v first", params, before),
-				Params: params, Aware: true, PreColor: dscpColors, Initial: dataplane.Share{Num: 0, Den: 1},
+				Params: params, Aware: true, PreColor: dscpColors, Initial: dataplane.Fraction{Num: 0, Den: 1},
 			})
 			packets = append(packets, bare(mark, before, 1000, now), bare(mark, meter.Green, 1000, now+1e9), bare(mark, meter.Green, 1, now+1e9))
 		}

@@ -122,7 +122,7 @@ func sweepPins() (removed []string, err error) {
 		if err != nil {
 			continue
 		}
-		id, err := (&hook.Link{Link: l}).Program()
+		id, err := (&hook.BPFLink{Link: l}).Program()
 		l.Close()
 		if err == nil && id == 0 {
 			errs = append(errs, removePin(path))

@@ -70,14 +70,14 @@ func fixed() map[string]*dataplane.Policy {
 				Name: "srtcm", Params: meter.SRTCM{CIR: bps(123457), CBS: 3000, EBS: 2000}, Aware: true,
 			}, Yellow: mark(dataplane.DSCP, 12)},
 			{Name: "b", Match: dataplane.Match{Proto: ranges(17, 17)}, Meter: &dataplane.Meter{
-				Name: "trtcm", Params: meter.TRTCM{CIR: bps(100003), CBS: 1500, PIR: bps(200003), PBS: 4000}, Initial: dataplane.Share{Num: 1, Den: 3},
+				Name: "trtcm", Params: meter.TRTCM{CIR: bps(100003), CBS: 1500, PIR: bps(200003), PBS: 4000}, Initial: dataplane.Fraction{Num: 1, Den: 3},
 			}, Red: &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 14}, {Field: dataplane.DEI, Value: 1}}}},
 			{Name: "c", Match: dataplane.Match{VLAN: ranges(0, 4095)}, Meter: &dataplane.Meter{
 				Name: "4115", Params: meter.TRTCM4115{CIR: bps(50e3), CBS: 1000, EIR: bps(70e3), EBS: 1500}, Aware: true, PreColor: dataplane.PreColor{From: dataplane.DEI},
 			}, Red: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.PCP, Value: 1}, {Field: dataplane.DEI, Value: 1}, {Field: dataplane.DSCP, Value: 1}}}},
 			{Name: "d", Meter: &dataplane.Meter{
 				Name: "coupled", Params: meter.TRTCM4115{CIR: bps(80e3), CBS: 1000, EIR: meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, EBS: 1500, Coupling: true},
-				Initial: dataplane.Share{Num: 0, Den: 1},
+				Initial: dataplane.Fraction{Num: 0, Den: 1},
 			}, Yellow: &dataplane.Action{ECN: dataplane.CE}, Green: &dataplane.Action{}},
 		}},
 		"precolors": {Length: dataplane.LengthRule{Overhead: 38, MPU: 84}, Classes: []dataplane.Class{

@@ -90,7 +90,7 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 			continue
 		}
 		if r.IntN(3) == 0 {
-			m.Initial = dataplane.Share{Num: r.Int64N(4), Den: 3}
+			m.Initial = dataplane.Fraction{Num: r.Int64N(4), Den: 3}
 		}
 		return m
 	}

@@ -95,7 +95,7 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 		m.Packets = true
 	}
 	if r.IntN(3) == 0 {
-		m.Initial = dataplane.Share{Num: r.Int64N(8), Den: 7}
+		m.Initial = dataplane.Fraction{Num: r.Int64N(8), Den: 7}
 	}
 	if r.IntN(3) == 0 {
 		m.Keys = 4096
@@ -103,7 +103,7 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 		if m.Per.By <= dataplane.ByDst && r.IntN(2) == 0 {
 			m.Per.V4, m.Per.V6 = uint8(r.IntN(33)), uint8(r.IntN(129))
 		}
-		m.Initial = pick(r, dataplane.Share{}, dataplane.Share{Den: 1})
+		m.Initial = pick(r, dataplane.Fraction{}, dataplane.Fraction{Den: 1})
 	}
 	m.PreColor.From = dataplane.Field(r.IntN(4))
 	if mark {

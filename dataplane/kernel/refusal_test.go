@@ -164,7 +164,7 @@ func TestQueueRefusals(t *testing.T) {
 	}{
 		{"link", one(ofLink(plain)), []Pacer{FQ}, "link", &dataplane.Queue{}, string(UseHTB)},
 		{"link in time", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Time = 0, time.Second })), []Pacer{FQ}, "link", &dataplane.Queue{}, ""},
-		{"packets of a link", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Packets = 0, 9 })), []Pacer{HTB}, "limit", &dataplane.Queue{}, "in bytes"},
+		{"packets of a link", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Packets = 0, 9 })), []Pacer{HTB}, "limit", &dataplane.Queue{}, "cannot be in packets"},
 		{"wred in a link", one(ofLink(func(q *dataplane.Queue) { q.WRED[1] = queue.Early{Max: 10, Probability: 1} })), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"codel in a link", one(ofLink(func(q *dataplane.Queue) { q.CoDel = queue.CoDel{Target: 1, Interval: 1} })), []Pacer{HTB}, "codel", &dataplane.Queue{}, "a rate of its own"},
 		{"fair by flow", one(ofLink(func(q *dataplane.Queue) {
@@ -175,7 +175,7 @@ func TestQueueRefusals(t *testing.T) {
 			q.Fair, q.WRED[1] = dataplane.Key{By: dataplane.ByFlow}, queue.Early{Max: 10, Probability: 1}
 		})), []Pacer{HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"an hour", one(own(queue.Config{Time: time.Hour})), nil, "", nil, ""},
-		{"above an hour", one(own(queue.Config{Time: time.Hour + 1})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "1h0m0s that fq holds it"},
+		{"above an hour", one(own(queue.Config{Time: time.Hour + 1})), []Pacer{FQ}, "limit", &dataplane.Queue{}, "above 1h0m0s, the maximum of fq"},
 		{"an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3600})), nil, "", nil, ""},
 		{"above an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3601})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
 		{"years in bytes", one(own(queue.Config{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Bytes: 1 << 40})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},

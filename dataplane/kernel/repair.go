@@ -72,7 +72,7 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) 
 // reread is Refresh for a program that is attached no more, whose record is still
 // there. Another process may have replaced the program of the link just before.
 func (s *Shaper) refreshDetached() error {
-	if h, ok := s.hook.(*hook.Link); ok {
+	if h, ok := s.hook.(*hook.BPFLink); ok {
 		info, err := h.Info()
 		if err != nil {
 			return err

@@ -42,7 +42,7 @@ type Shaper struct {
 // Close releases what this process holds. A shaper that it attached and that
 // is not pinned ends with it, unless it is a tc filter: Detach ends all.
 func (s *Shaper) Close() {
-	if l, ok := s.hook.(*hook.Link); ok {
+	if l, ok := s.hook.(*hook.BPFLink); ok {
 		l.Close()
 	}
 	s.leases.close()
@@ -158,7 +158,7 @@ func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
 	if s.encoded, err = s.encode(plan, nil); err != nil {
 		return err
 	}
-	return s.checkShares(s.encoded)
+	return s.checkBudgets(s.encoded)
 }
 
 // encode encodes a plan for where the shaper is. ready is an image of the plan that

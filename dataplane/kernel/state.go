@@ -10,17 +10,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// bpf/src/bucket.h has these, too, and says what a state is.
+// Constants of bpf/src/bucket.h, which describes states.
 const (
-	closed   = 1
-	notBegun = 1 << 63
+	closed   = 1       // bit of a word: locked
+	notBegun = 1 << 63 // stamp of a meter before its first packet
 )
 
-// levels are what the buckets of a meter hold, in halves of its profile's
-// units; of a window the first is what is left of its limit, in bytes.
+// levels are the levels of a meter's buckets, in the units of its bpf.ShaperProfile. For a
+// window, the first is the unused part of its limit, in bytes.
 type levels [2]int64
 
-// initial are the levels that a meter begins with.
+// initialLevels returns the levels of a new meter.
 func initialLevels(s *dataplane.PlanStage, p *bpf.ShaperProfile) levels {
 	var l levels
 	for i, b := range p.Buckets {
@@ -29,7 +29,8 @@ func initialLevels(s *dataplane.PlanStage, p *bpf.ShaperProfile) levels {
 	return l
 }
 
-// waiting is the state of a meter whose clock begins with its first packet.
+// unstartedState returns the state with these levels of a meter whose clock starts at its
+// first packet.
 func (l levels) unstartedState(p *bpf.ShaperProfile) bpf.ShaperState {
 	if p.Window > 0 {
 		return bpf.ShaperState{Word: [2]uint64{uint64(p.Buckets[0].Size - l[0])}, Stamp: notBegun}
@@ -37,7 +38,7 @@ func (l levels) unstartedState(p *bpf.ShaperProfile) bpf.ShaperState {
 	return bpf.ShaperState{Word: [2]uint64{uint64(-l[0]) | closed, uint64(-l[1]) | closed}, Stamp: notBegun}
 }
 
-// at is the state of a meter that has these levels now.
+// state returns the state of a meter with these levels at now (ns of CLOCK_MONOTONIC).
 func (l levels) state(now uint64, p *bpf.ShaperProfile) bpf.ShaperState {
 	if p.Window > 0 {
 		return bpf.ShaperState{Word: [2]uint64{uint64(p.Buckets[0].Size - l[0])}, Stamp: now - now%p.Window}
@@ -49,7 +50,8 @@ func (l levels) state(now uint64, p *bpf.ShaperProfile) bpf.ShaperState {
 	return state
 }
 
-// levelsAt reads a state, as exclusive in bpf/src/bucket.h does.
+// levelsAt returns the levels of a state at now (ns of CLOCK_MONOTONIC), as advance_words in
+// bpf/src/bucket.h computes them.
 func levelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
 	if p.Window > 0 {
 		return windowLevelsAt(state, p, now)
@@ -84,7 +86,7 @@ func levelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
 	return l
 }
 
-// leftAt reads a state of a window, as counted in bpf/src/bucket.h does.
+// windowLevelsAt is levelsAt for a window, as window_color in bpf/src/bucket.h.
 func windowLevelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) levels {
 	limit, count, before, since := p.Buckets[0].Size, int64(state.Word[0]), state.Word[1], now-state.Stamp
 	view := p.Window
@@ -106,13 +108,13 @@ func windowLevelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) le
 	return levels{max(limit-count-int64(counts), 0)}
 }
 
-// tokens are whole bytes, rounded down.
+// tokens returns the levels in whole bytes or packets, rounded down; at least 0.
 func (l levels) tokens(p *bpf.ShaperProfile) (tc, te int64) {
 	return max(l[0], 0) / int64(p.Buckets[0].Den), max(l[1], 0) / int64(p.Buckets[1].Den)
 }
 
-// carry gives the levels of one profile to another, cut to its bursts. What
-// its units cannot express is rounded down.
+// convert converts levels of one profile to those of another, capped at its bursts and
+// rounded down to its units.
 func (l levels) convert(from, to *bpf.ShaperProfile) levels {
 	var out levels
 	for i, b := range to.Buckets {
@@ -131,8 +133,8 @@ func (l levels) convert(from, to *bpf.ShaperProfile) levels {
 	return out
 }
 
-// begin makes the maps that depend on the policy, and writes the states of all
-// meters, whose clocks wait for a packet.
+// initialize makes the maps that depend on the policy, and writes the states of all meters.
+// Their clocks start at their first packets.
 func (g *image) initialize(to *stateMaps) (err error) {
 	if err := to.grow(g); err != nil {
 		return err
@@ -157,8 +159,8 @@ func (g *image) initialize(to *stateMaps) (err error) {
 	return err
 }
 
-// held reads what a meter holds now, and the parameters that this is of. Those of a
-// budget may not be those of the policy.
+// readLevels returns the levels of a stage's meter at now (ns of CLOCK_MONOTONIC), and the
+// profile in force. The profile of a budget can differ from that of the policy.
 func readLevels(maps *stateMaps, s *bpf.ShaperStage, now uint64) (levels, *bpf.ShaperProfile, error) {
 	switch s.Table {
 	case storeLeased:
@@ -177,7 +179,7 @@ func readLevels(maps *stateMaps, s *bpf.ShaperStage, now uint64) (levels, *bpf.S
 	return levelsAt(&state, &s.Profile, now), &s.Profile, nil
 }
 
-// tokens reads what a meter holds now, in whole bytes.
+// readTokens is readLevels in whole bytes or packets.
 func readTokens(maps *stateMaps, s *bpf.ShaperStage, now uint64) (tc, te int64, err error) {
 	l, p, err := readLevels(maps, s, now)
 	if err != nil {

@@ -84,7 +84,7 @@ func TestLevels(t *testing.T) {
 		for i := range state.Word {
 			state.Word[i] |= closed
 		}
-		model := newExact(m.Params, dataplane.Share{})
+		model := newExact(m.Params, dataplane.Fraction{})
 		model.at(0)
 		for i := range l {
 			model.holds[i].SetFrac64(l[i], int64(s.Buckets[i].Den))

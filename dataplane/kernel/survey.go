@@ -71,7 +71,7 @@ func Look() (*Survey, error) {
 			continue
 		}
 		if err := v.look(at, name); err != nil {
-			if errors.Is(err, errStrange) { // of this interface alone
+			if errors.Is(err, errForeignFile) { // of this interface alone
 				v.Left = append(v.Left, Left{name, Egress, err.Error()})
 				continue
 			}

@@ -184,7 +184,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 	kind := dataplane.Kind(r.Kind)
 	*v = dataplane.Verdict{
 		Now:       int64(r.Time),
-		Departure: int64(r.Time + r.Wait),
+		Departure: int64(r.Time + r.Delay),
 		ID:        p.ID,
 		Length:    int(r.Length),
 		Packets:   1,

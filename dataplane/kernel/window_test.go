@@ -26,9 +26,9 @@ func TestWindows(t *testing.T) {
 		most, _ := limit.Bursts()
 		switch r.IntN(3) {
 		case 0: // so much is left that packets can reach the limit
-			m.Initial = dataplane.Share{Num: min(most, r.Int64N(1<<33)), Den: most}
+			m.Initial = dataplane.Fraction{Num: min(most, r.Int64N(1<<33)), Den: most}
 		case 1:
-			m.Initial = dataplane.Share{Num: r.Int64N(4), Den: 3}
+			m.Initial = dataplane.Fraction{Num: r.Int64N(4), Den: 3}
 		}
 		meters[i] = m
 	}
@@ -116,7 +116,7 @@ func TestWindowRows(t *testing.T) {
 	const w = 1000
 	fixed, sliding := meter.FixedWindow{Limit: 1000, Window: w}, meter.SlidingCounter{Limit: 1000, Window: w}
 	largest := meter.SlidingCounter{Limit: maximal, Window: year}
-	half, none := dataplane.Share{Num: 1, Den: 2}, dataplane.Share{Num: 0, Den: 1}
+	half, none := dataplane.Fraction{Num: 1, Den: 2}, dataplane.Fraction{Num: 0, Den: 1}
 	G, Y, R := meter.Green, meter.Yellow, meter.Red
 	type row struct {
 		at, n    int64
@@ -124,11 +124,11 @@ func TestWindowRows(t *testing.T) {
 	}
 	var meters []*dataplane.Meter
 	var all [][]row
-	add := func(params dataplane.Params, initial dataplane.Share, rows ...row) {
+	add := func(params dataplane.Params, initial dataplane.Fraction, rows ...row) {
 		meters = append(meters, &dataplane.Meter{Params: params, Initial: initial, Aware: true, PreColor: dscpColors})
 		all = append(all, rows)
 	}
-	full := dataplane.Share{}
+	full := dataplane.Fraction{}
 	add(fixed, full, row{5000, 1000, G, G}, row{5000, 1, G, R}, row{5999, 1, G, R}, row{6000, 1000, G, G}, row{6999, 1, Y, R}, row{7000, 1, Y, Y}, row{7000, 999, R, R}, row{7000, 1000, G, R}, row{7000, 999, G, G})
 	add(fixed, full, row{5999, 1001, G, R}, row{5999, 1000, Y, Y}, row{5999, 0, G, G}, row{5999, 1, G, R}, row{6000, 0, R, R}, row{6000, 1000, G, G})
 	add(fixed, half, row{5000, 501, G, R}, row{5000, 500, G, G}, row{5999, 1, G, R}, row{6000, 1000, G, G})
@@ -183,7 +183,7 @@ func TestWindowStates(t *testing.T) {
 	for i, m := range meters {
 		stage := &w.stages[w.plan.Stage(m)]
 		for range 20 {
-			model := newCounting(m.Params, dataplane.Share{})
+			model := newCounting(m.Params, dataplane.Fraction{})
 			model.begun, model.current = true, 3+r.Int64N(1<<61/model.window)
 			bytes := func() int64 {
 				return min(model.limit, pick(r, 0, 1, model.limit, model.limit-1, r.Int64N(model.limit+1)))

@@ -301,7 +301,7 @@ func TestPlaneDeleted(t *testing.T) {
 					t.Errorf("%v: want that %s is gone", err, which)
 				}
 				stats, lost := s.Stats()
-				if lost.Ended.Packets < 80 || lost.Ended.Packets > stats[0].Total().Packets || s.Waiting() != 0 {
+				if lost.Ended.Packets < 80 || lost.Ended.Packets > stats[0].Total().Packets || s.QueuedMemory() != 0 {
 					t.Errorf("counted %+v, lost %+v", stats, lost)
 				}
 				if which == "t0" {

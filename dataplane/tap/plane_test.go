@@ -279,7 +279,7 @@ func conserved(t *testing.T, s *Shaper, out int) {
 	if in != int64(out)+dropped+gone {
 		t.Errorf("%d packets received, %d sent, %d dropped, lost %+v", in, out, dropped, lost)
 	}
-	if n := s.Waiting(); n != 0 {
+	if n := s.QueuedMemory(); n != 0 {
 		t.Errorf("%d bytes are still queued", n)
 	}
 }
@@ -467,7 +467,7 @@ func TestPlaneOverflow(t *testing.T) {
 		for some := range slices.Chunk(list, 100) {
 			b.play(some)
 			synctest.Wait()
-			most = max(most, s.Waiting())
+			most = max(most, s.QueuedMemory())
 		}
 		m.play(list)
 		b.done()
@@ -598,7 +598,7 @@ func TestPlaneReload(t *testing.T) {
 					burst()
 					time.Sleep(10*time.Millisecond + 1)
 					before := len(m.out)
-					waiting := s.Waiting()
+					waiting := s.QueuedMemory()
 					changes, err := s.Reload(compiled(t, row[1]))
 					if err != nil {
 						t.Fatal(err)
@@ -607,7 +607,7 @@ func TestPlaneReload(t *testing.T) {
 					if all := len(changes); all < len(row[1].Classes) {
 						t.Errorf("unexpected changes %v", changes)
 					}
-					if now := s.Waiting(); now != waiting || now == 0 && before == 0 {
+					if now := s.QueuedMemory(); now != waiting || now == 0 && before == 0 {
 						t.Errorf("%d bytes queued, %d before the reload", now, waiting)
 					}
 					synctest.Wait()
@@ -675,7 +675,7 @@ func TestPlaneReloadIdle(t *testing.T) {
 				t.Error(err)
 			}
 			b.done()
-			if n := s.Waiting(); n != 0 {
+			if n := s.QueuedMemory(); n != 0 {
 				t.Errorf("%d bytes queued", n)
 			}
 			if _, err := s.Reload(compiled(t, shares(mega, nil))); err != nil {
@@ -884,12 +884,12 @@ func TestPlaneMemory(t *testing.T) {
 				b.start(time.Minute)
 				for i := range 1000 {
 					b.inside.Send(0, ip(i, 60+i%1400, 0))
-					if n := s.Waiting(); n > memory {
+					if n := s.QueuedMemory(); n > memory {
 						t.Fatalf("%d bytes queued", n)
 					}
 				}
 				synctest.Wait()
-				if n := s.Waiting(); n > memory || n < memory*9/10 {
+				if n := s.QueuedMemory(); n > memory || n < memory*9/10 {
 					t.Errorf("%d bytes queued", n)
 				}
 				b.done()
@@ -1075,7 +1075,7 @@ func TestPlaneConcurrent(t *testing.T) {
 				s.Snapshot()
 			}
 			s.Stats()
-			if n := s.Waiting(); n > 1<<20 {
+			if n := s.QueuedMemory(); n > 1<<20 {
 				t.Errorf("%d bytes queued", n)
 			}
 		}
@@ -1085,7 +1085,7 @@ func TestPlaneConcurrent(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if n := s.Waiting(); n != 0 {
+	if n := s.QueuedMemory(); n != 0 {
 		t.Errorf("%d bytes queued", n)
 	}
 }

@@ -70,7 +70,7 @@ func (s *Shaper) Join(b Budgets) error {
 	s.budgets = b
 	s.lock.Lock()
 	for stage, shared := range meters {
-		s.pipeline.Share(stage, shared)
+		s.pipeline.ReplaceMeter(stage, shared)
 	}
 	s.lock.Unlock()
 	return settle()
@@ -98,7 +98,7 @@ func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
 			return nil, err
 		}
 		for stage, shared := range meters {
-			next.Share(stage, shared)
+			next.ReplaceMeter(stage, shared)
 		}
 		settle = settled
 	}
@@ -204,8 +204,8 @@ func (s *Shaper) Asked(budget string) ([3]uint64, error) {
 	return s.pipeline.Asked(budget), nil
 }
 
-// Waiting returns the memory used by queued packets, in bytes.
-func (s *Shaper) Waiting() int64 {
+// QueuedMemory returns the memory used by queued packets, in bytes.
+func (s *Shaper) QueuedMemory() int64 {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.queuedBytes

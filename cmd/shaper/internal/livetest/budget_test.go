@@ -111,7 +111,7 @@ func TestLiveBudgetParams(t *testing.T) {
 	smallPolicy, largePolicy := budgetPolicy(t, small), budgetPolicy(t, large)
 	first := p.attach("v0", smallPolicy)
 	p.near.Inject("v0", budgetFrames[0])
-	theirs := `budget "uplinks": this policy says %s, but it is %s of v0 egress \(process \d+\): give both the same, or reload one that uses it with the new parameters`
+	theirs := `budget "uplinks" has parameters %s in this policy, but %s in v0 egress \(process \d+\): use the same in both, or reload one of its users with the new parameters`
 	p.fails(1, fmt.Sprintf(theirs, "token-bucket rate=1bit burst=9000", "token-bucket rate=1bit burst=3000"), "run", "v1", "--policy", largePolicy)
 	p.fails(1, fmt.Sprintf(theirs, "token-bucket rate=1p/8s burst=3000 count=packets", "token-bucket rate=1bit burst=3000"),
 		"run", "v1", "--policy", budgetPolicy(t, "type: token-bucket, rate: 1p/8s, burst: 3000, count: packets"))
@@ -127,7 +127,7 @@ func TestLiveBudgetParams(t *testing.T) {
 		t.Errorf("%q: want %q", said, want)
 	}
 	_, said = p.do(0, "reload", "v0", "--policy", smallPolicy) // as it was for v0
-	if want := "shaper: v0 egress: budget uplinks stays token-bucket rate=1bit burst=9000, as v1 egress has it, not token-bucket rate=1bit burst=3000\n"; said != want {
+	if want := "shaper: v0 egress: budget uplinks keeps the parameters of v1 egress, token-bucket rate=1bit burst=9000, not token-bucket rate=1bit burst=3000\n"; said != want {
 		t.Errorf("%q: want %q", said, want)
 	}
 	if _, said = p.do(0, "reload", "v0", "--policy", largePolicy); said != "" {

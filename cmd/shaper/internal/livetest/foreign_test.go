@@ -119,7 +119,7 @@ func TestLiveForeignXDP(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 	})
 	before := p.attached()
-	p.fails(1, "interface v0 has an XDP program already, and takes one: use --hook tc", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
+	p.fails(1, "interface v0 already has an XDP program, and cannot have two: use --hook tc", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
 	p.unchanged(before)
 	at := []byte{10, 0, 0, 1}
 	in := listen(t, p.near, at)
@@ -150,7 +150,7 @@ func TestLiveForeignNetlinkXDP(t *testing.T) {
 				}
 			})
 			before := p.attached()
-			p.fails(1, "interface v0 has an XDP program already, .*", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
+			p.fails(1, "interface v0 already has an XDP program, .*", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
 			p.unchanged(before)
 		})
 	}

@@ -39,7 +39,7 @@ func TestLiveHostileFiles(t *testing.T) {
 			[]string{"--policy", queues},
 		},
 		{
-			"folder for all", "mkdir -m 777 /run/shaper", "/run/shaper can be written by other users .*", []string{"--meter", never},
+			"folder for all", "mkdir -m 777 /run/shaper", "/run/shaper is writable by other users .*", []string{"--meter", never},
 		},
 		{
 			"pins of another user", "mount -t bpf -o mode=1777 bpf /sys/fs/bpf; mkdir -m 700 /sys/fs/bpf/shaper; chown 65534 /sys/fs/bpf/shaper",

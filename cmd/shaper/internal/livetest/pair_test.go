@@ -137,7 +137,7 @@ func (m method) args(more ...string) []string {
 func (m method) need(t *testing.T) {
 	t.Helper()
 	if m.hook == "tcx" && !haveTCX() {
-		t.Skip("this kernel has no TCX, which begins with 6.6")
+		t.Skip("TCX needs kernel 6.6 or newer")
 	}
 }
 

@@ -260,7 +260,7 @@ func TestLiveQueueHorizon(t *testing.T) {
 	}
 	r.term()
 	p.clean(before, qdiscs)
-	p.fails(2, `.*: link is scheduled by HTB: use --pacer htb`, "run", "v0", "--pacer", "fq", "--policy",
+	p.fails(2, `.*: link needs HTB: use --pacer htb`, "run", "v0", "--pacer", "fq", "--policy",
 		file(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
 }
 

@@ -72,7 +72,7 @@ func TestLiveQueueBefore(t *testing.T) {
 		}
 		before, qdiscs := p.attached(), p.qdiscs()
 		policy := file(t, fmt.Sprintf(slowQueue, "50ms"))
-		why := "interface v0 has the qdisc htb 1:0, and its filters could not be put back: remove it first, by tc qdisc del dev v0 root"
+		why := "interface v0 has the qdisc htb 1:0, but its filters could not be restored: remove it first: tc qdisc del dev v0 root"
 		p.fails(1, why, "run", "v0", "--policy", policy)
 		p.clean(before, qdiscs)
 		r := p.run("--meter", never)

@@ -149,7 +149,7 @@ func TestLiveNoTCX(t *testing.T) {
 	}
 	p := newPair(t)
 	before := p.attached()
-	p.fails(1, `this kernel has no TCX, which begins with 6.6: use --hook tc`, "run", "v0", "--hook", "tcx", "--meter", "token-bucket rate=1gbit burst=1MiB")
+	p.fails(1, `TCX needs kernel 6.6 or newer: use --hook tc`, "run", "v0", "--hook", "tcx", "--meter", "token-bucket rate=1gbit burst=1MiB")
 	p.unchanged(before)
 	r := p.run("--meter", "token-bucket rate=1gbit burst=1MiB")
 	r.out.await(t, `attached by tc, `)

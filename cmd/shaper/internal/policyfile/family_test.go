@@ -25,12 +25,12 @@ func TestFamily(t *testing.T) {
 		{"type: gcra, rate: 1mbit, burst: 20ms", dataplane.Meter{Params: meter.TokenBucket{Rate: mbit, Burst: 2500, GCRA: true}}},
 		{"type: token-bucket, rate: 1mbit, burst: 2kB, warmup: 1.5s", dataplane.Meter{Params: meter.TokenBucket{Rate: mbit, Burst: 2000, Warmup: 1500 * time.Millisecond}}},
 		{"type: fixed-window, limit: 125kB, window: 1s", dataplane.Meter{Params: meter.FixedWindow{Limit: 125000, Window: time.Second}}},
-		{"type: fixed-window, limit: 1, window: 1us, initial: empty", dataplane.Meter{Params: meter.FixedWindow{Limit: 1, Window: time.Microsecond}, Initial: dataplane.Share{Num: 0, Den: 1}}},
+		{"type: fixed-window, limit: 1, window: 1us, initial: empty", dataplane.Meter{Params: meter.FixedWindow{Limit: 1, Window: time.Microsecond}, Initial: dataplane.Fraction{Num: 0, Den: 1}}},
 		{"type: fixed-window, window: 366d, limit: 128TiB", dataplane.Meter{Params: meter.FixedWindow{Limit: 1 << 47, Window: 366 * 24 * time.Hour}}},
 		{"type: fixed-window, limit: 100, window: 1min, count: packets", dataplane.Meter{Params: meter.FixedWindow{Limit: 100, Window: time.Minute}, Packets: true}},
 		{"type: sliding-window, limit: 64KiB, window: 1s", dataplane.Meter{Params: meter.SlidingWindow{Limit: 65536, Window: time.Second, Slots: 10}}},
 		{"type: sliding-window, limit: 64KiB, window: 4096us, slots: 4096", dataplane.Meter{Params: meter.SlidingWindow{Limit: 65536, Window: 4096 * time.Microsecond, Slots: 4096}}},
-		{"type: sliding-counter, limit: 2000, window: 10ms, initial: 50%", dataplane.Meter{Params: meter.SlidingCounter{Limit: 2000, Window: 10 * time.Millisecond}, Initial: dataplane.Share{Num: 1, Den: 2}}},
+		{"type: sliding-counter, limit: 2000, window: 10ms, initial: 50%", dataplane.Meter{Params: meter.SlidingCounter{Limit: 2000, Window: 10 * time.Millisecond}, Initial: dataplane.Fraction{Num: 1, Den: 2}}},
 		{"type: sliding-log, limit: 2000, window: 10ms", dataplane.Meter{Params: meter.SlidingLog{Limit: 2000, Window: 10 * time.Millisecond, Entries: 65536}}},
 		{"type: sliding-log, limit: 2000, window: 10ms, entries: 1048576", dataplane.Meter{Params: meter.SlidingLog{Limit: 2000, Window: 10 * time.Millisecond, Entries: 1 << 20}}},
 		{"type: tswtcm, cir: 1mbit, pir: 1mbit, window: 1s", dataplane.Meter{Params: meter.TSWTCM{CIR: mbit, PIR: mbit, Window: time.Second}}},
@@ -46,7 +46,7 @@ func TestFamily(t *testing.T) {
 		{srtcm + ", per: dst/32,128", keyed(dataplane.Key{By: dataplane.ByDst, V4: 32, V6: 128})},
 		{"type: srtcm, per: dst/1,1, cir: 1mbit, cbs: 2kB, ebs: 3kB", keyed(dataplane.Key{By: dataplane.ByDst, V4: 1, V6: 1})},
 		{srtcm + ", per: src/24,64, keys: 4194304, new: empty, evict: lru", dataplane.Meter{
-			Params: three, Per: dataplane.Key{By: dataplane.BySrc, V4: 24, V6: 64}, Keys: 1 << 22, Initial: dataplane.Share{Num: 0, Den: 1},
+			Params: three, Per: dataplane.Key{By: dataplane.BySrc, V4: 24, V6: 64}, Keys: 1 << 22, Initial: dataplane.Fraction{Num: 0, Den: 1},
 		}},
 		{srtcm + ", keys: 1, new: full, evict: idle, per: src", dataplane.Meter{Params: three, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 1, Idle: true}},
 		{"type: sliding-log, limit: 1kB, window: 1s, entries: 64, per: src, keys: 1024", dataplane.Meter{

@@ -53,7 +53,7 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 	}
 	if n := d.values["new"]; n != nil {
 		if s, _ := l.word(n, "new", "full", "empty"); s == "empty" {
-			m.Initial = dataplane.Share{Num: 0, Den: 1}
+			m.Initial = dataplane.Fraction{Num: 0, Den: 1}
 		}
 	}
 	if n := d.values["evict"]; n != nil {

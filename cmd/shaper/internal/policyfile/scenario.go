@@ -20,13 +20,13 @@ type Scenario struct {
 	Rate     meter.Rate // rate of the budget
 	Burst    int64      // burst of the budget, bytes
 	Interval time.Duration
-	Rescue   *dataplane.Share
+	Rescue   *dataplane.Fraction
 	Assumed  int           // number of hosts that a host assumes before its first reply
 	Duration time.Duration // simulated time
 	Seed     *uint64
-	Delay    *time.Duration   // maximum delay of a message between a host and the store
-	Loss     *dataplane.Share // part of the messages that are lost
-	Demand   *Demand          // demand of each host at the start
+	Delay    *time.Duration      // maximum delay of a message between a host and the store
+	Loss     *dataplane.Fraction // part of the messages that are lost
+	Demand   *Demand             // demand of each host at the start
 	Events   []Event
 }
 
@@ -53,7 +53,7 @@ type Event struct {
 // name.
 type Who struct {
 	Number int
-	Part   *dataplane.Share
+	Part   *dataplane.Fraction
 	Name   string
 }
 
@@ -109,7 +109,7 @@ func pointer[T any](v T, ok bool) *T {
 }
 
 // ParsePart reads a part of a whole, such as 10%.
-func ParsePart(s string) (dataplane.Share, error) {
+func ParsePart(s string) (dataplane.Fraction, error) {
 	share, err := parseShare(s)
 	if err != nil || !strings.HasSuffix(s, "%") {
 		return share, fmt.Errorf("%q is not a part from 0%% to 100%%, such as 10%%", s)
@@ -157,7 +157,7 @@ func ParseWho(s string) (Who, error) {
 		w.Number = int(n)
 		return w, nil
 	case s == "all":
-		w.Part = &dataplane.Share{Num: 1, Den: 1}
+		w.Part = &dataplane.Fraction{Num: 1, Den: 1}
 		return w, nil
 	case strings.HasSuffix(s, "%"):
 		part, err := ParsePart(s)
@@ -279,7 +279,7 @@ func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Nod
 		}
 	}
 	if e.Does == "demand" && options["hosts"] == nil {
-		e.Who.Part = &dataplane.Share{Num: 1, Den: 1}
+		e.Who.Part = &dataplane.Fraction{Num: 1, Den: 1}
 	}
 	if e.Does == "partition" && options["ways"] == nil {
 		e.Ways = [2]bool{true, true}

@@ -38,20 +38,20 @@ func parseInt(s string) (int, error) {
 }
 
 // parseShare reads full, empty, or a percentage such as 50%.
-func parseShare(s string) (dataplane.Share, error) {
+func parseShare(s string) (dataplane.Fraction, error) {
 	switch s {
 	case "full":
-		return dataplane.Share{}, nil
+		return dataplane.Fraction{}, nil
 	case "empty":
-		return dataplane.Share{Num: 0, Den: 1}, nil
+		return dataplane.Fraction{Num: 0, Den: 1}, nil
 	}
 	_, unit, value, ok := splitQuantity(s)
 	if !ok || unit != "%" {
-		return dataplane.Share{}, fmt.Errorf("%q is not full, empty, or a share such as 50%%", s)
+		return dataplane.Fraction{}, fmt.Errorf("%q is not full, empty, or a share such as 50%%", s)
 	}
 	value.Mul(value, big.NewRat(1, 100))
 	if value.Cmp(big.NewRat(1, 1)) > 0 || !value.Denom().IsInt64() || value.Denom().Int64() > 1e9 {
-		return dataplane.Share{}, fmt.Errorf("%q is not a share from 0%% to 100%% with at most seven decimals", s)
+		return dataplane.Fraction{}, fmt.Errorf("%q is not a share from 0%% to 100%% with at most seven decimals", s)
 	}
-	return dataplane.Share{Num: value.Num().Int64(), Den: value.Denom().Int64()}, nil
+	return dataplane.Fraction{Num: value.Num().Int64(), Den: value.Denom().Int64()}, nil
 }

@@ -72,11 +72,11 @@ type delays struct {
 func newDelays(t *testing.T, bits int64, queues []dataplane.Queue) *delays {
 	w := &delays{t: t, longest: map[int64]int64{}}
 	on := &dataplane.Link{Name: "l", Rate: meter.BitRate(bits)}
-	var shares []queue.Share
+	var shares []queue.LinkQueue
 	for i := range queues {
 		queues[i].Link = on
 		w.queues = append(w.queues, &queues[i])
-		shares = append(shares, queues[i].Share())
+		shares = append(shares, queues[i].LinkQueue())
 	}
 	var err error
 	if w.link, err = queue.NewLink[[2]int64](on.Rate, shares); err != nil {

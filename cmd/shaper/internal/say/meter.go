@@ -46,7 +46,7 @@ func describeBudget(b *dataplane.Budget) string {
 }
 
 // portionOf writes a share exactly, in percent.
-func portionOf(s dataplane.Share) string {
+func portionOf(s dataplane.Fraction) string {
 	r := new(big.Rat).SetFrac64(s.Num*100, s.Den)
 	text := strings.TrimRight(r.FloatString(7), "0")
 	return strings.TrimSuffix(text, ".") + "%"

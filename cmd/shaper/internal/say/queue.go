@@ -37,7 +37,7 @@ func QueueParts(q *dataplane.Queue) []Part {
 	if q.Link == nil {
 		add("rate", "%v", q.Rate)
 	} else {
-		add("link", "%s, priority %d, weight %d", q.Link.Name, q.Priority, q.Share().Weight)
+		add("link", "%s, priority %d, weight %d", q.Link.Name, q.Priority, q.LinkQueue().Weight)
 	}
 	add("limit", "%s", describeLimit(q))
 	if q.Fair.By != dataplane.NoKey {
@@ -119,7 +119,7 @@ func Levels(link *dataplane.Link, queues []*dataplane.Queue) []PriorityLevel {
 		for _, q := range queues {
 			if q.Link == link && q.Priority == priority {
 				l.Queues = append(l.Queues, q)
-				l.weights += q.Share().Weight
+				l.weights += q.LinkQueue().Weight
 			}
 		}
 		if l.Queues != nil {
@@ -151,7 +151,7 @@ func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service
 		case l.Priority > q.Priority:
 			sending += paid // a packet of lower priority may be on the link already
 		default:
-			s.Part = big.NewRat(int64(q.Share().Weight), int64(l.weights))
+			s.Part = big.NewRat(int64(q.LinkQueue().Weight), int64(l.weights))
 			if len(l.Queues) > 1 {
 				paid = mtu
 			}
@@ -216,7 +216,7 @@ func (s Service) Parts(q *dataplane.Queue) []Part {
 func Level(l PriorityLevel, rate meter.Rate) string {
 	var out []string
 	for _, q := range l.Queues {
-		share := big.NewRat(int64(q.Share().Weight), int64(l.weights))
+		share := big.NewRat(int64(q.LinkQueue().Weight), int64(l.weights))
 		if share.IsInt() {
 			out = append(out, q.Name+" all of it")
 			continue

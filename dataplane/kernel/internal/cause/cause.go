@@ -1,5 +1,5 @@
-// Package cause finds what is behind an error of the bpf system call or of netlink,
-// and how a user removes it.
+// Package cause finds the cause of an error of the bpf system call or of netlink, and how
+// to remove it.
 package cause
 
 import (
@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oldest is the first kernel that has all that the programs use, as
-// LINUX_VERSION_CODE: 5.18, bpf_xdp_load_bytes. What is older was not tried.
-const oldest = 5<<16 | 18<<8
+// oldestKernel is the first kernel with all functions that the programs use, as
+// LINUX_VERSION_CODE: 5.18 for bpf_xdp_load_bytes.
+const oldestKernel = 5<<16 | 18<<8
 
-// Of returns the error, or one that names the cause and the cure where both are
-// known: too few file descriptors, an old kernel, a missing capability, a kernel
-// built without eBPF. Of nil is nil.
+// Of returns an error with the cause and a remedy if both are known: too few file
+// descriptors, an old kernel, a missing capability, or a kernel built without eBPF.
+// Otherwise it returns err. The result matches err, unix.EMFILE or unix.EPERM with
+// errors.Is. Of(nil) is nil.
 func Of(err error) error {
 	if err == nil {
 		return nil
@@ -29,7 +30,7 @@ func Of(err error) error {
 	switch {
 	case outOfFiles(err):
 		return fmt.Errorf("%w: raise the limit (ulimit -n, in a service LimitNOFILE=): %d are enough", unix.EMFILE, enoughFiles)
-	case version != 0 && version < oldest && !errors.Is(err, unix.EPERM):
+	case version != 0 && version < oldestKernel && !errors.Is(err, unix.EPERM):
 		return fmt.Errorf("kernel %d.%d is too old: shaper needs 5.18 or newer: %w", version>>16, version>>8&0xff, err)
 	case errors.As(err, &refused) && strings.Contains(err.Error(), "!root"): // the verifier, without CAP_PERFMON
 		return notPermitted()
@@ -41,12 +42,12 @@ func Of(err error) error {
 	return err
 }
 
-// enoughFiles is a limit of open files under which a shaper of both directions is
-// attached: each takes about 20.
+// enoughFiles is a limit of open files that suffices for shapers of both directions. Each
+// opens about 20.
 const enoughFiles = 128
 
-// outOfFiles says whether an error is for lack of file descriptors. If there is
-// none for a probe of the kernel's features, the error is that it lacks them.
+// outOfFiles reports whether an error is caused by a lack of file descriptors. If they run
+// out during a probe of the kernel's features, the library returns ErrNotSupported.
 func outOfFiles(err error) bool {
 	if errors.Is(err, unix.EMFILE) {
 		return true
@@ -54,7 +55,7 @@ func outOfFiles(err error) bool {
 	if !errors.Is(err, ebpf.ErrNotSupported) {
 		return false
 	}
-	const probes = 32 // descriptors that a probe has open, and those of maps that were closed since
+	const probes = 32 // descriptors: more than a probe opens, plus those closed since
 	for range probes {
 		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -65,22 +66,22 @@ func outOfFiles(err error) bool {
 	return false
 }
 
-// notPermitted is EPERM with the capabilities that are missing.
+// notPermitted returns EPERM with the missing capabilities.
 func notPermitted() error {
-	const cure = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+	const remedy = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 	switch list := missingCapabilities(); len(list) {
-	case 0: // they may be those of a user namespace
-		return fmt.Errorf("%w: %s", unix.EPERM, cure)
+	case 0: // the thread may have them in another user namespace only
+		return fmt.Errorf("%w: %s", unix.EPERM, remedy)
 	case 1:
-		return fmt.Errorf("%w: %s is missing: %s", unix.EPERM, list[0], cure)
+		return fmt.Errorf("%w: %s is missing: %s", unix.EPERM, list[0], remedy)
 	default:
 		last := len(list) - 1
-		return fmt.Errorf("%w: %s and %s are missing: %s", unix.EPERM, strings.Join(list[:last], ", "), list[last], cure)
+		return fmt.Errorf("%w: %s and %s are missing: %s", unix.EPERM, strings.Join(list[:last], ", "), list[last], remedy)
 	}
 }
 
-// missingCapabilities are the names of those that this thread lacks to attach a
-// program. CAP_SYS_ADMIN includes those of eBPF.
+// missingCapabilities returns the names of the capabilities that this thread lacks to attach
+// a program. CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON.
 func missingCapabilities() (names []string) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // the low and the high 32 bits
@@ -100,8 +101,7 @@ func missingCapabilities() (names []string) {
 	return names
 }
 
-// NoDevice says whether a netlink request failed because there is no such device. Any
-// other error says nothing about the device.
+// NoDevice reports whether a netlink request failed because the device does not exist.
 func NoDevice(err error) bool {
 	return errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV)
 }

@@ -1,21 +1,20 @@
-// Package chaos tests the command under faults, on the real kernel. It has only
-// tests. A command is killed before each system call that reads or changes
-// something outside the process, and each of these calls fails once; commands
-// are also killed at random moments. After each fault the interface must be
-// whole or shaping, shaper status must be right, and one shaper detach must
-// leave nothing.
+// Package chaos tests the command under faults, on the real kernel. It contains only tests.
 //
-// go test runs a sample, the same each time. make chaos runs all, in an order of
-// its own that it logs the seed of.
-// These variables of the environment choose:
+// The tests kill the command before each system call that reads or changes something
+// outside the process. They also make each of these calls fail once, and kill commands at
+// random moments. After each fault the interface must either shape or be as before, shaper
+// status must be correct, and one shaper detach must remove everything.
+//
+// go test runs a sample, the same each time. make chaos runs all cases in a random order, and
+// logs its seed. These environment variables select cases:
 //
 //	SHAPER_CHAOS=all        every fault, and 1,000 random kills
-//	SHAPER_CHAOS=kills      the random kills alone
-//	SHAPER_CHAOS_SEED=N     the sample's seed
-//	SHAPER_CHAOS_ONLY=NAME  scenarios whose names contain this, or one case,
-//	                        SCENARIO/FAULT as failures are printed
-//	SHAPER_CHAOS_BUDGET=30s time, after which no more faults begin
-//	SHAPER_CHAOS_KILLS=N    random kills
-//	SHAPER_CHAOS_WORKERS=N  cases at once
+//	SHAPER_CHAOS=kills      random kills only
+//	SHAPER_CHAOS_SEED=N     seed of the sample, or of the order
+//	SHAPER_CHAOS_ONLY=NAME  scenarios with NAME in their names, or a single case,
+//	                        SCENARIO/FAULT, as in the output of a failure
+//	SHAPER_CHAOS_BUDGET=30s time after which no more cases are started
+//	SHAPER_CHAOS_KILLS=N    number of random kills
+//	SHAPER_CHAOS_WORKERS=N  number of cases run in parallel
 //	SHAPER_CHAOS_COMMAND=F  test this build of the command
 package chaos

@@ -14,17 +14,18 @@ import (
 // filterName is the name of our filters. The name in older versions begins with it.
 const filterName = "shaper"
 
+// isOurs reports whether a filter is one of our programs.
 func isOurs(f *netlink.BpfFilter) bool {
 	return f.Name == filterName || f.Name == "shaper with clsact"
 }
 
-// IsOurs says whether a filter is one of our programs or our redirect to an ifb.
+// IsOurs reports whether a filter is one of our programs or our redirect to an ifb.
 func IsOurs(f netlink.Filter) bool {
 	b, ok := f.(*netlink.BpfFilter)
 	return ok && isOurs(b) || isRedirect(f)
 }
 
-// Parent returns the parent of the filters of one direction.
+// Parent returns the parent handle of the filters of one direction.
 func Parent(ingress bool) uint32 {
 	if ingress {
 		return netlink.HANDLE_MIN_INGRESS
@@ -32,7 +33,7 @@ func Parent(ingress bool) uint32 {
 	return netlink.HANDLE_MIN_EGRESS
 }
 
-// AddClsact adds the clsact qdisc, which holds filters, if there is none.
+// AddClsact adds the clsact qdisc, which filters need, if there is none.
 func AddClsact(index int) error {
 	err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: clsact(index), QdiscType: "clsact"})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -41,7 +42,7 @@ func AddClsact(index int) error {
 	return nil
 }
 
-// RemoveClsact removes the clsact qdisc with its filters. It is no error if there is none.
+// RemoveClsact removes the clsact qdisc with its filters, if there is one.
 func RemoveClsact(index int) error {
 	err := netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: clsact(index), QdiscType: "clsact"})
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !cause.NoDevice(err) {
@@ -83,12 +84,12 @@ func programFilters(index int, parent uint32) ([]*netlink.BpfFilter, error) {
 	return out, nil
 }
 
-// filterHook is a filter of clsact. It stays when its process ends.
+// filterHook is a filter of clsact. It outlives its process.
 type filterHook struct{ at Place }
 
-// AttachFilter attaches a program as a filter of clsact, which is there, before all other
-// filters of that direction. protect is called just before: a filter stays when its
-// process ends.
+// AttachFilter attaches a program as a filter before all other filters of its direction. The
+// interface must have a clsact qdisc. AttachFilter calls protect just before, because a
+// filter outlives its process.
 func AttachFilter(index int, ingress bool, p *ebpf.Program, protect func() error) (Hook, Place, error) {
 	info, err := p.Info()
 	if err != nil {
@@ -115,11 +116,11 @@ func AttachFilter(index int, ingress bool, p *ebpf.Program, protect func() error
 			return h, h.at, nil
 		}
 	}
-	return nil, Place{}, errors.New("it is not there after it was added")
+	return nil, Place{}, errors.New("missing after it was added")
 }
 
-// firstPriority returns a priority before those of all filters. It is 0 if there are none:
-// then the kernel chooses one.
+// firstPriority returns a priority before those of all filters, or 0 if there are none: then
+// the kernel chooses one.
 func firstPriority(index int, parent uint32) (uint16, error) {
 	list, err := Filters(index, parent)
 	if err != nil || len(list) == 0 {
@@ -132,7 +133,7 @@ func firstPriority(index int, parent uint32) (uint16, error) {
 		}
 	}
 	if first.Priority == 1 {
-		return 0, errors.New("there is one of priority 1, and ours must run before it: give it a higher one (pref)")
+		return 0, errors.New("another filter has priority 1, but ours must run first: give the other one a higher number (pref)")
 	}
 	return first.Priority - 1, nil
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// Attached is a program at its place.
+// Attached is an attached program.
 type Attached struct {
 	Place
 	Program ebpf.ProgramID
 }
 
-// Remove detaches the program, also if another process attached it.
+// Remove detaches the program, even if another process attached it. It returns nil if the
+// program is not attached any more.
 func (a Attached) Remove() error {
 	h, err := a.Open()
 	if errors.Is(err, unix.ENOENT) {
@@ -31,9 +32,9 @@ func (a Attached) Remove() error {
 	return h.Remove()
 }
 
-// Find returns our programs that are attached to a device in one direction. ours says
-// whether a program of a link is ours. If the error is EPERM, Find returns the programs
-// that are visible without CAP_SYS_ADMIN, those of tc filters.
+// Find returns our programs that are attached to a device in one direction. ours reports
+// whether a program attached by a BPF link is ours. If the error is EPERM, Find returns the
+// programs that are visible without CAP_SYS_ADMIN: those of tc filters.
 func Find(index int, ingress bool, ours func(ebpf.ProgramID) (bool, error)) (out []Attached, err error) {
 	list, err := programFilters(index, Parent(ingress))
 	if err != nil {
@@ -52,14 +53,14 @@ func Find(index int, ingress bool, ours func(ebpf.ProgramID) (bool, error)) (out
 	for _, p := range programs {
 		id, ok := p.LinkID()
 		if !ok {
-			continue // ours have links
+			continue // our programs are attached by links
 		}
 		yes, err := ours(p.ID)
 		if err != nil {
 			return out, err
 		}
 		if yes {
-			out = append(out, Attached{Place{Hook: TCX, Index: index, Link: id}, p.ID})
+			out = append(out, Attached{Place{Hook: TCX, Index: index, LinkID: id}, p.ID})
 		}
 	}
 	if !ingress {
@@ -98,7 +99,7 @@ func findXDP(index int, ours func(ebpf.ProgramID) (bool, error)) (*Attached, err
 	for links.Next() {
 		info, err := links.Link.Info()
 		if err == nil && info.Program == id && info.XDP() != nil && int(info.XDP().Ifindex) == index {
-			at.Link = info.ID
+			at.LinkID = info.ID
 			return &Attached{at, id}, nil
 		}
 	}

@@ -1,7 +1,7 @@
 // Package hook attaches a program to an interface by a TCX link, an XDP link or a tc
 // filter, finds it again, and lists the programs and filters that run before it. It also
-// makes the ifb device to which packets that arrive are redirected to be queued. The
-// index of an interface is that in the network namespace of the calling thread.
+// makes the ifb device to which arriving packets are redirected to be queued. Indexes of
+// interfaces refer to the network namespace of the calling thread.
 package hook
 
 import (
@@ -18,43 +18,50 @@ import (
 
 // Kinds of hooks.
 const (
-	TCX = "tcx" // a link, since kernel 6.6
+	TCX = "tcx" // a BPF link; needs kernel 6.6
 	TC  = "tc"  // a filter of the clsact qdisc
-	XDP = "xdp" // a link, at ingress only
+	XDP = "xdp" // a BPF link, at ingress only
 )
 
 // Modes of XDP.
 const (
 	Driver  = "driver"
-	Generic = "generic" // in the kernel, for drivers without XDP
+	Generic = "generic" // in the network stack, for drivers without XDP
 )
 
-// Place is the place of an attached program.
+// Place is the attachment point of a program.
 type Place struct {
-	Hook     string  // TCX, TC or XDP
-	Mode     string  // of XDP: Driver or Generic
-	Index    int     // of the interface, or of its ifb
-	Link     link.ID `json:"-"`
-	Parent   uint32  `json:"-"` // of a filter; so are the next
-	Priority uint16  `json:"-"`
-	Handle   uint32  `json:"-"`
+	Hook   string  // TCX, TC or XDP
+	Mode   string  // Driver or Generic if Hook is XDP, otherwise ""
+	Index  int     // index of the interface, or of its ifb
+	LinkID link.ID `json:"-"` // of a TCX or XDP link
+
+	// Of a tc filter.
+	Parent   uint32 `json:"-"`
+	Priority uint16 `json:"-"`
+	Handle   uint32 `json:"-"`
 }
 
-// Hook is the hook of one attached program.
+// Hook is one attached program.
 type Hook interface {
-	Replace(*ebpf.Program) error      // in one step: no packet passes in between
-	Remove() error                    // nil if the program is not attached any more
-	Program() (ebpf.ProgramID, error) // 0 if none is attached any more
+	// Replace replaces the program in one step: each packet passes either the previous
+	// program or the new one.
+	Replace(*ebpf.Program) error
+	// Remove detaches the program. It returns nil if it is not attached any more.
+	Remove() error
+	// Program returns the ID of the attached program, or 0 if there is none any more.
+	Program() (ebpf.ProgramID, error)
 }
 
-// ErrNoTCX says that the kernel lacks TCX.
-var ErrNoTCX = errors.New("this kernel has no TCX, which begins with 6.6")
+// ErrNoTCX reports that the kernel lacks TCX.
+var ErrNoTCX = errors.New("TCX needs kernel 6.6 or newer")
 
-// ErrXDPTaken says that the interface has another XDP program.
-var ErrXDPTaken = errors.New("has an XDP program already, and takes one")
+// ErrXDPTaken reports that the interface has another XDP program. Its text continues the
+// interface's name.
+var ErrXDPTaken = errors.New("already has an XDP program, and cannot have two")
 
-// AttachTCX attaches a program in one direction, before all programs there: if it lets a
-// packet pass, the next program sees it. The error may be ErrNoTCX.
+// AttachTCX attaches a program in one direction, before all other programs. They still see
+// each packet that it passes. The error may be ErrNoTCX.
 func AttachTCX(index int, ingress bool, p *ebpf.Program) (Hook, Place, error) {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: tcxType(ingress), Anchor: link.Head()})
 	if err != nil {
@@ -73,7 +80,8 @@ func tcxType(ingress bool) ebpf.AttachType {
 	return ebpf.AttachTCXEgress
 }
 
-// AttachXDP attaches a program, in the driver if that can. The error may be ErrXDPTaken.
+// AttachXDP attaches an XDP program, in Driver mode if the driver supports it, otherwise in
+// Generic mode. The error may be ErrXDPTaken.
 func AttachXDP(index int, p *ebpf.Program) (Hook, Place, error) {
 	at := Place{Hook: XDP, Mode: Driver, Index: index}
 	l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: index, Flags: link.XDPDriverMode})
@@ -96,31 +104,31 @@ func newLinkHook(l link.Link, at Place) (Hook, Place, error) {
 		l.Close()
 		return nil, Place{}, err
 	}
-	at.Link = info.ID
-	return &Link{l}, at, nil
+	at.LinkID = info.ID
+	return &BPFLink{l}, at, nil
 }
 
-// Link is a hook that is a link. The program is detached when the last process that has
-// the link open ends, unless the link is pinned.
-type Link struct{ link.Link }
+// BPFLink is the Hook of a TCX or XDP program. The kernel detaches the program when the
+// last process with an open link ends, unless the link is pinned.
+type BPFLink struct{ link.Link }
 
-// Replace puts another program in the place of the one attached.
-func (h *Link) Replace(p *ebpf.Program) error { return cause.Of(h.Update(p)) }
+// Replace implements Hook.
+func (h *BPFLink) Replace(p *ebpf.Program) error { return cause.Of(h.Update(p)) }
 
-// Remove detaches the program and closes the link.
-func (h *Link) Remove() error {
+// Remove implements Hook. It closes the link, too.
+func (h *BPFLink) Remove() error {
 	err := h.Detach()
 	if errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENODEV) {
-		err = nil // the link went with the interface
+		err = nil // the interface is gone, and the link with it
 	}
 	return errors.Join(err, h.Close())
 }
 
-// Program returns the ID of the program.
-func (h *Link) Program() (ebpf.ProgramID, error) {
+// Program implements Hook.
+func (h *BPFLink) Program() (ebpf.ProgramID, error) {
 	info, err := h.Info()
 	if err != nil {
-		return 0, fmt.Errorf("look at the link: %w", err)
+		return 0, fmt.Errorf("query the BPF link: %w", err)
 	}
 	tcx, xdp := info.TCX(), info.XDP()
 	if tcx != nil && tcx.Ifindex != 0 || xdp != nil && xdp.Ifindex != 0 {
@@ -129,14 +137,15 @@ func (h *Link) Program() (ebpf.ProgramID, error) {
 	return 0, nil
 }
 
-// Open opens the hook at a place. The error is ENOENT if a link there is gone.
+// Open opens the hook at a place. If the hook was a BPF link that is gone, the error is
+// ENOENT.
 func (at Place) Open() (Hook, error) {
 	if at.Hook == TC {
 		return &filterHook{at}, nil
 	}
-	l, err := link.NewFromID(at.Link)
+	l, err := link.NewFromID(at.LinkID)
 	if err != nil {
 		return nil, err
 	}
-	return &Link{l}, nil
+	return &BPFLink{l}, nil
 }

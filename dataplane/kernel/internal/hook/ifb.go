@@ -14,9 +14,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// Packets cannot be queued at ingress. So packets that arrive are redirected to an ifb, a
-// device that we create, and queued there. TCX programs see them before that; clsact
-// filters of others at ingress do not see them at all.
+// Packets cannot be queued at ingress. So arriving packets are redirected to an ifb, a device
+// that we create, and queued there. TCX programs of others see packets before the redirect.
+// Other clsact filters at ingress never see them.
 
 const ifbPrefix = "shaper-"
 
@@ -24,8 +24,8 @@ const ifbPrefix = "shaper-"
 // longest that the kernel allows.
 func IFBName(index int) string { return fmt.Sprintf("%s%x", ifbPrefix, index) }
 
-// InterfaceOf returns the index of the interface that an ifb belongs to, 0 if a device is
-// not one of our ifbs.
+// InterfaceOf returns the index of the interface to which an ifb belongs, or 0 if a device
+// is not one of our ifbs.
 func InterfaceOf(l netlink.Link) int {
 	hex, ok := strings.CutPrefix(l.Attrs().Name, ifbPrefix)
 	index, err := strconv.ParseInt(hex, 16, 32)
@@ -35,7 +35,8 @@ func InterfaceOf(l netlink.Link) int {
 	return int(index)
 }
 
-// MakeIFB makes the ifb of an interface and sets it up. It uses the one that is there.
+// MakeIFB makes the ifb of an interface, if it does not exist, and sets it up. It returns
+// the index of the ifb.
 func MakeIFB(index, mtu int) (device int, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.NumTxQueues, attrs.NumRxQueues = IFBName(index), mtu, 1, 1
@@ -44,7 +45,7 @@ func MakeIFB(index, mtu int) (device int, err error) {
 	}
 	made, err := netlink.LinkByName(attrs.Name)
 	if err == nil && made.Type() != "ifb" {
-		err = errors.New("it is in the way, and not ours: rename it")
+		err = errors.New("exists, but is not an ifb: rename it")
 	}
 	if err == nil {
 		err = netlink.LinkSetUp(made)
@@ -55,14 +56,14 @@ func MakeIFB(index, mtu int) (device int, err error) {
 	return made.Attrs().Index, nil
 }
 
-// Our redirect runs before all other filters. Its u32 filter number marks it as ours.
+// Our redirect runs before all other filters. The number of its u32 filter marks it as ours.
 const (
 	redirectPriority = 1
 	redirectNumber   = 0x5ad
 )
 
-// Redirect redirects the packets that arrive at an interface, which has clsact, to a
-// device.
+// Redirect redirects arriving packets of an interface to a device. The interface must have a
+// clsact qdisc.
 func Redirect(index, device int) error {
 	ours, _, err := redirectsAndOthers(index)
 	if err != nil {
@@ -74,8 +75,8 @@ func Redirect(index, device int) error {
 	if err := RemoveRedirects(index); err != nil {
 		return err
 	}
-	// A u32 filter without a key takes all packets. bpf_redirect cannot replace it: an
-	// ifb drops packets that do not come from mirred.
+	// A u32 filter without a key matches all packets. A program with bpf_redirect cannot
+	// be used: an ifb drops packets unless mirred has redirected them.
 	err = netlink.FilterAdd(&netlink.U32{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS,
@@ -91,22 +92,23 @@ func Redirect(index, device int) error {
 }
 
 // CanRedirect returns an error if another filter has the priority of our redirect. name is
-// that of the interface.
+// the interface's name.
 func CanRedirect(index int, name string) error {
 	_, others, err := redirectsAndOthers(index)
 	if err == nil && len(others) > 0 {
-		err = fmt.Errorf("interface %s has a %s filter of priority 1 at ingress, which ours needs: give it a higher one, or remove it, by tc filter del dev %[1]s ingress pref 1", name, others[0].Type())
+		err = fmt.Errorf("interface %s has a %s filter with priority 1 at ingress, but our redirect needs that priority: give the other filter a higher number, or remove it: tc filter del dev %[1]s ingress pref 1", name, others[0].Type())
 	}
 	return err
 }
 
-// HasRedirect says whether an interface has a redirect of ours.
+// HasRedirect reports whether an interface has a redirect of ours.
 func HasRedirect(index int) (bool, error) {
 	ours, _, err := redirectsAndOthers(index)
 	return len(ours) > 0, err
 }
 
-// redirectsAndOthers returns our redirects, and the other filters of the same priority.
+// redirectsAndOthers returns our redirects and the other filters of the same priority, at
+// ingress.
 func redirectsAndOthers(index int) (ours, others []netlink.Filter, err error) {
 	list, err := Filters(index, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
@@ -137,7 +139,7 @@ func redirectsTo(list []netlink.Filter, device int) bool {
 	})
 }
 
-// RemoveRedirects removes our redirects.
+// RemoveRedirects removes our redirects, if there are any.
 func RemoveRedirects(index int) error {
 	ours, others, err := redirectsAndOthers(index)
 	if err != nil {
@@ -145,7 +147,7 @@ func RemoveRedirects(index int) error {
 	}
 	for _, f := range ours {
 		if len(ours)+len(others) == 1 {
-			f.Attrs().Handle = 0 // all of the priority, so that its table is removed, too
+			f.Attrs().Handle = 0 // all filters of the priority, with their hash table
 		}
 		if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) && !cause.NoDevice(err) {
 			return cause.Of(fmt.Errorf("tc filter: %w", err))

@@ -25,15 +25,15 @@ type Filter struct {
 
 func (f Filter) String() string { return fmt.Sprintf("tc filter %s pref %d", f.Kind, f.Priority) }
 
-// Redirects says whether a filter is our redirect to an ifb, by its priority and number.
+// Redirects reports whether a filter is our redirect to an ifb, by its priority and number.
 // Older versions had two of them.
 func (f Filter) Redirects() bool {
 	number := f.Handle & 0xfff
 	return f.Kind == "u32" && f.Priority == redirectPriority && (number == redirectNumber || number == redirectNumber+1)
 }
 
-// FiltersInOrder returns the filters of chain 0 of one direction, which every packet runs
-// through, in the order in which they run.
+// FiltersInOrder returns the filters of chain 0 of one direction, in the order in which they
+// run. Every packet starts in chain 0.
 func FiltersInOrder(index int, parent uint32) ([]Filter, error) {
 	var list [][]byte
 	var err error = netlink.ErrDumpInterrupted
@@ -66,14 +66,14 @@ func FiltersInOrder(index int, parent uint32) ([]Filter, error) {
 }
 
 // TCXPrograms returns the TCX programs of a device in one direction, in the order in which
-// they run. It returns none on a kernel without TCX, and for a device that is gone.
+// they run. It returns none if the kernel has no TCX or the device is gone.
 func TCXPrograms(index int, ingress bool) ([]link.AttachedProgram, error) {
 	for {
 		r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: tcxType(ingress)})
 		if errors.Is(err, unix.ENOSPC) {
-			continue // one was attached between counting and listing
+			continue // a program was attached between counting and listing
 		}
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // none was ever attached, or no device
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // no program was ever attached, or no device
 			return nil, nil
 		}
 		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) { // no TCX

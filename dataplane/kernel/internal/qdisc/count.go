@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counts are the counters of a qdisc or a class. A leaf counts the packets that left it.
+// Counts are the counters of a qdisc or a class.
 type Counts struct {
-	Packets, Bytes uint64
-	Drops          uint64 // packets that found no room
-	Waiting        uint32 // packets queued now
+	Packets, Bytes uint64 // sent
+	Drops          uint64 // packets dropped
+	Queued         uint32 // packets queued now
 	Backlog        uint32 // bytes queued now
 }
 
-// LeafCounts returns the counters of our HTB classes by ID. Bytes are those of frames,
-// shortened by an overhead below 0. Drops are those of the qdisc in each leaf: a class
-// does not see what fq_codel drops later.
+// LeafCounts returns the counters of our HTB classes by ID. Bytes are lengths of frames, plus
+// the tree's overhead if that is negative. Drops are from the qdisc in each leaf, because a
+// class does not count packets that fq_codel drops after it has queued them.
 func LeafCounts(index int) (map[uint16]Counts, error) {
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
 	if err != nil {
@@ -62,20 +62,20 @@ func Classes(index int) (map[uint32]bool, error) {
 	return out, err
 }
 
-// Queued returns how many packets a tree of ours holds.
+// Queued returns the number of packets queued in our tree; 0 if the root qdisc is not ours.
 func Queued(index int) (uint32, error) {
 	root, err := Root(index)
 	if err != nil || !root.Ours() {
 		return 0, err
 	}
 	s, err := root.counted()
-	return s.Waiting, err
+	return s.Queued, err
 }
 
-// Discard removes the queued packets of our tree and returns their number. For HTB it
-// is exact: when the kernel removes a leaf, it adds the leaf's backlog to the root's
-// drops in one step. FQ has no leaves. Its backlog stays until FQ itself is removed, and
-// meanwhile it may send some: exact is false.
+// Discard drops the queued packets of our tree and returns their number. For HTB the number
+// is exact, because the kernel adds the backlog of a removed leaf to the root's drops in one
+// step. FQ has no leaves. Its backlog remains until FQ is removed, and FQ may send packets
+// until then; exact is false.
 func Discard(index int) (packets uint32, exact bool, err error) {
 	qdiscs, err := dump(unix.RTM_GETQDISC, index, 0)
 	root := rootOf(qdiscs)
@@ -87,16 +87,16 @@ func Discard(index int) (packets uint32, exact bool, err error) {
 		return 0, true, err
 	}
 	if root.Kind == FQ {
-		return before.Waiting, before.Waiting == 0, nil
+		return before.Queued, before.Queued == 0, nil
 	}
-	queued := uint32(0) // no packets are added to leaves any more
+	queued := uint32(0) // an upper bound: no program adds packets to leaves any more
 	var errs []error
 	for _, q := range qdiscs {
 		if q.Parent>>16 != Major {
 			continue
 		}
 		in, err := q.counted()
-		queued += in.Waiting
+		queued += in.Queued
 		leaf := Object{Parent: q.Parent, Handle: q.Handle}
 		errs = append(errs, err, leaf.send(unix.RTM_DELQDISC, 0, index))
 	}
@@ -104,7 +104,7 @@ func Discard(index int) (packets uint32, exact bool, err error) {
 	if err == nil && root.Ours() {
 		var after Counts
 		after, err = root.counted()
-		packets = min(uint32(after.Drops-before.Drops), queued) // unqueued packets may have found no room meanwhile
+		packets = min(uint32(after.Drops-before.Drops), queued) // the root may also have dropped packets of no queue
 	}
 	return packets, true, errors.Join(append(errs, err)...)
 }
@@ -115,11 +115,11 @@ func (o *Object) counted() (s Counts, err error) {
 	if b := attrs[nl.TCA_STATS_BASIC]; len(b) >= 12 {
 		s.Bytes, s.Packets = binary.NativeEndian.Uint64(b), uint64(binary.NativeEndian.Uint32(b[8:]))
 	}
-	if b := attrs[nl.TCA_STATS_PKT64]; len(b) >= 8 { // where 32 bits do not hold them
+	if b := attrs[nl.TCA_STATS_PKT64]; len(b) >= 8 { // present if the number exceeds 32 bits
 		s.Packets = binary.NativeEndian.Uint64(b)
 	}
 	if b := attrs[nl.TCA_STATS_QUEUE]; len(b) >= 12 {
-		s.Waiting, s.Backlog, s.Drops = binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]), uint64(binary.NativeEndian.Uint32(b[8:]))
+		s.Queued, s.Backlog, s.Drops = binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]), uint64(binary.NativeEndian.Uint32(b[8:]))
 	}
 	return s, err
 }

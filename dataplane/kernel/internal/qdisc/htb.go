@@ -10,31 +10,36 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// Handle returns the handle of our class with an ID.
+// Handle returns the handle of our class with this ID.
 func Handle(id uint16) uint32 { return Major<<16 | uint32(id) }
 
 const (
-	// Fastest is more than the rate of any link, in bytes/s.
+	// Fastest is a rate above that of any link, in bytes/s.
 	Fastest = 1 << 40
 
-	// late is how much delay of a timer HTB may make up for. It bounds a burst as
-	// well: HTB lets a packet go as soon as it owes nothing.
-	late  = 500 * time.Microsecond
-	hurry = 8  // a class below another may be faster by this part of its rate
-	tick  = 64 // ns, the unit of HTB's times
-	least = 1  // byte/s, the lowest rate that HTB allows a class
+	// timerDelay is the delay of a timer for which HTB catches up at once. HTB sends a
+	// packet as soon as its class has no debt, so this also bounds bursts.
+	timerDelay = 500 * time.Microsecond
 
-	directLen = 1000      // packets of no queue that wait for a slow device, as in pfifo_fast
-	fqLimit   = 1 << 20   // packets; the program itself limits its queues
-	fqOrphans = 1<<16 - 1 // many, so that forwarded flows seldom wait for one another
+	// catchUp sets the rate of a class below another one to rate + rate/catchUp, so a
+	// class that fell behind catches up gradually.
+	catchUp = 8
+
+	htbTick = 64 // ns, the unit of times in HTB's options
+	minRate = 1  // bytes/s, the lowest rate that HTB accepts
+
+	directLen = 1000      // limit of packets that belong to no queue, as in pfifo_fast
+	fqLimit   = 1 << 20   // packets; the program limits its queues itself
+	fqOrphans = 1<<16 - 1 // buckets of forwarded flows: many, so few flows share one
 	fqHorizon = 10 * time.Second
 )
 
+// root returns the root qdisc.
 func (t *Tree) root() *Object {
 	o := &Object{Parent: netlink.HANDLE_ROOT, Handle: Major << 16, Kind: t.Kind}
 	if t.Kind == FQ {
-		// Other programs set departure times too, up to the usual horizon. A packet
-		// with a later time leaves early and is not dropped: our program drops.
+		// Other programs may set departure times up to fq's default horizon. fq sends
+		// packets with later times at the horizon; it does not drop them.
 		horizon := min(max(t.Horizon+t.Horizon/8, fqHorizon).Microseconds(), math.MaxUint32)
 		o.Options = nest(
 			number(nl.TCA_FQ_PLIMIT, fqLimit), number(nl.TCA_FQ_FLOW_PLIMIT, fqLimit),
@@ -47,9 +52,9 @@ func (t *Tree) root() *Object {
 		nl.NewRtAttr(nl.TCA_HTB_INIT, (&nl.TcHtbGlob{Version: 3, Rate2Quantum: 10}).Serialize()),
 		number(nl.TCA_HTB_DIRECT_QLEN, directLen),
 	)
-	if t.Overhead < 0 { // a class can only add
+	if t.Overhead < 0 { // options of a class accept no negative overhead
 		table := t.lengths()
-		spec := make([]byte, stabLen) // without a table the length is just shifted
+		spec := make([]byte, stabLen) // without a table, the kernel only adds the overhead
 		binary.NativeEndian.PutUint32(spec[stabOverhead:], uint32(int32(t.Overhead)))
 		binary.NativeEndian.PutUint32(spec[stabLayer:], nl.LINKLAYER_ETHERNET)
 		binary.NativeEndian.PutUint32(spec[stabSize:], uint32(len(table)/2))
@@ -62,30 +67,31 @@ func (t *Tree) root() *Object {
 	return o
 }
 
-// lengths returns the table in which the kernel looks up the length that a frame counts
-// with. It uses n, the frame's length plus the overhead: data[n] if that fits the MTU,
-// otherwise q*data[size-1] + data[r], where n = q*size + r. No frame uses the last entry
-// alone. It is the length of size bytes of a packet after the device has cut it into
-// segments, with the headers of these: TCP over IPv4 with timestamps, by far the most
-// frequent.
+// lengths returns the kernel's size table: the metered lengths of frames. For a frame of n
+// bytes, overhead included, the kernel uses data[n] if n < size, otherwise q*data[size-1] +
+// data[r] with n = q*size + r. Frames that fit the MTU have n < size-1. The last entry is
+// the length of size bytes of a longer packet after segmentation, with the headers of all
+// segments. It assumes TCP over IPv4 with timestamps, by far the most frequent.
+//
+// lengths returns nil if the MTU is unknown or too large for a table.
 func (t *Tree) lengths() []byte {
 	const (
 		ethernet = 14
 		headers  = 20 + 20 + 12
-		most     = 1 << 14 // entries: 64 KiB of attributes hold no more
+		maxSize  = 1 << 14 // entries: the limit of 64 KiB of attributes
 	)
-	whole := t.MTU + ethernet + t.Overhead // of a full segment
+	whole := t.MTU + ethernet + t.Overhead // length of a full segment
 	payload := t.MTU - headers
 	size := whole + 2
-	if payload <= 0 || size > most {
+	if payload <= 0 || size > maxSize {
 		return nil
 	}
 	var table []byte
 	for n := range size - 1 {
 		table = binary.NativeEndian.AppendUint16(table, uint16(n))
 	}
-	cut := (size*whole + payload - 1) / payload
-	return binary.NativeEndian.AppendUint16(table, uint16(cut))
+	segmented := (size*whole + payload - 1) / payload
+	return binary.NativeEndian.AppendUint16(table, uint16(segmented))
 }
 
 // Attributes of a size table, and offsets in TCA_STAB_BASE, a struct tc_sizespec.
@@ -95,14 +101,14 @@ const (
 	stabLen      = 24
 	stabOverhead = 4
 	stabLayer    = 8
-	stabSize     = 20 // length of the table, which the kernel does not show
+	stabSize     = 20 // length of the table; the kernel does not return the table itself
 )
 
-// inner returns the classes that are no leaves, parents before children.
+// inner returns the inner classes, parents before children.
 //
-// Two classes enforce each rate, so that what it saved or fell behind by does not leave
-// all at once: the upper class, over a link or over a leaf outside links, has the rate,
-// and the class below it a slightly higher one.
+// Two classes enforce each rate, so credit and arrears are not sent in one burst. The upper
+// class, above a link or above a leaf outside links, has the rate. The class below it has a
+// slightly higher rate.
 func (t *Tree) inner() (classes []*Object) {
 	for _, l := range t.Links {
 		classes = append(classes, t.rated(l.ID, l.Rate, l.Credit), t.hurried(l.ID, l.Rate))
@@ -115,32 +121,36 @@ func (t *Tree) inner() (classes []*Object) {
 	return classes
 }
 
+// rated returns the upper class of a rate.
 func (t *Tree) rated(id uint16, rate uint64, credit time.Duration) *Object {
-	return t.class(id+Over, 0, rates{rate, rate, max(credit, late)}, 0, 0)
+	return t.class(id+Over, 0, rates{rate, rate, max(credit, timerDelay)}, 0, 0)
 }
 
+// hurried returns the lower class of a rate.
 func (t *Tree) hurried(id uint16, rate uint64) *Object {
-	return t.class(id, id+Over, rates{least, rate + rate/hurry, late}, 0, 0)
+	return t.class(id, id+Over, rates{minRate, rate + rate/catchUp, timerDelay}, 0, 0)
 }
 
-// leaf returns the class of a leaf. The link of the leaf shares its rate.
+// leaf returns the class of a leaf. A leaf of a link is limited by the link's classes.
 func (t *Tree) leaf(l *Leaf) *Object {
 	switch {
 	case l.Parent == 0:
 		return t.hurried(l.ID, l.Rate)
 	case l.Rate > 0:
-		return t.class(l.ID, l.Parent, rates{least, l.Rate, late}, l.Priority, l.Quantum)
+		return t.class(l.ID, l.Parent, rates{minRate, l.Rate, timerDelay}, l.Priority, l.Quantum)
 	}
-	// A leaf no faster than the link would let lower priorities go between its packets.
-	return t.class(l.ID, l.Parent, rates{least, Fastest, late}, l.Priority, l.Quantum)
+	// With a leaf no faster than the link, HTB would send packets of lower priorities
+	// between those of the leaf.
+	return t.class(l.ID, l.Parent, rates{minRate, Fastest, timerDelay}, l.Priority, l.Quantum)
 }
 
-// rates are the rates of a class, in bytes/s, and how much of them it may save.
+// rates are the rates of a class.
 type rates struct {
-	rate, ceil uint64
-	burst      time.Duration
+	rate, ceil uint64        // bytes/s
+	burst      time.Duration // credit that each rate may save up
 }
 
+// class returns a class with an ID below a parent, 0 for the root.
 func (t *Tree) class(id, parent uint16, r rates, priority, quantum uint32) *Object {
 	o := &Object{Class: true, Parent: netlink.HANDLE_ROOT, Handle: Handle(id), Kind: HTB}
 	if parent != 0 {
@@ -154,7 +164,7 @@ func (t *Tree) class(id, parent uint16, r rates, priority, quantum uint32) *Obje
 	}
 	options := []*nl.RtAttr{nl.NewRtAttr(nl.TCA_HTB_PARMS, (&nl.TcHtbCopt{
 		Rate: spec(r.rate), Ceil: spec(r.ceil),
-		Buffer: uint32(r.burst / tick), Cbuffer: uint32(r.burst / tick),
+		Buffer: uint32(r.burst / htbTick), Cbuffer: uint32(r.burst / htbTick),
 		Quantum: cmp.Or(quantum, 1514), Prio: priority,
 	}).Serialize())}
 	if r.rate > math.MaxUint32 {
@@ -167,8 +177,8 @@ func (t *Tree) class(id, parent uint16, r rates, priority, quantum uint32) *Obje
 	return o
 }
 
-// qdisc returns the qdisc that holds the packets of a leaf. One that replaces another of
-// its kind keeps the packets, so each fifo is a bfifo.
+// qdisc returns the qdisc of a leaf. A qdisc that replaces one of the same kind keeps its
+// packets, so all fifos are bfifos.
 func (l *Leaf) qdisc() *Object {
 	limit := cmp.Or(l.Limit, math.MaxInt32)
 	o := &Object{Parent: Handle(l.ID), Kind: "bfifo", Options: nl.Uint32Attr(limit)}
@@ -178,7 +188,7 @@ func (l *Leaf) qdisc() *Object {
 		if f.ECN {
 			ecn = 1
 		}
-		if target == 0 { // no CoDel: a target that no packet exceeds
+		if target == 0 { // no CoDel: a target that is never exceeded
 			target, interval = fqHorizon, fqHorizon
 		}
 		o.Kind = FQCoDel

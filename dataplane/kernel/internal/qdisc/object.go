@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Object is a qdisc or a class as netlink describes it.
+// Object is a qdisc or a class in netlink's representation.
 type Object struct {
-	Class   bool `json:",omitempty"`
-	Parent  uint32
+	Class   bool   `json:",omitempty"` // a class, otherwise a qdisc
+	Parent  uint32 // handle
 	Handle  uint32
-	Kind    string
-	Options []byte `json:",omitempty"`
-	Stab    []byte `json:",omitempty"` // the size table
-	stats   []byte
+	Kind    string // such as "htb"
+	Options []byte `json:",omitempty"` // TCA_OPTIONS
+	Stab    []byte `json:",omitempty"` // TCA_STAB, the size table
+	stats   []byte // TCA_STATS2
 }
 
 func (o *Object) String() string {
-	what := "the qdisc"
+	noun := "the qdisc"
 	if o.Class {
-		what = "the class"
+		noun = "the class"
 	}
-	return fmt.Sprintf("%s %s %x:%x", what, o.Kind, o.Handle>>16, o.Handle&0xffff)
+	return fmt.Sprintf("%s %s %x:%x", noun, o.Kind, o.Handle>>16, o.Handle&0xffff)
 }
 
-// inOrder puts parents before children.
+// inOrder sorts parents before children.
 func inOrder(list []Object) {
 	type key struct {
 		class  bool
@@ -58,7 +58,8 @@ func inOrder(list []Object) {
 	slices.SortStableFunc(list, func(a, b Object) int { return depth(&a) - depth(&b) })
 }
 
-// add makes the object, or changes the one that is there.
+// add makes the object on an interface, or changes the existing one. flags are NLM_F_EXCL or
+// NLM_F_REPLACE, or 0.
 func (o *Object) add(index, flags int) error {
 	message := unix.RTM_NEWQDISC
 	if o.Class {
@@ -67,6 +68,7 @@ func (o *Object) add(index, flags int) error {
 	return o.send(message, unix.NLM_F_CREATE|flags, index)
 }
 
+// send sends a netlink request about the object and waits for the result.
 func (o *Object) send(message, flags, index int) error {
 	r := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
 	r.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: o.Parent, Handle: o.Handle})
@@ -83,7 +85,8 @@ func (o *Object) send(message, flags, index int) error {
 	return err
 }
 
-// dump returns the qdiscs, the classes or the filters of an interface.
+// dump returns the qdiscs, classes or filters of an interface. message is RTM_GETQDISC,
+// RTM_GETTCLASS or RTM_GETTFILTER; parent is 0 for all.
 func dump(message, index int, parent uint32) ([]Object, error) {
 	var list [][]byte
 	var err error = netlink.ErrDumpInterrupted
@@ -114,7 +117,7 @@ func dump(message, index int, parent uint32) ([]Object, error) {
 	return out, nil
 }
 
-// Attributes returns the attributes of a message by type.
+// Attributes returns the attributes in a netlink message by type.
 func Attributes(b []byte) (map[uint16][]byte, error) {
 	list, err := nl.ParseRouteAttr(b)
 	if err != nil {
@@ -127,6 +130,7 @@ func Attributes(b []byte) (map[uint16][]byte, error) {
 	return out, nil
 }
 
+// number returns an attribute with a 32-bit value.
 func number(kind int, v uint32) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(v)) }
 
 // nest returns the value of an attribute that contains others.

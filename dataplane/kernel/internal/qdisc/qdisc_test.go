@@ -131,7 +131,7 @@ func TestQdiscUnqueued(t *testing.T) {
 	if ports[10] != 20 || ports[9] > 2 {
 		t.Errorf("%v: want 20 to port 10", ports)
 	}
-	if s := w.stats()[1]; s.Waiting+uint32(s.Packets) != 20 || s.Backlog != s.Waiting*1042 {
+	if s := w.stats()[1]; s.Queued+uint32(s.Packets) != 20 || s.Backlog != s.Queued*1042 {
 		t.Errorf("%+v: want 20 packets", s)
 	}
 }
@@ -265,7 +265,7 @@ func TestQdiscChange(t *testing.T) {
 		},
 	}
 	w.change(q, next)
-	for try := 0; try < 1000 && w.stats()[1].Waiting+w.stats()[2].Waiting > 0; try++ {
+	for try := 0; try < 1000 && w.stats()[1].Queued+w.stats()[2].Queued > 0; try++ {
 		time.Sleep(10 * time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -418,26 +418,26 @@ func TestQdiscRefused(t *testing.T) {
 	}{
 		{
 			[]string{"qdisc add dev v0 root handle 1: htb", "filter add dev v0 parent 1: protocol all u32 match u32 0 0 flowid 1:1"},
-			"interface v0 has the qdisc htb 1:0, and its filters could not be put back: remove it first, by tc qdisc del dev v0 root",
+			"interface v0 has the qdisc htb 1:0, but its filters could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 		{
 			[]string{
 				"qdisc add dev v0 root handle 1: htb", "class add dev v0 parent 1: classid 1:1 htb rate 1mbit",
 				"filter add dev v0 parent 1:1 protocol all u32 match u32 0 0 flowid 1:1",
 			},
-			"interface v0 has the class htb 1:1, and its filters could not be put back: remove it first, by tc qdisc del dev v0 root",
+			"interface v0 has the class htb 1:1, but its filters could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 		{
 			[]string{"qdisc add dev v0 root handle 1: stab overhead 8 mpu 64 linklayer ethernet htb"},
-			"interface v0 has the qdisc htb 1:0, and its size table could not be put back: remove it first, by tc qdisc del dev v0 root",
+			"interface v0 has the qdisc htb 1:0, but its size table could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 		{
 			[]string{"qdisc add dev v0 root handle 2: netem delay 5ms 1ms distribution normal"},
-			"interface v0 has the qdisc netem 2:0, and the distribution of its delay could not be put back: remove it first, by tc qdisc del dev v0 root",
+			"interface v0 has the qdisc netem 2:0, but the distribution of its delay could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 		{
 			[]string{"qdisc add dev v0 root handle 2: red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 bandwidth 10mbit"},
-			"interface v0 has the qdisc red 2:0, and it could not be put back: remove it first, by tc qdisc del dev v0 root",
+			"interface v0 has the qdisc red 2:0, but it could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 	} {
 		t.Run(row.script[0], func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package qdisc builds the qdisc trees that pace packets, fq or HTB with leaves, at
-// the root of an interface. It saves what stood there before and puts it back. The
-// index of an interface is that in the network namespace of the calling thread.
+// Package qdisc builds the qdisc trees that pace packets, fq or HTB with leaves, at the root
+// of an interface. It saves the previous qdiscs and restores them. Indexes of interfaces
+// refer to the network namespace of the calling thread.
 package qdisc
 
 import (
@@ -18,17 +18,17 @@ import (
 
 // Kinds of qdiscs, as tc names them.
 const (
-	FQ      = "fq"       // a packet's departure time is in skb->tstamp
-	HTB     = "htb"      // the class of a packet's queue is in skb->priority
-	FQCoDel = "fq_codel" // in a leaf of HTB that keeps flows apart
+	FQ      = "fq"       // sends a packet at the time in skb->tstamp
+	HTB     = "htb"      // queues a packet in the class in skb->priority
+	FQCoDel = "fq_codel" // the qdisc of a fair leaf of HTB
 )
 
-// Major is the major number of our root's handle. It marks a tree as ours, also after
-// the process that made it was killed.
+// Major is the major number of our root's handle. It marks a tree as ours, even if the
+// process that made it was killed.
 const Major = 0x5ade
 
-// Root returns the root qdisc of an interface, nil if there is none. The kernel's
-// default has handle 0.
+// Root returns the root qdisc of an interface, or nil if there is none. The kernel's default
+// has handle 0.
 func Root(index int) (*Object, error) {
 	list, err := dump(unix.RTM_GETQDISC, index, 0)
 	if err != nil {
@@ -45,10 +45,10 @@ func rootOf(list []Object) *Object {
 	return &list[i]
 }
 
-// Ours says whether a root qdisc is one of our trees; nil is not.
+// Ours reports whether a root qdisc is the root of one of our trees. o may be nil.
 func (o *Object) Ours() bool { return o != nil && o.Handle == Major<<16 }
 
-// Remove removes the root qdisc, so that the kernel's default takes its place.
+// Remove removes the root qdisc, if there is one. The kernel replaces it by its default.
 func Remove(index int) error {
 	root := &Object{Parent: netlink.HANDLE_ROOT}
 	err := root.send(unix.RTM_DELQDISC, 0, index)
@@ -58,18 +58,18 @@ func Remove(index int) error {
 	return err
 }
 
-// HasClsact says whether an interface has a clsact qdisc, or an ingress qdisc, which
-// serves that direction as well.
+// HasClsact reports whether an interface has a clsact qdisc, or an ingress qdisc, the older
+// form with filters for ingress only.
 func HasClsact(index int) (bool, error) {
 	list, err := dump(unix.RTM_GETQDISC, index, 0)
 	return slices.ContainsFunc(list, func(o Object) bool { return o.Parent == netlink.HANDLE_INGRESS }), err
 }
 
-// Have returns nil if the kernel has a kind of qdisc, or why it has not. The kernel may
-// load a module for it.
+// Have returns nil if the kernel supports a kind of qdisc, otherwise an error with the
+// reason. The kernel may load a module.
 func Have(kind string) error {
-	// Each kind refuses this option, so no qdisc is made: fq has fewer buckets, HTB
-	// misses its own options, fq_codel needs at least one flow.
+	// Each kind rejects this option, so no qdisc is made: fq allows fewer buckets, HTB
+	// requires options of its own, fq_codel requires at least one flow.
 	option := number(nl.TCA_FQ_BUCKETS_LOG, math.MaxUint32)
 	if kind == FQCoDel {
 		option = number(nl.TCA_FQ_CODEL_FLOWS, 0)

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Saved is the qdiscs and classes at the root of an interface before a tree of ours,
-// parents before children. It is empty for the kernel's default.
+// Saved contains the previous qdiscs and classes at the root of an interface, parents before
+// children. It is empty for the kernel's default.
 type Saved struct{ Before []Object }
 
-// Save reads what stands at the root of an interface. It is an error if Restore could
-// not put all of that back.
+// Save reads the qdiscs and classes at the root of an interface. It returns an error if
+// Restore could not restore all of them.
 func Save(index int) (*Saved, error) {
 	list, err := dump(unix.RTM_GETQDISC, index, 0)
 	if err != nil {
@@ -26,44 +26,44 @@ func Save(index int) (*Saved, error) {
 		return &Saved{}, nil
 	}
 	for _, o := range list {
-		if o.Kind != HTB { // the classes of other kinds come with the qdisc
+		if o.Kind != HTB { // other kinds make their classes themselves
 			continue
 		}
-		// A dump of all classes would end at a netem, which has a class but cannot show it.
+		// A dump of all classes would end at a netem: it has a class, but cannot dump it.
 		classes, err := dump(unix.RTM_GETTCLASS, index, o.Handle)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, classes...)
 	}
-	// An object without a handle comes with its parent.
+	// An object without a handle is made by its parent.
 	list = slices.DeleteFunc(list, func(o Object) bool { return o.Handle == 0 || o.Parent == netlink.HANDLE_INGRESS })
 	for i := range list {
 		o := &list[i]
-		why, err := o.lost(index)
+		lost, err := o.lost(index)
 		if err != nil {
 			return nil, err
 		}
-		if why != "" {
+		if lost != "" {
 			name := fmt.Sprint(index)
 			if l, err := netlink.LinkByIndex(index); err == nil {
 				name = l.Attrs().Name
 			}
-			return nil, fmt.Errorf("interface %s has %v, and %s could not be put back: remove it first, by tc qdisc del dev %[1]s root", name, o, why)
+			return nil, fmt.Errorf("interface %s has %v, but %s could not be restored: remove it first: tc qdisc del dev %[1]s root", name, o, lost)
 		}
 	}
 	inOrder(list)
 	return &Saved{list}, nil
 }
 
-// faithful are the kinds that show everything needed to make them again. RED and its
-// relatives do not show their tables.
-var faithful = []string{"bfifo", "cake", "fq", "fq_codel", "htb", "mq", "netem", "noqueue", "pfifo", "pfifo_fast", "pfifo_head_drop", "prio", "sfq", "tbf"}
+// restorable are the kinds whose dumps contain all that is needed to make them again. Dumps
+// of RED and its relatives lack their tables.
+var restorable = []string{"bfifo", "cake", "fq", "fq_codel", "htb", "mq", "netem", "noqueue", "pfifo", "pfifo_fast", "pfifo_head_drop", "prio", "sfq", "tbf"}
 
-// lost names the part of a qdisc or class that cannot be read, "" for none. It turns
-// the options that HTB shows into those that HTB accepts.
+// lost returns the name of the part of a qdisc or class that a dump lacks, "" for none. It
+// also converts HTB's options from the form of dumps to that of requests.
 func (o *Object) lost(index int) (string, error) {
-	if !slices.Contains(faithful, o.Kind) {
+	if !slices.Contains(restorable, o.Kind) {
 		return "it", nil
 	}
 	filters, err := dump(unix.RTM_GETTFILTER, index, o.Handle)
@@ -90,8 +90,8 @@ func (o *Object) lost(index int) (string, error) {
 			return "the distribution of its delay", nil
 		}
 	case o.Kind == HTB && !o.Class:
-		// struct tc_htb_glob begins with the version: the kernel shows major and
-		// minor number, and accepts the major number alone.
+		// struct tc_htb_glob starts with the version: major and minor number in dumps,
+		// the major number alone in requests.
 		attrs, err := Attributes(o.Options)
 		if err != nil {
 			return "", err
@@ -103,16 +103,16 @@ func (o *Object) lost(index int) (string, error) {
 	return "", nil
 }
 
-// Length and offset in struct tc_netem_qopt, and an attribute behind it.
+// Length of and offset in struct tc_netem_qopt, and an attribute that follows it.
 const (
 	netemLen    = 24
 	netemJitter = 20
 	netemSlot   = 12 // TCA_NETEM_SLOT
 )
 
-// Restore puts back what was saved; nil is the kernel's default. Queued packets are
-// lost. It does nothing if the root qdisc is not ours any more, unless a killed process
-// began to put this root back.
+// Restore restores the saved qdiscs and classes; nil stands for the kernel's default. Queued
+// packets are dropped. It does nothing if the root qdisc is not ours any more, unless it is
+// the saved root that a killed process has restored incompletely.
 func (s *Saved) Restore(index int) error {
 	root, err := Root(index)
 	if err != nil || root == nil {
@@ -132,7 +132,7 @@ func (s *Saved) Restore(index int) error {
 	}
 	for _, o := range s.Before {
 		if err := o.add(index, replace); err != nil {
-			err = fmt.Errorf("put %v back on interface %d: %w", &o, index, err)
+			err = fmt.Errorf("restore %v on interface %d: %w", &o, index, err)
 			if replace != 0 {
 				err = errors.Join(err, Remove(index))
 			}

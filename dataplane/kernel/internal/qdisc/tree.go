@@ -12,56 +12,58 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Tree is the qdiscs and classes that the queues of a policy need at the root of an
-// interface. Packets that belong to no queue pass it unshaped. From one tree to the
-// next a class ID stays a link or a leaf.
+// Tree describes the qdiscs and classes that the queues of a policy need at the root of an
+// interface. Packets that belong to no queue pass it unshaped. If a tree replaces another
+// one with Grow, a class ID that was a link must not become a leaf, or the reverse.
 type Tree struct {
-	Kind    string        // FQ, which has neither links nor leaves, or HTB
-	Horizon time.Duration // of FQ: no packet leaves later
-	// Overhead is what HTB adds to the length of a frame, in bytes. A packet that
-	// the device cuts into segments counts it once. With an overhead below zero HTB
-	// does not see the headers of the segments either; with an MTU it assumes those
-	// of TCP.
+	Kind    string        // HTB, or FQ, which has neither links nor leaves
+	Horizon time.Duration // maximum queueing delay, for FQ
+
+	// Overhead is added to the length of each frame, in bytes. HTB adds it once to a
+	// packet that the device splits into segments. With a negative overhead HTB does not
+	// see the headers of the segments either; if the MTU is known, it assumes those of
+	// TCP.
 	Overhead int
-	MTU      int // of the device; 0 is not known
+	MTU      int // of the device, bytes; 0: unknown
 	Links    []Link
 	Leaves   []Leaf
 }
 
-// Link is a class whose leaves share its rate.
+// Link is a class whose leaves share its rate: a link of a policy.
 type Link struct {
-	ID     uint16        // below Over
+	ID     uint16        // class ID, below Over
 	Rate   uint64        // bytes/s
-	Credit time.Duration // how much of the rate it may save up
+	Credit time.Duration // amount of the rate that an idle link saves up, as time
 }
 
-// Leaf is a class in which packets wait.
+// Leaf is a class in which packets are queued.
 type Leaf struct {
-	ID       uint16        // below Over
-	Parent   uint16        // a link, or 0
-	Rate     uint64        // bytes/s; 0 in a link is all of it
-	Credit   time.Duration // outside a link: as that of a link
+	ID       uint16        // class ID, below Over
+	Parent   uint16        // ID of its link; 0: none
+	Rate     uint64        // bytes/s; in a link, 0 means the link's rate
+	Credit   time.Duration // as Link.Credit; unused in a link
 	Priority uint32        // in a link: 0 is served first, 7 last
-	Quantum  uint32        // in a link: bytes of a turn, at least those of the longest packet
-	Limit    uint32        // bytes that may wait; 0 is no limit
-	Fair     *Fair         // keeps flows apart; nil is first in, first out
+	Quantum  uint32        // in a link: bytes per turn, at least the longest packet
+	Limit    uint32        // maximum backlog, bytes; 0: unlimited
+	Fair     *Fair         // separate queues for flows; nil: first in, first out
 }
 
-// Fair configures fq_codel: CoDel of each flow, and how many packets may wait.
+// Fair configures fq_codel.
 type Fair struct {
-	CoDel   queue.CoDel
-	ECN     bool
-	Packets uint32
+	CoDel   queue.CoDel // of each flow
+	ECN     bool        // mark packets of ECN-capable flows instead of dropping them
+	Packets uint32      // maximum backlog of all flows, packets
 }
 
-// Over is added to the ID of a link, or of a leaf outside links, for the class above it.
+// Over is added to the ID of a link, or of a leaf outside links, to get the ID of the class
+// above it.
 const Over = 1 << 15
 
-// errForeign says that the root qdisc is not ours any more.
-var errForeign = errors.New("somebody replaced the root qdisc: detach and attach again")
+// errForeign reports that the root qdisc is not ours any more.
+var errForeign = errors.New("another program replaced the root qdisc: detach and attach again")
 
-// Plant replaces the root qdisc of an interface by the tree. before is what Save
-// returned; it is restored if the tree cannot be made.
+// Plant replaces the root qdisc of an interface by the tree. If that fails, it restores
+// before, the result of Save.
 func (t *Tree) Plant(index int, before *Saved) error {
 	if err := t.root().add(index, unix.NLM_F_REPLACE); err != nil {
 		return cause.Of(fmt.Errorf("%s qdisc on interface %d: %w", t.Kind, index, err))
@@ -72,9 +74,9 @@ func (t *Tree) Plant(index int, before *Saved) error {
 	return nil
 }
 
-// Grow makes the tree of the root qdisc, which is ours, by adding and changing classes.
-// Leaves that stay keep their packets. Attach a program that selects the tree's leaves
-// after Grow and before Prune.
+// Grow changes our tree on an interface to t by adding and changing classes. Leaves of both
+// trees keep their packets. Call Prune to remove the other classes; between Grow and Prune,
+// replace the program by one that selects the leaves of t.
 func (t *Tree) Grow(index int) error {
 	root, err := Root(index)
 	if err != nil {
@@ -91,7 +93,7 @@ func (t *Tree) Grow(index int) error {
 		}
 	} else {
 		if t.Kind == HTB {
-			next.Options = nil // the size table is all that HTB can change
+			next.Options = nil // HTB can change its size table only
 		}
 		err = next.send(unix.RTM_NEWQDISC, 0, index)
 	}
@@ -129,20 +131,20 @@ func (t *Tree) Grow(index int) error {
 	return nil
 }
 
-// Prune removes our classes that the tree does not have, with the packets in them.
+// Prune removes our classes that are not in t, and drops the packets in them.
 func (t *Tree) Prune(index int) error {
-	keep := map[uint32]bool{}
+	wanted := map[uint32]bool{}
 	for _, class := range t.inner() {
-		keep[class.Handle] = true
+		wanted[class.Handle] = true
 	}
 	for _, l := range t.Leaves {
-		keep[Handle(l.ID)] = true
+		wanted[Handle(l.ID)] = true
 	}
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
 	if err != nil {
 		return err
 	}
-	classes = slices.DeleteFunc(classes, func(c Object) bool { return c.Handle>>16 != Major || c.Kind != HTB || keep[c.Handle] })
+	classes = slices.DeleteFunc(classes, func(c Object) bool { return c.Handle>>16 != Major || c.Kind != HTB || wanted[c.Handle] })
 	inOrder(classes)
 	for _, c := range slices.Backward(classes) {
 		if err := c.send(unix.RTM_DELTCLASS, 0, index); err != nil {

@@ -16,55 +16,55 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ShareMapBacklogs      = "backlogs"
-	ShareMapBounds6       = "bounds6"
-	ShareMapBudgets       = "budgets"
-	ShareMapClasses       = "classes"
-	ShareMapCounters      = "counters"
-	ShareMapExpiry        = "expiry"
-	ShareMapGranted       = "granted"
-	ShareMapHighs         = "highs"
-	ShareMapIncoming      = "incoming"
-	ShareMapKnownKeys     = "known_keys"
-	ShareMapLeases        = "leases"
-	ShareMapLocks         = "locks"
-	ShareMapQueues        = "queues"
-	ShareMapRecords       = "records"
-	ShareMapScratch       = "scratch"
-	ShareMapStages        = "stages"
-	ShareMapStates        = "states"
-	ShareMapTables        = "tables"
-	ShareMapVectors       = "vectors"
-	ShareMapWaiting       = "waiting"
-	ShareProgShaperChange = "shaper_change"
-	ShareProgShaperDraw   = "shaper_draw"
-	ShareProgShaperLease  = "shaper_lease"
-	ShareProgShaperShare  = "shaper_share"
-	ShareVarPolicy        = "policy"
+	BudgetMapBacklogs      = "backlogs"
+	BudgetMapBounds6       = "bounds6"
+	BudgetMapBudgets       = "budgets"
+	BudgetMapClasses       = "classes"
+	BudgetMapCounters      = "counters"
+	BudgetMapExpiry        = "expiry"
+	BudgetMapGranted       = "granted"
+	BudgetMapHighs         = "highs"
+	BudgetMapIncoming      = "incoming"
+	BudgetMapKnownKeys     = "known_keys"
+	BudgetMapLeases        = "leases"
+	BudgetMapLocks         = "locks"
+	BudgetMapQueues        = "queues"
+	BudgetMapRecords       = "records"
+	BudgetMapScratch       = "scratch"
+	BudgetMapStages        = "stages"
+	BudgetMapStates        = "states"
+	BudgetMapTables        = "tables"
+	BudgetMapVectors       = "vectors"
+	BudgetMapWaiting       = "waiting"
+	BudgetProgShaperChange = "shaper_change"
+	BudgetProgShaperColor  = "shaper_color"
+	BudgetProgShaperDraw   = "shaper_draw"
+	BudgetProgShaperLease  = "shaper_lease"
+	BudgetVarPolicy        = "policy"
 )
 
-// LoadShare returns the embedded CollectionSpec for Share.
-func LoadShare() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_ShareBytes)
+// LoadBudget returns the embedded CollectionSpec for Budget.
+func LoadBudget() (*ebpf.CollectionSpec, error) {
+	reader := bytes.NewReader(_BudgetBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
-		return nil, fmt.Errorf("can't load Share: %w", err)
+		return nil, fmt.Errorf("can't load Budget: %w", err)
 	}
 
 	return spec, err
 }
 
-// LoadShareObjects loads Share and converts it into a struct.
+// LoadBudgetObjects loads Budget and converts it into a struct.
 //
 // The following types are suitable as obj argument:
 //
-//	*ShareObjects
-//	*SharePrograms
-//	*ShareMaps
+//	*BudgetObjects
+//	*BudgetPrograms
+//	*BudgetMaps
 //
 // See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func LoadShareObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := LoadShare()
+func LoadBudgetObjects(obj any, opts *ebpf.CollectionOptions) error {
+	spec, err := LoadBudget()
 	if err != nil {
 		return err
 	}
@@ -72,29 +72,29 @@ func LoadShareObjects(obj any, opts *ebpf.CollectionOptions) error {
 	return spec.LoadAndAssign(obj, opts)
 }
 
-// ShareSpecs contains maps and programs before they are loaded into the kernel.
+// BudgetSpecs contains maps and programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type ShareSpecs struct {
-	ShareProgramSpecs
-	ShareMapSpecs
-	ShareVariableSpecs
+type BudgetSpecs struct {
+	BudgetProgramSpecs
+	BudgetMapSpecs
+	BudgetVariableSpecs
 }
 
-// ShareProgramSpecs contains programs before they are loaded into the kernel.
+// BudgetProgramSpecs contains programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type ShareProgramSpecs struct {
+type BudgetProgramSpecs struct {
 	ShaperChange *ebpf.ProgramSpec `ebpf:"shaper_change"`
+	ShaperColor  *ebpf.ProgramSpec `ebpf:"shaper_color"`
 	ShaperDraw   *ebpf.ProgramSpec `ebpf:"shaper_draw"`
 	ShaperLease  *ebpf.ProgramSpec `ebpf:"shaper_lease"`
-	ShaperShare  *ebpf.ProgramSpec `ebpf:"shaper_share"`
 }
 
-// ShareMapSpecs contains maps before they are loaded into the kernel.
+// BudgetMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type ShareMapSpecs struct {
+type BudgetMapSpecs struct {
 	Backlogs  *ebpf.MapSpec `ebpf:"backlogs"`
 	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
@@ -117,33 +117,33 @@ type ShareMapSpecs struct {
 	Waiting   *ebpf.MapSpec `ebpf:"waiting"`
 }
 
-// ShareVariableSpecs contains global variables before they are loaded into the kernel.
+// BudgetVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type ShareVariableSpecs struct {
+type BudgetVariableSpecs struct {
 	Policy *ebpf.VariableSpec `ebpf:"policy"`
 }
 
-// ShareObjects contains all objects after they have been loaded into the kernel.
+// BudgetObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to LoadShareObjects or ebpf.CollectionSpec.LoadAndAssign.
-type ShareObjects struct {
-	SharePrograms
-	ShareMaps
-	ShareVariables
+// It can be passed to LoadBudgetObjects or ebpf.CollectionSpec.LoadAndAssign.
+type BudgetObjects struct {
+	BudgetPrograms
+	BudgetMaps
+	BudgetVariables
 }
 
-func (o *ShareObjects) Close() error {
-	return _ShareClose(
-		&o.SharePrograms,
-		&o.ShareMaps,
+func (o *BudgetObjects) Close() error {
+	return _BudgetClose(
+		&o.BudgetPrograms,
+		&o.BudgetMaps,
 	)
 }
 
-// ShareMaps contains all maps after they have been loaded into the kernel.
+// BudgetMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to LoadShareObjects or ebpf.CollectionSpec.LoadAndAssign.
-type ShareMaps struct {
+// It can be passed to LoadBudgetObjects or ebpf.CollectionSpec.LoadAndAssign.
+type BudgetMaps struct {
 	Backlogs  *ebpf.Map `ebpf:"backlogs"`
 	Bounds6   *ebpf.Map `ebpf:"bounds6"`
 	Budgets   *ebpf.Map `ebpf:"budgets"`
@@ -166,8 +166,8 @@ type ShareMaps struct {
 	Waiting   *ebpf.Map `ebpf:"waiting"`
 }
 
-func (m *ShareMaps) Close() error {
-	return _ShareClose(
+func (m *BudgetMaps) Close() error {
+	return _BudgetClose(
 		m.Backlogs,
 		m.Bounds6,
 		m.Budgets,
@@ -191,33 +191,33 @@ func (m *ShareMaps) Close() error {
 	)
 }
 
-// ShareVariables contains all global variables after they have been loaded into the kernel.
+// BudgetVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to LoadShareObjects or ebpf.CollectionSpec.LoadAndAssign.
-type ShareVariables struct {
+// It can be passed to LoadBudgetObjects or ebpf.CollectionSpec.LoadAndAssign.
+type BudgetVariables struct {
 	Policy *ebpf.Variable `ebpf:"policy"`
 }
 
-// SharePrograms contains all programs after they have been loaded into the kernel.
+// BudgetPrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to LoadShareObjects or ebpf.CollectionSpec.LoadAndAssign.
-type SharePrograms struct {
+// It can be passed to LoadBudgetObjects or ebpf.CollectionSpec.LoadAndAssign.
+type BudgetPrograms struct {
 	ShaperChange *ebpf.Program `ebpf:"shaper_change"`
+	ShaperColor  *ebpf.Program `ebpf:"shaper_color"`
 	ShaperDraw   *ebpf.Program `ebpf:"shaper_draw"`
 	ShaperLease  *ebpf.Program `ebpf:"shaper_lease"`
-	ShaperShare  *ebpf.Program `ebpf:"shaper_share"`
 }
 
-func (p *SharePrograms) Close() error {
-	return _ShareClose(
+func (p *BudgetPrograms) Close() error {
+	return _BudgetClose(
 		p.ShaperChange,
+		p.ShaperColor,
 		p.ShaperDraw,
 		p.ShaperLease,
-		p.ShaperShare,
 	)
 }
 
-func _ShareClose(closers ...io.Closer) error {
+func _BudgetClose(closers ...io.Closer) error {
 	for _, closer := range closers {
 		if err := closer.Close(); err != nil {
 			return err
@@ -228,5 +228,5 @@ func _ShareClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed share_bpfel.o
-var _ShareBytes []byte
+//go:embed budget_bpfel.o
+var _BudgetBytes []byte

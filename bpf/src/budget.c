@@ -19,13 +19,13 @@ static __always_inline __u64 time_of(struct __sk_buff *skb)
 	return (__u64)skb->cb[2] << 32 | skb->cb[1];
 }
 
-/* shaper_share meters a packet with input color cb[4], and returns its color. */
+/* shaper_color meters a packet with input color cb[4], and returns its color. */
 SEC("tc")
-int shaper_share(struct __sk_buff *skb)
+int shaper_color(struct __sk_buff *skb)
 {
 	if (skb->cb[4] >= RED)
 		return RED;
-	return shared(skb->cb[0], time_of(skb), skb->cb[3], skb->cb[4]);
+	return budget_color(skb->cb[0], time_of(skb), skb->cb[3], skb->cb[4]);
 }
 
 /* shaper_draw takes bytes from a bucket, and returns whether they fit. cb[0] is
@@ -38,7 +38,7 @@ int shaper_draw(struct __sk_buff *skb)
 	__u32 slot = skb->cb[0] >> 1, i = skb->cb[0] & 1;
 	struct budget *b = bpf_map_lookup_elem(&budgets, &slot);
 	struct guard *g = bpf_map_lookup_elem(&locks, &slot);
-	struct take t = {
+	struct withdrawal t = {
 		.credit = (__u64)skb->priority << 32 | skb->mark,
 		.version = skb->cb[4],
 		.n = skb->cb[3],
@@ -47,7 +47,7 @@ int shaper_draw(struct __sk_buff *skb)
 	if (!b || !g || b->profile.window)
 		return 0;
 	t.cost = t.n ? cost_of(&b->profile.buckets[i], t.n) : 0;
-	exclusive((struct state *)b, b, &g->lock, &b->profile, i, time_of(skb), &t);
+	draw_locked((struct state *)b, b, &g->lock, &b->profile, i, time_of(skb), &t);
 	return t.fits;
 }
 
@@ -78,7 +78,7 @@ int shaper_change(struct __sk_buff *skb)
 		w.e = __sync_fetch_and_or(&b->word[1], CLOSED) & ~CLOSED;
 	}
 	w.stamp = b->stamp;
-	carry(&w, &b->profile, to, now);
+	convert_words(&w, &b->profile, to, now);
 	b->profile = *to;
 	BARRIER();
 	WRITE(b->version, b->version + 1);
@@ -119,17 +119,17 @@ int shaper_lease(struct __sk_buff *skb)
 	w.c = l->word[0];
 	w.e = l->word[1];
 	w.stamp = l->stamp;
-	pass(l, &w, now);
+	start_due_phases(l, &w, now);
 	phase = l->phase;
 	if (phase < PHASES)
-		carry(&w, &l->phases[phase], &to->phases[0], now);
+		convert_words(&w, &l->phases[phase], &to->phases[0], now);
 	l->phases[0] = to->phases[0];
 	l->phases[1] = to->phases[1];
 	l->phases[2] = to->phases[2];
 	WRITE(l->until[0], to->until[0]);
 	WRITE(l->until[1], to->until[1]);
 	WRITE(l->phase, 0);
-	pass(l, &w, now);
+	start_due_phases(l, &w, now);
 	l->word[0] = w.c;
 	l->word[1] = w.e;
 	l->stamp = w.stamp;

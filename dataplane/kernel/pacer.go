@@ -1,0 +1,225 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"math/bits"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// Pacer is the root qdisc that holds queued packets until they depart.
+type Pacer string
+
+const (
+	FQ  Pacer = qdisc.FQ  // the program sets a packet's departure time in skb->tstamp
+	HTB Pacer = qdisc.HTB // the program sets the class of a packet's queue in skb->priority
+)
+
+// pacerNumber has the values of enum pacer in bpf/src/policy.h.
+var pacerNumber = map[Pacer]uint32{FQ: 1, HTB: 2}
+
+// linkedAndFair returns the first queue of a plan that belongs to a link, and the first that
+// is fair; nil if there is none.
+func linkedAndFair(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
+	for i := len(plan.Queues) - 1; i >= 0; i-- {
+		q := &plan.Queues[i]
+		if q.Link >= 0 {
+			linked = q
+		}
+		if q.Fair {
+			fair = q
+		}
+	}
+	return linked, fair
+}
+
+// choosePacer returns the pacer for a plan: the requested one, or if that is "", one that
+// the kernel has and that supports the plan. It is "" for a plan without queues.
+func choosePacer(requested Pacer, plan *dataplane.Plan) (Pacer, error) {
+	linked, fair := linkedAndFair(plan)
+	switch {
+	case len(plan.Queues) == 0:
+		return "", nil
+	case requested == "" && linked == nil && qdisc.Have(string(FQ)) == nil:
+		return FQ, nil
+	case requested == "":
+		requested = HTB
+	}
+	err := qdisc.Have(string(requested))
+	if err == nil && fair != nil && requested == HTB {
+		if err = qdisc.Have(qdisc.FQCoDel); err != nil {
+			err = fmt.Errorf("queue %s is fair: %w", fair.Name, err)
+		}
+	}
+	return requested, err
+}
+
+// queue encodes a queue and gives it a ring of departures if its limit needs one.
+func (e *encoder) queue(q *dataplane.PlanQueue) {
+	c := &q.Config
+	out := bpf.ShaperQueue{
+		Time: uint64(c.Time), Bytes: uint64(c.Bytes), Capacity: uint64(c.Capacity()), Seed: c.Seed,
+		Target: uint64(c.CoDel.Target), Interval: uint64(c.CoDel.Interval),
+		Axis: uint8(c.Axis()), Ecn: flag(c.ECN), Linked: flag(q.Link >= 0),
+	}
+	for color, w := range c.WRED {
+		out.Wred[color] = bpf.ShaperEarly{Min: uint64(w.Min), Max: uint64(w.Max), Probability: uint64(w.Probability)}
+	}
+	if q.Link >= 0 {
+		out.Capacity = 0
+		e.checkLinked(q)
+	} else {
+		num, den, _ := queue.Pace(q.Drain) // Compile has checked the rate
+		out.Ns, out.Rest, out.Den = num/den, num%den, den
+	}
+	if e.pacer == FQ && maxDelay(q) > maxFQDelay {
+		e.refuse(q.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseHTB)
+	}
+	if out.Capacity > 0 {
+		size := 1 << bits.Len64(out.Capacity-1)
+		out.Ring, out.Mask = uint32(e.ring), uint64(size-1)
+		e.ring += size
+	}
+	e.queues = append(e.queues, out)
+}
+
+// checkLinked rejects options that HTB does not support in a queue of a link.
+func (e *encoder) checkLinked(q *dataplane.PlanQueue) {
+	if e.pacer == FQ {
+		e.refuse(q.Source, "link", "needs HTB", UseHTB)
+	}
+	if q.Fair && q.Key.By != dataplane.ByFlow {
+		e.fail(q.Source, "fair", "must be flow in the kernel plane, which schedules flows by fq_codel: write fair: flow")
+	}
+	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && !q.Fair {
+		field := "wred"
+		if q.WRED == [3]queue.Early{} {
+			field = "codel"
+		}
+		e.fail(q.Source, field, "is not supported in a queue of a link in the kernel plane, because HTB does not report the backlog: give the queue a rate of its own")
+	}
+	if q.Packets > 0 {
+		e.fail(q.Source, "limit", "of a link's queue cannot be in packets in the kernel plane: give a size, such as 64KiB, or a time")
+	}
+}
+
+// maxFQDelay is the maximum queueing delay with fq. fq itself allows 2^32 µs, 71 minutes.
+const maxFQDelay = time.Hour
+
+// maxDelay returns the maximum queueing delay of a queue, 0 for a queue of a link.
+func maxDelay(q *dataplane.PlanQueue) time.Duration {
+	switch {
+	case q.Link >= 0:
+		return 0
+	case q.Time > 0:
+		return q.Time
+	}
+	return transmitTime(q.Drain, maxBacklog(q, maxPacket))
+}
+
+// transmitTime returns the time that bytes take at a rate, at most math.MaxInt64 ns.
+func transmitTime(r meter.Rate, bytes int64) time.Duration {
+	t := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(r.Period)))
+	if t.Div(t, big.NewInt(r.Bytes)); !t.IsInt64() {
+		return math.MaxInt64
+	}
+	return time.Duration(t.Int64())
+}
+
+const maxPacket = 1 << 16 // bytes; the maximum of GSO without BIG TCP
+
+// maxBacklog returns the maximum backlog of a queue, in bytes, if its packets have at most
+// packet bytes.
+func maxBacklog(q *dataplane.PlanQueue, packet int) (bytes int64) {
+	switch {
+	case q.Time > 0:
+		bytes, _ = q.Drain.Burst(min(q.Time, time.Hour))
+	case q.Bytes > 0:
+		bytes = q.Bytes
+	default:
+		bytes = q.Packets * int64(packet)
+	}
+	return bytes
+}
+
+// bytesPerSecond returns a rate in bytes per second, rounded up. HTB must not be slower than
+// the program, which enforces the exact rate.
+func bytesPerSecond(r meter.Rate) uint64 {
+	b := new(big.Int).Mul(big.NewInt(r.Bytes), big.NewInt(int64(time.Second)))
+	b.Add(b, big.NewInt(int64(r.Period)-1)).Div(b, big.NewInt(int64(r.Period)))
+	return b.Uint64()
+}
+
+// If timers fire late, HTB falls behind the program. It catches up at once by the leaf's
+// credit, and then slowly by the leaf's surplus rate. The queue's rate is still kept, because
+// the program admits no more. tree reduces the credit of short queues: an idle leaf saves its
+// credit, and with a credit above the maximum backlog nothing would ever be queued.
+const (
+	leafCredit  = 10 * time.Millisecond // of the queue's rate
+	leafSurplus = 16384                 // the leaf's rate is higher by 1/leafSurplus
+)
+
+// leafLimit returns the limit of a leaf in bytes, for a queue with a maximum backlog. It has
+// room for packets that the program has admitted while HTB is behind.
+func leafLimit(bytes int64) uint32 {
+	return uint32(min(min(bytes, math.MaxInt32)*3/2, math.MaxInt32) + maxPacket)
+}
+
+// tree returns the qdisc tree that the queues need on a device.
+func (g *image) tree(d *device) *qdisc.Tree {
+	length := g.plan.Length
+	t := &qdisc.Tree{Kind: string(g.pacer), Overhead: length.Overhead, MTU: d.mtu}
+	switch length.Base {
+	case dataplane.L3:
+		if d.link == dataplane.LinkEthernet {
+			t.Overhead -= 14
+		}
+	case dataplane.L1:
+		t.Overhead += 24
+	}
+	longest := cmp.Or(d.mtu, 1500) + 14 // length of the longest frame, bytes
+	for i, id := range g.linkIDs {
+		t.Links = append(t.Links, qdisc.Link{ID: id, Rate: bytesPerSecond(g.plan.Links[i].Rate), Credit: leafCredit})
+	}
+	for i := range g.plan.Queues {
+		q := &g.plan.Queues[i]
+		leaf := qdisc.Leaf{ID: uint16(g.queues[i].ClassId)}
+		t.Horizon = max(t.Horizon, maxDelay(q))
+		if q.Link < 0 {
+			leaf.Rate = bytesPerSecond(q.Drain)
+			leaf.Rate += leaf.Rate / leafSurplus
+			bytes := maxBacklog(q, cmp.Or(d.mtu, maxPacket))
+			leaf.Limit, leaf.Credit = leafLimit(bytes), min(leafCredit, transmitTime(q.Drain, bytes)/4)
+			t.Leaves = append(t.Leaves, leaf)
+			continue
+		}
+		leaf.Parent, leaf.Priority = g.linkIDs[q.Link], uint32(q.Priority)
+		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(q.Bytes, math.MaxUint32))
+		if q.Fair {
+			leaf.Fair = &qdisc.Fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity())}
+		}
+		t.Leaves = append(t.Leaves, leaf)
+	}
+	return t
+}
+
+// quantum returns the bytes that a queue of a link may send in its turn. The queue with the
+// smallest weight of its priority may send longest, because HTB needs a quantum of at least
+// the longest packet; the others send more, in proportion to their weights.
+func (g *image) quantum(q *dataplane.PlanQueue, longest int) uint32 {
+	least := q.Weight
+	for _, i := range g.plan.Links[q.Link].Queues {
+		if other := &g.plan.Queues[i]; other.Priority == q.Priority {
+			least = min(least, other.Weight)
+		}
+	}
+	return uint32((q.Weight*longest + least - 1) / least)
+}
