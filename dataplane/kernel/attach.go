@@ -52,8 +52,8 @@ type Config struct {
 	// Label is kept beside the program, for whoever finds it.
 	Label json.RawMessage
 
-	before *Before // what was taken over from another place
-	ready  *image  // of the plan
+	rollbackGoal *Before // what was taken over from another place
+	encoded      *image  // of the plan
 }
 
 // BusyError says that another process shapes the interface.
@@ -77,7 +77,7 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 	if cfg.Hook == "" {
 		cfg.Hook = Auto
 	}
-	d, err := cfg.check(plan)
+	d, err := cfg.prepare(plan)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,11 +87,11 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 	}
 	defer st.close()
 	st.guard = cfg.Guard
-	owner, err := cfg.own(d.iface)
+	owner, err := cfg.lockOwner(d.iface)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := sweep(); err != nil {
+	if _, err := removeOrphans(); err != nil {
 		return nil, nil, errors.Join(err, owner.Close())
 	}
 	s, changes, err := cfg.takeOver(st, plan, d)
@@ -99,7 +99,7 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 		s, err = cfg.attachNew(st, plan, d)
 	}
 	if err != nil && !errors.As(err, new(*ActiveError)) {
-		if cfg.before != nil {
+		if cfg.rollbackGoal != nil {
 			err = fmt.Errorf("%w; the shaper that was attached before, at another place, is detached", err)
 		}
 		return nil, nil, errors.Join(err, owner.Close())
@@ -109,15 +109,15 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 }
 
 // own takes the owner lock of a direction.
-func (cfg *Config) own(at iface) (lock, error) {
-	owner, err := ownerLock(at, cfg.Direction)
+func (cfg *Config) lockOwner(at iface) (lock, error) {
+	owner, err := takeOwnerLock(at, cfg.Direction)
 	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
 		time.Sleep(10 * time.Millisecond)
-		owner, err = ownerLock(at, cfg.Direction)
+		owner, err = takeOwnerLock(at, cfg.Direction)
 	}
 	if errors.Is(err, errLocked) {
 		busy := &BusyError{About{Interface: cfg.Interface, Direction: cfg.Direction}}
-		if other, err := find(at, cfg.Direction); err == nil && other != nil {
+		if other, err := findShaper(at, cfg.Direction); err == nil && other != nil {
 			busy.About = other.About
 			other.Close()
 		}
@@ -127,18 +127,18 @@ func (cfg *Config) own(at iface) (lock, error) {
 }
 
 // check finds what is wrong before anything is changed.
-func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
-	d, err := findDevice(cfg.Interface)
+func (cfg *Config) prepare(plan *dataplane.Plan) (*device, error) {
+	d, err := deviceByName(cfg.Interface)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.Length.Accepts(d.link); err != nil {
+	if err := plan.Length.Accepts(d.linkType); err != nil {
 		return nil, err
 	}
 	if cfg.Hook == XDP && cfg.Direction == Egress {
 		return nil, UseIngress.errorf("XDP sees only packets that arrive")
 	}
-	if cfg.Pin && !haveBpffs() {
+	if cfg.Pin && !bpffsMounted() {
 		switch cfg.Hook {
 		case Auto:
 			cfg.Hook = TC // a filter stays without a pin
@@ -150,7 +150,7 @@ func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.ready, err = encode(plan, entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
+	cfg.encoded, err = encode(plan, entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
 	return d, err
 }
 
@@ -169,9 +169,9 @@ func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
 // takeOver gives a shaper that was left behind the policy. It returns nil where
 // there is none, or none that can be taken over: that one is removed.
 func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper, []dataplane.Change, error) {
-	s, err := find(st.iface, cfg.Direction)
+	s, err := findShaper(st.iface, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return nil, nil, errors.Join(unpinned(st.pin(cfg.Direction)), st.clear(cfg.Direction))
+		return nil, nil, errors.Join(detachPinned(st.pinPath(cfg.Direction)), st.clear(cfg.Direction))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -186,10 +186,10 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 	}
 	elsewhere := cfg.Hook != Auto && string(cfg.Hook) != s.Place.Hook || s.needsOtherDevice(pacer, cfg.Dry)
 	if elsewhere || s.Pinned && !cfg.Pin { // what is of the old one outlives the process
-		err = st.protect()
+		err = st.startGuard()
 	}
 	if elsewhere && err == nil {
-		cfg.before = s.rollbackGoal()
+		cfg.rollbackGoal = s.rollbackGoal()
 		err = s.detachLocked(st)
 	}
 	if elsewhere || err != nil {
@@ -204,7 +204,7 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 	next.Namespace, next.Index = st.Namespace, st.Index
 	next.Asked, next.Dry, next.Pinned, next.AskedGSO = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Process, next.Label, next.Expires = os.Getpid(), cfg.Label, 0
-	s.TookOver, s.encoded = true, cfg.ready
+	s.TookOver, s.encoded = true, cfg.encoded
 	changes, err := s.install(st, plan, &next)
 	if err != nil && !errors.As(err, new(*ActiveError)) {
 		s.Close()
@@ -214,7 +214,7 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 }
 
 // unpinned ends a pinned shaper that may not be looked into.
-func unpinned(path string) error {
+func detachPinned(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -229,17 +229,17 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shap
 	s = &Shaper{About: About{
 		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),
-	}, encoded: cfg.ready}
+	}, encoded: cfg.encoded}
 	if s.maps, err = newStateMaps(); err != nil {
 		return nil, err
 	}
 	next := s.About
 	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
 	next.Asked, next.Label, next.Place.Hook = cfg.Pacer, cfg.Label, string(cfg.Hook)
-	next.armRollback(cfg.before, cfg.Until)
+	next.armRollback(cfg.rollbackGoal, cfg.Until)
 	if _, err = s.install(st, plan, &next); err != nil {
 		// What is new has to be whole.
-		err = errors.Join(plain(err), s.detachLocked(st))
+		err = errors.Join(withoutActive(err), s.detachLocked(st))
 		s.Close()
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shap
 }
 
 // plain is what went wrong, of a policy that is not to stay active.
-func plain(err error) error {
+func withoutActive(err error) error {
 	var active *ActiveError
 	if errors.As(err, &active) {
 		return active.Err
@@ -257,11 +257,11 @@ func plain(err error) error {
 
 // attach attaches a program before all others of a hook: if it lets a packet pass, the
 // next program sees it. The device is the interface or its ifb.
-func (st *site) attach(d *device, p *ebpf.Program, direction Direction, to Hook) (hook.Hook, hook.Place, error) {
+func (st *site) attachProgram(d *device, p *ebpf.Program, direction Direction, to Hook) (hook.Hook, hook.Place, error) {
 	ingress := direction == Ingress
 	switch to {
 	case XDP:
-		if d.link != dataplane.LinkEthernet {
+		if d.linkType != dataplane.LinkEthernet {
 			return nil, hook.Place{}, UseTC.errorf("interface %s has no Ethernet header, which XDP needs", d.name)
 		}
 		h, at, err := hook.AttachXDP(d.Index, p)
@@ -292,7 +292,7 @@ func (st *site) attachFilter(d *device, p *ebpf.Program, ingress bool) (hook.Hoo
 	if err != nil {
 		return nil, hook.Place{}, err
 	}
-	h, at, err := hook.AttachFilter(d.Index, ingress, p, st.protect)
+	h, at, err := hook.AttachFilter(d.Index, ingress, p, st.startGuard)
 	if err != nil {
 		err = fmt.Errorf("tc filter on %s: %w", d.name, err)
 	}

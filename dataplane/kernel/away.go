@@ -43,14 +43,14 @@ type awayMark struct {
 
 // Wait sets the marks. It is an *AwayError if another process waits for the interface
 // in one of the directions.
-func Wait(name, policy string, directions ...Direction) (*Away, error) {
-	here, err := namespace()
+func MarkAway(name, policy string, directions ...Direction) (*Away, error) {
+	here, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
 	a := &Away{}
 	for _, direction := range directions {
-		l, err := markAway(here, AwayError{name, direction, os.Getpid(), policy})
+		l, err := lockAwayMark(here, AwayError{name, direction, os.Getpid(), policy})
 		if err != nil {
 			a.End()
 			return nil, err
@@ -60,7 +60,7 @@ func Wait(name, policy string, directions ...Direction) (*Away, error) {
 	return a, nil
 }
 
-func markAway(here uint64, e AwayError) (lock, error) {
+func lockAwayMark(here uint64, e AwayError) (lock, error) {
 	name := awayFile(here, &e)
 	l, err := takeLock(name, unix.LOCK_EX|unix.LOCK_NB)
 	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
@@ -89,14 +89,14 @@ func markAway(here uint64, e AwayError) (lock, error) {
 // Directions are those in which no other process has ended the waiting.
 func (a *Away) Directions() (out []Direction) {
 	for _, m := range a.marks {
-		if !m.ended() {
+		if !m.removed() {
 			out = append(out, m.direction)
 		}
 	}
 	return out
 }
 
-func (m awayMark) ended() bool {
+func (m awayMark) removed() bool {
 	_, err := os.Lstat(m.Name())
 	return errors.Is(err, os.ErrNotExist)
 }
@@ -104,7 +104,7 @@ func (m awayMark) ended() bool {
 // End removes the marks.
 func (a *Away) End() {
 	for _, m := range a.marks {
-		if m.ended() {
+		if m.removed() {
 			m.File.Close()
 			continue
 		}
@@ -114,7 +114,7 @@ func (a *Away) End() {
 
 // EndAway has the process end its waiting in a direction.
 func EndAway(e *AwayError) error {
-	here, err := namespace()
+	here, err := currentNamespace()
 	if err != nil {
 		return err
 	}

@@ -36,14 +36,14 @@ func (u *budgetUser) registryTemp() string {
 
 // half names the interface, so that status can attribute the file if its writer is killed.
 func (at iface) registryTemp(direction Direction) string {
-	return at.file(direction.String()+"-"+registryFile) + temporary
+	return at.fileName(direction.String()+"-"+registryFile) + temporary
 }
 
 // gone says whether a user is there no more. What cannot be found out without
 // CAP_SYS_ADMIN counts as there.
 func (u *budgetUser) gone() (bool, error) {
 	if len(u.Programs) == 0 {
-		return unlocked(u.File)
+		return removeIfUnlocked(u.File)
 	}
 	for _, id := range u.Programs {
 		p, err := ebpf.NewProgramFromID(id)
@@ -62,11 +62,11 @@ func (u *budgetUser) gone() (bool, error) {
 // goneUnseen is gone for those who may not look for programs.
 func (u *budgetUser) goneUnprivileged() (bool, error) {
 	at := iface{u.Namespace, u.Index}
-	if held, err := owned(at, u.Direction); held || err != nil {
+	if held, err := hasOwner(at, u.Direction); held || err != nil {
 		return false, err
 	}
-	here, err := namespace()
-	if err != nil || here != u.Namespace || exists(at.pin(u.Direction)) {
+	here, err := currentNamespace()
+	if err != nil || here != u.Namespace || fileExists(at.pinPath(u.Direction)) {
 		return false, err
 	}
 	list, err := hook.Filters(u.Index, hook.Parent(u.Direction == Ingress))

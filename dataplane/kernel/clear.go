@@ -16,9 +16,9 @@ import (
 
 // Cleared is what a command took away.
 type Cleared struct {
-	What  []string // a line each
-	Notes []string // what went unexpectedly
-	Lost  Lost
+	Removed []string // a line each
+	Notes   []string // what went unexpectedly
+	Lost    Lost
 }
 
 // Clear removes everything of ours from an interface in some directions, whoever
@@ -29,10 +29,10 @@ func Clear(name string, directions ...Direction) (out Cleared, err error) {
 		if !cause.NoDevice(err) {
 			return out, fmt.Errorf("interface %s: %w", name, err)
 		}
-		out.What, err = sweep()
+		out.Removed, err = removeOrphans()
 		return out, errors.Join(err, &NoInterfaceError{name})
 	}
-	here, err := namespace()
+	here, err := currentNamespace()
 	if err != nil {
 		return out, err
 	}
@@ -43,13 +43,13 @@ func Clear(name string, directions ...Direction) (out Cleared, err error) {
 	}
 	for _, direction := range directions {
 		err = errors.Join(err, st.clear(direction))
-		if yes, e := owned(at, direction); !yes && e == nil { // a process that was killed left the file
+		if yes, e := hasOwner(at, direction); !yes && e == nil { // a process that was killed left the file
 			err = errors.Join(err, removeState(at.ownerFile(direction)))
 		}
 	}
 	Unguard(Identity(at))
 	err = errors.Join(err, st.close())
-	what, e := sweep()
+	what, e := removeOrphans()
 	return Cleared{append(st.Removed, what...), st.Notes, st.Lost}, errors.Join(err, e)
 }
 
@@ -61,19 +61,19 @@ func Rescue(at Identity, directions ...Direction) error {
 		return err
 	}
 	for _, direction := range directions {
-		if yes, e := owned(st.iface, direction); yes || e != nil {
+		if yes, e := hasOwner(st.iface, direction); yes || e != nil {
 			err = errors.Join(err, e)
 			continue
 		}
-		err = errors.Join(err, st.rescue(direction))
+		err = errors.Join(err, st.clearUnlessPinned(direction))
 		err = errors.Join(err, removeState(st.ownerFile(direction)))
 	}
 	return errors.Join(err, st.close())
 }
 
 // rescue clears a direction, but for a shaper that is to stay.
-func (st *site) rescue(direction Direction) error {
-	s, err := find(st.iface, direction)
+func (st *site) clearUnlessPinned(direction Direction) error {
+	s, err := findShaper(st.iface, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) {
 		return err
 	}
@@ -82,7 +82,7 @@ func (st *site) rescue(direction Direction) error {
 	}
 	defer s.Close()
 	if s.Pacer == "" {
-		err = st.unpace(direction)
+		err = st.removeTree(direction)
 	}
 	if s.GSOLimit == 0 {
 		err = errors.Join(err, st.setGSO(direction, 0))
@@ -92,13 +92,13 @@ func (st *site) rescue(direction Direction) error {
 
 // sweep removes what is left of interfaces that are gone: pins of links that hold
 // nothing, ifb devices, journals and locks.
-func sweep() (removed []string, err error) {
-	here, err := namespace()
+func removeOrphans() (removed []string, err error) {
+	here, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
 	files, _ := os.ReadDir(StateDir) // before the interfaces: none of a new one is removed
-	links, err := linkList()
+	links, err := listLinks()
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func sweep() (removed []string, err error) {
 			removed = append(removed, fmt.Sprintf("device %s of an interface that is gone", l.Attrs().Name))
 		}
 	}
-	pins, err := sweepPins()
+	pins, err := removeOrphanPins()
 	errs = append(errs, err)
 	for _, name := range pins {
 		removed = append(removed, fmt.Sprintf("pin %s of an interface that is gone", filepath.Join(pinDir, name)))
@@ -134,7 +134,7 @@ func sweep() (removed []string, err error) {
 			continue
 		}
 		if strings.HasPrefix(f.Name(), memberFile) {
-			_, err := unlocked(f.Name())
+			_, err := removeIfUnlocked(f.Name())
 			errs = append(errs, err)
 			continue
 		}
@@ -143,8 +143,8 @@ func sweep() (removed []string, err error) {
 		if n, _ := fmt.Sscanf(f.Name(), "%d-%d-%s", &at.Namespace, &at.Index, &what); n < 3 || at.Namespace != here || there[at.Index] {
 			continue
 		}
-		egress, err1 := owned(at, Egress)
-		ingress, err2 := owned(at, Ingress)
+		egress, err1 := hasOwner(at, Egress)
+		ingress, err2 := hasOwner(at, Ingress)
 		if egress || ingress || err1 != nil || err2 != nil { // its process will see that it is gone
 			continue
 		}

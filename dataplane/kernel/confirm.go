@@ -29,7 +29,7 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	st, err := list[0].site()
+	st, err := list[0].lockSite()
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +61,13 @@ func Postpone(until time.Time, list ...*Shaper) error {
 	if len(list) == 0 {
 		return nil
 	}
-	st, err := list[0].site()
+	st, err := list[0].lockSite()
 	if err != nil {
 		return err
 	}
 	defer st.close()
 	for _, s := range list {
-		err := again(func() error {
+		err := retry(func() error {
 			if err := s.Refresh(); err != nil || s.Until.IsZero() {
 				return err
 			}
@@ -85,7 +85,7 @@ func Postpone(until time.Time, list ...*Shaper) error {
 // closes them.
 func Pending(at Identity) (out []*Shaper, err error) {
 	for _, direction := range []Direction{Egress, Ingress} {
-		s, err := find(iface(at), direction)
+		s, err := findShaper(iface(at), direction)
 		if err != nil {
 			for _, s := range out {
 				s.Close()
@@ -112,7 +112,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 	if len(list) == 0 {
 		return nil, nil
 	}
-	st, err := list[0].site()
+	st, err := list[0].lockSite()
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 			continue
 		}
 		was := s.Before // a try that fails late leaves none
-		err := again(func() error { return s.rollBack(st, was, compile) })
+		err := retry(func() error { return s.rollBack(st, was, compile) })
 		if err != nil {
 			errs = append(errs, err)
 		}

@@ -36,18 +36,18 @@ func (p Problem) String() string {
 type fault int
 
 const (
-	harmless     fault = iota
-	away               // the interface is in another network namespace, or gone
-	hookGone           // the program is attached no more
-	notFirst           // another program of the same hook runs before ours
-	ahead              // another program runs before ours, and Repair cannot change that
-	rootReplaced       // the root qdisc is not ours
-	classMissing       // of HTB
-	expired            // the program does nothing since its deadline
-	deviceGone         // the ifb device
-	deviceDown         // the ifb device
-	redirectGone       // the filter that redirects to the ifb device
-	gsoRaised          // the GSO limit is above ours
+	harmless      fault = iota
+	interfaceAway       // the interface is in another network namespace, or gone
+	hookGone            // the program is attached no more
+	notFirst            // another program of the same hook runs before ours
+	foreignAhead        // another program runs before ours, and Repair cannot change that
+	rootReplaced        // the root qdisc is not ours
+	classMissing        // of HTB
+	deadlineOver        // the program does nothing since its deadline
+	deviceGone          // the ifb device
+	deviceDown          // the ifb device
+	redirectGone        // the filter that redirects to the ifb device
+	gsoRaised           // the GSO limit is above ours
 )
 
 // ErrChanging says that another process is changing the shaper: look again.
@@ -62,7 +62,7 @@ func (s *Shaper) Problems() ([]Problem, error) {
 		return nil, nil
 	}
 	// It may have been seen half changed: look again while nobody changes it.
-	change, err := tryChangeLock(s.iface())
+	change, err := tryTakeChangeLock(s.iface())
 	if errors.Is(err, errLocked) {
 		return nil, ErrChanging
 	}
@@ -86,7 +86,7 @@ type inspection struct {
 	found []Problem
 }
 
-func (i *inspection) add(f fault, remedy Remedy, format string, args ...any) {
+func (i *inspection) addProblem(f fault, remedy Remedy, format string, args ...any) {
 	i.found = append(i.found, Problem{Found: fmt.Sprintf(format, args...), Remedy: remedy, Harmless: f == harmless, fault: f})
 }
 
@@ -95,9 +95,9 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	l, err := netlink.LinkByIndex(s.Index)
 	if cause.NoDevice(err) {
 		if id, _ := s.hook.Program(); id != 0 && !s.Redirected() {
-			i.add(away, MoveBack, "interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
+			i.addProblem(interfaceAway, MoveBack, "interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
 		} else {
-			i.add(away, "", "interface %s is gone", s.Interface)
+			i.addProblem(interfaceAway, "", "interface %s is gone", s.Interface)
 		}
 		return i.found, nil
 	}
@@ -106,14 +106,14 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	}
 	attrs := l.Attrs()
 	if attrs.RawFlags&unix.IFF_UP == 0 {
-		i.add(harmless, "", "interface %s is down", s.Interface)
+		i.addProblem(harmless, "", "interface %s is down", s.Interface)
 	}
 	if s.Redirected() {
-		if there, err := i.device(); !there || err != nil {
+		if there, err := i.checkIFB(); !there || err != nil {
 			return i.found, err
 		}
 	}
-	id, err := i.program()
+	id, err := i.checkProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -123,21 +123,21 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	if over, err := s.deadlinePassed(); err != nil {
 		return nil, err
 	} else if over {
-		i.add(expired, CallDetach, "its time is over, and packets pass unshaped")
+		i.addProblem(deadlineOver, CallDetach, "its time is over, and packets pass unshaped")
 	}
 	if s.GSOLimit != 0 && attrs.GSOMaxSize > s.GSOLimit {
-		i.add(gsoRaised, CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
+		i.addProblem(gsoRaised, CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
 	}
-	err = i.tree()
+	err = i.checkTree()
 	return i.found, err
 }
 
 // program looks at the hook. It returns the ID of the program there, 0 for none.
-func (i *inspection) program() (ebpf.ProgramID, error) {
+func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 	at := i.Place
 	h, linked := i.hook.(*hook.Link)
 	if !linked {
-		return i.filter()
+		return i.checkFilter()
 	}
 	info, err := h.Info()
 	if err != nil {
@@ -145,7 +145,7 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 	}
 	tcx, xdp := info.TCX(), info.XDP()
 	if (tcx == nil || tcx.Ifindex == 0) && (xdp == nil || xdp.Ifindex == 0) {
-		i.add(hookGone, CallRepair, "the %s link of the program was detached", at.Hook)
+		i.addProblem(hookGone, CallRepair, "the %s link of the program was detached", at.Hook)
 		return 0, nil
 	}
 	if tcx == nil {
@@ -162,16 +162,16 @@ func (i *inspection) program() (ebpf.ProgramID, error) {
 		}
 	}
 	if len(programs) > 0 {
-		i.add(notFirst, CallRepair, "%s before ours, which sees only packets that reach it", hook.DescribeRun(programs))
+		i.addProblem(notFirst, CallRepair, "%s before ours, which sees only packets that reach it", hook.DescribeRun(programs))
 	}
 	return info.Program, nil
 }
 
 // filter looks at a hook that is a tc filter.
-func (i *inspection) filter() (ebpf.ProgramID, error) {
+func (i *inspection) checkFilter() (ebpf.ProgramID, error) {
 	at := i.Place
 	ingress := at.Parent == netlink.HANDLE_MIN_INGRESS
-	if err := i.tcxAhead(at.Index, ingress, "our tc filter", UseTCX); err != nil {
+	if err := i.checkTCXAhead(at.Index, ingress, "our tc filter", UseTCX); err != nil {
 		return 0, err
 	}
 	list, err := hook.FiltersInOrder(at.Index, at.Parent)
@@ -182,11 +182,11 @@ func (i *inspection) filter() (ebpf.ProgramID, error) {
 		return f.Kind == "bpf" && f.Priority == at.Priority && f.Handle == at.Handle
 	})
 	if ours < 0 {
-		i.add(hookGone, CallRepair, "the tc filter of shaper, pref %d, was removed", at.Priority)
+		i.addProblem(hookGone, CallRepair, "the tc filter of shaper, pref %d, was removed", at.Priority)
 		return 0, nil
 	}
 	if ours > 0 {
-		i.add(notFirst, CallRepair, "%v runs before ours, which sees only packets that reach it", list[0])
+		i.addProblem(notFirst, CallRepair, "%v runs before ours, which sees only packets that reach it", list[0])
 	}
 	id, err := i.hook.Program()
 	if err == nil && id == 0 {
@@ -196,30 +196,30 @@ func (i *inspection) filter() (ebpf.ProgramID, error) {
 }
 
 // tcxAhead looks for TCX programs in front of a tc filter.
-func (i *inspection) tcxAhead(index int, ingress bool, ours string, remedy Remedy) error {
+func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy Remedy) error {
 	programs, err := hook.TCXPrograms(index, ingress)
 	if err != nil {
 		return err
 	}
 	if len(programs) > 0 {
-		i.add(ahead, remedy, "%s before %s, which sees only packets that reach it", hook.DescribeRun(programs), ours)
+		i.addProblem(foreignAhead, remedy, "%s before %s, which sees only packets that reach it", hook.DescribeRun(programs), ours)
 	}
 	return nil
 }
 
 // device looks at the ifb device and at what redirects to it. It says whether
 // the device is there.
-func (i *inspection) device() (bool, error) {
+func (i *inspection) checkIFB() (bool, error) {
 	l, err := netlink.LinkByIndex(i.Place.Index)
 	if cause.NoDevice(err) {
-		i.add(deviceGone, CallRepair, "device %s is gone, and with it all packets that are redirected to it", hook.IFBName(i.Index))
+		i.addProblem(deviceGone, CallRepair, "device %s is gone, and with it all packets that are redirected to it", hook.IFBName(i.Index))
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("device %s: %w", hook.IFBName(i.Index), err)
 	}
 	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
-		i.add(deviceDown, CallRepair, "device %s is down and drops all packets", l.Attrs().Name)
+		i.addProblem(deviceDown, CallRepair, "device %s is down and drops all packets", l.Attrs().Name)
 	}
 	list, err := hook.FiltersInOrder(i.Index, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
@@ -228,16 +228,16 @@ func (i *inspection) device() (bool, error) {
 	ours := slices.IndexFunc(list, hook.Filter.Redirects)
 	switch {
 	case ours < 0:
-		i.add(redirectGone, CallRepair, "the filter that redirects packets to %s was removed", l.Attrs().Name)
+		i.addProblem(redirectGone, CallRepair, "the filter that redirects packets to %s was removed", l.Attrs().Name)
 	case ours > 0:
-		i.add(ahead, Remedy(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].Priority)),
+		i.addProblem(foreignAhead, Remedy(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].Priority)),
 			"%v runs before the redirect to %s", list[0], l.Attrs().Name)
 	}
-	return true, i.tcxAhead(i.Index, true, "the redirect to "+l.Attrs().Name, "remove it")
+	return true, i.checkTCXAhead(i.Index, true, "the redirect to "+l.Attrs().Name, "remove it")
 }
 
 // tree looks at what holds the packets of queues.
-func (i *inspection) tree() error {
+func (i *inspection) checkTree() error {
 	if i.Pacer == "" {
 		return nil
 	}
@@ -252,13 +252,13 @@ func (i *inspection) tree() error {
 	}
 	switch {
 	case root == nil:
-		i.add(rootReplaced, CallRepair, "there is no root qdisc%s", on)
+		i.addProblem(rootReplaced, CallRepair, "there is no root qdisc%s", on)
 		return nil
 	case root.Handle == 0:
-		i.add(rootReplaced, CallRepair, "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
+		i.addProblem(rootReplaced, CallRepair, "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
 		return nil
 	case !root.Ours() || root.Kind != string(i.Pacer):
-		i.add(rootReplaced, CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
+		i.addProblem(rootReplaced, CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
 		return nil
 	}
 	if i.Pacer != HTB {
@@ -269,21 +269,21 @@ func (i *inspection) tree() error {
 		return err
 	}
 	var missing []string
-	for name, id := range i.expected() {
-		if !there[id] || id&qdisc.Over == 0 && !there[id|qdisc.Over] && !i.inLink(id) {
+	for name, id := range i.expectedClasses() {
+		if !there[id] || id&qdisc.Over == 0 && !there[id|qdisc.Over] && !i.isLinkLeaf(id) {
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		i.add(classMissing, CallRepair, "HTB classes are missing: those of %s", strings.Join(missing, ", "))
+		i.addProblem(classMissing, CallRepair, "HTB classes are missing: those of %s", strings.Join(missing, ", "))
 	}
 	return nil
 }
 
 // expected are the handles of the HTB classes that the program selects, and
 // those of links, by name.
-func (i *inspection) expected() map[string]uint32 {
+func (i *inspection) expectedClasses() map[string]uint32 {
 	out := map[string]uint32{}
 	for at, q := range i.Queued {
 		out["queue "+i.Outline.Queues[at].Name] = q.ClassId
@@ -296,6 +296,6 @@ func (i *inspection) expected() map[string]uint32 {
 
 // inLink says whether a class is the leaf of a link, which has no class of its
 // own over it.
-func (i *inspection) inLink(handle uint32) bool {
+func (i *inspection) isLinkLeaf(handle uint32) bool {
 	return slices.ContainsFunc(i.Queued, func(q queueRecord) bool { return q.ClassId == handle && q.Linked != 0 })
 }

@@ -71,10 +71,10 @@ func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], qdisc.Major
 	for i := range plan.Classes {
-		e.class(i)
+		e.encodeClass(i)
 	}
 	for i := range plan.Stages {
-		e.stage(i)
+		e.encodeStage(i)
 	}
 	for i := range plan.Queues {
 		e.queue(&plan.Queues[i])
@@ -93,7 +93,7 @@ func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
 		}
 	}
 	if e.faults == nil {
-		e.classifier(&plan.Classifier.Tables)
+		e.encodeClassifier(&plan.Classifier.Tables)
 	}
 	if e.faults != nil {
 		return nil, errors.Join(e.faults...)
@@ -118,7 +118,7 @@ func (e *encoder) refuse(object any, field, reason string, r Remedy) {
 
 const noMark = "an XDP program has no skb mark"
 
-func (e *encoder) class(i int) {
+func (e *encoder) encodeClass(i int) {
 	c := &e.plan.Classes[i]
 	out := bpf.ShaperClass{Stage: int32(c.Stage)}
 	if e.entry == xdpEntry && len(c.Source.Match.Mark) > 0 {
@@ -132,12 +132,12 @@ func (e *encoder) class(i int) {
 		e.fail(c.Source.Meter, "then", fmt.Sprintf("makes a chain of %d meters: the kernel plane follows %d", depth, MaxChain))
 	}
 	for color := range c.Actions {
-		out.Actions[color] = e.action(&c.Actions[color])
+		out.Actions[color] = e.encodeAction(&c.Actions[color])
 	}
 	e.classes = append(e.classes, out)
 }
 
-func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
+func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
 	out := bpf.ShaperAction{Drop: flag(a.Drop), Ecn: uint8(a.ECN), Queue: int32(a.Queue)}
 	if e.entry == xdpEntry && a.Queue >= 0 {
 		e.refuse(a.Source, "queue", "is not possible in XDP, which cannot hold a packet", UseTC)
@@ -163,7 +163,7 @@ func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
 	return out
 }
 
-func (e *encoder) stage(i int) {
+func (e *encoder) encodeStage(i int) {
 	from := &e.plan.Stages[i]
 	profile, err := profileOf(from)
 	if err != nil {
@@ -270,7 +270,7 @@ const (
 	byDst   = byMark + 3
 )
 
-func (e *encoder) classifier(t *dataplane.Tables) {
+func (e *encoder) encodeClassifier(t *dataplane.Tables) {
 	c := &e.constants
 	c.Stride, c.NotIp, e.vectors = uint32(t.Stride), t.IsIP[0], t.Words
 	for f, table := range t.Direct {
@@ -281,14 +281,14 @@ func (e *encoder) classifier(t *dataplane.Tables) {
 		}
 	}
 	for i, r := range []dataplane.Ranged[uint32]{t.Mark, t.Length, t.Src.V4, t.Dst.V4} {
-		c.Search[i] = e.search(r, byMark+i)
+		c.Search[i] = e.encodeSearch(r, byMark+i)
 	}
-	c.Src6 = e.search6(&t.Src)
-	c.Dst6 = e.search6(&t.Dst)
+	c.Src6 = e.encodeSearch6(&t.Src)
+	c.Dst6 = e.encodeSearch6(&t.Dst)
 	c.Reads |= c.Fields
 }
 
-func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch {
+func (e *encoder) encodeSearch(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch {
 	if r.Bounds == nil {
 		return bpf.ShaperSearch{}
 	}
@@ -305,7 +305,7 @@ func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch
 	}
 }
 
-func (e *encoder) search6(a *dataplane.Addresses) bpf.ShaperSearch6 {
+func (e *encoder) encodeSearch6(a *dataplane.Addresses) bpf.ShaperSearch6 {
 	e.checkBounds(len(a.V6.Bounds))
 	s := bpf.ShaperSearch6{First: uint32(len(e.bounds)), Count: uint32(len(a.V6.Bounds)), None: a.None}
 	for i, b := range a.V6.Bounds {

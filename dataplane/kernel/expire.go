@@ -18,7 +18,7 @@ import (
 // The kernel compares with CLOCK_MONOTONIC, which stands still while the machine
 // is suspended.
 func (s *Shaper) Expire(at time.Time) error {
-	st, err := s.site()
+	st, err := s.lockSite()
 	if err != nil {
 		return err
 	}
@@ -26,14 +26,14 @@ func (s *Shaper) Expire(at time.Time) error {
 	if err := s.Refresh(); err != nil {
 		return err
 	}
-	if s.Expires, err = clockAt(at); err != nil {
+	if s.Expires, err = toMonotonic(at); err != nil {
 		return err
 	}
 	return s.completeAttach(st)
 }
 
 // clockAt is a time on the programs' clock, 0 for never.
-func clockAt(at time.Time) (uint64, error) {
+func toMonotonic(at time.Time) (uint64, error) {
 	if at.IsZero() {
 		return 0, nil
 	}
@@ -46,7 +46,7 @@ func clockAt(at time.Time) (uint64, error) {
 func (s *Shaper) writeDeadline() error {
 	deadline := s.Expires
 	if s.Before == nil { // what is not confirmed ends
-		until, err := clockAt(s.Until)
+		until, err := toMonotonic(s.Until)
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (e *DamageError) Error() string { return fmt.Sprintf("its record is damaged
 func (e *DamageError) Unwrap() error { return e.Err }
 
 // unusable says whether a record will never be read by this version.
-func unusable(err error) bool {
+func isUnusable(err error) bool {
 	return errors.As(err, new(*VersionError)) || errors.As(err, new(*DamageError))
 }
 
@@ -130,7 +130,7 @@ func (a attachment) recordText() ([]byte, error) {
 		return nil, err
 	}
 	defer p.Close()
-	m, err := mapNamed(p, aboutMap)
+	m, err := mapByName(p, aboutMap)
 	if m == nil || err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (a attachment) recordText() ([]byte, error) {
 }
 
 // mapNamed is the map of a program that has a name, or nil.
-func mapNamed(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
+func mapByName(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
 	err = eachMap(p, func(m *ebpf.Map, of string) bool {
 		if of == name && out == nil {
 			out = m

@@ -24,7 +24,7 @@ type gso struct {
 }
 
 // limit is the smallest that anyone asks for, 0 for none.
-func (g *gso) limit() uint32 {
+func (g *gso) smallestLimit() uint32 {
 	out := uint32(0)
 	for _, l := range g.Limits {
 		if l != 0 && (out == 0 || l < out) {
@@ -37,14 +37,14 @@ func (g *gso) limit() uint32 {
 const (
 	// gsoTime is how long a super-packet may take at the rate of a queue: others
 	// wait for it. TCP's own pacing aims at the same (sk_pacing_shift).
-	gsoTime = time.Millisecond
+	gsoMaxTime = time.Millisecond
 	// gsoEach bounds the CPU that the stack spends on more of them: at all rates
 	// together one takes that long.
-	gsoEach  = 50 * time.Microsecond
-	gsoLeast = 2 // segments, as tcp_min_tso_segs
+	gsoMinInterval = 50 * time.Microsecond
+	gsoMinSegments = 2 // segments, as tcp_min_tso_segs
 	// gsoHeaders is what the kernel takes off the limit of a device for the
 	// headers of TCP: MAX_TCP_HEADER + 1 of include/net/tcp.h.
-	gsoHeaders = 321
+	gsoHeaderBytes = 321
 )
 
 // gsoLimit is the limit that a shaper asks for, 0 for none: what it was told, or
@@ -59,7 +59,7 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 	case g.pacer == "" || next.Direction != Egress || !queuesDefault(g.plan):
 		return 0, nil
 	}
-	limit := uint64(g.gsoSize(mtu)) + gsoHeaders
+	limit := uint64(g.gsoSize(mtu)) + gsoHeaderBytes
 	before := st.GSO
 	if before == nil {
 		l, err := netlink.LinkByIndex(st.Index)
@@ -89,7 +89,7 @@ func (g *image) gsoSize(mtu int) int64 {
 			rate(q.Drain)
 		}
 	}
-	return max(slowest/int64(time.Second/gsoTime), sum/int64(time.Second/gsoEach), int64(gsoLeast*mtu))
+	return max(slowest/int64(time.Second/gsoMaxTime), sum/int64(time.Second/gsoMinInterval), int64(gsoMinSegments*mtu))
 }
 
 // queuesRest says whether what no class asks for in particular waits, or is
@@ -118,7 +118,7 @@ func (st *site) setGSO(direction Direction, limit uint32) error {
 	}
 	if st.gone {
 		st.GSO = nil
-		return st.save(st.iface)
+		return st.saveJournal(st.iface)
 	}
 	l, err := netlink.LinkByIndex(st.Index)
 	if err != nil {
@@ -134,12 +134,12 @@ func (st *site) setGSO(direction Direction, limit uint32) error {
 	next.Limits[direction] = limit
 	if limit != 0 {
 		st.GSO = &next
-		if err := st.note(); err != nil { // before the change
+		if err := st.saveBeforeChange(); err != nil { // before the change
 			return err
 		}
 	}
 	max, ipv4 := next.Max, next.MaxIPv4
-	if least := next.limit(); least != 0 { // it does not raise what was there
+	if least := next.smallestLimit(); least != 0 { // it does not raise what was there
 		max, ipv4 = min(max, least), min(ipv4, least)
 	}
 	if limit == 0 && !maxIs {
@@ -152,11 +152,11 @@ func (st *site) setGSO(direction Direction, limit uint32) error {
 		return err
 	}
 	st.GSO = &next
-	if next.limit() == 0 {
-		st.removed("%s: GSO limit", a.Name)
+	if next.smallestLimit() == 0 {
+		st.addRemoved("%s: GSO limit", a.Name)
 		st.GSO = nil
 	}
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }
 
 // writeGSO sets both limits; the one for IPv4 begins with kernel 6.3.

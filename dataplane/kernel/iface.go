@@ -19,14 +19,14 @@ type iface struct {
 }
 
 // file is the name of a file of the interface.
-func (at iface) file(what string) string {
+func (at iface) fileName(what string) string {
 	return fmt.Sprintf("%d-%d-%s", at.Namespace, at.Index, what)
 }
 
 // namespace is the cookie of this thread's network namespace. An inode's number
 // is used again as soon as a namespace is gone; a cookie is not, until the
 // machine restarts.
-func namespace() (uint64, error) {
+func currentNamespace() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("network namespace: %w", err)
@@ -42,12 +42,12 @@ func namespace() (uint64, error) {
 // device is what a program needs to know of an interface.
 type device struct {
 	iface
-	name string
-	mtu  int
-	link dataplane.LinkType
+	name     string
+	mtu      int
+	linkType dataplane.LinkType
 }
 
-func findDevice(name string) (*device, error) {
+func deviceByName(name string) (*device, error) {
 	l, err := netlink.LinkByName(name)
 	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{name}
@@ -55,15 +55,15 @@ func findDevice(name string) (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
-	here, err := namespace()
+	here, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
-	return deviceOf(here, l)
+	return newDevice(here, l)
 }
 
 // deviceAt is findDevice for an interface that is known.
-func deviceAt(at iface) (*device, error) {
+func deviceByIndex(at iface) (*device, error) {
 	l, err := netlink.LinkByIndex(at.Index)
 	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{fmt.Sprint(at.Index)}
@@ -71,16 +71,16 @@ func deviceAt(at iface) (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %d: %w", at.Index, err)
 	}
-	return deviceOf(at.Namespace, l)
+	return newDevice(at.Namespace, l)
 }
 
-func deviceOf(namespace uint64, l netlink.Link) (*device, error) {
+func newDevice(namespace uint64, l netlink.Link) (*device, error) {
 	a := l.Attrs()
 	d := &device{iface{namespace, a.Index}, a.Name, a.MTU, dataplane.LinkEthernet}
 	switch a.EncapType {
 	case "ether", "loopback":
 	case "none", "ppp", "sit", "ipip", "tunnel6", "gre", "gre6": // they hand over bare IP packets
-		d.link = dataplane.LinkRaw
+		d.linkType = dataplane.LinkRaw
 	default:
 		return nil, fmt.Errorf("interface %s: its link layer, %s, is neither Ethernet nor IP", a.Name, a.EncapType)
 	}
@@ -88,7 +88,7 @@ func deviceOf(namespace uint64, l netlink.Link) (*device, error) {
 }
 
 // linkList are all interfaces of this network namespace.
-func linkList() ([]netlink.Link, error) {
+func listLinks() ([]netlink.Link, error) {
 	list, err := netlink.LinkList()
 	for errors.Is(err, netlink.ErrDumpInterrupted) { // one came or went
 		list, err = netlink.LinkList()
@@ -112,7 +112,7 @@ func (a *About) Identity() Identity { return Identity(a.iface()) }
 
 // Identify finds an interface by its name.
 func Identify(name string) (Identity, error) {
-	d, err := findDevice(name)
+	d, err := deviceByName(name)
 	if err != nil {
 		return Identity{}, err
 	}

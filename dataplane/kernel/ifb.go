@@ -31,7 +31,7 @@ func (st *site) addIFB() (device int, err error) {
 	if err := hook.CanRedirect(st.Index, name); err != nil {
 		return 0, err
 	}
-	if err := st.note(); err != nil { // the guard, before the first change
+	if err := st.saveBeforeChange(); err != nil { // the guard, before the first change
 		return 0, err
 	}
 	if device, err = hook.MakeIFB(st.Index, l.Attrs().MTU); err != nil {
@@ -69,6 +69,6 @@ func (st *site) removeIFB() error {
 	if err := netlink.LinkDel(device); err != nil && !cause.NoDevice(err) {
 		return cause.Of(fmt.Errorf("device %s: %w", ifb, err))
 	}
-	st.removed("%s ingress: device %s", st.name(), ifb)
+	st.addRemoved("%s ingress: device %s", st.name(), ifb)
 	return st.removeClsact()
 }

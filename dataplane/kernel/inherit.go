@@ -21,7 +21,7 @@ func (g *image) inherit(before *About) []dataplane.Change {
 		if was >= 0 {
 			g.classes[i].Slot = before.Classes[was].Slot
 		} else {
-			g.classes[i].Slot = counters.take()
+			g.classes[i].Slot = counters.allocate()
 		}
 	}
 	g.inheritQueues(before)
@@ -54,7 +54,7 @@ func (g *image) inheritStates(before *About) {
 				continue
 			}
 		}
-		s.Slot = states.take()
+		s.Slot = states.allocate()
 	}
 }
 
@@ -65,7 +65,7 @@ type slotAllocator struct {
 }
 
 // free returns the lowest slot that is not in use, and takes it.
-func (s *slotAllocator) take() uint32 {
+func (s *slotAllocator) allocate() uint32 {
 	for s.used[s.next] {
 		s.next++
 	}

@@ -107,17 +107,17 @@ func (i *installation) closeUnused() {
 }
 
 func (i *installation) encodePlan() (err error) {
-	if i.device, err = deviceAt(i.s.iface()); err != nil {
+	if i.device, err = deviceByIndex(i.s.iface()); err != nil {
 		return err
 	}
-	if err := i.plan.Length.Accepts(i.device.link); err != nil {
+	if err := i.plan.Length.Accepts(i.device.linkType); err != nil {
 		return err
 	}
 	if i.image, err = i.next.encode(i.plan, i.s.encoded); err != nil {
 		return err
 	}
 	i.s.encoded = nil
-	i.image.constants.Link, i.image.constants.Dry = uint8(i.device.link), flag(i.next.Dry)
+	i.image.constants.Link, i.image.constants.Dry = uint8(i.device.linkType), flag(i.next.Dry)
 	return nil
 }
 
@@ -149,9 +149,9 @@ func (i *installation) buildQueues() error {
 			return err
 		}
 		d := i.device
-		i.device = &device{iface{d.Namespace, index}, hook.IFBName(d.Index), d.mtu, d.link}
+		i.device = &device{iface{d.Namespace, index}, hook.IFBName(d.Index), d.mtu, d.linkType}
 	}
-	return i.st.pace(i.image.tree(i.device), i.device.Index)
+	return i.st.buildTree(i.image.tree(i.device), i.device.Index)
 }
 
 // removeQueues undoes buildQueues, unless the active policy has queues.
@@ -159,7 +159,7 @@ func (i *installation) removeQueues() error {
 	if i.s.Pacer != "" {
 		return nil
 	}
-	return i.st.unpace(i.s.Direction)
+	return i.st.removeTree(i.s.Direction)
 }
 
 func (i *installation) makeMaps() (err error) {
@@ -237,7 +237,7 @@ func (i *installation) swap() (err error) {
 	if i.s.hook != nil {
 		return i.s.hook.Replace(i.program)
 	}
-	i.s.hook, i.next.Place, err = i.st.attach(i.device, i.program, Direction(i.entry), Hook(i.next.Place.Hook))
+	i.s.hook, i.next.Place, err = i.st.attachProgram(i.device, i.program, Direction(i.entry), Hook(i.next.Place.Hook))
 	return err
 }
 
@@ -254,7 +254,7 @@ func (i *installation) complete() error {
 	s.leases.useStages(s.maps.leases, &s.About)
 	if i.image.pacer == "" {
 		removed := st.Removed
-		errs = append(errs, st.unpace(s.Direction))
+		errs = append(errs, st.removeTree(s.Direction))
 		if hadQueues { // of the previous policy, not leftovers
 			st.Removed = removed
 		}
@@ -278,7 +278,7 @@ func (s *Shaper) completeAttach(st *site) error {
 		return err
 	}
 	st.Removed = removed // a limit that ends is the previous policy's, not a leftover
-	path := st.pin(s.Direction)
+	path := st.pinPath(s.Direction)
 	pinned := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
 	if l, ok := s.hook.(*hook.Link); ok && pinned {
 		if err := pinLink(l, path); err != nil {

@@ -25,7 +25,7 @@ type journal struct {
 
 	Restoring bool `json:",omitempty"` // Qdiscs are being put back
 
-	saved []byte // what is in the file
+	written []byte // what is in the file
 }
 
 const journalVersion = 1
@@ -34,7 +34,7 @@ const journalVersion = 1
 // One that cannot be used is set aside: broken names it.
 func readJournal(at iface) (j *journal, broken string, err error) {
 	j, err = peekJournal(at)
-	var torn *tornError
+	var torn *journalError
 	if !errors.As(err, &torn) {
 		return j, "", err
 	}
@@ -46,26 +46,26 @@ func readJournal(at iface) (j *journal, broken string, err error) {
 }
 
 // tornError says that a journal cannot be used.
-type tornError struct {
+type journalError struct {
 	path string
 	err  error
 }
 
-func (e *tornError) Error() string {
+func (e *journalError) Error() string {
 	return fmt.Sprintf("journal %s cannot be read (%v)", e.path, e.err)
 }
 
 // journalPath is where the journal of an interface is kept.
-func (at iface) journalPath() string { return filepath.Join(StateDir, at.file("journal")) }
+func (at iface) journalPath() string { return filepath.Join(StateDir, at.fileName("journal")) }
 
 // peekJournal is readJournal for those that change nothing.
 func peekJournal(at iface) (*journal, error) {
-	file, err := openState(at.file("journal"), os.O_RDONLY)
+	file, err := openState(at.fileName("journal"), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &journal{}, nil
 	}
 	if errors.Is(err, errStrange) {
-		return nil, &tornError{at.journalPath(), err}
+		return nil, &journalError{at.journalPath(), err}
 	}
 	if err != nil {
 		return nil, err
@@ -81,17 +81,17 @@ func peekJournal(at iface) (*journal, error) {
 		err = fmt.Errorf("its version %d is unknown", j.Version)
 	}
 	if err != nil {
-		return nil, &tornError{file.Name(), err}
+		return nil, &journalError{file.Name(), err}
 	}
-	j.saved = text
+	j.written = text
 	return j, nil
 }
 
 // save writes the journal, or removes one that has nothing to say.
-func (j *journal) save(at iface) error {
-	name := at.file("journal")
+func (j *journal) saveJournal(at iface) error {
+	name := at.fileName("journal")
 	if j.Qdiscs == nil && j.GSO == nil && !j.Clsact {
-		j.saved = nil
+		j.written = nil
 		return errors.Join(removeState(name), removeState(name+temporary))
 	}
 	j.Version = journalVersion
@@ -99,12 +99,12 @@ func (j *journal) save(at iface) error {
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(text, j.saved) {
+	if bytes.Equal(text, j.written) {
 		return removeState(name + temporary) // of a killed process
 	}
 	if err := writeState(name, text); err != nil {
 		return fmt.Errorf("journal of interface %d: %w", at.Index, err)
 	}
-	j.saved = text
+	j.written = text
 	return nil
 }

@@ -114,7 +114,7 @@ func (g *image) inheritTables(before *About) {
 				continue
 			}
 		}
-		s.Table = int32(tables.take())
+		s.Table = int32(tables.allocate())
 	}
 }
 

@@ -22,17 +22,19 @@ var errLocked = errors.New("locked")
 
 // ownerLock is held by the process that shapes; it is errLocked if there is
 // one.
-func ownerLock(at iface, direction Direction) (lock, error) {
+func takeOwnerLock(at iface, direction Direction) (lock, error) {
 	return takeLock(at.ownerFile(direction), unix.LOCK_EX|unix.LOCK_NB)
 }
 
 // ownerFile is the lock that the process holds which shapes a direction.
-func (at iface) ownerFile(direction Direction) string { return at.file(direction.String() + "-owner") }
+func (at iface) ownerFile(direction Direction) string {
+	return at.fileName(direction.String() + "-owner")
+}
 
 // owned says whether a process holds the owner lock. It makes no file. Those that
 // look share a lock, so that none takes another for the owner.
-func owned(at iface, direction Direction) (bool, error) {
-	file, err := tryLock(at.ownerFile(direction), unix.LOCK_SH)
+func hasOwner(at iface, direction Direction) (bool, error) {
+	file, err := lockExisting(at.ownerFile(direction), unix.LOCK_SH)
 	file.Close()
 	if err == errLocked {
 		return true, nil
@@ -41,8 +43,8 @@ func owned(at iface, direction Direction) (bool, error) {
 }
 
 // unlocked says whether nobody holds a lock, and removes its file then.
-func unlocked(name string) (bool, error) {
-	file, err := tryLock(name, unix.LOCK_EX)
+func removeIfUnlocked(name string) (bool, error) {
+	file, err := lockExisting(name, unix.LOCK_EX)
 	switch {
 	case err == errLocked:
 		return false, nil
@@ -57,7 +59,7 @@ func unlocked(name string) (bool, error) {
 
 // tryLock locks a file that exists until it is closed. It returns nil if there is none,
 // and errLocked if a process holds the lock; Close of a nil file does nothing.
-func tryLock(name string, how int) (*os.File, error) {
+func lockExisting(name string, how int) (*os.File, error) {
 	file, err := openState(name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -81,7 +83,7 @@ type Guarding struct{ *os.File }
 // Guard marks this process as a guard of an interface.
 func Guard(at Identity) (*Guarding, error) {
 	for {
-		file, err := openState(iface(at).file("guard-lock"), os.O_RDWR|os.O_CREATE)
+		file, err := openState(iface(at).fileName("guard-lock"), os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +91,7 @@ func Guard(at Identity) (*Guarding, error) {
 			file.Close()
 			return nil, err
 		}
-		if stillThere(file) {
+		if isCurrent(file) {
 			return &Guarding{file}, nil
 		}
 		file.Close() // the last guard before removed it meanwhile
@@ -106,15 +108,15 @@ func (g *Guarding) Close() error {
 
 // Unguard removes what a guard left that was killed.
 func Unguard(at Identity) {
-	if file, err := openState(iface(at).file("guard-lock"), os.O_RDWR); err == nil {
+	if file, err := openState(iface(at).fileName("guard-lock"), os.O_RDWR); err == nil {
 		_ = (&Guarding{file}).Close()
 	}
 }
 
 // guarded says whether there is a guard. It makes no file.
-func guarded(at iface) bool {
+func hasGuard(at iface) bool {
 	for range 5 { // somebody may only look, as this does
-		file, err := tryLock(at.file("guard-lock"), unix.LOCK_EX)
+		file, err := lockExisting(at.fileName("guard-lock"), unix.LOCK_EX)
 		file.Close()
 		if err != errLocked {
 			return false
@@ -126,22 +128,22 @@ func guarded(at iface) bool {
 
 // changeLock is held while something of an interface is changed, in either
 // direction.
-func changeLock(at iface) (lock, error) { return takeLock(at.file("change"), unix.LOCK_EX) }
+func takeChangeLock(at iface) (lock, error) { return takeLock(at.fileName("change"), unix.LOCK_EX) }
 
 // tryChangeLock is changeLock; it is errLocked if something is being changed.
-func tryChangeLock(at iface) (lock, error) {
-	return takeLock(at.file("change"), unix.LOCK_EX|unix.LOCK_NB)
+func tryTakeChangeLock(at iface) (lock, error) {
+	return takeLock(at.fileName("change"), unix.LOCK_EX|unix.LOCK_NB)
 }
 
 // lockTime is how long a process waits while the same other process holds a lock. A change
 // takes less than a second; a process that is stopped must not keep others from detaching.
-const lockTime = 10 * time.Second
+const lockPatience = 10 * time.Second
 
-func takeLock(name string, how int) (lock, error) { return waitLock(name, how, lockTime) }
+func takeLock(name string, how int) (lock, error) { return takeLockWithin(name, how, lockPatience) }
 
 // waitLock takes a lock. It waits as long as others take turns, and fails if one holder
 // keeps the lock for longer than patience. Each holder makes a file of its own.
-func waitLock(name string, how int, patience time.Duration) (lock, error) {
+func takeLockWithin(name string, how int, patience time.Duration) (lock, error) {
 	var holder os.FileInfo
 	var end time.Time
 	for {
@@ -150,7 +152,7 @@ func waitLock(name string, how int, patience time.Duration) (lock, error) {
 			return lock{}, err
 		}
 		switch err := flock(file, how|unix.LOCK_NB); {
-		case err == nil && stillThere(file):
+		case err == nil && isCurrent(file):
 			return lock{file}, nil
 		case err == nil: // its owner removed it meanwhile
 			file.Close()
@@ -186,7 +188,7 @@ func flock(file *os.File, how int) error {
 }
 
 // stillThere says whether a file is the one of its name.
-func stillThere(file *os.File) bool {
+func isCurrent(file *os.File) bool {
 	ours, err := file.Stat()
 	if err != nil {
 		return false

@@ -24,18 +24,18 @@ const (
 // errNoBpffs says why nothing can be pinned.
 var errNoBpffs = MountBpffs.errorf("bpffs, which keeps a link when its process ends, is not mounted")
 
-func haveBpffs() bool {
+func bpffsMounted() bool {
 	var s unix.Statfs_t
 	return unix.Statfs(bpffs, &s) == nil && s.Type == unix.BPF_FS_MAGIC
 }
 
 // pin is where the link of a direction is pinned.
-func (at iface) pin(direction Direction) string {
-	return filepath.Join(pinDir, at.file(direction.String()))
+func (at iface) pinPath(direction Direction) string {
+	return filepath.Join(pinDir, at.fileName(direction.String()))
 }
 
 // mayPin says whether the folder is this user's.
-func mayPin() bool {
+func ownsPinDir() bool {
 	owner, err := safeDir(pinDir)
 	return err == nil && int(owner) == os.Geteuid()
 }
@@ -71,7 +71,7 @@ func pinLink(l link.Link, path string) error {
 			return err
 		}
 		// The last pin of another process may take the folder along.
-		if err := l.Pin(path); !errors.Is(err, fs.ErrNotExist) || try == tries {
+		if err := l.Pin(path); !errors.Is(err, fs.ErrNotExist) || try == maxTries {
 			return cause.Of(err)
 		}
 	}
@@ -95,7 +95,7 @@ func isPinned(l link.Link, path string) (bool, error) {
 // removePin removes a pin, and the folder with the last one.
 func removePin(path string) error {
 	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && !mayPin() {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && !ownsPinDir() {
 		return nil // in a folder of another user nothing is ours
 	}
 	if err != nil {
@@ -107,12 +107,12 @@ func removePin(path string) error {
 
 // sweepPins removes pins of links that are attached to nothing: their interface
 // or namespace is gone. It returns their names.
-func sweepPins() (removed []string, err error) {
+func removeOrphanPins() (removed []string, err error) {
 	files, err := os.ReadDir(pinDir)
 	if err != nil {
 		return nil, nil // there is none, or it is not for us to read
 	}
-	if !mayPin() {
+	if !ownsPinDir() {
 		return nil, nil
 	}
 	var errs []error

@@ -21,7 +21,7 @@ import (
 // some microseconds, packets that reach both are metered twice; the other order
 // would let packets pass unmetered.
 func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) error {
-	change, err := tryChangeLock(s.iface())
+	change, err := tryTakeChangeLock(s.iface())
 	if errors.Is(err, errLocked) {
 		return ErrChanging
 	}
@@ -55,18 +55,18 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) 
 	var rest []error
 	for _, p := range found {
 		faults[p.fault] = true
-		if p.fault == away || p.fault == ahead {
+		if p.fault == interfaceAway || p.fault == foreignAhead {
 			rest = append(rest, errors.New(p.String()))
 		}
 	}
-	if faults[away] {
+	if faults[interfaceAway] {
 		return errors.Join(rest...)
 	}
 	plan, err := compile(s.Label)
 	if err != nil {
 		return err
 	}
-	return errors.Join(append([]error{s.putBack(st, plan, faults)}, rest...)...)
+	return errors.Join(append([]error{s.repairFaults(st, plan, faults)}, rest...)...)
 }
 
 // reread is Refresh for a program that is attached no more, whose record is still
@@ -84,16 +84,16 @@ func (s *Shaper) refreshDetached() error {
 	return s.readRecord()
 }
 
-func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) error {
+func (s *Shaper) repairFaults(st *site, plan *dataplane.Plan, faults map[fault]bool) error {
 	if faults[deviceDown] {
-		if err := setUp(s.Place.Index); err != nil {
+		if err := setDeviceUp(s.Place.Index); err != nil {
 			return err
 		}
 	}
 	var err error
 	switch {
 	case faults[hookGone] || faults[notFirst] || faults[deviceGone] || faults[redirectGone]:
-		err = s.attachAgain(st, plan)
+		err = s.attachAnew(st, plan)
 	case faults[rootReplaced] || faults[classMissing]:
 		err = s.rebuildTree(st, plan)
 	}
@@ -108,7 +108,7 @@ func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) 
 }
 
 // setUp sets a device up.
-func setUp(index int) error {
+func setDeviceUp(index int) error {
 	l, err := netlink.LinkByIndex(index)
 	if err == nil {
 		err = netlink.LinkSetUp(l)
@@ -122,7 +122,7 @@ func setUp(index int) error {
 // regrow puts back the tree alone: the program that selects its classes is still
 // in its place.
 func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
-	d, err := deviceAt(s.iface())
+	d, err := deviceByIndex(s.iface())
 	if err != nil {
 		return err
 	}
@@ -132,12 +132,12 @@ func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
 	}
 	g.inherit(&s.About)
 	d.Index = s.Place.Index
-	return st.pace(g.tree(d), d.Index)
+	return st.buildTree(g.tree(d), d.Index)
 }
 
 // attachAgain attaches the program anew, by a link or filter in front of all
 // others, with what holds its packets.
-func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
+func (s *Shaper) attachAnew(st *site, plan *dataplane.Plan) error {
 	old := s.hook
 	s.hook = nil
 	next := s.About

@@ -103,12 +103,12 @@ func (s *Shaper) Owned() (bool, error) {
 	if s.owner.File != nil {
 		return true, nil
 	}
-	return owned(s.iface(), s.Direction)
+	return hasOwner(s.iface(), s.Direction)
 }
 
 // Guarded says whether a process is there that rolls back, or cleans up, after the
 // one that shapes.
-func (s *Shaper) Guarded() bool { return guarded(s.iface()) }
+func (s *Shaper) Guarded() bool { return hasGuard(s.iface()) }
 
 // Outlives says whether something stays that the kernel does not remove when the
 // process is killed.
@@ -117,7 +117,7 @@ func (s *Shaper) Outlives() bool {
 }
 
 // site takes the change lock of the interface.
-func (s *Shaper) site() (*site, error) {
+func (s *Shaper) lockSite() (*site, error) {
 	st, err := openSite(s.iface())
 	if err == nil {
 		st.guard = s.guard
@@ -133,7 +133,7 @@ func (s *Shaper) Detach() error {
 			s.hook = nil
 		}
 	}
-	st, err := s.site()
+	st, err := s.lockSite()
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (e *ActiveError) Unwrap() error { return e.Err }
 // *ActiveError the new one is active. With a time in until, the policy before comes
 // back then unless Confirm is called.
 func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
-	st, err := s.site()
+	st, err := s.lockSite()
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ type goneError struct{}
 func (goneError) Error() string { return "the interface is gone" }
 func (goneError) Unwrap() error { return ErrDetached }
 
-func (s *Shaper) detached() error {
+func (s *Shaper) detachedError() error {
 	return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
 }
 
@@ -254,7 +254,7 @@ func (s *Shaper) Refresh() error {
 
 func (s *Shaper) refreshAttached() error {
 	if s.hook == nil {
-		return s.detached()
+		return s.detachedError()
 	}
 	id, err := s.hook.Program()
 	if err != nil {
@@ -292,7 +292,7 @@ func (s *Shaper) readRecord() error {
 func (s *Shaper) adoptAttached(now attachment) error {
 	other, err := now.openShaper()
 	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
-		return s.detached()
+		return s.detachedError()
 	}
 	if err != nil {
 		return err
@@ -312,14 +312,14 @@ func (s *Shaper) adoptAttached(now attachment) error {
 func (s *Shaper) findReattached() error {
 	list, err := attachments(s.Index, s.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return s.detached()
+		return s.detachedError()
 	}
 	if err != nil {
 		return err
 	}
 	for _, a := range list {
 		other, err := a.openShaper()
-		if err != nil && !unusable(err) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !isUnusable(err) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		if other == nil {
@@ -331,7 +331,7 @@ func (s *Shaper) findReattached() error {
 			return s.adoptAttached(a)
 		}
 	}
-	return s.detached()
+	return s.detachedError()
 }
 
 // Stats returns the counters, as dataplane.Pipeline does, in the order of the

@@ -163,7 +163,7 @@ func (s *shares) newBudget(w *budgetRequest, old *budgetRecord) (*share, error) 
 	for _, r := range s.Budgets {
 		free.used[r.Slot] = true
 	}
-	slot := free.take()
+	slot := free.allocate()
 	if slot >= maxBudgets {
 		return nil, fmt.Errorf("budget %q: %d others of this host are in use, which is as many as there is room for", w.Name, maxBudgets)
 	}
@@ -297,7 +297,7 @@ type BudgetUse struct {
 func Budgets() (out []BudgetUse, err error) {
 	for try := 0; ; try++ { // it may be replaced meanwhile
 		r, _, err := readRegistry()
-		if err != nil && try < tries {
+		if err != nil && try < maxTries {
 			time.Sleep(time.Millisecond)
 			continue
 		}

@@ -27,7 +27,7 @@ func (s *Shaper) claimShares(g *image, next *About) (*shares, error) {
 		return nil, nil
 	}
 	shares, err := newShares(budgetUser{
-		File: s.iface().file(s.Direction.String()), Process: next.Process,
+		File: s.iface().fileName(s.Direction.String()), Process: next.Process,
 		Namespace: s.Namespace, Index: s.Index, Interface: s.Interface, Direction: s.Direction,
 	}, wishes, s.Begun)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *shares) registerProgram(st *site, before, next ebpf.ProgramID) error {
 	if s == nil || len(s.list) == 0 {
 		return nil
 	}
-	if err := st.protect(); err != nil { // the budget outlives the process
+	if err := st.startGuard(); err != nil { // the budget outlives the process
 		return err
 	}
 	s.user.Programs = []ebpf.ProgramID{next}

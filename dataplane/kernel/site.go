@@ -33,7 +33,7 @@ type site struct {
 
 // openSite takes the change lock.
 func openSite(at iface) (st *site, err error) {
-	err = again(func() error {
+	err = retry(func() error {
 		st, err = openSiteOnce(at)
 		return err
 	})
@@ -41,7 +41,7 @@ func openSite(at iface) (st *site, err error) {
 }
 
 func openSiteOnce(at iface) (*site, error) {
-	change, err := changeLock(at)
+	change, err := takeChangeLock(at)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func lockedSite(at iface, change lock) (*site, error) {
 func (st *site) close() error { return st.change.Close() }
 
 // protect starts the guard, unless there is one, or none is wanted.
-func (st *site) protect() error {
+func (st *site) startGuard() error {
 	if st.guard == nil {
 		return nil
 	}
@@ -83,23 +83,23 @@ func (st *site) protect() error {
 }
 
 // note writes the journal. Who wrote it first has a guard.
-func (st *site) note() error {
-	if err := st.protect(); err != nil {
+func (st *site) saveBeforeChange() error {
+	if err := st.startGuard(); err != nil {
 		return err
 	}
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }
 
-func (st *site) removed(format string, args ...any) {
+func (st *site) addRemoved(format string, args ...any) {
 	st.Removed = append(st.Removed, fmt.Sprintf(format, args...))
 }
 
 // tries is how often something is tried again that must not be left half done: the
 // kernel may lack memory for a moment.
-const tries = 3
+const maxTries = 3
 
-func again(f func() error) (err error) {
-	for try := range tries {
+func retry(f func() error) (err error) {
+	for try := range maxTries {
 		if err = f(); err == nil {
 			return nil
 		}
@@ -111,7 +111,7 @@ func again(f func() error) (err error) {
 // clear removes everything of ours in one direction, and puts back what was
 // there before. If it cannot see what there is it changes nothing.
 func (st *site) clear(direction Direction) error {
-	return again(func() error { return st.clearOnce(direction) })
+	return retry(func() error { return st.clearOnce(direction) })
 }
 
 func (st *site) clearOnce(direction Direction) error {
@@ -121,30 +121,30 @@ func (st *site) clearOnce(direction Direction) error {
 	}
 	var errs []error
 	for _, a := range list {
-		st.adopt(a)
+		st.adoptOldRecord(a)
 		a.markEnding()
 		if err := a.Remove(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		st.removed("%s %v: program %d by %s", st.name(), direction, a.Program, a.Hook)
+		st.addRemoved("%s %v: program %d by %s", st.name(), direction, a.Program, a.Hook)
 	}
-	errs = append(errs, st.unpace(direction), st.setGSO(direction, 0), st.removeClsact())
-	errs = append(errs, removePin(st.pin(direction)))
+	errs = append(errs, st.removeTree(direction), st.setGSO(direction, 0), st.removeClsact())
+	errs = append(errs, removePin(st.pinPath(direction)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	left, err := releaseBudgets(st.registryTemp(direction), st.file(direction.String()))
+	left, err := releaseBudgets(st.registryTemp(direction), st.fileName(direction.String()))
 	for _, l := range left {
-		st.removed("%v", l)
+		st.addRemoved("%v", l)
 	}
-	return errors.Join(err, st.save(st.iface))
+	return errors.Join(err, st.saveJournal(st.iface))
 }
 
 // name is how people know the interface now.
-func (st *site) name() string { return nameOf(st.Index) }
+func (st *site) name() string { return interfaceName(st.Index) }
 
-func nameOf(index int) string {
+func interfaceName(index int) string {
 	if l, err := netlink.LinkByIndex(index); err == nil {
 		return l.Attrs().Name
 	}
@@ -153,7 +153,7 @@ func nameOf(index int) string {
 
 // adopt notes what a shaper of before records had a version remembered beside its
 // program.
-func (st *site) adopt(a attachment) {
+func (st *site) adoptOldRecord(a attachment) {
 	text, err := a.recordText()
 	if err != nil || text == nil {
 		return
@@ -180,10 +180,10 @@ func (st *site) adopt(a attachment) {
 
 // drain is how long queued packets have to leave when a shaper ends. What is
 // left then is lost.
-const drain = time.Second
+const drainTime = time.Second
 
 // unpace removes what holds packets. It does nothing if there is nothing.
-func (st *site) unpace(direction Direction) error {
+func (st *site) removeTree(direction Direction) error {
 	if direction == Ingress {
 		return st.removeIFB()
 	}
@@ -198,24 +198,24 @@ func (st *site) unpace(direction Direction) error {
 	if root.Ours() || st.Restoring {
 		st.drain(st.Index)
 		st.Restoring = true
-		if err := st.save(st.iface); err != nil {
+		if err := st.saveJournal(st.iface); err != nil {
 			return err
 		}
 		if err := st.Qdiscs.Restore(st.Index); err != nil {
 			return err
 		}
-		st.removed("%s egress: root qdisc %x:", st.name(), qdisc.Major)
+		st.addRemoved("%s egress: root qdisc %x:", st.name(), qdisc.Major)
 	}
 	if st.Qdiscs == nil && !st.Restoring {
 		return nil
 	}
 	st.Qdiscs, st.Restoring = nil, false
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }
 
 // drain waits until queued packets have left, for a while.
 func (st *site) drain(index int) {
-	for end := time.Now().Add(drain); time.Now().Before(end) && queued(index); {
+	for end := time.Now().Add(drainTime); time.Now().Before(end) && hasBacklog(index); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err := st.Lost.discard(index); err != nil {
@@ -224,14 +224,14 @@ func (st *site) drain(index int) {
 }
 
 // queued says whether a tree of ours holds packets.
-func queued(index int) bool {
+func hasBacklog(index int) bool {
 	n, _ := qdisc.Queued(index) // on an error Discard fails as well, and says so
 	return n > 0
 }
 
 // pace makes the tree stand at the root of a device: of the interface, or of its
 // ifb. Leaves that it has already keep their packets.
-func (st *site) pace(t *qdisc.Tree, index int) error {
+func (st *site) buildTree(t *qdisc.Tree, index int) error {
 	root, err := qdisc.Root(index)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (st *site) pace(t *qdisc.Tree, index int) error {
 	}
 	if index == st.Index { // an ifb goes with its qdiscs
 		st.Qdiscs = before
-		if err := st.note(); err != nil {
+		if err := st.saveBeforeChange(); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func (st *site) addClsact() error {
 		return err
 	}
 	st.Clsact = true
-	if err := st.note(); err != nil {
+	if err := st.saveBeforeChange(); err != nil {
 		return err
 	}
 	if err := hook.AddClsact(st.Index); err != nil {
@@ -292,5 +292,5 @@ func (st *site) removeClsact() error {
 		}
 	}
 	st.Clsact = false
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }

@@ -46,14 +46,14 @@ var errPrivilege = fmt.Errorf("%w: finding a shaper needs root, or CAP_SYS_ADMIN
 // Look finds everything of ours in this network namespace, whichever process made
 // it. It needs CAP_SYS_ADMIN beside what attaching needs.
 func Look() (*Survey, error) {
-	here, err := namespace()
+	here, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := ebpf.ProgramGetNextID(0); errors.Is(err, unix.EPERM) {
 		return nil, errPrivilege // even if nothing is there
 	}
-	links, err := linkList()
+	links, err := listLinks()
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func Look() (*Survey, error) {
 			}
 			continue
 		}
-		if err := v.look(at, name); err != nil {
+		if err := v.addInterface(at, name); err != nil {
 			if errors.Is(err, errStrange) { // of this interface alone
 				v.Left = append(v.Left, Left{name, Egress, err.Error()})
 				continue
@@ -96,7 +96,7 @@ func Look() (*Survey, error) {
 }
 
 // look adds what there is at an interface.
-func (v *Survey) look(at iface, name string) error {
+func (v *Survey) addInterface(at iface, name string) error {
 	var found [2]*Shaper
 	for _, direction := range []Direction{Egress, Ingress} {
 		list, err := attachments(at.Index, direction)
@@ -108,7 +108,7 @@ func (v *Survey) look(at iface, name string) error {
 			if errors.Is(err, unix.ENOENT) || s == nil && err == nil {
 				continue // it went away meanwhile, or is not ours
 			}
-			if err != nil && !unusable(err) {
+			if err != nil && !isUnusable(err) {
 				return err
 			}
 			if err != nil {
@@ -125,9 +125,9 @@ func (v *Survey) look(at iface, name string) error {
 			v.Shapers = append(v.Shapers, s)
 		}
 	}
-	left, err := leftovers(at, found)
+	left, err := findLeftovers(at, found)
 	if err == nil && len(left) > 0 {
-		left, err = v.settled(at, found, left)
+		left, err = v.recheckLeftovers(at, found, left)
 	}
 	for i := range left {
 		left[i].Interface = name
@@ -138,8 +138,8 @@ func (v *Survey) look(at iface, name string) error {
 
 // settled looks again at leftovers while nothing is changed: what another process
 // is just making, or taking away, is not left behind.
-func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error) {
-	change, err := tryChangeLock(at)
+func (v *Survey) recheckLeftovers(at iface, found [2]*Shaper, left []Left) ([]Left, error) {
+	change, err := tryTakeChangeLock(at)
 	if errors.Is(err, errLocked) {
 		return nil, nil
 	}
@@ -152,7 +152,7 @@ func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error
 	defer change.Close()
 	for direction, s := range found {
 		if s == nil {
-			if now, err := find(at, Direction(direction)); err != nil {
+			if now, err := findShaper(at, Direction(direction)); err != nil {
 				return nil, err
 			} else if now != nil { // it was attached meanwhile: the next look shows it
 				now.Close()
@@ -166,11 +166,11 @@ func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error
 			return nil, nil // it was detached meanwhile
 		}
 	}
-	return leftovers(at, found)
+	return findLeftovers(at, found)
 }
 
 // leftovers are what is of ours at an interface beside its shapers.
-func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
+func findLeftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 	add := func(direction Direction, format string, args ...any) {
 		out = append(out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
 	}
@@ -208,17 +208,17 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 		}
 	}
 	for _, direction := range []Direction{Egress, Ingress} {
-		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Hook == hook.TC) {
-			add(direction, "pin %s", at.pin(direction))
+		if fileExists(at.pinPath(direction)) && (found[direction] == nil || found[direction].Place.Hook == hook.TC) {
+			add(direction, "pin %s", at.pinPath(direction))
 		}
-		if half := filepath.Join(StateDir, at.registryTemp(direction)); exists(half) { // of a process that was killed
+		if half := filepath.Join(StateDir, at.registryTemp(direction)); fileExists(half) { // of a process that was killed
 			add(direction, "registry of budgets %s", half)
 		}
 	}
-	if half := at.journalPath() + temporary; exists(half) { // of a process that was killed
+	if half := at.journalPath() + temporary; fileExists(half) { // of a process that was killed
 		add(Egress, "journal %s", half)
 	}
-	if j, err := peekJournal(at); errors.As(err, new(*tornError)) {
+	if j, err := peekJournal(at); errors.As(err, new(*journalError)) {
 		add(Egress, "%v", err)
 	} else if err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 	return out, nil
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
@@ -272,18 +272,18 @@ func List() ([]*Shaper, error) {
 
 // find returns the shaper of an interface in a direction, or nil, also for one
 // whose record is unusable: that can only be cleared.
-func find(at iface, direction Direction) (*Shaper, error) {
+func findShaper(at iface, direction Direction) (*Shaper, error) {
 	list, err := attachments(at.Index, direction)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range list {
 		s, err := a.openShaper()
-		if err != nil && !unusable(err) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !isUnusable(err) && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
 		if s != nil {
-			s.Interface = nameOf(at.Index)
+			s.Interface = interfaceName(at.Index)
 			return s, nil
 		}
 	}

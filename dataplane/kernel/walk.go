@@ -56,14 +56,14 @@ func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 		batch = maxBatch
 	}
 	w := &Walker{image: g, batch: batch, now: -1 << 63}
-	if err := w.open(); err != nil {
+	if err := w.load(); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (w *Walker) open() (err error) {
+func (w *Walker) load() (err error) {
 	spec, err := bpf.LoadWalk()
 	if err != nil {
 		return err

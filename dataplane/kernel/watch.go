@@ -31,7 +31,7 @@ const notifications = 4 << 20
 func Watch() (*Watcher, error) {
 	w, err := newWatcher()
 	if err == nil {
-		go w.read()
+		go w.run()
 	}
 	return w, err
 }
@@ -69,7 +69,7 @@ func (w *Watcher) announce() {
 	}
 }
 
-func (w *Watcher) read() {
+func (w *Watcher) run() {
 	buffer := make([]byte, 1<<16)
 	for {
 		n, err := w.socket.Read(buffer)
@@ -78,7 +78,7 @@ func (w *Watcher) read() {
 			w.announce()
 		case err != nil:
 			return
-		case n == len(buffer) || w.concerns(buffer[:n]):
+		case n == len(buffer) || w.isWatched(buffer[:n]):
 			w.announce()
 		}
 	}
@@ -86,7 +86,7 @@ func (w *Watcher) read() {
 
 // concerns says whether any message is about a device that is watched. A struct
 // ifinfomsg and a struct tcmsg have its index at the same place.
-func (w *Watcher) concerns(b []byte) bool {
+func (w *Watcher) isWatched(b []byte) bool {
 	const at = unix.NLMSG_HDRLEN + 4
 	w.mu.Lock()
 	defer w.mu.Unlock()
