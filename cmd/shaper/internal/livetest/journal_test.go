@@ -129,7 +129,7 @@ func TestLiveRenamed(t *testing.T) {
 				t.Errorf("status %+v: want wan0", s)
 			}
 			p.fails(1, "there is no interface v0", "stats", "v0")
-			p.fails(1, "wan0 ingress is shaped by process .*", "run", "wan0", "--direction", "ingress", "--policy", policy)
+			p.fails(1, "wan0 ingress is already shaped by process .*", "run", "wan0", "--direction", "ingress", "--policy", policy)
 			p.do(0, "reload", "wan0")
 			r.term()
 			p.nothing()
