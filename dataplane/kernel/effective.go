@@ -15,16 +15,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
-// Problem is something that another program changed around an attached shaper.
+// Problem is an unexpected condition around an attached shaper, usually made by another
+// program.
 type Problem struct {
-	Found  string // one sentence without a period
-	Remedy Remedy // "" if nothing repairs it
-	// Harmless says that packets are shaped all the same.
-	Harmless bool
+	Found    string // one sentence, without a period
+	Remedy   Remedy // "" if nothing repairs it
+	Harmless bool   // packets are shaped nevertheless
 	fault    fault
 }
 
-// String returns what was found and what repairs it.
+// String returns the problem and its remedy.
 func (p Problem) String() string {
 	if p.Remedy == "" {
 		return p.Found
@@ -32,55 +32,59 @@ func (p Problem) String() string {
 	return p.Found + ": " + string(p.Remedy)
 }
 
-// fault is a kind of problem, as Repair distinguishes them.
+// fault is a kind of problem. Repair distinguishes them.
 type fault int
 
 const (
 	harmless      fault = iota
-	interfaceAway       // the interface is in another network namespace, or gone
-	hookGone            // the program is attached no more
+	interfaceAway       // the interface was deleted or moved to another network namespace
+	hookGone            // the program is no longer attached
 	notFirst            // another program of the same hook runs before ours
 	foreignAhead        // another program runs before ours, and Repair cannot change that
 	rootReplaced        // the root qdisc is not ours
-	classMissing        // of HTB
-	deadlineOver        // the program does nothing since its deadline
-	deviceGone          // the ifb device
-	deviceDown          // the ifb device
-	redirectGone        // the filter that redirects to the ifb device
+	classMissing        // an HTB class was removed
+	deadlineOver        // the deadline of the program has passed
+	deviceGone          // the ifb device was removed
+	deviceDown          // the ifb device is down
+	redirectGone        // the filter that redirects to the ifb device was removed
 	gsoRaised           // the GSO limit is above ours
 )
 
-// ErrChanging says that another process is changing the shaper: look again.
+// ErrChanging reports that another process is changing the shaper. The caller should
+// try again later.
 var ErrChanging = errors.New("another process is changing the shaper")
 
-// Problems says why packets of the interface do not all go through the shaper,
-// or what else is unusual about the interface; nothing in normal operation. An
-// error says that it could not look, which is neither. It takes a few netlink
-// dumps and system calls. It may be called for shapers of other processes.
+// Problems returns the reasons why some packets of the interface bypass the shaper,
+// and other unusual conditions. It returns none in normal operation. After an error the
+// condition is unknown; the error is ErrChanging while another process changes the
+// shaper.
+//
+// Problems can be called for shapers of other processes. It costs a few netlink dumps
+// and system calls.
 func (s *Shaper) Problems() ([]Problem, error) {
 	if list, err := s.inspect(); err == nil && len(list) == 0 {
 		return nil, nil
 	}
-	// It may have been seen half changed: look again while nobody changes it.
+	// Another process may be in the middle of a change: inspect again under the change lock.
 	change, err := tryTakeChangeLock(s.iface())
 	if errors.Is(err, errLocked) {
 		return nil, ErrChanging
 	}
 	if err != nil {
-		return nil, fmt.Errorf("could not look: %w", err)
+		return nil, fmt.Errorf("could not inspect the shaper: %w", err)
 	}
 	defer change.Close()
 	if err := s.Refresh(); err != nil && !errors.Is(err, ErrDetached) {
-		return nil, fmt.Errorf("could not look: %w", err)
+		return nil, fmt.Errorf("could not inspect the shaper: %w", err)
 	}
 	list, err := s.inspect()
 	if err != nil {
-		return nil, fmt.Errorf("could not look: %w", err)
+		return nil, fmt.Errorf("could not inspect the shaper: %w", err)
 	}
 	return list, nil
 }
 
-// inspection collects what is found of one shaper.
+// inspection collects the problems of one shaper.
 type inspection struct {
 	*Shaper
 	found []Problem
@@ -118,12 +122,12 @@ func (s *Shaper) inspect() ([]Problem, error) {
 		return nil, err
 	}
 	if id != 0 && id != s.Program {
-		return i.found, nil // reloaded by a process that we may not look into: what belongs to it is not known
+		return i.found, nil // reloaded, and this process must not read the new record: its qdiscs are unknown
 	}
 	if over, err := s.deadlinePassed(); err != nil {
 		return nil, err
 	} else if over {
-		i.addProblem(deadlineOver, CallDetach, "its time is over, and packets pass unshaped")
+		i.addProblem(deadlineOver, CallDetach, "its deadline has passed, and packets are not shaped")
 	}
 	if s.GSOLimit != 0 && attrs.GSOMaxSize > s.GSOLimit {
 		i.addProblem(gsoRaised, CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
@@ -132,7 +136,8 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	return i.found, err
 }
 
-// program looks at the hook. It returns the ID of the program there, 0 for none.
+// checkProgram checks that the program is attached and runs first. It returns the ID of
+// the attached program, or 0.
 func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 	at := i.Place
 	h, linked := i.hook.(*hook.Link)
@@ -149,7 +154,7 @@ func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 		return 0, nil
 	}
 	if tcx == nil {
-		return info.Program, nil // XDP takes one program
+		return info.Program, nil // XDP runs only one program
 	}
 	programs, err := hook.TCXPrograms(at.Index, ebpf.AttachType(tcx.AttachType) == ebpf.AttachTCXIngress)
 	if err != nil {
@@ -167,7 +172,7 @@ func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 	return info.Program, nil
 }
 
-// filter looks at a hook that is a tc filter.
+// checkFilter is checkProgram for a tc filter.
 func (i *inspection) checkFilter() (ebpf.ProgramID, error) {
 	at := i.Place
 	ingress := at.Parent == netlink.HANDLE_MIN_INGRESS
@@ -190,12 +195,12 @@ func (i *inspection) checkFilter() (ebpf.ProgramID, error) {
 	}
 	id, err := i.hook.Program()
 	if err == nil && id == 0 {
-		err = fmt.Errorf("tc filter pref %d: its program is not shown", at.Priority)
+		err = fmt.Errorf("tc filter pref %d: the kernel does not show its program", at.Priority)
 	}
 	return id, err
 }
 
-// tcxAhead looks for TCX programs in front of a tc filter.
+// checkTCXAhead reports TCX programs, which run before all tc filters.
 func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy Remedy) error {
 	programs, err := hook.TCXPrograms(index, ingress)
 	if err != nil {
@@ -207,8 +212,8 @@ func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy 
 	return nil
 }
 
-// device looks at the ifb device and at what redirects to it. It says whether
-// the device is there.
+// checkIFB checks the ifb device and the filter that redirects to it. It reports
+// whether the device exists.
 func (i *inspection) checkIFB() (bool, error) {
 	l, err := netlink.LinkByIndex(i.Place.Index)
 	if cause.NoDevice(err) {
@@ -236,12 +241,12 @@ func (i *inspection) checkIFB() (bool, error) {
 	return true, i.checkTCXAhead(i.Index, true, "the redirect to "+l.Attrs().Name, "remove it")
 }
 
-// tree looks at what holds the packets of queues.
+// checkTree checks the qdiscs and classes of the queues.
 func (i *inspection) checkTree() error {
 	if i.Pacer == "" {
 		return nil
 	}
-	index := i.Place.Index // of the interface, or of its ifb device
+	index := i.Place.Index // the interface, or its ifb device
 	root, err := qdisc.Root(index)
 	if err != nil {
 		return err
@@ -281,8 +286,7 @@ func (i *inspection) checkTree() error {
 	return nil
 }
 
-// expected are the handles of the HTB classes that the program selects, and
-// those of links, by name.
+// expectedClasses returns the handles of the HTB classes of queues and links, by name.
 func (i *inspection) expectedClasses() map[string]uint32 {
 	out := map[string]uint32{}
 	for at, q := range i.Queued {
@@ -294,8 +298,8 @@ func (i *inspection) expectedClasses() map[string]uint32 {
 	return out
 }
 
-// inLink says whether a class is the leaf of a link, which has no class of its
-// own over it.
+// isLinkLeaf reports whether a class belongs to a queue of a link. Other queues have a
+// parent class of their own.
 func (i *inspection) isLinkLeaf(handle uint32) bool {
 	return slices.ContainsFunc(i.Queued, func(q queueRecord) bool { return q.ClassId == handle && q.Linked != 0 })
 }
