@@ -78,6 +78,11 @@ func (a *About) rollbackGoal() *Before {
 	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, AskedGSO: a.AskedGSO, Expires: a.Expires}
 }
 
+// apply sets the configuration of a: that of a rollback, or a new one.
+func (a *About) apply(b *Before) {
+	a.Label, a.Dry, a.Pinned, a.Asked, a.AskedGSO, a.Expires = b.Label, b.Dry, b.Pinned, b.Asked, b.AskedGSO, b.Expires
+}
+
 type stageRecord struct {
 	bpf.ShaperStage
 	Room uint32 `json:",omitempty"` // capacity of the key table; 0 without one

@@ -58,6 +58,11 @@ type Config struct {
 	encoded      *image  // of the plan
 }
 
+// settings returns the part of the configuration that a shaper's record stores.
+func (cfg *Config) settings() *Before {
+	return &Before{Label: cfg.Label, Dry: cfg.Dry, Pinned: cfg.Pin, Asked: cfg.Pacer, AskedGSO: cfg.GSOLimit}
+}
+
 // BusyError reports that another process shapes the interface in this direction. Its
 // About describes that shaper; only Interface and Direction are set if the shaper's
 // program was removed.
@@ -214,9 +219,8 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 		next.Before, next.Until = nil, time.Time{}
 	}
 	next.armRollback(s.rollbackGoal(), cfg.Until)
-	next.Namespace, next.Index = st.Namespace, st.Index
-	next.Asked, next.Dry, next.Pinned, next.AskedGSO = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
-	next.Process, next.Label, next.Expires = os.Getpid(), cfg.Label, 0
+	next.apply(cfg.settings())
+	next.Namespace, next.Index, next.Process = st.Namespace, st.Index, os.Getpid()
 	s.TookOver, s.encoded = true, cfg.encoded
 	changes, err := s.install(st, plan, &next)
 	if err != nil && !errors.As(err, new(*ActiveError)) {
@@ -238,6 +242,7 @@ func detachPinned(path string) error {
 	return errors.Join(os.Remove(path), l.Detach(), l.Close())
 }
 
+// attachNew attaches the first shaper of the direction.
 func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shaper, err error) {
 	s = &Shaper{About: About{
 		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
@@ -247,8 +252,8 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shap
 		return nil, err
 	}
 	next := s.About
-	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
-	next.Asked, next.Label, next.Place.Hook = cfg.Pacer, cfg.Label, string(cfg.Hook)
+	next.apply(cfg.settings())
+	next.Place.Hook = string(cfg.Hook)
 	next.armRollback(cfg.rollbackGoal, cfg.Until)
 	if _, err = s.install(st, plan, &next); err != nil {
 		// With no previous policy to keep, a partial installation is removed.

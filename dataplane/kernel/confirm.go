@@ -151,8 +151,8 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		return err
 	}
 	next := s.About
-	next.Dry, next.Pinned, next.Asked, next.AskedGSO, next.Label = was.Dry, was.Pinned, was.Asked, was.AskedGSO, was.Label
-	next.Before, next.Until, next.Expires = nil, time.Time{}, was.Expires
+	next.apply(was)
+	next.Before, next.Until = nil, time.Time{}
 	pacer, err := choosePacer(next.Asked, plan)
 	if err != nil {
 		return err
