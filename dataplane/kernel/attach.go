@@ -109,9 +109,9 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 	if _, err := removeOrphans(); err != nil {
 		return nil, nil, errors.Join(err, owner.Close())
 	}
-	s, changes, err := cfg.takeOver(st, plan, d)
+	s, changes, err := cfg.takeOver(st, plan)
 	if s == nil && err == nil {
-		s, err = cfg.attachNew(st, plan, d)
+		s, err = cfg.attachNew(st, plan)
 	}
 	if err != nil && !errors.As(err, new(*ActiveError)) {
 		if cfg.rollbackGoal != nil {
@@ -186,7 +186,7 @@ func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
 // takeOver installs the plan in an attached shaper whose process has ended. It returns
 // a nil Shaper if there is none. One that cannot be used, because its record is
 // unusable or the plan needs another hook or device, is removed first.
-func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper, []dataplane.Change, error) {
+func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
 	s, err := findShaper(st.iface, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
 		return nil, nil, errors.Join(detachPinned(st.pinPath(cfg.Direction)), st.clear(cfg.Direction))
@@ -197,20 +197,7 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 	if s == nil {
 		return nil, nil, st.clear(cfg.Direction)
 	}
-	pacer, err := choosePacer(cfg.Pacer, plan)
-	if err != nil {
-		s.Close()
-		return nil, nil, err
-	}
-	elsewhere := cfg.Hook != Auto && string(cfg.Hook) != s.Place.Hook || s.needsOtherDevice(pacer, cfg.Dry)
-	if elsewhere || s.Pinned && !cfg.Pin { // leftovers of the old shaper outlive this process
-		err = st.startGuard()
-	}
-	if elsewhere && err == nil {
-		cfg.rollbackGoal = s.rollbackGoal()
-		err = s.detachLocked(st)
-	}
-	if elsewhere || err != nil {
+	if fits, err := cfg.prepareTakeOver(st, s, plan); err != nil || !fits {
 		s.Close()
 		return nil, nil, err
 	}
@@ -230,6 +217,24 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 	return s, changes, err
 }
 
+// prepareTakeOver reports whether the plan can run at the hook and device of shaper s. If
+// not, it detaches s.
+func (cfg *Config) prepareTakeOver(st *site, s *Shaper, plan *dataplane.Plan) (fits bool, err error) {
+	pacer, err := choosePacer(cfg.Pacer, plan)
+	if err != nil {
+		return false, err
+	}
+	fits = (cfg.Hook == Auto || string(cfg.Hook) == s.Place.Hook) && !s.needsOtherDevice(pacer, cfg.Dry)
+	if !fits || s.Pinned && !cfg.Pin { // leftovers of the old shaper outlive this process
+		err = st.startGuard()
+	}
+	if !fits && err == nil {
+		cfg.rollbackGoal = s.rollbackGoal()
+		err = s.detachLocked(st)
+	}
+	return fits, err
+}
+
 // detachPinned detaches a pinned link whose program this process must not inspect.
 func detachPinned(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
@@ -243,7 +248,7 @@ func detachPinned(path string) error {
 }
 
 // attachNew attaches the first shaper of the direction.
-func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shaper, err error) {
+func (cfg *Config) attachNew(st *site, plan *dataplane.Plan) (s *Shaper, err error) {
 	s = &Shaper{About: About{
 		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),
