@@ -36,6 +36,14 @@ func (e *FieldError) Error() string {
 	return e.Field + ": " + e.Reason
 }
 
+// ActiveError is the error of a reload whose new policy is active, although removing the
+// rest of the previous one failed. Another Reload, or Detach, tries again.
+type ActiveError struct{ Err error }
+
+func (e *ActiveError) Error() string { return fmt.Sprintf("the new policy is active, but: %v", e.Err) }
+
+func (e *ActiveError) Unwrap() error { return e.Err }
+
 // errorList collects the errors of a policy.
 type errorList []error
 

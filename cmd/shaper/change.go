@@ -120,7 +120,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 		done := live.PrepareRun(sh, policies[i])
 		changes, err := sh.Reload(policies[i].Plan, policies[i].Label(), until)
 		done()
-		var active *kernel.ActiveError
+		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return errors.Join(append(incomplete, explainIn(policies[i], err))...)
 		}
@@ -302,7 +302,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 		directions = []kernel.Direction{kernel.Egress, kernel.Ingress}
 	}
 	cleared, err := kernel.Clear(name, directions...)
-	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.Removed) > 0 {
+	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.What) > 0 {
 		err = nil
 	}
 	errs = append(errs, err)
@@ -320,14 +320,14 @@ func (f *liveFlags) detach(s streams, name string) error {
 		fmt.Fprintf(s.err, "shaper: warning: %s\n", note)
 	}
 	if len(v.List) == 0 {
-		for _, what := range cleared.Removed {
+		for _, what := range cleared.What {
 			p.Printf("cleaned up: %s\n", what)
 		}
-		if len(cleared.Removed) == 0 && len(v.Left) > 0 && err == nil {
+		if len(cleared.What) == 0 && len(v.Left) > 0 && err == nil {
 			p.Printf("%s: cleaned up\n", name)
 		}
 	}
-	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) == 0 && err == nil {
+	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.What) == 0 && err == nil {
 		return f.noneError(name)
 	}
 	return errors.Join(append(errs, p.Err)...)

@@ -88,7 +88,7 @@ func (r *running) attach() error {
 			Interface: r.name, Direction: direction, Hook: kernel.Hook(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
 			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: r.policy.Label(), Until: r.until, Guard: r.startGuard,
 		}, r.policy.Plan)
-		var active *kernel.ActiveError
+		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return explainIn(r.policy, err)
 		}
@@ -287,7 +287,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 	}
 	for _, sh := range r.list {
 		changes, err := sh.Reload(policy.Plan, policy.Label(), time.Time{})
-		var active *kernel.ActiveError
+		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return errors.Join(explainIn(policy, err), r.followLeases())
 		}

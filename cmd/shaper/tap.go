@@ -17,6 +17,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
@@ -301,7 +302,7 @@ func (c *runningTap) rereadPolicy(ctx context.Context) error {
 	}
 	for _, sh := range c.list {
 		changes, err := sh.Reload(policy, policy.Label())
-		if err != nil && !errors.As(err, new(*tap.ActiveError)) {
+		if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
 			return errors.Join(explainIn(policy, err), c.followLeases(ctx))
 		}
 		p.reloaded(sh.Info(), policy, changes)

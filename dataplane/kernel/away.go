@@ -13,20 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwayError reports that a process waits for an interface that does not exist.
+// AwayError says that a process waits for an interface that is not there.
 type AwayError struct {
-	Interface string    // name
-	Direction Direction // direction that the process will shape
-	Process   int       // process ID
-	Policy    string    // name of the policy
+	Interface string
+	Direction Direction
+	Process   int
+	Policy    string // its name
 }
 
 func (e *AwayError) Error() string {
-	return fmt.Sprintf("%s does not exist: process %d waits for it", e.Interface, e.Process)
+	return fmt.Sprintf("%s is away: process %d waits for it", e.Interface, e.Process)
 }
 
-// Away marks this process as waiting for an interface, by one locked file for each
-// direction. Look lists the marks of all processes, and EndAway removes one.
+func (e *AwayError) orNil() error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+// Away are the marks of a process that waits for its interface, one a direction, so
+// that others see it and can end it.
 type Away struct{ marks []awayMark }
 
 type awayMark struct {
@@ -34,17 +41,16 @@ type awayMark struct {
 	direction Direction
 }
 
-// MarkAway marks this process as waiting for the named interface. It does not wait
-// itself. The error is an *AwayError if another process waits for the interface in one
-// of the directions. The caller must call End.
-func MarkAway(name, policy string, directions ...Direction) (*Away, error) {
-	namespace, err := currentNamespace()
+// Wait sets the marks. It is an *AwayError if another process waits for the interface
+// in one of the directions.
+func Wait(name, policy string, directions ...Direction) (*Away, error) {
+	here, err := namespace()
 	if err != nil {
 		return nil, err
 	}
 	a := &Away{}
 	for _, direction := range directions {
-		l, err := lockAwayMark(namespace, AwayError{name, direction, os.Getpid(), policy})
+		l, err := markAway(here, AwayError{name, direction, os.Getpid(), policy})
 		if err != nil {
 			a.End()
 			return nil, err
@@ -54,16 +60,12 @@ func MarkAway(name, policy string, directions ...Direction) (*Away, error) {
 	return a, nil
 }
 
-func lockAwayMark(namespace uint64, e AwayError) (lock, error) {
-	name := awayFile(namespace, &e)
+func markAway(here uint64, e AwayError) (lock, error) {
+	name := awayFile(here, &e)
 	l, err := takeLock(name, unix.LOCK_EX|unix.LOCK_NB)
-	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // readAway takes the lock for a moment
-		other, e := readAway(name)
-		if e != nil {
-			return lock{}, e
-		}
-		if other != nil {
-			return lock{}, other
+	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
+		if other, e := readAway(name); e != nil || other != nil {
+			return lock{}, errors.Join(e, other.orNil())
 		}
 		time.Sleep(10 * time.Millisecond)
 		l, err = takeLock(name, unix.LOCK_EX|unix.LOCK_NB)
@@ -84,18 +86,17 @@ func lockAwayMark(namespace uint64, e AwayError) (lock, error) {
 	return l, nil
 }
 
-// Directions returns the directions whose marks no other process has removed by
-// EndAway.
+// Directions are those in which no other process has ended the waiting.
 func (a *Away) Directions() (out []Direction) {
 	for _, m := range a.marks {
-		if !m.removed() {
+		if !m.ended() {
 			out = append(out, m.direction)
 		}
 	}
 	return out
 }
 
-func (m awayMark) removed() bool {
+func (m awayMark) ended() bool {
 	_, err := os.Lstat(m.Name())
 	return errors.Is(err, os.ErrNotExist)
 }
@@ -103,7 +104,7 @@ func (m awayMark) removed() bool {
 // End removes the marks.
 func (a *Away) End() {
 	for _, m := range a.marks {
-		if m.removed() {
+		if m.ended() {
 			m.File.Close()
 			continue
 		}
@@ -111,26 +112,25 @@ func (a *Away) End() {
 	}
 }
 
-// EndAway removes the mark of a waiting process. The process should then stop waiting
-// for that direction.
+// EndAway has the process end its waiting in a direction.
 func EndAway(e *AwayError) error {
-	namespace, err := currentNamespace()
+	here, err := namespace()
 	if err != nil {
 		return err
 	}
-	return removeState(awayFile(namespace, e))
+	return removeState(awayFile(here, e))
 }
 
 const awaySuffix = ".away"
 
-// awayFile returns the name of the file of a mark.
-func awayFile(namespace uint64, e *AwayError) string {
-	return fmt.Sprintf("%d-%s.%v%s", namespace, strings.ReplaceAll(e.Interface, "/", "_"), e.Direction, awaySuffix)
+// awayFile is the name of a mark.
+func awayFile(here uint64, e *AwayError) string {
+	return fmt.Sprintf("%d-%s.%v%s", here, strings.ReplaceAll(e.Interface, "/", "_"), e.Direction, awaySuffix)
 }
 
-// listAway returns the marks of the processes that wait in a namespace.
-func listAway(namespace uint64) (out []*AwayError, err error) {
-	names, err := filepath.Glob(filepath.Join(StateDir, fmt.Sprintf("%d-*%s", namespace, awaySuffix)))
+// listAway are those that wait in a namespace.
+func listAway(here uint64) (out []*AwayError, err error) {
+	names, err := filepath.Glob(filepath.Join(StateDir, fmt.Sprintf("%d-*%s", here, awaySuffix)))
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +146,7 @@ func listAway(namespace uint64) (out []*AwayError, err error) {
 	return out, nil
 }
 
-// readAway reads a mark. It returns nil if the process has ended, or if the mark cannot
-// be read.
+// readAway reads a mark. It is nil if its process has ended.
 func readAway(name string) (*AwayError, error) {
 	file, err := openState(name, os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
@@ -166,10 +165,10 @@ func readAway(name string) (*AwayError, error) {
 	}
 	e := &AwayError{}
 	if err := json.Unmarshal(text, e); err != nil {
-		return nil, nil // the process is writing it
+		return nil, nil // it is being written
 	}
 	if e.Direction > Ingress {
-		return nil, nil // written by another version
+		return nil, nil // of another version
 	}
 	return e, nil
 }

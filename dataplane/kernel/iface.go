@@ -11,21 +11,22 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// iface identifies an interface independently of its name, which can change and be
-// reused.
+// iface is an interface, as the kernel knows it: a name may change, and name
+// another one later.
 type iface struct {
-	Namespace uint64 // cookie of the network namespace
+	Namespace uint64 // cookie of the network namespace, never used again
 	Index     int
 }
 
-// fileName returns the name of a file of the interface in StateDir.
-func (at iface) fileName(suffix string) string {
-	return fmt.Sprintf("%d-%d-%s", at.Namespace, at.Index, suffix)
+// file is the name of a file of the interface.
+func (at iface) file(what string) string {
+	return fmt.Sprintf("%d-%d-%s", at.Namespace, at.Index, what)
 }
 
-// currentNamespace returns the cookie of this thread's network namespace. Unlike an
-// inode number, a cookie is not reused until the machine restarts.
-func currentNamespace() (uint64, error) {
+// namespace is the cookie of this thread's network namespace. An inode's number
+// is used again as soon as a namespace is gone; a cookie is not, until the
+// machine restarts.
+func namespace() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("network namespace: %w", err)
@@ -38,17 +39,15 @@ func currentNamespace() (uint64, error) {
 	return cookie, nil
 }
 
-// device has the properties of a network device that a program depends on.
+// device is what a program needs to know of an interface.
 type device struct {
 	iface
-	name     string
-	mtu      int // bytes
-	linkType dataplane.LinkType
+	name string
+	mtu  int
+	link dataplane.LinkType
 }
 
-// deviceByName returns the device of a name. The error is a *NoInterfaceError if there
-// is none.
-func deviceByName(name string) (*device, error) {
+func findDevice(name string) (*device, error) {
 	l, err := netlink.LinkByName(name)
 	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{name}
@@ -56,15 +55,15 @@ func deviceByName(name string) (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
-	namespace, err := currentNamespace()
+	here, err := namespace()
 	if err != nil {
 		return nil, err
 	}
-	return newDevice(namespace, l)
+	return deviceOf(here, l)
 }
 
-// deviceByIndex is like deviceByName.
-func deviceByIndex(at iface) (*device, error) {
+// deviceAt is findDevice for an interface that is known.
+func deviceAt(at iface) (*device, error) {
 	l, err := netlink.LinkByIndex(at.Index)
 	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{fmt.Sprint(at.Index)}
@@ -72,26 +71,26 @@ func deviceByIndex(at iface) (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %d: %w", at.Index, err)
 	}
-	return newDevice(at.Namespace, l)
+	return deviceOf(at.Namespace, l)
 }
 
-func newDevice(namespace uint64, l netlink.Link) (*device, error) {
+func deviceOf(namespace uint64, l netlink.Link) (*device, error) {
 	a := l.Attrs()
 	d := &device{iface{namespace, a.Index}, a.Name, a.MTU, dataplane.LinkEthernet}
 	switch a.EncapType {
 	case "ether", "loopback":
-	case "none", "ppp", "sit", "ipip", "tunnel6", "gre", "gre6": // bare IP packets
-		d.linkType = dataplane.LinkRaw
+	case "none", "ppp", "sit", "ipip", "tunnel6", "gre", "gre6": // they hand over bare IP packets
+		d.link = dataplane.LinkRaw
 	default:
 		return nil, fmt.Errorf("interface %s: its link layer, %s, is neither Ethernet nor IP", a.Name, a.EncapType)
 	}
 	return d, nil
 }
 
-// listLinks returns all interfaces of this network namespace.
-func listLinks() ([]netlink.Link, error) {
+// linkList are all interfaces of this network namespace.
+func linkList() ([]netlink.Link, error) {
 	list, err := netlink.LinkList()
-	for errors.Is(err, netlink.ErrDumpInterrupted) { // an interface was added or deleted meanwhile
+	for errors.Is(err, netlink.ErrDumpInterrupted) { // one came or went
 		list, err = netlink.LinkList()
 	}
 	if err != nil {
@@ -100,21 +99,20 @@ func listLinks() ([]netlink.Link, error) {
 	return list, err
 }
 
-// NoInterfaceError reports that there is no interface of this name.
+// NoInterfaceError says that there is no interface of that name.
 type NoInterfaceError struct{ Name string }
 
 func (e *NoInterfaceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
 
-// Identity identifies an interface independently of its name. It is comparable.
+// Identity is an interface, whatever it is called.
 type Identity iface
 
-// Identity returns the identity of the shaper's interface.
+// Identity is the interface of a shaper.
 func (a *About) Identity() Identity { return Identity(a.iface()) }
 
-// Identify returns the identity of the named interface. The error is a
-// *NoInterfaceError if there is none.
+// Identify finds an interface by its name.
 func Identify(name string) (Identity, error) {
-	d, err := deviceByName(name)
+	d, err := findDevice(name)
 	if err != nil {
 		return Identity{}, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// inherit assigns slots to classes, meters and queues. A part that continues one of the
-// previous policy gets its slot, the others get free slots.
+// inherit gives classes, meters and queues their slots: those of what they continue, and
+// free ones to the others.
 func (g *image) inherit(before *About) []dataplane.Change {
 	g.from = g.plan.Succeed(&before.Outline)
 	counters := slotAllocator{used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
@@ -21,7 +21,7 @@ func (g *image) inherit(before *About) []dataplane.Change {
 		if was >= 0 {
 			g.classes[i].Slot = before.Classes[was].Slot
 		} else {
-			g.classes[i].Slot = counters.allocate()
+			g.classes[i].Slot = counters.take()
 		}
 	}
 	g.inheritQueues(before)
@@ -31,8 +31,8 @@ func (g *image) inherit(before *About) []dataplane.Change {
 	return g.from.Changes
 }
 
-// inheritStates assigns the slots of meter states. If several meters continue the same
-// one, the first gets its slot.
+// inheritStates gives meters their slots among the states. Several meters may continue
+// one: the first has its slot.
 func (g *image) inheritStates(before *About) {
 	states := slotAllocator{used: map[uint32]bool{}}
 	for _, s := range before.Stages {
@@ -44,7 +44,7 @@ func (g *image) inheritStates(before *About) {
 	for i, from := range g.from.Stages {
 		s := &g.stages[i]
 		if !inStates(s.Table) {
-			continue // inheritLeases or claimShares assigns its slot
+			continue // it has a slot
 		}
 		if from >= 0 {
 			was := &before.Stages[from]
@@ -54,18 +54,18 @@ func (g *image) inheritStates(before *About) {
 				continue
 			}
 		}
-		s.Slot = states.allocate()
+		s.Slot = states.take()
 	}
 }
 
-// slotAllocator allocates the slots of a map, which has room for two policies.
+// slots are those of a map, which has room for two policies.
 type slotAllocator struct {
-	used map[uint32]bool // by the previous policy
-	next uint32          // all lower slots are used or allocated
+	used map[uint32]bool
+	next uint32 // all before it are taken
 }
 
-// allocate returns the lowest free slot.
-func (s *slotAllocator) allocate() uint32 {
+// free returns the lowest slot that is not in use, and takes it.
+func (s *slotAllocator) take() uint32 {
 	for s.used[s.next] {
 		s.next++
 	}
@@ -73,26 +73,27 @@ func (s *slotAllocator) allocate() uint32 {
 	return s.next - 1
 }
 
-// sameProfile reports whether both meters interpret a state in the same way.
+// sameProfile says whether a state means the same under both.
 func sameProfile(a, b *bpf.ShaperStage) bool {
 	p, q := &a.Profile, &b.Profile
 	return p.Buckets == q.Buckets && p.Coupled == q.Coupled && a.Packets == b.Packets &&
 		p.Window == q.Window && p.Sliding == q.Sliding
 }
 
-// populate writes the initial states and counters of all meters and classes that did
-// not inherit a slot. A meter whose parameters changed starts with its current tokens.
-// If a map was replaced by a larger one, populate copies the inherited slots.
+// settle writes the states and counters that begin: those of the meters and
+// classes that have a slot of their own. A meter whose parameters changed gets
+// the tokens that it has now. Where the maps of the policy before lacked room,
+// what goes on is copied from them.
 func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) error {
-	if err := g.populateTables(before, to); err != nil { // first, because it takes long
+	if err := g.populateTables(before, to); err != nil { // first: it takes long
 		return err
 	}
-	inherited := map[uint32]bool{}
+	known := map[uint32]bool{}
 	for _, c := range before.Classes {
-		inherited[c.Slot] = true
+		known[c.Slot] = true
 	}
 	for i := range g.classes {
-		if slot := g.classes[i].Slot; !inherited[slot] {
+		if slot := g.classes[i].Slot; !known[slot] {
 			if err := to.counters.clear(slot); err != nil {
 				return err
 			}
@@ -104,10 +105,9 @@ func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) er
 	if err := g.populateLeases(before, from, to); err != nil {
 		return err
 	}
-	return g.populateStates(before, from, to, c) // last: packets until the swap are not charged to copied states
+	return g.populateStates(before, from, to, c) // last: packets from here to the swap take no tokens of what is copied
 }
 
-// populateStates writes the states of meters, see populate.
 func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClaims) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
@@ -123,7 +123,7 @@ func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClai
 		s := &g.stages[i]
 		fresh := c.newBudgetOf(i)
 		if !inStates(s.Table) && fresh == nil {
-			continue // the state exists, or populateLeases writes it
+			continue // its state is there, or settleLeases writes it
 		}
 		if old[s.Slot] && fresh == nil {
 			if err := copySlot[bpf.ShaperState](from.states, to.states, s.Slot); err != nil {
@@ -136,11 +136,11 @@ func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClai
 			state = fresh.initial
 		}
 		if at := g.from.Stages[i]; at >= 0 {
-			previous, p, err := readLevels(from, &before.Stages[at].ShaperStage, now)
+			kept, p, err := readLevels(from, &before.Stages[at].ShaperStage, now)
 			if err != nil {
 				return err
 			}
-			state = previous.convert(p, &s.Profile).state(now, &s.Profile)
+			state = kept.convert(p, &s.Profile).state(now, &s.Profile)
 		}
 		if fresh != nil {
 			err = c.writeInitialState(fresh, now, state)
@@ -154,7 +154,7 @@ func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClai
 	return nil
 }
 
-// copySlot copies a slot of the previous policy if its map was replaced.
+// copySlot copies what the policy before has in a slot where its map was replaced.
 func copySlot[T any](from, to *ebpf.Map, slot uint32) error {
 	if from == to {
 		return nil

@@ -13,19 +13,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Limits of bpf/src/packet.h.
+// Of the programs, bpf/src/packet.h: bytes of the packets of a run, and how
+// far a read may reach over one.
 const (
-	frameBytes = 1 << 20 // room for the packets of one run, bytes
-	maxRead    = 40      // bytes that a read may reach beyond the end of a packet
+	frameBytes = 1 << 20
+	maxRead    = 40
 )
 
-// maxBatch is the default number of packets in one run of the program. The system call
-// costs as much as 50 packets.
+// maxBatch is how many packets a run takes at most. The call costs as much as
+// 50 packets.
 const maxBatch = 512
 
-// Walker runs packets from memory, with given timestamps, through the same eBPF code
-// that meters live packets. Its methods must not be called concurrently. The caller must
-// call Close.
+// Walker meters packets that are handed to it, with their times, by the
+// programs that meter live ones. One goroutine owns it; Close frees it.
 type Walker struct {
 	*image
 	maps    *stateMaps
@@ -38,17 +38,15 @@ type Walker struct {
 	now     int64
 }
 
-// NewWalker loads the program of a plan into the kernel, without attaching it. batch is
-// the maximum number of packets per system call; 0 means a fast default. The error joins
-// dataplane.FieldErrors if the kernel plane rejects the plan; fair queues and links are
-// rejected as well.
+// NewWalker loads the program of a plan into the kernel. batch is how many
+// packets are metered at a time, 0 for what is fast.
 func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 	if q, fair := linkedAndFair(plan); q != nil {
 		field := "link"
 		if fair != nil {
 			q, field = fair, "fair"
 		}
-		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which cannot run in virtual time"}, UseUserSpace}
+		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time"}, UseUserSpace}
 	}
 	g, err := encode(plan, ingressEntry, "")
 	if err != nil {
@@ -58,15 +56,14 @@ func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 		batch = maxBatch
 	}
 	w := &Walker{image: g, batch: batch, now: -1 << 63}
-	if err := w.load(); err != nil {
+	if err := w.open(); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// load makes the maps and loads the program.
-func (w *Walker) load() (err error) {
+func (w *Walker) open() (err error) {
 	spec, err := bpf.LoadWalk()
 	if err != nil {
 		return err
@@ -95,7 +92,7 @@ func (w *Walker) load() (err error) {
 	return err
 }
 
-// mmap maps the values of an array map into memory.
+// mmap maps the values of an array.
 func (w *Walker) mmap(name string, size int) ([]byte, error) {
 	b, err := unix.Mmap(w.loaded.Maps[name].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -105,7 +102,7 @@ func (w *Walker) mmap(name string, size int) ([]byte, error) {
 	return b, nil
 }
 
-// Close releases the program, its maps and their memory.
+// Close frees what the kernel holds.
 func (w *Walker) Close() {
 	for _, b := range w.mapped {
 		_ = unix.Munmap(b)
@@ -118,11 +115,10 @@ func (w *Walker) Close() {
 	}
 }
 
-// Batch returns the maximum number of packets per system call.
+// Batch is how many packets Process takes at most.
 func (w *Walker) Batch() int { return w.batch }
 
-// Accepts returns nil if packets of a link type can be metered, and otherwise an error
-// that gives the reason.
+// Accepts says why packets of a link type cannot be metered, or nil.
 func (w *Walker) Accepts(link dataplane.LinkType) error {
 	switch link {
 	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
@@ -131,10 +127,9 @@ func (w *Walker) Accepts(link dataplane.LinkType) error {
 	return UseUserSpace.errorf("no interface has packets of link type %v", link)
 }
 
-// Process runs packets through the policy in order. It writes a verdict for each packet,
-// and the policy's marks to the packet's Data and Mark. The clock is the largest
-// timestamp so far, so it never goes backwards. verdicts must be at least as long as
-// packets.
+// Process takes packets, in order, through the policy, writes what became of
+// them to verdicts, and marks into their Data. The clock is the largest time
+// seen.
 func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for len(packets) > 0 {
 		n := w.writePackets(packets)
@@ -150,14 +145,14 @@ func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 	return nil
 }
 
-// writePackets writes as many packets as there is room for to the memory of the program,
-// and returns their number.
+// hand writes packets where the program reads them, as many as there is room
+// for, and says how many.
 func (w *Walker) writePackets(packets []dataplane.Packet) int {
 	start := 0
 	for i := range packets {
 		p := &packets[i]
 		p.WireLen = max(p.WireLen, len(p.Data))
-		size := min(len(p.Data), frameBytes-maxRead) // all headers lie before that
+		size := min(len(p.Data), frameBytes-maxRead) // no header is further in
 		if i == len(w.records) || start+size > frameBytes-maxRead {
 			return i
 		}
@@ -172,7 +167,7 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 	return len(packets)
 }
 
-// readVerdict reads the verdict and the marks of a packet.
+// take reads a verdict and the marks of its packet.
 func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	w.decodeVerdict(r, p, v)
 	if v.Done&(dataplane.Marked|dataplane.ECNSet) != 0 {
@@ -181,10 +176,10 @@ func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 	}
 }
 
-// Settle returns false: NewWalker rejects links, so no verdict is ever pending.
+// Settle has nothing: the kernel plane refuses links, whose order the kernel's
+// own HTB decides.
 func (w *Walker) Settle(int64, *dataplane.Verdict) bool { return false }
 
-// decodeVerdict converts a record of the program to a verdict.
 func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	kind := dataplane.Kind(r.Kind)
 	*v = dataplane.Verdict{
@@ -212,19 +207,16 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 	}
 }
 
-// Stats returns the counters of each class, in the order of the policy, followed by
-// those of unclassified packets, as dataplane.Pipeline.Stats does.
+// Stats returns the counters, as dataplane.Pipeline does.
 func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 	return readStats(w.maps.counters, w.classes)
 }
 
-// Keys returns the number of keys in the key table of a stage of the plan. It is 0 if
-// the stage has no keys, and for stage -1.
-//
-// The number exceeds the meter's Keys only if packets had more keys than that. The table
-// then holds up to 128 additional keys per possible CPU and evicts approximately the
-// least recently used key. dataplane.Pipeline evicts exactly the least recently used
-// one, so the verdicts may differ from then on.
+// Keys returns how many keys a stage of the plan knows; 0 if it has one meter for all,
+// and for stage -1.
+// They are more than its Keys only if more came. From then on the kernel
+// knows up to 128 more for each possible CPU, and forgets one that was not used lately where
+// dataplane.Pipeline forgets the one used longest ago: verdicts may differ.
 func (w *Walker) Keys(stage int) (int, error) {
 	if stage < 0 || w.stages[stage].Table < 0 {
 		return 0, nil
@@ -232,9 +224,8 @@ func (w *Walker) Keys(stage int) (int, error) {
 	return w.maps.countKeys(w.stages[stage].Table)
 }
 
-// Tokens returns the tokens of both buckets of a stage of the plan at the largest
-// timestamp so far, in whole bytes or packets, as dataplane.Pipeline.Tokens does. They
-// are 0 for stage -1.
+// Tokens returns the tokens of a stage of the plan at the largest time seen, in
+// whole bytes, as dataplane.Pipeline does.
 func (w *Walker) Tokens(stage int) (tc, te int64, err error) {
 	if stage < 0 {
 		return 0, 0, nil

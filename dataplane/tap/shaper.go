@@ -1,7 +1,6 @@
 package tap
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -76,18 +75,10 @@ func (s *Shaper) Join(b Budgets) error {
 	return settle()
 }
 
-// ActiveError reports that a new policy is active, but removing the rest of the
-// previous one failed.
-type ActiveError struct{ Err error }
-
-func (e *ActiveError) Error() string { return fmt.Sprintf("the new policy is active, but: %v", e.Err) }
-
-func (e *ActiveError) Unwrap() error { return e.Err }
-
 // Reload replaces the policy atomically and carries over state as described at
 // dataplane.Pipeline.Inherit. Queued packets keep their departures. Reload
 // fails without a change if other programs use a budget of the plan with other
-// parameters. After an *ActiveError the new policy is active. Only one Reload
+// parameters. After a *dataplane.ActiveError the new policy is active. Only one Reload
 // may run at a time.
 func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
 	next := dataplane.NewPipeline(plan)
@@ -104,7 +95,7 @@ func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
 	}
 	changes := s.replace(next)
 	if err := settle(); err != nil {
-		return changes, &ActiveError{err}
+		return changes, &dataplane.ActiveError{Err: err}
 	}
 	return changes, nil
 }

@@ -74,7 +74,7 @@ func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	changes, err := c.Shaper.Reload(policy.Plan)
-	if err == nil || errors.As(err, new(*tap.ActiveError)) {
+	if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
 		c.Notes()
 		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy.Plan, *policy.Plan.Outline(), label, time.Now().Round(0)
 	}
