@@ -5,23 +5,28 @@
 //
 // # Metering packets
 //
-// Parameters are a plain struct, such as [SRTCM], [TRTCM], [TRTCM4115] or
-// [TokenBucket], with rates from [BitRate], [ByteRate] or [Per]. Its Profile method
-// checks them and returns a [Profile], which is immutable and may be shared by any number
-// of meters. [New] returns a [Meter] with full buckets: 24 bytes of state and a pointer
-// to the Profile. [Meter.Color] is the one call on the packet path:
+// A program that colors packets needs these names, in this order:
+//
+//   - A [Rate] is exact; it comes from [BitRate], [ByteRate] or [Per].
+//   - Parameters are a plain struct, such as [SRTCM], [TRTCM], [TRTCM4115] or
+//     [TokenBucket]. Its Profile method checks them and returns a [Profile], which is
+//     immutable and may be shared by any number of meters.
+//   - [New] returns a [Meter] with full buckets: 24 bytes of state and a pointer to the
+//     Profile. [Meter.SetProfile] changes the parameters and keeps the tokens.
+//   - [Meter.Color] meters a packet and returns its [Color]. It is the one call on the
+//     packet path. [Meter.Colors] meters a burst of packets with one clock reading, and
+//     [ColorEach] a burst over many meters.
+//   - A [Locked] meter may be used by several goroutines.
+//   - A [Table] has a meter for each key, such as each source address, with a bound on the
+//     number of keys. [Shards] is a Table for several goroutines.
+//
+// The call on the packet path is
 //
 //	color := m.Color(now, length, in)
 //
 // now is in nanoseconds on any clock ([Now] is one), length is in bytes, and in is the
 // input color: the color that the packet already has in color-aware mode, always [Green]
-// in color-blind mode. [Meter.Colors] meters a burst of packets with one clock reading,
-// and [ColorEach] a burst over many meters. [Meter.SetProfile] changes the parameters
-// and keeps the tokens.
-//
-// A [Locked] meter may be used by several goroutines. A [Table] has a meter for each
-// key, such as each source address, with a bound on the number of keys; [Shards] is a
-// Table for several goroutines. No call on the packet path allocates.
+// in color-blind mode. No call on the packet path allocates.
 //
 // # Exactness
 //
@@ -36,7 +41,7 @@
 //
 // # Limiting programs
 //
-// A meter also limits requests, logins or whatever else a program counts: Per(5,
+// A meter also limits requests, logins or anything else that a program counts: Per(5,
 // time.Second) is a rate of five requests a second, each of length 1. [Meter.Allow]
 // answers yes or no. [Meter.Decide] also returns the numbers that a service sends to its
 // clients: remaining, retry after and reset after. [Meter.Peek] tests without taking

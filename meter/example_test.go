@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
+// A two-rate meter colors four packets of 1500 bytes that arrive every 250 µs.
 func Example() {
 	profile, err := meter.TRTCM{
 		CIR: meter.BitRate(8_000_000), CBS: 1500, // one byte per microsecond
@@ -78,7 +79,7 @@ func ExampleTRTCM4115() {
 	// red, then 0 0
 }
 
-// A token bucket has two colors.
+// A token bucket has two colors: a packet that does not conform is red.
 func ExampleTokenBucket() {
 	profile, _ := meter.TokenBucket{Rate: meter.BitRate(8_000_000), Burst: 3000}.Profile()
 	m := meter.New(profile)
@@ -161,6 +162,7 @@ func ExampleMeter_Colors() {
 	// [green green yellow red]
 }
 
+// Explain returns the verdict with the tokens before and after, and the clause of the RFC.
 func ExampleMeter_Explain() {
 	profile, _ := meter.SRTCM{CIR: meter.BitRate(8_000_000), CBS: 1500, EBS: 3000}.Profile()
 	m := meter.New(profile)
@@ -189,17 +191,17 @@ func ExampleColorEach() {
 	unlimited, _ := meter.TokenBucket{Rate: meter.Unlimited, Burst: 65536}.Profile()
 	customers := []meter.Meter{meter.New(limited), meter.New(unlimited)}
 
-	of := []*meter.Meter{&customers[0], &customers[1], &customers[0], &customers[1]}
+	meters := []*meter.Meter{&customers[0], &customers[1], &customers[0], &customers[1]} // by packet
 	lengths := []int{1500, 1500, 100, 65536}
-	colors := make([]meter.Color, len(of))
-	meter.ColorEach(of, meter.Now(), lengths, nil, colors) // nil: color-blind
+	colors := make([]meter.Color, len(meters))
+	meter.ColorEach(meters, meter.Now(), lengths, nil, colors) // nil: color-blind
 	fmt.Println(colors)
 	// Output:
 	// [green green red green]
 }
 
-// A meter is saved as its tokens and their time. After Restore it has refilled since. The
-// clock must continue in the meantime.
+// A program saves the tokens of a meter and their time. Restore returns a meter that has
+// refilled since. The clock must continue in the meantime.
 func ExampleRestore() {
 	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
 	m := meter.New(profile)

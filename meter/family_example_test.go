@@ -31,7 +31,7 @@ func ExampleEnvelope() {
 		fmt.Println(err)
 		return
 	}
-	envelope.SetTokens(1, 0, 0)
+	envelope.SetTokens(1, 0, 0) // video begins without tokens
 	fmt.Println("video:", envelope.Color(1, 0, 1000, meter.Green))
 	fmt.Println("video 1 ms later:", envelope.Color(1, 1_000_000, 1000, meter.Green))
 	// Output:
