@@ -88,7 +88,7 @@ func TestBudgetErrors(t *testing.T) {
 // of two classes.
 func TestBudgetTwice(t *testing.T) {
 	if _, err := Compile(policyOf("a: m=x\nb: n=x")); err == nil || !strings.Contains(err.Error(), "another meter") {
-		t.Errorf("a budget in two meters: %v", err)
+		t.Errorf("a budget of two meters: got %v, want an error", err)
 	}
 	if _, err := Compile(policyOf("a: m=x\nb: m=x\nc: n=y")); err != nil {
 		t.Error(err)
@@ -102,13 +102,13 @@ func TestBudgetName(t *testing.T) {
 		for prefix, valid := range map[string]string{"": first, "a": first + later} {
 			reason := invalidName(prefix + string(r))
 			if want := strings.ContainsRune(valid, r); (reason == "") != want {
-				t.Errorf("name %q: %q, want valid %v", prefix+string(r), reason, want)
+				t.Errorf("name %q: got %q, want valid %v", prefix+string(r), reason, want)
 			}
 		}
 	}
 	for n, want := range map[int]bool{0: false, 1: true, 64: true, 65: false} {
 		if reason := invalidName(strings.Repeat("a", n)); (reason == "") != want {
-			t.Errorf("%d characters: %q, want valid %v", n, reason, want)
+			t.Errorf("%d characters: got %q, want valid %v", n, reason, want)
 		}
 	}
 }
@@ -121,13 +121,13 @@ func TestResolved(t *testing.T) {
 	}
 	own := Budget{Name: "b", Interval: time.Second, Rescue: Fraction{0, 1}, Weight: 2, Hosts: 3}
 	if got := own.Resolved(); got != own {
-		t.Errorf("%+v became %+v", own, got)
+		t.Errorf("Resolved returned %+v, want %+v unchanged", got, own)
 	}
-	p := compile(t, policyOf("a: m=x > n\nb: o@y"))
+	p := compilePlan(t, policyOf("a: m=x > n\nb: o@y"))
 	if got := p.Budgets(); !slices.Equal(got, []int{0, 2}) {
 		t.Errorf("stages with a budget %v, want 0 and 2", got)
 	}
 	if a, b := p.Stages[0], p.Stages[2]; a.Leased || !b.Leased || a.BudgetName != "x" || b.BudgetName != "y" || *b.Budget != (&Budget{Name: "y", Store: server}).Resolved() {
-		t.Errorf("stages %+v and %+v", a, b)
+		t.Errorf("got stages %+v and %+v, want budget x without a lease and budget y with one", a, b)
 	}
 }

@@ -20,7 +20,7 @@ func againstScan(t testing.TB, r *rand.Rand, rules, packets int) {
 	}
 	c := NewClassifier(matches)
 	for range packets {
-		s := aimed(r, &matches[r.IntN(rules)])
+		s := aimedSample(r, &matches[r.IntN(rules)])
 		p := s.packet()
 		if p.Kind != s.kind {
 			t.Fatalf("sample %+v is parsed as %s", s, describe(p))
@@ -68,7 +68,7 @@ func TestClassifierWithoutMatches(t *testing.T) {
 	defer noPanic(t)
 	s := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4}
 	if got := NewClassifier(nil).Classify(s.packet(), 24); got != -1 {
-		t.Errorf("match %d of none", got)
+		t.Errorf("a classifier without matches: got match %d, want -1", got)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestClassifierMaxClasses(t *testing.T) {
 	for _, port := range []uint16{0, 63, 64, 4031, 4032, MaxClasses - 1} {
 		s := sample{kind: IPv4, ethertype: etherIPv4, proto: protoTCP, ports: true, sport: port, src: src4, dst: dst4}
 		if got := c.Classify(s.packet(), 24); got != int(port) {
-			t.Errorf("port %d is in class %d", port, got)
+			t.Errorf("port %d: got class %d, want %[1]d", port, got)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func BenchmarkClassify(b *testing.B) {
 				m := matches[r.IntN(rules)]
 				s := sample{
 					kind: IPv4, ethertype: etherIPv4, proto: protoTCP, ports: true, dst: dst4,
-					src: m.Src[0].Addr().Next(), dport: uint16(near(r, m.DPort, 0xffff)),
+					src: m.Src[0].Addr().Next(), dport: uint16(nearBound(r, m.DPort, 0xffff)),
 				}
 				packets[i] = s.packet()
 			}
@@ -170,7 +170,7 @@ func checkJumps(t *testing.T, r *Ranged[uint32]) {
 	}
 	last := len(r.Bounds) - 1
 	if len(r.Offset) != last+1 || r.Bounds[0] != 0 || !slices.IsSorted(r.Bounds) {
-		t.Fatalf("%d bounds from %d on, %d offsets", last+1, r.Bounds[0], len(r.Offset))
+		t.Fatalf("got %d bounds from %d and %d offsets, want as many sorted bounds from 0 as offsets", last+1, r.Bounds[0], len(r.Offset))
 	}
 	if n := len(r.Jump); n > maxJumps || r.Jump[0] != 0 || r.Jump[n-1] != uint32(last) {
 		t.Fatalf("jump table of %d entries from %d to %d, want at most %d from 0 to %d", n, r.Jump[0], r.Jump[n-1], maxJumps, last)
@@ -178,7 +178,7 @@ func checkJumps(t *testing.T, r *Ranged[uint32]) {
 	for i, jump := range r.Jump[1 : len(r.Jump)-1] {
 		at := uint64(r.Low) + uint64(i+1)<<r.Shift
 		if uint64(r.Bounds[jump]) > at || int(jump) < last && uint64(r.Bounds[jump+1]) <= at {
-			t.Fatalf("jump %d to bound %d, which is not the last one up to %d", i+1, jump, at)
+			t.Fatalf("jump %d: got bound %d, want the last one up to %d", i+1, jump, at)
 		}
 	}
 }

@@ -32,12 +32,12 @@ func TestEnvelopeCoupling(t *testing.T) {
 		{"EIRMax of the flow", Envelope{Coupling: true, EIRMax: meter.ByteRate(600)}, new(meter.ByteRate(800)), 400},
 		{"EIRMax 0 of the flow", Envelope{Coupling: true}, new(meter.Rate{}), 0},
 	} {
-		p := build(t, enveloped(&test.e, Meter{Params: flow, EIRMax: test.own}, Meter{Params: flow}))
+		p := newPipeline(t, enveloped(&test.e, Meter{Params: flow, EIRMax: test.own}, Meter{Params: flow}))
 		high := &p.stages[p.plan.Classes[0].Stage]
 		high.envelope.SetTokens(high.plan.Flow, 1000, 0)
-		process(p, 0, ip(0, 1001)) // red; starts the clock
+		process(p, 0, ipPacket(0, 1001)) // red; starts the clock
 		if _, te := high.tokens(5e8); te != int64(test.excess) {
-			t.Errorf("%s: %d bytes of excess, want %d", test.name, te, test.excess)
+			t.Errorf("%s: got %d bytes of excess, want %d", test.name, te, test.excess)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestEnvelopeOrder(t *testing.T) {
 		for i, rank := range ranks {
 			list[i].Meter = &Meter{Params: flow, Envelope: e, Rank: rank}
 		}
-		plan := compile(t, &Policy{Classes: list})
+		plan := compilePlan(t, &Policy{Classes: list})
 		var got []int
 		for i, stage := range plan.Envelopes[0].Stages {
 			if plan.Stages[stage].Flow != i || plan.Stages[stage].Envelope != 0 {
@@ -85,7 +85,7 @@ func TestEnvelopeOrder(t *testing.T) {
 			got = append(got, plan.Stages[stage].Source.Rank)
 		}
 		if want := slices.Sorted(slices.Values(ranks)); !slices.Equal(got, []int{want[2], want[1], want[0]}) {
-			t.Errorf("ranks %v are ordered as %v", ranks, got)
+			t.Errorf("ranks %v: got order %v, want descending", ranks, got)
 		}
 	}
 }

@@ -21,9 +21,9 @@ func TestPreColor(t *testing.T) {
 		return m
 	}
 	tagged := func(pcp, dei uint16) []byte {
-		return cat(eth(etherQinQ), tag(pcp, dei, 1, etherVLAN), tag(7, 1-dei, 2, etherIPv4), ip(14, 20)[14:])
+		return concat(ethernet(etherQinQ), tag(pcp, dei, 1, etherVLAN), tag(7, 1-dei, 2, etherIPv4), ipPacket(14, 20)[14:])
 	}
-	labeled := cat(eth(etherMPLS), label(1, 5, 0), label(2, 3, 1), ip(14, 20)[14:])
+	labeled := concat(ethernet(etherMPLS), mplsLabel(1, 5, 0), mplsLabel(2, 3, 1), ipPacket(14, 20)[14:])
 	for _, test := range []struct {
 		name  string
 		from  PreColor
@@ -31,38 +31,38 @@ func TestPreColor(t *testing.T) {
 		mark  uint32
 		want  meter.Color
 	}{
-		{"AF11", PreColor{}, ip(10, 20), 0, green},
-		{"AF12", PreColor{}, ip(12, 20), 0, yellow},
-		{"AF13", PreColor{}, ip(14, 20), 0, red},
-		{"AF43 in IPv6", PreColor{}, cat(eth(etherIPv6), v6{class: 38<<2 | 3}.packet()), 0, red},
-		{"EF", PreColor{}, ip(46, 20), 0, green},
-		{"default", PreColor{}, ip(0, 20), 0, green},
-		{"CS1", PreColor{}, ip(8, 20), 0, green},
+		{"AF11", PreColor{}, ipPacket(10, 20), 0, green},
+		{"AF12", PreColor{}, ipPacket(12, 20), 0, yellow},
+		{"AF13", PreColor{}, ipPacket(14, 20), 0, red},
+		{"AF43 in IPv6", PreColor{}, concat(ethernet(etherIPv6), v6{class: 38<<2 | 3}.packet()), 0, red},
+		{"EF", PreColor{}, ipPacket(46, 20), 0, green},
+		{"default", PreColor{}, ipPacket(0, 20), 0, green},
+		{"CS1", PreColor{}, ipPacket(8, 20), 0, green},
 		{"no IP", PreColor{Map: colors(0, red)}, arp, 0, green},
-		{"malformed", PreColor{Map: colors(0, red)}, ip(0, 20)[:33], 0, green},
-		{"own map", PreColor{Map: colors(0, yellow, 63, red)}, ip(0, 20), 0, yellow},
-		{"own map, last value", PreColor{Map: colors(0, yellow, 63, red)}, ip(63, 20), 0, red},
-		{"own map, missing value", PreColor{Map: colors(0, yellow, 63, red)}, ip(14, 20), 0, green},
-		{"empty map", PreColor{Map: colors()}, ip(14, 20), 0, green},
+		{"malformed", PreColor{Map: colors(0, red)}, ipPacket(0, 20)[:33], 0, green},
+		{"own map", PreColor{Map: colors(0, yellow, 63, red)}, ipPacket(0, 20), 0, yellow},
+		{"own map, last value", PreColor{Map: colors(0, yellow, 63, red)}, ipPacket(63, 20), 0, red},
+		{"own map, missing value", PreColor{Map: colors(0, yellow, 63, red)}, ipPacket(14, 20), 0, green},
+		{"empty map", PreColor{Map: colors()}, ipPacket(14, 20), 0, green},
 		{"PCP", PreColor{From: PCP, Map: colors(1, yellow, 7, red)}, tagged(1, 0), 0, yellow},
 		{"PCP, missing value", PreColor{From: PCP, Map: colors(1, yellow, 7, red)}, tagged(2, 0), 0, green},
 		{"PCP, default", PreColor{From: PCP}, tagged(1, 0), 0, green},
-		{"PCP, no tag", PreColor{From: PCP, Map: colors(0, red)}, ip(14, 20), 0, green},
+		{"PCP, no tag", PreColor{From: PCP, Map: colors(0, red)}, ipPacket(14, 20), 0, green},
 		{"DEI, default", PreColor{From: DEI}, tagged(0, 1), 0, yellow},
 		{"DEI 0, default", PreColor{From: DEI}, tagged(7, 0), 0, green},
 		{"DEI, own map", PreColor{From: DEI, Map: colors(0, red)}, tagged(0, 0), 0, red},
-		{"DEI, no tag", PreColor{From: DEI, Map: colors(0, red)}, ip(14, 20), 0, green},
+		{"DEI, no tag", PreColor{From: DEI, Map: colors(0, red)}, ipPacket(14, 20), 0, green},
 		{"MPLS, top label", PreColor{From: MPLSTC, Map: colors(5, yellow, 3, red)}, labeled, 0, yellow},
 		{"MPLS, default", PreColor{From: MPLSTC}, labeled, 0, green},
-		{"MPLS, no label", PreColor{From: MPLSTC, Map: colors(0, red)}, ip(14, 20), 0, green},
+		{"MPLS, no label", PreColor{From: MPLSTC, Map: colors(0, red)}, ipPacket(14, 20), 0, green},
 		{"mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 7, yellow},
 		{"mark 64", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 64, red},
 		{"largest mark", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red, uint32(1<<32-1), yellow)}, arp, 1<<32 - 1, yellow},
 		{"mark, missing value", PreColor{From: SKBMark, Map: colors(7, yellow, 64, red)}, arp, 65, green},
-		{"mark, default", PreColor{From: SKBMark}, ip(14, 20), 65, green},
+		{"mark, default", PreColor{From: SKBMark}, ipPacket(14, 20), 65, green},
 	} {
 		for _, aware := range []bool{true, false} {
-			l := build(t, &Policy{Classes: []Class{{
+			l := newPipeline(t, &Policy{Classes: []Class{{
 				Name: "a", Match: Match{Length: []Range{{0, 1500}}},
 				Meter: &Meter{Params: meter.TRTCM{CIR: mega, CBS: 1500, PIR: mega, PBS: 1500}, Aware: aware, PreColor: test.from},
 			}}})
@@ -81,11 +81,13 @@ func TestPreColor(t *testing.T) {
 // TestMarks compares all bytes of the marked frame with a frame that was built with the
 // mark.
 func TestMarks(t *testing.T) {
-	payload := pad(udp, 80)
-	plain := func(tos byte) []byte { return cat(eth(etherIPv4), v4{tos: tos, options: 8}.packet(payload)) }
-	six := func(class byte) []byte { return cat(eth(etherIPv6), v6{class: class, next: protoUDP}.packet(payload)) }
+	payload := padTo(udp, 80)
+	plain := func(tos byte) []byte { return concat(ethernet(etherIPv4), v4{tos: tos, options: 8}.packet(payload)) }
+	six := func(class byte) []byte {
+		return concat(ethernet(etherIPv6), v6{class: class, next: protoUDP}.packet(payload))
+	}
 	deep := func(pcp, dei uint16, tc uint32, tos byte) []byte {
-		return cat(eth(etherQinQ), tag(pcp, dei, 0xabc, etherVLAN), tag(2, 0, 2, etherMPLS), label(0xfffff, tc, 0), label(2, 2, 1), v4{tos: tos}.packet(payload))
+		return concat(ethernet(etherQinQ), tag(pcp, dei, 0xabc, etherVLAN), tag(2, 0, 2, etherMPLS), mplsLabel(0xfffff, tc, 0), mplsLabel(2, 2, 1), v4{tos: tos}.packet(payload))
 	}
 	dscp, tagged, labeled := []Mark{{DSCP, 46}}, []Mark{{PCP, 5}, {DEI, 1}}, []Mark{{MPLSTC, 6}}
 	for _, test := range []struct {
@@ -120,7 +122,7 @@ func TestMarks(t *testing.T) {
 		{"ECN, no IP", Action{ECN: CE}, arp, arp, Pass, -1, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := build(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, 1500}}}, Green: &test.action}}})
+			l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, 1500}}}, Green: &test.action}}})
 			p := Packet{Data: bytes.Clone(test.frame), Link: LinkEthernet}
 			v := verdictOf(l, &p)
 			if !bytes.Equal(p.Data, test.want) {

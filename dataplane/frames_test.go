@@ -8,12 +8,12 @@ import (
 )
 
 // Frames are built from parts, outermost first, such as
-// cat(eth(etherVLAN), tag(5, 0, 100, etherIPv4), v4{proto: protoUDP}.packet(udp)).
+// concat(ethernet(etherVLAN), tag(5, 0, 100, etherIPv4), v4{proto: protoUDP}.packet(udp)).
 
-func cat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+func concat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// eth returns an Ethernet header.
-func eth(t uint16) []byte {
+// ethernet returns an Ethernet header.
+func ethernet(t uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}, t)
 }
 
@@ -23,8 +23,8 @@ func tag(pcp, dei, vid, t uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, t)
 }
 
-// label returns a label stack entry; bottom is 1 for the last one.
-func label(n, tc, bottom uint32) []byte {
+// mplsLabel returns a label stack entry; bottom is 1 for the last one.
+func mplsLabel(n, tc, bottom uint32) []byte {
 	return binary.BigEndian.AppendUint32(nil, n<<12|tc<<9|bottom<<8|64)
 }
 
@@ -41,7 +41,7 @@ func ports(src, dst uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), dst)
 }
 
-var udp = cat(ports(1000, 2000), make([]byte, 4))
+var udp = concat(ports(1000, 2000), make([]byte, 4))
 
 var (
 	src4, dst4 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2")
@@ -62,13 +62,13 @@ func (h v4) packet(payload []byte) []byte {
 	b[0], b[1], b[8], b[9] = 0x40|byte(len(b)/4), h.tos, 64, h.proto
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)+len(payload)))
 	binary.BigEndian.PutUint16(b[6:], h.frag)
-	copy(b[12:], or(h.src, src4).AsSlice())
-	copy(b[16:], or(h.dst, dst4).AsSlice())
+	copy(b[12:], orAddr(h.src, src4).AsSlice())
+	copy(b[16:], orAddr(h.dst, dst4).AsSlice())
 	for i := range h.options {
 		b[20+i] = 1 // no operation
 	}
 	binary.BigEndian.PutUint16(b[10:], checksum(b))
-	return cat(b, payload)
+	return concat(b, payload)
 }
 
 // v6 is an IPv6 header; the default addresses are src6 and dst6.
@@ -80,13 +80,13 @@ type v6 struct {
 func (h v6) packet(payload ...[]byte) []byte {
 	b := make([]byte, 40)
 	b[0], b[1], b[6], b[7] = 0x60|h.class>>4, h.class<<4|0x0a, h.next, 64
-	binary.BigEndian.PutUint16(b[4:], uint16(len(cat(payload...))))
-	copy(b[8:], or(h.src, src6).AsSlice())
-	copy(b[24:], or(h.dst, dst6).AsSlice())
-	return cat(b, cat(payload...))
+	binary.BigEndian.PutUint16(b[4:], uint16(len(concat(payload...))))
+	copy(b[8:], orAddr(h.src, src6).AsSlice())
+	copy(b[24:], orAddr(h.dst, dst6).AsSlice())
+	return concat(b, concat(payload...))
 }
 
-func or(a, b netip.Addr) netip.Addr {
+func orAddr(a, b netip.Addr) netip.Addr {
 	if a.IsValid() {
 		return a
 	}
@@ -118,14 +118,14 @@ func checksum(header []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// pad extends a frame to size with bytes that are not zero: a header read from padding
+// padTo extends a frame to size with bytes that are not zero: a header read from padding
 // changes the result.
-func pad(frame []byte, size int) []byte {
-	return cat(frame, bytes.Repeat([]byte{0xee}, size-len(frame)))
+func padTo(frame []byte, size int) []byte {
+	return concat(frame, bytes.Repeat([]byte{0xee}, size-len(frame)))
 }
 
-// patch returns the frame with some bytes replaced, for invalid headers.
-func patch(frame []byte, at int, b ...byte) []byte {
+// patched returns the frame with some bytes replaced, for invalid headers.
+func patched(frame []byte, at int, b ...byte) []byte {
 	frame = bytes.Clone(frame)
 	copy(frame[at:], b)
 	return frame

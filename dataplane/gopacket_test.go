@@ -29,7 +29,7 @@ func TestAgainstGopacket(t *testing.T) {
 				capture(t, file, func(p *Packet) {
 					packets++
 					Parse(p)
-					if agree(t, packets, p) {
+					if agreesWithGopacket(t, packets, p) {
 						compared++
 					}
 				})
@@ -91,8 +91,8 @@ var outside = map[gopacket.LayerType]bool{
 	layers.LayerTypeDot1Q: true, layers.LayerTypeMPLS: true, layers.LayerTypePPPoE: true, layers.LayerTypePPP: true,
 }
 
-// agree compares packet i and reports whether gopacket found an IP header.
-func agree(t *testing.T, i int, p *Packet) bool {
+// agreesWithGopacket compares packet i and reports whether gopacket found an IP header.
+func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 	data := p.Data
 	var first gopacket.Decoder
 	switch p.Link {

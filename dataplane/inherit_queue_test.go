@@ -35,17 +35,17 @@ func TestInheritQueues(t *testing.T) {
 		"early drop":    {policy("q", func(c *queue.Config) { c.WRED[meter.Green] = queue.Early{Min: 1, Max: 1500, Probability: 1} }), [4]int64{2000 * µs, 3000 * µs, 0, 0}},
 	} {
 		before := policy("q", same)
-		l := build(t, before)
+		l := newPipeline(t, before)
 		for i, want := range []int64{0, 1000 * µs} {
-			if v, _ := process(l, 0, ip(0, 1000)); v.Departure != want {
+			if v, _ := process(l, 0, ipPacket(0, 1000)); v.Departure != want {
 				t.Fatalf("packet %d departs at %d, want %d", i, v.Departure, want)
 			}
 		}
 		l, _ = inherited(t, l, test.after)
 		for i, want := range test.want {
-			v, _ := process(l, 0, ip(0, 1000))
+			v, _ := process(l, 0, ipPacket(0, 1000))
 			if v.Done.Dropped() != (want == 0 && (name != "another name" || i > 0)) || v.Departure != want {
-				t.Errorf("%s: packet %d: %s, want departure %d", name, i, verdict(test.after, v), want)
+				t.Errorf("%s: packet %d: got %s, want departure %d", name, i, verdict(test.after, v), want)
 			}
 		}
 	}
@@ -64,17 +64,17 @@ func TestInheritQueueState(t *testing.T) {
 		policy := func() *Policy {
 			return &Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: &Queue{Name: "q", Config: c}}}}}
 		}
-		one, other := build(t, policy()), build(t, policy())
+		one, other := newPipeline(t, policy()), newPipeline(t, policy())
 		at := int64(0)
 		for i := range 500 {
 			if r.IntN(20) == 0 {
 				other, _ = inherited(t, other, policy())
 			}
-			frame := ip(0, 100+r.IntN(1400))
+			frame := ipPacket(0, 100+r.IntN(1400))
 			at += r.Int64N(1400 * µs)
 			want, _ := process(one, at, frame)
 			if got, _ := process(other, at, frame); got != want {
-				t.Fatalf("packet %d: %+v, want %+v", i, got, want)
+				t.Fatalf("packet %d: got %+v, want %+v", i, got, want)
 			}
 		}
 	}
@@ -103,9 +103,9 @@ func TestInheritLinks(t *testing.T) {
 		"no link":      {&Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: &Queue{Name: "b", Config: queue.Config{Rate: mega, Time: time.Second}}}}}}, "0 0 1000000 1 2000000 2 3000000 3"},
 	} {
 		before := policy("wan", mega, "a", "b")
-		l := build(t, before)
+		l := newPipeline(t, before)
 		for range 3 {
-			process(l, 0, ip(1, 1000))
+			process(l, 0, ipPacket(1, 1000))
 		}
 		var v Verdict
 		last := int64(0)
@@ -126,7 +126,7 @@ func TestInheritLinks(t *testing.T) {
 			if len(test.after.Classes) == 1 {
 				dscp = 0
 			}
-			p := Packet{Data: ip(dscp, 1000), Link: LinkEthernet, ID: int64(i)}
+			p := Packet{Data: ipPacket(dscp, 1000), Link: LinkEthernet, ID: int64(i)}
 			if v := verdictOf(next, &p); v.Done&Waiting == 0 {
 				note(v)
 			}
@@ -153,9 +153,9 @@ func TestInheritUnnamed(t *testing.T) {
 		}
 		return &Policy{Classes: list}
 	}
-	l, _ := inherited(t, build(t, policy()), policy())
+	l, _ := inherited(t, newPipeline(t, policy()), policy())
 	for dscp := range uint8(4) {
-		v, _ := process(l, 0, ip(dscp, 1000))
+		v, _ := process(l, 0, ipPacket(dscp, 1000))
 		if v.Done&Waiting != 0 && !l.Settle(0, &v) {
 			t.Errorf("queue %d: the packet is queued, want it to depart immediately", dscp)
 		}

@@ -12,25 +12,25 @@ import (
 // inherited returns a pipeline for a policy that inherits from another one.
 func inherited(t *testing.T, before *Pipeline, policy *Policy) (*Pipeline, []Change) {
 	t.Helper()
-	l := build(t, policy)
+	l := newPipeline(t, policy)
 	return l, l.Inherit(before)
 }
 
 // classes returns classes with names: the first for DSCP 0, the next for DSCP 1, and so on.
 func classes(names ...string) (list []Class) {
 	for i, name := range names {
-		list = append(list, Class{Name: name, Match: Match{DSCP: is(uint32(i))}})
+		list = append(list, Class{Name: name, Match: Match{DSCP: values(uint32(i))}})
 	}
 	return list
 }
 
 // TestInheritClasses checks that classes keep their counters by name, at any position.
 func TestInheritClasses(t *testing.T) {
-	before := build(t, &Policy{Classes: classes("a", "b", "c")})
+	before := newPipeline(t, &Policy{Classes: classes("a", "b", "c")})
 	for i, n := range []int{100, 200, 300} {
-		process(before, 5, ip(uint8(i), n))
+		process(before, 5, ipPacket(uint8(i), n))
 	}
-	process(before, 7, ip(9, 400))
+	process(before, 7, ipPacket(9, 400))
 	l, changes := inherited(t, before, &Policy{Classes: classes("new", "c", "a")})
 	want := []Change{{"new", "new"}, {"c", "kept"}, {"a", "kept"}, {"b", "gone"}}
 	if !slices.Equal(changes, want) {
@@ -46,7 +46,7 @@ func TestInheritClasses(t *testing.T) {
 	if l.Now() != 7 {
 		t.Errorf("the clock is %d, want 7", l.Now())
 	}
-	process(l, 8, ip(1, 50))
+	process(l, 8, ipPacket(1, 50))
 	if got, was := l.Stats()[1].Total(), before.Stats()[2].Total(); got != (Count{2, 350}) || was != (Count{1, 300}) {
 		t.Errorf("counted %v, and %v in the old pipeline; want 350 and 300 bytes", got, was)
 	}
@@ -62,7 +62,7 @@ func TestInheritAllCounters(t *testing.T) {
 	r := seeded(t)
 	for range 50 {
 		policy := randomPolicy(r, false, anyField(r))
-		before := build(t, policy)
+		before := newPipeline(t, policy)
 		for i := range 100 {
 			process(before, int64(i)*100*µs, randomFrame(r))
 		}
@@ -118,8 +118,8 @@ func TestInheritTokens(t *testing.T) {
 		"second of a chain":    {then(packets(bucket(5)), bucket(500)), then(bucket(1000), bucket(500)), [][2]int64{{1000}, {100}}},
 		"burst below a packet": {bucket(1000), bucket(1), [][2]int64{{1}}},
 	} {
-		l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: test.before}}})
-		process(l, 1e9, ip(0, 400))
+		l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: test.before}}})
+		process(l, 1e9, ipPacket(0, 400))
 		next, _ := inherited(t, l, &Policy{Classes: []Class{{Name: "a", Meter: test.after}}})
 		m := test.after
 		for i, want := range test.want {
@@ -131,9 +131,9 @@ func TestInheritTokens(t *testing.T) {
 		if test.before != nil { // the new pipeline must not change the old one
 			was := func() (w [2]int64) { w[0], w[1] = tokensOf(l, test.before); return w }
 			before := was()
-			process(next, 1e9, ip(0, 100))
+			process(next, 1e9, ipPacket(0, 100))
 			if now := was(); now != before || now == none && test.before.Initial.Den == 0 {
-				t.Errorf("%s: the tokens of the old pipeline changed from %v to %v", name, before, now)
+				t.Errorf("%s: got %v tokens in the old pipeline, want %v, unchanged and known", name, now, before)
 			}
 		}
 	}
@@ -145,9 +145,9 @@ func TestInheritRefills(t *testing.T) {
 	m := func(bits int64) *Meter {
 		return &Meter{Params: meter.TokenBucket{Rate: meter.BitRate(bits), Burst: 1000}}
 	}
-	l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: m(8e6)}}})
-	process(l, 0, ip(0, 1000))
-	process(l, 300*µs, ip(0, 500)) // red, with 300 tokens
+	l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: m(8e6)}}})
+	process(l, 0, ipPacket(0, 1000))
+	process(l, 300*µs, ipPacket(0, 500)) // red, with 300 tokens
 	fast := m(80e6)
 	l, _ = inherited(t, l, &Policy{Classes: []Class{{Name: "a", Meter: fast}}})
 	for _, step := range []struct {
@@ -158,7 +158,7 @@ func TestInheritRefills(t *testing.T) {
 	}{
 		{310*µs - 1, 400, meter.Red, 399}, {310 * µs, 400, meter.Green, 0}, {410*µs - 1, 1000, meter.Red, 999}, {410 * µs, 1000, meter.Green, 0},
 	} {
-		v, _ := process(l, step.at, ip(0, step.n))
+		v, _ := process(l, step.at, ipPacket(0, step.n))
 		if tc, _ := tokensOf(l, fast); v.Color != step.color || tc != step.tokens {
 			t.Errorf("at %d: %v with %d tokens left, want %v with %d", step.at, v.Color, tc, step.color, step.tokens)
 		}
@@ -171,11 +171,11 @@ func TestInheritUnused(t *testing.T) {
 		return &Policy{Classes: []Class{{Name: "a", Meter: &Meter{Initial: initial, Params: meter.TokenBucket{Rate: mega, Burst: 1000}}}}}
 	}
 	next := policy(Fraction{1, 2})
-	l, changes := inherited(t, build(t, policy(Fraction{0, 1})), next)
+	l, changes := inherited(t, newPipeline(t, policy(Fraction{0, 1})), next)
 	if tc, _ := tokensOf(l, next.Classes[0].Meter); tc != 500 || len(changes) != 1 || changes[0].What != "kept" {
-		t.Errorf("%d tokens, changes %v; want 500 and a kept class", tc, changes)
+		t.Errorf("got %d tokens, changes %v; want 500 and a kept class", tc, changes)
 	}
-	if v, _ := process(l, 5, ip(0, 500)); v.Color != meter.Green || l.Now() != 5 {
+	if v, _ := process(l, 5, ipPacket(0, 500)); v.Color != meter.Green || l.Now() != 5 {
 		t.Errorf("verdict %+v at %d, want green at 5", v, l.Now())
 	}
 }
@@ -197,52 +197,52 @@ func TestInheritShared(t *testing.T) {
 	one, other := m(), m()
 	shared, separate := policy(one, one), policy(one, other)
 	run := func(p *Policy) *Pipeline {
-		l := build(t, p)
-		process(l, 0, ip(0, 100))
-		process(l, 0, ip(1, 200))
+		l := newPipeline(t, p)
+		process(l, 0, ipPacket(0, 100))
+		process(l, 0, ipPacket(1, 200))
 		return l
 	}
 	l, _ := inherited(t, run(shared), shared)
 	if got := tokens(l, one); got != 700 {
-		t.Errorf("shared before and after: %d tokens, want 700", got)
+		t.Errorf("shared before and after: got %d tokens, want 700", got)
 	}
 	l, _ = inherited(t, run(shared), separate)
 	if got := [2]int64{tokens(l, one), tokens(l, other)}; got != [2]int64{700, 700} {
-		t.Errorf("shared before: %d tokens, want 700 each", got)
+		t.Errorf("shared before: got %d tokens, want 700 each", got)
 	}
-	process(l, 0, ip(0, 300))
+	process(l, 0, ipPacket(0, 300))
 	if got := [2]int64{tokens(l, one), tokens(l, other)}; got != [2]int64{400, 700} {
-		t.Errorf("shared before: %d tokens, want 400 and 700", got)
+		t.Errorf("shared before: got %d tokens, want 400 and 700", got)
 	}
 	l, _ = inherited(t, run(separate), shared)
 	if got := tokens(l, one); got != 900 {
-		t.Errorf("shared after: %d tokens, want those of the first class, 900", got)
+		t.Errorf("shared after: got %d tokens, want those of the first class, 900", got)
 	}
 	// A new class does not determine the tokens of a kept one.
 	list := append(classes("new"), separate.Classes...)
-	list[0].Match, list[0].Meter = Match{DSCP: is(9)}, other
+	list[0].Match, list[0].Meter = Match{DSCP: values(9)}, other
 	l, _ = inherited(t, run(separate), &Policy{Classes: list})
 	if got := tokens(l, other); got != 800 {
-		t.Errorf("shared with a new class: %d tokens, want 800", got)
+		t.Errorf("shared with a new class: got %d tokens, want 800", got)
 	}
 	// Nor does a class whose old meter has another unit.
 	packets := &Meter{Params: meter.TokenBucket{Rate: mega, Burst: 5}, Packets: true}
 	l, _ = inherited(t, run(policy(packets, one)), shared)
 	if got := tokens(l, one); got != 800 {
-		t.Errorf("shared with a class that counted packets: %d tokens, want 800", got)
+		t.Errorf("shared with a class that counted packets: got %d tokens, want 800", got)
 	}
 	// The common end of two chains.
-	total := with(m(), true)
+	total := chained(m(), true)
 	a, b := m(), m()
 	a.Then, b.Then = total, total
 	l, _ = inherited(t, run(policy(a, b)), policy(a, b))
 	if got := [3]int64{tokens(l, a), tokens(l, b), tokens(l, total)}; got != [3]int64{900, 800, 700} {
-		t.Errorf("chains: %d tokens, want 900, 800 and 700", got)
+		t.Errorf("chains: got %d tokens, want 900, 800 and 700", got)
 	}
 }
 
-// with sets Aware.
-func with(m *Meter, aware bool) *Meter {
+// chained sets Aware.
+func chained(m *Meter, aware bool) *Meter {
 	m.Aware = aware
 	return m
 }
@@ -255,27 +255,27 @@ func TestTokensStartNoClock(t *testing.T) {
 		"keys": {Params: meter.TokenBucket{Rate: mega, Burst: 1000}, Initial: Fraction{0, 1}, Per: Key{By: ByVLAN}, Keys: 1},
 		"wide": {Params: meter.SRTCM{CIR: mega, CBS: 1000, EBS: 1 << 59}, Initial: Fraction{0, 1}},
 	} {
-		l := build(t, &Policy{Classes: []Class{
+		l := newPipeline(t, &Policy{Classes: []Class{
 			{Name: "other", Match: Match{DSCP: []Range{{46, 46}}}},
 			{Name: "a", Meter: m},
 		}})
 		for _, now := range []int64{-1, 1e9, 2e9} { // before any packet, then after packets of another class
 			if now >= 0 {
-				process(l, now, ip(46, 100))
+				process(l, now, ipPacket(46, 100))
 			}
 			if tc, _ := tokensOf(l, m); tc != 0 {
-				t.Errorf("%s: %d tokens at %d, want none", name, tc, now)
+				t.Errorf("%s: got %d tokens at %d, want none", name, tc, now)
 			}
 		}
-		if v, _ := process(l, 3e9, ip(0, 20)); v.Color == meter.Green {
+		if v, _ := process(l, 3e9, ipPacket(0, 20)); v.Color == meter.Green {
 			t.Errorf("%s: the first packet is %v, want yellow or red", name, v.Color)
 		}
 		if tc, _ := tokensOf(l, m); tc != 0 {
-			t.Errorf("%s: %d tokens after the first packet, want none", name, tc)
+			t.Errorf("%s: got %d tokens after the first packet, want none", name, tc)
 		}
-		process(l, 3e9+500_000, ip(46, 100))
+		process(l, 3e9+500_000, ipPacket(46, 100))
 		if tc, _ := tokensOf(l, m); tc != 500 {
-			t.Errorf("%s: %d tokens after 0.5 ms, want 500", name, tc)
+			t.Errorf("%s: got %d tokens after 0.5 ms, want 500", name, tc)
 		}
 	}
 }
@@ -311,19 +311,19 @@ func TestInheritBetweenKinds(t *testing.T) {
 		"leased to own":  {leased(), own(), 0, 0},
 		"keyed to keyed": {keyed(), keyed(), 601, 600},
 	} {
-		l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: test.before}}})
+		l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: test.before}}})
 		share(l, test.before)
-		process(l, 0, ip(0, 400))
-		process(l, µs/2, ip(9, 1001)) // red; moves the clock
-		next := build(t, &Policy{Classes: []Class{{Name: "a", Meter: test.after}}})
+		process(l, 0, ipPacket(0, 400))
+		process(l, µs/2, ipPacket(9, 1001)) // red; moves the clock
+		next := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: test.after}}})
 		share(next, test.after)
 		next.Inherit(l)
 		if tc, _ := next.Tokens(0); tc != test.half {
-			t.Errorf("%s: %d tokens after the reload, want %d", name, tc, test.half)
+			t.Errorf("%s: got %d tokens after the reload, want %d", name, tc, test.half)
 		}
-		process(next, µs, ip(0, 1001))
+		process(next, µs, ipPacket(0, 1001))
 		if tc, _ := next.Tokens(0); tc != test.tokens {
-			t.Errorf("%s: %d tokens half a microsecond later, want %d", name, tc, test.tokens)
+			t.Errorf("%s: got %d tokens half a microsecond later, want %d", name, tc, test.tokens)
 		}
 	}
 }

@@ -41,18 +41,18 @@ func TestFlowOfFragments(t *testing.T) {
 		return [][]byte{
 			v6{next: 44}.packet(fragment(next, 0), first),
 			v6{next: 44}.packet(fragment(next, 7), udp),
-			v6{next: 44}.packet(patch(fragment(next, 9), 3, 9<<3), udp),
+			v6{next: 44}.packet(patched(fragment(next, 9), 3, 9<<3), udp),
 		}
 	}
 	for name, packets := range map[string][][]byte{
 		"IPv4":                           inFragments(0, 1, 185),
 		"IPv4, last fragment first":      {inFragments(0, 1)[1], inFragments(0, 1)[0]},
 		"IPv6":                           inFragments6(udp, protoUDP),
-		"IPv6, another extension header": inFragments6(cat(extension(protoUDP, 8), udp), 60),
+		"IPv6, another extension header": inFragments6(concat(extension(protoUDP, 8), udp), 60),
 		"IPv6, extension headers before and after": {v6{next: 0}.packet(extension(44, 8), fragment(60, 0), extension(protoUDP, 8), udp), inFragments6(udp, 60)[1]},
 	} {
 		m := &Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true, Per: Key{By: ByFlow}}
-		l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: m}}})
+		l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: m}}})
 		for i, data := range packets {
 			var v Verdict
 			l.Process(&Packet{Data: data, Link: LinkRaw}, &v)
@@ -66,15 +66,15 @@ func TestFlowOfFragments(t *testing.T) {
 			whole = v6{next: protoUDP}.packet(udp)
 		}
 		if l.Process(&Packet{Data: whole, Link: LinkRaw}, &v); v.Done.Dropped() {
-			t.Errorf("%s: a whole packet with these ports is in the same flow", name)
+			t.Errorf("%s: a whole packet with these ports was dropped, want it in another flow than the fragments", name)
 		}
 	}
 	// A match by port still matches the first fragment.
-	l := build(t, &Policy{Classes: []Class{{Name: "port", Match: Match{DPort: []Range{{2000, 2000}}}}, {Name: "rest"}}})
+	l := newPipeline(t, &Policy{Classes: []Class{{Name: "port", Match: Match{DPort: []Range{{2000, 2000}}}}, {Name: "rest"}}})
 	for i, data := range inFragments(0, 1) {
 		var v Verdict
 		if l.Process(&Packet{Data: data, Link: LinkRaw}, &v); int(v.Class) != i {
-			t.Errorf("fragment %d is in class %d", i, v.Class)
+			t.Errorf("fragment %d: got class %d, want %[1]d", i, v.Class)
 		}
 	}
 }
@@ -88,20 +88,20 @@ func TestInheritSplit(t *testing.T) {
 		"keys":   {Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}, Per: Key{By: BySrc}},
 		"bucket": {Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1000}},
 	} {
-		before := build(t, sharedMeter(false, m))
-		process(before, 0, ip(0, 400)) // leaves 600 bytes to both
+		before := newPipeline(t, sharedMeter(false, m))
+		process(before, 0, ipPacket(0, 400)) // leaves 600 bytes to both
 		l, _ := inherited(t, before, sharedMeter(true, m))
 		for i, want := range []meter.Color{meter.Green, meter.Red} {
-			if v, _ := process(l, 1, ip(0, 500)); v.Color != want {
+			if v, _ := process(l, 1, ipPacket(0, 500)); v.Color != want {
 				t.Errorf("%s: packet %d of class a is %v, want %v", name, i, v.Color, want)
 			}
 		}
-		v, _ := process(l, 2, ip(1, 300)) // class b has 600 bytes of its own; with keys, 1000
+		v, _ := process(l, 2, ipPacket(1, 300)) // class b has 600 bytes of its own; with keys, 1000
 		if v.Color != meter.Green {
 			t.Errorf("%s: the packet of class b is %v, want green", name, v.Color)
 		}
 		if name == "log" || name == "slots" {
-			if v, _ := process(l, int64(2*time.Second), ip(0, 1000)); v.Color != meter.Green {
+			if v, _ := process(l, int64(2*time.Second), ipPacket(0, 1000)); v.Color != meter.Green {
 				t.Errorf("%s: the packet of class a is %v in an empty window, want green", name, v.Color)
 			}
 		}
@@ -115,20 +115,20 @@ func TestInheritKeys(t *testing.T) {
 		m := &Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: burst}, Per: Key{By: BySrc}, Keys: keys}
 		return &Policy{Classes: []Class{{Name: "a", Meter: m}}}
 	}
-	before := build(t, policy(1000, 5))
-	process(before, 0, ip(0, 400))
+	before := newPipeline(t, policy(1000, 5))
+	process(before, 0, ipPacket(0, 400))
 	same, _ := inherited(t, before, policy(700, 5))
-	if v, _ := process(same, 0, ip(0, 601)); v.Color != meter.Red {
+	if v, _ := process(same, 0, ipPacket(0, 601)); v.Color != meter.Red {
 		t.Errorf("601 bytes with 600 tokens are %v, want red", v.Color)
 	}
-	if v, _ := process(same, 0, ip(0, 600)); v.Color != meter.Green {
+	if v, _ := process(same, 0, ipPacket(0, 600)); v.Color != meter.Green {
 		t.Errorf("600 bytes with 600 tokens are %v, want green", v.Color)
 	}
 	if n := same.Keys(0); n.Keys != 1 {
 		t.Errorf("keys %+v, want 1", n)
 	}
 	other, _ := inherited(t, same, policy(700, 6))
-	if v, _ := process(other, 0, ip(0, 700)); v.Color != meter.Green {
+	if v, _ := process(other, 0, ipPacket(0, 700)); v.Color != meter.Green {
 		t.Errorf("700 bytes with a new table are %v, want green", v.Color)
 	}
 }
@@ -144,13 +144,13 @@ func TestInheritEnvelope(t *testing.T) {
 	for name, policies := range map[string][2]*Policy{
 		"into": {alone, within()}, "out of": {within(), alone}, "within": {within(), within()},
 	} {
-		before := build(t, policies[0])
-		process(before, 0, ip(0, 1000))
+		before := newPipeline(t, policies[0])
+		process(before, 0, ipPacket(0, 1000))
 		l, _ := inherited(t, before, policies[1])
-		if v, _ := process(l, int64(100*time.Millisecond), ip(0, 101)); v.Color != meter.Red {
+		if v, _ := process(l, int64(100*time.Millisecond), ipPacket(0, 101)); v.Color != meter.Red {
 			t.Errorf("%s an envelope: 101 bytes with 100 tokens are %v, want red", name, v.Color)
 		}
-		if v, _ := process(l, int64(100*time.Millisecond), ip(0, 100)); v.Color != meter.Green {
+		if v, _ := process(l, int64(100*time.Millisecond), ipPacket(0, 100)); v.Color != meter.Green {
 			t.Errorf("%s an envelope: 100 bytes with 100 tokens are %v, want green", name, v.Color)
 		}
 	}
@@ -167,18 +167,18 @@ func TestForeignMeter(t *testing.T) {
 		"unkeyed":  {Classes: []Class{{Name: "a", Meter: &Meter{Params: params}}}},
 		"no meter": {Classes: []Class{{Name: "a"}}},
 	} {
-		l := build(t, policy)
-		process(l, 0, ip(0, 400))
+		l := newPipeline(t, policy)
+		process(l, 0, ipPacket(0, 400))
 		for _, m := range []*Meter{foreign, nil} {
 			if tc, te := tokensOf(l, m); tc != 0 || te != 0 {
-				t.Errorf("%s: %d and %d tokens, want none", name, tc, te)
+				t.Errorf("%s: got %d and %d tokens, want none", name, tc, te)
 			}
 			if n := l.Keys(l.plan.Stage(m)); n != (meter.TableStats{}) {
 				t.Errorf("%s: keys %+v, want none", name, n)
 			}
 		}
 	}
-	if n := build(t, &Policy{Classes: []Class{{Name: "a", Meter: own}}}).Keys(0); n != (meter.TableStats{}) {
+	if n := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: own}}}).Keys(0); n != (meter.TableStats{}) {
 		t.Errorf("keys %+v before the first packet, want none", n)
 	}
 }
@@ -186,8 +186,8 @@ func TestForeignMeter(t *testing.T) {
 // TestExplainKeys checks the keys in the steps of Explain, also of packets that are red before
 // the meter, and of packets that have no key.
 func TestExplainKeys(t *testing.T) {
-	tagged := cat(eth(etherVLAN), tag(0, 0, 7, etherIPv6), v6{class: 46 << 2, next: protoTCP}.packet(ports(1000, 80), make([]byte, 16)))
-	packet := cat(eth(etherIPv4), v4{tos: 10 << 2, proto: protoUDP}.packet(udp))
+	tagged := concat(ethernet(etherVLAN), tag(0, 0, 7, etherIPv6), v6{class: 46 << 2, next: protoTCP}.packet(ports(1000, 80), make([]byte, 16)))
+	packet := concat(ethernet(etherIPv4), v4{tos: 10 << 2, proto: protoUDP}.packet(udp))
 	for _, test := range []struct {
 		key   Key
 		frame []byte
@@ -211,7 +211,7 @@ func TestExplainKeys(t *testing.T) {
 		{Key{By: BySrc}, arp, ""},
 		{Key{By: ByFlow}, arp, ""},
 	} {
-		l := build(t, &Policy{Classes: []Class{{
+		l := newPipeline(t, &Policy{Classes: []Class{{
 			Name: "a", Match: Match{Length: []Range{{0, math.MaxUint32}}},
 			Meter: &Meter{
 				Params: meter.TokenBucket{Rate: mega, Burst: 1500}, Per: test.key,
@@ -294,7 +294,7 @@ func TestPrefixKeys(t *testing.T) {
 	} {
 		for _, by := range []KeyField{BySrc, ByDst} {
 			test.key.By = by
-			l := build(t, &Policy{Classes: []Class{{Name: "a", Meter: &Meter{
+			l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: &Meter{
 				Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true, Per: test.key,
 			}}}})
 			var v [2]Verdict
@@ -311,7 +311,7 @@ func TestPrefixKeys(t *testing.T) {
 				want = meter.Red
 			}
 			if v[0].Color != meter.Green || v[1].Color != want {
-				t.Errorf("key %v of %s and %s: %v and %v, want green and %v", test.key, test.src1, test.src2, v[0].Color, v[1].Color, want)
+				t.Errorf("key %v of %s and %s: got %v and %v, want green and %v", test.key, test.src1, test.src2, v[0].Color, v[1].Color, want)
 			}
 		}
 	}
@@ -325,7 +325,7 @@ func TestPacketsWithoutKey(t *testing.T) {
 		Aware: true, PreColor: PreColor{From: SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
 	}
 	policy := &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, 1500}}}, Meter: m}}}
-	l, explained := build(t, policy), build(t, policy)
+	l, explained := newPipeline(t, policy), newPipeline(t, policy)
 	for i, row := range []struct {
 		frame  []byte
 		mark   uint32
@@ -335,19 +335,19 @@ func TestPacketsWithoutKey(t *testing.T) {
 	}{
 		{arp, 1, meter.Red, 100, 0},
 		{arp, 0, meter.Green, 54, 0}, // 46 bytes
-		{ip(0, 100), 0, meter.Green, 54, 1},
-		{ip(0, 20), 0, meter.Red, 54, 1},
+		{ipPacket(0, 100), 0, meter.Green, 54, 1},
+		{ipPacket(0, 20), 0, meter.Red, 54, 1},
 		{arp, 1, meter.Red, 54, 1},
 		{arp, 0, meter.Green, 8, 1},
 		{arp, 0, meter.Red, 8, 1},
 	} {
 		v := verdictOf(l, &Packet{Data: bytes.Clone(row.frame), Link: LinkEthernet, Mark: row.mark})
 		if tokens, _ := tokensOf(l, m); v.Color != row.color || tokens != row.tokens || l.Keys(0).Keys != row.keys {
-			t.Errorf("packet %d: %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, l.Keys(0).Keys, row.color, row.tokens, row.keys)
+			t.Errorf("packet %d: got %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, l.Keys(0).Keys, row.color, row.tokens, row.keys)
 		}
 		explained.Explain(&Packet{Data: bytes.Clone(row.frame), Link: LinkEthernet, Mark: row.mark}, &v)
 		if tokens, _ := tokensOf(explained, m); v.Color != row.color || tokens != row.tokens || explained.Keys(0).Keys != row.keys {
-			t.Errorf("packet %d, Explain: %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, explained.Keys(0).Keys, row.color, row.tokens, row.keys)
+			t.Errorf("packet %d, Explain: got %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, explained.Keys(0).Keys, row.color, row.tokens, row.keys)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestLimitsOf(t *testing.T) {
 		meter.TokenBucket{Rate: bit(1e6), Burst: 2000, GCRA: true},
 	} {
 		if got := LimitsOf(p).With(p); got != p {
-			t.Errorf("%#v became %#v", p, got)
+			t.Errorf("LimitsOf and With turned %#v into %#v", p, got)
 		}
 	}
 	odd := LimitsOf(meter.TokenBucket{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Burst: 1})
@@ -131,7 +131,7 @@ func TestLeaseAllocatesNothing(t *testing.T) {
 	l.SetLease(0, "b", Lease{Limits: [3]Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
 	s := &l.stages[l.plan.Stage(m)]
 	if n := testing.AllocsPerRun(1000, func() { now += 10000; s.color(nil, now, 100, meter.Green) }); n > 0 {
-		t.Errorf("%v allocations per packet", n)
+		t.Errorf("got %v allocations per packet, want 0", n)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestInheritLease(t *testing.T) {
 	}
 	next.Inherit(l)
 	if tc, _ := tokensOf(next, again); tc != 2000 {
-		t.Errorf("%d tokens, want 2000", tc)
+		t.Errorf("got %d tokens, want 2000", tc)
 	}
 	if c := next.stages[next.plan.Stage(again)].color(nil, 2e9, 2001, meter.Green); c != meter.Red {
 		t.Errorf("2001 bytes with 2000 tokens are %v, want red", c)
@@ -163,14 +163,14 @@ func TestInheritLease(t *testing.T) {
 // its lease, not with a full bucket.
 func TestInheritFromLease(t *testing.T) {
 	policy, _ := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
-	l := build(t, policy)
+	l := newPipeline(t, policy)
 	l.SetLease(0, "b", Lease{Limits: [3]Limits{{{8000, 5000}}}, Until: [2]int64{1e12, 1e12}})
 	l.now = 2e9
 	policy, m := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	m.Budget = nil
 	next, _ := inherited(t, l, policy)
 	if tc, _ := tokensOf(next, m); tc != 2000 {
-		t.Errorf("%d tokens, want the 2000 of the lease", tc)
+		t.Errorf("got %d tokens, want the 2000 of the lease", tc)
 	}
 }
 
@@ -197,12 +197,12 @@ func TestLeasePhases(t *testing.T) {
 		{"phases that have ended grant nothing", Lease{Limits: [3]Limits{limits(1000), limits(1000), limits(1000)}, Until: [2]int64{1, 2}}, 1001, 1},
 	} {
 		policy, m := leasedPolicy(bucket)
-		l := build(t, policy)
-		if v, _ := process(l, start, ip(0, 20)); v.Color != meter.Red {
+		l := newPipeline(t, policy)
+		if v, _ := process(l, start, ipPacket(0, 20)); v.Color != meter.Red {
 			t.Fatalf("%s: the packet before the first lease is %v, want red", test.name, v.Color)
 		}
 		l.SetLease(0, "b", test.lease)
-		if v, _ := process(l, test.at, ip(0, 20)); (v.Color == meter.Green) != (test.want >= 20) {
+		if v, _ := process(l, test.at, ipPacket(0, 20)); (v.Color == meter.Green) != (test.want >= 20) {
 			t.Errorf("%s: 20 bytes with %d tokens are %v", test.name, test.want, v.Color)
 		} else if v.Color == meter.Green {
 			test.want -= 20
@@ -216,10 +216,10 @@ func TestLeasePhases(t *testing.T) {
 // TestLeaseOfOthers checks that a lease for an unknown budget changes nothing.
 func TestLeaseOfOthers(t *testing.T) {
 	policy, m := leasedPolicy(meter.TokenBucket{Rate: mega, Burst: 1000})
-	l := build(t, policy)
+	l := newPipeline(t, policy)
 	l.SetLease(0, "a", Lease{Limits: [3]Limits{{{8e6, 1000}}}, Until: [2]int64{1e9, 1e9}})
-	process(l, 5e8, ip(0, 20))
+	process(l, 5e8, ipPacket(0, 20))
 	if tc, _ := tokensOf(l, m); tc != 0 || l.Asked("a") != [3]uint64{} || l.Asked("b") != [3]uint64{meter.Red: 20} {
-		t.Errorf("%d tokens, %v and %v requested; want 0, none and 20 red", tc, l.Asked("a"), l.Asked("b"))
+		t.Errorf("got %d tokens, %v and %v requested; want 0, none and 20 red", tc, l.Asked("a"), l.Asked("b"))
 	}
 }

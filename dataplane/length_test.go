@@ -17,38 +17,38 @@ func TestLengthRule(t *testing.T) {
 		wire  int64
 		want  int64
 	}{
-		{LengthRule{}, ip(0, 29), 60, 29},
-		{LengthRule{}, ip(0, 1000), 0, 1000},
-		{LengthRule{}, ip(0, 20), 1 << 20, 1<<20 - 14},
-		{LengthRule{Base: L2}, ip(0, 29), 60, 60},
-		{LengthRule{Base: L2}, ip(0, 29), 0, 43},
-		{LengthRule{Base: L1}, ip(0, 29), 0, 84},
-		{LengthRule{Base: L1}, ip(0, 46), 0, 84},
-		{LengthRule{Base: L1}, ip(0, 47), 0, 85},
-		{LengthRule{Base: L1}, ip(0, 1500), 0, 1538},
-		{LengthRule{Base: L2, Overhead: 4}, ip(0, 1500), 0, 1518},
-		{LengthRule{Overhead: -20}, ip(0, 1500), 0, 1480},
-		{LengthRule{Overhead: -21}, ip(0, 20), 0, 0},
-		{LengthRule{MPU: 64}, ip(0, 63), 0, 64},
-		{LengthRule{MPU: 64}, ip(0, 65), 0, 65},
-		{LengthRule{Base: L2, Overhead: 4, MPU: 64}, ip(0, 45), 0, 64},
-		{LengthRule{Base: L2, Overhead: 4, MPU: 64}, ip(0, 47), 0, 65},
-		{LengthRule{Overhead: -2000, MPU: 64}, ip(0, 1500), 0, 64},
+		{LengthRule{}, ipPacket(0, 29), 60, 29},
+		{LengthRule{}, ipPacket(0, 1000), 0, 1000},
+		{LengthRule{}, ipPacket(0, 20), 1 << 20, 1<<20 - 14},
+		{LengthRule{Base: L2}, ipPacket(0, 29), 60, 60},
+		{LengthRule{Base: L2}, ipPacket(0, 29), 0, 43},
+		{LengthRule{Base: L1}, ipPacket(0, 29), 0, 84},
+		{LengthRule{Base: L1}, ipPacket(0, 46), 0, 84},
+		{LengthRule{Base: L1}, ipPacket(0, 47), 0, 85},
+		{LengthRule{Base: L1}, ipPacket(0, 1500), 0, 1538},
+		{LengthRule{Base: L2, Overhead: 4}, ipPacket(0, 1500), 0, 1518},
+		{LengthRule{Overhead: -20}, ipPacket(0, 1500), 0, 1480},
+		{LengthRule{Overhead: -21}, ipPacket(0, 20), 0, 0},
+		{LengthRule{MPU: 64}, ipPacket(0, 63), 0, 64},
+		{LengthRule{MPU: 64}, ipPacket(0, 65), 0, 65},
+		{LengthRule{Base: L2, Overhead: 4, MPU: 64}, ipPacket(0, 45), 0, 64},
+		{LengthRule{Base: L2, Overhead: 4, MPU: 64}, ipPacket(0, 47), 0, 65},
+		{LengthRule{Overhead: -2000, MPU: 64}, ipPacket(0, 1500), 0, 64},
 		{LengthRule{Base: L2}, arp, 0, 60},
 		{LengthRule{}, arp, 0, 46},
-		{LengthRule{Base: L2}, ip(0, 20), 1<<32 - 1, 1<<32 - 1},
-		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 25, 1<<32 - 1},
-		{LengthRule{Base: L1}, ip(0, 20), 1<<32 - 24, 1<<32 - 1}, // capped at 32 bits
-		{LengthRule{Base: L1, Overhead: 1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 - 1},
-		{LengthRule{Base: L1, Overhead: -1 << 15}, ip(0, 20), 1<<32 - 1, 1<<32 + 23 - 1<<15},
-		{LengthRule{Base: L1, Overhead: 1 << 15}, ip(0, 20), math.MaxInt32, min(math.MaxInt32+24+1<<15, math.MaxInt)},
-		{LengthRule{Overhead: 1 << 15, MPU: 1 << 15}, ip(0, 20), 0, 20 + 1<<15},
-		{LengthRule{Overhead: -1 << 15, MPU: 1 << 15}, ip(0, 20), 0, 1 << 15},
+		{LengthRule{Base: L2}, ipPacket(0, 20), 1<<32 - 1, 1<<32 - 1},
+		{LengthRule{Base: L1}, ipPacket(0, 20), 1<<32 - 25, 1<<32 - 1},
+		{LengthRule{Base: L1}, ipPacket(0, 20), 1<<32 - 24, 1<<32 - 1}, // capped at 32 bits
+		{LengthRule{Base: L1, Overhead: 1 << 15}, ipPacket(0, 20), 1<<32 - 1, 1<<32 - 1},
+		{LengthRule{Base: L1, Overhead: -1 << 15}, ipPacket(0, 20), 1<<32 - 1, 1<<32 + 23 - 1<<15},
+		{LengthRule{Base: L1, Overhead: 1 << 15}, ipPacket(0, 20), math.MaxInt32, min(math.MaxInt32+24+1<<15, math.MaxInt)},
+		{LengthRule{Overhead: 1 << 15, MPU: 1 << 15}, ipPacket(0, 20), 0, 20 + 1<<15},
+		{LengthRule{Overhead: -1 << 15, MPU: 1 << 15}, ipPacket(0, 20), 0, 1 << 15},
 	} {
 		if int64(int(test.wire)) != test.wire {
 			continue // an int has 32 bits
 		}
-		l := build(t, &Policy{Length: test.rule, Classes: []Class{{Name: "a", Match: Match{Length: is(uint32(test.want))}}}})
+		l := newPipeline(t, &Policy{Length: test.rule, Classes: []Class{{Name: "a", Match: Match{Length: values(uint32(test.want))}}}})
 		v := verdictOf(l, &Packet{Data: test.frame, WireLen: int(test.wire), Link: LinkEthernet})
 		if int64(v.Length) != test.want || v.Class != 0 || l.Stats()[0].Colors[meter.Green] != (Count{1, test.want}) {
 			t.Errorf("%+v, frame of %d bytes: length %d (class %d, counters %+v), want %d", test.rule, max(int64(len(test.frame)), test.wire), v.Length, v.Class, l.Stats()[0], test.want)
@@ -56,10 +56,10 @@ func TestLengthRule(t *testing.T) {
 	}
 }
 
-func TestAccepts(t *testing.T) {
+func TestAcceptsLinkType(t *testing.T) {
 	links := []LinkType{LinkNull, LinkEthernet, LinkRawBSD, LinkRawOBSD, LinkRaw, LinkLoop, LinkSLL, LinkIPv4, LinkIPv6, LinkSLL2, 127}
 	for _, rule := range []LengthRule{{}, {Overhead: 4, MPU: 64}, {Base: L2}, {Base: L1}, {Base: L2, Overhead: 4}} {
-		l := build(t, &Policy{Length: rule, Classes: []Class{{Name: "a"}}})
+		l := newPipeline(t, &Policy{Length: rule, Classes: []Class{{Name: "a"}}})
 		for _, link := range links {
 			want := rule.Base == L3 || link == LinkEthernet
 			if err := l.Accepts(link); (err == nil) != want {
@@ -90,28 +90,28 @@ func TestSegments(t *testing.T) {
 		{LengthRule{MPU: 2000}, 60, 6000},
 	} {
 		policy := &Policy{Length: test.rule, Classes: []Class{{Name: "a"}}}
-		l := build(t, policy)
-		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 2*1514 + test.last, Link: LinkEthernet, Segments: 3, Segment: 1514})
+		l := newPipeline(t, policy)
+		v := verdictOf(l, &Packet{Data: ipPacket(0, 40), WireLen: 2*1514 + test.last, Link: LinkEthernet, Segments: 3, Segment: 1514})
 		if v.Length != test.want || v.Packets != 3 || l.Stats()[0].Colors[meter.Green] != (Count{3, int64(test.want)}) {
 			t.Errorf("%+v: %d bytes in %d packets, counted as %v; want %d bytes in 3", test.rule, v.Length, v.Packets, l.Stats()[0].Colors[meter.Green], test.want)
 		}
 	}
-	most := build(t, &Policy{Length: LengthRule{Base: L1, Overhead: 1 << 15}, Classes: []Class{{Name: "a"}}})
-	if v := verdictOf(most, &Packet{Data: ip(0, 40), WireLen: 1 << 20, Link: LinkEthernet, Segments: 1 << 18, Segment: 4}); v.Length != min(1<<32-1, math.MaxInt) {
-		t.Errorf("a sum above 32 bits, or above the largest int, counts %d bytes", v.Length)
+	most := newPipeline(t, &Policy{Length: LengthRule{Base: L1, Overhead: 1 << 15}, Classes: []Class{{Name: "a"}}})
+	if v := verdictOf(most, &Packet{Data: ipPacket(0, 40), WireLen: 1 << 20, Link: LinkEthernet, Segments: 1 << 18, Segment: 4}); v.Length != min(1<<32-1, math.MaxInt) {
+		t.Errorf("a length that does not fit 32 bits: got %d, want the largest", v.Length)
 	}
 	for segments := range 2 { // padded by Ethernet: 29 bytes in a frame of 60
-		padded := build(t, &Policy{Classes: []Class{{Name: "a"}}})
-		v := verdictOf(padded, &Packet{Data: pad(ip(0, 29), 60), Link: LinkEthernet, Segments: segments, Segment: 1514})
+		padded := newPipeline(t, &Policy{Classes: []Class{{Name: "a"}}})
+		v := verdictOf(padded, &Packet{Data: padTo(ipPacket(0, 29), 60), Link: LinkEthernet, Segments: segments, Segment: 1514})
 		if v.Length != 29 || v.Packets != 1 {
-			t.Errorf("%d segments: %d bytes in %d packets, want 29 in 1", segments, v.Length, v.Packets)
+			t.Errorf("%d segments: got %d bytes in %d packets, want 29 in 1", segments, v.Length, v.Packets)
 		}
 	}
 	for segments := range 2 {
-		l := build(t, &Policy{Length: LengthRule{MPU: 64}, Classes: []Class{{Name: "a"}}})
-		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 1014, Link: LinkEthernet, Segments: segments, Segment: 1000})
+		l := newPipeline(t, &Policy{Length: LengthRule{MPU: 64}, Classes: []Class{{Name: "a"}}})
+		v := verdictOf(l, &Packet{Data: ipPacket(0, 40), WireLen: 1014, Link: LinkEthernet, Segments: segments, Segment: 1000})
 		if v.Length != 1000 || v.Packets != 1 {
-			t.Errorf("%d segments: %d bytes in %d packets, want 1000 in 1", segments, v.Length, v.Packets)
+			t.Errorf("%d segments: got %d bytes in %d packets, want 1000 in 1", segments, v.Length, v.Packets)
 		}
 	}
 }
@@ -125,19 +125,19 @@ func TestSegmentsAreMetered(t *testing.T) {
 		Meter: &Meter{Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}, Packets: true},
 		Green: &Action{Queue: q},
 	}}}
-	l, sum := build(t, policy), newTally(policy)
+	l, sum := newPipeline(t, policy), newTally(policy)
 	for i, want := range []string{"a green>green queue@0 token-bucket-green", "a green>red drop token-bucket-red"} {
-		v := verdictOf(l, &Packet{Data: ip(0, 40), WireLen: 1514 + 514, Link: LinkEthernet, Segments: 2, Segment: 1514})
+		v := verdictOf(l, &Packet{Data: ipPacket(0, 40), WireLen: 1514 + 514, Link: LinkEthernet, Segments: 2, Segment: 1514})
 		if got := verdict(policy, v); got != want {
-			t.Errorf("packet %d: %s, want %s", i, got, want)
+			t.Errorf("packet %d: got %s, want %s", i, got, want)
 		}
-		sum.add(v)
+		sum.addVerdict(v)
 	}
-	v, _ := process(l, 0, ip(0, 40)) // takes the third token; departs after 2000 bytes
+	v, _ := process(l, 0, ipPacket(0, 40)) // takes the third token; departs after 2000 bytes
 	if got := verdict(policy, v); got != "a green>green queue@2000000 token-bucket-green" {
-		t.Errorf("third packet: %s", got)
+		t.Errorf("third packet: got %q, want green in the queue", got)
 	}
-	sum.add(v)
+	sum.addVerdict(v)
 	sum.check(t, l)
 	if got := l.Stats()[0].Colors; got != [3]Count{meter.Green: {3, 2040}, meter.Red: {2, 2000}} {
 		t.Errorf("counters %v, want 3 green and 2 red packets", got)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// is returns ranges of one value each.
-func is(values ...uint32) []Range {
+// values returns ranges of one value each.
+func values(values ...uint32) []Range {
 	list := make([]Range, len(values))
 	for i, v := range values {
 		list[i] = Range{v, v}
@@ -49,22 +49,22 @@ func TestMatch(t *testing.T) {
 			Src: []netip.Prefix{}, Dst: []netip.Prefix{}, Proto: []Range{}, SPort: []Range{}, DPort: []Range{}, DSCP: []Range{},
 			VLAN: []Range{}, PCP: []Range{}, Mark: []Range{}, EtherType: []Range{}, Length: []Range{},
 		}, []sample{tcp, sctp, later, six, tagged}, []sample{arp, taggedARP, malformed, unknown}},
-		{"port", Match{DPort: is(80)}, []sample{tcp, six}, []sample{sctp, later, arp, malformed}},
-		{"port and its protocol", Match{DPort: is(80), Proto: is(protoSCTP)}, []sample{sctp}, []sample{tcp, later}},
-		{"port and any protocol", Match{DPort: is(80), Proto: []Range{{0, 255}}}, []sample{tcp, sctp}, []sample{later}},
+		{"port", Match{DPort: values(80)}, []sample{tcp, six}, []sample{sctp, later, arp, malformed}},
+		{"port and its protocol", Match{DPort: values(80), Proto: values(protoSCTP)}, []sample{sctp}, []sample{tcp, later}},
+		{"port and any protocol", Match{DPort: values(80), Proto: []Range{{0, 255}}}, []sample{tcp, sctp}, []sample{later}},
 		{"all ports: only packets with ports", Match{SPort: []Range{{0, 65535}}}, []sample{tcp, six}, []sample{sctp, later, arp}},
 		{"0.0.0.0/0: all of IPv4", Match{Src: prefixes("0.0.0.0/0")}, []sample{tcp, tagged}, []sample{six, arp}},
 		{"::/0: all of IPv6", Match{Dst: prefixes("::/0")}, []sample{six}, []sample{tcp, arp}},
 		{"both address families", Match{Src: prefixes("192.0.2.1/32", "2001:db8::/32")}, []sample{tcp, six}, nil},
 		{"IPv4 addresses in IPv6 notation", Match{Src: prefixes("::192.0.2.1/128", "::ffff:192.0.2.1/128")}, nil, []sample{tcp, six}},
-		{"VLAN", Match{VLAN: is(100)}, []sample{tagged, taggedARP}, []sample{tcp, arp}},
-		{"PCP", Match{PCP: is(5)}, []sample{tagged, taggedARP}, []sample{tcp}},
-		{"VLAN and DSCP", Match{VLAN: is(100), DSCP: is(0)}, []sample{tagged}, []sample{tcp, taggedARP}},
-		{"EtherType", Match{EtherType: is(0x0806)}, []sample{arp, taggedARP}, []sample{tcp, malformed, unknown}},
-		{"EtherType of malformed packets", Match{EtherType: is(etherIPv4)}, []sample{tcp, malformed}, []sample{six, unknown}},
+		{"VLAN", Match{VLAN: values(100)}, []sample{tagged, taggedARP}, []sample{tcp, arp}},
+		{"PCP", Match{PCP: values(5)}, []sample{tagged, taggedARP}, []sample{tcp}},
+		{"VLAN and DSCP", Match{VLAN: values(100), DSCP: values(0)}, []sample{tagged}, []sample{tcp, taggedARP}},
+		{"EtherType", Match{EtherType: values(0x0806)}, []sample{arp, taggedARP}, []sample{tcp, malformed, unknown}},
+		{"EtherType of malformed packets", Match{EtherType: values(etherIPv4)}, []sample{tcp, malformed}, []sample{six, unknown}},
 		{"length: packets of all kinds", Match{Length: []Range{{0, 46}}}, []sample{tcp, arp, malformed, unknown}, nil},
-		{"mark: IP", Match{Mark: is(7, 0)}, []sample{tcp, six}, []sample{malformed, unknown, arp}},
-		{"mark and length", Match{Mark: is(7), Length: []Range{{0, 46}}}, []sample{malformed, unknown}, []sample{tcp, arp}},
+		{"mark: IP", Match{Mark: values(7, 0)}, []sample{tcp, six}, []sample{malformed, unknown, arp}},
+		{"mark and length", Match{Mark: values(7), Length: []Range{{0, 46}}}, []sample{malformed, unknown}, []sample{tcp, arp}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			defer noPanic(t)
@@ -85,7 +85,7 @@ func TestMatch(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
-	udp5000 := Match{Proto: is(protoUDP), DPort: []Range{{5000, 5999}}}
+	udp5000 := Match{Proto: values(protoUDP), DPort: []Range{{5000, 5999}}}
 	for _, test := range []struct {
 		name string
 		a, b Match
@@ -101,20 +101,20 @@ func TestCovers(t *testing.T) {
 		{"the same prefix", Match{Src: prefixes("10.0.0.0/8")}, Match{Src: prefixes("10.0.0.0/8")}, true},
 		{"the other address family", Match{Dst: prefixes("0.0.0.0/0")}, Match{Dst: prefixes("::/0")}, false},
 		{"source is not destination", Match{Src: prefixes("10.0.0.0/8")}, Match{Dst: prefixes("10.0.0.0/8")}, false},
-		{"ports imply TCP and UDP", Match{Proto: is(protoTCP, protoUDP)}, Match{SPort: is(53)}, true},
-		{"ports without protocol miss SCTP", Match{SPort: is(53)}, Match{SPort: is(53), Proto: is(protoSCTP)}, false},
-		{"IP does not cover ARP", Match{}, Match{EtherType: is(0x0806)}, false},
-		{"IP does not cover malformed IP", Match{}, Match{EtherType: is(etherIPv4)}, false},
-		{"IP does not cover all of a VLAN", Match{}, Match{VLAN: is(7)}, false},
-		{"IP covers the IP in a VLAN", Match{}, Match{VLAN: is(7), DSCP: is(46)}, true},
-		{"IP covers one protocol and source in a VLAN", Match{}, Match{VLAN: is(7), Proto: is(protoTCP), Src: prefixes("10.0.0.0/8")}, true},
-		{"IP covers one source and destination in a VLAN", Match{}, Match{VLAN: is(7), Src: prefixes("10.0.0.0/8"), Dst: prefixes("10.0.0.0/8")}, true},
-		{"IP covers one destination and DSCP in a VLAN", Match{}, Match{VLAN: is(7), Dst: prefixes("10.0.0.0/8"), DSCP: is(46)}, true},
-		{"a VLAN covers one EtherType in it", Match{VLAN: is(7)}, Match{VLAN: is(7), EtherType: is(0x0806)}, true},
-		{"all lengths cover all packets", Match{Length: []Range{{0, 1<<32 - 1}}}, Match{EtherType: is(0x0806), Length: is(60)}, true},
+		{"ports imply TCP and UDP", Match{Proto: values(protoTCP, protoUDP)}, Match{SPort: values(53)}, true},
+		{"ports without protocol miss SCTP", Match{SPort: values(53)}, Match{SPort: values(53), Proto: values(protoSCTP)}, false},
+		{"IP does not cover ARP", Match{}, Match{EtherType: values(0x0806)}, false},
+		{"IP does not cover malformed IP", Match{}, Match{EtherType: values(etherIPv4)}, false},
+		{"IP does not cover all of a VLAN", Match{}, Match{VLAN: values(7)}, false},
+		{"IP covers the IP in a VLAN", Match{}, Match{VLAN: values(7), DSCP: values(46)}, true},
+		{"IP covers one protocol and source in a VLAN", Match{}, Match{VLAN: values(7), Proto: values(protoTCP), Src: prefixes("10.0.0.0/8")}, true},
+		{"IP covers one source and destination in a VLAN", Match{}, Match{VLAN: values(7), Src: prefixes("10.0.0.0/8"), Dst: prefixes("10.0.0.0/8")}, true},
+		{"IP covers one destination and DSCP in a VLAN", Match{}, Match{VLAN: values(7), Dst: prefixes("10.0.0.0/8"), DSCP: values(46)}, true},
+		{"a VLAN covers one EtherType in it", Match{VLAN: values(7)}, Match{VLAN: values(7), EtherType: values(0x0806)}, true},
+		{"all lengths cover all packets", Match{Length: []Range{{0, 1<<32 - 1}}}, Match{EtherType: values(0x0806), Length: values(60)}, true},
 	} {
 		if got := test.a.Covers(&test.b); got != test.want {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestCoversAgainstScan(t *testing.T) {
 			if r.IntN(2) == 0 {
 				m = &a
 			}
-			if s := aimed(r, m); s.matches(&b) && !s.matches(&a) {
+			if s := aimedSample(r, m); s.matches(&b) && !s.matches(&a) {
 				t.Fatalf("%+v does not cover %+v: it does not match %s of length %d", a, b, describe(s.packet()), s.length)
 			}
 		}
@@ -166,18 +166,18 @@ func TestMisses(t *testing.T) {
 	}{
 		{Match{}, tcp, ""},
 		{Match{}, arp, "ip"},
-		{Match{Mark: is(0)}, arp, "ip"},
-		{Match{Mark: is(1)}, arp, "mark"},
-		{Match{DSCP: is(0)}, arp, "dscp"},
+		{Match{Mark: values(0)}, arp, "ip"},
+		{Match{Mark: values(1)}, arp, "mark"},
+		{Match{DSCP: values(0)}, arp, "dscp"},
 		{Match{Src: prefixes("0.0.0.0/0")}, arp, "src"},
-		{Match{EtherType: is(0x0806)}, arp, ""},
-		{Match{Length: is(46)}, arp, ""},
-		{Match{Length: is(45, 47)}, arp, "length"},
+		{Match{EtherType: values(0x0806)}, arp, ""},
+		{Match{Length: values(46)}, arp, ""},
+		{Match{Length: values(45, 47)}, arp, "length"},
 		{Match{Src: prefixes("::/0")}, tcp, "src"},
-		{Match{Dst: prefixes("0.0.0.0/32"), DPort: is(81)}, tcp, "dst"},
-		{Match{SPort: is(1000), DPort: is(81)}, tcp, "dport"},
-		{Match{SPort: is(1000), Proto: is(protoUDP)}, tcp, "proto"},
-		{Match{VLAN: is(7)}, tcp, "vlan"},
+		{Match{Dst: prefixes("0.0.0.0/32"), DPort: values(81)}, tcp, "dst"},
+		{Match{SPort: values(1000), DPort: values(81)}, tcp, "dport"},
+		{Match{SPort: values(1000), Proto: values(protoUDP)}, tcp, "proto"},
+		{Match{VLAN: values(7)}, tcp, "vlan"},
 	} {
 		if got := test.match.Misses(test.s.packet(), test.s.length); got != test.want {
 			t.Errorf("%+v, %s: missed %q, want %q", test.match, describe(test.s.packet()), got, test.want)
@@ -193,7 +193,7 @@ func TestMissesAgainstClassifier(t *testing.T) {
 		m := randomMatch(r, 2+r.IntN(12))
 		c := NewClassifier([]Match{m})
 		for range 50 {
-			s := aimed(r, &m)
+			s := aimedSample(r, &m)
 			p := s.packet()
 			key := m.Misses(p, s.length)
 			if (key == "") != (c.Classify(p, s.length) == 0) {

@@ -16,15 +16,15 @@ var mega = meter.BitRate(8e6)
 
 const µs = 1000
 
-// ip returns a frame with an IPv4 packet of n bytes.
-func ip(dscp uint8, n int) []byte {
-	return cat(eth(etherIPv4), v4{tos: dscp << 2, proto: protoUDP}.packet(make([]byte, n-20)))
+// ipPacket returns a frame with an IPv4 packet of n bytes.
+func ipPacket(dscp uint8, n int) []byte {
+	return concat(ethernet(etherIPv4), v4{tos: dscp << 2, proto: protoUDP}.packet(make([]byte, n-20)))
 }
 
-var arp = pad(cat(eth(0x0806), make([]byte, 28)), 60)
+var arp = padTo(concat(ethernet(0x0806), make([]byte, 28)), 60)
 
-// build compiles a policy.
-func build(t testing.TB, policy *Policy) *Pipeline {
+// newPipeline compiles a policy.
+func newPipeline(t testing.TB, policy *Policy) *Pipeline {
 	t.Helper()
 	l, err := New(policy)
 	if err != nil {
@@ -68,132 +68,132 @@ func TestPipeline(t *testing.T) {
 		steps   []step
 	}{
 		{"defaults: green and yellow pass, red is dropped", one(Class{Meter: &Meter{Params: srTCM}}), []step{
-			{0, ip(0, 1001), "a green>red drop rfc2697-red"},
-			{0, ip(0, 1000), "a green>green pass rfc2697-green"},
-			{0, ip(0, 1000), "a green>yellow pass rfc2697-yellow"},
-			{0, ip(0, 20), "a green>red drop rfc2697-red"},
-			{19 * µs, ip(0, 20), "a green>red drop rfc2697-red"},
-			{20 * µs, ip(0, 20), "a green>green pass rfc2697-green"},
+			{0, ipPacket(0, 1001), "a green>red drop rfc2697-red"},
+			{0, ipPacket(0, 1000), "a green>green pass rfc2697-green"},
+			{0, ipPacket(0, 1000), "a green>yellow pass rfc2697-yellow"},
+			{0, ipPacket(0, 20), "a green>red drop rfc2697-red"},
+			{19 * µs, ipPacket(0, 20), "a green>red drop rfc2697-red"},
+			{20 * µs, ipPacket(0, 20), "a green>green pass rfc2697-green"},
 		}},
 		{"an action for every color", one(Class{Meter: &Meter{Params: srTCM}, Green: af(10), Yellow: &Action{Drop: true}, Red: &Action{}}), []step{
-			{0, ip(0, 1000), "a green>green mark=10 rfc2697-green"},
-			{0, ip(0, 1000), "a green>yellow drop rfc2697-yellow"},
-			{0, ip(0, 1001), "a green>red pass rfc2697-red"},
+			{0, ipPacket(0, 1000), "a green>green mark=10 rfc2697-green"},
+			{0, ipPacket(0, 1000), "a green>yellow drop rfc2697-yellow"},
+			{0, ipPacket(0, 1001), "a green>red pass rfc2697-red"},
 		}},
 		{"no meter: green", one(Class{}), []step{
-			{0, ip(14, 1500), "a green>green pass no-meter"},
-			{0, cat(eth(etherIPv6), v6{class: 14 << 2}.packet()), "a green>green pass no-meter"},
+			{0, ipPacket(14, 1500), "a green>green pass no-meter"},
+			{0, concat(ethernet(etherIPv6), v6{class: 14 << 2}.packet()), "a green>green pass no-meter"},
 		}},
 		{"no meter: the green action", one(Class{Green: &Action{Drop: true}}), []step{
-			{0, ip(0, 100), "a green>green drop no-meter"},
+			{0, ipPacket(0, 100), "a green>green drop no-meter"},
 		}},
-		{"unclassified packets", one(Class{Match: Match{DSCP: is(46)}, Green: &Action{Drop: true}}), []step{
-			{0, ip(46, 100), "a green>green drop no-meter"},
-			{0, ip(0, 100), "- pass no-meter"},
-			{0, cat(eth(etherIPv6), v6{}.packet()), "- pass no-meter"},
+		{"unclassified packets", one(Class{Match: Match{DSCP: values(46)}, Green: &Action{Drop: true}}), []step{
+			{0, ipPacket(46, 100), "a green>green drop no-meter"},
+			{0, ipPacket(0, 100), "- pass no-meter"},
+			{0, concat(ethernet(etherIPv6), v6{}.packet()), "- pass no-meter"},
 			{0, arp, "- pass not-ip"},
-			{0, ip(46, 100)[:33], "- pass malformed"},
+			{0, ipPacket(46, 100)[:33], "- pass malformed"},
 			{0, nil, "- pass malformed"},
 		}},
 		{"the first matching class", []Class{
-			{Name: "ef", Match: Match{DSCP: is(46)}, Red: &Action{}},
+			{Name: "ef", Match: Match{DSCP: values(46)}, Red: &Action{}},
 			{Name: "low", Match: Match{DSCP: []Range{{0, 46}}}, Green: &Action{Drop: true}},
 			{Name: "rest"},
 		}, []step{
-			{0, ip(46, 100), "ef green>green pass no-meter"},
-			{0, ip(45, 100), "low green>green drop no-meter"},
-			{0, ip(47, 100), "rest green>green pass no-meter"},
+			{0, ipPacket(46, 100), "ef green>green pass no-meter"},
+			{0, ipPacket(45, 100), "low green>green drop no-meter"},
+			{0, ipPacket(47, 100), "rest green>green pass no-meter"},
 		}},
 		{"two classes share a meter", []Class{
-			{Name: "ef", Match: Match{DSCP: is(46)}, Meter: shared},
+			{Name: "ef", Match: Match{DSCP: values(46)}, Meter: shared},
 			{Name: "rest", Meter: shared, Red: &Action{}},
 		}, []step{
-			{0, ip(46, 600), "ef green>green pass rfc2697-green"},
-			{0, ip(0, 600), "rest green>yellow pass rfc2697-yellow"},
-			{0, ip(46, 401), "ef green>red drop rfc2697-red"},
-			{0, ip(0, 400), "rest green>green pass rfc2697-green"},
-			{0, ip(46, 400), "ef green>yellow pass rfc2697-yellow"},
-			{0, ip(0, 20), "rest green>red pass rfc2697-red"},
+			{0, ipPacket(46, 600), "ef green>green pass rfc2697-green"},
+			{0, ipPacket(0, 600), "rest green>yellow pass rfc2697-yellow"},
+			{0, ipPacket(46, 401), "ef green>red drop rfc2697-red"},
+			{0, ipPacket(0, 400), "rest green>green pass rfc2697-green"},
+			{0, ipPacket(46, 400), "ef green>yellow pass rfc2697-yellow"},
+			{0, ipPacket(0, 20), "rest green>red pass rfc2697-red"},
 		}},
 		{"a meter of packets", one(Class{Meter: &Meter{Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 2}, Packets: true}}), []step{
-			{0, ip(0, 9000), "a green>green pass token-bucket-green"},
-			{0, ip(0, 20), "a green>green pass token-bucket-green"},
-			{0, ip(0, 20), "a green>red drop token-bucket-red"},
-			{1e9 - 1, ip(0, 20), "a green>red drop token-bucket-red"},
-			{1e9, ip(0, 9000), "a green>green pass token-bucket-green"},
+			{0, ipPacket(0, 9000), "a green>green pass token-bucket-green"},
+			{0, ipPacket(0, 20), "a green>green pass token-bucket-green"},
+			{0, ipPacket(0, 20), "a green>red drop token-bucket-red"},
+			{1e9 - 1, ipPacket(0, 20), "a green>red drop token-bucket-red"},
+			{1e9, ipPacket(0, 9000), "a green>green pass token-bucket-green"},
 		}},
 		{"a bucket that starts empty gains tokens from its first packet on", one(Class{Meter: &Meter{Params: srTCM, Initial: Fraction{0, 1}}}), []step{
-			{5e9, ip(0, 20), "a green>red drop rfc2697-red"},
-			{5e9 + 19*µs, ip(0, 20), "a green>red drop rfc2697-red"},
-			{5e9 + 20*µs, ip(0, 20), "a green>green pass rfc2697-green"},
+			{5e9, ipPacket(0, 20), "a green>red drop rfc2697-red"},
+			{5e9 + 19*µs, ipPacket(0, 20), "a green>red drop rfc2697-red"},
+			{5e9 + 20*µs, ipPacket(0, 20), "a green>green pass rfc2697-green"},
 		}},
 		{"initial tokens are rounded down", one(Class{Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 101, EBS: 99}, Initial: Fraction{1, 2}}}), []step{
-			{0, ip(0, 51), "a green>red drop rfc2697-red"},
-			{0, ip(0, 50), "a green>green pass rfc2697-green"},
-			{0, ip(0, 50), "a green>red drop rfc2697-red"},
-			{0, ip(0, 49), "a green>yellow pass rfc2697-yellow"},
+			{0, ipPacket(0, 51), "a green>red drop rfc2697-red"},
+			{0, ipPacket(0, 50), "a green>green pass rfc2697-green"},
+			{0, ipPacket(0, 50), "a green>red drop rfc2697-red"},
+			{0, ipPacket(0, 49), "a green>yellow pass rfc2697-yellow"},
 		}},
 		{"a timestamp that goes backwards", one(Class{Meter: &Meter{Params: srTCM}, Green: paced(queue.Config{Rate: mega, Time: time.Second})}), []step{
-			{1000 * µs, ip(0, 1000), "a green>green queue@1000000 rfc2697-green"},
-			{0, ip(0, 1000), "a green>yellow pass rfc2697-yellow"},
-			{0, ip(0, 20), "a green>red drop rfc2697-red"},
-			{500 * µs, ip(0, 20), "a green>red drop rfc2697-red"},
-			{1020 * µs, ip(0, 20), "a green>green queue@2000000 rfc2697-green"},
-			{0, ip(0, 20), "a green>red drop rfc2697-red"},
+			{1000 * µs, ipPacket(0, 1000), "a green>green queue@1000000 rfc2697-green"},
+			{0, ipPacket(0, 1000), "a green>yellow pass rfc2697-yellow"},
+			{0, ipPacket(0, 20), "a green>red drop rfc2697-red"},
+			{500 * µs, ipPacket(0, 20), "a green>red drop rfc2697-red"},
+			{1020 * µs, ipPacket(0, 20), "a green>green queue@2000000 rfc2697-green"},
+			{0, ipPacket(0, 20), "a green>red drop rfc2697-red"},
 		}},
 		{"queue: a limit in time", one(Class{Green: paced(queue.Config{Rate: mega, Time: 1000 * µs})}), []step{
-			{0, ip(0, 1000), "a green>green queue@0 no-meter"},
-			{0, ip(0, 1000), "a green>green queue@1000000 no-meter"},
-			{0, ip(0, 20), "a green>green drop queue-full"},
-			{1000*µs - 1, ip(0, 20), "a green>green drop queue-full"},
-			{1000 * µs, ip(0, 20), "a green>green queue@2000000 no-meter"},
+			{0, ipPacket(0, 1000), "a green>green queue@0 no-meter"},
+			{0, ipPacket(0, 1000), "a green>green queue@1000000 no-meter"},
+			{0, ipPacket(0, 20), "a green>green drop queue-full"},
+			{1000*µs - 1, ipPacket(0, 20), "a green>green drop queue-full"},
+			{1000 * µs, ipPacket(0, 20), "a green>green queue@2000000 no-meter"},
 		}},
 		{"queue: a limit in packets", one(Class{Green: paced(queue.Config{Rate: mega, Packets: 1})}), []step{
-			{0, ip(0, 1000), "a green>green queue@0 no-meter"},
-			{0, ip(0, 1000), "a green>green queue@1000000 no-meter"},
-			{0, ip(0, 20), "a green>green drop queue-full"},
+			{0, ipPacket(0, 1000), "a green>green queue@0 no-meter"},
+			{0, ipPacket(0, 1000), "a green>green queue@1000000 no-meter"},
+			{0, ipPacket(0, 20), "a green>green drop queue-full"},
 		}},
 		{"queue: two colors of two classes share a queue", []Class{
-			{Name: "ef", Match: Match{DSCP: is(46)}, Green: pool},
+			{Name: "ef", Match: Match{DSCP: values(46)}, Green: pool},
 			{Name: "rest", Meter: &Meter{Params: meter.TokenBucket{Rate: mega, Burst: 20}}, Red: pool},
 		}, []step{
-			{0, ip(46, 500), "ef green>green queue@0 no-meter"},
-			{0, ip(0, 500), "rest green>red queue@500000 token-bucket-red"},
-			{0, ip(46, 500), "ef green>green queue@1000000 no-meter"},
-			{0, ip(0, 500), "rest green>red drop queue-full"},
-			{0, ip(0, 20), "rest green>green pass token-bucket-green"},
+			{0, ipPacket(46, 500), "ef green>green queue@0 no-meter"},
+			{0, ipPacket(0, 500), "rest green>red queue@500000 token-bucket-red"},
+			{0, ipPacket(46, 500), "ef green>green queue@1000000 no-meter"},
+			{0, ipPacket(0, 500), "rest green>red drop queue-full"},
+			{0, ipPacket(0, 20), "rest green>green pass token-bucket-green"},
 		}},
 		{"a packet dropped by a queue is not marked", one(Class{Green: &Action{Marks: []Mark{{DSCP, 10}}, Queue: pool.Queue}}), []step{
-			{0, ip(0, 1001), "a green>green mark=10+queue@0 no-meter"},
-			{0, ip(0, 20), "a green>green drop queue-full"},
+			{0, ipPacket(0, 1001), "a green>green mark=10+queue@0 no-meter"},
+			{0, ipPacket(0, 20), "a green>green drop queue-full"},
 		}},
 		{"ECN, mark and queue", one(Class{Match: everything, Green: &Action{ECN: CE, Marks: []Mark{{DSCP, 10}}, Queue: pool.Queue}}), []step{
-			{0, cat(eth(etherIPv4), v4{tos: 2}.packet(nil)), "a green>green ecn+mark=10+queue@0 no-meter"},
-			{0, cat(eth(etherIPv4), v4{tos: 0}.packet(nil)), "a green>green mark=10+queue@20000 no-meter"},
+			{0, concat(ethernet(etherIPv4), v4{tos: 2}.packet(nil)), "a green>green ecn+mark=10+queue@0 no-meter"},
+			{0, concat(ethernet(etherIPv4), v4{tos: 0}.packet(nil)), "a green>green mark=10+queue@20000 no-meter"},
 			{0, arp, "a green>green queue@40000 no-meter"},
 		}},
 		{"ECN or drop", one(Class{Match: everything, Green: &Action{ECN: CEOrDrop, Marks: []Mark{{DSCP, 10}}}}), []step{
-			{0, cat(eth(etherIPv6), v6{class: 1}.packet()), "a green>green ecn+mark=10 no-meter"},
-			{0, cat(eth(etherIPv6), v6{class: 4}.packet()), "a green>green drop no-meter"},
+			{0, concat(ethernet(etherIPv6), v6{class: 1}.packet()), "a green>green ecn+mark=10 no-meter"},
+			{0, concat(ethernet(etherIPv6), v6{class: 4}.packet()), "a green>green drop no-meter"},
 			{0, arp, "a green>green drop no-meter"},
 		}},
 		{"marking with the present DSCP", one(Class{Green: af(10)}), []step{
-			{0, ip(10, 20), "a green>green mark=10 no-meter"},
+			{0, ipPacket(10, 20), "a green>green mark=10 no-meter"},
 		}},
 		{"a class of all frames includes frames without IP", one(Class{Match: everything, Meter: &Meter{Params: srTCM, Aware: true}, Green: af(10)}), []step{
 			{0, arp, "a green>green pass rfc2697-green"},
 			{0, nil, "a green>green pass rfc2697-green"},
-			{0, ip(12, 20), "a yellow>yellow pass rfc2697-pre-yellow"},
-			{0, ip(14, 20), "a red>red drop rfc2697-pre-red"},
+			{0, ipPacket(12, 20), "a yellow>yellow pass rfc2697-pre-yellow"},
+			{0, ipPacket(14, 20), "a red>red drop rfc2697-pre-red"},
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			policy := &Policy{Classes: test.classes}
-			l, sum := build(t, policy), newTally(&Policy{Classes: test.classes})
+			l, sum := newPipeline(t, policy), newTally(&Policy{Classes: test.classes})
 			now := int64(math.MinInt64)
 			for i, s := range test.steps {
 				v, _ := process(l, s.at, s.frame)
-				sum.add(v)
+				sum.addVerdict(v)
 				if got := verdict(policy, v); got != s.want {
 					t.Errorf("step %d: got %q, want %q", i, got, s.want)
 				}
@@ -210,25 +210,25 @@ func TestPipeline(t *testing.T) {
 // reasons.
 func TestDropUnclassified(t *testing.T) {
 	policy := &Policy{DropUnclassified: true, Classes: []Class{
-		{Name: "ef", Match: Match{DSCP: is(46)}},
-		{Name: "arp", Match: Match{EtherType: is(0x0806), VLAN: is(7)}},
+		{Name: "ef", Match: Match{DSCP: values(46)}},
+		{Name: "arp", Match: Match{EtherType: values(0x0806), VLAN: values(7)}},
 	}}
-	l, sum := build(t, policy), newTally(policy)
-	tagged := cat(eth(0x8100), []byte{0, 7, 8, 6}, make([]byte, 28))
+	l, sum := newPipeline(t, policy), newTally(policy)
+	tagged := concat(ethernet(0x8100), []byte{0, 7, 8, 6}, make([]byte, 28))
 	for i, s := range []struct {
 		frame []byte
 		want  string
 	}{
-		{ip(46, 100), "ef green>green pass no-meter"},
-		{ip(0, 100), "- drop no-meter"},
-		{cat(eth(etherIPv6), v6{}.packet()), "- drop no-meter"},
+		{ipPacket(46, 100), "ef green>green pass no-meter"},
+		{ipPacket(0, 100), "- drop no-meter"},
+		{concat(ethernet(etherIPv6), v6{}.packet()), "- drop no-meter"},
 		{arp, "- drop not-ip"},
 		{tagged, "arp green>green pass no-meter"},
-		{ip(46, 100)[:33], "- drop malformed"},
+		{ipPacket(46, 100)[:33], "- drop malformed"},
 		{nil, "- drop malformed"},
 	} {
 		v, after := process(l, int64(i), s.frame)
-		sum.add(v)
+		sum.addVerdict(v)
 		if got := verdict(policy, v); got != s.want || !bytes.Equal(after, s.frame) {
 			t.Errorf("frame %d: got %q, want %q", i, got, s.want)
 		}
@@ -250,11 +250,11 @@ func TestChain(t *testing.T) {
 func testChain(t *testing.T, totalFirst bool) {
 	total := &Meter{Name: "total", Params: meter.SRTCM{CIR: mega, CBS: 500, EBS: 400}, Aware: true, PreColor: PreColor{Map: map[uint32]meter.Color{0: meter.Red}}}
 	first := &Meter{Name: "first", Params: meter.TRTCM{CIR: mega, CBS: 1000, PIR: mega, PBS: 1200}, Aware: true, Then: total}
-	policy := &Policy{Classes: []Class{{Name: "a", Meter: first}, {Name: "unused", Match: Match{DSCP: is(1)}, Meter: total}}}
+	policy := &Policy{Classes: []Class{{Name: "a", Meter: first}, {Name: "unused", Match: Match{DSCP: values(1)}, Meter: total}}}
 	if totalFirst {
 		slices.Reverse(policy.Classes)
 	}
-	l := build(t, policy)
+	l := newPipeline(t, policy)
 	for i, row := range []struct {
 		frame          []byte
 		want           string
@@ -262,22 +262,22 @@ func testChain(t *testing.T, totalFirst bool) {
 		totalC, totalE int64
 	}{
 		// Red by the second meter: the first one has still taken its tokens.
-		{ip(0, 600), "a green>red drop rfc2697-red", 400, 600, 500, 400},
+		{ipPacket(0, 600), "a green>red drop rfc2697-red", 400, 600, 500, 400},
 		// Red by the first meter: the second is skipped.
-		{ip(0, 601), "a green>red drop rfc2698-red", 400, 600, 500, 400},
+		{ipPacket(0, 601), "a green>red drop rfc2698-red", 400, 600, 500, 400},
 		// The input color of the second meter is the color from the first, not that of the DSCP.
-		{ip(0, 400), "a green>green pass rfc2697-green", 0, 200, 100, 400},
+		{ipPacket(0, 400), "a green>green pass rfc2697-green", 0, 200, 100, 400},
 		// Yellow by the first meter takes tokens from Te of the second.
-		{ip(0, 50), "a green>yellow pass rfc2697-pre-yellow", 0, 150, 100, 350},
+		{ipPacket(0, 50), "a green>yellow pass rfc2697-pre-yellow", 0, 150, 100, 350},
 		// The input color of a verdict is that of the first meter.
-		{ip(12, 60), "a yellow>yellow pass rfc2697-pre-yellow", 0, 90, 100, 290},
-		{ip(14, 20), "a red>red drop rfc2698-pre-red", 0, 90, 100, 290},
+		{ipPacket(12, 60), "a yellow>yellow pass rfc2697-pre-yellow", 0, 90, 100, 290},
+		{ipPacket(14, 20), "a red>red drop rfc2698-pre-red", 0, 90, 100, 290},
 	} {
 		v, _ := process(l, 0, row.frame)
 		tc, tp := tokensOf(l, first)
 		totalC, totalE := tokensOf(l, total)
 		if got := verdict(policy, v); got != row.want || tc != row.tc || tp != row.tp || totalC != row.totalC || totalE != row.totalE {
-			t.Errorf("row %d: %q with %d, %d and %d, %d tokens; want %q with %d, %d and %d, %d",
+			t.Errorf("row %d: got %q with %d, %d and %d, %d tokens; want %q with %d, %d and %d, %d",
 				i, got, tc, tp, totalC, totalE, row.want, row.tc, row.tp, row.totalC, row.totalE)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-func compile(t testing.TB, policy *Policy) *Plan {
+func compilePlan(t testing.TB, policy *Policy) *Plan {
 	t.Helper()
 	plan, err := Compile(policy)
 	if err != nil {
@@ -30,7 +30,7 @@ func policyOf(text string, queues ...*Queue) *Policy {
 	meters := map[string]*Meter{}
 	for line := range strings.SplitSeq(text, "\n") {
 		name, chain, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		c := Class{Name: name, Match: Match{DSCP: is(uint32(len(p.Classes)))}}
+		c := Class{Name: name, Match: Match{DSCP: values(uint32(len(p.Classes)))}}
 		var last *Meter
 		for word := range strings.FieldsFuncSeq(chain, func(r rune) bool { return r == '>' || r == ' ' }) {
 			m := meters[word]
@@ -53,7 +53,7 @@ func policyOf(text string, queues ...*Queue) *Policy {
 		p.Classes = append(p.Classes, c)
 	}
 	for _, q := range queues {
-		p.Classes = append(p.Classes, Class{Name: fmt.Sprint("to ", len(p.Classes)), Match: Match{VLAN: is(uint32(len(p.Classes)))}, Green: &Action{Queue: q}})
+		p.Classes = append(p.Classes, Class{Name: fmt.Sprint("to ", len(p.Classes)), Match: Match{VLAN: values(uint32(len(p.Classes)))}, Green: &Action{Queue: q}})
 	}
 	return p
 }
@@ -81,7 +81,7 @@ func TestSucceed(t *testing.T) {
 		{"a budget of the host by class", "a: m=x\nb: n=y", "b: m=x\na: n=y", []int{1, 0}, []int{1, 0}, "b kept, a kept"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := compile(t, policyOf(test.after)).Succeed(compile(t, policyOf(test.before)).Outline())
+			s := compilePlan(t, policyOf(test.after)).Succeed(compilePlan(t, policyOf(test.before)).Outline())
 			var changes []string
 			for _, c := range s.Changes {
 				changes = append(changes, c.Class+" "+c.What)
@@ -103,17 +103,17 @@ func TestSucceedQueues(t *testing.T) {
 	of := func(name string, l *Link) *Queue {
 		return &Queue{Name: name, Link: l, Config: queue.Config{Time: time.Second}}
 	}
-	before := compile(t, policyOf("a", own("x"), own("x"), of("y", wan), own("z"))).Outline()
-	after := compile(t, policyOf("a", of("z", lan), of("y", wan), own("x"), own("x"), own("x"), own("w")))
+	before := compilePlan(t, policyOf("a", own("x"), own("x"), of("y", wan), own("z"))).Outline()
+	after := compilePlan(t, policyOf("a", of("z", lan), of("y", wan), own("x"), own("x"), own("x"), own("w")))
 	s := after.Succeed(before)
 	if !slices.Equal(s.Queues, []int{3, 2, 0, 1, -1, -1}) || !slices.Equal(s.Links, []int{-1, 0}) {
-		t.Errorf("queues %v, links %v", s.Queues, s.Links)
+		t.Errorf("got queues %v and links %v, want [3 2 0 1 -1 -1] and [-1 0]", s.Queues, s.Links)
 	}
 }
 
 // TestSucceedNone checks that all parts of a first plan start anew.
 func TestSucceedNone(t *testing.T) {
-	s := compile(t, policyOf("a: m > n\nb", &Queue{Name: "q", Link: &Link{Name: "l", Rate: mega}, Config: queue.Config{Bytes: 9000}})).Succeed(&Outline{})
+	s := compilePlan(t, policyOf("a: m > n\nb", &Queue{Name: "q", Link: &Link{Name: "l", Rate: mega}, Config: queue.Config{Bytes: 9000}})).Succeed(&Outline{})
 	if !slices.Equal(s.Classes, []int{-1, -1, -1}) || !slices.Equal(s.Stages, []int{-1, -1}) || !slices.Equal(s.Queues, []int{-1}) || !slices.Equal(s.Links, []int{-1}) {
 		t.Errorf("succession %+v, want -1 for each part", s)
 	}
@@ -124,7 +124,7 @@ func TestPlanIsShared(t *testing.T) {
 	r := seeded(t)
 	for range 20 {
 		policy := randomPolicy(r, true, anyField(r))
-		plan, again := compile(t, policy), compile(t, policy)
+		plan, again := compilePlan(t, policy), compilePlan(t, policy)
 		a, b := NewPipeline(plan), NewPipeline(plan)
 		for i := range 50 {
 			frame := randomFrame(r)
@@ -134,7 +134,7 @@ func TestPlanIsShared(t *testing.T) {
 		}
 		b.Inherit(a)
 		if !reflect.DeepEqual(plan.Outline(), again.Outline()) || !reflect.DeepEqual(plan.Queues, again.Queues) || !reflect.DeepEqual(plan.Links, again.Links) {
-			t.Fatal("the plan has changed")
+			t.Fatal("the plan changed while its pipelines ran")
 		}
 		if !plan.Outline().Valid() {
 			t.Errorf("outline %+v is not valid", plan.Outline())
@@ -147,7 +147,7 @@ func TestOutline(t *testing.T) {
 	q := &Queue{Name: "q", Config: queue.Config{Rate: mega, Time: time.Second}}
 	policy := policyOf("a: m > n\nb")
 	policy.Classes[0].Yellow, policy.Classes[1].Green, policy.Classes[1].Red = &Action{Queue: q}, &Action{Queue: q}, &Action{Queue: q}
-	o := compile(t, policy).Outline()
+	o := compilePlan(t, policy).Outline()
 	if got := o.Chain(0); !slices.Equal(got, []int{0, 1}) || o.Chain(1) != nil {
 		t.Errorf("chains %v and %v, want [0 1] and none", got, o.Chain(1))
 	}
@@ -181,8 +181,8 @@ func TestUnusedParts(t *testing.T) {
 	policy.Meters = []*Meter{policy.Classes[0].Meter, good}
 	policy.Queues = []*Queue{{Name: "q", Config: queue.Config{Rate: mega, Bytes: 1}}}
 	policy.Links = []*Link{{Name: "l", Rate: mega}}
-	if plan := compile(t, policy); len(plan.Stages) != 1 || len(plan.Queues)+len(plan.Links) != 0 || plan.Stage(good) != -1 {
-		t.Errorf("unused parts are in the plan: %+v", plan.Outline())
+	if plan := compilePlan(t, policy); len(plan.Stages) != 1 || len(plan.Queues)+len(plan.Links) != 0 || plan.Stage(good) != -1 {
+		t.Errorf("got %+v, want one stage and no unused part", plan.Outline())
 	}
 	bad := *policy
 	m, q, l := &Meter{Name: "m", Params: meter.TokenBucket{Rate: mega}}, &Queue{Name: "q"}, &Link{Name: "l"}

@@ -20,7 +20,7 @@ func validPolicy() *Policy {
 	return &Policy{Classes: []Class{
 		{
 			Name:  "voice",
-			Match: Match{Src: prefixes("192.0.2.0/24"), DSCP: is(46)},
+			Match: Match{Src: prefixes("192.0.2.0/24"), DSCP: values(46)},
 			Meter: &Meter{Name: "first", Params: meter.SRTCM{CIR: mega, CBS: 1500, EBS: 1500}, Then: total},
 			Red:   &Action{Marks: []Mark{{DSCP, 0}, {PCP, 7}}, Queue: &Queue{Name: "bulk", Config: queue.Config{Rate: mega, Time: time.Second}}},
 		},
@@ -70,12 +70,12 @@ var invalid = []struct {
 	{"duplicate class name", "name", `"voice" is the name of an earlier class`, func(p *Policy) any { p.Classes[1].Name = "voice"; return &p.Classes[1] }},
 
 	{"reversed range", "dport", "range 2-1 is empty", func(p *Policy) any { p.Classes[0].Match.DPort = []Range{{1, 2}, {2, 1}}; return &p.Classes[0].Match }},
-	{"proto", "proto", "256 is above 255", func(p *Policy) any { p.Classes[0].Match.Proto = is(256); return &p.Classes[0].Match }},
-	{"sport", "sport", "65536 is above 65535", func(p *Policy) any { p.Classes[0].Match.SPort = is(65536); return &p.Classes[0].Match }},
+	{"proto", "proto", "256 is above 255", func(p *Policy) any { p.Classes[0].Match.Proto = values(256); return &p.Classes[0].Match }},
+	{"sport", "sport", "65536 is above 65535", func(p *Policy) any { p.Classes[0].Match.SPort = values(65536); return &p.Classes[0].Match }},
 	{"dscp", "dscp", "64 is above 63", func(p *Policy) any { p.Classes[0].Match.DSCP = []Range{{0, 64}}; return &p.Classes[0].Match }},
-	{"vlan", "vlan", "4096 is above 4095", func(p *Policy) any { p.Classes[1].Match.VLAN = is(4096); return &p.Classes[1].Match }},
-	{"pcp", "pcp", "8 is above 7", func(p *Policy) any { p.Classes[1].Match.PCP = is(8); return &p.Classes[1].Match }},
-	{"ethertype", "ethertype", "65536 is above 65535", func(p *Policy) any { p.Classes[1].Match.EtherType = is(1 << 16); return &p.Classes[1].Match }},
+	{"vlan", "vlan", "4096 is above 4095", func(p *Policy) any { p.Classes[1].Match.VLAN = values(4096); return &p.Classes[1].Match }},
+	{"pcp", "pcp", "8 is above 7", func(p *Policy) any { p.Classes[1].Match.PCP = values(8); return &p.Classes[1].Match }},
+	{"ethertype", "ethertype", "65536 is above 65535", func(p *Policy) any { p.Classes[1].Match.EtherType = values(1 << 16); return &p.Classes[1].Match }},
 	{"invalid prefix", "dst", "invalid prefix", func(p *Policy) any { p.Classes[1].Match.Dst = []netip.Prefix{{}}; return &p.Classes[1].Match }},
 
 	{"negative burst", "cbs", "negative", func(p *Policy) any {
@@ -246,14 +246,14 @@ func TestCompileRejects(t *testing.T) {
 			object := test.spoil(p)
 			l, err := New(p)
 			if err == nil || l != nil {
-				t.Fatalf("pipeline %v, error %v", l, err)
+				t.Fatalf("New returned %v, %v, want an error and no pipeline", l, err)
 			}
 			list := fieldErrors(t, err)
 			if len(list) != 1 {
-				t.Fatalf("%d errors, want one:\n%v", len(list), err)
+				t.Fatalf("got %d errors, want one:\n%v", len(list), err)
 			}
 			if e := list[0]; e.Object != object || e.Field != test.field || !strings.Contains(e.Reason, test.text) {
-				t.Errorf("%T %p, %s: %s\nwant %T %p, %s: …%s…", e.Object, e.Object, e.Field, e.Reason, object, object, test.field, test.text)
+				t.Errorf("%T %p, %s: got %s\nwant %T %p, %s: …%s…", e.Object, e.Object, e.Field, e.Reason, object, object, test.field, test.text)
 			}
 			if !strings.Contains(err.Error(), test.field+": ") {
 				t.Errorf("%q does not name %s", err, test.field)
@@ -283,7 +283,7 @@ func TestCompileJoinsErrors(t *testing.T) {
 	}
 	for _, part := range []string{`meter "first": cbs: `, `queue "bulk": rate: `, `class "-": name: `} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("no %q in\n%v", part, err)
+			t.Errorf("got no %q in\n%v", part, err)
 		}
 	}
 	for range 30 {
@@ -297,7 +297,7 @@ func TestCompileAccepts(t *testing.T) {
 	for name, edit := range map[string]func(p *Policy){
 		"unchanged": func(*Policy) {},
 		"largest values": func(p *Policy) {
-			p.Classes[0].Match = Match{Proto: is(255), SPort: is(65535), DSCP: is(63), VLAN: is(4095), PCP: is(7), Mark: is(1<<32 - 1), EtherType: is(65535), Length: is(1<<32 - 1)}
+			p.Classes[0].Match = Match{Proto: values(255), SPort: values(65535), DSCP: values(63), VLAN: values(4095), PCP: values(7), Mark: values(1<<32 - 1), EtherType: values(65535), Length: values(1<<32 - 1)}
 		},
 		"initial share 1":           func(p *Policy) { p.Classes[0].Meter.Initial = Fraction{2, 2} },
 		"initial share 0":           func(p *Policy) { p.Classes[0].Meter.Initial = Fraction{0, 2} },
@@ -323,7 +323,7 @@ func TestCompileAccepts(t *testing.T) {
 		p := validPolicy()
 		edit(p)
 		if _, err := New(p); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want nil", name, err)
 		}
 	}
 }
@@ -341,7 +341,7 @@ func TestDefaultActions(t *testing.T) {
 	c := Class{Yellow: mark}
 	for color, want := range [3]string{"{false 0 [] <nil>}", fmt.Sprint(*mark), "{true 0 [] <nil>}"} {
 		if got := fmt.Sprint(c.Action(meter.Color(color))); got != want {
-			t.Errorf("%v: %s, want %s", meter.Color(color), got, want)
+			t.Errorf("%v: got %s, want %s", meter.Color(color), got, want)
 		}
 	}
 }
@@ -382,7 +382,7 @@ func TestNames(t *testing.T) {
 		{CoDel, "codel"},
 	} {
 		if test.got.String() != test.want {
-			t.Errorf("%q, want %q", test.got, test.want)
+			t.Errorf("got %q, want %q", test.got, test.want)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestProperties(t *testing.T) {
 	reasons := map[Reason]int{}
 	for range 150 {
 		policy := randomPolicy(r, true, anyField(r))
-		l, sum := build(t, policy), newTally(policy)
+		l, sum := newPipeline(t, policy), newTally(policy)
 		waiting := map[int64]queuedPacket{}
 		settle := func(now int64) {
 			for v := (Verdict{}); l.Settle(now, &v); {
@@ -51,7 +51,7 @@ func TestProperties(t *testing.T) {
 			frame := randomFrame(r)
 			p := Packet{Data: bytes.Clone(frame), Time: now, Link: LinkEthernet, Mark: r.Uint32N(3), ID: i}
 			v := verdictOf(l, &p)
-			sum.add(v)
+			sum.addVerdict(v)
 			seen |= v.Done
 			reasons[v.Reason]++
 			before := describe(&p)
@@ -138,7 +138,7 @@ func checkMarked(t *testing.T, action Action, p *Packet, frame []byte, v Verdict
 func checkAgain(t *testing.T, action Action, marked []byte) {
 	t.Helper()
 	action.Queue = nil
-	l := build(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, math.MaxUint32}}}, Green: &action}}})
+	l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Match: Match{Length: []Range{{0, math.MaxUint32}}}, Green: &action}}})
 	if _, again := process(l, 0, marked); !bytes.Equal(again, marked) {
 		t.Fatalf("%+v applied twice: % x, once: % x", action, again, marked)
 	}
@@ -155,7 +155,7 @@ func TestBlindIsAwareWithGreen(t *testing.T) {
 				return PreColor{Map: map[uint32]meter.Color{}}
 			})
 		}
-		blind, aware := build(t, policy(false)), build(t, policy(true))
+		blind, aware := newPipeline(t, policy(false)), newPipeline(t, policy(true))
 		var now int64
 		for i := range 100 {
 			now += r.Int64N(2e6)
@@ -195,7 +195,7 @@ func TestExplainIsProcess(t *testing.T) {
 			}
 			policy = &Policy{Classes: list}
 		}
-		a, b := build(t, policy), build(t, policy)
+		a, b := newPipeline(t, policy), newPipeline(t, policy)
 		if i%2 == 0 {
 			for _, l := range []*Pipeline{a, b} {
 				profile, err := bucket().Profile()
@@ -245,7 +245,7 @@ func TestExplainIsProcess(t *testing.T) {
 		for stage := range a.stages {
 			wantC, wantE := a.Tokens(stage)
 			if tc, te := b.Tokens(stage); tc != wantC || te != wantE {
-				t.Fatalf("stage %d: %d and %d tokens, want %d and %d", stage, tc, te, wantC, wantE)
+				t.Fatalf("stage %d: got %d and %d tokens, want %d and %d", stage, tc, te, wantC, wantE)
 			}
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// ect returns a frame with an ECN-capable IPv4 packet of n bytes.
-func ect(dscp uint8, n int) []byte {
-	return cat(eth(etherIPv4), v4{tos: dscp<<2 | 2, proto: protoUDP}.packet(make([]byte, n-20)))
+// ecnPacket returns a frame with an ECN-capable IPv4 packet of n bytes.
+func ecnPacket(dscp uint8, n int) []byte {
+	return concat(ethernet(etherIPv4), v4{tos: dscp<<2 | 2, proto: protoUDP}.packet(make([]byte, n-20)))
 }
 
 // settled returns the packets that are settled by now, each as its ID and verdict.
@@ -43,7 +43,7 @@ func TestLink(t *testing.T) {
 		return other
 	}
 	codel := queue.CoDel{Target: 1000 * µs, Interval: 1000 * µs}
-	ef := Match{DSCP: is(46)}
+	ef := Match{DSCP: values(46)}
 	type step struct {
 		at      int64
 		frame   []byte
@@ -63,11 +63,11 @@ func TestLink(t *testing.T) {
 				{Name: "rest", Green: to(beside(plain, func(q *Queue) { q.Priority = 1 }))},
 			},
 			[]step{
-				{0, ip(0, 1000), "rest green>green wait no-meter", []string{"1 rest green>green queue@0 no-meter"}},
-				{1 * µs, ip(0, 500), "rest green>green wait no-meter", nil},
-				{2 * µs, ip(46, 100), "ef green>green wait no-meter", nil},
-				{1000*µs - 1, ip(0, 200), "rest green>green wait no-meter", nil},
-				{1000 * µs, ip(46, 100), "ef green>green wait no-meter", []string{"3 ef green>green queue@1000000 no-meter"}},
+				{0, ipPacket(0, 1000), "rest green>green wait no-meter", []string{"1 rest green>green queue@0 no-meter"}},
+				{1 * µs, ipPacket(0, 500), "rest green>green wait no-meter", nil},
+				{2 * µs, ipPacket(46, 100), "ef green>green wait no-meter", nil},
+				{1000*µs - 1, ipPacket(0, 200), "rest green>green wait no-meter", nil},
+				{1000 * µs, ipPacket(46, 100), "ef green>green wait no-meter", []string{"3 ef green>green queue@1000000 no-meter"}},
 				{1200 * µs, arp, "- pass not-ip", []string{"5 ef green>green queue@1100000 no-meter", "2 rest green>green queue@1200000 no-meter"}},
 			},
 			[]string{"4 rest green>green queue@1700000 no-meter"},
@@ -79,9 +79,9 @@ func TestLink(t *testing.T) {
 				{Name: "rest", Green: to(plain)},
 			},
 			[]step{
-				{0, ip(46, 1000), "ef green>green wait no-meter", []string{"1 ef green>green queue@0 no-meter"}},
-				{0, ip(0, 1000), "rest green>green wait no-meter", nil},
-				{0, ip(46, 1000), "ef green>green wait no-meter", nil},
+				{0, ipPacket(46, 1000), "ef green>green wait no-meter", []string{"1 ef green>green queue@0 no-meter"}},
+				{0, ipPacket(0, 1000), "rest green>green wait no-meter", nil},
+				{0, ipPacket(46, 1000), "ef green>green wait no-meter", nil},
 			},
 			[]string{"2 rest green>green queue@1000000 no-meter", "3 ef green>green queue@2000000 no-meter"},
 		},
@@ -89,12 +89,12 @@ func TestLink(t *testing.T) {
 			"only yellow packets are queued",
 			[]Class{{Name: "a", Meter: &Meter{Params: meter.SRTCM{CIR: mega, CBS: 1000, EBS: 1000}}, Yellow: to(plain)}},
 			[]step{
-				{0, ip(0, 1000), "a green>green pass rfc2697-green", nil},
-				{0, ip(0, 1000), "a green>yellow wait rfc2697-yellow", []string{"2 a green>yellow queue@0 rfc2697-yellow"}},
-				{0, ip(0, 20), "a green>red drop rfc2697-red", nil},
-				{999 * µs, ip(0, 999), "a green>green pass rfc2697-green", nil},
-				{999 * µs, ip(0, 20), "a green>red drop rfc2697-red", nil},
-				{1999 * µs, ip(0, 1000), "a green>green pass rfc2697-green", nil},
+				{0, ipPacket(0, 1000), "a green>green pass rfc2697-green", nil},
+				{0, ipPacket(0, 1000), "a green>yellow wait rfc2697-yellow", []string{"2 a green>yellow queue@0 rfc2697-yellow"}},
+				{0, ipPacket(0, 20), "a green>red drop rfc2697-red", nil},
+				{999 * µs, ipPacket(0, 999), "a green>green pass rfc2697-green", nil},
+				{999 * µs, ipPacket(0, 20), "a green>red drop rfc2697-red", nil},
+				{1999 * µs, ipPacket(0, 1000), "a green>green pass rfc2697-green", nil},
 			},
 			nil,
 		},
@@ -102,8 +102,8 @@ func TestLink(t *testing.T) {
 			"a mark is written on arrival and counted on departure",
 			[]Class{{Name: "a", Green: &Action{ECN: CE, Queue: plain, Marks: []Mark{{DSCP, 10}}}}},
 			[]step{
-				{0, ect(0, 1000), "a green>green ecn+mark=10+wait no-meter", []string{"1 a green>green ecn+mark=10+queue@0 no-meter"}},
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ecnPacket(0, 1000), "a green>green ecn+mark=10+wait no-meter", []string{"1 a green>green ecn+mark=10+queue@0 no-meter"}},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
 			},
 			[]string{"2 a green>green mark=10+queue@1000000 no-meter"},
 		},
@@ -111,9 +111,9 @@ func TestLink(t *testing.T) {
 			"full",
 			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.Packets = 1 }), Mark{DSCP, 10})}},
 			[]step{
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
-				{0, ip(0, 1000), "a green>green drop queue-full", nil},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ipPacket(0, 1000), "a green>green drop queue-full", nil},
 			},
 			[]string{"2 a green>green mark=10+queue@1000000 no-meter"},
 		},
@@ -121,9 +121,9 @@ func TestLink(t *testing.T) {
 			"WRED",
 			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.WRED[0] = queue.Early{Min: 1, Max: 1} }))}},
 			[]step{
-				{0, ip(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
-				{0, ip(0, 1000), "a green>green wait no-meter", nil},
-				{0, ect(0, 1000), "a green>green drop wred", nil},
+				{0, ipPacket(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
+				{0, ipPacket(0, 1000), "a green>green wait no-meter", nil},
+				{0, ecnPacket(0, 1000), "a green>green drop wred", nil},
 			},
 			[]string{"2 a green>green queue@1000000 no-meter"},
 		},
@@ -131,12 +131,12 @@ func TestLink(t *testing.T) {
 			"CoDel drops when the link becomes free",
 			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.CoDel = codel }), Mark{DSCP, 10})}},
 			[]step{
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
-				{0, ect(0, 1000), "a green>green mark=10+wait no-meter", nil},
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
-				{0, ip(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ecnPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
+				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
 				{2000*µs - 1, arp, "- pass not-ip", []string{"2 a green>green mark=10+queue@1000000 no-meter"}},
 				{2000 * µs, arp, "- pass not-ip", []string{"3 a green>green drop codel", "4 a green>green mark=10+queue@2000000 no-meter"}},
 			},
@@ -146,12 +146,12 @@ func TestLink(t *testing.T) {
 			"CoDel marks ECN-capable packets",
 			[]Class{{Name: "a", Green: to(link(func(q *Queue) { q.CoDel, q.ECN = codel, true }))}},
 			[]step{
-				{0, ect(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
-				{0, ect(0, 1000), "a green>green wait no-meter", nil},
-				{0, ect(0, 1000), "a green>green wait no-meter", nil},
-				{0, ip(0, 1000), "a green>green wait no-meter", nil},
-				{0, ip(0, 1000), "a green>green wait no-meter", nil},
-				{0, ect(0, 1000), "a green>green wait no-meter", nil},
+				{0, ecnPacket(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
+				{0, ecnPacket(0, 1000), "a green>green wait no-meter", nil},
+				{0, ecnPacket(0, 1000), "a green>green wait no-meter", nil},
+				{0, ipPacket(0, 1000), "a green>green wait no-meter", nil},
+				{0, ipPacket(0, 1000), "a green>green wait no-meter", nil},
+				{0, ecnPacket(0, 1000), "a green>green wait no-meter", nil},
 			},
 			[]string{
 				"2 a green>green queue@1000000 no-meter", "3 a green>green ecn+queue@2000000 no-meter", "4 a green>green drop codel",
@@ -165,10 +165,10 @@ func TestLink(t *testing.T) {
 				{Name: "rest", Green: to(plain)},
 			},
 			[]step{
-				{0, ip(0, 1000), "rest green>green wait no-meter", []string{"1 rest green>green queue@0 no-meter"}},
-				{0, ip(0, 1000), "rest green>green wait no-meter", nil},
-				{0, ip(46, 1000), "ef green>green wait no-meter", []string{"3 ef green>green queue@0 no-meter"}},
-				{0, ip(46, 1000), "ef green>green wait no-meter", nil},
+				{0, ipPacket(0, 1000), "rest green>green wait no-meter", []string{"1 rest green>green queue@0 no-meter"}},
+				{0, ipPacket(0, 1000), "rest green>green wait no-meter", nil},
+				{0, ipPacket(46, 1000), "ef green>green wait no-meter", []string{"3 ef green>green queue@0 no-meter"}},
+				{0, ipPacket(46, 1000), "ef green>green wait no-meter", nil},
 				{100 * µs, arp, "- pass not-ip", []string{"4 ef green>green queue@100000 no-meter"}},
 			},
 			[]string{"2 rest green>green queue@1000000 no-meter"},
@@ -177,42 +177,42 @@ func TestLink(t *testing.T) {
 			"a timestamp that goes backwards",
 			[]Class{{Name: "a", Green: to(plain)}},
 			[]step{
-				{500 * µs, ip(0, 100), "a green>green wait no-meter", []string{"1 a green>green queue@500000 no-meter"}},
-				{0, ip(0, 100), "a green>green wait no-meter", nil},
+				{500 * µs, ipPacket(0, 100), "a green>green wait no-meter", []string{"1 a green>green queue@500000 no-meter"}},
+				{0, ipPacket(0, 100), "a green>green wait no-meter", nil},
 			},
 			[]string{"2 a green>green queue@600000 no-meter"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			policy := &Policy{Classes: test.classes}
-			l, sum := build(t, policy), newTally(policy)
-			again := build(t, policy) // settled at each due time, for the counters
+			l, sum := newPipeline(t, policy), newTally(policy)
+			again := newPipeline(t, policy) // settled at each due time, for the counters
 			for i, s := range test.steps {
 				v := verdictOf(l, &Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: LinkEthernet, ID: int64(i + 1)})
 				if got := verdict(policy, v); got != s.want {
-					t.Errorf("packet %d: %q, want %q", i+1, got, s.want)
+					t.Errorf("packet %d: got %q, want %q", i+1, got, s.want)
 				}
 				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
-					t.Errorf("packet %d is dropped, but has DSCP %d and departure %d", i+1, v.DSCPOut, v.Departure)
+					t.Errorf("packet %d was dropped, but has DSCP %d and departure %d: want those of its arrival", i+1, v.DSCPOut, v.Departure)
 				}
 				if got := settled(policy, l, l.Now()); !slices.Equal(got, s.settled) {
-					t.Errorf("after packet %d: %q, want %q", i+1, got, s.settled)
+					t.Errorf("after packet %d: got %q, want %q", i+1, got, s.settled)
 				}
-				sum.add(verdictOf(again, &Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: LinkEthernet, ID: int64(i + 1)}))
+				sum.addVerdict(verdictOf(again, &Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: LinkEthernet, ID: int64(i + 1)}))
 			}
 			if got := settled(policy, l, math.MaxInt64); !slices.Equal(got, test.rest) {
-				t.Errorf("at the end: %q, want %q", got, test.rest)
+				t.Errorf("at the end: got %q, want %q", got, test.rest)
 			}
 			if at, ok := l.Due(); ok {
-				t.Errorf("due at %d, but nothing is queued", at)
+				t.Errorf("Due returned %d, want false with no packet queued", at)
 			}
 			var v Verdict
 			for at, ok := again.Due(); ok; at, ok = again.Due() {
 				if !again.Settle(at, &v) {
-					t.Fatalf("nothing is settled at %d, the due time", at)
+					t.Fatalf("Settle at the due time %d returned false", at)
 				}
 				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
-					t.Errorf("packet %d is dropped, but has DSCP %d and departure %d", v.ID, v.DSCPOut, v.Departure)
+					t.Errorf("packet %d was dropped, but has DSCP %d and departure %d: want those of its arrival", v.ID, v.DSCPOut, v.Departure)
 				}
 				sum.settle(v)
 			}
@@ -230,19 +230,19 @@ func TestQueueMarks(t *testing.T) {
 	}}
 	for _, action := range []ECN{NoECN, CE} {
 		policy := &Policy{Classes: []Class{{Name: "a", Green: &Action{ECN: action, Queue: q, Marks: []Mark{{DSCP, 10}}}}}}
-		l := build(t, policy)
-		process(l, 0, ip(0, 1000))
-		process(l, 0, ip(0, 1000))
-		v, frame := process(l, 0, ect(0, 1000))
+		l := newPipeline(t, policy)
+		process(l, 0, ipPacket(0, 1000))
+		process(l, 0, ipPacket(0, 1000))
+		v, frame := process(l, 0, ecnPacket(0, 1000))
 		if got := verdict(policy, v); got != "a green>green ecn+mark=10+queue@2000000 no-meter" {
-			t.Errorf("action %d: %s", action, got)
+			t.Errorf("action %d: got %q, want departure with ecn, mark and queue", action, got)
 		}
-		if want := cat(eth(etherIPv4), v4{tos: 10<<2 | 3, proto: protoUDP}.packet(make([]byte, 980))); !bytes.Equal(frame, want) {
+		if want := concat(ethernet(etherIPv4), v4{tos: 10<<2 | 3, proto: protoUDP}.packet(make([]byte, 980))); !bytes.Equal(frame, want) {
 			t.Errorf("action %d: got\n% x, want\n% x", action, frame[:40], want[:40])
 		}
-		v, _ = process(l, 0, ip(7, 1000)) // would depart at 3 ms
+		v, _ = process(l, 0, ipPacket(7, 1000)) // would depart at 3 ms
 		if got := verdict(policy, v); got != "a green>green drop codel" || v.DSCPOut != 7 || v.Departure != 0 {
-			t.Errorf("action %d: %s, DSCP %d, departure %d", action, got, v.DSCPOut, v.Departure)
+			t.Errorf("action %d: got %q, DSCP %d, departure %d, want a drop by codel, DSCP 7, departure 0", action, got, v.DSCPOut, v.Departure)
 		}
 	}
 }
@@ -253,8 +253,8 @@ func TestPipelineDue(t *testing.T) {
 	for i, rate := range []meter.Rate{mega, meter.BitRate(80e6)} {
 		queues[i] = &Queue{Config: queue.Config{Packets: 9}, Link: &Link{Rate: rate}}
 	}
-	l := build(t, &Policy{Classes: []Class{
-		{Name: "ef", Match: Match{DSCP: is(46)}, Green: &Action{Queue: queues[1]}},
+	l := newPipeline(t, &Policy{Classes: []Class{
+		{Name: "ef", Match: Match{DSCP: values(46)}, Green: &Action{Queue: queues[1]}},
 		{Name: "rest", Green: &Action{Queue: queues[0]}},
 	}})
 	due := func(want int64, wantOK bool) {
@@ -266,16 +266,16 @@ func TestPipelineDue(t *testing.T) {
 	var v Verdict
 	due(0, false)
 	for range 2 {
-		process(l, 5, ip(0, 1000))
+		process(l, 5, ipPacket(0, 1000))
 		due(5, true)
-		process(l, 5, ip(46, 1000))
+		process(l, 5, ipPacket(46, 1000))
 	}
 	l.Settle(5, &v)
 	due(5, true)
 	l.Settle(5, &v)
 	due(5+100*µs, true)
 	if l.Settle(4+100*µs, &v) || !l.Settle(5+100*µs, &v) {
-		t.Error("the packet is not settled exactly at its due time")
+		t.Error("the packet was not settled exactly at its due time")
 	}
 	due(5+1000*µs, true)
 	l.Settle(math.MaxInt64, &v)
@@ -286,21 +286,21 @@ func TestPipelineDue(t *testing.T) {
 func TestQueues(t *testing.T) {
 	alone := &Queue{Name: "alone", Config: queue.Config{Rate: mega, Time: time.Second}}
 	shared := &Queue{Name: "shared", Config: queue.Config{Packets: 9}, Link: &Link{Rate: mega}}
-	l := build(t, &Policy{Classes: []Class{
-		{Name: "ef", Match: Match{DSCP: is(46)}, Green: &Action{Queue: shared}},
+	l := newPipeline(t, &Policy{Classes: []Class{
+		{Name: "ef", Match: Match{DSCP: values(46)}, Green: &Action{Queue: shared}},
 		{Name: "rest", Green: &Action{Queue: alone}},
 	}})
 	check := func(now int64, delay time.Duration, bytes, linked int64) {
 		t.Helper()
 		want := []QueueState{{Name: "shared", Bytes: linked}, {Name: "alone", Delay: delay, Bytes: bytes}}
 		if got := l.Queues(now); !slices.Equal(got, want) {
-			t.Errorf("at %d: %+v, want %+v", now, got, want)
+			t.Errorf("at %d: got %+v, want %+v", now, got, want)
 		}
 	}
 	check(0, 0, 0, 0)
 	for range 2 {
-		process(l, 0, ip(0, 1000))
-		process(l, 0, ip(46, 500))
+		process(l, 0, ipPacket(0, 1000))
+		process(l, 0, ipPacket(46, 500))
 	}
 	check(0, 2000*µs, 2000, 500) // one of two packets on the link is being sent
 	check(1, 2000*µs-1, 1999, 500)
@@ -314,7 +314,7 @@ func TestQueues(t *testing.T) {
 // keys of other fields, or no key, make one flow, whose packets are sent in their order.
 func TestFairQueue(t *testing.T) {
 	from := func(src string, port uint16, n int) []byte {
-		return v4{proto: protoUDP, src: netip.MustParseAddr(src)}.packet(cat(ports(port, 53), make([]byte, n-24)))
+		return v4{proto: protoUDP, src: netip.MustParseAddr(src)}.packet(concat(ports(port, 53), make([]byte, n-24)))
 	}
 	const fifo, turns = "0 1 2 3", "0 2 1 3"
 	for _, test := range []struct {
@@ -332,7 +332,7 @@ func TestFairQueue(t *testing.T) {
 		{Key{}, fifo},
 	} {
 		q := &Queue{Name: "q", Config: queue.Config{Bytes: 90_000}, Link: &Link{Name: "wan", Rate: mega}, Fair: test.key}
-		l := build(t, &Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: q}}}})
+		l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: q}}}})
 		for i, data := range [][]byte{from("10.0.0.1", 1, 1514), from("10.0.0.1", 1, 1514), from("10.0.0.2", 1, 1514), from("10.0.0.2", 1, 1514)} {
 			verdictOf(l, &Packet{Data: data, Link: LinkRaw, ID: int64(i)})
 		}

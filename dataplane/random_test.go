@@ -98,7 +98,7 @@ func anyField(r *rand.Rand) func() PreColor {
 
 // randomFrame returns a frame with random headers, sometimes truncated.
 func randomFrame(r *rand.Rand) []byte {
-	payload := pad(ports(uint16(r.Uint32()), uint16(r.Uint32())), 8+r.IntN(1400))
+	payload := padTo(ports(uint16(r.Uint32()), uint16(r.Uint32())), 8+r.IntN(1400))
 	proto := []byte{protoTCP, protoUDP, protoSCTP, 1}[r.IntN(4)]
 	tos := byte(r.Uint32())
 	t, packet := uint16(etherIPv4), v4{tos: tos, proto: proto, frag: uint16(r.IntN(2) * r.IntN(9)), options: 4 * r.IntN(11)}.packet(payload)
@@ -113,14 +113,14 @@ func randomFrame(r *rand.Rand) []byte {
 	}
 	switch r.IntN(4) {
 	case 0:
-		t, packet = etherMPLS, cat(label(r.Uint32N(1<<20), r.Uint32N(8), 0), label(9, r.Uint32N(8), 1), packet)
+		t, packet = etherMPLS, concat(mplsLabel(r.Uint32N(1<<20), r.Uint32N(8), 0), mplsLabel(9, r.Uint32N(8), 1), packet)
 	case 1:
-		t, packet = etherPPPoE, cat(pppoe(ppp), packet)
+		t, packet = etherPPPoE, concat(pppoe(ppp), packet)
 	}
 	for range r.IntN(4) {
-		t, packet = etherVLAN, cat(tag(uint16(r.IntN(8)), uint16(r.IntN(2)), uint16(r.IntN(4096)), t), packet)
+		t, packet = etherVLAN, concat(tag(uint16(r.IntN(8)), uint16(r.IntN(2)), uint16(r.IntN(4096)), t), packet)
 	}
-	frame := cat(eth(t), packet)
+	frame := concat(ethernet(t), packet)
 	if r.IntN(10) == 0 {
 		frame = frame[:r.IntN(len(frame))]
 	}

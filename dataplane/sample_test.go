@@ -85,21 +85,21 @@ func (s *sample) packet() *Packet {
 	case Other:
 		ip = make([]byte, 28)
 	}
-	head = eth(s.ethertype)
+	head = ethernet(s.ethertype)
 	switch {
 	case s.tagged:
-		head = cat(eth(etherVLAN), tag(uint16(s.pcp), 1, s.vlan, s.ethertype))
+		head = concat(ethernet(etherVLAN), tag(uint16(s.pcp), 1, s.vlan, s.ethertype))
 	case s.ethertype == 0:
 		head = nil
 		p.Link = 127
 	}
-	p.Data = cat(head, ip)
+	p.Data = concat(head, ip)
 	Parse(p)
 	return p
 }
 
-// near returns a value at or next to a bound of the list, or a random one.
-func near(r *rand.Rand, list []Range, bound uint32) uint32 {
+// nearBound returns a value at or next to a bound of the list, or a random one.
+func nearBound(r *rand.Rand, list []Range, bound uint32) uint32 {
 	if len(list) == 0 || r.IntN(8) == 0 {
 		return uint32(r.Uint64N(uint64(bound) + 1))
 	}
@@ -200,17 +200,17 @@ func randomMatch(r *rand.Rand, sparse int) Match {
 	return m
 }
 
-// aimed returns a sample of any kind, with values at the bounds of a match.
-func aimed(r *rand.Rand, m *Match) *sample {
+// aimedSample returns a sample of any kind, with values at the bounds of a match.
+func aimedSample(r *rand.Rand, m *Match) *sample {
 	s := &sample{
 		kind:  []Kind{IPv4, IPv4, IPv6, IPv6, Other, Malformed}[r.IntN(6)],
-		proto: uint8(near(r, m.Proto, 0xff)),
-		sport: uint16(near(r, m.SPort, 0xffff)), dport: uint16(near(r, m.DPort, 0xffff)),
-		dscp: uint8(near(r, m.DSCP, 63)),
-		vlan: uint16(near(r, m.VLAN, 0xfff)), pcp: uint8(near(r, m.PCP, 7)),
+		proto: uint8(nearBound(r, m.Proto, 0xff)),
+		sport: uint16(nearBound(r, m.SPort, 0xffff)), dport: uint16(nearBound(r, m.DPort, 0xffff)),
+		dscp: uint8(nearBound(r, m.DSCP, 63)),
+		vlan: uint16(nearBound(r, m.VLAN, 0xfff)), pcp: uint8(nearBound(r, m.PCP, 7)),
 		tagged: len(m.VLAN)+len(m.PCP) > 0 && r.IntN(8) != 0 || r.IntN(8) == 0,
-		mark:   near(r, m.Mark, math.MaxUint32),
-		length: int(near(r, m.Length, math.MaxUint32)),
+		mark:   nearBound(r, m.Mark, math.MaxUint32),
+		length: int(nearBound(r, m.Length, math.MaxUint32)),
 	}
 	if r.IntN(2) == 0 {
 		s.proto = []uint8{protoTCP, protoUDP, protoSCTP}[r.IntN(3)]
@@ -229,7 +229,7 @@ func aimed(r *rand.Rand, m *Match) *sample {
 	case Malformed:
 		s.ethertype = etherIPv4
 	case Other:
-		s.ethertype = uint16(near(r, m.EtherType, 0xffff))
+		s.ethertype = uint16(nearBound(r, m.EtherType, 0xffff))
 		switch s.ethertype {
 		case 0, etherIPv4, etherIPv6, etherVLAN, etherQinQ, etherQinQOld, etherMPLS, etherMPLSMC, etherPPPoE:
 			s.ethertype = 0x0806

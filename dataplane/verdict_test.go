@@ -16,13 +16,13 @@ import (
 // that is queued in a link.
 func verdict(policy *Policy, v Verdict) string {
 	if v.Class < 0 {
-		return fmt.Sprintf("- %s %v", done(v), v.Reason)
+		return fmt.Sprintf("- %s %v", doneText(v), v.Reason)
 	}
-	return fmt.Sprintf("%s %v>%v %s %v", policy.Classes[v.Class].Name, v.Pre, v.Color, done(v), v.Reason)
+	return fmt.Sprintf("%s %v>%v %s %v", policy.Classes[v.Class].Name, v.Pre, v.Color, doneText(v), v.Reason)
 }
 
-// done returns Verdict.Done as text.
-func done(v Verdict) string {
+// doneText returns Verdict.Done as text.
+func doneText(v Verdict) string {
 	if v.Done.Dropped() {
 		return "drop"
 	}
@@ -57,7 +57,7 @@ func newTally(policy *Policy) *tally {
 	return &tally{policy, make([]ClassStats, n+1), make([][3]Count, n)}
 }
 
-func (c *tally) add(v Verdict) {
+func (c *tally) addVerdict(v Verdict) {
 	if v.Class < 0 {
 		s := &c.stats[len(c.stats)-1]
 		s.Untaken.add(v.count())
@@ -107,11 +107,11 @@ func (c *tally) check(t testing.TB, l *Pipeline) {
 	t.Helper()
 	stats := l.Stats()
 	if len(stats) != len(c.stats) {
-		t.Fatalf("%d counters for %d classes", len(stats), len(c.sent))
+		t.Fatalf("got %d counters, want one for each of %d classes", len(stats), len(c.sent))
 	}
 	for i := range stats {
 		if stats[i] != c.stats[i] {
-			t.Errorf("class %d: counters %+v, the sum of the verdicts is %+v", i, stats[i], c.stats[i])
+			t.Errorf("class %d: got %+v, want %+v, the sum of the verdicts", i, stats[i], c.stats[i])
 		}
 	}
 	for i, sent := range c.sent {
@@ -119,7 +119,7 @@ func (c *tally) check(t testing.TB, l *Pipeline) {
 		for color := meter.Green; color <= meter.Red; color++ {
 			in = in.Plus(stats[i].Colors[color])
 			if sum := sent[color].Plus(stats[i].Dropped(color)); stats[i].Colors[color] != sum {
-				t.Errorf("class %d, %v: %v received, %v sent and dropped", i, color, stats[i].Colors[color], sum)
+				t.Errorf("class %d, %v: got %v, want %v, the packets sent and dropped", i, color, stats[i].Colors[color], sum)
 			}
 		}
 		if stats[i].Total() != in {
@@ -130,11 +130,11 @@ func (c *tally) check(t testing.TB, l *Pipeline) {
 
 func TestZeroVerdict(t *testing.T) {
 	if !(Verdict{}).Done.Dropped() {
-		t.Error("the zero Verdict is not a drop")
+		t.Error("the zero Verdict does not drop")
 	}
 	for _, d := range []Done{Pass, ECNSet, Marked, Queued, Waiting} {
 		if d.Dropped() {
-			t.Errorf("Done %d is a drop", d)
+			t.Errorf("Done %d drops, want no drop", d)
 		}
 	}
 }

@@ -45,21 +45,21 @@ func TestIPv4KeepsChecksumAndECN(t *testing.T) {
 			before := bytes.Clone(h)
 			SetDSCPv4(h, dscp)
 			if DSCPv4(h) != dscp || h[1]&3 != before[1]&3 || checksum(h) != 0 {
-				t.Fatalf("DSCP %d: % x became % x", dscp, before, h)
+				t.Fatalf("DSCP %d: got % x from % x", dscp, h, before)
 			}
 			once := bytes.Clone(h)
 			SetDSCPv4(h, dscp)
 			if !bytes.Equal(h, once) {
-				t.Fatalf("marking twice: % x, once: % x", h, once)
+				t.Fatalf("marking twice: got % x, want % x as after marking once", h, once)
 			}
 			once[1], once[10], once[11] = before[1], before[10], before[11]
 			if !bytes.Equal(once, before) {
-				t.Fatalf("DSCP %d changed other bytes: % x, before % x", dscp, once, before)
+				t.Fatalf("DSCP %d: got % x, want only the DSCP and checksum of % x changed", dscp, once, before)
 			}
 		}
 		capable := h[1]&3 != NotECT
 		if SetCEv4(h) != capable || capable && h[1]&3 != CE || checksum(h) != 0 {
-			t.Fatalf("SetCE: % x", h)
+			t.Fatalf("SetCEv4: got % x", h)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestNoNegativeZero(t *testing.T) {
 		binary.BigEndian.PutUint16(h[10:], checksum(h))
 		SetDSCPv4(h, 46)
 		if checksum(h) != 0 {
-			t.Fatalf("id %#x: % x", id, h)
+			t.Fatalf("id %#x: got a wrong checksum in % x", id, h)
 		}
 		if binary.BigEndian.Uint16(h[10:]) == 0xffff {
 			t.Fatalf("id %#x: checksum 0xffff, the negative zero of RFC 1624 §3", id)
@@ -136,11 +136,11 @@ func TestIPv6KeepsOtherFields(t *testing.T) {
 		word, old := binary.BigEndian.Uint32(h), binary.BigEndian.Uint32(before)
 		const field = 0x0fc00000
 		if word&^field != old&^field || word>>22&63 != uint32(dscp) || DSCPv6(h) != dscp {
-			t.Fatalf("DSCP %d: %08x became %08x", dscp, old, word)
+			t.Fatalf("DSCP %d: got %08x from %08x", dscp, word, old)
 		}
 		capable := old>>20&3 != NotECT
 		if SetCEv6(h) != capable || capable != (binary.BigEndian.Uint32(h)>>20&3 == CE) {
-			t.Fatalf("SetCE: %08x", word)
+			t.Fatalf("SetCEv6: got %08x", word)
 		}
 		if !bytes.Equal(h[4:], before[4:]) {
 			t.Fatal("bytes after the first word changed")
@@ -152,7 +152,7 @@ func TestTags(t *testing.T) {
 	for tci := range 0x10000 {
 		h := binary.BigEndian.AppendUint16(nil, uint16(tci))
 		if PCP(h) != uint8(tci>>13) || DEI(h) != uint8(tci>>12&1) {
-			t.Fatalf("tci %04x: PCP %d, DEI %d", tci, PCP(h), DEI(h))
+			t.Fatalf("tci %04x: got PCP %d, DEI %d, want %d, %d", tci, PCP(h), DEI(h), tci>>13, tci>>12&1)
 		}
 		SetPCP(h, 5)
 		SetDEI(h, 1)
@@ -168,12 +168,12 @@ func TestTags(t *testing.T) {
 		entry := []byte{0xab, 0xcd, 0xef, 0x40}
 		SetTC(entry, tc)
 		if want := []byte{0xab, 0xcd, 0xe1 | tc<<1, 0x40}; !bytes.Equal(entry, want) || TC(entry) != tc {
-			t.Fatalf("TC %d: % x, want % x", tc, entry, want)
+			t.Fatalf("TC %d: got % x, want % x", tc, entry, want)
 		}
 	}
 }
 
-func TestAF(t *testing.T) {
+func TestAFColors(t *testing.T) {
 	colors := AF()
 	for dscp, want := range map[string]meter.Color{
 		"af11": meter.Green, "af12": meter.Yellow, "af13": meter.Red,
@@ -181,7 +181,7 @@ func TestAF(t *testing.T) {
 	} {
 		v, err := ParseDSCP(dscp)
 		if err != nil || colors[v] != want {
-			t.Errorf("%s = %d: %v, %v; want %v", dscp, v, colors[v], err, want)
+			t.Errorf("%s = %d: got %v, %v; want %v", dscp, v, colors[v], err, want)
 		}
 	}
 	n := 0
@@ -198,17 +198,17 @@ func TestAF(t *testing.T) {
 func TestDSCPNames(t *testing.T) {
 	for name, want := range map[string]uint8{"af11": 10, "af12": 12, "af13": 14, "af43": 38, "ef": 46, "cs6": 48, "be": 0, "63": 63, "le": 1} {
 		if got, err := ParseDSCP(name); got != want || err != nil {
-			t.Errorf("%s: %d, %v; want %d", name, got, err, want)
+			t.Errorf("%s: got %d, %v; want %d", name, got, err, want)
 		}
 	}
 	for _, name := range []string{"", "64", "-1", "af14", "af51", "cs8", "AF11", "0x2e"} {
 		if got, err := ParseDSCP(name); err == nil {
-			t.Errorf("%q was parsed as %d", name, got)
+			t.Errorf("%q: got DSCP %d, want an error", name, got)
 		}
 	}
 	for dscp := range uint8(64) {
 		if got, err := ParseDSCP(DSCPName(dscp)); got != dscp || err != nil {
-			t.Errorf("%d has the name %s, which parses as %d", dscp, DSCPName(dscp), got)
+			t.Errorf("%s: got DSCP %d, want %d", DSCPName(dscp), got, dscp)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func FuzzSetDSCPv4(f *testing.F) {
 		// A wrong sum stays wrong by the same difference; 0 and 0xffff are the
 		// same number.
 		if after := checksum(h); after != before && after^before != 0xffff {
-			t.Fatalf("% x had sum %04x, now % x has %04x", was, before, h, after)
+			t.Fatalf("% x with sum %04x became % x with %04x", was, before, h, after)
 		}
 		if DSCPv4(h) != dscp || h[1]&3 != was[1]&3 {
 			t.Fatalf("% x became % x", was, h)
@@ -262,6 +262,6 @@ func TestAllocations(t *testing.T) {
 		SetDSCPv6(v6, 46)
 		SetCEv6(v6)
 	}); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }

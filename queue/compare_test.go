@@ -40,7 +40,7 @@ func fromBytes(b []byte) choices {
 
 func (pick choices) oneOf(values ...int64) int64 { return values[pick.n(len(values))] }
 
-func (pick choices) rate() meter.Rate {
+func (pick choices) oneRate() meter.Rate {
 	if pick.tidy {
 		return meter.BitRate(8e6)
 	}
@@ -66,7 +66,7 @@ func (pick choices) config(rate meter.Rate) Config {
 	c := Config{ECN: pick.n(2) == 0, Seed: uint64(pick.n(65536)) << (16 * pick.n(4))}
 	for c.Time == 0 && c.Bytes == 0 && c.Packets == 0 {
 		if pick.n(2) == 0 {
-			c.Time = time.Duration(ceil(sendTime(rate, int64(pick.bytes()))))
+			c.Time = time.Duration(ceilOf(sendTime(rate, int64(pick.bytes()))))
 		}
 		if pick.n(3) == 0 {
 			c.Bytes = int64(pick.bytes())
@@ -93,7 +93,7 @@ func (pick choices) config(rate meter.Rate) Config {
 		}
 	}
 	if pick.n(2) == 0 {
-		during := func() time.Duration { return time.Duration(max(ceil(sendTime(rate, int64(pick.bytes()))), 1)) }
+		during := func() time.Duration { return time.Duration(max(ceilOf(sendTime(rate, int64(pick.bytes()))), 1)) }
 		c.CoDel = CoDel{Target: during(), Interval: min(during(), maxInterval)}
 	}
 	return c
@@ -120,18 +120,18 @@ func (pick choices) gap(rate meter.Rate, p Packet) int64 {
 	case kind == 2:
 		return int64(pick.n(3))
 	case kind == 3:
-		return max(ceil(sendTime(rate, int64(p.Bytes)))-int64(pick.n(3)), 0)
+		return max(ceilOf(sendTime(rate, int64(p.Bytes)))-int64(pick.n(3)), 0)
 	}
-	return ceil(sendTime(rate, int64(pick.n(2000))))
+	return ceilOf(sendTime(rate, int64(pick.n(2000))))
 }
 
 // sameLeaky compares a Leaky with its model and checks properties that every
 // Leaky has.
 func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) {
-	rate := pick.rate()
+	rate := pick.oneRate()
 	cfg := pick.config(rate)
 	cfg.Rate = rate
-	q, m := open(t, cfg), &model{modelEarly: newModelEarly(cfg)}
+	q, m := newLeaky(t, cfg), &model{modelEarly: newModelEarly(cfg)}
 	now := int64(pick.n(65536))<<40 - 1<<55
 	last, most := int64(-1<<62), int64(-1<<62)
 	sent, least := int64(0), int64(1<<62)
@@ -139,7 +139,7 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 	for i := range packets {
 		p := pick.packet()
 		if got := q.Delay(now); got != m.delay(now) {
-			t.Fatalf("%+v\npacket %d would be queued for %d ns, in the model for %d", cfg, i, got, m.delay(now))
+			t.Fatalf("%+v\npacket %d: got a delay of %d ns, want %d", cfg, i, got, m.delay(now))
 		}
 		depart, f := q.Admit(now, p)
 		want, wantFate := m.admit(now, p)
@@ -170,12 +170,12 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 // sameLink compares a Link with its model and checks properties that every Link
 // has.
 func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) {
-	rate := pick.rate()
+	rate := pick.oneRate()
 	shares := make([]LinkQueue, 1+pick.n(5))
 	for i := range shares {
 		shares[i] = LinkQueue{pick.config(rate), int(pick.oneOf(0, 0, 1, 1, MaxPriority)), int(pick.oneOf(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0}
 		if _, err := shares[i].Resolve(rate); err != nil {
-			t.Fatalf("%+v on a link of %v: %v", shares[i], rate, err)
+			t.Fatalf("%+v on a link of %v: got %v, want nil", shares[i], rate, err)
 		}
 	}
 	l, err := NewLink[int](rate, shares)
@@ -188,17 +188,17 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	arrived := map[int]outcome{}
 	var order []outcome
 	collect := func(now int64, all bool) {
-		m.until(now, all)
+		m.advanceTo(now, all)
 		for {
 			if at, ok := l.Due(); ok != (len(m.decided) > 0 || m.backlog() > 0) || ok && at != m.due() {
-				t.Fatalf("due at %d (%v), model %+v", at, ok, m.decided)
+				t.Fatalf("got due time %d (%v), want that of %+v", at, ok, m.decided)
 			}
 			if all {
 				now = 1<<63 - 1
 			}
 			d, ok := l.Decide(now)
 			if ok != (len(m.decided) > 0) || ok && d != m.decided[0] {
-				t.Fatalf("%v %+v\nby %d %+v (%v), model %+v", rate, shares, now, d, ok, m.decided)
+				t.Fatalf("%v %+v\nby %d: got %+v (%v), want the first of %+v", rate, shares, now, d, ok, m.decided)
 			}
 			if !ok {
 				return
@@ -231,7 +231,7 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 		}
 		q := m.queues[queue]
 		if packets, bytes := l.Backlog(queue); packets != int64(len(q.backlog)) || bytes != q.bytes() {
-			t.Fatalf("the backlog is %d packets, %d B; in the model %d, %d B", packets, bytes, len(q.backlog), q.bytes())
+			t.Fatalf("got a backlog of %d packets, %d B, want %d, %d B", packets, bytes, len(q.backlog), q.bytes())
 		}
 		if l.backlog+l.decided.len+dropped+collected != i+1 {
 			t.Fatalf("%d packets: %d dropped, %d queued, %d decided, %d of them collected", i+1, dropped, l.backlog, collected+l.decided.len, collected)
@@ -264,7 +264,7 @@ func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 		earliest = min(earliest, s.arrived)
 		rest[i] = earliest
 	}
-	free := whole(-1 << 62)
+	free := ratOf(-1 << 62)
 	last := map[[2]int]int{}
 	var before []outcome // packets of higher priority numbers, by departure
 	for i, s := range order {
@@ -273,10 +273,10 @@ func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 		}
 		// The link sends as soon as it is free and a packet is queued, never
 		// before.
-		if free.Cmp(whole(rest[i])) < 0 {
-			free = whole(rest[i])
+		if free.Cmp(ratOf(rest[i])) < 0 {
+			free = ratOf(rest[i])
 		}
-		if s.depart != ceil(free) || s.depart < s.arrived {
+		if s.depart != ceilOf(free) || s.depart < s.arrived {
 			t.Fatalf("packet %+v: the link becomes free at %v", s, free)
 		}
 		flow := [2]int{s.queue, s.flow}
@@ -327,10 +327,10 @@ func againstModel(t *testing.T, same func(testing.TB, choices, int) [AdmitCE + 1
 	t.Logf("full, thin, stale, admitted, with CE: %d", seen)
 }
 
-func FuzzLeaky(f *testing.F) { fuzz(f, sameLeaky) }
-func FuzzLink(f *testing.F)  { fuzz(f, sameLink) }
+func FuzzLeaky(f *testing.F) { fuzzQueue(f, sameLeaky) }
+func FuzzLink(f *testing.F)  { fuzzQueue(f, sameLink) }
 
-func fuzz(f *testing.F, same func(testing.TB, choices, int) [AdmitCE + 1]int) {
+func fuzzQueue(f *testing.F, same func(testing.TB, choices, int) [AdmitCE + 1]int) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for n := range 8 {
 		b := make([]byte, n*100)

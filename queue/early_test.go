@@ -15,10 +15,10 @@ func TestDraw(t *testing.T) {
 	d := dice{seed: 1234567}
 	for i, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821} {
 		if got := d.draw(); got != want>>40 {
-			t.Errorf("number %d: %d, want %d", i+1, got, want>>40)
+			t.Errorf("number %d: got %d, want %d", i+1, got, want>>40)
 		}
 		if got := modelRandom(1234567, int64(i+1)); got.Uint64() != want {
-			t.Errorf("number %d of the model: %d, want %d", i+1, got, want)
+			t.Errorf("number %d of the model: got %d, want %d", i+1, got, want)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestEarlyProbability(t *testing.T) {
 			}
 			p := float64(e.Probability) / Certain * float64(backlog-e.Min) / float64(e.Max-e.Min)
 			if off := math.Abs(float64(victims) - n*p); off > 5*math.Sqrt(n*p*(1-p)) {
-				t.Errorf("%+v at %d: %d of %d dropped, want %.0f", e, backlog, victims, n, n*p)
+				t.Errorf("%+v at %d: got %d of %d dropped, want %.0f", e, backlog, victims, n, n*p)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func TestEarlyProbability(t *testing.T) {
 	for backlog, want := range map[uint64]bool{first: false, first + 1: true} {
 		e := Early{0, Certain, Certain}
 		if victim, _ := e.drops(int64(backlog), &dice{}); victim != want {
-			t.Errorf("number %d at a backlog of %d: drop %v", first, backlog, victim)
+			t.Errorf("number %d at a backlog of %d: got drop %v, want %v", first, backlog, victim, want)
 		}
 	}
 }
@@ -254,19 +254,19 @@ func TestLeakyEarly(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.cfg.Rate = meter.BitRate(8e6)
-			q := open(t, test.cfg)
+			q := newLeaky(t, test.cfg)
 			for i, r := range test.rows {
 				before := *q
 				depart, f := q.Admit(r.at, r.p)
 				if f != r.want {
-					t.Fatalf("row %d: %v, want %v", i, f, r.want)
+					t.Fatalf("row %d: got %v, want %v", i, f, r.want)
 				}
 				if f.Dropped() && (depart != 0 || q.pace != before.pace) {
-					t.Errorf("row %d: dropped, but departs at %d; pace %+v, before %+v", i, depart, q.pace, before.pace)
+					t.Errorf("row %d: got departure %d and pace %+v of a dropped packet, want 0 and %+v", i, depart, q.pace, before.pace)
 				}
 			}
 			if q.dice.drawn != test.drawn {
-				t.Errorf("%d numbers drawn, want %d", q.dice.drawn, test.drawn)
+				t.Errorf("got %d numbers drawn, want %d", q.dice.drawn, test.drawn)
 			}
 		})
 	}
@@ -277,10 +277,10 @@ func TestLeakyEarly(t *testing.T) {
 	}
 }
 
-// TestCEGoesThroughCoDel checks that CoDel counts a packet that WRED marks like
+// TestCoDelCountsMarkedPackets checks that CoDel counts a packet that WRED marks like
 // any other.
-func TestCEGoesThroughCoDel(t *testing.T) {
-	q := open(t, Config{
+func TestCoDelCountsMarkedPackets(t *testing.T) {
+	q := newLeaky(t, Config{
 		Rate: meter.BitRate(8e6), Packets: 9, ECN: true, Seed: 3, // first number 0.11
 		WRED:  [3]Early{meter.Yellow: {0, 2, Certain}},
 		CoDel: CoDel{time.Millisecond, time.Millisecond},

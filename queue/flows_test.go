@@ -182,7 +182,7 @@ func TestFlow(t *testing.T) {
 		t.Errorf("4096 packets hash to %d flows, want at least 95 %% of 1024", len(seen))
 	}
 	if n := testing.AllocsPerRun(100, func() { Flow(1, 2, 3, 4, 5, 6) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }
 
@@ -236,11 +236,11 @@ func TestRewind(t *testing.T) {
 				now += int64(r.IntN(3000))
 			}
 			if a, b := decided(one, now), decided(late, now); !slices.Equal(a, b) {
-				t.Fatalf("got %v, near the rewind threshold %v", a, b)
+				t.Fatalf("got %v for a link near the rewind threshold, want %v", b, a)
 			}
 		}
 		if v.now > rewindAt/2 {
-			t.Errorf("virtual time was not rewound: %d", v.now)
+			t.Errorf("virtual time was not rewound: got %d, want at most %d", v.now, rewindAt/2)
 		}
 	}
 }

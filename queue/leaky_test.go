@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-func open(t testing.TB, cfg Config) *Leaky {
+func newLeaky(t testing.TB, cfg Config) *Leaky {
 	t.Helper()
 	q, err := New(cfg)
 	if err != nil {
@@ -89,14 +89,14 @@ func TestTrace(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			q := open(t, test.cfg)
+			q := newLeaky(t, test.cfg)
 			for i, r := range test.rows {
 				got, f := q.Admit(r.at, Packet{Bytes: r.n})
 				if f.Dropped() {
 					got = -1
 				}
 				if got != r.want {
-					t.Fatalf("row %d: %d B at %d departs at %d, want %d", i, r.n, r.at, got, r.want)
+					t.Fatalf("row %d: %d B at %d: got departure %d, want %d", i, r.n, r.at, got, r.want)
 				}
 			}
 		})
@@ -117,7 +117,7 @@ func fields(t testing.TB, err error) (names []string) {
 		return []string{e.Field}
 	}
 	if err != nil {
-		t.Errorf("%v (%T) is not a FieldError", err, err)
+		t.Errorf("got %v (%T), want FieldErrors", err, err)
 	}
 	return nil
 }
@@ -203,17 +203,17 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestEndOfTime(t *testing.T) {
-	q := open(t, Config{Rate: meter.BitRate(1), Time: math.MaxInt64})
+	q := newLeaky(t, Config{Rate: meter.BitRate(1), Time: math.MaxInt64})
 	for range 3 {
 		q.Admit(math.MaxInt64-10, Packet{Bytes: math.MaxInt}) // must not overflow
 	}
 	if at, f := q.Admit(math.MaxInt64-10, Packet{}); f.Dropped() || at != math.MaxInt64-10 {
-		t.Errorf("departs at %d, fate %v", at, f)
+		t.Errorf("got departure %d, fate %v, want an immediate departure", at, f)
 	}
 }
 
 func TestAllocations(t *testing.T) {
-	q := open(t, Config{
+	q := newLeaky(t, Config{
 		Rate: meter.BitRate(8e6), Packets: 15, ECN: true,
 		WRED: [3]Early{{2, 14, Certain / 10}, {3, 15, 0}}, CoDel: CoDel{9 * time.Millisecond, 15 * time.Millisecond},
 	})
@@ -236,10 +236,10 @@ func TestAllocations(t *testing.T) {
 		admit()
 	}
 	if n := testing.AllocsPerRun(100, admit); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 	if slices.Contains(seen[:], 0) {
-		t.Errorf("a fate did not occur: %d", seen)
+		t.Errorf("a fate did not occur: got counts %d", seen)
 	}
 }
 
@@ -256,7 +256,7 @@ func BenchmarkAdmit(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			bench.cfg.Rate = meter.BitRate(1e9)
-			q, now := open(b, bench.cfg), int64(0)
+			q, now := newLeaky(b, bench.cfg), int64(0)
 			b.ReportAllocs()
 			for b.Loop() {
 				now += 11_900 // a little above the rate

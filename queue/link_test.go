@@ -71,7 +71,7 @@ func TestLinkTrace(t *testing.T) {
 		}, []out{{0, 0, Admit}, {1, 4, Admit}, {2, 7, Admit}, {3, 10, Admit}, {4, 14, Admit}}},
 		{"a selection in the middle of a ns precedes arrivals at the next ns", meter.Rate{Bytes: 3, Period: 10}, []LinkQueue{{}, weighted(1, 1)}, []in{
 			{0, 0, 1, Admit},
-			{0, 1, 1, Admit}, // can go at 3 1/3
+			{0, 1, 1, Admit}, // could be sent at 3 1/3
 			{3, 0, 1, Admit}, // arrives before that
 			{7, 0, 1, Admit}, // arrives after 6 2/3: packet 1 is being sent
 		}, []out{{0, 0, Admit}, {2, 4, Admit}, {1, 7, Admit}, {3, 10, Admit}}},
@@ -241,7 +241,7 @@ func TestLinkTrace(t *testing.T) {
 					t.Skip("this needs an int of 64 bits")
 				}
 				if f := l.Admit(r.at, r.queue, Packet{Bytes: int(r.n)}, i); f != r.want {
-					t.Fatalf("packet %d: %d B into queue %d at %d: %v, want %v", i, r.n, r.queue, r.at, f, r.want)
+					t.Fatalf("packet %d: %d B into queue %d at %d: got %v, want %v", i, r.n, r.queue, r.at, f, r.want)
 				}
 			}
 			var got []out
@@ -267,7 +267,7 @@ func TestLinkLongest(t *testing.T) {
 		want Fate
 	}{{longest, Admit}, {longest, Admit}, {longest + 1, Full}, {1, Admit}} {
 		if f := l.Admit(0, 0, Packet{Bytes: int(in.n)}, i); f != in.want {
-			t.Errorf("packet %d: %v, want %v", i, f, in.want)
+			t.Errorf("packet %d: got %v, want %v", i, f, in.want)
 		}
 	}
 	want := []Decision[int]{{0, 0, Admit}, {1, 4, Admit}, {3, 8, Admit}}
@@ -290,7 +290,7 @@ func TestLinkMarks(t *testing.T) {
 		want Fate
 	}{{p, Admit}, {p, Admit}, {yellow, AdmitCE}, {p, Admit}, {Packet{Bytes: 1000}, Admit}, {p, Admit}, {p, Admit}} {
 		if f := l.Admit(0, 0, in.Packet, i); f != in.want {
-			t.Errorf("packet %d: %v, want %v", i, f, in.want)
+			t.Errorf("packet %d: got %v, want %v", i, f, in.want)
 		}
 	}
 	want := []Decision[int]{{0, 0, Admit}, {1, 1e6, Admit}, {2, 2e6, AdmitCE}, {3, 3e6, AdmitCE}, {4, 4e6, Stale}, {5, 4e6, Admit}, {6, 5e6, Admit}}
@@ -311,7 +311,7 @@ func TestDue(t *testing.T) {
 	decide := func(now int64, want ...Decision[int]) {
 		t.Helper()
 		if got := decided(l, now); !slices.Equal(got, want) {
-			t.Errorf("by %d: %v, want %v", now, got, want)
+			t.Errorf("by %d: got %v, want %v", now, got, want)
 		}
 	}
 	due(0, false)
@@ -333,117 +333,4 @@ func TestDue(t *testing.T) {
 	due(0, false)
 	l.Admit(16, 0, Packet{Bytes: 1}, 4) // the link is busy until 18 1/3
 	due(19, true)                       // although nothing is queued
-}
-
-func TestLinkErrors(t *testing.T) {
-	ok := meter.BitRate(8e6)
-	limited := Config{Packets: 1}
-	for _, test := range []struct {
-		rate   meter.Rate
-		share  LinkQueue
-		fields []string
-	}{
-		{ok, LinkQueue{limited, 0, 1, false}, nil},
-		{ok, LinkQueue{limited, MaxPriority, MaxWeight, false}, nil},
-		{ok, LinkQueue{limited, -1, 1, false}, []string{"priority"}},
-		{ok, LinkQueue{limited, MaxPriority + 1, 1, false}, []string{"priority"}},
-		{ok, LinkQueue{limited, 0, 0, false}, []string{"weight"}},
-		{ok, LinkQueue{limited, 0, MaxWeight + 1, false}, []string{"weight"}},
-		{ok, LinkQueue{Config{Packets: 1, Rate: ok}, 0, 1, false}, []string{"rate"}},
-		{ok, LinkQueue{Config{}, 0, 1, false}, []string{"limit"}},
-		{ok, LinkQueue{Config{Time: 999}, 0, 1, false}, []string{"limit"}}, // less than a byte
-		{ok, LinkQueue{Config{Time: 1000}, 0, 1, false}, nil},
-		{ok, LinkQueue{Config{Time: math.MaxInt64}, 0, 1, false}, nil},
-		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, false}, []string{"wred"}}, // likewise
-		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1, false}, nil},
-		{meter.Rate{}, LinkQueue{limited, 0, 1, false}, []string{"rate"}},
-		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, LinkQueue{limited, 0, 1, false}, []string{"rate"}},
-		{ok, LinkQueue{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0, false}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
-	} {
-		_, err := NewLink[int](test.rate, []LinkQueue{test.share})
-		if got := fields(t, err); !slices.Equal(got, test.fields) {
-			t.Errorf("%+v on %v: %v: fields %q, want %q", test.share, test.rate, err, got, test.fields)
-		}
-	}
-	_, err := NewLink[int](ok, []LinkQueue{{}, {Config: limited, Weight: 1}, {Config: limited, Priority: 8, Weight: 1}})
-	if got := fields(t, err); !slices.Equal(got, []string{"limit", "weight", "priority"}) {
-		t.Errorf("several queues with errors: %v", err)
-	}
-}
-
-// TestResolve checks the conversion of times to bytes.
-func TestResolve(t *testing.T) {
-	wred := [3]Early{meter.Yellow: {1500, 2999, 7}}
-	for _, test := range []struct {
-		in, want Config
-	}{
-		{Config{Packets: 5, WRED: wred}, Config{Packets: 5, WRED: wred}},
-		{Config{Bytes: 3000, WRED: wred}, Config{Bytes: 3000, WRED: wred}},
-		{Config{Time: 3999, WRED: wred}, Config{Bytes: 3, WRED: [3]Early{meter.Yellow: {1, 2, 7}}}},
-		{Config{Time: 3000, Bytes: 2, Packets: 1}, Config{Bytes: 2, Packets: 1}},
-		{Config{Time: 3000, Bytes: 4}, Config{Bytes: 3}},
-		{Config{Time: math.MaxInt64}, Config{Bytes: 1<<39 - 1}},
-		{Config{Time: (1<<39 - 2) * time.Microsecond}, Config{Bytes: 1<<39 - 2}},
-		{Config{Time: (1<<39 - 1) * time.Microsecond}, Config{Bytes: 1<<39 - 1}},
-		{Config{Time: 1 << 39 * time.Microsecond}, Config{Bytes: 1<<39 - 1}},
-	} {
-		if test.in.Packets > 0 && test.in.WRED != [3]Early{} {
-			test.in.WRED[meter.Yellow] = Early{1, 5, 7}
-			test.want.WRED = test.in.WRED
-		}
-		in := LinkQueue{test.in, 3, 4, false}
-		got, err := in.Resolve(meter.BitRate(8e6))
-		if want := (LinkQueue{test.want, 3, 4, false}); err != nil || got != want {
-			t.Errorf("%+v becomes %+v, want %+v: %v", in, got, want, err)
-		}
-	}
-}
-
-func TestLinkAllocations(t *testing.T) {
-	early := Config{Bytes: 20_000, ECN: true, WRED: [3]Early{{1000, 10_000, Certain / 10}}, CoDel: CoDel{time.Millisecond, time.Millisecond}}
-	l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: early}, LinkQueue{Config: early, Weight: 3}, LinkQueue{Config: Config{Packets: 9}, Priority: 1})
-	var now int64
-	var seen [AdmitCE + 1]int
-	admit := func() {
-		for i := range 300 {
-			now += 400_000
-			if f := l.Admit(now, i%3, Packet{Bytes: 1000, ECN: i%2 == 0}, i); f.Dropped() {
-				seen[f]++
-			}
-			for d, ok := l.Decide(now); ok; d, ok = l.Decide(now) {
-				seen[d.Fate]++
-			}
-		}
-	}
-	for range 5 {
-		admit()
-	}
-	if n := testing.AllocsPerRun(20, admit); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
-	if slices.Contains(seen[:], 0) {
-		t.Errorf("a fate did not occur: %d", seen)
-	}
-}
-
-func BenchmarkLink(b *testing.B) {
-	for _, bench := range []struct {
-		name string
-		cfg  Config
-	}{
-		{"plain", Config{Bytes: 1 << 16}},
-		{"early", Config{Bytes: 1 << 16, WRED: [3]Early{{1000, 60_000, Certain / 10}}, CoDel: CoDel{5 * time.Millisecond, 100 * time.Millisecond}}},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			l := openLink(b, meter.BitRate(1e9), LinkQueue{Config: bench.cfg}, LinkQueue{Config: bench.cfg, Priority: 1}, LinkQueue{Config: bench.cfg, Priority: 1, Weight: 3})
-			now := int64(0)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				now += 11_900 // a little above the rate
-				l.Admit(now, i%3, Packet{Bytes: 1500}, i)
-				for _, ok := l.Decide(now); ok; _, ok = l.Decide(now) {
-				}
-			}
-		})
-	}
 }

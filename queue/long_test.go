@@ -42,13 +42,13 @@ func TestLinkShares(t *testing.T) {
 			at, _ := l.Due()
 			d, ok := l.Decide(at)
 			if !ok || d.Depart != at {
-				t.Fatalf("no decision at %d: %+v", at, d)
+				t.Fatalf("no decision at %d: got %+v", at, d)
 			}
 			queue, n := d.Value&255, size[d.Value>>8]
 			admit(at, queue)
 			for i, w := range weights { // before this packet is sent
 				if most := (longest + 1) * sum; ahead[i] < -most || ahead[i] > most {
-					t.Fatalf("weights %d: queue %d is %d B ahead", weights, i, ahead[i]/sum)
+					t.Fatalf("weights %d: queue %d is %d B ahead, want at most %d", weights, i, ahead[i]/sum, longest+1)
 				}
 				ahead[i] -= w * n
 				if i == queue {
@@ -103,7 +103,7 @@ func TestLinkFluid(t *testing.T) {
 				behind[p.queue] -= p.n * sum
 				for i := range shares {
 					if behind[i] > (longest+1)*sum {
-						t.Fatalf("%+v\nqueue %d is %d B behind its fluid at %d", shares, i, behind[i]/sum, now)
+						t.Fatalf("%+v\nqueue %d is %d B behind its fluid at %d, want at most %d", shares, i, behind[i]/sum, now, longest+1)
 					}
 				}
 			}
@@ -133,11 +133,11 @@ func TestRateError(t *testing.T) {
 		rate := meter.BitRate(bits)
 		check := func(name string, i int, bytes, depart int64) {
 			t.Helper()
-			if want := ceil(sendTime(rate, bytes)); depart != want {
+			if want := ceilOf(sendTime(rate, bytes)); depart != want {
 				t.Fatalf("%v: packet %d of %s departs at %d, want %d", rate, i, name, depart, want)
 			}
 		}
-		q, l := open(t, Config{Rate: rate, Time: math.MaxInt64}), openLink(t, rate, LinkQueue{}, LinkQueue{Weight: 2})
+		q, l := newLeaky(t, Config{Rate: rate, Time: math.MaxInt64}), openLink(t, rate, LinkQueue{}, LinkQueue{Weight: 2})
 		var bytes, linked, now int64
 		for i := range 1_000_000 {
 			n := sizes[i%len(sizes)]
@@ -170,7 +170,7 @@ func TestOverflowIsBounded(t *testing.T) {
 	for _, cfg := range []Config{{Packets: 100}, {Bytes: 2000}, {Time: 100 * time.Microsecond}} {
 		c := cfg
 		c.Rate = mega
-		q, l := open(t, c), openLink(t, mega, LinkQueue{Config: cfg})
+		q, l := newLeaky(t, c), openLink(t, mega, LinkQueue{Config: cfg})
 		dropped, sent := 0, 0
 		most := 1
 		for most < max(cfg.Capacity(), 100) {
@@ -194,7 +194,7 @@ func TestOverflowIsBounded(t *testing.T) {
 			t.Errorf("%+v: room for %d packets on a link, want at most %d", cfg, n, most)
 		}
 		if n := len(l.decided.list); n > 8 {
-			t.Errorf("%+v: room for %d decisions, but all were collected", cfg, n)
+			t.Errorf("%+v: got room for %d decisions after all were collected, want at most 8", cfg, n)
 		}
 		if dropped+sent+l.backlog != 1_000_000 || sent != 100_000 {
 			t.Errorf("%+v: %d dropped and %d sent, want 900000 and 100000", cfg, dropped, sent)
@@ -218,8 +218,8 @@ func TestLongPackets(t *testing.T) {
 			list := decided(l, math.MaxInt64)
 			best = min(best, time.Since(begin))
 			for i, d := range list {
-				if want := ceil(sendTime(rate, int64(i)*int64(n))); d.Value != i || d.Depart != want {
-					t.Fatalf("packets of %d B: decision %d: %+v, want %d", n, i, d, want)
+				if want := ceilOf(sendTime(rate, int64(i)*int64(n))); d.Value != i || d.Depart != want {
+					t.Fatalf("packets of %d B: decision %d: got %+v, want %d", n, i, d, want)
 				}
 			}
 		}
@@ -227,6 +227,6 @@ func TestLongPackets(t *testing.T) {
 	}
 	short, long := fastest(Quantum), fastest(min(math.MaxUint32, math.MaxInt))
 	if long > 100*short {
-		t.Errorf("%d packets take %v, short ones %v", packets, long, short)
+		t.Errorf("%d packets took %v, want at most 100 times the %v of short packets", packets, long, short)
 	}
 }

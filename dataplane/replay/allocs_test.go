@@ -16,17 +16,17 @@ func TestRunAllocatesNothing(t *testing.T) {
 	// next two, so one of each pair is queued.
 	captures := map[string]func(n int) []byte{
 		"pcap": func(n int) []byte {
-			c := little().pcap(magicNano, ethernet)
+			c := littleEndian().pcap(magicNano, ethernet)
 			for i := range uint32(n) {
 				us := i / 2 * 2000
-				c.packet(us/1e6, us%1e6*1000, frame(ipv4(986, 0, uint16(i))))
+				c.packet(us/1e6, us%1e6*1000, ethernetFrame(ipv4(986, 0, uint16(i))))
 			}
 			return c.bytes
 		},
 		"pcapng": func(n int) []byte {
-			c := little().section().iface(ethernet, 0)
+			c := littleEndian().section().iface(ethernet, 0)
 			for i := range uint64(n) {
-				c.enhanced(0, i/2*2000, frame(ipv4(986, 0, uint16(i))))
+				c.enhanced(0, i/2*2000, ethernetFrame(ipv4(986, 0, uint16(i))))
 			}
 			return c.bytes
 		},
@@ -52,10 +52,10 @@ func TestRunAllocatesNothing(t *testing.T) {
 					})
 				}
 				if few, many := count(short), count(long); many > few+packets/100 {
-					t.Errorf("%d packets cost %v allocations, twice as many %v", packets, few, many)
+					t.Errorf("got %v allocations for twice %d packets, want at most one per hundred more than %v", many, packets, few)
 				}
 				if delayed != (name != "transparent") {
-					t.Errorf("packets delayed: %t, want %t", delayed, name != "transparent")
+					t.Errorf("packets delayed: got %t, want %t", delayed, name != "transparent")
 				}
 			})
 		}

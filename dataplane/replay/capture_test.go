@@ -28,8 +28,8 @@ type capture struct {
 	bytes []byte
 }
 
-func little() *capture { return &capture{byteOrder: binary.LittleEndian} }
-func big() *capture    { return &capture{byteOrder: binary.BigEndian} }
+func littleEndian() *capture { return &capture{byteOrder: binary.LittleEndian} }
+func bigEndian() *capture    { return &capture{byteOrder: binary.BigEndian} }
 
 func (c *capture) words(values ...uint32) *capture {
 	for _, v := range values {
@@ -38,7 +38,7 @@ func (c *capture) words(values ...uint32) *capture {
 	return c
 }
 
-func (c *capture) raw(b ...byte) *capture {
+func (c *capture) rawBytes(b ...byte) *capture {
 	c.bytes = append(c.bytes, b...)
 	return c
 }
@@ -53,14 +53,14 @@ func (c *capture) pcap(magic uint32, link uint32) *capture {
 
 // packet adds a packet captured whole.
 func (c *capture) packet(seconds, fraction uint32, data []byte) *capture {
-	return c.words(seconds, fraction, uint32(len(data)), uint32(len(data))).raw(data...)
+	return c.words(seconds, fraction, uint32(len(data)), uint32(len(data))).rawBytes(data...)
 }
 
 // block adds a pcapng block, padded.
 func (c *capture) block(kind uint32, body []byte) *capture {
 	body = append(bytes.Clone(body), make([]byte, -len(body)&3)...)
 	size := uint32(len(body) + 12)
-	return c.words(kind, size).raw(body...).words(size)
+	return c.words(kind, size).rawBytes(body...).words(size)
 }
 
 // body starts the body of a block in c's byte order.
@@ -83,7 +83,7 @@ func (c *capture) iface(link uint16, snap uint32, options ...[]byte) *capture {
 	b.bytes = c.AppendUint16(b.bytes, 0)
 	b.words(snap)
 	for _, o := range options {
-		b.raw(o...)
+		b.rawBytes(o...)
 	}
 	if options != nil {
 		b.words(0)
@@ -107,12 +107,12 @@ func (c *capture) offset(seconds int64) []byte {
 // enhanced adds a packet captured whole.
 func (c *capture) enhanced(iface uint32, units uint64, data []byte) *capture {
 	n := uint32(len(data))
-	return c.block(6, c.body(iface, uint32(units>>32), uint32(units), n, n).raw(data...).bytes)
+	return c.block(6, c.body(iface, uint32(units>>32), uint32(units), n, n).rawBytes(data...).bytes)
 }
 
 // simple adds a packet without a timestamp.
 func (c *capture) simple(data []byte) *capture {
-	return c.block(3, c.body(uint32(len(data))).raw(data...).bytes)
+	return c.block(3, c.body(uint32(len(data))).rawBytes(data...).bytes)
 }
 
 // ipv4 returns an IP packet of n bytes with a DSCP, from 192.0.2.1 to
@@ -133,8 +133,8 @@ func tos(n int, tos byte, id uint16) []byte {
 	return b
 }
 
-// frame wraps a packet in an Ethernet frame.
-func frame(packet []byte) []byte {
+// ethernetFrame wraps a packet in an Ethernet frame.
+func ethernetFrame(packet []byte) []byte {
 	return append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0}, packet...)
 }
 
@@ -181,13 +181,13 @@ func readBack(t *testing.T, raw []byte) []packet {
 	t.Helper()
 	packets, err := independent(raw)
 	if err != nil {
-		t.Fatalf("gopacket cannot read it: %v", err)
+		t.Fatalf("gopacket cannot read the output: %v", err)
 	}
 	return packets
 }
 
-// ids returns the identifications of packets in order.
-func ids(packets []packet) []uint16 {
+// idsOf returns the identifications of packets in order.
+func idsOf(packets []packet) []uint16 {
 	var out []uint16
 	for _, p := range packets {
 		out = append(out, p.id())

@@ -15,9 +15,9 @@ import (
 // FCS of this length.
 func withFCS(bytes uint32) uint32 { return ethernet | 1<<26 | bytes/2<<28 }
 
-// crc computes the FCS of an Ethernet frame bit by bit, in wire order (IEEE
+// fcsOf computes the FCS of an Ethernet frame bit by bit, in wire order (IEEE
 // 802.3 §3.2.9).
-func crc(frame []byte) []byte {
+func fcsOf(frame []byte) []byte {
 	sum := ^uint32(0)
 	for _, b := range frame {
 		sum ^= uint32(b)
@@ -32,7 +32,7 @@ func crc(frame []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, ^sum)
 }
 
-func sealed(frame []byte) []byte { return slices.Concat(frame, crc(frame)) }
+func sealed(frame []byte) []byte { return slices.Concat(frame, fcsOf(frame)) }
 
 // padded pads a frame to 60 bytes.
 func padded(frame []byte) []byte {
@@ -60,26 +60,26 @@ func lengths(t *testing.T, in []byte, base dataplane.LengthBase) []int {
 // TestFCSIsNotMetered checks that lengths do not include the FCS that a capture
 // declares.
 func TestFCSIsNotMetered(t *testing.T) {
-	f := frame(ipv4(100, 0, 1))
-	short := padded(frame(ipv4(29, 0, 1)))
+	f := ethernetFrame(ipv4(100, 0, 1))
+	short := padded(ethernetFrame(ipv4(29, 0, 1)))
 	whole := [3]int{100, 114, 138}   // by l3, l2 and l1, without FCS
 	counted := [3]int{104, 118, 142} // if the 4 bytes of the FCS are counted
 	two := [3]int{102, 116, 140}     // if 2 bytes of it are counted
-	classic := func(link uint32) *capture { return little().pcap(magicMicro, link) }
-	ng := func(options ...[]byte) *capture { return big().section().iface(ethernet, 0, options...) }
-	fcsLen := func(v byte) []byte { return big().option(13, v) }
+	classic := func(link uint32) *capture { return littleEndian().pcap(magicMicro, link) }
+	ng := func(options ...[]byte) *capture { return bigEndian().section().iface(ethernet, 0, options...) }
+	fcsLen := func(v byte) []byte { return bigEndian().option(13, v) }
 	flagged := func(c *capture, flags uint32) *capture { // adds a packet with epb_flags
 		data := sealed(f)
 		n := uint32(len(data))
-		b := c.body(0, 0, 0, n, n).raw(data...).raw(make([]byte, -len(data)&3)...)
+		b := c.body(0, 0, 0, n, n).rawBytes(data...).rawBytes(make([]byte, -len(data)&3)...)
 		comment := c.option(1, 'x')
-		return c.block(6, b.raw(comment...).raw(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
+		return c.block(6, b.rawBytes(comment...).rawBytes(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
 	}
 	obsolete := func(c *capture, flags uint32) *capture {
 		data := sealed(f)
 		n := uint32(len(data))
-		b := c.body(0, 0, 0, n, n).raw(data...).raw(make([]byte, -len(data)&3)...)
-		return c.block(2, b.raw(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
+		b := c.body(0, 0, 0, n, n).rawBytes(data...).rawBytes(make([]byte, -len(data)&3)...)
+		return c.block(2, b.rawBytes(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
 	}
 	for _, test := range []struct {
 		name string
@@ -87,16 +87,16 @@ func TestFCSIsNotMetered(t *testing.T) {
 		want [3]int
 	}{
 		{"pcap", classic(withFCS(4)).packet(1, 0, sealed(f)), whole},
-		{"pcap, big-endian", big().pcap(magicNano, withFCS(4)).packet(1, 0, sealed(f)), whole},
+		{"pcap, big-endian", bigEndian().pcap(magicNano, withFCS(4)).packet(1, 0, sealed(f)), whole},
 		{"pcap, not declared", classic(ethernet).packet(1, 0, sealed(f)), counted},
 		{"pcap, declared as 0 bytes", classic(withFCS(0)).packet(1, 0, sealed(f)), counted},
 		{"pcap, length without its valid bit", classic(withFCS(4)&^(1<<26)).packet(1, 0, sealed(f)), counted},
 		{"pcap, 2 bytes", classic(withFCS(2)).packet(1, 0, sealed(f)), two},
 		{"pcap, padded", classic(withFCS(4)).packet(1, 0, sealed(short)), [3]int{29, 60, 84}},
-		{"pcap, not captured", classic(withFCS(4)).words(1, 0, 114, 118).raw(f...), whole},
-		{"pcap, FCS truncated", classic(withFCS(4)).words(1, 0, 116, 118).raw(sealed(f)[:116]...), whole},
-		{"pcap, frame truncated", classic(withFCS(4)).words(1, 0, 54, 118).raw(f[:54]...), whole},
-		{"pcap, captured length above original length", classic(withFCS(4)).words(1, 0, 118, 60).raw(sealed(f)...), whole},
+		{"pcap, not captured", classic(withFCS(4)).words(1, 0, 114, 118).rawBytes(f...), whole},
+		{"pcap, FCS truncated", classic(withFCS(4)).words(1, 0, 116, 118).rawBytes(sealed(f)[:116]...), whole},
+		{"pcap, frame truncated", classic(withFCS(4)).words(1, 0, 54, 118).rawBytes(f[:54]...), whole},
+		{"pcap, captured length above original length", classic(withFCS(4)).words(1, 0, 118, 60).rawBytes(sealed(f)...), whole},
 		{"pcap, shorter than an FCS", classic(withFCS(4)).packet(1, 0, []byte{1, 2, 3}), [3]int{0, 0, 84}},
 		{"pcap, FCS longer than the frame", classic(withFCS(30)).packet(1, 0, f[:20]), [3]int{0, 0, 84}},
 		{"pcapng, not declared", ng().enhanced(0, 0, sealed(f)), counted},
@@ -116,7 +116,7 @@ func TestFCSIsNotMetered(t *testing.T) {
 			}
 		}
 		if out, s := mustReplay(t, test.in.bytes, transparent(t)); !bytes.Equal(out, unsectioned(test.in.bytes)) {
-			t.Errorf("%s: unmarked, but the output differs: % x (%v)", test.name, out, s.Warnings)
+			t.Errorf("%s: got another output % x for unmarked packets (warnings %v)", test.name, out, s.Warnings)
 		}
 	}
 }
@@ -124,17 +124,17 @@ func TestFCSIsNotMetered(t *testing.T) {
 // TestFCSWarnings checks that the link type is recognized beside FCS bits, and
 // that a frame without only its FCS counts as whole.
 func TestFCSWarnings(t *testing.T) {
-	f := frame(ipv4(100, 0, 1))
-	in := little().pcap(magicMicro, withFCS(4)).packet(1, 0, sealed(f)).words(1, 0, 114, 118).raw(f...).bytes
+	f := ethernetFrame(ipv4(100, 0, 1))
+	in := littleEndian().pcap(magicMicro, withFCS(4)).packet(1, 0, sealed(f)).words(1, 0, 114, 118).rawBytes(f...).bytes
 	if _, s := mustReplay(t, in, transparent(t)); len(s.Warnings) > 0 {
-		t.Errorf("warnings %q", s.Warnings)
+		t.Errorf("got warnings %q, want none", s.Warnings)
 	}
 }
 
 // TestFCSOfMarked checks that marking corrects the FCS of a frame that was
 // captured whole with a correct FCS, and changes no other.
 func TestFCSOfMarked(t *testing.T) {
-	if got := crc([]byte("123456789")); !bytes.Equal(got, []byte{0x26, 0x39, 0xf4, 0xcb}) {
+	if got := fcsOf([]byte("123456789")); !bytes.Equal(got, []byte{0x26, 0x39, 0xf4, 0xcb}) {
 		t.Fatalf("the test's own CRC is % x", got)
 	}
 	mark := func(q *dataplane.Queue) func(testing.TB) Go {
@@ -144,22 +144,22 @@ func TestFCSOfMarked(t *testing.T) {
 	}
 	paced := &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}}
 	shared := &dataplane.Queue{Name: "q", Config: queue.Config{Packets: 1000}, Link: &dataplane.Link{Name: "wan", Rate: byteRate}}
-	before, after := frame(ipv4(101, 0, 1)), frame(ipv4(101, ef, 1))
+	before, after := ethernetFrame(ipv4(101, 0, 1)), ethernetFrame(ipv4(101, ef, 1))
 	wrong := slices.Concat(before, []byte{1, 2, 3, 4})
 	for name, open := range map[string]func(testing.TB) Go{"passed": mark(nil), "queued": mark(paced), "linked": mark(shared)} {
 		for format, one := range map[string]func(data []byte, wire uint32) []byte{
 			"pcap": func(data []byte, wire uint32) []byte {
-				return big().pcap(magicMicro, withFCS(4)).words(1, 0, uint32(len(data)), wire).raw(data...).bytes
+				return bigEndian().pcap(magicMicro, withFCS(4)).words(1, 0, uint32(len(data)), wire).rawBytes(data...).bytes
 			},
 			"pcapng": func(data []byte, wire uint32) []byte {
-				c := little().section()
+				c := littleEndian().section()
 				c.iface(ethernet, 0, c.option(13, 32))
-				return c.block(6, c.body(0, 0, 0, uint32(len(data)), wire).raw(data...).bytes).bytes
+				return c.block(6, c.body(0, 0, 0, uint32(len(data)), wire).rawBytes(data...).bytes).bytes
 			},
 			"simple": func(data []byte, wire uint32) []byte {
-				c := little().section()
+				c := littleEndian().section()
 				c.iface(ethernet, uint32(len(data)), c.option(13, 32))
-				return c.block(3, c.body(wire).raw(data...).bytes).bytes
+				return c.block(3, c.body(wire).rawBytes(data...).bytes).bytes
 			},
 		} {
 			for _, test := range []struct {
@@ -168,45 +168,45 @@ func TestFCSOfMarked(t *testing.T) {
 			}{
 				{"right", sealed(before), sealed(after)},
 				{"wrong", wrong, slices.Concat(after, []byte{1, 2, 3, 4})},
-				{"cut", sealed(before)[:118], slices.Concat(after, crc(before)[:3])},
+				{"cut", sealed(before)[:118], slices.Concat(after, fcsOf(before)[:3])},
 				{"not captured", before, after},
 				{"frame cut", before[:60], after[:60]},
 			} {
 				out, _ := mustReplay(t, one(test.in, 119), open(t))
 				got := readBack(t, out)
 				if len(got) != 1 || !bytes.Equal(got[0].data, test.want) || got[0].wire != 119 {
-					t.Errorf("%s, %s, %s: % x, want % x", format, name, test.name, got, test.want)
+					t.Errorf("%s, %s, %s: got % x, want % x", format, name, test.name, got, test.want)
 				}
 			}
 		}
 	}
 	// An FCS of another link type is unknown.
-	in := little().pcap(magicMicro, rawIP|1<<26|2<<28).packet(1, 0, sealed(before[14:])).bytes
+	in := littleEndian().pcap(magicMicro, rawIP|1<<26|2<<28).packet(1, 0, sealed(before[14:])).bytes
 	out, _ := mustReplay(t, in, mark(nil)(t))
-	if got := readBack(t, out); !bytes.Equal(got[0].data, slices.Concat(after[14:], crc(before[14:]))) {
-		t.Errorf("raw IP: % x", got[0].data)
+	if got := readBack(t, out); !bytes.Equal(got[0].data, slices.Concat(after[14:], fcsOf(before[14:]))) {
+		t.Errorf("raw IP: got % x, want the FCS of the frame", got[0].data)
 	}
 }
 
 // TestFCSOfLateCE checks the FCS of a packet on which a link sets CE at
 // departure.
 func TestFCSOfLateCE(t *testing.T) {
-	c := little().pcap(magicMicro, withFCS(4))
+	c := littleEndian().pcap(magicMicro, withFCS(4))
 	for i := range uint16(60) {
-		c.packet(1, 0, sealed(frame(tos(400, 2, i))))
+		c.packet(1, 0, sealed(ethernetFrame(tos(400, 2, i))))
 	}
 	out, _ := mustReplay(t, c.bytes, sharedLink(t))
 	marked := 0
 	for _, p := range readBack(t, out) {
 		f := p.data[:len(p.data)-4]
-		if !bytes.Equal(p.data[len(f):], crc(f)) {
-			t.Fatalf("packet %d: FCS % x of % x", p.id(), p.data[len(f):], f)
+		if !bytes.Equal(p.data[len(f):], fcsOf(f)) {
+			t.Fatalf("packet %d: got FCS % x for % x", p.id(), p.data[len(f):], f)
 		}
 		if p.data[15]&3 == 3 {
 			marked++
 		}
 	}
 	if marked == 0 {
-		t.Error("no packet has CE")
+		t.Error("no packet has CE: the test lost its purpose")
 	}
 }

@@ -21,7 +21,7 @@ import (
 // a capture that replays without an error and contains the packets sent. If the
 // input's timestamps never go back, those of the output must not either.
 func FuzzReplay(f *testing.F) {
-	for _, c := range small() {
+	for _, c := range smallCaptures() {
 		f.Add(c.bytes)
 		var z bytes.Buffer
 		w := gzip.NewWriter(&z)

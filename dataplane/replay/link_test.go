@@ -61,10 +61,10 @@ func TestLinkOrder(t *testing.T) {
 // TestLinkDropsAndMarks checks that packets dropped by CoDel at departure are
 // missing, and that marked ones have CE and a correct checksum.
 func TestLinkDropsAndMarks(t *testing.T) {
-	kilo := func(ecn byte, id uint16) []byte { return frame(tos(1000, 20<<2|ecn, id)) }
+	kilo := func(ecn byte, id uint16) []byte { return ethernetFrame(tos(1000, 20<<2|ecn, id)) }
 	want := [][]byte{kilo(2, 1), kilo(1, 2), kilo(3, 3), kilo(0, 5), kilo(0, 6), kilo(0, 8), kilo(0, 9)}
 	at := []int64{0, 1e6, 2e6, 3e6, 4e6, 5e6, 6e6} // 4 would depart at 3 ms: drops are at 2, 3, 3.7 ms and so on
-	for name, c := range map[string]*capture{"pcap": little().pcap(magicNano, ethernet), "pcapng": big().section()} {
+	for name, c := range map[string]*capture{"pcap": littleEndian().pcap(magicNano, ethernet), "pcapng": bigEndian().section()} {
 		t.Run(name, func(t *testing.T) {
 			add := func(data []byte) { c.packet(0, 0, data) }
 			if name == "pcapng" {
@@ -84,7 +84,7 @@ func TestLinkDropsAndMarks(t *testing.T) {
 			out, _ := mustReplay(t, c.bytes, sharedLink(t))
 			got := readBack(t, out)
 			if len(got) != len(want) {
-				t.Fatalf("packets %v sent, want %d", ids(got), len(want))
+				t.Fatalf("packets %v sent, want %d", idsOf(got), len(want))
 			}
 			for i, p := range got {
 				if p.at != at[i] || !bytes.Equal(p.data, want[i]) {
@@ -103,7 +103,7 @@ func events(t *testing.T, in []byte, p Go, cfg Config) (list []string, err error
 	t.Helper()
 	cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 		if p.ID != v.ID {
-			t.Errorf("packet %d has the verdict of %d", p.ID, v.ID)
+			t.Errorf("packet %d got the verdict of packet %d", p.ID, v.ID)
 		}
 		if v.Done&dataplane.Waiting != 0 {
 			list = append(list, fmt.Sprintf("%d queued", v.ID))
@@ -123,14 +123,14 @@ func events(t *testing.T, in []byte, p Go, cfg Config) (list []string, err error
 // TestLinkSections checks that queued packets are written and settled before
 // their section ends, with or without an output.
 func TestLinkSections(t *testing.T) {
-	one := little().section()
+	one := littleEndian().section()
 	one.iface(ethernet, 0)
-	one.enhanced(0, 5, frame(ipv4(1000, 0, 1))).enhanced(0, 5, frame(ipv4(500, 0, 2))).enhanced(0, 5, frame(ipv4(100, ef, 3)))
+	one.enhanced(0, 5, ethernetFrame(ipv4(1000, 0, 1))).enhanced(0, 5, ethernetFrame(ipv4(500, 0, 2))).enhanced(0, 5, ethernetFrame(ipv4(100, ef, 3)))
 	one.block(5, one.body(0, 0, 0).bytes) // not a new section
-	one.enhanced(0, 6, frame(ipv4(100, ef, 4)))
-	two := big().section()
-	two.iface(ethernet, 0).enhanced(0, 7, frame(ipv4(100, ef, 5))) // queued until the link is free
-	two.enhanced(0, 1700, frame(ipv4(60, af12, 6))).enhanced(0, 1705, frame(ipv4(60, af12, 7)))
+	one.enhanced(0, 6, ethernetFrame(ipv4(100, ef, 4)))
+	two := bigEndian().section()
+	two.iface(ethernet, 0).enhanced(0, 7, ethernetFrame(ipv4(100, ef, 5))) // queued until the link is free
+	two.enhanced(0, 1700, ethernetFrame(ipv4(60, af12, 6))).enhanced(0, 1705, ethernetFrame(ipv4(60, af12, 7)))
 	in := slices.Concat(one.bytes, two.bytes)
 
 	want := []string{
@@ -150,10 +150,10 @@ func TestLinkSections(t *testing.T) {
 		}
 	}
 	if got := blockKinds(t, out.Bytes()); !slices.Equal(got, []uint32{blockSection, 1, 6, 5, 6, 6, 6, blockSection, 1, 6, 6, 6}) {
-		t.Errorf("blocks %#x", got)
+		t.Errorf("got blocks %#x, want the packets of each section in that section", got)
 	}
-	if got := ids(readBack(t, out.Bytes())); !slices.Equal(got, []uint16{1, 3, 4, 2, 6, 5, 7}) {
-		t.Errorf("order %v", got)
+	if got := idsOf(readBack(t, out.Bytes())); !slices.Equal(got, []uint16{1, 3, 4, 2, 6, 5, 7}) {
+		t.Errorf("got order %v, want 1 3 4 2 6 5 7", got)
 	}
 }
 
@@ -161,11 +161,11 @@ func TestLinkSections(t *testing.T) {
 // that rate. CoDel is excluded: on a link it knows the backlog behind a packet.
 func TestLinkIsQueue(t *testing.T) {
 	captures := map[string][]byte{}
-	for name, c := range small() {
+	for name, c := range smallCaptures() {
 		captures[name] = c.bytes
 	}
 	for _, name := range []string{"bursts.pcap", "voice-bulk.pcapng", "cooked.pcapng", "back.pcap", "big-endian.pcapng.gz"} {
-		captures[name] = plain(t, filepath.Join(ownPcaps, name))
+		captures[name] = readCapture(t, filepath.Join(ownPcaps, name))
 	}
 	thin := 0
 	for name, in := range captures {
@@ -197,7 +197,7 @@ func TestLinkIsQueue(t *testing.T) {
 			shared := replayed(&dataplane.Queue{Link: &dataplane.Link{Rate: rate}})
 			for id, v := range alone.verdicts {
 				if v != shared.verdicts[id] {
-					t.Errorf("%s: queue: %+v, link: %+v", name, v, shared.verdicts[id])
+					t.Errorf("%s: got %+v for a queue, but %+v for a link", name, v, shared.verdicts[id])
 					break
 				}
 				if v.Reason == dataplane.WRED {
@@ -206,20 +206,20 @@ func TestLinkIsQueue(t *testing.T) {
 			}
 			same := func(a, b packet) bool { return a.at == b.at && a.wire == b.wire && bytes.Equal(a.data, b.data) }
 			if a, b := readBack(t, alone.out), readBack(t, shared.out); !slices.EqualFunc(a, b, same) {
-				t.Errorf("%s, WRED %v: output differs: %d packets by a queue, %d by a link", name, early, len(a), len(b))
+				t.Errorf("%s, WRED %v: output differs: got %d packets from a queue, %d from a link", name, early, len(a), len(b))
 			}
 		}
 	}
 	if thin == 0 {
-		t.Error("WRED dropped nothing: the test lost its purpose")
+		t.Error("WRED dropped no packet: the test lost its purpose")
 	}
 }
 
 // queuedCapture has packets that are all queued behind the first.
 func queuedCapture() *capture {
-	c := little().pcap(magicMicro, ethernet)
+	c := littleEndian().pcap(magicMicro, ethernet)
 	for id := range uint16(5) {
-		c.packet(1, 0, frame(ipv4(100, ef, id)))
+		c.packet(1, 0, ethernetFrame(ipv4(100, ef, id)))
 	}
 	return c
 }
@@ -262,11 +262,11 @@ func TestLinkAtTheEnd(t *testing.T) {
 				},
 			})
 			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", test.err) {
-				t.Errorf("%v, want %v", err, test.err)
+				t.Errorf("got %v, want %v", err, test.err)
 			}
 			got := readBack(t, out.Bytes())
-			if !slices.Equal(ids(got), test.want) {
-				t.Errorf("packets %v, want %v", ids(got), test.want)
+			if !slices.Equal(idsOf(got), test.want) {
+				t.Errorf("packets %v, want %v", idsOf(got), test.want)
 			}
 			for i, p := range got {
 				if want := 1e9 + int64(i)*1e5; p.at != want {
@@ -303,11 +303,11 @@ func TestLinkCancelled(t *testing.T) {
 		},
 	})
 	if err != cause || queued != 0 {
-		t.Errorf("%d packets, %d still queued: %v", s.Packets, queued, err)
+		t.Errorf("got %v with %d packets queued after %d, want the cause and none", err, queued, s.Packets)
 	}
 	got := readBack(t, out.Bytes())
 	if int64(len(got)) != s.Packets {
-		t.Errorf("%d packets in the output, want %d", len(got), s.Packets)
+		t.Errorf("got %d packets in the output, want %d", len(got), s.Packets)
 	}
 	for i, p := range got {
 		if want := int64(i) * 200e3; p.at != want {
@@ -321,7 +321,7 @@ func TestLinkCancelled(t *testing.T) {
 func TestSettledFails(t *testing.T) {
 	for fail := range int64(6) {
 		in := queuedCapture()
-		in.packet(1, 250, frame(ipv4(40, af12, 5))) // two or three packets have departed by then
+		in.packet(1, 250, ethernetFrame(ipv4(40, af12, 5))) // two or three packets have departed by then
 		var out bytes.Buffer
 		s, err := Run(t.Context(), bytes.NewReader(in.bytes), sharedLink(t), Config{
 			Output: &out,
@@ -333,10 +333,10 @@ func TestSettledFails(t *testing.T) {
 			},
 		})
 		if (err == nil) != (fail == 0) || err != nil && err != errDisk {
-			t.Errorf("fails for packet %d: after %d packets: %v", fail, s.Packets, err)
+			t.Errorf("failure at packet %d: got %v after %d packets", fail, err, s.Packets)
 		}
-		if got := ids(readBack(t, out.Bytes())); slices.Contains(got, uint16(fail-1)) {
-			t.Errorf("fails for packet %d: packets %v", fail, got)
+		if got := idsOf(readBack(t, out.Bytes())); slices.Contains(got, uint16(fail-1)) {
+			t.Errorf("failure at packet %d: got it among %v", fail, got)
 		}
 	}
 }

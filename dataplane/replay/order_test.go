@@ -41,9 +41,9 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// slow has a queue that delays the second of two packets of 40 bytes by 40*7/3
+// slowQueue has a queue that delays the second of two packets of 40 bytes by 40*7/3
 // ns.
-func slow(t *testing.T) Go {
+func slowQueue(t *testing.T) Go {
 	t.Helper()
 	return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
 		Name: "q", Config: queue.Config{Rate: meter.Rate{Bytes: 3, Period: 7}, Packets: 10},
@@ -54,9 +54,9 @@ func slow(t *testing.T) Go {
 // file. The exact departure is 93 1/3 ns after the first packet.
 func TestRoundedUp(t *testing.T) {
 	const second = 1_700_000_000
-	first, next := frame(ipv4(40, 0, 1)), frame(ipv4(40, 0, 2))
+	first, next := ethernetFrame(ipv4(40, 0, 1)), ethernetFrame(ipv4(40, 0, 2))
 	ng := func(options func(c *capture) [][]byte, units uint64) []byte {
-		c := little().section()
+		c := littleEndian().section()
 		return c.iface(ethernet, 0, options(c)...).enhanced(0, units, first).enhanced(0, units, next).bytes
 	}
 	for _, test := range []struct {
@@ -65,10 +65,10 @@ func TestRoundedUp(t *testing.T) {
 		at   int64 // ns
 		want uint64
 	}{
-		{"pcap, ns", little().pcap(magicNano, ethernet).packet(1, 5, first).packet(1, 5, next).bytes, 1e9 + 5, 1e9 + 99},
-		{"pcap, ns, over a second", big().pcap(magicNano, ethernet).packet(1, 999_999_950, first).packet(1, 999_999_950, next).bytes, 2e9 - 50, 2e9 + 44},
-		{"pcap, µs", little().pcap(magicMicro, ethernet).packet(1, 5, first).packet(1, 5, next).bytes, 1e9 + 5000, 1e6 + 6},
-		{"pcap, µs, over a second", big().pcap(magicMicro, ethernet).packet(1, 999_999, first).packet(1, 999_999, next).bytes, 2e9 - 1000, 2e6},
+		{"pcap, ns", littleEndian().pcap(magicNano, ethernet).packet(1, 5, first).packet(1, 5, next).bytes, 1e9 + 5, 1e9 + 99},
+		{"pcap, ns, over a second", bigEndian().pcap(magicNano, ethernet).packet(1, 999_999_950, first).packet(1, 999_999_950, next).bytes, 2e9 - 50, 2e9 + 44},
+		{"pcap, µs", littleEndian().pcap(magicMicro, ethernet).packet(1, 5, first).packet(1, 5, next).bytes, 1e9 + 5000, 1e6 + 6},
+		{"pcap, µs, over a second", bigEndian().pcap(magicMicro, ethernet).packet(1, 999_999, first).packet(1, 999_999, next).bytes, 2e9 - 1000, 2e6},
 		{"pcapng, default µs", ng(func(*capture) [][]byte { return nil }, second*1e6), second * 1e9, second*1e6 + 1},
 		{"pcapng, 10^-3", ng(func(c *capture) [][]byte { return [][]byte{c.resolution(3)} }, second*1e3), second * 1e9, second*1e3 + 1},
 		{"pcapng, 10^-9", ng(func(c *capture) [][]byte { return [][]byte{c.resolution(9)} }, second*1e9), second * 1e9, second*1e9 + 94},
@@ -83,7 +83,7 @@ func TestRoundedUp(t *testing.T) {
 			var at []int64
 			var departures []int64
 			var out bytes.Buffer
-			_, err := Run(t.Context(), bytes.NewReader(test.in), slow(t), Config{
+			_, err := Run(t.Context(), bytes.NewReader(test.in), slowQueue(t), Config{
 				Output: &out,
 				Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
 					at, departures = append(at, p.Time), append(departures, v.Departure)
@@ -122,41 +122,41 @@ func lastStamp(raw []byte) uint64 {
 	return uint64(order.Uint32(block[12:]))<<32 | uint64(order.Uint32(block[16:]))
 }
 
-// TestStampBeyondFormat queues a packet past the last second of the format: Run
+// TestTimestampBeyondFormat queues a packet past the last second of the format: Run
 // fails, and the output has the packets before.
-func TestStampBeyondFormat(t *testing.T) {
-	in := little().pcap(magicMicro, ethernet).
-		packet(math.MaxUint32, 999_999, frame(ipv4(40, 0, 1))).
-		packet(math.MaxUint32, 999_999, frame(ipv4(40, 0, 2))).bytes
+func TestTimestampBeyondFormat(t *testing.T) {
+	in := littleEndian().pcap(magicMicro, ethernet).
+		packet(math.MaxUint32, 999_999, ethernetFrame(ipv4(40, 0, 1))).
+		packet(math.MaxUint32, 999_999, ethernetFrame(ipv4(40, 0, 2))).bytes
 	out, _, err := replay(t, in, queued(t))
 	if err == nil {
-		t.Error("no error")
+		t.Error("got nil, want an error")
 	}
-	if got := ids(readBack(t, out)); !slices.Equal(got, []uint16{1}) {
+	if got := idsOf(readBack(t, out)); !slices.Equal(got, []uint16{1}) {
 		t.Errorf("packets %v, want the first", got)
 	}
 }
 
-// TestSimpleBecomesEnhanced queues packets without timestamps.
-func TestSimpleBecomesEnhanced(t *testing.T) {
+// TestSimpleBlockBecomesEnhanced queues packets without timestamps.
+func TestSimpleBlockBecomesEnhanced(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		c      *capture
 		resol  byte
 		offset int64
 	}{
-		{"little-endian", little(), 6, 0},
-		{"big-endian", big(), 9, 0},
-		{"if_tsoffset", little(), 6, 1000},
+		{"little-endian", littleEndian(), 6, 0},
+		{"big-endian", bigEndian(), 9, 0},
+		{"if_tsoffset", littleEndian(), 6, 1000},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := test.c.section()
 			c.iface(ethernet, 0, c.resolution(test.resol), c.offset(test.offset))
-			c.simple(frame(ipv4(45, 0, 1))).simple(frame(ipv4(40, 0, 2))).simple(frame(ipv4(33, ef, 3)))
+			c.simple(ethernetFrame(ipv4(45, 0, 1))).simple(ethernetFrame(ipv4(40, 0, 2))).simple(ethernetFrame(ipv4(33, ef, 3)))
 			out, s := mustReplay(t, c.bytes, bulkQueued(t))
 			got := readBack(t, out)
-			if s.Packets != 3 || !slices.Equal(ids(got), []uint16{1, 3, 2}) {
-				t.Fatalf("%d packets in the order %v, want 1 3 2", s.Packets, ids(got))
+			if s.Packets != 3 || !slices.Equal(idsOf(got), []uint16{1, 3, 2}) {
+				t.Fatalf("got %d packets in the order %v, want 1 3 2", s.Packets, idsOf(got))
 			}
 			if kinds := blockKinds(t, out); !slices.Equal(kinds, []uint32{blockSection, 1, 6, 3, 6}) {
 				t.Errorf("blocks %#x, want enhanced blocks for the queued packets", kinds)
@@ -166,23 +166,23 @@ func TestSimpleBecomesEnhanced(t *testing.T) {
 			}
 			for _, i := range []int{0, 2} {
 				if n := len(got[i].data); got[i].wire != n || n != map[uint16]int{1: 59, 2: 54}[got[i].id()] {
-					t.Errorf("packet %d has %d of %d bytes", got[i].id(), n, got[i].wire)
+					t.Errorf("packet %d: got %d of %d bytes", got[i].id(), n, got[i].wire)
 				}
 			}
 		})
 	}
 }
 
-// TestSimpleSnapped checks that a packet truncated by the snap length keeps its
+// TestTruncatedSimpleBlock checks that a packet truncated by the snap length keeps its
 // original length.
-func TestSimpleSnapped(t *testing.T) {
-	c := little().section().iface(ethernet, 60)
-	data := frame(ipv4(200, 0, 1))
-	c.block(3, c.body(uint32(len(data))).raw(data[:60]...).bytes)
+func TestTruncatedSimpleBlock(t *testing.T) {
+	c := littleEndian().section().iface(ethernet, 60)
+	data := ethernetFrame(ipv4(200, 0, 1))
+	c.block(3, c.body(uint32(len(data))).rawBytes(data[:60]...).bytes)
 	out, s := mustReplay(t, c.bytes, queued(t))
 	got := readBack(t, out)
 	if len(got) != 1 || got[0].wire != len(data) || !bytes.Equal(got[0].data, data[:60]) {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want one packet with its first 60 bytes", got)
 	}
 	if len(s.Warnings) != 1 {
 		t.Errorf("warnings %q, want one about truncation", s.Warnings)
@@ -191,28 +191,28 @@ func TestSimpleSnapped(t *testing.T) {
 
 // TestObsoletePacketBlock restamps packet blocks of old captures.
 func TestObsoletePacketBlock(t *testing.T) {
-	for name, c := range map[string]*capture{"little-endian": little(), "big-endian": big()} {
+	for name, c := range map[string]*capture{"little-endian": littleEndian(), "big-endian": bigEndian()} {
 		c.section().iface(ethernet, 0).iface(ethernet, 0, c.resolution(3))
 		for id := range uint16(2) {
-			data := frame(ipv4(40, 0, id+1))
+			data := ethernetFrame(ipv4(40, 0, id+1))
 			b := c.body()
 			b.bytes = c.AppendUint16(c.AppendUint16(b.bytes, 1), 7) // interface, drop count
-			c.block(2, b.words(0, 5000, uint32(len(data)), uint32(len(data))).raw(data...).bytes)
+			c.block(2, b.words(0, 5000, uint32(len(data)), uint32(len(data))).rawBytes(data...).bytes)
 		}
 		out, _ := mustReplay(t, c.bytes, queued(t))
 		got := readBack(t, out)
 		if len(got) != 2 || got[0].at != 5e9 || got[1].at != 5e9+1e6 {
-			t.Errorf("%s: got %+v", name, got)
+			t.Errorf("%s: got %+v, want packets at 5 s and 1 ms later", name, got)
 		}
 	}
 }
 
 // TestMixedResolutions orders packets of interfaces with different resolutions.
 func TestMixedResolutions(t *testing.T) {
-	c := little().section()
+	c := littleEndian().section()
 	c.iface(ethernet, 0, c.resolution(3)).iface(rawIP, 0, c.resolution(9))
-	c.enhanced(0, 1000, frame(ipv4(500, 0, 1))) // departs at once
-	c.enhanced(0, 1000, frame(ipv4(500, 0, 2))) // departs at 1 s + 500 µs, written as 1.001 s
+	c.enhanced(0, 1000, ethernetFrame(ipv4(500, 0, 1))) // departs at once
+	c.enhanced(0, 1000, ethernetFrame(ipv4(500, 0, 2))) // departs at 1 s + 500 µs, written as 1.001 s
 	c.enhanced(1, 1_000_600_000, ipv4(40, ef, 3))
 	out, _ := mustReplay(t, c.bytes, bulkQueued(t))
 	got := readBack(t, out)
@@ -229,13 +229,13 @@ func TestMixedResolutions(t *testing.T) {
 // µs.
 func checkDepartures(t *testing.T, engine Go, packets []arrival, order []uint16, at []int64) {
 	t.Helper()
-	c := little().pcap(magicMicro, ethernet)
+	c := littleEndian().pcap(magicMicro, ethernet)
 	for i, p := range packets {
-		c.packet(7, p.at, frame(ipv4(p.n, p.dscp, uint16(i+1))))
+		c.packet(7, p.at, ethernetFrame(ipv4(p.n, p.dscp, uint16(i+1))))
 	}
 	out, _ := mustReplay(t, c.bytes, engine)
 	got := readBack(t, out)
-	if found := ids(got); !slices.Equal(found, order) {
+	if found := idsOf(got); !slices.Equal(found, order) {
 		t.Fatalf("order %v, want %v", found, order)
 	}
 	for i, p := range got {

@@ -31,7 +31,7 @@ func blocks(t *testing.T, raw []byte) []block {
 			}
 		}
 		if len(raw) < 12 || int(order.Uint32(raw[4:])) > len(raw) {
-			t.Fatalf("%d bytes at the end are not a block", len(raw))
+			t.Fatalf("got %d bytes at the end that are no block", len(raw))
 		}
 		size := order.Uint32(raw[4:])
 		if size < 12 || order.Uint32(raw[size-4:]) != size {
@@ -55,12 +55,12 @@ func blockKinds(t *testing.T, raw []byte) []uint32 {
 // TestOtherBlocksPass checks that blocks other than packets are copied
 // unchanged and in order.
 func TestOtherBlocksPass(t *testing.T) {
-	for name, c := range map[string]*capture{"little-endian": little(), "big-endian": big()} {
+	for name, c := range map[string]*capture{"little-endian": littleEndian(), "big-endian": bigEndian()} {
 		t.Run(name, func(t *testing.T) {
 			c.section().iface(ethernet, 0, c.option(2, []byte("eth0")...), c.resolution(9))
-			c.enhanced(0, 1e9, frame(ipv4(100, 0, 1)))
+			c.enhanced(0, 1e9, ethernetFrame(ipv4(100, 0, 1)))
 			c.block(4, []byte("names that were resolved"))
-			c.enhanced(0, 1e9, frame(ipv4(100, 0, 2)))
+			c.enhanced(0, 1e9, ethernetFrame(ipv4(100, 0, 2)))
 			c.block(0xbad, []byte("a custom block"))
 			c.iface(rawIP, 0, c.option(2, []byte("tun0")...))
 			c.enhanced(1, 1e6, ipv4(50, ef, 3))
@@ -92,7 +92,7 @@ func TestOtherBlocksPass(t *testing.T) {
 // TestSectionLength checks that only the length of a section changes: to
 // unspecified, because dropped packets shorten it.
 func TestSectionLength(t *testing.T) {
-	c := big().section().iface(ethernet, 0).enhanced(0, 1, frame(ipv4(40, 0, 1)))
+	c := bigEndian().section().iface(ethernet, 0).enhanced(0, 1, ethernetFrame(ipv4(40, 0, 1)))
 	out, _ := mustReplay(t, c.bytes, transparent(t))
 	if !bytes.Equal(out[16:24], bytes.Repeat([]byte{0xff}, 8)) {
 		t.Errorf("section length % x, want -1", out[16:24])
@@ -105,13 +105,13 @@ func TestSectionLength(t *testing.T) {
 // TestSections replays sections of both byte orders, with different link types
 // and resolutions. Queued packets are written before their section ends.
 func TestSections(t *testing.T) {
-	one := little().section()
+	one := littleEndian().section()
 	one.iface(ethernet, 0, one.resolution(9))
-	one.enhanced(0, 5e9, frame(ipv4(1000, 0, 1))).enhanced(0, 5e9, frame(ipv4(1000, 0, 2)))
-	two := big().section()
+	one.enhanced(0, 5e9, ethernetFrame(ipv4(1000, 0, 1))).enhanced(0, 5e9, ethernetFrame(ipv4(1000, 0, 2)))
+	two := bigEndian().section()
 	two.iface(rawIP, 0, two.resolution(3)).iface(ethernet, 0)
-	two.enhanced(0, 5000, ipv4(60, ef, 3)).enhanced(1, 5_000_100, frame(ipv4(60, ef, 4)))
-	three := little().section()
+	two.enhanced(0, 5000, ipv4(60, ef, 3)).enhanced(1, 5_000_100, ethernetFrame(ipv4(60, ef, 4)))
+	three := littleEndian().section()
 	three.iface(cooked, 0)
 	in := slices.Concat(one.bytes, two.bytes, three.bytes)
 
@@ -143,11 +143,11 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// TestUntimedHasTimeBefore checks that a packet without a timestamp gets the
+// TestPacketWithoutTimestamp checks that a packet without a timestamp gets the
 // one of the previous packet, even if that goes back.
-func TestUntimedHasTimeBefore(t *testing.T) {
-	c := little().section().iface(ethernet, 0)
-	data := frame(ipv4(40, 0, 1))
+func TestPacketWithoutTimestamp(t *testing.T) {
+	c := littleEndian().section().iface(ethernet, 0)
+	data := ethernetFrame(ipv4(40, 0, 1))
 	c.simple(data).enhanced(0, 5e6, data).simple(data).enhanced(0, 4e6, data).simple(data)
 	var at []int64
 	_, err := Run(t.Context(), bytes.NewReader(c.bytes), transparent(t), Config{
@@ -161,10 +161,10 @@ func TestUntimedHasTimeBefore(t *testing.T) {
 	}
 }
 
-// TestStamps compares the conversion of timestamps of any resolution and offset
+// TestTimestamps compares the conversion of timestamps of any resolution and offset
 // with exact arithmetic. They are limited to the years 1970 to 2261; all others
 // convert back exactly.
-func TestStamps(t *testing.T) {
+func TestTimestamps(t *testing.T) {
 	first := new(exact.Int)
 	last := exact.NewInt(time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1)
 	check := func(perSec, units uint64, offset int64) {
@@ -183,7 +183,7 @@ func TestStamps(t *testing.T) {
 		}
 		back, err := i.units(ns)
 		if !limited && perSec <= 1e9 && (err != nil || back != units) {
-			t.Errorf("%d of %d units, offset %d s: %d ns, which convert back to %d units: %v", units, perSec, offset, ns, back, err)
+			t.Errorf("%d of %d units, offset %d s: got %d ns, which convert back to %d units: %v", units, perSec, offset, ns, back, err)
 		}
 	}
 	edges := []uint64{0, 1, 9_214_646_399, 9_214_646_400, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64 - 1, math.MaxUint64}
@@ -200,21 +200,21 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// TestStampOutsideWarns checks that a timestamp out of range causes a warning
+// TestTimestampOutOfRange checks that a timestamp out of range causes a warning
 // with the packet's number, and is written unchanged.
-func TestStampOutsideWarns(t *testing.T) {
-	data := frame(ipv4(40, 0, 1))
-	c := little().section()
+func TestTimestampOutOfRange(t *testing.T) {
+	data := ethernetFrame(ipv4(40, 0, 1))
+	c := littleEndian().section()
 	c.iface(ethernet, 0, c.offset(-1<<62)).iface(ethernet, 0, c.offset(1<<62)).iface(ethernet, 0)
 	c.enhanced(2, 5e6, data).simple(data).enhanced(0, 5, data).enhanced(1, 5, data).enhanced(1, 6, data)
 	out, s := mustReplay(t, c.bytes, transparent(t))
 	if !bytes.Equal(out, unsectioned(c.bytes)) {
-		t.Error("the output's timestamps differ")
+		t.Error("got other timestamps in the output than in the input")
 	}
 	if i := slices.IndexFunc(s.Warnings, func(w string) bool {
 		return strings.HasPrefix(w, "3 packets (first: 3): ") && strings.Contains(w, "before 1970 or after 2261")
 	}); i < 0 {
-		t.Errorf("warnings %q", s.Warnings)
+		t.Errorf("got warnings %q, want one about times before 1970 or after 2261", s.Warnings)
 	}
 	if want := time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1; s.First != 0 || s.Last != want {
 		t.Errorf("from %d to %d ns, want 0 to %d", s.First, s.Last, want)

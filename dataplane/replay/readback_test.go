@@ -24,8 +24,8 @@ const (
 	sharedPcaps = "../../../shared/pcaps" // real captures beside the checkout
 )
 
-// plain returns a file's content, decompressed if it is gzipped.
-func plain(t *testing.T, path string) []byte {
+// readCapture returns a file's content, decompressed if it is gzipped.
+func readCapture(t *testing.T, path string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -73,9 +73,9 @@ func unsectioned(raw []byte) []byte {
 	return raw
 }
 
-// TestUntouched checks that a replay that changes no packet writes the bytes of
+// TestOutputEqualsInput checks that a replay that changes no packet writes the bytes of
 // the input, decompressed.
-func TestUntouched(t *testing.T) {
+func TestOutputEqualsInput(t *testing.T) {
 	for _, dir := range []string{ownPcaps, sharedPcaps} {
 		t.Run(filepath.Base(filepath.Dir(dir)), func(t *testing.T) {
 			for _, path := range captures(t, dir) {
@@ -87,9 +87,9 @@ func TestUntouched(t *testing.T) {
 					t.Fatal(err)
 				}
 				out, _ := mustReplay(t, raw, transparent(t))
-				want := unsectioned(plain(t, path))
+				want := unsectioned(readCapture(t, path))
 				if !bytes.Equal(out, want) {
-					t.Errorf("%s: output differs: %d bytes, want %d", filepath.Base(path), len(out), len(want))
+					t.Errorf("%s: output differs: got %d bytes, want %d", filepath.Base(path), len(out), len(want))
 				}
 			}
 		})
@@ -108,7 +108,7 @@ func TestIndex(t *testing.T) {
 	r.Comma, r.LazyQuotes, r.FieldsPerRecord = '\t', true, -1
 	rows, err := r.ReadAll()
 	if err != nil || len(rows) < 2 {
-		t.Fatal("no index", err)
+		t.Fatalf("read the index: %v", err)
 	}
 	name, count := slices.Index(rows[0], "file"), slices.Index(rows[0], "packets")
 	for _, row := range rows[1:] {
@@ -136,7 +136,7 @@ func TestIndex(t *testing.T) {
 func TestDroppedMarkedQueued(t *testing.T) {
 	for _, name := range []string{"bursts.pcap", "voice-bulk.pcapng", "big-endian.pcap", "big-endian.pcapng.gz"} {
 		t.Run(name, func(t *testing.T) {
-			raw := plain(t, filepath.Join(ownPcaps, name))
+			raw := readCapture(t, filepath.Join(ownPcaps, name))
 			input := readBack(t, raw)
 			p := pipeline(t, dataplane.Class{
 				Name:   "all",
@@ -154,7 +154,7 @@ func TestDroppedMarkedQueued(t *testing.T) {
 				seen[v.Done]++
 				in := input[pkt.ID-1]
 				if pkt.Time != in.at {
-					t.Errorf("packet %d: time %d, by gopacket %d", pkt.ID, pkt.Time, in.at)
+					t.Errorf("packet %d: got time %d, want %d as by gopacket", pkt.ID, pkt.Time, in.at)
 				}
 				if v.Done.Dropped() {
 					return nil
@@ -197,7 +197,7 @@ func TestDroppedMarkedQueued(t *testing.T) {
 
 // TestGzip replays a capture of several gzip members.
 func TestGzip(t *testing.T) {
-	in := little().pcap(magicNano, ethernet).packet(1, 1, frame(ipv4(40, 0, 1))).packet(2, 2, frame(ipv4(40, 0, 2))).bytes
+	in := littleEndian().pcap(magicNano, ethernet).packet(1, 1, ethernetFrame(ipv4(40, 0, 1))).packet(2, 2, ethernetFrame(ipv4(40, 0, 2))).bytes
 	var zipped bytes.Buffer
 	for _, part := range [][]byte{in[:50], in[50:]} {
 		z := gzip.NewWriter(&zipped)
@@ -206,6 +206,6 @@ func TestGzip(t *testing.T) {
 	}
 	out, s := mustReplay(t, zipped.Bytes(), transparent(t))
 	if !bytes.Equal(out, in) || s.Packets != 2 {
-		t.Errorf("%d packets, %d bytes, want 2 and the %d bytes of the input", s.Packets, len(out), len(in))
+		t.Errorf("got %d packets, %d bytes, want 2 and the %d bytes of the input", s.Packets, len(out), len(in))
 	}
 }

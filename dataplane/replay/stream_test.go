@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -19,7 +20,7 @@ var errDisk = errors.New("disk failure")
 // TestInputFails checks that Run returns an I/O error of the source unchanged,
 // with all packets before it in the output.
 func TestInputFails(t *testing.T) {
-	for name, c := range small() {
+	for name, c := range smallCaptures() {
 		ends, packets := wholeRecords(t, c)
 		for i, end := range ends {
 			for _, cut := range []int{end, min(end+5, len(c.bytes))} {
@@ -31,10 +32,10 @@ func TestInputFails(t *testing.T) {
 					want = 3
 				}
 				if !errors.Is(err, errDisk) || errors.As(err, new(*BrokenError)) || s.Packets != int64(want) {
-					t.Errorf("%s, failure after %d bytes: %d packets, %v, want %d", name, cut, s.Packets, err, want)
+					t.Errorf("%s, failure after %d bytes: got %d packets, %v, want %d", name, cut, s.Packets, err, want)
 				}
 				if back := readBack(t, out.Bytes()); len(back) != want {
-					t.Errorf("%s, failure after %d bytes: %d packets in the output, want %d", name, cut, len(back), want)
+					t.Errorf("%s, failure after %d bytes: got %d packets in the output, want %d", name, cut, len(back), want)
 				}
 			}
 		}
@@ -43,26 +44,26 @@ func TestInputFails(t *testing.T) {
 
 // TestDribble reads one byte at a time.
 func TestDribble(t *testing.T) {
-	for name, c := range small() {
+	for name, c := range smallCaptures() {
 		var out bytes.Buffer
 		s, err := Run(t.Context(), iotest.OneByteReader(bytes.NewReader(c.bytes)), transparent(t), Config{Output: &out})
 		if err != nil || s.Packets != 3 || !bytes.Equal(out.Bytes(), unsectioned(c.bytes)) {
-			t.Errorf("%s: %+v, %v", name, s, err)
+			t.Errorf("%s: got %+v, %v, want 3 packets and the input as output", name, s, err)
 		}
 	}
 }
 
 // TestLargestRecord passes packets of the largest size between small ones.
 func TestLargestRecord(t *testing.T) {
-	c := little().pcap(magicMicro, ethernet)
+	c := littleEndian().pcap(magicMicro, ethernet)
 	for range 3 {
-		c.packet(1, 0, frame(ipv4(40, 0, 1)))
+		c.packet(1, 0, ethernetFrame(ipv4(40, 0, 1)))
 		c.packet(1, 0, make([]byte, maxRecord-16))
 		c.packet(1, 0, nil)
 	}
 	out, s := mustReplay(t, c.bytes, transparent(t))
 	if s.Packets != 9 || !bytes.Equal(out, c.bytes) {
-		t.Errorf("%d packets, %d bytes, want 9 and %d", s.Packets, len(out), len(c.bytes))
+		t.Errorf("got %d packets, %d bytes, want 9 and %d", s.Packets, len(out), len(c.bytes))
 	}
 }
 
@@ -83,19 +84,19 @@ func (w *limited) Write(b []byte) (int, error) {
 // wherever it occurs: in the header, within packets, or in packets queued until
 // the end.
 func TestOutputFails(t *testing.T) {
-	c := little().pcap(magicMicro, ethernet)
+	c := littleEndian().pcap(magicMicro, ethernet)
 	for range 600 {
-		c.packet(1, 0, frame(ipv4(1000, 0, 1)))
+		c.packet(1, 0, ethernetFrame(ipv4(1000, 0, 1)))
 	}
 	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued, "linked": linked} {
 		for _, room := range []int{0, 1, 24, 25, 300_000, len(c.bytes) - 1} {
 			_, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{room}})
 			if !errors.As(err, new(*OutputError)) || !errors.Is(err, errDisk) {
-				t.Errorf("%s, room for %d bytes: %v, want an OutputError", name, room, err)
+				t.Errorf("%s, room for %d bytes: got %v, want an OutputError", name, room, err)
 			}
 		}
 		if _, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{len(c.bytes)}}); err != nil {
-			t.Errorf("%s, room for everything: %v", name, err)
+			t.Errorf("%s, enough room: got %v, want nil", name, err)
 		}
 	}
 }
@@ -103,7 +104,7 @@ func TestOutputFails(t *testing.T) {
 // TestEachFails checks that Run returns an error of Each unchanged, with a
 // valid output.
 func TestEachFails(t *testing.T) {
-	in := small()["pcapng"].bytes
+	in := smallCaptures()["pcapng"].bytes
 	var out bytes.Buffer
 	s, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{
 		Output: &out,
@@ -115,10 +116,10 @@ func TestEachFails(t *testing.T) {
 		},
 	})
 	if err != errDisk || s.Packets != 2 {
-		t.Errorf("%d packets, %v, want 2 and Each's error", s.Packets, err)
+		t.Errorf("got %d packets, %v, want 2 and Each's error", s.Packets, err)
 	}
 	if n := len(readBack(t, out.Bytes())); n != 1 {
-		t.Errorf("%d packets in the output, want 1", n)
+		t.Errorf("got %d packets in the output, want 1", n)
 	}
 }
 
@@ -133,10 +134,10 @@ type endless struct {
 }
 
 func newEndless(size int) *endless {
-	e := &endless{size: uint64(size), left: little().pcap(magicMicro, ethernet).bytes}
-	c := little()
+	e := &endless{size: uint64(size), left: littleEndian().pcap(magicMicro, ethernet).bytes}
+	c := littleEndian()
 	for range 64 {
-		c.packet(0, 0, frame(ipv4(size, 0, 1)))
+		c.packet(0, 0, ethernetFrame(ipv4(size, 0, 1)))
 	}
 	e.buf = c.bytes
 	return e
@@ -144,7 +145,7 @@ func newEndless(size int) *endless {
 
 func (e *endless) Read(b []byte) (int, error) {
 	if len(e.left) == 0 {
-		c := little()
+		c := littleEndian()
 		for at := 0; at < len(e.buf); at += len(e.buf) / 64 {
 			c.PutUint32(e.buf[at:], uint32(e.next/1e6))
 			c.PutUint32(e.buf[at+4:], uint32(e.next%1e6))
@@ -175,10 +176,10 @@ func TestCancel(t *testing.T) {
 			},
 		})
 		if err != cause || s.Packets < 3000 || s.Packets > 6000 {
-			t.Errorf("%s: %d packets, %v, want the cause soon after 3000", name, s.Packets, err)
+			t.Errorf("%s: got %d packets, %v, want the cause soon after 3000", name, s.Packets, err)
 		}
 		if back := readBack(t, out.Bytes()); int64(len(back)) != s.Packets {
-			t.Errorf("%s: %d packets in the output, want %d", name, len(back), s.Packets)
+			t.Errorf("%s: got %d packets in the output, want %d", name, len(back), s.Packets)
 		}
 	}
 }
@@ -186,7 +187,7 @@ func TestCancel(t *testing.T) {
 // TestCancelBlocked cancels a run that is blocked on input, in the middle of a
 // packet and inside gzip's reader.
 func TestCancelBlocked(t *testing.T) {
-	in := small()["pcap"].bytes
+	in := smallCaptures()["pcap"].bytes
 	for name, test := range map[string]struct {
 		in      []byte
 		packets int64
@@ -198,25 +199,27 @@ func TestCancelBlocked(t *testing.T) {
 		"after all packets": {in, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, w := io.Pipe()
-			defer w.Close()
-			cause := errors.New("enough")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			go func() {
-				w.Write(test.in)
-				time.Sleep(5 * time.Millisecond)
-				cancel(cause)
-			}()
-			var out bytes.Buffer
-			s, err := Run(ctx, r, transparent(t), Config{Output: &out})
-			if err != cause || s.Packets != test.packets {
-				t.Errorf("%d packets, %v, want %d and the cause", s.Packets, err, test.packets)
-			}
-			if len(test.in) >= 24 {
-				if n := len(readBack(t, out.Bytes())); int64(n) != test.packets {
-					t.Errorf("%d packets in the output, want %d", n, test.packets)
+			synctest.Test(t, func(t *testing.T) {
+				r, w := io.Pipe()
+				defer w.Close()
+				cause := errors.New("enough")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				go func() {
+					_, _ = w.Write(test.in)
+					synctest.Wait() // until Run blocks
+					cancel(cause)
+				}()
+				var out bytes.Buffer
+				s, err := Run(ctx, r, transparent(t), Config{Output: &out})
+				if err != cause || s.Packets != test.packets {
+					t.Errorf("got %d packets, %v, want %d and the cause", s.Packets, err, test.packets)
 				}
-			}
+				if len(test.in) >= 24 {
+					if n := len(readBack(t, out.Bytes())); int64(n) != test.packets {
+						t.Errorf("got %d packets in the output, want %d", n, test.packets)
+					}
+				}
+			})
 		})
 	}
 }
@@ -225,7 +228,7 @@ func TestCancelBlocked(t *testing.T) {
 // returns.
 func TestLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
-	c := small()["pcapng"]
+	c := smallCaptures()["pcapng"]
 	for _, in := range [][]byte{nil, c.bytes, c.bytes[:len(c.bytes)-5], {0x1f, 0x8b, 0x55}, []byte("no capture")} {
 		Run(t.Context(), bytes.NewReader(in), transparent(t), Config{Output: io.Discard})
 	}
@@ -245,7 +248,7 @@ func TestLeavesNoGoroutines(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	stacks := make([]byte, 1<<16)
-	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+	t.Errorf("got %d goroutines, want at most %d as before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 }
 
 // TestMemory replays 300 MB of packets, each of which is queued briefly. Memory

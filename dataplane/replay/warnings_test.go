@@ -14,8 +14,8 @@ import (
 // first packet's number, and no error.
 func TestWarnings(t *testing.T) {
 	const day = 24 * 3600
-	data := frame(ipv4(40, 0, 1))
-	pcap := func() *capture { return little().pcap(magicMicro, ethernet) }
+	data := ethernetFrame(ipv4(40, 0, 1))
+	pcap := func() *capture { return littleEndian().pcap(magicMicro, ethernet) }
 	for _, test := range []struct {
 		name string
 		in   *capture
@@ -30,10 +30,10 @@ func TestWarnings(t *testing.T) {
 		{"MaxGap", pcap().packet(1, 0, data).packet(2, 0, data).packet(3, 1, data), time.Second, []string{"packet 3: ...more than 1s"}},
 		{"a first timestamp is never ahead", pcap().packet(4_000_000_000, 0, data), 0, nil},
 		{"a fraction over one second", pcap().packet(1, 1_000_000, data), 0, []string{"packet 1: ...added to the seconds"}},
-		{"truncated by the snap length", pcap().packet(1, 0, data).words(1, 0, 20, 54).raw(data[:20]...), 0, []string{"packet 2: ...original length"}},
-		{"longer than the original length", pcap().words(1, 0, 54, 20).raw(data...), 0, []string{"packet 1: ...captured length"}},
-		{"unknown link type", little().pcap(magicMicro, usb).packet(1, 0, data).packet(1, 0, data), 0, []string{"2 packets (first: 1): ...link type 147"}},
-		{"unknown link type of an interface", little().section().iface(ethernet, 0).iface(usb, 0).enhanced(0, 1, data).enhanced(1, 1, data), 0, []string{"packet 2: ...link type 147"}},
+		{"truncated by the snap length", pcap().packet(1, 0, data).words(1, 0, 20, 54).rawBytes(data[:20]...), 0, []string{"packet 2: ...original length"}},
+		{"longer than the original length", pcap().words(1, 0, 54, 20).rawBytes(data...), 0, []string{"packet 1: ...captured length"}},
+		{"unknown link type", littleEndian().pcap(magicMicro, usb).packet(1, 0, data).packet(1, 0, data), 0, []string{"2 packets (first: 1): ...link type 147"}},
+		{"unknown link type of an interface", littleEndian().section().iface(ethernet, 0).iface(usb, 0).enhanced(0, 1, data).enhanced(1, 1, data), 0, []string{"packet 2: ...link type 147"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := Run(t.Context(), bytes.NewReader(test.in.bytes), transparent(t), Config{MaxGap: test.gap})
@@ -54,11 +54,11 @@ func TestWarnings(t *testing.T) {
 // in the verdict and in the output, queued or not.
 func TestFractionOverOneSecond(t *testing.T) {
 	for name, p := range map[string]func(testing.TB) Go{"passed": transparent, "queued": queued} {
-		in := big().pcap(magicMicro, ethernet).packet(10, 2_500_000, frame(ipv4(40, 0, 1))).bytes
+		in := bigEndian().pcap(magicMicro, ethernet).packet(10, 2_500_000, ethernetFrame(ipv4(40, 0, 1))).bytes
 		out, s := mustReplay(t, in, p(t))
-		want := big().pcap(magicMicro, ethernet).packet(12, 500_000, frame(ipv4(40, 0, 1))).bytes
+		want := bigEndian().pcap(magicMicro, ethernet).packet(12, 500_000, ethernetFrame(ipv4(40, 0, 1))).bytes
 		if !bytes.Equal(out, want) || s.First != 12.5e9 {
-			t.Errorf("%s: first at %d, output % x", name, s.First, out[24:32])
+			t.Errorf("%s: got first time %d, output % x", name, s.First, out[24:32])
 		}
 	}
 }
@@ -66,10 +66,10 @@ func TestFractionOverOneSecond(t *testing.T) {
 // TestLengths checks that a truncated packet is metered by its original length,
 // or by its captured length if that is larger.
 func TestLengths(t *testing.T) {
-	data := frame(ipv4(400, 0, 1))
-	in := little().pcap(magicMicro, ethernet).
-		words(1, 0, 60, 1414).raw(data[:60]...).
-		words(1, 0, 414, 20).raw(data...).
+	data := ethernetFrame(ipv4(400, 0, 1))
+	in := littleEndian().pcap(magicMicro, ethernet).
+		words(1, 0, 60, 1414).rawBytes(data[:60]...).
+		words(1, 0, 414, 20).rawBytes(data...).
 		packet(1, 0, nil).bytes
 	var got []int
 	_, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{
@@ -91,24 +91,24 @@ func TestLengthRuleWantsEthernet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := little().section().iface(rawIP, 0).iface(ethernet, 0)
-		c.enhanced(1, 1, frame(ipv4(40, 0, 1))).enhanced(0, 2, ipv4(40, 0, 2))
+		c := littleEndian().section().iface(rawIP, 0).iface(ethernet, 0)
+		c.enhanced(1, 1, ethernetFrame(ipv4(40, 0, 1))).enhanced(0, 2, ipv4(40, 0, 2))
 		out, s, err := replay(t, c.bytes, Go{p})
 		if err == nil || !strings.Contains(err.Error(), "link type 101") {
-			t.Errorf("%v, want an error that names the link type", err)
+			t.Errorf("got %v, want an error that names the link type", err)
 		}
 		if n := len(readBack(t, out)); n != 1 || s.Packets != 1 {
-			t.Errorf("%d packets, %d in the output, want 1", s.Packets, n)
+			t.Errorf("got %d packets, %d in the output, want 1", s.Packets, n)
 		}
 	}
 }
 
 // TestSummary checks the smallest and the largest timestamp.
 func TestSummary(t *testing.T) {
-	data := frame(ipv4(40, 0, 1))
-	in := little().pcap(magicNano, ethernet).packet(5, 7, data).packet(3, 1, data).packet(9, 2, data).packet(4, 4, data).bytes
+	data := ethernetFrame(ipv4(40, 0, 1))
+	in := littleEndian().pcap(magicNano, ethernet).packet(5, 7, data).packet(3, 1, data).packet(9, 2, data).packet(4, 4, data).bytes
 	_, s := mustReplay(t, in, transparent(t))
 	if s.Packets != 4 || s.First != 3e9+1 || s.Last != 9e9+2 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want 4 packets from 3000000001 to 9000000002", s)
 	}
 }

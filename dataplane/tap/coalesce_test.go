@@ -3,144 +3,11 @@ package tap
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"testing"
-	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
-
-// udpPacket describes a UDP packet in a buffer.
-type udpPacket struct {
-	dst     net.HardwareAddr // nil: a fixed one
-	tags    []byte           // VLAN tags
-	v6      bool
-	tos     byte // traffic class
-	ttl     byte // hop limit
-	id      uint16
-	frag    uint16
-	host    byte // last byte of the source address; that of the destination is 1
-	port    uint16
-	payload []byte
-	partial bool // leave the checksum to the device
-}
-
-// buffer builds the packet. room is the spare capacity after it.
-func (d udpPacket) buffer(room int) []byte {
-	b := make([]byte, HeaderLen, HeaderLen+100+len(d.payload)+room)
-	if d.dst == nil {
-		d.dst = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	}
-	b = append(append(b, d.dst...), 2, 0, 0, 0, 0, 2)
-	b = append(b, d.tags...)
-	n := uint16(8 + len(d.payload))
-	be := binary.BigEndian
-	at := 0
-	if d.v6 {
-		b = be.AppendUint16(b, 0x86dd)
-		b = append(b, 6<<4|d.tos>>4, d.tos<<4, 0, 7)
-		b = append(be.AppendUint16(b, n), 17, d.ttl)
-		src, dst := [16]byte{0xfd, 15: d.host}, [16]byte{0xfd, 15: 1}
-		b = append(append(b, src[:]...), dst[:]...)
-		at = len(b)
-	} else {
-		b = be.AppendUint16(b, 0x0800)
-		at = len(b) + 20
-		b = be.AppendUint16(append(b, 0x45, d.tos), 20+n)
-		b = be.AppendUint16(be.AppendUint16(b, d.id), d.frag)
-		b = append(b, d.ttl, 17, 0, 0, 10, 0, 0, d.host, 10, 0, 0, 1)
-		be.PutUint16(b[at-10:], slowChecksum(b[at-20:at]))
-	}
-	b = be.AppendUint16(be.AppendUint16(b, d.port), 4789)
-	b = be.AppendUint16(b, n)
-	b = append(append(b, 0, 0), d.payload...)
-	if d.partial {
-		b[0] = 1
-		binary.NativeEndian.PutUint16(b[6:], uint16(at-HeaderLen))
-		binary.NativeEndian.PutUint16(b[8:], 6)
-		be.PutUint16(b[at+6:], ^slowChecksum(pseudoHeader(b, at)))
-	} else {
-		fillUDP(b, at)
-	}
-	return b[: len(b) : len(b)+room]
-}
-
-// slowChecksum is the checksum of RFC 1071, word by word.
-func slowChecksum(b []byte) uint16 {
-	var sum uint32
-	for i, v := range b {
-		sum += uint32(v) << (8 * (1 - i%2))
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
-}
-
-// pseudoHeader returns the pseudo header for the UDP datagram at udp.
-func pseudoHeader(b []byte, udp int) []byte {
-	addrs := b[udp-8 : udp]
-	if b[udp-40]>>4 == 6 && be16(b[udp-42:]) == 0x86dd {
-		addrs = b[udp-32 : udp]
-	}
-	return binary.BigEndian.AppendUint32(append(slices.Clone(addrs), 0, 17), uint32(len(b)-udp))[:len(addrs)+6]
-}
-
-// fillUDP writes the checksum of the datagram at udp.
-func fillUDP(b []byte, udp int) {
-	copy(b[udp+6:], []byte{0, 0})
-	check := slowChecksum(append(pseudoHeader(b, udp), b[udp:]...))
-	if check == 0 {
-		check = 0xffff
-	}
-	binary.BigEndian.PutUint16(b[udp+6:], check)
-}
-
-// splitGSO splits a super packet like the kernel, and checks the fields that
-// the kernel relies on.
-func splitGSO(t testing.TB, b []byte) (segments [][]byte) {
-	t.Helper()
-	host, be := binary.NativeEndian, binary.BigEndian
-	hdrLen, size, start := int(host.Uint16(b[2:])), int(host.Uint16(b[4:])), int(host.Uint16(b[6:]))
-	if b[0] != 1 || host.Uint16(b[8:]) != 6 || hdrLen != start+8 {
-		t.Fatalf("virtio header % x", b[:HeaderLen])
-	}
-	udp := HeaderLen + start
-	headers, payload := b[:udp+8], b[udp+8:]
-	v4 := be.Uint16(b[udp-22:]) == 0x0800 && b[udp-20] == 0x45
-	if want := ^slowChecksum(pseudoHeader(b, udp)); be.Uint16(b[udp+6:]) != want || int(be.Uint16(b[udp+4:])) != len(b)-udp {
-		t.Fatalf("UDP header % x, want the sum %#x", b[udp:udp+8], want)
-	}
-	if v4 && (slowChecksum(b[udp-20:udp]) != 0 || int(be.Uint16(b[udp-18:])) != len(b)-udp+20) ||
-		!v4 && int(be.Uint16(b[udp-36:])) != len(b)-udp {
-		t.Fatalf("IP header % x", b[udp-40:udp])
-	}
-	if size == 0 || len(payload) <= size || len(payload) > 64*size || len(b)-udp+20 > 65535 {
-		t.Fatalf("%d bytes in segments of %d", len(payload), size)
-	}
-	for part := range slices.Chunk(payload, size) {
-		s := append(slices.Clone(headers), part...)
-		clear(s[:HeaderLen])
-		if v4 {
-			be.PutUint16(s[udp-18:], uint16(28+len(part)))
-			be.PutUint16(s[udp-16:], be.Uint16(b[udp-16:])+uint16(len(segments)))
-			be.PutUint16(s[udp-10:], 0)
-			be.PutUint16(s[udp-10:], slowChecksum(s[udp-20:udp]))
-		} else {
-			be.PutUint16(s[udp-36:], uint16(8+len(part)))
-		}
-		be.PutUint16(s[udp+4:], uint16(8+len(part)))
-		fillUDP(s, udp)
-		segments = append(segments, s)
-	}
-	return segments
-}
 
 // flowOf identifies the UDP flow of a frame; "" is a frame of unknown flow.
 func flowOf(b []byte) string {
@@ -185,12 +52,12 @@ func checkCoalesce(t testing.TB, frames [][]byte, c *coalescer) int {
 			continue
 		}
 		if len(b) < HeaderLen || b[1] != 5 {
-			t.Fatalf("frame %d did not arrive, or overtook another:\n% x", i, b)
+			t.Fatalf("frame %d of the output was not in the input, or overtook another:\n% x", i, b)
 		}
 		for _, s := range splitGSO(t, b) {
 			k := firstOf(came, flowOf(s))
 			if k < 0 {
-				t.Fatalf("a segment of frame %d did not arrive, or overtook another:\n% x", i, s)
+				t.Fatalf("a segment of frame %d was not in the input, or overtook another:\n% x", i, s)
 			}
 			w := came[k]
 			came = slices.Delete(came, k, k+1)
@@ -210,7 +77,7 @@ func checkCoalesce(t testing.TB, frames [][]byte, c *coalescer) int {
 		}
 	}
 	if len(came) > 0 {
-		t.Fatalf("%d of %d frames are missing in the output", len(came), len(frames))
+		t.Fatalf("%d of %d frames are missing in the output, want 0", len(came), len(frames))
 	}
 	return len(out)
 }
@@ -305,7 +172,7 @@ func TestCoalesce(t *testing.T) {
 						want++ // the IP header is longer
 					}
 					if got := checkCoalesce(t, frames, newCoalescer(test.n)); got != want {
-						t.Errorf("%d frames in the output, want %d", got, want)
+						t.Errorf("got %d frames in the output, want %d", got, want)
 					}
 				})
 			}
@@ -366,7 +233,7 @@ func TestCoalesceIPv4(t *testing.T) {
 				test.broken(frames[2])
 			}
 			if got := checkCoalesce(t, frames, newCoalescer(0)); got != test.want {
-				t.Errorf("%d frames in the output, want %d", got, test.want)
+				t.Errorf("got %d frames in the output, want %d", got, test.want)
 			}
 		})
 	}
@@ -383,7 +250,7 @@ func TestCoalesceCut(t *testing.T) {
 				binary.BigEndian.PutUint16(cut[ip+2:], uint16(n-ip))
 			}
 			if got := checkCoalesce(t, [][]byte{cut, slices.Clone(cut), whole}, newCoalescer(1)); got != 3 {
-				t.Errorf("%+v cut to %d: %d frames in the output, want 3", d, n, got)
+				t.Errorf("%+v cut to %d: got %d frames in the output, want 3", d, n, got)
 			}
 		}
 	}
@@ -406,292 +273,10 @@ func TestCoalesceRoom(t *testing.T) {
 		{699, 1, 1},
 	} {
 		if got := checkCoalesce(t, frames(test.room), newCoalescer(test.spare)); got != test.want {
-			t.Errorf("room %d, %d spare: %d frames in the output, want %d", test.room, test.spare, got, test.want)
+			t.Errorf("room %d, %d spare: got %d frames in the output, want %d", test.room, test.spare, got, test.want)
 		}
 	}
 	if got := checkCoalesce(t, frames(0), &coalescer{spare: [][]byte{make([]byte, 0, 200), make([]byte, 0, MaxFrame)}}); got != 8 {
-		t.Errorf("a short spare: %d frames in the output, want 8", got)
-	}
-}
-
-// randomUDP returns a batch of few flows, most of whose packets can be merged.
-func randomUDP(r *rand.Rand) (frames [][]byte) {
-	var flow udpPacket
-	for range r.IntN(40) {
-		if len(frames) == 0 || r.IntN(6) == 0 {
-			flow = udpPacket{
-				v6: r.IntN(2) == 0, ttl: byte(63 + r.IntN(2)), id: uint16(r.Uint32()), frag: uint16(r.IntN(2)) * 0x4000,
-				host: byte(r.IntN(2)), port: uint16(r.IntN(2)), payload: make([]byte, r.IntN(300)),
-				tags: bytes.Repeat([]byte{0x81, 0, 0, 1}, r.IntN(3)), partial: r.IntN(3) == 0,
-			}
-		}
-		d := flow
-		d.payload = make([]byte, len(flow.payload))
-		for i := range d.payload {
-			d.payload[i] = byte(r.Uint32())
-		}
-		switch r.IntN(12) {
-		case 0:
-			d.payload = d.payload[:r.IntN(len(d.payload)+1)]
-		case 1:
-			d.id++
-		}
-		flow.id++
-		frames = append(frames, d.buffer(r.IntN(2)*r.IntN(1<<r.IntN(17))))
-	}
-	return frames
-}
-
-func TestCoalesceRandom(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	came, left := 0, 0
-	for range 3000 {
-		frames := randomUDP(r)
-		for _, b := range frames {
-			switch {
-			case r.IntN(20) == 0:
-				b[r.IntN(min(len(b), 80))] ^= 1 << r.IntN(8)
-			case r.IntN(40) == 0:
-				b[r.IntN(len(b))] ^= 1 << r.IntN(8)
-			}
-		}
-		came += len(frames)
-		left += checkCoalesce(t, frames, newCoalescer(r.IntN(3)))
-	}
-	if left > came*2/3 {
-		t.Errorf("%d of %d frames in the output: too few were merged", left, came)
-	}
-}
-
-// FuzzCoalesce mutates a batch. Each 4 bytes of edits are a frame, an offset,
-// and the bits to flip there or a length to truncate to.
-func FuzzCoalesce(f *testing.F) {
-	f.Add(uint64(1), []byte{0, 0, 24, 1})
-	f.Add(uint64(2), []byte{1, 0, 1, 5, 2, 0, 60, 0})
-	f.Fuzz(func(t *testing.T, seed uint64, edits []byte) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		frames := randomUDP(r)
-		for ; len(edits) >= 4 && len(frames) > 0; edits = edits[4:] {
-			b := &frames[int(edits[0])%len(frames)]
-			at := int(be16(edits[1:])) % (len(*b) + 1)
-			if edits[3] == 0 || at == len(*b) {
-				*b = (*b)[:at]
-			} else {
-				(*b)[at] ^= edits[3]
-			}
-		}
-		checkCoalesce(t, frames, newCoalescer(r.IntN(3)))
-	})
-}
-
-// kernelBatch fills one super packet with different packets.
-func kernelBatch(d udpPacket) (frames [][]byte) {
-	for i := range maxSegments {
-		d.id, d.partial = 0xfff0+uint16(i), i%2 == 0
-		d.payload = bytes.Repeat([]byte{byte(i)}, 1000-i/(maxSegments-1))
-		frames = append(frames, d.buffer(MaxFrame))
-	}
-	return frames
-}
-
-// coalesceTAPs opens TAP devices tap0 and so on in a new namespace.
-func coalesceTAPs(t *testing.T, n int) (*nettest.Namespace, []*Interface) {
-	t.Helper()
-	ns := nettest.New(t)
-	if _, err := os.Stat(tun); err != nil {
-		t.Skipf("%v: modprobe tun", err)
-	}
-	var devices []*Interface
-	for i := range n {
-		var device *Interface
-		var err error
-		ns.Do(func() { device, err = Open(Config{Name: fmt.Sprintf("tap%d", i)}) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := device.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		devices = append(devices, device)
-	}
-	return ns, devices
-}
-
-func writeSuper(t *testing.T, to *Interface, frames [][]byte) {
-	t.Helper()
-	out := newCoalescer(0).coalesce(nil, frames)
-	if n, err := to.Ports()[0].Write(out); n != 1 || len(out) != 1 || err != nil {
-		t.Fatalf("wrote %d of %d frames, want 1: %v", n, len(out), err)
-	}
-}
-
-// TestCoalesceSocket receives the datagrams of a super packet from a socket.
-func TestCoalesceSocket(t *testing.T) {
-	ns, taps := coalesceTAPs(t, 1)
-	var err error
-	ns.Do(func() {
-		var link netlink.Link
-		if link, err = netlink.LinkByName("tap0"); err != nil {
-			return
-		}
-		for _, ip := range []net.IPNet{{IP: net.IP{10, 0, 0, 1}, Mask: net.CIDRMask(24, 32)}, {IP: net.ParseIP("fd00::1"), Mask: net.CIDRMask(64, 128)}} {
-			if err = netlink.AddrAdd(link, &netlink.Addr{IPNet: &ip}); err != nil {
-				return
-			}
-		}
-		err = netlink.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 1})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, addr := range []string{"10.0.0.1", "fd00::1"} {
-		var conn *net.UDPConn
-		listen := func() { conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: 4789}) }
-		ns.Do(listen)
-		for end := time.Now().Add(20 * time.Second); errors.Is(err, unix.EADDRNOTAVAIL) && time.Now().Before(end); ns.Do(listen) {
-			time.Sleep(10 * time.Millisecond) // new addresses are tentative at first
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		frames := kernelBatch(udpPacket{v6: addr == "fd00::1", ttl: 64, host: 2, port: 1000})
-		writeSuper(t, taps[0], frames)
-		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		b := make([]byte, 2000)
-		for i := range frames {
-			n, from, err := conn.ReadFromUDP(b)
-			if err != nil || from.Port != 1000 || !bytes.Equal(b[:n], bytes.Repeat([]byte{byte(i)}, 1000-i/63)) {
-				t.Fatalf("%s: datagram %d: %d bytes with value %d from %v: %v", addr, i, n, b[0], from, err)
-			}
-		}
-	}
-}
-
-// TestCoalesceWire bridges super packets to a device without UDP GSO and
-// compares the segments with the packets, byte for byte.
-func TestCoalesceWire(t *testing.T) {
-	ns, taps := coalesceTAPs(t, 2)
-	if err := unix.IoctlSetInt(taps[1].ports[0].(*tapPort).fd, unix.TUNSETOFFLOAD, 0); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	ns.Do(func() {
-		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-		err = errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge))
-		for _, tap := range taps {
-			link, e := netlink.LinkByName(tap.Name())
-			if err = errors.Join(err, e); err == nil {
-				err = netlink.LinkSetMaster(link, bridge)
-			}
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := taps[1].Ports()[0]
-	for _, v6 := range []bool{false, true} {
-		for _, tags := range [][]byte{nil, {0x81, 0, 0, 7}, {0x88, 0xa8, 0, 7, 0x81, 0, 0, 8}} {
-			t.Run(fmt.Sprintf("v6 %v tags % x", v6, tags), func(t *testing.T) {
-				d := udpPacket{dst: net.HardwareAddr{2, 0, 0, 0, 0, 9}, tags: tags, v6: v6, tos: 3, ttl: 64, host: 2, port: 1000}
-				frames := kernelBatch(d)
-				var want [][]byte
-				for _, b := range frames {
-					w := slices.Clone(b)
-					if w[headerFlags] != 0 {
-						fillUDP(w, HeaderLen+int(host16(w[headerCsumStart:])))
-					}
-					want = append(want, w[HeaderLen:])
-				}
-				writeSuper(t, taps[0], frames)
-				into := [][]byte{make([]byte, MaxFrame)}
-				deadline := Now() + int64(5*time.Second)
-				for i := 0; i < len(want); {
-					n, err := port.Read(into)
-					if err == nil && n == 0 && Now() < deadline {
-						err = port.Wait(deadline)
-						if err == nil {
-							continue
-						}
-					}
-					if err != nil || n == 0 {
-						t.Fatalf("%d packets arrived, want %d: %v", i, len(want), err)
-					}
-					got := into[0][HeaderLen:]
-					if !bytes.HasPrefix(got, d.dst) { // sent by the bridge itself
-						continue
-					}
-					if into[0][headerGSO] != 0 || !bytes.Equal(got, want[i]) {
-						t.Fatalf("packet %d is\n% x, want\n% x", i, got, want[i])
-					}
-					i++
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkCoalesce merges batches of 64 packets. bytes is the length of an
-// Ethernet frame.
-func BenchmarkCoalesce(b *testing.B) {
-	for _, test := range []struct {
-		name  string
-		bytes int
-		left  int
-		edit  func(i int, d *udpPacket)
-	}{
-		{"one flow", 64, 1, func(int, *udpPacket) {}},
-		{"one flow", 1000, 1, func(int, *udpPacket) {}},
-		{"16 flows, interleaved", 64, 16, func(i int, d *udpPacket) { d.port, d.frag = uint16(i%16), 0x4000 }},
-		{"64 flows", 64, 64, func(i int, d *udpPacket) { d.port = uint16(i) }},
-		{"increasing lengths", 64, 64, func(i int, d *udpPacket) { d.payload = make([]byte, 20+i) }},
-		{"fragments", 64, 64, func(i int, d *udpPacket) { d.frag = uint16(i) }},
-	} {
-		b.Run(fmt.Sprintf("%s of %d bytes", test.name, test.bytes), func(b *testing.B) {
-			var frames [][]byte
-			for i := range 64 {
-				d := udpPacket{ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, test.bytes-42)}
-				test.edit(i, &d)
-				frames = append(frames, d.buffer(MaxFrame))
-			}
-			var first [][]byte // headers, which merging changes
-			for _, f := range frames[:test.left] {
-				first = append(first, slices.Clone(f[:HeaderLen+42]))
-			}
-			c, out := newCoalescer(0), make([][]byte, 0, len(frames))
-			b.ReportAllocs()
-			for b.Loop() {
-				for i, h := range first {
-					copy(frames[i], h)
-				}
-				out = c.coalesce(out[:0], frames)
-			}
-			if len(out) != test.left {
-				b.Fatalf("%d frames in the output, want %d", len(out), test.left)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(frames)), "ns/packet")
-		})
-	}
-}
-
-func TestCoalesceAllocations(t *testing.T) {
-	var frames [][]byte
-	for i := range 100 {
-		d := udpPacket{v6: i >= 50, ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, 100)}
-		frames = append(frames, d.buffer(0)) // without room, so that no header changes
-	}
-	out, c := make([][]byte, 0, len(frames)), newCoalescer(2)
-	if n := testing.AllocsPerRun(10, func() {
-		if got := len(c.coalesce(out, frames)); got != 2 {
-			t.Errorf("%d frames in the output, want 2", got)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+		t.Errorf("a short spare: got %d frames in the output, want 8", got)
 	}
 }

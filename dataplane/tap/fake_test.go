@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// bubble runs f in a testing/synctest bubble, where time is exact.
-func bubble(t *testing.T, f func(t *testing.T, d *Fake, p Port)) {
+// inBubble runs f in a testing/synctest bubble, where time is exact.
+func inBubble(t *testing.T, f func(t *testing.T, d *Fake, p Port)) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewFake("fake", 2)
 		f(t, d, d.Ports()[1])
@@ -19,18 +19,18 @@ func bubble(t *testing.T, f func(t *testing.T, d *Fake, p Port)) {
 }
 
 func TestFakeFrames(t *testing.T) {
-	bubble(t, func(t *testing.T, d *Fake, p Port) {
+	inBubble(t, func(t *testing.T, d *Fake, p Port) {
 		if d.Name() != "fake" || len(d.Ports()) != 2 {
-			t.Fatalf("%s has %d ports", d.Name(), len(d.Ports()))
+			t.Fatalf("got device %q with %d ports, want \"fake\" with 2", d.Name(), len(d.Ports()))
 		}
 		var sent [][]byte
 		for i := range 5 {
-			sent = append(sent, plain(frame(60+i, i)))
+			sent = append(sent, withHeader(numberedFrame(60+i, i)))
 			if !d.Send(1, sent[i]) {
-				t.Fatal("Send failed")
+				t.Fatalf("Send of frame %d failed", i)
 			}
 		}
-		into := buffers(3)
+		into := newBuffers(3)
 		var got [][]byte
 		for range 3 {
 			if err := p.Wait(math.MaxInt64 - int64(len(got))); len(got) < 5 && err != nil {
@@ -48,21 +48,21 @@ func TestFakeFrames(t *testing.T) {
 			}
 		}
 		if !slices.EqualFunc(got, sent, bytes.Equal) {
-			t.Errorf("%x, want %x", got, sent)
+			t.Errorf("got %x, want %x", got, sent)
 		}
 		if n, err := d.Ports()[0].Read(into); n != 0 || err != nil {
-			t.Errorf("the other queue read %d frames, %v", n, err)
+			t.Errorf("the other queue: Read returned %d, %v, want 0, nil", n, err)
 		}
 		if n, err := p.Write(sent); n != 5 || err != nil {
-			t.Errorf("wrote %d, %v", n, err)
+			t.Errorf("Write returned %d, %v, want 5, nil", n, err)
 		}
 		for _, want := range sent {
 			if got, ok := d.Receive(1); !ok || !bytes.Equal(got, want) {
-				t.Errorf("%x %v, want %x", got, ok, want)
+				t.Errorf("got %x %v, want %x", got, ok, want)
 			}
 		}
 		if _, ok := d.TryReceive(1); ok {
-			t.Error("an extra frame was received")
+			t.Error("TryReceive returned a frame, want none")
 		}
 	})
 }
@@ -70,7 +70,7 @@ func TestFakeFrames(t *testing.T) {
 // TestFakeTime checks that Wait ends exactly at its deadline, on a frame, and
 // on Wake.
 func TestFakeTime(t *testing.T) {
-	bubble(t, func(t *testing.T, d *Fake, p Port) {
+	inBubble(t, func(t *testing.T, d *Fake, p Port) {
 		ends := func(what string, deadline, want int64) {
 			t.Helper()
 			if err := p.Wait(deadline); err != nil || Now() != want {
@@ -79,18 +79,18 @@ func TestFakeTime(t *testing.T) {
 		}
 		began := Now()
 		if began < 0 {
-			t.Errorf("the bubble starts at %d", began)
+			t.Errorf("got %d at the start of the bubble, want 0 or more", began)
 		}
 		ends("deadline", began+242_001, began+242_001)
 		ends("past", began, began+242_001)
 		go func() {
 			time.Sleep(time.Second)
-			d.Send(1, plain(frame(60, 1)))
+			d.Send(1, withHeader(numberedFrame(60, 1)))
 		}()
 		ends("frame", math.MaxInt64, began+242_001+1e9)
 		ends("the same", math.MaxInt64, began+242_001+1e9)
-		if n, err := p.Read(buffers(2)); n != 1 || err != nil {
-			t.Errorf("read %d, %v", n, err)
+		if n, err := p.Read(newBuffers(2)); n != 1 || err != nil {
+			t.Errorf("Read returned %d, %v, want 1, nil", n, err)
 		}
 		go func() {
 			time.Sleep(time.Second)
@@ -106,24 +106,24 @@ func TestFakeTime(t *testing.T) {
 }
 
 func TestFakeFull(t *testing.T) {
-	bubble(t, func(t *testing.T, d *Fake, p Port) {
+	inBubble(t, func(t *testing.T, d *Fake, p Port) {
 		d.SetFull(true)
-		frames := [][]byte{plain(frame(60, 1)), plain(frame(60, 2))}
+		frames := [][]byte{withHeader(numberedFrame(60, 1)), withHeader(numberedFrame(60, 2))}
 		if n, err := p.Write(frames); n != 0 || err != nil || len(frames[0])+len(frames[1]) != 0 {
-			t.Errorf("full: %d, %v, %x", n, err, frames)
+			t.Errorf("device full: Write returned %d, %v and left %x, want 0, nil and empty frames", n, err, frames)
 		}
 		d.SetFull(false)
 		for i := range fakeLen + 1 {
-			n, err := p.Write([][]byte{plain(frame(60, i))})
+			n, err := p.Write([][]byte{withHeader(numberedFrame(60, i))})
 			if want := i < fakeLen; (n == 1) != want || err != nil {
-				t.Fatalf("frame %d: %d, %v", i, n, err)
+				t.Fatalf("frame %d: Write returned %d, %v, want %v, nil", i, n, err, want)
 			}
-			if sent, want := d.TrySend(1, plain(frame(60, i))), i < fakeLen; sent != want {
-				t.Fatalf("frame %d was sent: %v", i, sent)
+			if sent, want := d.TrySend(1, withHeader(numberedFrame(60, i))), i < fakeLen; sent != want {
+				t.Fatalf("frame %d: TrySend returned %v, want %v", i, sent, want)
 			}
 		}
 		if n, err := p.Read([][]byte{make([]byte, 0, 9), make([]byte, 0, 99)}); n != 2 && err != nil {
-			t.Errorf("small buffers: read %d frames, %v", n, err)
+			t.Errorf("small buffers: Read returned %d, %v, want 2, nil", n, err)
 		}
 	})
 }
@@ -131,16 +131,16 @@ func TestFakeFull(t *testing.T) {
 // TestFakeGone checks that all blocked calls return when the device is gone,
 // and that frames written before can still be received.
 func TestFakeGone(t *testing.T) {
-	bubble(t, func(t *testing.T, d *Fake, p Port) {
-		if n, err := p.Write([][]byte{plain(frame(60, 1))}); n != 1 || err != nil {
+	inBubble(t, func(t *testing.T, d *Fake, p Port) {
+		if n, err := p.Write([][]byte{withHeader(numberedFrame(60, 1))}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		for d.TrySend(0, plain(frame(60, 1))) {
+		for d.TrySend(0, withHeader(numberedFrame(60, 1))) {
 		}
 		result := make(chan error)
 		done := make(chan bool)
 		go func() { result <- p.Wait(math.MaxInt64) }()
-		go func() { done <- d.Send(0, plain(frame(60, 1))) }()
+		go func() { done <- d.Send(0, withHeader(numberedFrame(60, 1))) }()
 		go func() {
 			_, ok := d.Receive(0)
 			done <- ok
@@ -155,17 +155,17 @@ func TestFakeGone(t *testing.T) {
 			t.Error(err)
 		}
 		if a, b := <-done, <-done; a || b {
-			t.Error("the device still works")
+			t.Errorf("Send and Receive returned %v and %v on a closed device, want false", a, b)
 		}
-		goneFor(t, p)
-		if d.Send(1, plain(frame(60, 1))) || d.TrySend(1, plain(frame(60, 1))) {
-			t.Error("sent")
+		checkGone(t, p)
+		if d.Send(1, withHeader(numberedFrame(60, 1))) || d.TrySend(1, withHeader(numberedFrame(60, 1))) {
+			t.Error("Send on a closed device returned true")
 		}
 		if _, ok := d.Receive(1); !ok {
-			t.Error("a frame written before is lost")
+			t.Error("Receive lost a frame that was written before Close")
 		}
 		if _, ok := d.Receive(1); ok {
-			t.Error("received a frame that was never written")
+			t.Error("Receive returned a frame that was never written")
 		}
 	})
 }

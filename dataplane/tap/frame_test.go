@@ -9,10 +9,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// segmented returns a buffer with a GSO frame, segmented into packets with size
+// gsoFrame returns a buffer with a GSO frame, segmented into packets with size
 // bytes of payload. If kind is not UDP, d becomes TCP with a number of 4-byte
 // options.
-func segmented(d udpPacket, kind byte, options, size int) []byte {
+func gsoFrame(d udpPacket, kind byte, options, size int) []byte {
 	d.partial = true
 	b := d.buffer(0)
 	at := HeaderLen + int(host16(b[headerCsumStart:]))
@@ -56,7 +56,7 @@ func split(b []byte) (frames [][]byte) {
 // TestDescribe checks that a GSO frame counts as its segments under all length
 // rules.
 func TestDescribe(t *testing.T) {
-	r := random(t)
+	r := seededRandom(t)
 	for range 300 {
 		v6 := r.IntN(2) == 0
 		kind := byte(gsoUDP)
@@ -64,21 +64,21 @@ func TestDescribe(t *testing.T) {
 			kind = map[bool]byte{false: gsoTCP4, true: gsoTCP6}[v6] | byte(r.IntN(2))*gsoECN
 		}
 		d := udpPacket{v6: v6, tags: bytes.Repeat([]byte{0x81, 0, 0, 7}, r.IntN(3)), payload: make([]byte, 1+r.IntN(40_000))}
-		b := segmented(d, kind, r.IntN(11), 1+r.IntN(1500))
+		b := gsoFrame(d, kind, r.IntN(11), 1+r.IntN(1500))
 		frames := split(b)
 		rule := dataplane.LengthRule{Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(60) - 30, MPU: r.IntN(90)}
-		whole, cut := newAlone(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}}), newAlone(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}})
+		whole, cut := newAlonePipeline(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}}), newAlonePipeline(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}})
 		var p dataplane.Packet
 		var v dataplane.Verdict
 		describe(&p, b)
 		whole.l.Process(&p, &v)
 		wire := 0
 		for _, f := range frames {
-			cut.play([]arrival{{b: plain(f)}})
+			cut.processAll([]arrival{{b: withHeader(f)}})
 			wire += len(f)
 		}
 		if got, want := whole.l.Stats()[0], cut.l.Stats()[0]; got != want || p.WireLen != wire {
-			t.Fatalf("%+v v6 %v kind %d: %d bytes as %+v, want %d as %+v: % x", rule, v6, kind, p.WireLen, got.Total(), wire, want.Total(), b[:100])
+			t.Fatalf("%+v v6 %v kind %d: got %d bytes as %+v, want %d as %+v: % x", rule, v6, kind, p.WireLen, got.Total(), wire, want.Total(), b[:100])
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestDescribeRows(t *testing.T) {
 		var p dataplane.Packet
 		describe(&p, append(row.header, row.frame...))
 		if p.WireLen != row.wire || p.Segments != row.segments || p.Segment != row.segment || !bytes.Equal(p.Data, row.frame) || p.Link != dataplane.LinkEthernet {
-			t.Errorf("%s: %d bytes in %d segments of %d, want %d in %d of %d", name, p.WireLen, p.Segments, p.Segment, row.wire, row.segments, row.segment)
+			t.Errorf("%s: got %d bytes in %d segments of %d, want %d in %d of %d", name, p.WireLen, p.Segments, p.Segment, row.wire, row.segments, row.segment)
 		}
 	}
 }
@@ -132,9 +132,9 @@ func TestDescribeRows(t *testing.T) {
 // is below the length of the frame.
 func FuzzDescribe(f *testing.F) {
 	for i := range 20 {
-		f.Add(segmented(udpPacket{v6: i%2 == 0, payload: make([]byte, 1+i*100)}, []byte{gsoTCP4, gsoTCP6, gsoUDP, 3, 0, gsoUDP | gsoECN}[i%6], i%11, 1+i*70), uint8(i))
+		f.Add(gsoFrame(udpPacket{v6: i%2 == 0, payload: make([]byte, 1+i*100)}, []byte{gsoTCP4, gsoTCP6, gsoUDP, 3, 0, gsoUDP | gsoECN}[i%6], i%11, 1+i*70), uint8(i))
 	}
-	f.Add(ip(1, 100, 3), uint8(1))
+	f.Add(ipFrame(1, 100, 3), uint8(1))
 	f.Fuzz(func(t *testing.T, b []byte, base uint8) {
 		if len(b) <= HeaderLen || len(b) > MaxFrame {
 			return
@@ -150,16 +150,16 @@ func FuzzDescribe(f *testing.F) {
 		var v dataplane.Verdict
 		describe(&p, b)
 		if p.WireLen < len(b)-HeaderLen || p.Segments == 1 || p.Segments < 0 || p.Segments > 1 && (p.WireLen-1)/p.Segment+1 != p.Segments {
-			t.Fatalf("wire length %d of a frame of %d bytes, %d segments of %d", p.WireLen, len(b)-HeaderLen, p.Segments, p.Segment)
+			t.Fatalf("frame of %d bytes: got wire length %d, %d segments of %d", len(b)-HeaderLen, p.WireLen, p.Segments, p.Segment)
 		}
 		l.Process(&p, &v)
 		if v.Length < 0 || v.Packets < 1 || base%3 > 0 && v.Length < len(b)-HeaderLen {
-			t.Fatalf("metered as %d bytes, %d packets; the frame has %d bytes", v.Length, v.Packets, len(b)-HeaderLen)
+			t.Fatalf("frame of %d bytes: metered as %d bytes, %d packets", len(b)-HeaderLen, v.Length, v.Packets)
 		}
 		var c dataplane.Count
 		addFrame(&c, b)
 		if c.Packets != int64(v.Packets) || c.Bytes != int64(p.WireLen) {
-			t.Fatalf("counted as %+v", c)
+			t.Fatalf("addFrame counted %+v, want %d packets, %d bytes", c, v.Packets, p.WireLen)
 		}
 	})
 }
@@ -176,13 +176,13 @@ func TestPool(t *testing.T) {
 		}
 		p.put(c)
 		if again := p.copy(b[:1]); row[1] == 256 && &again[0] != &c[0] {
-			t.Errorf("a buffer of %d bytes is not reused", row[1])
+			t.Errorf("copy did not reuse the free buffer of %d bytes", row[1])
 		}
 	}
 	p = pool{}
 	p.put(make([]byte, 777)) // not a buffer of the pool
 	if p.bytes != 0 {
-		t.Error("the pool accepted a foreign buffer")
+		t.Errorf("got %d bytes in the pool after put of a foreign buffer, want 0", p.bytes)
 	}
 	for range 2 * maxPool / MaxFrame {
 		p.put(make([]byte, MaxFrame))
@@ -195,7 +195,7 @@ func TestPool(t *testing.T) {
 		}
 	}
 	if sum > maxPool || sum < maxPool-MaxFrame || sum != p.bytes {
-		t.Errorf("the pool has %d bytes, but counts %d", sum, p.bytes)
+		t.Errorf("got %d bytes in the pool, counted as %d: want them equal and in [%d, %d]", sum, p.bytes, maxPool-MaxFrame, maxPool)
 	}
 	for p.bytes > 0 {
 		p.copy(make([]byte, MaxFrame))
@@ -207,12 +207,12 @@ func TestPool(t *testing.T) {
 func TestSlab(t *testing.T) {
 	var s slab
 	waiting := map[int64][]byte{}
-	r := random(t)
+	r := seededRandom(t)
 	for i := range 1000 {
 		if r.IntN(2) == 0 || len(waiting) == 0 {
 			n, f := s.next(), fmt.Append(nil, i)
 			if waiting[n] != nil {
-				t.Fatalf("number %d is already in use", n)
+				t.Fatalf("next returned %d, which is in use", n)
 			}
 			s.put(ticket{frame: f})
 			waiting[n] = f
@@ -220,7 +220,7 @@ func TestSlab(t *testing.T) {
 		}
 		for n, want := range waiting {
 			if got := s.remove(n).frame; !bytes.Equal(got, want) {
-				t.Fatalf("%s, want %s", got, want)
+				t.Fatalf("got %s, want %s", got, want)
 			}
 			delete(waiting, n)
 			break

@@ -18,8 +18,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// limit is the time limit for operations of the kernel.
-const limit = 20 * time.Second
+// kernelLimit is the time limit for operations of the kernel.
+const kernelLimit = 20 * time.Second
 
 // testType is an Ethernet type that only tests send (IEEE 802, local
 // experimental).
@@ -36,16 +36,16 @@ func needTUN(t testing.TB) {
 func openTAP(t testing.TB, n *nettest.Namespace, c Config) *Interface {
 	t.Helper()
 	needTUN(t)
-	return opened(t, n, func() (*Interface, error) { return Open(c) })
+	return openDevice(t, n, func() (*Interface, error) { return Open(c) })
 }
 
-// uplink opens an uplink in a namespace, until the test ends.
-func uplink(t testing.TB, n *nettest.Namespace, name string, queues int) *Interface {
+// uplinkIn opens an uplink in a namespace, until the test ends.
+func uplinkIn(t testing.TB, n *nettest.Namespace, name string, queues int) *Interface {
 	t.Helper()
-	return opened(t, n, func() (*Interface, error) { return OpenUplink(name, queues) })
+	return openDevice(t, n, func() (*Interface, error) { return OpenUplink(name, queues) })
 }
 
-func opened(t testing.TB, n *nettest.Namespace, open func() (*Interface, error)) *Interface {
+func openDevice(t testing.TB, n *nettest.Namespace, open func() (*Interface, error)) *Interface {
 	t.Helper()
 	var i *Interface
 	var err error
@@ -61,8 +61,8 @@ func opened(t testing.TB, n *nettest.Namespace, open func() (*Interface, error))
 	return i
 }
 
-// buffers returns n buffers to read into.
-func buffers(n int) [][]byte {
+// newBuffers returns n buffers to read into.
+func newBuffers(n int) [][]byte {
 	b := make([][]byte, n)
 	for i := range b {
 		b[i] = make([]byte, MaxFrame)
@@ -70,8 +70,8 @@ func buffers(n int) [][]byte {
 	return b
 }
 
-// frame returns a broadcast frame of some length that contains a number.
-func frame(length, number int) []byte {
+// numberedFrame returns a broadcast frame of some length that contains a number.
+func numberedFrame(length, number int) []byte {
 	f := make([]byte, length)
 	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9})
 	binary.BigEndian.PutUint16(f[macsLen:], testType)
@@ -82,8 +82,8 @@ func frame(length, number int) []byte {
 	return f
 }
 
-// plain puts an empty virtio header before a frame.
-func plain(f []byte) []byte { return append(make([]byte, HeaderLen), f...) }
+// withHeader puts an empty virtio header before a frame.
+func withHeader(f []byte) []byte { return append(make([]byte, HeaderLen), f...) }
 
 // isTest reports whether a buffer is a frame of a test, possibly with VLAN
 // tags.
@@ -98,14 +98,14 @@ func isTest(f []byte) bool {
 	return false
 }
 
-// collect reads from all ports until n frames that match want have arrived.
-func collect(t testing.TB, d Device, n int, want func(frame []byte) bool) [][]byte {
+// readFrames reads from all ports until n frames that match want have arrived.
+func readFrames(t testing.TB, d Device, n int, want func(frame []byte) bool) [][]byte {
 	t.Helper()
 	var got [][]byte
-	into := buffers(64)
-	for deadline := time.Now().Add(limit); len(got) < n; {
+	into := newBuffers(64)
+	for deadline := time.Now().Add(kernelLimit); len(got) < n; {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d frames arrived", len(got), n)
+			t.Fatalf("got %d frames, want %d", len(got), n)
 		}
 		for _, p := range d.Ports() {
 			if err := p.Wait(Now() + int64(time.Millisecond)); err != nil {
@@ -125,9 +125,9 @@ func collect(t testing.TB, d Device, n int, want func(frame []byte) bool) [][]by
 	return got
 }
 
-// host configures a device with a MAC, addresses and the neighbors of
+// configureHost configures a device with a MAC, addresses and the neighbors of
 // nettest.Veth.
-func host(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...string) {
+func configureHost(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...string) {
 	t.Helper()
 	var err error
 	n.Do(func() {
@@ -149,7 +149,7 @@ func host(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...string)
 		}
 	})
 	if err != nil {
-		t.Fatalf("address device %q: %v", name, err)
+		t.Fatalf("configure device %q: %v", name, err)
 	}
 }
 
@@ -170,12 +170,12 @@ func neighbour(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...st
 	}
 }
 
-// counts are the frames that a wire forwarded.
+// counts are the counters of forwardFrames.
 type counts struct{ frames, merged, refused atomic.Int64 }
 
-// wire forwards all buffers between the ports of two devices, unchanged, until
+// forwardFrames forwards all buffers between the ports of two devices, unchanged, until
 // the test ends.
-func wire(t testing.TB, a, b Device) *counts {
+func forwardFrames(t testing.TB, a, b Device) *counts {
 	t.Helper()
 	c := new(counts)
 	var stopped atomic.Bool
@@ -187,7 +187,7 @@ func wire(t testing.TB, a, b Device) *counts {
 			return
 		}
 		defer unlock()
-		into := buffers(64)
+		into := newBuffers(64)
 		for !stopped.Load() {
 			if err := from.Wait(math.MaxInt64); err != nil {
 				t.Error(err)
@@ -228,34 +228,34 @@ func wire(t testing.TB, a, b Device) *counts {
 
 // awaitGone waits on a port until its device is gone.
 func awaitGone(p Port) error {
-	for deadline := Now() + int64(limit); Now() < deadline; {
+	for deadline := Now() + int64(kernelLimit); Now() < deadline; {
 		if err := p.Wait(deadline); err != nil {
 			return err
 		}
-		if _, err := p.Read(buffers(1)); err != nil {
+		if _, err := p.Read(newBuffers(1)); err != nil {
 			return err
 		}
 	}
 	return errors.New("Wait did not return ErrGone")
 }
 
-// goneFor checks that all methods of a port return ErrGone.
-func goneFor(t *testing.T, p Port) {
+// checkGone checks that all methods of a port return ErrGone.
+func checkGone(t *testing.T, p Port) {
 	t.Helper()
-	if n, err := p.Read(buffers(1)); n != 0 || !errors.Is(err, ErrGone) {
-		t.Errorf("Read: %d, %v", n, err)
+	if n, err := p.Read(newBuffers(1)); n != 0 || !errors.Is(err, ErrGone) {
+		t.Errorf("Read returned %d, %v, want 0, ErrGone", n, err)
 	}
-	if n, err := p.Write([][]byte{plain(frame(60, 1))}); n != 0 || !errors.Is(err, ErrGone) {
-		t.Errorf("Write: %d, %v", n, err)
+	if n, err := p.Write([][]byte{withHeader(numberedFrame(60, 1))}); n != 0 || !errors.Is(err, ErrGone) {
+		t.Errorf("Write returned %d, %v, want 0, ErrGone", n, err)
 	}
 	if err := p.Wait(math.MaxInt64); !errors.Is(err, ErrGone) {
-		t.Errorf("Wait: %v", err)
+		t.Errorf("Wait returned %v, want ErrGone", err)
 	}
 }
 
 // TestPushTag checks that the offsets in the virtio header follow a VLAN tag.
 func TestPushTag(t *testing.T) {
-	f := frame(60, 1)
+	f := numberedFrame(60, 1)
 	tagged := slices.Insert(slices.Clone(f), macsLen, 0x88, 0xa8, 0x61, 0x23)
 	header := func(flags byte, hdrLen, csumStart uint16) []byte {
 		h := make([]byte, HeaderLen)
@@ -271,7 +271,7 @@ func TestPushTag(t *testing.T) {
 	} {
 		b := append(slices.Grow(slices.Clone(row.in), 100), f...)
 		if got, want := pushTag(b, 0x88a8, 0x6123), append(row.want, tagged...); !slices.Equal(got, want) {
-			t.Errorf("%x, want %x", got, want)
+			t.Errorf("got %x, want %x", got, want)
 		}
 	}
 }
@@ -279,12 +279,12 @@ func TestPushTag(t *testing.T) {
 func TestNow(t *testing.T) {
 	last := Now()
 	if wall := time.Now().UnixNano(); last <= 0 || last-wall > int64(time.Hour) || wall-last > int64(time.Hour) {
-		t.Errorf("Now is %d, the wall clock %d", last, wall)
+		t.Errorf("Now returned %d, want the wall clock within an hour: %d", last, wall)
 	}
 	for range 1000 {
 		now := Now()
 		if now < last {
-			t.Fatalf("Now went from %[2]d back to %[1]d", now, last)
+			t.Fatalf("Now returned %d after %d", now, last)
 		}
 		last = now
 	}

@@ -44,10 +44,10 @@ func TestWaitDeadline(t *testing.T) {
 	for _, ahead := range []int64{-1000, 0, 1, 1000, spin - 1, spin, spin + 1, 242_000, 3_000_000} {
 		deadline := Now() + ahead
 		if events, err := w.wait(deadline); events != 0 || err != nil {
-			t.Errorf("wait of %d ns: events %#x, %v", ahead, events, err)
+			t.Errorf("wait of %d ns: got events %#x, %v, want 0, nil", ahead, events, err)
 		}
 		if now := Now(); now < deadline {
-			t.Errorf("wait of %d ns: %d ns early", ahead, deadline-now)
+			t.Errorf("wait of %d ns ended %d ns early", ahead, deadline-now)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestWaitDeadline(t *testing.T) {
 func TestWaitFile(t *testing.T) {
 	for _, deadline := range []func() int64{
 		func() int64 { return math.MaxInt64 },
-		func() int64 { return Now() + int64(limit) },
+		func() int64 { return Now() + int64(kernelLimit) },
 	} {
 		w, ready := newWaiter(t)
 		go func() {
@@ -66,20 +66,20 @@ func TestWaitFile(t *testing.T) {
 		}()
 		for range 2 {
 			if events, err := w.wait(deadline()); events != unix.POLLIN || err != nil {
-				t.Errorf("events %#x, %v", events, err)
+				t.Errorf("got events %#x, %v, want %#x, nil", events, err, unix.POLLIN)
 			}
 		}
 	}
 	old := spin
 	defer func() { spin = old }()
-	spin = 2 * int64(limit)
+	spin = 2 * int64(kernelLimit)
 	w, ready := newWaiter(t)
 	go func() {
 		time.Sleep(time.Millisecond)
 		ready()
 	}()
-	if events, err := w.wait(Now() + int64(limit)); events != unix.POLLIN || err != nil {
-		t.Errorf("while spinning: events %#x, %v", events, err)
+	if events, err := w.wait(Now() + int64(kernelLimit)); events != unix.POLLIN || err != nil {
+		t.Errorf("while spinning: got events %#x, %v, want %#x, nil", events, err, unix.POLLIN)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestWake(t *testing.T) {
 	}
 	if deadline := Now() + int64(time.Millisecond); true {
 		if _, err := w.wait(deadline); err != nil || Now() < deadline {
-			t.Errorf("an old wake took effect: %v", err)
+			t.Errorf("wait ended by a wake that an earlier wait returned for: %v", err)
 		}
 	}
 
@@ -143,11 +143,11 @@ func TestLockThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := slack(); got != 1 {
-		t.Errorf("timer slack %d ns while locked", got)
+		t.Errorf("got timer slack of %d ns while locked, want 1", got)
 	}
 	unlock()
 	if got := slack(); got != before {
-		t.Errorf("timer slack %d ns after unlock, %d before", got, before)
+		t.Errorf("got timer slack of %d ns after unlock, want %d", got, before)
 	}
 }
 

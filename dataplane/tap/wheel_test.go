@@ -43,7 +43,7 @@ func newWheelPair(t testing.TB, now int64) *wheelPair {
 	return &wheelPair{t: t, wheel: newWheel[int](now)}
 }
 
-func (p *wheelPair) add(at int64) {
+func (p *wheelPair) addEntry(at int64) {
 	p.wheel.add(at, p.model.added)
 	heap.Push(&p.model, wheelRow{at, p.model.added})
 	p.model.added++
@@ -55,15 +55,15 @@ func (p *wheelPair) compare() {
 	p.t.Helper()
 	at, ok := p.wheel.next()
 	if n := p.wheel.len(); n != p.model.Len() || ok != (n > 0) {
-		p.t.Fatalf("len %d, next exists: %v; want len %d", n, ok, p.model.Len())
+		p.t.Fatalf("got len %d and a next entry %v, want len %d", n, ok, p.model.Len())
 	}
 	if ok && at != p.model.waiting[0].at {
 		p.t.Fatalf("next is at %d, want %d", at, p.model.waiting[0].at)
 	}
 }
 
-// pop removes up to n values that are due by now.
-func (p *wheelPair) pop(now int64, n int) {
+// popEntries removes up to n values that are due by now.
+func (p *wheelPair) popEntries(now int64, n int) {
 	p.t.Helper()
 	for range n {
 		v, at, ok := p.wheel.pop(now)
@@ -81,17 +81,17 @@ func (p *wheelPair) pop(now int64, n int) {
 	}
 }
 
-// drain removes all values, each exactly at its time.
-func (p *wheelPair) drain() {
+// drainEntries removes all values, each exactly at its time.
+func (p *wheelPair) drainEntries() {
 	p.t.Helper()
 	for p.model.Len() > 0 {
 		at := p.model.waiting[0].at
 		if at > math.MinInt64 {
-			p.pop(at-1, 1)
+			p.popEntries(at-1, 1)
 		}
-		p.pop(at, 1)
+		p.popEntries(at, 1)
 	}
-	p.pop(math.MaxInt64, 1)
+	p.popEntries(math.MaxInt64, 1)
 	for i := range p.wheel.entries {
 		if p.wheel.entries[i].value != 0 {
 			p.t.Fatalf("entry %d still references its value", i)
@@ -121,9 +121,9 @@ func TestWheelRows(t *testing.T) {
 			p := newWheelPair(t, test.now)
 			for range 3 { // later rounds start with late times and free entries
 				for _, at := range test.at {
-					p.add(at)
+					p.addEntry(at)
 				}
-				p.drain()
+				p.drainEntries()
 			}
 		})
 	}
@@ -136,15 +136,15 @@ func TestWheelWraps(t *testing.T) {
 		for _, now := range []int64{0, edge / 2, edge - 1, edge, -edge} {
 			p := newWheelPair(t, now)
 			for _, at := range []int64{edge + 1, edge, edge - 1, edge, edge - 1, edge + edge/2, edge + (edge - 1)} {
-				p.add(at)
+				p.addEntry(at)
 			}
-			p.pop(edge-1, 1)
-			p.add(edge)
-			p.add(edge - 1)
-			p.pop(edge, 2)
-			p.add(edge + (edge - 1))
-			p.add(edge + 1)
-			p.drain()
+			p.popEntries(edge-1, 1)
+			p.addEntry(edge)
+			p.addEntry(edge - 1)
+			p.popEntries(edge, 2)
+			p.addEntry(edge + (edge - 1))
+			p.addEntry(edge + 1)
+			p.drainEntries()
 		}
 	}
 }
@@ -166,25 +166,25 @@ func TestWheelRandom(t *testing.T) {
 			case 1:
 				now = wheelLater(now, r.Int64()>>(63-span))
 			case 2, 3:
-				p.pop(now, r.IntN(20))
+				p.popEntries(now, r.IntN(20))
 			case 4: // a burst at one time
 				at := wheelLater(now, r.Int64()>>(63-span))
 				for range r.IntN(10) {
-					p.add(at)
+					p.addEntry(at)
 				}
 			case 5: // a queue
 				at := now
 				for range r.IntN(20) {
 					at = wheelLater(at, r.Int64()>>(63-span/2))
-					p.add(at)
+					p.addEntry(at)
 				}
 			case 6:
-				p.add(now - r.Int64N(1000)) // late; or far ahead if it wraps
+				p.addEntry(now - r.Int64N(1000)) // late; or far ahead if it wraps
 			default:
-				p.add(wheelLater(now, r.Int64()>>(63-span)))
+				p.addEntry(wheelLater(now, r.Int64()>>(63-span)))
 			}
 		}
-		p.drain()
+		p.drainEntries()
 	}
 }
 
@@ -208,18 +208,18 @@ func FuzzWheel(f *testing.F) {
 			d := int64((1<<8 | uint64(steps[2])) << (steps[1] % 64) >> 8)
 			switch steps[0] % 5 {
 			case 0:
-				p.add(wheelLater(now, max(d, 0)))
+				p.addEntry(wheelLater(now, max(d, 0)))
 			case 1:
-				p.add(now - d)
+				p.addEntry(now - d)
 			case 2:
 				now = wheelLater(now, max(d, 0))
 			case 3:
-				p.add(d)
+				p.addEntry(d)
 			case 4:
-				p.pop(now, int(steps[1]))
+				p.popEntries(now, int(steps[1]))
 			}
 		}
-		p.drain()
+		p.drainEntries()
 	})
 }
 
@@ -293,7 +293,7 @@ func TestWheelAllocations(t *testing.T) {
 			w.add(next(v.queue, at), v)
 			w.next()
 		}); n != 0 {
-			t.Errorf("%s: %v allocations, want 0", pattern.name, n)
+			t.Errorf("%s: got %v allocations, want 0", pattern.name, n)
 		}
 	}
 }

@@ -1,0 +1,269 @@
+package queue
+
+import (
+	"cmp"
+	"math/big"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// modelLink is a model of Link whose values are packet numbers.
+type modelLink struct {
+	rate    meter.Rate
+	free    *big.Rat
+	queues  []*modelShare
+	levels  [MaxPriority + 1]modelLevel
+	busy    *modelLevel // level of the packet sent last
+	decided []Decision[int]
+}
+
+// backlog is the number of queued packets.
+func (m *modelLink) backlog() (n int) {
+	for _, q := range m.queues {
+		n += len(q.backlog)
+	}
+	return n
+}
+
+// advanceTo makes all selections of times up to now, or of all times.
+func (m *modelLink) advanceTo(now int64, all bool) {
+	for m.free != nil && (all || m.free.Cmp(ratOf(now)) <= 0) {
+		if m.busy != nil {
+			weights := int64(0)
+			for _, q := range m.busy.queues {
+				weights += int64(q.Weight)
+			}
+			m.busy.time += m.busy.bytes << 20 / weights
+			m.busy = nil
+		}
+		if m.backlog() == 0 {
+			return
+		}
+		m.choose()
+	}
+}
+
+func (m *modelLink) choose() {
+	var ready []*modelShare
+	for i := range m.levels {
+		for _, q := range m.levels[i].queues {
+			if len(q.backlog) > 0 {
+				ready = append(ready, q)
+			}
+		}
+		if len(ready) > 0 {
+			break
+		}
+	}
+	level := ready[0].level
+	level.time = max(level.time, slices.MinFunc(ready, func(a, b *modelShare) int { return cmp.Compare(a.start, b.start) }).start)
+	ready = slices.DeleteFunc(ready, func(q *modelShare) bool { return q.start > level.time })
+	q := slices.MinFunc(ready, func(a, b *modelShare) int { return cmp.Compare(a.finish(), b.finish()) })
+	flow, finish := q.nextFlow(), q.finish()
+	w := q.remove(flow)
+	depart := ceilOf(m.free)
+	delay := depart - w.arrived
+	if totalBytes(q.packetsOf(flow)) <= 1514 {
+		delay = min(delay, int64(q.modelEarly.CoDel.Target)-1) // a single packet is not a queue
+	}
+	f := flow.early.stale(w.Packet, depart, delay, w.fate)
+	if !f.Dropped() {
+		q.start = finish
+		level.latest = max(level.latest, finish)
+		level.bytes, m.busy = int64(w.Bytes), level
+		flow.deficit -= w.Bytes
+		q.chosen = nil
+		m.free = new(big.Rat).Add(m.free, sendTime(m.rate, int64(w.Bytes)))
+	}
+	m.decided = append(m.decided, Decision[int]{w.value, depart, f})
+}
+
+func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
+	m.advanceTo(now, false)
+	q := m.queues[queue]
+	limit := q.modelEarly.Bytes
+	over := func() bool {
+		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || len(q.backlog)+1 > q.capacity()
+	}
+	if over() && !q.Fair || limit > 0 && int64(p.Bytes) > limit {
+		return Full
+	}
+	b := int64(len(q.backlog))
+	if limit > 0 {
+		b = q.bytes()
+	}
+	f := q.thin(p, b)
+	if f.Dropped() {
+		return f
+	}
+	empty := true
+	for _, other := range q.level.queues {
+		empty = empty && len(other.backlog) == 0
+	}
+	if empty && m.busy != q.level {
+		q.level.time = max(q.level.time, q.level.latest)
+	}
+	if len(q.backlog) == 0 {
+		q.start = max(q.start, q.level.time)
+	}
+	for over() {
+		var most *modelFlow
+		for _, f := range q.flows {
+			if n, other := totalBytes(q.packetsOf(f)), int64(-1); len(q.packetsOf(f)) > 0 {
+				if most != nil {
+					other = totalBytes(q.packetsOf(most))
+				}
+				if n > other || n == other && f.number < most.number {
+					most = f
+				}
+			}
+		}
+		m.decided = append(m.decided, Decision[int]{q.remove(most).value, now, Full})
+	}
+	if m.backlog() == 0 && (m.free == nil || m.free.Cmp(ratOf(now)) < 0) {
+		m.free = ratOf(now)
+	}
+	if flow := q.flow(p); !slices.Contains(q.begun, flow) && !slices.Contains(q.older, flow) {
+		flow.deficit = 1514
+		q.begun = append(q.begun, flow)
+	}
+	q.backlog = append(q.backlog, modelQueued{p, now, f, value})
+	m.advanceTo(now, false)
+	return f
+}
+
+// due is the time of the next decision.
+func (m *modelLink) due() int64 {
+	if len(m.decided) > 0 {
+		return m.decided[0].Depart
+	}
+	return ceilOf(m.free)
+}
+
+// modelLevel has the virtual time of WF2Q+, in units of 1/2^20 byte.
+type modelLevel struct {
+	queues       []*modelShare
+	time, latest int64
+	bytes        int64 // being sent
+}
+
+// modelShare is a queue with the packets of all flows in one list.
+type modelShare struct {
+	modelEarly
+	LinkQueue
+	level        *modelLevel
+	start        int64
+	backlog      []modelQueued
+	begun, older []*modelFlow
+	flows        map[uint16]*modelFlow
+	chosen       *modelFlow
+}
+
+// packetsOf returns the queued packets of a flow.
+func (q *modelShare) packetsOf(f *modelFlow) (list []modelQueued) {
+	for _, w := range q.backlog {
+		if !q.Fair || w.Flow == f.number {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+func (q *modelShare) bytes() int64 { return totalBytes(q.backlog) }
+
+// flow returns the flow of a packet.
+func (q *modelShare) flow(p Packet) *modelFlow {
+	n := p.Flow
+	if !q.Fair {
+		n = 0
+	}
+	if q.flows[n] == nil {
+		q.flows[n] = &modelFlow{number: n, early: newModelEarly(q.modelEarly.Config)}
+	}
+	return q.flows[n]
+}
+
+// remove removes the first packet of a flow.
+func (q *modelShare) remove(f *modelFlow) modelQueued {
+	i := slices.IndexFunc(q.backlog, func(w modelQueued) bool { return !q.Fair || w.Flow == f.number })
+	w := q.backlog[i]
+	q.backlog = slices.Delete(q.backlog, i, i+1)
+	if q.chosen == f && len(q.packetsOf(f)) == 0 {
+		q.chosen = nil
+	}
+	return w
+}
+
+// nextFlow returns the flow to serve, by RFC 8290 §4.2.
+func (q *modelShare) nextFlow() *modelFlow {
+	for q.chosen == nil {
+		list := &q.begun
+		if len(*list) == 0 {
+			list = &q.older
+		}
+		f := (*list)[0]
+		if f.deficit <= 0 {
+			f.deficit += 1514
+			*list = (*list)[1:]
+			q.older = append(q.older, f)
+			continue
+		}
+		if len(q.packetsOf(f)) > 0 {
+			q.chosen = f
+			break
+		}
+		*list = (*list)[1:]
+		if list == &q.begun {
+			q.older = append(q.older, f)
+		}
+	}
+	return q.chosen
+}
+
+func (q *modelShare) finish() int64 {
+	return q.start + int64(q.packetsOf(q.nextFlow())[0].Bytes)<<20/int64(q.Weight)
+}
+
+type modelFlow struct {
+	number  uint16
+	deficit int
+	early   modelEarly
+}
+
+type modelQueued struct {
+	Packet
+	arrived int64
+	fate    Fate
+	value   int
+}
+
+func newModelLink(rate meter.Rate, shares []LinkQueue) *modelLink {
+	m := &modelLink{rate: rate}
+	for _, s := range shares {
+		q := &modelShare{modelEarly: newModelEarly(s.Config), LinkQueue: s}
+		if s.Time > 0 {
+			q.modelEarly.Time, q.modelEarly.Bytes = 0, bytesIn(rate, int64(s.Time))
+			if s.Bytes > 0 {
+				q.modelEarly.Bytes = min(q.modelEarly.Bytes, s.Bytes)
+			}
+			for _, e := range q.wred {
+				if e != nil {
+					e.Min, e.Max = bytesIn(rate, e.Min), bytesIn(rate, e.Max)
+				}
+			}
+		}
+		q.flows = map[uint16]*modelFlow{}
+		q.level = &m.levels[s.Priority]
+		q.level.queues = append(q.level.queues, q)
+		m.queues = append(m.queues, q)
+	}
+	return m
+}
+
+func totalBytes(list []modelQueued) (n int64) {
+	for _, w := range list {
+		n += int64(w.Bytes)
+	}
+	return n
+}
