@@ -83,12 +83,12 @@ func against(t testing.TB, r *rand.Rand, params compiler, packets int) {
 			t.Fatalf("%+v packet %d: %d B at %d, input %v: %v with %d, %d left; oracle: %v with %d, %d",
 				params, i, n, now, in, got, tc, te, want, wantC, wantE)
 		}
-		now = later(r, now)
+		now = laterTime(r, now)
 	}
 }
 
-// later returns a time after now: usually soon, sometimes centuries later.
-func later(r *rand.Rand, now int64) int64 {
+// laterTime returns a time after now: usually soon, sometimes centuries later.
+func laterTime(r *rand.Rand, now int64) int64 {
 	spans := []int64{1, 100, 10_000, 1e6, 1e7, 1e9, 1e12, 1e15, math.MaxInt64}
 	dt := r.Int64N(spans[min(r.IntN(len(spans)), r.IntN(len(spans)))])
 	return max(now, now+dt) // at most the largest int64
@@ -143,7 +143,7 @@ func TestLongRun(t *testing.T) {
 			t.Parallel()
 			rate := BitRate(bps)
 			const cbs, n = 15_000, 1500
-			m := New(compile(t, TokenBucket{Rate: rate, Burst: cbs}))
+			m := New(compileProfile(t, TokenBucket{Rate: rate, Burst: cbs}))
 			step := max(8e9*n/bps/3, 1) + 1 // three times as many packets as fit
 			var granted, now int64
 			for i := range int64(2e6) {
@@ -153,9 +153,9 @@ func TestLongRun(t *testing.T) {
 				}
 			}
 			tc, _ := m.Tokens(now)
-			earned := new(big.Rat).Mul(rational(rate), whole(now))
-			earned.Add(earned, whole(cbs))
-			if got := granted + tc; 3*granted < 2*n && bps > 7 || got != floor(earned) {
+			earned := new(big.Rat).Mul(rational(rate), ratOf(now))
+			earned.Add(earned, ratOf(cbs))
+			if got := granted + tc; 3*granted < 2*n && bps > 7 || got != floorOf(earned) {
 				t.Errorf("%d granted and %d left after %d ns, want %v in all", granted, tc, now, earned.FloatString(3))
 			}
 		})
@@ -168,7 +168,7 @@ func TestProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range 2000 {
 		c := randomParams(r)
-		p := compile(t, c)
+		p := compileProfile(t, c)
 		m, burst := New(p), New(p)
 		cbs, _ := p.Bursts()
 		var rate Rate
@@ -197,20 +197,20 @@ func TestProperties(t *testing.T) {
 			for i, n := range lengths {
 				got := m.Color(now, n, before[i])
 				if got != colors[i] {
-					t.Fatalf("%+v: Colors gave %v, Color %v", c, colors[i], got)
+					t.Fatalf("%+v: got %v from Colors, %v from Color", c, colors[i], got)
 				}
 				if got < before[i] {
-					t.Fatalf("%+v: %v became %v", c, before[i], got)
+					t.Fatalf("%+v: got %v for the input color %v, want no better color", c, got, before[i])
 				}
 				if got == Green {
 					green += int64(n)
 				}
 			}
-			most := new(big.Rat).Mul(rational(rate), whole(latest-first))
-			if most.Add(most, whole(cbs)); whole(green).Cmp(most) > 0 {
-				t.Fatalf("%+v: %d green bytes in %d ns", c, green, latest-first)
+			most := new(big.Rat).Mul(rational(rate), ratOf(latest-first))
+			if most.Add(most, ratOf(cbs)); ratOf(green).Cmp(most) > 0 {
+				t.Fatalf("%+v: got %d green bytes in %d ns, want at most %s", c, green, latest-first, most.FloatString(0))
 			}
-			now = later(r, now)
+			now = laterTime(r, now)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func BenchmarkColorRandom(b *testing.B) {
 		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, false},
 		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, true},
 	} {
-		p := compile(b, c)
+		p := compileProfile(b, c)
 		b.Run(p.Kind().String(), func(b *testing.B) {
 			m, now, i := New(p), int64(0), 0
 			for b.Loop() {
@@ -46,7 +46,7 @@ func BenchmarkColors(b *testing.B) {
 		TRTCM{BitRate(1e9), 65536, BitRate(2e9), 65536},
 		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
 	} {
-		p := compile(b, c)
+		p := compileProfile(b, c)
 		b.Run(p.Kind().String(), func(b *testing.B) {
 			m, now := New(p), int64(0)
 			for i := 0; i < b.N; i += 32 {
@@ -59,7 +59,7 @@ func BenchmarkColors(b *testing.B) {
 
 // BenchmarkColorEach meters bursts of 32 packets by as many meters of 4096.
 func BenchmarkColorEach(b *testing.B) {
-	p := compile(b, TRTCM{BitRate(1e9), 65536, BitRate(2e9), 65536})
+	p := compileProfile(b, TRTCM{BitRate(1e9), 65536, BitRate(2e9), 65536})
 	r := rand.New(rand.NewPCG(3, 4))
 	meters, picks := make([]Meter, 4096), make([]*Meter, 1<<14)
 	for i := range meters {
@@ -78,7 +78,7 @@ func BenchmarkColorEach(b *testing.B) {
 
 // BenchmarkLocked meters by one goroutine, without contention.
 func BenchmarkLocked(b *testing.B) {
-	l, now := NewLocked(compile(b, SRTCM{BitRate(1e9), 65536, 65536})), int64(0)
+	l, now := NewLocked(compileProfile(b, SRTCM{BitRate(1e9), 65536, 65536})), int64(0)
 	for b.Loop() {
 		now += 1600
 		l.Color(now, 594, Green)
@@ -87,7 +87,7 @@ func BenchmarkLocked(b *testing.B) {
 
 // BenchmarkShards meters random keys of 10,000 by one goroutine.
 func BenchmarkShards(b *testing.B) {
-	s, err := NewShards[uint64](compile(b, TokenBucket{Rate: BitRate(1e9), Burst: 65536}), TableConfig{Keys: 10_000}, 1000)
+	s, err := NewShards[uint64](compileProfile(b, TokenBucket{Rate: BitRate(1e9), Burst: 65536}), TableConfig{Keys: 10_000}, 1000)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func BenchmarkFamily(b *testing.B) {
 		TSWTCM{BitRate(1e9), BitRate(2e9), time.Second, 2859},
 		TokenBucket{Rate: BitRate(1e9), Burst: 65536, Warmup: 2 * time.Second},
 	} {
-		p := compile(b, c)
+		p := compileProfile(b, c)
 		name := p.Kind().String()
 		if _, warm := p.rule.(warmUp); warm {
 			name += "-warmup"
@@ -140,7 +140,7 @@ func BenchmarkColor(b *testing.B) {
 		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
 		TRTCM{BitRate(999_999_999), 65536, BitRate(1e9), 1e9},
 	} {
-		p := compile(b, c)
+		p := compileProfile(b, c)
 		name := p.Kind().String()
 		if p.rule != nil {
 			name += "-wide"

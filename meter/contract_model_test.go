@@ -11,14 +11,13 @@ import (
 type contract struct {
 	params compiler
 	begun  bool
-	slow   slow
+	slow   slowMeter
 }
 
-// exactly is the slow model of any meter of buckets. Its buckets may hold less than
-// nothing.
-type exactly struct{ *oracle }
+// exactBuckets is the model of any meter of buckets. Its buckets may be negative.
+type exactBuckets struct{ *oracle }
 
-func (b exactly) color(now int64, n int, in Color) Color {
+func (b exactBuckets) color(now int64, n int, in Color) Color {
 	if n < 0 {
 		b.oracle.color(now, 0, Red)
 		return Red
@@ -26,9 +25,9 @@ func (b exactly) color(now int64, n int, in Color) Color {
 	return b.oracle.color(now, n, in)
 }
 
-func (b exactly) tokens() (tc, te int64) { return max(floor(b.tc), 0), max(floor(b.te), 0) }
+func (b exactBuckets) tokens() (tc, te int64) { return max(floorOf(b.tc), 0), max(floorOf(b.te), 0) }
 
-func (b exactly) idle(int64) bool { return b.tc.Cmp(b.cbs) == 0 && b.te.Cmp(b.ebs) == 0 }
+func (b exactBuckets) isIdle(int64) bool { return b.tc.Cmp(b.cbs) == 0 && b.te.Cmp(b.ebs) == 0 }
 
 func newContract(params compiler, tc, te int64) *contract {
 	switch t := params.(type) {
@@ -40,25 +39,25 @@ func newContract(params compiler, tc, te int64) *contract {
 	default:
 		return &contract{params: params, slow: newSlow(params, tc)}
 	}
-	b := exactly{newOracle(params)}
-	b.tc = lesser(whole(max(tc, 0)), b.cbs)
-	b.te = lesser(whole(max(te, 0)), b.ebs)
+	b := exactBuckets{newOracle(params)}
+	b.tc = lesser(ratOf(max(tc, 0)), b.cbs)
+	b.te = lesser(ratOf(max(te, 0)), b.ebs)
 	return &contract{params: params, slow: b}
 }
 
-// ask returns a copy of the model, so that a call does not change it.
-func (c *contract) ask(now int64) *contract {
+// copyAt returns a copy of the model at now. Calls of the copy do not change the model.
+func (c *contract) copyAt(now int64) *contract {
 	c.begin(now)
 	own := *c
 	switch s := c.slow.(type) {
-	case exactly:
+	case exactBuckets:
 		o := *s.oracle
 		o.tc, o.te = new(big.Rat).Set(o.tc), new(big.Rat).Set(o.te)
-		own.slow = exactly{&o}
+		own.slow = exactBuckets{&o}
 	default: // models of big.Rat: numbers are replaced, never changed
 		p := reflect.New(reflect.TypeOf(s).Elem())
 		p.Elem().Set(reflect.ValueOf(s).Elem())
-		own.slow = p.Interface().(slow)
+		own.slow = p.Interface().(slowMeter)
 	}
 	return &own
 }
@@ -75,14 +74,14 @@ func (c *contract) color(now int64, n int, in Color) Color {
 	return c.slow.color(now, n, in)
 }
 
-// at returns the tokens of a copy at a time.
-func (c *contract) at(now int64) slow {
-	own := c.ask(now)
+// modelAt returns the tokens of a copy at a time.
+func (c *contract) modelAt(now int64) slowMeter {
+	own := c.copyAt(now)
 	own.slow.color(now, 0, Red)
 	return own.slow
 }
 
-func (c *contract) tokens(now int64) (tc, te int64) { return c.at(now).tokens() }
+func (c *contract) tokens(now int64) (tc, te int64) { return c.modelAt(now).tokens() }
 
 func (c *contract) remaining(now int64) int64 {
 	tc, te := c.tokens(now)
@@ -92,27 +91,27 @@ func (c *contract) remaining(now int64) int64 {
 	return tc
 }
 
-func (c *contract) green(now int64, n int) bool { return c.ask(now).color(now, n, Green) == Green }
+func (c *contract) green(now int64, n int) bool { return c.copyAt(now).color(now, n, Green) == Green }
 
 // debit takes n bytes from a bucket ahead of time.
-func (c *contract) debit(n int64) { c.slow.(exactly).tc.Sub(c.slow.(exactly).tc, whole(n)) }
+func (c *contract) debit(n int64) { c.slow.(exactBuckets).tc.Sub(c.slow.(exactBuckets).tc, ratOf(n)) }
 
 // counts reports whether a bucket can owe n more bytes: it counts up to 2^61 units, or bytes
 // if it is wide.
 func (c *contract) counts(p *Profile, now int64, n int) bool {
-	b := c.at(now).(exactly)
+	b := c.modelAt(now).(exactBuckets)
 	lacks := new(big.Rat).Sub(b.cbs, b.tc)
-	lacks.Add(lacks, whole(int64(n)))
+	lacks.Add(lacks, ratOf(int64(n)))
 	if p.rule == nil {
-		lacks.Mul(lacks, whole(p.den))
+		lacks.Mul(lacks, ratOf(p.den))
 	}
-	return lacks.Cmp(whole(1<<61)) <= 0
+	return lacks.Cmp(ratOf(1<<61)) <= 0
 }
 
-// credit returns them.
+// credit returns the bytes of a debit.
 func (c *contract) credit(n int64) {
-	b := c.slow.(exactly)
-	b.tc = lesser(b.tc.Add(b.tc, whole(n)), b.cbs)
+	b := c.slow.(exactBuckets)
+	b.tc = lesser(b.tc.Add(b.tc, ratOf(n)), b.cbs)
 	b.oracle.tc = b.tc
 }
 
@@ -120,10 +119,10 @@ func (c *contract) credit(n int64) {
 // bursts, less a part of a unit that the new rate cannot express. The model copies the size
 // of that part from the meter.
 func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *contract {
-	held := c.at(now).(exactly)
+	held := c.modelAt(now).(exactBuckets)
 	next := newContract(params, 0, 0)
 	next.begin(now)
-	b := next.slow.(exactly)
+	b := next.slow.(exactBuckets)
 	w := m.profile.wide()
 	l := m.profile.levels(m.state, m.profile.log, now)
 	for i, bucket := range []wideBucket{w.c, w.e} {
@@ -131,10 +130,10 @@ func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *c
 		if exact.Sign() < 0 {
 			exact.SetInt64(0)
 		}
-		got := new(big.Rat).Add(whole(l.at[i].bytes), big.NewRat(l.at[i].units, bucket.den))
+		got := new(big.Rat).Add(ratOf(l.at[i].bytes), big.NewRat(l.at[i].units, bucket.den))
 		lost := new(big.Rat).Sub(exact, got)
 		if lost.Sign() < 0 || lost.Cmp(big.NewRat(1, bucket.den)) >= 0 {
-			t.Fatalf("%+v became %+v: bucket %d holds %v of %v bytes", c.params, params, i, got, exact)
+			t.Fatalf("%+v became %+v: bucket %d: got %v bytes, want %v", c.params, params, i, got, exact)
 		}
 		[]*big.Rat{b.tc, b.te}[i].Set(got)
 	}

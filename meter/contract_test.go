@@ -54,8 +54,8 @@ func contractParams(r *rand.Rand) compiler {
 	return anyParams(r)
 }
 
-// rates returns the rate and burst of the bucket that green packets take from.
-func rates(params compiler) (rate Rate, burst int64, buckets bool) {
+// ratesOf returns the rate and burst of the bucket that green packets take from.
+func ratesOf(params compiler) (rate Rate, burst int64, buckets bool) {
 	switch t := params.(type) {
 	case TokenBucket:
 		return t.Rate, t.Burst, true
@@ -69,11 +69,11 @@ func rates(params compiler) (rate Rate, burst int64, buckets bool) {
 	return Rate{}, 0, false
 }
 
-// hold makes random calls of a meter and its model, and compares them. If the clock goes
+// compareCalls makes random calls of a meter and its model, and compares them. If the clock goes
 // backwards, a meter may give less than the model, and only the bound is checked.
-func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
+func compareCalls(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 	t.Helper()
-	p := compile(t, params)
+	p := compileProfile(t, params)
 	c, e := p.Bursts()
 	tc, te := pick(r, c, 0, c/2, -1, c+1), pick(r, e, 0, e/3)
 	m := NewWithTokens(p, tc, te)
@@ -86,14 +86,14 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 	latest := int64(math.MinInt64)
 	var last Reservation
 	var lastBytes int64
-	rate, burst, buckets := rates(params)
+	rate, burst, buckets := ratesOf(params)
 	_, warm := p.rule.(warmUp)
 	single := buckets && !warm && (p.kind == kindTokenBucket || p.kind == kindGCRA)
 	take := func(n int) {
-		granted.Add(granted, whole(int64(n)))
-		most := new(big.Rat).Mul(rational(rate), new(big.Rat).SetInt(since(latest, begin)))
-		if most.Add(most, whole(burst)); buckets && granted.Cmp(most) > 0 {
-			t.Fatalf("%+v: %s bytes green in %d ns", params, granted.FloatString(0), latest-begin)
+		granted.Add(granted, ratOf(int64(n)))
+		most := new(big.Rat).Mul(rational(rate), new(big.Rat).SetInt(nsSince(latest, begin)))
+		if most.Add(most, ratOf(burst)); buckets && granted.Cmp(most) > 0 {
+			t.Fatalf("%+v: got %s green bytes in %d ns, want at most %s", params, granted.FloatString(0), latest-begin, most.FloatString(0))
 		}
 	}
 	for i := range calls {
@@ -127,7 +127,7 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 			}
 		case 2:
 			call = "Peek"
-			got, want = say(m.Peek(at, n, in)), say(model.ask(seen).color(seen, n, in))
+			got, want = say(m.Peek(at, n, in)), say(model.copyAt(seen).color(seen, n, in))
 		case 3:
 			call = "Tokens"
 			got, want = say(m.Tokens(at)), say(model.tokens(seen))
@@ -234,11 +234,11 @@ func hold(t testing.TB, r *rand.Rand, params compiler, calls int, back bool) {
 				break
 			}
 			params = randomBuckets(r)
-			p = compile(t, params)
+			p = compileProfile(t, params)
 			m.SetProfile(at, p)
 			model = model.become(t, params, &m, at)
 			lastBytes = 0 // reservations have ended
-			rate, burst, _ = rates(params)
+			rate, burst, _ = ratesOf(params)
 			single = p.kind == kindTokenBucket || p.kind == kindGCRA
 			c, _ = p.Bursts()
 			begin, granted = latest, new(big.Rat)
@@ -264,7 +264,7 @@ func randomBuckets(r *rand.Rand) compiler {
 		if t, ok := params.(TokenBucket); ok && t.Warmup > 0 {
 			continue
 		}
-		if _, _, ok := rates(params); ok {
+		if _, _, ok := ratesOf(params); ok {
 			return params
 		}
 	}
@@ -301,7 +301,7 @@ func second(_, b int64) int64 { return b }
 func TestContract(t *testing.T) {
 	r := logged(t)
 	for range 6000 {
-		hold(t, r, contractParams(r), 40, r.IntN(4) == 0)
+		compareCalls(t, r, contractParams(r), 40, r.IntN(4) == 0)
 	}
 }
 
@@ -309,7 +309,7 @@ func FuzzContract(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		r := rand.New(rand.NewPCG(a, b))
-		hold(t, r, contractParams(r), 200, r.IntN(4) == 0)
+		compareCalls(t, r, contractParams(r), 200, r.IntN(4) == 0)
 	})
 }
 
@@ -328,7 +328,7 @@ func TestFarApart(t *testing.T) {
 		TSWTCM{BitRate(8e6), BitRate(8e6), time.Hour, 1},
 	}, allKinds...)
 	for _, params := range all {
-		p := compile(t, params)
+		p := compileProfile(t, params)
 		c, e := p.Bursts()
 		for _, then := range times {
 			for _, now := range times {
@@ -342,37 +342,37 @@ func TestFarApart(t *testing.T) {
 				latest := m.Clone()
 				late, _ := latest.Tokens(math.MaxInt64)
 				if early, _ := m.Tokens(now); early > max(late, c/2) && p.kind != kindTSWTCM && now < then {
-					t.Errorf("%+v: %d tokens at %d, after %d, when there were %d", params, early, now, then, late)
+					t.Errorf("%+v: got %d tokens at %d, want at most the %d of the later time %d", params, early, now, late, then)
 				}
 				_, warm := p.rule.(warmUp)
 				if full, _ := m.Tokens(now); now > then && uint64(now)-uint64(then) > 1<<62 && !warm && full < c-c/1e6 { // an average has decayed for the most part
-					t.Errorf("%+v: %d of %d tokens at %d, after %d", params, full, c, now, then)
+					t.Errorf("%+v: got %d tokens at %d, want %d: the latest call was at %d", params, full, now, c, then)
 				}
 				m.Peek(now, 10, Yellow)
 				if n := m.TakeUpTo(now, 1); n < 0 || n > 1 {
-					t.Errorf("%+v: took %d of 1", params, n)
+					t.Errorf("%+v: TakeUpTo of 1 returned %d", params, n)
 				}
 				m.RetryAfter(now, int(c))
 				m.ResetAfter(now)
 				m.Cancel(now, m.Reserve(now, 20, math.MaxInt64))
 				if d := m.Decide(now, 5); d.Remaining < 0 || d.Remaining > c || d.RetryAfter < 0 || d.ResetAfter < 0 {
-					t.Errorf("%+v at %d, after %d: %+v", params, now, then, d)
+					t.Errorf("%+v at %d, after %d: got %+v, want no number out of range", params, now, then, d)
 				}
 				m.Explain(now, 5, Green)
 				m.Colors(now, []int{1, 2}, nil, make([]Color, 2))
-				m.SetProfile(now, compile(t, pick(r, all...)))
+				m.SetProfile(now, compileProfile(t, pick(r, all...)))
 				c, e := m.profile.Bursts()
 				if tc, te := m.Tokens(then); tc < 0 || te < 0 || tc > c || te > e {
-					t.Errorf("%+v: %d, %d tokens of %d, %d", m.profile, tc, te, c, e)
+					t.Errorf("%+v: got %d, %d tokens, want 0 to %d, %d", m.profile, tc, te, c, e)
 				}
 			}
 		}
 	}
 	// Windows are aligned at any time.
-	m := New(compile(t, FixedWindow{100, time.Second}))
+	m := New(compileProfile(t, FixedWindow{100, time.Second}))
 	for _, now := range []int64{math.MinInt64, -1 << 62, 0} {
 		if n := m.TakeUpTo(now, 200); n != 100 {
-			t.Errorf("%d of 100 at %d", n, now)
+			t.Errorf("got %d of 100 at %d", n, now)
 		}
 	}
 }

@@ -11,14 +11,14 @@ func TestDecide(t *testing.T) {
 	r := logged(t)
 	for range 3000 {
 		params := anyParams(r)
-		m, now := used(t, r, params)
+		m, now := usedMeter(t, r, params)
 		now = pick(r, now, nextTime(r, params, now), now-1)
 		tc, te := m.Tokens(now)
 		c, _ := m.profile.Bursts()
 		n := nextLength(r, params, tc, te, c+1)
-		one := clone(m)
+		one := cloneOf(m)
 		got := m.Decide(now, n)
-		if want := one.Color(now, n, Green); got.Color != want || !same(m, &one, now) {
+		if want := one.Color(now, n, Green); got.Color != want || !sameState(m, &one, now) {
 			t.Fatalf("%+v: %d B: %+v, Color %v", params, n, got, want)
 		}
 		after, ever := one.RetryAfter(now, n)
@@ -29,7 +29,7 @@ func TestDecide(t *testing.T) {
 			t.Fatalf("%+v: %d B: %+v, ResetAfter %v", params, n, got, want)
 		}
 		if left := one.TakeUpTo(now, math.MaxInt); one.profile.kind != kindTSWTCM && int64(left) != got.Remaining {
-			t.Fatalf("%+v: %d B: %+v, and %d B more are green", params, n, got, left)
+			t.Fatalf("%+v: %d B: got %+v, but %d B more are green", params, n, got, left)
 		}
 	}
 }
@@ -51,14 +51,14 @@ func TestDecideByHand(t *testing.T) {
 		{FixedWindow{100, time.Second}, [2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}}},
 		{SlidingLog{100, time.Second, 9}, [2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}}},
 	} {
-		m := New(compile(t, test.params))
+		m := New(compileProfile(t, test.params))
 		for i, want := range test.want {
 			if got := m.Decide(0, 60); got != want {
-				t.Errorf("%+v, %d: %+v, want %+v", test.params, i, got, want)
+				t.Errorf("%+v, %d: got %+v, want %+v", test.params, i, got, want)
 			}
 		}
 		if got := m.Decide(0, 101); got.Color == Green || got.RetryAfter != Never {
-			t.Errorf("%+v: more than the burst: %+v", test.params, got)
+			t.Errorf("%+v: more than the burst: got %+v, want Red and Never", test.params, got)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
 		TRTCM4115{BitRate(7), 1 << 40, Unlimited, 1 << 59, true},
 	}, allKinds...) {
-		m := New(compile(t, params))
+		m := New(compileProfile(t, params))
 		now := int64(0)
 		if n := testing.AllocsPerRun(100, func() {
 			now += 10_000
@@ -77,7 +77,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 			m.Cancel(now, m.Reserve(now, 60, time.Second))
 			m.TakeUpTo(now, 10)
 		}); n != 0 {
-			t.Errorf("%+v: %v allocations", params, n)
+			t.Errorf("%+v: got %v allocations, want 0", params, n)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type slowEnvelope struct {
 func newSlowEnvelope(t EnvelopeParams) *slowEnvelope {
 	e := &slowEnvelope{params: t}
 	for _, f := range t.Flows {
-		e.tc, e.te = append(e.tc, whole(f.Buckets.CBS)), append(e.te, whole(f.Buckets.EBS))
+		e.tc, e.te = append(e.tc, ratOf(f.Buckets.CBS)), append(e.te, ratOf(f.Buckets.EBS))
 	}
 	return e
 }
@@ -35,7 +35,7 @@ func receive(bucket *big.Rat, size int64, dt *big.Rat, rate Rate, limit *Rate, o
 		tokens = lesser(tokens, new(big.Rat).Mul(rational(*limit), dt))
 	}
 	full := new(big.Rat).Add(bucket, tokens)
-	bucket.Set(lesser(full, whole(size)))
+	bucket.Set(lesser(full, ratOf(size)))
 	return full.Sub(full, bucket)
 }
 
@@ -43,7 +43,7 @@ func (e *slowEnvelope) color(flow int, now int64, n int, in Color) Color {
 	if !e.begun {
 		e.begun, e.last = true, now
 	}
-	dt := new(big.Rat).SetInt(since(max(now, e.last), e.last))
+	dt := new(big.Rat).SetInt(nsSince(max(now, e.last), e.last))
 	e.last = max(now, e.last)
 
 	ranks := len(e.params.Flows)
@@ -75,7 +75,7 @@ func (e *slowEnvelope) color(flow int, now int64, n int, in Color) Color {
 		yellow[rank] = receive(e.te[at(rank)], f.Buckets.EBS, dt, f.Buckets.EIR, f.EIRMax, yellow[rank+1], own, lowest)
 	}
 
-	b := whole(int64(n))
+	b := ratOf(int64(n))
 	switch {
 	case n >= 0 && in == Green && b.Cmp(e.tc[flow]) <= 0:
 		e.tc[flow].Sub(e.tc[flow], b)
@@ -114,7 +114,7 @@ func compareEnvelope(t *testing.T, r *rand.Rand, params EnvelopeParams, packets 
 		if r.IntN(3) == 0 {
 			c, x := r.Int64N(f.Buckets.CBS+2)-1, r.Int64N(f.Buckets.EBS+1)
 			e.SetTokens(i, c, x)
-			o.tc[i], o.te[i] = whole(min(max(c, 0), f.Buckets.CBS)), whole(x)
+			o.tc[i], o.te[i] = ratOf(min(max(c, 0), f.Buckets.CBS)), ratOf(x)
 		}
 	}
 	now := pick(r, 0, -5, -1<<61, 1e18, r.Int64N(1e18))
@@ -129,7 +129,7 @@ func compareEnvelope(t *testing.T, r *rand.Rand, params EnvelopeParams, packets 
 			x = e.Explain(flow, now, n, in)
 			got = x.Color
 			if x.TcBefore != tc || x.TeBefore != te || x.Clause.Text() == "" || !strings.HasPrefix(x.Clause.String(), "rfc4115-") {
-				t.Fatalf("%+v, had %d, %d", x, tc, te)
+				t.Fatalf("got %+v, want %d, %d tokens before and a clause of RFC 4115", x, tc, te)
 			}
 		} else {
 			got = e.Color(flow, now, n, in)
@@ -139,7 +139,7 @@ func compareEnvelope(t *testing.T, r *rand.Rand, params EnvelopeParams, packets 
 		}
 		for j := range params.Flows {
 			tc, te := e.Tokens(j, now)
-			if wantC, wantE := floor(o.tc[j]), floor(o.te[j]); tc != wantC || te != wantE {
+			if wantC, wantE := floorOf(o.tc[j]), floorOf(o.te[j]); tc != wantC || te != wantE {
 				t.Fatalf("%+v packet %d at %d: flow %d of %d has %d, %d; model %d, %d", params, i, now, j, len(params.Flows), tc, te, wantC, wantE)
 			}
 		}
@@ -173,7 +173,7 @@ func TestEnvelopeFlags(t *testing.T) {
 				}
 				refused := cf0 && flags != 0
 				if _, err := NewEnvelope(params); (err != nil) != refused {
-					t.Errorf("%d flows, CF %b, CF0 %v: %v", n, flags, cf0, err)
+					t.Errorf("%d flows, CF %b, CF0 %v: got %v, want an error: %v", n, flags, cf0, err, refused)
 				}
 				compareEnvelope(t, r, params, 30)
 			}
@@ -205,7 +205,7 @@ func TestEnvelopeBounds(t *testing.T) {
 
 func TestEnvelopeAllocatesNothing(t *testing.T) {
 	flow := TRTCM4115{CIR: BitRate(8e6), CBS: 100, EIR: BitRate(8e6), EBS: 100}
-	params := of(flow, flow, flow)
+	params := envelopeOf(flow, flow, flow)
 	params.Coupling, params.Flows[1].EIRMax = true, new(BitRate(9e6))
 	e, err := NewEnvelope(params)
 	if err != nil {
@@ -213,7 +213,7 @@ func TestEnvelopeAllocatesNothing(t *testing.T) {
 	}
 	now := int64(0)
 	if n := testing.AllocsPerRun(1000, func() { now += 9999; e.Color(int(now)%3, now, 40, Green) }); n != 0 {
-		t.Errorf("%v allocations a packet", n)
+		t.Errorf("got %v allocations per packet, want 0", n)
 	}
 }
 
@@ -226,8 +226,8 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// of returns an envelope without limits. Flows are from the highest rank to the lowest.
-func of(flows ...TRTCM4115) (params EnvelopeParams) {
+// envelopeOf returns an envelope without limits. Flows are from the highest rank to the lowest.
+func envelopeOf(flows ...TRTCM4115) (params EnvelopeParams) {
 	for _, f := range flows {
 		params.Flows = append(params.Flows, EnvelopeFlow{Buckets: f})
 	}
@@ -243,15 +243,15 @@ func TestEnvelopeTrace(t *testing.T) {
 	green := TRTCM4115{CIR: mega, CBS: 100, EIR: Rate{}, EBS: 50}
 	coupled := high
 	coupled.Coupling = true
-	limited := of(high, low)
+	limited := envelopeOf(high, low)
 	for i := range limited.Flows {
 		limited.Flows[i].CIRMax, limited.Flows[i].EIRMax = new(BitRate(4e6)), new(BitRate(2e6))
 	}
-	one := of(high, low, low)
+	one := envelopeOf(high, low, low)
 	one.Flows[1].CIRMax, one.Flows[1].EIRMax = new(BitRate(2e6)), new(Rate{})
-	wasted, cf0 := of(green, green), of(green, green)
+	wasted, cf0 := envelopeOf(green, green), envelopeOf(green, green)
 	cf0.Coupling = true
-	halved := of(green, green)
+	halved := envelopeOf(green, green)
 	halved.Coupling = true
 	halved.Flows[0].EIRMax = new(BitRate(4e6))
 	type row struct {
@@ -267,7 +267,7 @@ func TestEnvelopeTrace(t *testing.T) {
 		params EnvelopeParams
 		rows   []row
 	}{
-		{"overflow goes to the next rank, color by color", of(high, low), []row{
+		{"overflow goes to the next rank, color by color", envelopeOf(high, low), []row{
 			{1, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
 			{1, 0, 50, Green, Yellow, [4]int64{100, 50, 0, 0}},
 			{0, 0, 30, Green, Green, [4]int64{70, 50, 0, 0}},
@@ -276,7 +276,7 @@ func TestEnvelopeTrace(t *testing.T) {
 			{1, 31 * µs, 2, Green, Yellow, [4]int64{100, 50, 1, 29}},
 			{1, 31 * µs, 1, Green, Green, [4]int64{100, 50, 0, 29}},
 		}},
-		{"with coupling, green overflows into its own yellow, yellow into the next", of(coupled, low), []row{
+		{"with coupling, green overflows into its own yellow, yellow into the next", envelopeOf(coupled, low), []row{
 			{1, 0, 100, Green, Green, [4]int64{100, 50, 0, 50}},
 			{1, 0, 50, Yellow, Yellow, [4]int64{100, 50, 0, 0}},
 			{0, 0, 50, Yellow, Yellow, [4]int64{100, 0, 0, 0}},
@@ -326,7 +326,7 @@ func TestEnvelopeTrace(t *testing.T) {
 			all[0], all[1] = e.Tokens(0, r.at)
 			all[2], all[3] = e.Tokens(len(test.params.Flows)-1, r.at)
 			if got != r.want || all != r.all {
-				t.Errorf("%s, row %d: %v with %v, want %v with %v", test.name, i, got, all, r.want, r.all)
+				t.Errorf("%s, row %d: got %v with %v, want %v with %v", test.name, i, got, all, r.want, r.all)
 			}
 		}
 	}
@@ -334,11 +334,11 @@ func TestEnvelopeTrace(t *testing.T) {
 
 func TestEnvelopeErrors(t *testing.T) {
 	one := TRTCM4115{CIR: BitRate(8e9), CBS: 1000, EIR: BitRate(8e9), EBS: 0}
-	limits := of(one)
+	limits := envelopeOf(one)
 	limits.Flows[0].CIRMax, limits.Flows[0].EIRMax = &Rate{-1, 1}, &Rate{1, 0}
-	fast := of(one, TRTCM4115{CIR: BitRate(1e9), CBS: 10})
+	fast := envelopeOf(one, TRTCM4115{CIR: BitRate(1e9), CBS: 10})
 	fast.Flows[1].CIRMax = &Rate{1 << 62, 1}
-	twice := of(one, one)
+	twice := envelopeOf(one, one)
 	twice.Coupling, twice.Flows[1].Buckets.Coupling = true, true
 	for _, test := range []struct {
 		params EnvelopeParams
@@ -346,14 +346,14 @@ func TestEnvelopeErrors(t *testing.T) {
 	}{
 		{EnvelopeParams{}, "flows are missing"},
 		{limits, "CIRMax is negative\nEIRMax needs a period above zero"},
-		{of(TRTCM4115{}), "CBS and EBS are both zero"},
-		{of(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that 64 bits count exactly at their rates, 72057594 bytes"},
+		{envelopeOf(TRTCM4115{}), "CBS and EBS are both zero"},
+		{envelopeOf(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that 64 bits count exactly at their rates, 72057594 bytes"},
 		{fast, "CIRMax"},
-		{of(TRTCM4115{CIR: Rate{1 << 40, 1}, CBS: 1}, TRTCM4115{CIR: Rate{1, 1 << 50}, CBS: 1}), "CIR"},
+		{envelopeOf(TRTCM4115{CIR: Rate{1 << 40, 1}, CBS: 1}, TRTCM4115{CIR: Rate{1, 1 << 50}, CBS: 1}), "CIR"},
 		{twice, "does not go with coupling of a flow (MEF 10.3 [R150])"},
 	} {
 		if _, err := NewEnvelope(test.params); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: %v, want %q", test.params, err, test.want)
+			t.Errorf("%+v: got %v, want %q", test.params, err, test.want)
 		}
 	}
 }

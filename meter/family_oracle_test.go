@@ -2,47 +2,47 @@ package meter
 
 import "math/big"
 
-// slow is a meter in exact rational arithmetic. It is written from the rules and shares only
+// slowMeter is a meter in exact rational arithmetic. It is written from the rules and shares only
 // the parameter structs and Color with the package. Time never goes backwards.
-type slow interface {
+type slowMeter interface {
 	// color meters a packet at a time that is not before the latest.
 	color(now int64, n int, in Color) Color
 	// tokens is Meter.Tokens at the time of the latest packet.
 	tokens() (tc, te int64)
 	// idle reports whether the meter is as good as new at now.
-	idle(now int64) bool
+	isIdle(now int64) bool
 }
 
 // newSlow returns the model of a meter that begins with tokens, at most the burst.
-func newSlow(params compiler, tokens int64) slow {
+func newSlow(params compiler, tokens int64) slowMeter {
 	switch t := params.(type) {
 	case TokenBucket:
 		if t.Warmup == 0 {
 			return newSlowBucket(t, tokens)
 		}
 		return &slowWarm{
-			rate: rational(t.Rate), burst: whole(t.Burst), warmup: whole(int64(t.Warmup)),
-			level: whole(min(max(tokens, 0), t.Burst)),
+			rate: rational(t.Rate), burst: ratOf(t.Burst), warmup: ratOf(int64(t.Warmup)),
+			level: ratOf(min(max(tokens, 0), t.Burst)),
 		}
 	case FixedWindow:
-		return &slowWindow{limit: t.Limit, length: int64(t.Window), carried: taken(t.Limit, tokens)}
+		return &slowWindow{limit: t.Limit, length: int64(t.Window), carried: takenOf(t.Limit, tokens)}
 	case SlidingCounter:
-		return &slowCounter{limit: t.Limit, length: int64(t.Window), carried: taken(t.Limit, tokens)}
+		return &slowCounter{limit: t.Limit, length: int64(t.Window), carried: takenOf(t.Limit, tokens)}
 	case SlidingWindow:
 		slot := int64(t.Window) / int64(t.Slots)
-		return &slowLog{limit: t.Limit, slot: slot, length: int64(t.Slots), first: taken(t.Limit, tokens)}
+		return &slowLog{limit: t.Limit, slot: slot, length: int64(t.Slots), first: takenOf(t.Limit, tokens)}
 	case SlidingLog:
-		return &slowLog{limit: t.Limit, slot: 1, length: int64(t.Window), entries: t.Entries, first: taken(t.Limit, tokens)}
+		return &slowLog{limit: t.Limit, slot: 1, length: int64(t.Window), entries: t.Entries, first: takenOf(t.Limit, tokens)}
 	case TSWTCM:
 		return newSlowTSW(t)
 	}
 	panic("no model")
 }
 
-// taken returns the bytes taken if tokens are left of a limit.
-func taken(limit, tokens int64) int64 { return limit - min(max(tokens, 0), limit) }
+// takenOf returns the bytes taken if tokens are left of a limit.
+func takenOf(limit, tokens int64) int64 { return limit - min(max(tokens, 0), limit) }
 
-func since(now, then int64) *big.Int { return new(big.Int).Sub(big.NewInt(now), big.NewInt(then)) }
+func nsSince(now, then int64) *big.Int { return new(big.Int).Sub(big.NewInt(now), big.NewInt(then)) }
 
 // windowOf returns floor(now / length).
 func windowOf(now, length int64) *big.Int {
@@ -54,7 +54,7 @@ type slowBucket struct{ oracle }
 
 func newSlowBucket(t TokenBucket, tokens int64) *slowBucket {
 	b := &slowBucket{*newOracle(t)}
-	b.tc = whole(min(max(tokens, 0), t.Burst))
+	b.tc = ratOf(min(max(tokens, 0), t.Burst))
 	return b
 }
 
@@ -66,11 +66,11 @@ func (b *slowBucket) color(now int64, n int, in Color) Color {
 	return b.oracle.color(now, n, in)
 }
 
-func (b *slowBucket) idle(now int64) bool {
+func (b *slowBucket) isIdle(now int64) bool {
 	if !b.begun {
 		return b.tc.Cmp(b.cbs) == 0
 	}
-	level, _ := grow(b.tc, b.cir, new(big.Rat).SetInt(since(now, b.now)), b.cbs)
+	level, _ := refilled(b.tc, b.cir, new(big.Rat).SetInt(nsSince(now, b.now)), b.cbs)
 	return level.Cmp(b.cbs) == 0
 }
 
@@ -96,36 +96,36 @@ func (b *slowWarm) area(w *big.Rat) *big.Rat {
 	}
 	step := new(big.Rat).Quo(w, b.warmup)
 	k := int64(100)
-	if step.Cmp(whole(1)) < 0 {
-		k = floor(step.Mul(step, whole(100)))
+	if step.Cmp(ratOf(1)) < 0 {
+		k = floorOf(step.Mul(step, ratOf(100)))
 	}
 	part := new(big.Rat).Mul(b.warmup, big.NewRat(k, 100))
 	part.Sub(w, part).Mul(part, big.NewRat(100+2*k, 300))
 	return part.Add(part, b.stairs[k])
 }
 
-func (b *slowWarm) at(now int64) *big.Rat {
+func (b *slowWarm) levelAt(now int64) *big.Rat {
 	if !b.begun {
 		return b.level
 	}
-	gain := b.area(new(big.Rat).SetInt(since(now, b.begin)))
-	gain.Sub(gain, b.area(new(big.Rat).SetInt(since(b.last, b.begin))))
+	gain := b.area(new(big.Rat).SetInt(nsSince(now, b.begin)))
+	gain.Sub(gain, b.area(new(big.Rat).SetInt(nsSince(b.last, b.begin))))
 	gain.Mul(gain, b.rate)
 	return lesser(gain.Add(gain, b.level), b.burst)
 }
 
 func (b *slowWarm) paused(now int64) bool {
-	return !b.begun || new(big.Rat).SetInt(since(now, b.last)).Cmp(b.warmup) >= 0
+	return !b.begun || new(big.Rat).SetInt(nsSince(now, b.last)).Cmp(b.warmup) >= 0
 }
 
 func (b *slowWarm) color(now int64, n int, in Color) Color {
-	level, cold := b.at(now), b.paused(now)
+	level, cold := b.levelAt(now), b.paused(now)
 	if cold {
-		level = lesser(level, new(big.Rat).Quo(b.burst, whole(3)))
+		level = lesser(level, new(big.Rat).Quo(b.burst, ratOf(3)))
 		b.begin = now
 	}
 	b.level, b.last, b.begun = level, now, true
-	cost := whole(int64(n))
+	cost := ratOf(int64(n))
 	if in == Red || n < 0 || cost.Cmp(level) > 0 {
 		return Red
 	}
@@ -133,9 +133,9 @@ func (b *slowWarm) color(now int64, n int, in Color) Color {
 	return in
 }
 
-func (b *slowWarm) tokens() (tc, te int64) { return floor(b.level), 0 }
+func (b *slowWarm) tokens() (tc, te int64) { return floorOf(b.level), 0 }
 
-func (b *slowWarm) idle(now int64) bool { return b.paused(now) && b.at(now).Cmp(b.burst) == 0 }
+func (b *slowWarm) isIdle(now int64) bool { return b.paused(now) && b.levelAt(now).Cmp(b.burst) == 0 }
 
 // slowWindow is a fixed window.
 type slowWindow struct {
@@ -152,7 +152,7 @@ func (w *slowWindow) color(now int64, n int, in Color) Color {
 		}
 		w.window = at
 	}
-	if in == Red || n < 0 || new(big.Rat).Add(whole(w.carried), whole(int64(n))).Cmp(whole(w.limit)) > 0 {
+	if in == Red || n < 0 || new(big.Rat).Add(ratOf(w.carried), ratOf(int64(n))).Cmp(ratOf(w.limit)) > 0 {
 		return Red
 	}
 	w.carried += int64(n)
@@ -161,6 +161,6 @@ func (w *slowWindow) color(now int64, n int, in Color) Color {
 
 func (w *slowWindow) tokens() (tc, te int64) { return w.limit - w.carried, 0 }
 
-func (w *slowWindow) idle(now int64) bool {
+func (w *slowWindow) isIdle(now int64) bool {
 	return w.carried == 0 || w.window != nil && windowOf(now, w.length).Cmp(w.window) > 0
 }

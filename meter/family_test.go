@@ -18,8 +18,8 @@ func logged(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// clone returns a copy that shares no memory with m.
-func clone(m *Meter) Meter {
+// cloneOf returns a copy that shares no memory with m.
+func cloneOf(m *Meter) Meter {
 	own := *m.profile
 	own.log = slices.Clone(own.log)
 	return Meter{profile: &own, state: m.state}
@@ -113,7 +113,7 @@ func nextLength(r *rand.Rand, params compiler, tc, te, burst int64) int {
 // may give less than at the latest time, and the others count it as the latest.
 func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 	t.Helper()
-	p := compile(t, params)
+	p := compileProfile(t, params)
 	c, e := p.Bursts()
 	begin := pick(r, c, c, c, 0, c/2, -1, c+1, r.Int64N(c+1))
 	m, o := NewWithTokens(p, begin, e), newSlow(params, begin)
@@ -135,12 +135,12 @@ func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 		stamp := now
 		if stale {
 			stamp = now - pick(r, 1, r.Int64N(1e9), period(params), 1<<61)
-			early, late := clone(&m), clone(&m)
-			if tc, _ := early.Tokens(stamp); tc > first(late.Tokens(now)) {
-				t.Fatalf("%+v starting with %d: %d tokens at %d, before the latest, %d", params, begin, tc, stamp, now)
+			early, late := cloneOf(&m), cloneOf(&m)
+			if tc, _ := early.Tokens(stamp); tc > firstOf(late.Tokens(now)) {
+				t.Fatalf("%+v starting with %d: got %d tokens at %d, want at most those of the latest time %d", params, begin, tc, stamp, now)
 			}
 			if a, b := early.Color(stamp, n, in), late.Color(now, n, in); a < b {
-				t.Fatalf("%+v starting with %d: %v at %d, %v at the latest, %d", params, begin, a, stamp, b, now)
+				t.Fatalf("%+v starting with %d: got %v at %d, better than %v at the latest time %d", params, begin, a, stamp, b, now)
 			}
 			if less {
 				stamp = now
@@ -154,13 +154,13 @@ func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 				params, begin, i, n, stamp, now, in, got, tc, te, want, wantC, wantE)
 		}
 		if tc > c || te > e || tc < 0 || te < 0 || got < in {
-			t.Fatalf("%+v: %d, %d tokens; %v became %v", params, tc, te, in, got)
+			t.Fatalf("%+v: got %d, %d tokens and %v for the input color %v", params, tc, te, got, in)
 		}
 		now = nextTime(r, params, now)
 	}
 }
 
-func first(a, _ int64) int64 { return a }
+func firstOf(a, _ int64) int64 { return a }
 
 func TestFamily(t *testing.T) {
 	r := logged(t)
@@ -174,7 +174,7 @@ func TestAsGoodAsNew(t *testing.T) {
 	r := logged(t)
 	for range 1000 {
 		params := familyParams(r)
-		p := compile(t, params)
+		p := compileProfile(t, params)
 		if p.Kind() == kindTSWTCM {
 			continue
 		}
@@ -182,11 +182,11 @@ func TestAsGoodAsNew(t *testing.T) {
 		m, o := New(p), newSlow(params, c)
 		now := firstTime(r, params)
 		for range 20 {
-			if got, want := p.rested(m.state, m.profile.log, now), o.idle(now); got != want {
+			if got, want := p.rested(m.state, m.profile.log, now), o.isIdle(now); got != want {
 				tc, _ := m.Tokens(now)
 				t.Fatalf("%+v: as good as new at %d: %v, model %v, %d tokens", params, now, got, want, tc)
 			}
-			n := nextLength(r, params, first(m.Tokens(now)), e, c)
+			n := nextLength(r, params, firstOf(m.Tokens(now)), e, c)
 			m.Color(now, n, Green)
 			o.color(now, n, Green)
 			now = nextTime(r, params, now)
@@ -216,7 +216,7 @@ func FuzzFamily(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m, o := New(p), newSlow(params, first(p.Bursts()))
+		m, o := New(p), newSlow(params, firstOf(p.Bursts()))
 		var now int64
 		for ; len(stream) >= 8; stream = stream[8:] {
 			word := binary.LittleEndian.Uint64(stream)

@@ -100,7 +100,7 @@ func TestFamilyTrace(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m := New(compile(t, test.params))
+			m := New(compileProfile(t, test.params))
 			for i, r := range test.rows {
 				got := m.Color(r.at, r.n, r.in)
 				if tc, _ := m.Tokens(r.at); got != r.want || tc != r.tc {

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// TestKindsComplete holds every row of the table of kinds to be complete.
+// TestKindsComplete checks that every row of the table of kinds is complete.
 func TestKindsComplete(t *testing.T) {
 	names := map[string]bool{}
 	described := map[reflect.Type]map[string]bool{} // parameters of each type
 	for _, k := range Kinds() {
 		info := k.Info()
 		if info.Name == "" || info.Name != k.String() || info.Name != strings.ToLower(info.Name) || names[info.Name] {
-			t.Errorf("kind %d: name %q", k, info.Name)
+			t.Errorf("kind %d: got name %q, want the unique lower-case name %q", k, info.Name, k.String())
 			continue
 		}
 		names[info.Name] = true
 		if info.Defaults == nil || info.Defaults.Kind() != k {
-			t.Errorf("%v: defaults %#v", k, info.Defaults)
+			t.Errorf("%v: got defaults %#v of another kind", k, info.Defaults)
 			continue
 		}
 		params := slices.Concat(info.Required, info.Optional)
@@ -30,7 +30,7 @@ func TestKindsComplete(t *testing.T) {
 		}
 		for i, name := range params {
 			if name != strings.ToLower(name) || slices.Index(params, name) != i {
-				t.Errorf("%v: parameter %q", k, name)
+				t.Errorf("%v: parameter %q is not in lower case, or is listed twice", k, name)
 			}
 			described[typ][name] = true
 			value := Field(info.Defaults, name)
@@ -40,28 +40,28 @@ func TestKindsComplete(t *testing.T) {
 				t.Errorf("%v: parameter %s is a %T, which has no unit", k, name, value)
 			}
 			if i < len(info.Required) && !reflect.ValueOf(value).IsZero() {
-				t.Errorf("%v: required parameter %s has the default %v", k, name, value)
+				t.Errorf("%v: required parameter %s has the default %v, want none", k, name, value)
 			}
 		}
 		buckets := info.Defaults.Buckets()
 		if n := len(buckets); n != 1 && n != 2 {
-			t.Fatalf("%v: %d buckets", k, n)
+			t.Fatalf("%v: got %d buckets, want 1 or 2", k, n)
 		}
 		for _, b := range buckets {
 			if b.RateName == "" || b.BurstName == "" || b.TokensName == "" {
-				t.Errorf("%v: %+v", k, b)
+				t.Errorf("%v: got %+v, want all names", k, b)
 			}
 			if info.State == StateBuckets && (!slices.Contains(params, strings.ToLower(b.RateName)) || !slices.Contains(params, strings.ToLower(b.BurstName))) {
-				t.Errorf("%v: %+v has no parameters of its names", k, b)
+				t.Errorf("%v: got names of %+v that are no parameters", k, b)
 			}
 		}
 		ownRate := len(buckets) == 2 && buckets[1].RateName != buckets[0].RateName
 		if info.Peak && info.Beside || ownRate != (info.Peak || info.Beside) {
-			t.Errorf("%v: peak %v, beside %v, but its buckets are %+v", k, info.Peak, info.Beside, buckets)
+			t.Errorf("%v: got Peak %v and Beside %v for the buckets %+v", k, info.Peak, info.Beside, buckets)
 		}
 		for color, text := range info.texts {
 			if twoColor := len(buckets) == 1; (text == "") != (twoColor && Color(color) == Yellow) {
-				t.Errorf("%v: the clause of %s is %q", k, clauseColor[color], text)
+				t.Errorf("%v: got the clause text %q of %s", k, text, clauseColor[color])
 			}
 		}
 	}
@@ -73,35 +73,35 @@ func TestKindsComplete(t *testing.T) {
 		}
 	}
 	if len(described) != len(names)-1 { // GCRA is a token bucket
-		t.Errorf("%d types for %d kinds", len(described), len(names))
+		t.Errorf("got %d types for %d kinds, want one less: GCRA is a token bucket", len(described), len(names))
 	}
 }
 
 // TestKindsState compiles every kind and compares its state with that of the table.
 func TestKindsState(t *testing.T) {
 	for i, params := range allKinds {
-		p, kind := compile(t, params), params.(Params).Kind()
+		p, kind := compileProfile(t, params), params.(Params).Kind()
 		if i < len(kinds) && kind != Kind(i) {
 			t.Errorf("%+v is %v, want %v", params, kind, Kind(i))
 		}
 		if p.Kind() != kind {
-			t.Errorf("%+v: the profile is %v, the parameters are %v", params, p.Kind(), kind)
+			t.Errorf("%+v: got kind %v from the profile, %v from the parameters", params, p.Kind(), kind)
 		}
 		info := kind.Info()
 		if got := p.entries() > 0; got != (info.State == StateLog) {
-			t.Errorf("%v has a log: %v", kind, got)
+			t.Errorf("%v: got a log: %v, want %v", kind, got, !got)
 		}
 		_, warm := p.rule.(warmUp)
 		if _, err := p.Integers(); (err == nil) != (!warm && (info.State == StateBuckets || info.State == StateCounts)) {
-			t.Errorf("%+v: %v", params, err)
+			t.Errorf("%+v: Integers returned %v", params, err)
 		}
 		if _, average := p.rule.(tsw); average != (info.State == StateAverage) {
-			t.Errorf("%v has an average: %v", kind, average)
+			t.Errorf("%v: got an average: %v, want %v", kind, average, !average)
 		}
 		c, e := p.Bursts()
 		for b, bucket := range params.(Params).Buckets() {
 			if burst := [2]int64{c, e}[b]; bucket.Burst != burst {
-				t.Errorf("%+v: bucket %d holds %d, %s is %d", params, b, burst, bucket.BurstName, bucket.Burst)
+				t.Errorf("%+v: bucket %d: got %s of %d, want %d", params, b, bucket.BurstName, bucket.Burst, burst)
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func TestKindsState(t *testing.T) {
 func TestFields(t *testing.T) {
 	var p Params = TRTCM4115{CIR: BitRate(8), CBS: 1, EIR: BitRate(16), EBS: 2}
 	if got := Field(p, "EBS"); got != int64(2) {
-		t.Errorf("EBS %v", got)
+		t.Errorf("got EBS %v, want 2", got)
 	}
 	want := TRTCM4115{CIR: BitRate(8), CBS: 7, EIR: BitRate(24), EBS: 2, Coupling: true}
 	got := WithField(WithField(WithField(p, "cbs", int64(7)), "Eir", BitRate(24)), "coupling", true)

@@ -29,11 +29,11 @@ func TestSetProfileBetweenKinds(t *testing.T) {
 		for _, to := range allKinds {
 			for _, took := range []int{0, 30, 100} {
 				const now = 1e15 + 5
-				m := New(compile(t, from))
+				m := New(compileProfile(t, from))
 				old := m.profile
 				m.Color(now, took, Green)
 				had, _ := m.Tokens(now)
-				p := compile(t, to)
+				p := compileProfile(t, to)
 				m.SetProfile(now, p)
 				got, _ := m.Tokens(now)
 				want := min(had, 100)
@@ -44,24 +44,24 @@ func TestSetProfileBetweenKinds(t *testing.T) {
 					want = min(had, 33) // as cold as at its first packet
 				}
 				if got != want || m.Profile().Kind() != p.Kind() {
-					t.Errorf("%+v to %+v: %d tokens, then %d, want %d; %v", from, to, had, got, want, m.Profile().Kind())
+					t.Errorf("%+v to %+v: got %d tokens, then %d, want %d; %v", from, to, had, got, want, m.Profile().Kind())
 				}
 				if x := m.Explain(now, 1, Green); x.Clause != p.Kind().Clause(Green, x.Color) {
-					t.Errorf("%+v to %+v: %v", from, to, x.Clause)
+					t.Errorf("%+v to %+v: got clause %v, want %v", from, to, x.Clause, p.Kind().Clause(Green, x.Color))
 				}
 				// An earlier time gains nothing.
-				stale := New(compile(t, from))
+				stale := New(compileProfile(t, from))
 				stale.Color(now, took, Green)
 				stale.SetProfile(now-1e12, p)
 				if got, _ := stale.Tokens(now); p.Kind() != kindTSWTCM && got > want {
-					t.Errorf("%+v to %+v at an earlier time: %d tokens, want at most %d", from, to, got, want)
+					t.Errorf("%+v to %+v at an earlier time: got %d tokens, want at most %d", from, to, got, want)
 				}
 				// SetProfile begins a clock that has not begun.
-				empty, asked := NewWithTokens(compile(t, from), 0, 0), NewWithTokens(p, 0, 0)
+				empty, asked := NewWithTokens(compileProfile(t, from), 0, 0), NewWithTokens(p, 0, 0)
 				empty.SetProfile(now, p)
 				asked.Color(now, 0, Red)
 				for _, at := range []int64{now, now + 1000, now + 1e12} {
-					e := clone(&empty)
+					e := cloneOf(&empty)
 					got, _ := e.Tokens(at)
 					want, _ := asked.Tokens(at)
 					if p.Kind() != kindTSWTCM && old.Kind() != kindTSWTCM && (got != want || at == now && got != 0) {
@@ -72,15 +72,15 @@ func TestSetProfileBetweenKinds(t *testing.T) {
 		}
 	}
 	// The same numbers in another kind mean something else.
-	m := New(compile(t, SlidingWindow{100, 1000, 1000}))
-	m.SetProfile(0, compile(t, SlidingLog{100, 1000, 1000}))
+	m := New(compileProfile(t, SlidingWindow{100, 1000, 1000}))
+	m.SetProfile(0, compileProfile(t, SlidingLog{100, 1000, 1000}))
 	if got := m.Profile().Kind(); got != kindSlidingLog {
-		t.Errorf("a sliding window became %v", got)
+		t.Errorf("got kind %v after SetProfile of a sliding window, want %v", got, kindSlidingLog)
 	}
 	// Tokens are limited to the new limit.
-	m.SetProfile(0, compile(t, FixedWindow{40, 1e9}))
+	m.SetProfile(0, compileProfile(t, FixedWindow{40, 1e9}))
 	if tc, _ := m.Tokens(0); tc != 40 {
-		t.Errorf("%d tokens of 40", tc)
+		t.Errorf("got %d tokens, want 40", tc)
 	}
 }
 
@@ -88,9 +88,9 @@ func TestSetProfileBetweenKinds(t *testing.T) {
 func TestClauses(t *testing.T) {
 	seen := map[Clause]bool{}
 	for i, params := range allKinds[:kindTSWTCM+1] {
-		p := compile(t, params)
+		p := compileProfile(t, params)
 		if p.Kind() != Kind(i) || p.Kind().String() == "" {
-			t.Errorf("%+v is a %v", params, p.Kind())
+			t.Errorf("%+v: got kind %v, want %v", params, p.Kind(), Kind(i))
 		}
 		for _, in := range []Color{Green, Yellow, Red} {
 			m := New(p)
@@ -100,16 +100,16 @@ func TestClauses(t *testing.T) {
 				switch {
 				case in == x.Color && in != Green:
 					if !strings.HasSuffix(name, "-pre-"+in.String()) {
-						t.Errorf("%v to %v: %s", in, x.Color, name)
+						t.Errorf("%v to %v: got clause %s, want -pre-%[1]v", in, x.Color, name)
 					}
 				case !strings.HasSuffix(name, "-"+x.Color.String()) || strings.Contains(name, "-pre-"):
-					t.Errorf("%v to %v: %s", in, x.Color, name)
+					t.Errorf("%v to %v: got clause %s, want -%[2]v", in, x.Color, name)
 				}
 				if text := x.Clause.Text(); text == "" || strings.HasSuffix(text, ": ") || !strings.Contains(x.String(), text) {
-					t.Errorf("%s: %q, %v", name, text, x)
+					t.Errorf("%s: got text %q, not in %v", name, text, x)
 				}
 				if Kind(i) > kindTRTCM4115 && !strings.HasPrefix(name, p.Kind().String()+"-") {
-					t.Errorf("%v: %s", p.Kind(), name)
+					t.Errorf("%v: got clause %s, want the name of the kind first", p.Kind(), name)
 				}
 				seen[x.Clause] = true
 			}
@@ -118,19 +118,19 @@ func TestClauses(t *testing.T) {
 	names := map[string]bool{}
 	for c := range Clause(NumClauses) {
 		if names[c.String()] {
-			t.Errorf("%v twice", c)
+			t.Errorf("%v is the name of two clauses", c)
 		}
 		names[c.String()] = true
 		twoColor := c.Text() == ""
 		if seen[c] == twoColor {
-			t.Errorf("%v: reached %v, text %q", c, seen[c], c.Text())
+			t.Errorf("%v: got reached %v, with text %q", c, seen[c], c.Text())
 		}
 		if twoColor && !strings.HasSuffix(c.String(), "-yellow") {
 			t.Errorf("%v has no text", c)
 		}
 	}
 	if got := Clause(NumClauses).String(); got != "Clause(50)" || Clause(NumClauses).Text() != got || Kind(10).String() != "Kind(10)" {
-		t.Errorf("%s, %v", got, Kind(10))
+		t.Errorf("got %s and %v, want Clause(50) and Kind(10)", got, Kind(10))
 	}
 }
 
@@ -180,16 +180,16 @@ func TestFamilyErrors(t *testing.T) {
 		p, err := test.params.Profile()
 		switch {
 		case test.want == "" && err != nil:
-			t.Errorf("%+v: %v", test.params, err)
+			t.Errorf("%+v: got %v, want nil", test.params, err)
 		case test.want == "":
 			if c, _ := p.Bursts(); c < 1 {
-				t.Errorf("%+v: a Burst of %d", test.params, c)
+				t.Errorf("%+v: got a burst of %d, want 1 or more", test.params, c)
 			}
 		case err == nil || err.Error() != test.want:
-			t.Errorf("%+v: %v\nwant %s", test.params, err, test.want)
+			t.Errorf("%+v: got %v\nwant %s", test.params, err, test.want)
 		default:
 			if field := new(FieldError); !errors.As(err, &field) {
-				t.Errorf("%v is not a FieldError", err)
+				t.Errorf("got %v, want a FieldError", err)
 			}
 		}
 	}
@@ -197,9 +197,9 @@ func TestFamilyErrors(t *testing.T) {
 
 func TestIntegersOfAllKinds(t *testing.T) {
 	// Each bucket fits 64 bits with its own unit, but not with a common one.
-	apart, err := compile(t, TRTCM{BitRate(1e9 - 1), 1 << 26, BitRate(1e9), 1 << 50}).Integers()
+	apart, err := compileProfile(t, TRTCM{BitRate(1e9 - 1), 1 << 26, BitRate(1e9), 1 << 50}).Integers()
 	if want := (Integers{[2]int64{8e9, 8}, [2]int64{1e9 - 1, 1}, [2]int64{1 << 26, 1 << 50}, true, false, true, Green, 0, false}); err != nil || apart != want {
-		t.Errorf("%+v, %v, want %+v", apart, err, want)
+		t.Errorf("got %+v, %v, want %+v", apart, err, want)
 	}
 	two := Integers{Den: [2]int64{1000, 1000}, Num: [2]int64{1, 0}, Burst: [2]int64{100, 0}, Limit: Yellow}
 	for i, want := range map[int]*Integers{
@@ -207,12 +207,12 @@ func TestIntegersOfAllKinds(t *testing.T) {
 		5: {Burst: [2]int64{100, 0}, Limit: Yellow, Window: 1e9},
 		7: {Burst: [2]int64{100, 0}, Limit: Yellow, Window: 1e9, Sliding: true},
 	} {
-		got, err := compile(t, allKinds[i]).Integers()
+		got, err := compileProfile(t, allKinds[i]).Integers()
 		if (err == nil) != (want != nil) || want != nil && got != *want {
-			t.Errorf("%+v: %+v, %v", allKinds[i], got, err)
+			t.Errorf("%+v: got %+v, %v", allKinds[i], got, err)
 		}
 		if field := new(FieldError); err != nil && !errors.As(err, &field) {
-			t.Errorf("%v is not a FieldError", err)
+			t.Errorf("got %v, want a FieldError", err)
 		}
 	}
 }

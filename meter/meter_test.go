@@ -14,7 +14,7 @@ import (
 
 type compiler interface{ Profile() (*Profile, error) }
 
-func compile(t testing.TB, c compiler) *Profile {
+func compileProfile(t testing.TB, c compiler) *Profile {
 	t.Helper()
 	p, err := c.Profile()
 	if err != nil {
@@ -26,14 +26,14 @@ func compile(t testing.TB, c compiler) *Profile {
 func TestStaleTimeGrantsNoMore(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 2000 {
-		m := New(compile(t, randomParams(r)))
+		m := New(compileProfile(t, randomParams(r)))
 		now := r.Int64N(1e15)
 		for range 10 {
 			m.Color(now, r.IntN(1600), Green)
 			latest, old := m.Clone(), m.Clone()
 			n, in := r.IntN(1600), Color(r.IntN(3))
 			if late, early := latest.Color(now, n, in), old.Color(now-r.Int64N(1e16), n, in); early < late {
-				t.Fatalf("%v at an earlier time, %v at the latest", early, late)
+				t.Fatalf("got %v at an earlier time, better than %v at the latest", early, late)
 			}
 			now += r.Int64N(1e7)
 		}
@@ -41,32 +41,32 @@ func TestStaleTimeGrantsNoMore(t *testing.T) {
 }
 
 func TestColorEach(t *testing.T) {
-	p := compile(t, SRTCM{BitRate(1e6), 1500, 3000})
+	p := compileProfile(t, SRTCM{BitRate(1e6), 1500, 3000})
 	a, b := New(p), New(p)
 	colors := make([]Color, 4)
 	ColorEach([]*Meter{&a, &b, &a, &a}, 5, []int{1500, 1000, 3000, 1}, nil, colors)
 	if want := []Color{Green, Green, Yellow, Red}; fmt.Sprint(colors) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v", colors, want)
+		t.Errorf("got %v, want %v", colors, want)
 	}
 }
 
 func TestNewWithTokens(t *testing.T) {
-	p := compile(t, TRTCM{BitRate(8e6), 1000, BitRate(16e6), 2000})
+	p := compileProfile(t, TRTCM{BitRate(8e6), 1000, BitRate(16e6), 2000})
 	m := NewWithTokens(p, 0, -5)
 	if got := m.Color(1e18, 1, Green); got != Red {
-		t.Errorf("first packet of an empty meter: %v", got)
+		t.Errorf("first packet of an empty meter: got %v, want red", got)
 	}
 	if tc, tp := m.Tokens(1e18 + 10_000); tc != 10 || tp != 20 {
-		t.Errorf("10 us later: %d, %d", tc, tp)
+		t.Errorf("10 µs later: got %d, %d, want 10, 20", tc, tp)
 	}
 	m = NewWithTokens(p, 500, 9999)
 	if tc, tp := m.Tokens(0); tc != 500 || tp != 2000 {
-		t.Errorf("begins with %d, %d", tc, tp)
+		t.Errorf("at the beginning: got %d, %d, want 500, 2000", tc, tp)
 	}
 }
 
 func TestSetProfile(t *testing.T) {
-	slow := compile(t, SRTCM{BitRate(1), 3000, 5000})
+	slow := compileProfile(t, SRTCM{BitRate(1), 3000, 5000})
 	for _, test := range []struct {
 		to     compiler
 		tc, te int64
@@ -79,21 +79,21 @@ func TestSetProfile(t *testing.T) {
 	} {
 		m := New(slow)
 		m.Color(0, 1000, Green)
-		m.SetProfile(0, compile(t, test.to))
+		m.SetProfile(0, compileProfile(t, test.to))
 		if tc, te := m.Tokens(0); tc != test.tc || te != test.te {
-			t.Errorf("%+v: %d, %d; want %d, %d", test.to, tc, te, test.tc, test.te)
+			t.Errorf("%+v: got %d, %d; want %d, %d", test.to, tc, te, test.tc, test.te)
 		}
 	}
 }
 
 func TestExplain(t *testing.T) {
-	p := compile(t, TRTCM{BitRate(8e6), 1000, BitRate(16e6), 2000})
+	p := compileProfile(t, TRTCM{BitRate(8e6), 1000, BitRate(16e6), 2000})
 	m := New(p)
 	m.Color(0, 900, Green)
 	got := m.Explain(50_000, 200, Green)
 	want := Explanation{200, Green, Yellow, 150, 1200, 150, 1000, kindTRTCM.Clause(Green, Yellow)}
 	if got != want {
-		t.Errorf("%+v\nwant %+v", got, want)
+		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	for _, test := range []struct {
 		k       Kind
@@ -108,7 +108,7 @@ func TestExplain(t *testing.T) {
 		{kindTokenBucket, Green, Red, "token-bucket-red"},
 	} {
 		if got := test.k.Clause(test.in, test.out); got.String() != test.want || got.Text() == "" {
-			t.Errorf("%v %v -> %v: %v %q", test.k, test.in, test.out, got, got.Text())
+			t.Errorf("%v %v -> %v: got %v with text %q, want %s", test.k, test.in, test.out, got, got.Text(), test.want)
 		}
 	}
 }
@@ -135,23 +135,23 @@ func TestErrors(t *testing.T) {
 		_, err := test.params.Profile()
 		var field *FieldError
 		if err == nil || !strings.Contains(err.Error(), test.want) || !errors.As(err, &field) {
-			t.Errorf("%+v: %v, want %q", test.params, err, test.want)
+			t.Errorf("%+v: got %v, want %q", test.params, err, test.want)
 		}
 	}
 	// The largest values are valid.
-	compile(t, TokenBucket{Rate: BitRate(1), Burst: 1 << 59})
-	compile(t, TRTCM{Rate{1, math.MaxInt64}, 1 << 59, Rate{math.MaxInt64, 1}, 1 << 59})
+	compileProfile(t, TokenBucket{Rate: BitRate(1), Burst: 1 << 59})
+	compileProfile(t, TRTCM{Rate{1, math.MaxInt64}, 1 << 59, Rate{math.MaxInt64, 1}, 1 << 59})
 }
 
 func TestLengthsBeyondEveryBurst(t *testing.T) {
-	p := compile(t, SRTCM{BitRate(1), 72057594, 72057594})
+	p := compileProfile(t, SRTCM{BitRate(1), 72057594, 72057594})
 	for _, n := range []int{-1, math.MinInt, math.MaxInt, 72057595} {
 		m := New(p)
 		if got := m.Color(0, n, Green); got != Red {
-			t.Errorf("length %d: %v", n, got)
+			t.Errorf("length %d: got %v, want red", n, got)
 		}
 		if tc, te := m.Tokens(0); tc != 72057594 || te != 72057594 {
-			t.Errorf("length %d took tokens: %d, %d", n, tc, te)
+			t.Errorf("length %d: got %d, %d tokens, want all", n, tc, te)
 		}
 	}
 }
@@ -169,32 +169,32 @@ func TestRate(t *testing.T) {
 		{Rate{}, "0bit"},
 	} {
 		if got := test.r.String(); got != test.want {
-			t.Errorf("%+v: %s, want %s", test.r, got, test.want)
+			t.Errorf("%+v: got %s, want %s", test.r, got, test.want)
 		}
 	}
 	if b, ok := BitRate(1e6).Burst(20 * time.Millisecond); b != 2500 || !ok {
-		t.Errorf("20 ms at 1 Mbit/s: %d bytes, %v", b, ok)
+		t.Errorf("20 ms at 1 Mbit/s: got %d bytes, %v, want 2500, true", b, ok)
 	}
 	if _, ok := ByteRate(math.MaxInt64).Burst(time.Hour); ok {
-		t.Error("a burst above int64 was not noticed")
+		t.Error("got true for a burst above the largest int64, want false")
 	}
 }
 
 func TestParseColor(t *testing.T) {
 	for c := Green; c <= Red; c++ {
 		if got, err := ParseColor(c.String()); got != c || err != nil {
-			t.Errorf("%v: %v, %v", c, got, err)
+			t.Errorf("%v: got %v, %v", c, got, err)
 		}
 	}
 	if _, err := ParseColor("amber"); err == nil {
-		t.Error("amber is not a color")
+		t.Error("ParseColor accepted amber")
 	}
 }
 
 // TestLocked offers far more than the rate from several goroutines, each with its own clock
 // reading, and checks the bytes that passed against the bound.
 func TestLocked(t *testing.T) {
-	p := compile(t, TRTCM{BitRate(80e6), 10_000, BitRate(160e6), 20_000})
+	p := compileProfile(t, TRTCM{BitRate(80e6), 10_000, BitRate(160e6), 20_000})
 	l := NewLocked(p)
 	begin := time.Now()
 	var mu sync.Mutex
@@ -222,18 +222,18 @@ func TestLocked(t *testing.T) {
 	wg.Wait()
 	elapsed := int64(time.Since(begin))
 	if most := 10_000 + elapsed/100; sum[Green] > most {
-		t.Errorf("%d green bytes, at most %d", sum[Green], most)
+		t.Errorf("got %d green bytes, want at most %d", sum[Green], most)
 	}
 	if most := 20_000 + elapsed/50; sum[Green]+sum[Yellow] > most {
-		t.Errorf("%d bytes not red, at most %d", sum[Green]+sum[Yellow], most)
+		t.Errorf("got %d bytes not red, want at most %d", sum[Green]+sum[Yellow], most)
 	}
 	if sum[Red] == 0 || sum[Green] == 0 {
-		t.Errorf("colors %v: the test did not load the meter", sum)
+		t.Errorf("got colors %v: the test did not load the meter", sum)
 	}
 }
 
 func TestAllocations(t *testing.T) {
-	p := compile(t, SRTCM{BitRate(1e9), 1500, 1500})
+	p := compileProfile(t, SRTCM{BitRate(1e9), 1500, 1500})
 	m := New(p)
 	l := NewLocked(p)
 	lengths, colors, meters := make([]int, 32), make([]Color, 32), make([]*Meter, 32)
@@ -252,9 +252,9 @@ func TestAllocations(t *testing.T) {
 		m.Explain(now, 100, Green)
 		m.SetProfile(now, p)
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 	if size := unsafe.Sizeof(m); size > 32 {
-		t.Errorf("a meter takes %d bytes", size)
+		t.Errorf("got a Meter of %d bytes, want at most 32", size)
 	}
 }

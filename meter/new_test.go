@@ -14,64 +14,64 @@ import (
 // TestRestore restores meters. They have refilled since they were saved, as the originals
 // have, less a part of a byte in each bucket.
 func TestRestore(t *testing.T) {
-	p := compile(t, SRTCM{BitRate(8e6), 5000, 3000}) // a byte per µs
+	p := compileProfile(t, SRTCM{BitRate(8e6), 5000, 3000}) // a byte per µs
 	m := Restore(p, 1_000_000, 2500, 0)
 	if tc, te := m.Tokens(2_234_567); tc != 3734 || te != 0 {
-		t.Errorf("%d, %d tokens, 1234.567 µs after there were 2500 and 0", tc, te)
+		t.Errorf("got %d, %d tokens, want 3734, 0: 1234.567 µs after 2500, 0", tc, te)
 	}
 	r := logged(t)
 	for range 3000 {
 		params := contractParams(r)
-		m, saved := used(t, r, params)
+		m, saved := usedMeter(t, r, params)
 		tc, te := m.Tokens(saved)
 		again := Restore(m.profile, saved, tc, te)
 		if m.profile.kind == kindTSWTCM {
 			continue // an average begins anew
 		}
 		if got, _ := again.Tokens(saved); got > tc {
-			t.Fatalf("%+v: restored %d tokens, saved %d", params, got, tc)
+			t.Fatalf("%+v: got %d tokens, want at most the %d saved", params, got, tc)
 		}
 		now := nextTime(r, params, saved)
-		_, _, buckets := rates(params)
+		_, _, buckets := ratesOf(params)
 		if _, warm := m.profile.rule.(warmUp); warm {
 			buckets = false
 		}
 		tc, te = m.Tokens(now)
 		if c, e := again.Tokens(now); buckets && (c > tc || c < tc-1 || e > te || e < te-2) { // E also gains the overflow of C
-			t.Fatalf("%+v: %d, %d tokens restored, %d, %d not, %d ns later", params, c, e, tc, te, now-saved)
+			t.Fatalf("%+v: got %d, %d tokens of the restored meter, want %d, %d: %d ns later", params, c, e, tc, te, now-saved)
 		}
 	}
 }
 
 func TestAllow(t *testing.T) {
-	m := New(compile(t, SRTCM{BitRate(8e6), 100, 50}))
+	m := New(compileProfile(t, SRTCM{BitRate(8e6), 100, 50}))
 	for i, want := range []bool{true, true, false} { // green, yellow, red
 		if got := m.Allow(0, 50+50*(1-i%2)-50*(i/2)); got != want {
-			t.Errorf("packet %d: %v", i, got)
+			t.Errorf("packet %d: got %v, want %v", i, got, want)
 		}
 	}
 	if tc, te := m.Tokens(0); tc != 0 || te != 0 {
-		t.Errorf("%d, %d tokens are left", tc, te)
+		t.Errorf("got %d, %d tokens, want none", tc, te)
 	}
-	l := NewLocked(compile(t, TokenBucket{Rate: Every(time.Second), Burst: 2}))
+	l := NewLocked(compileProfile(t, TokenBucket{Rate: Every(time.Second), Burst: 2}))
 	for i, want := range []Decision{{Green, 1, 0, time.Second}, {Green, 0, 0, 2 * time.Second}, {Red, 0, time.Second, 2 * time.Second}} {
 		if got := l.Decide(0, 1); got != want {
-			t.Errorf("request %d: %+v, want %+v", i, got, want)
+			t.Errorf("request %d: got %+v, want %+v", i, got, want)
 		}
 	}
 	if l.Allow(999_999_999, 1) || !l.Allow(1_000_000_000, 1) {
-		t.Error("a second fits after a second, and not before")
+		t.Error("a byte does not fit exactly after one second")
 	}
 }
 
 // TestInputColors checks that the old contents of the result slice are not input colors.
 func TestInputColors(t *testing.T) {
-	p := compile(t, SRTCM{BitRate(8e6), 100, 100})
+	p := compileProfile(t, SRTCM{BitRate(8e6), 100, 100})
 	table, err := NewTable[int](p, TableConfig{Keys: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := New(compile(t, FixedWindow{200, time.Second}))
+	rule := New(compileProfile(t, FixedWindow{200, time.Second}))
 	for name, colors := range map[string]func(before, colors []Color){
 		"Colors":        func(before, colors []Color) { m := New(p); m.Colors(0, []int{100, 100, 100}, before, colors) },
 		"Locked.Colors": func(before, colors []Color) { NewLocked(p).Colors(0, []int{100, 100, 100}, before, colors) },
@@ -86,19 +86,19 @@ func TestInputColors(t *testing.T) {
 	} {
 		stale := []Color{Red, Yellow, Red, Yellow}
 		if colors(nil, stale); fmt.Sprint(stale) != "[green yellow red yellow]" {
-			t.Errorf("%s, color-blind: %v", name, stale)
+			t.Errorf("%s, color-blind: got %v, want [green yellow red yellow]", name, stale)
 		}
 		before := []Color{Yellow, Red, Green}
 		if colors(before, stale); fmt.Sprint(stale, before) != "[yellow red green yellow] [yellow red green]" {
-			t.Errorf("%s, aware: %v after %v", name, stale, before)
+			t.Errorf("%s, aware: got %v for input colors %v", name, stale, before)
 		}
 		if colors(before, before); fmt.Sprint(before) != "[yellow red green]" {
-			t.Errorf("%s, in place: %v", name, before)
+			t.Errorf("%s, in place: got %v, want [yellow red green]", name, before)
 		}
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s took 2 colors before 3 packets", name)
+					t.Errorf("%s accepted 2 colors for 3 packets", name)
 				}
 			}()
 			colors(make([]Color, 2), stale)
@@ -106,7 +106,7 @@ func TestInputColors(t *testing.T) {
 	}
 	stale := []Color{Red, Red, Green}
 	if rule.Colors(0, []int{100, 100, 100}, nil, stale); fmt.Sprint(stale) != "[green green red]" {
-		t.Errorf("a window: %v", stale)
+		t.Errorf("a window: got %v, want [green green red]", stale)
 	}
 }
 
@@ -132,10 +132,10 @@ func TestNoProfile(t *testing.T) {
 		"Explain":       func() { new(Meter).Explain(0, 1, Green) },
 		"Clone":         func() { m := new(Meter).Clone(); m.Profile() },
 		"SetProfile":    func() { new(Meter).SetProfile(0, nil) },
-		"SetProfile to": func() { m := New(compile(t, allKinds[0])); m.SetProfile(0, nil) },
+		"SetProfile to": func() { m := New(compileProfile(t, allKinds[0])); m.SetProfile(0, nil) },
 	} {
 		if got := panicOf(f); got != noProfile {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got panic %v, want %q", name, got, noProfile)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestZeroTable(t *testing.T) {
 		"Delete":     func() { table.Delete(1) },
 	} {
 		if got := panicOf(f); got != zeroTable {
-			t.Errorf("Table.%s: %v", name, got)
+			t.Errorf("Table.%s: got panic %v, want %q", name, got, zeroTable)
 		}
 	}
 	for name, f := range map[string]func(){
@@ -173,11 +173,11 @@ func TestZeroTable(t *testing.T) {
 		"Do":         func() { shards.Do(1, func(*Table[int]) {}) },
 	} {
 		if got := panicOf(f); got != zeroShards {
-			t.Errorf("Shards.%s: %v", name, got)
+			t.Errorf("Shards.%s: got panic %v, want %q", name, got, zeroShards)
 		}
 	}
 	if n := table.Len() + shards.Len(); n != 0 {
-		t.Errorf("%d keys", n)
+		t.Errorf("got %d keys, want 0", n)
 	}
 	for range table.All() {
 		t.Error("the zero Table has a key")
@@ -186,10 +186,10 @@ func TestZeroTable(t *testing.T) {
 
 func TestUnlimited(t *testing.T) {
 	if Unlimited.Cmp(Rate{math.MaxInt64, 2}) <= 0 || Unlimited.String() != "unlimited" {
-		t.Errorf("%v is not the largest rate", Unlimited)
+		t.Errorf("got %v, want the largest rate with the name unlimited", Unlimited)
 	}
 	if Per(5, time.Second) != ByteRate(5) || Every(time.Minute) != (Rate{1, time.Minute}) {
-		t.Errorf("%v, %v", Per(5, time.Second), Every(time.Minute))
+		t.Errorf("got %v and %v, want 5 bytes per second and 1 per minute", Per(5, time.Second), Every(time.Minute))
 	}
 	for _, params := range []compiler{
 		TokenBucket{Rate: Unlimited, Burst: 1500, GCRA: true},
@@ -199,32 +199,32 @@ func TestUnlimited(t *testing.T) {
 		TRTCM{Unlimited, 1500, Unlimited, 1500},
 		TRTCM4115{Unlimited, 1500, BitRate(7), 100, true},
 	} {
-		p := compile(t, params)
+		p := compileProfile(t, params)
 		m := NewWithTokens(p, 0, 0)
 		for _, now := range []int64{5, 5, 5, 1e18, -1e18} {
 			if got := m.Color(now, 1500, Green); got != Green {
-				t.Errorf("%+v: %v at %d", params, got, now)
+				t.Errorf("%+v: got %v at %d, want green", params, got, now)
 			}
 		}
 		if tc, _ := m.Tokens(5); tc != 1500 || m.Peek(5, 1501, Green) == Green {
-			t.Errorf("%+v: %d tokens of 1500", params, tc)
+			t.Errorf("%+v: got %d tokens, want 1500", params, tc)
 		}
 		if d := m.Decide(5, 1500); d.RetryAfter != 0 || d.Remaining != 1500 {
-			t.Errorf("%+v: %+v", params, d)
+			t.Errorf("%+v: got %+v, want 1500 remaining now", params, d)
 		}
 	}
 	// No packet is red by the peak rate, and none is green beyond CIR.
-	m := New(compile(t, TRTCM{BitRate(8e6), 1500, Unlimited, 9000}))
+	m := New(compileProfile(t, TRTCM{BitRate(8e6), 1500, Unlimited, 9000}))
 	for i, want := range []Color{Green, Yellow, Yellow} {
 		if got := m.Color(0, 1500, Green); got != want {
-			t.Errorf("packet %d: %v", i, got)
+			t.Errorf("packet %d: got %v, want %v", i, got, want)
 		}
 	}
-	slow := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
-	plan := New(compile(t, TokenBucket{Rate: Unlimited, Burst: 1500}))
+	slow := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
+	plan := New(compileProfile(t, TokenBucket{Rate: Unlimited, Burst: 1500}))
 	plan.SetProfile(0, slow)
 	if tc, _ := plan.Tokens(0); tc != 1000 {
-		t.Errorf("%d tokens of 1000", tc)
+		t.Errorf("got %d tokens, want 1000", tc)
 	}
 }
 
@@ -232,10 +232,10 @@ func TestNow(t *testing.T) {
 	a := Now()
 	time.Sleep(time.Millisecond)
 	if b := Now(); b-a < 1e6 || a < 0 {
-		t.Errorf("%d, and 1 ms later %d", a, b)
+		t.Errorf("got %d, and %d at least 1 ms later", a, b)
 	}
 	if n := testing.AllocsPerRun(100, func() { Now() }); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }
 
@@ -267,14 +267,14 @@ func main() {
 	out, err := exec.Command("go", "vet", "-copylocks", file).CombinedOutput()
 	if got := string(out); err == nil || !strings.Contains(got, "range var m copies lock") ||
 		!strings.Contains(got, "assignment copies lock value to one") || strings.Contains(got, "main.go:8") {
-		t.Errorf("%v: %s", err, got)
+		t.Errorf("got %v from go vet, want warnings about copied locks: %s", err, got)
 	}
 }
 
 // TestShortSlices passes slices that are too short but have capacity behind their ends. The
 // calls panic before anything is metered.
 func TestShortSlices(t *testing.T) {
-	p := compile(t, TokenBucket{Rate: BitRate(8), Burst: 10})
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8), Burst: 10})
 	three := []int{1, 1, 1}
 	m, locked := New(p), NewLocked(p) // a panic must not leave it locked
 	table, err := NewTable[int](p, TableConfig{Keys: 4})
@@ -303,7 +303,7 @@ func TestShortSlices(t *testing.T) {
 			func() {
 				defer func() {
 					if recover() == nil {
-						t.Errorf("%s took a slice that is too short (%d)", name, short)
+						t.Errorf("%s accepted a slice that is too short (%d)", name, short)
 					}
 				}()
 				call(lengths, before, colors)
@@ -311,6 +311,6 @@ func TestShortSlices(t *testing.T) {
 		}
 	}
 	if tc, _ := m.Tokens(0); tc != 10 || table.Len() != 0 {
-		t.Errorf("%d tokens and %d keys after calls that were refused", tc, table.Len())
+		t.Errorf("got %d tokens and %d keys after refused calls, want 10 and 0", tc, table.Len())
 	}
 }

@@ -25,25 +25,25 @@ func rational(r Rate) *big.Rat {
 	return big.NewRat(r.Bytes, int64(r.Period))
 }
 
-func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+func ratOf(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 func newOracle(params any) *oracle {
 	o := &oracle{}
 	switch t := params.(type) {
 	case SRTCM:
-		o.cir, o.cbs, o.eir, o.ebs = rational(t.CIR), whole(t.CBS), new(big.Rat), whole(t.EBS)
+		o.cir, o.cbs, o.eir, o.ebs = rational(t.CIR), ratOf(t.CBS), new(big.Rat), ratOf(t.EBS)
 		o.refill, o.verdict = refillSRTCM, verdict2697and4115
 	case TRTCM:
-		o.cir, o.cbs, o.eir, o.ebs = rational(t.CIR), whole(t.CBS), rational(t.PIR), whole(t.PBS)
+		o.cir, o.cbs, o.eir, o.ebs = rational(t.CIR), ratOf(t.CBS), rational(t.PIR), ratOf(t.PBS)
 		o.refill, o.verdict = refillBoth, verdict2698
 	case TRTCM4115:
-		o.cir, o.cbs, o.eir, o.ebs = rational(t.CIR), whole(t.CBS), rational(t.EIR), whole(t.EBS)
+		o.cir, o.cbs, o.eir, o.ebs = rational(t.CIR), ratOf(t.CBS), rational(t.EIR), ratOf(t.EBS)
 		o.refill, o.verdict = refillBoth, verdict2697and4115
 		if t.Coupling {
 			o.refill = refillCoupled
 		}
 	case TokenBucket:
-		o.cir, o.cbs, o.eir, o.ebs = rational(t.Rate), whole(t.Burst), new(big.Rat), new(big.Rat)
+		o.cir, o.cbs, o.eir, o.ebs = rational(t.Rate), ratOf(t.Burst), new(big.Rat), new(big.Rat)
 		o.refill, o.verdict = refillBoth, verdictTwoColor
 	}
 	o.tc, o.te = new(big.Rat).Set(o.cbs), new(big.Rat).Set(o.ebs)
@@ -59,7 +59,7 @@ func (o *oracle) color(now int64, n int, in Color) Color {
 		o.refill(o, new(big.Rat).SetInt(dt))
 		o.now = now
 	}
-	return o.verdict(o, whole(int64(n)), in)
+	return o.verdict(o, ratOf(int64(n)), in)
 }
 
 func lesser(a, b *big.Rat) *big.Rat {
@@ -69,7 +69,7 @@ func lesser(a, b *big.Rat) *big.Rat {
 	return new(big.Rat).Set(b)
 }
 
-func grow(level, rate, dt, limit *big.Rat) (next, over *big.Rat) {
+func refilled(level, rate, dt, limit *big.Rat) (next, over *big.Rat) {
 	sum := new(big.Rat).Mul(rate, dt)
 	sum.Add(sum, level)
 	next = lesser(sum, limit)
@@ -80,18 +80,18 @@ func grow(level, rate, dt, limit *big.Rat) (next, over *big.Rat) {
 // EBS, Te is incremented by one": in continuous time, E gains what overflows C.
 func refillSRTCM(o *oracle, dt *big.Rat) {
 	var over *big.Rat
-	o.tc, over = grow(o.tc, o.cir, dt, o.cbs)
+	o.tc, over = refilled(o.tc, o.cir, dt, o.cbs)
 	o.te = lesser(over.Add(over, o.te), o.ebs)
 }
 
 func refillBoth(o *oracle, dt *big.Rat) {
-	o.tc, _ = grow(o.tc, o.cir, dt, o.cbs)
-	o.te, _ = grow(o.te, o.eir, dt, o.ebs)
+	o.tc, _ = refilled(o.tc, o.cir, dt, o.cbs)
+	o.te, _ = refilled(o.te, o.eir, dt, o.ebs)
 }
 
 func refillCoupled(o *oracle, dt *big.Rat) {
 	var over *big.Rat
-	o.tc, over = grow(o.tc, o.cir, dt, o.cbs)
+	o.tc, over = refilled(o.tc, o.cir, dt, o.cbs)
 	own := new(big.Rat).Mul(o.eir, dt)
 	own.Add(own, over)
 	o.te = lesser(own.Add(own, o.te), o.ebs)
@@ -130,8 +130,8 @@ func verdictTwoColor(o *oracle, b *big.Rat, in Color) Color {
 	return in
 }
 
-func floor(r *big.Rat) int64 {
+func floorOf(r *big.Rat) int64 {
 	return new(big.Int).Div(r.Num(), r.Denom()).Int64() // Euclidean, denominator positive
 }
 
-func (o *oracle) tokens() (tc, te int64) { return floor(o.tc), floor(o.te) }
+func (o *oracle) tokens() (tc, te int64) { return floorOf(o.tc), floorOf(o.te) }

@@ -22,7 +22,7 @@ func TestReserve(t *testing.T) {
 	delayed := 0
 	for range 1000 {
 		params, rate := reservable(r)
-		p := compile(t, params)
+		p := compileProfile(t, params)
 		m := New(p)
 		burst, _ := p.Bursts()
 		now := r.Int64N(1e15)
@@ -35,18 +35,18 @@ func TestReserve(t *testing.T) {
 			before := m.Clone()
 			res := m.Reserve(now, n, longest)
 			if want := ever && after <= longest; res.OK != want {
-				t.Fatalf("%+v: %d B in %v, at most %v: %+v", params, n, after, longest, res)
+				t.Fatalf("%+v: %d B that fit in %v, at most %v: got %+v", params, n, after, longest, res)
 			}
 			if !res.OK {
 				if m != before {
-					t.Fatalf("%+v: what was not reserved changed the meter", params)
+					t.Fatalf("%+v: a refused reservation changed the meter", params)
 				}
 				now += r.Int64N(1000)
 				continue
 			}
 			at := now + int64(res.Delay)
 			if res.Delay != after || at < last && n > 0 {
-				t.Fatalf("%+v: %d B at %d, before %d, or not after %v", params, n, at, last, after)
+				t.Fatalf("%+v: %d B: got a reservation at %d, want after %d and in %v", params, n, at, last, after)
 			}
 			if n > 0 {
 				last = at
@@ -54,16 +54,16 @@ func TestReserve(t *testing.T) {
 			if res.Delay > 0 {
 				delayed++
 			}
-			granted.Add(granted, whole(int64(n)))
-			most := new(big.Rat).Mul(rational(rate), whole(at-begin))
-			if most.Add(most, whole(burst)); granted.Cmp(most) > 0 {
-				t.Fatalf("%+v: %s granted at %d ns, at most %s", params, granted, at-begin, most)
+			granted.Add(granted, ratOf(int64(n)))
+			most := new(big.Rat).Mul(rational(rate), ratOf(at-begin))
+			if most.Add(most, ratOf(burst)); granted.Cmp(most) > 0 {
+				t.Fatalf("%+v: got %s bytes in %d ns, want at most %s", params, granted, at-begin, most)
 			}
 			now += pick(r, 0, r.Int64N(1000), r.Int64N(1e5), int64(res.Delay))
 		}
 	}
 	if delayed < 1000 {
-		t.Errorf("%d delayed: the test covered too little", delayed)
+		t.Errorf("got %d delayed reservations, too few for this test", delayed)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestReserveAhead(t *testing.T) {
 		if int64(int(row.burst)) != row.burst {
 			t.Skip("this needs an int of 64 bits")
 		}
-		m := New(compile(t, TokenBucket{Rate: row.rate, Burst: row.burst}))
+		m := New(compileProfile(t, TokenBucket{Rate: row.rate, Burst: row.burst}))
 		now := int64(0)
 		reserve := func(want int) {
 			made := 0
@@ -104,7 +104,7 @@ func TestReserveAhead(t *testing.T) {
 		reserve(row.most)
 		after, ok := m.ResetAfter(now)
 		if !ok {
-			t.Fatalf("%v, %d bytes: never full", row.rate, row.burst)
+			t.Fatalf("%v, %d bytes: ResetAfter returned false", row.rate, row.burst)
 		}
 		most := time.Duration(row.most)
 		now += int64((after + most - 1) / most)
@@ -117,7 +117,7 @@ func TestCancelRestores(t *testing.T) {
 	r := logged(t)
 	for range 2000 {
 		params, _ := reservable(r)
-		m := New(compile(t, params))
+		m := New(compileProfile(t, params))
 		burst, _ := m.profile.Bursts()
 		now := r.Int64N(1e12)
 		m.Color(now, int(burst), Green)
@@ -127,7 +127,7 @@ func TestCancelRestores(t *testing.T) {
 		without := m.Clone()
 		res := m.Reserve(now, 1+int(r.Int64N(burst)), math.MaxInt64)
 		if !res.OK || res.Delay == 0 {
-			t.Fatalf("%+v: %+v", params, res)
+			t.Fatalf("%+v: got %+v, want a delayed reservation", params, res)
 		}
 		canceled := now + r.Int64N(int64(res.Delay))
 		m.Cancel(canceled, res)
@@ -137,7 +137,7 @@ func TestCancelRestores(t *testing.T) {
 			x, _ := m.RetryAfter(at, int(burst))
 			y, _ := without.RetryAfter(at, int(burst))
 			if a != b || x != y {
-				t.Fatalf("%+v: %d tokens and %v, without the reservation %d and %v", params, a, x, b, y)
+				t.Fatalf("%+v: got %d tokens and %v after Cancel, want %d and %v as without the reservation", params, a, x, b, y)
 			}
 		}
 		// After the delay, Cancel returns nothing.
@@ -146,14 +146,14 @@ func TestCancelRestores(t *testing.T) {
 		late := m.Clone()
 		late.Cancel(over, res)
 		if late != m {
-			t.Fatalf("%+v: canceled after its delay", params)
+			t.Fatalf("%+v: Cancel after the delay changed the meter", params)
 		}
 		// Nor if there was no delay, or no reservation.
 		m.Cancel(now, Reservation{})
 		now = over + 1e15
 		m.Cancel(now, m.Reserve(now, 1, 0))
 		if tc, _ := m.Tokens(now); tc != burst-1 {
-			t.Fatalf("%+v: %d tokens", params, tc)
+			t.Fatalf("%+v: got %d tokens, want %d", params, tc, burst-1)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestCancelNeverOverfills(t *testing.T) {
 	r := logged(t)
 	for range 2000 {
 		params, rate := reservable(r)
-		m := New(compile(t, params))
+		m := New(compileProfile(t, params))
 		burst, _ := m.profile.Bursts()
 		now := r.Int64N(1e12)
 		begin, granted := now, new(big.Rat)
@@ -176,20 +176,20 @@ func TestCancelNeverOverfills(t *testing.T) {
 				i := r.IntN(len(ahead))
 				m.Cancel(now, ahead[i])
 				if now < ahead[i].at {
-					granted.Sub(granted, whole(sizes[i]))
+					granted.Sub(granted, ratOf(sizes[i]))
 				}
 				ahead[i], sizes[i] = ahead[len(ahead)-1], sizes[len(ahead)-1]
 				ahead, sizes = ahead[:len(ahead)-1], sizes[:len(ahead)-1]
 			} else if res := m.Reserve(now, int(n), math.MaxInt64); res.OK {
 				ahead, sizes = append(ahead, res), append(sizes, n)
-				granted.Add(granted, whole(n))
-				most := new(big.Rat).Mul(rational(rate), whole(now+int64(res.Delay)-begin))
-				if most.Add(most, whole(burst)); granted.Cmp(most) > 0 {
-					t.Fatalf("%+v: %s granted at %d ns, at most %s", params, granted, now+int64(res.Delay)-begin, most)
+				granted.Add(granted, ratOf(n))
+				most := new(big.Rat).Mul(rational(rate), ratOf(now+int64(res.Delay)-begin))
+				if most.Add(most, ratOf(burst)); granted.Cmp(most) > 0 {
+					t.Fatalf("%+v: got %s bytes in %d ns, want at most %s", params, granted, now+int64(res.Delay)-begin, most)
 				}
 			}
 			if tc, _ := m.Tokens(now); tc > burst || tc < 0 {
-				t.Fatalf("%+v: %d tokens", params, tc)
+				t.Fatalf("%+v: got %d tokens, want 0 to %d", params, tc, burst)
 			}
 			now += pick(r, 0, 1, r.Int64N(1000), r.Int64N(1e6))
 		}
@@ -199,7 +199,7 @@ func TestCancelNeverOverfills(t *testing.T) {
 // TestSetProfileEndsReservations cancels after SetProfile, with other or equal parameters.
 // Cancel returns nothing, as SetProfile has returned the bytes.
 func TestSetProfileEndsReservations(t *testing.T) {
-	begin := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100})
+	begin := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100})
 	for _, to := range []compiler{
 		TokenBucket{Rate: Rate{1, 7}, Burst: 100},
 		TokenBucket{Rate: BitRate(8e6), Burst: 50},
@@ -217,15 +217,15 @@ func TestSetProfileEndsReservations(t *testing.T) {
 		res := m.Reserve(0, 90, math.MaxInt64)
 		p := begin
 		if to != nil {
-			p = compile(t, to)
+			p = compileProfile(t, to)
 		}
 		m.SetProfile(0, p)
 		m.Cancel(0, res)
 		if tc, _ := m.Tokens(0); tc > 0 {
-			t.Errorf("%+v: %d tokens, and all were taken", to, tc)
+			t.Errorf("%+v: got %d tokens after all were taken", to, tc)
 		}
 		if n := m.TakeUpTo(0, 1000); n > 0 {
-			t.Errorf("%+v: %d B pass, and all were taken", to, n)
+			t.Errorf("%+v: TakeUpTo returned %d B after all were taken", to, n)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestReserveOtherKinds(t *testing.T) {
 	r := logged(t)
 	for range 1000 {
 		params := anyParams(r)
-		m, now := used(t, r, params)
+		m, now := usedMeter(t, r, params)
 		if p := m.profile; p.rule == nil && p.e.tooLarge == 0 {
 			continue
 		}
@@ -244,21 +244,21 @@ func TestReserveOtherKinds(t *testing.T) {
 		if n == 0 && m.profile.kind == kindTSWTCM {
 			continue // its average decides
 		}
-		before, again := clone(m), clone(m)
+		before, again := cloneOf(m), cloneOf(m)
 		after, ok := m.RetryAfter(now, n)
 		res := m.Reserve(now, n, math.MaxInt64)
 		if res.OK != (ok && after == 0) || res.Delay != 0 {
-			t.Fatalf("%+v: %d of %d B: %+v, retry after %v, %v", params, n, tc, res, after, ok)
+			t.Fatalf("%+v: %d of %d B: got %+v, but RetryAfter returned %v, %v", params, n, tc, res, after, ok)
 		}
 		if res.OK {
 			before.Color(now, n, Green)
 		}
-		if !same(m, &before, now) {
-			t.Fatalf("%+v: reserved %d of %d B: %+v", params, n, tc, res)
+		if !sameState(m, &before, now) {
+			t.Fatalf("%+v: Cancel of %d of %d B did not restore the meter: %+v", params, n, tc, res)
 		}
 		m.Cancel(now-1, res)
-		if !res.OK && !same(m, &again, now) {
-			t.Fatalf("%+v: Cancel of nothing changed the meter", params)
+		if !res.OK && !sameState(m, &again, now) {
+			t.Fatalf("%+v: Cancel of a refused reservation changed the meter", params)
 		}
 	}
 }
@@ -266,18 +266,18 @@ func TestReserveOtherKinds(t *testing.T) {
 // TestCancelInTurn cancels reservations whose predecessors have been canceled.
 func TestCancelInTurn(t *testing.T) {
 	const µs = 1000
-	m := New(compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100}))
+	m := New(compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100}))
 	m.Color(0, 100, Green)
 	one := m.Reserve(0, 100, math.MaxInt64)
 	two := m.Reserve(0, 100, math.MaxInt64)
 	m.Cancel(0, one)
 	three := m.Reserve(150*µs, 60, math.MaxInt64)
 	if one.Delay != 100*µs || two.Delay != 200*µs || three.Delay != 10*µs {
-		t.Fatalf("%v, %v, %v", one.Delay, two.Delay, three.Delay)
+		t.Fatalf("got delays of %v, %v and %v, want 100, 200 and 10 µs", one.Delay, two.Delay, three.Delay)
 	}
 	m.Cancel(150*µs, two)
 	m.Cancel(150*µs, three)
 	if tc, _ := m.Tokens(150 * µs); tc != 100 || m.TakeUpTo(150*µs, 1000) != 100 {
-		t.Errorf("%d tokens of 100", tc)
+		t.Errorf("got %d tokens, want 100", tc)
 	}
 }

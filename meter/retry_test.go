@@ -15,9 +15,9 @@ func anyParams(r *rand.Rand) compiler {
 	return familyParams(r)
 }
 
-// used returns a meter with some history, and the time of its latest packet.
-func used(t testing.TB, r *rand.Rand, params compiler) (m *Meter, now int64) {
-	p := compile(t, params)
+// usedMeter returns a meter with some history, and the time of its latest packet.
+func usedMeter(t testing.TB, r *rand.Rand, params compiler) (m *Meter, now int64) {
+	p := compileProfile(t, params)
 	c, e := p.Bursts()
 	m = new(Meter)
 	*m = NewWithTokens(p, pick(r, c, c, 0, c/2), pick(r, e, 0))
@@ -32,7 +32,7 @@ func used(t testing.TB, r *rand.Rand, params compiler) (m *Meter, now int64) {
 	return m, now
 }
 
-func same(a, b *Meter, now int64) bool {
+func sameState(a, b *Meter, now int64) bool {
 	if a.state != b.state {
 		return false
 	}
@@ -41,24 +41,24 @@ func same(a, b *Meter, now int64) bool {
 			return false
 		}
 	}
-	return first(a.Tokens(now)) == first(b.Tokens(now))
+	return firstOf(a.Tokens(now)) == firstOf(b.Tokens(now))
 }
 
 func TestPeek(t *testing.T) {
 	r := logged(t)
 	for range 3000 {
 		params := anyParams(r)
-		m, now := used(t, r, params)
+		m, now := usedMeter(t, r, params)
 		now = pick(r, now, nextTime(r, params, now), now-1)
 		tc, te := m.Tokens(now)
 		n, in := nextLength(r, params, tc, te, tc+1), Color(r.IntN(3))
-		before := clone(m)
+		before := cloneOf(m)
 		peeked := m.Peek(now, n, in)
-		if !same(m, &before, now) {
+		if !sameState(m, &before, now) {
 			t.Fatalf("%+v: Peek changed the meter", params)
 		}
 		if got := m.Color(now, n, in); got != peeked {
-			t.Fatalf("%+v: %d B, input %v: Peek %v, Color %v", params, n, in, peeked, got)
+			t.Fatalf("%+v: %d B, input %v: got %v from Peek, %v from Color", params, n, in, peeked, got)
 		}
 	}
 }
@@ -67,20 +67,20 @@ func TestTakeUpTo(t *testing.T) {
 	r := logged(t)
 	for range 3000 {
 		params := anyParams(r)
-		m, now := used(t, r, params)
+		m, now := usedMeter(t, r, params)
 		now = nextTime(r, params, now)
 		tc, te := m.Tokens(now)
 		n := nextLength(r, params, tc, te, tc+1)
-		one, more := clone(m), clone(m)
+		one, more := cloneOf(m), cloneOf(m)
 		got := m.TakeUpTo(now, n)
 		if got < 0 || got > max(n, 0) {
-			t.Fatalf("%+v: %d of %d", params, got, n)
+			t.Fatalf("%+v: TakeUpTo of %d returned %d", params, n, got)
 		}
-		if got > 0 && (one.Color(now, got, Green) != Green || !same(&one, m, now)) {
-			t.Fatalf("%+v: took %d of %d, which is not green", params, got, n)
+		if got > 0 && (one.Color(now, got, Green) != Green || !sameState(&one, m, now)) {
+			t.Fatalf("%+v: TakeUpTo of %d returned %d, which is not green", params, n, got)
 		}
 		if got < n && m.profile.kind != kindTSWTCM && more.Color(now, got+1, Green) == Green {
-			t.Fatalf("%+v: took %d of %d, one more is green", params, got, n)
+			t.Fatalf("%+v: TakeUpTo of %d returned %d, but one more is green", params, n, got)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestRetryAfter(t *testing.T) {
 	never, later := 0, 0
 	for range 5000 {
 		params := anyParams(r)
-		m, now := used(t, r, params)
+		m, now := usedMeter(t, r, params)
 		if m.profile.kind == kindTSWTCM {
 			continue
 		}
@@ -102,13 +102,13 @@ func TestRetryAfter(t *testing.T) {
 		if n == 0 && at < now && m.profile.kind == kindSlidingCounter {
 			continue // before the latest time, more than the limit may be within the window
 		}
-		before := clone(m)
+		before := cloneOf(m)
 		after, ok := m.RetryAfter(at, n)
-		if !same(m, &before, at) {
+		if !sameState(m, &before, at) {
 			t.Fatalf("%+v: RetryAfter changed the meter", params)
 		}
 		green := func(at int64) bool {
-			m := clone(m)
+			m := cloneOf(m)
 			return m.Color(at, n, Green) == Green
 		}
 		switch {
@@ -116,39 +116,39 @@ func TestRetryAfter(t *testing.T) {
 			never++
 			for _, later := range []int64{0, 1, period(params), 3 * period(params), 1e12, 1e17} {
 				if green(at + later) {
-					t.Fatalf("%+v: %d B after %d never fit, but %d later they do", params, n, at, later)
+					t.Fatalf("%+v: RetryAfter of %d B at %d returned false, but they fit %d later", params, n, at, later)
 				}
 			}
 		case after < 0 || !green(at+int64(after)):
-			t.Fatalf("%+v: %d B do not fit %v after %d; %d tokens, latest packet %d", params, n, after, at, tc, now)
+			t.Fatalf("%+v: RetryAfter of %d B at %d returned %v, but they do not fit then; %d tokens, latest packet %d", params, n, at, after, tc, now)
 		case after > 0:
 			later++
 			for _, early := range []int64{int64(after) - 1, r.Int64N(int64(after)), 0} {
 				if green(at + early) {
-					t.Fatalf("%+v: %d B fit %d after %d, before %d; %d tokens, latest packet %d", params, n, early, at, after, tc, now)
+					t.Fatalf("%+v: RetryAfter of %d B at %d returned %v, but they fit after %d; %d tokens, latest packet %d", params, n, at, after, early, tc, now)
 				}
 			}
 		}
 	}
 	if never < 100 || later < 500 {
-		t.Errorf("%d never, %d later: the test covered too little", never, later)
+		t.Errorf("got %d cases that never fit and %d that fit later, too few for this test", never, later)
 	}
 }
 
 // TestRetryAfterTSW has times at which the average is low enough.
 func TestRetryAfterTSW(t *testing.T) {
-	p := compile(t, TSWTCM{BitRate(8e6), BitRate(16e6), time.Millisecond, 1})
+	p := compileProfile(t, TSWTCM{BitRate(8e6), BitRate(16e6), time.Millisecond, 1})
 	m := New(p) // 1000 bytes per window
 	m.Color(0, 3000, Green)
 	after, ok := m.RetryAfter(0, 100)
 	if !ok || after < 2*time.Millisecond || after > 4*time.Millisecond {
-		t.Fatalf("%v, %v", after, ok)
+		t.Fatalf("got %v, %v, want about 3 ms, true", after, ok)
 	}
 	if got := m.Color(int64(after), 100, Green); got != Green {
-		t.Errorf("%v after %v", got, after)
+		t.Errorf("after %v: got %v, want green", after, got)
 	}
 	if _, ok := m.RetryAfter(0, 1001); ok {
-		t.Error("more than CIR in a window is never certain to be green")
+		t.Error("got true for more than CIR in a window, which is never certain to be green")
 	}
 }
 
@@ -168,10 +168,10 @@ func TestRetryAfterBeforeBegin(t *testing.T) {
 		{SlidingWindow{100, 1000, 10}, 10, 995, 995},
 		{SlidingLog{100, 1000, 2}, 10, 1000, 1000},
 	} {
-		m := NewWithTokens(compile(t, test.params), 0, 0)
-		begun := clone(&m)
+		m := NewWithTokens(compileProfile(t, test.params), 0, 0)
+		begun := cloneOf(&m)
 		if got := begun.Color(5, test.n, Green); got == Green {
-			t.Fatalf("%+v is not empty", test.params)
+			t.Fatalf("%+v: the meter is not empty at first", test.params)
 		}
 		for _, m := range []*Meter{&begun, &m} {
 			retry, ok := m.RetryAfter(5, test.n)
@@ -186,10 +186,10 @@ func TestRetryAfterBeforeBegin(t *testing.T) {
 	}
 }
 
-// asNew reports whether a meter behaves like a new one at now: both have the same tokens, and
+// isAsNew reports whether a meter behaves like a new one at now: both have the same tokens, and
 // give the same colors.
-func asNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
-	old, fresh := clone(m), New(m.profile)
+func isAsNew(m *Meter, r *rand.Rand, params compiler, now, latest int64) bool {
+	old, fresh := cloneOf(m), New(m.profile)
 	if _, ok := params.(TokenBucket); ok && m.profile.rule != nil {
 		return newSlowWarmIdle(m, now)
 	}
@@ -215,11 +215,11 @@ func newSlowWarmIdle(m *Meter, now int64) bool {
 	w := m.profile.rule.(warmUp)
 	fine := int64(w.rate / uint64(w.num))
 	s := slowWarm{
-		rate: whole(w.num), burst: whole(w.burst * (w.unit / fine)), warmup: whole(w.length),
-		level: whole(m.first), begin: m.second, last: m.epoch, begun: true,
+		rate: ratOf(w.num), burst: ratOf(w.burst * (w.unit / fine)), warmup: ratOf(w.length),
+		level: ratOf(m.first), begin: m.second, last: m.epoch, begun: true,
 	}
-	s.level.Quo(s.level, whole(fine))
-	return m.epoch <= now && s.idle(now)
+	s.level.Quo(s.level, ratOf(fine))
+	return m.epoch <= now && s.isIdle(now)
 }
 
 func TestResetAfter(t *testing.T) {
@@ -227,35 +227,35 @@ func TestResetAfter(t *testing.T) {
 	never, later := 0, 0
 	for range 4000 {
 		params := anyParams(r)
-		m, now := used(t, r, params)
+		m, now := usedMeter(t, r, params)
 		if m.profile.kind == kindTSWTCM {
 			continue
 		}
 		at := pick(r, now, now, nextTime(r, params, now), now-1)
-		before := clone(m)
+		before := cloneOf(m)
 		after, ok := m.ResetAfter(at)
-		if !same(m, &before, at) {
+		if !sameState(m, &before, at) {
 			t.Fatalf("%+v: ResetAfter changed the meter", params)
 		}
 		switch {
 		case !ok:
 			never++
 			if four, is := params.(TRTCM4115); !is || four.CIR.Bytes > 0 && four.EIR.Bytes > 0 {
-				t.Fatalf("%+v: never resets", params)
+				t.Fatalf("%+v: ResetAfter returned false", params)
 			}
-			if asNew(m, r, params, at+1e17, now) {
-				t.Fatalf("%+v: is as good as new after all", params)
+			if isAsNew(m, r, params, at+1e17, now) {
+				t.Fatalf("%+v: ResetAfter returned false, but the meter becomes as good as new", params)
 			}
-		case after < 0 || !asNew(m, r, params, at+int64(after), now):
-			t.Fatalf("%+v: %v after %d it is not as good as new, state %+v", params, after, at, m.state)
-		case after > 0 && asNew(m, r, params, at+int64(after)-1, now):
-			t.Fatalf("%+v: a ns before %v after %d it is as good as new, state %+v", params, after, at, m.state)
+		case after < 0 || !isAsNew(m, r, params, at+int64(after), now):
+			t.Fatalf("%+v: not as good as new %v after %d; state %+v", params, after, at, m.state)
+		case after > 0 && isAsNew(m, r, params, at+int64(after)-1, now):
+			t.Fatalf("%+v: as good as new 1 ns before %v after %d; state %+v", params, after, at, m.state)
 		case after > 0:
 			later++
 		}
 	}
 	if never < 10 || later < 500 {
-		t.Errorf("%d never, %d later: the test covered too little", never, later)
+		t.Errorf("got %d cases that never reset and %d that reset later, too few for this test", never, later)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestNoPanicAtTheEndsOfTime(t *testing.T) {
 	r := logged(t)
 	ends := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, 0, 1 << 62, math.MaxInt64 - 1, math.MaxInt64}
 	for range 2000 {
-		m := New(compile(t, anyParams(r)))
+		m := New(compileProfile(t, anyParams(r)))
 		for range 5 {
 			now := pick(r, ends...)
 			tc, _ := m.Tokens(now)
@@ -281,7 +281,7 @@ func TestGapsOfCenturies(t *testing.T) {
 	r := logged(t)
 	for range 500 {
 		params := anyParams(r)
-		m := New(compile(t, params))
+		m := New(compileProfile(t, params))
 		c, e := m.profile.Bursts()
 		m.Color(-1<<62+1, int(c), Green)
 		if four, ok := params.(TRTCM4115); ok && (four.CIR.Bytes == 0 || four.EIR.Bytes == 0) {

@@ -13,7 +13,7 @@ import (
 // less.
 func TestShards(t *testing.T) {
 	const keys, burst, packets = 50, 1000, 20_000
-	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: burst}) // a byte per µs
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: burst}) // a byte per µs
 	shards, err := NewShards[uint64](p, TableConfig{Keys: 8 * keys * 4}, 8)
 	if err != nil {
 		t.Fatal(err)
@@ -40,32 +40,32 @@ func TestShards(t *testing.T) {
 	most := burst + clock.Load()/1000
 	for key := range green {
 		if got := green[key].Load(); got > most || got < most-burst {
-			t.Errorf("key %d: %d green bytes, at most %d", key, got, most)
+			t.Errorf("key %d: got %d green bytes, want %d to %d", key, got, most-burst, most)
 		}
 	}
 	if got := shards.Stats(); got != (TableStats{Keys: keys}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %d keys", got, keys)
 	}
 	if shards.Color(1000, 0, 0, Red) != Red || shards.Stats().Keys != keys {
-		t.Error("a red packet added a key")
+		t.Error("a packet with the input color Red added a key")
 	}
 }
 
 // TestShardsBound has more keys than fit. At most Keys are in the table, and all shards are
 // used.
 func TestShardsBound(t *testing.T) {
-	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
 	for _, c := range []struct{ keys, shards int }{{10, 4}, {1, 1}, {7, 7}, {1000, 16}, {5, 3}} {
 		shards, err := NewShards[string](p, TableConfig{Keys: c.keys}, c.shards)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for key := range uint64(20 * c.keys) {
-			shards.Color(text(key), 0, 1, Green)
+			shards.Color(keyText(key), 0, 1, Green)
 		}
 		got := shards.Stats()
 		if got.Keys > c.keys || got.Keys < c.keys/c.shards*c.shards || got.Keys+int(got.Evicted) != 20*c.keys {
-			t.Errorf("%+v: %+v", c, got)
+			t.Errorf("%+v: got %+v", c, got)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestShardsBound(t *testing.T) {
 // TestShardsKeys compares all calls for one key, and for all keys, with a map of meters.
 func TestShardsKeys(t *testing.T) {
 	r := logged(t)
-	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
 	shards, err := NewShards[string](p, TableConfig{Keys: 16 * 300}, 16)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestShardsKeys(t *testing.T) {
 	now := int64(0)
 	for i := range 20_000 {
 		now += r.Int64N(3000)
-		key, n := text(r.Uint64N(100)), r.IntN(1100)
+		key, n := keyText(r.Uint64N(100)), r.IntN(1100)
 		if got, want := shards.Peek(key, now, n, Green), get(key, false).Peek(now, n, Green); got != want {
 			t.Fatalf("step %d: Peek %v, want %v", i, got, want)
 		}
@@ -109,11 +109,11 @@ func TestShardsKeys(t *testing.T) {
 			}
 		case 1, 2, 3:
 			if got, want := shards.Decide(key, now, n), get(key, true).Decide(now, n); got != want {
-				t.Fatalf("step %d: %+v, want %+v", i, got, want)
+				t.Fatalf("step %d: got %+v, want %+v", i, got, want)
 			}
 		default:
 			if got, want := shards.Color(key, now, n, Green), get(key, true).Color(now, n, Green); got != want {
-				t.Fatalf("step %d: %v, want %v", i, got, want)
+				t.Fatalf("step %d: got %v, want %v", i, got, want)
 			}
 		}
 		if i%500 > 0 {
@@ -122,7 +122,7 @@ func TestShardsKeys(t *testing.T) {
 		seen := map[string]bool{}
 		for key, m := range shards.All() {
 			if want := model[key]; seen[key] || want == nil || tokensOf(m, now) != tokensOf(want, now) {
-				t.Fatalf("step %d: key %q has %v, seen twice: %v, want %+v", i, key, tokensOf(m, now), seen[key], want)
+				t.Fatalf("step %d: key %q: got %v, seen before: %v, want %+v", i, key, tokensOf(m, now), seen[key], want)
 			}
 			seen[key] = true
 			shards.Peek(key, now, 1, Green) // would deadlock if a lock were held
@@ -131,7 +131,7 @@ func TestShardsKeys(t *testing.T) {
 			}
 		}
 		if len(seen) != min(len(model), 90) || shards.Len() != len(model) || shards.Stats().Keys != len(model) {
-			t.Fatalf("step %d: %d keys seen, Len %d, %+v, want %d", i, len(seen), shards.Len(), shards.Stats(), len(model))
+			t.Fatalf("step %d: got %d keys seen, Len %d, %+v, want %d", i, len(seen), shards.Len(), shards.Stats(), len(model))
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() {
@@ -140,14 +140,14 @@ func TestShardsKeys(t *testing.T) {
 		shards.RetryAfter("new", now, 100)
 		shards.Delete("new")
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }
 
 // TestShardsConcurrent makes all calls for the same keys from several goroutines. At the end All
 // returns the keys that are in the table, and they can be deleted.
 func TestShardsConcurrent(t *testing.T) {
-	p := compile(t, SlidingLog{1000, 1e9, 5})
+	p := compileProfile(t, SlidingLog{1000, 1e9, 5})
 	shards, err := NewShards[uint64](p, TableConfig{Keys: 64}, 4)
 	if err != nil {
 		t.Fatal(err)
@@ -174,12 +174,12 @@ func TestShardsConcurrent(t *testing.T) {
 				if r.IntN(100) == 0 {
 					for key, m := range shards.All() {
 						if m.Color(now, 1, Green); key >= 100 {
-							t.Errorf("key %d", key)
+							t.Errorf("All returned key %d, want below 100", key)
 						}
 					}
 				}
 				if n := shards.Len(); n > 64 {
-					t.Errorf("%d keys", n)
+					t.Errorf("got %d keys, want at most 64", n)
 				}
 			}
 		})
@@ -188,19 +188,19 @@ func TestShardsConcurrent(t *testing.T) {
 	n := shards.Len()
 	for key := range shards.All() {
 		if !shards.Delete(key) {
-			t.Errorf("All has %d, which is not in the table", key)
+			t.Errorf("All returned key %d, which is not in the table", key)
 		}
 		n--
 	}
 	if n != 0 || shards.Len() != 0 {
-		t.Errorf("All had %d too few, %d are left", n, shards.Len())
+		t.Errorf("All missed %d keys; got %d keys left, want 0", n, shards.Len())
 	}
 }
 
 // TestTableErrors has each error of a table.
 func TestTableErrors(t *testing.T) {
-	bucket := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
-	log := compile(t, SlidingLog{10, 1e9, 1 << 20})
+	bucket := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
+	log := compileProfile(t, SlidingLog{10, 1e9, 1 << 20})
 	for _, test := range []struct {
 		p      *Profile
 		config TableConfig
@@ -221,7 +221,7 @@ func TestTableErrors(t *testing.T) {
 			_, err = NewShards[int](test.p, test.config, test.shards)
 		}
 		if err == nil || err.Error() != test.want {
-			t.Errorf("%v, want %q", err, test.want)
+			t.Errorf("got %v, want %q", err, test.want)
 		}
 	}
 	table, err := NewTable[int](bucket, TableConfig{Keys: 10})
@@ -229,11 +229,11 @@ func TestTableErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.Color(1, 0, 4, Green)
-	if err := table.SetProfile(0, compile(t, SlidingLog{10, 1e9, 5})); err == nil || err.Error() != "type of a table cannot change to or from a kind with a log" {
+	if err := table.SetProfile(0, compileProfile(t, SlidingLog{10, 1e9, 5})); err == nil || err.Error() != "type of a table cannot change to or from a kind with a log" {
 		t.Error(err)
 	}
 	if tc, _, _ := table.Tokens(1, 0); tc != 6 {
-		t.Errorf("%d tokens after a refusal", tc)
+		t.Errorf("got %d tokens after a refused SetProfile, want 6", tc)
 	}
 }
 
@@ -248,17 +248,17 @@ func TestMemory(t *testing.T) {
 		{SlidingWindow{10, 1e9, 10}, state + 160},
 		{SlidingLog{10, 1e9, 1000}, state + 16000},
 	} {
-		if got := compile(t, test.params).Memory(); got != test.want {
-			t.Errorf("%+v: %d, want %d", test.params, got, test.want)
+		if got := compileProfile(t, test.params).Memory(); got != test.want {
+			t.Errorf("%+v: got %d, want %d", test.params, got, test.want)
 		}
 	}
-	table, _ := NewTable[uint64](compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 30_000})
+	table, _ := NewTable[uint64](compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 30_000})
 	if got := table.Memory(); got < 30_000*(8+24+8+5) || got > 30_000*(8+24+8+6+2)+100 {
-		t.Errorf("a table of 30,000: %d", got)
+		t.Errorf("table of 30,000 keys: got %d bytes", got)
 	}
-	table, _ = NewTable[uint64](compile(t, SlidingLog{10, 1e9, 7}), TableConfig{Keys: 1000})
+	table, _ = NewTable[uint64](compileProfile(t, SlidingLog{10, 1e9, 7}), TableConfig{Keys: 1000})
 	if got := table.Memory(); got < 1000*(8+24+8+5+7*16) || got > 1000*(8+24+8+6+2+7*16)+100 {
-		t.Errorf("a table of 1000 logs: %d", got)
+		t.Errorf("table of 1000 logs: got %d bytes", got)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestFamilyAllocatesNothing(t *testing.T) {
 		SlidingLog{1000, 1e6, 10},
 		TSWTCM{BitRate(8e6), BitRate(8e6), 1e6, 1},
 	} {
-		p := compile(t, params)
+		p := compileProfile(t, params)
 		m := New(p)
 		table, err := NewTable[uint64](p, TableConfig{Keys: 3000})
 		if err != nil {
@@ -285,7 +285,7 @@ func TestFamilyAllocatesNothing(t *testing.T) {
 		}
 		names := make([]string, 500)
 		for i := range names {
-			names[i] = text(uint64(i))
+			names[i] = keyText(uint64(i))
 		}
 		lengths, colors := make([]int, 8), make([]Color, 8)
 		var now int64
@@ -303,7 +303,7 @@ func TestFamilyAllocatesNothing(t *testing.T) {
 				shards.Color(names[key%500], now, 100, Green)
 			}
 		}); n != 0 {
-			t.Errorf("%+v: %v allocations", params, n)
+			t.Errorf("%+v: got %v allocations, want 0", params, n)
 		}
 	}
 }

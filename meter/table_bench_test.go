@@ -14,13 +14,13 @@ const manyKeys = 1_000_000
 // manyTable is a table with room for a million keys.
 func manyTable(tb testing.TB, seed maphash.Seed) *Table[uint64] {
 	t := &Table[uint64]{}
-	if err := t.init(compile(tb, TokenBucket{Rate: BitRate(1e9), Burst: 65536}), TableConfig{Keys: manyKeys}, seed); err != nil {
+	if err := t.init(compileProfile(tb, TokenBucket{Rate: BitRate(1e9), Burst: 65536}), TableConfig{Keys: manyKeys}, seed); err != nil {
 		tb.Fatal(err)
 	}
 	return t
 }
 
-func fill(t *Table[uint64]) {
+func fillTable(t *Table[uint64]) {
 	for key := range uint64(manyKeys) {
 		t.Color(key, 0, 0, Green)
 	}
@@ -36,10 +36,10 @@ func manyPicks() []uint64 {
 }
 
 // BenchmarkTable has a million keys: random hits a packet at a time and in bursts
-// of 32, and new keys, each of which forgets one.
+// of 32, and new keys, each of which evicts one.
 func BenchmarkTable(b *testing.B) {
 	t, picks := manyTable(b, maphash.MakeSeed()), manyPicks()
-	fill(t)
+	fillTable(t)
 	now := int64(0)
 	b.Run("hits", func(b *testing.B) {
 		for i := range b.N {
@@ -65,9 +65,10 @@ func BenchmarkTable(b *testing.B) {
 	})
 }
 
-// BenchmarkTableSlowest tells the slowest call of Color among a million that fill a
-// table, a million random hits and a million that forget a key each. What else the machine does is
-// taken out by doing the same to several tables, and taking the fastest of each call.
+// BenchmarkTableSlowest reports the slowest call of Color among a million that fill a
+// table, a million random hits, and a million that evict a key each. It makes the same calls
+// to several tables and counts the fastest of each, to exclude interruptions by other work
+// of the machine.
 func BenchmarkTableSlowest(b *testing.B) {
 	picks := manyPicks()[:manyKeys]
 	names := []string{"fill", "hit", "new"}

@@ -26,7 +26,7 @@ func tableParams(r *rand.Rand) compiler {
 func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K, packets int) {
 	t.Helper()
 	params := tableParams(r)
-	p := compile(t, params)
+	p := compileProfile(t, params)
 	config := TableConfig{Keys: 1 + r.IntN(pick(r, 1, 3, 20, 100))}
 	config.Idle = r.IntN(2) == 0
 	config.Empty = !config.Idle && r.IntN(2) == 0
@@ -40,10 +40,10 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 	now := firstTime(r, params)
 	for i := range packets {
 		if r.IntN(100) == 0 {
-			next := compile(t, tableParams(r))
+			next := compileProfile(t, tableParams(r))
 			refused := !p.sameRule(next) && (p.entries() > 0 || next.entries() > 0)
 			if err := fast.SetProfile(now, next); (err != nil) != refused {
-				t.Fatalf("%v to %v: %v", p.kind, next.kind, err)
+				t.Fatalf("%v to %v: got %v, want an error: %v", p.kind, next.kind, err, refused)
 			} else if err == nil {
 				p, slow.profile = next, next
 				for i := range slow.meters {
@@ -89,7 +89,7 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 			x := fast.Explain(key, now, n, in)
 			got = x.Color
 			if x.Length != n || x.In != in || x.Clause != p.kind.Clause(in, got) || x.Clause.Text() == "" {
-				t.Fatalf("%+v", x)
+				t.Fatalf("got %+v, want length %d, input color %v and the clause of %v", x, n, in, got)
 			}
 		} else {
 			got = fast.Color(key, now, n, in)
@@ -101,14 +101,14 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 		key = make(r.Uint64N(keys))
 		tc, te, known := fast.Tokens(key, now)
 		if m := slow.find(key); known != (m != nil) {
-			t.Fatalf("%+v: key %v known %v", config, key, known)
+			t.Fatalf("%+v: key %v: got known %v, want %v", config, key, known, m != nil)
 		} else if known {
 			if wantC, wantE := m.Tokens(now); tc != wantC || te != wantE {
 				t.Fatalf("%+v: key %v has %d, %d, model %d, %d", params, key, tc, te, wantC, wantE)
 			}
 		}
 		if a, b := tokensOf(fast.Rest(), now), tokensOf(&slow.rest, now); a != b {
-			t.Fatalf("%+v packet %d: the shared meter has %v, model %v", params, i, a, b)
+			t.Fatalf("%+v packet %d: got %v tokens of the shared meter, want %v", params, i, a, b)
 		}
 		entries := 0
 		for _, v := range fast.index {
@@ -117,7 +117,7 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 			}
 		}
 		if entries != fast.Stats().Keys {
-			t.Fatalf("%d entries in the index, %d keys", entries, fast.Stats().Keys)
+			t.Fatalf("got %d entries in the index, want %d", entries, fast.Stats().Keys)
 		}
 		now = pick(r, now, now, nextTime(r, params, now))
 	}
@@ -137,11 +137,11 @@ func compareAll[K comparable](t testing.TB, fast *Table[K], slow *slowTable[K], 
 			m.Color(now, 1, Green)
 		}
 		if tc, te, _ := fast.Tokens(key, now); [2]int64{tc, te} != tokensOf(want, now) {
-			t.Fatalf("a change of the clone of key %v changed the table", key)
+			t.Fatalf("a change to the clone of key %v changed the table", key)
 		}
 	}
 	if len(seen) != len(slow.meters) {
-		t.Fatalf("All has %d keys, model %d", len(seen), len(slow.meters))
+		t.Fatalf("All returned %d keys, want %d", len(seen), len(slow.meters))
 	}
 }
 
@@ -153,7 +153,7 @@ type fiveTuple struct {
 
 func number(n uint64) uint64 { return n }
 
-func text(n uint64) string { return string(binary.AppendUvarint(nil, n)) }
+func keyText(n uint64) string { return string(binary.AppendUvarint(nil, n)) }
 
 func tuple(n uint64) fiveTuple {
 	return fiveTuple{src: [16]byte{15: byte(n)}, proto: 17, sport: uint16(n), dport: 53}
@@ -163,7 +163,7 @@ func TestTable(t *testing.T) {
 	r := logged(t)
 	for range 150 {
 		compareTable(t, r, number, 400)
-		compareTable(t, r, text, 100)
+		compareTable(t, r, keyText, 100)
 		compareTable(t, r, tuple, 100)
 	}
 }
@@ -179,7 +179,7 @@ func FuzzTable(f *testing.F) {
 		case 0:
 			compareTable(t, r, number, 300)
 		case 1:
-			compareTable(t, r, text, 300)
+			compareTable(t, r, keyText, 300)
 		case 2:
 			compareTable(t, r, tuple, 300)
 		}
@@ -191,7 +191,7 @@ func FuzzTable(f *testing.F) {
 func TestTableLRU(t *testing.T) {
 	r := logged(t)
 	const keys = 5000
-	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100})
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 100})
 	table, err := NewTable[uint64](p, TableConfig{Keys: keys})
 	if err != nil {
 		t.Fatal(err)
@@ -209,10 +209,10 @@ func TestTableLRU(t *testing.T) {
 			delete(lastUse, gone)
 			table.Color(key, 0, 1, Green)
 			if _, _, known := table.Tokens(gone, 0); known {
-				t.Fatalf("key %d, the least recently used, was not evicted", gone)
+				t.Fatalf("the least recently used key %d was not evicted", gone)
 			}
 			if _, _, known := table.Tokens(order[len(order)-1], 0); !known {
-				t.Fatal("the previous key was evicted")
+				t.Fatal("the most recently used key was evicted")
 			}
 		} else {
 			table.Color(key, 0, 1, Green)
@@ -236,7 +236,7 @@ func TestTableLRU(t *testing.T) {
 		}
 	}
 	if got := table.Stats(); got.Keys != keys || got.Refused != 0 || got.Evicted < 10*keys {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %d keys, none refused, many evicted", got, keys)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestTableLRU(t *testing.T) {
 // that the order of all of them has changed.
 func TestTableAllocatesNothing(t *testing.T) {
 	const keys = 1 << 17
-	p := compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
 	var tables []*Table[uint64]
 	for range 2 { // AllocsPerRun makes one uncounted call first
 		table, err := NewTable[uint64](p, TableConfig{Keys: keys})
@@ -271,14 +271,14 @@ func TestTableAllocatesNothing(t *testing.T) {
 			}
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }
 
 // TestTableSpray has a sender that uses ever new keys. With Idle it cannot evict keys whose
 // meters lack tokens; without Idle it can.
 func TestTableSpray(t *testing.T) {
-	p := compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
+	p := compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
 	for _, idle := range []bool{true, false} {
 		table, err := NewTable[uint64](p, TableConfig{Keys: 100, Idle: idle})
 		if err != nil {
@@ -302,9 +302,9 @@ func TestTableSpray(t *testing.T) {
 		most := int64(10 * 1900) // whole packets of burst and rate
 		switch got := table.Stats(); {
 		case idle && (busy != most || got.Refused == 0 || got.Keys != 100):
-			t.Errorf("idle: %d of %d green, %+v", busy, most, got)
+			t.Errorf("idle: got %d green of %d and %+v, want all and 100 keys", busy, most, got)
 		case !idle && busy <= 10*most:
-			t.Errorf("LRU: %d of %d green: the spray did not evict the busy keys, %+v", busy, most, got)
+			t.Errorf("LRU: got %d green, want more than 10 times %d: the spray did not evict the busy keys, %+v", busy, most, got)
 		}
 	}
 	// Without Idle, a key stays if fewer than Keys other keys come between two of its packets.
@@ -312,7 +312,7 @@ func TestTableSpray(t *testing.T) {
 	spray := uint64(1000)
 	for i := range 1000 {
 		if got := table.Color(1, 0, 100, Green); (got == Green) != (i < 10) {
-			t.Fatalf("packet %d: %v", i, got)
+			t.Fatalf("packet %d: got %v, want the first 10 green", i, got)
 		}
 		for range 99 {
 			spray++
@@ -322,7 +322,7 @@ func TestTableSpray(t *testing.T) {
 }
 
 func TestTableNaN(t *testing.T) {
-	table, _ := NewTable[float64](compile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 4})
+	table, _ := NewTable[float64](compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 4})
 	green := 0
 	for range 100 {
 		if table.Color(math.NaN(), 0, 1, Green) == Green {
@@ -330,7 +330,7 @@ func TestTableNaN(t *testing.T) {
 		}
 	}
 	if got := table.Stats(); green != 10 || got.Keys != 0 || got.Refused != 100 {
-		t.Errorf("%d green, %+v", green, got)
+		t.Errorf("got %d green and %+v, want 10, no keys and 100 refused", green, got)
 	}
 }
 
@@ -344,7 +344,7 @@ func tokensOf(m *Meter, now int64) [2]int64 {
 func TestTableColorEach(t *testing.T) {
 	r := logged(t)
 	for range 300 {
-		p := compile(t, tableParams(r))
+		p := compileProfile(t, tableParams(r))
 		config := TableConfig{Keys: 1 + r.IntN(40), Idle: r.IntN(2) == 0}
 		one, err := NewTable[uint64](p, config)
 		if err != nil {
@@ -365,17 +365,17 @@ func TestTableColorEach(t *testing.T) {
 			each.ColorEach(keys, now, lengths, colors, colors)
 			for i := range want {
 				if colors[i] != want[i] {
-					t.Fatalf("%v, %+v, packet %d of key %d: %v, want %v", p.Kind(), config, i, keys[i], colors[i], want[i])
+					t.Fatalf("%v, %+v, packet %d of key %d: got %v, want %v", p.Kind(), config, i, keys[i], colors[i], want[i])
 				}
 			}
 			if one.Stats() != each.Stats() {
-				t.Fatalf("%v: %+v, want %+v", p.Kind(), each.Stats(), one.Stats())
+				t.Fatalf("%v: got %+v, want %+v", p.Kind(), each.Stats(), one.Stats())
 			}
 		}
 	}
-	table, _ := NewTable[uint64](compile(t, TokenBucket{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
+	table, _ := NewTable[uint64](compileProfile(t, TokenBucket{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
 	keys, lengths, colors := []uint64{1, 2, 3, 1}, []int{100, 100, 100, 100}, make([]Color, 4)
 	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, nil, colors) }); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }

@@ -119,7 +119,7 @@ func TestTrace(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m := New(compile(t, test.params))
+			m := New(compileProfile(t, test.params))
 			for i, r := range test.rows {
 				got := m.Color(r.at, r.n, r.in)
 				tc, te := m.Tokens(r.at)

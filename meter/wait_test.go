@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// bubble returns the clock of a synctest bubble.
-func bubble() func() int64 {
+// bubbleClock returns the clock of a synctest bubble.
+func bubbleClock() func() int64 {
 	begin := time.Now()
 	return func() int64 { return int64(time.Since(begin)) }
 }
@@ -18,8 +18,8 @@ func bubble() func() int64 {
 func TestWaitInOrder(t *testing.T) {
 	for _, params := range []compiler{TokenBucket{Rate: ByteRate(1000), Burst: 10}, TokenBucket{Rate: ByteRate(1000), Burst: 10, GCRA: true}} {
 		synctest.Test(t, func(t *testing.T) {
-			clock := bubble()
-			l := NewLocked(compile(t, params))
+			clock := bubbleClock()
+			l := NewLocked(compileProfile(t, params))
 			l.Color(0, 10, Green)
 			var mu sync.Mutex
 			var order []int
@@ -63,8 +63,8 @@ func TestWait(t *testing.T) {
 	} {
 		for _, begin := range []int64{10, 0} {
 			synctest.Test(t, func(t *testing.T) {
-				clock := bubble()
-				p := compile(t, params)
+				clock := bubbleClock()
+				p := compileProfile(t, params)
 				l := NewLocked(p)
 				l.Do(func(m *Meter) { *m = NewWithTokens(p, begin, begin) })
 				var taken int64
@@ -89,8 +89,8 @@ func TestWait(t *testing.T) {
 // TestWaitAfterPause waits for a cold meter, which holds a third of its burst.
 func TestWaitAfterPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := bubble()
-		l := NewLocked(compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 30, Warmup: time.Second}))
+		clock := bubbleClock()
+		l := NewLocked(compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 30, Warmup: time.Second}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		for range 3 {
@@ -104,8 +104,8 @@ func TestWaitAfterPause(t *testing.T) {
 
 func TestWaitFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := bubble()
-		l := NewLocked(compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 10}))
+		clock := bubbleClock()
+		l := NewLocked(compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 10}))
 		l.Color(0, 10, Green)
 		for _, n := range []int{11, -1} {
 			if err := l.Wait(t.Context(), clock, n); !errors.Is(err, ErrNeverFits) {
@@ -119,7 +119,7 @@ func TestWaitFails(t *testing.T) {
 		if err := l.Wait(ctx, clock, 10); !errors.Is(err, context.DeadlineExceeded) || clock() != 0 {
 			t.Errorf("%v after %d ns", err, clock())
 		}
-		if after, ok := retry(l, 0, 10); after != 10*time.Millisecond || !ok {
+		if after, ok := retryAfter(l, 0, 10); after != 10*time.Millisecond || !ok {
 			t.Errorf("a failed Wait took tokens: %v, %v", after, ok)
 		}
 
@@ -144,7 +144,7 @@ func TestWaitFails(t *testing.T) {
 	})
 }
 
-func retry(l *Locked, now int64, n int) (after time.Duration, ok bool) {
+func retryAfter(l *Locked, now int64, n int) (after time.Duration, ok bool) {
 	l.Do(func(m *Meter) { after, ok = m.RetryAfter(now, n) })
 	return after, ok
 }
@@ -152,15 +152,15 @@ func retry(l *Locked, now int64, n int) (after time.Duration, ok bool) {
 // TestWaitCanceled cancels a Wait: its bytes go to calls that arrive later.
 func TestWaitCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := bubble()
-		l := NewLocked(compile(t, TokenBucket{Rate: ByteRate(1000), Burst: 10}))
+		clock := bubbleClock()
+		l := NewLocked(compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 10}))
 		l.Color(0, 10, Green)
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error)
 		go func() { done <- l.Wait(ctx, clock, 10) }()
 		synctest.Wait()
-		if after, _ := retry(l, 0, 10); after != 20*time.Millisecond {
+		if after, _ := retryAfter(l, 0, 10); after != 20*time.Millisecond {
 			t.Errorf("behind a waiting call: %v", after)
 		}
 		time.Sleep(4 * time.Millisecond)
@@ -168,7 +168,7 @@ func TestWaitCanceled(t *testing.T) {
 		if err := <-done; !errors.Is(err, why) || clock() != 4e6 {
 			t.Errorf("%v after %d ns", err, clock())
 		}
-		if after, _ := retry(l, 4e6, 10); after != 6*time.Millisecond {
+		if after, _ := retryAfter(l, 4e6, 10); after != 6*time.Millisecond {
 			t.Errorf("after the cancellation: %v", after)
 		}
 		if tc, _ := l.m.Tokens(4e6); tc != 4 {
@@ -182,8 +182,8 @@ func TestWaitCanceled(t *testing.T) {
 func TestWaitConcurrent(t *testing.T) {
 	for _, params := range []compiler{TokenBucket{Rate: ByteRate(1000), Burst: 10}, FixedWindow{10, 10 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
-			clock := bubble()
-			l := NewLocked(compile(t, params))
+			clock := bubbleClock()
+			l := NewLocked(compileProfile(t, params))
 			var mu sync.Mutex
 			var taken int64
 			var wg sync.WaitGroup
@@ -238,7 +238,7 @@ func TestCreditWindow(t *testing.T) {
 		out int64
 	}{{-5, 100}, {40, 60}, {0, 60}, {1000, 0}, {1, 0}} {
 		if w.Return(r.n); w.Out() != r.out {
-			t.Errorf("%d returned: %d out, want %d", r.n, w.Out(), r.out)
+			t.Errorf("%d returned: got %d out, want %d", r.n, w.Out(), r.out)
 		}
 	}
 	var zero CreditWindow

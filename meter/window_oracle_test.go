@@ -21,19 +21,19 @@ type slowTaken struct {
 	n  int64
 }
 
-// left returns the exact number of bytes that fit at now. It may be negative.
-func (w *slowCounter) left(now int64) *big.Rat {
+// leftAt returns the exact number of bytes that fit at now. It may be negative.
+func (w *slowCounter) leftAt(now int64) *big.Rat {
 	at := windowOf(now, w.length)
-	left := whole(w.limit)
+	left := ratOf(w.limit)
 	begin := new(big.Int).Mul(at, big.NewInt(w.length))
 	f := new(big.Int).Sub(big.NewInt(now), begin)
 	inView := new(big.Rat).SetFrac(new(big.Int).Sub(big.NewInt(w.length), f), big.NewInt(w.length))
 	for _, p := range w.packets {
 		switch windows := new(big.Int).Sub(at, p.at); {
 		case windows.Sign() == 0:
-			left.Sub(left, whole(p.n))
+			left.Sub(left, ratOf(p.n))
 		case windows.Cmp(big.NewInt(1)) == 0:
-			left.Sub(left, new(big.Rat).Mul(whole(p.n), inView))
+			left.Sub(left, new(big.Rat).Mul(ratOf(p.n), inView))
 		}
 	}
 	return left
@@ -48,7 +48,7 @@ func (w *slowCounter) color(now int64, n int, in Color) Color {
 	for len(w.packets) > 0 && new(big.Int).Sub(at, w.packets[0].at).Cmp(big.NewInt(1)) > 0 {
 		w.packets = w.packets[1:] // outside the window
 	}
-	if in == Red || n < 0 || whole(int64(n)).Cmp(w.left(now)) > 0 {
+	if in == Red || n < 0 || ratOf(int64(n)).Cmp(w.leftAt(now)) > 0 {
 		return Red
 	}
 	w.packets = append(w.packets, slowTaken{at, int64(n)})
@@ -56,10 +56,10 @@ func (w *slowCounter) color(now int64, n int, in Color) Color {
 }
 
 func (w *slowCounter) tokens() (tc, te int64) {
-	return max(floor(w.left(w.now)), 0), 0
+	return max(floorOf(w.leftAt(w.now)), 0), 0
 }
 
-func (w *slowCounter) idle(now int64) bool {
+func (w *slowCounter) isIdle(now int64) bool {
 	if !w.begun {
 		return w.carried == 0
 	}
@@ -120,7 +120,7 @@ func (w *slowLog) tokens() (tc, te int64) {
 	return w.limit - used, 0
 }
 
-func (w *slowLog) idle(now int64) bool {
+func (w *slowLog) isIdle(now int64) bool {
 	if w.now == nil {
 		return w.first == 0
 	}
@@ -140,7 +140,7 @@ type slowTSW struct {
 func newSlowTSW(t TSWTCM) *slowTSW {
 	units := func(r Rate) *big.Int {
 		a := rational(r)
-		a.Mul(a, whole(int64(t.Window/time.Nanosecond))).Mul(a, whole(65536))
+		a.Mul(a, ratOf(int64(t.Window/time.Nanosecond))).Mul(a, ratOf(65536))
 		return new(big.Int).Quo(a.Num(), a.Denom())
 	}
 	return &slowTSW{
@@ -158,7 +158,7 @@ func (s *slowTSW) color(now int64, n int, in Color) Color {
 		s.last = big.NewInt(now)
 	}
 	s.now = now
-	span := pause(s.last, now)
+	span := pauseNS(s.last, now)
 	span.Add(span, s.window)
 	sum := new(big.Int).Mul(big.NewInt(int64(n)), big.NewInt(65536))
 	sum.Add(sum, s.average).Mul(sum, s.window)
@@ -185,8 +185,8 @@ func (s *slowTSW) color(now int64, n int, in Color) Color {
 	return in
 }
 
-// pause returns the ns for which an average decays, at most an int64.
-func pause(from *big.Int, to int64) *big.Int {
+// pauseNS returns the ns for which an average decays, at most an int64.
+func pauseNS(from *big.Int, to int64) *big.Int {
 	span := new(big.Int).Sub(big.NewInt(to), from)
 	if most := big.NewInt(math.MaxInt64); span.Cmp(most) > 0 {
 		return most
@@ -197,7 +197,7 @@ func pause(from *big.Int, to int64) *big.Int {
 func (s *slowTSW) tokens() (tc, te int64) {
 	span := new(big.Int)
 	if s.last != nil {
-		span = pause(s.last, s.now)
+		span = pauseNS(s.last, s.now)
 	}
 	average := new(big.Int).Mul(s.average, s.window)
 	average.Quo(average, span.Add(span, s.window))
@@ -211,4 +211,4 @@ func (s *slowTSW) tokens() (tc, te int64) {
 	return left(s.committed), left(s.peak)
 }
 
-func (s *slowTSW) idle(int64) bool { return false }
+func (s *slowTSW) isIdle(int64) bool { return false }

@@ -27,15 +27,15 @@ func TestAgentSentinel(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
 		storetest.Replica(t, primary)
 		sentinels := storetest.Sentinel(t, primary, 3)
-		g := join(t, 4, Server{URL: sentinelURL(sentinels)})
-		g.full(t, "the primary")
+		g := joinHosts(t, 4, Server{URL: sentinelURL(sentinels)})
+		g.awaitFull(t, "the primary")
 		primary.Kill()
 		g.rescued(t, "no primary")
-		g.full(t, "the replica")
+		g.awaitFull(t, "the replica")
 		for i := range g.agents {
-			g.event(t, i, Found)
+			g.awaitEvent(t, i, Found)
 		}
-		if n := g.count(0, Reset); n > 0 {
+		if n := g.countEvents(0, Reset); n > 0 {
 			t.Error("the replica lost the budget")
 		}
 	})
@@ -46,44 +46,44 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
 		p := newPair(t, primary)
-		g := &group{at: clock()}
-		a := g.make(t, "host-0", terms(), Server{URL: primary.URL()})
+		g := &group{at: testClock()}
+		a := g.newAgent(t, "host-0", testTerms(), Server{URL: primary.URL()})
 		g.starts(t, 0)
 		m := a.members[0]
-		request := m.host.Request(clock(), lease.Counts{})
+		request := m.host.Request(testClock(), lease.Counts{})
 		request.Holds, request.Rescue, request.Demand = lease.Amounts{}, lease.Amounts{}, [2]int64{budget}
 		send := func(wait time.Duration) *result {
 			request.Sequence++
 			c := newExchange(a.script, a.members, []lease.Request{request})
 			c.wait = wait
 			r := c.send(t.Context(), a.client)
-			must(t, r.answers[0].err)
+			noError(t, r.answers[0].err)
 			return r
 		}
 		r := send(time.Minute)
 		if r.answers[0].kept || r.answers[0].Share.Rate[0] == 0 || r.replica == nil {
-			t.Fatalf("%+v", r)
+			t.Fatalf("got %+v, want an answer that waits for the replica", r)
 		}
 		if r.waited(<-r.replica); !r.answers[0].kept {
-			t.Error("the replica does not have it")
+			t.Error("the increase was not kept although the replica has it")
 		}
 		p.link.Stall(storetest.Both)
 		r = send(time.Minute)
 		select {
 		case err := <-r.replica:
-			t.Errorf("the replica without replication answered: %v", err)
+			t.Errorf("the replica answered without replication: %v", err)
 		default:
 		}
 		r = send(time.Millisecond)
 		if err := <-r.replica; !errors.Is(err, errNoReplica) || r.answers[0].kept {
-			t.Errorf("%v, %+v", err, r)
+			t.Errorf("got %v and %+v, want errNoReplica and no kept increase", err, r)
 		}
 		if r = send(0); r.replica != nil || r.answers[0].kept {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v, want no second call to the replica", r)
 		}
-		request.Holds, request.Rescue = terms().Size, terms().Size
+		request.Holds, request.Rescue = testTerms().Size, testTerms().Size
 		if r = send(time.Minute); r.replica != nil || !r.answers[0].kept {
-			t.Errorf("without an increase: %+v", r)
+			t.Errorf("without an increase: got %+v, want it kept without the replica", r)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func newPair(t *testing.T, primary *storetest.Server) *pair {
 	t.Helper()
 	p := &pair{primary: primary, replica: storetest.Replica(t, primary), link: storetest.Proxy(t, primary.Addr)}
 	_, port, _ := net.SplitHostPort(p.link.Addr)
-	must(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", port).Err())
+	noError(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", port).Err())
 	p.follows(t)
 	return p
 }
@@ -115,15 +115,15 @@ func (p *pair) follows(t *testing.T) {
 // promote makes the replica a primary.
 func (p *pair) promote(t *testing.T) {
 	t.Helper()
-	must(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+	noError(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 }
 
 // shift makes one host want everything, and the others nothing.
 func (g *group) shift(to int) {
 	for i, m := range g.meters {
-		m.offer(0)
+		m.offerRate(0)
 		if i == to {
-			m.offer(2 * budget)
+			m.offerRate(2 * budget)
 		}
 	}
 }
@@ -135,19 +135,19 @@ func TestReplicaBehind(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
 		p := newPair(t, primary)
 		way := storetest.Proxy(t, primary.Addr)
-		g := join(t, 3, Server{URL: "redis://" + way.Addr})
-		g.full(t, "a replica that follows")
+		g := joinHosts(t, 3, Server{URL: "redis://" + way.Addr})
+		g.awaitFull(t, "a replica that follows")
 		g.shift(0)
-		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].rate() > full })
+		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].allowedRate() > full })
 		storetest.Until(t, "hosts know of the replica", func() bool { return g.agents[1].Status()[0].Replicas == 1 })
 
 		p.link.Stall(storetest.Both)
-		held := g.meters[1].rate()
+		held := g.meters[1].allowedRate()
 		g.shift(1)
 		begin := g.agents[1].Status()[0].Calls
 		for n := begin; n < begin+10; n = g.agents[1].Status()[0].Calls {
-			if rate := g.meters[1].rate(); rate > max(held, budget/30) {
-				t.Fatalf("host 1 uses %d, unknown to all replicas", rate)
+			if rate := g.meters[1].allowedRate(); rate > max(held, budget/30) {
+				t.Fatalf("host 1 uses %d, want at most %d: no replica knows its share", rate, max(held, budget/30))
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -157,16 +157,16 @@ func TestReplicaBehind(t *testing.T) {
 			return err == nil && b.Hosts[1].Share.Rate[0] > budget/2
 		})
 		p.link.Heal()
-		storetest.Until(t, "the replica knows", func() bool { return g.meters[1].rate() > full })
+		storetest.Until(t, "the replica knows", func() bool { return g.meters[1].allowedRate() > full })
 
 		p.link.Stall(storetest.Both)
 		g.shift(2)
-		storetest.Until(t, "host 1 has given it up", func() bool { return g.meters[1].rate() < budget/10 })
+		storetest.Until(t, "host 1 has given it up", func() bool { return g.meters[1].allowedRate() < budget/10 })
 		primary.Kill()
 		p.promote(t)
 		way.Redirect(p.replica.Addr)
-		storetest.Until(t, "host 2 has it", func() bool { return g.meters[2].rate() > full })
-		g.full(t, "the replica is the primary")
+		storetest.Until(t, "host 2 has it", func() bool { return g.meters[2].allowedRate() > full })
+		g.awaitFull(t, "the replica is the primary")
 	})
 }
 
@@ -178,31 +178,31 @@ func TestUnguarded(t *testing.T) {
 	user := storetest.User("a", "s3cr3t", rights...)
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
 		p := newPair(t, primary)
-		must(t, p.replica.Client().Do(t.Context(), append([]any{"ACL", "SETUSER", "a", "on", ">s3cr3t"}, anys(rights)...)...).Err())
+		noError(t, p.replica.Client().Do(t.Context(), append([]any{"ACL", "SETUSER", "a", "on", ">s3cr3t"}, anySlice(rights)...)...).Err())
 		way := storetest.Proxy(t, primary.Addr)
-		g := join(t, 3, Server{URL: "redis://a:s3cr3t@" + way.Addr})
-		g.full(t, "a replica that follows")
+		g := joinHosts(t, 3, Server{URL: "redis://a:s3cr3t@" + way.Addr})
+		g.awaitFull(t, "a replica that follows")
 		g.shift(0)
-		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].rate() > full })
+		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].allowedRate() > full })
 		p.follows(t)
 		p.link.Stall(storetest.Both)
 		g.shift(1)
-		storetest.Until(t, "host 1 has it, unknown to the replica", func() bool { return g.meters[1].rate() > full })
+		storetest.Until(t, "host 1 has it, unknown to the replica", func() bool { return g.meters[1].allowedRate() > full })
 		p.promote(t)
 		way.Redirect(p.replica.Addr)
 		g.shift(2)
-		storetest.Until(t, "host 2 has it", func() bool { return g.meters[2].rate() > full })
-		g.do(func() {
-			terms := terms()
+		storetest.Until(t, "host 2 has it", func() bool { return g.meters[2].allowedRate() > full })
+		g.doAtOnce(func() {
+			terms := testTerms()
 			if bound := float64(budget) / 8 * float64(terms.Lease()) / 1e9; g.excess > bound {
-				t.Errorf("%.0f bytes beyond the budget, bound %.0f", g.excess, bound)
+				t.Errorf("got %.0f bytes beyond the budget, want at most %.0f", g.excess, bound)
 			}
 			t.Logf("%.0f bytes beyond the budget", g.excess)
 		})
 	}, user)
 }
 
-func anys(words []string) (out []any) {
+func anySlice(words []string) (out []any) {
 	for _, w := range words {
 		out = append(out, w)
 	}
@@ -219,27 +219,27 @@ func TestSplitBrain(t *testing.T) {
 		ways := [2]*storetest.TCPProxy{storetest.Proxy(t, primary.Addr), storetest.Proxy(t, primary.Addr)}
 		var halves [2]*group
 		for i := range halves {
-			halves[i] = &group{at: clock(), first: 2 * i}
+			halves[i] = &group{at: testClock(), first: 2 * i}
 			for range 2 {
-				halves[i].add(t, terms(), Server{URL: "redis://" + ways[i].Addr})
+				halves[i].addAgent(t, testTerms(), Server{URL: "redis://" + ways[i].Addr})
 			}
 		}
 		old, other := halves[0], halves[1]
-		old.until(t, "half of the budget", budget*49/100, budget*51/100)
-		other.until(t, "half of the budget", budget*49/100, budget*51/100)
+		old.awaitSum(t, "half of the budget", budget*49/100, budget*51/100)
+		other.awaitSum(t, "half of the budget", budget*49/100, budget*51/100)
 		storetest.Until(t, "hosts know of the replica", func() bool { return old.agents[0].Status()[0].Replicas == 1 })
 
 		p.link.Stall(storetest.Both)
 		p.promote(t)
 		ways[1].Redirect(p.replica.Addr)
-		other.until(t, "the new primary's half has all but the rescue share of the others", budget*94/100, budget*95/100)
-		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-max-lag", "1").Err())
-		must(t, primary.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
-		old.until(t, "the old primary accepts no writes", budget/20-rounding, budget/20)
+		other.awaitSum(t, "the new primary's half has all but the rescue share of the others", budget*94/100, budget*95/100)
+		noError(t, primary.Client().ConfigSet(t.Context(), "min-replicas-max-lag", "1").Err())
+		noError(t, primary.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+		old.awaitSum(t, "the old primary accepts no writes", budget/20-rounding, budget/20)
 		old.hasError(t, 0, "too few replicas")
 		ways[0].Redirect(p.replica.Addr)
-		old.until(t, "half of the budget again", budget*49/100, budget*51/100)
-		other.until(t, "half of the budget again", budget*49/100, budget*51/100)
+		old.awaitSum(t, "half of the budget again", budget*49/100, budget*51/100)
+		other.awaitSum(t, "half of the budget again", budget*49/100, budget*51/100)
 	})
 }
 
@@ -256,15 +256,15 @@ func TestAgentCluster(t *testing.T) {
 			server := Server{URL: "redis://" + nodes.Addrs()[0] + "?addr=" + strings.Join(nodes.Addrs()[1:], "&addr=")}
 			groups := joinAll(t, 3, names, server)
 			for i, g := range groups {
-				g.full(t, names[i])
+				g.awaitFull(t, names[i])
 			}
 			client, err := Open(server)
-			must(t, err)
+			noError(t, err)
 			defer client.Close()
 			if all, err := ListBudgets(t.Context(), client); err != nil || strings.Join(all, " ") != strings.Join(names, " ") {
 				t.Errorf("budgets %v, %v, want %v", all, err, names)
 			}
-			fails(t, Server{URL: "redis://" + nodes.Primaries[(primaryOf(nodes, "b")+1)%3].Addr}, "node of a cluster", "?addr=")
+			checkFailure(t, Server{URL: "redis://" + nodes.Primaries[(primaryOf(nodes, "b")+1)%3].Addr}, "node of a cluster", "?addr=")
 
 			slot := nodes.Slot(key(names[0]))
 			_, to := nodes.Owner(slot)
@@ -272,14 +272,14 @@ func TestAgentCluster(t *testing.T) {
 			slot = nodes.Slot(key(names[1]))
 			from, to := nodes.Owner(slot)
 			nodes.Begin(slot, to)
-			must(t, from.Client().Do(t.Context(), "MIGRATE", "127.0.0.1", to.Port, key(names[1]), 0, 10_000).Err())
+			noError(t, from.Client().Do(t.Context(), "MIGRATE", "127.0.0.1", to.Port, key(names[1]), 0, 10_000).Err())
 			for i, g := range groups[:2] {
 				before := g.agents[0].Status()[i].Calls
 				storetest.Until(t, "calls are answered", func() bool {
 					st := g.agents[0].Status()[i]
 					return st.Calls > before+4 && st.Err == nil
 				})
-				g.full(t, "a slot that moves: "+names[i])
+				g.awaitFull(t, "a slot that moves: "+names[i])
 			}
 			nodes.Move(slot, to)
 
@@ -287,12 +287,12 @@ func TestAgentCluster(t *testing.T) {
 			owner.Kill()
 			groups[2].rescued(t, "the primary is gone")
 			begin := time.Now()
-			groups[2].full(t, "its replica")
+			groups[2].awaitFull(t, "its replica")
 			if took := time.Since(begin); took > 40*time.Second {
-				t.Errorf("calls to the dead primary continued for %v", took)
+				t.Errorf("calls to the dead primary continued for %v, want at most 40 s", took)
 			}
 			for i, g := range groups {
-				g.full(t, "at the end: "+names[i])
+				g.awaitFull(t, "at the end: "+names[i])
 				storetest.Until(t, "status", func() bool {
 					st := g.agents[0].Status()[i]
 					return st.Err == nil && !st.Learning && st.Hosts == 3
@@ -323,26 +323,26 @@ func spread(nodes *storetest.Nodes) []string {
 func joinAll(t *testing.T, n int, names []string, server Server) (groups []*group) {
 	t.Helper()
 	for range names {
-		groups = append(groups, &group{at: clock()})
+		groups = append(groups, &group{at: testClock()})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	for i := range n {
 		client, err := Open(server)
-		must(t, err)
+		noError(t, err)
 		t.Cleanup(func() { _ = client.Close() })
 		var budgets []Budget
 		var meters []Meter
 		for k, g := range groups {
-			budgets = append(budgets, Budget{names[k], fmt.Sprint("host-", i), terms()})
+			budgets = append(budgets, Budget{names[k], fmt.Sprint("host-", i), testTerms()})
 			m := &fluid{group: g, offers: budget}
 			meters = append(meters, m)
-			g.do(func() { g.meters = append(g.meters, m) })
+			g.doAtOnce(func() { g.meters = append(g.meters, m) })
 		}
-		a, err := NewAgent(client, budgets, AgentConfig{Clock: clock, Store: server.String()})
-		must(t, err)
-		must(t, a.Bind(meters))
+		a, err := NewAgent(client, budgets, AgentConfig{Clock: testClock, Store: server.String()})
+		noError(t, err)
+		noError(t, a.Bind(meters))
 		for _, g := range groups {
 			g.agents = append(g.agents, a)
 		}

@@ -17,11 +17,11 @@ import (
 
 var began = time.Now()
 
-func clock() int64 { return int64(time.Since(began)) }
+func testClock() int64 { return int64(time.Since(began)) }
 
 const budget = int64(1_000_000_000) // bit/s
 
-func terms() lease.Terms {
+func testTerms() lease.Terms {
 	return lease.Terms{
 		Size:   lease.Amounts{Rate: [2]int64{budget}, Burst: [2]int64{1 << 20}},
 		Weight: 1, Floor: 3028, Rescue: 100_000, Interval: 100e6, Deadline: 90e6,
@@ -56,9 +56,9 @@ type fluid struct {
 	fail   error
 }
 
-// pass advances time. The caller must hold the lock.
-func (g *group) pass() {
-	now := clock()
+// passUntilNow advances time. The caller must hold the lock.
+func (g *group) passUntilNow() {
+	now := testClock()
 	for g.at < now {
 		end, sum := now, int64(0)
 		for _, m := range g.meters {
@@ -83,16 +83,16 @@ func (g *group) pass() {
 	}
 }
 
-// do calls f at one instant.
-func (g *group) do(f func()) {
+// doAtOnce calls f at one instant.
+func (g *group) doAtOnce(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pass()
+	g.passUntilNow()
 	f()
 }
 
 func (f *fluid) Apply(p lease.Plan) (err error) {
-	f.do(func() {
+	f.doAtOnce(func() {
 		if err = f.fail; err == nil {
 			f.plan = p
 		}
@@ -101,23 +101,23 @@ func (f *fluid) Apply(p lease.Plan) (err error) {
 }
 
 func (f *fluid) Counts() (c lease.Counts, err error) {
-	f.do(func() {
+	f.doAtOnce(func() {
 		c, err = lease.Counts{uint64(f.counts[0]), 0, uint64(f.counts[2])}, f.fail
 	})
 	return c, err
 }
 
-func (f *fluid) offer(rate int64) { f.do(func() { f.offers = rate }) }
+func (f *fluid) offerRate(rate int64) { f.doAtOnce(func() { f.offers = rate }) }
 
-// rate returns the rate that the host may use now.
-func (f *fluid) rate() (rate int64) {
-	f.do(func() { rate = f.plan.At(f.at).Rate[0] })
+// allowedRate returns the rate that the host may use now.
+func (f *fluid) allowedRate() (rate int64) {
+	f.doAtOnce(func() { rate = f.plan.At(f.at).Rate[0] })
 	return rate
 }
 
-// sum returns the rate that all hosts, or some, may use now.
-func (g *group) sum(which ...int) (sum int64) {
-	g.do(func() {
+// sumRates returns the rate that all hosts, or some, may use now.
+func (g *group) sumRates(which ...int) (sum int64) {
+	g.doAtOnce(func() {
 		for i, m := range g.meters {
 			if len(which) == 0 || slices.Contains(which, i) {
 				sum += m.plan.At(g.at).Rate[0]
@@ -127,26 +127,26 @@ func (g *group) sum(which ...int) (sum int64) {
 	return sum
 }
 
-// join makes n hosts share the budget at a server.
-func join(t *testing.T, n int, server Server) *group {
+// joinHosts makes n hosts share the budget at a server.
+func joinHosts(t *testing.T, n int, server Server) *group {
 	t.Helper()
-	g := &group{at: clock()}
+	g := &group{at: testClock()}
 	for range n {
-		g.add(t, terms(), server)
+		g.addAgent(t, testTerms(), server)
 	}
 	return g
 }
 
-// add adds a host whose senders offer the whole budget, and runs its agent.
-func (g *group) add(t *testing.T, terms lease.Terms, server Server) *Agent {
+// addAgent adds a host whose senders offer the whole budget, and runs its agent.
+func (g *group) addAgent(t *testing.T, terms lease.Terms, server Server) *Agent {
 	t.Helper()
-	a := g.make(t, fmt.Sprint("host-", g.first+len(g.agents)), terms, server)
-	g.run(t, a)
+	a := g.newAgent(t, fmt.Sprint("host-", g.first+len(g.agents)), terms, server)
+	g.runAgent(t, a)
 	return a
 }
 
-// run makes an agent call the store.
-func (g *group) run(t *testing.T, a *Agent) {
+// runAgent makes an agent call the store.
+func (g *group) runAgent(t *testing.T, a *Agent) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
@@ -155,33 +155,33 @@ func (g *group) run(t *testing.T, a *Agent) {
 	t.Cleanup(stop)
 }
 
-// make is add without Run.
-func (g *group) make(t *testing.T, name string, terms lease.Terms, server Server) *Agent {
+// newAgent adds a host with an agent that does not run yet.
+func (g *group) newAgent(t *testing.T, name string, terms lease.Terms, server Server) *Agent {
 	t.Helper()
 	client, err := Open(server)
-	must(t, err)
+	noError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	notify := func(e Event) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.events = append(g.events, e)
 	}
-	a, err := NewAgent(client, []Budget{{"b", name, terms}}, AgentConfig{Clock: clock, Notify: notify, Store: server.String()})
-	must(t, err)
+	a, err := NewAgent(client, []Budget{{"b", name, terms}}, AgentConfig{Clock: testClock, Notify: notify, Store: server.String()})
+	noError(t, err)
 	m := &fluid{group: g, offers: budget}
-	g.do(func() { g.agents, g.meters = append(g.agents, a), append(g.meters, m) })
-	must(t, a.Bind([]Meter{m}))
+	g.doAtOnce(func() { g.agents, g.meters = append(g.agents, a), append(g.meters, m) })
+	noError(t, a.Bind([]Meter{m}))
 	return a
 }
 
-// until waits until all hosts together may use between least and most, and
+// awaitSum waits until all hosts together may use between least and most, and
 // fails if they may use more than the budget before that.
-func (g *group) until(t *testing.T, name string, least, most int64) {
+func (g *group) awaitSum(t *testing.T, name string, least, most int64) {
 	t.Helper()
 	storetest.Until(t, name, func() bool {
-		sum, top := g.sum(), int64(0)
-		if g.do(func() { top = g.most }); top > budget {
-			t.Fatalf("%s: all hosts together could use %d", name, top)
+		sum, top := g.sumRates(), int64(0)
+		if g.doAtOnce(func() { top = g.most }); top > budget {
+			t.Fatalf("%s: all hosts together could use %d, want at most %d", name, top, budget)
 		}
 		return least <= sum && sum <= most
 	})
@@ -192,20 +192,20 @@ const full = budget * 99 / 100
 // rounding is the rounding error of the sum of all rescue shares.
 const rounding = 20
 
-// full waits until the whole budget is granted.
-func (g *group) full(t *testing.T, name string) {
+// awaitFull waits until the whole budget is granted.
+func (g *group) awaitFull(t *testing.T, name string) {
 	t.Helper()
-	g.until(t, name, full, budget)
+	g.awaitSum(t, name, full, budget)
 }
 
 // rescued waits until all hosts are at their rescue shares.
 func (g *group) rescued(t *testing.T, name string) {
 	t.Helper()
-	g.until(t, name, budget/10-rounding, budget/10)
+	g.awaitSum(t, name, budget/10-rounding, budget/10)
 }
 
-// count returns the number of a host's events of a kind.
-func (g *group) count(host int, kind EventKind) (n int) {
+// countEvents returns the number of a host's events of a kind.
+func (g *group) countEvents(host int, kind EventKind) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range g.events {
@@ -224,7 +224,7 @@ func (g *group) hasError(t *testing.T, host int, words ...string) {
 		err = g.agents[host].Status()[0].Err
 		return err != nil && strings.Contains(err.Error(), words[0])
 	})
-	says(t, err, words...)
+	checkWords(t, err, words...)
 }
 
 // starts calls Start until a host has a share.
@@ -233,8 +233,8 @@ func (g *group) starts(t *testing.T, host int) {
 	storetest.Until(t, "Start", func() bool { return g.agents[host].Start(t.Context()) == nil })
 }
 
-// event waits for an event of a host.
-func (g *group) event(t *testing.T, host int, kind EventKind) (e Event) {
+// awaitEvent waits for an event of a host.
+func (g *group) awaitEvent(t *testing.T, host int, kind EventKind) (e Event) {
 	t.Helper()
 	storetest.Until(t, kind.String(), func() bool {
 		g.mu.Lock()
@@ -261,13 +261,13 @@ func TestMain(m *testing.M) {
 func TestAgents(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-		g := join(t, 5, Server{URL: s.URL()})
-		g.full(t, "all share the budget")
+		g := joinHosts(t, 5, Server{URL: s.URL()})
+		g.awaitFull(t, "all share the budget")
 		for _, m := range g.meters[1:] {
-			m.offer(0)
+			m.offerRate(0)
 		}
-		g.meters[0].offer(2 * budget)
-		storetest.Until(t, "one has it alone", func() bool { return g.meters[0].rate() > full })
+		g.meters[0].offerRate(2 * budget)
+		storetest.Until(t, "one has it alone", func() bool { return g.meters[0].allowedRate() > full })
 		s.Pause()
 		g.rescued(t, "the store is stopped")
 		storetest.Until(t, "all statuses have the error", func() bool {
@@ -275,11 +275,11 @@ func TestAgents(t *testing.T) {
 			return st.Rescued && st.Err != nil && st.Hosts == 5
 		})
 		s.Resume()
-		g.full(t, "the store is back")
+		g.awaitFull(t, "the store is back")
 		for i := range g.agents {
-			g.event(t, i, Joined)
-			g.event(t, i, Lost)
-			g.event(t, i, Found)
+			g.awaitEvent(t, i, Joined)
+			g.awaitEvent(t, i, Lost)
+			g.awaitEvent(t, i, Found)
 		}
 	})
 }
@@ -288,7 +288,7 @@ func TestAgents(t *testing.T) {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	name := t.TempDir() + "/file"
-	must(t, os.WriteFile(name, []byte(text), 0o600))
+	noError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
 }
 
@@ -297,14 +297,14 @@ func write(t *testing.T, text string) string {
 func TestManyAgents(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-		terms := terms()
+		terms := testTerms()
 		terms.Interval, terms.Deadline = 400e6, 400e6
 		begin := time.Now()
-		g := &group{at: clock()}
+		g := &group{at: testClock()}
 		for range 100 {
-			g.add(t, terms, Server{URL: s.URL()})
+			g.addAgent(t, terms, Server{URL: s.URL()})
 		}
-		g.full(t, "all share the budget")
+		g.awaitFull(t, "all share the budget")
 		for _, stop := range g.stop {
 			stop()
 		}
@@ -313,13 +313,13 @@ func TestManyAgents(t *testing.T) {
 		for i, a := range g.agents {
 			n := a.Status()[0].Calls
 			if most := uint64(took/(400*time.Millisecond)) + 1; n == 0 || n > most {
-				t.Errorf("agent %d called %d times in %v", i, n, took)
+				t.Errorf("agent %d: got %d calls in %v, want 1 to %d", i, n, took, most)
 			}
 			calls += n
 		}
 		var served uint64
 		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil || served > calls || served < calls*9/10 { // the last call may be in progress
-			t.Errorf("the server had %d calls, the agents made %d: %v", served, calls, err)
+			t.Errorf("got %d calls at the server, %v, want the %d of the agents", served, err, calls)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package shared
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -60,6 +61,10 @@ type twin struct {
 	full   int64 // µs: time at which the state is empty
 }
 
+// amount returns the limit, at most 2^40. A meter takes an amount as an int, which has
+// 32 bits on some processors.
+func (tw *twin) amount() int64 { return min(tw.l.most, 1<<40, math.MaxInt-1) }
+
 func (v *virtual) twin(name string, p Params) *twin {
 	profile, err := p.Profile()
 	if err != nil {
@@ -68,9 +73,9 @@ func (v *virtual) twin(name string, p Params) *twin {
 	return &twin{params: p, l: v.limiter(name, p), m: meter.New(profile), key: name}
 }
 
-// pass advances time for a twin: its key expires some ms after its state is
+// passTime advances time for a twin: its key expires some ms after its state is
 // empty, or earlier.
-func (v *virtual) pass(tw *twin, random *rand.Rand) {
+func (v *virtual) passTime(tw *twin, random *rand.Rand) {
 	if v.us > tw.full && (v.us > tw.full+2000 || random.IntN(2) == 0) {
 		if err := v.server.Client().Del(context.Background(), tw.l.key("b", tw.key)).Err(); err != nil {
 			v.t.Fatal(err)
@@ -78,9 +83,9 @@ func (v *virtual) pass(tw *twin, random *rand.Rand) {
 	}
 }
 
-// same compares a decision with the meter's, and makes the meter take the same
+// sameDecision compares a decision with the meter's, and makes the meter take the same
 // amount.
-func (tw *twin) same(d Decision, us, n int64, part bool) error {
+func (tw *twin) sameDecision(d Decision, us, n int64, part bool) error {
 	now := us * 1000
 	var want Decision
 	if part {
@@ -88,11 +93,11 @@ func (tw *twin) same(d Decision, us, n int64, part bool) error {
 	} else if tw.m.Color(now, int(n), meter.Green) == meter.Green {
 		want.Taken = n
 	}
-	return tw.after(d, want, us, n)
+	return tw.sameAfter(d, want, us, n)
 }
 
-// after compares all fields of a decision with the meter's state after it.
-func (tw *twin) after(d, want Decision, us, n int64) error {
+// sameAfter compares all fields of a decision with the meter's state after it.
+func (tw *twin) sameAfter(d, want Decision, us, n int64) error {
 	now := us * 1000
 	after := tw.m.Decide(now, 0)
 	want.Allowed = want.Taken == n
@@ -162,17 +167,17 @@ func TestSameAsMeter(t *testing.T) {
 				if v.us > 4e15 { // the year 2096
 					break
 				}
-				n := random.Int64N(min(tw.l.most, 1<<40) + 2)
+				n := random.Int64N(tw.amount() + 2)
 				if random.IntN(2) == 0 {
 					n = random.Int64N(3)
 				}
 				part := random.IntN(3) == 0
-				v.pass(tw, random)
+				v.passTime(tw, random)
 				d, err := v.Each(context.Background(), []Request{{Limiter: tw.l, Budget: "b", Key: tw.key, N: n, Part: part}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := tw.same(d[0], v.us, n, part); err != nil {
+				if err := tw.sameDecision(d[0], v.us, n, part); err != nil {
 					t.Fatalf("seed %d, limit %d: %v", seed, i, err)
 				}
 				if d[0].Allowed {
@@ -182,7 +187,7 @@ func TestSameAsMeter(t *testing.T) {
 				} else {
 					counted[fmt.Sprintf("%T refused", tw.params)]++
 				}
-				v.us += step(d[0], tw.l, random)
+				v.us += randomWait(d[0], tw.l, random)
 			}
 		}
 		for _, p := range []Params{meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{}} {
@@ -196,9 +201,9 @@ func TestSameAsMeter(t *testing.T) {
 	})
 }
 
-// step returns a waiting time: often exactly until a change, or one microsecond
+// randomWait returns a waiting time: often exactly until a change, or one microsecond
 // to each side of it.
-func step(d Decision, l *Limiter, random *rand.Rand) int64 {
+func randomWait(d Decision, l *Limiter, random *rand.Rand) int64 {
 	at := int64(0)
 	switch random.IntN(6) {
 	case 0:

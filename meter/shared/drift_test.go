@@ -60,20 +60,20 @@ func TestFloatsDrift(t *testing.T) {
 			var exact, floats int
 			for range requests {
 				d, err := l.Decide(ctx, "b", 1)
-				must(t, err)
+				noError(t, err)
 				exact += int(d.Taken)
 				parameter := fmt.Sprint(drift.rate)
 				if drift.script == floatGCRA {
 					parameter = fmt.Sprint(1 / float64(drift.rate))
 				}
 				allowed, err := drift.script.Run(ctx, c, []string{fmt.Sprint("float", i)}, 1, parameter, v.us/1e6, v.us%1e6).Int()
-				must(t, err)
+				noError(t, err)
 				floats += allowed
 				v.us += drift.every.Microseconds()
 			}
 			want := requests / drift.of
 			if exact != want {
-				t.Errorf("%s: %d allowed, want %d", drift.name, exact, want)
+				t.Errorf("%s: got %d allowed, want %d", drift.name, exact, want)
 			}
 			if lost := 1 - float64(floats)/float64(want); lost < drift.slow {
 				t.Errorf("%s: floats allowed %d of %d, want a drift of at least %v", drift.name, floats, want, drift.slow)

@@ -13,8 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// limit lets a customer take 3 per hour, on any number of hosts.
-func limit(ctx context.Context, w io.Writer, url string) error {
+// useLimit lets a customer take 3 per hour, on any number of hosts.
+func useLimit(ctx context.Context, w io.Writer, url string) error {
 	client, err := shared.Open(shared.Server{URL: url})
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func limit(ctx context.Context, w io.Writer, url string) error {
 
 func Example() {
 	var out bytes.Buffer
-	if err := limit(context.Background(), &out, "redis://127.0.0.1:6379"); err != nil {
+	if err := useLimit(context.Background(), &out, "redis://127.0.0.1:6379"); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Print(out.String())
@@ -54,7 +54,7 @@ func Example() {
 // No server listens at this port, so the local share decides: 1 of 3.
 func Example_rescue() {
 	var out bytes.Buffer
-	if err := limit(context.Background(), &out, "redis://127.0.0.1:1"); err != nil {
+	if err := useLimit(context.Background(), &out, "redis://127.0.0.1:1"); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Print(out.String())
@@ -70,7 +70,7 @@ func TestExample(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		var out bytes.Buffer
-		if err := limit(context.Background(), &out, server.URL()); err != nil {
+		if err := useLimit(context.Background(), &out, server.URL()); err != nil {
 			t.Fatal(err)
 		}
 		const want = `store: allowed true, 2 left, retry after 0s

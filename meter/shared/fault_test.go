@@ -20,11 +20,11 @@ import (
 
 const secretWord = "s3cr3t-w0rd"
 
-// open returns a client from Open that is closed when the test ends.
-func open(t testing.TB, url string) redis.UniversalClient {
+// openClient returns a client from Open that is closed when the test ends.
+func openClient(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
 	client, err := Open(Server{URL: url})
-	must(t, err)
+	noError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -49,9 +49,9 @@ func (l *losses) counts() (lost, found int) {
 	return len(l.lost), len(l.found)
 }
 
-// TestFaults covers every way in which a server cannot decide. The decision's
+// TestServerFailures covers every way in which a server cannot decide. The decision's
 // error must have the remedy and no password.
-func TestFaults(t *testing.T) {
+func TestServerFailures(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
@@ -89,12 +89,12 @@ func TestFaults(t *testing.T) {
 					if strings.HasPrefix(f.url, "rediss:") {
 						config.Deadline = 200 * time.Millisecond // the server waits for more bytes
 					}
-					s, err := New(open(t, f.url), config)
-					must(t, err)
-					d, err := limiter(t, s, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
-					must(t, err)
+					s, err := New(openClient(t, f.url), config)
+					noError(t, err)
+					d, err := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
+					noError(t, err)
 					if d.Allowed || d.Source != FromClosed || d.Err == nil || d.RetryAfter != 50*time.Millisecond {
-						t.Fatalf("%+v, want a refusal", d)
+						t.Fatalf("got %+v, want a refusal", d)
 					}
 					for _, want := range f.want {
 						if !strings.Contains(d.Err.Error(), want) {
@@ -102,11 +102,11 @@ func TestFaults(t *testing.T) {
 						}
 					}
 					if text := fmt.Sprintf("%v %+v", d.Err, s.Stats()); strings.Contains(text, secretWord) {
-						t.Errorf("%s: contains the password", text)
+						t.Errorf("%s: the error or the stats contain the password", text)
 					}
 					s.Close()
 					if lost, found := l.counts(); lost != 1 || found != 0 {
-						t.Errorf("%d losses and %d recoveries, want 1 and 0", lost, found)
+						t.Errorf("got %d losses and %d recoveries, want 1 and 0", lost, found)
 					}
 				})
 			}
@@ -119,28 +119,28 @@ func TestFaults(t *testing.T) {
 func TestDecisionRights(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		s := store(t, open(t, server.URLOf("shaper", secretWord)), Config{})
+		s := newTestStore(t, openClient(t, server.URLOf("shaper", secretWord)), Config{})
 		var all []Request
 		for i, p := range family {
-			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
 			all = append(all, Request{Limiter: l, Budget: "customer-42", N: 1})
 			for n := range 7 {
 				if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore || d.Allowed != (n < 5) {
-					t.Fatalf("%+v, %v", d, err)
+					t.Fatalf("got %+v, %v, want 5 allowed by the store", d, err)
 				}
 			}
 		}
-		few := store(t, open(t, server.URLOf("bucket", secretWord)), Config{})
-		d, err := limiter(t, few, Limit{Name: "few", Params: family[4]}).Decide(ctx, "customer-42", 1)
+		few := newTestStore(t, openClient(t, server.URLOf("bucket", secretWord)), Config{})
+		d, err := newTestLimiter(t, few, Limit{Name: "few", Params: family[4]}).Decide(ctx, "customer-42", 1)
 		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), logRights) || few.Stats().Lost != 0 {
-			t.Errorf("sliding log without its rights: %+v, %v", d, err)
+			t.Errorf("sliding log without its rights: got %+v, %v, want %q", d, err, logRights)
 		}
 		for _, decide := range []func(context.Context, []Request) ([]Decision, error){s.Each, s.All} {
 			decisions, err := decide(ctx, all)
-			must(t, err)
+			noError(t, err)
 			for _, d := range decisions {
 				if d.Source != FromStore || d.Allowed {
-					t.Errorf("%+v", d)
+					t.Errorf("got %+v, want a refusal by the store", d)
 				}
 			}
 		}
@@ -148,50 +148,11 @@ func TestDecisionRights(t *testing.T) {
 		storetest.User("bucket", secretWord, strings.Fields(rights)...))
 }
 
-// TestTLS uses a server that accepts only TLS.
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		s := store(t, server.Client(), Config{})
-		d, err := limiter(t, s, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
-		if err != nil || d.Source != FromStore {
-			t.Errorf("%+v, %v", d, err)
-		}
-		untrusted := store(t, open(t, server.URL()), Config{})
-		d, err = limiter(t, untrusted, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
-		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), "certificate") {
-			t.Errorf("without the authority: %+v, %v", d, err)
-		}
-	}, storetest.TLS(), storetest.Password(secretWord))
-}
-
-// TestForeignKey stores another type under the key of a limit. The store must
-// not count as lost.
-func TestForeignKey(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		s := store(t, server.Client(), Config{})
-		for i, p := range family {
-			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
-			must(t, server.Client().HSet(ctx, l.key("spoilt", ""), "field", "value").Err())
-			d, err := l.Decide(ctx, "spoilt", 1)
-			if err != nil || d.Source != FromClosed || d.Err == nil || !strings.Contains(d.Err.Error(), "WRONGTYPE") {
-				t.Errorf("%T: %+v, %v", p, d, err)
-			}
-			if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore {
-				t.Errorf("%T, another key: %+v, %v", p, d, err)
-			}
-		}
-		if stats := s.Stats(); stats.Lost != 0 || stats.Local != uint64(len(family)) {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
 // counting counts the requests to the server.
 type counting struct{ n atomic.Int64 }
 
 func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { c.n.Add(1); return next(ctx, cmd) }
 }
@@ -200,27 +161,27 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
 }
 
-// TestLost kills the server: the first decision notices, and from then on each
+// TestLostServer kills the server: the first decision notices, and from then on each
 // limit decides by its fail mode, without a call.
-func TestLost(t *testing.T) {
+func TestLostServer(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		client := open(t, server.URL())
+		client := openClient(t, server.URL())
 		var asked counting
 		client.AddHook(&asked)
 		var l losses
 		config := l.config()
 		config.Retry = time.Minute // so that the monitor makes few requests
-		s := store(t, client, config)
+		s := newTestStore(t, client, config)
 		limits := map[Fail]*Limiter{}
 		for fail, name := range map[Fail]string{FailClosed: "closed", FailOpen: "open", FailRescue: "rescue"} {
 			limit := Limit{Name: name, Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 100}, Fail: fail}
 			if fail == FailRescue {
 				limit.Share = 0.1
 			}
-			limits[fail] = limiter(t, s, limit)
+			limits[fail] = newTestLimiter(t, s, limit)
 			if d, err := limits[fail].Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore {
-				t.Fatalf("%+v, %v", d, err)
+				t.Fatalf("got %+v, %v, want a decision of the store", d, err)
 			}
 		}
 		server.Kill()
@@ -229,7 +190,7 @@ func TestLost(t *testing.T) {
 		for range first {
 			done.Go(func() {
 				if d, err := limits[FailOpen].Decide(ctx, "customer-42", 1); err != nil || d.Source != FromOpen || d.Err == nil {
-					t.Errorf("first decision without the store: %+v, %v", d, err)
+					t.Errorf("first decision without the store: got %+v, %v, want FromOpen and an error", d, err)
 				}
 			})
 		}
@@ -240,9 +201,9 @@ func TestLost(t *testing.T) {
 		for range decisions {
 			for fail, limit := range limits {
 				d, err := limit.Decide(ctx, "customer-42", 1)
-				must(t, err)
+				noError(t, err)
 				if d.Err == nil || d.Source == FromStore {
-					t.Fatalf("%+v", d)
+					t.Fatalf("got %+v, want a local decision and an error", d)
 				}
 				if d.Allowed {
 					allowed[fail]++
@@ -255,20 +216,20 @@ func TestLost(t *testing.T) {
 		// The monitor's requests are additional, but far fewer than the
 		// decisions.
 		if n := asked.n.Load() - before; n > decisions/10 {
-			t.Errorf("%d requests to a lost server for %d decisions", n, 3*decisions)
+			t.Errorf("got %d requests to a lost server for %d decisions, want at most %d", n, 3*decisions, decisions/10)
 		}
 		if lost, found := l.counts(); found != 0 || lost > 1 {
-			t.Errorf("%d losses and %d recoveries, want 1 and 0", lost, found)
+			t.Errorf("got %d losses and %d recoveries, want 1 and 0", lost, found)
 		}
 		stats := s.Stats()
 		if stats.Lost != 1 || stats.Local != 3*decisions+first || len(stats.Losses) != 1 || stats.Losses[0].Addr != server.Addr {
-			t.Errorf("%+v", stats)
+			t.Errorf("got %+v, want one loss of %s and %d local decisions", stats, server.Addr, 3*decisions+first)
 		}
 	})
 }
 
-// TestFoundAgain ends, stops, partitions or fills a server, and restores it.
-func TestFoundAgain(t *testing.T) {
+// TestServerFoundAgain ends, stops, partitions or fills a server, and restores it.
+func TestServerFoundAgain(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		proxy := storetest.Proxy(t, server.Addr)
@@ -285,15 +246,15 @@ func TestFoundAgain(t *testing.T) {
 			var l losses
 			config := l.config()
 			config.Deadline = 50 * time.Millisecond // for failures that end only at the deadline
-			client := open(t, "redis://"+proxy.Addr)
+			client := openClient(t, "redis://"+proxy.Addr)
 			var asked counting
 			client.AddHook(&asked)
-			s := store(t, client, config)
-			limit := limiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Per(1e6, time.Second), Burst: 1e6}, Fail: FailOpen})
+			s := newTestStore(t, client, config)
+			limit := newTestLimiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Per(1e6, time.Second), Burst: 1e6}, Fail: FailOpen})
 			from := func(want Source) func() bool {
 				return func() bool {
 					d, err := limit.Decide(ctx, "customer-42", 1)
-					must(t, err)
+					noError(t, err)
 					return d.Source == want && d.Allowed
 				}
 			}
@@ -307,7 +268,7 @@ func TestFoundAgain(t *testing.T) {
 				before, stats := asked.n.Load(), s.Stats()
 				storetest.Until(t, f.name+": the monitor asks", func() bool { return asked.n.Load() >= before+3 })
 				if now := s.Stats(); now.Found != stats.Found || len(now.Losses) != 1 {
-					t.Errorf("%s: %+v", f.name, now)
+					t.Errorf("%s: got %+v, want one loss and no recovery", f.name, now)
 				}
 				f.end()
 				storetest.Until(t, f.name+": the store is found", from(FromStore))
@@ -320,7 +281,7 @@ func TestFoundAgain(t *testing.T) {
 			l.mu.Lock()
 			for i, found := range l.found {
 				if found.Since != l.lost[i].Since || found.After <= 0 || found.Err == nil || found.Addr != proxy.Addr {
-					t.Errorf("%s: OnLost with %+v, OnFound with %+v", f.name, l.lost[i], found)
+					t.Errorf("%s: got OnLost with %+v, OnFound with %+v", f.name, l.lost[i], found)
 				}
 			}
 			l.mu.Unlock()
@@ -337,12 +298,12 @@ func TestDeadline(t *testing.T) {
 		begin func(p *storetest.TCPProxy, c *redis.Client)
 	}{
 		{"no answer on an open connection", func(p *storetest.TCPProxy, c *redis.Client) {
-			must(t, c.Ping(ctx).Err())
+			noError(t, c.Ping(ctx).Err())
 			p.Stall(storetest.ToClient)
 		}},
 		{"no answer on a new connection", func(p *storetest.TCPProxy, _ *redis.Client) { p.Stall(storetest.Both) }},
 		{"no connection in the pool", func(p *storetest.TCPProxy, c *redis.Client) {
-			must(t, c.Ping(ctx).Err())
+			noError(t, c.Ping(ctx).Err())
 			p.Stall(storetest.Both)
 			go c.Ping(ctx)
 			storetest.Until(t, "the connection is in use", func() bool { return c.PoolStats().IdleConns == 0 })
@@ -358,11 +319,11 @@ func TestDeadline(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			f.begin(proxy, client)
 			s, err := New(client, Config{Deadline: 20 * time.Millisecond})
-			must(t, err)
-			l := limiter(t, s, Limit{Name: "limit", Params: family[0], Fail: FailOpen})
+			noError(t, err)
+			l := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0], Fail: FailOpen})
 			d, err := l.Decide(ctx, "customer-42", 1)
 			if err != nil || d.Source != FromOpen || !strings.Contains(fmt.Sprint(d.Err), "no answer within 20ms") {
-				t.Errorf("%+v, %v", d, err)
+				t.Errorf("got %+v, %v, want FromOpen and \"no answer within 20ms\"", d, err)
 			}
 			s.Close()
 			proxy.Heal()
@@ -377,18 +338,18 @@ func TestCallerGivesUp(t *testing.T) {
 	server := storetest.Start(t, storetest.Kinds(t)[0])
 	proxy := storetest.Proxy(t, server.Addr)
 	// go-redis notices a canceled context only at the deadline.
-	s := store(t, open(t, "redis://"+proxy.Addr), Config{Deadline: time.Second})
-	l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
+	s := newTestStore(t, openClient(t, "redis://"+proxy.Addr), Config{Deadline: time.Second})
+	l := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0]})
 	_, err := l.Decide(ctx, "customer-42", 1)
-	must(t, err)
+	noError(t, err)
 	proxy.Stall(storetest.ToClient)
 	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
 	if d, err := l.Decide(short, "customer-42", 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%+v, %v", d, err)
+		t.Errorf("got %+v, %v, want context.DeadlineExceeded", d, err)
 	}
 	if _, err := l.Decide(short, "customer-42", 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a context that has ended: %v", err)
+		t.Errorf("a context that has ended: got %v, want context.DeadlineExceeded", err)
 	}
 	reason := errors.New("the client disconnected")
 	canceled, give := context.WithCancelCause(ctx)
@@ -398,60 +359,13 @@ func TestCallerGivesUp(t *testing.T) {
 		give(reason)
 	}()
 	if _, err := s.All(canceled, []Request{{Limiter: l, Budget: "customer-42", N: 1}}); !errors.Is(err, reason) {
-		t.Errorf("%v, want %v", err, reason)
+		t.Errorf("got %v, want %v", err, reason)
 	}
 	proxy.Heal()
 	if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore {
-		t.Errorf("%+v, %v", d, err)
+		t.Errorf("got %+v, %v, want a decision of the store", d, err)
 	}
 	if stats := s.Stats(); stats.Lost != 0 {
-		t.Errorf("%+v, want no loss", stats)
+		t.Errorf("got %+v, want no loss", stats)
 	}
-}
-
-// TestSentinelFailover kills the primary: the replica decides next.
-func TestSentinelFailover(t *testing.T) {
-	t.Parallel()
-	kinds := storetest.Kinds(t)
-	primary := storetest.Start(t, kinds[len(kinds)-1], storetest.Password(secretWord))
-	storetest.Replica(t, primary)
-	sentinels := storetest.Sentinel(t, primary, 3)
-	url := "redis://:" + secretWord + "@" + sentinels.Addrs()[0] + "?master_name=" + sentinels.Name
-	for _, addr := range sentinels.Addrs()[1:] {
-		url += "&addr=" + addr
-	}
-	testFailover(t, url, primary.Kill)
-}
-
-// TestClusterFailover kills one of three primaries: only its budgets are lost.
-func TestClusterFailover(t *testing.T) {
-	t.Parallel()
-	nodes := storetest.Cluster(t, storetest.Kinds(t)[0], 3)
-	url := "redis://" + nodes.Addrs()[0] + "?addr=" + strings.Join(nodes.Addrs()[1:], "&addr=")
-	s := testFailover(t, url, func() {
-		owner, _ := nodes.Owner(nodes.Slot("{shaper:customer-42}"))
-		owner.Kill()
-	})
-	storetest.Until(t, "the primary counts as found", func() bool { stats := s.Stats(); return stats.Found == stats.Lost })
-}
-
-// testFailover kills the server that decides about customer-42 and waits until
-// another one does.
-func testFailover(t *testing.T, url string, kill func()) *Store {
-	t.Helper()
-	var l losses
-	config := l.config()
-	config.Deadline = 200 * time.Millisecond
-	s := store(t, open(t, url), config)
-	limit := limiter(t, s, Limit{Name: "limit", Params: family[0], Fail: FailRescue, Share: 0.2})
-	decide := func() Decision {
-		d, err := limit.Decide(ctx, "customer-42", 1)
-		must(t, err)
-		return d
-	}
-	storetest.Until(t, "the store decides", func() bool { return decide().Source == FromStore })
-	kill()
-	storetest.Until(t, "the store is lost", func() bool { return decide().Source == FromRescue })
-	storetest.Until(t, "another server decides", func() bool { return decide().Source == FromStore })
-	return s
 }

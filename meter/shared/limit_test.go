@@ -14,19 +14,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// idle returns a store that never connects.
-func idle(t testing.TB) *Store {
+// idleStore returns a store that never connects.
+func idleStore(t testing.TB) *Store {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	return store(t, client, Config{})
+	return newTestStore(t, client, Config{})
 }
 
-// TestLimitFaults checks limits that a script cannot count exactly, and invalid
+// TestLimitErrors checks limits that a script cannot count exactly, and invalid
 // names. The error must have the field and the remedy. A limit at the bound is
 // valid.
-func TestLimitFaults(t *testing.T) {
+func TestLimitErrors(t *testing.T) {
 	t.Parallel()
-	s := idle(t)
+	s := idleStore(t)
 	fine := meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 1}
 	for _, c := range []struct {
 		limit Limit
@@ -74,12 +74,12 @@ func TestLimitFaults(t *testing.T) {
 	} {
 		_, err := s.Limiter(c.limit)
 		if (err != nil) != (c.want != nil) {
-			t.Errorf("%+v: %v, want %q", c.limit, err, c.want)
+			t.Errorf("%+v: got %v, want %q", c.limit, err, c.want)
 			continue
 		}
 		var field *meter.FieldError
 		if err != nil && !errors.As(err, &field) {
-			t.Errorf("%+v: %T", c.limit, err)
+			t.Errorf("%+v: got %T, want a FieldError", c.limit, err)
 		}
 		for _, want := range c.want {
 			if !strings.Contains(err.Error(), want) {
@@ -89,12 +89,12 @@ func TestLimitFaults(t *testing.T) {
 	}
 }
 
-// TestRequestFaults checks invalid requests, without a store.
-func TestRequestFaults(t *testing.T) {
+// TestRequestErrors checks invalid requests, without a store.
+func TestRequestErrors(t *testing.T) {
 	t.Parallel()
-	s := idle(t)
-	l := limiter(t, s, Limit{Name: "a", Params: family[0]})
-	other := limiter(t, idle(t), Limit{Name: "a", Params: family[0]})
+	s := idleStore(t)
+	l := newTestLimiter(t, s, Limit{Name: "a", Params: family[0]})
+	other := newTestLimiter(t, idleStore(t), Limit{Name: "a", Params: family[0]})
 	fine := Request{Limiter: l, Budget: "b", N: 1}
 	for _, c := range []struct {
 		all  bool
@@ -127,7 +127,7 @@ func TestRequestFaults(t *testing.T) {
 		func() ([]Decision, error) { return s.All(ctx, nil) },
 	} {
 		if d, err := decide(); len(d) != 0 || err != nil {
-			t.Errorf("no requests: %+v, %v", d, err)
+			t.Errorf("no requests: got %+v, %v, want no decision and no error", d, err)
 		}
 	}
 	if stats := s.Stats(); stats.Lost != 0 {
@@ -142,14 +142,14 @@ func make257(l *Limiter) (r []Request) {
 	return r
 }
 
-// TestNewFaults checks clients and configurations that New rejects.
-func TestNewFaults(t *testing.T) {
+// TestNewErrors checks clients and configurations that New rejects.
+func TestNewErrors(t *testing.T) {
 	t.Parallel()
 	patient := redis.NewClient(&redis.Options{})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{})
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	t.Cleanup(func() { _, _, _ = patient.Close(), cluster.Close(), ring.Close() })
-	fine := idle(t).client
+	fine := idleStore(t).client
 	for _, c := range []struct {
 		client redis.UniversalClient
 		config Config
@@ -171,8 +171,8 @@ func TestNewFaults(t *testing.T) {
 	}
 }
 
-// TestOpenFaults checks invalid URLs. The error must not contain the password.
-func TestOpenFaults(t *testing.T) {
+// TestOpenURLErrors checks invalid URLs. The error must not contain the password.
+func TestOpenURLErrors(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		"":                      "does not start with redis://",
@@ -191,11 +191,11 @@ func TestOpenFaults(t *testing.T) {
 		client, err := Open(Server{URL: url})
 		if err == nil {
 			_ = client.Close()
-			t.Errorf("%s: no error", url)
+			t.Errorf("%s: got nil, want an error", url)
 			continue
 		}
 		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secretWord) {
-			t.Errorf("%s: %v, want %q without a password", url, err, want)
+			t.Errorf("%s: got %v, want %q without a password", url, err, want)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add("limit", "customer-42", "alice", "limit", "customer-42", "")
 	f.Add("a", "b", "c", "a:b", "b}:a", "c")
 	f.Add("a", "b", ":c", "a", "b:", "c")
-	s := idle(f)
+	s := idleStore(f)
 	key := func(name, budget, key string) (string, bool) {
 		l, err := s.Limiter(Limit{Name: name, Params: family[0]})
 		if err != nil || checkName("Budget", budget, maxKey, "") != nil || checkName("Key", key, maxKey, "") != nil {
@@ -222,12 +222,12 @@ func FuzzKeys(f *testing.F) {
 		}
 		same := name1 == name2 && budget1 == budget2 && key1 == key2
 		if (a == b) != same {
-			t.Errorf("%q and %q", a, b)
+			t.Errorf("%q and %q: got equal %v, want %v", a, b, a == b, same)
 		}
 		begin := strings.IndexByte(a, '{')
 		end := begin + strings.IndexByte(a[begin:], '}')
 		if tag := a[begin+1 : end]; tag != "shaper:"+budget1 {
-			t.Errorf("hash tag %q of %q", tag, a)
+			t.Errorf("%q: got hash tag %q, want that of budget %q", a, tag, budget1)
 		}
 	})
 }
@@ -237,7 +237,7 @@ func FuzzKeys(f *testing.F) {
 func FuzzBounds(f *testing.F) {
 	f.Add(int64(3), int64(time.Second), int64(100), int64(time.Minute), int64(7))
 	f.Add(int64(1<<36), int64(time.Microsecond), int64(1), int64(24*time.Hour), int64(1))
-	s := idle(f)
+	s := idleStore(f)
 	exact := big.NewInt(1 << 53)
 	product := func(t *testing.T, name string, factors ...int64) {
 		p := big.NewInt(1)
@@ -245,7 +245,7 @@ func FuzzBounds(f *testing.F) {
 			p.Mul(p, big.NewInt(n))
 		}
 		if p.Cmp(exact) > 0 {
-			t.Errorf("%s %d is above 2^53", name, p)
+			t.Errorf("%s: got %d, want at most 2^53", name, p)
 		}
 	}
 	f.Fuzz(func(t *testing.T, bytes, period, burst, window, n int64) {
@@ -254,17 +254,17 @@ func FuzzBounds(f *testing.F) {
 			product(t, "cycle", cycle, per)
 			product(t, "four bursts", 4, ticks)
 			if ticks/per > cycle/4 {
-				t.Errorf("a burst of %d µs in a cycle of %d", ticks/per, cycle)
+				t.Errorf("got a burst of %d µs, want at most a quarter of the cycle %d", ticks/per, cycle)
 			}
 			if amount := l.amount(max(n, 0)); amount < 0 || amount > ticks+l.den {
-				t.Errorf("amount %d for %d", amount, n)
+				t.Errorf("got the amount %d for %d, want 0 to the burst", amount, n)
 			}
 			// The cost of a token is exact: num * den ticks in the time of
 			// Bytes tokens.
 			left := new(big.Int).Mul(big.NewInt(period), big.NewInt(per))
 			right := new(big.Int).Mul(big.NewInt(1000*l.den), big.NewInt(bytes))
 			if left.Cmp(right) != 0 && bytes > 0 {
-				t.Errorf("rate %d in %d is %d/%d per µs", bytes, period, per, l.den)
+				t.Errorf("rate of %d bytes in %d: got %d/%d per µs, want the exact rate", bytes, period, per, l.den)
 			}
 		}
 		if l, err := s.Limiter(Limit{Name: "a", Params: meter.SlidingCounter{Limit: burst, Window: time.Duration(window)}}); err == nil {

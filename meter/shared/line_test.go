@@ -14,32 +14,32 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// slow returns terms with deadlines that a busy machine can meet.
-func slow() lease.Terms {
-	t := terms()
+// slowTerms returns terms with deadlines that a busy machine can meet.
+func slowTerms() lease.Terms {
+	t := testTerms()
 	t.Interval, t.Deadline = 300e6, 150e6
 	return t
 }
 
-// TestSlowWay uses a network on which connecting takes longer than a deadline,
+// TestSlowNetwork uses a network on which connecting takes longer than a deadline,
 // and then each answer does.
-func TestSlowWay(t *testing.T) {
+func TestSlowNetwork(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		p := storetest.Proxy(t, s.Addr)
 		p.Delay(storetest.Both, 40*time.Millisecond) // TLS 160 ms, HELLO 80 ms, each call 80 ms
-		g := &group{at: clock()}
-		a := g.add(t, slow(), Server{URL: "rediss://" + p.Addr, CAFile: s.CertFile()})
-		g.full(t, "a slow connection")
+		g := &group{at: testClock()}
+		a := g.addAgent(t, slowTerms(), Server{URL: "rediss://" + p.Addr, CAFile: s.CertFile()})
+		g.awaitFull(t, "a slow connection")
 		p.Delay(storetest.Both, 110*time.Millisecond)
 		g.rescued(t, "slow answers")
 		g.hasError(t, 0, "longer than the deadline of 150ms", "longer interval")
 		calls := a.Status()[0].Calls
 		storetest.Until(t, "calls", func() bool { return a.Status()[0].Calls > calls+5 })
 		p.Heal()
-		g.full(t, "fast answers")
+		g.awaitFull(t, "fast answers")
 		if n := p.Accepted(); n > 4 {
-			t.Errorf("%d connections, want about one", n)
+			t.Errorf("got %d connections, want about one", n)
 		}
 	}, storetest.TLS())
 }
@@ -51,20 +51,20 @@ func TestConnections(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		storetest.Replica(t, s)
 		p := storetest.Proxy(t, s.Addr)
-		g := join(t, 3, Server{URL: "redis://" + p.Addr})
-		g.full(t, "all share the budget")
+		g := joinHosts(t, 3, Server{URL: "redis://" + p.Addr})
+		g.awaitFull(t, "all share the budget")
 		calls := g.agents[0].Status()[0].Calls
 		storetest.Until(t, "calls", func() bool { return g.agents[0].Status()[0].Calls > calls+5 })
 		if n := p.Accepted(); n > 12 {
-			t.Errorf("%d connections of 3 hosts, want about two of each", n)
+			t.Errorf("got %d connections of 3 hosts, want about two of each", n)
 		}
 		for _, c := range []string{"cmdstat_client", "cmdstat_client|setinfo", "cmdstat_select"} {
 			if stat := s.Info("commandstats", c); stat != "" {
-				t.Errorf("%s %s", c, stat)
+				t.Errorf("got calls of %s: %s", c, stat)
 			}
 		}
 		if stat := s.Info("commandstats", "cmdstat_wait"); stat == "" {
-			t.Error("no call waits for the replica")
+			t.Error("no call waited for the replica")
 		}
 	})
 }
@@ -74,17 +74,17 @@ func TestConnections(t *testing.T) {
 func TestMeterFails(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-		g := join(t, 2, Server{URL: s.URL()})
-		g.full(t, "two hosts")
+		g := joinHosts(t, 2, Server{URL: s.URL()})
+		g.awaitFull(t, "two hosts")
 		m := g.meters[0]
-		g.do(func() { m.fail, m.offers = errors.New("no memory"), 0 })
-		says(t, g.event(t, 0, Failed).Err, "no memory")
-		g.until(t, "the lease of its last plan ends", budget*95/100-rounding, budget*95/100+budget/10)
-		storetest.Until(t, "the other has the rest", func() bool { return g.meters[1].rate() > budget*90/100 })
-		storetest.Until(t, "it has its rescue share", func() bool { return g.meters[0].rate() == budget/20 })
-		g.do(func() { m.fail, m.offers = nil, budget })
-		storetest.Until(t, "both have a share again", func() bool { return g.meters[0].rate() > budget*45/100 })
-		g.full(t, "two hosts again")
+		g.doAtOnce(func() { m.fail, m.offers = errors.New("no memory"), 0 })
+		checkWords(t, g.awaitEvent(t, 0, Failed).Err, "no memory")
+		g.awaitSum(t, "the lease of its last plan ends", budget*95/100-rounding, budget*95/100+budget/10)
+		storetest.Until(t, "the other has the rest", func() bool { return g.meters[1].allowedRate() > budget*90/100 })
+		storetest.Until(t, "it has its rescue share", func() bool { return g.meters[0].allowedRate() == budget/20 })
+		g.doAtOnce(func() { m.fail, m.offers = nil, budget })
+		storetest.Until(t, "both have a share again", func() bool { return g.meters[0].allowedRate() > budget*45/100 })
+		g.awaitFull(t, "two hosts again")
 	})
 }
 
@@ -93,9 +93,9 @@ func TestMeterFails(t *testing.T) {
 func TestRebind(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-		g := join(t, 1, Server{URL: s.URL()})
-		g.full(t, "one host")
-		g.meters[0].offer(0)
+		g := joinHosts(t, 1, Server{URL: s.URL()})
+		g.awaitFull(t, "one host")
+		g.meters[0].offerRate(0)
 		storetest.Until(t, "it has no demand", func() bool {
 			b, err := ShowBudget(t.Context(), s.Client(), "b")
 			return err == nil && b.Hosts[0].Demand[0] == 0
@@ -105,16 +105,16 @@ func TestRebind(t *testing.T) {
 			calls := func() uint64 { return g.agents[0].Status()[0].Calls }
 			for until, now := calls()+3, uint64(0); now < until; now = calls() {
 				b, err := ShowBudget(t.Context(), s.Client(), "b")
-				if must(t, err); b.Hosts[0].Demand[0] != 0 {
-					t.Fatalf("%s has a demand of %d", name, b.Hosts[0].Demand[0])
+				if noError(t, err); b.Hosts[0].Demand[0] != 0 {
+					t.Fatalf("%s: got a demand of %d, want 0", name, b.Hosts[0].Demand[0])
 				}
 				time.Sleep(time.Millisecond)
 			}
 		}
 		m := &fluid{group: g}
-		must(t, g.agents[0].Bind([]Meter{m}))
+		noError(t, g.agents[0].Bind([]Meter{m}))
 		demands("a new meter")
-		g.do(func() { m.counts[0] = 1e12 })
+		g.doAtOnce(func() { m.counts[0] = 1e12 })
 		storetest.Until(t, "it has a demand", func() bool {
 			b, err := ShowBudget(t.Context(), s.Client(), "b")
 			return err == nil && b.Hosts[0].Demand[0] > 0
@@ -123,7 +123,7 @@ func TestRebind(t *testing.T) {
 			b, err := ShowBudget(t.Context(), s.Client(), "b")
 			return err == nil && b.Hosts[0].Demand[0] == 0
 		})
-		g.do(func() { m.counts = [3]float64{} })
+		g.doAtOnce(func() { m.counts = [3]float64{} })
 		demands("a reset meter")
 	})
 }
@@ -132,30 +132,30 @@ func TestRebind(t *testing.T) {
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-		g := join(t, 1, Server{URL: s.URL()})
-		g.full(t, "one host")
+		g := joinHosts(t, 1, Server{URL: s.URL()})
+		g.awaitFull(t, "one host")
 		a := g.agents[0]
-		must(t, a.Replace([]Budget{{"c", "host-0", terms()}, {"b", "host-0", terms()}}))
-		must(t, a.Bind([]Meter{nil, g.meters[0]}))
-		if st := a.Status(); st[0].Heard || !st[1].Heard || g.meters[0].rate() < full {
-			t.Errorf("%+v", st)
+		noError(t, a.Replace([]Budget{{"c", "host-0", testTerms()}, {"b", "host-0", testTerms()}}))
+		noError(t, a.Bind([]Meter{nil, g.meters[0]}))
+		if st := a.Status(); st[0].Heard || !st[1].Heard || g.meters[0].allowedRate() < full {
+			t.Errorf("got %+v, want only the second budget heard", st)
 		}
 		storetest.Until(t, "the new budget has a share", func() bool { return a.Status()[0].Heard })
-		must(t, g.meters[0].Apply(lease.Plan{}))
-		must(t, a.Replace([]Budget{{"c", "host-0", terms()}}))
+		noError(t, g.meters[0].Apply(lease.Plan{}))
+		noError(t, a.Replace([]Budget{{"c", "host-0", testTerms()}}))
 		b, err := ShowBudget(t.Context(), s.Client(), "b")
 		if err != nil || len(b.Hosts) > 0 {
-			t.Errorf("the budget left by the agent: %+v, %v", b, err)
+			t.Errorf("the budget that the agent left: got %+v, %v, want no hosts", b, err)
 		}
-		says(t, a.Replace([]Budget{{"c", "host-0", slow()}}), "300ms differs from 100ms")
+		checkWords(t, a.Replace([]Budget{{"c", "host-0", slowTerms()}}), "300ms differs from 100ms")
 		if len(a.Status()) != 1 {
-			t.Errorf("%+v", a.Status())
+			t.Errorf("got %+v, want one budget", a.Status())
 		}
 	})
 }
 
-// TestSpread checks that agents that start together call at different times.
-func TestSpread(t *testing.T) {
+// TestCallsAreSpread checks that agents that start together call at different times.
+func TestCallsAreSpread(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
@@ -169,12 +169,12 @@ func TestSpread(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !said {
-				said, first = true, append(first, clock())
+				said, first = true, append(first, testClock())
 			}
-			return clock()
+			return testClock()
 		}
-		a, err := NewAgent(client, []Budget{{"b", "h", slow()}}, AgentConfig{Clock: now})
-		must(t, err)
+		a, err := NewAgent(client, []Budget{{"b", "h", slowTerms()}}, AgentConfig{Clock: now})
+		noError(t, err)
 		running.Go(func() { a.Run(ctx) })
 	}
 	storetest.Until(t, "all call", func() bool {
@@ -185,7 +185,7 @@ func TestSpread(t *testing.T) {
 	cancel()
 	running.Wait()
 	if d := time.Duration(slices.Max(first) - slices.Min(first)); d < 150*time.Millisecond {
-		t.Errorf("all calls are within %v", d)
+		t.Errorf("got all calls within %v, want at least 150 ms", d)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestPatience(t *testing.T) {
 	l := newLine(80 * time.Millisecond)
 	call := func(result func(context.Context) *result) {
 		if !l.idle() {
-			t.Error("a call is in progress")
+			t.Error("a call is in progress, want none")
 		}
 		l.start(result)
 		now, cancel := context.WithCancel(t.Context())
@@ -205,7 +205,7 @@ func TestPatience(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if !l.waitIdle(ctx) || !l.idle() {
-			t.Error("the call does not end")
+			t.Error("the call did not end")
 		}
 	}
 	fails := func(err error) *result { return &result{answers: []answer{{err: err}}} }
@@ -224,15 +224,15 @@ func TestPatience(t *testing.T) {
 			l.finish()
 		}
 		if l.err == nil || l.noAnswer() == nil {
-			t.Error("no error")
+			t.Error("got no error of an unanswered call")
 		}
 	}
 	call(func(context.Context) *result { return fails(errDown) })
 	if !errors.Is(l.noAnswer(), errDown) || l.patience != mostPatience {
-		t.Errorf("%v, patience %v", l.noAnswer(), l.patience)
+		t.Errorf("got %v with patience %v, want errDown with %v", l.noAnswer(), l.patience, mostPatience)
 	}
 	call(func(context.Context) *result { return fails(nil) })
 	if l.patience != 240*time.Millisecond || newLine(time.Second).patience != 3*time.Second {
-		t.Errorf("patience %v", l.patience)
+		t.Errorf("got patience %v, want 240 ms after an answer, and 3 s for an interval of 1 s", l.patience)
 	}
 }

@@ -17,57 +17,57 @@ func TestOperate(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		ctx, client := t.Context(), s.Client()
 		if names, err := ListBudgets(ctx, client); err != nil || len(names) > 0 {
-			t.Errorf("an empty store has budgets %v, %v", names, err)
+			t.Errorf("an empty store: got budgets %v, %v, want none", names, err)
 		}
 		if _, err := ShowBudget(ctx, client, "b"); !errors.Is(err, ErrNoBudget) {
-			t.Errorf("an empty store: %v", err)
+			t.Errorf("an empty store: got %v, want ErrNoBudget", err)
 		}
 		small := lease.Amounts{Rate: [2]int64{budget / 4}, Burst: [2]int64{1 << 18}}
-		must(t, SetBudget(ctx, client, "b", small))
+		noError(t, SetBudget(ctx, client, "b", small))
 		if b, err := ShowBudget(ctx, client, "b"); err != nil || *b.Set != small || b.Size != small || len(b.Hosts) > 0 {
-			t.Errorf("%+v, %v", b, err)
+			t.Errorf("got %+v, %v, want the set size and no hosts", b, err)
 		}
 		if ttl := client.TTL(ctx, key("b")).Val(); ttl != -1 {
-			t.Errorf("the key of a set size expires after %v", ttl)
+			t.Errorf("got a TTL of %v for the key of a set size, want -1", ttl)
 		}
-		g := join(t, 3, Server{URL: s.URL()})
-		g.until(t, "the size that is set", budget/4*99/100, budget/4)
+		g := joinHosts(t, 3, Server{URL: s.URL()})
+		g.awaitSum(t, "the size that is set", budget/4*99/100, budget/4)
 		b, err := ShowBudget(ctx, client, "b")
 		if err != nil || len(b.Hosts) != 3 || *b.Set != small || b.Size != small || b.Late != 0 || b.Smallest != "" ||
 			b.Interval != 100*time.Millisecond || b.Deadline != 90*time.Millisecond || b.Lease != 505*time.Millisecond || b.Replicas != 0 {
-			t.Fatalf("%+v, %v", b, err)
+			t.Fatalf("got %+v, %v", b, err)
 		}
 		if since := time.Since(b.Began); since < 0 || since > time.Minute {
-			t.Errorf("Began is %v ago", since)
+			t.Errorf("got Began %v ago, want at most a minute", since)
 		}
 		var sum lease.Amounts
 		for i, h := range b.Hosts {
 			sum = sum.Plus(h.Share)
-			if h.Name != g.agents[i].Status()[0].Host || h.Late || h.Called > b.Lease || h.Weight != 1 || h.Floor != terms().Floor || h.Demand[0] < small.Rate[0]/3 ||
-				h.Size != terms().Size || h.Rescue.Rate[0] != small.Rate[0]/30 {
-				t.Errorf("%+v", h)
+			if h.Name != g.agents[i].Status()[0].Host || h.Late || h.Called > b.Lease || h.Weight != 1 || h.Floor != testTerms().Floor || h.Demand[0] < small.Rate[0]/3 ||
+				h.Size != testTerms().Size || h.Rescue.Rate[0] != small.Rate[0]/30 {
+				t.Errorf("got %+v", h)
 			}
 		}
 		if sum != b.Held || sum.Rate[0] > small.Rate[0] {
-			t.Errorf("hosts hold %+v, in all %+v", sum, b.Held)
+			t.Errorf("got hosts that hold %+v, in all %+v", sum, b.Held)
 		}
 		was, err := UnsetBudget(ctx, client, "b")
 		if err != nil || !was {
-			t.Errorf("%v, %v", was, err)
+			t.Errorf("UnsetBudget: got %v, %v, want true, nil", was, err)
 		}
-		g.full(t, "the policies' size")
+		g.awaitFull(t, "the policies' size")
 		if was, err = UnsetBudget(ctx, client, "b"); err != nil || was {
-			t.Errorf("UnsetBudget without a size: %v, %v", was, err)
+			t.Errorf("UnsetBudget without a size: got %v, %v, want false, nil", was, err)
 		}
 		if ttl := client.TTL(ctx, key("b")).Val(); ttl < time.Hour {
-			t.Errorf("the key of a budget expires after %v", ttl)
+			t.Errorf("got a TTL of %v for the key of a budget, want at least an hour", ttl)
 		}
 
 		if err := DropHost(ctx, client, "b", "host-0"); err == nil || !strings.Contains(err.Error(), "stop its shaper") {
-			t.Errorf("a running host was dropped: %v", err)
+			t.Errorf("DropHost of a running host: got %v, want \"stop its shaper\"", err)
 		}
 		if err := DropHost(ctx, client, "b", "host-9"); !errors.Is(err, ErrNoHost) {
-			t.Errorf("drop of an unknown host: %v", err)
+			t.Errorf("DropHost of an unknown host: got %v, want ErrNoHost", err)
 		}
 		g.stop[2]()
 		rescue := budget / 30
@@ -76,41 +76,41 @@ func TestOperate(t *testing.T) {
 			return err == nil && b.Late == 1 && b.Hosts[2].Late && b.Hosts[2].Share.Rate[0] == rescue && b.Hosts[2].Called > b.Lease
 		})
 		if two := b.Hosts[0].Share.Plus(b.Hosts[1].Share).Rate[0]; two > budget-rescue {
-			t.Errorf("the other hosts hold %d", two)
+			t.Errorf("the other hosts hold %d, want at most %d", two, budget-rescue)
 		}
-		must(t, DropHost(ctx, client, "b", "host-2"))
+		noError(t, DropHost(ctx, client, "b", "host-2"))
 		storetest.Until(t, "the others have all of it", func() bool {
 			b, err = ShowBudget(ctx, client, "b")
 			return err == nil && len(b.Hosts) == 2 && b.Held.Rate[0] > budget*99/100
 		})
-		must(t, SetBudget(ctx, client, "a", small))
-		must(t, client.Set(ctx, "other", "", 0).Err())
+		noError(t, SetBudget(ctx, client, "a", small))
+		noError(t, client.Set(ctx, "other", "", 0).Err())
 		if names, err := ListBudgets(ctx, client); err != nil || strings.Join(names, " ") != "a b" {
-			t.Errorf("budgets %v, %v", names, err)
+			t.Errorf("got budgets %v, %v, want a and b", names, err)
 		}
 		for _, bad := range []string{"", "a{b}", "a\nb", "*", strings.Repeat("a", 129)} {
 			_, err1 := ShowBudget(ctx, client, bad)
 			_, err2 := UnsetBudget(ctx, client, bad)
 			for _, err := range []error{err1, err2, SetBudget(ctx, client, bad, small), DropHost(ctx, client, bad, "a"), DropHost(ctx, client, "a", bad)} {
 				if err == nil || strings.Contains(err.Error(), "\n") {
-					t.Errorf("name %q: %v", bad, err)
+					t.Errorf("name %q: got %v, want an error of one line", bad, err)
 				}
 			}
 		}
 		for user, want := range map[string]string{"operator": "", "agent": "+eval_ro"} {
 			client, err := Open(Server{URL: s.URLOf(user, "s3cr3t")})
-			must(t, err)
+			noError(t, err)
 			_, err = ShowBudget(ctx, client, "b")
 			if _, err2 := ListBudgets(ctx, client); want == "" && (err != nil || err2 != nil) {
-				t.Errorf("%s: %v, %v", user, err, err2)
+				t.Errorf("%s: got %v, %v, want nil", user, err, err2)
 			} else if want != "" {
-				says(t, err, "lacks a right", want)
-				says(t, err2, "lacks a right", want)
+				checkWords(t, err, "lacks a right", want)
+				checkWords(t, err2, "lacks a right", want)
 			}
-			must(t, client.Close())
+			noError(t, client.Close())
 		}
 		if err := SetBudget(ctx, client, "a", lease.Amounts{Rate: [2]int64{-1}}); err == nil {
-			t.Error("a negative rate was accepted")
+			t.Error("SetBudget accepted a negative rate")
 		}
 	}, storetest.User("agent", "s3cr3t", strings.Fields(Rights)...), storetest.User("operator", "s3cr3t", strings.Fields(Rights+" +scan +eval_ro")...))
 }

@@ -20,7 +20,7 @@ func handedLeases(t *testing.T) *redis.Script {
 		{"local info = redis.pcall('INFO', 'replication')", "local info = 'master_replid:' .. ARGV[#ARGV - 1] .. string.rep(' state=online', ARGV[#ARGV])"},
 	} {
 		if strings.Count(text, change[0]) != 1 {
-			t.Fatalf("store.lua does not contain %q exactly once", change[0])
+			t.Fatalf("store.lua must contain %q exactly once", change[0])
 		}
 		text = strings.Replace(text, change[0], change[1], 1)
 	}
@@ -96,7 +96,7 @@ func TestScriptAgainstStore(t *testing.T) {
 				got, err := reply(v.([]any)[0])
 				want := model.Call(now, server, q)
 				if err != nil || got != want {
-					t.Fatalf("seed %d: %+v\n%v\n%+v, want\n%+v", seed, *q, err, got, want)
+					t.Fatalf("seed %d: got %+v\n%v\n%+v, want\n%+v", seed, *q, err, got, want)
 				}
 				if calls[got.Refused.String()]++; got.Learning {
 					calls["learning"]++
@@ -111,7 +111,7 @@ func TestScriptAgainstStore(t *testing.T) {
 		}
 		for _, outcome := range []string{"granted", "learning", lease.NameUsed.String(), lease.Interval.String(), lease.Stale.String()} {
 			if calls[outcome] == 0 {
-				t.Errorf("no call had the outcome %s: %v", outcome, calls)
+				t.Errorf("no call had the outcome %s: got %v", outcome, calls)
 			}
 		}
 		t.Log(calls)

@@ -17,10 +17,10 @@ func TestRescue(t *testing.T) {
 	t.Parallel()
 	server := storetest.Start(t, storetest.Kinds(t)[0])
 	server.Kill()
-	s := store(t, open(t, server.URL()), Config{})
+	s := newTestStore(t, openClient(t, server.URL()), Config{})
 	var all []*Limiter
 	for i, p := range family {
-		l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p, Fail: FailRescue, Share: 0.4})
+		l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p, Fail: FailRescue, Share: 0.4})
 		all = append(all, l)
 		for _, step := range []struct {
 			n             int64
@@ -34,23 +34,23 @@ func TestRescue(t *testing.T) {
 			{1, false, false, 0, 0},
 		} {
 			d, err := l.one(ctx, Request{Limiter: l, Budget: "customer-42", N: step.n, Part: step.part})
-			must(t, err)
+			noError(t, err)
 			if d.Source != FromRescue || d.Err == nil || d.Allowed != step.allowed || d.Taken != step.taken || d.Remaining != step.remain || (d.RetryAfter == 0) != step.allowed {
-				t.Errorf("%T, %+v: %+v", p, step, d)
+				t.Errorf("%T, %+v: got %+v", p, step, d)
 			}
 			if never := step.n-step.taken > 2; never != (d.RetryAfter == meter.Never) {
-				t.Errorf("%T, %+v: retry after %v", p, step, d.RetryAfter)
+				t.Errorf("%T, %+v: got retry after %v, want Never: %v", p, step, d.RetryAfter, never)
 			}
 			if d.ResetAfter < 0 || d.ResetAfter > 20*time.Second || d.Remaining < 2 && d.ResetAfter == 0 {
-				t.Errorf("%T, %+v: reset after %v", p, step, d.ResetAfter)
+				t.Errorf("%T, %+v: got reset after %v, want 0 to 20 s", p, step, d.ResetAfter)
 			}
 		}
 		if d, err := l.Decide(ctx, "customer-43", 2); err != nil || !d.Allowed {
-			t.Errorf("%T, another budget: %+v, %v", p, d, err)
+			t.Errorf("%T, another budget: got %+v, %v, want it allowed", p, d, err)
 		}
 	}
-	closed := limiter(t, s, Limit{Name: "closed", Params: family[0]})
-	opened := limiter(t, s, Limit{Name: "open", Params: family[0], Fail: FailOpen})
+	closed := newTestLimiter(t, s, Limit{Name: "closed", Params: family[0]})
+	opened := newTestLimiter(t, s, Limit{Name: "open", Params: family[0], Fail: FailOpen})
 	for _, c := range []struct {
 		name     string
 		limiters []*Limiter
@@ -68,10 +68,10 @@ func TestRescue(t *testing.T) {
 			requests = append(requests, Request{Limiter: l, Budget: "customer-44", N: c.n})
 		}
 		decisions, err := s.All(ctx, requests)
-		must(t, err)
+		noError(t, err)
 		for i, d := range decisions {
-			if d.Allowed != c.want || d.Taken != c.n*btoi(c.want) || d.Source == FromStore {
-				t.Errorf("%s: %T: %+v, want %v", c.name, c.limiters[i].limit.Params, d, c.want)
+			if d.Allowed != c.want || d.Taken != c.n*boolToInt(c.want) || d.Source == FromStore {
+				t.Errorf("%s: %T: got %+v, want %v", c.name, c.limiters[i].limit.Params, d, c.want)
 			}
 		}
 	}
@@ -81,14 +81,14 @@ func TestRescue(t *testing.T) {
 // share one per shard, and do not get new bursts.
 func TestRescueKeys(t *testing.T) {
 	t.Parallel()
-	s := idle(t)
-	l := limiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 1}, Fail: FailRescue, Share: 1})
+	s := idleStore(t)
+	l := newTestLimiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 1}, Fail: FailRescue, Share: 1})
 	requests := make([]Request, rescueKeys+rescueKeys/4)
 	for i := range requests {
 		requests[i] = Request{Limiter: l, Budget: strconv.Itoa(i), N: 1}
 	}
 	decisions, err := s.Each(ctx, requests)
-	must(t, err)
+	noError(t, err)
 	allowed := 0
 	for _, d := range decisions {
 		allowed += int(d.Taken)
@@ -98,8 +98,8 @@ func TestRescueKeys(t *testing.T) {
 	}
 }
 
-// TestShare checks that rescue rates and bursts are rounded down exactly.
-func TestShare(t *testing.T) {
+// TestShareIsRoundedDown checks that rescue rates and bursts are rounded down exactly.
+func TestShareIsRoundedDown(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		params Params
@@ -114,7 +114,7 @@ func TestShare(t *testing.T) {
 		{meter.SlidingLog{Limit: 99, Window: time.Second, Entries: 4}, 0.1, meter.SlidingLog{Limit: 9, Window: time.Second, Entries: 4}},
 	} {
 		got, err := shareOf(c.params, c.share)
-		must(t, err)
+		noError(t, err)
 		g, okGot := got.(meter.TokenBucket)
 		w, okWant := c.want.(meter.TokenBucket)
 		if okGot && okWant && g.Rate.Cmp(w.Rate) == 0 {
@@ -122,7 +122,7 @@ func TestShare(t *testing.T) {
 			got = g
 		}
 		if !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%v of %+v: %+v, want %+v", c.share, c.params, got, c.want)
+			t.Errorf("%v of %+v: got %+v, want %+v", c.share, c.params, got, c.want)
 		}
 	}
 }

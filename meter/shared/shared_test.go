@@ -20,30 +20,30 @@ import (
 
 var ctx = context.Background()
 
-func must(t testing.TB, err error) {
+func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// store returns a store that is closed when the test ends. Its deadline is long
+// newTestStore returns a store that is closed when the test ends. Its deadline is long
 // enough for a busy machine.
-func store(t testing.TB, client redis.UniversalClient, config Config) *Store {
+func newTestStore(t testing.TB, client redis.UniversalClient, config Config) *Store {
 	t.Helper()
 	if config.Deadline == 0 {
 		config.Deadline = 10 * time.Second
 	}
 	s, err := New(client, config)
-	must(t, err)
+	noError(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
 
-func limiter(t testing.TB, s *Store, l Limit) *Limiter {
+func newTestLimiter(t testing.TB, s *Store, l Limit) *Limiter {
 	t.Helper()
 	made, err := s.Limiter(l)
-	must(t, err)
+	noError(t, err)
 	return made
 }
 
@@ -60,32 +60,32 @@ var family = []Params{
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		s := store(t, server.Client(), Config{})
+		s := newTestStore(t, server.Client(), Config{})
 		for i, p := range family {
-			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
 			before := time.Now()
 			d, err := l.Decide(ctx, "customer-42", 3)
-			must(t, err)
+			noError(t, err)
 			if !d.Allowed || d.Taken != 3 || d.Remaining != 2 || d.RetryAfter != 0 || d.Source != FromStore || d.Err != nil {
-				t.Errorf("%T: 3 of 5: %+v", p, d)
+				t.Errorf("%T: 3 of 5: got %+v", p, d)
 			}
 			if d.Time.Before(before.Add(-time.Millisecond)) || d.Time.After(time.Now().Add(time.Millisecond)) {
-				t.Errorf("%T: time %v, not after %v", p, d.Time, before)
+				t.Errorf("%T: got time %v, want after %v", p, d.Time, before)
 			}
 			d, err = l.Decide(ctx, "customer-42", 3)
-			must(t, err)
+			noError(t, err)
 			if d.Allowed || d.Taken != 0 || d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 20*time.Second || d.ResetAfter < d.RetryAfter {
-				t.Errorf("%T: 3 of 2: %+v", p, d)
+				t.Errorf("%T: 3 of 2: got %+v", p, d)
 			}
 			d, err = l.TakeUpTo(ctx, "customer-42", 9)
-			must(t, err)
+			noError(t, err)
 			if d.Allowed || d.Taken != 2 || d.Remaining != 0 || d.RetryAfter != meter.Never {
-				t.Errorf("%T: up to 9 of 2: %+v", p, d)
+				t.Errorf("%T: up to 9 of 2: got %+v", p, d)
 			}
 			d, err = l.Decide(ctx, "customer-43", 6)
-			must(t, err)
+			noError(t, err)
 			if d.Allowed || d.RetryAfter != meter.Never || d.Remaining != 5 || d.ResetAfter != 0 {
-				t.Errorf("%T: 6 of 5: %+v", p, d)
+				t.Errorf("%T: 6 of 5: got %+v", p, d)
 			}
 		}
 	})
@@ -97,18 +97,18 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		c := server.Client()
-		s := store(t, c, Config{})
+		s := newTestStore(t, c, Config{})
 		for i, p := range family {
 			server.Flush()
-			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
 			d, err := l.Decide(ctx, "customer-42", 6)
-			must(t, err)
+			noError(t, err)
 			if keys := c.Keys(ctx, "*").Val(); len(keys) != 0 || d.Allowed {
-				t.Errorf("%T: keys %q after a refusal", p, keys)
+				t.Errorf("%T: got keys %q after a refusal, want none", p, keys)
 			}
 			for range 2 {
 				d, err = l.Decide(ctx, "customer-42", 1)
-				must(t, err)
+				noError(t, err)
 			}
 			keys := c.Keys(ctx, "*").Val()
 			if len(keys) != 1 || keys[0] != l.key("customer-42", "") {
@@ -119,24 +119,24 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%T: the key expires %v after its state is empty, want 0 to 3 ms", p, after)
 			}
 		}
-		short := limiter(t, s, Limit{Name: "short", Params: meter.TokenBucket{Rate: meter.Every(20 * time.Millisecond), Burst: 1}})
+		short := newTestLimiter(t, s, Limit{Name: "short", Params: meter.TokenBucket{Rate: meter.Every(20 * time.Millisecond), Burst: 1}})
 		_, err := short.Decide(ctx, "customer-42", 1)
-		must(t, err)
+		noError(t, err)
 		storetest.Until(t, "key expires", func() bool { return c.Exists(ctx, short.key("customer-42", "")).Val() == 0 })
 		if d, err := short.Decide(ctx, "customer-42", 1); err != nil || !d.Allowed {
-			t.Errorf("after the key expired: %+v, %v", d, err)
+			t.Errorf("after the key expired: got %+v, %v, want it allowed", d, err)
 		}
 	})
 }
 
-// TestEach decides about many keys of many limits in few calls.
-func TestEach(t *testing.T) {
+// TestManyKeys decides about many keys of many limits in few calls.
+func TestManyKeys(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		s := store(t, server.Client(), Config{})
+		s := newTestStore(t, server.Client(), Config{})
 		var limiters []*Limiter
 		for i, p := range family {
-			limiters = append(limiters, limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p}))
+			limiters = append(limiters, newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p}))
 		}
 		var requests []Request
 		for i := range 300 {
@@ -144,23 +144,23 @@ func TestEach(t *testing.T) {
 				requests = append(requests, Request{Limiter: l, Budget: fmt.Sprint("customer-", i%7), Key: fmt.Sprint(i), N: int64(i % 7)})
 			}
 		}
-		must(t, server.Client().ScriptFlush(ctx).Err())
-		before := calls(server)
+		noError(t, server.Client().ScriptFlush(ctx).Err())
+		before := countCalls(server)
 		decisions, err := s.Each(ctx, requests)
-		must(t, err)
+		noError(t, err)
 		for i, d := range decisions {
-			if n := requests[i].N; d.Err != nil || d.Allowed != (n <= 5) || d.Taken != n*btoi(n <= 5) {
-				t.Fatalf("%+v: %+v", requests[i], d)
+			if n := requests[i].N; d.Err != nil || d.Allowed != (n <= 5) || d.Taken != n*boolToInt(n <= 5) {
+				t.Fatalf("%+v: got %+v", requests[i], d)
 			}
 		}
 		// Two calls per limit; the first time the script is unknown.
-		if made := calls(server) - before; made != 2*2*len(limiters) {
-			t.Errorf("%d calls, want %d", made, 2*2*len(limiters))
+		if made := countCalls(server) - before; made != 2*2*len(limiters) {
+			t.Errorf("got %d calls, want %d", made, 2*2*len(limiters))
 		}
 
 		same := Request{Limiter: limiters[0], Budget: "same", N: 2, Part: true}
 		decisions, err = s.Each(ctx, []Request{same, same, same, same})
-		must(t, err)
+		noError(t, err)
 		var taken []int64
 		for _, d := range decisions {
 			taken = append(taken, d.Taken)
@@ -171,22 +171,22 @@ func TestEach(t *testing.T) {
 		all := same
 		same.Budget, all.Budget, all.Part = "mixed", "mixed", false
 		decisions, err = s.Each(ctx, []Request{same, same, all, same})
-		must(t, err)
+		noError(t, err)
 		if d := decisions; d[0].Taken != 2 || d[1].Taken != 2 || d[2].Taken != 0 || d[3].Taken != 1 {
-			t.Errorf("2 of the same 5, alternating with and without Part: %+v", d)
+			t.Errorf("2 of the same 5, alternating with and without Part: got %+v", d)
 		}
 	})
 }
 
-func btoi(b bool) int64 {
+func boolToInt(b bool) int64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// calls returns the number of script calls to a server, including failed ones.
-func calls(server *storetest.Server) int {
+// countCalls returns the number of script calls to a server, including failed ones.
+func countCalls(server *storetest.Server) int {
 	n := 0
 	for _, command := range []string{"evalsha", "eval"} {
 		stat := server.Info("commandstats", "cmdstat_"+command)
@@ -197,9 +197,9 @@ func calls(server *storetest.Server) int {
 	return n
 }
 
-// TestAll takes from several limits or from none, and compares the result with
+// TestAllLimitsOrNone takes from several limits or from none, and compares the result with
 // meters that are all peeked at first.
-func TestAll(t *testing.T) {
+func TestAllLimitsOrNone(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
@@ -222,13 +222,13 @@ func TestAll(t *testing.T) {
 				var requests []Request
 				all := true
 				for _, tw := range twins {
-					v.pass(tw, random)
-					n := random.Int64N(min(tw.l.most, 1<<40)/2 + 2)
+					v.passTime(tw, random)
+					n := random.Int64N(tw.amount()/2 + 2)
 					requests = append(requests, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: n})
 					all = all && tw.m.Peek(v.us*1000, int(n), meter.Green) == meter.Green
 				}
 				decisions, err := v.All(ctx, requests)
-				must(t, err)
+				noError(t, err)
 				for j, tw := range twins {
 					n := requests[j].N
 					want := Decision{}
@@ -244,95 +244,17 @@ func TestAll(t *testing.T) {
 					if tw.m.Peek(v.us*1000, int(n), meter.Green) == meter.Green && !all {
 						want.RetryAfter = 0
 					}
-					if err := tw.after(d, want, v.us, n); err != nil {
+					if err := tw.sameAfter(d, want, v.us, n); err != nil {
 						t.Fatalf("seed %d, round %d: %v", seed, i, err)
 					}
 				}
-				outcomes[btoi(all)]++
+				outcomes[boolToInt(all)]++
 				tw := random.IntN(len(twins))
-				v.us += step(decisions[tw], twins[tw].l, random)
+				v.us += randomWait(decisions[tw], twins[tw].l, random)
 			}
 		}
 		if outcomes[0] < 50 || outcomes[1] < 50 {
-			t.Errorf("seed %d: %d refused and %d allowed, want 50 of each", seed, outcomes[0], outcomes[1])
-		}
-	})
-}
-
-// TestClockGoesBack sets the server's clock back. Nothing is gained, and no key
-// is refused for longer than its limit needs to become full.
-func TestClockGoesBack(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		for i, p := range family {
-			for _, back := range []time.Duration{time.Microsecond, time.Second, 10 * time.Second, 25 * time.Second, time.Hour} {
-				v := newVirtual(t, server, 1_795_000_000_000_000)
-				l := v.limiter(fmt.Sprint("limit", i), p)
-				budget := "back-" + back.String()
-				decide := func() Decision {
-					d, err := l.Decide(ctx, budget, 1)
-					must(t, err)
-					return d
-				}
-				for range 5 {
-					if d := decide(); !d.Allowed {
-						t.Fatalf("%T: %+v", p, d)
-					}
-				}
-				v.us -= back.Microseconds()
-				d := decide()
-				if d.Allowed || d.Remaining != 0 || d.ResetAfter > 30*time.Second {
-					t.Errorf("%T, %v back: %+v, want a refusal for at most 30 s", p, back, d)
-				}
-				v.us += d.RetryAfter.Microseconds() - 1
-				if d := decide(); d.Allowed {
-					t.Errorf("%T, %v back: allowed 1 µs too early: %+v", p, back, d)
-				}
-				v.us++
-				if d := decide(); !d.Allowed {
-					t.Errorf("%T, %v back: refused after RetryAfter: %+v", p, back, d)
-				}
-			}
-		}
-	})
-}
-
-// TestClockGoesBackALittle sets the clock back by less than a window: as for a
-// meter, no time has passed.
-func TestClockGoesBackALittle(t *testing.T) {
-	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		random := rand.New(rand.NewPCG(seed, 2))
-		for i, p := range []Params{
-			meter.FixedWindow{Limit: 1000, Window: time.Second},
-			meter.SlidingCounter{Limit: 1000, Window: time.Second},
-			meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 10},
-		} {
-			v := newVirtual(t, server, 1_795_000_000_000_000)
-			tw := v.twin(fmt.Sprint("little", i), p)
-			for range 100 {
-				v.pass(tw, random)
-				d, err := tw.l.one(ctx, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: 1 + random.Int64N(400), Part: true})
-				must(t, err)
-				if d.Taken > 0 {
-					if took := tw.m.TakeUpTo(v.us*1000, int(d.Taken)); int64(took) != d.Taken {
-						t.Fatalf("seed %d, %T: took %d, meter %d", seed, p, d.Taken, took)
-					}
-					tw.full = v.us + d.ResetAfter.Microseconds()
-					back := random.Int64N(1_000_000)
-					v.us -= back
-					n := random.Int64N(1001)
-					d, err = tw.l.one(ctx, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: n})
-					must(t, err)
-					if err := tw.same(d, v.us, n, false); err != nil {
-						t.Fatalf("seed %d: %v", seed, err)
-					}
-					v.us += back
-					tw.full += back
-				}
-				v.us += random.Int64N(1_500_000)
-			}
+			t.Errorf("seed %d: got %d refused and %d allowed, want 50 of each", seed, outcomes[0], outcomes[1])
 		}
 	})
 }
@@ -341,17 +263,17 @@ func TestClockGoesBackALittle(t *testing.T) {
 func TestFlushedScripts(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		s := store(t, server.Client(), Config{})
-		l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
+		s := newTestStore(t, server.Client(), Config{})
+		l := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0]})
 		for i := range 5 {
-			must(t, server.Client().ScriptFlush(ctx).Err())
+			noError(t, server.Client().ScriptFlush(ctx).Err())
 			d, err := l.Decide(ctx, "customer-42", 1)
 			if err != nil || !d.Allowed || d.Source != FromStore || d.Remaining != int64(4-i) {
-				t.Errorf("call %d: %+v, %v", i, d, err)
+				t.Errorf("call %d: got %+v, %v, want %d remaining", i, d, err, 4-i)
 			}
 		}
 		if stats := s.Stats(); !reflect.DeepEqual(stats, Stats{}) {
-			t.Errorf("%+v, want no losses", stats)
+			t.Errorf("got %+v, want no losses", stats)
 		}
 	})
 }
@@ -361,10 +283,10 @@ func TestFlushedScripts(t *testing.T) {
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	nodes := storetest.Cluster(t, storetest.Kinds(t)[0], 0)
-	client := open(t, "redis://"+nodes.Addrs()[0]+"?addr="+strings.Join(nodes.Addrs()[1:], "&addr="))
-	s := store(t, client, Config{})
-	l := limiter(t, s, Limit{Name: "limit", Params: family[0]})
-	log := limiter(t, s, Limit{Name: "log", Params: family[4]})
+	client := openClient(t, "redis://"+nodes.Addrs()[0]+"?addr="+strings.Join(nodes.Addrs()[1:], "&addr="))
+	s := newTestStore(t, client, Config{})
+	l := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0]})
+	log := newTestLimiter(t, s, Limit{Name: "log", Params: family[4]})
 
 	var requests []Request
 	for i := range 64 {
@@ -372,18 +294,18 @@ func TestCluster(t *testing.T) {
 	}
 	all := func() (n int) {
 		for _, p := range nodes.Primaries {
-			n += calls(p)
+			n += countCalls(p)
 		}
 		return n
 	}
 	_, err := s.Each(ctx, requests)
-	must(t, err)
+	noError(t, err)
 	before := all()
 	decisions, err := s.Each(ctx, requests)
-	must(t, err)
+	noError(t, err)
 	for _, d := range decisions {
 		if d.Source != FromStore || d.Remaining != 3 {
-			t.Fatalf("%+v", d)
+			t.Fatalf("got %+v, want 3 remaining at the store", d)
 		}
 	}
 	if made := all() - before; made != 1 {
@@ -393,10 +315,10 @@ func TestCluster(t *testing.T) {
 		requests[i].Budget, requests[i].Key = "customer-"+strconv.Itoa(i), ""
 	}
 	decisions, err = s.Each(ctx, requests)
-	must(t, err)
+	noError(t, err)
 	for i, d := range decisions {
 		if want := int64(4); d.Source != FromStore || d.Remaining != want {
-			t.Errorf("budget %d: %+v, want %d remaining", i, d, want)
+			t.Errorf("budget %d: got %+v, want %d remaining", i, d, want)
 		}
 	}
 
@@ -407,7 +329,7 @@ func TestCluster(t *testing.T) {
 	decide := func(when string, l *Limiter, want int64) {
 		t.Helper()
 		if d, err := l.Decide(ctx, "customer-99", 1); err != nil || d.Source != FromStore || d.Remaining != want {
-			t.Errorf("%s: %+v, %v, want %d remaining", when, d, err, want)
+			t.Errorf("%s: got %+v, %v, want %d remaining", when, d, err, want)
 		}
 	}
 	decide("before", l, 4)
@@ -418,18 +340,18 @@ func TestCluster(t *testing.T) {
 	decide("moved", l, 2)
 	decide("moved", log, 3)
 	if both, err := s.All(ctx, []Request{{Limiter: l, Budget: "customer-99", N: 2}, {Limiter: log, Budget: "customer-99", N: 2}}); err != nil || !both[0].Allowed || both[1].Remaining != 1 {
-		t.Errorf("both limits: %+v, %v", both, err)
+		t.Errorf("both limits: got %+v, %v, want 1 remaining", both, err)
 	}
 	if stats := s.Stats(); stats.Lost != 0 || stats.Local != 0 {
-		t.Errorf("%+v, want no losses", stats)
+		t.Errorf("got %+v, want no losses", stats)
 	}
 
 	// A client of one server cannot follow.
 	_, other := nodes.Owner(slot)
-	single := store(t, other.Client(), Config{})
-	d, err := limiter(t, single, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-99", 1)
+	single := newTestStore(t, other.Client(), Config{})
+	d, err := newTestLimiter(t, single, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-99", 1)
 	if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), "MOVED") || !strings.Contains(d.Err.Error(), "use redis.NewClusterClient") {
-		t.Errorf("client of one node: %+v, %v", d, err)
+		t.Errorf("client of one node: got %+v, %v, want MOVED and a remedy", d, err)
 	}
 }
 
@@ -438,14 +360,14 @@ func TestCluster(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
-		s := store(t, server.Client(), Config{})
+		s := newTestStore(t, server.Client(), Config{})
 		for i, p := range []Params{
 			meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 100},
 			meter.FixedWindow{Limit: 100, Window: 366 * 24 * time.Hour},
 			meter.SlidingCounter{Limit: 100, Window: 366 * 24 * time.Hour},
 			meter.SlidingLog{Limit: 100, Window: time.Hour, Entries: 100},
 		} {
-			l := limiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
+			l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
 			var taken atomic.Int64
 			var done sync.WaitGroup
 			for range 8 {
@@ -453,7 +375,7 @@ func TestConcurrent(t *testing.T) {
 					for range 20 {
 						d, err := l.TakeUpTo(ctx, "customer-42", 3)
 						if err != nil || d.Err != nil {
-							t.Errorf("%+v, %v", d, err)
+							t.Errorf("got %+v, %v, want no error", d, err)
 						}
 						taken.Add(d.Taken)
 					}
@@ -461,7 +383,7 @@ func TestConcurrent(t *testing.T) {
 			}
 			done.Wait()
 			if n := taken.Load(); n != 100 {
-				t.Errorf("%T: %d of 100 taken", p, n)
+				t.Errorf("%T: got %d taken, want 100", p, n)
 			}
 		}
 	})

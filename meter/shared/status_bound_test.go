@@ -38,7 +38,7 @@ func TestStatusBound(t *testing.T) {
 		m := &member{Budget: Budget{Terms: terms}, status: row.s}
 		m.bound(7 * second)
 		if got := &m.status; got.Bound.Sum != row.sum || got.Bound.Once != [2]int64{row.once, 0} || got.Without.Sum != row.without {
-			t.Errorf("%s: %+v and once %d, %+v without the store; want %+v, %d, %+v",
+			t.Errorf("%s: got %+v and once %d, %+v without the store; want %+v, %d, %+v",
 				row.what, got.Bound.Sum, got.Bound.Once, got.Without.Sum, row.sum, row.once, row.without)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 
 const secret = "s3cr3t/@word"
 
-// says checks that an error has all of these words, one line and no password.
-func says(t *testing.T, err error, words ...string) {
+// checkWords checks that an error has all of these words, one line and no password.
+func checkWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
 		t.Errorf("no error, want %q", words)
@@ -23,41 +23,41 @@ func says(t *testing.T, err error, words ...string) {
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%v: want %q", err, w)
+			t.Errorf("got %v: want %q", err, w)
 		}
 	}
 	for _, w := range []string{"\n", "s3cr3t", "wrong-word"} {
 		if strings.Contains(err.Error(), w) {
-			t.Errorf("%q: shows %q", err, w)
+			t.Errorf("%q contains %q", err, w)
 		}
 	}
 }
 
-// fails runs a host with a store that cannot serve. Start must return, the
+// checkFailure runs a host with a store that cannot serve. Start must return, the
 // rescue share must apply, and the status must have the error.
-func fails(t *testing.T, server Server, words ...string) {
+func checkFailure(t *testing.T, server Server, words ...string) {
 	t.Helper()
-	g := &group{at: clock()}
-	terms := terms()
+	g := &group{at: testClock()}
+	terms := testTerms()
 	terms.Hosts = 16
-	a := g.make(t, "host-0", terms, server)
-	says(t, a.Start(t.Context()), "budget b: ", server.String())
-	if rate := g.meters[0].rate(); rate != budget/10/16 {
-		t.Errorf("the host may use %d", rate)
+	a := g.newAgent(t, "host-0", terms, server)
+	checkWords(t, a.Start(t.Context()), "budget b: ", server.String())
+	if rate := g.meters[0].allowedRate(); rate != budget/10/16 {
+		t.Errorf("the host may use %d, want %d", rate, budget/10/16)
 	}
 	st := a.Status()[0]
 	if !st.Rescued || st.Heard || st.Err == nil || st.Rescue.Rate[0] != budget/10/16 || st.Share != st.Rescue {
-		t.Errorf("%+v", st)
+		t.Errorf("got %+v, want the rescue share", st)
 	}
-	if g.count(0, Lost) != 1 || len(g.events) != 1 {
-		t.Errorf("%+v", g.events)
+	if g.countEvents(0, Lost) != 1 || len(g.events) != 1 {
+		t.Errorf("got %+v, want one Lost event", g.events)
 	}
 	// On a busy machine the first calls may get no answer.
 	for end := time.Now().Add(20 * time.Second); !strings.Contains(st.Err.Error(), words[0]) && time.Now().Before(end); st = a.Status()[0] {
 		a.call(t.Context())
 		time.Sleep(10 * time.Millisecond)
 	}
-	says(t, st.Err, words...)
+	checkWords(t, st.Err, words...)
 }
 
 func TestTrouble(t *testing.T) {
@@ -105,11 +105,11 @@ func TestTrouble(t *testing.T) {
 			return Server{URL: "redis://" + s.Addr}
 		}, []string{"rediss://"}},
 		{"certificate of the client", []storetest.Option{storetest.TLS()}, func(t *testing.T, s *storetest.Server) Server {
-			must(t, s.Client().ConfigSet(t.Context(), "tls-auth-clients", "yes").Err())
+			noError(t, s.Client().ConfigSet(t.Context(), "tls-auth-clients", "yes").Err())
 			return Server{URL: s.URL(), CAFile: s.CertFile()}
 		}, []string{"cert-file and key-file"}},
 		{"too many clients", []storetest.Option{storetest.Config("maxclients 1")}, func(t *testing.T, s *storetest.Server) Server {
-			must(t, s.Client().Ping(t.Context()).Err())
+			noError(t, s.Client().Ping(t.Context()).Err())
 			return Server{URL: s.URL()}
 		}, []string{"the server "}}, // the reply about too many clients may be lost
 		{"stopped", nil, func(_ *testing.T, s *storetest.Server) Server {
@@ -124,17 +124,17 @@ func TestTrouble(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-				fails(t, test.server(t, s), test.says...)
+				checkFailure(t, test.server(t, s), test.says...)
 			}, test.options...)
 		})
 	}
 	t.Run("no address", func(t *testing.T) {
 		t.Parallel()
-		fails(t, Server{URL: "redis://name.invalid"}, "has no address", "check the URL")
+		checkFailure(t, Server{URL: "redis://name.invalid"}, "has no address", "check the URL")
 	})
 	t.Run("no socket", func(t *testing.T) {
 		t.Parallel()
-		fails(t, Server{URL: "unix://" + t.TempDir() + "/socket"}, "no such file")
+		checkFailure(t, Server{URL: "unix://" + t.TempDir() + "/socket"}, "no such file")
 	})
 }
 
@@ -150,13 +150,13 @@ func TestServers(t *testing.T) {
 			{URL: "rediss://a@" + s.Addr + "?db=2&skip_verify=true", PasswordFile: file},
 		} {
 			client, err := Open(server)
-			must(t, err)
+			noError(t, err)
 			defer client.Close()
 			if _, err := ListBudgets(t.Context(), client); err != nil {
-				t.Errorf("%v: %v", server, err)
+				t.Errorf("%v: got %v, want nil", server, err)
 			}
 			if text := fmt.Sprintf("%v %+v %s", server, server, server); strings.Contains(text, "s3cr3t") || !strings.Contains(text, s.Addr) {
-				t.Errorf("String returns %q", text)
+				t.Errorf("String returned %q, want the address without the password", text)
 			}
 		}
 	}, storetest.TLS(), storetest.User("a", secret))
@@ -184,16 +184,16 @@ func TestOpenErrors(t *testing.T) {
 		{Server{URL: "rediss://u:s3cr3t@h", CertFile: empty, KeyFile: empty}, []string{"cert-file"}},
 	} {
 		_, err := Open(test.server)
-		says(t, err, append(test.says, "open "+test.server.String())...)
+		checkWords(t, err, append(test.says, "open "+test.server.String())...)
 	}
 }
 
 func TestAgentErrors(t *testing.T) {
 	t.Parallel()
 	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
-	must(t, err)
+	noError(t, err)
 	defer client.Close()
-	other, weight := terms(), terms()
+	other, weight := testTerms(), testTerms()
 	other.Interval *= 2
 	weight.Weight = 0
 	for _, test := range []struct {
@@ -201,15 +201,15 @@ func TestAgentErrors(t *testing.T) {
 		says    string
 	}{
 		{nil, "needs a budget"},
-		{[]Budget{{"a{b}", "h", terms()}}, "letters, digits"},
-		{[]Budget{{"a\nb", "h", terms()}}, "letters, digits"},
-		{[]Budget{{"a", "h\x1b[0m", terms()}}, "letters, digits"},
-		{[]Budget{{"", "h", terms()}}, "1 to 128"},
+		{[]Budget{{"a{b}", "h", testTerms()}}, "letters, digits"},
+		{[]Budget{{"a\nb", "h", testTerms()}}, "letters, digits"},
+		{[]Budget{{"a", "h\x1b[0m", testTerms()}}, "letters, digits"},
+		{[]Budget{{"", "h", testTerms()}}, "1 to 128"},
 		{[]Budget{{"a", "h", weight}}, "weight 0"},
-		{[]Budget{{"a", "h", terms()}, {"b", "h", other}}, "200ms differs from 100ms"},
+		{[]Budget{{"a", "h", testTerms()}, {"b", "h", other}}, "200ms differs from 100ms"},
 	} {
-		_, err := NewAgent(client, test.budgets, AgentConfig{Clock: clock})
-		says(t, err, test.says)
+		_, err := NewAgent(client, test.budgets, AgentConfig{Clock: testClock})
+		checkWords(t, err, test.says)
 	}
 }
 
@@ -222,31 +222,31 @@ func TestRights(t *testing.T) {
 	}
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		url := func(user string) Server { return Server{URL: s.URLOf(user, "s3cr3t")} }
-		g := join(t, 2, url("shaper"))
-		g.full(t, "with all rights")
+		g := joinHosts(t, 2, url("shaper"))
+		g.awaitFull(t, "with all rights")
 		for _, stop := range g.stop {
 			stop()
 		}
-		g = join(t, 2, url("no-info"))
-		g.full(t, "without info")
-		g.event(t, 0, Unguarded)
+		g = joinHosts(t, 2, url("no-info"))
+		g.awaitFull(t, "without info")
+		g.awaitEvent(t, 0, Unguarded)
 		if st := g.agents[0].Status()[0]; st.Replicas != -1 || st.Err != nil {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want unknown replicas and no error", st)
 		}
 		for _, stop := range g.stop {
 			stop()
 		}
 		storetest.Replica(t, s)
-		g = join(t, 2, url("shaper"))
-		g.full(t, "with a replica")
-		if st := g.agents[0].Status()[0]; st.Replicas != 1 || st.Err != nil || g.count(0, Unguarded) > 0 {
-			t.Errorf("%+v", st)
+		g = joinHosts(t, 2, url("shaper"))
+		g.awaitFull(t, "with a replica")
+		if st := g.agents[0].Status()[0]; st.Replicas != 1 || st.Err != nil || g.countEvents(0, Unguarded) > 0 {
+			t.Errorf("got %+v, want one replica and no error", st)
 		}
-		a := g.add(t, terms(), url("no-wait"))
-		g.event(t, 2, Lost)
+		a := g.addAgent(t, testTerms(), url("no-wait"))
+		g.awaitEvent(t, 2, Lost)
 		g.hasError(t, 2, "lacks a right", "wait", s.Addr)
 		if share := a.Status()[0].Share.Rate[0]; share > budget/10 {
-			t.Errorf("without the right to WAIT the host has %d", share)
+			t.Errorf("without the right to WAIT: got a share of %d, want at most %d", share, budget/10)
 		}
 	}, storetest.User("shaper", "s3cr3t", strings.Fields(Rights)...),
 		storetest.User("no-info", "s3cr3t", without("+info")...), storetest.User("no-wait", "s3cr3t", without("+wait")...))
@@ -257,32 +257,32 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		server := Server{URL: s.URL()}
-		g := join(t, 2, server)
-		g.full(t, "two hosts")
+		g := joinHosts(t, 2, server)
+		g.awaitFull(t, "two hosts")
 
-		other := &group{at: clock()}
+		other := &group{at: testClock()}
 		refused := func(name string, terms lease.Terms, want lease.Refusal, words ...string) {
 			t.Helper()
-			a := other.make(t, name, terms, server)
+			a := other.newAgent(t, name, terms, server)
 			var err error
 			storetest.Until(t, words[0], func() bool { err = a.Start(t.Context()); return a.Status()[0].Refused == want })
-			says(t, err, append(words, "budget b", s.Addr)...)
+			checkWords(t, err, append(words, "budget b", s.Addr)...)
 			if st := a.Status()[0]; !st.Rescued || st.Share != st.Rescue {
-				t.Errorf("%+v", st)
+				t.Errorf("got %+v, want the rescue share", st)
 			}
 		}
-		refused("host-1", terms(), lease.NameUsed, "host name host-1", "unique name")
-		slow := terms()
+		refused("host-1", testTerms(), lease.NameUsed, "host name host-1", "unique name")
+		slow := testTerms()
 		slow.Interval *= 2
 		refused("host-2", slow, lease.Interval, "another interval", "same interval on all hosts")
 
-		small := terms()
+		small := testTerms()
 		small.Size.Rate[0] /= 2
-		g.add(t, small, server)
-		if e := g.event(t, 0, Disagreed); e.Status.Smallest != "host-2" || e.Status.Size != small.Size {
-			t.Errorf("%+v", e)
+		g.addAgent(t, small, server)
+		if e := g.awaitEvent(t, 0, Disagreed); e.Status.Smallest != "host-2" || e.Status.Size != small.Size {
+			t.Errorf("got %+v, want host-2 with the smaller size", e)
 		}
-		g.until(t, "the smallest size", full/2, budget/2)
+		g.awaitSum(t, "the smallest size", full/2, budget/2)
 
 		// Add hosts up to the maximum.
 		state := s.Client().HGet(t.Context(), key("b"), "@host-0").Val()
@@ -292,11 +292,11 @@ func TestRefusals(t *testing.T) {
 		}
 		const pack = "local s = cmsgpack.unpack(redis.call('HGET', KEYS[1], '=')) s[10] = 4096 redis.call('HSET', KEYS[1], '=', cmsgpack.pack(s), unpack(ARGV)) return 1"
 		for some := range slices.Chunk(fields, 2000) {
-			must(t, s.Client().Eval(t.Context(), pack, []string{key("b")}, some...).Err())
+			noError(t, s.Client().Eval(t.Context(), pack, []string{key("b")}, some...).Err())
 		}
-		refused("host-3", terms(), lease.TooMany, "4096 hosts", "drop")
-		if e := g.event(t, 0, Crowded); !e.Status.Crowded {
-			t.Errorf("%+v", e)
+		refused("host-3", testTerms(), lease.TooMany, "4096 hosts", "drop")
+		if e := g.awaitEvent(t, 0, Crowded); !e.Status.Crowded {
+			t.Errorf("got %+v, want Crowded", e)
 		}
 	})
 }
@@ -306,18 +306,18 @@ func TestRefusals(t *testing.T) {
 func TestRestartedProcess(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
-		g := join(t, 1, Server{URL: s.URL()})
-		g.full(t, "alone")
+		g := joinHosts(t, 1, Server{URL: s.URL()})
+		g.awaitFull(t, "alone")
 		g.stop[0]()
-		g.make(t, "host-0", terms(), Server{URL: s.URL()})
-		must(t, g.meters[0].Apply(lease.Plan{})) // its process has ended
+		g.newAgent(t, "host-0", testTerms(), Server{URL: s.URL()})
+		noError(t, g.meters[0].Apply(lease.Plan{})) // its process has ended
 		g.starts(t, 1)
-		if g.count(1, Refused) > 0 || g.agents[1].Status()[0].Share.Rate[0] == 0 {
-			t.Errorf("%+v", g.agents[1].Status())
+		if g.countEvents(1, Refused) > 0 || g.agents[1].Status()[0].Share.Rate[0] == 0 {
+			t.Errorf("got %+v, want a share for host 1", g.agents[1].Status())
 		}
-		must(t, g.agents[1].Leave(t.Context()))
+		noError(t, g.agents[1].Leave(t.Context()))
 		if b, err := ShowBudget(t.Context(), s.Client(), "b"); err != nil || len(b.Hosts) > 0 || b.Held != (lease.Amounts{}) {
-			t.Errorf("after the last host left: %+v, %v", b, err)
+			t.Errorf("after the last host left: got %+v, %v, want no hosts", b, err)
 		}
 	})
 }
@@ -336,7 +336,7 @@ func TestRightsDocumented(t *testing.T) {
 		plain := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(text))), " ")
 		for _, r := range rights {
 			if !strings.Contains(plain, r) {
-				t.Errorf("%s does not contain %q", page, r)
+				t.Errorf("%s: got no %q", page, r)
 			}
 		}
 	}

@@ -23,25 +23,25 @@ func settled(hosts int, rescue int64, changes ...func(*world.Config)) *world.Wor
 		change(&c)
 	}
 	w := world.New(c)
-	offer(w, w.Hosts, gbit)
+	offerRate(w, w.Hosts, gbit)
 	w.Run(2 * second)
 	return w
 }
 
-func offer(w *world.World, hosts []*world.Host, rate int64) {
+func offerRate(w *world.World, hosts []*world.Host, rate int64) {
 	for _, h := range hosts {
 		w.Offer(h, rate)
 	}
 }
 
-// wait advances a world by a time.
-func wait(w *world.World, time int64) { w.Run(w.Now + time) }
+// runFor advances a world by a time.
+func runFor(w *world.World, time int64) { w.Run(w.Now + time) }
 
 // within checks that hosts pass no more than their bound.
 func within(t *testing.T, w *world.World) {
 	t.Helper()
 	if w.Stats.Excess[0] > w.Stats.Bound[0] {
-		t.Errorf("%.0f tokens beyond the budget, bound %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
+		t.Errorf("got %.0f tokens beyond the budget, want at most %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
 	}
 }
 
@@ -53,23 +53,23 @@ func TestBoundKept(t *testing.T) {
 	for _, h := range w.Hosts[:4] {
 		h.Cut = [2]bool{true, true}
 	}
-	wait(w, second/2)
+	runFor(w, second/2)
 	for _, h := range w.Hosts[4:6] {
 		h.Cut[1] = true
 	}
 	w.Crash(w.Hosts[6])
-	wait(w, 3*second)
+	runFor(w, 3*second)
 	for _, h := range w.Hosts[:6] {
 		if got := h.Allowed().Rate[0]; got != gbit/20 {
-			t.Errorf("%s uses %d at its rescue share", h.Name, got)
+			t.Errorf("%s: got %d, want the rescue share %d", h.Name, got, gbit/20)
 		}
 	}
 	least := int64(gbit - gbit/20) // the crashed host's rescue share is reserved
 	if sum := w.Sum().Rate[0]; sum > least || sum < least*99/100 {
-		t.Errorf("the hosts use %d together", sum)
+		t.Errorf("got %d in all, want %d or 1 %% less", sum, least)
 	}
 	if w.Stats.Excess != [2]float64{} {
-		t.Errorf("excess %v", w.Stats.Excess)
+		t.Errorf("got excess %v, want none", w.Stats.Excess)
 	}
 }
 
@@ -79,26 +79,26 @@ func TestBoundGone(t *testing.T) {
 	w := settled(10, 100_000)
 	bound := w.Terms.Bound(lease.Gone, 0)
 	w.Down = true
-	wait(w, w.Terms.Lease()+ms)
+	runFor(w, w.Terms.Lease()+ms)
 	if sum := w.Sum().Rate[0]; sum > bound.Sum.Rate[0] {
-		t.Errorf("after a lease the hosts use %d, bound %d", sum, bound.Sum.Rate[0])
+		t.Errorf("after a lease: got %d in all, want at most %d", sum, bound.Sum.Rate[0])
 	}
-	wait(w, second)
+	runFor(w, second)
 	passed := w.Stats.Passed
-	wait(w, 29*second)
+	runFor(w, 29*second)
 	if rate := (w.Stats.Passed - passed) * 8 / 29; rate > gbit/10*1.0001 || rate < gbit/10*0.99 {
-		t.Errorf("without the store the hosts pass %.0f bit/s, rescue share %d", rate, gbit/10)
+		t.Errorf("without the store: got %.0f bit/s, want the rescue share %d", rate, gbit/10)
 	}
 	w.Boot(w.Join(""))
 	w.Boot(w.Join(""))
-	wait(w, second)
+	runFor(w, second)
 	if sum, most := w.Sum(), bound.Sum.Plus(bound.Stranger).Plus(bound.Stranger); sum.Min(most) != sum || sum.Rate[0] <= bound.Sum.Rate[0] {
-		t.Errorf("with two new hosts all use %v, bound %v", sum, most)
+		t.Errorf("with two new hosts: got %v in all, want at most %v", sum, most)
 	}
 	w.Down = false
-	wait(w, second)
+	runFor(w, second)
 	if used := float64(w.Sum().Rate[0]) / gbit; used < 0.98 {
-		t.Errorf("one second after the store is back the hosts use %.4f of the budget", used)
+		t.Errorf("one second after the store is back: got %.4f of the budget, want at least 0.98", used)
 	}
 	within(t, w)
 }
@@ -123,17 +123,17 @@ func TestBoundFailover(t *testing.T) {
 		worst := 0.0
 		for seed := range uint64(20) {
 			w := settled(20, 100_000, func(c *world.Config) { c.Seed, c.Replica, c.Blind = seed, true, tt.blind })
-			offer(w, w.Hosts, 0)
-			wait(w, second)
+			offerRate(w, w.Hosts, 0)
+			runFor(w, second)
 			if tt.noticed {
 				w.Stall(true)
 			}
-			offer(w, w.Hosts, gbit)
-			wait(w, 20*ms)
+			offerRate(w, w.Hosts, gbit)
+			runFor(w, 20*ms)
 			w.Stall(tt.noticed)
-			wait(w, tt.behind)
+			runFor(w, tt.behind)
 			w.Failover()
-			wait(w, 3*second)
+			runFor(w, 3*second)
 			within(t, w)
 			worst = max(worst, w.Stats.Excess[0])
 		}
@@ -148,23 +148,23 @@ func TestBoundSplit(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 100_000, func(c *world.Config) { c.Replica = true })
 	w.Stall(true)
-	wait(w, second)
+	runFor(w, second)
 	w.Failover()
 	for _, h := range w.Hosts[:5] {
 		w.Stray(h, true)
 	}
-	wait(w, 3*second)
+	runFor(w, 3*second)
 	within(t, w)
 	bound := w.Terms.Bound(lease.Split, 0)
 	if sum := w.Sum(); sum.Min(bound.Sum) != sum || sum.Rate[0] < gbit*3/2 {
-		t.Errorf("with two servers the hosts use %v, bound %v", sum, bound.Sum)
+		t.Errorf("with two servers: got %v in all, want at most %v", sum, bound.Sum)
 	}
 	for _, h := range w.Hosts[:5] {
 		w.Stray(h, false)
 	}
-	wait(w, second)
+	runFor(w, second)
 	if sum := w.Sum().Rate[0]; sum > gbit {
-		t.Errorf("with one server again the hosts use %d", sum)
+		t.Errorf("with one server again: got %d in all, want at most %d", sum, gbit)
 	}
 	within(t, w)
 }
@@ -178,22 +178,22 @@ func TestBoundLost(t *testing.T) {
 		w.Offer(h, int64(i)*gbit/4)
 	}
 	w.Flush()
-	wait(w, second/10)
-	offer(w, w.Hosts[:4], gbit)
-	wait(w, 3*second)
+	runFor(w, second/10)
+	offerRate(w, w.Hosts[:4], gbit)
+	runFor(w, 3*second)
 	if w.Stats.Excess != [2]float64{} {
-		t.Errorf("excess %v while all hosts reach the store", w.Stats.Excess)
+		t.Errorf("got excess %v while all hosts reach the store, want none", w.Stats.Excess)
 	}
 	if used := float64(w.Sum().Rate[0]) / gbit; used < 0.98 {
-		t.Errorf("the hosts use %.4f of the budget", used)
+		t.Errorf("got %.4f of the budget, want at least 0.98", used)
 	}
 	w.Hosts[0].Cut = [2]bool{true, true}
-	wait(w, second/20)
+	runFor(w, second/20)
 	w.Flush()
-	wait(w, 3*second)
+	runFor(w, 3*second)
 	within(t, w)
 	if w.Stats.Excess[0] < gbit/8/16 {
-		t.Errorf("excess %v, although a host unknown to the store adds its rescue share", w.Stats.Excess)
+		t.Errorf("got excess %v, want more: a host unknown to the store adds its rescue share", w.Stats.Excess)
 	}
 }
 
@@ -205,11 +205,11 @@ func TestBoundGoneAfterLost(t *testing.T) {
 	for after := range int64(20) {
 		w := settled(8, 500_000)
 		w.Flush()
-		wait(w, after*25*ms)
+		runFor(w, after*25*ms)
 		w.Down = true
-		wait(w, 3*second)
+		runFor(w, 3*second)
 		if sum := w.Sum().Rate[0]; sum > gbit/2 {
-			t.Errorf("%d ms after it lost its data: the hosts use %d together", after*25, sum)
+			t.Errorf("%d ms after the store lost its data: got %d in all, want at most %d", after*25, sum, gbit/2)
 		}
 	}
 }
@@ -220,19 +220,19 @@ func TestBoundAhead(t *testing.T) {
 	t.Parallel()
 	for jump := int64(10 * ms); jump <= 800*ms; jump += 10 * ms {
 		w := settled(20, 100_000)
-		offer(w, w.Hosts[1:], 0)
-		wait(w, second)
+		offerRate(w, w.Hosts[1:], 0)
+		runFor(w, second)
 		w.Hosts[0].Cut = [2]bool{true, true}
-		offer(w, w.Hosts[1:], gbit)
-		wait(w, 150*ms)
+		offerRate(w, w.Hosts[1:], gbit)
+		runFor(w, 150*ms)
 		w.Jump(jump)
-		wait(w, 2*second)
+		runFor(w, 2*second)
 		within(t, w)
 		switch excess := w.Stats.Excess[0]; {
 		case jump == 190*ms && excess < gbit/8/20:
-			t.Errorf("jump of %d ms: excess %.0f does not approach the bound %.0f", jump/ms, excess, w.Stats.Bound[0])
+			t.Errorf("jump of %d ms: got excess %.0f, want it near the bound %.0f", jump/ms, excess, w.Stats.Bound[0])
 		case jump > 200*ms && excess > 0:
-			t.Errorf("jump of %d ms: excess %.0f", jump/ms, excess)
+			t.Errorf("jump of %d ms: got excess %.0f, want none", jump/ms, excess)
 		}
 	}
 }
@@ -246,28 +246,28 @@ func TestBoundBack(t *testing.T) {
 		for gone := int64(100 * ms); gone <= 1600*ms; gone += 100 * ms {
 			for _, jump := range []int64{gone, gone + 200*ms} {
 				w := settled(10, 500_000, func(c *world.Config) { c.Seed = seed })
-				offer(w, w.Hosts[1:], 0)
-				wait(w, second)
+				offerRate(w, w.Hosts[1:], 0)
+				runFor(w, second)
 				for _, h := range w.Hosts[1:] {
 					h.Cut = [2]bool{true, true}
 				}
 				w.Down = true
-				wait(w, gone)
+				runFor(w, gone)
 				w.Down = false
 				w.Jump(-jump)
-				wait(w, 200*ms)
+				runFor(w, 200*ms)
 				w.Down = true // the host does not receive the store's view of that time
-				wait(w, 2*second)
+				runFor(w, 2*second)
 				within(t, w)
 				worst = max(worst, w.Stats.Excess[0])
 				if gone >= 1000*ms && jump > gone && w.Stats.Excess[0] > 0 {
-					t.Errorf("clock back after %d ms, when no lease was left: excess %v", gone/ms, w.Stats.Excess)
+					t.Errorf("clock back after %d ms, when no lease was left: got excess %v, want none", gone/ms, w.Stats.Excess)
 				}
 			}
 		}
 	}
 	if worst < gbit/8/100 {
-		t.Errorf("excess %.0f does not approach the bound", worst)
+		t.Errorf("got an excess of at most %.0f, want it near the bound", worst)
 	}
 }
 
@@ -276,16 +276,16 @@ func TestClockBack(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 500_000)
 	w.Offer(w.Hosts[0], 0)
-	wait(w, second)
+	runFor(w, second)
 	w.Jump(-3600 * second)
-	wait(w, second)
+	runFor(w, second)
 	w.Hosts[0].Cut[1] = true
-	wait(w, 3*second)
+	runFor(w, 3*second)
 	if w.Stats.Excess != [2]float64{} {
-		t.Errorf("excess %v", w.Stats.Excess)
+		t.Errorf("got excess %v, want none", w.Stats.Excess)
 	}
 	if sum := w.Sum().Rate[0]; sum < gbit*98/100 {
-		t.Errorf("the hosts use %d together", sum)
+		t.Errorf("got %d in all, want at least 98 %% of %d", sum, gbit)
 	}
 }
 
@@ -306,17 +306,17 @@ func TestBoundStranger(t *testing.T) {
 		h := w.Join("")
 		begin(w, h)
 		w.Boot(h)
-		wait(w, 2*second)
+		runFor(w, 2*second)
 		within(t, w)
 		if w.Stats.Excess[0] == 0 {
-			t.Errorf("%s: no excess", name)
+			t.Errorf("%s: got no excess", name)
 		}
 		sum, stranger := w.Sum(), w.Terms.Bound(lease.Kept, 0).Stranger
 		if most := w.Terms.Size.Plus(stranger); sum.Min(most) != sum {
-			t.Errorf("%s: the hosts use %v, bound %v", name, sum, most)
+			t.Errorf("%s: got %v in all, want at most %v", name, sum, most)
 		}
 		if (name == "never gets a reply" || name == "first call lost") && sum.Min(w.Terms.Size) != sum {
-			t.Errorf("%s: the hosts use %v, although the store knows them all", name, sum)
+			t.Errorf("%s: got %v in all, want at most %v: the store knows all hosts", name, sum, w.Terms.Size)
 		}
 	}
 }

@@ -15,7 +15,7 @@ const (
 	second = 1000 * ms
 )
 
-// Failures that play can cause. In all but the last two groups the store keeps
+// Failures that playFaults can cause. In all but the last two groups the store keeps
 // its data.
 const (
 	links    = "rRhRoOdzy" // requests, replies, all lost messages end, offered, nothing offered, store down, stopped, delays
@@ -25,9 +25,9 @@ const (
 	clocks   = "ab"        // ahead, back
 )
 
-// play runs a world with failures from data, 4 bytes each, and checks that the
+// playFaults runs a world with failures from data, 4 bytes each, and checks that the
 // hosts never exceed their bounds.
-func play(t *testing.T, seed uint64, kinds string, data []byte) {
+func playFaults(t *testing.T, seed uint64, kinds string, data []byte) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 3))
 	pick := func(of ...int64) int64 { return of[r.IntN(len(of))] }
@@ -179,7 +179,7 @@ func TestRandomFaults(t *testing.T) {
 				for i := 0; i < len(data); i += 8 {
 					binary.LittleEndian.PutUint64(data[i:], r.Uint64())
 				}
-				play(t, seed, tt.kinds, data)
+				playFaults(t, seed, tt.kinds, data)
 			}
 		})
 	}
@@ -196,6 +196,6 @@ func FuzzFaults(f *testing.F) {
 			return
 		}
 		all := []string{links, links + hosts, links + hosts + replicas, links + hosts + replicas + losses, links + hosts + replicas + losses + clocks}
-		play(t, seed, all[int(kinds)%len(all)], data)
+		playFaults(t, seed, all[int(kinds)%len(all)], data)
 	})
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease/world"
 )
 
-// TestRoomForSilent checks that other hosts shrink at once for a host that
+// TestRoomForSilentHost checks that other hosts shrink at once for a host that
 // reaches the store but receives no replies.
-func TestRoomForSilent(t *testing.T) {
+func TestRoomForSilentHost(t *testing.T) {
 	t.Parallel()
 	w := settled(10, 500_000)
 	h := w.Join("")
 	h.Cut[1] = true
 	w.Boot(h)
-	wait(w, 210*ms)
+	runFor(w, 210*ms)
 	if sum := w.Sum().Rate[0]; sum > gbit {
-		t.Errorf("after two calls of each the hosts use %d together", sum)
+		t.Errorf("after two calls of each host: got %d in all, want at most %d", sum, gbit)
 	}
 }
 
@@ -31,36 +31,36 @@ func TestRescueShares(t *testing.T) {
 		h := w.Join("")
 		w.Boot(h)
 		w.Offer(h, gbit)
-		wait(w, second)
+		runFor(w, second)
 		h.Cut = [2]bool{true, true}
 	}
-	wait(w, 2*second)
+	runFor(w, 2*second)
 	if sum := w.Sum().Rate[0]; sum > gbit || sum < gbit*9/10 {
-		t.Errorf("the hosts use %d together", sum)
+		t.Errorf("got %d in all, want 90 to 100 %% of %d", sum, gbit)
 	}
 	if w.Stats.Excess != [2]float64{} {
-		t.Errorf("excess %v", w.Stats.Excess)
+		t.Errorf("got excess %v, want none", w.Stats.Excess)
 	}
 }
 
-// TestTwoSilent makes a second host silent while others shrink for the first.
+// TestTwoSilentHosts makes a second host silent while others shrink for the first.
 // The amount that it will not release must not be redistributed.
-func TestTwoSilent(t *testing.T) {
+func TestTwoSilentHosts(t *testing.T) {
 	t.Parallel()
 	for after := int64(0); after < 400*ms; after += 10 * ms {
 		for gone := int64(200 * ms); gone < 320*ms; gone += 20 * ms {
 			w := settled(6, 500_000)
-			offer(w, w.Hosts, 0)
+			offerRate(w, w.Hosts, 0)
 			w.Offer(w.Hosts[5], 915_000_000)
-			wait(w, second)
+			runFor(w, second)
 			w.Hosts[0].Cut[1] = true
-			wait(w, after)
+			runFor(w, after)
 			w.Hosts[1].Cut[1] = true
-			wait(w, gone)
+			runFor(w, gone)
 			w.Down = true
-			wait(w, 2*second)
+			runFor(w, 2*second)
 			if w.Stats.Excess != [2]float64{} {
-				t.Errorf("second host silent after %d ms, store unreachable after %d ms: excess %v", after/ms, gone/ms, w.Stats.Excess)
+				t.Errorf("second host silent after %d ms, store unreachable after %d ms: got excess %v, want none", after/ms, gone/ms, w.Stats.Excess)
 			}
 		}
 	}
@@ -81,9 +81,9 @@ func TestShiftingDemand(t *testing.T) {
 			w.Hosts[1+r.IntN(3)].Cut[1] = r.IntN(2) == 0
 			return true
 		})
-		wait(w, 60*second)
+		runFor(w, 60*second)
 		if w.Stats.Excess != [2]float64{} {
-			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
+			t.Errorf("seed %d: got excess %v, want none", seed, w.Stats.Excess)
 		}
 	}
 }
@@ -108,35 +108,35 @@ func TestSlowMessages(t *testing.T) {
 			late = 49*ms - late // every other call is soon after the previous one
 			return late
 		}
-		wait(w, second+r.Int64N(200*ms))
+		runFor(w, second+r.Int64N(200*ms))
 		first.Cut[1] = true
-		wait(w, 250*ms+r.Int64N(200*ms))
+		runFor(w, 250*ms+r.Int64N(200*ms))
 		w.Down = true // the second host is not told
-		wait(w, 2*second)
+		runFor(w, 2*second)
 		if w.Stats.Excess != [2]float64{} {
-			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
+			t.Errorf("seed %d: got excess %v, want none", seed, w.Stats.Excess)
 		}
 	}
 }
 
-// TestHung stops a host's process: packets continue by its last plan.
-func TestHung(t *testing.T) {
+// TestHungProcess stops a host's process: packets continue by its last plan.
+func TestHungProcess(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		w := settled(4, 500_000, func(c *world.Config) { c.Seed = seed })
 		w.Offer(w.Hosts[0], int64(seed%2)*gbit)
-		wait(w, second)
+		runFor(w, second)
 		w.Hosts[0].Hung = true
-		wait(w, int64(seed)*15*ms)
+		runFor(w, int64(seed)*15*ms)
 		w.Down = true
-		wait(w, second)
+		runFor(w, second)
 		w.Down = false
-		wait(w, 2*second)
+		runFor(w, 2*second)
 		if w.Stats.Excess != [2]float64{} {
-			t.Errorf("seed %d: excess %v", seed, w.Stats.Excess)
+			t.Errorf("seed %d: got excess %v, want none", seed, w.Stats.Excess)
 		}
 		if got := w.Hosts[0].Allowed().Rate[0]; got != gbit/8 {
-			t.Errorf("seed %d: the host uses %d, rescue share %d", seed, got, gbit/8)
+			t.Errorf("seed %d: got %d, want the rescue share %d", seed, got, gbit/8)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestOtherServer(t *testing.T) {
 		r := h.Request((i+1)*100*ms, lease.Counts{})
 		s.Call(1_000_000_000+i*100_000, lease.Server{ID: "b"}, &r)
 		if held, _ := s.Sums(); held.Rate[0] != gbit/2 {
-			t.Errorf("call %d: the store counts %d, but the host may rise to %d", i, held.Rate[0], gbit/2)
+			t.Errorf("call %d: got %d held at the store, want %d, to which the host may rise", i, held.Rate[0], gbit/2)
 		}
 	}
 }
@@ -176,10 +176,10 @@ func TestInterval(t *testing.T) {
 	for range 10 {
 		now += 100 * ms
 		if r := call(old, now); r.Refused != lease.Granted {
-			t.Fatalf("%v", r.Refused)
+			t.Fatalf("got %v, want Granted", r.Refused)
 		}
 		if r := call(other, now+ms); r.Refused != lease.Interval {
-			t.Fatalf("%v", r.Refused)
+			t.Fatalf("got %v, want a refusal for its interval", r.Refused)
 		}
 	}
 	for after := int64(25 * ms); after < second; after += 25 * ms {
@@ -189,10 +189,10 @@ func TestInterval(t *testing.T) {
 		}
 		r := call(other, now+after)
 		if r.Refused != want {
-			t.Fatalf("after %d ms: %v", after/ms, r.Refused)
+			t.Fatalf("after %d ms: got %v, want %v", after/ms, r.Refused, want)
 		}
 		if r.Share.Rate[0] > 0 {
-			t.Fatalf("after %d ms: the new host is granted %v while the old one may be at its rescue share", after/ms, r.Share)
+			t.Fatalf("after %d ms: got %v for the new host while the old one may use its rescue share, want none", after/ms, r.Share)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestDeadline(t *testing.T) {
 		h.Request(0, lease.Counts{})
 		h.Reply(tt.after, lease.Reply{Time: 1, Share: size, Rescue: size}, true)
 		if got := h.Plan(); got.At(60 * ms).Rate[0] != tt.rate {
-			t.Errorf("after %d ns: %v", tt.after, got)
+			t.Errorf("after %d ns: got %v, want a rate of %d", tt.after, got, tt.rate)
 		}
 	}
 }

@@ -61,15 +61,15 @@ func TestSpin(t *testing.T) {
 			run("gcc", optimize, "-w", "-DSAFETY", "-o", "pan", "pan.c")
 			out := run("./pan", "-m10000")
 			if found := strings.Contains(out, "assertion violated"); found != strings.HasPrefix(tt.name, "found") {
-				t.Errorf("violation found: %t\n%s", found, out)
+				t.Errorf("got violation found: %t\n%s", found, out)
 			}
 			n := regexp.MustCompile(`(?m)^ *([0-9]+) states, stored`).FindStringSubmatch(out)
 			if n == nil || strings.Contains(out, "max search depth") {
-				t.Fatalf("the search is incomplete\n%s", out)
+				t.Fatalf("the search was incomplete\n%s", out)
 			}
 			states, _ := strconv.Atoi(n[1])
 			if states < tt.states {
-				t.Errorf("%d states, want %d", states, tt.states)
+				t.Errorf("got %d states, want %d", states, tt.states)
 			}
 			t.Logf("%s states", n[1])
 		})

@@ -25,33 +25,33 @@ func TestServer(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		c := s.Client()
-		must(t, c.Set(ctx, "k", "v", 0).Err())
+		noError(t, c.Set(ctx, "k", "v", 0).Err())
 		s.Restart()
-		if n := size(t, c); n != 0 {
-			t.Errorf("%d keys after a restart without Persist, want 0", n)
+		if n := countKeys(t, c); n != 0 {
+			t.Errorf("got %d keys after a restart without Persist, want 0", n)
 		}
-		must(t, c.Set(ctx, "k", "v", 0).Err())
+		noError(t, c.Set(ctx, "k", "v", 0).Err())
 		s.Flush()
-		if n := size(t, c); n != 0 {
-			t.Errorf("%d keys after Flush, want 0", n)
+		if n := countKeys(t, c); n != 0 {
+			t.Errorf("got %d keys after Flush, want 0", n)
 		}
 
 		s.Pause()
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
 		if err := c.Ping(short).Err(); !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(err) {
-			t.Errorf("PING to a paused server: %v, want a timeout", err)
+			t.Errorf("PING to a paused server: got %v, want a timeout", err)
 		}
 		s.Resume()
-		must(t, c.Ping(ctx).Err())
+		noError(t, c.Ping(ctx).Err())
 
 		pid := s.PID()
 		s.Kill()
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("signal 0 to a killed server: %v, want ESRCH", err)
+			t.Errorf("signal 0 to a killed server: got %v, want ESRCH", err)
 		}
 		if err := c.Ping(ctx).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("PING to a killed server: %v, want ECONNREFUSED", err)
+			t.Errorf("PING to a killed server: got %v, want ECONNREFUSED", err)
 		}
 	})
 }
@@ -65,28 +65,28 @@ func TestOptions(t *testing.T) {
 	}
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		c := s.Client()
-		must(t, c.Set(ctx, "k", "v", 0).Err())
+		noError(t, c.Set(ctx, "k", "v", 0).Err())
 		s.Restart()
-		if n := size(t, c); n != 1 {
-			t.Errorf("%d keys after a restart with Persist, want 1", n)
+		if n := countKeys(t, c); n != 1 {
+			t.Errorf("got %d keys after a restart with Persist, want 1", n)
 		}
 		o, err := redis.ParseURL(s.URLOf("anna", "word"))
-		must(t, err)
+		noError(t, err)
 		o.TLSConfig.RootCAs = s.TLS().RootCAs
 		anna := redis.NewClient(o)
 		defer anna.Close()
 		if err := anna.Get(ctx, "a").Err(); !errors.Is(err, redis.Nil) {
-			t.Errorf("GET of the user's own key: %v", err)
+			t.Errorf("GET of the user's own key: got %v, want redis.Nil", err)
 		}
 		if err := anna.Get(ctx, "k").Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
-			t.Errorf("GET of another key: %v, want NOPERM", err)
+			t.Errorf("GET of another key: got %v, want NOPERM", err)
 		}
 		var full error
 		for i := 0; i < 100 && full == nil; i++ {
 			full = c.Set(ctx, fmt.Sprint("large", i), make([]byte, 100_000), 0).Err()
 		}
 		if full == nil || !strings.HasPrefix(full.Error(), "OOM") {
-			t.Errorf("10 MB in 3 MB: %v, want OOM", full)
+			t.Errorf("10 MB in 3 MB: got %v, want OOM", full)
 		}
 	}, opts...)
 }
@@ -95,13 +95,13 @@ func TestOptions(t *testing.T) {
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
-		must(t, primary.Client().Set(ctx, "k", "v", 0).Err())
+		noError(t, primary.Client().Set(ctx, "k", "v", 0).Err())
 		replica := storetest.Replica(t, primary)
-		if n := size(t, replica.Client()); n != 1 {
-			t.Errorf("%d keys on the replica, want 1", n)
+		if n := countKeys(t, replica.Client()); n != 1 {
+			t.Errorf("got %d keys on the replica, want 1", n)
 		}
 		if err := replica.Client().Set(ctx, "k", "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
-			t.Errorf("SET on a replica: %v, want READONLY", err)
+			t.Errorf("SET on a replica: got %v, want READONLY", err)
 		}
 		sentinels := storetest.Sentinel(t, primary, 3)
 		if got := sentinels.Primary(); got != primary.Addr {
@@ -115,7 +115,7 @@ func TestSentinel(t *testing.T) {
 		storetest.Until(t, "replica is the primary", func() bool { return replica.Role() == "master" })
 		c := redis.NewFailoverClient(sentinels.Options())
 		defer c.Close()
-		must(t, c.Set(ctx, "k", "v", 0).Err())
+		noError(t, c.Set(ctx, "k", "v", 0).Err())
 	}, storetest.Password("secret"))
 }
 
@@ -128,19 +128,19 @@ func TestCluster(t *testing.T) {
 			nodes := storetest.Cluster(t, kind, 3, storetest.Password("secret"))
 			c := nodes.Client()
 			for i := range 30 {
-				must(t, c.Set(ctx, fmt.Sprint("key", i), "v", 0).Err())
+				noError(t, c.Set(ctx, fmt.Sprint("key", i), "v", 0).Err())
 			}
 			slot := nodes.Slot("key1")
 			from, to := nodes.Owner(slot)
 			nodes.Begin(slot, to)
 			if err := from.Client().Get(ctx, "{key1}absent").Err(); err == nil || !strings.HasPrefix(err.Error(), "ASK") {
-				t.Errorf("GET of a missing key while its slot moves: %v, want ASK", err)
+				t.Errorf("GET of a missing key while its slot moves: got %v, want ASK", err)
 			}
 			nodes.Move(slot, to)
 			if err := from.Client().Get(ctx, "key1").Err(); err == nil || !strings.HasPrefix(err.Error(), "MOVED") {
-				t.Errorf("GET of a moved key: %v, want MOVED", err)
+				t.Errorf("GET of a moved key: got %v, want MOVED", err)
 			}
-			must(t, c.Get(ctx, "key1").Err())
+			noError(t, c.Get(ctx, "key1").Err())
 
 			nodes.Primaries[0].Kill()
 			storetest.Until(t, "replica takes over", func() bool { return nodes.Replicas[0].Role() == "master" })
@@ -160,7 +160,7 @@ func TestCluster(t *testing.T) {
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	noError(t, err)
 	defer echo.Close()
 	go func() {
 		for {
@@ -176,7 +176,7 @@ func TestProxy(t *testing.T) {
 	dial := func() net.Conn {
 		dialed++
 		c, err := net.Dial("tcp", p.Addr)
-		must(t, err)
+		noError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -194,20 +194,20 @@ func TestProxy(t *testing.T) {
 	}
 	c := dial()
 	if got, err := ask(c, "passes", time.Minute); got != "passes" || err != nil {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v, want \"passes\"", got, err)
 	}
 	for _, d := range []storetest.Direction{storetest.ToServer, storetest.ToClient, storetest.Both} {
 		p.Stall(d)
 		if _, err := ask(c, "late", 20*time.Millisecond); !os.IsTimeout(err) {
-			t.Errorf("direction %d stalled: %v, want a timeout", d, err)
+			t.Errorf("direction %d stalled: got %v, want a timeout", d, err)
 		}
 		p.Heal()
 		if got, err := ask(c, "!", time.Minute); got != "l" || err != nil {
-			t.Errorf("direction %d healed: %q, %v, want the delayed bytes", d, got, err)
+			t.Errorf("direction %d healed: got %q, %v, want the delayed bytes", d, got, err)
 		}
 		rest := make([]byte, 4)
 		if _, err := io.ReadFull(c, rest); !bytes.Equal(rest, []byte("ate!")) {
-			t.Errorf("direction %d healed: %q, %v", d, rest, err)
+			t.Errorf("direction %d healed: got %q, %v, want the delayed bytes", d, rest, err)
 		}
 
 		// On a busy machine, the proxy may read the bytes only after Heal.
@@ -215,7 +215,7 @@ func TestProxy(t *testing.T) {
 			p.Cut(d)
 			lossy := dial()
 			if _, err := ask(lossy, "lost", 20*time.Millisecond); !os.IsTimeout(err) {
-				t.Errorf("direction %d cut: %v, want a timeout", d, err)
+				t.Errorf("direction %d cut: got %v, want a timeout", d, err)
 			}
 			p.Heal()
 			_, err := ask(lossy, "!", time.Minute)
@@ -226,32 +226,32 @@ func TestProxy(t *testing.T) {
 	p.Delay(storetest.ToServer, 30*time.Millisecond)
 	begin := time.Now()
 	if _, err := ask(c, "slow", time.Minute); err != nil || time.Since(begin) < 30*time.Millisecond {
-		t.Errorf("%v after %v, want at least 30 ms", err, time.Since(begin))
+		t.Errorf("got %v after %v, want at least 30 ms", err, time.Since(begin))
 	}
 	p.Refuse()
 	if _, err := ask(c, "refused", time.Minute); err == nil {
-		t.Error("an open connection passes bytes after Refuse")
+		t.Error("an open connection passed bytes after Refuse")
 	}
 	if _, err := ask(dial(), "refused", time.Minute); err == nil {
-		t.Error("a new connection passes bytes after Refuse")
+		t.Error("a new connection passed bytes after Refuse")
 	}
 	p.Heal()
 	if got, err := ask(dial(), "healed", time.Minute); got != "healed" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v, want \"healed\"", got, err)
 	}
 	if n := p.Accepted(); n != dialed {
-		t.Errorf("%d connections accepted, want %d", n, dialed)
+		t.Errorf("got %d connections accepted, want %d", n, dialed)
 	}
 }
 
-func size(t *testing.T, c *redis.Client) int64 {
+func countKeys(t *testing.T, c *redis.Client) int64 {
 	t.Helper()
 	n, err := c.DBSize(ctx).Result()
-	must(t, err)
+	noError(t, err)
 	return n
 }
 
-func must(t *testing.T, err error) {
+func noError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// ten returns a world after two seconds in which the hosts want twice the
+// overloadedWorld returns a world after two seconds in which the hosts want twice the
 // budget together.
-func ten(hosts int, seed uint64, rescue int64) *World {
-	t := terms()
+func overloadedWorld(hosts int, seed uint64, rescue int64) *World {
+	t := testTerms()
 	t.Rescue = rescue
 	w := New(Config{Hosts: hosts, Terms: t, Seed: seed, Delay: 2 * ms, Drift: 1e-4, Start: 100 * ms})
 	for _, h := range w.Hosts {
@@ -31,7 +31,7 @@ func (w *World) passed() float64 {
 func TestShiftingWindows(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
-		w := ten(10, seed, 100_000)
+		w := overloadedWorld(10, seed, 100_000)
 		r := rand.New(rand.NewPCG(seed, 9))
 		off := w.Hosts[0]
 		w.Every(second, func() bool {
@@ -53,7 +53,7 @@ func TestShiftingWindows(t *testing.T) {
 		}
 		t.Logf("seed %d: a second has %.2f %% to %.2f %% of the budget", seed, 100*least, 100*most)
 		if least < 0.95 || most > 1 {
-			t.Errorf("seed %d: a second has %.4f to %.4f of the budget", seed, least, most)
+			t.Errorf("seed %d: got %.4f to %.4f of the budget in a second, want 0.95 to 1", seed, least, most)
 		}
 	}
 }
@@ -64,11 +64,11 @@ func TestRescueShareIsFree(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{1, 2, 10, 200} {
 		for _, rescue := range []int64{0, 100_000, 300_000, 500_000} {
-			w := ten(hosts, 1, rescue)
+			w := overloadedWorld(hosts, 1, rescue)
 			before := w.passed()
 			w.Run(w.Now + 5*second)
 			if used := (w.Stats.Passed - before) / (5 * 125e6); used < 0.99 || used > 1.0001 {
-				t.Errorf("%d hosts use %.4f of the budget with a rescue share of %d millionths", hosts, used, rescue)
+				t.Errorf("%d hosts: got %.4f of the budget with a rescue share of %d millionths, want 0.99 to 1", hosts, used, rescue)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func TestFreedBandwidth(t *testing.T) {
 	for _, hosts := range []int{2, 10} {
 		var times []float64
 		for seed := range uint64(41) {
-			w := ten(hosts, seed, 100_000)
+			w := overloadedWorld(hosts, seed, 100_000)
 			w.Offer(w.Hosts[1], 2*w.Terms.Size.Rate[0])
 			w.Run(w.Now + second + int64(seed)*7*ms)
 			begin, took := w.Now, int64(0)
@@ -97,7 +97,7 @@ func TestFreedBandwidth(t *testing.T) {
 		slices.Sort(times)
 		t.Logf("%d hosts: %.2f intervals [%.2f..%.2f]", hosts, times[20], times[0], times[40])
 		if times[20] > 3 || times[40] > 4 {
-			t.Errorf("%d hosts: freed bandwidth is used after %.2f intervals, at most %.2f", hosts, times[20], times[40])
+			t.Errorf("%d hosts: freed bandwidth was used after %.2f intervals, at most %.2f: want 3 and 4", hosts, times[20], times[40])
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestFreedBandwidth(t *testing.T) {
 // second: nothing passes beyond the bound for hosts that start.
 func TestThousandHosts(t *testing.T) {
 	t.Parallel()
-	w := ten(1000, 1, 100_000)
+	w := overloadedWorld(1000, 1, 100_000)
 	r := rand.New(rand.NewPCG(1, 9))
 	pick := func() *Host { return w.Hosts[r.IntN(len(w.Hosts))] }
 	w.Every(second, func() bool {
@@ -119,10 +119,10 @@ func TestThousandHosts(t *testing.T) {
 	})
 	w.Run(w.Now + 20*second)
 	if w.Stats.Excess[0] > w.Stats.Bound[0] {
-		t.Errorf("%.0f tokens beyond the budget, bound %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
+		t.Errorf("got %.0f tokens beyond the budget, want at most %.0f", w.Stats.Excess[0], w.Stats.Bound[0])
 	}
 	if used := w.Stats.Passed / w.Stats.Could; used < 0.97 {
-		t.Errorf("the hosts use %.4f of the budget", used)
+		t.Errorf("got %.4f of the budget, want at least 0.97", used)
 	}
 	t.Logf("%.4f of the budget, excess %.0f, bound %.0f", w.Stats.Passed/w.Stats.Could, w.Stats.Excess[0], w.Stats.Bound[0])
 }
