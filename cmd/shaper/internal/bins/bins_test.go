@@ -36,7 +36,7 @@ func TestArea(t *testing.T) {
 			}
 			area.Add(area, big.NewInt(width/2)).Quo(area, big.NewInt(width))
 			if got != area.Int64() {
-				t.Fatalf("span %d, bin %d of %d: %d, want %v", span, i, x.n, got, area)
+				t.Fatalf("span %d, bin %d of %d: got %d, want %v", span, i, x.n, got, area)
 			}
 		}
 	}

@@ -32,8 +32,8 @@ func (l *leased) SetLease(budget string, lease dataplane.Lease) error {
 
 func (*leased) Asked(string) (asked [3]uint64, err error) { return asked, nil }
 
-// rate returns the rate that a meter may pass now, in bit/s.
-func (l *leased) rate(budget string) int64 {
+// shareOf returns the rate that a meter may pass now, in bit/s.
+func (l *leased) shareOf(budget string) int64 {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	return l.of[budget].Limits[0][0].Rate
@@ -85,23 +85,23 @@ func TestSharesPrepare(t *testing.T) {
 	for try := range 5 { // a machine may be so busy that a share takes longer than a second
 		b := fmt.Sprint("b", try)
 		prepare(of("a", b))
-		if shaper.rate(b) != 0 {
-			t.Error("a policy that is not in force gives a meter a share")
+		if shaper.shareOf(b) != 0 {
+			t.Error("a policy that is not in force gave a meter a share")
 		}
 		follow(of("a", b))
-		if brought = shaper.rate("a") > 0 && shaper.rate(b) > 0; brought {
+		if brought = shaper.shareOf("a") > 0 && shaper.shareOf(b) > 0; brought {
 			break
 		}
 	}
 	if !brought {
-		t.Error("a policy that is in force gives a meter no share")
+		t.Error("a policy that is in force gave a meter no share")
 	}
 	prepare(of("a", "c"))
 	if got := names(); !slices.Contains(got, "c") {
-		t.Errorf("before a reload there are %v", got)
+		t.Errorf("before the reload: got budgets %v, want c among them", got)
 	}
 	follow(of("a"))
 	if got := names(); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("after a reload that did not happen there are %v", got)
+		t.Errorf("after a refused reload: got budgets %v, want only a", got)
 	}
 }

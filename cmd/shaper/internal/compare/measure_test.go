@@ -70,7 +70,7 @@ func TestMeasures(t *testing.T) {
 		}
 		for i := range meters {
 			if want := worstOf(packets[i], width); got[i].burst.bytes != want {
-				t.Errorf("worst of meter %d in %d ns: %d bytes, want %d", i, width, got[i].burst.bytes, want)
+				t.Errorf("worst of meter %d in %d ns: got %d bytes, want %d", i, width, got[i].burst.bytes, want)
 			}
 			// The reported span has these bytes.
 			var named int64
@@ -87,7 +87,7 @@ func TestMeasures(t *testing.T) {
 			}
 		}
 		if len(s.ring) > 512 || s.tail-s.head > 300 {
-			t.Errorf("the ring has %d entries, %d in use", len(s.ring), s.tail-s.head)
+			t.Errorf("got a ring of %d entries with %d in use, want at most 512 and 300", len(s.ring), s.tail-s.head)
 		}
 	}
 }
@@ -100,22 +100,22 @@ func TestSpansAreBounded(t *testing.T) {
 		s.packet(sighting{at, 1, 1}, m)
 	}
 	if len(s.ring) != 128 || m[0].burst.bytes != 100 {
-		t.Errorf("%d entries and a worst of %d, want 128 and 100", len(s.ring), m[0].burst.bytes)
+		t.Errorf("got %d entries and a worst of %d, want 128 and 100", len(s.ring), m[0].burst.bytes)
 	}
 	if n := testing.AllocsPerRun(100, func() { s.packet(sighting{2_000_000, 1, 1}, m) }); n > 0 {
-		t.Errorf("%v allocations a packet", n)
+		t.Errorf("got %v allocations per packet, want 0", n)
 	}
 }
 
-// TestSpansOfOneStamp checks that millions of packets with one timestamp need no more memory
+// TestSpansOfOneTimestamp checks that millions of packets with one timestamp need no more memory
 // than a few. A small capture can have so many.
-func TestSpansOfOneStamp(t *testing.T) {
+func TestSpansOfOneTimestamp(t *testing.T) {
 	s := spans{width: 100}
 	m := make([]measured, 2)
 	for i := range int64(100_000) {
 		s.packet(sighting{7, 1, uint64(1 + i/50_000)}, m) // first one meter, then the other
 	}
 	if s.tail-s.head != 2 || m[0].burst.bytes != 50_000 || m[1].burst.bytes != 50_000 {
-		t.Errorf("%d entries, %d and %d bytes, want 2 and 50,000 each", s.tail-s.head, m[0].burst.bytes, m[1].burst.bytes)
+		t.Errorf("got %d entries, %d and %d bytes, want 2 and 50,000 each", s.tail-s.head, m[0].burst.bytes, m[1].burst.bytes)
 	}
 }

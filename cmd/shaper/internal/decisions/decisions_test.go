@@ -40,7 +40,7 @@ func TestNoFormulas(t *testing.T) {
 	}
 	for i, row := range table[1:] {
 		if want := append(cells, "-")[i]; row[3] != want || row[1] != "-5" {
-			t.Errorf("row %d: %q, want class %q and time -5", i+1, row, want)
+			t.Errorf("row %d: got %q, want class %q and time -5", i+1, row, want)
 		}
 	}
 	for i, line := range strings.Split(strings.TrimSpace(rows(true)), "\n") {
@@ -76,6 +76,6 @@ func TestPendingRowsAreBounded(t *testing.T) {
 	}
 	err := packet(108, 0)
 	if err == nil || !strings.Contains(err.Error(), "100 more packets") || !strings.Contains(err.Error(), "packet 8 ") {
-		t.Errorf("%v, want an error that names the packet that delays the rows", err)
+		t.Errorf("got %v, want an error that names the packet that delays the rows", err)
 	}
 }

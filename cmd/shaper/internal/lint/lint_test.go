@@ -14,7 +14,7 @@ import (
 // ample is a meter whose bursts cause no findings at an RTT of 50 ms.
 const ample = "{type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB}"
 
-func lint(t *testing.T, text string, o Options) []Finding {
+func findings(t *testing.T, text string, o Options) []Finding {
 	t.Helper()
 	f, err := policyfile.Load("p.yaml", []byte(text))
 	if err != nil {
@@ -204,7 +204,7 @@ func TestFindings(t *testing.T) {
 		{"an envelope without flows", class("green: pass") + "envelopes: {e: {cirmax: 1mbit}}\n", []string{"p.yaml:2:16 note envelope e has no flow"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			found := lint(t, test.text, Options{MTU: 1500, RTT: 50 * time.Millisecond})
+			found := findings(t, test.text, Options{MTU: 1500, RTT: 50 * time.Millisecond})
 			if !slices.EqualFunc(found, test.want, func(f Finding, want string) bool {
 				head, part, _ := strings.Cut(want, " ")
 				if strings.HasPrefix(head, "p.yaml:") {
@@ -221,9 +221,9 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestUnreachedEffort checks that the comparison of long lists is limited, and that a note
+// TestComparisonIsLimited checks that the comparison of long lists is limited, and that a note
 // names the first class that was not checked.
-func TestUnreachedEffort(t *testing.T) {
+func TestComparisonIsLimited(t *testing.T) {
 	policy := func(classes, values int, last func(class int) string) string {
 		var b strings.Builder
 		b.WriteString("classes:\n")
@@ -233,17 +233,17 @@ func TestUnreachedEffort(t *testing.T) {
 		return b.String()
 	}
 	o := Options{MTU: 1500, RTT: 50 * time.Millisecond}
-	found := lint(t, policy(20, 3000, func(i int) string { return strconv.Itoa(i + 2) }), o)
+	found := findings(t, policy(20, 3000, func(i int) string { return strconv.Itoa(i + 2) }), o)
 	if len(found) != 1 || found[0].Level != Note || !strings.Contains(found[0].Text, "not checked whether class c") {
-		t.Errorf("long lists: %q, want a note that not all classes were checked", found)
+		t.Errorf("long lists: got %q, want a note that not all classes were checked", found)
 	}
-	found = lint(t, policy(20, 300, func(i int) string { return strconv.Itoa(i + 2) }), o)
+	found = findings(t, policy(20, 300, func(i int) string { return strconv.Itoa(i + 2) }), o)
 	if len(found) != 0 {
-		t.Errorf("shorter lists: %q, want nothing", found)
+		t.Errorf("shorter lists: got %q, want nothing", found)
 	}
-	found = lint(t, policy(20, 300, func(i int) string { return strconv.Itoa(i/2 + 2) }), o)
+	found = findings(t, policy(20, 300, func(i int) string { return strconv.Itoa(i/2 + 2) }), o)
 	if len(found) != 10 {
-		t.Errorf("pairs of equal classes: %q, want that ten are never reached", found)
+		t.Errorf("pairs of equal classes: got %q, want that ten are never reached", found)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestDropUnclassified(t *testing.T) {
 		{"{name: all}", "drop", true, false}, // matches IP only
 		{"{name: all, match: {ethertype: 0-0xffff}}", "drop", false, false},
 	} {
-		found := lint(t, "otherwise: "+test.otherwise+"\nclasses: ["+test.classes+"]", Options{MTU: 1500, RTT: time.Millisecond})
+		found := findings(t, "otherwise: "+test.otherwise+"\nclasses: ["+test.classes+"]", Options{MTU: 1500, RTT: time.Millisecond})
 		for want, class := range map[bool]string{true: arp, false: nd} {
 			warned := slices.ContainsFunc(found, func(f Finding) bool {
 				return f.Level == Warning && f.Place == "p.yaml:1:12" && strings.Contains(f.Text, class)
@@ -294,7 +294,7 @@ func TestUnclassified(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Join(Unclassified(plan), ", "); got != want {
-			t.Errorf("%s: %q, want %q", classes, got, want)
+			t.Errorf("%s: got %q, want %q", classes, got, want)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func TestOptions(t *testing.T) {
 		{Options{MTU: 70000, RTT: 5 * time.Millisecond}, 0},
 		{Options{MTU: 70001, RTT: 5 * time.Millisecond}, 1},
 	} {
-		if found := lint(t, text, test.o); len(found) != test.want {
+		if found := findings(t, text, test.o); len(found) != test.want {
 			t.Errorf("%+v: found %q, want %d", test.o, found, test.want)
 		}
 	}
@@ -326,7 +326,7 @@ func TestSummary(t *testing.T) {
 		"2 warnings, 2 notes": {w, n, n, w},
 	} {
 		if got := Summary(found); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

@@ -68,24 +68,24 @@ func TestCall(t *testing.T) {
 				for range 2 { // types are sent once
 					var doubled []int
 					if err := call("Double", []int{1, 2}, &doubled); err != nil || !reflect.DeepEqual(doubled, []int{2, 4}) {
-						t.Errorf("Double: %v, %v", doubled, err)
+						t.Errorf("Double: got %v, %v, want [2 4]", doubled, err)
 					}
 					if err := call("Fail", 1, new(int)); err == nil || err.Error() != "no reason" {
-						t.Errorf("Fail: %v", err)
+						t.Errorf("Fail: got %v, want \"no reason\"", err)
 					}
 					if err := call("Missing", []int{1}, new(int)); err == nil {
-						t.Error("a missing method answers")
+						t.Error("a missing method: got nil, want an error")
 					}
 					if err := call("Double", "text", new([]int)); err == nil {
-						t.Error("a method answers what it cannot decode")
+						t.Error("parameters of the wrong type: got nil, want an error")
 					}
 					if err := call("Empty", struct{}{}, &struct{}{}); err != nil {
-						t.Errorf("Empty: %v", err)
+						t.Errorf("Empty: got %v, want nil", err)
 					}
 					var got, want []Snapshot
 					_ = new(callee).Snapshot("eth0", &want)
 					if err := call("Snapshot", "eth0", &got); err != nil || !reflect.DeepEqual(got, want) {
-						t.Errorf("Snapshot: %v, %+v, want %+v", err, got, want)
+						t.Errorf("Snapshot: got %v, %+v, want %+v", err, got, want)
 					}
 				}
 			})
@@ -137,18 +137,18 @@ func TestCallEnds(t *testing.T) {
 		other.Close()
 	}(other)
 	if err := client.call("Empty", struct{}{}, &struct{}{}); !errors.Is(err, errProcessEnded) {
-		t.Errorf("ended during the call: %v", err)
+		t.Errorf("process ended during the call: got %v, want errProcessEnded", err)
 	}
 	client, other = connected()
 	other.Close()
 	if err := client.call("Empty", struct{}{}, &struct{}{}); !errors.Is(err, errProcessEnded) {
-		t.Errorf("ended before the call: %v", err)
+		t.Errorf("process ended before the call: got %v, want errProcessEnded", err)
 	}
 	client, other = connected()
 	defer other.Close()
 	client.within(time.Millisecond)
 	var late net.Error
 	if err := client.call("Empty", struct{}{}, &struct{}{}); !errors.As(err, &late) || !late.Timeout() {
-		t.Errorf("never answered: %v", err)
+		t.Errorf("a process that does not answer: got %v, want a timeout", err)
 	}
 }

@@ -53,7 +53,7 @@ func TestChild(t *testing.T) {
 	c.kill()
 	c.kill() // again
 	if started != 3 {
-		t.Errorf("%d processes: want 3", started)
+		t.Errorf("got %d processes: want 3", started)
 	}
 	if err := c.tell(4); err != nil {
 		t.Error(err)

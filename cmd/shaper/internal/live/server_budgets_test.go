@@ -69,17 +69,17 @@ func TestAskRun(t *testing.T) {
 	t.Parallel()
 	const process = -7 // no process has this ID
 	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Egress); ok {
-		t.Error("a process answered that is not there")
+		t.Error("got an answer of a process that does not exist")
 	}
 	listener, err := ServeRun(process, budgets.New(kernel.Now, t.Logf), "eth0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
-		t.Errorf("%v, %v: want an answer without budgets", out, ok)
+		t.Errorf("got %v, %v: want an answer without budgets", out, ok)
 	}
 	listener.Close()
 	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Ingress); ok {
-		t.Error("a process answered that does not serve any more")
+		t.Error("got an answer of a process that no longer serves")
 	}
 }

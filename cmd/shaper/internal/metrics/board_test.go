@@ -38,7 +38,7 @@ func TestBoardOncePerSecond(t *testing.T) {
 		published := owner(ctx, b, 30*time.Millisecond)
 		time.Sleep(time.Minute)
 		if published.Load() != 0 {
-			t.Errorf("%d snapshots published, none was asked for", published.Load())
+			t.Errorf("got %d snapshots published, want 0: none was requested", published.Load())
 		}
 		var scrapes sync.WaitGroup
 		for i := range 200 {
@@ -49,17 +49,17 @@ func TestBoardOncePerSecond(t *testing.T) {
 				if err != nil {
 					t.Errorf("scrape %d: %v", i, err)
 				} else if age := asked.Sub(s.taken); age >= freshFor {
-					t.Errorf("scrape %d got a snapshot that is %v old", i, age)
+					t.Errorf("scrape %d: got a snapshot %v old, want less than %v", i, age, freshFor)
 				}
 			})
 		}
 		scrapes.Wait()
 		if published.Load() != 2 {
-			t.Errorf("%d snapshots in two seconds, want 2", published.Load())
+			t.Errorf("got %d snapshots in two seconds, want 2", published.Load())
 		}
 		time.Sleep(freshFor)
 		if s, err := b.latest(ctx); err != nil || s.shapers[0].name != "3" {
-			t.Errorf("%v, %v: want the third snapshot", s, err)
+			t.Errorf("got %v, %v: want the third snapshot", s, err)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func TestBoardLateOwner(t *testing.T) {
 		b := NewBoard()
 		begin := time.Now()
 		if s, err := b.latest(t.Context()); err == nil {
-			t.Errorf("%v without any snapshot", s)
+			t.Errorf("got %v before any snapshot, want an error", s)
 		}
 		if took := time.Since(begin); took != publishIn {
 			t.Errorf("waited %v, want %v", took, publishIn)
@@ -79,20 +79,20 @@ func TestBoardLateOwner(t *testing.T) {
 		b.Publish([]Observation{{name: "a"}}, nil)
 		time.Sleep(usableFor - publishIn)
 		if s, err := b.latest(t.Context()); err != nil || s.shapers[0].name != "a" {
-			t.Errorf("%v, %v: want the last snapshot", s, err)
+			t.Errorf("got %v, %v: want the last snapshot", s, err)
 		}
 		if s, err := b.latest(t.Context()); err == nil {
-			t.Errorf("%v, which is older than %v", s, usableFor)
+			t.Errorf("got %v, which is older than %v, want an error", s, usableFor)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		if _, err := b.latest(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("%v for a client that is gone", err)
+			t.Errorf("a canceled request: got %v, want context.Canceled", err)
 		}
 		failed := errors.New("counters: no such map")
 		b.Publish(nil, failed)
 		if _, err := b.latest(t.Context()); !errors.Is(err, failed) {
-			t.Errorf("%v, want what the owner met", err)
+			t.Errorf("got %v, want what the owner met", err)
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestBoardAsksAgain(t *testing.T) {
 		b.Publish(nil, nil)
 		select {
 		case <-b.Asked():
-			t.Error("asked for a snapshot that was just published")
+			t.Error("got a request for a snapshot that was just published")
 		default:
 		}
 	})
@@ -124,7 +124,7 @@ func TestBoardNil(t *testing.T) {
 	b.Publish(nil, nil)
 	select {
 	case <-b.Asked():
-		t.Error("asked")
+		t.Error("got a request for a snapshot")
 	default:
 	}
 }

@@ -38,17 +38,17 @@ func TestConnectionsVictim(t *testing.T) {
 				begin := time.Now()
 				c.admit(server)
 				if took := time.Since(begin); took != 0 {
-					t.Errorf("waited %v for room", took)
+					t.Errorf("waited %v although there was room", took)
 				}
 				for i, client := range clients {
 					_ = client.SetReadDeadline(time.Now())
 					_, err := client.Read(make([]byte, 1))
 					if timeout, ok := err.(net.Error); (ok && timeout.Timeout()) != (i != row.victim) {
-						t.Errorf("connection %d: %v: want %d closed", i, err, row.victim)
+						t.Errorf("connection %d: got %v: want %d closed", i, err, row.victim)
 					}
 				}
 				if len(c.open) != len(row.states) {
-					t.Errorf("%d connections open, want %d", len(c.open), len(row.states))
+					t.Errorf("got %d connections open, want %d", len(c.open), len(row.states))
 				}
 			})
 		})
@@ -86,7 +86,7 @@ func TestConnectionsGrace(t *testing.T) {
 				}
 				c.changed(first, http.StateClosed) // the server finds out
 				if len(c.open) != 1 || c.open[0].Conn != second {
-					t.Errorf("open: %v, want the second", c.open)
+					t.Errorf("open: got %v, want the second", c.open)
 				}
 			})
 		})

@@ -44,7 +44,7 @@ func eventually(t *testing.T, what string, try func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patient); !try(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in %v: %s", patient, what)
+			t.Fatalf("not within %v: %s", patient, what)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func metricsFor(t *testing.T, policy string) (address string, b *Board) {
 	return strings.TrimSuffix(address, "/metrics"), b
 }
 
-func dial(t *testing.T, address string) net.Conn {
+func dialServer(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -85,10 +85,10 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// ask sends a request unchanged, and returns the response with its body.
-func ask(t *testing.T, address, request string) (*http.Response, string) {
+// sendRequest sends a request unchanged, and returns the response with its body.
+func sendRequest(t *testing.T, address, request string) (*http.Response, string) {
 	t.Helper()
-	conn := dial(t, address)
+	conn := dialServer(t, address)
 	_ = conn.SetDeadline(time.Now().Add(patient))
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
@@ -110,9 +110,9 @@ const scrapeRequest = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: c
 // scrapes checks that a scrape returns the metrics.
 func scrapes(t *testing.T, address string) {
 	t.Helper()
-	response, body := ask(t, address, scrapeRequest)
+	response, body := sendRequest(t, address, scrapeRequest)
 	if response.StatusCode != http.StatusOK || len(parse(t, []byte(body))) == 0 {
-		t.Errorf("%s: %.300s", response.Status, body)
+		t.Errorf("got %s: %.300s", response.Status, body)
 	}
 }
 
@@ -158,17 +158,17 @@ func TestMetricsRequests(t *testing.T) {
 		{"GET /metrics", address + "\r\nX: " + strings.Repeat("x", 2*headerBytes), 431, ""},
 		{"nonsense", address, 400, ""},
 	} {
-		response, body := ask(t, address, row.request+" HTTP/1.1\r\nHost: "+row.host+"\r\nConnection: close\r\n\r\n")
+		response, body := sendRequest(t, address, row.request+" HTTP/1.1\r\nHost: "+row.host+"\r\nConnection: close\r\n\r\n")
 		if response.StatusCode != row.status || !strings.Contains(body, row.body) && row.body != "-" || row.body == "-" && body != "" {
-			t.Errorf("%s, host %.80q: %s %.200q: want %d %q", row.request, row.host, response.Status, body, row.status, row.body)
+			t.Errorf("%s, host %.80q: got %s %.200q: want %d %q", row.request, row.host, response.Status, body, row.status, row.body)
 		}
 		if allow := response.Header.Get("Allow"); (allow == "GET, HEAD") != (row.status == 405) {
-			t.Errorf("%s: Allow is %q", row.request, allow)
+			t.Errorf("%s: got Allow %q", row.request, allow)
 		}
 	}
-	response, body := ask(t, address, "GET /metrics HTTP/1.0\r\n\r\n")
+	response, body := sendRequest(t, address, "GET /metrics HTTP/1.0\r\n\r\n")
 	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
-		t.Errorf("HTTP/1.0 without a host: %s %v %.200q", response.Status, response.Header, body)
+		t.Errorf("HTTP/1.0 without a host: got %s %v %.200q", response.Status, response.Header, body)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestMetricsGivenHost(t *testing.T) {
 	h := hostNames("Metrics.Example")
 	for host, want := range map[string]bool{"metrics.example": true, "METRICS.example:9090": true, "example": false, "x.metrics.example": false} {
 		if h.accept(host) != want {
-			t.Errorf("%s: want %v", host, want)
+			t.Errorf("got %s: want %v", host, want)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestMetricsGzip(t *testing.T) {
 		"gzip": true, "deflate, gzip;q=1.0, *;q=0.5": true, "GZIP; q=0.5": true,
 		"gzip;q=0": false, "gzip; q=0.000": false, "identity": false, "xgzip": false, "": false,
 	} {
-		response, body := ask(t, address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: "+accept+"\r\nConnection: close\r\n\r\n")
+		response, body := sendRequest(t, address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: "+accept+"\r\nConnection: close\r\n\r\n")
 		text := []byte(body)
 		if got := response.Header.Get("Content-Encoding") == "gzip"; got != want {
 			t.Errorf("%q: compressed %v, want %v", accept, got, want)
@@ -204,7 +204,7 @@ func TestMetricsGzip(t *testing.T) {
 			}
 		}
 		if len(parse(t, text)) == 0 {
-			t.Errorf("%q: no metrics", accept)
+			t.Errorf("%q: got no metrics", accept)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestMetricsIdleClients(t *testing.T) {
 			address, _ := metricsFor(t, "classes: [{name: a}]")
 			var clients []net.Conn
 			for range 3 * connectionsMax {
-				conn := dial(t, address)
+				conn := dialServer(t, address)
 				_, _ = io.WriteString(conn, first) // it may be closed already
 				clients = append(clients, conn)
 			}
@@ -252,7 +252,7 @@ func TestMetricsNeverReading(t *testing.T) {
 	address, _ := metricsFor(t, manyClasses())
 	var clients []net.Conn
 	for range connectionsMax {
-		conn := dial(t, address)
+		conn := dialServer(t, address)
 		_ = conn.(*net.TCPConn).SetReadBuffer(4096)
 		if _, err := io.WriteString(conn, scrapeRequest); err != nil {
 			t.Fatal(err)
@@ -275,7 +275,7 @@ func TestMetricsNeverReading(t *testing.T) {
 func TestMetricsSlowRequest(t *testing.T) {
 	t.Parallel()
 	address, _ := metricsFor(t, "classes: [{name: a}]")
-	conn := dial(t, address)
+	conn := dialServer(t, address)
 	_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ")
 	eventually(t, "closed", func() bool {
 		time.Sleep(50 * time.Millisecond)
@@ -292,9 +292,9 @@ func TestMetricsOwnerLate(t *testing.T) {
 	defer server.Close()
 	eventually(t, "metrics at", func() bool { return strings.Contains(out.String(), "/metrics\n") })
 	_, address, _ := strings.Cut(out.String(), "http://")
-	response, body := ask(t, strings.TrimSuffix(address, "/metrics\n"), scrapeRequest)
+	response, body := sendRequest(t, strings.TrimSuffix(address, "/metrics\n"), scrapeRequest)
 	if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "no counters for "+publishIn.String()) {
-		t.Errorf("%s %q", response.Status, body)
+		t.Errorf("got %s %q, want 503 with \"no counters\"", response.Status, body)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestMetricsPortTaken(t *testing.T) {
 	warning := "shaper: --metrics: listen tcp " + address + ": bind: address already in use: shaping continues, trying again every 3s\n"
 	eventually(t, "a warning", func() bool { return out.String() != "" })
 	if out.String() != warning {
-		t.Errorf("%q, want %q", out, warning)
+		t.Errorf("got %q, want %q", out, warning)
 	}
 	taken.Close()
 	eventually(t, "served", func() bool { return out.String() == warning+"shaper: metrics at http://"+address+"/metrics\n" })
@@ -339,7 +339,7 @@ func TestMetricsClose(t *testing.T) {
 	}()
 	<-ctx.Done()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		t.Error("Close does not return")
+		t.Error("Close did not return")
 	}
 	scrapes(t, address)
 }
@@ -351,13 +351,13 @@ func TestMetricsAddress(t *testing.T) {
 		"host-1.example:1": {"host-1.example", "1"}, "[fe80::1%eth0]:9090": {"fe80::1%eth0", "9090"},
 	} {
 		if got, err := ParseAddress(text); err != nil || got != want {
-			t.Errorf("%s: %v, %v: want %v", text, got, err, want)
+			t.Errorf("%s: got %v, %v: want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "9090", "127.0.0.1", "127.0.0.1:", ":", ":65536", ":-1", ":nosuchservice", "::1:9090", "1.2.3.456:9090", "a b:9090", "http://a:9090", "a/b:9090"} {
 		_, err := ParseAddress(text)
 		if err == nil || err.Error() != fmt.Sprintf("--metrics %q: want an address such as 127.0.0.1:9190", text) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: got %v", text, err)
 		}
 	}
 }

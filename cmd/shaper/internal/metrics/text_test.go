@@ -64,7 +64,7 @@ func parse(t testing.TB, text []byte) map[string]float64 {
 			}
 			key := name + "{" + strings.Join(labels, ",") + "}"
 			if _, twice := out[key]; twice {
-				t.Errorf("%s is there twice", key)
+				t.Errorf("got %s twice", key)
 			}
 			out[key] = v
 		}
@@ -177,10 +177,10 @@ classes:
 	}
 	for name := range maps.Keys(got) {
 		if strings.Contains(name, "ingress") && !strings.Contains(name, "attached") && !strings.Contains(name, "effective") && !strings.Contains(name, "unconfirmed") {
-			t.Errorf("%s of a shaper that is not attached", name)
+			t.Errorf("got %s of a shaper that is not attached", name)
 		}
 		if strings.Contains(name, `shaper_tokens`) && strings.Contains(name, "rest") {
-			t.Errorf("%s: a meter per key has no tokens of its own", name)
+			t.Errorf("got %s: a meter per key has no tokens of its own", name)
 		}
 	}
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
@@ -198,7 +198,7 @@ func TestMetricsEscape(t *testing.T) {
 	got := parse(t, expose([]Observation{Absent(name, kernel.Egress, "")}))
 	want := fmt.Sprintf("shaper_attached{direction=%q,interface=%q}", "egress", strings.ReplaceAll(name, "\xff", "\uFFFD"))
 	if _, ok := got[want]; !ok || len(got) != 3 {
-		t.Errorf("%v, want three with %s", got, want)
+		t.Errorf("got %v, want three with %s", got, want)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestMetricsRenderOnce(t *testing.T) {
 	s.shapers[0].About.Interface = "other"
 	again, packedAgain := s.body(), s.compressed()
 	if &text[0] != &again[0] || &packed[0] != &packedAgain[0] {
-		t.Error("rendered twice")
+		t.Error("the text was rendered twice")
 	}
 }
 

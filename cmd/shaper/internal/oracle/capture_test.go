@@ -93,11 +93,11 @@ func TestSharedCaptures(t *testing.T) {
 			last := packets[len(packets)-1].time
 			span := new(big.Rat).SetFrac(new(big.Int).Sub(last, packets[0].time), big.NewInt(1e9))
 			if got := span.FloatString(6); got != row["duration_s"] {
-				t.Errorf("duration_s: %s, the index says %s", got, row["duration_s"])
+				t.Errorf("got duration_s %s, want %s as in the index", got, row["duration_s"])
 			}
 			for _, link := range strings.Split(row["link_types"], ",") {
 				if !links[link] && !strings.Contains(row["link_types"], ",") {
-					t.Errorf("no packet of link type %s", link)
+					t.Errorf("got no packet of link type %s", link)
 				}
 			}
 		})
@@ -138,7 +138,7 @@ func compareHeaders(t *testing.T, number int, p packet) {
 			continue
 		}
 		if !f.isIP() || f.src.String() != src || f.dst.String() != dst || f.trafficClass != trafficClass {
-			t.Errorf("packet %d: kind %d, %s to %s; gopacket has %s to %s", number, f.kind, f.src, f.dst, src, dst)
+			t.Errorf("packet %d: got kind %d, %s to %s, want %s to %s as by gopacket", number, f.kind, f.src, f.dst, src, dst)
 		}
 		if i+1 == len(decoded.Layers()) {
 			return
@@ -153,12 +153,12 @@ func compareHeaders(t *testing.T, number int, p packet) {
 			return
 		}
 		if !f.hasPorts || f.sport != sport || f.dport != dport {
-			t.Errorf("packet %d: ports %d and %d, gopacket has %d and %d", number, f.sport, f.dport, sport, dport)
+			t.Errorf("packet %d: got ports %d and %d, want %d and %d as by gopacket", number, f.sport, f.dport, sport, dport)
 		}
 		return
 	}
 	if f.isIP() && f.tags == 0 && !f.hasMPLS {
-		t.Errorf("packet %d: kind %d, gopacket has no IP header", number, f.kind)
+		t.Errorf("packet %d: got kind %d, want no IP header as by gopacket", number, f.kind)
 	}
 }
 
@@ -265,17 +265,17 @@ func TestPcapngBlocks(t *testing.T) {
 		if cut > 0 {
 			want = want[:len(want)-1]
 			if !errors.Is(err, errCut) {
-				t.Errorf("cut file: %v", err)
+				t.Errorf("truncated file: got %v, want errCut", err)
 			}
 		} else if err != nil {
 			t.Fatal(err)
 		}
 		if len(packets) != len(want) {
-			t.Fatalf("%d packets, want %d", len(packets), len(want))
+			t.Fatalf("got %d packets, want %d", len(packets), len(want))
 		}
 		for i, p := range packets {
 			if got := (seen{p.time.Int64(), p.linkType, int(p.wire), string(p.data)}); got != want[i] {
-				t.Errorf("packet %d: %+v, want %+v", i+1, got, want[i])
+				t.Errorf("packet %d: got %+v, want %+v", i+1, got, want[i])
 			}
 		}
 	}
@@ -315,11 +315,11 @@ func TestFCS(t *testing.T) {
 			t.Fatalf("%+v: %d packets, %v", test, len(packets), err)
 		}
 		if p := packets[0]; p.wire != test.wire || string(p.data) != test.data || string(p.check) != test.check {
-			t.Errorf("%+v: %d bytes, %q and %q", test, p.wire, p.data, p.check)
+			t.Errorf("%+v: got %d bytes, %q and %q", test, p.wire, p.data, p.check)
 		}
 	}
 	if got := ethernetFCS([]byte("123456789")); string(got) != "\x26\x39\xf4\xcb" { // check value of CRC-32
-		t.Errorf("% x", got)
+		t.Errorf("got % x, want the check value of CRC-32", got)
 	}
 }
 
@@ -354,7 +354,7 @@ func TestPcapFormats(t *testing.T) {
 			}
 			p := packets[0]
 			if p.time.Int64() != want || p.linkType != 1 || p.wire != 50 || p.fcs != 10 || string(p.data) != "data" {
-				t.Errorf("%v, %#x: %+v, want time %d", order, magic, p, want)
+				t.Errorf("%v, %#x: got %+v, want time %d", order, magic, p, want)
 			}
 		}
 	}

@@ -16,8 +16,8 @@ type flowStep struct {
 	tokens string // C and E of each flow
 }
 
-// flows runs packets through the first meters of a policy's classes.
-func flows(t *testing.T, policy string, steps []flowStep) {
+// runFlows runs packets through the first meters of a policy's classes.
+func runFlows(t *testing.T, policy string, steps []flowStep) {
 	t.Helper()
 	p, err := parsePolicy([]byte(policy))
 	if err != nil {
@@ -32,14 +32,14 @@ func flows(t *testing.T, policy string, steps []flowStep) {
 			}
 		}
 		if got := strings.Join(tokens, ", "); reason != s.reason || got != s.tokens {
-			t.Errorf("step %d: %s, tokens %s; want %s, %s", i, reason, got, s.reason, s.tokens)
+			t.Errorf("step %d: got %s, tokens %s; want %s, %s", i, reason, got, s.reason, s.tokens)
 		}
 	}
 }
 
 func TestEnvelopeByRank(t *testing.T) {
 	// All tokens enter at the highest rank and overflow from one rank to the next.
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {}}
 classes:
   - {name: low, meter: {type: trtcm4115, cir: 0bit, cbs: 100, eir: 0bit, ebs: 100, envelope: e, rank: 1, initial: empty}}
@@ -61,7 +61,7 @@ classes:
 
 func TestEnvelopeCaps(t *testing.T) {
 	// The highest rank is coupled: the overflow of its C stays with it, as E.
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {cirmax: 1B/1ns, eirmax: 3B/2ns}}
 classes:
   - {name: high, meter: {type: trtcm4115, cir: 2B/1ns, cbs: 10, eir: 1B/1ns, ebs: 5, envelope: e, rank: 9, initial: empty, coupling: true}}
@@ -77,7 +77,7 @@ classes:
 		{0, 129, 2, green, "rfc4115-yellow", "1 3, 1 3/2"}, // C: 2 is capped to 1; E: 1 of 1 falls; 2 is capped to 3/2
 	})
 	// Also without a cap, no overflow of its C goes to the C below.
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {}}
 classes:
   - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 0bit, ebs: 5, envelope: e, rank: 2, coupling: true, initial: empty}}
@@ -88,7 +88,7 @@ classes:
 		{1, 22, 8, green, "rfc4115-red", "10 5, 0 7"},
 	})
 	// A cap also applies to overflow, and passes fractions.
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {cirmax: 1B/3ns}}
 classes:
   - {name: high, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 1, eir: 0bit, ebs: 0, envelope: e, rank: 2}}
@@ -103,7 +103,7 @@ classes:
 func TestEnvelopeOwnCaps(t *testing.T) {
 	// The cap of a flow replaces that of the envelope, larger or smaller. With zero, no tokens
 	// enter, and so none overflow.
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {cirmax: 2B/1ns, eirmax: 2B/1ns}}
 classes:
   - {name: high, meter: {type: trtcm4115, cir: 5B/1ns, cbs: 10, eir: 5B/1ns, ebs: 10, envelope: e, rank: 3, cirmax: 4B/1ns, initial: empty}}
@@ -119,7 +119,7 @@ classes:
 }
 
 func TestEnvelopeCF0(t *testing.T) {
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {coupling: true}}
 classes:
   - {name: low, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 0bit, ebs: 50, envelope: e, rank: 1, initial: empty}}
@@ -133,7 +133,7 @@ classes:
 		{0, 30, 99, green, "rfc4115-red", "10 5, 10 20"}, // 14 into high, where 9 have room
 	})
 	// Without the flag the overflow is lost.
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {coupling: false}}
 classes:
   - {name: low, meter: {type: trtcm4115, cir: 1B/1ns, cbs: 10, eir: 0bit, ebs: 50, envelope: e, rank: 1, initial: empty}}
@@ -147,7 +147,7 @@ classes:
 
 func TestEnvelopeMembers(t *testing.T) {
 	// A meter that two classes use is one flow; a meter that no class uses is not a flow.
-	flows(t, `
+	runFlows(t, `
 envelopes: {e: {cirmax: 10p/1ns}}
 meters:
   gone: {type: trtcm4115, cir: 9p/1ns, cbs: 1, eir: 9p/1ns, ebs: 1, envelope: e, rank: 3, count: packets}
@@ -165,7 +165,7 @@ classes:
 
 // TestEnvelopeOfOne compares an envelope of one flow with RFC 4115, with and without coupling.
 func TestEnvelopeOfOne(t *testing.T) {
-	capture := writePcap(t, 1, traffic(t))
+	capture := writePcap(t, 1, mixedPackets(t))
 	for _, options := range []string{"", ", coupling: true", ", initial: 20%, color: aware"} {
 		meter := "type: trtcm4115, cir: 200kbit, cbs: 3000, eir: 100kbit, ebs: 3000" + options
 		alone, err := Decide([]byte("classes: [{name: all, meter: {"+meter+"}}]"), capture)
@@ -178,7 +178,7 @@ func TestEnvelopeOfOne(t *testing.T) {
 		}
 		for i := range alone {
 			if fmt.Sprint(alone[i]) != fmt.Sprint(member[i]) {
-				t.Fatalf("%s: alone %q, as a member %q", meter, alone[i], member[i])
+				t.Fatalf("%s: got %q alone, %q as a member of an envelope", meter, alone[i], member[i])
 			}
 		}
 	}

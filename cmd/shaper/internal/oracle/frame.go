@@ -350,7 +350,7 @@ type lengthRule struct {
 	mpu      int64
 }
 
-func (r lengthRule) of(f frame) (int64, error) {
+func (r lengthRule) meteredBytes(f frame) (int64, error) {
 	length := f.l3
 	if r.base != "l3" {
 		if !f.ethernet {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// from returns a packet with a source address; "" is a packet without an IP header.
-func from(src string) frame {
+// frameFrom returns a packet with a source address; "" is a packet without an IP header.
+func frameFrom(src string) frame {
 	if src == "" {
 		return frame{}
 	}
@@ -34,7 +34,7 @@ func keyed(t *testing.T, text string, steps []keyedStep) {
 			f = frame{kind: ipv4, src: netip.AddrFrom4([4]byte{10, 0, 0, s.x})}
 		}
 		if got, _ := m.decide(f, whole(s.at), 1, s.in); got != s.want {
-			t.Errorf("%s: step %d, %+v: %s", text, i, s, got)
+			t.Errorf("%s: step %d, %+v: got %s", text, i, s, got)
 		}
 	}
 }
@@ -108,8 +108,8 @@ func TestNewEmpty(t *testing.T) {
 	})
 }
 
-// TestLikeNew checks when a meter is like new after one packet of a byte at 500 ns, to the ns.
-func TestLikeNew(t *testing.T) {
+// TestAsGoodAsNew checks when a meter is like new after one packet of a byte at 500 ns, to the ns.
+func TestAsGoodAsNew(t *testing.T) {
 	for _, test := range []struct {
 		meter string
 		at    int64
@@ -147,7 +147,7 @@ func TestLikeNew(t *testing.T) {
 	} {
 		s := meterOf(t, "{"+meter+"}").state.(keyable)
 		if s.decide(whole(500), whole(10), green) != red || !s.likeNew(whole(500)) {
-			t.Errorf("%s: a red packet is remembered", meter)
+			t.Errorf("%s: a red packet changed the meter", meter)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestKeys(t *testing.T) {
 	tagged := func(id int) frame { return frame{kind: nonIP, hasVLAN: true, vlan: id} }
 	marked := func(dscp byte) frame { return frame{kind: ipv6, trafficClass: dscp<<2 | 3} }
 	flow := func(dst string, proto, sport, dport int) frame {
-		f := from("10.0.0.1")
+		f := frameFrom("10.0.0.1")
 		f.dst, f.proto, f.hasPorts, f.sport, f.dport = netip.MustParseAddr(dst), proto, sport+dport > 0, sport, dport
 		return f
 	}
@@ -165,19 +165,19 @@ func TestKeys(t *testing.T) {
 		a, b frame
 		same bool
 	}{
-		{"src", from("10.0.0.1"), from("10.0.0.1"), true},
-		{"src", from("10.0.0.1"), from("10.0.0.2"), false},
-		{"src", from("10.0.0.1"), from("::ffff:10.0.0.1"), false},
-		{"dst", from("10.0.0.1"), from("10.0.0.2"), true},
-		{"dst", from("10.0.0.1"), flow("192.0.2.98", 6, 0, 0), false},
-		{"src/24", from("10.0.0.1"), from("10.0.0.255"), true},
-		{"src/24", from("10.0.0.1"), from("10.0.1.1"), false},
-		{"src/24", from("2001:db8::1"), from("2001:db8::2"), false},
-		{"src/24,64", from("2001:db8::1"), from("2001:db8::ffff:0:0:2"), true},
-		{"src/24,64", from("2001:db8::1"), from("2001:db8:0:1::1"), false},
-		{"src/24,64", from("0.0.0.1"), from("::1"), false},
-		{"dst/31", flow("192.0.2.98", 6, 0, 0), from("1.1.1.1"), true},
-		{"dst/31", flow("192.0.2.97", 6, 0, 0), from("1.1.1.1"), false},
+		{"src", frameFrom("10.0.0.1"), frameFrom("10.0.0.1"), true},
+		{"src", frameFrom("10.0.0.1"), frameFrom("10.0.0.2"), false},
+		{"src", frameFrom("10.0.0.1"), frameFrom("::ffff:10.0.0.1"), false},
+		{"dst", frameFrom("10.0.0.1"), frameFrom("10.0.0.2"), true},
+		{"dst", frameFrom("10.0.0.1"), flow("192.0.2.98", 6, 0, 0), false},
+		{"src/24", frameFrom("10.0.0.1"), frameFrom("10.0.0.255"), true},
+		{"src/24", frameFrom("10.0.0.1"), frameFrom("10.0.1.1"), false},
+		{"src/24", frameFrom("2001:db8::1"), frameFrom("2001:db8::2"), false},
+		{"src/24,64", frameFrom("2001:db8::1"), frameFrom("2001:db8::ffff:0:0:2"), true},
+		{"src/24,64", frameFrom("2001:db8::1"), frameFrom("2001:db8:0:1::1"), false},
+		{"src/24,64", frameFrom("0.0.0.1"), frameFrom("::1"), false},
+		{"dst/31", flow("192.0.2.98", 6, 0, 0), frameFrom("1.1.1.1"), true},
+		{"dst/31", flow("192.0.2.97", 6, 0, 0), frameFrom("1.1.1.1"), false},
 		{"flow", flow("192.0.2.1", 6, 1, 2), flow("192.0.2.1", 6, 1, 2), true},
 		{"flow", flow("192.0.2.1", 6, 1, 2), flow("192.0.2.2", 6, 1, 2), false},
 		{"flow", flow("192.0.2.1", 6, 1, 2), flow("192.0.2.1", 17, 1, 2), false},
@@ -188,15 +188,15 @@ func TestKeys(t *testing.T) {
 		{"vlan", tagged(7), tagged(8), false},
 		{"vlan", tagged(0), frame{}, false},
 		{"dscp", marked(0), marked(1), false},
-		{"dscp", marked(0), from("10.0.0.1"), true}, // v4 or v6
+		{"dscp", marked(0), frameFrom("10.0.0.1"), true}, // v4 or v6
 		{"dscp", marked(0), frame{}, false},
-		{"src", from(""), tagged(1), true}, // both without a key
-		{"vlan", from("10.0.0.1"), from("10.0.0.2"), true},
+		{"src", frameFrom(""), tagged(1), true}, // both without a key
+		{"vlan", frameFrom("10.0.0.1"), frameFrom("10.0.0.2"), true},
 	} {
 		m := meterOf(t, `{type: token-bucket, rate: 1bit, burst: 1, per: "`+test.per+`"}`)
 		m.decide(test.a, whole(0), 1, green)
 		if color, _ := m.decide(test.b, whole(0), 1, green); (color == red) != test.same {
-			t.Errorf("per %s: %+v and %+v: %s", test.per, test.a, test.b, color)
+			t.Errorf("per %s: %+v and %+v: got %s, want one meter: %v", test.per, test.a, test.b, color, test.same)
 		}
 	}
 }
@@ -224,8 +224,8 @@ classes:
 		{1, "10.0.0.2", green},
 		{0, "10.0.0.1", green},
 	} {
-		if _, got, _ := p.classes[step.class].meter(from(step.src), whole(0), 1); got != step.want {
-			t.Errorf("step %d: %s", i, got)
+		if _, got, _ := p.classes[step.class].meter(frameFrom(step.src), whole(0), 1); got != step.want {
+			t.Errorf("step %d: got %s, want %s", i, got, step.want)
 		}
 	}
 }

@@ -161,7 +161,8 @@ queues: {q: {link: wan, limit: 4ms, wred: {yellow: {min: 1ms, max: 2ms, probabil
 			0 q 1    yellow  wred         2000: max
 			0 q 2000 green   3000000
 			0 q 1    green   queue-full`},
-		// Victims of a cost neither time nor its turn: it has been due since 3028 and 4542.
+		// A packet that CoDel drops from a takes no time of the link, and a keeps its turn: it has
+		// been due since 3028 and 4542.
 		{"CoDel", `
 links: {wan: {rate: 12112kbit}}
 queues: {a: {link: wan, limit: 10p, codel: {target: 1ms, interval: 2ms}}, b: {link: wan, limit: 10p}}`, `
@@ -210,9 +211,9 @@ classes:
   - {name: lo, green: {queue: lo}}
 links: {wan: {rate: 8kbit}}
 queues: {hi: {link: wan, limit: 9p}, lo: {link: wan, limit: 9p, priority: 1}}`
-	lo := raw(t, udp4)
-	hi := raw(t, strings.Replace(udp4, "4529", "4531", 1))
-	past := raw(t, strings.Replace(udp4, "4529", "4500", 1))
+	lo := hexBytes(t, udp4)
+	hi := hexBytes(t, strings.Replace(udp4, "4529", "4531", 1))
+	past := hexBytes(t, strings.Replace(udp4, "4529", "4500", 1))
 	for _, test := range []struct {
 		sections   int
 		departures []string // departure of each packet, ms
@@ -277,26 +278,26 @@ queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28m
 	good := macs + "0800" + strings.Replace(udp4, "40110000", "4011aea6", 1)
 	wrong := macs + "8100 6064 0800" + udp4
 	packets := []packetRecord{
-		{0, 0, raw(t, good)},
-		{0, 0, raw(t, wrong)}, // queued 28 ms: above the target from 56 ms on
-		{0, 0, raw(t, good)},  // 56 ms: CE
-		{0, 0, raw(t, good)},  // 84 ms: CE
-		{1000, 0, raw(t, macs, "0800", strings.Replace(udp4, "4529", "4500", 1))}, // dropped
-		{1000, 0, raw(t, macs, "0800", strings.Replace(udp4, "4529", "4528", 1))}, // 112 ms: dropped
-		{500, 0, raw(t, macs, "88a8 e001 8100 0002 8847 00010e40 00010140", strings.Replace(udp4, "4529", "4531", 1))},
-		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 112 ms
-		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 140.28 ms: CE
-		{2000, 0, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // not dropped, as the last packet
+		{0, 0, hexBytes(t, good)},
+		{0, 0, hexBytes(t, wrong)}, // queued 28 ms: above the target from 56 ms on
+		{0, 0, hexBytes(t, good)},  // 56 ms: CE
+		{0, 0, hexBytes(t, good)},  // 84 ms: CE
+		{1000, 0, hexBytes(t, macs, "0800", strings.Replace(udp4, "4529", "4500", 1))}, // dropped
+		{1000, 0, hexBytes(t, macs, "0800", strings.Replace(udp4, "4529", "4528", 1))}, // 112 ms: dropped
+		{500, 0, hexBytes(t, macs, "88a8 e001 8100 0002 8847 00010e40 00010140", strings.Replace(udp4, "4529", "4531", 1))},
+		{2000, 0, hexBytes(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 112 ms
+		{2000, 0, hexBytes(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // 140.28 ms: CE
+		{2000, 0, hexBytes(t, macs, "86dd", strings.Replace(udp6, "6b800", "6b900", 1))}, // not dropped, as the last packet
 	}
 	want := []packetRecord{
-		{0, 1, raw(t, macs, "0800", strings.NewReplacer("4529", "4551", "40110000", "4011ae7e").Replace(udp4))},
-		{500, 7, raw(t, macs, "88a8 a001 8100 0002 8847 00010440 00010140", strings.Replace(udp4, "4529", "4531", 1))},
-		{28_000_000, 2, raw(t, macs, "8100 2064 0800", strings.NewReplacer("4529", "4551", "40110000", "4011ffd7").Replace(udp4))},
-		{56_000_000, 3, raw(t, macs, "0800", strings.NewReplacer("4529", "4553", "40110000", "4011ae7c").Replace(udp4))},
-		{84_000_000, 4, raw(t, macs, "0800", strings.NewReplacer("4529", "4553", "40110000", "4011ae7c").Replace(udp4))},
-		{112_000_000, 8, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "65100", 1))},
-		{140_280_000, 9, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "65300", 1))},
-		{168_560_000, 10, raw(t, macs, "86dd", strings.Replace(udp6, "6b800", "65100", 1))},
+		{0, 1, hexBytes(t, macs, "0800", strings.NewReplacer("4529", "4551", "40110000", "4011ae7e").Replace(udp4))},
+		{500, 7, hexBytes(t, macs, "88a8 a001 8100 0002 8847 00010440 00010140", strings.Replace(udp4, "4529", "4531", 1))},
+		{28_000_000, 2, hexBytes(t, macs, "8100 2064 0800", strings.NewReplacer("4529", "4551", "40110000", "4011ffd7").Replace(udp4))},
+		{56_000_000, 3, hexBytes(t, macs, "0800", strings.NewReplacer("4529", "4553", "40110000", "4011ae7c").Replace(udp4))},
+		{84_000_000, 4, hexBytes(t, macs, "0800", strings.NewReplacer("4529", "4553", "40110000", "4011ae7c").Replace(udp4))},
+		{112_000_000, 8, hexBytes(t, macs, "86dd", strings.Replace(udp6, "6b800", "65100", 1))},
+		{140_280_000, 9, hexBytes(t, macs, "86dd", strings.Replace(udp6, "6b800", "65300", 1))},
+		{168_560_000, 10, hexBytes(t, macs, "86dd", strings.Replace(udp6, "6b800", "65100", 1))},
 	}
 	sent, err := Output([]byte(policy), writePcap(t, 1, packets))
 	if err != nil {
@@ -307,7 +308,7 @@ queues: {q: {link: wan, limit: 9p, ecn: true, codel: {target: 1ms, interval: 28m
 		got = append(got, packetRecord{s.Time.Int64(), s.Packet, s.Data})
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%d packets, want %d", len(got), len(want))
+		t.Fatalf("got %d packets, want %d", len(got), len(want))
 	}
 	for i := range want { // wire is the number of the packet here
 		if !reflect.DeepEqual(got[i], want[i]) {

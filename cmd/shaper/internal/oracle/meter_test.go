@@ -155,7 +155,7 @@ func TestMeterByHand(t *testing.T) {
 					x = b.p.tokens.RatString()
 				}
 				if c := b.c.tokens.RatString(); reason != s.reason || c != s.c || x != s.x {
-					t.Errorf("step %d: %s, tokens %s and %s; want %s, %s and %s", i, reason, c, x, s.reason, s.c, s.x)
+					t.Errorf("step %d: got %s, tokens %s and %s; want %s, %s and %s", i, reason, c, x, s.reason, s.c, s.x)
 				}
 			}
 		})
@@ -178,7 +178,7 @@ func TestPrecolor(t *testing.T) {
 		}
 	}
 	if got := usual.of(frame{kind: nonIP, trafficClass: 12 << 2}); got != green {
-		t.Errorf("without IP header: %s, want green", got)
+		t.Errorf("without IP header: got %s, want green", got)
 	}
 }
 
@@ -187,22 +187,22 @@ func TestUnits(t *testing.T) {
 		parse      func(string) (*big.Rat, error)
 		text, want string
 	}{
-		{rate, "8bit", "1/1000000000"},
-		{rate, "1.5mbit", "3/16000"},
-		{rate, "125MB/s", "1/8"},
-		{rate, "10kB/1min", "1/6000000"},
-		{rate, "1B/8s", "1/8000000000"},
-		{rate, "10", ""},
-		{rate, "10kbps", ""},
-		{rate, "10Mbit", ""},
-		{rate, "100p/1s", ""},
-		{burst, "64KiB", "65536"},
-		{burst, "1.5kB", "1500"},
-		{burst, "1500", "1500"},
-		{burst, "1.5B", ""},
-		{burst, "15ms", "1"}, // 1.875 bytes at 1 kbit/s
-		{burst, "7ms", ""},
-		{burst, "10kb", ""},
+		{rateOf, "8bit", "1/1000000000"},
+		{rateOf, "1.5mbit", "3/16000"},
+		{rateOf, "125MB/s", "1/8"},
+		{rateOf, "10kB/1min", "1/6000000"},
+		{rateOf, "1B/8s", "1/8000000000"},
+		{rateOf, "10", ""},
+		{rateOf, "10kbps", ""},
+		{rateOf, "10Mbit", ""},
+		{rateOf, "100p/1s", ""},
+		{burstOf, "64KiB", "65536"},
+		{burstOf, "1.5kB", "1500"},
+		{burstOf, "1500", "1500"},
+		{burstOf, "1.5B", ""},
+		{burstOf, "15ms", "1"}, // 1.875 bytes at 1 kbit/s
+		{burstOf, "7ms", ""},
+		{burstOf, "10kb", ""},
 		{parseShare, "50%", "1/2"},
 		{parseShare, "101%", ""},
 	}
@@ -212,14 +212,14 @@ func TestUnits(t *testing.T) {
 			continue
 		}
 		if err != nil || got.RatString() != test.want {
-			t.Errorf("%s: %v, %v; want %s", test.text, got, err, test.want)
+			t.Errorf("%s: got %v, %v; want %s", test.text, got, err, test.want)
 		}
 	}
 }
 
-func rate(s string) (*big.Rat, error) { return parseRate(s, false) }
+func rateOf(s string) (*big.Rat, error) { return parseRate(s, false) }
 
-func burst(s string) (*big.Rat, error) {
+func burstOf(s string) (*big.Rat, error) {
 	kbit, err := parseRate("1kbit", false)
 	if err != nil {
 		return nil, err

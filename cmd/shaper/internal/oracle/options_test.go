@@ -57,7 +57,7 @@ func TestMeterLimits(t *testing.T) {
 		for i, meter := range test {
 			policy := "classes: [{name: a, meter: {" + meter + "}}]\nenvelopes: {e: {eirmax: 8bit}}"
 			if _, err := parsePolicy([]byte(policy)); (err != nil) != (i == 1) {
-				t.Errorf("%s: %v", meter, err)
+				t.Errorf("%s: got %v, want an error: %v", meter, err, i == 1)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func TestRefusedEnvelopes(t *testing.T) {
 		"envelopes: {e: {}}\nclasses: [{name: a, " + member + "}, {name: b, meter: {type: trtcm4115, cir: 1p/1s, cbs: 1, eir: 1p/1s, ebs: 1, count: packets, envelope: e, rank: 2}}]",
 	} {
 		if _, err := parsePolicy([]byte(policy)); err == nil {
-			t.Errorf("no error: %s", policy)
+			t.Errorf("got nil, want an error: %s", policy)
 		}
 	}
 }

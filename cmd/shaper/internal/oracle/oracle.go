@@ -140,7 +140,7 @@ func (r *row) actions() string {
 // decide classifies, meters and acts on one packet.
 func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	f := parseFrame(packet.linkType, packet.data, packet.wire)
-	length, err := p.length.of(f)
+	length, err := p.length.meteredBytes(f)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func TestTSW(t *testing.T) {
 		{0, 0, green, "tswtcm-red"},
 	})
 	if drawn := m.state.(*tsw).drawn; drawn != 5 {
-		t.Errorf("%d drawn, want 5", drawn)
+		t.Errorf("got %d drawn, want 5", drawn)
 	}
 	m = verdicts(t, text, []verdict{
 		{0, 1000, yellow, "tswtcm-pre-yellow"},
@@ -25,7 +25,7 @@ func TestTSW(t *testing.T) {
 		{1000, 2000, yellow, "tswtcm-red"},
 	})
 	if drawn := m.state.(*tsw).drawn; drawn != 2 {
-		t.Errorf("%d drawn, want 2", drawn)
+		t.Errorf("got %d drawn, want 2", drawn)
 	}
 	// The clock starts with the first packet whose input color is not red.
 	m = verdicts(t, text, []verdict{
@@ -34,7 +34,7 @@ func TestTSW(t *testing.T) {
 		{1000, 1, red, "tswtcm-pre-red"},
 	})
 	if s := m.state.(*tsw); s.drawn != 0 || s.average.Int64() != 1000<<16 {
-		t.Errorf("%d drawn, %s on average", s.drawn, s.average)
+		t.Errorf("got %d drawn and an average of %s, want 0 and 65536000", s.drawn, s.average)
 	}
 	// Packets: two are the rate, three are above it. The first number of seed 0 is large.
 	verdicts(t, "{type: tswtcm, cir: 2p/1us, pir: 3p/1us, window: 1us, count: packets}", []verdict{
@@ -68,7 +68,7 @@ func TestTSWRounding(t *testing.T) {
 	m := meterOf(t, "{type: tswtcm, cir: 1B/7us, pir: 1B/3us, window: 1us, seed: 18446744073709551615}")
 	s := m.state.(*tsw)
 	if s.committed.Int64() != 9362 || s.peak.Int64() != 21845 { // 65536/7 and /3
-		t.Errorf("levels of %s and %s", s.committed, s.peak)
+		t.Errorf("got levels of %s and %s, want 9362 and 21845", s.committed, s.peak)
 	}
 	for i, step := range []struct{ at, length, average int64 }{
 		{5, 1, 65536}, // the clock starts here
@@ -79,7 +79,7 @@ func TestTSWRounding(t *testing.T) {
 	} {
 		m.decide(frame{}, whole(step.at), step.length, green)
 		if s.average.Int64() != step.average {
-			t.Errorf("packet %d: %s on average, want %d", i, s.average, step.average)
+			t.Errorf("packet %d: got %s on average, want %d", i, s.average, step.average)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestTSWShares(t *testing.T) {
 	}
 	for color, want := range []int{5000, 5000, 10_000} {
 		if d := seen[color] - want; d < -300 || d > 300 {
-			t.Errorf("%d of 20,000, want about %d of %s", seen, want, []string{"green", "yellow", "red"}[color])
+			t.Errorf("got %d of 20,000, want about %d of %s", seen, want, []string{"green", "yellow", "red"}[color])
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestWarmup(t *testing.T) {
 		{300_002, 1, green, "token-bucket-green"},
 	})
 	if tokens := m.state.(*warmBucket).tokens; tokens.Sign() != 0 {
-		t.Errorf("%s tokens left", tokens.RatString())
+		t.Errorf("got %s tokens, want none", tokens.RatString())
 	}
 }
 
@@ -75,7 +75,7 @@ func TestWarmupFractions(t *testing.T) {
 		m.decide(frame{}, whole(0), 1e9, green)
 		m.decide(frame{}, whole(test.at), 1e9, green)
 		if got := m.state.(*warmBucket).tokens.RatString(); got != test.tokens {
-			t.Errorf("%s at %d: %s tokens, want %s", test.meter, test.at, got, test.tokens)
+			t.Errorf("%s at %d: got %s tokens, want %s", test.meter, test.at, got, test.tokens)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func verdicts(t *testing.T, text string, want []verdict) *meter {
 	m := meterOf(t, text)
 	for i, v := range want {
 		if _, reason := m.decide(frame{}, whole(v.at), v.length, v.in); reason != v.reason {
-			t.Errorf("%s: packet %d, %+v: %s", text, i, v, reason)
+			t.Errorf("%s: packet %d, %+v: got %s", text, i, v, reason)
 		}
 	}
 	return m
@@ -148,7 +148,7 @@ func TestSlidingLog(t *testing.T) {
 		{1, 9, green, "sliding-log-red"},
 	})
 	if n := len(m.state.(*window).taken); n != 2 {
-		t.Errorf("%d entries, want 2", n)
+		t.Errorf("got %d entries, want 2", n)
 	}
 }
 
@@ -165,11 +165,11 @@ func TestWindowsAgree(t *testing.T) {
 			was, _ := a.decide(frame{}, now, length, green)
 			is, _ := b.decide(frame{}, now, length, green)
 			if seen[was]++; was != is {
-				t.Fatalf("%q: packet %d: %s and %s", pair, i, was, is)
+				t.Fatalf("%q: packet %d: got %s and %s", pair, i, was, is)
 			}
 		}
 		if seen[green] < 100 || seen[red] < 100 {
-			t.Errorf("%q: %d", pair, seen)
+			t.Errorf("%q: got colors %d, want at least 100 green and red", pair, seen)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestExactWindow(t *testing.T) {
 	step := func(at, length int64, want color) {
 		t.Helper()
 		if got, _ := m.decide(frame{}, new(big.Rat).SetInt64(at), length, green); got != want {
-			t.Errorf("%d B at %d: %s", length, at, got)
+			t.Errorf("%d B at %d: got %s, want %s", length, at, got, want)
 		}
 	}
 	step(last, 1<<47, green)

@@ -24,13 +24,13 @@ func TestBudget(t *testing.T) {
 			Name: "a", Store: dataplane.Store{URL: "rediss://h", PasswordFile: "/p", CAFile: "/ca", CertFile: "/c", KeyFile: "/k"},
 		},
 	} {
-		f, err := compiled(shared(text))
+		f, err := loadAndCompile(shared(text))
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
 		if got := f.Policy.Classes[0].Meter.Budget; *got != want {
-			t.Errorf("%s: %+v, want %+v", text, *got, want)
+			t.Errorf("%s: got %+v, want %+v", text, *got, want)
 		}
 	}
 }
@@ -67,8 +67,8 @@ func TestBudgetErrors(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			oneError(t, test.text, test.place, test.says)
-			if _, err := compiled(test.text); err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("%v: shows a password", err)
+			if _, err := loadAndCompile(test.text); err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v: contains a password", err)
 			}
 		})
 	}

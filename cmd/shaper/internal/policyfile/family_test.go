@@ -80,7 +80,7 @@ func TestFamily(t *testing.T) {
 
 // TestEnvelopes checks the exact values of envelopes and their flows.
 func TestEnvelopes(t *testing.T) {
-	f, err := compiled(`classes:
+	f, err := loadAndCompile(`classes:
   - {name: a, match: {dscp: ef}, meter: {type: trtcm4115, cir: 1mbit, cbs: 2kB, eir: 0bit, ebs: 0, envelope: customer, rank: 64}}
   - {name: b, match: {proto: udp}, meter: low}
   - {name: c, match: {proto: tcp}, meter: {type: trtcm4115, cir: 1p/1s, cbs: 2, eir: 1p/1s, ebs: 2, envelope: packets, rank: 1, cirmax: 20p/1s, count: packets}}
@@ -332,14 +332,14 @@ func TestFamilyOneLinerErrors(t *testing.T) {
 				_, err = f.Compile()
 			}
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("got nil, want an error")
 			}
 			if strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "--meter:"+test.place+": ") {
 				t.Errorf("want one error at %s:\n%v", test.place, err)
 			}
 			for _, part := range test.says {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%v: does not say %q", err, part)
+					t.Errorf("got %v, want it to contain %q", err, part)
 				}
 			}
 		})

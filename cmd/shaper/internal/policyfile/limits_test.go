@@ -56,16 +56,16 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := Load("p.yaml", []byte(test.passes)); err != nil {
-				t.Errorf("at the limit: %.200v", err)
+				t.Errorf("at the limit: got %.200v, want nil", err)
 			}
 			_, err := Load("p.yaml", []byte(test.fails))
 			if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "p.yaml:"+test.place+": ") || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("above it: %.200v, want one error at %s that says %q", err, test.place, test.says)
+				t.Errorf("above it: got %.200v, want one error at %s that says %q", err, test.place, test.says)
 			}
 		})
 	}
 	if values(most) > 1_000_000 || values(most+1) <= 1_000_000 {
-		t.Errorf("the test has %d and %d values", values(most), values(most+1))
+		t.Errorf("the test has %d and %d values, want the limit between them", values(most), values(most+1))
 	}
 }
 
@@ -74,7 +74,7 @@ func TestRecursiveAlias(t *testing.T) {
 	for _, text := range []string{"classes: &c [*c]", "a: &a [b, *a]", "classes: [{name: a, match: &m {sport: [1, {x: *m}]}}]"} {
 		_, err := Load("p.yaml", []byte(text))
 		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "contains itself") {
-			t.Errorf("%s: %v, want that an alias contains itself", text, err)
+			t.Errorf("%s: got %v, want that an alias contains itself", text, err)
 		}
 	}
 }
@@ -85,12 +85,12 @@ func TestManyErrors(t *testing.T) {
 		text := "classes: [{name: a, match: {sport: [" + strings.Repeat("x,", count-1) + "x]}}]"
 		_, err := Load("p.yaml", []byte(text))
 		if err == nil {
-			t.Fatal("no error")
+			t.Fatal("got nil, want an error")
 		}
 		lines := strings.Split(err.Error(), "\n")
 		if more == "" {
 			if len(lines) != count {
-				t.Errorf("%d lines for %d errors", len(lines), count)
+				t.Errorf("got %d lines, want %d", len(lines), count)
 			}
 			continue
 		}
@@ -100,8 +100,8 @@ func TestManyErrors(t *testing.T) {
 		}
 	}
 	// Errors that Compile finds: 200 classes with a bad name.
-	_, err := compiled("classes:\n" + strings.Repeat("- {name: '-', match: {sport: 70000}}\n", 200))
+	_, err := loadAndCompile("classes:\n" + strings.Repeat("- {name: '-', match: {sport: 70000}}\n", 200))
 	if err == nil || strings.Count(err.Error(), "\n") != 99 {
-		t.Errorf("%d errors, want 100", strings.Count(err.Error(), "\n")+1)
+		t.Errorf("got %d errors, want 100", strings.Count(err.Error(), "\n")+1)
 	}
 }

@@ -62,11 +62,11 @@ func TestRate(t *testing.T) {
 		classes := f.Policy.Classes
 		for i := range classes[:len(classes)-1] {
 			if c := &classes[i]; c.Meter != f.Policy.Meters[0] || c.Action(meter.Green).Queue != nil || c.Action(meter.Red).Queue != q {
-				t.Errorf("%s: class %s: %+v", test.rate, c.Name, c)
+				t.Errorf("%s: class %s: got %+v", test.rate, c.Name, c)
 			}
 		}
 		if c := &classes[len(classes)-1]; c.Name != "all" || c.Meter != nil || c.Action(meter.Green).Queue != q {
-			t.Errorf("%s: %+v", test.rate, c)
+			t.Errorf("%s: got last class %+v", test.rate, c)
 		}
 	}
 }
@@ -81,11 +81,11 @@ func TestRateHoldsGSO(t *testing.T) {
 		}
 		const segments = 46 // of 1448 bytes, with 52 bytes of headers each
 		if _, f := q.Admit(0, queue.Packet{Bytes: 65536 + segments*52}); f.Dropped() {
-			t.Errorf("%s: the GSO packet is dropped", rate)
+			t.Errorf("%s: the GSO packet was dropped", rate)
 		}
 		for i := range 8 {
 			if _, f := q.Admit(0, queue.Packet{Bytes: 1500}); f == queue.Full {
-				t.Errorf("%s: the queue is full for packet %d behind it", rate, i)
+				t.Errorf("%s: the queue was full for packet %d behind the GSO packet", rate, i)
 			}
 		}
 	}
@@ -157,14 +157,14 @@ func TestRateErrors(t *testing.T) {
 			_, err = f.Compile()
 		}
 		if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "--rate:1:1: ") || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %v, want one error at --rate:1:1 that says %q", test.rate, err, test.says)
+			t.Errorf("%s: got %v, want one error at --rate:1:1 that says %q", test.rate, err, test.says)
 		}
 	}
 	if f, err := (OneLiner{Rate: "1mbit", Length: "l2,overhead=4"}).Load(); err != nil || f.Policy.Length.Base != dataplane.L2 || f.Policy.Length.Overhead != 4 {
-		t.Errorf("--length is lost: %v", err)
+		t.Errorf("--length: got error %v or another rule, want l2 with an overhead of 4", err)
 	}
 	if _, err := (OneLiner{Rate: "1mbit", Length: "l4"}).Load(); err == nil || !strings.HasPrefix(err.Error(), "--length:1:1: ") {
-		t.Errorf("%v, want an error at --length", err)
+		t.Errorf("got %v, want an error at --length", err)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestWithoutMeter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := f.Policy.Classes[0]; c.Meter != nil || c.Green.Queue != f.Policy.Queues[0] || f.Policy.Queues[0].Time != 100*time.Millisecond {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want only a queue of 100 ms", c)
 	}
 	if place := f.Place(&f.Policy.Classes[0], "match"); place != "--green:1:1" {
 		t.Errorf("the class is at %s, want --green", place)

@@ -46,7 +46,7 @@ events:
 	if s.Hosts != 100 || s.Assumed != 50 || s.Rate.Cmp(meter.BitRate(1e9)) != 0 || s.Burst != 1<<20 || s.Interval != 50*time.Millisecond ||
 		s.Rescue.Of(100) != 20 || s.Duration != time.Hour || *s.Seed != 7 || *s.Delay != 0 || s.Loss.Of(1000) != 5 ||
 		s.Demand.Least.Cmp(meter.BitRate(1e6)) != 0 || s.Demand.Most.Cmp(meter.BitRate(2e6)) != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v", s)
 	}
 	for i, want := range []string{
 		"crash", "partition", "partition", "heal", "leave", "hang", "stray", "join", "demand", "demand", "down", "flush", "failover", "failover", "clock", "clock",
@@ -62,7 +62,7 @@ events:
 		e[3].Who.Part.Of(100) != 100, e[4].Who.Name != "host-7", e[7].Who.Number != 20,
 		e[8].Who.Number != 2 || e[8].Demand.Least != e[8].Demand.Most, e[9].Who.Part.Of(100) != 100 || e[9].Demand.Least.Bytes != 0,
 		e[12].Behind != 0 || e[12].Blind, e[13].Behind != 2*time.Second || !e[13].Blind, e[14].Jump != 5*time.Second, e[15].Jump != -5*time.Second:
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v", e)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestScenarioErrors(t *testing.T) {
 	} {
 		_, err := LoadScenario("s.yaml", []byte(text))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
+			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
 	}
 }

@@ -128,11 +128,11 @@ var syntaxErrors = []struct{ text, library, want string }{
 func TestSyntaxErrors(t *testing.T) {
 	for _, tt := range syntaxErrors {
 		if err := firstLibraryError(tt.text); err == nil || !strings.Contains(err.Error(), tt.library) {
-			t.Errorf("%.60q: the library finds %v, not %q", tt.text, err, tt.library)
+			t.Errorf("%.60q: got %v from the library, want %q", tt.text, err, tt.library)
 		}
 		_, err := Load("p.yaml", []byte(tt.text))
 		if err == nil {
-			t.Errorf("%.60q: no error", tt.text)
+			t.Errorf("%.60q: got nil, want an error", tt.text)
 			continue
 		}
 		if got := err.Error(); !strings.HasPrefix(got, "p.yaml:"+tt.want) || strings.Contains(got, "\n") || strings.Contains(got, tt.library) {
@@ -140,7 +140,7 @@ func TestSyntaxErrors(t *testing.T) {
 		}
 	}
 	if _, err := LoadScenario("s.yaml", []byte("%x\n")); err == nil || err.Error() != "s.yaml:1:1: a line that begins with % is a directive: a scenario has none" {
-		t.Errorf("a scenario: %v", err)
+		t.Errorf("a directive in a scenario: got %v", err)
 	}
 }
 
@@ -174,17 +174,17 @@ func TestSyntaxComplete(t *testing.T) {
 			if regexp.MustCompile(impossible).MatchString(problem) || problem == "invalid character sequence" || problem == "invalid parser state" {
 				continue
 			}
-			if !known(problem) {
-				t.Errorf("%s: no test has the problem %q", file, problem)
+			if !knownProblem(problem) {
+				t.Errorf("%s: no test for the problem %q", file, problem)
 			}
 		}
 	}
 	if seen < 50 {
-		t.Errorf("only %d problems found", seen)
+		t.Errorf("got %d problems, want at least 50", seen)
 	}
 }
 
-func known(problem string) bool {
+func knownProblem(problem string) bool {
 	for _, tt := range syntaxErrors {
 		if strings.Contains(problem, tt.library) {
 			return true
@@ -208,7 +208,7 @@ func TestSyntaxUnknown(t *testing.T) {
 		for _, decoder := range []*yaml.Decoder{nil, {}} { // neither has a parser with places
 			err := syntaxError("p.yaml", []byte("a\nb\n]"), "policy", decoder, errorText(text))
 			if !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("%s: %v, want %s", text, err, want)
+				t.Errorf("%s: got %v, want %s", text, err, want)
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func TestSyntaxUnknown(t *testing.T) {
 // TestSyntaxPanic checks that a panic of the library is an error.
 func TestSyntaxPanic(t *testing.T) {
 	if err := parse(&yaml.Decoder{}, new(yaml.Node)); err == nil || !strings.HasPrefix(err.Error(), "the YAML parser failed: ") {
-		t.Errorf("a decoder without a parser: %v", err)
+		t.Errorf("a decoder without a parser: got %v", err)
 	}
 }
 
@@ -227,7 +227,7 @@ func (e errorText) Error() string { return string(e) }
 
 // TestAnchorHolders checks that keys that begin with x- are accepted at the top of a policy.
 func TestAnchorHolders(t *testing.T) {
-	f, err := compiled(`x-meters:
+	f, err := loadAndCompile(`x-meters:
   - &small {type: token-bucket, rate: 1mbit, burst: 3kB}
 x-anything: 3
 classes:
@@ -242,7 +242,7 @@ classes:
 		"classes: [{name: a, x-b: 1}]\n":         `p.yaml:1:21: unknown key "x-b" in a class`,
 	} {
 		if _, err := Load("p.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
+			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
 	}
 }
@@ -265,21 +265,21 @@ queues: {q: {rate: 0bit, limit: 1s}}
 `
 	many := "length: [\n" + strings.Repeat(" {},\n", 150) + "]\nclasses: [{name: a, match: {sport: [" + strings.Repeat("x,\n", 150) + "]}}]\nlinks: 3\n"
 	for _, text := range []string{form, meaning, many} {
-		_, err := compiled(text)
+		_, err := loadAndCompile(text)
 		if err == nil {
-			t.Fatalf("%.60q: no error", text)
+			t.Fatalf("%.60q: got nil, want an error", text)
 		}
 		line, column := 0, 0
 		for _, m := range regexp.MustCompile(`(?m)^p.yaml:(\d+):(\d+): `).FindAllStringSubmatch(err.Error(), -1) {
 			l, _ := strconv.Atoi(m[1])
 			c, _ := strconv.Atoi(m[2])
 			if l < line || l == line && c < column {
-				t.Errorf("%d:%d comes after %d:%d in\n%v", l, c, line, column, err)
+				t.Errorf("got %d:%d after %d:%d, want errors in order:\n%v", l, c, line, column, err)
 			}
 			line, column = l, c
 		}
 		if line < 4 {
-			t.Errorf("the last error is at line %d of\n%v", line, err)
+			t.Errorf("got the last error at line %d, want 4 or later:\n%v", line, err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestParseRate(t *testing.T) {
 	} {
 		got, err := ParseRate(text)
 		if err != nil || got.Period <= 0 || got.Cmp(positivePeriod(want)) != 0 {
-			t.Errorf("%s: %v (%d bytes in %v), want %v: %v", text, got, got.Bytes, got.Period, want, err)
+			t.Errorf("%s: got %v (%d bytes in %v), want %v: %v", text, got, got.Bytes, got.Period, want, err)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestParsePacketRate(t *testing.T) {
 		"7p/10min": {Bytes: 7, Period: 10 * time.Minute},
 	} {
 		if got, err := ParsePacketRate(text); err != nil || got.Cmp(want) != 0 {
-			t.Errorf("%s: %v, want %v: %v", text, got, want, err)
+			t.Errorf("%s: got %v, want %v: %v", text, got, want, err)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestParseSize(t *testing.T) {
 		"1GB": 1e9, "1GiB": 1 << 30, "0.001kB": 1, "0.5KiB": 512, "999999999999999999": 999999999999999999,
 	} {
 		if got, err := ParseSize(text); err != nil || got != want {
-			t.Errorf("%s: %d, want %d: %v", text, got, want, err)
+			t.Errorf("%s: got %d, want %d: %v", text, got, want, err)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestParseDuration(t *testing.T) {
 		"106751d": 106751 * 24 * time.Hour,
 	} {
 		if got, err := ParseDuration(text); err != nil || got != want {
-			t.Errorf("%s: %v, want %v: %v", text, got, want, err)
+			t.Errorf("%s: got %v, want %v: %v", text, got, want, err)
 		}
 	}
 }
@@ -194,16 +194,16 @@ func TestRefusedUnits(t *testing.T) {
 	} {
 		err := test.parse(test.text)
 		if err == nil {
-			t.Errorf("%s %q is taken", test.what, test.text)
+			t.Errorf("%s %q: got nil, want an error", test.what, test.text)
 			continue
 		}
 		for _, part := range test.says {
 			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s %q: %v: does not say %s", test.what, test.text, err, part)
+				t.Errorf("%s %q: got %v, want it to contain %q", test.what, test.text, err, part)
 			}
 		}
 		if strings.ContainsAny(err.Error(), "\n") {
-			t.Errorf("%s %q: more than one line: %v", test.what, test.text, err)
+			t.Errorf("%s %q: got %v, want one line", test.what, test.text, err)
 		}
 	}
 }
@@ -212,21 +212,21 @@ func TestRefusedUnits(t *testing.T) {
 func TestSuggestionsParse(t *testing.T) {
 	for _, unit := range []string{"", "k", "K", "m", "M", "g", "G", "t", "T", "b", "kb", "Mb", "gB", "bps", "kbps", "MBps", "Mbit", "kib", "KB"} {
 		if _, err := ParseRate("7" + unit); err != nil {
-			try(t, err, func(s string) error { _, err := ParseRate(s); return err })
+			tryAdvice(t, err, func(s string) error { _, err := ParseRate(s); return err })
 		}
 		if _, err := ParseSize("7" + unit); err != nil {
-			try(t, err, func(s string) error { _, err := ParseSize(s); return err })
+			tryAdvice(t, err, func(s string) error { _, err := ParseSize(s); return err })
 		}
 	}
 }
 
-func try(t *testing.T, refused error, parse func(string) error) {
+func tryAdvice(t *testing.T, refused error, parse func(string) error) {
 	t.Helper()
 	_, advice, _ := strings.Cut(refused.Error(), "write ")
 	for _, word := range strings.Fields(advice) {
 		if word = strings.TrimRight(word, ","); strings.HasPrefix(word, "7") {
 			if err := parse(word); err != nil {
-				t.Errorf("%v: but then: %v", refused, err)
+				t.Errorf("%v: got %v for %s, want it accepted", refused, err, word)
 			}
 		}
 	}
@@ -243,12 +243,12 @@ func TestParseShare(t *testing.T) {
 			got = big.NewRat(s.Num, s.Den)
 		}
 		if err != nil || got.Cmp(want) != 0 {
-			t.Errorf("%s: %v, want %v: %v", text, got, want, err)
+			t.Errorf("%s: got %v, want %v: %v", text, got, want, err)
 		}
 	}
 	for _, text := range []string{"", "half", "50", "101%", "100.0000001%", "-1%", "50 %", "0.00000001%"} {
 		if _, err := parseShare(text); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q: got nil, want an error", text)
 		}
 	}
 }
@@ -262,23 +262,23 @@ func FuzzUnits(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if r, err := ParseRate(s); err == nil {
 			if r.Bytes < 0 || r.Period <= 0 {
-				t.Fatalf("%q is %d bytes in %d ns", s, r.Bytes, r.Period)
+				t.Fatalf("%q: got %d bytes in %d ns", s, r.Bytes, r.Period)
 			}
 			if again, err := ParseRate(r.String()); err == nil && again.Cmp(r) != 0 {
-				t.Fatalf("%q is %v, which is %v", s, r, again)
+				t.Fatalf("%q: got %v, which parses as %v", s, r, again)
 			}
 		}
 		if r, err := ParsePacketRate(s); err == nil && (r.Bytes < 0 || r.Period <= 0) {
-			t.Fatalf("%q is %d packets in %d ns", s, r.Bytes, r.Period)
+			t.Fatalf("%q: got %d packets in %d ns", s, r.Bytes, r.Period)
 		}
 		if n, err := ParseSize(s); err == nil && n < 0 {
-			t.Fatalf("%q is %d bytes", s, n)
+			t.Fatalf("%q: got %d bytes", s, n)
 		}
 		if d, err := ParseDuration(s); err == nil && d < 0 {
-			t.Fatalf("%q is %v", s, d)
+			t.Fatalf("%q: got %v", s, d)
 		}
 		if share, err := parseShare(s); err == nil && (share.Num < 0 || share.Num > max(share.Den, 1) || share.Den > math.MaxInt32) {
-			t.Fatalf("%q is %d/%d", s, share.Num, share.Den)
+			t.Fatalf("%q: got %d/%d", s, share.Num, share.Den)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func TestTicks(t *testing.T) {
 			labels = append(labels, k.label)
 		}
 		if got := strings.Join(labels, "|"); got != tt.want {
-			t.Errorf("ticksTo(%v, %d): %s, want %s", tt.high, tt.count, got, tt.want)
+			t.Errorf("ticksTo(%v, %d): got %s, want %s", tt.high, tt.count, got, tt.want)
 		}
 	}
 }
@@ -45,18 +45,18 @@ func TestTicksAnywhere(t *testing.T) {
 			ticks := ticksTo(high, timeUnits, count)
 			last := ticks[len(ticks)-1].at
 			if n := len(ticks) - 1; n > count || 5*n < 2*count-2 || last > high*(1+1e-9) {
-				t.Fatalf("%d ticks to %v on an axis to %v, want at most %d", n, last, high, count)
+				t.Fatalf("got %d ticks to %v on an axis to %v, want at most %d", n, last, high, count)
 			}
 			for i := range ticks[1:] {
 				if step := ticks[i+1].at - ticks[i].at; math.Abs(step*float64(len(ticks)-1)-last) > last*1e-9 {
-					t.Fatalf("axis to %v: tick %d is %v from the one before, the last is at %v", high, i+1, step, last)
+					t.Fatalf("axis to %v: got tick %d %v after the one before, want equal steps to %v", high, i+1, step, last)
 				}
 			}
 		}
 	}
 }
 
-func TestFitted(t *testing.T) {
+func TestFittedText(t *testing.T) {
 	for _, tt := range []struct {
 		class, text string
 		width       px
@@ -71,7 +71,7 @@ func TestFitted(t *testing.T) {
 	} {
 		got := fitted(tt.class, tt.text, tt.width)
 		if got != tt.want {
-			t.Errorf("%q in %v: %q, want %q", tt.text, tt.width, got, tt.want)
+			t.Errorf("%q in %v: got %q, want %q", tt.text, tt.width, got, tt.want)
 		}
 		if got != "" && textWidth(tt.class, got) > tt.width {
 			t.Errorf("%q is %v wide, want at most %v", got, textWidth(tt.class, got), tt.width)

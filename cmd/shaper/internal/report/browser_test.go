@@ -95,8 +95,8 @@ func (b *browser) event(event any) {
 	}
 }
 
-// open writes the report of d and loads it.
-func (b *browser) open(t *testing.T, name string, d Data) {
+// openPage writes the report of d and loads it.
+func (b *browser) openPage(t *testing.T, name string, d Data) {
 	t.Helper()
 	b.load(t, name+".html", write(t, d))
 }
@@ -124,13 +124,13 @@ func (b *browser) settle(t *testing.T) {
 	evaluate[bool](t, b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 }
 
-// quiet fails if event collected errors since open.
+// quiet fails if event collected errors since openPage.
 func (b *browser) quiet(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.requests != 1 {
-		t.Errorf("%d requests of the page, want 1", b.requests)
+		t.Errorf("got %d requests of the page, want 1", b.requests)
 	}
 	for _, fault := range b.faults {
 		t.Error(fault)

@@ -68,7 +68,7 @@ func TestBrowserCompare(t *testing.T) {
 			b.width(t, tt.px)
 			b.load(t, "compare.html", comparisonPage(t, c))
 			b.charts(t, len(c.Meters))
-			b.fits(t)
+			b.checkFits(t)
 			if got := evaluate[contrast](t, b, contrastScript); got.Contrast < 4.5 {
 				t.Errorf("%q on %s has contrast %.2f, want 4.5 or more", got.Text, got.Back, got.Contrast)
 			}
@@ -96,7 +96,7 @@ func TestBrowserCompare(t *testing.T) {
 				return r.left < all.left || r.right > all.right || r.top < all.top || r.bottom > all.bottom;
 			}).map((e) => e.textContent);
 		})()`); len(out) > 0 {
-			t.Errorf("outside the picture: %q", out)
+			t.Errorf("text outside the picture: %q", out)
 		}
 		// No text overlaps another one or a panel.
 		if over := evaluate[[]string](t, b, `(() => {
@@ -107,7 +107,7 @@ func TestBrowserCompare(t *testing.T) {
 			}));
 			return out;
 		})()`); len(over) > 0 {
-			t.Errorf("on top of each other: %q", over)
+			t.Errorf("texts that overlap: %q", over)
 		}
 		b.quiet(t)
 	})
@@ -117,14 +117,14 @@ func TestPicture(t *testing.T) {
 	c := sampleComparison()
 	one := picture(t, c)
 	if !bytes.Equal(one, picture(t, c)) {
-		t.Error("the same numbers give another picture")
+		t.Error("got different pictures of the same numbers")
 	}
 	for _, text := range []string{
 		">office-uplink.pcapng through 3 meters<", ">offered<", ">passed<", ">rate 4mbit<", ">fixed-window<", ">limit=500kB window=1s<",
 		">worst 1 s: 2.00 ×<", ">worst 1 s: 1.00 ×, starved 12.3 ms<", ">15 Mbit/s<", ">5 s<", ">time since 2026-03-01 12:00:00.123456 UTC<",
 	} {
 		if !strings.Contains(string(one), text) {
-			t.Errorf("the picture lacks %q", text)
+			t.Errorf("the picture contains no %q", text)
 		}
 	}
 	if n := strings.Count(string(one), `<path class="limit"`); n != len(c.Meters) {
@@ -157,7 +157,7 @@ func TestPictureShape(t *testing.T) {
 		"passed":  "M52 125.5H455V156H656.5V125.5H858V156H52Z",
 	} {
 		if !strings.Contains(svg, `<path class="`+class+`" d="`+want+`"/>`) {
-			t.Errorf("%s: want %s in\n%s", class, want, svg)
+			t.Errorf("got %s: want %s in\n%s", class, want, svg)
 		}
 	}
 }
@@ -180,15 +180,15 @@ func TestCompareEscapes(t *testing.T) {
 	html := comparisonPage(t, c)
 	for _, bad := range []string{"<img", "<!--", "onerror=\""} {
 		if strings.Contains(html, bad) {
-			t.Errorf("the page holds %q", bad)
+			t.Errorf("the page contains %q", bad)
 		}
 	}
 	if n := strings.Count(html, "<script"); n != 3 {
-		t.Errorf("%d scripts, want 3", n)
+		t.Errorf("got %d scripts, want 3", n)
 	}
 	empty := comparisonPage(t, Comparison{Window: 1})
 	if strings.Contains(empty, "<script") || !strings.Contains(empty, "nothing to draw") {
-		t.Error("the page of no packets has scripts, or does not say so")
+		t.Error("the page without packets has scripts, or no \"nothing to draw\"")
 	}
 }
 

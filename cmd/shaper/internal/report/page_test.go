@@ -68,19 +68,19 @@ func (b *browser) charts(t *testing.T, want int) {
 	t.Helper()
 	inks := evaluate[[]chartInk](t, b, inkScript)
 	if len(inks) != want {
-		t.Errorf("%d charts, want %d", len(inks), want)
+		t.Errorf("got %d charts, want %d", len(inks), want)
 	}
 	for i, c := range inks {
 		if c.Width < 200 || c.Ink < 500 || c.Colors < 3 {
-			t.Errorf("chart %d (%s) is %v px wide and has %d drawn pixels in %d colors", i, c.Chart, c.Width, c.Ink, c.Colors)
+			t.Errorf("chart %d (%s): got a width of %v px and %d drawn pixels in %d colors", i, c.Chart, c.Width, c.Ink, c.Colors)
 		}
 	}
 }
 
-func (b *browser) fits(t *testing.T) {
+func (b *browser) checkFits(t *testing.T) {
 	t.Helper()
 	if over := evaluate[int](t, b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
-		t.Errorf("the page is %d px wider than the window", over)
+		t.Errorf("the page is %d px wider than the window, want 0", over)
 	}
 }
 
@@ -91,9 +91,9 @@ func TestBrowser(t *testing.T) {
 	t.Run("sample", func(t *testing.T) {
 		b.scheme(t, "light", "")
 		b.width(t, 1400)
-		b.open(t, "sample", d)
+		b.openPage(t, "sample", d)
 		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.fits(t)
+		b.checkFits(t)
 		b.cells(t, d)
 		b.shot(t, "light")
 
@@ -102,7 +102,7 @@ func TestBrowser(t *testing.T) {
 		b.scheme(t, "dark", "")
 		dark := evaluate[contrast](t, b, contrastScript)
 		if light.Back == dark.Back {
-			t.Errorf("light and dark have the same background %s", light.Back)
+			t.Errorf("got background %s for both light and dark", light.Back)
 		}
 		for _, c := range []contrast{light, dark} {
 			if c.Contrast < 4.5 {
@@ -110,7 +110,7 @@ func TestBrowser(t *testing.T) {
 			}
 		}
 		if evaluate[string](t, b, `document.querySelector("canvas").toDataURL()`) == before {
-			t.Error("the charts keep their colors when the color scheme changes")
+			t.Error("the charts kept their colors when the color scheme changed")
 		}
 		b.shot(t, "dark")
 		b.quiet(t)
@@ -119,12 +119,12 @@ func TestBrowser(t *testing.T) {
 	t.Run("narrow", func(t *testing.T) {
 		b.width(t, 360) // makes the wide page narrow
 		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.fits(t)
+		b.checkFits(t)
 		b.shot(t, "narrow-dark")
 		b.scheme(t, "light", "")
-		b.open(t, "narrow", d)
+		b.openPage(t, "narrow", d)
 		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.fits(t)
+		b.checkFits(t)
 		b.cells(t, d)
 		b.shot(t, "narrow")
 		b.quiet(t)
@@ -132,13 +132,13 @@ func TestBrowser(t *testing.T) {
 
 	t.Run("cursor", func(t *testing.T) {
 		b.width(t, 1400)
-		b.open(t, "cursor", d)
+		b.openPage(t, "cursor", d)
 		const legends = `[...document.querySelectorAll("figure")].map((f) => f.querySelector(".when").textContent)`
 		idle := evaluate[[]string](t, b, legends)
 		b.mouse(t, input.DispatchMouseEventTypeMouseMoved, 152.5/sampleBins)
 		for i, when := range evaluate[[]string](t, b, legends) {
 			if when != "at 15.2 s" || idle[i] == when {
-				t.Errorf("the legend of chart %d says %q, before the cursor came %q", i, when, idle[i])
+				t.Errorf("chart %d: got legend %q with the cursor, %q without", i, when, idle[i])
 			}
 		}
 		got := evaluate[string](t, b, `document.querySelector("figure .legend b").textContent`)
@@ -151,7 +151,7 @@ func TestBrowser(t *testing.T) {
 	})
 
 	t.Run("zoom", func(t *testing.T) {
-		b.open(t, "zoom", d)
+		b.openPage(t, "zoom", d)
 		const canvases = `[...document.querySelectorAll("canvas")].map((c) => c.toDataURL())`
 		before := evaluate[[]string](t, b, canvases)
 		b.mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.35)
@@ -160,7 +160,7 @@ func TestBrowser(t *testing.T) {
 		b.mouse(t, input.DispatchMouseEventTypeMouseReleased, 0.5)
 		for i, c := range evaluate[[]string](t, b, canvases) {
 			if c == before[i] {
-				t.Errorf("chart %d does not zoom with the first one", i)
+				t.Errorf("chart %d did not zoom with the first one", i)
 			}
 		}
 		b.shot(t, "zoom")
@@ -170,13 +170,13 @@ func TestBrowser(t *testing.T) {
 	t.Run("print", func(t *testing.T) {
 		b.scheme(t, "dark", "print")
 		b.width(t, 688) // A4 within the page margins
-		b.open(t, "print", d)
+		b.openPage(t, "print", d)
 		evaluate[bool](t, b, `dispatchEvent(new Event("beforeprint"))`)
 		b.settle(t)
 		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.fits(t)
+		b.checkFits(t)
 		if c := evaluate[contrast](t, b, contrastScript); c.Back != "rgb(255, 255, 255)" || c.Contrast < 4.5 {
-			t.Errorf("on paper: %+v", c)
+			t.Errorf("on paper: got %+v, want white and a contrast of 4.5 or more", c)
 		}
 		b.shot(t, "print")
 		evaluate[bool](t, b, `dispatchEvent(new Event("afterprint"))`)
@@ -186,17 +186,17 @@ func TestBrowser(t *testing.T) {
 
 	t.Run("single bin", func(t *testing.T) {
 		b.width(t, 1000)
-		b.open(t, "single", singleBin())
+		b.openPage(t, "single", singleBin())
 		b.charts(t, 5)
-		b.fits(t)
+		b.checkFits(t)
 		b.shot(t, "single")
 		b.quiet(t)
 	})
 
 	t.Run("empty", func(t *testing.T) {
-		b.open(t, "empty", Data{Input: "empty.pcap", Policy: "uplink.toml", Version: "1.0.0"})
+		b.openPage(t, "empty", Data{Input: "empty.pcap", Policy: "uplink.toml", Version: "1.0.0"})
 		b.charts(t, 0)
-		b.fits(t)
+		b.checkFits(t)
 		b.shot(t, "empty")
 		b.quiet(t)
 	})
@@ -215,13 +215,13 @@ func TestBrowser(t *testing.T) {
 				d.Offered[i][j] *= 100_000
 			}
 		}
-		b.open(t, "large", d)
+		b.openPage(t, "large", d)
 		for _, px := range []int64{1400, 900, 360} {
 			b.width(t, px)
 			b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-			b.fits(t)
+			b.checkFits(t)
 			if em := evaluate[float64](t, b, `document.querySelector("tbody th").clientWidth / 15`); em < 8 {
-				t.Errorf("at %d px the names of the classes have %.1f em", px, em)
+				t.Errorf("at %d px: got class names of %.1f em, want 8 or more", px, em)
 			}
 			b.shot(t, fmt.Sprintf("large-%d", px))
 		}
@@ -231,14 +231,14 @@ func TestBrowser(t *testing.T) {
 	t.Run("hostile", func(t *testing.T) {
 		b.width(t, 360)
 		d := hostileSample()
-		b.open(t, "hostile", d)
+		b.openPage(t, "hostile", d)
 		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.fits(t)
+		b.checkFits(t)
 		if got := evaluate[string](t, b, `document.querySelector("h1").textContent`); got != hostile {
 			t.Errorf("heading %q, want %q", got, hostile)
 		}
 		if got := evaluate[int](t, b, `document.querySelectorAll("img, body script:not([type])").length`); got != 2 {
-			t.Errorf("%d images and scripts, want the 2 scripts of the page", got)
+			t.Errorf("got %d images and scripts, want the 2 scripts of the page", got)
 		}
 		b.shot(t, "hostile")
 		b.quiet(t)
@@ -254,7 +254,7 @@ func TestBrowser(t *testing.T) {
 			mu.Unlock()
 		}))
 		defer server.Close()
-		b.open(t, "policy", d)
+		b.openPage(t, "policy", d)
 		tried := evaluate[string](t, b, fmt.Sprintf(`(async () => {
 			const image = new Image();
 			const refused = new Promise((done) => image.onerror = () => done("image "));
@@ -271,7 +271,7 @@ func TestBrowser(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if hits > 0 {
-			t.Errorf("%d requests left the page", hits)
+			t.Errorf("got %d requests from the page, want 0", hits)
 		}
 	})
 }
@@ -282,7 +282,7 @@ func (b *browser) cells(t *testing.T, d Data) {
 	got := evaluate[[][]string](t, b, `[...document.querySelectorAll("tbody tr")].map((r) =>
 		[r.cells[0].firstChild.data, ...[...r.querySelectorAll("td")].map((c) => [...c.children].map((e) => e.textContent).join("|"))])`)
 	if len(got) != len(d.Classes) {
-		t.Fatalf("%d rows, want %d", len(got), len(d.Classes))
+		t.Fatalf("got %d rows, want %d", len(got), len(d.Classes))
 	}
 	for i, c := range d.Classes {
 		total := c.total()
@@ -295,7 +295,7 @@ func (b *browser) cells(t *testing.T, d Data) {
 				want = "0"
 			}
 			if got[i][j+1] != want {
-				t.Errorf("%s, column %d: %q, want %q", c.Name, j+1, got[i][j+1], want)
+				t.Errorf("%s, column %d: got %q, want %q", c.Name, j+1, got[i][j+1], want)
 			}
 		}
 	}

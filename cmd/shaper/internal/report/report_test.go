@@ -40,14 +40,14 @@ func TestEscapes(t *testing.T) {
 	html := write(t, hostileSample())
 	for _, bad := range []string{"<img", "<!--", "onerror=\""} {
 		if i := strings.Index(html, bad); i >= 0 {
-			t.Errorf("the page holds %q: …%s…", bad, html[max(0, i-60):min(len(html), i+60)])
+			t.Errorf("the page contains %q: …%s…", bad, html[max(0, i-60):min(len(html), i+60)])
 		}
 	}
 	if got, want := strings.Count(html, "<script"), 3; got != want {
-		t.Errorf("%d scripts, want %d", got, want)
+		t.Errorf("got %d scripts, want %d", got, want)
 	}
 	if got, want := strings.Count(html, "</script"), 3; got != want {
-		t.Errorf("%d ends of scripts, want %d", got, want)
+		t.Errorf("got %d ends of scripts, want %d", got, want)
 	}
 }
 
@@ -56,22 +56,22 @@ func TestSelfContained(t *testing.T) {
 	html := write(t, sample())
 	html = strings.ReplaceAll(html, uplotJS, "")
 	if m := regexp.MustCompile(`(?i)\b(src|href|url|@import|https?:)\s*[=(/"]`).FindString(html); m != "" {
-		t.Errorf("the page holds %q", m)
+		t.Errorf("the page contains %q", m)
 	}
 	if !strings.Contains(html, `http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;sha256-`) {
-		t.Error("no policy against loading")
+		t.Error("the page has no Content-Security-Policy")
 	}
 }
 
-func TestEmpty(t *testing.T) {
+func TestPageWithoutPackets(t *testing.T) {
 	html := write(t, Data{Input: "empty.pcap", Policy: "p.toml", Version: "1"})
 	for _, bad := range []string{"<script", "<figure", "<table", "NaN", "Warnings", "Starts"} {
 		if strings.Contains(html, bad) {
-			t.Errorf("the page of no packets holds %q", bad)
+			t.Errorf("the page without packets contains %q", bad)
 		}
 	}
 	if !strings.Contains(html, "holds no packet") {
-		t.Error("the page does not say that there is no packet")
+		t.Error("the page without packets contains no \"holds no packet\"")
 	}
 }
 
@@ -93,15 +93,15 @@ func TestChartLimit(t *testing.T) {
 		}
 		html := write(t, d)
 		if got := strings.Count(html, `data-chart="meter"`); got != tt.drawn {
-			t.Errorf("%d meters: %d drawn, want %d", tt.meters, got, tt.drawn)
+			t.Errorf("%d meters: got %d drawn, want %d", tt.meters, got, tt.drawn)
 		}
 		if strings.Contains(html, "not drawn") != (tt.note != "") || !strings.Contains(html, tt.note) {
-			t.Errorf("%d meters: want the note %q", tt.meters, tt.note)
+			t.Errorf("got %d meters: want the note %q", tt.meters, tt.note)
 		}
 	}
 }
 
-func TestDrops(t *testing.T) {
+func TestDropsOfQueue(t *testing.T) {
 	for _, tt := range []struct {
 		q    Queue
 		want string
@@ -111,12 +111,12 @@ func TestDrops(t *testing.T) {
 		{Queue{Full: dataplane.Count{Packets: 1234, Bytes: 5}, WRED: dataplane.Count{Packets: 2, Bytes: 3}}, "packets dropped: queue-full 1,234, wred 2"},
 	} {
 		if got := tt.q.Drops(); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
+			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
 	html := write(t, sample())
 	if !strings.Contains(html, "packets dropped: queue-full 1,234, codel 2") {
-		t.Error("the page does not tell what the queue dropped")
+		t.Error("the page does not list the packets dropped by the queue")
 	}
 }
 
@@ -131,7 +131,7 @@ func TestCheckJoinsErrors(t *testing.T) {
 	var b bytes.Buffer
 	err := Write(&b, d)
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("got nil, want an error")
 	}
 	for _, want := range []string{
 		"BinWidth is 0 ns", "Passed[2] has 299", "Unmetered has 299", `meter "video" Te has 0`, `delay of queue "bulk" has 301`,
@@ -142,7 +142,7 @@ func TestCheckJoinsErrors(t *testing.T) {
 		}
 	}
 	if b.Len() > 0 {
-		t.Errorf("%d bytes written before the error", b.Len())
+		t.Errorf("got %d bytes written before the error, want 0", b.Len())
 	}
 }
 
@@ -208,7 +208,7 @@ func TestUplotUnchanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != m[1] {
-			t.Errorf("uplot/%s was edited: sha256 %x, uplot/README.md has %s", m[2], sum, m[1])
+			t.Errorf("uplot/%s was edited: got sha256 %x, want %s as in uplot/README.md", m[2], sum, m[1])
 		}
 	}
 }

@@ -58,7 +58,7 @@ func sample() Data {
 		if phase < 0.8 && rng.Float64() < 0.1 { // voice
 			n := 120 + rng.Int64N(200)
 			color := 2
-			if voice.take(at, n) {
+			if voice.takeBytes(at, n) {
 				color = 0
 			}
 			took(&classes[0], color, at, n)
@@ -71,12 +71,12 @@ func sample() Data {
 		if rng.Float64() < rate { // video
 			n := 900 + rng.Int64N(600)
 			excess.level = min(excess.size, excess.level+video.spill(at))
-			excess.see(at)
+			excess.seeTime(at)
 			switch {
-			case video.take(at, n):
+			case video.takeBytes(at, n):
 				took(&classes[1], 0, at, n)
 				left(0, at, n)
-			case excess.take(at, n):
+			case excess.takeBytes(at, n):
 				took(&classes[1], 1, at, n)
 				add(&classes[1].Marked, n)
 				left(1, at, n)
@@ -142,17 +142,17 @@ func (b *sampleBucket) spill(at int64) int64 {
 	return over
 }
 
-func (b *sampleBucket) take(at, n int64) bool {
+func (b *sampleBucket) takeBytes(at, n int64) bool {
 	b.spill(at)
 	ok := n <= b.level
 	if ok {
 		b.level -= n
 	}
-	b.see(at)
+	b.seeTime(at)
 	return ok
 }
 
-func (b *sampleBucket) see(at int64) {
+func (b *sampleBucket) seeTime(at int64) {
 	bin := at / sampleBin
 	if b.lowest[bin] < 0 || b.level < b.lowest[bin] {
 		b.lowest[bin] = b.level

@@ -29,19 +29,19 @@ func TestSimulation(t *testing.T) {
 	svg := draw(s)
 	for _, text := range []string{s.Name, ">budget 1gbit<", ">Use<", ">Sum of shares<", ">Share of one host<", ">used<", ">excess<", ">shares<", ">crash<", ">partition<", ">flush<", ">30 s<"} {
 		if !strings.Contains(svg, text) {
-			t.Errorf("the picture does not say %q", text)
+			t.Errorf("the picture contains no %q", text)
 		}
 	}
 	for _, text := range []string{">clock<", ">failover<"} { // these do not fit
 		if strings.Contains(svg, text) {
-			t.Errorf("the picture says %q", text)
+			t.Errorf("the picture contains %q", text)
 		}
 	}
 	if svg != draw(s) {
-		t.Error("drawn again, the picture is another")
+		t.Error("got different pictures of the same simulation")
 	}
 	if svg := draw(Simulation{Name: "short", Width: 1}); !strings.Contains(svg, "too short to draw") {
-		t.Error("an empty picture does not say so")
+		t.Error("an empty picture contains no \"too short to draw\"")
 	}
 	for _, tt := range []struct {
 		change func(*Simulation)
@@ -53,7 +53,7 @@ func TestSimulation(t *testing.T) {
 		s := sampleSimulation()
 		tt.change(&s)
 		if err := WriteSimulation(&bytes.Buffer{}, s); err == nil || err.Error() != tt.want {
-			t.Errorf("%v, want %s", err, tt.want)
+			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (w *delays) decide() {
 	for i, q := range w.queues {
 		s := ServiceOf(q, w.queues, 1500)
 		if s.Before == nil && w.longest[int64(i)] > WholeNS(s.Wait) {
-			w.t.Errorf("queue %d has a delay of %d ns, the bound is %d", i, w.longest[int64(i)], WholeNS(s.Wait))
+			w.t.Errorf("queue %d: got a delay of %d ns, want at most %d", i, w.longest[int64(i)], WholeNS(s.Wait))
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestFairIsDescribed(t *testing.T) {
 		}
 		for _, p := range ServiceOf(q, []*dataplane.Queue{q}, 1500).Parts(q) {
 			if p.Key == "delay" {
-				t.Errorf("a fair queue has a delay of %s", p.Text)
+				t.Errorf("a fair queue: got a delay of %s, want none", p.Text)
 			}
 		}
 	}

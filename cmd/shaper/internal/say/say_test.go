@@ -22,10 +22,10 @@ func TestPrintable(t *testing.T) {
 	} {
 		got := Printable(name)
 		if got != want {
-			t.Errorf("%q: %s, want %s", name, got, want)
+			t.Errorf("%q: got %s, want %s", name, got, want)
 		}
 		if again := Printable(got); again != got {
-			t.Errorf("%q, twice: %s, want %s", name, again, got)
+			t.Errorf("%q, twice: got %s, want %s", name, again, got)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestShortened(t *testing.T) {
 		999_949_999: "999.9 M", 999_950_000: "1.000 G", 1e15: "1.000 P", math.MaxInt64: "9.223 E",
 	} {
 		if got := shortened(n); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
+			t.Errorf("%d: got %q, want %q", n, got, want)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestGrouped(t *testing.T) {
 		math.MaxInt64: "9,223,372,036,854,775,807", math.MinInt64: "-9,223,372,036,854,775,808",
 	} {
 		if got := Grouped(n); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
+			t.Errorf("%d: got %q, want %q", n, got, want)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestGrouped(t *testing.T) {
 func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 classes", 1: "1 class", 2: "2 classes", 1234: "1,234 classes"} {
 		if got := Count(n, "class"); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
+			t.Errorf("%d: got %q, want %q", n, got, want)
 		}
 	}
 	if got := Count(2, "key"); got != "2 keys" {

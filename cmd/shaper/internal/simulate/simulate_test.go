@@ -36,7 +36,7 @@ func config(t *testing.T, events string) Config {
 	return c
 }
 
-func run(t *testing.T, c Config) *Result {
+func mustRun(t *testing.T, c Config) *Result {
 	t.Helper()
 	r, err := Run(t.Context(), c)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestEvents(t *testing.T) {
 		}},
 	} {
 		c := config(t, tt.event)
-		r := run(t, c)
+		r := mustRun(t, c)
 		mean := func(from, to int, v []float64) float64 {
 			if from, to = min(from, len(v)-1), min(to, len(v)); from < to {
 				v = v[from:to]
@@ -136,23 +136,23 @@ func TestSameSeed(t *testing.T) {
 	t.Parallel()
 	c := config(t, "- {every: 1s, crash: 2, for: 1s}\n- {every: 1s, demand: [0bit, 200mbit], hosts: 3}")
 	c.Loss = 0.01
-	first := run(t, c)
-	if again := run(t, c); !reflect.DeepEqual(first, again) {
-		t.Errorf("%+v is not %+v", first, again)
+	first := mustRun(t, c)
+	if again := mustRun(t, c); !reflect.DeepEqual(first, again) {
+		t.Errorf("got %+v, then %+v with the same seed", first, again)
 	}
 	c.Seed++
-	if other := run(t, c); other.Passed == first.Passed {
-		t.Error("another seed gives the same")
+	if other := mustRun(t, c); other.Passed == first.Passed {
+		t.Error("got the same result for another seed")
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestRunErrors(t *testing.T) {
 	t.Parallel()
 	if _, err := Run(t.Context(), config(t, "- {at: 1s, crash: host-20}")); err == nil || err.Error() != "test:2:3: no host is named host-20 at 1s" {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want that no host is named host-20", err)
 	}
 	if _, err := Run(t.Context(), config(t, "- {every: 1ms, join: 4096}")); err == nil || err.Error() != "test:2:3: more than 16384 hosts at 4ms" {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want more than 16384 hosts", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
@@ -164,7 +164,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	if _, err := Run(ctx, c); !errors.Is(err, why) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want %v", err, why)
 	}
 }
 
@@ -173,8 +173,8 @@ func TestFairness(t *testing.T) {
 	t.Parallel()
 	c := config(t, "- {at: 0s, partition: 50%}")
 	c.Terms.Rescue = 0
-	if r := run(t, c); math.Abs(r.Fairness-0.5) > 0.02 {
-		t.Errorf("half of the hosts have nothing, and fairness is %.4f", r.Fairness)
+	if r := mustRun(t, c); math.Abs(r.Fairness-0.5) > 0.02 {
+		t.Errorf("got fairness %.4f, want 0.5: half of the hosts have no share", r.Fairness)
 	}
 	for _, tt := range []struct {
 		wants       []int64
@@ -192,15 +192,15 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestParts checks that a part of the hosts is at least one host.
-func TestParts(t *testing.T) {
+// TestPartOfHosts checks that a part of the hosts is at least one host.
+func TestPartOfHosts(t *testing.T) {
 	t.Parallel()
 	c := config(t, "- {at: 1s, crash: 1%}\n- {at: 2s, crash: 0%}")
-	if r := run(t, c); r.Series.Up[len(r.Series.Up)-1] != 19 {
-		t.Errorf("%d hosts are left", r.Series.Up[len(r.Series.Up)-1])
+	if r := mustRun(t, c); r.Series.Up[len(r.Series.Up)-1] != 19 {
+		t.Errorf("got %d hosts, want 19", r.Series.Up[len(r.Series.Up)-1])
 	}
-	if r := run(t, c); len(r.Series.Marks) != 2 || !strings.HasPrefix(r.Series.Marks[0].What, "crash") {
-		t.Errorf("%v", r.Series.Marks)
+	if r := mustRun(t, c); len(r.Series.Marks) != 2 || !strings.HasPrefix(r.Series.Marks[0].What, "crash") {
+		t.Errorf("got %v, want two marks, first a crash", r.Series.Marks)
 	}
 }
 
@@ -232,7 +232,7 @@ func FuzzScenario(f *testing.F) {
 			return
 		}
 		if err != nil || r.Excess > r.Bound+1 {
-			t.Errorf("%v: %.0f bytes beyond the budget, and %.0f the bound", err, r.Excess, r.Bound)
+			t.Errorf("got %v and %.0f bytes beyond the budget, want at most %.0f", err, r.Excess, r.Bound)
 		}
 	})
 }
