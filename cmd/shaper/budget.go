@@ -73,7 +73,7 @@ command's arguments.`,
 	for _, cmd := range []*cobra.Command{list, show} {
 		cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, one line per budget")
 	}
-	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, whatever their policies say",
+	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, overriding their policies",
 		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", wantArgs(2, true, "a budget and its parameters"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return setBudget(ctx, s, c, args[0], args[1:])

@@ -262,7 +262,7 @@ func newDetach(s streams) *cobra.Command {
 		Short:   "Detach a running shaper, or clean up after one that died",
 		Long: `Detach the shaper from an interface and restore the previous qdiscs and limits.
 It does the same for state that a killed shaper left behind, and ends a shaper
-that waits for its interface. Without IFACE, there must be only one.`,
+that waits for its interface. You can omit IFACE if only one is shaped.`,
 		Example: "  shaper detach eth0",
 		Args:    atMostOne,
 		RunE:    all.each(&f, func(_ *cobra.Command, args []string) error { return f.detach(s, interfaceArg(args)) }),

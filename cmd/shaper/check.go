@@ -19,13 +19,14 @@ func newCheck(s streams) *cobra.Command {
 	asJSON := false
 	o := lint.Options{}
 	cmd := &cobra.Command{
-		Use:     "check POLICY",
+		Use:     "check [POLICY]",
 		GroupID: "plan",
 		Short:   "Compile a policy, show it in exact units, and lint it",
 		Long: `Compile a policy file, or a policy given by --rate or --meter, and print it in
 exact units, with warnings and their reasons. If the policy does not compile,
 print each error with its position.`,
-		Example: `  shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12
+		Example: `  shaper check docs/customer.yaml
+  shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12
   shaper check --rate 50mbit`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if f.given() {
@@ -127,11 +128,11 @@ func (p *printer) meters(m *dataplane.Meter) {
 func (p *printer) link(link *dataplane.Link, queues []*dataplane.Queue) {
 	p.Printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
 	for i, l := range say.Levels(link, queues) {
-		of := ""
+		of := "of the rate"
 		if i > 0 {
-			of = ", of the rest"
+			of = "of the remaining rate"
 		}
-		p.Printf("  priority %d %s%s\n", l.Priority, say.Level(l, link.Rate), of)
+		p.Printf("  priority %d %s %s\n", l.Priority, say.Level(l, link.Rate), of)
 	}
 }
 

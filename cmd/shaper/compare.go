@@ -33,7 +33,7 @@ func newCompare(s streams) *cobra.Command {
 		Short:   "Run a capture through several meters side by side",
 		Long: `Run a capture through several meters side by side, independently of each other:
 green and yellow packets pass, red ones are dropped. IN is pcap or pcapng,
-gzipped or not; - is the standard input.
+gzipped or not; - is standard input.
 
 Add each meter with --meter. Without --meter, --rate compares one meter of each
 kind at that rate. The limit of a window is the number of bytes that the rate
@@ -74,7 +74,7 @@ func (f *compareFlags) check() error {
 	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
 		return usagef("picture %q: the name must end in .svg", f.picture)
 	case f.report == "-" && f.json:
-		return usagef("only one of --report - and --json can write to the standard output")
+		return usagef("only one of --report - and --json can write to standard output")
 	case f.report != "" && f.picture != "" && output.Absolute(f.report) == output.Absolute(f.picture) && !isDevice(f.report):
 		return usagef("report and picture are both %q: choose two names", f.report)
 	}

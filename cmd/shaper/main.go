@@ -140,7 +140,7 @@ color.`,
 	root.SetErr(s.err)
 	root.AddGroup(
 		&cobra.Group{ID: "shape", Title: "Shape:"},
-		&cobra.Group{ID: "look", Title: "Look:"},
+		&cobra.Group{ID: "look", Title: "Inspect:"},
 		&cobra.Group{ID: "plan", Title: "Plan:"},
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -14,13 +14,13 @@ import (
 // newMan returns the command that writes man pages, for make man.
 func newMan() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man FOLDER",
+		Use:    "man DIR",
 		Hidden: true,
-		Short:  "Write a man page for each command to a folder",
-		Args:   oneArg("folder"),
+		Short:  "Write a man page for each command to a directory",
+		Args:   oneArg("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return plainPathError("folder", err)
+				return plainPathError("directory", err)
 			}
 			var err error
 			walkCommands(cmd.Root(), func(cmd *cobra.Command) {

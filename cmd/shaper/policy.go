@@ -39,7 +39,7 @@ func (p *policyFlags) addOneLiner(cmd *cobra.Command) {
 	f.StringVar(&p.one.Green, "green", "", "apply `ACTION` to green packets: pass, drop, dscp=af11, queue and others (default pass)")
 	f.StringVar(&p.one.Yellow, "yellow", "", "apply `ACTION` to yellow packets (default pass)")
 	f.StringVar(&p.one.Red, "red", "", "apply `ACTION` to red packets (default drop)")
-	f.StringVar(&p.one.Queue, "queue", "", "the `QUEUE` used by the queue action, such as \"rate=20mbit limit=100ms\"")
+	f.StringVar(&p.one.Queue, "queue", "", "define the `QUEUE` used by the queue action, such as \"rate=20mbit limit=100ms\"")
 	f.StringVar(&p.one.Length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 }
 

@@ -35,19 +35,19 @@ func newReplay(s streams) *cobra.Command {
 		GroupID: "shape",
 		Short:   "Meter a capture in virtual time and write the result",
 		Long: `Meter the packets of a capture by their own timestamps and print totals by class
-and color. IN is pcap or pcapng, gzipped or not; - is the standard input.
+and color. IN is pcap or pcapng, gzipped or not; - is standard input.
 
 With -o, write the capture as it would have left the box: without dropped
 packets, with marks in the headers, and with queued packets at their departure
 times. It has the format of IN, and is gzipped if its name ends in .gz.`,
-		Example: `  shaper replay testdata/pcaps/bursts.pcap -o left.pcap \
+		Example: `  shaper replay testdata/pcaps/bursts.pcap -o sent.pcap \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
 		Args: oneArg("capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&f.out, "output", "o", "", "write the resulting capture to `OUT`, or - for the standard output")
+	flags.StringVarP(&f.out, "output", "o", "", "write the resulting capture to `OUT`, or - for standard output")
 	flags.StringVar(&f.decisions, "decisions", "", "write one row per packet to `FILE`: CSV, or JSON lines if it ends in .jsonl")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.engine, "engine", "go", "metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
@@ -66,7 +66,7 @@ func (f *replayFlags) check() error {
 	}
 	switch {
 	case stdout > 1:
-		return usagef("only one of -o -, --decisions -, --report - and --json can write to the standard output")
+		return usagef("only one of -o -, --decisions -, --report - and --json can write to standard output")
 	case f.maxGap <= 0:
 		return usagef("--max-gap must be above zero")
 	case f.engine != "go" && f.engine != "bpf":

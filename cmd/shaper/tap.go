@@ -83,8 +83,10 @@ type runningTap struct {
 
 func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
 	switch {
-	case (f.uplink == "") == (f.peer == ""):
+	case f.uplink == "" && f.peer == "":
 		return usagef("give --uplink IFACE or --peer NAME")
+	case f.uplink != "" && f.peer != "":
+		return usagef("give --uplink IFACE or --peer NAME, not both")
 	case f.queues < 1 || f.queues > 256:
 		return usagef("--queues %d: want 1 to 256", f.queues)
 	case f.mtu != 0 && (f.mtu < 68 || f.mtu > 65521):

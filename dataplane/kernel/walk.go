@@ -46,7 +46,7 @@ func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 		if fair != nil {
 			q, field = fair, "fair"
 		}
-		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which know no virtual time"}, UseUserSpace}
+		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which cannot run in virtual time"}, UseUserSpace}
 	}
 	g, err := encode(plan, ingressEntry, "")
 	if err != nil {

@@ -135,9 +135,9 @@ func (c Config) multiQueue(queues int) (multi bool, err error) {
 	device, ok := link.(*netlink.Tuntap)
 	switch {
 	case !ok:
-		return false, fmt.Errorf("there is a device of this name, of type %s: choose another name", link.Type())
+		return false, errors.New("a device of this name exists, and is not a TAP device: choose another name")
 	case device.Mode == netlink.TUNTAP_MODE_TUN:
-		return false, errors.New("there is a TUN device of this name, without Ethernet headers: choose another name")
+		return false, errors.New("a TUN device of this name exists, without Ethernet headers: choose another name")
 	case device.Queues > 0:
 		return false, errInUse
 	case multi && device.Flags&netlink.TUNTAP_MULTI_QUEUE == 0:

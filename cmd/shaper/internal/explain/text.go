@@ -135,7 +135,7 @@ func (t *Explanation) classLines() []string {
 	lines := []string{first}
 	for i, m := range t.Missed {
 		if i == mostMissed {
-			lines = append(lines, fmt.Sprintf("nor %d more classes before it", len(t.Missed)-mostMissed))
+			lines = append(lines, "nor "+say.Count(len(t.Missed)-mostMissed, "other earlier class"))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("not %s (%s): wants %s, has %s", m.Class, shortPlace(m.Place), m.Wants, m.Has))
@@ -200,9 +200,9 @@ func (q *QueuedJSON) lines(dropped bool) []string {
 	case *q.WaitNS == 0:
 		found += "; no delay"
 	case dropped:
-		found += fmt.Sprintf("; its delay would be %v", time.Duration(*q.WaitNS))
+		found += fmt.Sprintf("; delay would be %v", time.Duration(*q.WaitNS))
 	default:
-		found += fmt.Sprintf("; its delay is %v", time.Duration(*q.WaitNS))
+		found += fmt.Sprintf("; delay %v", time.Duration(*q.WaitNS))
 	}
 	lines := []string{fmt.Sprintf("%s (%s): %s", q.Name, shortPlace(q.Place), strings.Join(q.Settings, "; ")), found}
 	if q.Early != "" {

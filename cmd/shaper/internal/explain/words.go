@@ -201,5 +201,5 @@ func wantsOf(m *dataplane.Match, key string) string {
 		}
 		return say.Match(&only)
 	}
-	return "tcp or udp, because it has ports"
+	return "tcp or udp, to match ports"
 }

@@ -13,7 +13,7 @@ import (
 // parser and the classifier treat it like any other.
 var control = []probe{
 	{"ARP", frame(0x0806, make([]byte, 28))},
-	{"IPv6 neighbour discovery", frame(0x86dd, ipv6(58, []byte{135, 0, 0, 0}))},
+	{"IPv6 neighbor discovery", frame(0x86dd, ipv6(58, []byte{135, 0, 0, 0}))},
 	{"OSPF", frame(0x0800, ipv4(89, nil))},
 	{"BGP", frame(0x0800, ipv4(6, []byte{0, 179, 0, 179}))},
 	{"EIGRP", frame(0x0800, ipv4(88, nil))},

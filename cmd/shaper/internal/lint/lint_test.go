@@ -102,14 +102,14 @@ func TestFindings(t *testing.T) {
 		{"no TCP", class(udp + "meter: {type: token-bucket, rate: 100mbit, burst: 70000}"), nil},
 		{"red is not dropped", class("match: {proto: tcp, dport: 80}, meter: {type: token-bucket, rate: 100mbit, burst: 70000}, red: {dscp: 0}"), nil},
 		// Control traffic.
-		{"routing in a class that drops", class("meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}"), []string{"p.yaml:1:18 warning class a can drop IPv6 neighbour discovery, OSPF, BGP"}},
-		{"routing in a class that queues", class("green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:1:18 warning can drop IPv6 neighbour discovery"}},
+		{"routing in a class that drops", class("meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}"), []string{"p.yaml:1:18 warning class a can drop IPv6 neighbor discovery, OSPF, BGP"}},
+		{"routing in a class that queues", class("green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:1:18 warning can drop IPv6 neighbor discovery"}},
 		{"routing in a class that drops what has no ECN", class("green: {ecn: ce, else: drop}"), []string{"warning OSPF"}},
 		{"routing that passes", class("green: {dscp: 0}"), nil},
 		{"routing in a class before", "classes: [{name: control, match: {dscp: cs6}}, {name: a, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}}]", nil},
 		{"routing in a class of its own that queues the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", nil},
-		{"routing in a class of its own that drops the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1gbit, burst: 64MiB}, red: drop"), []string{"warning can drop IPv6 neighbour discovery"}},
-		{"routing in a class of its own that queues all", class("match: {dscp: cs6}, green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning can drop IPv6 neighbour discovery"}},
+		{"routing in a class of its own that drops the excess", class("match: {dscp: cs6}, meter: {type: token-bucket, rate: 1gbit, burst: 64MiB}, red: drop"), []string{"warning can drop IPv6 neighbor discovery"}},
+		{"routing in a class of its own that queues all", class("match: {dscp: cs6}, green: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning can drop IPv6 neighbor discovery"}},
 		{"routing with TCP in a class that queues the excess", class("match: {proto: tcp}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"warning can drop BGP:"}},
 		{"ARP", class("match: {ethertype: arp}, green: drop"), []string{"warning can drop ARP:"}},
 		{"BGP", class("match: {dport: 179}, green: drop"), []string{"warning can drop BGP:"}},
@@ -173,8 +173,8 @@ func TestFindings(t *testing.T) {
 		{"coupled envelope of one flow", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", []string{"p.yaml:2:27 note MEF 10.3 [R142]"}},
 		{"coupled envelope of two flows", "classes: [{name: a, " + udp + flow("1mbit", "1") + "yellow: {dscp: 0}}, {name: b, match: {proto: esp}, " + flow("1mbit", "2") + "yellow: {dscp: 0}}]\nenvelopes: {e: {coupling: true}}\n", nil},
 		// Properties of meter types.
-		{"fixed window", class(udp + "meter: {type: fixed-window, limit: 125kB, window: 1s}"), []string{"p.yaml:1:69 warning a fixed window can pass twice its limit, 250000 B, across the border of two windows"}},
-		{"fixed window in packets", class(udp + "meter: {type: fixed-window, limit: 100, window: 1s, count: packets}"), []string{"warning twice its limit, 200 packets, across"}},
+		{"fixed window", class(udp + "meter: {type: fixed-window, limit: 125kB, window: 1s}"), []string{"p.yaml:1:69 warning a fixed window can pass twice its limit, 250000 B, at once around a window boundary"}},
+		{"fixed window in packets", class(udp + "meter: {type: fixed-window, limit: 100, window: 1s, count: packets}"), []string{"warning twice its limit, 200 packets, at once"}},
 		{"other windows", class(udp+"meter: {type: sliding-window, limit: 125kB, window: 1s, then: m}"+mild) + "meters: {m: {type: sliding-counter, limit: 125kB, window: 1s, color: aware, then: n}, n: {type: sliding-log, limit: 125kB, window: 1s, color: aware}}\n", nil},
 		{"limit below the MTU", class(udp + "meter: {type: sliding-counter, limit: 1499, window: 1s}"), []string{"p.yaml:1:93 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never fits, even on an idle link"}},
 		{"limit below GSO", class(udp + "meter: {type: sliding-window, limit: 65535, window: 1s}"), []string{"p.yaml:1:92 note smaller than a GSO packet: a.limit (65535 B)"}},
@@ -248,7 +248,7 @@ func TestComparisonIsLimited(t *testing.T) {
 }
 
 // TestDropUnclassified checks the warnings about policies that drop unclassified packets,
-// if the link would lose its neighbours. With the classes that the warnings suggest, there
+// if the link would lose its neighbors. With the classes that the warnings suggest, there
 // are none.
 func TestDropUnclassified(t *testing.T) {
 	const arp, nd = "{name: arp, match: {ethertype: arp}}", "{name: nd, match: {proto: icmpv6}}"

@@ -19,7 +19,7 @@ func (l *linter) meterTypes() {
 	for _, m := range l.plan.Meters() {
 		switch t := m.Params.(type) {
 		case meter.FixedWindow:
-			l.add(Warning, m, "type", "a fixed window can pass twice its limit, %s, across the border of two windows: use a sliding-counter, which cannot and needs no more memory", tokens(2*t.Limit, m.Packets))
+			l.add(Warning, m, "type", "a fixed window can pass twice its limit, %s, at once around a window boundary: use a sliding-counter, which refills gradually and needs no more memory", tokens(2*t.Limit, m.Packets))
 		case meter.SlidingLog:
 			l.logEntries(m, t)
 		case meter.TokenBucket:

@@ -57,7 +57,7 @@ func Unclassified(plan *dataplane.Plan) []string {
 	return out
 }
 
-// dropUnclassified warns about otherwise: drop if the link would lose its neighbours, and
+// dropUnclassified warns about otherwise: drop if the link would lose its neighbors, and
 // notes other unclassified control traffic.
 func (l *linter) dropUnclassified() {
 	p := l.File.Policy
@@ -66,10 +66,10 @@ func (l *linter) dropUnclassified() {
 	}
 	c := l.plan.Classifier
 	if classOf(c, arp.frame) < 0 {
-		l.add(Warning, p, "otherwise", "otherwise: drop drops ARP: IPv4 neighbours are lost within minutes and the link is dead; add the class {name: arp, match: {ethertype: arp}}")
+		l.add(Warning, p, "otherwise", "otherwise: drop drops ARP: IPv4 neighbors are lost within minutes and the link is dead; add the class {name: arp, match: {ethertype: arp}}")
 	}
 	if classOf(c, nd.frame) < 0 {
-		l.add(Warning, p, "otherwise", "otherwise: drop drops IPv6 neighbour discovery: IPv6 neighbours are lost within minutes and the link is dead for IPv6; add the class {name: nd, match: {proto: icmpv6}}")
+		l.add(Warning, p, "otherwise", "otherwise: drop drops IPv6 neighbor discovery: IPv6 neighbors are lost within minutes and the link is dead for IPv6; add the class {name: nd, match: {proto: icmpv6}}")
 	}
 	var others []string
 	for _, other := range control[2:] {

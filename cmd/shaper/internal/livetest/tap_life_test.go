@@ -38,7 +38,7 @@ func TestLiveTapUsage(t *testing.T) {
 	}{
 		{2, "want one TAP device, got 0: see shaper tap --help", []string{"tap"}},
 		{2, "give --uplink IFACE or --peer NAME", []string{"tap", "t0", "--meter", never}},
-		{2, "give --uplink IFACE or --peer NAME", with("--peer", "t1")},
+		{2, "give --uplink IFACE or --peer NAME, not both", with("--peer", "t1")},
 		{2, "--queues 0: want 1 to 256", with("--queues", "0")},
 		{2, "--queues 257: want 1 to 256", with("--queues", "257")},
 		{2, "--mtu 67: want 68 to 65521 bytes", with("--mtu", "67")},
@@ -52,7 +52,7 @@ func TestLiveTapUsage(t *testing.T) {
 		{2, `a policy is missing.*`, []string{"tap", "t0", "--uplink", "v0"}},
 		{2, `.*nothing.*`, []string{"tap", "t0", "--uplink", "v0", "--meter", "nothing rate=1mbit"}},
 		{1, `open uplink: there is no interface eth9: use --wait to wait for it`, []string{"tap", "t0", "--uplink", "eth9", "--meter", never}},
-		{1, `open tap "v0": there is a device of this name, of type veth: choose another name`, []string{"tap", "v0", "--uplink", "v0", "--meter", never}},
+		{1, `open tap "v0": a device of this name exists, and is not a TAP device: choose another name`, []string{"tap", "v0", "--uplink", "v0", "--meter", never}},
 		{1, `open tap "a23456789012345x": the name has 16 bytes: .*`, []string{"tap", "a23456789012345x", "--uplink", "v0", "--meter", never}},
 		{1, `open tap "t0": .*busy.*`, []string{"tap", "t0", "--peer", "t0", "--meter", never}},
 	} {

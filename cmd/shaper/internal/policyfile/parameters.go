@@ -134,9 +134,9 @@ func (d *draft) suggestBurst(name string, r meter.Rate) string {
 		return fmt.Sprintf("give a number of packets, such as %s: 10", name)
 	}
 	if b, ok := r.Burst(20 * time.Millisecond); ok && b >= 3000 {
-		return fmt.Sprintf("20 ms at its rate would be %s: 20ms (%d bytes)", name, b)
+		return fmt.Sprintf("give a size, such as %s: 20ms (%d bytes at its rate)", name, b)
 	}
-	return fmt.Sprintf("two packets of 1500 bytes would be %s: 3000", name)
+	return fmt.Sprintf("give a size, such as %s: 3000 (two packets of 1500 bytes)", name)
 }
 
 // ParsePackets reads a number of packets.

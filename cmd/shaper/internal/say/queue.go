@@ -193,7 +193,7 @@ func atMost(ns *big.Rat) string {
 
 // Parts describes the service of q.
 func (s Service) Parts(q *dataplane.Queue) []Part {
-	gets, delay := "at least "+portion(q.Link.Rate, s.Part), ""
+	rate, delay := "at least "+portion(q.Link.Rate, s.Part), ""
 	if s.Wait != nil {
 		delay = atMost(s.Wait)
 	}
@@ -203,13 +203,13 @@ func (s Service) Parts(q *dataplane.Queue) []Part {
 			names = append(names, b.Name)
 		}
 		before := strings.Join(names, ", ")
-		gets += " while " + before + " sends nothing"
+		rate += " while " + before + " sends nothing"
 		delay += ", plus the time during which " + before + " sends"
 	}
 	if s.Wait == nil {
-		return []Part{{"gets", gets}}
+		return []Part{{"rate", rate}}
 	}
-	return []Part{{"gets", gets}, {"delay", delay}}
+	return []Part{{"rate", rate}, {"delay", delay}}
 }
 
 // Level writes each queue's part of a rate while all queues of the priority are busy.
@@ -218,7 +218,7 @@ func Level(l PriorityLevel, rate meter.Rate) string {
 	for _, q := range l.Queues {
 		share := big.NewRat(int64(q.LinkQueue().Weight), int64(l.weights))
 		if share.IsInt() {
-			out = append(out, q.Name+" all of it")
+			out = append(out, q.Name+" all")
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s %v (%v)", q.Name, share, portion(rate, share)))
