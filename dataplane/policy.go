@@ -298,11 +298,7 @@ func (q *Queue) Resolve() (queue.Share, error) {
 
 // Share returns the queue as a share of its link, with the default weight.
 func (q *Queue) Share() queue.Share {
-	s := queue.Share{Config: q.Config, Priority: q.Priority, Weight: q.Weight, Fair: q.Fair.By != NoKey}
-	if s.Weight == 0 {
-		s.Weight = 1
-	}
-	return s
+	return queue.Share{Config: q.Config, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1), Fair: q.Fair.By != NoKey}
 }
 
 // Link is a rate that several queues share: all that point to the same Link.

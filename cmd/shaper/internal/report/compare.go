@@ -103,7 +103,7 @@ func WriteComparison(w io.Writer, c Comparison) error {
 	return p.writeTo(w)
 }
 
-// page writes the whole comparison.
+// page returns the page of the whole comparison.
 func (c Comparison) page() (*page, error) {
 	p := &page{script: chartJS + compareJS, bins: len(c.Offered), start: c.Start, binWidth: c.BinWidth, version: c.Version}
 	p.begin(c.title())
