@@ -151,29 +151,27 @@ func (m *Match) Covers(other *Match) bool {
 		return false // other matches packets without an IP header
 	}
 	for f := range matchFields {
-		if f := fieldIndex(f); !coversRanges(f.ranges(m), f.ranges(other)) {
+		if f := fieldIndex(f); !covers(f.ranges(m), f.ranges(other), containsRange) {
 			return false
 		}
 	}
-	return coversPrefixes(m.Src, other.Src) && coversPrefixes(m.Dst, other.Dst)
+	return covers(m.Src, other.Src, containsPrefix) && covers(m.Dst, other.Dst, containsPrefix)
 }
 
-func coversRanges(a, b []Range) bool {
-	if len(a) == 0 {
-		return true
-	}
-	return len(b) != 0 && !slices.ContainsFunc(b, func(r Range) bool {
-		return !slices.ContainsFunc(a, func(s Range) bool { return s.First <= r.First && r.Last <= s.Last })
+// covers reports whether list a is empty, and so accepts everything, or each entry of b is in
+// an entry of a.
+func covers[T any](a, b []T, contains func(outer, inner T) bool) bool {
+	return len(a) == 0 || len(b) != 0 && !slices.ContainsFunc(b, func(inner T) bool {
+		return !slices.ContainsFunc(a, func(outer T) bool { return contains(outer, inner) })
 	})
 }
 
-func coversPrefixes(a, b []netip.Prefix) bool {
-	if len(a) == 0 {
-		return true
-	}
-	return len(b) != 0 && !slices.ContainsFunc(b, func(p netip.Prefix) bool {
-		return !slices.ContainsFunc(a, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
-	})
+func containsRange(outer, inner Range) bool {
+	return outer.First <= inner.First && inner.Last <= outer.Last
+}
+
+func containsPrefix(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
 // Misses returns the key of the first list that a parsed packet with metered length n does

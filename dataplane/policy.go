@@ -298,11 +298,7 @@ func (q *Queue) Resolve() (queue.LinkQueue, error) {
 
 // LinkQueue returns the queue as its link sees it, with the default weight.
 func (q *Queue) LinkQueue() queue.LinkQueue {
-	s := queue.LinkQueue{Config: q.Config, Priority: q.Priority, Weight: q.Weight, Fair: q.Fair.By != NoKey}
-	if s.Weight == 0 {
-		s.Weight = 1
-	}
-	return s
+	return queue.LinkQueue{Config: q.Config, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1), Fair: q.Fair.By != NoKey}
 }
 
 // Link is a rate that several queues share: all that point to the same Link.

@@ -1,5 +1,7 @@
 package dataplane
 
+import "slices"
+
 // Change is the effect of a new policy on a class.
 type Change struct {
 	Class string `json:"class"`
@@ -76,13 +78,7 @@ func (p *Plan) Succeed(before *Outline) Succession {
 }
 
 // noPredecessors returns n times -1.
-func noPredecessors(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = -1
-	}
-	return out
-}
+func noPredecessors(n int) []int { return slices.Repeat([]int{-1}, n) }
 
 // nameIndex contains the indexes of the parts of each name, in order. Queues may have the
 // same name.

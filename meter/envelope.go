@@ -57,7 +57,7 @@ type flow struct {
 // NewEnvelope compiles the parameters. Buckets begin full. The error joins a FieldError for
 // each invalid parameter.
 func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
-	var f faults
+	var f fieldErrors
 	if len(t.Flows) == 0 {
 		f.add("flows", "are missing")
 	}
@@ -127,16 +127,14 @@ func (e *Envelope) SetTokens(flow int, tc, te int64) {
 
 // refill adds the tokens that arrived since the latest packet of any flow.
 func (e *Envelope) refill(now int64) {
-	var dt uint64
-	if e.begun && now > e.last {
-		dt = uint64(now) - uint64(e.last)
-	}
-	if !e.begun || dt > 0 {
+	if !e.begun {
 		e.last, e.begun = now, true
 	}
-	if dt == 0 {
+	if now <= e.last {
 		return
 	}
+	dt := uint64(now) - uint64(e.last)
+	e.last = now
 	// All green buckets come first, as the last of them may overflow into the first yellow
 	// one.
 	var over int64

@@ -23,7 +23,7 @@ func (t SlidingLog) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window)
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingLog) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	if t.Entries < 1 || t.Entries > maxEntries {
 		f.add("Entries", fmt.Sprintf("%d are not between 1 and %d", t.Entries, maxEntries))
 	}
@@ -48,7 +48,7 @@ func (t SlidingWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Wind
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingWindow) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	if t.Slots < 1 || t.Slots > maxSlots {
 		f.add("Slots", fmt.Sprintf("%d are not between 1 and %d", t.Slots, maxSlots))
 		t.Slots = 1

@@ -20,7 +20,7 @@ func (t SRTCM) Buckets() []Bucket {
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SRTCM) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	f.rate("CIR", t.CIR, "RFC 2697 §2")
 	f.bytes("CBS", t.CBS)
 	f.bytes("EBS", t.EBS)
@@ -50,7 +50,7 @@ func (t TRTCM) Buckets() []Bucket {
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t TRTCM) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	f.rates(t.CIR, t.PIR, "RFC 2698 §2")
 	f.positive("CBS", t.CBS, "RFC 2698 §2")
 	f.positive("PBS", t.PBS, "RFC 2698 §2")
@@ -78,7 +78,7 @@ func (t TRTCM4115) Buckets() []Bucket {
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t TRTCM4115) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	f.optionalRate("CIR", t.CIR)
 	f.optionalRate("EIR", t.EIR)
 	f.bytes("CBS", t.CBS)
@@ -123,7 +123,7 @@ func (t TokenBucket) Buckets() []Bucket {
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t TokenBucket) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	if t.Warmup != 0 {
 		f.span("Warmup", t.Warmup, maxWarmup)
 	}

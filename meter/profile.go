@@ -57,8 +57,8 @@ type bucketParams struct {
 	burst int64 // bytes
 }
 
-// profile compiles one or two buckets, or returns the faults.
-func (f *faults) profile(kind Kind, c, e bucketParams, coupled bool) (*Profile, error) {
+// profile compiles one or two buckets, or returns the errors collected so far and its own.
+func (f *fieldErrors) profile(kind Kind, c, e bucketParams, coupled bool) (*Profile, error) {
 	for _, b := range [2]bucketParams{c, e} {
 		if b.burst > maxBurst {
 			f.add(b.name, fmt.Sprintf("of %d bytes is above 2^59", b.burst))
@@ -177,8 +177,8 @@ func (p *Profile) Integers() (Integers, error) {
 	case slidingCounter:
 		i.Window, i.Limit, i.Sliding = r.length, Yellow, true
 	case wide:
-		if fault := r.fault(p.kind); fault != nil {
-			return Integers{}, fault
+		if err := r.tooWide(p.kind); err != nil {
+			return Integers{}, err
 		}
 		i.Den, i.Num = [2]int64{r.c.den, r.e.den}, [2]int64{r.c.num, r.e.num}
 		i.Excess, i.Coupled = r.excess, r.coupled

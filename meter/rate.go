@@ -100,8 +100,8 @@ func (r Rate) rat() *big.Rat {
 	return big.NewRat(r.Bytes, int64(r.Period))
 }
 
-// fault returns the reason that the rate is invalid, or nothing.
-func (r Rate) fault() string {
+// invalidReason returns the reason why the rate is invalid, or "".
+func (r Rate) invalidReason() string {
 	switch {
 	case r.Bytes < 0:
 		return "is negative"

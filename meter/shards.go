@@ -103,15 +103,7 @@ func (t *Shards[K]) Delete(key K) bool {
 }
 
 // Len returns the number of keys in all shards.
-func (t *Shards[K]) Len() (n int) {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		n += s.table.Len()
-		s.mu.Unlock()
-	}
-	return n
-}
+func (t *Shards[K]) Len() int { return t.Stats().Keys }
 
 // All is Table.All. No lock is held while the body of the loop runs.
 func (t *Shards[K]) All() iter.Seq2[K, *Meter] {

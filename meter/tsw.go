@@ -43,7 +43,7 @@ func (t TSWTCM) Buckets() []Bucket {
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t TSWTCM) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	f.rates(t.CIR, t.PIR, "RFC 2859 §2")
 	f.span("Window", t.Window, maxTSWAvg)
 	r := tsw{window: int64(t.Window), seed: t.Seed}

@@ -14,7 +14,7 @@ const maxWarmup = 24 * time.Hour
 // warmUp adds a warm-up to a token bucket.
 func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 	if w, ok := p.rule.(wide); ok {
-		return nil, w.fault(p.kind)
+		return nil, w.tooWide(p.kind)
 	}
 	burst, _ := p.Bursts()
 	part := int64(1)

@@ -200,8 +200,8 @@ func (w wide) rested(s state, log []entry, now int64) bool {
 	return tc == w.c.burst && te == w.e.burst
 }
 
-// fault returns the reason that the state does not fit two words.
-func (w *wide) fault(k Kind) error {
+// tooWide returns the reason why the state does not fit two words of 64 bits, or nil.
+func (w *wide) tooWide(k Kind) error {
 	names := [2]string{"Burst"}
 	if w.excess {
 		names = [2]string{"CBS", "EBS"}

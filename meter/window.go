@@ -24,7 +24,7 @@ func (t FixedWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t FixedWindow) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	return f.window(t.Kind(), fixedWindow{t.Limit, int64(t.Window)}, t.Window)
 }
 
@@ -46,11 +46,11 @@ func (t SlidingCounter) Buckets() []Bucket { return windowBuckets(t.Limit, t.Win
 
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingCounter) Profile() (*Profile, error) {
-	var f faults
+	var f fieldErrors
 	return f.window(t.Kind(), slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
 }
 
-func (f *faults) window(k Kind, r rule, length time.Duration) (*Profile, error) {
+func (f *fieldErrors) window(k Kind, r rule, length time.Duration) (*Profile, error) {
 	limit, _ := r.bursts()
 	f.limit(limit)
 	f.span("Window", length, maxWindow)

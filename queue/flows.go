@@ -50,17 +50,17 @@ func newFlows[T any](s *LinkQueue) flows[T] {
 	return f
 }
 
-func (f *flows[T]) push(w queued[T]) {
-	i := int(w.Flow) % len(f.list)
+func (f *flows[T]) push(p queued[T]) {
+	i := int(p.Flow) % len(f.list)
 	to := &f.list[i]
 	if !to.listed {
 		to.listed, to.deficit = true, Quantum
 		f.fresh.push(int32(i))
 	}
-	to.packets.push(w)
-	to.bytes += int64(w.Bytes)
+	to.packets.push(p)
+	to.bytes += int64(p.Bytes)
 	f.packets++
-	f.bytes += int64(w.Bytes)
+	f.bytes += int64(p.Bytes)
 }
 
 // peek returns the next packet to send. The queue must not be empty.
@@ -74,19 +74,19 @@ func (f *flows[T]) peek() *queued[T] {
 			turns = &f.old
 		}
 		i := *turns.item(0)
-		switch w := &f.list[i]; {
-		case w.deficit <= 0:
-			w.deficit += Quantum
+		switch next := &f.list[i]; {
+		case next.deficit <= 0:
+			next.deficit += Quantum
 			turns.pop()
 			f.old.push(i)
-		case w.packets.len > 0:
-			f.head = w
+		case next.packets.len > 0:
+			f.head = next
 		case turns == &f.fresh: // a new flow that empties becomes old, or it would get priority each time
 			turns.pop()
 			f.old.push(i)
 		default:
 			turns.pop()
-			w.listed = false
+			next.listed = false
 		}
 	}
 	return f.head.packets.item(0)
@@ -101,20 +101,20 @@ func (f *flows[T]) pop() (queued[T], *flow[T]) {
 
 // removeFrom removes the first packet of a flow.
 func (f *flows[T]) removeFrom(from *flow[T]) queued[T] {
-	w := from.packets.pop()
-	from.bytes -= int64(w.Bytes)
+	p := from.packets.pop()
+	from.bytes -= int64(p.Bytes)
 	f.packets--
-	f.bytes -= int64(w.Bytes)
+	f.bytes -= int64(p.Bytes)
 	if from.packets.len == 0 && f.head == from {
 		f.head = nil
 	}
-	return w
+	return p
 }
 
 // charge subtracts a packet of n bytes from a flow's deficit and ends its
 // selection.
-func (f *flows[T]) charge(by *flow[T], n int) {
-	by.deficit -= int64(n)
+func (f *flows[T]) charge(to *flow[T], n int) {
+	to.deficit -= int64(n)
 	f.head = nil
 }
 
@@ -126,8 +126,8 @@ func (f *flows[T]) shed() queued[T] {
 	for _, turns := range [...]*ring[int32]{&f.fresh, &f.old} {
 		for k := range turns.len {
 			i := *turns.item(k)
-			w := &f.list[i]
-			if w.packets.len > 0 && (most < 0 || w.bytes > f.list[most].bytes || w.bytes == f.list[most].bytes && i < most) {
+			other := &f.list[i]
+			if other.packets.len > 0 && (most < 0 || other.bytes > f.list[most].bytes || other.bytes == f.list[most].bytes && i < most) {
 				most = i
 			}
 		}

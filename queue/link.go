@@ -69,9 +69,9 @@ func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 	}
 	l := &Link[T]{pace: p, queues: make([]queueState[T], len(queues))}
 	for i, s := range queues {
-		s, fault := s.Resolve(rate)
-		err = errors.Join(err, fault)
-		if fault != nil {
+		s, invalid := s.Resolve(rate)
+		if invalid != nil {
+			err = errors.Join(err, invalid)
 			continue
 		}
 		l.queues[i] = queueState[T]{LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed}}
@@ -88,24 +88,24 @@ func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 // codel, priority and weight.
 func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
 	err := s.check()
-	field := func(field, reason string) {
+	add := func(field, reason string) {
 		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
 	}
 	if s.Rate != (meter.Rate{}) {
-		field("rate", "must not be set: a queue on a link is sent at the link's rate")
+		add("rate", "must not be set: a queue on a link is sent at the link's rate")
 	}
 	if s.Priority < 0 || s.Priority > MaxPriority {
-		field("priority", fmt.Sprintf("%d is not between 0 and %d", s.Priority, MaxPriority))
+		add("priority", fmt.Sprintf("%d is not between 0 and %d", s.Priority, MaxPriority))
 	}
 	if s.Weight < 1 || s.Weight > MaxWeight {
-		field("weight", fmt.Sprintf("%d is not between 1 and %d", s.Weight, MaxWeight))
+		add("weight", fmt.Sprintf("%d is not between 1 and %d", s.Weight, MaxWeight))
 	}
 	if err != nil || s.Time == 0 {
 		return s, err
 	}
 	limit := bytesDuring(rate, s.Time)
 	if limit == 0 {
-		field("limit", fmt.Sprintf("of %v is less than a byte at the link's rate of %v", s.Time, rate))
+		add("limit", fmt.Sprintf("of %v is less than a byte at the link's rate of %v", s.Time, rate))
 	}
 	if s.Bytes == 0 || limit < s.Bytes {
 		s.Bytes = limit
@@ -114,7 +114,7 @@ func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
 	for i := range s.WRED {
 		e := &s.WRED[i]
 		if e.Max > 0 && bytesDuring(rate, time.Duration(e.Max)) == 0 {
-			field("wred", fmt.Sprintf("max of %v is less than a byte at the link's rate of %v", time.Duration(e.Max), rate))
+			add("wred", fmt.Sprintf("max of %v is less than a byte at the link's rate of %v", time.Duration(e.Max), rate))
 		}
 		e.Min, e.Max = bytesDuring(rate, time.Duration(e.Min)), bytesDuring(rate, time.Duration(e.Max))
 	}
@@ -158,9 +158,9 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	}
 	idle := q.packets == 0
 	for q.full(p.Bytes) {
-		w := q.shed()
+		victim := q.shed()
 		l.backlog--
-		l.decided.push(Decision[T]{w.value, now, Full})
+		l.decided.push(Decision[T]{victim.value, now, Full})
 	}
 	if idle {
 		q.start = l.levels[q.Priority].activate(queue, q.start)
@@ -224,29 +224,29 @@ func (l *Link[T]) send() {
 	level := &l.levels[priority]
 	index, finish := l.choose(level)
 	q := &l.queues[level.active[index]]
-	w, flow := q.pop()
+	p, flow := q.pop()
 	l.backlog--
 	if q.packets == 0 {
 		level.deactivate(index)
 	}
 	depart := l.pace.due()
-	delay := depart - w.arrived
+	delay := depart - p.arrived
 	if flow.bytes <= Quantum {
 		delay = 0 // CoDel spares the last frame of a flow (RFC 8289 §5)
 	}
-	d := Decision[T]{w.value, depart, w.fate}
-	next, ok := l.pace.after(w.Bytes)
+	d := Decision[T]{p.value, depart, p.fate}
+	next, ok := l.pace.after(p.Bytes)
 	switch {
 	case !ok:
 		d.Fate = Full
 	case flow.codel.drops(depart, delay):
-		d.Fate = q.markOrDrop(w.Packet, Stale)
+		d.Fate = q.markOrDrop(p.Packet, Stale)
 	}
 	if !d.Fate.Dropped() {
 		l.pace, l.sending = next, level
 		q.start = finish
-		q.charge(flow, w.Bytes)
-		level.startPacket(w.Bytes, finish)
+		q.charge(flow, p.Bytes)
+		level.startPacket(p.Bytes, finish)
 		l.rewind(priority)
 	}
 	l.decided.push(d)

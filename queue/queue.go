@@ -54,9 +54,9 @@ const MaxBytes = math.MaxUint32
 func (c *Config) Capacity() int {
 	n := c.Packets
 	if c.Bytes > 0 {
-		room := min(max(c.Bytes/20, 1), MaxPackets)
-		if n == 0 || room < n {
-			n = room
+		shortest := min(max(c.Bytes/20, 1), MaxPackets) // packets of 20 bytes
+		if n == 0 || shortest < n {
+			n = shortest
 		}
 	}
 	return int(n)

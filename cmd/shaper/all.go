@@ -19,15 +19,16 @@ func (e *allFlag) addAll(cmd *cobra.Command, f *liveFlags, what string) {
 	cmd.Flags().BoolVar(&e.all, "all", false, what)
 }
 
-// argumentLists checks the arguments and returns one list of arguments for each run of the
-// command: the given arguments, or with --all each shaped interface.
-func (e *allFlag) argumentLists(f *liveFlags, args []string) ([][]string, error) {
-	if !e.all {
-		return [][]string{args}, nil
+// check rejects an interface beside --all.
+func (e *allFlag) check(args []string) error {
+	if e.all && len(args) > 0 {
+		return usagef("give %s or --all, not both", args[0])
 	}
-	if len(args) > 0 {
-		return nil, usagef("give %s or --all, not both", args[0])
-	}
+	return nil
+}
+
+// names returns the shaped interfaces in the directions of f.
+func (e *allFlag) names(f *liveFlags) ([]string, error) {
 	v, err := live.Look()
 	if err != nil {
 		return nil, err
@@ -41,25 +42,23 @@ func (e *allFlag) argumentLists(f *liveFlags, args []string) ([][]string, error)
 	if len(names) == 0 {
 		return nil, f.noneError("")
 	}
-	var out [][]string
-	for _, name := range names {
-		out = append(out, []string{name})
-	}
-	return out, nil
+	return names, nil
 }
 
 // each runs a command for its argument, or with --all for each shaped interface. An error on
 // one interface does not stop the others.
-func (e *allFlag) each(f *liveFlags, do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func (e *allFlag) each(f *liveFlags, do func(cmd *cobra.Command, name string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		lists, err := e.argumentLists(f, args)
-		if err != nil {
+		if err := e.check(args); err != nil {
 			return err
 		}
-		var errs []error
-		for _, args := range lists {
-			errs = append(errs, do(cmd, args))
+		if !e.all {
+			return do(cmd, interfaceArg(args))
 		}
-		return errors.Join(errs...)
+		names, err := e.names(f)
+		for _, name := range names {
+			err = errors.Join(err, do(cmd, name))
+		}
+		return err
 	}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -74,7 +76,7 @@ command's arguments.`,
 		cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, one line per budget")
 	}
 	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, overriding their policies",
-		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", wantArgs(2, true, "a budget and its parameters"),
+		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", wantArgs(2, math.MaxInt, "a budget and its parameters"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return setBudget(ctx, s, c, args[0], args[1:])
 		})
@@ -86,7 +88,7 @@ command's arguments.`,
 			}
 			return s.print(err, "budget %s: the smallest size in the hosts' policies applies\n", args[0])
 		})
-	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", wantArgs(2, false, "a budget and a host"),
+	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", wantArgs(2, 2, "a budget and a host"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return s.print(shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
 		})
@@ -254,9 +256,9 @@ func unitOfBudget(b *shared.BudgetInfo) budgets.Unit {
 
 // setBudget changes the given parameters of a budget and keeps the others.
 func setBudget(ctx context.Context, s streams, c shared.Client, name string, assigns []string) error {
-	b, unknown := shared.ShowBudget(ctx, c, name)
+	b, missing := shared.ShowBudget(ctx, c, name)
 	u := budgets.Unit(slices.ContainsFunc(assigns, packetRate.MatchString))
-	if unknown == nil && len(b.Hosts) > 0 {
+	if missing == nil && len(b.Hosts) > 0 {
 		u = unitOfBudget(b)
 	}
 	given, rates, bursts, err := parseSize(u, assigns)
@@ -264,7 +266,7 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 		return err
 	}
 	size := given
-	if unknown == nil {
+	if missing == nil {
 		size = b.Size
 		for i := range 2 {
 			if rates[i] {
@@ -275,7 +277,7 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 			}
 		}
 	} else if !rates[0] || !bursts[0] {
-		return fmt.Errorf("%w: give its rate and its burst", unknown)
+		return fmt.Errorf("%w: give its rate and its burst", missing)
 	}
 	return s.print(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n", name, u.Rates(size), u.Bursts(size))
 }
@@ -302,7 +304,7 @@ func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bur
 			size.Burst[i], err = u.ParseBurst(value)
 			bursts[i] = true
 		default:
-			err = fmt.Errorf("unknown parameter: want rate, burst, cir, cbs, pir, pbs, eir or ebs")
+			err = errors.New("unknown parameter: want rate, burst, cir, cbs, pir, pbs, eir or ebs")
 		}
 		if err != nil {
 			return size, rates, bursts, usagef("%s: %w", a, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -41,9 +42,9 @@ the policy file again that the shaper was started with.`,
 			if all.all && confirm > 0 {
 				return usagef("--confirm needs one interface: name it instead of --all")
 			}
-			return all.each(&f, func(cmd *cobra.Command, args []string) error {
+			return all.each(&f, func(cmd *cobra.Command, name string) error {
 				own := policy // each interface may have its own file
-				return f.reload(cmd.Context(), s, args, &own, confirm, asJSON)
+				return f.reload(cmd.Context(), s, name, &own, confirm, asJSON)
 			})(cmd, args)
 		},
 	}
@@ -64,8 +65,8 @@ type changed struct {
 	Classes   []dataplane.Change `json:"classes"`
 }
 
-func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags *policyFlags, confirm time.Duration, asJSON bool) (err error) {
-	list, err := f.choose(args)
+func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *policyFlags, confirm time.Duration, asJSON bool) (err error) {
+	list, err := f.choose(name)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,8 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	name, until, settled := list[0].Info().Interface, time.Time{}, false
+	until, settled := time.Time{}, false
+	name = list[0].Info().Interface
 	if confirm > 0 {
 		signal.Ignore(syscall.SIGHUP) // the new policy may cut off the terminal
 		guard, err := live.StartGuard(name, nil)
@@ -153,23 +155,23 @@ func (f *liveFlags) reload(ctx context.Context, s streams, args []string, flags 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the
 // shaper was started with, whose file is read again.
 func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, err error) {
+	if p.given() {
+		c, err := p.load()
+		return slices.Repeat([]*policyfile.Compiled{c}, len(list)), err
+	}
 	read := map[string]*policyfile.Compiled{} // by path
 	for _, sh := range list {
-		from, l := *p, policyfile.Source{}
-		if !p.given() {
-			if l, err = policyfile.SourceOf(sh.Info().Label); err != nil {
-				return nil, err
-			}
-			from.file = l.Path
+		source, err := policyfile.SourceOf(sh.Info().Label)
+		if err != nil {
+			return nil, err
 		}
-		c := read[from.file]
+		c := read[source.Path]
 		switch {
-		case c != nil:
-		case p.given() || l.Path != "":
-			c, err = from.load()
-			read[from.file] = c
-		default:
-			c, err = l.Compile() // a one-liner has no file
+		case source.Path == "":
+			c, err = source.Compile() // a one-liner has no file
+		case c == nil:
+			c, err = (&policyFlags{file: source.Path}).load()
+			read[source.Path] = c
 		}
 		if err != nil {
 			return nil, err
@@ -233,7 +235,7 @@ rolled back already.`,
 		Example: "  shaper confirm eth0",
 		Args:    atMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := f.choose(args)
+			list, err := f.choose(interfaceArg(args))
 			if err != nil {
 				return err
 			}
@@ -265,7 +267,7 @@ It does the same for state that a killed shaper left behind, and ends a shaper
 that waits for its interface. You can omit IFACE if only one is shaped.`,
 		Example: "  shaper detach eth0",
 		Args:    atMostOne,
-		RunE:    all.each(&f, func(_ *cobra.Command, args []string) error { return f.detach(s, interfaceArg(args)) }),
+		RunE:    all.each(&f, func(_ *cobra.Command, name string) error { return f.detach(s, name) }),
 	}
 	f.add(cmd)
 	all.addAll(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")

@@ -82,14 +82,13 @@ func newCollector(policy *policyfile.Compiled, e engine) *collector {
 
 // packet adds a packet.
 func (c *collector) packet(v *dataplane.Verdict) error {
-	now, n := v.Now, int64(v.Length)
+	at, n := c.Bin(v.Now), int64(v.Length)
 	if v.Class < 0 {
-		if at := c.Bin(now); !v.Done.Dropped() {
+		if !v.Done.Dropped() {
 			c.unmetered.Put(at, n)
 		}
 		return nil
 	}
-	at := c.Bin(now)
 	c.offered[v.Color].Put(at, n)
 	class := &c.classes[v.Class]
 	for _, m := range class.meters {
@@ -148,7 +147,8 @@ func (q *queueSeries) dropped(x *bins.Axis, v *dataplane.Verdict) {
 func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	c.Fit(n.Packets)
 	plan := c.policy.Plan
-	t := totalsOf(plan.Outline(), n)
+	outline := plan.Outline()
+	t := totalsOf(outline, n)
 	d := report.Data{
 		Input:     filepath.Base(say.Printable(in)),
 		Policy:    c.policy.Name,
@@ -202,7 +202,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 				continue
 			}
 		case plan.Classes[i].Stage >= 0:
-			chain := plan.Outline().Chain(i)
+			chain := outline.Chain(i)
 			first := &plan.Stages[chain[0]]
 			row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
 			for _, k := range n.keys {

@@ -107,21 +107,21 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	data := c.Report(in, version(), summary)
 	if page != nil {
-		if e := page.Wrap(report.WriteComparison(page, data)); e != nil {
-			return e
+		if err := page.Wrap(report.WriteComparison(page, data)); err != nil {
+			return err
 		}
 	}
 	if picture != nil {
-		if e := picture.Wrap(report.WritePicture(picture, data)); e != nil {
-			return e
+		if err := picture.Wrap(report.WritePicture(picture, data)); err != nil {
+			return err
 		}
 	}
-	if e := errors.Join(page.Commit(), picture.Commit()); e != nil {
-		return e
+	if err := errors.Join(page.Commit(), picture.Commit()); err != nil {
+		return err
 	}
 	input.warn(s, summary)
-	if e := f.print(s, c, summary); e != nil {
-		return e
+	if err := f.print(s, c, summary); err != nil {
+		return err
 	}
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)

@@ -53,22 +53,14 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Var(&f.directions, "direction", "only this `DIRECTION`: egress or ingress (default: all that are shaped)")
 }
 
-// atMostOne accepts an interface, or no argument.
-func atMostOne(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return usagef("want one interface, got %d: see %s --help", len(args), cmd.CommandPath())
-	}
-	return nil
-}
-
-// choose returns the shapers of the named interface, or of the only shaped interface. The
+// choose returns the shapers of an interface, or for "" of the only shaped interface. The
 // caller must close them.
-func (f *liveFlags) choose(args []string) ([]live.Shaper, error) {
+func (f *liveFlags) choose(name string) ([]live.Shaper, error) {
 	v, err := live.Look()
 	if err != nil {
 		return nil, err
 	}
-	v.Narrow(interfaceArg(args), f.list)
+	v.Narrow(name, f.list)
 	names := live.Names(v.List)
 	switch {
 	case len(names) == 1 || len(names) > 1 && f.several:
@@ -79,7 +71,7 @@ func (f *liveFlags) choose(args []string) ([]live.Shaper, error) {
 	case len(v.Away) > 0:
 		return nil, fmt.Errorf("%w; kill -HUP %d makes it read its policy again", v.Away[0], v.Away[0].Process)
 	}
-	return nil, f.noneError(interfaceArg(args))
+	return nil, f.noneError(name)
 }
 
 // interfaceArg returns the interface in the arguments, or "".

@@ -217,26 +217,21 @@ func tidyCompletion(root *cobra.Command) {
 	}
 }
 
-// wantArgs checks the number of arguments: least, or more if many is set. names describes
-// them in errors.
-func wantArgs(least int, many bool, names string) cobra.PositionalArgs {
+// wantArgs accepts least to most arguments. names describes them in errors.
+func wantArgs(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > least && !many {
+		if len(args) < least || len(args) > most {
 			return usagef("want %s, got %s: see %s --help", names, say.Count(len(args), "argument"), cmd.CommandPath())
 		}
 		return nil
 	}
 }
 
-// oneArg wants one argument, called name in errors.
-func oneArg(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("want one %s, got %d: see %s --help", name, len(args), cmd.CommandPath())
-		}
-		return nil
-	}
-}
+// oneArg accepts one argument, called name in errors.
+func oneArg(name string) cobra.PositionalArgs { return wantArgs(1, 1, "one "+name) }
+
+// atMostOne accepts an interface, or no argument.
+var atMostOne = wantArgs(0, 1, "at most one interface")
 
 // isUsage reports whether an error is in the command line or in a policy.
 func isUsage(err error) bool {

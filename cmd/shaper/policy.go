@@ -27,8 +27,7 @@ type policyFlags struct {
 }
 
 func (p *policyFlags) add(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&p.file, "policy", "p", "", "use the policy in `FILE` (YAML)")
+	cmd.Flags().StringVarP(&p.file, "policy", "p", "", "use the policy in `FILE` (YAML)")
 	p.addOneLiner(cmd)
 }
 
@@ -107,15 +106,12 @@ func (p *policyFlags) load() (*policyfile.Compiled, error) {
 	default:
 		return nil, errNoPolicy
 	}
-	text, err := readPolicy(p.file)
+	text, err := readText("policy", p.file)
 	if err != nil {
 		return nil, &usageError{err}
 	}
 	return policyfile.Source{Name: say.Printable(p.file), Path: output.Absolute(p.file), Text: string(text)}.Compile()
 }
-
-// readPolicy reads the text of a policy.
-func readPolicy(path string) ([]byte, error) { return readText("policy", path) }
 
 // readText reads a file of at most the maximum size of a policy. The file may be a device that
 // does not end.

@@ -144,35 +144,34 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	n := replayed{Summary: summary}
-	var e error
-	if n.stats, e = engine.Stats(); e != nil {
-		return e
+	if n.stats, err = engine.Stats(); err != nil {
+		return err
 	}
 	n.keys = keysOf(policy.Plan, engine)
-	over, e := tooManyKeys(policy.Plan, engine)
-	if e != nil {
-		return e
+	over, err := tooManyKeys(policy.Plan, engine)
+	if err != nil {
+		return err
 	}
 	if rows != nil {
-		if e := files.decisions.Wrap(rows.Flush()); e != nil {
-			return e
+		if err := files.decisions.Wrap(rows.Flush()); err != nil {
+			return err
 		}
 	}
 	if series != nil {
-		if e := files.report.Wrap(series.write(files.report, in, version(), n)); e != nil {
-			return e
+		if err := files.report.Wrap(series.write(files.report, in, version(), n)); err != nil {
+			return err
 		}
 	}
-	if e := files.commit(); e != nil {
-		return e
+	if err := files.commit(); err != nil {
+		return err
 	}
 	f.warn(s.err, policy, "")
 	input.warn(s, summary)
 	for _, w := range over {
 		fmt.Fprintf(s.err, "shaper: warning: %s\n", w)
 	}
-	if e := f.print(s, policy, n); e != nil {
-		return e
+	if err := f.print(s, policy, n); err != nil {
+		return err
 	}
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, summary.Packets)

@@ -33,10 +33,10 @@ IFACE, show all shaped interfaces.`,
   shaper stats eth0 --watch`,
 		Args: atMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all.all && len(args) > 0 {
-				return usagef("give %s or --all, not both", args[0])
+			if err := all.check(args); err != nil {
+				return err
 			}
-			return f.stats(cmd.Context(), s, args, asJSON, watch)
+			return f.stats(cmd.Context(), s, interfaceArg(args), asJSON, watch)
 		},
 	}
 	f.add(cmd)
@@ -55,14 +55,14 @@ func bitRate(before, after dataplane.Count, dt time.Duration) int64 {
 	return int64(float64((after.Bytes-before.Bytes)&mask) * 8 / dt.Seconds())
 }
 
-func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON, watch bool) error {
-	interval := onceInterval
+func (f *liveFlags) stats(ctx context.Context, s streams, name string, asJSON, watch bool) error {
+	pause := onceInterval
 	if watch {
-		interval = watchInterval
+		pause = watchInterval
 	}
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
-		list, err := f.choose(args)
+		list, err := f.choose(name)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (f *liveFlags) stats(ctx context.Context, s streams, args []string, asJSON,
 				return context.Cause(ctx) // nothing was printed
 			}
 			return nil
-		case <-time.After(interval):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -174,15 +174,13 @@ type bucketStatJSON struct {
 
 // statsOf returns the counters of a shaper, and its rates between two samples.
 func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
-	out := statsJSON{statusJSON: statusOf(sh)}
-	out.Queues = []queueStatJSON{}
+	out := statsJSON{statusJSON: statusOf(sh), Dropped: now.Dropped(), Queues: []queueStatJSON{}}
 	seen := interval{sh.Info(), &before, &now}
 	plan := &sh.Info().Outline
 	for i, q := range now.Queues {
 		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
 	}
-	out.Dropped = now.Dropped()
-	dt := now.At.Sub(before.At)
+	dt := seen.dt()
 	for i := range now.Stats {
 		a, b := &before.Stats[i], &now.Stats[i]
 		row := classStatsJSON{Name: say.Unclassified, Count: b.Total(), Rate: bitRate(a.Total(), b.Total(), dt), Meters: []meterStatJSON{}}
@@ -198,8 +196,8 @@ func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
 				to.Dropped[cause.String()] = b.Drops[color][cause]
 			}
 		}
-		row.Dropped, row.Marked, row.Queued = b.AllDropped(), dataplane.Sum(b.Marked[:]), dataplane.Sum(b.Queued[:])
-		row.CE = dataplane.Sum(b.CE[:])
+		row.Dropped = b.AllDropped()
+		row.Marked, row.Queued, row.CE = dataplane.Sum(b.Marked[:]), dataplane.Sum(b.Queued[:]), dataplane.Sum(b.CE[:])
 		if i < len(plan.Classes) {
 			row.Meters = metersOf(plan, i, &now)
 		}
@@ -219,11 +217,10 @@ func metersOf(plan *dataplane.Outline, class int, now *live.Sample) []meterStatJ
 			if now.Keys != nil {
 				row.Keys = newKeyTotals(m, i, now.Keys[i])
 			}
-			out = append(out, row)
-			continue
-		}
-		for b, bucket := range m.Buckets {
-			row.Buckets = append(row.Buckets, bucketStatJSON{bucket.Name, now.Tokens[i][b], bucket.Size})
+		} else {
+			for b, bucket := range m.Buckets {
+				row.Buckets = append(row.Buckets, bucketStatJSON{bucket.Name, now.Tokens[i][b], bucket.Size})
+			}
 		}
 		out = append(out, row)
 	}

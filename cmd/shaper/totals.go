@@ -43,7 +43,6 @@ type replayed struct {
 
 func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	t := totals{DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...)}
-	var sum dataplane.Count
 	for i := range n.stats {
 		st := &n.stats[i]
 		name := say.Unclassified
@@ -61,9 +60,8 @@ func totalsOf(plan *dataplane.Outline, n replayed) totals {
 			Queued:  dataplane.Sum(st.Queued[:]),
 			CE:      dataplane.Sum(st.CE[:]),
 		})
-		sum = sum.Plus(st.Total())
+		t.Count = t.Plus(st.Total())
 	}
-	t.Count = sum
 	return t
 }
 
@@ -113,13 +111,13 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 
 // writeTotals prints the table and the totals of a replay.
 func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool) error {
-	j := totalsOf(plan, n)
+	t := totalsOf(plan, n)
 	p := newPrinter(w)
 	p.Printf("%s\n\n", countersOf(plan, n.stats, colored))
 	for _, k := range n.keys {
 		p.Printf("%s: %s\n", k.Name, k)
 	}
-	p.Printf("%s packets, %s bytes metered, %s\n", say.Grouped(j.Packets), say.Grouped(j.Bytes), say.Seconds(j.DurationNS))
+	p.Printf("%s packets, %s bytes metered, %s\n", say.Grouped(t.Packets), say.Grouped(t.Bytes), say.Seconds(t.DurationNS))
 	return p.Err
 }
 

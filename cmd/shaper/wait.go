@@ -21,19 +21,8 @@ func isMissing(name string) bool {
 	return errors.As(err, new(netlink.LinkNotFoundError))
 }
 
-// awaitInterface returns when an interface of that name exists, or when ctx is done.
-func awaitInterface(ctx context.Context, name string) {
-	for isMissing(name) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(live.PollInterval):
-		}
-	}
-}
-
-// awaitNew waits for an interface that does not exist yet. If wait is false, it returns an
-// error instead.
+// awaitNew returns when an interface of that name exists, or when ctx is done. If wait is
+// false and there is none, it returns an error.
 func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool) error {
 	if !isMissing(name) {
 		return nil
@@ -43,7 +32,12 @@ func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool
 	}
 	fmt.Fprintf(s.err, "shaper: there is no interface %s yet: waiting for it to appear\n", name)
 	n.ready("waiting for " + name)
-	awaitInterface(ctx, name)
+	for isMissing(name) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(live.PollInterval):
+		}
+	}
 	return nil
 }
 

@@ -34,7 +34,7 @@ IN is pcap or pcapng, gzipped or not; - is standard input.`,
 		Example: `  shaper why testdata/pcaps/voice-bulk.pcapng 38 --policy docs/customer.yaml
   shaper why testdata/pcaps/bursts.pcap 400 \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
-		Args: wantArgs(2, false, "a capture and a packet number"),
+		Args: wantArgs(2, 2, "a capture and a packet number"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0], args[1]) },
 	}
 	f.add(cmd)
@@ -71,11 +71,12 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	}
 	explanation := w.Explain()
 	if f.json {
-		if e := say.WriteJSON(s.out, explanation); e != nil {
-			return e
-		}
-	} else if e := explanation.Write(s.out, say.Colored(s.out)); e != nil {
-		return e
+		err = say.WriteJSON(s.out, explanation)
+	} else {
+		err = explanation.Write(s.out, say.Colored(s.out))
+	}
+	if err != nil {
+		return err
 	}
 	if cut != nil {
 		return fmt.Errorf("%s: %w: packet %d was still queued then, and was decided as if no packet arrived later", input.name, cut, n)

@@ -154,10 +154,10 @@ func openCapture(w *window) (format, error) {
 // broken turns an unexpected end of the stream, or a gzip error, into a
 // BrokenError. It returns other errors, those of the source, unchanged.
 func (w *window) broken(err error, reason string) error {
-	var fault *gzipError
+	var corrupt *gzipError
 	switch {
-	case errors.As(err, &fault):
-		return &BrokenError{Offset: w.off, Reason: fault.Error()}
+	case errors.As(err, &corrupt):
+		return &BrokenError{Offset: w.off, Reason: corrupt.Error()}
 	case errors.Is(err, io.EOF):
 		return &BrokenError{Offset: w.off, Reason: reason}
 	}

@@ -144,8 +144,8 @@ type run struct {
 	verdicts []dataplane.Verdict
 	arena    []byte // copies of their bytes, if a batch can have several
 
-	// The argument of Engine.Settle. A local variable would be allocated on
-	// every call, because it is passed to an interface.
+	// settled is the argument of Engine.Settle. A local variable would be allocated
+	// on every call, because it is passed to an interface.
 	settled dataplane.Verdict
 }
 
@@ -199,7 +199,8 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// keep copies a record, which stays valid until it is processed.
+// batchRecord copies a record to the arena, so that it stays valid until the batch is
+// processed.
 func (r *run) batchRecord(rec *record) {
 	start := len(r.arena)
 	r.arena = append(r.arena, rec.raw...)

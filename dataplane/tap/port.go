@@ -1,7 +1,6 @@
 package tap
 
 import (
-	"encoding/binary"
 	"errors"
 	"time"
 )
@@ -89,18 +88,16 @@ func pushTag(b []byte, tpid, tci uint16) []byte {
 	at := HeaderLen + macsLen
 	b = b[:len(b)+tagLen]
 	copy(b[at+tagLen:], b[at:])
-	binary.BigEndian.PutUint16(b[at:], tpid)
-	binary.BigEndian.PutUint16(b[at+2:], tci)
+	setBE16(b[at:], tpid)
+	setBE16(b[at+2:], tci)
 	if b[headerFlags]&needsCsum != 0 {
 		addTagLen(b[headerCsumStart:])
 	}
-	if binary.NativeEndian.Uint16(b[headerHdrLen:]) != 0 {
+	if host16(b[headerHdrLen:]) != 0 {
 		addTagLen(b[headerHdrLen:])
 	}
 	return b
 }
 
 // addTagLen increases an offset by the length of a tag.
-func addTagLen(field []byte) {
-	binary.NativeEndian.PutUint16(field, binary.NativeEndian.Uint16(field)+tagLen)
-}
+func addTagLen(field []byte) { setHost16(field, int(host16(field))+tagLen) }

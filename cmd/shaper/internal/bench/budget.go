@@ -35,21 +35,11 @@ const (
 )
 
 func budgetFigures(get func() (*wire, error)) []figure {
-	lost := amount("kernel: server of a budget killed for 30 s under full load, bytes off the rescue share", 1, noAim, " %", func() (float64, error) {
-		w, err := get()
-		if err != nil {
-			return 0, err
-		}
-		return w.lost(30 * time.Second)
-	}, nil)
+	lost := amount("kernel: server of a budget killed for 30 s under full load, bytes off the rescue share", 1, noAim, " %",
+		on(get, func(w *wire) (float64, error) { return w.lost(30 * time.Second) }), nil)
 	lost.most = 1
-	return []figure{lost, amount("kernel: two interfaces of one host, both directions, one budget: packets beside burst + rate * t, of 40,000", 40, 1, "", func() (float64, error) {
-		w, err := get()
-		if err != nil {
-			return 0, err
-		}
-		return w.budget(time.Second)
-	}, nil)}
+	return []figure{lost, amount("kernel: two interfaces of one host, both directions, one budget: packets beside burst + rate * t, of 40,000", 40, 1, "",
+		on(get, func(w *wire) (float64, error) { return w.budget(time.Second) }), nil)}
 }
 
 // budget runs four shapers, each in its own process, which meter the packets of four senders.
@@ -59,17 +49,13 @@ func (w *wire) budget(d time.Duration) (beside float64, err error) {
 	if err := os.WriteFile(path, []byte(sharedPolicy), 0o600); err != nil {
 		return 0, err
 	}
-	for _, line := range []string{"link add v1 type veth peer name v1 netns " + w.b, "link set v1 up"} {
-		if _, err := w.in(w.a, append([]string{"ip"}, strings.Fields(line)...)...); err != nil {
-			return 0, err
-		}
+	if err := w.each(w.a, "ip link add v1 type veth peer name v1 netns "+w.b, "ip link set v1 up"); err != nil {
+		return 0, err
 	}
 	defer func() {
-		_, e := w.in(w.a, w.shaper, "detach", "--all")
-		_, f := w.in(w.a, "ip", "link", "del", "v1")
-		err = errors.Join(err, e, f)
+		err = errors.Join(err, w.each(w.a, w.shaper+" detach --all"), w.each(w.a, "ip link del v1"))
 	}()
-	if _, err := w.in(w.b, "ip", "link", "set", "v1", "up"); err != nil {
+	if err := w.each(w.b, "ip link set v1 up"); err != nil {
 		return 0, err
 	}
 	var senders []int

@@ -139,11 +139,7 @@ func classifierFigures() []figure {
 	few := sync.OnceValues(func() (*lookups, error) { return newLookups(fewRules) })
 	many := sync.OnceValues(func() (*lookups, error) { return newLookups(manyRules) })
 	by := func(list func() (*lookups, error), find func(*lookups, *dataplane.Packet) int, passes int) side {
-		return func() (float64, error) {
-			l, err := list()
-			if err != nil {
-				return 0, err
-			}
+		return on(list, func(l *lookups) (float64, error) {
 			found := 0
 			start := time.Now()
 			for range passes {
@@ -152,7 +148,7 @@ func classifierFigures() []figure {
 				}
 			}
 			return since(start, passes*looked), nil
-		}
+		})
 	}
 	return []figure{
 		timeRatio("classifier: 1,000 rules against 16", 4, 2, by(many, (*lookups).classify, 16), by(few, (*lookups).classify, 16)),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -21,16 +22,6 @@ const (
 // engine runs packets through a policy.
 type engine interface {
 	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
-}
-
-// pipelined is a pipeline as an engine.
-type pipelined struct{ *dataplane.Pipeline }
-
-func (p pipelined) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
-	for i := range packets {
-		p.Pipeline.Process(&packets[i], &verdicts[i])
-	}
-	return nil
 }
 
 // departures returns the difference between the rate at which a million packets of IMIX depart
@@ -54,7 +45,7 @@ func departures(e engine, rate int64) (float64, error) {
 		}
 		for _, v := range verdicts[:n] {
 			if v.Done&dataplane.Queued == 0 {
-				return 0, fmt.Errorf("at %d bit/s a packet did not wait", rate)
+				return 0, fmt.Errorf("at %d bit/s a packet was not queued", rate)
 			}
 			last = v.Departure
 		}
@@ -75,12 +66,12 @@ func worst(start func(*dataplane.Policy) (engine, func(), error)) side {
 			if err != nil {
 				return 0, err
 			}
-			err1, err := departures(e, rate)
+			percent, err := departures(e, rate)
 			end()
 			if err != nil {
 				return 0, err
 			}
-			most = max(most, err1)
+			most = max(most, percent)
 		}
 		return most, nil
 	}
@@ -89,7 +80,7 @@ func worst(start func(*dataplane.Policy) (engine, func(), error)) side {
 func exactFigures() []figure {
 	pipeline := worst(func(p *dataplane.Policy) (engine, func(), error) {
 		l, err := dataplane.New(p)
-		return pipelined{l}, func() {}, err
+		return replay.Go{Pipeline: l}, func() {}, err
 	})
 	walker := worst(func(p *dataplane.Policy) (engine, func(), error) {
 		plan, err := dataplane.Compile(p)

@@ -74,7 +74,17 @@ func (w *wire) close() {
 	}
 }
 
-// in returns a command that runs in a namespace.
+// each runs commands in a namespace, up to the first that fails. Words are separated by spaces.
+func (w *wire) each(ns string, commands ...string) error {
+	for _, command := range commands {
+		if _, err := w.in(ns, strings.Fields(command)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// in runs a command in a namespace and returns its output.
 func (w *wire) in(ns string, args ...string) ([]byte, error) {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", ns}, args...)...)
 	out, err := cmd.Output()
@@ -86,6 +96,13 @@ func (w *wire) in(ns string, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return out, nil
+}
+
+// attached returns a side that measures while a policy is attached.
+func attached(get func() (*wire, error), policy string, f func(*wire) (float64, error)) side {
+	return on(get, func(w *wire) (float64, error) {
+		return w.shape(policy, func() (float64, error) { return f(w) })
+	})
 }
 
 // shape attaches a policy while f runs.
@@ -100,6 +117,17 @@ func (w *wire) shape(policy string, f func() (float64, error)) (float64, error) 
 	v, err := f()
 	_, e := w.in(w.a, w.shaper, "detach", "v0")
 	return v, errors.Join(err, e)
+}
+
+// programOf returns a function that loads the program of a policy on its first call.
+func programOf(get func() (*wire, error), policy string) func() (*ebpf.Program, error) {
+	return sync.OnceValues(func() (*ebpf.Program, error) {
+		w, err := get()
+		if err != nil {
+			return nil, err
+		}
+		return w.program(policy)
+	})
 }
 
 // program returns the program that a policy attaches.
@@ -176,35 +204,8 @@ func classesOf(n int) string {
 const unlimited = `classes: [{name: all, meter: {type: trtcm, cir: 100gbit, cbs: 4MiB, pir: 200gbit, pbs: 4MiB}, ` + marked + `}]`
 
 func kernelFigures(get func() (*wire, error)) []figure {
-	var w *wire
-	with := func(f func() (float64, error)) side {
-		return func() (_ float64, err error) {
-			if w, err = get(); err != nil {
-				return 0, err
-			}
-			return f()
-		}
-	}
-	programOf := func(policy string) func() (*ebpf.Program, error) {
-		return sync.OnceValues(func() (*ebpf.Program, error) { return w.program(policy) })
-	}
-	cost := func(get func() (*ebpf.Program, error)) side {
-		return with(func() (float64, error) {
-			p, err := get()
-			if err != nil {
-				return 0, err
-			}
-			return costOf(p)
-		})
-	}
-	cpus := func(get func() (*ebpf.Program, error), n int) side {
-		return with(func() (float64, error) {
-			p, err := get()
-			if err != nil {
-				return 0, err
-			}
-			return onCPUs(p, n)
-		})
+	cpus := func(program func() (*ebpf.Program, error), n int) side {
+		return on(program, func(p *ebpf.Program) (float64, error) { return onCPUs(p, n) })
 	}
 	empty := sync.OnceValues(func() (*ebpf.Program, error) {
 		return ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -212,29 +213,28 @@ func kernelFigures(get func() (*wire, error)) []figure {
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 		})
 	})
-	green := programOf(unlimited) // every packet writes to both buckets
-	one, one3, many, most := programOf(oneClass), programOf(classesOf(1)), programOf(classesOf(256)), programOf(classesOf(1024))
-	over := amount("kernel: program over an empty one, 64 B, trTCM, mark, count", 90, 60, " ns", cost(one), cost(empty))
+	green := programOf(get, unlimited) // every packet writes to both buckets
+	red := programOf(get, oneClass)
+	cost := func(policy string) side { return on(programOf(get, policy), costOf) }
+	one, matched, many, most := on(red, costOf), cost(classesOf(1)), cost(classesOf(256)), cost(classesOf(1024))
+	over := amount("kernel: program over an empty one, 64 B, trTCM, mark, count", 90, 60, " ns", one, on(empty, costOf))
 	over.measured = func(ours, empty float64) float64 { return ours - empty }
-	tcp := func() (float64, error) { return w.iperf() }
-	shaped := speedRatio("kernel: TCP over veth, attached and never limiting, against not attached", 0.93, 0.98,
-		with(func() (float64, error) { return w.shape(unlimited, tcp) }), with(tcp))
-	figures := []figure{
+	return []figure{
 		over,
-		timeRatio("kernel: 256 classes against 1, matched by the same fields", 1.6, 1.3, cost(many), cost(one3)),
-		timeRatio("kernel: 1,024 classes against 1, matched by the same fields", 1.6, 1.3, cost(most), cost(one3)),
-		timeRatio("kernel: 1,024 classes against 1 that asks for nothing", 1.6, 1.3, cost(most), cost(one)),
+		timeRatio("kernel: 256 classes against 1, matched by the same fields", 1.6, 1.3, many, matched),
+		timeRatio("kernel: 1,024 classes against 1, matched by the same fields", 1.6, 1.3, most, matched),
+		timeRatio("kernel: 1,024 classes against 1 that asks for nothing", 1.6, 1.3, most, one),
 		timeRatio("kernel: two CPUs on one meter against one CPU, all green", 2, 1.3, cpus(green, 2), cpus(green, 1)),
-		timeRatio("kernel: two CPUs on one meter against one CPU, mostly red", 2, 1.3, cpus(one, 2), cpus(one, 1)),
-		shaped,
-		amount("kernel: UDP at 2 x PIR for 10 s, bytes passed beside burst + rate * t", 0.1, 0.0025, " %", with(func() (float64, error) { return w.overload() }), nil),
+		timeRatio("kernel: two CPUs on one meter against one CPU, mostly red", 2, 1.3, cpus(red, 2), cpus(red, 1)),
+		speedRatio("kernel: TCP over veth, attached and never limiting, against not attached", 0.93, 0.98,
+			attached(get, unlimited, (*wire).iperf), on(get, (*wire).iperf)),
+		amount("kernel: UDP at 2 x PIR for 10 s, bytes passed beside burst + rate * t", 0.1, 0.0025, " %", on(get, (*wire).overload), nil),
 		timeRatio("kernel: CPU per UDP packet against HTB that never limits", 1, 0.999,
-			with(func() (float64, error) { return w.shape(unlimited, w.cpuPerPacket) }),
-			with(func() (float64, error) { return w.htb("rate 100gbit burst 4mb cburst 4mb", w.cpuPerPacket) })),
+			attached(get, unlimited, (*wire).cpuPerPacket),
+			on(get, func(w *wire) (float64, error) { return w.htb("rate 100gbit burst 4mb cburst 4mb", w.cpuPerPacket) })),
 		timeRatio("kernel: CPU per UDP packet against nothing attached", 1.3, 1.1,
-			with(func() (float64, error) { return w.shape(unlimited, w.cpuPerPacket) }), with(func() (float64, error) { return w.cpuPerPacket() })),
+			attached(get, unlimited, (*wire).cpuPerPacket), on(get, (*wire).cpuPerPacket)),
 	}
-	return figures
 }
 
 // iperf returns the time per byte of TCP from a to b, in ns, counted at b.
@@ -265,17 +265,11 @@ func (w *wire) iperf() (float64, error) {
 
 // htb makes the device send through one hand-configured HTB class.
 func (w *wire) htb(class string, f func() (float64, error)) (float64, error) {
-	for _, line := range []string{
-		"qdisc add dev v0 root handle 1: htb default 10",
-		"class add dev v0 parent 1: classid 1:10 htb " + class,
-	} {
-		if _, err := w.in(w.a, append([]string{"tc"}, strings.Fields(line)...)...); err != nil {
-			return 0, err
-		}
+	if err := w.each(w.a, "tc qdisc add dev v0 root handle 1: htb default 10", "tc class add dev v0 parent 1: classid 1:10 htb "+class); err != nil {
+		return 0, err
 	}
 	v, err := f()
-	_, e := w.in(w.a, "tc", "qdisc", "del", "dev", "v0", "root")
-	return v, errors.Join(err, e)
+	return v, errors.Join(err, w.each(w.a, "tc qdisc del dev v0 root"))
 }
 
 // blasted is the result of a blast.

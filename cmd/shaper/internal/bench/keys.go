@@ -51,11 +51,7 @@ func tableFigures() []figure {
 	})
 	full := sync.OnceValues(newKeys)
 	next := uint64(numKeys) // a key that the table has not seen
-	hits := func() (float64, error) {
-		t, err := table()
-		if err != nil {
-			return 0, err
-		}
+	hits := on(table, func(t *meter.Table[uint64]) (float64, error) {
 		s := stream()
 		ns := thread(len(s.ns), func() {
 			for i, now := range s.ns {
@@ -63,15 +59,11 @@ func tableFigures() []figure {
 			}
 		})
 		if evicted := t.Stats().Evicted; evicted > 0 {
-			return 0, fmt.Errorf("%d keys were forgotten", evicted)
+			return 0, fmt.Errorf("%d keys were evicted", evicted)
 		}
 		return ns, nil
-	}
-	bursts := func() (float64, error) {
-		t, err := table()
-		if err != nil {
-			return 0, err
-		}
+	})
+	bursts := on(table, func(t *meter.Table[uint64]) (float64, error) {
 		s := stream()
 		var keys [burst]uint64
 		return thread(len(s.ns), func() {
@@ -82,19 +74,15 @@ func tableFigures() []figure {
 				t.ColorEach(keys[:], s.ns[i], s.lengths[i:i+burst], nil, s.colors[i:i+burst])
 			}
 		}), nil
-	}
+	})
 	sharded := func(goroutines int) side {
-		return func() (float64, error) {
-			t, err := shards()
-			if err != nil {
-				return 0, err
-			}
+		return on(shards, func(t *meter.Shards[uint64]) (float64, error) {
 			ns := shareKeys(t, goroutines)
 			if s := t.Stats(); s.Keys != numKeys || s.Evicted > 0 {
 				return 0, fmt.Errorf("%+v", s)
 			}
 			return ns, nil
-		}
+		})
 	}
 	// evict meters packets of new keys. It returns the mean time and that of the slowest
 	// packets.
@@ -116,7 +104,7 @@ func tableFigures() []figure {
 			}
 		})
 		if n := t.Stats().Evicted - evicted; n != uint64(len(s.ns)) {
-			return 0, 0, fmt.Errorf("%d keys were forgotten for %d", n, len(s.ns))
+			return 0, 0, fmt.Errorf("%d keys were evicted for %d new ones", n, len(s.ns))
 		}
 		return each, longest, nil
 	}
@@ -125,13 +113,7 @@ func tableFigures() []figure {
 		amount("table: a million keys, random hits, a packet at a time", 200, 80, " ns", hits, nil),
 		speedRatio("table: a million keys in Shards, random hits: 2 goroutines against 1, packets/s", 1.6, 1.9, sharded(2), sharded(1)),
 		amount("table: a million keys, memory of each; beside it what Memory says", 80, 48, " B", keyMemory,
-			func() (float64, error) {
-				t, err := table()
-				if err != nil {
-					return 0, err
-				}
-				return float64(t.Memory()) / numKeys, nil
-			}),
+			on(table, func(t *meter.Table[uint64]) (float64, error) { return float64(t.Memory()) / numKeys, nil })),
 		amount("table: full, each packet a new key", math.Inf(1), noAim, " ns",
 			func() (float64, error) { each, _, err := evict(); return each, err }, nil),
 		amount("table: full, each packet a new key, the slowest 4,096 in a row", math.Inf(1), noAim, " ms",
@@ -247,14 +229,7 @@ func (s *sources) random() (float64, error) {
 
 func sourceFigures() []figure {
 	with := func(per dataplane.Key) side {
-		get := sync.OnceValues(func() (*sources, error) { return newSources(per) })
-		return func() (float64, error) {
-			s, err := get()
-			if err != nil {
-				return 0, err
-			}
-			return s.random()
-		}
+		return on(sync.OnceValues(func() (*sources, error) { return newSources(per) }), (*sources).random)
 	}
 	more := amount("kernel: a meter for each of a million sources over one for all, random hits", 500, 350, " ns",
 		with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))

@@ -23,19 +23,18 @@ func main() {
 	send := flag.String("blast", "", "send UDP for a figure of the kernel: `SIZE,RATE,MS`")
 	carried := flag.Bool("relay", false, "carry frames between two TAP devices, for a figure of TAP")
 	flag.Parse()
-	if *carried {
-		fmt.Fprintln(os.Stderr, "bench:", relay())
-		os.Exit(1)
+	var err error
+	switch {
+	case *carried:
+		err = relay()
+	case *send != "":
+		err = blast(*send)
+	default:
+		err = run(*peers, max(*rounds, 1), *only, *dir, *profile)
 	}
-	if *send != "" {
-		if err := blast(*send); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if err := run(*peers, max(*rounds, 1), *only, *dir, *profile); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
 	}
 }
 

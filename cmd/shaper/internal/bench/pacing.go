@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"sync"
 	"time"
 )
 
@@ -88,17 +87,6 @@ var liveRates = []struct {
 
 var goodputRates = liveRates[2:]
 
-// on returns a side that runs a measurement on a wire.
-func on(get func() (*wire, error), f func(*wire) (float64, error)) side {
-	return func() (float64, error) {
-		w, err := get()
-		if err != nil {
-			return 0, err
-		}
-		return f(w)
-	}
-}
-
 // handMade returns a side with hand-configured HTB.
 func handMade(get func() (*wire, error), rate int, f func(*wire) (float64, error)) side {
 	return on(get, func(w *wire) (float64, error) {
@@ -134,11 +122,7 @@ func rates(plane string, get func() (*wire, error), run func(policy string, f fu
 }
 
 func pacingFigures(get func() (*wire, error)) []figure {
-	run := func(policy string, f func(*wire) (float64, error)) side {
-		return on(get, func(w *wire) (float64, error) {
-			return w.shape(policy, func() (float64, error) { return f(w) })
-		})
-	}
+	run := func(policy string, f func(*wire) (float64, error)) side { return attached(get, policy, f) }
 	even := func(what string, how func([]float64) float64) figure {
 		f := timeRatio("kernel: UDP 1472 B through a queue of 50 Mbit/s against HTB by hand, "+what, 1.1, 1,
 			run(queued(evenRate, "l2"), gapsBy(how)), handMade(get, evenRate, gapsBy(how)))
@@ -155,24 +139,8 @@ func pacingFigures(get func() (*wire, error)) []figure {
 		waits  = "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2gbit, limit: 1s}}"
 		passes = "classes: [{name: all, green: pass}]"
 	)
-	cost := func(policy string) side {
-		program := sync.OnceValues(func() (func() (float64, error), error) {
-			w, err := get()
-			if err != nil {
-				return nil, err
-			}
-			p, err := w.program(policy)
-			return func() (float64, error) { return costOf(p) }, err
-		})
-		return func() (float64, error) {
-			run, err := program()
-			if err != nil {
-				return 0, err
-			}
-			return run()
-		}
-	}
-	over := amount("kernel: program with a queue over the program without, 64 B", math.Inf(1), noAim, " ns", cost(waits), cost(passes))
+	over := amount("kernel: program with a queue over the program without, 64 B", math.Inf(1), noAim, " ns",
+		on(programOf(get, waits), costOf), on(programOf(get, passes), costOf))
 	over.measured = func(ours, without float64) float64 { return ours - without }
 	return append(figures, over)
 }

@@ -120,11 +120,7 @@ func pipelineFigures() []figure {
 		l, err := dataplane.New(office())
 		return &officePipeline{Pipeline: l}, err
 	})
-	ns := func() (float64, error) {
-		o, err := start()
-		if err != nil {
-			return 0, err
-		}
+	ns := on(start, func(o *officePipeline) (float64, error) {
 		all := frames()
 		start := time.Now()
 		for range passes {
@@ -133,18 +129,14 @@ func pipelineFigures() []figure {
 			}
 		}
 		return since(start, passes*numFrames), o.check()
-	}
-	allocations := func() (float64, error) {
-		o, err := start()
-		if err != nil {
-			return 0, err
-		}
+	})
+	allocations := on(start, func(o *officePipeline) (float64, error) {
 		i := 0
 		return testing.AllocsPerRun(numFrames, func() {
 			o.process(frames()[i%numFrames])
 			i++
 		}), nil
-	}
+	})
 	return []figure{
 		amount("parse, classify by 16 classes, meter, mark", 90, 45, " ns", ns, nil),
 		amount("the same: allocations a packet", 0, noAim, "", allocations, nil),

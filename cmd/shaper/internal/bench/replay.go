@@ -124,24 +124,15 @@ func replayed(path string) []string { return append([]string{"replay", path}, re
 
 func replayFigures(dir string) []figure {
 	start := sync.OnceValues(func() (*captures, error) { return newCaptures(dir) })
-	with := func(f func(c *captures) (float64, error)) side {
-		return func() (float64, error) {
-			c, err := start()
-			if err != nil {
-				return 0, err
-			}
-			return f(c)
-		}
-	}
-	ours := with(func(c *captures) (float64, error) { return elapsed(c.shaper, replayed(c.long)...) })
-	tcpdump := with(func(c *captures) (float64, error) {
+	ours := on(start, func(c *captures) (float64, error) { return elapsed(c.shaper, replayed(c.long)...) })
+	tcpdump := on(start, func(c *captures) (float64, error) {
 		return elapsed("tcpdump", "--time-stamp-precision=nano", "-r", c.long, "-w", "/dev/null")
 	})
-	inKernel := with(func(c *captures) (float64, error) {
+	inKernel := on(start, func(c *captures) (float64, error) {
 		return elapsed(c.shaper, append(replayed(c.long), "--engine", "bpf")...)
 	})
-	long := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
-	short := with(func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
+	long := on(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
+	short := on(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
 	return []figure{
 		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5, ours, tcpdump),
 		speedRatio("replay --engine bpf against --engine go, packets/s", 1.0/3, 1, inKernel, ours),

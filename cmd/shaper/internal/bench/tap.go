@@ -63,12 +63,8 @@ func (w *wire) forward(far string, f func(pid int) (float64, error), args ...str
 // address assigns the addresses of a and b to the given devices.
 func (w *wire) address(a, b string) error {
 	for _, end := range []struct{ ns, dev, address string }{{w.a, a, "10.0.0.1/24"}, {w.b, b, "10.0.0.2/24"}} {
-		for _, line := range []string{
-			"addr flush dev v0", "link set " + end.dev + " up", "addr add " + end.address + " dev " + end.dev, "neigh flush all",
-		} {
-			if _, err := w.in(end.ns, append([]string{"ip"}, strings.Fields(line)...)...); err != nil {
-				return err
-			}
+		if err := w.each(end.ns, "ip addr flush dev v0", "ip link set "+end.dev+" up", "ip addr add "+end.address+" dev "+end.dev, "ip neigh flush all"); err != nil {
+			return err
 		}
 	}
 	return nil

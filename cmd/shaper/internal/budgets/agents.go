@@ -321,9 +321,7 @@ func (s *Agents) report(e shared.Event) {
 		s.notify("budget %s: %v: limited to the rescue share of %s", e.Budget, e.Err, share(st.Rescue))
 	case shared.Found:
 		s.notify("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
-	case shared.Refused:
-		s.notify("budget %s: %v", e.Budget, e.Err)
-	case shared.Failed:
+	case shared.Refused, shared.Failed:
 		s.notify("budget %s: %v", e.Budget, e.Err)
 	case shared.Reset:
 		s.notify("budget %s: the store lost its state: shares grow again when all hosts have reported theirs", e.Budget)

@@ -50,29 +50,19 @@ func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string,
 	return specs, nil
 }
 
-// sizeText writes bytes in the syntax of policies, in the largest decimal unit that is
-// exact.
-func sizeText(n int64) string {
-	unit := "B"
-	for _, larger := range []string{"kB", "MB", "GB"} {
-		if n%1000 != 0 {
-			break
-		}
-		n, unit = n/1000, larger
-	}
-	return fmt.Sprintf("%d%s", n, unit)
-}
+// sizeText and spanText write bytes and a time in the syntax of policies.
 
-// spanText writes a time in the syntax of policies, in the largest unit that is exact.
-func spanText(d time.Duration) string {
-	n, unit := int64(d), "ns"
-	for _, larger := range []string{"us", "ms", "s"} {
-		if n%1000 != 0 {
-			break
-		}
-		n, unit = n/1000, larger
+func sizeText(n int64) string { return exactText(n, "B", "kB", "MB", "GB") }
+
+func spanText(d time.Duration) string { return exactText(int64(d), "ns", "us", "ms", "s") }
+
+// exactText writes n in the largest unit that is exact. Each unit is 1000 times the one
+// before it.
+func exactText(n int64, units ...string) string {
+	for len(units) > 1 && n%1000 == 0 {
+		n, units = n/1000, units[1:]
 	}
-	return fmt.Sprintf("%d%s", n, unit)
+	return fmt.Sprintf("%d%s", n, units[0])
 }
 
 // compared is one meter of a comparison. It has its own policy.

@@ -111,12 +111,11 @@ type QueuedJSON struct {
 func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
 	t := &Explanation{
-		ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first,
+		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first,
 		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
 		LengthRule: say.Length(w.plan.Source.Length),
 		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},
 	}
-	t.Row = w.row()
 	classes := w.plan.Source.Classes
 	for i := range classes {
 		c := &classes[i]
@@ -332,9 +331,9 @@ func actionSteps(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict)
 		out = append(out, ce+", by the queue instead of an early drop")
 	}
 	for _, m := range a.Marks {
-		value := fieldValue(m.Field, m.Value)
+		value := say.Value(m.Field.String(), m.Value)
 		if old, has := p.Field(m.Field); has {
-			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, fieldValue(m.Field, old), value, dropped))
+			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, say.Value(m.Field.String(), old), value, dropped))
 		} else {
 			out = append(out, fmt.Sprintf("%s: %v %s is not set", fieldText(p, m.Field), m.Field, value))
 		}

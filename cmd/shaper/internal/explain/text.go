@@ -62,12 +62,11 @@ func shortPlace(place string) string {
 
 // color paints the name of a color.
 func (w *stepWriter) color(name string) string {
-	for c := meter.Green; c <= meter.Red; c++ {
-		if c.String() == name {
-			return say.Color(c, w.colored)
-		}
+	c, err := meter.ParseColor(name)
+	if err != nil {
+		return name
 	}
-	return name
+	return say.Color(c, w.colored)
 }
 
 // Write writes the explanation for people, with colors if colored.

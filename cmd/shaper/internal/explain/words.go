@@ -107,19 +107,12 @@ func missingHeader(p *dataplane.Packet, key string) string {
 	return "no ports"
 }
 
-func fieldValue(f dataplane.Field, v uint32) string {
-	if f == dataplane.DSCP {
-		return marker.DSCPName(uint8(v))
-	}
-	return fmt.Sprint(v)
-}
-
 // fieldText writes a field with its value, or names the missing header.
 func fieldText(p *dataplane.Packet, f dataplane.Field) string {
 	v, ok := p.Field(f)
 	switch {
 	case ok:
-		return f.String() + " " + fieldValue(f, v)
+		return f.String() + " " + say.Value(f.String(), v)
 	case f == dataplane.DSCP:
 		return "no IP header"
 	case f == dataplane.MPLSTC:

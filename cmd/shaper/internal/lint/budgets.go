@@ -1,8 +1,6 @@
 package lint
 
-import (
-	"strings"
-)
+import "strings"
 
 // rescueShares finds budgets whose rescue share is too small for a packet.
 func (l *linter) rescueShares() {

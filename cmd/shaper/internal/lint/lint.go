@@ -137,15 +137,7 @@ func differentWRED(c *dataplane.Class, a, b meter.Color) bool {
 }
 
 func sameAction(a, b dataplane.Action) bool {
-	if a.Drop != b.Drop || a.ECN != b.ECN || a.Queue != b.Queue || len(a.Marks) != len(b.Marks) {
-		return false
-	}
-	for i := range a.Marks {
-		if a.Marks[i] != b.Marks[i] {
-			return false
-		}
-	}
-	return true
+	return a.Drop == b.Drop && a.ECN == b.ECN && a.Queue == b.Queue && slices.Equal(a.Marks, b.Marks)
 }
 
 // tcpBurst compares the burst of a policer with the bytes that TCP has in flight. A flow
@@ -171,7 +163,7 @@ func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 		return meter.Rate{}, 0, ""
 	}
 	b := buckets[len(buckets)-1]
-	if first := buckets[0]; len(buckets) > 1 && !kind.Peak {
+	if first := buckets[0]; len(buckets) > 1 && !kind.Peak { // yellow packets take from the second bucket alone
 		b.Burst += first.Burst
 		if first.Rate.Cmp(b.Rate) > 0 {
 			b.Rate = first.Rate
@@ -181,15 +173,7 @@ func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 }
 
 func matchesTCP(m *dataplane.Match) bool {
-	if m.Proto == nil {
-		return true
-	}
-	for _, r := range m.Proto {
-		if r.First <= 6 && 6 <= r.Last {
-			return true
-		}
-	}
-	return false
+	return m.Proto == nil || slices.ContainsFunc(m.Proto, func(r dataplane.Range) bool { return r.First <= 6 && 6 <= r.Last })
 }
 
 // unused finds meters, queues and envelopes that no class uses.

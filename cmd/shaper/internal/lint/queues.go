@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -29,12 +30,8 @@ func (l *linter) queues() {
 
 // packetTime returns the time that a packet of the MTU takes at a rate, rounded up.
 func (l *linter) packetTime(r meter.Rate) time.Duration {
-	ns := big.NewInt(l.MTU)
-	ns.Mul(ns, big.NewInt(int64(r.Period))).Add(ns, big.NewInt(r.Bytes-1)).Quo(ns, big.NewInt(r.Bytes))
-	if !ns.IsInt64() {
-		return 1<<63 - 1
-	}
-	return time.Duration(ns.Int64())
+	ns := big.NewRat(int64(r.Period), r.Bytes)
+	return time.Duration(say.WholeNS(ns.Mul(ns, big.NewRat(l.MTU, 1))))
 }
 
 // queueLimit finds limits that a packet of the MTU exceeds, alone or behind another one.

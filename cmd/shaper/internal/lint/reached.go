@@ -1,8 +1,6 @@
 package lint
 
-import (
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
-)
+import "github.com/a-seed-32e5a53f/shaper/dataplane"
 
 // maxEffort is the maximum number of comparisons of values in unreached. They take about a
 // second.

@@ -122,7 +122,7 @@ func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
 		return slices.ContainsFunc(out, func(b budgets.State) bool { return b.Name == name })
 	}
 	out = slices.DeleteFunc(out, func(b budgets.State) bool { return !slices.Contains(names, b.Name) })
-	if !slices.ContainsFunc(names, func(name string) bool { return !reported(name) }) {
+	if len(out) == len(names) {
 		return out
 	}
 	policy, err := policyfile.CompileLabel(sh.Label)

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -103,9 +104,10 @@ func (c *connections) try(conn net.Conn) time.Duration {
 	return 0
 }
 
-// victim returns the index of the connection to replace, and the time until that is allowed.
-func (c *connections) victim() (int, time.Duration) {
-	best, least := 0, time.Duration(1<<63-1)
+// victim returns the index of the connection to replace. If no connection may be replaced yet,
+// it returns the time until one may.
+func (c *connections) victim() (i int, wait time.Duration) {
+	wait = math.MaxInt64
 	for _, busy := range []bool{false, true} {
 		grace := connectionGrace
 		if busy {
@@ -115,15 +117,11 @@ func (c *connections) victim() (int, time.Duration) {
 		if i < 0 {
 			continue
 		}
-		wait := grace - time.Since(c.open[i].since)
-		if wait <= 0 {
+		if wait = min(wait, grace-time.Since(c.open[i].since)); wait <= 0 {
 			return i, 0
 		}
-		if wait < least {
-			best, least = i, wait
-		}
 	}
-	return best, least
+	return 0, wait
 }
 
 // limitedListener accepts a connection when connections has room for it.

@@ -70,7 +70,7 @@ var (
 )
 
 func with(labels []string, more ...string) []string {
-	return append(append([]string{}, labels...), more...)
+	return slices.Concat(labels, more)
 }
 
 func describe(name, help string, labels []string) *metricFamily {

@@ -11,11 +11,9 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	a := &dataplane.Action{}
 	l.nodes[a] = n
 	if n.Kind == yaml.ScalarNode {
-		switch s, ok := l.text(n, "an action"); {
-		case ok && s != "pass" && s != "drop":
+		s, ok := l.text(n, "an action")
+		if a.Drop = s == "drop"; ok && !a.Drop && s != "pass" {
 			l.fail(n, "unknown action %q: want pass, drop or a map such as {dscp: af12}", s)
-		default:
-			a.Drop = s == "drop"
 		}
 		return a
 	}
@@ -39,11 +37,11 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	}
 	l.mapping(n, "an action", known)
 	if otherwise != nil {
-		s, _ := l.word(otherwise, "else", "pass", "drop")
+		drop := l.second(otherwise, "else", "pass", "drop")
 		switch {
 		case a.ECN == dataplane.NoECN:
 			l.fail(otherwise, "else is the action for packets that are not ECN-capable: it needs ecn: ce")
-		case s == "drop":
+		case drop:
 			a.ECN = dataplane.CEOrDrop
 		}
 	}

@@ -18,7 +18,7 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	b := &dataplane.Budget{}
 	m.Budget = b
 	l.nodes[b] = n
-	var store bool
+	store := false
 	server := map[string]*yaml.Node{} // keys that are only for budgets on a server
 	known := keys{
 		"budget":   func(n *yaml.Node) { b.Name, _ = l.text(n, "budget") },

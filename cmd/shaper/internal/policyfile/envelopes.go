@@ -44,7 +44,7 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 	}
 	l.mapping(n, "an envelope", keys{
 		"cirmax": rate("cirmax", &e.CIRMax), "eirmax": rate("eirmax", &e.EIRMax),
-		"coupling": func(n *yaml.Node) { s, _ := l.word(n, "coupling", "true", "false"); e.Coupling = s == "true" },
+		"coupling": func(n *yaml.Node) { e.Coupling, _ = l.boolean(n, "coupling") },
 	})
 }
 

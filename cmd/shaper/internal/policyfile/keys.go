@@ -52,13 +52,12 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 		}
 	}
 	if n := d.values["new"]; n != nil {
-		if s, _ := l.word(n, "new", "full", "empty"); s == "empty" {
+		if l.second(n, "new", "full", "empty") {
 			m.Initial = dataplane.Fraction{Num: 0, Den: 1}
 		}
 	}
 	if n := d.values["evict"]; n != nil {
-		s, _ := l.word(n, "evict", "lru", "idle")
-		m.Idle = s == "idle"
+		m.Idle = l.second(n, "evict", "lru", "idle")
 	}
 }
 

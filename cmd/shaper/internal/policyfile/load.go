@@ -100,6 +100,9 @@ func Load(name string, text []byte) (*File, error) {
 	return l.policy(root)
 }
 
+// partKinds are the keys of a policy whose values are its parts.
+var partKinds = []string{"classes", "meters", "queues", "links", "envelopes"}
+
 // policy reads a whole policy. It reads links, queues and meters before the parts that name
 // them, in any order of the file.
 func (l *loader) policy(root *yaml.Node) (*File, error) {
@@ -108,51 +111,43 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 	if !l.checkAliases(root) {
 		return nil, l.joined()
 	}
-	var classes, meters, queues, links, envelopes *yaml.Node
 	known := keys{
-		"classes": func(n *yaml.Node) { classes = n },
-		"meters":  func(n *yaml.Node) { meters = n },
-		"queues":  func(n *yaml.Node) { queues = n },
-		"links":   func(n *yaml.Node) { links = n },
-		"length":  l.lengthRule,
-
-		"otherwise": func(n *yaml.Node) {
-			word, _ := l.word(n, "otherwise", "pass", "drop")
-			p.DropUnclassified = word == "drop"
-		},
-		"envelopes": func(n *yaml.Node) { envelopes = n },
+		"length":    l.lengthRule,
+		"otherwise": func(n *yaml.Node) { p.DropUnclassified = l.second(n, "otherwise", "pass", "drop") },
+	}
+	parts := map[string]*yaml.Node{}
+	for _, what := range partKinds {
+		known[what] = func(n *yaml.Node) { parts[what] = n }
 	}
 	l.entries(root, "a policy", func(key, value *yaml.Node) {
 		if !strings.HasPrefix(key.Value, "x-") { // a holder of anchors
 			l.knownKey(key, value, "a policy", known)
 		}
 	})
-	for _, parts := range []struct {
-		what string
-		n    *yaml.Node
-	}{{"classes", classes}, {"meters", meters}, {"queues", queues}, {"links", links}, {"envelopes", envelopes}} {
-		if parts.n != nil && !l.checkCount(parts.n, parts.what) {
+	for _, what := range partKinds {
+		if n := parts[what]; n != nil && !l.checkCount(n, what) {
 			return nil, l.joined()
 		}
 	}
-	if envelopes != nil {
-		l.entries(envelopes, "envelopes", func(key, value *yaml.Node) { l.envelope(l.name(key), value) })
+	named := func(what string, read func(name string, n *yaml.Node)) {
+		if n := parts[what]; n != nil {
+			l.entries(n, what, func(key, value *yaml.Node) { read(l.name(key), value) })
+		}
 	}
-	if links != nil {
-		l.entries(links, "links", func(key, value *yaml.Node) { l.link(l.name(key), value) })
+	named("envelopes", l.envelope)
+	named("links", l.link)
+	named("queues", l.queue)
+	var meters []func() // a meter can name any other, so all names are read before
+	named("meters", func(name string, n *yaml.Node) {
+		m := &dataplane.Meter{Name: name}
+		l.meters[name] = m
+		p.Meters = append(p.Meters, m)
+		meters = append(meters, func() { l.meter(m, n) })
+	})
+	for _, read := range meters {
+		read()
 	}
-	if queues != nil {
-		l.entries(queues, "queues", func(key, value *yaml.Node) { l.queue(l.name(key), value) })
-	}
-	if meters != nil {
-		l.entries(meters, "meters", func(key, _ *yaml.Node) {
-			m := &dataplane.Meter{Name: l.name(key)}
-			l.meters[key.Value] = m
-			l.file.Policy.Meters = append(l.file.Policy.Meters, m)
-		})
-		l.entries(meters, "meters", func(key, value *yaml.Node) { l.meter(l.meters[key.Value], value) })
-	}
-	switch {
+	switch classes := parts["classes"]; {
 	case classes == nil && len(l.errs) == 0:
 		l.fail(root, "classes are missing: a policy needs at least one")
 	case classes == nil:
@@ -193,8 +188,7 @@ func (l *loader) lengthRule(n *yaml.Node) {
 
 func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	l.nodes[c] = n
-	var inline *yaml.Node
-	var then *yaml.Node
+	var inline, then *yaml.Node
 	ok := l.mapping(n, "a class", keys{
 		"name":   func(n *yaml.Node) { c.Name = l.name(n) },
 		"match":  func(n *yaml.Node) { l.match(&c.Match, n) },

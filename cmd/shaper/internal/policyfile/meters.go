@@ -19,6 +19,9 @@ var meterTypes = func() map[string]meter.KindInfo {
 	return types
 }()
 
+// MeterTypes returns the names of all meter types, sorted.
+func MeterTypes() []string { return sorted(meterTypes) }
+
 // draft is a meter while it is read.
 type draft struct {
 	meter.KindInfo
@@ -44,8 +47,8 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 	var preColor *yaml.Node
 	known := keys{
 		"type":     func(*yaml.Node) {},
-		"count":    func(n *yaml.Node) { s, _ := l.word(n, "count", "bytes", "packets"); d.packets = s == "packets" },
-		"color":    func(n *yaml.Node) { s, _ := l.word(n, "color", "blind", "aware"); m.Aware = s == "aware" },
+		"count":    func(n *yaml.Node) { d.packets = l.second(n, "count", "bytes", "packets") },
+		"color":    func(n *yaml.Node) { m.Aware = l.second(n, "color", "blind", "aware") },
 		"precolor": func(n *yaml.Node) { preColor = n; m.PreColor = l.preColor(n) },
 		"then":     func(n *yaml.Node) { m.Then = l.namedMeter(n) },
 		"share":    func(n *yaml.Node) { l.budget(m, n) },
@@ -70,10 +73,7 @@ func (l *loader) meterType(n *yaml.Node) (kind meter.KindInfo, ok bool) {
 		if n.Content[i].Value != "type" {
 			continue
 		}
-		value := n.Content[i+1]
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
+		value := target(n.Content[i+1])
 		s, single := l.text(value, "type")
 		if !single {
 			return kind, false

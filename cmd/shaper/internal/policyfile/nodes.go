@@ -3,6 +3,7 @@ package policyfile
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -133,22 +134,20 @@ func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.N
 			continue
 		}
 		seen[key.Value] = true
-		value := n.Content[i+1]
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
-		read(key, value)
+		read(key, target(n.Content[i+1]))
 	}
 	return true
 }
 
-func sorted[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
+// sorted returns the keys of a map in alphabetical order.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// target returns the value that a node stands for: that of its anchor if it is an alias.
+func target(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
 	}
-	sort.Strings(names)
-	return names
+	return n
 }
 
 func kindName(n *yaml.Node) string {
@@ -208,6 +207,18 @@ func (l *loader) word(n *yaml.Node, what string, words ...string) (string, bool)
 	return s, ok
 }
 
+// boolean reads true or false.
+func (l *loader) boolean(n *yaml.Node, what string) (v, ok bool) {
+	s, ok := l.word(n, what, "true", "false")
+	return s == "true", ok
+}
+
+// second reports whether a scalar is the second of two words. Any other word is an error.
+func (l *loader) second(n *yaml.Node, what, first, second string) bool {
+	s, _ := l.word(n, what, first, second)
+	return s == second
+}
+
 // list calls read for each entry of a list, or for a single value.
 func (l *loader) list(n *yaml.Node, read func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
@@ -218,9 +229,6 @@ func (l *loader) list(n *yaml.Node, read func(*yaml.Node)) {
 		l.fail(n, "an empty list matches nothing: omit the key to match all")
 	}
 	for _, entry := range n.Content {
-		if entry.Kind == yaml.AliasNode {
-			entry = entry.Alias
-		}
-		read(entry)
+		read(target(entry))
 	}
 }

@@ -50,8 +50,7 @@ func (l *loader) parameter(d *draft, name string, n *yaml.Node) (v any, ok bool)
 	case uint64:
 		return parsed(l, n, name, parseSeed)
 	case bool:
-		s, ok := l.word(n, name, "true", "false")
-		return s == "true", ok
+		return l.boolean(n, name)
 	}
 	panic("meter type " + d.Name + " has a parameter of unknown unit: " + name)
 }

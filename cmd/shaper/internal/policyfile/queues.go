@@ -62,13 +62,8 @@ func (l *loader) queue(name string, n *yaml.Node) {
 			fair = n
 			q.Fair, _ = parsed(l, n, "fair", parseFair)
 		},
-		"ecn": func(n *yaml.Node) {
-			s, _ := l.word(n, "ecn", "true", "false")
-			q.ECN = s == "true"
-		},
-		"seed": func(n *yaml.Node) {
-			q.Seed, _ = parsed(l, n, "seed", parseSeed)
-		},
+		"ecn":  func(n *yaml.Node) { q.ECN, _ = l.boolean(n, "ecn") },
+		"seed": func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) },
 	})
 	if codel != nil || fair != nil {
 		l.codel(q, codel)

@@ -91,10 +91,7 @@ func (l *loader) scenario(s *Scenario, root *yaml.Node) {
 				return
 			}
 			for _, n := range n.Content {
-				if n.Kind == yaml.AliasNode {
-					n = n.Alias
-				}
-				s.Events = append(s.Events, l.event(n))
+				s.Events = append(s.Events, l.event(target(n)))
 			}
 		},
 	})
@@ -236,8 +233,7 @@ func (l *loader) event(n *yaml.Node) Event {
 		},
 		"waits": func(n *yaml.Node) {
 			options["waits"] = n
-			word, _ := l.word(n, "waits", "yes", "no")
-			e.Blind = word == "no"
+			e.Blind = l.second(n, "waits", "yes", "no")
 		},
 	}
 	for _, word := range []string{"crash", "leave", "hang", "partition", "heal", "stray"} {

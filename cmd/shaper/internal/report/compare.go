@@ -103,11 +103,11 @@ func WriteComparison(w io.Writer, c Comparison) error {
 	return p.writeTo(w)
 }
 
-// page writes the whole comparison.
+// page returns the page of the whole comparison.
 func (c Comparison) page() (*page, error) {
 	p := &page{script: chartJS + compareJS, bins: len(c.Offered), start: c.Start, binWidth: c.BinWidth, version: c.Version}
 	p.begin(c.title())
-	p.printf("<h1>%s</h1>\n"+`<p class="policy">through %s`, c.Input, c.meters())
+	p.printf("<h1>%s</h1>\n"+`<p class="policy">through %s`, c.Input, say.Count(len(c.Meters), "meter"))
 	if c.Rate != "" {
 		p.printf(", compared with <code>%s</code>", c.Rate)
 	}
@@ -147,15 +147,7 @@ func (c Comparison) page() (*page, error) {
 }
 
 // title names the page and the picture.
-func (c Comparison) title() string { return c.Input + " through " + c.meters() }
-
-// meters is the number of meters in words.
-func (c Comparison) meters() string {
-	if len(c.Meters) == 1 {
-		return "1 meter"
-	}
-	return fmt.Sprintf("%d meters", len(c.Meters))
-}
+func (c Comparison) title() string { return c.Input + " through " + say.Count(len(c.Meters), "meter") }
 
 func (c Comparison) row(m Compared) row {
 	all := m.offered().Bytes

@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-// percent is part of whole, to the nearest tenth, but 0 and 100 only where
-// they are exact. It is a dash where there is no whole.
+// percent is part of whole, to the nearest tenth. It is 0 or 100 only if that is exact, and a
+// dash if whole is 0.
 func percent(part, whole int64) string {
 	if whole == 0 {
 		return "–"
@@ -23,7 +23,7 @@ func percent(part, whole int64) string {
 		return "100 %"
 	case p < 0.05:
 		return "< 0.1 %"
-	case p >= 99.95 && p < 100:
+	case p >= 99.95 && part < whole:
 		return "> 99.9 %"
 	}
 	return strconv.FormatFloat(p, 'f', 1, 64) + " %"
@@ -56,8 +56,7 @@ func brief(ns int64) string {
 	return duration((ns + unit/2) / unit * unit)
 }
 
-// meanRate is bytes over ns, to three digits. It is empty where no time
-// passed.
+// meanRate is bytes over ns, to three digits. It is empty if no time passed.
 func meanRate(bytes, ns int64) string {
 	if ns <= 0 {
 		return ""

@@ -3,7 +3,7 @@
 // and backlog of queues. It also draws pictures, as SVG.
 //
 //	err := report.Write(f, report.Data{
-//		Input: "office.pcap", Policy: "office.toml",
+//		Input: "office.pcap", Policy: "office.yaml",
 //		Packets: 3, Bytes: 3600, Duration: 2e9,
 //		Classes: []report.Class{{Name: "voice", Green: dataplane.Count{Packets: 3, Bytes: 3600}}},
 //	})
@@ -46,7 +46,7 @@ type Data struct {
 	Meters []Meter
 	Queues []Queue
 
-	Classes []Class // in policy order; Name "-" is the unclassified packets
+	Classes []Class // in policy order; Name say.Unclassified is the unclassified packets
 
 	Packets  int64
 	Bytes    int64
@@ -101,7 +101,7 @@ func (q Queue) Drops() string {
 type Class struct {
 	Name, Meter        string
 	Green, Yellow, Red dataplane.Count
-	Uncolored          dataplane.Count // only in the row "-"
+	Uncolored          dataplane.Count // only in the row of unclassified packets
 
 	Dropped, Marked, Queued dataplane.Count
 }
@@ -184,28 +184,28 @@ func (b Bucket) burst() string {
 
 // series is the data of the charts. Units are those of Data.
 type series struct {
-	Bins      int        `json:"bins"`
-	BinWidth  int64      `json:"binWidth"`
-	Offered   [3][]int64 `json:"offered"`
-	Passed    [3][]int64 `json:"passed"`
-	Unmetered []int64    `json:"unmetered"`
-	Meters    [][]level  `json:"meters"`
-	Queues    []room     `json:"queues"`
+	Bins      int              `json:"bins"`
+	BinWidth  int64            `json:"binWidth"`
+	Offered   [3][]int64       `json:"offered"`
+	Passed    [3][]int64       `json:"passed"`
+	Unmetered []int64          `json:"unmetered"`
+	Meters    [][]bucketSeries `json:"meters"`
+	Queues    []queueSeries    `json:"queues"`
 }
 
-type room struct {
+type queueSeries struct {
 	Delay   []int64 `json:"delay"`
 	Waiting []int64 `json:"waiting"`
 }
 
-type level struct {
+type bucketSeries struct {
 	Name   string  `json:"name"`
 	Burst  string  `json:"burst"`
 	Size   int64   `json:"size"`
 	Lowest []int64 `json:"lowest"`
 }
 
-// page writes the whole report.
+// page returns the page of the whole report.
 func (d Data) page() (*page, error) {
 	p := &page{script: chartJS + replayJS, bins: len(d.Offered[0]), start: d.Start, binWidth: d.BinWidth, version: d.Version}
 	title := d.Input
@@ -238,14 +238,14 @@ func (d Data) page() (*page, error) {
 	p.chart("offered", 0, "Offered", "bit/s, on arrival")
 	p.chart("passed", 0, "Sent", "bit/s, on departure")
 	p.endSection()
-	drawn := series{Bins: p.bins, BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered}
-	drawn.Meters = p.meters(d.Meters)
-	drawn.Queues = p.queues(d.Queues)
-	return p, p.end(drawn)
+	return p, p.end(series{
+		Bins: p.bins, BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered,
+		Meters: p.meters(d.Meters), Queues: p.queues(d.Queues),
+	})
 }
 
 // meters writes the section of the meters, and returns the data of its charts.
-func (p *page) meters(meters []Meter) (levels [][]level) {
+func (p *page) meters(meters []Meter) (out [][]bucketSeries) {
 	if len(meters) == 0 {
 		return nil
 	}
@@ -253,18 +253,18 @@ func (p *page) meters(meters []Meter) (levels [][]level) {
 		notDrawn(len(meters), "meter"))
 	for i, m := range meters[:min(len(meters), maxCharts)] {
 		p.chart("meter", i, m.Name, m.Kind+" "+m.Params)
-		var buckets []level
+		var buckets []bucketSeries
 		for _, b := range m.buckets() {
-			buckets = append(buckets, level{b.Name, b.burst(), b.Size, b.Lowest})
+			buckets = append(buckets, bucketSeries{b.Name, b.burst(), b.Size, b.Lowest})
 		}
-		levels = append(levels, buckets)
+		out = append(out, buckets)
 	}
 	p.endSection()
-	return levels
+	return out
 }
 
 // queues writes the section of the queues, and returns the data of its charts.
-func (p *page) queues(queues []Queue) (rooms []room) {
+func (p *page) queues(queues []Queue) (out []queueSeries) {
 	if len(queues) == 0 {
 		return nil
 	}
@@ -273,10 +273,10 @@ func (p *page) queues(queues []Queue) (rooms []room) {
 	for i, q := range queues[:min(len(queues), maxCharts)] {
 		p.chart("delay", i, q.Name, q.Params, q.Drops())
 		p.chart("waiting", i, "")
-		rooms = append(rooms, room{q.Delay, q.Waiting})
+		out = append(out, queueSeries{q.Delay, q.Waiting})
 	}
 	p.endSection()
-	return rooms
+	return out
 }
 
 // notDrawn says how many of n have no chart.
@@ -318,7 +318,7 @@ func shares(d Data) []tile {
 func newRow(c Class) row {
 	total := c.total()
 	r := row{name: c.Name, under: c.Meter}
-	if c.Name == "-" {
+	if c.Name == say.Unclassified {
 		r.under = "unclassified"
 	}
 	for _, k := range []struct {

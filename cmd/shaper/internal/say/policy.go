@@ -22,11 +22,7 @@ func Action(a dataplane.Action) string {
 		parts = append(parts, "else=drop")
 	}
 	for _, m := range a.Marks {
-		value := fmt.Sprint(m.Value)
-		if m.Field == dataplane.DSCP {
-			value = marker.DSCPName(uint8(m.Value))
-		}
-		parts = append(parts, m.Field.String()+"="+value)
+		parts = append(parts, m.Field.String()+"="+Value(m.Field.String(), m.Value))
 	}
 	if a.Queue != nil {
 		parts = append(parts, "queue="+a.Queue.Name)
@@ -92,7 +88,7 @@ func ranges(field string, list []dataplane.Range) []string {
 	return out
 }
 
-// Value writes a value of a match field.
+// Value writes a value of a field of matches or marks.
 func Value(field string, v uint32) string {
 	switch field {
 	case "dscp":

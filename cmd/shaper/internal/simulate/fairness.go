@@ -31,11 +31,11 @@ func (f *fairness) add(s *simulation) {
 			f.wants = append(f.wants, h.Offered)
 		}
 	}
-	level := level(f.wants, s.Terms.Size.Rate[0])
+	most := level(f.wants, s.Terms.Size.Rate[0])
 	f.fair = append(f.fair, make([]float64, len(s.World.Hosts)-len(f.fair))...)
 	for i, h := range s.World.Hosts {
 		if h.Up {
-			f.fair[i] += float64(min(h.Offered, level)) * float64(s.Terms.Interval) / 8e9
+			f.fair[i] += float64(min(h.Offered, most)) * float64(s.Terms.Interval) / 8e9
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -71,7 +72,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	s := &simulation{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 2))}
 	s.World = world.New(world.Config{
 		Hosts: c.Hosts, Terms: c.Terms, Seed: c.Seed, Delay: int64(c.Delay), Loss: c.Loss, Drift: 1e-4, Start: c.Terms.Interval,
-		Replica: hasReplica(c.Events),
+		Replica: slices.ContainsFunc(c.Events, func(e policyfile.Event) bool { return e.Does == "failover" }),
 	})
 	for _, h := range s.World.Hosts {
 		s.Offer(h, s.drawRate(c.Demand))
@@ -104,15 +105,6 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		r.Utilization = min(r.Passed/could, 1)
 	}
 	return r, nil
-}
-
-func hasReplica(events []policyfile.Event) bool {
-	for _, e := range events {
-		if e.Does == "failover" {
-			return true
-		}
-	}
-	return false
 }
 
 // drawRate draws a rate of a demand, in bit/s.

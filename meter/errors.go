@@ -13,22 +13,24 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Reason }
 
-// faults collects the errors of a set of parameters.
-type faults []error
+// fieldErrors collects the errors of a set of parameters. Its methods check parameters and add
+// an error for each that is invalid. clause is the clause of an RFC to cite, or "".
+type fieldErrors []error
 
-func (f *faults) add(field, reason string) { *f = append(*f, &FieldError{field, reason}) }
+func (f *fieldErrors) add(field, reason string) { *f = append(*f, &FieldError{field, reason}) }
 
-// optionalRate checks a rate that may be zero.
-func (f *faults) optionalRate(field string, r Rate) bool {
-	if reason := r.fault(); reason != "" {
+// optionalRate checks a rate that may be zero. It reports whether the rate is valid, as rate
+// does.
+func (f *fieldErrors) optionalRate(field string, r Rate) bool {
+	if reason := r.invalidReason(); reason != "" {
 		f.add(field, reason)
 		return false
 	}
 	return true
 }
 
-// rate checks a rate that must be above zero, as a clause of an RFC says.
-func (f *faults) rate(field string, r Rate, clause string) bool {
+// rate checks a rate that must be above zero.
+func (f *fieldErrors) rate(field string, r Rate, clause string) bool {
 	if !f.optionalRate(field, r) {
 		return false
 	}
@@ -39,20 +41,20 @@ func (f *faults) rate(field string, r Rate, clause string) bool {
 }
 
 // rates checks CIR and PIR.
-func (f *faults) rates(cir, pir Rate, clause string) {
+func (f *fieldErrors) rates(cir, pir Rate, clause string) {
 	okC, okP := f.rate("CIR", cir, clause), f.rate("PIR", pir, clause)
 	if okC && okP && pir.Cmp(cir) < 0 {
 		f.add("PIR", fmt.Sprintf("%v is below CIR %v: it must be equal or greater%s", pir, cir, cite(clause)))
 	}
 }
 
-func (f *faults) bytes(field string, n int64) {
+func (f *fieldErrors) bytes(field string, n int64) {
 	if n < 0 {
 		f.add(field, "is negative")
 	}
 }
 
-func (f *faults) positive(field string, n int64, clause string) {
+func (f *fieldErrors) positive(field string, n int64, clause string) {
 	if n <= 0 {
 		f.add(field, "must be above zero"+cite(clause))
 	}
@@ -65,13 +67,13 @@ const (
 	maxLimit  = 1 << 47 // bytes
 )
 
-func (f *faults) span(field string, d, longest time.Duration) {
+func (f *fieldErrors) span(field string, d, longest time.Duration) {
 	if d < minWindow || d > longest {
 		f.add(field, "of "+d.String()+" is not between "+minWindow.String()+" and "+longest.String())
 	}
 }
 
-func (f *faults) limit(n int64) {
+func (f *fieldErrors) limit(n int64) {
 	f.positive("Limit", n, "")
 	if n > maxLimit {
 		f.add("Limit", "is above 2^47 bytes")

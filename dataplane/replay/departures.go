@@ -16,25 +16,25 @@ func (r *run) schedule(rec *record, v *dataplane.Verdict) error {
 	if err := r.format.restamp(rec, v.Departure); err != nil {
 		return fmt.Errorf("packet %d: %w", v.ID, err)
 	}
-	var l *departing
+	var p *departing
 	if n := len(r.spare); n > 0 {
-		l, r.spare = r.spare[n-1], r.spare[:n-1]
+		p, r.spare = r.spare[n-1], r.spare[:n-1]
 	} else {
-		l = &departing{}
+		p = &departing{}
 	}
-	*l = departing{v.Departure, v.ID, append(l.raw[:0], rec.raw...)}
-	heap.Push(&r.scheduled, l)
+	*p = departing{v.Departure, v.ID, append(p.raw[:0], rec.raw...)}
+	heap.Push(&r.scheduled, p)
 	return nil
 }
 
 // release writes the packets that have departed by now.
 func (r *run) release(now int64) error {
 	for len(r.scheduled) > 0 && r.scheduled[0].at <= now {
-		l := heap.Pop(&r.scheduled).(*departing)
-		if err := r.emit(l.raw); err != nil {
+		p := heap.Pop(&r.scheduled).(*departing)
+		if err := r.emit(p.raw); err != nil {
 			return err
 		}
-		r.spare = append(r.spare, l)
+		r.spare = append(r.spare, p)
 	}
 	return nil
 }
@@ -42,23 +42,23 @@ func (r *run) release(now int64) error {
 // departing is the record of a scheduled packet.
 type departing struct {
 	at     int64 // departure, ns
-	number int64
+	number int64 // packet number
 	raw    []byte
 }
 
 // departures is a heap of packets in the order (departure, number).
 type departures []*departing
 
-func (w departures) Len() int { return len(w) }
-func (w departures) Less(i, j int) bool {
-	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].number < w[j].number
+func (d departures) Len() int { return len(d) }
+func (d departures) Less(i, j int) bool {
+	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].number < d[j].number
 }
-func (w departures) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-func (w *departures) Push(x any)   { *w = append(*w, x.(*departing)) }
-func (w *departures) Pop() any {
-	last := len(*w) - 1
-	l := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
-	return l
+func (d departures) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *departures) Push(x any)   { *d = append(*d, x.(*departing)) }
+func (d *departures) Pop() any {
+	last := len(*d) - 1
+	p := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	return p
 }
