@@ -201,6 +201,20 @@ func TestEnvelopeBounds(t *testing.T) {
 			}
 		}
 	}
+	one := Rate{1, 1} // one unit in a byte
+	for _, test := range []struct {
+		params EnvelopeParams
+		valid  bool
+	}{
+		{of(TRTCM4115{CIR: one, CBS: 1 << 58, EBS: 1 << 57}, TRTCM4115{CIR: one, CBS: 1 << 57}), true},
+		{of(TRTCM4115{CIR: one, CBS: 1 << 58, EBS: 1 << 57}, TRTCM4115{CIR: one, CBS: 1<<57 + 1}), false},
+		{of(TRTCM4115{CIR: Rate{1 << 50, 1}, CBS: 1}), true},
+		{of(TRTCM4115{CIR: Rate{1<<50 + 1, 1}, CBS: 1}), false},
+	} {
+		if _, err := NewEnvelope(test.params); (err == nil) != test.valid {
+			t.Errorf("%+v: %v, want valid: %v", test.params, err, test.valid)
+		}
+	}
 }
 
 func TestEnvelopeAllocatesNothing(t *testing.T) {
