@@ -361,6 +361,7 @@ func TestEnvelopeErrors(t *testing.T) {
 		{EnvelopeParams{}, "flows are missing"},
 		{limits, "CIRMax is negative\nEIRMax needs a period above zero"},
 		{of(TRTCM4115{}), "CBS and EBS are both zero"},
+		{of(TRTCM4115{}, TRTCM4115{CBS: -1}), "CBS and EBS are both zero: every packet would be red\nCBS is negative"},
 		{of(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that 64 bits count exactly at their rates, 72057594 bytes"},
 		{fast, "CIRMax"},
 		{of(TRTCM4115{CIR: Rate{1 << 40, 1}, CBS: 1}, TRTCM4115{CIR: Rate{1, 1 << 50}, CBS: 1}), "CIR"},
