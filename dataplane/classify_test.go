@@ -87,6 +87,23 @@ func TestClassifierMaxClasses(t *testing.T) {
 	}
 }
 
+// TestClassifierSummaries classifies a packet for which all summary bits are set, although at
+// most the last class matches: classes match its DSCP or its protocol, but not both.
+func TestClassifierSummaries(t *testing.T) {
+	matches := make([]Match, MaxClasses)
+	for i := range matches {
+		matches[i] = Match{DSCP: values(uint32(i % 2)), Proto: values([]uint32{protoUDP, protoTCP}[i%2])}
+	}
+	s := sample{kind: IPv4, ethertype: etherIPv4, dscp: 1, proto: protoUDP, src: src4, dst: dst4}
+	if got := NewClassifier(matches).Classify(s.packet(), 24); got != -1 {
+		t.Errorf("class %d, want none", got)
+	}
+	matches[MaxClasses-1] = Match{DSCP: values(1), Proto: values(protoUDP)}
+	if got := NewClassifier(matches).Classify(s.packet(), 24); got != MaxClasses-1 {
+		t.Errorf("class %d, want the last", got)
+	}
+}
+
 func FuzzClassifier(f *testing.F) {
 	f.Add(uint64(1), uint16(1))
 	f.Add(uint64(2), uint16(65))

@@ -292,10 +292,12 @@ func TestInheritBetweenKinds(t *testing.T) {
 	shared := func() *Meter { return &Meter{Params: bucket, Budget: &Budget{Name: "b"}} }
 	keyed := func() *Meter { return &Meter{Params: bucket, Per: Key{By: ByVLAN}} }
 	leased := func() *Meter { return &Meter{Params: bucket, Budget: &Budget{Name: "b", Store: server}} }
-	share := func(l *Pipeline, m *Meter) {
+	share := func(l *Pipeline, m *Meter) *outsideMeter {
+		outside := &outsideMeter{meter.New(profile)}
 		if m.Budget != nil && m.Budget.OnHost() {
-			l.ReplaceMeter(0, &outsideMeter{meter.New(profile)})
+			l.ReplaceMeter(0, outside)
 		}
+		return outside
 	}
 	for name, test := range map[string]struct {
 		before, after *Meter
@@ -310,14 +312,24 @@ func TestInheritBetweenKinds(t *testing.T) {
 		"own to leased":  {own(), leased(), 0, 0},
 		"leased to own":  {leased(), own(), 0, 0},
 		"keyed to keyed": {keyed(), keyed(), 601, 600},
+
+		"shared to keyed": {shared(), keyed(), 1000, 1000},
+
+		// Both budgets have the same name, and different stores.
+		"shared to leased": {shared(), leased(), 0, 0},
+		"leased to shared": {leased(), shared(), 1000, 1000},
 	} {
 		l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: test.before}}})
 		share(l, test.before)
 		process(l, 0, ipPacket(0, 400))
 		process(l, µs/2, ipPacket(9, 1001)) // red; moves the clock
 		next := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: test.after}}})
-		share(next, test.after)
+		outside := share(next, test.after)
+		unchanged := outside.Clone()
 		next.Inherit(l)
+		if outside.Meter != unchanged {
+			t.Errorf("%s: the reload changed the shared meter", name)
+		}
 		if tc, _ := next.Tokens(0); tc != test.half {
 			t.Errorf("%s: got %d tokens after the reload, want %d", name, tc, test.half)
 		}

@@ -273,12 +273,13 @@ func TestCompileJoinsErrors(t *testing.T) {
 	p.Classes[0].Meter.Params = meter.SRTCM{CIR: mega, CBS: -1, EBS: -1}
 	p.Classes[0].Red.Queue.Config = queue.Config{}
 	p.Classes[1].Name = "-"
+	p.Classes[1].Green = &Action{Marks: []Mark{{SKBMark + 1, 0}, {DSCP, 64}}}
 	_, err := New(p)
 	fields := map[string]int{}
 	for _, e := range fieldErrors(t, err) {
 		fields[e.Field]++
 	}
-	if want := map[string]int{"mpu": 1, "src": 1, "dst": 1, "proto": 2, "cbs": 1, "ebs": 1, "rate": 1, "limit": 1, "name": 1}; fmt.Sprint(fields) != fmt.Sprint(want) {
+	if want := map[string]int{"mpu": 1, "src": 1, "dst": 1, "proto": 2, "cbs": 1, "ebs": 1, "rate": 1, "limit": 1, "name": 1, "mark": 1, "dscp": 1}; fmt.Sprint(fields) != fmt.Sprint(want) {
 		t.Errorf("errors by field %v, want %v:\n%v", fields, want, err)
 	}
 	for _, part := range []string{`meter "first": cbs: `, `queue "bulk": rate: `, `class "-": name: `} {

@@ -242,6 +242,9 @@ func TestExplainIsProcess(t *testing.T) {
 		if !slices.Equal(a.Stats(), b.Stats()) {
 			t.Fatalf("counters %+v, want %+v", b.Stats(), a.Stats())
 		}
+		if got, want := b.Asked("s"), a.Asked("s"); got != want {
+			t.Fatalf("%v tokens were requested from the server, want %v", got, want)
+		}
 		for stage := range a.stages {
 			wantC, wantE := a.Tokens(stage)
 			if tc, te := b.Tokens(stage); tc != wantC || te != wantE {

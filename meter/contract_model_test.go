@@ -123,9 +123,9 @@ func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *c
 	next := newContract(params, 0, 0)
 	next.begin(now)
 	b := next.slow.(exactBuckets)
-	w := m.profile.wide()
+	buckets, _ := m.profile.buckets()
 	l := m.profile.levels(m.state, m.profile.log, now)
-	for i, bucket := range []wideBucket{w.c, w.e} {
+	for i, bucket := range buckets {
 		exact := lesser([]*big.Rat{held.tc, held.te}[i], []*big.Rat{b.cbs, b.ebs}[i])
 		if exact.Sign() < 0 {
 			exact.SetInt64(0)

@@ -201,6 +201,20 @@ func TestEnvelopeBounds(t *testing.T) {
 			}
 		}
 	}
+	one := Rate{1, 1} // one unit in a byte
+	for _, test := range []struct {
+		params EnvelopeParams
+		valid  bool
+	}{
+		{envelopeOf(TRTCM4115{CIR: one, CBS: 1 << 58, EBS: 1 << 57}, TRTCM4115{CIR: one, CBS: 1 << 57}), true},
+		{envelopeOf(TRTCM4115{CIR: one, CBS: 1 << 58, EBS: 1 << 57}, TRTCM4115{CIR: one, CBS: 1<<57 + 1}), false},
+		{envelopeOf(TRTCM4115{CIR: Rate{1 << 50, 1}, CBS: 1}), true},
+		{envelopeOf(TRTCM4115{CIR: Rate{1<<50 + 1, 1}, CBS: 1}), false},
+	} {
+		if _, err := NewEnvelope(test.params); (err == nil) != test.valid {
+			t.Errorf("%+v: %v, want valid: %v", test.params, err, test.valid)
+		}
+	}
 }
 
 func TestEnvelopeAllocatesNothing(t *testing.T) {
@@ -347,6 +361,7 @@ func TestEnvelopeErrors(t *testing.T) {
 		{EnvelopeParams{}, "flows are missing"},
 		{limits, "CIRMax is negative\nEIRMax needs a period above zero"},
 		{envelopeOf(TRTCM4115{}), "CBS and EBS are both zero"},
+		{envelopeOf(TRTCM4115{}, TRTCM4115{CBS: -1}), "CBS and EBS are both zero: every packet would be red\nCBS is negative"},
 		{envelopeOf(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that 64 bits count exactly at their rates, 72057594 bytes"},
 		{fast, "CIRMax"},
 		{envelopeOf(TRTCM4115{CIR: Rate{1 << 40, 1}, CBS: 1}, TRTCM4115{CIR: Rate{1, 1 << 50}, CBS: 1}), "CIR"},

@@ -46,7 +46,7 @@ func (c Clause) Text() string {
 	}
 	kind, color := c.split()
 	info := &kinds[kind]
-	if info.Source == "" || info.texts[color] == "" {
+	if info.Source == "" {
 		return info.texts[color]
 	}
 	return info.Source + ": " + info.texts[color]

@@ -68,6 +68,11 @@ func TestFamilyTrace(t *testing.T) {
 			{5 * µs, 1, Green, Red, 0},
 			{22 * µs, 0, Red, Red, 100},
 		}},
+		{"a slot before time 0 leaves the window like all others", SlidingWindow{100, 10 * µs, 10}, []row{
+			{-5 * µs, 100, Green, Green, 0},
+			{-1, 1, Green, Red, 0},
+			{(1<<64 - 5) / 1000, 100, Green, Green, 0}, // 213 days later
+		}},
 		{"the share of the window before is rounded up", SlidingCounter{100, 10 * µs}, []row{
 			{9 * µs, 100, Green, Green, 0},
 			{10 * µs, 1, Green, Red, 0},

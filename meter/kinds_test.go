@@ -2,6 +2,7 @@ package meter
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -172,9 +173,14 @@ func TestFamilyErrors(t *testing.T) {
 		{SlidingLog{1, 1000, 1 << 20}, ""},
 		{TSWTCM{}, "CIR must be above zero (RFC 2859 §2)\nPIR must be above zero (RFC 2859 §2)\nWindow of 0s is not between 1µs and 1h0m0s"},
 		{TSWTCM{ok, BitRate(8e6 - 1), time.Hour + 1, 0}, "PIR 7999999bit is below CIR 8mbit: it must be equal or greater (RFC 2859 §2)\nWindow of 1h0m0.000000001s is not between 1µs and 1h0m0s"},
+		{TSWTCM{ok, Rate{}, time.Hour, 0}, "PIR must be above zero (RFC 2859 §2)"},
+		{TSWTCM{Rate{5, 0}, ok, time.Hour, 0}, "CIR needs a period above zero"},
 		{TSWTCM{ok, ok, time.Hour, math.MaxUint64}, ""},
 		{TSWTCM{ok, ByteRate(1<<46/3600 + 1), time.Hour, 0}, "PIR brings more than 2^46 bytes in a window"},
 		{TSWTCM{ok, ByteRate(1 << 46 / 3600), time.Hour, 0}, ""},
+		{TSWTCM{ok, Rate{1<<46 + 1, time.Hour}, time.Hour, 0}, "PIR brings more than 2^46 bytes in a window"},
+		{TSWTCM{ok, Rate{1 << 46, time.Hour}, time.Hour, 0}, ""},
+		{TSWTCM{Unlimited, Unlimited, time.Hour, 0}, "CIR brings more than 2^46 bytes in a window\nPIR brings more than 2^46 bytes in a window"},
 		{TokenBucket{Rate: Rate{}, Burst: 0, Warmup: -1}, "Warmup of -1ns is not between 1µs and 24h0m0s\nRate must be above zero\nBurst must be above zero"},
 	} {
 		p, err := test.params.Profile()
@@ -213,6 +219,31 @@ func TestIntegersOfAllKinds(t *testing.T) {
 		}
 		if field := new(FieldError); err != nil && !errors.As(err, &field) {
 			t.Errorf("got %v, want a FieldError", err)
+		}
+	}
+}
+
+// TestIntegersBounds has the largest buckets that fit 64 bits with a unit each but not with a
+// common unit, and one more of each value.
+func TestIntegersBounds(t *testing.T) {
+	odd := BitRate(1e9 - 1) // 8e9 units in a byte
+	for _, test := range []struct {
+		params compiler
+		want   string // begin of the error; empty if there is none
+	}{
+		{TRTCM{odd, 72057594, BitRate(1e9), 1 << 56}, ""},
+		{TRTCM{odd, 72057595, BitRate(1e9), 1 << 56}, "CBS of 72057595 bytes exceeds"},
+		{TRTCM{odd, 72057594, BitRate(1e9), 1<<56 + 1}, "PBS of 72057594037927937 bytes exceeds"},
+		{TRTCM{odd, 72057594, Rate{1 << 50, 1}, 1 << 59}, ""},
+		{TRTCM{odd, 72057594, Rate{1<<50 + 1, 1}, 1 << 59}, "PBS has a rate too fast or too fine"},
+		{TRTCM{odd, 1, Unlimited, 1}, "PBS has an unlimited rate"},
+		{TRTCM4115{odd, 1, Unlimited, 1, false}, "EBS has an unlimited rate"},
+		{SRTCM{Unlimited, 1, 1}, "CBS has an unlimited rate"},
+		{TokenBucket{Rate: Unlimited, Burst: 1}, "Burst has an unlimited rate"},
+	} {
+		_, err := compileProfile(t, test.params).Integers()
+		if got := fmt.Sprint(err); (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(got, test.want) {
+			t.Errorf("%+v: %v, want %q", test.params, err, test.want)
 		}
 	}
 }

@@ -211,8 +211,9 @@ func (p *Profile) sameRule(q *Profile) bool {
 
 // adopt returns the state of a meter that had another profile until now.
 func (p *Profile) adopt(log []entry, now int64, old *Profile, s state, oldLog []entry) state {
-	from, to := old.wide(), p.wide()
-	if from == nil || to == nil {
+	from, had := old.buckets()
+	to, has := p.buckets()
+	if !had || !has {
 		now = max(now, old.latest(s))
 		tc, te := old.tokens(s, oldLog, now)
 		s = p.start(tc, te)
@@ -220,7 +221,8 @@ func (p *Profile) adopt(log []entry, now int64, old *Profile, s state, oldLog []
 		return s
 	}
 	l := old.levels(s, oldLog, now)
-	l.at[0] = l.at[0].carry(from.c, to.c)
-	l.at[1] = l.at[1].carry(from.e, to.e)
+	for i := range l.at {
+		l.at[i] = l.at[i].carry(from[i], to[i])
+	}
 	return p.state(l, log)
 }

@@ -53,8 +53,11 @@ func TestColorEach(t *testing.T) {
 func TestNewWithTokens(t *testing.T) {
 	p := compileProfile(t, TRTCM{BitRate(8e6), 1000, BitRate(16e6), 2000})
 	m := NewWithTokens(p, 0, -5)
-	if got := m.Color(1e18, 1, Green); got != Red {
-		t.Errorf("first packet of an empty meter: got %v, want red", got)
+	if m.Begun() {
+		t.Error("the clock has begun before the first call")
+	}
+	if got := m.Color(1e18, 1, Green); got != Red || !m.Begun() {
+		t.Errorf("first packet of an empty meter: got %v, clock begun %v, want red, true", got, m.Begun())
 	}
 	if tc, tp := m.Tokens(1e18 + 10_000); tc != 10 || tp != 20 {
 		t.Errorf("10 µs later: got %d, %d, want 10, 20", tc, tp)
@@ -165,6 +168,7 @@ func TestRate(t *testing.T) {
 		{BitRate(1500), "1500bit"},
 		{BitRate(10e6), "10mbit"},
 		{ByteRate(125e6), "1gbit"},
+		{BitRate(1e15), "1000tbit"},
 		{Rate{10000, time.Minute}, "10000B/1m0s"},
 		{Rate{}, "0bit"},
 	} {
@@ -185,6 +189,9 @@ func TestParseColor(t *testing.T) {
 		if got, err := ParseColor(c.String()); got != c || err != nil {
 			t.Errorf("%v: got %v, %v", c, got, err)
 		}
+	}
+	if got := Color(3).String(); got != "Color(3)" {
+		t.Errorf("after the last color: %s", got)
 	}
 	if _, err := ParseColor("amber"); err == nil {
 		t.Error("ParseColor accepted amber")

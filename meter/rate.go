@@ -94,7 +94,7 @@ func (r Rate) String() string {
 
 // rat returns the rate in bytes per nanosecond.
 func (r Rate) rat() *big.Rat {
-	if r.Bytes == 0 || r.Period <= 0 {
+	if r.Period <= 0 {
 		return new(big.Rat)
 	}
 	return big.NewRat(r.Bytes, int64(r.Period))

@@ -20,9 +20,9 @@ func (p *Profile) retryAfter(s state, log []entry, now int64, n int) (time.Durat
 	p.rebase(&s, now)
 	cost := p.cost(n)
 	after, ok := p.c.until(s.first + cost - p.c.full())
-	if p.peak {
-		peak, fits := p.e.until(s.second + cost - p.e.full())
-		after, ok = max(after, peak), ok && fits && cost < p.e.tooLarge
+	if p.peak { // both rates are above zero
+		peak, _ := p.e.until(s.second + cost - p.e.full())
+		after, ok = max(after, peak), cost < p.e.tooLarge
 	}
 	return delay(now, s.epoch, after, ok && cost < p.c.tooLarge)
 }
@@ -68,7 +68,7 @@ func (p *Profile) retryByRule(s state, log []entry, now int64, n int) (time.Dura
 		at := s
 		return p.byRule(&at, log, now, n, Green, false) == Green
 	}
-	if w, ok := p.rule.(warmUp); ok && s.epoch != notBegun {
+	if w, ok := p.rule.(warmUp); ok {
 		warm := s.epoch + w.length - 1 // the last time before a pause
 		if warm < s.epoch {
 			warm = math.MaxInt64
@@ -122,7 +122,7 @@ func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bo
 		both := bucket{rate: p.c.rate + p.e.rate}
 		overflows, fits := both.until(s.first + s.second)
 		if !paid || overflows < afterE {
-			afterE, paid = overflows, fits && p.c.rate > 0
+			afterE, paid = overflows, fits
 		}
 	}
 	return delay(now, s.epoch, max(afterC, afterE), ok && paid)

@@ -150,6 +150,56 @@ func TestRetryAfterTSW(t *testing.T) {
 	if _, ok := m.RetryAfter(0, 1001); ok {
 		t.Error("got true for more than CIR in a window, which is never certain to be green")
 	}
+	fresh := New(p)
+	for n, m := range map[int]*Meter{0: &m, 1000: &fresh} {
+		if after, ok := m.RetryAfter(0, n); after != 0 || !ok {
+			t.Errorf("%d bytes, which are green now: %v, %v", n, after, ok)
+		}
+	}
+}
+
+// TestResetAfterTSW has averages that end after more than half of the longest Duration, and
+// never within it. An average of a units ends when a * Window < Window + dt.
+func TestResetAfterTSW(t *testing.T) {
+	p := compileProfile(t, TSWTCM{BitRate(8e6), BitRate(16e6), time.Second, 1})
+	for _, test := range []struct {
+		n     int
+		after int64
+		ok    bool
+	}{
+		{0, 0, true},
+		{1, 65535*1e9 + 1, true},
+		{100_000, (100_000*65536-1)*1e9 + 1, true}, // 208 years
+		{150_000, 0, false},
+	} {
+		m := New(p)
+		m.Color(0, test.n, Green)
+		if after, ok := m.ResetAfter(0); int64(after) != test.after || ok != test.ok {
+			t.Errorf("%d bytes: reset after %d, %v; want %d, %v", test.n, after, ok, test.after, test.ok)
+		}
+	}
+}
+
+// TestRetryAfterBounds has the longest time that a Duration has, and one more; and the largest
+// packet that fits both buckets of a trTCM, and one more.
+func TestRetryAfterBounds(t *testing.T) {
+	fast := Rate{1, 1}
+	m := New(compileProfile(t, TokenBucket{Rate: fast, Burst: 100}))
+	m.Color(0, 100, Green)
+	at := int64(100 - math.MaxInt64)
+	if after, ok := m.RetryAfter(at, 100); after != math.MaxInt64 || !ok {
+		t.Errorf("100 bytes, the longest time: %d, %v", after, ok)
+	}
+	if after, ok := m.RetryAfter(at-1, 100); ok {
+		t.Errorf("100 bytes, longer than a Duration: %d", after)
+	}
+	both := New(compileProfile(t, TRTCM{fast, 200, fast, 100}))
+	if after, ok := both.RetryAfter(0, 100); after != 0 || !ok {
+		t.Errorf("PBS bytes: %v, %v", after, ok)
+	}
+	if after, ok := both.RetryAfter(0, 101); ok {
+		t.Errorf("more than PBS: %v", after)
+	}
 }
 
 // TestRetryAfterBeforeBegin calls RetryAfter and ResetAfter before the clock has begun. They

@@ -52,7 +52,7 @@ func TestShards(t *testing.T) {
 }
 
 // TestShardsBound has more keys than fit. At most Keys are in the table, and all shards are
-// used.
+// used. With Idle, keys are refused instead of evicted: no meter is as good as new.
 func TestShardsBound(t *testing.T) {
 	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
 	for _, c := range []struct{ keys, shards int }{{10, 4}, {1, 1}, {7, 7}, {1000, 16}, {5, 3}} {
@@ -60,12 +60,21 @@ func TestShardsBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		idle, err := NewShards[string](p, TableConfig{Keys: c.keys, Idle: true}, c.shards)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for key := range uint64(20 * c.keys) {
 			shards.Color(keyText(key), 0, 1, Green)
+			idle.Color(keyText(key), 0, 1, Green)
 		}
 		got := shards.Stats()
 		if got.Keys > c.keys || got.Keys < c.keys/c.shards*c.shards || got.Keys+int(got.Evicted) != 20*c.keys {
 			t.Errorf("%+v: got %+v", c, got)
+		}
+		got = idle.Stats()
+		if got.Keys > c.keys || got.Evicted != 0 || got.Keys+int(got.Refused) != 20*c.keys {
+			t.Errorf("%+v with Idle: %+v", c, got)
 		}
 	}
 }
@@ -224,6 +233,11 @@ func TestTableErrors(t *testing.T) {
 			t.Errorf("got %v, want %q", err, test.want)
 		}
 	}
+	for p, keys := range map[*Profile]int{bucket: MaxKeys, log: 64} {
+		if err := (TableConfig{Keys: keys}).Validate(p); err != nil {
+			t.Errorf("%v with the largest number of keys: %v", p.Kind(), err)
+		}
+	}
 	table, err := NewTable[int](bucket, TableConfig{Keys: 10})
 	if err != nil {
 		t.Fatal(err)
@@ -247,6 +261,11 @@ func TestMemory(t *testing.T) {
 		{FixedWindow{10, 1e9}, state},
 		{SlidingWindow{10, 1e9, 10}, state + 160},
 		{SlidingLog{10, 1e9, 1000}, state + 16000},
+		// The largest rates of which 64 bits per bucket are enough, and those above.
+		{SRTCM{Rate{1 << 50, 1}, 10, 10}, state},
+		{SRTCM{Rate{1<<50 + 1, 1}, 10, 10}, state + 16},
+		{TRTCM{Rate{1, 1}, 10, Rate{1 << 50, 1}, 10}, state},
+		{TRTCM{Rate{1, 1}, 10, Rate{1<<50 + 1, 1}, 10}, state + 16},
 	} {
 		if got := compileProfile(t, test.params).Memory(); got != test.want {
 			t.Errorf("%+v: got %d, want %d", test.params, got, test.want)

@@ -379,3 +379,17 @@ func TestTableColorEach(t *testing.T) {
 		t.Errorf("got %v allocations, want 0", n)
 	}
 }
+
+// TestTableColorEachZeroKey meters a burst of the zero key. It is also the key of a deleted
+// slot, which must not be taken for that of the key.
+func TestTableColorEachZeroKey(t *testing.T) {
+	table, _ := NewTable[int](compileProfile(t, TokenBucket{Rate: BitRate(1e6), Burst: 10}), TableConfig{Keys: 4})
+	for _, key := range []int{7, 8, 0} {
+		table.Color(key, 0, 10, Green)
+	}
+	table.Delete(7)
+	colors := make([]Color, 1)
+	if table.ColorEach([]int{0}, 0, []int{1}, nil, colors); colors[0] != Red {
+		t.Errorf("%v, want red: all tokens of the key were taken", colors[0])
+	}
+}

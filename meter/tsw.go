@@ -73,7 +73,7 @@ type tsw struct {
 
 func (w tsw) start(_, _ int64) (c, e int64) { return 0, 0 }
 func (w tsw) entries() int                  { return 0 }
-func (w tsw) span() int64                   { return 1 << 62 }
+func (w tsw) span() int64                   { return math.MaxInt64 }
 
 func (w tsw) bursts() (c, e int64) {
 	return int64(w.target[0] >> tswShift), int64(w.target[1] >> tswShift)

@@ -3,6 +3,7 @@ package meter
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -173,6 +174,26 @@ func TestWaitCanceled(t *testing.T) {
 		}
 		if tc, _ := l.m.Tokens(4e6); tc != 4 {
 			t.Errorf("%d tokens", tc)
+		}
+	})
+}
+
+// TestWaitLongest waits without a deadline for the longest time that a Duration has.
+func TestWaitLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := bubbleClock()
+		l := NewLocked(compileProfile(t, TokenBucket{Rate: Every(math.MaxInt64), Burst: 1}))
+		l.Color(0, 1, Green)
+		if after, ok := retryAfter(l, 0, 1); after != math.MaxInt64 || !ok {
+			t.Fatalf("%v, %v", after, ok)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Wait(ctx, clock, 1) }()
+		time.Sleep(time.Hour)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want the end of the context", err)
 		}
 	})
 }

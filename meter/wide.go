@@ -222,17 +222,17 @@ func (w *wide) tooWide(k Kind) error {
 	return nil
 }
 
-// wide returns the buckets in the form that all have in common, or nil if the meter has
-// none.
-func (p *Profile) wide() *wide {
+// buckets returns C and E in the form that all meters have in common. It returns false if
+// the meter has no buckets.
+func (p *Profile) buckets() (b [2]wideBucket, ok bool) {
 	switch r := p.rule.(type) {
 	case nil:
 		of := func(b bucket) wideBucket { return wideBucket{b.rate, p.den, b.full() / p.den} }
-		return &wide{of(p.c), of(p.e), p.coupled != 0, p.e.tooLarge > 0}
+		return [2]wideBucket{of(p.c), of(p.e)}, true
 	case wide:
-		return &r
+		return [2]wideBucket{r.c, r.e}, true
 	}
-	return nil
+	return b, false
 }
 
 // levels returns the contents of the buckets at now.
