@@ -55,9 +55,9 @@ func TestLiveSecondRun(t *testing.T) {
 	r := p.run("--meter", never)
 	before := p.attached()
 	for _, hook := range []string{"auto", "tc"} {
-		p.fails(1, fmt.Sprintf("v0 egress is shaped by process %d already: .*", r.cmd.Process.Pid), "run", "v0", "--hook", hook, "--meter", never)
+		p.fails(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--hook", hook, "--meter", never)
 	}
-	p.fails(1, fmt.Sprintf("v0 egress is shaped by process %d already: .*", r.cmd.Process.Pid), "run", "v0", "--direction", "both", "--meter", never)
+	p.fails(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--direction", "both", "--meter", never)
 	p.unchanged(before)
 	r.term()
 }
