@@ -36,7 +36,7 @@ type About struct {
 	Dry       bool            // Config.Dry
 	Pinned    bool            // Config.Pin
 	Process   int             // ID of the process that attached the shaper
-	Peer      string          `json:",omitempty"` // for a plane in user space: the device on its other side
+	Peer      string          `json:",omitempty"` // for a TAP plane: the device on its other side
 	Label     json.RawMessage // Config.Label
 	Before    *Before         `json:",omitempty"` // configuration that a rollback restores; nil detaches
 	Until     time.Time       `json:",omitzero"`  // time of the armed rollback; zero if none is armed

@@ -64,8 +64,8 @@ func (cfg *Config) settings() *Before {
 }
 
 // BusyError reports that another process shapes the interface in this direction. Its
-// About describes that shaper; only Interface and Direction are set if the shaper's
-// program was removed.
+// About describes that shaper; only Interface and Direction are set if its record cannot
+// be read, for example because the program was removed.
 type BusyError struct{ About }
 
 func (e *BusyError) Error() string {
@@ -81,8 +81,9 @@ func (e *BusyError) Error() string {
 //
 // If the interface has a shaper in the same direction whose process has ended, Attach
 // takes it over: as with Reload, classes with the same name keep their counters and
-// tokens, and the changes list the others. Attach first removes other leftovers of
-// killed processes; Shaper.Removed lists them.
+// tokens, and the changes list the classes of both policies. Without such a shaper there
+// are no changes. Attach first removes other leftovers of killed processes;
+// Shaper.Removed lists them.
 //
 // The error joins dataplane.FieldErrors if the kernel plane rejects the plan; in that
 // case nothing has changed. It is a *BusyError if the shaper's process is alive, a

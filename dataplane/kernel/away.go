@@ -100,7 +100,7 @@ func (m awayMark) removed() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// End removes the marks.
+// End removes the remaining marks.
 func (a *Away) End() {
 	for _, m := range a.marks {
 		if m.removed() {

@@ -127,7 +127,8 @@ func removeOrphans() (removed []string, err error) {
 	for _, name := range pins {
 		removed = append(removed, fmt.Sprintf("pin %s of a deleted interface", filepath.Join(pinDir, name)))
 	}
-	// The kernel frees the programs of the pins later: releaseBudgets must not wait for that.
+	// The programs of removed pins can still exist for a moment, so releaseBudgets gets
+	// the names of their users.
 	left, err := releaseBudgets(iface{namespace, 0}.registryTemp(Egress), pins...)
 	errs = append(errs, err)
 	for _, l := range left {

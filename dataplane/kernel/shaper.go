@@ -18,9 +18,8 @@ import (
 )
 
 // Shaper is a policy attached to an interface in one direction. Attach returns a
-// new one; Look and List find the shapers of all processes. A Shaper must not be
-// used by several goroutines at once, except for its leases. The caller must call
-// Close.
+// new one; Look and List find the shapers of all processes. The methods must not be
+// called concurrently, except SetLease and Asked. The caller must call Close.
 type Shaper struct {
 	About
 	about           *ebpf.Map
@@ -61,7 +60,8 @@ func (s *Shaper) Close() {
 // Info returns the description of the shaper, which Refresh updates.
 func (s *Shaper) Info() *About { return &s.About }
 
-// Attached reports whether the program is attached to an existing interface.
+// Attached reports whether packets of the interface run through the program: it is
+// attached, and the interface exists.
 func (s *Shaper) Attached() (bool, error) {
 	if s.hook == nil {
 		return false, nil
@@ -108,8 +108,8 @@ func (s *Shaper) Owned() (bool, error) {
 	return hasOwner(s.iface(), s.Direction)
 }
 
-// Guarded reports whether the interface has a guard: a process that rolls back, or
-// cleans up if the shaper's process is killed.
+// Guarded reports whether the interface has a guard: a process that performs rollbacks,
+// and cleans up if the shaper's process is killed.
 func (s *Shaper) Guarded() bool { return hasGuard(s.iface()) }
 
 // Outlives reports whether a killed process would leave something to clean up or to
@@ -197,15 +197,15 @@ func (a *About) needsOtherDevice(pacer Pacer, dry bool) bool {
 
 // Reload replaces the policy atomically: each packet sees either the previous policy
 // or the new one. Classes with the same name keep their counters and the tokens of
-// their meters, capped at the new bursts; the changes list the others. label replaces
-// Config.Label.
+// their meters, capped at the new bursts. The changes list the classes of both
+// policies. label replaces Config.Label.
 //
 // If until is not zero, it arms a rollback: unless Confirm is called by then, RollBack
 // restores the previous policy.
 //
-// After a *dataplane.ActiveError the new policy is active. After any other error nothing has
-// changed. The error is or wraps ErrDetached if the shaper is no longer attached, and
-// joins dataplane.FieldErrors if the kernel plane rejects the plan.
+// After a *dataplane.ActiveError the new policy is active. After any other error the
+// previous policy is. The error wraps ErrDetached if the shaper is no longer attached,
+// and joins dataplane.FieldErrors if the kernel plane rejects the plan.
 func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
 	st, err := s.lockSite()
 	if err != nil {

@@ -22,7 +22,7 @@ type site struct {
 	iface
 	journal
 	change lock
-	gone   bool // the interface was deleted
+	gone   bool // the interface was deleted, or moved to another network namespace
 
 	// guard is called before the first change that outlives the process; nil after that.
 	guard   func() error
