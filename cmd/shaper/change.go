@@ -304,7 +304,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 		directions = []kernel.Direction{kernel.Egress, kernel.Ingress}
 	}
 	cleared, err := kernel.Clear(name, directions...)
-	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.What) > 0 {
+	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.Removed) > 0 {
 		err = nil
 	}
 	errs = append(errs, err)
@@ -322,14 +322,14 @@ func (f *liveFlags) detach(s streams, name string) error {
 		fmt.Fprintf(s.err, "shaper: warning: %s\n", note)
 	}
 	if len(v.List) == 0 {
-		for _, what := range cleared.What {
+		for _, what := range cleared.Removed {
 			p.Printf("cleaned up: %s\n", what)
 		}
-		if len(cleared.What) == 0 && len(v.Left) > 0 && err == nil {
+		if len(cleared.Removed) == 0 && len(v.Left) > 0 && err == nil {
 			p.Printf("%s: cleaned up\n", name)
 		}
 	}
-	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.What) == 0 && err == nil {
+	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) == 0 && err == nil {
 		return f.noneError(name)
 	}
 	return errors.Join(append(errs, p.Err)...)

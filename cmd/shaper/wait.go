@@ -54,7 +54,7 @@ func (r *running) waitForInterface(ctx context.Context, end <-chan time.Time) (b
 // shaper run must end before that.
 func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (bool, error) {
 	r.notify.ready("waiting for " + r.name)
-	away, err := kernel.Wait(r.name, r.policy.Name, r.flags.directions.list...)
+	away, err := kernel.MarkAway(r.name, r.policy.Name, r.flags.directions.list...)
 	if err != nil {
 		return false, err
 	}

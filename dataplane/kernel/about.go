@@ -11,61 +11,60 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// String returns the direction as people spell it.
-func (h Direction) String() string {
-	if h == Egress {
+// String returns "egress" or "ingress".
+func (d Direction) String() string {
+	if d == Egress {
 		return "egress"
 	}
 	return "ingress"
 }
 
-// About is what a shaper keeps beside its program, so that others find it and
-// can read its counters.
+// About describes an attached shaper. It is stored beside the program as a JSON record,
+// so that other processes can find the shaper, read its counters and change it. A
+// change of its format must change recordVersion.
 type About struct {
-	Version   int            // recordVersion
-	Begun     bool           // the change that loaded the program is not complete
-	Ending    bool           `json:",omitempty"` // shaper itself detached the program
-	Interface string         // its name now
-	Index     int            // of the interface
-	Namespace uint64         // cookie of its network namespace when it was attached
-	Direction Direction      // Egress or Ingress
-	Program   ebpf.ProgramID `json:"-"`
-	Since     time.Time      // when it was attached
-	Loaded    time.Time      // when its policy was
-	Dry       bool
-	Pinned    bool
-	Process   int             // that attached it
-	Peer      string          `json:",omitempty"` // the device of a plane in user space behind the interface
-	Label     json.RawMessage // the caller's
-	// Before is what to roll back to at Until, unless that is confirmed; nil
-	// for nothing attached.
-	Before   *Before   `json:",omitempty"`
-	Until    time.Time `json:",omitzero"`
-	Expires  uint64    `json:",omitempty"` // ns of CLOCK_MONOTONIC, from when the program does nothing; 0 for never
-	AskedGSO uint32    `json:",omitempty"` // Config.GSOLimit
-	GSOLimit uint32    `json:",omitempty"` // bytes that the stack hands down at once at most, as this shaper asks; 0 for any
+	Version   int             // recordVersion of the process that wrote the record
+	Begun     bool            // true until the change that loaded the program is complete
+	Ending    bool            `json:",omitempty"` // shaper itself is detaching the program
+	Interface string          // current name of the interface
+	Index     int             // index of the interface
+	Namespace uint64          // cookie of the network namespace, when attached
+	Direction Direction       // Egress or Ingress
+	Program   ebpf.ProgramID  `json:"-"` // ID of the attached program
+	Since     time.Time       // time of the attachment
+	Loaded    time.Time       // time when the current policy was loaded
+	Dry       bool            // Config.Dry
+	Pinned    bool            // Config.Pin
+	Process   int             // ID of the process that attached the shaper
+	Peer      string          `json:",omitempty"` // for a TAP plane: the device on its other side
+	Label     json.RawMessage // Config.Label
+	Before    *Before         `json:",omitempty"` // configuration that a rollback restores; nil detaches
+	Until     time.Time       `json:",omitzero"`  // time of the armed rollback; zero if none is armed
+	Expires   uint64          `json:",omitempty"` // deadline of Expire, CLOCK_MONOTONIC ns; 0 for none
+	AskedGSO  uint32          `json:",omitempty"` // Config.GSOLimit
+	GSOLimit  uint32          `json:",omitempty"` // GSO limit that this shaper needs, bytes; 0 for none
 
-	Place   hook.Place
-	Outline dataplane.Outline // of the policy
-	Classes []bpf.ShaperClass // by class of the outline; so are the next
-	Stages  []stageRecord
+	Place   hook.Place        // where the program is attached
+	Outline dataplane.Outline // names of the policy's parts
+	Classes []bpf.ShaperClass // by class of the outline
+	Stages  []stageRecord     // by stage of the outline
 
-	// Of queues.
-	Asked  Pacer         `json:",omitempty"` // what is to hold packets; "" is what the kernel has
-	Pacer  Pacer         `json:",omitempty"` // what holds them; "" for nothing
-	Queued []queueRecord `json:",omitempty"`
-	Links  []uint16      `json:",omitempty"` // classes of HTB
-	Ring   int           `json:",omitempty"` // entries of all rings
-	Lost   Lost          `json:"-"`
+	Asked  Pacer         `json:",omitempty"` // Config.Pacer
+	Pacer  Pacer         `json:",omitempty"` // root qdisc in use; "" without queues
+	Queued []queueRecord `json:",omitempty"` // by queue of the outline
+	Links  []uint16      `json:",omitempty"` // HTB class minor, by link of the outline
+	Ring   int           `json:",omitempty"` // total number of ring entries
+	Lost   Lost          `json:"-"`          // packets dropped when queues were removed
 }
 
-// iface is the interface that it was attached to.
+// iface returns the interface to which the shaper was attached.
 func (a *About) iface() iface { return iface{a.Namespace, a.Index} }
 
-// Redirected says whether what comes in goes through a device of shaper's own.
+// Redirected reports whether ingress packets are redirected through an ifb device of
+// the shaper, which queues them.
 func (a *About) Redirected() bool { return a.Place.Index != 0 && a.Place.Index != a.Index }
 
-// Before is what a shaper was before it was changed.
+// Before is the configuration that a rollback restores. The fields are those of About.
 type Before struct {
 	Label       json.RawMessage
 	Dry, Pinned bool
@@ -74,14 +73,19 @@ type Before struct {
 	Asked       Pacer  `json:",omitempty"`
 }
 
-// now is what it is.
+// rollbackGoal returns the current configuration.
 func (a *About) rollbackGoal() *Before {
 	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, AskedGSO: a.AskedGSO, Expires: a.Expires}
 }
 
+// apply sets the configuration of a: that of a rollback, or a new one.
+func (a *About) apply(b *Before) {
+	a.Label, a.Dry, a.Pinned, a.Asked, a.AskedGSO, a.Expires = b.Label, b.Dry, b.Pinned, b.Asked, b.AskedGSO, b.Expires
+}
+
 type stageRecord struct {
 	bpf.ShaperStage
-	Room uint32 `json:",omitempty"` // keys that its table has room for
+	Room uint32 `json:",omitempty"` // capacity of the key table; 0 without one
 }
 
 type queueRecord struct {
@@ -89,7 +93,8 @@ type queueRecord struct {
 	feeder
 }
 
-// record notes which slots belong to whom.
+// recordImage stores the parts of an encoded plan that other processes need: names,
+// slots, profiles and qdisc classes.
 func (a *About) recordImage(g *image) {
 	a.Outline, a.Classes, a.Stages, a.Queued = *g.plan.Outline(), g.classes, nil, nil
 	a.Links, a.Ring, a.Pacer = g.linkIDs, g.ring, g.pacer
@@ -105,7 +110,7 @@ func (a *About) recordImage(g *image) {
 	}
 }
 
-// stages are those of the program.
+// bpfStages returns the stages in the form of the program.
 func (a *About) bpfStages() []bpf.ShaperStage {
 	out := make([]bpf.ShaperStage, len(a.Stages))
 	for i, s := range a.Stages {

@@ -17,10 +17,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// Hook is a way to attach a program to an interface.
+// Hook is the place in the kernel where a program is attached to an interface.
 type Hook string
 
-// Auto is TCX, or TC if the kernel does not have TCX.
+// Hooks. Auto means TCX, or TC if the kernel does not support TCX.
 const (
 	Auto Hook = "auto"
 	TCX  Hook = hook.TCX // a link, since kernel 6.6
@@ -28,35 +28,44 @@ const (
 	XDP  Hook = hook.XDP // a link, at ingress only
 )
 
-// Generic is the mode of an XDP program that runs in the kernel, since the driver has no
-// XDP. That is slow.
+// Generic is the mode of an XDP program that runs in the network stack, because the
+// driver does not support XDP. It is slow.
 const Generic = hook.Generic
 
-// Config says where and how a policy is attached.
+// Config selects where and how Attach attaches a policy.
 type Config struct {
-	Interface string
+	Interface string    // name
 	Direction Direction // Egress or Ingress
-	Hook      Hook      // "" is Auto
-	Pacer     Pacer     // what holds packets of queues; "" is what the kernel has
-	Dry       bool      // count, and let every packet pass as it is
-	Pin       bool      // stay when the process ends
-	// GSOLimit is the most that the stack may hand to the device at once, in bytes:
-	// 0 for what suits the queues' rates, NoGSOLimit to leave the device as it is.
+	Hook      Hook      // "" means Auto
+	Pacer     Pacer     // root qdisc for queued packets; "" selects one that the kernel supports
+	Dry       bool      // count packets, but forward each one unchanged
+	Pin       bool      // stay attached when the process ends
+	// GSOLimit is the maximum size of a GSO packet that the stack passes to the
+	// device, in bytes. 0 selects a size that suits the rates of the queues;
+	// NoGSOLimit leaves the device's limit unchanged.
 	GSOLimit uint32
-	// Until arms a rollback: unless Confirm is called by then, RollBack returns to
-	// the shaper that was taken over, or to nothing. Zero arms none.
+	// Until arms a rollback: unless Confirm is called by then, RollBack restores the
+	// policy of the shaper that was taken over, or detaches. The zero time arms none.
 	Until time.Time
-	// Guard is called once, before the first change that the kernel does not undo
-	// when the process is killed: it starts a process that calls Rescue then.
+	// Guard is called at most once, before the first change that the kernel does not
+	// undo when this process is killed. It should start a process that calls Rescue in
+	// that case. If it fails, so does the change. It may be nil.
 	Guard func() error
-	// Label is kept beside the program, for whoever finds it.
+	// Label is stored beside the program, for processes that find the shaper.
 	Label json.RawMessage
 
-	before *Before // what was taken over from another place
-	ready  *image  // of the plan
+	rollbackGoal *Before // of a shaper that was detached from another hook or device
+	encoded      *image  // of the plan
 }
 
-// BusyError says that another process shapes the interface.
+// settings returns the part of the configuration that a shaper's record stores.
+func (cfg *Config) settings() *Before {
+	return &Before{Label: cfg.Label, Dry: cfg.Dry, Pinned: cfg.Pin, Asked: cfg.Pacer, AskedGSO: cfg.GSOLimit}
+}
+
+// BusyError reports that another process shapes the interface in this direction. Its
+// About describes that shaper; only Interface and Direction are set if its record cannot
+// be read, for example because the program was removed.
 type BusyError struct{ About }
 
 func (e *BusyError) Error() string {
@@ -64,20 +73,28 @@ func (e *BusyError) Error() string {
 	if e.Process == 0 { // its program was removed
 		by = "another process"
 	}
-	return fmt.Sprintf("%s %v is shaped by %s already", e.Interface, e.Direction, by)
+	return fmt.Sprintf("%s %v is already shaped by %s", e.Interface, e.Direction, by)
 }
 
-// Attach attaches the plan of a policy. A shaper that another process left
-// there is taken over: as with Reload, classes that keep their name keep tokens
-// and counters, and Changes says so. Everything else of ours in that direction,
-// left by a killed process, is removed before. A plan that the kernel
-// plane refuses (dataplane.FieldErrors) changes nothing; after a *dataplane.ActiveError the Shaper is
-// returned and active.
+// Attach attaches the plan of a policy to an interface. The caller must close the
+// Shaper.
+//
+// If the interface has a shaper in the same direction whose process has ended, Attach
+// takes it over: as with Reload, classes with the same name keep their counters and
+// tokens, and the changes list the classes of both policies. Without such a shaper there
+// are no changes. Attach first removes other leftovers of killed processes;
+// Shaper.Removed lists them.
+//
+// The error joins dataplane.FieldErrors if the kernel plane rejects the plan; in that
+// case nothing has changed. It is a *BusyError if the shaper's process is alive, a
+// *NoInterfaceError if there is no such interface, and a *RemedyError if something else
+// must be changed first. After a *dataplane.ActiveError the Shaper is returned and
+// active.
 func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
 	if cfg.Hook == "" {
 		cfg.Hook = Auto
 	}
-	d, err := cfg.check(plan)
+	d, err := cfg.prepare(plan)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,20 +104,20 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 	}
 	defer st.close()
 	st.guard = cfg.Guard
-	owner, err := cfg.own(d.iface)
+	owner, err := cfg.lockOwner(d.iface)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := sweep(); err != nil {
+	if _, err := removeOrphans(); err != nil {
 		return nil, nil, errors.Join(err, owner.Close())
 	}
-	s, changes, err := cfg.takeOver(st, plan, d)
+	s, changes, err := cfg.takeOver(st, plan)
 	if s == nil && err == nil {
-		s, err = cfg.attachNew(st, plan, d)
+		s, err = cfg.attachNew(st, plan)
 	}
 	if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
-		if cfg.before != nil {
-			err = fmt.Errorf("%w; the shaper that was attached before, at another place, is detached", err)
+		if cfg.rollbackGoal != nil {
+			err = fmt.Errorf("%w; the previous shaper, at another hook or device, is detached", err)
 		}
 		return nil, nil, errors.Join(err, owner.Close())
 	}
@@ -108,16 +125,17 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 	return s, changes, err
 }
 
-// own takes the owner lock of a direction.
-func (cfg *Config) own(at iface) (lock, error) {
-	owner, err := ownerLock(at, cfg.Direction)
-	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
+// lockOwner takes the owner lock of the direction. If another process holds it, the
+// error is a *BusyError.
+func (cfg *Config) lockOwner(at iface) (lock, error) {
+	owner, err := takeOwnerLock(at, cfg.Direction)
+	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // hasOwner takes the lock for a moment
 		time.Sleep(10 * time.Millisecond)
-		owner, err = ownerLock(at, cfg.Direction)
+		owner, err = takeOwnerLock(at, cfg.Direction)
 	}
 	if errors.Is(err, errLocked) {
 		busy := &BusyError{About{Interface: cfg.Interface, Direction: cfg.Direction}}
-		if other, err := find(at, cfg.Direction); err == nil && other != nil {
+		if other, err := findShaper(at, cfg.Direction); err == nil && other != nil {
 			busy.About = other.About
 			other.Close()
 		}
@@ -126,22 +144,23 @@ func (cfg *Config) own(at iface) (lock, error) {
 	return owner, err
 }
 
-// check finds what is wrong before anything is changed.
-func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
-	d, err := findDevice(cfg.Interface)
+// prepare finds the interface and encodes the plan. It rejects a configuration that
+// cannot work before anything is changed.
+func (cfg *Config) prepare(plan *dataplane.Plan) (*device, error) {
+	d, err := deviceByName(cfg.Interface)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.Length.Accepts(d.link); err != nil {
+	if err := plan.Length.Accepts(d.linkType); err != nil {
 		return nil, err
 	}
 	if cfg.Hook == XDP && cfg.Direction == Egress {
-		return nil, UseIngress.errorf("XDP sees only packets that arrive")
+		return nil, UseIngress.errorf("XDP sees only ingress packets")
 	}
-	if cfg.Pin && !haveBpffs() {
+	if cfg.Pin && !bpffsMounted() {
 		switch cfg.Hook {
 		case Auto:
-			cfg.Hook = TC // a filter stays without a pin
+			cfg.Hook = TC // a filter stays attached without a pin
 		case TCX, XDP:
 			return nil, errNoBpffs
 		}
@@ -150,12 +169,12 @@ func (cfg *Config) check(plan *dataplane.Plan) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.ready, err = encode(plan, entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
+	cfg.encoded, err = encode(plan, entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
 	return d, err
 }
 
-// entryOf returns the program for a hook. Packets that arrived are queued in a device of
-// their own, which they leave for the stack: by egress.
+// entryOf returns the program for a hook and direction. Ingress packets are queued in an
+// ifb device, so that program runs at the egress of the ifb.
 func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
 	switch {
 	case hook == XDP:
@@ -166,12 +185,13 @@ func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
 	return entry(direction)
 }
 
-// takeOver gives a shaper that was left behind the policy. It returns nil where
-// there is none, or none that can be taken over: that one is removed.
-func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper, []dataplane.Change, error) {
-	s, err := find(st.iface, cfg.Direction)
+// takeOver installs the plan in an attached shaper whose process has ended. It returns
+// a nil Shaper if there is none. One that cannot be used, because its record is
+// unusable or the plan needs another hook or device, is removed first.
+func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
+	s, err := findShaper(st.iface, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return nil, nil, errors.Join(unpinned(st.pin(cfg.Direction)), st.clear(cfg.Direction))
+		return nil, nil, errors.Join(detachPinned(st.pinPath(cfg.Direction)), st.clear(cfg.Direction))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -179,32 +199,18 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 	if s == nil {
 		return nil, nil, st.clear(cfg.Direction)
 	}
-	pacer, err := choosePacer(cfg.Pacer, plan)
-	if err != nil {
-		s.Close()
-		return nil, nil, err
-	}
-	elsewhere := cfg.Hook != Auto && string(cfg.Hook) != s.Place.Hook || s.needsOtherDevice(pacer, cfg.Dry)
-	if elsewhere || s.Pinned && !cfg.Pin { // what is of the old one outlives the process
-		err = st.protect()
-	}
-	if elsewhere && err == nil {
-		cfg.before = s.rollbackGoal()
-		err = s.detachLocked(st)
-	}
-	if elsewhere || err != nil {
+	if fits, err := cfg.prepareTakeOver(st, s, plan); err != nil || !fits {
 		s.Close()
 		return nil, nil, err
 	}
 	next := s.About
-	if !s.Until.IsZero() { // whoever would have rolled back is gone
+	if !s.Until.IsZero() { // the process that would have rolled back has ended
 		next.Before, next.Until = nil, time.Time{}
 	}
 	next.armRollback(s.rollbackGoal(), cfg.Until)
-	next.Namespace, next.Index = st.Namespace, st.Index
-	next.Asked, next.Dry, next.Pinned, next.AskedGSO = cfg.Pacer, cfg.Dry, cfg.Pin, cfg.GSOLimit
-	next.Process, next.Label, next.Expires = os.Getpid(), cfg.Label, 0
-	s.TookOver, s.encoded = true, cfg.ready
+	next.apply(cfg.settings())
+	next.Namespace, next.Index, next.Process = st.Namespace, st.Index, os.Getpid()
+	s.TookOver, s.encoded = true, cfg.encoded
 	changes, err := s.install(st, plan, &next)
 	if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
 		s.Close()
@@ -213,8 +219,26 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan, d *device) (*Shaper,
 	return s, changes, err
 }
 
-// unpinned ends a pinned shaper that may not be looked into.
-func unpinned(path string) error {
+// prepareTakeOver reports whether the plan can run at the hook and device of shaper s. If
+// not, it detaches s.
+func (cfg *Config) prepareTakeOver(st *site, s *Shaper, plan *dataplane.Plan) (fits bool, err error) {
+	pacer, err := choosePacer(cfg.Pacer, plan)
+	if err != nil {
+		return false, err
+	}
+	fits = (cfg.Hook == Auto || string(cfg.Hook) == s.Place.Hook) && !s.needsOtherDevice(pacer, cfg.Dry)
+	if !fits || s.Pinned && !cfg.Pin { // leftovers of the old shaper outlive this process
+		err = st.startGuard()
+	}
+	if !fits && err == nil {
+		cfg.rollbackGoal = s.rollbackGoal()
+		err = s.detachLocked(st)
+	}
+	return fits, err
+}
+
+// detachPinned detaches a pinned link whose program this process must not inspect.
+func detachPinned(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -225,29 +249,30 @@ func unpinned(path string) error {
 	return errors.Join(os.Remove(path), l.Detach(), l.Close())
 }
 
-func (cfg *Config) attachNew(st *site, plan *dataplane.Plan, d *device) (s *Shaper, err error) {
+// attachNew attaches the first shaper of the direction.
+func (cfg *Config) attachNew(st *site, plan *dataplane.Plan) (s *Shaper, err error) {
 	s = &Shaper{About: About{
 		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),
-	}, encoded: cfg.ready}
+	}, encoded: cfg.encoded}
 	if s.maps, err = newStateMaps(); err != nil {
 		return nil, err
 	}
 	next := s.About
-	next.Dry, next.Pinned, next.AskedGSO = cfg.Dry, cfg.Pin, cfg.GSOLimit
-	next.Asked, next.Label, next.Place.Hook = cfg.Pacer, cfg.Label, string(cfg.Hook)
-	next.armRollback(cfg.before, cfg.Until)
+	next.apply(cfg.settings())
+	next.Place.Hook = string(cfg.Hook)
+	next.armRollback(cfg.rollbackGoal, cfg.Until)
 	if _, err = s.install(st, plan, &next); err != nil {
-		// What is new has to be whole.
-		err = errors.Join(plain(err), s.detachLocked(st))
+		// With no previous policy to keep, a partial installation is removed.
+		err = errors.Join(withoutActive(err), s.detachLocked(st))
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// plain is what went wrong, of a policy that is not to stay active.
-func plain(err error) error {
+// withoutActive unwraps a *dataplane.ActiveError, for a policy that is detached again.
+func withoutActive(err error) error {
 	var active *dataplane.ActiveError
 	if errors.As(err, &active) {
 		return active.Err
@@ -255,13 +280,13 @@ func plain(err error) error {
 	return err
 }
 
-// attach attaches a program before all others of a hook: if it lets a packet pass, the
-// next program sees it. The device is the interface or its ifb.
-func (st *site) attach(d *device, p *ebpf.Program, direction Direction, to Hook) (hook.Hook, hook.Place, error) {
+// attachProgram attaches a program in front of all others of a hook. A packet that it
+// passes continues to the next program. d is the interface or its ifb.
+func (st *site) attachProgram(d *device, p *ebpf.Program, direction Direction, to Hook) (hook.Hook, hook.Place, error) {
 	ingress := direction == Ingress
 	switch to {
 	case XDP:
-		if d.link != dataplane.LinkEthernet {
+		if d.linkType != dataplane.LinkEthernet {
 			return nil, hook.Place{}, UseTC.errorf("interface %s has no Ethernet header, which XDP needs", d.name)
 		}
 		h, at, err := hook.AttachXDP(d.Index, p)
@@ -286,13 +311,13 @@ func (st *site) attachFilter(d *device, p *ebpf.Program, ingress bool) (hook.Hoo
 	var err error
 	if d.Index == st.Index {
 		err = st.addClsact()
-	} else { // the ifb takes its clsact with it
+	} else { // the kernel removes this clsact together with the ifb
 		err = hook.AddClsact(d.Index)
 	}
 	if err != nil {
 		return nil, hook.Place{}, err
 	}
-	h, at, err := hook.AttachFilter(d.Index, ingress, p, st.protect)
+	h, at, err := hook.AttachFilter(d.Index, ingress, p, st.startGuard)
 	if err != nil {
 		err = fmt.Errorf("tc filter on %s: %w", d.name, err)
 	}

@@ -14,12 +14,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// attachment is an attached program of ours. The interface itself is asked for it, so that
-// no command can overlook a program that another process left.
+// attachment is an attached program of shaper. Attachments are read from the interface
+// itself, so that no command overlooks a program that another process left attached.
 type attachment struct{ hook.Attached }
 
-// attachments returns our programs that shape one direction of an interface. They are
-// attached to the interface or to its ifb.
+// attachments returns our programs that shape one direction of an interface, whether
+// they are attached to the interface or to its ifb. Without CAP_SYS_ADMIN it returns
+// EPERM and the tc filters.
 func attachments(index int, direction Direction) ([]attachment, error) {
 	list, err := attachedTo(index, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) || direction == Egress {
@@ -36,7 +37,7 @@ func attachments(index int, direction Direction) ([]attachment, error) {
 	return append(list, more...), cmp.Or(e, err)
 }
 
-// attachedTo returns our programs at a device. With EPERM it returns the tc filters.
+// attachedTo returns our programs attached to one device, as attachments does.
 func attachedTo(index int, direction Direction) (out []attachment, err error) {
 	list, err := hook.Find(index, direction == Ingress, isOurs)
 	for _, a := range list {
@@ -45,7 +46,7 @@ func attachedTo(index int, direction Direction) (out []attachment, err error) {
 	return out, err
 }
 
-// isOurs says whether a program is one of ours, by its name.
+// isOurs reports whether a program has the name of one of ours.
 func isOurs(id ebpf.ProgramID) (bool, error) {
 	p, err := ebpf.NewProgramFromID(id)
 	if errors.Is(err, unix.ENOENT) {

@@ -13,27 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwayError says that a process waits for an interface that is not there.
+// AwayError reports that a process waits for an interface that does not exist.
 type AwayError struct {
-	Interface string
-	Direction Direction
-	Process   int
-	Policy    string // its name
+	Interface string    // name
+	Direction Direction // direction that the process will shape
+	Process   int       // process ID
+	Policy    string    // name of the policy
 }
 
 func (e *AwayError) Error() string {
-	return fmt.Sprintf("%s is away: process %d waits for it", e.Interface, e.Process)
+	return fmt.Sprintf("%s does not exist: process %d waits for it", e.Interface, e.Process)
 }
 
-func (e *AwayError) orNil() error {
-	if e == nil {
-		return nil
-	}
-	return e
-}
-
-// Away are the marks of a process that waits for its interface, one a direction, so
-// that others see it and can end it.
+// Away marks this process as waiting for an interface, by one locked file for each
+// direction. Look lists the marks of all processes, and EndAway removes one.
 type Away struct{ marks []awayMark }
 
 type awayMark struct {
@@ -41,16 +34,17 @@ type awayMark struct {
 	direction Direction
 }
 
-// Wait sets the marks. It is an *AwayError if another process waits for the interface
-// in one of the directions.
-func Wait(name, policy string, directions ...Direction) (*Away, error) {
-	here, err := namespace()
+// MarkAway marks this process as waiting for the named interface. It does not wait
+// itself. The error is an *AwayError if another process waits for the interface in one
+// of the directions. The caller must call End.
+func MarkAway(name, policy string, directions ...Direction) (*Away, error) {
+	namespace, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
 	a := &Away{}
 	for _, direction := range directions {
-		l, err := markAway(here, AwayError{name, direction, os.Getpid(), policy})
+		l, err := lockAwayMark(namespace, AwayError{name, direction, os.Getpid(), policy})
 		if err != nil {
 			a.End()
 			return nil, err
@@ -60,12 +54,16 @@ func Wait(name, policy string, directions ...Direction) (*Away, error) {
 	return a, nil
 }
 
-func markAway(here uint64, e AwayError) (lock, error) {
-	name := awayFile(here, &e)
+func lockAwayMark(namespace uint64, e AwayError) (lock, error) {
+	name := awayFile(namespace, &e)
 	l, err := takeLock(name, unix.LOCK_EX|unix.LOCK_NB)
-	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // somebody may only look
-		if other, e := readAway(name); e != nil || other != nil {
-			return lock{}, errors.Join(e, other.orNil())
+	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // readAway takes the lock for a moment
+		other, e := readAway(name)
+		if e != nil {
+			return lock{}, e
+		}
+		if other != nil {
+			return lock{}, other
 		}
 		time.Sleep(10 * time.Millisecond)
 		l, err = takeLock(name, unix.LOCK_EX|unix.LOCK_NB)
@@ -86,25 +84,26 @@ func markAway(here uint64, e AwayError) (lock, error) {
 	return l, nil
 }
 
-// Directions are those in which no other process has ended the waiting.
+// Directions returns the directions whose marks no other process has removed by
+// EndAway.
 func (a *Away) Directions() (out []Direction) {
 	for _, m := range a.marks {
-		if !m.ended() {
+		if !m.removed() {
 			out = append(out, m.direction)
 		}
 	}
 	return out
 }
 
-func (m awayMark) ended() bool {
+func (m awayMark) removed() bool {
 	_, err := os.Lstat(m.Name())
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// End removes the marks.
+// End removes the remaining marks.
 func (a *Away) End() {
 	for _, m := range a.marks {
-		if m.ended() {
+		if m.removed() {
 			m.File.Close()
 			continue
 		}
@@ -112,25 +111,26 @@ func (a *Away) End() {
 	}
 }
 
-// EndAway has the process end its waiting in a direction.
+// EndAway removes the mark of a waiting process. The process should then stop waiting
+// for that direction.
 func EndAway(e *AwayError) error {
-	here, err := namespace()
+	namespace, err := currentNamespace()
 	if err != nil {
 		return err
 	}
-	return removeState(awayFile(here, e))
+	return removeState(awayFile(namespace, e))
 }
 
 const awaySuffix = ".away"
 
-// awayFile is the name of a mark.
-func awayFile(here uint64, e *AwayError) string {
-	return fmt.Sprintf("%d-%s.%v%s", here, strings.ReplaceAll(e.Interface, "/", "_"), e.Direction, awaySuffix)
+// awayFile returns the name of the file of a mark.
+func awayFile(namespace uint64, e *AwayError) string {
+	return fmt.Sprintf("%d-%s.%v%s", namespace, strings.ReplaceAll(e.Interface, "/", "_"), e.Direction, awaySuffix)
 }
 
-// listAway are those that wait in a namespace.
-func listAway(here uint64) (out []*AwayError, err error) {
-	names, err := filepath.Glob(filepath.Join(StateDir, fmt.Sprintf("%d-*%s", here, awaySuffix)))
+// listAway returns the marks of the processes that wait in a namespace.
+func listAway(namespace uint64) (out []*AwayError, err error) {
+	names, err := filepath.Glob(filepath.Join(StateDir, fmt.Sprintf("%d-*%s", namespace, awaySuffix)))
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,8 @@ func listAway(here uint64) (out []*AwayError, err error) {
 	return out, nil
 }
 
-// readAway reads a mark. It is nil if its process has ended.
+// readAway reads a mark. It returns nil if the process has ended, or if the mark cannot
+// be read.
 func readAway(name string) (*AwayError, error) {
 	file, err := openState(name, os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
@@ -165,10 +166,10 @@ func readAway(name string) (*AwayError, error) {
 	}
 	e := &AwayError{}
 	if err := json.Unmarshal(text, e); err != nil {
-		return nil, nil // it is being written
+		return nil, nil // the process is writing it
 	}
 	if e.Direction > Ingress {
-		return nil, nil // of another version
+		return nil, nil // written by another version
 	}
 	return e, nil
 }

@@ -39,14 +39,14 @@ func (u *budgetUser) registryTemp() string {
 // registryTemp returns a name that contains the interface, so a survey can attribute the
 // file to the interface if its writer was killed.
 func (at iface) registryTemp(direction Direction) string {
-	return at.file(direction.String()+"-"+registryFile) + temporary
+	return at.fileName(direction.String()+"-"+registryFile) + temporary
 }
 
 // gone reports whether the user does not exist any more. Without CAP_SYS_ADMIN it may
 // report false for a user that is gone.
 func (u *budgetUser) gone() (bool, error) {
 	if len(u.Programs) == 0 {
-		return unlocked(u.File)
+		return removeIfUnlocked(u.File)
 	}
 	for _, id := range u.Programs {
 		p, err := ebpf.NewProgramFromID(id)
@@ -65,11 +65,11 @@ func (u *budgetUser) gone() (bool, error) {
 // goneUnprivileged is gone for a process that may not open programs by ID.
 func (u *budgetUser) goneUnprivileged() (bool, error) {
 	at := iface{u.Namespace, u.Index}
-	if held, err := owned(at, u.Direction); held || err != nil {
+	if held, err := hasOwner(at, u.Direction); held || err != nil {
 		return false, err
 	}
-	here, err := namespace()
-	if err != nil || here != u.Namespace || exists(at.pin(u.Direction)) {
+	here, err := currentNamespace()
+	if err != nil || here != u.Namespace || fileExists(at.pinPath(u.Direction)) {
 		return false, err
 	}
 	list, err := hook.Filters(u.Index, hook.Parent(u.Direction == Ingress))

@@ -212,7 +212,7 @@ func (b *lockedRegistry) pinMaps() error {
 		return nil
 	}
 	b.unpinned = false
-	if !haveBpffs() {
+	if !bpffsMounted() {
 		m, err := ebpf.NewMapFromID(b.Maps[0])
 		if errors.Is(err, unix.EPERM) {
 			return errors.New("budgets of the host need bpffs, or CAP_SYS_ADMIN: mount -t bpf -o mode=0700 bpf " + bpffs)

@@ -170,7 +170,7 @@ func (c *budgetClaims) newBudget(request *budgetRequest, old *budgetRecord) (*bu
 	for _, r := range c.Budgets {
 		slots.used[r.Slot] = true
 	}
-	slot := slots.take()
+	slot := slots.allocate()
 	if slot >= maxBudgets {
 		return nil, fmt.Errorf("budget %q: this host already has %d budgets, the maximum", request.Name, maxBudgets)
 	}
@@ -304,7 +304,7 @@ type BudgetUse struct {
 func Budgets() (out []BudgetUse, err error) {
 	for try := 0; ; try++ {
 		r, _, err := readRegistry()
-		if err != nil && try < tries { // it may be replaced at this moment
+		if err != nil && try < maxTries { // it may be replaced at this moment
 			time.Sleep(time.Millisecond)
 			continue
 		}

@@ -27,7 +27,7 @@ func (s *Shaper) claimBudgets(g *image, next *About) (*budgetClaims, error) {
 		return nil, nil
 	}
 	claims, err := newClaims(budgetUser{
-		File: s.iface().file(s.Direction.String()), Process: next.Process,
+		File: s.iface().fileName(s.Direction.String()), Process: next.Process,
 		Namespace: s.Namespace, Index: s.Index, Interface: s.Interface, Direction: s.Direction,
 	}, requests, s.Begun)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *budgetClaims) registerProgram(st *site, previous, next ebpf.ProgramID) 
 	if c == nil || len(c.list) == 0 {
 		return nil
 	}
-	if err := st.protect(); err != nil { // the budget outlives the process
+	if err := st.startGuard(); err != nil { // the budget outlives the process
 		return err
 	}
 	c.user.Programs = []ebpf.ProgramID{next}

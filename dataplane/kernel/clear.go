@@ -14,66 +14,69 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// Cleared is what a command took away.
+// Cleared is the result of Clear.
 type Cleared struct {
-	What  []string // a line each
-	Notes []string // what went unexpectedly
-	Lost  Lost
+	Removed []string // what was removed, one line each
+	Notes   []string // unexpected events, one line each
+	Lost    Lost     // packets dropped with their queues
 }
 
-// Clear removes everything of ours from an interface in some directions, whoever
-// made it, and what is left of interfaces that are gone.
+// Clear removes everything of shaper from an interface in the given directions,
+// whichever process made it, and restores the previous settings. It also removes the
+// leftovers of deleted interfaces. If there is no interface of that name, it removes
+// only those and returns a *NoInterfaceError.
 func Clear(name string, directions ...Direction) (out Cleared, err error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		if !cause.NoDevice(err) {
 			return out, fmt.Errorf("interface %s: %w", name, err)
 		}
-		out.What, err = sweep()
+		out.Removed, err = removeOrphans()
 		return out, errors.Join(err, &NoInterfaceError{name})
 	}
-	here, err := namespace()
+	namespace, err := currentNamespace()
 	if err != nil {
 		return out, err
 	}
-	at := iface{here, l.Attrs().Index}
+	at := iface{namespace, l.Attrs().Index}
 	st, err := openSite(at)
 	if err != nil {
 		return out, err
 	}
 	for _, direction := range directions {
 		err = errors.Join(err, st.clear(direction))
-		if yes, e := owned(at, direction); !yes && e == nil { // a process that was killed left the file
+		if yes, e := hasOwner(at, direction); !yes && e == nil { // a killed process left the file
 			err = errors.Join(err, removeState(at.ownerFile(direction)))
 		}
 	}
 	Unguard(Identity(at))
 	err = errors.Join(err, st.close())
-	what, e := sweep()
-	return Cleared{append(st.Removed, what...), st.Notes, st.Lost}, errors.Join(err, e)
+	orphans, e := removeOrphans()
+	return Cleared{append(st.Removed, orphans...), st.Notes, st.Lost}, errors.Join(err, e)
 }
 
-// Rescue does what a process that was killed can do no more: it clears the
-// directions in which nobody shapes, unless another process has taken over.
+// Rescue cleans up after a killed process. It clears the directions of an interface
+// that no live process shapes, except for a pinned shaper, which stays attached.
 func Rescue(at Identity, directions ...Direction) error {
 	st, err := openSite(iface(at))
 	if err != nil {
 		return err
 	}
 	for _, direction := range directions {
-		if yes, e := owned(st.iface, direction); yes || e != nil {
+		if yes, e := hasOwner(st.iface, direction); yes || e != nil {
 			err = errors.Join(err, e)
 			continue
 		}
-		err = errors.Join(err, st.rescue(direction))
+		err = errors.Join(err, st.clearUnlessPinned(direction))
 		err = errors.Join(err, removeState(st.ownerFile(direction)))
 	}
 	return errors.Join(err, st.close())
 }
 
-// rescue clears a direction, but for a shaper that is to stay.
-func (st *site) rescue(direction Direction) error {
-	s, err := find(st.iface, direction)
+// clearUnlessPinned clears a direction. If its shaper is pinned, it removes only
+// settings that the shaper does not need.
+func (st *site) clearUnlessPinned(direction Direction) error {
+	s, err := findShaper(st.iface, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) {
 		return err
 	}
@@ -82,7 +85,7 @@ func (st *site) rescue(direction Direction) error {
 	}
 	defer s.Close()
 	if s.Pacer == "" {
-		err = st.unpace(direction)
+		err = st.removeTree(direction)
 	}
 	if s.GSOLimit == 0 {
 		err = errors.Join(err, st.setGSO(direction, 0))
@@ -90,65 +93,76 @@ func (st *site) rescue(direction Direction) error {
 	return err
 }
 
-// sweep removes what is left of interfaces that are gone: pins of links that hold
-// nothing, ifb devices, journals and locks.
-func sweep() (removed []string, err error) {
-	here, err := namespace()
+// removeOrphans removes leftovers of deleted interfaces of this network namespace: ifb
+// devices, pins of detached links, users of budgets, journals and locks. It returns a
+// line for each that a user may care about.
+func removeOrphans() (removed []string, err error) {
+	namespace, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
-	files, _ := os.ReadDir(StateDir) // before the interfaces: none of a new one is removed
-	links, err := linkList()
+	// The files are listed before the interfaces: a file of an interface that appears in
+	// between is not listed, and so is not removed.
+	files, _ := os.ReadDir(StateDir)
+	links, err := listLinks()
 	if err != nil {
 		return nil, err
 	}
-	there := map[int]bool{}
+	exists := map[int]bool{}
 	for _, l := range links {
-		there[l.Attrs().Index] = true
+		exists[l.Attrs().Index] = true
 	}
 	var errs []error
 	for _, l := range links {
-		if of := hook.InterfaceOf(l); of != 0 && !there[of] {
+		if of := hook.InterfaceOf(l); of != 0 && !exists[of] {
 			if err := netlink.LinkDel(l); err != nil && !cause.NoDevice(err) {
 				errs = append(errs, fmt.Errorf("device %s: %w", l.Attrs().Name, err))
 				continue
 			}
-			removed = append(removed, fmt.Sprintf("device %s of an interface that is gone", l.Attrs().Name))
+			removed = append(removed, fmt.Sprintf("device %s of a deleted interface", l.Attrs().Name))
 		}
 	}
-	pins, err := sweepPins()
+	pins, err := removeOrphanPins()
 	errs = append(errs, err)
 	for _, name := range pins {
-		removed = append(removed, fmt.Sprintf("pin %s of an interface that is gone", filepath.Join(pinDir, name)))
+		removed = append(removed, fmt.Sprintf("pin %s of a deleted interface", filepath.Join(pinDir, name)))
 	}
-	left, err := releaseBudgets(iface{here, 0}.registryTemp(Egress), pins...) // their programs are there for a moment more
+	// The programs of removed pins can still exist for a moment, so releaseBudgets gets
+	// the names of their users.
+	left, err := releaseBudgets(iface{namespace, 0}.registryTemp(Egress), pins...)
 	errs = append(errs, err)
 	for _, l := range left {
 		removed = append(removed, l.String())
 	}
 	for _, f := range files {
-		if strings.HasSuffix(f.Name(), awaySuffix) {
-			if e, err := readAway(f.Name()); e == nil && err == nil && strings.HasPrefix(f.Name(), fmt.Sprintf("%d-", here)) {
-				errs = append(errs, removeState(f.Name()))
-			}
-			continue
-		}
-		if strings.HasPrefix(f.Name(), memberFile) {
-			_, err := unlocked(f.Name())
-			errs = append(errs, err)
-			continue
-		}
-		var at iface
-		var what string
-		if n, _ := fmt.Sscanf(f.Name(), "%d-%d-%s", &at.Namespace, &at.Index, &what); n < 3 || at.Namespace != here || there[at.Index] {
-			continue
-		}
-		egress, err1 := owned(at, Egress)
-		ingress, err2 := owned(at, Ingress)
-		if egress || ingress || err1 != nil || err2 != nil { // its process will see that it is gone
-			continue
-		}
-		errs = append(errs, removeState(f.Name()))
+		errs = append(errs, removeOrphanFile(f.Name(), namespace, exists))
 	}
 	return removed, errors.Join(errs...)
+}
+
+// removeOrphanFile removes a file of StateDir if no process uses it and it is not of an
+// existing interface. exists has the indexes of the interfaces in the namespace.
+func removeOrphanFile(name string, namespace uint64, exists map[int]bool) error {
+	if strings.HasSuffix(name, awaySuffix) {
+		mark, err := readAway(name)
+		if mark == nil && err == nil && strings.HasPrefix(name, fmt.Sprintf("%d-", namespace)) {
+			return removeState(name)
+		}
+		return nil
+	}
+	if strings.HasPrefix(name, memberFile) {
+		_, err := removeIfUnlocked(name)
+		return err
+	}
+	var at iface
+	var suffix string
+	if n, _ := fmt.Sscanf(name, "%d-%d-%s", &at.Namespace, &at.Index, &suffix); n < 3 || at.Namespace != namespace || exists[at.Index] {
+		return nil
+	}
+	egress, err1 := hasOwner(at, Egress)
+	ingress, err2 := hasOwner(at, Ingress)
+	if egress || ingress || err1 != nil || err2 != nil { // its process will notice and clean up
+		return nil
+	}
+	return removeState(name)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// promise arms a rollback to before at a time, zero for none. The goal of one that
-// is armed already stays.
+// armRollback arms a rollback to before at time until; a zero until does nothing. If a
+// rollback is already armed, its goal is kept and only its time changes.
 func (a *About) armRollback(before *Before, until time.Time) {
 	if until.IsZero() {
 		return
@@ -22,14 +22,15 @@ func (a *About) armRollback(before *Before, until time.Time) {
 	a.Until = until.Round(0)
 }
 
-// Confirm makes the policies of an interface's shapers stay. It says which of them
-// had a rollback to wait for: none if they were confirmed, or rolled back, before. It
-// is an error if the time of one is over, though nobody has rolled it back yet.
+// Confirm cancels the armed rollbacks of shapers, so that their policies become
+// permanent. The shapers must be of one interface. It returns the shapers that had an
+// armed rollback: none if all were confirmed or rolled back before. It fails if the
+// time of a rollback has passed, even if the rollback has not happened yet.
 func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	st, err := list[0].site()
+	st, err := list[0].lockSite()
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	for _, s := range list {
 		if err := s.Refresh(); err != nil {
 			if errors.Is(err, ErrDetached) {
-				continue // it was rolled back
+				continue // rolled back
 			}
 			return confirmed, err
 		}
@@ -45,7 +46,7 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 			continue
 		}
 		if late := time.Since(s.Until); late > 0 {
-			return confirmed, fmt.Errorf("%s %v: too late: the time to confirm it ended %v ago", s.Interface, s.Direction, late.Round(time.Second/10))
+			return confirmed, fmt.Errorf("%s %v: too late: the time to confirm ended %v ago", s.Interface, s.Direction, late.Round(time.Second/10))
 		}
 		s.Before, s.Until = nil, time.Time{}
 		if err := s.completeAttach(st); err != nil {
@@ -56,18 +57,19 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	return confirmed, nil
 }
 
-// Postpone moves the time of rollbacks that are armed.
+// Postpone sets a new time for the armed rollbacks of one interface's shapers. It
+// ignores shapers without one.
 func Postpone(until time.Time, list ...*Shaper) error {
 	if len(list) == 0 {
 		return nil
 	}
-	st, err := list[0].site()
+	st, err := list[0].lockSite()
 	if err != nil {
 		return err
 	}
 	defer st.close()
 	for _, s := range list {
-		err := again(func() error {
+		err := retry(func() error {
 			if err := s.Refresh(); err != nil || s.Until.IsZero() {
 				return err
 			}
@@ -81,11 +83,11 @@ func Postpone(until time.Time, list ...*Shaper) error {
 	return nil
 }
 
-// Pending returns the shapers of an interface whose rollback is armed. The caller
-// closes them.
+// Pending returns the shapers of an interface that have an armed rollback. The caller
+// must close them.
 func Pending(at Identity) (out []*Shaper, err error) {
 	for _, direction := range []Direction{Egress, Ingress} {
-		s, err := find(iface(at), direction)
+		s, err := findShaper(iface(at), direction)
 		if err != nil {
 			for _, s := range out {
 				s.Close()
@@ -104,15 +106,15 @@ func Pending(at Identity) (out []*Shaper, err error) {
 	return out, nil
 }
 
-// RollBack makes the shapers of an interface what they were before their
-// rollbacks were armed; nothing is attached where nothing was. It says which were:
-// none if they were confirmed before, or if another rollback was armed than that
-// for the time due. compile makes the plan of a label.
-func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.Time, list ...*Shaper) (back []*Shaper, err error) {
+// RollBack restores the policies that the shapers of one interface had before their
+// rollbacks were armed, and detaches a shaper that had none. It skips shapers that were
+// confirmed or detached, and those whose rollback is not armed for the time due. It
+// returns the shapers that it rolled back. compile returns the plan of a Config.Label.
+func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.Time, list ...*Shaper) (rolledBack []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	st, err := list[0].site()
+	st, err := list[0].lockSite()
 	if err != nil {
 		return nil, err
 	}
@@ -128,16 +130,16 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 		if s.Until.IsZero() || !s.Until.Equal(due) {
 			continue
 		}
-		was := s.Before // a try that fails late leaves none
-		err := again(func() error { return s.rollBack(st, was, compile) })
+		was := s.Before // an attempt that fails after the swap clears the field
+		err := retry(func() error { return s.rollBack(st, was, compile) })
 		if err != nil {
 			errs = append(errs, err)
 		}
 		if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
-			back = append(back, s)
+			rolledBack = append(rolledBack, s)
 		}
 	}
-	return back, errors.Join(errs...)
+	return rolledBack, errors.Join(errs...)
 }
 
 func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
@@ -149,8 +151,8 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		return err
 	}
 	next := s.About
-	next.Dry, next.Pinned, next.Asked, next.AskedGSO, next.Label = was.Dry, was.Pinned, was.Asked, was.AskedGSO, was.Label
-	next.Before, next.Until, next.Expires = nil, time.Time{}, was.Expires
+	next.apply(was)
+	next.Before, next.Until = nil, time.Time{}
 	pacer, err := choosePacer(next.Asked, plan)
 	if err != nil {
 		return err
@@ -159,7 +161,7 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		if err := s.detachLocked(st); err != nil {
 			return err
 		}
-		next.Place = hook.Place{Hook: s.Place.Hook} // load attaches it there
+		next.Place = hook.Place{Hook: s.Place.Hook} // install attaches it to the other device
 	}
 	_, err = s.install(st, plan, &next)
 	return err

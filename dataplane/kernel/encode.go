@@ -12,33 +12,34 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Limits of the programs, bpf/src/policy.h.
+// Limits of the programs, as in bpf/src/policy.h.
 const (
-	MaxClasses = 1024
-	MaxChain   = 8 // meters that one packet goes through
-	MaxQueues  = 256
-	MaxTables  = 64 // of keys
-	maxStates  = 4096
-	maxBounds  = 1 << 16
+	MaxClasses = 1024    // classes
+	MaxChain   = 8       // meters in one chain
+	MaxQueues  = 256     // queues
+	MaxTables  = 64      // meters with keys
+	maxStates  = 4096    // meter states, for the previous and the new policy together
+	maxBounds  = 1 << 16 // bounds of prefixes or ranges in one match field
 )
 
-// Direction is that of the packets that a shaper meters.
+// Direction is the direction of the packets that a shaper meters.
 type Direction uint8
 
 const (
-	Egress  Direction = iota // packets that are sent through the interface
-	Ingress                  // packets that arrived by it
+	Egress  Direction = iota // packets sent through the interface
+	Ingress                  // packets received by the interface
 )
 
-// entry is one of the programs: for tc, by direction, or for XDP.
+// entry selects one of the programs: tc egress, tc ingress or XDP.
 type entry uint8
 
 const (
 	egressEntry  = entry(Egress)
 	ingressEntry = entry(Ingress)
-	xdpEntry     = ingressEntry + 1 // packets that arrived, before the kernel made an skb of them
+	xdpEntry     = ingressEntry + 1 // ingress packets before the kernel allocates an skb
 )
 
+// programs are the names of the programs, by entry.
 var programs = [...]string{bpf.ShaperProgShaperEgress, bpf.ShaperProgShaperIngress, bpf.ShaperProgShaperXdp}
 
 // image is a plan in the form that the programs read.
@@ -51,49 +52,37 @@ type image struct {
 	stages    []bpf.ShaperStage
 	highs     map[bpf.ShaperHigh]uint32
 	queues    []bpf.ShaperQueue
-	ring      int // entries of all rings
+	ring      int // total number of ring entries
 
 	plan    *dataplane.Plan
 	entry   entry
-	asked   Pacer    // for which it was encoded
-	pacer   Pacer    // "" if nothing is queued
-	feeders []feeder // by queue
-	linkIDs []uint16 // classes of HTB, by link
-	from    dataplane.Succession
+	asked   Pacer                // pacer for which the plan was encoded
+	pacer   Pacer                // pacer in use; "" if no packets are queued
+	feeders []feeder             // by queue
+	linkIDs []uint16             // HTB class minor, by link
+	from    dataplane.Succession // parts of the previous policy that the plan continues
 }
 
-// encode encodes a plan for a program, and for what holds packets of queues, if
-// anything does. The error joins all that is wrong with it, as
-// dataplane.FieldErrors. Slots are left to the caller.
+// encode encodes a plan for a program and a pacer, "" without queues. It does not
+// assign slots: inherit does. The error joins a dataplane.FieldError for each part that
+// the kernel plane cannot run.
 func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
 	e := encoder{image: &image{plan: plan, entry: to, asked: pacer, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
 	c := &e.constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], qdisc.Major
 	for i := range plan.Classes {
-		e.class(i)
+		e.encodeClass(i)
 	}
 	for i := range plan.Stages {
-		e.stage(i)
+		e.encodeStage(i)
 	}
 	for i := range plan.Queues {
 		e.queue(&plan.Queues[i])
 	}
-	for _, limit := range []struct {
-		n, most     int
-		field, what string
-	}{
-		{len(plan.Classes), MaxClasses, "classes", ""},
-		{len(plan.Stages), maxStates / 2, "meters", ""},
-		{e.keyed, MaxTables, "meters", " with a meter for each key"},
-		{len(plan.Queues), MaxQueues, "queues", ""},
-	} {
-		if limit.n > limit.most {
-			e.fail(plan.Source, limit.field, fmt.Sprintf("%d%s are more than the %d that the kernel plane has room for", limit.n, limit.what, limit.most))
-		}
-	}
+	e.checkCounts()
 	if e.faults == nil {
-		e.classifier(&plan.Classifier.Tables)
+		e.encodeClassifier(&plan.Classifier.Tables)
 	}
 	if e.faults != nil {
 		return nil, errors.Join(e.faults...)
@@ -101,10 +90,28 @@ func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
 	return e.image, nil
 }
 
+// encoder collects the image and the errors of encode.
 type encoder struct {
 	*image
-	keyed  int // stages with a table of keys
+	keyed  int // number of stages with a key table
 	faults []error
+}
+
+// checkCounts rejects a plan with more parts than the programs have room for.
+func (e *encoder) checkCounts() {
+	for _, limit := range []struct {
+		n, most     int
+		field, kind string
+	}{
+		{len(e.plan.Classes), MaxClasses, "classes", ""},
+		{len(e.plan.Stages), maxStates / 2, "meters", ""}, // the previous policy may need the other half
+		{e.keyed, MaxTables, "meters", " with a key"},
+		{len(e.plan.Queues), MaxQueues, "queues", ""},
+	} {
+		if limit.n > limit.most {
+			e.fail(e.plan.Source, limit.field, fmt.Sprintf("%d%s exceed the kernel plane's limit of %d", limit.n, limit.kind, limit.most))
+		}
+	}
 }
 
 func (e *encoder) fail(object any, field, reason string) {
@@ -116,9 +123,9 @@ func (e *encoder) refuse(object any, field, reason string, r Remedy) {
 	e.faults = append(e.faults, &RemedyError{&dataplane.FieldError{Object: object, Field: field, Reason: reason}, r})
 }
 
-const noMark = "an XDP program has no skb mark"
+const noMark = "needs the skb mark, which XDP programs do not have"
 
-func (e *encoder) class(i int) {
+func (e *encoder) encodeClass(i int) {
 	c := &e.plan.Classes[i]
 	out := bpf.ShaperClass{Stage: int32(c.Stage)}
 	if e.entry == xdpEntry && len(c.Source.Match.Mark) > 0 {
@@ -129,18 +136,18 @@ func (e *encoder) class(i int) {
 		depth++
 	}
 	if depth > MaxChain {
-		e.fail(c.Source.Meter, "then", fmt.Sprintf("makes a chain of %d meters: the kernel plane follows %d", depth, MaxChain))
+		e.fail(c.Source.Meter, "then", fmt.Sprintf("makes a chain of %d meters: the kernel plane's limit is %d", depth, MaxChain))
 	}
 	for color := range c.Actions {
-		out.Actions[color] = e.action(&c.Actions[color])
+		out.Actions[color] = e.encodeAction(&c.Actions[color])
 	}
 	e.classes = append(e.classes, out)
 }
 
-func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
+func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
 	out := bpf.ShaperAction{Drop: flag(a.Drop), Ecn: uint8(a.ECN), Queue: int32(a.Queue)}
 	if e.entry == xdpEntry && a.Queue >= 0 {
-		e.refuse(a.Source, "queue", "is not possible in XDP, which cannot hold a packet", UseTC)
+		e.refuse(a.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
 	}
 	for _, m := range a.Marks {
 		out.Marks |= 1 << m.Field
@@ -163,7 +170,7 @@ func (e *encoder) action(a *dataplane.PlanAction) bpf.ShaperAction {
 	return out
 }
 
-func (e *encoder) stage(i int) {
+func (e *encoder) encodeStage(i int) {
 	from := &e.plan.Stages[i]
 	profile, err := profileOf(from)
 	if err != nil {
@@ -185,14 +192,16 @@ func (e *encoder) stage(i int) {
 	e.stages = append(e.stages, s)
 }
 
-// The words of a state count halves of a profile's units; see bpf/src/bucket.h.
+// The words of a state count halves of a profile's units: the lowest bit closes a word.
+// See bpf/src/bucket.h.
 const (
 	halves   = 2
-	maxReach = 1 << 61 // halves that a horizon brings
+	maxReach = 1 << 61 // halves refilled within the horizon: words, modulo 2^64, stay unambiguous
 	fills    = 1 << 62 // halves that fill any bucket
 )
 
-// profileOf encodes a meter's parameters. The error is a FieldError.
+// profileOf encodes a meter's parameters. The error is a dataplane.FieldError, or wraps
+// one.
 func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
 	numbers, err := s.Profile.Integers()
 	var fault *meter.FieldError
@@ -210,7 +219,7 @@ func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
 }
 
 func encodeProfile(p meter.Integers) bpf.ShaperProfile {
-	if p.Window > 0 { // counted in bytes
+	if p.Window > 0 { // windows count bytes, not halves of units
 		s := bpf.ShaperProfile{Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
 		s.Buckets[0].Den, s.Buckets[0].Size, s.Buckets[1].Den = 1, p.Burst[0], 1
 		return s
@@ -236,6 +245,7 @@ func encodeProfile(p meter.Integers) bpf.ShaperProfile {
 	return s
 }
 
+// flag returns 1 for true and 0 for false, as the programs read booleans.
 func flag(b bool) uint8 {
 	if b {
 		return 1
@@ -261,8 +271,8 @@ func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *dataplane.
 	}
 }
 
-// Of enum match in bpf/src/policy.h: the second of the fields that have a table,
-// and those behind them.
+// Values of enum match in bpf/src/policy.h. The fields before byMark are matched by
+// table, the others by search.
 const (
 	bySport = 1
 	byMark  = len(dataplane.Tables{}.Direct)
@@ -270,7 +280,7 @@ const (
 	byDst   = byMark + 3
 )
 
-func (e *encoder) classifier(t *dataplane.Tables) {
+func (e *encoder) encodeClassifier(t *dataplane.Tables) {
 	c := &e.constants
 	c.Stride, c.NotIp, e.vectors = uint32(t.Stride), t.IsIP[0], t.Words
 	for f, table := range t.Direct {
@@ -281,14 +291,14 @@ func (e *encoder) classifier(t *dataplane.Tables) {
 		}
 	}
 	for i, r := range []dataplane.Ranged[uint32]{t.Mark, t.Length, t.Src.V4, t.Dst.V4} {
-		c.Search[i] = e.search(r, byMark+i)
+		c.Search[i] = e.encodeSearch(r, byMark+i)
 	}
-	c.Src6 = e.search6(&t.Src)
-	c.Dst6 = e.search6(&t.Dst)
+	c.Src6 = e.encodeSearch6(&t.Src)
+	c.Dst6 = e.encodeSearch6(&t.Dst)
 	c.Reads |= c.Fields
 }
 
-func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch {
+func (e *encoder) encodeSearch(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch {
 	if r.Bounds == nil {
 		return bpf.ShaperSearch{}
 	}
@@ -305,7 +315,7 @@ func (e *encoder) search(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch
 	}
 }
 
-func (e *encoder) search6(a *dataplane.Addresses) bpf.ShaperSearch6 {
+func (e *encoder) encodeSearch6(a *dataplane.Addresses) bpf.ShaperSearch6 {
 	e.checkBounds(len(a.V6.Bounds))
 	s := bpf.ShaperSearch6{First: uint32(len(e.bounds)), Count: uint32(len(a.V6.Bounds)), None: a.None}
 	for i, b := range a.V6.Bounds {
@@ -314,9 +324,9 @@ func (e *encoder) search6(a *dataplane.Addresses) bpf.ShaperSearch6 {
 	return s
 }
 
-// bounded refuses more bounds than the programs' searches look at.
+// checkBounds rejects more bounds than the programs can search.
 func (e *encoder) checkBounds(n int) {
 	if n > maxBounds {
-		e.fail(e.plan.Source, "classes", fmt.Sprintf("have prefixes or ranges with %d bounds: the kernel plane searches %d", n, maxBounds))
+		e.fail(e.plan.Source, "classes", fmt.Sprintf("have prefixes or ranges with %d bounds: the kernel plane's limit is %d", n, maxBounds))
 	}
 }

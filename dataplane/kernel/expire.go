@@ -8,17 +8,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// Expire ends the policy at a time: from then on packets pass as if nothing were
-// attached, and are not counted, even if every process that could detach the
-// shaper is dead or stopped. Detaching is still left to the caller, and with it
-// qdiscs and limits of the device. The zero time is never. Reload keeps the
-// time; an Attach that takes the shaper over clears it. A rollback to nothing
-// (Config.Until) is such a time by itself.
+// Expire sets a deadline after which the program passes all packets without metering or
+// counting them, even if every process that could detach the shaper is dead or stopped.
+// The caller must still call Detach, which also restores qdiscs and the GSO limit. The
+// zero time removes the deadline. Reload keeps it; an Attach that takes the shaper over
+// removes it. An armed rollback that detaches (Config.Until) sets a deadline as well; the
+// earlier one applies.
 //
-// The kernel compares with CLOCK_MONOTONIC, which stands still while the machine
-// is suspended.
+// The deadline is on CLOCK_MONOTONIC, which stops while the machine is suspended.
 func (s *Shaper) Expire(at time.Time) error {
-	st, err := s.site()
+	st, err := s.lockSite()
 	if err != nil {
 		return err
 	}
@@ -26,14 +25,15 @@ func (s *Shaper) Expire(at time.Time) error {
 	if err := s.Refresh(); err != nil {
 		return err
 	}
-	if s.Expires, err = clockAt(at); err != nil {
+	if s.Expires, err = toMonotonic(at); err != nil {
 		return err
 	}
 	return s.completeAttach(st)
 }
 
-// clockAt is a time on the programs' clock, 0 for never.
-func clockAt(at time.Time) (uint64, error) {
+// toMonotonic converts a time to the programs' clock, in ns. It returns 0 for the zero
+// time.
+func toMonotonic(at time.Time) (uint64, error) {
 	if at.IsZero() {
 		return 0, nil
 	}
@@ -42,11 +42,11 @@ func clockAt(at time.Time) (uint64, error) {
 	return uint64(max(int64(now)+left, 1)), err
 }
 
-// expire gives the program the time from which it does nothing.
+// writeDeadline writes the deadline that the program reads.
 func (s *Shaper) writeDeadline() error {
 	deadline := s.Expires
-	if s.Before == nil { // what is not confirmed ends
-		until, err := clockAt(s.Until)
+	if s.Before == nil { // an armed rollback detaches
+		until, err := toMonotonic(s.Until)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (s *Shaper) writeDeadline() error {
 	return nil
 }
 
-// over says whether the program does nothing since its deadline.
+// deadlinePassed reports whether the program's deadline has passed.
 func (s *Shaper) deadlinePassed() (bool, error) {
 	var deadline uint64
 	if err := s.maps.expiry.Lookup(uint32(0), &deadline); err != nil {

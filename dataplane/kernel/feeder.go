@@ -8,15 +8,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// feeder is the only class, and its only color, whose packets ever entered a
-// queue. HTB counts what it drops by queue, so only for them is it known whose
-// packets it dropped.
+// feeder is the class and the color of all packets that ever entered a queue. HTB
+// counts drops by queue, so a drop has a known class or color only if the queue never
+// had another one.
 type feeder struct {
-	Class string       `json:",omitempty"` // "" where there were several
-	Color *meter.Color `json:",omitempty"` // nil where there were several
+	Class string       `json:",omitempty"` // "" for several classes
+	Color *meter.Color `json:",omitempty"` // nil for several colors
 }
 
-// feederOf returns the feeder of a queue.
+// feederOf returns the feeder of a queue under one policy.
 func feederOf(plan *dataplane.Outline, queue int) (out feeder) {
 	fed := false
 	for i := range plan.Classes {
@@ -35,7 +35,7 @@ func feederOf(plan *dataplane.Outline, queue int) (out feeder) {
 	return out
 }
 
-// and is the feeder of a queue that had both.
+// merge returns the feeder of a queue that had both f and other.
 func (f feeder) merge(other feeder) feeder {
 	switch {
 	case f.Class != other.Class:
@@ -46,9 +46,8 @@ func (f feeder) merge(other feeder) feeder {
 	return f
 }
 
-// countBehind adds to counters what HTB dropped of packets that the program let
-// into its queues. The kernel counts packets there and no bytes; one that is
-// still to be segmented is one.
+// countQdiscDrops adds HTB's drops to the counters of the classes that fed its queues.
+// HTB counts packets, no bytes, and counts a GSO packet as one.
 func (a *About) countQdiscDrops(stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
 	for _, q := range a.Queued {
 		dropped := int64(leaves[uint16(q.ClassId)].Drops)

@@ -14,14 +14,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// A program's maps have its counters and, in one called about, its record: what
-// the program itself does not need.
+// aboutMap is the name of the map that stores a shaper's record. It is bound to the
+// program, which does not use it.
 const aboutMap = "about"
 
-// aboutRoom is what an about map has beyond its first text, in bytes.
+// aboutRoom is the size of an about map beyond its first record, bytes: later records
+// may be longer.
 const aboutRoom = 1 << 10
 
-// newAbout makes the map that keeps a, with room for more bytes of it.
+// newAbout makes the map that stores a, with room for more bytes beyond aboutRoom.
 func newAbout(a *About, room int) (*ebpf.Map, error) {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -42,38 +43,39 @@ func writeAbout(m *ebpf.Map, a *About) error {
 		return err
 	}
 	if len(text) > int(m.ValueSize()) {
-		return fmt.Errorf("map %s: %d bytes do not fit %d", aboutMap, len(text), m.ValueSize())
+		return fmt.Errorf("map %s: a record of %d bytes does not fit in %d", aboutMap, len(text), m.ValueSize())
 	}
 	padded := make([]byte, m.ValueSize())
 	copy(padded, text)
 	return cause.Of(m.Put(uint32(0), padded))
 }
 
-// recordVersion is the format of a record: of About, and of what bpf/src/policy.h
-// has in it. TestRecordVersion holds that it changes with them.
+// recordVersion is the version of the record's format, which consists of About and the
+// structs of bpf/src/policy.h in it. TestRecordVersion fails if they change without it.
 const recordVersion = 4
 
-// VersionError says that a shaper was attached by a version whose record this one
-// cannot read. It can be detached, or replaced by run.
+// VersionError reports that a shaper was attached by another version of this package,
+// whose record this one cannot read. Clear detaches such a shaper, and Attach replaces
+// it.
 type VersionError struct{ Version int }
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("attached by another version of shaper (its record has format %d, this one reads %d)", e.Version, recordVersion)
 }
 
-// DamageError says that a record is none that a shaper has written. Like a
-// *VersionError it is final; other errors of reading a record are not.
+// DamageError reports that the content of a record is invalid. Like a *VersionError it
+// is permanent; other errors of reading a record may be temporary.
 type DamageError struct{ Err error }
 
 func (e *DamageError) Error() string { return fmt.Sprintf("its record is damaged: %v", e.Err) }
 func (e *DamageError) Unwrap() error { return e.Err }
 
-// unusable says whether a record will never be read by this version.
-func unusable(err error) bool {
+// isUnusable reports whether this version can never read the record.
+func isUnusable(err error) bool {
 	return errors.As(err, new(*VersionError)) || errors.As(err, new(*DamageError))
 }
 
-// parse reads a record. What it names is used only after check.
+// parseRecord decodes and validates a record.
 func parseRecord(text []byte) (*About, error) {
 	a := &About{}
 	err := json.Unmarshal(text, a)
@@ -89,7 +91,8 @@ func parseRecord(text []byte) (*About, error) {
 	return a, err
 }
 
-// check refuses a record that no shaper has written.
+// validate rejects a record whose use would panic: one with mismatched lengths, or with
+// zero denominators.
 func (a *About) validate() error {
 	o := &a.Outline
 	ok := (a.Direction == Egress || a.Direction == Ingress) && o.Valid() &&
@@ -109,7 +112,7 @@ func (a *About) validate() error {
 }
 
 func readAbout(m *ebpf.Map) (*About, error) {
-	const tries = 5 // one that is being written is torn
+	const tries = 5 // a read during a write returns a torn record
 	for try := 0; ; try++ {
 		text, err := m.LookupBytes(uint32(0))
 		if err != nil {
@@ -122,15 +125,15 @@ func readAbout(m *ebpf.Map) (*About, error) {
 	}
 }
 
-// record is the text that a shaper keeps beside its program. It is nil if the
-// program is not ours but for its name.
+// recordText returns the record of the attached program, or nil if the program has
+// none: it then is not ours, in spite of its name.
 func (a attachment) recordText() ([]byte, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	m, err := mapNamed(p, aboutMap)
+	m, err := mapByName(p, aboutMap)
 	if m == nil || err != nil {
 		return nil, err
 	}
@@ -139,8 +142,8 @@ func (a attachment) recordText() ([]byte, error) {
 	return bytes.TrimRight(text, "\x00"), err
 }
 
-// mapNamed is the map of a program that has a name, or nil.
-func mapNamed(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
+// mapByName returns a map of a program, or nil if none has the name.
+func mapByName(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
 	err = eachMap(p, func(m *ebpf.Map, of string) bool {
 		if of == name && out == nil {
 			out = m
@@ -151,7 +154,8 @@ func mapNamed(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
 	return out, err
 }
 
-// eachMap calls keep for each map of a program, and closes what it does not keep.
+// eachMap calls keep for each map of a program, and closes the map unless keep returns
+// true.
 func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 	info, err := p.Info()
 	if err != nil {
@@ -161,7 +165,7 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 	for _, id := range ids {
 		m, err := ebpf.NewMapFromID(id)
 		if errors.Is(err, unix.ENOENT) {
-			continue // the program went meanwhile
+			continue // the program was freed meanwhile
 		}
 		if err != nil {
 			return err
@@ -178,8 +182,9 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 	return nil
 }
 
-// open returns the shaper of an attachment, or nil if the program is not ours but
-// for its name. An unusable one can only be detached.
+// openShaper returns the shaper of an attachment, or nil if the program has no record:
+// it then is not ours, in spite of its name. If the record is unusable, isUnusable(err)
+// is true, and the program can only be detached.
 func (a attachment) openShaper() (*Shaper, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {
@@ -193,7 +198,7 @@ func (a attachment) openShaper() (*Shaper, error) {
 		case name == aboutMap:
 			to = &s.about
 		case to == &s.maps.counters.Map:
-			s.maps.counters.add(m) // there may be several
+			s.maps.counters.add(m) // a program can have several
 			return true
 		}
 		if to == nil || *to != nil {

@@ -13,18 +13,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// NoGSOLimit is a Config.GSOLimit that leaves the device as it is.
+// NoGSOLimit is a Config.GSOLimit that leaves the device's limit unchanged.
 const NoGSOLimit = math.MaxUint32
 
-// gso is what the stack may hand to a device at once, in bytes: what it was
-// before, and the limits that the shapers of each direction ask for, 0 for none.
+// gso is the journal's record of a device's GSO limits, in bytes.
 type gso struct {
-	Max, MaxIPv4 uint32
-	Limits       [2]uint32
+	Max, MaxIPv4 uint32    // the device's limits before the first change
+	Limits       [2]uint32 // limit that the shaper of each direction needs; 0 for none
 }
 
-// limit is the smallest that anyone asks for, 0 for none.
-func (g *gso) limit() uint32 {
+// smallestLimit returns the smaller of the shapers' limits, or 0 if none needs one.
+func (g *gso) smallestLimit() uint32 {
 	out := uint32(0)
 	for _, l := range g.Limits {
 		if l != 0 && (out == 0 || l < out) {
@@ -34,22 +33,32 @@ func (g *gso) limit() uint32 {
 	return out
 }
 
+// targets returns the values that the device gets: the previous ones, lowered to the
+// smallest limit.
+func (g *gso) targets() (all, ipv4 uint32) {
+	if limit := g.smallestLimit(); limit != 0 {
+		return min(g.Max, limit), min(g.MaxIPv4, limit)
+	}
+	return g.Max, g.MaxIPv4
+}
+
 const (
-	// gsoTime is how long a super-packet may take at the rate of a queue: others
-	// wait for it. TCP's own pacing aims at the same (sk_pacing_shift).
-	gsoTime = time.Millisecond
-	// gsoEach bounds the CPU that the stack spends on more of them: at all rates
-	// together one takes that long.
-	gsoEach  = 50 * time.Microsecond
-	gsoLeast = 2 // segments, as tcp_min_tso_segs
-	// gsoHeaders is what the kernel takes off the limit of a device for the
-	// headers of TCP: MAX_TCP_HEADER + 1 of include/net/tcp.h.
-	gsoHeaders = 321
+	// gsoMaxTime is the desired transmission time of a GSO packet at the rate of the
+	// slowest queue, since other packets are queued behind it. TCP's own pacing has the
+	// same aim (sk_pacing_shift).
+	gsoMaxTime = time.Millisecond
+	// gsoMinInterval is the minimum time between GSO packets of all queues together. It
+	// bounds the CPU time that smaller packets cost, and takes precedence over gsoMaxTime.
+	gsoMinInterval = 50 * time.Microsecond
+	gsoMinSegments = 2 // as tcp_min_tso_segs
+	// gsoHeaderBytes is the part of a device's limit that TCP reserves for headers:
+	// MAX_TCP_HEADER + 1 of include/net/tcp.h.
+	gsoHeaderBytes = 321
 )
 
-// gsoLimit is the limit that a shaper asks for, 0 for none: what it was told, or
-// what suits its queues, where that is less than what the device has. What comes in
-// is made by other devices.
+// gsoLimit returns the GSO limit that the next policy needs, or 0 for none. Unless
+// Config.GSOLimit is set, it is the limit that suits the queues, if the device's own
+// limit is larger. At ingress there is none: other hosts choose the size of packets.
 func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 	switch {
 	case next.AskedGSO == NoGSOLimit:
@@ -59,7 +68,7 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 	case g.pacer == "" || next.Direction != Egress || !queuesDefault(g.plan):
 		return 0, nil
 	}
-	limit := uint64(g.gsoSize(mtu)) + gsoHeaders
+	limit := uint64(g.gsoSize(mtu)) + gsoHeaderBytes
 	before := st.GSO
 	if before == nil {
 		l, err := netlink.LinkByIndex(st.Index)
@@ -74,26 +83,27 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 	return uint32(limit), nil
 }
 
-// gsoSize is what suits the rates of the queues, in bytes.
+// gsoSize returns the GSO packet size that suits the rates of the queues, in bytes.
 func (g *image) gsoSize(mtu int) int64 {
 	slowest, sum := int64(math.MaxInt64), int64(0)
-	rate := func(r meter.Rate) {
+	addRate := func(r meter.Rate) {
 		bytes := int64(min(bytesPerSecond(r), qdisc.Fastest))
 		slowest, sum = min(slowest, bytes), sum+bytes
 	}
 	for i := range g.plan.Links {
-		rate(g.plan.Links[i].Rate)
+		addRate(g.plan.Links[i].Rate)
 	}
 	for i := range g.plan.Queues {
 		if q := &g.plan.Queues[i]; q.Link < 0 {
-			rate(q.Drain)
+			addRate(q.Drain)
 		}
 	}
-	return max(slowest/int64(time.Second/gsoTime), sum/int64(time.Second/gsoEach), int64(gsoLeast*mtu))
+	return max(slowest/int64(time.Second/gsoMaxTime), sum/int64(time.Second/gsoMinInterval), int64(gsoMinSegments*mtu))
 }
 
-// queuesRest says whether what no class asks for in particular waits, or is
-// dropped. Where it passes beside the queues it may be far faster than they are.
+// queuesDefault reports whether the default traffic, which only a class without
+// conditions matches, is queued or dropped. If it bypasses the queues, it may be much
+// faster than they are, and a limit that suits them would be too small for it.
 func queuesDefault(plan *dataplane.Plan) bool {
 	for i := range plan.Classes {
 		c := &plan.Classes[i]
@@ -110,56 +120,56 @@ func queuesDefault(plan *dataplane.Plan) bool {
 	return plan.DropUnclassified
 }
 
-// setGSO has a direction ask for a limit, 0 for none any more. The last one puts
-// back what was before, unless somebody else has changed it meanwhile.
+// setGSO sets the limit of one direction's shaper; 0 removes it. When the last limit is
+// removed, the device gets its previous values back, except for one that another program
+// has changed meanwhile.
 func (st *site) setGSO(direction Direction, limit uint32) error {
 	if limit == 0 && (st.GSO == nil || st.GSO.Limits[direction] == 0) {
 		return nil
 	}
 	if st.gone {
 		st.GSO = nil
-		return st.save(st.iface)
+		return st.saveJournal(st.iface)
 	}
 	l, err := netlink.LinkByIndex(st.Index)
 	if err != nil {
 		return fmt.Errorf("interface %d: %w", st.Index, err)
 	}
-	a := l.Attrs()
-	next := gso{Max: a.GSOMaxSize, MaxIPv4: a.GSOIPv4MaxSize}
+	now := l.Attrs()
+	next := gso{Max: now.GSOMaxSize, MaxIPv4: now.GSOIPv4MaxSize}
 	if st.GSO != nil {
 		next = *st.GSO
 	}
-	ours := func(now, before uint32) bool { return now == before || slices.Contains(next.Limits[:], now) }
-	maxIs, ipv4Is := ours(a.GSOMaxSize, next.Max), ours(a.GSOIPv4MaxSize, next.MaxIPv4)
+	foreign := func(value, before uint32) bool { return value != before && !slices.Contains(next.Limits[:], value) }
+	keepAll := limit == 0 && foreign(now.GSOMaxSize, next.Max)
+	keepIPv4 := limit == 0 && foreign(now.GSOIPv4MaxSize, next.MaxIPv4) || next.MaxIPv4 == 0
 	next.Limits[direction] = limit
 	if limit != 0 {
 		st.GSO = &next
-		if err := st.note(); err != nil { // before the change
+		if err := st.saveBeforeChange(); err != nil {
 			return err
 		}
 	}
-	max, ipv4 := next.Max, next.MaxIPv4
-	if least := next.limit(); least != 0 { // it does not raise what was there
-		max, ipv4 = min(max, least), min(ipv4, least)
+	all, ipv4 := next.targets()
+	if keepAll {
+		all = now.GSOMaxSize
 	}
-	if limit == 0 && !maxIs {
-		max = a.GSOMaxSize
+	if keepIPv4 {
+		ipv4 = now.GSOIPv4MaxSize
 	}
-	if limit == 0 && !ipv4Is || next.MaxIPv4 == 0 {
-		ipv4 = a.GSOIPv4MaxSize
-	}
-	if err := writeGSO(l, max, ipv4); err != nil {
+	if err := writeGSO(l, all, ipv4); err != nil {
 		return err
 	}
 	st.GSO = &next
-	if next.limit() == 0 {
-		st.removed("%s: GSO limit", a.Name)
+	if next.smallestLimit() == 0 {
+		st.addRemoved("%s: GSO limit", now.Name)
 		st.GSO = nil
 	}
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }
 
-// writeGSO sets both limits; the one for IPv4 begins with kernel 6.3.
+// writeGSO sets both limits of a device. The one for IPv4 exists since kernel 6.3; 0
+// leaves it unchanged.
 func writeGSO(l netlink.Link, limit, ipv4 uint32) error {
 	err := netlink.LinkSetGSOMaxSize(l, int(limit))
 	if err == nil && ipv4 != 0 {

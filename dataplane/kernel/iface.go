@@ -11,22 +11,21 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// iface is an interface, as the kernel knows it: a name may change, and name
-// another one later.
+// iface identifies an interface independently of its name, which can change and be
+// reused.
 type iface struct {
-	Namespace uint64 // cookie of the network namespace, never used again
+	Namespace uint64 // cookie of the network namespace
 	Index     int
 }
 
-// file is the name of a file of the interface.
-func (at iface) file(what string) string {
-	return fmt.Sprintf("%d-%d-%s", at.Namespace, at.Index, what)
+// fileName returns the name of a file of the interface in StateDir.
+func (at iface) fileName(suffix string) string {
+	return fmt.Sprintf("%d-%d-%s", at.Namespace, at.Index, suffix)
 }
 
-// namespace is the cookie of this thread's network namespace. An inode's number
-// is used again as soon as a namespace is gone; a cookie is not, until the
-// machine restarts.
-func namespace() (uint64, error) {
+// currentNamespace returns the cookie of this thread's network namespace. Unlike an
+// inode number, a cookie is not reused until the machine restarts.
+func currentNamespace() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("network namespace: %w", err)
@@ -39,15 +38,17 @@ func namespace() (uint64, error) {
 	return cookie, nil
 }
 
-// device is what a program needs to know of an interface.
+// device has the properties of a network device that a program depends on.
 type device struct {
 	iface
-	name string
-	mtu  int
-	link dataplane.LinkType
+	name     string
+	mtu      int // bytes
+	linkType dataplane.LinkType
 }
 
-func findDevice(name string) (*device, error) {
+// deviceByName returns the device of a name. The error is a *NoInterfaceError if there
+// is none.
+func deviceByName(name string) (*device, error) {
 	l, err := netlink.LinkByName(name)
 	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{name}
@@ -55,15 +56,15 @@ func findDevice(name string) (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
-	here, err := namespace()
+	namespace, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
-	return deviceOf(here, l)
+	return newDevice(namespace, l)
 }
 
-// deviceAt is findDevice for an interface that is known.
-func deviceAt(at iface) (*device, error) {
+// deviceByIndex is like deviceByName.
+func deviceByIndex(at iface) (*device, error) {
 	l, err := netlink.LinkByIndex(at.Index)
 	if cause.NoDevice(err) {
 		return nil, &NoInterfaceError{fmt.Sprint(at.Index)}
@@ -71,26 +72,26 @@ func deviceAt(at iface) (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %d: %w", at.Index, err)
 	}
-	return deviceOf(at.Namespace, l)
+	return newDevice(at.Namespace, l)
 }
 
-func deviceOf(namespace uint64, l netlink.Link) (*device, error) {
+func newDevice(namespace uint64, l netlink.Link) (*device, error) {
 	a := l.Attrs()
 	d := &device{iface{namespace, a.Index}, a.Name, a.MTU, dataplane.LinkEthernet}
 	switch a.EncapType {
 	case "ether", "loopback":
-	case "none", "ppp", "sit", "ipip", "tunnel6", "gre", "gre6": // they hand over bare IP packets
-		d.link = dataplane.LinkRaw
+	case "none", "ppp", "sit", "ipip", "tunnel6", "gre", "gre6": // bare IP packets
+		d.linkType = dataplane.LinkRaw
 	default:
 		return nil, fmt.Errorf("interface %s: its link layer, %s, is neither Ethernet nor IP", a.Name, a.EncapType)
 	}
 	return d, nil
 }
 
-// linkList are all interfaces of this network namespace.
-func linkList() ([]netlink.Link, error) {
+// listLinks returns all interfaces of this network namespace.
+func listLinks() ([]netlink.Link, error) {
 	list, err := netlink.LinkList()
-	for errors.Is(err, netlink.ErrDumpInterrupted) { // one came or went
+	for errors.Is(err, netlink.ErrDumpInterrupted) { // an interface was added or deleted meanwhile
 		list, err = netlink.LinkList()
 	}
 	if err != nil {
@@ -99,20 +100,21 @@ func linkList() ([]netlink.Link, error) {
 	return list, err
 }
 
-// NoInterfaceError says that there is no interface of that name.
+// NoInterfaceError reports that there is no interface of this name.
 type NoInterfaceError struct{ Name string }
 
 func (e *NoInterfaceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
 
-// Identity is an interface, whatever it is called.
+// Identity identifies an interface independently of its name. It is comparable.
 type Identity iface
 
-// Identity is the interface of a shaper.
+// Identity returns the identity of the shaper's interface.
 func (a *About) Identity() Identity { return Identity(a.iface()) }
 
-// Identify finds an interface by its name.
+// Identify returns the identity of the named interface. The error is a
+// *NoInterfaceError if there is none.
 func Identify(name string) (Identity, error) {
-	d, err := findDevice(name)
+	d, err := deviceByName(name)
 	if err != nil {
 		return Identity{}, err
 	}

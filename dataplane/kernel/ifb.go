@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// addIFB makes the ifb of the interface and redirects all packets that arrive to it. It
-// uses the ifb that is there.
+// addIFB makes the ifb device of the interface and redirects all ingress packets to it,
+// so that they can be queued. It reuses an existing ifb device. It returns the index.
 func (st *site) addIFB() (device int, err error) {
 	l, err := netlink.LinkByIndex(st.Index)
 	if err != nil {
@@ -31,7 +31,7 @@ func (st *site) addIFB() (device int, err error) {
 	if err := hook.CanRedirect(st.Index, name); err != nil {
 		return 0, err
 	}
-	if err := st.note(); err != nil { // the guard, before the first change
+	if err := st.saveBeforeChange(); err != nil {
 		return 0, err
 	}
 	if device, err = hook.MakeIFB(st.Index, l.Attrs().MTU); err != nil {
@@ -46,10 +46,10 @@ func (st *site) addIFB() (device int, err error) {
 	return device, nil
 }
 
-// removeIFB undoes addIFB, whichever process did it. Packets that are queued in the device
-// are lost. It does nothing if there is no ifb.
+// removeIFB undoes addIFB, whichever process called it, after the queued packets have
+// drained. It does nothing if there is no ifb device.
 func (st *site) removeIFB() error {
-	if !st.gone { // first: without a device the redirect would drop all packets
+	if !st.gone { // first: a redirect to a missing device would drop all packets
 		if err := hook.RemoveRedirects(st.Index); err != nil {
 			return err
 		}
@@ -69,6 +69,6 @@ func (st *site) removeIFB() error {
 	if err := netlink.LinkDel(device); err != nil && !cause.NoDevice(err) {
 		return cause.Of(fmt.Errorf("device %s: %w", ifb, err))
 	}
-	st.removed("%s ingress: device %s", st.name(), ifb)
+	st.addRemoved("%s ingress: device %s", st.name(), ifb)
 	return st.removeClsact()
 }

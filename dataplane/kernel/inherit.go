@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// inherit gives classes, meters and queues their slots: those of what they continue, and
-// free ones to the others.
+// inherit assigns slots to classes, meters and queues. A part that continues one of the
+// previous policy gets its slot, the others get free slots.
 func (g *image) inherit(before *About) []dataplane.Change {
 	g.from = g.plan.Succeed(&before.Outline)
 	counters := slotAllocator{used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
@@ -21,7 +21,7 @@ func (g *image) inherit(before *About) []dataplane.Change {
 		if was >= 0 {
 			g.classes[i].Slot = before.Classes[was].Slot
 		} else {
-			g.classes[i].Slot = counters.take()
+			g.classes[i].Slot = counters.allocate()
 		}
 	}
 	g.inheritQueues(before)
@@ -31,8 +31,8 @@ func (g *image) inherit(before *About) []dataplane.Change {
 	return g.from.Changes
 }
 
-// inheritStates gives meters their slots among the states. Several meters may continue
-// one: the first has its slot.
+// inheritStates assigns the slots of meter states. If several meters continue the same
+// one, the first gets its slot.
 func (g *image) inheritStates(before *About) {
 	states := slotAllocator{used: map[uint32]bool{}}
 	for _, s := range before.Stages {
@@ -44,7 +44,7 @@ func (g *image) inheritStates(before *About) {
 	for i, from := range g.from.Stages {
 		s := &g.stages[i]
 		if !inStates(s.Table) {
-			continue // it has a slot
+			continue // inheritLeases or claimShares assigns its slot
 		}
 		if from >= 0 {
 			was := &before.Stages[from]
@@ -54,18 +54,18 @@ func (g *image) inheritStates(before *About) {
 				continue
 			}
 		}
-		s.Slot = states.take()
+		s.Slot = states.allocate()
 	}
 }
 
-// slots are those of a map, which has room for two policies.
+// slotAllocator allocates the slots of a map, which has room for two policies.
 type slotAllocator struct {
-	used map[uint32]bool
-	next uint32 // all before it are taken
+	used map[uint32]bool // by the previous policy
+	next uint32          // all lower slots are used or allocated
 }
 
-// free returns the lowest slot that is not in use, and takes it.
-func (s *slotAllocator) take() uint32 {
+// allocate returns the lowest free slot.
+func (s *slotAllocator) allocate() uint32 {
 	for s.used[s.next] {
 		s.next++
 	}
@@ -73,27 +73,26 @@ func (s *slotAllocator) take() uint32 {
 	return s.next - 1
 }
 
-// sameProfile says whether a state means the same under both.
+// sameProfile reports whether both meters interpret a state in the same way.
 func sameProfile(a, b *bpf.ShaperStage) bool {
 	p, q := &a.Profile, &b.Profile
 	return p.Buckets == q.Buckets && p.Coupled == q.Coupled && a.Packets == b.Packets &&
 		p.Window == q.Window && p.Sliding == q.Sliding
 }
 
-// settle writes the states and counters that begin: those of the meters and
-// classes that have a slot of their own. A meter whose parameters changed gets
-// the tokens that it has now. Where the maps of the policy before lacked room,
-// what goes on is copied from them.
+// populate writes the initial states and counters of all meters and classes that did
+// not inherit a slot. A meter whose parameters changed starts with its current tokens.
+// If a map was replaced by a larger one, populate copies the inherited slots.
 func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) error {
-	if err := g.populateTables(before, to); err != nil { // first: it takes long
+	if err := g.populateTables(before, to); err != nil { // first, because it takes long
 		return err
 	}
-	known := map[uint32]bool{}
+	inherited := map[uint32]bool{}
 	for _, c := range before.Classes {
-		known[c.Slot] = true
+		inherited[c.Slot] = true
 	}
 	for i := range g.classes {
-		if slot := g.classes[i].Slot; !known[slot] {
+		if slot := g.classes[i].Slot; !inherited[slot] {
 			if err := to.counters.clear(slot); err != nil {
 				return err
 			}
@@ -105,9 +104,10 @@ func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) er
 	if err := g.populateLeases(before, from, to); err != nil {
 		return err
 	}
-	return g.populateStates(before, from, to, c) // last: packets from here to the swap take no tokens of what is copied
+	return g.populateStates(before, from, to, c) // last: packets until the swap are not charged to copied states
 }
 
+// populateStates writes the states of meters, see populate.
 func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClaims) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {
@@ -123,7 +123,7 @@ func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClai
 		s := &g.stages[i]
 		fresh := c.newBudgetOf(i)
 		if !inStates(s.Table) && fresh == nil {
-			continue // its state is there, or settleLeases writes it
+			continue // the state exists, or populateLeases writes it
 		}
 		if old[s.Slot] && fresh == nil {
 			if err := copySlot[bpf.ShaperState](from.states, to.states, s.Slot); err != nil {
@@ -136,11 +136,11 @@ func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClai
 			state = fresh.initial
 		}
 		if at := g.from.Stages[i]; at >= 0 {
-			kept, p, err := readLevels(from, &before.Stages[at].ShaperStage, now)
+			previous, p, err := readLevels(from, &before.Stages[at].ShaperStage, now)
 			if err != nil {
 				return err
 			}
-			state = kept.convert(p, &s.Profile).state(now, &s.Profile)
+			state = previous.convert(p, &s.Profile).state(now, &s.Profile)
 		}
 		if fresh != nil {
 			err = c.writeInitialState(fresh, now, state)
@@ -154,7 +154,7 @@ func (g *image) populateStates(before *About, from, to *stateMaps, c *budgetClai
 	return nil
 }
 
-// copySlot copies what the policy before has in a slot where its map was replaced.
+// copySlot copies a slot of the previous policy if its map was replaced.
 func copySlot[T any](from, to *ebpf.Map, slot uint32) error {
 	if from == to {
 		return nil

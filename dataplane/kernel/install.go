@@ -34,7 +34,7 @@ func (s *Shaper) install(st *site, plan *dataplane.Plan, next *About) ([]datapla
 	); err != nil {
 		return nil, err
 	}
-	s.leases.lock.Lock() // a lease given to a state after it is copied would be lost
+	s.leases.lock.Lock() // a lease set after its state is copied would be lost
 	defer s.leases.lock.Unlock()
 	if err := i.run(
 		step{i.copyState, i.freeNewTables},
@@ -59,7 +59,7 @@ type installation struct {
 
 	device  *device // where the program is attached: the interface or its ifb
 	image   *image
-	claims  *budgetClaims // nil if neither policy has a budget of the host
+	claims  *budgetClaims // nil if neither policy has a host budget
 	changes []dataplane.Change
 	entry   entry
 	loaded  *ebpf.Collection
@@ -94,8 +94,8 @@ func (i *installation) run(steps ...step) error {
 }
 
 // closeUnused closes the maps, the record and the program that this process does not
-// need: those of the policy before, or after an error those of the new one. The kernel
-// keeps the maps of an attached program.
+// need: those of the previous policy, or after an error those of the new one. The kernel
+// holds the maps of an attached program.
 func (i *installation) closeUnused() {
 	i.about.Close()
 	if i.loaded != nil {
@@ -107,17 +107,17 @@ func (i *installation) closeUnused() {
 }
 
 func (i *installation) encodePlan() (err error) {
-	if i.device, err = deviceAt(i.s.iface()); err != nil {
+	if i.device, err = deviceByIndex(i.s.iface()); err != nil {
 		return err
 	}
-	if err := i.plan.Length.Accepts(i.device.link); err != nil {
+	if err := i.plan.Length.Accepts(i.device.linkType); err != nil {
 		return err
 	}
 	if i.image, err = i.next.encode(i.plan, i.s.encoded); err != nil {
 		return err
 	}
 	i.s.encoded = nil
-	i.image.constants.Link, i.image.constants.Dry = uint8(i.device.link), flag(i.next.Dry)
+	i.image.constants.Link, i.image.constants.Dry = uint8(i.device.linkType), flag(i.next.Dry)
 	return nil
 }
 
@@ -149,9 +149,9 @@ func (i *installation) buildQueues() error {
 			return err
 		}
 		d := i.device
-		i.device = &device{iface{d.Namespace, index}, hook.IFBName(d.Index), d.mtu, d.link}
+		i.device = &device{iface{d.Namespace, index}, hook.IFBName(d.Index), d.mtu, d.linkType}
 	}
-	return i.st.pace(i.image.tree(i.device), i.device.Index)
+	return i.st.buildTree(i.image.tree(i.device), i.device.Index)
 }
 
 // removeQueues undoes buildQueues, unless the active policy has queues.
@@ -159,7 +159,7 @@ func (i *installation) removeQueues() error {
 	if i.s.Pacer != "" {
 		return nil
 	}
-	return i.st.unpace(i.s.Direction)
+	return i.st.removeTree(i.s.Direction)
 }
 
 func (i *installation) makeMaps() (err error) {
@@ -187,7 +187,7 @@ func (i *installation) loadProgram() error {
 func (i *installation) makeRecord() (err error) {
 	i.next.Version, i.next.Begun, i.next.Loaded = recordVersion, true, time.Now().Round(0)
 	i.next.recordImage(i.image)
-	if i.about, err = newAbout(i.next, len(i.s.Label)); err != nil { // with room for a Before
+	if i.about, err = newAbout(i.next, len(i.s.Label)); err != nil { // with room for Before, which contains that label
 		return err
 	}
 	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), i.maps.counters.bindOlder(i.program)); err != nil {
@@ -237,7 +237,7 @@ func (i *installation) swap() (err error) {
 	if i.s.hook != nil {
 		return i.s.hook.Replace(i.program)
 	}
-	i.s.hook, i.next.Place, err = i.st.attach(i.device, i.program, Direction(i.entry), Hook(i.next.Place.Hook))
+	i.s.hook, i.next.Place, err = i.st.attachProgram(i.device, i.program, Direction(i.entry), Hook(i.next.Place.Hook))
 	return err
 }
 
@@ -254,7 +254,7 @@ func (i *installation) complete() error {
 	s.leases.useStages(s.maps.leases, &s.About)
 	if i.image.pacer == "" {
 		removed := st.Removed
-		errs = append(errs, st.unpace(s.Direction))
+		errs = append(errs, st.removeTree(s.Direction))
 		if hadQueues { // of the previous policy, not leftovers
 			st.Removed = removed
 		}
@@ -266,9 +266,9 @@ func (i *installation) complete() error {
 	return errors.Join(errs...)
 }
 
-// completeAttach follows each change of an attached shaper: it sets the program's
+// completeAttach completes each change of an attached shaper: it sets the program's
 // deadline, the device's GSO limit and the pin, checks that the program is attached, and
-// writes the record. A pin that a rollback needs stays until the policy is confirmed.
+// writes the record. It leaves a pin that a rollback needs until the policy is confirmed.
 func (s *Shaper) completeAttach(st *site) error {
 	if err := s.writeDeadline(); err != nil {
 		return err
@@ -277,15 +277,15 @@ func (s *Shaper) completeAttach(st *site) error {
 	if err := st.setGSO(s.Direction, s.GSOLimit); err != nil {
 		return err
 	}
-	st.Removed = removed // a limit that ends is the previous policy's, not a leftover
-	path := st.pin(s.Direction)
+	st.Removed = removed // a removed limit was the previous policy's, not a leftover
+	path := st.pinPath(s.Direction)
 	pinned := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
 	if l, ok := s.hook.(*hook.BPFLink); ok && pinned {
 		if err := pinLink(l, path); err != nil {
 			return fmt.Errorf("pin %s: %w", path, err)
 		}
 		if same, err := isPinned(l, path); err != nil || !same {
-			return errors.Join(fmt.Errorf("pin %s: missing after it was made", path), err)
+			return errors.Join(fmt.Errorf("pin %s: missing after it was created", path), err)
 		}
 	} else if err := removePin(path); err != nil {
 		return err

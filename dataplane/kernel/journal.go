@@ -14,58 +14,59 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
-// journal says what an interface was before shaper changed it: the kernel does not
-// remember. It is written before the change, and what it says is done by whoever
-// comes last, the process itself, its guard or another command.
+// journal stores the settings of an interface before shaper changed them, since the
+// kernel does not. It is written before the change. The last process to remove a shaper
+// restores the settings: its own process, its guard or another command.
 type journal struct {
-	Version int
-	Qdiscs  *qdisc.Saved `json:",omitempty"` // at the root before ours; nil: not noted
-	GSO     *gso         `json:",omitempty"` // nil: the device is as it was
-	Clsact  bool         `json:",omitempty"` // the clsact qdisc is ours
+	Version int          // journalVersion
+	Qdiscs  *qdisc.Saved `json:",omitempty"` // previous root qdisc; nil if unchanged
+	GSO     *gso         `json:",omitempty"` // GSO limits; nil if unchanged
+	Clsact  bool         `json:",omitempty"` // shaper created the clsact qdisc
 
-	Restoring bool `json:",omitempty"` // Qdiscs are being put back
+	Restoring bool `json:",omitempty"` // Qdiscs is being restored
 
-	saved []byte // what is in the file
+	written []byte // content of the file
 }
 
 const journalVersion = 1
 
-// readJournal returns the journal of an interface, an empty one if there is none.
-// One that cannot be used is set aside: broken names it.
+// readJournal returns the journal of an interface, or an empty one if there is none. It
+// renames a journal that cannot be used; broken describes that, for the user.
 func readJournal(at iface) (j *journal, broken string, err error) {
 	j, err = peekJournal(at)
-	var torn *tornError
-	if !errors.As(err, &torn) {
+	var invalid *journalError
+	if !errors.As(err, &invalid) {
 		return j, "", err
 	}
-	aside := fmt.Sprintf("%s.broken-%d", torn.path, time.Now().Unix())
-	if e := os.Rename(torn.path, aside); e != nil {
+	aside := fmt.Sprintf("%s.broken-%d", invalid.path, time.Now().Unix())
+	if e := os.Rename(invalid.path, aside); e != nil {
 		return nil, "", errors.Join(err, e)
 	}
-	return &journal{}, fmt.Sprintf("%v: set aside as %s; what the interface was before is not known", torn, aside), nil
+	return &journal{}, fmt.Sprintf("%v: set aside as %s; the previous settings of the interface are not known", invalid, aside), nil
 }
 
-// tornError says that a journal cannot be used.
-type tornError struct {
+// journalError reports that the content of a journal cannot be used.
+type journalError struct {
 	path string
 	err  error
 }
 
-func (e *tornError) Error() string {
+func (e *journalError) Error() string {
 	return fmt.Sprintf("journal %s cannot be read (%v)", e.path, e.err)
 }
 
-// journalPath is where the journal of an interface is kept.
-func (at iface) journalPath() string { return filepath.Join(StateDir, at.file("journal")) }
+// journalPath returns the path of the interface's journal.
+func (at iface) journalPath() string { return filepath.Join(StateDir, at.fileName("journal")) }
 
-// peekJournal is readJournal for those that change nothing.
+// peekJournal is like readJournal, but changes no file. The error is a *journalError if
+// the journal cannot be used.
 func peekJournal(at iface) (*journal, error) {
-	file, err := openState(at.file("journal"), os.O_RDONLY)
+	file, err := openState(at.fileName("journal"), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &journal{}, nil
 	}
 	if errors.Is(err, errForeignFile) {
-		return nil, &tornError{at.journalPath(), err}
+		return nil, &journalError{at.journalPath(), err}
 	}
 	if err != nil {
 		return nil, err
@@ -81,17 +82,17 @@ func peekJournal(at iface) (*journal, error) {
 		err = fmt.Errorf("its version %d is unknown", j.Version)
 	}
 	if err != nil {
-		return nil, &tornError{file.Name(), err}
+		return nil, &journalError{file.Name(), err}
 	}
-	j.saved = text
+	j.written = text
 	return j, nil
 }
 
-// save writes the journal, or removes one that has nothing to say.
-func (j *journal) save(at iface) error {
-	name := at.file("journal")
+// saveJournal writes the journal, or removes it if no setting is changed.
+func (j *journal) saveJournal(at iface) error {
+	name := at.fileName("journal")
 	if j.Qdiscs == nil && j.GSO == nil && !j.Clsact {
-		j.saved = nil
+		j.written = nil
 		return errors.Join(removeState(name), removeState(name+temporary))
 	}
 	j.Version = journalVersion
@@ -99,12 +100,12 @@ func (j *journal) save(at iface) error {
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(text, j.saved) {
-		return removeState(name + temporary) // of a killed process
+	if bytes.Equal(text, j.written) {
+		return removeState(name + temporary) // left by a killed process
 	}
 	if err := writeState(name, text); err != nil {
 		return fmt.Errorf("journal of interface %d: %w", at.Index, err)
 	}
-	j.saved = text
+	j.written = text
 	return nil
 }

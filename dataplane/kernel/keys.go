@@ -114,7 +114,7 @@ func (g *image) inheritTables(before *About) {
 				continue
 			}
 		}
-		s.Table = int32(slots.take())
+		s.Table = int32(slots.allocate())
 	}
 }
 

@@ -207,7 +207,7 @@ func (g *image) inheritLeases(before *About) {
 		case from >= 0 && before.Outline.Stages[from].BudgetName == g.plan.Stages[i].BudgetName && before.Stages[from].Table == storeLeased:
 			s.Slot = before.Stages[from].Slot
 		default:
-			s.Slot = slots.take()
+			s.Slot = slots.allocate()
 		}
 	}
 }

@@ -10,29 +10,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is a file lock, which ends with the process. Its file is removed with
-// it, unless the process is killed.
+// lock is a file lock. The kernel releases it when the process ends; Close also removes
+// its file.
 type lock struct{ *os.File }
 
-// Close ends the lock. The file is removed while it is still locked: a process
-// that waits for it sees that, and makes another.
+// Close releases the lock. It removes the file first: a process that waits for the lock
+// notices that and creates a new file.
 func (l lock) Close() error { return errors.Join(os.Remove(l.Name()), l.File.Close()) }
 
 var errLocked = errors.New("locked")
 
-// ownerLock is held by the process that shapes; it is errLocked if there is
-// one.
-func ownerLock(at iface, direction Direction) (lock, error) {
+// takeOwnerLock takes the lock that a shaper's process holds. The error is errLocked if
+// another process holds it.
+func takeOwnerLock(at iface, direction Direction) (lock, error) {
 	return takeLock(at.ownerFile(direction), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// ownerFile is the lock that the process holds which shapes a direction.
-func (at iface) ownerFile(direction Direction) string { return at.file(direction.String() + "-owner") }
+// ownerFile returns the name of a direction's owner lock.
+func (at iface) ownerFile(direction Direction) string {
+	return at.fileName(direction.String() + "-owner")
+}
 
-// owned says whether a process holds the owner lock. It makes no file. Those that
-// look share a lock, so that none takes another for the owner.
-func owned(at iface, direction Direction) (bool, error) {
-	file, err := tryLock(at.ownerFile(direction), unix.LOCK_SH)
+// hasOwner reports whether a process holds the owner lock. It creates no file. Its own
+// lock is a shared one, so that concurrent calls do not take each other for the owner.
+func hasOwner(at iface, direction Direction) (bool, error) {
+	file, err := lockExisting(at.ownerFile(direction), unix.LOCK_SH)
 	file.Close()
 	if err == errLocked {
 		return true, nil
@@ -40,9 +42,9 @@ func owned(at iface, direction Direction) (bool, error) {
 	return false, err
 }
 
-// unlocked says whether nobody holds a lock, and removes its file then.
-func unlocked(name string) (bool, error) {
-	file, err := tryLock(name, unix.LOCK_EX)
+// removeIfUnlocked reports whether no process holds a lock. If so, it removes the file.
+func removeIfUnlocked(name string) (bool, error) {
+	file, err := lockExisting(name, unix.LOCK_EX)
 	switch {
 	case err == errLocked:
 		return false, nil
@@ -55,9 +57,10 @@ func unlocked(name string) (bool, error) {
 	return true, removeState(name)
 }
 
-// tryLock locks a file that exists until it is closed. It returns nil if there is none,
-// and errLocked if a process holds the lock; Close of a nil file does nothing.
-func tryLock(name string, how int) (*os.File, error) {
+// lockExisting locks an existing file without waiting; Close of the file releases the
+// lock. It returns nil if there is no file, and errLocked if a process holds the lock.
+// Close of a nil file does nothing.
+func lockExisting(name string, how int) (*os.File, error) {
 	file, err := openState(name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -75,13 +78,15 @@ func tryLock(name string, how int) (*os.File, error) {
 	return nil, err
 }
 
-// Guarding is held by each process that rolls back, or cleans up, after another.
+// Guarding is the lock of a guard: a process that rolls back, or cleans up, after
+// another one. An interface can have several guards.
 type Guarding struct{ *os.File }
 
-// Guard marks this process as a guard of an interface.
+// Guard marks this process as a guard of an interface. The caller must close the
+// Guarding.
 func Guard(at Identity) (*Guarding, error) {
 	for {
-		file, err := openState(iface(at).file("guard-lock"), os.O_RDWR|os.O_CREATE)
+		file, err := openState(iface(at).fileName("guard-lock"), os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return nil, err
 		}
@@ -89,14 +94,14 @@ func Guard(at Identity) (*Guarding, error) {
 			file.Close()
 			return nil, err
 		}
-		if stillThere(file) {
+		if isCurrent(file) {
 			return &Guarding{file}, nil
 		}
-		file.Close() // the last guard before removed it meanwhile
+		file.Close() // the previous guard removed it meanwhile
 	}
 }
 
-// Close ends it. The last guard removes the file.
+// Close releases the lock. The last guard removes the file.
 func (g *Guarding) Close() error {
 	if flock(g.File, unix.LOCK_EX|unix.LOCK_NB) == nil {
 		_ = os.Remove(g.Name())
@@ -104,17 +109,17 @@ func (g *Guarding) Close() error {
 	return g.File.Close()
 }
 
-// Unguard removes what a guard left that was killed.
+// Unguard removes the lock file of an interface if its guards were killed.
 func Unguard(at Identity) {
-	if file, err := openState(iface(at).file("guard-lock"), os.O_RDWR); err == nil {
+	if file, err := openState(iface(at).fileName("guard-lock"), os.O_RDWR); err == nil {
 		_ = (&Guarding{file}).Close()
 	}
 }
 
-// guarded says whether there is a guard. It makes no file.
-func guarded(at iface) bool {
-	for range 5 { // somebody may only look, as this does
-		file, err := tryLock(at.file("guard-lock"), unix.LOCK_EX)
+// hasGuard reports whether an interface has a guard. It creates no file.
+func hasGuard(at iface) bool {
+	for range 5 { // another call of hasGuard holds the lock for a moment
+		file, err := lockExisting(at.fileName("guard-lock"), unix.LOCK_EX)
 		file.Close()
 		if err != errLocked {
 			return false
@@ -124,24 +129,29 @@ func guarded(at iface) bool {
 	return true
 }
 
-// changeLock is held while something of an interface is changed, in either
-// direction.
-func changeLock(at iface) (lock, error) { return takeLock(at.file("change"), unix.LOCK_EX) }
+// takeChangeLock takes the change lock of an interface, which is held during each
+// change in either direction.
+func takeChangeLock(at iface) (lock, error) { return takeLock(at.fileName("change"), unix.LOCK_EX) }
 
-// tryChangeLock is changeLock; it is errLocked if something is being changed.
-func tryChangeLock(at iface) (lock, error) {
-	return takeLock(at.file("change"), unix.LOCK_EX|unix.LOCK_NB)
+// tryTakeChangeLock is takeChangeLock without waiting. The error is errLocked if another
+// process holds the lock.
+func tryTakeChangeLock(at iface) (lock, error) {
+	return takeLock(at.fileName("change"), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// lockTime is how long a process waits while the same other process holds a lock. A change
-// takes less than a second; a process that is stopped must not keep others from detaching.
-const lockTime = 10 * time.Second
+// lockPatience is the maximum time that a process waits for one holder of a lock. A
+// change takes less than a second. A stopped process must not prevent others from
+// detaching.
+const lockPatience = 10 * time.Second
 
-func takeLock(name string, how int) (lock, error) { return waitLock(name, how, lockTime) }
+// takeLock is takeLockWithin lockPatience.
+func takeLock(name string, how int) (lock, error) { return takeLockWithin(name, how, lockPatience) }
 
-// waitLock takes a lock. It waits as long as others take turns, and fails if one holder
-// keeps the lock for longer than patience. Each holder makes a file of its own.
-func waitLock(name string, how int, patience time.Duration) (lock, error) {
+// takeLockWithin takes a lock by flock(2) with the operation how. It waits while the
+// lock passes from holder to holder, and fails if one holder keeps it for longer than
+// patience. Each holder creates a new file, so holders can be told apart. With LOCK_NB
+// it does not wait but returns errLocked.
+func takeLockWithin(name string, how int, patience time.Duration) (lock, error) {
 	var holder os.FileInfo
 	var end time.Time
 	for {
@@ -150,9 +160,9 @@ func waitLock(name string, how int, patience time.Duration) (lock, error) {
 			return lock{}, err
 		}
 		switch err := flock(file, how|unix.LOCK_NB); {
-		case err == nil && stillThere(file):
+		case err == nil && isCurrent(file):
 			return lock{file}, nil
-		case err == nil: // its owner removed it meanwhile
+		case err == nil: // its holder removed it meanwhile
 			file.Close()
 			continue
 		case err != unix.EWOULDBLOCK:
@@ -185,8 +195,8 @@ func flock(file *os.File, how int) error {
 	}
 }
 
-// stillThere says whether a file is the one of its name.
-func stillThere(file *os.File) bool {
+// isCurrent reports whether an open file still exists under its name.
+func isCurrent(file *os.File) bool {
 	ours, err := file.Stat()
 	if err != nil {
 		return false

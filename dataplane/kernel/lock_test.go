@@ -23,7 +23,7 @@ func TestLocks(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 200 {
-				l, err := changeLock(nowhere)
+				l, err := takeChangeLock(nowhere)
 				if err != nil {
 					t.Error(err)
 					return
@@ -46,17 +46,17 @@ func TestLocks(t *testing.T) {
 	if most != 1 || entered != 1600 {
 		t.Errorf("%d held it at once, %d times: want 1, 1600 times", most, entered)
 	}
-	owner, err := ownerLock(nowhere, Egress)
+	owner, err := takeOwnerLock(nowhere, Egress)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ownerLock(nowhere, Egress); !errors.Is(err, errLocked) {
+	if _, err := takeOwnerLock(nowhere, Egress); !errors.Is(err, errLocked) {
 		t.Errorf("a second owner: %v", err)
 	}
 	if err := owner.Close(); err != nil {
 		t.Error(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(StateDir, nowhere.file("*"))); left != nil {
+	if left, _ := filepath.Glob(filepath.Join(StateDir, nowhere.fileName("*"))); left != nil {
 		t.Errorf("%q are left", left)
 	}
 	if _, err := os.Stat(StateDir); err != nil {
@@ -75,7 +75,7 @@ func TestOwned(t *testing.T) {
 		for range 8 {
 			all.Go(func() {
 				for range 500 {
-					if yes, err := owned(at, Egress); yes || err != nil {
+					if yes, err := hasOwner(at, Egress); yes || err != nil {
 						counting.Lock()
 						seen++
 						counting.Unlock()
@@ -86,7 +86,7 @@ func TestOwned(t *testing.T) {
 		all.Wait()
 		return seen
 	}
-	owner, err := ownerLock(at, Egress)
+	owner, err := takeOwnerLock(at, Egress)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestLockTurns(t *testing.T) {
 	at := iface{Namespace: 1, Index: 1<<30 + 2}
 	const patience = time.Second
 	hold := func(name string) lock {
-		l, err := takeLock(at.file(name), unix.LOCK_EX)
+		l, err := takeLock(at.fileName(name), unix.LOCK_EX)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestLockTurns(t *testing.T) {
 	holder := hold("change")
 	begin, taken := time.Now(), make(chan error, 1)
 	go func() {
-		l, err := waitLock(at.file("change"), unix.LOCK_EX, patience)
+		l, err := takeLockWithin(at.fileName("change"), unix.LOCK_EX, patience)
 		if err == nil {
 			err = l.Close()
 		}
@@ -130,13 +130,13 @@ func TestLockTurns(t *testing.T) {
 	for range 6 { // the next holder's file replaces the last one's, so it is never free
 		time.Sleep(patience / 3)
 		next := hold("next")
-		if err := os.Rename(next.Name(), filepath.Join(StateDir, at.file("change"))); err != nil {
+		if err := os.Rename(next.Name(), filepath.Join(StateDir, at.fileName("change"))); err != nil {
 			t.Fatal(err)
 		}
 		holder.File.Close()
 		holder = next
 	}
-	if _, err := waitLock(at.file("change"), unix.LOCK_EX, patience/10); err == nil || !strings.Contains(err.Error(), "for 100ms: is it stopped?") {
+	if _, err := takeLockWithin(at.fileName("change"), unix.LOCK_EX, patience/10); err == nil || !strings.Contains(err.Error(), "for 100ms: is it stopped?") {
 		t.Errorf("a lock that one process holds: %v", err)
 	}
 	select {
@@ -144,7 +144,7 @@ func TestLockTurns(t *testing.T) {
 		t.Errorf("after %v the wait ended: %v", time.Since(begin), err)
 	default:
 	}
-	if err := errors.Join(os.Remove(filepath.Join(StateDir, at.file("change"))), holder.File.Close()); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(StateDir, at.fileName("change"))), holder.File.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-taken; err != nil {

@@ -2,10 +2,10 @@ package kernel
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 
-// Lost counts packets that were still queued when their queues were removed.
+// Lost counts the packets that were dropped because their queues were removed.
 type Lost struct {
 	Packets uint32
-	AtMost  bool // of FQ: some of Packets may have been sent while it was removed
+	AtMost  bool // Packets is an upper bound: fq may have sent some of them meanwhile
 }
 
 func (l *Lost) add(more Lost) {
@@ -13,7 +13,7 @@ func (l *Lost) add(more Lost) {
 	l.AtMost = l.AtMost || more.AtMost
 }
 
-// discard removes the queued packets of our qdisc tree and counts them.
+// discard drops and counts the queued packets of our qdisc tree on a device.
 func (l *Lost) discard(index int) error {
 	packets, exact, err := qdisc.Discard(index)
 	l.add(Lost{packets, !exact})

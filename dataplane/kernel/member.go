@@ -100,7 +100,7 @@ func (m *Member) open() (err error) {
 	if m.lock.File != nil {
 		return nil
 	}
-	if m.user.Namespace, err = namespace(); err != nil {
+	if m.user.Namespace, err = currentNamespace(); err != nil {
 		return err
 	}
 	if m.clockOffset, err = measureOffset(m.clock); err != nil {

@@ -179,7 +179,7 @@ func (g *image) tree(d *device) *qdisc.Tree {
 	t := &qdisc.Tree{Kind: string(g.pacer), Overhead: length.Overhead, MTU: d.mtu}
 	switch length.Base {
 	case dataplane.L3:
-		if d.link == dataplane.LinkEthernet {
+		if d.linkType == dataplane.LinkEthernet {
 			t.Overhead -= 14
 		}
 	case dataplane.L1:

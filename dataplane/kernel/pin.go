@@ -15,33 +15,34 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// Links that are to outlive their process are pinned in a folder of bpffs.
+// Links that must outlive their process are pinned in a directory of bpffs.
 const (
 	bpffs  = "/sys/fs/bpf"
 	pinDir = bpffs + "/shaper"
 )
 
-// errNoBpffs says why nothing can be pinned.
-var errNoBpffs = MountBpffs.errorf("bpffs, which keeps a link when its process ends, is not mounted")
+// errNoBpffs reports that nothing can be pinned.
+var errNoBpffs = MountBpffs.errorf("bpffs, which pinned links need, is not mounted")
 
-func haveBpffs() bool {
+func bpffsMounted() bool {
 	var s unix.Statfs_t
 	return unix.Statfs(bpffs, &s) == nil && s.Type == unix.BPF_FS_MAGIC
 }
 
-// pin is where the link of a direction is pinned.
-func (at iface) pin(direction Direction) string {
-	return filepath.Join(pinDir, at.file(direction.String()))
+// pinPath returns the path of the pin of a direction's link.
+func (at iface) pinPath(direction Direction) string {
+	return filepath.Join(pinDir, at.fileName(direction.String()))
 }
 
-// mayPin says whether the folder is this user's.
-func mayPin() bool {
+// ownsPinDir reports whether the pin directory belongs to this user and only this user
+// can write to it.
+func ownsPinDir() bool {
 	owner, err := safeDir(pinDir)
 	return err == nil && int(owner) == os.Geteuid()
 }
 
-// openPinDir makes the folder, or checks the one that exists: who can write
-// there can end shaping.
+// openPinDir creates the pin directory, or checks the existing one: a user who can
+// write to it can detach shapers.
 func openPinDir() error {
 	if err := os.Mkdir(pinDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -51,37 +52,37 @@ func openPinDir() error {
 		return err
 	}
 	if owner != 0 && int(owner) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d, who could end shaping: remove it, and mount bpffs so that only root can write there: mount -t bpf -o mode=0700 bpf %s", pinDir, owner, bpffs)
+		return fmt.Errorf("%s belongs to user %d, who could detach shapers: remove it, and mount bpffs so that only root can write to it: mount -t bpf -o mode=0700 bpf %s", pinDir, owner, bpffs)
 	}
 	return nil
 }
 
-// pinLink pins a link. A pin of that name that is another link's is one of an
-// interface that is gone, or was left by a killed process: it is replaced.
+// pinLink pins a link. It replaces the pin of another link, which belongs to a deleted
+// interface or was left by a killed process.
 func pinLink(l link.Link, path string) error {
 	same, err := isPinned(l, path)
 	if err != nil || same {
 		return err
 	}
-	if err := removePin(path); err != nil { // the folder may go with it
+	if err := removePin(path); err != nil { // may also remove the directory
 		return err
 	}
 	for try := 0; ; try++ {
 		if err := openPinDir(); err != nil {
 			return err
 		}
-		// The last pin of another process may take the folder along.
-		if err := l.Pin(path); !errors.Is(err, fs.ErrNotExist) || try == tries {
+		// Another process may remove the directory, together with its last pin.
+		if err := l.Pin(path); !errors.Is(err, fs.ErrNotExist) || try == maxTries {
 			return cause.Of(err)
 		}
 	}
 }
 
-// isPinned says whether a pin is that of a link.
+// isPinned reports whether the pin at path is one of link l.
 func isPinned(l link.Link, path string) (bool, error) {
 	pinned, err := link.LoadPinnedLink(path, &ebpf.LoadPinOptions{})
 	if err != nil {
-		return false, nil // there is none, or it is no link
+		return false, nil // there is no pin, or it is not a link's
 	}
 	defer pinned.Close()
 	ours, err := l.Info()
@@ -92,27 +93,27 @@ func isPinned(l link.Link, path string) (bool, error) {
 	return err == nil && ours.ID == theirs.ID, err
 }
 
-// removePin removes a pin, and the folder with the last one.
+// removePin removes a pin if there is one, and the directory with the last pin.
 func removePin(path string) error {
 	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && !mayPin() {
-		return nil // in a folder of another user nothing is ours
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && !ownsPinDir() {
+		return nil // the pins in another user's directory are not ours
 	}
 	if err != nil {
 		return err
 	}
-	_ = os.Remove(pinDir) // if it is empty by now
+	_ = os.Remove(pinDir) // fails unless it is empty
 	return nil
 }
 
-// sweepPins removes pins of links that are attached to nothing: their interface
-// or namespace is gone. It returns their names.
-func sweepPins() (removed []string, err error) {
+// removeOrphanPins removes the pins of detached links, whose interface or namespace is
+// gone. It returns their file names.
+func removeOrphanPins() (removed []string, err error) {
 	files, err := os.ReadDir(pinDir)
 	if err != nil {
-		return nil, nil // there is none, or it is not for us to read
+		return nil, nil // the directory does not exist, or this user cannot read it
 	}
-	if !mayPin() {
+	if !ownsPinDir() {
 		return nil, nil
 	}
 	var errs []error

@@ -32,7 +32,7 @@ func TestQueueTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.inherit(&About{})
-	got := g.tree(&device{mtu: 1500, link: dataplane.LinkEthernet})
+	got := g.tree(&device{mtu: 1500, linkType: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.queues[i].ClassId) }
 	want := &qdisc.Tree{
 		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: leafCredit}},
@@ -61,7 +61,7 @@ func TestQueueTree(t *testing.T) {
 		{dataplane.LengthRule{Base: dataplane.L1}, dataplane.LinkEthernet, 24},
 	} {
 		g.plan.Length = r.rule
-		if got := g.tree(&device{link: r.link}).Overhead; got != r.want {
+		if got := g.tree(&device{linkType: r.link}).Overhead; got != r.want {
 			t.Errorf("%+v of link type %v: overhead %d, want %d", r.rule, r.link, got, r.want)
 		}
 	}
@@ -100,7 +100,7 @@ func TestQueueTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.inherit(&About{})
-		leaves := g.tree(&device{mtu: test.mtu, link: dataplane.LinkEthernet}).Leaves
+		leaves := g.tree(&device{mtu: test.mtu, linkType: dataplane.LinkEthernet}).Leaves
 		for i, want := range test.want {
 			if got := leaves[i].Quantum; got != want {
 				t.Errorf("weights %v, MTU %d: queue %d has a turn of %d B, want %d", test.weights, test.mtu, i, got, want)

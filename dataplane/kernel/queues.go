@@ -80,7 +80,7 @@ func (g *image) inheritQueues(before *About) {
 		if was >= 0 {
 			g.linkIDs[i] = before.Links[was]
 		} else {
-			g.linkIDs[i] = uint16(classes.take())
+			g.linkIDs[i] = uint16(classes.allocate())
 		}
 	}
 	outline := g.plan.Outline()
@@ -88,12 +88,12 @@ func (g *image) inheritQueues(before *About) {
 		q := &g.queues[i]
 		feeder := feederOf(outline, i)
 		if from < 0 {
-			q.ClassId, q.Slot = qdisc.Handle(uint16(classes.take())), slots.take()
+			q.ClassId, q.Slot = qdisc.Handle(uint16(classes.allocate())), slots.allocate()
 		} else {
 			was := &before.Queued[from]
 			q.ClassId, feeder = was.ClassId, feeder.merge(was.feeder)
 			if q.Slot = was.Slot; !sameQueue(q, &was.ShaperQueue) {
-				q.Slot = slots.take()
+				q.Slot = slots.allocate()
 			}
 		}
 		g.feeders = append(g.feeders, feeder)

@@ -31,9 +31,9 @@ func TestRefusals(t *testing.T) {
 		reason string // a part of it
 	}{
 		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []entry{xdpEntry}, "queue", &dataplane.Action{}, string(UseTC)},
-		{"classes", classes(MaxClasses+1, 0), allEntries, "classes", &dataplane.Policy{}, "1025 are more than the 1024"},
+		{"classes", classes(MaxClasses+1, 0), allEntries, "classes", &dataplane.Policy{}, "1025 exceed the kernel plane's limit of 1024"},
 		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain + 1)}), allEntries, "then", &dataplane.Meter{}, "chain of 9"},
-		{"meters", classes(maxStates/2/3+1, 3), allEntries, "meters", &dataplane.Policy{}, "2049 are more than the 2048"},
+		{"meters", classes(maxStates/2/3+1, 3), allEntries, "meters", &dataplane.Policy{}, "2049 exceed the kernel plane's limit of 2048"},
 		{"match mark", oneClass(dataplane.Class{Match: byMark}), []entry{xdpEntry}, "mark", &dataplane.Match{}, string(UseTC)},
 		{"write mark", oneClass(dataplane.Class{Red: toMark}), []entry{xdpEntry}, "mark", &dataplane.Action{}, string(UseTC)},
 		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
@@ -105,7 +105,7 @@ func TestKeyRefusals(t *testing.T) {
 		{"unlimited", "ebs", "has an unlimited rate", one(dataplane.Meter{Params: meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: meter.Unlimited, EBS: 1}})},
 		{"envelope", "envelope", "cannot run in the kernel", one(dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1})},
 		{"idle", "evict", "evict: lru", one(dataplane.Meter{Params: flow, Per: dataplane.Key{By: dataplane.BySrc}, Idle: true})},
-		{"tables", "meters", "65 with a meter for each key are more than the 64", tables},
+		{"tables", "meters", "65 with a key exceed the kernel plane's limit of 64", tables},
 	} {
 		for _, hook := range allEntries {
 			_, err := encodePolicy(test.policy, hook, "")
@@ -181,7 +181,7 @@ func TestQueueRefusals(t *testing.T) {
 		{"years in bytes", one(own(queue.Config{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Bytes: 1 << 40})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
 		{"hours in packets", one(own(queue.Config{Rate: bps(8e3), Packets: 60})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
 		{"as many as there may be", many(MaxQueues), nil, "", nil, ""},
-		{"too many", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 are more than the 256"},
+		{"too many", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 exceed the kernel plane's limit of 256"},
 	} {
 		for _, pacer := range []Pacer{FQ, HTB} {
 			_, err := encodePolicy(test.policy, egressEntry, pacer)

@@ -2,8 +2,9 @@ package kernel
 
 import "fmt"
 
-// Remedy is what avoids an error or repairs a problem: one of those below, which name
-// fields of Config and functions, or a command of another program.
+// Remedy is an advice that avoids an error or repairs a problem. It is one of the
+// constants below, which name fields of Config and functions, or a command line of
+// another program.
 type Remedy string
 
 const (
@@ -19,7 +20,8 @@ const (
 	Reattach     Remedy = "call Detach and then Attach"
 )
 
-// RemedyError is an error with a remedy, which its text leaves to the caller.
+// RemedyError is an error with a remedy. Its text does not include the remedy, so that
+// callers can give advice in their own terms.
 type RemedyError struct {
 	Err    error
 	Remedy Remedy

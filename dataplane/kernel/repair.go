@@ -12,16 +12,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// Repair puts back what Problems found displaced. compile makes the plan of
-// the shaper's Label. Meters, counters and queues that are still there keep what
-// they hold. A root qdisc that was put in the place of ours comes back at the
-// end instead of the one before it. What cannot be put back is an error.
+// Repair restores the shaper's program, qdiscs and GSO limit after another program
+// removed or displaced them (see Problems). compile returns the plan of the shaper's
+// Label. Meters and counters keep their state, as do queues that still exist. If another
+// root qdisc had replaced ours, Detach later restores that one. The error includes each
+// problem that Repair cannot solve. It is ErrChanging while another process changes the
+// shaper, and ErrDetached if shaper itself detached it.
 //
-// Ours is attached in front before the displaced program is detached. In between,
-// some microseconds, packets that reach both are metered twice; the other order
+// Repair attaches the program in front before it detaches the displaced one. In between,
+// for some microseconds, packets that reach both are metered twice; the other order
 // would let packets pass unmetered.
 func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) error {
-	change, err := tryChangeLock(s.iface())
+	change, err := tryTakeChangeLock(s.iface())
 	if errors.Is(err, errLocked) {
 		return ErrChanging
 	}
@@ -55,22 +57,23 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) 
 	var rest []error
 	for _, p := range found {
 		faults[p.fault] = true
-		if p.fault == away || p.fault == ahead {
+		if p.fault == interfaceAway || p.fault == foreignAhead {
 			rest = append(rest, errors.New(p.String()))
 		}
 	}
-	if faults[away] {
+	if faults[interfaceAway] {
 		return errors.Join(rest...)
 	}
 	plan, err := compile(s.Label)
 	if err != nil {
 		return err
 	}
-	return errors.Join(append([]error{s.putBack(st, plan, faults)}, rest...)...)
+	return errors.Join(append([]error{s.repairFaults(st, plan, faults)}, rest...)...)
 }
 
-// reread is Refresh for a program that is attached no more, whose record is still
-// there. Another process may have replaced the program of the link just before.
+// refreshDetached is Refresh for a program that is no longer attached but whose record
+// this process still has open. Another process may have replaced the program of the
+// link before it was detached.
 func (s *Shaper) refreshDetached() error {
 	if h, ok := s.hook.(*hook.BPFLink); ok {
 		info, err := h.Info()
@@ -84,22 +87,23 @@ func (s *Shaper) refreshDetached() error {
 	return s.readRecord()
 }
 
-func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) error {
+// repairFaults repairs the faults that Repair can repair.
+func (s *Shaper) repairFaults(st *site, plan *dataplane.Plan, faults map[fault]bool) error {
 	if faults[deviceDown] {
-		if err := setUp(s.Place.Index); err != nil {
+		if err := setDeviceUp(s.Place.Index); err != nil {
 			return err
 		}
 	}
 	var err error
 	switch {
 	case faults[hookGone] || faults[notFirst] || faults[deviceGone] || faults[redirectGone]:
-		err = s.attachAgain(st, plan)
+		err = s.attachAnew(st, plan)
 	case faults[rootReplaced] || faults[classMissing]:
 		err = s.rebuildTree(st, plan)
 	}
 	if err == nil && faults[gsoRaised] && st.GSO != nil {
 		limits := st.GSO.Limits
-		st.GSO = nil // what somebody set comes back at the end
+		st.GSO = nil // Detach restores the limit that the other program set
 		for direction, limit := range limits {
 			err = errors.Join(err, st.setGSO(Direction(direction), limit))
 		}
@@ -107,8 +111,8 @@ func (s *Shaper) putBack(st *site, plan *dataplane.Plan, faults map[fault]bool) 
 	return err
 }
 
-// setUp sets a device up.
-func setUp(index int) error {
+// setDeviceUp sets a device up.
+func setDeviceUp(index int) error {
 	l, err := netlink.LinkByIndex(index)
 	if err == nil {
 		err = netlink.LinkSetUp(l)
@@ -119,10 +123,9 @@ func setUp(index int) error {
 	return nil
 }
 
-// regrow puts back the tree alone: the program that selects its classes is still
-// in its place.
+// rebuildTree restores the qdisc tree of an attached program.
 func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
-	d, err := deviceAt(s.iface())
+	d, err := deviceByIndex(s.iface())
 	if err != nil {
 		return err
 	}
@@ -132,12 +135,12 @@ func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
 	}
 	g.inherit(&s.About)
 	d.Index = s.Place.Index
-	return st.pace(g.tree(d), d.Index)
+	return st.buildTree(g.tree(d), d.Index)
 }
 
-// attachAgain attaches the program anew, by a link or filter in front of all
-// others, with what holds its packets.
-func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
+// attachAnew attaches the program again, in front of all others, and restores its qdisc
+// tree.
+func (s *Shaper) attachAnew(st *site, plan *dataplane.Plan) error {
 	old := s.hook
 	s.hook = nil
 	next := s.About
@@ -148,13 +151,13 @@ func (s *Shaper) attachAgain(st *site, plan *dataplane.Plan) error {
 		return err
 	}
 	if id, e := old.Program(); e == nil && id == s.Program {
-		return err // a new filter where the old one was removed
+		return err // the new filter has the place of the old one, which was removed
 	}
 	return errors.Join(err, old.Remove())
 }
 
-// end notes in the record of an attached program that it is being detached: a
-// process that holds it can tell that from a program that somebody else removed.
+// markEnding writes to the record of an attached program that shaper is detaching it.
+// Otherwise the shaper's process would repair it as if another program had removed it.
 func (a attachment) markEnding() {
 	s, err := a.openShaper()
 	if s == nil || err != nil {
@@ -162,11 +165,10 @@ func (a attachment) markEnding() {
 	}
 	defer s.Close()
 	s.Ending = true
-	_ = writeAbout(s.about, &s.About) // a reader that misses it repairs once in vain
+	_ = writeAbout(s.about, &s.About) // best effort: without it, the process repairs once in vain
 }
 
-// Ended says whether shaper itself detached the program, in this process or in
-// another one.
+// Ended reports whether shaper itself detached the program, in this process or another.
 func (s *Shaper) Ended() bool {
 	a, err := readAbout(s.about)
 	return err == nil && a.Ending

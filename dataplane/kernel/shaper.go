@@ -17,30 +17,32 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
-// Shaper is a policy attached to an interface, in one direction. Attach makes
-// one, Look finds those of others. Close releases this process's part of it.
+// Shaper is a policy attached to an interface in one direction. Attach returns a
+// new one; Look and List find the shapers of all processes. The methods must not be
+// called concurrently, except SetLease and Asked. The caller must call Close.
 type Shaper struct {
 	About
 	about           *ebpf.Map
 	maps            *stateMaps
 	hook            hook.Hook
-	owner           lock                    // where this process attached it
+	owner           lock                    // held if this process attached the shaper
 	guard           func() error            // Config.Guard
-	recordText      []byte                  // the record as it was read last
-	finalLeafCounts map[uint16]qdisc.Counts // what HTB counted until Detach
+	recordText      []byte                  // the record as last read
+	finalLeafCounts map[uint16]qdisc.Counts // HTB's counts at Detach
 	leases          leases
-	encoded         *image // of the plan that Check was given last; nil once it is used
+	encoded         *image // of the plan last passed to Check; nil after use
 
-	// TookOver says that it was attached before, by another process.
+	// TookOver reports whether Attach took the shaper over from another process.
 	TookOver bool
-	// Removed says what of earlier shapers was taken away, a line each.
+	// Removed lists the removed leftovers of earlier shapers, one line each.
 	Removed []string
-	// Notes say what the last change meant for budgets that others use, a line each.
+	// Notes lists the effects of the last change on shared budgets, one line each.
 	Notes []string
 }
 
-// Close releases what this process holds. A shaper that it attached and that
-// is not pinned ends with it, unless it is a tc filter: Detach ends all.
+// Close releases the resources of this process. It detaches a shaper that this
+// process attached by a link and did not pin. A tc filter and a pinned link stay
+// attached; Detach removes them.
 func (s *Shaper) Close() {
 	if l, ok := s.hook.(*hook.BPFLink); ok {
 		l.Close()
@@ -55,11 +57,11 @@ func (s *Shaper) Close() {
 	}
 }
 
-// Info is what the shaper is.
+// Info returns the description of the shaper, which Refresh updates.
 func (s *Shaper) Info() *About { return &s.About }
 
-// Attached says whether packets of the interface go through the program. A
-// device of our own outlives the interface.
+// Attached reports whether packets of the interface run through the program: it is
+// attached, and the interface exists.
 func (s *Shaper) Attached() (bool, error) {
 	if s.hook == nil {
 		return false, nil
@@ -68,15 +70,15 @@ func (s *Shaper) Attached() (bool, error) {
 	if err != nil || id == 0 {
 		return false, err
 	}
-	if s.Redirected() {
+	if s.Redirected() { // the ifb device outlives the interface
 		gone, err := s.Gone()
 		return !gone, err
 	}
 	return true, nil
 }
 
-// Gone says whether the interface is there no more: it was deleted, or moved to
-// another network namespace. An error says nothing about it.
+// Gone reports whether the interface was deleted or moved to another network
+// namespace. On an error the result is meaningless. Gone updates the interface's name.
 func (s *Shaper) Gone() (bool, error) {
 	l, err := s.netInterface()
 	if l == nil {
@@ -86,7 +88,7 @@ func (s *Shaper) Gone() (bool, error) {
 	return false, nil
 }
 
-// link returns the interface, or nil without an error if it is gone.
+// netInterface returns the interface, or nil without an error if it is gone.
 func (s *Shaper) netInterface() (netlink.Link, error) {
 	l, err := netlink.LinkByIndex(s.Index)
 	switch {
@@ -98,26 +100,26 @@ func (s *Shaper) netInterface() (netlink.Link, error) {
 	return l, nil
 }
 
-// Owned says whether the process that attached the shaper is alive.
+// Owned reports whether the process that attached the shaper is alive.
 func (s *Shaper) Owned() (bool, error) {
 	if s.owner.File != nil {
 		return true, nil
 	}
-	return owned(s.iface(), s.Direction)
+	return hasOwner(s.iface(), s.Direction)
 }
 
-// Guarded says whether a process is there that rolls back, or cleans up, after the
-// one that shapes.
-func (s *Shaper) Guarded() bool { return guarded(s.iface()) }
+// Guarded reports whether the interface has a guard: a process that performs rollbacks,
+// and cleans up if the shaper's process is killed.
+func (s *Shaper) Guarded() bool { return hasGuard(s.iface()) }
 
-// Outlives says whether something stays that the kernel does not remove when the
-// process is killed.
+// Outlives reports whether a killed process would leave something to clean up or to
+// roll back: a tc filter, a GSO limit, qdiscs, budget users or an armed rollback.
 func (s *Shaper) Outlives() bool {
 	return !s.Pinned && (s.Place.Hook == hook.TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) || !s.Until.IsZero()
 }
 
-// site takes the change lock of the interface.
-func (s *Shaper) site() (*site, error) {
+// lockSite takes the change lock of the interface.
+func (s *Shaper) lockSite() (*site, error) {
 	st, err := openSite(s.iface())
 	if err == nil {
 		st.guard = s.guard
@@ -125,35 +127,39 @@ func (s *Shaper) site() (*site, error) {
 	return st, err
 }
 
-// Detach removes the program and all else of ours in its direction, and puts back
-// what was there before. The counters can still be read, until Close.
+// Detach removes the program, its qdiscs and everything else of shaper in the same
+// direction, and restores the interface's previous settings. Queued packets get one
+// second to drain. Counters can be read until Close. After an error the program may
+// be detached already; Detach can be called again.
 func (s *Shaper) Detach() error {
-	if s.hook != nil { // at once, and whoever holds a lock
+	if s.hook != nil { // at once, even if another process holds the change lock
 		if err := s.hook.Remove(); err == nil {
 			s.hook = nil
 		}
 	}
-	st, err := s.site()
+	st, err := s.lockSite()
 	if err != nil {
 		return err
 	}
 	return errors.Join(s.detachLocked(st), st.close())
 }
 
-// lift is Detach under the change lock.
+// detachLocked is Detach for a caller that holds the change lock.
 func (s *Shaper) detachLocked(st *site) error {
 	var err error
 	if s.hook != nil {
-		err = s.hook.Remove() // at once, and without a look at what else is there
+		err = s.hook.Remove() // even if clear fails to list the attached programs
 	}
-	s.finalLeafCounts, _ = s.leafCounts() // they go with HTB
+	s.finalLeafCounts, _ = s.leafCounts() // clear removes HTB with its counters
 	err = errors.Join(err, st.clear(s.Direction))
 	s.Lost.add(st.Lost)
 	s.hook, s.GSOLimit, s.Pacer = nil, 0, ""
 	return err
 }
 
-// Check says what Reload would refuse, as dataplane.FieldErrors.
+// Check reports whether Reload would accept the plan. The error joins
+// dataplane.FieldErrors, and is a *BudgetError if the plan contradicts a shared budget.
+// Check changes nothing. A Reload of the same plan reuses its work.
 func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
 	if s.encoded, err = s.encode(plan, nil); err != nil {
 		return err
@@ -161,15 +167,15 @@ func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
 	return s.checkBudgets(s.encoded)
 }
 
-// encode encodes a plan for where the shaper is. ready is an image of the plan that
-// nothing uses yet, or nil.
+// encode encodes a plan for the shaper's hook and direction. ready is an unused image
+// that encode may return if it fits, or nil.
 func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 	pacer, err := choosePacer(a.Asked, plan)
 	if err != nil {
 		return nil, err
 	}
 	if a.needsOtherDevice(pacer, a.Dry) {
-		return nil, Reattach.errorf("%s ingress: queues need a device of their own", a.Interface)
+		return nil, Reattach.errorf("%s ingress: a policy with queues needs an ifb device, one without needs none", a.Interface)
 	}
 	to := entryOf(a.Direction, Hook(a.Place.Hook), pacer)
 	g := ready
@@ -177,24 +183,31 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 		g, err = encode(plan, to, pacer)
 	}
 	if err == nil && a.Dry {
-		g.pacer, g.constants.Pacer = "", 0 // nothing waits
+		g.pacer, g.constants.Pacer = "", 0 // a dry run queues nothing
 	}
 	return g, err
 }
 
-// elsewhere says whether a program with this pacer belongs on another device. A
-// dry one has nothing wait.
+// needsOtherDevice reports whether a program with this pacer must be attached to
+// another device: at ingress, a program with queues runs on an ifb device. A dry run
+// queues nothing.
 func (a *About) needsOtherDevice(pacer Pacer, dry bool) bool {
 	return a.Direction == Ingress && a.Place.Index != 0 && (pacer != "" && !dry) != a.Redirected()
 }
 
-// Reload replaces the policy, at once: no packet sees a part of it. A class
-// that keeps its name keeps its counters, and the tokens of its meters, capped at
-// the new bursts. A policy that does not compile changes nothing; after an
-// *dataplane.ActiveError the new one is active. With a time in until, the policy before comes
-// back then unless Confirm is called.
+// Reload replaces the policy atomically: each packet sees either the previous policy
+// or the new one. Classes with the same name keep their counters and the tokens of
+// their meters, capped at the new bursts. The changes list the classes of both
+// policies. label replaces Config.Label.
+//
+// If until is not zero, it arms a rollback: unless Confirm is called by then, RollBack
+// restores the previous policy.
+//
+// After a *dataplane.ActiveError the new policy is active. After any other error the
+// previous policy is. The error wraps ErrDetached if the shaper is no longer attached,
+// and joins dataplane.FieldErrors if the kernel plane rejects the plan.
 func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
-	st, err := s.site()
+	st, err := s.lockSite()
 	if err != nil {
 		return nil, err
 	}
@@ -209,12 +222,12 @@ func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.
 	return s.install(st, plan, &next)
 }
 
-// ErrDetached says that a shaper is no longer attached: another process detached
-// it, or its interface is gone (ErrGone).
+// ErrDetached reports that the shaper is no longer attached: another process detached
+// it, or its interface is gone. In the latter case the error is also ErrGone.
 var ErrDetached = errors.New("detached by another process")
 
-// ErrGone is the ErrDetached of a shaper whose interface was deleted, or moved to
-// another network namespace.
+// ErrGone reports that the shaper's interface was deleted or moved to another network
+// namespace. It wraps ErrDetached.
 var ErrGone error = goneError{}
 
 type goneError struct{}
@@ -222,19 +235,20 @@ type goneError struct{}
 func (goneError) Error() string { return "the interface is gone" }
 func (goneError) Unwrap() error { return ErrDetached }
 
-func (s *Shaper) detached() error {
+func (s *Shaper) detachedError() error {
 	return fmt.Errorf("%s %v: %w", s.Interface, s.Direction, ErrDetached)
 }
 
-// Refresh reads again what another process may have changed. Any error but
-// ErrDetached says nothing about the shaper.
+// Refresh reads the shaper's record again, which other processes may have changed.
+// The error wraps ErrDetached if the shaper is no longer attached. After any other
+// error its state is unknown.
 func (s *Shaper) Refresh() error {
 	err := s.refreshAttached()
 	if err == nil {
 		return nil
 	}
-	// The program of a deleted interface goes with it. Without this check it would
-	// look as if another process had removed the program.
+	// The kernel removes a program together with its interface. Without this check it
+	// would look as if another process had removed the program.
 	switch l, e := s.netInterface(); {
 	case e != nil:
 		return e
@@ -246,7 +260,7 @@ func (s *Shaper) Refresh() error {
 
 func (s *Shaper) refreshAttached() error {
 	if s.hook == nil {
-		return s.detached()
+		return s.detachedError()
 	}
 	id, err := s.hook.Program()
 	if err != nil {
@@ -260,12 +274,12 @@ func (s *Shaper) refreshAttached() error {
 	}
 	err = s.adoptAttached(attachment{hook.Attached{Place: s.Place, Program: id}})
 	if errors.Is(err, unix.EPERM) {
-		return nil // who may not look cannot have been overtaken by another
+		return nil // without CAP_SYS_ADMIN the new program cannot be read: keep the previous state
 	}
 	return err
 }
 
-// read reads the record again.
+// readRecord reads the record of the program if it has changed.
 func (s *Shaper) readRecord() error {
 	text, err := s.about.LookupBytes(uint32(0))
 	if err == nil && bytes.Equal(text, s.recordText) {
@@ -280,11 +294,12 @@ func (s *Shaper) readRecord() error {
 	return nil
 }
 
-// adopt takes over what is attached now in place of the program before.
+// adoptAttached makes s describe the program that is attached now, in place of its
+// previous one.
 func (s *Shaper) adoptAttached(now attachment) error {
 	other, err := now.openShaper()
 	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
-		return s.detached()
+		return s.detachedError()
 	}
 	if err != nil {
 		return err
@@ -293,25 +308,26 @@ func (s *Shaper) adoptAttached(now attachment) error {
 	s.About, s.about, other.about, s.recordText = other.About, other.about, s.about, nil
 	s.hook, other.hook = other.hook, s.hook
 	s.leases.lock.Lock()
-	s.maps, other.maps = other.maps, s.maps // with what this process made, which may have been replaced
+	s.maps, other.maps = other.maps, s.maps // even maps that this process made may have been replaced
 	s.leases.useStages(s.maps.leases, &s.About)
 	s.leases.lock.Unlock()
 	other.Close()
 	return nil
 }
 
-// follow finds the program again if another process attached it anew (Repair).
+// findReattached finds the program again if another process has attached it anew, as
+// Repair does.
 func (s *Shaper) findReattached() error {
 	list, err := attachments(s.Index, s.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return s.detached()
+		return s.detachedError()
 	}
 	if err != nil {
 		return err
 	}
 	for _, a := range list {
 		other, err := a.openShaper()
-		if err != nil && !unusable(err) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !isUnusable(err) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		if other == nil {
@@ -323,11 +339,11 @@ func (s *Shaper) findReattached() error {
 			return s.adoptAttached(a)
 		}
 	}
-	return s.detached()
+	return s.detachedError()
 }
 
-// Stats returns the counters, as dataplane.Pipeline does, in the order of the
-// policy's classes.
+// Stats returns the counters of each class, in the order of the policy, followed by
+// those of unclassified packets, as dataplane.Pipeline.Stats does.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 	out, err := readStats(s.maps.counters, s.Classes)
 	if err != nil {
@@ -338,8 +354,8 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 	return out, err
 }
 
-// Tokens returns the tokens of the meters, by stage of the Outline, in whole bytes or
-// packets.
+// Tokens returns the current tokens of both buckets of each meter, in whole bytes or
+// packets, indexed by stage of the Outline.
 func (s *Shaper) Tokens() ([][2]int64, error) {
 	now, err := monotonic()
 	if err != nil {
@@ -354,16 +370,17 @@ func (s *Shaper) Tokens() ([][2]int64, error) {
 	return out, nil
 }
 
-// Now is the time of leases: ns of CLOCK_MONOTONIC, as the programs have it.
+// Now returns the current time on the clock of leases and of the programs:
+// CLOCK_MONOTONIC, in ns.
 func Now() int64 {
 	now, err := monotonic()
 	if err != nil {
-		panic(err) // no kernel lacks it
+		panic(err) // each kernel has this clock
 	}
 	return int64(now)
 }
 
-// monotonic is the programs' clock, in ns.
+// monotonic returns the time on the programs' clock, CLOCK_MONOTONIC, in ns.
 func monotonic() (uint64, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

@@ -15,40 +15,36 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
-// site is an interface that is being changed: the change lock is held. All that
-// can outlive a process is made and removed here. It is found by what it is, not
-// by who made it, so that whatever a killed process left is removed as well.
+// site is an interface with its change lock held. Its methods make and remove everything
+// that can outlive a process. They recognize leftovers by their properties, such as a
+// qdisc's handle, and therefore also remove those of a killed process.
 type site struct {
 	iface
 	journal
 	change lock
-	gone   bool // there is no such interface any more
+	gone   bool // the interface was deleted, or moved to another network namespace
 
-	// guard is called before the first change that outlives the process.
+	// guard is called before the first change that outlives the process; nil after that.
 	guard   func() error
-	Removed []string // what was taken away, a line each
-	Notes   []string // what went unexpectedly
-	Lost    Lost
+	Removed []string // what was removed, one line each
+	Notes   []string // unexpected events, one line each
+	Lost    Lost     // packets dropped with their queues
 }
 
-// openSite takes the change lock.
+// openSite takes the change lock of an interface. The caller must call close.
 func openSite(at iface) (st *site, err error) {
-	err = again(func() error {
-		st, err = openSiteOnce(at)
+	err = retry(func() error {
+		change, err := takeChangeLock(at)
+		if err == nil {
+			st, err = lockedSite(at, change)
+		}
 		return err
 	})
 	return st, err
 }
 
-func openSiteOnce(at iface) (*site, error) {
-	change, err := changeLock(at)
-	if err != nil {
-		return nil, err
-	}
-	return lockedSite(at, change)
-}
-
-// lockedSite is openSite for one whose lock is held.
+// lockedSite is openSite for a caller that holds the change lock. It releases the lock
+// on an error.
 func lockedSite(at iface, change lock) (*site, error) {
 	st := &site{iface: at, change: change}
 	j, broken, err := readJournal(at)
@@ -70,8 +66,8 @@ func lockedSite(at iface, change lock) (*site, error) {
 
 func (st *site) close() error { return st.change.Close() }
 
-// protect starts the guard, unless there is one, or none is wanted.
-func (st *site) protect() error {
+// startGuard starts the guard, unless it is started or the caller has none.
+func (st *site) startGuard() error {
 	if st.guard == nil {
 		return nil
 	}
@@ -82,24 +78,26 @@ func (st *site) protect() error {
 	return err
 }
 
-// note writes the journal. Who wrote it first has a guard.
-func (st *site) note() error {
-	if err := st.protect(); err != nil {
+// saveBeforeChange starts the guard and writes the journal. It is called before each
+// change that outlives the process.
+func (st *site) saveBeforeChange() error {
+	if err := st.startGuard(); err != nil {
 		return err
 	}
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }
 
-func (st *site) removed(format string, args ...any) {
+func (st *site) addRemoved(format string, args ...any) {
 	st.Removed = append(st.Removed, fmt.Sprintf(format, args...))
 }
 
-// tries is how often something is tried again that must not be left half done: the
-// kernel may lack memory for a moment.
-const tries = 3
+// maxTries is the number of attempts at an operation that must not remain incomplete:
+// the kernel may be short of memory for a moment.
+const maxTries = 3
 
-func again(f func() error) (err error) {
-	for try := range tries {
+// retry calls f until it succeeds, at most maxTries times.
+func retry(f func() error) (err error) {
+	for try := range maxTries {
 		if err = f(); err == nil {
 			return nil
 		}
@@ -108,52 +106,53 @@ func again(f func() error) (err error) {
 	return err
 }
 
-// clear removes everything of ours in one direction, and puts back what was
-// there before. If it cannot see what there is it changes nothing.
+// clear removes everything of shaper in one direction and restores the previous
+// settings. It changes nothing if it cannot list the attached programs.
 func (st *site) clear(direction Direction) error {
-	return again(func() error { return st.clearOnce(direction) })
+	return retry(func() error { return st.clearOnce(direction) })
 }
 
 func (st *site) clearOnce(direction Direction) error {
 	list, err := attachments(st.Index, direction)
-	if err != nil && !errors.Is(err, unix.EPERM) { // who may not look has made no link that stays
+	if err != nil && !errors.Is(err, unix.EPERM) { // without CAP_SYS_ADMIN the list has only filters; such a process leaves no links behind
 		return err
 	}
 	var errs []error
 	for _, a := range list {
-		st.adopt(a)
+		st.adoptOldRecord(a)
 		a.markEnding()
 		if err := a.Remove(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		st.removed("%s %v: program %d by %s", st.name(), direction, a.Program, a.Hook)
+		st.addRemoved("%s %v: program %d by %s", st.name(), direction, a.Program, a.Hook)
 	}
-	errs = append(errs, st.unpace(direction), st.setGSO(direction, 0), st.removeClsact())
-	errs = append(errs, removePin(st.pin(direction)))
+	errs = append(errs, st.removeTree(direction), st.setGSO(direction, 0), st.removeClsact())
+	errs = append(errs, removePin(st.pinPath(direction)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	left, err := releaseBudgets(st.registryTemp(direction), st.file(direction.String()))
+	left, err := releaseBudgets(st.registryTemp(direction), st.fileName(direction.String()))
 	for _, l := range left {
-		st.removed("%v", l)
+		st.addRemoved("%v", l)
 	}
-	return errors.Join(err, st.save(st.iface))
+	return errors.Join(err, st.saveJournal(st.iface))
 }
 
-// name is how people know the interface now.
-func (st *site) name() string { return nameOf(st.Index) }
+// name returns the current name of the interface.
+func (st *site) name() string { return interfaceName(st.Index) }
 
-func nameOf(index int) string {
+// interfaceName returns the name of an interface, or its index if it is gone.
+func interfaceName(index int) string {
 	if l, err := netlink.LinkByIndex(index); err == nil {
 		return l.Attrs().Name
 	}
 	return fmt.Sprintf("interface %d", index)
 }
 
-// adopt notes what a shaper of before records had a version remembered beside its
-// program.
-func (st *site) adopt(a attachment) {
+// adoptOldRecord copies previous settings to the journal from the record of a shaper of
+// the first version, which had no journal. Its record has no version number.
+func (st *site) adoptOldRecord(a attachment) {
 	text, err := a.recordText()
 	if err != nil || text == nil {
 		return
@@ -178,12 +177,13 @@ func (st *site) adopt(a attachment) {
 	st.Clsact = st.Clsact || old.Place.Clsact
 }
 
-// drain is how long queued packets have to leave when a shaper ends. What is
-// left then is lost.
-const drain = time.Second
+// drainTime is the time that queued packets get to leave before their qdisc is removed.
+// The rest is dropped.
+const drainTime = time.Second
 
-// unpace removes what holds packets. It does nothing if there is nothing.
-func (st *site) unpace(direction Direction) error {
+// removeTree removes the qdisc tree of a direction, for ingress together with the ifb
+// device, and restores the previous root qdisc. It does nothing if there is no tree.
+func (st *site) removeTree(direction Direction) error {
 	if direction == Ingress {
 		return st.removeIFB()
 	}
@@ -198,40 +198,40 @@ func (st *site) unpace(direction Direction) error {
 	if root.Ours() || st.Restoring {
 		st.drain(st.Index)
 		st.Restoring = true
-		if err := st.save(st.iface); err != nil {
+		if err := st.saveJournal(st.iface); err != nil {
 			return err
 		}
 		if err := st.Qdiscs.Restore(st.Index); err != nil {
 			return err
 		}
-		st.removed("%s egress: root qdisc %x:", st.name(), qdisc.Major)
+		st.addRemoved("%s egress: root qdisc %x:", st.name(), qdisc.Major)
 	}
 	if st.Qdiscs == nil && !st.Restoring {
 		return nil
 	}
 	st.Qdiscs, st.Restoring = nil, false
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }
 
-// drain waits until queued packets have left, for a while.
+// drain waits until queued packets have left, for at most drainTime, and drops the rest.
 func (st *site) drain(index int) {
-	for end := time.Now().Add(drain); time.Now().Before(end) && queued(index); {
+	for end := time.Now().Add(drainTime); time.Now().Before(end) && hasBacklog(index); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err := st.Lost.discard(index); err != nil {
-		st.Notes = append(st.Notes, fmt.Sprintf("packets that were still queued were lost, and not all counted: %v", err))
+		st.Notes = append(st.Notes, fmt.Sprintf("queued packets were dropped and could not all be counted: %v", err))
 	}
 }
 
-// queued says whether a tree of ours holds packets.
-func queued(index int) bool {
-	n, _ := qdisc.Queued(index) // on an error Discard fails as well, and says so
+// hasBacklog reports whether our qdisc tree on a device has queued packets.
+func hasBacklog(index int) bool {
+	n, _ := qdisc.Queued(index) // drain reports the error: its Discard fails as well
 	return n > 0
 }
 
-// pace makes the tree stand at the root of a device: of the interface, or of its
-// ifb. Leaves that it has already keep their packets.
-func (st *site) pace(t *qdisc.Tree, index int) error {
+// buildTree makes t the root qdisc of a device: the interface or its ifb. Existing leaves
+// keep their packets.
+func (st *site) buildTree(t *qdisc.Tree, index int) error {
 	root, err := qdisc.Root(index)
 	if err != nil {
 		return err
@@ -243,22 +243,22 @@ func (st *site) pace(t *qdisc.Tree, index int) error {
 	if err != nil {
 		return err
 	}
-	if index == st.Index { // an ifb goes with its qdiscs
+	if index == st.Index { // the qdiscs of an ifb are removed with it
 		st.Qdiscs = before
-		if err := st.note(); err != nil {
+		if err := st.saveBeforeChange(); err != nil {
 			return err
 		}
 	}
 	return t.Plant(index, before)
 }
 
-// addClsact makes the qdisc of filters, unless there is one.
+// addClsact creates the clsact qdisc, which tc filters need, unless there is one.
 func (st *site) addClsact() error {
 	if there, err := qdisc.HasClsact(st.Index); err != nil || there {
 		return err
 	}
 	st.Clsact = true
-	if err := st.note(); err != nil {
+	if err := st.saveBeforeChange(); err != nil {
 		return err
 	}
 	if err := hook.AddClsact(st.Index); err != nil {
@@ -267,8 +267,9 @@ func (st *site) addClsact() error {
 	return nil
 }
 
-// removeClsact removes the qdisc if it is ours and nobody uses it any more. That
-// comes after what holds packets: with it the kernel empties the root of the device.
+// removeClsact removes the clsact qdisc if shaper created it and it has no filters. It
+// is called after the queues have drained, because the kernel drops all packets of the
+// root qdisc with it.
 func (st *site) removeClsact() error {
 	if !st.Clsact {
 		return nil
@@ -286,11 +287,11 @@ func (st *site) removeClsact() error {
 			foreign = foreign || len(list) > 0
 		}
 	}
-	if !st.gone && !foreign { // others that use it by now keep it
+	if !st.gone && !foreign { // other programs' filters keep it
 		if err := hook.RemoveClsact(st.Index); err != nil {
 			return fmt.Errorf("%s: %w", st.name(), err)
 		}
 	}
 	st.Clsact = false
-	return st.save(st.iface)
+	return st.saveJournal(st.iface)
 }

@@ -18,85 +18,88 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 )
 
-// Survey is everything of ours in this network namespace.
+// Survey lists everything of shaper in a network namespace.
 type Survey struct {
-	Shapers []*Shaper    // attached; Owned and Pinned say what keeps them
-	Left    []Left       // what belongs to no shaper: detach removes it
-	Away    []*AwayError // processes that wait for their interface
+	Shapers []*Shaper    // attached shapers
+	Left    []Left       // leftovers, which Clear removes
+	Away    []*AwayError // processes that wait for an interface
 }
 
-// Left is something of ours that no shaper needs, or a shaper that this version
-// cannot read.
+// Left is a leftover: something of shaper that no attached shaper needs, or a shaper
+// whose record this version cannot read.
 type Left struct {
 	Interface string
 	Direction Direction
-	What      string
+	What      string // description for the user
 }
 
-// Close releases all shapers.
+// Close closes all shapers.
 func (v *Survey) Close() {
 	for _, s := range v.Shapers {
 		s.Close()
 	}
 }
 
-// errPrivilege says what finding a shaper takes.
+// errPrivilege reports the privileges that are needed to find a shaper.
 var errPrivilege = fmt.Errorf("%w: finding a shaper needs root, or CAP_SYS_ADMIN with CAP_BPF and CAP_NET_ADMIN", unix.EPERM)
 
-// Look finds everything of ours in this network namespace, whichever process made
-// it. It needs CAP_SYS_ADMIN beside what attaching needs.
+// Look finds everything of shaper in this thread's network namespace, whichever process
+// made it. It changes nothing. In addition to the privileges that Attach needs, it needs
+// CAP_SYS_ADMIN; without them the error wraps EPERM. The caller must close the Survey.
 func Look() (*Survey, error) {
-	here, err := namespace()
+	namespace, err := currentNamespace()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := ebpf.ProgramGetNextID(0); errors.Is(err, unix.EPERM) {
-		return nil, errPrivilege // even if nothing is there
+		return nil, errPrivilege // even if there is nothing to find
 	}
-	links, err := linkList()
+	links, err := listLinks()
 	if err != nil {
 		return nil, err
 	}
 	v := &Survey{}
-	known := map[int]bool{}
-	for _, l := range links {
-		known[l.Attrs().Index] = true
-	}
-	for _, l := range links {
-		name, at := l.Attrs().Name, iface{here, l.Attrs().Index}
-		if of := hook.InterfaceOf(l); of != 0 {
-			if !known[of] {
-				v.Left = append(v.Left, Left{name, Ingress, "device of an interface that is gone"})
-			}
-			continue
-		}
-		if err := v.look(at, name); err != nil {
-			if errors.Is(err, errForeignFile) { // of this interface alone
-				v.Left = append(v.Left, Left{name, Egress, err.Error()})
-				continue
-			}
-			v.Close()
-			if errors.Is(err, unix.EPERM) {
-				return nil, errPrivilege
-			}
-			return nil, fmt.Errorf("look at %s: %w", name, err)
-		}
-	}
-	left, err := leftBudgets(here, func(index int) bool { return !known[index] })
-	if err != nil {
+	if err := v.addAll(namespace, links); err != nil {
 		v.Close()
-		return nil, err
-	}
-	v.Left = append(v.Left, left...)
-	if v.Away, err = listAway(here); err != nil {
-		v.Close()
+		if errors.Is(err, unix.EPERM) {
+			return nil, errPrivilege
+		}
 		return nil, err
 	}
 	return v, nil
 }
 
-// look adds what there is at an interface.
-func (v *Survey) look(at iface, name string) error {
+func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
+	exists := map[int]bool{}
+	for _, l := range links {
+		exists[l.Attrs().Index] = true
+	}
+	for _, l := range links {
+		name, at := l.Attrs().Name, iface{namespace, l.Attrs().Index}
+		if of := hook.InterfaceOf(l); of != 0 {
+			if !exists[of] {
+				v.Left = append(v.Left, Left{name, Ingress, "device of a deleted interface"})
+			}
+			continue
+		}
+		err := v.addInterface(at, name)
+		if errors.Is(err, errForeignFile) { // affects only this interface
+			v.Left = append(v.Left, Left{name, Egress, err.Error()})
+		} else if err != nil {
+			return fmt.Errorf("inspect %s: %w", name, err)
+		}
+	}
+	left, err := leftBudgets(namespace, func(index int) bool { return !exists[index] })
+	if err != nil {
+		return err
+	}
+	v.Left = append(v.Left, left...)
+	v.Away, err = listAway(namespace)
+	return err
+}
+
+// addInterface adds the shapers and leftovers of an interface.
+func (v *Survey) addInterface(at iface, name string) error {
 	var found [2]*Shaper
 	for _, direction := range []Direction{Egress, Ingress} {
 		list, err := attachments(at.Index, direction)
@@ -106,28 +109,28 @@ func (v *Survey) look(at iface, name string) error {
 		for _, a := range list {
 			s, err := a.openShaper()
 			if errors.Is(err, unix.ENOENT) || s == nil && err == nil {
-				continue // it went away meanwhile, or is not ours
+				continue // it was detached meanwhile, or is not ours
 			}
-			if err != nil && !unusable(err) {
+			if err != nil && !isUnusable(err) {
 				return err
 			}
 			if err != nil {
 				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err)})
 				continue
 			}
-			s.Interface = name // it may have been renamed
+			s.Interface = name // the interface may have been renamed
 			if found[direction] != nil {
 				s.Close()
-				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: a second one", a.Program, a.Hook)})
+				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: a second shaper", a.Program, a.Hook)})
 				continue
 			}
 			found[direction] = s
 			v.Shapers = append(v.Shapers, s)
 		}
 	}
-	left, err := leftovers(at, found)
+	left, err := findLeftovers(at, found)
 	if err == nil && len(left) > 0 {
-		left, err = v.settled(at, found, left)
+		left, err = v.recheckLeftovers(at, found, left)
 	}
 	for i := range left {
 		left[i].Interface = name
@@ -136,10 +139,11 @@ func (v *Survey) look(at iface, name string) error {
 	return err
 }
 
-// settled looks again at leftovers while nothing is changed: what another process
-// is just making, or taking away, is not left behind.
-func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error) {
-	change, err := tryChangeLock(at)
+// recheckLeftovers searches for leftovers again under the change lock, so that parts
+// which another process is just making or removing do not count. It returns none if the
+// interface is being changed.
+func (v *Survey) recheckLeftovers(at iface, found [2]*Shaper, left []Left) ([]Left, error) {
+	change, err := tryTakeChangeLock(at)
 	if errors.Is(err, errLocked) {
 		return nil, nil
 	}
@@ -152,9 +156,9 @@ func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error
 	defer change.Close()
 	for direction, s := range found {
 		if s == nil {
-			if now, err := find(at, Direction(direction)); err != nil {
+			if now, err := findShaper(at, Direction(direction)); err != nil {
 				return nil, err
-			} else if now != nil { // it was attached meanwhile: the next look shows it
+			} else if now != nil { // attached meanwhile: the next Look returns it
 				now.Close()
 				return nil, nil
 			}
@@ -163,39 +167,26 @@ func (v *Survey) settled(at iface, found [2]*Shaper, left []Left) ([]Left, error
 		if err := s.Refresh(); err != nil && !errors.Is(err, ErrDetached) {
 			return nil, err
 		} else if err != nil {
-			return nil, nil // it was detached meanwhile
+			return nil, nil // detached meanwhile
 		}
 	}
-	return leftovers(at, found)
+	return findLeftovers(at, found)
 }
 
-// leftovers are what is of ours at an interface beside its shapers.
-func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
-	add := func(direction Direction, format string, args ...any) {
-		out = append(out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
-	}
-	paced := func(direction Direction) bool { return found[direction] != nil && found[direction].Pacer != "" }
+// findLeftovers returns the leftovers of an interface. found are its shapers, by
+// direction.
+func findLeftovers(at iface, found [2]*Shaper) ([]Left, error) {
 	root, err := qdisc.Root(at.Index)
 	if err != nil {
 		return nil, err
 	}
-	ours := root.Ours()
-	if ours && !paced(Egress) {
-		add(Egress, "root qdisc %x:", qdisc.Major)
+	s := &leftoverSearch{at: at, found: found, ownRoot: root.Ours()}
+	if s.ownRoot && !s.hasQueues(Egress) {
+		s.add(Egress, "root qdisc %x:", qdisc.Major)
 	}
-	if !paced(Ingress) {
-		switch device, err := netlink.LinkByName(hook.IFBName(at.Index)); {
-		case err == nil && device.Type() == "ifb":
-			add(Ingress, "device %s", device.Attrs().Name)
-		case err != nil && !cause.NoDevice(err):
+	if !s.hasQueues(Ingress) {
+		if err := s.addIFB(); err != nil {
 			return nil, err
-		}
-		redirected, err := hook.HasRedirect(at.Index)
-		if err != nil {
-			return nil, err
-		}
-		if redirected {
-			add(Ingress, "filter that redirects to %s", hook.IFBName(at.Index))
 		}
 	}
 	budgets, err := leftBudgets(at.Namespace, func(index int) bool { return index == at.Index })
@@ -204,61 +195,112 @@ func leftovers(at iface, found [2]*Shaper) (out []Left, err error) {
 	}
 	for _, l := range budgets {
 		if found[l.Direction] == nil {
-			out = append(out, l)
+			s.out = append(s.out, l)
 		}
 	}
-	for _, direction := range []Direction{Egress, Ingress} {
-		if exists(at.pin(direction)) && (found[direction] == nil || found[direction].Place.Hook == hook.TC) {
-			add(direction, "pin %s", at.pin(direction))
-		}
-		if half := filepath.Join(StateDir, at.registryTemp(direction)); exists(half) { // of a process that was killed
-			add(direction, "registry of budgets %s", half)
-		}
-	}
-	if half := at.journalPath() + temporary; exists(half) { // of a process that was killed
-		add(Egress, "journal %s", half)
-	}
-	if j, err := peekJournal(at); errors.As(err, new(*tornError)) {
-		add(Egress, "%v", err)
-	} else if err != nil {
+	s.addFiles()
+	j, err := peekJournal(at)
+	switch {
+	case errors.As(err, new(*journalError)):
+		s.add(Egress, "%v", err)
+	case err != nil:
 		return nil, err
-	} else {
-		for _, direction := range []Direction{Egress, Ingress} {
-			if j.GSO != nil && j.GSO.Limits[direction] != 0 && (found[direction] == nil || found[direction].GSOLimit == 0) {
-				add(direction, "GSO limit of %d bytes", j.GSO.Limits[direction])
-			}
-		}
-		idle := j.Qdiscs != nil && !ours && !paced(Egress)
-		filtered := slices.ContainsFunc(found[:], func(s *Shaper) bool {
-			return s != nil && (s.Place.Hook == hook.TC || s.Place.Index != at.Index)
-		})
-		if j.Clsact && !filtered {
-			there, err := qdisc.HasClsact(at.Index)
-			if err != nil {
-				return nil, err
-			}
-			if there {
-				add(Egress, "clsact qdisc")
-			}
-			idle = idle || !there
-		}
-		if idle { // what it is about is gone
-			add(Egress, "journal %s", at.journalPath())
+	default:
+		if err := s.addJournal(j); err != nil {
+			return nil, err
 		}
 	}
-	return out, nil
+	return s.out, nil
 }
 
-func exists(path string) bool {
+// leftoverSearch collects the leftovers of one interface.
+type leftoverSearch struct {
+	at      iface
+	found   [2]*Shaper
+	ownRoot bool // the root qdisc is ours
+	out     []Left
+}
+
+func (s *leftoverSearch) add(direction Direction, format string, args ...any) {
+	s.out = append(s.out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
+}
+
+// hasQueues reports whether a direction has a shaper with queues.
+func (s *leftoverSearch) hasQueues(direction Direction) bool {
+	return s.found[direction] != nil && s.found[direction].Pacer != ""
+}
+
+// addIFB adds an ifb device and a redirecting filter, which no shaper needs.
+func (s *leftoverSearch) addIFB() error {
+	switch device, err := netlink.LinkByName(hook.IFBName(s.at.Index)); {
+	case err == nil && device.Type() == "ifb":
+		s.add(Ingress, "device %s", device.Attrs().Name)
+	case err != nil && !cause.NoDevice(err):
+		return err
+	}
+	redirected, err := hook.HasRedirect(s.at.Index)
+	if redirected {
+		s.add(Ingress, "filter that redirects to %s", hook.IFBName(s.at.Index))
+	}
+	return err
+}
+
+// addFiles adds pins without a shaper, and the temporary files of killed processes.
+func (s *leftoverSearch) addFiles() {
+	for _, direction := range []Direction{Egress, Ingress} {
+		shaper := s.found[direction]
+		if pin := s.at.pinPath(direction); fileExists(pin) && (shaper == nil || shaper.Place.Hook == hook.TC) {
+			s.add(direction, "pin %s", pin)
+		}
+		if file := filepath.Join(StateDir, s.at.registryTemp(direction)); fileExists(file) {
+			s.add(direction, "registry of budgets %s", file)
+		}
+	}
+	if file := s.at.journalPath() + temporary; fileExists(file) {
+		s.add(Egress, "journal %s", file)
+	}
+}
+
+// addJournal adds the settings in the journal that no shaper needs, and the journal
+// itself if a setting in it has been restored or removed already.
+func (s *leftoverSearch) addJournal(j *journal) error {
+	for direction, shaper := range s.found {
+		if j.GSO != nil && j.GSO.Limits[direction] != 0 && (shaper == nil || shaper.GSOLimit == 0) {
+			s.add(Direction(direction), "GSO limit of %d bytes", j.GSO.Limits[direction])
+		}
+	}
+	obsolete := j.Qdiscs != nil && !s.ownRoot && !s.hasQueues(Egress)
+	usesClsact := func(shaper *Shaper) bool {
+		return shaper != nil && (shaper.Place.Hook == hook.TC || shaper.Place.Index != s.at.Index)
+	}
+	if j.Clsact && !slices.ContainsFunc(s.found[:], usesClsact) {
+		exists, err := qdisc.HasClsact(s.at.Index)
+		if err != nil {
+			return err
+		}
+		if exists {
+			s.add(Egress, "clsact qdisc")
+		} else {
+			obsolete = true
+		}
+	}
+	if obsolete {
+		s.add(Egress, "journal %s", s.at.journalPath())
+	}
+	return nil
+}
+
+func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// String names what is left, and where.
+// String returns the interface, the direction and the description.
 func (l Left) String() string { return fmt.Sprintf("%s %v: %s", l.Interface, l.Direction, l.What) }
 
-// List returns all shapers of this network namespace, whichever process
-// attached them.
+// List returns all shapers of this thread's network namespace, whichever process
+// attached them, sorted by interface and direction. Its errors are those of Look. The
+// caller must close the shapers.
 func List() ([]*Shaper, error) {
 	v, err := Look()
 	if err != nil {
@@ -270,20 +312,20 @@ func List() ([]*Shaper, error) {
 	return v.Shapers, nil
 }
 
-// find returns the shaper of an interface in a direction, or nil, also for one
-// whose record is unusable: that can only be cleared.
-func find(at iface, direction Direction) (*Shaper, error) {
+// findShaper returns the shaper of an interface in a direction, or nil if there is none
+// with a usable record. One whose record is unusable can only be cleared.
+func findShaper(at iface, direction Direction) (*Shaper, error) {
 	list, err := attachments(at.Index, direction)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range list {
 		s, err := a.openShaper()
-		if err != nil && !unusable(err) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !isUnusable(err) && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
 		if s != nil {
-			s.Interface = nameOf(at.Index)
+			s.Interface = interfaceName(at.Index)
 			return s, nil
 		}
 	}

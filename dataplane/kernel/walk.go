@@ -13,19 +13,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Of the programs, bpf/src/packet.h: bytes of the packets of a run, and how
-// far a read may reach over one.
+// Limits of bpf/src/packet.h.
 const (
-	frameBytes = 1 << 20
-	maxRead    = 40
+	frameBytes = 1 << 20 // room for the packets of one run, bytes
+	maxRead    = 40      // bytes that a read may reach beyond the end of a packet
 )
 
-// maxBatch is how many packets a run takes at most. The call costs as much as
-// 50 packets.
+// maxBatch is the default number of packets in one run of the program. The system call
+// costs as much as 50 packets.
 const maxBatch = 512
 
-// Walker meters packets that are handed to it, with their times, by the
-// programs that meter live ones. One goroutine owns it; Close frees it.
+// Walker runs packets from memory, with given timestamps, through the same eBPF code
+// that meters live packets. Its methods must not be called concurrently. The caller must
+// call Close.
 type Walker struct {
 	*image
 	maps    *stateMaps
@@ -38,8 +38,10 @@ type Walker struct {
 	now     int64
 }
 
-// NewWalker loads the program of a plan into the kernel. batch is how many
-// packets are metered at a time, 0 for what is fast.
+// NewWalker loads the program of a plan into the kernel, without attaching it. batch is
+// the maximum number of packets per system call; 0 means a fast default. The error joins
+// dataplane.FieldErrors if the kernel plane rejects the plan; fair queues and links are
+// rejected as well.
 func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 	if q, fair := linkedAndFair(plan); q != nil {
 		field := "link"
@@ -56,14 +58,15 @@ func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 		batch = maxBatch
 	}
 	w := &Walker{image: g, batch: batch, now: -1 << 63}
-	if err := w.open(); err != nil {
+	if err := w.load(); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (w *Walker) open() (err error) {
+// load makes the maps and loads the program.
+func (w *Walker) load() (err error) {
 	spec, err := bpf.LoadWalk()
 	if err != nil {
 		return err
@@ -92,7 +95,7 @@ func (w *Walker) open() (err error) {
 	return err
 }
 
-// mmap maps the values of an array.
+// mmap maps the values of an array map into memory.
 func (w *Walker) mmap(name string, size int) ([]byte, error) {
 	b, err := unix.Mmap(w.loaded.Maps[name].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -102,7 +105,7 @@ func (w *Walker) mmap(name string, size int) ([]byte, error) {
 	return b, nil
 }
 
-// Close frees what the kernel holds.
+// Close releases the program, its maps and their memory.
 func (w *Walker) Close() {
 	for _, b := range w.mapped {
 		_ = unix.Munmap(b)
@@ -115,10 +118,11 @@ func (w *Walker) Close() {
 	}
 }
 
-// Batch is how many packets Process takes at most.
+// Batch returns the maximum number of packets per system call.
 func (w *Walker) Batch() int { return w.batch }
 
-// Accepts says why packets of a link type cannot be metered, or nil.
+// Accepts returns nil if packets of a link type can be metered, and otherwise an error
+// that gives the reason.
 func (w *Walker) Accepts(link dataplane.LinkType) error {
 	switch link {
 	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
@@ -127,9 +131,10 @@ func (w *Walker) Accepts(link dataplane.LinkType) error {
 	return UseUserSpace.errorf("no interface has packets of link type %v", link)
 }
 
-// Process takes packets, in order, through the policy, writes what became of
-// them to verdicts, and marks into their Data. The clock is the largest time
-// seen.
+// Process runs packets through the policy in order. It writes a verdict for each packet,
+// and the policy's marks to the packet's Data and Mark. The clock is the largest
+// timestamp so far, so it never goes backwards. verdicts must be at least as long as
+// packets.
 func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for len(packets) > 0 {
 		n := w.writePackets(packets)
@@ -145,14 +150,14 @@ func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 	return nil
 }
 
-// hand writes packets where the program reads them, as many as there is room
-// for, and says how many.
+// writePackets writes as many packets as there is room for to the memory of the program,
+// and returns their number.
 func (w *Walker) writePackets(packets []dataplane.Packet) int {
 	start := 0
 	for i := range packets {
 		p := &packets[i]
 		p.WireLen = max(p.WireLen, len(p.Data))
-		size := min(len(p.Data), frameBytes-maxRead) // no header is further in
+		size := min(len(p.Data), frameBytes-maxRead) // all headers lie before that
 		if i == len(w.records) || start+size > frameBytes-maxRead {
 			return i
 		}
@@ -167,7 +172,7 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 	return len(packets)
 }
 
-// take reads a verdict and the marks of its packet.
+// readVerdict reads the verdict and the marks of a packet.
 func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	w.decodeVerdict(r, p, v)
 	if v.Done&(dataplane.Marked|dataplane.ECNSet) != 0 {
@@ -176,10 +181,10 @@ func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 	}
 }
 
-// Settle has nothing: the kernel plane refuses links, whose order the kernel's
-// own HTB decides.
+// Settle returns false: NewWalker rejects links, so no verdict is ever pending.
 func (w *Walker) Settle(int64, *dataplane.Verdict) bool { return false }
 
+// decodeVerdict converts a record of the program to a verdict.
 func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	kind := dataplane.Kind(r.Kind)
 	*v = dataplane.Verdict{
@@ -207,16 +212,19 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 	}
 }
 
-// Stats returns the counters, as dataplane.Pipeline does.
+// Stats returns the counters of each class, in the order of the policy, followed by
+// those of unclassified packets, as dataplane.Pipeline.Stats does.
 func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 	return readStats(w.maps.counters, w.classes)
 }
 
-// Keys returns how many keys a stage of the plan knows; 0 if it has one meter for all,
-// and for stage -1.
-// They are more than its Keys only if more came. From then on the kernel
-// knows up to 128 more for each possible CPU, and forgets one that was not used lately where
-// dataplane.Pipeline forgets the one used longest ago: verdicts may differ.
+// Keys returns the number of keys in the key table of a stage of the plan. It is 0 if
+// the stage has no keys, and for stage -1.
+//
+// The number exceeds the meter's Keys only if packets had more keys than that. The table
+// then holds up to 128 additional keys per possible CPU and evicts approximately the
+// least recently used key. dataplane.Pipeline evicts exactly the least recently used
+// one, so the verdicts may differ from then on.
 func (w *Walker) Keys(stage int) (int, error) {
 	if stage < 0 || w.stages[stage].Table < 0 {
 		return 0, nil
@@ -224,8 +232,9 @@ func (w *Walker) Keys(stage int) (int, error) {
 	return w.maps.countKeys(w.stages[stage].Table)
 }
 
-// Tokens returns the tokens of a stage of the plan at the largest time seen, in
-// whole bytes, as dataplane.Pipeline does.
+// Tokens returns the tokens of both buckets of a stage of the plan at the largest
+// timestamp so far, in whole bytes or packets, as dataplane.Pipeline.Tokens does. They
+// are 0 for stage -1.
 func (w *Walker) Tokens(stage int) (tc, te int64, err error) {
 	if stage < 0 {
 		return 0, 0, nil

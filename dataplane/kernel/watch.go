@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watcher announces changes of interfaces, and of qdiscs, classes and filters on
-// them. The order of TCX programs is not announced: for that, look once a second.
+// Watcher announces changes of interfaces and of their qdiscs, classes and filters. The
+// kernel does not announce changes of TCX programs: poll Problems for those. The methods
+// can be called concurrently.
 type Watcher struct {
-	// C receives one value after one or more changes: look again.
+	// C receives a value after one or more changes. The receiver should call Problems.
 	C <-chan struct{}
 
 	socket  *os.File
@@ -22,16 +23,16 @@ type Watcher struct {
 	indexes map[int32]bool
 }
 
-// notifications is how much the socket holds, in bytes: some 1,000 of them, which
-// take 2 to 4 KiB each.
+// notifications is the size of the socket's receive buffer, in bytes. It has room for
+// some 1,000 messages of 2 to 4 KiB.
 const notifications = 4 << 20
 
-// Watch begins to watch this thread's network namespace. It announces nothing
-// before Add.
+// Watch starts to watch this thread's network namespace. It announces changes only of
+// interfaces that were added by Add. The caller must close the Watcher.
 func Watch() (*Watcher, error) {
 	w, err := newWatcher()
 	if err == nil {
-		go w.read()
+		go w.run()
 	}
 	return w, err
 }
@@ -41,20 +42,20 @@ func newWatcher() (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notifications) // or lose some sooner
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notifications) // without CAP_NET_ADMIN the buffer is smaller and overflows sooner
 	groups := uint32(1<<(unix.RTNLGRP_LINK-1) | 1<<(unix.RTNLGRP_TC-1))
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	changed := make(chan struct{}, 1) // many changes are one: all that matters is the state after them
+	changed := make(chan struct{}, 1) // pending changes are merged: only the state after them matters
 	return &Watcher{C: changed, socket: os.NewFile(uintptr(fd), "netlink"), changed: changed, indexes: map[int32]bool{}}, nil
 }
 
-// Close ends it. C receives nothing more.
+// Close stops the watcher. C then receives no more values, and is not closed.
 func (w *Watcher) Close() error { return w.socket.Close() }
 
-// Add watches the devices of a shaper, too.
+// Add makes the watcher announce changes of a shaper's interface and ifb device.
 func (w *Watcher) Add(s *Shaper) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,28 +66,29 @@ func (w *Watcher) Add(s *Shaper) {
 func (w *Watcher) announce() {
 	select {
 	case w.changed <- struct{}{}:
-	default: // it is announced already
+	default: // an announcement is pending
 	}
 }
 
-func (w *Watcher) read() {
+// run reads messages until Close.
+func (w *Watcher) run() {
 	buffer := make([]byte, 1<<16)
 	for {
 		n, err := w.socket.Read(buffer)
 		switch {
-		case errors.Is(err, unix.ENOBUFS): // more came than the socket holds
+		case errors.Is(err, unix.ENOBUFS): // messages were lost
 			w.announce()
 		case err != nil:
 			return
-		case n == len(buffer) || w.concerns(buffer[:n]):
+		case n == len(buffer) || w.isWatched(buffer[:n]):
 			w.announce()
 		}
 	}
 }
 
-// concerns says whether any message is about a device that is watched. A struct
-// ifinfomsg and a struct tcmsg have its index at the same place.
-func (w *Watcher) concerns(b []byte) bool {
+// isWatched reports whether any message concerns a watched device. Both struct ifinfomsg
+// and struct tcmsg have the index at this offset.
+func (w *Watcher) isWatched(b []byte) bool {
 	const at = unix.NLMSG_HDRLEN + 4
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +98,7 @@ func (w *Watcher) concerns(b []byte) bool {
 		}
 		length := (int(binary.NativeEndian.Uint32(b)) + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1)
 		if length < unix.NLMSG_HDRLEN || length > len(b) {
-			return true // not understood: look
+			return true // malformed: announce it to be safe
 		}
 		b = b[length:]
 	}

@@ -84,7 +84,7 @@ func TestWatchLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		events(t, 100)
-		go w.read()
+		go w.run()
 		select {
 		case <-w.C:
 		case <-time.After(20 * time.Second):

@@ -55,7 +55,7 @@ func (w *wire) unshadow(index int) {
 
 // changed changes an interface of this namespace, as each command does.
 func changed(index int, f func(*site) error) error {
-	here, err := namespace()
+	here, err := currentNamespace()
 	if err != nil {
 		return err
 	}

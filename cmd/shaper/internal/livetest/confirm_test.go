@@ -44,7 +44,7 @@ func TestLiveConfirmLate(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Until(until.Add(100 * time.Millisecond)))
-	p.fails(1, "v0 egress: too late: the time to confirm it ended .* ago", "confirm", "v0")
+	p.fails(1, "v0 egress: too late: the time to confirm ended .* ago", "confirm", "v0")
 	for _, pid := range []int{r.cmd.Process.Pid, guard} {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func TestLiveHostileFiles(t *testing.T) {
 		},
 		{
 			"pins of another user", "mount -t bpf -o mode=1777 bpf /sys/fs/bpf; mkdir -m 700 /sys/fs/bpf/shaper; chown 65534 /sys/fs/bpf/shaper",
-			".*/sys/fs/bpf/shaper belongs to user 65534, who could end shaping: .*",
+			".*/sys/fs/bpf/shaper belongs to user 65534, who could detach shapers: .*",
 			[]string{"--hook", "tcx", "--pin", "--meter", never},
 		},
 	} {

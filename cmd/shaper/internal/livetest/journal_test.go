@@ -129,7 +129,7 @@ func TestLiveRenamed(t *testing.T) {
 				t.Errorf("status %+v: want wan0", s)
 			}
 			p.fails(1, "there is no interface v0", "stats", "v0")
-			p.fails(1, "wan0 ingress is shaped by process .*", "run", "wan0", "--direction", "ingress", "--policy", policy)
+			p.fails(1, "wan0 ingress is already shaped by process .*", "run", "wan0", "--direction", "ingress", "--policy", policy)
 			p.do(0, "reload", "wan0")
 			r.term()
 			p.nothing()
@@ -151,9 +151,9 @@ func TestLiveAway(t *testing.T) {
 		}
 		return nil
 	})
-	p.fails(1, "v0 is away: process .* waits for it; kill -HUP .*", "reload", "v0")
+	p.fails(1, "v0 does not exist: process .* waits for it; kill -HUP .*", "reload", "v0")
 	second := p.start("run", "v0", "--wait", "--meter", never)
-	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "v0 is away: process") {
+	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "v0 does not exist: process") {
 		t.Errorf("a second run ends by %d: %q", code, second.err.String())
 	}
 	p.do(0, "detach", "v0")
@@ -172,7 +172,7 @@ func TestLiveAwayDirections(t *testing.T) {
 	p.near.Delete("v0")
 	r.err.await(t, "v0 is gone .*: waiting for it to come back")
 	second := p.start("run", "v0", "--wait", "--direction", "egress", "--meter", never)
-	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "v0 is away: process") {
+	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "v0 does not exist: process") {
 		t.Errorf("a second run ends by %d: %q", code, second.err.String())
 	}
 	if out, _ := p.do(0, "status"); !regexp.MustCompile(`^v0 egress: away: process \d+ is waiting for it, .*\nv0 ingress: away: .*\n$`).MatchString(out) {

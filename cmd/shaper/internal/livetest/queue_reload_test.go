@@ -127,7 +127,7 @@ func TestLiveQueueReloadKind(t *testing.T) {
 			for i, order := range [][]string{{with, without}, {without, with}} {
 				r := p.run("--direction", "ingress", "--pacer", pacer, "--policy", order[0])
 				is := p.qdiscs()
-				p.fails(1, "v0 ingress: queues need a device of their own: shaper detach, then run it again", "reload", "--policy", order[1])
+				p.fails(1, "v0 ingress: a policy with queues needs an ifb device, one without needs none: shaper detach, then run it again", "reload", "--policy", order[1])
 				if now := p.qdiscs(); now != is || p.stats().Queues == nil && i == 0 {
 					t.Errorf("a reload that is refused changes\n%s\nto\n%s", is, now)
 				}

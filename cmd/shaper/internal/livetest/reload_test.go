@@ -260,7 +260,7 @@ func TestLiveReloadAllOrNone(t *testing.T) {
 	p.run("--direction", "egress", "--meter", m)
 	p.run("--direction", "ingress", "--hook", "xdp", "--meter", m)
 	before, _ := p.do(0, "status", "--json")
-	p.fails(2, `--green:1:6: mark an XDP program has no skb mark: use --hook tc`, "reload", "v0", "--meter", m, "--green", "mark=7")
+	p.fails(2, `--green:1:6: mark needs the skb mark, which XDP programs do not have: use --hook tc`, "reload", "v0", "--meter", m, "--green", "mark=7")
 	if after, _ := p.do(0, "status", "--json"); after != before || strings.Count(after, "\n") != 2 {
 		t.Errorf("%s\nbefore %s", after, before)
 	}
