@@ -65,6 +65,8 @@ type changed struct {
 	Classes   []dataplane.Change `json:"classes"`
 }
 
+// reload gives new policies to the shapers of an interface. With confirm it then waits, and
+// rolls back unless they are confirmed in time.
 func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *policyFlags, confirm time.Duration, asJSON bool) (err error) {
 	list, err := f.choose(name)
 	if err != nil {
@@ -92,64 +94,70 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	until, settled := time.Time{}, false
-	name = list[0].Info().Interface
-	if confirm > 0 {
-		signal.Ignore(syscall.SIGHUP) // the new policy may cut off the terminal
-		guard, err := live.StartGuard(name, nil)
-		if err == nil {
-			err = guard.Instruct(live.Instructions{Stays: true})
-		}
-		if err != nil {
-			return err
-		}
-		defer func() {
-			if settled {
-				guard.End()
-			} else {
-				guard.Release() // rolls back unless confirmed
-			}
-		}()
-		// A stopped terminal must not prevent the rollback.
-		out := output.NewOutbox(s.out)
-		s.out = out
-		defer func() { err = errors.Join(err, out.Flush()) }()
-		until = time.Now().Add(confirm).Round(0)
+	if confirm == 0 {
+		incomplete, err := reloadEach(s, list, policies, time.Time{}, asJSON)
+		return errors.Join(incomplete, err)
 	}
+	name = list[0].Info().Interface
+	signal.Ignore(syscall.SIGHUP) // the new policy may cut off the terminal
+	guard, err := live.StartGuard(name, nil)
+	if err == nil {
+		err = guard.Instruct(live.Instructions{Stays: true})
+	}
+	if err != nil {
+		return err
+	}
+	settled := false
+	defer func() {
+		if settled {
+			guard.End()
+		} else {
+			guard.Release() // rolls back unless confirmed
+		}
+	}()
+	// A stopped terminal must not prevent the rollback.
+	out := output.NewOutbox(s.out)
+	s.out = out
+	defer func() { err = errors.Join(err, out.Flush()) }()
+	until := time.Now().Add(confirm).Round(0)
+	incomplete, err := reloadEach(s, list, policies, until, asJSON)
+	if err != nil {
+		return errors.Join(incomplete, err)
+	}
+	if !asJSON {
+		fmt.Fprintf(s.out, "waiting %v for shaper confirm %s\n", confirm, name)
+	}
+	settled, err = awaitConfirm(ctx, list, until)
+	return errors.Join(incomplete, err)
+}
+
+// reloadEach gives each shaper its policy, until the first error, and prints the changes. The
+// errors in incomplete are those of shapers whose policy is in force nevertheless.
+func reloadEach(s streams, list []live.Shaper, policies []*policyfile.Compiled, until time.Time, asJSON bool) (incomplete, err error) {
 	p := newPrinter(s.out)
-	var incomplete []error
 	for i, sh := range list {
 		done := live.PrepareRun(sh, policies[i])
 		changes, err := sh.Reload(policies[i].Plan, policies[i].Label(), until)
 		done()
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return errors.Join(append(incomplete, explainIn(policies[i], err))...)
+			return incomplete, explainIn(policies[i], err)
 		}
 		if active != nil {
-			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
+			incomplete = errors.Join(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
 		}
 		if k, ok := sh.(*kernel.Shaper); ok {
 			for _, note := range k.Notes {
 				fmt.Fprintf(s.err, "shaper: %s: %s\n", live.Name(&k.About), note)
 			}
 		}
-		if asJSON {
-			if err := say.WriteJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policies[i].Name, changes}); err != nil {
-				return err
-			}
-			continue
-		}
-		p.reloaded(sh.Info(), policies[i], changes)
-	}
-	if confirm > 0 {
 		if !asJSON {
-			p.Printf("waiting %v for shaper confirm %s\n", confirm, name)
+			p.reloaded(sh.Info(), policies[i], changes)
+		} else if err := say.WriteJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policies[i].Name, changes}); err != nil {
+			return incomplete, err
 		}
-		settled, err = awaitConfirm(ctx, list, until)
-		incomplete = append(incomplete, err)
 	}
-	return errors.Join(append(incomplete, p.Err)...)
+	return incomplete, p.Err
 }
 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the

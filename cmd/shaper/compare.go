@@ -75,8 +75,6 @@ func (f *compareFlags) check() error {
 		return usagef("picture %q: the name must end in .svg", f.picture)
 	case f.report == "-" && f.json:
 		return usagef("only one of --report - and --json can write to standard output")
-	case f.report != "" && f.picture != "" && output.Absolute(f.report) == output.Absolute(f.picture) && !isDevice(f.report):
-		return usagef("report and picture are both %q: choose two names", f.report)
 	}
 	return nil
 }
@@ -94,8 +92,8 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	defer input.Close()
-	page, picture, err := f.create(s, input)
-	if err != nil {
+	var page, picture *output.File
+	if err := createOutputs(s, input.taken(), outputFlag{"report", f.report, &page}, outputFlag{"picture", f.picture, &picture}); err != nil {
 		return err
 	}
 	defer page.Abort()
@@ -127,23 +125,6 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
 	}
 	return nil
-}
-
-// create creates the outputs. An output without a flag is nil.
-func (f *compareFlags) create(s streams, input *input) (page, picture *output.File, err error) {
-	taken := input.taken()
-	if f.report != "" {
-		if page, err = output.Create("report", f.report, s.out, taken); err != nil {
-			return nil, nil, err
-		}
-	}
-	if f.picture != "" {
-		if picture, err = output.Create("picture", f.picture, s.out, taken); err != nil {
-			page.Abort()
-			return nil, nil, err
-		}
-	}
-	return page, picture, nil
 }
 
 // print writes the result, on stderr if the report is on stdout.

@@ -262,6 +262,35 @@ func (i *input) Close() error {
 	return i.file.Close()
 }
 
+// outputFlag is a flag for an output.
+type outputFlag struct {
+	what, path string
+	to         **output.File // stays nil without a path
+}
+
+// createOutputs creates the outputs, or none after an error. taken is as in output.Create.
+func createOutputs(s streams, taken map[string]os.FileInfo, list ...outputFlag) (err error) {
+	paths := map[string]string{}
+	for i, o := range list {
+		if o.path == "" {
+			continue
+		}
+		if other := paths[output.Absolute(o.path)]; other != "" && !isDevice(o.path) {
+			err = usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
+		} else {
+			*o.to, err = output.Create(o.what, o.path, s.out, taken)
+		}
+		if err != nil {
+			for _, created := range list[:i] {
+				(*created.to).Abort()
+			}
+			return err
+		}
+		paths[output.Absolute(o.path)] = o.what
+	}
+	return nil
+}
+
 // replayFiles are the outputs of a replay. An output without a flag is nil.
 type replayFiles struct{ out, decisions, report *output.File }
 
@@ -272,26 +301,8 @@ func (f *replayFlags) create(s streams, input *input) (*replayFiles, error) {
 		taken["the policy "+say.Printable(f.file)] = info
 	}
 	files := &replayFiles{}
-	paths := map[string]string{}
-	for _, o := range []struct {
-		what, path string
-		to         **output.File
-	}{{"output", f.out, &files.out}, {"decisions", f.decisions, &files.decisions}, {"report", f.report, &files.report}} {
-		if o.path == "" {
-			continue
-		}
-		if other := paths[output.Absolute(o.path)]; other != "" && !isDevice(o.path) {
-			files.abort()
-			return nil, usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
-		}
-		paths[output.Absolute(o.path)] = o.what
-		var err error
-		if *o.to, err = output.Create(o.what, o.path, s.out, taken); err != nil {
-			files.abort()
-			return nil, err
-		}
-	}
-	return files, nil
+	return files, createOutputs(s, taken,
+		outputFlag{"output", f.out, &files.out}, outputFlag{"decisions", f.decisions, &files.decisions}, outputFlag{"report", f.report, &files.report})
 }
 
 // isDevice reports whether a path exists and is not a regular file. /dev/null can be several

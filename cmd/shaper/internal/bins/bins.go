@@ -2,6 +2,8 @@
 // bins, they double in width.
 package bins
 
+import "slices"
+
 const (
 	maxBins       = 512    // bins of an axis
 	fewBins       = 96     // bins that Fit keeps, however few packets they have
@@ -42,10 +44,7 @@ func Highest(a, b int64) int64 { return max(a, b) }
 // Add adds a series to the axis. blank is the value of an empty bin. merge combines two values
 // of a bin: Sum, Lowest or Highest.
 func (x *Axis) Add(blank int64, merge func(a, b int64) int64) *Series {
-	s := &Series{make([]int64, maxBins), blank, merge}
-	for i := range s.values {
-		s.values[i] = blank
-	}
+	s := &Series{slices.Repeat([]int64{blank}, maxBins), blank, merge}
 	x.series = append(x.series, s)
 	return s
 }

@@ -2,6 +2,7 @@ package decisions
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,8 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// decisionFields are the columns, in order.
-var decisionFields = [...]string{
+// columns are the names of the columns, in order.
+var columns = [...]string{
 	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns", "reason",
 }
 
@@ -51,7 +52,7 @@ func New(w io.Writer, plan *dataplane.Plan, asJSON bool) *Writer {
 		d.classes = append(d.classes, name)
 	}
 	if !asJSON {
-		d.w.WriteString(strings.Join(decisionFields[:], ",") + "\n")
+		d.w.WriteString(strings.Join(columns[:], ",") + "\n")
 	}
 	return d
 }
@@ -127,7 +128,7 @@ func (d *Writer) write(time int64, v *dataplane.Verdict) error {
 func (d *Writer) next() {
 	if d.json {
 		d.row = append(d.row, "{,"[min(d.column, 1)], '"')
-		d.row = append(d.row, decisionFields[d.column]...)
+		d.row = append(d.row, columns[d.column]...)
 		d.row = append(d.row, '"', ':')
 	} else if d.column > 0 {
 		d.row = append(d.row, ',')
@@ -160,23 +161,16 @@ func (d *Writer) text(s string) {
 // actionNames are the names of all combinations of actions, joined in their order.
 var actionNames = func() (names [16]string) {
 	for done := range names {
-		name := ""
+		var parts []string
 		for _, part := range []struct {
 			bit  dataplane.Done
 			name string
 		}{{dataplane.ECNSet, "ecn"}, {dataplane.Marked, "mark"}, {dataplane.Queued, "queue"}} {
-			if dataplane.Done(done)&part.bit == 0 {
-				continue
+			if dataplane.Done(done)&part.bit != 0 {
+				parts = append(parts, part.name)
 			}
-			if name != "" {
-				name += "+"
-			}
-			name += part.name
 		}
-		if name == "" {
-			name = "pass"
-		}
-		names[done] = name
+		names[done] = cmp.Or(strings.Join(parts, "+"), "pass")
 	}
 	names[0] = "drop"
 	return names

@@ -81,9 +81,9 @@ func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([
 	return changes, err
 }
 
-// socketPrefix is the beginning of the abstract socket names of shaper tap. The names belong
+// tapPrefix is the beginning of the abstract socket names of shaper tap. The names belong
 // to its network namespace and end with it.
-const socketPrefix = "@shaper-tap:"
+const tapPrefix = "@shaper-tap:"
 
 // tapControl has the methods of a shaper tap that other processes may call.
 type tapControl struct {
@@ -96,7 +96,7 @@ type tapControl struct {
 // ServeTap lets other processes call the shaper tap of a device. stop ends it; changed is
 // called after each reload.
 func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, stop func(), changed func() error) (io.Closer, error) {
-	return serve(socketPrefix+device, (&tapControl{list, stop, changed, shares}).methods())
+	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares}).methods())
 }
 
 func (c *tapControl) methods() methods {
@@ -173,7 +173,7 @@ func listTaps() []Shaper {
 	var out []Shaper
 	seen := map[string]bool{}
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		_, name, ok := strings.Cut(lines.Text(), socketPrefix)
+		_, name, ok := strings.Cut(lines.Text(), tapPrefix)
 		if !ok || seen[name] {
 			continue
 		}
@@ -185,7 +185,7 @@ func listTaps() []Shaper {
 
 // openTap returns the directions of a shaper tap; none if it is just ending.
 func openTap(name string) (out []Shaper) {
-	client := connect(socketPrefix+name, 0)
+	client := connect(tapPrefix+name, 0)
 	if client == nil {
 		return nil
 	}
@@ -196,7 +196,7 @@ func openTap(name string) (out []Shaper) {
 	}
 	for _, s := range list {
 		if client == nil { // each direction needs its own connection
-			if client = connect(socketPrefix+name, 0); client == nil {
+			if client = connect(tapPrefix+name, 0); client == nil {
 				break
 			}
 		}

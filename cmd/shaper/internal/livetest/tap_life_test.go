@@ -36,7 +36,7 @@ func TestLiveTapUsage(t *testing.T) {
 		message string
 		args    []string
 	}{
-		{2, "want one TAP device, got 0: see shaper tap --help", []string{"tap"}},
+		{2, "want one TAP device, got 0 arguments: see shaper tap --help", []string{"tap"}},
 		{2, "give --uplink IFACE or --peer NAME", []string{"tap", "t0", "--meter", never}},
 		{2, "give --uplink IFACE or --peer NAME, not both", with("--peer", "t1")},
 		{2, "--queues 0: want 1 to 256", with("--queues", "0")},

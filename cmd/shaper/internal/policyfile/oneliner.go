@@ -23,65 +23,73 @@ const (
 	oneQueue = "queue"
 )
 
+// Lines of nodes that were made from flags: the number of the flag. Their columns are those
+// in the flag.
+const (
+	meterFlag = 1 + iota
+	greenFlag
+	yellowFlag
+	redFlag
+	queueFlag
+	lengthFlag
+	rateFlag
+)
+
 // Load converts the flags into the nodes of a file and reads those, so that files and flags
 // have one reader.
 func (o OneLiner) Load() (*File, error) {
-	flags := []struct{ name, text string }{
-		{"--meter", o.Meter},
-		{"--green", o.Green},
-		{"--yellow", o.Yellow},
-		{"--red", o.Red},
-		{"--queue", o.Queue},
-		{"--length", o.Length},
-		{"--rate", o.Rate},
+	flags := [...]struct{ name, text string }{
+		meterFlag:  {"--meter", o.Meter},
+		greenFlag:  {"--green", o.Green},
+		yellowFlag: {"--yellow", o.Yellow},
+		redFlag:    {"--red", o.Red},
+		queueFlag:  {"--queue", o.Queue},
+		lengthFlag: {"--length", o.Length},
+		rateFlag:   {"--rate", o.Rate},
 	}
 	l := newLoader(func(n *yaml.Node) string {
-		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, 1)-1].name, max(n.Column, 1))
+		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, meterFlag)].name, max(n.Column, 1))
 	})
 	l.file.Flags = true
 	l.queueHint = `define it with --queue "rate=... limit=..."`
 	l.envelopeHint = "an envelope needs a policy file"
-	// A node's line is the number of the flag, its column the column in the flag.
-	words := func(flag int) []*yaml.Node { return splitWords(flags[flag].text, flag+1) }
-
 	var root *yaml.Node
 	if o.Rate != "" {
-		root = l.ratePolicy(scalar(o.Rate, 7, 1))
+		root = l.ratePolicy(scalar(o.Rate, rateFlag, 1))
 	} else {
-		root = l.oneClass(words, o)
-	}
-	if o.Length != "" && root != nil {
-		length := mappingNode(6)
-		for _, w := range words(5) {
-			if !strings.Contains(w.Value, "=") {
-				put(length, scalar("base", 6, w.Column), w)
-				continue
-			}
-			l.assign(length, w)
-		}
-		put(root, scalar("length", 6, 1), length)
+		root = l.oneClass(o)
 	}
 	if root == nil {
 		return nil, l.joined()
 	}
+	if o.Length != "" {
+		length := mappingNode(lengthFlag)
+		for _, w := range splitWords(o.Length, lengthFlag) {
+			if strings.Contains(w.Value, "=") {
+				l.assign(length, w)
+			} else {
+				put(length, scalar("base", lengthFlag, w.Column), w)
+			}
+		}
+		put(root, scalar("length", lengthFlag, 1), length)
+	}
 	return l.policy(root)
 }
 
-// oneClass returns the policy of all flags except --rate and --length. words returns the
-// words of a flag.
-func (l *loader) oneClass(words func(flag int) []*yaml.Node, o OneLiner) *yaml.Node {
-	at := 1 // --meter
+// oneClass returns the policy of all flags except --rate and --length.
+func (l *loader) oneClass(o OneLiner) *yaml.Node {
+	at := meterFlag
 	if o.Meter == "" {
-		at = 2 // --green
+		at = greenFlag
 	}
 	class := mappingNode(at)
 	put(class, scalar("name", at, 1), scalar(oneClass, at, 1))
-	meter := mappingNode(1)
-	for i, w := range words(0) {
+	meter := mappingNode(meterFlag)
+	for i, w := range splitWords(o.Meter, meterFlag) {
 		last := len(meter.Content) - 1
 		switch assigns := strings.Contains(w.Value, "="); {
 		case i == 0 && !assigns:
-			put(meter, scalar("type", 1, w.Column), w)
+			put(meter, scalar("type", meterFlag, w.Column), w)
 		case last > 0 && meter.Content[last-1].Value == "per" && isNumber(w.Value): // src/24,64
 			meter.Content[last].Value += "," + w.Value
 		default:
@@ -89,22 +97,22 @@ func (l *loader) oneClass(words func(flag int) []*yaml.Node, o OneLiner) *yaml.N
 		}
 	}
 	if o.Meter != "" {
-		put(class, scalar("meter", 1, 1), meter)
+		put(class, scalar("meter", meterFlag, 1), meter)
 	}
-	for flag, color := range []string{1: "green", 2: "yellow", 3: "red"} {
-		if action := words(flag); color != "" && action != nil {
-			put(class, scalar(color, flag+1, 1), l.oneAction(action, flag+1))
+	for i, text := range [...]string{o.Green, o.Yellow, o.Red} {
+		if words := splitWords(text, greenFlag+i); words != nil {
+			put(class, scalar([...]string{"green", "yellow", "red"}[i], greenFlag+i, 1), l.oneAction(words, greenFlag+i))
 		}
 	}
 	root := mappingNode(at)
 	put(root, scalar("classes", at, 1), &yaml.Node{Kind: yaml.SequenceNode, Line: at, Column: 1, Content: []*yaml.Node{class}})
 	if o.Queue != "" {
-		queue, queues := mappingNode(5), mappingNode(5)
-		for _, w := range words(4) {
+		queue, queues := mappingNode(queueFlag), mappingNode(queueFlag)
+		for _, w := range splitWords(o.Queue, queueFlag) {
 			l.assign(queue, w)
 		}
-		put(queues, scalar(oneQueue, 5, 1), queue)
-		put(root, scalar("queues", 5, 1), queues)
+		put(queues, scalar(oneQueue, queueFlag, 1), queue)
+		put(root, scalar("queues", queueFlag, 1), queues)
 	}
 	return root
 }
@@ -140,7 +148,7 @@ func (l *loader) assign(m, word *yaml.Node) {
 	put(m, scalar(key, word.Line, word.Column), scalar(value, word.Line, word.Column+len(key)+1))
 }
 
-// splitWords splits the value of a flag at spaces and commas.
+// splitWords splits the value of a flag at spaces and commas. line is the number of the flag.
 func splitWords(s string, line int) []*yaml.Node {
 	var words []*yaml.Node
 	for i := 0; i < len(s); {

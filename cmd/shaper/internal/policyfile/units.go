@@ -129,14 +129,11 @@ func ParseSize(s string) (int64, error) {
 		}
 		return 0, fmt.Errorf("%q is not a size: write a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms", s)
 	}
-	return wholeNumber(s, value.Mul(value, big.NewRat(factor, 1)))
-}
-
-func wholeNumber(s string, r *big.Rat) (int64, error) {
-	if !r.IsInt() || !r.Num().IsInt64() {
+	value.Mul(value, big.NewRat(factor, 1))
+	if !value.IsInt() || !value.Num().IsInt64() {
 		return 0, fmt.Errorf("%q is not a whole number of bytes", s)
 	}
-	return r.Num().Int64(), nil
+	return value.Num().Int64(), nil
 }
 
 // isDuration reports whether a quantity has a unit of time.
