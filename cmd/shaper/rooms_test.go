@@ -24,6 +24,11 @@ var rooms = []struct {
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}, nil},
 	{
+		"cmd/shaper/internal/bench",
+		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "meter", "meter/shared", "meter/shared/lease", "queue"},
+		nil,
+	},
+	{
 		"cmd/shaper",
 		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
 		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},

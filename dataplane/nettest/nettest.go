@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -30,9 +29,19 @@ const (
 	waitDelay = time.Second      // time to read the pipes of an ended command, which its children may keep open
 )
 
+// TB is the part of testing.TB that namespaces use. A program that is not a test can implement
+// it. Fatal, Fatalf and Skipf must not return.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
 // Namespace is a network namespace with lo up.
 type Namespace struct {
-	t      testing.TB
+	t      TB
 	fd     int
 	inode  uint64
 	handle *netlink.Handle
@@ -48,7 +57,7 @@ var quiet = map[string]string{
 
 // New creates a network namespace that is deleted when the test ends. Without the privilege
 // it skips the test, or fails it if CI=true and the user is root.
-func New(t testing.TB) *Namespace {
+func New(t TB) *Namespace {
 	t.Helper()
 	n := &Namespace{t: t, fd: -1}
 	back, err := lockThread()

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 	"unsafe"
 
@@ -32,7 +31,7 @@ type Frame struct {
 // Sniffer captures the frames that arrive at a device. Wait and Stop must be called in the
 // goroutine of the test.
 type Sniffer struct {
-	t       testing.TB
+	t       TB
 	file    *os.File
 	conn    syscall.RawConn
 	buf     []byte

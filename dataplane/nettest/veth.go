@@ -66,6 +66,14 @@ func (n *Namespace) Delete(name string) {
 	}
 }
 
+// Move moves a device to another namespace. The device is down there and has no addresses.
+func (n *Namespace) Move(name string, other *Namespace) {
+	n.t.Helper()
+	if err := n.handle.LinkSetNsFd(n.link(name), other.fd); err != nil {
+		n.t.Fatalf("move device %q to another network namespace: %v", name, err)
+	}
+}
+
 func (n *Namespace) link(name string) netlink.Link {
 	n.t.Helper()
 	link, err := n.handle.LinkByName(name)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // A budget of two interfaces, in both directions. Its burst is not full when the senders begin,
@@ -36,35 +38,36 @@ const (
 
 func budgetFigures(get func() (*wire, error)) []figure {
 	lost := amount("kernel: server of a budget killed for 30 s under full load, bytes off the rescue share", 1, noAim, " %",
-		on(get, func(w *wire) (float64, error) { return w.lost(30 * time.Second) }), nil)
+		onSource(get, func(w *wire) (float64, error) { return w.lostServerError(30 * time.Second) }), nil)
 	lost.most = 1
-	return []figure{lost, amount("kernel: two interfaces of one host, both directions, one budget: packets beside burst + rate * t, of 40,000", 40, 1, "",
-		on(get, func(w *wire) (float64, error) { return w.budget(time.Second) }), nil)}
+	return []figure{lost, amount("kernel: two interfaces of one host, both directions, one budget: packets off burst + rate * t, of 40,000", 40, 1, "",
+		onSource(get, func(w *wire) (float64, error) { return w.budgetError(time.Second) }), nil)}
 }
 
-// budget runs four shapers, each in its own process, which meter the packets of four senders.
+// budgetError runs four shapers, each in its own process, which meter the packets of four senders.
 // It returns the number of packets that passed beyond the budget.
-func (w *wire) budget(d time.Duration) (beside float64, err error) {
+func (w *wire) budgetError(d time.Duration) (beside float64, err error) {
 	path := filepath.Join(w.dir, "budget.yaml")
 	if err := os.WriteFile(path, []byte(sharedPolicy), 0o600); err != nil {
 		return 0, err
 	}
-	if err := w.each(w.a, "ip link add v1 type veth peer name v1 netns "+w.b, "ip link set v1 up"); err != nil {
+	err = catchFailure(func() error {
+		w.a.VethNamed("v1", w.b, "v1")
+		return nil
+	})
+	if err != nil {
 		return 0, err
 	}
 	defer func() {
-		err = errors.Join(err, w.each(w.a, w.shaper+" detach --all"), w.each(w.a, "ip link del v1"))
+		err = errors.Join(err, runEach(w.a, w.shaper+" detach --all"), runEach(w.a, "ip link del v1"))
 	}()
-	if err := w.each(w.b, "ip link set v1 up"); err != nil {
-		return 0, err
-	}
 	var senders []int
 	for _, dev := range []string{"v0", "v1"} {
 		for _, direction := range []string{"egress", "ingress"} {
-			if _, err := w.in(w.a, w.shaper, "run", dev, "--direction", direction, "--policy", path, "--background"); err != nil {
+			if _, err := runIn(w.a, w.shaper, "run", dev, "--direction", direction, "--policy", path, "--background"); err != nil {
 				return 0, err
 			}
-			ns := map[string]string{"egress": w.a, "ingress": w.b}[direction]
+			ns := map[string]*nettest.Namespace{"egress": w.a, "ingress": w.b}[direction]
 			fd, err := sendFrames(ns, dev)
 			if err != nil {
 				return 0, err
@@ -77,7 +80,7 @@ func (w *wire) budget(d time.Duration) (beside float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	passed, err := w.passed()
+	passed, err := w.passedBytes()
 	if err != nil {
 		return 0, err
 	}
@@ -88,9 +91,9 @@ func (w *wire) budget(d time.Duration) (beside float64, err error) {
 	return max(allowed(at[2]-at[1])-float64(passed), 0) / sharedFrame, nil
 }
 
-// passed returns the bytes that the first classes of all shapers passed.
-func (w *wire) passed() (bytes int64, err error) {
-	out, err := w.in(w.a, w.shaper, "stats", "--json")
+// passedBytes returns the bytes that the first classes of all shapers passed.
+func (w *wire) passedBytes() (bytes int64, err error) {
+	out, err := runIn(w.a, w.shaper, "stats", "--json")
 	for line := range strings.Lines(string(out)) {
 		var s struct {
 			Classes []struct{ Green struct{ Bytes int64 } }
@@ -103,9 +106,9 @@ func (w *wire) passed() (bytes int64, err error) {
 	return bytes, err
 }
 
-// lost kills the server of a budget and then offers twice the rescue share. It returns the
+// lostServerError kills the server of a budget and then offers twice the rescue share. It returns the
 // bytes that passed beyond the rescue share, in percent.
-func (w *wire) lost(d time.Duration) (percent float64, err error) {
+func (w *wire) lostServerError(d time.Duration) (percent float64, err error) {
 	socket := filepath.Join(w.dir, "store")
 	client, kill, err := startServer("redis-server", "--unixsocket", socket)
 	if err != nil {
@@ -117,12 +120,12 @@ func (w *wire) lost(d time.Duration) (percent float64, err error) {
 	if err := os.WriteFile(path, fmt.Appendf(nil, lostPolicy, socket), 0o600); err != nil {
 		return 0, err
 	}
-	run := exec.Command("ip", "netns", "exec", w.a, w.shaper, "run", "v0", "--policy", path)
+	run := exec.Command(w.shaper, "run", "v0", "--policy", path)
 	said, err := run.StderrPipe()
 	if err != nil {
 		return 0, err
 	}
-	if err := run.Start(); err != nil {
+	if err := startIn(w.a, run); err != nil {
 		return 0, err
 	}
 	defer func() {
@@ -169,7 +172,7 @@ func (w *wire) lost(d time.Duration) (percent float64, err error) {
 	var passed, at [2]float64
 	for i := range passed {
 		before := monotonic()
-		bytes, err := w.passed()
+		bytes, err := w.passedBytes()
 		if err != nil {
 			return 0, err
 		}
@@ -223,8 +226,8 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 }
 
 // sendFrames opens a socket that sends from a device of a namespace.
-func sendFrames(ns, dev string) (fd int, err error) {
-	err = inside(ns, func() error {
+func sendFrames(ns *nettest.Namespace, dev string) (fd int, err error) {
+	err = doIn(ns, func() error {
 		link, err := net.InterfaceByName(dev)
 		if err != nil {
 			return err

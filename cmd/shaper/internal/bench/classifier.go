@@ -139,7 +139,7 @@ func classifierFigures() []figure {
 	few := sync.OnceValues(func() (*lookups, error) { return newLookups(fewRules) })
 	many := sync.OnceValues(func() (*lookups, error) { return newLookups(manyRules) })
 	by := func(list func() (*lookups, error), find func(*lookups, *dataplane.Packet) int, passes int) side {
-		return on(list, func(l *lookups) (float64, error) {
+		return onSource(list, func(l *lookups) (float64, error) {
 			found := 0
 			start := time.Now()
 			for range passes {

@@ -50,7 +50,7 @@ func departures(e engine, rate int64) (float64, error) {
 			last = v.Departure
 		}
 	}
-	return off(float64(last-begin), float64(exact-begin)), nil
+	return percentOff(float64(last-begin), float64(exact-begin)), nil
 }
 
 // worst returns the largest error over all rates.

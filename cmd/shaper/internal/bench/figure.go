@@ -11,9 +11,9 @@ import (
 // side measures one side of a figure once.
 type side func() (float64, error)
 
-// on returns a side that measures what get returns, such as a server that get starts on its
+// onSource returns a side that measures what get returns, such as a server that get starts on its
 // first call.
-func on[T any](get func() (T, error), f func(T) (float64, error)) side {
+func onSource[T any](get func() (T, error), f func(T) (float64, error)) side {
 	return func() (float64, error) {
 		v, err := get()
 		if err != nil {

@@ -51,7 +51,7 @@ func tableFigures() []figure {
 	})
 	full := sync.OnceValues(newKeys)
 	next := uint64(numKeys) // a key that the table has not seen
-	hits := on(table, func(t *meter.Table[uint64]) (float64, error) {
+	hits := onSource(table, func(t *meter.Table[uint64]) (float64, error) {
 		s := stream()
 		ns := thread(len(s.ns), func() {
 			for i, now := range s.ns {
@@ -63,7 +63,7 @@ func tableFigures() []figure {
 		}
 		return ns, nil
 	})
-	bursts := on(table, func(t *meter.Table[uint64]) (float64, error) {
+	bursts := onSource(table, func(t *meter.Table[uint64]) (float64, error) {
 		s := stream()
 		var keys [burst]uint64
 		return thread(len(s.ns), func() {
@@ -76,7 +76,7 @@ func tableFigures() []figure {
 		}), nil
 	})
 	sharded := func(goroutines int) side {
-		return on(shards, func(t *meter.Shards[uint64]) (float64, error) {
+		return onSource(shards, func(t *meter.Shards[uint64]) (float64, error) {
 			ns := shareKeys(t, goroutines)
 			if s := t.Stats(); s.Keys != numKeys || s.Evicted > 0 {
 				return 0, fmt.Errorf("%+v", s)
@@ -112,8 +112,8 @@ func tableFigures() []figure {
 		amount("table: a million keys, random hits, bursts of 32", 200, 80, " ns", bursts, nil),
 		amount("table: a million keys, random hits, a packet at a time", 200, 80, " ns", hits, nil),
 		speedRatio("table: a million keys in Shards, random hits: 2 goroutines against 1, packets/s", 1.6, 1.9, sharded(2), sharded(1)),
-		amount("table: a million keys, memory of each; beside it what Memory says", 80, 48, " B", keyMemory,
-			on(table, func(t *meter.Table[uint64]) (float64, error) { return float64(t.Memory()) / numKeys, nil })),
+		amount("table: a million keys, memory of each; other: result of Memory", 80, 48, " B", keyMemory,
+			onSource(table, func(t *meter.Table[uint64]) (float64, error) { return float64(t.Memory()) / numKeys, nil })),
 		amount("table: full, each packet a new key", math.Inf(1), noAim, " ns",
 			func() (float64, error) { each, _, err := evict(); return each, err }, nil),
 		amount("table: full, each packet a new key, the slowest 4,096 in a row", math.Inf(1), noAim, " ms",
@@ -186,7 +186,7 @@ func newSources(per dataplane.Key) (*sources, error) {
 	}
 	s := &sources{Walker: w, verdicts: make([]dataplane.Verdict, w.Batch()), now: int64(time.Second)}
 	for range w.Batch() {
-		s.packets = append(s.packets, dataplane.Packet{Data: append([]byte(nil), small...), Link: dataplane.LinkEthernet})
+		s.packets = append(s.packets, dataplane.Packet{Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet})
 	}
 	for first := uint32(0); first < numKeys; first += uint32(len(s.packets)) {
 		if err := s.process(func(i int) uint32 { return first + uint32(i) }); err != nil {
@@ -229,7 +229,7 @@ func (s *sources) random() (float64, error) {
 
 func sourceFigures() []figure {
 	with := func(per dataplane.Key) side {
-		return on(sync.OnceValues(func() (*sources, error) { return newSources(per) }), (*sources).random)
+		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per) }), (*sources).random)
 	}
 	more := amount("kernel: a meter for each of a million sources over one for all, random hits", 500, 350, " ns",
 		with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))

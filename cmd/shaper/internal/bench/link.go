@@ -3,45 +3,17 @@ package main
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// inside runs f on a thread in a namespace. Sockets stay in the namespace in which they were
-// opened.
-func inside(ns string, f func() error) error {
-	errs := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			errs <- err
-			return
-		}
-		defer unix.Close(home)
-		there, err := unix.Open("/run/netns/"+ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			errs <- err
-			return
-		}
-		defer unix.Close(there)
-		if err = unix.Setns(there, unix.CLONE_NEWNET); err == nil {
-			err = f()
-		}
-		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
-		}
-		errs <- err
-	}()
-	return <-errs
-}
-
-// udp opens a UDP socket in a namespace, with a buffer for all packets of a round.
-func udp(ns string) (fd int, err error) {
-	err = inside(ns, func() (err error) {
+// openUDP opens a UDP socket in a namespace, with a buffer for all packets of a round.
+func openUDP(ns *nettest.Namespace) (fd int, err error) {
+	err = doIn(ns, func() (err error) {
 		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		return err
 	})
@@ -75,12 +47,12 @@ func (w *wire) pacedOnce(rate int) ([]int64, error) {
 	if rate > 500_000_000 {
 		segments = 16
 	}
-	out, err := udp(w.a)
+	out, err := openUDP(w.a)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(out)
-	in, err := udp(w.b)
+	in, err := openUDP(w.b)
 	if err != nil {
 		return nil, err
 	}
@@ -108,17 +80,17 @@ func (w *wire) pacedOnce(rate int) ([]int64, error) {
 		at, wrong = stampsOf(in)
 	}()
 	time.Sleep(100 * time.Millisecond)
-	err = offer(out, rate, segments)
+	err = offerPackets(out, rate, segments)
 	<-done
 	if err = errors.Join(err, wrong); err == nil && (len(at) < 100 || at[0] == at[len(at)-1]) {
-		err = fmt.Errorf("only %d packets came", len(at))
+		err = fmt.Errorf("only %d packets arrived", len(at))
 	}
 	return at, err
 }
 
-// offer sends for pacedTime. It sends the first 20 ms at once, so that the queue is never
+// offerPackets sends for pacedTime. It sends the first 20 ms at once, so that the queue is never
 // empty.
-func offer(fd, rate, segments int) error {
+func offerPackets(fd, rate, segments int) error {
 	data, sent := make([]byte, segments*pacedPayload), 0
 	perSecond := float64(rate) / 8 / pacedFrame // packets sent per second
 	for begin := time.Now(); time.Since(begin) < pacedTime; time.Sleep(time.Millisecond) {
@@ -167,7 +139,7 @@ func stampsOf(fd int) (at []int64, err error) {
 // length of a full packet. iperf3 is not used, because it would count the backlog at the end
 // for one side or the other.
 func (w *wire) goodput(rate, length int) (float64, error) {
-	in, out, err := w.tcp(rate)
+	in, out, err := w.connectTCP(rate)
 	if err != nil {
 		return 0, err
 	}
@@ -205,16 +177,16 @@ func (w *wire) goodput(rate, length int) (float64, error) {
 		return 0, err
 	}
 	if received == 0 {
-		return 0, errors.New("nothing came")
+		return 0, errors.New("no data arrived")
 	}
-	return off(float64(received)*8/last.Sub(first).Seconds(), float64(rate)*1448/float64(length)), nil
+	return percentOff(float64(received)*8/last.Sub(first).Seconds(), float64(rate)*1448/float64(length)), nil
 }
 
-// tcp connects a with b. It uses cubic, which is a common default, with a window of about 50 ms
+// connectTCP connects a with b. It uses cubic, which is a common default, with a window of about 50 ms
 // at the rate: half of the queue's limit.
-func (w *wire) tcp(rate int) (in, out int, err error) {
+func (w *wire) connectTCP(rate int) (in, out int, err error) {
 	var heard int
-	err = inside(w.b, func() (err error) {
+	err = doIn(w.b, func() (err error) {
 		heard, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		return err
 	})
@@ -222,7 +194,7 @@ func (w *wire) tcp(rate int) (in, out int, err error) {
 		return -1, -1, err
 	}
 	defer unix.Close(heard)
-	err = inside(w.a, func() (err error) {
+	err = doIn(w.a, func() (err error) {
 		out, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		return err
 	})

@@ -26,7 +26,7 @@ func main() {
 	var err error
 	switch {
 	case *carried:
-		err = relay()
+		err = relayFrames()
 	case *send != "":
 		err = blast(*send)
 	default:

@@ -15,16 +15,16 @@ const (
 	evenRate     = 50_000_000 // bit/s
 )
 
-// queued is a policy that puts all IP packets into one queue.
-func queued(rate int, length string) string {
+// queuedPolicy is a policy that puts all IP packets into one queue.
+func queuedPolicy(rate int, length string) string {
 	return fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: 100ms}}\nlength: %s\n", rate, length)
 }
 
-// byHand writes the hand-configured HTB class for a rate that counts frames.
-func byHand(rate int) string { return fmt.Sprintf("rate %dbit", rate) }
+// htbClassOf writes the hand-configured HTB class for a rate that counts frames.
+func htbClassOf(rate int) string { return fmt.Sprintf("rate %dbit", rate) }
 
-// gaps returns the gaps between packets at evenRate, without the first 100, in µs.
-func (w *wire) gaps() ([]float64, error) {
+// gapsAtEvenRate returns the gaps between packets at evenRate, without the first 100, in µs.
+func (w *wire) gapsAtEvenRate() ([]float64, error) {
 	at, err := w.paced(evenRate)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (w *wire) gaps() ([]float64, error) {
 		gaps = append(gaps, float64(at[i]-at[i-1])/1e3)
 	}
 	if len(gaps) < 1000 {
-		return nil, fmt.Errorf("only %d packets came", len(at))
+		return nil, fmt.Errorf("only %d packets arrived", len(at))
 	}
 	return gaps, nil
 }
@@ -73,11 +73,11 @@ func (w *wire) rateError(rate int) (float64, error) {
 	first, last := at[saved], at[len(at)-1]
 	n := len(at) - sort.Search(len(at), func(i int) bool { return at[i] > first })
 	measured := float64(n) * pacedFrame * 8e9 / float64(last-first)
-	return off(measured, float64(rate)), nil
+	return percentOff(measured, float64(rate)), nil
 }
 
-// off returns the deviation from the ideal in percent.
-func off(measured, ideal float64) float64 { return 100 * math.Abs(measured-ideal) / ideal }
+// percentOff returns the deviation from the ideal in percent.
+func percentOff(measured, ideal float64) float64 { return 100 * math.Abs(measured-ideal) / ideal }
 
 // Live figures.
 var liveRates = []struct {
@@ -89,15 +89,15 @@ var goodputRates = liveRates[2:]
 
 // handMade returns a side with hand-configured HTB.
 func handMade(get func() (*wire, error), rate int, f func(*wire) (float64, error)) side {
-	return on(get, func(w *wire) (float64, error) {
-		return w.htb(byHand(rate), func() (float64, error) { return f(w) })
+	return onSource(get, func(w *wire) (float64, error) {
+		return w.whileHTB(htbClassOf(rate), func() (float64, error) { return f(w) })
 	})
 }
 
-// gapsBy returns a side that measures the gaps.
-func gapsBy(how func([]float64) float64) func(*wire) (float64, error) {
+// gapsFigure returns a side that measures the gaps.
+func gapsFigure(how func([]float64) float64) func(*wire) (float64, error) {
 	return func(w *wire) (float64, error) {
-		gaps, err := w.gaps()
+		gaps, err := w.gapsAtEvenRate()
 		if err != nil {
 			return 0, err
 		}
@@ -105,42 +105,42 @@ func gapsBy(how func([]float64) float64) func(*wire) (float64, error) {
 	}
 }
 
-// rates returns the figures of a plane at several rates: its error, compared with
+// rateFigures returns the figures of a plane at several rates: its error, compared with
 // hand-configured HTB. run returns the side of a policy.
-func rates(plane string, get func() (*wire, error), run func(policy string, f func(*wire) (float64, error)) side) (figures []figure) {
+func rateFigures(plane string, get func() (*wire, error), run func(policy string, f func(*wire) (float64, error)) side) (figures []figure) {
 	for _, l := range liveRates {
 		f := func(w *wire) (float64, error) { return w.rateError(l.rate) }
-		figures = append(figures, amount(plane+": UDP through a queue of "+l.name+", rate error; beside it HTB by hand", 0.1, 0.01, " %",
-			run(queued(l.rate, "l2"), f), handMade(get, l.rate, f)))
+		figures = append(figures, amount(plane+": UDP through a queue of "+l.name+", rate error; other: hand-configured HTB", 0.1, 0.01, " %",
+			run(queuedPolicy(l.rate, "l2"), f), handMade(get, l.rate, f)))
 	}
 	for _, l := range goodputRates {
-		figures = append(figures, amount(plane+": TCP through a queue of "+l.name+", goodput off the ideal; beside it HTB by hand", 0.5, 0.1, " %",
-			run(queued(l.rate, "l3"), func(w *wire) (float64, error) { return w.goodput(l.rate, 1500) }),
+		figures = append(figures, amount(plane+": TCP through a queue of "+l.name+", goodput off the ideal; other: hand-configured HTB", 0.5, 0.1, " %",
+			run(queuedPolicy(l.rate, "l3"), func(w *wire) (float64, error) { return w.goodput(l.rate, 1500) }),
 			handMade(get, l.rate, func(w *wire) (float64, error) { return w.goodput(l.rate, 1514) })))
 	}
 	return figures
 }
 
 func pacingFigures(get func() (*wire, error)) []figure {
-	run := func(policy string, f func(*wire) (float64, error)) side { return attached(get, policy, f) }
+	run := func(policy string, f func(*wire) (float64, error)) side { return whileAttached(get, policy, f) }
 	even := func(what string, how func([]float64) float64) figure {
-		f := timeRatio("kernel: UDP 1472 B through a queue of 50 Mbit/s against HTB by hand, "+what, 1.1, 1,
-			run(queued(evenRate, "l2"), gapsBy(how)), handMade(get, evenRate, gapsBy(how)))
+		f := timeRatio("kernel: UDP 1472 B through a queue of 50 Mbit/s against hand-configured HTB, "+what, 1.1, 1,
+			run(queuedPolicy(evenRate, "l2"), gapsFigure(how)), handMade(get, evenRate, gapsFigure(how)))
 		f.each = " µs"
 		return f
 	}
 	figures := []figure{
 		even("standard deviation of gaps", deviation),
-		even("p99 of the error of gaps", spread),
+		even("p99 error of the gaps", spread),
 	}
-	figures = append(figures, rates("kernel", get, run)...)
+	figures = append(figures, rateFigures("kernel", get, run)...)
 	// All packets are queued, below the limit.
 	const (
 		waits  = "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2gbit, limit: 1s}}"
 		passes = "classes: [{name: all, green: pass}]"
 	)
 	over := amount("kernel: program with a queue over the program without, 64 B", math.Inf(1), noAim, " ns",
-		on(programOf(get, waits), costOf), on(programOf(get, passes), costOf))
+		onSource(programOf(get, waits), costOf), onSource(programOf(get, passes), costOf))
 	over.measured = func(ours, without float64) float64 { return ours - without }
 	return append(figures, over)
 }

@@ -120,7 +120,7 @@ func pipelineFigures() []figure {
 		l, err := dataplane.New(office())
 		return &officePipeline{Pipeline: l}, err
 	})
-	ns := on(start, func(o *officePipeline) (float64, error) {
+	ns := onSource(start, func(o *officePipeline) (float64, error) {
 		all := frames()
 		start := time.Now()
 		for range passes {
@@ -130,7 +130,7 @@ func pipelineFigures() []figure {
 		}
 		return since(start, passes*numFrames), o.check()
 	})
-	allocations := on(start, func(o *officePipeline) (float64, error) {
+	allocations := onSource(start, func(o *officePipeline) (float64, error) {
 		i := 0
 		return testing.AllocsPerRun(numFrames, func() {
 			o.process(frames()[i%numFrames])

@@ -124,18 +124,18 @@ func replayed(path string) []string { return append([]string{"replay", path}, re
 
 func replayFigures(dir string) []figure {
 	start := sync.OnceValues(func() (*captures, error) { return newCaptures(dir) })
-	ours := on(start, func(c *captures) (float64, error) { return elapsed(c.shaper, replayed(c.long)...) })
-	tcpdump := on(start, func(c *captures) (float64, error) {
+	ours := onSource(start, func(c *captures) (float64, error) { return elapsed(c.shaper, replayed(c.long)...) })
+	tcpdump := onSource(start, func(c *captures) (float64, error) {
 		return elapsed("tcpdump", "--time-stamp-precision=nano", "-r", c.long, "-w", "/dev/null")
 	})
-	inKernel := on(start, func(c *captures) (float64, error) {
+	inKernel := onSource(start, func(c *captures) (float64, error) {
 		return elapsed(c.shaper, append(replayed(c.long), "--engine", "bpf")...)
 	})
-	long := on(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
-	short := on(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
+	long := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
+	short := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
 	return []figure{
 		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5, ours, tcpdump),
 		speedRatio("replay --engine bpf against --engine go, packets/s", 1.0/3, 1, inKernel, ours),
-		amount("memory of replay, 1.5 GB; beside it of 150 MB", 64, noAim, " MiB", long, short),
+		amount("memory of replay, 1.5 GB; other: 150 MB", 64, noAim, " MiB", long, short),
 	}
 }

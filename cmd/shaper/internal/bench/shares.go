@@ -60,7 +60,7 @@ func shareTerms() lease.Terms {
 }
 
 // startSharing starts a server and hosts. each is the number of hosts per agent. All hosts
-// offer the whole budget.
+// offerPackets the whole budget.
 func startSharing(program string, hosts, each int, terms lease.Terms) (*sharing, error) {
 	client, kill, err := startServer(program)
 	if err != nil {

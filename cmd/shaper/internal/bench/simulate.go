@@ -37,7 +37,7 @@ func simulateFigures() []figure {
 		})
 	})
 	of := func(value func(*simulate.Result) float64) side {
-		return on(run, func(r *simulate.Result) (float64, error) { return value(r), nil })
+		return onSource(run, func(r *simulate.Result) (float64, error) { return value(r), nil })
 	}
 	const what = "1,000 simulated hosts, 1 h, a crash and a partition every minute: "
 	beyond := func(r *simulate.Result) float64 { return max(r.Excess-r.Bound, 0) }

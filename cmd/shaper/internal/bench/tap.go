@@ -16,19 +16,21 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// forward runs a program in a that creates the TAP device tap0, and far if that is tap1, while
+// whileForwarding runs a program in a that creates the TAP device tap0, and far if that is tap1, while
 // f runs. Meanwhile a and b have their addresses on tap0 and far.
-func (w *wire) forward(far string, f func(pid int) (float64, error), args ...string) (v float64, err error) {
-	cmd := exec.Command("ip", append([]string{"netns", "exec", w.a}, args...)...)
+func (w *wire) whileForwarding(far string, f func(pid int) (float64, error), args ...string) (v float64, err error) {
+	cmd := exec.Command(args[0], args[1:]...)
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startIn(w.a, cmd); err != nil {
 		return 0, err
 	}
 	r := bufio.NewReader(out)
@@ -44,34 +46,36 @@ func (w *wire) forward(far string, f func(pid int) (float64, error), args ...str
 		<-drained
 		cmd.Wait()
 		late.Stop()
-		err = errors.Join(err, w.address("v0", "v0"))
+		err = errors.Join(err, w.moveAddresses("v0", "v0"))
 	}()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, &wrong)
 	}
 	if far != "v0" {
-		if _, err := w.in(w.a, "ip", "link", "set", far, "netns", w.b); err != nil {
+		err := catchFailure(func() error {
+			w.a.Move(far, w.b)
+			return nil
+		})
+		if err != nil {
 			return 0, err
 		}
 	}
-	if err := w.address("tap0", far); err != nil {
+	if err := w.moveAddresses("tap0", far); err != nil {
 		return 0, err
 	}
 	return f(cmd.Process.Pid)
 }
 
-// address assigns the addresses of a and b to the given devices.
-func (w *wire) address(a, b string) error {
-	for _, end := range []struct{ ns, dev, address string }{{w.a, a, "10.0.0.1/24"}, {w.b, b, "10.0.0.2/24"}} {
-		if err := w.each(end.ns, "ip addr flush dev v0", "ip link set "+end.dev+" up", "ip addr add "+end.address+" dev "+end.dev, "ip neigh flush all"); err != nil {
-			return err
-		}
+// moveAddresses assigns the addresses of a and b to the given devices.
+func (w *wire) moveAddresses(a, b string) error {
+	move := func(ns *nettest.Namespace, dev, address string) error {
+		return runEach(ns, "ip addr flush dev v0", "ip link set "+dev+" up", "ip addr add "+address+" dev "+dev, "ip neigh flush all")
 	}
-	return nil
+	return errors.Join(move(w.a, a, "10.0.0.1/24"), move(w.b, b, "10.0.0.2/24"))
 }
 
-// carried runs shaper tap between tap0 and v0, or between tap0 and a tap1 in b.
-func (w *wire) carried(far, policy string, f func(pid int) (float64, error)) (float64, error) {
+// whileTap runs shaper tap between tap0 and v0, or between tap0 and a tap1 in b.
+func (w *wire) whileTap(far, policy string, f func(pid int) (float64, error)) (float64, error) {
 	path := filepath.Join(w.dir, "tap.yaml")
 	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 		return 0, err
@@ -80,21 +84,21 @@ func (w *wire) carried(far, policy string, f func(pid int) (float64, error)) (fl
 	if far != "v0" {
 		to = "--peer"
 	}
-	return w.forward(far, f, w.shaper, "tap", "tap0", to, far, "--policy", path)
+	return w.whileForwarding(far, f, w.shaper, "tap", "tap0", to, far, "--policy", path)
 }
 
-// relayed runs a plain loop between tap0 and a tap1 in b.
-func (w *wire) relayed(f func(pid int) (float64, error)) (float64, error) {
+// whileRelay runs a plain loop between tap0 and a tap1 in b.
+func (w *wire) whileRelay(f func(pid int) (float64, error)) (float64, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return 0, err
 	}
-	return w.forward("tap1", f, exe, "-relay")
+	return w.whileForwarding("tap1", f, exe, "-relay")
 }
 
-// relay is the plain loop. It moves frames between tap0 and tap1, one at a time, until the
+// relayFrames is the plain loop. It moves frames between tap0 and tap1, one at a time, until the
 // process ends.
-func relay() error {
+func relayFrames() error {
 	var devices [2]*os.File
 	for i := range devices {
 		name := fmt.Sprintf("tap%d", i)
@@ -137,12 +141,12 @@ const (
 	floodTime  = time.Second
 )
 
-// flood sends UDP to b as fast as possible, alternating several flows. It returns the time and
+// floodTAP sends UDP to b as fast as possible, alternating several flows. It returns the time and
 // a process's CPU time per packet that reached b's sockets, in ns. The sockets are full and not
 // read, so two cores suffice: one for the sender, one for the process.
-func (w *wire) flood(pid, flows int) (elapsed, cpu float64, err error) {
+func (w *wire) floodTAP(pid, flows int) (elapsed, cpu float64, err error) {
 	for i := range flows {
-		fd, err := udp(w.b)
+		fd, err := openUDP(w.b)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -152,7 +156,7 @@ func (w *wire) flood(pid, flows int) (elapsed, cpu float64, err error) {
 			return 0, 0, err
 		}
 	}
-	out, err := udp(w.a)
+	out, err := openUDP(w.a)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -167,7 +171,7 @@ func (w *wire) flood(pid, flows int) (elapsed, cpu float64, err error) {
 	time.Sleep(200 * time.Millisecond)
 	packets, used, begin := int64(0), time.Duration(0), time.Now()
 	for _, sign := range []int64{-1, 1} {
-		n, err := w.refused()
+		n, err := w.rejectedPackets()
 		if err != nil {
 			return 0, 0, err
 		}
@@ -184,7 +188,7 @@ func (w *wire) flood(pid, flows int) (elapsed, cpu float64, err error) {
 		}
 	}
 	if packets < 1000 {
-		return 0, 0, fmt.Errorf("%d packets came", packets)
+		return 0, 0, fmt.Errorf("%d packets arrived", packets)
 	}
 	return elapsed / float64(packets), float64(used) / float64(packets), nil
 }
@@ -209,10 +213,10 @@ func sendAll(fd, flows int, stop *atomic.Bool) error {
 	return nil
 }
 
-// refused returns the number of packets that arrived at full UDP sockets of b.
-func (w *wire) refused() (n int64, err error) {
+// rejectedPackets returns the number of packets that arrived at full UDP sockets of b.
+func (w *wire) rejectedPackets() (n int64, err error) {
 	var text []byte
-	err = inside(w.b, func() (err error) {
+	err = doIn(w.b, func() (err error) {
 		text, err = os.ReadFile("/proc/thread-self/net/snmp")
 		return err
 	})
@@ -250,24 +254,24 @@ func processTime(pid int) (time.Duration, error) {
 
 func tapFigures(get func() (*wire, error)) []figure {
 	plane := func(far, policy string, f func(w *wire, pid int) (float64, error)) side {
-		return on(get, func(w *wire) (float64, error) {
-			return w.carried(far, policy, func(pid int) (float64, error) { return f(w, pid) })
+		return onSource(get, func(w *wire) (float64, error) {
+			return w.whileTap(far, policy, func(pid int) (float64, error) { return f(w, pid) })
 		})
 	}
 	uplink := func(policy string, f func(w *wire) (float64, error)) side {
 		return plane("v0", policy, func(w *wire, _ int) (float64, error) { return f(w) })
 	}
-	even := timeRatio("TAP: UDP 1472 B through a queue of 50 Mbit/s against HTB by hand, p99 of the error of gaps", 3, 1.3,
-		uplink(queued(evenRate, "l2"), gapsBy(spread)), handMade(get, evenRate, gapsBy(spread)))
+	even := timeRatio("TAP: UDP 1472 B through a queue of 50 Mbit/s against hand-configured HTB, p99 error of the gaps", 3, 1.3,
+		uplink(queuedPolicy(evenRate, "l2"), gapsFigure(spread)), handMade(get, evenRate, gapsFigure(spread)))
 	even.each = " µs"
-	figures := append([]figure{even}, rates("TAP", get, uplink)...)
+	figures := append([]figure{even}, rateFigures("TAP", get, uplink)...)
 	for _, m := range []struct {
 		flows int
 		name  string
 	}{{1, "one flow"}, {16, "16 flows alternating"}} {
 		flood := func(cpu bool) func(w *wire, pid int) (float64, error) {
 			return func(w *wire, pid int) (float64, error) {
-				elapsed, used, err := w.flood(pid, m.flows)
+				elapsed, used, err := w.floodTAP(pid, m.flows)
 				if cpu {
 					return used, err
 				}
@@ -280,9 +284,9 @@ func tapFigures(get func() (*wire, error)) []figure {
 				what = "packets per CPU time of the process"
 			}
 			figures = append(figures, speedRatio("TAP to TAP: 64 B UDP, "+m.name+", against a plain loop in Go: "+what, 2, 4,
-				plane("tap1", unlimited, flood(cpu)),
-				on(get, func(w *wire) (float64, error) {
-					return w.relayed(func(pid int) (float64, error) { return flood(cpu)(w, pid) })
+				plane("tap1", unlimitedPolicy, flood(cpu)),
+				onSource(get, func(w *wire) (float64, error) {
+					return w.whileRelay(func(pid int) (float64, error) { return flood(cpu)(w, pid) })
 				})))
 		}
 	}
@@ -290,8 +294,8 @@ func tapFigures(get func() (*wire, error)) []figure {
 		ns, err := w.iperf()
 		return 8 / ns, err
 	}
-	tcp := amount("TAP to TAP: TCP with offloads; beside it the bare veth", 3, noAim, " Gbit/s",
-		plane("tap1", unlimited, func(w *wire, _ int) (float64, error) { return gigabits(w) }), on(get, gigabits))
+	tcp := amount("TAP to TAP: TCP with offloads; other: bare veth", 3, noAim, " Gbit/s",
+		plane("tap1", unlimitedPolicy, func(w *wire, _ int) (float64, error) { return gigabits(w) }), onSource(get, gigabits))
 	tcp.more = true
 	return append(figures, tcp)
 }
