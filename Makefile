@@ -79,10 +79,10 @@ lint: ## gofumpt, go vet, staticcheck, go mod tidy
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
-# Live tests mostly wait, so twice as many run at once as there are CPUs. The chaos tests
+# Live tests mostly wait, so four of them run at once per CPU. The chaos tests
 # run alone, because tests that measure rates would fail beside them.
 test: setup ## all tests
-	$(GO) test -timeout 30m -parallel $$((2 * $$(nproc))) $$($(GO) list ./... | grep -v /internal/chaos)
+	$(GO) test -timeout 30m -parallel $$((4 * $$(nproc))) $$($(GO) list ./... | grep -v /internal/chaos)
 	$(GO) test -timeout 30m ./dataplane/kernel/internal/chaos
 
 test-386: ## tests of the packages to embed, on a 32-bit platform
@@ -95,7 +95,7 @@ apidiff: ## print how the API differs from the last tagged version
 # long tests with a single goroutine: comparisons with models, loading programs, qdiscs.
 race: export CGO_ENABLED = 1
 race: ## tests with several goroutines, under the race detector
-	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB|Spin)' ./...
+	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB|Spin)' $$($(GO) list ./... | grep -v -e /internal/chaos -e /internal/livetest)
 
 # 6.12 has fq, and qdiscs beside TCX; the running kernel may lack fq, and 6.1 lacks TCX.
 vm: ## the kernel plane's tests in qemu, on Debian's kernel 6.1, and the tests of queues on 6.12

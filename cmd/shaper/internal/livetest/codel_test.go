@@ -10,51 +10,51 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveGSOWait holds what the cap is for: TCP of this host fills 100 Mbit/s, and a
-// packet of a higher priority waits less than behind super-packets of 64 KiB.
-func TestLiveGSOWait(t *testing.T) {
-	hereOnly(t)
-	p := newPath(t, false, 0)
-	policy := file(t, fmt.Sprintf(priorities, "100mbit"))
+// TestLiveGSODelay checks the effect of the GSO cap: while TCP of this host fills 100 Mbit/s,
+// the delay of a packet of higher priority is shorter than behind super-packets of 64 KiB.
+func TestLiveGSODelay(t *testing.T) {
+	skipInVM(t)
+	p := newTCPPath(t, false, 0)
+	policy := writePolicy(t, fmt.Sprintf(priorityPolicy, "100mbit"))
 	with := func(args ...string) *crossing {
-		r := p.run(append(args, "--policy", policy)...)
-		defer r.term()
-		return p.cross(4, time.Second, 3*time.Second)
+		r := p.runShaper(append(args, "--policy", policy)...)
+		defer r.stopBySIGTERM()
+		return p.crossTCP(4, time.Second, 3*time.Second)
 	}
 	nettest.Steady(t, func() error {
 		capped, off := with(), with("--gso-limit", "off")
-		if capped.lost+off.lost > 0 || capped.at(99) > off.at(99)*2/3 {
-			return fmt.Errorf("first in line: %v; with super-packets: %v", capped, off)
+		if capped.lost+off.lost > 0 || capped.percentile(99) > off.percentile(99)*2/3 {
+			return fmt.Errorf("with the cap: %v; with super-packets: %v", capped, off)
 		}
 		return nil
 	})
 }
 
-// TestLiveCoDelTCP holds that TCP of this host reaches the rate of a queue with CoDel,
-// whose drops it must take for losses.
+// TestLiveCoDelTCP checks that TCP of this host reaches the rate of a queue with CoDel. TCP
+// must take CoDel's drops for losses on the network.
 func TestLiveCoDelTCP(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	const rate = 50.0 // Mbit/s
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
-			method{hook, "egress"}.need(t)
-			p := newPath(t, false, 0)
-			r := p.run("--hook", hook, "--policy", file(t, fmt.Sprintf(oneQueue, fmt.Sprint(rate, "mbit"))))
+			placement{hook, "egress"}.skipIfUnsupported(t)
+			p := newTCPPath(t, false, 0)
+			r := p.runShaper("--hook", hook, "--policy", writePolicy(t, fmt.Sprintf(codelPolicy, fmt.Sprint(rate, "mbit"))))
 			nettest.Steady(t, func() error {
-				c := p.cross(1, time.Second, 5*time.Second)
+				c := p.crossTCP(1, time.Second, 5*time.Second)
 				ideal := rate * 1448 / 1500
 				if dropped := p.stats().Classes[0].Dropped; c.rate < 0.93*ideal || dropped.Packets == 0 {
 					return fmt.Errorf("%v, %d packets dropped: want %.1f Mbit/s, and some dropped", c, dropped.Packets, ideal)
 				}
 				return nil
 			})
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }
 
-// TestMeasureQueues prints a table of docs/BENCHMARKS.md. It holds nothing, and runs
-// only where it is asked for by name.
+// TestMeasureQueues prints a table of docs/BENCHMARKS.md. It checks nothing, and runs only if
+// -run names it.
 func TestMeasureQueues(t *testing.T) {
 	if !strings.Contains(flag.Lookup("test.run").Value.String(), "TestMeasureQueues") {
 		t.Skip("a measurement: -run TestMeasureQueues -v")
@@ -77,36 +77,36 @@ func TestMeasureQueues(t *testing.T) {
 			who = "forwarded"
 		}
 		t.Run(fmt.Sprintf("%s-%v-%d-%s", at.rate, at.rtt, at.flows, who), func(t *testing.T) {
-			measure := func(what string, attach func(p *path) (end func())) {
-				p := newPath(t, at.forwarded, at.rtt)
+			measure := func(what string, attach func(p *tcpPath) (end func())) {
+				p := newTCPPath(t, at.forwarded, at.rtt)
 				end := attach(p)
-				c := p.cross(at.flows, 4*time.Second, 8*time.Second)
+				c := p.crossTCP(at.flows, 4*time.Second, 8*time.Second)
 				end()
 				t.Logf("%s: %v", what, c)
 			}
 			byUs := func(what, policy string, args ...string) {
-				measure(what, func(p *path) func() {
-					return p.run(append(args, "--policy", file(t, fmt.Sprintf(policy, at.rate)))...).term
+				measure(what, func(p *tcpPath) func() {
+					return p.runShaper(append(args, "--policy", writePolicy(t, fmt.Sprintf(policy, at.rate)))...).stopBySIGTERM
 				})
 			}
-			for _, pacer := range pacers(t) {
-				byUs("codel, "+pacer, oneQueue, "--pacer", pacer)
+			for _, pacer := range availablePacers(t) {
+				byUs("codel, "+pacer, codelPolicy, "--pacer", pacer)
 			}
-			if !at.forwarded { // else the cap changes nothing
-				byUs("codel, --gso-limit off", oneQueue, "--gso-limit", "off")
+			if !at.forwarded { // the cap does not affect forwarded packets
+				byUs("codel, --gso-limit off", codelPolicy, "--gso-limit", "off")
 			}
 			if at.rate == "1mbit" {
-				byUs("codel, target 48ms", strings.Replace(oneQueue, "codel: true", "codel: {target: 48ms}", 1))
+				byUs("codel, target 48ms", strings.Replace(codelPolicy, "codel: true", "codel: {target: 48ms}", 1))
 			}
 			if at.rtt == 0 {
-				byUs("priority", priorities)
-				byUs("priority, --gso-limit off", priorities, "--gso-limit", "off")
+				byUs("priority", priorityPolicy)
+				byUs("priority, --gso-limit off", priorityPolicy, "--gso-limit", "off")
 			}
 			for _, leaf := range []string{"codel", "fq_codel"} {
 				if !haveQdisc(t, leaf) {
 					continue
 				}
-				measure("HTB and "+leaf+" by hand", func(p *path) func() {
+				measure("hand-configured HTB and "+leaf, func(p *tcpPath) func() {
 					for _, line := range []string{
 						"qdisc add dev v0 root handle 1: htb default 10", "class add dev v0 parent 1: classid 1:10 htb rate " + at.rate,
 						"qdisc add dev v0 parent 1:10 " + leaf,
@@ -121,9 +121,9 @@ func TestMeasureQueues(t *testing.T) {
 }
 
 const (
-	oneQueue = "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %s, limit: 500ms, codel: true}}"
-	// The probes are of the class that goes first.
-	priorities = `classes: [{name: probe, match: {proto: udp}, green: {queue: first}}, {name: all, green: {queue: bulk}}]
+	codelPolicy = "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %s, limit: 500ms, codel: true}}"
+	// The probes belong to the class of the highest priority.
+	priorityPolicy = `classes: [{name: probe, match: {proto: udp}, green: {queue: first}}, {name: all, green: {queue: bulk}}]
 links: {up: {rate: %s}}
 queues: {first: {link: up, limit: 64KiB}, bulk: {link: up, priority: 1, limit: 100ms}}`
 )

@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// TestLiveConfirmOfAnother holds that the guard of a killed run rolls back what
-// that one armed, and not what another run has armed since.
-func TestLiveConfirmOfAnother(t *testing.T) {
-	hereOnly(t)
+// TestLiveConfirmOtherRun checks that the guard of a killed run rolls back only that run's
+// policy, not a policy that another run has applied since.
+func TestLiveConfirmOtherRun(t *testing.T) {
+	skipInVM(t)
 	p := newPair(t)
 	p.withBpffs()
-	first := p.run("--pin", "--confirm", "2s", "--meter", "token-bucket rate=1mbit burst=9000")
+	first := p.runShaper("--pin", "--confirm", "2s", "--meter", "token-bucket rate=1mbit burst=9000")
 	until := time.Now().Add(2 * time.Second) // at the latest
-	first.kill()
-	second := p.run("--pin", "--confirm", "60s", "--meter", never)
-	time.Sleep(time.Until(until.Add(time.Second))) // the guard has acted by then, or never does
-	if s := p.status(); len(s) != 1 || s[0].Policy != "--meter "+never || s[0].Process != second.cmd.Process.Pid {
+	first.killAndWait()
+	second := p.runShaper("--pin", "--confirm", "60s", "--meter", unlimitedMeter)
+	time.Sleep(time.Until(until.Add(time.Second))) // a guard that acts has acted by then
+	if s := p.status(); len(s) != 1 || s[0].Policy != "--meter "+unlimitedMeter || s[0].Process != second.cmd.Process.Pid {
 		t.Errorf("status %+v: want the second policy", s)
 	}
-	p.do(0, "confirm", "v0")
-	second.term()
-	p.do(0, "detach", "v0")
-	p.nothing()
+	p.wantExit(0, "confirm", "v0")
+	second.stopBySIGTERM()
+	p.wantExit(0, "detach", "v0")
+	p.wantNothingLeft()
 }
 
-// TestLiveConfirmLate holds that what was not confirmed in time cannot be confirmed
-// later, though nobody has rolled it back yet.
+// TestLiveConfirmLate checks that a policy cannot be confirmed after its deadline, even if it
+// is not rolled back yet.
 func TestLiveConfirmLate(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.run("--confirm", "3s", "--meter", never)
+	r := p.runShaper("--confirm", "3s", "--meter", unlimitedMeter)
 	until := time.Now().Add(3 * time.Second) // at the latest
 	guard := guardOf(t, r)
 	for _, pid := range []int{r.cmd.Process.Pid, guard} {
@@ -44,226 +44,227 @@ func TestLiveConfirmLate(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Until(until.Add(100 * time.Millisecond)))
-	p.fails(1, "v0 egress: too late: the time to confirm ended .* ago", "confirm", "v0")
+	p.wantError(1, "v0 egress: too late: the time to confirm ended .* ago", "confirm", "v0")
 	for _, pid := range []int{r.cmd.Process.Pid, guard} {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if code := r.wait(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
+	if code := r.waitForExit(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
 		t.Errorf("exit %d, stderr %q", code, r.err.String())
 	}
-	p.nothing()
+	p.wantNothingLeft()
 }
 
-// TestLiveConfirmOneDirection holds that the direction that is confirmed stays,
-// and the other one is rolled back.
+// TestLiveConfirmOneDirection checks that the confirmed direction stays and the other direction
+// is rolled back.
 func TestLiveConfirmOneDirection(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			p := newPair(t)
-			r := p.run("--hook", hook, "--both", "--confirm", "8s", "--meter", never)
-			p.do(0, "confirm", "v0", "--direction", "egress")
-			r.err.await(t, "not confirmed in time: rolled back, except the direction that was confirmed")
-			if now := p.directions(); !slices.Equal(now, []string{"egress"}) {
+			r := p.runShaper("--hook", hook, "--both", "--confirm", "8s", "--meter", unlimitedMeter)
+			p.wantExit(0, "confirm", "v0", "--direction", "egress")
+			r.err.awaitMatch(t, "not confirmed in time: rolled back, except the direction that was confirmed")
+			if now := p.attachedDirections(); !slices.Equal(now, []string{"egress"}) {
 				t.Errorf("attached are %v: want egress", now)
 			}
-			r.term()
-			p.nothing()
+			r.stopBySIGTERM()
+			p.wantNothingLeft()
 		})
 	}
 }
 
-// TestLiveConfirm holds that what nobody confirms goes, with exit code 1, that
-// what is confirmed stays, and that what was before comes back.
+// TestLiveConfirm checks that an unconfirmed policy is rolled back with exit code 1, and that a
+// confirmed policy stays.
 func TestLiveConfirm(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
-			method{hook, ""}.need(t)
+			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
 			p.withBpffs()
-			before := p.attached()
+			before := p.deviceState()
 			for _, pin := range []string{"--pin=false", "--pin"} {
-				r := p.run("--hook", hook, "--confirm", "700ms", pin, "--meter", never)
-				r.out.await(t, "rolls back in 700ms unless you run shaper confirm v0")
-				if code := r.wait(); code != 1 || r.err.String() != "shaper: not confirmed in time: rolled back\n" {
+				r := p.runShaper("--hook", hook, "--confirm", "700ms", pin, "--meter", unlimitedMeter)
+				r.out.awaitMatch(t, "rolls back in 700ms unless you run shaper confirm v0")
+				if code := r.waitForExit(); code != 1 || r.err.String() != "shaper: not confirmed in time: rolled back\n" {
 					t.Errorf("%s: exit %d, stderr %q: want 1 and one line", pin, code, &r.err)
 				}
-				p.unchanged(before)
+				p.wantState(before)
 			}
 
-			r := p.run("--hook", hook, "--confirm", "5s", "--meter", never)
+			r := p.runShaper("--hook", hook, "--confirm", "5s", "--meter", unlimitedMeter)
 			until := time.Now().Add(5 * time.Second)
 			if s := p.stats(); s.Unconfirmed == nil {
-				t.Errorf("status %+v does not say until when it waits", s)
+				t.Errorf("status %+v has no time of the rollback", s)
 			}
-			out, _ := p.do(0, "confirm")
+			out, _ := p.wantExit(0, "confirm")
 			if out != "v0 egress: confirmed\n" {
-				t.Errorf("confirm says %q", out)
+				t.Errorf("confirm prints %q", out)
 			}
-			p.fails(1, "v0: nothing to confirm: .*", "confirm", "v0")
+			p.wantError(1, "v0: nothing to confirm: .*", "confirm", "v0")
 			time.Sleep(time.Until(until.Add(500 * time.Millisecond)))
 			if s := p.stats(); !s.Attached || s.Unconfirmed != nil {
-				t.Errorf("status %+v after it was confirmed: want it attached", s)
+				t.Errorf("status %+v after the confirmation: want it attached", s)
 			}
 
-			w := p.start("reload", "--confirm", "5s", "--meter", "token-bucket rate=1mbit burst=9000")
+			w := p.startShaper("reload", "--confirm", "5s", "--meter", "token-bucket rate=1mbit burst=9000")
 			eventually(t, func() error {
 				if s := p.stats(); s.Policy != "--meter token-bucket rate=1mbit burst=9000" {
 					return fmt.Errorf("policy %q: want the new one", s.Policy)
 				}
 				return nil
 			})
-			if code := w.wait(); code != 1 || !strings.Contains(w.err.String(), "not confirmed in time") {
+			if code := w.waitForExit(); code != 1 || !strings.Contains(w.err.String(), "not confirmed in time") {
 				t.Errorf("reload exits with %d, stderr %q: want 1", code, &w.err)
 			}
-			if s := p.stats(); s.Policy != "--meter "+never || s.Unconfirmed != nil {
-				t.Errorf("policy %q: want the one before", s.Policy)
+			if s := p.stats(); s.Policy != "--meter "+unlimitedMeter || s.Unconfirmed != nil {
+				t.Errorf("policy %q: want the previous one", s.Policy)
 			}
-			w = p.start("reload", "--confirm", "60s", "--meter", "token-bucket rate=1mbit burst=9000")
-			w.out.await(t, "waiting 1m0s for shaper confirm v0")
-			p.do(0, "confirm", "v0")
-			if code := w.wait(); code != 0 {
-				t.Errorf("reload exits with %d after it was confirmed, stderr %q", code, &w.err)
+			w = p.startShaper("reload", "--confirm", "60s", "--meter", "token-bucket rate=1mbit burst=9000")
+			w.out.awaitMatch(t, "waiting 1m0s for shaper confirm v0")
+			p.wantExit(0, "confirm", "v0")
+			if code := w.waitForExit(); code != 0 {
+				t.Errorf("reload exits with %d after the confirmation, stderr %q", code, &w.err)
 			}
 			if s := p.stats(); s.Policy != "--meter token-bucket rate=1mbit burst=9000" {
-				t.Errorf("policy %q: want the one confirmed", s.Policy)
+				t.Errorf("policy %q: want the confirmed one", s.Policy)
 			}
-			r.term()
-			p.unchanged(before)
+			r.stopBySIGTERM()
+			p.wantState(before)
 		})
 	}
 }
 
-// TestLiveConfirmTakesOver holds that a run that is not confirmed leaves what
-// was pinned before it.
+// TestLiveConfirmTakesOver checks that an unconfirmed run restores the pinned policy that it
+// took over.
 func TestLiveConfirmTakesOver(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
-			method{hook, ""}.need(t)
+			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
 			p.withBpffs()
-			before := p.attached()
-			p.run("--hook", hook, "--pin", "--meter", "token-bucket rate=3mbit burst=9000").term()
-			r := p.run("--hook", hook, "--confirm", "500ms", "--meter", never)
-			if code := r.wait(); code != 1 {
+			before := p.deviceState()
+			p.runShaper("--hook", hook, "--pin", "--meter", "token-bucket rate=3mbit burst=9000").stopBySIGTERM()
+			r := p.runShaper("--hook", hook, "--confirm", "500ms", "--meter", unlimitedMeter)
+			if code := r.waitForExit(); code != 1 {
 				t.Errorf("exit %d: want 1", code)
 			}
 			s := p.stats()
 			if s.Policy != "--meter token-bucket rate=3mbit burst=9000" || !s.Pinned || s.State != "attached, pinned" {
 				t.Errorf("status %+v: want the policy before, pinned", s)
 			}
-			p.do(0, "detach")
-			p.unchanged(before)
+			p.wantExit(0, "detach")
+			p.wantState(before)
 		})
 	}
 }
 
-// TestLiveConfirmEnded holds that a run which ends before it is confirmed goes
-// back to what it took over.
+// TestLiveConfirmEnded checks that a run that ends unconfirmed restores the policy that it took
+// over.
 func TestLiveConfirmEnded(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	before := p.attached()
-	p.do(0, "run", "v0", "--hook", "tc", "--background", "--meter", "token-bucket rate=3mbit burst=9000")
-	r := p.run("--hook", "tc", "--confirm", "60s", "--meter", never)
-	r.signal(syscall.SIGTERM)
-	if code := r.wait(); code != 1 {
+	before := p.deviceState()
+	p.wantExit(0, "run", "v0", "--hook", "tc", "--background", "--meter", "token-bucket rate=3mbit burst=9000")
+	r := p.runShaper("--hook", "tc", "--confirm", "60s", "--meter", unlimitedMeter)
+	r.sendSignal(syscall.SIGTERM)
+	if code := r.waitForExit(); code != 1 {
 		t.Errorf("exit %d: want 1", code)
 	}
 	if s := p.stats(); s.Policy != "--meter token-bucket rate=3mbit burst=9000" || !s.Pinned {
 		t.Errorf("status %+v: want the policy before, pinned", s)
 	}
-	p.do(0, "detach")
-	p.unchanged(before)
+	p.wantExit(0, "detach")
+	p.wantState(before)
 }
 
-// TestLiveConfirmHUP holds that neither a terminal that is cut off nor another
-// policy confirms.
+// TestLiveConfirmHUP checks that neither SIGHUP, as from a closed terminal, nor a reload
+// confirms a policy.
 func TestLiveConfirmHUP(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, how := range []string{"SIGHUP", "reload"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t)
-			before := p.attached()
-			path := file(t, "classes: [{name: a}]")
-			r := p.run("--confirm", "5s", "--policy", path)
+			before := p.deviceState()
+			path := writePolicy(t, "classes: [{name: a}]")
+			r := p.runShaper("--confirm", "5s", "--policy", path)
 			if how == "SIGHUP" {
-				r.signal(syscall.SIGHUP)
-				r.out.await(t, "reloaded")
+				r.sendSignal(syscall.SIGHUP)
+				r.out.awaitMatch(t, "reloaded")
 			} else {
-				p.do(0, "reload")
+				p.wantExit(0, "reload")
 			}
 			eventually(t, func() error {
-				if now := p.attached(); now != before {
-					return fmt.Errorf("nobody confirmed, and at v0 is\n%s: want\n%s", now, before)
+				if now := p.deviceState(); now != before {
+					return fmt.Errorf("not confirmed, but attached to v0:\n%s: want\n%s", now, before)
 				}
 				return nil
 			})
-			if code := r.wait(); code != 1 {
+			if code := r.waitForExit(); code != 1 {
 				t.Errorf("exit %d: want 1", code)
 			}
 		})
 	}
 }
 
-// TestLiveConfirmKilled holds that what is not confirmed goes although the
-// process that waits is killed.
+// TestLiveConfirmKilled checks that an unconfirmed policy is rolled back if its process was
+// killed.
 func TestLiveConfirmKilled(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	p.withBpffs()
-	before := p.attached()
-	p.run("--pin", "--confirm", "3s", "--meter", never).kill()
+	before := p.deviceState()
+	p.runShaper("--pin", "--confirm", "3s", "--meter", unlimitedMeter).killAndWait()
 	eventually(t, func() error {
-		if now := p.attached(); now != before {
-			return fmt.Errorf("nobody confirmed, and at v0 is\n%s: want\n%s", now, before)
+		if now := p.deviceState(); now != before {
+			return fmt.Errorf("not confirmed, but attached to v0:\n%s: want\n%s", now, before)
 		}
 		return nil
 	})
 }
 
-// TestLiveReloadConfirmKilled is the same for a reload that is killed.
+// TestLiveReloadConfirmKilled checks that an unconfirmed policy of a killed shaper reload is
+// rolled back.
 func TestLiveReloadConfirmKilled(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.run("--meter", never)
-	w := p.start("reload", "--confirm", "3s", "--meter", "token-bucket rate=1mbit burst=9000")
-	w.out.await(t, "waiting 3s")
-	w.kill()
+	r := p.runShaper("--meter", unlimitedMeter)
+	w := p.startShaper("reload", "--confirm", "3s", "--meter", "token-bucket rate=1mbit burst=9000")
+	w.out.awaitMatch(t, "waiting 3s")
+	w.killAndWait()
 	eventually(t, func() error {
-		if s := p.stats(); s.Policy != "--meter "+never {
-			return fmt.Errorf("nobody confirmed, and the policy is %q", s.Policy)
+		if s := p.stats(); s.Policy != "--meter "+unlimitedMeter {
+			return fmt.Errorf("the policy is still %q: want it rolled back", s.Policy)
 		}
 		return nil
 	})
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveConfirmRace holds that a confirmation and a rollback at the same
-// moment have one winner, and that both say which.
+// TestLiveConfirmRace runs shaper confirm at the time of the rollback. One of them must win,
+// and both commands must report the same result.
 func TestLiveConfirmRace(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	p.withBpffs()
 	const old, next = "token-bucket rate=1mbit burst=9000", "token-bucket rate=2mbit burst=9000"
-	p.do(0, "run", "v0", "--background", "--meter", old)
+	p.wantExit(0, "run", "v0", "--background", "--meter", old)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	won := map[bool]int{}
-	for range 12 {
-		reload := p.start("reload", "v0", "--meter", next, "--confirm", "1s")
-		reload.out.await(t, "waiting 1s")
+	for range 8 {
+		reload := p.startShaper("reload", "v0", "--meter", next, "--confirm", "1s")
+		reload.out.awaitMatch(t, "waiting 1s")
 		until := time.Now().Add(time.Second) // or a little earlier
 		time.Sleep(time.Until(until.Add(time.Duration(random.IntN(300)-200) * time.Millisecond)))
-		confirm := p.start("confirm", "v0")
-		codes := [2]int{confirm.wait(), reload.wait()}
+		confirm := p.startShaper("confirm", "v0")
+		codes := [2]int{confirm.waitForExit(), reload.waitForExit()}
 		policy := p.stats().Policy
 		confirmed := strings.Contains(confirm.out.String(), "v0 egress: confirmed")
 		won[confirmed]++
@@ -273,39 +274,39 @@ func TestLiveConfirmRace(t *testing.T) {
 			want, name = [2]int{0, 0}, "--meter "+next
 		}
 		if codes != want || policy != name {
-			t.Fatalf("seed %d: confirm says %q and ends by %d, reload says %q and ends by %d, the policy is %q", seed,
+			t.Fatalf("seed %d: confirm printed %q with exit code %d, reload printed %q with exit code %d, the policy is %q", seed,
 				confirm.out.String()+confirm.err.String(), codes[0], reload.err.String(), codes[1], policy)
 		}
 		if confirmed {
-			p.do(0, "reload", "v0", "--meter", old)
+			p.wantExit(0, "reload", "v0", "--meter", old)
 		}
 	}
 	t.Logf("seed %d: confirmed %d times, rolled back %d times", seed, won[true], won[false])
-	p.do(0, "detach", "v0")
+	p.wantExit(0, "detach", "v0")
 }
 
-// TestLiveConfirmKilledOverPinned holds that a pinned policy comes back at once if
-// a run that was to replace it, on probation, is killed.
+// TestLiveConfirmKilledOverPinned kills an unconfirmed run that took over a pinned policy, and
+// checks that the pinned policy is restored at once.
 func TestLiveConfirmKilledOverPinned(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			p := newPair(t)
 			p.withBpffs()
-			p.do(0, append([]string{"run", "v0", "--hook", hook, "--background"}, closed...)...)
-			r := p.run("--confirm", "60s", "--meter", never)
-			p.passesNone(false)
-			r.kill()
+			p.wantExit(0, append([]string{"run", "v0", "--hook", hook, "--background"}, dropAll...)...)
+			r := p.runShaper("--confirm", "60s", "--meter", unlimitedMeter)
+			p.wantDropped(false)
+			r.killAndWait()
 			eventually(t, func() error {
 				if s := p.status(); len(s) != 1 || !s[0].Attached || s[0].State != "attached, pinned" {
 					return fmt.Errorf("status %+v: want the policy before, pinned", s)
 				}
 				return nil
 			})
-			p.passesNone(true)
-			p.do(0, "detach", "v0")
-			p.nothing()
+			p.wantDropped(true)
+			p.wantExit(0, "detach", "v0")
+			p.wantNothingLeft()
 		})
 	}
 }

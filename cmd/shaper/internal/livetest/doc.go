@@ -1,5 +1,5 @@
-// Package livetest tests the command on the real kernel. It has only tests: each makes
-// network namespaces of its own, joined by veth pairs, runs the command in one of them,
-// and sends packets through what it attached. They need root, iproute2 and, for some,
-// /dev/net/tun or a Redis server; what lacks is skipped.
+// Package livetest tests the command on the real kernel. It has only tests. Each test creates
+// its own network namespaces, connected by veth pairs, runs the command in one of them and
+// sends packets through the attached shaper. The tests need root and iproute2; some need
+// /dev/net/tun or a Redis server. Tests without their requirements are skipped.
 package livetest

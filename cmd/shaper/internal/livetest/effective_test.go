@@ -14,181 +14,180 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveDisplaced holds that what another program does to a shaper is noticed,
-// said once, and shown by status, and that the end is as that program wants it.
+// TestLiveDisplaced checks that changes by another program are detected, reported once and
+// shown by status, and that they survive the end of the shaper.
 func TestLiveDisplaced(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, d := range displacements() {
 		if d.ends {
 			continue
 		}
 		t.Run(d.name, func(t *testing.T) {
 			p := newQueuePair(t)
-			before := p.attached()
+			before := p.deviceState()
 			r := p.startDisplaced(&d)
-			if e := p.effect(); e.Effective == nil || !*e.Effective || len(e.Problems) > 0 {
-				t.Errorf("status %+v before: want it effective", e)
+			if e := p.effectStatus(); e.Effective == nil || !*e.Effective || len(e.Problems) > 0 {
+				t.Errorf("status %+v before the change: want it effective", e)
 			}
 			d.do(p)
-			r.err.await(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found+`: .*--repair puts ours back`)
-			e := p.effect()
+			r.err.awaitMatch(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found+`: .*--repair puts ours back`)
+			e := p.effectStatus()
 			if e.Effective == nil || *e.Effective || len(e.Problems) != 1 || !regexp.MustCompile(`^`+d.found+`: .*`).MatchString(e.Problems[0]) {
 				t.Errorf("status %+v: want one problem, %s", e, d.found)
 			}
-			out, _ := p.do(0, "status")
+			out, _ := p.wantExit(0, "status")
 			if !regexp.MustCompile(` not effective: ` + d.found + `: `).MatchString(strings.Join(strings.Fields(out), " ")) {
-				t.Errorf("status says %q: want that it is not effective", out)
+				t.Errorf("status prints %q: want that it is not effective", out)
 			}
-			if n := r.lines(`shaper: v0 \w+: (not )?shaping.*`); n != 1 {
+			if n := r.countStderrLines(`shaper: v0 \w+: (not )?shaping.*`); n != 1 {
 				t.Errorf("stderr %q: want one line", &r.err)
 			}
 			if strings.HasSuffix(d.name, "ahead") {
-				if n, _ := p.probe(&d); n != 3 {
+				if n, _ := p.probeShaper(&d); n != 3 {
 					t.Errorf("%d of 3 packets bypass the shaper: want all", n)
 				}
 			}
 			if d.undo != nil {
 				d.undo(p)
-				r.err.await(t, `(?m)^shaper: v0 \w+: shaping again$`)
-				if e := p.effect(); e.Effective == nil || !*e.Effective {
+				r.err.awaitMatch(t, `(?m)^shaper: v0 \w+: shaping again$`)
+				if e := p.effectStatus(); e.Effective == nil || !*e.Effective {
 					t.Errorf("status %+v: want it effective again", e)
 				}
 			}
-			r.term()
-			p.ends(&d, before)
+			r.stopBySIGTERM()
+			p.awaitEnded(&d, before)
 		})
 	}
 }
 
-// TestLiveRepaired holds that --repair puts back whatever was displaced, once, and
-// that packets are shaped as before.
+// TestLiveRepaired checks that --repair restores the shaper once, and that it shapes again.
 func TestLiveRepaired(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, d := range displacements() {
 		t.Run(d.name, func(t *testing.T) {
 			p := newQueuePair(t)
-			before := p.attached()
+			before := p.deviceState()
 			r := p.startDisplaced(&d, "--repair")
 			d.do(p)
-			r.err.await(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found)
-			r.err.await(t, `(?m)^shaper: v0 \w+: shaping again$`)
-			if e := p.effect(); e.Effective == nil || !*e.Effective || len(e.Problems) > 0 {
+			r.err.awaitMatch(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found)
+			r.err.awaitMatch(t, `(?m)^shaper: v0 \w+: shaping again$`)
+			if e := p.effectStatus(); e.Effective == nil || !*e.Effective || len(e.Problems) > 0 {
 				t.Errorf("status %+v: want it effective again", e)
 			}
-			if n, _ := p.probe(&d); n != 0 {
+			if n, _ := p.probeShaper(&d); n != 0 {
 				t.Errorf("%d of 3 packets bypass the shaper", n)
 			}
-			if n := r.lines(`shaper: v0 \w+: (not )?shaping.*`); n != 2 {
-				t.Errorf("stderr %q: want what was wrong, and that it is right", &r.err)
+			if n := r.countStderrLines(`shaper: v0 \w+: (not )?shaping.*`); n != 2 {
+				t.Errorf("stderr %q: want the problem, and that it shapes again", &r.err)
 			}
 			if d.undo != nil {
 				d.undo(p)
 			}
-			r.term()
-			p.ends(&d, before)
+			r.stopBySIGTERM()
+			p.awaitEnded(&d, before)
 		})
 	}
 }
 
-// TestLiveRemoved holds that a shaper whose program is removed ends, and puts back
-// what was there before.
+// TestLiveRemoved checks that run ends if its program was removed, and restores the previous
+// state.
 func TestLiveRemoved(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, d := range displacements() {
 		if !d.ends {
 			continue
 		}
 		t.Run(d.name, func(t *testing.T) {
 			p := newQueuePair(t)
-			before := p.attached()
+			before := p.deviceState()
 			if !d.queues && !slices.Contains(d.args, "ingress") {
-				d.queues = true // what holds packets is to go as well
+				d.queues = true // the qdisc must be removed, too
 				d.args = append(d.args, "--pacer", "htb")
 			}
 			r := p.startDisplaced(&d)
 			d.do(p)
-			if code := r.wait(); code != 0 || !strings.Contains(r.err.String(), "detached: another program removed the eBPF program\n") {
+			if code := r.waitForExit(); code != 0 || !strings.Contains(r.err.String(), "detached: another program removed the eBPF program\n") {
 				t.Errorf("exit %d, stderr %q: want that it was detached", code, &r.err)
 			}
-			p.ends(&d, before)
-			if out, _ := p.do(0, "status"); !strings.HasPrefix(out, "no shaper is attached") {
-				t.Errorf("status says %q", out)
+			p.awaitEnded(&d, before)
+			if out, _ := p.wantExit(0, "status"); !strings.HasPrefix(out, "no shaper is attached") {
+				t.Errorf("status prints %q", out)
 			}
 		})
 	}
 }
 
-// TestLiveInterfaceChanges holds that shaper survives what happens to an
-// interface, and says what it is.
+// TestLiveInterfaceChanges sets an interface down, renames it and moves it to another
+// namespace. The shaper must continue and report the changes.
 func TestLiveInterfaceChanges(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run("renamed "+hook, func(t *testing.T) {
-			method{hook, "egress"}.need(t)
+			placement{hook, "egress"}.skipIfUnsupported(t)
 			p := newPair(t)
-			r := p.run("--hook", hook, "--repair", "--meter", never)
+			r := p.runShaper("--hook", hook, "--repair", "--meter", unlimitedMeter)
 			p.near.Run("ip", "link", "set", "v0", "down")
-			r.err.await(t, `(?m)^shaper: v0 egress: interface v0 is down$`)
-			e := p.effect()
+			r.err.awaitMatch(t, `(?m)^shaper: v0 egress: interface v0 is down$`)
+			e := p.effectStatus()
 			if e.Effective == nil || !*e.Effective || len(e.Notes) != 1 || e.Notes[0] != "interface v0 is down" {
 				t.Errorf("status %+v: want it effective, and the interface down", e)
 			}
 			p.near.Run("ip", "link", "set", "v0", "name", "w0")
 			p.near.Run("ip", "link", "set", "w0", "up")
-			r.err.await(t, `(?m)^shaper: v0 is now called w0$`)
-			if out, _ := p.do(0, "status"); !strings.HasPrefix(out, "w0 egress: attached") {
-				t.Errorf("status says %q: want the name", out)
+			r.err.awaitMatch(t, `(?m)^shaper: v0 is now called w0$`)
+			if out, _ := p.wantExit(0, "status"); !strings.HasPrefix(out, "w0 egress: attached") {
+				t.Errorf("status prints %q: want the new name", out)
 			}
 			p.near.Run("ip", "link", "set", "w0", "name", "v0")
 			eventually(t, func() error {
-				if e := p.effect(); len(e.Notes) > 0 {
+				if e := p.effectStatus(); len(e.Notes) > 0 {
 					return fmt.Errorf("notes %q: want none", e.Notes)
 				}
 				return nil
 			})
-			if n := r.lines(`.*shaping.*`); n != 0 {
-				t.Errorf("stderr %q: want nothing of shaping", &r.err)
+			if n := r.countStderrLines(`.*shaping.*`); n != 0 {
+				t.Errorf("stderr %q: want no line about shaping", &r.err)
 			}
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 	t.Run("moved", func(t *testing.T) {
-		method{"tcx", "egress"}.need(t)
+		placement{"tcx", "egress"}.skipIfUnsupported(t)
 		p := newPair(t)
-		r := p.run("--hook", "tcx", "--meter", never)
+		r := p.runShaper("--hook", "tcx", "--meter", unlimitedMeter)
 		other := nettest.New(t)
 		holder := exec.Command("sleep", "1000")
 		other.Start(holder)
 		p.near.Run("ip", "link", "set", "v0", "netns", fmt.Sprint(holder.Process.Pid))
-		r.err.await(t, `(?m)^shaper: v0 is gone .deleted, or moved to another network namespace.: waiting for it to come back$`)
+		r.err.awaitMatch(t, `(?m)^shaper: v0 is gone .deleted, or moved to another network namespace.: waiting for it to come back$`)
 		eventually(t, func() error {
 			if s := p.status(); len(s) != 1 || s[0].State != "waiting" {
-				return fmt.Errorf("status %+v: want that it waits", s)
+				return fmt.Errorf("status %+v: want it waiting", s)
 			}
 			return nil
 		})
-		r.term()
+		r.stopBySIGTERM()
 		if n := len(tcxLinks(t, other, ebpf.AttachTCXEgress)); n != 0 {
 			t.Errorf("%d TCX links are left on it: want none", n)
 		}
 	})
 }
 
-// TestLiveNoFalseAlarm holds that nothing is reported in normal operation: while
-// policies change, in both directions, with programs of others behind ours.
+// TestLiveNoFalseAlarm checks that normal operation causes no reports: policies change in both
+// directions, and programs of others run after ours.
 func TestLiveNoFalseAlarm(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, hook := range []string{"auto", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			p := newQueuePair(t)
 			p.withBpffs()
-			plain := file(t, "classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000}\n")
-			two := file(t, `
+			plain := writePolicy(t, "classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000}\n")
+			two := writePolicy(t, `
 classes:
   - {name: a, match: {proto: udp}, green: {queue: q}}
   - {name: b, green: {queue: rest}}
@@ -197,36 +196,34 @@ queues: {rest: {link: l, limit: 100kB}, q: {rate: 2mbit, limit: 50ms}}
 `)
 			p.near.Run("ip", "link", "add", "b0", "type", "bridge")
 			p.near.Run("ip", "link", "set", "v0", "master", "b0")
-			r := p.run("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy", file(t, probed), "--pin", "--repair")
-			r.out.await(t, "v0 ingress: attached")
-			newForeign(t, ebpf.SchedCLS, -1, 0).filter(p.near, "egress")
+			r := p.runShaper("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy", writePolicy(t, probedPolicy), "--pin", "--repair")
+			r.out.awaitMatch(t, "v0 ingress: attached")
+			newForeign(t, ebpf.SchedCLS, -1, 0).attachFilter(p.near, "egress")
 			if hook == "auto" && haveTCX() {
-				newForeign(t, ebpf.SchedCLS, -1, 0).tcx(p.near, "egress", link.Tail())
+				newForeign(t, ebpf.SchedCLS, -1, 0).attachTCX(p.near, "egress", link.Tail())
 			}
 			check := func() {
 				t.Helper()
-				out, _ := p.do(0, "status", "--json")
+				out, _ := p.wantExit(0, "status", "--json")
 				for line := range strings.Lines(out) {
-					if e := decode[effect](t, line); e.Effective == nil || !*e.Effective || len(e.Notes) > 0 {
+					if e := decodeJSON[effectJSON](t, line); e.Effective == nil || !*e.Effective || len(e.Notes) > 0 {
 						t.Errorf("status %s: want it effective", line)
 					}
 				}
 			}
 			check()
-			for range 2 {
-				p.do(0, "reload", "--direction", "egress", "--policy", plain)
-				p.do(0, "reload", "--policy", two)
-				check()
-				p.do(0, "reload", "--direction", "egress", "--meter", never)
-				p.do(0, "reload", "--direction", "egress", "--policy", two)
-				p.do(0, "reload", "--policy", file(t, probed))
-			}
-			r.kill()
-			r2 := p.run("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy", two, "--repair")
-			r2.out.await(t, "v0 ingress: attached")
+			p.wantExit(0, "reload", "--direction", "egress", "--policy", plain)
+			p.wantExit(0, "reload", "--policy", two)
 			check()
-			p.do(0, "detach")
-			if code := r2.wait(); code != 0 || !strings.Contains(r2.err.String(), "detached by another process") {
+			p.wantExit(0, "reload", "--direction", "egress", "--meter", unlimitedMeter)
+			p.wantExit(0, "reload", "--direction", "egress", "--policy", two)
+			p.wantExit(0, "reload", "--policy", writePolicy(t, probedPolicy))
+			r.killAndWait()
+			r2 := p.runShaper("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy", two, "--repair")
+			r2.out.awaitMatch(t, "v0 ingress: attached")
+			check()
+			p.wantExit(0, "detach")
+			if code := r2.waitForExit(); code != 0 || !strings.Contains(r2.err.String(), "detached by another process") {
 				t.Errorf("exit %d, stderr %q: want that it was detached", code, &r2.err)
 			}
 			for _, e := range []*output{&r.err, &r2.err} {

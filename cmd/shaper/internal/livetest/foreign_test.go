@@ -15,53 +15,53 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveForeignInClsact holds that a clsact of ours that others use by now is
-// theirs: nothing is called left behind.
+// TestLiveForeignInClsact checks that a clsact qdisc of a killed shaper is not reported as left
+// behind if other programs use it.
 func TestLiveForeignInClsact(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.run("--hook", "tc", "--meter", never)
+	r := p.runShaper("--hook", "tc", "--meter", unlimitedMeter)
 	p.near.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "9", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", "1:1")
-	r.term()
-	p.nothing()
+	r.stopBySIGTERM()
+	p.wantNothingLeft()
 	if now := p.near.Run("tc", "filter", "show", "dev", "v0", "ingress"); !strings.Contains(now, "pref 9") {
-		t.Errorf("filters are %q: want theirs", now)
+		t.Errorf("filters are %q: want that of the other program", now)
 	}
-	p.fails(1, "v0 is not shaped: .*", "detach", "v0")
+	p.wantError(1, "v0 is not shaped: .*", "detach", "v0")
 }
 
-// TestLiveForeign holds that programs of others before and behind ours still
-// see the packets that pass, and stay when ours goes.
+// TestLiveForeign checks that programs of others before and after ours see the packets that
+// pass, and stay attached when ours is detached.
 func TestLiveForeign(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		if m.hook == "xdp" {
 			continue
 		}
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			from, to := p.sides(m)
+			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
 			filter := newForeign(t, ebpf.SchedCLS, -1, 0)
-			filter.filter(p.near, m.direction)
+			filter.attachFilter(p.near, m.direction)
 			others := []*foreign{filter}
 			if haveTCX() {
 				tcx := newForeign(t, ebpf.SchedCLS, -1, 0)
-				tcx.tcx(p.near, m.direction, link.Tail())
+				tcx.attachTCX(p.near, m.direction, link.Tail())
 				others = append(others, tcx)
 			}
-			before := p.attached()
-			r := p.run(m.args("--meter", ladder)...)
+			before := p.deviceState()
+			r := p.runShaper(m.flags("--meter", ladderMeter)...)
 			for range 2 {
-				in := listen(t, to, at)
+				in := listenUDP(t, to, at)
 				was := []uint64{}
 				for _, f := range others {
-					was = append(was, f.packets())
+					was = append(was, f.packetsSeen())
 				}
-				all := p.attached()
-				send(t, sender(t, from, at, 0, 0), 8, 100)
-				got := uint64(len(in.take()))
+				all := p.deviceState()
+				sendUDP(t, newSender(t, from, at, 0, 0), 8, 100)
+				got := uint64(len(in.receiveAll()))
 				in.conn.Close()
 				for i, f := range others {
 					// A tcx program runs before all filters.
@@ -69,7 +69,7 @@ func TestLiveForeign(t *testing.T) {
 					if m.hook == "tc" && i == 1 {
 						want = 8
 					}
-					if seen := f.packets() - was[i]; seen != want {
+					if seen := f.packetsSeen() - was[i]; seen != want {
 						t.Errorf("the foreign program %d saw %d packets: want %d\n%s", i, seen, want, all)
 					}
 				}
@@ -79,34 +79,34 @@ func TestLiveForeign(t *testing.T) {
 				if got != 5 {
 					t.Errorf("%d packets passed: want 5", got)
 				}
-				r.term()
-				p.unchanged(before)
+				r.stopBySIGTERM()
+				p.wantState(before)
 				r = nil
-				// Once more without ours: all pass.
+				// Without ours all packets pass.
 			}
 		})
 	}
 }
 
-// TestLiveForeignFirst holds that what a foreign program in front drops or
-// takes is not metered.
+// TestLiveForeignFirst checks that packets that a program before ours drops or redirects are
+// not metered.
 func TestLiveForeignFirst(t *testing.T) {
-	m := method{"tcx", "egress"}
-	m.need(t)
+	m := placement{"tcx", "egress"}
+	m.skipIfUnsupported(t)
 	p := newPair(t)
 	_, at := p.addresses(m, false)
-	r := p.run(m.args("--meter", never)...)
-	newForeign(t, ebpf.SchedCLS, 2, 0).tcx(p.near, m.direction, link.Head())
-	in := listen(t, p.far, at)
-	send(t, sender(t, p.near, at, 0, 0), 3, 100)
+	r := p.runShaper(m.flags("--meter", unlimitedMeter)...)
+	newForeign(t, ebpf.SchedCLS, 2, 0).attachTCX(p.near, m.direction, link.Head())
+	in := listenUDP(t, p.far, at)
+	sendUDP(t, newSender(t, p.near, at, 0, 0), 3, 100)
 	s := p.stats()
-	if got := s.sum(); len(in.take()) != 0 || got != (count{}) {
+	if got := s.sumOfClasses(); len(in.receiveAll()) != 0 || got != (packetCount{}) {
 		t.Errorf("counted %+v: want nothing", got)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveForeignXDP holds that an XDP program of somebody else is left alone.
+// TestLiveForeignXDP checks that shaper does not replace the XDP program of another program.
 func TestLiveForeignXDP(t *testing.T) {
 	p := newPair(t)
 	f := newForeign(t, ebpf.XDP, 2, 0)
@@ -118,22 +118,22 @@ func TestLiveForeignXDP(t *testing.T) {
 		}
 		t.Cleanup(func() { l.Close() })
 	})
-	before := p.attached()
-	p.fails(1, "interface v0 already has an XDP program, and cannot have two: use --hook tc", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
-	p.unchanged(before)
+	before := p.deviceState()
+	p.wantError(1, "interface v0 already has an XDP program, and cannot have two: use --hook tc", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)
+	p.wantState(before)
 	at := []byte{10, 0, 0, 1}
-	in := listen(t, p.near, at)
-	send(t, sender(t, p.far, at, 0, 0), 3, 100)
-	if got := len(in.take()); got != 3 || f.packets() != 3 {
-		t.Errorf("%d packets came, the program saw %d: want 3", got, f.packets())
+	in := listenUDP(t, p.near, at)
+	sendUDP(t, newSender(t, p.far, at, 0, 0), 3, 100)
+	if got := len(in.receiveAll()); got != 3 || f.packetsSeen() != 3 {
+		t.Errorf("%d packets arrived, the program saw %d: want 3", got, f.packetsSeen())
 	}
-	r := p.run("--hook", "tc", "--direction", "ingress", "--meter", never)
-	r.term()
-	p.unchanged(before)
+	r := p.runShaper("--hook", "tc", "--direction", "ingress", "--meter", unlimitedMeter)
+	r.stopBySIGTERM()
+	p.wantState(before)
 }
 
-// TestLiveForeignNetlinkXDP is the same for one attached without a link, as ip
-// does.
+// TestLiveForeignNetlinkXDP checks the same for an XDP program that was attached without a
+// link, as ip does.
 func TestLiveForeignNetlinkXDP(t *testing.T) {
 	t.Parallel()
 	for _, flags := range []int{0, unix.XDP_FLAGS_SKB_MODE} {
@@ -149,61 +149,61 @@ func TestLiveForeignNetlinkXDP(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			before := p.attached()
-			p.fails(1, "interface v0 already has an XDP program, .*", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", never)
-			p.unchanged(before)
+			before := p.deviceState()
+			p.wantError(1, "interface v0 already has an XDP program, .*", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)
+			p.wantState(before)
 		})
 	}
 }
 
-// TestLiveClsactStays holds that a clsact qdisc that was there before stays.
+// TestLiveClsactStays checks that a clsact qdisc that existed before stays.
 func TestLiveClsactStays(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed=%v", killed), func(t *testing.T) {
 			p := newPair(t)
 			index := p.near.Index("v0")
 			p.near.Do(func() {
-				if err := netlink.QdiscAdd(clsact(index)); err != nil {
+				if err := netlink.QdiscAdd(clsactQdisc(index)); err != nil {
 					t.Fatal(err)
 				}
 			})
-			before := p.attached()
-			r := p.run("--hook", "tc", "--meter", never)
+			before := p.deviceState()
+			r := p.runShaper("--hook", "tc", "--meter", unlimitedMeter)
 			if killed {
-				r.kill()
+				r.killAndWait()
 			} else {
-				r.term()
+				r.stopBySIGTERM()
 			}
-			p.soonUnchanged(before)
+			p.awaitState(before)
 		})
 	}
 }
 
-// TestLiveForeignUsesOurClsact holds that a qdisc that we made stays when
-// somebody else has a filter there by now.
+// TestLiveForeignUsesOurClsact checks that a clsact qdisc that shaper created stays if another
+// program has a filter in it.
 func TestLiveForeignUsesOurClsact(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.run("--hook", "tc", "--meter", never)
-	newForeign(t, ebpf.SchedCLS, -1, 0).filter(p.near, "ingress")
-	r.term()
-	if now := p.attached(); !strings.Contains(now, "foreign") || strings.Contains(now, "shaper") {
-		t.Errorf("at v0 is %s: want the foreign filter only", now)
+	r := p.runShaper("--hook", "tc", "--meter", unlimitedMeter)
+	newForeign(t, ebpf.SchedCLS, -1, 0).attachFilter(p.near, "ingress")
+	r.stopBySIGTERM()
+	if now := p.deviceState(); !strings.Contains(now, "foreign") || strings.Contains(now, "shaper") {
+		t.Errorf("attached to v0: %s: want the foreign filter only", now)
 	}
 }
 
-// foreign is a program of somebody else. It counts packets, keeps their mark,
-// and lets them pass.
+// foreign is a program of another user. It counts packets and remembers their mark. By default
+// it passes all packets.
 type foreign struct {
 	t       *testing.T
 	program *ebpf.Program
 	values  *ebpf.Map
 }
 
-// newForeign makes one. At tc it returns verdict, or what redirecting to a
-// device returns where that is not 0.
+// newForeign loads a foreign program. At tc it returns verdict, or redirects to the device with
+// index redirect if that is not 0.
 func newForeign(t *testing.T, kind ebpf.ProgramType, verdict int32, redirect int) *foreign {
 	t.Helper()
 	f := &foreign{t: t}
@@ -242,7 +242,7 @@ func newForeign(t *testing.T, kind ebpf.ProgramType, verdict int32, redirect int
 	return f
 }
 
-func (f *foreign) get(key uint32) (v uint64) {
+func (f *foreign) readCounter(key uint32) (v uint64) {
 	f.t.Helper()
 	if err := f.values.Lookup(key, &v); err != nil {
 		f.t.Fatal(err)
@@ -250,12 +250,12 @@ func (f *foreign) get(key uint32) (v uint64) {
 	return v
 }
 
-func (f *foreign) packets() uint64 { return f.get(0) }
+func (f *foreign) packetsSeen() uint64 { return f.readCounter(0) }
 
-func (f *foreign) mark() uint64 { return f.get(1) }
+func (f *foreign) lastMark() uint64 { return f.readCounter(1) }
 
-// filter attaches it to v0 as a tc filter, and clsact if it is missing.
-func (f *foreign) filter(n *nettest.Namespace, direction string) {
+// attachFilter attaches the program to v0 as a tc filter, and creates clsact if it is missing.
+func (f *foreign) attachFilter(n *nettest.Namespace, direction string) {
 	f.t.Helper()
 	index := n.Index("v0")
 	parent := uint32(netlink.HANDLE_MIN_EGRESS)
@@ -263,7 +263,7 @@ func (f *foreign) filter(n *nettest.Namespace, direction string) {
 		parent = netlink.HANDLE_MIN_INGRESS
 	}
 	n.Do(func() {
-		err := netlink.QdiscAdd(clsact(index))
+		err := netlink.QdiscAdd(clsactQdisc(index))
 		if errors.Is(err, unix.EEXIST) {
 			err = nil
 		}
@@ -279,8 +279,8 @@ func (f *foreign) filter(n *nettest.Namespace, direction string) {
 	})
 }
 
-// tcx attaches it to v0 by a link, at the head or the tail.
-func (f *foreign) tcx(n *nettest.Namespace, direction string, anchor link.Anchor) {
+// attachTCX attaches the program to v0 by a TCX link, at the head or the tail.
+func (f *foreign) attachTCX(n *nettest.Namespace, direction string, anchor link.Anchor) {
 	f.t.Helper()
 	index := n.Index("v0")
 	at := ebpf.AttachTCXEgress

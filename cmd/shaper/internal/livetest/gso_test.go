@@ -7,80 +7,80 @@ import (
 	"testing"
 )
 
-// TestLiveGSO holds that the limits of a device come back, whichever way the
-// shapers of both directions end.
+// TestLiveGSO checks that the GSO limits of the device are restored however the shapers of both
+// directions end.
 func TestLiveGSO(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, how := range []string{"TERM", "INT", "kill", "detach", "background", "two", "one then other"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t)
 			p.withBpffs()
-			before := p.attached()
+			before := p.deviceState()
 			limit := func(want int) {
 				t.Helper()
-				if now := p.attached(); !strings.Contains(now, fmt.Sprintf("gso %d %d", want, want)) {
-					t.Errorf("at v0 is\n%s: want a limit of %d", now, want)
+				if now := p.deviceState(); !strings.Contains(now, fmt.Sprintf("gso %d %d", want, want)) {
+					t.Errorf("attached to v0:\n%s: want a limit of %d", now, want)
 				}
 			}
-			args := []string{"--direction", "both", "--gso-limit", "16384", "--meter", never}
+			args := []string{"--direction", "both", "--gso-limit", "16384", "--meter", unlimitedMeter}
 			switch how {
 			case "background":
-				p.do(0, append([]string{"run", "v0", "--background"}, args...)...)
+				p.wantExit(0, append([]string{"run", "v0", "--background"}, args...)...)
 				limit(16384)
-				p.do(0, "detach", "v0", "--direction", "egress")
-				limit(16384) // ingress asks for it still
-				p.do(0, "detach", "v0")
+				p.wantExit(0, "detach", "v0", "--direction", "egress")
+				limit(16384) // ingress still needs it
+				p.wantExit(0, "detach", "v0")
 			case "two", "one then other":
-				egress := p.run("--gso-limit", "8000", "--meter", never)
-				ingress := p.run("--gso-limit", "16000", "--direction", "ingress", "--meter", never)
+				egress := p.runShaper("--gso-limit", "8000", "--meter", unlimitedMeter)
+				ingress := p.runShaper("--gso-limit", "16000", "--direction", "ingress", "--meter", unlimitedMeter)
 				limit(8000)
 				first, second, then := egress, ingress, 16000
 				if how == "two" {
 					first, second, then = ingress, egress, 8000
 				}
-				first.term()
+				first.stopBySIGTERM()
 				limit(then)
-				second.kill()
+				second.killAndWait()
 			default:
-				r := p.run(args...)
+				r := p.runShaper(args...)
 				limit(16384)
 				switch how {
 				case "TERM":
-					r.term()
+					r.stopBySIGTERM()
 				case "INT":
-					r.signal(syscall.SIGINT)
-					r.wait()
+					r.sendSignal(syscall.SIGINT)
+					r.waitForExit()
 				case "kill":
-					r.kill()
+					r.killAndWait()
 				case "detach":
-					p.do(0, "detach", "v0")
-					r.wait()
+					p.wantExit(0, "detach", "v0")
+					r.waitForExit()
 				}
 			}
-			p.soonUnchanged(before)
-			p.nothing()
+			p.awaitState(before)
+			p.wantNothingLeft()
 		})
 	}
 }
 
-// TestLiveGSOByRate holds that a device with queues hands down no more than 1 ms of
-// their slowest rate at once, that this follows a reload, and that the limits of the
-// device come back, whichever way it ends.
+// TestLiveGSOByRate checks that the GSO limit of a device with queues is 1 ms of the slowest
+// rate, that it changes with a reload, and that the device's own limits are restored at the
+// end.
 func TestLiveGSOByRate(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	const queue = "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: %s, limit: 50ms}}"
 	const shared = `classes: [{name: a, match: {proto: udp}, green: {queue: a}}, {name: b, green: {queue: b}}, {name: c, green: {queue: c}}]
 links: {l: {rate: 100mbit}}
 queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c: {rate: 200mbit, limit: 50ms}}`
 	const beside = "queues: {q: {rate: 10mbit, limit: 50ms}}\nclasses: [{name: a, match: {proto: udp}, green: {queue: q}}"
-	const headers = 321 // that the kernel takes off for TCP's
-	at := func(rate string) string { return file(t, fmt.Sprintf(queue, rate)) }
+	const headers = 321 // reserved by the kernel for TCP headers, bytes
+	at := func(rate string) string { return writePolicy(t, fmt.Sprintf(queue, rate)) }
 	limit := func(p *pair, want int) {
 		t.Helper()
-		if now := p.attached(); !strings.Contains(now, fmt.Sprintf("gso %d %d\n", want, want)) {
-			p.t.Errorf("at v0 is\n%s: want a limit of %d", now, want)
+		if now := p.deviceState(); !strings.Contains(now, fmt.Sprintf("gso %d %d\n", want, want)) {
+			p.t.Errorf("attached to v0:\n%s: want a limit of %d", now, want)
 		}
 	}
 	const most, slow, fast = 1 << 16, 2*1500 + headers, 100e6/8/1000 + headers
@@ -92,40 +92,40 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 	}{
 		{"a queue", most, []string{"--policy", at("100mbit")}, fast},
 		{"two segments", most, []string{"--policy", at("64kbit")}, slow},
-		{"a link", most, []string{"--policy", file(t, shared)}, fast},
+		{"a link", most, []string{"--policy", writePolicy(t, shared)}, fast},
 		{"fast", most, []string{"--policy", at("1gbit")}, most},
 		{"just below", most, []string{"--policy", at("521719992bit")}, 65214 + headers},
 		{"rate", most, []string{"--rate", "100mbit"}, fast},
-		{"a sum of 4 Gbit/s", most, []string{"--policy", file(t, "classes: [{name: a, match: {proto: udp}, green: {queue: p}}, {name: b, green: {queue: q}}]\n"+
+		{"a sum of 4 Gbit/s", most, []string{"--policy", writePolicy(t, "classes: [{name: a, match: {proto: udp}, green: {queue: p}}, {name: b, green: {queue: q}}]\n"+
 			"queues: {p: {rate: 3900mbit, limit: 50ms}, q: {rate: 100mbit, limit: 50ms}}")}, 4e9/8/20_000 + headers},
-		{"the rest passes", most, []string{"--policy", file(t, beside+", {name: b}]")}, most},
-		{"the rest is in no class", most, []string{"--policy", file(t, beside+"]")}, most},
-		{"the rest is dropped", most, []string{"--policy", file(t, beside+"]\notherwise: drop")}, slow},
-		{"the rest is metered", most, []string{"--policy", file(t, beside+", {name: b, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}}]")}, most},
-		{"the rest is metered and queued", most, []string{"--policy", file(t, beside+", {name: b, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, green: {queue: q}, yellow: {queue: q}}]")}, slow},
+		{"the rest passes", most, []string{"--policy", writePolicy(t, beside+", {name: b}]")}, most},
+		{"the rest is in no class", most, []string{"--policy", writePolicy(t, beside+"]")}, most},
+		{"the rest is dropped", most, []string{"--policy", writePolicy(t, beside+"]\notherwise: drop")}, slow},
+		{"the rest is metered", most, []string{"--policy", writePolicy(t, beside+", {name: b, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {queue: q}}]")}, most},
+		{"the rest is metered and queued", most, []string{"--policy", writePolicy(t, beside+", {name: b, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, green: {queue: q}, yellow: {queue: q}}]")}, slow},
 		{"less already", 9000, []string{"--policy", at("100mbit")}, 9000},
 		{"given", most, []string{"--policy", at("100mbit"), "--gso-limit", "30000"}, 30000},
 		{"given above", 9000, []string{"--policy", at("100mbit"), "--gso-limit", "30000"}, 9000},
 		{"off", most, []string{"--policy", at("100mbit"), "--gso-limit", "off"}, most},
 		{"dry", most, []string{"--policy", at("100mbit"), "--dry-run"}, most},
 		{"ingress", most, []string{"--policy", at("100mbit"), "--direction", "ingress"}, most},
-		{"no queue", most, []string{"--meter", never}, most},
+		{"no queue", most, []string{"--meter", unlimitedMeter}, most},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPair(t)
 			p.near.Run("ip", "link", "set", "v0", "gso_max_size", fmt.Sprint(c.given))
-			before := p.attached()
-			r := p.run(c.args...)
+			before := p.deviceState()
+			r := p.runShaper(c.args...)
 			limit(p, c.want)
 			by := c.want != c.given && c.name != "given"
 			said := strings.Contains(r.out.String(), "gso capped at") && strings.Contains(r.out.String(), "slowest queue")
-			status, _ := p.do(0, "status")
+			status, _ := p.wantExit(0, "status")
 			if said != by || strings.Contains(status, "slowest queue") != by {
-				t.Errorf("it says\n%s\nand status\n%s\nwant a cap by itself: %v", &r.out, status, by)
+				t.Errorf("stdout is\n%s\nand status is\n%s\nwant an automatic cap: %v", &r.out, status, by)
 			}
-			r.term()
-			p.soonUnchanged(before)
-			p.nothing()
+			r.stopBySIGTERM()
+			p.awaitState(before)
+			p.wantNothingLeft()
 		})
 	}
 	for _, how := range []string{
@@ -134,82 +134,82 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t)
 			p.withBpffs()
-			before := p.attached()
+			before := p.deviceState()
 			switch how {
 			case "background", "taken over":
-				p.do(0, "run", "v0", "--background", "--policy", at("100mbit"))
+				p.wantExit(0, "run", "v0", "--background", "--policy", at("100mbit"))
 				limit(p, fast)
 				if how == "taken over" {
-					r := p.run("--policy", at("10mbit"))
+					r := p.runShaper("--policy", at("10mbit"))
 					limit(p, slow)
 					if strings.Contains(r.err.String(), "left behind") {
-						t.Errorf("it says %s", &r.err)
+						t.Errorf("stderr is %s", &r.err)
 					}
-					r.term()
+					r.stopBySIGTERM()
 					break
 				}
-				p.do(0, "detach", "v0")
+				p.wantExit(0, "detach", "v0")
 			case "rolled back":
-				r := p.run("--policy", at("100mbit"))
-				back := p.start("reload", "v0", "--policy", at("10mbit"), "--confirm", "8s")
-				back.out.await(t, "waiting 8s")
+				r := p.runShaper("--policy", at("100mbit"))
+				back := p.startShaper("reload", "v0", "--policy", at("10mbit"), "--confirm", "8s")
+				back.out.awaitMatch(t, "waiting 8s")
 				limit(p, slow)
-				back.wait()
+				back.waitForExit()
 				limit(p, fast)
-				r.term()
+				r.stopBySIGTERM()
 			case "confirm":
-				r := p.run("--policy", at("100mbit"), "--confirm", "1h")
-				p.do(0, "confirm", "v0")
+				r := p.runShaper("--policy", at("100mbit"), "--confirm", "1h")
+				p.wantExit(0, "confirm", "v0")
 				limit(p, fast)
-				r.term()
+				r.stopBySIGTERM()
 			case "not confirmed":
-				r := p.run("--policy", at("100mbit"), "--confirm", "1s")
-				if code := r.wait(); code == 0 {
-					t.Error("no error of a policy that was not confirmed")
+				r := p.runShaper("--policy", at("100mbit"), "--confirm", "1s")
+				if code := r.waitForExit(); code == 0 {
+					t.Error("exit code 0 after a rollback")
 				}
 			case "for":
-				r := p.run("--policy", at("100mbit"), "--for", "1s")
-				r.wait()
+				r := p.runShaper("--policy", at("100mbit"), "--for", "1s")
+				r.waitForExit()
 			default:
-				r := p.run("--policy", at("100mbit"))
+				r := p.runShaper("--policy", at("100mbit"))
 				limit(p, fast)
 				switch how {
 				case "TERM":
-					r.term()
+					r.stopBySIGTERM()
 				case "INT":
-					r.signal(syscall.SIGINT)
-					r.wait()
+					r.sendSignal(syscall.SIGINT)
+					r.waitForExit()
 				case "kill":
-					r.kill()
+					r.killAndWait()
 				case "kill both":
-					r.killBoth()
+					r.killWithGuard()
 					limit(p, fast)
-					if status, _ := p.do(0, "status"); !strings.Contains(status, fmt.Sprintf("GSO limit of %d bytes", int(fast))) {
-						t.Errorf("status says\n%s", status)
+					if status, _ := p.wantExit(0, "status"); !strings.Contains(status, fmt.Sprintf("GSO limit of %d bytes", int(fast))) {
+						t.Errorf("status prints\n%s", status)
 					}
-					p.do(0, "detach", "v0")
+					p.wantExit(0, "detach", "v0")
 				case "detach":
-					p.do(0, "detach", "v0")
-					r.wait()
+					p.wantExit(0, "detach", "v0")
+					r.waitForExit()
 				case "reload":
 					for _, c := range []struct {
 						policy string
 						want   int
 					}{
 						{at("10mbit"), slow},
-						{file(t, "classes: [{name: a}]"), most},
+						{writePolicy(t, "classes: [{name: a}]"), most},
 						{at("200mbit"), 200e6/8/1000 + headers},
 						{at("1gbit"), most},
 						{at("100mbit"), fast},
 					} {
-						p.do(0, "reload", "v0", "--policy", c.policy)
+						p.wantExit(0, "reload", "v0", "--policy", c.policy)
 						limit(p, c.want)
 					}
-					r.term()
+					r.stopBySIGTERM()
 				}
 			}
-			p.soonUnchanged(before)
-			p.nothing()
+			p.awaitState(before)
+			p.wantNothingLeft()
 		})
 	}
 }

@@ -16,33 +16,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inVM says that the test runs in an emulated machine, about ten times slower.
+// inVM is true if the test runs in an emulated machine, which is about ten times slower.
 var inVM = os.Getenv("SHAPER_VM") != ""
 
-// built is the folder of the command, where it was built.
-var built string
+// buildDir is the directory of the built command; "": not built.
+var buildDir string
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if built != "" {
-		_ = os.RemoveAll(built)
+	if buildDir != "" {
+		_ = os.RemoveAll(buildDir)
 	}
 	os.Exit(code)
 }
 
-// shaper is the command: in a VM it comes with it, else it is built once.
-var shaper = sync.OnceValues(func() (string, error) {
+// buildShaper returns the path of the shaper command. In a VM it is in PATH, otherwise it is
+// built once.
+var buildShaper = sync.OnceValues(func() (string, error) {
 	if inVM {
 		return exec.LookPath("shaper")
 	}
 	var err error
-	if built, err = os.MkdirTemp("", "shaper-live-test-"); err != nil {
+	if buildDir, err = os.MkdirTemp("", "shaper-live-test-"); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(built, 0o755); err != nil { // some run it without privilege
+	if err := os.Chmod(buildDir, 0o755); err != nil { // unprivileged users run it too
 		return "", err
 	}
-	path := filepath.Join(built, "shaper")
+	path := filepath.Join(buildDir, "shaper")
 	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, out)
@@ -50,7 +51,7 @@ var shaper = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// output is what a process wrote so far.
+// output collects the output of a process.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -62,49 +63,44 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.b.Write(b)
 }
 
-// String leaves out warnings about policies, which most policies of tests are
-// worth.
+// String returns the output without warnings about policies, because most policies of the tests
+// cause some.
 func (o *output) String() string {
-	return warning.ReplaceAllString(o.all(), "")
+	return warningLine.ReplaceAllString(o.unfiltered(), "")
 }
 
-var warning = regexp.MustCompile(`(?m)^shaper: warning: .*\n`)
+var warningLine = regexp.MustCompile(`(?m)^shaper: warning: .*\n`)
 
-func (o *output) warnings() []string { return warning.FindAllString(o.all(), -1) }
+func (o *output) warningLines() []string { return warningLine.FindAllString(o.unfiltered(), -1) }
 
-func (o *output) all() string {
+func (o *output) unfiltered() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
 }
 
-// patience is for what should take no time.
-var patience = func() time.Duration {
-	if inVM {
-		return time.Minute
-	}
-	return 20 * time.Second
-}()
+// waitLimit is the maximum time to wait for an expected state. Only a defect, or a machine that
+// is many times overloaded, takes longer.
+const waitLimit = time.Minute
 
-// hereOnly skips a test in a VM, where it takes long and the kernel's age does
-// not matter to it.
-func hereOnly(t *testing.T) {
+// skipInVM skips a test in a VM if it takes long there and does not depend on the kernel.
+func skipInVM(t *testing.T) {
 	t.Helper()
 	if inVM {
-		t.Skip("not in a VM: it would take long and show nothing new")
+		t.Skip("not in a VM: it takes long there and does not depend on the kernel")
 	}
 }
 
-// notOlder skips a test in the older of the kernels in VMs.
-func notOlder(t *testing.T) {
+// skipInOldVM skips a test in the older one of the kernels in VMs.
+func skipInOldVM(t *testing.T) {
 	t.Helper()
 	if inVM && !haveTCX() {
-		t.Skip("another kernel in a VM shows it")
+		t.Skip("the newer kernel in a VM covers this")
 	}
 }
 
-// await waits for a text, a regular expression.
-func (o *output) await(t *testing.T, text string) {
+// awaitMatch waits for output that matches a regular expression.
+func (o *output) awaitMatch(t *testing.T, text string) {
 	t.Helper()
 	want := regexp.MustCompile(text)
 	eventually(t, func() error {
@@ -115,36 +111,37 @@ func (o *output) await(t *testing.T, text string) {
 	})
 }
 
+// eventually repeats try until it returns nil. After waitLimit it fails the test.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	err := try()
 	pause := 5 * time.Millisecond
-	for end := time.Now().Add(patience); err != nil && time.Now().Before(end); err = try() {
+	for end := time.Now().Add(waitLimit); err != nil && time.Now().Before(end); err = try() {
 		time.Sleep(pause)
-		pause = min(2*pause, 100*time.Millisecond) // most tries start a process
+		pause = min(2*pause, 100*time.Millisecond) // most calls of try start a process
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// process is a shaper that runs.
+// process is a shaper process.
 type process struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	out, err output
 }
 
-func (r *process) attached() {
+func (r *process) awaitAttached() {
 	r.t.Helper()
-	r.says("attached by")
+	r.awaitPrinted("attached by")
 }
 
-// says waits until the process, which does not end, has printed a text.
-func (r *process) says(text string) {
+// awaitPrinted waits until the process has printed a text. The process must not end.
+func (r *process) awaitPrinted(text string) {
 	r.t.Helper()
 	eventually(r.t, func() error {
-		if r.ended() {
+		if r.hasExited() {
 			r.t.Fatalf("%v ended: %q, stderr %q", r.cmd.Args, &r.out, &r.err)
 		}
 		if !strings.Contains(r.out.String(), text) {
@@ -154,22 +151,22 @@ func (r *process) says(text string) {
 	})
 }
 
-// ended says whether it is a zombie.
-func (r *process) ended() bool {
+// hasExited reports whether the process is a zombie.
+func (r *process) hasExited() bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, r.cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return err == nil && info.Signo != 0
 }
 
-func (r *process) signal(s os.Signal) {
+func (r *process) sendSignal(s os.Signal) {
 	r.t.Helper()
 	if err := r.cmd.Process.Signal(s); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// wait waits for the end and returns the exit code.
-func (r *process) wait() int {
+// waitForExit waits for the end and returns the exit code.
+func (r *process) waitForExit() int {
 	r.t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -178,37 +175,38 @@ func (r *process) wait() int {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		r.t.Fatalf("%v does not end: %q, stderr %q", r.cmd.Args, &r.out, &r.err)
 	}
 	return r.cmd.ProcessState.ExitCode()
 }
 
-// exits waits for the end and wants an exit code.
-func (r *process) exits(code int) {
+// wantExit waits for the end and fails the test if the exit code is another one.
+func (r *process) wantExit(code int) {
 	r.t.Helper()
-	if got := r.wait(); got != code {
+	if got := r.waitForExit(); got != code {
 		r.t.Fatalf("%v: exit %d: want %d: %q, stderr %q", r.cmd.Args, got, code, &r.out, &r.err)
 	}
 }
 
-// term ends it as systemd does.
-func (r *process) term() {
+// stopBySIGTERM ends the process as systemd does. The exit code must be 0.
+func (r *process) stopBySIGTERM() {
 	r.t.Helper()
-	r.signal(syscall.SIGTERM)
-	if code := r.wait(); code != 0 {
+	r.sendSignal(syscall.SIGTERM)
+	if code := r.waitForExit(); code != 0 {
 		r.t.Errorf("exit %d after SIGTERM: %q, stderr %q", code, &r.out, &r.err)
 	}
 }
 
-func (r *process) kill() {
+func (r *process) killAndWait() {
 	r.t.Helper()
-	r.signal(syscall.SIGKILL)
-	r.wait()
+	r.sendSignal(syscall.SIGKILL)
+	r.waitForExit()
 }
 
-// failed is what fails wants of a process that has ended.
-func (r *process) failed(pattern string) {
+// wantErrorLine checks that an ended process printed one error that matches pattern, and
+// nothing on stdout.
+func (r *process) wantErrorLine(pattern string) {
 	r.t.Helper()
 	stdout, stderr := r.out.String(), r.err.String()
 	matched, err := regexp.MatchString("^shaper: "+pattern+"$", strings.TrimSuffix(stderr, "\n"))
@@ -220,23 +218,23 @@ func (r *process) failed(pattern string) {
 	}
 }
 
-// file writes a policy.
-func file(t *testing.T, text string) string {
+// writePolicy writes a policy file.
+func writePolicy(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	rewrite(t, path, text)
+	rewriteFile(t, path, text)
 	return path
 }
 
-func rewrite(t *testing.T, path, text string) {
+func rewriteFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// never is a meter that never limits.
-const never = "token-bucket rate=1tbit burst=1GB"
+// unlimitedMeter is a meter that never limits.
+const unlimitedMeter = "token-bucket rate=1tbit burst=1GB"
 
-// ladder colors the first 3 packets green, the next 2 yellow, and others red.
-const ladder = "srtcm cir=1p/1000s cbs=3 ebs=2 count=packets"
+// ladderMeter colors the first 3 packets green, the next 2 yellow, and the others red.
+const ladderMeter = "srtcm cir=1p/1000s cbs=3 ebs=2 count=packets"

@@ -16,29 +16,29 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// budgetPolicy has every IP packet use one budget.
+// budgetPolicy writes a policy in which every IP packet uses one budget.
 func budgetPolicy(t *testing.T, meter string) string {
 	t.Helper()
-	return file(t, fmt.Sprintf("classes:\n  - {name: all, meter: {%s, share: {budget: uplinks, store: host}}}\n", meter))
+	return writePolicy(t, fmt.Sprintf("classes:\n  - {name: all, meter: {%s, share: {budget: uplinks, store: host}}}\n", meter))
 }
 
-// hosts is a pair with a second interface, v1 to another namespace, and with a state
-// directory and a bpffs of its own: a host that shares its budgets with no other test.
-type hosts struct {
+// budgetHost is a pair with a second interface, v1, to another namespace. It has its own state
+// directory and bpffs, so it shares no budget with other tests.
+type budgetHost struct {
 	*pair
 	other *nettest.Namespace
 }
 
-func newHosts(t *testing.T) *hosts {
+func newBudgetHost(t *testing.T) *budgetHost {
 	t.Helper()
-	p := &hosts{pair: newPair(t), other: nettest.New(t)}
+	p := &budgetHost{pair: newPair(t), other: nettest.New(t)}
 	p.near.VethNamed("v1", p.other, "v0")
 	p.withMounts("mount -t tmpfs -o mode=755 tmpfs /run; mount -t bpf -o mode=700 bpf /sys/fs/bpf")
 	return p
 }
 
-// registered are the files and pins of budgets.
-func (p *hosts) registered() string {
+// budgetFiles returns the files and pins of budgets.
+func (p *budgetHost) budgetFiles() string {
 	p.t.Helper()
 	cmd := exec.Command(p.wrap[0], append(p.wrap[1:], "sh", "-c", "ls -d /run/shaper/budgets* /sys/fs/bpf/shaper/shared-* 2>/dev/null; true")...)
 	out, err := cmd.Output()
@@ -50,28 +50,28 @@ func (p *hosts) registered() string {
 
 const allPins = "/run/shaper/budgets /sys/fs/bpf/shaper/shared-budgets /sys/fs/bpf/shaper/shared-locks"
 
-// noBudgets wants nothing of budgets to be left.
-func (p *hosts) noBudgets() {
+// awaitNoBudgets waits until no file and no pin of a budget is left.
+func (p *budgetHost) awaitNoBudgets() {
 	p.t.Helper()
 	eventually(p.t, func() error {
-		if left := p.registered(); left != "" {
-			return fmt.Errorf("left are %s", left)
+		if left := p.budgetFiles(); left != "" {
+			return fmt.Errorf("left behind: %s", left)
 		}
 		return nil
 	})
 }
 
-// tokens are those of the budget, as a shaper that uses it shows them.
-func (p *hosts) tokens(dev string) int64 {
+// budgetTokens returns the tokens of the budget, as shown by a shaper that uses it.
+func (p *budgetHost) budgetTokens(dev string) int64 {
 	p.t.Helper()
 	s := p.stats(dev)
-	return s.class(p.t, "all").Meters[0].Buckets[0].Tokens
+	return s.classNamed(p.t, "all").Meters[0].Buckets[0].Tokens
 }
 
-// leftAt wants status to show that the budget was left behind by a device.
-func (p *hosts) leftAt(dev string) {
+// awaitLeftBehind waits until status shows that a device left the budget behind.
+func (p *budgetHost) awaitLeftBehind(dev string) {
 	p.t.Helper()
-	eventually(p.t, func() error { // the kernel frees a program in its own time
+	eventually(p.t, func() error { // the kernel frees programs with a delay
 		if s := p.status(); len(s) != 1 || s[0].State != "left behind" || s[0].What != "budget uplinks" || s[0].Interface != dev {
 			return fmt.Errorf("status is %+v", s)
 		}
@@ -79,19 +79,19 @@ func (p *hosts) leftAt(dev string) {
 	})
 }
 
-// attach starts shaper run on a device.
-func (p *hosts) attach(dev, policy string, args ...string) *process {
+// runOn starts shaper run on a device and waits until it is attached.
+func (p *budgetHost) runOn(dev, policy string, args ...string) *process {
 	p.t.Helper()
-	r := p.start(append([]string{"run", dev, "--policy", policy}, args...)...)
-	r.attached()
+	r := p.startShaper(append([]string{"run", dev, "--policy", policy}, args...)...)
+	r.awaitAttached()
 	return r
 }
 
-// route is how frames are sent that then pass a shaper.
-type route func(frames ...[]byte) error
+// sendRoute sends frames that then pass a shaper.
+type sendRoute func(frames ...[]byte) error
 
-// flood sends by a route until told to stop.
-func (send route) flood(stop <-chan struct{}) error {
+// floodUntil sends frames until stop is closed.
+func (send sendRoute) floodUntil(stop <-chan struct{}) error {
 	for {
 		select {
 		case <-stop:
@@ -104,8 +104,8 @@ func (send route) flood(stop <-chan struct{}) error {
 	}
 }
 
-// monotonic is the programs' clock, ns.
-func monotonic(t *testing.T) int64 {
+// monotonicNow returns the time of the clock that eBPF programs use, ns.
+func monotonicNow(t *testing.T) int64 {
 	t.Helper()
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -114,10 +114,10 @@ func monotonic(t *testing.T) int64 {
 	return ts.Nano()
 }
 
-// spent checks the bytes that passed from the first packet, sent between the first two
-// times, to the last, sent before the third after which the bucket was emptied, or
-// before the fourth.
-func spent(t *testing.T, passed int64, at [4]int64) error {
+// checkSpent checks the number of passed bytes. The first packet was sent between at[0] and
+// at[1]. The bucket was empty at some time between at[2] and at[3]. Too few bytes are returned
+// as an error, too many fail the test.
+func checkSpent(t *testing.T, passed int64, at [4]int64) error {
 	t.Helper()
 	brought := func(ns int64) float64 { return budgetBurst/2 + budgetRate*float64(ns)/1e9 }
 	most, least := brought(at[3]-at[0]), brought(at[2]-at[1])-budgetFrame
@@ -131,21 +131,22 @@ func spent(t *testing.T, passed int64, at [4]int64) error {
 	return nil
 }
 
-// passed sums up what passed at all shapers.
-func (p *hosts) passed(names ...string) (bytes int64) {
+// bytesPassed returns the sum of the bytes that the named shapers passed.
+func (p *budgetHost) bytesPassed(names ...string) (bytes int64) {
 	p.t.Helper()
 	for _, name := range names {
 		dev, direction, _ := strings.Cut(name, " ")
 		s := p.stats(dev, "--direction", direction)
-		bytes += (&s).class(p.t, "all").Green.Bytes
+		bytes += (&s).classNamed(p.t, "all").Green.Bytes
 	}
 	return bytes
 }
 
-// fill sends by all routes at once for a time, from the first packet of the budget on
-// until it is empty. meanwhile happens while all but the first send, and settle when
-// none does. The first route's packets are metered when it returns, as those of tc are.
-func (p *hosts) fill(routes []route, d time.Duration, meanwhile, settle func()) (at [4]int64) {
+// fillBudget sends by all routes for a time d, from the first packet of the budget until the
+// budget is empty. meanwhile runs while all routes but the first send; settle runs while none
+// sends. Packets of the first route must be metered before the route returns, as they are at tc
+// egress.
+func (p *budgetHost) fillBudget(routes []sendRoute, d time.Duration, meanwhile, settle func()) (at [4]int64) {
 	p.t.Helper()
 	first := routes[0]
 	send := func(n int) {
@@ -155,18 +156,18 @@ func (p *hosts) fill(routes []route, d time.Duration, meanwhile, settle func()) 
 			}
 		}
 	}
-	run := func(routes []route, d time.Duration, meanwhile func()) (ended int64) {
+	run := func(routes []sendRoute, d time.Duration, meanwhile func()) (ended int64) {
 		stop := make(chan struct{})
 		errs := make([]error, len(routes))
 		var all sync.WaitGroup
 		for i, r := range routes {
-			all.Go(func() { errs[i] = r.flood(stop) })
+			all.Go(func() { errs[i] = r.floodUntil(stop) })
 		}
 		if meanwhile != nil {
 			meanwhile()
 		}
 		time.Sleep(d)
-		ended = monotonic(p.t)
+		ended = monotonicNow(p.t)
 		close(stop)
 		all.Wait()
 		if err := errors.Join(errs...); err != nil {
@@ -174,31 +175,31 @@ func (p *hosts) fill(routes []route, d time.Duration, meanwhile, settle func()) 
 		}
 		return ended
 	}
-	at[0] = monotonic(p.t)
+	at[0] = monotonicNow(p.t)
 	send(1)
-	at[1] = monotonic(p.t)
+	at[1] = monotonicNow(p.t)
 	run(routes, d/2, nil)
 	if meanwhile != nil {
 		run(routes[1:], 0, meanwhile)
 	}
 	ended := run(routes, d/2, nil)
 	settle()
-	at[2] = monotonic(p.t)
-	send(int((at[2]-ended)*budgetRate/1e9/budgetFrame) + 10) // more than came since the others ended
-	at[3] = monotonic(p.t)
+	at[2] = monotonicNow(p.t)
+	send(int((at[2]-ended)*budgetRate/1e9/budgetFrame) + 10) // more than was refilled since the others ended
+	at[3] = monotonicNow(p.t)
 	return at
 }
 
-// taken is how many bytes the budget's packets took since the first one, if its bucket
-// never overflowed since: exactly, from its state.
-func (p *hosts) taken() int64 {
+// bytesTaken returns the exact number of bytes taken from the budget, from its state. The
+// bucket must not have overflowed since the first packet.
+func (p *budgetHost) bytesTaken() int64 {
 	p.t.Helper()
 	cmd := exec.Command(p.wrap[0], append(p.wrap[1:], "cat", "/run/shaper/budgets")...)
 	out, err := cmd.Output()
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	r := decode[struct {
+	r := decodeJSON[struct {
 		Maps    []ebpf.MapID
 		Budgets []struct{ Slot uint32 }
 	}](p.t, string(out))

@@ -14,91 +14,91 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestLiveKeysTakenOver holds that keys stay with a pinned shaper, for commands
-// and for the process that takes it over.
+// TestLiveKeysTakenOver checks that keys stay with a pinned shaper when commands use it and
+// when a process takes it over.
 func TestLiveKeysTakenOver(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
-			method{hook, ""}.need(t)
+			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
 			p.withBpffs()
-			before := p.attached()
-			m := method{hook, "egress"}
+			before := p.deviceState()
+			m := placement{hook, "egress"}
 			_, at := p.addresses(m, false)
-			path := file(t, keyedPolicy("burst: 1000, per: dscp, keys: 9"))
-			p.run("--hook", hook, "--pin", "--policy", path).term()
-			table := p.table()
-			in := listen(t, p.far, at)
-			a, b := sender(t, p.near, at, af11, 0), sender(t, p.near, at, af12, 0)
-			if got := passes(t, a, in, 4); got != 4 {
+			path := writePolicy(t, keyedPolicy("burst: 1000, per: dscp, keys: 9"))
+			p.runShaper("--hook", hook, "--pin", "--policy", path).stopBySIGTERM()
+			table := p.onlyKeyTable()
+			in := listenUDP(t, p.far, at)
+			a, b := newSender(t, p.near, at, af11, 0), newSender(t, p.near, at, af12, 0)
+			if got := countPassed(t, a, in, 4); got != 4 {
 				t.Errorf("%d packets passed: want 4", got)
 			}
-			r := p.run("--hook", hook, "--policy", path)
-			if now := p.table(); now != table {
+			r := p.runShaper("--hook", hook, "--policy", path)
+			if now := p.onlyKeyTable(); now != table {
 				t.Errorf("table %d became %d", table, now)
 			}
-			if x, y := passes(t, a, in, 3), passes(t, b, in, 3); x != 1 || y != 3 {
+			if x, y := countPassed(t, a, in, 3), countPassed(t, b, in, 3); x != 1 || y != 3 {
 				t.Errorf("%d and %d packets passed: want 1 and 3", x, y)
 			}
-			rewrite(t, path, keyedPolicy("burst: 1200, per: dscp, keys: 9"))
-			p.do(0, "reload", "v0")
-			if x, y := passes(t, a, in, 3), passes(t, b, in, 3); x != 0 || y != 2 {
+			rewriteFile(t, path, keyedPolicy("burst: 1200, per: dscp, keys: 9"))
+			p.wantExit(0, "reload", "v0")
+			if x, y := countPassed(t, a, in, 3), countPassed(t, b, in, 3); x != 0 || y != 2 {
 				t.Errorf("%d and %d packets passed after another burst: want 0 and 2", x, y)
 			}
-			p.freed(table)
-			table = p.table()
-			r.signal(syscall.SIGTERM)
-			if code := r.wait(); code != 0 {
+			p.awaitFreed(table)
+			table = p.onlyKeyTable()
+			r.sendSignal(syscall.SIGTERM)
+			if code := r.waitForExit(); code != 0 {
 				t.Errorf("exit %d: stderr %q", code, &r.err)
 			}
-			if p.attached() != before {
-				p.do(0, "detach")
+			if p.deviceState() != before {
+				p.wantExit(0, "detach")
 			}
-			p.unchanged(before)
-			p.freed(table)
+			p.wantState(before)
+			p.awaitFreed(table)
 		})
 	}
 }
 
-// TestLiveKeysConfirm holds that keys nobody confirms go, and those before come
-// back.
+// TestLiveKeysConfirm checks that a rollback deletes the keys of the new policy and restores
+// those of the previous policy.
 func TestLiveKeysConfirm(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	path := file(t, keyedPolicy("burst: 1000, per: dscp, keys: 9"))
-	r := p.run("--policy", path)
-	_, at := p.addresses(method{"tcx", "egress"}, false)
-	in := listen(t, p.far, at)
-	a, b := sender(t, p.near, at, af11, 0), sender(t, p.near, at, af12, 0)
-	if got := passes(t, a, in, 5); got != 5 {
+	path := writePolicy(t, keyedPolicy("burst: 1000, per: dscp, keys: 9"))
+	r := p.runShaper("--policy", path)
+	_, at := p.addresses(placement{"tcx", "egress"}, false)
+	in := listenUDP(t, p.far, at)
+	a, b := newSender(t, p.near, at, af11, 0), newSender(t, p.near, at, af12, 0)
+	if got := countPassed(t, a, in, 5); got != 5 {
 		t.Errorf("%d packets passed: want 5", got)
 	}
-	first := p.table()
-	other := file(t, keyedPolicy("burst: 600, per: dscp, keys: 9"))
-	w := p.start("reload", "--confirm", "5s", "--policy", other)
-	w.out.await(t, "waiting")
-	second := p.table()
-	if x, y := passes(t, a, in, 1), passes(t, b, in, 4); x != 0 || y != 3 {
+	first := p.onlyKeyTable()
+	other := writePolicy(t, keyedPolicy("burst: 600, per: dscp, keys: 9"))
+	w := p.startShaper("reload", "--confirm", "5s", "--policy", other)
+	w.out.awaitMatch(t, "waiting")
+	second := p.onlyKeyTable()
+	if x, y := countPassed(t, a, in, 1), countPassed(t, b, in, 4); x != 0 || y != 3 {
 		t.Errorf("%d and %d packets passed: want 0 and 3", x, y)
 	}
-	if code := w.wait(); code != 1 {
+	if code := w.waitForExit(); code != 1 {
 		t.Errorf("exit %d: want 1", code)
 	}
-	if x, y := passes(t, a, in, 1), passes(t, b, in, 1); x != 0 || y != 0 {
+	if x, y := countPassed(t, a, in, 1), countPassed(t, b, in, 1); x != 0 || y != 0 {
 		t.Errorf("%d and %d packets passed of what was before: want none, as they had nothing left", x, y)
 	}
-	if got := passes(t, sender(t, p.near, at, af21, 0), in, 6); got != 5 {
+	if got := countPassed(t, newSender(t, p.near, at, af21, 0), in, 6); got != 5 {
 		t.Errorf("%d packets of a new key passed: want 5", got)
 	}
-	p.freed(first, second)
-	r.term()
+	p.awaitFreed(first, second)
+	r.stopBySIGTERM()
 }
 
-// TestLiveKeysPrivileges holds that what is enough to run is enough to change the
-// rate of keys.
+// TestLiveKeysPrivileges checks that changing the rate of keys needs no more privileges than
+// shaper run.
 func TestLiveKeysPrivileges(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	dir, err := os.MkdirTemp("", "shaper-live") // readable for all, unlike t.TempDir
 	if err != nil {
@@ -109,35 +109,35 @@ func TestLiveKeysPrivileges(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "policy.yaml")
-	rewrite(t, path, keyedPolicy("burst: 1000, per: dscp, keys: 9"))
-	r := p.as("root with", "run", "v0", "--policy", path)
-	r.attached()
-	_, at := p.addresses(method{"tcx", "egress"}, false)
-	in := listen(t, p.far, at)
-	a := sender(t, p.near, at, af11, 0)
-	if got := passes(t, a, in, 4); got != 4 {
+	rewriteFile(t, path, keyedPolicy("burst: 1000, per: dscp, keys: 9"))
+	r := p.startAs("root with", "run", "v0", "--policy", path)
+	r.awaitAttached()
+	_, at := p.addresses(placement{"tcx", "egress"}, false)
+	in := listenUDP(t, p.far, at)
+	a := newSender(t, p.near, at, af11, 0)
+	if got := countPassed(t, a, in, 4); got != 4 {
 		t.Errorf("%d packets passed: want 4", got)
 	}
-	table := p.table()
-	rewrite(t, path, keyedPolicy("burst: 600, per: dscp, keys: 9"))
-	r.signal(syscall.SIGHUP)
+	table := p.onlyKeyTable()
+	rewriteFile(t, path, keyedPolicy("burst: 600, per: dscp, keys: 9"))
+	r.sendSignal(syscall.SIGHUP)
 	eventually(t, func() error {
 		if !strings.Contains(r.out.String(), "reloaded") {
-			return fmt.Errorf("not reloaded by a process that has %v: stderr %q", needed, &r.err)
+			return fmt.Errorf("not reloaded by a process that has %v: stderr %q", neededCapabilities, &r.err)
 		}
 		return nil
 	})
-	if now := p.table(); now == table {
+	if now := p.onlyKeyTable(); now == table {
 		t.Errorf("the table is the same")
 	}
-	if got := passes(t, a, in, 4); got > 3 {
+	if got := countPassed(t, a, in, 4); got > 3 {
 		t.Errorf("%d packets passed: want at most a new burst", got)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// tables are those of keys that the only shaper has, by slot.
-func (p *pair) tables() map[uint32]ebpf.MapID {
+// keyTables returns the key tables of the only shaper by slot.
+func (p *pair) keyTables() map[uint32]ebpf.MapID {
 	p.t.Helper()
 	out := map[uint32]ebpf.MapID{}
 	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.stats().ProgramID))
@@ -170,18 +170,18 @@ func (p *pair) tables() map[uint32]ebpf.MapID {
 	return out
 }
 
-// table is the only one.
-func (p *pair) table() ebpf.MapID {
+// onlyKeyTable returns the only key table of the only shaper.
+func (p *pair) onlyKeyTable() ebpf.MapID {
 	p.t.Helper()
-	all := slices.Collect(maps.Values(p.tables()))
+	all := slices.Collect(maps.Values(p.keyTables()))
 	if len(all) != 1 {
 		p.t.Fatalf("tables %v: want one", all)
 	}
 	return all[0]
 }
 
-// freed wants tables gone, as soon as nothing can have them.
-func (p *pair) freed(ids ...ebpf.MapID) {
+// awaitFreed waits until the kernel has freed key tables.
+func (p *pair) awaitFreed(ids ...ebpf.MapID) {
 	p.t.Helper()
 	eventually(p.t, func() error {
 		for _, id := range ids {
@@ -194,7 +194,7 @@ func (p *pair) freed(ids ...ebpf.MapID) {
 	})
 }
 
-// keyedPolicy is one class with a meter for each key.
+// keyedPolicy is a policy with one class that has a meter for each key.
 func keyedPolicy(meter string) string {
 	return "classes:\n  - {name: a, meter: {type: token-bucket, rate: 1B/1000s, " + meter + "}}\n"
 }

@@ -13,45 +13,45 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestLiveKeysReload holds what becomes of keys when the policy changes: with the
-// same meter they stay where they are, with another rate or burst they keep what
-// they have, cut to the burst, and with other keys they begin anew.
+// TestLiveKeysReload checks the keys after a reload. With the same meter the table stays. With
+// another rate or burst the tokens are kept, at most the burst. With other keys all meters are
+// new.
 func TestLiveKeysReload(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
-	for _, m := range []method{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
+	skipInVM(t)
+	for _, m := range []placement{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			if m.hook == "xdp" {
-				hereOnly(t)
+				skipInVM(t)
 			}
 			p := newPair(t)
-			from, to := p.sides(m)
+			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
-			path := file(t, keyedPolicy("burst: 1000, per: dscp, keys: 100"))
-			r := p.run(m.args("--policy", path)...)
-			in := listen(t, to, at)
-			a, b, c, d := sender(t, from, at, af11, 0), sender(t, from, at, af12, 0), sender(t, from, at, af21, 0), sender(t, from, at, 0, 0)
-			if x, y := passes(t, a, in, 3), passes(t, b, in, 1); x != 3 || y != 1 {
+			path := writePolicy(t, keyedPolicy("burst: 1000, per: dscp, keys: 100"))
+			r := p.runShaper(m.flags("--policy", path)...)
+			in := listenUDP(t, to, at)
+			a, b, c, d := newSender(t, from, at, af11, 0), newSender(t, from, at, af12, 0), newSender(t, from, at, af21, 0), newSender(t, from, at, 0, 0)
+			if x, y := countPassed(t, a, in, 3), countPassed(t, b, in, 1); x != 3 || y != 1 {
 				t.Fatalf("%d and %d packets passed: want 3 and 1", x, y)
 			}
-			table := p.table()
+			table := p.onlyKeyTable()
 			change := func(what, policy string, kept bool) {
 				t.Helper()
-				rewrite(t, path, policy)
-				p.do(0, "reload", "v0")
-				now := p.table()
+				rewriteFile(t, path, policy)
+				p.wantExit(0, "reload", "v0")
+				now := p.onlyKeyTable()
 				if kept != (now == table) {
 					t.Errorf("%s: table %d became %d", what, table, now)
 				}
 				if now != table {
-					p.freed(table)
+					p.awaitFreed(table)
 				}
 				table = now
 			}
 			wants := func(what string, conn *net.UDPConn, n int) {
 				t.Helper()
-				if got := passes(t, conn, in, n+1); got != n {
+				if got := countPassed(t, conn, in, n+1); got != n {
 					t.Errorf("%s: %d packets passed: want %d", what, got, n)
 				}
 			}
@@ -61,9 +61,9 @@ func TestLiveKeysReload(t *testing.T) {
 			wants("0 bytes carried", a, 0)
 			wants("800 bytes cut", b, 3)
 			wants("new key", c, 3)
-			if m != methods[0] {
-				r.term()
-				p.freed(table)
+			if m != placements[0] {
+				r.stopBySIGTERM()
+				p.awaitFreed(table)
 				return
 			}
 			change("larger burst", keyedPolicy("burst: 2000, per: dscp, keys: 100"), false)
@@ -80,19 +80,19 @@ func TestLiveKeysReload(t *testing.T) {
 			change("other keys", keyedPolicy("burst: 800, per: src, keys: 200"), false)
 			wants("one source", b, 4)
 			wants("the same source", c, 0)
-			r.term()
-			p.freed(table)
+			r.stopBySIGTERM()
+			p.awaitFreed(table)
 		})
 	}
 }
 
-// TestLiveKeysLeak reloads again and again: all tables but the last are freed,
-// and that one with the shaper.
+// TestLiveKeysLeak reloads many times. All tables but the last must be freed, and the last one
+// when the shaper ends.
 func TestLiveKeysLeak(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	before := p.attached()
-	policy := func(i int) string { // that is verified quickly
+	before := p.deviceState()
+	policy := func(i int) string { // quickly verified
 		return fmt.Sprintf(`
 classes:
   - {name: a, match: {dscp: af11}, meter: {type: gcra, rate: %dmbit, burst: 9000, per: dscp, keys: 1000}}
@@ -101,16 +101,16 @@ meters:
   all: {type: token-bucket, rate: 1gbit, burst: 9000, color: aware}
 `, 1+i%2, i/5, 1+i/5%3)
 	}
-	path := file(t, policy(0))
-	m := method{"xdp", "ingress"} // its programs are the smallest
-	r := p.run(m.args("--policy", path)...)
+	path := writePolicy(t, policy(0))
+	m := placement{"xdp", "ingress"} // has the smallest programs
+	r := p.runShaper(m.flags("--policy", path)...)
 	_, at := p.addresses(m, false)
-	conn := sender(t, p.far, at, af11, 0)
+	conn := newSender(t, p.far, at, af11, 0)
 	seen := map[ebpf.MapID]bool{}
-	for i := 1; i <= 20; i++ {
-		send(t, conn, 2, 200)
-		rewrite(t, path, policy(i))
-		r.signal(syscall.SIGHUP)
+	for i := 1; i <= 12; i++ {
+		sendUDP(t, conn, 2, 200)
+		rewriteFile(t, path, policy(i))
+		r.sendSignal(syscall.SIGHUP)
 		eventually(t, func() error {
 			if n := strings.Count(r.out.String(), "reloaded"); n != i {
 				return fmt.Errorf("reloaded %d times: want %d: stderr %q", n, i, &r.err)
@@ -118,9 +118,9 @@ meters:
 			return nil
 		})
 		if i%4 > 1 {
-			continue // to look takes longer than to reload
+			continue // listing the tables takes longer than a reload
 		}
-		tables := p.tables()
+		tables := p.keyTables()
 		if len(tables) != 2 {
 			t.Fatalf("tables %v after %d reloads: want 2", tables, i)
 		}
@@ -128,24 +128,24 @@ meters:
 			seen[id] = true
 		}
 	}
-	last := slices.Collect(maps.Values(p.tables()))
+	last := slices.Collect(maps.Values(p.keyTables()))
 	for _, id := range last {
 		delete(seen, id)
 	}
-	if len(seen) < 8 {
-		t.Errorf("only %d tables came and went", len(seen))
+	if len(seen) < 6 {
+		t.Errorf("only %d tables were replaced", len(seen))
 	}
-	p.freed(slices.Collect(maps.Keys(seen))...)
-	r.term()
-	p.freed(last...)
-	p.unchanged(before)
+	p.awaitFreed(slices.Collect(maps.Keys(seen))...)
+	r.stopBySIGTERM()
+	p.awaitFreed(last...)
+	p.wantState(before)
 }
 
-// TestLiveKeysReloadKeepsBound holds that a reload gives no more than the meter
-// allows, and what passes while programs are swapped, although tables of other
-// meters are made meanwhile.
+// TestLiveKeysReloadKeepsBound checks that a reload passes no more than the meter allows plus
+// the traffic during the swap of programs, although tables of other meters are created
+// meanwhile.
 func TestLiveKeysReloadKeepsBound(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	policy := func(i int) string {
 		s := fmt.Sprintf("classes:\n  - {name: a, match: {dscp: 0}, meter: {type: token-bucket, rate: 10MB/s, burst: %d}}\n", 500_000-i)
@@ -154,49 +154,49 @@ func TestLiveKeysReloadKeepsBound(t *testing.T) {
 		}
 		return s
 	}
-	path := file(t, policy(0))
-	r := p.run("--policy", path)
-	_, at := p.addresses(method{"tcx", "egress"}, false)
-	conn := sender(t, p.near, at, 0, 0)
+	path := writePolicy(t, policy(0))
+	r := p.runShaper("--policy", path)
+	_, at := p.addresses(placement{"tcx", "egress"}, false)
+	conn := newSender(t, p.near, at, 0, 0)
 	begin := time.Now()
 	reloads := 0
 	for reloads < 3 || strings.Count(r.out.String(), "reloaded") < reloads {
-		send(t, conn, 40, 1000)
+		sendUDP(t, conn, 40, 1000)
 		time.Sleep(time.Millisecond)
 		if reloads < 3 && strings.Count(r.out.String(), "reloaded") == reloads && time.Since(begin) > time.Duration(reloads+1)*200*time.Millisecond {
 			reloads++
-			rewrite(t, path, policy(reloads))
-			r.signal(syscall.SIGHUP)
+			rewriteFile(t, path, policy(reloads))
+			r.sendSignal(syscall.SIGHUP)
 		}
-		if time.Since(begin) > patience {
+		if time.Since(begin) > waitLimit {
 			t.Fatalf("reloaded %d times: stderr %q", reloads, &r.err)
 		}
 	}
 	took := time.Since(begin).Seconds()
 	s := p.stats()
-	got, bound := float64(s.class(t, "a").Green.Bytes), 500_000+1e7*(took+0.02*float64(reloads))
+	got, bound := float64(s.classNamed(t, "a").Green.Bytes), 500_000+1e7*(took+0.02*float64(reloads))
 	t.Logf("%.0f bytes passed in %.3f s: at most %.0f", got, took, bound)
 	if got > bound {
 		t.Errorf("%.0f bytes passed in %.3f s: want at most %.0f", got, took, bound)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveKeysTags holds that the key of a VLAN is the id of the outer tag,
-// whether it is in the frame or beside it, and whatever its priority.
+// TestLiveKeysTags checks that the key of a VLAN is the id of the outer tag, in the frame or in
+// skb metadata, with any priority.
 func TestLiveKeysTags(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
-	for _, m := range []method{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
+	skipInVM(t)
+	for _, m := range []placement{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			from, _ := p.sides(m)
+			from, _ := p.senderAndReceiver(m)
 			source := byte(1)
 			if m.direction == "ingress" {
 				source = 2
 			}
-			r := p.run(m.args("--policy", file(t, `
+			r := p.runShaper(m.flags("--policy", writePolicy(t, `
 classes:
   - {name: inner, match: {pcp: 0-6}, meter: tags}
   - {name: high, match: {pcp: 7}, meter: tags}
@@ -206,25 +206,25 @@ meters:
 `))...)
 			for range 4 {
 				from.Inject("v0",
-					tagged(source, 0x8100_a007),              // VLAN 7
-					tagged(source, 0x8100_e007),              // the same, of PCP 7
-					tagged(source, 0x88a8_0007, 0x8100_0009), // and the outer one
-					tagged(source, 0x8100_0009),
-					tagged(source))
+					taggedFrame(source, 0x8100_a007),              // VLAN 7
+					taggedFrame(source, 0x8100_e007),              // VLAN 7, PCP 7
+					taggedFrame(source, 0x88a8_0007, 0x8100_0009), // outer tag: VLAN 7
+					taggedFrame(source, 0x8100_0009),
+					taggedFrame(source))
 			}
 			var s shaperStats
 			eventually(t, func() error {
 				s = p.stats()
-				if got := s.sum().Packets; got < 20 {
+				if got := s.sumOfClasses().Packets; got < 20 {
 					return fmt.Errorf("%d packets were counted: want 20", got)
 				}
 				return nil
 			})
-			inner, high, none := s.class(t, "inner"), s.class(t, "high"), s.class(t, "none")
+			inner, high, none := s.classNamed(t, "inner"), s.classNamed(t, "high"), s.classNamed(t, "none")
 			if inner.Green.Packets+high.Green.Packets != 3+3 || high.Green.Packets != 1 || none.Green.Packets != 3 || none.Packets != 4 {
 				t.Errorf("green are %+v, %+v, %+v: want 3 of each VLAN and 3 without", inner, high, none)
 			}
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }

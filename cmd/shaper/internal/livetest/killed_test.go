@@ -8,162 +8,167 @@ import (
 	"testing"
 )
 
-// TestLiveKilled holds that an interface is as it was after shaper is killed,
-// with its children.
+// TestLiveKilled checks that the interface is unchanged after shaper and its child processes
+// were killed.
 func TestLiveKilled(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		for _, gso := range []string{"", "9000"} {
 			t.Run(m.hook+"-"+m.direction+"-"+gso, func(t *testing.T) {
-				m.need(t)
+				m.skipIfUnsupported(t)
 				p := newPair(t)
-				before := p.attached()
-				args := m.args("--meter", never)
+				before := p.deviceState()
+				args := m.flags("--meter", unlimitedMeter)
 				if gso != "" {
-					hereOnly(t)
+					skipInVM(t)
 					args = append(args, "--gso-limit", gso)
 				}
-				r := p.run(args...)
-				if now := p.attached(); now == before || gso != "" && !strings.Contains(now, "gso 9000") {
-					t.Errorf("at v0 is %s: want more", now)
+				r := p.runShaper(args...)
+				if now := p.deviceState(); now == before || gso != "" && !strings.Contains(now, "gso 9000") {
+					t.Errorf("attached to v0: %s: want more", now)
 				}
-				r.kill()
-				p.soonUnchanged(before)
-				p.fails(1, "no shaper is attached: .*", "stats")
-				r = p.run(args...)
-				r.term()
-				p.unchanged(before)
+				r.killAndWait()
+				p.awaitState(before)
+				p.wantError(1, "no shaper is attached: .*", "stats")
+				r = p.runShaper(args...)
+				r.stopBySIGTERM()
+				p.wantState(before)
 			})
 		}
 	}
 }
 
-// TestLiveKilledBoth is the same for both directions at once.
+// TestLiveKilledBoth is TestLiveKilled for both directions of one process.
 func TestLiveKilledBoth(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	before := p.attached()
-	r := p.run("--hook", "tc", "--direction", "both", "--meter", never)
-	r.out.await(t, "v0 ingress: attached")
-	r.kill()
-	p.soonUnchanged(before)
+	before := p.deviceState()
+	r := p.runShaper("--hook", "tc", "--direction", "both", "--meter", unlimitedMeter)
+	r.out.awaitMatch(t, "v0 ingress: attached")
+	r.killAndWait()
+	p.awaitState(before)
 }
 
-// TestLiveKilledTwo holds that two shapers of an interface each leave what is
-// the other's, and the last one leaves nothing.
+// TestLiveKilledTwo checks that the first of two shapers of an interface to end leaves the
+// other one intact, and that nothing is left after the second.
 func TestLiveKilledTwo(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed=%v", killed), func(t *testing.T) {
 			p := newPair(t)
-			before := p.attached()
-			first := p.run("--hook", "tc", "--meter", never)
-			second := p.run("--hook", "tc", "--direction", "ingress", "--meter", never)
-			both := p.attached()
-			end := (*process).term
+			before := p.deviceState()
+			first := p.runShaper("--hook", "tc", "--meter", unlimitedMeter)
+			second := p.runShaper("--hook", "tc", "--direction", "ingress", "--meter", unlimitedMeter)
+			both := p.deviceState()
+			end := (*process).stopBySIGTERM
 			if killed {
-				end = (*process).kill
+				end = (*process).killAndWait
 			}
 			end(first)
 			eventually(t, func() error {
-				if now := p.attached(); now == both {
-					return fmt.Errorf("still at v0: %s", now)
+				if now := p.deviceState(); now == both {
+					return fmt.Errorf("still attached to v0: %s", now)
 				}
 				return nil
 			})
 			if s := p.stats(); s.Direction != "ingress" || !s.Attached {
-				t.Errorf("left is %+v: want ingress, attached", s)
+				t.Errorf("left: %+v: want ingress, attached", s)
 			}
 			end(second)
-			p.soonUnchanged(before)
+			p.awaitState(before)
 		})
 	}
 }
 
-// TestLivePinned holds that a pinned shaper goes on when its process ends,
-// however it does: stats find it, run takes it over, and detach ends it.
+// TestLivePinned checks that a pinned shaper continues after its process ends in any way. stats
+// must find it, run must take it over, and detach must remove it.
 func TestLivePinned(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		for _, killed := range []bool{false, true} {
+			if !killed && m != placements[0] {
+				continue // the way of ending does not depend on the hook
+			}
 			t.Run(fmt.Sprintf("%s-%s-killed=%v", m.hook, m.direction, killed), func(t *testing.T) {
-				m.need(t)
+				m.skipIfUnsupported(t)
 				if !killed {
-					hereOnly(t)
+					skipInVM(t)
 				}
 				p := newPair(t)
 				p.withBpffs()
-				from, to := p.sides(m)
+				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
-				before := p.attached()
-				in := listen(t, to, at)
+				before := p.deviceState()
+				in := listenUDP(t, to, at)
 				meter := []string{"--meter", "token-bucket rate=1B/1000s burst=1000"}
-				r := p.run(m.args(append(meter, "--pin")...)...)
+				r := p.runShaper(m.flags(append(meter, "--pin")...)...)
 				if killed {
-					r.kill()
+					r.killAndWait()
 				} else {
-					r.term()
-					r.out.await(t, "still attached; shaper detach v0 removes it")
+					r.stopBySIGTERM()
+					r.out.awaitMatch(t, "still attached; shaper detach v0 removes it")
 				}
-				send(t, sender(t, from, at, 0, 0), 7, 200)
-				if got := len(in.take()); got != 5 {
+				sendUDP(t, newSender(t, from, at, 0, 0), 7, 200)
+				if got := len(in.receiveAll()); got != 5 {
 					t.Errorf("%d packets passed: want 5", got)
 				}
 				s := p.stats()
-				if c := s.class(t, "all"); !s.Attached || !s.Pinned || s.State != "attached, pinned" || c.count != (count{7, 1400}) {
+				if c := s.classNamed(t, "all"); !s.Attached || !s.Pinned || s.State != "attached, pinned" || c.packetCount != (packetCount{7, 1400}) {
 					t.Errorf("stats %+v: want it attached, pinned, with 7 packets", s)
 				}
-				p.do(0, "reload", "--meter", "token-bucket rate=1B/1000s burst=800")
-				r = p.run(m.args(meter...)...)
-				r.out.await(t, "class all: kept")
+				p.wantExit(0, "reload", "--meter", "token-bucket rate=1B/1000s burst=800")
+				r = p.runShaper(m.flags(meter...)...)
+				r.out.awaitMatch(t, "class all: kept")
 				s = p.stats()
-				if c := s.class(t, "all"); s.Pinned || c.count != (count{7, 1400}) || c.Meters[0].Buckets[0].Tokens != 0 {
+				if c := s.classNamed(t, "all"); s.Pinned || c.packetCount != (packetCount{7, 1400}) || c.Meters[0].Buckets[0].Tokens != 0 {
 					t.Errorf("stats %+v after it was taken over: want 7 packets, no tokens", s)
 				}
-				r.term()
-				p.unchanged(before)
-
-				p.run(m.args(append(meter, "--pin", "--gso-limit", "9000")...)...).kill()
-				out, _ := p.do(0, "detach")
-				if out != "v0 "+m.direction+": detached\n" {
-					t.Errorf("detach says %q", out)
+				r.stopBySIGTERM()
+				p.wantState(before)
+				if !killed {
+					return
 				}
-				p.unchanged(before)
+				p.runShaper(m.flags(append(meter, "--pin", "--gso-limit", "9000")...)...).killAndWait()
+				out, _ := p.wantExit(0, "detach")
+				if out != "v0 "+m.direction+": detached\n" {
+					t.Errorf("detach prints %q", out)
+				}
+				p.wantState(before)
 			})
 		}
 	}
 }
 
-// TestLiveWithoutBpffs holds that without bpffs only a tc filter can stay.
+// TestLiveWithoutBpffs checks that without bpffs only a tc filter can be pinned.
 func TestLiveWithoutBpffs(t *testing.T) {
 	p := newPair(t)
-	p.withoutBpffs()
-	before := p.attached()
-	p.fails(1, "bpffs, .*, is not mounted: mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc", "run", "v0", "--pin", "--hook", "tcx", "--meter", never)
-	p.fails(1, "bpffs, .*", "run", "v0", "--pin", "--hook", "xdp", "--direction", "ingress", "--meter", never)
-	p.unchanged(before)
-	r := p.run("--pin", "--meter", never)
-	r.out.await(t, "attached by tc,")
-	r.kill()
+	p.skipWithBpffs()
+	before := p.deviceState()
+	p.wantError(1, "bpffs, .*, is not mounted: mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc", "run", "v0", "--pin", "--hook", "tcx", "--meter", unlimitedMeter)
+	p.wantError(1, "bpffs, .*", "run", "v0", "--pin", "--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)
+	p.wantState(before)
+	r := p.runShaper("--pin", "--meter", unlimitedMeter)
+	r.out.awaitMatch(t, "attached by tc,")
+	r.killAndWait()
 	if s := p.stats(); s.Hook != "tc" || !s.Attached {
 		t.Errorf("stats %+v: want tc, attached", s)
 	}
-	p.do(0, "detach", "v0")
-	p.unchanged(before)
+	p.wantExit(0, "detach", "v0")
+	p.wantState(before)
 }
 
-// TestLiveInterfaceGone holds that run waits for an interface that vanished
-// and shapes it when it is back.
+// TestLiveInterfaceGone checks that run waits for an interface that was deleted and shapes it
+// again when it is back.
 func TestLiveInterfaceGone(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			r := p.run(m.args("--meter", ladder)...)
+			r := p.runShaper(m.flags("--meter", ladderMeter)...)
 			for range 2 {
-				r.err.await(t, `^(shaper: v0 is gone \(.*\): waiting for it to come back\n)*$`)
+				r.err.awaitMatch(t, `^(shaper: v0 is gone \(.*\): waiting for it to come back\n)*$`)
 				attachedBefore := strings.Count(r.out.String(), "attached by")
 				gone := strings.Count(r.err.String(), "is gone")
 				p.near.Delete("v0")
@@ -180,40 +185,40 @@ func TestLiveInterfaceGone(t *testing.T) {
 					}
 					return nil
 				})
-				from, to := p.sides(m)
+				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
-				in := listen(t, to, at)
-				send(t, sender(t, from, at, 0, 0), 8, 100)
-				if got := len(in.take()); got != 5 {
+				in := listenUDP(t, to, at)
+				sendUDP(t, newSender(t, from, at, 0, 0), 8, 100)
+				if got := len(in.receiveAll()); got != 5 {
 					t.Errorf("%d packets arrived: want 5", got)
 				}
 				in.conn.Close()
 			}
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }
 
-// TestLiveGuardDies holds that run starts another guard if its own dies, which has
-// the same instructions, and leaves no zombie.
+// TestLiveGuardDies checks that run replaces a guard that died, with the same instructions, and
+// leaves no zombie.
 func TestLiveGuardDies(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, end := range []string{"kill", "term"} {
 		t.Run(end, func(t *testing.T) {
 			p := newPair(t)
-			before := p.attached()
-			path := file(t, "classes: [{name: a}]")
-			r := p.run("--hook", "tc", "--gso-limit", "9000", "--policy", path)
+			before := p.deviceState()
+			path := writePolicy(t, "classes: [{name: a}]")
+			r := p.runShaper("--hook", "tc", "--gso-limit", "9000", "--policy", path)
 			guard := guardOf(t, r)
 			for range 2 {
 				if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
 				eventually(t, func() error {
-					now := children(t, r.cmd.Process.Pid)
+					now := childrenOf(t, r.cmd.Process.Pid)
 					if len(now) != 1 || now[0] == guard {
-						return fmt.Errorf("children %v: want another guard than %d and nothing else", now, guard)
+						return fmt.Errorf("children %v: want only a guard other than %d", now, guard)
 					}
 					return nil
 				})
@@ -227,17 +232,17 @@ func TestLiveGuardDies(t *testing.T) {
 				}
 				return nil
 			})
-			r.signal(syscall.SIGHUP)
-			r.out.await(t, "reloaded")
+			r.sendSignal(syscall.SIGHUP)
+			r.out.awaitMatch(t, "reloaded")
 			if end == "kill" {
-				r.kill()
+				r.killAndWait()
 			} else {
-				r.term()
+				r.stopBySIGTERM()
 			}
-			p.soonUnchanged(before)
-			eventually(t, func() error { // it is ours, or init's: either reaps it
+			p.awaitState(before)
+			eventually(t, func() error { // its parent, run or init, reaps it
 				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard)); err == nil && len(line) > 0 {
-					return fmt.Errorf("the guard is there still: %q", line)
+					return fmt.Errorf("the guard still runs: %q", line)
 				}
 				return nil
 			})

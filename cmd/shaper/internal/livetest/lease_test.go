@@ -11,10 +11,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// leasing is a policy whose meter follows the leases of a budget, with other classes
-// behind it.
-func leasing(classes int) *dataplane.Policy {
-	p := ofMany(classes)
+// leasedPolicy returns a policy whose first meter follows the leases of a budget, with further
+// classes after it.
+func leasedPolicy(classes int) *dataplane.Policy {
+	p := policyOfClasses(classes)
 	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1e6}}
 	m.Budget = &dataplane.Budget{Name: "customer", Store: dataplane.Store{URL: "redis://server"}}
 	match := dataplane.Match{Proto: []dataplane.Range{{First: 253, Last: 253}}}
@@ -22,24 +22,24 @@ func leasing(classes int) *dataplane.Policy {
 	return p
 }
 
-// TestLiveLease holds that a meter passes what its lease says, that a reload keeps lease
-// and tokens, even into larger maps, and that the lease ends though nobody is there.
+// TestLiveLease checks that a meter passes what its lease allows, that a reload keeps lease and
+// tokens even in larger maps, and that a lease ends without any process.
 func TestLiveLease(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	var s *kernel.Shaper
 	p.near.Do(func() {
 		var err error
-		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TC}, planOf(t, leasing(1)))
+		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TC}, compilePlan(t, leasedPolicy(1)))
 		if err != nil {
 			t.Fatal(err)
 		}
 	})
 	passes := func(n, want int) {
 		t.Helper()
-		before := p.sentBy("v0")
+		before := p.bytesSentBy("v0")
 		p.near.Inject("v0", budgetFrames[:n]...)
-		if got := int(p.sentBy("v0")-before) / budgetFrame; got != want {
+		if got := int(p.bytesSentBy("v0")-before) / budgetFrame; got != want {
 			t.Errorf("%d of %d frames passed: want %d", got, n, want)
 		}
 	}
@@ -57,7 +57,7 @@ func TestLiveLease(t *testing.T) {
 		t.Helper()
 		got, err := s.Asked("customer")
 		if want := [3]uint64{green, 0, red}; err != nil || got != want {
-			t.Errorf("asked for %v, %v: want %v", got, err, want)
+			t.Errorf("packets that needed tokens: %v, %v: want %v", got, err, want)
 		}
 	}
 	tokens := func(most int64) {
@@ -72,22 +72,22 @@ func TestLiveLease(t *testing.T) {
 	passes(1, 0) // before the first lease
 	asked(0, budgetFrame)
 	give(never, quick, slow)
-	time.Sleep(time.Millisecond) // it fills at once
+	time.Sleep(time.Millisecond) // the bucket fills at once
 	give(never, slow, slow)
 	passes(2, 2)
 	tokens(budgetFrame)
 	reload := func(policy *dataplane.Policy) {
 		t.Helper()
 		p.near.Do(func() {
-			if _, err := s.Reload(planOf(t, policy), nil, time.Time{}); err != nil {
+			if _, err := s.Reload(compilePlan(t, policy), nil, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
-	reload(leasing(3))
+	reload(leasedPolicy(3))
 	tokens(budgetFrame)
-	many := leasing(1)
-	for i := range 40 { // budgets of others, for which the map has no room
+	many := leasedPolicy(1)
+	for i := range 40 { // more budgets than fit into the map
 		m := *many.Classes[0].Meter
 		m.Budget = &dataplane.Budget{Name: "another" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Store: m.Budget.Store}
 		many.Classes = append(many.Classes, dataplane.Class{Name: m.Budget.Name, Match: many.Classes[0].Match, Meter: &m})
@@ -97,18 +97,18 @@ func TestLiveLease(t *testing.T) {
 	passes(2, 1)
 	asked(3*budgetFrame, 2*budgetFrame)
 
-	// It ends by itself, into what is to come then.
+	// It ends automatically, and the planned next lease applies.
 	nettest.Steady(t, func() error {
-		until := monotonic(t) + 300e6
+		until := monotonicNow(t) + 300e6
 		give(until, quick, slow)
 		time.Sleep(time.Millisecond)
 		passes(3, 3)
 		time.Sleep(time.Millisecond)
-		if monotonic(t) > until {
+		if monotonicNow(t) > until {
 			return errors.New("the machine stood still until the phase had ended")
 		}
-		time.Sleep(time.Duration(until - monotonic(t)))
-		passes(6, 3) // that it held
+		time.Sleep(time.Duration(until - monotonicNow(t)))
+		passes(6, 3) // the bucket's tokens
 		passes(3, 0)
 		return nil
 	})
@@ -120,8 +120,8 @@ func TestLiveLease(t *testing.T) {
 	})
 }
 
-// planOf is the plan of a policy.
-func planOf(t *testing.T, policy *dataplane.Policy) *dataplane.Plan {
+// compilePlan returns the plan of a policy.
+func compilePlan(t *testing.T, policy *dataplane.Policy) *dataplane.Plan {
 	t.Helper()
 	plan, err := dataplane.Compile(policy)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// offer sends packets of size bytes of IP at a rate (bytes/s) for a time, and
-// returns how many.
-func offer(t *testing.T, conn *net.UDPConn, size int, rate float64, d time.Duration) (n int64) {
-	patient(t, conn)
+// offerUDP sends packets of size bytes (IP) at a rate in bytes/s for a time d. It returns the
+// number of packets.
+func offerUDP(t *testing.T, conn *net.UDPConn, size int, rate float64, d time.Duration) (n int64) {
+	enlargeSendBuffer(t, conn)
 	payload := make([]byte, size-28)
 	for begin := time.Now(); time.Since(begin) < d; time.Sleep(time.Millisecond) {
 		for due := int64(time.Since(begin).Seconds() * rate / float64(size)); n < due; n++ {
-			if _, err := conn.Write(payload); err != nil && !refused(err) {
+			if _, err := conn.Write(payload); err != nil && !isDropError(err) {
 				t.Error(err)
 				return n
 			}
@@ -31,30 +31,30 @@ func offer(t *testing.T, conn *net.UDPConn, size int, rate float64, d time.Durat
 	return n
 }
 
-// patient has a socket take many packets that are queued.
-func patient(t *testing.T, conn *net.UDPConn) {
+// enlargeSendBuffer lets a socket have many queued packets.
+func enlargeSendBuffer(t *testing.T, conn *net.UDPConn) {
 	t.Helper()
-	control(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20) })
+	withFD(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20) })
 }
 
-// fillAndOffer is offer that first fills a queue with packets of a half second, so that
-// it does not run empty when a busy machine has the sender stand still.
-func fillAndOffer(t *testing.T, conn *net.UDPConn, size int, rate float64, d time.Duration) int64 {
+// fillAndOfferUDP fills a queue with half a second of packets and then calls offerUDP. The
+// queue must not become empty while the sender gets no CPU time.
+func fillAndOfferUDP(t *testing.T, conn *net.UDPConn, size int, rate float64, d time.Duration) int64 {
 	t.Helper()
-	patient(t, conn)
+	enlargeSendBuffer(t, conn)
 	n := int(rate / float64(size) / 2)
-	send(t, conn, n, size)
-	return int64(n) + offer(t, conn, size, rate, d)
+	sendUDP(t, conn, n, size)
+	return int64(n) + offerUDP(t, conn, size, rate, d)
 }
 
-// gathered is what arrives while something is sent, by TOS.
-func gathered(in *receiver, send func()) map[int]int64 {
+// receivedDuring returns the number of packets by TOS that arrive while send runs.
+func receivedDuring(in *receiver, send func()) map[int]int64 {
 	in.t.Helper()
 	var done atomic.Bool
 	result := make(chan map[int]int64)
 	go func() {
 		tos := map[int]int64{}
-		for d := range in.until(done.Load) {
+		for d := range in.receiveUntil(done.Load) {
 			tos[d.tos]++
 		}
 		result <- tos
@@ -64,8 +64,8 @@ func gathered(in *receiver, send func()) map[int]int64 {
 	return <-result
 }
 
-// speedOf is that of IP packets in frames, in bytes/s.
-func speedOf(frames []nettest.Frame) float64 {
+// ipRate returns the rate of the IP packets in frames, bytes/s.
+func ipRate(frames []nettest.Frame) float64 {
 	n := 0
 	for _, f := range frames[1:] {
 		n += len(f.Data) - 14
@@ -73,10 +73,10 @@ func speedOf(frames []nettest.Frame) float64 {
 	return float64(n) / time.Duration(frames[len(frames)-1].Time-frames[0].Time).Seconds()
 }
 
-// paceOf is how many packets arrive in a second, by times at which they were read. A
-// reader may be late, and is never early: it is measured from the most punctual one of
-// the first quarter to that of the last, by a pace that is about the one.
-func paceOf(at []time.Time, about float64) float64 {
+// packetRate returns the number of packets per second from the times at which they were read. A
+// reader can be late but never early, so the rate is measured between the least delayed packet
+// of the first quarter and that of the last. about is the expected rate.
+func packetRate(at []time.Time, about float64) float64 {
 	punctual := func(from, to int) (best int) {
 		late := func(i int) float64 { return at[i].Sub(at[0]).Seconds() - float64(i)/about }
 		for best = from; from < to; from++ {
@@ -93,8 +93,8 @@ func paceOf(at []time.Time, about float64) float64 {
 	return float64(last-first) / at[last].Sub(at[first]).Seconds()
 }
 
-// gapsOf are the times between frames, sorted.
-func gapsOf(frames []nettest.Frame) []time.Duration {
+// sortedGaps returns the times between frames, sorted.
+func sortedGaps(frames []nettest.Frame) []time.Duration {
 	var out []time.Duration
 	for i := range frames[1:] {
 		out = append(out, time.Duration(frames[i+1].Time-frames[i].Time))
@@ -103,8 +103,9 @@ func gapsOf(frames []nettest.Frame) []time.Duration {
 	return out
 }
 
-// about wants a value near another. A VM may be slow, but not fast.
-func about(t *testing.T, what string, got, want, within float64) error {
+// checkNear returns an error if a value is not near another one. In a VM it may be much
+// smaller, but not larger.
+func checkNear(t *testing.T, what string, got, want, within float64) error {
 	t.Helper()
 	t.Logf("%s: %.0f, %+.3f %% of %.0f", what, got, 100*(got/want-1), want)
 	least, most := want*(1-within), want*(1+within)
@@ -117,9 +118,9 @@ func about(t *testing.T, what string, got, want, within float64) error {
 	return nil
 }
 
-// bulk has TCP send all it can, to an address in the other namespace. What it
-// returns reads there for a time, and says how fast, in bytes/s.
-func bulk(t *testing.T, from, to *nettest.Namespace, at net.IP) (read func(time.Duration) float64) {
+// startTCP sends TCP as fast as possible to an address in the other namespace. read receives
+// for a time and returns the rate, bytes/s.
+func startTCP(t *testing.T, from, to *nettest.Namespace, at net.IP) (read func(time.Duration) float64) {
 	t.Helper()
 	var listener net.Listener
 	var conn net.Conn

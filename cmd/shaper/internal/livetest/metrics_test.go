@@ -1,6 +1,7 @@
 package livetest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,10 +19,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// connect returns a function that connects to --metrics of a process.
-func (p *pair) connect(r *process) func() (net.Conn, error) {
+// dialMetrics returns a function that connects to the metrics server of a process.
+func (p *pair) dialMetrics(r *process) func() (net.Conn, error) {
 	p.t.Helper()
-	r.err.await(p.t, `shaper: metrics at http://\S+/metrics\n`)
+	r.err.awaitMatch(p.t, `shaper: metrics at http://\S+/metrics\n`)
 	_, address, _ := strings.Cut(r.err.String(), "http://")
 	address, _, _ = strings.Cut(address, "/")
 	return func() (conn net.Conn, err error) {
@@ -30,19 +31,19 @@ func (p *pair) connect(r *process) func() (net.Conn, error) {
 	}
 }
 
-// TestLiveMetricsIdle has shaping, its commands and metrics go on beside many
-// more idle connections than the process may have descriptors.
+// TestLiveMetricsIdle checks that shaping, commands and metrics work although there are more
+// idle connections than the process may have descriptors.
 func TestLiveMetricsIdle(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	const limit, clients = 256, 2000
 	p := newPair(t)
-	path := file(t, "classes: [{name: a, meter: {type: srtcm, count: packets, cir: 1p/1000s, cbs: 3, ebs: 0}}]")
-	cmd := p.command("run", "v0", "--policy", path, "--metrics", ":0")
+	path := writePolicy(t, "classes: [{name: a, meter: {type: srtcm, count: packets, cir: 1p/1000s, cbs: 3, ebs: 0}}]")
+	cmd := p.shaperCommand("run", "v0", "--policy", path, "--metrics", ":0")
 	cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit)}, cmd.Args...)
 	cmd.Path = "/bin/sh"
-	r := p.startCmd(cmd)
-	r.attached()
-	connect := p.connect(r)
+	r := p.startCommand(cmd)
+	r.awaitAttached()
+	connect := p.dialMetrics(r)
 	for range clients {
 		conn, err := connect()
 		if err != nil {
@@ -51,44 +52,52 @@ func TestLiveMetricsIdle(t *testing.T) {
 		defer conn.Close()
 	}
 	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid)); err != nil || len(open) > limit/2 {
-		t.Errorf("%d descriptors of %d open: %v", len(open), limit, err)
+		t.Errorf("%d of %d descriptors are open: %v", len(open), limit, err)
 	}
-	_, at := p.addresses(methods[0], false)
-	in := listen(t, p.far, at)
-	send(t, sender(t, p.near, at, 0, 0), 5, 100)
-	if got := len(in.take()); got != 3 {
+	_, at := p.addresses(placements[0], false)
+	in := listenUDP(t, p.far, at)
+	sendUDP(t, newSender(t, p.near, at, 0, 0), 5, 100)
+	if got := len(in.receiveAll()); got != 3 {
 		t.Errorf("%d packets passed: want 3", got)
 	}
-	r.signal(syscall.SIGHUP)
-	r.out.await(t, "reloaded")
-	if got := p.scrape(r)[`shaper_dropped_packets_total{class="a",color="red",direction="egress",interface="v0",reason="color"}`]; got != 2 {
+	r.sendSignal(syscall.SIGHUP)
+	r.out.awaitMatch(t, "reloaded")
+	if got := p.scrapeMetrics(r)[`shaper_dropped_packets_total{class="a",color="red",direction="egress",interface="v0",reason="color"}`]; got != 2 {
 		t.Errorf("metrics count %v dropped packets: want 2", got)
 	}
 	if got := strings.Count(r.err.String(), "\n"); got != 1 {
 		t.Errorf("stderr %q: want where the metrics are", &r.err)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// lateness waits until the only shaper is detached, and returns how long after its
-// deadline that was.
-func (p *pair) lateness() time.Duration {
+// expiry is the deadline of a shaper at tcx egress.
+type expiry struct {
+	deadline uint64 // on the monotonic clock, ns
+	index    int    // interface
+}
+
+// expiryOfOnly returns the deadline of the only shaper.
+func (p *pair) expiryOfOnly() (e expiry) {
 	p.t.Helper()
-	var deadline uint64
-	var index int
 	eventually(p.t, func() (err error) {
 		var list []*kernel.Shaper
 		p.near.Do(func() { list, err = kernel.List() })
-		if err != nil || len(list) != 1 {
-			return fmt.Errorf("%d shapers, %w: want one", len(list), err)
+		for _, sh := range list {
+			defer sh.Close()
 		}
-		deadline, index = list[0].Expires, list[0].Place.Index
-		list[0].Close()
-		if deadline == 0 {
-			return fmt.Errorf("it has no deadline yet")
+		if err != nil || len(list) != 1 || list[0].Expires == 0 {
+			return errors.Join(err, fmt.Errorf("%d shapers: want one with a deadline", len(list)))
 		}
+		e = expiry{list[0].Expires, list[0].Place.Index}
 		return nil
 	})
+	return e
+}
+
+// detachLateness waits until a shaper is detached, and returns the time since its deadline.
+func (p *pair) detachLateness(e expiry) time.Duration {
+	p.t.Helper()
 	var now unix.Timespec
 	clock := func() int64 {
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -96,33 +105,33 @@ func (p *pair) lateness() time.Duration {
 		}
 		return now.Nano()
 	}
-	p.near.Do(func() { // as often as can be, and nothing but that
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress})
+	p.near.Do(func() { // poll as often as possible, in one namespace
+		for end := time.Now().Add(waitLimit); ; time.Sleep(time.Millisecond) {
+			r, err := link.QueryPrograms(link.QueryOptions{Target: e.index, Attach: ebpf.AttachTCXEgress})
 			if err == nil && len(r.Programs) == 0 {
 				return
 			}
 			if err != nil || time.Now().After(end) {
-				p.t.Fatalf("it is still attached: %v, %v", r, err)
+				p.t.Fatalf("the shaper is still attached: %v, %v", r, err)
 			}
 		}
 	})
-	return time.Duration(clock() - int64(deadline)).Round(time.Millisecond)
+	return time.Duration(clock() - int64(e.deadline)).Round(time.Millisecond)
 }
 
-// TestLiveMetricsScrapes has --for end in time while many scrape as many classes
-// as there may be, without end, and some of them read nothing.
+// TestLiveMetricsScrapes checks that --for ends in time while many clients scrape the largest
+// number of classes continuously. Some clients read nothing.
 func TestLiveMetricsScrapes(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	var b strings.Builder
 	b.WriteString("classes:\n")
 	for i := range 1024 {
 		fmt.Fprintf(&b, "  - {name: c%d, match: {dport: %d}, meter: {type: trtcm, cir: 1mbit, cbs: 10kB, pir: 2mbit, pbs: 20kB}}\n", i, 1+i)
 	}
-	r := p.run("--policy", file(t, b.String()), "--metrics", ":0", "--for", "4s")
-	begin := time.Now()
-	connect := p.connect(r)
+	r := p.runShaper("--policy", writePolicy(t, b.String()), "--metrics", ":0", "--for", "4s")
+	begin, deadline := time.Now(), p.expiryOfOnly()
+	connect := p.dialMetrics(r)
 	var clients sync.WaitGroup
 	answered := make(chan int64, 1<<16)
 	for i := range 200 {
@@ -130,12 +139,12 @@ func TestLiveMetricsScrapes(t *testing.T) {
 			for {
 				conn, err := connect()
 				if err != nil {
-					return // it has ended
+					return // shaper has ended
 				}
-				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = conn.SetDeadline(time.Now().Add(waitLimit))
 				_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 				if i%10 == 0 {
-					defer conn.Close() // and read nothing
+					defer conn.Close() // reads nothing
 					continue
 				}
 				if n, err := io.Copy(io.Discard, conn); err == nil {
@@ -148,9 +157,9 @@ func TestLiveMetricsScrapes(t *testing.T) {
 			}
 		})
 	}
-	late := p.lateness()
-	t.Logf("detached %v after its time", late)
-	r.wait()
+	late := p.detachLateness(deadline)
+	t.Logf("detached %v after its deadline", late)
+	r.waitForExit()
 	t.Logf("ended after %v, peak memory %v MiB, %d scrapes", time.Since(begin), r.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss/1024, len(answered))
 	clients.Wait()
 	close(answered)
@@ -168,10 +177,10 @@ func TestLiveMetricsScrapes(t *testing.T) {
 	}
 }
 
-// TestLiveMetricsBusy holds that a port that is taken is a warning, no reason not
-// to shape, and served once it is free. An address that is none is an error.
+// TestLiveMetricsBusy checks that a port in use causes a warning, and that the metrics are
+// served once it is free. An invalid address is an error.
 func TestLiveMetricsBusy(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	var listener net.Listener
 	var err error
@@ -180,31 +189,31 @@ func TestLiveMetricsBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	before := p.attached()
-	p.fails(2, `--metrics "9090": want an address such as 127.0.0.1:9190`, "run", "v0", "--metrics", "9090", "--meter", never)
-	p.unchanged(before)
-	r := p.run("--metrics", ":9090", "--meter", never)
+	before := p.deviceState()
+	p.wantError(2, `--metrics "9090": want an address such as 127.0.0.1:9190`, "run", "v0", "--metrics", "9090", "--meter", unlimitedMeter)
+	p.wantState(before)
+	r := p.runShaper("--metrics", ":9090", "--meter", unlimitedMeter)
 	const warning = `^shaper: --metrics: listen tcp 127\.0\.0\.1:9090: bind: address already in use: shaping continues, trying again every 3s\n`
-	r.err.await(t, warning+"$")
+	r.err.awaitMatch(t, warning+"$")
 	listener.Close()
-	r.err.await(t, warning+`shaper: metrics at http://127\.0\.0\.1:9090/metrics\n$`)
-	if got := p.scrape(r)[`shaper_attached{direction="egress",interface="v0"}`]; got != 1 {
+	r.err.awaitMatch(t, warning+`shaper: metrics at http://127\.0\.0\.1:9090/metrics\n$`)
+	if got := p.scrapeMetrics(r)[`shaper_attached{direction="egress",interface="v0"}`]; got != 1 {
 		t.Errorf("attached is %v: want 1", got)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveMetricsState holds what metrics say of a shaper that is unconfirmed,
-// has another policy, or waits for its interface.
+// TestLiveMetricsState checks the metrics of a shaper that is unconfirmed, has a new policy, or
+// waits for its interface.
 func TestLiveMetricsState(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.run("--metrics", ":0", "--policy", file(t, "classes: [{name: a}]"), "--confirm", "10min")
+	r := p.runShaper("--metrics", ":0", "--policy", writePolicy(t, "classes: [{name: a}]"), "--confirm", "10min")
 	const labels = `{direction="egress",interface="v0"}`
 	want := func(attached, unconfirmed float64, class string) {
 		t.Helper()
 		eventually(t, func() error {
-			got := p.scrape(r)
+			got := p.scrapeMetrics(r)
 			classes := ""
 			for name := range got {
 				if rest, ok := strings.CutPrefix(name, `shaper_packets_total{class="`); ok {
@@ -219,21 +228,22 @@ func TestLiveMetricsState(t *testing.T) {
 		})
 	}
 	want(1, 1, "a")
-	p.do(0, "confirm")
+	p.wantExit(0, "confirm")
 	want(1, 0, "a")
-	p.do(0, "reload", "--policy", file(t, "classes: [{name: b}]"))
+	p.wantExit(0, "reload", "--policy", writePolicy(t, "classes: [{name: b}]"))
 	want(1, 0, "b")
 	p.near.Delete("v0")
 	want(0, 0, "")
 	p.near.Veth(p.far)
 	want(1, 0, "b")
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveMetrics holds that Prometheus gets the numbers, on loopback.
+// TestLiveMetrics checks the numbers that Prometheus reads, and that they are served on
+// loopback only.
 func TestLiveMetrics(t *testing.T) {
 	p := newPair(t)
-	r := p.run("--metrics", ":0", "--direction", "both", "--policy", file(t, `
+	r := p.runShaper("--metrics", ":0", "--direction", "both", "--policy", writePolicy(t, `
 classes:
   - name: voice
     match: {dscp: af21}
@@ -244,14 +254,14 @@ classes:
     match: {proto: udp}
     green: {ecn: ce, else: drop}
 `))
-	r.out.await(t, "v0 ingress")
-	r.err.await(t, `^shaper: metrics at http://127\.0\.0\.1:\d+/metrics\n$`)
-	_, at := p.addresses(methods[0], false)
-	listen(t, p.far, at)
-	send(t, sender(t, p.near, at, af21, 0), 8, 100)
-	send(t, sender(t, p.near, at, 0, 0), 2, 300)
-	p.near.Inject("v0", append(tagged(1)[:12:12], make([]byte, 48)...))
-	got := p.scrape(r)
+	r.out.awaitMatch(t, "v0 ingress")
+	r.err.awaitMatch(t, `^shaper: metrics at http://127\.0\.0\.1:\d+/metrics\n$`)
+	_, at := p.addresses(placements[0], false)
+	listenUDP(t, p.far, at)
+	sendUDP(t, newSender(t, p.near, at, af21, 0), 8, 100)
+	sendUDP(t, newSender(t, p.near, at, 0, 0), 2, 300)
+	p.near.Inject("v0", append(taggedFrame(1)[:12:12], make([]byte, 48)...))
+	got := p.scrapeMetrics(r)
 	s := p.stats("--direction", "egress")
 	for name, want := range map[string]float64{
 		`packets_total{class="voice",color="green",`:                         3,
@@ -276,7 +286,7 @@ classes:
 			}
 		}
 		if !ok || value != want {
-			t.Errorf("%s is %v, there %v: want %v", name, value, ok, want)
+			t.Errorf("%s is %v, found %v: want %v", name, value, ok, want)
 		}
 	}
 	found := 0
@@ -286,7 +296,7 @@ classes:
 		}
 	}
 	if found != 1 {
-		t.Errorf("%d infos of program %d in %v: want one", found, s.ProgramID, got)
+		t.Errorf("%d times shaper_info of program %d in %v: want once", found, s.ProgramID, got)
 	}
 	var err error
 	var conn net.Conn
@@ -294,7 +304,7 @@ classes:
 	p.near.Do(func() { conn, err = net.Dial("tcp", address) })
 	if err == nil {
 		conn.Close()
-		t.Errorf("%s is served, too: want loopback only", address)
+		t.Errorf("metrics are served at %s: want loopback only", address)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// budgetFrames are frames to an address that nobody has, so that nobody answers.
+// budgetFrames are frames to an address that no host has, so that no host answers.
 var budgetFrames = func() (out [][]byte) {
 	ip := make([]byte, budgetFrame)
 	copy(ip, []byte{0x45, 0, budgetFrame >> 8, budgetFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99})
@@ -30,8 +30,8 @@ var budgetFrames = func() (out [][]byte) {
 	return out
 }()
 
-// sentBy is how many bytes of IP a device has sent.
-func (p *pair) sentBy(dev string) int64 {
+// bytesSentBy returns the bytes of IP that a device has sent.
+func (p *pair) bytesSentBy(dev string) int64 {
 	p.t.Helper()
 	var n uint64
 	p.near.Do(func() {
@@ -44,15 +44,15 @@ func (p *pair) sentBy(dev string) int64 {
 	return int64(n)
 }
 
-// passes sends packets of 200 bytes with a TOS and returns how many arrive.
-func passes(t *testing.T, conn *net.UDPConn, in *receiver, n int) int {
+// countPassed sends packets of 200 bytes and returns how many arrive.
+func countPassed(t *testing.T, conn *net.UDPConn, in *receiver, n int) int {
 	t.Helper()
-	send(t, conn, n, 200)
-	return len(in.take())
+	sendUDP(t, conn, n, 200)
+	return len(in.receiveAll())
 }
 
-// packet is an IPv4 packet of n bytes for anybody.
-func packet(n int) []byte {
+// ipv4Frame returns a broadcast frame with an IPv4 packet of n bytes.
+func ipv4Frame(n int) []byte {
 	f := make([]byte, 14+n)
 	copy(f, "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x09\x08\x00")
 	copy(f[14:], []byte{0x45, 0, byte(n >> 8), byte(n), 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, 9, 10, 0, 0, 8})
@@ -65,35 +65,35 @@ func packet(n int) []byte {
 	return f
 }
 
-func packets(k, n int) (list [][]byte) {
+// ipv4Frames returns k frames with IPv4 packets of n bytes.
+func ipv4Frames(k, n int) (list [][]byte) {
 	for range k {
-		list = append(list, packet(n))
+		list = append(list, ipv4Frame(n))
 	}
 	return list
 }
 
-// udpPort is where the tests' receivers listen.
+// udpPort is the port of the tests' receivers.
 const udpPort = 5000
 
-func network(proto string, ip net.IP) string {
+func networkOf(proto string, ip net.IP) string {
 	if ip.To4() == nil {
 		return proto + "6"
 	}
 	return proto + "4"
 }
 
-// sender opens a UDP socket to an address in a namespace. Its packets have a
-// TOS and a mark.
-func sender(t *testing.T, n *nettest.Namespace, to net.IP, tos, mark int) *net.UDPConn {
+// newSender opens a UDP socket to an address. Its packets have a TOS and a mark.
+func newSender(t *testing.T, n *nettest.Namespace, to net.IP, tos, mark int) *net.UDPConn {
 	t.Helper()
 	var conn *net.UDPConn
 	var err error
-	n.Do(func() { conn, err = net.DialUDP(network("udp", to), nil, &net.UDPAddr{IP: to, Port: udpPort}) })
+	n.Do(func() { conn, err = net.DialUDP(networkOf("udp", to), nil, &net.UDPAddr{IP: to, Port: udpPort}) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	control(t, conn, func(fd int) error {
+	withFD(t, conn, func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
 			return err
 		}
@@ -105,7 +105,8 @@ func sender(t *testing.T, n *nettest.Namespace, to net.IP, tos, mark int) *net.U
 	return conn
 }
 
-func control(t *testing.T, conn syscall.Conn, f func(fd int) error) {
+// withFD calls f with the file descriptor of a connection.
+func withFD(t *testing.T, conn syscall.Conn, f func(fd int) error) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -120,8 +121,8 @@ func control(t *testing.T, conn syscall.Conn, f func(fd int) error) {
 	}
 }
 
-// send sends packets of size bytes of IP, each with its number.
-func send(t *testing.T, conn *net.UDPConn, n, size int) {
+// sendUDP sends n packets of size bytes (IP). The payload of each is its number.
+func sendUDP(t *testing.T, conn *net.UDPConn, n, size int) {
 	t.Helper()
 	headers := 28
 	if conn.RemoteAddr().(*net.UDPAddr).IP.To4() == nil {
@@ -129,41 +130,42 @@ func send(t *testing.T, conn *net.UDPConn, n, size int) {
 	}
 	for i := range n {
 		payload := bytes.Repeat([]byte{byte(i)}, size-headers)
-		if _, err := conn.Write(payload); err != nil && !refused(err) {
+		if _, err := conn.Write(payload); err != nil && !isDropError(err) {
 			t.Fatal(err)
 		}
 	}
 }
 
-// refused says that the packet was dropped on its way out, or that nobody
-// listens: no failure.
-func refused(err error) bool {
+// isDropError reports whether an error means that the packet was dropped locally, or that no
+// process listens on the port. Neither is a failure of the test.
+func isDropError(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOBUFS)
 }
 
-// datagram is what a receiver got.
+// datagram is a received UDP datagram.
 type datagram struct {
 	tos, mark int
 	number    byte
 }
 
-// receiver is a UDP socket that says how packets came.
+// receiver is a UDP socket that also reads the TOS and mark of packets.
 type receiver struct {
 	t         *testing.T
 	conn      *net.UDPConn
 	data, oob []byte
 }
 
-func listen(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
+// listenUDP opens a receiver.
+func listenUDP(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
 	t.Helper()
 	var conn *net.UDPConn
 	var err error
-	n.Do(func() { conn, err = net.ListenUDP(network("udp", at), &net.UDPAddr{IP: at, Port: udpPort}) })
+	n.Do(func() { conn, err = net.ListenUDP(networkOf("udp", at), &net.UDPAddr{IP: at, Port: udpPort}) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	control(t, conn, func(fd int) error {
+	withFD(t, conn, func(fd int) error {
 		const soRcvMark = 75
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, soRcvMark, 1); err != nil {
 			return err
@@ -179,21 +181,21 @@ func listen(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
 	return &receiver{t, conn, make([]byte, 1<<16), make([]byte, 256)}
 }
 
-// moment is the longest time that a sent packet takes to arrive.
-var moment = func() time.Duration {
+// quietTime is the maximum time until a sent packet arrives.
+var quietTime = func() time.Duration {
 	if inVM {
 		return time.Second
 	}
 	return 200 * time.Millisecond
 }()
 
-// next returns the next packet, or false if none arrives within a moment. It polls,
-// because a read deadline can expire while packets are waiting to be read.
-func (r *receiver) next() (d datagram, there bool) {
+// receive returns the next packet, or false if none arrives within quietTime. It polls, because
+// a read deadline can expire while packets are waiting to be read.
+func (r *receiver) receive() (d datagram, there bool) {
 	r.t.Helper()
-	control(r.t, r.conn, func(fd int) error {
+	withFD(r.t, r.conn, func(fd int) error {
 		for {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(moment.Milliseconds()))
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(quietTime.Milliseconds()))
 			if err != unix.EINTR {
 				there = n > 0
 				return err
@@ -225,18 +227,18 @@ func (r *receiver) next() (d datagram, there bool) {
 	return d, true
 }
 
-// take returns all packets until none arrives for a moment.
-func (r *receiver) take() []datagram {
+// receiveAll returns all packets until none arrives for quietTime.
+func (r *receiver) receiveAll() []datagram {
 	r.t.Helper()
-	return slices.Collect(r.until(func() bool { return true }))
+	return slices.Collect(r.receiveUntil(func() bool { return true }))
 }
 
-// until yields packets until none arrives for a moment after done returned true.
-func (r *receiver) until(done func() bool) iter.Seq[datagram] {
+// receiveUntil yields packets until none arrives for quietTime after done returned true.
+func (r *receiver) receiveUntil(done func() bool) iter.Seq[datagram] {
 	return func(yield func(datagram) bool) {
 		for {
 			last := done()
-			d, there := r.next()
+			d, there := r.receive()
 			if there && !yield(d) || !there && last {
 				return
 			}
@@ -244,8 +246,8 @@ func (r *receiver) until(done func() bool) iter.Seq[datagram] {
 	}
 }
 
-// fold sums 16-bit words as Internet checksums do.
-func fold(sum uint32, b []byte) uint16 {
+// foldSum adds 16-bit words as Internet checksums do.
+func foldSum(sum uint32, b []byte) uint16 {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(b[0])<<8 | uint32(b[1])
 	}
@@ -258,29 +260,29 @@ func fold(sum uint32, b []byte) uint16 {
 	return uint16(sum)
 }
 
-// checkSums says what is wrong with the checksums of an IP packet over UDP or
-// TCP. Where the device is to fill in the one of the transport, partial, it
-// has the sum of the pseudo-header only.
+// checkSums returns an error if a checksum of an IP packet with UDP or TCP is wrong. If partial
+// is set, the device fills in the transport's checksum, and the field may contain the sum of
+// the pseudo-header only.
 func checkSums(ip []byte, partial bool) error {
 	var pseudo uint32
 	var l4 []byte
 	var proto byte
 	if ip[0]>>4 == 4 {
-		if got := fold(0, ip[:20]); got != 0xffff {
+		if got := foldSum(0, ip[:20]); got != 0xffff {
 			return fmt.Errorf("IPv4 header sums up to %#x", got)
 		}
 		l4, proto = ip[20:binary.BigEndian.Uint16(ip[2:])], ip[9]
-		pseudo = uint32(fold(0, ip[12:20]))
+		pseudo = uint32(foldSum(0, ip[12:20]))
 	} else {
 		l4, proto = ip[40:40+int(binary.BigEndian.Uint16(ip[4:]))], ip[6]
-		pseudo = uint32(fold(0, ip[8:40]))
+		pseudo = uint32(foldSum(0, ip[8:40]))
 	}
-	pseudo = uint32(fold(pseudo+uint32(proto)+uint32(len(l4)), nil))
+	pseudo = uint32(foldSum(pseudo+uint32(proto)+uint32(len(l4)), nil))
 	at := 16
 	if proto == unix.IPPROTO_UDP {
 		at = 6
 	}
-	if full := fold(pseudo, l4); full == 0xffff {
+	if full := foldSum(pseudo, l4); full == 0xffff {
 		return nil
 	}
 	if stored := binary.BigEndian.Uint16(l4[at:]); !partial || uint32(stored) != pseudo {
@@ -289,7 +291,7 @@ func checkSums(ip []byte, partial bool) error {
 	return nil
 }
 
-// tosOf is the TOS byte or traffic class.
+// tosOf returns the TOS byte or traffic class.
 func tosOf(ip []byte) int {
 	if ip[0]>>4 == 4 {
 		return int(ip[1])
@@ -297,30 +299,30 @@ func tosOf(ip []byte) int {
 	return int(binary.BigEndian.Uint16(ip) >> 4 & 0xff)
 }
 
-// relay makes near hand on what comes in at v0, after tc ingress, to a third
-// namespace, where it is sniffed: what a later program would see.
-func (p *pair) relay() *nettest.Sniffer {
+// sniffAfterTC redirects packets that arrive at v0 from tc ingress to a third namespace, where
+// they are sniffed: they are the packets that later programs see.
+func (p *pair) sniffAfterTC() *nettest.Sniffer {
 	end := nettest.New(p.t)
 	p.near.VethNamed("relay", end, "v0")
-	newForeign(p.t, ebpf.SchedCLS, 0, p.near.Index("relay")).filter(p.near, "ingress")
+	newForeign(p.t, ebpf.SchedCLS, 0, p.near.Index("relay")).attachFilter(p.near, "ingress")
 	return end.Sniff("v0")
 }
 
-// tagged is a frame with tags of 4 bytes before an IPv4 packet.
-func tagged(source byte, tags ...uint32) []byte {
+// taggedFrame returns a frame with tags of 4 bytes before an IPv4 packet.
+func taggedFrame(source byte, tags ...uint32) []byte {
 	f := []byte{2, 0, 0, 0, 0, 3 - source, 2, 0, 0, 0, 0, source}
 	for _, tag := range tags {
 		f = binary.BigEndian.AppendUint32(f, tag)
 	}
 	ip := []byte{0x45, 0, 0, 48, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2}
-	binary.BigEndian.PutUint16(ip[10:], ^fold(0, ip))
+	binary.BigEndian.PutUint16(ip[10:], ^foldSum(0, ip))
 	f = append(append(f, 8, 0), ip...)
 	return append(append(f, 0, 1, 0, 2, 0, 28, 0, 0), make([]byte, 20)...)
 }
 
-// labeled is a frame with MPLS labels.
-func labeled(source byte, labels ...uint32) []byte {
-	f := tagged(source)
+// mplsFrame returns a frame with MPLS labels.
+func mplsFrame(source byte, labels ...uint32) []byte {
+	f := taggedFrame(source)
 	ip := append([]byte{}, f[14:]...)
 	f = append(f[:12:12], 0x88, 0x47)
 	for _, l := range labels {

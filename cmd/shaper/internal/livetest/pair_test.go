@@ -18,21 +18,21 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// pair is two namespaces joined by a veth pair, v0 in both. Commands run in
-// near.
+// pair is two namespaces connected by a veth pair, v0 in both. Commands run in near.
 type pair struct {
 	t         *testing.T
 	near, far *nettest.Namespace
-	wrap      []string // before each command
+	wrap      []string // prefix of each command
 }
 
+// newPair creates the pair of a parallel test.
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	t.Parallel()
 	return anotherPair(t)
 }
 
-// anotherPair is one more pair of a test.
+// anotherPair creates one more pair for a test.
 func anotherPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{t: t, near: nettest.New(t), far: nettest.New(t)}
@@ -43,15 +43,15 @@ func anotherPair(t *testing.T) *pair {
 // newTAPPair is newPair for tests of shaper tap.
 func newTAPPair(t *testing.T) *pair {
 	t.Helper()
-	hereOnly(t)
+	skipInVM(t)
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skipf("%v: modprobe tun", err)
 	}
 	return newPair(t)
 }
 
-// withBpffs gives the commands a bpffs, in a mount namespace of their own
-// where the machine has none.
+// withBpffs gives the commands a bpffs. If the machine has none, they get one in a mount
+// namespace.
 func (p *pair) withBpffs() {
 	var s unix.Statfs_t
 	if unix.Statfs("/sys/fs/bpf", &s) == nil && s.Type == unix.BPF_FS_MAGIC {
@@ -60,17 +60,17 @@ func (p *pair) withBpffs() {
 	p.withMounts("mount -t bpf bpf /sys/fs/bpf")
 }
 
-// withoutBpffs skips the test where the machine has one.
-func (p *pair) withoutBpffs() {
+// skipWithBpffs skips the test if the machine has a bpffs.
+func (p *pair) skipWithBpffs() {
 	var s unix.Statfs_t
 	if unix.Statfs("/sys/fs/bpf", &s) == nil && s.Type == unix.BPF_FS_MAGIC {
 		p.t.Skip("bpffs is mounted here")
 	}
 }
 
-func (p *pair) command(args ...string) *exec.Cmd {
+func (p *pair) shaperCommand(args ...string) *exec.Cmd {
 	p.t.Helper()
-	path, err := shaper()
+	path, err := buildShaper()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -78,13 +78,13 @@ func (p *pair) command(args ...string) *exec.Cmd {
 	return exec.Command(args[0], args[1:]...)
 }
 
-// start starts a command, which is killed at the end of the test.
-func (p *pair) start(args ...string) *process {
+// startShaper starts the command. It is killed when the test ends.
+func (p *pair) startShaper(args ...string) *process {
 	p.t.Helper()
-	return p.startCmd(p.command(args...))
+	return p.startCommand(p.shaperCommand(args...))
 }
 
-func (p *pair) startCmd(cmd *exec.Cmd) *process {
+func (p *pair) startCommand(cmd *exec.Cmd) *process {
 	p.t.Helper()
 	r := &process{t: p.t, cmd: cmd}
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.err
@@ -92,49 +92,50 @@ func (p *pair) startCmd(cmd *exec.Cmd) *process {
 	return r
 }
 
-// run is start, for shaper run on v0. It waits until the policy is attached.
-func (p *pair) run(args ...string) *process {
+// runShaper starts shaper run on v0 and waits until the policy is attached.
+func (p *pair) runShaper(args ...string) *process {
 	p.t.Helper()
-	r := p.start(append([]string{"run", "v0"}, args...)...)
-	r.attached()
+	r := p.startShaper(append([]string{"run", "v0"}, args...)...)
+	r.awaitAttached()
 	return r
 }
 
-// do runs a command to its end and wants an exit code.
-func (p *pair) do(code int, args ...string) (stdout, stderr string) {
+// wantExit runs the command to its end and fails the test if the exit code is another one.
+func (p *pair) wantExit(code int, args ...string) (stdout, stderr string) {
 	p.t.Helper()
-	r := p.start(args...)
-	r.exits(code)
+	r := p.startShaper(args...)
+	r.wantExit(code)
 	return r.out.String(), r.err.String()
 }
 
-// fails wants one line on stderr, and nothing on stdout.
-func (p *pair) fails(code int, pattern string, args ...string) {
+// wantError runs the command to its end. The command must exit with a code and print one error
+// that matches pattern, and nothing on stdout.
+func (p *pair) wantError(code int, pattern string, args ...string) {
 	p.t.Helper()
-	r := p.start(args...)
-	r.exits(code)
-	r.failed(pattern)
+	r := p.startShaper(args...)
+	r.wantExit(code)
+	r.wantErrorLine(pattern)
 }
 
-// method is a hook with a direction.
-type method struct{ hook, direction string }
+// placement is a hook with a direction.
+type placement struct{ hook, direction string }
 
-var methods = func() []method {
+var placements = func() []placement {
 	switch {
 	case !inVM:
-		return []method{{"tcx", "egress"}, {"tc", "egress"}, {"tcx", "ingress"}, {"tc", "ingress"}, {"xdp", "ingress"}}
+		return []placement{{"tcx", "egress"}, {"tc", "egress"}, {"tcx", "ingress"}, {"tc", "ingress"}, {"xdp", "ingress"}}
 	case haveTCX():
-		return []method{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}}
+		return []placement{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}}
 	}
-	return []method{{"tc", "egress"}, {"xdp", "ingress"}}
+	return []placement{{"tc", "egress"}, {"xdp", "ingress"}}
 }()
 
-func (m method) args(more ...string) []string {
+func (m placement) flags(more ...string) []string {
 	return append([]string{"--hook", m.hook, "--direction", m.direction}, more...)
 }
 
-// need skips what the kernel does not have.
-func (m method) need(t *testing.T) {
+// skipIfUnsupported skips the test if the kernel does not have the hook.
+func (m placement) skipIfUnsupported(t *testing.T) {
 	t.Helper()
 	if m.hook == "tcx" && !haveTCX() {
 		t.Skip("TCX needs kernel 6.6 or newer")
@@ -146,17 +147,16 @@ func haveTCX() bool {
 	return err != nil || version >= 6<<16|6<<8
 }
 
-// sides are who shapes and who sends or receives: the shaper's side is near,
-// and what it shapes goes from and to.
-func (p *pair) sides(m method) (from, to *nettest.Namespace) {
+// senderAndReceiver returns the namespaces between which the shaper in near sees packets.
+func (p *pair) senderAndReceiver(m placement) (from, to *nettest.Namespace) {
 	if m.direction == "egress" {
 		return p.near, p.far
 	}
 	return p.far, p.near
 }
 
-// devices has the addresses of the side that sends, and of the other.
-func (p *pair) addresses(m method, v6 bool) (from, to net.IP) {
+// addresses returns the addresses of the sender and the receiver.
+func (p *pair) addresses(m placement, v6 bool) (from, to net.IP) {
 	a, b := net.IP{10, 0, 0, 1}, net.IP{10, 0, 0, 2}
 	if v6 {
 		a, b = net.ParseIP("fd00::1"), net.ParseIP("fd00::2")
@@ -167,8 +167,8 @@ func (p *pair) addresses(m method, v6 bool) (from, to net.IP) {
 	return b, a
 }
 
-// attached lists all that is at v0, as the kernel tells.
-func (p *pair) attached() string {
+// deviceState describes everything attached to v0, as listed by the kernel.
+func (p *pair) deviceState() string {
 	p.t.Helper()
 	var b strings.Builder
 	p.near.Do(func() {
@@ -212,39 +212,39 @@ func (p *pair) attached() string {
 	return b.String()
 }
 
-// unchanged wants the interface as it was.
-func (p *pair) unchanged(before string) {
+// wantState checks that deviceState returns the same text as before.
+func (p *pair) wantState(before string) {
 	p.t.Helper()
-	if now := p.attached(); now != before {
-		p.t.Errorf("at v0 is\n%s: want\n%s", now, before)
+	if now := p.deviceState(); now != before {
+		p.t.Errorf("attached to v0:\n%s: want\n%s", now, before)
 	}
 }
 
-// soonUnchanged gives it a moment.
-func (p *pair) soonUnchanged(before string) {
+// awaitState waits until deviceState returns the same text as before.
+func (p *pair) awaitState(before string) {
 	p.t.Helper()
 	eventually(p.t, func() error {
-		if now := p.attached(); now != before {
-			return fmt.Errorf("at v0 is\n%s: want\n%s", now, before)
+		if now := p.deviceState(); now != before {
+			return fmt.Errorf("attached to v0:\n%s: want\n%s", now, before)
 		}
 		return nil
 	})
 }
 
-func clsact(index int) netlink.Qdisc {
+func clsactQdisc(index int) netlink.Qdisc {
 	return &netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
 		QdiscType:  "clsact",
 	}
 }
 
-// withMounts runs p's commands in a mount namespace of their own, prepared by a script.
+// withMounts runs all later commands in a mount namespace, which a script prepares.
 func (p *pair) withMounts(script string) {
 	p.t.Helper()
 	holder := exec.Command("unshare", "-m", "sh", "-ec", script+"; echo ready; exec sleep 1000")
 	out := &output{}
 	holder.Stdout, holder.Stderr = out, out
 	p.near.Start(holder)
-	out.await(p.t, "ready")
+	out.awaitMatch(p.t, "ready")
 	p.wrap = []string{"nsenter", "-m", "-t", fmt.Sprint(holder.Process.Pid)}
 }

@@ -15,18 +15,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// path is a sender, a host with the device v0 that is shaped, and a receiver. What
-// comes back takes a delay.
-type path struct {
+// tcpPath is a sender, a shaping host with the device v0, and a receiver. The reverse path has
+// a delay.
+type tcpPath struct {
 	*pair
 	from, to *nettest.Namespace
-	at       net.IP // the receiver
+	at       net.IP // address of the receiver
 }
 
-// newPath makes one whose sender is the host itself, or another one behind it.
-func newPath(t *testing.T, forwarded bool, delay time.Duration) *path {
+// newTCPPath creates a path. The sender is the shaping host itself, or with forwarded, another
+// host before it.
+func newTCPPath(t *testing.T, forwarded bool, delay time.Duration) *tcpPath {
 	t.Helper()
-	p := &path{pair: &pair{t: t, near: nettest.New(t), far: nettest.New(t)}, at: net.IPv4(10, 1, 0, 2)}
+	p := &tcpPath{pair: &pair{t: t, near: nettest.New(t), far: nettest.New(t)}, at: net.IPv4(10, 1, 0, 2)}
 	p.near.Veth(p.far)
 	p.from, p.to = p.near, p.far
 	run := func(n *nettest.Namespace, line string) { n.Run("ip", strings.Fields(line)...) }
@@ -35,7 +36,7 @@ func newPath(t *testing.T, forwarded bool, delay time.Duration) *path {
 	if forwarded {
 		p.from = nettest.New(t)
 		p.from.VethNamed("v0", p.near, "up")
-		for _, dev := range []string{"up", "v0"} { // the same addresses are at both
+		for _, dev := range []string{"up", "v0"} { // both have the same addresses
 			run(p.near, "addr flush dev "+dev)
 		}
 		run(p.near, "neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev up")
@@ -50,7 +51,7 @@ func newPath(t *testing.T, forwarded bool, delay time.Duration) *path {
 		run(p.near, "route replace 10.1.0.2 via 10.0.0.2 dev v0 src 10.1.0.1")
 	}
 	if delay > 0 {
-		in, out := tapIn(t, p.to), tapIn(t, p.from)
+		in, out := newTAPIn(t, p.to), newTAPIn(t, p.from)
 		for _, n := range []*nettest.Namespace{p.to, p.from} {
 			run(n, "link set d0 address 02:00:00:00:01:01 arp off up")
 			n.Do(func() {
@@ -61,14 +62,14 @@ func newPath(t *testing.T, forwarded bool, delay time.Duration) *path {
 		}
 		run(p.to, "neigh add 10.1.0.1 lladdr 02:00:00:00:01:01 dev d0")
 		back = "dev d0"
-		go delayed(in, out, delay)
+		go delayFrames(in, out, delay)
 	}
 	run(p.to, "route add 10.1.0.1 "+back)
 	return p
 }
 
-// tapIn makes the TAP device d0 in a namespace.
-func tapIn(t *testing.T, n *nettest.Namespace) *os.File {
+// newTAPIn creates the TAP device d0 in a namespace.
+func newTAPIn(t *testing.T, n *nettest.Namespace) *os.File {
 	t.Helper()
 	var fd int
 	var err error
@@ -90,8 +91,8 @@ func tapIn(t *testing.T, n *nettest.Namespace) *os.File {
 	return f
 }
 
-// delayed carries frames until a device is closed.
-func delayed(in, out *os.File, delay time.Duration) {
+// delayFrames moves frames from in to out after a delay, until one of them is closed.
+func delayFrames(in, out *os.File, delay time.Duration) {
 	type frame struct {
 		due  time.Time
 		data []byte
@@ -116,11 +117,11 @@ func delayed(in, out *os.File, delay time.Duration) {
 	}
 }
 
-// crossing is what TCP got while it filled the path, and how long a probe took.
+// crossing is the throughput of TCP that fills a path, and the round-trip times of probes.
 type crossing struct {
-	rate float64         // Mbit/s of payload
-	rtt  []time.Duration // sorted
-	lost int             // probes
+	rate float64         // payload, Mbit/s
+	rtt  []time.Duration // round-trip times of probes, sorted
+	lost int             // probes without an answer
 }
 
 func (c *crossing) String() string {
@@ -128,15 +129,15 @@ func (c *crossing) String() string {
 		return fmt.Sprintf("%.2f Mbit/s, all %d probes lost", c.rate, c.lost)
 	}
 	return fmt.Sprintf("%.2f Mbit/s, ping p50 %.1f p99 %.1f max %.1f ms, %d of %d lost", c.rate,
-		ms(c.at(50)), ms(c.at(99)), ms(c.at(100)), c.lost, c.lost+len(c.rtt))
+		milliseconds(c.percentile(50)), milliseconds(c.percentile(99)), milliseconds(c.percentile(100)), c.lost, c.lost+len(c.rtt))
 }
 
-func ms(d time.Duration) float64 { return float64(d) / 1e6 }
+func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
 
-func (c *crossing) at(percent int) time.Duration { return c.rtt[(len(c.rtt)-1)*percent/100] }
+func (c *crossing) percentile(percent int) time.Duration { return c.rtt[(len(c.rtt)-1)*percent/100] }
 
-// cross has some flows of TCP fill the path for a time, after another to settle.
-func (p *path) cross(flows int, settle, d time.Duration) *crossing {
+// crossTCP fills the path with TCP flows for a time d, after a time to settle.
+func (p *tcpPath) crossTCP(flows int, settle, d time.Duration) *crossing {
 	p.t.Helper()
 	var listener net.Listener
 	var echo *net.UDPConn
@@ -171,7 +172,7 @@ func (p *path) cross(flows int, settle, d time.Duration) *crossing {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		control(p.t, conn.(*net.TCPConn), func(fd int) error { return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") })
+		withFD(p.t, conn.(*net.TCPConn), func(fd int) error { return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") })
 		in, err := listener.Accept()
 		if err != nil {
 			p.t.Fatal(err)

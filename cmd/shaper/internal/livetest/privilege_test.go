@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// children returns the processes that a process started.
-func children(t *testing.T, pid int) (list []int) {
+// childrenOf returns the child processes of a process.
+func childrenOf(t *testing.T, pid int) (list []int) {
 	t.Helper()
-	// Each thread has those that it started. A look into the folders of all processes
-	// would make the end of each of them take long.
+	// Each thread lists the processes that it started. Searching all processes would delay
+	// their end.
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("no threads of process %d: %v", pid, err)
@@ -40,17 +40,17 @@ func children(t *testing.T, pid int) (list []int) {
 	return list
 }
 
-// guardOf returns the process that cleans up after another.
+// guardOf returns the guard of a shaper run.
 func guardOf(t *testing.T, r *process) int {
 	t.Helper()
-	list := children(t, r.cmd.Process.Pid)
+	list := childrenOf(t, r.cmd.Process.Pid)
 	if len(list) != 1 {
 		t.Fatalf("children %v: want a guard and no other", list)
 	}
 	return list[0]
 }
 
-// wantCapabilities looks at all threads of a process.
+// wantCapabilities checks the capabilities of all threads of a process.
 func wantCapabilities(t *testing.T, who string, pid int, want ...uint) {
 	t.Helper()
 	var mask uint64
@@ -82,33 +82,32 @@ func wantCapabilities(t *testing.T, who string, pid int, want ...uint) {
 	}
 }
 
-// TestLiveRootDrops holds that run and its guard keep no capability of root but
-// those they need. That these are enough, all other live tests show: they run as
-// root.
+// TestLiveRootDrops checks that run and its guard drop all capabilities of root that they do
+// not need. All other live tests run as root and so check that the remaining ones suffice.
 func TestLiveRootDrops(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	kept := []uint{unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN}
 	p := newPair(t)
-	before := p.attached()
-	r := p.run("--hook", "tc", "--meter", never)
+	before := p.deviceState()
+	r := p.runShaper("--hook", "tc", "--meter", unlimitedMeter)
 	wantCapabilities(t, "run", r.cmd.Process.Pid, kept...)
 	wantCapabilities(t, "guard", guardOf(t, r), kept...)
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", r.cmd.Process.Pid)); string(name) != "shaper\n" {
 		t.Errorf("the process is called %q, %v: want shaper", name, err)
 	}
-	r.term()
-	r = p.run("--meter", never, "--metrics", "127.0.0.1:0")
+	r.stopBySIGTERM()
+	r = p.runShaper("--meter", unlimitedMeter, "--metrics", "127.0.0.1:0")
 	wantCapabilities(t, "run --metrics", r.cmd.Process.Pid, append(kept, unix.CAP_NET_BIND_SERVICE)...)
-	r.term()
-	p.unchanged(before)
+	r.stopBySIGTERM()
+	p.wantState(before)
 }
 
-// TestLiveRootReadsHomes holds that root can read a policy in a directory that is
-// only open to another user, at the start and at SIGHUP.
+// TestLiveRootReadsHomes checks that root can read a policy in a directory that is open only to
+// another user, at the start and on SIGHUP.
 func TestLiveRootReadsHomes(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	path := file(t, "classes: [{name: a}]")
+	path := writePolicy(t, "classes: [{name: a}]")
 	for path, mode := range map[string]os.FileMode{filepath.Dir(path): 0o700, path: 0o600} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
@@ -117,46 +116,45 @@ func TestLiveRootReadsHomes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := p.run("--policy", path)
+	r := p.runShaper("--policy", path)
 	wantCapabilities(t, "run", r.cmd.Process.Pid,
 		unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH)
-	rewrite(t, path, "classes: [{name: b}]")
-	r.signal(syscall.SIGHUP)
-	r.out.await(t, "v0 egress: reloaded")
-	r.term()
+	rewriteFile(t, path, "classes: [{name: b}]")
+	r.sendSignal(syscall.SIGHUP)
+	r.out.awaitMatch(t, "v0 egress: reloaded")
+	r.stopBySIGTERM()
 }
 
-// TestLiveRootWithoutSetpcap holds that capabilities are dropped by one that may
-// not bound them, too.
+// TestLiveRootWithoutSetpcap checks that a process without CAP_SETPCAP drops capabilities, too.
 func TestLiveRootWithoutSetpcap(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.as("root with", "run", "v0", "--meter", never)
-	r.attached()
+	r := p.startAs("root with", "run", "v0", "--meter", unlimitedMeter)
+	r.awaitAttached()
 	for name, want := range map[string]string{"CapEff": "000000c000001000", "CapPrm": "000000c000001000", "NoNewPrivs": "1"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 		if err != nil || !strings.Contains(string(text), name+":\t"+want+"\n") {
 			t.Errorf("want %s %s in %s, %v", name, want, text, err)
 		}
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveFewFiles holds that too low a limit of open files is called that, wherever
-// it is reached, and that it leaves nothing behind.
-func TestLiveFewFiles(t *testing.T) {
-	hereOnly(t)
+// TestLiveFileLimit checks that a too low limit of open files causes an error that names the
+// limit, wherever it is reached, and that nothing is left attached.
+func TestLiveFileLimit(t *testing.T) {
+	skipInVM(t)
 	p := newPair(t)
-	before := p.attached()
-	path, err := shaper()
+	before := p.deviceState()
+	path, err := buildShaper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	failed := 0
 	for n := 8; n < 128; n += 2 {
-		cmd := exec.Command("sh", "-c", fmt.Sprintf("ulimit -n %d; exec %s run v0 --direction both --for 1ms --hook tcx --meter '%s'", n, path, never))
-		r := p.startCmd(cmd)
-		if r.wait() == 0 {
+		cmd := exec.Command("sh", "-c", fmt.Sprintf("ulimit -n %d; exec %s run v0 --direction both --for 1ms --hook tcx --meter '%s'", n, path, unlimitedMeter))
+		r := p.startCommand(cmd)
+		if r.waitForExit() == 0 {
 			break
 		}
 		failed++
@@ -165,39 +163,39 @@ func TestLiveFewFiles(t *testing.T) {
 		}
 	}
 	if failed < 5 || failed == 60 {
-		t.Errorf("%d limits were too low", failed)
+		t.Errorf("%d limits were too low: want 5 to 59", failed)
 	}
-	p.unchanged(before)
+	p.wantState(before)
 }
 
-// privileges that a user may have.
+// privileges are sets of privileges by name.
 var privileges = map[string]struct {
 	uid     uint32
 	caps    []uintptr
-	missing string // what run says is missing
+	missing string // missing capabilities in the error of run
 }{
 	"nobody":          {65534, nil, "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are missing: "},
 	"root without":    {0, nil, "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are missing: "},
-	"root with":       {0, needed, ""},
-	"nobody with":     {65534, needed, ""}, // only /run/shaper
-	"root no perfmon": {0, needed[:2], "CAP_PERFMON is missing: "},
-	"root net_admin":  {0, needed[:1], "CAP_BPF and CAP_PERFMON are missing: "},
-	"root bpf":        {0, needed[1:], "CAP_NET_ADMIN is missing: "},
+	"root with":       {0, neededCapabilities, ""},
+	"nobody with":     {65534, neededCapabilities, ""}, // lacks /run/shaper only
+	"root no perfmon": {0, neededCapabilities[:2], "CAP_PERFMON is missing: "},
+	"root net_admin":  {0, neededCapabilities[:1], "CAP_BPF and CAP_PERFMON are missing: "},
+	"root bpf":        {0, neededCapabilities[1:], "CAP_NET_ADMIN is missing: "},
 }
 
-var needed = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON}
+var neededCapabilities = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON}
 
-// as makes a command run with some privileges and no more.
-func (p *pair) as(who string, args ...string) *process {
+// startAs starts the command with a set of privileges.
+func (p *pair) startAs(who string, args ...string) *process {
 	p.t.Helper()
 	with := privileges[who]
-	cmd := p.command(args...)
+	cmd := p.shaperCommand(args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: with.uid, Gid: with.uid}}
 	if with.uid != 0 {
 		cmd.SysProcAttr.AmbientCaps = with.caps
 	}
 	var r *process
-	threadWith(func() {
+	onOwnThread(func() {
 		if with.uid == 0 {
 			for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 				keep := c == unix.CAP_SETGID || c == unix.CAP_SETUID
@@ -209,13 +207,13 @@ func (p *pair) as(who string, args ...string) *process {
 				}
 			}
 		}
-		r = p.startCmd(cmd)
+		r = p.startCommand(cmd)
 	})
 	return r
 }
 
-// TestLivePrivileges holds that three capabilities are enough to run, and that
-// without them there is one line that says which.
+// TestLivePrivileges checks that three capabilities suffice for shaper run. Without them there
+// must be one line that names the missing capabilities.
 func TestLivePrivileges(t *testing.T) {
 	t.Parallel()
 	for who := range privileges {
@@ -227,29 +225,29 @@ func TestLivePrivileges(t *testing.T) {
 		}
 		t.Run(who, func(t *testing.T) {
 			p := newPair(t)
-			before := p.attached()
+			before := p.deviceState()
 			for _, hook := range []string{"auto", "tc"} {
-				r := p.as(who, "run", "v0", "--hook", hook, "--meter", never)
+				r := p.startAs(who, "run", "v0", "--hook", hook, "--meter", unlimitedMeter)
 				want := "shaper: operation not permitted: " + privileges[who].missing + "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-				if code := r.wait(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.HasPrefix(r.err.String(), want) || r.out.String() != "" {
+				if code := r.waitForExit(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.HasPrefix(r.err.String(), want) || r.out.String() != "" {
 					t.Errorf("%s: exit %d, %q, stderr %q: want 1 and one line, %q", hook, code, &r.out, &r.err, want)
 				}
-				p.unchanged(before)
+				p.wantState(before)
 			}
 			if who == "nobody with" {
-				return // it was /run/shaper
+				return // only /run/shaper was missing
 			}
-			r := p.as(who, "stats")
-			if code := r.wait(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.Contains(r.err.String(), "CAP_") {
+			r := p.startAs(who, "stats")
+			if code := r.waitForExit(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.Contains(r.err.String(), "CAP_") {
 				t.Errorf("stats: exit %d, stderr %q: want 1 and one line that names the capabilities", code, &r.err)
 			}
 		})
 	}
-	for _, m := range methods {
+	for _, m := range placements {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			before := p.attached()
+			before := p.deviceState()
 			dir, err := os.MkdirTemp("", "shaper-live") // readable for all, unlike t.TempDir
 			if err != nil {
 				t.Fatal(err)
@@ -259,42 +257,41 @@ func TestLivePrivileges(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, "policy.yaml")
-			rewrite(t, path, "classes: [{name: a}]")
-			r := p.as("root with", append([]string{"run", "v0", "--policy", path, "--metrics", ":0"}, m.args()...)...)
-			r.attached()
-			from, to := p.sides(m)
+			rewriteFile(t, path, "classes: [{name: a}]")
+			r := p.startAs("root with", append([]string{"run", "v0", "--policy", path, "--metrics", ":0"}, m.flags()...)...)
+			r.awaitAttached()
+			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
-			in := listen(t, to, at)
-			send(t, sender(t, from, at, 0, 0), 3, 100)
-			if got := len(in.take()); got != 3 {
+			in := listenUDP(t, to, at)
+			sendUDP(t, newSender(t, from, at, 0, 0), 3, 100)
+			if got := len(in.receiveAll()); got != 3 {
 				t.Errorf("%d packets passed: want 3", got)
 			}
-			rewrite(t, path, "classes: [{name: a, green: {dscp: af11}}, {name: b}]")
-			r.signal(syscall.SIGHUP)
-			r.out.await(t, "reloaded")
-			send(t, sender(t, from, at, 0, 0), 3, 100)
-			if got := in.take(); len(got) != 3 || got[0].tos != af11 {
+			rewriteFile(t, path, "classes: [{name: a, green: {dscp: af11}}, {name: b}]")
+			r.sendSignal(syscall.SIGHUP)
+			r.out.awaitMatch(t, "reloaded")
+			sendUDP(t, newSender(t, from, at, 0, 0), 3, 100)
+			if got := in.receiveAll(); len(got) != 3 || got[0].tos != af11 {
 				t.Errorf("%+v arrived after SIGHUP: want 3 packets marked", got)
 			}
-			if got := p.scrape(r)[fmt.Sprintf(`shaper_packets_total{class="a",color="green",direction="%s",interface="v0"}`, m.direction)]; got != 6 {
+			if got := p.scrapeMetrics(r)[fmt.Sprintf(`shaper_packets_total{class="a",color="green",direction="%s",interface="v0"}`, m.direction)]; got != 6 {
 				t.Errorf("metrics count %v packets: want 6", got)
 			}
-			if c := p.stats(); c.class(t, "a").Packets != 6 {
-				t.Errorf("stats count %+v: want 6 packets", c.Classes)
+			if c := p.stats(); c.classNamed(t, "a").Packets != 6 {
+				t.Errorf("stats counts %+v: want 6 packets", c.Classes)
 			}
-			r.term()
-			p.unchanged(before)
-			r = p.as("root with", append([]string{"run", "v0", "--policy", path, "--gso-limit", "9000"}, m.args()...)...)
-			r.attached()
-			r.kill()
-			p.soonUnchanged(before)
+			r.stopBySIGTERM()
+			p.wantState(before)
+			r = p.startAs("root with", append([]string{"run", "v0", "--policy", path, "--gso-limit", "9000"}, m.flags()...)...)
+			r.awaitAttached()
+			r.killAndWait()
+			p.awaitState(before)
 		})
 	}
 }
 
-// threadWith runs f on a thread that ends with it, so it may give up what it
-// can do.
-func threadWith(f func()) {
+// onOwnThread runs f on a thread that ends afterwards, so f may drop privileges.
+func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -15,8 +15,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// ifbOf is the name of the ifb device in p's namespace.
-func (p *pair) ifbOf() string {
+// ifbName returns the name of the ifb device in near.
+func (p *pair) ifbName() string {
 	p.t.Helper()
 	name := regexp.MustCompile(`shaper-\w+`).FindString(p.near.Run("ip", "-o", "link", "show", "type", "ifb"))
 	if name == "" {
@@ -25,7 +25,7 @@ func (p *pair) ifbOf() string {
 	return name
 }
 
-// leafPackets is how many packets the HTB leaves of a device sent.
+// leafPackets returns the number of packets that the HTB leaves of a device sent.
 func (p *pair) leafPackets(dev string) (n int) {
 	p.t.Helper()
 	text := p.near.Run("tc", "-s", "class", "show", "dev", dev)
@@ -44,14 +44,13 @@ func (p *pair) removeLeaf(dev string) {
 	p.t.Helper()
 	leaf := regexp.MustCompile(`class htb (5ade:\w+) .*leaf`).FindStringSubmatch(p.near.Run("tc", "class", "show", "dev", dev))
 	if leaf == nil {
-		p.t.Fatal("there is no leaf")
+		p.t.Fatal("tc lists no HTB leaf")
 	}
 	p.near.Run("tc", "class", "del", "dev", dev, "classid", leaf[1])
 }
 
-// qdiscs is what tc says of v0 but for clsact, and which devices of ours there
-// are.
-func (p *pair) qdiscs() string {
+// qdiscState returns tc's listing of v0 without clsact, and shaper's ifb devices.
+func (p *pair) qdiscState() string {
 	p.t.Helper()
 	var lines []string
 	for _, what := range []string{"qdisc", "class"} {
@@ -63,13 +62,13 @@ func (p *pair) qdiscs() string {
 	return strings.TrimSpace(strings.Join(lines, "\n"))
 }
 
-// masked leaves out what the kernel numbers by itself.
-func masked(qdiscs string) string {
+// maskNumbers replaces numbers that the kernel chooses.
+func maskNumbers(qdiscs string) string {
 	return regexp.MustCompile(`(?m)^\d+: shaper|link/ether \S+|bfifo \w+:|leaf \w+:`).ReplaceAllString(qdiscs, "-")
 }
 
-// notes are the journals of p's namespace.
-func (p *pair) notes() []string {
+// journals returns the paths of the journals of near.
+func (p *pair) journals() []string {
 	p.t.Helper()
 	list, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*-journal*", p.near.Cookie()))
 	if err != nil {
@@ -78,34 +77,35 @@ func (p *pair) notes() []string {
 	return list
 }
 
-// newQueuePair is newPair whose journals are removed at the end, if a test fails.
+// newQueuePair is newPair for tests that leave journals if they fail. They are removed at the
+// end.
 func newQueuePair(t *testing.T) *pair {
 	t.Helper()
 	p := newPair(t)
 	t.Cleanup(func() {
-		for _, path := range p.notes() {
+		for _, path := range p.journals() {
 			_ = os.Remove(path)
 		}
 	})
 	return p
 }
 
-// clean wants all as it was, with no note left.
-func (p *pair) clean(attached, qdiscs string) {
+// awaitClean waits until the device and its qdiscs are as before, and no journal is left.
+func (p *pair) awaitClean(attached, qdiscs string) {
 	p.t.Helper()
-	p.soonUnchanged(attached)
+	p.awaitState(attached)
 	eventually(p.t, func() error {
-		if now := p.qdiscs(); now != qdiscs {
-			return fmt.Errorf("tc says\n%s\nwant\n%s", now, qdiscs)
+		if now := p.qdiscState(); now != qdiscs {
+			return fmt.Errorf("tc lists\n%s\nwant\n%s", now, qdiscs)
 		}
-		if list := p.notes(); len(list) > 0 {
-			return fmt.Errorf("%v are left", list)
+		if list := p.journals(); len(list) > 0 {
+			return fmt.Errorf("left behind: %v", list)
 		}
 		return nil
 	})
 }
 
-// haveQdisc says whether the kernel has a kind of qdisc.
+// haveQdisc reports whether the kernel has a kind of qdisc.
 func haveQdisc(t *testing.T, kind string) bool {
 	t.Helper()
 	n := nettest.New(t)
@@ -114,8 +114,8 @@ func haveQdisc(t *testing.T, kind string) bool {
 	return err == nil
 }
 
-// pacers are those that the kernel has.
-func pacers(t *testing.T) []string {
+// availablePacers returns the pacers that the kernel has.
+func availablePacers(t *testing.T) []string {
 	t.Helper()
 	if haveQdisc(t, "fq") {
 		return []string{"fq", "htb"}
@@ -123,28 +123,29 @@ func pacers(t *testing.T) []string {
 	return []string{"htb"}
 }
 
+// slowQueue is a policy with one queue of 10 Mbit/s; the limit is to be filled in.
 const slowQueue = `
 classes: [{name: a, green: {queue: q}}]
 queues: {q: {rate: 10mbit, limit: %s}}
 `
 
-// killBoth kills a process and its guard, so that nobody cleans up.
-func (r *process) killBoth() {
+// killWithGuard kills a process and its guard, so that no process cleans up.
+func (r *process) killWithGuard() {
 	r.t.Helper()
-	r.signal(syscall.SIGSTOP) // or it would start another guard
+	r.sendSignal(syscall.SIGSTOP) // so that it starts no other guard
 	if err := syscall.Kill(guardOf(r.t, r), syscall.SIGKILL); err != nil {
 		r.t.Fatal(err)
 	}
-	r.kill()
+	r.killAndWait()
 }
 
-// backlog is what tc says waits in leaf n of v0, in bytes and packets.
-func (p *pair) backlog(dev string) (bytes, packets int64) {
+// htbBacklog returns the backlog of shaper's HTB qdisc.
+func (p *pair) htbBacklog(dev string) (bytes, packets int64) {
 	p.t.Helper()
 	out := p.near.Run("tc", "-s", "qdisc", "show", "dev", dev)
 	i := strings.Index(out, "qdisc htb 5ade:")
 	if i < 0 {
-		p.t.Fatalf("tc says %s", out)
+		p.t.Fatalf("tc lists %s: want qdisc htb", out)
 	}
 	f := regexp.MustCompile(`backlog (\d+)([KM]?)b (\d+)p`).FindStringSubmatch(out[i:])
 	bytes, _ = strconv.ParseInt(f[1], 10, 64)

@@ -13,42 +13,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endQueued has a shaper with a queue end by ^C just after packets of 1000 bytes were sent
-// to it, for each pacer and direction at some hooks. ended gets what it prints and how many
-// packets arrive.
+// endQueued sends packets of 1000 bytes to a queue and then ends the shaper by SIGINT, for each
+// pacer and direction at the given hooks. ended gets the output and the number of packets that
+// arrived.
 func endQueued(t *testing.T, hooks []string, queue string, packets int, ended func(t *testing.T, pacer, out string, arrived int64)) {
-	for _, pacer := range pacers(t) {
-		for _, m := range methods {
+	for _, pacer := range availablePacers(t) {
+		for _, m := range placements {
 			if !slices.Contains(hooks, m.hook) {
 				continue
 			}
 			t.Run(pacer+"-"+m.hook+"-"+m.direction, func(t *testing.T) {
-				m.need(t)
+				m.skipIfUnsupported(t)
 				if pacer == "htb" {
-					hereOnly(t)
+					skipInVM(t)
 				}
 				p := newQueuePair(t)
-				from, to := p.sides(m)
+				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
-				before, qdiscs := p.attached(), p.qdiscs()
-				r := p.run(m.args("--pacer", pacer, "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: "+queue+"}"))...)
-				in, conn := listen(t, to, at), sender(t, from, at, 0, 0)
-				patient(t, conn)
-				arrived := gathered(in, func() {
-					send(t, conn, packets, 1000)
-					r.signal(os.Interrupt)
-					if code := r.wait(); code != 0 {
+				before, qdiscs := p.deviceState(), p.qdiscState()
+				r := p.runShaper(m.flags("--pacer", pacer, "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: "+queue+"}"))...)
+				in, conn := listenUDP(t, to, at), newSender(t, from, at, 0, 0)
+				enlargeSendBuffer(t, conn)
+				arrived := receivedDuring(in, func() {
+					sendUDP(t, conn, packets, 1000)
+					r.sendSignal(os.Interrupt)
+					if code := r.waitForExit(); code != 0 {
 						t.Errorf("exit %d: stderr %q", code, &r.err)
 					}
 				})[0]
 				ended(t, pacer, r.out.String(), arrived)
-				p.clean(before, qdiscs)
+				p.awaitClean(before, qdiscs)
 			})
 		}
 	}
 }
 
-// TestLiveQueueDrains holds that packets that wait when shaper ends still leave: 60 of
+// TestLiveQueueDrains checks that packets queued when shaper ends are still sent: 60 packets of
 // 1000 bytes at 1 Mbit/s take 0.48 s.
 func TestLiveQueueDrains(t *testing.T) {
 	t.Parallel()
@@ -56,25 +56,25 @@ func TestLiveQueueDrains(t *testing.T) {
 	endQueued(t, []string{"tcx", "tc"}, "{rate: 1mbit, limit: 60p}", sent, func(t *testing.T, _, out string, arrived int64) {
 		found := regexp.MustCompile(`a +green +400 +[\d.]+ +[\d,]+ +(\d+) `).FindStringSubmatch(out)
 		if found == nil {
-			t.Fatalf("it says %q", out)
+			t.Fatalf("unexpected output %q", out)
 		}
 		dropped, _ := strconv.ParseInt(found[1], 10, 64)
 		if arrived != sent-dropped || dropped < 10 {
-			t.Errorf("%d packets arrived, %d were dropped, of %d", arrived, dropped, sent)
+			t.Errorf("%d packets arrived and %d were dropped, of %d", arrived, dropped, sent)
 		}
 	})
 }
 
-// TestLiveQueueLost holds that what has not left a second after the end is
-// counted: each packet was sent, or was lost. One takes 0.8 ms, so that some would be
-// sent while the queue is removed; all take 3.2 s.
-func TestLiveQueueLost(t *testing.T) {
+// TestLiveQueueLostAtEnd checks that packets still queued one second after the end are counted
+// as lost: each packet is either sent or lost. One packet takes 0.8 ms, so some are sent while
+// the queue is being removed; all take 3.2 s.
+func TestLiveQueueLostAtEnd(t *testing.T) {
 	t.Parallel()
 	const sent = 4000
 	endQueued(t, []string{"tcx"}, "{rate: 10mbit, limit: 10s}", sent, func(t *testing.T, pacer, out string, arrived int64) {
 		found := regexp.MustCompile(`: lost (at most )?([\d,]+) packets that were still queued\n`).FindStringSubmatch(out)
 		if found == nil || (found[1] != "") != (pacer == "fq") {
-			t.Fatalf("it says %q", out)
+			t.Fatalf("unexpected output %q", out)
 		}
 		lost, _ := strconv.ParseInt(strings.ReplaceAll(found[2], ",", ""), 10, 64)
 		if arrived+lost < sent || arrived+lost > sent && pacer == "htb" || arrived == sent || lost < 10 {
@@ -83,53 +83,53 @@ func TestLiveQueueLost(t *testing.T) {
 	})
 }
 
-// TestLiveQueueLarge holds that a packet above a queue's limit is dropped, and
-// no other for it.
-func TestLiveQueueLarge(t *testing.T) {
-	hereOnly(t)
+// TestLiveQueueLargePacket checks that a packet above a queue's limit is dropped, and no other
+// packet.
+func TestLiveQueueLargePacket(t *testing.T) {
+	skipInVM(t)
 	p := newQueuePair(t)
-	_, at := p.addresses(method{"", "egress"}, false)
-	r := p.run("--policy", file(t, fmt.Sprintf(slowQueue, "1000B")))
-	in := listen(t, p.far, at)
-	conn := sender(t, p.near, at, 0, 0)
+	_, at := p.addresses(placement{"", "egress"}, false)
+	r := p.runShaper("--policy", writePolicy(t, fmt.Sprintf(slowQueue, "1000B")))
+	in := listenUDP(t, p.far, at)
+	conn := newSender(t, p.near, at, 0, 0)
 	for range 5 {
-		send(t, conn, 1, 1001)
-		send(t, conn, 1, 1000)
+		sendUDP(t, conn, 1, 1001)
+		sendUDP(t, conn, 1, 1000)
 		time.Sleep(20 * time.Millisecond)
 	}
 	c := p.stats().Classes[0]
-	if n := len(in.take()); n != 5 || c.Green.Dropped["queue-full"] != (count{5, 5005}) || c.Queued != (count{5, 5000}) {
-		t.Errorf("%d arrived, counted %+v: want one of each two", n, c)
+	if n := len(in.receiveAll()); n != 5 || c.Green.Dropped["queue-full"] != (packetCount{5, 5005}) || c.Queued != (packetCount{5, 5000}) {
+		t.Errorf("%d packets arrived, counted %+v: want every second one", n, c)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveQueueOverflow holds that what waits in HTB stays within the queue's
-// limit, however long it overflows. A machine that stands still for a moment has
-// HTB fall behind: then more waits, within the bound of docs/OPERATING.md.
+// TestLiveQueueOverflow checks that the backlog of HTB stays within the queue's limit during a
+// long overload. If the machine stalls, HTB falls behind and the backlog is larger, within the
+// bound of docs/OPERATING.md.
 func TestLiveQueueOverflow(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	const most = 30
 	for _, test := range []struct {
 		name, limit string
 		size        int
-		bytes       int64 // of the limit
+		bytes       int64 // largest backlog at the limit
 	}{{"bytes", "30000B", 1000, 30_000}, {"packets", "30p", 1000, most * 1500}, {"time", "24ms", 1000, 30_000}, {"small", "30p", 100, most * 1500}} {
 		t.Run(test.name, func(t *testing.T) {
 			p := newQueuePair(t)
-			_, at := p.addresses(method{"", "egress"}, false)
-			r := p.run("--policy", file(t, fmt.Sprintf(slowQueue, test.limit)))
-			conn := sender(t, p.near, at, 0, 0)
-			listen(t, p.far, at)
+			_, at := p.addresses(placement{"", "egress"}, false)
+			r := p.runShaper("--policy", writePolicy(t, fmt.Sprintf(slowQueue, test.limit)))
+			conn := newSender(t, p.near, at, 0, 0)
+			listenUDP(t, p.far, at)
 			overflow := func() (mostly, top int64) {
 				done := make(chan int64)
-				go func() { done <- offer(t, conn, test.size, 30e6/8, 3*time.Second) }()
+				go func() { done <- offerUDP(t, conn, test.size, 30e6/8, 3*time.Second) }()
 				var all []int64
 				for begin := time.Now(); time.Since(begin) < 2900*time.Millisecond; time.Sleep(5 * time.Millisecond) {
-					bytes, n := p.backlog("v0")
+					bytes, n := p.htbBacklog("v0")
 					if all = append(all, n); bytes > test.bytes*3/2+64<<10 {
-						t.Fatalf("%d bytes waited: HTB is to hold %d", bytes, test.bytes*3/2+64<<10)
+						t.Fatalf("%d bytes are queued: want at most %d", bytes, test.bytes*3/2+64<<10)
 					}
 				}
 				<-done
@@ -138,61 +138,61 @@ func TestLiveQueueOverflow(t *testing.T) {
 			}
 			for try := 1; ; try++ {
 				mostly, top := overflow()
-				t.Logf("mostly %d packets waited, at most %d", mostly, top)
+				t.Logf("backlog: median %d packets, maximum %d", mostly, top)
 				if mostly <= most+2 && top >= most/2 {
 					break
 				}
 				if try == 5 {
-					t.Fatalf("five times: want it full, with %d packets", most)
+					t.Fatalf("wrong backlog in five attempts: want the queue full with %d packets", most)
 				}
-				time.Sleep(500 * time.Millisecond) // so that HTB catches up
+				time.Sleep(500 * time.Millisecond) // HTB catches up
 			}
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }
 
-// TestLiveQueueOffPath holds that what is of no queue is not held up, and that
-// nobody gets into a leaf by a priority of its own.
-func TestLiveQueueOffPath(t *testing.T) {
-	hereOnly(t)
+// TestLiveQueueBypass checks that packets without a queue are not delayed, and that a socket's
+// priority does not place packets into a queue.
+func TestLiveQueueBypass(t *testing.T) {
+	skipInVM(t)
 	p := newQueuePair(t)
-	_, at := p.addresses(method{"", "egress"}, false)
-	r := p.run("--policy", file(t, "classes: [{name: a, match: {dscp: af11}, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s}}"))
-	in := listen(t, p.far, at)
-	slow, fast := sender(t, p.near, at, af11, 0), sender(t, p.near, at, 0, 0)
-	control(t, fast, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0x5ade0001) })
-	send(t, slow, 50, 1000)
-	send(t, fast, 200, 1000)
+	_, at := p.addresses(placement{"", "egress"}, false)
+	r := p.runShaper("--policy", writePolicy(t, "classes: [{name: a, match: {dscp: af11}, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s}}"))
+	in := listenUDP(t, p.far, at)
+	slow, fast := newSender(t, p.near, at, af11, 0), newSender(t, p.near, at, 0, 0)
+	withFD(t, fast, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0x5ade0001) })
+	sendUDP(t, slow, 50, 1000)
+	sendUDP(t, fast, 200, 1000)
 	got := map[int]int{}
-	for _, d := range in.take() {
+	for _, d := range in.receiveAll() {
 		got[d.tos]++
 		if got[0] == 200 {
 			break
 		}
 	}
 	if got[0] != 200 || got[af11] > 25 {
-		t.Errorf("%v arrived: want 200 of no class, and few others", got)
+		t.Errorf("%v arrived: want 200 without a class, and few others", got)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveQueueTimestamps holds that who asks when a packet came is not told
-// when it was to leave.
+// TestLiveQueueTimestamps checks that the receive timestamp of a queued packet is not its
+// departure time.
 func TestLiveQueueTimestamps(t *testing.T) {
 	t.Parallel()
-	for _, pacer := range pacers(t) {
+	for _, pacer := range availablePacers(t) {
 		t.Run(pacer, func(t *testing.T) {
-			m := method{"", "ingress"}
+			m := placement{"", "ingress"}
 			p := newQueuePair(t)
 			_, at := p.addresses(m, false)
-			r := p.run("--direction", "ingress", "--pacer", pacer, "--policy", file(t, fmt.Sprintf(slowQueue, "50ms")))
-			in := listen(t, p.near, at)
-			control(t, in.conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
-			send(t, sender(t, p.far, at, 0, 0), 5, 1000)
+			r := p.runShaper("--direction", "ingress", "--pacer", pacer, "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
+			in := listenUDP(t, p.near, at)
+			withFD(t, in.conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+			sendUDP(t, newSender(t, p.far, at, 0, 0), 5, 1000)
 			for range 5 {
 				oob := make([]byte, 256)
-				_ = in.conn.SetReadDeadline(time.Now().Add(patience))
+				_ = in.conn.SetReadDeadline(time.Now().Add(waitLimit))
 				_, n, _, _, err := in.conn.ReadMsgUDP(make([]byte, 2000), oob)
 				if err != nil {
 					t.Fatal(err)
@@ -206,16 +206,16 @@ func TestLiveQueueTimestamps(t *testing.T) {
 					if c.Header.Type == unix.SO_TIMESTAMPNS && len(c.Data) >= 16 {
 						found = true
 						stamp := time.Unix(int64(nativeUint64(c.Data)), int64(nativeUint64(c.Data[8:])))
-						if late := time.Since(stamp); late < -patience || late > patience {
-							t.Errorf("a packet that came just now has time %v", stamp)
+						if late := time.Since(stamp); late < -waitLimit || late > waitLimit {
+							t.Errorf("a packet that just arrived has timestamp %v", stamp)
 						}
 					}
 				}
 				if !found {
-					t.Error("a packet has no time")
+					t.Error("a packet has no timestamp")
 				}
 			}
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }
@@ -227,61 +227,61 @@ func nativeUint64(b []byte) (v uint64) {
 	return v
 }
 
-// TestLiveQueueHorizon holds that fq keeps packets for longer than it would by
-// default, and that a link takes HTB where there is fq.
+// TestLiveQueueHorizon checks that fq queues packets for longer than its default horizon, and
+// that a link uses HTB although the kernel has fq.
 func TestLiveQueueHorizon(t *testing.T) {
-	notOlder(t)
+	skipInOldVM(t)
 	if !haveQdisc(t, "fq") {
 		t.Skip("this kernel has no fq")
 	}
 	p := newQueuePair(t)
-	before, qdiscs := p.attached(), p.qdiscs()
-	r := p.run("--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 40s}}"))
-	if now := p.qdiscs(); !strings.Contains(now, "horizon 45s") || !strings.Contains(now, "horizon_cap") {
-		t.Errorf("tc says\n%s", now)
+	before, qdiscs := p.deviceState(), p.qdiscState()
+	r := p.runShaper("--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 40s}}"))
+	if now := p.qdiscState(); !strings.Contains(now, "horizon 45s") || !strings.Contains(now, "horizon_cap") {
+		t.Errorf("tc lists\n%s", now)
 	}
-	_, at := p.addresses(method{"", "egress"}, false)
-	in := listen(t, p.far, at)
+	_, at := p.addresses(placement{"", "egress"}, false)
+	in := listenUDP(t, p.far, at)
 	sniffer := p.far.Sniff("v0")
 	begin := time.Now()
-	send(t, sender(t, p.near, at, 0, 0), 150, 1000)                     // 12 s
-	enough := func() bool { return time.Since(begin) > 13*time.Second } // a machine that stalls makes gaps
-	n, frames := len(slices.Collect(in.until(enough))), sniffer.Stop()
+	sendUDP(t, newSender(t, p.near, at, 0, 0), 150, 1000)               // 12 s
+	enough := func() bool { return time.Since(begin) > 13*time.Second } // a stalled machine causes gaps
+	n, frames := len(slices.Collect(in.receiveUntil(enough))), sniffer.Stop()
 	if took := time.Duration(frames[len(frames)-1].Time - frames[0].Time); n != 150 || took < 11*time.Second {
 		t.Errorf("%d packets arrived in %v: want 150 in 12 s", n, took)
 	}
-	p.do(0, "reload", "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
-	if s := p.stats(); s.Pacer != "htb" || !strings.Contains(p.qdiscs(), "qdisc htb 5ade: root") {
-		t.Errorf("status %+v, tc says\n%s", s, p.qdiscs())
+	p.wantExit(0, "reload", "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
+	if s := p.stats(); s.Pacer != "htb" || !strings.Contains(p.qdiscState(), "qdisc htb 5ade: root") {
+		t.Errorf("status %+v, tc lists\n%s", s, p.qdiscState())
 	}
-	p.do(0, "reload", "--policy", file(t, fmt.Sprintf(slowQueue, "50ms")))
-	if s := p.stats(); s.Pacer != "fq" || !strings.Contains(p.qdiscs(), "qdisc fq 5ade: root") {
-		t.Errorf("status %+v, tc says\n%s", s, p.qdiscs())
+	p.wantExit(0, "reload", "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
+	if s := p.stats(); s.Pacer != "fq" || !strings.Contains(p.qdiscState(), "qdisc fq 5ade: root") {
+		t.Errorf("status %+v, tc lists\n%s", s, p.qdiscState())
 	}
-	r.term()
-	p.clean(before, qdiscs)
-	p.fails(2, `.*: link needs HTB: use --pacer htb`, "run", "v0", "--pacer", "fq", "--policy",
-		file(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
+	r.stopBySIGTERM()
+	p.awaitClean(before, qdiscs)
+	p.wantError(2, `.*: link needs HTB: use --pacer htb`, "run", "v0", "--pacer", "fq", "--policy",
+		writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
 }
 
-// TestLiveQueueGone deletes an interface in whose queue packets wait.
-func TestLiveQueueGone(t *testing.T) {
+// TestLiveQueueInterfaceDeleted deletes an interface with queued packets.
+func TestLiveQueueInterfaceDeleted(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		if m.hook == "xdp" {
 			continue
 		}
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			if m.direction == "egress" {
-				hereOnly(t)
+				skipInVM(t)
 			}
 			p := newQueuePair(t)
-			r := p.run(m.args("--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s}}"))...)
+			r := p.runShaper(m.flags("--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s}}"))...)
 			for i := range 2 {
-				from, to := p.sides(m)
+				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
-				send(t, sender(t, from, at, 0, 0), 20, 1000)
+				sendUDP(t, newSender(t, from, at, 0, 0), 20, 1000)
 				p.near.Delete("v0")
 				eventually(t, func() error {
 					if n := strings.Count(r.err.String(), "is gone"); n != i+1 {
@@ -290,8 +290,8 @@ func TestLiveQueueGone(t *testing.T) {
 					return nil
 				})
 				eventually(t, func() error {
-					if list := p.near.Run("ip", "-o", "link", "show", "type", "ifb"); list != "" || len(p.notes()) > 0 {
-						return fmt.Errorf("left are %s, %v", list, p.notes())
+					if list := p.near.Run("ip", "-o", "link", "show", "type", "ifb"); list != "" || len(p.journals()) > 0 {
+						return fmt.Errorf("left are %s, %v", list, p.journals())
 					}
 					return nil
 				})
@@ -302,17 +302,17 @@ func TestLiveQueueGone(t *testing.T) {
 					}
 					return nil
 				})
-				in := listen(t, to, at)
-				send(t, sender(t, from, at, 0, 0), 3, 100)
-				if n := len(in.take()); n != 3 {
+				in := listenUDP(t, to, at)
+				sendUDP(t, newSender(t, from, at, 0, 0), 3, 100)
+				if n := len(in.receiveAll()); n != 3 {
 					t.Errorf("%d packets arrived: want 3", n)
 				}
 				in.conn.Close()
 			}
-			before := p.notes()
-			r.term()
-			if len(before) != 1 || len(p.notes()) != 0 || strings.Contains(p.qdiscs(), "5ade") {
-				t.Errorf("notes %v, then %v, tc says\n%s", before, p.notes(), p.qdiscs())
+			before := p.journals()
+			r.stopBySIGTERM()
+			if len(before) != 1 || len(p.journals()) != 0 || strings.Contains(p.qdiscState(), "5ade") {
+				t.Errorf("journals %v, then %v, tc lists\n%s", before, p.journals(), p.qdiscState())
 			}
 		})
 	}

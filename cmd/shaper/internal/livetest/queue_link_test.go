@@ -12,10 +12,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveQueueDropped holds that what HTB drops of a link's queues is counted
-// as dropped: by class and color where they are known, and in sum.
+// TestLiveQueueDropped checks that packets that HTB drops from a link's queues are counted as
+// dropped: by class and color if these are known, and in the total.
 func TestLiveQueueDropped(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	const policy = `
 classes:
   - {name: a, match: {dscp: af11}, green: {queue: a}}
@@ -33,10 +33,10 @@ queues:
   d: {link: wan, limit: 10kB}
 `
 	p := newQueuePair(t)
-	path := file(t, fmt.Sprintf(policy, "bc"))
-	r := p.run("--metrics", ":0", "--policy", path)
-	_, at := p.addresses(method{"tcx", "egress"}, false)
-	in := listen(t, p.far, at)
+	path := writePolicy(t, fmt.Sprintf(policy, "bc"))
+	r := p.runShaper("--metrics", ":0", "--policy", path)
+	_, at := p.addresses(placement{"tcx", "egress"}, false)
+	in := listenUDP(t, p.far, at)
 	count := func(frames []nettest.Frame) map[int]int64 {
 		out := map[int]int64{}
 		for _, f := range frames {
@@ -49,7 +49,7 @@ queues:
 	sniffer := p.far.Sniff("v0")
 	const each = 60
 	for _, tos := range []int{10 << 2, 12 << 2, 14 << 2, 18 << 2, 20 << 2} {
-		send(t, sender(t, p.near, at, tos, 0), each, 1000)
+		sendUDP(t, newSender(t, p.near, at, tos, 0), each, 1000)
 	}
 	eventually(t, func() error {
 		for _, q := range p.stats().Queues {
@@ -59,7 +59,7 @@ queues:
 		}
 		return nil
 	})
-	in.take()
+	in.receiveAll()
 	arrived := count(sniffer.Stop())
 	lost := func(tos ...int) (n int64) {
 		for _, tos := range tos {
@@ -68,7 +68,7 @@ queues:
 		return n
 	}
 	if lost(10) == 0 || lost(12, 14) == 0 || lost(18, 20) == 0 {
-		t.Fatalf("nothing was dropped: %v arrived", arrived)
+		t.Fatalf("%v packets arrived: want drops in each queue", arrived)
 	}
 	s := p.stats()
 	for i, want := range []struct {
@@ -96,7 +96,7 @@ queues:
 		`{class="a",color="green",`: float64(lost(10)), `{class="",color="",`: float64(lost(12, 14)), `{class="d",color="",`: float64(lost(18, 20)),
 	}
 	eventually(t, func() error {
-		numbers := p.scrape(r)
+		numbers := p.scrapeMetrics(r)
 		for labels, n := range want {
 			name := "shaper_dropped_packets_total" + labels + `direction="egress",interface="v0",reason="queue-full"}`
 			if got, ok := numbers[name]; !ok || got != n {
@@ -106,31 +106,31 @@ queues:
 		return nil
 	})
 
-	rewrite(t, path, fmt.Sprintf(policy, "a"))
-	p.do(0, "reload")
+	rewriteFile(t, path, fmt.Sprintf(policy, "a"))
+	p.wantExit(0, "reload")
 	s = p.stats()
 	if s.Queues[0].Class != "" || s.Classes[0].Dropped.Packets != 0 || s.Dropped.Packets != all {
-		t.Errorf("queue a has a second class since: %+v: want %d dropped, of no class", s, all)
+		t.Errorf("queue a has a second class now: %+v: want %d dropped, of no class", s, all)
 	}
-	r.term()
+	r.stopBySIGTERM()
 	for _, text := range []string{
 		fmt.Sprintf(`\n +%d +\n`, lost(18, 20)),
 		fmt.Sprintf(`\n%d more packets were dropped in queues that several classes use\n`, lost(10, 12, 14)),
 	} {
 		if !regexp.MustCompile(text).MatchString(r.out.String()) {
-			t.Errorf("the last table lacks %s: %s", text, &r.out)
+			t.Errorf("the last table does not contain %s: %s", text, &r.out)
 		}
 	}
 }
 
-// TestLiveQueueLink holds that queues share a link by priority and weight.
+// TestLiveQueueLink checks that queues share a link by priority and weight.
 func TestLiveQueueLink(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newQueuePair(t)
-	m := method{"tcx", "egress"}
+	m := placement{"tcx", "egress"}
 	_, at := p.addresses(m, false)
-	before, qdiscs := p.attached(), p.qdiscs()
-	r := p.run("--policy", file(t, `
+	before, qdiscs := p.deviceState(), p.qdiscState()
+	r := p.runShaper("--policy", writePolicy(t, `
 classes:
   - {name: voice, match: {dscp: ef}, green: {queue: voice}}
   - {name: web, match: {dscp: af11}, green: {queue: web}}
@@ -143,20 +143,20 @@ queues:
   mail: {link: wan, priority: 1, weight: 1, limit: 50ms}
   rest: {link: wan, priority: 2, limit: 50ms}
 `))
-	listen(t, p.far, at) // nothing is refused
+	listenUDP(t, p.far, at) // no ICMP errors reach the sender
 	offered := map[int]float64{46 << 2: 4e6 / 8, af11: 40e6 / 8, af12: 40e6 / 8, 0: 40e6 / 8}
 	nettest.Steady(t, func() error {
 		var sending sync.WaitGroup
 		for tos, rate := range offered {
-			conn := sender(t, p.near, at, tos, 0)
-			sending.Go(func() { offer(t, conn, 1500, rate, 3*time.Second) })
+			conn := newSender(t, p.near, at, tos, 0)
+			sending.Go(func() { offerUDP(t, conn, 1500, rate, 3*time.Second) })
 		}
 		time.Sleep(500 * time.Millisecond)
 		sniffer := p.far.Sniff("v0")
 		time.Sleep(2 * time.Second)
 		frames := sniffer.Stop()
 		sending.Wait()
-		err := about(t, "link", speedOf(frames), 20e6/8, 0.01)
+		err := checkNear(t, "link", ipRate(frames), 20e6/8, 0.01)
 		shares := map[int]float64{}
 		for _, f := range frames {
 			shares[tosOf(f.Data[14:])] += 1 / float64(len(frames))
@@ -164,34 +164,35 @@ queues:
 		t.Logf("shares by TOS: %v", shares)
 		for tos, want := range map[int]float64{46 << 2: 0.2, af11: 0.6, af12: 0.2, 0: 0} {
 			if got := shares[tos]; got < want-0.03*0.6 || got > want+0.03*0.6 {
-				err = errors.Join(err, fmt.Errorf("TOS %#x has %.4f of the link: want %.2f", tos, got, want))
+				err = errors.Join(err, fmt.Errorf("TOS %#x gets %.4f of the link: want %.2f", tos, got, want))
 			}
 		}
 		return err
 	})
-	r.term()
-	p.clean(before, qdiscs)
+	r.stopBySIGTERM()
+	p.awaitClean(before, qdiscs)
 }
 
-// TestLiveQueueFair sends TCP beside a flood of UDP through one queue.
+// TestLiveQueueFair sends TCP and a flood of UDP through one queue.
 func TestLiveQueueFair(t *testing.T) {
+	t.Parallel()
 	for _, fair := range []string{"", ", fair: flow"} {
 		t.Run(fair, func(t *testing.T) {
 			p := newQueuePair(t)
-			_, at := p.addresses(method{"tcx", "egress"}, false)
-			before, qdiscs := p.attached(), p.qdiscs()
-			policy := file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 10mbit, limit: 100ms"+fair+"}}\n")
+			_, at := p.addresses(placement{"tcx", "egress"}, false)
+			before, qdiscs := p.deviceState(), p.qdiscState()
+			policy := writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 10mbit, limit: 100ms"+fair+"}}\n")
 			if fair != "" && !haveQdisc(t, "fq_codel") {
-				if _, stderr := p.do(1, "run", "v0", "--policy", policy); !strings.Contains(stderr, "queue q is fair: this kernel has no fq_codel qdisc") {
+				if _, stderr := p.wantExit(1, "run", "v0", "--policy", policy); !strings.Contains(stderr, "queue q is fair: this kernel has no fq_codel qdisc") {
 					t.Error(stderr)
 				}
-				p.clean(before, qdiscs)
+				p.awaitClean(before, qdiscs)
 				return
 			}
-			r := p.run("--pacer", "htb", "--policy", policy)
-			listen(t, p.far, at) // nothing is refused
-			read := bulk(t, p.near, p.far, at)
-			conn := sender(t, p.near, at, 0, 0)
+			r := p.runShaper("--pacer", "htb", "--policy", policy)
+			listenUDP(t, p.far, at) // no ICMP errors reach the sender
+			read := startTCP(t, p.near, p.far, at)
+			conn := newSender(t, p.near, at, 0, 0)
 			done := make(chan bool)
 			var sending sync.WaitGroup
 			sending.Go(func() {
@@ -201,7 +202,7 @@ func TestLiveQueueFair(t *testing.T) {
 						return
 					default:
 						_, _ = conn.Write(b)
-						time.Sleep(300 * time.Microsecond) // about 30 Mbit/s where timers are quick
+						time.Sleep(300 * time.Microsecond) // about 30 Mbit/s if timers are precise
 					}
 				}
 			})
@@ -209,10 +210,10 @@ func TestLiveQueueFair(t *testing.T) {
 			rate := read(4*time.Second) * 8 / 1e6
 			close(done)
 			sending.Wait()
-			t.Logf("TCP beside a flood through 10 Mbit/s%s: %.2f Mbit/s", fair, rate)
+			t.Logf("TCP with a flood of UDP through 10 Mbit/s%s: %.2f Mbit/s", fair, rate)
 			if fair != "" {
-				if rate == 0 { // how fast is for the machine to say, who loses what for TestQdiscFair
-					t.Error("TCP has nothing")
+				if rate == 0 { // the rate depends on the machine; TestQdiscFair checks the drops
+					t.Error("TCP gets nothing")
 				}
 				if q := p.stats().Queues[0]; q.Dropped == 0 {
 					t.Errorf("%+v: want drops", q)
@@ -222,42 +223,43 @@ func TestLiveQueueFair(t *testing.T) {
 				if next != "" && !haveQdisc(t, "fq_codel") {
 					continue
 				}
-				p.do(0, "reload", "v0", "--policy", file(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 12mbit, limit: 50ms"+next+"}}\n"))
-				if now := p.qdiscs(); strings.Contains(now, "qdisc fq_codel") != (next != "") {
+				p.wantExit(0, "reload", "v0", "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 12mbit, limit: 50ms"+next+"}}\n"))
+				if now := p.qdiscState(); strings.Contains(now, "qdisc fq_codel") != (next != "") {
 					t.Errorf("after a reload to%q:\n%s", next, now)
 				}
-				eventually(t, func() error { // TCP has lost much in the flood
+				eventually(t, func() error { // TCP recovers from the losses of the flood
 					if rate := read(500*time.Millisecond) * 8 / 1e6; rate < 4 {
-						return fmt.Errorf("after a reload to %q TCP has %.2f Mbit/s of 12", next, rate)
+						return fmt.Errorf("after a reload to %q TCP gets %.2f of 12 Mbit/s", next, rate)
 					}
 					return nil
 				})
 			}
-			r.term()
-			p.clean(before, qdiscs)
+			r.stopBySIGTERM()
+			p.awaitClean(before, qdiscs)
 		})
 	}
 }
 
-// TestLiveQueueTCP holds that TCP gets all of a queue's rate.
+// TestLiveQueueTCP checks that TCP gets the whole rate of a queue.
 func TestLiveQueueTCP(t *testing.T) {
-	hereOnly(t)
+	t.Parallel()
+	skipInVM(t)
 	for _, direction := range []string{"egress", "ingress"} {
 		t.Run(direction, func(t *testing.T) {
-			m := method{"tcx", direction}
+			m := placement{"tcx", direction}
 			p := newQueuePair(t)
-			from, to := p.sides(m)
+			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
-			r := p.run("--direction", direction, "--policy", file(t, `
+			r := p.runShaper("--direction", direction, "--policy", writePolicy(t, `
 classes: [{name: a, green: {queue: q}}]
 queues: {q: {rate: 100mbit, limit: 100ms}}
 `))
-			read := bulk(t, from, to, at)
+			read := startTCP(t, from, to, at)
 			read(time.Second)
-			nettest.Steady(t, func() error { return about(t, "goodput", read(3*time.Second), 100e6/8*1448/1500, 0.01) })
+			nettest.Steady(t, func() error { return checkNear(t, "goodput", read(3*time.Second), 100e6/8*1448/1500, 0.01) })
 			c := p.stats().Classes[0]
 			t.Logf("%+v", c)
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }

@@ -8,50 +8,50 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveOneRate offers UDP at twice the rate of run --rate, and routing traffic
-// beside it: the rate holds, and routing traffic is neither queued nor dropped.
+// TestLiveOneRate offers UDP at twice the rate of run --rate together with routing traffic. The
+// rate must hold, and routing traffic must be neither queued nor dropped.
 func TestLiveOneRate(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	const rate, size = 20e6 / 8, 1500
 	const cs6 = 48 << 2
 	p := newQueuePair(t)
-	before, qdiscs := p.attached(), p.qdiscs()
-	r := p.run("--rate", "20mbit", "--both")
-	r.out.await(t, "v0 ingress: attached")
-	for _, m := range []method{{"tcx", "egress"}, {"tcx", "ingress"}} {
-		from, to := p.sides(m)
+	before, qdiscs := p.deviceState(), p.qdiscState()
+	r := p.runShaper("--rate", "20mbit", "--both")
+	r.out.awaitMatch(t, "v0 ingress: attached")
+	for _, m := range []placement{{"tcx", "egress"}, {"tcx", "ingress"}} {
+		from, to := p.senderAndReceiver(m)
 		_, at := p.addresses(m, false)
-		bulk, routing := sender(t, from, at, 0, 0), sender(t, from, at, cs6, 0)
-		in := listen(t, to, at)
+		bulk, routing := newSender(t, from, at, 0, 0), newSender(t, from, at, cs6, 0)
+		in := listenUDP(t, to, at)
 		var sent, control int64
 		got := map[int]int64{}
 		nettest.Steady(t, func() error {
 			sniffer := to.Sniff("v0")
-			for tos, n := range gathered(in, func() {
+			for tos, n := range receivedDuring(in, func() {
 				done := make(chan int64)
-				go func() { done <- offer(t, routing, 100, 1e4, 2*time.Second) }()
-				sent += offer(t, bulk, size, 2*rate, 2*time.Second)
+				go func() { done <- offerUDP(t, routing, 100, 1e4, 2*time.Second) }()
+				sent += offerUDP(t, bulk, size, 2*rate, 2*time.Second)
 				control += <-done
 			}) {
 				got[tos] += n
 			}
 			frames := slices.DeleteFunc(sniffer.Stop(), func(f nettest.Frame) bool { return tosOf(f.Data[14:]) != 0 })
-			if m.direction == "ingress" { // they are seen before they are queued
+			if m.direction == "ingress" { // the sniffer sees packets before they are queued
 				return nil
 			}
-			// The queue is short, and runs empty when a busy machine has the sender stand
-			// still: on the whole it may be slower, never faster.
-			if got := speedOf(frames); got > rate*1.01 {
+			// The queue is short and becomes empty if the sender gets no CPU time: the rate
+			// may be lower, never higher.
+			if got := ipRate(frames); got > rate*1.01 {
 				t.Errorf("%s: %.0f: want at most %.0f", m.direction, got, rate)
 			}
-			gaps := gapsOf(frames)
-			return about(t, m.direction+" median gap", float64(gaps[len(gaps)/2]), size/rate*1e9, 0.005)
+			gaps := sortedGaps(frames)
+			return checkNear(t, m.direction+" median gap", float64(gaps[len(gaps)/2]), size/rate*1e9, 0.005)
 		})
 		if got[cs6] != control || control < 100 {
 			t.Errorf("%s: %d of %d routing packets arrived", m.direction, got[cs6], control)
 		}
 		s := p.stats("v0", "--direction", m.direction)
-		first, all := s.Classes[0], s.Classes[len(s.Classes)-2] // before that of no class
+		first, all := s.Classes[0], s.Classes[len(s.Classes)-2] // before unclassified packets
 		if first.Name != "control-dscp" || first.Green.Packets != control || first.Queued.Packets+first.Dropped.Packets+first.Red.Packets != 0 {
 			t.Errorf("%s: %+v, want %d routing packets, none queued or dropped", m.direction, first, control)
 		}
@@ -62,29 +62,29 @@ func TestLiveOneRate(t *testing.T) {
 			t.Errorf("policy %q", s.Policy)
 		}
 	}
-	// The policy is kept with the shaper, and is given to it again.
-	p.do(0, "reload", "v0", "--direction", "egress")
+	// The policy is stored with the shaper, and reload uses it.
+	p.wantExit(0, "reload", "v0", "--direction", "egress")
 	if s := p.stats("v0", "--direction", "egress"); s.Policy != "--rate 20mbit" {
 		t.Errorf("policy %q after a reload without flags", s.Policy)
 	}
-	p.do(0, "reload", "v0", "--direction", "egress", "--rate", "10mbit")
+	p.wantExit(0, "reload", "v0", "--direction", "egress", "--rate", "10mbit")
 	if s := p.stats("v0", "--direction", "egress"); s.Policy != "--rate 10mbit" || s.Classes[0].Green.Packets == 0 {
 		t.Errorf("after a reload: %+v", s)
 	}
-	r.term()
-	p.clean(before, qdiscs)
+	r.stopBySIGTERM()
+	p.awaitClean(before, qdiscs)
 }
 
 // TestLiveOneRateExtremes attaches the policy of --rate at its extremes.
 func TestLiveOneRateExtremes(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newQueuePair(t)
-	before, qdiscs := p.attached(), p.qdiscs()
-	for _, pacer := range pacers(t) {
+	before, qdiscs := p.deviceState(), p.qdiscState()
+	for _, pacer := range availablePacers(t) {
 		for _, rate := range []string{"64kbit", "100gbit"} {
-			p.do(0, "run", "v0", "--rate", rate, "--both", "--pacer", pacer, "--for", "1ms")
-			p.clean(before, qdiscs)
+			p.wantExit(0, "run", "v0", "--rate", rate, "--both", "--pacer", pacer, "--for", "1ms")
+			p.awaitClean(before, qdiscs)
 		}
 	}
-	p.fails(2, `--rate:1:1: queue .*`, "run", "v0", "--rate", "1mbit", "--hook", "xdp", "--direction", "ingress")
+	p.wantError(2, `--rate:1:1: queue .*`, "run", "v0", "--rate", "1mbit", "--hook", "xdp", "--direction", "ingress")
 }

@@ -14,85 +14,83 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLiveDetachOneDirection holds that a run of both directions goes on with the
-// one that is left.
+// TestLiveDetachOneDirection checks that a run of both directions continues if one of them is
+// detached.
 func TestLiveDetachOneDirection(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.run("--both", "--meter", never)
-	p.do(0, "detach", "v0", "--direction", "egress")
-	r.err.await(t, "v0 egress: detached by another process")
-	if now := p.directions(); !slices.Equal(now, []string{"ingress"}) {
+	r := p.runShaper("--both", "--meter", unlimitedMeter)
+	p.wantExit(0, "detach", "v0", "--direction", "egress")
+	r.err.awaitMatch(t, "v0 egress: detached by another process")
+	if now := p.attachedDirections(); !slices.Equal(now, []string{"ingress"}) {
 		t.Errorf("attached are %v: want ingress", now)
 	}
-	p.do(0, "reload", "v0")
-	p.do(0, "detach", "v0")
-	if code := r.wait(); code != 0 {
+	p.wantExit(0, "reload", "v0")
+	p.wantExit(0, "detach", "v0")
+	if code := r.waitForExit(); code != 0 {
 		t.Errorf("exit %d, stderr %q", code, r.err.String())
 	}
-	p.nothing()
+	p.wantNothingLeft()
 }
 
-// TestLiveWaitConfirm holds that a policy that waited for its interface is rolled
-// back like any other.
+// TestLiveWaitConfirm checks that --wait and --confirm can be combined.
 func TestLiveWaitConfirm(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.start("run", "w0", "--wait", "--confirm", "1s", "--meter", never)
-	r.err.await(t, "waiting for it to appear")
+	r := p.startShaper("run", "w0", "--wait", "--confirm", "1s", "--meter", unlimitedMeter)
+	r.err.awaitMatch(t, "waiting for it to appear")
 	p.near.VethNamed("w0", p.far, "w0")
-	r.out.await(t, "w0 egress: attached by")
-	if code := r.wait(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
+	r.out.awaitMatch(t, "w0 egress: attached by")
+	if code := r.waitForExit(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
 		t.Errorf("exit %d, stderr %q", code, r.err.String())
 	}
-	p.nothing()
+	p.wantNothingLeft()
 }
 
-// TestLiveSecondRun holds that an interface has one shaper a direction.
+// TestLiveSecondRun checks that each direction of an interface can have one shaper only.
 func TestLiveSecondRun(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
-	r := p.run("--meter", never)
-	before := p.attached()
+	r := p.runShaper("--meter", unlimitedMeter)
+	before := p.deviceState()
 	for _, hook := range []string{"auto", "tc"} {
-		p.fails(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--hook", hook, "--meter", never)
+		p.wantError(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--hook", hook, "--meter", unlimitedMeter)
 	}
-	p.fails(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--direction", "both", "--meter", never)
-	p.unchanged(before)
-	r.term()
+	p.wantError(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--direction", "both", "--meter", unlimitedMeter)
+	p.wantState(before)
+	r.stopBySIGTERM()
 }
 
-// TestLiveDetached holds that run ends when another process detaches it.
-func TestLiveDetached(t *testing.T) {
+// TestLiveDetachedByAnother checks that run ends when another process detaches it.
+func TestLiveDetachedByAnother(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			before := p.attached()
-			r := p.run(m.args("--meter", never)...)
-			p.do(0, "detach")
-			if code := r.wait(); code != 0 || r.err.String() != "shaper: v0 "+m.direction+": detached by another process\n" {
+			before := p.deviceState()
+			r := p.runShaper(m.flags("--meter", unlimitedMeter)...)
+			p.wantExit(0, "detach")
+			if code := r.waitForExit(); code != 0 || r.err.String() != "shaper: v0 "+m.direction+": detached by another process\n" {
 				t.Errorf("exit %d, stderr %q: want 0 and that it was detached", code, &r.err)
 			}
-			p.unchanged(before)
+			p.wantState(before)
 		})
 	}
 }
 
-// TestLiveRefusals holds that what cannot be is said in one line, and nothing
-// is attached.
-func TestLiveRefusals(t *testing.T) {
-	hereOnly(t)
+// TestLiveErrors checks that errors are one line, and that nothing is attached then.
+func TestLiveErrors(t *testing.T) {
+	skipInVM(t)
 	p := newPair(t)
-	before := p.attached()
-	p.fails(1, "there is no interface v7: use --wait to wait for it", "run", "v7", "--meter", never)
+	before := p.deviceState()
+	p.wantError(1, "there is no interface v7: use --wait to wait for it", "run", "v7", "--meter", unlimitedMeter)
 	for _, command := range []string{"detach", "stats", "reload", "confirm"} {
-		p.fails(1, "there is no interface v7", command, "v7")
+		p.wantError(1, "there is no interface v7", command, "v7")
 	}
-	p.fails(2, "--hook xdp sees only arriving packets: .*", "run", "v0", "--hook", "xdp", "--meter", never)
-	p.fails(2, "a policy is missing: .*", "run", "v0")
-	p.fails(2, `--meter:1:\d+: .*`, "run", "v0", "--meter", "token-bucket rate=1kbps burst=1")
+	p.wantError(2, "--hook xdp sees only arriving packets: .*", "run", "v0", "--hook", "xdp", "--meter", unlimitedMeter)
+	p.wantError(2, "a policy is missing: .*", "run", "v0")
+	p.wantError(2, `--meter:1:\d+: .*`, "run", "v0", "--meter", "token-bucket rate=1kbps burst=1")
 
 	var many strings.Builder
 	many.WriteString("classes:\n")
@@ -111,17 +109,16 @@ func TestLiveRefusals(t *testing.T) {
 		"log":       {"classes:\n  - name: a\n    meter: {type: sliding-log, limit: 10kB, window: 1s}", `:3:\d+: type sliding-log cannot run in the kernel: .*`, nil},
 		"idle keys": {"classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000, per: src, evict: idle}", `:3:\d+: evict .*`, nil},
 	} {
-		path := file(t, c.policy)
+		path := writePolicy(t, c.policy)
 		t.Log(name)
-		p.fails(2, path+c.want, append([]string{"run", "v0", "--policy", path}, c.args...)...)
+		p.wantError(2, path+c.want, append([]string{"run", "v0", "--policy", path}, c.args...)...)
 	}
-	p.unchanged(before)
+	p.wantState(before)
 }
 
-// TestLiveManyClasses holds that as many classes as there may be are shaped,
-// and reloaded.
+// TestLiveManyClasses attaches and reloads the maximum number of classes.
 func TestLiveManyClasses(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	var many strings.Builder
 	many.WriteString("classes:\n")
@@ -129,50 +126,49 @@ func TestLiveManyClasses(t *testing.T) {
 		fmt.Fprintf(&many, "  - {name: c%d, match: {src: %v}, meter: {type: trtcm, cir: 8mbit, cbs: 9000, pir: 9mbit, pbs: 9000}}\n", i,
 			netip.AddrFrom4([4]byte{10, 0, byte((1023 - i) >> 8), byte(1023 - i)}))
 	}
-	r := p.run("--policy", file(t, many.String()))
-	_, at := p.addresses(methods[0], false)
-	listen(t, p.far, at)
-	send(t, sender(t, p.near, at, 0, 0), 3, 100)
-	p.do(0, "reload")
+	r := p.runShaper("--policy", writePolicy(t, many.String()))
+	_, at := p.addresses(placements[0], false)
+	listenUDP(t, p.far, at)
+	sendUDP(t, newSender(t, p.near, at, 0, 0), 3, 100)
+	p.wantExit(0, "reload")
 	s := p.stats()
-	if c := s.class(t, "c1022"); c.count != (count{3, 300}) || len(s.Classes) != 1025 {
-		t.Errorf("counted %+v in %d classes: want 3 packets", c.count, len(s.Classes))
+	if c := s.classNamed(t, "c1022"); c.packetCount != (packetCount{3, 300}) || len(s.Classes) != 1025 {
+		t.Errorf("counted %+v in %d classes: want 3 packets", c.packetCount, len(s.Classes))
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveNoTCX holds what a kernel before 6.6 gets: an error where TCX was
-// asked for, a filter where it was not.
+// TestLiveNoTCX checks a kernel before 6.6: --hook tcx is an error, and the default is a tc
+// filter.
 func TestLiveNoTCX(t *testing.T) {
 	if haveTCX() {
-		t.Skip("this kernel has TCX: make vm has one without")
+		t.Skip("this kernel has TCX: make vm tests one without")
 	}
 	p := newPair(t)
-	before := p.attached()
-	p.fails(1, `TCX needs kernel 6.6 or newer: use --hook tc`, "run", "v0", "--hook", "tcx", "--meter", "token-bucket rate=1gbit burst=1MiB")
-	p.unchanged(before)
-	r := p.run("--meter", "token-bucket rate=1gbit burst=1MiB")
-	r.out.await(t, `attached by tc, `)
-	r.term()
-	p.unchanged(before)
+	before := p.deviceState()
+	p.wantError(1, `TCX needs kernel 6.6 or newer: use --hook tc`, "run", "v0", "--hook", "tcx", "--meter", "token-bucket rate=1gbit burst=1MiB")
+	p.wantState(before)
+	r := p.runShaper("--meter", "token-bucket rate=1gbit burst=1MiB")
+	r.out.awaitMatch(t, `attached by tc, `)
+	r.stopBySIGTERM()
+	p.wantState(before)
 }
 
-// TestLiveDryRun holds that a dry run counts what would happen, and touches no
-// packet.
+// TestLiveDryRun checks that a dry run counts, and changes no packet.
 func TestLiveDryRun(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
-	for _, m := range methods {
+	skipInVM(t)
+	for _, m := range placements {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			from, to := p.sides(m)
+			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
-			r := p.run(m.args("--dry-run", "--meter", ladder, "--green", "dscp=af11", "--yellow", "ecn=ce", "--red", "drop")...)
-			r.out.await(t, "dry run: packets are counted, not changed")
-			in := listen(t, to, at)
-			send(t, sender(t, from, at, af21|2, 0), 8, 100)
-			got := in.take()
+			r := p.runShaper(m.flags("--dry-run", "--meter", ladderMeter, "--green", "dscp=af11", "--yellow", "ecn=ce", "--red", "drop")...)
+			r.out.awaitMatch(t, "dry run: packets are counted, not changed")
+			in := listenUDP(t, to, at)
+			sendUDP(t, newSender(t, from, at, af21|2, 0), 8, 100)
+			got := in.receiveAll()
 			for _, d := range got {
 				if d.tos != af21|2 {
 					t.Errorf("TOS %#x: want %#x as sent", d.tos, af21|2)
@@ -182,102 +178,102 @@ func TestLiveDryRun(t *testing.T) {
 				t.Errorf("%d packets arrived: want 8", len(got))
 			}
 			s := p.stats()
-			c := s.class(t, "all")
-			if !s.DryRun || c.Green.count != (count{3, 300}) || c.Yellow.count != (count{2, 200}) || c.Red.count != (count{3, 300}) || c.Dropped != c.Red.count {
-				t.Errorf("counted %+v: want 3, 2, 3 packets, and these dropped", c)
+			c := s.classNamed(t, "all")
+			if !s.DryRun || c.Green.packetCount != (packetCount{3, 300}) || c.Yellow.packetCount != (packetCount{2, 200}) || c.Red.packetCount != (packetCount{3, 300}) || c.Dropped != c.Red.packetCount {
+				t.Errorf("counted %+v: want 3, 2, 3 packets, and the red ones dropped", c)
 			}
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }
 
-// TestLiveBoth holds that both directions have meters of their own.
+// TestLiveBoth checks that each direction has its own meters.
 func TestLiveBoth(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
-			method{hook, ""}.need(t)
+			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
-			before := p.attached()
-			r := p.run("--hook", hook, "--direction", "both", "--meter", ladder)
-			r.out.await(t, "v0 egress: attached by "+hook)
-			r.out.await(t, "v0 ingress: attached by "+hook)
+			before := p.deviceState()
+			r := p.runShaper("--hook", hook, "--direction", "both", "--meter", ladderMeter)
+			r.out.awaitMatch(t, "v0 egress: attached by "+hook)
+			r.out.awaitMatch(t, "v0 ingress: attached by "+hook)
 			for _, direction := range []string{"egress", "ingress"} {
-				m := method{hook, direction}
-				from, to := p.sides(m)
+				m := placement{hook, direction}
+				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
-				in := listen(t, to, at)
-				send(t, sender(t, from, at, 0, 0), 8, 100)
-				if got := len(in.take()); got != 5 {
+				in := listenUDP(t, to, at)
+				sendUDP(t, newSender(t, from, at, 0, 0), 8, 100)
+				if got := len(in.receiveAll()); got != 5 {
 					t.Errorf("%s: %d packets arrived: want 5", direction, got)
 				}
 			}
 			for _, direction := range []string{"egress", "ingress"} {
 				s := p.stats("v0", "--direction", direction)
-				if c := s.class(t, "all"); c.Packets != 8 || c.Dropped.Packets != 3 {
+				if c := s.classNamed(t, "all"); c.Packets != 8 || c.Dropped.Packets != 3 {
 					t.Errorf("%s: counted %+v: want 8 packets, 3 dropped", direction, c)
 				}
 			}
-			r.term()
-			p.unchanged(before)
+			r.stopBySIGTERM()
+			p.wantState(before)
 		})
 	}
 }
 
-// TestLiveFor holds that --for ends it, pinned or not.
+// TestLiveFor checks that --for ends a run, with or without --pin.
 func TestLiveFor(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
-			method{hook, ""}.need(t)
+			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
 			p.withBpffs()
-			before := p.attached()
+			before := p.deviceState()
 			for _, pin := range []string{"--pin=false", "--pin"} {
 				begin := time.Now()
-				r := p.run("--hook", hook, "--for", "500ms", pin, "--meter", never)
-				if code := r.wait(); code != 0 || time.Since(begin) < 500*time.Millisecond {
+				r := p.runShaper("--hook", hook, "--for", "500ms", pin, "--meter", unlimitedMeter)
+				if code := r.waitForExit(); code != 0 || time.Since(begin) < 500*time.Millisecond {
 					t.Errorf("%s: exit %d after %v: want 0 after 500ms; stderr %q", pin, code, time.Since(begin), &r.err)
 				}
-				p.unchanged(before)
+				p.wantState(before)
 			}
 		})
 	}
 }
 
-// TestLiveStoppedTerminal holds that --for and SIGTERM detach in time though
-// nobody reads what shaper prints.
+// TestLiveStoppedTerminal checks that --for and SIGTERM detach in time if nothing reads the
+// output of shaper.
 func TestLiveStoppedTerminal(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	var policy strings.Builder
 	policy.WriteString("classes:\n")
 	for i := range 1000 {
 		fmt.Fprintf(&policy, "- {name: class-%d-with-a-long-name-for-the-table, match: {sport: %d}}\n", i, i+1)
 	}
-	path := file(t, policy.String())
+	path := writePolicy(t, policy.String())
 	for _, how := range []string{"--for", "TERM"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t)
-			before := p.attached()
+			before := p.deviceState()
 			read, write, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer read.Close()
-			fill(t, write)
+			fillPipe(t, write)
 			args := []string{"run", "v0", "--policy", path}
 			if how == "--for" {
 				args = append(args, "--for", "3s")
 			}
-			cmd := p.command(args...)
+			cmd := p.shaperCommand(args...)
 			cmd.Stdout, cmd.Stderr = write, write
 			p.near.Start(cmd)
 			write.Close()
 			eventually(t, func() error {
-				if p.attached() == before {
+				if p.deviceState() == before {
 					return fmt.Errorf("nothing is attached")
 				}
 				return nil
@@ -287,11 +283,11 @@ func TestLiveStoppedTerminal(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				t.Logf("detached %v after its time", p.lateness())
+				t.Logf("detached %v after its deadline", p.detachLateness(p.expiryOfOnly()))
 			}
 			eventually(t, func() error {
-				if now := p.attached(); now != before {
-					return fmt.Errorf("at v0 is still\n%s", now)
+				if now := p.deviceState(); now != before {
+					return fmt.Errorf("still attached to v0:\n%s", now)
 				}
 				return nil
 			})
@@ -299,10 +295,10 @@ func TestLiveStoppedTerminal(t *testing.T) {
 	}
 }
 
-// fill writes to a pipe until it is full.
-func fill(t *testing.T, f *os.File) {
+// fillPipe writes to a pipe until it is full.
+func fillPipe(t *testing.T, f *os.File) {
 	t.Helper()
-	fd := int(f.Fd()) // makes it blocking
+	fd := int(f.Fd()) // sets the file to blocking mode
 	if err := unix.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
@@ -318,67 +314,67 @@ func fill(t *testing.T, f *os.File) {
 	}
 }
 
-// TestLiveWait holds that run waits for an interface that is not there yet only
-// if it is told to, and shapes it when it appears.
+// TestLiveWait checks that run waits for a missing interface only with --wait, and shapes it
+// when it appears.
 func TestLiveWait(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	p.near.Delete("v0")
-	p.fails(1, "there is no interface v0: use --wait to wait for it", "run", "v0", "--meter", ladder)
+	p.wantError(1, "there is no interface v0: use --wait to wait for it", "run", "v0", "--meter", ladderMeter)
 	for code, args := range map[int][]string{0: nil, 1: {"--background"}} {
-		r := p.start(append([]string{"run", "v0", "--wait", "--meter", ladder}, args...)...)
-		r.err.await(t, "^shaper: there is no interface v0 yet: waiting for it to appear\n$")
-		r.signal(syscall.SIGTERM)
-		if got := r.wait(); got != code || r.out.String() != "" {
+		r := p.startShaper(append([]string{"run", "v0", "--wait", "--meter", ladderMeter}, args...)...)
+		r.err.awaitMatch(t, "^shaper: there is no interface v0 yet: waiting for it to appear\n$")
+		r.sendSignal(syscall.SIGTERM)
+		if got := r.waitForExit(); got != code || r.out.String() != "" {
 			t.Errorf("%q: exit %d, %q, stderr %q: want %d after SIGTERM", args, got, &r.out, &r.err, code)
 		}
 	}
-	r := p.start("run", "v0", "--wait", "--meter", ladder)
-	r.err.await(t, "waiting")
+	r := p.startShaper("run", "v0", "--wait", "--meter", ladderMeter)
+	r.err.awaitMatch(t, "waiting")
 	p.near.Veth(p.far)
-	r.attached()
+	r.awaitAttached()
 	at := net.IP{10, 0, 0, 2}
-	in := listen(t, p.far, at)
-	send(t, sender(t, p.near, at, 0, 0), 8, 100)
-	if got := len(in.take()); got != 5 {
+	in := listenUDP(t, p.far, at)
+	sendUDP(t, newSender(t, p.near, at, 0, 0), 8, 100)
+	if got := len(in.receiveAll()); got != 5 {
 		t.Errorf("%d packets arrived: want 5", got)
 	}
-	r.term()
-	r = p.run("--wait", "--meter", never) // there already
+	r.stopBySIGTERM()
+	r = p.runShaper("--wait", "--meter", unlimitedMeter) // the interface exists
 	if r.err.String() != "" {
 		t.Errorf("stderr %q", &r.err)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }
 
-// TestLiveWarnings holds that run and reload print what check warns of, for the
-// MTU of the interface, and at SIGHUP only where it is not the same as before.
+// TestLiveWarnings checks that run and reload print the warnings of shaper check for the MTU of
+// the interface, and that SIGHUP prints them only if they changed.
 func TestLiveWarnings(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	const small = "classes: [{name: a, match: {proto: udp, dport: 9}, meter: {type: gcra, rate: 1mbit, burst: 8999}}]"
 	const none = "classes: [{name: a, match: {proto: udp, dport: 9}, meter: {type: gcra, rate: 1mbit, burst: 9000}}]"
 	const warned = "burst of 8999 B is below the MTU: a packet of 9000 bytes"
 	p := newPair(t)
 	p.near.Run("ip", "link", "set", "v0", "mtu", "9000")
-	path := file(t, small)
-	r := p.run("--policy", path)
-	if list := r.err.warnings(); len(list) != 1 || !strings.HasPrefix(list[0], "shaper: warning: "+path+":1:") || !strings.Contains(list[0], warned) {
+	path := writePolicy(t, small)
+	r := p.runShaper("--policy", path)
+	if list := r.err.warningLines(); len(list) != 1 || !strings.HasPrefix(list[0], "shaper: warning: "+path+":1:") || !strings.Contains(list[0], warned) {
 		t.Fatalf("warnings %q, want that the %s", list, warned)
 	}
 	for i, test := range []struct {
 		text string
 		want int // warnings so far
 	}{{small, 1}, {none, 1}, {small, 2}, {small, 2}} {
-		rewrite(t, path, test.text)
-		r.signal(syscall.SIGHUP)
-		r.out.await(t, strings.Repeat(`(?s:v0 egress: reloaded.*)`, i+1))
-		if list := r.err.warnings(); len(list) != test.want {
+		rewriteFile(t, path, test.text)
+		r.sendSignal(syscall.SIGHUP)
+		r.out.awaitMatch(t, strings.Repeat(`(?s:v0 egress: reloaded.*)`, i+1))
+		if list := r.err.warningLines(); len(list) != test.want {
 			t.Errorf("after SIGHUP %d: warnings %q, want %d", i+1, list, test.want)
 		}
 	}
-	e := p.start("reload", "v0", "--policy", path)
-	if code := e.wait(); code != 0 || len(e.err.warnings()) != 1 {
-		t.Errorf("reload: exit %d, warnings %q, want one", code, e.err.warnings())
+	e := p.startShaper("reload", "v0", "--policy", path)
+	if code := e.waitForExit(); code != 0 || len(e.err.warningLines()) != 1 {
+		t.Errorf("reload: exit %d, warnings %q, want one", code, e.err.warningLines())
 	}
-	r.term()
+	r.stopBySIGTERM()
 }

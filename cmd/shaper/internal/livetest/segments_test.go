@@ -13,18 +13,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveBigTCP holds that a super-packet of more than 64 KiB (BIG TCP) counts as
-// the packets it becomes. IPv6 has it in a jumbogram, whose hop-by-hop header
-// segmentation removes. Where the stack cuts it up after the program, the far end
-// sees the packets; where the device is said to do so, it sees the super-packets.
+// TestLiveBigTCP checks that a super-packet of more than 64 KiB (BIG TCP) is metered as its
+// segments. IPv6 uses a jumbogram, whose hop-by-hop header is removed by segmentation. Without
+// TSO the stack segments after the program, and the far end sees the segments. With TSO it sees
+// the super-packets.
 func TestLiveBigTCP(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	const size = 256 << 10
 	for _, v6 := range []bool{false, true} {
 		for _, tso := range []bool{true, false} {
 			t.Run(fmt.Sprintf("v6=%v-tso=%v", v6, tso), func(t *testing.T) {
-				m := method{"tc", "egress"}
+				m := placement{"tc", "egress"}
 				p := newPair(t)
 				_, at := p.addresses(m, v6)
 				p.near.Offload("v0", "tso", tso)
@@ -41,26 +41,26 @@ func TestLiveBigTCP(t *testing.T) {
 				if err != nil {
 					t.Skipf("a super-packet of %d bytes: %v", size, err)
 				}
-				r := p.run("--hook", m.hook, "--meter", never)
+				r := p.runShaper("--hook", m.hook, "--meter", unlimitedMeter)
 				behind := newForeign(t, ebpf.SchedCLS, -1, 0)
-				behind.filter(p.near, "egress")
-				frames, want := p.counts(at, 20_000_000)
+				behind.attachFilter(p.near, "egress")
+				frames, want := p.checkSegmentCounts(at, 20_000_000)
 				largest := 0
 				for _, f := range frames {
 					largest = max(largest, len(f.Data))
 				}
-				if seen := int64(behind.packets()); tso && largest <= 1<<16 || seen >= want.Packets {
-					t.Errorf("the largest frame has %d bytes, and the hook saw %d for %d packets: the test shows nothing", largest, seen, want.Packets)
+				if seen := int64(behind.packetsSeen()); tso && largest <= 1<<16 || seen >= want.Packets {
+					t.Errorf("the largest frame has %d bytes, and the hook saw %d frames for %d packets: want super-packets", largest, seen, want.Packets)
 				}
-				r.term()
+				r.stopBySIGTERM()
 			})
 		}
 	}
 }
 
-// TestLiveSegments holds that a super-packet counts as the packets it becomes:
-// where the stack cuts it up after the program, the far end sees these; where
-// the device is said to do so, their number follows from the segment size.
+// TestLiveSegments checks that a super-packet is metered as its segments. Without TSO the stack
+// segments after the program, and the far end sees the segments. With TSO their number follows
+// from the segment size.
 func TestLiveSegments(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
@@ -68,36 +68,36 @@ func TestLiveSegments(t *testing.T) {
 			for _, tso := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s-v6=%v-tso=%v", hook, v6, tso), func(t *testing.T) {
 					if v6 {
-						hereOnly(t)
+						skipInVM(t)
 					}
-					m := method{hook, "egress"}
-					m.need(t)
+					m := placement{hook, "egress"}
+					m.skipIfUnsupported(t)
 					p := newPair(t)
 					_, at := p.addresses(m, v6)
 					p.near.Offload("v0", "tso", tso)
-					r := p.run("--hook", hook, "--meter", never)
+					r := p.runShaper("--hook", hook, "--meter", unlimitedMeter)
 					behind := newForeign(t, ebpf.SchedCLS, -1, 0)
-					behind.filter(p.near, "egress")
-					frames, want := p.counts(at, 2_000_000)
+					behind.attachFilter(p.near, "egress")
+					frames, want := p.checkSegmentCounts(at, 2_000_000)
 					large := slices.ContainsFunc(frames, func(f nettest.Frame) bool { return len(f.Data) > 1514 })
-					seen := int64(behind.packets())
+					seen := int64(behind.packetsSeen())
 					if large != tso || seen >= want.Packets {
-						t.Errorf("%d frames arrived for %d packets that the hook saw and %d counted: the test shows nothing", len(frames), seen, want.Packets)
+						t.Errorf("%d frames arrived, the hook saw %d frames for %d packets: want super-packets", len(frames), seen, want.Packets)
 					}
-					r.term()
+					r.stopBySIGTERM()
 				})
 			}
 		}
 	}
 }
 
-// counts sends a TCP stream to the far end, checks that the shaper counts the packets
-// that arrive there and those that veth drops on a busy machine, because the backlog of
-// the receiving CPU is full, and returns what arrived.
-func (p *pair) counts(at net.IP, size int) (frames []nettest.Frame, want count) {
+// checkSegmentCounts sends a TCP stream to the far end and returns the frames that arrived
+// there. It checks that the shaper counted these packets and those that veth dropped: on a busy
+// machine, the backlog of the receiving CPU can be full.
+func (p *pair) checkSegmentCounts(at net.IP, size int) (frames []nettest.Frame, want packetCount) {
 	p.t.Helper()
 	sniffer := p.far.Sniff("v0")
-	stream(p.t, p.near, p.far, at, size)
+	streamTCP(p.t, p.near, p.far, at, size)
 	frames = sniffer.Stop()
 	for _, f := range frames {
 		packets, bytes := segmentsOf(f.Data[14:])
@@ -105,15 +105,15 @@ func (p *pair) counts(at net.IP, size int) (frames []nettest.Frame, want count) 
 		want.Bytes += bytes
 	}
 	s := p.stats()
-	got, lost := s.class(p.t, "all").count, p.lost()
+	got, lost := s.classNamed(p.t, "all").packetCount, p.framesLost()
 	if got.Packets != want.Packets+lost || lost == 0 && got.Bytes != want.Bytes {
-		p.t.Errorf("counted %+v: want %+v, and %d packets that were lost", got, want, lost)
+		p.t.Errorf("counted %+v: want %+v and %d lost packets", got, want, lost)
 	}
 	return frames, want
 }
 
-// lost returns how many frames v0 of near could not hand to far.
-func (p *pair) lost() (n int64) {
+// framesLost returns the number of frames that v0 of near could not deliver to far.
+func (p *pair) framesLost() (n int64) {
 	p.t.Helper()
 	var err error
 	p.near.Do(func() {
@@ -128,9 +128,8 @@ func (p *pair) lost() (n int64) {
 	return n
 }
 
-// segmentsOf says how many packets a TCP packet becomes on a wire of 1500
-// bytes, and how many bytes of IP these have. They lack the hop-by-hop header of a
-// jumbogram.
+// segmentsOf returns the number of packets that a TCP packet becomes on a wire with an MTU of
+// 1500 bytes, and their bytes of IP, without the hop-by-hop header of a jumbogram.
 func segmentsOf(ip []byte) (packets, bytes int64) {
 	l3 := 20
 	if ip[0]>>4 == 6 {
@@ -146,28 +145,27 @@ func segmentsOf(ip []byte) (packets, bytes int64) {
 	return packets, length + (packets-1)*headers
 }
 
-// TestLiveUDPSegments holds the same for datagrams that the sender hands down
-// as one.
+// TestLiveUDPSegments checks that UDP GSO packets are metered as their segments.
 func TestLiveUDPSegments(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
 		for _, offload := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s-offload=%v", hook, offload), func(t *testing.T) {
-				m := method{hook, "egress"}
-				m.need(t)
+				m := placement{hook, "egress"}
+				m.skipIfUnsupported(t)
 				p := newPair(t)
 				_, at := p.addresses(m, false)
 				if !offload {
 					p.near.Offload("v0", "tx-udp-segmentation", false)
 				}
-				r := p.run("--hook", hook, "--meter", never, "--green", "dscp=af11")
-				in := listen(t, p.far, at)
-				conn := sender(t, p.near, at, 0, 0)
-				control(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000) })
+				r := p.runShaper("--hook", hook, "--meter", unlimitedMeter, "--green", "dscp=af11")
+				in := listenUDP(t, p.far, at)
+				conn := newSender(t, p.near, at, 0, 0)
+				withFD(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000) })
 				if _, err := conn.Write(make([]byte, 10_500)); err != nil {
 					t.Fatal(err)
 				}
-				got := in.take()
+				got := in.receiveAll()
 				for _, d := range got {
 					if d.tos != af11 {
 						t.Errorf("TOS %#x: want %#x", d.tos, af11)
@@ -177,10 +175,10 @@ func TestLiveUDPSegments(t *testing.T) {
 					t.Errorf("%d datagrams arrived: want 11", len(got))
 				}
 				s := p.stats()
-				if got, want := s.class(t, "all").count, (count{11, 10_500 + 11*28}); got != want {
+				if got, want := s.classNamed(t, "all").packetCount, (packetCount{11, 10_500 + 11*28}); got != want {
 					t.Errorf("counted %+v: want %+v", got, want)
 				}
-				r.term()
+				r.stopBySIGTERM()
 			})
 		}
 	}

@@ -15,14 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manager stands for a service manager: it hears what a service notifies it of.
+// manager is a service manager. It receives the notifications of a service.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn
 }
 
-// newManager listens at a path, or at an abstract address in the namespace of
-// the commands.
+// newManager listens on a path, or on an abstract address in the namespace of the commands.
 func (p *pair) newManager(address string) *manager {
 	p.t.Helper()
 	m := &manager{t: p.t}
@@ -35,11 +34,11 @@ func (p *pair) newManager(address string) *manager {
 	return m
 }
 
-// wants wants the next datagram to match a pattern.
-func (m *manager) wants(pattern string) (matches []string) {
+// wantNotification waits for the next datagram, which must match a pattern.
+func (m *manager) wantNotification(pattern string) (matches []string) {
 	m.t.Helper()
 	b := make([]byte, 4096)
-	if err := m.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := m.conn.SetReadDeadline(time.Now().Add(waitLimit)); err != nil {
 		m.t.Fatal(err)
 	}
 	n, err := m.conn.Read(b)
@@ -53,15 +52,15 @@ func (m *manager) wants(pattern string) (matches []string) {
 	return matches
 }
 
-// service starts a command as a service of the manager.
-func (p *pair) service(address string, args ...string) *process {
-	cmd := p.command(args...)
+// startService starts a command as a service of the manager.
+func (p *pair) startService(address string, args ...string) *process {
+	cmd := p.shaperCommand(args...)
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+address)
-	return p.startCmd(cmd)
+	return p.startCommand(cmd)
 }
 
-// microseconds is the time in microseconds.
-func microseconds(t *testing.T) int64 {
+// monotonicMicroseconds returns the monotonic time, µs.
+func monotonicMicroseconds(t *testing.T) int64 {
 	t.Helper()
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -70,18 +69,18 @@ func microseconds(t *testing.T) int64 {
 	return now.Nano() / 1000
 }
 
-// TestLiveNotify holds what a service manager is notified of, by a socket with a
-// path and by an abstract one.
+// TestLiveNotify checks the notifications of a service manager, over a socket with a path and
+// over an abstract one.
 func TestLiveNotify(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	for name, address := range map[string]string{"path": filepath.Join(t.TempDir(), "notify"), "abstract": "@shaper-notify-test"} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t)
 			m := p.newManager(address)
-			path := file(t, "classes: [{name: a}]")
-			r := p.service(address, "run", "v0", "--hook", "tc", "--direction", "both", "--policy", path)
-			m.wants("READY=1\nSTATUS=shaping v0 both")
+			path := writePolicy(t, "classes: [{name: a}]")
+			r := p.startService(address, "run", "v0", "--hook", "tc", "--direction", "both", "--policy", path)
+			m.wantNotification("READY=1\nSTATUS=shaping v0 both")
 			environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", guardOf(t, r)))
 			if err != nil || strings.Contains(string(environ), "NOTIFY_SOCKET=") {
 				t.Errorf("the guard has NOTIFY_SOCKET: %q, %v", environ, err)
@@ -90,40 +89,40 @@ func TestLiveNotify(t *testing.T) {
 				"classes: [{name: b}]":  "",
 				"classes: [{name: b},,": "; the last reload failed: " + regexp.QuoteMeta(path) + ":1:.*",
 			} {
-				rewrite(t, path, policy)
-				before := microseconds(t)
-				r.signal(syscall.SIGHUP)
+				rewriteFile(t, path, policy)
+				before := monotonicMicroseconds(t)
+				r.sendSignal(syscall.SIGHUP)
 				var at int64
-				fmt.Sscan(m.wants(`RELOADING=1\nMONOTONIC_USEC=(\d+)`)[1], &at)
-				m.wants("READY=1\nSTATUS=shaping v0 both" + status)
-				if after := microseconds(t); at < before || at > after {
+				fmt.Sscan(m.wantNotification(`RELOADING=1\nMONOTONIC_USEC=(\d+)`)[1], &at)
+				m.wantNotification("READY=1\nSTATUS=shaping v0 both" + status)
+				if after := monotonicMicroseconds(t); at < before || at > after {
 					t.Errorf("reloading at %d: want %d to %d", at, before, after)
 				}
 			}
 			p.near.Delete("v0")
-			m.wants("READY=1\nSTATUS=waiting for v0")
+			m.wantNotification("READY=1\nSTATUS=waiting for v0")
 			p.near.Veth(p.far)
-			m.wants("READY=1\nSTATUS=shaping v0 both")
-			r.term()
-			m.wants("STOPPING=1")
+			m.wantNotification("READY=1\nSTATUS=shaping v0 both")
+			r.stopBySIGTERM()
+			m.wantNotification("STOPPING=1")
 			p.near.Delete("v0")
-			r = p.service(address, "run", "v0", "--wait", "--meter", never)
-			m.wants("READY=1\nSTATUS=waiting for v0")
+			r = p.startService(address, "run", "v0", "--wait", "--meter", unlimitedMeter)
+			m.wantNotification("READY=1\nSTATUS=waiting for v0")
 			p.near.Veth(p.far)
-			m.wants("READY=1\nSTATUS=shaping v0 egress")
-			r.term()
+			m.wantNotification("READY=1\nSTATUS=shaping v0 egress")
+			r.stopBySIGTERM()
 		})
 	}
 }
 
-// TestLiveNotifyFailed holds that a service with a bad policy never reports that
-// it is ready, and that one whose manager does not listen still shapes.
+// TestLiveNotifyFailed checks that a service with an invalid policy never reports that it is
+// ready, and that shaper shapes even if the manager does not listen.
 func TestLiveNotifyFailed(t *testing.T) {
-	hereOnly(t)
+	skipInVM(t)
 	p := newPair(t)
 	address := filepath.Join(t.TempDir(), "notify")
 	m := p.newManager(address)
-	if code := p.service(address, "run", "v0", "--policy", file(t, "classes: {")).wait(); code != 2 {
+	if code := p.startService(address, "run", "v0", "--policy", writePolicy(t, "classes: {")).waitForExit(); code != 2 {
 		t.Errorf("exit %d: want 2", code)
 	}
 	if err := m.conn.SetReadDeadline(time.Now()); err != nil {
@@ -133,8 +132,8 @@ func TestLiveNotifyFailed(t *testing.T) {
 		t.Errorf("%d bytes were sent, %v: want nothing", n, err)
 	}
 	for _, address := range []string{address + "-closed", "relative", "@", "vsock:2:1"} {
-		r := p.service(address, "run", "v0", "--meter", never)
-		r.attached()
-		r.term()
+		r := p.startService(address, "run", "v0", "--meter", unlimitedMeter)
+		r.awaitAttached()
+		r.stopBySIGTERM()
 	}
 }

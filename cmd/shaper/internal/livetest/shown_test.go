@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// directions are those that status says are attached.
-func (p *pair) directions() (out []string) {
+// attachedDirections returns the attached directions that status shows.
+func (p *pair) attachedDirections() (out []string) {
 	p.t.Helper()
 	for _, s := range p.status() {
 		if s.Attached {
@@ -25,41 +25,42 @@ func (p *pair) directions() (out []string) {
 	return out
 }
 
-// effect is what shaper status says of the only shaper.
-type effect struct {
+// effectJSON is a part of shaper status --json.
+type effectJSON struct {
 	Effective       *bool
 	Problems, Notes []string
 }
 
-func (p *pair) effect() effect {
+// effectStatus returns the status of the only shaper.
+func (p *pair) effectStatus() effectJSON {
 	p.t.Helper()
-	stdout, _ := p.do(0, "status", "--json")
-	return decode[effect](p.t, stdout)
+	stdout, _ := p.wantExit(0, "status", "--json")
+	return decodeJSON[effectJSON](p.t, stdout)
 }
 
-// counted is what the shaper on v0 counts of its only class.
-func (p *pair) counted() count {
+// countedByAll returns the counter of the class "all" of the shaper on v0.
+func (p *pair) countedByAll() packetCount {
 	p.t.Helper()
 	s := p.stats()
-	return s.class(p.t, "all").count
+	return s.classNamed(p.t, "all").packetCount
 }
 
-// count is a number of packets and bytes in JSON.
-type count struct{ Packets, Bytes int64 }
+// packetCount is a number of packets and bytes in JSON.
+type packetCount struct{ Packets, Bytes int64 }
 
 type colorStats struct {
-	count
+	packetCount
 	Rate           int64 `json:"rate_bit_s"`
-	Dropped        map[string]count
-	Marked, Queued count
+	Dropped        map[string]packetCount
+	Marked, Queued packetCount
 }
 
 type classStats struct {
 	Name string
-	count
+	packetCount
 	Rate                    int64 `json:"rate_bit_s"`
 	Green, Yellow, Red      colorStats
-	Dropped, Marked, Queued count
+	Dropped, Marked, Queued packetCount
 	Meters                  []struct {
 		Name, Type, Per string
 
@@ -81,37 +82,37 @@ type shaperStats struct {
 	ProgramID        uint32 `json:"program_id"`
 	Process          int
 	Unconfirmed      *time.Time `json:"unconfirmed_until"`
-	Dropped          count
+	Dropped          packetCount
 	Classes          []classStats
 	Queues           []struct {
 		Name, Class string
 		Delay       int64 `json:"delay_ns"`
 		Bytes       int64
-		Dropped     int64 // by HTB, of those that were queued: their class counts them as dropped
+		Dropped     int64 // queued packets dropped by HTB; their class counts them as dropped
 	}
 }
 
-// stats returns what shaper stats says of the only shaper.
+// stats returns the line of shaper stats --json for the only shaper.
 func (p *pair) stats(args ...string) shaperStats {
 	p.t.Helper()
 	list := p.statsList(args...)
 	if len(list) != 1 {
-		p.t.Fatalf("stats %v: %+v: want one shaper", args, list)
+		p.t.Fatalf("stats %v prints %+v: want one shaper", args, list)
 	}
 	return list[0]
 }
 
-// statsList returns what shaper stats says of all shapers.
+// statsList returns the lines of shaper stats --json.
 func (p *pair) statsList(args ...string) (list []shaperStats) {
 	p.t.Helper()
-	stdout, _ := p.do(0, append([]string{"stats", "--json"}, args...)...)
+	stdout, _ := p.wantExit(0, append([]string{"stats", "--json"}, args...)...)
 	for line := range strings.Lines(stdout) {
-		list = append(list, decode[shaperStats](p.t, line))
+		list = append(list, decodeJSON[shaperStats](p.t, line))
 	}
 	return list
 }
 
-func decode[T any](t *testing.T, text string) (out T) {
+func decodeJSON[T any](t *testing.T, text string) (out T) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		t.Fatalf("%v in %q", err, text)
@@ -119,7 +120,7 @@ func decode[T any](t *testing.T, text string) (out T) {
 	return out
 }
 
-func (s *shaperStats) class(t *testing.T, name string) *classStats {
+func (s *shaperStats) classNamed(t *testing.T, name string) *classStats {
 	t.Helper()
 	for i := range s.Classes {
 		if s.Classes[i].Name == name {
@@ -130,8 +131,8 @@ func (s *shaperStats) class(t *testing.T, name string) *classStats {
 	return nil
 }
 
-// sum is what all classes counted, with what no class took.
-func (s *shaperStats) sum() (c count) {
+// sumOfClasses returns the sum of all classes and unclassified packets.
+func (s *shaperStats) sumOfClasses() (c packetCount) {
 	for i := range s.Classes {
 		c.Packets += s.Classes[i].Packets
 		c.Bytes += s.Classes[i].Bytes
@@ -139,10 +140,10 @@ func (s *shaperStats) sum() (c count) {
 	return c
 }
 
-// scrape reads what --metrics serves, a number by name and labels.
-func (p *pair) scrape(r *process) map[string]float64 {
+// scrapeMetrics reads the metrics of a process: a number by name and labels.
+func (p *pair) scrapeMetrics(r *process) map[string]float64 {
 	p.t.Helper()
-	r.err.await(p.t, `shaper: metrics at http://\S+/metrics\n`)
+	r.err.awaitMatch(p.t, `shaper: metrics at http://\S+/metrics\n`)
 	_, url, _ := strings.Cut(r.err.String(), "metrics at ")
 	url, _, _ = strings.Cut(url, "\n")
 	var response *http.Response
@@ -209,50 +210,50 @@ func sameMetric(a, b string) bool {
 	return true
 }
 
-// shown is a line of status --json.
-type shown struct {
+// statusLine is a line of status --json.
+type statusLine struct {
 	Interface, Direction, State, What string
 	Attached, Pinned                  bool
 	Process                           int
 	Policy, Pacer                     string
 }
 
-func (p *pair) status(args ...string) (out []shown) {
+func (p *pair) status(args ...string) (out []statusLine) {
 	p.t.Helper()
-	text, _ := p.do(0, append([]string{"status", "--json"}, args...)...)
+	text, _ := p.wantExit(0, append([]string{"status", "--json"}, args...)...)
 	for line := range strings.Lines(text) {
-		out = append(out, decode[shown](p.t, line))
+		out = append(out, decodeJSON[statusLine](p.t, line))
 	}
 	return out
 }
 
-// nothing wants no trace of shaper in p's namespace.
-func (p *pair) nothing() {
+// wantNothingLeft waits until no trace of shaper is left in near.
+func (p *pair) wantNothingLeft() {
 	p.t.Helper()
 	eventually(p.t, func() error {
 		if left := p.status(); len(left) > 0 {
-			return fmt.Errorf("status says %+v", left)
+			return fmt.Errorf("status shows %+v: want nothing", left)
 		}
 		files, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*", p.near.Cookie()))
 		if err == nil && len(files) > 0 {
-			err = fmt.Errorf("left are %v", files)
+			err = fmt.Errorf("left behind: %v", files)
 		}
 		return err
 	})
 }
 
-// closed drops every IP packet.
-var closed = []string{"--meter", never, "--green", "drop"}
+// dropAll are arguments of a policy that drops every IP packet.
+var dropAll = []string{"--meter", unlimitedMeter, "--green", "drop"}
 
-// passesNone wants UDP packets that leave by v0 to be dropped, or not.
-func (p *pair) passesNone(want bool) {
+// wantDropped checks whether UDP packets that leave through v0 are dropped.
+func (p *pair) wantDropped(want bool) {
 	p.t.Helper()
-	egress := method{"", "egress"}
+	egress := placement{"", "egress"}
 	_, at := p.addresses(egress, false)
-	in := listen(p.t, p.far, at)
-	send(p.t, sender(p.t, p.near, at, 0, 0), 3, 100)
-	if n := len(in.take()); (n == 0) != want {
-		p.t.Errorf("%d of 3 packets arrived: dropped should be %v", n, want)
+	in := listenUDP(p.t, p.far, at)
+	sendUDP(p.t, newSender(p.t, p.near, at, 0, 0), 3, 100)
+	if n := len(in.receiveAll()); (n == 0) != want {
+		p.t.Errorf("%d of 3 packets arrived: want them dropped: %v", n, want)
 	}
 	in.conn.Close()
 }

@@ -13,23 +13,22 @@ import (
 	"time"
 )
 
-// TestLiveTapFor holds that it ends by itself.
+// TestLiveTapFor checks that --for ends shaper tap.
 func TestLiveTapFor(t *testing.T) {
 	p := newTAPPair(t)
-	r := p.start("tap", "t0", "--uplink", "v0", "--meter", never, "--for", "300ms")
-	r.exits(0)
-	matches(t, r.out.String(), `(?s)^t0 egress: moving .*t0 egress: ended\n$`)
+	r := p.startShaper("tap", "t0", "--uplink", "v0", "--meter", unlimitedMeter, "--for", "300ms")
+	r.wantExit(0)
+	wantMatch(t, r.out.String(), `(?s)^t0 egress: moving .*t0 egress: ended\n$`)
 	if r.err.String() != "" {
 		t.Errorf("stderr %q", &r.err)
 	}
 }
 
-// TestLiveTapUsage holds that what is wrong ends it, by one line, and leaves
-// nothing behind.
+// TestLiveTapUsage checks that errors are one line, and that no device is left.
 func TestLiveTapUsage(t *testing.T) {
 	p := newTAPPair(t)
 	with := func(args ...string) []string {
-		return append([]string{"tap", "t0", "--uplink", "v0", "--meter", never}, args...)
+		return append([]string{"tap", "t0", "--uplink", "v0", "--meter", unlimitedMeter}, args...)
 	}
 	for _, row := range []struct {
 		code    int
@@ -37,7 +36,7 @@ func TestLiveTapUsage(t *testing.T) {
 		args    []string
 	}{
 		{2, "want one TAP device, got 0 arguments: see shaper tap --help", []string{"tap"}},
-		{2, "give --uplink IFACE or --peer NAME", []string{"tap", "t0", "--meter", never}},
+		{2, "give --uplink IFACE or --peer NAME", []string{"tap", "t0", "--meter", unlimitedMeter}},
 		{2, "give --uplink IFACE or --peer NAME, not both", with("--peer", "t1")},
 		{2, "--queues 0: want 1 to 256", with("--queues", "0")},
 		{2, "--queues 257: want 1 to 256", with("--queues", "257")},
@@ -51,157 +50,158 @@ func TestLiveTapUsage(t *testing.T) {
 		{2, `--metrics "9090": .*`, with("--metrics", "9090")},
 		{2, `a policy is missing.*`, []string{"tap", "t0", "--uplink", "v0"}},
 		{2, `.*nothing.*`, []string{"tap", "t0", "--uplink", "v0", "--meter", "nothing rate=1mbit"}},
-		{1, `open uplink: there is no interface eth9: use --wait to wait for it`, []string{"tap", "t0", "--uplink", "eth9", "--meter", never}},
-		{1, `open tap "v0": a device of this name exists, and is not a TAP device: choose another name`, []string{"tap", "v0", "--uplink", "v0", "--meter", never}},
-		{1, `open tap "a23456789012345x": the name has 16 bytes: .*`, []string{"tap", "a23456789012345x", "--uplink", "v0", "--meter", never}},
-		{1, `open tap "t0": .*busy.*`, []string{"tap", "t0", "--peer", "t0", "--meter", never}},
+		{1, `open uplink: there is no interface eth9: use --wait to wait for it`, []string{"tap", "t0", "--uplink", "eth9", "--meter", unlimitedMeter}},
+		{1, `open tap "v0": a device of this name exists, and is not a TAP device: choose another name`, []string{"tap", "v0", "--uplink", "v0", "--meter", unlimitedMeter}},
+		{1, `open tap "a23456789012345x": the name has 16 bytes: .*`, []string{"tap", "a23456789012345x", "--uplink", "v0", "--meter", unlimitedMeter}},
+		{1, `open tap "t0": .*busy.*`, []string{"tap", "t0", "--peer", "t0", "--meter", unlimitedMeter}},
 	} {
-		p.fails(row.code, row.message, row.args...)
-		if p.exists("t0") {
-			t.Fatalf("%v: t0 is there still", row.args)
+		p.wantError(row.code, row.message, row.args...)
+		if p.deviceExists("t0") {
+			t.Fatalf("%v: t0 still exists", row.args)
 		}
 	}
-	r := p.tap("--uplink", "v0", "--meter", never)
-	p.fails(1, `open tap "t0": .*busy: a program holds it: .*`, with()...)
-	p.carried(0)
-	r.term()
+	r := p.startTap("--uplink", "v0", "--meter", unlimitedMeter)
+	p.wantError(1, `open tap "t0": .*busy: a program holds it: .*`, with()...)
+	p.awaitCounted(0)
+	r.stopBySIGTERM()
 }
 
-// TestLiveTapGone holds that it waits for an uplink that vanished, and goes on
-// with counters and tokens when it is back.
-func TestLiveTapGone(t *testing.T) {
+// TestLiveTapUplinkGone checks that shaper tap waits for a deleted uplink, and continues with
+// its counters and tokens when it is back.
+func TestLiveTapUplinkGone(t *testing.T) {
 	p := newTAPPair(t)
-	r := p.tap("--uplink", "v0", "--meter", "token-bucket rate=1p/1000s burst=4 count=packets")
-	p.near.Inject("t0", packets(1, 100)...)
-	p.carried(1)
+	r := p.startTap("--uplink", "v0", "--meter", "token-bucket rate=1p/1000s burst=4 count=packets")
+	p.near.Inject("t0", ipv4Frames(1, 100)...)
+	p.awaitCounted(1)
 	for i := range 2 {
 		p.near.Delete("v0")
-		r.err.await(t, fmt.Sprintf("^(shaper: v0 is gone: waiting for it to come back\n(shaper: v0 is back\n)?){%d}$", i+1))
-		p.carried(int64(1 + i))
+		r.err.awaitMatch(t, fmt.Sprintf("^(shaper: v0 is gone: waiting for it to come back\n(shaper: v0 is back\n)?){%d}$", i+1))
+		p.awaitCounted(int64(1 + i))
 		p.near.Veth(p.far)
-		r.err.await(t, fmt.Sprintf("^(shaper: v0 is gone: .*\nshaper: v0 is back\n){%d}$", i+1))
+		r.err.awaitMatch(t, fmt.Sprintf("^(shaper: v0 is gone: .*\nshaper: v0 is back\n){%d}$", i+1))
 		s := p.far.Sniff("v0")
-		p.near.Inject("t0", packets(1, 100)...)
-		if !s.Wait(1, patience) {
-			t.Error("it does not go on")
+		p.near.Inject("t0", ipv4Frames(1, 100)...)
+		if !s.Wait(1, waitLimit) {
+			t.Error("no frame passes after the uplink is back")
 		}
-		if got := p.carried(int64(2 + i)).Classes[0].Meters[0].Buckets[0].Tokens; got != int64(2-i) {
+		if got := p.awaitCounted(int64(2 + i)).Classes[0].Meters[0].Buckets[0].Tokens; got != int64(2-i) {
 			t.Errorf("%d tokens: want %d", got, 2-i)
 		}
 	}
 	p.near.Delete("v0")
-	r.err.await(t, "(?s)back.*back.*gone: .*\n$")
-	r.term()
+	r.err.awaitMatch(t, "(?s)back.*back.*gone: .*\n$")
+	r.stopBySIGTERM()
 	p = &pair{t: t, near: p.near, far: p.far}
 	p.near.Veth(p.far)
-	r = p.tap("--uplink", "v0", "--meter", never)
+	r = p.startTap("--uplink", "v0", "--meter", unlimitedMeter)
 	p.near.Delete("t0")
-	r.exits(1)
-	matches(t, r.err.String(), "^shaper: t0: the device is gone\n$")
+	r.wantExit(1)
+	wantMatch(t, r.err.String(), "^shaper: t0: the device is gone\n$")
 	p.near.Delete("v0")
-	r = p.start("tap", "t0", "--uplink", "v0", "--wait", "--meter", never)
-	r.err.await(t, "^shaper: there is no interface v0 yet: waiting for it to appear\n$")
-	r.term()
-	r = p.start("tap", "t0", "--uplink", "v0", "--wait", "--meter", never)
-	r.err.await(t, "waiting")
+	r = p.startShaper("tap", "t0", "--uplink", "v0", "--wait", "--meter", unlimitedMeter)
+	r.err.awaitMatch(t, "^shaper: there is no interface v0 yet: waiting for it to appear\n$")
+	r.stopBySIGTERM()
+	r = p.startShaper("tap", "t0", "--uplink", "v0", "--wait", "--meter", unlimitedMeter)
+	r.err.awaitMatch(t, "waiting")
 	p.near.Veth(p.far)
-	r.out.await(t, "moving frames to and from v0")
-	r.term()
+	r.out.awaitMatch(t, "moving frames to and from v0")
+	r.stopBySIGTERM()
 }
 
-// TestLiveTapDrain holds that what waits at the end leaves, for as long as it
-// may, and that the rest is told.
+// TestLiveTapDrain checks that queued packets are sent for the time of --drain, and that the
+// rest is reported as lost.
 func TestLiveTapDrain(t *testing.T) {
 	t.Parallel()
 	for drain, least := range map[string]int{"20s": 15, "250ms": 2, "0s": 0} {
 		t.Run(drain, func(t *testing.T) {
 			p := newTAPPair(t)
-			r := p.tap("--uplink", "v0", "--policy", file(t, slow), "--drain", drain)
+			r := p.startTap("--uplink", "v0", "--policy", writePolicy(t, slowTapQueue), "--drain", drain)
 			s := p.far.Sniff("v0")
-			p.near.Inject("t0", packets(15, 1000)...)
+			p.near.Inject("t0", ipv4Frames(15, 1000)...)
 			eventually(t, func() error {
-				if out, _ := p.do(0, "stats", "--json"); !strings.Contains(out, `"packets":15,`) {
+				if out, _ := p.wantExit(0, "stats", "--json"); !strings.Contains(out, `"packets":15,`) {
 					return errors.New(out)
 				}
 				return nil
 			})
-			r.term()
+			r.stopBySIGTERM()
 			frames := s.Stop()
 			lost := 15 - len(frames)
 			if len(frames) < least || least < 15 && lost == 0 {
-				t.Errorf("%d packets came, want %d or more", len(frames), least)
+				t.Errorf("%d packets arrived: want %d or more", len(frames), least)
 			}
 			if text := fmt.Sprintf("t0 egress: lost %d packets still queued at the end\n", lost); lost > 0 != strings.Contains(r.out.String(), text) {
-				t.Errorf("%q: %d are lost", &r.out, lost)
+				t.Errorf("stdout %q: want %d lost packets", &r.out, lost)
 			}
-			for i := 1; i < len(frames); i++ { // none early
+			for i := 1; i < len(frames); i++ { // no packet may be early
 				if gap := frames[i].Time - frames[0].Time; gap < int64(i)*int64(100*time.Millisecond)-int64(50*time.Millisecond) {
-					t.Errorf("packet %d came %d ns after the first", i, gap)
+					t.Errorf("packet %d arrived %d ns after the first", i, gap)
 				}
 			}
 		})
 	}
 }
 
-// TestLiveTapKilled holds that nothing is left of one that is killed.
+// TestLiveTapKilled checks that nothing is left of a killed shaper tap.
 func TestLiveTapKilled(t *testing.T) {
 	p := newTAPPair(t)
 	for range 2 {
-		r := p.tap("--uplink", "v0", "--policy", file(t, slow), "--queues", "2")
-		p.near.Inject("t0", packets(15, 1000)...)
-		r.signal(syscall.SIGKILL)
-		r.exits(-1)
-		if p.exists("t0") {
-			t.Error("t0 is there still")
+		r := p.startTap("--uplink", "v0", "--policy", writePolicy(t, slowTapQueue), "--queues", "2")
+		p.near.Inject("t0", ipv4Frames(15, 1000)...)
+		r.sendSignal(syscall.SIGKILL)
+		r.wantExit(-1)
+		if p.deviceExists("t0") {
+			t.Error("t0 still exists")
 		}
-		out, _ := p.do(0, "status")
+		out, _ := p.wantExit(0, "status")
 		if out != "no shaper is attached in this network namespace\n" {
 			t.Errorf("status %q", out)
 		}
 	}
 }
 
-// TestLiveTapUnprivileged holds that others than root are told what they need.
+// TestLiveTapUnprivileged checks that the error for a user without privilege names the
+// capability.
 func TestLiveTapUnprivileged(t *testing.T) {
 	p := newTAPPair(t)
-	cmd := p.command("tap", "t0", "--uplink", "v0", "--meter", never)
+	cmd := p.shaperCommand("tap", "t0", "--uplink", "v0", "--meter", unlimitedMeter)
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	r := p.startCmd(cmd)
-	r.exits(1)
-	// Of some machines /dev/net/tun is open to all, of others to root.
-	r.failed(`open tap "t0": .*: run as root, or with CAP_NET_ADMIN( and access to it)?`)
-	if p.exists("t0") {
-		t.Error("t0 is there")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyUser, Gid: nobodyUser}}
+	r := p.startCommand(cmd)
+	r.wantExit(1)
+	// On some machines all users can open /dev/net/tun, on others only root.
+	r.wantErrorLine(`open tap "t0": .*: run as root, or with CAP_NET_ADMIN( and access to it)?`)
+	if p.deviceExists("t0") {
+		t.Error("t0 exists")
 	}
 }
 
-// TestLiveTapForeign holds that other users can neither control it nor pretend
-// to be one.
-func TestLiveTapForeign(t *testing.T) {
+// TestLiveTapOtherUsers checks that other users can neither control shaper tap nor impersonate
+// it.
+func TestLiveTapOtherUsers(t *testing.T) {
 	p := newTAPPair(t)
-	r := p.tap("--uplink", "v0", "--meter", never)
-	for _, uid := range []int{nobody, 0} {
-		conn := p.dial("t0", uid)
-		_ = conn.SetDeadline(time.Now().Add(patience))
+	r := p.startTap("--uplink", "v0", "--meter", unlimitedMeter)
+	for _, uid := range []int{nobodyUser, 0} {
+		conn := p.dialControl("t0", uid)
+		_ = conn.SetDeadline(time.Now().Add(waitLimit))
 		client := rpc.NewClient(conn)
 		var list []struct{ About struct{ Interface string } }
 		err := client.Call("control.Take", struct{}{}, &list)
 		if (err == nil) != (uid == 0) || (len(list) == 1) != (uid == 0) {
-			t.Errorf("user %d gets %+v, %v", uid, list, err)
+			t.Errorf("user %d reads %+v, %v", uid, list, err)
 		}
 		if uid != 0 {
 			if err := client.Call("control.End", struct{}{}, &struct{}{}); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("user %d ends it: %v", uid, err)
+				t.Errorf("user %d can end it: %v", uid, err)
 			}
-			p.carried(0)
+			p.awaitCounted(0)
 		}
 		client.Close()
 	}
-	r.term()
+	r.stopBySIGTERM()
 
 	var fake net.Listener
-	if err := p.asUser(nobody, func() (err error) {
+	if err := p.asUser(nobodyUser, func() (err error) {
 		fake, err = net.Listen("unix", "@shaper-tap:t0")
 		return err
 	}); err != nil {
@@ -219,12 +219,12 @@ func TestLiveTapForeign(t *testing.T) {
 		}
 		close(asked)
 	}()
-	out, _ := p.do(0, "status")
+	out, _ := p.wantExit(0, "status")
 	if out != "no shaper is attached in this network namespace\n" {
 		t.Errorf("status %q", out)
 	}
 	if err := <-asked; err != nil {
-		t.Errorf("it was asked: %v", err)
+		t.Errorf("shaper talked to the fake: %v", err)
 	}
 	fake.Close()
 }

@@ -15,30 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tap runs shaper tap t0, and waits until it carries frames.
-func (p *pair) tap(args ...string) *process {
+// startTap starts shaper tap t0 and waits until it moves frames.
+func (p *pair) startTap(args ...string) *process {
 	p.t.Helper()
-	return p.carry("t0", args...)
+	return p.startNamedTap("t0", args...)
 }
 
-// carry is tap with another name.
-func (p *pair) carry(name string, args ...string) *process {
+// startNamedTap is startTap with another name.
+func (p *pair) startNamedTap(name string, args ...string) *process {
 	p.t.Helper()
-	r := p.start(append([]string{"tap", name}, args...)...)
-	r.says("moving frames to and from")
+	r := p.startShaper(append([]string{"tap", name}, args...)...)
+	r.awaitPrinted("moving frames to and from")
 	return r
 }
 
-// matches wants a text to be as a regular expression says.
-func matches(t *testing.T, text, pattern string) {
+// wantMatch checks that a text matches a regular expression.
+func wantMatch(t *testing.T, text, pattern string) {
 	t.Helper()
 	if !regexp.MustCompile(pattern).MatchString(text) {
 		t.Errorf("%q: want %q", text, pattern)
 	}
 }
 
-// exists says whether there is a device where commands run.
-func (p *pair) exists(name string) (yes bool) {
+// deviceExists reports whether near has a device.
+func (p *pair) deviceExists(name string) (yes bool) {
 	p.near.Do(func() {
 		_, err := netlink.LinkByName(name)
 		yes = err == nil
@@ -46,8 +46,8 @@ func (p *pair) exists(name string) (yes bool) {
 	return yes
 }
 
-// carried waits until the first class has counted n packets.
-func (p *pair) carried(n int64) shaperStats {
+// awaitCounted waits until the first class has counted n packets.
+func (p *pair) awaitCounted(n int64) shaperStats {
 	p.t.Helper()
 	var s shaperStats
 	eventually(p.t, func() error {
@@ -59,10 +59,10 @@ func (p *pair) carried(n int64) shaperStats {
 	return s
 }
 
-// page returns a function that reads what --metrics serves.
-func (p *pair) page(r *process) func() (string, error) {
+// metricsReader returns a function that reads the metrics of a process.
+func (p *pair) metricsReader(r *process) func() (string, error) {
 	p.t.Helper()
-	r.err.await(p.t, `metrics at http://.*/metrics\n`)
+	r.err.awaitMatch(p.t, `metrics at http://.*/metrics\n`)
 	address := regexp.MustCompile(`http://(\S+)/metrics`).FindStringSubmatch(r.err.String())
 	to, err := net.ResolveTCPAddr("tcp4", address[1])
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *pair) page(r *process) func() (string, error) {
 	if !to.IP.IsLoopback() {
 		p.t.Errorf("metrics at %v", to)
 	}
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DialContext: func(context.Context, string, string) (conn net.Conn, err error) {
+	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DialContext: func(context.Context, string, string) (conn net.Conn, err error) {
 		p.near.Do(func() { conn, err = net.DialTCP("tcp4", nil, to) })
 		return conn, err
 	}}}
@@ -90,17 +90,17 @@ func (p *pair) page(r *process) func() (string, error) {
 	}
 }
 
-// slow is a queue in which a packet of 1000 bytes takes 100 ms.
-const slow = "queues: {q: {rate: 80kbit, limit: 100s}}\nclasses: [{name: all, green: {queue: q}}]\n"
+// slowTapQueue is a policy with a queue in which a packet of 1000 bytes takes 100 ms.
+const slowTapQueue = "queues: {q: {rate: 80kbit, limit: 100s}}\nclasses: [{name: all, green: {queue: q}}]\n"
 
-// nobody is a user without privilege.
-const nobody = 65534
+// nobodyUser is a user without privilege.
+const nobodyUser = 65534
 
-// asUser runs f as a user, on a thread in the namespace of the commands.
+// asUser runs f as a user, on a thread in near.
 func (p *pair) asUser(uid int, f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		p.near.Do(func() {
 			set := func(uid int) error {
 				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
@@ -118,8 +118,8 @@ func (p *pair) asUser(uid int, f func() error) error {
 	return <-result
 }
 
-// dial connects to the control socket as a user.
-func (p *pair) dial(name string, uid int) (conn net.Conn) {
+// dialControl connects to the control socket as a user.
+func (p *pair) dialControl(name string, uid int) (conn net.Conn) {
 	p.t.Helper()
 	err := p.asUser(uid, func() (err error) {
 		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: "@shaper-tap:" + name, Net: "unix"})

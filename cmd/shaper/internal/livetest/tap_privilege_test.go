@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLiveTapRootDrops holds that no thread keeps a capability of root but the two
-// that reopen an uplink.
+// TestLiveTapRootDrops checks that all threads drop root's capabilities except the two that are
+// needed to reopen an uplink.
 func TestLiveTapRootDrops(t *testing.T) {
 	p := newTAPPair(t)
-	r := p.tap("--uplink", "v0", "--queues", "2", "--meter", never)
+	r := p.startTap("--uplink", "v0", "--queues", "2", "--meter", unlimitedMeter)
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", r.cmd.Process.Pid))
 	if err != nil || len(threads) < 4 {
 		t.Fatalf("threads %v, %v", threads, err)
@@ -33,5 +33,5 @@ func TestLiveTapRootDrops(t *testing.T) {
 			t.Errorf("%s: no NoNewPrivs in\n%s", path, text)
 		}
 	}
-	r.term()
+	r.stopBySIGTERM()
 }

@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// TestLiveTapRate sends 40 packets of 1000 bytes into shaper tap --rate at once,
-// and a routing packet behind them: that one is not queued, the others leave 10 ms
-// apart.
+// TestLiveTapRate sends 40 packets of 1000 bytes into shaper tap --rate at once, and then a
+// routing packet. The routing packet must not be queued, and the others must be 10 ms apart.
 func TestLiveTapRate(t *testing.T) {
 	p := newTAPPair(t)
-	r := p.tap("--uplink", "v0", "--rate", "800kbit", "--both")
-	r.out.await(t, `^t0 egress: .*policy --rate 800kbit \(5 classes\)\nt0 ingress: `)
-	routing := packet(100)
-	routing[15] = 48 << 2                                // CS6,
-	sum := binary.BigEndian.Uint16(routing[24:]) - 48<<2 // and the checksum to go with it
+	r := p.startTap("--uplink", "v0", "--rate", "800kbit", "--both")
+	r.out.awaitMatch(t, `^t0 egress: .*policy --rate 800kbit \(5 classes\)\nt0 ingress: `)
+	routing := ipv4Frame(100)
+	routing[15] = 48 << 2                                // CS6
+	sum := binary.BigEndian.Uint16(routing[24:]) - 48<<2 // checksum for the new TOS
 	binary.BigEndian.PutUint16(routing[24:], sum)
 	s := p.far.Sniff("v0")
-	begin := time.Now().UnixNano() // the first one may be late itself
-	p.near.Inject("t0", append(packets(40, 1000), routing)...)
+	begin := time.Now().UnixNano() // the first packet may be late itself
+	p.near.Inject("t0", append(ipv4Frames(40, 1000), routing)...)
 	eventually(t, func() error {
 		for _, c := range p.statsList("t0", "--direction", "egress")[0].Classes {
 			if c.Name == "control-dscp" && c.Green.Packets == 1 && c.Queued.Packets == 0 {
@@ -30,7 +29,7 @@ func TestLiveTapRate(t *testing.T) {
 		}
 		return errors.New("the routing packet is not counted")
 	})
-	r.term()
+	r.stopBySIGTERM()
 	var bulk []int64
 	first := int64(0)
 	for _, f := range s.Stop() {
@@ -46,19 +45,19 @@ func TestLiveTapRate(t *testing.T) {
 	if first > bulk[len(bulk)-1] {
 		t.Errorf("the routing packet was queued")
 	}
-	for i, at := range bulk { // none early
+	for i, at := range bulk { // no packet may be early
 		if after := time.Duration(at - begin); after < time.Duration(i)*10*time.Millisecond {
-			t.Errorf("packet %d arrived %v after all were sent", i, after)
+			t.Errorf("packet %d arrived %v after the start", i, after)
 		}
 	}
 }
 
-// TestLiveTapWarnings holds that shaper tap prints what check warns of.
+// TestLiveTapWarnings checks that shaper tap prints the warnings of shaper check.
 func TestLiveTapWarnings(t *testing.T) {
 	p := newTAPPair(t)
-	r := p.tap("--uplink", "v0", "--meter", "gcra rate=1mbit burst=1499")
-	if list := r.err.warnings(); len(list) == 0 || !strings.HasPrefix(list[0], "shaper: warning: --meter:1:23: burst of 1499 B is below the MTU") {
+	r := p.startTap("--uplink", "v0", "--meter", "gcra rate=1mbit burst=1499")
+	if list := r.err.warningLines(); len(list) == 0 || !strings.HasPrefix(list[0], "shaper: warning: --meter:1:23: burst of 1499 B is below the MTU") {
 		t.Errorf("warnings %q, want one about the burst", list)
 	}
-	r.term()
+	r.stopBySIGTERM()
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// TestLiveTapShare has two shapers, each in a network of its own, share 8 Mbit/s on a real
-// server: both at full load never let more through than the budget, and use it, until
-// the server stands still and each falls to its rescue share.
+// TestLiveTapShare checks that two shapers, each in its own pair, share 8 Mbit/s on a real
+// server. At full load they must use the budget and never exceed it. When the server does not
+// answer, each must fall to its rescue share.
 func TestLiveTapShare(t *testing.T) {
 	pairs := []*pair{newTAPPair(t), anotherPair(t)}
 	socket := filepath.Join(t.TempDir(), "store")
@@ -28,18 +28,18 @@ func TestLiveTapShare(t *testing.T) {
       burst: 64KiB
       share: {budget: customer, store: "unix://` + socket + `", interval: 200ms, rescue: 40%, hosts: 2}
 `
-	policy := file(t, text)
+	policy := writePolicy(t, text)
 	const rate, burst, length = 1e6, 64 << 10, 1000
 	var shapers []*process
 	for i, p := range pairs {
-		r := p.carry(fmt.Sprint("t", i), "--uplink", "v0", "--policy", policy) // names that differ: the host's is the same
-		r.err.await(t, `budget customer: \S+ \S+ of 8 Mbit/s`)
+		r := p.startNamedTap(fmt.Sprint("t", i), "--uplink", "v0", "--policy", policy) // the names must differ, because the host is the same
+		r.err.awaitMatch(t, `budget customer: \S+ \S+ of 8 Mbit/s`)
 		shapers = append(shapers, r)
 	}
-	// shown is an error if status does not show a text, a regular expression.
+	// shown returns an error if status does not match a regular expression.
 	shown := func(p *pair, want string) error {
 		t.Helper()
-		stdout, _ := p.do(0, "status")
+		stdout, _ := p.wantExit(0, "status")
 		if got := strings.Join(strings.Fields(stdout), " "); !regexp.MustCompile(want).MatchString(got) {
 			return fmt.Errorf("status is %q: want %q", got, want)
 		}
@@ -51,22 +51,22 @@ func TestLiveTapShare(t *testing.T) {
 	for i, p := range pairs {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			frames := packets(60, length)
-			for !ends.Load() { // several times the budget, each
+			frames := ipv4Frames(60, length)
+			for !ends.Load() { // each sends several times the budget
 				p.near.Inject(fmt.Sprint("t", i), frames...)
 				time.Sleep(5 * time.Millisecond)
 			}
 		}()
 	}
 	defer func() { ends.Store(true); <-done; <-done }()
-	// passed is what each let through, and when that was read.
+	// passed returns the bytes that each shaper passed, and the times at which they were read.
 	passed := func() (bytes [2]float64, at [2]time.Time) {
 		for i, p := range pairs {
 			bytes[i], at[i] = float64(p.statsList()[0].Classes[0].Green.Bytes), time.Now()
 		}
 		return bytes, at
 	}
-	// within waits for a second in which both let through a part of the budget.
+	// within waits until both pass a fraction of the budget within a second.
 	within := func(what string, least, most float64) {
 		t.Helper()
 		eventually(t, func() error {
@@ -81,7 +81,7 @@ func TestLiveTapShare(t *testing.T) {
 				part += (second[i] - first[i]) / to[i].Sub(from[i]).Seconds() / rate
 			}
 			if part < least || part > most {
-				return fmt.Errorf("%s: %.3f of the budget pass: want %.2f to %.2f", what, part, least, most)
+				return fmt.Errorf("%s: %.3f of the budget passed: want %.2f to %.2f", what, part, least, most)
 			}
 			return nil
 		})
@@ -92,7 +92,7 @@ func TestLiveTapShare(t *testing.T) {
 	})
 	server.Pause()
 	for _, r := range shapers {
-		r.err.await(t, `budget customer: .*: limited to the rescue share of 1.6 Mbit/s`)
+		r.err.awaitMatch(t, `budget customer: .*: limited to the rescue share of 1.6 Mbit/s`)
 	}
 	within("without the server", 0.37, 0.44)
 	eventually(t, func() error {
@@ -100,18 +100,18 @@ func TestLiveTapShare(t *testing.T) {
 	})
 	server.Resume()
 	for _, r := range shapers {
-		r.err.await(t, `budget customer: the store answers again`)
+		r.err.awaitMatch(t, `budget customer: the store answers again`)
 	}
 	within("with the server again", 0.95, 1.1)
 
-	// A budget that a reload brings has its share before it takes over, unless the machine
-	// is so busy that this takes longer than a second.
+	// A budget added by a reload has its share before its class is active, unless the machine
+	// is so busy that this takes more than a second.
 	tries := 0
 	nettest.Steady(t, func() error {
 		tries++
 		name := fmt.Sprint("another", tries)
 		more := strings.NewReplacer("name: all", "name: other", "customer", name, "200ms", "100ms").Replace(strings.TrimPrefix(text, "classes:\n"))
-		pairs[0].do(0, "reload", "--policy", file(t, text+more))
+		pairs[0].wantExit(0, "reload", "--policy", writePolicy(t, text+more))
 		return shown(pairs[0], `budget `+name+` at unix://.*: \S+ Mbit/s of 8 Mbit/s, 1 host; all together at most 8 Mbit/s since`)
 	})
 }

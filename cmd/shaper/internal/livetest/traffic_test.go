@@ -14,40 +14,40 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// Code points as they stand in the TOS byte.
+// DSCPs as values of the TOS byte.
 const (
 	af11 = 10 << 2
 	af12 = 12 << 2
 	af21 = 18 << 2
 )
 
-// TestLiveUDP holds that real datagrams are colored, marked and dropped in the
-// order they are sent, with checksums that the receiver believes.
+// TestLiveUDP checks that real datagrams are colored, marked and dropped in the order in which
+// they are sent, and that their checksums are valid.
 func TestLiveUDP(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s-%s-v6=%v", m.hook, m.direction, v6), func(t *testing.T) {
-				m.need(t)
-				liveUDP(t, m, v6, !v6) // the device sums IPv4's
+				m.skipIfUnsupported(t)
+				checkUDP(t, m, v6, !v6) // for IPv4 the device fills in the checksum
 			})
 		}
 	}
 }
 
-func liveUDP(t *testing.T, m method, v6, offload bool) {
+func checkUDP(t *testing.T, m placement, v6, offload bool) {
 	p := newPair(t)
-	from, to := p.sides(m)
+	from, to := p.senderAndReceiver(m)
 	_, at := p.addresses(m, v6)
 	if !offload {
 		from.Offload("v0", "tx-checksum", false)
 	}
-	before := p.attached()
-	r := p.run(m.args("--meter", ladder, "--green", "dscp=af11", "--yellow", "dscp=af12", "--red", "drop")...)
-	in := listen(t, to, at)
+	before := p.deviceState()
+	r := p.runShaper(m.flags("--meter", ladderMeter, "--green", "dscp=af11", "--yellow", "dscp=af12", "--red", "drop")...)
+	in := listenUDP(t, to, at)
 	sniffer := to.Sniff("v0")
-	send(t, sender(t, from, at, 1, 0), 8, 200)
-	got := in.take()
+	sendUDP(t, newSender(t, from, at, 1, 0), 8, 200)
+	got := in.receiveAll()
 	if len(got) != 5 {
 		t.Fatalf("%d of 8 packets arrived: want 5", len(got))
 	}
@@ -57,10 +57,10 @@ func liveUDP(t *testing.T, m method, v6, offload bool) {
 			want.tos = af12 | 1
 		}
 		if d != want {
-			t.Errorf("packet %d came as %+v: want %+v", i, d, want)
+			t.Errorf("packet %d is %+v: want %+v", i, d, want)
 		}
 	}
-	for i, f := range sniffer.Stop() { // before tc ingress
+	for i, f := range sniffer.Stop() { // sniffed before tc ingress
 		ip := f.Data[14:]
 		if err := checkSums(ip, offload); err != nil {
 			t.Errorf("packet %d: %v", i, err)
@@ -70,11 +70,11 @@ func liveUDP(t *testing.T, m method, v6, offload bool) {
 		}
 	}
 	s := p.stats()
-	c := s.class(t, "all")
-	if c.Green.count != (count{3, 600}) || c.Yellow.count != (count{2, 400}) || c.Red.count != (count{3, 600}) {
-		t.Errorf("counted %+v %+v %+v: want 3, 2 and 3 packets of 200 bytes", c.Green.count, c.Yellow.count, c.Red.count)
+	c := s.classNamed(t, "all")
+	if c.Green.packetCount != (packetCount{3, 600}) || c.Yellow.packetCount != (packetCount{2, 400}) || c.Red.packetCount != (packetCount{3, 600}) {
+		t.Errorf("counted %+v %+v %+v: want 3, 2 and 3 packets of 200 bytes", c.Green.packetCount, c.Yellow.packetCount, c.Red.packetCount)
 	}
-	if c.Dropped != (count{3, 600}) || c.Red.Dropped["color"] != (count{3, 600}) || c.Marked != (count{5, 1000}) {
+	if c.Dropped != (packetCount{3, 600}) || c.Red.Dropped["color"] != (packetCount{3, 600}) || c.Marked != (packetCount{5, 1000}) {
 		t.Errorf("dropped %+v (%+v), marked %+v: want 3 and 5 packets", c.Dropped, c.Red.Dropped, c.Marked)
 	}
 	if s.Hook != m.hook || s.Direction != m.direction || !s.Attached || s.Process != r.cmd.Process.Pid {
@@ -83,33 +83,33 @@ func liveUDP(t *testing.T, m method, v6, offload bool) {
 	if m.hook == "xdp" && s.XDPMode != "driver" {
 		t.Errorf("XDP mode %q on veth: want driver", s.XDPMode)
 	}
-	r.out.await(t, fmt.Sprintf(`v0 %s: attached by %s( driver)?, program %d, kernel \d+\.\d+\S*, policy --meter %s \(1 class\)`, m.direction, m.hook, s.ProgramID, ladder))
-	r.term()
-	r.out.await(t, "v0 "+m.direction+": detached")
-	p.unchanged(before)
-	send(t, sender(t, from, at, 1, 0), 3, 200)
-	if got := in.take(); len(got) != 3 || got[0].tos != 1 {
-		t.Errorf("after the end %+v arrived: want 3 packets as sent", got)
+	r.out.awaitMatch(t, fmt.Sprintf(`v0 %s: attached by %s( driver)?, program %d, kernel \d+\.\d+\S*, policy --meter %s \(1 class\)`, m.direction, m.hook, s.ProgramID, ladderMeter))
+	r.stopBySIGTERM()
+	r.out.awaitMatch(t, "v0 "+m.direction+": detached")
+	p.wantState(before)
+	sendUDP(t, newSender(t, from, at, 1, 0), 3, 200)
+	if got := in.receiveAll(); len(got) != 3 || got[0].tos != 1 {
+		t.Errorf("after the end %+v arrived: want 3 unchanged packets", got)
 	}
 }
 
-// TestLiveTCP holds that a TCP stream is marked and arrives, whatever the
-// device does for the stack.
+// TestLiveTCP checks that a TCP stream is marked and arrives intact, with and without the
+// device's offloads.
 func TestLiveTCP(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s-%s-v6=%v", m.hook, m.direction, v6), func(t *testing.T) {
-				m.need(t)
+				m.skipIfUnsupported(t)
 				p := newPair(t)
-				from, to := p.sides(m)
+				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, v6)
 				if v6 {
-					from.Offload("v0", "tx-checksum", false) // and with it, segmentation
+					from.Offload("v0", "tx-checksum", false) // this turns segmentation off, too
 				}
-				r := p.run(m.args("--meter", never, "--green", "dscp=af21")...)
+				r := p.runShaper(m.flags("--meter", unlimitedMeter, "--green", "dscp=af21")...)
 				sniffer := to.Sniff("v0")
-				stream(t, from, to, at, 300_000)
+				streamTCP(t, from, to, at, 300_000)
 				packets := int64(0)
 				for i, f := range sniffer.Stop() {
 					packets++
@@ -121,21 +121,21 @@ func TestLiveTCP(t *testing.T) {
 					}
 				}
 				s := p.stats()
-				if c := s.class(t, "all"); c.Marked != c.count || c.Packets < packets || c.Bytes < 300_000 {
-					t.Errorf("counted %+v, marked %+v, %d frames arrived: want all marked", c.count, c.Marked, packets)
+				if c := s.classNamed(t, "all"); c.Marked != c.packetCount || c.Packets < packets || c.Bytes < 300_000 {
+					t.Errorf("counted %+v, marked %+v, %d frames arrived: want all marked", c.packetCount, c.Marked, packets)
 				}
-				r.term()
+				r.stopBySIGTERM()
 			})
 		}
 	}
 }
 
-// stream sends bytes over TCP, and wants all of them to arrive as they are.
-func stream(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
+// streamTCP sends bytes over TCP and checks that they arrive unchanged.
+func streamTCP(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
 	t.Helper()
 	var listener *net.TCPListener
 	var err error
-	to.Do(func() { listener, err = net.ListenTCP(network("tcp", at), &net.TCPAddr{IP: at, Port: 6000}) })
+	to.Do(func() { listener, err = net.ListenTCP(networkOf("tcp", at), &net.TCPAddr{IP: at, Port: 6000}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func stream(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
 		}
 	}()
 	var conn *net.TCPConn
-	from.Do(func() { conn, err = net.DialTCP(network("tcp", at), nil, &net.TCPAddr{IP: at, Port: 6000}) })
+	from.Do(func() { conn, err = net.DialTCP(networkOf("tcp", at), nil, &net.TCPAddr{IP: at, Port: 6000}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,56 +171,56 @@ func stream(t *testing.T, from, to *nettest.Namespace, at net.IP, size int) {
 	select {
 	case b := <-got:
 		if !bytes.Equal(b, data) {
-			t.Errorf("%d bytes arrived that are not the %d sent", len(b), size)
+			t.Errorf("%d bytes arrived: want the %d bytes sent", len(b), size)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("the stream did not arrive")
 	}
 	// The kernel acknowledges the far end's FIN before it reports the end of the
 	// stream. After that it sends nothing more.
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(waitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(conn); err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
-	time.Sleep(moment)
+	time.Sleep(quietTime)
 }
 
-// TestLiveBound holds that of UDP offered above PIR passes what the meter
-// allows, no byte more and hardly one less.
+// TestLiveBound offers UDP above the PIR. The meter must pass no byte more than it allows, and
+// hardly one less.
 func TestLiveBound(t *testing.T) {
 	t.Parallel()
-	hereOnly(t)
+	skipInVM(t)
 	const (
 		pir, pbs = 2_500_000, 128 << 10 // bytes
 		cir, cbs = 1_250_000, 64 << 10
 		size     = 1000
 	)
-	for _, m := range methods {
+	for _, m := range placements {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			from, to := p.sides(m)
+			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
 			nettest.Steady(t, func() (slow error) {
-				r := p.run(m.args("--meter", "trtcm cir=1250kB/s cbs=64KiB pir=2500kB/s pbs=128KiB", "--green", "dscp=af11", "--yellow", "dscp=af12")...)
-				in := listen(t, to, at)
+				r := p.runShaper(m.flags("--meter", "trtcm cir=1250kB/s cbs=64KiB pir=2500kB/s pbs=128KiB", "--green", "dscp=af11", "--yellow", "dscp=af12")...)
+				in := listenUDP(t, to, at)
 				received := make(chan []datagram)
 				var done atomic.Bool
-				go func() { received <- slices.Collect(in.until(done.Load)) }()
-				conn := sender(t, from, at, 0, 0)
+				go func() { received <- slices.Collect(in.receiveUntil(done.Load)) }()
+				conn := newSender(t, from, at, 0, 0)
 				begin := time.Now()
 				sent := int64(0)
-				// What the buckets pass of what this machine has time to send.
-				committed, peak := newBucket(cbs, cir, begin), newBucket(pbs, pir, begin)
+				// Models of the buckets, for the packets that this machine manages to send.
+				committed, peak := newModelBucket(cbs, cir, begin), newModelBucket(pbs, pir, begin)
 				for time.Since(begin) < 2*time.Second {
 					for due := int64(time.Since(begin).Seconds() * 2 * pir / size); sent < due; sent++ {
-						if now := time.Now(); peak.takes(now, size) {
-							committed.takes(now, size)
+						if now := time.Now(); peak.passes(now, size) {
+							committed.passes(now, size)
 						}
-						send(t, conn, 1, size)
+						sendUDP(t, conn, 1, size)
 					}
 					time.Sleep(time.Millisecond)
 				}
@@ -244,29 +244,29 @@ func TestLiveBound(t *testing.T) {
 				bounded("green", bytes[af11], cbs+cir*took, committed.passed)
 				bounded("green and yellow", bytes[af11]+bytes[af12], pbs+pir*took, peak.passed)
 				s := p.stats()
-				c := s.class(t, "all")
+				c := s.classNamed(t, "all")
 				if c.Packets != sent || c.Packets-c.Dropped.Packets != int64(len(all)) {
 					t.Errorf("counted %d packets, %d dropped: want %d sent and %d arrived", c.Packets, c.Dropped.Packets, sent, len(all))
 				}
-				r.term()
+				r.stopBySIGTERM()
 				return slow
 			})
 		})
 	}
 }
 
-// bucket is a token bucket, in bytes, of which tests know what it should pass.
-type bucket struct {
+// modelBucket is a model of a token bucket, in bytes.
+type modelBucket struct {
 	burst, rate, tokens, passed float64
 	last                        time.Time
 }
 
-func newBucket(burst, rate float64, begin time.Time) *bucket {
-	return &bucket{burst: burst, rate: rate, tokens: burst, last: begin}
+func newModelBucket(burst, rate float64, begin time.Time) *modelBucket {
+	return &modelBucket{burst: burst, rate: rate, tokens: burst, last: begin}
 }
 
-// takes reports whether a packet passes.
-func (b *bucket) takes(now time.Time, size float64) bool {
+// passes reports whether a packet passes.
+func (b *modelBucket) passes(now time.Time, size float64) bool {
 	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.last).Seconds())
 	b.last = now
 	if b.tokens < size {
@@ -277,16 +277,16 @@ func (b *bucket) takes(now time.Time, size float64) bool {
 	return true
 }
 
-// TestLiveECN holds that a packet that understands congestion is told of it,
-// and that one that does not is dropped where the policy says so.
+// TestLiveECN checks that ECN-capable packets are marked, and that other packets are dropped if
+// the policy says so.
 func TestLiveECN(t *testing.T) {
 	t.Parallel()
-	for _, m := range methods {
+	for _, m := range placements {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
-			m.need(t)
+			m.skipIfUnsupported(t)
 			p := newPair(t)
-			from, to := p.sides(m)
-			r := p.run(m.args("--policy", file(t, `
+			from, to := p.senderAndReceiver(m)
+			r := p.runShaper(m.flags("--policy", writePolicy(t, `
 classes:
   - name: strict
     match: {dscp: af11}
@@ -296,12 +296,12 @@ classes:
 `))...)
 			for _, v6 := range []bool{false, true} {
 				_, at := p.addresses(m, v6)
-				in := listen(t, to, at)
+				in := listenUDP(t, to, at)
 				for _, tos := range []int{0, 1, 2, 3, af11, af11 | 2} {
-					send(t, sender(t, from, at, tos, 0), 1, 100)
+					sendUDP(t, newSender(t, from, at, tos, 0), 1, 100)
 				}
 				var got []int
-				for _, d := range in.take() {
+				for _, d := range in.receiveAll() {
 					got = append(got, d.tos)
 				}
 				if want := []int{0, 3, 3, 3, af11 | 3}; !slices.Equal(got, want) {
@@ -309,10 +309,10 @@ classes:
 				}
 			}
 			s := p.stats()
-			if c := s.class(t, "strict"); c.Green.Dropped["ecn"].Packets != 2 || c.Packets != 4 {
+			if c := s.classNamed(t, "strict"); c.Green.Dropped["ecn"].Packets != 2 || c.Packets != 4 {
 				t.Errorf("counted %+v: want 4 packets, 2 dropped for ECN", c)
 			}
-			r.term()
+			r.stopBySIGTERM()
 		})
 	}
 }
