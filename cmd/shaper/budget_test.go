@@ -31,7 +31,7 @@ func TestBudgetCommands(t *testing.T) {
 	}
 	var notes bytes.Buffer
 	s := budgets.New(kernel.Now, func(format string, args ...any) { newPrinter(&notes).Printf(format+"\n", args...) })
-	if err := s.Follow(t.Context(), []budgets.Shaper{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{nobody{}}); err != nil {
+	if err := s.Follow(t.Context(), []budgets.Shaper{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{leaseIgnorer{}}); err != nil {
 		t.Fatal(err)
 	}
 	command := func(args string) (code int, text string) {
@@ -83,8 +83,8 @@ func TestBudgetCommands(t *testing.T) {
 	}
 }
 
-// nobody ignores leases.
-type nobody struct{}
+// leaseIgnorer ignores leases.
+type leaseIgnorer struct{}
 
-func (nobody) SetLease(string, dataplane.Lease) error { return nil }
-func (nobody) Asked(string) ([3]uint64, error)        { return [3]uint64{}, nil }
+func (leaseIgnorer) SetLease(string, dataplane.Lease) error { return nil }
+func (leaseIgnorer) Asked(string) ([3]uint64, error)        { return [3]uint64{}, nil }

@@ -147,9 +147,7 @@ func reloadEach(s streams, list []live.Shaper, policies []*policyfile.Compiled, 
 			incomplete = errors.Join(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
 		}
 		if k, ok := sh.(*kernel.Shaper); ok {
-			for _, note := range k.Notes {
-				fmt.Fprintf(s.err, "shaper: %s: %s\n", live.Name(&k.About), note)
-			}
+			printNotes(s.err, live.Name(&k.About), k.Notes)
 		}
 		if !asJSON {
 			p.reloaded(sh.Info(), policies[i], changes)

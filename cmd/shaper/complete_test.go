@@ -19,9 +19,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// completed returns the words that a shell gets for a command line, without descriptions, and
+// completeWords returns the words that a shell gets for a command line, without descriptions, and
 // the directive, such as :4.
-func completed(t *testing.T, args ...string) string {
+func completeWords(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
 	if code := run(append([]string{cobra.ShellCompNoDescRequestCmd}, args...), streams{strings.NewReader(""), &out, &errs}); code != exitDone {
@@ -93,7 +93,7 @@ func TestComplete(t *testing.T) {
 		{"simulate ", inOrder},
 	} {
 		args := strings.Split(tt.line, " ") // a space at the end begins a new word
-		if got := completed(t, args...); got != tt.want {
+		if got := completeWords(t, args...); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.line, got, tt.want)
 		}
 	}
@@ -103,11 +103,11 @@ func TestComplete(t *testing.T) {
 func TestCompleteInterfaces(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"run", ""}, {"tap", "tap0", "--uplink", ""}} {
-		if got := strings.Fields(completed(t, args...)); !slices.Contains(got, "lo") || got[len(got)-1] != ":4" {
+		if got := strings.Fields(completeWords(t, args...)); !slices.Contains(got, "lo") || got[len(got)-1] != ":4" {
 			t.Errorf("%q: %q, want lo among them", args, got)
 		}
 	}
-	if got := completed(t, "run", "lo", ""); got != ":4" {
+	if got := completeWords(t, "run", "lo", ""); got != ":4" {
 		t.Errorf("a second argument: %s", got)
 	}
 }
@@ -137,10 +137,10 @@ func TestCompleteShaped(t *testing.T) {
 	}
 	defer listener.Close()
 	for _, command := range []string{"reload", "confirm", "detach", "status", "stats"} {
-		if got := completed(t, command, ""); got != "tap-complete :4" {
+		if got := completeWords(t, command, ""); got != "tap-complete :4" {
 			t.Errorf("%s: %s, want tap-complete", command, got)
 		}
-		if got := completed(t, command, "x", ""); got != ":4" {
+		if got := completeWords(t, command, "x", ""); got != ":4" {
 			t.Errorf("%s: a second argument: %s", command, got)
 		}
 	}

@@ -46,7 +46,7 @@ func TestDocs(t *testing.T) {
 		name, _ := filepath.Rel(root, page)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, namespace := checkout(t, root), uplink(t, strings.ReplaceAll(name, "/", "-"))
+			dir, namespace := copyCheckout(t, root), newUplink(t, strings.ReplaceAll(name, "/", "-"))
 			for _, c := range list {
 				c.run(t, name, dir, bin, namespace)
 			}
@@ -57,8 +57,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// checkout copies the tree, so that commands write to the copy.
-func checkout(t *testing.T, root string) string {
+// copyCheckout copies the tree, so that commands write to the copy.
+func copyCheckout(t *testing.T, root string) string {
 	dir := t.TempDir()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -89,8 +89,8 @@ func checkout(t *testing.T, root string) string {
 	return dir
 }
 
-// uplink creates a network namespace with an interface eth0.
-func uplink(t *testing.T, page string) string {
+// newUplink creates a network namespace with an interface eth0.
+func newUplink(t *testing.T, page string) string {
 	name := fmt.Sprintf("shaper-docs-%d-%s", os.Getpid(), strings.TrimSuffix(page, ".md"))
 	for _, args := range [][]string{
 		{"netns", "add", name},
@@ -152,13 +152,13 @@ func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 		t.Errorf("%s: %s\n%v: %s", page, text, err, out)
 		return
 	}
-	if c.check && !printed(string(out), c.want) {
+	if c.check && !sameOutput(string(out), c.want) {
 		t.Errorf("%s: %s\nprints\n%s\nthe page says\n%s", page, text, out, c.want)
 	}
 }
 
-// printed compares output with a page, ignoring spaces at the ends of lines.
-func printed(got, want string) bool {
+// sameOutput compares output with a page, ignoring spaces at the ends of lines.
+func sameOutput(got, want string) bool {
 	var pattern strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(want)) {
 		if line = strings.TrimRight(line, " \n"); line == "..." {

@@ -41,12 +41,12 @@ func TestEngines(t *testing.T) {
 		}
 		policies = append(policies, string(text))
 	}
-	all := captures(t)
+	all := testCaptures(t)
 	rows := 0
 	for i, capture := range all {
 		rows += sameByBoth(t, policies[i%len(policies)], capture)
 	}
-	for range 20 {
+	for range 10 {
 		policy := randomPolicy(r)
 		rows += sameByBoth(t, policy, all[r.IntN(len(all))])
 		if t.Failed() {

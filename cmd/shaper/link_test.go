@@ -126,7 +126,7 @@ func TestLink(t *testing.T) {
 		if now := new(big.Rat).SetInt64(r.now); free.Cmp(now) < 0 {
 			free = now
 		}
-		if want := ceil(free); r.departure != want {
+		if want := ceilRat(free); r.departure != want {
 			t.Fatalf("packet %d leaves at %d, the link is free for it at %d", r.number, r.departure, want)
 		}
 		free.Add(free, big.NewRat(r.length*8e9, 7e6))
@@ -147,8 +147,8 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// ceil rounds a rational up.
-func ceil(r *big.Rat) int64 {
+// ceilRat rounds a rational up.
+func ceilRat(r *big.Rat) int64 {
 	n := new(big.Int).Add(r.Num(), new(big.Int).Sub(r.Denom(), big.NewInt(1)))
 	return n.Div(n, r.Denom()).Int64()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -113,4 +114,17 @@ func checkPolicy[S interface{ Check(*dataplane.Plan) error }](c *policyfile.Comp
 		}
 	}
 	return nil
+}
+
+const metricsHelp = "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only"
+
+// metricsAddress parses the value of --metrics; "" is no address.
+func metricsAddress(text string) (address metrics.Address, err error) {
+	if text == "" {
+		return address, nil
+	}
+	if address, err = metrics.ParseAddress(text); err != nil {
+		err = &usageError{err}
+	}
+	return address, err
 }

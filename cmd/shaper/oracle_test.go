@@ -20,9 +20,9 @@ import (
 // sharedPcaps is a folder of real captures beside the checkout, which may not exist.
 const sharedPcaps = "../../../shared/pcaps"
 
-// captures returns the captures that tests replay: those of this repository, and the real ones
+// testCaptures returns the captures that tests replay: those of this repository, and the real ones
 // if they exist.
-func captures(t *testing.T) []string {
+func testCaptures(t *testing.T) []string {
 	t.Helper()
 	var out []string
 	for _, dir := range []string{"../../testdata/pcaps", sharedPcaps} {
@@ -57,7 +57,7 @@ func TestAgainstOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, capture := range captures(t) {
+			for _, capture := range testCaptures(t) {
 				againstModel(t, string(text), policy, capture)
 			}
 		})
@@ -124,10 +124,10 @@ func outputAgainstModel(t *testing.T, policy, path, capture string) {
 // centuries apart, also outside the supported range.
 func TestFarStamps(t *testing.T) {
 	t.Parallel()
-	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
+	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
 	capture := filepath.Join(t.TempDir(), "far.pcapng")
 	rows := 0
-	for i := range *policies {
+	for i := range *randomPolicyCount {
 		policy := randomPolicy(r, "wan")
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)

@@ -32,8 +32,8 @@ func largeCapture(t *testing.T) string {
 	return path
 }
 
-// entries returns the names in a directory.
-func entries(t *testing.T, dir string) (names []string) {
+// directoryNames returns the names in a directory.
+func directoryNames(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -45,9 +45,9 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// stuck starts a replay that writes to a pipe that is not read, and waits until it has created
+// startStuckReplay starts a replay that writes to a pipe that is not read, and waits until it has created
 // its temporary files.
-func stuck(t *testing.T) (cmd *exec.Cmd, out io.ReadCloser, dir string, stderr *bytes.Buffer) {
+func startStuckReplay(t *testing.T) (cmd *exec.Cmd, out io.ReadCloser, dir string, stderr *bytes.Buffer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -63,7 +63,7 @@ func stuck(t *testing.T) (cmd *exec.Cmd, out io.ReadCloser, dir string, stderr *
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for len(entries(t, dir)) < 2 && ctx.Err() == nil {
+	for len(directoryNames(t, dir)) < 2 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	// The first byte of output is written after all files are created.
@@ -85,7 +85,7 @@ func diedBy(err error) syscall.Signal {
 // TestClosedPipe closes the standard output before everything is written. The process must die
 // by SIGPIPE without a message, and leave no file.
 func TestClosedPipe(t *testing.T) {
-	cmd, out, dir, stderr := stuck(t)
+	cmd, out, dir, stderr := startStuckReplay(t)
 	out.Close()
 	if err := cmd.Wait(); diedBy(err) != syscall.SIGPIPE {
 		t.Errorf("%v, want death by SIGPIPE", err)
@@ -93,7 +93,7 @@ func TestClosedPipe(t *testing.T) {
 	if stderr.Len() > 0 {
 		t.Errorf("stderr: %s", stderr)
 	}
-	if left := entries(t, dir); len(left) > 0 {
+	if left := directoryNames(t, dir); len(left) > 0 {
 		t.Errorf("files left: %q", left)
 	}
 }
@@ -105,7 +105,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	defer signal.Reset(syscall.SIGHUP)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
-			cmd, _, dir, stderr := stuck(t)
+			cmd, _, dir, stderr := startStuckReplay(t)
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			if err := cmd.Process.Signal(sig); err != nil {
@@ -125,7 +125,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			if diedBy(err) != sig {
 				t.Errorf("%v, want death by the signal; stderr: %s", err, stderr)
 			}
-			if left := entries(t, dir); len(left) > 0 {
+			if left := directoryNames(t, dir); len(left) > 0 {
 				t.Errorf("files left: %q", left)
 			}
 		})
@@ -144,7 +144,7 @@ func TestNohup(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for len(entries(t, dir)) == 0 {
+	for len(directoryNames(t, dir)) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -161,7 +161,7 @@ func TestNohup(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if got := entries(t, dir); fmt.Sprint(got) != "[out.pcap]" {
+	if got := directoryNames(t, dir); fmt.Sprint(got) != "[out.pcap]" {
 		t.Errorf("files %q, want out.pcap", got)
 	}
 }
@@ -232,7 +232,7 @@ func TestLongNames(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := entries(t, dir); len(got) != 2 {
+	if got := directoryNames(t, dir); len(got) != 2 {
 		t.Errorf("%d files, want 2", len(got))
 	}
 }

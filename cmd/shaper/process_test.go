@@ -44,7 +44,7 @@ func TestInterrupted(t *testing.T) {
 			if _, err := in.Write(raw[:sent]); err != nil {
 				t.Fatal(err)
 			}
-			taken(t, cmd.Process.Pid)
+			awaitInputRead(t, cmd.Process.Pid)
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
@@ -112,8 +112,8 @@ func TestInterruptedBeforeTheHeader(t *testing.T) {
 	}
 }
 
-// taken waits until a process has read all of its input so far.
-func taken(t *testing.T, pid int) {
+// awaitInputRead waits until a process has read all of its input so far.
+func awaitInputRead(t *testing.T, pid int) {
 	t.Helper()
 	for range 1000 {
 		time.Sleep(5 * time.Millisecond)

@@ -17,10 +17,10 @@ import (
 // resulting capture with the reference model.
 func TestRandomPolicies(t *testing.T) {
 	t.Parallel()
-	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
-	all := captures(t)
+	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
+	all := testCaptures(t)
 	rows := 0
-	for range *policies {
+	for range *randomPolicyCount {
 		policy := randomPolicy(r, "wan", "lan")
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)
@@ -45,9 +45,9 @@ func TestRandomPolicies(t *testing.T) {
 func TestRandomQueues(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	r := seeded(t)
+	r := seededRand(t)
 	rows := 0
-	for range *policies / 10 {
+	for range *randomPolicyCount / 10 {
 		policy := randomPolicy(r)
 		rows += sameByBoth(t, policy, randomCapture(t, r))
 		if t.Failed() {
@@ -60,11 +60,11 @@ func TestRandomQueues(t *testing.T) {
 	t.Logf("%d rows were compared", rows)
 }
 
-// policies is the number of random policies of a test.
-var policies = flag.Int("policies", 60, "random policies to test")
+// randomPolicyCount is the number of random policies of a test.
+var randomPolicyCount = flag.Int("policies", 60, "random policies to test")
 
-// seeded returns a random source and logs its seed.
-func seeded(t *testing.T) *rand.Rand {
+// seededRand returns a random source and logs its seed.
+func seededRand(t *testing.T) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
@@ -125,8 +125,8 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 	return path
 }
 
-// pick returns one of the words at random.
-func pick(r *rand.Rand, words ...string) string { return words[r.IntN(len(words))] }
+// pickWord returns one of the words at random.
+func pickWord(r *rand.Rand, words ...string) string { return words[r.IntN(len(words))] }
 
 // randomPolicy returns a policy with queues with their own rates and queues of the given links.
 // Without links, the eBPF program supports the policy.
@@ -136,7 +136,7 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 		b.WriteString("links:\n")
 	}
 	for _, link := range links {
-		fmt.Fprintf(&b, "  %s: {rate: %s}\n", link, pick(r, "1mbit", "500kbit", "7777777bit", "33mbit", "12112kbit", "3gbit"))
+		fmt.Fprintf(&b, "  %s: {rate: %s}\n", link, pickWord(r, "1mbit", "500kbit", "7777777bit", "33mbit", "12112kbit", "3gbit"))
 	}
 	b.WriteString("queues:\n")
 	queues := []string{"q0", "q1", "q2", "q3"}
@@ -161,7 +161,7 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 		if r.IntN(5) > 0 {
 			color := ""
 			if r.IntN(2) == 0 {
-				color = ", color: aware" + pick(r, "", "", ", precolor: {from: pcp, map: {0: yellow, 5: red}}",
+				color = ", color: aware" + pickWord(r, "", "", ", precolor: {from: pcp, map: {0: yellow, 5: red}}",
 					", precolor: {from: mpls, map: {0: yellow, 3: red}}", ", precolor: {from: dscp, map: {ef: red, 0: yellow}}")
 			}
 			fmt.Fprintf(&b, "    meter: {%s%s}\n", meter(), color)
@@ -176,23 +176,23 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 		}
 	}
 	if r.IntN(3) == 0 {
-		fmt.Fprintf(&b, "length: %s\n", pick(r, "l2", "l1", "{base: l3, overhead: -20}", "{base: l3, overhead: 38, mpu: 84}"))
+		fmt.Fprintf(&b, "length: %s\n", pickWord(r, "l2", "l1", "{base: l3, overhead: -20}", "{base: l3, overhead: 38, mpu: 84}"))
 	}
 	if r.IntN(4) == 0 {
-		fmt.Fprintf(&b, "otherwise: %s\n", pick(r, "drop", "drop", "pass"))
+		fmt.Fprintf(&b, "otherwise: %s\n", pickWord(r, "drop", "drop", "pass"))
 	}
 	return b.String()
 }
 
 func randomRate(r *rand.Rand) string {
-	return fmt.Sprintf(pick(r, "%dbit", "%dkbit", "%dB/s", "%dB/7ms", "%dkB/1min"), 1+r.IntN(1_000_000)/(1+r.IntN(1000)))
+	return fmt.Sprintf(pickWord(r, "%dbit", "%dkbit", "%dB/s", "%dB/7ms", "%dkB/1min"), 1+r.IntN(1_000_000)/(1+r.IntN(1000)))
 }
 
 func randomQueue(r *rand.Rand, links []string) string {
 	slow := randomRate(r) // may be too slow for a link
-	q := "rate: " + pick(r, slow, "10mbit", "7777777bit", "33mbit")
+	q := "rate: " + pickWord(r, slow, "10mbit", "7777777bit", "33mbit")
 	if links != nil && r.IntN(3) > 0 {
-		q = "link: " + pick(r, links...) + pick(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") + pick(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4)))
+		q = "link: " + pickWord(r, links...) + pickWord(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") + pickWord(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4)))
 	}
 	unit, most := "ms", 1+r.IntN(200)
 	switch r.IntN(3) {
@@ -206,34 +206,34 @@ func randomQueue(r *rand.Rand, links []string) string {
 	for _, color := range []string{"green", "yellow", "red"} {
 		if r.IntN(2) == 0 {
 			to := 1 + r.IntN(most)
-			early = append(early, fmt.Sprintf("%s: {min: %d%s, max: %d%[3]s, probability: %[5]s}", color, r.IntN(to+1), unit, to, pick(r, "0", "1", "0.1", "0.5", "0.123456789")))
+			early = append(early, fmt.Sprintf("%s: {min: %d%s, max: %d%[3]s, probability: %[5]s}", color, r.IntN(to+1), unit, to, pickWord(r, "0", "1", "0.1", "0.5", "0.123456789")))
 		}
 	}
 	if early != nil {
 		q += ", wred: {" + strings.Join(early, ", ") + "}"
 	}
 	if links != nil && r.IntN(3) == 0 && !strings.HasPrefix(q, "rate: "+slow) {
-		q += ", fair: " + pick(r, "flow", "src", "dst", "hosts", "'src/24,64'", "dst/8", "vlan", "dscp")
+		q += ", fair: " + pickWord(r, "flow", "src", "dst", "hosts", "'src/24,64'", "dst/8", "vlan", "dscp")
 	}
-	return q + pick(r, "", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}", ", codel: {target: 5us, interval: 3s}", ", codel: {interval: 77777ns}") +
-		pick(r, "", ", ecn: true") + pick(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64)))
+	return q + pickWord(r, "", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}", ", codel: {target: 5us, interval: 3s}", ", codel: {interval: 77777ns}") +
+		pickWord(r, "", ", ecn: true") + pickWord(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64)))
 }
 
 func randomMatch(r *rand.Rand) string {
 	keys := map[string]func() string{
 		"src": func() string {
-			return pick(r, "192.0.2.0/24", "198.51.100.0/24", "0.0.0.0/0", "2001:db8::/32", "'::/0'", "[192.0.2.1, 2001:db8::1]")
+			return pickWord(r, "192.0.2.0/24", "198.51.100.0/24", "0.0.0.0/0", "2001:db8::/32", "'::/0'", "[192.0.2.1, 2001:db8::1]")
 		},
-		"dst":       func() string { return pick(r, "192.0.2.0/25", "203.0.113.0/24", "128.0.0.0/1", "2001:db8::/33") },
-		"proto":     func() string { return pick(r, "tcp", "udp", "icmp", "[tcp, udp]", "0-100", "58") },
-		"sport":     func() string { return pick(r, "0-1023", "1024-65535", "53") },
-		"dport":     func() string { return pick(r, "[53, 443]", "5000-5999", "0") },
-		"dscp":      func() string { return pick(r, "ef", "[af11, af12, af13]", "0", "1-63") },
-		"vlan":      func() string { return pick(r, "0-4095", "1-100", "100") },
-		"pcp":       func() string { return pick(r, "0", "[1, 3, 5]", "2-7") },
-		"mark":      func() string { return pick(r, "0", "1-9") },
-		"ethertype": func() string { return pick(r, "arp", "ipv4", "[ipv6, 0x8847]", "0x8864", "0-0xffff") },
-		"length":    func() string { return pick(r, "0-100", "40", "1000-9000", "0-65535") },
+		"dst":       func() string { return pickWord(r, "192.0.2.0/25", "203.0.113.0/24", "128.0.0.0/1", "2001:db8::/33") },
+		"proto":     func() string { return pickWord(r, "tcp", "udp", "icmp", "[tcp, udp]", "0-100", "58") },
+		"sport":     func() string { return pickWord(r, "0-1023", "1024-65535", "53") },
+		"dport":     func() string { return pickWord(r, "[53, 443]", "5000-5999", "0") },
+		"dscp":      func() string { return pickWord(r, "ef", "[af11, af12, af13]", "0", "1-63") },
+		"vlan":      func() string { return pickWord(r, "0-4095", "1-100", "100") },
+		"pcp":       func() string { return pickWord(r, "0", "[1, 3, 5]", "2-7") },
+		"mark":      func() string { return pickWord(r, "0", "1-9") },
+		"ethertype": func() string { return pickWord(r, "arp", "ipv4", "[ipv6, 0x8847]", "0x8864", "0-0xffff") },
+		"length":    func() string { return pickWord(r, "0-100", "40", "1000-9000", "0-65535") },
 	}
 	var parts []string
 	for _, key := range []string{"src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark", "ethertype", "length"} {
@@ -247,11 +247,11 @@ func randomMatch(r *rand.Rand) string {
 // randomAction returns an action. The reference model may not support it.
 func randomAction(r *rand.Rand, queues []string, unknown bool) string {
 	if r.IntN(3) == 0 {
-		return pick(r, "pass", "drop")
+		return pickWord(r, "pass", "drop")
 	}
 	choices := []string{
-		"dscp: " + pick(r, "af12", "0", "63"), "pcp: 3", "mpls: 4",
-		pick(r, "ecn: ce", "ecn: ce, else: drop"), "mark: 7", "queue: " + pick(r, queues...),
+		"dscp: " + pickWord(r, "af12", "0", "63"), "pcp: 3", "mpls: 4",
+		pickWord(r, "ecn: ce", "ecn: ce, else: drop"), "mark: 7", "queue: " + pickWord(r, queues...),
 	}
 	if unknown {
 		choices = append(choices, "dei: 1")

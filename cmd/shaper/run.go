@@ -63,7 +63,7 @@ policy file again. It needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.BoolVar(&f.repair, "repair", false, "restore the shaper if another program displaces it")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "detach after `TIME`")
 	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
-	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
+	flags.StringVar(&f.metrics, "metrics", "", metricsHelp)
 	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }
@@ -90,11 +90,9 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if f.gsoLimit, err = parseGSOLimit(f.gso); err != nil {
 		return err
 	}
-	var address metrics.Address
-	if f.metrics != "" {
-		if address, err = metrics.ParseAddress(f.metrics); err != nil {
-			return &usageError{err}
-		}
+	address, err := metricsAddress(f.metrics)
+	if err != nil {
+		return err
 	}
 	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics)
 	notify := newNotifier()

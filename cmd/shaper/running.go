@@ -64,10 +64,9 @@ func (r *running) start(ctx context.Context) (bool, error) {
 	if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err == nil, err
 	}
-	if !r.flags.await {
-		return false, fmt.Errorf("%w: use --wait to wait for it", err)
+	if err := announceWait(r.err, r.name, r.flags.await); err != nil {
+		return false, err
 	}
-	r.warn("there is no interface %s yet: waiting for it to appear", r.name)
 	return r.attachWhenPresent(ctx, nil)
 }
 
@@ -98,7 +97,7 @@ func (r *running) attach() error {
 		for _, what := range sh.Removed {
 			r.warn("cleaned up: %s", what)
 		}
-		r.printNotes(sh)
+		printNotes(r.err, live.Name(&sh.About), sh.Notes)
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
@@ -293,7 +292,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 		}
 		r.plans[sh.Direction] = loadedPlan{sh.Loaded, policy.Plan}
 		r.print().reloaded(&sh.About, policy, changes)
-		r.printNotes(sh)
+		printNotes(r.err, live.Name(&sh.About), sh.Notes)
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
 		}

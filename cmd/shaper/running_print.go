@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
@@ -31,10 +33,10 @@ func (r *running) printAttached(sh *kernel.Shaper, changes []dataplane.Change) {
 	}
 }
 
-// printNotes prints the effects of a policy on budgets that other shapers use.
-func (r *running) printNotes(sh *kernel.Shaper) {
-	for _, note := range sh.Notes {
-		r.warn("%s: %s", live.Name(&sh.About), note)
+// printNotes prints the effects of a shaper's policy on budgets that other shapers use.
+func printNotes(w io.Writer, name string, notes []string) {
+	for _, note := range notes {
+		fmt.Fprintf(w, "shaper: %s: %s\n", name, note)
 	}
 }
 

@@ -42,16 +42,16 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":   exits,
-			"packets": packets,
-			"lone":    lone,
+			"exits":   wantExitCode,
+			"packets": wantPackets,
+			"lone":    wantOnlyFiles,
 		},
 	})
 }
 
-// exits also checks that each line on stderr begins with shaper:, and that a command with an
+// wantExitCode also checks that each line on stderr begins with shaper:, and that a command with an
 // exit code other than 0 prints an error.
-func exits(ts *testscript.TestScript, _ bool, args []string) {
+func wantExitCode(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	err = ts.Exec("shaper", args[1:]...)
@@ -78,7 +78,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-func packets(ts *testscript.TestScript, _ bool, args []string) {
+func wantPackets(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got, err := countPackets([]byte(ts.ReadFile(args[1])))
@@ -116,7 +116,7 @@ func countPackets(raw []byte) (n int, err error) {
 	return n, err
 }
 
-func lone(ts *testscript.TestScript, _ bool, args []string) {
+func wantOnlyFiles(ts *testscript.TestScript, _ bool, args []string) {
 	entries, err := os.ReadDir(ts.MkAbs("."))
 	ts.Check(err)
 	var got []string
@@ -128,8 +128,8 @@ func lone(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// loaded matches parts of a page that a browser would load from elsewhere.
-var loaded = regexp.MustCompile(`(?i)(src|href|action|data)\s*=\s*["']?\s*(https?:)?//|@import|url\(\s*["']?(https?:)?//|fetch\(|XMLHttpRequest|WebSocket\(`)
+// loadedElsewhere matches parts of a page that a browser would load from elsewhere.
+var loadedElsewhere = regexp.MustCompile(`(?i)(src|href|action|data)\s*=\s*["']?\s*(https?:)?//|@import|url\(\s*["']?(https?:)?//|fetch\(|XMLHttpRequest|WebSocket\(`)
 
 // TestReportLoadsNothing checks that a report is self-contained.
 func TestReportLoadsNothing(t *testing.T) {
@@ -146,7 +146,7 @@ func TestReportLoadsNothing(t *testing.T) {
 	if !bytes.Contains(page, []byte("<html")) || !bytes.Contains(page, []byte("bursts.pcap")) {
 		t.Error("not a page about the capture")
 	}
-	if found := loaded.FindAll(page, -1); found != nil {
+	if found := loadedElsewhere.FindAll(page, -1); found != nil {
 		t.Errorf("the page loads %q", found)
 	}
 }

@@ -23,15 +23,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// still is a shaper whose counters do not change.
-type still struct {
+// idleShaper is a shaper whose counters do not change.
+type idleShaper struct {
 	live.Shaper
 	about kernel.About
 }
 
-func (s *still) Info() *kernel.About     { return &s.about }
-func (s *still) Attached() (bool, error) { return true, nil }
-func (s *still) Owned() (bool, error)    { return true, nil }
+func (s *idleShaper) Info() *kernel.About     { return &s.about }
+func (s *idleShaper) Attached() (bool, error) { return true, nil }
+func (s *idleShaper) Owned() (bool, error)    { return true, nil }
 
 // onTerminal returns the output on a terminal.
 func onTerminal(t *testing.T, write func(w *os.File)) string {
@@ -63,9 +63,9 @@ func onTerminal(t *testing.T, write func(w *os.File)) string {
 	return strings.ReplaceAll(string(<-got), "\r\n", "\n")
 }
 
-// sampled returns two samples of a policy, one second apart. All counters are 0 in the first
+// samplePair returns two samples of a policy, one second apart. All counters are 0 in the first
 // and n in the second.
-func sampled(t *testing.T, policy *policyfile.Compiled, n int64) (before, now live.Sample) {
+func samplePair(t *testing.T, policy *policyfile.Compiled, n int64) (before, now live.Sample) {
 	t.Helper()
 	count := dataplane.Count{Packets: n, Bytes: n}
 	classes, stages := policy.Plan.Classes, len(policy.Plan.Stages)
@@ -96,7 +96,7 @@ func sampled(t *testing.T, policy *policyfile.Compiled, n int64) (before, now li
 	return before, now
 }
 
-func widest(text string) (line string) {
+func widestLine(text string) (line string) {
 	for l := range strings.Lines(text) {
 		if l = strings.TrimRight(l, "\n"); say.WidthOf(l) > say.WidthOf(line) {
 			line = l
@@ -147,13 +147,13 @@ queues:
 			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, policy.Label()
 			about.Outline = *policy.Plan.Outline()
 			about.Place.Hook = "tcx"
-			var sh live.Shaper = &still{about: about}
+			var sh live.Shaper = &idleShaper{about: about}
 			if about.Peer != "" {
 				about.Place.Hook = live.ByTap
-				sh = &still{about: about}
+				sh = &idleShaper{about: about}
 			}
 			for _, n := range []int64{0, 1, 999_999, 1e9, 1e15, math.MaxInt64 / 16} {
-				before, now := sampled(t, policy, n)
+				before, now := samplePair(t, policy, n)
 				show := func(p *printer) {
 					p.stats(sh, before, now)
 					p.lost(&about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
@@ -163,14 +163,14 @@ queues:
 				}
 				var piped bytes.Buffer
 				show(newPrinter(&piped))
-				if line := widest(piped.String()); names.name == "short" && say.WidthOf(line) > 80 {
+				if line := widestLine(piped.String()); names.name == "short" && say.WidthOf(line) > 80 {
 					t.Errorf("%s, %d in a pipe: %d columns: %q", names.name, n, say.WidthOf(line), line)
 				}
 				if !strings.Contains(piped.String(), names.class) || !strings.Contains(piped.String(), names.path) {
 					t.Errorf("%s, %d in a pipe: a name was cut:\n%s", names.name, n, &piped)
 				}
 				seen := onTerminal(t, func(w *os.File) { show(newPrinter(w)) })
-				if line := widest(seen); say.WidthOf(line) > 80 {
+				if line := widestLine(seen); say.WidthOf(line) > 80 {
 					t.Errorf("%s, %d on a terminal: %d columns: %q", names.name, n, say.WidthOf(line), line)
 				}
 				for _, want := range []string{"dropped: queue-full", "dropped: codel", "CE", "marked"} {
@@ -192,14 +192,14 @@ queues: {q: {rate: 1mbit, limit: 20ms}}`}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, now := sampled(t, policy, 0)
+	before, now := samplePair(t, policy, 0)
 	s := &now.Stats[0]
 	s.Colors[meter.Green], s.Colors[meter.Red] = dataplane.Count{Packets: 1000, Bytes: 1e6}, dataplane.Count{Packets: 600, Bytes: 600_000}
 	s.Drops[meter.Green][dataplane.CauseWRED] = dataplane.Count{Packets: 500, Bytes: 500_000}
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
 	now.Stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
-	newPrinter(&out).stats(&still{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
+	newPrinter(&out).stats(&idleShaper{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
 	for _, want := range []string{
 		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,
@@ -229,7 +229,7 @@ queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.Comp
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, now := sampled(t, policy, 0)
+	before, now := samplePair(t, policy, 0)
 	for i := range 3 {
 		now.Stats[i].Colors[meter.Green].Bytes = 1e6
 	}

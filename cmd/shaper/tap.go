@@ -63,7 +63,7 @@ it read the policy file again. When it ends, queued packets get the time of
 	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
 	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
-	flags.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
+	flags.StringVar(&f.metrics, "metrics", "", metricsHelp)
 	return cmd
 }
 
@@ -96,11 +96,9 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil || memory == 0 {
 		return usagef("--memory %q: want a size, such as 256MiB", f.memory)
 	}
-	var address metrics.Address
-	if f.metrics != "" {
-		if address, err = metrics.ParseAddress(f.metrics); err != nil {
-			return &usageError{err}
-		}
+	address, err := metricsAddress(f.metrics)
+	if err != nil {
+		return err
 	}
 	policy, err := f.load()
 	if err != nil {
@@ -173,13 +171,6 @@ func (c *runningTap) leaveBudgets() error {
 	return errors.Join(errs...)
 }
 
-// printNotes prints the effects of a policy on budgets that other shapers use.
-func (c *runningTap) printNotes(m *kernel.Member) {
-	for _, note := range m.Notes {
-		fmt.Fprintf(c.s.err, "shaper: %s: %s\n", c.name, note)
-	}
-}
-
 // addDirections creates a shaper for each direction, and joins the budgets of the host.
 func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) error {
 	defer interrupted.allowExit()()
@@ -193,7 +184,7 @@ func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) er
 			return explainIn(policy, err)
 		}
 		c.list = append(c.list, live.NewLocalTap(c.name, f.uplink+f.peer, direction, shaper, policy))
-		c.list[i].Notes = func() { c.printNotes(member) }
+		c.list[i].Notes = func() { printNotes(c.s.err, c.name, member.Notes) }
 		if direction == kernel.Egress {
 			c.plane.Egress = shaper
 		} else {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// installed installs the unit, and a script in place of the command.
-func installed(t *testing.T) (prefix, unit string) {
+// installUnit installs the unit, and a script in place of the command.
+func installUnit(t *testing.T) (prefix, unit string) {
 	t.Helper()
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("needs make")
@@ -44,7 +44,7 @@ func installed(t *testing.T) (prefix, unit string) {
 
 // TestUnit checks that systemd accepts the unit, and that its commands are commands of shaper.
 func TestUnit(t *testing.T) {
-	prefix, unit := installed(t)
+	prefix, unit := installUnit(t)
 	text, err := os.ReadFile(unit)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -21,16 +22,25 @@ func isMissing(name string) bool {
 	return errors.As(err, new(netlink.LinkNotFoundError))
 }
 
+// announceWait prints that shaper waits for an interface that does not exist yet. If wait is
+// false, it returns an error instead.
+func announceWait(w io.Writer, name string, wait bool) error {
+	if !wait {
+		return fmt.Errorf("%w: use --wait to wait for it", &kernel.NoInterfaceError{Name: name})
+	}
+	fmt.Fprintf(w, "shaper: there is no interface %s yet: waiting for it to appear\n", name)
+	return nil
+}
+
 // awaitNew returns when an interface of that name exists, or when ctx is done. If wait is
 // false and there is none, it returns an error.
 func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool) error {
 	if !isMissing(name) {
 		return nil
 	}
-	if !wait {
-		return fmt.Errorf("%w: use --wait to wait for it", &kernel.NoInterfaceError{Name: name})
+	if err := announceWait(s.err, name, wait); err != nil {
+		return err
 	}
-	fmt.Fprintf(s.err, "shaper: there is no interface %s yet: waiting for it to appear\n", name)
 	n.ready("waiting for " + name)
 	for isMissing(name) && ctx.Err() == nil {
 		select {

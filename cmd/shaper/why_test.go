@@ -94,8 +94,8 @@ func TestWhyAgainstDecisions(t *testing.T) {
 
 // TestWhyRandom is TestWhyAgainstDecisions for random policies.
 func TestWhyRandom(t *testing.T) {
-	r, path := seeded(t), filepath.Join(t.TempDir(), "policy.yaml")
-	for range *policies / 20 {
+	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
+	for range *randomPolicyCount / 20 {
 		policy := randomPolicy(r, "wan", "lan")
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)
