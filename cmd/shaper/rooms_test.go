@@ -25,7 +25,7 @@ var rooms = []struct {
 	{"cmd/shaper/internal/policyfile", []string{"dataplane", "marker", "meter", "queue"}, nil},
 	{
 		"cmd/shaper/internal/bench",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "meter", "meter/shared", "meter/shared/lease", "queue"},
+		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
 		nil,
 	},
 	{
