@@ -62,7 +62,7 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 		f.add("flows", "are missing")
 	}
 	if t.Coupling && slices.ContainsFunc(t.Flows, func(flow EnvelopeFlow) bool { return flow.Buckets.Coupling }) {
-		f.add("coupling", "of an envelope does not go with coupling of a flow (MEF 10.3 [R150])")
+		f.add("coupling", "of an envelope cannot be combined with coupling of a flow (MEF 10.3 [R150])")
 	}
 	var rates []Rate
 	for _, flow := range t.Flows {

@@ -365,7 +365,7 @@ func TestEnvelopeErrors(t *testing.T) {
 		{envelopeOf(TRTCM4115{CIR: BitRate(1), CBS: 72057594}, TRTCM4115{CIR: BitRate(1), CBS: 1}), "largest burst that 64 bits count exactly at their rates, 72057594 bytes"},
 		{fast, "CIRMax"},
 		{envelopeOf(TRTCM4115{CIR: Rate{1 << 40, 1}, CBS: 1}, TRTCM4115{CIR: Rate{1, 1 << 50}, CBS: 1}), "CIR"},
-		{twice, "does not go with coupling of a flow (MEF 10.3 [R150])"},
+		{twice, "cannot be combined with coupling of a flow (MEF 10.3 [R150])"},
 	} {
 		if _, err := NewEnvelope(test.params); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: got %v, want %q", test.params, err, test.want)

@@ -176,7 +176,7 @@ func TestFamilyErrors(t *testing.T) {
 		{TSWTCM{ok, Rate{}, time.Hour, 0}, "PIR must be above zero (RFC 2859 §2)"},
 		{TSWTCM{Rate{5, 0}, ok, time.Hour, 0}, "CIR needs a period above zero"},
 		{TSWTCM{ok, ok, time.Hour, math.MaxUint64}, ""},
-		{TSWTCM{ok, ByteRate(1<<46/3600 + 1), time.Hour, 0}, "PIR brings more than 2^46 bytes in a window"},
+		{TSWTCM{ok, ByteRate(1<<46/3600 + 1), time.Hour, 0}, "PIR allows more than 2^46 bytes in a window"},
 		{TSWTCM{ok, ByteRate(1 << 46 / 3600), time.Hour, 0}, ""},
 		{TSWTCM{ok, Rate{1<<46 + 1, time.Hour}, time.Hour, 0}, "PIR brings more than 2^46 bytes in a window"},
 		{TSWTCM{ok, Rate{1 << 46, time.Hour}, time.Hour, 0}, ""},

@@ -219,7 +219,7 @@ func TestTableErrors(t *testing.T) {
 		{bucket, TableConfig{}, 0, "keys 0 are not between 1 and 4194304"},
 		{bucket, TableConfig{Keys: MaxKeys + 1}, 0, "keys 4194305 are not between 1 and 4194304"},
 		{log, TableConfig{Keys: 65}, 0, "keys 65 with a log of 1048576 entries each exceed 67108864 entries in total"},
-		{bucket, TableConfig{Keys: 1, Idle: true, Empty: true}, 0, "new must be full if only idle keys are evicted: an empty bucket is not as good as new"},
+		{bucket, TableConfig{Keys: 1, Idle: true, Empty: true}, 0, "new must be full if only idle keys are evicted: an evicted key would return with fewer tokens"},
 		{bucket, TableConfig{Keys: 4}, 5, "shards 5 are not between 1 and the number of keys"},
 		{bucket, TableConfig{Keys: 4}, -1, "shards -1 are not between 1 and the number of keys"},
 	} {

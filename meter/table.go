@@ -84,7 +84,7 @@ func (c TableConfig) Validate(p *Profile) error {
 	case p.made().entries() > maxTableEntries/c.Keys:
 		return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each exceed %d entries in total", c.Keys, p.entries(), maxTableEntries)}
 	case c.Idle && c.Empty:
-		return &FieldError{"new", "must be full if only idle keys are evicted: an empty bucket is not as good as new"}
+		return &FieldError{"new", "must be full if only idle keys are evicted: an evicted key would return with fewer tokens"}
 	}
 	return nil
 }

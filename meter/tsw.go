@@ -52,7 +52,7 @@ func (t TSWTCM) Profile() (*Profile, error) {
 		target.Mul(target, new(big.Rat).SetInt64(int64(t.Window)<<tswShift))
 		whole := new(big.Int).Quo(target.Num(), target.Denom())
 		if !whole.IsInt64() || whole.Int64() > maxAvg {
-			f.add([2]string{"CIR", "PIR"}[i], "brings more than 2^46 bytes in a window")
+			f.add([2]string{"CIR", "PIR"}[i], "allows more than 2^46 bytes in a window")
 			continue
 		}
 		r.target[i] = uint64(whole.Int64())

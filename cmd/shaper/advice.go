@@ -17,7 +17,7 @@ var advice = map[kernel.Remedy]string{
 	kernel.MountBpffs:   "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc",
 	kernel.MoveBack:     "move it back, or shaper detach IFACE here",
 	kernel.CallDetach:   "shaper detach IFACE",
-	kernel.CallRepair:   "--repair puts ours back, or shaper detach IFACE and run it again",
+	kernel.CallRepair:   "--repair restores ours, or shaper detach IFACE and run it again",
 	kernel.Reattach:     "shaper detach IFACE, then run it again",
 }
 

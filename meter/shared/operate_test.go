@@ -104,8 +104,8 @@ func TestOperate(t *testing.T) {
 			if _, err2 := ListBudgets(ctx, client); want == "" && (err != nil || err2 != nil) {
 				t.Errorf("%s: got %v, %v, want nil", user, err, err2)
 			} else if want != "" {
-				checkWords(t, err, "lacks a right", want)
-				checkWords(t, err2, "lacks a right", want)
+				checkWords(t, err, "lacks a permission", want)
+				checkWords(t, err2, "lacks a permission", want)
 			}
 			noError(t, client.Close())
 		}

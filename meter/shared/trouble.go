@@ -51,7 +51,7 @@ var trouble = []struct{ prefix, what, remedy string }{
 }
 
 const (
-	lacksRight    = "the user lacks a right"
+	lacksRight    = "the user lacks a permission"
 	nodeOfCluster = "the server is a node of a cluster"
 	addNode       = "add another node to the URL, ?addr=host:port, or use redis.NewClusterClient"
 )

@@ -76,13 +76,13 @@ func TestTrouble(t *testing.T) {
 		}, []string{"wrong user name or password", "check the user name and the password"}},
 		{"no right to the script", []storetest.Option{storetest.User("a", "s3cr3t", "~*", "+@all", "-evalsha")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URLOf("a", "s3cr3t")}
-		}, []string{"lacks a right", "evalsha", "ACL SETUSER … ~{shaper:*}:lease +evalsha"}},
+		}, []string{"lacks a permission", "evalsha", "ACL SETUSER … ~{shaper:*}:lease +evalsha"}},
 		{"no right of the script", []storetest.Option{storetest.User("a", "s3cr3t", "~*", "+@all", "-hset")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URLOf("a", "s3cr3t")}
-		}, []string{"lacks a right", "ACL SETUSER"}},
+		}, []string{"lacks a permission", "ACL SETUSER"}},
 		{"no right to the key", []storetest.Option{storetest.User("a", "s3cr3t", "~other", "+@all")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URLOf("a", "s3cr3t")}
-		}, []string{"lacks a right", "~{shaper:*}:lease"}},
+		}, []string{"lacks a permission", "~{shaper:*}:lease"}},
 		{"full", []storetest.Option{storetest.MaxMemory("500kb")}, func(_ *testing.T, s *storetest.Server) Server {
 			return Server{URL: s.URL()}
 		}, []string{"memory is full", "maxmemory"}},
@@ -244,7 +244,7 @@ func TestRights(t *testing.T) {
 		}
 		a := g.addAgent(t, testTerms(), url("no-wait"))
 		g.awaitEvent(t, 2, Lost)
-		g.hasError(t, 2, "lacks a right", "wait", s.Addr)
+		g.hasError(t, 2, "lacks a permission", "wait", s.Addr)
 		if share := a.Status()[0].Share.Rate[0]; share > budget/10 {
 			t.Errorf("without the right to WAIT: got a share of %d, want at most %d", share, budget/10)
 		}

@@ -31,7 +31,7 @@ func TestLiveDisplaced(t *testing.T) {
 				t.Errorf("status %+v before the change: want it effective", e)
 			}
 			d.do(p)
-			r.err.awaitMatch(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found+`: .*--repair puts ours back`)
+			r.err.awaitMatch(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found+`: .*--repair restores ours`)
 			e := p.effectStatus()
 			if e.Effective == nil || *e.Effective || len(e.Problems) != 1 || !regexp.MustCompile(`^`+d.found+`: .*`).MatchString(e.Problems[0]) {
 				t.Errorf("status %+v: want one problem, %s", e, d.found)
