@@ -25,9 +25,13 @@ func (b exactBuckets) color(now int64, n int, in Color) Color {
 	return b.oracle.color(now, n, in)
 }
 
-func (b exactBuckets) tokens() (tc, te int64) { return max(floorOf(b.Tokens[0]), 0), max(floorOf(b.Tokens[1]), 0) }
+func (b exactBuckets) tokens() (tc, te int64) {
+	return max(floorOf(b.Tokens[0]), 0), max(floorOf(b.Tokens[1]), 0)
+}
 
-func (b exactBuckets) isIdle(int64) bool { return b.Tokens[0].Cmp(b.Burst[0]) == 0 && b.Tokens[1].Cmp(b.Burst[1]) == 0 }
+func (b exactBuckets) isIdle(int64) bool {
+	return b.Tokens[0].Cmp(b.Burst[0]) == 0 && b.Tokens[1].Cmp(b.Burst[1]) == 0
+}
 
 func newContract(params compiler, tc, te int64) *contract {
 	switch t := params.(type) {
