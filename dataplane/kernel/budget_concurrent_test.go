@@ -136,8 +136,8 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 			t.Errorf("no %v packets in user space, want some", meter.Color(color))
 		}
 	}
-	if fault := excess(params[0], most, granted); fault != "" {
-		t.Error(fault)
+	if problem := excess(params[0], most, granted); problem != "" {
+		t.Error(problem)
 	}
 	if _, two := params[0].(meter.TRTCM); two {
 		return // P can hold tokens that C lacks

@@ -106,8 +106,8 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 	model := newExact(c.params, share)
 	model.Burst = model.Tokens // the initial tokens
 	limits := model.limits(end - first)
-	if fault := excess(c.params, limits, granted); fault != "" {
-		t.Error(fault)
+	if problem := excess(c.params, limits, granted); problem != "" {
+		t.Error(problem)
 	}
 	// Granted bytes and remaining tokens add up to the tokens that arrived. The stamp of a
 	// state that was never rewritten is the time of the first packet.
@@ -117,8 +117,8 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 	for i, left := range [2]int64{holds[0], holds[1]} {
 		limits[i].Sub(limits[i], new(big.Rat).SetFrac64(left, int64(stage.Profile.Buckets[i].Den)))
 	}
-	if fault := excess(c.params, limits, granted); fault != "" {
-		t.Errorf("with the remaining tokens: %s", fault)
+	if problem := excess(c.params, limits, granted); problem != "" {
+		t.Errorf("with the remaining tokens: %s", problem)
 	}
 	lost := missing(c.params, limits, granted)
 	if c.whole && lost.Sign() != 0 {

@@ -62,8 +62,8 @@ func excess(params dataplane.Params, limits [2]*big.Rat, granted [3]int64) strin
 		}
 		return ""
 	}
-	if fault := above("green", green, limits[0]); fault != "" {
-		return fault
+	if problem := above("green", green, limits[0]); problem != "" {
+		return problem
 	}
 	both := new(big.Rat).Add(limits[0], limits[1])
 	switch p := params.(type) {

@@ -82,7 +82,7 @@ func bare(mark uint32, in meter.Color, n int, now int64) dataplane.Packet {
 
 // framed is an Ethernet frame with n metered bytes under a length rule with Overhead -20.
 func framed(in meter.Color, n int, now int64) dataplane.Packet {
-	b := ipv4(be16(ethernet(), 0x800), 0, byte(in)<<2, 6, min(n, 1000), 0, from4, to4) // a total length above the minimum: no padding
+	b := ipv4(be16(ethernet(), 0x800), 0, byte(in)<<2, 6, min(n, 1000), 0, from4, to4) // long enough that no byte counts as Ethernet padding
 	return dataplane.Packet{Data: b, WireLen: len(b) + n, Link: dataplane.LinkEthernet, Time: now}
 }
 

@@ -133,7 +133,7 @@ func TestIFBFrames(t *testing.T) {
 // TestIFBTraffic checks that no packet is lost while the ifb is removed and added under traffic.
 func TestIFBTraffic(t *testing.T) {
 	if inVM {
-		t.Skip("not in a VM: qemu does not always notice that the kernel patches code which packets run through")
+		t.Skip("not in a VM: qemu sometimes misses that the kernel patches running code")
 	}
 	t.Parallel()
 	s := newShadowed(t)

@@ -227,8 +227,8 @@ func TestLeaseBound(t *testing.T) {
 				continue
 			}
 			passed++
-			if fault := m.debit(params, v.Color, int64(v.Length)); fault != "" {
-				t.Fatalf("%T: granted %d %v bytes at %d, but %s", params, v.Length, v.Color, now, fault)
+			if problem := m.debit(params, v.Color, int64(v.Length)); problem != "" {
+				t.Fatalf("%T: granted %d %v bytes at %d, but %s", params, v.Length, v.Color, now, problem)
 			}
 		}
 	}
@@ -279,11 +279,11 @@ func (b *leaseBound) debit(params dataplane.Params, color meter.Color, n int64) 
 		return ""
 	}
 	if _, peak := params.(meter.TRTCM); peak {
-		fault := take(1)
+		problem := take(1)
 		if color == meter.Green {
-			fault += take(0)
+			problem += take(0)
 		}
-		return fault
+		return problem
 	}
 	return take(int(color))
 }

@@ -202,8 +202,8 @@ func TestLateClocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			granted[verdict[0].Color] += size
-			if fault := excess(m.Params, model.limits(latest-first), granted); fault != "" {
-				t.Fatalf("%T%+v after %d packets, %d ns: %s", m.Params, m.Params, k+1, latest-first, fault)
+			if problem := excess(m.Params, model.limits(latest-first), granted); problem != "" {
+				t.Fatalf("%T%+v after %d packets, %d ns: %s", m.Params, m.Params, k+1, latest-first, problem)
 			}
 		}
 	}
