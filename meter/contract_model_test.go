@@ -25,9 +25,13 @@ func (b exactBuckets) color(now int64, n int, in Color) Color {
 	return b.oracle.color(now, n, in)
 }
 
-func (b exactBuckets) tokens() (tc, te int64) { return max(floorOf(b.tc), 0), max(floorOf(b.te), 0) }
+func (b exactBuckets) tokens() (tc, te int64) {
+	return max(floorOf(b.Tokens[0]), 0), max(floorOf(b.Tokens[1]), 0)
+}
 
-func (b exactBuckets) isIdle(int64) bool { return b.tc.Cmp(b.cbs) == 0 && b.te.Cmp(b.ebs) == 0 }
+func (b exactBuckets) isIdle(int64) bool {
+	return b.Tokens[0].Cmp(b.Burst[0]) == 0 && b.Tokens[1].Cmp(b.Burst[1]) == 0
+}
 
 func newContract(params compiler, tc, te int64) *contract {
 	switch t := params.(type) {
@@ -40,8 +44,8 @@ func newContract(params compiler, tc, te int64) *contract {
 		return &contract{params: params, slow: newSlow(params, tc)}
 	}
 	b := exactBuckets{newOracle(params)}
-	b.tc = lesser(ratOf(max(tc, 0)), b.cbs)
-	b.te = lesser(ratOf(max(te, 0)), b.ebs)
+	b.Tokens[0] = lesser(ratOf(max(tc, 0)), b.Burst[0])
+	b.Tokens[1] = lesser(ratOf(max(te, 0)), b.Burst[1])
 	return &contract{params: params, slow: b}
 }
 
@@ -51,9 +55,7 @@ func (c *contract) copyAt(now int64) *contract {
 	own := *c
 	switch s := c.slow.(type) {
 	case exactBuckets:
-		o := *s.oracle
-		o.tc, o.te = new(big.Rat).Set(o.tc), new(big.Rat).Set(o.te)
-		own.slow = exactBuckets{&o}
+		own.slow = exactBuckets{&oracle{s.Clone()}}
 	default: // models of big.Rat: numbers are replaced, never changed
 		p := reflect.New(reflect.TypeOf(s).Elem())
 		p.Elem().Set(reflect.ValueOf(s).Elem())
@@ -94,13 +96,16 @@ func (c *contract) remaining(now int64) int64 {
 func (c *contract) green(now int64, n int) bool { return c.copyAt(now).color(now, n, Green) == Green }
 
 // debit takes n bytes from a bucket ahead of time.
-func (c *contract) debit(n int64) { c.slow.(exactBuckets).tc.Sub(c.slow.(exactBuckets).tc, ratOf(n)) }
+func (c *contract) debit(n int64) {
+	b := c.slow.(exactBuckets)
+	b.Tokens[0].Sub(b.Tokens[0], ratOf(n))
+}
 
 // counts reports whether a bucket can owe n more bytes: it counts up to 2^61 units, or bytes
 // if it is wide.
 func (c *contract) counts(p *Profile, now int64, n int) bool {
 	b := c.modelAt(now).(exactBuckets)
-	lacks := new(big.Rat).Sub(b.cbs, b.tc)
+	lacks := new(big.Rat).Sub(b.Burst[0], b.Tokens[0])
 	lacks.Add(lacks, ratOf(int64(n)))
 	if p.rule == nil {
 		lacks.Mul(lacks, ratOf(p.den))
@@ -111,8 +116,7 @@ func (c *contract) counts(p *Profile, now int64, n int) bool {
 // credit returns the bytes of a debit.
 func (c *contract) credit(n int64) {
 	b := c.slow.(exactBuckets)
-	b.tc = lesser(b.tc.Add(b.tc, ratOf(n)), b.cbs)
-	b.oracle.tc = b.tc
+	b.Tokens[0] = lesser(b.Tokens[0].Add(b.Tokens[0], ratOf(n)), b.Burst[0])
 }
 
 // become returns the model of a meter after SetProfile: it keeps its tokens, up to the
@@ -126,7 +130,7 @@ func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *c
 	buckets, _ := m.profile.buckets()
 	l := m.profile.levels(m.state, m.profile.log, now)
 	for i, bucket := range buckets {
-		exact := lesser([]*big.Rat{held.tc, held.te}[i], []*big.Rat{b.cbs, b.ebs}[i])
+		exact := lesser(held.Tokens[i], b.Burst[i])
 		if exact.Sign() < 0 {
 			exact.SetInt64(0)
 		}
@@ -135,7 +139,7 @@ func (c *contract) become(t testing.TB, params compiler, m *Meter, now int64) *c
 		if lost.Sign() < 0 || lost.Cmp(big.NewRat(1, bucket.den)) >= 0 {
 			t.Fatalf("%+v became %+v: bucket %d: got %v bytes, want %v", c.params, params, i, got, exact)
 		}
-		[]*big.Rat{b.tc, b.te}[i].Set(got)
+		b.Tokens[i].Set(got)
 	}
 	return next
 }

@@ -54,7 +54,7 @@ type slowBucket struct{ oracle }
 
 func newSlowBucket(t TokenBucket, tokens int64) *slowBucket {
 	b := &slowBucket{*newOracle(t)}
-	b.tc = ratOf(min(max(tokens, 0), t.Burst))
+	b.Tokens[0] = ratOf(min(max(tokens, 0), t.Burst))
 	return b
 }
 
@@ -67,11 +67,11 @@ func (b *slowBucket) color(now int64, n int, in Color) Color {
 }
 
 func (b *slowBucket) isIdle(now int64) bool {
-	if !b.begun {
-		return b.tc.Cmp(b.cbs) == 0
+	later := b.Clone()
+	if later.Begun {
+		later.Refill(now)
 	}
-	level, _ := refilled(b.tc, b.cir, new(big.Rat).SetInt(nsSince(now, b.now)), b.cbs)
-	return level.Cmp(b.cbs) == 0
+	return later.Tokens[0].Cmp(later.Burst[0]) == 0
 }
 
 // slowWarm is a token bucket with a warm-up.

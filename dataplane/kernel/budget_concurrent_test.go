@@ -12,14 +12,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestBudgetConcurrent has two CPUs at one budget, by a program and in user space, while
-// its parameters change: what is granted is never a byte above what the rates bring,
-// and nothing is lost but a part of a byte of each bucket at each change.
-func TestBudgetConcurrent(t *testing.T) { // not parallel: the CPUs are for this
+// TestBudgetConcurrent meters by one budget on two CPUs, in a program and in user space, while
+// its parameters change. The granted bytes never exceed the tokens that the rates bring, and
+// each change loses at most a part of a byte of each bucket.
+func TestBudgetConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	needRoot(t)
 	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {
-		t.Skip("there is but one CPU")
+		t.Skip("needs two CPUs")
 	}
 	for _, test := range []struct {
 		name   string
@@ -37,6 +37,7 @@ func TestBudgetConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 	}
 }
 
+// changeUnderLoad alternates between two sets of parameters while two CPUs meter packets.
 func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	const length = 1500
 	maps := hostMaps(t)
@@ -55,14 +56,14 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	t.Cleanup(change.Close)
 	var profiles [2]bpf.ShaperProfile
 	for i := range profiles {
-		if profiles[i], err = profileOf(planned(t, &dataplane.Meter{Params: params[i]})); err != nil {
+		if profiles[i], err = profileOf(onlyStage(t, &dataplane.Meter{Params: params[i]})); err != nil {
 			t.Fatal(err)
 		}
 	}
 	beginBudget(t, maps, m)
 	user := j.newBudgetMeter(budgetSlot, 0)
 	first := clock(t)
-	user.Color(first, 1, meter.Green) // begins its clock
+	user.Color(first, 1, meter.Green) // starts its clock
 	var granted [3]int64
 
 	var stop atomic.Bool
@@ -77,22 +78,22 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		return nil
 	})
 	var mine [3]int64
-	var got atomic.Bool // by user space, something green
+	var green atomic.Bool // user space was granted a packet
 	here := onCPU(cpus[1], func() error {
 		for !stop.Load() {
 			for range 100 {
 				mine[user.Color(clock(t), length, meter.Green)] += length
 			}
-			got.Store(mine[meter.Green] > 0)
+			green.Store(mine[meter.Green] > 0)
 		}
 		return nil
 	})
-	// What there was to be granted, in bytes, by bucket.
+	// Tokens that the rates bring, bytes by bucket.
 	var most [2]*big.Rat
 	for i := range most {
 		most[i] = new(big.Rat)
 	}
-	for begin := time.Now(); !got.Load() && time.Since(begin) < 5*time.Second; { // less than fills a bucket
+	for begin := time.Now(); !green.Load() && time.Since(begin) < 5*time.Second; { // shorter than the time to fill a bucket
 		time.Sleep(time.Millisecond)
 	}
 	at, changes := first, 0
@@ -100,7 +101,7 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 		model := newExact(params[changes%2], share)
 		now := clock(t)
 		for i := range most {
-			most[i].Add(most[i], new(big.Rat).Mul(model.rate[i], new(big.Rat).SetInt64(now-at)))
+			most[i].Add(most[i], new(big.Rat).Mul(model.Rate[i], new(big.Rat).SetInt64(now-at)))
 		}
 		at = now
 		if err := runChange(change, budgetSlot, &profiles[(changes+1)%2], uint64(now)); err != nil {
@@ -115,10 +116,10 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	end := clock(t)
 	model := newExact(params[changes%2], share)
 	for i := range most {
-		most[i].Add(most[i], new(big.Rat).Mul(model.rate[i], new(big.Rat).SetInt64(end-at)))
+		most[i].Add(most[i], new(big.Rat).Mul(model.Rate[i], new(big.Rat).SetInt64(end-at)))
 	}
-	// If this goroutine stood still after it had read the clock, packets took what the change
-	// then made a debt. Some of it may be left.
+	// If this goroutine was suspended between reading the clock and the change, packets took
+	// tokens that the change then turned into a debt. A part of the debt may remain.
 	state := bpf.ShaperState{Word: user.budget.Word, Stamp: user.budget.Stamp}
 	for i, level := range levelsAt(&state, &profiles[changes%2], uint64(end)) {
 		if level < 0 {
@@ -132,21 +133,21 @@ func changeUnderLoad(t *testing.T, params [2]dataplane.Params, cpus []int) {
 	for color := range granted {
 		granted[color] += all[0].Colors[color].Bytes + mine[color]
 		if mine[color] == 0 && all[0].Colors[color].Bytes > 0 && color == 0 {
-			t.Errorf("nothing was %v in user space", meter.Color(color))
+			t.Errorf("no %v packets in user space, want some", meter.Color(color))
 		}
 	}
-	if fault := excess(params[0], most, granted); fault != "" {
-		t.Error(fault)
+	if problem := excess(params[0], most, granted); problem != "" {
+		t.Error(problem)
 	}
 	if _, two := params[0].(meter.TRTCM); two {
-		return // what C lacks P may have
+		return // P can hold tokens that C lacks
 	}
 	tc, te := user.Tokens(end)
 	lost := missing(params[0], most, granted)
-	lost.Sub(lost, new(big.Rat).SetInt64(tc+te+1)) // and the first packet
-	t.Logf("%d changes, granted %v: %d in user space; %s bytes were lost", changes, granted, mine, lost.FloatString(3))
-	// What overflows C while the parameters change does not reach E.
+	lost.Sub(lost, new(big.Rat).SetInt64(tc+te+1)) // and the first packet's byte
+	t.Logf("%d changes, granted %v, in user space %d, lost %s bytes", changes, granted, mine, lost.FloatString(3))
+	// During a change the overflow of C does not reach E.
 	if lost.Cmp(new(big.Rat).SetInt64(int64(2*changes+2))) > 0 && profiles[0].Coupled == 0 {
-		t.Errorf("%s bytes were lost by %d changes", lost.FloatString(3), changes)
+		t.Errorf("%d changes lost %s bytes, want at most %d", changes, lost.FloatString(3), 2*changes+2)
 	}
 }

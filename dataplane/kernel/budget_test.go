@@ -17,8 +17,8 @@ import (
 // budgetSlot is a slot in the middle of the maps.
 const budgetSlot = 1234
 
-// hostMaps makes the maps of budgets as the first shaper of a host does, for the test
-// alone.
+// hostMaps creates the maps of budgets as the first shaper of a host does. No other process
+// sees them.
 func hostMaps(t testing.TB) (maps [2]*ebpf.Map) {
 	t.Helper()
 	spec, err := bpf.LoadShaper()
@@ -35,8 +35,7 @@ func hostMaps(t testing.TB) (maps [2]*ebpf.Map) {
 	return maps
 }
 
-// newBudgeted loads the program of a hook whose first meter is the budget in
-// budgetSlot.
+// newBudgeted loads the program of a hook. Its first meter is the budget in budgetSlot.
 func newBudgeted(t testing.TB, m *dataplane.Meter, hook entry, maps [2]*ebpf.Map, handed uint8) *hooked {
 	t.Helper()
 	policy := &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}}}
@@ -73,10 +72,10 @@ func newBudgeted(t testing.TB, m *dataplane.Meter, hook entry, maps [2]*ebpf.Map
 	return h
 }
 
-// beginBudget gives the budget a meter that nobody has used.
+// beginBudget gives the budget a new meter.
 func beginBudget(t testing.TB, maps [2]*ebpf.Map, m *dataplane.Meter) *bpf.ShaperProfile {
 	t.Helper()
-	s := planned(t, m)
+	s := onlyStage(t, m)
 	p, err := profileOf(s)
 	if err != nil {
 		t.Fatal(err)
@@ -88,8 +87,8 @@ func beginBudget(t testing.TB, maps [2]*ebpf.Map, m *dataplane.Meter) *bpf.Shape
 	return &p
 }
 
-// TestBudgetOneTruth meters packets by one budget at egress, at XDP and in user space,
-// in any order, and holds all of them to one meter in exact arithmetic.
+// TestBudgetOneTruth meters packets by one budget at egress, at XDP and in user space, in
+// random order, and compares every color with one meter in exact arithmetic.
 func TestBudgetOneTruth(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -138,17 +137,17 @@ func TestBudgetOneTruth(t *testing.T) {
 			t.Fatalf("meter %T%+v initial %v", m.Params, m.Params, m.Initial)
 		}
 	}
-	t.Logf("by kind and color %v", seen)
+	t.Logf("packets by kind and color %v", seen)
 	for kind, colors := range seen {
 		for c, n := range colors {
 			if n < rounds(100) && (c != int(meter.Yellow) || kind < 5) {
-				t.Errorf("kind %d: only %d packets are %v", kind, n, meter.Color(c))
+				t.Errorf("kind %d: %d packets are %v, want at least %d", kind, n, meter.Color(c), rounds(100))
 			}
 		}
 	}
 }
 
-// budgetStream sends packets through a budget by any of the ways.
+// budgetStream meters packets by a budget, each in a random one of the ways.
 func budgetStream(t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperProfile, user *budgetMeter, ways []func(int64, int, meter.Color) meter.Color, seen *[3]int) {
 	profile, err := m.Params.Profile()
 	if err != nil {
@@ -174,32 +173,31 @@ func budgetStream(t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperP
 			now += gap
 		}
 		in := pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
-		if i == 0 { // a red packet begins no budget
+		if i == 0 { // a red packet does not start a budget
 			in = meter.Green
 		}
 		got := ways[r.IntN(len(ways))](now, int(n), in)
 		want := ours.Color(now, int(n), in)
 		if model != nil {
-			model.at(now)
-			if c := model.color(model, new(big.Rat).SetInt64(n), in); c != want {
-				t.Fatalf("package meter says %v, the model %v", want, c)
+			if c := model.color(now, n, in); c != want {
+				t.Fatalf("package meter returns %v, the model %v", want, c)
 			}
 		}
 		if got != want {
-			t.Errorf("packet %d: %d bytes, %v before, at %d: %v, want %v", i, n, in, now, got, want)
+			t.Errorf("packet %d: %d bytes, input color %v, at %d: got %v, want %v", i, n, in, now, got, want)
 			return
 		}
 		seen[got]++
 		tc, te := user.Tokens(now)
 		if wantC, wantE := ours.Tokens(now); tc != wantC || te != wantE {
-			t.Errorf("packet %d: %d bytes, %v before, at %d: %d and %d tokens are left, want %d and %d", i, n, in, now, tc, te, wantC, wantE)
+			t.Errorf("packet %d: %d bytes, input color %v, at %d: got %d and %d tokens, want %d and %d", i, n, in, now, tc, te, wantC, wantE)
 			return
 		}
 	}
 }
 
-// TestBudgetSwaps holds that packets in user space take no run of a program, and
-// allocate nothing, unless a lock is needed.
+// TestBudgetSwaps checks that user space meters a packet without a program run, unless the
+// packet needs the lock, and never allocates.
 func TestBudgetSwaps(t *testing.T) {
 	needRoot(t)
 	maps := hostMaps(t)
@@ -216,7 +214,7 @@ func TestBudgetSwaps(t *testing.T) {
 	} {
 		beginBudget(t, maps, &dataplane.Meter{Params: params})
 		now := int64(1e18)
-		j.newBudgetMeter(budgetSlot, 0).Color(now, 1, meter.Green) // begins its clock, under the lock
+		j.newBudgetMeter(budgetSlot, 0).Color(now, 1, meter.Green) // starts its clock, under the lock
 		m := j.newBudgetMeter(budgetSlot, 0)
 		m.maps = nil // a run would panic
 		var seen [3]int
@@ -225,20 +223,19 @@ func TestBudgetSwaps(t *testing.T) {
 			seen[m.Color(now, 64, meter.Green)]++
 		})
 		if allocs != 0 || seen[meter.Green] == 0 {
-			t.Errorf("%T: %v allocations a packet, colors %v", params, allocs, seen)
+			t.Errorf("%T: got %v allocations per packet, colors %v, want none and some green", params, allocs, seen)
 		}
 	}
-	// And a run of the program allocates nothing either.
+	// A program run allocates nothing either.
 	beginBudget(t, maps, &dataplane.Meter{Params: meter.FixedWindow{Limit: 1e6, Window: 1e9}})
 	m := j.newBudgetMeter(budgetSlot, 0)
 	if allocs := testing.AllocsPerRun(1000, func() { m.Color(1e18, 64, meter.Green) }); allocs != 0 {
-		t.Errorf("a window: %v allocations a packet", allocs)
+		t.Errorf("a window: got %v allocations per packet, want none", allocs)
 	}
 }
 
-// TestBudgetChange holds that a change of parameters keeps the tokens of each bucket, cut
-// to the new burst, whoever meters before and after it: with parts of a byte, if both
-// rates are whole bit/s.
+// TestBudgetChange checks that a change of parameters keeps the tokens of each bucket, capped
+// at the new burst. If both rates are whole bit/s, parts of a byte are kept too.
 func TestBudgetChange(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -268,7 +265,7 @@ func TestBudgetChange(t *testing.T) {
 			}
 			if r.IntN(8) == 0 {
 				next := anyMeter(r, kind)
-				to, err := profileOf(planned(t, next))
+				to, err := profileOf(onlyStage(t, next))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -278,33 +275,32 @@ func TestBudgetChange(t *testing.T) {
 				if err := runChange(change, budgetSlot, &to, uint64(now)); err != nil {
 					t.Fatal(err)
 				}
-				if model.begun {
-					model.at(now)
+				if model.Begun {
+					model.Refill(now)
 				}
 				after := newExact(next.Params, dataplane.Fraction{})
-				for i, holds := range model.holds {
-					unit := int64(1) // of a byte
+				for i, holds := range model.Tokens {
+					unit := int64(1) // units per byte
 					if is, becomes := int64(p.Buckets[i].Den), int64(to.Buckets[i].Den); 16e9%is == 0 && 16e9%becomes == 0 {
 						unit = becomes / halves
 					}
 					units := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(unit))
-					after.holds[i].SetFrac(new(big.Int).Quo(units.Num(), units.Denom()), big.NewInt(unit))
-					if after.holds[i].Cmp(after.size[i]) > 0 {
-						after.holds[i].Set(after.size[i])
+					after.Tokens[i].SetFrac(new(big.Int).Quo(units.Num(), units.Denom()), big.NewInt(unit))
+					if after.Tokens[i].Cmp(after.Burst[i]) > 0 {
+						after.Tokens[i].Set(after.Burst[i])
 					}
 				}
-				after.begun, after.last = model.begun, model.last
+				after.Begun, after.Now = model.Begun, model.Now
 				model, p = after, &to
 			}
 			in := pick(r, meter.Green, meter.Green, meter.Yellow)
-			model.at(now)
-			got, want := user.Color(now, int(n), in), model.color(model, new(big.Rat).SetInt64(n), in)
+			got, want := user.Color(now, int(n), in), model.color(now, n, in)
 			if got != want {
-				t.Fatalf("kind %d, packet %d: %d bytes, %v before, at %d: %v, want %v of %v", kind, i, n, in, now, got, want, model.holds)
+				t.Fatalf("kind %d, packet %d: %d bytes, input color %v, at %d: got %v, want %v; buckets %v", kind, i, n, in, now, got, want, model.Tokens)
 			}
 		}
 	}
-	// A window keeps what was taken, and has nothing left after a change of its length.
+	// A window keeps its count of bytes, and is used up after a change of its length.
 	window := func(limit int64, length int64) *dataplane.Meter {
 		return &dataplane.Meter{Params: meter.FixedWindow{Limit: limit, Window: time.Duration(length)}}
 	}
@@ -314,7 +310,7 @@ func TestBudgetChange(t *testing.T) {
 	}{{window(1000, 1e9), 700}, {window(5000, 1e9), 4700}, {window(100, 1e9), 0}, {window(5000, 2e9), 0}} {
 		beginBudget(t, maps, window(1000, 1e9))
 		user.Color(5e9, 300, meter.Green)
-		to, err := profileOf(planned(t, test.to))
+		to, err := profileOf(onlyStage(t, test.to))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,10 +318,10 @@ func TestBudgetChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left, _ := user.Tokens(5e9 + 6e8); left != test.left {
-			t.Errorf("300 of 1000 bytes were taken, then it is %+v: %d are left, want %d", test.to.Params, left, test.left)
+			t.Errorf("after 300 of 1000 bytes and a change to %+v: got %d tokens, want %d", test.to.Params, left, test.left)
 		}
 		if c := user.Color(7e9, int(to.Buckets[0].Size), meter.Green); c != meter.Green {
-			t.Errorf("the next window of %+v begins %v", test.to.Params, c)
+			t.Errorf("first packet of the next window of %+v: got %v, want green", test.to.Params, c)
 		}
 	}
 }

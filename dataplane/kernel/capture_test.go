@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
-// collector is an engine that keeps what a capture holds.
+// collector is an engine that keeps the packets of a capture.
 type collector struct{ packets []dataplane.Packet }
 
 func (*collector) Accepts(dataplane.LinkType) error { return nil }
@@ -31,19 +31,18 @@ func (c *collector) Process(packets []dataplane.Packet, verdicts []dataplane.Ver
 	return nil
 }
 
-// marks are values of skb marks, those of which a map knows the color among
-// them.
+// marks are values of skb marks, including those that pre-color maps contain.
 var marks = []uint32{0, 1, 2, 7, 63, 64, 65, 1000, 1 << 31, math.MaxUint32}
 
-// captured reads all captures, one after the other, and gives the packets skb
-// marks. A capture that breaks off counts as far as it goes.
+// captured reads all captures, one after the other, and gives the packets skb marks. A
+// truncated capture counts up to its last whole packet.
 func captured(t testing.TB) []dataplane.Packet {
 	t.Helper()
 	var c collector
 	for _, dir := range []string{"../../testdata/pcaps", "../../../shared/pcaps"} {
 		files, err := os.ReadDir(dir)
 		if err != nil {
-			t.Logf("not tested: %v", err)
+			t.Logf("skipped: %v", err)
 		}
 		for _, file := range files {
 			switch filepath.Ext(file.Name()) {
@@ -63,7 +62,7 @@ func captured(t testing.TB) []dataplane.Packet {
 		}
 	}
 	if len(c.packets) < 1000 {
-		t.Fatalf("only %d packets in all captures", len(c.packets))
+		t.Fatalf("got %d packets in all captures, want at least 1000", len(c.packets))
 	}
 	for i := range c.packets {
 		c.packets[i].Mark = marks[i%len(marks)]

@@ -12,21 +12,21 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// hammered is a meter, and what comes to it from two CPUs.
+// hammered is a meter that two CPUs use at once.
 type hammered struct {
 	name   string
 	params dataplane.Params
-	before [2]meter.Color
-	whole  bool // no bucket overflows, so no byte may be lost
+	input  [2]meter.Color // by CPU
+	whole  bool           // no bucket overflows, so no byte may be lost
 }
 
-// plenty is a burst, in bytes, that takes two hours to fill at 1 Gbit/s. A busy
-// machine may stand still for seconds.
+// plenty is a burst in bytes that takes two hours to fill at 1 Gbit/s: a busy machine may
+// suspend a test for seconds.
 const plenty = 1 << 40
 
 var (
-	// A period that is a prime of 2^48 ns, or so: the fraction of a byte is so
-	// fine that states have to be brought up to date every few µs.
+	// The period is a prime of about 2^48 ns. Its fractions of a byte are so fine that a
+	// state has to be rewritten every few µs.
 	fine = meter.Rate{Bytes: 85_000_000_000_007, Period: 281_474_976_710_597}
 	slow = meter.Rate{Bytes: 9_000_000_000_011, Period: fine.Period}
 
@@ -54,14 +54,13 @@ var hammeredMeters = []hammered{
 	{"4115 coupled fine", meter.TRTCM4115{CIR: fine, CBS: 2000, EIR: fine, EBS: 1900, Coupling: true}, oneYellow, false},
 }
 
-// TestConcurrent has two CPUs at one meter, with its own clock: what is granted
-// is never a byte above what the RFC allows for the time that passed, and
-// nothing is lost.
-func TestConcurrent(t *testing.T) { // not parallel: the CPUs are for this
+// TestConcurrent meters on two CPUs by one meter, with the kernel's clock. The granted bytes
+// never exceed the limit of the RFC for the elapsed time, and no tokens are lost.
+func TestConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	needRoot(t)
 	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {
-		t.Skip("there is but one CPU")
+		t.Skip("needs two CPUs")
 	}
 	for i, test := range hammeredMeters {
 		if inVM && i%4 != 3 { // loading a program takes seconds
@@ -73,7 +72,7 @@ func TestConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 
 func (c *hammered) run(t *testing.T, cpus []int) {
 	const length = 1500
-	share := dataplane.Fraction{Num: 0, Den: 1} // a full bucket would overflow until all have begun
+	share := dataplane.Fraction{Num: 0, Den: 1} // a full bucket would overflow before both CPUs start
 	m := &dataplane.Meter{Params: c.params, Aware: true, PreColor: dscpColors, Initial: share}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}}
 	h := newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Handed = 0 })
@@ -81,7 +80,7 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 		b := ipv4(be16(ethernet(), 0x800), 0, byte(color)<<2, 6, length-20, 0, from4, to4)
 		return append(b, make([]byte, length-20)...)
 	}
-	// The clock of the meter begins with a packet.
+	// A packet starts the meter's clock.
 	first := clock(t)
 	if _, _, err := h.program.Benchmark(frame(meter.Green), 1, nil); err != nil {
 		t.Fatal(err)
@@ -105,35 +104,36 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 		granted[color] = all[0].Colors[color].Bytes
 	}
 	model := newExact(c.params, share)
-	model.size = model.holds // what there was in the beginning
+	model.Burst = model.Tokens // the initial tokens
 	limits := model.limits(end - first)
-	if fault := excess(c.params, limits, granted); fault != "" {
-		t.Error(fault)
+	if problem := excess(c.params, limits, granted); problem != "" {
+		t.Error(problem)
 	}
-	// What was granted and what is left are what came in. The stamp of a state
-	// that was never brought up to date is the time of the first packet.
+	// Granted bytes and remaining tokens add up to the tokens that arrived. The stamp of a
+	// state that was never rewritten is the time of the first packet.
 	if c.whole {
 		limits = model.limits(end - int64(state.Stamp))
 	}
 	for i, left := range [2]int64{holds[0], holds[1]} {
 		limits[i].Sub(limits[i], new(big.Rat).SetFrac64(left, int64(stage.Profile.Buckets[i].Den)))
 	}
-	if fault := excess(c.params, limits, granted); fault != "" {
-		t.Errorf("with what is left: %s", fault)
+	if problem := excess(c.params, limits, granted); problem != "" {
+		t.Errorf("with the remaining tokens: %s", problem)
 	}
 	lost := missing(c.params, limits, granted)
 	if c.whole && lost.Sign() != 0 {
-		t.Errorf("%s bytes were lost", lost.FloatString(3))
+		t.Errorf("lost %s bytes, want 0", lost.FloatString(3))
 	}
 	part := share64(granted[meter.Green]+granted[meter.Yellow], lost)
-	t.Logf("horizon %v, granted %.4f of what there was; ns a packet: one CPU %d, two CPUs %d and %d",
+	t.Logf("horizon %v, granted %.4f of the tokens; ns per packet: one CPU %d, two CPUs %d and %d",
 		time.Duration(min(stage.Profile.Horizon, 1<<62)), part, one[0].Nanoseconds(), two[0].Nanoseconds(), two[1].Nanoseconds())
-	// Of what came while no CPU was at it, a bucket keeps no more than its burst.
+	// While no CPU meters, a bucket keeps at most its burst.
 	if least := 0.01 * busy.Seconds() / time.Duration(end-first).Seconds(); part < least {
-		t.Errorf("only %.4f of what there was were granted: want at least %.4f, for a CPU was at it for %v of %v", part, least, busy, time.Duration(end-first))
+		t.Errorf("granted %.4f of the tokens, want at least %.4f: a CPU metered for %v of %v", part, least, busy, time.Duration(end-first))
 	}
 }
 
+// share64 returns n as a share of n and the lost bytes.
 func share64(n int64, lost *big.Rat) float64 {
 	f, _ := lost.Float64()
 	return float64(n) / (float64(n) + f)

@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// TestStatsWrap holds that counters go around at 2^63, and are never negative.
+// TestStatsWrap checks that counters wrap at 2^63 and are never negative.
 func TestStatsWrap(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -55,13 +55,13 @@ func TestStatsWrap(t *testing.T) {
 	want[2].Untaken.Packets = cpus
 	for i := range got {
 		if got[i] != want[i] {
-			t.Errorf("entry %d: %+v: want %+v", i, got[i], want[i])
+			t.Errorf("entry %d: got %+v, want %+v", i, got[i], want[i])
 		}
 	}
 }
 
-// TestCounterMaps holds that the newest counters are known whatever order the
-// kernel names them in.
+// TestCounterMaps checks that the newest map of counters is found in whatever order the kernel
+// lists the maps.
 func TestCounterMaps(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestCounterMaps(t *testing.T) {
 	}
 	all := append(slices.Clone(s.counters.older), s.counters.Map)
 	if len(all) != 3 {
-		t.Fatalf("%d generations of counters: want 3", len(all))
+		t.Fatalf("got %d generations of counters, want 3", len(all))
 	}
 	for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		var c counterMaps
@@ -85,7 +85,7 @@ func TestCounterMaps(t *testing.T) {
 			c.add(all[i])
 		}
 		if c.Map != s.counters.Map || len(c.older) != 2 || slices.Contains(c.older, c.Map) {
-			t.Errorf("order %v: the newest has %d slots of %d, and %d are older", order, c.MaxEntries(), s.counters.MaxEntries(), len(c.older))
+			t.Errorf("order %v: got a newest map of %d slots and %d older ones, want %d slots and 2", order, c.MaxEntries(), len(c.older), s.counters.MaxEntries())
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// engine is what meters packets by a program in the kernel.
+// engine meters packets by a program in the kernel.
 type engine interface {
 	Accepts(link dataplane.LinkType) error
 	Batch() int
@@ -22,18 +22,17 @@ type engine interface {
 	Tokens(stage int) (tc, te int64, err error)
 }
 
-// hooked runs the program of a hook on packets that are handed to it, one at a
-// time. A walker reads what comes out.
+// hooked runs the program of a hook on packets passed by BPF_PROG_TEST_RUN, one at a time.
+// The embedded Walker decodes the verdicts.
 type hooked struct {
 	Walker
 	hook entry
-	room []byte // for the bytes that come out
+	room []byte // buffer for the resulting packet
 }
 
-// cut makes a packet one that a test run at the hook takes, and says whether it
-// takes it at all. At tc the kernel refuses frames that end within what the
-// EtherType promises.
-func (h *hooked) cut(p *dataplane.Packet) bool {
+// fitPacket truncates a packet so that the hook's test run accepts it, and reports whether it
+// does. At tc the kernel rejects frames shorter than the header of their EtherType.
+func (h *hooked) fitPacket(p *dataplane.Packet) bool {
 	link := dataplane.LinkType(h.constants.Link)
 	if link == dataplane.LinkRaw && p.Link == dataplane.LinkEthernet && len(p.Data) >= 14 {
 		p.Link, p.Data, p.WireLen = link, p.Data[14:], p.WireLen-14
@@ -58,8 +57,7 @@ func (h *hooked) cut(p *dataplane.Packet) bool {
 	return true
 }
 
-// newHooked loads the program of a hook as attaching does, after change has
-// had its way with the constants.
+// newHooked loads the program of a hook as Attach does. change edits the constants first.
 func newHooked(t testing.TB, policy *dataplane.Policy, hook entry, change func(*bpf.ShaperConstants)) *hooked {
 	t.Helper()
 	g, err := encodePolicy(policy, hook, "")
@@ -78,6 +76,7 @@ func newHooked(t testing.TB, policy *dataplane.Policy, hook entry, change func(*
 	return h
 }
 
+// open creates the maps and loads the program.
 func (h *hooked) open() error {
 	spec, err := bpf.LoadShaper()
 	if err != nil {
@@ -112,8 +111,8 @@ type skb struct {
 	_       uint64 // hwtstamp
 }
 
-// run hands one packet in and takes its verdict. context is what the kernel
-// knows of it, where the hook has an skb.
+// run runs the program on one packet and decodes the verdict. context is the packet's skb, at
+// hooks that have one.
 func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) error {
 	h.now = max(h.now, p.Time)
 	record := bpf.ShaperRecord{Time: uint64(h.now), Wire: uint32(max(p.WireLen, len(p.Data))), Mark: p.Mark, Link: uint16(p.Link)}
@@ -136,12 +135,12 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	}
 	h.decodeVerdict(&record, p, v)
 	drop := v.Done.Dropped() && h.constants.Dry == 0
-	want := h.code(drop)
+	want := h.returnCode(drop)
 	if drop && v.Reason == dataplane.CoDel && h.hook == egressEntry {
 		want = 7 // TC_ACT_REDIRECT, to no device
 	}
 	if code != want {
-		return fmt.Errorf("the program returned %d where %v was done: want %d", int32(code), v.Done, int32(want))
+		return fmt.Errorf("verdict %v: the program returned %d, want %d", v.Done, int32(code), int32(want))
 	}
 	if len(options.DataOut) != len(p.Data) {
 		return fmt.Errorf("%d bytes became %d", len(p.Data), len(options.DataOut))
@@ -149,14 +148,13 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	copy(p.Data, options.DataOut)
 	p.Mark = record.Mark
 	if h.hook != xdpEntry && h.constants.Dry == 0 && after.Mark != p.Mark {
-		return fmt.Errorf("the skb left with mark %d: want %d", after.Mark, p.Mark)
+		return fmt.Errorf("the skb has mark %d, want %d", after.Mark, p.Mark)
 	}
 	return nil
 }
 
-// code is what the program returns: TC_ACT_SHOT or TCX_NEXT, XDP_DROP or
-// XDP_PASS.
-func (h *hooked) code(drop bool) uint32 {
+// returnCode is the program's return value: TC_ACT_SHOT or TCX_NEXT, XDP_DROP or XDP_PASS.
+func (h *hooked) returnCode(drop bool) uint32 {
 	switch {
 	case h.hook == xdpEntry && drop:
 		return 1
@@ -175,21 +173,21 @@ func (h *hooked) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 	return nil
 }
 
-// expires sets the deadline of the program.
-func (h *hooked) expires(t *testing.T, at uint64) {
+// setExpiry sets the deadline of the program, ns.
+func (h *hooked) setExpiry(t *testing.T, at uint64) {
 	t.Helper()
 	if err := h.maps.expiry.Put(uint32(0), at); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// handable returns the packets that an engine can be given, each a copy.
-func handable(e engine, packets []dataplane.Packet) []dataplane.Packet {
+// acceptedPackets returns copies of the packets that an engine accepts.
+func acceptedPackets(e engine, packets []dataplane.Packet) []dataplane.Packet {
 	h, _ := e.(*hooked)
 	var out []dataplane.Packet
 	for _, p := range packets {
 		p.WireLen = max(p.WireLen, len(p.Data))
-		if (h == nil || h.cut(&p)) && e.Accepts(p.Link) == nil {
+		if (h == nil || h.fitPacket(&p)) && e.Accepts(p.Link) == nil {
 			p.Data = slices.Clone(p.Data)
 			out = append(out, p)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// A policy shapes what leaves through eth0 while the process lives.
+// This program shapes the packets sent through eth0 for a minute.
 func ExampleAttach() {
 	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{
 		Name: "all",

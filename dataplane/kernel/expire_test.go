@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestExpiry holds each program to its deadline: from that nanosecond on a packet
-// passes unchanged and uncounted. Without a deadline that never happens.
+// TestExpiry checks that from its deadline on a program passes packets unchanged and
+// uncounted. Without a deadline it never does.
 func TestExpiry(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestExpiry(t *testing.T) {
 		h := newHooked(t, policy, hook, nil)
 		dropped := int64(0)
 		for i, r := range rows {
-			h.expires(t, r.expiry)
+			h.setExpiry(t, r.expiry)
 			record := bpf.ShaperRecord{Time: r.now, Wire: 100, Link: uint16(dataplane.LinkEthernet)}
 			if err := h.loaded.Maps[bpf.ShaperMapRecords].Put(uint32(0), &record); err != nil {
 				t.Fatal(err)
@@ -47,8 +47,8 @@ func TestExpiry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := h.code(!r.passes); code != want {
-				t.Errorf("%v, row %d: the program returned %d: want %d", programs[hook], i, int32(code), int32(want))
+			if want := h.returnCode(!r.passes); code != want {
+				t.Errorf("%v, row %d: the program returned %d, want %d", programs[hook], i, int32(code), int32(want))
 			}
 			if !r.passes {
 				dropped++
@@ -59,33 +59,33 @@ func TestExpiry(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := got[0].Drops[0][dataplane.CauseColor].Packets; n != dropped || got[0].Colors[0].Packets != dropped || got[1].Untaken.Packets != 0 {
-			t.Errorf("%v: %d drops are counted of %d: want %d, and no other packet", programs[hook], n, got[0].Colors[0].Packets, dropped)
+			t.Errorf("%v: counted %d drops of %d packets, want %d of %[4]d and no unclassified packets", programs[hook], n, got[0].Colors[0].Packets, dropped)
 		}
 	}
 }
 
-// TestExpiryQueue holds that a packet beyond the deadline is put into no queue.
+// TestExpiryQueue checks that a packet after the deadline is not queued.
 func TestExpiryQueue(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	policy := allInto(queue.Config{Rate: mega, Bytes: 1 << 20})
+	policy := queueAll(queue.Config{Rate: mega, Bytes: 1 << 20})
 	for _, pacer := range []Pacer{FQ, HTB} {
-		h := paced(t, policy, pacer, false)
-		h.expires(t, uint64(10*ms))
-		in := skbHeld{Priority: 7, Tstamp: 12345}
-		if _, out := h.held(t, datagram(10*ms-1, 0, 1000), in); out == in {
-			t.Errorf("%s: a packet before the deadline is in no queue", pacer)
+		h := newPaced(t, policy, pacer, false)
+		h.setExpiry(t, uint64(10*ms))
+		in := skbQueued{Priority: 7, Tstamp: 12345}
+		if _, out := h.runQueued(t, datagram(10*ms-1, 0, 1000), in); out == in {
+			t.Errorf("%s: a packet before the deadline is not queued", pacer)
 		}
 		p := datagram(10*ms, 0, 1000)
-		if _, out := h.held(t, p, in); out.Priority != in.Priority || out.Tstamp != in.Tstamp {
-			t.Errorf("%s: a packet beyond the deadline left with priority %#x, tstamp %d: want them as they were", pacer, out.Priority, out.Tstamp)
+		if _, out := h.runQueued(t, p, in); out.Priority != in.Priority || out.Tstamp != in.Tstamp {
+			t.Errorf("%s: a packet after the deadline has priority %#x and tstamp %d, want %#x and %d", pacer, out.Priority, out.Tstamp, in.Priority, in.Tstamp)
 		}
 		all, err := h.Stats()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := all[0].Queued[0].Packets; n != 1 {
-			t.Errorf("%s: %d packets are counted as queued: want 1", pacer, n)
+			t.Errorf("%s: counted %d queued packets, want 1", pacer, n)
 		}
 	}
 }

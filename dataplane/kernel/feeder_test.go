@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestFeeder holds that a queue's drops belong to a class, and to a color, only
-// where no other ever fed the queue.
+// TestFeeder checks that a queue's drops are counted for a class, and for a color, only if no
+// other class or color ever fed the queue.
 func TestFeeder(t *testing.T) {
 	link := &dataplane.Link{Name: "wan", Rate: bps(8e6)}
 	q := &dataplane.Queue{Name: "q", Link: link, Config: queue.Config{Bytes: 10_000}}
@@ -20,17 +20,17 @@ func TestFeeder(t *testing.T) {
 	green, red := meter.Green, meter.Red
 	for _, test := range []struct {
 		name    string
-		classes [][]dataplane.Class // of policies, one after the other
+		classes [][]dataplane.Class // of successive policies
 		want    feeder
 	}{
 		{"one color", [][]dataplane.Class{{{Name: "a", Meter: m, Red: to}, {Name: "b"}}}, feeder{"a", &red}},
 		{"two colors", [][]dataplane.Class{{{Name: "a", Meter: m, Red: to, Green: to}}}, feeder{"a", nil}},
-		{"without a meter all are green", [][]dataplane.Class{{{Name: "a", Red: to, Yellow: to, Green: to}}}, feeder{"a", &green}},
+		{"all packets are green without a meter", [][]dataplane.Class{{{Name: "a", Red: to, Yellow: to, Green: to}}}, feeder{"a", &green}},
 		{"two classes", [][]dataplane.Class{{{Name: "a", Green: to}, {Name: "b", Green: to}}}, feeder{}},
 		{"two classes, then one", [][]dataplane.Class{{{Name: "a", Green: to}, {Name: "b", Green: to}}, {{Name: "a", Green: to}}}, feeder{}},
 		{"one class, then another", [][]dataplane.Class{{{Name: "a", Green: to}}, {{Name: "b", Green: to}}}, feeder{}},
 		{"one color, then another", [][]dataplane.Class{{{Name: "a", Meter: m, Green: to}}, {{Name: "a", Meter: m, Red: to}}, {{Name: "a", Meter: m, Red: to}}}, feeder{"a", nil}},
-		{"the same", [][]dataplane.Class{{{Name: "a", Meter: m, Red: to}}, {{Name: "b"}, {Name: "a", Meter: m, Red: to}}}, feeder{"a", &red}},
+		{"same class in another place", [][]dataplane.Class{{{Name: "a", Meter: m, Red: to}}, {{Name: "b"}, {Name: "a", Meter: m, Red: to}}}, feeder{"a", &red}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			about := &About{}
@@ -42,7 +42,7 @@ func TestFeeder(t *testing.T) {
 				g.inherit(about)
 				next := &About{}
 				next.recordImage(g)
-				raw, err := json.Marshal(next) // as it is kept
+				raw, err := json.Marshal(next) // as the record is stored
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -52,7 +52,7 @@ func TestFeeder(t *testing.T) {
 				}
 			}
 			if got := about.Queued[0].feeder; !reflect.DeepEqual(got, test.want) {
-				t.Errorf("%+v: want %+v", got, test.want)
+				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
 	}

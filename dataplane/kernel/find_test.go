@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// layout describes a type, with all that is in it, as JSON has it.
-func layout(t reflect.Type, seen map[reflect.Type]bool) string {
+// jsonLayout describes a type and its fields as JSON encodes them.
+func jsonLayout(t reflect.Type, seen map[reflect.Type]bool) string {
 	switch {
 	case seen[t] || t == reflect.TypeFor[time.Time]():
 		return t.String()
 	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice:
-		return "[]" + layout(t.Elem(), seen)
+		return "[]" + jsonLayout(t.Elem(), seen)
 	case t.Kind() == reflect.Array:
-		return fmt.Sprintf("[%d]%s", t.Len(), layout(t.Elem(), seen))
+		return fmt.Sprintf("[%d]%s", t.Len(), jsonLayout(t.Elem(), seen))
 	case t.Kind() != reflect.Struct:
 		return t.Kind().String()
 	}
@@ -28,32 +28,32 @@ func layout(t reflect.Type, seen map[reflect.Type]bool) string {
 		if f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
 			continue
 		}
-		fmt.Fprintf(&out, "%s %s;", f.Name, layout(f.Type, seen))
+		fmt.Fprintf(&out, "%s %s;", f.Name, jsonLayout(f.Type, seen))
 	}
 	return "{" + out.String() + "}"
 }
 
-// TestRecordVersion holds that a record of another layout has another version: a
-// binary that reads it would take zeros for what is missing.
+// TestRecordVersion checks that a change of the records' layout comes with another version: a
+// binary of the old version would read missing fields as zeros.
 func TestRecordVersion(t *testing.T) {
 	const version, want = 4, "51db84f28502a91c"
-	text := layout(reflect.TypeFor[About](), map[reflect.Type]bool{})
+	text := jsonLayout(reflect.TypeFor[About](), map[reflect.Type]bool{})
 	if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:16]; version != recordVersion || got != want {
-		t.Errorf("the layout of records is %s, and their version is %d: if it has changed, give recordVersion another number and note both here: %s", got, recordVersion, text)
+		t.Errorf("got layout %s and version %d, want %s and %d: increase recordVersion and update this test: %s", got, recordVersion, want, version, text)
 	}
 }
 
-// TestParse holds that a record which no shaper of this version wrote is refused,
-// and which version did, if it says so.
-func TestParse(t *testing.T) {
+// TestParseRecord checks that parseRecord rejects damaged records and those of another
+// version. The error of the latter has the version.
+func TestParseRecord(t *testing.T) {
 	for text, version := range map[string]int{
 		`{"Version":99}`:                         99,
-		`{"Interface":"eth0","Place":{}}`:        0, // before records had a version
+		`{"Interface":"eth0","Place":{}}`:        0, // records without a version
 		`{"Version":99,"Classes":"of tomorrow"}`: 99,
 	} {
 		var e *VersionError
 		if _, err := parseRecord([]byte(text)); !errors.As(err, &e) || e.Version != version {
-			t.Errorf("%s: %v: want version %d", text, err, version)
+			t.Errorf("%s: got error %v, want one of version %d", text, err, version)
 		}
 	}
 	for _, text := range []string{
@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 		`{"Version":4,"Outline":{"Queues":[{"Link":-1}]},"Queued":[{}]}`, `{"Version":4,"Outline":{"Queues":[{"Link":0}]},"Queued":[{"Linked":1}]}`,
 	} {
 		if _, err := parseRecord([]byte(text)); err == nil || errors.As(err, new(*VersionError)) {
-			t.Errorf("%q: %v: want that it is damaged", text, err)
+			t.Errorf("%q: got error %v, want one about damage", text, err)
 		}
 	}
 	if _, err := parseRecord([]byte(`{"Version":4,"Outline":{"Classes":[{"Stage":-1,"Queues":[-1,-1,-1]}]},"Classes":[{"Stage":-1}]}`)); err != nil {

@@ -9,25 +9,27 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// follow holds an engine to the pipeline: the verdict, the bytes and the mark
-// of every packet, the tokens of every meter after every batch, and all
-// counters in the end. It returns how many packets were compared.
-func follow(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplane.Packet) int {
+// followPipeline compares an engine with the pipeline: the verdict, bytes and mark of every
+// packet, the tokens of every meter after every batch, and all counters at the end. It returns
+// the number of compared packets.
+func followPipeline(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplane.Packet) int {
 	t.Helper()
 	pipeline, err := dataplane.New(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets = handable(e, packets)
-	verdicts := make([]dataplane.Verdict, e.Batch())
+	packets = acceptedPackets(e, packets)
 	compared := 0
-	for batch := range slices.Chunk(packets, e.Batch()) {
+	for len(packets) > 0 {
+		batch := packets[:min(e.Batch(), len(packets))]
+		packets = packets[len(batch):]
+		verdicts := make([]dataplane.Verdict, len(batch))
 		same := make([]dataplane.Packet, len(batch))
 		for i := range batch {
 			same[i] = batch[i]
 			same[i].Data = slices.Clone(batch[i].Data)
 		}
-		if err := e.Process(batch, verdicts[:len(batch)]); err != nil {
+		if err := e.Process(batch, verdicts); err != nil {
 			t.Error(err)
 			return compared
 		}
@@ -37,15 +39,15 @@ func follow(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplan
 			pipeline.Process(&same[i], &want)
 			compared++
 			if verdicts[i] != want {
-				t.Errorf("packet %d:\nkernel   %+v\npipeline %+v\n%s", compared, verdicts[i], want, show(&same[i], before))
+				t.Errorf("packet %d:\ngot  %+v\nwant %+v\n%s", compared, verdicts[i], want, dumpPacket(&same[i], before))
 				return compared
 			}
 			if want.Done.Dropped() {
 				continue
 			}
 			if !bytes.Equal(batch[i].Data, same[i].Data) || batch[i].Mark != same[i].Mark {
-				t.Errorf("packet %d left otherwise:\nkernel   %x mark %d\npipeline %x mark %d\n%s",
-					compared, batch[i].Data, batch[i].Mark, same[i].Data, same[i].Mark, show(&same[i], before))
+				t.Errorf("packet %d has other bytes or another mark:\ngot  %x mark %d\nwant %x mark %d\n%s",
+					compared, batch[i].Data, batch[i].Mark, same[i].Data, same[i].Mark, dumpPacket(&same[i], before))
 				return compared
 			}
 		}
@@ -55,7 +57,7 @@ func follow(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplan
 				t.Fatal(err)
 			}
 			if wantC, wantE := pipeline.Tokens(i); tc != wantC || te != wantE {
-				t.Errorf("after packet %d, at %d: meter %q %+v holds %d and %d: want %d and %d",
+				t.Errorf("after packet %d, at %d: meter %q %+v has %d and %d tokens, want %d and %d",
 					compared, pipeline.Now(), pipeline.Plan().Stages[i].Name, pipeline.Plan().Stages[i].Source.Params, tc, te, wantC, wantE)
 				return compared
 			}
@@ -66,16 +68,17 @@ func follow(t *testing.T, policy *dataplane.Policy, e engine, packets []dataplan
 		t.Fatal(err)
 	}
 	if want := pipeline.Stats(); !slices.Equal(got, want) {
-		t.Errorf("counters:\nkernel   %+v\npipeline %+v", got, want)
+		t.Errorf("counters:\ngot  %+v\nwant %+v", got, want)
 	}
 	return compared
 }
 
-// show is a packet, in as many words as it takes to make it again.
-func show(p *dataplane.Packet, before []byte) string {
+// dumpPacket formats a packet so that it can be built again.
+func dumpPacket(p *dataplane.Packet, before []byte) string {
 	return fmt.Sprintf("link %v wire %d time %d mark %d: %x", p.Link, p.WireLen, p.Time, p.Mark, before[:min(len(before), 400)])
 }
 
+// sameVerdict runs a program and the pipeline on one packet and compares the verdicts.
 func sameVerdict(t *testing.T, h *hooked, pipeline *dataplane.Pipeline, p dataplane.Packet) bool {
 	t.Helper()
 	var got, want dataplane.Verdict
@@ -87,7 +90,7 @@ func sameVerdict(t *testing.T, h *hooked, pipeline *dataplane.Pipeline, p datapl
 	}
 	pipeline.Process(&same, &want)
 	if got != want {
-		t.Errorf("kernel   %+v\npipeline %+v", got, want)
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	return got == want
 }

@@ -13,6 +13,7 @@ var (
 	from6, to6 = [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}, [16]byte{0x20, 1, 0xd, 0xb8, 15: 2}
 )
 
+// be16 appends values in network byte order.
 func be16(b []byte, values ...uint16) []byte {
 	for _, v := range values {
 		b = binary.BigEndian.AppendUint16(b, v)
@@ -20,10 +21,10 @@ func be16(b []byte, values ...uint16) []byte {
 	return b
 }
 
-// ethernet is the addresses; the EtherType is what follows.
+// ethernet returns the addresses of a frame. The caller appends the EtherType.
 func ethernet() []byte { return []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2} }
 
-// ipv4 has options of 4*words bytes. The total length counts payload bytes.
+// ipv4 appends a header with options of 4*words bytes, for a payload of payload bytes.
 func ipv4(b []byte, words int, tos, proto byte, payload int, fragment uint16, src, dst [4]byte) []byte {
 	start := len(b)
 	b = append(b, byte(0x45+words), tos)
@@ -42,47 +43,50 @@ func ipv4(b []byte, words int, tos, proto byte, payload int, fragment uint16, sr
 	return b
 }
 
+// ipv6 appends a header for a payload of payload bytes.
 func ipv6(b []byte, class, next byte, payload int, src, dst [16]byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, 6<<28|uint32(class)<<20|0x54321)
 	b = append(be16(b, uint16(payload)), next, 64)
 	return append(append(b, src[:]...), dst[:]...)
 }
 
-// tcp has options of 4*words bytes.
+// tcp appends a header with options of 4*words bytes.
 func tcp(b []byte, words int, sport, dport uint16) []byte {
 	b = be16(b, sport, dport, 0, 1, 0, 1)
 	b = append(b, byte(5+words)<<4, 0x10)
 	return append(be16(b, 1000, 0, 0), bytes.Repeat([]byte{1}, 4*words)...)
 }
 
+// udp appends a header for a payload of payload bytes.
 func udp(b []byte, sport, dport uint16, payload int) []byte {
 	return be16(b, sport, dport, uint16(8+payload), 0)
 }
 
-// datagram is a frame whose IPv4 packet has n bytes.
+// datagram is a frame with an IPv4 packet of n bytes.
 func datagram(at int64, tos byte, n int) dataplane.Packet { return datagramTo(to4, at, tos, n) }
 
+// datagramTo is a datagram to another address.
 func datagramTo(to [4]byte, at int64, tos byte, n int) dataplane.Packet {
 	b := ipv4(be16(ethernet(), 0x800), 0, tos, 17, n-20, 0, from4, to)
 	b = append(b, make([]byte, n-20)...)
 	return dataplane.Packet{Time: at, Data: b, WireLen: len(b), Link: dataplane.LinkEthernet}
 }
 
-// bare is an IPv4 header of which only the DSCP says anything; its frame has no
-// link header, and the length rule subtracts what it has itself.
-func bare(mark uint32, before meter.Color, n int, now int64) dataplane.Packet {
+// bare is an IPv4 header without a link header. Its DSCP is the input color, and a length rule
+// with Overhead -20 makes its metered length n bytes.
+func bare(mark uint32, in meter.Color, n int, now int64) dataplane.Packet {
 	b := make([]byte, 20)
-	b[0], b[1] = 0x45, byte(before)<<2
+	b[0], b[1] = 0x45, byte(in)<<2
 	return dataplane.Packet{Data: b, WireLen: 20 + n, Link: dataplane.LinkRaw, Mark: mark, Time: now}
 }
 
-// framed is a packet of n metered bytes.
-func framed(before meter.Color, n int, now int64) dataplane.Packet {
-	b := ipv4(be16(ethernet(), 0x800), 0, byte(before)<<2, 6, min(n, 1000), 0, from4, to4) // what is short may be padded
+// framed is an Ethernet frame with n metered bytes under a length rule with Overhead -20.
+func framed(in meter.Color, n int, now int64) dataplane.Packet {
+	b := ipv4(be16(ethernet(), 0x800), 0, byte(in)<<2, 6, min(n, 1000), 0, from4, to4) // long enough that no byte counts as Ethernet padding
 	return dataplane.Packet{Data: b, WireLen: len(b) + n, Link: dataplane.LinkEthernet, Time: now}
 }
 
-// bySource is an IPv4 frame of which only the source and a port say anything.
+// bySource is an IPv4 frame from a source address to a UDP port.
 func bySource(source uint32, port uint16, n int, now int64) dataplane.Packet {
 	b := ipv4(be16(ethernet(), 0x800), 0, 0, 17, n-20, 0, [4]byte(binary.BigEndian.AppendUint32(nil, source)), to4)
 	b = udp(b, 9, port, n-28)

@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// interrupted is a hook during whose look something happens.
+// interrupted is a hook that runs a function before it returns its program.
 type interrupted struct {
 	hook.Hook
 	during func()
@@ -23,8 +23,8 @@ func (i *interrupted) Program() (ebpf.ProgramID, error) {
 	return i.Hook.Program()
 }
 
-// TestRefreshGone checks that a shaper whose interface vanishes while Refresh reads
-// it is not taken for one that another process detached.
+// TestRefreshGone checks that Refresh distinguishes a deleted interface from a detached program,
+// even if the interface is deleted during the call.
 func TestRefreshGone(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -48,12 +48,12 @@ func TestRefreshGone(t *testing.T) {
 				if row.method == TC {
 					w.Near.Run("tc", "filter", "del", "dev", "v0", fmt.Sprint(row.direction))
 					if err := s.Refresh(); errors.Is(err, ErrGone) || !errors.Is(err, ErrDetached) {
-						t.Errorf("with the filter removed: %v: want %v", err, ErrDetached)
+						t.Errorf("filter removed: got error %v, want %v", err, ErrDetached)
 					}
 				}
 				s.hook = &interrupted{s.hook, func() { w.Near.Delete("v0") }}
 				if err := s.Refresh(); !errors.Is(err, ErrGone) || !errors.Is(err, ErrDetached) {
-					t.Errorf("with the interface deleted: %v: want %v", err, ErrGone)
+					t.Errorf("interface deleted: got error %v, want %v", err, ErrGone)
 				}
 				return nil
 			})

@@ -11,38 +11,37 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// cuttable makes a frame with n bytes of payload, as it is and as each of its
-// segments would be.
-type cuttable struct {
-	name   string
-	tunnel bool // with headers inside that only the kernel counts
-	frame  func(n int) []byte
-	whole  func(n int) []byte // the super-packet, nil if frame makes it; it is handed in as one of wire bytes
-	wire   int
+// segmentable builds super-packets of one kind, and their segments.
+type segmentable struct {
+	name        string
+	tunnel      bool               // has inner headers that only the kernel counts
+	frame       func(n int) []byte // a segment with n bytes of payload
+	superPacket func(n int) []byte // nil: the same as frame
+	wire        int                // length on the wire of superPacket, bytes
 }
 
-var cuttables = []cuttable{
+var segmentables = []segmentable{
 	{name: "tcp4", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 0, 0, 6, 20+n, 0, from4, to4)
 		return append(tcp(b, 0, 1000, 80), make([]byte, n)...)
 	}},
-	{name: "tcp4 with options of both", frame: func(n int) []byte {
+	{name: "tcp4 with IP and TCP options", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 2, 0, 6, 32+n, 0, from4, to4)
 		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
 	}},
-	{name: "tcp4 with all options", frame: func(n int) []byte {
+	{name: "tcp4 with the longest options", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x800), 10, 0, 6, 60+n, 0, from4, to4)
 		return append(tcp(b, 10, 1000, 80), make([]byte, n)...)
 	}},
-	{name: "tcp4 in two tags", frame: func(n int) []byte {
+	{name: "tcp4 with two tags", frame: func(n int) []byte {
 		b := ipv4(be16(ethernet(), 0x88a8, 5, 0x8100, 6, 0x800), 0, 0, 6, 32+n, 0, from4, to4)
 		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
 	}},
 	{name: "tcp6", frame: overIPv6},
-	{name: "tcp6 in a jumbogram", frame: overIPv6, whole: jumbogram(0xc2), wire: leastJumbo},
-	{name: "tcp6 too short for a jumbogram", frame: jumbogram(0xc2), whole: jumbogram(0xc2), wire: leastJumbo - 1},
-	{name: "tcp6 behind padding", frame: jumbogram(1), whole: jumbogram(1), wire: leastJumbo},
-	{name: "tcp6 behind an extension", frame: func(n int) []byte {
+	{name: "tcp6 in a jumbogram", frame: overIPv6, superPacket: jumbogram(0xc2), wire: leastJumbo},
+	{name: "tcp6 too short for a jumbogram", frame: jumbogram(0xc2), superPacket: jumbogram(0xc2), wire: leastJumbo - 1},
+	{name: "tcp6 after padding", frame: jumbogram(1), superPacket: jumbogram(1), wire: leastJumbo},
+	{name: "tcp6 after an extension header", frame: func(n int) []byte {
 		b := ipv6(be16(ethernet(), 0x86dd), 0, 60, 16+20+n, from6, to6)
 		b = append(append(b, 6, 1, 1, 12), make([]byte, 12)...)
 		return append(tcp(b, 0, 1000, 80), make([]byte, n)...)
@@ -51,7 +50,7 @@ var cuttables = []cuttable{
 		b := ipv4(be16(ethernet(), 0x800), 0, 0, 17, 8+n, 0, from4, to4)
 		return append(udp(b, 1000, 80, n), make([]byte, n)...)
 	}},
-	{name: "udp6 in a tag", frame: func(n int) []byte {
+	{name: "udp6 with a tag", frame: func(n int) []byte {
 		b := ipv6(be16(ethernet(), 0x8100, 7, 0x86dd), 0, 17, 8+n, from6, to6)
 		return append(udp(b, 1000, 80, n), make([]byte, n)...)
 	}},
@@ -64,8 +63,8 @@ var cuttables = []cuttable{
 	}},
 }
 
-// jumbogram makes a super-packet of TCP over IPv6 with a hop-by-hop header that has
-// an option of this type.
+// jumbogram returns a builder of super-packets of TCP over IPv6. Their hop-by-hop header has one
+// option of this type.
 func jumbogram(option byte) func(n int) []byte {
 	return func(n int) []byte {
 		b := append(ipv6(be16(ethernet(), 0x86dd), 0, 0, 0, from6, to6), 6, 0, option, 4, 0, 2, 0, 0)
@@ -73,17 +72,18 @@ func jumbogram(option byte) func(n int) []byte {
 	}
 }
 
+// overIPv6 builds a TCP segment over IPv6 with n bytes of payload.
 func overIPv6(n int) []byte {
 	b := ipv6(be16(ethernet(), 0x86dd), 0, 6, 32+n, from6, to6)
 	return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
 }
 
-// leastJumbo is the shortest frame that the kernel takes for a jumbogram, whose
-// header it removes: ipv6_has_hopopt_jumbo.
+// leastJumbo is the shortest frame, bytes, that the kernel treats as a jumbogram and removes the
+// hop-by-hop header of (ipv6_has_hopopt_jumbo).
 const leastJumbo = 14 + 1<<16 + 1
 
-// cut is what leaves instead of a frame with n bytes of payload.
-func (c *cuttable) cut(n, size int) [][]byte {
+// segments are the frames that a super-packet with n bytes of payload is cut into.
+func (c *segmentable) segments(n, size int) [][]byte {
 	var out [][]byte
 	for ; n > size; n -= size {
 		out = append(out, c.frame(size))
@@ -91,8 +91,8 @@ func (c *cuttable) cut(n, size int) [][]byte {
 	return append(out, c.frame(n))
 }
 
-// TestSegments holds what is metered, counted and taken of a packet that will
-// be cut up to what its segments come to, one by one, in the pipeline.
+// TestSegments checks that a super-packet is metered and counted as the sum of its segments in
+// the pipeline.
 func TestSegments(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestSegments(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range rounds(1000) {
-					segmented(t, r, h, pipeline)
+					runSegmentable(t, r, h, pipeline)
 					if t.Failed() {
 						return
 					}
@@ -134,7 +134,7 @@ func TestSegments(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !slices.Equal(got, pipeline.Stats()) {
-					t.Errorf("counters %+v: want %+v", got, pipeline.Stats())
+					t.Errorf("got counters %+v, want %+v", got, pipeline.Stats())
 				}
 				for _, m := range []*dataplane.Meter{bytes, packets} {
 					gotTokens, _, err := h.Tokens(h.plan.Stage(m))
@@ -142,7 +142,7 @@ func TestSegments(t *testing.T) {
 						t.Fatal(err)
 					}
 					if want, _ := pipeline.Tokens(h.plan.Stage(m)); gotTokens != want {
-						t.Errorf("%s: %d tokens left: want %d", m.Name, gotTokens, want)
+						t.Errorf("meter %s: got %d tokens, want %d", m.Name, gotTokens, want)
 					}
 				}
 			})
@@ -150,27 +150,28 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-func segmented(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeline) {
-	c := cuttables[r.IntN(len(cuttables))]
+// runSegmentable runs the program on a random super-packet and the pipeline on its segments.
+func runSegmentable(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeline) {
+	c := segmentables[r.IntN(len(segmentables))]
 	if c.tunnel && h.hook == ingressEntry {
-		return // nobody says what the headers inside are
+		return // ingress has no length of the inner headers
 	}
 	n := r.IntN(3400)
 	size := max(pick(r, 536, 1000, 1448, n/2, n/3, n, n+1, 1+r.IntN(100)), 1)
 	packet := dataplane.Packet{Data: c.frame(n), Link: dataplane.LinkEthernet}
-	if c.whole != nil {
+	if c.superPacket != nil {
 		if n <= size {
-			return // it is many packets
+			return // a jumbogram has several segments
 		}
-		packet.Data, packet.WireLen = c.whole(n), c.wire
+		packet.Data, packet.WireLen = c.superPacket(n), c.wire
 	}
-	leave := c.cut(n, size)
+	leave := c.segments(n, size)
 	wire := 0
 	for _, data := range leave {
 		wire += len(data)
 	}
-	removed := len(packet.Data) - len(c.frame(n)) // which the kernel has in each
-	if wire+removed*len(leave) > 1<<16 {          // no test run takes it
+	removed := len(packet.Data) - len(c.frame(n)) // the kernel counts it in each segment
+	if wire+removed*len(leave) > 1<<16 {          // too long for a test run
 		return
 	}
 	want := 0
@@ -180,12 +181,12 @@ func segmented(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeli
 		want += v.Length
 	}
 	context := skb{GSOSize: uint32(size), GSOSegs: uint32(len(leave))}
-	// Its sender, or a driver, may not say how many segments there are; then
-	// the kernel works it out for wire_len, but does not tell.
+	// A sender or driver can leave gso_segs 0. The kernel then computes the number for
+	// wire_len, but does not store it.
 	if !c.tunnel && r.IntN(2) == 0 {
 		context.GSOSegs = 0
 	}
-	// wire_len counts the headers of all segments, at egress.
+	// At egress wire_len includes the headers of all segments.
 	if h.hook == egressEntry && (c.tunnel || r.IntN(2) == 0) {
 		context.WireLen = uint32(wire + removed*len(leave))
 	}
@@ -194,6 +195,6 @@ func segmented(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeli
 		t.Fatal(err)
 	}
 	if v.Length != want {
-		t.Errorf("%s, %d bytes in segments of %d, %+v: %d bytes are metered: want %d in %d segments", c.name, n, size, context, v.Length, want, len(leave))
+		t.Errorf("%s, %d bytes in segments of %d, %+v: metered %d bytes, want %d in %d segments", c.name, n, size, context, v.Length, want, len(leave))
 	}
 }

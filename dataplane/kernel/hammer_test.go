@@ -14,7 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// allowedCPUs are those that the test may use, two at most.
+// allowedCPUs returns the first two CPUs that the test may use, or the only one.
 func allowedCPUs(t *testing.T) (cpus []int) {
 	t.Helper()
 	var allowed unix.CPUSet
@@ -29,11 +29,11 @@ func allowedCPUs(t *testing.T) (cpus []int) {
 	return cpus
 }
 
-// onCPU runs f on a CPU, and says what came of it.
+// onCPU runs f on a CPU and sends its error.
 func onCPU(cpu int, f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends, pinned as it is
+		runtime.LockOSThread() // never unlocked: a pinned thread must not be reused
 		var set unix.CPUSet
 		set.Set(cpu)
 		err := unix.SchedSetaffinity(0, &set)
@@ -45,8 +45,8 @@ func onCPU(cpu int, f func() error) <-chan error {
 	return done
 }
 
-// hammer runs the program on CPUs at once. It returns how long a packet took on each,
-// and for how long the one that other programs disturbed least was at it.
+// hammer runs the program on several CPUs at once for d. It returns the time per packet on each
+// CPU, and the CPU time of the thread that got most of it.
 func (c *hammered) hammer(t *testing.T, program *ebpf.Program, cpus []int, frame func(meter.Color) []byte, d time.Duration) (took []time.Duration, busy time.Duration) {
 	t.Helper()
 	took = make([]time.Duration, len(cpus))
@@ -56,14 +56,14 @@ func (c *hammered) hammer(t *testing.T, program *ebpf.Program, cpus []int, frame
 	for i, cpu := range cpus {
 		ready.Add(1)
 		done.Go(func() {
-			runtime.LockOSThread() // for good: the thread ends, pinned as it is
+			runtime.LockOSThread() // never unlocked: a pinned thread must not be reused
 			var set unix.CPUSet
 			set.Set(cpu)
 			if faults[i] = unix.SchedSetaffinity(0, &set); faults[i] != nil {
 				ready.Done()
 				return
 			}
-			data := frame(c.before[i])
+			data := frame(c.input[i])
 			ready.Done()
 			ready.Wait()
 			n := 0
@@ -89,9 +89,9 @@ func (c *hammered) hammer(t *testing.T, program *ebpf.Program, cpus []int, frame
 	return took, slices.Max(each)
 }
 
-// threadTime is how long the thread has had a CPU.
+// threadTime is the CPU time of the calling thread.
 func threadTime() time.Duration {
 	var at unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at) // each kernel has it
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at) // never fails
 	return time.Duration(at.Nano())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestFarHeaders holds the programs to the pipeline where headers are further
-// in than a packet's linear bytes, or than direct access goes.
+// TestFarHeaders compares the programs with the pipeline for headers beyond a packet's linear
+// bytes or beyond the reach of direct access.
 func TestFarHeaders(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestFarHeaders(t *testing.T) {
 	}}
 	var packets []dataplane.Packet
 	for n := 1; n <= 16; n++ {
-		for _, size := range []byte{0, 30, 100, 221, 255} { // units of 8 bytes, less one
+		for _, size := range []byte{0, 30, 100, 221, 255} { // length of a header, units of 8 bytes minus one
 			b := ipv6(be16(ethernet(), 0x86dd), 0x2d, 60, 0, [16]byte{1}, [16]byte{2})
 			for i := range n {
 				next := byte(60)
@@ -37,17 +37,17 @@ func TestFarHeaders(t *testing.T) {
 			}
 			b = tcp(b, 0, 1234, 80)
 			packets = append(packets, dataplane.Packet{Data: b, Link: dataplane.LinkEthernet, Time: int64(len(packets))})
-			// Ends between the ports.
+			// Truncated between the ports.
 			packets = append(packets, dataplane.Packet{Data: b[:len(b)-17], Link: dataplane.LinkEthernet, Time: int64(len(packets))})
 		}
 	}
 	for _, plane := range planes {
-		t.Run(plane.name, func(t *testing.T) { follow(t, policy, plane.open(t, policy), packets) })
+		t.Run(plane.name, func(t *testing.T) { followPipeline(t, policy, plane.open(t, policy), packets) })
 	}
 }
 
-// TestOddHeaders holds the programs to the pipeline on fragments, whose flow has no
-// ports, on a PPP protocol of one byte, and on IPv4 options that were not captured.
+// TestOddHeaders compares the programs with the pipeline for fragments, whose flow has no ports,
+// for PPP protocols of one byte, and for truncated IPv4 options.
 func TestOddHeaders(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -96,13 +96,13 @@ func TestOddHeaders(t *testing.T) {
 		}
 	}
 	for _, plane := range planes {
-		t.Run(plane.name, func(t *testing.T) { follow(t, policy, plane.open(t, policy), packets) })
+		t.Run(plane.name, func(t *testing.T) { followPipeline(t, policy, plane.open(t, policy), packets) })
 	}
 }
 
-// TestLongest holds the programs to the pipeline where lengths come near what 32
-// bits hold, or would go beyond.
-func TestLongest(t *testing.T) {
+// TestLongestPackets compares the programs with the pipeline for lengths near and beyond the
+// largest number of 32 bits.
+func TestLongestPackets(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	var packets []dataplane.Packet
@@ -120,15 +120,14 @@ func TestLongest(t *testing.T) {
 			}}
 			t.Run(fmt.Sprintf("%+v", rule), func(t *testing.T) {
 				t.Parallel()
-				follow(t, policy, walker(7)(t, policy), packets)
+				followPipeline(t, policy, walker(7)(t, policy), packets)
 			})
 		}
 	}
 }
 
-// TestEveryChecksum holds what the programs make of every checksum that a header
-// can have, right or wrong, to the pipeline: by marks that change much, little and
-// nothing.
+// TestEveryChecksum compares the programs with the pipeline for every value of the IPv4 header
+// checksum, valid or not. The marks change many, few and no bits.
 func TestEveryChecksum(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -150,7 +149,7 @@ func TestEveryChecksum(t *testing.T) {
 					packets = append(packets, dataplane.Packet{Data: b, Link: dataplane.LinkEthernet})
 				}
 			}
-			follow(t, policy, walker(512)(t, policy), packets)
+			followPipeline(t, policy, walker(512)(t, policy), packets)
 		})
 	}
 }

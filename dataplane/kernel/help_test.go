@@ -17,12 +17,11 @@ import (
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("loading eBPF programs needs privilege: run the test as root")
+		t.Skip("needs privilege to load eBPF programs: run the test as root")
 	}
 }
 
-// inVM says that the test runs in an emulated machine, about ten times slower
-// and with clocks that are worth little.
+// inVM is true in an emulated machine. It is about ten times slower and has imprecise clocks.
 var inVM = nettest.InVM
 
 // rounds is n, or a tenth of it in a VM.
@@ -33,8 +32,7 @@ func rounds(n int) int {
 	return n
 }
 
-// seeded is a source of random numbers whose seed is in the log of a test that
-// fails.
+// seeded returns a source of random numbers. The seed is in the log of a failing test.
 func seeded(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -42,13 +40,13 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// pick chooses one of some values.
+// pick returns one of the values.
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
 // bps is a rate of n bits per second.
 func bps(n int64) meter.Rate { return meter.BitRate(n) }
 
-// metersOf returns the meters of a policy, each once.
+// metersOf returns the distinct meters of a policy.
 func metersOf(policy *dataplane.Policy) []*dataplane.Meter {
 	var out []*dataplane.Meter
 	for i := range policy.Classes {
@@ -86,7 +84,7 @@ func fieldErrors(err error) []*dataplane.FieldError {
 	return out
 }
 
-// compiled is the plan of a policy.
+// compiled compiles a policy.
 func compiled(t testing.TB, policy *dataplane.Policy) *dataplane.Plan {
 	t.Helper()
 	plan, err := dataplane.Compile(policy)
@@ -96,8 +94,8 @@ func compiled(t testing.TB, policy *dataplane.Policy) *dataplane.Plan {
 	return plan
 }
 
-// planned is the only stage of a meter's plan.
-func planned(t testing.TB, m *dataplane.Meter) *dataplane.PlanStage {
+// onlyStage compiles a policy of one meter and returns its stage.
+func onlyStage(t testing.TB, m *dataplane.Meter) *dataplane.PlanStage {
 	t.Helper()
 	return &compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}).Stages[0]
 }
@@ -111,7 +109,7 @@ func encodePolicy(policy *dataplane.Policy, hook entry, pacer Pacer) (*image, er
 	return encode(plan, hook, pacer)
 }
 
-// newWalker is the walker of a policy.
+// newWalker compiles a policy and loads its walker.
 func newWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
 	plan, err := dataplane.Compile(policy)
 	if err != nil {
@@ -120,7 +118,7 @@ func newWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
 	return NewWalker(plan, batch)
 }
 
-// clock is that of the programs.
+// clock reads the clock of the programs, ns.
 func clock(t *testing.T) int64 {
 	t.Helper()
 	now, err := monotonic()
@@ -130,6 +128,7 @@ func clock(t *testing.T) int64 {
 	return int64(now)
 }
 
+// integers returns the integers of a profile that has some.
 func integers(p *meter.Profile) meter.Integers {
 	i, err := p.Integers()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// TestIFBUndone holds that nothing stays of it, by whatever process.
+// TestIFBUndone checks that removing the ifb restores the interface, also if it was added twice
+// or removed twice, and that no ifb outlives the interface.
 func TestIFBUndone(t *testing.T) {
 	t.Parallel()
 	for _, script := range []string{
@@ -27,34 +28,34 @@ func TestIFBUndone(t *testing.T) {
 				w.Far.Run("sh", "-c", script)
 			}
 			before := w.farShown()
-			i, _ := w.shadow()
+			i, _ := w.addIFB()
 			during := w.farShown()
 			for _, text := range []string{"pref 1 u32", "Redirect to device " + hook.IFBName(i), "mtu 1500", "state U"} {
 				if !strings.Contains(during, text) {
-					t.Errorf("no %q in\n%s", text, during)
+					t.Errorf("got\n%s\nwant %q in it", during, text)
 				}
 			}
-			w.shadow() // of a process that came after a killed one
+			w.addIFB() // as a process that starts after another was killed
 			if got := w.farShown(); strings.Count(got, "Redirect to") != 1 {
-				t.Errorf("added again:\n%s", got)
+				t.Errorf("added twice: got\n%s\nwant one redirect", got)
 			}
 			for range 2 {
-				w.unshadow(i)
+				w.removeIFB(i)
 				if after := w.farShown(); after != before {
-					t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
+					t.Errorf("after removal: got\n%s\nwant\n%s", after, before)
 				}
 			}
-			w.shadow()
+			w.addIFB()
 			w.Far.Delete("v0")
-			w.unshadow(i)
+			w.removeIFB(i)
 			if got := w.Far.Run("ip", "-o", "link", "show", "type", "ifb"); got != "" {
-				t.Errorf("without the interface, %s stays", got)
+				t.Errorf("after the interface was deleted: got %s, want no ifb", got)
 			}
 		})
 	}
 }
 
-// TestIFBClsact holds that who is last removes a clsact of ours.
+// TestIFBClsact checks that a clsact qdisc that shaper added is removed with its last user.
 func TestIFBClsact(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -69,7 +70,7 @@ func TestIFBClsact(t *testing.T) {
 	defer program.Close()
 	index := w.Far.Index("v0")
 	w.inFar(func() error {
-		return changed(index, func(st *site) error {
+		return changeSite(index, func(st *site) error {
 			h, _, err := st.attachFilter(&device{name: "v0", iface: st.iface}, program, false)
 			if err != nil {
 				return err
@@ -79,11 +80,11 @@ func TestIFBClsact(t *testing.T) {
 		})
 	})
 	if after := w.farShown(); after != before {
-		t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
+		t.Errorf("after removal: got\n%s\nwant\n%s", after, before)
 	}
 }
 
-// TestIFBRefused holds that where another filter is first nothing is changed.
+// TestIFBRefused checks that nothing changes if another filter has the needed priority.
 func TestIFBRefused(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -93,16 +94,16 @@ func TestIFBRefused(t *testing.T) {
 	var err error
 	index := w.Far.Index("v0")
 	w.Far.Do(func() {
-		err = changed(index, func(st *site) error {
+		err = changeSite(index, func(st *site) error {
 			_, err := st.addIFB()
 			return err
 		})
 	})
 	want := "interface v0 has a u32 filter with priority 1 at ingress, but our redirect needs that priority: give the other filter a higher number, or remove it: tc filter del dev v0 ingress pref 1"
 	if fmt.Sprint(err) != want {
-		t.Errorf("%v: want %s", err, want)
+		t.Errorf("got error %v, want %s", err, want)
 	}
 	if after := w.farShown(); after != before {
-		t.Errorf("there is\n%s\nafter it, before there was\n%s", after, before)
+		t.Errorf("after removal: got\n%s\nwant\n%s", after, before)
 	}
 }

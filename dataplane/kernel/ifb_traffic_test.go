@@ -12,17 +12,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestIFBRate holds that what comes in waits, and then comes in.
+// TestIFBRate checks that ingress packets arrive at the rate of their queue.
 func TestIFBRate(t *testing.T) {
 	rate, n := nettest.Scaled(20_000_000, 3200)
-	const first = 100 // from then on
+	const first = 100 // packets before the measurement
 	nettest.Steady(t, func() error {
 		s := newShadowed(t)
 		s.pace(rate)
 		conn := s.receive(9)
-		stamped(t, conn)
+		enableTimestamps(t, conn)
 		defer nettest.Fill(s.Socket(9, 0))()
-		var begin, end time.Time // by the kernel: a reader may be late
+		var begin, end time.Time // timestamps of the kernel: the reader may be late
 		for i := range first + n {
 			if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
@@ -35,14 +35,14 @@ func TestIFBRate(t *testing.T) {
 		want, got := float64(rate), float64((n-1)*1514)/end.Sub(begin).Seconds()
 		t.Logf("%.0f byte/s, %+.3f %%", got, 100*(got/want-1))
 		if !nettest.Nearly(got, want) {
-			return fmt.Errorf("%.0f byte/s: want %.0f", got, want)
+			return fmt.Errorf("got %.0f byte/s, want %.0f", got, want)
 		}
 		return nil
 	})
 }
 
-// TestIFBStream holds that TCP works through it both ways, with what offloads
-// make of it.
+// TestIFBStream checks that TCP works in both directions through the ifb, with offloads and over
+// IPv4, IPv6 and a VLAN.
 func TestIFBStream(t *testing.T) {
 	t.Parallel()
 	s := newShadowed(t)
@@ -65,7 +65,7 @@ func TestIFBStream(t *testing.T) {
 			}()
 		}
 	}()
-	for _, host := range append([]string{"10.0.0.2", "fd00::2"}, s.vlan()...) {
+	for _, host := range append([]string{"10.0.0.2", "fd00::2"}, s.addVLAN()...) {
 		var conn net.Conn
 		s.Do(func() (err error) {
 			conn, err = net.Dial("tcp", net.JoinHostPort(host, "7"))
@@ -79,30 +79,31 @@ func TestIFBStream(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		got, err := io.ReadAll(conn)
 		if err != nil || !bytes.Equal(got, sent) {
-			t.Errorf("%s: %d of %d bytes came back: %v", host, len(got), len(sent), err)
+			t.Errorf("%s: got %d bytes back and error %v, want the %d that were sent", host, len(got), err, len(sent))
 		}
 		conn.Close()
 	}
 	stats := s.stats()
 	t.Logf("%+v", stats)
 	if stats.Bytes < 2*200_000*17 || stats.Drops > 0 {
-		t.Errorf("%+v: want all bytes through the ifb, and no drops", stats)
+		t.Errorf("got %+v, want all bytes through the ifb and no drops", stats)
 	}
 }
 
-// TestIFBFrames holds that frames come through as they were, with their tags.
+// TestIFBFrames checks that frames pass the ifb unchanged, with their tags.
 func TestIFBFrames(t *testing.T) {
 	t.Parallel()
 	s := newShadowed(t)
 	s.pace(1_000_000)
-	// Taps of v0 see frames before the ifb only: a bridge takes them on.
+	// A packet socket on v0 sees only frames before the ifb, so a bridge forwards them to
+	// another device.
 	behind := nettest.New(t)
 	s.Far.VethNamed("x0", behind, "v0")
 	var out []byte
 	var err error
 	s.Far.Do(func() { out, err = exec.Command("ip", "link", "add", "b0", "up", "type", "bridge").CombinedOutput() })
 	if err != nil {
-		t.Skipf("make a bridge: %s", out)
+		t.Skipf("needs bridges (CONFIG_BRIDGE): %s", out)
 	}
 	s.Far.Run("ip", "link", "set", "v0", "master", "b0")
 	s.Far.Run("ip", "link", "set", "x0", "master", "b0")
@@ -118,21 +119,21 @@ func TestIFBFrames(t *testing.T) {
 	sniffer := behind.Sniff("v0")
 	s.Near.Inject("v0", sent...)
 	sniffer.Wait(len(sent), patient)
-	var came [][]byte
+	var arrived [][]byte
 	for _, f := range sniffer.Stop() {
 		if bytes.HasPrefix(f.Data, head) {
-			came = append(came, f.Data)
+			arrived = append(arrived, f.Data)
 		}
 	}
-	if fmt.Sprintf("%x", came) != fmt.Sprintf("%x", sent) {
-		t.Errorf("%x came through: want %x", came, sent)
+	if fmt.Sprintf("%x", arrived) != fmt.Sprintf("%x", sent) {
+		t.Errorf("got %x, want %x", arrived, sent)
 	}
 }
 
-// TestIFBTraffic holds that what comes after a removal comes in.
+// TestIFBTraffic checks that no packet is lost while the ifb is removed and added under traffic.
 func TestIFBTraffic(t *testing.T) {
 	if inVM {
-		t.Skip("not in a VM: qemu does not always notice that the kernel patches code which packets run through")
+		t.Skip("not in a VM: qemu sometimes misses that the kernel patches running code")
 	}
 	t.Parallel()
 	s := newShadowed(t)
@@ -157,14 +158,14 @@ func TestIFBTraffic(t *testing.T) {
 	}()
 	for range 5 {
 		time.Sleep(50 * time.Millisecond)
-		s.unshadow(s.index)
+		s.removeIFB(s.index)
 		time.Sleep(50 * time.Millisecond)
-		s.shadow()
+		s.addIFB()
 	}
-	s.unshadow(s.index)
+	s.removeIFB(s.index)
 	close(stop)
 	<-done
-	_, _ = from.Write(make([]byte, 5)) // the end
+	_, _ = from.Write(make([]byte, 5)) // marks the end
 	got := 0
 	for {
 		_ = conn.SetReadDeadline(time.Now().Add(patient))
@@ -178,8 +179,8 @@ func TestIFBTraffic(t *testing.T) {
 		}
 		got++
 	}
-	t.Logf("%d of %d", got, number)
+	t.Logf("%d of %d packets arrived", got, number)
 	if got != number {
-		t.Errorf("%d of %d packets came in", got, number)
+		t.Errorf("got %d packets, want %d", got, number)
 	}
 }

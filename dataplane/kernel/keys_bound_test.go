@@ -13,12 +13,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestKeysBound holds the programs to the pipeline where a table is full to its
-// last key, for a chain of eight such meters, too.
+// TestKeysBound compares the programs with the pipeline for tables that are exactly full, also
+// in chains of up to eight keyed meters.
 func TestKeysBound(t *testing.T) {
 	needRoot(t)
 	if inVM {
-		t.Skip("not in a VM: it would take long and show nothing new")
+		t.Skip("too slow in a VM")
 	}
 	t.Parallel()
 	r := seeded(t)
@@ -34,7 +34,7 @@ func TestKeysBound(t *testing.T) {
 		}
 		port := uint32(1000 + i)
 		policy.Classes = append(policy.Classes, dataplane.Class{Name: fmt.Sprint(keys), Meter: m, Match: dataplane.Match{DPort: []dataplane.Range{{First: port, Last: port}}}})
-		for range 5 { // none is known the fifth time only if it was forgotten
+		for range 5 { // a key is new the fifth time only if it was evicted
 			for _, k := range r.Perm(keys) {
 				packets = append(packets, bySource(uint32(k), uint16(port), 100, 0))
 			}
@@ -45,14 +45,14 @@ func TestKeysBound(t *testing.T) {
 		packets[i].Time = int64(i) * 1000
 	}
 	for _, plane := range planes {
-		if plane.name == "ingress" || plane.name == "xdp" || plane.name == "walk-512" {
-			t.Run(plane.name, func(t *testing.T) { follow(t, policy, plane.open(t, policy), packets) })
+		if plane.name == "ingress" || plane.name == "xdp" || plane.name == "walk" {
+			t.Run(plane.name, func(t *testing.T) { followPipeline(t, policy, plane.open(t, policy), packets) })
 		}
 	}
 }
 
-// TestKeysSpare holds that as many keys as a table is to know have room in it,
-// on whichever CPUs they come, and shows that they had none without the spare ones.
+// TestKeysSpare checks that a table holds as many keys as configured, on whichever CPUs they
+// are inserted. It logs how many would be lost without the spare keys of each CPU.
 func TestKeysSpare(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -98,16 +98,16 @@ func TestKeysSpare(t *testing.T) {
 				gone := lost(keys, perCPU, first)
 				worst[perCPU] = max(worst[perCPU], gone)
 				if gone > 0 && perCPU == spareKeys {
-					t.Errorf("%d of %d keys are lost, inserted by turns of %v on CPUs %v", gone, keys, first, cpus)
+					t.Errorf("lost %d of %d keys, want none; inserted in turns of %v on CPUs %v", gone, keys, first, cpus)
 				}
 			}
 		}
 	}
-	t.Logf("most keys lost, by spare room for each CPU: %v", worst)
+	t.Logf("most keys lost, by spare keys per CPU: %v", worst)
 }
 
-// TestKeysOver holds that a table has more keys than its bound as soon as one more
-// came, and ever after, whichever CPUs they come on: so that its number says that there were more.
+// TestKeysOver checks that the number of keys exceeds the configured bound as soon as one more
+// key arrives, and from then on, on whichever CPUs. The number thus shows that there were more.
 func TestKeysOver(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -119,16 +119,16 @@ func TestKeysOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		came := 0
-		for came < 3*keys+2000 {
+		arrived := 0
+		for arrived < 3*keys+2000 {
 			n := 1 + r.IntN(pick(r, 1, 3, 200))
-			if came < keys {
-				n = min(n, keys-came) // stops at the bound once
+			if arrived < keys {
+				n = min(n, keys-arrived) // check once exactly at the bound
 			}
 			err := <-onCPU(pick(r, cpus...), func() error {
 				for range n {
-					came++
-					p := bySource(uint32(came), 1, 100, int64(came))
+					arrived++
+					p := bySource(uint32(arrived), 1, 100, int64(arrived))
 					if err := w.Process([]dataplane.Packet{p}, make([]dataplane.Verdict, 1)); err != nil {
 						return err
 					}
@@ -139,34 +139,33 @@ func TestKeysOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			known, err := w.Keys(w.plan.Stage(m))
-			if err != nil || came <= keys && known != came || came > keys && (known <= keys || known > int(tableSize(planned(t, m)))) {
-				t.Fatalf("keys %d, %d came: %d are known, %v", keys, came, known, err)
+			if err != nil || arrived <= keys && known != arrived || arrived > keys && (known <= keys || known > int(tableSize(onlyStage(t, m)))) {
+				t.Fatalf("keys %d, %d arrived: got %d known keys and error %v", keys, arrived, known, err)
 			}
 		}
 		other := &dataplane.Meter{Name: "other"}
 		n, err := w.Keys(w.plan.Stage(other))
 		tc, te, noTokens := w.Tokens(w.plan.Stage(other))
 		if n != 0 || err != nil || tc != 0 || te != 0 || noTokens != nil {
-			t.Errorf("another meter has %d keys, %v, and %d, %d, %v", n, err, tc, te, noTokens)
+			t.Errorf("a meter of another policy: got %d keys (%v), %d and %d tokens (%v), want none", n, err, tc, te, noTokens)
 		}
 		w.Close()
 	}
 }
 
-// TestKeysSpray sends from more addresses than a table knows: it stays bounded,
-// what the new ones get is what the meter behind allows, and who is busy is not
-// forgotten.
+// TestKeysSpray sends from more addresses than a table holds. The table stays bounded, the
+// granted bytes stay within the next meter's limit, and a busy key is not evicted.
 func TestKeysSpray(t *testing.T) {
 	needRoot(t)
 	if inVM {
-		t.Skip("not in a VM: it would take long and show nothing new")
+		t.Skip("too slow in a VM")
 	}
 	t.Parallel()
 	seeded(t)
-	behind := &dataplane.Meter{Name: "all", Params: meter.TokenBucket{Rate: bps(8e6), Burst: 50_000}, Aware: true}
+	next := &dataplane.Meter{Name: "all", Params: meter.TokenBucket{Rate: bps(8e6), Burst: 50_000}, Aware: true}
 	policy := &dataplane.Policy{}
 	for i, keys := range []int{1, 1000, dataplane.DefaultKeys} {
-		m := &dataplane.Meter{Name: fmt.Sprint(keys), Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: 400 * time.Hour}, Burst: 300}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys, Then: behind}
+		m := &dataplane.Meter{Name: fmt.Sprint(keys), Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: 400 * time.Hour}, Burst: 300}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys, Then: next}
 		policy.Classes = append(policy.Classes, dataplane.Class{Name: m.Name, Meter: m, Match: dataplane.Match{DPort: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}}})
 	}
 	w, err := newWalker(policy, 512)
@@ -182,11 +181,11 @@ func TestKeysSpray(t *testing.T) {
 			sprayed = rounds(20_000)
 		}
 		every := []int{max(keys/20, 64), max(keys/4, 200), 100_000}
-		passed := make([]int, len(every)) // the meter of the key
+		passed := make([]int, len(every)) // packets that passed the keyed meter
 		var packets []dataplane.Packet
-		var who []int
+		var senders []int // index in every, -1 for a new key
 		send := func(honest int, source uint32) {
-			packets, who = append(packets, bySource(source, uint16(i), 100, now)), append(who, honest)
+			packets, senders = append(packets, bySource(source, uint16(i), 100, now)), append(senders, honest)
 			if len(packets) < 512 {
 				return
 			}
@@ -198,11 +197,11 @@ func TestKeysSpray(t *testing.T) {
 				if verdicts[k].Color == meter.Green {
 					allowed += 100
 				}
-				if who[k] >= 0 && int(w.records[k].Stage) != int(w.plan.Stage(class.Meter)) {
-					passed[who[k]]++
+				if senders[k] >= 0 && int(w.records[k].Stage) != int(w.plan.Stage(class.Meter)) {
+					passed[senders[k]]++
 				}
 			}
-			packets, who = packets[:0], who[:0]
+			packets, senders = packets[:0], senders[:0]
 		}
 		for n := range sprayed {
 			now += 1000
@@ -214,34 +213,33 @@ func TestKeysSpray(t *testing.T) {
 				}
 			}
 		}
-		for range 512 { // the last batch
+		for range 512 { // fills the last batch
 			send(-1, source)
 		}
 		entries := knownKeys(t, w.maps, w.stages[w.plan.Stage(class.Meter)].Table)
-		if most := int(tableSize(planned(t, class.Meter))); entries > most || entries <= min(keys, sprayed-1) {
-			t.Errorf("keys %d: the table has %d after %d: want more, and at most %d", keys, entries, sprayed, most)
+		if most := int(tableSize(onlyStage(t, class.Meter))); entries > most || entries <= min(keys, sprayed-1) {
+			t.Errorf("keys %d: got %d keys in the table after %d, want more than the bound and at most %d", keys, entries, sprayed, most)
 		}
 		if n, err := w.Keys(w.plan.Stage(class.Meter)); n != entries || err != nil {
-			t.Errorf("keys %d: %d are known, %v: want %d", keys, n, err, entries)
+			t.Errorf("keys %d: got %d known keys and error %v, want %d", keys, n, err, entries)
 		}
-		t.Logf("keys %d: %d in the table; one that comes once in %v new ones passed %v times of %d", keys, entries, every, passed, 3)
+		t.Logf("keys %d: %d in the table; a key seen once per %v new keys passed %v times, of the 3 that its burst allows", keys, entries, every, passed)
 		if i > 0 && (passed[0] > 3 || passed[1] > 3) {
-			t.Errorf("keys %d: one that comes once in %v new ones had %v of 3 packets: it was forgotten", keys, every[:2], passed[:2])
+			t.Errorf("keys %d: a key seen once per %v new keys passed %v packets, want at most 3: it was evicted", keys, every[:2], passed[:2])
 		}
 	}
 	if most := 50_000 + (now-begin)/1000; allowed > most || allowed < most/2 {
-		t.Errorf("%d bytes passed: want at most %d, and nearly that", allowed, most)
+		t.Errorf("%d bytes passed, want at most %d and at least half of that", allowed, most)
 	}
 }
 
-// TestConcurrentSpray has two CPUs at more keys than a table knows, so that states
-// change hands while they are in use: no lock stays closed, no state holds what
-// it cannot, and the meter behind gives no more than it has.
-func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
+// TestConcurrentSpray meters more keys than a table holds on two CPUs, so that states in use are
+// evicted. No lock stays closed, every state is valid, and the next meter keeps to its limit.
+func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 	needRoot(t)
 	cpus := allowedCPUs(t)
-	behind := &dataplane.Meter{Name: "behind", Params: meter.TokenBucket{Rate: bps(80e6), Burst: 50_000}, Aware: true}
-	m := &dataplane.Meter{Params: meter.SRTCM{CIR: bps(1e6), CBS: 3000, EBS: 3000}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 1, Then: behind}
+	next := &dataplane.Meter{Name: "next", Params: meter.TokenBucket{Rate: bps(80e6), Burst: 50_000}, Aware: true}
+	m := &dataplane.Meter{Params: meter.SRTCM{CIR: bps(1e6), CBS: 3000, EBS: 3000}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 1, Then: next}
 	h := newHooked(t, oneClass(dataplane.Class{Meter: m}), egressEntry, func(c *bpf.ShaperConstants) { c.Handed = 0 })
 	first, seed := clock(t), seeded(t).Uint64()
 	var ends []<-chan error
@@ -251,7 +249,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 			for begin := time.Now(); err == nil && time.Since(begin) < 300*time.Millisecond; {
 				source := r.Uint32N(2000)
 				if r.IntN(2) == 0 {
-					source = r.Uint32N(2) // both CPUs want these
+					source = r.Uint32N(2) // keys that both CPUs use
 				}
 				p := bySource(source, 1, 1000, 0)
 				_, err = h.program.Run(&ebpf.RunOptions{Data: p.Data, Repeat: 1 + r.Uint32N(20)})
@@ -271,7 +269,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 	}
 	granted, most := all[0].Colors[meter.Green].Bytes+all[0].Colors[meter.Yellow].Bytes, 50_000+(last-first)/100
 	if granted > most {
-		t.Errorf("%d bytes passed: want at most %d", granted, most)
+		t.Errorf("%d bytes passed, want at most %d", granted, most)
 	}
 	stage := &h.stages[h.plan.Stage(m)]
 	table, err := openTable(h.maps.keys, stage.Table)
@@ -285,11 +283,11 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: the CPUs are for this
 	for entries := table.Iterate(); entries.Next(&key, &v); n++ {
 		l := levelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &stage.Profile, uint64(last))
 		if v.Lock != 0 || int64(v.Stamp) < first || int64(v.Stamp) > last || l[0] < 0 || l[1] < 0 {
-			t.Errorf("key %+v has %+v, levels %v", key, v, l)
+			t.Errorf("key %+v: got state %+v and levels %v, want an open lock, a stamp of this test and no debt", key, v, l)
 		}
 	}
-	if most := int(tableSize(planned(t, m))); n > most || n < 1 {
-		t.Errorf("%d keys are known: want at most %d", n, most)
+	if most := int(tableSize(onlyStage(t, m))); n > most || n < 1 {
+		t.Errorf("got %d keys, want 1 to %d", n, most)
 	}
 	t.Logf("%d packets, %d of at most %d bytes passed, %d keys", all[0].Total().Packets, granted, most, n)
 }

@@ -12,18 +12,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// contended is a meter that two CPUs want at once, all of it for one key or for
-// packets without.
+// contended is a meter that two CPUs use at once, for one key or without keys.
 type contended struct {
 	name   string
 	params dataplane.Params
-	before [2]meter.Color
+	input  [2]meter.Color // by CPU
 	keyed  bool
-	whole  bool // nothing overflows, and no window ends: each byte can be found again
+	whole  bool // no bucket overflows and no window ends: every byte is accounted for
 }
 
 var (
-	wide  = meter.FixedWindow{Limit: maximal, Window: year} // the kernel's clock began less than a year ago
+	wide  = meter.FixedWindow{Limit: maximal, Window: year} // the kernel's clock started less than a year ago
 	slide = meter.SlidingCounter{Limit: maximal, Window: year}
 )
 
@@ -41,14 +40,14 @@ var contendedMeters = []contended{
 	{"key 4115 fine", meter.TRTCM4115{CIR: slow, CBS: 1900, EIR: fine, EBS: 1800}, bothGreen, true, false},
 }
 
-// TestConcurrentKeys has two CPUs at one window or at one key: what is granted
-// is what the states say was taken, never a byte above what the meter allows, and
-// of a key's packets hardly any goes to the meter of those without one.
-func TestConcurrentKeys(t *testing.T) { // not parallel: the CPUs are for this
+// TestConcurrentKeys meters on two CPUs by one window or one key. The granted bytes are those
+// that the states count and never exceed the meter's limit, and nearly all packets of a key use
+// the key's own meter.
+func TestConcurrentKeys(t *testing.T) { // not parallel: it needs both CPUs
 	needRoot(t)
 	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {
-		t.Skip("there is but one CPU")
+		t.Skip("needs two CPUs")
 	}
 	for i, test := range contendedMeters {
 		if inVM && i%4 != 0 {
@@ -64,7 +63,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 	m := &dataplane.Meter{Params: c.params, Aware: true, PreColor: dscpColors}
 	windows := newCounting(c.params, empty)
 	if windows == nil {
-		m.Initial = empty // a full bucket would overflow until all have begun
+		m.Initial = empty // a full bucket would overflow before both CPUs start
 	}
 	if c.keyed {
 		m.Per, m.Keys = dataplane.Key{By: dataplane.BySrc}, 1
@@ -79,7 +78,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 	if _, _, err := h.program.Benchmark(frame(meter.Green), 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	hammer := hammered{before: c.before}
+	hammer := hammered{input: c.input}
 	one, _ := hammer.hammer(t, h.program, cpus[:1], frame, 10*time.Millisecond) // for the log
 	two, _ := hammer.hammer(t, h.program, cpus, frame, 250*time.Millisecond)
 
@@ -101,7 +100,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 	granted := colors[meter.Green].Bytes + colors[meter.Yellow].Bytes
 	packets := colors[meter.Green].Packets + colors[meter.Yellow].Packets + colors[meter.Red].Packets
 
-	// What was taken of each state, and what could have been.
+	// Bytes taken from each state, and the most that could have been taken.
 	taken, elsewhere, most := new(big.Rat), new(big.Rat), new(big.Rat)
 	for i, state := range states {
 		if windows != nil {
@@ -110,16 +109,16 @@ func (c *contended) run(t *testing.T, cpus []int) {
 			taken.Add(taken, new(big.Rat).SetInt64(int64(state.Word[0])))
 		} else if state.Stamp != notBegun {
 			model := newExact(c.params, empty)
-			model.size = model.holds
+			model.Burst = model.Tokens
 			limits := model.limits(end - first)
 			if c.whole {
-				limits = model.limits(end - int64(state.Stamp)) // it is that of the first packet
+				limits = model.limits(end - int64(state.Stamp)) // the time of the first packet
 			}
 			holds := levelsAt(&state, &stage.Profile, uint64(end))
 			sum := new(big.Rat)
 			for k := range limits {
 				if _, peak := c.params.(meter.TRTCM); peak && k == 0 {
-					continue // all of it is in P
+					continue // P counts all granted bytes
 				}
 				most.Add(most, limits[k])
 				sum.Add(sum, limits[k])
@@ -131,35 +130,35 @@ func (c *contended) run(t *testing.T, cpus []int) {
 			elsewhere.Set(taken)
 		}
 	}
-	if !c.whole && windows == nil { // and what the buckets may have held
+	if !c.whole && windows == nil { // plus the tokens that the buckets may have held
 		for _, b := range stage.Profile.Buckets {
 			most.Add(most, new(big.Rat).SetInt64(int64(len(states))*b.Size/int64(b.Den)))
 		}
 	}
 	bytes := new(big.Rat).SetInt64(granted)
 	if bytes.Cmp(most) > 0 {
-		t.Errorf("%d bytes were granted: want at most %s", granted, most.FloatString(3))
+		t.Errorf("granted %d bytes, want at most %s", granted, most.FloatString(3))
 	}
 	if c.whole && bytes.Cmp(taken) != 0 {
-		t.Errorf("%d bytes were granted, and %s taken", granted, taken.FloatString(3))
+		t.Errorf("granted %d bytes, want the %s that the states count", granted, taken.FloatString(3))
 	}
 	if red := colors[meter.Red].Packets; c.whole && windows != nil && red > 0 {
-		t.Errorf("%d of %d packets are red, and none has to be", red, packets)
+		t.Errorf("%d of %d packets are red, want none", red, packets)
 	}
 	share, _ := bytes.Quo(bytes, most).Float64()
 	missed := 0.0
-	if c.whole { // else it is not known what overflowed
-		beside, _ := elsewhere.Float64()
-		missed = beside / length / float64(packets)
+	if c.whole { // otherwise the overflow is unknown
+		overflow, _ := elsewhere.Float64()
+		missed = overflow / length / float64(packets)
 		if missed > 0.005 && !inVM {
-			t.Errorf("%.6f of the packets went to the meter of those without a key", missed)
+			t.Errorf("a share of %.6f of the packets used the shared overflow meter, want at most 0.005", missed)
 		}
 	}
-	t.Logf("%d packets, granted %.4f of the most, %.2g of them by the meter of those without a key; ns a packet: one CPU %d, two CPUs %d and %d",
+	t.Logf("%d packets, granted %.4f of the limit, %.2g of them by the overflow meter; ns per packet: one CPU %d, two CPUs %d and %d",
 		packets, share, missed, one[0].Nanoseconds(), two[0].Nanoseconds(), two[1].Nanoseconds())
 }
 
-// onlyKey is the state of the only key of a table.
+// onlyKey returns the state of the only key of a table.
 func onlyKey(t *testing.T, h *hooked, slot int32) bpf.ShaperState {
 	t.Helper()
 	table, err := openTable(h.maps.keys, slot)
@@ -174,7 +173,7 @@ func onlyKey(t *testing.T, h *hooked, slot int32) bpf.ShaperState {
 		n++
 	}
 	if n != 1 || v.Lock != 0 {
-		t.Fatalf("%d keys are known, the last of them %+v: want one, and open", n, v)
+		t.Fatalf("got %d keys, the last one %+v, want one with an open lock", n, v)
 	}
 	return bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}
 }

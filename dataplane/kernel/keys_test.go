@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -13,26 +12,27 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// sent is a packet by what it was made of, and so by what keys it has.
-type sent struct {
-	src, dst     netip.Addr // not valid where it is not IP
+// keyedPacket is a packet by its fields, from which its keys follow.
+type keyedPacket struct {
+	src, dst     netip.Addr // invalid if the packet is not IP
 	proto        byte
 	sport, dport uint16
-	fragment     bool     // of several
-	first        bool     // of them
-	tags         []uint16 // from the outer one on
+	fragment     bool
+	first        bool     // the first fragment
+	tags         []uint16 // outer tag first
 	dscp         byte
 	size         int // bytes of the network packet
 }
 
-// Some have a prefix in common, and some of IPv6 the bits of one of IPv4.
+// Some addresses share a prefix. Some IPv6 addresses have the bits of an IPv4 address.
 var (
 	addrs4 = []string{"10.0.0.1", "10.0.0.2", "10.0.1.1", "10.128.0.1", "192.0.2.6", "192.0.2.7"}
 	addrs6 = []string{"::a00:1", "::a00:2", "2001:db8::6", "2001:db8::7", "2001:db8:0:1::6", "fe80:1::6"}
 )
 
-func anySent(r *rand.Rand) *sent {
-	s := &sent{dscp: pick[byte](r, 0, 0, 0, 1, 2, 46), size: pick(r, 100, 300, 1500, 100+r.IntN(1400))}
+// anyKeyedPacket returns a random packet of few keys.
+func anyKeyedPacket(r *rand.Rand) *keyedPacket {
+	s := &keyedPacket{dscp: pick[byte](r, 0, 0, 0, 1, 2, 46), size: pick(r, 100, 300, 1500, 100+r.IntN(1400))}
 	for range r.IntN(3) {
 		s.tags = append(s.tags, uint16(r.IntN(8))<<13|pick[uint16](r, 0, 1, 1, 2, 4095))
 	}
@@ -48,8 +48,9 @@ func anySent(r *rand.Rand) *sent {
 	return s
 }
 
-// frame is the packet with ports that are not zero where they do not count.
-func (s *sent) frame() []byte {
+// frame encodes the packet. The bytes at the place of the ports are never zero, even if they are
+// not ports.
+func (s *keyedPacket) frame() []byte {
 	b := ethernet()
 	for _, tag := range s.tags {
 		b = be16(b, 0x8100, tag)
@@ -59,16 +60,16 @@ func (s *sent) frame() []byte {
 	case !s.src.IsValid():
 		b = be16(b, 0x0806)
 	case s.src.Is4():
-		offset := uint16(0x4000) // not to be fragmented
+		offset := uint16(0x4000) // don't fragment
 		switch {
 		case s.fragment && s.first:
-			offset = 0x2000 // more follow
+			offset = 0x2000 // more fragments
 		case s.fragment:
 			offset = 5
 		}
 		b = ipv4(be16(b, 0x800), 1, s.dscp<<2|2, s.proto, s.size-24, offset, s.src.As4(), s.dst.As4())
 	case s.fragment:
-		offset := byte(1) // more follow
+		offset := byte(1) // more fragments
 		if !s.first {
 			offset = 8
 		}
@@ -80,8 +81,8 @@ func (s *sent) frame() []byte {
 	return append(b, make([]byte, s.size-(len(b)-network))...)
 }
 
-// key is what the packet's meter goes by; "" is none.
-func (s *sent) key(k dataplane.Key) string {
+// key is the packet's key as text. It is empty if the packet has none.
+func (s *keyedPacket) key(k dataplane.Key) string {
 	prefix := func(a netip.Addr) string {
 		bits := int(k.V4)
 		if a.Is6() {
@@ -115,10 +116,10 @@ func (s *sent) key(k dataplane.Key) string {
 	return fmt.Sprint(s.src, s.dst, s.proto, ports)
 }
 
-// colors is a meter of its own for each key, and one for packets without.
-type colors map[string]func(now, n int64, in meter.Color) meter.Color
+// modelsByKey has a model for each key, and one for packets without a key.
+type modelsByKey map[string]func(now, n int64, in meter.Color) meter.Color
 
-func (c colors) color(m *dataplane.Meter, key string, now, n int64, in meter.Color) meter.Color {
+func (c modelsByKey) color(m *dataplane.Meter, key string, now, n int64, in meter.Color) meter.Color {
 	if in == meter.Red {
 		return meter.Red
 	}
@@ -129,11 +130,7 @@ func (c colors) color(m *dataplane.Meter, key string, now, n int64, in meter.Col
 		if model := newCounting(m.Params, m.Initial); model != nil {
 			c[key] = model.color
 		} else {
-			model := newExact(m.Params, m.Initial)
-			c[key] = func(now, n int64, in meter.Color) meter.Color {
-				model.at(now)
-				return model.color(model, new(big.Rat).SetInt64(n), in)
-			}
+			c[key] = newExact(m.Params, m.Initial).color
 		}
 	}
 	return c[key](now, n, in)
@@ -150,8 +147,8 @@ var keyKinds = []dataplane.Key{
 	{By: dataplane.ByDSCP},
 }
 
-// TestKeys holds meters of every kind, for keys of every kind, to one exact
-// meter for each key, while there are just as many keys as a table may know.
+// TestKeys compares meters of every type, by keys of every kind, with one exact model per key.
+// The tables are just large enough.
 func TestKeys(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -178,22 +175,22 @@ func TestKeys(t *testing.T) {
 			meters = append(meters, m)
 		}
 	}
-	policy := streams(meters)
+	policy := metersByMark(meters)
 	policy.Length = dataplane.LengthRule{}
-	for i := range policy.Classes { // what is not IP, too
+	for i := range policy.Classes { // packets other than IP too
 		policy.Classes[i].Match.EtherType = []dataplane.Range{{First: 0, Last: 65535}}
 	}
 	type step struct {
-		*sent
+		*keyedPacket
 		in   meter.Color
 		want meter.Color
 	}
 	steps := make([]step, rounds(30_000))
 	packets := make([]dataplane.Packet, len(steps))
-	models := make([]colors, len(meters))
+	models := make([]modelsByKey, len(meters))
 	now := int64(1e18)
 	for i := range steps {
-		s, at := anySent(r), r.IntN(len(meters))
+		s, at := anyKeyedPacket(r), r.IntN(len(meters))
 		now += pick(r, 0, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e6), r.Int64N(3e6))
 		packets[i] = dataplane.Packet{Data: s.frame(), Link: dataplane.LinkEthernet, Mark: uint32(at), Time: now}
 		in := meter.Green
@@ -201,7 +198,7 @@ func TestKeys(t *testing.T) {
 			in = dscpColors.Map[uint32(s.dscp)]
 		}
 		if models[at] == nil {
-			models[at] = colors{}
+			models[at] = modelsByKey{}
 		}
 		steps[i] = step{s, in, models[at].color(meters[at], s.key(meters[at].Per), now, int64(s.size), in)}
 	}
@@ -214,45 +211,45 @@ func TestKeys(t *testing.T) {
 		m.Keys = max(keys, 1)
 	}
 	for _, plane := range planes {
-		if plane.name != "egress" && plane.name != "walk-512" {
+		if plane.name != "egress" && plane.name != "walk" {
 			continue
 		}
 		e := plane.open(t, policy)
 		verdicts := make([]dataplane.Verdict, 1)
-		for i, p := range handable(e, packets) {
+		for i, p := range acceptedPackets(e, packets) {
 			if err := e.Process([]dataplane.Packet{p}, verdicts); err != nil {
 				t.Fatal(err)
 			}
 			m, s, v := meters[p.Mark], &steps[i], &verdicts[0]
 			if v.Length != s.size || v.Color != s.want || v.Pre != s.in {
-				t.Fatalf("%s, packet %d, %+v at %d, key %q of meter %s %+v, keys %d, aware %v, initial %v, packets %v: %d bytes, %v: want %v",
-					plane.name, i, s.sent, p.Time, s.key(m.Per), m.Name, m.Params, m.Keys, m.Aware, m.Initial, m.Packets, v.Length, v.Color, s.want)
+				t.Fatalf("%s, packet %d, %+v at %d, key %q of meter %s %+v, keys %d, aware %v, initial %v, packets %v: got %d bytes, %v, want %v",
+					plane.name, i, s.keyedPacket, p.Time, s.key(m.Per), m.Name, m.Params, m.Keys, m.Aware, m.Initial, m.Packets, v.Length, v.Color, s.want)
 			}
 			seen[v.Color]++
 		}
-		w, ok := e.(*Walker)
+		w, ok := e.(*mixedWalker)
 		for i, m := range meters {
 			if !ok {
 				break
 			}
 			delete(models[i], "")
 			if n := knownKeys(t, w.maps, w.stages[w.plan.Stage(m)].Table); n != len(models[i]) {
-				t.Errorf("meter %s knows %d keys: want %d, those of packets that did not come red", m.Name, n, len(models[i]))
+				t.Errorf("meter %s: got %d keys, want %d: those of packets of an input color other than red", m.Name, n, len(models[i]))
 			}
 		}
 	}
-	t.Logf("by color %v", seen)
+	t.Logf("packets by color %v", seen)
 	for c, n := range seen {
 		if n < len(steps)/20 {
-			t.Errorf("only %d packets are %v", n, meter.Color(c))
+			t.Errorf("%d packets are %v, want at least %d", n, meter.Color(c), len(steps)/20)
 		}
 	}
 }
 
-// knownKeys is how many keys a table has, whose locks must be open.
-func knownKeys(t *testing.T, of *stateMaps, slot int32) (n int) {
+// knownKeys returns the number of keys of a table. It fails the test if a lock is closed.
+func knownKeys(t *testing.T, maps *stateMaps, slot int32) (n int) {
 	t.Helper()
-	table, err := openTable(of.keys, slot)
+	table, err := openTable(maps.keys, slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +258,7 @@ func knownKeys(t *testing.T, of *stateMaps, slot int32) (n int) {
 	var v keyState
 	for all := table.Iterate(); all.Next(&key, &v); n++ {
 		if v.Lock != 0 {
-			t.Errorf("the lock of %+v was left closed", key)
+			t.Errorf("the lock of key %+v is closed, want it open", key)
 		}
 	}
 	return n

@@ -12,10 +12,11 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/internal/metertest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// leasedTypes are those of meters that may follow a lease.
+// leasedTypes has parameters of every type that can follow a lease.
 var leasedTypes = []dataplane.Params{
 	meter.TokenBucket{Rate: bps(1e9), Burst: 1e6},
 	meter.TokenBucket{Rate: bps(1e9), Burst: 1e6, GCRA: true},
@@ -25,7 +26,7 @@ var leasedTypes = []dataplane.Params{
 	meter.TRTCM4115{CIR: bps(1e9), CBS: 1e6, EIR: bps(2e9), EBS: 1e6, Coupling: true},
 }
 
-// leasedPolicy has one meter, whose budget is on a server.
+// leasedPolicy has one meter with a budget on a server.
 func leasedPolicy(p dataplane.Params) *dataplane.Policy {
 	m := &dataplane.Meter{Name: "m", Params: p, Aware: true, PreColor: dscpColors, Budget: &dataplane.Budget{Name: "b", Store: dataplane.Store{URL: "redis://h"}}}
 	return &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}}}
@@ -48,7 +49,7 @@ func newFollowing(t testing.TB, hook entry, handed uint8) *following {
 	return f
 }
 
-// stage is the program's meter as one of a type, which has had no lease yet.
+// stage turns the program's meter into one with these parameters and without a lease.
 func (f *following) stage(t testing.TB, p dataplane.Params) leasedStage {
 	t.Helper()
 	profile, err := p.Profile()
@@ -62,8 +63,8 @@ func (f *following) stage(t testing.TB, p dataplane.Params) leasedStage {
 	return leasedStage{0, profile.Kind(), four.Coupling}
 }
 
-// anyLease is a lease whose phases end about now, long after, or have ended before; the
-// second one sometimes before the first.
+// anyLease is a random lease. Its phases end shortly before or after now, or much later. The
+// second phase sometimes ends before the first.
 func anyLease(r *rand.Rand, now int64) (l dataplane.Lease) {
 	for i := range l.Limits {
 		for b := range l.Limits[i] {
@@ -79,8 +80,8 @@ func anyLease(r *rand.Rand, now int64) (l dataplane.Lease) {
 	return l
 }
 
-// TestLeaseOneTruth holds meters that follow leases in the kernel to those of the
-// pipeline, packet by packet, over phases and leases that come and end at any time.
+// TestLeaseOneTruth compares meters that follow leases with the pipeline, packet by packet.
+// Leases start and phases end at random times.
 func TestLeaseOneTruth(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -106,7 +107,7 @@ func TestLeaseOneTruth(t *testing.T) {
 			for i := range 60 {
 				now += pick(r, 0, 1, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e9))
 				if until := lease.Until[r.IntN(2)] + r.Int64N(3) - 1; r.IntN(4) == 0 && until > now && until < now+1e10 {
-					now = until // a phase ends about here
+					now = until // within 1 ns of the end of a phase
 				}
 				if i > 2 && r.IntN(6) == 0 {
 					lease = anyLease(r, now)
@@ -125,7 +126,7 @@ func TestLeaseOneTruth(t *testing.T) {
 				}
 				pipeline.Process(&q, &want)
 				if got.Color != want.Color {
-					t.Fatalf("%v, %T, packet %d of %d bytes, %v before, at %d: %v, want %v; lease %+v", hook, params, i, want.Length, want.Pre, now, got.Color, want.Color, lease)
+					t.Fatalf("%v, %T, packet %d of %d bytes, input color %v, at %d: got %v, want %v; lease %+v", hook, params, i, want.Length, want.Pre, now, got.Color, want.Color, lease)
 				}
 				seen[got.Color]++
 				l, held, err := leaseLevels(f.states, 0, uint64(now))
@@ -134,7 +135,7 @@ func TestLeaseOneTruth(t *testing.T) {
 				}
 				tc, te := l.tokens(held)
 				if wantC, wantE := pipeline.Tokens(0); tc != wantC || te != wantE {
-					t.Fatalf("%v, %T, packet %d at %d: %d and %d tokens, want %d and %d; lease %+v", hook, params, i, now, tc, te, wantC, wantE, lease)
+					t.Fatalf("%v, %T, packet %d at %d: got %d and %d tokens, want %d and %d; lease %+v", hook, params, i, now, tc, te, wantC, wantE, lease)
 				}
 			}
 			state, err := readLease(f.states, 0)
@@ -142,19 +143,19 @@ func TestLeaseOneTruth(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := pipeline.Asked("b"); [3]uint64(state.Asked[:3]) != want {
-				t.Fatalf("%v, %T: asked for %v, want %v", hook, params, state.Asked, want)
+				t.Fatalf("%v, %T: got a demand of %v bytes, want %v", hook, params, state.Asked, want)
 			}
 		}
 	}
 	t.Logf("%d leases, colors %v", installs, seen)
 	for c, n := range seen {
 		if n < rounds(1000) {
-			t.Errorf("only %d packets are %v", n, meter.Color(c))
+			t.Errorf("%d packets are %v, want at least %d", n, meter.Color(c), rounds(1000))
 		}
 	}
 }
 
-// TestLeased reads what meters may let through in each phase of their leases.
+// TestLeased checks the limits that are read back for each phase of a lease.
 func TestLeased(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -163,7 +164,7 @@ func TestLeased(t *testing.T) {
 		t.Helper()
 		gotNow, gotLast, err := leaseLimits(f.states, 0, uint64(at))
 		if err != nil || gotNow != now || gotLast != last {
-			t.Errorf("%s: %v, then %v, %v: want %v, then %v", what, gotNow, gotLast, err, now, last)
+			t.Errorf("%s: got %v, then %v (%v), want %v, then %v", what, gotNow, gotLast, err, now, last)
 		}
 	}
 	for _, params := range leasedTypes {
@@ -188,12 +189,12 @@ func TestLeased(t *testing.T) {
 	}
 }
 
-// TestLeaseBound holds what passes to exact fractions that know nothing of units: each
-// bucket gains rate * dt in each phase, and is cut where phases and leases begin.
+// TestLeaseBound checks that a meter never grants more than a model in exact fractions: each
+// bucket gains rate * dt in each phase and is capped when a phase or lease begins.
 func TestLeaseBound(t *testing.T) {
 	needRoot(t)
 	if inVM {
-		t.Skip("the arithmetic is that of any kernel")
+		t.Skip("not in a VM: the arithmetic is the same in every kernel")
 	}
 	t.Parallel()
 	r := seeded(t)
@@ -204,13 +205,9 @@ func TestLeaseBound(t *testing.T) {
 		stage := f.stage(t, params)
 		now := int64(1e15)
 		f.now = math.MinInt64
-		m := bound{at: now}
-		switch p := params.(type) {
-		case meter.SRTCM:
-			m.coupled = true
-		case meter.TRTCM4115:
-			m.coupled = p.Coupling
-		}
+		m := leaseBound{Buckets: newExact(params, dataplane.Fraction{Den: 1}).Buckets}
+		m.setPhase() // no tokens until the first lease
+		m.Refill(now)
 		for range 60 {
 			now += pick(r, 0, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e8))
 			if r.IntN(5) == 0 {
@@ -218,95 +215,86 @@ func TestLeaseBound(t *testing.T) {
 				if err := f.set(stage, &lease, uint64(now)); err != nil {
 					t.Fatal(err)
 				}
-				m.give(now, &lease)
+				m.startLease(now, &lease)
 			}
 			p := framed(meter.Green, pick(r, 64, 1500, r.IntN(60_000)), now)
 			var v dataplane.Verdict
 			if err := f.run(&p, &v, skb{}); err != nil {
 				t.Fatal(err)
 			}
-			m.pass(now)
+			m.advance(now)
 			if v.Color == meter.Red {
 				continue
 			}
 			passed++
-			if fault := m.take(params, v.Color, int64(v.Length)); fault != "" {
-				t.Fatalf("%T: %d bytes pass %v at %d, and %s", params, v.Length, v.Color, now, fault)
+			if problem := m.debit(params, v.Color, int64(v.Length)); problem != "" {
+				t.Fatalf("%T: granted %d %v bytes at %d, but %s", params, v.Length, v.Color, now, problem)
 			}
 		}
 	}
 	if passed < rounds(1000) {
-		t.Errorf("only %d packets passed", passed)
+		t.Errorf("%d packets passed, want at least %d", passed, rounds(1000))
 	}
 }
 
-// bound is the most that the buckets of a meter hold.
-type bound struct {
+// leaseBound is an upper bound of the tokens of a meter that follows leases.
+type leaseBound struct {
+	*metertest.Buckets
 	lease dataplane.Lease
 	phase int
-	at    int64
-	holds [2]big.Rat
-
-	coupled bool
 }
 
-// bring brings the buckets to a time in the phase that they are in.
-func (b *bound) bring(now int64) {
-	for i := range b.holds {
-		l := b.lease.Limits[b.phase][i]
-		b.holds[i].Add(&b.holds[i], new(big.Rat).Mul(big.NewRat(l.Rate, 8e9), new(big.Rat).SetInt64(max(now-b.at, 0))))
-		if most := new(big.Rat).SetInt64(l.Burst); b.holds[i].Cmp(most) > 0 {
-			if i == 0 && b.coupled { // it overflows into the other one
-				b.holds[1].Add(&b.holds[1], new(big.Rat).Sub(&b.holds[0], most))
-			}
-			b.holds[i].Set(most)
-		}
+// setPhase gives the buckets the limits of the current phase.
+func (b *leaseBound) setPhase() {
+	for i, l := range b.lease.Limits[b.phase] {
+		b.Rate[i], b.Burst[i] = big.NewRat(l.Rate, 8e9), new(big.Rat).SetInt64(l.Burst)
 	}
-	b.at = max(now, b.at)
 }
 
-func (b *bound) pass(now int64) {
+// advance brings the buckets to a time, through the phases that end before it.
+func (b *leaseBound) advance(now int64) {
 	for b.phase < 2 && now >= b.lease.Until[b.phase] {
-		b.bring(b.lease.Until[b.phase])
+		b.Refill(b.lease.Until[b.phase])
 		b.phase++
-		b.bring(b.at) // cut
+		b.setPhase()
+		b.Refill(b.Now) // caps the buckets at the new bursts
 	}
-	b.bring(now)
+	b.Refill(now)
 }
 
-func (b *bound) give(now int64, lease *dataplane.Lease) {
-	b.pass(now)
+// startLease starts a lease at a time.
+func (b *leaseBound) startLease(now int64, lease *dataplane.Lease) {
+	b.advance(now)
 	b.lease, b.phase = *lease, 0
-	b.bring(now)
-	b.pass(now)
+	b.setPhase()
+	b.advance(now)
 }
 
-// take takes what passed from the buckets that it may have come from, or says that
-// they did not hold it.
-func (b *bound) take(params dataplane.Params, color meter.Color, n int64) string {
+// debit takes granted bytes from their buckets. It describes a bucket that held too few.
+func (b *leaseBound) debit(params dataplane.Params, color meter.Color, n int64) string {
 	take := func(i int) string {
-		if b.holds[i].Sub(&b.holds[i], new(big.Rat).SetInt64(n)).Sign() < 0 {
-			return fmt.Sprintf("bucket %d lacks %v of them", i, &b.holds[i])
+		if b.Tokens[i].Sub(b.Tokens[i], new(big.Rat).SetInt64(n)).Sign() < 0 {
+			return fmt.Sprintf("bucket %d is left with %v bytes", i, b.Tokens[i])
 		}
 		return ""
 	}
 	if _, peak := params.(meter.TRTCM); peak {
-		fault := take(1)
+		problem := take(1)
 		if color == meter.Green {
-			fault += take(0)
+			problem += take(0)
 		}
-		return fault
+		return problem
 	}
 	return take(int(color))
 }
 
-// TestLeaseConcurrent has two CPUs at one meter, by the kernel's clock, while leases
-// come and phases end: what passes is never a byte above what the phases bring.
-func TestLeaseConcurrent(t *testing.T) { // not parallel: the CPUs are for this
+// TestLeaseConcurrent meters on two CPUs by one meter, with the kernel's clock, while leases start
+// and phases end. The granted bytes never exceed the tokens that the phases bring.
+func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	needRoot(t)
 	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {
-		t.Skip("there is but one CPU")
+		t.Skip("needs two CPUs")
 	}
 	const length = 1500
 	f := newFollowing(t, egressEntry, 0)
@@ -328,7 +316,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 	most, leases := new(big.Rat), 0
 	var lease dataplane.Lease
 	var at int64
-	brings := func(until int64) { // from at on
+	addTokens := func(until int64) { // from at on
 		for i := range lease.Limits {
 			end := until
 			if i < 2 {
@@ -342,7 +330,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 	}
 	for begin := time.Now(); time.Since(begin) < 500*time.Millisecond; leases++ {
 		now := clock(t)
-		brings(now)
+		addTokens(now)
 		rate := func() int64 { return 1e8 + rand.Int64N(5e9) }
 		lease = dataplane.Lease{Until: [2]int64{now + rand.Int64N(200_000), now + rand.Int64N(400_000)}}
 		for i := range lease.Limits {
@@ -362,7 +350,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	brings(clock(t))
+	addTokens(clock(t))
 	all, err := f.Stats()
 	if err != nil {
 		t.Fatal(err)
@@ -373,14 +361,14 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 		t.Fatal(err)
 	}
 	if state.Asked[meter.Green] != uint64(green) || state.Asked[meter.Red] != uint64(all[0].Colors[meter.Red].Bytes) {
-		t.Errorf("asked for %v, and counted %v", state.Asked, all[0].Colors)
+		t.Errorf("got a demand of %v bytes, want the counted %v", state.Asked, all[0].Colors)
 	}
 	limit, _ := most.Float64()
 	t.Logf("%d leases, %d of %.0f bytes passed", leases, green, limit)
 	if new(big.Rat).SetInt64(green).Cmp(most) > 0 {
-		t.Errorf("%d bytes passed, more than %s", green, most.FloatString(3))
+		t.Errorf("%d bytes passed, want at most %s", green, most.FloatString(3))
 	}
 	if float64(green) < limit/10 {
-		t.Errorf("only %d of %.0f bytes passed", green, limit)
+		t.Errorf("%d bytes passed, want at least a tenth of %.0f", green, limit)
 	}
 }

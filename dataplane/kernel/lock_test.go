@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,13 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLocks holds that a lock has one owner at a time, though its file comes
-// and goes, and that nothing is left.
+// TestLocks checks that a lock has one holder at a time, although its file is created and removed
+// each time, and that no file is left.
 func TestLocks(t *testing.T) {
 	needRoot(t)
-	nowhere := iface{Namespace: 1, Index: 1 << 30} // there is no such interface
+	nowhere := iface{Namespace: 1, Index: 1 << 30} // does not exist
 	var all sync.WaitGroup
 	var inside, most, entered int
 	var counting sync.Mutex
@@ -44,32 +47,32 @@ func TestLocks(t *testing.T) {
 	}
 	all.Wait()
 	if most != 1 || entered != 1600 {
-		t.Errorf("%d held it at once, %d times: want 1, 1600 times", most, entered)
+		t.Errorf("got %d holders at once and %d acquisitions, want 1 and 1600", most, entered)
 	}
 	owner, err := takeOwnerLock(nowhere, Egress)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := takeOwnerLock(nowhere, Egress); !errors.Is(err, errLocked) {
-		t.Errorf("a second owner: %v", err)
+		t.Errorf("second owner: got error %v, want %v", err, errLocked)
 	}
 	if err := owner.Close(); err != nil {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(StateDir, nowhere.fileName("*"))); left != nil {
-		t.Errorf("%q are left", left)
+		t.Errorf("got files %q, want none", left)
 	}
 	if _, err := os.Stat(StateDir); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestOwned holds that those that look whether there is an owner are not taken
-// for one, and see one that is there.
-func TestOwned(t *testing.T) {
+// TestHasOwner checks that hasOwner detects an owner, and that concurrent calls do not mistake each
+// other for one.
+func TestHasOwner(t *testing.T) {
 	needRoot(t)
 	at := iface{Namespace: 1, Index: 1<<30 + 1}
-	look := func() (seen int) {
+	callHasOwner := func() (seen int) {
 		var all sync.WaitGroup
 		var counting sync.Mutex
 		for range 8 {
@@ -90,29 +93,34 @@ func TestOwned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := look(); n != 4000 {
-		t.Errorf("seen %d times of 4000", n)
+	if n := callHasOwner(); n != 4000 {
+		t.Errorf("with an owner: %d of 4000 calls detect it, want all", n)
 	}
-	if err := flock(owner.File, unix.LOCK_UN); err != nil { // as if it were killed
+	if err := flock(owner.File, unix.LOCK_UN); err != nil { // as the kernel does when the owner is killed
 		t.Fatal(err)
 	}
-	if n := look(); n != 0 {
-		t.Errorf("an owner is seen %d times of 4000, where there is none", n)
+	if n := callHasOwner(); n != 0 {
+		t.Errorf("without an owner: %d of 4000 calls detect one, want none", n)
 	}
 	if err := owner.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestLockTurns checks that a process waits for a lock as long as its holders change, and
-// not longer than its patience for one holder.
+// TestLockTurns checks that a process waits for a lock as long as its holders change, and not
+// longer than its patience for one holder.
 func TestLockTurns(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	at := iface{Namespace: 1, Index: 1<<30 + 2}
-	const patience = time.Second
+	nettest.Steady(t, func() error { return takeTurns(t, iface{Namespace: 1, Index: 1<<30 + 2}, time.Second) })
+}
+
+// takeTurns lets the holders of a lock change while another goroutine waits for it. Its error
+// reports that the wait ended too early, also if the machine was too busy to change the holder in
+// time.
+func takeTurns(t *testing.T, owner iface, patience time.Duration) error {
 	hold := func(name string) lock {
-		l, err := takeLock(at.fileName(name), unix.LOCK_EX)
+		l, err := takeLock(owner.fileName(name), unix.LOCK_EX)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,33 +129,38 @@ func TestLockTurns(t *testing.T) {
 	holder := hold("change")
 	begin, taken := time.Now(), make(chan error, 1)
 	go func() {
-		l, err := takeLockWithin(at.fileName("change"), unix.LOCK_EX, patience)
+		l, err := takeLockWithin(owner.fileName("change"), unix.LOCK_EX, patience)
 		if err == nil {
 			err = l.Close()
 		}
 		taken <- err
 	}()
-	for range 6 { // the next holder's file replaces the last one's, so it is never free
-		time.Sleep(patience / 3)
+	for range 5 { // the next holder's file replaces the last one's, so the lock is never free
+		time.Sleep(patience / 4)
 		next := hold("next")
-		if err := os.Rename(next.Name(), filepath.Join(StateDir, at.fileName("change"))); err != nil {
+		if err := os.Rename(next.Name(), filepath.Join(StateDir, owner.fileName("change"))); err != nil {
 			t.Fatal(err)
 		}
 		holder.File.Close()
 		holder = next
 	}
-	if _, err := takeLockWithin(at.fileName("change"), unix.LOCK_EX, patience/10); err == nil || !strings.Contains(err.Error(), "for 100ms: is it stopped?") {
-		t.Errorf("a lock that one process holds: %v", err)
+	if _, err := takeLockWithin(owner.fileName("change"), unix.LOCK_EX, patience/10); err == nil || !strings.Contains(err.Error(), "for 100ms: is it stopped?") {
+		t.Errorf("a lock with one holder: got error %v, want one after 100ms", err)
 	}
+	var early error
 	select {
 	case err := <-taken:
-		t.Errorf("after %v the wait ended: %v", time.Since(begin), err)
+		early = fmt.Errorf("after %v: got the lock or error %v, want the wait to last", time.Since(begin), err)
 	default:
 	}
-	if err := errors.Join(os.Remove(filepath.Join(StateDir, at.fileName("change"))), holder.File.Close()); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(StateDir, owner.fileName("change"))), holder.File.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-taken; err != nil {
-		t.Error(err)
+	if early != nil {
+		return early
 	}
+	if err := <-taken; err != nil {
+		t.Errorf("after the last holder: got error %v, want the lock", err)
+	}
+	return nil
 }

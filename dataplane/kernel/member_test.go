@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMemberLock has another process try a member's new lock for a moment, as detach does
-// for each of these locks: the member takes it afterwards.
-func TestMemberLock(t *testing.T) { // not parallel: it knows the number of the next member
+// TestMemberLock checks that a member gets its lock although another process holds it for a
+// moment, as detach does with each of these locks.
+func TestMemberLock(t *testing.T) { // not parallel: it predicts the number of the next member
 	needRoot(t)
 	m := NewMember("t0", Egress, Now)
 	other, err := takeLock(fmt.Sprintf("%s%d-%d", memberFile, os.Getpid(), members.Load()+1), unix.LOCK_EX|unix.LOCK_NB)

@@ -14,8 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestMeters holds the kernel's meters to package meter and to exact
-// arithmetic, color by color, and to the last fraction of a token.
+// TestMeters compares the kernel's meters with package meter and with a model in exact
+// arithmetic: every color, and the tokens to the last fraction.
 func TestMeters(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -24,12 +24,12 @@ func TestMeters(t *testing.T) {
 	for i := range rounds(1000) {
 		meters = append(meters, anyMeter(r, i%5))
 	}
-	// Horizons of microseconds: two rates without a common unit.
+	// Two rates without a common unit, for horizons of microseconds.
 	for i := range 3 {
 		params := meter.TRTCM{CIR: meter.Rate{Bytes: 600_001, Period: period1}, CBS: 9000, PIR: meter.Rate{Bytes: 150_000_001, Period: period2}, PBS: 12_000}
 		meters[i] = &dataplane.Meter{Params: params, Aware: true, PreColor: dscpColors}
 	}
-	w, err := newWalker(streams(meters), 64)
+	w, err := newWalker(metersByMark(meters), 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,21 +47,20 @@ func TestMeters(t *testing.T) {
 			t.Fatalf("meter %T%+v aware %v initial %v", m.Params, m.Params, m.Aware, m.Initial)
 		}
 	}
-	t.Logf("%d packets, by kind and color %v, shortest horizon %d ns", packets, seen, shortest)
+	t.Logf("%d packets, by kind and color %v; shortest horizon %d ns", packets, seen, shortest)
 	if shortest > 100_000 {
-		t.Errorf("the shortest horizon is %d ns: no state was brought up to date", shortest)
+		t.Errorf("shortest horizon %d ns, want at most 100,000 ns so that states are rewritten", shortest)
 	}
 	for kind, colors := range seen {
 		for c, n := range colors {
 			if n < packets/200 {
-				t.Errorf("kind %d: only %d packets are %v", kind, n, meter.Color(c))
+				t.Errorf("kind %d: %d packets are %v, want at least %d", kind, n, meter.Color(c), packets/200)
 			}
 		}
 	}
 }
 
-// meterStream sends packets through a meter of a walker and counts them by
-// color.
+// meterStream meters n random packets by a meter of a walker and counts them by color.
 func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, n int) (colors [3]int) {
 	stage := &w.stages[w.plan.Stage(m)]
 	profile, err := m.Params.Profile()
@@ -78,10 +77,10 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 		return min(pick(r, 0, 1, 64, 1500, 65_535, r.Int64N(65_536), cb, eb, cb+1, eb+1, cb/2, eb/3, cb-min(cb, 1)), 1<<31)
 	}
 	now := r.Int64N(1<<62) - 1<<61
-	w.now = math.MinInt64 // each meter has a time of its own, and 290 years are soon over
+	w.now = math.MinInt64 // each meter has its own time: the gaps would exceed 290 years in all
 	packets := make([]dataplane.Packet, 0, w.batch)
 	verdicts := make([]dataplane.Verdict, w.batch)
-	befores := make([]meter.Color, w.batch)
+	inputs := make([]meter.Color, w.batch)
 	for n > 0 {
 		packets = packets[:0]
 		for range min(n, 1+r.IntN(1+r.IntN(w.batch))) {
@@ -89,26 +88,25 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 			if gap := anyGap(r, &stage.Profile, size); gap < math.MaxInt64-now {
 				now += gap
 			}
-			before := pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
-			befores[len(packets)] = before
-			packets = append(packets, bare(mark, before, int(size), now))
+			in := pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
+			inputs[len(packets)] = in
+			packets = append(packets, bare(mark, in, int(size), now))
 		}
 		n -= len(packets)
 		if err := w.Process(packets, verdicts); err != nil {
 			t.Fatal(err)
 		}
 		for i := range packets {
-			before := befores[i]
+			in := inputs[i]
 			if !m.Aware {
-				before = meter.Green
+				in = meter.Green
 			}
 			length := packets[i].WireLen - 20
-			model.at(packets[i].Time)
-			want := model.color(model, new(big.Rat).SetInt64(int64(length)), before)
+			want := model.color(packets[i].Time, int64(length), in)
 			got := verdicts[i].Color
-			if other := ours.Color(packets[i].Time, length, before); got != want || other != want {
-				t.Errorf("%d bytes, %v before, at %d: %v by the kernel, %v by package meter: want %v with %v and %v in the buckets",
-					length, before, packets[i].Time, got, other, want, model.holds[0], model.holds[1])
+			if other := ours.Color(packets[i].Time, length, in); got != want || other != want {
+				t.Errorf("%d bytes, input color %v, at %d: got %v by the kernel and %v by package meter, want %v; buckets %v and %v",
+					length, in, packets[i].Time, got, other, want, model.Tokens[0], model.Tokens[1])
 				return colors
 			}
 			colors[got]++
@@ -118,10 +116,10 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 			t.Fatal(err)
 		}
 		l := levelsAt(&state, &stage.Profile, uint64(now))
-		for i, holds := range model.holds {
+		for i, holds := range model.Tokens {
 			den := int64(stage.Profile.Buckets[i].Den)
 			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(den)); want.Cmp(new(big.Rat).SetInt64(l[i])) != 0 {
-				t.Errorf("at %d: bucket %d holds %d/%d bytes: want %v", now, i, l[i], den, holds)
+				t.Errorf("at %d: bucket %d holds %d/%d bytes, want %v", now, i, l[i], den, holds)
 				return colors
 			}
 		}
@@ -130,21 +128,20 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 			t.Fatal(err)
 		}
 		if wantC, wantE := ours.Tokens(now); tc != wantC || te != wantE {
-			t.Errorf("at %d: %d and %d tokens: want %d and %d", now, tc, te, wantC, wantE)
+			t.Errorf("at %d: got %d and %d tokens, want %d and %d", now, tc, te, wantC, wantE)
 			return colors
 		}
 	}
 	return colors
 }
 
-// TestFirstPacket holds that the clock of a meter begins with its first packet,
-// whatever that one's color.
+// TestFirstPacket checks that a meter's clock starts with its first packet, of any input color.
 func TestFirstPacket(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	var meters []*dataplane.Meter
 	var packets []dataplane.Packet
-	for _, before := range []meter.Color{meter.Green, meter.Yellow, meter.Red} {
+	for _, in := range []meter.Color{meter.Green, meter.Yellow, meter.Red} {
 		for _, params := range []dataplane.Params{
 			meter.TokenBucket{Rate: bps(8e3), Burst: 2000},
 			meter.SRTCM{CIR: bps(8e3), CBS: 2000, EBS: 2000},
@@ -153,19 +150,18 @@ func TestFirstPacket(t *testing.T) {
 		} {
 			mark, now := uint32(len(meters)), int64(len(meters))*1e9
 			meters = append(meters, &dataplane.Meter{
-				Name:   fmt.Sprintf("%T, %v first", params, before),
+				Name:   fmt.Sprintf("%T, %v first", params, in),
 				Params: params, Aware: true, PreColor: dscpColors, Initial: dataplane.Fraction{Num: 0, Den: 1},
 			})
-			packets = append(packets, bare(mark, before, 1000, now), bare(mark, meter.Green, 1000, now+1e9), bare(mark, meter.Green, 1, now+1e9))
+			packets = append(packets, bare(mark, in, 1000, now), bare(mark, meter.Green, 1000, now+1e9), bare(mark, meter.Green, 1, now+1e9))
 		}
 	}
-	policy := streams(meters)
-	follow(t, policy, walker(1)(t, policy), packets)
+	policy := metersByMark(meters)
+	followPipeline(t, policy, walker(1)(t, policy), packets)
 }
 
-// TestLateClocks hands in times that go back, as a CPU does that read the clock
-// and was slow to the meter: no more is granted than the rate brought by the
-// latest time.
+// TestLateClocks meters packets with times that go back, as when a CPU reads the clock and then
+// reaches the meter late. The granted bytes never exceed the tokens up to the latest time.
 func TestLateClocks(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -176,7 +172,7 @@ func TestLateClocks(t *testing.T) {
 		m.Aware = false
 		meters = append(meters, m)
 	}
-	w, err := newWalker(streams(meters), 1)
+	w, err := newWalker(metersByMark(meters), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +184,7 @@ func TestLateClocks(t *testing.T) {
 		var granted [3]int64
 		now := r.Int64N(1 << 61)
 		for k := range 100 {
-			size := min(pick(r, 1, 64, 1500, 65_535, model.whole(0), model.whole(1)/3), 1<<31)
+			size := min(pick(r, 1, 64, 1500, 65_535, model.burst(0), model.burst(1)/3), 1<<31)
 			if gap := anyGap(r, &stage.Profile, size) / (1 + r.Int64N(4)); gap < 1<<62-now {
 				now += gap
 			}
@@ -206,8 +202,8 @@ func TestLateClocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			granted[verdict[0].Color] += size
-			if fault := excess(m.Params, model.limits(latest-first), granted); fault != "" {
-				t.Fatalf("%T%+v after %d packets, %d ns: %s", m.Params, m.Params, k+1, latest-first, fault)
+			if problem := excess(m.Params, model.limits(latest-first), granted); problem != "" {
+				t.Fatalf("%T%+v after %d packets, %d ns: %s", m.Params, m.Params, k+1, latest-first, problem)
 			}
 		}
 	}

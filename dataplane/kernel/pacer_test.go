@@ -16,8 +16,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// skbHeld is struct __sk_buff of linux/bpf.h, with what holds a packet.
-type skbHeld struct {
+// skbQueued is struct __sk_buff of linux/bpf.h with the fields that pacers use.
+type skbQueued struct {
 	_        [8]uint32
 	Priority uint32
 	_        [27]uint32
@@ -31,8 +31,8 @@ type skbHeld struct {
 	_        uint64 // hwtstamp
 }
 
-// held runs a program of queues on a packet, and returns what became of it.
-func (h *hooked) held(t *testing.T, p dataplane.Packet, in skbHeld) (v dataplane.Verdict, out skbHeld) {
+// runQueued runs a program with queues on a packet, and returns the verdict and the skb.
+func (h *hooked) runQueued(t *testing.T, p dataplane.Packet, in skbQueued) (v dataplane.Verdict, out skbQueued) {
 	t.Helper()
 	h.now = max(h.now, p.Time)
 	record := bpf.ShaperRecord{Time: uint64(h.now), Wire: uint32(p.WireLen), Link: uint16(p.Link)}
@@ -50,22 +50,22 @@ func (h *hooked) held(t *testing.T, p dataplane.Packet, in skbHeld) (v dataplane
 	return v, out
 }
 
-// paced loads the program that leaves packets to a pacer.
-func paced(t *testing.T, policy *dataplane.Policy, pacer Pacer, dry bool) *hooked {
+// newPaced loads the program of a policy for a pacer.
+func newPaced(t *testing.T, policy *dataplane.Policy, pacer Pacer, dry bool) *hooked {
 	t.Helper()
 	return newHooked(t, policy, egressEntry, func(c *bpf.ShaperConstants) { c.Pacer, c.Dry = pacerNumber[pacer], flag(dry) })
 }
 
-// TestQueueDepartures holds that for fq a packet has its time, unless its sender
-// wants it a little later.
+// TestQueueDepartures checks that fq gets a packet's departure time as its tstamp, unless the
+// sender set a slightly later one.
 func TestQueueDepartures(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	const now, ahead = 1_000_000 * ms, 2_000 * ms
-	policy := allInto(queue.Config{Rate: mega, Time: 10 * time.Second})
+	policy := queueAll(queue.Config{Rate: mega, Time: 10 * time.Second})
 	policy.Classes[0].Match.DSCP = []dataplane.Range{{First: 0, Last: 2}}
-	h := paced(t, policy, FQ, false)
-	d := int64(now) // the departure
+	h := newPaced(t, policy, FQ, false)
+	d := int64(now) // departure time of the queue
 	for i, r := range []struct {
 		tos    byte
 		tstamp int64
@@ -73,40 +73,40 @@ func TestQueueDepartures(t *testing.T) {
 	}{
 		{0, 0, func() int64 { return d }},
 		{0, 0, func() int64 { return d }},
-		{0, now + 2*ms - 1, func() int64 { return d }}, // earlier than it may
-		{0, now + 3*ms, func() int64 { return d }},     // as it may
+		{0, now + 2*ms - 1, func() int64 { return d }}, // before the departure time
+		{0, now + 3*ms, func() int64 { return d }},     // at the departure time
 		{4, now + 4*ms + 1, func() int64 { return now + 4*ms + 1 }},
 		{8, now + 5*ms + ahead, func() int64 { return now + 5*ms + ahead }},
-		{0, now + 6*ms + ahead + 1, func() int64 { return d }}, // of another clock
+		{0, now + 6*ms + ahead + 1, func() int64 { return d }}, // too far ahead: of another clock
 		{0, -1, func() int64 { return d }},
 		{0, 1 << 62, func() int64 { return d }},
 		{0, 1, func() int64 { return d }},
-		{40, now + 7, func() int64 { return now + 7 }}, // in no queue
+		{40, now + 7, func() int64 { return now + 7 }}, // not queued
 		{40, 0, func() int64 { return 0 }},
 		{0, 0, func() int64 { return d }},
 	} {
-		v, out := h.held(t, datagram(now, r.tos, 1000), skbHeld{Tstamp: uint64(r.tstamp), Priority: qdisc.Handle(1)})
+		v, out := h.runQueued(t, datagram(now, r.tos, 1000), skbQueued{Tstamp: uint64(r.tstamp), Priority: qdisc.Handle(1)})
 		if want := r.want(); int64(out.Tstamp) != want {
-			t.Errorf("row %d: tstamp %d became %d: want %d", i, r.tstamp, int64(out.Tstamp), want)
+			t.Errorf("row %d: tstamp %d: got %d, want %d", i, r.tstamp, int64(out.Tstamp), want)
 		}
 		if out.Priority != qdisc.Handle(1) {
-			t.Errorf("row %d: priority became %#x", i, out.Priority)
+			t.Errorf("row %d: got priority %#x, want %#x", i, out.Priority, qdisc.Handle(1))
 		}
 		if r.tos == 40 {
 			if v.Done != dataplane.Pass {
-				t.Errorf("row %d: %+v: want it to pass", i, v)
+				t.Errorf("row %d: got %+v, want it passed", i, v)
 			}
 			continue
 		}
 		if v.Departure != d || v.Done&dataplane.Queued == 0 {
-			t.Errorf("row %d: %+v: want it to leave at %d", i, v, d)
+			t.Errorf("row %d: got %+v, want departure at %d", i, v, d)
 		}
 		d += ms
 	}
 }
 
-// TestQueueLeaves holds that for HTB a packet has the class of its queue, and
-// that none other gets there.
+// TestQueueLeaves checks that HTB gets the class of a packet's queue as its priority, and that
+// no other packet can select such a class.
 func TestQueueLeaves(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestQueueLeaves(t *testing.T) {
 	fast := &dataplane.Queue{Name: "fast", Config: queue.Config{Bytes: 1500}, Link: link}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{
 		{
-			Name: "colors", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 0, Last: 2}}}, Meter: aware(),
+			Name: "colors", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 0, Last: 2}}}, Meter: keepColors(),
 			Green: &dataplane.Action{Queue: fast}, Yellow: &dataplane.Action{Queue: slow}, Red: &dataplane.Action{Drop: true},
 		},
 		{Name: "pass", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 3, Last: 10}}}},
@@ -128,47 +128,47 @@ func TestQueueLeaves(t *testing.T) {
 		{0, 0, func(h *hooked) uint32 { return h.queues[0].ClassId }},
 		{0, 7, func(h *hooked) uint32 { return h.queues[0].ClassId }},
 		{4, qdisc.Handle(99), func(h *hooked) uint32 { return h.queues[1].ClassId }},
-		{12, 0, func(*hooked) uint32 { return 0 }}, // of a class without a queue
+		{12, 0, func(*hooked) uint32 { return 0 }}, // policy class without a queue
 		{12, 7, func(*hooked) uint32 { return 7 }},
 		{12, qdisc.Handle(1), func(*hooked) uint32 { return 0 }},
 		{12, qdisc.Handle(0xffff), func(*hooked) uint32 { return 0 }},
 		{12, 0x5adf0001, func(*hooked) uint32 { return 0x5adf0001 }},
 		{12, 0x00015ade, func(*hooked) uint32 { return 0x00015ade }},
-		{80, qdisc.Handle(2), func(*hooked) uint32 { return 0 }}, // of no class
+		{80, qdisc.Handle(2), func(*hooked) uint32 { return 0 }}, // unclassified
 		{80, 6, func(*hooked) uint32 { return 6 }},
 	}
-	h := paced(t, policy, HTB, false)
+	h := newPaced(t, policy, HTB, false)
 	if a, b := h.queues[0].ClassId, h.queues[1].ClassId; a == b || a>>16 != qdisc.Major || b>>16 != qdisc.Major {
-		t.Fatalf("classes %#x and %#x", a, b)
+		t.Fatalf("got HTB classes %#x and %#x, want two of major %#x", a, b, qdisc.Major)
 	}
-	dry := paced(t, policy, "", true)
+	dry := newPaced(t, policy, "", true)
 	for i, r := range rows {
-		in := skbHeld{Priority: r.priority, Tstamp: 12345}
-		if _, out := h.held(t, datagram(int64(i)*10*ms, r.tos, 1000), in); out.Priority != r.want(h) || out.Tstamp != in.Tstamp {
-			t.Errorf("row %d: priority %#x became %#x, tstamp %d: want %#x", i, r.priority, out.Priority, out.Tstamp, r.want(h))
+		in := skbQueued{Priority: r.priority, Tstamp: 12345}
+		if _, out := h.runQueued(t, datagram(int64(i)*10*ms, r.tos, 1000), in); out.Priority != r.want(h) || out.Tstamp != in.Tstamp {
+			t.Errorf("row %d: priority %#x: got %#x and tstamp %d, want %#x and %d", i, r.priority, out.Priority, out.Tstamp, r.want(h), in.Tstamp)
 		}
-		if _, out := dry.held(t, datagram(int64(i)*10*ms, r.tos, 1000), in); out.Priority != in.Priority || out.Tstamp != in.Tstamp {
-			t.Errorf("row %d, dry: priority %#x, tstamp %d: want them as they were", i, out.Priority, out.Tstamp)
+		if _, out := dry.runQueued(t, datagram(int64(i)*10*ms, r.tos, 1000), in); out.Priority != in.Priority || out.Tstamp != in.Tstamp {
+			t.Errorf("row %d, dry run: got priority %#x and tstamp %d, want %#x and %d", i, out.Priority, out.Tstamp, in.Priority, in.Tstamp)
 		}
 	}
-	if v, out := h.held(t, datagram(ms*1000, 8, 1000), skbHeld{}); !v.Done.Dropped() || out.Priority != 0 {
-		t.Errorf("%+v, priority %#x: want a drop", v, out.Priority)
+	if v, out := h.runQueued(t, datagram(ms*1000, 8, 1000), skbQueued{}); !v.Done.Dropped() || out.Priority != 0 {
+		t.Errorf("got %+v and priority %#x, want a drop and 0", v, out.Priority)
 	}
 }
 
-// TestQueueDry holds that a program that only counts decides as another, and
-// holds nothing.
+// TestQueueDry checks that a dry run counts queued packets and drops, but does not change the
+// packet or its skb.
 func TestQueueDry(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
-	policy := allInto(queue.Config{Rate: mega, Bytes: 2000, ECN: true, WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}}})
-	h := paced(t, policy, "", true)
+	policy := queueAll(queue.Config{Rate: mega, Bytes: 2000, ECN: true, WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}}})
+	h := newPaced(t, policy, "", true)
 	for i, want := range []string{"0", "1000000", "2000000 ce", "queue-full"} {
 		p := datagram(0, 1, 1000)
 		before := slices.Clone(p.Data)
-		v, out := h.held(t, p, skbHeld{Tstamp: 5, Priority: qdisc.Handle(1)})
-		if fate(&v) != want || out.Tstamp != 5 || out.Priority != qdisc.Handle(1) || !slices.Equal(p.Data, before) {
-			t.Errorf("packet %d: %s: want %s; tstamp %d, priority %#x", i, fate(&v), want, out.Tstamp, out.Priority)
+		v, out := h.runQueued(t, p, skbQueued{Tstamp: 5, Priority: qdisc.Handle(1)})
+		if queueFate(&v) != want || out.Tstamp != 5 || out.Priority != qdisc.Handle(1) || !slices.Equal(p.Data, before) {
+			t.Errorf("packet %d: got %s, tstamp %d, priority %#x, want %s, 5 and %#x", i, queueFate(&v), out.Tstamp, out.Priority, want, qdisc.Handle(1))
 		}
 	}
 	all, err := h.Stats()
@@ -176,11 +176,11 @@ func TestQueueDry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := all[0]; c.Queued[0] != (dataplane.Count{Packets: 3, Bytes: 3000}) || c.Drops[0][dataplane.CauseQueue].Packets != 1 {
-		t.Errorf("counted %+v", c)
+		t.Errorf("got %+v, want 3 queued packets and 1 drop", c)
 	}
 }
 
-// TestQueueSegments holds that a super-packet takes the time of all its
+// TestQueueSegments checks that a super-packet occupies its queue for the time of all its
 // segments.
 func TestQueueSegments(t *testing.T) {
 	needRoot(t)
@@ -188,25 +188,25 @@ func TestQueueSegments(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		length dataplane.LengthRule
-		each   int64 // that a segment of 500 bytes has
+		each   int64 // metered length of a segment with 500 bytes of payload
 	}{
 		{"l3", dataplane.LengthRule{}, 540},
 		{"l2", dataplane.LengthRule{Base: dataplane.L2}, 554},
 		{"l1", dataplane.LengthRule{Base: dataplane.L1}, 578},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			policy := allInto(queue.Config{Rate: mega, Bytes: 100_000})
+			policy := queueAll(queue.Config{Rate: mega, Bytes: 100_000})
 			policy.Length = test.length
-			h := paced(t, policy, FQ, false)
+			h := newPaced(t, policy, FQ, false)
 			b := ipv4(be16(ethernet(), 0x800), 0, 0, 6, 20+3000, 0, from4, to4)
 			b = append(tcp(b, 0, 1, 2), make([]byte, 3000)...)
 			large := dataplane.Packet{Data: b, WireLen: len(b), Link: dataplane.LinkEthernet}
 			wire := uint32(6 * (14 + 40 + 500))
 			next := int64(0)
 			for i := range 4 {
-				v, out := h.held(t, large, skbHeld{GSOSize: 500, GSOSegs: 6, WireLen: wire})
+				v, out := h.runQueued(t, large, skbQueued{GSOSize: 500, GSOSegs: 6, WireLen: wire})
 				if v.Departure != next || int64(out.Tstamp) != next || int64(v.Length) != 6*test.each {
-					t.Errorf("packet %d: %+v, tstamp %d: want %d bytes to leave at %d", i, v, out.Tstamp, 6*test.each, next)
+					t.Errorf("packet %d: got %+v and tstamp %d, want %d bytes and departure at %d", i, v, out.Tstamp, 6*test.each, next)
 				}
 				next += 6 * test.each * 1000
 			}
@@ -215,30 +215,31 @@ func TestQueueSegments(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := (dataplane.Count{Packets: 24, Bytes: 24 * test.each}); all[0].Queued[0] != want {
-				t.Errorf("%+v are queued: want %+v", all[0].Queued[0], want)
+				t.Errorf("got %+v queued, want %+v", all[0].Queued[0], want)
 			}
 		})
 	}
 }
 
-// TestPacers holds that a kernel without a pacer says so.
-func TestQueuePacers(t *testing.T) {
+// TestQueuePacerChoice checks that a chosen pacer is used, that fq is preferred to HTB by default, and
+// that the error for a kernel without the pacer names it.
+func TestQueuePacerChoice(t *testing.T) {
 	needRoot(t)
-	plan := compiled(t, allInto(queue.Config{Rate: mega, Packets: 1}))
+	plan := compiled(t, queueAll(queue.Config{Rate: mega, Packets: 1}))
 	for _, p := range []Pacer{FQ, HTB} {
 		got, err := choosePacer(p, plan)
 		if have := qdisc.Have(string(p)); fmt.Sprint(have) != fmt.Sprint(err) || got != p {
-			t.Errorf("%s: %v, %v: want %v", p, got, err, have)
+			t.Errorf("%s: got %q, %v, want %[1]s, %v", p, got, err, have)
 		}
 		if err != nil && !strings.Contains(err.Error(), "this kernel has no "+string(p)+" qdisc") {
 			t.Error(err)
 		}
 	}
 	if got, err := choosePacer("", compiled(t, oneClass(dataplane.Class{}))); got != "" || err != nil {
-		t.Errorf("without queues %q, %v", got, err)
+		t.Errorf("without queues: got %q, %v, want none", got, err)
 	}
 	got, err := choosePacer("", plan)
 	if want := map[bool]Pacer{true: FQ, false: HTB}[qdisc.Have(string(FQ)) == nil]; got != want || !errors.Is(err, qdisc.Have(string(want))) && err != nil {
-		t.Errorf("%q, %v: want %s", got, err, want)
+		t.Errorf("got %q, %v, want %s", got, err, want)
 	}
 }

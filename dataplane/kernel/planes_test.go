@@ -8,32 +8,32 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// plane is a way into the programs.
+// plane is a way to run packets through the programs.
 type plane struct {
 	name string
-	mark bool // there is an skb mark
-	slow bool // left out in a VM, where a program takes seconds to load
+	mark bool // packets have an skb mark
+	slow bool // left out in a VM, where loading a program takes seconds
 	open func(t testing.TB, policy *dataplane.Policy) engine
 }
 
 var planes = slices.DeleteFunc([]plane{
-	{"egress", true, false, at(egressEntry, dataplane.LinkEthernet)},
-	{"ingress", true, true, at(ingressEntry, dataplane.LinkEthernet)},
-	{"xdp", false, false, at(xdpEntry, dataplane.LinkEthernet)},
-	{"egress-raw", true, true, at(egressEntry, dataplane.LinkRaw)},
-	{"xdp-raw", false, true, at(xdpEntry, dataplane.LinkRaw)},
-	{"walk-1", true, true, walker(1)},
-	{"walk-7", true, false, walker(7)},
-	{"walk-512", true, true, walker(512)},
+	{"egress", true, false, atEntry(egressEntry, dataplane.LinkEthernet)},
+	{"ingress", true, true, atEntry(ingressEntry, dataplane.LinkEthernet)},
+	{"xdp", false, false, atEntry(xdpEntry, dataplane.LinkEthernet)},
+	{"egress-raw", true, true, atEntry(egressEntry, dataplane.LinkRaw)},
+	{"xdp-raw", false, true, atEntry(xdpEntry, dataplane.LinkRaw)},
+	{"walk", true, false, walkBatches},
 }, func(p plane) bool { return p.slow && inVM })
 
-func at(hook entry, link dataplane.LinkType) func(t testing.TB, p *dataplane.Policy) engine {
+// atEntry opens the program of a hook for a link type.
+func atEntry(hook entry, link dataplane.LinkType) func(t testing.TB, p *dataplane.Policy) engine {
 	return func(t testing.TB, p *dataplane.Policy) engine {
 		t.Helper()
 		return newHooked(t, p, hook, func(c *bpf.ShaperConstants) { c.Link = uint8(link) })
 	}
 }
 
+// walker opens a walker with a fixed batch size.
 func walker(batch int) func(t testing.TB, p *dataplane.Policy) engine {
 	return func(t testing.TB, p *dataplane.Policy) engine {
 		t.Helper()
@@ -44,6 +44,24 @@ func walker(batch int) func(t testing.TB, p *dataplane.Policy) engine {
 		t.Cleanup(w.Close)
 		return w
 	}
+}
+
+// mixedWalker is a walker whose batch size alternates between one packet, a few and the most.
+// One loaded program so meters batches of all sizes.
+type mixedWalker struct {
+	*Walker
+	next int
+}
+
+func walkBatches(t testing.TB, p *dataplane.Policy) engine {
+	t.Helper()
+	return &mixedWalker{Walker: walker(512)(t, p).(*Walker)}
+}
+
+// Batch returns the size of the next batch.
+func (w *mixedWalker) Batch() int {
+	w.next++
+	return []int{1, 7, 512, 1, 64, 1}[w.next%6]
 }
 
 // inGo is the pipeline as an engine.
@@ -67,9 +85,8 @@ func (g inGo) Tokens(stage int) (tc, te int64, err error) {
 	return tc, te, nil
 }
 
-// canWait are the ways into the programs by which packets can wait, and the
-// pipeline.
-func canWait() []plane {
+// planesWithQueues are the planes that can queue packets, and the pipeline.
+func planesWithQueues() []plane {
 	out := slices.DeleteFunc(slices.Clone(planes), func(p plane) bool { return !p.mark || p.name == "egress-raw" })
 	return append(out, plane{name: "go", open: func(t testing.TB, p *dataplane.Policy) engine {
 		t.Helper()
@@ -81,9 +98,10 @@ func canWait() []plane {
 	}})
 }
 
+// allEntries are the programs of the hooks.
 var allEntries = []entry{egressEntry, ingressEntry, xdpEntry}
 
-// usesMark says that a policy cannot be had at XDP.
+// usesMark reports whether a policy needs an skb mark or a queue, and so cannot run at XDP.
 func usesMark(policy *dataplane.Policy) bool {
 	_, err := encodePolicy(policy, xdpEntry, "")
 	return err != nil

@@ -13,9 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// fixed are policies that have, together, everything a policy can have but
-// queues.
-func fixed() map[string]*dataplane.Policy {
+// fixedPolicies are policies that together use all features except queues.
+func fixedPolicies() map[string]*dataplane.Policy {
 	ranges := func(bounds ...uint32) []dataplane.Range {
 		var out []dataplane.Range
 		for i := 0; i < len(bounds); i += 2 {
@@ -101,7 +100,7 @@ func fixed() map[string]*dataplane.Policy {
 			}},
 			Then: &dataplane.Meter{
 				Name: "second", Params: meter.SRTCM{CIR: bps(900e3), CBS: 3000, EBS: 0}, Aware: true,
-				PreColor: dataplane.PreColor{From: dataplane.SKBMark}, // not asked: the color comes from the first
+				PreColor: dataplane.PreColor{From: dataplane.SKBMark}, // not used: the first meter's color is the input color
 			},
 		}, Green: mark(dataplane.SKBMark, 1<<31), Yellow: mark(dataplane.SKBMark, 0), Red: &dataplane.Action{
 			ECN: dataplane.CE, Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: math.MaxUint32}},
@@ -120,13 +119,14 @@ func fixed() map[string]*dataplane.Policy {
 	}
 }
 
+// oneClass is a policy of one class.
 func oneClass(c dataplane.Class) *dataplane.Policy {
 	c.Name = "c"
 	return &dataplane.Policy{Classes: []dataplane.Class{c}}
 }
 
-// streams is a policy of meters, one for every skb mark from 0 on.
-func streams(meters []*dataplane.Meter) *dataplane.Policy {
+// metersByMark is a policy with a class for each meter, selected by skb marks from 0 on.
+func metersByMark(meters []*dataplane.Meter) *dataplane.Policy {
 	policy := &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}}
 	for i, m := range meters {
 		policy.Classes = append(policy.Classes, dataplane.Class{
@@ -138,11 +138,11 @@ func streams(meters []*dataplane.Meter) *dataplane.Policy {
 	return policy
 }
 
-// The color before is read from the DSCP.
+// dscpColors reads the input color from the DSCP: 1 is yellow, 2 red.
 var dscpColors = dataplane.PreColor{From: dataplane.DSCP, Map: map[uint32]meter.Color{1: meter.Yellow, 2: meter.Red}}
 
-// chained is n meters, one after the other.
-func chained(n int) *dataplane.Meter {
+// meterChain is a chain of n meters.
+func meterChain(n int) *dataplane.Meter {
 	var m *dataplane.Meter
 	for i := range n {
 		m = &dataplane.Meter{Name: fmt.Sprint(n - i), Params: meter.TokenBucket{Rate: bps(1e6), Burst: 1e6}, Aware: true, Then: m}
@@ -150,9 +150,9 @@ func chained(n int) *dataplane.Meter {
 	return m
 }
 
-// keyedChain is as long as a chain may be, of meters for each key.
+// keyedChain is a chain of MaxChain keyed meters.
 func keyedChain() *dataplane.Meter {
-	first := chained(MaxChain)
+	first := meterChain(MaxChain)
 	for m, k := first, 0; m != nil; m, k = m.Then, k+1 {
 		m.Per, m.Keys = keyKinds[k%len(keyKinds)], 1
 		if k%2 == 0 {
@@ -162,21 +162,21 @@ func keyedChain() *dataplane.Meter {
 	return first
 }
 
-// classes are n of them, each with a chain of so many meters of its own.
-func classes(n, meters int) *dataplane.Policy {
+// manyChains is a policy of n classes, each with its own chain of meters.
+func manyChains(n, meters int) *dataplane.Policy {
 	policy := &dataplane.Policy{}
 	for i := range n {
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name:  fmt.Sprint("c", i),
 			Match: dataplane.Match{Length: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
-			Meter: chained(meters),
+			Meter: meterChain(meters),
 		})
 	}
 	return policy
 }
 
-// hosts are classes of n addresses, none beside another.
-func hosts(n int, v6 bool) *dataplane.Policy {
+// hostAddresses is a policy of one class that matches n addresses, none of them adjacent.
+func hostAddresses(n int, v6 bool) *dataplane.Policy {
 	var m dataplane.Match
 	for i := range n {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 15), byte(i >> 7), byte(i << 1)})
@@ -188,15 +188,15 @@ func hosts(n int, v6 bool) *dataplane.Policy {
 	return oneClass(dataplane.Class{Match: m})
 }
 
+// withLength is a policy of one class with a length rule.
 func withLength(rule dataplane.LengthRule) *dataplane.Policy {
 	policy := oneClass(dataplane.Class{})
 	policy.Length = rule
 	return policy
 }
 
-// everything is a policy that asks for all fields, and for all that can be done
-// to a packet.
-func everything(r *rand.Rand) *dataplane.Policy {
+// fullPolicy is a policy that matches all fields and uses all actions.
+func fullPolicy(r *rand.Rand) *dataplane.Policy {
 	policy := manyClasses(r, 300)
 	policy.Length = dataplane.LengthRule{Base: dataplane.L1, Overhead: -4, MPU: 90}
 	all := []dataplane.Range{{First: 0, Last: 7}}
@@ -207,18 +207,18 @@ func everything(r *rand.Rand) *dataplane.Policy {
 	policy.Classes[0].Meter = keyedChain()
 	policy.Classes[0].Red = &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{
 		{Field: dataplane.DSCP, Value: 1}, {Field: dataplane.PCP, Value: 1}, {Field: dataplane.DEI, Value: 1}, {Field: dataplane.MPLSTC, Value: 1}, {Field: dataplane.SKBMark, Value: 1},
-	}, Queue: &dataplane.Queue{Config: askingAll}}
+	}, Queue: &dataplane.Queue{Config: fullQueue}}
 	return policy
 }
 
-// askingAll is a queue that asks for all that one can do.
-var askingAll = queue.Config{
+// fullQueue is a queue that uses all features.
+var fullQueue = queue.Config{
 	Rate: mega, Bytes: 9000, ECN: true, WRED: [3]queue.Early{{Max: 9000, Probability: 1}},
 	CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Second},
 }
 
-// manyClasses is a policy of n classes by prefixes, ports and protocols, each a
-// small part of what packetFor makes.
+// manyClasses is a policy of n classes by prefixes, ports and protocols. Each matches a small part
+// of the packets of packetFor.
 func manyClasses(r *rand.Rand, n int) *dataplane.Policy {
 	policy := &dataplane.Policy{}
 	for i := range n {

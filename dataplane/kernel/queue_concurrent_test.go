@@ -12,13 +12,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestQueueConcurrent has two CPUs at one queue, with its own clock: departures
-// never overlap, and what is let in keeps to the rate and the limit.
-func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
+// TestQueueConcurrent queues packets on two CPUs in one queue, with the kernel's clock. Departures
+// never overlap, and the queued packets keep to the rate and the limit.
+func TestQueueConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	needRoot(t)
 	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {
-		t.Skip("there is but one CPU")
+		t.Skip("needs two CPUs")
 	}
 	const length = 1000
 	for _, test := range []struct {
@@ -59,25 +59,25 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 			s := &all[0]
 			in, dropped := s.Queued[0], s.Dropped(0)
 			if total := in.Plus(dropped); total != s.Colors[0] || in.Bytes != in.Packets*length || in.Packets == 0 {
-				t.Errorf("%+v are queued, %+v dropped, of %+v", in, dropped, s.Colors[0])
+				t.Errorf("got %+v queued and %+v dropped of %+v, want a sum and packets of %d bytes", in, dropped, s.Colors[0], length)
 			}
-			// The one that leaves at once, and one that each CPU may miss.
+			// One packet departs at once, and each CPU may miss one.
 			most := perSecondOf(test.cfg.Rate)*float64(end-first)/1e9 + float64(test.limit) + 3*length
 			if float64(in.Bytes) > most {
-				t.Errorf("%d bytes were let in: want at most %.0f", in.Bytes, most)
+				t.Errorf("queued %d bytes, want at most %.0f", in.Bytes, most)
 			}
-			// While a CPU is at it, the queue does not run empty.
+			// While a CPU sends, the queue does not run empty.
 			if least := 0.5 * perSecondOf(test.cfg.Rate) * busy.Seconds(); !inVM && test.name != "idle" && test.name != "early" && float64(in.Bytes) < least {
-				t.Errorf("%d bytes were let in: want at least %.0f, for a CPU was at it for %v", in.Bytes, least, busy)
+				t.Errorf("queued %d bytes, want at least %.0f: a CPU sent for %v", in.Bytes, least, busy)
 			}
 			if late := int64(b.Next) - end; float64(late) > float64(test.limit+3*length)/perSecondOf(test.cfg.Rate)*1e9 {
-				t.Errorf("the queue is free %d ns later: more than its limit", late)
+				t.Errorf("the queue is busy for another %d ns, want at most its limit", late)
 			}
 			if test.cfg.Time > 0 {
 				return
 			}
 			if b.Bytes != b.End*length || b.End > uint64(in.Packets) {
-				t.Errorf("%d packets of %d bytes waited, of %d that were let in", b.End, b.Bytes, in.Packets)
+				t.Errorf("got %d packets of %d bytes in the ring, want packets of %d bytes and at most %d", b.End, b.Bytes, length, in.Packets)
 			}
 			q := &h.queues[0]
 			last := bpf.ShaperDeparture{}
@@ -88,17 +88,18 @@ func TestQueueConcurrent(t *testing.T) { // not parallel: the CPUs are for this
 					t.Fatal(err)
 				}
 				if w.Before != k*length {
-					t.Fatalf("entry %d has %d bytes before it: want %d", k, w.Before, k*length)
+					t.Fatalf("entry %d: got %d bytes before it, want %d", k, w.Before, k*length)
 				}
 				if gap := w.At - last.At; last.At != 0 && float64(gap) < length*1e9/perSecondOf(test.cfg.Rate)-1 {
-					t.Errorf("entry %d leaves %d ns after the one before", k, gap)
+					t.Errorf("entry %d departs %d ns after the previous one, want at least the time of a packet", k, gap)
 				}
 				last = w
 				n++
 			}
-			t.Logf("%d of %d let in, %.4f of what may be, %d entries", in.Packets, s.Colors[0].Packets, float64(in.Bytes)/most, n)
+			t.Logf("queued %d of %d packets, %.4f of the limit; %d entries", in.Packets, s.Colors[0].Packets, float64(in.Bytes)/most, n)
 		})
 	}
 }
 
+// perSecondOf is a rate in bytes per second.
 func perSecondOf(r meter.Rate) float64 { return float64(r.Bytes) * 1e9 / float64(r.Period) }

@@ -1,8 +1,9 @@
 package kernel
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// successor is the program of a policy that takes the place of another's.
+// successor loads the program of a policy that replaces h's, and inherits its state.
 func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy) *hooked {
 	t.Helper()
 	g, err := encodePolicy(policy, egressEntry, "")
@@ -43,92 +44,121 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 	return next
 }
 
-// TestQueueInherits holds what queues keep over a change of policy to the
-// pipeline, packet by packet.
-func TestQueueInherits(t *testing.T) {
-	if inVM {
-		t.Skip("not in a VM: it would take long and show nothing new")
-	}
-	needRoot(t)
-	t.Parallel()
-	into := func(queues ...*dataplane.Queue) *dataplane.Policy {
-		policy := &dataplane.Policy{}
-		for i, q := range queues {
-			policy.Classes = append(policy.Classes, dataplane.Class{
-				Name: q.Name, Match: dataplane.Match{DSCP: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
-				Green: &dataplane.Action{Queue: q},
-			})
-		}
-		return policy
-	}
+// inheritCase is a change of the queues of a policy.
+type inheritCase struct {
+	name          string
+	before, after []*dataplane.Queue
+}
+
+func inheritCases() []inheritCase {
 	named := func(name string, cfg queue.Config) *dataplane.Queue {
 		if cfg.Rate == (meter.Rate{}) {
 			cfg.Rate = mega
 		}
 		return &dataplane.Queue{Name: name, Config: cfg}
 	}
-	tell := queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}
+	list := func(queues ...*dataplane.Queue) []*dataplane.Queue { return queues }
+	codel := queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}
 	early := [3]queue.Early{{Max: 20, Probability: queue.Certain / 2}}
 	third := meter.Rate{Bytes: 30, Period: 100_000 * 7}
-	for _, test := range []struct {
-		name          string
-		before, after *dataplane.Policy
-	}{
-		{"the same", into(named("a", queue.Config{Packets: 20, WRED: early, CoDel: tell, Seed: 5})), into(named("a", queue.Config{Packets: 20, WRED: early, CoDel: tell, Seed: 5}))},
-		{"another rate", into(named("a", queue.Config{Packets: 20})), into(named("a", queue.Config{Packets: 20, Rate: bps(16e6)}))},
-		{"a fraction", into(named("a", queue.Config{Time: 100 * time.Millisecond, Rate: third})), into(named("a", queue.Config{Time: 90 * time.Millisecond, Rate: third}))},
-		{"renamed", into(named("a", queue.Config{Packets: 20})), into(named("b", queue.Config{Packets: 20}))},
-		{"another limit", into(named("a", queue.Config{Packets: 20})), into(named("a", queue.Config{Packets: 200}))},
-		{"another axis", into(named("a", queue.Config{Packets: 20})), into(named("a", queue.Config{Time: 15 * time.Millisecond}))},
-		{"one more, in time", into(named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: tell})), into(named("b", queue.Config{Packets: 9}), named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: tell}))},
-		{"one less, in time", into(named("b", queue.Config{Packets: 9}), named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: tell})), into(named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: tell}))},
-		{"one more", into(named("a", queue.Config{Packets: 20, CoDel: tell})), into(named("b", queue.Config{Packets: 9}), named("a", queue.Config{Packets: 20, CoDel: tell}))},
-		{"in other order", into(named("b", queue.Config{Bytes: 20_000}), named("a", queue.Config{Packets: 20})), into(named("a", queue.Config{Packets: 20}), named("b", queue.Config{Bytes: 20_000}))},
-		{"in other order, in time", into(named("b", queue.Config{Time: ms9}), named("a", queue.Config{Time: 2 * ms9})), into(named("a", queue.Config{Time: 2 * ms9}), named("b", queue.Config{Time: ms9}))},
-	} {
-		if inVM && test.name != "another rate" && test.name != "one more, in time" {
-			continue
-		}
-		t.Run(test.name, func(t *testing.T) {
-			h := newHooked(t, test.before, egressEntry, nil)
-			l, err := dataplane.New(test.before)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var about About
-			about.recordImage(h.image)
-			r := rand.New(rand.NewPCG(1, 2))
-			at := int64(0)
-			same := func(h *hooked, l *dataplane.Pipeline, stage string) {
-				for i := range 200 {
-					at += r.Int64N(900_000)
-					p := datagram(at, byte(r.IntN(2))<<2, 20+r.IntN(1400))
-					var got, want dataplane.Verdict
-					if err := h.run(&p, &got, skb{}); err != nil {
-						t.Fatal(err)
-					}
-					l.Process(&p, &want)
-					if got != want {
-						t.Fatalf("%s, packet %d:\nkernel   %+v\npipeline %+v", stage, i, got, want)
-					}
-				}
-			}
-			same(h, l, "before")
-			for i, policy := range []*dataplane.Policy{test.after, test.after, test.before, test.after, test.before, test.before} {
-				if inVM && i > 1 {
-					break
-				}
-				next, err := dataplane.New(policy)
-				if err != nil {
-					t.Fatal(err)
-				}
-				next.Inherit(l)
-				l = next
-				h = h.successor(t, &about, policy)
-				same(h, l, fmt.Sprint("after ", i))
-			}
-		})
+	const ms9 = 9 * time.Millisecond
+	// The first cases do not move the rings that follow them.
+	return []inheritCase{
+		{"the same", list(named("a", queue.Config{Packets: 20, WRED: early, CoDel: codel, Seed: 5})), list(named("a", queue.Config{Packets: 20, WRED: early, CoDel: codel, Seed: 5}))},
+		{"another rate", list(named("a", queue.Config{Packets: 20})), list(named("a", queue.Config{Packets: 20, Rate: bps(16e6)}))},
+		{"a fraction", list(named("a", queue.Config{Time: 100 * time.Millisecond, Rate: third})), list(named("a", queue.Config{Time: 90 * time.Millisecond, Rate: third}))},
+		{"renamed", list(named("a", queue.Config{Packets: 20})), list(named("b", queue.Config{Packets: 20}))},
+		{"another limit", list(named("a", queue.Config{Packets: 20})), list(named("a", queue.Config{Packets: 200}))},
+		{"a limit of another kind", list(named("a", queue.Config{Packets: 20})), list(named("a", queue.Config{Time: 15 * time.Millisecond}))},
+		{"one more, limits of time", list(named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: codel})), list(named("b", queue.Config{Packets: 9}), named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: codel}))},
+		{"one less, limits of time", list(named("b", queue.Config{Packets: 9}), named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: codel})), list(named("a", queue.Config{Time: 20 * time.Millisecond, CoDel: codel}))},
+		{"one more", list(named("a", queue.Config{Packets: 20, CoDel: codel})), list(named("b", queue.Config{Packets: 9}), named("a", queue.Config{Packets: 20, CoDel: codel}))},
+		{"in another order", list(named("b", queue.Config{Bytes: 20_000}), named("a", queue.Config{Packets: 20})), list(named("a", queue.Config{Packets: 20}), named("b", queue.Config{Bytes: 20_000}))},
+		{"in another order, limits of time", list(named("b", queue.Config{Time: ms9}), named("a", queue.Config{Time: 2 * ms9})), list(named("a", queue.Config{Time: 2 * ms9}), named("b", queue.Config{Time: ms9}))},
 	}
 }
 
-const ms9 = 9 * time.Millisecond
+// caseAddress is the destination of the packets of case i.
+func caseAddress(i int) [4]byte { return [4]byte{10, 1, 0, byte(i)} }
+
+// inheritPolicies are the policies before and after the change of all cases. Queue k of a case
+// has the packets of DSCP k.
+func inheritPolicies(cases []inheritCase) (before, after *dataplane.Policy) {
+	before, after = &dataplane.Policy{}, &dataplane.Policy{}
+	add := func(policy *dataplane.Policy, i int, queues []*dataplane.Queue) {
+		for k, q := range queues {
+			q.Name = cases[i].name + ": " + q.Name
+			policy.Classes = append(policy.Classes, dataplane.Class{
+				Name: q.Name, Green: &dataplane.Action{Queue: q},
+				Match: dataplane.Match{
+					Dst:  []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(caseAddress(i)), 32)},
+					DSCP: []dataplane.Range{{First: uint32(k), Last: uint32(k)}},
+				},
+			})
+		}
+	}
+	for i := range cases {
+		add(before, i, cases[i].before)
+		add(after, i, cases[i].after)
+	}
+	return before, after
+}
+
+// TestQueueInherits compares the state that queues keep over changes of policy with the pipeline,
+// packet by packet. All changes are made in one policy, so that few programs are loaded, and one
+// is also made alone.
+func TestQueueInherits(t *testing.T) {
+	if inVM {
+		t.Skip("too slow in a VM")
+	}
+	needRoot(t)
+	t.Parallel()
+	t.Run("all", func(t *testing.T) { changeQueues(t, inheritCases(), "aababb") })
+	t.Run("one more", func(t *testing.T) {
+		cases := inheritCases()
+		alone := slices.IndexFunc(cases, func(c inheritCase) bool { return c.name == "one more" })
+		changeQueues(t, cases[alone:alone+1], "aabb")
+	})
+}
+
+// changeQueues replaces the policy before the cases' change by each of steps: b is the policy
+// before, a the one after the change. It meters packets of all cases before and after each step.
+func changeQueues(t *testing.T, cases []inheritCase, steps string) {
+	before, after := inheritPolicies(cases)
+	h := newHooked(t, before, egressEntry, nil)
+	l, err := dataplane.New(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var about About
+	about.recordImage(h.image)
+	r := rand.New(rand.NewPCG(1, 2))
+	at := int64(0)
+	compare := func(step string) {
+		t.Helper()
+		for i := range 200 * len(cases) {
+			at += r.Int64N(900_000 / int64(len(cases)))
+			k := r.IntN(len(cases))
+			p := datagramTo(caseAddress(k), at, byte(r.IntN(2))<<2, 20+r.IntN(1400))
+			var got, want dataplane.Verdict
+			if err := h.run(&p, &got, skb{}); err != nil {
+				t.Fatal(err)
+			}
+			l.Process(&p, &want)
+			if got != want {
+				t.Fatalf("%s, after steps %q, packet %d:\ngot  %+v\nwant %+v", cases[k].name, step, i, got, want)
+			}
+		}
+	}
+	compare("")
+	for i, step := range steps {
+		policy := map[rune]*dataplane.Policy{'a': after, 'b': before}[step]
+		next, err := dataplane.New(policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Inherit(l)
+		l, h = next, h.successor(t, &about, policy)
+		compare(steps[:i+1])
+	}
+}

@@ -14,22 +14,24 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// mega is a byte a microsecond.
+// mega is a rate of one byte per microsecond.
 var mega = bps(8e6)
 
-// aware is a meter that colors packets as they came: DSCP 1 is yellow, 2 red.
-func aware() *dataplane.Meter {
+// keepColors is a color-aware meter that never runs out, so a packet keeps its input color: DSCP 1
+// is yellow, 2 red.
+func keepColors() *dataplane.Meter {
 	return &dataplane.Meter{Params: meter.TRTCM{CIR: bps(1e9), CBS: 1e9, PIR: bps(1e9), PBS: 1e9}, Aware: true, PreColor: dscpColors}
 }
 
-// allInto is a policy that has packets of all colors wait in one queue.
-func allInto(cfg queue.Config) *dataplane.Policy {
+// queueAll is a policy that queues packets of all colors in one queue.
+func queueAll(cfg queue.Config) *dataplane.Policy {
 	into := &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: cfg}}
-	return oneClass(dataplane.Class{Meter: aware(), Green: into, Yellow: into, Red: into})
+	return oneClass(dataplane.Class{Meter: keepColors(), Green: into, Yellow: into, Red: into})
 }
 
-// fate is what a queue did, in a word: the wait in ns, or the reason of a drop.
-func fate(v *dataplane.Verdict) string {
+// queueFate is the queueing delay in ns, with " ce" if the packet was marked, or the reason of a
+// drop.
+func queueFate(v *dataplane.Verdict) string {
 	switch {
 	case v.Done.Dropped():
 		return v.Reason.String()
@@ -41,7 +43,7 @@ func fate(v *dataplane.Verdict) string {
 	return fmt.Sprint(v.Departure - v.Now)
 }
 
-// TestQueueRows has packets wait in queues of a byte a microsecond, by hand.
+// TestQueueRows checks hand-computed delays and drops of queues of one byte per microsecond.
 func TestQueueRows(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -66,15 +68,15 @@ func TestQueueRows(t *testing.T) {
 			{0, red, 1000, "1000000"}, // the limit
 			{0, green, 20, "queue-full"},
 			{1, green, 20, "queue-full"},
-			{ms - 1, green, 20, "queue-full"}, // a ns above it
+			{ms - 1, green, 20, "queue-full"}, // 1 ns above the limit
 			{ms, green, 1000, "1000000"},
 			{2*ms + 1, yellow, 21, "999999"},
-			{3*ms + 21_000, green, 100, "0"}, // just free
+			{3*ms + 21_000, green, 100, "0"}, // the queue is just empty
 			{9 * ms, green, 100, "0"},
-			{9*ms - 5, green, 100, "100000"}, // time does not go back
+			{9*ms - 5, green, 100, "100000"}, // an earlier time counts as the latest
 		}},
 		{"bytes", queue.Config{Bytes: 3000}, []row{
-			{0, green, 1400, "0"}, // leaves at once, and counts no more
+			{0, green, 1400, "0"}, // departs at once and no longer counts
 			{0, green, 1000, "1400000"},
 			{0, green, 1000, "2400000"},
 			{0, green, 1001, "queue-full"},
@@ -100,29 +102,29 @@ func TestQueueRows(t *testing.T) {
 		{"a packet above the limit", queue.Config{Bytes: 1000}, []row{
 			{0, green, 1001, "queue-full"}, {0, green, 1000, "0"}, {0, green, 1000, "1000000"},
 		}},
-		{"a fraction is rounded up, and not carried on", queue.Config{Rate: meter.Rate{Bytes: 30, Period: 100}, Time: time.Second}, []row{
+		{"departures round up, the queue keeps the fraction", queue.Config{Rate: meter.Rate{Bytes: 30, Period: 100}, Time: time.Second}, []row{
 			{0, green, 25, "0"}, {0, green, 25, "84"}, {0, green, 25, "167"}, {0, green, 25, "250"}, {0, green, 25, "334"},
 		}},
 		{"wred on bytes", queue.Config{Bytes: 3000, WRED: certain}, []row{
-			{0, red, 1000, "0"}, // leaves at once
+			{0, red, 1000, "0"}, // departs at once
 			{0, red, 1000, "1000000"},
 			{0, red, 1000, "wred"},
-			{0, yellow, 1000, "wred"}, // 1000 wait
+			{0, yellow, 1000, "wred"}, // 1000 bytes are queued
 			{0, green, 1000, "2000000"},
 			{0, yellow, 1000, "wred"},
 			{0, green, 1000, "3000000"},
 			{0, green, 1000, "queue-full"},
 			{3*ms - 1, red, 100, "wred"},
-			{3 * ms, red, 100, "1000000"}, // the last one leaves: nothing waits
+			{3 * ms, red, 100, "1000000"}, // the last packet departs: the backlog is empty
 		}},
 		{"wred at its bounds", queue.Config{Bytes: 3000, WRED: [3]queue.Early{{Min: 1000, Max: 1001, Probability: queue.Certain}, {Min: 1001, Max: 1001}}}, []row{
 			{0, green, 1500, "0"},
 			{0, green, 999, "1500000"},
-			{0, green, 1000, "2499000"}, // 999 wait
+			{0, green, 1000, "2499000"}, // 999 bytes are queued
 			{1_500_000, yellow, 20, "1999000"},
 			{1_500_000, green, 1000, "wred"}, // 1020
 			{1_500_000, yellow, 20, "wred"},
-			{2_499_000, yellow, 980, "1020000"}, // 20 wait
+			{2_499_000, yellow, 980, "1020000"}, // 20 bytes are queued
 			{2_499_000, yellow, 20, "2000000"},  // 1000
 			{2_499_000, yellow, 20, "wred"},     // 1020
 			{3_519_000, green, 20, "1000000"},   // 20
@@ -130,59 +132,59 @@ func TestQueueRows(t *testing.T) {
 		{"wred on packets", queue.Config{Packets: 2, WRED: [3]queue.Early{meter.Yellow: {Min: 1, Max: 2}}}, []row{
 			{0, yellow, 100, "0"}, {0, yellow, 100, "100000"}, {0, yellow, 100, "200000"}, {0, yellow, 100, "queue-full"}, {0, green, 100, "queue-full"},
 		}},
-		{"wred on a wait", queue.Config{Time: 3 * time.Millisecond, WRED: [3]queue.Early{{Min: ms, Max: 2 * ms}}}, []row{
+		{"wred on a delay", queue.Config{Time: 3 * time.Millisecond, WRED: [3]queue.Early{{Min: ms, Max: 2 * ms}}}, []row{
 			{0, green, 1000, "0"}, {0, green, 1000, "1000000"}, {0, green, 1000, "wred"}, {1, green, 1000, "1999999"}, {1, yellow, 1000, "2999999"}, {1, yellow, 1000, "queue-full"},
 		}},
-		{"ce instead", queue.Config{Bytes: 3000, ECN: true, WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}}}, []row{
+		{"ce instead of wred drops", queue.Config{Bytes: 3000, ECN: true, WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}}}, []row{
 			{0, green, 1000, "0"},
 			{0, green, 1000, "1000000"},
 			{0, green | capable, 1000, "2000000 ce"},
 			{0, green | capable, 1000, "wred"}, // above max
 			{0, green, 1000, "wred"},
 		}},
-		{"no ce where it is not asked for", queue.Config{Bytes: 3000, WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}}}, []row{
+		{"no ce without ecn", queue.Config{Bytes: 3000, WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}}}, []row{
 			{0, green, 1000, "0"}, {0, green, 1000, "1000000"}, {0, green | capable, 1000, "wred"},
 		}},
 		{"codel", queue.Config{Packets: 100, ECN: true, CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond}}, []row{
 			{0, green, 1000, "0"},
 			{0, green, 1000, "1000000"}, // at the target
-			{0, green, 1000, "codel"},   // it would leave an interval later
+			{0, green, 1000, "codel"},   // its delay would be above the target for an interval
 			{0, green | capable, 1000, "2000000"},
 			{0, green | capable, 1000, "3000000 ce"},
 			{5 * ms, green, 1000, "0"},
 			{5 * ms, green, 1000, "1000000"},
 			{5 * ms, green, 1000, "codel"},
 		}},
-		{"ce by wred goes through codel", queue.Config{
+		{"codel counts packets marked by wred", queue.Config{
 			Packets: 9, ECN: true, Seed: 3, WRED: [3]queue.Early{meter.Yellow: {Max: 2, Probability: queue.Certain}},
 			CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond},
 		}, []row{
 			{0, green, 1000, "0"},
 			{0, green, 1000, "1000000"},
 			{0, yellow | capable, 1000, "2000000 ce"},
-			{0, green, 1000, "codel"}, // the second that CoDel takes
+			{0, green, 1000, "codel"}, // the second packet that CoDel acts on
 		}},
 	}
-	// All of them are queues of one policy, so that a program is loaded once; each has a
-	// second of its own.
+	// All cases are queues of one policy, so that each program is loaded once. Each case has its
+	// own second.
 	to := func(i int) [4]byte { return [4]byte{10, 1, 0, byte(i)} }
 	policy := &dataplane.Policy{}
 	for i, test := range tests {
 		if test.cfg.Rate == (meter.Rate{}) {
 			test.cfg.Rate = mega
 		}
-		c := allInto(test.cfg).Classes[0]
+		c := queueAll(test.cfg).Classes[0]
 		c.Name, c.Green.Queue.Name = test.name, test.name
 		c.Match.Dst = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(to(i)), 32)}
 		policy.Classes = append(policy.Classes, c)
 	}
-	for _, plane := range canWait() {
+	for _, plane := range planesWithQueues() {
 		if inVM && plane.name == "egress" {
 			continue
 		}
 		e := plane.open(t, policy)
 		for i, test := range tests {
-			if inVM && test.name != "bytes" && test.name != "codel" && test.name != "ce instead" {
+			if inVM && test.name != "bytes" && test.name != "codel" && test.name != "ce instead of wred drops" {
 				continue
 			}
 			t.Run(test.name+"/"+plane.name, func(t *testing.T) {
@@ -192,11 +194,11 @@ func TestQueueRows(t *testing.T) {
 					if err := e.Process(p, v[:]); err != nil {
 						t.Fatal(err)
 					}
-					if got := fate(&v[0]); got != r.want {
-						t.Fatalf("row %d: %s, want %s", k, got, r.want)
+					if got := queueFate(&v[0]); got != r.want {
+						t.Fatalf("row %d: got %s, want %s", k, got, r.want)
 					}
 					if ce := p[0].Data[15]&3 == 3; ce != strings.HasSuffix(r.want, "ce") {
-						t.Errorf("row %d: %s, and TOS %#x", k, r.want, p[0].Data[15])
+						t.Errorf("row %d: got TOS %#x, want CE %v", k, p[0].Data[15], !ce)
 					}
 				}
 			})
@@ -204,8 +206,8 @@ func TestQueueRows(t *testing.T) {
 	}
 }
 
-// TestQueueWraps holds rings that wrap round again and again to the pipeline,
-// at loads below and above the rate.
+// TestQueueWraps compares queues with the pipeline while their rings wrap around many times, at
+// loads below and above the rate.
 func TestQueueWraps(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -225,7 +227,7 @@ func TestQueueWraps(t *testing.T) {
 			packets := make([]dataplane.Packet, rounds(100_000))
 			at := int64(0)
 			for i := range packets {
-				// A busy time, and one in which the queue runs empty.
+				// Alternate between overload and a load at which the queue runs empty.
 				gap := 400 * int64(time.Microsecond)
 				if i/5000%2 == 1 {
 					gap *= 4
@@ -233,8 +235,8 @@ func TestQueueWraps(t *testing.T) {
 				at += r.Int64N(gap)
 				packets[i] = datagram(at, byte(r.Uint32())&0xf, 20+r.IntN(600))
 			}
-			policy := allInto(cfg)
-			follow(t, policy, walker(512)(t, policy), packets)
+			policy := queueAll(cfg)
+			followPipeline(t, policy, walker(512)(t, policy), packets)
 		})
 	}
 }

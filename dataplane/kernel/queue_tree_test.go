@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestQueueTree holds that classes have the rates of queues and links, in whole
-// bytes a second, rounded up.
+// TestQueueTree checks the HTB tree of a policy. Its classes have the rates of queues and links,
+// rounded up to whole bytes per second.
 func TestQueueTree(t *testing.T) {
 	t.Parallel()
 	wan := &dataplane.Link{Name: "wan", Rate: bps(80e6)}
@@ -44,11 +44,11 @@ func TestQueueTree(t *testing.T) {
 		},
 	}
 	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true, Packets: 1500}); f != want {
-		t.Errorf("a fair queue is %+v, want %+v", f, want)
+		t.Errorf("fair queue: got %+v, want %+v", f, want)
 	}
 	got.Leaves[3].Fair = nil
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
-		t.Errorf("the tree is\n%+v, want\n%+v", got, want)
+		t.Errorf("got tree\n%+v\nwant\n%+v", got, want)
 	}
 	for _, r := range []struct {
 		rule dataplane.LengthRule
@@ -62,14 +62,14 @@ func TestQueueTree(t *testing.T) {
 	} {
 		g.plan.Length = r.rule
 		if got := g.tree(&device{linkType: r.link}).Overhead; got != r.want {
-			t.Errorf("%+v of link type %v: overhead %d, want %d", r.rule, r.link, got, r.want)
+			t.Errorf("%+v of link type %v: got overhead %d, want %d", r.rule, r.link, got, r.want)
 		}
 	}
 }
 
-// TestQueueTurns holds that turns are by the ratio of weights, and long enough
-// for the longest packet.
-func TestQueueTurns(t *testing.T) {
+// TestQueueQuantum checks that quantums have the ratio of the weights and that none is below the
+// longest packet.
+func TestQueueQuantum(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		weights []int
@@ -83,7 +83,7 @@ func TestQueueTurns(t *testing.T) {
 		{[]int{3, 7}, 1500, []uint32{1514, 3533}}, // 3532.67
 		{[]int{1, 1000}, 65521, []uint32{65535, 65535000}},
 		{[]int{5, 5}, 9000, []uint32{9014, 9014}},
-		{[]int{5, 10}, 0, []uint32{1514, 3028}}, // not known
+		{[]int{5, 10}, 0, []uint32{1514, 3028}}, // unknown MTU
 	} {
 		link := &dataplane.Link{Name: "wan", Rate: mega}
 		policy := &dataplane.Policy{}
@@ -103,7 +103,7 @@ func TestQueueTurns(t *testing.T) {
 		leaves := g.tree(&device{mtu: test.mtu, linkType: dataplane.LinkEthernet}).Leaves
 		for i, want := range test.want {
 			if got := leaves[i].Quantum; got != want {
-				t.Errorf("weights %v, MTU %d: queue %d has a turn of %d B, want %d", test.weights, test.mtu, i, got, want)
+				t.Errorf("weights %v, MTU %d: queue %d: got a quantum of %d bytes, want %d", test.weights, test.mtu, i, got, want)
 			}
 		}
 	}

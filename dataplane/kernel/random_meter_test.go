@@ -11,14 +11,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Two periods without a common divisor, ns: rates over them have no unit but
-// the product's.
+// Two periods without a common divisor: the common unit of rates over them is that of the product.
 const (
 	period1 = 6_000_011 * time.Nanosecond
 	period2 = 5_999_989 * time.Nanosecond
 )
 
-// anyRate is from 1 bit/s to 400 Gbit/s, in all orders of magnitude.
+// anyRate is a random rate from 1 bit/s to 400 Gbit/s, of any order of magnitude.
 func anyRate(r *rand.Rand) meter.Rate {
 	fast := func(most float64) int64 { return int64(math.Exp(r.Float64() * math.Log(most))) }
 	switch r.IntN(6) {
@@ -36,8 +35,8 @@ func anyRate(r *rand.Rand) meter.Rate {
 	return bps(fast(4e11))
 }
 
-// anyMeter is a meter of any kind, with bursts up to the largest that its
-// rates allow.
+// anyMeter is a random meter of a kind from 0 to 4, with bursts up to the largest that its rates
+// allow.
 func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 	for {
 		a, b := anyRate(r), anyRate(r)
@@ -68,7 +67,7 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 			continue
 		}
 		burst := func(i int) int64 {
-			den := one.Den[i] // what both have in common
+			den := one.Den[i] // common to both buckets
 			if b := [2]meter.Rate{a, b}[i]; b.Bytes > 0 && !one.Coupled {
 				own, err := meter.TokenBucket{Rate: b, Burst: 1}.Profile()
 				if err != nil {
@@ -101,7 +100,7 @@ const (
 	maximal = 1 << 47
 )
 
-// anyWindow is a window with a limit, of all magnitudes.
+// anyWindow is a random fixed or sliding window, of any order of magnitude.
 func anyWindow(r *rand.Rand, sliding bool) dataplane.Params {
 	fast := func(most float64) int64 { return int64(math.Exp(r.Float64() * math.Log(most))) }
 	limit := pick(r, 1, 2, 1500, 1500+r.Int64N(1e5), 1<<31, 1<<32+1, maximal-1, maximal, fast(maximal), fast(1e6))
@@ -112,14 +111,14 @@ func anyWindow(r *rand.Rand, sliding bool) dataplane.Params {
 	return meter.FixedWindow{Limit: limit, Window: window}
 }
 
-// anyGap is the time between two packets of about size bytes: from none to
-// years, and all that may be special to the integers of their meter.
+// anyGap is a random time between two packets of about size bytes: from 0 to years, and often at
+// the limits of the meter's integers.
 func anyGap(r *rand.Rand, s *bpf.ShaperProfile, size int64) int64 {
-	special := func(ns uint64) int64 { // up to 70 years, and one more or less
+	special := func(ns uint64) int64 { // at most 70 years, plus or minus 1 ns
 		return max(int64(min(ns, 1<<61))+r.Int64N(3)-1, 0)
 	}
 	b := &s.Buckets[r.IntN(2)]
-	perBytes := func(n int64) int64 { // ns in which about n bytes arrive
+	perBytes := func(n int64) int64 { // ns in which the bucket gains about n bytes
 		if b.Num == 0 {
 			return r.Int64N(1e9)
 		}
@@ -136,7 +135,7 @@ func anyGap(r *rand.Rand, s *bpf.ShaperProfile, size int64) int64 {
 	case 3:
 		return r.Int64N(3e16) // a year
 	case 4:
-		return special(uint64(perBytes(b.Size / int64(b.Den)))) // fills it
+		return special(uint64(perBytes(b.Size / int64(b.Den)))) // fills the bucket
 	case 5, 6, 7:
 		return int64(min(r.Uint64N(s.Horizon)/8, 1<<57))
 	case 8, 9, 10, 11, 12, 13:

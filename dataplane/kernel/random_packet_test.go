@@ -9,6 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
+// Random addresses are from 10.0.0.0/14 and 2001:db8::/46, so that random prefixes often nest.
+
 func randomAddr4(r *rand.Rand) [4]byte {
 	return [4]byte{10, byte(r.IntN(4)), byte(r.IntN(4)), byte(r.Uint32())}
 }
@@ -34,8 +36,7 @@ func randomPrefixes(r *rand.Rand) []netip.Prefix {
 	return out
 }
 
-// randomPackets have times from start on, mostly a few ms apart, and at times
-// years.
+// randomPackets have times from start on, mostly a few ms apart, and sometimes years.
 func randomPackets(r *rand.Rand, n int, start int64) []dataplane.Packet {
 	out := make([]dataplane.Packet, n)
 	for i := range out {
@@ -49,7 +50,7 @@ func randomPackets(r *rand.Rand, n int, start int64) []dataplane.Packet {
 	return out
 }
 
-// randomPacket is any stack of headers, cut anywhere in a fifth of all cases.
+// randomPacket is a random stack of headers. One in five is truncated at a random byte.
 func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) dataplane.Packet {
 	p := dataplane.Packet{Link: dataplane.LinkEthernet, Mark: pick(r, marks...)}
 	var b []byte
@@ -84,7 +85,7 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 	payload := pick(r, 0, 1, 3, r.IntN(60), r.IntN(1480), 1480)
 	total := payload
 	if r.IntN(8) == 0 {
-		total = r.IntN(1 << 16) // a header that lies
+		total = r.IntN(1 << 16) // a wrong length in the header
 	}
 	proto := pick[byte](r, 6, 6, 17, 17, 33, 132, 136, 1, byte(r.Uint32()))
 	fragment := pick[uint16](r, 0, 0, 0, 0x4000, 0x2000, uint16(r.Uint32()))
@@ -121,7 +122,7 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 	for i := range min(payload, 4) {
 		data[i] = byte(r.Uint32())
 	}
-	if payload > 4 && r.IntN(3) > 0 { // ports that classes know
+	if payload > 4 && r.IntN(3) > 0 { // ports that random policies match
 		copy(data, be16(nil, pick[uint16](r, 0, 1, 53, 1024), pick[uint16](r, 53, 80, 65535)))
 	}
 	b = append(b, data...)
@@ -139,8 +140,7 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 	return p
 }
 
-// packetFor is a packet at or beside a bound of a match, so that it is likely
-// to be taken.
+// packetFor is a packet at or next to a bound of a match, so that it often matches.
 func packetFor(r *rand.Rand, m *dataplane.Match) dataplane.Packet {
 	address := func(list []netip.Prefix, v6 bool) netip.Addr {
 		random := netip.AddrFrom4(randomAddr4(r))
@@ -149,14 +149,14 @@ func packetFor(r *rand.Rand, m *dataplane.Match) dataplane.Packet {
 		}
 		for _, i := range r.Perm(len(list)) {
 			if p := list[i]; p.Addr().Is6() == v6 {
-				return pick(r, p.Addr(), p.Addr(), last(p), p.Addr().Prev(), last(p).Next(), random)
+				return pick(r, p.Addr(), p.Addr(), lastAddress(p), p.Addr().Prev(), lastAddress(p).Next(), random)
 			}
 		}
 		return random
 	}
 	v6 := m.Src[r.IntN(len(m.Src))].Addr().Is6()
 	src, dst := address(m.Src, v6), address(m.Dst, v6)
-	if !src.IsValid() || !dst.IsValid() { // beside the end of all addresses
+	if !src.IsValid() || !dst.IsValid() { // before the first or after the last address
 		return packetFor(r, m)
 	}
 	port := func(list []dataplane.Range) uint16 {
@@ -177,8 +177,8 @@ func packetFor(r *rand.Rand, m *dataplane.Match) dataplane.Packet {
 	return dataplane.Packet{Data: b, WireLen: len(b), Link: dataplane.LinkEthernet}
 }
 
-// last is the last address of a prefix.
-func last(p netip.Prefix) netip.Addr {
+// lastAddress is the last address of a prefix.
+func lastAddress(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(b); i++ {
 		b[i/8] |= 0x80 >> (i % 8)

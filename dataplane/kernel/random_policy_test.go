@@ -11,14 +11,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// randomPolicy is a policy of up to 8 classes. mark says that it may use the
-// skb mark.
+// randomPolicy is a policy of up to 8 classes. With mark it can use the skb mark and queues.
 func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
 	policy := &dataplane.Policy{DropUnclassified: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
 		policy.Length = dataplane.LengthRule{Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(100) - 60, MPU: r.IntN(3) * 50}
 	}
-	var shared [MaxChain - 1]*dataplane.Meter // each may lead to one before it
+	var shared [MaxChain - 1]*dataplane.Meter // each can be chained to an earlier one
 	for i := range shared {
 		shared[i] = randomMeter(r, mark)
 		shared[i].Name, shared[i].Aware = fmt.Sprint("shared ", i), true
@@ -28,7 +27,7 @@ func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
 	}
 	var queues []*dataplane.Queue
 	for range r.IntN(4) {
-		if mark { // and packets that can wait
+		if mark {
 			queues = append(queues, randomQueue(r))
 		}
 	}
@@ -60,6 +59,7 @@ func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
 	return policy
 }
 
+// randomMeter is a meter of a random type, in a third of cases by a key.
 func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	m := &dataplane.Meter{Aware: r.IntN(2) == 0}
 	burst := func() int64 { return pick[int64](r, 1, 64, 1500, 3000, 9216, 100_000) }
@@ -88,7 +88,7 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	case 4:
 		m.Params = meter.TokenBucket{Rate: rate(), Burst: burst(), GCRA: r.IntN(2) == 0}
 	}
-	if _, err := m.Params.Profile(); err != nil { // the rates do not go together
+	if _, err := m.Params.Profile(); err != nil { // the rates have no common unit
 		m.Params = meter.TokenBucket{Rate: bps(12345), Burst: burst()}
 	}
 	if r.IntN(4) == 0 {
@@ -129,6 +129,7 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	return m
 }
 
+// randomMatch matches few of the fields.
 func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 	var m dataplane.Match
 	ranges := func(most uint32) []dataplane.Range {
@@ -165,13 +166,13 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 		v := pick(r, marks...)
 		m.Mark = append(ranges(math.MaxUint32), dataplane.Range{First: v, Last: v})
 	}
-	for i, p := range m.SPort { // the one range that may be the wrong way round
+	for i, p := range m.SPort { // the added range may be reversed
 		m.SPort[i] = dataplane.Range{First: min(p.First, p.Last), Last: max(p.First, p.Last)}
 	}
 	return m
 }
 
-// randomQueue is a queue that packets of randomPackets fill.
+// randomQueue is a queue that randomPackets often fills.
 func randomQueue(r *rand.Rand) *dataplane.Queue {
 	q := &dataplane.Queue{Config: queue.Config{
 		Rate: pick(r, bps(1+r.Int64N(1e6)), bps(8e6), meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, bps(1e9)),
@@ -202,6 +203,7 @@ func randomQueue(r *rand.Rand) *dataplane.Queue {
 	return q
 }
 
+// randomAction is a random drop, ECN mark or set of marks.
 func randomAction(r *rand.Rand, mark bool) *dataplane.Action {
 	if r.IntN(4) == 0 {
 		return &dataplane.Action{Drop: r.IntN(2) == 0}
@@ -219,7 +221,8 @@ func randomAction(r *rand.Rand, mark bool) *dataplane.Action {
 	return a
 }
 
-func describe(c *dataplane.Class) string {
+// describeClass formats a class with its meters and actions.
+func describeClass(c *dataplane.Class) string {
 	s := fmt.Sprintf("class %s match %+v", c.Name, c.Match)
 	for m := c.Meter; m != nil; m = m.Then {
 		s += fmt.Sprintf("\n  meter %q %T%+v aware %v precolor %+v initial %v packets %v per %v", m.Name, m.Params, m.Params, m.Aware, m.PreColor, m.Initial, m.Packets, m.Per)

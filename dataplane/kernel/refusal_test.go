@@ -12,61 +12,61 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestRefusals holds that what the programs cannot do is refused by the field
-// that asks for it, with a reason.
+// TestRefusals checks that features that the programs do not support are rejected. The error
+// names the field and the reason.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: bps(1e6), Packets: 10}}
 	toMark := &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}}
 	fromMark := &dataplane.Meter{Params: meter.TokenBucket{Rate: bps(1e6), Burst: 1e6}, Aware: true, PreColor: dataplane.PreColor{From: dataplane.SKBMark}}
 	byMark := dataplane.Match{Mark: []dataplane.Range{{First: 1, Last: 2}}}
-	behind := chained(2)
-	behind.Then.PreColor.From = dataplane.SKBMark
+	second := meterChain(2)
+	second.Then.PreColor.From = dataplane.SKBMark
 	for _, test := range []struct {
 		name   string
 		policy *dataplane.Policy
-		hooks  []entry // that refuse it
+		hooks  []entry // hooks that reject the policy
 		field  string
-		object any    // its type
-		reason string // a part of it
+		object any    // has the expected type
+		reason string // part of the reason
 	}{
 		{"queue", oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: slow}}), []entry{xdpEntry}, "queue", &dataplane.Action{}, string(UseTC)},
-		{"classes", classes(MaxClasses+1, 0), allEntries, "classes", &dataplane.Policy{}, "1025 exceed the kernel plane's limit of 1024"},
-		{"chain", oneClass(dataplane.Class{Meter: chained(MaxChain + 1)}), allEntries, "then", &dataplane.Meter{}, "chain of 9"},
-		{"meters", classes(maxStates/2/3+1, 3), allEntries, "meters", &dataplane.Policy{}, "2049 exceed the kernel plane's limit of 2048"},
+		{"classes", manyChains(MaxClasses+1, 0), allEntries, "classes", &dataplane.Policy{}, "1025 exceed the kernel plane's limit of 1024"},
+		{"chain", oneClass(dataplane.Class{Meter: meterChain(MaxChain + 1)}), allEntries, "then", &dataplane.Meter{}, "chain of 9"},
+		{"meters", manyChains(maxStates/2/3+1, 3), allEntries, "meters", &dataplane.Policy{}, "2049 exceed the kernel plane's limit of 2048"},
 		{"match mark", oneClass(dataplane.Class{Match: byMark}), []entry{xdpEntry}, "mark", &dataplane.Match{}, string(UseTC)},
 		{"write mark", oneClass(dataplane.Class{Red: toMark}), []entry{xdpEntry}, "mark", &dataplane.Action{}, string(UseTC)},
 		{"precolor mark", oneClass(dataplane.Class{Meter: fromMark}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
-		{"precolor mark behind", oneClass(dataplane.Class{Meter: behind}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
-		{"bounds", hosts(maxBounds/2+1, false), allEntries, "classes", &dataplane.Policy{}, "bounds"},
-		{"bounds of IPv6", hosts(maxBounds/2+1, true), allEntries, "classes", &dataplane.Policy{}, "bounds"},
+		{"precolor mark of the second meter", oneClass(dataplane.Class{Meter: second}), []entry{xdpEntry}, "precolor", &dataplane.Meter{}, string(UseTC)},
+		{"bounds", hostAddresses(maxBounds/2+1, false), allEntries, "classes", &dataplane.Policy{}, "bounds"},
+		{"bounds of IPv6", hostAddresses(maxBounds/2+1, true), allEntries, "classes", &dataplane.Policy{}, "bounds"},
 	} {
 		for _, hook := range allEntries {
 			_, err := encodePolicy(test.policy, hook, "")
 			if !slices.Contains(test.hooks, hook) {
 				if err != nil {
-					t.Errorf("%s at hook %d: %v", test.name, hook, err)
+					t.Errorf("%s at hook %d: got error %v, want none", test.name, hook, err)
 				}
 				continue
 			}
-			faults := fieldErrors(err)
-			if len(faults) != 1 {
-				t.Errorf("%s at hook %d: %v: want one fault", test.name, hook, err)
+			errs := fieldErrors(err)
+			if len(errs) != 1 {
+				t.Errorf("%s at hook %d: got error %v, want one field error", test.name, hook, err)
 				continue
 			}
-			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
-				t.Errorf("%s at hook %d: %T %s: %s: %s", test.name, hook, f.Object, f.Field, f.Reason, remedyOf(err))
+			if f := errs[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s at hook %d: got %T %s: %s: %s, want %T %s: %q", test.name, hook, f.Object, f.Field, f.Reason, remedyOf(err), test.object, test.field, test.reason)
 			}
 		}
 	}
 }
 
-// TestAllFaults holds that all that is wrong is said at once.
-func TestAllFaults(t *testing.T) {
+// TestAllErrors checks that all errors of a policy are reported at once.
+func TestAllErrors(t *testing.T) {
 	t.Parallel()
 	policy := oneClass(dataplane.Class{
 		Match: dataplane.Match{Mark: []dataplane.Range{{First: 1, Last: 2}}},
-		Meter: chained(MaxChain + 1),
+		Meter: meterChain(MaxChain + 1),
 		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}},
 	})
 	_, err := encodePolicy(policy, xdpEntry, "")
@@ -76,12 +76,12 @@ func TestAllFaults(t *testing.T) {
 	}
 	slices.Sort(got)
 	if want := []string{"mark", "mark", "then"}; !slices.Equal(got, want) {
-		t.Errorf("%v: want %v", got, want)
+		t.Errorf("got errors in %v, want %v", got, want)
 	}
 }
 
-// TestKeyRefusals holds that what has more state than the kernel plane keeps is
-// refused by the field that asks for it, with what to do.
+// TestKeyRefusals checks that meters with more state than the kernel plane keeps are rejected. The
+// error names the field and a remedy.
 func TestKeyRefusals(t *testing.T) {
 	t.Parallel()
 	rate := bps(1e6)
@@ -109,24 +109,24 @@ func TestKeyRefusals(t *testing.T) {
 	} {
 		for _, hook := range allEntries {
 			_, err := encodePolicy(test.policy, hook, "")
-			faults := fieldErrors(err)
-			if len(faults) != 1 || faults[0].Field != test.field || !strings.Contains(faults[0].Reason, test.reason) {
-				t.Errorf("%s at hook %d: %v: want one fault in %s, %q", test.name, hook, err, test.field, test.reason)
+			errs := fieldErrors(err)
+			if len(errs) != 1 || errs[0].Field != test.field || !strings.Contains(errs[0].Reason, test.reason) {
+				t.Errorf("%s at hook %d: got error %v, want one in %s with %q", test.name, hook, err, test.field, test.reason)
 				continue
 			}
 			if r := remedyOf(err); test.name != "tables" && r != UseUserSpace {
-				t.Errorf("%s: %v: remedy %q", test.name, err, r)
+				t.Errorf("%s: got error %v with remedy %q, want %q", test.name, err, r, UseUserSpace)
 			}
 		}
 	}
 	tables.Classes = tables.Classes[1:]
 	if _, err := encodePolicy(tables, xdpEntry, ""); err != nil {
-		t.Errorf("%d tables: %v", MaxTables, err)
+		t.Errorf("%d tables: got error %v, want none", MaxTables, err)
 	}
 }
 
-// TestQueueRefusals holds that what pacers cannot do is refused by the field
-// that asks for it.
+// TestQueueRefusals checks that features that a pacer does not support are rejected. The error
+// names the field and the reason.
 func TestQueueRefusals(t *testing.T) {
 	t.Parallel()
 	link := &dataplane.Link{Name: "l", Rate: mega}
@@ -157,7 +157,7 @@ func TestQueueRefusals(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		policy *dataplane.Policy
-		pacers []Pacer // that refuse it
+		pacers []Pacer // pacers that reject the policy
 		field  string
 		object any
 		reason string
@@ -180,28 +180,28 @@ func TestQueueRefusals(t *testing.T) {
 		{"above an hour in bytes", one(own(queue.Config{Rate: bps(8), Bytes: 3601})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
 		{"years in bytes", one(own(queue.Config{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Bytes: 1 << 40})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
 		{"hours in packets", one(own(queue.Config{Rate: bps(8e3), Packets: 60})), []Pacer{FQ}, "limit", &dataplane.Queue{}, string(UseHTB)},
-		{"as many as there may be", many(MaxQueues), nil, "", nil, ""},
-		{"too many", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 exceed the kernel plane's limit of 256"},
+		{"most queues", many(MaxQueues), nil, "", nil, ""},
+		{"too many queues", many(MaxQueues + 1), []Pacer{FQ, HTB, ""}, "queues", &dataplane.Policy{}, "257 exceed the kernel plane's limit of 256"},
 	} {
 		for _, pacer := range []Pacer{FQ, HTB} {
 			_, err := encodePolicy(test.policy, egressEntry, pacer)
-			faults := fieldErrors(err)
+			errs := fieldErrors(err)
 			if !slices.Contains(test.pacers, pacer) {
 				if err != nil && test.pacers == nil {
-					t.Errorf("%s by %s: %v", test.name, pacer, err)
+					t.Errorf("%s by %s: got error %v, want none", test.name, pacer, err)
 				}
 				continue
 			}
-			if len(faults) != 1 {
-				t.Errorf("%s by %s: %v: want one fault", test.name, pacer, err)
+			if len(errs) != 1 {
+				t.Errorf("%s by %s: got error %v, want one field error", test.name, pacer, err)
 				continue
 			}
-			if f := faults[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
-				t.Errorf("%s by %s: %T %s: %s: %s", test.name, pacer, f.Object, f.Field, f.Reason, remedyOf(err))
+			if f := errs[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s by %s: got %T %s: %s: %s, want %T %s: %q", test.name, pacer, f.Object, f.Field, f.Reason, remedyOf(err), test.object, test.field, test.reason)
 			}
 		}
 	}
 	if _, err := newWalker(one(ofLink(plain)), 0); len(fieldErrors(err)) != 1 || remedyOf(err) != UseUserSpace {
-		t.Errorf("a walker with a link: %v", err)
+		t.Errorf("a walker with a link: got error %v, want one with remedy %q", err, UseUserSpace)
 	}
 }

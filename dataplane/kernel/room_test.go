@@ -11,9 +11,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// sized is a policy of n classes, each with a meter, and with a queue if there are
-// any. Class i takes DSCP i % 64 and mark i / 64.
-func sized(prefix string, n, queues int) *dataplane.Policy {
+// sizedPolicy is a policy of n classes, each with a meter, the first ones with a queue. Class i
+// matches DSCP i % 64 and mark i / 64.
+func sizedPolicy(prefix string, n, queues int) *dataplane.Policy {
 	p := &dataplane.Policy{}
 	for i := range n {
 		c := dataplane.Class{
@@ -30,16 +30,16 @@ func sized(prefix string, n, queues int) *dataplane.Policy {
 	return p
 }
 
-// TestRoom holds what a class has to the pipeline while policies grow and shrink
-// around it: tokens, backlogs and counters, over maps that are replaced.
-func TestRoom(t *testing.T) {
+// TestMapSizes compares the tokens, backlogs and counters of classes with the pipeline while
+// policies grow and shrink and their maps are replaced.
+func TestMapSizes(t *testing.T) {
 	if inVM {
-		t.Skip("not in a VM: it would take long and show nothing new")
+		t.Skip("too slow in a VM")
 	}
 	needRoot(t)
 	t.Parallel()
 	r := seeded(t)
-	policy := sized("a", 3, 2)
+	policy := sizedPolicy("a", 3, 2)
 	h := newHooked(t, policy, egressEntry, nil)
 	about := &About{}
 	about.recordImage(h.image)
@@ -47,18 +47,18 @@ func TestRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin, err := monotonic() // meters that begin do at this clock
+	begin, err := monotonic() // the clock by which meters start
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := int64(begin) + 3600*1000*ms
 	entries := []uint32{h.maps.counters.MaxEntries()}
 	for step, next := range []*dataplane.Policy{
-		sized("a", 7, 3), sized("a", 40, 20), sized("b", 3, 2), sized("a", 300, 60), sized("b", 300, 200), sized("a", 2, 1), sized("a", 1024, 256), sized("a", 3, 2),
+		sizedPolicy("a", 7, 3), sizedPolicy("a", 40, 20), sizedPolicy("b", 3, 2), sizedPolicy("a", 300, 60), sizedPolicy("b", 300, 200), sizedPolicy("a", 2, 1), sizedPolicy("a", 1024, 256), sizedPolicy("a", 3, 2),
 	} {
 		for range 100 {
 			now += r.Int64N(3 * ms)
-			if !sameVerdict(t, h, pipeline, anyOf(r, policy, now)) {
+			if !sameVerdict(t, h, pipeline, packetOfFirstClasses(r, policy, now)) {
 				t.Fatalf("before step %d", step)
 			}
 		}
@@ -78,24 +78,24 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, pipeline.Stats()) {
-			t.Fatalf("step %d: counters %+v: want %+v", step, got, pipeline.Stats())
+			t.Fatalf("step %d: got counters %+v, want %+v", step, got, pipeline.Stats())
 		}
 	}
 	for range 100 {
 		now += r.Int64N(3 * ms)
-		sameVerdict(t, h, pipeline, anyOf(r, policy, now))
+		sameVerdict(t, h, pipeline, packetOfFirstClasses(r, policy, now))
 	}
 	if entries[0] != minSlots || entries[1] != minSlots || entries[len(entries)-1] != 2*MaxClasses+1 {
-		t.Errorf("counters have had %d slots: want few for few classes", entries)
+		t.Errorf("got maps of %d counters, want %d for few classes and %d for the most", entries, minSlots, 2*MaxClasses+1)
 	}
 	for name, most := range maxSlots {
 		if n := (*h.maps.mapFields()[name]).MaxEntries(); n > most {
-			t.Errorf("%s has %d slots, of at most %d that are ever used", name, n, most)
+			t.Errorf("map %s: got %d slots, want at most %d", name, n, most)
 		}
 	}
 }
 
-// anyOf is a packet of one of the first classes of a policy, or of none.
-func anyOf(r *rand.Rand, policy *dataplane.Policy, now int64) dataplane.Packet {
+// packetOfFirstClasses is a packet of one of the first 60 classes of a policy, or of none.
+func packetOfFirstClasses(r *rand.Rand, policy *dataplane.Policy, now int64) dataplane.Packet {
 	return datagram(now, byte(r.IntN(min(len(policy.Classes), 60)+1))<<2, 100+r.IntN(400))
 }

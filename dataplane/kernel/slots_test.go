@@ -12,8 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// generation is a policy with as many classes and meters as there may be.
-func generation(t *testing.T, name string) *image {
+// largestImage is the image of a policy with the most classes and meters.
+func largestImage(t *testing.T, name string) *image {
 	t.Helper()
 	policy := &dataplane.Policy{}
 	for i := range MaxClasses {
@@ -31,23 +31,23 @@ func generation(t *testing.T, name string) *image {
 	return g
 }
 
-// TestSlots holds that there are slots for a policy beside the one before,
-// whatever came before that, and that no two share one.
+// TestSlots checks that the slots suffice for a policy beside its predecessor, after any history,
+// and that no slot is used twice.
 func TestSlots(t *testing.T) {
 	var about About
 	for _, name := range []string{"a", "b", "c", "c", "a"} {
-		g := generation(t, name)
+		g := largestImage(t, name)
 		changes := g.inherit(&about)
 		slots, states := map[uint32]bool{0: true}, map[uint32]bool{}
 		for _, c := range g.classes {
 			if slots[c.Slot] || c.Slot >= maxSlots[bpf.ShaperMapCounters] {
-				t.Fatalf("%s: slot %d of the counters is taken, or beyond their end", name, c.Slot)
+				t.Fatalf("%s: got slot %d of the counters, want a free one within the map", name, c.Slot)
 			}
 			slots[c.Slot] = true
 		}
 		for _, s := range g.stages {
 			if states[s.Slot] || s.Slot >= maxSlots[bpf.ShaperMapStates] {
-				t.Fatalf("%s: slot %d of the states is taken, or beyond their end", name, s.Slot)
+				t.Fatalf("%s: got slot %d of the states, want a free one within the map", name, s.Slot)
 			}
 			states[s.Slot] = true
 		}
@@ -57,18 +57,18 @@ func TestSlots(t *testing.T) {
 		}
 		for i, c := range g.classes {
 			if kept := len(about.Classes) > 0 && about.Outline.Classes[i].Name == g.plan.Classes[i].Name; old[c.Slot] != kept {
-				t.Fatalf("%s: class %d has a slot of the policy before: %v, want %v", name, i, old[c.Slot], kept)
+				t.Fatalf("%s: class %d has a slot of the previous policy: got %v, want %v", name, i, old[c.Slot], kept)
 			}
 		}
 		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Classes)}[len(about.Classes) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
-			t.Fatalf("%s: %d changes: want %d", name, len(changes), want)
+			t.Fatalf("%s: got %d changes, want %d", name, len(changes), want)
 		}
 		about.recordImage(g)
 	}
 }
 
-// TestTableSlots holds that there are slots for as many tables as a policy may
-// have, beside those of the policy before, and that none is used twice.
+// TestTableSlots checks that the slots suffice for the most tables of a policy beside those of its
+// predecessor, and that no slot is used twice.
 func TestTableSlots(t *testing.T) {
 	t.Parallel()
 	spec, err := bpf.LoadShaper()
@@ -78,7 +78,7 @@ func TestTableSlots(t *testing.T) {
 	var about About
 	old := map[string]int32{}
 	for step, change := range []struct {
-		kept   int // of the classes
+		kept   int // number of classes with the same name in all steps
 		shared bool
 		burst  int64
 	}{{0, false, 3000}, {MaxTables, false, 3000}, {MaxTables / 2, false, 3000}, {MaxTables, false, 4000}, {MaxTables, true, 4000}, {MaxTables, false, 4000}, {0, false, 4000}} {
@@ -104,18 +104,18 @@ func TestTableSlots(t *testing.T) {
 		for i, c := range g.classes {
 			table, name := g.stages[c.Stage].Table, policy.Classes[i].Name
 			if table < 0 || uint32(table) >= spec.Maps[bpf.ShaperMapKnownKeys].MaxEntries || seen[table] && !change.shared {
-				t.Fatalf("step %d: class %s has table %d", step, name, table)
+				t.Fatalf("step %d, %s: got table %d, want a free one within the map", step, name, table)
 			}
 			seen[table], now[name] = true, table
 		}
 		for name, was := range old {
 			table, kept := now[name]
-			same := step == 1 || step == 2 // the others have another burst, or shared one
+			same := step == 1 || step == 2 // before the other steps the burst or the sharing changed
 			if kept && same && table != was {
-				t.Errorf("step %d: %s had table %d and has %d", step, name, was, table)
+				t.Errorf("step %d, %s: got table %d, want %d as before", step, name, table, was)
 			}
 			if step == 3 && seen[was] {
-				t.Errorf("step %d: table %d stays, and its keys have another burst", step, was)
+				t.Errorf("step %d: table %d is kept, want a new one for another burst", step, was)
 			}
 		}
 		old = now
@@ -123,8 +123,8 @@ func TestTableSlots(t *testing.T) {
 	}
 }
 
-// TestQueueSlots holds that queues keep their slots and classes as long as they
-// may, and that no two share one.
+// TestQueueSlots checks that a queue keeps its slot and HTB class as long as it can, and that no
+// two queues share one.
 func TestQueueSlots(t *testing.T) {
 	t.Parallel()
 	link := &dataplane.Link{Name: "l", Rate: mega}
@@ -148,14 +148,14 @@ func TestQueueSlots(t *testing.T) {
 	var about About
 	slots, classes := map[string]uint32{}, map[string]uint32{}
 	for i, step := range []struct {
-		names string // + has another limit, - another rate, / is of a link
-		slots string // that are kept
+		names string // suffix +: another limit, -: another rate, /: of a link
+		slots string // queues that keep their slot
 	}{
 		{"a b c", ""},
 		{"a b c", "a b c"},
 		{"a b- c", "a c"},
 		{"a b- c", "a b c"},
-		{"c a b-", "a b c"}, // another order of rings
+		{"c a b-", "a b c"}, // rings in another order
 		{"c a+ b-", "b c"},
 		{"c a+ d", "a c"},
 		{"c a/ d", "c d"},
@@ -170,7 +170,7 @@ func TestQueueSlots(t *testing.T) {
 		g.inherit(&about)
 		usedSlots, usedClasses := map[uint32]string{}, map[uint32]string{}
 		for _, q := range about.Queued {
-			usedSlots[q.Slot] = "before"
+			usedSlots[q.Slot] = "the previous policy"
 		}
 		for at, id := range g.linkIDs {
 			usedClasses[qdisc.Handle(id)] = g.plan.Links[at].Name
@@ -180,25 +180,25 @@ func TestQueueSlots(t *testing.T) {
 			q, name := &g.queues[j], g.plan.Queues[j].Name
 			if slices.Contains(kept, name) {
 				if q.Slot != slots[name] {
-					t.Errorf("step %d: %s has slot %d: want %d, as before", i, name, q.Slot, slots[name])
+					t.Errorf("step %d, %s: got slot %d, want %d as before", i, name, q.Slot, slots[name])
 				}
 			} else if other, ok := usedSlots[q.Slot]; ok {
-				t.Errorf("step %d: %s has slot %d of %s", i, name, q.Slot, other)
+				t.Errorf("step %d, %s: got slot %d of %s, want a free one", i, name, q.Slot, other)
 			}
 			usedSlots[q.Slot] = name
 			if other, ok := usedClasses[q.ClassId]; ok || q.ClassId>>16 != qdisc.Major || q.ClassId&0xffff == 0 {
-				t.Errorf("step %d: %s has class %#x of %q", i, name, q.ClassId, other)
+				t.Errorf("step %d, %s: got class %#x (also of %q), want a free one of major %#x", i, name, q.ClassId, other, qdisc.Major)
 			}
 			usedClasses[q.ClassId] = name
 			was := slices.ContainsFunc(about.Outline.Queues, func(q dataplane.QueueOutline) bool { return q.Name == name })
 			if was && q.ClassId != classes[name] {
-				t.Errorf("step %d: %s has class %#x: want %#x, as before", i, name, q.ClassId, classes[name])
+				t.Errorf("step %d, %s: got class %#x, want %#x as before", i, name, q.ClassId, classes[name])
 			}
 			slots[name], classes[name] = q.Slot, q.ClassId
 		}
 		about.recordImage(g)
 	}
-	// There is room for as many queues as there may be, beside those before.
+	// The slots suffice for the most queues beside those of the previous policy.
 	about = About{}
 	for _, prefix := range []string{"a", "b", "a", "b"} {
 		var names []string
@@ -213,7 +213,7 @@ func TestQueueSlots(t *testing.T) {
 		used := map[uint32]bool{}
 		for _, q := range g.queues {
 			if q.Slot >= maxSlots[bpf.ShaperMapBacklogs] || used[q.Slot] {
-				t.Fatalf("%s: slot %d is beyond the end, or taken", prefix, q.Slot)
+				t.Fatalf("%s: got slot %d, want a free one within the map", prefix, q.Slot)
 			}
 			used[q.Slot] = true
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// TestCarry holds the change to another profile to exact arithmetic: each
-// bucket keeps its bytes, rounded down to its units and cut to its burst.
-func TestCarry(t *testing.T) {
+// TestConvert compares the conversion of levels to another profile with exact arithmetic: each
+// bucket keeps its bytes, rounded down to the new unit and capped at the new burst.
+func TestConvert(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
 	for range 20_000 {
@@ -35,24 +35,24 @@ func TestCarry(t *testing.T) {
 		for i := range got {
 			was, den := int64(from.Buckets[i].Den), int64(to.Buckets[i].Den)
 			want := new(big.Rat).SetFrac64(l[i], was)
-			want.Mul(want, new(big.Rat).SetInt64(den/halves)) // whole units of the new profile
+			want.Mul(want, new(big.Rat).SetInt64(den/halves)) // in units of the new profile
 			units := new(big.Int).Quo(want.Num(), want.Denom())
 			if most := big.NewInt(to.Buckets[i].Size / halves); units.Cmp(most) > 0 {
 				units = most
 			}
 			if got[i] != halves*units.Int64() {
-				t.Fatalf("bucket %d: %d/%d bytes of %T%+v became %d/%d of %T%+v: want %d",
+				t.Fatalf("bucket %d: %d/%d bytes of %T%+v: got %d/%d of %T%+v, want %d",
 					i, l[i], was, params[0], params[0], got[i], den, params[1], params[1], halves*units.Int64())
 			}
 		}
 		if same := l.convert(from, from); same != (levels{l[0] &^ 1, l[1] &^ 1}) {
-			t.Fatalf("%v of %T%+v became %v under the same profile", l, params[0], params[0], same)
+			t.Fatalf("%v of %T%+v with the same profile: got %v", l, params[0], params[0], same)
 		}
 	}
 }
 
-// TestLevels holds that a state says the levels it was made of, at once and
-// later, where the lock's bit is set, and where its clock waits.
+// TestLevels checks that a state yields the levels that it was made of, at once, later, while its
+// lock is closed, and before its clock starts.
 func TestLevels(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
@@ -71,37 +71,37 @@ func TestLevels(t *testing.T) {
 		now := r.Uint64N(1 << 62)
 		state := l.state(now, &s)
 		if got := levelsAt(&state, &s, now); got != l {
-			t.Fatalf("%T%+v: %v at %d is read as %v", m.Params, m.Params, l, now, got)
+			t.Fatalf("%T%+v: state at %d: got %v, want %v", m.Params, m.Params, now, got, l)
 		}
 		if got := levelsAt(&state, &s, now-r.Uint64N(now+1)); got != l {
-			t.Fatalf("%T%+v: %v at %d is read as %v before", m.Params, m.Params, l, now, got)
+			t.Fatalf("%T%+v: state of %d, read at an earlier time: got %v, want %v", m.Params, m.Params, now, got, l)
 		}
-		waiting := l.unstartedState(&s)
-		if got := levelsAt(&waiting, &s, now); got != l {
-			t.Fatalf("%T%+v: %v is read as %v while the clock waits", m.Params, m.Params, l, got)
+		unstarted := l.unstartedState(&s)
+		if got := levelsAt(&unstarted, &s, now); got != l {
+			t.Fatalf("%T%+v: before the clock starts: got %v, want %v", m.Params, m.Params, got, l)
 		}
 		dt := uint64(anyGap(r, &s, 1500))
 		for i := range state.Word {
 			state.Word[i] |= closed
 		}
 		model := newExact(m.Params, dataplane.Fraction{})
-		model.at(0)
+		model.Refill(0)
 		for i := range l {
-			model.holds[i].SetFrac64(l[i], int64(s.Buckets[i].Den))
+			model.Tokens[i].SetFrac64(l[i], int64(s.Buckets[i].Den))
 		}
-		model.at(int64(dt))
+		model.Refill(int64(dt))
 		got := levelsAt(&state, &s, now+dt)
-		for i, holds := range model.holds {
+		for i, holds := range model.Tokens {
 			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(int64(s.Buckets[i].Den))); want.Cmp(new(big.Rat).SetInt64(got[i])) != 0 {
-				t.Fatalf("%T%+v: %v at %d is %v after %d ns: want %v in bucket %d", m.Params, m.Params, l, now, got, dt, want, i)
+				t.Fatalf("%T%+v: %v at %d: after %d ns got %v, want %v in bucket %d", m.Params, m.Params, l, now, dt, got, want, i)
 			}
 		}
 	}
 }
 
-// TestWindowCarry holds that a meter which becomes another keeps what was left,
-// in whole bytes and units, cut to the new limit, if one of both has windows.
-func TestWindowCarry(t *testing.T) {
+// TestWindowConvert compares the conversion of levels from or to a window with exact arithmetic:
+// the tokens are kept in whole bytes, capped at the new limit.
+func TestWindowConvert(t *testing.T) {
 	t.Parallel()
 	r := seeded(t)
 	for range rounds(20_000) {
@@ -138,17 +138,17 @@ func TestWindowCarry(t *testing.T) {
 				units = most
 			}
 			if got[i] != unit*units.Int64() {
-				t.Fatalf("bucket %d: %d/%d bytes of %s became %d/%d of %s: want %d", i, l[i], was, text[0], got[i], den, text[1], unit*units.Int64())
+				t.Fatalf("bucket %d: %d/%d bytes of %s: got %d/%d of %s, want %d", i, l[i], was, text[0], got[i], den, text[1], unit*units.Int64())
 			}
 		}
 		now := r.Uint64N(1 << 61)
 		state := got.state(now, to)
 		if again := levelsAt(&state, to, now); again != got {
-			t.Fatalf("%v of %s at %d is read as %v", got, text[1], now, again)
+			t.Fatalf("%s: state at %d: got %v, want %v", text[1], now, again, got)
 		}
-		waiting := got.unstartedState(to)
-		if again := levelsAt(&waiting, to, now); again != got {
-			t.Fatalf("%v of %s is read as %v while the clock waits", got, text[1], again)
+		unstarted := got.unstartedState(to)
+		if again := levelsAt(&unstarted, to, now); again != got {
+			t.Fatalf("%s: before the clock starts: got %v, want %v", text[1], again, got)
 		}
 	}
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// events makes n changes that netlink announces, of a device that is not
-// watched.
-func events(t *testing.T, n int) {
+// changeAlias makes n changes of lo, which is not watched. Netlink sends a notification for each.
+func changeAlias(t *testing.T, n int) {
 	t.Helper()
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -26,11 +25,11 @@ func events(t *testing.T, n int) {
 	}
 }
 
-// TestWatch holds that a change of a watched device is announced, that many are
-// one, and that those of other devices are not.
+// TestWatch checks that changes of a watched device are announced, and those of other devices are
+// not.
 func TestWatch(t *testing.T) {
 	n := nettest.New(t)
-	n.Run("ip", "link", "add", "d0", "type", "ifb") // without a carrier that comes and goes
+	n.Run("ip", "link", "add", "d0", "type", "ifb") // its carrier never changes
 	n.Do(func() {
 		w, err := Watch()
 		if err != nil {
@@ -46,10 +45,10 @@ func TestWatch(t *testing.T) {
 				return false
 			}
 		}
-		events(t, 300)
+		changeAlias(t, 300)
 		select {
 		case <-w.C:
-			t.Error("changes of lo were announced")
+			t.Error("got an announcement of changes of lo, want none")
 		default:
 		}
 		for what, args := range map[string][]string{
@@ -59,13 +58,13 @@ func TestWatch(t *testing.T) {
 		} {
 			n.Run(args[0], args[1:]...)
 			if !announced() {
-				t.Errorf("%s: %v was not announced", what, args)
+				t.Errorf("%s: no announcement of %v", what, args)
 			}
 		}
 	})
 }
 
-// TestWatchLost holds that after lost notifications it is time to look.
+// TestWatchLost checks that lost notifications lead to an announcement.
 func TestWatchLost(t *testing.T) {
 	n := nettest.New(t)
 	n.Do(func() {
@@ -83,12 +82,12 @@ func TestWatchLost(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		events(t, 100)
+		changeAlias(t, 100)
 		go w.run()
 		select {
 		case <-w.C:
 		case <-time.After(20 * time.Second):
-			t.Error("lost notifications were not announced")
+			t.Error("no announcement after lost notifications")
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestWindows holds the kernel's windows to integers of any size, at the borders
-// of windows and of what is left, whatever the color before.
+// TestWindows compares the kernel's windows with package meter and with a model in integers of any
+// size, at the bounds of windows and limits, for every input color.
 func TestWindows(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -25,40 +25,41 @@ func TestWindows(t *testing.T) {
 		limit, _ := m.Params.Profile()
 		most, _ := limit.Bursts()
 		switch r.IntN(3) {
-		case 0: // so much is left that packets can reach the limit
+		case 0: // few enough tokens that packets can reach the limit
 			m.Initial = dataplane.Fraction{Num: min(most, r.Int64N(1<<33)), Den: most}
 		case 1:
 			m.Initial = dataplane.Fraction{Num: r.Int64N(4), Den: 3}
 		}
 		meters[i] = m
 	}
-	w, err := newWalker(streams(meters), 32)
+	w, err := newWalker(metersByMark(meters), 32)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
 	var seen [2][3]int
 	for i, m := range meters {
-		// Before 1970 some of them, and each on both sides of all that is special.
+		// Positive and negative times.
 		now := pick(r, 0, 1, r.Int64N(1<<61), r.Int64N(1<<61), -r.Int64N(1<<50), -r.Int64N(1<<61))
 		colors := windowStream(t, r, w, uint32(i), m, now, 150)
 		for c, n := range colors {
 			seen[i%2][c] += n
 		}
 		if t.Failed() {
-			t.Fatalf("meter %T%+v aware %v initial %v, from %d on", m.Params, m.Params, m.Aware, m.Initial, now)
+			t.Fatalf("meter %T%+v aware %v initial %v, first packet at %d", m.Params, m.Params, m.Aware, m.Initial, now)
 		}
 	}
-	t.Logf("by kind and color %v", seen)
+	t.Logf("packets by kind and color %v", seen)
 	for kind, colors := range seen {
 		for c, n := range colors {
 			if n < len(meters) {
-				t.Errorf("kind %d: only %d packets are %v", kind, n, meter.Color(c))
+				t.Errorf("kind %d: %d packets are %v, want at least %d", kind, n, meter.Color(c), len(meters))
 			}
 		}
 	}
 }
 
+// windowStream meters n random packets by a window of a walker and counts them by color.
 func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, now int64, n int) (colors [3]int) {
 	stage := &w.stages[w.plan.Stage(m)]
 	model := newCounting(m.Params, m.Initial)
@@ -73,24 +74,24 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 				border+model.window-1, border+model.window, border+2*model.window, r.Int64N(3*model.window)))
 		}
 		late := now
-		if r.IntN(8) == 0 { // as a CPU that was slow
+		if r.IntN(8) == 0 { // a packet with an earlier time, as of a slow CPU
 			w.now = math.MinInt64
 			late -= min(pick(r, 1, r.Int64N(model.window), 3*model.window), 1<<61)
 		}
-		probe := *model // does not take anything
-		left := probe.left(late)
+		probe := *model // calls of tokensLeft do not change model
+		left := probe.tokensLeft(late)
 		size := min(max(0, pick(r, left, left, left+1, left-1, left/2, left/3, 0, 1, 64, 1500, r.Int64N(65536))), 1<<31)
-		before := pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
-		packets[0] = bare(mark, before, int(size), late)
+		in := pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
+		packets[0] = bare(mark, in, int(size), late)
 		if err := w.Process(packets, verdicts); err != nil {
 			t.Fatal(err)
 		}
 		if !m.Aware {
-			before = meter.Green
+			in = meter.Green
 		}
-		want := model.color(late, size, before)
-		if got, other := verdicts[0].Color, ours.Color(late, int(size), before); got != want || other != want {
-			t.Errorf("%d bytes, %v before, at %d with %d left: %v by the kernel, %v by package meter: want %v", size, before, late, left, got, other, want)
+		want := model.color(late, size, in)
+		if got, other := verdicts[0].Color, ours.Color(late, int(size), in); got != want || other != want {
+			t.Errorf("%d bytes, input color %v, at %d with %d tokens: got %v by the kernel and %v by package meter, want %v", size, in, late, left, got, other, want)
 			return colors
 		}
 		colors[want]++
@@ -100,8 +101,8 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 		}
 		for _, at := range []int64{late, now, now + r.Int64N(3*model.window)} {
 			probe := *model
-			if got, want := windowLevelsAt(&state, &stage.Profile, uint64(at))[0], probe.left(at); got != want {
-				t.Errorf("at %d, state of %d: %d are left: want %d", at, late, got, want)
+			if got, want := windowLevelsAt(&state, &stage.Profile, uint64(at))[0], probe.tokensLeft(at); got != want {
+				t.Errorf("at %d, state of %d: got %d tokens, want %d", at, late, got, want)
 				return colors
 			}
 		}
@@ -109,7 +110,7 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 	return colors
 }
 
-// TestWindowRows are the borders of the rules, by hand.
+// TestWindowRows checks hand-computed colors at the bounds of fixed and sliding windows.
 func TestWindowRows(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -133,7 +134,7 @@ func TestWindowRows(t *testing.T) {
 	add(fixed, full, row{5999, 1001, G, R}, row{5999, 1000, Y, Y}, row{5999, 0, G, G}, row{5999, 1, G, R}, row{6000, 0, R, R}, row{6000, 1000, G, G})
 	add(fixed, half, row{5000, 501, G, R}, row{5000, 500, G, G}, row{5999, 1, G, R}, row{6000, 1000, G, G})
 	add(fixed, none, row{5500, 9, R, R}, row{5500, 1, G, R}, row{5999, 1, G, R}, row{6000, 1000, G, G})
-	add(fixed, none, row{5500, 9, R, R}, row{6000, 1000, G, G}) // the window in which a packet arrives, of any color
+	add(fixed, none, row{5500, 9, R, R}, row{6000, 1000, G, G}) // a red packet starts the clock too
 	add(sliding, full, row{5000, 1000, G, G}, row{6000, 1, G, R}, row{6001, 2, G, R}, row{6001, 1, G, G}, row{6001, 1, G, R}, row{6002, 1, Y, Y}, row{6999, 997, G, G}, row{6999, 1, G, R}, row{7000, 1, G, G}, row{9000, 1000, G, G})
 	add(sliding, full, row{5999, 1000, G, G}, row{7999, 1000, G, G}, row{8000, 1, G, R}, row{9000, 1000, G, G})
 	add(sliding, full, row{5999, 999, G, G}, row{6000, 1, G, G}, row{6000, 1, G, R}, row{6001, 1, G, R}, row{6002, 1, G, G})
@@ -144,7 +145,7 @@ func TestWindowRows(t *testing.T) {
 	add(fixed, full, row{-1, 1000, G, G}, row{-1, 1, G, R}, row{0, 1000, G, G}, row{999, 1, G, R})
 	add(fixed, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, G})
 	add(sliding, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, R}, row{1, 1, G, G})
-	walker, err := newWalker(streams(meters), 1)
+	walker, err := newWalker(metersByMark(meters), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,15 +159,15 @@ func TestWindowRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			if modeled := model.color(row.at, row.n, row.in); verdict[0].Color != row.want || modeled != row.want {
-				t.Errorf("%T%+v initial %v, row %d %+v: %v, by the model %v", meters[i].Params, meters[i].Params, meters[i].Initial, k, row, verdict[0].Color, modeled)
+				t.Errorf("%T%+v initial %v, row %d %+v: got %v, and %v by the model", meters[i].Params, meters[i].Params, meters[i].Initial, k, row, verdict[0].Color, modeled)
 				break
 			}
 		}
 	}
 }
 
-// TestWindowStates puts any state before one packet of just what is left, or a
-// byte more: products of 102 bits do not overflow.
+// TestWindowStates starts from random states and meters one packet of just the tokens left, or of
+// a byte more or less. Products of 102 bits must not overflow.
 func TestWindowStates(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -175,7 +176,7 @@ func TestWindowStates(t *testing.T) {
 	for i := range meters {
 		meters[i] = &dataplane.Meter{Params: anyWindow(r, i%4 > 0)}
 	}
-	w, err := newWalker(streams(meters), 1)
+	w, err := newWalker(metersByMark(meters), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,9 +201,9 @@ func TestWindowStates(t *testing.T) {
 			}
 			now := start + pick(r, -1, 0, 1, model.window-1, model.window, model.window+1, 2*model.window-1, 2*model.window, r.Int64N(2*model.window))
 			probe := *model
-			left := probe.left(now)
+			left := probe.tokensLeft(now)
 			if got := windowLevelsAt(&state, &stage.Profile, uint64(now))[0]; got != left {
-				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d are left: want %d", m.Params, m.Params, count, before, now-start, got, left)
+				t.Fatalf("%T%+v: %d and %d bytes in the windows, at %d: got %d tokens, want %d", m.Params, m.Params, count, before, now-start, got, left)
 			}
 			size := max(min(left, 1<<31)+r.Int64N(3)-1, 0)
 			want := model.color(now, size, meter.Green)
@@ -212,7 +213,7 @@ func TestWindowStates(t *testing.T) {
 				t.Fatal(err)
 			}
 			if verdict[0].Color != want {
-				t.Fatalf("%T%+v: %d and %d in the windows, at %d: %d bytes are %v: want %v", m.Params, m.Params, count, before, now-start, size, verdict[0].Color, want)
+				t.Fatalf("%T%+v: %d and %d bytes in the windows, at %d: %d bytes: got %v, want %v", m.Params, m.Params, count, before, now-start, size, verdict[0].Color, want)
 			}
 		}
 	}

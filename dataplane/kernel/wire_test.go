@@ -16,45 +16,47 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// wire is a veth pair; far's v0 may have an ifb before it.
+// wire is a veth pair. Ingress of far's v0 can have an ifb.
 type wire struct{ *nettest.Wire }
 
 func newWire(t *testing.T) *wire { return &wire{nettest.NewWire(t)} }
 
-// shadowed is a wire with an ifb before far's v0.
+// shadowed is a wire with an ifb at ingress of far's v0.
 type shadowed struct {
 	*wire
-	index  int // of far's v0
-	device int // of the ifb
+	index  int // interface index of far's v0
+	device int // interface index of the ifb
 }
 
 func newShadowed(t *testing.T) *shadowed {
 	t.Helper()
 	w := newWire(t)
-	index, device := w.shadow()
+	index, device := w.addIFB()
 	return &shadowed{w, index, device}
 }
 
-func (w *wire) shadow() (index, device int) {
+// addIFB adds an ifb at ingress of far's v0. It is removed after the test.
+func (w *wire) addIFB() (index, device int) {
 	w.T.Helper()
 	index = w.Far.Index("v0")
 	w.inFar(func() error {
-		return changed(index, func(st *site) (err error) {
+		return changeSite(index, func(st *site) (err error) {
 			device, err = st.addIFB()
 			return err
 		})
 	})
-	w.T.Cleanup(func() { w.unshadow(index) })
+	w.T.Cleanup(func() { w.removeIFB(index) })
 	return index, device
 }
 
-func (w *wire) unshadow(index int) {
+// removeIFB removes the ifb of an interface of far.
+func (w *wire) removeIFB(index int) {
 	w.T.Helper()
-	w.inFar(func() error { return changed(index, (*site).removeIFB) })
+	w.inFar(func() error { return changeSite(index, (*site).removeIFB) })
 }
 
-// changed changes an interface of this namespace, as each command does.
-func changed(index int, f func(*site) error) error {
+// changeSite calls f with an interface of this namespace, locked as each command does it.
+func changeSite(index int, f func(*site) error) error {
 	here, err := currentNamespace()
 	if err != nil {
 		return err
@@ -66,6 +68,7 @@ func changed(index int, f func(*site) error) error {
 	return errors.Join(f(st), st.close())
 }
 
+// inFar runs f in far's namespace. An error ends the test.
 func (w *wire) inFar(f func() error) {
 	w.T.Helper()
 	var err error
@@ -75,8 +78,8 @@ func (w *wire) inFar(f func() error) {
 	}
 }
 
-// pace makes all that comes in wait for a rate. The program would select the
-// class, here a filter does.
+// pace queues all ingress packets at a rate, bytes per second. A filter selects the class, in
+// place of the program.
 func (s *shadowed) pace(rate uint64) {
 	s.T.Helper()
 	s.inFar(func() error {
@@ -86,6 +89,7 @@ func (s *shadowed) pace(rate uint64) {
 	s.Far.Run("tc", "filter", "add", "dev", hook.IFBName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
 }
 
+// stats are the counters of the ifb's queue.
 func (s *shadowed) stats() (stats qdisc.Counts) {
 	s.T.Helper()
 	s.inFar(func() error {
@@ -96,7 +100,7 @@ func (s *shadowed) stats() (stats qdisc.Counts) {
 	return stats
 }
 
-// farShown is what there is of qdiscs, filters and devices.
+// farShown lists the qdiscs and ingress filters of far's v0, and far's ifb devices.
 func (w *wire) farShown() string {
 	w.T.Helper()
 	return w.Far.Run("tc", "qdisc", "show", "dev", "v0") +
@@ -104,7 +108,7 @@ func (w *wire) farShown() string {
 		w.Far.Run("ip", "-o", "link", "show", "type", "ifb")
 }
 
-// receive collects what far gets on a UDP port, with room for all of a test.
+// receive opens a UDP port in far. Its buffer holds all packets of a test.
 func (w *wire) receive(port int) *net.UDPConn {
 	w.T.Helper()
 	var conn *net.UDPConn
@@ -126,10 +130,11 @@ func (w *wire) receive(port int) *net.UDPConn {
 	return conn
 }
 
+// patient is the time limit of an event that normally takes milliseconds.
 const patient = 20 * time.Second
 
-// vlan makes a VLAN, where the kernel has any, and returns far's address there.
-func (w *wire) vlan() []string {
+// addVLAN adds a VLAN and returns far's address in it, or nil if the kernel has no VLANs.
+func (w *wire) addVLAN() []string {
 	w.T.Helper()
 	for i, n := range []*nettest.Namespace{w.Near, w.Far} {
 		var err error
@@ -137,7 +142,7 @@ func (w *wire) vlan() []string {
 			err = exec.Command("ip", "link", "add", "link", "v0", "name", "v5", "type", "vlan", "id", "5").Run()
 		})
 		if err != nil {
-			w.T.Log("no VLANs here")
+			w.T.Log("skipped: this kernel has no VLANs")
 			return nil
 		}
 		n.Run("ip", "addr", "add", fmt.Sprintf("10.5.0.%d/24", i+1), "dev", "v5")
@@ -147,8 +152,8 @@ func (w *wire) vlan() []string {
 	return []string{"10.5.0.2"}
 }
 
-// stamped has the kernel note when packets come.
-func stamped(t *testing.T, conn *net.UDPConn) {
+// enableTimestamps makes the kernel record the arrival time of each packet.
+func enableTimestamps(t *testing.T, conn *net.UDPConn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
 	if err == nil {
@@ -161,7 +166,7 @@ func stamped(t *testing.T, conn *net.UDPConn) {
 	}
 }
 
-// arrival reads a packet and returns when it came.
+// arrival reads a packet and returns its arrival time.
 func arrival(t *testing.T, conn *net.UDPConn) time.Time {
 	t.Helper()
 	data, oob := make([]byte, 2000), make([]byte, 256)
@@ -178,6 +183,6 @@ func arrival(t *testing.T, conn *net.UDPConn) time.Time {
 			return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
 		}
 	}
-	t.Fatal("a packet has no time")
+	t.Fatal("a packet has no timestamp")
 	return time.Time{}
 }

@@ -11,73 +11,73 @@ import (
 	"time"
 )
 
-// attempt is a scenario with a fault, in a world.
+// attempt is one scenario with one fault, in a world.
 type attempt struct {
 	w        *world
 	s        *scenario
 	f        fault
 	victim   *process
 	beside   *process
-	besides  map[int]bool  // its process and its guard
-	points   []string      // that the victim passed, traced
+	besides  map[int]bool  // process IDs of beside and its guard
+	points   []string      // points that the traced victim passed
 	guarded  int           // index of the first point with a guard, -1 for none
-	length   time.Duration // of the victim's life
-	hit      bool          // the fault happened
-	problems []string      // what was wrong
-	took     time.Duration
+	length   time.Duration // lifetime of the victim
+	hit      bool          // the fault was injected
+	problems []string      // violations found
+	took     time.Duration // duration of the attempt
 }
 
 func (a *attempt) name() string { return a.s.name + "/" + a.f.String() }
 
-// guardless says that the guard was killed too, so anything may be left.
+// guardless reports whether the guard was killed too, so that anything can be left behind.
 func (a *attempt) guardless() bool {
 	return a.f.kind == faultKillAll || a.f.all || a.f.kind == faultKill && a.s.orphan
 }
 
-// excused says that leftovers are right if status reports them: nobody was there
-// to remove them.
+// excused reports whether leftovers are allowed if status reports them: no process was there to
+// remove them.
 func (a *attempt) excused() bool {
 	return a.guardless() || (a.f.kind == faultKill || a.f.kind == "SIGKILL") && !a.s.foreground()
 }
 
-// wrong notes a problem. Its text begins with its kind.
-func (a *attempt) wrong(format string, args ...any) {
+// problem records a violation. Its text begins with its kind.
+func (a *attempt) problem(format string, args ...any) {
 	a.problems = append(a.problems, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " | "))
 }
 
-// run does it all, and says whether the world is as it was.
+// run runs the whole attempt, and reports whether the world can be used again.
 func (a *attempt) run() (clean bool) {
 	begin := time.Now()
 	defer func() { a.took = time.Since(begin) }()
 	if a.prepare() {
-		a.suffer()
+		a.runVictim()
 		a.settle()
 		a.judgeOutput()
 		if a.beside != nil {
 			a.endBeside()
 		}
-		a.judge(a.may())
+		a.judge(a.allowed())
 	}
 	a.detach()
-	if len(a.problems) == 0 && a.f.again() {
-		a.again()
+	if len(a.problems) == 0 && a.f.rerun() {
+		a.runAgain()
 	}
 	a.w.killAll()
 	return len(a.problems) == 0
 }
 
-// prepare runs what comes before.
+// prepare runs the commands before the victim, and reports whether they succeed.
 func (a *attempt) prepare() bool {
 	for _, args := range a.s.before {
-		if r, ok := a.w.do(args...); !ok || r.code() != 0 {
-			a.wrong("setup: %s does not succeed: %s", strings.Join(args, " "), r.stderr())
+		if r, ok := a.w.runCommand(args...); !ok || r.code() != 0 {
+			a.problem("setup: %s fails: %s", strings.Join(args, " "), r.stderr())
 			return false
 		}
 	}
 	if a.s.beside != nil {
 		a.beside = a.w.start(nil, a.s.beside...)
-		if !soon(patience, func() bool { return !a.beside.alive() || a.beside.attached() >= len(a.s.within) }) || !a.beside.alive() {
-			a.wrong("setup: %s does not attach: %s", strings.Join(a.s.beside, " "), a.beside.stderr())
+		if !eventually(patience, func() bool { return !a.beside.alive() || a.beside.attached() >= len(a.s.within) }) || !a.beside.alive() {
+			a.problem("setup: %s does not attach: %s", strings.Join(a.s.beside, " "), a.beside.stderr())
 			return false
 		}
 		a.besides = map[int]bool{}
@@ -88,11 +88,11 @@ func (a *attempt) prepare() bool {
 	return true
 }
 
-// attached is how many directions a run says it has attached.
+// attached is the number of directions that a run reports as attached.
 func (r *process) attached() int { return strings.Count(r.stdout(), "attached by") }
 
-// suffer runs the victim to its end.
-func (a *attempt) suffer() {
+// runVictim runs the victim with its fault to its end.
+func (a *attempt) runVictim() {
 	var p *plan
 	switch {
 	case a.f.after > 0:
@@ -104,40 +104,40 @@ func (a *attempt) suffer() {
 	begin := time.Now()
 	a.victim = a.w.start(p, a.s.victim...)
 	if a.f.after > 0 {
-		go a.strike()
+		go a.sendSignal()
 	}
 	if a.s.ready > 0 {
-		ready := func() bool { return !a.victim.alive() || a.victim.attached() >= a.s.ready || a.mute(p) }
+		ready := func() bool { return !a.victim.alive() || a.victim.attached() >= a.s.ready || a.cannotPrint(p) }
 		switch {
-		case !soon(patience, ready):
-			a.wrong("hang: neither attached nor ended after %v: %s", patience, a.victim.stderr())
-		case a.mute(p):
-			soon(time.Second, func() bool { return !a.victim.alive() })
+		case !eventually(patience, ready):
+			a.problem("hang: neither attached nor ended after %v: %s", patience, a.victim.stderr())
+		case a.cannotPrint(p):
+			eventually(time.Second, func() bool { return !a.victim.alive() })
 			a.s.then(a)
 		case a.victim.alive():
-			a.active()
+			a.checkActive()
 			a.s.then(a)
 		}
 	}
 	if !a.victim.wait() {
-		a.wrong("hang: it does not end: %q %q", a.victim.stdout(), a.victim.stderr())
+		a.problem("hang: the victim does not end: %q %q", a.victim.stdout(), a.victim.stderr())
 		a.w.killAll()
 		a.victim.wait()
 	}
 	a.length = time.Since(begin)
 	a.hit = a.f.after > 0
 	if p != nil {
-		a.readLog(read(p.Log))
+		a.readLog(readFile(p.Log))
 	}
 }
 
-// mute says that the victim could not print what it waits to be told by.
-func (a *attempt) mute(p *plan) bool {
-	return strings.HasPrefix(a.f.point, "write stdout") && strings.Contains(read(p.Log), logFault+"\t")
+// cannotPrint reports whether the fault kept the victim from printing that it is attached.
+func (a *attempt) cannotPrint(p *plan) bool {
+	return strings.HasPrefix(a.f.point, "write stdout") && strings.Contains(readFile(p.Log), logFault+"\t")
 }
 
-// strike sends the signal at the random moment.
-func (a *attempt) strike() {
+// sendSignal sends the signal at the random moment.
+func (a *attempt) sendSignal() {
 	select {
 	case <-a.victim.ended:
 		return
@@ -153,6 +153,7 @@ func (a *attempt) strike() {
 	a.victim.signal(signals[a.f.kind])
 }
 
+// readLog reads the tracer's log.
 func (a *attempt) readLog(log string) {
 	a.guarded = -1
 	for line := range strings.Lines(log) {
@@ -170,21 +171,21 @@ func (a *attempt) readLog(log string) {
 	}
 }
 
-// active holds that what a victim says it attached is in force. A signal may
-// end it meanwhile.
-func (a *attempt) active() {
+// checkActive checks that the policy that the victim reports as attached is in force. A random
+// signal can end the victim meanwhile.
+func (a *attempt) checkActive() {
 	if a.f.after > 0 {
 		return
 	}
 	for _, d := range a.s.within {
 		if got := a.w.prober.inForce(d); got != a.s.active && a.victim.alive() {
-			a.wrong("claim: it says attached, but %s has %s in force, want %s", d, got, a.s.active)
+			a.problem("claim: the victim prints attached: got %[2]s in force on %[1]s, want %[3]s", d, got, a.s.active)
 		}
 	}
 }
 
-// terminate ends the victim as systemd does. Half of the random moments are to
-// be in the time before, half may be in what the victim does at its end.
+// terminate ends the victim as systemd does. Half of the random signals arrive before, the others
+// may arrive while the victim ends.
 func (a *attempt) terminate() {
 	if a.f.after > 0 && a.f.after%2 == 0 {
 		select {
@@ -196,66 +197,66 @@ func (a *attempt) terminate() {
 	a.victim.signal(syscall.SIGTERM)
 }
 
-// kill ends the victim, so that its guard has to act.
+// kill kills the victim, so that its guard has to clean up.
 func (a *attempt) kill() { a.victim.signal(syscall.SIGKILL) }
 
-// hangup changes the policy file and has the victim read it again.
+// hangup changes the policy file and sends SIGHUP, so that the victim reads it again.
 func (a *attempt) hangup(policy string) {
-	a.w.inside(func() { a.w.write("a.yaml", policies[policy+".yaml"]) })
-	defer a.w.inside(func() { a.w.write("a.yaml", policies["a.yaml"]) })
+	a.w.inside(func() { a.w.writePolicy("a.yaml", policies[policy+".yaml"]) })
+	defer a.w.inside(func() { a.w.writePolicy("a.yaml", policies["a.yaml"]) })
 	a.victim.signal(syscall.SIGHUP)
-	if strings.HasPrefix(a.f.point, "write ") { // it may be unable to say so
-		soon(time.Second, func() bool { return !a.victim.alive() })
+	if strings.HasPrefix(a.f.point, "write ") { // it may be unable to print the result
+		eventually(time.Second, func() bool { return !a.victim.alive() })
 		return
 	}
-	if !soon(patience, func() bool {
+	if !eventually(patience, func() bool {
 		return !a.victim.alive() || strings.Contains(a.victim.stdout(), "reloaded") || strings.Contains(a.victim.stderr(), "the policy is unchanged")
 	}) {
-		a.wrong("hang: SIGHUP has no effect")
+		a.problem("hang: SIGHUP has no effect")
 	}
 	want := policyB
 	if !strings.Contains(a.victim.stdout(), "reloaded") {
 		want = policyA
 	}
 	got := a.w.prober.inForce(egress)
-	if got != want && a.f.after == 0 && !soon(time.Second, func() bool { return !a.victim.alive() }) {
-		a.wrong("claim: after SIGHUP %s is in force, want %s: %q %q", got, want, last(a.victim.stdout()), a.victim.stderr())
+	if got != want && a.f.after == 0 && !eventually(time.Second, func() bool { return !a.victim.alive() }) {
+		a.problem("claim: after SIGHUP: got %s in force, want %s: %q %q", got, want, lastLine(a.victim.stdout()), a.victim.stderr())
 	}
 }
 
-// linger lets the victim look at its interface a few times.
+// linger waits until the victim has checked its interface a few times.
 func (a *attempt) linger() {
 	select {
 	case <-a.victim.ended:
 		if a.f.after > 0 || a.f.kind == faultKill || a.f.kind == faultKillAll {
 			return
 		}
-		a.wrong("ended: a fault of a look at the interface ends it: exit %d: %s", a.victim.code(), a.victim.stderr())
+		a.problem("ended: a failed check of the interface ends the victim: exit %d: %s", a.victim.code(), a.victim.stderr())
 	case <-time.After(time.Second):
 	}
 }
 
-// command runs another command meanwhile.
+// command runs another command while the victim runs.
 func (a *attempt) command(args ...string) {
-	r, ok := a.w.do(args...)
+	r, ok := a.w.runCommand(args...)
 	if !ok || r.code() != 0 && a.f.after == 0 && a.victim.alive() {
-		a.wrong("beside: %s fails: %s", strings.Join(args, " "), r.stderr())
+		a.problem("beside: %s fails: %s", strings.Join(args, " "), r.stderr())
 	}
 }
 
-// settle waits until all that the victim started has ended.
+// settle waits until all processes that the victim started have ended.
 func (a *attempt) settle() {
 	var left []string
-	if soon(patience, func() bool {
+	if eventually(patience, func() bool {
 		left = a.processes()
 		return len(left) == 0
 	}) {
 		return
 	}
-	a.wrong("process: still running after %v: %s", patience, strings.Join(left, ", "))
+	a.problem("process: still running after %v: %s", patience, strings.Join(left, ", "))
 }
 
-// processes are those of the world but the run beside, and its guard.
+// processes are the command lines of the world's processes except the run beside and its guard.
 func (a *attempt) processes() []string {
 	var out []string
 	for pid, command := range a.w.commands() {
@@ -266,21 +267,21 @@ func (a *attempt) processes() []string {
 	return out
 }
 
-// endBeside judges what there is while the run beside is alive, and ends it.
+// endBeside judges the interface while the run beside is alive, and then ends that run.
 func (a *attempt) endBeside() {
 	if !a.beside.alive() {
-		a.wrong("ended: the run beside has ended: exit %d: %s", a.beside.code(), a.beside.stderr())
+		a.problem("ended: the run beside has ended: exit %d: %s", a.beside.code(), a.beside.stderr())
 		return
 	}
-	a.judge(a.mayBeside())
+	a.judge(a.allowedBeside())
 	a.beside.signal(syscall.SIGTERM)
 	if !a.beside.wait() {
-		a.wrong("hang: the run beside does not end")
+		a.problem("hang: the run beside does not end")
 	}
 	a.settle()
 }
 
-// row is what shaper status --json prints of a direction.
+// row is a direction as shaper status --json prints it.
 type row struct {
 	Interface, Direction, State, Policy string
 
@@ -289,25 +290,25 @@ type row struct {
 	Unconfirmed      *time.Time `json:"unconfirmed_until"`
 }
 
-// left says that it is what a dead process left.
+// left reports whether the row is about leftovers of a dead process.
 func (r row) left() bool { return !r.Attached || strings.Contains(r.State, "left behind") }
 
-// status are the rows of an interface by direction.
+// status returns the rows of the interface by direction.
 func (a *attempt) status() map[string][]row {
-	r, ok := a.w.do("status", "--json")
+	r, ok := a.w.runCommand("status", "--json")
 	if !ok || r.code() != 0 {
-		a.wrong("status: it fails: %s", r.stderr())
+		a.problem("status: the command fails: %s", r.stderr())
 		return nil
 	}
 	rows := map[string][]row{}
 	for d := json.NewDecoder(strings.NewReader(r.stdout())); d.More(); {
 		var next row
 		if err := d.Decode(&next); err != nil {
-			a.wrong("status: not JSON: %v: %s", err, r.stdout())
+			a.problem("status: not JSON: %v: %s", err, r.stdout())
 			return nil
 		}
 		if next.Interface != "v0" {
-			a.wrong("status: it lists %s", next.Interface)
+			a.problem("status: got interface %s, want v0", next.Interface)
 			continue
 		}
 		rows[next.Direction] = append(rows[next.Direction], next)
@@ -315,14 +316,13 @@ func (a *attempt) status() map[string][]row {
 	return rows
 }
 
-// line is what each line of an error must look like.
-var line = regexp.MustCompile(`^shaper: \S`)
+// errorLine matches a line of an error message.
+var errorLine = regexp.MustCompile(`^shaper: \S`)
 
-// runtimeFault is an end that the Go runtime chose, for an error in a call of
-// its own.
+// runtimeFault matches the message of a Go runtime that ends because one of its own calls failed.
 var runtimeFault = regexp.MustCompile(`newosproc|netpollBreak|epoll|failed to create new OS thread`)
 
-// judgeOutput judges the exit code and the texts of the victim.
+// judgeOutput checks the exit code and the error messages of the victim.
 func (a *attempt) judgeOutput() {
 	r := a.victim
 	stderr := r.stderr()
@@ -333,24 +333,24 @@ func (a *attempt) judgeOutput() {
 	case code > killed && (a.s.orphan || a.f.kind == faultKill || a.f.kind == faultKillAll || a.f.after > 0):
 		return
 	case code > killed:
-		a.wrong("exit: it was ended by a signal: %d: %s", code-killed, stderr)
+		a.problem("exit: ended by signal %d: %s", code-killed, stderr)
 	case code == 2 && strings.Contains(stderr, "goroutine "):
-		a.wrong("panic: %s", stderr[:min(len(stderr), 300)])
+		a.problem("panic: %s", stderr[:min(len(stderr), 300)])
 		return
 	case code == 0 && a.s.fails == always && a.f.after == 0:
-		a.wrong("exit: 0 for a policy that nobody confirmed")
+		a.problem("exit: got 0 for an unconfirmed policy, want a failure")
 	case code != 0 && a.s.fails == never && !a.hit:
-		a.wrong("exit: %d without a fault: %s", code, stderr)
+		a.problem("exit: got %d without a fault, want 0: %s", code, stderr)
 	case code != 0 && stderr == "" && a.f.point != "write stderr#1":
-		a.wrong("stderr: exit %d, and no word about it", code)
+		a.problem("stderr: exit %d without a message", code)
 	}
 	if a.s.lists && r.code() == 0 && !strings.Contains(r.stdout(), `"interface":"v0"`) {
-		a.wrong("claim: exit 0, and v0 is not listed: %q", r.stdout())
+		a.problem("claim: exit 0, but v0 is not listed: %q", r.stdout())
 	}
 	for text := range strings.Lines(stderr) {
 		text = strings.TrimSuffix(text, "\n")
-		if !line.MatchString(text) || strings.Contains(text, "unexpected end of JSON input") {
-			a.wrong("stderr: %q is not an error as people read them", text)
+		if !errorLine.MatchString(text) || strings.Contains(text, "unexpected end of JSON input") {
+			a.problem("stderr: got %q, want lines of the form shaper: MESSAGE", text)
 			return
 		}
 	}

@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// command is the build of the command that is tested.
+// command is the path of the tested build of the command.
 var command string
 
-// The main thread never enters a world: it is where children of other threads
-// belong when these end.
+// The main thread never enters a world: the kernel reparents children of ended threads to it.
 func init() { runtime.LockOSThread() }
 
+// TestMain also runs the tracer and the first process of a world, both of which are this binary.
 func TestMain(m *testing.M) {
 	if os.Getenv(planVariable) != "" {
 		trace(os.Args[1:])
@@ -36,10 +36,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(tests(m))
+	os.Exit(runTests(m))
 }
 
-func tests(m *testing.M) int {
+// runTests builds the command and runs the tests. It returns the exit code.
+func runTests(m *testing.M) int {
 	if command = os.Getenv("SHAPER_CHAOS_COMMAND"); command == "" {
 		dir, err := os.MkdirTemp("", "shaper-chaos-")
 		if err != nil {
@@ -57,18 +58,18 @@ func tests(m *testing.M) int {
 	return m.Run()
 }
 
-// settings are what the environment chooses.
+// settings are the values of the environment variables.
 type settings struct {
-	all bool
-	// killsOnly leaves out the faults at chosen points.
-	killsOnly bool
+	all       bool
+	killsOnly bool // leave out the faults at points
 	seed      uint64
-	only      string
-	budget    time.Duration
-	kills     int
-	workers   int
+	only      string        // a part of scenario names, or one case
+	budget    time.Duration // 0: unlimited
+	kills     int           // number of random kills
+	workers   int           // number of parallel cases
 }
 
+// setting parses an environment variable.
 func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
 	t.Helper()
 	text := os.Getenv("SHAPER_CHAOS_" + name)
@@ -91,7 +92,7 @@ func newSettings(t *testing.T) settings {
 	case "kills":
 		s.all, s.killsOnly = true, true
 	}
-	seed := uint64(1) // the sample is the same in each run: what it finds was caused by a change
+	seed := uint64(1) // a fixed sample: a new failure is caused by a change of the program
 	if s.all {
 		seed = uint64(time.Now().UnixNano())
 	}
@@ -102,10 +103,11 @@ func newSettings(t *testing.T) settings {
 	return s
 }
 
-// TestLiveFaults injects faults into the command and holds what is left to the rules.
+// TestLiveFaults injects faults into the command. After each fault the interface must be untouched
+// or shaped, status must be correct, and detach must leave nothing behind.
 func TestLiveFaults(t *testing.T) {
 	if os.Getenv("SHAPER_VM") != "" {
-		t.Skip("not in a VM: it would take long and show nothing new")
+		t.Skip("too slow in a VM")
 	}
 	s := newSettings(t)
 	possible := false
@@ -114,9 +116,9 @@ func TestLiveFaults(t *testing.T) {
 		possible = true
 	})
 	if !possible {
-		t.Skip("no namespaces can be made here: run the tests as root")
+		t.Skip("needs privilege to create namespaces: run the tests as root")
 	}
-	t.Logf("SHAPER_CHAOS_SEED=%d: %d at once", s.seed, s.workers)
+	t.Logf("SHAPER_CHAOS_SEED=%d, %d workers", s.seed, s.workers)
 	r := &report{}
 	random := rand.New(rand.NewPCG(s.seed, 0))
 	list := scenarios()
@@ -140,14 +142,14 @@ func TestLiveFaults(t *testing.T) {
 		r.print(t)
 		return
 	}
-	var counting []*attempt // without a fault, to know the points
+	var counting []*attempt // without a fault, to count the points
 	for _, x := range list {
 		counting = append(counting, &attempt{s: x, f: fault{kind: "none"}})
 	}
 	s.run(t, r, counting, time.Time{})
 	counting = slices.DeleteFunc(counting, func(a *attempt) bool {
 		if len(a.problems) > 0 {
-			t.Logf("%s: no faults injected, since it is wrong without one", a.s.name)
+			t.Logf("%s: no faults injected: it fails without a fault", a.s.name)
 		}
 		return len(a.problems) > 0
 	})
@@ -169,15 +171,14 @@ func TestLiveFaults(t *testing.T) {
 	r.print(t)
 }
 
-// A sample is of some scenarios, and of some of their faults: a number, not what there is
-// time for, so that each machine tests the same.
+// Numbers of scenarios and faults in a sample. They do not depend on time, so that every machine
+// tests the same sample.
 const (
 	sampled       = 8
 	sampledFaults = 64
 )
 
-// faults are those of a scenario whose points are known. The seed chooses the
-// error at each point.
+// faults returns the faults at the points of a scenario, with a random error at each point.
 func (s *settings) faults(counted *attempt, random *rand.Rand) []*attempt {
 	names := slices.Sorted(maps.Keys(faultErrors))
 	var list []*attempt
@@ -198,9 +199,9 @@ func (s *settings) faults(counted *attempt, random *rand.Rand) []*attempt {
 	return list
 }
 
-// randomKills are signals at random moments of all scenarios.
+// randomKills returns signals at random moments of random scenarios.
 func (s *settings) randomKills(counted []*attempt, random *rand.Rand) []*attempt {
-	// Of an orphan the run is killed anyway.
+	// An orphan's run is killed anyway.
 	counted = slices.DeleteFunc(slices.Clone(counted), func(c *attempt) bool { return c.s.orphan })
 	if len(counted) == 0 {
 		return nil
@@ -222,7 +223,7 @@ func (s *settings) randomKills(counted []*attempt, random *rand.Rand) []*attempt
 	return list
 }
 
-// run makes attempts in worlds, several at once, until the deadline.
+// run runs attempts in several worlds at once until the deadline.
 func (s *settings) run(t *testing.T, r *report, list []*attempt, deadline time.Time) {
 	t.Helper()
 	next := make(chan *attempt)

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// fault is what happens to a victim.
+// fault is one fault of a victim.
 type fault struct {
-	kind  string // one of the tracer's, "none", or a signal at a random moment
-	point string // of the tracer's
-	after time.Duration
-	all   bool // a signal kills the guard as well
+	kind  string        // a fault of the tracer, "none", or the name of a signal
+	point string        // point of a fault of the tracer
+	after time.Duration // time of a signal after the start
+	all   bool          // a signal kills the guard too
 }
 
 func (f fault) String() string {
@@ -30,7 +30,7 @@ func (f fault) String() string {
 	return fmt.Sprintf("%s@%v", f.kind, f.after)
 }
 
-// parseFault reads what String wrote.
+// parseFault parses the output of String.
 func parseFault(text string) (f fault, err error) {
 	kind, rest, _ := strings.Cut(text, "@")
 	f.kind, f.all = strings.CutSuffix(kind, "+guard")
@@ -41,12 +41,12 @@ func parseFault(text string) (f fault, err error) {
 	case signals[f.kind] != 0:
 		f.after, err = time.ParseDuration(rest)
 	default:
-		err = fmt.Errorf("no fault is written %q", text)
+		err = fmt.Errorf("unknown fault %q", text)
 	}
 	return f, err
 }
 
-// class is what the summary counts a fault as.
+// class is the class of a fault in the summary.
 func (f fault) class() string {
 	if f.after == 0 {
 		return f.kind
@@ -57,13 +57,13 @@ func (f fault) class() string {
 	return "random " + f.kind
 }
 
-// again says whether to run a shaper again afterwards: after each fourth fault,
-// since it takes long, and the next attempt in the same world does much the same.
-func (f fault) again() bool {
+// rerun reports whether to run a shaper again after the fault. Only one in four faults does: it
+// takes long, and the next attempt in the same world does much the same.
+func (f fault) rerun() bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(f.String()))
 	return h.Sum32()%4 == 0
 }
 
-// signals that random kills send.
+// signals are the signals of random kills.
 var signals = map[string]syscall.Signal{"SIGKILL": syscall.SIGKILL, "SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT}

@@ -15,38 +15,39 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// picture is all that could be left at an interface, as the kernel shows it.
-// Keys say which part of a shaper it is of, values what is there.
+// picture is everything that a shaper can leave at an interface, as the kernel lists it: objects
+// by part.
 type picture map[string]string
 
 // Parts of a picture.
 const (
-	partGSO     = "gso"     // limits of the device
+	partGSO     = "gso"     // GSO limits of the device
 	partEgress  = "egress"  // programs and qdiscs
-	partIngress = "ingress" // programs, and devices for queues
-	partClsact  = "clsact"  // which both directions may need
+	partIngress = "ingress" // programs and ifb devices
+	partClsact  = "clsact"  // qdisc that both directions can need
 	partPins    = "pins"    // in the bpffs
 	partNotes   = "notes"   // in /run/shaper
-	partLocks   = "locks"   // in /run/shaper, harmless until somebody counts them
+	partLocks   = "locks"   // in /run/shaper, harmless
 )
 
-// lockName is what files of locks are called.
+// lockName matches the names of lock files.
 var lockName = regexp.MustCompile(`(owner|change|lock)$`)
 
-// look takes the picture.
-func (w *world) look() picture {
+// takePicture lists the current state of the interface.
+func (w *world) takePicture() picture {
 	w.t.Helper()
 	p := picture{}
 	add := func(part, format string, args ...any) { p[part] += fmt.Sprintf(format, args...) + "; " }
 	var err error
-	w.inside(func() { err = p.take(add) })
+	w.inside(func() { err = p.listAll(add) })
 	if err != nil {
-		w.t.Fatalf("look at the interface: %v", err)
+		w.t.Fatalf("list the state of the interface: %v", err)
 	}
 	return p
 }
 
-func (p picture) take(add func(part, format string, args ...any)) error {
+// listAll adds all parts.
+func (p picture) listAll(add func(part, format string, args ...any)) error {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
 		return err
@@ -99,9 +100,10 @@ func (p picture) take(add func(part, format string, args ...any)) error {
 			add(part, "tcx program")
 		}
 	}
-	return errors.Join(p.files(add, partPins, "/sys/fs/bpf"), p.files(add, partNotes, "/run/shaper"))
+	return errors.Join(p.addFiles(add, partPins, "/sys/fs/bpf"), p.addFiles(add, partNotes, "/run/shaper"))
 }
 
+// retry repeats a netlink dump that was interrupted.
 func retry[T any](list func() ([]T, error)) ([]T, error) {
 	out, err := list()
 	for errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -110,8 +112,8 @@ func retry[T any](list func() ([]T, error)) ([]T, error) {
 	return out, err
 }
 
-// files adds all files of a folder.
-func (p picture) files(add func(part, format string, args ...any), part, folder string) error {
+// addFiles adds all files of a folder.
+func (p picture) addFiles(add func(part, format string, args ...any), part, folder string) error {
 	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -132,7 +134,7 @@ func (p picture) files(add func(part, format string, args ...any), part, folder 
 	return err
 }
 
-// differs lists the parts that are not as before.
+// differs describes the parts that differ from before.
 func (p picture) differs(before picture, parts ...string) []string {
 	var out []string
 	for _, part := range parts {
@@ -143,13 +145,13 @@ func (p picture) differs(before picture, parts ...string) []string {
 	return out
 }
 
-// everything is all parts, and lasting those that are more than a lock.
+// lasting are the parts other than locks, everything is all parts.
 var (
 	lasting    = []string{partGSO, partEgress, partIngress, partClsact, partPins, partNotes}
 	everything = append([]string{partLocks}, lasting...)
 )
 
-// direction is where packets are shaped.
+// direction is the direction in which packets are shaped.
 type direction int
 
 const (

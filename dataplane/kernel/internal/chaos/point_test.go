@@ -25,7 +25,7 @@ var bpfCommands = []string{
 	"ITER_CREATE", "LINK_DETACH", "PROG_BIND_MAP",
 }
 
-// netlinkTypes are message types of linux/rtnetlink.h.
+// netlinkTypes are the message types of linux/rtnetlink.h.
 var netlinkTypes = map[uint16]string{
 	unix.RTM_NEWLINK: "NEWLINK", unix.RTM_DELLINK: "DELLINK", unix.RTM_GETLINK: "GETLINK", unix.RTM_SETLINK: "SETLINK",
 	unix.RTM_NEWQDISC: "NEWQDISC", unix.RTM_DELQDISC: "DELQDISC", unix.RTM_GETQDISC: "GETQDISC",
@@ -33,8 +33,8 @@ var netlinkTypes = map[uint16]string{
 	unix.RTM_NEWTFILTER: "NEWTFILTER", unix.RTM_DELTFILTER: "DELTFILTER", unix.RTM_GETTFILTER: "GETTFILTER",
 }
 
-// Calls of a path, with the argument that has it, and calls of a descriptor,
-// which is the first argument.
+// System calls with a path, and the index of that argument; system calls with a descriptor as first
+// argument; and others.
 var (
 	pathCalls = map[uint64]struct {
 		name string
@@ -60,27 +60,27 @@ var (
 	}
 )
 
-// boring are files that the C library and the Go runtime read as they start,
-// and descriptors of the runtime, whose failure is the end of any Go program.
-var boring = regexp.MustCompile(`^(/etc/|/lib|/usr/|/dev/|/proc/self/(maps|cgroup|mountinfo)|/proc/\d+/(maps|cgroup|mountinfo)|/sys/(kernel/mm|fs/cgroup|devices)/|anon_inode:\[event)`)
+// ignoredFiles are files that the C library and the Go runtime read at the start, and the runtime's
+// own descriptors: their failure ends any Go program.
+var ignoredFiles = regexp.MustCompile(`^(/etc/|/lib|/usr/|/dev/|/proc/self/(maps|cgroup|mountinfo)|/proc/\d+/(maps|cgroup|mountinfo)|/sys/(kernel/mm|fs/cgroup|devices)/|anon_inode:\[event)`)
 
-// number is what differs from run to run in a path.
+// number matches the parts of a path that differ from run to run.
 var number = regexp.MustCompile(`\d{2,}`)
 
-// nameOf says what a call does, or "" for one that cannot matter.
+// nameOf describes a system call. It is empty for calls that get no fault.
 func nameOf(tid int, nr uint64, args [6]uint64) string {
 	if c, ok := pathCalls[nr]; ok {
-		path := text(tid, args[c.arg])
+		path := stringAt(tid, args[c.arg])
 		if c.name == "stat" && path == "" { // fstat
 			path = fileOf(tid, args[0])
 		}
-		return named(c.name, path)
+		return callName(c.name, path)
 	}
 	if name, ok := fileCalls[nr]; ok {
 		if nr == unix.SYS_WRITE && (args[0] == 1 || args[0] == 2) {
 			return [...]string{1: "write stdout", 2: "write stderr"}[args[0]]
 		}
-		return named(name, fileOf(tid, args[0]))
+		return callName(name, fileOf(tid, args[0]))
 	}
 	switch nr {
 	case unix.SYS_BPF:
@@ -112,8 +112,9 @@ func nameOf(tid int, nr uint64, args [6]uint64) string {
 	return otherCalls[nr]
 }
 
-func named(name, path string) string {
-	if path == "" || boring.MatchString(path) {
+// callName names a call on a path, without the numbers that differ from run to run.
+func callName(name, path string) string {
+	if path == "" || ignoredFiles.MatchString(path) {
 		return ""
 	}
 	path = strings.ReplaceAll(path, os.TempDir()+"/", "TMP/")
@@ -123,8 +124,8 @@ func named(name, path string) string {
 	return name + " " + number.ReplaceAllString(path, "N")
 }
 
-// text is a string of a thread's memory.
-func text(tid int, at uint64) string {
+// stringAt reads a string from a thread's memory.
+func stringAt(tid int, at uint64) string {
 	var out []byte
 	for len(out) < 4096 && at != 0 {
 		var word [8]byte
@@ -140,7 +141,7 @@ func text(tid int, at uint64) string {
 	return string(out)
 }
 
-// fileOf is what a descriptor of a thread is.
+// fileOf is the path or kind of a thread's descriptor.
 func fileOf(tid int, fd uint64) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, int32(fd)))
 	if err != nil {
@@ -152,20 +153,20 @@ func fileOf(tid int, fd uint64) string {
 	return path
 }
 
-// visible are points whose calls others can see. To kill a process before any
-// other call is to kill it before the next one of these.
+// visible matches points whose calls other processes can observe. A kill before any other call has
+// the same effect as one before the next visible call.
 var visible = regexp.MustCompile(`^(bpf (OBJ_PIN|LINK_(CREATE|UPDATE|DETACH)|PROG_(ATTACH|DETACH)|MAP_(UPDATE|DELETE)_\w+)|netlink (NEW|DEL|SET)` +
 	`|(open|write|flock|ftruncate|chmod|fchmod|chown|fchown) /(run/shaper|sys)|(mkdir|rmdir|unlink|rename|link) |write (stdout|pipe|socket)|sendmsg|fork|kill|pidfd_send_signal|exit)`)
 
-// listing are points of which there is one for each of what the machine has.
+// listing matches points that occur once per object of the machine.
 var listing = regexp.MustCompile(`_ID#|_INFO_|/fdinfo/|receive#|^(socket|bind)#`)
 
-// often is how many of the listing points of one kind fail.
-const often = 3
+// failingListings is the number of listing points of one kind that fail.
+const failingListings = 3
 
-// failing says whether a point is among those whose calls fail.
+// failing reports whether to let the call of a point fail.
 func failing(point string) bool {
 	name, text, _ := strings.Cut(point, "#")
 	n, _ := strconv.Atoi(text)
-	return name != "exit" && (n <= often || !listing.MatchString(point))
+	return name != "exit" && (n <= failingListings || !listing.MatchString(point))
 }

@@ -21,28 +21,30 @@ const (
 
 var ports = []int{portA, portB, portQueued, portOther}
 
-// What a probe finds in force.
+// Results of a probe.
 const (
 	nothing = "nothing" // every packet passes
 	policyA = "a"
 	policyB = "b"
 )
 
-// grace is how much later a packet may arrive than one that was sent after it.
+// grace is how much later a packet can arrive than one that was sent after it.
 const grace = 40 * time.Millisecond
 
-// prober sends packets both ways through the pair.
+// prober sends packets through the veth pair in both directions.
 type prober struct {
 	side  [2]side // near, far
 	round uint64
 }
 
+// side is one end of the veth pair.
 type side struct {
 	address   net.IP
 	sender    *net.UDPConn
 	listeners map[int]*net.UDPConn
 }
 
+// newProber opens the sockets of both ends.
 func newProber(w *world) *prober {
 	w.t.Helper()
 	p := &prober{}
@@ -66,11 +68,11 @@ func newProber(w *world) *prober {
 	return p
 }
 
-// inForce says which policy a direction has, by what it drops. Something is
-// wrong if it is none of the three.
+// inForce returns the policy in force in a direction, as its drops show. Any result other than
+// nothing, policyA and policyB describes a problem.
 func (p *prober) inForce(d direction) string {
 	var found string
-	for range 3 { // a change may be under way
+	for range 3 { // a change may be in progress
 		var drops [2]string
 		for i := range drops {
 			drops[i] = p.dropped(d)
@@ -83,7 +85,7 @@ func (p *prober) inForce(d direction) string {
 	return found
 }
 
-// dropped sends a packet to each port and says what the missing ones mean.
+// dropped sends a packet to each port and names the policy that drops the missing ones.
 func (p *prober) dropped(d direction) string {
 	from, to := &p.side[d], &p.side[1-d]
 	p.round++
@@ -106,7 +108,7 @@ func (p *prober) dropped(d direction) string {
 	for _, port := range []int{portQueued, portA, portB} {
 		if !p.arrives(to, port, limit) {
 			missing = append(missing, port)
-			limit = 0 // all had that time
+			limit = 0 // the other ports had the same time
 		}
 	}
 	switch {
@@ -120,7 +122,7 @@ func (p *prober) dropped(d direction) string {
 	return fmt.Sprintf("packets to ports %v do not pass", missing)
 }
 
-// arrives says whether the packet of this round does, in time.
+// arrives reports whether the packet of this round arrives within limit.
 func (p *prober) arrives(to *side, port int, limit time.Duration) bool {
 	conn := to.listeners[port]
 	_ = conn.SetReadDeadline(time.Now().Add(limit + time.Millisecond))

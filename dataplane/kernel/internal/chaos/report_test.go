@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// report collects what became of attempts.
+// report collects the results of attempts.
 type report struct {
 	mu      sync.Mutex
 	classes map[string]*tally // by class of fault
-	kinds   map[string]int    // problems by their first word
-	failed  []string
-	begun   map[*attempt]bool // that did not end
+	kinds   map[string]int    // number of attempts by kind of problem
+	failed  []string          // descriptions of failed attempts
+	begun   map[*attempt]bool // attempts in progress
 }
 
 // tally counts the attempts of a class.
@@ -27,7 +27,7 @@ type tally struct {
 	took                time.Duration
 }
 
-// begin notes an attempt that has yet to end.
+// begin records the start of an attempt.
 func (r *report) begin(a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,6 +37,7 @@ func (r *report) begin(a *attempt) {
 	r.begun[a] = true
 }
 
+// add records the end of an attempt.
 func (r *report) add(t *testing.T, a *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,11 +72,12 @@ func (r *report) add(t *testing.T, a *attempt) {
 	t.Log(text)
 }
 
+// print fails the test for each failed attempt, and logs a summary.
 func (r *report) print(t *testing.T) {
 	t.Helper()
 	slices.Sort(r.failed)
 	for a := range r.begun {
-		t.Errorf("%s: the test itself could not go on", a.name())
+		t.Errorf("%s: the attempt did not end", a.name())
 	}
 	for _, text := range r.failed {
 		t.Error(text)
@@ -84,11 +86,11 @@ func (r *report) print(t *testing.T) {
 	for _, class := range slices.Sorted(maps.Keys(r.classes)) {
 		c := r.classes[class]
 		made += c.made
-		t.Logf("%-24s %5d cases, %4d wrong, %4d where the fault was not reached, %v each", class, c.made, c.wrong, c.missed,
+		t.Logf("%-24s %5d cases, %4d failed, %4d did not reach the fault, %v each", class, c.made, c.wrong, c.missed,
 			(c.took / time.Duration(c.made)).Round(time.Millisecond))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {
 		t.Logf("%-24s in %d cases", kind, r.kinds[kind])
 	}
-	t.Logf("%d cases, %d wrong", made, len(r.failed))
+	t.Logf("%d cases, %d failed", made, len(r.failed))
 }

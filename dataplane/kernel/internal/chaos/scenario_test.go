@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// scenario is a sequence of commands, one of which is to suffer a fault.
+// scenario is a sequence of commands, one of which (the victim) gets a fault.
 type scenario struct {
 	name   string
-	before [][]string // run to their end, and succeed
-	beside []string   // a shaper run that is active meanwhile
+	before [][]string // commands that run to their end and succeed
+	beside []string   // a shaper run that is active while the victim runs
 	victim []string
-	within []direction // that the policies are for
-	ready  int         // directions that a victim attaches before then is done; 0 for a victim that ends by itself
-	then   func(*attempt)
-	active string   // in force when it is ready
-	want   string   // in force after an exit code of 0
-	may    []string // in force after a fault
-	fails  outcome  // without a fault
-	lists  bool     // the victim prints JSON that lists v0
-	orphan bool     // the victim is killed when it is ready, and its guard suffers the fault
+	within []direction    // directions of the policies
+	ready  int            // number of directions that the victim attaches before then is called; 0: the victim ends by itself
+	then   func(*attempt) // called when the victim is ready
+	active string         // policy in force when the victim is ready
+	want   string         // policy in force after exit code 0
+	may    []string       // allowed policies after a fault
+	fails  outcome        // exit code without a fault
+	lists  bool           // the victim prints JSON that lists v0
+	orphan bool           // the victim is killed when it is ready, and its guard gets the fault
 }
 
-// outcome says whether the exit code is 1.
+// outcome is whether the exit code is 1.
 type outcome int
 
 const (
@@ -38,11 +38,12 @@ func attach(policy, hook, side string, more ...string) []string {
 	return append([]string{"run", "v0", "--policy", policy + ".yaml", "--hook", hook, "--direction", side}, more...)
 }
 
-// background is attach, to be left there.
+// background is attach with --background.
 func background(policy, hook, side string, more ...string) []string {
 	return attach(policy, hook, side, append(more, "--background")...)
 }
 
+// within are the directions of a value of --direction.
 func within(side string) []direction {
 	switch side {
 	case "egress":
@@ -53,7 +54,7 @@ func within(side string) []direction {
 	return directions
 }
 
-// scenarios are all of them.
+// scenarios returns all scenarios.
 func scenarios() []*scenario {
 	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans())
 }
@@ -97,7 +98,7 @@ func attaching() []*scenario {
 	return list
 }
 
-// pinning are runs that leave their policy in force.
+// pinning are runs that pin their policy.
 func pinning() []*scenario {
 	var list []*scenario
 	add := func(name, policy, hook, side string, more ...string) *scenario {
@@ -120,7 +121,7 @@ func pinning() []*scenario {
 	return list
 }
 
-// rollingBack are policies that somebody or nobody confirms.
+// rollingBack are policies with a rollback timer, confirmed or not.
 func rollingBack() []*scenario {
 	soon := []string{"--confirm", "1s"}
 	late := []string{"--confirm", "60s"}
@@ -199,8 +200,8 @@ func changing() []*scenario {
 	return list
 }
 
-// looking are commands that change nothing, and must not say that there is
-// nothing if they could not look.
+// looking are commands that only print. They must not print that nothing is attached if they could
+// not check.
 func looking() []*scenario {
 	var list []*scenario
 	for _, victim := range []string{"status", "stats"} {
@@ -234,7 +235,7 @@ func ending() []*scenario {
 	return list
 }
 
-// orphans are guards, which clean up after a run that is killed.
+// orphans are guards that clean up after a killed run.
 func orphans() []*scenario {
 	var list []*scenario
 	for _, s := range []struct{ name, policy, hook, side, more string }{
@@ -261,13 +262,13 @@ func orphans() []*scenario {
 	return list
 }
 
-// foreground says whether the victim is a shaper run that a guard protects.
+// foreground reports whether the victim is a shaper run with a guard.
 func (s *scenario) foreground() bool {
 	return s.victim[0] == "run" && !slices.Contains(s.victim, "--background")
 }
 
-// plain is a run of the same hook and direction as a scenario's that any
-// interface must allow which was cleaned up.
+// plain is a run with the hook and direction of the scenario. It must succeed on an interface that
+// was cleaned up.
 func (s *scenario) plain() []string {
 	from := s.victim
 	if from[0] != "run" {

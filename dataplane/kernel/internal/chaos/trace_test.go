@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tracer runs a command and makes one system call of it fail, or kills it
-// there. strace could inject the same faults, but it counts the calls of each
-// thread apart, and a goroutine changes threads: the same number would mean
-// another call in each run. Here a point is named by what the call does, and
-// counted over all threads.
+// The tracer runs a command and makes one of its system calls fail, or kills it
+// there. strace can inject the same faults, but it counts the calls of each
+// thread separately. A goroutine changes threads, so a number would select
+// another call in each run. Here a point has the name of its call and a number
+// that counts such calls of all threads.
 
-// plan is what the tracer is to do, in the variable planVariable.
+// plan is the task of the tracer, as JSON in the environment variable planVariable.
 type plan struct {
-	Log   string // a file for what happened
-	Point string // where the fault is, "" for none
+	Log   string // path of the log
+	Point string // point of the fault, "" for none
 	Fault string // kill, kill-all or the name of an error
-	Guard bool   // follow the guard instead: points are those of processes that the command starts
+	Guard bool   // points are those of the processes that the command starts, such as its guard
 }
 
 const planVariable = "SHAPER_CHAOS_PLAN"
@@ -46,7 +46,7 @@ var faultErrors = map[string]syscall.Errno{
 
 const (
 	faultKill    = "kill"     // the command is killed
-	faultKillAll = "kill-all" // its guard too, before it
+	faultKillAll = "kill-all" // the guard is killed too, before the command
 )
 
 // tracer follows the threads of one process.
@@ -54,16 +54,16 @@ type tracer struct {
 	plan     plan
 	log      *os.File
 	pid      int
-	threads  map[int]int           // the process of each that is known
-	early    map[int]bool          // stopped before the event that announces them
-	failing  map[int]syscall.Errno // what the call at hand is to return
-	children []int                 // processes that it started
-	detach   map[int]bool          // of these, the ones yet to be let go
-	seen     map[string]int        // points by name
+	threads  map[int]int           // process of each known thread
+	early    map[int]bool          // threads that stopped before the event that announces them
+	failing  map[int]syscall.Errno // error that a thread's current call will return
+	children []int                 // processes that the command started
+	detach   map[int]bool          // children to detach from
+	seen     map[string]int        // number of points by name
 	done     bool                  // the fault was injected
 }
 
-// trace is the whole of the tracing process. It exits as the command does.
+// trace runs the tracer. It exits with the command's status.
 func trace(args []string) {
 	runtime.LockOSThread()
 	t := &tracer{
@@ -81,6 +81,7 @@ func trace(args []string) {
 	os.Exit(status.ExitStatus())
 }
 
+// run starts the command and handles its stops until all traced processes have ended.
 func (t *tracer) run(args []string) (syscall.WaitStatus, error) {
 	if err := json.Unmarshal([]byte(os.Getenv(planVariable)), &t.plan); err != nil {
 		return 0, err
@@ -129,16 +130,17 @@ func (t *tracer) run(args []string) (syscall.WaitStatus, error) {
 	}
 }
 
-// resume lets a thread go on to its next system call. It may be dead by now.
+// resume continues a thread to its next system call. It may be dead by now.
 func (t *tracer) resume(tid int, signal syscall.Signal) {
 	_ = syscall.PtraceSyscall(tid, int(signal))
 }
 
+// stopped handles a stop of a thread.
 func (t *tracer) stopped(tid int, status syscall.WaitStatus) {
 	signal := status.StopSignal()
 	switch {
 	case t.threads[tid] == 0:
-		t.fresh(tid)
+		t.firstStop(tid)
 		return
 	case signal == syscall.SIGTRAP|0x80:
 		t.call(tid)
@@ -146,14 +148,14 @@ func (t *tracer) stopped(tid int, status syscall.WaitStatus) {
 	case signal == syscall.SIGTRAP && status.TrapCause() > 0:
 		t.event(tid, status.TrapCause())
 		signal = 0
-	case signal == syscall.SIGSTOP: // of a thread's first stop, after its event
+	case signal == syscall.SIGSTOP: // first stop of a thread, after its event
 		signal = 0
 	}
 	t.resume(tid, signal)
 }
 
-// fresh is the first stop of a thread or a process. A process is let go.
-func (t *tracer) fresh(tid int) {
+// firstStop handles the first stop of a new thread or process. It detaches from processes.
+func (t *tracer) firstStop(tid int) {
 	if t.detach[tid] {
 		delete(t.detach, tid)
 		_ = syscall.PtraceDetach(tid)
@@ -162,6 +164,7 @@ func (t *tracer) fresh(tid int) {
 	t.early[tid] = true
 }
 
+// event handles the start of a thread or process.
 func (t *tracer) event(tid, cause int) {
 	message, err := syscall.PtraceGetEventMsg(tid)
 	if err != nil || cause == unix.PTRACE_EVENT_EXEC {
@@ -181,14 +184,14 @@ func (t *tracer) event(tid, cause int) {
 		delete(t.threads, child)
 		t.detach[child] = true
 		if stopped {
-			t.fresh(child)
+			t.firstStop(child)
 		}
 	case stopped:
 		t.resume(child, 0)
 	}
 }
 
-// callInfo is struct ptrace_syscall_info of linux/ptrace.h, at an entry.
+// callInfo is struct ptrace_syscall_info of linux/ptrace.h, at a system call's entry.
 type callInfo struct {
 	Op     uint8 // 1 entry, 2 exit
 	_      [3]uint8
@@ -199,6 +202,7 @@ type callInfo struct {
 	_      [16]byte
 }
 
+// call handles the entry to or the exit from a system call.
 func (t *tracer) call(tid int) {
 	const getSyscallInfo = 0x420e
 	var info callInfo
@@ -210,11 +214,12 @@ func (t *tracer) call(tid int) {
 	case info.Op == 2:
 		if fail, ok := t.failing[tid]; ok {
 			delete(t.failing, tid)
-			t.change(tid, func(r *syscall.PtraceRegs) { r.Rax = uint64(-int64(fail)) })
+			t.setRegisters(tid, func(r *syscall.PtraceRegs) { r.Rax = uint64(-int64(fail)) })
 		}
 	}
 }
 
+// enter counts the point of a system call, and injects the fault there.
 func (t *tracer) enter(tid int, info *callInfo) {
 	if t.plan.Guard == (t.threads[tid] == t.pid) {
 		return
@@ -237,15 +242,16 @@ func (t *tracer) enter(tid int, info *callInfo) {
 			_ = syscall.Kill(child, syscall.SIGKILL)
 		}
 		fallthrough
-	case faultKill: // the call is not made: its thread dies at the entry
+	case faultKill: // the thread dies at the entry, before the call
 		_ = syscall.Kill(t.threads[tid], syscall.SIGKILL)
 	default:
 		t.failing[tid] = faultErrors[t.plan.Fault]
-		t.change(tid, func(r *syscall.PtraceRegs) { r.Orig_rax = ^uint64(0) }) // no system call
+		t.setRegisters(tid, func(r *syscall.PtraceRegs) { r.Orig_rax = ^uint64(0) }) // no system call
 	}
 }
 
-func (t *tracer) change(tid int, f func(*syscall.PtraceRegs)) {
+// setRegisters changes the registers of a stopped thread.
+func (t *tracer) setRegisters(tid int, f func(*syscall.PtraceRegs)) {
 	var regs syscall.PtraceRegs
 	if syscall.PtraceGetRegs(tid, &regs) == nil {
 		f(&regs)

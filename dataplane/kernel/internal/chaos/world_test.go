@@ -5,8 +5,6 @@ package chaos
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,29 +24,28 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// patience is for what should take no time, on a busy machine.
+// patience is the time limit of an event that normally takes milliseconds.
 const patience = time.Minute
 
-// world is a machine of its own for a command: two network namespaces joined by
-// a veth pair, v0 in both, and in the near one a mount namespace with its own
-// /run and bpffs and a PID namespace, so that all that a command started can be
-// found, and ends with the world.
+// world is an isolated machine for commands: two network namespaces connected by a veth pair, v0 in
+// both. The near one also has a mount namespace with its own /run and bpffs, and a PID namespace, so
+// that all processes of a command can be found and end with the world.
 type world struct {
 	t         *testing.T
 	near, far *nettest.Namespace
-	dir       string // of outputs
-	first     int    // process 1, as seen from outside
-	pids      string // the PID namespace, as /proc shows it
-	net, mnt  int    // namespaces of the first process
-	pid       int
+	dir       string // directory of outputs
+	first     int    // outer PID of process 1
+	pids      string // name of the PID namespace in /proc
+	net, mnt  int    // descriptors of namespaces of the first process
+	pid       int    // descriptor of its PID namespace
 	prober    *prober
-	picture   picture // of the interface, untouched
-	started   atomic.Int32
+	picture   picture      // of the untouched interface
+	started   atomic.Int32 // number of started commands
 }
 
-// policies are written to folder in each world. Policy a drops UDP to portA, b
-// drops UDP to portB; those with a q have a queue too, those with an s a budget of the
-// host, those with an l one on a server that is not there.
+// policies are written to folder in each world. Policy a drops UDP to portA, b drops UDP to portB.
+// A q in the name adds a queue, an s a budget of the host, an l a budget on a server that does not
+// exist.
 const folder = "/run/policies"
 
 var policies = map[string]string{
@@ -56,11 +53,12 @@ var policies = map[string]string{
 	"b.yaml":  policy(portB, false, 0),
 	"aq.yaml": policy(portA, true, 100),
 	"bq.yaml": policy(portB, true, 50),
-	"as.yaml": sharing(policy(portA, false, 0), 50, "host"),
-	"bs.yaml": sharing(policy(portB, false, 0), 40, "host"),
-	"al.yaml": sharing(policy(portA, false, 0), 50, "unix:///run/none, interval: 10ms, rescue: 100%"),
+	"as.yaml": withBudget(policy(portA, false, 0), 50, "host"),
+	"bs.yaml": withBudget(policy(portB, false, 0), 40, "host"),
+	"al.yaml": withBudget(policy(portA, false, 0), 50, "unix:///run/none, interval: 10ms, rescue: 100%"),
 }
 
+// policy is a policy that drops UDP to a port.
 func policy(port int, queue bool, rate int) string {
 	text := fmt.Sprintf("classes:\n  - name: refused\n    match: {proto: udp, dport: %d}\n    green: drop\n", port)
 	if queue {
@@ -73,18 +71,18 @@ func policy(port int, queue bool, rate int) string {
 	return text
 }
 
-// sharing is a policy whose meter is a budget in a store.
-func sharing(policy string, rate int, store string) string {
+// withBudget replaces a policy's meter by one with a budget in a store.
+func withBudget(policy string, rate int, store string) string {
 	return strings.Replace(policy, "rate: 50mbit, burst: 64KiB", fmt.Sprintf("rate: %dmbit, burst: 64KiB, share: {budget: all, store: %s}", rate, store), 1)
 }
 
 // initVariable makes this program the first process of a world.
 const initVariable = "SHAPER_CHAOS_INIT"
 
-// initWorld mounts what a world has and waits for the end of its input, which
-// ends the world.
+// initWorld mounts the file systems of a world and waits for the end of its input. Its exit ends the
+// world.
 func initWorld() error {
-	signal.Ignore(syscall.SIGCHLD) // the kernel reaps what is left to the first process
+	signal.Ignore(syscall.SIGCHLD) // the kernel reaps the children of the first process
 	for _, m := range []struct {
 		kind, target, data string
 		flags              uintptr
@@ -103,7 +101,7 @@ func initWorld() error {
 	return err
 }
 
-// newWorld makes one that ends with the test.
+// newWorld creates a world. It is destroyed after the test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, near: nettest.New(t), far: nettest.New(t), dir: t.TempDir()}
@@ -111,7 +109,7 @@ func newWorld(t *testing.T) *world {
 	cmd := exec.Command(self(t))
 	cmd.Env = append(os.Environ(), initVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID}
-	in, err := cmd.StdinPipe() // its end ends the first process, and all with it
+	in, err := cmd.StdinPipe() // closing it ends the first process, and so the world
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +123,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { in.Close() })
 	if line, err := io.ReadAll(io.LimitReader(out, 6)); string(line) != "ready\n" {
 		_ = cmd.Wait()
-		t.Skipf("make a mount namespace with a bpffs: %v: %s: run the tests as root where CAP_SYS_ADMIN is given", err, &stderr)
+		t.Skipf("needs privilege to create a mount namespace with a bpffs: %v: %s: run the tests as root with CAP_SYS_ADMIN", err, &stderr)
 	}
 	w.first = cmd.Process.Pid
 	w.pids = w.namespace("pid", &w.pid)
@@ -133,15 +131,15 @@ func newWorld(t *testing.T) *world {
 	w.namespace("mnt", &w.mnt)
 	w.inside(func() {
 		for name, text := range policies {
-			w.write(name, text)
+			w.writePolicy(name, text)
 		}
 	})
 	w.prober = newProber(w)
-	w.picture = w.look()
+	w.picture = w.takePicture()
 	return w
 }
 
-// self is this program.
+// self is the path of this test binary.
 func self(t *testing.T) string {
 	path, err := os.Executable()
 	if err != nil {
@@ -165,8 +163,8 @@ func (w *world) namespace(kind string, fd *int) string {
 	return name
 }
 
-// write writes a policy, from inside.
-func (w *world) write(name, text string) {
+// writePolicy writes a policy. Call it inside the world.
+func (w *world) writePolicy(name, text string) {
 	err := os.MkdirAll(folder, 0o755)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644)
@@ -176,8 +174,8 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// inside runs f on a thread in the world's namespaces, which ends with it.
-// Processes that f starts belong to the world.
+// inside runs f on its own thread in the world's namespaces. Processes that f starts belong to the
+// world.
 func (w *world) inside(f func()) {
 	w.t.Helper()
 	done := make(chan error)
@@ -199,8 +197,8 @@ func (w *world) inside(f func()) {
 	}
 }
 
-// commands are the command lines of all processes but the first, by PID as they
-// see it themselves. It takes far less time than members.
+// commands are the command lines of all processes except the first, by inner PID. It is much faster
+// than members.
 func (w *world) commands() map[int]string {
 	root := fmt.Sprintf("/proc/%d/root/proc", w.first)
 	entries, err := os.ReadDir(root)
@@ -212,23 +210,23 @@ func (w *world) commands() map[int]string {
 		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != 1 {
 			folder := filepath.Join(root, e.Name())
 			command := commandLine(folder)
-			if command != "" || ends(folder) {
-				out[pid] = cmp.Or(command, "one that ends")
+			if command != "" || exiting(folder) {
+				out[pid] = cmp.Or(command, "(exiting)")
 			}
 		}
 	}
 	return out
 }
 
-// commandLine is what a process in /proc was started as.
+// commandLine is the command line of a process in /proc.
 func commandLine(folder string) string {
 	text, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
 	return string(bytes.ReplaceAll(bytes.TrimRight(text, "\x00"), []byte{0}, []byte{' '}))
 }
 
-// ends says whether a process in /proc that has no command line any more still has files
-// and locks: it is no zombie, or has more threads than that.
-func ends(folder string) bool {
+// exiting reports whether a process in /proc without a command line still has files and locks: it is
+// not a zombie or has several threads.
+func exiting(folder string) bool {
 	if threads, err := os.ReadDir(filepath.Join(folder, "task")); err != nil || len(threads) > 1 {
 		return err == nil
 	}
@@ -239,11 +237,11 @@ func ends(folder string) bool {
 
 // member is a process of the world.
 type member struct {
-	pid, parent int // as seen from outside
+	pid, parent int // outer PIDs
 	command     string
 }
 
-// members are the processes of the world but the first, which are alive.
+// members are the live processes of the world except the first.
 func (w *world) members() []member {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -269,13 +267,13 @@ func (w *world) members() []member {
 	return out
 }
 
-// killAll kills what is left of the world's processes: first all are stopped,
-// so that none acts on the end of another.
+// killAll kills all processes of the world. It stops them first, so that none reacts to the end of
+// another.
 func (w *world) killAll() {
 	if len(w.commands()) == 0 {
 		return
 	}
-	for range 3 { // what starts another process meanwhile
+	for range 3 { // a process may start another one meanwhile
 		for _, m := range w.members() {
 			_ = syscall.Kill(m.pid, syscall.SIGSTOP)
 		}
@@ -285,114 +283,8 @@ func (w *world) killAll() {
 	}
 }
 
-// process is a command of the world.
-type process struct {
-	w        *world
-	args     []string
-	cmd      *exec.Cmd
-	out, err string // files of its outputs
-	traced   bool
-	ended    chan struct{}
-}
-
-// start starts the command, under the tracer if there is a plan.
-func (w *world) start(p *plan, args ...string) *process {
-	w.t.Helper()
-	name := filepath.Join(w.dir, strconv.Itoa(int(w.started.Add(1))))
-	r := &process{w: w, args: args, out: name + ".out", err: name + ".err", ended: make(chan struct{}), traced: p != nil}
-	r.cmd = exec.Command(command, args...)
-	if p != nil {
-		p.Log = name + ".log"
-		text, err := json.Marshal(p)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		r.cmd = exec.Command(self(w.t), append([]string{command}, args...)...)
-		r.cmd.Env = append(os.Environ(), planVariable+"="+string(text))
-	}
-	r.cmd.Dir = folder
-	var err error
-	stdout, err1 := os.Create(r.out)
-	stderr, err2 := os.Create(r.err)
-	w.inside(func() {
-		r.cmd.Stdout, r.cmd.Stderr = stdout, stderr
-		err = errors.Join(err1, err2, r.cmd.Start())
-	})
-	stdout.Close()
-	stderr.Close()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	go func() {
-		_ = r.cmd.Wait()
-		close(r.ended)
-	}()
-	return r
-}
-
-func (r *process) stdout() string { return read(r.out) }
-func (r *process) stderr() string { return read(r.err) }
-
-func read(file string) string {
-	text, _ := os.ReadFile(file)
-	return string(text)
-}
-
-// alive says whether it has not ended.
-func (r *process) alive() bool {
-	select {
-	case <-r.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// killed is the code of a command that a signal ended.
-const killed = 128
-
-// code is what it exited with; more than killed after a signal.
-func (r *process) code() int {
-	status := r.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() {
-		return killed + int(status.Signal())
-	}
-	return status.ExitStatus()
-}
-
-// wait waits for the end and says whether it came.
-func (r *process) wait() bool {
-	select {
-	case <-r.ended:
-		return true
-	case <-time.After(patience):
-		return false
-	}
-}
-
-// signal is sent to the command, not to its tracer.
-func (r *process) signal(s syscall.Signal) {
-	pid := r.cmd.Process.Pid
-	if r.traced {
-		for _, m := range r.w.members() {
-			if m.parent == pid {
-				_ = syscall.Kill(m.pid, s)
-				return
-			}
-		}
-		return
-	}
-	_ = r.cmd.Process.Signal(s)
-}
-
-// do runs a command to its end.
-func (w *world) do(args ...string) (*process, bool) {
-	r := w.start(nil, args...)
-	return r, r.wait()
-}
-
-// soon waits until a condition holds.
-func soon(limit time.Duration, holds func() bool) bool {
+// eventually waits until a condition holds, and reports whether it did within limit.
+func eventually(limit time.Duration, holds func() bool) bool {
 	pause := time.Millisecond
 	for end := time.Now().Add(limit); !holds(); time.Sleep(pause) {
 		if time.Now().After(end) {
