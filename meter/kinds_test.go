@@ -215,7 +215,7 @@ func TestIntegersOfAllKinds(t *testing.T) {
 	} {
 		got, err := compileProfile(t, allKinds[i]).Integers()
 		if (err == nil) != (want != nil) || want != nil && got != *want {
-			t.Errorf("%+v: got %+v, %v", allKinds[i], got, err)
+			t.Errorf("%+v: got %+v, %v, want %+v", allKinds[i], got, err, want)
 		}
 		if field := new(FieldError); err != nil && !errors.As(err, &field) {
 			t.Errorf("got %v, want a FieldError", err)

@@ -187,7 +187,7 @@ func TestRate(t *testing.T) {
 func TestParseColor(t *testing.T) {
 	for c := Green; c <= Red; c++ {
 		if got, err := ParseColor(c.String()); got != c || err != nil {
-			t.Errorf("%v: got %v, %v", c, got, err)
+			t.Errorf("%v: got %v, %v, want the same color", c, got, err)
 		}
 	}
 	if got := Color(3).String(); got != "Color(3)" {

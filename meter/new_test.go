@@ -90,7 +90,7 @@ func TestInputColors(t *testing.T) {
 		}
 		before := []Color{Yellow, Red, Green}
 		if colors(before, stale); fmt.Sprint(stale, before) != "[yellow red green yellow] [yellow red green]" {
-			t.Errorf("%s, aware: got %v for input colors %v", name, stale, before)
+			t.Errorf("%s, aware: got %v for input colors %v, want [yellow red green yellow]", name, stale, before)
 		}
 		if colors(before, before); fmt.Sprint(before) != "[yellow red green]" {
 			t.Errorf("%s, in place: got %v, want [yellow red green]", name, before)

@@ -70,7 +70,7 @@ func TestShardsBound(t *testing.T) {
 		}
 		got := shards.Stats()
 		if got.Keys > c.keys || got.Keys < c.keys/c.shards*c.shards || got.Keys+int(got.Evicted) != 20*c.keys {
-			t.Errorf("%+v: got %+v", c, got)
+			t.Errorf("%+v: got %+v, want full shards and %d keys in all", c, got, 20*c.keys)
 		}
 		got = idle.Stats()
 		if got.Keys > c.keys || got.Evicted != 0 || got.Keys+int(got.Refused) != 20*c.keys {
@@ -273,11 +273,11 @@ func TestMemory(t *testing.T) {
 	}
 	table, _ := NewTable[uint64](compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 30_000})
 	if got := table.Memory(); got < 30_000*(8+24+8+5) || got > 30_000*(8+24+8+6+2)+100 {
-		t.Errorf("table of 30,000 keys: got %d bytes", got)
+		t.Errorf("table of 30,000 keys: got %d bytes, want %d to %d", got, 30_000*(8+24+8+5), 30_000*(8+24+8+6+2)+100)
 	}
 	table, _ = NewTable[uint64](compileProfile(t, SlidingLog{10, 1e9, 7}), TableConfig{Keys: 1000})
 	if got := table.Memory(); got < 1000*(8+24+8+5+7*16) || got > 1000*(8+24+8+6+2+7*16)+100 {
-		t.Errorf("table of 1000 logs: got %d bytes", got)
+		t.Errorf("table of 1000 logs: got %d bytes, want %d to %d", got, 1000*(8+24+8+5+7*16), 1000*(8+24+8+6+2+7*16)+100)
 	}
 }
 

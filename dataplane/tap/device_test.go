@@ -152,7 +152,7 @@ func TestOpenErrors(t *testing.T) {
 		{Config{Name: "x", Queues: -1}, "1 to 256"},
 		{Config{Name: "x", Queues: 257}, "1 to 256"},
 		{Config{Name: "x", MTU: 70000}, "set the MTU to 70000"},
-		{Config{Name: "v0"}, "of type veth: choose another name"},
+		{Config{Name: "v0"}, "is not a TAP device: choose another name"},
 		{Config{Name: "tun"}, "TUN device"},
 		{Config{Name: "held"}, "a program holds it"},
 		{Config{Name: "helds", Queues: 2}, "a program holds it"},

@@ -105,6 +105,8 @@ func TestFakeTime(t *testing.T) {
 	})
 }
 
+// TestFakeFull checks that a full device refuses frames, and that a frame that does not fit
+// its buffer is lost.
 func TestFakeFull(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *Fake, p Port) {
 		d.SetFull(true)
@@ -122,8 +124,17 @@ func TestFakeFull(t *testing.T) {
 				t.Fatalf("frame %d: TrySend returned %v, want %v", i, sent, want)
 			}
 		}
-		if n, err := p.Read([][]byte{make([]byte, 0, 9), make([]byte, 0, 99)}); n != 2 && err != nil {
-			t.Errorf("small buffers: Read returned %d, %v, want 2, nil", n, err)
+		if n, err := p.Read([][]byte{make([]byte, 0, 99)}); n != 1 || err != nil {
+			t.Errorf("large buffer: Read returned %d, %v, want 1, nil", n, err)
+		}
+		if n, err := p.Read([][]byte{make([]byte, 0, 9)}); n != 0 || err != nil { // loses all other frames
+			t.Errorf("small buffer: Read returned %d, %v, want 0, nil", n, err)
+		}
+		if !d.TrySend(1, withHeader(numberedFrame(60, 1))) {
+			t.Error("TrySend failed after all frames were lost")
+		}
+		if n, err := p.Read([][]byte{make([]byte, 0, 99), make([]byte, 0, 99)}); n != 1 || err != nil {
+			t.Errorf("after the loss: Read returned %d, %v, want 1, nil", n, err)
 		}
 	})
 }

@@ -193,7 +193,7 @@ func TestHandler(t *testing.T) {
 		server.Kill()
 		const reduced = `{"title":"Service Unavailable","type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","violated-policies":["burst","daily"]}`
 		if code, got := ask("192.0.2.1:5000"); code != 503 || got != [4]string{announced, `"burst";r=0;t=1, "daily";r=0;t=1`, "1", reduced} {
-			t.Errorf("without the store: got %d %q", code, got)
+			t.Errorf("without the store: got %d %q, want 503 with no quota left", code, got)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func TestOperate(t *testing.T) {
 		b, err := ShowBudget(ctx, client, "b")
 		if err != nil || len(b.Hosts) != 3 || *b.Set != small || b.Size != small || b.Late != 0 || b.Smallest != "" ||
 			b.Interval != 100*time.Millisecond || b.Deadline != 90*time.Millisecond || b.Lease != 505*time.Millisecond || b.Replicas != 0 {
-			t.Fatalf("got %+v, %v", b, err)
+			t.Fatalf("got %+v, %v, want 3 hosts, the set size and the times of the terms", b, err)
 		}
 		if since := time.Since(b.Began); since < 0 || since > time.Minute {
 			t.Errorf("got Began %v ago, want at most a minute", since)
@@ -45,11 +45,11 @@ func TestOperate(t *testing.T) {
 			sum = sum.Plus(h.Share)
 			if h.Name != g.agents[i].Status()[0].Host || h.Late || h.Called > b.Lease || h.Weight != 1 || h.Floor != testTerms().Floor || h.Demand[0] < small.Rate[0]/3 ||
 				h.Size != testTerms().Size || h.Rescue.Rate[0] != small.Rate[0]/30 {
-				t.Errorf("got %+v", h)
+				t.Errorf("got %+v, want the terms of %s and a call within a lease", h, g.agents[i].Status()[0].Host)
 			}
 		}
 		if sum != b.Held || sum.Rate[0] > small.Rate[0] {
-			t.Errorf("got hosts that hold %+v, in all %+v", sum, b.Held)
+			t.Errorf("got hosts that hold %+v, want %+v, at most the size", sum, b.Held)
 		}
 		was, err := UnsetBudget(ctx, client, "b")
 		if err != nil || !was {

@@ -36,7 +36,7 @@ func TestRescue(t *testing.T) {
 			d, err := l.one(ctx, Request{Limiter: l, Budget: "customer-42", N: step.n, Part: step.part})
 			noError(t, err)
 			if d.Source != FromRescue || d.Err == nil || d.Allowed != step.allowed || d.Taken != step.taken || d.Remaining != step.remain || (d.RetryAfter == 0) != step.allowed {
-				t.Errorf("%T, %+v: got %+v", p, step, d)
+				t.Errorf("%T, %+v: got %+v, want that decision FromRescue with an error", p, step, d)
 			}
 			if never := step.n-step.taken > 2; never != (d.RetryAfter == meter.Never) {
 				t.Errorf("%T, %+v: got retry after %v, want Never: %v", p, step, d.RetryAfter, never)

@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 			d, err := l.Decide(ctx, "customer-42", 3)
 			noError(t, err)
 			if !d.Allowed || d.Taken != 3 || d.Remaining != 2 || d.RetryAfter != 0 || d.Source != FromStore || d.Err != nil {
-				t.Errorf("%T: 3 of 5: got %+v", p, d)
+				t.Errorf("%T: 3 of 5: got %+v, want 3 taken and 2 remaining at the store", p, d)
 			}
 			if d.Time.Before(before.Add(-time.Millisecond)) || d.Time.After(time.Now().Add(time.Millisecond)) {
 				t.Errorf("%T: got time %v, want after %v", p, d.Time, before)
@@ -75,17 +75,17 @@ func TestDecide(t *testing.T) {
 			d, err = l.Decide(ctx, "customer-42", 3)
 			noError(t, err)
 			if d.Allowed || d.Taken != 0 || d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 20*time.Second || d.ResetAfter < d.RetryAfter {
-				t.Errorf("%T: 3 of 2: got %+v", p, d)
+				t.Errorf("%T: 3 of 2: got %+v, want a refusal with 2 remaining and times", p, d)
 			}
 			d, err = l.TakeUpTo(ctx, "customer-42", 9)
 			noError(t, err)
 			if d.Allowed || d.Taken != 2 || d.Remaining != 0 || d.RetryAfter != meter.Never {
-				t.Errorf("%T: up to 9 of 2: got %+v", p, d)
+				t.Errorf("%T: up to 9 of 2: got %+v, want 2 taken and no retry", p, d)
 			}
 			d, err = l.Decide(ctx, "customer-43", 6)
 			noError(t, err)
 			if d.Allowed || d.RetryAfter != meter.Never || d.Remaining != 5 || d.ResetAfter != 0 {
-				t.Errorf("%T: 6 of 5: got %+v", p, d)
+				t.Errorf("%T: 6 of 5: got %+v, want a refusal without a retry, 5 remaining", p, d)
 			}
 		}
 	})
@@ -150,7 +150,7 @@ func TestManyKeys(t *testing.T) {
 		noError(t, err)
 		for i, d := range decisions {
 			if n := requests[i].N; d.Err != nil || d.Allowed != (n <= 5) || d.Taken != n*boolToInt(n <= 5) {
-				t.Fatalf("%+v: got %+v", requests[i], d)
+				t.Fatalf("%+v: got %+v, want allowed %v", requests[i], d, n <= 5)
 			}
 		}
 		// Two calls per limit; the first time the script is unknown.
@@ -173,7 +173,7 @@ func TestManyKeys(t *testing.T) {
 		decisions, err = s.Each(ctx, []Request{same, same, all, same})
 		noError(t, err)
 		if d := decisions; d[0].Taken != 2 || d[1].Taken != 2 || d[2].Taken != 0 || d[3].Taken != 1 {
-			t.Errorf("2 of the same 5, alternating with and without Part: got %+v", d)
+			t.Errorf("2 of the same 5, alternating with and without Part: got %+v, want 2, 2, 0 and 1 taken", d)
 		}
 	})
 }

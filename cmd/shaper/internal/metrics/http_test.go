@@ -163,12 +163,12 @@ func TestMetricsRequests(t *testing.T) {
 			t.Errorf("%s, host %.80q: got %s %.200q: want %d %q", row.request, row.host, response.Status, body, row.status, row.body)
 		}
 		if allow := response.Header.Get("Allow"); (allow == "GET, HEAD") != (row.status == 405) {
-			t.Errorf("%s: got Allow %q", row.request, allow)
+			t.Errorf("%s: got Allow %q with status %d", row.request, allow, row.status)
 		}
 	}
 	response, body := sendRequest(t, address, "GET /metrics HTTP/1.0\r\n\r\n")
 	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
-		t.Errorf("HTTP/1.0 without a host: got %s %v %.200q", response.Status, response.Header, body)
+		t.Errorf("HTTP/1.0 without a host: got %s %v %.200q, want 200 and text", response.Status, response.Header, body)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestMetricsAddress(t *testing.T) {
 	for _, text := range []string{"", "9090", "127.0.0.1", "127.0.0.1:", ":", ":65536", ":-1", ":nosuchservice", "::1:9090", "1.2.3.456:9090", "a b:9090", "http://a:9090", "a/b:9090"} {
 		_, err := ParseAddress(text)
 		if err == nil || err.Error() != fmt.Sprintf("--metrics %q: want an address such as 127.0.0.1:9190", text) {
-			t.Errorf("%q: got %v", text, err)
+			t.Errorf("%q: got %v, want that it is no address", text, err)
 		}
 	}
 }

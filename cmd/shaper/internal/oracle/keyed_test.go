@@ -34,7 +34,7 @@ func keyed(t *testing.T, text string, steps []keyedStep) {
 			f = frame{kind: ipv4, src: netip.AddrFrom4([4]byte{10, 0, 0, s.x})}
 		}
 		if got, _ := m.decide(f, whole(s.at), 1, s.in); got != s.want {
-			t.Errorf("%s: step %d, %+v: got %s", text, i, s, got)
+			t.Errorf("%s: step %d, %+v: got %s, want %s", text, i, s, got, s.want)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func byHand(t *testing.T, policy, script string) {
 	lines := strings.Split(strings.TrimSpace(script), "\n")
 	for i, got := range arrive(t, mustParse(t, policy), lines) {
 		if field := strings.Fields(lines[i]); got != field[4] {
-			t.Errorf("line %d: %s: got %s", i+1, strings.TrimSpace(lines[i]), got)
+			t.Errorf("line %d: %s: got %s, want %s", i+1, strings.TrimSpace(lines[i]), got, field[4])
 		}
 	}
 }

@@ -20,7 +20,7 @@ func verdicts(t *testing.T, text string, want []verdict) *meter {
 	m := meterOf(t, text)
 	for i, v := range want {
 		if _, reason := m.decide(frame{}, whole(v.at), v.length, v.in); reason != v.reason {
-			t.Errorf("%s: packet %d, %+v: got %s", text, i, v, reason)
+			t.Errorf("%s: packet %d, %+v: got %s, want %s", text, i, v, reason, v.reason)
 		}
 	}
 	return m
@@ -165,7 +165,7 @@ func TestWindowsAgree(t *testing.T) {
 			was, _ := a.decide(frame{}, now, length, green)
 			is, _ := b.decide(frame{}, now, length, green)
 			if seen[was]++; was != is {
-				t.Fatalf("%q: packet %d: got %s and %s", pair, i, was, is)
+				t.Fatalf("%q: packet %d: got %s and %s, want equal colors", pair, i, was, is)
 			}
 		}
 		if seen[green] < 100 || seen[red] < 100 {

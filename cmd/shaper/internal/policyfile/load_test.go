@@ -56,7 +56,7 @@ func TestExample(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	if got := strings.Join(names, " "); got != "voice video per-host rest" {
-		t.Errorf("got classes %q", got)
+		t.Errorf("got classes %q, want voice, video, per-host and rest", got)
 	}
 	video, host, rest := f.Policy.Classes[1], f.Policy.Classes[2], f.Policy.Classes[3]
 	if p := video.Meter.Params.(meter.TRTCM); p.PIR.Cmp(meter.BitRate(12e6)) != 0 || p.PBS != 96<<10 || !video.Meter.Aware {
