@@ -96,11 +96,11 @@ func TestClassifierSummaries(t *testing.T) {
 	}
 	s := sample{kind: IPv4, ethertype: etherIPv4, dscp: 1, proto: protoUDP, src: src4, dst: dst4}
 	if got := NewClassifier(matches).Classify(s.packet(), 24); got != -1 {
-		t.Errorf("class %d, want none", got)
+		t.Errorf("got class %d, want none", got)
 	}
 	matches[MaxClasses-1] = Match{DSCP: values(1), Proto: values(protoUDP)}
 	if got := NewClassifier(matches).Classify(s.packet(), 24); got != MaxClasses-1 {
-		t.Errorf("class %d, want the last", got)
+		t.Errorf("got class %d, want the last", got)
 	}
 }
 

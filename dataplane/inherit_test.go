@@ -328,7 +328,7 @@ func TestInheritBetweenKinds(t *testing.T) {
 		unchanged := outside.Clone()
 		next.Inherit(l)
 		if outside.Meter != unchanged {
-			t.Errorf("%s: the reload changed the shared meter", name)
+			t.Errorf("%s: the reload changed the state of the shared meter", name)
 		}
 		if tc, _ := next.Tokens(0); tc != test.half {
 			t.Errorf("%s: got %d tokens after the reload, want %d", name, tc, test.half)

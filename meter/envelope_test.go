@@ -212,7 +212,7 @@ func TestEnvelopeBounds(t *testing.T) {
 		{envelopeOf(TRTCM4115{CIR: Rate{1<<50 + 1, 1}, CBS: 1}), false},
 	} {
 		if _, err := NewEnvelope(test.params); (err == nil) != test.valid {
-			t.Errorf("%+v: %v, want valid: %v", test.params, err, test.valid)
+			t.Errorf("%+v: got %v, want valid: %v", test.params, err, test.valid)
 		}
 	}
 }

@@ -243,7 +243,7 @@ func TestIntegersBounds(t *testing.T) {
 	} {
 		_, err := compileProfile(t, test.params).Integers()
 		if got := fmt.Sprint(err); (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(got, test.want) {
-			t.Errorf("%+v: %v, want %q", test.params, err, test.want)
+			t.Errorf("%+v: got %v, want %q", test.params, err, test.want)
 		}
 	}
 }

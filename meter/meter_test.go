@@ -191,7 +191,7 @@ func TestParseColor(t *testing.T) {
 		}
 	}
 	if got := Color(3).String(); got != "Color(3)" {
-		t.Errorf("after the last color: %s", got)
+		t.Errorf("the number after red: got %s", got)
 	}
 	if _, err := ParseColor("amber"); err == nil {
 		t.Error("ParseColor accepted amber")

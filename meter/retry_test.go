@@ -153,7 +153,7 @@ func TestRetryAfterTSW(t *testing.T) {
 	fresh := New(p)
 	for n, m := range map[int]*Meter{0: &m, 1000: &fresh} {
 		if after, ok := m.RetryAfter(0, n); after != 0 || !ok {
-			t.Errorf("%d bytes, which are green now: %v, %v", n, after, ok)
+			t.Errorf("%d bytes, which are green now: got %v, %v, want 0, true", n, after, ok)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestResetAfterTSW(t *testing.T) {
 		m := New(p)
 		m.Color(0, test.n, Green)
 		if after, ok := m.ResetAfter(0); int64(after) != test.after || ok != test.ok {
-			t.Errorf("%d bytes: reset after %d, %v; want %d, %v", test.n, after, ok, test.after, test.ok)
+			t.Errorf("%d bytes: got reset after %d, %v; want %d, %v", test.n, after, ok, test.after, test.ok)
 		}
 	}
 }
@@ -188,17 +188,17 @@ func TestRetryAfterBounds(t *testing.T) {
 	m.Color(0, 100, Green)
 	at := int64(100 - math.MaxInt64)
 	if after, ok := m.RetryAfter(at, 100); after != math.MaxInt64 || !ok {
-		t.Errorf("100 bytes, the longest time: %d, %v", after, ok)
+		t.Errorf("100 bytes after the longest time: got %d, %v", after, ok)
 	}
 	if after, ok := m.RetryAfter(at-1, 100); ok {
-		t.Errorf("100 bytes, longer than a Duration: %d", after)
+		t.Errorf("100 bytes after more than a Duration: got %d, want none", after)
 	}
 	both := New(compileProfile(t, TRTCM{fast, 200, fast, 100}))
 	if after, ok := both.RetryAfter(0, 100); after != 0 || !ok {
-		t.Errorf("PBS bytes: %v, %v", after, ok)
+		t.Errorf("PBS bytes: got %v, %v, want 0, true", after, ok)
 	}
 	if after, ok := both.RetryAfter(0, 101); ok {
-		t.Errorf("more than PBS: %v", after)
+		t.Errorf("more than PBS: got %v, want none", after)
 	}
 }
 

@@ -74,7 +74,7 @@ func TestShardsBound(t *testing.T) {
 		}
 		got = idle.Stats()
 		if got.Keys > c.keys || got.Evicted != 0 || got.Keys+int(got.Refused) != 20*c.keys {
-			t.Errorf("%+v with Idle: %+v", c, got)
+			t.Errorf("%+v with Idle: got %+v", c, got)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestTableErrors(t *testing.T) {
 	}
 	for p, keys := range map[*Profile]int{bucket: MaxKeys, log: 64} {
 		if err := (TableConfig{Keys: keys}).Validate(p); err != nil {
-			t.Errorf("%v with the largest number of keys: %v", p.Kind(), err)
+			t.Errorf("%v with the largest number of keys: got %v", p.Kind(), err)
 		}
 	}
 	table, err := NewTable[int](bucket, TableConfig{Keys: 10})

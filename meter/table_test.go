@@ -390,6 +390,6 @@ func TestTableColorEachZeroKey(t *testing.T) {
 	table.Delete(7)
 	colors := make([]Color, 1)
 	if table.ColorEach([]int{0}, 0, []int{1}, nil, colors); colors[0] != Red {
-		t.Errorf("%v, want red: all tokens of the key were taken", colors[0])
+		t.Errorf("got %v, want red: all tokens of the key were taken", colors[0])
 	}
 }

@@ -185,7 +185,7 @@ func TestWaitLongest(t *testing.T) {
 		l := NewLocked(compileProfile(t, TokenBucket{Rate: Every(math.MaxInt64), Burst: 1}))
 		l.Color(0, 1, Green)
 		if after, ok := retryAfter(l, 0, 1); after != math.MaxInt64 || !ok {
-			t.Fatalf("%v, %v", after, ok)
+			t.Fatalf("got retry after %v, %v", after, ok)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -193,7 +193,7 @@ func TestWaitLongest(t *testing.T) {
 		time.Sleep(time.Hour)
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want the end of the context", err)
+			t.Errorf("got %v, want the end of the context", err)
 		}
 	})
 }
