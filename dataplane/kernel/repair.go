@@ -169,7 +169,7 @@ func (a attachment) markEnding() {
 }
 
 // Ended reports whether shaper itself detached the program, in this process or another.
+// For an attached shaper it is false.
 func (s *Shaper) Ended() bool {
-	a, err := readAbout(s.about)
-	return err == nil && a.Ending
+	return s.refreshDetached() == nil && s.Ending
 }

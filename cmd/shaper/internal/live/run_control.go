@@ -53,8 +53,8 @@ func (c *runControl) Prepare(in Policy, _ *struct{}) error {
 	return c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(c.iface, in.Direction.String())})
 }
 
-// Look must be called after a direction got another policy. When it returns, the new meters
-// follow their leases.
+// Look must be called after a direction got another policy. When it returns, this process
+// knows the new program, and new meters follow their leases.
 func (c *runControl) Look(struct{}, *struct{}) error {
 	looked, late := make(chan struct{}), time.After(askTimeout)
 	select {
@@ -88,17 +88,20 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 }
 
 // PrepareRun prepares the process of a shaper for a new policy, if it has one. Without that,
-// new budgets would have no share for a moment. The caller must call done after the reload.
+// new budgets would have no share for a moment. The caller must call done after the reload:
+// then the process knows the new program, and can tell later who detached it.
 func PrepareRun(sh Shaper, policy *policyfile.Compiled) (done func()) {
 	k, ok := sh.(*kernel.Shaper)
-	if !ok || !budgets.OnServer(policy.Plan) {
+	if !ok {
 		return func() {}
 	}
 	if owned, err := k.Owned(); err != nil || !owned { // its ID may belong to another process
 		return func() {}
 	}
-	if _, ok := askRun[Policy, struct{}](k.Process, "Prepare", Policy{k.Direction, policy.Label()}); !ok {
-		return func() {}
+	if budgets.OnServer(policy.Plan) {
+		if _, ok := askRun[Policy, struct{}](k.Process, "Prepare", Policy{k.Direction, policy.Label()}); !ok {
+			return func() {}
+		}
 	}
 	return func() { askRun[struct{}, struct{}](k.Process, "Look", struct{}{}) }
 }

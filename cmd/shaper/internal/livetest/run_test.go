@@ -61,7 +61,8 @@ func TestLiveSecondRun(t *testing.T) {
 	r.stopBySIGTERM()
 }
 
-// TestLiveDetachedByAnother checks that run ends when another process detaches it.
+// TestLiveDetachedByAnother checks that run ends when another process detaches it, also just
+// after another process has reloaded it.
 func TestLiveDetachedByAnother(t *testing.T) {
 	t.Parallel()
 	for _, m := range placements {
@@ -70,6 +71,7 @@ func TestLiveDetachedByAnother(t *testing.T) {
 			p := newPair(t)
 			before := p.deviceState()
 			r := p.runShaper(m.flags("--meter", unlimitedMeter)...)
+			p.wantExit(0, "reload")
 			p.wantExit(0, "detach")
 			if code := r.waitForExit(); code != 0 || r.err.String() != "shaper: v0 "+m.direction+": detached by another process\n" {
 				t.Errorf("exit %d, stderr %q: want 0 and that it was detached", code, &r.err)
