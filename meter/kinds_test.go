@@ -178,9 +178,9 @@ func TestFamilyErrors(t *testing.T) {
 		{TSWTCM{ok, ok, time.Hour, math.MaxUint64}, ""},
 		{TSWTCM{ok, ByteRate(1<<46/3600 + 1), time.Hour, 0}, "PIR allows more than 2^46 bytes in a window"},
 		{TSWTCM{ok, ByteRate(1 << 46 / 3600), time.Hour, 0}, ""},
-		{TSWTCM{ok, Rate{1<<46 + 1, time.Hour}, time.Hour, 0}, "PIR brings more than 2^46 bytes in a window"},
+		{TSWTCM{ok, Rate{1<<46 + 1, time.Hour}, time.Hour, 0}, "PIR allows more than 2^46 bytes in a window"},
 		{TSWTCM{ok, Rate{1 << 46, time.Hour}, time.Hour, 0}, ""},
-		{TSWTCM{Unlimited, Unlimited, time.Hour, 0}, "CIR brings more than 2^46 bytes in a window\nPIR brings more than 2^46 bytes in a window"},
+		{TSWTCM{Unlimited, Unlimited, time.Hour, 0}, "CIR allows more than 2^46 bytes in a window\nPIR allows more than 2^46 bytes in a window"},
 		{TokenBucket{Rate: Rate{}, Burst: 0, Warmup: -1}, "Warmup of -1ns is not between 1µs and 24h0m0s\nRate must be above zero\nBurst must be above zero"},
 	} {
 		p, err := test.params.Profile()

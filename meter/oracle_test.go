@@ -3,7 +3,7 @@ package meter
 import (
 	"math/big"
 
-	"github.com/a-seed-32e5a53f/shaper/internal/metertest"
+	"github.com/a-seed-32e5a53f/shaper/meter/metertest"
 )
 
 // oracle is the model in exact rational arithmetic of a meter with the parameters of this package.

@@ -22,9 +22,9 @@ func TestBudgetCommands(t *testing.T) {
 	policy, err := policyfile.Source{Name: "test", Text: `classes:
   - name: bytes
     match: {proto: udp}
-    meter: {type: trtcm, cir: 80mbit, cbs: 1MiB, pir: 100mbit, pbs: 2MiB, share: {budget: b, store: "unix://` + socket + `"}}
+    meter: {type: trtcm, cir: 80mbit, cbs: 1MiB, pir: 100mbit, pbs: 2MiB, share: {budget: b, interval: 500ms, store: "unix://` + socket + `"}}
   - name: packets
-    meter: {type: token-bucket, rate: 100p/1s, burst: 400, count: packets, share: {budget: p, store: "unix://` + socket + `", rescue: 50%}}
+    meter: {type: token-bucket, rate: 100p/1s, burst: 400, count: packets, share: {budget: p, interval: 500ms, store: "unix://` + socket + `", rescue: 50%}}
 `}.Compile()
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestBudgetCommands(t *testing.T) {
 	})
 	prints(1, "drop p host", "the budget has no such host")
 	prints(1, "show nothing", "the store has no such budget")
-	for _, want := range []string{`budget b: .* Mbit/s of 80 Mbit/s \+ 100 Mbit/s, with 1 host\n`, `budget p: .* packets/s of \d+ packets/s, with 1 host\n`} {
+	for _, want := range []string{`budget b: .*bit/s of 80 Mbit/s \+ 100 Mbit/s, with 1 host\n`, `budget p: .* packets/s of \d+ packets/s, with 1 host\n`} {
 		if !regexp.MustCompile(want).MatchString(notes.String()) {
 			t.Errorf("it says %q: want %q", notes.String(), want)
 		}

@@ -38,14 +38,14 @@ var rooms = []struct {
 	{"dataplane/kernel/internal/qdisc", []string{"dataplane/kernel/internal/cause", "queue"}, []string{"dataplane/nettest"}},
 	{"dataplane/kernel/internal/hook", []string{"dataplane/kernel/internal/cause", "dataplane/kernel/internal/qdisc"}, nil},
 	{"dataplane/kernel/internal/cause", nil, nil},
-	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "internal/metertest"}},
+	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "meter/metertest"}},
 	{"dataplane/tap", []string{"dataplane", "meter"}, []string{"dataplane/nettest", "queue"}},
 	{"dataplane", []string{"marker", "meter", "queue"}, nil},
 	{"queue", []string{"meter"}, nil},
 	{"marker", []string{"meter"}, nil},
 	{"meter/shared", []string{"meter"}, nil},
-	{"meter", nil, []string{"internal/metertest"}},
-	{"internal/metertest", nil, nil}, // the model shares no code
+	{"meter", nil, []string{"meter/metertest"}},
+	{"meter/metertest", nil, nil}, // the model shares no code
 	{"bpf", nil, nil},
 }
 

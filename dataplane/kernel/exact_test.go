@@ -5,7 +5,7 @@ import (
 	"math/big"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/internal/metertest"
+	"github.com/a-seed-32e5a53f/shaper/meter/metertest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 

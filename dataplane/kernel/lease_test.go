@@ -12,7 +12,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/internal/metertest"
+	"github.com/a-seed-32e5a53f/shaper/meter/metertest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
