@@ -5,8 +5,8 @@ import (
 	"math/big"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter/metertest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/metertest"
 )
 
 // exact is the model in rational numbers of a meter with the parameters of package meter.
