@@ -240,7 +240,7 @@ func TestRewind(t *testing.T) {
 			}
 		}
 		if v.now > rewindAt/2 {
-			t.Errorf("virtual time was not rewound: got %d, want at most %d", v.now, rewindAt/2)
+			t.Errorf("virtual time was not rewound: got %d, want at most %d", v.now, int64(rewindAt/2))
 		}
 	}
 }
