@@ -90,16 +90,14 @@ func TestQdiscLink(t *testing.T) {
 		for id := range uint16(4) {
 			defer nettest.Fill(w.Socket(int(id)+1, Handle(id+1)))()
 		}
-		full := func() bool { // the link is never idle for a queue that has a backlog
-			for _, s := range w.stats() {
-				if s.Queued == 0 {
-					return false
-				}
-			}
-			return true
+		full := func() bool { // then the link is never idle for a queue
+			s := w.stats()
+			return s[1].Queued > 0 && s[2].Queued > 0 && s[3].Queued > 0 && s[4].Queued > 0
 		}
-		for begin := time.Now(); !full() && time.Since(begin) < time.Minute; {
-			time.Sleep(10 * time.Millisecond)
+		for begin := time.Now(); !full(); time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("got %+v after a minute, want a backlog in each queue", w.stats())
+			}
 		}
 		sniffer := w.Far.Sniff("v0")
 		sniffer.Wait(n, time.Minute)
