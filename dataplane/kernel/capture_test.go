@@ -31,7 +31,7 @@ func (c *collector) Process(packets []dataplane.Packet, verdicts []dataplane.Ver
 	return nil
 }
 
-// marks are values of skb marks, including those that pre-color maps contain.
+// marks are skb marks, some of them with an entry in the pre-color maps.
 var marks = []uint32{0, 1, 2, 7, 63, 64, 65, 1000, 1 << 31, math.MaxUint32}
 
 // captured reads all captures, one after the other, and gives the packets skb marks. A

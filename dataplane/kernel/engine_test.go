@@ -99,16 +99,19 @@ func (h *hooked) open() error {
 
 // skb is struct __sk_buff of linux/bpf.h.
 type skb struct {
-	_       [2]uint32
-	Mark    uint32
-	_       [33]uint32
-	_       [2]uint64 // flow_keys, tstamp
-	WireLen uint32
-	GSOSegs uint32
-	_       uint64 // sk
-	GSOSize uint32
-	_       uint32 // tstamp_type
-	_       uint64 // hwtstamp
+	_        [2]uint32
+	Mark     uint32
+	_        [5]uint32
+	Priority uint32
+	_        [27]uint32
+	_        uint64 // flow_keys
+	Tstamp   uint64
+	WireLen  uint32
+	GSOSegs  uint32
+	_        uint64 // sk
+	GSOSize  uint32
+	_        uint32 // tstamp_type
+	_        uint64 // hwtstamp
 }
 
 // run runs the program on one packet and decodes the verdict. context is the packet's skb, at

@@ -72,7 +72,7 @@ func TestExpiryQueue(t *testing.T) {
 	for _, pacer := range []Pacer{FQ, HTB} {
 		h := newPaced(t, policy, pacer, false)
 		h.setExpiry(t, uint64(10*ms))
-		in := skbQueued{Priority: 7, Tstamp: 12345}
+		in := skb{Priority: 7, Tstamp: 12345}
 		if _, out := h.runQueued(t, datagram(10*ms-1, 0, 1000), in); out == in {
 			t.Errorf("%s: a packet before the deadline is not queued", pacer)
 		}

@@ -16,23 +16,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// skbQueued is struct __sk_buff of linux/bpf.h with the fields that pacers use.
-type skbQueued struct {
-	_        [8]uint32
-	Priority uint32
-	_        [27]uint32
-	_        uint64 // flow_keys
-	Tstamp   uint64
-	WireLen  uint32
-	GSOSegs  uint32
-	_        uint64 // sk
-	GSOSize  uint32
-	_        uint32 // tstamp_type
-	_        uint64 // hwtstamp
-}
-
 // runQueued runs a program with queues on a packet, and returns the verdict and the skb.
-func (h *hooked) runQueued(t *testing.T, p dataplane.Packet, in skbQueued) (v dataplane.Verdict, out skbQueued) {
+func (h *hooked) runQueued(t *testing.T, p dataplane.Packet, in skb) (v dataplane.Verdict, out skb) {
 	t.Helper()
 	h.now = max(h.now, p.Time)
 	record := bpf.ShaperRecord{Time: uint64(h.now), Wire: uint32(p.WireLen), Link: uint16(p.Link)}
@@ -85,7 +70,7 @@ func TestQueueDepartures(t *testing.T) {
 		{40, 0, func() int64 { return 0 }},
 		{0, 0, func() int64 { return d }},
 	} {
-		v, out := h.runQueued(t, datagram(now, r.tos, 1000), skbQueued{Tstamp: uint64(r.tstamp), Priority: qdisc.Handle(1)})
+		v, out := h.runQueued(t, datagram(now, r.tos, 1000), skb{Tstamp: uint64(r.tstamp), Priority: qdisc.Handle(1)})
 		if want := r.want(); int64(out.Tstamp) != want {
 			t.Errorf("row %d: tstamp %d: got %d, want %d", i, r.tstamp, int64(out.Tstamp), want)
 		}
@@ -143,7 +128,7 @@ func TestQueueLeaves(t *testing.T) {
 	}
 	dry := newPaced(t, policy, "", true)
 	for i, r := range rows {
-		in := skbQueued{Priority: r.priority, Tstamp: 12345}
+		in := skb{Priority: r.priority, Tstamp: 12345}
 		if _, out := h.runQueued(t, datagram(int64(i)*10*ms, r.tos, 1000), in); out.Priority != r.want(h) || out.Tstamp != in.Tstamp {
 			t.Errorf("row %d: priority %#x: got %#x and tstamp %d, want %#x and %d", i, r.priority, out.Priority, out.Tstamp, r.want(h), in.Tstamp)
 		}
@@ -151,7 +136,7 @@ func TestQueueLeaves(t *testing.T) {
 			t.Errorf("row %d, dry run: got priority %#x and tstamp %d, want %#x and %d", i, out.Priority, out.Tstamp, in.Priority, in.Tstamp)
 		}
 	}
-	if v, out := h.runQueued(t, datagram(ms*1000, 8, 1000), skbQueued{}); !v.Done.Dropped() || out.Priority != 0 {
+	if v, out := h.runQueued(t, datagram(ms*1000, 8, 1000), skb{}); !v.Done.Dropped() || out.Priority != 0 {
 		t.Errorf("got %+v and priority %#x, want a drop and 0", v, out.Priority)
 	}
 }
@@ -166,7 +151,7 @@ func TestQueueDry(t *testing.T) {
 	for i, want := range []string{"0", "1000000", "2000000 ce", "queue-full"} {
 		p := datagram(0, 1, 1000)
 		before := slices.Clone(p.Data)
-		v, out := h.runQueued(t, p, skbQueued{Tstamp: 5, Priority: qdisc.Handle(1)})
+		v, out := h.runQueued(t, p, skb{Tstamp: 5, Priority: qdisc.Handle(1)})
 		if queueFate(&v) != want || out.Tstamp != 5 || out.Priority != qdisc.Handle(1) || !slices.Equal(p.Data, before) {
 			t.Errorf("packet %d: got %s, tstamp %d, priority %#x, want %s, 5 and %#x", i, queueFate(&v), out.Tstamp, out.Priority, want, qdisc.Handle(1))
 		}
@@ -204,7 +189,7 @@ func TestQueueSegments(t *testing.T) {
 			wire := uint32(6 * (14 + 40 + 500))
 			next := int64(0)
 			for i := range 4 {
-				v, out := h.runQueued(t, large, skbQueued{GSOSize: 500, GSOSegs: 6, WireLen: wire})
+				v, out := h.runQueued(t, large, skb{GSOSize: 500, GSOSegs: 6, WireLen: wire})
 				if v.Departure != next || int64(out.Tstamp) != next || int64(v.Length) != 6*test.each {
 					t.Errorf("packet %d: got %+v and tstamp %d, want %d bytes and departure at %d", i, v, out.Tstamp, 6*test.each, next)
 				}

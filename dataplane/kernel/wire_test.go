@@ -113,18 +113,10 @@ func (w *wire) receive(port int) *net.UDPConn {
 	w.T.Helper()
 	var conn *net.UDPConn
 	w.inFar(func() (err error) {
-		conn, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
-		if err != nil {
-			return err
-		}
-		raw, err := conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		failed := raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+		conn, err = nettest.ListenUDP(port, func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
 		})
-		return errors.Join(failed, err)
+		return err
 	})
 	w.T.Cleanup(func() { conn.Close() })
 	return conn

@@ -85,26 +85,38 @@ type Sender struct {
 // Write sends a datagram.
 func (s *Sender) Write(b []byte) (int, error) { return s.WriteTo(b, s.To) }
 
+// ListenUDP opens a UDP socket in this thread's network namespace, on a port or on any if port
+// is 0. set sets the options of its file descriptor.
+func ListenUDP(port int, set func(fd int) error) (*net.UDPConn, error) {
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{Port: port})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		failed := raw.Control(func(fd uintptr) { err = set(int(fd)) })
+		err = errors.Join(failed, err)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
 // Socket returns a sender. Its packets have an skb priority; 0 means none.
 func (w *Wire) Socket(port int, priority uint32) *Sender {
 	w.T.Helper()
 	conn := &Sender{To: &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: port}}
 	w.Do(func() (err error) {
-		conn.UDPConn, err = net.ListenUDP("udp4", nil)
-		if err != nil {
-			return err
-		}
-		raw, err := conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		failed := raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16<<20)
+		conn.UDPConn, err = ListenUDP(0, func(fd int) error {
+			err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16<<20)
 			if err == nil && priority != 0 {
-				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, int(priority))
+				err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(priority))
 			}
+			return err
 		})
-		return errors.Join(failed, err)
+		return err
 	})
 	w.T.Cleanup(func() { conn.Close() })
 	return conn
