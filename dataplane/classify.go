@@ -17,7 +17,7 @@ type Classifier struct{ Tables }
 type Tables struct {
 	Stride int       // length of a vector, words, the summary included
 	Words  []uint64  // all vectors, one after the other
-	IsIP   [2]uint32 // vectors of packets that are not IP, and of those that are
+	IsIP   [2]uint32 // vectors of non-IP and of IP packets
 	// Direct contains a table for proto, sport, dport, dscp, vlan, pcp and ethertype;
 	// nil if no match uses the field.
 	Direct [numFields]Direct

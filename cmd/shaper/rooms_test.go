@@ -13,7 +13,7 @@ import (
 const module = "github.com/a-seed-32e5a53f/shaper/"
 
 // rooms has the packages of this module that each room may import, besides those in its
-// own folders, and those that its tests may import as well. All other imports are errors.
+// own folders, and the packages that only its tests may import. All other imports are errors.
 var rooms = []struct {
 	room       string
 	may, tests []string

@@ -16,7 +16,7 @@ import (
 
 // Cleared is the result of Clear.
 type Cleared struct {
-	Removed []string // what was removed, one line each
+	Removed []string // descriptions of the removed objects, one line each
 	Notes   []string // unexpected events, one line each
 	Lost    Lost     // packets dropped with their queues
 }

@@ -252,7 +252,7 @@ func openTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// freeTables frees the tables of stages, except those that inUse has, too.
+// freeTables frees the tables of stages, except tables that inUse also contains.
 func (s *stateMaps) freeTables(stages, inUse []bpf.ShaperStage) error {
 	skip := map[int32]bool{}
 	for i := range inUse {

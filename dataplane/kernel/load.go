@@ -93,7 +93,7 @@ func (s *stateMaps) forPlan(g *image, before *About, claims *budgetClaims) (*sta
 	return &out, nil
 }
 
-// newStateMaps makes the maps, except those whose size depends on the policy.
+// newStateMaps makes the maps whose size does not depend on the policy.
 func newStateMaps() (*stateMaps, error) {
 	// Before Linux 5.11, maps count against RLIMIT_MEMLOCK. If it cannot be raised,
 	// making a map fails with the reason.

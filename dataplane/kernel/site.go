@@ -26,7 +26,7 @@ type site struct {
 
 	// guard is called before the first change that outlives the process; nil after that.
 	guard   func() error
-	Removed []string // what was removed, one line each
+	Removed []string // descriptions of the removed objects, one line each
 	Notes   []string // unexpected events, one line each
 	Lost    Lost     // packets dropped with their queues
 }

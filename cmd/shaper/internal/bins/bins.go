@@ -96,8 +96,8 @@ func (s *Series) halve() {
 // Put merges a value into a bin.
 func (s *Series) Put(bin int, v int64) { s.values[bin] = s.merge(s.values[bin], v) }
 
-// Area averages a backlog over each bin. For each bin it sums the bytes that arrive minus
-// those that depart, and these bytes times their times. From both sums, Means computes the
+// Area averages a backlog over each bin. For each bin it sums the arriving bytes minus
+// the departing bytes, and these bytes times their times. From both sums, Means computes the
 // integral of the backlog up to the end of each bin. A long queueing delay therefore costs
 // no more than a short one, and the order of packets does not matter. The second sum may
 // wrap; the difference between bins wraps only if 1 GB is queued for hours.

@@ -121,8 +121,8 @@ func (w *Witness) countQueued(v *dataplane.Verdict) {
 	}
 }
 
-// Settle returns the verdicts of links. It first returns those that were settled before the
-// packet of interest arrived.
+// Settle returns the verdicts of links, beginning with the verdicts that were settled before
+// the packet of interest arrived.
 func (w *Witness) Settle(now int64, v *dataplane.Verdict) bool {
 	w.ending = now == math.MaxInt64
 	if len(w.settled) > 0 {

@@ -92,8 +92,8 @@ func TestLiveSegments(t *testing.T) {
 }
 
 // checkSegmentCounts sends a TCP stream to the far end and returns the frames that arrived
-// there. It checks that the shaper counted these packets and those that veth dropped: on a busy
-// machine, the backlog of the receiving CPU can be full.
+// there. It checks that the shaper counted these packets and the packets that veth dropped: on a
+// busy machine, the backlog of the receiving CPU can be full.
 func (p *pair) checkSegmentCounts(at net.IP, size int) (frames []nettest.Frame, want packetCount) {
 	p.t.Helper()
 	sniffer := p.far.Sniff("v0")

@@ -16,7 +16,7 @@ import (
 // written directly.
 type File struct {
 	io.Writer
-	what string // kind of output, for errors
+	kind string // for errors
 	path string // path as given by the user; "-" for the standard output
 	file *os.File
 	temp string      // name before commit, or ""
@@ -35,24 +35,24 @@ func nameErrorf(format string, args ...any) error { return &NameError{fmt.Errorf
 
 // Create creates an output, or returns stdout for the name "-". It returns a *NameError if
 // the file is a directory, one of taken, whose keys describe the files, or behind a symbolic
-// link of another user. what is the kind of output, for errors.
-func Create(what, path string, stdout io.Writer, taken map[string]os.FileInfo) (*File, error) {
-	o := &File{what: what, path: path, Writer: stdout}
+// link of another user. kind describes the output in errors.
+func Create(kind, path string, stdout io.Writer, taken map[string]os.FileInfo) (*File, error) {
+	o := &File{kind: kind, path: path, Writer: stdout}
 	if path == "-" {
 		return o, nil
 	}
 	if err := followable(path); err != nil {
-		return nil, nameErrorf("%s %q: %w", what, path, err)
+		return nil, nameErrorf("%s %q: %w", kind, path, err)
 	}
 	info, err := os.Stat(path)
 	if err == nil {
 		for name, other := range taken {
 			if os.SameFile(info, other) {
-				return nil, nameErrorf("%s %q is the same file as %s: choose another name", what, path, name)
+				return nil, nameErrorf("%s %q is the same file as %s: choose another name", kind, path, name)
 			}
 		}
 		if info.IsDir() {
-			return nil, nameErrorf("%s %q is a directory", what, path)
+			return nil, nameErrorf("%s %q is a directory", kind, path)
 		}
 	}
 	if err == nil && !info.Mode().IsRegular() {
@@ -171,9 +171,9 @@ func (o *File) Wrap(err error) error {
 	}
 	err = WithoutPath(err)
 	if o.temp == "" {
-		return fmt.Errorf("%s %q: %w", o.what, o.path, err)
+		return fmt.Errorf("%s %q: %w", o.kind, o.path, err)
 	}
-	return fmt.Errorf("%s %q: %w: nothing was written", o.what, o.path, err)
+	return fmt.Errorf("%s %q: %w: nothing was written", o.kind, o.path, err)
 }
 
 // WithoutPath returns the reason in an error that names a file.

@@ -113,7 +113,7 @@ func shortened(n int64) string {
 // labels is the width of the labels of shaper status, including spaces.
 const labels = 11
 
-// Folded prints lines and breaks those that are too wide. On a terminal, a word that is
+// Folded prints lines, and breaks lines that are too wide. On a terminal, a word that is
 // wider than a line, such as a path, is cut at its front.
 func (p *Printer) Folded(lines string) {
 	for line := range strings.Lines(lines) {

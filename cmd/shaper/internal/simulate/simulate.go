@@ -39,7 +39,7 @@ type Result struct {
 	Lost        int64   // calls without a reply; at most Calls, although a few may be from before the start
 	Refused     int64   // calls that the store rejected
 	Passed      float64 // bytes
-	Hosts       int     // number of hosts, including those that joined
+	Hosts       int     // number of hosts, including hosts that joined later
 	Time        time.Duration
 	Series      Series
 }
