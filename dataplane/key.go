@@ -97,7 +97,8 @@ func newKeyReader(k Key) keyReader {
 type keyTable struct {
 	keyReader
 	table *meter.Table[packetKey]
-	moved bool // another pipeline has inherited the table
+	batch []packetKey // keys for prefetch
+	moved bool        // another pipeline has inherited the table
 }
 
 // flowNumber returns the flow of a packet in a fair queue. All packets without a key are

@@ -18,6 +18,7 @@ type Pipeline struct {
 	stats  []ClassStats // by class; the last one counts unclassified packets
 	now    int64        // the latest arrival time, ns
 	steps  *[]Step      // result of Explain; nil during Process
+	tables []*keyTable  // by class: the first table of keys in its chain of meters; nil if there are none
 }
 
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
@@ -47,6 +48,7 @@ func NewPipeline(plan *Plan) *Pipeline {
 	for i := range plan.Stages {
 		l.stages[i].initialize(&plan.Stages[i])
 	}
+	l.findTables()
 	for i := range plan.Envelopes {
 		p := &plan.Envelopes[i]
 		e, _ := meter.NewEnvelope(p.EnvelopeParams) // Compile has checked it
@@ -87,15 +89,24 @@ func (l *Pipeline) Accepts(link LinkType) error { return l.plan.Length.Accepts(l
 // verdict to v and marks into p.Data. The pipeline's clock is the largest p.Time so far;
 // an earlier packet is treated as if it arrived at that time.
 func (l *Pipeline) Process(p *Packet, v *Verdict) {
+	l.classify(p, v)
+	l.decide(p, v)
+}
+
+// classify is the part of Process that depends on nothing but the packet and the clock.
+func (l *Pipeline) classify(p *Packet, v *Verdict) {
 	Parse(p)
 	l.now = max(l.now, p.Time)
 	n := l.plan.Length.packetLength(p)
 	*v = Verdict{Now: l.now, Departure: l.now, ID: p.ID, Length: n, Packets: max(p.Segments, 1)}
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
-	i := l.plan.Classifier.Classify(p, n)
-	v.Class = int32(i)
-	if i < 0 {
+	v.Class = int32(l.plan.Classifier.Classify(p, n))
+}
+
+// decide is the rest of Process: meter and act.
+func (l *Pipeline) decide(p *Packet, v *Verdict) {
+	if v.Class < 0 {
 		v.Reason = p.Kind.Untaken()
 		stats := &l.stats[len(l.stats)-1]
 		stats.Untaken.add(v.count())
@@ -106,7 +117,7 @@ func (l *Pipeline) Process(p *Packet, v *Verdict) {
 		v.Done = Pass
 		return
 	}
-	class := &l.plan.Classes[i]
+	class := &l.plan.Classes[v.Class]
 	if class.Stage < 0 {
 		v.Reason = NoMeter
 	} else {
@@ -130,9 +141,9 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 		}
 		in := v.Color
 		if l.steps == nil {
-			v.Color = s.color(p, l.now, n, in)
+			v.Color = s.color(p, v.Now, n, in)
 		} else {
-			step := s.explain(p, l.now, n, in)
+			step := s.explain(p, v.Now, n, in)
 			step.Stage = i
 			*l.steps = append(*l.steps, step)
 			v.Color = step.Color
@@ -207,12 +218,12 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict) {
 	packet := queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()}
 	var fate queue.Fate
 	if q.leaky != nil {
-		v.Departure, fate = q.leaky.Admit(l.now, packet)
+		v.Departure, fate = q.leaky.Admit(v.Now, packet)
 	} else {
 		if q.plan.Fair {
 			packet.Flow = q.flows.flowNumber(p, q.plan.Seed)
 		}
-		fate = l.links[q.plan.Link].Admit(l.now, q.linkIndex, packet, *v)
+		fate = l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, *v)
 		if !fate.Dropped() {
 			v.Done |= Waiting
 			return

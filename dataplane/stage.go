@@ -19,7 +19,7 @@ func (s *stage) initialize(p *PlanStage) {
 	switch {
 	case p.Envelope >= 0:
 	case p.Keyed():
-		s.keyed = &keyTable{keyReader: newKeyReader(p.Key)}
+		s.keyed = &keyTable{keyReader: newKeyReader(p.Key), batch: make([]packetKey, 0, batchSize)}
 		s.keyed.table, _ = meter.NewTable[packetKey](p.Profile, p.tableConfig()) // Compile has checked it
 	case p.Leased:
 		s.leased = new(leased)

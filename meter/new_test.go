@@ -156,6 +156,7 @@ func TestZeroTable(t *testing.T) {
 		"Decide":     func() { table.Decide(1, 0, 1) },
 		"Explain":    func() { table.Explain(1, 0, 1, Green) },
 		"Peek":       func() { table.Peek(1, 0, 1, Green) },
+		"Prefetch":   func() { table.Prefetch([]int{1}) },
 		"RetryAfter": func() { table.RetryAfter(1, 0, 1) },
 		"Tokens":     func() { table.Tokens(1, 0) },
 		"Delete":     func() { table.Delete(1) },

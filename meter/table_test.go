@@ -362,6 +362,7 @@ func TestTableColorEach(t *testing.T) {
 				colors[i] = Color(r.IntN(3))
 				want[i] = one.Color(keys[i], now, lengths[i], colors[i])
 			}
+			each.Prefetch(keys) // changes nothing
 			each.ColorEach(keys, now, lengths, colors, colors)
 			for i := range want {
 				if colors[i] != want[i] {

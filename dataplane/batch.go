@@ -1,0 +1,65 @@
+package dataplane
+
+// batchSize is the number of packets that ProcessBatch classifies before it meters them.
+const batchSize = 32
+
+// ProcessBatch is Process for each packet in order, with the verdict of the same index.
+// There must be at least as many verdicts as packets, and packets must not share Data. It
+// is faster than Process if a meter has many keys: the cache misses of their tokens overlap.
+func (l *Pipeline) ProcessBatch(packets []Packet, verdicts []Verdict) {
+	verdicts = verdicts[:len(packets)]
+	for len(packets) > 0 {
+		n := min(len(packets), batchSize)
+		for i := range n {
+			l.classify(&packets[i], &verdicts[i])
+		}
+		if l.tables != nil {
+			l.prefetch(packets[:n], verdicts)
+		}
+		for i := range n {
+			l.decide(&packets[i], &verdicts[i])
+		}
+		packets, verdicts = packets[n:], verdicts[n:]
+	}
+}
+
+// findTables finds the first table of keys of each class.
+func (l *Pipeline) findTables() {
+	for i := range l.plan.Classes {
+		stage := l.plan.Classes[i].Stage
+		for stage >= 0 && l.stages[stage].keyed == nil {
+			stage = l.plan.Stages[stage].Then
+		}
+		if stage < 0 {
+			continue
+		}
+		if l.tables == nil {
+			l.tables = make([]*keyTable, len(l.plan.Classes))
+		}
+		l.tables[i] = l.stages[stage].keyed
+	}
+}
+
+// prefetch loads the memory of the keys of classified packets.
+func (l *Pipeline) prefetch(packets []Packet, verdicts []Verdict) {
+	var used [batchSize]*keyTable
+	n := 0
+	for i := range packets {
+		class := verdicts[i].Class
+		if class < 0 || l.tables[class] == nil {
+			continue
+		}
+		t := l.tables[class]
+		if key, ok := t.packetKey(&packets[i]); ok {
+			if len(t.batch) == 0 {
+				used[n] = t
+				n++
+			}
+			t.batch = append(t.batch, key)
+		}
+	}
+	for _, t := range used[:n] {
+		t.table.Prefetch(t.batch)
+		t.batch = t.batch[:0]
+	}
+}

@@ -1,0 +1,110 @@
+package dataplane
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// keyedPolicy returns a random policy whose meters often have keys, and whose last class is
+// a flow of an envelope.
+func keyedPolicy(r *rand.Rand) *Policy {
+	policy := randomPolicy(r, r.IntN(2) == 0, anyField(r))
+	seen := map[*Meter]bool{nil: true}
+	for i := range policy.Classes {
+		for m := policy.Classes[i].Meter; !seen[m]; m = m.Then {
+			seen[m] = true
+			if r.IntN(2) == 0 {
+				m.Per, m.Keys, m.Initial = Key{By: KeyField(1 + r.IntN(int(ByDSCP)))}, 1+r.IntN(20), Fraction{0, int64(r.IntN(2))}
+				m.Idle = m.Initial.Den == 0 && r.IntN(2) == 0
+			}
+		}
+	}
+	flow := meter.TRTCM4115{CIR: meter.BitRate(1e6), CBS: 3000, EIR: meter.BitRate(1e6), EBS: 3000}
+	policy.Classes = append(policy.Classes, Class{
+		Name: "flow", Match: randomMatch(r, 12), Meter: &Meter{Params: flow, Envelope: &Envelope{Name: "e"}, Rank: 1},
+		Green: &Action{Marks: []Mark{{DSCP, 10}, {SKBMark, 3}}},
+	})
+	policy.DropUnclassified = r.IntN(2) == 0
+	return policy
+}
+
+// TestBatch compares ProcessBatch with a call of Process for each packet.
+func TestBatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 7))
+	keys, evicted := 0, uint64(0)
+	for range 150 {
+		policy := keyedPolicy(r)
+		single, batched := newPipeline(t, policy), newPipeline(t, policy)
+		var frames [40][]byte // fewer than packets, so that keys return
+		for i := range frames {
+			frames[i] = randomFrame(r)
+		}
+		now := int64(0)
+		for range 30 {
+			want := make([]Packet, r.IntN(3*batchSize))
+			for i := range want {
+				now += r.Int64N(2e6) - 1e5
+				want[i] = Packet{Data: bytes.Clone(frames[r.IntN(len(frames))]), Link: LinkEthernet, Time: now, Mark: r.Uint32N(4), ID: now}
+				if r.IntN(9) == 0 {
+					want[i].Segments, want[i].Segment = 3, 500
+				}
+			}
+			got, verdicts := make([]Packet, len(want)), make([]Verdict, len(want)+1)
+			for i := range want {
+				got[i] = want[i]
+				got[i].Data = bytes.Clone(want[i].Data)
+			}
+			batched.ProcessBatch(got, verdicts)
+			for i := range want {
+				v := verdictOf(single, &want[i])
+				if verdicts[i] != v || !reflect.DeepEqual(got[i], want[i]) {
+					t.Fatalf("packet %d: got %+v and %+v, want %+v and %+v", i, verdicts[i], got[i], v, want[i])
+				}
+			}
+			settle := []int64{now, math.MinInt64}[r.IntN(2)]
+			if got, want := settled(policy, batched, settle), settled(policy, single, settle); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("settled %q, want %q", got, want)
+			}
+		}
+		for i := range single.stages {
+			if single.Keys(i) != batched.Keys(i) {
+				t.Errorf("stage %d: got keys %+v, want %+v", i, batched.Keys(i), single.Keys(i))
+			}
+			c, e := single.Tokens(i)
+			if gotC, gotE := batched.Tokens(i); gotC != c || gotE != e {
+				t.Errorf("stage %d: got tokens %d and %d, want %d and %d", i, gotC, gotE, c, e)
+			}
+			keys, evicted = keys+single.Keys(i).Keys, evicted+single.Keys(i).Evicted
+		}
+		if !reflect.DeepEqual(single.Stats(), batched.Stats()) || single.Now() != batched.Now() ||
+			!reflect.DeepEqual(single.Queues(now+1e9), batched.Queues(now+1e9)) {
+			t.Fatal("counters, clock or queues differ")
+		}
+	}
+	if keys < 300 || evicted < 1000 {
+		t.Errorf("%d keys and %d evictions are too few for a test", keys, evicted)
+	}
+}
+
+// TestBatchAllocatesNothing includes packets of new keys.
+func TestBatchAllocatesNothing(t *testing.T) {
+	policy := &Policy{Classes: []Class{{Name: "a", Meter: &Meter{Params: meter.TokenBucket{Rate: mega, Burst: 1500}, Per: Key{By: ByFlow}, Keys: 9}}}}
+	l := newPipeline(t, policy)
+	packets, verdicts := make([]Packet, 50), make([]Verdict, 50)
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range packets {
+		packets[i] = Packet{Data: randomFrame(r), Link: LinkEthernet}
+	}
+	if allocs := testing.AllocsPerRun(100, func() { l.ProcessBatch(packets, verdicts) }); allocs != 0 {
+		t.Errorf("got %v allocations per batch, want 0", allocs)
+	}
+	if l.Keys(0).Evicted == 0 {
+		t.Error("no key was evicted")
+	}
+}
