@@ -13,7 +13,7 @@ export CGO_ENABLED = 0
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 
-.PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-peers clean
+.PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-peers bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,6 +140,9 @@ bench: ## measure the ratios of docs/BENCHMARKS.md; those of the kernel need roo
 bench-peers: ## the same, also against DPDK's rte_meter
 	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS)
+
+bench-quick: ## compare the benchmarks with those of the last tagged version, or of BASE
+	@.ci/bench-quick
 
 clean: ## remove bin
 	rm -rf bin
