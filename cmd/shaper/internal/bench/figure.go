@@ -62,44 +62,56 @@ func amount(what string, bar, aim float64, unit string, ours, other side) figure
 	}
 }
 
-// row measures both sides alternately, round by round.
-func (f *figure) row(rounds int) string {
-	var ours, other, measured []float64
+// result is a measured figure.
+type result struct {
+	*figure
+	value, least, greatest float64 // median and extremes of the rounds' results
+	ours, other            float64 // medians
+	err                    error   // not nil: it could not be measured
+}
+
+// measure measures both sides alternately, round by round, after a round to warm up.
+func (f *figure) measure(rounds int) result {
 	if f.most > 0 {
 		rounds = min(rounds, f.most)
 	}
+	var ours, other, measured []float64
 	for round := range rounds + 1 {
 		a, err := f.ours()
-		if err != nil {
-			return f.failed(err)
-		}
 		b := 0.0
-		if f.other != nil {
-			if b, err = f.other(); err != nil {
-				return f.failed(err)
-			}
+		if err == nil && f.other != nil {
+			b, err = f.other()
 		}
-		if round == 0 {
-			continue // warm-up
+		if err != nil {
+			return result{figure: f, err: err}
 		}
-		ours, other, measured = append(ours, a), append(other, b), append(measured, f.measured(a, b))
+		if round > 0 {
+			ours, other, measured = append(ours, a), append(other, b), append(measured, f.measured(a, b))
+		}
 	}
-	m := median(measured)
-	beside := ""
-	if f.other != nil {
-		beside = number(median(other)) + f.each
-	}
-	aim := ""
-	if f.aim != noAim {
-		aim = number(f.aim) + f.unit
-	}
-	return fmt.Sprintf("| %s | %s | %s | %s%s [%s..%s] | %s%s | %s | %s |", f.what, f.barText(), aim,
-		number(m), f.unit, number(slices.Min(measured)), number(slices.Max(measured)),
-		number(median(ours)), f.each, beside, f.met(m))
+	return result{f, median(measured), slices.Min(measured), slices.Max(measured), median(ours), median(other), nil}
 }
 
-func (f *figure) failed(err error) string {
-	return fmt.Sprintf("| %s | %s | | not measured: %v | | | |", f.what, f.barText(), err)
+// row returns the result as a row of the table.
+func (r result) row() string {
+	if r.err != nil {
+		return fmt.Sprintf("| %s | %s | %s | not measured: %v | | | |", r.what, r.barText(), r.aimText(), r.err)
+	}
+	beside := ""
+	if r.figure.other != nil {
+		beside = number(r.other) + r.each
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s [%s..%s] | %s%s | %s | %s |", r.what, r.barText(), r.aimText(),
+		r.valueText(), number(r.least), number(r.greatest), number(r.ours), r.each, beside, r.met())
+}
+
+func (r result) valueText() string { return number(r.value) + r.unit }
+
+func (f *figure) aimText() string {
+	if f.aim == noAim {
+		return ""
+	}
+	return number(f.aim) + f.unit
 }
 
 func (f *figure) barText() string {
@@ -109,14 +121,17 @@ func (f *figure) barText() string {
 	return number(f.bar) + f.unit
 }
 
-func (f *figure) met(m float64) string {
-	reached := func(goal float64) bool { return m <= goal && !f.more || m >= goal && f.more }
+// met returns the better one of bar and aim that was reached, "no", or "" if there is neither.
+func (r result) met() string {
+	reached := func(goal float64) bool {
+		return r.value <= goal && !r.more || r.value >= goal && r.more
+	}
 	switch {
-	case math.IsInf(f.bar, 0):
+	case math.IsInf(r.bar, 0):
 		return ""
-	case f.aim != noAim && reached(f.aim):
+	case r.aim != noAim && reached(r.aim):
 		return "aim"
-	case reached(f.bar):
+	case reached(r.bar):
 		return "bar"
 	}
 	return "no"

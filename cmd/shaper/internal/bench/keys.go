@@ -36,19 +36,22 @@ func newKeys() (*meter.Table[uint64], error) {
 	return t, nil
 }
 
+// newKeyShards returns Shards in which all keys are in use.
+func newKeyShards() (*meter.Shards[uint64], error) {
+	// Keys do not spread evenly, so each shard has room for a few more.
+	t, err := meter.NewShards[uint64](keyProfile, meter.TableConfig{Keys: numKeys + numKeys/4}, numShards)
+	if err != nil {
+		return nil, err
+	}
+	for key := range uint64(numKeys) {
+		t.Color(key, 0, 0, meter.Green)
+	}
+	return t, nil
+}
+
 func tableFigures() []figure {
 	table := sync.OnceValues(newKeys)
-	shards := sync.OnceValues(func() (*meter.Shards[uint64], error) {
-		// Keys do not spread evenly, so each shard has room for a few more.
-		t, err := meter.NewShards[uint64](keyProfile, meter.TableConfig{Keys: numKeys + numKeys/4}, numShards)
-		if err != nil {
-			return nil, err
-		}
-		for key := range uint64(numKeys) {
-			t.Color(key, 0, 0, meter.Green)
-		}
-		return t, nil
-	})
+	shards := sync.OnceValues(newKeyShards)
 	full := sync.OnceValues(newKeys)
 	next := uint64(numKeys) // a key that the table has not seen
 	hits := onSource(table, func(t *meter.Table[uint64]) (float64, error) {
@@ -165,13 +168,14 @@ func heap() float64 {
 // sources is a policy loaded into the kernel, with packets from a million source addresses.
 type sources struct {
 	*kernel.Walker
+	n        uint32
 	packets  []dataplane.Packet
 	verdicts []dataplane.Verdict
 	now      int64
 }
 
-// newSources loads a policy with one meter, or with one meter per source.
-func newSources(per dataplane.Key) (*sources, error) {
+// newSources loads a policy with one meter, or with one meter for each of n sources.
+func newSources(per dataplane.Key, n uint32) (*sources, error) {
 	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
 	if per.By != dataplane.NoKey {
 		m.Keys = numKeys
@@ -184,11 +188,11 @@ func newSources(per dataplane.Key) (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sources{Walker: w, verdicts: make([]dataplane.Verdict, w.Batch()), now: int64(time.Second)}
+	s := &sources{Walker: w, n: n, verdicts: make([]dataplane.Verdict, w.Batch()), now: int64(time.Second)}
 	for range w.Batch() {
 		s.packets = append(s.packets, dataplane.Packet{Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet})
 	}
-	for first := uint32(0); first < numKeys; first += uint32(len(s.packets)) {
+	for first := uint32(0); first < n; first += uint32(len(s.packets)) {
 		if err := s.process(func(i int) uint32 { return first + uint32(i) }); err != nil {
 			return nil, err
 		}
@@ -221,7 +225,7 @@ func (s *sources) random() (float64, error) {
 	var wrong error
 	ns := thread(limited, func() {
 		for ; len(pick) >= len(s.packets) && wrong == nil; pick = pick[len(s.packets):] {
-			wrong = s.process(func(i int) uint32 { return pick[i] })
+			wrong = s.process(func(i int) uint32 { return pick[i] % s.n })
 		}
 	})
 	return ns, wrong
@@ -229,7 +233,7 @@ func (s *sources) random() (float64, error) {
 
 func sourceFigures() []figure {
 	with := func(per dataplane.Key) side {
-		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per) }), (*sources).random)
+		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per, numKeys) }), (*sources).random)
 	}
 	more := amount("kernel: a meter for each of a million sources over one for all, random hits", 500, 350, " ns",
 		with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))

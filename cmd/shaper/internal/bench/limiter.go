@@ -37,7 +37,7 @@ func limiterFigures() []figure {
 		func(k *kind) float64 { return k.one(short()) },
 		func() float64 { return allow(short(), times()) })
 	add("2 goroutines, a packet at a time", 1./4, 1./6,
-		func(k *kind) float64 { return k.shared(short()) },
+		func(k *kind) float64 { return k.shared(short(), sharers) },
 		func() float64 { return allowShared(short(), times(), 1) })
 	add("2 goroutines, bursts of 32", 1./8, 1./12,
 		func(k *kind) float64 { return k.sharedBursts(short()) },
@@ -59,7 +59,7 @@ func allow(s arrivals, at []time.Time) float64 {
 // allowShared uses the time of a burst's first packet for the whole burst.
 func allowShared(s arrivals, at []time.Time, burst int) float64 {
 	l := newLimiter()
-	return share(func(from int) {
+	return share(sharers, func(from int) {
 		allowed := 0
 		for i := from; i < limited; i += burst * sharers {
 			for j := range burst {
@@ -73,11 +73,12 @@ func allowShared(s arrivals, at []time.Time, burst int) float64 {
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(byteRate, bucket) }
 
-func (k *kind) shared(s arrivals) float64 {
+// shared lets n goroutines meter the stream in turn.
+func (k *kind) shared(s arrivals, n int) float64 {
 	l := meter.NewLocked(k.profile)
-	return share(func(from int) {
+	return share(n, func(from int) {
 		worse := 0
-		for i := from; i < limited; i += sharers {
+		for i := from; i < limited; i += n {
 			worse += int(l.Color(s.ns[i], s.lengths[i], meter.Green))
 		}
 	}, 1)
@@ -85,7 +86,7 @@ func (k *kind) shared(s arrivals) float64 {
 
 func (k *kind) sharedBursts(s arrivals) float64 {
 	l := meter.NewLocked(k.profile)
-	return share(func(from int) {
+	return share(sharers, func(from int) {
 		var colors [burst]meter.Color
 		for i := from; i < limited; i += burst * sharers {
 			l.Colors(s.ns[i], s.lengths[i:i+burst], nil, colors[:])
@@ -93,12 +94,12 @@ func (k *kind) sharedBursts(s arrivals) float64 {
 	}, burst)
 }
 
-// share runs f in every goroutine from its first burst on, and returns the time per packet of
+// share runs f in each of n goroutines from its first burst on, and returns the time per packet of
 // the stream, in ns.
-func share(f func(from int), burst int) float64 {
+func share(n int, f func(from int), burst int) float64 {
 	start := time.Now()
 	var done sync.WaitGroup
-	for g := range sharers {
+	for g := range n {
 		done.Go(func() { f(g * burst) })
 	}
 	done.Wait()

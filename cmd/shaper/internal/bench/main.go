@@ -3,26 +3,37 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime"
 	"runtime/pprof"
-	"strings"
+	"slices"
+	"sync"
 	"syscall"
 )
 
+type options struct {
+	peers              bool
+	rounds             int
+	only, dir, profile string
+	write              string
+}
+
 func main() {
-	peers := flag.Bool("peers", false, "measure against rte_meter too; needs libdpdk-dev, pkg-config and gcc")
-	rounds := flag.Int("rounds", 9, "measure every figure `N` times")
-	only := flag.String("only", "", "measure only figures whose name matches `REGEXP`")
-	dir := flag.String("dir", "/dev/shm", "tmpfs `DIR` for the captures, 1.7 GB")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to `FILE`")
+	var o options
+	flag.BoolVar(&o.peers, "peers", false, "measure against rte_meter too; needs libdpdk-dev, pkg-config and gcc")
+	flag.IntVar(&o.rounds, "rounds", 9, "measure every figure `N` times")
+	flag.StringVar(&o.only, "only", "", "measure only figures whose name matches `REGEXP`")
+	flag.StringVar(&o.dir, "dir", "/dev/shm", "tmpfs `DIR` for the captures, 1.7 GB")
+	flag.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of this process to `FILE`")
+	flag.StringVar(&o.write, "write", "", "write BENCHMARKS.md and growth.svg to `DIR`")
 	send := flag.String("blast", "", "send UDP for a figure of the kernel: `SIZE,RATE,MS`")
 	carried := flag.Bool("relay", false, "carry frames between two TAP devices, for a figure of TAP")
 	flag.Parse()
+	o.rounds = max(o.rounds, 1)
 	var err error
 	switch {
 	case *carried:
@@ -30,7 +41,7 @@ func main() {
 	case *send != "":
 		err = blast(*send)
 	default:
-		err = run(*peers, max(*rounds, 1), *only, *dir, *profile)
+		err = run(o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -38,12 +49,12 @@ func main() {
 	}
 }
 
-func run(peers bool, rounds int, only, dir, profile string) error {
-	wanted, err := regexp.Compile(only)
+func run(o options) error {
+	wanted, err := regexp.Compile(o.only)
 	if err != nil {
 		return err
 	}
-	dir, err = os.MkdirTemp(dir, "shaper-bench-")
+	dir, err := os.MkdirTemp(o.dir, "shaper-bench-")
 	if err != nil {
 		return err
 	}
@@ -59,31 +70,31 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 		os.Exit(0)
 	}()
 
-	var figures []figure
-	if peers {
-		figures = append(figures, peerFigures(dir)...)
+	captures := sync.OnceValues(func() (*captures, error) { return newCaptures(dir) })
+	groups := []group{
+		{"Meters", slices.Concat(limiterFigures(), familyFigures())},
+		{"Keys", tableFigures()},
+		{"Replay", slices.Concat(pipelineFigures(), classifierFigures(), replayFigures(captures))},
+		{"Queues", slices.Concat(exactFigures(), wheelFigures())},
+		{"Shared limits", slices.Concat(storeFigures(), shareFigures(), simulateFigures())},
 	}
-	figures = append(figures, limiterFigures()...)
-	figures = append(figures, familyFigures()...)
-	figures = append(figures, tableFigures()...)
-	figures = append(figures, pipelineFigures()...)
-	figures = append(figures, classifierFigures()...)
-	figures = append(figures, replayFigures(dir)...)
-	figures = append(figures, exactFigures()...)
-	figures = append(figures, wheelFigures()...)
-	figures = append(figures, storeFigures()...)
-	figures = append(figures, shareFigures()...)
-	figures = append(figures, simulateFigures()...)
+	if o.peers {
+		groups[0].figures = append(peerFigures(dir), groups[0].figures...)
+	}
 	if os.Geteuid() == 0 {
-		figures = append(figures, kernelFigures(wire)...)
-		figures = append(figures, budgetFigures(wire)...)
-		figures = append(figures, sourceFigures()...)
-		figures = append(figures, pacingFigures(wire)...)
-		figures = append(figures, tapFigures(wire)...)
+		groups = append(groups,
+			group{"The kernel plane", slices.Concat(kernelFigures(wire), sourceFigures(), budgetFigures(wire))},
+			group{"Pacing", pacingFigures(wire)},
+			group{"TAP devices", tapFigures(wire)},
+		)
 	}
+	for i := range groups {
+		groups[i].figures = slices.DeleteFunc(groups[i].figures, func(f figure) bool { return !wanted.MatchString(f.what) })
+	}
+	groups = slices.DeleteFunc(groups, func(g group) bool { return len(g.figures) == 0 })
 
-	if profile != "" {
-		f, err := os.Create(profile)
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
 		if err != nil {
 			return err
 		}
@@ -93,30 +104,22 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	fmt.Printf("%s, %d cores, Linux %s, %s, %d rounds: median [least..most]\n\n",
-		cpu(), runtime.NumCPU(), firstLine("/proc/sys/kernel/osrelease"), runtime.Version(), rounds)
-	fmt.Println("| what | bar | aim | measured | ours | other | met |")
-	fmt.Println("|---|---|---|---|---|---|---|")
-	for _, f := range figures {
-		if wanted.MatchString(f.what) {
-			fmt.Println(f.row(rounds))
-		}
+	p := page{Rounds: o.rounds}
+	p.describe()
+	fmt.Printf("%s, %s, %d rounds: median [least..most]\n", p.Machine, p.Commit, p.Rounds)
+	p.measure(groups, os.Stdout)
+	if o.write == "" {
+		return nil
 	}
-	return nil
-}
-
-func cpu() string {
-	info, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(info)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
+	g := growth{rounds: min(o.rounds, 5)}
+	if os.Geteuid() == 0 {
+		g.wire = wire
 	}
-	return runtime.GOARCH
-}
-
-func firstLine(path string) string {
-	text, _ := os.ReadFile(path)
-	line, _, _ := strings.Cut(string(text), "\n")
-	return line
+	if g.captures, err = captures(); err != nil {
+		return err
+	}
+	if p.growth, err = g.measure(); err != nil {
+		return err
+	}
+	return errors.Join(p.write(o.write), p.failed())
 }

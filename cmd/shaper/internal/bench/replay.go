@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -18,7 +17,7 @@ import (
 const (
 	captured      = 4_000_000 // packets
 	capturedShort = captured / 10
-	captureSpace  = 1_700_000_000 // bytes, for both captures
+	captureSpace  = 2_100_000_000 // bytes, for all captures
 )
 
 var replayArgs = []string{"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64KiB pir=2gbit pbs=64KiB", "--yellow", "dscp=af12"}
@@ -85,13 +84,22 @@ func writeCapture(path string, n int) error {
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// elapsed runs a program and returns the time per captured packet, in ns.
-func elapsed(name string, args ...string) (float64, error) {
+// first returns the path of a capture with the first n packets.
+func (c *captures) first(n int) (path string, err error) {
+	path = fmt.Sprintf("%s.%d", c.long, n)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	return path, writeCapture(path, n)
+}
+
+// elapsed runs a program and returns the time per packet of n, in ns.
+func elapsed(n int, name string, args ...string) (float64, error) {
 	start := time.Now()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("%s: %w: %s", name, err, out)
 	}
-	return since(start, captured), nil
+	return since(start, n), nil
 }
 
 // memory runs a program and returns its peak memory, in MiB. It reads /proc while the program
@@ -120,16 +128,19 @@ func memory(name string, args ...string) (float64, error) {
 	}
 }
 
+func dumped(path string) []string {
+	return []string{"--time-stamp-precision=nano", "-r", path, "-w", "/dev/null"}
+}
+
 func replayed(path string) []string { return append([]string{"replay", path}, replayArgs...) }
 
-func replayFigures(dir string) []figure {
-	start := sync.OnceValues(func() (*captures, error) { return newCaptures(dir) })
-	ours := onSource(start, func(c *captures) (float64, error) { return elapsed(c.shaper, replayed(c.long)...) })
+func replayFigures(start func() (*captures, error)) []figure {
+	ours := onSource(start, func(c *captures) (float64, error) { return elapsed(captured, c.shaper, replayed(c.long)...) })
 	tcpdump := onSource(start, func(c *captures) (float64, error) {
-		return elapsed("tcpdump", "--time-stamp-precision=nano", "-r", c.long, "-w", "/dev/null")
+		return elapsed(captured, "tcpdump", dumped(c.long)...)
 	})
 	inKernel := onSource(start, func(c *captures) (float64, error) {
-		return elapsed(c.shaper, append(replayed(c.long), "--engine", "bpf")...)
+		return elapsed(captured, c.shaper, append(replayed(c.long), "--engine", "bpf")...)
 	})
 	long := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
 	short := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
