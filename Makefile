@@ -2,7 +2,7 @@
 
 GO       ?= go
 FUZZTIME ?= 10s
-ROUNDS   ?= 31
+ROUNDS   ?= 7
 PKG      ?= ./meter
 PREFIX   ?= /usr/local
 LDFLAGS  ?= -s -w
@@ -13,7 +13,7 @@ export CGO_ENABLED = 0
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 
-.PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-peers bench-quick clean
+.PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,13 +133,9 @@ mutants: ## make small changes to the code of PKG, and list those that no test d
 golden: ## compare the program with the reference model, row by row, on all captures
 	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
-bench: ## measure the ratios of docs/BENCHMARKS.md; those of the kernel need root
-	@.ci/packages tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
-	$(GO) run ./cmd/shaper/internal/bench -rounds $(ROUNDS)
-
-bench-peers: ## the same, also against DPDK's rte_meter
+bench: ## measure everything and write docs/BENCHMARKS.md and its picture; the kernel's figures need root
 	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
-	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS)
+	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS) -write docs
 
 bench-quick: ## compare the benchmarks with those of the last tagged version, or of BASE
 	@.ci/bench-quick

@@ -61,6 +61,32 @@ func TestDocNames(t *testing.T) {
 	}
 }
 
+// TestReadmeFigures checks that each figure that the README takes from docs/BENCHMARKS.md is
+// there.
+func TestReadmeFigures(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	benchmarks, err := os.ReadFile("../../docs/BENCHMARKS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, m := range regexp.MustCompile(`\[([^]]*)\]\(docs/BENCHMARKS\.md\)`).FindAllStringSubmatch(string(readme), -1) {
+		for _, figure := range regexp.MustCompile(`\d[\d.]* ?(?:ns|x|%)`).FindAllString(m[1], -1) {
+			found++
+			if !strings.Contains(string(benchmarks), " "+figure+" ") {
+				t.Errorf("README has %q, which docs/BENCHMARKS.md does not have", figure)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no figure was found in README")
+	}
+}
+
 // testFunctions returns the lines of the tree that declare a function in a test file.
 func testFunctions(t *testing.T, root string) string {
 	var all strings.Builder

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -73,7 +74,7 @@ func (c *chart) draw(b *strings.Builder) {
 	fmt.Fprintf(b, `<text x="8" y="18" class="title">%s</text><text x="8" y="35">ns a packet</text>`+"\n", c.title)
 	for y := 0.0; y <= top; y += step {
 		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fh%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
-			chartLeft, atY(y), plotWidth, chartLeft-6, atY(y)+4, number(y))
+			chartLeft, atY(y), plotWidth, chartLeft-6, atY(y)+4, plain(y))
 	}
 	for _, x := range xs {
 		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", atX(x), chartTop+plotHeight+18, short(x))
@@ -111,7 +112,7 @@ func chartTables(charts []chart) string {
 				text := ""
 				for _, p := range l.points {
 					if p.x == at {
-						text = number(p.y)
+						text = plain(p.y)
 					}
 				}
 				b.WriteString(" " + text + " |")
@@ -135,13 +136,23 @@ func (c *chart) xs() []float64 {
 	return slices.Compact(xs)
 }
 
-// short returns a number such as 64k.
+// short returns a number of things, such as 64k: of 1024 if it is a multiple of it.
 func short(v float64) string {
-	switch {
-	case v >= 1e6:
-		return number(v/1e6) + "M"
-	case v >= 1e3:
-		return number(v/1e3) + "k"
+	n, k := int64(v), int64(1000)
+	if n%1024 == 0 {
+		k = 1024
 	}
-	return number(v)
+	switch {
+	case n >= k*k:
+		return plain(v/float64(k*k)) + "M"
+	case n >= k:
+		return plain(v/float64(k)) + "k"
+	}
+	return plain(v)
+}
+
+// plain returns a number with three digits and no exponent.
+func plain(v float64) string {
+	v, _ = strconv.ParseFloat(number(v), 64)
+	return strconv.FormatFloat(v, 'f', -1, 64)
 }

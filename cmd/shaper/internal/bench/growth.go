@@ -60,7 +60,7 @@ func (c *chart) add(err error, g *growth, name string, xs []int, at func(x int) 
 // packets replays captures of different lengths by whole processes.
 func (g *growth) packets() (chart, error) {
 	c := chart{title: "Packets in a capture: replay", x: "packets"}
-	xs := []int{1_000, 10_000, 100_000, 1_000_000}
+	xs := []int{10_000, 100_000, 1_000_000, captured}
 	of := func(name string, args func(path string) []string) func(n int) side {
 		return func(n int) side {
 			return func() (float64, error) {

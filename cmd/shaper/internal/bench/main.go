@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -50,6 +51,9 @@ func main() {
 }
 
 func run(o options) error {
+	if o.write != "" && o.only != "" {
+		return errors.New("-write needs all figures: leave out -only")
+	}
 	wanted, err := regexp.Compile(o.only)
 	if err != nil {
 		return err
@@ -71,27 +75,13 @@ func run(o options) error {
 	}()
 
 	captures := sync.OnceValues(func() (*captures, error) { return newCaptures(dir) })
-	groups := []group{
-		{"Meters", slices.Concat(limiterFigures(), familyFigures())},
-		{"Keys", tableFigures()},
-		{"Replay", slices.Concat(pipelineFigures(), classifierFigures(), replayFigures(captures))},
-		{"Queues", slices.Concat(exactFigures(), wheelFigures())},
-		{"Shared limits", slices.Concat(storeFigures(), shareFigures(), simulateFigures())},
+	all := groups(dir, captures, wire)
+	for i := range all {
+		all[i].figures = slices.DeleteFunc(all[i].figures, func(f figure) bool {
+			return !wanted.MatchString(f.what) || !o.peers && strings.HasPrefix(f.what, "rte_meter")
+		})
 	}
-	if o.peers {
-		groups[0].figures = append(peerFigures(dir), groups[0].figures...)
-	}
-	if os.Geteuid() == 0 {
-		groups = append(groups,
-			group{"The kernel plane", slices.Concat(kernelFigures(wire), sourceFigures(), budgetFigures(wire))},
-			group{"Pacing", pacingFigures(wire)},
-			group{"TAP devices", tapFigures(wire)},
-		)
-	}
-	for i := range groups {
-		groups[i].figures = slices.DeleteFunc(groups[i].figures, func(f figure) bool { return !wanted.MatchString(f.what) })
-	}
-	groups = slices.DeleteFunc(groups, func(g group) bool { return len(g.figures) == 0 })
+	all = slices.DeleteFunc(all, func(g group) bool { return len(g.figures) == 0 || g.root && os.Geteuid() != 0 })
 
 	if o.profile != "" {
 		f, err := os.Create(o.profile)
@@ -107,7 +97,7 @@ func run(o options) error {
 	p := page{Rounds: o.rounds}
 	p.describe()
 	fmt.Printf("%s, %s, %d rounds: median [least..most]\n", p.Machine, p.Commit, p.Rounds)
-	p.measure(groups, os.Stdout)
+	p.measure(all, os.Stdout)
 	if o.write == "" {
 		return nil
 	}
@@ -122,4 +112,18 @@ func run(o options) error {
 		return err
 	}
 	return errors.Join(p.write(o.write), p.failed())
+}
+
+// groups returns the sections of the page.
+func groups(dir string, captures func() (*captures, error), wire func() (*wire, error)) []group {
+	return []group{
+		{"Meters", false, slices.Concat(peerFigures(dir), limiterFigures(), familyFigures())},
+		{"Keys", false, tableFigures()},
+		{"Replay", false, slices.Concat(pipelineFigures(), classifierFigures(), replayFigures(captures))},
+		{"Queues", false, slices.Concat(exactFigures(), wheelFigures())},
+		{"The kernel plane", true, slices.Concat(kernelFigures(wire), sourceFigures(), budgetFigures(wire))},
+		{"Pacing", true, pacingFigures(wire)},
+		{"TAP devices", true, tapFigures(wire)},
+		{"Shared limits", false, slices.Concat(storeFigures(), shareFigures(), simulateFigures())},
+	}
 }

@@ -17,6 +17,7 @@ import (
 // group is a section of the page.
 type group struct {
 	name    string
+	root    bool // the figures need root
 	figures []figure
 }
 

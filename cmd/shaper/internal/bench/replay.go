@@ -86,6 +86,9 @@ func writeCapture(path string, n int) error {
 
 // first returns the path of a capture with the first n packets.
 func (c *captures) first(n int) (path string, err error) {
+	if n == captured {
+		return c.long, nil
+	}
 	path = fmt.Sprintf("%s.%d", c.long, n)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil

@@ -53,7 +53,7 @@ func TestLiveCoDelTCP(t *testing.T) {
 	}
 }
 
-// TestMeasureQueues prints a table of docs/BENCHMARKS.md. It checks nothing, and runs only if
+// TestMeasureQueues prints a table of docs/LATENCY.md. It checks nothing, and runs only if
 // -run names it.
 func TestMeasureQueues(t *testing.T) {
 	if !strings.Contains(flag.Lookup("test.run").Value.String(), "TestMeasureQueues") {
