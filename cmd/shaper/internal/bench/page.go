@@ -98,9 +98,9 @@ func (p *page) missed() string {
 		switch goal := r.met(); {
 		case r.err != nil || goal == "" || goal == "aim" || goal == "bar" && r.aim == noAim:
 		case goal == "no":
-			fmt.Fprintf(&b, "| %s | bar %s | %s | %s |\n", r.what, r.barText(), r.valueText(), reasons[r.what])
+			fmt.Fprintf(&b, "| %s | bar %s | %s | %s |\n", r.what, r.barText(), r.valueText(), reasonOf(r.what))
 		default:
-			fmt.Fprintf(&b, "| %s | aim %s | %s | %s |\n", r.what, r.aimText(), r.valueText(), reasons[r.what])
+			fmt.Fprintf(&b, "| %s | aim %s | %s | %s |\n", r.what, r.aimText(), r.valueText(), reasonOf(r.what))
 		}
 	}
 	return strings.TrimSpace(b.String())
