@@ -125,7 +125,7 @@ func (m *Meter) Allow(now int64, n int) bool { return m.Color(now, n, Green) != 
 // color-blind mode. in and colors must be at least as long as lengths, and may be the
 // same slice.
 func (m *Meter) Colors(now int64, lengths []int, in, colors []Color) {
-	m.profile.made().colors(&m.state, now, lengths, inputColors(in, colors, len(lengths)))
+	m.profile.made().colors(&m.state, now, lengths, in, colors)
 }
 
 // inputColors copies the input colors of n packets to the slice of their results.

@@ -1,6 +1,9 @@
 package meter
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // This file is the packet path of buckets that fit 64 bits each. All other meters are
 // rules; see rule.go.
@@ -13,11 +16,8 @@ import "math/bits"
 // If a bucket owes less than it gained, it has overflowed and is full. Then owed is raised
 // to gained.
 //
-// Branches on the verdict would be mispredicted in random traffic. The verdict is
-// therefore computed with masks: -1 is true, 0 is false.
-
-// bothNegative returns the mask of a < 0 and b < 0.
-func bothNegative(a, b int64) int64 { return (a & b) >> 63 }
+// Branches on the verdict would be mispredicted in random traffic. The compiler makes
+// conditional moves of an if that only assigns words, so the verdict is computed by those.
 
 // color meters one packet. log is the log of a key in a Table, or nil to use the
 // profile's.
@@ -32,19 +32,14 @@ func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color
 	gainedC, gainedE := int64(dt)*p.c.rate, int64(dt)*p.e.rate
 	cost := p.cost(n)
 	owedC, owedE := p.overflow(s.first, s.second, gainedC)
-	overC, overE := cost-p.c.tooLarge, cost-p.e.tooLarge // negative if the packet fits the full bucket
-	lackC := owedC + (overC - gainedC)
-	lackE := owedE + (overE - gainedE)
-	// If E owes less than it gained, it is full: then the sign of overE decides.
-	lackE &= overE
-	var takeC, takeE int64
+	owedE = max(owedE, gainedE)
+	roomC, roomE := p.rooms(gainedC+p.c.tooLarge, gainedE+p.e.tooLarge, in)
 	var color Color
 	if p.peak {
-		takeC, takeE, color = p.takeBoth(lackC, lackE, cost, in)
+		s.first, s.second, color = takeBoth(owedC, owedE, roomC, roomE, cost)
 	} else {
-		takeC, takeE, color = p.takeEither(lackC, lackE, cost, in)
+		s.first, s.second, color = takeEither(owedC, owedE, roomC, roomE, cost, in)
 	}
-	s.first, s.second = owedC+takeC, max(owedE, gainedE)+takeE
 	return color
 }
 
@@ -63,34 +58,65 @@ func (p *Profile) overflow(owedC, owedE, gainedC int64) (c, e int64) {
 	return owedC, owedE
 }
 
-// takeBoth and takeEither decide which buckets a packet takes units from. A lack is
-// negative if the packet fits the bucket. They return the units to take from each bucket,
-// and the color of the packet.
+// A packet fits a bucket that owes less than its room after the packet.
+
+// noRoom is the room of a bucket that no packet fits.
+const noRoom = math.MinInt64
+
+// rooms takes the room from a bucket that a packet of this input color must not take from.
+func (p *Profile) rooms(roomC, roomE int64, in Color) (c, e int64) {
+	if int64(in) >= p.barredC {
+		roomC = noRoom
+	}
+	if in >= Red {
+		roomE = noRoom
+	}
+	return roomC, roomE
+}
+
+// takeBoth and takeEither return the units that the buckets owe after a packet, and its
+// color.
 
 // takeBoth is RFC 2698 §3. A packet that takes from C also takes from P.
-func (p *Profile) takeBoth(lackC, lackP, cost int64, in Color) (takeC, takeP int64, color Color) {
-	fitsC := bothNegative(lackC, int64(in)-p.barredC)
-	fitsP := bothNegative(lackP, int64(in)-int64(Red))
-	takeP = cost & fitsP
-	return takeP & fitsC, takeP, Red + Color(fitsP+fitsP&fitsC)
+func takeBoth(owedC, owedP, roomC, roomP, cost int64) (c, p int64, color Color) {
+	afterC, afterP := owedC+cost, owedP+cost
+	c, p = owedC, owedP
+	fits, out := int64(Yellow), int64(Red)
+	if afterC < roomC {
+		owedC = afterC
+		fits = int64(Green)
+	}
+	if afterP < roomP {
+		c, p = owedC, afterP
+		out = fits
+	}
+	return c, p, Color(out)
 }
 
 // takeEither is RFC 2697 §3 and RFC 4115 §3. A packet that does not take from C may take
 // from E. A packet that takes from C keeps its color: green, or in a token bucket also
 // yellow.
-func (p *Profile) takeEither(lackC, lackE, cost int64, in Color) (takeC, takeE int64, color Color) {
-	fitsC := bothNegative(lackC, int64(in)-p.barredC)
-	fitsE := bothNegative(lackE, int64(in)-int64(Red))
-	takeC = cost & fitsC
-	color = Red + Color(fitsE)           // yellow if it fits E
-	color ^= (color ^ in) & Color(fitsC) // in if it fits C
-	return takeC, (cost - takeC) & fitsE, color
+func takeEither(owedC, owedE, roomC, roomE, cost int64, in Color) (c, e int64, color Color) {
+	afterC, afterE := owedC+cost, owedE+cost
+	c, e = owedC, owedE
+	out, kept := int64(Red), int64(in)
+	if afterE < roomE {
+		e = afterE
+		out = int64(Yellow)
+	}
+	if afterC < roomC {
+		c, e = afterC, owedE
+		out = kept
+	}
+	return c, e, Color(out)
 }
 
-// colors meters packets that share one time. It replaces their input colors by the
-// results.
-func (p *Profile) colors(s *state, now int64, lengths []int, colors []Color) {
-	colors = colors[:len(lengths)]
+// colors meters packets that share one time. in holds their input colors, or is nil.
+func (p *Profile) colors(s *state, now int64, lengths []int, in, colors []Color) {
+	colors = colors[:len(lengths):len(colors)] // panics if it is too short, even within its capacity
+	if in != nil || p.rule != nil {
+		inputColors(in, colors, len(lengths))
+	}
 	dt := uint64(now) - uint64(s.epoch)
 	if dt >= p.horizon {
 		if p.rule != nil {
@@ -104,39 +130,59 @@ func (p *Profile) colors(s *state, now int64, lengths []int, colors []Color) {
 	gainedC, gainedE := int64(dt)*p.c.rate, int64(dt)*p.e.rate
 	owedC, owedE := p.overflow(s.first, s.second, gainedC)
 	owedC, owedE = owedC-gainedC, max(owedE-gainedE, 0)
-	if p.peak {
-		owedC, owedE = p.takeBothEach(owedC, owedE, lengths, colors)
-	} else {
-		owedC, owedE = p.takeEitherEach(owedC, owedE, lengths, colors)
+	switch {
+	case p.peak && in == nil:
+		owedC, owedE = takeBothEach[blind](p, owedC, owedE, lengths, colors)
+	case p.peak:
+		owedC, owedE = takeBothEach[aware](p, owedC, owedE, lengths, colors)
+	case in == nil:
+		owedC, owedE = takeEitherEach[blind](p, owedC, owedE, lengths, colors)
+	default:
+		owedC, owedE = takeEitherEach[aware](p, owedC, owedE, lengths, colors)
 	}
 	s.first, s.second = owedC+gainedC, owedE+gainedE
 }
 
 // takeBothEach and takeEitherEach are the loops of colors, from an epoch of now. They are
-// separate functions so that the compiler keeps their state in registers.
+// separate functions so that the compiler keeps their state in registers. A blind loop does
+// not read the input colors.
 
-func (p *Profile) takeBothEach(owedC, owedP int64, lengths []int, colors []Color) (c, e int64) {
+func takeBothEach[M mode](p *Profile, owedC, owedP int64, lengths []int, colors []Color) (c, e int64) {
 	colors = colors[:len(lengths)]
-	for i, n := range lengths {
-		cost := p.cost(n)
-		takeC, takeP, color := p.takeBoth(owedC+(cost-p.c.tooLarge), owedP+(cost-p.e.tooLarge), cost, colors[i])
-		owedC += takeC
-		owedP += takeP
-		colors[i] = color
+	for i := range lengths {
+		roomC, roomP := p.c.tooLarge, p.e.tooLarge
+		if reads[M]() {
+			roomC, roomP = p.rooms(roomC, roomP, colors[i])
+		}
+		owedC, owedP, colors[i] = takeBoth(owedC, owedP, roomC, roomP, p.cost(lengths[i]))
 	}
 	return owedC, owedP
 }
 
-func (p *Profile) takeEitherEach(owedC, owedE int64, lengths []int, colors []Color) (c, e int64) {
+func takeEitherEach[M mode](p *Profile, owedC, owedE int64, lengths []int, colors []Color) (c, e int64) {
 	colors = colors[:len(lengths)]
-	for i, n := range lengths {
-		cost := p.cost(n)
-		takeC, takeE, color := p.takeEither(owedC+(cost-p.c.tooLarge), owedE+(cost-p.e.tooLarge), cost, colors[i])
-		owedC += takeC
-		owedE += takeE
-		colors[i] = color
+	for i := range lengths {
+		in, roomC, roomE := Green, p.c.tooLarge, p.e.tooLarge
+		if reads[M]() {
+			in = colors[i]
+			roomC, roomE = p.rooms(roomC, roomE, in)
+		}
+		owedC, owedE, colors[i] = takeEither(owedC, owedE, roomC, roomE, p.cost(lengths[i]), in)
 	}
 	return owedC, owedE
+}
+
+// mode is known when a loop is compiled.
+type (
+	mode  interface{ blind | aware }
+	blind [0]Color
+	aware [1]Color
+)
+
+// reads reports whether a loop reads the input colors.
+func reads[M mode]() bool {
+	var m M
+	return len(m) > 0
 }
 
 // rebase moves the epoch to now, unless now is earlier. It returns 0, the ns since the

@@ -131,25 +131,28 @@ func (w *wide) refill(l *levels, now int64) {
 	}
 }
 
-// take returns the bytes that a packet takes from buckets that were brought to now.
-func (w *wide) take(p *Profile, l *levels, n int, in Color) (takeC, takeE int64, color Color) {
+// take takes the bytes of a packet from buckets that were brought to now.
+func (w *wide) take(p *Profile, l *levels, n int, in Color) Color {
 	cost := int64(min(uint64(n), p.longest))
-	lackC, lackE := cost-1-l.at[0].bytes, cost-1-l.at[1].bytes
+	owedC, owedE := -l.at[0].bytes, -l.at[1].bytes
+	roomC, roomE := p.rooms(1, 1, in)
 	if !w.excess {
-		lackE = 0
+		roomE = noRoom
 	}
+	var color Color
 	if p.peak {
-		return p.takeBoth(lackC, lackE, cost, in)
+		owedC, owedE, color = takeBoth(owedC, owedE, roomC, roomE, cost)
+	} else {
+		owedC, owedE, color = takeEither(owedC, owedE, roomC, roomE, cost, in)
 	}
-	return p.takeEither(lackC, lackE, cost, in)
+	l.at[0].bytes, l.at[1].bytes = -owedC, -owedE
+	return color
 }
 
 func (w *wide) color(p *Profile, s *state, log []entry, now int64, n int, in Color) Color {
 	l := w.load(*s, log)
 	w.refill(&l, now)
-	takeC, takeE, color := w.take(p, &l, n, in)
-	l.at[0].bytes -= takeC
-	l.at[1].bytes -= takeE
+	color := w.take(p, &l, n, in)
 	w.store(l, s, log)
 	return color
 }
@@ -160,8 +163,7 @@ func (w *wide) look(p *Profile, s *state, log []entry, now int64, n int, in Colo
 	if s.epoch == notBegun {
 		w.store(l, s, log)
 	}
-	_, _, color := w.take(p, &l, n, in)
-	return color
+	return w.take(p, &l, n, in)
 }
 
 // give puts bytes back into C. There must be no E.

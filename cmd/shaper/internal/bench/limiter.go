@@ -47,13 +47,13 @@ func limiterFigures() []figure {
 
 func allow(s arrivals, at []time.Time) float64 {
 	l, allowed := newLimiter(), 0
-	start := time.Now()
-	for i, t := range at {
-		if l.AllowN(t, s.lengths[i]) {
-			allowed++
+	return thread(limited, func() {
+		for i, t := range at {
+			if l.AllowN(t, s.lengths[i]) {
+				allowed++
+			}
 		}
-	}
-	return since(start, limited)
+	})
 }
 
 // allowShared uses the time of a burst's first packet for the whole burst.

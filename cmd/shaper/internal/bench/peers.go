@@ -97,6 +97,8 @@ func peerFigures(dir string) []figure {
 	}{
 		{"one meter, a packet at a time", "", 1, 0.7, func(k *kind) float64 { return k.one(stream()) }},
 		{"a million meters, bursts of 32 across them", "-n", 0.7, 0.4, func(k *kind) float64 { return k.many(stream(), all()) }},
+		{"a million meters, bursts of 32 across them, prefetched by both", "-ahead", 1, 0.9, func(k *kind) float64 { return k.many(stream(), all()) }},
+		{"a million meters, a packet at a time", "-n", 1.3, 1.1, func(k *kind) float64 { return k.manyOne(stream(), all()) }},
 		{"one meter, bursts of 32 with one time", "-burst", 0.5, 0.3, func(k *kind) float64 { return k.bursts(stream()) }},
 	}
 	var figures []figure

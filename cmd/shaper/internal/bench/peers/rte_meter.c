@@ -12,6 +12,8 @@
  *   srtcm, trtcm               one meter, a packet at a time
  *   srtcm-burst, trtcm-burst   the same, BURST packets with the time of their first
  *   srtcm-n, trtcm-n           NMETERS meters at random, a packet at a time
+ *   srtcm-ahead, trtcm-ahead   the same, BURST packets with the time of their first,
+ *                              after a prefetch of their meters
  *
  * Every run is a loop of its own with rte_meter inlined, its profile and, where
  * there is one, its meter in locals, and times already in cycles. A run over
@@ -26,6 +28,7 @@
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_meter.h>
+#include <rte_prefetch.h>
 
 #define NMETERS (1u << 20)
 #define BURST 32
@@ -46,11 +49,12 @@ static struct rte_meter_trtcm_profile trtcm_profile;
 static struct rte_meter_srtcm *srtcms;
 static struct rte_meter_trtcm *trtcms;
 
+/* CPU time, which does not depend on other threads and processes. */
 static double seconds(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
@@ -138,21 +142,47 @@ static void run_##kind##_burst(void)						\
 	answer(start);								\
 }										\
 										\
+static void touch_##kind(void)							\
+{										\
+	struct rte_meter_##kind##_profile profile = kind##_profile;		\
+										\
+	for (size_t i = 0; i < NMETERS; i++) {					\
+		reset_##kind(&kind##s[i]);					\
+		rte_meter_##kind##_color_blind_check(&kind##s[i], &profile,	\
+			packets[0].time, packets[0].length);			\
+	}									\
+}										\
+										\
 static void run_##kind##_n(void)						\
 {										\
 	LOCALS(kind)								\
 	struct rte_meter_##kind *m = kind##s;					\
 	const uint32_t *at = pick;						\
 										\
-	for (size_t i = 0; i < NMETERS; i++) {					\
-		reset_##kind(&m[i]);						\
-		rte_meter_##kind##_color_blind_check(&m[i], &profile,		\
-			in[0].time, in[0].length);				\
-	}									\
+	touch_##kind();								\
 	double start = seconds();						\
 	for (size_t i = 0; i < n; i++)						\
 		out[i] = rte_meter_##kind##_color_blind_check(&m[at[i]],	\
 			&profile, in[i].time, in[i].length);			\
+	answer(start);								\
+}										\
+										\
+static void run_##kind##_ahead(void)						\
+{										\
+	LOCALS(kind)								\
+	struct rte_meter_##kind *m = kind##s;					\
+	const uint32_t *at = pick;						\
+										\
+	touch_##kind();								\
+	double start = seconds();						\
+	for (size_t i = 0; i < n; i += BURST) {					\
+		uint64_t now = in[i].time;					\
+		for (size_t j = i; j < i + BURST; j++)				\
+			rte_prefetch0(&m[at[j]]);				\
+		for (size_t j = i; j < i + BURST; j++)				\
+			out[j] = rte_meter_##kind##_color_blind_check(		\
+				&m[at[j]], &profile, now, in[j].length);	\
+	}									\
 	answer(start);								\
 }
 
@@ -195,6 +225,10 @@ int main(int argc, char **argv)
 			run_trtcm_burst();
 		else if (!strcmp(line, "trtcm-n"))
 			run_trtcm_n();
+		else if (!strcmp(line, "srtcm-ahead"))
+			run_srtcm_ahead();
+		else if (!strcmp(line, "trtcm-ahead"))
+			run_trtcm_ahead();
 		else
 			die("no such run");
 	}
