@@ -49,17 +49,12 @@ func (l *Pipeline) prefetch(packets []Packet, verdicts []Verdict) {
 		if class < 0 || l.tables[class] == nil {
 			continue
 		}
-		t := l.tables[class]
-		if key, ok := t.packetKey(&packets[i]); ok {
-			if len(t.batch) == 0 {
-				used[n] = t
-				n++
-			}
-			t.batch = append(t.batch, key)
+		if t := l.tables[class]; t.prefetchLater(&packets[i]) {
+			used[n] = t
+			n++
 		}
 	}
 	for _, t := range used[:n] {
-		t.table.Prefetch(t.batch)
-		t.batch = t.batch[:0]
+		t.prefetch()
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -93,14 +92,6 @@ func newKeyReader(k Key) keyReader {
 	return keyReader{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
 }
 
-// keyTable is a meter for each key.
-type keyTable struct {
-	keyReader
-	table *meter.Table[packetKey]
-	batch []packetKey // keys for prefetch
-	moved bool        // another pipeline has inherited the table
-}
-
 // flowNumber returns the flow of a packet in a fair queue. All packets without a key are
 // one flow.
 func (k *keyReader) flowNumber(p *Packet, seed uint64) uint16 {
@@ -148,33 +139,38 @@ func (k *keyReader) packetKey(p *Packet) (out packetKey, ok bool) {
 	return out, p.IsIP()
 }
 
+// smallKey returns the key of a packet as a number, or false if it does not fit into one or
+// the packet has none.
+func (k *keyReader) smallKey(p *Packet) (key uint64, ok bool) {
+	switch k.key.By {
+	case BySrc:
+		return p.Src.Lo & k.mask4, p.Kind == IPv4
+	case ByDst:
+		return p.Dst.Lo & k.mask4, p.Kind == IPv4
+	case ByVLAN:
+		id, ok := p.VLAN()
+		return uint64(id), ok
+	case ByDSCP:
+		dscp, ok := p.DSCP()
+		return uint64(dscp), ok
+	}
+	return 0, false
+}
+
+// fromSmall returns the key of an IPv4 packet whose smallKey is n.
+func (k *keyReader) fromSmall(n uint64) packetKey {
+	if k.key.By == ByDst {
+		return packetKey{dst: Addr{Lo: n}, kind: IPv4}
+	}
+	return packetKey{src: Addr{Lo: n}, kind: IPv4}
+}
+
 // maskAddr clears the bits of an address that are not part of the key.
 func (k *keyReader) maskAddr(kind Kind, a Addr) Addr {
 	if kind == IPv4 {
 		return Addr{Lo: a.Lo & k.mask4}
 	}
 	return Addr{a.Hi & k.mask6.Hi, a.Lo & k.mask6.Lo}
-}
-
-// color meters a packet by the meter of its key, or by one for all packets without a key.
-func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
-	key, ok := k.packetKey(p)
-	if !ok && in != meter.Red {
-		return k.table.Rest().Color(now, n, in)
-	}
-	return k.table.Color(key, now, n, in)
-}
-
-// explain is color with an explanation and the key.
-func (k *keyTable) explain(p *Packet, now int64, n int, in meter.Color) (string, meter.Explanation) {
-	key, ok := k.packetKey(p)
-	switch {
-	case ok:
-		return k.keyText(key), k.table.Explain(key, now, n, in)
-	case in != meter.Red:
-		return "", k.table.Rest().Explain(now, n, in)
-	}
-	return "", k.table.Explain(key, now, n, in)
 }
 
 // keyText returns a key in words, such as "src 10.0.0.0/8".

@@ -9,7 +9,7 @@ import (
 
 // Pipeline is a Plan with its state: tokens, backlogs and counters. It is for one goroutine
 // at a time. Process allocates memory only when a queue needs more of it, see
-// queue.Leaky.Admit and queue.Link.Admit.
+// queue.Leaky.Admit and queue.Link.Admit, and for the first IPv6 address in a table of keys.
 type Pipeline struct {
 	plan   *Plan
 	stages []stage
@@ -311,7 +311,7 @@ func (l *Pipeline) Keys(stage int) meter.TableStats {
 	if stage < 0 || l.stages[stage].keyed == nil {
 		return meter.TableStats{}
 	}
-	return l.stages[stage].keyed.table.Stats()
+	return l.stages[stage].keyed.table().Stats()
 }
 
 // Queues returns the backlogs of the plan's queues. For a queue with a rate it is the

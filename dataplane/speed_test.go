@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -80,5 +82,49 @@ func BenchmarkProcess(b *testing.B) {
 		l.Process(&p, &v)
 		for l.Settle(p.Time, &v) {
 		}
+	}
+}
+
+// BenchmarkKeys processes packets with a million sources, in batches, beside packets with one
+// meter.
+func BenchmarkKeys(b *testing.B) {
+	const keys = 1 << 20
+	for _, test := range []struct {
+		name string
+		per  Key
+		kind Kind
+	}{{"one meter", Key{}, IPv4}, {"src IPv4", Key{By: BySrc}, IPv4}, {"src IPv6", Key{By: BySrc}, IPv6}, {"flow IPv4", Key{By: ByFlow}, IPv4}} {
+		b.Run(test.name, func(b *testing.B) {
+			m := &Meter{Params: meter.TRTCM{CIR: mega, CBS: 1 << 16, PIR: mega, PBS: 1 << 16}, Per: test.per, Keys: keys}
+			l := newPipeline(b, &Policy{Classes: []Class{{Name: "a", Meter: m}}})
+			packets, verdicts := make([]Packet, batchSize), make([]Verdict, batchSize)
+			frame, at := concat(ethernet(etherIPv4), v4{proto: protoUDP}.packet(udp)), 14+12
+			if test.kind == IPv6 {
+				frame, at = concat(ethernet(etherIPv6), v6{next: protoUDP}.packet(udp)), 14+8+12
+			}
+			for i := range packets {
+				packets[i] = Packet{Data: bytes.Clone(frame), Link: LinkEthernet}
+			}
+			n, r := 0, rand.New(rand.NewPCG(1, 1))
+			round := func() {
+				for i := range packets {
+					source := n
+					if n >= keys {
+						source = int(r.Uint32N(keys))
+					}
+					binary.BigEndian.PutUint32(packets[i].Data[at:], uint32(source))
+					packets[i].Time += 100
+					n++
+				}
+				l.ProcessBatch(packets, verdicts)
+			}
+			for n < 2*keys {
+				round()
+			}
+			b.ResetTimer()
+			for range b.N/batchSize + 1 {
+				round()
+			}
+		})
 	}
 }

@@ -19,8 +19,7 @@ func (s *stage) initialize(p *PlanStage) {
 	switch {
 	case p.Envelope >= 0:
 	case p.Keyed():
-		s.keyed = &keyTable{keyReader: newKeyReader(p.Key), batch: make([]packetKey, 0, batchSize)}
-		s.keyed.table, _ = meter.NewTable[packetKey](p.Profile, p.tableConfig()) // Compile has checked it
+		s.keyed = newKeyTable(p)
 	case p.Leased:
 		s.leased = new(leased)
 	case p.Initial.Den != 0:
@@ -77,7 +76,7 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 	m := &s.Meter
 	switch {
 	case s.keyed != nil:
-		m = s.keyed.table.Rest()
+		m = s.keyed.table().Rest()
 	case s.shared != nil:
 		return s.shared.Tokens(now)
 	case s.envelope != nil:
@@ -99,8 +98,8 @@ func (s *stage) inherit(was *stage, now int64) {
 	case s.keyed != nil && was.keyed != nil:
 		p, q := s.plan, was.plan
 		same := p.Key == q.Key && p.Keys == q.Keys && p.Idle == q.Idle && p.Initial == q.Initial
-		if same && !was.keyed.moved && was.keyed.table.SetProfile(now, p.Profile) == nil {
-			s.keyed.table, was.keyed.moved = was.keyed.table, true
+		if same && !was.keyed.moved && was.keyed.table().SetProfile(now, p.Profile) == nil {
+			s.keyed.small, s.keyed.all, was.keyed.moved = was.keyed.small, was.keyed.all, true
 		}
 	case s.leased != nil && was.leased != nil && s.plan.BudgetName == was.plan.BudgetName:
 		s.leased = was.leased // no other stage takes it: a policy contains each budget once

@@ -22,7 +22,7 @@ func (t *Table[K]) hash(key K) uint64 { return maphash.Comparable(t.seed, key) }
 
 // log returns the log of a slot.
 func (t *Table[K]) log(i int) []entry {
-	n := len(t.logs) / len(t.order)
+	n := t.entries
 	return t.logs[i*n : (i+1)*n]
 }
 
@@ -53,6 +53,43 @@ func (t *Table[K]) find(hash uint64, key K) (at, slot int, known bool) {
 			if i := int(v&numberMask) - 1; t.slots[i].key == key {
 				return at, i, true
 			}
+		}
+		if at++; at == len(t.index) {
+			at = 0
+		}
+	}
+}
+
+// load makes the CPU load the memory of keys with these hashes, in steps of independent
+// loads: first the index, then the slots.
+func (t *Table[K]) load(hashes []uint64) {
+	sum := uint32(0)
+	for _, hash := range hashes {
+		if at := t.home(hash); at < len(t.index) {
+			sum += t.index[at]
+		}
+	}
+	for _, hash := range hashes {
+		if i, ok := t.candidate(hash); ok {
+			sum += uint32(t.slots[i].second) + t.order[i+1].older
+		}
+	}
+	t.loaded += sum
+}
+
+// candidate returns the first slot with the tag of a hash, which is most likely its own.
+func (t *Table[K]) candidate(hash uint64) (slot int, ok bool) {
+	at := t.home(hash)
+	if at >= len(t.index) {
+		panic(zeroTable)
+	}
+	for {
+		v := t.index[at]
+		if v == 0 {
+			return 0, false
+		}
+		if v&^numberMask == tag(hash) {
+			return int(v&numberMask) - 1, true
 		}
 		if at++; at == len(t.index) {
 			at = 0

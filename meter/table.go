@@ -28,7 +28,7 @@ const maxTableEntries = 1 << 26
 // for several. NewTable makes one; the methods of the zero Table panic.
 //
 // NewTable allocates all memory: for each key, the key, 24 bytes of state, 8 bytes of order
-// and 5 bytes of index. The operating system provides the pages when keys first use them.
+// and 8 bytes of index. The operating system provides the pages when keys first use them.
 //
 // A sender that uses many keys can fill the table. Without Idle the least recently used key
 // is evicted, and a key that returns after its eviction begins anew, with a full burst. To
@@ -52,6 +52,7 @@ type Table[K comparable] struct {
 	slots   []slot[K]
 	order   []link   // by slot number, from 1; number 0 is both ends of the list
 	logs    []entry  // logs of all slots, and one for looking at a new key
+	entries int      // length of a log
 	index   []uint32 // by hash: tag and slot number; 0 is free
 }
 
@@ -100,7 +101,8 @@ func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error
 		slots:   make([]slot[K], 0, config.Keys),
 		order:   make([]link, config.Keys+1),
 		logs:    make([]entry, (config.Keys+1)*p.entries()),
-		index:   make([]uint32, config.Keys*4/3+2),
+		entries: p.entries(),
+		index:   make([]uint32, config.Keys*15/8+2),
 	}
 	t.setFresh()
 	t.rest = Meter{profile: p.withLog(), state: t.fresh}
@@ -142,15 +144,8 @@ func (t *Table[K]) Prefetch(keys []K) {
 		n := min(len(keys), burst)
 		for i, key := range keys[:n] {
 			hashes[i] = t.hash(key)
-			if at := t.home(hashes[i]); at < len(t.index) {
-				t.loaded += t.index[at]
-			}
 		}
-		for i, key := range keys[:n] {
-			if _, slot, known := t.find(hashes[i], key); known {
-				t.loaded += t.order[slot+1].older + uint32(t.slots[slot].second)
-			}
-		}
+		t.load(hashes[:n])
 		keys = keys[n:]
 	}
 }
@@ -163,23 +158,13 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, in, colors []Co
 	lengths, colors = lengths[:len(keys):len(lengths)], inputColors(in, colors, len(keys))
 	for len(keys) > 0 {
 		var hashes [burst]uint64
-		var found [burst]int32 // slot numbers, 0 for a key that is not known
 		n := min(len(keys), burst)
 		for i, key := range keys[:n] {
 			hashes[i] = t.hash(key)
 		}
+		t.load(hashes[:n])
 		for i, key := range keys[:n] {
-			if _, slot, known := t.find(hashes[i], key); known {
-				found[i] = int32(slot) + 1
-			}
-		}
-		for i, key := range keys[:n] {
-			switch slot := int(found[i]) - 1; {
-			case colors[i] == Red:
-			case slot >= 0 && t.slots[slot].key == key: // not evicted by an earlier packet of the burst
-				t.use(slot)
-				colors[i] = t.profile.color(&t.slots[slot].state, t.log(slot), now, lengths[i], colors[i])
-			default:
+			if colors[i] != Red {
 				colors[i] = t.color(hashes[i], key, now, lengths[i], colors[i])
 			}
 		}
@@ -318,6 +303,28 @@ func (t *Table[K]) Stats() TableStats {
 func (t *Table[K]) Memory() int {
 	return cap(t.slots)*int(unsafe.Sizeof(slot[K]{})) + len(t.order)*int(unsafe.Sizeof(link{})) +
 		len(t.logs)*int(unsafe.Sizeof(entry{})) + len(t.index)*4
+}
+
+// Rekey returns a table with the meters, order and counts of t, and the keys that rekey
+// returns for those of t. They must differ from each other. t must not be used afterwards.
+func Rekey[K, L comparable](t *Table[K], rekey func(K) L) *Table[L] {
+	t.settle()
+	out := &Table[L]{
+		counts: t.counts, rest: Meter{profile: t.rest.profile, state: t.rest.state}, free: t.free, emptied: t.emptied,
+		profile: t.profile, config: t.config, seed: t.seed, fresh: t.fresh, order: t.order, logs: t.logs, entries: t.entries,
+		slots: make([]slot[L], len(t.slots), cap(t.slots)), index: make([]uint32, len(t.index)),
+	}
+	for i := range t.slots {
+		n := uint32(i + 1)
+		if t.order[n].older == n {
+			continue // empty
+		}
+		key := rekey(t.slots[i].key)
+		hash := out.hash(key)
+		at, _, _ := out.find(hash, key)
+		out.slots[i], out.index[at] = slot[L]{key, t.slots[i].state}, tag(hash)|n
+	}
+	return out
 }
 
 // SetProfile is Meter.SetProfile for the meters of all keys. Its time grows with their number.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,39 +110,18 @@ func (g *growth) classes() (chart, error) {
 func (g *growth) keys() (chart, error) {
 	c := chart{title: "Keys: a meter for each source address", x: "keys"}
 	xs := []int{1, 1 << 10, 1 << 16, 1 << 20}
-	err := c.add(nil, g, "Go", xs, func(n int) side {
-		pipeline := sync.OnceValues(func() (*dataplane.Pipeline, error) {
-			m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: numKeys}
-			return dataplane.New(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}})
-		})
-		return onSource(pipeline, func(l *dataplane.Pipeline) (float64, error) { return processKeys(l, n), nil })
-	})
+	of := func(inKernel bool) func(n int) side {
+		return func(n int) side {
+			return onSource(sync.OnceValues(func() (*sources, error) {
+				return newSources(dataplane.Key{By: dataplane.BySrc}, uint32(n), inKernel)
+			}), (*sources).random)
+		}
+	}
+	err := c.add(nil, g, "Go", xs, of(false))
 	if g.wire != nil {
-		err = c.add(err, g, "kernel", xs, func(n int) side {
-			return onSource(sync.OnceValues(func() (*sources, error) { return newSources(dataplane.Key{By: dataplane.BySrc}, uint32(n)) }), (*sources).random)
-		})
+		err = c.add(err, g, "kernel", xs, of(true))
 	}
 	return c, err
-}
-
-// processKeys meters packets of n random sources and returns the time of one.
-func processKeys(l *dataplane.Pipeline, n int) float64 {
-	var packets [burst]dataplane.Packet
-	var verdicts [burst]dataplane.Verdict
-	for i := range packets {
-		packets[i] = dataplane.Packet{Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet}
-	}
-	return thread(limited, func() {
-		pick, now := stream().pick[:limited], max(l.Now(), 0)
-		for ; len(pick) >= burst; pick = pick[burst:] {
-			for i := range packets {
-				now += 1000
-				binary.BigEndian.PutUint32(packets[i].Data[26:], 10<<24|pick[i]%uint32(n))
-				packets[i].Time = now
-			}
-			l.ProcessBatch(packets[:], verdicts[:])
-		}
-	})
 }
 
 // queued replays a capture through a queue that holds n packets most of the time.

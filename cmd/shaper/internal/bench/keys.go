@@ -115,8 +115,12 @@ func tableFigures() []figure {
 		amount("table: a million keys, random hits, bursts of 32", 200, 80, " ns", bursts, nil),
 		amount("table: a million keys, random hits, a packet at a time", 200, 80, " ns", hits, nil),
 		speedRatio("table: a million keys in Shards, random hits: 2 goroutines against 1, packets/s", 1.6, 1.9, sharded(2), sharded(1)),
-		amount("table: a million keys, memory of each; other: result of Memory", 80, 48, " B", keyMemory,
+		amount("table: a million keys, memory of each; other: result of Memory", 80, 48, " B", keyMemory(newKeys),
 			onSource(table, func(t *meter.Table[uint64]) (float64, error) { return float64(t.Memory()) / numKeys, nil })),
+		overOneMeter("pipeline: a meter for each of a million sources over one for all, random hits", 200, 120, false),
+		amount("pipeline: a meter for each of a million sources, memory of each", 80, 48, " B", keyMemory(func() (*sources, error) {
+			return newSources(dataplane.Key{By: dataplane.BySrc}, numKeys, false)
+		}), nil),
 		amount("table: full, each packet a new key", math.Inf(1), noAim, " ns",
 			func() (float64, error) { each, _, err := evict(); return each, err }, nil),
 		amount("table: full, each packet a new key, the slowest 4,096 in a row", math.Inf(1), noAim, " ms",
@@ -143,17 +147,19 @@ func shareKeys(t *meter.Shards[uint64], goroutines int) float64 {
 	return since(start, len(s.ns))
 }
 
-// keyMemory returns the heap memory of a full table per key.
-func keyMemory() (float64, error) {
-	stream()
-	before := heap()
-	t, err := newKeys()
-	if err != nil {
-		return 0, err
+// keyMemory measures the heap memory per key of a full table, or of that which has it.
+func keyMemory[T any](table func() (T, error)) side {
+	return func() (float64, error) {
+		stream()
+		before := heap()
+		t, err := table()
+		if err != nil {
+			return 0, err
+		}
+		after := heap()
+		runtime.KeepAlive(t)
+		return (after - before) / numKeys, nil
 	}
-	after := heap()
-	runtime.KeepAlive(t)
-	return (after - before) / numKeys, nil
 }
 
 // heap returns the bytes in use in the heap's spans.
@@ -165,17 +171,30 @@ func heap() float64 {
 	return float64(m.HeapInuse)
 }
 
-// sources is a policy loaded into the kernel, with packets from a million source addresses.
+// sources is a policy at work, with packets from a million source addresses.
 type sources struct {
-	*kernel.Walker
+	engine   processor
 	n        uint32
 	packets  []dataplane.Packet
 	verdicts []dataplane.Verdict
 	now      int64
 }
 
-// newSources loads a policy with one meter, or with one meter for each of n sources.
-func newSources(per dataplane.Key, n uint32) (*sources, error) {
+// processor processes batches of packets.
+type processor interface {
+	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
+}
+
+// batches is a processor in user space.
+type batches struct{ *dataplane.Pipeline }
+
+func (b batches) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
+	b.ProcessBatch(packets, verdicts)
+	return nil
+}
+
+// newSources has a policy with one meter, or with one meter for each of n sources.
+func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
 	if per.By != dataplane.NoKey {
 		m.Keys = numKeys
@@ -184,12 +203,18 @@ func newSources(per dataplane.Key, n uint32) (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := kernel.NewWalker(plan, 0)
-	if err != nil {
-		return nil, err
+	s, size := &sources{n: n, now: int64(time.Second)}, burst
+	if inKernel {
+		w, err := kernel.NewWalker(plan, 0)
+		if err != nil {
+			return nil, err
+		}
+		s.engine, size = w, w.Batch()
+	} else {
+		s.engine = batches{dataplane.NewPipeline(plan)}
 	}
-	s := &sources{Walker: w, n: n, verdicts: make([]dataplane.Verdict, w.Batch()), now: int64(time.Second)}
-	for range w.Batch() {
+	s.verdicts = make([]dataplane.Verdict, size)
+	for range size {
 		s.packets = append(s.packets, dataplane.Packet{Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet})
 	}
 	for first := uint32(0); first < n; first += uint32(len(s.packets)) {
@@ -208,7 +233,7 @@ func (s *sources) process(source func(i int) uint32) error {
 		p.Time = s.now
 		s.now += 1000
 	}
-	if err := s.Process(s.packets, s.verdicts); err != nil {
+	if err := s.engine.Process(s.packets, s.verdicts); err != nil {
 		return err
 	}
 	for i := range s.verdicts {
@@ -231,12 +256,17 @@ func (s *sources) random() (float64, error) {
 	return ns, wrong
 }
 
-func sourceFigures() []figure {
+// overOneMeter is the time of a packet with a meter for each of a million sources, less that with
+// one meter for all.
+func overOneMeter(what string, bar, aim float64, inKernel bool) figure {
 	with := func(per dataplane.Key) side {
-		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per, numKeys) }), (*sources).random)
+		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per, numKeys, inKernel) }), (*sources).random)
 	}
-	more := amount("kernel: a meter for each of a million sources over one for all, random hits", 500, 350, " ns",
-		with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))
+	more := amount(what, bar, aim, " ns", with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))
 	more.measured = func(ours, one float64) float64 { return ours - one }
-	return []figure{more}
+	return more
+}
+
+func sourceFigures() []figure {
+	return []figure{overOneMeter("kernel: a meter for each of a million sources over one for all, random hits", 500, 350, true)}
 }
