@@ -60,7 +60,7 @@ static __always_inline void set_tci(struct packet *p, __u16 tci)
 		reload_pointers(p);
 		return;
 	}
-	store_bytes(p, p->tag, &new, sizeof(new));
+	store_bytes(p, ETHER_HEADER, &new, sizeof(new));
 }
 
 static __always_inline void set_tc(struct packet *p, __u8 tc)
@@ -86,12 +86,12 @@ static __always_inline __u8 write_marks(struct packet *p, const struct action *a
 	__u8 ip = p->kind >= IPV4, done = 0;
 	__u16 tci = p->tci;
 
-	if (a->marks & (1 << MPLS_TC) && p->mpls) {
+	if (policy.marks & (1 << MPLS_TC) && a->marks & (1 << MPLS_TC) && p->mpls) {
 		done = MARKED;
 		if (!policy.dry)
 			set_tc(p, a->tc);
 	}
-	if (a->marks & (1 << DSCP) && ip) {
+	if (policy.marks & (1 << DSCP) && a->marks & (1 << DSCP) && ip) {
 		done = MARKED;
 		tos = a->dscp << 2 | (tos & 3);
 	}
@@ -102,7 +102,7 @@ static __always_inline __u8 write_marks(struct packet *p, const struct action *a
 			set_traffic_class(p, tos);
 	}
 	p->traffic_class = tos;
-	if (a->marks & (1 << PCP | 1 << DEI) && p->tags) {
+	if (policy.marks & (1 << PCP | 1 << DEI) && a->marks & (1 << PCP | 1 << DEI) && p->tags) {
 		done = MARKED;
 		if (a->marks & (1 << PCP))
 			tci = (tci & 0x1fff) | a->pcp << VLAN_PCP_SHIFT;
@@ -111,7 +111,7 @@ static __always_inline __u8 write_marks(struct packet *p, const struct action *a
 		if (tci != p->tci && !policy.dry)
 			set_tci(p, tci);
 	}
-	if (a->marks & (1 << SKB_MARK)) {
+	if (policy.marks & (1 << SKB_MARK) && a->marks & (1 << SKB_MARK)) {
 		done = MARKED;
 		p->mark = a->mark;
 		if (p->source == FROM_SKB && !policy.dry) {
@@ -167,7 +167,7 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 	add_count(&counts->colors[color], segments, n);
 	if (a->drop)
 		return count_drop(p, counts, color, CAUSE_COLOR, n);
-	if (a->ecn) {
+	if (policy.ecn && a->ecn) {
 		if (p->kind >= IPV4 && tos & 3) {
 			tos |= 3;
 			done |= ECN_SET;

@@ -189,30 +189,32 @@ __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 /* read_field reads a field, or returns 0 if the packet does not have it. */
 static __always_inline __u32 read_field(struct packet *p, __u8 field, __u32 *v)
 {
-	__u8 *entry;
+	__be32 entry;
 
-	switch (field) {
-	case SKB_MARK:
+/* READS reports whether the field is this one. The verifier removes the code of fields
+ * that no meter reads. */
+#define READS(one) (policy.inputs & 1 << (one) && field == (one))
+	if (READS(SKB_MARK)) {
 		*v = p->mark;
 		return 1;
-	case DSCP:
+	}
+	if (READS(DSCP)) {
 		*v = p->traffic_class >> 2;
 		return p->kind >= IPV4;
-	case PCP:
+	}
+	if (READS(PCP)) {
 		*v = p->tci >> 13;
 		return p->tags;
-	case DEI:
+	}
+	if (READS(DEI)) {
 		*v = p->tci >> 12 & 1;
 		return p->tags;
-	case MPLS_TC:
-		if (!p->mpls)
-			return 0;
-		entry = load_bytes(p, p->mpls, 4);
-		if (!entry)
-			return 0;
-		*v = entry[2] >> 1 & 7;
+	}
+	if (READS(MPLS_TC) && p->mpls && FETCH(p, p->mpls, entry)) {
+		*v = bpf_ntohl(entry) >> 9 & 7;
 		return 1;
 	}
+#undef READS
 	return 0;
 }
 
@@ -248,7 +250,7 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 
 		if (!m)
 			break;
-		if (k == 0 && m->aware)
+		if (policy.inputs && k == 0 && m->aware)
 			out.color = out.pre = input_color(p, m, i);
 		out.stage = i;
 		out.in = out.color;
@@ -266,7 +268,7 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 		}
 		if (out.color > RED)
 			out.color = color_of(i, p->now, cost, out.in);
-		if (m->then < 0 || out.color == RED)
+		if (!policy.chained || m->then < 0 || out.color == RED)
 			break;
 		i = m->then;
 	}

@@ -32,7 +32,6 @@ struct packet {
 	__u32 l3_len; /* length of the network packet on the wire */
 	__u32 removed; /* bytes of headers that its segments lack */
 	__u32 l4;     /* offset of the transport header, 0: none found */
-	__u32 tag;    /* offset of the outer VLAN tag's TCI */
 	__u32 mpls;   /* offset of the top label stack entry, 0: none */
 	__u16 tci;    /* of the outer VLAN tag */
 	__u16 ethertype, sport, dport;
@@ -92,8 +91,46 @@ static __always_inline void *load_bytes(struct packet *p, __u64 off, const __u32
 	return bpf_xdp_load_bytes(p->ctx, off, p->copy, n) ? NULL : p->copy;
 }
 
+/* FETCH copies a variable from the packet at off, and returns whether the packet has
+ * all its bytes. Unlike the pointer of load_bytes, its value does not tell the
+ * verifier the path by which it was read. */
+#define FETCH(p, off, v)                                             \
+	({                                                           \
+		typeof(v) *_at = load_bytes((p), (off), sizeof(v));  \
+		if (_at)                                             \
+			(v) = *_at;                                  \
+		_at != NULL;                                         \
+	})
+
 /* Always 0. The verifier does not know its value. */
 static volatile __u64 nothing;
+
+/* The packets of global functions, which the verifier verifies once. They only read
+ * bytes of a packet. copy is their buffer. */
+
+static __always_inline struct packet packet_of_skb(struct __sk_buff *skb, void *copy)
+{
+	return (struct packet){
+		.source = FROM_SKB,
+		.nothing = nothing,
+		.ctx = skb,
+		.data = (void *)(long)skb->data,
+		.end = (void *)(long)skb->data_end,
+		.copy = copy,
+	};
+}
+
+static __always_inline struct packet packet_of_xdp(struct xdp_md *ctx, void *copy)
+{
+	return (struct packet){
+		.source = FROM_XDP,
+		.nothing = nothing,
+		.ctx = ctx,
+		.data = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+		.copy = copy,
+	};
+}
 
 /* FORGET makes the verifier forget the value of a number, so that it merges the
  * states of all paths to this point. Otherwise it would follow each path to the

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "extensions.h"
+#include "layers.h"
 
 static __always_inline struct addr addr128(const __be32 *a)
 {
@@ -12,124 +13,51 @@ static __always_inline struct addr addr128(const __be32 *a)
 	};
 }
 
-/* kind_by_version returns the kind by the IP version at l3, or otherwise if that is
- * neither 4 nor 6. */
-static __always_inline __u8 kind_by_version(struct packet *p, __u8 otherwise)
+/* parse_ethernet finds the network header and its kind by the EtherType. */
+static __always_inline void parse_ethernet(struct packet *p)
 {
-	__u8 *first = load_bytes(p, p->l3, 1);
+	union layers at;
+	__be16 type;
 
-	if (!first)
-		return MALFORMED;
-	switch (*first >> 4) {
-	case 4:
-		return IPV4;
-	case 6:
-		return IPV6;
-	}
-	return otherwise;
-}
-
-/* parse_mpls walks a label stack (RFC 3032 section 2.1). The first nibble after
- * it is the payload's IP version (RFC 4928 section 3). */
-static __always_inline __u8 parse_mpls(struct packet *p)
-{
-	__u32 top = p->l3;
-
-	for (int i = 0; i < MAX_LABELS; i++) {
-		__u8 *entry = load_bytes(p, p->l3, 4);
-
-		if (!entry)
-			return MALFORMED;
-		p->mpls = top;
-		p->l3 += 4;
-		FORGET(p, p->l3);
-		if (entry[2] & 1)
-			return kind_by_version(p, OTHER);
-	}
-	return OTHER;
-}
-
-/* parse_pppoe reads a session header and the PPP protocol (RFC 2516 sections 4
- * and 7): two bytes, or one if it is odd (RFC 1661 section 6.5). */
-static __always_inline __u8 parse_pppoe(struct packet *p)
-{
-	__u8 *header = load_bytes(p, p->l3, 7);
-	__u32 proto, size = 7;
-
-	if (!header)
-		return MALFORMED;
-	proto = header[6];
-	if (!(proto & 1)) {
-		header = load_bytes(p, p->l3 + 7, 1);
-		if (!header)
-			return MALFORMED;
-		proto = proto << 8 | *header;
-		size = 8;
-	}
-	p->l3 += size;
-	switch (proto) {
-	case PPP_IPV4:
-		return IPV4;
-	case PPP_IPV6:
-		return IPV6;
-	}
-	return OTHER;
-}
-
-/* parse_network continues at l3 by the EtherType. */
-static __always_inline __u8 parse_network(struct packet *p)
-{
+	p->l3 = ETHER_HEADER;
+	if (!FETCH(p, ETHER_HEADER - 2, type))
+		return;
 	p->has_ethertype = 1;
-	for (int i = 0; i <= MAX_TAGS; i++) {
-		__be16 *tag;
-
-		switch (p->ethertype) {
-		case ETHER_IPV4:
-			return IPV4;
-		case ETHER_IPV6:
-			return IPV6;
-		case ETHER_MPLS:
-		case ETHER_MPLS_MC:
-			return parse_mpls(p);
-		case ETHER_PPPOE:
-			return parse_pppoe(p);
-		case ETHER_VLAN:
-		case ETHER_QINQ:
-		case ETHER_QINQ_OLD:
-			break;
-		default:
-			return OTHER;
-		}
-		if (p->tags >= MAX_TAGS)
-			return OTHER;
-		tag = load_bytes(p, p->l3, 4);
-		if (!tag)
-			return MALFORMED;
-		if (!p->tags) {
-			p->tag = p->l3;
-			p->tci = bpf_ntohs(tag[0]);
-		}
-		p->tags++;
-		p->ethertype = bpf_ntohs(tag[1]);
-		p->l3 += 4;
-		FORGET(p, p->l3);
+	p->ethertype = bpf_ntohs(type);
+	if (p->ethertype == ETHER_IPV4) {
+		p->kind = IPV4;
+		return;
 	}
-	return OTHER;
+	if (p->ethertype == ETHER_IPV6) {
+		p->kind = IPV6;
+		return;
+	}
+	at.tci = p->tci;
+	at.ethertype = p->ethertype;
+	at.l3 = p->l3;
+	at.mpls = 0;
+	at.tags = p->tags;
+	at.kind = MALFORMED;
+	if (p->source == FROM_SKB)
+		at.all = skb_layers(p->ctx, at.all);
+	else if (p->source == FROM_XDP)
+		at.all = xdp_layers(p->ctx, at.all);
+	else
+		at.all = frames_layers(p->start, p->captured, at.all);
+	p->tci = at.tci;
+	p->ethertype = at.ethertype;
+	p->l3 = at.l3;
+	p->mpls = at.mpls;
+	p->tags = at.tags;
+	p->kind = at.kind;
 }
 
 /* parse_link finds the network header and its kind by the link header. */
 static __always_inline void parse_link(struct packet *p)
 {
-	__be16 *ethertype;
-
 	switch (p->link) {
 	case LINK_ETHERNET:
-		p->l3 = 14;
-		ethertype = load_bytes(p, 12, 2);
-		if (ethertype) {
-			p->ethertype = bpf_ntohs(*ethertype);
-			p->kind = parse_network(p);
-		}
+		parse_ethernet(p);
 		return;
 	case LINK_IPV4:
 		p->kind = IPV4;
@@ -158,7 +86,9 @@ static __always_inline void trim_padding(struct packet *p, __u32 header, __u32 t
  * padding or no class needs them. */
 static __always_inline void parse_ports(struct packet *p, __u32 off)
 {
-	__be16 *ports;
+	struct {
+		__be16 from, to;
+	} ports;
 
 	p->l4 = p->l3 + off;
 	if (!(policy.reads & (1 << BY_SPORT | 1 << BY_DPORT)))
@@ -175,11 +105,10 @@ static __always_inline void parse_ports(struct packet *p, __u32 off)
 	}
 	if (off + 4 > p->l3_len)
 		return;
-	ports = load_bytes(p, p->l4, 4);
-	if (!ports)
+	if (!FETCH(p, p->l4, ports))
 		return;
-	p->sport = bpf_ntohs(ports[0]);
-	p->dport = bpf_ntohs(ports[1]);
+	p->sport = bpf_ntohs(ports.from);
+	p->dport = bpf_ntohs(ports.to);
 	p->has_ports = 1;
 }
 
@@ -248,7 +177,6 @@ static __always_inline void parse(struct packet *p)
 	FORGET(p, p->tags);
 	FORGET(p, p->mpls);
 	FORGET(p, p->has_ethertype);
-	FORGET(p, p->tag);
 	FORGET(p, p->outside);
 	link = p->l3 + 4 * p->outside;
 	p->l3_len = p->wire > link ? p->wire - link : 0;

@@ -21,6 +21,9 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 	p->nothing = nothing;
 	parse(p);
 	count_segments(p);
+	FORGET(p, p->segments);
+	FORGET(p, p->segment);
+	FORGET(p, p->wire);
 	n = metered_length(p);
 	FORGET(p, n);
 	if (r) {

@@ -109,7 +109,7 @@ func TestStack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spec, err := bpf.LoadShaper()
+		spec, err := shaperSpec()
 		if err != nil {
 			t.Fatal(err)
 		}
