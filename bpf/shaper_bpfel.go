@@ -103,6 +103,8 @@ type ShaperConstants struct {
 	Inputs      uint8
 	Marks       uint8
 	Ecn         uint8
+	Packets     uint8
+	_           [3]byte
 	Pacer       uint32
 	Major       uint32
 	Fields      uint32

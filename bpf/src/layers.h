@@ -33,7 +33,7 @@ static __always_inline __u8 parse_mpls(struct packet *p)
 
 		if (!FETCH(p, p->l3, entry))
 			return MALFORMED;
-		p->mpls = top;
+		p->h->mpls = top;
 		p->l3 += 4;
 		FORGET(p, p->l3);
 		if (entry & bpf_htonl(0x100))
@@ -72,12 +72,12 @@ static __always_inline __u8 parse_pppoe(struct packet *p)
  * whether the packet has all their bytes. */
 static __always_inline int parse_tags(struct packet *p)
 {
-	for (int i = 0; i < MAX_TAGS && p->tags < MAX_TAGS; i++) {
+	for (int i = 0; i < MAX_TAGS && p->h->tags < MAX_TAGS; i++) {
 		struct {
 			__be16 tci, ethertype;
 		} tag;
 
-		switch (p->ethertype) {
+		switch (p->h->ethertype) {
 		case ETHER_VLAN:
 		case ETHER_QINQ:
 		case ETHER_QINQ_OLD:
@@ -87,10 +87,10 @@ static __always_inline int parse_tags(struct packet *p)
 		}
 		if (!FETCH(p, p->l3, tag))
 			return 0;
-		if (!p->tags)
-			p->tci = bpf_ntohs(tag.tci);
-		p->tags++;
-		p->ethertype = bpf_ntohs(tag.ethertype);
+		if (!p->h->tags)
+			p->h->tci = bpf_ntohs(tag.tci);
+		p->h->tags++;
+		p->h->ethertype = bpf_ntohs(tag.ethertype);
 		p->l3 += 4;
 	}
 	return 1;
@@ -102,7 +102,7 @@ static __always_inline __u8 parse_layers(struct packet *p)
 	if (!parse_tags(p))
 		return MALFORMED;
 	FORGET(p, p->l3);
-	switch (p->ethertype) {
+	switch (p->h->ethertype) {
 	case ETHER_IPV4:
 		return IPV4;
 	case ETHER_IPV6:
@@ -130,17 +130,19 @@ union layers {
 static __always_inline __u64 walk_layers(struct packet *p, __u64 packed)
 {
 	union layers at = {.all = packed};
+	struct headers h = {};
 
-	p->tci = at.tci;
-	p->ethertype = at.ethertype;
+	p->h = &h;
+	p->h->tci = at.tci;
+	p->h->ethertype = at.ethertype;
 	p->l3 = at.l3;
-	p->tags = at.tags;
+	p->h->tags = at.tags;
 	at.kind = parse_layers(p);
-	at.tci = p->tci;
-	at.ethertype = p->ethertype;
+	at.tci = p->h->tci;
+	at.ethertype = p->h->ethertype;
 	at.l3 = p->l3;
-	at.mpls = p->mpls;
-	at.tags = p->tags;
+	at.mpls = p->h->mpls;
+	at.tags = p->h->tags;
 	return at.all;
 }
 

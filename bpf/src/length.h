@@ -44,11 +44,11 @@ static __always_inline void count_segments(struct packet *p)
 	p->segments = 1;
 	if (p->source != FROM_SKB || !skb->gso_size)
 		return;
-	split = segments_of(skb, p->l4, p->proto, p->removed, p->egress | p->outside << 1);
+	split = segments_of(skb, p->h->l4, p->h->proto, p->h->removed, p->egress | p->outside << 1);
 	if (split) {
 		p->segments = split >> 32;
 		p->segment = split;
-		p->wire = skb->len - p->removed + (p->segments - 1) * (p->segment - skb->gso_size) + 4 * p->outside;
+		p->wire = skb->len - p->h->removed + (p->segments - 1) * (p->segment - skb->gso_size) + 4 * p->outside;
 	}
 }
 

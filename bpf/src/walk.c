@@ -42,7 +42,8 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 {
 	__u32 first = 0;
 	struct record *r = bpf_map_lookup_elem(&records, &i);
-	struct packet p = {.source = FROM_FRAMES};
+	struct headers h = {};
+	struct packet p = {.source = FROM_FRAMES, .h = &h};
 
 	p.data = bpf_map_lookup_elem(&frames, &first);
 	if (!r || !p.data)
@@ -52,7 +53,7 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 	p.wire = r->wire;
 	p.now = r->time;
 	p.link = r->link;
-	p.mark = r->mark;
+	h.mark = r->mark;
 	shape(&p, r);
 	return 0;
 }

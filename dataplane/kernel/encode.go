@@ -188,6 +188,7 @@ func (e *encoder) encodeStage(i int) {
 	if from.Leased {
 		s.Table, e.constants.Elsewhere = storeLeased, 1
 	}
+	e.constants.Packets |= s.Packets
 	if from.Then >= 0 {
 		e.constants.Chained = 1
 	}
