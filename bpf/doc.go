@@ -6,6 +6,7 @@
 //	packet.h      a packet, and how its bytes are read at each hook
 //	headers.h     protocol numbers and header layouts
 //	extensions.h  IPv6 extension headers
+//	layers.h      VLAN tags, MPLS labels, PPPoE
 //	parse.h       headers
 //	length.h      the metered length of a packet and its segments
 //	classify.h    the first class that matches

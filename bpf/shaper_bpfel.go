@@ -99,6 +99,12 @@ type ShaperConstants struct {
 	Keyed       uint8
 	DropUntaken uint8
 	Elsewhere   uint8
+	Chained     uint8
+	Inputs      uint8
+	Marks       uint8
+	Ecn         uint8
+	Packets     uint8
+	_           [3]byte
 	Pacer       uint32
 	Major       uint32
 	Fields      uint32

@@ -60,17 +60,17 @@ static __always_inline void set_tci(struct packet *p, __u16 tci)
 		reload_pointers(p);
 		return;
 	}
-	store_bytes(p, p->tag, &new, sizeof(new));
+	store_bytes(p, ETHER_HEADER, &new, sizeof(new));
 }
 
 static __always_inline void set_tc(struct packet *p, __u8 tc)
 {
-	__u8 *entry = load_bytes(p, p->mpls, 4), new;
+	__u8 *entry = load_bytes(p, p->h->mpls, 4), new;
 
 	if (!entry)
 		return;
 	new = (entry[2] & ~0x0e) | tc << 1;
-	store_bytes(p, p->mpls + 2, &new, sizeof(new));
+	store_bytes(p, p->h->mpls + 2, &new, sizeof(new));
 }
 
 static __always_inline void add_count(struct count *c, __u32 packets, __u32 bytes)
@@ -83,37 +83,37 @@ static __always_inline void add_count(struct count *c, __u32 packets, __u32 byte
  * returns MARKED if there was any. */
 static __always_inline __u8 write_marks(struct packet *p, const struct action *a, __u8 tos)
 {
-	__u8 ip = p->kind >= IPV4, done = 0;
-	__u16 tci = p->tci;
+	__u8 ip = p->h->kind >= IPV4, done = 0;
+	__u16 tci = p->h->tci;
 
-	if (a->marks & (1 << MPLS_TC) && p->mpls) {
+	if (policy.marks & (1 << MPLS_TC) && a->marks & (1 << MPLS_TC) && p->h->mpls) {
 		done = MARKED;
 		if (!policy.dry)
 			set_tc(p, a->tc);
 	}
-	if (a->marks & (1 << DSCP) && ip) {
+	if (policy.marks & (1 << DSCP) && a->marks & (1 << DSCP) && ip) {
 		done = MARKED;
 		tos = a->dscp << 2 | (tos & 3);
 	}
-	if (tos != p->traffic_class && !policy.dry) {
-		if (p->kind == IPV4)
+	if (tos != p->h->traffic_class && !policy.dry) {
+		if (p->h->kind == IPV4)
 			set_tos(p, tos);
 		else
 			set_traffic_class(p, tos);
 	}
-	p->traffic_class = tos;
-	if (a->marks & (1 << PCP | 1 << DEI) && p->tags) {
+	p->h->traffic_class = tos;
+	if (policy.marks & (1 << PCP | 1 << DEI) && a->marks & (1 << PCP | 1 << DEI) && p->h->tags) {
 		done = MARKED;
 		if (a->marks & (1 << PCP))
 			tci = (tci & 0x1fff) | a->pcp << VLAN_PCP_SHIFT;
 		if (a->marks & (1 << DEI))
 			tci = (tci & ~VLAN_DEI) | (a->dei ? VLAN_DEI : 0);
-		if (tci != p->tci && !policy.dry)
+		if (tci != p->h->tci && !policy.dry)
 			set_tci(p, tci);
 	}
-	if (a->marks & (1 << SKB_MARK)) {
+	if (policy.marks & (1 << SKB_MARK) && a->marks & (1 << SKB_MARK)) {
 		done = MARKED;
-		p->mark = a->mark;
+		p->h->mark = a->mark;
 		if (p->source == FROM_SKB && !policy.dry) {
 			struct __sk_buff *skb = p->ctx;
 
@@ -141,7 +141,7 @@ static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u
 		return FULL;
 	out = ADMIT;
 	if (!q->linked)
-		out = admit(i, p->now, n, color, p->kind >= IPV4 && tos & 3);
+		out = admit(i, p->now, n, color, p->h->kind >= IPV4 && tos & 3);
 	FORGET(p, out);
 	if ((out & 7) < ADMIT)
 		return out & 7;
@@ -157,7 +157,7 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 	__u32 slot = class->slot;
 	struct counts *counts = bpf_map_lookup_elem(&counters, &slot);
 	const struct action *a;
-	__u8 tos = p->traffic_class, done = PASS;
+	__u8 tos = p->h->traffic_class, done = PASS;
 	__u32 segments = p->segments;
 
 	HERE(color);
@@ -167,8 +167,8 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 	add_count(&counts->colors[color], segments, n);
 	if (a->drop)
 		return count_drop(p, counts, color, CAUSE_COLOR, n);
-	if (a->ecn) {
-		if (p->kind >= IPV4 && tos & 3) {
+	if (policy.ecn && a->ecn) {
+		if (p->h->kind >= IPV4 && tos & 3) {
 			tos |= 3;
 			done |= ECN_SET;
 		} else if (a->ecn == CE_OR_DROP) {

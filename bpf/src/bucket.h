@@ -307,28 +307,27 @@ static __always_inline void convert_words(struct words *w, const struct profile 
 	w->e = now * to->buckets[1].num - e;
 }
 
-/* bucket_color is the verdict of a meter of buckets: on a state shared by CPUs, or
- * on words that only this CPU accesses. RFC 2698 section 3 checks P first, and
+/* color_by is bucket_color for meters whose peak is this constant. RFC 2698 section 3 checks P first, and
  * C only if P fits. RFC 2697 and RFC 4115 section 3 check C, and then E if C
  * does not fit. */
-static __always_inline __u32 bucket_color(struct state *s, struct budget *b, struct bpf_spin_lock *lock, struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
+static __always_inline __u32 color_by(const __u32 peak, struct state *s, struct budget *b, struct bpf_spin_lock *lock, struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
 {
 	struct withdrawal t = {};
-	__u32 first, fits;
+	const __u32 first = peak;
+	__u32 fits;
 
 	if (b) {
 		t.version = READ(b->version);
 		BARRIER();
 		t.n = n;
 	}
-	first = m->peak & 1;
-	t.cost = in < RED && (m->peak || in <= m->limit) ? cost_of(&m->buckets[first], n) : NEVER;
+	t.cost = in < RED && (peak || in <= m->limit) ? cost_of(&m->buckets[first], n) : NEVER;
 	if (w)
 		draw_private(w, m, first, now, &t);
 	else
 		draw(s, b, lock, m, first, now, &t);
 	fits = t.fits;
-	if (m->peak) {
+	if (peak) {
 		if (!fits)
 			return RED;
 		if (in != GREEN)
@@ -341,15 +340,24 @@ static __always_inline __u32 bucket_color(struct state *s, struct budget *b, str
 		t.credit = t.spill;
 	}
 	t.cost = in < RED ? cost_of(&m->buckets[!first], n) : NEVER;
-	if (!m->peak && fits)
+	if (!peak && fits)
 		t.cost = 0;
 	if (w)
 		draw_private(w, m, !first, now, &t);
 	else
 		draw(s, b, lock, m, !first, now, &t);
-	if (m->peak)
+	if (peak)
 		return t.fits ? GREEN : YELLOW;
 	return fits ? in : t.fits ? YELLOW : RED;
+}
+
+/* bucket_color is the verdict of a meter of buckets: on a state shared by CPUs, or
+ * on words that only this CPU accesses. */
+static __always_inline __u32 bucket_color(struct state *s, struct budget *b, struct bpf_spin_lock *lock, struct words *w, const struct profile *m, __u64 now, __u64 n, __u32 in)
+{
+	if (m->peak)
+		return color_by(1, s, b, lock, w, m, now, n, in);
+	return color_by(0, s, b, lock, w, m, now, n, in);
 }
 
 /* start_phase starts the next phase at a time. */

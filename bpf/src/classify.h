@@ -24,15 +24,6 @@ static __always_inline __u32 vector_of(const enum match field, __u32 v, __u32 ok
 	return table_entry(policy.table[field] + (ok ? v : policy.last[field]));
 }
 
-/* facts are the fields by which a packet is classified. */
-struct facts {
-	struct addr src, dst;
-	__u32 mark, length;
-	__u16 tci, ethertype, sport, dport;
-	__u8 kind, proto, tags, traffic_class;
-	__u8 has_ethertype, has_ports;
-};
-
 /* The following are global functions, so the verifier verifies each once. */
 
 /* search32 finds the last bound that is not above v. The first bound is 0. */
@@ -75,7 +66,7 @@ __noinline __u32 search128(__u32 base, __u32 n, __u64 hi, __u64 lo)
 	return b ? b->vector : 0;
 }
 
-static __always_inline __u32 address_vector(enum search_of v4, const volatile struct search6 *v6, const struct facts *p,
+static __always_inline __u32 address_vector(enum search_of v4, const volatile struct search6 *v6, const struct headers *p,
 				     const struct addr *a)
 {
 	if (p->kind == IPV4)
@@ -140,7 +131,7 @@ __noinline int first(const struct sets *s)
 }
 
 /* lookup returns the index of the first class that matches the packet, or -1. */
-__noinline int lookup(const struct facts *p)
+__noinline int lookup(const struct headers *p)
 {
 	struct sets s = {};
 	__u32 ip;
@@ -178,28 +169,10 @@ __noinline int lookup(const struct facts *p)
 }
 
 /* classify returns the index of the first class that matches the packet, or -1.
- * n is its metered length. If no class has a match field, the first class
- * matches all IP packets. */
-static __always_inline __s32 classify(const struct packet *p, __u32 n)
+ * If no class has a match field, the first class matches all IP packets. */
+static __always_inline __s32 classify(const struct packet *p)
 {
-	struct facts f = {
-		.src = p->src,
-		.dst = p->dst,
-		.mark = p->mark,
-		.length = n,
-		.tci = p->tci,
-		.ethertype = p->ethertype,
-		.sport = p->sport,
-		.dport = p->dport,
-		.kind = p->kind,
-		.proto = p->proto,
-		.tags = p->tags,
-		.traffic_class = p->traffic_class,
-		.has_ethertype = p->has_ethertype,
-		.has_ports = p->has_ports,
-	};
-
 	if (!policy.fields)
-		return p->kind >= IPV4 ? 0 : -1;
-	return lookup(&f);
+		return p->h->kind >= IPV4 ? 0 : -1;
+	return lookup(p->h);
 }

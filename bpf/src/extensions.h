@@ -16,6 +16,27 @@ struct chain {
 
 #define JUMBO 0xc2 /* option of RFC 2675 */
 
+/* is_extension reports whether a protocol is an extension header: hop-by-hop, routing,
+ * fragment, authentication, destination, mobility, HIP or shim6. */
+static __always_inline int is_extension(__u8 proto)
+{
+	const __u64 low = 1ULL << 0 | 1ULL << 43 | 1ULL << 44 | 1ULL << 51 | 1ULL << 60;
+	const __u64 high = 1ULL << (135 - 128) | 1ULL << (139 - 128) | 1ULL << (140 - 128);
+	__u64 set = proto & 0x80 ? high : low;
+
+	return !(proto & 0x40) && set >> (proto & 0x3f) & 1;
+}
+
+/* extension is the start of an extension header. */
+union extension {
+	struct {
+		__u8 next, size;
+		__be16 place; /* of a fragment: offset and flags */
+	};
+	__u8 bytes[8];
+	__u64 all;
+};
+
 /* walk_extensions walks the IPv6 extension headers (RFC 8200 section 4). They start
  * after the fixed header and end before end. */
 static __always_inline struct chain walk_extensions(struct packet *p, __u32 l3, __u32 end, __u8 proto)
@@ -23,49 +44,34 @@ static __always_inline struct chain walk_extensions(struct packet *p, __u32 l3, 
 	struct chain c = {.off = sizeof(struct ipv6), .proto = proto, .is = CUT};
 
 	for (int i = 0; i < MAX_EXTENSIONS; i++) {
-		__u32 unit = 8, extra = 1;
-		__u8 *header;
+		union extension header;
 
-		switch (c.proto) {
-		case 0: /* hop-by-hop */
-		case 43: /* routing */
-		case 44: /* fragment */
-		case 60: /* destination */
-		case 135: /* mobility */
-		case 139: /* HIP */
-		case 140: /* shim6 */
-			break;
-		case 51: /* authentication: its unit is 4 bytes (RFC 4302 section 2.2) */
-			unit = 4;
-			extra = 2;
-			break;
-		default:
+		if (!is_extension(c.proto)) {
 			c.is &= ~CUT;
 			return c;
 		}
-		if (c.off + 8 > end)
-			return c;
-		header = load_bytes(p, l3 + c.off, 8);
-		if (!header)
+		if (c.off + 8 > end || !FETCH(p, l3 + c.off, header.all))
 			return c;
 		/* BIG TCP marks more than 64 KiB of payload by this header. The kernel
 		 * removes it when it segments the packet (ipv6_has_hopopt_jumbo). */
-		if (!i && !c.proto && header[0] == PROTO_TCP && !header[1] && header[2] == JUMBO && end > 1 << 16)
+		if (!i && !c.proto && header.next == PROTO_TCP && !header.size && header.bytes[2] == JUMBO && end > 1 << 16)
 			c.is |= REMOVED;
 		if (c.proto == 44) {
-			__u32 place = header[2] << 8 | header[3];
+			__u32 place = bpf_ntohs(header.place);
 
-			c.proto = header[0];
+			c.proto = header.next;
 			if (!(c.is & FRAGMENT) && place & ~6) /* including the more-fragments bit */
 				c.is |= FRAGMENT | c.proto;
 			c.off += 8;
 			if (place & ~7)
 				return c; /* not the first fragment */
 		} else {
-			c.proto = header[0];
-			c.off += unit * (header[1] + extra);
+			/* The unit of authentication is 4 bytes (RFC 4302 section 2.2). */
+			c.off += c.proto == 51 ? 4 * (header.size + 2) : 8 * (header.size + 1);
+			c.proto = header.next;
 		}
 		FORGET(p, c.off);
+		FORGET(p, c.is);
 	}
 	return c;
 }
@@ -81,14 +87,7 @@ static __always_inline __u64 pack_chain(struct chain c)
 __noinline __u64 skb_extensions(struct __sk_buff *skb, __u32 l3, __u32 end, __u32 proto)
 {
 	__u64 copy[MAX_READ / 8];
-	struct packet p = {
-		.source = FROM_SKB,
-		.nothing = nothing,
-		.ctx = skb,
-		.data = (void *)(long)skb->data,
-		.end = (void *)(long)skb->data_end,
-		.copy = copy,
-	};
+	struct packet p = packet_of_skb(skb, copy);
 
 	return pack_chain(walk_extensions(&p, l3, end, proto));
 }
@@ -96,14 +95,7 @@ __noinline __u64 skb_extensions(struct __sk_buff *skb, __u32 l3, __u32 end, __u3
 __noinline __u64 xdp_extensions(struct xdp_md *ctx, __u32 l3, __u32 end, __u32 proto)
 {
 	__u64 copy[MAX_READ / 8];
-	struct packet p = {
-		.source = FROM_XDP,
-		.nothing = nothing,
-		.ctx = ctx,
-		.data = (void *)(long)ctx->data,
-		.end = (void *)(long)ctx->data_end,
-		.copy = copy,
-	};
+	struct packet p = packet_of_xdp(ctx, copy);
 
 	return pack_chain(walk_extensions(&p, l3, end, proto));
 }

@@ -23,6 +23,8 @@ enum {
 	PROTO_SCTP = 132,
 	PROTO_UDPLITE = 136,
 
+	ETHER_HEADER = 14, /* its length; the outer VLAN tag's TCI is there */
+
 	MAX_TAGS = 3,
 	MAX_LABELS = 16,
 	MAX_EXTENSIONS = 16,

@@ -4,53 +4,51 @@
 
 #include "parse.h"
 
-/* compute_segments computes the segments into which the device or the stack will split
- * a packet: n packets, each with its own headers. */
-static __always_inline void compute_segments(struct packet *p)
+/* segments_of computes the segments into which the device or the stack will split a
+ * packet, each with its own headers. It returns their number in the upper half and the
+ * length of each except the last in the lower half, or 0 for none. flags are the
+ * packet's fields egress, in bit 0, and outside. */
+__noinline __u64 segments_of(struct __sk_buff *skb, __u32 l4, __u32 proto, __u32 removed, __u32 flags)
+{
+	__u64 copy[MAX_READ / 8];
+	struct packet p = packet_of_skb(skb, copy);
+	__u32 size = skb->gso_size, n = skb->gso_segs, len = skb->len, headers = l4 + 8, tag = flags & 2 ? 4 : 0, segment, wire;
+	__u8 offset;
+
+	if (proto == PROTO_TCP)
+		headers = l4 + (FETCH(&p, l4 + 12, offset) ? offset >> 4 << 2 : 20);
+	if (headers >= len)
+		return 0;
+	if (!n && size) /* the sender did not set it */
+		n = (len - headers + size - 1) / size;
+	if (n < 2)
+		return 0;
+	/* At egress, the kernel has included the headers of all segments, also
+	 * those inside a tunnel. */
+	if (flags & 1 && skb->wire_len > len)
+		headers = (skb->wire_len - len) / (n - 1);
+	headers -= removed;
+	segment = headers + size + tag;
+	wire = len - removed + (n - 1) * headers + n * tag;
+	if ((__u64)(n - 1) * segment >= wire)
+		return 0; /* inconsistent */
+	return (__u64)n << 32 | segment;
+}
+
+/* count_segments finds the segments of a packet and their total length. */
+static __always_inline void count_segments(struct packet *p)
 {
 	struct __sk_buff *skb = p->ctx;
-	__u32 size, n, len, headers, segment, wire;
+	__u64 split;
 
 	p->segments = 1;
 	if (p->source != FROM_SKB || !skb->gso_size)
 		return;
-	size = skb->gso_size;
-	n = skb->gso_segs;
-	len = skb->len;
-	headers = p->l4 + 8;
-	if (p->proto == PROTO_TCP) {
-		__u8 *offset = load_bytes(p, p->l4 + 12, 1);
-
-		headers = p->l4 + (offset ? *offset >> 4 << 2 : 20);
-	}
-	if (headers >= len)
-		return;
-	if (!n) /* the sender did not set it */
-		n = (len - headers + size - 1) / size;
-	if (n < 2)
-		return;
-	/* At egress, the kernel has included the headers of all segments, also
-	 * those inside a tunnel. */
-	if (p->egress && skb->wire_len > len)
-		headers = (skb->wire_len - len) / (n - 1);
-	headers -= p->removed;
-	segment = headers + size + 4 * p->outside;
-	wire = len - p->removed + (n - 1) * headers + 4 * n * p->outside;
-	if ((__u64)(n - 1) * segment >= wire)
-		return; /* inconsistent */
-	p->segments = n;
-	p->segment = segment;
-	p->wire = wire;
-}
-
-/* count_segments is compute_segments; the verifier merges all its paths. */
-static __always_inline void count_segments(struct packet *p)
-{
-	compute_segments(p);
-	if (p->source == FROM_SKB) {
-		FORGET(p, p->segments);
-		FORGET(p, p->segment);
-		FORGET(p, p->wire);
+	split = segments_of(skb, p->h->l4, p->h->proto, p->h->removed, p->egress | p->outside << 1);
+	if (split) {
+		p->segments = split >> 32;
+		p->segment = split;
+		p->wire = skb->len - p->h->removed + (p->segments - 1) * (p->segment - skb->gso_size) + 4 * p->outside;
 	}
 }
 

@@ -95,14 +95,14 @@ static __always_inline void note_key(struct packet *p)
 
 	if (!x)
 		return;
-	x->packet.src = p->src;
-	x->packet.dst = p->dst;
+	x->packet.src = p->h->src;
+	x->packet.dst = p->h->dst;
 	/* All fragments of a packet have the same key. */
-	x->packet.sport = p->fragment ? 0 : p->sport;
-	x->packet.dport = p->fragment ? 0 : p->dport;
-	x->packet.vlan = (p->tci & 0x0fff) | (p->tags ? TAGGED : 0);
-	x->packet.tag = (p->traffic_class & 0xfc) | p->kind;
-	x->packet.proto = p->fragment ? p->fragment : p->proto;
+	x->packet.sport = p->h->fragment ? 0 : p->h->sport;
+	x->packet.dport = p->h->fragment ? 0 : p->h->dport;
+	x->packet.vlan = (p->h->tci & 0x0fff) | (p->h->tags ? TAGGED : 0);
+	x->packet.tag = (p->h->traffic_class & 0xfc) | p->h->kind;
+	x->packet.proto = p->h->fragment ? p->h->fragment : p->h->proto;
 }
 
 /* key_of makes the packet's key, or returns 0 if it has none. */
@@ -189,39 +189,44 @@ __noinline __u32 color_of_key(__u32 stage, __u64 now, __u32 n, __u32 in)
 /* read_field reads a field, or returns 0 if the packet does not have it. */
 static __always_inline __u32 read_field(struct packet *p, __u8 field, __u32 *v)
 {
-	__u8 *entry;
+	__be32 entry;
 
-	switch (field) {
-	case SKB_MARK:
-		*v = p->mark;
-		return 1;
-	case DSCP:
-		*v = p->traffic_class >> 2;
-		return p->kind >= IPV4;
-	case PCP:
-		*v = p->tci >> 13;
-		return p->tags;
-	case DEI:
-		*v = p->tci >> 12 & 1;
-		return p->tags;
-	case MPLS_TC:
-		if (!p->mpls)
-			return 0;
-		entry = load_bytes(p, p->mpls, 4);
-		if (!entry)
-			return 0;
-		*v = entry[2] >> 1 & 7;
+/* READS reports whether the field is this one. The verifier removes the code of fields
+ * that no meter reads. */
+#define READS(one) (policy.inputs & 1 << (one) && field == (one))
+	if (READS(SKB_MARK)) {
+		*v = p->h->mark;
 		return 1;
 	}
+	if (READS(DSCP)) {
+		*v = p->h->traffic_class >> 2;
+		return p->h->kind >= IPV4;
+	}
+	if (READS(PCP)) {
+		*v = p->h->tci >> 13;
+		return p->h->tags;
+	}
+	if (READS(DEI)) {
+		*v = p->h->tci >> 12 & 1;
+		return p->h->tags;
+	}
+	if (READS(MPLS_TC) && p->h->mpls && FETCH(p, p->h->mpls, entry)) {
+		*v = bpf_ntohl(entry) >> 9 & 7;
+		return 1;
+	}
+#undef READS
 	return 0;
 }
 
-/* input_color reads the packet's input color. */
-static __always_inline __u8 input_color(struct packet *p, const struct stage *m, __u32 stage)
+/* input_color reads the packet's input color for its first meter. */
+static __always_inline __u8 input_color(struct packet *p, __u32 stage)
 {
+	const struct stage *m = bpf_map_lookup_elem(&stages, &stage);
 	struct high key = {.stage = stage};
 	__u32 *color;
 
+	if (!m || !m->aware)
+		return GREEN;
 	if (!read_field(p, m->from, &key.value))
 		return GREEN;
 	if (key.value < 64)
@@ -243,16 +248,21 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 	struct metered out = {.stage = first};
 	__u32 i = first, cost;
 
+	if (policy.inputs)
+		out.color = out.pre = input_color(p, first);
 	for (int k = 0; k < MAX_CHAIN; k++) {
-		struct stage *m = bpf_map_lookup_elem(&stages, &i);
+		const struct stage *m = NULL;
 
-		if (!m)
-			break;
-		if (k == 0 && m->aware)
-			out.color = out.pre = input_color(p, m, i);
+		cost = n;
+		if (policy.chained || policy.elsewhere || policy.packets) {
+			m = bpf_map_lookup_elem(&stages, &i);
+			if (!m)
+				break;
+			if (m->packets)
+				cost = p->segments;
+		}
 		out.stage = i;
 		out.in = out.color;
-		cost = m->packets ? p->segments : n;
 		out.color = NO_ROOM;
 		if (policy.elsewhere) {
 			if (m->table >= 0)
@@ -266,7 +276,7 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 		}
 		if (out.color > RED)
 			out.color = color_of(i, p->now, cost, out.in);
-		if (m->then < 0 || out.color == RED)
+		if (!policy.chained || m->then < 0 || out.color == RED)
 			break;
 		i = m->then;
 	}

@@ -14,6 +14,26 @@ enum kind { MALFORMED, OTHER, IPV4, IPV6 };
 
 #define FRAGMENT 0x100
 
+/* headers are the fields of a packet by which it is classified, and where its headers
+ * are. They are in memory, so the verifier does not follow the values of those that are
+ * smaller than 8 bytes. */
+struct headers {
+	struct addr src, dst;
+	__u32 mark, length; /* length: metered */
+	__u32 l4;   /* offset of the transport header, 0: none found */
+	__u32 mpls; /* offset of the top label stack entry, 0: none */
+	__u16 tci;  /* of the outer VLAN tag */
+	__u16 ethertype, sport, dport;
+	__u16 fragment; /* FRAGMENT | the protocol in all fragments of the packet, or 0 */
+	__u8 kind;
+	__u8 proto;
+	__u8 tags;
+	__u8 traffic_class; /* DSCP and ECN */
+	__u8 has_ethertype;
+	__u8 has_ports;
+	__u8 removed; /* bytes of headers that its segments lack */
+};
+
 /* packet has the fields of dataplane.Packet, and those that only live packets have. */
 struct packet {
 	void *ctx;
@@ -26,26 +46,12 @@ struct packet {
 	__u32 wire;	/* bytes on the wire, of all segments */
 	__u32 segments; /* number of segments */
 	__u32 segment;	/* wire bytes of each segment except the last, if there are several */
-	__u32 mark;
 
 	__u32 l3;     /* offset of the network header */
 	__u32 l3_len; /* length of the network packet on the wire */
-	__u32 removed; /* bytes of headers that its segments lack */
-	__u32 l4;     /* offset of the transport header, 0: none found */
-	__u32 tag;    /* offset of the outer VLAN tag's TCI */
-	__u32 mpls;   /* offset of the top label stack entry, 0: none */
-	__u16 tci;    /* of the outer VLAN tag */
-	__u16 ethertype, sport, dport;
 	__u16 link;
-	__u16 fragment; /* FRAGMENT | the protocol in all fragments of the packet, or 0 */
 	__u8 outside; /* the outer VLAN tag is not among the bytes */
-	__u8 tags;
-	__u8 kind;
-	__u8 proto;
-	__u8 has_ethertype;
-	__u8 has_ports;
-	__u8 traffic_class; /* DSCP and ECN */
-	struct addr src, dst;
+	struct headers *h;
 
 	__u8 cause;    /* reason of a drop */
 	__u64 delay;    /* queueing delay, ns */
@@ -92,8 +98,46 @@ static __always_inline void *load_bytes(struct packet *p, __u64 off, const __u32
 	return bpf_xdp_load_bytes(p->ctx, off, p->copy, n) ? NULL : p->copy;
 }
 
+/* FETCH copies a variable from the packet at off, and returns whether the packet has
+ * all its bytes. Unlike the pointer of load_bytes, its value does not tell the
+ * verifier the path by which it was read. */
+#define FETCH(p, off, v)                                             \
+	({                                                           \
+		typeof(v) *_at = load_bytes((p), (off), sizeof(v));  \
+		if (_at)                                             \
+			(v) = *_at;                                  \
+		_at != NULL;                                         \
+	})
+
 /* Always 0. The verifier does not know its value. */
 static volatile __u64 nothing;
+
+/* The packets of global functions, which the verifier verifies once. They only read
+ * bytes of a packet. copy is their buffer. */
+
+static __always_inline struct packet packet_of_skb(struct __sk_buff *skb, void *copy)
+{
+	return (struct packet){
+		.source = FROM_SKB,
+		.nothing = nothing,
+		.ctx = skb,
+		.data = (void *)(long)skb->data,
+		.end = (void *)(long)skb->data_end,
+		.copy = copy,
+	};
+}
+
+static __always_inline struct packet packet_of_xdp(struct xdp_md *ctx, void *copy)
+{
+	return (struct packet){
+		.source = FROM_XDP,
+		.nothing = nothing,
+		.ctx = ctx,
+		.data = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+		.copy = copy,
+	};
+}
 
 /* FORGET makes the verifier forget the value of a number, so that it merges the
  * states of all paths to this point. Otherwise it would follow each path to the

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "extensions.h"
+#include "layers.h"
 
 static __always_inline struct addr addr128(const __be32 *a)
 {
@@ -12,137 +13,64 @@ static __always_inline struct addr addr128(const __be32 *a)
 	};
 }
 
-/* kind_by_version returns the kind by the IP version at l3, or otherwise if that is
- * neither 4 nor 6. */
-static __always_inline __u8 kind_by_version(struct packet *p, __u8 otherwise)
+/* parse_ethernet finds the network header and its kind by the EtherType. */
+static __always_inline void parse_ethernet(struct packet *p)
 {
-	__u8 *first = load_bytes(p, p->l3, 1);
+	union layers at;
+	__be16 type;
 
-	if (!first)
-		return MALFORMED;
-	switch (*first >> 4) {
-	case 4:
-		return IPV4;
-	case 6:
-		return IPV6;
+	p->l3 = ETHER_HEADER;
+	if (!FETCH(p, ETHER_HEADER - 2, type))
+		return;
+	p->h->has_ethertype = 1;
+	p->h->ethertype = bpf_ntohs(type);
+	if (p->h->ethertype == ETHER_IPV4) {
+		p->h->kind = IPV4;
+		return;
 	}
-	return otherwise;
-}
-
-/* parse_mpls walks a label stack (RFC 3032 section 2.1). The first nibble after
- * it is the payload's IP version (RFC 4928 section 3). */
-static __always_inline __u8 parse_mpls(struct packet *p)
-{
-	__u32 top = p->l3;
-
-	for (int i = 0; i < MAX_LABELS; i++) {
-		__u8 *entry = load_bytes(p, p->l3, 4);
-
-		if (!entry)
-			return MALFORMED;
-		p->mpls = top;
-		p->l3 += 4;
-		FORGET(p, p->l3);
-		if (entry[2] & 1)
-			return kind_by_version(p, OTHER);
+	if (p->h->ethertype == ETHER_IPV6) {
+		p->h->kind = IPV6;
+		return;
 	}
-	return OTHER;
-}
-
-/* parse_pppoe reads a session header and the PPP protocol (RFC 2516 sections 4
- * and 7): two bytes, or one if it is odd (RFC 1661 section 6.5). */
-static __always_inline __u8 parse_pppoe(struct packet *p)
-{
-	__u8 *header = load_bytes(p, p->l3, 7);
-	__u32 proto, size = 7;
-
-	if (!header)
-		return MALFORMED;
-	proto = header[6];
-	if (!(proto & 1)) {
-		header = load_bytes(p, p->l3 + 7, 1);
-		if (!header)
-			return MALFORMED;
-		proto = proto << 8 | *header;
-		size = 8;
-	}
-	p->l3 += size;
-	switch (proto) {
-	case PPP_IPV4:
-		return IPV4;
-	case PPP_IPV6:
-		return IPV6;
-	}
-	return OTHER;
-}
-
-/* parse_network continues at l3 by the EtherType. */
-static __always_inline __u8 parse_network(struct packet *p)
-{
-	p->has_ethertype = 1;
-	for (int i = 0; i <= MAX_TAGS; i++) {
-		__be16 *tag;
-
-		switch (p->ethertype) {
-		case ETHER_IPV4:
-			return IPV4;
-		case ETHER_IPV6:
-			return IPV6;
-		case ETHER_MPLS:
-		case ETHER_MPLS_MC:
-			return parse_mpls(p);
-		case ETHER_PPPOE:
-			return parse_pppoe(p);
-		case ETHER_VLAN:
-		case ETHER_QINQ:
-		case ETHER_QINQ_OLD:
-			break;
-		default:
-			return OTHER;
-		}
-		if (p->tags >= MAX_TAGS)
-			return OTHER;
-		tag = load_bytes(p, p->l3, 4);
-		if (!tag)
-			return MALFORMED;
-		if (!p->tags) {
-			p->tag = p->l3;
-			p->tci = bpf_ntohs(tag[0]);
-		}
-		p->tags++;
-		p->ethertype = bpf_ntohs(tag[1]);
-		p->l3 += 4;
-		FORGET(p, p->l3);
-	}
-	return OTHER;
+	at.tci = p->h->tci;
+	at.ethertype = p->h->ethertype;
+	at.l3 = p->l3;
+	at.mpls = 0;
+	at.tags = p->h->tags;
+	at.kind = MALFORMED;
+	if (p->source == FROM_SKB)
+		at.all = skb_layers(p->ctx, at.all);
+	else if (p->source == FROM_XDP)
+		at.all = xdp_layers(p->ctx, at.all);
+	else
+		at.all = frames_layers(p->start, p->captured, at.all);
+	p->h->tci = at.tci;
+	p->h->ethertype = at.ethertype;
+	p->l3 = at.l3;
+	p->h->mpls = at.mpls;
+	p->h->tags = at.tags;
+	p->h->kind = at.kind;
 }
 
 /* parse_link finds the network header and its kind by the link header. */
 static __always_inline void parse_link(struct packet *p)
 {
-	__be16 *ethertype;
-
 	switch (p->link) {
 	case LINK_ETHERNET:
-		p->l3 = 14;
-		ethertype = load_bytes(p, 12, 2);
-		if (ethertype) {
-			p->ethertype = bpf_ntohs(*ethertype);
-			p->kind = parse_network(p);
-		}
+		parse_ethernet(p);
 		return;
 	case LINK_IPV4:
-		p->kind = IPV4;
+		p->h->kind = IPV4;
 		break;
 	case LINK_IPV6:
-		p->kind = IPV6;
+		p->h->kind = IPV6;
 		break;
 	default:
-		p->kind = kind_by_version(p, MALFORMED);
+		p->h->kind = kind_by_version(p, MALFORMED);
 	}
-	if (p->kind != MALFORMED) {
-		p->ethertype = p->kind == IPV4 ? ETHER_IPV4 : ETHER_IPV6;
-		p->has_ethertype = 1;
+	if (p->h->kind != MALFORMED) {
+		p->h->ethertype = p->h->kind == IPV4 ? ETHER_IPV4 : ETHER_IPV6;
+		p->h->has_ethertype = 1;
 	}
 }
 
@@ -150,7 +78,7 @@ static __always_inline void parse_link(struct packet *p)
  * frames only, or a forged total length would reduce the metered length. */
 static __always_inline void trim_padding(struct packet *p, __u32 header, __u32 total)
 {
-	if (p->link == LINK_ETHERNET && p->wire <= 60 + 4 * p->tags && header <= total && total <= p->l3_len)
+	if (p->link == LINK_ETHERNET && p->wire <= 60 + 4 * p->h->tags && header <= total && total <= p->l3_len)
 		p->l3_len = total;
 }
 
@@ -158,12 +86,14 @@ static __always_inline void trim_padding(struct packet *p, __u32 header, __u32 t
  * padding or no class needs them. */
 static __always_inline void parse_ports(struct packet *p, __u32 off)
 {
-	__be16 *ports;
+	struct {
+		__be16 from, to;
+	} ports;
 
-	p->l4 = p->l3 + off;
+	p->h->l4 = p->l3 + off;
 	if (!(policy.reads & (1 << BY_SPORT | 1 << BY_DPORT)))
 		return;
-	switch (p->proto) {
+	switch (p->h->proto) {
 	case PROTO_TCP:
 	case PROTO_UDP:
 	case PROTO_DCCP:
@@ -175,12 +105,11 @@ static __always_inline void parse_ports(struct packet *p, __u32 off)
 	}
 	if (off + 4 > p->l3_len)
 		return;
-	ports = load_bytes(p, p->l4, 4);
-	if (!ports)
+	if (!FETCH(p, p->h->l4, ports))
 		return;
-	p->sport = bpf_ntohs(ports[0]);
-	p->dport = bpf_ntohs(ports[1]);
-	p->has_ports = 1;
+	p->h->sport = bpf_ntohs(ports.from);
+	p->h->dport = bpf_ntohs(ports.to);
+	p->h->has_ports = 1;
 }
 
 static __always_inline __u8 parse_ipv4(struct packet *p)
@@ -194,14 +123,14 @@ static __always_inline __u8 parse_ipv4(struct packet *p)
 	if (size < sizeof(*ip) || size > p->l3_len) /* the capture may be shorter */
 		return MALFORMED;
 	trim_padding(p, size, bpf_ntohs(ip->total));
-	p->traffic_class = ip->tos;
+	p->h->traffic_class = ip->tos;
 	if (policy.reads & (1 << BY_SRC | 1 << BY_DST)) {
-		p->src.lo = bpf_ntohl(ip->src);
-		p->dst.lo = bpf_ntohl(ip->dst);
+		p->h->src.lo = bpf_ntohl(ip->src);
+		p->h->dst.lo = bpf_ntohl(ip->dst);
 	}
-	p->proto = ip->proto;
+	p->h->proto = ip->proto;
 	if (ip->fragment & bpf_htons(0x3fff)) /* including the more-fragments bit */
-		p->fragment = FRAGMENT | ip->proto;
+		p->h->fragment = FRAGMENT | ip->proto;
 	if (!(ip->fragment & bpf_htons(0x1fff)))
 		parse_ports(p, size);
 	return IPV4;
@@ -217,21 +146,21 @@ static __always_inline __u8 parse_ipv6(struct packet *p)
 	if (!ip || bpf_ntohl(ip->flow) >> 28 != 6)
 		return MALFORMED;
 	trim_padding(p, sizeof(*ip), sizeof(*ip) + bpf_ntohs(ip->payload));
-	p->traffic_class = bpf_ntohl(ip->flow) >> 20;
+	p->h->traffic_class = bpf_ntohl(ip->flow) >> 20;
 	if (policy.reads & (1 << BY_SRC | 1 << BY_DST)) {
-		p->src = addr128(ip->src);
-		p->dst = addr128(ip->dst);
+		p->h->src = addr128(ip->src);
+		p->h->dst = addr128(ip->dst);
 	}
-	p->proto = ip->next;
+	p->h->proto = ip->next;
 	if (p->source == FROM_SKB)
 		chain = skb_extensions(p->ctx, p->l3, p->l3_len, ip->next);
 	else if (p->source == FROM_XDP)
 		chain = xdp_extensions(p->ctx, p->l3, p->l3_len, ip->next);
 	else
 		chain = frames_extensions(p->start, p->captured, p->l3, p->l3_len, ip->next);
-	p->proto = chain;
-	p->fragment = chain >> 8 & 0x1ff;
-	p->removed = chain & REMOVED << 8 ? 8 : 0;
+	p->h->proto = chain;
+	p->h->fragment = chain >> 8 & 0x1ff;
+	p->h->removed = chain & REMOVED << 8 ? 8 : 0;
 	if (!(chain & CUT << 8))
 		parse_ports(p, chain >> 32);
 	return IPV6;
@@ -241,23 +170,14 @@ static __always_inline void parse(struct packet *p)
 {
 	__u32 link;
 
-	p->kind = MALFORMED;
+	p->h->kind = MALFORMED;
 	parse_link(p);
 	FORGET(p, p->l3);
-	FORGET(p, p->kind);
-	FORGET(p, p->tags);
-	FORGET(p, p->mpls);
-	FORGET(p, p->has_ethertype);
-	FORGET(p, p->tag);
 	FORGET(p, p->outside);
 	link = p->l3 + 4 * p->outside;
 	p->l3_len = p->wire > link ? p->wire - link : 0;
-	if (p->kind == IPV4)
-		p->kind = parse_ipv4(p);
-	else if (p->kind == IPV6)
-		p->kind = parse_ipv6(p);
-	FORGET(p, p->kind);
-	FORGET(p, p->proto);
-	FORGET(p, p->has_ports);
-	FORGET(p, p->removed);
+	if (p->h->kind == IPV4)
+		p->h->kind = parse_ipv4(p);
+	else if (p->h->kind == IPV6)
+		p->h->kind = parse_ipv6(p);
 }

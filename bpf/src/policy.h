@@ -95,6 +95,11 @@ struct constants {
 	__u8 keyed;	     /* some meter has a state per key */
 	__u8 drop_untaken;   /* drop unclassified packets */
 	__u8 elsewhere;	     /* the state of some meter is not in states */
+	__u8 chained;	     /* some meter has a next one */
+	__u8 inputs;	     /* set of fields from which meters read input colors */
+	__u8 marks;	     /* set of fields that actions write */
+	__u8 ecn;	     /* some action has an enum ecn */
+	__u8 packets;	     /* some meter counts packets */
 	__u32 pacer;	     /* enum pacer */
 	__u32 major;	     /* of HTB: upper half of its class IDs */
 	__u32 fields;	     /* set of fields that classes match */

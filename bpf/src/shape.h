@@ -21,15 +21,19 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 	p->nothing = nothing;
 	parse(p);
 	count_segments(p);
+	FORGET(p, p->segments);
+	FORGET(p, p->segment);
+	FORGET(p, p->wire);
 	n = metered_length(p);
 	FORGET(p, n);
 	if (r) {
-		r->dscp_in = p->traffic_class >> 2;
-		r->kind = p->kind;
+		r->dscp_in = p->h->traffic_class >> 2;
+		r->kind = p->h->kind;
 	}
 	if (policy.keyed)
 		note_key(p);
-	i = classify(p, n);
+	p->h->length = n;
+	i = classify(p);
 	class = i < 0 ? NULL : bpf_map_lookup_elem(&classes, &i);
 	if (class) {
 		if (class->stage >= 0)
@@ -56,8 +60,8 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		r->pre = m.pre;
 		r->color = m.color;
 		r->in = m.in;
-		r->dscp_out = p->traffic_class >> 2;
-		r->mark = p->mark;
+		r->dscp_out = p->h->traffic_class >> 2;
+		r->mark = p->h->mark;
 		r->cause = p->cause;
 		r->delay = p->delay;
 	}

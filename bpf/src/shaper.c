@@ -24,7 +24,7 @@ static __always_inline struct record *init_packet(struct packet *p)
 	if (r) {
 		p->now = r->time;
 		p->wire = r->wire;
-		p->mark = r->mark;
+		p->h->mark = r->mark;
 	}
 	return r;
 }
@@ -42,7 +42,9 @@ static __always_inline int policy_expired(__u64 now)
 static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 {
 	__u64 copy[MAX_READ / 8];
+	struct headers h = {.mark = skb->mark};
 	struct packet p = {
+		.h = &h,
 		.copy = copy,
 		.source = FROM_SKB,
 		.egress = egress,
@@ -51,14 +53,13 @@ static __always_inline int shape_skb(struct __sk_buff *skb, const int egress)
 		.end = (void *)(long)skb->data_end,
 		.captured = skb->len,
 		.wire = skb->len,
-		.mark = skb->mark,
 	};
 	struct record *r;
 
 	if (skb->vlan_present) {
 		p.outside = 1;
-		p.tags = 1;
-		p.tci = skb->vlan_tci;
+		h.tags = 1;
+		h.tci = skb->vlan_tci;
 		p.wire += 4;
 	}
 	r = init_packet(&p);
@@ -94,7 +95,9 @@ SEC("xdp.frags")
 int shaper_xdp(struct xdp_md *ctx)
 {
 	__u64 copy[MAX_READ / 8];
+	struct headers h = {};
 	struct packet p = {
+		.h = &h,
 		.copy = copy,
 		.source = FROM_XDP,
 		.ctx = ctx,

@@ -11,16 +11,29 @@ struct {
 	__type(value, struct frames);
 } frames SEC(".maps");
 
-__noinline __u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 end, __u32 proto)
+static __always_inline struct packet packet_of_frames(__u32 start, __u32 captured)
 {
 	__u32 first = 0;
-	struct packet p = {
+
+	return (struct packet){
 		.source = FROM_FRAMES,
 		.nothing = nothing,
 		.data = bpf_map_lookup_elem(&frames, &first),
 		.start = start,
 		.captured = captured,
 	};
+}
+
+__noinline __u64 frames_layers(__u32 start, __u32 captured, __u64 packed)
+{
+	struct packet p = packet_of_frames(start, captured);
+
+	return p.data ? walk_layers(&p, packed) : 0;
+}
+
+__noinline __u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 end, __u32 proto)
+{
+	struct packet p = packet_of_frames(start, captured);
 
 	return p.data ? pack_chain(walk_extensions(&p, l3, end, proto)) : 0;
 }
@@ -29,7 +42,8 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 {
 	__u32 first = 0;
 	struct record *r = bpf_map_lookup_elem(&records, &i);
-	struct packet p = {.source = FROM_FRAMES};
+	struct headers h = {};
+	struct packet p = {.source = FROM_FRAMES, .h = &h};
 
 	p.data = bpf_map_lookup_elem(&frames, &first);
 	if (!r || !p.data)
@@ -39,7 +53,7 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 	p.wire = r->wire;
 	p.now = r->time;
 	p.link = r->link;
-	p.mark = r->mark;
+	h.mark = r->mark;
 	shape(&p, r);
 	return 0;
 }

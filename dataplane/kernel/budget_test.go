@@ -21,7 +21,7 @@ const budgetSlot = 1234
 // sees them.
 func hostMaps(t testing.TB) (maps [2]*ebpf.Map) {
 	t.Helper()
-	spec, err := bpf.LoadShaper()
+	spec, err := shaperSpec()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func newBudgeted(t testing.TB, m *dataplane.Meter, hook entry, maps [2]*ebpf.Map
 	if err := h.initialize(h.maps); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := bpf.LoadShaper()
+	spec, err := shaperSpec()
 	if err != nil {
 		t.Fatal(err)
 	}

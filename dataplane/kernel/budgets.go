@@ -175,14 +175,9 @@ func (b *lockedRegistry) openMaps() (err error) {
 		b.Budgets = nil // a map exists as long as a program uses it, so there are no users
 	}
 	_ = rlimit.RemoveMemlock() // see newStateMaps
-	spec, err := bpf.LoadShaper()
-	if err != nil {
-		return err
-	}
 	for i, name := range budgetMaps {
-		spec.Maps[name].MaxEntries = maxBudgets
-		if b.maps[i], err = ebpf.NewMap(spec.Maps[name]); err != nil {
-			return fmt.Errorf("create map %s with %d entries: %w", name, maxBudgets, cause.Of(err))
+		if b.maps[i], err = newMap(name, maxBudgets); err != nil {
+			return err
 		}
 		if b.Maps[i], err = mapID(b.maps[i]); err != nil {
 			return err

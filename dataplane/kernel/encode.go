@@ -149,8 +149,10 @@ func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
 	if e.entry == xdpEntry && a.Queue >= 0 {
 		e.refuse(a.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
 	}
+	e.constants.Ecn |= out.Ecn
 	for _, m := range a.Marks {
 		out.Marks |= 1 << m.Field
+		e.constants.Marks |= 1 << m.Field
 		switch m.Field {
 		case dataplane.DSCP:
 			out.Dscp = uint8(m.Value)
@@ -186,7 +188,12 @@ func (e *encoder) encodeStage(i int) {
 	if from.Leased {
 		s.Table, e.constants.Elsewhere = storeLeased, 1
 	}
+	e.constants.Packets |= s.Packets
+	if from.Then >= 0 {
+		e.constants.Chained = 1
+	}
 	if from.Aware {
+		e.constants.Inputs |= 1 << from.Input.From
 		e.inputColors(&s, uint32(i), from)
 	}
 	e.stages = append(e.stages, s)

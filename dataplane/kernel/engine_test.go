@@ -78,7 +78,7 @@ func newHooked(t testing.TB, policy *dataplane.Policy, hook entry, change func(*
 
 // open creates the maps and loads the program.
 func (h *hooked) open() error {
-	spec, err := bpf.LoadShaper()
+	spec, err := shaperSpec()
 	if err != nil {
 		return err
 	}

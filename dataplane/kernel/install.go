@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
@@ -168,7 +167,7 @@ func (i *installation) makeMaps() (err error) {
 }
 
 func (i *installation) loadProgram() error {
-	spec, err := bpf.LoadShaper()
+	spec, err := shaperSpec()
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -93,23 +95,44 @@ func (s *stateMaps) forPlan(g *image, before *About, claims *budgetClaims) (*sta
 	return &out, nil
 }
 
+// parseShaper parses the object of the programs.
+var parseShaper = sync.OnceValues(bpf.LoadShaper)
+
+// shaperSpec returns the specification of the programs and their maps, for the caller to change.
+func shaperSpec() (*ebpf.CollectionSpec, error) {
+	spec, err := parseShaper()
+	return spec.Copy(), err
+}
+
+// newMap makes a map of the programs with room for n entries; 0: as many as its C declares.
+func newMap(name string, n uint32) (*ebpf.Map, error) {
+	all, err := parseShaper()
+	if err != nil {
+		return nil, err
+	}
+	spec := all.Maps[name].Copy()
+	spec.MaxEntries = cmp.Or(n, spec.MaxEntries)
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("create map %s with %d entries: %w", name, spec.MaxEntries, cause.Of(err))
+	}
+	return m, nil
+}
+
 // newStateMaps makes the maps whose size does not depend on the policy.
 func newStateMaps() (*stateMaps, error) {
 	// Before Linux 5.11, maps count against RLIMIT_MEMLOCK. If it cannot be raised,
 	// making a map fails with the reason.
 	_ = rlimit.RemoveMemlock()
-	spec, err := bpf.LoadShaper()
-	if err != nil {
-		return nil, err
-	}
 	s := &stateMaps{ownTables: new([MaxTables * 2]*ebpf.Map)}
 	for name, m := range s.mapFields() {
 		if maxSlots[name] != 0 {
 			continue // grow makes it
 		}
-		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
+		var err error
+		if *m, err = newMap(name, 0); err != nil {
 			s.close()
-			return nil, cause.Of(err)
+			return nil, err
 		}
 	}
 	return s, nil
@@ -128,7 +151,7 @@ func (g *image) loadProgram(spec *ebpf.CollectionSpec, program string, given map
 		return nil, err
 	}
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
-	own, err := g.newPolicyMaps(spec)
+	own, err := g.newPolicyMaps()
 	defer closeAll(own) // the program has its own references
 	if err != nil {
 		return nil, err
@@ -151,16 +174,16 @@ func (g *image) loadProgram(spec *ebpf.CollectionSpec, program string, given map
 
 // newPolicyMaps makes the maps of a policy, which programs only read. If it fails it
 // returns the maps made so far with the error.
-func (g *image) newPolicyMaps(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
+func (g *image) newPolicyMaps() (map[string]*ebpf.Map, error) {
 	out := map[string]*ebpf.Map{}
 	for _, err := range []error{
-		addArray(out, spec, bpf.ShaperMapVectors, g.vectors),
-		addArray(out, spec, bpf.ShaperMapTables, g.tables),
-		addArray(out, spec, bpf.ShaperMapBounds6, g.bounds),
-		addArray(out, spec, bpf.ShaperMapClasses, g.classes),
-		addArray(out, spec, bpf.ShaperMapStages, g.stages),
-		addArray(out, spec, bpf.ShaperMapQueues, g.queues),
-		addHash(out, spec, bpf.ShaperMapHighs, g.highs),
+		addArray(out, bpf.ShaperMapVectors, g.vectors),
+		addArray(out, bpf.ShaperMapTables, g.tables),
+		addArray(out, bpf.ShaperMapBounds6, g.bounds),
+		addArray(out, bpf.ShaperMapClasses, g.classes),
+		addArray(out, bpf.ShaperMapStages, g.stages),
+		addArray(out, bpf.ShaperMapQueues, g.queues),
+		addHash(out, bpf.ShaperMapHighs, g.highs),
 	} {
 		if err != nil {
 			return out, cause.Of(err)
@@ -169,25 +192,14 @@ func (g *image) newPolicyMaps(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, 
 	return out, nil
 }
 
-// addMap makes a map with room for n entries and adds it to out.
-func addMap(out map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, n int) (*ebpf.Map, error) {
-	s := spec.Maps[name]
-	s.MaxEntries = uint32(max(n, 1))
-	m, err := ebpf.NewMap(s)
-	if err != nil {
-		return nil, fmt.Errorf("create map %s with %d entries: %w", name, n, err)
-	}
-	out[name] = m
-	return m, nil
-}
-
 // addArray makes an array map with these values and adds it to out. The map is not frozen,
 // because the verifier would then read all values as constants.
-func addArray[T any](out map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, values []T) error {
-	m, err := addMap(out, spec, name, len(values))
+func addArray[T any](out map[string]*ebpf.Map, name string, values []T) error {
+	m, err := newMap(name, uint32(len(values)))
 	if err != nil {
 		return err
 	}
+	out[name] = m
 	const batch = 1 << 14
 	first := uint32(0)
 	for chunk := range slices.Chunk(values, batch) {
@@ -204,11 +216,12 @@ func addArray[T any](out map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name s
 }
 
 // addHash makes a hash map with these entries and adds it to out.
-func addHash[K comparable, V any](out map[string]*ebpf.Map, spec *ebpf.CollectionSpec, name string, entries map[K]V) error {
-	m, err := addMap(out, spec, name, len(entries))
+func addHash[K comparable, V any](out map[string]*ebpf.Map, name string, entries map[K]V) error {
+	m, err := newMap(name, uint32(len(entries)))
 	if err != nil {
 		return err
 	}
+	out[name] = m
 	for key, value := range entries {
 		if err := m.Put(key, value); err != nil {
 			return fmt.Errorf("map %s: %w", name, err)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -31,7 +30,7 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 		t.Fatal(err)
 	}
 	next.maps = maps
-	spec, err := bpf.LoadShaper()
+	spec, err := shaperSpec()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -125,14 +124,7 @@ func (g *image) sameRings(before *About) bool {
 
 // newRings makes the map with the rings of all queues.
 func (g *image) newRings() (*ebpf.Map, error) {
-	spec, err := bpf.LoadShaper()
-	if err != nil {
-		return nil, err
-	}
-	s := spec.Maps[bpf.ShaperMapWaiting]
-	s.MaxEntries = uint32(max(g.ring, 1))
-	m, err := ebpf.NewMap(s)
-	return m, cause.Of(err)
+	return newMap(bpf.ShaperMapWaiting, uint32(g.ring))
 }
 
 // copyDepartures copies the rings of unchanged queues to their new offsets. A packet that

@@ -1,12 +1,7 @@
 package kernel
 
 import (
-	"fmt"
-
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // minSlots is the minimum number of slots of a map. With it, most small policies can be
@@ -52,20 +47,15 @@ func (g *image) slotsNeeded() map[string]uint32 {
 // Replaced counters stay open beside the new ones, because the attached program uses them
 // until it is replaced. The count of a class is the sum.
 func (s *stateMaps) grow(g *image) error {
-	spec, err := bpf.LoadShaper()
-	if err != nil {
-		return err
-	}
 	needs, fields := g.slotsNeeded(), s.mapFields()
 	for name, most := range maxSlots {
 		field, need := fields[name], needs[name]
 		if *field != nil && need <= (*field).MaxEntries() {
 			continue
 		}
-		spec.Maps[name].MaxEntries = min(max(2*need, minSlots), most)
-		m, err := ebpf.NewMap(spec.Maps[name])
+		m, err := newMap(name, min(max(2*need, minSlots), most))
 		if err != nil {
-			return fmt.Errorf("create map %s with %d entries: %w", name, spec.Maps[name].MaxEntries, cause.Of(err))
+			return err
 		}
 		if field == &s.counters.Map && *field != nil {
 			s.counters.older = s.counters.newestFirst()

@@ -71,7 +71,7 @@ func TestSlots(t *testing.T) {
 // predecessor, and that no slot is used twice.
 func TestTableSlots(t *testing.T) {
 	t.Parallel()
-	spec, err := bpf.LoadShaper()
+	spec, err := shaperSpec()
 	if err != nil {
 		t.Fatal(err)
 	}
