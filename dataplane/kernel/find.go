@@ -52,7 +52,7 @@ func writeAbout(m *ebpf.Map, a *About) error {
 
 // recordVersion is the version of the record's format, which consists of About and the
 // structs of bpf/src/policy.h in it. TestRecordVersion fails if they change without it.
-const recordVersion = 4
+const recordVersion = 5
 
 // VersionError reports that a shaper was attached by another version of this package,
 // whose record this one cannot read. Clear detaches such a shaper, and Attach replaces
@@ -197,6 +197,8 @@ func (a attachment) openShaper() (*Shaper, error) {
 		switch {
 		case name == aboutMap:
 			to = &s.about
+		case name == readingsMap:
+			to = &s.readings
 		case to == &s.maps.counters.Map:
 			s.maps.counters.add(m) // a program can have several
 			return true
@@ -215,7 +217,7 @@ func (a attachment) openShaper() (*Shaper, error) {
 		return nil, nil
 	}
 	about, err := readAbout(s.about)
-	if err == nil && slices.Contains(slices.Collect(maps.Values(s.maps.byName())), nil) {
+	if err == nil && (s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.byName())), nil)) {
 		err = &VersionError{about.Version}
 	}
 	if err == nil {

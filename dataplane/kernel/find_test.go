@@ -36,7 +36,7 @@ func jsonLayout(t reflect.Type, seen map[reflect.Type]bool) string {
 // TestRecordVersion checks that a change of the records' layout comes with another version: a
 // binary of the old version would read missing fields as zeros.
 func TestRecordVersion(t *testing.T) {
-	const version, want = 4, "51db84f28502a91c"
+	const version, want = 5, "51db84f28502a91c"
 	text := jsonLayout(reflect.TypeFor[About](), map[reflect.Type]bool{})
 	if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:16]; version != recordVersion || got != want {
 		t.Errorf("got layout %s and version %d, want %s and %d: increase recordVersion and update this test: %s", got, recordVersion, want, version, text)
@@ -57,18 +57,18 @@ func TestParseRecord(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "{", `{"Version":4,"Direction":2}`, `{"Version":4,"Classes":[{}]}`,
-		`{"Version":4,"Outline":{"Classes":[{"Stage":0}]},"Classes":[{}]}`,
-		`{"Version":4,"Outline":{"Stages":[{"Then":-1}]},"Stages":[{"Buckets":[{"Den":1},{"Den":0}]}]}`,
-		`{"Version":4,"Outline":{"Stages":[{"Then":1}]},"Stages":[{"Buckets":[{"Den":1},{"Den":1}]}]}`,
-		`{"Version":4,"Outline":{"Stages":[{"Then":1},{"Then":0}]},"Stages":[{"Buckets":[{"Den":1},{"Den":1}]},{"Buckets":[{"Den":1},{"Den":1}]}]}`,
-		`{"Version":4,"Outline":{"Queues":[{"Link":-1}]},"Queued":[{}]}`, `{"Version":4,"Outline":{"Queues":[{"Link":0}]},"Queued":[{"Linked":1}]}`,
+		"", "{", `{"Version":5,"Direction":2}`, `{"Version":5,"Classes":[{}]}`,
+		`{"Version":5,"Outline":{"Classes":[{"Stage":0}]},"Classes":[{}]}`,
+		`{"Version":5,"Outline":{"Stages":[{"Then":-1}]},"Stages":[{"Buckets":[{"Den":1},{"Den":0}]}]}`,
+		`{"Version":5,"Outline":{"Stages":[{"Then":1}]},"Stages":[{"Buckets":[{"Den":1},{"Den":1}]}]}`,
+		`{"Version":5,"Outline":{"Stages":[{"Then":1},{"Then":0}]},"Stages":[{"Buckets":[{"Den":1},{"Den":1}]},{"Buckets":[{"Den":1},{"Den":1}]}]}`,
+		`{"Version":5,"Outline":{"Queues":[{"Link":-1}]},"Queued":[{}]}`, `{"Version":5,"Outline":{"Queues":[{"Link":0}]},"Queued":[{"Linked":1}]}`,
 	} {
 		if _, err := parseRecord([]byte(text)); err == nil || errors.As(err, new(*VersionError)) {
 			t.Errorf("%q: got error %v, want one about damage", text, err)
 		}
 	}
-	if _, err := parseRecord([]byte(`{"Version":4,"Outline":{"Classes":[{"Stage":-1,"Queues":[-1,-1,-1]}]},"Classes":[{"Stage":-1}]}`)); err != nil {
+	if _, err := parseRecord([]byte(`{"Version":5,"Outline":{"Classes":[{"Stage":-1,"Queues":[-1,-1,-1]}]},"Classes":[{"Stage":-1}]}`)); err != nil {
 		t.Error(err)
 	}
 }
