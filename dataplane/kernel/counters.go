@@ -96,20 +96,20 @@ func (c *counterMaps) bindOlder(p *ebpf.Program) error {
 	return errors.Join(errs...)
 }
 
-// readStats returns the sums of the counters of all CPUs: one entry per class, and a last
-// one for unclassified packets. Counters wrap at 2^63.
-func readStats(counters counterMaps, classes []bpf.ShaperClass) ([]dataplane.ClassStats, error) {
-	out := make([]dataplane.ClassStats, len(classes)+1)
+// readStats returns the sums of the counters of all CPUs: one entry per class, whose slots
+// are given, and a last one for unclassified packets. Counters wrap at 2^63.
+func readStats(counters counterMaps, slotOf []uint32) ([]dataplane.ClassStats, error) {
+	out := make([]dataplane.ClassStats, len(slotOf)+1)
 	of := map[uint32]*dataplane.ClassStats{} // by slot
 	slots := uint32(1)
-	for i, c := range classes {
-		of[c.Slot], slots = &out[i], max(slots, c.Slot+1)
+	for i, slot := range slotOf {
+		of[slot], slots = &out[i], max(slots, slot+1)
 	}
 	return out, counters.each(slots, func(slot uint32, perCPU []bpf.ShaperCounts) {
 		for i := range perCPU {
 			switch s := of[slot]; {
 			case slot == 0:
-				addUntaken(&out[len(classes)], &perCPU[i])
+				addUntaken(&out[len(slotOf)], &perCPU[i])
 			case s != nil:
 				addCounts(s, &perCPU[i])
 			}

@@ -286,7 +286,7 @@ func (s *Shaper) readRecord() error {
 	if err == nil && bytes.Equal(text, s.recordText) {
 		return nil
 	}
-	a, err := readAbout(s.about)
+	a, text, err := readAbout(s.about)
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (s *Shaper) adoptAttached(now attachment) error {
 		return err
 	}
 	other.Interface = s.Interface
-	s.About, s.about, other.about, s.recordText = other.About, other.about, s.about, nil
+	s.About, s.about, other.about, s.recordText = other.About, other.about, s.about, other.recordText
 	s.readings, other.readings = other.readings, s.readings
 	s.hook, other.hook = other.hook, s.hook
 	s.leases.lock.Lock()
@@ -355,7 +355,7 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 }
 
 func (s *Shaper) stats(leaves map[uint16]qdisc.Counts) ([]dataplane.ClassStats, error) {
-	out, err := readStats(s.maps.counters, s.Classes)
+	out, err := readStats(s.maps.counters, s.Slots)
 	if err != nil {
 		return nil, err
 	}
