@@ -20,8 +20,13 @@ type counterMaps struct {
 	older []*ebpf.Map
 }
 
-// newestFirst returns all maps.
-func (c *counterMaps) newestFirst() []*ebpf.Map { return append([]*ebpf.Map{c.Map}, c.older...) }
+// newestFirst returns all maps; none before the first policy.
+func (c *counterMaps) newestFirst() []*ebpf.Map {
+	if c.Map == nil {
+		return nil
+	}
+	return append([]*ebpf.Map{c.Map}, c.older...)
+}
 
 // add adds one of the maps of a program. The order of calls does not matter: the newest map
 // is the largest.

@@ -93,7 +93,7 @@ func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) er
 	}
 	for i := range g.classes {
 		if slot := g.classes[i].Slot; !inherited[slot] {
-			if err := to.counters.clear(slot); err != nil {
+			if err := from.counters.clear(slot); err != nil { // a new map has zeros
 				return err
 			}
 		}

@@ -1,7 +1,7 @@
 package kernel
 
 import (
-	"encoding/json"
+	"encoding/base64"
 	"fmt"
 	"unsafe"
 )
@@ -15,11 +15,13 @@ func (p packed[T]) memory() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p))), len(p)*int(unsafe.Sizeof(*new(T))))
 }
 
-func (p packed[T]) MarshalJSON() ([]byte, error) { return json.Marshal(p.memory()) }
+func (p packed[T]) MarshalText() ([]byte, error) {
+	return base64.StdEncoding.AppendEncode(nil, p.memory()), nil
+}
 
-func (p *packed[T]) UnmarshalJSON(text []byte) error {
-	var memory []byte
-	if err := json.Unmarshal(text, &memory); err != nil {
+func (p *packed[T]) UnmarshalText(text []byte) error {
+	memory, err := base64.StdEncoding.AppendDecode(nil, text)
+	if err != nil {
 		return err
 	}
 	size := int(unsafe.Sizeof(*new(T)))
