@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
@@ -95,9 +94,6 @@ func (s *stateMaps) forPlan(g *image, before *About, claims *budgetClaims) (*sta
 
 // newStateMaps makes the maps whose size does not depend on the policy.
 func newStateMaps() (*stateMaps, error) {
-	// Before Linux 5.11, maps count against RLIMIT_MEMLOCK. If it cannot be raised,
-	// making a map fails with the reason.
-	_ = rlimit.RemoveMemlock()
 	spec, err := bpf.LoadShaper()
 	if err != nil {
 		return nil, err
