@@ -77,6 +77,7 @@ func run(peers bool, rounds int, only, dir, profile string) error {
 	if os.Geteuid() == 0 {
 		figures = append(figures, kernelFigures(wire)...)
 		figures = append(figures, budgetFigures(wire)...)
+		figures = append(figures, commandFigures(wire)...)
 		figures = append(figures, sourceFigures()...)
 		figures = append(figures, pacingFigures(wire)...)
 		figures = append(figures, tapFigures(wire)...)
