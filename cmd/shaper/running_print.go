@@ -16,7 +16,7 @@ import (
 func (r *running) printAttached(sh *kernel.Shaper, changes []dataplane.Change) {
 	p := r.print()
 	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", live.Name(&sh.About), live.Hook(&sh.About), sh.Program,
-		live.KernelRelease(), r.policy.Name, say.Count(len(sh.Classes), "class"))
+		live.KernelRelease(), r.policy.Name, say.Count(len(sh.Outline.Classes), "class"))
 	if sh.Place.Mode == kernel.Generic {
 		p.Printf("%s: the driver does not support XDP: the kernel's generic XDP is slower than tc\n", live.Name(&sh.About))
 	}

@@ -9,14 +9,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Intervals over which rates are measured.
-const (
-	onceInterval  = 250 * time.Millisecond
-	watchInterval = time.Second
-)
+// watchInterval is the interval of stats --watch.
+const watchInterval = time.Second
 
 func newStats(s streams) *cobra.Command {
 	f := liveFlags{several: true}
@@ -56,7 +54,7 @@ func bitRate(before, after dataplane.Count, dt time.Duration) int64 {
 }
 
 func (f *liveFlags) stats(ctx context.Context, s streams, name string, asJSON, watch bool) error {
-	pause := onceInterval
+	pause := kernel.MinReadingAge
 	if watch {
 		pause = watchInterval
 	}
@@ -66,9 +64,13 @@ func (f *liveFlags) stats(ctx context.Context, s streams, name string, asJSON, w
 		if err != nil {
 			return err
 		}
-		err = f.round(s, list, last, asJSON, round, watch)
+		samples, ready, err := sampleAll(list, last)
+		ready = ready && !watch || round > 0
+		if err == nil && ready {
+			err = printSamples(s, list, samples, asJSON, round, watch)
+		}
 		live.CloseAll(list)
-		if err != nil || round > 0 && !watch {
+		if err != nil || ready && !watch {
 			return err
 		}
 		select {
@@ -82,25 +84,41 @@ func (f *liveFlags) stats(ctx context.Context, s streams, name string, asJSON, w
 	}
 }
 
-// round samples all shapers. From the second round on, it prints.
-func (f *liveFlags) round(s streams, list []live.Shaper, last map[string]live.Sample, asJSON bool, round int, watch bool) error {
-	p := newPrinter(s.out)
-	for i, sh := range list {
+// samples are two samples of a shaper.
+type samples struct{ before, now live.Sample }
+
+// sampleAll samples all shapers. The earlier sample of a shaper is the one in last, or one
+// that any process kept. ready reports that every shaper has an earlier sample; those
+// without get the current one.
+func sampleAll(list []live.Shaper, last map[string]live.Sample) (out []samples, ready bool, err error) {
+	ready = true
+	for _, sh := range list {
 		now, err := live.Read(sh)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		key := live.Name(sh.Info()) + sh.Info().Loaded.String()
 		before, ok := last[key]
 		last[key] = now
-		switch {
-		case round == 0:
-			continue
-		case !ok:
-			before = now // the policy was reloaded
+		if k, inKernel := sh.(*kernel.Shaper); inKernel {
+			if !ok {
+				before.Reading, ok = k.Earlier(now.Reading)
+			}
+			k.Keep(now.Reading)
 		}
+		if !ok {
+			before, ready = now, false
+		}
+		out = append(out, samples{before, now})
+	}
+	return out, ready, nil
+}
+
+func printSamples(s streams, list []live.Shaper, of []samples, asJSON bool, round int, watch bool) error {
+	p := newPrinter(s.out)
+	for i, sh := range list {
 		if asJSON {
-			if err := say.WriteJSON(s.out, statsOf(sh, before, now)); err != nil {
+			if err := say.WriteJSON(s.out, statsOf(sh, of[i].before, of[i].now)); err != nil {
 				return err
 			}
 			continue
@@ -110,7 +128,7 @@ func (f *liveFlags) round(s streams, list []live.Shaper, last map[string]live.Sa
 		} else if i > 0 || round > 1 {
 			p.Printf("\n")
 		}
-		p.stats(sh, before, now)
+		p.stats(sh, of[i].before, of[i].now)
 	}
 	return p.Err
 }
@@ -118,9 +136,10 @@ func (f *liveFlags) round(s streams, list []live.Shaper, last map[string]live.Sa
 // statsJSON is the output of stats --json, one line per shaper.
 type statsJSON struct {
 	statusJSON
-	Dropped dataplane.Count  `json:"dropped"` // by all classes and queues
-	Classes []classStatsJSON `json:"classes"`
-	Queues  []queueStatJSON  `json:"queues"`
+	Interval time.Duration    `json:"rate_interval_ns"` // the rates are averages over this time
+	Dropped  dataplane.Count  `json:"dropped"`          // by all classes and queues
+	Classes  []classStatsJSON `json:"classes"`
+	Queues   []queueStatJSON  `json:"queues"`
 }
 
 type queueStatJSON struct {
@@ -174,8 +193,8 @@ type bucketStatJSON struct {
 
 // statsOf returns the counters of a shaper, and its rates between two samples.
 func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
-	out := statsJSON{statusJSON: statusOf(sh), Dropped: now.Dropped(), Queues: []queueStatJSON{}}
 	seen := interval{sh.Info(), &before, &now}
+	out := statsJSON{statusJSON: statusOf(sh), Interval: seen.dt(), Dropped: now.Dropped(), Queues: []queueStatJSON{}}
 	plan := &sh.Info().Outline
 	for i, q := range now.Queues {
 		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})

@@ -21,7 +21,7 @@ type interval struct {
 
 func (v *interval) plan() *dataplane.Outline { return &v.about.Outline }
 
-func (v *interval) dt() time.Duration { return v.now.At.Sub(v.before.At) }
+func (v *interval) dt() time.Duration { return time.Duration(v.now.At - v.before.At) }
 
 // perSecond returns the rate of a counter per second. Counters may have wrapped.
 func (v *interval) perSecond(before, after int64) int64 {
@@ -65,6 +65,7 @@ func (p *printer) stats(sh live.Shaper, before, now live.Sample) {
 	st := statusOf(sh)
 	p.status(sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
+	p.Printf("  rates    over the last %v\n", v.dt().Round(10*time.Millisecond))
 	for _, g := range []*say.Table{v.traffic(p), v.actions(p), v.meters(), v.queues()} {
 		if len(g.Rows) > 0 {
 			p.Printf("\n%s\n", g.Render(say.IsTerminal(p.W)))

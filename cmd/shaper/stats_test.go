@@ -69,15 +69,13 @@ func samplePair(t *testing.T, policy *policyfile.Compiled, n int64) (before, now
 	t.Helper()
 	count := dataplane.Count{Packets: n, Bytes: n}
 	classes, stages := policy.Plan.Classes, len(policy.Plan.Stages)
-	at := time.Now()
 	for _, s := range []*live.Sample{&before, &now} {
-		s.At = at
 		s.Stats = make([]dataplane.ClassStats, len(classes)+1)
 		s.Queues = dataplane.NewPipeline(policy.Plan).Queues(0)
 		s.Tokens = slices.Repeat([][2]int64{{n, n}}, stages)
 		s.Keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}}, stages)
 	}
-	now.At = at.Add(time.Second)
+	now.At = int64(time.Second)
 	for i := range classes {
 		s := &now.Stats[i]
 		for color := range s.Colors {

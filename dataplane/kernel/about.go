@@ -44,10 +44,10 @@ type About struct {
 	AskedGSO  uint32          `json:",omitempty"` // Config.GSOLimit
 	GSOLimit  uint32          `json:",omitempty"` // GSO limit that this shaper needs, bytes; 0 for none
 
-	Place   hook.Place        // where the program is attached
-	Outline dataplane.Outline // names of the policy's parts
-	Classes []bpf.ShaperClass // by class of the outline
-	Stages  []stageRecord     // by stage of the outline
+	Place   hook.Place          // where the program is attached
+	Outline dataplane.Outline   // names of the policy's parts
+	Slots   []uint32            // of the counters, by class of the outline
+	Stages  packed[stageRecord] // by stage of the outline
 
 	Asked  Pacer         `json:",omitempty"` // Config.Pacer
 	Pacer  Pacer         `json:",omitempty"` // root qdisc in use; "" without queues
@@ -96,7 +96,7 @@ type queueRecord struct {
 // recordImage stores the parts of an encoded plan that other processes need: names,
 // slots, profiles and qdisc classes.
 func (a *About) recordImage(g *image) {
-	a.Outline, a.Classes, a.Stages, a.Queued = *g.plan.Outline(), g.classes, nil, nil
+	a.Outline, a.Slots, a.Stages, a.Queued = *g.plan.Outline(), g.counterSlots(), nil, nil
 	a.Links, a.Ring, a.Pacer = g.linkIDs, g.ring, g.pacer
 	for i, q := range g.queues {
 		a.Queued = append(a.Queued, queueRecord{q, g.feeders[i]})
@@ -108,6 +108,15 @@ func (a *About) recordImage(g *image) {
 		}
 		a.Stages = append(a.Stages, r)
 	}
+}
+
+// counterSlots returns the slots of the counters, by class.
+func (g *image) counterSlots() []uint32 {
+	out := make([]uint32, len(g.classes))
+	for i := range g.classes {
+		out[i] = g.classes[i].Slot
+	}
+	return out
 }
 
 // bpfStages returns the stages in the form of the program.

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
@@ -174,7 +173,6 @@ func (b *lockedRegistry) openMaps() (err error) {
 		}
 		b.Budgets = nil // a map exists as long as a program uses it, so there are no users
 	}
-	_ = rlimit.RemoveMemlock() // see newStateMaps
 	for i, name := range budgetMaps {
 		if b.maps[i], err = newMap(name, maxBudgets); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -19,8 +20,13 @@ type counterMaps struct {
 	older []*ebpf.Map
 }
 
-// newestFirst returns all maps.
-func (c *counterMaps) newestFirst() []*ebpf.Map { return append([]*ebpf.Map{c.Map}, c.older...) }
+// newestFirst returns all maps; none before the first policy.
+func (c *counterMaps) newestFirst() []*ebpf.Map {
+	if c.Map == nil {
+		return nil
+	}
+	return append([]*ebpf.Map{c.Map}, c.older...)
+}
 
 // add adds one of the maps of a program. The order of calls does not matter: the newest map
 // is the largest.
@@ -36,20 +42,35 @@ func (c *counterMaps) add(m *ebpf.Map) {
 	}
 }
 
-// perCPU returns the counts in a slot: an entry for each map and CPU.
-func (c *counterMaps) perCPU(slot uint32) ([]bpf.ShaperCounts, error) {
-	var out []bpf.ShaperCounts
-	for _, m := range c.newestFirst() {
-		if slot >= m.MaxEntries() {
-			continue
-		}
-		var perCPU []bpf.ShaperCounts
-		if err := m.Lookup(slot, &perCPU); err != nil {
-			return nil, fmt.Errorf("counters: %w", err)
-		}
-		out = append(out, perCPU...)
+// countersRead is the size of the counts that a system call reads, in bytes.
+const countersRead = 1 << 20
+
+// each calls f for each slot below slots and each map that has it, with an entry for each CPU.
+func (c *counterMaps) each(slots uint32, f func(slot uint32, perCPU []bpf.ShaperCounts)) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
 	}
-	return out, nil
+	most := max(countersRead/cpus/int(unsafe.Sizeof(bpf.ShaperCounts{})), 1)
+	for _, m := range c.newestFirst() {
+		left, cursor := int(min(slots, m.MaxEntries())), new(ebpf.MapBatchCursor)
+		most := min(most, left)
+		keys, counts := make([]uint32, most), make([]bpf.ShaperCounts, most*cpus)
+		for left > 0 {
+			n, err := m.BatchLookup(cursor, keys, counts, nil)
+			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // that is the end of the map
+				return fmt.Errorf("counters: %w", err)
+			}
+			n = min(n, left)
+			for i, slot := range keys[:n] {
+				f(slot, counts[i*cpus:][:cpus])
+			}
+			if left -= n; n == 0 {
+				return fmt.Errorf("counters: slots are missing")
+			}
+		}
+	}
+	return nil
 }
 
 // clear sets the counts in a slot to 0. No program may use the slot.
@@ -80,40 +101,45 @@ func (c *counterMaps) bindOlder(p *ebpf.Program) error {
 	return errors.Join(errs...)
 }
 
-// readStats returns the sums of the counters of all CPUs: one entry per class, and a last
-// one for unclassified packets. Counters wrap at 2^63.
-func readStats(counters counterMaps, classes []bpf.ShaperClass) ([]dataplane.ClassStats, error) {
-	out := make([]dataplane.ClassStats, len(classes)+1)
-	for i := range out {
-		slot := uint32(0)
-		if i < len(classes) {
-			slot = classes[i].Slot
-		}
-		perCPU, err := counters.perCPU(slot)
-		if err != nil {
-			return nil, err
-		}
-		s := &out[i]
-		for j := range perCPU {
-			c := &perCPU[j]
-			if i == len(classes) {
-				addCount(&s.Untaken, c.Colors[0].Packets, c.Colors[0].Bytes)
-				dropped := &c.Drops[0][dataplane.CauseColor]
-				addCount(&s.UntakenDropped, dropped.Packets, dropped.Bytes)
-				continue
+// readStats returns the sums of the counters of all CPUs: one entry per class, whose slots
+// are given, and a last one for unclassified packets. Counters wrap at 2^63.
+func readStats(counters counterMaps, slotOf []uint32) ([]dataplane.ClassStats, error) {
+	out := make([]dataplane.ClassStats, len(slotOf)+1)
+	of := map[uint32]*dataplane.ClassStats{} // by slot
+	slots := uint32(1)
+	for i, slot := range slotOf {
+		of[slot], slots = &out[i], max(slots, slot+1)
+	}
+	return out, counters.each(slots, func(slot uint32, perCPU []bpf.ShaperCounts) {
+		for i := range perCPU {
+			switch s := of[slot]; {
+			case slot == 0:
+				addUntaken(&out[len(slotOf)], &perCPU[i])
+			case s != nil:
+				addCounts(s, &perCPU[i])
 			}
-			for color := range c.Colors {
-				addCount(&s.Colors[color], c.Colors[color].Packets, c.Colors[color].Bytes)
-				addCount(&s.Marked[color], c.Marked[color].Packets, c.Marked[color].Bytes)
-				addCount(&s.CE[color], c.Ce[color].Packets, c.Ce[color].Bytes)
-				addCount(&s.Queued[color], c.Queued[color].Packets, c.Queued[color].Bytes)
-				for cause := range c.Drops[color] {
-					addCount(&s.Drops[color][cause], c.Drops[color][cause].Packets, c.Drops[color][cause].Bytes)
-				}
-			}
+		}
+	})
+}
+
+// addUntaken adds counts of unclassified packets.
+func addUntaken(s *dataplane.ClassStats, c *bpf.ShaperCounts) {
+	addCount(&s.Untaken, c.Colors[0].Packets, c.Colors[0].Bytes)
+	dropped := &c.Drops[0][dataplane.CauseColor]
+	addCount(&s.UntakenDropped, dropped.Packets, dropped.Bytes)
+}
+
+// addCounts adds counts of a class.
+func addCounts(s *dataplane.ClassStats, c *bpf.ShaperCounts) {
+	for color := range c.Colors {
+		addCount(&s.Colors[color], c.Colors[color].Packets, c.Colors[color].Bytes)
+		addCount(&s.Marked[color], c.Marked[color].Packets, c.Marked[color].Bytes)
+		addCount(&s.CE[color], c.Ce[color].Packets, c.Ce[color].Bytes)
+		addCount(&s.Queued[color], c.Queued[color].Packets, c.Queued[color].Bytes)
+		for cause := range c.Drops[color] {
+			addCount(&s.Drops[color][cause], c.Drops[color][cause].Packets, c.Drops[color][cause].Bytes)
 		}
 	}
-	return out, nil
 }
 
 // addCount adds to a count that wraps at 2^63.

@@ -43,7 +43,7 @@ func TestStatsWrap(t *testing.T) {
 	if err := shared.counters.Put(uint32(0), perCPU); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readStats(shared.counters, []bpf.ShaperClass{{Slot: 3}, {Slot: 1}})
+	got, err := readStats(shared.counters, []uint32{3, 1})
 	if err != nil {
 		t.Fatal(err)
 	}

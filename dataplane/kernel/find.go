@@ -34,7 +34,7 @@ func newAbout(a *About, room int) (*ebpf.Map, error) {
 	if err != nil {
 		return nil, cause.Of(err)
 	}
-	return m, writeAbout(m, a)
+	return m, writeRecord(m, text)
 }
 
 func writeAbout(m *ebpf.Map, a *About) error {
@@ -42,6 +42,10 @@ func writeAbout(m *ebpf.Map, a *About) error {
 	if err != nil {
 		return err
 	}
+	return writeRecord(m, text)
+}
+
+func writeRecord(m *ebpf.Map, text []byte) error {
 	if len(text) > int(m.ValueSize()) {
 		return fmt.Errorf("map %s: a record of %d bytes does not fit in %d", aboutMap, len(text), m.ValueSize())
 	}
@@ -52,7 +56,7 @@ func writeAbout(m *ebpf.Map, a *About) error {
 
 // recordVersion is the version of the record's format, which consists of About and the
 // structs of bpf/src/policy.h in it. TestRecordVersion fails if they change without it.
-const recordVersion = 4
+const recordVersion = 5
 
 // VersionError reports that a shaper was attached by another version of this package,
 // whose record this one cannot read. Clear detaches such a shaper, and Attach replaces
@@ -96,7 +100,7 @@ func parseRecord(text []byte) (*About, error) {
 func (a *About) validate() error {
 	o := &a.Outline
 	ok := (a.Direction == Egress || a.Direction == Ingress) && o.Valid() &&
-		len(o.Classes) == len(a.Classes) && len(o.Stages) == len(a.Stages) && len(o.Queues) == len(a.Queued) && len(o.Links) == len(a.Links)
+		len(o.Classes) == len(a.Slots) && len(o.Stages) == len(a.Stages) && len(o.Queues) == len(a.Queued) && len(o.Links) == len(a.Links)
 	for _, s := range a.Stages {
 		for _, b := range s.Profile.Buckets {
 			ok = ok && b.Den > 0 && b.Size >= 0
@@ -111,16 +115,17 @@ func (a *About) validate() error {
 	return nil
 }
 
-func readAbout(m *ebpf.Map) (*About, error) {
+// readAbout returns the record in a map, also as the map contains it.
+func readAbout(m *ebpf.Map) (a *About, text []byte, err error) {
 	const tries = 5 // a read during a write returns a torn record
 	for try := 0; ; try++ {
 		text, err := m.LookupBytes(uint32(0))
 		if err != nil {
-			return nil, cause.Of(err)
+			return nil, nil, cause.Of(err)
 		}
 		a, err := parseRecord(bytes.TrimRight(text, "\x00"))
 		if err == nil || errors.As(err, new(*VersionError)) || try == tries {
-			return a, err
+			return a, text, err
 		}
 	}
 }
@@ -197,6 +202,8 @@ func (a attachment) openShaper() (*Shaper, error) {
 		switch {
 		case name == aboutMap:
 			to = &s.about
+		case name == readingsMap:
+			to = &s.readings
 		case to == &s.maps.counters.Map:
 			s.maps.counters.add(m) // a program can have several
 			return true
@@ -214,12 +221,12 @@ func (a attachment) openShaper() (*Shaper, error) {
 		s.Close()
 		return nil, nil
 	}
-	about, err := readAbout(s.about)
-	if err == nil && slices.Contains(slices.Collect(maps.Values(s.maps.byName())), nil) {
+	about, text, err := readAbout(s.about)
+	if err == nil && (s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.byName())), nil)) {
 		err = &VersionError{about.Version}
 	}
 	if err == nil {
-		s.About = *about
+		s.About, s.recordText = *about, text
 		s.hook, err = a.Open()
 	}
 	if err != nil {

@@ -2,12 +2,15 @@ package kernel
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // jsonLayout describes a type and its fields as JSON encodes them.
@@ -36,7 +39,7 @@ func jsonLayout(t reflect.Type, seen map[reflect.Type]bool) string {
 // TestRecordVersion checks that a change of the records' layout comes with another version: a
 // binary of the old version would read missing fields as zeros.
 func TestRecordVersion(t *testing.T) {
-	const version, want = 4, "51db84f28502a91c"
+	const version, want = 5, "47302e163facfad8"
 	text := jsonLayout(reflect.TypeFor[About](), map[reflect.Type]bool{})
 	if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:16]; version != recordVersion || got != want {
 		t.Errorf("got layout %s and version %d, want %s and %d: increase recordVersion and update this test: %s", got, recordVersion, want, version, text)
@@ -56,19 +59,43 @@ func TestParseRecord(t *testing.T) {
 			t.Errorf("%s: got error %v, want one of version %d", text, err, version)
 		}
 	}
-	for _, text := range []string{
-		"", "{", `{"Version":4,"Direction":2}`, `{"Version":4,"Classes":[{}]}`,
-		`{"Version":4,"Outline":{"Classes":[{"Stage":0}]},"Classes":[{}]}`,
-		`{"Version":4,"Outline":{"Stages":[{"Then":-1}]},"Stages":[{"Buckets":[{"Den":1},{"Den":0}]}]}`,
-		`{"Version":4,"Outline":{"Stages":[{"Then":1}]},"Stages":[{"Buckets":[{"Den":1},{"Den":1}]}]}`,
-		`{"Version":4,"Outline":{"Stages":[{"Then":1},{"Then":0}]},"Stages":[{"Buckets":[{"Den":1},{"Den":1}]},{"Buckets":[{"Den":1},{"Den":1}]}]}`,
-		`{"Version":4,"Outline":{"Queues":[{"Link":-1}]},"Queued":[{}]}`, `{"Version":4,"Outline":{"Queues":[{"Link":0}]},"Queued":[{"Linked":1}]}`,
+	for name, damage := range map[string]func(*About){
+		"":                      func(*About) {},
+		"direction":             func(a *About) { a.Direction = 2 },
+		"slots":                 func(a *About) { a.Slots = a.Slots[1:] },
+		"stage of a class":      func(a *About) { a.Outline.Classes[1].Stage = 2 },
+		"number of stages":      func(a *About) { a.Stages = a.Stages[1:] },
+		"denominator":           func(a *About) { a.Stages[1].Profile.Buckets[1].Den = 0 },
+		"size":                  func(a *About) { a.Stages[1].Profile.Buckets[0].Size = -1 },
+		"next stage":            func(a *About) { a.Outline.Stages[1].Then = 2 },
+		"cycle":                 func(a *About) { a.Outline.Stages[1].Then = 0 },
+		"rate of a queue":       func(a *About) { a.Queued[0].Linked = 0 },
+		"link of a queue":       func(a *About) { a.Outline.Queues[0].Link = 1 },
+		"number of the queues":  func(a *About) { a.Queued = nil },
+		"number of their links": func(a *About) { a.Links = nil },
 	} {
-		if _, err := parseRecord([]byte(text)); err == nil || errors.As(err, new(*VersionError)) {
-			t.Errorf("%q: got error %v, want one about damage", text, err)
+		a := About{Version: recordVersion, Slots: []uint32{1, 2}, Stages: make(packed[stageRecord], 2), Queued: make([]queueRecord, 1), Links: []uint16{1}}
+		a.Outline = dataplane.Outline{
+			Classes: []dataplane.ClassOutline{{Stage: 0, Queues: [3]int{-1, 0, -1}}, {Stage: -1, Queues: [3]int{-1, -1, -1}}},
+			Stages:  []dataplane.StageOutline{{Then: 1}, {Then: -1}}, Queues: []dataplane.QueueOutline{{Link: 0}}, Links: []string{"l"},
+		}
+		for i := range a.Stages {
+			a.Stages[i].Room, a.Stages[i].Profile.Buckets[0].Den, a.Stages[i].Profile.Buckets[1].Den = 7, 1, 2
+		}
+		a.Queued[0].Linked = 1
+		damage(&a)
+		text, err := json.Marshal(&a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parseRecord(text)
+		if damaged := errors.As(err, new(*DamageError)); damaged != (name != "") || !damaged && !reflect.DeepEqual(got.Stages, a.Stages) {
+			t.Errorf("wrong %q: got %+v and error %v", name, got, err)
 		}
 	}
-	if _, err := parseRecord([]byte(`{"Version":4,"Outline":{"Classes":[{"Stage":-1,"Queues":[-1,-1,-1]}]},"Classes":[{"Stage":-1}]}`)); err != nil {
-		t.Error(err)
+	for _, text := range []string{"", "{", `{"Version":5,"Stages":[{}]}`, `{"Version":5,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`} {
+		if _, err := parseRecord([]byte(text)); !errors.As(err, new(*DamageError)) {
+			t.Errorf("%q: got error %v, want one about damage", text, err)
+		}
 	}
 }

@@ -14,12 +14,12 @@ import (
 func (g *image) inherit(before *About) []dataplane.Change {
 	g.from = g.plan.Succeed(&before.Outline)
 	counters := slotAllocator{used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
-	for _, c := range before.Classes {
-		counters.used[c.Slot] = true
+	for _, slot := range before.Slots {
+		counters.used[slot] = true
 	}
 	for i, was := range g.from.Classes {
 		if was >= 0 {
-			g.classes[i].Slot = before.Classes[was].Slot
+			g.classes[i].Slot = before.Slots[was]
 		} else {
 			g.classes[i].Slot = counters.allocate()
 		}
@@ -88,12 +88,12 @@ func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) er
 		return err
 	}
 	inherited := map[uint32]bool{}
-	for _, c := range before.Classes {
-		inherited[c.Slot] = true
+	for _, slot := range before.Slots {
+		inherited[slot] = true
 	}
 	for i := range g.classes {
 		if slot := g.classes[i].Slot; !inherited[slot] {
-			if err := to.counters.clear(slot); err != nil {
+			if err := from.counters.clear(slot); err != nil { // a new map has zeros
 				return err
 			}
 		}

@@ -65,8 +65,8 @@ type installation struct {
 	program *ebpf.Program // in loaded
 
 	// Of the new program; complete exchanges them for those of the previous one.
-	maps  *stateMaps
-	about *ebpf.Map
+	maps            *stateMaps
+	about, readings *ebpf.Map
 }
 
 // step is a part of an installation.
@@ -97,6 +97,7 @@ func (i *installation) run(steps ...step) error {
 // holds the maps of an attached program.
 func (i *installation) closeUnused() {
 	i.about.Close()
+	i.readings.Close()
 	if i.loaded != nil {
 		i.loaded.Close()
 	}
@@ -189,7 +190,10 @@ func (i *installation) makeRecord() (err error) {
 	if i.about, err = newAbout(i.next, len(i.s.Label)); err != nil { // with room for Before, which contains that label
 		return err
 	}
-	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), i.maps.counters.bindOlder(i.program)); err != nil {
+	if i.readings, err = newReadings(&i.next.Outline); err != nil {
+		return err
+	}
+	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), cause.Of(i.program.BindMap(i.readings)), i.maps.counters.bindOlder(i.program)); err != nil {
 		return err
 	}
 	if err := checkNames(i.program, i.about); err != nil {
@@ -249,6 +253,7 @@ func (i *installation) complete() error {
 	hadQueues := s.Pacer != ""
 	s.About = *i.next
 	s.about, i.about = i.about, s.about
+	s.readings, i.readings = i.readings, s.readings
 	s.maps, i.maps = i.maps, s.maps
 	s.leases.useStages(s.maps.leases, &s.About)
 	if i.image.pacer == "" {
@@ -262,6 +267,9 @@ func (i *installation) complete() error {
 		errs = append(errs, i.image.tree(i.device).Prune(i.device.Index))
 	}
 	errs = append(errs, s.completeAttach(st), i.claims.unlock())
+	if first, err := s.Read(); err == nil {
+		s.Keep(first)
+	}
 	return errors.Join(errs...)
 }
 

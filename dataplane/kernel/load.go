@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
@@ -121,9 +120,6 @@ func newMap(name string, n uint32) (*ebpf.Map, error) {
 
 // newStateMaps makes the maps whose size does not depend on the policy.
 func newStateMaps() (*stateMaps, error) {
-	// Before Linux 5.11, maps count against RLIMIT_MEMLOCK. If it cannot be raised,
-	// making a map fails with the reason.
-	_ = rlimit.RemoveMemlock()
 	s := &stateMaps{ownTables: new([MaxTables * 2]*ebpf.Map)}
 	for name, m := range s.mapFields() {
 		if maxSlots[name] != 0 {

@@ -16,11 +16,15 @@ import (
 
 // Queues returns the state of each queue of the policy, like dataplane.Pipeline.Queues.
 func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
-	now, err := monotonic()
+	leaves, err := s.leafCounts()
 	if err != nil {
 		return nil, err
 	}
-	leaves, err := s.leafCounts()
+	return s.queues(leaves)
+}
+
+func (s *Shaper) queues(leaves map[uint16]qdisc.Counts) ([]dataplane.QueueState, error) {
+	now, err := monotonic()
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 // called concurrently, except SetLease and Asked. The caller must call Close.
 type Shaper struct {
 	About
-	about           *ebpf.Map
+	about, readings *ebpf.Map
 	maps            *stateMaps
 	hook            hook.Hook
 	owner           lock                    // held if this process attached the shaper
@@ -52,6 +52,7 @@ func (s *Shaper) Close() {
 		s.maps.close()
 	}
 	s.about.Close()
+	s.readings.Close()
 	if s.owner.File != nil {
 		s.owner.Close()
 	}
@@ -285,7 +286,7 @@ func (s *Shaper) readRecord() error {
 	if err == nil && bytes.Equal(text, s.recordText) {
 		return nil
 	}
-	a, err := readAbout(s.about)
+	a, text, err := readAbout(s.about)
 	if err != nil {
 		return err
 	}
@@ -305,7 +306,8 @@ func (s *Shaper) adoptAttached(now attachment) error {
 		return err
 	}
 	other.Interface = s.Interface
-	s.About, s.about, other.about, s.recordText = other.About, other.about, s.about, nil
+	s.About, s.about, other.about, s.recordText = other.About, other.about, s.about, other.recordText
+	s.readings, other.readings = other.readings, s.readings
 	s.hook, other.hook = other.hook, s.hook
 	s.leases.lock.Lock()
 	s.maps, other.maps = other.maps, s.maps // even maps that this process made may have been replaced
@@ -345,13 +347,20 @@ func (s *Shaper) findReattached() error {
 // Stats returns the counters of each class, in the order of the policy, followed by
 // those of unclassified packets, as dataplane.Pipeline.Stats does.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
-	out, err := readStats(s.maps.counters, s.Classes)
+	leaves, err := s.leafCounts()
 	if err != nil {
 		return nil, err
 	}
-	leaves, err := s.leafCounts()
+	return s.stats(leaves)
+}
+
+func (s *Shaper) stats(leaves map[uint16]qdisc.Counts) ([]dataplane.ClassStats, error) {
+	out, err := readStats(s.maps.counters, s.Slots)
+	if err != nil {
+		return nil, err
+	}
 	s.countQdiscDrops(out, leaves)
-	return out, err
+	return out, nil
 }
 
 // Tokens returns the current tokens of both buckets of each meter, in whole bytes or

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,8 +155,8 @@ func interfaceName(index int) string {
 // the first version, which had no journal. Its record has no version number.
 func (st *site) adoptOldRecord(a attachment) {
 	text, err := a.recordText()
-	if err != nil || text == nil {
-		return
+	if err != nil || bytes.HasPrefix(text, []byte(`{"Version":`)) {
+		return // without decoding it
 	}
 	var old struct {
 		Version   int

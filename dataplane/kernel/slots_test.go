@@ -52,15 +52,15 @@ func TestSlots(t *testing.T) {
 			states[s.Slot] = true
 		}
 		old := map[uint32]bool{}
-		for _, c := range about.Classes {
-			old[c.Slot] = true
+		for _, slot := range about.Slots {
+			old[slot] = true
 		}
 		for i, c := range g.classes {
-			if kept := len(about.Classes) > 0 && about.Outline.Classes[i].Name == g.plan.Classes[i].Name; old[c.Slot] != kept {
+			if kept := len(about.Slots) > 0 && about.Outline.Classes[i].Name == g.plan.Classes[i].Name; old[c.Slot] != kept {
 				t.Fatalf("%s: class %d has a slot of the previous policy: got %v, want %v", name, i, old[c.Slot], kept)
 			}
 		}
-		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Classes)}[len(about.Classes) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
+		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Slots)}[len(about.Slots) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
 			t.Fatalf("%s: got %d changes, want %d", name, len(changes), want)
 		}
 		about.recordImage(g)

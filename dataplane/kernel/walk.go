@@ -215,7 +215,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 // Stats returns the counters of each class, in the order of the policy, followed by
 // those of unclassified packets, as dataplane.Pipeline.Stats does.
 func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
-	return readStats(w.maps.counters, w.classes)
+	return readStats(w.maps.counters, w.counterSlots())
 }
 
 // Keys returns the number of keys in the key table of a stage of the plan. It is 0 if

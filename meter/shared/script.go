@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -84,7 +85,8 @@ type scripts struct {
 	all  *redis.Script
 }
 
-var live = makeScripts(strings.NewReplacer())
+// live returns the scripts. Programs that use no server do not make them.
+var live = sync.OnceValue(func() *scripts { return makeScripts(strings.NewReplacer()) })
 
 // makeScripts makes the scripts and applies a replacer to their text.
 func makeScripts(change *strings.Replacer) *scripts {

@@ -78,7 +78,7 @@ const (
 // decision. The client's options must set ContextTimeoutEnabled, as Open does; without it calls
 // would not end at their deadline. The error joins all *meter.FieldErrors.
 func New(client redis.UniversalClient, config Config) (*Store, error) {
-	return newStore(client, config, live, nil)
+	return newStore(client, config, live(), nil)
 }
 
 func newStore(client redis.UniversalClient, config Config, s *scripts, clock func() int64) (*Store, error) {

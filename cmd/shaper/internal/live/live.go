@@ -19,9 +19,8 @@ type Shaper interface {
 	Attached() (bool, error)
 	Owned() (bool, error) // a process holds it
 	Refresh() error       // reads the state again
-	Stats() ([]dataplane.ClassStats, error)
+	Read() (kernel.Reading, error)
 	Tokens() ([][2]int64, error) // by stage of the outline
-	Queues() ([]dataplane.QueueState, error)
 	Check(*dataplane.Plan) error // returns an error if it cannot run the plan
 	// Reload replaces the policy. Unless until is zero, the policy rolls back then if it is
 	// not confirmed.

@@ -206,13 +206,16 @@ func openTap(name string) (out []Shaper) {
 	return out
 }
 
-func (r *Remote) Info() *kernel.About                     { return &r.About }
-func (r *Remote) Attached() (bool, error)                 { return r.Refresh() == nil, nil }
-func (r *Remote) Owned() (bool, error)                    { return true, nil }
-func (r *Remote) Close()                                  { _ = r.client.Close() } // Detach may have closed it
-func (r *Remote) Stats() ([]dataplane.ClassStats, error)  { return r.Now.Stats, r.readable() }
-func (r *Remote) Queues() ([]dataplane.QueueState, error) { return r.Now.Queues, r.readable() }
-func (r *Remote) Tokens() ([][2]int64, error)             { return r.Now.Tokens, r.readable() }
+func (r *Remote) Info() *kernel.About         { return &r.About }
+func (r *Remote) Attached() (bool, error)     { return r.Refresh() == nil, nil }
+func (r *Remote) Owned() (bool, error)        { return true, nil }
+func (r *Remote) Close()                      { _ = r.client.Close() } // Detach may have closed it
+func (r *Remote) Tokens() ([][2]int64, error) { return r.Now.Tokens, r.readable() }
+
+// Read returns the counters as of the last Refresh.
+func (r *Remote) Read() (kernel.Reading, error) {
+	return kernel.Reading{At: kernel.Now(), Stats: r.Now.Stats, Queues: r.Now.Queues}, r.readable()
+}
 
 // readable returns an error if the process has another version, whose counters cannot be
 // read.

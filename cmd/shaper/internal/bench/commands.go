@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// commandFigures measures the time of commands from start to exit, with few and many classes.
+func commandFigures(get func() (*wire, error)) (out []figure) {
+	for _, row := range []struct {
+		command  string
+		bar, aim float64 // ms, with one class
+	}{{"run", 100, 40}, {"reload", 100, 40}, {"stats", 40, 20}, {"status", math.Inf(1), noAim}, {"detach", math.Inf(1), noAim}} {
+		figureOf := func(classes int, bar, aim float64) figure {
+			return amount(fmt.Sprintf("kernel: shaper %s, %d classes", row.command, classes), bar, aim, " ms",
+				onSource(get, func(w *wire) (float64, error) { return w.commandTime(row.command, classes) }), nil)
+		}
+		out = append(out, figureOf(1, row.bar, row.aim), figureOf(kernel.MaxClasses, math.Inf(1), noAim))
+	}
+	return out
+}
+
+// policyOfMeters is a policy of n classes, each with a meter.
+func policyOfMeters(n int) string {
+	const meter = "meter: {type: trtcm, cir: 10mbit, cbs: 64KiB, pir: 20mbit, pbs: 64KiB}, red: drop}\n"
+	b := &strings.Builder{}
+	b.WriteString("classes:\n")
+	for i := range n - 1 {
+		fmt.Fprintf(b, "  - {name: c%d, match: {proto: udp, dst: 10.%d.%d.0/24, dport: %d}, %s", i, i>>8, i&255, 1000+i, meter)
+	}
+	b.WriteString("  - {name: rest, " + meter)
+	return b.String()
+}
+
+// commandTime attaches a policy by shaper run --background, uses each command once, and returns
+// the time of one, in ms.
+func (w *wire) commandTime(command string, classes int) (ms float64, err error) {
+	path := filepath.Join(w.dir, "policy.yaml")
+	if err := os.WriteFile(path, []byte(policyOfMeters(classes)), 0o600); err != nil {
+		return 0, err
+	}
+	err = withBpffs(func() error {
+		for _, args := range [][]string{
+			{"run", "v0", "--policy", path, "--background"},
+			{"stats"}, {"status"},
+			{"reload", "v0", "--policy", path},
+			{"detach", "v0"},
+		} {
+			if args[0] == "stats" {
+				time.Sleep(2 * kernel.MinReadingAge) // after that it does not wait
+			}
+			start := time.Now()
+			_, err := runIn(w.a, append([]string{w.shaper}, args...)...)
+			if err != nil {
+				_, e := runIn(w.a, w.shaper, "detach", "v0")
+				return errors.Join(err, e)
+			}
+			if args[0] == command {
+				ms = float64(time.Since(start)) / 1e6
+			}
+		}
+		return nil
+	})
+	return ms, err
+}
+
+// withBpffs calls f in a thread with a bpffs, which it mounts if the machine has none. Without
+// one, shaper run --background attaches a tc filter.
+func withBpffs(f func() error) error {
+	const path = "/sys/fs/bpf"
+	var s unix.Statfs_t
+	if unix.Statfs(path, &s) == nil && s.Type == unix.BPF_FS_MAGIC {
+		return f()
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the mount with the thread
+		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = unix.Mount("bpf", path, "bpf", 0, "")
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
