@@ -113,7 +113,7 @@ func newMap(name string, n uint32) (*ebpf.Map, error) {
 	spec.MaxEntries = cmp.Or(n, spec.MaxEntries)
 	m, err := ebpf.NewMap(spec)
 	if err != nil {
-		return nil, fmt.Errorf("create map %s with %d entries: %w", name, spec.MaxEntries, cause.Of(err))
+		return nil, cause.Of(fmt.Errorf("create map %s with %d entries: %w", name, spec.MaxEntries, err))
 	}
 	return m, nil
 }

@@ -52,7 +52,8 @@ func (w *wire) commandTime(command string, classes int) (ms float64, err error) 
 	err = withBpffs(func() error {
 		for _, args := range [][]string{
 			{"run", "v0", "--policy", path, "--background"},
-			{"stats"}, {"status"},
+			{"stats"},
+			{"status"},
 			{"reload", "v0", "--policy", path},
 			{"detach", "v0"},
 		} {

@@ -159,11 +159,12 @@ type receiver struct {
 func listenUDP(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
 	t.Helper()
 	var conn *net.UDPConn
-	var err error
-	n.Do(func() { conn, err = net.ListenUDP(networkOf("udp", at), &net.UDPAddr{IP: at, Port: udpPort}) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A process that another test starts holds a copy of an earlier receiver's socket until it
+	// executes the program, even if this process has closed it.
+	eventually(t, func() (err error) {
+		n.Do(func() { conn, err = net.ListenUDP(networkOf("udp", at), &net.UDPAddr{IP: at, Port: udpPort}) })
+		return err
+	})
 	t.Cleanup(func() { conn.Close() })
 	withFD(t, conn, func(fd int) error {
 		const soRcvMark = 75
