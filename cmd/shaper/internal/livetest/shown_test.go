@@ -81,7 +81,8 @@ type shaperStats struct {
 	XDPMode          string `json:"xdp_mode"`
 	ProgramID        uint32 `json:"program_id"`
 	Process          int
-	Unconfirmed      *time.Time `json:"unconfirmed_until"`
+	Interval         time.Duration `json:"rate_interval_ns"`
+	Unconfirmed      *time.Time    `json:"unconfirmed_until"`
 	Dropped          packetCount
 	Classes          []classStats
 	Queues           []struct {

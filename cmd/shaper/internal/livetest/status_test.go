@@ -1,7 +1,9 @@
 package livetest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -109,6 +111,35 @@ func TestLiveStatsJSON(t *testing.T) {
 		}
 	}
 	r.stopBySIGTERM()
+}
+
+// TestLiveRateInterval checks that rates are those since the latest reading: of attaching, of
+// an earlier stats, and of a reload.
+func TestLiveRateInterval(t *testing.T) {
+	skipInVM(t)
+	p := newPair(t)
+	p.withBpffs()
+	_, at := p.addresses(placements[0], false)
+	const size = 1000 // of an IP packet
+	listenUDP(t, p.far, at)
+	conn := newSender(t, p.near, at, 0, 0)
+	want := func(sent int) error {
+		sendUDP(t, conn, sent, size)
+		time.Sleep(time.Second / 2)
+		s := p.stats()
+		c := s.classNamed(t, "all")
+		if got := float64(c.Rate) / 8 * s.Interval.Seconds(); math.Abs(got-float64(sent*size)) > 8 {
+			return fmt.Errorf("%d bit/s over the last %v, which is %f bytes: want %d", c.Rate, s.Interval, got, sent*size)
+		}
+		return nil
+	}
+	nettest.Steady(t, func() error { // a reading may become too old
+		p.wantExit(0, "run", "v0", "--background", "--meter", unlimitedMeter)
+		defer p.wantExit(0, "detach", "v0")
+		err := errors.Join(want(7), want(0), want(3))
+		p.wantExit(0, "reload", "v0", "--meter", "token-bucket rate=1gbit burst=1MB")
+		return errors.Join(err, want(5), want(0))
+	})
 }
 
 // TestLiveRates checks the rates of a steady load.
