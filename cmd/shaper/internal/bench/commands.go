@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -22,7 +23,7 @@ func commandFigures(get func() (*wire, error)) (out []figure) {
 		bar, aim float64 // ms, with one class
 	}{{"run", 100, 40}, {"reload", 100, 40}, {"stats", 40, 20}, {"status", math.Inf(1), noAim}, {"detach", math.Inf(1), noAim}} {
 		figureOf := func(classes int, bar, aim float64) figure {
-			return amount(fmt.Sprintf("kernel: shaper %s, %d classes", row.command, classes), bar, aim, " ms",
+			return amount(fmt.Sprintf("kernel: shaper %s, %s", row.command, say.Count(classes, "class")), bar, aim, " ms",
 				onSource(get, func(w *wire) (float64, error) { return w.commandTime(row.command, classes) }), nil)
 		}
 		out = append(out, figureOf(1, row.bar, row.aim), figureOf(kernel.MaxClasses, math.Inf(1), noAim))

@@ -9,6 +9,8 @@ var reasons = []struct {
 	reason  string
 }{
 	{regexp.MustCompile(`^throttled.*without a bound`), "it keeps no order of use, as a table with a bound must"},
+	{regexp.MustCompile(`^kernel: shaper run, 1 class$`), "the verifier takes 33 ms, the grace period of RCU at the attachment 6 to 17 ms, parsing the object 5 ms, and two starts of the process 9 ms, because exec drops capabilities"},
+	{regexp.MustCompile(`^kernel: shaper reload, 1 class$`), "the verifier takes 33 ms, parsing the object 5 ms, and the start of the process 4 ms"},
 }
 
 // reasonOf returns the reason for a figure, or "".
