@@ -134,11 +134,11 @@ golden: ## compare the program with the reference model, row by row, on all capt
 	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
 bench: ## measure the ratios of docs/BENCHMARKS.md; those of the kernel need root
-	@.ci/packages tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
+	@.ci/packages tcpdump iproute2 iperf3 iputils-ping redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -rounds $(ROUNDS)
 
 bench-peers: ## the same, also against DPDK's rte_meter
-	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
+	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 iputils-ping redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS)
 
 clean: ## remove bin
