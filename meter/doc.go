@@ -24,7 +24,7 @@
 //
 //	color := m.Color(now, length, in)
 //
-// now is in nanoseconds on any clock ([Now] is one), length is in bytes, and in is the
+// now is in nanoseconds on any clock ([Now] and a [CoarseClock] are two), length is in bytes, and in is the
 // input color: the color that the packet already has in color-aware mode, always [Green]
 // in color-blind mode. No call on the packet path allocates.
 //

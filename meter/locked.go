@@ -1,6 +1,9 @@
 package meter
 
-import "sync"
+import (
+	"sync"
+	"unsafe"
+)
 
 // Locked is a Meter for several goroutines. Do reaches the methods of Meter that are not
 // here. Colors is the cheapest: it takes the lock once for a burst.
@@ -10,7 +13,11 @@ import "sync"
 type Locked struct {
 	mu sync.Mutex
 	m  Meter
+	// Go aligns 64 bytes to 64, so the lock and the state share a cache line.
+	_ [cacheLine - unsafe.Sizeof(sync.Mutex{}) - unsafe.Sizeof(Meter{})]byte
 }
+
+const cacheLine = 64 // bytes
 
 // NewLocked returns a meter with the state of New. To give it another state, assign to the
 // Meter in Do.

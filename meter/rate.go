@@ -29,13 +29,6 @@ func (r Rate) finite() Rate {
 	return r
 }
 
-// start is the zero of Now.
-var start = time.Now()
-
-// Now is a clock for meters: nanoseconds since the program started, which never go
-// backwards. It can be passed to Locked.Wait.
-func Now() int64 { return int64(time.Since(start)) }
-
 // BitRate returns the rate of n bits per second. It is exact: 1 bit/s is one byte in eight
 // seconds.
 func BitRate(n int64) Rate { return Rate{n, 8 * time.Second} }

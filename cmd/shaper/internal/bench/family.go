@@ -111,7 +111,7 @@ const (
 	fewNames       = 8
 	manyNames      = 10_000
 	numAsked       = 1 << 20 // requests per run
-	requestsAtOnce = 100
+	requestsAtOnce = 1 << 20
 )
 
 // requests has a million names and a random sequence of them.
@@ -152,12 +152,11 @@ func (r *requests) given() (float64, error) {
 }
 
 // locked reads the clock.
-func (r *requests) locked() (float64, error) {
+func (r *requests) locked(clock func() int64) (float64, error) {
 	m, passed := meter.NewLocked(requestRate.profile), 0
-	base := time.Now()
 	ns := thread(len(r.each), func() {
 		for range r.each {
-			if m.Color(int64(time.Since(base)), 1, meter.Green) == meter.Green {
+			if m.Color(clock(), 1, meter.Green) == meter.Green {
 				passed++
 			}
 		}
@@ -166,18 +165,18 @@ func (r *requests) locked() (float64, error) {
 }
 
 // sharded reads the clock and looks up the name.
-func (r *requests) sharded() (float64, error) {
+func (r *requests) sharded(clock func() int64) (float64, error) {
 	m, err := meter.NewShards[string](requestRate.profile, meter.TableConfig{Keys: 2 * manyNames}, 8)
 	if err != nil {
 		return 0, err
 	}
-	base, passed := time.Now(), 0
+	passed := 0
 	for _, name := range r.all {
-		m.Color(name, int64(time.Since(base)), 1, meter.Green)
+		m.Color(name, clock(), 1, meter.Green)
 	}
 	ns := thread(len(r.each), func() {
 		for _, name := range r.each {
-			if m.Color(name, int64(time.Since(base)), 1, meter.Green) == meter.Green {
+			if m.Color(name, clock(), 1, meter.Green) == meter.Green {
 				passed++
 			}
 		}
@@ -229,12 +228,27 @@ func throttledFigures() []figure {
 			func() (float64, error) { return f(r()) },
 			func() (float64, error) { return r().throttled(bound) })
 	}
-	return []figure{
-		add("a meter, given time, against 8 keys", few, 0, (*requests).given),
-		add("a Locked, clock read, against 8 keys", few, 0, (*requests).locked),
-		add("Shards of 8 keys, clock read, against its LRU store", few, 2*manyNames, (*requests).sharded),
-		add("Shards of 8 keys, clock read, against its store without a bound", few, 0, (*requests).sharded),
-		add("Shards of 10,000 keys, clock read, against its LRU store", many, 2*manyNames, (*requests).sharded),
-		add("Shards of 10,000 keys, clock read, against its store without a bound", many, 0, (*requests).sharded),
+	figures := []figure{add("a meter, given time, against 8 keys", few, 0, (*requests).given)}
+	for _, clock := range []string{"clock read", "coarse clock"} {
+		by := func(f func(*requests, func() int64) (float64, error)) func(*requests) (float64, error) {
+			return func(r *requests) (float64, error) {
+				if clock == "clock read" {
+					return f(r, meter.Now)
+				}
+				c := meter.NewCoarseClock(time.Millisecond)
+				defer c.Stop()
+				return f(r, c.Now)
+			}
+		}
+		locked, sharded := by((*requests).locked), by((*requests).sharded)
+		figures = append(
+			figures,
+			add("a Locked, "+clock+", against 8 keys", few, 0, locked),
+			add("Shards of 8 keys, "+clock+", against its LRU store", few, 2*manyNames, sharded),
+			add("Shards of 8 keys, "+clock+", against its store without a bound", few, 0, sharded),
+			add("Shards of 10,000 keys, "+clock+", against its LRU store", many, 2*manyNames, sharded),
+			add("Shards of 10,000 keys, "+clock+", against its store without a bound", many, 0, sharded),
+		)
 	}
+	return figures
 }
