@@ -3,6 +3,7 @@ package dataplane
 import (
 	"cmp"
 	"encoding/binary"
+	"hash/maphash"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -10,7 +11,7 @@ import (
 
 // NewClassifier compiles at most MaxClasses matches. Earlier matches take precedence.
 func NewClassifier(matches []Match) *Classifier {
-	b := builder{Classifier: &Classifier{}, count: len(matches), offsets: map[string]uint32{}}
+	b := builder{Classifier: &Classifier{}, count: len(matches), seed: maphash.MakeSeed(), offsets: map[uint64]uint32{}}
 	b.Stride = 1 + max(1, (len(matches)+63)/64)
 	b.IsIP[1] = b.addVector(func(int) bool { return true })
 	b.IsIP[0] = b.addVector(func(i int) bool { return matches[i].matchesNonIP() })
@@ -28,7 +29,9 @@ func NewClassifier(matches []Match) *Classifier {
 type builder struct {
 	*Classifier
 	count   int               // number of matches
-	offsets map[string]uint32 // vectors stored so far, by content
+	offsets map[uint64]uint32 // vectors stored so far, by hash
+	seed    maphash.Seed
+	bytes   []byte // of the vector that intern hashes
 }
 
 // addVector stores the vector of the matches for which has returns true.
@@ -45,15 +48,16 @@ func (b *builder) addVector(has func(i int) bool) uint32 {
 
 // intern stores a vector, or returns the offset of an equal one.
 func (b *builder) intern(v []uint64) uint32 {
-	key := make([]byte, 0, 8*len(v))
+	b.bytes = b.bytes[:0]
 	for _, w := range v {
-		key = binary.LittleEndian.AppendUint64(key, w)
+		b.bytes = binary.LittleEndian.AppendUint64(b.bytes, w)
 	}
-	offset, ok := b.offsets[string(key)]
-	if !ok {
+	hash := maphash.Bytes(b.seed, b.bytes)
+	offset, ok := b.offsets[hash]
+	if !ok || !slices.Equal(b.Words[offset:int(offset)+len(v)], v) {
 		offset = uint32(len(b.Words))
 		b.Words = append(b.Words, v...)
-		b.offsets[string(key)] = offset
+		b.offsets[hash] = offset
 	}
 	return offset
 }

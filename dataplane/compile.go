@@ -24,6 +24,7 @@ func Compile(policy *Policy) (*Plan, error) {
 		c.add(policy, "classes", fmt.Sprintf("must contain at most %d classes, not %d", MaxClasses, n))
 	}
 	policy.Length.check(&c.errorList)
+	c.plan.Classes = make([]PlanClass, 0, len(policy.Classes))
 	names := map[string]bool{}
 	matches := make([]Match, len(policy.Classes))
 	for i := range policy.Classes {
@@ -287,6 +288,12 @@ func (c *compiler) compileInputColors(in *InputColors, m *Meter) {
 		return
 	}
 	table := m.PreColor.Table()
+	if m.PreColor.Map == nil { // the default has no errors, so needs no order
+		for v, color := range table {
+			in.Low[v] = color
+		}
+		return
+	}
 	for _, v := range slices.Sorted(maps.Keys(table)) {
 		color := table[v]
 		switch {

@@ -98,7 +98,9 @@ func (l *Pipeline) classify(p *Packet, v *Verdict) {
 	Parse(p)
 	l.now = max(l.now, p.Time)
 	n := l.plan.Length.packetLength(p)
-	*v = Verdict{Now: l.now, Departure: l.now, ID: p.ID, Length: n, Packets: max(p.Segments, 1)}
+	*v = Verdict{} // in place; a literal with values would be made elsewhere and copied
+	v.Now, v.Departure, v.ID = l.now, l.now, p.ID
+	v.Length, v.Packets = n, max(p.Segments, 1)
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
 	v.Class = int32(l.plan.Classifier.Classify(p, n))

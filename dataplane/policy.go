@@ -202,21 +202,24 @@ type PreColor struct {
 	Map map[uint32]meter.Color
 }
 
-// Table returns the colors by value, with the default if Map is nil.
+// Table returns the colors by value, with the default if Map is nil. Do not change it.
 func (p PreColor) Table() map[uint32]meter.Color {
 	if p.Map != nil {
 		return p.Map
 	}
-	table := map[uint32]meter.Color{}
-	switch p.From {
-	case DSCP:
+	return defaultColors[p.From]
+}
+
+// defaultColors are the tables of fields without a Map.
+var defaultColors = map[Field]map[uint32]meter.Color{
+	DSCP: func() map[uint32]meter.Color {
+		table := map[uint32]meter.Color{}
 		for v, c := range marker.AF() {
 			table[uint32(v)] = c
 		}
-	case DEI:
-		table[1] = meter.Yellow
-	}
-	return table
+		return table
+	}(),
+	DEI: {1: meter.Yellow},
 }
 
 // ECN is the use of explicit congestion notification (RFC 3168) in an action.

@@ -22,7 +22,10 @@ func (l *linter) unreached() {
 		long[i] = n > shortMatch
 	}
 	for i := range classes {
-		for j := range i {
+		for j := range l.plan.Classifier.MayCover(&classes[i].Match) {
+			if j >= i {
+				break
+			}
 			covers, ok := false, true
 			if a, b := &classes[j].Match, &classes[i].Match; long[i] || long[j] {
 				covers, ok = l.covers(a, b)

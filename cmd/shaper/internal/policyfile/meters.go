@@ -53,10 +53,15 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 		"then":     func(n *yaml.Node) { m.Then = l.namedMeter(n) },
 		"share":    func(n *yaml.Node) { l.budget(m, n) },
 	}
-	for _, name := range slices.Concat(d.Required, d.Optional, keyWords, envelopeWords) {
-		known[name] = func(n *yaml.Node) { d.values[name] = n }
-	}
-	l.mapping(n, "a meter of type "+d.Name, known)
+	parameters := slices.Concat(d.Required, d.Optional, keyWords, envelopeWords)
+	what := "a meter of type " + d.Name
+	l.entries(n, what, func(key, value *yaml.Node) {
+		if slices.Contains(parameters, key.Value) {
+			d.values[key.Value] = value
+		} else {
+			l.knownKey(key, value, what, known, parameters...)
+		}
+	})
 	if preColor != nil && !m.Aware {
 		l.fail(preColor, "precolor needs color: aware")
 	}

@@ -110,11 +110,14 @@ func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
 	return l.entries(n, what, func(key, value *yaml.Node) { l.knownKey(key, value, what, known) })
 }
 
-// knownKey reads the value of a key, which must be one of the known ones.
-func (l *loader) knownKey(key, value *yaml.Node, what string, known keys) {
+// knownKey reads the value of a key, which must be one of the known ones. others are keys that
+// the caller reads.
+func (l *loader) knownKey(key, value *yaml.Node, what string, known keys, others ...string) {
 	read, ok := known[key.Value]
 	if !ok {
-		l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(sorted(known), ", "))
+		all := append(sorted(known), others...)
+		slices.Sort(all)
+		l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(all, ", "))
 		return
 	}
 	read(value)
@@ -126,7 +129,7 @@ func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.N
 		l.fail(n, "%s must be a mapping, not %s", what, kindName(n))
 		return false
 	}
-	seen := map[string]bool{}
+	seen := make(map[string]bool, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if seen[key.Value] {

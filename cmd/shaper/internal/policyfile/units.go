@@ -21,26 +21,47 @@ var (
 	}
 )
 
-var quantity = regexp.MustCompile(`^([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)$`)
+const maxDigits = 18 // before and after the point of a number
+
+// leadingDigits returns the number of digits that s begins with.
+func leadingDigits(s string) int {
+	return len(s) - len(strings.TrimLeft(s, "0123456789"))
+}
+
+// cutQuantity splits a quantity into its number and its unit. A policy has many, so no
+// regular expression does it.
+func cutQuantity(s string) (number, unit string, ok bool) {
+	n := min(leadingDigits(s), maxDigits)
+	if n == 0 || strings.Contains(s, "\n") {
+		return "", "", false
+	}
+	if rest := s[n:]; strings.HasPrefix(rest, ".") {
+		if m := min(leadingDigits(rest[1:]), maxDigits); m > 0 {
+			n += 1 + m
+		}
+	}
+	return s[:n], s[n:], true
+}
 
 // splitQuantity splits a quantity into its exact number and its unit.
 func splitQuantity(s string) (number, unit string, value *big.Rat, ok bool) {
-	m := quantity.FindStringSubmatch(s)
-	if m == nil {
+	if number, unit, ok = cutQuantity(s); !ok {
 		return "", "", nil, false
 	}
-	value, ok = new(big.Rat).SetString(m[1])
-	return m[1], m[2], value, ok
+	value, ok = new(big.Rat).SetString(number)
+	return number, unit, value, ok
 }
 
-// tooManyDigits matches a number with more digits than quantity accepts.
-var tooManyDigits = regexp.MustCompile(`[0-9]{19}`)
-
+// tooLong returns an error for a number with more digits than a quantity can have.
 func tooLong(s string) error {
-	if !tooManyDigits.MatchString(s) {
-		return nil
+	for rest := s; rest != ""; {
+		n := leadingDigits(rest)
+		if n > maxDigits {
+			return fmt.Errorf("%q has a number of more than %d digits", s, maxDigits)
+		}
+		rest = rest[max(n, 1):]
 	}
-	return fmt.Errorf("%q has a number of more than 18 digits", s)
+	return nil
 }
 
 // ParseRate reads a rate: bits per second with the unit bit, kbit, mbit, gbit or tbit
@@ -138,7 +159,7 @@ func ParseSize(s string) (int64, error) {
 
 // isDuration reports whether a quantity has a unit of time.
 func isDuration(s string) bool {
-	_, unit, _, ok := splitQuantity(s)
+	_, unit, ok := cutQuantity(s)
 	_, known := timeUnits[unit]
 	return ok && known
 }

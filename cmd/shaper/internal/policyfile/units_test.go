@@ -3,6 +3,8 @@ package policyfile
 import (
 	"math"
 	"math/big"
+	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -281,4 +283,34 @@ func FuzzUnits(f *testing.F) {
 			t.Fatalf("%q: got %d/%d", s, share.Num, share.Den)
 		}
 	})
+}
+
+// TestCutQuantity compares cutQuantity and tooLong with regular expressions, on random text.
+func TestCutQuantity(t *testing.T) {
+	quantity, tooManyDigits := regexp.MustCompile(`^([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)$`), regexp.MustCompile(`[0-9]{19}`)
+	r := rand.New(rand.NewPCG(1, 1))
+	parts := []string{"1", "0", "12345678", "999999999", ".", "k", "bit", "/", "\n", "-", "µs", " "}
+	matches, long := 0, 0
+	for range 100_000 {
+		s := ""
+		for range r.IntN(6) {
+			s += parts[r.IntN(len(parts))]
+		}
+		number, unit, ok := cutQuantity(s)
+		m := quantity.FindStringSubmatch(s)
+		if ok != (m != nil) || ok && (number != m[1] || unit != m[2]) {
+			t.Fatalf("%q: got %q, %q, %v, want %q", s, number, unit, ok, m)
+		}
+		if got := tooLong(s) != nil; got != tooManyDigits.MatchString(s) {
+			t.Fatalf("%q: too long %v", s, got)
+		} else if got {
+			long++
+		}
+		if ok {
+			matches++
+		}
+	}
+	if matches < 10_000 || long < 500 {
+		t.Errorf("%d quantities and %d long numbers are too few for a test", matches, long)
+	}
 }

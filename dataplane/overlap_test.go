@@ -1,0 +1,47 @@
+package dataplane
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestMayCover checks that no match that covers another is left out, and that most others are.
+func TestMayCover(t *testing.T) {
+	r := seeded(t)
+	covers, candidates, pairs := 0, 0, 0
+	for range 100 {
+		list := make([]Match, 1+r.IntN(150))
+		for i := range list {
+			if list[i] = randomMatch(r, 2+r.IntN(12)); i > 0 && r.IntN(3) == 0 { // an earlier one without some of its lists
+				list[i] = list[r.IntN(i)]
+				for _, values := range lists(&list[i]) {
+					if r.IntN(3) == 0 {
+						*values = nil
+					}
+				}
+				if r.IntN(3) == 0 {
+					list[i].Src = nil
+				}
+			}
+		}
+		c := NewClassifier(list)
+		for i := range list {
+			found := slices.Collect(c.MayCover(&list[i]))
+			if !slices.IsSorted(found) {
+				t.Fatalf("not in order: %v", found)
+			}
+			for j := range list {
+				if list[j].Covers(&list[i]) {
+					covers++
+					if !slices.Contains(found, j) {
+						t.Fatalf("%+v covers %+v, but is left out", list[j], list[i])
+					}
+				}
+			}
+			candidates, pairs = candidates+len(found), pairs+len(list)
+		}
+	}
+	if covers < 10_000 || candidates > pairs/2 {
+		t.Errorf("%d covers, %d candidates of %d pairs", covers, candidates, pairs)
+	}
+}
