@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -28,7 +30,33 @@ func commandFigures(get func() (*wire, error)) (out []figure) {
 		}
 		out = append(out, figureOf(1, row.bar, row.aim), figureOf(kernel.MaxClasses, math.Inf(1), noAim))
 	}
-	return out
+	large := func(measure func(name string, args ...string) (float64, error), command string) side {
+		return onSource(get, func(w *wire) (float64, error) {
+			path := filepath.Join(w.dir, "large.yaml")
+			if err := os.WriteFile(path, []byte(policyOfMeters(dataplane.MaxClasses)), 0o600); err != nil {
+				return 0, err
+			}
+			one := filepath.Join(w.dir, "one.pcap")
+			if err := writeCapture(one, 1); err != nil {
+				return 0, err
+			}
+			args := map[string][]string{"check": {"check", path}, "replay": {"replay", one, "--policy", path}}
+			return measure(w.shaper, args[command]...)
+		})
+	}
+	return append(out,
+		amount("a policy of 4,096 classes: shaper check", 400, 90, " ms", large(duration, "check"), nil),
+		amount("a policy of 4,096 classes: shaper replay of one packet", 300, 60, " ms", large(duration, "replay"), nil),
+		amount("a policy of 4,096 classes: memory of shaper check", 100, 40, " MiB", large(memory, "check"), nil))
+}
+
+// duration runs a program and returns the time, in ms.
+func duration(name string, args ...string) (float64, error) {
+	start := time.Now()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return float64(time.Since(start)) / 1e6, nil
 }
 
 // policyOfMeters is a policy of n classes, each with a meter.
