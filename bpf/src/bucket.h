@@ -45,8 +45,9 @@ static __always_inline __s64 level_after(const struct bucket *b, __s64 units, __
 }
 
 /* withdrawal is an operation on a word: it adds credit, and then takes cost if the
- * bucket holds that much. Otherwise it takes nothing, and the word changes only if
- * credit or spill is not 0. spill is the overflow of C. */
+ * bucket holds that much. A word that would mean the same level is not written, so
+ * CPUs whose packets take nothing do not contend for it. spill is the overflow of
+ * C. */
 struct withdrawal {
 	__u64 word;    /* in and out */
 	__s64 cost;    /* units */
@@ -67,6 +68,7 @@ static __always_inline __s64 cost_of(const struct bucket *b, __u64 n)
 static __always_inline void withdraw(struct withdrawal *t, const struct bucket *b, __u64 v, __u32 spills)
 {
 	__s64 holds = v - t->word;
+	__u32 room = holds < b->size;
 
 	t->spill = 0;
 	if (holds > b->size) {
@@ -78,7 +80,7 @@ static __always_inline void withdraw(struct withdrawal *t, const struct bucket *
 	if (holds > b->size)
 		holds = b->size;
 	t->fits = holds >= t->cost;
-	t->writes = t->fits || t->credit || t->spill;
+	t->writes = (t->fits && t->cost) || t->spill || (t->credit && room);
 	t->word = v - holds + (t->fits ? t->cost : 0);
 }
 
