@@ -282,7 +282,7 @@ func (p *tapPort) call(trap uintptr, b []byte) (int, unix.Errno) {
 
 func (p *tapPort) Wait(deadline int64) error {
 	events, err := p.wait(deadline)
-	if events&unix.POLLERR != 0 { // the only cause of POLLERR
+	if events&unix.EPOLLERR != 0 { // its only cause
 		return ErrGone
 	}
 	return err

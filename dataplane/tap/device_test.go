@@ -306,7 +306,8 @@ func TestNoAllocation(t *testing.T) {
 		if allocs := testing.AllocsPerRun(100, func() {
 			_, _ = p.Read(into)
 			_, _ = p.Write(frames)
-			_ = p.Wait(Now() + 1000)
+			_ = p.Wait(Now() + spin/2)
+			_ = p.Wait(Now() + 2*spin)
 			p.Wake()
 			_ = p.Wait(math.MaxInt64)
 		}); allocs != 0 {

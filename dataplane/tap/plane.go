@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"time"
 
@@ -66,6 +67,12 @@ func (p *Plane) Run(ctx context.Context) error {
 // burst is the maximum number of frames that a lane reads at once.
 const burst = 64
 
+// busy is the number of turns without a wait after which a lane calls the Go
+// scheduler. The thread that resumed the lane did so instead of watching the
+// ports of other lanes. The call makes another thread watch them; otherwise it
+// takes up to 10 ms until one does.
+const busy = 2
+
 // lane forwards frames from one port to another. One goroutine owns it.
 type lane struct {
 	from, to  Port
@@ -103,11 +110,6 @@ const (
 // run forwards frames until ctx has ended and either all queued frames have
 // departed or drain has elapsed.
 func (l *lane) run(ctx context.Context, drain time.Duration) (side int, err error) {
-	unlock, err := LockThread()
-	if err != nil {
-		return reading, err
-	}
-	defer unlock()
 	defer l.unregister()
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -121,7 +123,7 @@ func (l *lane) run(ctx context.Context, drain time.Duration) (side int, err erro
 	}()
 	l.register()
 	drained := int64(math.MaxInt64) // end of the drain time
-	for {
+	for turns := 1; ; turns++ {
 		n, err := l.from.Read(l.read)
 		if err != nil {
 			return reading, err
@@ -139,10 +141,14 @@ func (l *lane) run(ctx context.Context, drain time.Duration) (side int, err erro
 		if ctx.Err() != nil && (deadline == math.MaxInt64 || Now() >= drained) {
 			return reading, nil
 		}
-		if n < burst {
+		if n == 0 {
 			if err := l.from.Wait(min(deadline, drained)); err != nil {
 				return reading, err
 			}
+			turns = 0
+		}
+		if turns == busy {
+			runtime.Gosched()
 		}
 	}
 }

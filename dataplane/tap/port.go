@@ -48,9 +48,8 @@ type Port interface {
 	// which the port cannot be used.
 	Write(frames [][]byte) (int, error)
 	// Wait returns when frames can be read, when Now reaches deadline
-	// (math.MaxInt64: never), or after Wake. It may return early. Its precision
-	// is that of the thread's timers; see LockThread. The error is ErrGone, or
-	// another one after which the port cannot be used.
+	// (math.MaxInt64: never), or after Wake. It may return early. The error is
+	// ErrGone, or another one after which the port cannot be used.
 	Wait(deadline int64) error
 	// Wake makes a running Wait return, or else the next one. It is safe for
 	// concurrent use until Close.

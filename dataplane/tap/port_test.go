@@ -181,12 +181,6 @@ func forwardFrames(t testing.TB, a, b Device) *counts {
 	var stopped atomic.Bool
 	var all sync.WaitGroup
 	forward := func(from, to Port) {
-		unlock, err := LockThread()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer unlock()
 		into := newBuffers(64)
 		for !stopped.Load() {
 			if err := from.Wait(math.MaxInt64); err != nil {

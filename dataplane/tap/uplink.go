@@ -311,7 +311,7 @@ func (p *socketPort) Wait(deadline int64) error {
 		deadline = min(deadline, Now()+downCheck)
 	}
 	events, err := p.wait(deadline)
-	if (p.down || events&unix.POLLERR != 0) && p.gone() {
+	if (p.down || events&unix.EPOLLERR != 0) && p.gone() {
 		return ErrGone
 	}
 	return err
