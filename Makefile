@@ -134,7 +134,7 @@ golden: ## compare the program with the reference model, row by row, on all capt
 	$(GO) test -count=1 -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
 bench: ## measure everything and write docs/BENCHMARKS.md and its picture; the kernel's figures need root
-	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 redis-server valkey-server/bookworm-backports
+	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 iputils-ping redis-server valkey-server/bookworm-backports
 	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS) -write docs
 
 bench-quick: ## compare the benchmarks with those of the last tagged version, or of BASE

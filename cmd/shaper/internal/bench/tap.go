@@ -252,6 +252,18 @@ func processTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
+// ping returns the average round trip from a to b, in µs.
+func (w *wire) ping() (float64, error) {
+	out, err := runIn(w.a, strings.Fields("ping -q -c 100 -i 0.01 10.0.0.2")...)
+	if err != nil {
+		return 0, err
+	}
+	var least, average float64 // ms
+	_, times, _ := strings.Cut(string(out), "min/avg/max/mdev = ")
+	_, err = fmt.Sscanf(times, "%f/%f/", &least, &average)
+	return 1000 * average, err
+}
+
 func tapFigures(get func() (*wire, error)) []figure {
 	plane := func(far, policy string, f func(w *wire, pid int) (float64, error)) side {
 		return onSource(get, func(w *wire) (float64, error) {
@@ -264,7 +276,16 @@ func tapFigures(get func() (*wire, error)) []figure {
 	even := timeRatio("TAP: UDP 1472 B through a queue of 50 Mbit/s against hand-configured HTB, p99 error of the gaps", 3, 1.3,
 		uplink(queuedPolicy(evenRate, "l2"), gapsFigure(spread)), handMade(get, evenRate, gapsFigure(spread)))
 	even.each = " µs"
-	figures := append([]figure{even}, rateFigures("TAP", get, uplink)...)
+	uneven := amount("TAP: UDP 1472 B through a queue of 50 Mbit/s, standard deviation of the gaps; other: hand-configured HTB", 30, 15, " µs",
+		uplink(queuedPolicy(evenRate, "l2"), gapsFigure(deviation)), handMade(get, evenRate, gapsFigure(deviation)))
+	figures := append([]figure{even, uneven}, rateFigures("TAP", get, uplink)...)
+	roundTrip := timeRatio("TAP to TAP: ping every 10 ms against a plain loop in Go, average", 1.2, 1.05,
+		plane("tap1", unlimitedPolicy, func(w *wire, _ int) (float64, error) { return w.ping() }),
+		onSource(get, func(w *wire) (float64, error) {
+			return w.whileRelay(func(int) (float64, error) { return w.ping() })
+		}))
+	roundTrip.each = " µs"
+	figures = append(figures, roundTrip)
 	for _, m := range []struct {
 		flows int
 		name  string

@@ -31,9 +31,9 @@ func wireOf(dir string) (get func() (*wire, error), end func()) {
 }
 
 func newWire(o *owner, dir string) (*wire, error) {
-	for _, name := range []string{"ip", "tc", "iperf3", "tcpdump"} {
+	for _, name := range []string{"ip", "tc", "iperf3", "ping", "tcpdump"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return nil, errors.New("apt-get install iproute2 iperf3 tcpdump")
+			return nil, errors.New("apt-get install iproute2 iperf3 iputils-ping tcpdump")
 		}
 	}
 	w := &wire{dir: dir, shaper: filepath.Join(dir, "shaper-live")}
