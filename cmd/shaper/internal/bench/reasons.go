@@ -9,6 +9,8 @@ var reasons = []struct {
 	reason  string
 }{
 	{regexp.MustCompile(`^throttled.*without a bound`), "it keeps no order of use, as a table with a bound must"},
+	{regexp.MustCompile(`^TAP to TAP: 64 B UDP.*packets/s$`), "shaper forwards all that the sender can send on the other core: 1.9 µs per packet, against 2.9 of the loop"},
+	{regexp.MustCompile(`^TAP to TAP: 64 B UDP.*CPU time`), "each packet takes a read, 0.7 µs; io_uring would take 0.55. The writer also pays for the receiver's protocol stack"},
 }
 
 // reasonOf returns the reason for a figure, or "".
