@@ -21,6 +21,16 @@ func (nullPort) Wait(int64) error                   { return nil }
 func (nullPort) Wake()                              {}
 func (p nullPort) CutsUDP() bool                    { return p.cuts }
 
+// police is a policy that marks, and drops red.
+func police(rate meter.Rate, per dataplane.Key) *dataplane.Policy {
+	return &dataplane.Policy{Classes: []dataplane.Class{{
+		Name:  "all",
+		Meter: &dataplane.Meter{Name: "m", Params: meter.TRTCM{CIR: rate, CBS: 2000, PIR: rate, PBS: 4000}, Per: per},
+		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}},
+		Red:   &dataplane.Action{Drop: true},
+	}}}
+}
+
 // TestPlaneAllocations checks that the packet path does not allocate once the
 // maximum number of packets has been queued and has departed at once. In the
 // bubble, time passes only in Sleep, so the queues fill and drain alike on any
@@ -31,6 +41,8 @@ func TestPlaneAllocations(t *testing.T) {
 		"no shaper": nil,
 		"pass":      oneAction(nil),
 		"drop":      oneAction(&dataplane.Action{Drop: true}),
+		"police":    police(rate, dataplane.Key{}),
+		"keys":      police(rate, dataplane.Key{By: dataplane.BySrc}),
 		"queue":     oneQueue(queue.Config{Rate: rate, Time: 20 * time.Millisecond}),
 		"bytes":     oneQueue(queue.Config{Rate: rate, Bytes: 100_000}),
 		"link":      linkPolicy(rate, nil),
